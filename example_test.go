@@ -24,8 +24,10 @@ func Example() {
 	ctx := context.Background()
 	dev := must(device.Open("auto", device.Options{}))
 	model := must(lm.Load(ctx, "testdata/nano/base", dev, lm.Options{}))
+
 	tok := must(tokenizer.Load("testdata/nano/base"))
-	calib := must(corpus.Sample(ctx, "testdata/nano/text/calib.txt", tok, corpus.SampleOptions{Samples: 32, SeqLen: 256}))
+	calib := must(corpus.Sample(ctx, "testdata/nano/text/calib.txt", tok,
+		corpus.SampleOptions{Samples: 32, SeqLen: 256}))
 	test := must(corpus.Cut(ctx, "testdata/nano/text/test.txt", tok, corpus.CutOptions{SeqLen: 256}))
 
 	before := must(model.Forward(ctx, test.IDs, lm.ForwardOptions{}))

@@ -47,35 +47,40 @@ func newOperands(s [3]int) *operands {
 		}
 		return m
 	}
+
 	o := &operands{m: s[0], n: s[1], k: s[2], dst: random(s[0], s[1]), x: random(s[0], s[2]), w: random(s[1], s[2])}
 	o.wBF16 = kernels.MatOf(kernels.NewHost(kernels.BF16, s[1]*s[2]), s[1], s[2])
 	for i, v := range o.w.Buf.F32() {
 		o.wBF16.Buf.U16()[i] = kernels.ToBF16(v)
 	}
+
 	o.check = make([]float32, o.m*o.n)
 	return o
 }
 
-// Turns of a comparison. OpenBLAS's threads keep a processor busy for a while after every call, so each turn begins with a
-// pause and a call that does not count.
+// Turns of a comparison. OpenBLAS's threads keep a processor busy for a while after every call, so each turn
+// begins with a pause and a call that does not count.
 const (
 	turns     = 4
 	turnTime  = 60 * time.Millisecond
 	pauseTime = 40 * time.Millisecond
 )
 
-// interleave gives every function a few turns and returns the time that one in ten of its calls beat: of the clock, or of the
-// processor where one thread works, which other programs on the machine disturb less but which is not exact for every call.
+// interleave gives every function a few turns and returns the time that one in ten of its calls beat: of the
+// clock, or of the processor where one thread works, which other programs on the machine disturb less but which
+// is not exact for every call.
 func interleave(threads int, fs ...func()) []time.Duration {
 	now := func() time.Duration { return time.Since(begin) }
 	if threads == 1 {
 		now = processorTime
 	}
+
 	times := make([][]time.Duration, len(fs))
 	for range turns {
 		for i, f := range fs {
 			time.Sleep(pauseTime)
 			f()
+
 			for turn := time.Now(); time.Since(turn) < turnTime; {
 				start := now()
 				f()
@@ -83,11 +88,13 @@ func interleave(threads int, fs ...func()) []time.Duration {
 			}
 		}
 	}
+
 	fast := make([]time.Duration, len(fs))
 	for i, t := range times {
 		slices.Sort(t)
 		fast[i] = t[len(t)/10]
 	}
+
 	return fast
 }
 
@@ -102,22 +109,25 @@ func processorTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// TestAgainstOpenBLAS prints how our products compare with OpenBLAS's, in one process, turn by turn. It fails only if results
-// differ; times are for the reader.
+// TestAgainstOpenBLAS prints how our products compare with OpenBLAS's, in one process, turn by turn. It fails
+// only if results differ; times are for the reader.
 func TestAgainstOpenBLAS(t *testing.T) {
 	fmt.Println(openBLAS())
+
 	for _, threads := range []int{1, 2} {
 		for _, level := range levels {
 			t.Run(fmt.Sprintf("threads=%d/%s", threads, level.name), func(t *testing.T) {
 				setThreads(threads)
 				t.Setenv("COMPRESS_CPU_DISABLE", level.disable)
 				d := cpu.New(cpu.Options{Threads: threads})
-				fmt.Printf("\n%d threads, %s: %v, peak f32 %.0f GFLOP/s\n", threads, level.name, d.Info().Features, d.PeakF32(threads)/1e9)
+				fmt.Printf("\n%d threads, %s: %v, peak f32 %.0f GFLOP/s\n", threads, level.name, d.Info().Features,
+					d.PeakF32(threads)/1e9)
 				table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 				fmt.Fprintln(table, "shape\tOpenBLAS\tf32\tof OpenBLAS\tbf16 exact\tbf16 fast\tof f32\t")
 				for _, s := range shapes {
 					compareShape(t, table, d, s)
 				}
+
 				table.Flush()
 			})
 		}
@@ -133,9 +143,12 @@ func compareShape(t *testing.T, table *tabwriter.Writer, d *cpu.Device, s [3]int
 		func() { nt(o.dst, o.x, o.w, kernels.MatMul{}) },
 		func() { nt(o.dst, o.x, o.wBF16, kernels.MatMul{}) },
 		func() { nt(o.dst, o.x, o.wBF16, kernels.MatMul{Precision: kernels.Fast}) })
+
 	rate := func(i int) float64 { return flop / fast[i].Seconds() / 1e9 }
-	fmt.Fprintf(table, "%d×%d×%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t%.2f\t\n", s[0], s[1], s[2], rate(0), rate(1), rate(1)/rate(0), rate(2), rate(3), rate(3)/rate(1))
+	fmt.Fprintf(table, "%d×%d×%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t%.2f\t\n", s[0], s[1], s[2], rate(0), rate(1),
+		rate(1)/rate(0), rate(2), rate(3), rate(3)/rate(1))
 	nt(o.dst, o.x, o.w, kernels.MatMul{})
+
 	for i, v := range o.dst.Buf.F32() {
 		if e := v - o.check[i]; e > 1e-3 || e < -1e-3 {
 			t.Fatalf("%v: element %d is %v, OpenBLAS has %v", s, i, v, o.check[i])
@@ -143,13 +156,15 @@ func compareShape(t *testing.T, table *tabwriter.Writer, d *cpu.Device, s [3]int
 	}
 }
 
-// TestBackwardAgainstOpenBLAS compares the products of a layer's backward pass, with shapes as rows×out×in of the forward pass:
-// the gradient of its input, dy·W, and that of its weight, dyᵀ·x. It fails only if results differ.
+// TestBackwardAgainstOpenBLAS compares the products of a layer's backward pass, with shapes as rows×out×in of
+// the forward pass: the gradient of its input, dy·W, and that of its weight, dyᵀ·x. It fails only if results
+// differ.
 func TestBackwardAgainstOpenBLAS(t *testing.T) {
 	setThreads(1)
 	d := cpu.New(cpu.Options{Threads: 1})
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "shape\tdy·W: OpenBLAS\tf32\tof OpenBLAS\tbf16 exact\tbf16 fast\tdyᵀ·x: OpenBLAS\tf32\tof OpenBLAS\t")
+	fmt.Fprintln(table, "shape\tdy·W: OpenBLAS\tf32\tof OpenBLAS\tbf16 exact\tbf16 fast\tdyᵀ·x: "+
+		"OpenBLAS\tf32\tof OpenBLAS\t")
 	for _, s := range shapes[1:6] {
 		compareBackward(t, table, d, s)
 	}
@@ -162,7 +177,11 @@ func compareBackward(t *testing.T, table *tabwriter.Writer, d *cpu.Device, s [3]
 	float := func(rows, cols int) kernels.Mat {
 		return kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
 	}
-	dx, dw, dxCheck, dwCheck := float(o.m, o.k), float(o.n, o.k), float(o.m, o.k), float(o.n, o.k)
+	dx := float(o.m, o.k)
+	dw := float(o.n, o.k)
+	dxCheck := float(o.m, o.k)
+
+	dwCheck := float(o.n, o.k)
 	nn, tn := d.Ops().MatMulNN, d.Ops().MatMulTN
 	fast := interleave(1,
 		func() { sgemmNN(dxCheck.Buf.F32(), dy.Buf.F32(), o.w.Buf.F32(), o.m, o.k, o.n) },
@@ -171,6 +190,7 @@ func compareBackward(t *testing.T, table *tabwriter.Writer, d *cpu.Device, s [3]
 		func() { nn(dx, dy, o.wBF16, kernels.MatMul{Precision: kernels.Fast}) },
 		func() { sgemmTN(dwCheck.Buf.F32(), dy.Buf.F32(), o.x.Buf.F32(), o.n, o.k, o.m) },
 		func() { tn(dw, dy, o.x, kernels.MatMul{}) })
+
 	rate := func(i int) float64 { return 2 * float64(o.m) * float64(o.n) * float64(o.k) / fast[i].Seconds() / 1e9 }
 	fmt.Fprintf(table, "%d×%d×%d\t%.0f\t%.0f\t%.2f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t\n", s[0], s[1], s[2],
 		rate(0), rate(1), rate(1)/rate(0), rate(2), rate(3), rate(4), rate(5), rate(5)/rate(4))

@@ -31,6 +31,7 @@ func main() {
 			log.Fatal(err)
 		}
 	}
+
 	if err := out.Flush(); err != nil {
 		log.Fatal(err)
 	}
@@ -49,5 +50,6 @@ func ask(file string, shots int) answer {
 	if err != nil {
 		a.Error = err.Error()
 	}
+
 	return a
 }

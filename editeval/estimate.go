@@ -10,9 +10,10 @@ import (
 	"github.com/modelcompress/compress/internal/cputime"
 )
 
-// Estimate is what a plan will take on a model, from a look at a few documents: good to a factor of about two. Seconds are those that
-// the work takes on the processors that were free while it looked; on a machine that others use too, they are derived from processor
-// time, which does not depend on how often the look was interrupted. A device away from the host is timed by the clock.
+// Estimate is what a plan will take on a model, from a look at a few documents: good to a factor of about two.
+// Seconds are those that the work takes on the processors that were free while it looked; on a machine that
+// others use too, they are derived from processor time, which does not depend on how often the look was
+// interrupted. A device away from the host is timed by the clock.
 type Estimate struct {
 	Model      string    `json:"model"`
 	Processors float64   `json:"processors"`              // that one sequence could have
@@ -40,25 +41,30 @@ func (s *Study) Estimate(ctx context.Context, sub *Subject) (*Estimate, error) {
 	if r.Blocks, err = s.fit(sub); err != nil {
 		return nil, err
 	}
+
 	docs, err := s.statistics(sub)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := s.speed(ctx, sub, docs, r); err != nil {
 		return nil, err
 	}
+
 	if len(r.Blocks) > 0 {
 		for _, d := range docs {
 			r.StatTokens += len(d)
 		}
 		r.Statistics = float64(r.StatTokens) / r.Rate
 	}
+
 	if r.Tasks, r.Documents, err = s.Tasks(); err != nil {
 		return nil, err
 	}
 	if err := s.total(sub, r); err != nil {
 		return nil, err
 	}
+
 	r.scale(sub.Model.Device().Info().Host)
 	return r, nil
 }
@@ -76,6 +82,7 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 	for k < len(docs) && n < probeTokens {
 		n, k = n+len(docs[k]), k+1
 	}
+
 	c := &clock{host: sub.Model.Device().Info().Host}
 	took, err := c.time(func() error {
 		_, err := edit.Collect(ctx, sub.Model, docs[:k], []int{sub.Model.Blocks() - 1}, func(int, int) {})
@@ -84,35 +91,46 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 	if err != nil {
 		return err
 	}
+
 	r.Rate = float64(n) / took
 	method := "ft"
 	hp, err := edit.Defaults(method, sub.Model.Config())
 	if err != nil {
 		return err
 	}
+
 	e, err := edit.New(sub.Model, edit.Options{Method: method, HParams: &hp})
 	if err != nil {
 		return err
 	}
 	defer e.Close()
+
 	few := s.Records[:min(probeEdits, len(s.Records))]
 	took, err = c.time(func() error {
-		_, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}, few)
+		_, err := e.Judge(ctx,
+			&edit.Encoder{
+				Tokenizer: sub.Tokenizer, Templates: hp.Templates,
+				Positions: sub.Model.Config().MaxPositions,
+			}, few)
 		return err
 	})
 	if err != nil {
 		return err
 	}
+
 	r.Judge = took / float64(len(few))
+
 	for _, t := range s.tasks {
 		all, err := t.suite.Check(s.options(t.Task))
 		if err != nil {
 			return err
 		}
+
 		documents := 0
 		for _, c := range all {
 			documents += c.Documents
 		}
+
 		t.Limit = probeDocuments
 		took, err := c.time(func() error {
 			_, err := s.runTask(ctx, sub, t, filepath.Join(s.dir, StateFolder, "rehearsal", t.name))
@@ -121,12 +139,14 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 		if err != nil {
 			return err
 		}
+
 		r.Measure += took * float64(documents) / float64(probeDocuments*len(all))
 	}
 
 	if r.Threads = sub.Model.Device().Info().Threads; r.Threads == 0 {
 		r.Threads = runtime.GOMAXPROCS(0)
 	}
+
 	r.Processors = c.all.Free(r.Threads)
 	return nil
 }
@@ -137,10 +157,12 @@ type clock struct {
 	all  cputime.Span
 }
 
-// time runs a piece of work and returns the processor seconds that it took, or the seconds of a device away from the host.
+// time runs a piece of work and returns the processor seconds that it took, or the seconds of a device away
+// from the host.
 func (c *clock) time(work func() error) (float64, error) {
 	w := cputime.Start()
 	err := work()
+
 	took := w.Stop()
 	if c.all.Wall == 0 {
 		c.all = took
@@ -152,6 +174,7 @@ func (c *clock) time(work func() error) (float64, error) {
 	if c.host && took.CPU >= least {
 		return took.CPU.Seconds(), err
 	}
+
 	return took.Wall.Seconds(), err
 }
 
@@ -162,6 +185,7 @@ func (e *Estimate) scale(host bool) {
 		e.CPU = 0 // not known
 		return
 	}
+
 	e.Rate *= e.Processors
 	for _, v := range []*float64{&e.Statistics, &e.Measure, &e.Judge, &e.Total} {
 		*v /= e.Processors
@@ -180,7 +204,11 @@ func (s *Study) total(sub *Subject, r *Estimate) error {
 	r.Checks = 1
 	for k, ed := range s.Plan.Editors {
 		hp := sub.hp[k]
-		x := &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}
+		x := &edit.Encoder{
+			Tokenizer: sub.Tokenizer, Templates: hp.Templates,
+			Positions: sub.Model.Config().MaxPositions,
+		}
+
 		tokens := 0
 		few := s.Records[:min(probeEdits, len(s.Records))]
 		for i := range few {
@@ -188,27 +216,34 @@ func (s *Study) total(sub *Subject, r *Estimate) error {
 			if err != nil {
 				return err
 			}
+
 			for _, p := range enc.Prompts {
 				tokens += len(p) + len(enc.Target)
-				if ed.Method == "grace" || ed.Method == "ft" || ed.Method == "ft-l" || ed.Method == "ft-m" || ed.Method == "lora" {
+				if ed.Method == "grace" || ed.Method == "ft" || ed.Method == "ft-l" || ed.Method == "ft-m" ||
+					ed.Method == "lora" {
 					break // trained on the prompt alone
 				}
 			}
 		}
+
 		one := 3 * float64(hp.Steps) * float64(tokens) / float64(len(few)) / r.Rate
 		if ed.Method == "ike" {
 			one = 0
 		}
+
 		r.Edit = append(r.Edit, one)
 		edits := s.writes(ed)
 		for range s.Plan.Seeds {
-			r.Sequences, r.Edits, r.Checks = r.Sequences+1, r.Edits+edits, r.Checks+len(s.Counts)
+			r.Sequences = r.Sequences + 1
+			r.Edits = r.Edits + edits
+			r.Checks = r.Checks + len(s.Counts)
 			r.Total += float64(edits)*one + float64(len(s.Counts))*r.Measure
 			for _, c := range s.Counts {
 				r.Total += float64(c) * r.Judge
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -222,8 +257,11 @@ func (s *Study) writes(ed Editor) int {
 			n += c % ed.Batch
 		}
 	}
-	if last := s.Counts[len(s.Counts)-1]; ed.Batch != whole {
+
+	last := s.Counts[len(s.Counts)-1]
+	if ed.Batch != whole {
 		n += last - last%ed.Batch
 	}
+
 	return n
 }

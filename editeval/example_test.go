@@ -17,14 +17,18 @@ func ExampleRun() {
 		panic(err)
 	}
 	defer model.Close()
+
 	plan := editeval.Plan{
-		Editors: []editeval.Editor{{Method: "ft"}, {Method: "grace"}}, Counts: []int{1, 4}, Edits: []string{nano + "edits.json"},
+		Editors: []editeval.Editor{{Method: "ft"}, {Method: "grace"}}, Counts: []int{1, 4},
+		Edits: []string{nano + "edits.json"},
 		Tasks: []editeval.Task{{Entry: nano + "tasks/base.yaml", Limit: 20}}, Near: 2,
 	}
+
 	report, err := editeval.Run(context.Background(), model, plan, editeval.Options{})
 	if err != nil {
 		panic(err)
 	}
+
 	for _, row := range report.Models[0].Rows {
 		if row.Edits == 4 {
 			fmt.Printf("%s: %.0f of %d edits hold\n", row.Editor, 4*row.Held.Mean, row.Held.N)

@@ -20,10 +20,12 @@ func (q *sequence) measure(ctx context.Context, count int) (*Checkpoint, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	c := &Checkpoint{Edits: count, Metrics: j.Stats, Score: j.Score, NonFinite: j.NonFinite, Records: j.Records}
 	if c.Drift, err = q.e.Drift(ctx, q.base); err != nil {
 		return nil, err
 	}
+
 	c.Drift.KL = min(c.Drift.KL, math.MaxFloat32) // a distribution that is no longer one
 	if c.Norms, err = q.e.Norms(); err != nil {
 		return nil, err
@@ -31,6 +33,7 @@ func (q *sequence) measure(ctx context.Context, count int) (*Checkpoint, error) 
 	if c.Fluency, err = q.fluency(ctx); err != nil {
 		return nil, err
 	}
+
 	c.Audits, c.Signs, err = q.s.evaluate(ctx, q.sub, filepath.Join(q.dir, fmt.Sprintf("edits-%d", count)))
 	return c, err
 }
@@ -44,26 +47,32 @@ func (q *sequence) fluency(ctx context.Context) (*float64, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		for _, t := range texts {
 			sum += edit.Fluency(t)
 			n++
 		}
 	}
+
 	if n == 0 {
 		return nil, nil
 	}
+
 	sum /= float64(n)
 	return &sum, nil
 }
 
 // evaluate runs all tasks on the model as it is, each into a folder of its own.
-func (s *Study) evaluate(ctx context.Context, sub *Subject, dir string) (map[string]*task.Audit, map[string][]string, error) {
+func (s *Study) evaluate(ctx context.Context, sub *Subject,
+	dir string,
+) (map[string]*task.Audit, map[string][]string, error) {
 	audits, signs := map[string]*task.Audit{}, map[string][]string{}
 	for _, t := range s.tasks {
 		r, err := s.runTask(ctx, sub, t, filepath.Join(dir, t.name))
 		if err != nil {
 			return nil, nil, err
 		}
+
 		for name, a := range r.Audits {
 			audits[name] = a
 			if list := a.Signs(); len(list) > 0 {
@@ -71,6 +80,7 @@ func (s *Study) evaluate(ctx context.Context, sub *Subject, dir string) (map[str
 			}
 		}
 	}
+
 	return audits, signs, nil
 }
 
@@ -79,15 +89,25 @@ func (s *Study) runTask(ctx context.Context, sub *Subject, t entry, dir string) 
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
+
 	out := &sampleFiles{dir: dir}
 	o := s.options(t.Task)
-	o.Router, o.Sample, o.Identity = sub.Router, out.sample, sub.Identity
+	o.Router = sub.Router
+	o.Sample = out.sample
+	o.Identity = sub.Identity
 	r, err := task.Run(ctx, sub.Model, sub.Tokenizer, t.suite, o)
 	if err = errors.Join(err, out.end()); err != nil {
 		return nil, fmt.Errorf("task %s: %w", t.name, err)
 	}
-	r.Date, r.Start, r.End, r.Seconds = 0, 0, 0, "0"
-	r.Config.Model, r.ModelName, r.ModelNameClean = sub.Name, sub.Name, sub.Name // its folder may have another name elsewhere
+
+	r.Date = 0
+	r.Start = 0
+	r.End = 0
+	r.Seconds = "0"
+	r.Config.Model = sub.Name
+	r.ModelName = sub.Name
+	r.ModelNameClean = sub.Name // its folder may have another name elsewhere
+
 	for _, rows := range []map[string]map[string]any{r.Results, r.Groups} {
 		for _, row := range rows {
 			for k, v := range row {
@@ -97,6 +117,7 @@ func (s *Study) runTask(ctx context.Context, sub *Subject, t entry, dir string) 
 			}
 		}
 	}
+
 	return r, writeJSON(filepath.Join(dir, ResultsFile), r)
 }
 
@@ -145,44 +166,58 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 	if err != nil {
 		return err
 	}
+
 	used := s.used()
 	job, err := fingerprint(common, used)
 	if err != nil {
 		return err
 	}
+
 	var last Base
 	finished := s.finished(folder, editsFile, &last)
 	if finished && last.Job == job {
 		return nil
 	}
+
 	b := &Base{Job: job, Common: common, Records: map[int]map[string]float64{}}
+
 	if !finished || last.Common != common {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
 		last = Base{}
 	}
+
 	e, _, err := s.editing(sub, 0, 0)
 	if err != nil {
 		return err
 	}
 	defer e.Close()
+
 	records := make([]edit.Record, len(used))
 	for i, k := range used {
 		records[i] = s.Records[k]
 	}
-	j, err := e.Judge(ctx, &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: sub.hp[0].Templates, Positions: sub.Model.Config().MaxPositions}, records)
+
+	j, err := e.Judge(ctx, &edit.Encoder{
+		Tokenizer: sub.Tokenizer, Templates: sub.hp[0].Templates,
+		Positions: sub.Model.Config().MaxPositions,
+	}, records)
 	if err != nil {
 		return err
 	}
+
 	for i, k := range used {
 		b.Records[k] = j.Records[i]
 	}
-	if b.Audits, b.Signs = last.Audits, last.Signs; last.Common != common {
+
+	b.Audits, b.Signs = last.Audits, last.Signs
+	if last.Common != common {
 		if b.Audits, b.Signs, err = s.evaluate(ctx, sub, dir); err != nil {
 			return err
 		}
 	}
+
 	return s.seal(folder, editsFile, b)
 }
 

@@ -41,17 +41,24 @@ func TestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Models[0].Name != "base" || p.Models[1].Adapter != "c" || p.Editors[2].Batch != whole || p.Editors[1].Batch != 10 || *p.Tasks[1].Shots != 2 || p.Texts[0].Name != "a" {
+
+	if p.Models[0].Name != "base" || p.Models[1].Adapter != "c" || p.Editors[2].Batch != whole ||
+		p.Editors[1].Batch != 10 || *p.Tasks[1].Shots != 2 || p.Texts[0].Name != "a" {
 		t.Errorf("%+v", p)
 	}
-	if !strings.Contains(p.Editors[1].HParams, "lambda: 20") || p.Safety.MaxTokens != 16 || p.Stats.Tokens != 1000 || *p.Shots != 1 || p.Near != 5 {
+
+	if !strings.Contains(p.Editors[1].HParams, "lambda: 20") || p.Safety.MaxTokens != 16 || p.Stats.Tokens != 1000 ||
+		*p.Shots != 1 || p.Near != 5 {
 		t.Errorf("%+v", p)
 	}
+
 	if err := p.Validate(); err != nil {
 		t.Error(err)
 	}
+
 	p, err = Parse("plan.yaml", []byte("editors: ft\nedits: x.json\n"))
-	if p.complete(); err != nil || !slices.Equal(p.Counts, usual) || p.Editors[0].Batch != 1 || p.Editors[0].Name != "ft" {
+	p.complete()
+	if err != nil || !slices.Equal(p.Counts, usual) || p.Editors[0].Batch != 1 || p.Editors[0].Name != "ft" {
 		t.Errorf("%+v: %v", p, err)
 	}
 }
@@ -68,10 +75,12 @@ counts: [10, 1]
 tasks: [{limit: 3}]
 seeds: [1, 1]
 `
+
 	_, err := Parse("p.yaml", []byte(bad))
 	if !errors.Is(err, ErrPlan) || !errors.Is(err, strictyaml.ErrUnknownKey) {
 		t.Fatal(err)
 	}
+
 	const want = `unusable plan: p.yaml:1:1: a plan needs the key "edits": "models: [a/b, c/b]"; ` +
 		`p.yaml:1:15: two models are called b (HINT: give a name): "models: [a/b, c/b]"; ` +
 		`p.yaml:3:5: unknown method "rom"; did you mean "rome"?: "- rom"; ` +
@@ -81,14 +90,17 @@ seeds: [1, 1]
 	if !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("got  %s\nwant %s…", err, want)
 	}
+
 	for _, part := range []string{
-		`p.yaml:6:1: unknown key "edit" in a plan; did you mean "edits"?: "edit: x.json"`, `p.yaml:7:14: counts go upwards: 1 after 10`,
+		`p.yaml:6:1: unknown key "edit" in a plan; did you mean "edits"?: "edit: x.json"`,
+		`p.yaml:7:14: counts go upwards: 1 after 10`,
 		`p.yaml:8:10: a task needs the key "task"`, `p.yaml:9:12: seed 1 is there twice`,
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in %s", part, err)
 		}
 	}
+
 	if strings.Contains(err.Error(), "\n") {
 		t.Error("more than one line")
 	}
@@ -112,6 +124,7 @@ func TestPlanRefusals(t *testing.T) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
+
 	p := Plan{Editors: []Editor{{Method: "rome", Batch: 3}, {Method: "no"}}, Counts: []int{2, 1}}
 	err := p.Validate()
 	for _, want := range []string{"no files of edits", "batches of 3", `unknown method "no"`, "not upwards"} {
@@ -126,10 +139,12 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("editors: &a [rome, *a]\nedits: x"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		p, err := Parse("p.yaml", text)
 		if err != nil && !errors.Is(err, ErrPlan) {
 			t.Errorf("%v", err)
 		}
+
 		if err == nil {
 			p.complete()
 			if err := p.Validate(); err != nil {

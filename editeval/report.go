@@ -13,7 +13,8 @@ import (
 	"github.com/modelcompress/compress/internal/stats"
 )
 
-// Report is what a plan gave: [ResultsFile]. It is the same for the same plan, data and models, however they were worked on.
+// Report is what a plan gave: [ResultsFile]. It is the same for the same plan, data and models, however they
+// were worked on.
 type Report struct {
 	Plan     Plan          `json:"plan"`
 	Contract string        `json:"contract,omitempty"`
@@ -29,12 +30,13 @@ type Report struct {
 
 // ModelReport is what a model gave.
 type ModelReport struct {
-	Name       string           `json:"name"`
-	Identity   string           `json:"identity"` // hash of what its answers depend on
-	Parameters int64            `json:"parameters"`
-	Device     string           `json:"device"`
-	Statistics string           `json:"statistics,omitempty"` // hash of the tokens that the covariance of keys comes from
-	Base       []Ability        `json:"base"`                 // of the unedited model
+	Name       string `json:"name"`
+	Identity   string `json:"identity"` // hash of what its answers depend on
+	Parameters int64  `json:"parameters"`
+	Device     string `json:"device"`
+	// hash of the tokens that the covariance of keys comes from
+	Statistics string           `json:"statistics,omitempty"`
+	Base       []Ability        `json:"base"` // of the unedited model
 	BaseSigns  map[string]Signs `json:"base_signs,omitempty"`
 	Sequences  []SequenceReport `json:"sequences"`
 	Rows       []Row            `json:"rows"` // by editor and count, the first without edits: means over seeds
@@ -57,8 +59,9 @@ type SequenceReport struct {
 	Damped      int                `json:"damped_covariances"`
 	Fluency     *float64           `json:"fluency_before,omitempty"`
 	Checkpoints []CheckpointReport `json:"checkpoints"`
-	Fading      []Fade             `json:"fading"`     // of what held at each count but the last, by the last
-	Forgetting  float64            `json:"forgetting"` // mean over edits of the best that an edit was at any count, minus what it is at the last: 0 or 1 each
+	Fading      []Fade             `json:"fading"` // of what held at each count but the last, by the last
+	// mean over edits of the best that an edit was at any count, minus what it is at the last: 0 or 1 each
+	Forgetting float64 `json:"forgetting"`
 }
 
 // CheckpointReport is what was measured after a number of edits.
@@ -79,16 +82,16 @@ type CheckpointReport struct {
 	Audits    map[string]*task.Audit `json:"audits,omitempty"`
 }
 
-// Interval is a mean over edits with its standard error and an interval of 95 %: Wilson's for shares (of prompts: with as many independent ones as have
-// that standard error), the normal one for magnitudes.
+// Interval is a mean over edits with its standard error and an interval of 95 %: Wilson's for shares (of
+// prompts: with as many independent ones as have that standard error), the normal one for magnitudes.
 type Interval struct {
 	edit.Stat
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
 }
 
-// Bin is a cell of the retention matrix: of the edits From to To, counted from 1 in the order in which they were written,
-// how many hold, and for how many the whole answer is the likeliest.
+// Bin is a cell of the retention matrix: of the edits From to To, counted from 1 in the order in which they
+// were written, how many hold, and for how many the whole answer is the likeliest.
 type Bin struct {
 	From  int     `json:"from"`
 	To    int     `json:"to"`
@@ -139,47 +142,62 @@ type UnitTimings struct {
 
 // Report puts together what lies in the folder for these models, and writes [ResultsFile] and [TimingsFile].
 func (s *Study) Report(models []*Subject) (*Report, error) {
-	r := &Report{Plan: s.Plan, Contract: s.Contract, Records: len(s.Records), Data: s.Data, Counts: s.Counts, Remarks: s.Remarks}
+	r := &Report{
+		Plan: s.Plan, Contract: s.Contract, Records: len(s.Records), Data: s.Data, Counts: s.Counts,
+		Remarks: s.Remarks,
+	}
 	var earlier []UnitTimings // of a run that this one has widened
 	if err := readJSON(filepath.Join(s.dir, TimingsFile), &earlier); err != nil && !missing(err) {
 		return nil, err
 	}
+
 	for _, sub := range models {
 		m, err := s.model(sub)
 		if err != nil {
 			return nil, err
 		}
+
 		r.Models = append(r.Models, *m)
+
 		for _, u := range s.Units([]string{sub.Name}) {
 			t := UnitTimings{Unit: u, EditorName: s.Plan.Editors[u.Editor].Name}
 			path := filepath.Join(s.dir, StateFolder, "timings", s.folder(u)+".json")
 			if err := readJSON(path, &t); err != nil && !missing(err) {
 				return nil, err
 			}
+
 			for _, e := range earlier {
 				if e.Model == u.Model && e.EditorName == t.EditorName && e.Seed == u.Seed && t.Timings == nil {
 					t.Restarts, t.Timings = e.Restarts, e.Timings
 				}
 			}
+
 			r.Timings = append(r.Timings, t)
 		}
 	}
+
 	r.Summary = r.summarize()
-	return r, errors.Join(writeJSON(filepath.Join(s.dir, ResultsFile), r), writeJSON(filepath.Join(s.dir, TimingsFile), r.Timings))
+	return r, errors.Join(writeJSON(filepath.Join(s.dir, ResultsFile), r),
+		writeJSON(filepath.Join(s.dir, TimingsFile), r.Timings))
 }
 
 // model puts a model's part together.
 func (s *Study) model(sub *Subject) (*ModelReport, error) {
-	m := &ModelReport{Name: sub.Name, Identity: sub.Identity, Parameters: sub.parameters, Device: sub.device, Statistics: sub.statistics}
+	m := &ModelReport{
+		Name: sub.Name, Identity: sub.Identity, Parameters: sub.parameters, Device: sub.device,
+		Statistics: sub.statistics,
+	}
 	var base Base
 	if err := readJSON(filepath.Join(s.dir, baseFolder, sub.Name, editsFile), &base); err != nil {
 		return nil, err
 	}
+
 	m.BaseSigns = signsOf(base.Signs)
 	var err error
 	if m.Base, err = s.abilities(sub, filepath.Join(baseFolder, sub.Name)); err != nil {
 		return nil, err
 	}
+
 	for _, u := range s.Units([]string{sub.Name}) {
 		q, err := s.sequence(sub, u)
 		if err != nil {
@@ -187,6 +205,7 @@ func (s *Study) model(sub *Subject) (*ModelReport, error) {
 		}
 		m.Sequences = append(m.Sequences, *q)
 	}
+
 	m.adjust()
 	m.rows(s, &base)
 	return m, nil
@@ -209,17 +228,22 @@ func (s *Study) sequence(sub *Subject, u Unit) (*SequenceReport, error) {
 	if err := readJSON(filepath.Join(s.dir, s.folder(u), sequenceFile), &q); err != nil {
 		return nil, err
 	}
+
 	ed := s.Plan.Editors[u.Editor]
 	r := &SequenceReport{
-		Editor: ed.Name, Method: ed.Method, Batch: ed.Batch, Seed: u.Seed, Folder: filepath.ToSlash(s.folder(u)), HParams: q.HParams, TasksAs: q.TasksAs,
+		Editor: ed.Name, Method: ed.Method, Batch: ed.Batch, Seed: u.Seed, Folder: filepath.ToSlash(s.folder(u)),
+		HParams: q.HParams, TasksAs: q.TasksAs,
 		SumError: q.SumError, Restored: q.Restored, Damped: q.Damped, Fluency: q.Fluency,
 	}
+
 	for i := range q.Checkpoints {
 		c := &q.Checkpoints[i]
 		out := CheckpointReport{
-			Edits: c.Edits, Failed: c.Failed, Metrics: map[string]Interval{}, Score: c.Score, NonFinite: c.NonFinite, Retention: s.retention(c),
-			Drift: c.Drift, Norms: c.Norms, Fluency: c.Fluency, Signs: signsOf(c.Signs), Audits: c.Audits,
+			Edits: c.Edits, Failed: c.Failed, Metrics: map[string]Interval{}, Score: c.Score, NonFinite: c.NonFinite,
+			Retention: s.retention(c),
+			Drift:     c.Drift, Norms: c.Norms, Fluency: c.Fluency, Signs: signsOf(c.Signs), Audits: c.Audits,
 		}
+
 		for _, m := range c.Records[:min(firstEdits, c.Edits)] {
 			out.First += held(m) / float64(min(firstEdits, c.Edits))
 		}
@@ -229,18 +253,22 @@ func (s *Study) sequence(sub *Subject, u Unit) (*SequenceReport, error) {
 		for _, n := range c.Norms {
 			out.Weights = max(out.Weights, n.Relative)
 		}
+
 		var err error
-		if out.Abilities, err = s.abilities(sub, filepath.Join(s.folder(u), fmt.Sprintf("edits-%d", c.Edits))); err != nil {
+		if out.Abilities, err = s.abilities(sub,
+			filepath.Join(s.folder(u), fmt.Sprintf("edits-%d", c.Edits))); err != nil {
 			return nil, err
 		}
+
 		r.Checkpoints = append(r.Checkpoints, out)
 	}
+
 	r.fade(q.Checkpoints)
 	return r, nil
 }
 
-// IntervalOf is that of a metric of package edit, by its name: those with one prompt a record are shares of edits, others but the
-// magnitudes are means of shares.
+// IntervalOf is that of a metric of package edit, by its name: those with one prompt a record are shares of
+// edits, others but the magnitudes are means of shares.
 func IntervalOf(name string, st edit.Stat) Interval {
 	i := Interval{Stat: st}
 	switch {
@@ -251,6 +279,7 @@ func IntervalOf(name string, st edit.Stat) Interval {
 	default:
 		i.Low, i.High = stats.Share(st.Mean, st.Stderr, st.N)
 	}
+
 	return i
 }
 
@@ -276,10 +305,12 @@ func (s *Study) retention(c *Checkpoint) []Bin {
 		}
 		out = append(out, b)
 	}
+
 	return out
 }
 
-// held tells whether an edit holds: the new answer is likelier than the old one, or is the likeliest where no old one is known.
+// held tells whether an edit holds: the new answer is likelier than the old one, or is the likeliest where no
+// old one is known.
 func held(m map[string]float64) float64 {
 	if v, ok := m["efficacy_success"]; ok {
 		return v
@@ -295,6 +326,7 @@ func (r *SequenceReport) fade(list []Checkpoint) {
 		for i, m := range c.Records {
 			then, now := held(m), held(last[i])
 			f.Then, f.Last = f.Then+then/float64(c.Edits), f.Last+now/float64(c.Edits)
+
 			switch {
 			case then > now:
 				f.Lost++
@@ -302,9 +334,11 @@ func (r *SequenceReport) fade(list []Checkpoint) {
 				f.Gained++
 			}
 		}
+
 		f.P = stats.McNemar(f.Lost, f.Gained)
 		r.Fading = append(r.Fading, f)
 	}
+
 	for i, m := range last {
 		best := held(m)
 		for _, c := range list {
@@ -312,6 +346,7 @@ func (r *SequenceReport) fade(list []Checkpoint) {
 				best = max(best, held(c.Records[i]))
 			}
 		}
+
 		r.Forgetting += (best - held(m)) / float64(len(last))
 	}
 }
@@ -325,27 +360,34 @@ func (s *Study) abilities(sub *Subject, folder string) ([]Ability, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		var results struct {
 			Results map[string]map[string]any `json:"results"`
 		}
 		if err := readJSON(filepath.Join(here, ResultsFile), &results); err != nil {
 			return nil, err
 		}
+
 		for i := range c.Rows {
 			p := &c.Rows[i]
 			a := Ability{
-				Task: p.Task, Metric: p.Metric, Filter: p.Filter, HigherIsBetter: p.HigherIsBetter, N: p.N, Value: Value(p.B), Base: Value(p.A),
-				Difference: Value(p.Difference), Low: Value(p.Low), High: Value(p.High), Test: p.Test, P: p.P, Adjusted: 1, Stderr: Value(math.NaN()),
+				Task: p.Task, Metric: p.Metric, Filter: p.Filter, HigherIsBetter: p.HigherIsBetter, N: p.N,
+				Value: Value(p.B), Base: Value(p.A),
+				Difference: Value(p.Difference), Low: Value(p.Low), High: Value(p.High), Test: p.Test, P: p.P,
+				Adjusted: 1, Stderr: Value(math.NaN()),
 			}
+
 			if math.IsNaN(p.B) && !math.IsNaN(p.A) { // a model that gives no numbers: no bootstrap can draw them
 				a.P = 0
 			}
 			if se, ok := results.Results[p.Task][p.Metric+"_stderr,"+p.Filter].(float64); ok {
 				a.Stderr = Value(se)
 			}
+
 			out = append(out, a)
 		}
 	}
+
 	choose(out)
 	return out, nil
 }
@@ -362,11 +404,13 @@ func choose(list []Ability) {
 		}
 		return len(preferred)
 	}
+
 	for i := range list {
 		if k, ok := best[list[i].Task]; !ok || rank(i) < rank(k) {
 			best[list[i].Task] = i
 		}
 	}
+
 	for _, i := range best {
 		list[i].Main = true
 	}
@@ -386,6 +430,7 @@ func (m *ModelReport) adjust() {
 			}
 		}
 	}
+
 	for i, v := range stats.Holm(p) {
 		a := all[i]
 		a.Adjusted = v
@@ -396,21 +441,22 @@ func (m *ModelReport) adjust() {
 
 // Row is an editor at a count: means over seeds. A Row without an editor is the unedited model.
 type Row struct {
-	Editor       string                `json:"editor,omitempty"`
-	Edits        int                   `json:"edits"`
-	Seeds        int                   `json:"seeds"`
-	Held         Interval              `json:"held"` // share of edits whose new answer is likelier than the old one
-	Exact        Value                 `json:"exact"`
-	Paraphrase   Value                 `json:"paraphrase"` // null: the records have no such prompts
-	Trained      Value                 `json:"paraphrase_trained"`
-	Neighborhood Value                 `json:"neighborhood"`
-	First        Value                 `json:"first_held"` // of the first ten edits, or all if there are fewer; null without edits
-	KL           Value                 `json:"drift_kl"`
-	Agreement    Value                 `json:"drift_agreement"`
-	Weights      float64               `json:"relative_weight_change"`
-	Failed       int                   `json:"failed"` // edits that diverged, in all seeds
-	Abilities    map[string]RowAbility `json:"abilities"`
-	Signs        map[string]Signs      `json:"signs,omitempty"`
+	Editor       string   `json:"editor,omitempty"`
+	Edits        int      `json:"edits"`
+	Seeds        int      `json:"seeds"`
+	Held         Interval `json:"held"` // share of edits whose new answer is likelier than the old one
+	Exact        Value    `json:"exact"`
+	Paraphrase   Value    `json:"paraphrase"` // null: the records have no such prompts
+	Trained      Value    `json:"paraphrase_trained"`
+	Neighborhood Value    `json:"neighborhood"`
+	// of the first ten edits, or all if there are fewer; null without edits
+	First     Value                 `json:"first_held"`
+	KL        Value                 `json:"drift_kl"`
+	Agreement Value                 `json:"drift_agreement"`
+	Weights   float64               `json:"relative_weight_change"`
+	Failed    int                   `json:"failed"` // edits that diverged, in all seeds
+	Abilities map[string]RowAbility `json:"abilities"`
+	Signs     map[string]Signs      `json:"signs,omitempty"`
 }
 
 // RowAbility is the main figure of a task: means over seeds.
@@ -418,10 +464,12 @@ type RowAbility struct {
 	Metric         string `json:"metric"`
 	HigherIsBetter bool   `json:"higher_is_better"`
 	Value          Value  `json:"value"`
-	Low            Value  `json:"low"`        // 95 %: from the standard error of the documents where there is one, otherwise from the paired bootstrap of the difference
-	High           Value  `json:"high"`       //
-	P              Value  `json:"p_adjusted"` // the largest of all seeds
-	Lost           int    `json:"lost"`       // seeds in which it is significantly worse than unedited
+	// 95 %: from the standard error of the documents where there is one, otherwise from the paired bootstrap of
+	// the difference
+	Low  Value `json:"low"`
+	High Value `json:"high"`       //
+	P    Value `json:"p_adjusted"` // the largest of all seeds
+	Lost int   `json:"lost"`       // seeds in which it is significantly worse than unedited
 }
 
 // firstEdits is how many edits count as the first ones.
@@ -439,6 +487,7 @@ func (m *ModelReport) rows(s *Study, base *Base) {
 					list = append(list, &m.Sequences[j].Checkpoints[i])
 				}
 			}
+
 			row.fill(list)
 			m.Rows = append(m.Rows, row)
 		}
@@ -457,6 +506,7 @@ func (m *ModelReport) unedited(base *Base) Row {
 		}
 		return stats.Mean(list), len(list)
 	}
+
 	share, n := metric("efficacy_success")
 	row.Held.Mean, row.Held.N, row.First = share, n, Value(math.NaN())
 	row.Held.Low, row.Held.High = stats.Wilson(share, n)
@@ -464,19 +514,23 @@ func (m *ModelReport) unedited(base *Base) Row {
 		v, _ := metric(name)
 		*to = Value(v)
 	}
+
 	set(&row.Exact, "efficacy_exact")
 	set(&row.Paraphrase, "paraphrase_success")
 	set(&row.Trained, "paraphrase_trained_success")
 	set(&row.Neighborhood, "neighborhood_success")
+
 	for _, a := range m.Base {
 		if a.Main {
 			row.Abilities[a.Task] = rowAbility([]Ability{a})
 		}
 	}
+
 	if n == 0 { // no old answers are known
 		row.Held.Mean, row.Held.N = float64(row.Exact), len(base.Records)
 		row.Held.Low, row.Held.High = stats.Wilson(row.Held.Mean, row.Held.N)
 	}
+
 	return row
 }
 
@@ -489,11 +543,13 @@ func (r *Row) fill(list []*CheckpointReport) {
 		first = append(first, c.First)
 		kl, agreement = append(kl, c.Drift.KL), append(agreement, c.Drift.Agreement)
 		r.Weights, r.Failed = max(r.Weights, c.Weights), r.Failed+len(c.Failed)
+
 		for _, a := range c.Abilities {
 			if a.Main {
 				abilities[a.Task] = append(abilities[a.Task], a)
 			}
 		}
+
 		for t, signs := range c.Signs {
 			if r.Signs == nil {
 				r.Signs = map[string]Signs{}
@@ -503,6 +559,7 @@ func (r *Row) fill(list []*CheckpointReport) {
 			r.Signs[t] = slices.Compact(r.Signs[t])
 		}
 	}
+
 	r.metrics(list)
 	r.First, r.KL, r.Agreement = Value(stats.Mean(first)), Value(stats.Mean(kl)), Value(stats.Mean(agreement))
 	for t, all := range abilities {
@@ -522,19 +579,29 @@ func (r *Row) metrics(list []*CheckpointReport) {
 		}
 		return stats.Mean(values), n
 	}
+
 	share, n := of("efficacy_success")
 	if n == 0 {
 		share, n = of("efficacy_exact")
 	}
+
 	r.Held.Mean, r.Held.N = share, n
 	r.Held.Low, r.Held.High = stats.Wilson(share, n)
+
 	if n > 1 {
-		r.Held.Stderr = math.Sqrt(max(0, share*(1-share)) / float64(n-1)) // a mean of ones may be rounded to more than 1
+		// a mean of ones may be rounded to more than 1
+		r.Held.Stderr = math.Sqrt(max(0, share*(1-share)) / float64(n-1))
 	}
+
 	for _, f := range []struct {
 		to   *Value
 		name string
-	}{{&r.Exact, "efficacy_exact"}, {&r.Paraphrase, "paraphrase_success"}, {&r.Trained, "paraphrase_trained_success"}, {&r.Neighborhood, "neighborhood_success"}} {
+	}{
+		{&r.Exact, "efficacy_exact"},
+		{&r.Paraphrase, "paraphrase_success"},
+		{&r.Trained, "paraphrase_trained_success"},
+		{&r.Neighborhood, "neighborhood_success"},
+	} {
 		v, _ := of(f.name)
 		*f.to = Value(v)
 	}
@@ -547,6 +614,7 @@ func rowAbility(list []Ability) RowAbility {
 	for _, a := range list {
 		v := float64(a.Value)
 		values = append(values, v)
+
 		if se := float64(a.Stderr); !math.IsNaN(se) && share(a.Metric) {
 			l, h := stats.Share(v, se, a.N)
 			low, high = append(low, l), append(high, h)
@@ -555,15 +623,18 @@ func rowAbility(list []Ability) RowAbility {
 		} else {
 			low, high = append(low, float64(a.Base+a.Low)), append(high, float64(a.Base+a.High))
 		}
+
 		r.P = max(r.P, Value(a.Adjusted))
 		if a.Lost {
 			r.Lost++
 		}
 	}
+
 	r.Value, r.Low, r.High = Value(stats.Mean(values)), Value(stats.Mean(low)), Value(stats.Mean(high))
 	if share(r.Metric) {
 		r.Low, r.High = max(r.Low, 0), min(r.High, 1)
 	}
+
 	return r
 }
 

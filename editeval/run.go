@@ -17,8 +17,8 @@ type Options struct {
 	Contract string // what results depend on besides plan, data and model, such as a version
 	// Tokenizer of the model; nil: that of its folder.
 	Tokenizer *tokenizer.Tokenizer
-	// Identity is a hash of everything that the model's answers depend on; "": that of its files, which is wrong for a model that was
-	// changed in memory or has adapters attached.
+	// Identity is a hash of everything that the model's answers depend on; "": that of its files, which is
+	// wrong for a model that was changed in memory or has adapters attached.
 	Identity string
 	// Progress is told how many of the steps of all sequences are done; nil: nobody.
 	Progress func(done, total int)
@@ -37,12 +37,14 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Run carries out a plan on one model, sequence after sequence; models that the plan names are not looked at. The model is what it
-// was when the call is over. A folder in which the same plan was interrupted is gone on with.
+// Run carries out a plan on one model, sequence after sequence; models that the plan names are not looked at.
+// The model is what it was when the call is over. A folder in which the same plan was interrupted is gone on
+// with.
 func Run(ctx context.Context, m *lm.Model, p Plan, o Options) (_ *Report, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	if o.Dir == "" {
 		dir, release, tempErr := scratch.Folder("compress-study-")
 		if tempErr != nil {
@@ -51,13 +53,16 @@ func Run(ctx context.Context, m *lm.Model, p Plan, o Options) (_ *Report, err er
 		defer func() { err = errors.Join(err, release()) }()
 		o.Dir = dir
 	}
+
 	if o.Name == "" {
 		o.Name = "model"
 	}
+
 	s, err := Open(p, o.Dir)
 	if err != nil {
 		return nil, err
 	}
+
 	s.Contract, s.Note = o.Contract, o.Note
 	sub := &Subject{Name: o.Name, Model: m, Tokenizer: o.Tokenizer, Identity: o.Identity}
 	if sub.Tokenizer == nil {
@@ -65,14 +70,17 @@ func Run(ctx context.Context, m *lm.Model, p Plan, o Options) (_ *Report, err er
 			return nil, err
 		}
 	}
+
 	if sub.Identity == "" {
 		if sub.Identity, err = m.Fingerprint(ctx); err != nil {
 			return nil, err
 		}
 	}
+
 	if err := s.Prepare(ctx, sub, nil); err != nil {
 		return nil, err
 	}
+
 	return s.all(ctx, sub, o.Progress)
 }
 
@@ -81,21 +89,26 @@ func (s *Study) all(ctx context.Context, sub *Subject, progress func(done, total
 	if err := s.Base(ctx, sub); err != nil {
 		return nil, err
 	}
+
 	units := s.Units([]string{sub.Name})
 	done, total := 0, len(units)*s.Work()
 	for i, u := range units {
 		err := s.Sequence(ctx, sub, u, func(edits, checkpoints int) {
-			if done += Share(edits, checkpoints); progress != nil {
+			done += Share(edits, checkpoints)
+			if progress != nil {
 				progress(min(done, (i+1)*s.Work()), total)
 			}
 		})
 		if err != nil {
 			return nil, err
 		}
-		if done = (i + 1) * s.Work(); progress != nil {
+
+		done = (i + 1) * s.Work()
+		if progress != nil {
 			progress(done, total)
 		}
 	}
+
 	return s.Report([]*Subject{sub})
 }
 

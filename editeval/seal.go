@@ -15,27 +15,31 @@ func (s *Study) sums(folder string) string {
 	return filepath.Join(s.dir, StateFolder, "sums", folder+".json")
 }
 
-// seal finishes a folder of results with its last file: the hashes of all files come first, so that a folder which has the last file has them too.
+// seal finishes a folder of results with its last file: the hashes of all files come first, so that a folder
+// which has the last file has them too.
 func (s *Study) seal(folder, last string, v any) error {
 	dir := filepath.Join(s.dir, folder)
 	sums, err := seal.Sums(dir)
 	if err != nil {
 		return err
 	}
+
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return err
 	}
+
 	text = append(text, '\n')
 	sums[last] = seal.Sum(text)
 	if err := errors.Join(seal.Write(s.sums(folder), sums), os.MkdirAll(dir, 0o777)); err != nil {
 		return err
 	}
+
 	return writeFile(filepath.Join(dir, last), text)
 }
 
-// finished reads the last file of a folder of results that is finished, and tells whether all of the folder is what it was then.
-// Of one without hashes, whose state was removed, nothing more is known.
+// finished reads the last file of a folder of results that is finished, and tells whether all of the folder is
+// what it was then. Of one without hashes, whose state was removed, nothing more is known.
 func (s *Study) finished(folder, last string, v any) bool {
 	err := readJSON(filepath.Join(s.dir, folder, last), v)
 	if missing(err) {

@@ -45,9 +45,10 @@ func (s *Study) folder(u Unit) string {
 
 // Checkpoint is what was measured after a number of edits.
 type Checkpoint struct {
-	Edits     int                    `json:"edits"`
-	Failed    []int                  `json:"failed,omitempty"` // edits, by position, whose optimisation diverged: they were left out, and count as not held
-	Metrics   map[string]edit.Stat   `json:"metrics"`          // of package edit, over all edits so far
+	Edits int `json:"edits"`
+	// edits, by position, whose optimisation diverged: they were left out, and count as not held
+	Failed    []int                  `json:"failed,omitempty"`
+	Metrics   map[string]edit.Stat   `json:"metrics"` // of package edit, over all edits so far
 	Score     float64                `json:"score"`
 	NonFinite int                    `json:"non_finite"`
 	Drift     *edit.Drift            `json:"drift"`
@@ -60,9 +61,11 @@ type Checkpoint struct {
 
 // Timing is the cost of the way from one count to the next.
 type Timing struct {
-	Edits    int      `json:"edits"`                 // written on the way, those included that were written again after an interruption
-	Seconds  float64  `json:"seconds"`               // of editing
-	CPU      *float64 `json:"cpu_seconds,omitempty"` // of the process, divided evenly among the sequences that were at work in it
+	// written on the way, those included that were written again after an interruption
+	Edits   int     `json:"edits"`
+	Seconds float64 `json:"seconds"` // of editing
+	// of the process, divided evenly among the sequences that were at work in it
+	CPU      *float64 `json:"cpu_seconds,omitempty"`
 	Measured float64  `json:"measured_seconds"`
 }
 
@@ -76,11 +79,12 @@ type Sequence struct {
 	Fluency     *float64     `json:"fluency_before,omitempty"`
 	Checkpoints []Checkpoint `json:"checkpoints"`
 	SumError    float64      `json:"sum_error"` // ‖final - base - Σ deltas‖/‖Σ deltas‖ at the last count
-	Restored    bool         `json:"restored"`  // the model was what it had been, byte for byte, once all edits were taken out
-	Damped      int          `json:"damped"`    // covariances that were not positive definite
-	TasksAs     string       `json:"tasks_as"`  // what answers the tasks: the edited model, or why not
-	Restarts    int          `json:"-"`         // interruptions
-	Timings     []Timing     `json:"-"`         // in a file of their own
+	// the model was what it had been, byte for byte, once all edits were taken out
+	Restored bool     `json:"restored"`
+	Damped   int      `json:"damped"`   // covariances that were not positive definite
+	TasksAs  string   `json:"tasks_as"` // what answers the tasks: the edited model, or why not
+	Restarts int      `json:"-"`        // interruptions
+	Timings  []Timing `json:"-"`        // in a file of their own
 }
 
 // state is what an interrupted sequence goes on with.
@@ -126,30 +130,36 @@ const stateFile = "state.json"
 // saveEvery is how often edits between two counts are brought to the disk.
 const saveEvery = time.Minute
 
-// Sequence carries out a unit, or what is left of it. step is told of every edit that is written and every count that is done.
+// Sequence carries out a unit, or what is left of it. step is told of every edit that is written and every
+// count that is done.
 func (s *Study) Sequence(ctx context.Context, sub *Subject, u Unit, step func(edits, checkpoints int)) (err error) {
 	q, done, err := s.begin(sub, u)
 	if err != nil || done {
 		return err
 	}
+
 	if q.step = step; step == nil {
 		q.step = func(int, int) {}
 	}
 	if err := q.open(ctx); err != nil {
 		return err
 	}
+
 	s.active.Add(1)
 	defer func() {
 		s.active.Add(-1)
-		if restored := q.restore(); err == nil {
+		restored := q.restore()
+		if err == nil {
 			err = restored
 		}
 	}()
+
 	for _, c := range s.Counts[len(q.state.Checkpoints):] {
 		if err := q.checkpoint(ctx, c); err != nil {
 			return fmt.Errorf("%s: %w", s.folder(u), err)
 		}
 	}
+
 	return q.finish(ctx)
 }
 
@@ -162,6 +172,7 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
+
 	hp := sub.hp[u.Editor]
 	statistics := ""
 	if edit.NeedsStatistics(q.ed.Method, hp) {
@@ -170,15 +181,18 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 	if q.edits, err = fingerprint(common, q.ed.Method, q.ed.Batch, u.Seed, hp, statistics); err != nil {
 		return nil, false, err
 	}
+
 	job, err := fingerprint(q.edits, s.Counts)
 	if err != nil {
 		return nil, false, err
 	}
+
 	var before Sequence
 	finished := s.finished(s.folder(u), sequenceFile, &before)
 	if finished && before.Job == job {
 		return nil, true, nil
 	}
+
 	switch {
 	case q.unfinished(job):
 		q.state.Restarts++
@@ -192,6 +206,7 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 			return nil, false, err
 		}
 	}
+
 	q.order = order(len(s.Records), u.Seed)[:last]
 	q.x = &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: hp.Templates, Positions: sub.Model.Config().MaxPositions}
 	for _, i := range q.order {
@@ -201,6 +216,7 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 		}
 		q.records, q.encoded = append(q.records, s.Records[i]), append(q.encoded, enc)
 	}
+
 	return q, false, nil
 }
 
@@ -233,22 +249,27 @@ func (q *sequence) open(ctx context.Context) (err error) {
 			err = errors.Join(err, q.restore())
 		}
 	}()
+
 	prompts, err := q.x.Prompts(q.records[:q.state.Probes], q.s.Plan.Drift)
 	if err != nil {
 		return err
 	}
+
 	if q.base, err = q.e.Baseline(ctx, prompts); err != nil {
 		return err
 	}
+
 	if len(q.state.Checkpoints) == 0 && q.state.Applied == 0 {
 		if q.state.Fluency, err = q.fluency(ctx); err != nil {
 			return err
 		}
 		return q.save()
 	}
+
 	if q.state.Applied == 0 {
 		return nil
 	}
+
 	q.e.Close()
 	path := q.journalPath(q.state.Applied)
 	f, err := safefile.Open(path)
@@ -256,15 +277,18 @@ func (q *sequence) open(ctx context.Context) (err error) {
 		return err
 	}
 	defer f.Close()
+
 	j, err := edit.ReadJournal(f)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+
 	q.journal = q.state.Applied
 	e, err := edit.Open(q.sub.Model, j, false, q.o)
 	if err == nil {
 		q.e = e
 	}
+
 	return err
 }
 
@@ -277,7 +301,9 @@ func (q *sequence) save() error {
 	if err := os.MkdirAll(q.kept, 0o777); err != nil {
 		return err
 	}
+
 	before := q.journal
+
 	if q.state.Applied != q.journal {
 		var text bytes.Buffer
 		if err := q.e.WriteJournal(&text, q.sub.Identity, ""); err != nil {
@@ -286,8 +312,10 @@ func (q *sequence) save() error {
 		if err := writeFile(q.journalPath(q.state.Applied), text.Bytes()); err != nil {
 			return err
 		}
+
 		q.journal = q.state.Applied
 	}
+
 	var err error
 	if q.state.Sums, err = seal.Sums(q.dir); err != nil {
 		return err
@@ -295,10 +323,12 @@ func (q *sequence) save() error {
 	if err := seal.Write(filepath.Join(q.kept, stateFile), &q.state); err != nil {
 		return err
 	}
+
 	q.saved = time.Now()
 	if before > 0 && before != q.journal {
 		return os.Remove(q.journalPath(before))
 	}
+
 	return nil
 }
 
@@ -308,24 +338,29 @@ func (q *sequence) checkpoint(ctx context.Context, count int) error {
 	if size == whole {
 		size = count + 1 // no batch is whole before the count is reached
 	}
+
 	for full := count - count%size; q.state.Applied < full; {
 		failed, err := q.apply(ctx, q.state.Applied, q.state.Applied+size)
 		if err != nil {
 			return err
 		}
+
 		q.state.Failed = append(q.state.Failed, failed...)
 		q.state.Applied += size
+
 		if time.Since(q.saved) > saveEvery {
 			if err := q.save(); err != nil {
 				return err
 			}
 		}
 	}
+
 	if q.journal != q.state.Applied {
 		if err := q.save(); err != nil {
 			return err
 		}
 	}
+
 	failed, steps := q.state.Failed, len(q.e.Steps())
 	if q.state.Applied < count {
 		some, err := q.apply(ctx, q.state.Applied, count)
@@ -334,26 +369,31 @@ func (q *sequence) checkpoint(ctx context.Context, count int) error {
 		}
 		failed = append(failed[:len(failed):len(failed)], some...)
 	}
+
 	start := time.Now()
 	c, err := q.measure(ctx, count)
 	if err != nil {
 		return err
 	}
+
 	c.Failed = failed
 	q.state.Open.Measured += time.Since(start).Seconds()
 	q.state.Checkpoints = append(q.state.Checkpoints, *c)
 	q.state.Timings = append(q.state.Timings, q.state.Open)
 	q.state.Open = Timing{}
 	q.step(0, 1)
+
 	if count == len(q.records) {
 		q.rest = true
 		return q.save()
 	}
+
 	if len(q.e.Steps()) > steps {
 		if err := q.e.Undo(steps); err != nil {
 			return err
 		}
 	}
+
 	return q.save()
 }
 
@@ -364,11 +404,13 @@ func (q *sequence) apply(ctx context.Context, lo, hi int) ([]int, error) {
 		r := &q.records[i]
 		names = append(names, r.ID+": "+r.Full()+" "+strings.TrimSpace(r.New))
 	}
+
 	active, watch := q.s.active.Load(), cputime.Start()
 	step, err := q.e.Apply(ctx, q.encoded[lo:hi], names)
 	active = max(1, (active+q.s.active.Load())/2)
 	q.state.Open.add(hi-lo, watch.Stop(), int(active))
 	q.step(hi-lo, 0)
+
 	var failed []int
 	switch {
 	case errors.Is(err, edit.ErrDiverged):
@@ -382,11 +424,12 @@ func (q *sequence) apply(ctx context.Context, lo, hi int) ([]int, error) {
 			failed = append(failed, lo+i)
 		}
 	}
+
 	return failed, nil
 }
 
-// add counts edits that took so long. Sequences that are at work at once in this process have devices of the same size: what the
-// process spent meanwhile is divided evenly among them.
+// add counts edits that took so long. Sequences that are at work at once in this process have devices of the
+// same size: what the process spent meanwhile is divided evenly among them.
 func (t *Timing) add(edits int, took cputime.Span, sequences int) {
 	first := t.Edits == 0
 	t.Edits += edits
@@ -405,18 +448,23 @@ func (t *Timing) add(edits int, took cputime.Span, sequences int) {
 // finish takes everything out, checks that, and writes the result.
 func (q *sequence) finish(ctx context.Context) error {
 	r := &Sequence{
-		Job: q.state.Job, Edits: q.edits, Probes: q.state.Probes, Order: q.order, HParams: q.sub.hp[q.u.Editor], Fluency: q.state.Fluency, Checkpoints: q.state.Checkpoints,
+		Job: q.state.Job, Edits: q.edits, Probes: q.state.Probes, Order: q.order, HParams: q.sub.hp[q.u.Editor],
+		Fluency: q.state.Fluency, Checkpoints: q.state.Checkpoints,
 		Damped: len(q.e.Damped()), TasksAs: "the edited model",
 	}
+
 	if q.ed.Method == "ike" {
 		r.TasksAs = "the unedited model: what in-context editing puts before prompts is not put before those of tasks"
 	}
+
 	var err error
-	if !q.rest && q.state.Applied < len(q.records) { // the last count was measured before an interruption: what is not in the journal is written once more
+	// the last count was measured before an interruption: what is not in the journal is written once more
+	if !q.rest && q.state.Applied < len(q.records) {
 		if _, err = q.apply(ctx, q.state.Applied, len(q.records)); err != nil {
 			return err
 		}
 	}
+
 	if r.SumError, err = q.e.CheckSum(); err != nil {
 		return err
 	}
@@ -426,6 +474,7 @@ func (q *sequence) finish(ctx context.Context) error {
 	if r.Restored, err = q.restored(ctx); err != nil {
 		return err
 	}
+
 	timings := filepath.Join(q.s.dir, StateFolder, "timings", q.s.folder(q.u)+".json")
 	if err := writeJSON(timings, map[string]any{"restarts": q.state.Restarts, "timings": q.state.Timings}); err != nil {
 		return err
@@ -433,6 +482,7 @@ func (q *sequence) finish(ctx context.Context) error {
 	if err := q.s.seal(q.s.folder(q.u), sequenceFile, r); err != nil {
 		return err
 	}
+
 	return errors.Join(q.keepJournal(), os.RemoveAll(q.kept))
 }
 

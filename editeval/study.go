@@ -40,10 +40,11 @@ type Study struct {
 	Counts  []int         // those of the plan that there are records for
 	Remarks []string      // what a reader of the results must know
 	Data    string        // hash of the records
-	// Contract names what results depend on besides plan, data and models, such as the version of the program; results of another one
-	// are made anew.
+	// Contract names what results depend on besides plan, data and models, such as the version of the program;
+	// results of another one are made anew.
 	Contract string
-	// Note is told what a user must know while the work goes on; it may be called from several goroutines at once. nil: nobody.
+	// Note is told what a user must know while the work goes on; it may be called from several goroutines at
+	// once. nil: nobody.
 	Note func(text string)
 
 	dir    string
@@ -57,29 +58,35 @@ type entry struct {
 	suite *task.Suite
 }
 
-// Open reads what a plan names. dir is the folder of results; texts and safety prompts become tasks below its [StateFolder].
+// Open reads what a plan names. dir is the folder of results; texts and safety prompts become tasks below its
+// [StateFolder].
 func Open(p Plan, dir string) (*Study, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
+
 	p.complete()
 	s := &Study{Plan: p, dir: dir}
 	if err := s.records(); err != nil {
 		return nil, err
 	}
+
 	if f := p.Stats.File; f != "" {
 		if _, err := os.Stat(p.find(f)); err != nil {
 			return nil, p.Missing("stats: file", f, err)
 		}
 	}
+
 	folder := filepath.Join(dir, StateFolder, "tasks")
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return nil, err
 	}
+
 	entries, err := s.written(folder)
 	if err != nil {
 		return nil, err
 	}
+
 	return s, s.load(entries)
 }
 
@@ -91,22 +98,26 @@ func (p *Plan) find(path string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
+
 	beside := filepath.Join(filepath.Dir(p.File), path)
 	if _, err := os.Stat(beside); err == nil {
 		return beside
 	}
+
 	return path
 }
 
 // Path is where a path of the plan leads: as it is, or beside the plan if there is nothing.
 func (p *Plan) Path(path string) string { return p.find(path) }
 
-// Missing says which plan names a path, under which key, and where it was looked for, if err tells of a file that is not there.
+// Missing says which plan names a path, under which key, and where it was looked for, if err tells of a file
+// that is not there.
 func (p *Plan) Missing(key, path string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) || p.File == "" {
 		return err
 	}
-	return fmt.Errorf("%s: %s: %q: %w (HINT: paths count from the working directory, or else from the folder of the plan)", p.File, key, path, err)
+	return fmt.Errorf("%s: %s: %q: %w (HINT: paths count from the working directory, or else from the folder "+
+		"of the plan)", p.File, key, path, err)
 }
 
 // records reads the files of edits.
@@ -118,25 +129,31 @@ func (s *Study) records() error {
 		if err != nil {
 			return s.Plan.Missing("edits", path, err)
 		}
+
 		if n := len(set.Skipped); n > 0 {
 			s.remark("%s: %s skipped, the first: %s", path, label(n, "faulty record"), set.Skipped[0].What)
 		}
 		for _, m := range set.Remarks {
 			doubts = append(doubts, doubt{m, path, len(s.Records)})
 		}
+
 		s.Records = append(s.Records, set.Records...)
 	}
+
 	for i := range s.Records {
 		r := &s.Records[i]
 		if n := s.Plan.Near; n > 0 {
 			r.Near = r.Near[:min(n, len(r.Near))]
 		}
+
 		text, err := json.Marshal(r)
 		if err != nil {
 			return err
 		}
+
 		h.Write(text)
 	}
+
 	s.Data = hex.EncodeToString(h.Sum(nil))
 	var left []string
 	for _, c := range s.Plan.Counts {
@@ -146,15 +163,20 @@ func (s *Study) records() error {
 			left = append(left, fmt.Sprint(c))
 		}
 	}
+
 	if len(left) > 0 {
-		s.remark("the files have %s: counts of %s are left out", label(len(s.Records), "edit"), strings.Join(left, ", "))
+		s.remark("the files have %s: counts of %s are left out", label(len(s.Records), "edit"),
+			strings.Join(left, ", "))
 	}
+
 	if len(s.Counts) == 0 {
-		return fmt.Errorf("%w: counts: the smallest is %d, there are %d edits", ErrPlan, s.Plan.Counts[0], len(s.Records))
+		return fmt.Errorf("%w: counts: the smallest is %d, there are %d edits", ErrPlan, s.Plan.Counts[0],
+			len(s.Records))
 	}
 	if err := s.keepCounts(); err != nil {
 		return err
 	}
+
 	s.doubt(doubts)
 	return nil
 }
@@ -169,15 +191,18 @@ type doubt struct {
 // maxDoubts is how many remarks on records are made one by one.
 const maxDoubts = 5
 
-// doubt remarks on records that are edited. What is wrong with others, or with a pair of which one is not edited, concerns nobody.
+// doubt remarks on records that are edited. What is wrong with others, or with a pair of which one is not
+// edited, concerns nobody.
 func (s *Study) doubt(list []doubt) {
 	used := s.used()
 	list = slices.DeleteFunc(list, func(d doubt) bool {
 		return !slices.Contains(used, d.first+d.Index) || !slices.Contains(used, d.first+d.Other)
 	})
+
 	for i, d := range list {
 		if i == maxDoubts {
-			s.remark("%s more that are edited repeat or contradict others, or change nothing", label(len(list)-i, "record"))
+			s.remark("%s more that are edited repeat or contradict others, or change nothing",
+				label(len(list)-i, "record"))
 			return
 		}
 		s.remark("%s: record %d: %s", d.path, d.Index, d.What)
@@ -198,23 +223,28 @@ func (s *Study) load(entries []Task) error {
 	if s.Plan.File != "" {
 		data = append(data, filepath.Dir(s.Plan.File))
 	}
+
 	seen := map[string]bool{}
 	for _, t := range entries {
 		if t.name == "" {
 			t.name = stem(t.Entry)
 		}
+
 		if !plainName.MatchString(t.name) || seen[t.name] {
 			errs = append(errs, fmt.Errorf("%w: task %.200q is there twice, or has no plain name", ErrPlan, t.Entry))
 			continue
 		}
+
 		seen[t.name] = true
 		suite, err := task.Load([]string{s.Plan.find(t.Entry)}, data...)
 		if err == nil {
 			err = s.try(suite, t)
 		}
+
 		errs = append(errs, s.Plan.Missing("tasks", t.Entry, err))
 		s.tasks = append(s.tasks, entry{t, suite})
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -249,10 +279,12 @@ func (s *Study) Tasks() (names []string, documents []int, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
+
 		for _, c := range checked {
 			names, documents = append(names, c.Task), append(documents, c.Documents)
 		}
 	}
+
 	return names, documents, nil
 }
 
@@ -264,12 +296,15 @@ func (s *Study) written(folder string) ([]Task, error) {
 		if err != nil {
 			return nil, s.Plan.Missing("texts", t.File, err)
 		}
+
 		path, err := sources.Perplexity(folder, "text_"+t.Name, docs)
 		if err != nil {
 			return nil, err
 		}
+
 		entries = append(entries, Task{Entry: path, Limit: len(docs)})
 	}
+
 	if f := s.Plan.Safety; f != nil {
 		path, err := sources.Refusals(folder, s.Plan.find(f.File), f.Column, f.Refusals, f.MaxTokens)
 		if err != nil {
@@ -277,6 +312,7 @@ func (s *Study) written(folder string) ([]Task, error) {
 		}
 		entries = append(entries, Task{Entry: path, Limit: f.Limit})
 	}
+
 	return entries, nil
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
-// Subject is a model that is studied, with adapters and experts attached. It is used by one goroutine at a time, and is what
-// it was when a call is over.
+// Subject is a model that is studied, with adapters and experts attached. It is used by one goroutine at a
+// time, and is what it was when a call is over.
 type Subject struct {
 	Name      string
 	Model     *lm.Model
@@ -37,24 +37,29 @@ type Subject struct {
 // documentTokens is the length that documents of statistics are cut to.
 const documentTokens = 512
 
-// Prepare fits a plan to a model: hyper-parameters, tokens of all records, and the covariance of keys, which is kept in the folder.
-// All faults of all editors are returned at once.
+// Prepare fits a plan to a model: hyper-parameters, tokens of all records, and the covariance of keys, which is
+// kept in the folder. All faults of all editors are returned at once.
 func (s *Study) Prepare(ctx context.Context, sub *Subject, progress func(done, total int)) error {
 	blocks, err := s.fit(sub)
 	if err != nil || len(blocks) == 0 {
 		return err
 	}
+
 	docs, err := s.statistics(sub)
 	if err != nil {
 		return err
 	}
+
 	if progress == nil {
 		progress = func(int, int) {}
 	}
-	sub.stats, err = edit.Cached(ctx, sub.Model, docs, blocks, filepath.Join(s.dir, StateFolder, "statistics"), sub.Identity, progress)
+
+	sub.stats, err = edit.Cached(ctx, sub.Model, docs, blocks, filepath.Join(s.dir, StateFolder, "statistics"),
+		sub.Identity, progress)
 	if err == nil {
 		sub.statistics = sub.stats.Data
 	}
+
 	return err
 }
 
@@ -63,6 +68,7 @@ func (s *Study) fit(sub *Subject) (blocks []int, err error) {
 	if sub.sep, err = sub.Tokenizer.Encode("\n", tokenizer.EncodeOptions{NoSpecial: true}); err != nil {
 		return nil, err
 	}
+
 	sub.hp, sub.parameters, sub.device = nil, sub.Model.NumParameters(), sub.Model.Device().Info().Name
 	var errs []error
 	for _, ed := range s.Plan.Editors {
@@ -72,21 +78,26 @@ func (s *Study) fit(sub *Subject) (blocks []int, err error) {
 			hp.Source += ", the plan"
 		}
 		if err == nil {
-			if _, err = edit.New(sub.Model, edit.Options{Method: ed.Method, HParams: &hp}); errors.Is(err, edit.ErrStatistics) {
+			if _, err = edit.New(sub.Model, edit.Options{Method: ed.Method, HParams: &hp}); errors.Is(err,
+				edit.ErrStatistics) {
 				err = nil // they are collected only when everything else fits
 			}
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s, editor %s: %w", sub.Name, ed.Name, err))
 		}
+
 		if edit.NeedsStatistics(ed.Method, hp) {
 			blocks = append(blocks, hp.Layers...)
 		}
+
 		sub.hp = append(sub.hp, hp)
 	}
+
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+
 	slices.Sort(blocks)
 	return slices.Compact(blocks), s.encodable(sub)
 }
@@ -98,26 +109,34 @@ func (s *Study) encodable(sub *Subject) error {
 		if k > 0 && slices.EqualFunc(sub.hp[k].Templates, sub.hp[k-1].Templates, slices.Equal) {
 			continue
 		}
-		x := &edit.Encoder{Tokenizer: sub.Tokenizer, Templates: sub.hp[k].Templates, Positions: sub.Model.Config().MaxPositions}
+
+		x := &edit.Encoder{
+			Tokenizer: sub.Tokenizer, Templates: sub.hp[k].Templates,
+			Positions: sub.Model.Config().MaxPositions,
+		}
 		for i := range s.Records {
 			if _, err := x.Record(&s.Records[i]); err != nil && len(errs) < 8 {
 				errs = append(errs, fmt.Errorf("record %d: %w", i, err))
 			}
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
-// statistics are the documents of the covariance: those of a file, else the prompts of the records with the answers that were true before.
+// statistics are the documents of the covariance: those of a file, else the prompts of the records with the
+// answers that were true before.
 func (s *Study) statistics(sub *Subject) ([][]int32, error) {
 	texts, err := s.statisticsTexts()
 	if err != nil {
 		return nil, err
 	}
+
 	limit := documentTokens
 	if n := sub.Model.Config().MaxPositions; n > 0 {
 		limit = min(limit, n)
 	}
+
 	chunks := filepath.Ext(s.Plan.Stats.File) != ".jsonl"
 	x := &edit.Encoder{Tokenizer: sub.Tokenizer}
 	var docs [][]int32
@@ -127,17 +146,21 @@ func (s *Study) statistics(sub *Subject) ([][]int32, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if !chunks {
 			ids = ids[:min(limit, len(ids))]
 		}
+
 		for len(ids) > 0 && left > 0 {
 			n := min(limit, len(ids), left)
 			docs, ids, left = append(docs, ids[:n]), ids[n:], left-n
 		}
 	}
+
 	if len(docs) == 0 {
 		return nil, fmt.Errorf("%s: %w: no tokens for the covariance of keys", s.Plan.Stats.File, ErrData)
 	}
+
 	return docs, nil
 }
 
@@ -145,27 +168,38 @@ func (s *Study) statisticsTexts() (texts []string, err error) {
 	if path := s.Plan.Stats.File; path != "" {
 		return sources.Documents(s.Plan.find(path), 0)
 	}
+
 	for i := range s.Records {
 		e := &s.Records[i]
 		texts = append(texts, e.Full()+" "+e.True)
 		for _, p := range e.Near {
 			texts = append(texts, p+" "+e.True)
 		}
+
 		texts = slices.Concat(texts, e.Rephrase, e.Same, e.Generate)
 		for _, q := range e.Far {
 			texts = append(texts, q.Prompt+" "+q.Answer)
 		}
 	}
+
 	slices.Sort(texts)
 	return slices.Compact(texts), nil
 }
 
 // Release forgets what only measurements need: [Study.Report] still takes the subject, whose model may be closed.
-func (sub *Subject) Release() { sub.Model, sub.Tokenizer, sub.Router, sub.stats = nil, nil, nil, nil }
+func (sub *Subject) Release() {
+	sub.Model = nil
+	sub.Tokenizer = nil
+	sub.Router = nil
+	sub.stats = nil
+}
 
 // editing prepares an editor of the plan on a model.
 func (s *Study) editing(sub *Subject, k int, seed uint64) (*edit.Editing, edit.Options, error) {
-	o := edit.Options{Method: s.Plan.Editors[k].Method, HParams: &sub.hp[k], Statistics: sub.stats, Seed: seed, Separator: sub.sep}
+	o := edit.Options{
+		Method: s.Plan.Editors[k].Method, HParams: &sub.hp[k], Statistics: sub.stats, Seed: seed,
+		Separator: sub.sep,
+	}
 	e, err := edit.New(sub.Model, o)
 	return e, o, err
 }
@@ -179,16 +213,22 @@ func fingerprint(parts ...any) (string, error) {
 
 // common is a hash of what all measurements of a model depend on.
 func (s *Study) common(sub *Subject) (string, error) {
-	parts := []any{s.Contract, sub.Identity, sub.Model.Device().Info().Name, s.Data, s.Plan.Near, s.Plan.Drift, s.Plan.Fluency}
+	parts := []any{
+		s.Contract, sub.Identity, sub.Model.Device().Info().Name, s.Data, s.Plan.Near, s.Plan.Drift,
+		s.Plan.Fluency,
+	}
 	for _, t := range s.tasks {
 		checked, err := t.suite.Check(s.options(t.Task))
 		if err != nil {
 			return "", err
 		}
+
 		for i := range checked {
 			checked[i].Path = ""
 		}
+
 		parts = append(parts, t.name, t.Limit, t.Shots, s.Plan.Limit, s.Plan.Shots, s.Plan.Bootstrap, checked)
 	}
+
 	return fingerprint(parts...)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
-// A sequence that is finished is gone on with when a plan has more counts: its rows stay, and its edits are read from a journal
-// beside the results rather than made again.
+// A sequence that is finished is gone on with when a plan has more counts: its rows stay, and its edits are
+// read from a journal beside the results rather than made again.
 
 // keptJournal is the journal of a finished sequence in its folder. It is hidden: hashes of results leave it out.
 const keptJournal = ".edits.journal"
@@ -37,14 +37,17 @@ func (q *sequence) keepJournal() error {
 
 // widens tells whether the sequence begins as a finished one did.
 func (q *sequence) widens(before *Sequence) bool {
-	if before.Edits != q.edits || len(before.Checkpoints) == 0 || len(before.Checkpoints) >= len(q.s.Counts) || before.Probes < 1 {
+	if before.Edits != q.edits || len(before.Checkpoints) == 0 || len(before.Checkpoints) >= len(q.s.Counts) ||
+		before.Probes < 1 {
 		return false
 	}
+
 	for i := range before.Checkpoints {
 		if before.Checkpoints[i].Edits != q.s.Counts[i] {
 			return false
 		}
 	}
+
 	return before.Probes <= before.Checkpoints[len(before.Checkpoints)-1].Edits
 }
 
@@ -55,6 +58,7 @@ func (q *sequence) widen(job string, before *Sequence) error {
 	if err := errors.Join(os.RemoveAll(q.kept), os.MkdirAll(q.kept, 0o777)); err != nil {
 		return err
 	}
+
 	if q.ed.Batch != whole {
 		applied := done.Edits - done.Edits%q.ed.Batch
 		err := os.Rename(filepath.Join(q.dir, keptJournal), q.journalPath(applied))
@@ -70,6 +74,7 @@ func (q *sequence) widen(job string, before *Sequence) error {
 			return err
 		}
 	}
+
 	return q.save()
 }
 
@@ -86,8 +91,8 @@ func (q *sequence) readable(path string) bool {
 	return err == nil
 }
 
-// keepCounts adds the counts that the folder has results of, if these are of the same edits and tasks: a plan that names others adds
-// rows, and takes none away.
+// keepCounts adds the counts that the folder has results of, if these are of the same edits and tasks: a plan
+// that names others adds rows, and takes none away.
 func (s *Study) keepCounts() error {
 	var before Report
 	if err := readJSON(filepath.Join(s.dir, ResultsFile), &before); err != nil {
@@ -96,14 +101,17 @@ func (s *Study) keepCounts() error {
 	if before.Data != s.Data {
 		return nil
 	}
+
 	was, err := likeness(before.Plan)
 	if err != nil {
 		return err
 	}
+
 	is, err := likeness(s.Plan)
 	if err != nil || was != is {
 		return err
 	}
+
 	var kept []string
 	for _, c := range before.Counts {
 		if !slices.Contains(s.Counts, c) && c <= len(s.Records) {
@@ -111,15 +119,21 @@ func (s *Study) keepCounts() error {
 			kept = append(kept, label(c, "edit"))
 		}
 	}
+
 	slices.Sort(s.Counts)
 	if len(kept) > 0 {
 		s.remark("the folder has measurements after %s, which stay", strings.Join(kept, ", "))
 	}
+
 	return nil
 }
 
 // likeness is a hash of what plans that share their rows have in common.
 func likeness(p Plan) (string, error) {
-	p.File, p.Models, p.Editors, p.Counts, p.Seeds = "", nil, nil, nil, nil
+	p.File = ""
+	p.Models = nil
+	p.Editors = nil
+	p.Counts = nil
+	p.Seeds = nil
 	return fingerprint(p)
 }

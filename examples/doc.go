@@ -1,5 +1,6 @@
-// Package examples holds five short programs, one for each entry point of the library, to be copied: they import nothing that a
-// program outside of this module could not, take their paths from flags, stop at an interrupt, and print what the report says.
+// Package examples holds five short programs, one for each entry point of the library, to be copied: they
+// import nothing that a program outside of this module could not, take their paths from flags, stop at an
+// interrupt, and print what the report says.
 //
 //	examples/prune    prune.Model: half of the weights of a model go, and what that costs
 //	examples/search   gp.Search: a formula that says which weights to prune

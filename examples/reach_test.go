@@ -18,7 +18,8 @@ const module = "github.com/modelcompress/compress/"
 
 // public are the packages that programs outside of this module import.
 var public = []string{
-	"prune", "prune/fitness", "gp", "merge", "lora", "editeval", "editeval/edit", "editeval/task", "lm", "lm/arch", "lm/corpus", "lm/tokenizer", "lm/optim", "safetensors",
+	"prune", "prune/fitness", "gp", "merge", "lora", "editeval", "editeval/edit", "editeval/task", "lm", "lm/arch",
+	"lm/corpus", "lm/tokenizer", "lm/optim", "safetensors",
 	"kernels", "kernels/device",
 }
 
@@ -29,16 +30,20 @@ func load(t *testing.T) []*types.Package {
 	for _, p := range public {
 		args = append(args, module+p)
 	}
+
 	text, err := exec.Command("go", args...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	files := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		files[path] = file
 	}
-	imp := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
+
+	imp := importer.ForCompiler(token.NewFileSet(), "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
 	var list []*types.Package
 	for _, p := range public {
 		pkg, err := imp.Import(module + p)
@@ -47,6 +52,7 @@ func load(t *testing.T) []*types.Package {
 		}
 		list = append(list, pkg)
 	}
+
 	return list
 }
 
@@ -72,7 +78,9 @@ func (w *walker) walk(t types.Type, where string) {
 	if t == nil || w.seen[t] {
 		return
 	}
+
 	w.seen[t] = true
+
 	switch t := t.(type) {
 	case *types.Alias:
 		w.walk(t.Rhs(), where)
@@ -81,6 +89,7 @@ func (w *walker) walk(t types.Type, where string) {
 		if o.Pkg() == nil || !strings.HasPrefix(o.Pkg().Path(), module) {
 			return
 		}
+
 		inner := strings.TrimPrefix(o.Pkg().Path(), module) + "." + o.Name()
 		if strings.Contains(o.Pkg().Path(), "/internal/") && o.Exported() && !w.named[o] {
 			if slices.ContainsFunc(below, func(p string) bool { return strings.HasPrefix(inner, p) }) {
@@ -88,14 +97,17 @@ func (w *walker) walk(t types.Type, where string) {
 			}
 			w.found[o] = where
 		}
+
 		for i := range t.NumMethods() {
 			w.object(t.Method(i), where)
 		}
+
 		w.walk(t.Underlying(), where)
 	case *types.Struct:
 		for i := range t.NumFields() {
 			if f := t.Field(i); f.Embedded() {
-				w.walk(types.Unalias(f.Type()).Underlying(), where+"."+f.Name()) // its fields are there, whatever it is called
+				// its fields are there, whatever it is called
+				w.walk(types.Unalias(f.Type()).Underlying(), where+"."+f.Name())
 			} else {
 				w.object(f, where)
 			}
@@ -118,8 +130,8 @@ func (w *walker) walk(t types.Type, where string) {
 	}
 }
 
-// TestReachable: every type that the public packages' functions, methods and fields are made of can be named by a program outside of
-// this module: it is public, or has an alias that is.
+// TestReachable: every type that the public packages' functions, methods and fields are made of can be named by
+// a program outside of this module: it is public, or has an alias that is.
 func TestReachable(t *testing.T) {
 	w := &walker{named: map[*types.TypeName]bool{}, seen: map[types.Type]bool{}, found: map[*types.TypeName]string{}}
 	packages := load(t)
@@ -132,16 +144,19 @@ func TestReachable(t *testing.T) {
 			}
 		}
 	}
+
 	for _, p := range packages {
 		for _, name := range p.Scope().Names() {
 			w.object(p.Scope().Lookup(name), strings.TrimPrefix(p.Path(), module))
 		}
 	}
+
 	var lines bytes.Buffer
 	var list []string
 	for o, where := range w.found {
 		list = append(list, where+" uses "+strings.TrimPrefix(o.Pkg().Path(), module)+"."+o.Name())
 	}
+
 	sort.Strings(list)
 	for _, l := range list {
 		lines.WriteString("\n  " + l)

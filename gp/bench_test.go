@@ -18,7 +18,8 @@ func benchInputs(rows, cols int, wt, gt kernels.DType) Inputs {
 	fill := func(d kernels.DType, f func() float32) kernels.Mat {
 		b := kernels.NewHost(d, rows*cols)
 		for i := range rows * cols {
-			switch v := f(); d {
+			v := f()
+			switch d {
 			case kernels.F32:
 				b.F32()[i] = v
 			case kernels.BF16:
@@ -27,8 +28,10 @@ func benchInputs(rows, cols int, wt, gt kernels.DType) Inputs {
 				b.U16()[i] = kernels.ToF16(v)
 			}
 		}
+
 		return kernels.MatOf(b, rows, cols)
 	}
+
 	in.W = fill(wt, func() float32 { return float32(r.Float()+r.Float()-1) / 20 })
 	in.G = fill(gt, func() float32 { return float32(r.Float() * r.Float()) })
 	return in
@@ -58,16 +61,19 @@ func opByOp(in Inputs, e *Expr, l *lanes.Loops) []float32 {
 		}
 		return out
 	}
+
 	a := opByOp(in, e.Left, l)
 	if e.Sym == Div {
 		b := opByOp(in, e.Right, l)
 		l.Affine(out, a, 0, float32(l.SumSq(b)))
 		return out
 	}
+
 	var b []float32
 	if e.Right != nil {
 		b = opByOp(in, e.Right, l)
 	}
+
 	switch e.Sym {
 	case Mms:
 		lo, hi, _ := l.Range(a)
@@ -103,6 +109,7 @@ func opByOp(in Inputs, e *Expr, l *lanes.Loops) []float32 {
 	case Mul:
 		l.Mul(out, a, b)
 	}
+
 	return out
 }
 
@@ -127,6 +134,7 @@ func BenchmarkTrees(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+
 			b.Run(fmt.Sprintf("%s-%s/%s", types[0], types[1], text), func(b *testing.B) {
 				var fused, stream, apart time.Duration
 				least := func(d *time.Duration, f func()) {
@@ -136,15 +144,18 @@ func BenchmarkTrees(b *testing.B) {
 						*d = t
 					}
 				}
+
 				for range max(b.N, 4) {
 					least(&fused, func() {
 						if err := p.Eval(dst, in, Exec{Threads: 1}); err != nil {
 							b.Fatal(err)
 						}
 					})
+
 					least(&stream, func() { moveBytes(p, dst, in) })
 					least(&apart, func() { opByOp(in, p.Expr, lanes.Best()) })
 				}
+
 				b.ReportMetric(float64(fused.Microseconds())/1000, "ms")
 				b.ReportMetric(100*float64(stream)/float64(fused), "%bandwidth")
 				b.ReportMetric(float64(apart)/float64(fused), "x-op-by-op")
@@ -175,6 +186,7 @@ func moveBytes(p *Program, dst kernels.Mat, in Inputs) {
 					}
 				}
 			}
+
 			if final {
 				clear(dst.RowF32(i))
 			}
@@ -190,6 +202,7 @@ func BenchmarkSelect(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	for _, types := range [][2]kernels.DType{{kernels.F32, kernels.F32}, {kernels.BF16, kernels.F16}} {
 		in := benchInputs(n, n, types[0], types[1])
 		mask := kernels.MatOf(kernels.NewHost(kernels.U8, n*n), n, n)
@@ -199,8 +212,10 @@ func BenchmarkSelect(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
+
 				err = s.Each(0, func(first int, scores kernels.Mat) error {
-					dev.Ops().SelectRows(mask.RowRange(first, first+scores.Rows), kernels.Score{X: scores, Raw: true}, n/2)
+					dev.Ops().SelectRows(mask.RowRange(first, first+scores.Rows), kernels.Score{X: scores, Raw: true},
+						n/2)
 					return nil
 				})
 				if err != nil {

@@ -30,23 +30,27 @@ func (s *search) beats(a, b int) bool {
 	return s.o.order(s.population[a], s.population[b]) < 0
 }
 
-// child makes one expression from the population. After some attempts that gave nothing new it changes more, and at last
-// starts afresh.
+// child makes one expression from the population. After some attempts that gave nothing new it changes more,
+// and at last starts afresh.
 func (s *search) child(r *rng.Stream, attempt int) (e *Expr, origin string) {
 	if attempt >= freshAttempts {
 		return s.g.ramped(r, r.Below(1<<16)), "random"
 	}
+
 	e = s.tournament(r)
 	if r.Chance(s.o.Crossover) {
 		e, origin = s.crossover(r, e, s.tournament(r)), "crossover"
 	}
+
 	if r.Chance(s.o.Mutation) || origin == "" && attempt > 0 && s.o.Mutation > 0 {
 		m, name := s.mutate(r, e)
-		if e = m; origin != "" {
+		e = m
+		if origin != "" {
 			origin += "+"
 		}
 		origin += name
 	}
+
 	return e, origin
 }
 
@@ -76,8 +80,10 @@ func (s *search) mutate(r *rng.Stream, e *Expr) (*Expr, string) {
 	if s.o.Compat {
 		kind = 1
 	}
+
 	at := s.node(r, e)
-	switch old := e.at(at); kind {
+	old := e.at(at)
+	switch kind {
 	case 0:
 		deepest := min(2, s.g.InitDepth)
 		shallow := s.g
@@ -88,11 +94,12 @@ func (s *search) mutate(r *rng.Stream, e *Expr) (*Expr, string) {
 		c.Sym = s.g.sibling(r, c.Sym)
 		return e.replace(at, &c), "node"
 	}
+
 	return e.at(at), "hoist"
 }
 
-// Seeds lists known metrics that the grammar can express: Wanda, RIA, the metrics published with Pruner-Zero, and the power
-// family |W|^a·G^b·X^c with a of ½, 1, 2 and b, c of 0, ¼, ½, 1, 2.
+// Seeds lists known metrics that the grammar can express: Wanda, RIA, the metrics published with Pruner-Zero,
+// and the power family |W|^a·G^b·X^c with a of ½, 1, 2 and b, c of 0, ¼, ½, 1, 2.
 func Seeds(g Grammar) []*Expr {
 	g = g.withDefaults()
 	var list []*Expr
@@ -102,11 +109,13 @@ func Seeds(g Grammar) []*Expr {
 			list = append(list, e)
 		}
 	}
+
 	for _, text := range knownMetrics {
 		if e, err := Parse(text); err == nil {
 			add(e)
 		}
 	}
+
 	for _, a := range []int{-1, 0, 1} {
 		for _, b := range []int{none, -2, -1, 0, 1} {
 			for _, c := range []int{none, -2, -1, 0, 1} {
@@ -114,6 +123,7 @@ func Seeds(g Grammar) []*Expr {
 			}
 		}
 	}
+
 	return list
 }
 
@@ -141,6 +151,7 @@ func power(s Symbol, n int) *Expr {
 	if n == none {
 		return nil
 	}
+
 	e := Leaf(s)
 	for ; n < 0; n++ {
 		e = Unary(Sqrt, e)
@@ -148,6 +159,7 @@ func power(s Symbol, n int) *Expr {
 	for ; n > 0; n-- {
 		e = Unary(Sqr, e)
 	}
+
 	return e
 }
 
@@ -161,5 +173,6 @@ func product(factors ...*Expr) (e *Expr) {
 			e = Binary(Mul, e, f)
 		}
 	}
+
 	return e
 }

@@ -27,14 +27,15 @@ const (
 
 var opNames = [...]string{
 	OpLoad: "load", OpStat: "stat", OpAffine: "affine", OpSqr: "sqr", OpNeg: "neg", OpAbs: "abs", OpLog: "log",
-	OpExp: "exp", OpSqrt: "sqrt", OpTanh: "tanh", OpAdd: "add", OpSub: "sub", OpMul: "mul", OpPdiv: "pdiv", OpMin: "min", OpMax: "max",
+	OpExp: "exp", OpSqrt: "sqrt", OpTanh: "tanh", OpAdd: "add", OpSub: "sub", OpMul: "mul", OpPdiv: "pdiv",
+	OpMin: "min", OpMax: "max",
 }
 
 // String is the name of the operation.
 func (o Op) String() string { return opNames[o] }
 
-// Instr computes one value. A value of shape Matrix is computed element by element in a pass over the matrix; a Row or Col
-// value once, before that pass.
+// Instr computes one value. A value of shape Matrix is computed element by element in a pass over the matrix; a
+// Row or Col value once, before that pass.
 type Instr struct {
 	Op    Op
 	Term  Symbol // of OpLoad: W (its absolute value), G, X, Xm, Xv, H or Hi
@@ -85,8 +86,8 @@ type Program struct {
 	Passes int // passes over the matrix, the one that gives the scores included
 }
 
-// Compile translates an expression. It returns [ErrShape] if the value is not a matrix, and [ErrSyntax], [ErrUnknown] or
-// [ErrTooLarge] for a tree that could not have been parsed.
+// Compile translates an expression. It returns [ErrShape] if the value is not a matrix, and [ErrSyntax],
+// [ErrUnknown] or [ErrTooLarge] for a tree that could not have been parsed.
 func Compile(e *Expr) (*Program, error) {
 	p, err := compile(e)
 	if err == nil && p.Code[p.Result].Shape != Matrix {
@@ -127,15 +128,18 @@ func (c *compiler) emit(i Instr) int {
 func (c *compiler) stat(kind StatKind, of int, over Shape) (n, pass int) {
 	v := c.p.Code[of]
 	s := Stat{Kind: kind, Of: of, Over: over, Pass: v.Pass}
-	if pass = v.Pass; v.Shape == Matrix {
+	pass = v.Pass
+	if v.Shape == Matrix {
 		pass++
 	}
+
 	n, ok := c.stats[s]
 	if !ok {
 		n = len(c.p.Stats)
 		c.p.Stats = append(c.p.Stats, s)
 		c.stats[s] = n
 	}
+
 	return n, pass
 }
 
@@ -148,6 +152,7 @@ func (c *compiler) value(e *Expr) int {
 	if e.Sym.Arity() == 0 {
 		return c.terminal(e.Sym)
 	}
+
 	a := c.value(e.Left)
 	switch e.Sym {
 	case Skp:
@@ -172,10 +177,12 @@ func (c *compiler) value(e *Expr) int {
 			return c.combine(OpSqr, a, -1)
 		}
 	}
+
 	b := -1
 	if e.Right != nil {
 		b = c.value(e.Right)
 	}
+
 	return c.combine(simpleOps[e.Sym], a, b)
 }
 
@@ -190,6 +197,7 @@ func (c *compiler) terminal(s Symbol) int {
 	case Wc2:
 		return c.vector(StatColNorm, c.terminal(W), Row)
 	}
+
 	return c.emit(Instr{Op: OpLoad, Term: s, A: -1, B: -1, Stat: -1, Shape: s.TerminalShape()})
 }
 

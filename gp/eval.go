@@ -39,6 +39,7 @@ func (p *Program) Scorer(in Inputs, o Exec) (*Scorer, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m := newMachine(p, in, o, rows, cols)
 	for pass := range p.Passes {
 		m.vectors(pass)
@@ -46,23 +47,28 @@ func (p *Program) Scorer(in Inputs, o Exec) (*Scorer, error) {
 			m.gather(pl)
 		}
 	}
+
 	m.final = p.plan(p.Passes-1, true)
 	return &Scorer{m}, nil
 }
 
-// Rows writes the scores of rows [first, first + dst.Rows) to dst, F32. It may be called from several goroutines at once.
+// Rows writes the scores of rows [first, first + dst.Rows) to dst, F32. It may be called from several
+// goroutines at once.
 func (s *Scorer) Rows(dst kernels.Mat, first int) error {
 	m := s.m
 	if first < 0 || first+dst.Rows > m.rows || dst.Cols != m.cols || dst.DType() != kernels.F32 {
 		return fmt.Errorf("%s: %w: scores of rows %d to %d of [%d, %d] into %s [%d, %d]", m.p.Expr, ErrInput,
 			first, first+dst.Rows-1, m.rows, m.cols, dst.DType(), dst.Rows, dst.Cols)
 	}
+
 	bad := m.emit(dst, first)
 	dst.Buf.Changed()
+
 	if bad >= 0 {
 		i, j := bad/m.cols, bad%m.cols
 		return fmt.Errorf("%s: %w: %g at [%d, %d]", m.p.Expr, ErrNonFinite, dst.RowF32(i - first)[j], i, j)
 	}
+
 	return nil
 }
 
@@ -72,6 +78,7 @@ func (s *Scorer) Each(rows int, f func(first int, scores kernels.Mat) error) err
 	if rows <= 0 {
 		rows = max(1, 1<<18/max(1, s.m.cols))
 	}
+
 	rows = min(rows, max(1, s.m.rows))
 	block := kernels.MatOf(kernels.NewHost(kernels.F32, rows*s.m.cols), rows, s.m.cols)
 	for first := 0; first < s.m.rows; first += rows {
@@ -83,6 +90,7 @@ func (s *Scorer) Each(rows int, f func(first int, scores kernels.Mat) error) err
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -118,6 +126,7 @@ func (p *Program) plan(pass int, final bool) *plan {
 			}
 		}
 	}
+
 	for v := len(p.Code) - 1; v >= 0; v-- {
 		if i := p.Code[v]; need[v] && i.Shape == Matrix {
 			for _, operand := range []int{i.A, i.B} {
@@ -128,6 +137,7 @@ func (p *Program) plan(pass int, final bool) *plan {
 			}
 		}
 	}
+
 	pl.allocate(p, need, last)
 	return pl
 }
@@ -139,6 +149,7 @@ func (pl *plan) allocate(p *Program, need []bool, last []int) {
 		if !need[v] {
 			continue
 		}
+
 		switch i.Shape {
 		case Row:
 			pl.rows = append(pl.rows, v)
@@ -147,11 +158,13 @@ func (pl *plan) allocate(p *Program, need []bool, last []int) {
 			pl.cols = append(pl.cols, v)
 			continue
 		}
+
 		for reg, value := range held { // an operand that ends here may be overwritten
 			if value >= 0 && last[value] <= v {
 				free, held[reg] = append(free, reg), -1
 			}
 		}
+
 		reg := -1
 		if v != pl.result {
 			if len(free) == 0 {
@@ -160,8 +173,10 @@ func (pl *plan) allocate(p *Program, need []bool, last []int) {
 			reg = free[len(free)-1]
 			free, held[reg] = free[:len(free)-1], v
 		}
+
 		pl.steps = append(pl.steps, step{i, v, reg})
 	}
+
 	pl.regs = len(held)
 }
 
@@ -205,6 +220,7 @@ func (m *machine) vectors(pass int) {
 		if i.Shape == Matrix || i.Pass != pass {
 			continue
 		}
+
 		switch i.Op {
 		case OpLoad:
 			m.vec[v] = m.in.vector(i.Term)
@@ -218,6 +234,7 @@ func (m *machine) vectors(pass int) {
 			m.vec[v] = make([]float32, n)
 			m.apply(i, m.vec[v], m.vec)
 		}
+
 		for n, s := range m.p.Stats {
 			if s.Of == v {
 				m.stat[n] = m.ofVector(s)
@@ -267,6 +284,7 @@ func (m *machine) load(t Symbol, dst []float32, row, lo, hi int) []float32 {
 	if t == W {
 		x, mask = m.in.W, math.MaxInt16
 	}
+
 	switch x.DType() {
 	case kernels.BF16:
 		m.l.BF16(dst, x.RowU16(row)[lo:hi], mask)
@@ -278,6 +296,7 @@ func (m *machine) load(t Symbol, dst []float32, row, lo, hi int) []float32 {
 		}
 		m.l.Abs(dst, x.RowF32(row)[lo:hi])
 	}
+
 	return dst
 }
 
@@ -318,19 +337,23 @@ func (w *worker) run(row, lo, hi int, out []float32) {
 	for k, v := range w.pl.cols {
 		w.val[v] = w.fill[k][:n]
 	}
+
 	for _, s := range w.pl.steps {
 		dst := out
 		if s.reg >= 0 {
 			at := s.reg * min(chunk, m.cols)
 			dst = w.regs[at : at+n]
 		}
+
 		if s.Op == OpLoad {
 			dst = m.load(s.Term, dst, row, lo, hi)
 		} else {
 			m.apply(s.Instr, dst, w.val)
 		}
+
 		w.val[s.value] = dst
 	}
+
 	if r := w.pl.result; r >= 0 && n > 0 && &w.val[r][0] != &out[0] {
 		copy(out, w.val[r])
 	}
@@ -355,9 +378,11 @@ func (m *machine) emit(dst kernels.Mat, first int) int {
 			}
 		}
 	})
+
 	if n := bad.Load(); n != math.MaxInt64 {
 		return int(n)
 	}
+
 	return -1
 }
 

@@ -24,21 +24,24 @@ type plain struct {
 
 func exactly(v float64) float64 { return v }
 
-// walkTree evaluates a tree node by node in float64, each value a full matrix of its own shape: the definition, slowly. Every computed
-// value, and both sides of a difference inside a node, pass through touch.
+// walkTree evaluates a tree node by node in float64, each value a full matrix of its own shape: the definition,
+// slowly. Every computed value, and both sides of a difference inside a node, pass through touch.
 func walkTree(e *Expr, in Inputs, touch func(float64) float64) plain {
 	rows, cols := in.W.Rows, in.W.Cols
 	mat := func(m kernels.Mat, abs bool) plain {
 		p := plain{make([]float64, rows*cols), rows, cols}
 		for i := range rows {
 			for j, v := range m.RowF32(i) {
-				if p.v[i*cols+j] = float64(v); abs {
+				p.v[i*cols+j] = float64(v)
+				if abs {
 					p.v[i*cols+j] = math.Abs(float64(v))
 				}
 			}
 		}
+
 		return p
 	}
+
 	vec := func(v []float32) plain {
 		p := plain{make([]float64, cols), 1, cols}
 		for j := range v {
@@ -46,6 +49,7 @@ func walkTree(e *Expr, in Inputs, touch func(float64) float64) plain {
 		}
 		return p
 	}
+
 	switch e.Sym {
 	case W:
 		return mat(in.W, true)
@@ -56,17 +60,21 @@ func walkTree(e *Expr, in Inputs, touch func(float64) float64) plain {
 	case Wr1, Wc1:
 		return sums(mat(in.W, true), e.Sym == Wr1, exactly, touch)
 	case Wr2, Wc2:
-		return sums(mat(in.W, true), e.Sym == Wr2, func(x float64) float64 { return x * x }, func(x float64) float64 { return touch(math.Sqrt(x)) })
+		return sums(mat(in.W, true), e.Sym == Wr2, func(x float64) float64 { return x * x },
+			func(x float64) float64 { return touch(math.Sqrt(x)) })
 	}
+
 	out := walkTree(e.Left, in, touch)
 	if e.Right == nil {
 		out = walkUnary(e.Sym, out, touch)
 	} else {
 		out = walkBinary(e.Sym, out, walkTree(e.Right, in, touch))
 	}
+
 	for i, v := range out.v {
 		out.v[i] = touch(v)
 	}
+
 	return out
 }
 
@@ -75,6 +83,7 @@ func sums(m plain, byRow bool, f, g func(float64) float64) plain {
 	if byRow {
 		out = plain{make([]float64, m.rows), m.rows, 1}
 	}
+
 	for i := range m.rows {
 		for j := range m.cols {
 			at := j
@@ -84,9 +93,11 @@ func sums(m plain, byRow bool, f, g func(float64) float64) plain {
 			out.v[at] += f(m.v[i*m.cols+j])
 		}
 	}
+
 	for i := range out.v {
 		out.v[i] = g(out.v[i])
 	}
+
 	return out
 }
 
@@ -98,11 +109,16 @@ func walkUnary(s Symbol, a plain, touch func(float64) float64) plain {
 		}
 		return out
 	}
-	n, mean, lo, hi := float64(len(a.v)), 0.0, math.Inf(1), math.Inf(-1)
+
+	n := float64(len(a.v))
+	mean := 0.0
+	lo := math.Inf(1)
+	hi := math.Inf(-1)
 	for _, x := range a.v {
 		mean += x / n
 		lo, hi = math.Min(lo, x), math.Max(hi, x)
 	}
+
 	switch s {
 	case Sqr, Pow:
 		return each(func(x float64) float64 { return x * x })
@@ -129,12 +145,14 @@ func walkUnary(s Symbol, a plain, touch func(float64) float64) plain {
 	case Rnorm, Cnorm:
 		return walkBinary(Pdiv, a, sums(a, s == Rnorm, math.Abs, exactly))
 	}
+
 	return out
 }
 
 func walkBinary(s Symbol, a, b plain) plain {
 	out := plain{rows: max(a.rows, b.rows), cols: max(a.cols, b.cols)}
 	out.v = make([]float64, out.rows*out.cols)
+
 	pick := func(p plain, i, j int) float64 { return p.v[min(i, p.rows-1)*p.cols+min(j, p.cols-1)] }
 	norm := 0.0
 	for i := range out.rows {
@@ -142,6 +160,7 @@ func walkBinary(s Symbol, a, b plain) plain {
 			norm += pick(b, i, j) * pick(b, i, j)
 		}
 	}
+
 	for i := range out.rows {
 		for j := range out.cols {
 			x, y := pick(a, i, j), pick(b, i, j)
@@ -162,14 +181,17 @@ func walkBinary(s Symbol, a, b plain) plain {
 			case Max:
 				v = math.Max(x, y)
 			}
+
 			out.v[i*out.cols+j] = v
 		}
 	}
+
 	return out
 }
 
-// TestProgramsAgainstDefinition: compiled programs give what the definition gives in float64, to 1e-3 of the largest score. Skipped
-// are trees with a value outside [1e-15, 1e15], where a square may leave float32, and ill-conditioned ones.
+// TestProgramsAgainstDefinition: compiled programs give what the definition gives in float64, to 1e-3 of the
+// largest score. Skipped are trees with a value outside [1e-15, 1e15], where a square may leave float32, and
+// ill-conditioned ones.
 func TestProgramsAgainstDefinition(t *testing.T) {
 	good := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -177,10 +199,13 @@ func TestProgramsAgainstDefinition(t *testing.T) {
 		if e.Shape() != Matrix {
 			return
 		}
-		in := edgeInputs(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(2, 9).Draw(t, "rows"), rapid.SampledFrom([]int{2, 7, 40, 515}).Draw(t, "cols"))
+
+		in := edgeInputs(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(2, 9).Draw(t, "rows"),
+			rapid.SampledFrom([]int{2, 7, 40, 515}).Draw(t, "cols"))
 		if !moderate(e, in) || !conditioned(e, in) {
 			return
 		}
+
 		want := walkTree(e, in, exactly)
 		scale := want.largest()
 		good++
@@ -188,16 +213,19 @@ func TestProgramsAgainstDefinition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		dst := kernels.MatOf(kernels.NewHost(kernels.F32, len(want.v)), want.rows, want.cols)
 		if err := p.Eval(dst, in, Exec{Threads: 2}); err != nil {
 			t.Fatal(err)
 		}
+
 		for i, v := range want.v {
 			if g := float64(dst.Buf.F32()[i]); !(math.Abs(g-v) <= 1e-3*scale) {
 				t.Fatalf("%s at %d: %g, want %g (largest %g)", e, i, g, v, scale)
 			}
 		}
 	})
+
 	if good < 10 {
 		t.Errorf("only %d expressions were compared", good)
 	}
@@ -214,9 +242,9 @@ func moderate(e *Expr, in Inputs) bool {
 	return ok
 }
 
-// conditioned reports whether errors of up to 2e-6 of every value of every node, some 16 roundings, change the values of every node by
-// less than 3e-4 of the node's largest: trees that divide by or normalise nearly equal numbers magnify rounding without bound, up to
-// 0/0, which a min or max above may hide from the scores.
+// conditioned reports whether errors of up to 2e-6 of every value of every node, some 16 roundings, change the
+// values of every node by less than 3e-4 of the node's largest: trees that divide by or normalise nearly equal
+// numbers magnify rounding without bound, up to 0/0, which a min or max above may hide from the scores.
 func conditioned(e *Expr, in Inputs) bool {
 	ok := true
 	e.walk(func(n *Expr) {
@@ -230,6 +258,7 @@ func conditioned(e *Expr, in Inputs) bool {
 			}
 		}
 	})
+
 	return ok
 }
 
@@ -243,12 +272,16 @@ func (p plain) largest() float64 {
 
 // TestProgramBits: threads, instruction sets, 16-bit storage, strided views and row blocks don't change a bit.
 func TestProgramBits(t *testing.T) {
-	for _, text := range append([]string{"rnorm(W) + cnorm(G)*Wr2 - Wc1", "zsn(W)*mms(log(G)) + Xm/W", "zsn(mms(W*G) + zsn(X))*max(W, Hi)"}, benchTrees...) {
+	for _, text := range append([]string{
+		"rnorm(W) + cnorm(G)*Wr2 - Wc1", "zsn(W)*mms(log(G)) + Xm/W",
+		"zsn(mms(W*G) + zsn(X))*max(W, Hi)",
+	}, benchTrees...) {
 		e := mustParse(t, text)
 		p, err := Compile(e)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		in := benchInputs(301, 530, kernels.BF16, kernels.F16)
 		eval := func(in Inputs, o Exec) []float32 {
 			dst := kernels.MatOf(kernels.NewHost(kernels.F32, 301*530), 301, 530)
@@ -257,6 +290,7 @@ func TestProgramBits(t *testing.T) {
 			}
 			return dst.Buf.F32()
 		}
+
 		want := eval(in, Exec{Threads: 1, loops: lanes.All()[0]})
 		same := func(what string, got []float32) {
 			for i := range want {
@@ -265,23 +299,27 @@ func TestProgramBits(t *testing.T) {
 				}
 			}
 		}
+
 		for _, l := range lanes.All() {
 			for threads := range 5 {
 				same(fmt.Sprintf("%s with %d threads", l.Name, threads), eval(in, Exec{Threads: threads, loops: l}))
 			}
 		}
+
 		same("float32 in wider rows", eval(widened(in), Exec{}))
 		blocks := make([]float32, 301*530)
 		s, err := p.Scorer(in, Exec{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := s.Each(17, func(first int, scores kernels.Mat) error {
 			copy(blocks[first*530:], scores.Buf.F32()[:scores.Len()])
 			return nil
 		}); err != nil {
 			t.Fatal(err)
 		}
+
 		same("in blocks", blocks)
 	}
 }
@@ -299,8 +337,10 @@ func widened(in Inputs) Inputs {
 				b.F32()[i*(m.Cols+5)+j] = v
 			}
 		}
+
 		*m = kernels.MatOf(b, m.Rows, m.Cols+5).ColRange(0, m.Cols)
 	}
+
 	return in
 }
 
@@ -311,6 +351,7 @@ func TestInputsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, change := range map[string]func(in *Inputs){
 		"no G":         func(in *Inputs) { in.G = kernels.Mat{} },
 		"another type": func(in *Inputs) { in.W = kernels.MatOf(kernels.NewHost(kernels.F64, 24), 4, 6) },
@@ -320,16 +361,19 @@ func TestInputsRefused(t *testing.T) {
 		"device":       func(in *Inputs) { in.G.Buf = kernels.NewDevice(kernels.F32, 24, 64, nil) },
 	} {
 		c := in
-		if change(&c); !errors.Is(p.Eval(dst, c, Exec{}), ErrInput) {
+		change(&c)
+		if !errors.Is(p.Eval(dst, c, Exec{}), ErrInput) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
+
 	if err := p.Eval(dst.RowRange(0, 2), in, Exec{}); err != nil {
 		t.Errorf("the first rows alone: %v", err)
 	}
 	if err := p.Eval(dst.ColRange(0, 5), in, Exec{}); !errors.Is(err, ErrInput) {
 		t.Errorf("a narrow destination: %v", err)
 	}
+
 	in.G.Buf.F32()[15] = float32(math.NaN())
 	if err := p.Eval(dst, in, Exec{Finite: true}); !errors.Is(err, ErrNonFinite) {
 		t.Errorf("a NaN: %v", err)
@@ -337,11 +381,13 @@ func TestInputsRefused(t *testing.T) {
 	if err := p.Eval(dst, in, Exec{}); err != nil {
 		t.Errorf("a NaN that was not asked about: %v", err)
 	}
+
 	for _, text := range []string{"X*X", "Wr1 + Wr2"} {
 		if _, err := Compile(mustParse(t, text)); !errors.Is(err, ErrShape) {
 			t.Errorf("%s compiles: %v", text, err)
 		}
 	}
+
 	if _, err := Compile(nil); !errors.Is(err, ErrSyntax) {
 		t.Errorf("no tree: %v", err)
 	}
@@ -357,6 +403,7 @@ func TestEmptyMatrices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := p.Eval(kernels.MatOf(kernels.NewHost(kernels.F32, n), shape[0], shape[1]), in, Exec{}); err != nil {
 			t.Errorf("%v: %v", shape, err)
 		}
@@ -367,7 +414,11 @@ func TestEmptyMatrices(t *testing.T) {
 func TestGolden(t *testing.T) {
 	w := []float32{.5, -1, .25, 2, -.125, .75, -1.5, .1, 1, .2, -.3, .4, -.5, .6, -.7, .8}
 	g := []float32{.2, .1, .9, .05, 1.5, .3, .02, 4, .4, 2, .7, .6, .1, .05, .3, .25}
-	in := Inputs{W: kernels.MatOf(kernels.WrapF32(w), 2, 8), G: kernels.MatOf(kernels.WrapF32(g), 2, 8), X: make([]float32, 8)}
+	in := Inputs{
+		W: kernels.MatOf(kernels.WrapF32(w), 2, 8), G: kernels.MatOf(kernels.WrapF32(g), 2, 8),
+		X: make([]float32, 8),
+	}
+
 	for j := range in.X {
 		s := 0.0
 		for token := range 16 {
@@ -376,17 +427,23 @@ func TestGolden(t *testing.T) {
 		}
 		in.X[j] = float32(s)
 	}
-	for j, want := range []float64{8.315847, 12.552824, 17.226034, 25.273247, 32.535359, 38.657843, 51.056361, 62.18803} {
+
+	for j, want := range []float64{
+		8.315847, 12.552824, 17.226034, 25.273247, 32.535359, 38.657843, 51.056361,
+		62.18803,
+	} {
 		if math.Abs(float64(in.X[j])-want) > 1e-5 {
 			t.Errorf("s[%d] is %g", j, in.X[j])
 		}
 	}
+
 	scores := evalAny(t, mustParse(t, "abs(W*W)*mms(G)"), in, nil)
 	for j, want := range []float64{.011307, .020101, .013819, .030151, .00581, .039573, 0, .01} {
 		if math.Abs(float64(scores.RowF32(0)[j])-want) > 1e-6 {
 			t.Errorf("score %d is %g, want %g", j, scores.RowF32(0)[j], want)
 		}
 	}
+
 	ops := ref.New().Ops()
 	for text, want := range map[string][2]string{
 		"abs(W*W)*mms(G)":      {"0111010010010011", "0101010110010011"},
@@ -425,6 +482,7 @@ func TestRandomSizes(t *testing.T) {
 			lacking++
 		}
 	}
+
 	if mean := float64(nodes) / n; math.Abs(mean-5.5) > 0.15 {
 		t.Errorf("mean size %.3f", mean)
 	}

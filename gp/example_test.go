@@ -27,6 +27,7 @@ func ExampleParse() {
 		fmt.Println(err)
 		return
 	}
+
 	text, _ := json.Marshal(gp.Simplify(e))
 	fmt.Println(e, "has", e.Size(), "nodes")
 	fmt.Println(string(text))
@@ -45,11 +46,13 @@ func ExampleProgram_Eval() {
 		fmt.Println(err)
 		return
 	}
+
 	scores := kernels.MatOf(kernels.NewHost(kernels.F32, 8), 2, 4)
 	if err := p.Eval(scores, small(), gp.Exec{Finite: true}); err != nil {
 		fmt.Println(err)
 		return
 	}
+
 	fmt.Println(scores.RowF32(0), "in", p.Passes, "pass")
 	// Output: [1 3 1 10] in 1 pass
 }
@@ -60,15 +63,18 @@ func ExampleScorer() {
 	for n, i := range p.Code {
 		fmt.Println(n, i.Op, i.Shape, "after pass", i.Pass)
 	}
+
 	s, err := p.Scorer(small(), gp.Exec{}) // finds the extremes of G
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+
 	err = s.Each(1, func(first int, scores kernels.Mat) error {
 		fmt.Printf("row %d: %.3f\n", first, scores.RowF32(0))
 		return nil
 	})
+
 	fmt.Println(err)
 	// Output:
 	// 0 load [out, in] after pass 0
@@ -88,23 +94,29 @@ func ExampleSearch() {
 		if err != nil {
 			return 0, err
 		}
+
 		scores := kernels.MatOf(kernels.NewHost(kernels.F32, 8), 2, 4)
 		if err := p.Eval(scores, small(), gp.Exec{Threads: 1}); err != nil {
 			return 0, err
 		}
+
 		row, quality := scores.RowF32(0), 0.0
 		for j := range 3 {
 			if row[j] <= row[j+1] {
 				quality++
 			}
 		}
+
 		return quality + 0.01*math.Log(float64(e.Size())), nil
 	})
-	r, err := gp.Search(context.Background(), gp.PaperGrammar(), fitness, gp.Options{Seed: 1, Population: 20, Generations: 5})
+
+	r, err := gp.Search(context.Background(), gp.PaperGrammar(), fitness,
+		gp.Options{Seed: 1, Population: 20, Generations: 5})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+
 	fmt.Println(r.Best.Quality < 1, len(r.History), r.Stopped)
 	// Output: true 6 generations
 }

@@ -90,6 +90,7 @@ func (e *Expr) at(i int) *Expr {
 		if i == 0 {
 			return e
 		}
+
 		i--
 		if n := e.Left.Size(); i < n {
 			e = e.Left
@@ -105,12 +106,14 @@ func (e *Expr) replace(i int, by *Expr) *Expr {
 	if i == 0 {
 		return by
 	}
+
 	c := *e
 	if n := e.Left.Size(); i-1 < n {
 		c.Left = e.Left.replace(i-1, by)
 	} else {
 		c.Right = e.Right.replace(i-1-n, by)
 	}
+
 	return &c
 }
 
@@ -138,6 +141,7 @@ func (e *Expr) NonNegative() bool {
 	case ifAny:
 		return e.Left.NonNegative() || e.Right.NonNegative()
 	}
+
 	return e.Sym == Mul && e.Left.Equal(e.Right)
 }
 
@@ -155,19 +159,24 @@ func (e *Expr) valid() error {
 		case !n.Sym.Valid():
 			return ErrUnknown
 		}
+
 		arity := n.Sym.Arity()
 		if (arity > 0) != (n.Left != nil) || (arity > 1) != (n.Right != nil) {
 			return ErrSyntax
 		}
+
 		if arity > 0 {
 			if err := check(n.Left, depth+1); err != nil {
 				return err
 			}
 		}
+
 		if arity > 1 {
 			return check(n.Right, depth+1)
 		}
+
 		return nil
 	}
+
 	return check(e, 0)
 }

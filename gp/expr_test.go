@@ -30,13 +30,16 @@ func TestRoundTrips(t *testing.T) {
 		if err != nil || !back.Equal(e) {
 			t.Fatalf("%s comes back as %s, %v", e, back, err)
 		}
+
 		if back.Hash() != e.Hash() || back.Size() != e.Size() || back.Depth() != e.Depth() {
 			t.Fatalf("%s differs from itself", e)
 		}
+
 		text, err := json.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if back, err = ParseJSON(text); err != nil || !back.Equal(e) {
 			t.Fatalf("%s comes back as %s, %v", text, back, err)
 		}
@@ -68,18 +71,21 @@ func TestParseRefuses(t *testing.T) {
 		err error
 		say string
 	}{
-		"":                       {ErrSyntax, "column 1: "},
-		"W +":                    {ErrSyntax, "column 4: "},
-		"W G":                    {ErrSyntax, "column 3: "},
-		"(W":                     {ErrSyntax, "column 3: "},
-		"W*Y":                    {ErrUnknown, "column 3: "},
-		"sqrt W":                 {ErrSyntax, "column 6: "},
-		"sqrt(W, G)":             {ErrSyntax, "column 1: "},
-		"min(W)":                 {ErrSyntax, "column 1: "},
-		"W(G)":                   {ErrSyntax, "column 1: "},
-		"W*√(G)":                 {ErrSyntax, `'√'`},
-		"W*wanda":                {ErrUnknown, "known: W, G, X"},
-		"W*3":                    {ErrSyntax, "column 3: malformed expression: a number, and formulas have no constants"},
+		"":           {ErrSyntax, "column 1: "},
+		"W +":        {ErrSyntax, "column 4: "},
+		"W G":        {ErrSyntax, "column 3: "},
+		"(W":         {ErrSyntax, "column 3: "},
+		"W*Y":        {ErrUnknown, "column 3: "},
+		"sqrt W":     {ErrSyntax, "column 6: "},
+		"sqrt(W, G)": {ErrSyntax, "column 1: "},
+		"min(W)":     {ErrSyntax, "column 1: "},
+		"W(G)":       {ErrSyntax, "column 1: "},
+		"W*√(G)":     {ErrSyntax, `'√'`},
+		"W*wanda":    {ErrUnknown, "known: W, G, X"},
+		"W*3": {
+			ErrSyntax,
+			"column 3: malformed expression: a number, and formulas have no constants",
+		},
 		"1e-8+W":                 {ErrSyntax, "column 1: "},
 		"sqrt(.5)":               {ErrSyntax, "no constants"},
 		"2(W)":                   {ErrSyntax, "no constants"},
@@ -122,7 +128,9 @@ func TestParseJSONRefuses(t *testing.T) {
 			t.Errorf("%.60s: %v", text, err)
 		}
 	}
-	if e, err := ParseJSON([]byte(`{"data":"sqr","left":{"data":"W","left":null},"right":null}`)); err != nil || e.String() != "sqr(W)" {
+
+	if e, err := ParseJSON([]byte(`{"data":"sqr","left":{"data":"W","left":null},"right":null}`)); err != nil ||
+		e.String() != "sqr(W)" {
 		t.Errorf("null operands: %s, %v", e, err)
 	}
 }
@@ -134,7 +142,9 @@ func TestReplace(t *testing.T) {
 	for i := range e.Size() {
 		got = append(got, e.at(i).String()+" → "+e.replace(i, Leaf(H)).String())
 	}
-	want := "W*sqrt(G) - X → H|W*sqrt(G) → H - X|W → H*sqrt(G) - X|sqrt(G) → W*H - X|G → W*sqrt(H) - X|X → W*sqrt(G) - H"
+
+	want := "W*sqrt(G) - X → H|W*sqrt(G) → H - X|W → H*sqrt(G) - X|sqrt(G) → W*H - X|G → W*sqrt(H) - X|X → " +
+		"W*sqrt(G) - H"
 	if s := strings.Join(got, "|"); s != want {
 		t.Errorf("got %s", s)
 	}
@@ -150,12 +160,15 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{"abs(W*W)*mms(G)", "-W/(G - X)", "pdiv(W, Wr1)", "W +", "((((", "√"} {
 		f.Add(s)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		e, err := Parse(text)
 		if err != nil {
 			return
 		}
+
 		if e.Size() > MaxNodes || e.Depth() > MaxDepth {
 			t.Fatalf("%d nodes, %d levels", e.Size(), e.Depth())
 		}
@@ -166,19 +179,26 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzParseJSON(f *testing.F) {
-	for _, s := range []string{`{"data":"mul","left":{"data":"W"},"right":{"data":"sqrt","left":{"data":"X"}}}`, `{"data":`, `[[[[`} {
+	for _, s := range []string{
+		`{"data":"mul","left":{"data":"W"},"right":{"data":"sqrt","left":{"data":"X"}}}`,
+		`{"data":`, `[[[[`,
+	} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		e, err := ParseJSON(text)
 		if err != nil {
 			return
 		}
+
 		out, err := json.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if back, err := ParseJSON(out); err != nil || !back.Equal(e) {
 			t.Fatalf("%s comes back as %s, %v", out, back, err)
 		}

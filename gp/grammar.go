@@ -27,8 +27,8 @@ var ErrGrammar = errors.New("unusable grammar")
 // PaperGrammar is the published search space: W, G, X and 15 operators, depth 2 to 4 at the start.
 func PaperGrammar() Grammar { return Grammar{Symbols: PaperSymbols()}.withDefaults() }
 
-// FullGrammar adds norms of W, further statistics of the inputs, protected division, normalisers, min and max. Terminals
-// that the fitness has no statistics for should be left out with [Grammar.Without].
+// FullGrammar adds norms of W, further statistics of the inputs, protected division, normalisers, min and max.
+// Terminals that the fitness has no statistics for should be left out with [Grammar.Without].
 func FullGrammar() Grammar { return Grammar{Symbols: Symbols()}.withDefaults() }
 
 // Without returns the grammar less some symbols.
@@ -46,9 +46,11 @@ func (g Grammar) withDefaults() Grammar {
 			*d.p = d.v
 		}
 	}
+
 	if len(g.Symbols) == 0 {
 		g.Symbols = PaperSymbols()
 	}
+
 	return g
 }
 
@@ -59,6 +61,7 @@ func (g Grammar) Validate() error {
 	add := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrGrammar}, args...)...))
 	}
+
 	for i, s := range g.Symbols {
 		if !s.Valid() {
 			add("unknown symbol %d", s)
@@ -66,6 +69,7 @@ func (g Grammar) Validate() error {
 			add("%s twice", s)
 		}
 	}
+
 	if !g.has(W) {
 		add("no W among the terminals")
 	}
@@ -84,6 +88,7 @@ func (g Grammar) Validate() error {
 	if g.MaxSize < 2 || g.MaxSize > MaxNodes {
 		add("size at most %d, not within 2 and %d", g.MaxSize, MaxNodes)
 	}
+
 	return errors.Join(faults...)
 }
 
@@ -116,28 +121,31 @@ func (g Grammar) Hash() string {
 	for _, s := range g.Symbols {
 		names = append(names, s.String())
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %d %d %t", strings.Join(names, " "), g.MinDepth, g.InitDepth, g.MaxDepth, g.MaxSize, g.AllowOnlyW))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %d %d %d %t", strings.Join(names, " "), g.MinDepth, g.InitDepth,
+		g.MaxDepth, g.MaxSize, g.AllowOnlyW))
 	return hex.EncodeToString(sum[:])
 }
 
-// random builds a tree as the published generator does: operators above MinDepth, terminals at depth deepest, in between
-// operators (full) or either with equal chance (grow).
+// random builds a tree as the published generator does: operators above MinDepth, terminals at depth deepest,
+// in between operators (full) or either with equal chance (grow).
 func (g *Grammar) random(r *rng.Stream, full bool, deepest, depth int) *Expr {
 	terminals := g.of(0)
 	if depth >= deepest || depth >= g.MinDepth && !full && r.Chance(0.5) {
 		return Leaf(terminals[r.Below(len(terminals))])
 	}
+
 	list := g.operators()
 	e := &Expr{Sym: list[r.Below(len(list))]}
 	e.Left = g.random(r, full, deepest, depth+1)
 	if e.Sym.Arity() == 2 {
 		e.Right = g.random(r, full, deepest, depth+1)
 	}
+
 	return e
 }
 
-// ramped builds tree i of a ramped half-and-half start: depths from 3 (or MinDepth) to InitDepth in turn, full and grown
-// alternating.
+// ramped builds tree i of a ramped half-and-half start: depths from 3 (or MinDepth) to InitDepth in turn, full
+// and grown alternating.
 func (g *Grammar) ramped(r *rng.Stream, i int) *Expr {
 	low := min(max(3, g.MinDepth), g.InitDepth)
 	deepest := low + i/2%(g.InitDepth-low+1)

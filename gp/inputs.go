@@ -30,6 +30,7 @@ func (in *Inputs) vector(s Symbol) []float32 {
 	case H:
 		return in.Hess
 	}
+
 	return in.Inv
 }
 
@@ -40,6 +41,7 @@ func (p *Program) check(in *Inputs) (rows, cols int, err error) {
 		if i.Op != OpLoad || i.Shape != Matrix {
 			continue
 		}
+
 		m := in.matrix(i.Term)
 		switch {
 		case m.IsZero():
@@ -49,25 +51,33 @@ func (p *Program) check(in *Inputs) (rows, cols int, err error) {
 		case m.Buf.Bytes() == nil && m.Len() > 0:
 			return 0, 0, fmt.Errorf("%s: %w: %s is not in host memory", p.Expr, ErrInput, i.Term)
 		case first == 0:
-			first, rows, cols = i.Term, m.Rows, m.Cols
+			first = i.Term
+			rows = m.Rows
+			cols = m.Cols
 		case m.Rows != rows || m.Cols != cols:
-			return 0, 0, fmt.Errorf("%s: %w: %s is [%d, %d] but %s is [%d, %d]", p.Expr, ErrInput, i.Term, m.Rows, m.Cols, first, rows, cols)
+			return 0, 0, fmt.Errorf("%s: %w: %s is [%d, %d] but %s is [%d, %d]", p.Expr, ErrInput, i.Term, m.Rows,
+				m.Cols, first, rows, cols)
 		}
 	}
+
 	for _, i := range p.Code {
 		if i.Op != OpLoad || i.Shape == Matrix {
 			continue
 		}
+
 		n := len(in.vector(i.Term))
 		switch {
 		case n == 0 && (cols > 0 || first == 0):
 			return 0, 0, fmt.Errorf("%s: %w: %s is missing", p.Expr, ErrInput, i.Term)
 		case first == 0:
-			first, rows, cols = i.Term, 1, n
+			first = i.Term
+			rows = 1
+			cols = n
 		case n != cols:
 			return 0, 0, fmt.Errorf("%s: %w: %s has %d values for %d inputs", p.Expr, ErrInput, i.Term, n, cols)
 		}
 	}
+
 	return rows, cols, nil
 }
 

@@ -55,5 +55,6 @@ func (h header) differs(found header) error {
 	case found.Options != h.Options:
 		return errors.New("other options")
 	}
+
 	return nil
 }

@@ -7,6 +7,7 @@ func (g *Grammar) check(e *Expr) error {
 	if err := g.allows(e); err != nil {
 		return err
 	}
+
 	switch {
 	case !usesWeight(e):
 		return ErrNoWeight
@@ -19,6 +20,7 @@ func (g *Grammar) check(e *Expr) error {
 	case cancels(e):
 		return fmt.Errorf("%w: a part is subtracted from itself", ErrConstant)
 	}
+
 	return nil
 }
 
@@ -27,6 +29,7 @@ func (g *Grammar) allows(e *Expr) error {
 	if n, d := e.Size(), e.Depth(); n > g.MaxSize || d > g.MaxDepth {
 		return fmt.Errorf("%w: %d nodes and %d levels, at most %d and %d", ErrTooLarge, n, d, g.MaxSize, g.MaxDepth)
 	}
+
 	var err error
 	e.walk(func(n *Expr) {
 		if !g.has(n.Sym) && err == nil {
@@ -54,13 +57,14 @@ func cancels(e *Expr) (found bool) {
 	return found
 }
 
-// Check simplifies an expression, checks it against the grammar and tries it on the probe, which may be nil. It returns
-// the canonical form, and one of the named errors if it is no usable metric: [ErrForbidden], [ErrTooLarge], [ErrNoWeight],
-// [ErrOnlyW], [ErrShape], [ErrInverted], [ErrConstant] or [ErrNonFinite].
+// Check simplifies an expression, checks it against the grammar and tries it on the probe, which may be nil. It
+// returns the canonical form, and one of the named errors if it is no usable metric: [ErrForbidden],
+// [ErrTooLarge], [ErrNoWeight], [ErrOnlyW], [ErrShape], [ErrInverted], [ErrConstant] or [ErrNonFinite].
 func (g Grammar) Check(e *Expr, probe *Probe) (*Expr, error) {
 	if err := e.valid(); err != nil {
 		return nil, err
 	}
+
 	canonical := Simplify(e)
 	if err := g.check(canonical); err != nil {
 		return canonical, fmt.Errorf("%s: %w", canonical, err)
@@ -68,6 +72,7 @@ func (g Grammar) Check(e *Expr, probe *Probe) (*Expr, error) {
 	if probe == nil {
 		return canonical, nil
 	}
+
 	_, err := probe.Fingerprint(canonical)
 	return canonical, err
 }

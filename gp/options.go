@@ -11,9 +11,10 @@ import (
 	"runtime"
 )
 
-// Fitness says how good an expression is as a pruning metric. Evaluate returns its quality, lower being better, for example
-// the perplexity of the pruned model; it is called from several goroutines at once. An error that wraps [ErrRejected]
-// removes the candidate and is counted; so is a quality that is not finite. Any other error ends the search.
+// Fitness says how good an expression is as a pruning metric. Evaluate returns its quality, lower being better,
+// for example the perplexity of the pruned model; it is called from several goroutines at once. An error that
+// wraps [ErrRejected] removes the candidate and is counted; so is a quality that is not finite. Any other error
+// ends the search.
 type Fitness interface {
 	Evaluate(ctx context.Context, e *Expr) (float64, error)
 }
@@ -24,18 +25,20 @@ type Func func(ctx context.Context, e *Expr) (float64, error)
 // Evaluate calls the function.
 func (f Func) Evaluate(ctx context.Context, e *Expr) (float64, error) { return f(ctx, e) }
 
-// BatchFitness may be implemented by a [Fitness] that wants all new candidates of a generation at once, to compare them by
-// cheaper means first or to send them elsewhere. The answers are in the order of the candidates and must not depend on how
-// the work was divided. A search that is resumed asks anew for a batch of which its journal has a part.
+// BatchFitness may be implemented by a [Fitness] that wants all new candidates of a generation at once, to
+// compare them by cheaper means first or to send them elsewhere. The answers are in the order of the candidates
+// and must not depend on how the work was divided. A search that is resumed asks anew for a batch of which its
+// journal has a part.
 type BatchFitness interface {
 	EvaluateBatch(ctx context.Context, batch []*Expr) ([]Outcome, error)
 }
 
 // Outcome is the answer for one candidate.
 type Outcome struct {
-	Quality  float64         `json:"quality"`            // lower is better
-	Rejected string          `json:"rejected,omitempty"` // why the candidate is out; "" if it isn't
-	Detail   json.RawMessage `json:"detail,omitempty"`   // what else the fitness wants to see again in a resumed search; kept in the journal
+	Quality  float64 `json:"quality"`            // lower is better
+	Rejected string  `json:"rejected,omitempty"` // why the candidate is out; "" if it isn't
+	// what else the fitness wants to see again in a resumed search; kept in the journal
+	Detail json.RawMessage `json:"detail,omitempty"`
 }
 
 // ErrRejected marks candidates that a [Fitness] refuses.
@@ -65,21 +68,26 @@ const (
 // Options of a search. The zero value is the paper's setting with our simplification and checks.
 type Options struct {
 	Seed        uint64  `json:"seed"`
-	Population  int     `json:"population"`           // default 100
-	Generations int     `json:"generations"`          // after the first; default 50, negative: none
-	Mode        Mode    `json:"mode"`                 // default Generational
-	Aim         Aim     `json:"aim"`                  // default Best
-	Tournament  int     `json:"tournament"`           // members drawn, with replacement; default 5
-	Crossover   float64 `json:"crossover"`            // probability; default 0.8, negative: never
-	Mutation    float64 `json:"mutation"`             // probability; default 0.1, negative: never
-	Elite       float64 `json:"elite"`                // share of the population that is kept; default 0.1, negative: none
-	Parsimony   float64 `json:"parsimony"`            // added to the quality per node in comparisons; default 0
-	Batch       int     `json:"batch"`                // children at a time in mode Steady; default 8
-	Patience    int     `json:"patience"`             // generations without a better expression before the search ends; default 0: never
-	MaxEvals    int     `json:"max_evals"`            // evaluations after which no generation is begun; default 0: no bound
-	Compat      bool    `json:"paper_compat"`         // choose nodes and mutate as the published code does, compare formulas and not masks
-	Seeds       []*Expr `json:"seeds,omitempty"`      // members of the first generation
-	FitnessID   string  `json:"fitness_id,omitempty"` // what the fitness depends on: hashes of models and data; a journal with another is refused
+	Population  int     `json:"population"`  // default 100
+	Generations int     `json:"generations"` // after the first; default 50, negative: none
+	Mode        Mode    `json:"mode"`        // default Generational
+	Aim         Aim     `json:"aim"`         // default Best
+	Tournament  int     `json:"tournament"`  // members drawn, with replacement; default 5
+	Crossover   float64 `json:"crossover"`   // probability; default 0.8, negative: never
+	Mutation    float64 `json:"mutation"`    // probability; default 0.1, negative: never
+	// share of the population that is kept; default 0.1, negative: none
+	Elite     float64 `json:"elite"`
+	Parsimony float64 `json:"parsimony"` // added to the quality per node in comparisons; default 0
+	Batch     int     `json:"batch"`     // children at a time in mode Steady; default 8
+	// generations without a better expression before the search ends; default 0: never
+	Patience int `json:"patience"`
+	// evaluations after which no generation is begun; default 0: no bound
+	MaxEvals int `json:"max_evals"`
+	// choose nodes and mutate as the published code does, compare formulas and not masks
+	Compat bool    `json:"paper_compat"`
+	Seeds  []*Expr `json:"seeds,omitempty"` // members of the first generation
+	// what the fitness depends on: hashes of models and data; a journal with another is refused
+	FitnessID string `json:"fitness_id,omitempty"`
 
 	Probe   *Probe `json:"-"` // default SyntheticProbe(0)
 	Workers int    `json:"-"` // evaluations at the same time; default GOMAXPROCS. Does not change the result
@@ -98,11 +106,18 @@ func (o Options) withDefaults() Options {
 	for _, d := range []struct {
 		p *int
 		v int
-	}{{&o.Population, 100}, {&o.Generations, 50}, {&o.Tournament, 5}, {&o.Batch, 8}, {&o.Workers, runtime.GOMAXPROCS(0)}} {
+	}{
+		{&o.Population, 100},
+		{&o.Generations, 50},
+		{&o.Tournament, 5},
+		{&o.Batch, 8},
+		{&o.Workers, runtime.GOMAXPROCS(0)},
+	} {
 		if *d.p == 0 {
 			*d.p = d.v
 		}
 	}
+
 	for _, d := range []struct {
 		p *float64
 		v float64
@@ -111,6 +126,7 @@ func (o Options) withDefaults() Options {
 			*d.p = d.v
 		}
 	}
+
 	if o.Mode == "" {
 		o.Mode = Generational
 	}
@@ -120,6 +136,7 @@ func (o Options) withDefaults() Options {
 	if o.Probe == nil {
 		o.Probe = SyntheticProbe(0)
 	}
+
 	return o
 }
 
@@ -132,6 +149,7 @@ func (o Options) Validate() error {
 			faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...))
 		}
 	}
+
 	need(o.Population >= 2 && o.Population <= 1<<20, "population %d, not within 2 and %d", o.Population, 1<<20)
 	need(o.Mode == Generational || o.Mode == Steady, "mode %q; known: %s, %s", o.Mode, Generational, Steady)
 	need(o.Aim == Best || o.Aim == Pareto, "aim %q; known: %s, %s", o.Aim, Best, Pareto)
@@ -139,15 +157,18 @@ func (o Options) Validate() error {
 	need(o.Crossover <= 1, "crossover probability %g", o.Crossover)
 	need(o.Mutation <= 1, "mutation probability %g", o.Mutation)
 	need(o.Elite < 1, "elite share %g", o.Elite)
-	need(!math.IsNaN(o.Crossover+o.Mutation+o.Elite+o.Parsimony) && !math.IsInf(o.Parsimony, 0), "a probability or the parsimony is not a number")
+	need(!math.IsNaN(o.Crossover+o.Mutation+o.Elite+o.Parsimony) && !math.IsInf(o.Parsimony, 0),
+		"a probability or the parsimony is not a number")
 	need(o.Batch >= 1, "batch of %d", o.Batch)
 	need(o.Patience >= 0 && o.MaxEvals >= 0 && o.Workers >= 1, "negative patience, evaluations or workers")
 	need(!o.Resume || o.Journal != "", "resuming needs a journal")
+
 	for i, e := range o.Seeds {
 		if err := e.valid(); err != nil {
 			faults = append(faults, fmt.Errorf("%w: seed expression %d: %w", ErrOptions, i, err))
 		}
 	}
+
 	return errors.Join(faults...)
 }
 

@@ -9,12 +9,13 @@ import (
 
 var limits = syntax.Limits{Nodes: MaxNodes, Depth: MaxDepth}
 
-// Parse reads the infix notation: + and - (sub), * (mul) and / (div), unary minus (neg), parentheses, and calls such as
-// sqrt(X) or min(W, G); every operator may also be written as a call. Sums and products group from the left, unary minus
-// binds more than a product. Errors give the column, counted in characters from 1, and wrap [ErrSyntax], [ErrUnknown] or
-// [ErrTooLarge].
+// Parse reads the infix notation: + and - (sub), * (mul) and / (div), unary minus (neg), parentheses, and calls
+// such as sqrt(X) or min(W, G); every operator may also be written as a call. Sums and products group from the
+// left, unary minus binds more than a product. Errors give the column, counted in characters from 1, and wrap
+// [ErrSyntax], [ErrUnknown] or [ErrTooLarge].
 func Parse(text string) (*Expr, error) {
-	n, err := syntax.Infix(text, syntax.Signs{Plus: "add", Minus: "sub", Times: "mul", Over: "div", Negate: "neg"}, limits)
+	n, err := syntax.Infix(text, syntax.Signs{Plus: "add", Minus: "sub", Times: "mul", Over: "div", Negate: "neg"},
+		limits)
 	if err != nil {
 		return nil, err
 	}
@@ -40,22 +41,28 @@ func build(n *syntax.Node, depth int) (*Expr, error) {
 	if depth > MaxDepth {
 		return nil, fmt.Errorf("%s: %w: more than %d levels", n.Pos, ErrTooLarge, MaxDepth)
 	}
+
 	s, err := SymbolByName(n.Name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.Pos, err)
 	}
+
 	arity := s.Arity()
 	if (n.Left != nil) != (arity > 0) || (n.Right != nil) != (arity > 1) {
-		return nil, fmt.Errorf("%s: %w: %s takes %s", n.Pos, ErrSyntax, s, [...]string{"no operands", "one operand, the left", "two operands"}[arity])
+		return nil, fmt.Errorf("%s: %w: %s takes %s", n.Pos, ErrSyntax, s,
+			[...]string{"no operands", "one operand, the left", "two operands"}[arity])
 	}
+
 	l, err := build(n.Left, depth+1)
 	if err != nil {
 		return nil, err
 	}
+
 	r, err := build(n.Right, depth+1)
 	if err != nil {
 		return nil, err
 	}
+
 	return &Expr{s, l, r}, nil
 }
 

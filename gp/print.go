@@ -24,6 +24,7 @@ func infix(s Symbol) (text string, strength int) {
 	case Neg:
 		return "-", bindMinus
 	}
+
 	return "", bindCall
 }
 
@@ -82,10 +83,12 @@ func (e *Expr) text(b *strings.Builder) {
 		b.WriteByte('#')
 		return
 	}
+
 	if e.Left == nil {
 		b.WriteString(e.Sym.String())
 		return
 	}
+
 	b.WriteByte('(')
 	e.Left.text(b)
 	b.WriteString(") " + e.Sym.String() + " (")

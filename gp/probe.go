@@ -18,8 +18,8 @@ type Probe struct {
 	exec  Exec
 }
 
-// Fingerprint identifies what a metric does: a hash of the masks that it makes on a probe, 50 % of every row and 2 of every
-// 4 columns. Metrics with equal fingerprints may share their fitness.
+// Fingerprint identifies what a metric does: a hash of the masks that it makes on a probe, 50 % of every row
+// and 2 of every 4 columns. Metrics with equal fingerprints may share their fitness.
 type Fingerprint uint64
 
 // minDistinct is the share of different scores that every row of a probe must have.
@@ -28,9 +28,9 @@ const minDistinct = 0.5
 // NewProbe makes a probe of matrices of real layers, small ones: some tens of rows are enough.
 func NewProbe(parts ...Inputs) *Probe { return &Probe{parts, Exec{Threads: 1, Finite: true}} }
 
-// SyntheticProbe makes a probe of 3 matrices of 16×512, 16×512 and 24×172 elements whose weights, gradients and inputs are
-// distributed as in language models: weights bell-shaped, gradients log-normal with exact zeros, and a few inputs a hundred
-// times as strong as the others.
+// SyntheticProbe makes a probe of 3 matrices of 16×512, 16×512 and 24×172 elements whose weights, gradients and
+// inputs are distributed as in language models: weights bell-shaped, gradients log-normal with exact zeros, and
+// a few inputs a hundred times as strong as the others.
 func SyntheticProbe(seed uint64) *Probe {
 	var parts []Inputs
 	for n, shape := range [][2]int{{16, 512}, {16, 512}, {24, 172}} {
@@ -47,6 +47,7 @@ func synthetic(r *rng.Stream, rows, cols int) Inputs {
 		}
 		return v
 	}
+
 	in := Inputs{
 		X: vector(func() float64 {
 			x := math.Exp(1.5*r.Normal() + 3)
@@ -60,6 +61,7 @@ func synthetic(r *rng.Stream, rows, cols int) Inputs {
 		Hess: vector(func() float64 { return math.Exp(1.5*r.Normal() + 2) }),
 		Inv:  vector(func() float64 { return math.Exp(r.Normal() - 2) }),
 	}
+
 	w, g := make([]float32, rows*cols), make([]float32, rows*cols)
 	for i := range w {
 		w[i] = float32(0.02 * r.Normal() * math.Exp(0.3*r.Normal()))
@@ -68,23 +70,27 @@ func synthetic(r *rng.Stream, rows, cols int) Inputs {
 			g[i] = 0
 		}
 	}
+
 	in.W, in.G = kernels.MatOf(kernels.WrapF32(w), rows, cols), kernels.MatOf(kernels.WrapF32(g), rows, cols)
 	return in
 }
 
-// Fingerprint evaluates an expression on the probe. It returns [ErrNonFinite] or [ErrConstant] where the scores can't rank
-// weights, [ErrNoWeight] if all rows get the same masks, and the errors of [Compile] and [Program.Eval].
+// Fingerprint evaluates an expression on the probe. It returns [ErrNonFinite] or [ErrConstant] where the scores
+// can't rank weights, [ErrNoWeight] if all rows get the same masks, and the errors of [Compile] and
+// [Program.Eval].
 func (p *Probe) Fingerprint(e *Expr) (Fingerprint, error) {
 	prog, err := Compile(e)
 	if err != nil {
 		return 0, err
 	}
+
 	h := fnv.New64a()
 	for _, in := range p.parts {
 		s, err := prog.Scorer(in, p.exec)
 		if err != nil {
 			return 0, err
 		}
+
 		alike := newRowsAlike()
 		if err := s.Each(0, func(first int, scores kernels.Mat) error {
 			return alike.hash(h, e, first, scores)
@@ -95,6 +101,7 @@ func (p *Probe) Fingerprint(e *Expr) (Fingerprint, error) {
 			return 0, fmt.Errorf("%s: %w: it ranks all rows alike", e, ErrNoWeight)
 		}
 	}
+
 	return Fingerprint(h.Sum64()), nil
 }
 
@@ -112,22 +119,27 @@ func (a *rowsAlike) hash(h io.Writer, e *Expr, first int, scores kernels.Mat) er
 	if a.keys == nil {
 		a.keys, a.scratch = make([]uint32, scores.Cols), make([]uint32, scores.Cols)
 	}
+
 	for i := range scores.Rows {
 		row := scores.RowF32(i)
 		ranking.Keys(a.keys, row)
+
 		if (first+i)%4 == 0 {
 			if n := ranking.Distinct(a.scratch, a.keys); float64(n) < minDistinct*float64(len(row)) {
 				return fmt.Errorf("%s: %w: %d values among %d weights of a row", e, ErrConstant, n, len(row))
 			}
 		}
+
 		a.mask = ranking.Quads(ranking.Half(a.mask[:0], a.scratch, a.keys), a.keys)
 		if a.first == nil {
 			a.first = bytes.Clone(a.mask)
 		}
+
 		a.same = a.same && bytes.Equal(a.first, a.mask)
 		if _, err := h.Write(a.mask); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -17,8 +17,8 @@ type Individual struct {
 	Origin     string  `json:"origin"` // seed, random, crossover, subtree, node or hoist, joined by +
 }
 
-// Result is the outcome of a search. It depends on the grammar, the fitness and the options alone, not on workers, time or
-// interruptions.
+// Result is the outcome of a search. It depends on the grammar, the fitness and the options alone, not on
+// workers, time or interruptions.
 type Result struct {
 	Options    Options      `json:"options"`
 	Grammar    Grammar      `json:"grammar"`
@@ -42,8 +42,8 @@ type Generation struct {
 	Counts      Counts  `json:"counts"` // so far
 }
 
-// Counts says what became of the candidates. Each of Illegal to Evaluated counts candidates that went no further, so these
-// add up to Generated.
+// Counts says what became of the candidates. Each of Illegal to Evaluated counts candidates that went no
+// further, so these add up to Generated.
 type Counts struct {
 	Generated  int            `json:"generated"`
 	Simplified int            `json:"simplified"` // of all, those whose canonical form has fewer nodes
@@ -79,12 +79,14 @@ func front(list []Individual) []Individual {
 	slices.SortFunc(list, func(a, b Individual) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Quality, b.Quality), cmp.Compare(a.Formula, b.Formula))
 	})
+
 	out := list[:0]
 	for _, x := range list {
 		if len(out) == 0 || x.Quality < out[len(out)-1].Quality {
 			out = append(out, x)
 		}
 	}
+
 	return out
 }
 

@@ -15,28 +15,32 @@ import (
 	"github.com/modelcompress/compress/internal/rng"
 )
 
-// Search evolves expressions of a grammar towards the lowest fitness. The result is the same for any number of workers, and
-// for a search that was interrupted and resumed from its journal. It returns [ErrGrammar] or [ErrOptions] for what can't
-// work, [ErrJournal] for a journal of another search, and the fitness's own errors.
+// Search evolves expressions of a grammar towards the lowest fitness. The result is the same for any number of
+// workers, and for a search that was interrupted and resumed from its journal. It returns [ErrGrammar] or
+// [ErrOptions] for what can't work, [ErrJournal] for a journal of another search, and the fitness's own errors.
 func Search(ctx context.Context, g Grammar, fit Fitness, o Options) (_ *Result, err error) {
 	g, o = g.withDefaults(), o.withDefaults()
 	if err := errors.Join(g.Validate(), o.Validate()); err != nil {
 		return nil, err
 	}
+
 	s := &search{
 		g: g, o: o, fit: fit, known: map[string]*record{}, prints: map[Fingerprint]*record{},
 		counts: Counts{Reasons: map[string]int{}},
 	}
+
 	if s.journal, err = openJournal(g, o); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.journal.Close()) }()
+
 	if err := s.run(ctx); err != nil {
 		return nil, err
 	}
 	if left := s.journal.Left(); left > 0 {
 		return nil, fmt.Errorf("%s: %w: %d evaluations more than this search makes", o.Journal, ErrJournal, left)
 	}
+
 	return s.result(), nil
 }
 
@@ -72,6 +76,7 @@ func (s *search) run(ctx context.Context) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
+
 	s.note(0)
 	best, since := s.archive[s.bestAt()].Quality, 0
 	for gen := 1; gen <= s.o.Generations; gen++ {
@@ -79,18 +84,23 @@ func (s *search) run(ctx context.Context) error {
 			s.stopped = "evaluations"
 			return nil
 		}
+
 		if err := s.advance(ctx, gen); err != nil {
 			return err
 		}
+
 		s.note(gen)
-		if since++; s.archive[s.bestAt()].Quality < best {
+		since++
+		if s.archive[s.bestAt()].Quality < best {
 			best, since = s.archive[s.bestAt()].Quality, 0
 		}
+
 		if s.o.Patience > 0 && since >= s.o.Patience {
 			s.stopped = "patience"
 			return nil
 		}
 	}
+
 	s.stopped = "generations"
 	return nil
 }
@@ -101,12 +111,14 @@ func (s *search) begin(ctx context.Context) error {
 	for _, e := range s.o.Seeds {
 		brood = s.propose(brood, e, "seed")
 	}
+
 	var members []Individual
 	limit := 200 * s.o.Population
 	for i := 0; ; {
 		for ; len(members)+len(brood) < s.o.Population && i < limit && ctx.Err() == nil; i++ {
 			brood = s.propose(brood, s.g.ramped(rng.NewStream(s.o.Seed, 0, i), i), "random")
 		}
+
 		more, err := s.evaluate(ctx, brood)
 		if err == nil {
 			err = ctx.Err()
@@ -117,11 +129,15 @@ func (s *search) begin(ctx context.Context) error {
 		if members = append(members, more...); len(members) >= s.o.Population || i == limit {
 			break
 		}
+
 		brood = nil
 	}
+
 	if len(members) == 0 {
-		return fmt.Errorf("%w: none of %d random expressions is legal, %d refused by the fitness: %s", ErrGrammar, limit, s.counts.Rejected, s.reasons())
+		return fmt.Errorf("%w: none of %d random expressions is legal, %d refused by the fitness: %s", ErrGrammar,
+			limit, s.counts.Rejected, s.reasons())
 	}
+
 	s.settle(members, s.o.Population)
 	return nil
 }
@@ -130,6 +146,7 @@ func (s *search) begin(ctx context.Context) error {
 func (s *search) reasons() string {
 	list := slices.Sorted(maps.Keys(s.counts.Reasons))
 	slices.SortStableFunc(list, func(a, b string) int { return s.counts.Reasons[b] - s.counts.Reasons[a] })
+
 	text := ""
 	for i, r := range list {
 		if i > 0 {
@@ -137,6 +154,7 @@ func (s *search) reasons() string {
 		}
 		text += fmt.Sprintf("%s (%d)", r, s.counts.Reasons[r])
 	}
+
 	return text
 }
 
@@ -150,20 +168,25 @@ func (s *search) advance(ctx context.Context, gen int) error {
 			}
 			s.settle(append(slices.Clone(s.population), members...), s.o.Population)
 		}
+
 		return nil
 	}
+
 	elite := min(len(s.population), int(math.Ceil(max(0, s.o.Elite)*float64(s.o.Population))))
 	keep, n := s.population[:elite], s.o.Population-elite
 	if s.o.Aim == Pareto { // parents and children compete
 		keep, n = s.population, s.o.Population
 	}
+
 	members, err := s.children(ctx, gen, 0, n, keep)
 	if err != nil {
 		return err
 	}
+
 	if members = append(slices.Clone(keep), members...); len(members) == 0 {
 		return nil // nothing new can be made; the old generation stays
 	}
+
 	s.settle(members, s.o.Population)
 	return nil
 }
@@ -174,6 +197,7 @@ func (s *search) children(ctx context.Context, gen, step, n int, stay []Individu
 	for _, m := range stay {
 		taken[s.known[m.Formula]] = true
 	}
+
 	var brood []*record
 	for place := range n {
 		for attempt := range maxAttempts {
@@ -186,6 +210,7 @@ func (s *search) children(ctx context.Context, gen, step, n int, stay []Individu
 			}
 		}
 	}
+
 	return s.evaluate(ctx, brood)
 }
 
@@ -205,16 +230,19 @@ func (s *search) candidate(e *Expr, origin string, gen int) *record {
 	if canonical.Size() < e.Size() {
 		s.counts.Simplified++
 	}
+
 	if err := s.g.check(canonical); err != nil {
 		s.counts.Illegal++
 		s.counts.Reasons[kind(err)]++
 		return nil
 	}
+
 	key := canonical.String()
 	if rec := s.known[key]; rec != nil {
 		s.counts.Repeated++
 		return rec
 	}
+
 	rec := &record{expr: canonical, origin: origin, gen: gen}
 	s.known[key] = rec
 	print, err := s.o.Probe.Fingerprint(canonical)
@@ -224,11 +252,13 @@ func (s *search) candidate(e *Expr, origin string, gen int) *record {
 		s.counts.Reasons[kind(err)]++
 		return rec
 	}
+
 	same := s.prints[print]
 	if same == nil || s.o.Compat {
 		s.prints[print] = rec
 		return rec
 	}
+
 	s.counts.SameMasks++
 	if same.done && !same.refused && canonical.Size() < same.expr.Size() { // the shorter form of the same metric
 		rec.done, rec.quality = true, same.quality
@@ -236,13 +266,17 @@ func (s *search) candidate(e *Expr, origin string, gen int) *record {
 		s.archive = append(s.archive, rec.individual())
 		return rec
 	}
+
 	s.known[key] = same
 	return same
 }
 
 // kind is the named error of a refused candidate.
 func kind(err error) string {
-	for _, k := range []error{ErrTooLarge, ErrForbidden, ErrNoWeight, ErrOnlyW, ErrShape, ErrInverted, ErrConstant, ErrNonFinite, ErrInput} {
+	for _, k := range []error{
+		ErrTooLarge, ErrForbidden, ErrNoWeight, ErrOnlyW, ErrShape, ErrInverted, ErrConstant,
+		ErrNonFinite, ErrInput,
+	} {
 		if errors.Is(err, k) {
 			return k.Error()
 		}
@@ -258,6 +292,7 @@ func (s *search) evaluate(ctx context.Context, brood []*record) ([]Individual, e
 			fresh = append(fresh, r)
 		}
 	}
+
 	todo, err := fresh, error(nil)
 	if _, whole := s.fit.(BatchFitness); !whole || s.journal.Left() >= len(fresh) {
 		todo, err = s.replay(fresh)
@@ -271,12 +306,14 @@ func (s *search) evaluate(ctx context.Context, brood []*record) ([]Individual, e
 	if err != nil {
 		return nil, err
 	}
+
 	var members []Individual
 	for _, r := range brood {
 		if !r.refused {
 			members = append(members, r.individual())
 		}
 	}
+
 	return members, nil
 }
 
@@ -287,11 +324,15 @@ func (s *search) replay(fresh []*record) ([]*record, error) {
 		if !ok {
 			return fresh[i:], nil
 		}
+
 		if want := r.expr.String(); line.Formula != want {
-			return nil, fmt.Errorf("%s: %w: it holds %s where this search evaluates %s", s.o.Journal, ErrJournal, line.Formula, want)
+			return nil, fmt.Errorf("%s: %w: it holds %s where this search evaluates %s", s.o.Journal, ErrJournal,
+				line.Formula, want)
 		}
+
 		s.take(r, line.Outcome)
 	}
+
 	return nil, nil
 }
 
@@ -302,20 +343,25 @@ func (s *search) measure(ctx context.Context, todo []*record) error {
 		for i, r := range todo {
 			batch[i] = r.expr
 		}
+
 		out, err := b.EvaluateBatch(ctx, batch)
 		if err != nil {
 			return err
 		}
+
 		if len(out) != len(todo) {
 			return fmt.Errorf("the fitness answered for %d of %d candidates", len(out), len(todo))
 		}
+
 		for i, r := range todo {
 			if err := s.settleOutcome(r, out[i]); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	return s.measureApart(ctx, todo)
 }
 
@@ -326,14 +372,17 @@ func (s *search) measureApart(ctx context.Context, todo []*record) error {
 		o   Outcome
 		err error
 	}
+
 	answers := make([]chan answer, len(todo))
 	for i := range answers {
 		answers[i] = make(chan answer, 1)
 	}
+
 	work := make(chan int)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+
 	for range min(s.o.Workers, len(todo)) {
 		wg.Go(func() {
 			for i := range work {
@@ -342,6 +391,7 @@ func (s *search) measureApart(ctx context.Context, todo []*record) error {
 			}
 		})
 	}
+
 	wg.Go(func() {
 		defer close(work)
 		for i := range todo {
@@ -352,6 +402,7 @@ func (s *search) measureApart(ctx context.Context, todo []*record) error {
 			}
 		}
 	})
+
 	for i, r := range todo {
 		select {
 		case a := <-answers[i]:
@@ -365,6 +416,7 @@ func (s *search) measureApart(ctx context.Context, todo []*record) error {
 			return context.Cause(ctx)
 		}
 	}
+
 	return nil
 }
 
@@ -378,32 +430,38 @@ func ask(ctx context.Context, fit Fitness, e *Expr) (Outcome, error) {
 	return Outcome{Quality: q}, err
 }
 
-// settleOutcome writes an answer to the journal and takes it. What the journal has of a batch that was cut off must be the
-// same.
+// settleOutcome writes an answer to the journal and takes it. What the journal has of a batch that was cut off
+// must be the same.
 func (s *search) settleOutcome(r *record, o Outcome) error {
 	if o.Rejected == "" && (math.IsNaN(o.Quality) || math.IsInf(o.Quality, 0)) {
 		o = Outcome{Rejected: fmt.Sprintf("quality is %g", o.Quality)}
 	}
+
 	line := entry{r.expr.String(), o}
 	if found, ok := s.journal.Next(); ok {
 		if !reflect.DeepEqual(found, line) {
-			return fmt.Errorf("%s: %w: it holds %+v where the fitness now gives %+v", s.o.Journal, ErrJournal, found, line)
+			return fmt.Errorf("%s: %w: it holds %+v where the fitness now gives %+v", s.o.Journal, ErrJournal, found,
+				line)
 		}
 	} else if err := s.journal.Append(line); err != nil {
 		return err
 	}
+
 	s.take(r, o)
 	return nil
 }
 
 func (s *search) take(r *record, o Outcome) {
 	s.counts.Evaluated++
-	if r.done, r.quality = true, o.Quality; o.Rejected != "" {
+	r.done, r.quality = true, o.Quality
+
+	if o.Rejected != "" {
 		r.refused = true
 		s.counts.Rejected++
 	} else {
 		s.archive = append(s.archive, r.individual())
 	}
+
 	if s.o.Events.Evaluated != nil {
 		s.o.Events.Evaluated(r.expr, o, s.counts.clone())
 	}
@@ -419,6 +477,7 @@ func (s *search) settle(list []Individual, n int) {
 	for i := range at {
 		at[i] = i
 	}
+
 	s.population = list
 	s.layer, s.spread = layers(list)
 	slices.SortStableFunc(at, func(a, b int) int {
@@ -430,10 +489,12 @@ func (s *search) settle(list []Individual, n int) {
 		}
 		return 0
 	})
+
 	next := make([]Individual, 0, min(n, len(at)))
 	for _, i := range at[:min(n, len(at))] {
 		next = append(next, list[i])
 	}
+
 	s.population = next
 	s.layer, s.spread = layers(next)
 }
@@ -451,12 +512,17 @@ func (s *search) bestAt() (at int) {
 // note records a generation.
 func (s *search) note(gen int) {
 	best := s.archive[s.bestAt()]
-	g := Generation{Number: gen, Best: best.Formula, BestQuality: best.Quality, Members: len(s.population), Counts: s.counts.clone()}
+	g := Generation{
+		Number: gen, Best: best.Formula, BestQuality: best.Quality, Members: len(s.population),
+		Counts: s.counts.clone(),
+	}
+
 	var q []float64
 	for _, m := range s.population {
 		q = append(q, m.Quality)
 		g.MeanSize += float64(m.Size) / float64(len(s.population))
 	}
+
 	slices.Sort(q)
 	g.Median = q[len(q)/2]
 	s.archive = append(front(s.archive), best)

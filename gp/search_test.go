@@ -18,7 +18,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// distance is a toy fitness: how far a metric's scores on a small matrix are, in rank terms, from those of a hidden formula.
+// distance is a toy fitness: how far a metric's scores on a small matrix are, in rank terms, from those of a
+// hidden formula.
 func distance(t testing.TB, hidden string) Fitness {
 	t.Helper()
 	in := synthetic(rng.NewStream(99), 16, 64)
@@ -28,10 +29,12 @@ func distance(t testing.TB, hidden string) Fitness {
 		if err != nil {
 			return 0, err
 		}
+
 		dst := kernels.MatOf(kernels.NewHost(kernels.F32, 16*64), 16, 64)
 		if err := p.Eval(dst, in, Exec{Threads: 1}); err != nil {
 			return 0, err
 		}
+
 		wrong := 0
 		for i := range dst.Rows {
 			a, b := dst.RowF32(i), want.RowF32(i)
@@ -43,6 +46,7 @@ func distance(t testing.TB, hidden string) Fitness {
 				}
 			}
 		}
+
 		return float64(wrong), nil
 	})
 }
@@ -76,19 +80,31 @@ func bytesOf(t testing.TB, r *Result) []byte {
 
 // TestSearchFinds: symbolic regression by ranks finds a hidden formula, or one that ranks alike.
 func TestSearchFinds(t *testing.T) {
-	for _, o := range []Options{{}, {Mode: Steady}, {Aim: Pareto}, {Compat: true}, {Aim: Pareto, Mode: Steady, Parsimony: 0.5}} {
-		o.Seed, o.Population, o.Generations, o.Mutation = 1, 40, 15, 0.3
+	for _, o := range []Options{
+		{},
+		{Mode: Steady},
+		{Aim: Pareto},
+		{Compat: true},
+		{Aim: Pareto, Mode: Steady, Parsimony: 0.5},
+	} {
+		o.Seed = 1
+		o.Population = 40
+		o.Generations = 15
+		o.Mutation = 0.3
 		r, err := Search(t.Context(), PaperGrammar(), distance(t, "W*sqrt(X)"), o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if r.Best.Quality > 200 { // of 32256 pairs
 			t.Errorf("%+v: best %s is %g pairs off", o, r.Best.Formula, r.Best.Quality)
 		}
+
 		c := r.Counts
 		if sum := c.Illegal + c.Unusable + c.Repeated + c.SameMasks + c.Evaluated; sum != c.Generated {
 			t.Errorf("counts %+v add up to %d", c, sum)
 		}
+
 		for i, m := range r.Front {
 			if i > 0 && (m.Size <= r.Front[i-1].Size || m.Quality >= r.Front[i-1].Quality) {
 				t.Errorf("front is not one: %+v", r.Front)
@@ -103,6 +119,7 @@ func TestSearchDeterministic(t *testing.T) {
 	for _, mode := range []Mode{Generational, Steady} {
 		o := toy()
 		o.Mode = mode
+
 		var first []byte
 		for workers := range 4 {
 			o.Workers = workers + 1
@@ -110,16 +127,20 @@ func TestSearchDeterministic(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := bytesOf(t, r); first == nil {
+
+			got := bytesOf(t, r)
+			if first == nil {
 				first = got
 			} else if !bytes.Equal(got, first) {
 				t.Errorf("%s: %d workers give another result", mode, o.Workers)
 			}
 		}
+
 		r, err := Search(t.Context(), FullGrammar(), batches{fit}, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if !bytes.Equal(bytesOf(t, r), first) {
 			t.Errorf("%s: batches give another result", mode)
 		}
@@ -140,8 +161,8 @@ func (b batches) EvaluateBatch(ctx context.Context, list []*Expr) ([]Outcome, er
 	return out, nil
 }
 
-// TestResume: a search that is cut off anywhere, in the middle of a line too, continues to the result and the journal of
-// an uninterrupted one.
+// TestResume: a search that is cut off anywhere, in the middle of a line too, continues to the result and the
+// journal of an uninterrupted one.
 func TestResume(t *testing.T) {
 	dir := t.TempDir()
 	fit := distance(t, "W*sqrt(X)")
@@ -152,28 +173,39 @@ func TestResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := bytesOf(t, r)
 	journal, err := os.ReadFile(o.Journal)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if lines := bytes.Count(journal, []byte("\n")); lines != r.Counts.Evaluated+1 {
 		t.Errorf("%d lines for %d evaluations", lines, r.Counts.Evaluated)
 	}
+
 	o.Journal, o.Resume = filepath.Join(dir, "cut"), true
 	for _, cut := range []int{0, 1, 50, len(journal) / 3, len(journal) / 2, len(journal) - 1, len(journal)} {
 		if err := os.WriteFile(o.Journal, journal[:cut], 0o644); err != nil {
 			t.Fatal(err)
 		}
+
 		var asked atomic.Int64
-		counting := Func(func(ctx context.Context, e *Expr) (float64, error) { asked.Add(1); return fit.Evaluate(ctx, e) })
+		counting := Func(func(ctx context.Context, e *Expr) (float64, error) {
+			asked.Add(1)
+			return fit.Evaluate(ctx,
+				e)
+		})
+
 		r, err := Search(t.Context(), PaperGrammar(), counting, o)
 		if err != nil {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
+
 		if !bytes.Equal(bytesOf(t, r), want) {
 			t.Errorf("cut at %d: another result", cut)
 		}
+
 		after, _ := os.ReadFile(o.Journal)
 		if !bytes.Equal(after, journal) {
 			t.Errorf("cut at %d: another journal", cut)
@@ -192,6 +224,7 @@ func TestResumeAfterFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	o.Journal, o.Resume = filepath.Join(t.TempDir(), "j"), true
 	broken := errors.New("out of memory")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -205,16 +238,19 @@ func TestResumeAfterFailure(t *testing.T) {
 		}
 		return fit.Evaluate(ctx, e)
 	})
+
 	if _, err := Search(ctx, PaperGrammar(), failing, o); !errors.Is(err, broken) {
 		t.Fatalf("error %v", err)
 	}
 	if _, err := Search(ctx, PaperGrammar(), failing, o); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
 	}
+
 	r, err := Search(t.Context(), PaperGrammar(), fit, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(bytesOf(t, r), bytesOf(t, whole)) {
 		t.Error("another result")
 	}
@@ -232,8 +268,10 @@ func TestJournalRefused(t *testing.T) {
 	if _, err := Search(t.Context(), PaperGrammar(), fit, o); !errors.Is(err, ErrJournal) {
 		t.Errorf("an existing journal without Resume: %v", err)
 	}
+
 	o.Resume = true
 	journal, _ := os.ReadFile(o.Journal)
+
 	for name, change := range map[string]func(o *Options, g *Grammar){
 		"seed":    func(o *Options, _ *Grammar) { o.Seed++ },
 		"options": func(o *Options, _ *Grammar) { o.Tournament = 7 },
@@ -246,8 +284,10 @@ func TestJournalRefused(t *testing.T) {
 			t.Errorf("another %s: %v", name, err)
 		}
 	}
+
 	lines := bytes.SplitAfter(journal, []byte("\n"))
 	other := `{"gp_journal":2,"seed":"one","more":true}`
+
 	whole := fmt.Appendf(nil, "%s\t%08x\n", other, crc32.ChecksumIEEE([]byte(other)))
 	for name, text := range map[string][]byte{
 		"a changed byte":  bytes.Replace(journal, []byte(`"quality":`), []byte(`"quality":1`), 1),
@@ -259,10 +299,14 @@ func TestJournalRefused(t *testing.T) {
 		if err := os.WriteFile(o.Journal, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
+
 		_, err := Search(t.Context(), PaperGrammar(), fit, o)
-		if !errors.Is(err, ErrJournal) || name == "another version" && !strings.Contains(err.Error(), ":1: unusable journal: version 2, this program writes 1") {
+		if !errors.Is(err, ErrJournal) ||
+			name == "another version" &&
+				!strings.Contains(err.Error(), ":1: unusable journal: version 2, this program writes 1") {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		if after, _ := os.ReadFile(o.Journal); !bytes.Equal(after, text) {
 			t.Errorf("%s: a refused journal was changed", name)
 		}
@@ -291,11 +335,13 @@ func TestSearchRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	o := toy()
 	o.Generations = -1
 	if r, err := Search(t.Context(), PaperGrammar(), fit, o); err != nil || len(r.History) != 1 {
 		t.Errorf("the first generation alone: %v", err)
 	}
+
 	o.Population, o.Generations = 4, 1
 	none := Func(func(context.Context, *Expr) (float64, error) { return math.NaN(), nil })
 	if _, err := Search(t.Context(), PaperGrammar(), none, o); !errors.Is(err, ErrGrammar) {
@@ -315,13 +361,16 @@ func TestRejections(t *testing.T) {
 		}
 		return fit.Evaluate(ctx, e)
 	})
+
 	r, err := Search(t.Context(), PaperGrammar(), picky, toy())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if r.Counts.Rejected == 0 {
 		t.Error("none counted")
 	}
+
 	for _, m := range append(r.Population, r.Front...) {
 		if m.Tree.Uses(Exp) || m.Tree.Uses(Tanh) {
 			t.Errorf("%s is a member", m.Formula)
@@ -332,10 +381,12 @@ func TestRejections(t *testing.T) {
 func TestStops(t *testing.T) {
 	o := toy()
 	o.Patience = 1
-	r, err := Search(t.Context(), PaperGrammar(), Func(func(context.Context, *Expr) (float64, error) { return 1, nil }), o)
+	r, err := Search(t.Context(), PaperGrammar(), Func(func(context.Context, *Expr) (float64, error) { return 1, nil }),
+		o)
 	if err != nil || r.Stopped != "patience" || len(r.History) > 20 {
 		t.Errorf("%v, stopped by %q", err, r.Stopped)
 	}
+
 	o.Patience, o.MaxEvals = 0, 30
 	if r, err = Search(t.Context(), PaperGrammar(), distance(t, "W*G"), o); err != nil || r.Stopped != "evaluations" {
 		t.Errorf("%v, stopped by %q", err, r.Stopped)

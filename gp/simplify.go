@@ -12,14 +12,16 @@ const (
 
 // Rule is one rewriting of [Simplify].
 type Rule struct {
-	Name  string
-	Keeps string // "value": every value stays; "order": the order of the scores stays, as far as float32 told them apart
+	Name string
+	// "value": every value stays; "order": the order of the scores stays, as far as float32 told them apart
+	Keeps string
 	apply func(e *Expr, c freedom) *Expr
 }
 
-// Rules lists the rewritings in the order in which they are tried. Those that keep the value do so exactly in float32,
-// apart from the sign of zero. The original of one that keeps the order is a non-decreasing function of the replacement, in
-// every position where it applies; where float32 saturates or rounds, the replacement tells apart what the original did not.
+// Rules lists the rewritings in the order in which they are tried. Those that keep the value do so exactly in
+// float32, apart from the sign of zero. The original of one that keeps the order is a non-decreasing function
+// of the replacement, in every position where it applies; where float32 saturates or rounds, the replacement
+// tells apart what the original did not.
 func Rules() []Rule { return append([]Rule(nil), rules...) }
 
 const (
@@ -111,10 +113,10 @@ func (e *Expr) inner() *Expr { return e.child().child() }
 // with applies the operator of e to another operand.
 func with(e, operand *Expr) *Expr { return Unary(e.Sym, operand) }
 
-// Simplify returns the canonical form of an expression: operators that undo each other are collapsed (Opposing Operation
-// Simplification), operands of commuting operators sorted, and whatever doesn't change the order of the scores removed, for
-// every comparison group. Unlike the paper's pairs, all rules hold under the guards of the operators; exp(log a) inside a
-// sum, for example, is |a| + 0.001 and stays.
+// Simplify returns the canonical form of an expression: operators that undo each other are collapsed (Opposing
+// Operation Simplification), operands of commuting operators sorted, and whatever doesn't change the order of
+// the scores removed, for every comparison group. Unlike the paper's pairs, all rules hold under the guards of
+// the operators; exp(log a) inside a sum, for example, is |a| + 0.001 and stays.
 func Simplify(e *Expr) *Expr { return simplify(e, ranked, nil) }
 
 // simplify rewrites from the leaves up until no rule applies. fired, if there, is told which rule changed what.
@@ -134,6 +136,7 @@ func rewrite(e *Expr, c freedom, fired func(rule int, from, to *Expr)) *Expr {
 	if e.Left == nil {
 		return nil
 	}
+
 	for i, r := range rules {
 		if to := r.apply(e, c); to != nil {
 			if fired != nil {
@@ -142,6 +145,7 @@ func rewrite(e *Expr, c freedom, fired func(rule int, from, to *Expr)) *Expr {
 			return to
 		}
 	}
+
 	return nil
 }
 
@@ -149,8 +153,10 @@ func simplifyOperands(e *Expr, c freedom, fired func(rule int, from, to *Expr)) 
 	if e.Left == nil {
 		return e
 	}
+
 	inside := e.Sym.operandFreedom(c)
 	l := simplify(e.Left, inside, fired)
+
 	r := e.Right
 	if r != nil {
 		other := exact
@@ -159,9 +165,11 @@ func simplifyOperands(e *Expr, c freedom, fired func(rule int, from, to *Expr)) 
 		}
 		r = simplify(r, other, fired)
 	}
+
 	if l == e.Left && r == e.Right {
 		return e
 	}
+
 	return &Expr{e.Sym, l, r}
 }
 

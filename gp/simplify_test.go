@@ -24,6 +24,7 @@ func edgeInputs(seed uint64, rows, cols int) Inputs {
 			}
 		}
 	}
+
 	return in
 }
 
@@ -65,7 +66,8 @@ func TestSimplify(t *testing.T) {
 	}
 }
 
-// TestSimplifySettles: the canonical form is its own canonical form, never larger, and any order of operands gives the same.
+// TestSimplifySettles: the canonical form is its own canonical form, never larger, and any order of operands
+// gives the same.
 func TestSimplifySettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := anyExpr(Symbols()).Draw(t, "e")
@@ -94,9 +96,10 @@ func swap(e *Expr) *Expr {
 	return &Expr{e.Sym, l, r}
 }
 
-// TestRules: each rule, wherever it fires in random expressions, keeps what it claims on random matrices with zeros and ties:
-// the value in every bit but the sign of zero, or the order, in that the original never decreases as the replacement rises.
-// Rounding may turn a step by one unit around where a factor is dropped, so steps down of up to 2e-6 are let through there.
+// TestRules: each rule, wherever it fires in random expressions, keeps what it claims on random matrices with
+// zeros and ties: the value in every bit but the sign of zero, or the order, in that the original never
+// decreases as the replacement rises. Rounding may turn a step by one unit around where a factor is dropped, so
+// steps down of up to 2e-6 are let through there.
 func TestRules(t *testing.T) {
 	fired := make([]int, len(rules))
 	for seed := range uint64(20000) {
@@ -105,11 +108,13 @@ func TestRules(t *testing.T) {
 		if seed%2 == 0 { // the rules' own operators more often
 			g.Symbols = []Symbol{W, G, X, Neg, Abs, Tanh, Mul, Sub, Mms, Sqr}
 		}
+
 		g.MinDepth = 1
 		e := g.random(r, false, 4, 0)
 		if e.Shape() != Matrix {
 			continue
 		}
+
 		in := edgeInputs(seed%8, 8, 40)
 		simplify(e, ranked, func(rule int, from, to *Expr) {
 			fired[rule]++
@@ -117,8 +122,10 @@ func TestRules(t *testing.T) {
 				sameValues(t, rules[rule].Name, from, to, in)
 			}
 		})
+
 		sameOrder(t, e, Simplify(e), in)
 	}
+
 	for i, n := range fired {
 		if n < 5 {
 			t.Errorf("rule %q was tried %d times", rules[i].Name, n)
@@ -132,6 +139,7 @@ func sameValues(t *testing.T, rule string, from, to *Expr, in Inputs) {
 	if from.Shape() != to.Shape() {
 		t.Fatalf("%s: %s and %s differ in shape", rule, from, to)
 	}
+
 	for i, v := range a.Buf.F32()[:a.Len()] {
 		if w := b.Buf.F32()[i]; v != w && (v == v || w == w) {
 			t.Fatalf("%s: %s gives %g, %s gives %g", rule, from, v, to, w)
@@ -145,6 +153,7 @@ func sameOrder(t *testing.T, from, to *Expr, in Inputs) {
 	if to.Shape() != Matrix {
 		t.Fatalf("%s became %s of shape %s", from, to, to.Shape())
 	}
+
 	a, b := evalAny(t, from, in, nil), evalAny(t, to, in, nil)
 	for i := range a.Rows {
 		x, y := a.RowF32(i), b.RowF32(i)
@@ -155,13 +164,16 @@ func sameOrder(t *testing.T, from, to *Expr, in Inputs) {
 			}
 			top = max(top, v, -v)
 		}
+
 		for j := range x {
 			for k := range j {
 				lo, hi := j, k
 				if y[lo] > y[hi] {
 					lo, hi = hi, lo
 				}
-				if y[lo] < y[hi] && x[lo] > x[hi] && x[lo]-x[hi] > 2e-6*max(top*1e-1, x[lo], -x[lo]) && y[hi]-y[lo] > 1e-5*max(y[hi], -y[hi]) {
+
+				if y[lo] < y[hi] && x[lo] > x[hi] && x[lo]-x[hi] > 2e-6*max(top*1e-1, x[lo], -x[lo]) &&
+					y[hi]-y[lo] > 1e-5*max(y[hi], -y[hi]) {
 					t.Fatalf("%s → %s: order changes: %g, %g were %g, %g", from, to, y[lo], y[hi], x[lo], x[hi])
 				}
 			}
@@ -180,6 +192,7 @@ func TestConsequences(t *testing.T) {
 		}
 		return f
 	}
+
 	for _, pair := range [][2]string{
 		{"W*sqrt(X)/G", "W*sqrt(X)"},
 		{"pow(W)*G", "sqr(W)*G"},
@@ -191,6 +204,7 @@ func TestConsequences(t *testing.T) {
 			t.Errorf("%s and %s give different masks", pair[0], pair[1])
 		}
 	}
+
 	if mask("W*sqrt(X)") == mask("W*G") {
 		t.Error("different metrics have the same fingerprint")
 	}
@@ -217,6 +231,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %v, want %v", text, err, want)
 		}
 	}
+
 	if _, err := PaperGrammar().Check(mustParse(t, "min(W, G)"), probe); !errors.Is(err, ErrForbidden) {
 		t.Errorf("a symbol outside the grammar: %v", err)
 	}
@@ -239,6 +254,7 @@ func TestSeeds(t *testing.T) {
 				t.Error(err)
 			}
 		}
+
 		for _, text := range []string{"W*sqrt(X)", "sqr(W)*mms(G)"} {
 			if !strings.Contains(all, text+"\n") {
 				t.Errorf("%s is missing", text)
@@ -253,10 +269,12 @@ func TestGuards(t *testing.T) {
 	in := Inputs{W: w, G: w, X: []float32{3, 0, 4}}
 	at := func(text string, i int) float64 { return float64(evalAny(t, mustParse(t, text), in, nil).Buf.F32()[i]) }
 	near := func(what string, got, want float64) {
-		if math.IsNaN(got) != math.IsNaN(want) || !math.IsNaN(want) && got != want && math.Abs(got-want) > 1e-6*math.Abs(want) {
+		if math.IsNaN(got) != math.IsNaN(want) ||
+			!math.IsNaN(want) && got != want && math.Abs(got-want) > 1e-6*math.Abs(want) {
 			t.Errorf("%s is %g, want %g", what, got, want)
 		}
 	}
+
 	near("log 0", at("log(W)", 0), math.Log(0.001))
 	near("exp 100", at("exp(W)", 2), math.Inf(1))
 	near("exp 89", at("exp(W)", 3), math.Inf(1))
@@ -276,16 +294,25 @@ func TestGuards(t *testing.T) {
 	near("zsn(X)", at("W + zsn(X)", 1), 1+(0-7.0/3)/math.Sqrt(13.0/3))
 }
 
-// TestSimplifyBounds: the largest trees that can be read are simplified and compiled in no time to speak of: rules tried
-// anew after every change must not add up to more than the square of the size.
+// TestSimplifyBounds: the largest trees that can be read are simplified and compiled in no time to speak of:
+// rules tried anew after every change must not add up to more than the square of the size.
 func TestSimplifyBounds(t *testing.T) {
-	for _, ops := range [][]string{{"-"}, {"log(", "exp("}, {"mms(", "zsn(", "sqrt("}, {"sqr(", "abs(", "-", "tanh("}, {"skp("}, {"G*(X - "}, {"G + -(", "W*-("}} {
+	for _, ops := range [][]string{
+		{"-"},
+		{"log(", "exp("},
+		{"mms(", "zsn(", "sqrt("},
+		{"sqr(", "abs(", "-", "tanh("},
+		{"skp("},
+		{"G*(X - "},
+		{"G + -(", "W*-("},
+	} {
 		text, end := "", ""
 		for i := range MaxDepth/2 - 1 {
 			op := ops[i%len(ops)]
 			text += op
 			end += strings.Repeat(")", strings.Count(op, "("))
 		}
+
 		e := mustParse(t, text+"W"+end)
 		tried := 0
 		simplify(e, ranked, func(int, *Expr, *Expr) { tried++ })
@@ -296,6 +323,7 @@ func TestSimplifyBounds(t *testing.T) {
 			t.Error(err)
 		}
 	}
+
 	wide := Leaf(W)
 	for wide.Size() < MaxNodes/2 {
 		wide = Binary(Mul, Unary(Neg, wide), wide)

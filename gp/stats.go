@@ -39,7 +39,9 @@ func (a *partial) add(l *lanes.Loops, kind StatKind, x []float32) {
 func (a *partial) merge(kind StatKind, b *partial) {
 	switch kind {
 	case StatRange:
-		a.lo, a.hi, a.nan = min(a.lo, b.lo), max(a.hi, b.hi), a.nan || b.nan
+		a.lo = min(a.lo, b.lo)
+		a.hi = max(a.hi, b.hi)
+		a.nan = a.nan || b.nan
 	case StatMoments:
 		a.moments.Merge(b.moments)
 	default:
@@ -63,6 +65,7 @@ func (a *partial) result(kind StatKind, repeat int) statistic {
 	case StatNorm:
 		return statistic{div: float32(math.Sqrt(a.sum * float64(repeat)))}
 	}
+
 	return statistic{div: float32(a.sum) + 1e-8}
 }
 
@@ -83,14 +86,17 @@ func (m *machine) ofVector(s Stat) statistic {
 func (m *machine) gather(pl *plan) {
 	t := tiles(m.rows, m.cols)
 	parts := make([][]partial, t.count)
+
 	for n := range pl.stats {
 		if s := m.p.Stats[pl.stats[n]]; s.Kind == StatRowAbs || s.Kind == StatRowNorm {
 			m.stat[pl.stats[n]].vec = make([]float32, m.rows)
 		}
 	}
+
 	mmapsafe.EachWith(m.threads, t.count, func() *worker { return m.worker(pl) }, func(w *worker, tile int) {
 		parts[tile] = m.gatherTile(w, tile*t.rows, min((tile+1)*t.rows, m.rows))
 	})
+
 	for n, at := range pl.stats {
 		total := newPartial()
 		if s := m.p.Stats[at]; s.Kind == StatColAbs || s.Kind == StatColNorm {
@@ -99,6 +105,7 @@ func (m *machine) gather(pl *plan) {
 		for tile := range parts {
 			total.merge(m.p.Stats[at].Kind, &parts[tile][n])
 		}
+
 		m.finish(at, &total)
 	}
 }
@@ -112,13 +119,16 @@ func (m *machine) gatherTile(w *worker, from, to int) []partial {
 			part[n].columns = make([]float64, m.cols)
 		}
 	}
+
 	for i := from; i < to; i++ {
 		w.row(i)
+
 		for n, at := range w.pl.stats {
 			if m.stat[at].vec != nil {
 				part[n].sum = 0
 			}
 		}
+
 		for lo := 0; lo < m.cols; lo += chunk {
 			hi := min(lo+chunk, m.cols)
 			w.run(i, lo, hi, nil)
@@ -127,8 +137,10 @@ func (m *machine) gatherTile(w *worker, from, to int) []partial {
 				part[n].addPart(m.l, s.Kind, w.val[s.Of], lo)
 			}
 		}
+
 		for n, at := range w.pl.stats {
-			switch v := m.stat[at].vec; m.p.Stats[at].Kind {
+			v := m.stat[at].vec
+			switch m.p.Stats[at].Kind {
 			case StatRowAbs:
 				v[i] = float32(part[n].sum)
 			case StatRowNorm:
@@ -136,6 +148,7 @@ func (m *machine) gatherTile(w *worker, from, to int) []partial {
 			}
 		}
 	}
+
 	return part
 }
 
@@ -169,6 +182,7 @@ func (m *machine) finish(at int, total *partial) {
 			}
 			v[j] = float32(s)
 		}
+
 		m.stat[at].vec = v
 	default:
 		m.stat[at] = total.result(kind, 1)

@@ -212,9 +212,11 @@ func SymbolByName(name string) (Symbol, error) {
 			return f.sym, nil
 		}
 	}
+
 	var known []string
 	for _, f := range symbols {
 		known = append(known, f.name)
 	}
+
 	return 0, fmt.Errorf("%.40q: %w; known: %s", name, ErrUnknown, strings.Join(known, ", "))
 }

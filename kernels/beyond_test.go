@@ -32,6 +32,7 @@ func TestAsLooksThroughWrappers(t *testing.T) {
 	if _, ok := kernels.As[kernels.Solver](nil); ok {
 		t.Error("no device is a solver")
 	}
+
 	kernels.Missed(wrapping{w, w.missed}, "Merge")
 	kernels.Missed(nil, "Merge")
 	if w.missed["Merge"] != 1 {

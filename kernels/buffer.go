@@ -81,8 +81,8 @@ func (b *Buffer) U16() []uint16 {
 // Changed drops what a backend derived from the old contents.
 func (b *Buffer) Changed() { b.Packed.Store(nil) }
 
-// Exchange swaps the contents of two buffers of one device, type and length, with what backends derived from them, without
-// copying. No operation may run on them meanwhile.
+// Exchange swaps the contents of two buffers of one device, type and length, with what backends derived from
+// them, without copying. No operation may run on them meanwhile.
 func (b *Buffer) Exchange(o *Buffer) {
 	if b.DType != o.DType || b.Len != o.Len {
 		panic("kernels: buffers that exchange contents differ in type or length")
@@ -100,7 +100,10 @@ func (b *Buffer) Free() {
 	if b.free != nil {
 		b.free()
 	}
-	b.free, b.host, b.Addr, b.Len = nil, nil, 0, 0
+	b.free = nil
+	b.host = nil
+	b.Addr = 0
+	b.Len = 0
 }
 
 func view[T any](b *Buffer, d DType) []T {

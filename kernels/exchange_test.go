@@ -17,5 +17,6 @@ func TestExchange(t *testing.T) {
 			t.Error("other lengths are accepted")
 		}
 	}()
+
 	a.Exchange(NewHost(F32, 4))
 }

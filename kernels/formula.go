@@ -38,7 +38,8 @@ type FormulaInstr struct {
 	A, B, Arg int
 }
 
-// Formula is a score as straight-line code over the elements of matrices of one shape. The last instruction is the result.
+// Formula is a score as straight-line code over the elements of matrices of one shape. The last instruction is
+// the result.
 type Formula []FormulaInstr
 
 // Limits of formulas.
@@ -69,20 +70,20 @@ type FormulaInputs struct {
 // ErrFormula is the error of a formula that cannot be compiled, or inputs that do not fit it.
 var ErrFormula = errors.New("bad formula")
 
-// Scorer is a device that computes formulas: it reads them, and makes kernels of those that come often, of which it keeps a bounded number,
-// with the same bits. Errors that the methods return wrap [ErrFormula] or say why nothing was computed; failures of the device are reported by
-// Sync.
+// Scorer is a device that computes formulas: it reads them, and makes kernels of those that come often, of
+// which it keeps a bounded number, with the same bits. Errors that the methods return wrap [ErrFormula] or say
+// why nothing was computed; failures of the device are reported by Sync.
 type Scorer interface {
 	// Score writes the values of a formula to dst, F32.
 	Score(dst Mat, f Formula, in FormulaInputs) error
-	// SelectFormula writes the keep mask (U8) that drops the drop lowest values of a formula in every row; of equal ones the lower
-	// column goes first.
+	// SelectFormula writes the keep mask (U8) that drops the drop lowest values of a formula in every row; of
+	// equal ones the lower column goes first.
 	SelectFormula(mask Mat, f Formula, in FormulaInputs, drop int) error
-	// Gather writes statistic kind of a formula's values over a matrix of a shape to number slot of in.Stats. The values are summed
-	// in float64, in an order that the shape gives.
+	// Gather writes statistic kind of a formula's values over a matrix of a shape to number slot of in.Stats.
+	// The values are summed in float64, in an order that the shape gives.
 	Gather(rows, cols int, f Formula, in FormulaInputs, kind StatKind, slot int) error
-	// GatherRows writes Σ|x| (StatTotal, without the 1e-8) or √Σx² (StatNorm) of every row of a formula's values to dst, F32
-	// [1, rows].
+	// GatherRows writes Σ|x| (StatTotal, without the 1e-8) or √Σx² (StatNorm) of every row of a formula's
+	// values to dst, F32 [1, rows].
 	GatherRows(dst Mat, cols int, f Formula, in FormulaInputs, kind StatKind) error
 	// GatherCols writes Σ|x| or √Σx² of every column to dst, F32 [1, cols].
 	GatherCols(dst Mat, rows int, f Formula, in FormulaInputs, kind StatKind) error

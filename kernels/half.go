@@ -28,6 +28,7 @@ func ToF16(f float32) uint16 {
 		sum := math.Float32frombits(u) + 0.5
 		return sign | uint16(math.Float32bits(sum)-0x3f000000)
 	}
+
 	return sign | uint16((u-0x38000000+0xfff+(u>>13)&1)>>13)
 }
 
@@ -42,5 +43,6 @@ func FromF16(h uint16) float32 {
 	case 0x1f:
 		return math.Float32frombits(sign | 0x7f800000 | man<<13)
 	}
+
 	return math.Float32frombits(sign | (exp+112)<<23 | man<<13)
 }

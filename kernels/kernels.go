@@ -11,8 +11,8 @@
 //	a, b := kernels.MatOf(kernels.WrapF32(x), rows, in), kernels.MatOf(kernels.WrapF32(w), out, in)
 //	name := dev.Info().Name
 //
-// Programs seldom call operations themselves: package lm does. A new backend fills in [Ops] as far as it goes (kernels/device takes the rest from
-// kernels/ref) and shows with kernels/kerneltest that it computes the same.
+// Programs seldom call operations themselves: package lm does. A new backend fills in [Ops] as far as it goes
+// (kernels/device takes the rest from kernels/ref) and shows with kernels/kerneltest that it computes the same.
 //
 // Operations do not return errors: a wrong shape is a caller's bug and panics with a constant string, a failing device
 // is reported by the next [Ops].Sync. On host backends every operation is complete when the call returns.
@@ -39,11 +39,13 @@ type Info struct {
 	Name     string   `json:"name"`               // "cpu", "ref", "cuda:0"
 	Model    string   `json:"model,omitempty"`    // processor or board name
 	Features []string `json:"features,omitempty"` // instruction sets in use, e.g. "avx512", "amx-bf16"
-	Host     bool     `json:"host"`               // buffers are ordinary memory: [Buffer].Bytes works and [Wrap] is allowed
-	Threads  int      `json:"threads,omitempty"`  // worker threads of a host device
-	Fast     bool     `json:"-"`                  // it has instructions that [Fast] products make use of; otherwise they are as [Exact] ones
-	Total    int64    `json:"memory_total_bytes"` // bytes
-	Free     int64    `json:"memory_free_bytes"`  // bytes
+	// buffers are ordinary memory: [Buffer].Bytes works and [Wrap] is allowed
+	Host    bool `json:"host"`
+	Threads int  `json:"threads,omitempty"` // worker threads of a host device
+	// it has instructions that [Fast] products make use of; otherwise they are as [Exact] ones
+	Fast  bool  `json:"-"`
+	Total int64 `json:"memory_total_bytes"` // bytes
+	Free  int64 `json:"memory_free_bytes"`  // bytes
 }
 
 // Precision says how a product may be computed.
@@ -52,8 +54,8 @@ type Precision uint8
 const (
 	// Exact keeps F32 accuracy: activations are not rounded and every product is exact or F32.
 	Exact Precision = iota
-	// Fast may round activations to BF16 where the weight is BF16, and both factors of [Ops].MatMulTN, so that dot-product
-	// instructions apply; sums stay F32.
+	// Fast may round activations to BF16 where the weight is BF16, and both factors of [Ops].MatMulTN, so that
+	// dot-product instructions apply; sums stay F32.
 	Fast
 )
 

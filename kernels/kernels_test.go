@@ -14,7 +14,8 @@ import (
 // isNaN16 reports whether bits with the given exponent mask are a NaN.
 func isNaN16(h, exponent uint16) bool { return h&exponent == exponent && h&^(exponent|0x8000) != 0 }
 
-// TestBF16Exhaustive: every bfloat16 survives the way to float32 and back; the value is the upper half of the float's bits.
+// TestBF16Exhaustive: every bfloat16 survives the way to float32 and back; the value is the upper half of the
+// float's bits.
 func TestBF16Exhaustive(t *testing.T) {
 	for i := range 1 << 16 {
 		h := uint16(i)
@@ -22,6 +23,7 @@ func TestBF16Exhaustive(t *testing.T) {
 		if math.Float32bits(f) != uint32(h)<<16 {
 			t.Fatalf("%#04x widens to %v", h, f)
 		}
+
 		back := kernels.ToBF16(f)
 		if isNaN16(h, 0x7f80) {
 			if !isNaN16(back, 0x7f80) || back&0x8000 != h&0x8000 || back&0x40 == 0 {
@@ -46,6 +48,7 @@ func half(h uint16) float64 {
 		}
 		return math.Inf(int(sign))
 	}
+
 	return sign * math.Ldexp(1+fraction, exponent-15)
 }
 
@@ -55,9 +58,11 @@ func TestF16Exhaustive(t *testing.T) {
 		h := uint16(i)
 		f := kernels.FromF16(h)
 		want := half(h)
-		if same := float64(f) == want || (want != want && f != f); !same || (want == want && math.Signbit(float64(f)) != (h&0x8000 != 0)) {
+		if same := float64(f) == want || (want != want && f != f); !same ||
+			(want == want && math.Signbit(float64(f)) != (h&0x8000 != 0)) {
 			t.Fatalf("%#04x widens to %v, want %v", h, f, want)
 		}
+
 		back := kernels.ToF16(f)
 		if isNaN16(h, 0x7c00) {
 			if !isNaN16(back, 0x7c00) || back&0x8000 != h&0x8000 {
@@ -69,8 +74,8 @@ func TestF16Exhaustive(t *testing.T) {
 	}
 }
 
-// TestRoundingAtTies walks over all neighbours of a 16-bit type: the midpoint goes to the even one, a float32 to either side of
-// it to the nearer one.
+// TestRoundingAtTies walks over all neighbours of a 16-bit type: the midpoint goes to the even one, a float32
+// to either side of it to the nearer one.
 func TestRoundingAtTies(t *testing.T) {
 	for name, c := range map[string]struct {
 		to   func(float32) uint16
@@ -86,6 +91,7 @@ func TestRoundingAtTies(t *testing.T) {
 			if float64(mid) != (float64(a)+float64(b))/2 {
 				continue // below float32's own subnormals
 			}
+
 			even := h + h&1
 			for _, s := range []float32{1, -1} {
 				sign := map[float32]uint16{1: 0, -1: 0x8000}[s]
@@ -149,13 +155,15 @@ func TestDTypes(t *testing.T) {
 		size  int
 		float bool
 	}{
-		kernels.F32: {"F32", 4, true}, kernels.BF16: {"BF16", 2, true}, kernels.F16: {"F16", 2, true}, kernels.F64: {"F64", 8, true},
+		kernels.F32: {"F32", 4, true}, kernels.BF16: {"BF16", 2, true}, kernels.F16: {"F16", 2, true},
+		kernels.F64: {"F64", 8, true},
 		kernels.I64: {"I64", 8, false}, kernels.I32: {"I32", 4, false}, kernels.U8: {"U8", 1, false},
 	} {
 		if d.String() != want.name || d.Size() != want.size || d.IsFloat() != want.float {
 			t.Errorf("%s has size %d and IsFloat %t", d, d.Size(), d.IsFloat())
 		}
 	}
+
 	if s := kernels.DType(200).String(); s != "invalid" {
 		t.Errorf("an unknown type is called %q", s)
 	}
@@ -169,16 +177,19 @@ func TestBuffers(t *testing.T) {
 	if len(b.Bytes()) != 10 || len(b.U16()) != 5 || b.Len != 5 {
 		t.Fatalf("5 BF16 take %d bytes", len(b.Bytes()))
 	}
+
 	binary.LittleEndian.PutUint16(b.Bytes()[2:], 0x3f80)
 	if b.U16()[1] != 0x3f80 {
 		t.Error("bytes and elements are not the same memory")
 	}
+
 	packed := any(1)
 	b.Packed.Store(&packed)
 	b.Changed()
 	if b.Packed.Load() != nil {
 		t.Error("Changed keeps what was derived")
 	}
+
 	for name, f := range map[string]func(){
 		"F32 of BF16":    func() { b.F32() },
 		"U16 of F32":     func() { kernels.NewHost(kernels.F32, 1).U16() },
@@ -196,6 +207,7 @@ func TestBuffers(t *testing.T) {
 			f()
 		})
 	}
+
 	b.Free()
 	if b.Len != 0 || b.Bytes() != nil {
 		t.Error("a freed buffer still has memory")
@@ -207,19 +219,23 @@ func TestWrap(t *testing.T) {
 	if _, err := kernels.Wrap(kernels.F32, raw[:7]); err == nil {
 		t.Error("7 bytes were taken for F32")
 	}
+
 	b, err := kernels.Wrap(kernels.F32, raw[:8])
 	if err != nil || b.Len != 2 {
 		t.Fatalf("8 bytes give %v, %v", b, err)
 	}
+
 	odd := 0
 	for i := range 4 {
 		if _, err := kernels.Wrap(kernels.F32, raw[i:i+8]); errors.Is(err, kernels.ErrMisaligned) {
 			odd++
 		}
 	}
+
 	if odd != 3 {
 		t.Errorf("%d of 4 offsets are misaligned, want 3", odd)
 	}
+
 	s := []float32{1, 2}
 	if w := kernels.WrapF32(s); &w.F32()[0] != &s[0] {
 		t.Error("WrapF32 copied")
@@ -232,6 +248,7 @@ func TestFreeRunsOnce(t *testing.T) {
 	if b.Bytes() != nil || b.Addr != 0x1000 {
 		t.Error("a device buffer has host memory or no address")
 	}
+
 	b.Free()
 	b.Free()
 	if n != 1 {
@@ -244,6 +261,7 @@ func TestMatViews(t *testing.T) {
 	for i := range b.F32() {
 		b.F32()[i] = float32(i)
 	}
+
 	m := kernels.MatOf(b, 3, 4)
 	v := m.RowRange(1, 3).ColRange(1, 3)
 	if v.Rows != 2 || v.Cols != 2 || v.Stride != 4 || v.Dense() || v.Len() != 4 || v.DType() != kernels.F32 {

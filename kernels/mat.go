@@ -52,7 +52,9 @@ func (m Mat) Reshape(rows, cols int) Mat {
 	if !m.Dense() || rows*cols != m.Len() {
 		panic("kernels: reshape of a strided matrix or to another size")
 	}
-	m.Rows, m.Cols, m.Stride = rows, cols, cols
+	m.Rows = rows
+	m.Cols = cols
+	m.Stride = cols
 	return m
 }
 

@@ -8,12 +8,12 @@ type Ops struct {
 	MatMulNT func(dst, x, w Mat, o MatMul)
 	// MatMulNN computes dst[m,n] = x[m,k] · w[k,n] (+ bias, + dst); w is a weight: GPT-2's layout, and input gradients.
 	MatMulNN func(dst, x, w Mat, o MatMul)
-	// MatMulTN computes dst[m,n] = a[k,m]ᵀ · b[k,n] (+ dst): weight gradients and Gram matrices. Under [Fast], both factors may be
-	// rounded to BF16.
+	// MatMulTN computes dst[m,n] = a[k,m]ᵀ · b[k,n] (+ dst): weight gradients and Gram matrices. Under [Fast],
+	// both factors may be rounded to BF16.
 	MatMulTN func(dst, a, b Mat, o MatMul)
 
-	// MatMulSparse computes what MatMulNT computes with the weight that Expand makes of w: elements that are not stored are
-	// zeros, which turn a NaN or infinity of x into NaN.
+	// MatMulSparse computes what MatMulNT computes with the weight that Expand makes of w: elements that are
+	// not stored are zeros, which turn a NaN or infinity of x into NaN.
 	MatMulSparse func(dst, x Mat, w Sparse, o MatMul)
 	// Expand writes the elements of w to dst, of w's shape and element type, and +0 where none is stored.
 	Expand func(dst Mat, w Sparse)
@@ -23,9 +23,11 @@ type Ops struct {
 	// ScatterAdd adds row i of src, times scale[i], to row ids[i] of dst; the ids of one call are distinct.
 	ScatterAdd func(dst, src Mat, ids []int32, scale []float32)
 
-	// RMSNorm computes dst = x / sqrt(mean(x²) + eps) · w per row, or · (1 + w) with plusOne. w is a weight [1,c]. dst may be x.
+	// RMSNorm computes dst = x / sqrt(mean(x²) + eps) · w per row, or · (1 + w) with plusOne. w is a weight
+	// [1,c]. dst may be x.
 	RMSNorm func(dst, x, w Mat, eps float32, plusOne bool)
-	// LayerNorm computes dst = (x - mean) / sqrt(var + eps) · w + b per row, var over c. w, b are weights [1,c]; b may be absent. dst may be x.
+	// LayerNorm computes dst = (x - mean) / sqrt(var + eps) · w + b per row, var over c. w, b are weights
+	// [1,c]; b may be absent. dst may be x.
 	LayerNorm func(dst, x, w, b Mat, eps float32)
 	// RoPE rotates x in place; see [Rope].
 	RoPE func(x Mat, r Rope)
@@ -46,19 +48,21 @@ type Ops struct {
 	// a negative label writes 0. loss is F64 [1, rows].
 	CrossEntropy func(loss, logits Mat, labels []int32)
 
-	// RMSNormBackward adds the input gradient of RMSNorm to dx and its weight gradient to dw [1,c], which may be absent. x and w
-	// are what RMSNorm got, dy is the gradient of its result. With u = 1/sqrt(mean(x²) + eps) of a row and w' = w or 1 + w:
-	// dx += u·(dy·w' - x·u²·mean(dy·w'·x)), dw += Σ_i dy·x·u.
+	// RMSNormBackward adds the input gradient of RMSNorm to dx and its weight gradient to dw [1,c], which may
+	// be absent. x and w are what RMSNorm got, dy is the gradient of its result. With u = 1/sqrt(mean(x²) +
+	// eps) of a row and w' = w or 1 + w: dx += u·(dy·w' - x·u²·mean(dy·w'·x)), dw += Σ_i dy·x·u.
 	RMSNormBackward func(dx, dw, dy, x, w Mat, eps float32, plusOne bool)
-	// LayerNormBackward adds the input gradient of LayerNorm to dx, its weight gradient to dw and its bias gradient to db
-	// [1,c]; dw and db may be absent. With n = (x - mean)/sqrt(var + eps) and g = dy·w: dx += (g - mean(g) - n·mean(g·n)) /
-	// sqrt(var + eps), dw += Σ_i dy·n, db += Σ_i dy.
+	// LayerNormBackward adds the input gradient of LayerNorm to dx, its weight gradient to dw and its bias
+	// gradient to db [1,c]; dw and db may be absent. With n = (x - mean)/sqrt(var + eps) and g = dy·w: dx += (g
+	// - mean(g) - n·mean(g·n)) / sqrt(var + eps), dw += Σ_i dy·n, db += Σ_i dy.
 	LayerNormBackward func(dx, dw, db, dy, x, w Mat, eps float32)
-	// AttentionBackward computes the gradients of Attention: dout is the gradient of its result out; q, k, v and a are what
-	// it got, and a.LSE, required, is what it wrote. dq, dk and dv are overwritten in the channels of the heads, which lie as those
-	// of q, k and v; dk and dv are [tk, …], zero for keys that no query sees. A NaN or infinity may spread to queries and keys that are near, though the mask hides them.
+	// AttentionBackward computes the gradients of Attention: dout is the gradient of its result out; q, k, v
+	// and a are what it got, and a.LSE, required, is what it wrote. dq, dk and dv are overwritten in the
+	// channels of the heads, which lie as those of q, k and v; dk and dv are [tk, …], zero for keys that no
+	// query sees. A NaN or infinity may spread to queries and keys that are near, though the mask hides them.
 	AttentionBackward func(dq, dk, dv, dout, q, k, v, out Mat, a Attention)
-	// ActivateBackward computes dx = dy·f'(x); dx may be dy or x. The derivative of ReLU is 0 where x ≤ 0 and 1 elsewhere.
+	// ActivateBackward computes dx = dy·f'(x); dx may be dy or x. The derivative of ReLU is 0 where x ≤ 0 and 1
+	// elsewhere.
 	ActivateBackward func(dx, dy, x Mat, f Activation)
 	// GateBackward computes dgate = dy·up·f'(gate) and dup = dy·f(gate); dgate may be gate, and dup may be up.
 	GateBackward func(dgate, dup, dy, gate, up Mat, f Activation)
@@ -66,8 +70,9 @@ type Ops struct {
 	SoftcapBackward func(dx, dy, y Mat, cap float32)
 	// SoftmaxBackward computes dx = y·(dy - Σ_j dy·y) per row with y the result of Softmax; dx may be dy.
 	SoftmaxBackward func(dx, dy, y Mat)
-	// CrossEntropyBackward computes dlogits[i] = scale·(softmax(logits[i]) - onehot(labels[i])), or zeros for a negative label,
-	// and what CrossEntropy computes in loss, F64 [1, rows], unless that is absent. dlogits may be logits.
+	// CrossEntropyBackward computes dlogits[i] = scale·(softmax(logits[i]) - onehot(labels[i])), or zeros for a
+	// negative label, and what CrossEntropy computes in loss, F64 [1, rows], unless that is absent. dlogits may
+	// be logits.
 	CrossEntropyBackward func(dlogits, loss, logits Mat, labels []int32, scale float32)
 	// GatherBackward adds scale·dy[i] to row ids[i] of dtable; ids may repeat, and are summed in their order.
 	GatherBackward func(dtable, dy Mat, ids []int32, scale float32)
@@ -76,18 +81,20 @@ type Ops struct {
 	// AddSquare adds (scale·x)² to acc, element by element: statistics of gradients.
 	AddSquare func(acc, x Mat, scale float32)
 
-	// Convert copies x to dst element by element with a change of type (F32, BF16, F16, F64 in any pair), rounding to nearest even.
+	// Convert copies x to dst element by element with a change of type (F32, BF16, F16, F64 in any pair),
+	// rounding to nearest even.
 	Convert func(dst, x Mat)
 
 	// ColSumSq adds Σ_i x[i,j]² to acc[j]; acc is F64 [1,c]. This is Wanda's statistic.
 	ColSumSq func(acc, x Mat)
-	// SelectRows writes the keep mask (U8, 1 = kept) that drops the drop lowest scores of every row; of equal scores the lower column goes first.
+	// SelectRows writes the keep mask (U8, 1 = kept) that drops the drop lowest scores of every row; of equal
+	// scores the lower column goes first.
 	SelectRows func(mask Mat, s Score, drop int)
-	// SelectAll writes the keep mask over the whole matrix that drops every score not above t, where t has rank (0-based,
-	// ascending) drop among all scores: drop+1 or more go. drop < 0 keeps everything.
+	// SelectAll writes the keep mask over the whole matrix that drops every score not above t, where t has rank
+	// (0-based, ascending) drop among all scores: drop+1 or more go. drop < 0 keeps everything.
 	SelectAll func(mask Mat, s Score, drop int)
-	// SelectNM writes the keep mask that drops the n lowest scores in every m consecutive columns; of equal scores the lower
-	// column goes first. A short last group loses min(n, its size).
+	// SelectNM writes the keep mask that drops the n lowest scores in every m consecutive columns; of equal
+	// scores the lower column goes first. A short last group loses min(n, its size).
 	SelectNM func(mask Mat, s Score, n, m int)
 	// ApplyMask writes +0 to w (a weight) wherever mask (U8) is 0.
 	ApplyMask func(w, mask Mat)
@@ -122,9 +129,9 @@ type Rope struct {
 	Inverse     bool // rotate by the negative angles: the backward pass of the rotation
 }
 
-// Attention describes causal attention of one sequence: q is [tq, …], k and v are [tk, …]. Query row i has position Pos+i
-// and sees keys j with max(0, Pos+i-Window+1) ≤ j ≤ Pos+i (Window 0: no lower bound). Query head h reads key/value head
-// h / (Heads/KVHeads). dst is [tq, Heads·HeadDim].
+// Attention describes causal attention of one sequence: q is [tq, …], k and v are [tk, …]. Query row i has
+// position Pos+i and sees keys j with max(0, Pos+i-Window+1) ≤ j ≤ Pos+i (Window 0: no lower bound). Query head
+// h reads key/value head h / (Heads/KVHeads). dst is [tq, Heads·HeadDim].
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	QHeadStride             int // elements between two heads in a row of q; 0 means HeadDim

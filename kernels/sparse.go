@@ -7,14 +7,14 @@ import (
 	"math/bits"
 )
 
-// Sparse is a pruned weight [rows, cols] as a bitmask and the elements that are stored, in the form of the sparse-bitmask and
-// sparse-24-bitmask files of compressed-tensors: their tensors serve as they lie in the file. Elements that are not stored are
-// +0. The zero Sparse means "absent". [NewSparse] makes one of memory that may be wrong; operations check the sizes of
-// the parts but trust their contents.
+// Sparse is a pruned weight [rows, cols] as a bitmask and the elements that are stored, in the form of the
+// sparse-bitmask and sparse-24-bitmask files of compressed-tensors: their tensors serve as they lie in the
+// file. Elements that are not stored are +0. The zero Sparse means "absent". [NewSparse] makes one of memory
+// that may be wrong; operations check the sizes of the parts but trust their contents.
 type Sparse struct {
 	Cols int
-	// Mask is U8 [rows, ⌈Cols/8⌉]: bit b of byte k of a row, the lowest first, says that column 8k+b is stored. Bits beyond
-	// the last column are 0.
+	// Mask is U8 [rows, ⌈Cols/8⌉]: bit b of byte k of a row, the lowest first, says that column 8k+b is stored.
+	// Bits beyond the last column are 0.
 	Mask Mat
 	// Values is F32, BF16 or F16 [1, n] with the stored elements, row after row.
 	Values Mat
@@ -37,6 +37,7 @@ func NewSparse(rows, cols int, mask, values, offsets *Buffer) (Sparse, error) {
 	if err := sparseParts(rows, cols, mask, values, offsets); err != nil {
 		return Sparse{}, err
 	}
+
 	w := Sparse{Cols: cols, Mask: MatOf(mask, rows, (cols+7)/8), Values: MatOf(values, 1, values.Len)}
 	var given []int64
 	if offsets != nil {
@@ -44,23 +45,28 @@ func NewSparse(rows, cols int, mask, values, offsets *Buffer) (Sparse, error) {
 	} else {
 		offsets = NewHost(I64, rows)
 	}
+
 	w.Offsets = MatOf(offsets, 1, rows)
 	count, found := int64(0), offsets.I64()
 	for i := range rows {
 		row := w.Mask.RowU8(i)
 		switch {
 		case cols%8 != 0 && row[len(row)-1]>>(cols%8) != 0:
-			return Sparse{}, fmt.Errorf("%w: row %d of %d columns ends with byte %#02x", ErrSparsePadding, i, cols, row[len(row)-1])
+			return Sparse{}, fmt.Errorf("%w: row %d of %d columns ends with byte %#02x", ErrSparsePadding, i, cols,
+				row[len(row)-1])
 		case given == nil:
 			found[i] = count
 		case given[i] != count:
 			return Sparse{}, fmt.Errorf("%w: offset of row %d is %d, want %d", ErrSparseOffsets, i, given[i], count)
 		}
+
 		count += int64(onesCount(row))
 	}
+
 	if count != int64(values.Len) {
 		return Sparse{}, fmt.Errorf("%w: %d bits are set for %d elements", ErrSparseCount, count, values.Len)
 	}
+
 	return w, nil
 }
 
@@ -76,6 +82,7 @@ func sparseParts(rows, cols int, mask, values, offsets *Buffer) error {
 	case rows < 0 || cols < 0 || cols > maxSparseCols:
 		return fmt.Errorf("%w: shape [%d, %d]", ErrSparseSize, rows, cols)
 	}
+
 	width := cols/8 + (cols%8+7)/8
 	switch {
 	case rows == 0 && mask.Len != 0, rows > 0 && (mask.Len%rows != 0 || mask.Len/rows != width):
@@ -87,6 +94,7 @@ func sparseParts(rows, cols int, mask, values, offsets *Buffer) error {
 	case mask.Addr != 0 || values.Addr != 0 || offsets != nil && offsets.Addr != 0:
 		return fmt.Errorf("%w: the parts are not in host memory", ErrSparseType)
 	}
+
 	return nil
 }
 

@@ -19,7 +19,8 @@ type sparseParts struct {
 func newParts() sparseParts {
 	p := sparseParts{
 		rows: 2, cols: 10,
-		mask: kernels.NewHost(kernels.U8, 4), values: kernels.NewHost(kernels.BF16, 5), offsets: kernels.NewHost(kernels.I64, 2),
+		mask: kernels.NewHost(kernels.U8, 4), values: kernels.NewHost(kernels.BF16, 5),
+		offsets: kernels.NewHost(kernels.I64, 2),
 	}
 	copy(p.mask.U8(), []uint8{0b101, 0b10, 0b10000000, 0b1})
 	p.offsets.I64()[1] = 3
@@ -36,10 +37,12 @@ func TestNewSparse(t *testing.T) {
 		if !given {
 			p.offsets = nil
 		}
+
 		w, err := p.make()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if w.IsZero() || !w.Consistent() || w.Rows() != 2 || w.Cols != 10 || w.DType() != kernels.BF16 {
 			t.Errorf("wrong weight %+v", w)
 		}
@@ -53,6 +56,7 @@ func TestNewSparse(t *testing.T) {
 			t.Errorf("wrong rows %+v", r)
 		}
 	}
+
 	if !(kernels.Sparse{}).IsZero() || (kernels.Sparse{}).Consistent() || (kernels.Sparse{}).SizeBytes() != 0 {
 		t.Error("the zero weight is not absent")
 	}
@@ -72,21 +76,39 @@ func TestNewSparseRefuses(t *testing.T) {
 		damage func(p *sparseParts)
 		want   error
 	}{
-		"no mask":                 {func(p *sparseParts) { p.mask = nil }, kernels.ErrSparseType},
-		"no values":               {func(p *sparseParts) { p.values = nil }, kernels.ErrSparseType},
-		"mask of another type":    {func(p *sparseParts) { p.mask = kernels.NewHost(kernels.I32, 1) }, kernels.ErrSparseType},
-		"values of another type":  {func(p *sparseParts) { p.values = kernels.NewHost(kernels.F64, 5) }, kernels.ErrSparseType},
-		"offsets of another type": {func(p *sparseParts) { p.offsets = kernels.NewHost(kernels.I32, 2) }, kernels.ErrSparseType},
-		"values elsewhere":        {func(p *sparseParts) { p.values = kernels.NewDevice(kernels.BF16, 5, 4096, nil) }, kernels.ErrSparseType},
-		"negative rows":           {func(p *sparseParts) { p.rows = -1 }, kernels.ErrSparseSize},
-		"negative columns":        {func(p *sparseParts) { p.cols = -1 }, kernels.ErrSparseSize},
-		"most rows":               {func(p *sparseParts) { p.rows = math.MaxInt }, kernels.ErrSparseSize},
-		"most columns":            {func(p *sparseParts) { p.cols = math.MaxInt }, kernels.ErrSparseSize},
-		"no rows, a mask":         {func(p *sparseParts) { p.rows = 0 }, kernels.ErrSparseSize},
-		"too many columns":        {func(p *sparseParts) { p.cols = 17 }, kernels.ErrSparseSize},
-		"too few columns":         {func(p *sparseParts) { p.cols = 8 }, kernels.ErrSparseSize},
-		"mask too long":           {func(p *sparseParts) { p.mask = kernels.NewHost(kernels.U8, 5) }, kernels.ErrSparseSize},
-		"offsets too few":         {func(p *sparseParts) { p.offsets = kernels.NewHost(kernels.I64, 1) }, kernels.ErrSparseSize},
+		"no mask":   {func(p *sparseParts) { p.mask = nil }, kernels.ErrSparseType},
+		"no values": {func(p *sparseParts) { p.values = nil }, kernels.ErrSparseType},
+		"mask of another type": {func(p *sparseParts) {
+			p.mask = kernels.NewHost(kernels.I32,
+				1)
+		}, kernels.ErrSparseType},
+		"values of another type": {func(p *sparseParts) {
+			p.values = kernels.NewHost(kernels.F64,
+				5)
+		}, kernels.ErrSparseType},
+		"offsets of another type": {func(p *sparseParts) {
+			p.offsets = kernels.NewHost(kernels.I32,
+				2)
+		}, kernels.ErrSparseType},
+		"values elsewhere": {func(p *sparseParts) {
+			p.values = kernels.NewDevice(kernels.BF16, 5, 4096,
+				nil)
+		}, kernels.ErrSparseType},
+		"negative rows":    {func(p *sparseParts) { p.rows = -1 }, kernels.ErrSparseSize},
+		"negative columns": {func(p *sparseParts) { p.cols = -1 }, kernels.ErrSparseSize},
+		"most rows":        {func(p *sparseParts) { p.rows = math.MaxInt }, kernels.ErrSparseSize},
+		"most columns":     {func(p *sparseParts) { p.cols = math.MaxInt }, kernels.ErrSparseSize},
+		"no rows, a mask":  {func(p *sparseParts) { p.rows = 0 }, kernels.ErrSparseSize},
+		"too many columns": {func(p *sparseParts) { p.cols = 17 }, kernels.ErrSparseSize},
+		"too few columns":  {func(p *sparseParts) { p.cols = 8 }, kernels.ErrSparseSize},
+		"mask too long": {func(p *sparseParts) {
+			p.mask = kernels.NewHost(kernels.U8,
+				5)
+		}, kernels.ErrSparseSize},
+		"offsets too few": {func(p *sparseParts) {
+			p.offsets = kernels.NewHost(kernels.I64,
+				1)
+		}, kernels.ErrSparseSize},
 		"rows of nothing": {func(p *sparseParts) {
 			*p = sparseParts{rows: 1 << 50, mask: kernels.NewHost(kernels.U8, 0), values: p.values}
 		}, kernels.ErrSparseSize},
@@ -95,8 +117,14 @@ func TestNewSparseRefuses(t *testing.T) {
 		"a bit too few":            {func(p *sparseParts) { p.mask.U8()[3] = 0 }, kernels.ErrSparseCount},
 		"first offset":             {func(p *sparseParts) { p.offsets.I64()[0] = 1 }, kernels.ErrSparseOffsets},
 		"negative offset":          {func(p *sparseParts) { p.offsets.I64()[1] = -3 }, kernels.ErrSparseOffsets},
-		"offset beyond the end":    {func(p *sparseParts) { p.offsets.I64()[1] = math.MaxInt64 }, kernels.ErrSparseOffsets},
-		"offsets of inclusive sum": {func(p *sparseParts) { copy(p.offsets.I64(), []int64{3, 5}) }, kernels.ErrSparseOffsets},
+		"offset beyond the end": {
+			func(p *sparseParts) { p.offsets.I64()[1] = math.MaxInt64 },
+			kernels.ErrSparseOffsets,
+		},
+		"offsets of inclusive sum": {func(p *sparseParts) {
+			copy(p.offsets.I64(),
+				[]int64{3, 5})
+		}, kernels.ErrSparseOffsets},
 	} {
 		p := newParts()
 		c.damage(&p)
@@ -106,8 +134,8 @@ func TestNewSparseRefuses(t *testing.T) {
 	}
 }
 
-// TestNewSparseAcceptsOnlyWhatFits: whatever the parts are, an accepted weight counts as many bits before a row as its offset says,
-// and in all as many as there are elements.
+// TestNewSparseAcceptsOnlyWhatFits: whatever the parts are, an accepted weight counts as many bits before a row
+// as its offset says, and in all as many as there are elements.
 func TestNewSparseAcceptsOnlyWhatFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := sparseParts{rows: rapid.IntRange(0, 4).Draw(t, "rows"), cols: rapid.IntRange(0, 20).Draw(t, "cols")}
@@ -119,11 +147,13 @@ func TestNewSparseAcceptsOnlyWhatFits(t *testing.T) {
 		if err != nil {
 			return
 		}
+
 		set := 0
 		for i := range p.rows {
 			if got := w.Offsets.Buf.I64()[i]; got != int64(set) {
 				t.Fatalf("offset of row %d is %d after %d bits", i, got, set)
 			}
+
 			for j := range 8 * w.Mask.Cols {
 				if w.Mask.RowU8(i)[j/8]>>(j%8)&1 == 1 {
 					set++
@@ -133,6 +163,7 @@ func TestNewSparseAcceptsOnlyWhatFits(t *testing.T) {
 				}
 			}
 		}
+
 		if set != p.values.Len {
 			t.Fatalf("%d bits for %d elements", set, p.values.Len)
 		}

@@ -19,34 +19,41 @@ func (b *backward) head(ctx context.Context, h *Hidden) (*Result, error) {
 	if err := b.openHead(h.X, m.chunk(len(counted))); err != nil {
 		return nil, err
 	}
+
 	scale := float32(1)
 	if n := b.o.Denominator; n > 0 {
 		scale = float32(1 / n)
 	} else if len(counted) > 0 {
 		scale = float32(1 / float64(len(counted)))
 	}
+
 	if err := m.hold(m.output); err != nil {
 		return nil, err
 	}
 	defer m.done(m.output)
+
 	size := m.chunk(len(counted))
 	for lo := 0; lo < len(counted); lo += size {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+
 		hi := min(lo+size, len(counted))
 		some, err := b.headChunk(h.X, counted[lo:hi], want[lo:hi], scale)
 		if err != nil {
 			return nil, err
 		}
+
 		for i, loss := range some {
 			losses[at[lo+i]] = loss
 		}
 	}
+
 	r := &Result{}
 	if err := m.summarize(r, h.Lens, labels, losses); err != nil {
 		return nil, err
 	}
+
 	return r, b.deliver(b.outputs())
 }
 
@@ -64,19 +71,23 @@ func (b *backward) openHead(x kernels.Mat, rows int) error {
 			return err
 		}
 	}
+
 	if m.head == m.embed && b.wants(m.embed) {
 		if b.table, err = b.take(m.embed.rows, m.embed.cols); err != nil {
 			return err
 		}
 	}
+
 	if err := b.openGrads(b.outputs()); err != nil {
 		return err
 	}
+
 	for _, g := range b.Grads {
 		if err := m.setup.Zero(g); err != nil { // every chunk adds to them
 			return err
 		}
 	}
+
 	width := map[int]int{
 		headStream: x.Cols, headNormed: x.Cols, headLogits: m.config.Vocab, headGrad: x.Cols, headGradNormed: x.Cols,
 	}
@@ -86,11 +97,13 @@ func (b *backward) openHead(x kernels.Mat, rows int) error {
 	if m.embedOut != nil {
 		width[headIn], width[headGradIn] = m.config.EmbedDim, m.config.EmbedDim
 	}
+
 	for slot, n := range width {
 		if err := m.grow(&b.scratch.head[slot], kernels.F32, rows*n); err != nil {
 			return fmt.Errorf("logits of %d tokens: %w", rows, err)
 		}
 	}
+
 	return nil
 }
 
@@ -100,24 +113,30 @@ func (b *backward) headChunk(x kernels.Mat, rows, labels []int32, scale float32)
 	stream := b.headMat(headStream, n, x.Cols)
 	normed := stream
 	b.ops.Gather(stream, x, rows, 1)
+
 	if m.finalNorm.W != nil {
 		normed = b.headMat(headNormed, n, x.Cols)
 		b.Norm(normed, stream, m.finalNorm)
 	}
+
 	logits := b.headMat(headLogits, n, m.config.Vocab)
 	in := b.project(logits, normed)
+
 	dlogits := logits
 	if c := m.config.FinalSoftcap; c > 0 {
 		b.ops.Softcap(logits, logits, c)
 		dlogits = b.headMat(headCapped, n, m.config.Vocab)
 	}
+
 	losses, err := b.objective(dlogits, logits, labels, scale)
 	if err != nil {
 		return nil, err
 	}
+
 	if c := m.config.FinalSoftcap; c > 0 {
 		b.ops.SoftcapBackward(dlogits, dlogits, logits, c)
 	}
+
 	return losses, b.headBackward(dlogits, in, normed, stream, rows)
 }
 
@@ -130,10 +149,12 @@ func (b *backward) objective(dlogits, logits kernels.Mat, labels []int32, scale 
 		losses := make([]float64, len(labels))
 		return losses, f(dlogits, labels, losses)
 	}
+
 	buf, err := b.lossBuffer(len(labels))
 	if err != nil {
 		return nil, err
 	}
+
 	b.ops.CrossEntropyBackward(dlogits, kernels.MatOf(buf, 1, len(labels)), logits, labels, scale)
 	return b.m.setup.Float64s(buf, len(labels))
 }
@@ -141,14 +162,18 @@ func (b *backward) objective(dlogits, logits kernels.Mat, labels []int32, scale 
 // headBackward takes the gradients of some logits back to the rows of the stream that they came from.
 func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []int32) error {
 	m := b.m
+
 	if i, _ := slices.BinarySearch(rows, int32(b.From)); i > 0 { // of one sequence
 		n := len(rows)
-		dlogits, in, normed, stream, rows = dlogits.RowRange(i, n), in.RowRange(i, n), normed.RowRange(i, n), stream.RowRange(i, n), rows[i:]
+		dlogits, in, normed, stream, rows = dlogits.RowRange(i, n), in.RowRange(i, n), normed.RowRange(i, n),
+			stream.RowRange(i, n), rows[i:]
 	}
+
 	g := b.grad(m.head)
 	if m.head == m.embed {
 		g = b.table
 	}
+
 	b.addOuter(g, dlogits, in, m.head)
 	if g := b.grad(m.headBias); !g.IsZero() {
 		b.ops.ColSum(g, dlogits)
@@ -156,6 +181,7 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 	if b.d.IsZero() && !b.wantsAny(b.outputs()) {
 		return nil
 	}
+
 	o := kernels.MatMul{Precision: m.opts.Precision}
 	dnormed := b.headMat(headGradNormed, len(rows), stream.Cols)
 	if m.embedOut == nil {
@@ -166,6 +192,7 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 		b.addOuter(b.grad(m.embedOut), din, normed, m.embedOut)
 		b.ops.MatMulNN(dnormed, din, m.embedOut.Value, o)
 	}
+
 	d := dnormed
 	if m.finalNorm.W != nil {
 		d = b.headMat(headGrad, len(rows), stream.Cols)
@@ -174,9 +201,11 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 		}
 		b.NormBackward(d, dnormed, stream, m.finalNorm)
 	}
+
 	if !b.d.IsZero() {
 		b.ops.ScatterAdd(b.d, d, rows, layer.Ones(len(rows)))
 	}
+
 	return nil
 }
 

@@ -15,38 +15,40 @@ import (
 type BackwardOptions struct {
 	// Labels are those of [ForwardOptions].
 	Labels [][]int32
-	// Hooks get the gradients: [Hooks].WeightGrad those of parameters, HiddenGrad those of hidden states; nil ones ask for nothing.
-	// LinearInput and BlockOutput are called once, in the forward pass. Attached deltas get theirs by [Delta].Backward.
+	// Hooks get the gradients: [Hooks].WeightGrad those of parameters, HiddenGrad those of hidden states; nil
+	// ones ask for nothing. LinearInput and BlockOutput are called once, in the forward pass. Attached deltas
+	// get theirs by [Delta].Backward.
 	Hooks *Hooks
 	// Want chooses the parameters whose gradients are computed, by tensor name; nil: all.
 	Want func(name string) bool
-	// WantHidden chooses the hidden states whose gradients are computed: 0 is the embeddings, i what leaves block i-1, as in
-	// [Result].Hidden; nil: all. Nothing is computed below the lowest thing that is wanted.
+	// WantHidden chooses the hidden states whose gradients are computed: 0 is the embeddings, i what leaves
+	// block i-1, as in [Result].Hidden; nil: all. Nothing is computed below the lowest thing that is wanted.
 	WantHidden func(state int) bool
-	// From is the first position whose gradients are computed, in a single sequence and with no parameters asked for: those of earlier
-	// ones are zeros, and what cannot reach it is left out, but for mixtures.
+	// From is the first position whose gradients are computed, in a single sequence and with no parameters
+	// asked for: those of earlier ones are zeros, and what cannot reach it is left out, but for mixtures.
 	From int
-	// Edit may change a hidden state [Σlens, hidden] in the forward pass, before anything else sees it; nil: nobody does. What it
-	// adds has the gradient that HiddenGrad gets for the state.
+	// Edit may change a hidden state [Σlens, hidden] in the forward pass, before anything else sees it; nil:
+	// nobody does. What it adds has the gradient that HiddenGrad gets for the state.
 	Edit func(state int, x kernels.Mat) error
 	// Denominator divides the sum of the losses. 0: the number of labels that count, which makes the loss their mean;
 	// for batches of one step, their number in all batches.
 	Denominator float64
-	// Objective replaces the cross-entropy: it gets the logits [n, vocabulary] of some of the rows that predict something
-	// and their labels, writes the rows' losses, and replaces the logits by the gradients of the total. Denominator does not
-	// apply. nil: the cross-entropy.
+	// Objective replaces the cross-entropy: it gets the logits [n, vocabulary] of some of the rows that predict
+	// something and their labels, writes the rows' losses, and replaces the logits by the gradients of the
+	// total. Denominator does not apply. nil: the cross-entropy.
 	Objective func(logits kernels.Mat, labels []int32, losses []float64) error
-	// Keep is how many bytes may be spent on keeping what blocks compute on the way. A block that finds no room is computed again
-	// before its backward pass; the gradients are the same to the last bit. The last block is always kept. The memory stays with the
-	// model for its next backward pass.
+	// Keep is how many bytes may be spent on keeping what blocks compute on the way. A block that finds no room
+	// is computed again before its backward pass; the gradients are the same to the last bit. The last block is
+	// always kept. The memory stays with the model for its next backward pass.
 	Keep int64
 }
 
-// Backward runs the model over sequences of token ids and computes the gradients of the loss (by default the mean of -log p over
-// all labels that count, natural logarithm) with respect to what is asked for. Memory holds the inputs of the blocks, what one
-// block computes on the way, and one block's gradients: a parameter's gradient is delivered when its block is done, those of the head first,
-// block by block from the last to the first, then those of the embeddings; a tied table has one gradient, which comes last.
-// The result has no logits and no hidden states. Errors are those of [Model.Forward] and of the hooks.
+// Backward runs the model over sequences of token ids and computes the gradients of the loss (by default the
+// mean of -log p over all labels that count, natural logarithm) with respect to what is asked for. Memory holds
+// the inputs of the blocks, what one block computes on the way, and one block's gradients: a parameter's
+// gradient is delivered when its block is done, those of the head first, block by block from the last to the
+// first, then those of the embeddings; a tied table has one gradient, which comes last. The result has no
+// logits and no hidden states. Errors are those of [Model.Forward] and of the hooks.
 func (m *Model) Backward(ctx context.Context, ids [][]int32, o BackwardOptions) (*Result, error) {
 	if o.Labels == nil {
 		o.Labels = ids
@@ -57,20 +59,24 @@ func (m *Model) Backward(ctx context.Context, ids [][]int32, o BackwardOptions) 
 	if err := m.checkLabels(o.Labels, lengths(ids)); err != nil {
 		return nil, err
 	}
+
 	h, err := m.Embed(ids)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Free()
+
 	b, err := m.beginBackward(h.Lens, o, nil)
 	if err != nil {
 		return nil, err
 	}
 	defer b.end()
+
 	b.plan(ids)
 	if err := b.cut(ids); err != nil {
 		return nil, err
 	}
+
 	return b.all(ctx, h)
 }
 
@@ -107,33 +113,40 @@ func (m *Model) beginBackward(lens []int, o BackwardOptions, past []layer.Past) 
 	if o.Hooks == nil {
 		o.Hooks = &Hooks{}
 	}
+
 	s := m.borrow()
 	p, err := m.beginAfter(s, lens, o.Hooks, past)
 	if err != nil {
 		m.giveBack(s)
 		return nil, err
 	}
+
 	n := len(m.blocks)
 	for len(s.kept) < n {
 		s.kept = append(s.kept, &layer.Tape{})
 	}
+
 	return &backward{
-		pass: p, o: o, needs: make([]bool, n+1), trains: make([]bool, n), inputs: make([]kernels.Mat, n), tapes: make([]*layer.Tape, n),
+		pass: p, o: o, needs: make([]bool, n+1), trains: make([]bool, n), inputs: make([]kernels.Mat, n),
+		tapes: make([]*layer.Tape, n),
 	}, nil
 }
 
 func (b *backward) end() {
 	b.End()
+
 	for l, t := range b.scratch.kept {
 		if b.tapes[l] != t { // the next pass is likely to want no more
 			t.Free()
 		}
 	}
+
 	for _, buf := range append(b.taken, b.grads) {
 		if buf != nil {
 			buf.Free()
 		}
 	}
+
 	b.m.giveBack(b.scratch)
 }
 
@@ -142,8 +155,10 @@ func (b *backward) plan(ids [][]int32) {
 	for _, seq := range ids {
 		b.ids = append(b.ids, seq...)
 	}
+
 	need := b.wantsHidden(0) || b.wantsAny(b.m.input)
 	b.needs[0] = need
+
 	for l, block := range b.m.blocks {
 		b.trains[l] = b.wantsAny(block.params) || block.Trains()
 		need = need || b.trains[l] || b.wantsHidden(l+1)
@@ -154,8 +169,10 @@ func (b *backward) plan(ids [][]int32) {
 // cut leaves out the positions that the options name.
 func (b *backward) cut(ids [][]int32) error {
 	b.From = b.o.From
-	if n := b.From; n != 0 && (n < 0 || len(ids) != 1 || n >= len(ids[0]) || slices.Contains(b.trains, true) || b.wantsAny(b.m.input) || b.wantsAny(b.m.output)) {
-		return fmt.Errorf("%w: gradients from position %d on need one longer sequence, and none of parameters", ErrInput, n)
+	if n := b.From; n != 0 && (n < 0 || len(ids) != 1 || n >= len(ids[0]) || slices.Contains(b.trains, true) ||
+		b.wantsAny(b.m.input) || b.wantsAny(b.m.output)) {
+		return fmt.Errorf("%w: gradients from position %d on need one longer sequence, and none of parameters",
+			ErrInput, n)
 	}
 	return nil
 }
@@ -176,6 +193,7 @@ func (b *backward) forward(ctx context.Context, x kernels.Mat) error {
 	if err := b.edit(b.first, x); err != nil {
 		return err
 	}
+
 	for l := b.first; l < len(b.m.blocks); l++ {
 		if err := b.with(ctx, l, func(block *block) error { return b.step(block, x) }); err != nil {
 			return err
@@ -184,6 +202,7 @@ func (b *backward) forward(ctx context.Context, x kernels.Mat) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -194,9 +213,11 @@ func (b *backward) choose(rows int) {
 			b.tapes[l] = &b.scratch.tape
 			continue
 		}
+
 		if room -= b.m.setup.TapeBytes(b.m.blocks[l].Block, rows); room < 0 {
 			return
 		}
+
 		b.tapes[l] = b.scratch.kept[l]
 	}
 }
@@ -220,6 +241,7 @@ func (b *backward) step(block *block, x kernels.Mat) error {
 	if err != nil {
 		return err
 	}
+
 	return b.left(l, x)
 }
 
@@ -253,12 +275,14 @@ func (b *backward) down(ctx context.Context) error {
 			return err
 		}
 	}
+
 	if !b.needs[0] {
 		return nil
 	}
 	if err := b.hidden(0); err != nil {
 		return err
 	}
+
 	return b.embeddings()
 }
 
@@ -272,17 +296,21 @@ func (b *backward) back(ctx context.Context, l int) error {
 				return err
 			}
 		}
+
 		if err := b.openGrads(block.params); err != nil {
 			return err
 		}
 		if err := b.Backward(block.Block, t, b.d, b.needs[l]); err != nil {
 			return err
 		}
+
 		return b.deliver(block.params)
 	})
+
 	if in := b.inputs[l]; in.Buf != nil {
 		in.Buf.Free()
 	}
+
 	return err
 }
 
@@ -306,23 +334,28 @@ func (b *backward) openGrads(g group) error {
 			n += (p.rows*p.cols + 15) / 16 * 16 // 64 bytes
 		}
 	}
+
 	if err := b.m.grow(&b.grads, kernels.F32, n); err != nil {
 		return fmt.Errorf("gradients: %w", err)
 	}
+
 	at := 0
 	for _, p := range g {
 		if !b.wants(p) {
 			continue
 		}
+
 		x := kernels.Mat{Buf: b.grads, Off: at, Rows: p.rows, Cols: p.cols, Stride: p.cols}
 		if p.rows == 1 {
 			if err := b.m.setup.Zero(x); err != nil {
 				return err
 			}
 		}
+
 		b.Grads[&p.Weight] = x
 		at += (x.Len() + 15) / 16 * 16
 	}
+
 	return nil
 }
 
@@ -331,6 +364,7 @@ func (b *backward) deliver(g group) error {
 	if err := b.ops.Sync(); err != nil {
 		return err
 	}
+
 	for _, p := range g {
 		if x, ok := b.Grads[&p.Weight]; ok {
 			if err := b.hooks.WeightGrad(p.Name, x); err != nil {
@@ -338,6 +372,7 @@ func (b *backward) deliver(g group) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -359,12 +394,14 @@ func (b *backward) embeddings() error {
 		return err
 	}
 	defer m.done(m.input)
+
 	if b.wants(m.embed) && b.table.IsZero() {
 		var err error
 		if b.table, err = b.take(m.embed.rows, m.embed.cols); err != nil {
 			return err
 		}
 	}
+
 	g := slices.DeleteFunc(group{m.embedIn, m.positions}, func(p *param) bool { return p == nil })
 	if err := b.openGrads(g); err != nil {
 		return err
@@ -375,6 +412,7 @@ func (b *backward) embeddings() error {
 	if err := b.deliver(g); err != nil || b.table.IsZero() {
 		return err
 	}
+
 	return b.hooks.WeightGrad(m.embed.Name, b.table)
 }
 
@@ -385,28 +423,35 @@ func (b *backward) tables() error {
 		if err := m.setup.Zero(g); err != nil {
 			return err
 		}
+
 		var pos []int32
 		for _, n := range b.lens {
 			for t := range n {
 				pos = append(pos, int32(t))
 			}
 		}
+
 		b.ops.GatherBackward(g, d, m.positionRows(pos), 1)
 	}
+
 	if m.embedIn != nil {
 		t, err := b.take(d.Rows, m.config.EmbedDim)
 		if err != nil {
 			return err
 		}
+
 		if g := b.grad(m.embedIn); !g.IsZero() {
 			b.ops.Gather(t, m.embed.Value, b.ids, m.config.EmbedScale)
 			b.Outer(g, d, t, &m.embedIn.Weight, false)
 		}
+
 		b.ops.MatMulNN(t, d, m.embedIn.Value, kernels.MatMul{Precision: m.opts.Precision})
 		d = t
 	}
+
 	if !b.table.IsZero() {
 		b.ops.GatherBackward(b.table, d, b.ids, m.config.EmbedScale)
 	}
+
 	return nil
 }

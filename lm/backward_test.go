@@ -23,6 +23,7 @@ func gradients(t testing.TB, m *Model, ids [][]int32, o BackwardOptions) (map[st
 	if o.Hooks == nil {
 		o.Hooks = &Hooks{}
 	}
+
 	o.Hooks.WeightGrad = func(name string, g kernels.Mat) error {
 		if all[name] != nil {
 			t.Errorf("%s is delivered twice", name)
@@ -30,10 +31,12 @@ func gradients(t testing.TB, m *Model, ids [][]int32, o BackwardOptions) (map[st
 		all[name] = values(g)
 		return nil
 	}
+
 	r, err := m.Backward(context.Background(), ids, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return all, r
 }
 
@@ -44,11 +47,13 @@ func TestGradOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
 		if _, err := os.Stat(filepath.Join(dir, "oracle.safetensors")); err != nil {
 			continue
 		}
+
 		t.Run(e.Name(), func(t *testing.T) {
 			want := openExpected(t, filepath.Join(dir, "oracle"))
 			devices(t, func(t *testing.T, dev kernels.Device) {
@@ -58,8 +63,8 @@ func TestGradOracle(t *testing.T) {
 	}
 }
 
-// checkGradients compares with the tolerance of the oracle's README: 1e-4 of the tensor's largest value, and 1e-6 of the
-// largest of all for tensors whose true gradient is zero. The noise of float32 is 3e-6.
+// checkGradients compares with the tolerance of the oracle's README: 1e-4 of the tensor's largest value, and
+// 1e-6 of the largest of all for tensors whose true gradient is zero. The noise of float32 is 3e-6.
 func checkGradients(t *testing.T, m *Model, want *expected) {
 	top, count := 0.0, 0
 	for _, name := range want.file.Names() {
@@ -68,9 +73,11 @@ func checkGradients(t *testing.T, m *Model, want *expected) {
 			count++
 		}
 	}
+
 	if count == 0 {
 		t.Skip("the oracle has no gradients")
 	}
+
 	got, r := gradients(t, m, want.ids(t, "input_ids"), BackwardOptions{})
 	if math.Abs(r.Loss-want.Loss) > tolLoss {
 		t.Errorf("loss %.9f, want %.9f", r.Loss, want.Loss)
@@ -78,6 +85,7 @@ func checkGradients(t *testing.T, m *Model, want *expected) {
 	if len(got) != count {
 		t.Errorf("%d gradients, want %d", len(got), count)
 	}
+
 	for name, g := range got {
 		w := want.floats(t, "grad."+name)
 		limit := 1e-4*largest(w) + 1e-6*top
@@ -100,17 +108,20 @@ func distance(a, b []float32) float64 {
 	if len(a) != len(b) {
 		return math.NaN()
 	}
+
 	worst := 0.0
 	for i, v := range a {
 		if d := math.Abs(float64(v) - float64(b[i])); !(d <= worst) {
 			worst = d
 		}
 	}
+
 	return worst
 }
 
-// The accumulated gradients that a published pruning code computed from a trained model: G = 100·sqrt(Σ g²) over 16 windows, each
-// with the mean loss of its own tokens. The oracle's README gives 2e-5 as what another implementation reached.
+// The accumulated gradients that a published pruning code computed from a trained model: G = 100·sqrt(Σ g²)
+// over 16 windows, each with the mean loss of its own tokens. The oracle's README gives 2e-5 as what another
+// implementation reached.
 func TestAccumulatedGradOracle(t *testing.T) {
 	root := oracleDir(t, "prune/stories260k")
 	m := load(t, shared(t, "", "data/models/stories260k"), cpuDevice(t, 2), Options{})
@@ -126,18 +137,23 @@ func TestAccumulatedGradOracle(t *testing.T) {
 		}
 		return nil
 	}}
+
 	linear := func(name string) bool {
 		_, ok := want.file.Info(strings.TrimSuffix(name, ".weight") + ".G")
 		return ok
 	}
+
 	for _, window := range ids {
-		if _, err := m.Backward(context.Background(), [][]int32{window}, BackwardOptions{Hooks: hooks, Want: linear}); err != nil {
+		if _, err := m.Backward(context.Background(), [][]int32{window},
+			BackwardOptions{Hooks: hooks, Want: linear}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if len(sums) != len(want.file.Names()) {
 		t.Fatalf("%d gradients, want %d", len(sums), len(want.file.Names()))
 	}
+
 	for name, sum := range sums {
 		w := want.floats(t, strings.TrimSuffix(name, ".weight")+".G")
 		worst := 0.0
@@ -176,9 +192,10 @@ func tinyModels(t *testing.T, f func(t *testing.T, config map[string]any)) {
 	}
 }
 
-// A step along a direction changes the loss by the gradient's share in it. Losses come from the plain loops (sums in float64); two
-// step sizes cancel the cubic term. The tolerance is what is left of it, and the rounding of the losses (2e-7) over the step.
-// Where a kink (ReLU, a clamp) or a change of experts is within the step, a smaller one is taken.
+// A step along a direction changes the loss by the gradient's share in it. Losses come from the plain loops
+// (sums in float64); two step sizes cancel the cubic term. The tolerance is what is left of it, and the
+// rounding of the losses (2e-7) over the step. Where a kink (ReLU, a clamp) or a change of experts is within
+// the step, a smaller one is taken.
 func TestGradientsAreFiniteDifferences(t *testing.T) {
 	ids := tokens(11, 37, 9, 1, 6)
 	tinyModels(t, func(t *testing.T, config map[string]any) {
@@ -189,6 +206,7 @@ func TestGradientsAreFiniteDifferences(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			start := values(w)
 			dir, want := direction(g, uint64(len(name)))
 			along := func(step float64) float64 {
@@ -197,6 +215,7 @@ func TestGradientsAreFiniteDifferences(t *testing.T) {
 				move(w, start, dir, -step)
 				return (up - forward(t, m, ids, ForwardOptions{}).Loss) / (2 * step)
 			}
+
 			got, ok := 0.0, false
 			for h := 4e-3; h > 1e-4 && !ok; h /= 4 {
 				got = (4*along(h/2) - along(h)) / 3
@@ -205,6 +224,7 @@ func TestGradientsAreFiniteDifferences(t *testing.T) {
 			if !ok {
 				t.Errorf("%s: the loss rises by %.6g, the gradient says %.6g", name, got, want)
 			}
+
 			move(w, start, dir, 0)
 		}
 	})
@@ -217,16 +237,19 @@ func direction(g []float32, seed uint64) (dir []float64, share float64) {
 	for _, v := range g {
 		gnorm += float64(v) * float64(v)
 	}
+
 	gnorm = math.Sqrt(gnorm) + 1e-12
 	length := 0.0
 	for i, v := range g {
 		u := float64(v)/gnorm + (uniform(seed, uint64(i))-0.5)/norm
 		dir, length = append(dir, u), length+u*u
 	}
+
 	for i := range dir {
 		dir[i] /= math.Sqrt(length)
 		share += dir[i] * float64(g[i])
 	}
+
 	return dir, share
 }
 
@@ -238,8 +261,8 @@ func move(w kernels.Mat, start []float32, dir []float64, step float64) {
 	w.Buf.Changed()
 }
 
-// What is asked for does not change what comes out: every selection gives the bits of the full pass, as do kept blocks, one thread, and
-// streamed weights.
+// What is asked for does not change what comes out: every selection gives the bits of the full pass, as do kept
+// blocks, one thread, and streamed weights.
 func TestSelectiveGradients(t *testing.T) {
 	ids := tokens(12, 37, 12, 7)
 	tinyModels(t, func(t *testing.T, config map[string]any) {
@@ -248,6 +271,7 @@ func TestSelectiveGradients(t *testing.T) {
 		all, full := gradients(t, m, ids, BackwardOptions{})
 		same := func(what string, got map[string][]float32, r *Result, want func(string) bool) {
 			t.Helper()
+
 			for name, g := range all {
 				if !want(name) {
 					g = nil
@@ -256,20 +280,25 @@ func TestSelectiveGradients(t *testing.T) {
 					t.Errorf("%s: %s differs", what, name)
 				}
 			}
+
 			if r.Loss != full.Loss || !reflect.DeepEqual(r.LossPerToken, full.LossPerToken) {
 				t.Errorf("%s: the losses differ", what)
 			}
 		}
+
 		everything := func(string) bool { return true }
+
 		for _, name := range m.Tensors() {
 			only := func(n string) bool { return n == name }
 			got, r := gradients(t, m, ids, BackwardOptions{Want: only})
 			same(name, got, r, only)
 		}
+
 		got, r := gradients(t, m, ids, BackwardOptions{Keep: 1 << 40})
 		same("kept", got, r, everything)
 		got, r = gradients(t, m, ids, BackwardOptions{Keep: m.setup.TapeBytes(m.blocks[0].Block, 19)})
 		same("one kept", got, r, everything)
+
 		got, r = gradients(t, load(t, dir, cpuDevice(t, 1), Options{}), ids, BackwardOptions{})
 		same("one thread", got, r, everything)
 		got, r = gradients(t, load(t, dir, cpuDevice(t, 2), Options{Stream: true}), ids, BackwardOptions{})
@@ -285,35 +314,45 @@ func TestSelectiveGradients(t *testing.T) {
 func TestBatchGradients(t *testing.T) {
 	ids := tokens(13, 37, 12, 7)
 	labels := [][]int32{slices.Clone(ids[0]), slices.Clone(ids[1])}
-	labels[0][3], labels[1][5], labels[1][6] = IgnoreLabel, IgnoreLabel, IgnoreLabel
+	labels[0][3] = IgnoreLabel
+	labels[1][5] = IgnoreLabel
+	labels[1][6] = IgnoreLabel
 	tinyModels(t, func(t *testing.T, config map[string]any) {
 		m := load(t, recipe{config: config, seed: 23, std: 0.2}.write(t, t.TempDir()), cpuDevice(t, 2), Options{})
 		both, r := gradients(t, m, ids, BackwardOptions{Labels: labels})
 		if r.Counted != 14 {
 			t.Fatalf("%d labels count", r.Counted)
 		}
+
 		// The parts add what the batch adds in another order, and kernels take other ways for other numbers of tokens.
-		drift, top, sizes := pathOf(m, 12).Gradients(19), 0.0, map[string]float64{}
+		drift := pathOf(m, 12).Gradients(19)
+		top := 0.0
+		sizes := map[string]float64{}
 		for name, g := range both {
 			sizes[name] = largest(g)
 			top = max(top, sizes[name])
 		}
-		limit := func(size float64) float64 { return drift*size + 1e-6*top } // as for the oracle's gradients: some are zero but for noise
+
+		// as for the oracle's gradients: some are zero but for noise
+		limit := func(size float64) float64 { return drift*size + 1e-6*top }
 
 		for i, n := range []int{10, 4} {
 			part, _ := gradients(t, m, ids[i:i+1], BackwardOptions{Labels: labels[i : i+1], Denominator: 14})
 			mean, _ := gradients(t, m, ids[i:i+1], BackwardOptions{Labels: labels[i : i+1]})
 			for name, g := range part {
 				size := largest(mean[name])
+
 				for j, v := range g {
 					both[name][j] -= v
 					mean[name][j] -= v * 14 / float32(n)
 				}
+
 				if d := largest(mean[name]); !(d <= limit(size)) {
 					t.Errorf("%s: the denominator is off by %g, more than %g", name, d, limit(size))
 				}
 			}
 		}
+
 		for name, g := range both {
 			if d := largest(g); !(d <= limit(sizes[name])) {
 				t.Errorf("%s: the sequences' gradients leave %g, more than %g", name, d, limit(sizes[name]))
@@ -322,7 +361,8 @@ func TestBatchGradients(t *testing.T) {
 	})
 }
 
-// The gradient of a hidden state is that of what is added to it, as finite differences say; states are asked for one by one.
+// The gradient of a hidden state is that of what is added to it, as finite differences say; states are asked
+// for one by one.
 func TestHiddenGradients(t *testing.T) {
 	ids := tokens(14, 37, 8, 5)
 	tinyModels(t, func(t *testing.T, config map[string]any) {
@@ -335,23 +375,30 @@ func TestHiddenGradients(t *testing.T) {
 			all[state] = values(g)
 			return nil
 		}
-		if _, err := m.Backward(context.Background(), ids, BackwardOptions{Hooks: &Hooks{HiddenGrad: keep}}); err != nil {
+
+		if _, err := m.Backward(context.Background(), ids,
+			BackwardOptions{Hooks: &Hooks{HiddenGrad: keep}}); err != nil {
 			t.Fatal(err)
 		}
+
 		full := all
 		if len(full) != m.Blocks()+1 {
 			t.Fatalf("%d states", len(full))
 		}
+
 		for state := range full {
 			all = nil
+
 			if _, err := m.Backward(context.Background(), ids, BackwardOptions{
 				Hooks: &Hooks{HiddenGrad: keep}, WantHidden: func(s int) bool { return s == state },
 			}); err != nil {
 				t.Fatal(err)
 			}
+
 			if len(all) != state+1 || !slices.Equal(all[state], full[state]) {
 				t.Errorf("state %d alone differs", state)
 			}
+
 			row := 3 // one position, as an editor does it
 			c := m.Config().Hidden
 			dir, want := direction(full[state][row*c:(row+1)*c], 3)
@@ -365,12 +412,15 @@ func TestHiddenGradients(t *testing.T) {
 					}
 					return nil
 				}
+
 				r, err := m.Backward(context.Background(), ids, BackwardOptions{Edit: edit})
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				return r.Loss
 			}
+
 			const h = 4e-3
 			if got := (along(h) - along(-h)) / (2 * h); math.Abs(got-want) > 1e-2*math.Abs(want)+4e-4 {
 				t.Errorf("state %d: the loss rises by %.6g, the gradient says %.6g", state, got, want)
@@ -379,8 +429,8 @@ func TestHiddenGradients(t *testing.T) {
 	})
 }
 
-// Gradients of a number that one block's output gives, against the whole model's backward pass in a model cut off there:
-// with the same gradient at the output, the block's gradients are the same to the last bit.
+// Gradients of a number that one block's output gives, against the whole model's backward pass in a model cut
+// off there: with the same gradient at the output, the block's gradients are the same to the last bit.
 func TestBackwardBlock(t *testing.T) {
 	ids := tokens(15, 37, 8, 5)
 	ctx := context.Background()
@@ -391,16 +441,19 @@ func TestBackwardBlock(t *testing.T) {
 			states[s] = values(g)
 			return nil
 		}}})
+
 		h, err := m.Embed(ids)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for l := range m.Blocks() {
 			before := values(h.X)
 			loss := func(_, grad kernels.Mat) (float64, error) {
 				copy(grad.Buf.F32(), states[l+1])
 				return 5, nil
 			}
+
 			got := map[string][]float32{}
 			value, err := m.BackwardBlock(ctx, l, h, loss, BackwardOptions{Hooks: &Hooks{
 				WeightGrad: func(name string, g kernels.Mat) error { got[name] = values(g); return nil },
@@ -414,11 +467,13 @@ func TestBackwardBlock(t *testing.T) {
 			if err != nil || value != 5 || !slices.Equal(values(h.X), before) {
 				t.Fatalf("%v, %v, or the input has changed", value, err)
 			}
+
 			for _, p := range m.blocks[l].params {
 				if !slices.Equal(got[p.Name], all[p.Name]) {
 					t.Errorf("%s differs", p.Name)
 				}
 			}
+
 			if err := m.RunBlock(ctx, l, h, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -430,12 +485,17 @@ func TestBackwardBlock(t *testing.T) {
 func TestOutputLosses(t *testing.T) {
 	m := load(t, recipe{config: tiny()["llama"]}.write(t, t.TempDir()), ref.New(), Options{})
 	out := kernels.MatOf(kernels.WrapF32([]float32{1, -2, 3, 0.5, 0, 4}), 2, 3)
-	for name, f := range map[string]func(out, grad kernels.Mat) (float64, error){"rms": m.OutputRMS, "square": m.OutputSquare} {
+	for name, f := range map[string]func(out, grad kernels.Mat) (float64, error){
+		"rms":    m.OutputRMS,
+		"square": m.OutputSquare,
+	} {
 		grad := kernels.MatOf(kernels.NewHost(kernels.F32, 6), 2, 3)
 		value, err := f(out, grad)
-		if want := map[string]float64{"rms": math.Sqrt(30.25 / 6), "square": 30.25}[name]; err != nil || math.Abs(value-want) > 1e-12 {
+		if want := map[string]float64{"rms": math.Sqrt(30.25 / 6), "square": 30.25}[name]; err != nil ||
+			math.Abs(value-want) > 1e-12 {
 			t.Errorf("%s: %v, %v; want %v", name, value, err, want)
 		}
+
 		for i, v := range out.Buf.F32() {
 			want := 2 * float64(v)
 			if name == "rms" {
@@ -463,17 +523,21 @@ func TestDeltaGradients(t *testing.T) {
 				d.add(info.Name, w)
 			}
 		}
+
 		undo, err := m.Attach(d)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := m.Backward(context.Background(), ids, BackwardOptions{}); err != nil { // the delta alone
 			t.Fatal(err)
 		}
+
 		alone := d.take()
 		with, r := gradients(t, m, ids, BackwardOptions{})
 		again := d.take()
 		undo()
+
 		for name := range d.w {
 			w, err := m.MutableParam(name)
 			if err != nil {
@@ -481,10 +545,12 @@ func TestDeltaGradients(t *testing.T) {
 			}
 			m.ops.Add(w, w, w, 1)
 		}
+
 		want, plain := gradients(t, m, ids, BackwardOptions{})
 		if math.Abs(r.Loss-plain.Loss) > 1e-5 {
 			t.Errorf("loss %v, doubled weights give %v", r.Loss, plain.Loss)
 		}
+
 		for name, g := range want {
 			if d := distance(with[name], g); d > 1e-4*largest(g)+1e-5 {
 				t.Errorf("%s: off by %g of %g", name, d, largest(g))

@@ -23,15 +23,20 @@ func TestBackwardHooks(t *testing.T) {
 	ids := tokens(17, 37, 8, 5)
 	for _, name := range []string{"gemma2", "qwen2-moe"} {
 		t.Run(name, func(t *testing.T) {
-			m := load(t, recipe{config: tiny()[name], seed: 27, std: 0.2}.write(t, t.TempDir()), cpuDevice(t, 2), Options{})
+			m := load(t, recipe{config: tiny()[name], seed: 27, std: 0.2}.write(t, t.TempDir()), cpuDevice(t, 2),
+				Options{})
 			want, plain := gradients(t, m, ids, BackwardOptions{Denominator: 1})
-			got, r := gradients(t, m, ids, BackwardOptions{Objective: func(logits kernels.Mat, labels []int32, losses []float64) error {
-				m.ops.CrossEntropyBackward(logits, kernels.MatOf(wrapF64(losses), 1, len(losses)), logits, labels, 1)
-				return nil
-			}})
+			got, r := gradients(t, m, ids,
+				BackwardOptions{Objective: func(logits kernels.Mat, labels []int32, losses []float64) error {
+					m.ops.CrossEntropyBackward(logits, kernels.MatOf(wrapF64(losses), 1, len(losses)), logits, labels,
+						1)
+					return nil
+				}})
+
 			if !reflect.DeepEqual(got, want) || r.Loss != plain.Loss {
 				t.Errorf("the objective's gradients differ; loss %v, want %v", r.Loss, plain.Loss)
 			}
+
 			seen := [2]map[string]int{{}, {}}
 			for i, run := range []func(h *Hooks) error{
 				func(h *Hooks) error {
@@ -50,15 +55,18 @@ func TestBackwardHooks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			if !reflect.DeepEqual(seen[0], seen[1]) {
 				t.Errorf("hooks see %v, in a forward pass %v", seen[1], seen[0])
 			}
+
 			failure := errors.New("full")
 			calls := 0
-			_, err := m.Backward(context.Background(), ids, BackwardOptions{Hooks: &Hooks{WeightGrad: func(string, kernels.Mat) error {
-				calls++
-				return failure
-			}}})
+			_, err := m.Backward(context.Background(), ids,
+				BackwardOptions{Hooks: &Hooks{WeightGrad: func(string, kernels.Mat) error {
+					calls++
+					return failure
+				}}})
 			if !errors.Is(err, failure) || calls != 1 {
 				t.Errorf("%v after %d calls", err, calls)
 			}
@@ -74,29 +82,33 @@ func wrapF64(s []float64) *kernels.Buffer {
 	return b
 }
 
-// Parameters may be changed as soon as their gradients come: a step down the gradient during the pass lowers the loss, and the
-// pass's gradients are those of the weights before the step.
+// Parameters may be changed as soon as their gradients come: a step down the gradient during the pass lowers
+// the loss, and the pass's gradients are those of the weights before the step.
 func TestUpdateDuringBackward(t *testing.T) {
 	ids := tokens(18, 37, 12, 9)
 	tinyModels(t, func(t *testing.T, config map[string]any) {
 		m := load(t, recipe{config: config, seed: 28, std: 0.2}.write(t, t.TempDir()), cpuDevice(t, 2), Options{})
 		want, before := gradients(t, m, ids, BackwardOptions{})
 		var order []int
-		_, err := m.Backward(context.Background(), ids, BackwardOptions{Hooks: &Hooks{WeightGrad: func(name string, g kernels.Mat) error {
-			if !slices.Equal(values(g), want[name]) {
-				t.Errorf("%s differs", name)
-			}
-			order = append(order, m.params[name].block)
-			w, err := m.MutableParam(name)
-			if err != nil {
-				return err
-			}
-			m.ops.Add(w, w, g, -1e-3)
-			return nil
-		}}})
+		_, err := m.Backward(context.Background(), ids,
+			BackwardOptions{Hooks: &Hooks{WeightGrad: func(name string, g kernels.Mat) error {
+				if !slices.Equal(values(g), want[name]) {
+					t.Errorf("%s differs", name)
+				}
+
+				order = append(order, m.params[name].block)
+				w, err := m.MutableParam(name)
+				if err != nil {
+					return err
+				}
+
+				m.ops.Add(w, w, g, -1e-3)
+				return nil
+			}}})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		inside := slices.DeleteFunc(slices.Clone(order), func(l int) bool { return l < 0 })
 		if !slices.IsSortedFunc(inside, func(a, b int) int { return b - a }) || order[len(order)-1] != -1 {
 			t.Errorf("blocks come in order %v", order)
@@ -115,6 +127,7 @@ func TestGradientsOfNothing(t *testing.T) {
 		if r.Counted != 0 || len(all) != len(m.Tensors()) {
 			t.Errorf("%d labels count, %d gradients", r.Counted, len(all))
 		}
+
 		for name, g := range all {
 			if largest(g) != 0 {
 				t.Errorf("%s is not zero", name)
@@ -136,6 +149,7 @@ func (a *accountant) Alloc(d kernels.DType, n int) (*kernels.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	a.live, a.size = append(a.live, b), append(a.size, n*d.Size())
 	total := 0
 	for i, b := range a.live {
@@ -143,6 +157,7 @@ func (a *accountant) Alloc(d kernels.DType, n int) (*kernels.Buffer, error) {
 			total += a.size[i]
 		}
 	}
+
 	a.peak = max(a.peak, total)
 	return b, nil
 }
@@ -161,10 +176,12 @@ func TestBackwardMemory(t *testing.T) {
 		}
 		return dev.peak
 	}
+
 	all, input := func(string) bool { return true }, 64*24*4
 	if more := peak(12, all) - peak(6, all); more != 6*input {
 		t.Errorf("6 more blocks take %d bytes, their inputs %d", more, 6*input)
 	}
+
 	last := peak(12, func(name string) bool { return strings.Contains(name, "layers.11.") })
 	if saved := peak(12, all) - last; saved < 10*input {
 		t.Errorf("gradients of the last block alone save %d bytes", saved)
@@ -173,7 +190,8 @@ func TestBackwardMemory(t *testing.T) {
 
 // Two passes at a time give what one gives.
 func TestConcurrentBackward(t *testing.T) {
-	m := load(t, recipe{config: tiny()["qwen2-moe"], seed: 29}.write(t, t.TempDir()), cpuDevice(t, 2), Options{Stream: true})
+	m := load(t, recipe{config: tiny()["qwen2-moe"], seed: 29}.write(t, t.TempDir()), cpuDevice(t, 2),
+		Options{Stream: true})
 	want, _ := gradients(t, m, tokens(21, 37, 9, 5), BackwardOptions{})
 	var g errgroup.Group
 	for range 4 {
@@ -189,6 +207,7 @@ func TestConcurrentBackward(t *testing.T) {
 			return err
 		})
 	}
+
 	if err := g.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -201,7 +220,8 @@ func TestFastGradients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := recipe{config: tiny()[name], seed: 30, dtype: safetensors.BF16}.write(t, t.TempDir())
 			exact, _ := gradients(t, load(t, dir, cpuDevice(t, 2), Options{}), ids, BackwardOptions{})
-			fast, _ := gradients(t, load(t, dir, cpuDevice(t, 2), Options{Precision: kernels.Fast}), ids, BackwardOptions{})
+			fast, _ := gradients(t, load(t, dir, cpuDevice(t, 2), Options{Precision: kernels.Fast}), ids,
+				BackwardOptions{})
 			for name, g := range fast {
 				if d := distance(g, exact[name]); !(d <= 0.05*largest(exact[name])+1e-4) {
 					t.Errorf("%s: off by %g of %g", name, d, largest(exact[name]))
@@ -230,6 +250,7 @@ func TestBackwardRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	stopped, stop := context.WithCancel(context.Background())
 	stop()
 	if _, err := m.Backward(stopped, ids, BackwardOptions{}); !errors.Is(err, context.Canceled) {

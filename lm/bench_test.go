@@ -16,7 +16,8 @@ import (
 // benchLlama is a Llama of 21.9 million parameters.
 func benchLlama(b *testing.B, dtype safetensors.DType) string {
 	r := recipe{dtype: dtype, std: 0.02, config: map[string]any{
-		"model_type": "llama", "vocab_size": 4096, "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 6,
+		"model_type": "llama", "vocab_size": 4096, "hidden_size": 512, "intermediate_size": 1408,
+		"num_hidden_layers":   6,
 		"num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
 	}}
 	return r.write(b, b.TempDir())
@@ -59,14 +60,17 @@ func BenchmarkForward(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
+
 				pass()
 				busy, wall := time.Hour, time.Hour
 				b.ReportAllocs()
+
 				for b.Loop() {
 					before, start := cpuTime(), time.Now()
 					pass()
 					busy, wall = min(busy, cpuTime()-before), min(wall, time.Since(start))
 				}
+
 				b.ReportMetric(busy.Seconds(), "min-cpu-s")
 				b.ReportMetric(wall.Seconds(), "min-s")
 			})
@@ -85,12 +89,15 @@ func BenchmarkDecode(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer s.Close()
+
 				ctx := context.Background()
 				if _, err := s.Append(ctx, tokens(1, 4096, 64)[0]); err != nil {
 					b.Fatal(err)
 				}
+
 				id := []int32{5}
 				b.ReportAllocs()
+
 				for b.Loop() {
 					if _, err := s.Append(ctx, id); err != nil {
 						b.Fatal(err)
@@ -99,6 +106,7 @@ func BenchmarkDecode(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
+
 				read := m.NumParameters() - 4096*512 // the token table is not read
 				b.ReportMetric(float64(read)*float64(dtype.Bits()/8)/b.Elapsed().Seconds()*float64(b.N)/1e9, "GB/s")
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tokens/s")
@@ -107,8 +115,10 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkBackward computes all gradients of 4 sequences of 256 tokens, with every block computed again and with all of them
-// kept, beside the forward pass alone; each twice in a row, because the second one finds its memory. The ratio is that of the processor times of backward alone (the whole less a forward pass) and forward.
+// BenchmarkBackward computes all gradients of 4 sequences of 256 tokens, with every block computed again and
+// with all of them kept, beside the forward pass alone; each twice in a row, because the second one finds its
+// memory. The ratio is that of the processor times of backward alone (the whole less a forward pass) and
+// forward.
 func BenchmarkBackward(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -127,11 +137,15 @@ func BenchmarkBackward(b *testing.B) {
 				hooks := &Hooks{WeightGrad: func(string, kernels.Mat) error { return nil }}
 				best := [3]time.Duration{time.Hour, time.Hour, time.Hour}
 				b.ReportAllocs()
+
 				for b.Loop() {
 					for i, f := range []func() (*Result, error){
 						func() (*Result, error) { return m.Forward(ctx, ids, ForwardOptions{}) },
 						func() (*Result, error) { return m.Backward(ctx, ids, BackwardOptions{Hooks: hooks}) },
-						func() (*Result, error) { return m.Backward(ctx, ids, BackwardOptions{Hooks: hooks, Keep: 1 << 40}) },
+						func() (*Result, error) {
+							return m.Backward(ctx, ids,
+								BackwardOptions{Hooks: hooks, Keep: 1 << 40})
+						},
 					} {
 						for range 2 {
 							before := cpuTime()
@@ -142,6 +156,7 @@ func BenchmarkBackward(b *testing.B) {
 						}
 					}
 				}
+
 				f := best[0].Seconds()
 				b.ReportMetric(f, "forward-cpu-s")
 				b.ReportMetric(best[1].Seconds(), "again-cpu-s")

@@ -11,11 +11,11 @@ import (
 // Delta changes what linear layers compute: an adapter, a routed expert, an edit. It is attached to a model with
 // [Model.Attach]; the model's own parameters stay as they are.
 type Delta interface {
-	// Forward changes y [tokens, Out], which holds the layer's output for x [tokens, In], in place. Before a backward pass it may
-	// be called again with the same x.
+	// Forward changes y [tokens, Out], which holds the layer's output for x [tokens, In], in place. Before a
+	// backward pass it may be called again with the same x.
 	Forward(l Linear, x, y kernels.Mat) error
-	// Backward adds to dx [tokens, In] the gradient that reaches x through the delta, given the gradient dy [tokens, Out] of
-	// y, and adds to the gradients of the delta's own parameters.
+	// Backward adds to dx [tokens, In] the gradient that reaches x through the delta, given the gradient dy
+	// [tokens, Out] of y, and adds to the gradients of the delta's own parameters.
 	Backward(l Linear, x, dy, dx kernels.Mat) error
 	// Parameters lists what can be trained.
 	Parameters() []Parameter
@@ -38,14 +38,17 @@ func (m *Model) Attach(d Delta, names ...string) (undo func(), err error) {
 			}
 		}
 	}
+
 	for _, n := range names {
 		if !slices.ContainsFunc(chosen, func(l linear) bool { return l.Name == n }) {
 			return nil, fmt.Errorf("%s: %.200q is not a linear of a block: %w", m.dir, n, ErrUnknownTensor)
 		}
 	}
+
 	for _, l := range chosen {
 		l.at.Deltas = append(l.at.Deltas, attached{l.Linear, d})
 	}
+
 	m.setup.Attached(1)
 	return func() {
 		for _, l := range chosen {
@@ -73,17 +76,19 @@ func (a attached) Backward(x, dy, dx kernels.Mat) error { return a.delta.Backwar
 // Trains implements [layer.Delta].
 func (a attached) Trains() bool { return len(a.delta.Parameters()) > 0 }
 
-// Hooks look into a pass; the gradients come from backward passes alone. Nil functions are off. The matrices are only valid during the call and must not be changed.
+// Hooks look into a pass; the gradients come from backward passes alone. Nil functions are off. The matrices
+// are only valid during the call and must not be changed.
 type Hooks struct {
-	// LinearInput gets what a matrix multiplies: F32 [tokens, In]. It is called once per matrix and pass; in a mixture with the
-	// tokens that are routed to the expert, and not at all for an expert without any.
+	// LinearInput gets what a matrix multiplies: F32 [tokens, In]. It is called once per matrix and pass; in a
+	// mixture with the tokens that are routed to the expert, and not at all for an expert without any.
 	LinearInput func(l Linear, x kernels.Mat)
 	// BlockOutput gets what leaves a block: F32 [tokens, hidden], before the final norm.
 	BlockOutput func(block int, x kernels.Mat)
-	// WeightGrad gets the gradient of a parameter, F32 in the layout of [Model.Param]: once per wanted parameter and
-	// backward pass, also where it is zero. The pass does not need the parameter any more: it may be changed. An error ends the
-	// pass.
+	// WeightGrad gets the gradient of a parameter, F32 in the layout of [Model.Param]: once per wanted
+	// parameter and backward pass, also where it is zero. The pass does not need the parameter any more: it may
+	// be changed. An error ends the pass.
 	WeightGrad func(name string, g kernels.Mat) error
-	// HiddenGrad gets the gradient of a hidden state, F32 [tokens, hidden]: 0 is the embeddings, i what leaves block i-1.
+	// HiddenGrad gets the gradient of a hidden state, F32 [tokens, hidden]: 0 is the embeddings, i what leaves
+	// block i-1.
 	HiddenGrad func(state int, g kernels.Mat) error
 }

@@ -30,6 +30,7 @@ func ExampleLoad() {
 		log.Fatal(err)
 	}
 	defer m.Close()
+
 	c := m.Config()
 	fmt.Println(c.ModelType, m.Blocks(), "blocks,", m.NumParameters(), "parameters")
 	for _, l := range m.Linears(0)[:2] {
@@ -56,11 +57,13 @@ func ExampleModel_Forward() {
 func ExampleModel_Backward() {
 	m := open()
 	defer m.Close()
+
 	ids := [][]int32{{10, 20, 30, 40}, {7, 8}}
 	hooks := &lm.Hooks{WeightGrad: func(name string, g kernels.Mat) error {
 		fmt.Println(name, g.Rows, "×", g.Cols) // g is only good during the call
 		return nil
 	}}
+
 	want := func(name string) bool { return strings.HasSuffix(name, "v_proj.weight") }
 	if _, err := m.Backward(context.Background(), ids, lm.BackwardOptions{Hooks: hooks, Want: want}); err != nil {
 		log.Fatal(err)
@@ -75,18 +78,21 @@ func ExampleModel_Backward() {
 func ExampleModel_BackwardBlock() {
 	m := open()
 	defer m.Close()
+
 	ctx := context.Background()
 	h, err := m.Embed([][]int32{{10, 20, 30, 40}})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer h.Free()
+
 	for l := range 2 {
 		count := 0
 		hooks := &lm.Hooks{WeightGrad: func(string, kernels.Mat) error { count++; return nil }}
 		if _, err := m.BackwardBlock(ctx, l, h, m.OutputRMS, lm.BackwardOptions{Hooks: hooks}); err != nil {
 			log.Fatal(err)
 		}
+
 		fmt.Println("block", l, "has", count, "gradients")
 		if err := m.RunBlock(ctx, l, h, nil); err != nil {
 			log.Fatal(err)
@@ -125,28 +131,33 @@ func ExampleHooks() {
 func ExampleSaver() {
 	m := open()
 	defer m.Close()
+
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
+
 	name := m.Linears(0)[0].Name
 	w, err := m.MutableParam(name)
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	w.Buf.U16()[0] = 0 // the first weight, BF16
 	w.Buf.Changed()
 	s, err := m.NewSaver(filepath.Join(dir, "changed"), lm.SaveOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	if err := s.Save(name); err != nil {
 		log.Fatal(err)
 	}
 	if err := s.Finish(context.Background()); err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Println("saved:", s.Complete())
 	// Output: saved: true
 }

@@ -51,27 +51,33 @@ func (m *Model) Forward(ctx context.Context, ids [][]int32, o ForwardOptions) (*
 	if o.Labels == nil {
 		o.Labels = ids
 	}
+
 	if !o.NoLoss {
 		if err := m.checkLabels(o.Labels, lengths(ids)); err != nil {
 			return nil, err
 		}
 	}
+
 	h, err := m.Embed(ids)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Free()
+
 	r := &Result{}
 	if err := m.keepHidden(r, h, o.Hidden); err != nil {
 		return nil, err
 	}
+
 	s := m.borrow()
 	defer m.giveBack(s)
+
 	p, err := m.begin(s, h.Lens, o.Hooks)
 	if err != nil {
 		return nil, err
 	}
 	defer p.End()
+
 	for l := range m.blocks {
 		if err := p.runBlock(ctx, l, h.X); err != nil {
 			return nil, err
@@ -80,6 +86,7 @@ func (m *Model) Forward(ctx context.Context, ids [][]int32, o ForwardOptions) (*
 			return nil, err
 		}
 	}
+
 	return r, p.outputs(ctx, r, h, o)
 }
 
@@ -92,6 +99,7 @@ func (p *pass) outputs(ctx context.Context, r *Result, h *Hidden, o ForwardOptio
 		if err := p.keepLogits(ctx, r, h); err != nil {
 			return err
 		}
+
 		if !o.NoLoss {
 			if err := p.lossOf(r.Logits, labels, losses); err != nil {
 				return err
@@ -102,9 +110,11 @@ func (p *pass) outputs(ctx context.Context, r *Result, h *Hidden, o ForwardOptio
 			return err
 		}
 	}
+
 	if o.NoLoss {
 		return nil
 	}
+
 	return p.m.summarize(r, h.Lens, labels, losses)
 }
 
@@ -113,6 +123,7 @@ func (m *Model) summarize(r *Result, lens []int, labels []int32, losses []float6
 	if err := m.checkLosses(lens, losses); err != nil {
 		return err
 	}
+
 	sum := 0.0
 	for i, loss := range losses {
 		sum += loss
@@ -120,9 +131,11 @@ func (m *Model) summarize(r *Result, lens []int, labels []int32, losses []float6
 			r.Counted++
 		}
 	}
+
 	if r.Counted > 0 {
 		r.Loss = sum / float64(r.Counted)
 	}
+
 	r.LossPerToken = make([][]float64, len(lens))
 	at := 0
 	for i, n := range lens {
@@ -130,6 +143,7 @@ func (m *Model) summarize(r *Result, lens []int, labels []int32, losses []float6
 		r.LossPerToken[i] = losses[at : at+k : at+k]
 		at += k
 	}
+
 	return nil
 }
 
@@ -143,13 +157,16 @@ func (m *Model) Embed(ids [][]int32) (*Hidden, error) {
 		}
 		rows += len(seq)
 	}
+
 	if rows == 0 {
 		return nil, fmt.Errorf("%w: no tokens", ErrInput)
 	}
+
 	buf, err := m.dev.Alloc(kernels.F32, rows*m.config.Hidden)
 	if err != nil {
 		return nil, fmt.Errorf("embeddings of %d tokens: %w", rows, err)
 	}
+
 	h.X = kernels.MatOf(buf, rows, m.config.Hidden)
 	flat, starts := make([]int32, 0, rows), make([]int32, 0, rows)
 	for _, seq := range ids {
@@ -158,6 +175,7 @@ func (m *Model) Embed(ids [][]int32) (*Hidden, error) {
 			starts = append(starts, int32(t))
 		}
 	}
+
 	var tmp func(rows, cols int) kernels.Mat
 	if m.positions != nil || m.embedIn != nil {
 		b, err := m.dev.Alloc(kernels.F32, rows*max(m.config.Hidden, m.config.EmbedDim))
@@ -167,16 +185,18 @@ func (m *Model) Embed(ids [][]int32) (*Hidden, error) {
 		defer b.Free()
 		tmp = func(rows, cols int) kernels.Mat { return kernels.MatOf(b, rows, cols) }
 	}
+
 	return h, m.embedTo(h.X, tmp, flat, starts)
 }
 
-// embedTo writes the embeddings of ids at the given positions. Narrow tables and learned positions pass through a matrix that
-// tmp gives.
+// embedTo writes the embeddings of ids at the given positions. Narrow tables and learned positions pass through
+// a matrix that tmp gives.
 func (m *Model) embedTo(x kernels.Mat, tmp func(rows, cols int) kernels.Mat, ids, pos []int32) error {
 	if err := m.hold(m.input); err != nil {
 		return err
 	}
 	defer m.done(m.input)
+
 	if m.embedIn != nil {
 		t := tmp(x.Rows, m.config.EmbedDim)
 		m.ops.Gather(t, m.embed.Value, ids, m.config.EmbedScale)
@@ -184,12 +204,15 @@ func (m *Model) embedTo(x kernels.Mat, tmp func(rows, cols int) kernels.Mat, ids
 	} else {
 		m.ops.Gather(x, m.embed.Value, ids, m.config.EmbedScale)
 	}
+
 	if m.positions == nil {
 		return nil
 	}
+
 	t := tmp(x.Rows, x.Cols)
 	m.ops.Gather(t, m.positions.Value, m.positionRows(pos), 1)
 	m.ops.Add(x, x, t, 1)
+
 	return nil
 }
 
@@ -245,15 +268,18 @@ func (p *pass) with(ctx context.Context, l int, f func(b *block) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+
 	b := p.m.blocks[l]
 	if err := p.m.hold(b.params); err != nil {
 		return err
 	}
 	defer p.m.done(b.params)
+
 	p.block = b
 	if err := f(b); err != nil {
 		return fmt.Errorf("block %d: %w", l, err)
 	}
+
 	return nil
 }
 
@@ -284,13 +310,16 @@ func (m *Model) keepHidden(r *Result, h *Hidden, keep bool) error {
 func (m *Model) checkIDs(seq int, ids []int32, start int) error {
 	for t, id := range ids {
 		if id < 0 || int(id) >= m.config.Vocab {
-			return fmt.Errorf("%w: %d at sequence %d, position %d; the model has %d tokens", ErrVocabulary, id, seq, start+t, m.config.Vocab)
+			return fmt.Errorf("%w: %d at sequence %d, position %d; the model has %d tokens", ErrVocabulary, id, seq,
+				start+t, m.config.Vocab)
 		}
 	}
+
 	if end := start + len(ids); m.positions != nil && end > m.config.MaxPositions {
 		return fmt.Errorf("%w: sequence %d has %d tokens, the model %d positions (%s)",
 			ErrTooLong, seq, end, m.config.MaxPositions, m.config.Arch.Config["positions"].Key)
 	}
+
 	return nil
 }
 
@@ -299,16 +328,20 @@ func (m *Model) checkLabels(labels [][]int32, lens []int) error {
 	if len(labels) != len(lens) {
 		return fmt.Errorf("%w: labels for %d sequences, ids for %d", ErrInput, len(labels), len(lens))
 	}
+
 	for i, seq := range labels {
 		if len(seq) != lens[i] {
 			return fmt.Errorf("%w: sequence %d has %d labels for %d ids", ErrInput, i, len(seq), lens[i])
 		}
+
 		for t, y := range seq {
 			if y != IgnoreLabel && (y < 0 || int(y) >= m.config.Vocab) {
-				return fmt.Errorf("%w: label %d at sequence %d, position %d; the model has %d tokens", ErrVocabulary, y, i, t, m.config.Vocab)
+				return fmt.Errorf("%w: label %d at sequence %d, position %d; the model has %d tokens", ErrVocabulary, y,
+					i, t, m.config.Vocab)
 			}
 		}
 	}
+
 	return nil
 }
 

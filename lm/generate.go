@@ -33,11 +33,12 @@ func (o *GenerateOptions) Validate() error {
 	case o.TopP < 0 || o.TopP > 1 || math.IsNaN(o.TopP):
 		return fmt.Errorf("%w: top-p %g is not between 0 and 1", ErrInput, o.TopP)
 	}
+
 	return nil
 }
 
-// Generate continues a prompt and returns the new tokens, with the stop token where one ended the text. It ends early, without an
-// error, where a model has no more positions. Of equal logits the lower id wins.
+// Generate continues a prompt and returns the new tokens, with the stop token where one ended the text. It ends
+// early, without an error, where a model has no more positions. Of equal logits the lower id wins.
 func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions) ([]int32, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -48,11 +49,13 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 	if o.Stop == nil {
 		o.Stop = m.stop
 	}
+
 	s, err := m.NewSession(SessionOptions{})
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
+
 	pick := sample.Sampler{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, Seed: o.Seed}
 	var out []int32
 	next := prompt
@@ -60,20 +63,25 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 		if len(out) > 0 && m.positions != nil && s.Len() >= m.config.MaxPositions {
 			break
 		}
+
 		logits, err := s.Append(ctx, next)
 		if err != nil {
 			return out, err
 		}
+
 		id, ok := pick.Next(logits, s.Len())
 		if !ok {
 			return out, fmt.Errorf("logits at position %d: %w: %s", s.Len()-1, ErrNonFinite, m.blame())
 		}
+
 		out = append(out, id)
 		if o.Each != nil && !o.Each(id) || slices.Contains(o.Stop, id) {
 			break
 		}
+
 		next = out[len(out)-1:]
 	}
+
 	return out, nil
 }
 

@@ -27,10 +27,12 @@ func TestGoldenLosses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var want golden
 	if err := json.Unmarshal(text, &want); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, config := range tiny() {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -40,16 +42,19 @@ func TestGoldenLosses(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			goldenRecipe(config).write(t, dir)
 			if want[name] == nil {
 				t.Fatal("no golden losses")
 			}
+
 			devices(t, func(t *testing.T, dev kernels.Device) {
 				m := load(t, dir, dev, Options{})
 				r, err := m.Forward(context.Background(), goldenIDs(), ForwardOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				for i, seq := range r.LossPerToken {
 					for j, l := range seq {
 						if d := math.Abs(l - want[name][i][j]); !(d <= tolToken) {
@@ -68,10 +73,12 @@ func TestGoldenGradients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var want map[string]map[string][2]float64
 	if err := json.Unmarshal(text, &want); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, config := range tiny() {
 		t.Run(name, func(t *testing.T) {
 			dir := goldenRecipe(config).write(t, t.TempDir())
@@ -79,21 +86,25 @@ func TestGoldenGradients(t *testing.T) {
 			for _, w := range want[name] {
 				top = max(top, w[1])
 			}
+
 			devices(t, func(t *testing.T, dev kernels.Device) {
 				got, _ := gradients(t, load(t, dir, dev, Options{}), goldenIDs(), BackwardOptions{})
 				if len(got) != len(want[name]) {
 					t.Fatalf("%d gradients, want %d", len(got), len(want[name]))
 				}
+
 				for tensor, g := range got {
 					along, norm := 0.0, 0.0
 					for i, v := range g {
 						along += float64(v) * (uniform(uint64(len(g)), uint64(i)) - 0.5)
 						norm += float64(v) * float64(v)
 					}
+
 					w := want[name][tensor]
 					limit := 1e-4*w[1] + 1e-6*top // as for the oracle's gradients
 					if math.Abs(along-w[0]) > limit || math.Abs(math.Sqrt(norm)-w[1]) > limit {
-						t.Errorf("%s: %.7g along the direction, norm %.7g; want %.7g, %.7g", tensor, along, math.Sqrt(norm), w[0], w[1])
+						t.Errorf("%s: %.7g along the direction, norm %.7g; want %.7g, %.7g", tensor, along,
+							math.Sqrt(norm), w[0], w[1])
 					}
 				}
 			})

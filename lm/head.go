@@ -11,21 +11,24 @@ import (
 // maxLogits bounds the logits that a loss holds at a time, in elements (32 MiB).
 const maxLogits = 8 << 20
 
-// Loss gives -log p, natural logarithm, of every predicted token of the sequences in the last hidden state, in order:
-// position t of a sequence predicts label t+1, so a sequence of n tokens has n-1 values. Ignored labels give 0. The logits
-// are computed for some rows at a time.
+// Loss gives -log p, natural logarithm, of every predicted token of the sequences in the last hidden state, in
+// order: position t of a sequence predicts label t+1, so a sequence of n tokens has n-1 values. Ignored labels
+// give 0. The logits are computed for some rows at a time.
 func (m *Model) Loss(ctx context.Context, h *Hidden, labels [][]int32) ([]float64, error) {
 	if err := m.checkLabels(labels, h.Lens); err != nil {
 		return nil, err
 	}
+
 	rows, want := layer.Predictions(h.Lens, labels)
 	losses := make([]float64, len(rows))
 	s := m.borrow()
 	defer m.giveBack(s)
+
 	p := m.outside(s, h.Lens)
 	if err := p.losses(ctx, h, rows, want, losses); err != nil {
 		return nil, err
 	}
+
 	return losses, m.checkLosses(h.Lens, losses)
 }
 
@@ -39,11 +42,14 @@ func (m *Model) Logits(h *Hidden, rows ...int) (kernels.Mat, error) {
 		}
 		ids = append(ids, int32(r))
 	}
+
 	if len(rows) == 0 {
 		ids = layer.Rows(h.X.Rows)
 	}
+
 	s := m.borrow()
 	defer m.giveBack(s)
+
 	p := m.outside(s, nil)
 	return p.logits(context.Background(), h.X, ids)
 }
@@ -76,6 +82,7 @@ func (p *pass) losses(ctx context.Context, h *Hidden, rows, labels []int32, loss
 	if err := p.m.grow(&p.scratch.head[headLogits], kernels.F32, chunk*v); err != nil {
 		return fmt.Errorf("logits of %d tokens: %w", chunk, err)
 	}
+
 	return p.headChunks(ctx, h.X, counted,
 		func(lo, hi int) kernels.Mat { return kernels.MatOf(p.scratch.head[headLogits], hi-lo, v) },
 		func(lo, hi int, logits kernels.Mat) error {
@@ -98,8 +105,10 @@ func (p *pass) lossOf(logits kernels.Mat, labels []int32, losses []float64) erro
 			}
 			at += copy(losses[at:], some)
 		}
+
 		row += n
 	}
+
 	return nil
 }
 
@@ -126,10 +135,13 @@ func (m *Model) chunk(n int) int {
 }
 
 // headChunks computes the logits of some rows of x chunk by chunk, each into the matrix that dst gives.
-func (p *pass) headChunks(ctx context.Context, x kernels.Mat, rows []int32, dst func(lo, hi int) kernels.Mat, each func(lo, hi int, logits kernels.Mat) error) error {
+func (p *pass) headChunks(ctx context.Context, x kernels.Mat, rows []int32, dst func(lo, hi int) kernels.Mat,
+	each func(lo, hi int, logits kernels.Mat) error,
+) error {
 	if len(rows) == 0 {
 		return nil
 	}
+
 	size := p.m.chunk(len(rows))
 	if err := p.reserveHead(size); err != nil {
 		return err
@@ -138,10 +150,12 @@ func (p *pass) headChunks(ctx context.Context, x kernels.Mat, rows []int32, dst 
 		return err
 	}
 	defer p.m.done(p.m.output)
+
 	for lo := 0; lo < len(rows); lo += size {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
 		hi := min(lo+size, len(rows))
 		logits := dst(lo, hi)
 		p.headRows(logits, x, rows[lo:hi])
@@ -149,6 +163,7 @@ func (p *pass) headChunks(ctx context.Context, x kernels.Mat, rows []int32, dst 
 			return err
 		}
 	}
+
 	return p.ops.Sync()
 }
 
@@ -185,9 +200,11 @@ func (p *pass) project(logits, h kernels.Mat) kernels.Mat {
 		p.ops.MatMulNT(t, h, p.m.embedOut.Value, o)
 		h = t
 	}
+
 	if p.m.headBias != nil {
 		o.Bias = p.m.headBias.Value
 	}
+
 	p.ops.MatMulNT(logits, h, p.m.head.Value, o)
 	return h
 }
@@ -207,15 +224,19 @@ func (m *Model) blame() string {
 		if err != nil {
 			continue
 		}
+
 		at := m.ops.NonFinite(w)
+
 		if m.opts.Stream || m.params[name].packed != nil {
 			m.mu.Lock()
 			m.release(group{m.params[name]}, false)
 			m.mu.Unlock()
 		}
+
 		if at >= 0 {
 			return fmt.Sprintf("%s: %s is not finite at element %d", m.dense.File(name), name, at)
 		}
 	}
+
 	return "all weights are finite, so an activation overflows"
 }

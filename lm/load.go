@@ -26,30 +26,37 @@ type ConfigError = arch.ConfigError
 // maxConfigSize bounds the JSON files of a checkpoint that are read whole.
 const maxConfigSize = 4 << 20
 
-// Load opens a checkpoint folder (config.json, one or several .safetensors files) on a device. Weights stay in their storage
-// type. Matrices of blocks that are packed as bitmasks (sparse-bitmask of compressed-tensors) stay packed and are multiplied as
-// they are, unless the architecture has them transposed; other packed ones are expanded. Errors about the configuration are
-// [ConfigError]s; the others wrap one of this package's errors, or one of package safetensors, and name file and tensor.
+// Load opens a checkpoint folder (config.json, one or several .safetensors files) on a device. Weights stay in
+// their storage type. Matrices of blocks that are packed as bitmasks (sparse-bitmask of compressed-tensors)
+// stay packed and are multiplied as they are, unless the architecture has them transposed; other packed ones
+// are expanded. Errors about the configuration are [ConfigError]s; the others wrap one of this package's
+// errors, or one of package safetensors, and name file and tensor.
 func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Model, error) {
 	config, isPacked, err := loadConfig(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	source, err := safetensors.OpenDir(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	dense, err := packed.Find(source, config, isPacked)
 	if err != nil {
 		return nil, errors.Join(err, source.Close())
 	}
+
 	m := &Model{
-		config: config, opts: o, dir: dir, source: source, dense: dense, dev: dev, ops: dev.Ops(), host: dev.Info().Host,
+		config: config, opts: o, dir: dir, source: source, dense: dense, dev: dev, ops: dev.Ops(),
+		host:   dev.Info().Host,
 		params: map[string]*param{},
 	}
+
 	if err := m.open(ctx); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+
 	return m, nil
 }
 
@@ -74,7 +81,10 @@ func loadConfig(dir string) (c *Config, isPacked bool, err error) {
 func readSmall(dir, name string) ([]byte, error) {
 	text, err := safefile.ReadIn(dir, name, maxConfigSize)
 	if errors.Is(err, safefile.ErrTooLarge) {
-		return nil, &ConfigError{File: filepath.Join(dir, name), Problem: fmt.Sprintf("larger than %d bytes", maxConfigSize)}
+		return nil, &ConfigError{
+			File:    filepath.Join(dir, name),
+			Problem: fmt.Sprintf("larger than %d bytes", maxConfigSize),
+		}
 	} else if err != nil && !errors.Is(err, safefile.ErrNotRegular) { // which names the file
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 	}
@@ -87,6 +97,7 @@ func (m *Model) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if err := m.assemble(layout); err != nil {
 		return err
 	}
@@ -96,6 +107,7 @@ func (m *Model) open(ctx context.Context) error {
 	if m.opts.Stream {
 		return nil
 	}
+
 	for _, name := range m.names {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -107,6 +119,7 @@ func (m *Model) open(ctx context.Context) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -116,14 +129,17 @@ func (m *Model) assemble(layout *arch.Layout) error {
 	for l := range m.blocks {
 		m.blocks[l] = &block{Block: layer.NewBlock(l, m.config)}
 	}
+
 	for _, a := range layout.Params {
 		info, _ := m.dense.Info(a.Name)
 		if !dtype.IsFloat(info.DType) {
 			return m.tensorError(a.Name, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, info.DType))
 		}
+
 		p := newParam(a, info.DType)
 		p.packed = packed.As(m.dense, a.Name)
 		m.params[p.Name] = p
+
 		if p.block < 0 {
 			m.place(a, p)
 		} else {
@@ -132,6 +148,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 			b.Place(a, &p.Weight)
 		}
 	}
+
 	inner := make([]*layer.Block, len(m.blocks))
 	for l, b := range m.blocks {
 		b.finish()
@@ -143,16 +160,20 @@ func (m *Model) assemble(layout *arch.Layout) error {
 			return fmt.Errorf("%s: block %d: a norm after a mixture is not supported", m.dir, l)
 		}
 	}
+
 	m.setup = layer.NewSetup(m.config, m.dev, m.opts.Precision, inner)
+
 	if m.config.Tied {
 		m.head = m.embed
 		m.output = append(m.output, m.embed)
 	}
+
 	for _, name := range m.dense.Names() {
 		if m.params[name] != nil {
 			m.names = append(m.names, name)
 		}
 	}
+
 	m.extra, m.tied = layout.Extra, layout.Heads
 	return m.checkTied()
 }
@@ -176,6 +197,7 @@ func (m *Model) place(a arch.Param, p *param) {
 	default:
 		m.head = p
 	}
+
 	*g = append(*g, p)
 }
 
@@ -183,16 +205,21 @@ func (m *Model) place(a arch.Param, p *param) {
 func (m *Model) checkTied() error {
 	for _, name := range m.tied {
 		if m.embed.packed != nil || packed.As(m.dense, name) != nil {
-			return m.tensorError(name, fmt.Errorf("%w: a packed table cannot be compared with it, and tie_word_embeddings is true", ErrExtraTensor))
+			return m.tensorError(name, fmt.Errorf("%w: a packed table cannot be compared with it, and "+
+				"tie_word_embeddings is true", ErrExtraTensor))
 		}
+
 		same, err := stage.Same(m.source, name, m.embed.Name)
 		if err != nil {
 			return err
 		}
+
 		if !same {
-			return m.tensorError(name, fmt.Errorf("%w: it differs from %s, but tie_word_embeddings is true", ErrExtraTensor, m.embed.Name))
+			return m.tensorError(name,
+				fmt.Errorf("%w: it differs from %s, but tie_word_embeddings is true", ErrExtraTensor, m.embed.Name))
 		}
 	}
+
 	return nil
 }
 
@@ -205,15 +232,17 @@ func (m *Model) loadStops() error {
 	} else if err != nil {
 		return err
 	}
+
 	ids, err := arch.Stops(filepath.Join(m.dir, "generation_config.json"), text)
 	if len(ids) > 0 {
 		m.stop = ids
 	}
+
 	return err
 }
 
-// Tensors is the parameters of a checkpoint, nothing loaded: as if no matrix were packed, and each expert had tensors of its own. Those
-// that lie in one stored tensor are ranges of it.
+// Tensors is the parameters of a checkpoint, nothing loaded: as if no matrix were packed, and each expert had
+// tensors of its own. Those that lie in one stored tensor are ranges of it.
 type Tensors = packed.Source
 
 // Separate finds the parameters of open files. The errors are those of [Load].

@@ -29,7 +29,8 @@ var (
 
 // Options of [Load].
 type Options struct {
-	// Precision of matrix products; [kernels.Exact] by default. [kernels.Fast] rounds activations to BF16 where weights are BF16.
+	// Precision of matrix products; [kernels.Exact] by default. [kernels.Fast] rounds activations to BF16 where
+	// weights are BF16.
 	Precision kernels.Precision
 	// Stream gives the weights of a block back once the block has run: memory holds one block, the embeddings and the
 	// activations, and every pass reads the files again.
@@ -37,7 +38,8 @@ type Options struct {
 	// AllowExtra accepts tensors that are no part of the model. They are not loaded, and are saved as they are.
 	// Known buffers, such as the causal masks in older files, are accepted without it.
 	AllowExtra bool
-	// Bits keeps the matrices of blocks in 8 or 4 bits an element, unless they are streamed; saving writes what was stored. 0: as they are.
+	// Bits keeps the matrices of blocks in 8 or 4 bits an element, unless they are streamed; saving writes what
+	// was stored. 0: as they are.
 	Bits int
 }
 
@@ -94,8 +96,8 @@ func (m *Model) Path() string { return m.dir }
 // Source is the checkpoint as stored. It is closed with the model.
 func (m *Model) Source() *safetensors.Dir { return m.source }
 
-// Info says what a tensor of the checkpoint is; of a packed matrix, what it expands to, and of an expert that lies in a tensor with others, what
-// it would be in one of its own. False if there is none of that name.
+// Info says what a tensor of the checkpoint is; of a packed matrix, what it expands to, and of an expert that
+// lies in a tensor with others, what it would be in one of its own. False if there is none of that name.
 func (m *Model) Info(name string) (safetensors.Info, bool) { return m.dense.Info(name) }
 
 // File is the path of the file that holds a tensor, of the folder for an unknown one.
@@ -136,7 +138,8 @@ func (m *Model) Router(block int) string {
 // Tensors lists every parameter in the order of the checkpoint.
 func (m *Model) Tensors() []string { return append([]string(nil), m.names...) }
 
-// Extra lists the tensors of the checkpoint that are no parameters: known buffers, and what [Options].AllowExtra let in.
+// Extra lists the tensors of the checkpoint that are no parameters: known buffers, and what
+// [Options].AllowExtra let in.
 func (m *Model) Extra() []string { return append([]string(nil), m.extra...) }
 
 // Close gives back what the model holds on the device and closes the files. Views and sessions are dead afterwards.
@@ -152,9 +155,11 @@ func (m *Model) Close() error {
 		for _, s := range m.pool {
 			s.free()
 		}
+
 		m.pool = nil
 		err = m.source.Close()
 	})
+
 	return err
 }
 

@@ -51,7 +51,8 @@ func TestBatchEqualsSingle(t *testing.T) {
 		all := values(forward(t, m, ids, ForwardOptions{Logits: true}).Logits)
 		for _, seq := range ids {
 			n := len(seq) * 37
-			near(t, "logits", values(forward(t, m, [][]int32{seq}, ForwardOptions{Logits: true}).Logits), all[:n], tolPaths)
+			near(t, "logits", values(forward(t, m, [][]int32{seq}, ForwardOptions{Logits: true}).Logits), all[:n],
+				tolPaths)
 			all = all[n:]
 		}
 	})
@@ -67,6 +68,7 @@ func TestCacheEqualsWhole(t *testing.T) {
 			models[name], want[name] = m, forward(t, m, [][]int32{seq}, ForwardOptions{Logits: true}).Logits
 		}
 	}
+
 	names := slices.Sorted(maps.Keys(models))
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom(names).Draw(t, "model")
@@ -75,6 +77,7 @@ func TestCacheEqualsWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
+
 		for cuts := 0; s.Len() < len(seq); {
 			if cut := rapid.IntRange(0, 3*s.Len()).Draw(t, "cut"); cut < s.Len() && cuts < 5 {
 				cuts++
@@ -82,11 +85,13 @@ func TestCacheEqualsWhole(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			n := rapid.IntRange(1, min(12, len(seq)-s.Len())).Draw(t, "n")
 			got, err := s.Append(ctx, seq[s.Len():s.Len()+n])
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			row := want[name].RowF32(s.Len() - 1)
 			for i, v := range got {
 				if math.Abs(float64(v-row[i])) > 2e-5*10 { // logits are below 10
@@ -102,6 +107,7 @@ func TestCacheDropsKeysBeyondWindow(t *testing.T) {
 	config := tiny()["mistral"]
 	config["max_position_embeddings"] = 4096
 	m := load(t, recipe{config: config, seed: 3}.write(t, t.TempDir()), cpu.New(cpu.Options{}), Options{})
+
 	seq := tokens(4, 37, 1300)[0]
 	want := forward(t, m, [][]int32{seq}, ForwardOptions{Logits: true}).Logits
 	s, err := m.NewSession(SessionOptions{})
@@ -109,6 +115,7 @@ func TestCacheDropsKeysBeyondWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+
 	for _, n := range []int{700, 1, 1, 200, 1, 397} {
 		got, err := s.Append(ctx, seq[s.Len():s.Len()+n])
 		if err != nil {
@@ -116,6 +123,7 @@ func TestCacheDropsKeysBeyondWindow(t *testing.T) {
 		}
 		near(t, "logits", got, want.RowF32(s.Len()-1), 1e-5)
 	}
+
 	if rows := s.layers[0].Keys.Rows; rows > 1024 {
 		t.Errorf("the cache has %d rows for a window of 5", rows)
 	}
@@ -133,27 +141,33 @@ func TestPiecesEqualForward(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for l := range m.Blocks() {
 			next, err := m.CopyHidden(h)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := m.RunBlockTo(ctx, l, next, h, nil); err != nil {
 				t.Fatal(err)
 			}
+
 			near(t, "untouched", values(h.X), values(want.Hidden[l]), 0)
 			near(t, "block", values(next.X), values(want.Hidden[l+1]), 0)
 			h.Free()
 			h = next
 		}
+
 		losses, err := m.Loss(ctx, h, ids)
 		if err != nil || !slices.Equal(losses, slices.Concat(want.LossPerToken...)) {
 			t.Errorf("losses differ (%v)", err)
 		}
+
 		some, err := m.Logits(h, 3, 20)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		near(t, "logits", values(some), slices.Concat(want.Logits.RowF32(3), want.Logits.RowF32(20)), tolPaths)
 	})
 }
@@ -165,6 +179,7 @@ func TestSameBits(t *testing.T) {
 			r := recipe{config: config, seed: 11, dtype: safetensors.BF16}
 			whole := r.write(t, t.TempDir())
 			r.shard = 2000
+
 			sharded := r.write(t, t.TempDir())
 			ids := tokens(6, 37, 12, 5)
 			var want []float32
@@ -172,7 +187,12 @@ func TestSameBits(t *testing.T) {
 				dir     string
 				threads int
 				o       Options
-			}{{whole, 1, Options{}}, {whole, 3, Options{}}, {sharded, 2, Options{}}, {whole, 2, Options{Stream: true}}} {
+			}{
+				{whole, 1, Options{}},
+				{whole, 3, Options{}},
+				{sharded, 2, Options{}},
+				{whole, 2, Options{Stream: true}},
+			} {
 				m := load(t, v.dir, cpu.New(cpu.Options{Threads: v.threads}), v.o)
 				for range 2 {
 					got := values(forward(t, m, ids, ForwardOptions{Logits: true}).Logits)
@@ -181,6 +201,7 @@ func TestSameBits(t *testing.T) {
 					}
 					near(t, "logits", got, want, 0)
 				}
+
 				var wg sync.WaitGroup
 				for range 3 {
 					wg.Go(func() {
@@ -190,6 +211,7 @@ func TestSameBits(t *testing.T) {
 						}
 					})
 				}
+
 				wg.Wait()
 			}
 		})
@@ -202,7 +224,8 @@ func TestFastPrecision(t *testing.T) {
 	dir := r.write(t, t.TempDir())
 	ids := tokens(7, 37, 30)
 	exact := forward(t, load(t, dir, cpu.New(cpu.Options{}), Options{}), ids, ForwardOptions{Logits: true})
-	fast := forward(t, load(t, dir, cpu.New(cpu.Options{}), Options{Precision: kernels.Fast}), ids, ForwardOptions{Logits: true})
+	fast := forward(t, load(t, dir, cpu.New(cpu.Options{}), Options{Precision: kernels.Fast}), ids,
+		ForwardOptions{Logits: true})
 	near(t, "logits", values(fast.Logits), values(exact.Logits), 0.05)
 }
 
@@ -215,6 +238,7 @@ func TestLabels(t *testing.T) {
 	for _, i := range []int{1, 4, 5} {
 		labels[0][i] = IgnoreLabel
 	}
+
 	for _, keep := range []bool{false, true} {
 		r := forward(t, m, ids, ForwardOptions{Labels: labels, Logits: keep})
 		sum := 0.0
@@ -227,13 +251,16 @@ func TestLabels(t *testing.T) {
 				if l != want {
 					t.Errorf("sequence %d, position %d: %g, want %g", s, i, l, want)
 				}
+
 				sum += want
 			}
 		}
+
 		if r.Counted != 11 || math.Abs(r.Loss-sum/11) > 1e-12 {
 			t.Errorf("mean %g of %d", r.Loss, r.Counted)
 		}
 	}
+
 	none := forward(t, m, [][]int32{{1}}, ForwardOptions{})
 	if none.Loss != 0 || none.Counted != 0 || len(none.LossPerToken[0]) != 0 {
 		t.Errorf("%+v", none)
@@ -256,9 +283,11 @@ func TestHooks(t *testing.T) {
 			},
 			BlockOutput: func(int, kernels.Mat) { blocks++ },
 		}})
+
 		if blocks != m.Blocks() {
 			t.Errorf("%d block outputs", blocks)
 		}
+
 		for l := range m.Blocks() {
 			routed := 0
 			for _, e := range m.Linears(l) {
@@ -268,11 +297,14 @@ func TestHooks(t *testing.T) {
 				if e.Expert >= 0 && e.Role == arch.Down {
 					routed += tokensOf[e.Name]
 				}
+
 				w, err := m.Param(e.Name)
-				if err != nil || e.Transposed && (w.Rows != e.In || w.Cols != e.Out) || !e.Transposed && (w.Rows != e.Out || w.Cols != e.In) {
+				if err != nil || e.Transposed && (w.Rows != e.In || w.Cols != e.Out) ||
+					!e.Transposed && (w.Rows != e.Out || w.Cols != e.In) {
 					t.Errorf("%s is [%d, %d] (%v)", e.Name, w.Rows, w.Cols, err)
 				}
 			}
+
 			if m.Router(l) != "" && routed != 15*m.Config().TopK {
 				t.Errorf("block %d: %d tokens reach experts", l, routed)
 			}
@@ -290,15 +322,18 @@ func TestMutableParam(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		kept := bytes.Clone(stored)
 		w, err := m.MutableParam(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		again, err := m.MutableParam(name)
 		if err != nil || again.Buf != w.Buf {
 			t.Error("a second call copies again")
 		}
+
 		clear(w.Buf.U16())
 		w.Buf.Changed()
 		if after := forward(t, m, ids, ForwardOptions{}); after.Loss == before.Loss {
@@ -307,6 +342,7 @@ func TestMutableParam(t *testing.T) {
 		if !bytes.Equal(stored, kept) {
 			t.Error("the file has changed")
 		}
+
 		m.ReleaseBlock(0, true)
 		if same, err := m.Param(name); err != nil || same.Buf != w.Buf {
 			t.Error("releasing a block has lost an unsaved change")
@@ -343,19 +379,24 @@ func TestAttach(t *testing.T) {
 					}
 				}
 			}
+
 			d := &double{}
 			undo, err := m.Attach(d, names...)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			changed := values(forward(t, m, ids, ForwardOptions{Logits: true}).Logits)
 			if d.calls == 0 || slices.Equal(changed, plain) {
 				t.Errorf("%s: the delta has no effect", role)
 			}
+
 			undo()
 			near(t, "after undo", values(forward(t, m, ids, ForwardOptions{Logits: true}).Logits), plain, 0)
-			near(t, "doubled", values(forward(t, doubled(t, m, names), ids, ForwardOptions{Logits: true}).Logits), changed, 1e-5)
+			near(t, "doubled", values(forward(t, doubled(t, m, names), ids, ForwardOptions{Logits: true}).Logits),
+				changed, 1e-5)
 		}
+
 		if _, err := m.Attach(&double{}, "nothing"); !errors.Is(err, ErrUnknownTensor) {
 			t.Errorf("unknown linear: %v", err)
 		}
@@ -371,16 +412,20 @@ func doubled(t *testing.T, m *Model, names []string) *Model {
 			if c.params[part] == nil {
 				continue
 			}
+
 			w, err := c.MutableParam(part)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for i, v := range w.Buf.F32() {
 				w.Buf.F32()[i] = 2 * v
 			}
+
 			w.Buf.Changed()
 		}
 	}
+
 	return c
 }
 
@@ -394,12 +439,16 @@ func TestOlderCheckpoints(t *testing.T) {
 		{Name: "h.0.attn.bias", DType: safetensors.BOOL, Shape: []int64{1, 1, 3, 3}},
 		{Name: "h.1.attn.masked_bias", DType: safetensors.F32, Shape: []int64{}},
 	}
+
 	m := load(t, r.write(t, t.TempDir()), ref.New(), Options{})
-	if got := forward(t, m, ids, ForwardOptions{}); got.Loss != want.Loss || len(m.Extra()) != 2 || slices.Contains(m.Tensors(), "h.0.attn.bias") {
+	if got := forward(t, m, ids, ForwardOptions{}); got.Loss != want.Loss || len(m.Extra()) != 2 ||
+		slices.Contains(m.Tensors(), "h.0.attn.bias") {
 		t.Errorf("loss %g, want %g; extra %v", got.Loss, want.Loss, m.Extra())
 	}
+
 	r = recipe{config: tiny()["gpt2"], seed: 4, dtype: safetensors.F64}
-	if got := forward(t, load(t, r.write(t, t.TempDir()), ref.New(), Options{}), ids, ForwardOptions{}); math.Abs(got.Loss-want.Loss) > 1e-9 {
+	if got := forward(t, load(t, r.write(t, t.TempDir()), ref.New(), Options{}), ids,
+		ForwardOptions{}); math.Abs(got.Loss-want.Loss) > 1e-9 {
 		t.Errorf("loss %g from float64, want %g", got.Loss, want.Loss)
 	}
 }
@@ -416,31 +465,43 @@ func TestGenerate(t *testing.T) {
 		}
 		return out
 	}
+
 	greedy := generate(GenerateOptions{MaxTokens: 20})
 	warm := GenerateOptions{MaxTokens: 20, Temperature: 1.5, Seed: 3}
 	a, b := generate(warm), generate(warm)
 	if len(greedy) != 20 || len(a) != 20 || !slices.Equal(a, b) || slices.Equal(a, greedy) {
 		t.Errorf("greedy %v, sampled %v and %v", greedy, a, b)
 	}
+
 	warm.Seed = 4
 	if slices.Equal(generate(warm), a) {
 		t.Error("the seed has no effect")
 	}
+
 	for _, o := range []GenerateOptions{{TopK: 1, Temperature: 2}, {TopP: 1e-9, Temperature: 2}, {Temperature: 1e-3}} {
 		if o.MaxTokens = 20; !slices.Equal(generate(o), greedy) {
 			t.Errorf("%+v is not greedy", o)
 		}
 	}
+
 	stop := generate(GenerateOptions{MaxTokens: 20, Stop: []int32{greedy[3]}})
 	if at := slices.Index(greedy, greedy[3]); !slices.Equal(stop, greedy[:at+1]) {
 		t.Errorf("stopped after %v", stop)
 	}
+
 	seen := 0
 	generate(GenerateOptions{MaxTokens: 20, Each: func(int32) bool { seen++; return seen < 4 }})
 	if seen != 4 {
 		t.Errorf("Each was called %d times", seen)
 	}
-	for _, o := range []GenerateOptions{{MaxTokens: -1}, {Temperature: -1}, {TopK: -1}, {TopP: 2}, {Temperature: math.NaN()}} {
+
+	for _, o := range []GenerateOptions{
+		{MaxTokens: -1},
+		{Temperature: -1},
+		{TopK: -1},
+		{TopP: 2},
+		{Temperature: math.NaN()},
+	} {
 		if _, err := m.Generate(ctx, prompt, o); !errors.Is(err, ErrInput) {
 			t.Errorf("%+v: %v", o, err)
 		}

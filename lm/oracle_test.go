@@ -18,13 +18,15 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Tolerances of the oracle's README: float32 noise is ten times smaller, the smallest mistake (a norm's epsilon) is four
-// times larger for logits.
+// Tolerances of the oracle's README: float32 noise is ten times smaller, the smallest mistake (a norm's
+// epsilon) is four times larger for logits.
 const (
 	tolTensor = 2e-5 // of the largest absolute value
 	tolLoss   = 2e-6 // mean
 	tolToken  = 5e-5 // one token
-	tolText   = 1e-4 // the worst token of a text: of 4,088 losses, sums in float64 differ by up to 3.3e-5 from the oracle's float32
+	// the worst token of a text: of 4,088 losses, sums in float64 differ by up to 3.3e-5 from the oracle's
+	// float32
+	tolText = 1e-4
 )
 
 // shared gives a path of the shared data, or skips.
@@ -65,21 +67,25 @@ func withConfig(t testing.TB, model, config string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, e := range entries {
 		from := filepath.Join(model, e.Name())
 		if e.Name() == "config.json" {
 			from = filepath.Join(model, config)
 		}
+
 		if !e.IsDir() && !strings.HasPrefix(e.Name(), "oracle") {
 			text, err := os.ReadFile(from)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := os.WriteFile(filepath.Join(dir, e.Name()), text, 0o666); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	return dir
 }
 
@@ -89,6 +95,7 @@ func load(t testing.TB, dir string, dev kernels.Device, o Options) *Model {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {
 			t.Error(err)
@@ -118,6 +125,7 @@ func openExpected(t *testing.T, base string) *expected {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	e := &expected{}
 	if err := json.Unmarshal(text, e); err != nil {
 		t.Fatal(err)
@@ -125,6 +133,7 @@ func openExpected(t *testing.T, base string) *expected {
 	if e.file, err = safetensors.Open(base + ".safetensors"); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { e.file.Close() })
 	return e
 }
@@ -135,10 +144,12 @@ func (e *expected) floats(t *testing.T, name string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	x := make([]float32, len(raw)/4)
 	for i := range x {
 		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 	}
+
 	return x
 }
 
@@ -149,6 +160,7 @@ func (e *expected) ids(t *testing.T, name string) [][]int32 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	info, _ := e.file.Info(name)
 	cols := int(info.Shape[len(info.Shape)-1])
 	var rows [][]int32
@@ -159,6 +171,7 @@ func (e *expected) ids(t *testing.T, name string) [][]int32 {
 		}
 		rows = append(rows, row)
 	}
+
 	return rows
 }
 
@@ -167,8 +180,9 @@ func (e *expected) ids(t *testing.T, name string) [][]int32 {
 func pathOf(m *Model, tokens int) kerneltest.Path {
 	c := m.Config()
 	return kerneltest.Path{
-		Blocks: m.Blocks(), Hidden: c.Hidden, Inner: max(c.Inner, c.ExpertInner, c.SharedInner), Heads: c.Heads, HeadDim: c.HeadDim,
-		Vocab: c.Vocab, Tokens: tokens,
+		Blocks: m.Blocks(), Hidden: c.Hidden, Inner: max(c.Inner, c.ExpertInner, c.SharedInner), Heads: c.Heads,
+		HeadDim: c.HeadDim,
+		Vocab:   c.Vocab, Tokens: tokens,
 	}
 }
 
@@ -177,6 +191,7 @@ func near(t *testing.T, what string, got, want []float32, tol float64) {
 	if len(got) != len(want) {
 		t.Fatalf("%s: %d values, want %d", what, len(got), len(want))
 	}
+
 	worst, top := 0.0, 0.0
 	for i, w := range want {
 		d := math.Abs(float64(got[i]) - float64(w))
@@ -185,6 +200,7 @@ func near(t *testing.T, what string, got, want []float32, tol float64) {
 		}
 		top = max(top, math.Abs(float64(w)))
 	}
+
 	if !(worst <= tol*top) {
 		t.Errorf("%s: off by %.3g of %.3g, more than %g", what, worst/top, top, tol)
 	}
@@ -206,11 +222,13 @@ func TestForwardOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
 		if _, err := os.Stat(filepath.Join(dir, "oracle.safetensors")); err != nil {
 			continue
 		}
+
 		configs, _ := filepath.Glob(filepath.Join(dir, "config*.json"))
 		for _, c := range configs {
 			config := filepath.Base(c)
@@ -232,6 +250,7 @@ func TestTrainedModelsOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range cases {
 		base := strings.TrimSuffix(c, ".safetensors")
 		t.Run(filepath.Base(base), func(t *testing.T) {
@@ -240,6 +259,7 @@ func TestTrainedModelsOracle(t *testing.T) {
 				if _, err := os.Stat(dir); err != nil {
 					t.Skipf("%s is not there", dir)
 				}
+
 				m := load(t, dir, dev, Options{})
 				want := openExpected(t, base)
 				checkForward(t, m, want)
@@ -257,24 +277,30 @@ func checkForward(t *testing.T, m *Model, want *expected) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, h := range r.Hidden {
 		name := "hidden." + string(rune('0'+i))
 		near(t, name, values(h), want.floats(t, name), tolTensor)
 	}
+
 	near(t, "logits", values(r.Logits), want.floats(t, "logits"), tolTensor)
 	checkLosses(t, r, want)
 	if n := m.NumParameters(); n != want.NumParameters {
 		t.Errorf("%d parameters, want %d", n, want.NumParameters)
 	}
+
 	plain, err := m.Forward(context.Background(), ids, ForwardOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	checkLosses(t, plain, want)
 	if len(want.Greedy.NewTokens) == 0 {
 		return
 	}
-	got, err := m.Generate(context.Background(), want.Greedy.Prompt, GenerateOptions{MaxTokens: len(want.Greedy.NewTokens), Stop: []int32{}})
+
+	got, err := m.Generate(context.Background(), want.Greedy.Prompt,
+		GenerateOptions{MaxTokens: len(want.Greedy.NewTokens), Stop: []int32{}})
 	if err != nil || !slices.Equal(got, want.Greedy.NewTokens) {
 		t.Errorf("greedy: %v (%v), want %v", got, err, want.Greedy.NewTokens)
 	}
@@ -308,13 +334,16 @@ func checkTexts(t *testing.T, m *Model, want *expected) {
 		for _, n := range nll.Windows {
 			windows, flat = append(windows, flat[:n]), flat[n:]
 		}
+
 		r, err := m.Forward(context.Background(), windows, ForwardOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if d := math.Abs(r.Loss - nll.Mean); !(d <= tolLoss) {
 			t.Errorf("%s: %.9f, want %.9f", text, r.Loss, nll.Mean)
 		}
+
 		checkTokens(t, slices.Concat(r.LossPerToken...), want.floats(t, "nll."+text+".per_token"), tolText)
 	}
 }
@@ -325,6 +354,7 @@ func TestInvFreqOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var cases []struct {
 		Name            string
 		HeadDim         int             `json:"head_dim"`
@@ -334,26 +364,32 @@ func TestInvFreqOracle(t *testing.T) {
 		InvFreq         []float64       `json:"inv_freq"`
 		AttentionFactor float64         `json:"attention_factor"`
 	}
+
 	if err := json.Unmarshal(text, &cases); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
 			config, err := json.Marshal(map[string]any{
-				"model_type": "llama", "vocab_size": 8, "hidden_size": c.HeadDim, "num_hidden_layers": 1, "num_attention_heads": 1,
-				"intermediate_size": 8, "max_position_embeddings": c.MaxPositions, "rope_parameters": c.Parameters,
+				"model_type": "llama", "vocab_size": 8, "hidden_size": c.HeadDim, "num_hidden_layers": 1,
+				"num_attention_heads": 1,
+				"intermediate_size":   8, "max_position_embeddings": c.MaxPositions, "rope_parameters": c.Parameters,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			parsed, err := arch.ParseConfig("config.json", config)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			freq, gain := parsed.Rope.InvFreq(c.SeqLen)
 			if math.Abs(gain-c.AttentionFactor) > 1e-6*c.AttentionFactor || len(freq) != len(c.InvFreq) {
 				t.Fatalf("gain %g, %d frequencies; want %g, %d", gain, len(freq), c.AttentionFactor, len(c.InvFreq))
 			}
+
 			for i, f := range freq {
 				if math.Abs(f-c.InvFreq[i]) > 1e-6*c.InvFreq[i] {
 					t.Errorf("frequency %d is %g, want %g", i, f, c.InvFreq[i])

@@ -27,6 +27,7 @@ func (m *Model) quantise(p *param) error {
 	if err := p.Quantise(m.dev, m.opts.Bits); err != nil {
 		return m.tensorError(p.Name, err)
 	}
+
 	q := p.Quant
 	_ = m.dense.Drop(p.Name) // a view is not needed any more
 	m.drop(p)
@@ -56,6 +57,7 @@ func (m *Model) forgetPacked(p *param) {
 		}
 		packed.Changed(p.Sparse)
 	}
+
 	if p.Value.Buf != nil {
 		p.Value.Buf.Free()
 		p.Value = kernels.Mat{}

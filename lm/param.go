@@ -44,22 +44,25 @@ func newParam(a arch.Param, stored safetensors.DType) *param {
 // group is the parameters that are needed at the same time.
 type group []*param
 
-// Param gives the current value of a parameter in storage layout; a one-dimensional tensor is [1, n]. It must not be changed,
-// and with [Options].Stream it is only good until the next pass through its block. A packed matrix is expanded; the expanded copy
-// stays, beside the packed one, until [Model.ReleaseBlock].
+// Param gives the current value of a parameter in storage layout; a one-dimensional tensor is [1, n]. It must
+// not be changed, and with [Options].Stream it is only good until the next pass through its block. A packed
+// matrix is expanded; the expanded copy stays, beside the packed one, until [Model.ReleaseBlock].
 func (m *Model) Param(name string) (kernels.Mat, error) {
 	p, err := m.param(name)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	if err := m.bind(p); err != nil {
 		return kernels.Mat{}, err
 	}
 	if err := m.expand(p); err != nil {
 		return kernels.Mat{}, err
 	}
+
 	return p.Value, nil
 }
 
@@ -71,8 +74,10 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	switch {
 	case p.packed != nil:
 		err = m.expand(p)
@@ -84,8 +89,12 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	packed.Free(&p.Sparse)
-	p.view, p.owned, p.saver = false, true, nil
+	p.view = false
+	p.owned = true
+	p.saver = nil
+
 	return p.Value, nil
 }
 
@@ -95,19 +104,22 @@ func (m *Model) readOwned(p *param) error {
 	if err != nil {
 		return m.tensorError(p.Name, err)
 	}
+
 	if _, err := m.dense.ReadAt(p.Name, buf.Bytes(), 0); err != nil {
 		return err
 	}
 	if p.view {
 		_ = m.dense.Drop(p.Name) // the copy is what counts now
 	}
+
 	m.drop(p)
 	p.Value = kernels.MatOf(buf, p.rows, p.cols)
 	return nil
 }
 
-// WidenParam lets an F32 copy of a parameter, which may be changed like that of [Model.MutableParam], stand for it until undo is called: so a change
-// smaller than the stored type tells apart counts too. No pass may run at either moment, and of several copies the latest is undone first.
+// WidenParam lets an F32 copy of a parameter, which may be changed like that of [Model.MutableParam], stand for
+// it until undo is called: so a change smaller than the stored type tells apart counts too. No pass may run at
+// either moment, and of several copies the latest is undone first.
 func (m *Model) WidenParam(name string) (v kernels.Mat, undo func(), err error) {
 	if v, err = m.Param(name); err == nil {
 		v, err = m.converted(name, v, kernels.F32)
@@ -115,9 +127,17 @@ func (m *Model) WidenParam(name string) (v kernels.Mat, undo func(), err error) 
 	if err != nil {
 		return kernels.Mat{}, nil, err
 	}
+
 	p := m.params[name]
 	was := *p
-	p.Value, p.Sparse, p.Quant, p.view, p.owned, p.saver = v, kernels.Sparse{}, nil, false, true, nil
+	p.Value = v
+	p.Sparse = kernels.Sparse{}
+
+	p.Quant = nil
+	p.view = false
+	p.owned = true
+	p.saver = nil
+
 	return v, func() {
 		m.drop(p)
 		*p = was
@@ -135,13 +155,15 @@ func (m *Model) converted(name string, v kernels.Mat, t kernels.DType) (kernels.
 	return c, nil
 }
 
-// Untie gives a model whose head is its token table a head of its own, a copy under the name that such a checkpoint has for it, until undo is
-// called. No pass may run at either moment. The error wraps [ErrUnknownTensor] where there is nothing to untie.
+// Untie gives a model whose head is its token table a head of its own, a copy under the name that such a
+// checkpoint has for it, until undo is called. No pass may run at either moment. The error wraps
+// [ErrUnknownTensor] where there is nothing to untie.
 func (m *Model) Untie() (name string, undo func(), err error) {
 	name = m.config.Arch.HeadName()
 	if m.head != m.embed || name == "" {
 		return "", nil, fmt.Errorf("%s: %w: no head that can be told from the token table", m.dir, ErrUnknownTensor)
 	}
+
 	v, err := m.Param(m.embed.Name)
 	if err == nil {
 		v, err = m.converted(name, v, v.DType())
@@ -149,10 +171,15 @@ func (m *Model) Untie() (name string, undo func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	p := &param{Weight: layer.Weight{Name: name, Value: v}, block: -1, rows: v.Rows, cols: v.Cols, stored: m.embed.stored, owned: true}
+
+	p := &param{
+		Weight: layer.Weight{Name: name, Value: v}, block: -1, rows: v.Rows, cols: v.Cols,
+		stored: m.embed.stored, owned: true,
+	}
 	tied := m.output
 	m.output = append(slices.DeleteFunc(slices.Clone(tied), func(p *param) bool { return p == m.embed }), p)
 	m.head, m.params[name] = p, p
+
 	return name, func() {
 		m.head, m.output = m.embed, tied
 		delete(m.params, name)
@@ -160,9 +187,9 @@ func (m *Model) Untie() (name string, undo func(), err error) {
 	}, nil
 }
 
-// ReleaseBlock gives the memory of a block's weights back: pages of the files, copies and what backends derived. They come
-// back when needed. Changed weights stay, except with dropSaved those that a [Saver] has written, which are then read
-// from there.
+// ReleaseBlock gives the memory of a block's weights back: pages of the files, copies and what backends
+// derived. They come back when needed. Changed weights stay, except with dropSaved those that a [Saver] has
+// written, which are then read from there.
 func (m *Model) ReleaseBlock(l int, dropSaved bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,14 +200,17 @@ func (m *Model) ReleaseBlock(l int, dropSaved bool) {
 func (m *Model) hold(g group) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	for _, p := range g {
 		if err := m.bind(p); err != nil {
 			return err
 		}
 	}
+
 	for _, p := range g {
 		p.users++
 	}
+
 	return nil
 }
 
@@ -211,10 +241,12 @@ func (m *Model) forget(p *param) {
 		m.forgetPacked(p)
 		return
 	}
+
 	if p.Value.Buf == nil || !p.view {
 		m.drop(p)
 		return
 	}
+
 	p.Value.Buf.Changed()
 	if m.dense.Drop(p.Name) != nil {
 		m.drop(p)
@@ -227,7 +259,10 @@ func (m *Model) drop(p *param) {
 		p.Value.Buf.Free()
 	}
 	packed.Free(&p.Sparse)
-	p.Value, p.Quant, p.view, p.owned = kernels.Mat{}, nil, false, false
+	p.Value = kernels.Mat{}
+	p.Quant = nil
+	p.view = false
+	p.owned = false
 }
 
 // bind makes a parameter resident. The lock is held.
@@ -238,16 +273,19 @@ func (m *Model) bind(p *param) error {
 	if p.Value.Buf != nil || p.Quant != nil {
 		return nil
 	}
+
 	var err error
 	if p.saver != nil {
 		p.Value, err = p.saver.load(p)
 		p.owned = err == nil
 		return err
 	}
+
 	data, err := m.dense.Bytes(p.Name)
 	if err != nil {
 		return err
 	}
+
 	t := dtype.Of(p.stored)
 	if m.host && t != kernels.F64 {
 		buf, err := kernels.Wrap(t, data)
@@ -255,10 +293,12 @@ func (m *Model) bind(p *param) error {
 			p.Value, p.view = kernels.MatOf(buf, p.rows, p.cols), true
 			return nil
 		}
+
 		if !errors.Is(err, kernels.ErrMisaligned) {
 			return m.tensorError(p.Name, err)
 		}
 	}
+
 	p.Value, err = m.upload(p, t, data)
 	return err
 }
@@ -269,15 +309,18 @@ func (m *Model) upload(p *param, t kernels.DType, data []byte) (kernels.Mat, err
 	if err != nil {
 		return kernels.Mat{}, m.tensorError(p.Name, err)
 	}
+
 	if err := m.dev.Upload(buf, 0, data); err != nil {
 		return kernels.Mat{}, m.tensorError(p.Name, err)
 	}
+
 	mat := kernels.MatOf(buf, p.rows, p.cols)
 	kernels.Keep(m.dev, buf, data)
 	if t != kernels.F64 {
 		return mat, nil
 	}
 	defer buf.Free()
+
 	return m.converted(p.Name, mat, kernels.F32)
 }
 

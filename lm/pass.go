@@ -23,7 +23,8 @@ func (b *block) finish() {
 	for i, l := range b.Linears() {
 		l.ID = i
 		b.linears = append(b.linears, linear{at: l, Linear: Linear{
-			Name: l.W.Name, Block: b.Index, Role: l.Role, Expert: l.Expert, In: l.In, Out: l.Out, Transposed: l.Transposed,
+			Name: l.W.Name, Block: b.Index, Role: l.Role, Expert: l.Expert, In: l.In, Out: l.Out,
+			Transposed: l.Transposed,
 		}})
 	}
 }
@@ -57,9 +58,11 @@ func (s *scratch) free() {
 			b.Free()
 		}
 	}
+
 	for _, t := range append(s.kept, &s.tape) {
 		t.Free()
 	}
+
 	s.blocks.Free()
 	*s = scratch{}
 }

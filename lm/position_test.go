@@ -18,14 +18,16 @@ func late(t testing.TB, m *Model, ids [][]int32, o BackwardOptions) map[int][]fl
 		all[state] = values(g)
 		return nil
 	}}
+
 	if _, err := m.Backward(context.Background(), ids, o); err != nil {
 		t.Fatal(err)
 	}
+
 	return all
 }
 
-// From one position on, the gradients of all states are those of the whole pass, and zeros before it. The tolerance is F32
-// rounding: products of fewer rows may add in another order.
+// From one position on, the gradients of all states are those of the whole pass, and zeros before it. The
+// tolerance is F32 rounding: products of fewer rows may add in another order.
 func TestGradientsFromPosition(t *testing.T) {
 	ids := tokens(19, 37, 60)
 	tinyModels(t, func(t *testing.T, config map[string]any) {
@@ -66,7 +68,8 @@ func TestGradientsFromPositionRefuses(t *testing.T) {
 	}
 }
 
-// BenchmarkBackwardFrom computes the gradient of the output of block 2 of 6 in 512 tokens: at all positions, and at the last eighth.
+// BenchmarkBackwardFrom computes the gradient of the output of block 2 of 6 in 512 tokens: at all positions,
+// and at the last eighth.
 func BenchmarkBackwardFrom(b *testing.B) {
 	m := benchModel(b, safetensors.F32, Options{}, 1)
 	ids := tokens(1, 4096, 512)
@@ -79,14 +82,18 @@ func BenchmarkBackwardFrom(b *testing.B) {
 			if _, err := m.Backward(context.Background(), ids, o); err != nil {
 				b.Fatal(err)
 			}
+
 			best[i] = min(best[i], cpuTime()-before)
 		}
+
 		before := cpuTime()
 		if _, err := m.Forward(context.Background(), ids, ForwardOptions{}); err != nil {
 			b.Fatal(err)
 		}
+
 		best[2] = min(best[2], cpuTime()-before)
 	}
+
 	b.ReportMetric(best[0].Seconds(), "all-cpu-s")
 	b.ReportMetric(best[1].Seconds(), "eighth-cpu-s")
 	b.ReportMetric(best[2].Seconds(), "forward-cpu-s")

@@ -45,9 +45,9 @@ type SaveOptions struct {
 // hidden folder beside it, with a journal of the finished tensors, from which an interrupted job continues. The
 // model must stay open. It is used by one goroutine at a time.
 //
-// Besides the tensors the new folder gets, byte by byte, what tokenizers and generation need (config.json, with dtype changed
-// where tensors are converted, generation_config.json, tokenizer files, chat templates) and licence files. Model cards are not
-// copied: they describe another model.
+// Besides the tensors the new folder gets, byte by byte, what tokenizers and generation need (config.json, with
+// dtype changed where tensors are converted, generation_config.json, tokenizer files, chat templates) and
+// licence files. Model cards are not copied: they describe another model.
 type Saver struct {
 	m      *Model
 	opts   SaveOptions
@@ -58,13 +58,15 @@ type Saver struct {
 	written map[string]bool // parameters in this run
 }
 
-// NewSaver starts, or with Resume continues, the output at dir. An existing folder that is not empty is refused unless Overwrite or
-// Resume says otherwise. The errors wrap [ErrExists], [ErrOtherJob], [ErrInPlace], [ErrSavePacked], an error of package
-// safetensors (such as no space: disk space is reserved now), or one of the operating system.
+// NewSaver starts, or with Resume continues, the output at dir. An existing folder that is not empty is refused
+// unless Overwrite or Resume says otherwise. The errors wrap [ErrExists], [ErrOtherJob], [ErrInPlace],
+// [ErrSavePacked], an error of package safetensors (such as no space: disk space is reserved now), or one of
+// the operating system.
 func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 	if m.Packed() {
 		return nil, fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them)", m.dir, ErrSavePacked, m.dir)
 	}
+
 	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}}
 	so := stage.Options{Overwrite: o.Overwrite, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir}
 	if o.DType != 0 {
@@ -73,10 +75,12 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 		}
 		so.Config = func(text []byte) []byte { return stage.RenameDType(text, o.DType) }
 	}
+
 	var err error
 	if s.folder, err = stage.Open(dir, s.plan(), so); err != nil {
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -89,7 +93,8 @@ func (s *Saver) plan() stage.Plan {
 	return p
 }
 
-// Done reports whether a tensor is complete, from this run or an interrupted one. Parameters that lie in one stored tensor are complete together.
+// Done reports whether a tensor is complete, from this run or an interrupted one. Parameters that lie in one
+// stored tensor are complete together.
 func (s *Saver) Done(name string) bool {
 	stored, _ := s.m.dense.Place(name)
 	return s.folder.Done(stored)
@@ -101,11 +106,12 @@ func (s *Saver) Damaged() []string { return s.folder.Damaged() }
 // Beside gives the SHA-256 of the files of the model that the output gets beside the weights, by name; see [Intact].
 func (s *Saver) Beside() (map[string]string, error) { return s.folder.Beside() }
 
-// Intact compares files of a folder with checksums that [Saver.Beside] gave when they were written. The error wraps [ErrDamaged] and names the first file
-// that differs or is missing.
+// Intact compares files of a folder with checksums that [Saver.Beside] gave when they were written. The error
+// wraps [ErrDamaged] and names the first file that differs or is missing.
 func Intact(dir string, sums map[string]string) error { return stage.Intact(dir, sums) }
 
-// Complete reports whether the output is under its name: after Finish, or because an earlier run of the same job had finished it.
+// Complete reports whether the output is under its name: after Finish, or because an earlier run of the same
+// job had finished it.
 func (s *Saver) Complete() bool { return s.folder.Complete() }
 
 // LoadDone lets the model use the finished tensors of an interrupted run: the named parameters get the saved values.
@@ -115,14 +121,17 @@ func (s *Saver) LoadDone(names ...string) error {
 		if err != nil {
 			return err
 		}
+
 		if !s.Done(name) {
 			return fmt.Errorf("%s: %w", name, safetensors.ErrIncomplete)
 		}
+
 		s.m.mu.Lock()
 		s.m.drop(p)
 		p.saver = s
 		s.m.mu.Unlock()
 	}
+
 	return nil
 }
 
@@ -134,45 +143,54 @@ func (s *Saver) load(p *param) (kernels.Mat, error) {
 		return kernels.Mat{}, err
 	}
 	defer f.Close()
+
 	info, _ := f.Info(stored)
 	data, err := f.Bytes(stored)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	t := dtype.Of(info.DType)
 	return s.m.upload(p, t, data[int(first)*t.Size():][:p.rows*p.cols*t.Size()])
 }
 
-// Save writes the current values of tensors and notes in the journal that they are there; when it returns, they survive a crash. A
-// tensor that is done already is written again. Parameters that lie in one stored tensor are noted, and safe, once all of them are saved.
+// Save writes the current values of tensors and notes in the journal that they are there; when it returns, they
+// survive a crash. A tensor that is done already is written again. Parameters that lie in one stored tensor are
+// noted, and safe, once all of them are saved.
 func (s *Saver) Save(names ...string) error {
 	if s.folder.Closed() {
 		return fmt.Errorf("%s: %w", s.m.dir, safetensors.ErrClosed)
 	}
+
 	for _, name := range names {
 		stored, _ := s.m.dense.Place(name)
 		if _, ok := s.infos[stored]; !ok {
 			return fmt.Errorf("%s: %.200q: %w", s.m.dir, name, ErrUnknownTensor)
 		}
 	}
+
 	var whole []string
 	for _, name := range names {
 		if err := s.write(name); err != nil {
 			return err
 		}
+
 		stored, _ := s.m.dense.Place(name)
 		if s.written[name] = true; s.whole(stored) && !slices.Contains(whole, stored) {
 			whole = append(whole, stored)
 		}
 	}
+
 	if err := s.folder.Commit(whole); err != nil {
 		return err
 	}
+
 	for _, name := range names {
 		if p := s.m.params[name]; p != nil && p.owned {
 			p.saver = s
 		}
 	}
+
 	return nil
 }
 
@@ -184,12 +202,13 @@ func (s *Saver) whole(stored string) bool {
 // saveBatch is how many bytes Finish writes between two entries of the journal.
 const saveBatch = 1 << 30
 
-// Finish writes the tensors that are not done, then everything else, and gives the folder its name. After an error it may be called
-// again; a cancelled context leaves the output to be suspended or aborted.
+// Finish writes the tensors that are not done, then everything else, and gives the folder its name. After an
+// error it may be called again; a cancelled context leaves the output to be suspended or aborted.
 func (s *Saver) Finish(ctx context.Context) error {
 	if s.folder.Complete() {
 		return nil
 	}
+
 	var batch []string
 	var size int64
 	for _, name := range s.m.source.Names() {
@@ -199,6 +218,7 @@ func (s *Saver) Finish(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
 		batch, size = append(batch, name), size+s.infos[name].Size
 		if size >= saveBatch {
 			if err := s.Save(batch...); err != nil {
@@ -207,9 +227,11 @@ func (s *Saver) Finish(ctx context.Context) error {
 			batch, size = batch[:0], 0
 		}
 	}
+
 	if err := s.Save(batch...); err != nil {
 		return err
 	}
+
 	return s.folder.Finish()
 }
 
@@ -219,7 +241,8 @@ func (s *Saver) Suspend() error { return s.folder.Suspend() }
 // Abort ends the run and removes the unfinished output.
 func (s *Saver) Abort() error { return s.folder.Abort() }
 
-// write writes one tensor, or what is left of one that holds several parameters: from the file where it is unchanged, otherwise the model's value.
+// write writes one tensor, or what is left of one that holds several parameters: from the file where it is
+// unchanged, otherwise the model's value.
 func (s *Saver) write(name string) error {
 	if parts := s.m.dense.Parts(name); parts != nil {
 		for _, p := range parts {
@@ -229,10 +252,13 @@ func (s *Saver) write(name string) error {
 			if err := s.write(p.Name); err != nil {
 				return err
 			}
+
 			s.written[p.Name] = true
 		}
+
 		return nil
 	}
+
 	to, first := s.m.dense.Place(name)
 	want := s.infos[to].DType
 	info, _ := s.m.dense.Info(name)
@@ -240,6 +266,7 @@ func (s *Saver) write(name string) error {
 	if p == nil && slices.Contains(s.m.tied, name) {
 		p = s.m.embed
 	}
+
 	if p != nil && (p.owned || p.saver != nil) {
 		value, err := s.value(p)
 		if err != nil {
@@ -247,13 +274,16 @@ func (s *Saver) write(name string) error {
 		}
 		return stage.WriteMat(s.folder, s.m.dev, to, first, value, dtype.Of(want))
 	}
+
 	if to == name && info.DType == want {
 		if s.buf == nil {
 			s.buf = make([]byte, 4<<20)
 		}
 		return safetensors.Copy(s.folder.Writer(), name, s.m.source, name, s.buf)
 	}
-	return stage.Convert(s.folder, s.m.dev, s.m.dense, stage.Range{Info: info, To: to, First: first}, dtype.Of(info.DType), dtype.Of(want))
+
+	return stage.Convert(s.folder, s.m.dev, s.m.dense, stage.Range{Info: info, To: to, First: first},
+		dtype.Of(info.DType), dtype.Of(want))
 }
 
 func (s *Saver) value(p *param) (kernels.Mat, error) {
@@ -263,13 +293,14 @@ func (s *Saver) value(p *param) (kernels.Mat, error) {
 	return p.Value, err
 }
 
-// AddFile adds a small file of the caller's to the output: Finish writes it beside the weights. It does nothing once the output
-// is complete. The error wraps [ErrFileName] for a name that is no plain file name, or that the weights or a file of the
-// source have.
+// AddFile adds a small file of the caller's to the output: Finish writes it beside the weights. It does nothing
+// once the output is complete. The error wraps [ErrFileName] for a name that is no plain file name, or that the
+// weights or a file of the source have.
 func (s *Saver) AddFile(name string, data []byte) error { return s.folder.AddFile(name, data) }
 
-// Folder is a checkpoint in the making that is written tensor by tensor: it appears under its name when it is complete, and an
-// interrupted one is continued. [Saver] is built on it; it is for outputs whose tensors are not those of one open model.
+// Folder is a checkpoint in the making that is written tensor by tensor: it appears under its name when it is
+// complete, and an interrupted one is continued. [Saver] is built on it; it is for outputs whose tensors are
+// not those of one open model.
 type Folder = stage.Folder
 
 // FolderPlan is what goes into a [Folder]'s files.

@@ -31,9 +31,11 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+
 	if err := flag.Set("rapid.seed", "1"); err != nil { // the same draws in every run; 0 draws anew
 		panic(err)
 	}
+
 	os.Exit(m.Run())
 }
 
@@ -53,6 +55,7 @@ func tree(t testing.TB, dir string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return all
 }
 
@@ -61,13 +64,16 @@ func checkpoint(t testing.TB, shard int64) string {
 	t.Helper()
 	dir := recipe{config: tiny()["llama"], seed: 21, dtype: safetensors.BF16, shard: shard}.write(t, t.TempDir())
 	for name, text := range map[string]string{
-		"generation_config.json": `{"eos_token_id": [1, 2]}`, "tokenizer.json": "{}", "tokenizer_config.json": "{}", "vocab.json": "{}",
-		"merges.txt": "", "spiece.model": "x", "chat_template.jinja": "y", "LICENSE": "free", "README.md": "card", "train.log": "z",
+		"generation_config.json": `{"eos_token_id": [1, 2]}`, "tokenizer.json": "{}", "tokenizer_config.json": "{}",
+		"vocab.json": "{}",
+		"merges.txt": "", "spiece.model": "x", "chat_template.jinja": "y", "LICENSE": "free", "README.md": "card",
+		"train.log": "z",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return dir
 }
 
@@ -107,6 +113,7 @@ func TestSaveUnchanged(t *testing.T) {
 		m := load(t, src, cpu.New(cpu.Options{}), Options{})
 		out := filepath.Join(t.TempDir(), "deep", "out")
 		finish(t, saver(t, m, out, SaveOptions{}))
+
 		want := tree(t, src)
 		delete(want, "README.md")
 		delete(want, "train.log")
@@ -114,11 +121,13 @@ func TestSaveUnchanged(t *testing.T) {
 		if !slices.Equal(slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want))) {
 			t.Errorf("files %v", slices.Sorted(maps.Keys(got)))
 		}
+
 		for name, hash := range want {
 			if !strings.HasSuffix(name, ".safetensors") && got[name] != hash {
 				t.Errorf("%s differs", name)
 			}
 		}
+
 		sameTensors(t, m.Source(), out, nil)
 		if left, _ := os.ReadDir(filepath.Dir(out)); len(left) != 1 {
 			t.Errorf("left beside the output: %v", left)
@@ -134,9 +143,11 @@ func sameTensors(t *testing.T, src *safetensors.Dir, out string, except []string
 		t.Fatal(err)
 	}
 	defer d.Close()
+
 	if !slices.Equal(slices.Sorted(slices.Values(d.Names())), slices.Sorted(slices.Values(src.Names()))) {
 		t.Fatalf("tensors %v", d.Names())
 	}
+
 	for _, name := range src.Names() {
 		a, _ := src.Bytes(name)
 		b, _ := d.Bytes(name)
@@ -153,6 +164,7 @@ func TestSaveChanged(t *testing.T) {
 	if err := negate(m, name); err != nil {
 		t.Fatal(err)
 	}
+
 	ids := tokens(1, 37, 9)
 	want := forward(t, m, ids, ForwardOptions{}).Loss
 	out := filepath.Join(t.TempDir(), "out")
@@ -163,6 +175,7 @@ func TestSaveChanged(t *testing.T) {
 	if err := s.Save(name); err != nil || !s.Done(name) {
 		t.Fatal(err)
 	}
+
 	for range 2 {
 		m.ReleaseBlock(1, true)
 		if p := m.params[name]; p.Value.Buf != nil {
@@ -171,8 +184,10 @@ func TestSaveChanged(t *testing.T) {
 		if got := forward(t, m, ids, ForwardOptions{}).Loss; got != want {
 			t.Errorf("loss %g after saving, want %g", got, want)
 		}
+
 		finish(t, s)
 	}
+
 	sameTensors(t, m.Source(), out, []string{name})
 	if got := forward(t, load(t, out, cpu.New(cpu.Options{}), Options{}), ids, ForwardOptions{}).Loss; got != want {
 		t.Errorf("loss %g from the folder, want %g", got, want)
@@ -191,12 +206,14 @@ func TestSaveConverted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(src, "config.json"), config, 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	m := load(t, src, cpu.New(cpu.Options{}), Options{})
 	changed := m.Linears(0)[0].Name
 	w, err := m.MutableParam(changed)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	w.Buf.F32()[0] = 1.00390625 // halfway between two bfloat16
 	out := filepath.Join(t.TempDir(), "out")
 	finish(t, saver(t, m, out, SaveOptions{DType: safetensors.BF16, MaxShardSize: 4000}))
@@ -204,14 +221,17 @@ func TestSaveConverted(t *testing.T) {
 	if want := strings.Replace(string(config), `"float32"`, `"bfloat16"`, 1); string(got) != want {
 		t.Errorf("config.json: %s", got)
 	}
+
 	d, err := safetensors.OpenDir(out)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
+
 	if len(d.Shards()) < 3 || !d.Indexed() {
 		t.Errorf("shards %v", d.Shards())
 	}
+
 	for _, name := range m.Tensors() {
 		value, _ := m.Param(name)
 		raw, _ := d.Bytes(name)
@@ -221,6 +241,7 @@ func TestSaveConverted(t *testing.T) {
 			}
 		}
 	}
+
 	load(t, out, cpu.New(cpu.Options{}), Options{})
 	if _, err := m.NewSaver(out+"2", SaveOptions{DType: safetensors.I64}); !errors.Is(err, ErrDType) {
 		t.Errorf("converting to integers: %v", err)
@@ -238,6 +259,7 @@ func TestSaveTargets(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(other, "diary.txt"), []byte("dear"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, c := range map[string]struct {
 		dir string
 		o   SaveOptions
@@ -253,10 +275,12 @@ func TestSaveTargets(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	out := filepath.Join(t.TempDir(), "out")
 	if err := os.Mkdir(out, 0o777); err != nil { // empty: fine
 		t.Fatal(err)
 	}
+
 	finish(t, saver(t, m, out, SaveOptions{Fingerprint: "a"}))
 	if err := os.WriteFile(filepath.Join(out, "old"), nil, 0o666); err != nil {
 		t.Fatal(err)
@@ -267,10 +291,12 @@ func TestSaveTargets(t *testing.T) {
 	if _, err := m.NewSaver(out, SaveOptions{Resume: true, Fingerprint: "b"}); !errors.Is(err, ErrExists) {
 		t.Errorf("another job's output: %v", err)
 	}
+
 	s := saver(t, m, out, SaveOptions{Overwrite: true})
 	if _, err := os.Stat(filepath.Join(out, "old")); err != nil {
 		t.Error("the old folder is gone before the new one is complete")
 	}
+
 	finish(t, s)
 	if got := tree(t, out); got["old"] != "" || got["config.json"] == "" {
 		t.Errorf("%v", got)
@@ -281,7 +307,9 @@ func TestSaveTargets(t *testing.T) {
 	if err := os.Symlink("/etc/hostname", filepath.Join(src, "tokenizer_extra.json")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.NewSaver(out+"2", SaveOptions{}); err == nil || !strings.Contains(err.Error(), "tokenizer_extra.json") {
+
+	if _, err := m.NewSaver(out+"2", SaveOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "tokenizer_extra.json") {
 		t.Errorf("a link out of the folder: %v", err)
 	}
 }
@@ -293,6 +321,7 @@ func TestSaveResume(t *testing.T) {
 	name := m.Linears(0)[0].Name
 	out := filepath.Join(t.TempDir(), "out")
 	s := saver(t, m, out, SaveOptions{Resume: true, Fingerprint: "a"})
+
 	if err := negate(m, name); err != nil {
 		t.Fatal(err)
 	}
@@ -305,24 +334,30 @@ func TestSaveResume(t *testing.T) {
 	if err := s.Suspend(); err != nil {
 		t.Fatal(err)
 	}
+
 	fresh := load(t, src, cpu.New(cpu.Options{}), Options{})
 	if _, err := fresh.NewSaver(out, SaveOptions{Resume: true, Fingerprint: "b"}); !errors.Is(err, ErrOtherJob) {
 		t.Errorf("another job: %v", err)
 	}
-	if _, err := fresh.NewSaver(out, SaveOptions{Resume: true, Fingerprint: "a", MaxShardSize: 100}); !errors.Is(err, ErrOtherJob) {
+
+	if _, err := fresh.NewSaver(out, SaveOptions{Resume: true, Fingerprint: "a", MaxShardSize: 100}); !errors.Is(err,
+		ErrOtherJob) {
 		t.Errorf("another layout: %v", err)
 	}
+
 	journal := filepath.Join(filepath.Dir(out), ".out.partial", "journal.jsonl")
 	f, err := os.OpenFile(journal, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := f.WriteString(`{"done":["model.norm.wei`); err != nil { // torn by a crash
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	s = saver(t, fresh, out, SaveOptions{Resume: true, Fingerprint: "a"})
 	if !s.Done(name) || s.Done("model.norm.weight") {
 		t.Error("the journal was not read")
@@ -333,11 +368,13 @@ func TestSaveResume(t *testing.T) {
 	if err := s.LoadDone("model.norm.weight"); !errors.Is(err, safetensors.ErrIncomplete) {
 		t.Errorf("an unfinished tensor: %v", err)
 	}
+
 	a, _ := m.Param(name)
 	b, err := fresh.Param(name)
 	if err != nil || !bytes.Equal(a.Buf.Bytes(), b.Buf.Bytes()) {
 		t.Errorf("the finished tensor differs (%v)", err)
 	}
+
 	finish(t, s)
 	sameTensors(t, m.Source(), out, []string{name})
 	s = saver(t, fresh, out+"2", SaveOptions{})
@@ -352,7 +389,8 @@ func TestSaveResume(t *testing.T) {
 	}
 }
 
-// A finished tensor whose bytes changed meanwhile is not taken for done, nor one that an earlier version noted without a checksum.
+// A finished tensor whose bytes changed meanwhile is not taken for done, nor one that an earlier version noted
+// without a checksum.
 func TestSaveResumeDamaged(t *testing.T) {
 	src := checkpoint(t, 3000)
 	m := load(t, src, cpu.New(cpu.Options{}), Options{})
@@ -363,11 +401,13 @@ func TestSaveResumeDamaged(t *testing.T) {
 	if err := errors.Join(s.Save(names...), s.Suspend()); err != nil {
 		t.Fatal(err)
 	}
+
 	partial := filepath.Join(filepath.Dir(out), ".out.partial")
 	files, err := filepath.Glob(filepath.Join(partial, "*.safetensors.partial"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, path := range files {
 		if f, err := safetensors.Open(path); err == nil {
 			if _, held := f.Info(names[1]); held {
@@ -376,6 +416,7 @@ func TestSaveResumeDamaged(t *testing.T) {
 			f.Close()
 		}
 	}
+
 	s = saver(t, m, out, options)
 	if !s.Done(names[0]) || s.Done(names[1]) || !s.Done(names[2]) || !slices.Equal(s.Damaged(), names[1:2]) {
 		t.Errorf("done %v %v %v, damaged %q", s.Done(names[0]), s.Done(names[1]), s.Done(names[2]), s.Damaged())
@@ -383,18 +424,22 @@ func TestSaveResumeDamaged(t *testing.T) {
 	if err := s.Suspend(); err != nil {
 		t.Fatal(err)
 	}
+
 	journal := filepath.Join(partial, "journal.jsonl")
 	text, err := os.ReadFile(journal)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(journal, bytes.ReplaceAll(text, []byte(`"sums"`), []byte(`"none"`)), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	s = saver(t, m, out, options)
 	if len(s.Damaged()) != 3 {
 		t.Errorf("without checksums: damaged %q", s.Damaged())
 	}
+
 	finish(t, s)
 	sameTensors(t, m.Source(), out, nil)
 }
@@ -403,12 +448,17 @@ func TestSaveResumeDamaged(t *testing.T) {
 func TestSaveTiedHead(t *testing.T) {
 	config := tiny()["llama"]
 	config["tie_word_embeddings"] = true
-	r := recipe{config: config, dtype: safetensors.BF16, extra: []safetensors.Info{{Name: "lm_head.weight", DType: safetensors.BF16, Shape: []int64{37, 24}}}}
+	r := recipe{
+		config: config, dtype: safetensors.BF16,
+		extra: []safetensors.Info{{Name: "lm_head.weight", DType: safetensors.BF16, Shape: []int64{37, 24}}},
+	}
 	dir := t.TempDir()
 	r.write(t, dir)
-	for _, part := range []string{"model.embed_tokens.weight", "lm_head.weight"} { // equal: all zero but for one element
+	// equal: all zero but for one element
+	for _, part := range []string{"model.embed_tokens.weight", "lm_head.weight"} {
 		patch(t, filepath.Join(dir, "model.safetensors"), part)
 	}
+
 	m := load(t, dir, cpu.New(cpu.Options{}), Options{})
 	if slices.Contains(m.Tensors(), "lm_head.weight") {
 		t.Error("the repeated head is a parameter")
@@ -416,6 +466,7 @@ func TestSaveTiedHead(t *testing.T) {
 	if err := negate(m, "model.embed_tokens.weight"); err != nil {
 		t.Fatal(err)
 	}
+
 	out := filepath.Join(t.TempDir(), "out")
 	finish(t, saver(t, m, out, SaveOptions{}))
 	load(t, out, cpu.New(cpu.Options{}), Options{})
@@ -429,6 +480,7 @@ func patch(t *testing.T, path, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	info, _ := f.Info(name)
 	f.Close()
 	w, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -436,22 +488,27 @@ func patch(t *testing.T, path, name string) {
 		t.Fatal(err)
 	}
 	defer w.Close()
+
 	if _, err := w.WriteAt(bytes.Repeat([]byte{0x80, 0x3f}, int(info.Size/2)), info.Offset); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// saveChild is the program that TestSaveKilled kills: it negates every matrix, saves block by block and says what it does.
+// saveChild is the program that TestSaveKilled kills: it negates every matrix, saves block by block and says
+// what it does.
 func saveChild(dir string) error {
 	m, err := Load(ctx, filepath.Join(dir, "src"), cpu.New(cpu.Options{Threads: 1}), Options{Stream: true})
 	if err != nil {
 		return err
 	}
+
 	s, err := m.NewSaver(filepath.Join(dir, "out"), SaveOptions{Resume: true, Fingerprint: "job"})
 	if err != nil {
 		return err
 	}
+
 	fmt.Println("open")
+
 	for l := 0; l < m.Blocks() && !s.Complete(); l++ {
 		for _, e := range m.Linears(l) {
 			if s.Done(e.Name) {
@@ -460,21 +517,27 @@ func saveChild(dir string) error {
 				}
 				continue
 			}
+
 			if err := negate(m, e.Name); err != nil {
 				return err
 			}
+
 			fmt.Println("save")
 			if err := s.Save(e.Name); err != nil {
 				return err
 			}
+
 			fmt.Println("saved")
 		}
+
 		m.ReleaseBlock(l, true)
 	}
+
 	fmt.Println("finish")
 	if err := s.Finish(ctx); err != nil {
 		return err
 	}
+
 	fmt.Println("done")
 	return nil
 }
@@ -490,9 +553,11 @@ func TestSaveKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
+
 		for in := bufio.NewScanner(out); in.Scan(); {
 			if lines = append(lines, in.Text()); len(lines) == kill {
 				if err := c.Process.Kill(); err != nil {
@@ -500,9 +565,11 @@ func TestSaveKilled(t *testing.T) {
 				}
 			}
 		}
+
 		_ = c.Wait() // killed, or done: the lines tell
 		return lines
 	}
+
 	fresh := func() string {
 		dir := t.TempDir()
 		if err := os.CopyFS(filepath.Join(dir, "src"), os.DirFS(src)); err != nil {
@@ -510,28 +577,35 @@ func TestSaveKilled(t *testing.T) {
 		}
 		return dir
 	}
+
 	whole := fresh()
 	steps := run(whole, 0)
 	if steps[len(steps)-1] != "done" {
 		t.Fatalf("the child says %v", steps)
 	}
+
 	want := tree(t, filepath.Join(whole, "out"))
 	for kill := 1; kill <= len(steps); kill += 3 {
 		dir := fresh()
 		runs := 0
 		for {
 			lines := run(dir, kill)
-			if runs++; lines[len(lines)-1] == "done" {
+			runs++
+			if lines[len(lines)-1] == "done" {
 				break
 			}
+
 			if runs > len(steps) {
 				run(dir, 0) // killed too early each time to get anywhere
 				break
 			}
-			if _, err := os.Stat(filepath.Join(dir, "out")); err == nil && !slices.Contains(lines, "finish") && runs == 1 {
+
+			if _, err := os.Stat(filepath.Join(dir, "out")); err == nil && !slices.Contains(lines, "finish") &&
+				runs == 1 {
 				t.Fatal("the output has its name before it is complete")
 			}
 		}
+
 		if got := tree(t, filepath.Join(dir, "out")); !maps.Equal(got, want) {
 			t.Fatalf("killed at step %d: files differ: %v", kill, got)
 		}
@@ -546,10 +620,16 @@ func TestStreamReleasesPages(t *testing.T) {
 	if _, err := os.ReadFile("/proc/self/smaps"); err != nil {
 		t.Skip("/proc/self/smaps is not there")
 	}
+
 	config := maps.Clone(tiny()["llama"])
-	config["hidden_size"], config["intermediate_size"], config["num_hidden_layers"], config["head_dim"] = 256, 512, 12, 64
+	config["hidden_size"] = 256
+	config["intermediate_size"] = 512
+	config["num_hidden_layers"] = 12
+
+	config["head_dim"] = 64
 	dir := recipe{config: config, seed: 1}.write(t, t.TempDir())
 	m := load(t, dir, cpu.New(cpu.Options{}), Options{Stream: true})
+
 	peak := int64(0)
 	r := forward(t, m, tokens(1, 37, 16), ForwardOptions{Hooks: &Hooks{BlockOutput: func(int, kernels.Mat) {
 		peak = max(peak, mappedResident(t, dir))
@@ -569,16 +649,19 @@ func mappedResident(t *testing.T, dir string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var sum int64
 	inside := false
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) >= 5 && strings.Contains(f[0], "-") {
 			inside = strings.Contains(line, dir)
 		}
+
 		var kb int64
 		if n, _ := fmt.Sscanf(line, "Rss: %d kB", &kb); n == 1 && inside {
 			sum += kb << 10
 		}
 	}
+
 	return sum
 }

@@ -14,7 +14,8 @@ type SessionOptions struct {
 	KeepAll bool
 }
 
-// Session is one sequence with its keys and values, so that new tokens cost only themselves. It is used by one goroutine at a time.
+// Session is one sequence with its keys and values, so that new tokens cost only themselves. It is used by one
+// goroutine at a time.
 type Session struct {
 	m       *Model
 	opts    SessionOptions
@@ -41,8 +42,9 @@ func (m *Model) NewSession(o SessionOptions) (*Session, error) {
 // Len is the number of tokens so far.
 func (s *Session) Len() int { return s.length }
 
-// Append runs more tokens and gives the logits of the last one, [vocabulary], valid until the next call. After an error the
-// session has the length it had, or is empty where keys that it would need have left a sliding window.
+// Append runs more tokens and gives the logits of the last one, [vocabulary], valid until the next call. After
+// an error the session has the length it had, or is empty where keys that it would need have left a sliding
+// window.
 func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: no tokens", ErrInput)
@@ -50,6 +52,7 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 	if err := s.m.checkIDs(0, ids, s.length); err != nil {
 		return nil, err
 	}
+
 	before, total := s.length, s.length+len(ids)
 	var last kernels.Mat
 	for len(ids) > 0 {
@@ -61,6 +64,7 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 		}
 		last, ids = x, ids[n:]
 	}
+
 	return s.head(last)
 }
 
@@ -69,12 +73,14 @@ func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat,
 	if err := s.m.grow(&s.hidden, kernels.F32, len(ids)*s.m.config.Hidden); err != nil {
 		return kernels.Mat{}, err
 	}
+
 	x := kernels.MatOf(s.hidden, len(ids), s.m.config.Hidden)
 	s.lens[0], s.past[0] = len(ids), layer.Past{KV: s.layers, Start: s.length, Total: total}
 	room := func(l int) error { return s.room(l, len(ids)) }
 	if err := s.m.extend(ctx, s.scratch, x, s.lens[:], ids, s.past[:], room); err != nil {
 		return kernels.Mat{}, err
 	}
+
 	s.grown(len(ids))
 	return x, nil
 }
@@ -107,6 +113,7 @@ func (s *Session) head(x kernels.Mat) ([]float32, error) {
 		return nil, err
 	}
 	defer m.done(m.output)
+
 	out := kernels.MatOf(s.logits, 1, m.config.Vocab)
 	s.row[0] = int32(x.Rows - 1)
 	p.headRows(out, x, s.row[:])
@@ -119,25 +126,30 @@ func (s *Session) head(x kernels.Mat) ([]float32, error) {
 	if s.host == nil {
 		s.host = make([]float32, m.config.Vocab)
 	}
+
 	return s.host, m.dev.Download(kernels.WrapF32(s.host).Bytes(), s.logits, 0)
 }
 
-// Truncate shortens the sequence to its first n tokens. It fails with [ErrInput] where keys that are needed again have left a
-// sliding window ([SessionOptions].KeepAll prevents that), or n is longer than the sequence.
+// Truncate shortens the sequence to its first n tokens. It fails with [ErrInput] where keys that are needed
+// again have left a sliding window ([SessionOptions].KeepAll prevents that), or n is longer than the sequence.
 func (s *Session) Truncate(n int) error {
 	if n < 0 || n > s.length {
 		return fmt.Errorf("%w: truncation of %d tokens to %d", ErrInput, s.length, n)
 	}
+
 	drop := s.length - n
 	for l := range s.layers {
 		have, need := s.layers[l].Rows-drop, n
 		if w := s.m.config.Windows[l]; w > 0 {
 			need = min(n, w-1)
 		}
+
 		if have < need {
-			return fmt.Errorf("%w: truncation to %d tokens needs keys of block %d that have left its window of %d", ErrInput, n, l, s.m.config.Windows[l])
+			return fmt.Errorf("%w: truncation to %d tokens needs keys of block %d that have left its window of %d",
+				ErrInput, n, l, s.m.config.Windows[l])
 		}
 	}
+
 	s.rewind(n)
 	return nil
 }
@@ -166,6 +178,7 @@ func (s *Session) Close() {
 	for l := range s.layers {
 		s.layers[l].Free()
 	}
+
 	if s.scratch != nil {
 		s.m.giveBack(s.scratch)
 		s.logits.Free()
@@ -173,5 +186,6 @@ func (s *Session) Close() {
 			s.hidden.Free()
 		}
 	}
+
 	s.scratch = nil
 }

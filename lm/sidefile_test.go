@@ -17,16 +17,22 @@ func TestAddFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"", ".", "..", ".hidden", "a/b", "../x", "model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json", "journal.jsonl"} {
+
+	for _, name := range []string{
+		"", ".", "..", ".hidden", "a/b", "../x", "model.safetensors",
+		"model.safetensors.index.json", "config.json", "tokenizer.json", "journal.jsonl",
+	} {
 		if err := s.AddFile(name, nil); !errors.Is(err, ErrFileName) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
+
 	for _, text := range []string{"first", "second"} {
 		if err := s.AddFile("notes.json", []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := s.Finish(context.Background()); err != nil {
 		t.Fatal(err)
 	}

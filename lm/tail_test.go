@@ -10,9 +10,10 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// The last tokens alone have the losses and the gradients that they have in whole sequences: in every architecture, with and without room for
-// recorded blocks, for several tails in one pass, from the first block, from the middle, and through the head alone. A pass leaves no trace in the next.
-// Both sides are float32 and multiply in groups of other sizes: 1e-4 of the largest gradient is far above their noise.
+// The last tokens alone have the losses and the gradients that they have in whole sequences: in every
+// architecture, with and without room for recorded blocks, for several tails in one pass, from the first block,
+// from the middle, and through the head alone. A pass leaves no trace in the next. Both sides are float32 and
+// multiply in groups of other sizes: 1e-4 of the largest gradient is far above their noise.
 func TestTails(t *testing.T) {
 	ctx := context.Background()
 	for name, config := range tiny() {
@@ -27,30 +28,41 @@ func TestTails(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
+
 					b, err := m.NewTail(ctx, ids[2:], from[2:], first)
 					if err != nil {
 						t.Fatal(err)
 					}
+
 					for _, keep := range []int64{0, 1 << 30} {
 						var labels [][]int32
 						for i := range ids {
 							labels = append(labels, ids[i][from[i]:])
 						}
+
 						var got []float32
 						r, err := m.BackwardTails(ctx, []*Tail{a, b}, BackwardOptions{
-							Labels: labels, Keep: keep, Denominator: 1, WantHidden: func(s int) bool { return s == first },
-							Hooks: &Hooks{HiddenGrad: func(_ int, g kernels.Mat) error { got = values(g); return nil }},
+							Labels: labels, Keep: keep, Denominator: 1,
+							WantHidden: func(s int) bool { return s == first },
+							Hooks: &Hooks{HiddenGrad: func(_ int, g kernels.Mat) error {
+								got = values(
+									g)
+								return nil
+							}},
 						})
 						if err != nil {
 							t.Fatal(err)
 						}
+
 						var have []float64
 						for _, l := range r.LossPerToken {
 							have = append(have, l...)
 						}
+
 						closeTo(t, first, "losses", have, losses)
 						closeTo(t, first, "gradient", widened(got), want)
 					}
+
 					a.Free()
 					b.Free()
 				}
@@ -70,8 +82,10 @@ func tailGradient(t *testing.T, m *Model, ids [][]int32, from []int, first int) 
 		}
 		labels = append(labels, l)
 	}
+
 	r, err := m.Backward(context.Background(), ids, BackwardOptions{
-		Labels: labels, Denominator: 1, WantHidden: func(s int) bool { return s == first }, Want: func(string) bool { return false },
+		Labels: labels, Denominator: 1, WantHidden: func(s int) bool { return s == first },
+		Want: func(string) bool { return false },
 		Hooks: &Hooks{HiddenGrad: func(_ int, g kernels.Mat) error {
 			row := 0
 			for i := range ids {
@@ -82,15 +96,18 @@ func tailGradient(t *testing.T, m *Model, ids [][]int32, from []int, first int) 
 					row++
 				}
 			}
+
 			return nil
 		}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, l := range r.LossPerToken {
 		losses = append(losses, l[from[i]:]...)
 	}
+
 	return grad, losses
 }
 
@@ -107,6 +124,7 @@ func closeTo(t *testing.T, first int, what string, got, want []float64) {
 	if len(got) != len(want) {
 		t.Fatalf("from block %d: %d %s, not %d", first, len(got), what, len(want))
 	}
+
 	top, worst := 0.0, 0.0
 	for i := range want {
 		top, worst = max(top, math.Abs(want[i])), max(worst, math.Abs(got[i]-want[i]))

@@ -12,8 +12,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// TestBlockGradientsByTape computes a block a second time, token by token in float64 with another project's operators, and lets
-// its tape find the gradients.
+// TestBlockGradientsByTape computes a block a second time, token by token in float64 with another project's
+// operators, and lets its tape find the gradients.
 func TestBlockGradientsByTape(t *testing.T) {
 	ctx := context.Background()
 	config := maps.Clone(tiny()["gpt2"])
@@ -23,19 +23,23 @@ func TestBlockGradientsByTape(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	const l = 1
 	if err := m.RunBlock(ctx, 0, h, nil); err != nil {
 		t.Fatal(err)
 	}
+
 	b := newTapeBlock(t, m, l)
 	var inputs []mat.Tensor
 	for i := range h.X.Rows {
 		inputs = append(inputs, leaf(h.X.RowF32(i), h.X.Cols, 1))
 	}
+
 	total := b.squares(b.run(inputs))
 	if err := ag.Backward(total); err != nil {
 		t.Fatal(err)
 	}
+
 	compare := func(name string, g []float32, x mat.Tensor) {
 		want := make([]float32, len(g))
 		for i, v := range x.Grad().Data().F64() {
@@ -45,6 +49,7 @@ func TestBlockGradientsByTape(t *testing.T) {
 			t.Errorf("%s: off by %g of %g", name, d, largest(want))
 		}
 	}
+
 	value, err := m.BackwardBlock(ctx, l, h, m.OutputSquare, BackwardOptions{
 		WantHidden: func(state int) bool { return state == l },
 		Hooks: &Hooks{
@@ -60,6 +65,7 @@ func TestBlockGradientsByTape(t *testing.T) {
 			},
 		},
 	})
+
 	if want := total.Value().Item().F64(); err != nil || !(value-want < 1e-5*want && want-value < 1e-5*want) {
 		t.Errorf("the squares add up to %v, %v; the tape says %v", value, err, want)
 	}
@@ -78,12 +84,15 @@ func newTapeBlock(t *testing.T, m *Model, l int) *tapeBlock {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		rows, cols := w.Rows, w.Cols
 		if rows == 1 {
 			rows, cols = cols, 1
 		}
+
 		b.leaves[p.Name] = leaf(values(w), rows, cols)
 	}
+
 	return b
 }
 
@@ -121,11 +130,13 @@ func (b *tapeBlock) run(xs []mat.Tensor) []mat.Tensor {
 	for _, x := range xs {
 		fused = append(fused, b.linear("attn.c_attn", b.norm("ln_1", x)))
 	}
+
 	for i, x := range xs {
 		x = ag.Add(x, b.linear("attn.c_proj", b.attend(fused[:i+1])))
 		inner := ag.ReLU(b.linear("mlp.c_fc", b.norm("ln_2", x)))
 		out = append(out, ag.Add(x, b.linear("mlp.c_proj", inner)))
 	}
+
 	return out
 }
 
@@ -138,11 +149,13 @@ func (b *tapeBlock) attend(fused []mat.Tensor) mat.Tensor {
 			at := kind*c.Hidden + h*c.HeadDim
 			return ag.Slice(x, at, 0, at+c.HeadDim, 1)
 		}
+
 		var scores []mat.Tensor
 		for _, x := range fused {
 			score := ag.Dot(part(fused[len(fused)-1], 0), part(x, 1))
 			scores = append(scores, ag.ProdScalar(score, scalar(float64(c.AttnScales[1]))))
 		}
+
 		weights := ag.Softmax(ag.Concat(scores...))
 		var sum mat.Tensor
 		for j, x := range fused {
@@ -153,8 +166,10 @@ func (b *tapeBlock) attend(fused []mat.Tensor) mat.Tensor {
 				sum = ag.Add(sum, v)
 			}
 		}
+
 		heads = append(heads, sum)
 	}
+
 	return ag.Concat(heads...)
 }
 

@@ -26,17 +26,19 @@ type Adapter struct {
 	report *Report // of its training
 }
 
-// Open reads the adapter in a folder for an open model: PEFT's LoRA in all its variants, or a native folder. Everything in the
-// files must fit the model. The errors wrap this package's, or those of package safetensors.
+// Open reads the adapter in a folder for an open model: PEFT's LoRA in all its variants, or a native folder.
+// Everything in the files must fit the model. The errors wrap this package's, or those of package safetensors.
 func Open(dir string, m *lm.Model) (*Adapter, error) {
 	base, err := kinds.Of(m)
 	if err != nil {
 		return nil, err
 	}
+
 	kind, err := mosfile.Type(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	var a *adapter.Adapter
 	if mosfile.Handles(kind) {
 		a, err = mosfile.Read(dir, base)
@@ -46,12 +48,13 @@ func Open(dir string, m *lm.Model) (*Adapter, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return &Adapter{inner: a}, nil
 }
 
-// Save writes the adapter to a folder, which appears under its name once it is complete: LoRA as PEFT does, the other kinds in their own
-// form (see [Export] for those). An existing folder that is not empty is refused unless overwrite is set, and one that holds no
-// adapter in any case.
+// Save writes the adapter to a folder, which appears under its name once it is complete: LoRA as PEFT does, the
+// other kinds in their own form (see [Export] for those). An existing folder that is not empty is refused
+// unless overwrite is set, and one that holds no adapter in any case.
 func (a *Adapter) Save(dir string, overwrite bool) error {
 	if err := Vacant(dir, overwrite); err != nil {
 		return err
@@ -62,8 +65,8 @@ func (a *Adapter) Save(dir string, overwrite bool) error {
 	return mosfile.Write(dir, a.inner, safetensors.F32, overwrite)
 }
 
-// Vacant tells whether an adapter may be saved to dir: there is nothing, an empty folder, or, with overwrite, an adapter and nothing
-// else. The error wraps ErrExists.
+// Vacant tells whether an adapter may be saved to dir: there is nothing, an empty folder, or, with overwrite,
+// an adapter and nothing else. The error wraps ErrExists.
 func Vacant(dir string, overwrite bool) error { return peft.Vacant(dir, overwrite) }
 
 // Attach lets the adapter act on a model until undo is called. No pass may run at either moment.
@@ -81,8 +84,8 @@ func (a *Adapter) Kind() string { return string(a.inner.Config.Kind) }
 // Trainable counts the trained parameters.
 func (a *Adapter) Trainable() int64 { return a.inner.Count() }
 
-// DeadShards counts the public shards of the pools of a Mixture of Shards that no block uses: they count as parameters, but are never
-// trained.
+// DeadShards counts the public shards of the pools of a Mixture of Shards that no block uses: they count as
+// parameters, but are never trained.
 func (a *Adapter) DeadShards() int {
 	n := 0
 	for _, p := range mos.Pools(a.inner) {

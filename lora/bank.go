@@ -11,9 +11,9 @@ import (
 	"github.com/modelcompress/compress/lora/internal/mos"
 )
 
-// Bank holds one base model with many adapters, attached by name, each of which acts on the sequences that ask for it. An adapter takes
-// the memory of its parameters, of a Mixture of Shards its pools; factors are made when a pass needs them. A bank is safe for
-// use by several goroutines; its passes run one at a time.
+// Bank holds one base model with many adapters, attached by name, each of which acts on the sequences that ask
+// for it. An adapter takes the memory of its parameters, of a Mixture of Shards its pools; factors are made
+// when a pass needs them. A bank is safe for use by several goroutines; its passes run one at a time.
 type Bank struct {
 	m     *lm.Model
 	inner *delta.Bank
@@ -35,8 +35,9 @@ func NewBank(m *lm.Model) (*Bank, error) {
 	return &Bank{m: m, inner: inner, names: map[string]*Adapter{}}, err
 }
 
-// Add takes in an adapter under a name, which must be new. Adapters that change more than matrices of blocks by low-rank factors, such as DoRA
-// or whole tensors, cannot differ from row to row; the error wraps ErrUnsupported.
+// Add takes in an adapter under a name, which must be new. Adapters that change more than matrices of blocks by
+// low-rank factors, such as DoRA or whole tensors, cannot differ from row to row; the error wraps
+// ErrUnsupported.
 func (b *Bank) Add(name string, a *Adapter) error {
 	if err := b.inner.Add(name, a.inner); err != nil {
 		return err
@@ -88,6 +89,7 @@ func memoryOf(name string, a *adapter.Adapter) Memory {
 	for _, l := range a.Low {
 		m.LoRA += plainBytes(l)
 	}
+
 	return m
 }
 

@@ -18,6 +18,7 @@ func BenchmarkStep(b *testing.B) {
 	if dir == "" {
 		b.Skip("COMPRESS_BENCH_MODEL names no checkpoint")
 	}
+
 	for _, o := range []Options{
 		{Kind: "lora", Rank: 8},
 		{Kind: "mos", Rank: 8, EquivalentRank: 4, Shards: 4},
@@ -26,7 +27,10 @@ func BenchmarkStep(b *testing.B) {
 		for _, p := range []kernels.Precision{kernels.Exact, kernels.Fast} {
 			b.Run(fmt.Sprintf("%s/%s", o.Kind, p), func(b *testing.B) {
 				m := openModel(b, dir, "cpu", lm.Options{Precision: p})
-				o.Steps, o.Batch, o.Clip, o.LR = b.N+1, 4, 1, 1e-3
+				o.Steps = b.N + 1
+				o.Batch = 4
+				o.Clip = 1
+				o.LR = 1e-3
 				used := 0.0
 				o.Each = func(s Step) {
 					if s.Step == 0 {
@@ -34,13 +38,16 @@ func BenchmarkStep(b *testing.B) {
 						used = processorSeconds()
 					}
 				}
+
 				defer func() { b.ReportMetric((processorSeconds()-used)/float64(b.N), "cpu-s/op") }()
+
 				ids := make([][]int32, 4)
 				for i := range ids {
 					for t := range 256 {
 						ids[i] = append(ids[i], int32(3+(i*7919+t*104729)%(m.Config().Vocab-3)))
 					}
 				}
+
 				var err error
 				if o.Kind == "full" {
 					_, err = Tune(context.Background(), m, corpus.New(ids, ""), o)

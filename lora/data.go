@@ -16,8 +16,8 @@ type Tokenizer = dataset.Tokenizer
 
 // DataOptions of [Read].
 type DataOptions struct {
-	// SeqLen is the longest sequence, in tokens; 0: 512, or the model's positions where they are fewer. Longer texts are cut into
-	// several sequences, answers and conversations at their end.
+	// SeqLen is the longest sequence, in tokens; 0: 512, or the model's positions where they are fewer. Longer
+	// texts are cut into several sequences, answers and conversations at their end.
 	SeqLen int
 	// Template overrides the chat template of the tokenizer's configuration.
 	Template string
@@ -26,40 +26,48 @@ type DataOptions struct {
 // DataCounts says what became of the records of a file.
 type DataCounts = dataset.Counts
 
-// Read reads training data for a model from a file of text, of records (one JSON string or object on a line: "text"; "prompt" and
-// "completion"; or chat "messages") or of token ids (.safetensors with input_ids and, if present, labels, [n, t] or [steps, batch, t]). A
-// trailing .gz is unpacked. Of prompts and conversations only the answers count: completions, or what the chat template puts after
-// its prompt for the assistant, each with the token that ends it. Every record is a sequence of its own and sees no other.
-func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer, o DataOptions) (corpus.Windows, DataCounts, error) {
+// Read reads training data for a model from a file of text, of records (one JSON string or object on a line:
+// "text"; "prompt" and "completion"; or chat "messages") or of token ids (.safetensors with input_ids and, if
+// present, labels, [n, t] or [steps, batch, t]). A trailing .gz is unpacked. Of prompts and conversations only
+// the answers count: completions, or what the chat template puts after its prompt for the assistant, each with
+// the token that ends it. Every record is a sequence of its own and sees no other.
+func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer,
+	o DataOptions,
+) (corpus.Windows, DataCounts, error) {
 	c := m.Config()
 	seq := or(o.SeqLen, 512)
 	if c.MaxPositions > 0 {
 		seq = min(seq, c.MaxPositions)
 	}
+
 	render, err := chatOf(ctx, m.Path(), o.Template)
 	if err != nil {
 		return corpus.Windows{}, DataCounts{}, err
 	}
+
 	d := dataset.Options{SeqLen: seq, Vocab: c.Vocab, Chat: render}
 	w, counts, err := dataset.Read(ctx, path, tok, d)
 	if err != nil {
 		return w, counts, err
 	}
+
 	return w, counts, w.Check(c.Vocab)
 }
 
-// Join puts data after each other as one: the sequences of the first, then those of the second, and so on. Where one has no labels and another has, all
-// its tokens count.
+// Join puts data after each other as one: the sequences of the first, then those of the second, and so on.
+// Where one has no labels and another has, all its tokens count.
 func Join(parts ...corpus.Windows) corpus.Windows {
 	if len(parts) == 1 {
 		return parts[0]
 	}
+
 	var ids, labels [][]int32
 	var sources []string
 	labelled := slices.ContainsFunc(parts, func(w corpus.Windows) bool { return w.Labels != nil })
 	for _, w := range parts {
 		ids = append(ids, w.IDs...)
 		sources = append(sources, w.Source)
+
 		switch {
 		case w.Labels != nil:
 			labels = append(labels, w.Labels...)
@@ -67,14 +75,17 @@ func Join(parts ...corpus.Windows) corpus.Windows {
 			labels = append(labels, w.IDs...)
 		}
 	}
+
 	all := corpus.New(ids, strings.Join(sources, ", "))
 	all.Labels = labels
+
 	all.Docs = 0
 	for i, w := range parts {
 		all.Docs += w.Docs
 		all.Blank += w.Blank
 		all.Dropped += w.Dropped
 		all.Redrawn += w.Redrawn
+
 		switch {
 		case i == 0:
 			all.Mode = w.Mode
@@ -82,18 +93,22 @@ func Join(parts ...corpus.Windows) corpus.Windows {
 			all.Mode = corpus.Documents
 		}
 	}
+
 	return all
 }
 
-// chatOf finds the chat template of a checkpoint: source, or what chat_template.jinja or tokenizer_config.json say; nil where there is none.
+// chatOf finds the chat template of a checkpoint: source, or what chat_template.jinja or tokenizer_config.json
+// say; nil where there is none.
 func chatOf(ctx context.Context, dir, source string) (dataset.Render, error) {
 	found, err := chat.Default(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	if source = or(source, found.Template); source == "" {
 		return nil, nil
 	}
+
 	var t *chat.Template // read when the first conversation comes: texts need none
 	return func(messages []dataset.Message) (string, [][2]int, error) {
 		if t == nil {
@@ -102,13 +117,16 @@ func chatOf(ctx context.Context, dir, source string) (dataset.Render, error) {
 				return "", nil, err
 			}
 		}
+
 		list := make([]chat.Message, len(messages))
 		for i, m := range messages {
 			list[i] = chat.Message(m)
 		}
+
 		return t.Answers(ctx, list)
 	}, nil
 }
 
-// StepBatch gives the batch of a file of token ids [steps, batch, t], whose batches are steps as they are; 0 for other data.
+// StepBatch gives the batch of a file of token ids [steps, batch, t], whose batches are steps as they are; 0
+// for other data.
 func StepBatch(path string) (int, error) { return dataset.BatchOf(path) }

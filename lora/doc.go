@@ -1,5 +1,6 @@
-// Package lora trains low-rank adapters of language models and handles their files: LoRA and its variants, and Mixture of
-// Shards, which gives the quality of LoRA with several times fewer parameters by letting all blocks share pools of shards.
+// Package lora trains low-rank adapters of language models and handles their files: LoRA and its variants, and
+// Mixture of Shards, which gives the quality of LoRA with several times fewer parameters by letting all blocks
+// share pools of shards.
 //
 // # Use
 //
@@ -8,14 +9,16 @@
 //	undo, err := adapter.Attach(model) // it answers with the adapter until undo is called
 //	report, err := lora.Fold(ctx, base, "adapter", "folded", lora.FoldOptions{})
 //
-// The adapter's [Report] has loss, rate and norm of the gradients at every step, evaluations, and what was trained on which data. Open reads an
-// adapter again, ours or PEFT's; Combine, Extract and Export work on the files alone. Checkpoints with quantised weights are refused.
+// The adapter's [Report] has loss, rate and norm of the gradients at every step, evaluations, and what was
+// trained on which data. Open reads an adapter again, ours or PEFT's; Combine, Extract and Export work on the
+// files alone. Checkpoints with quantised weights are refused.
 //
 // # Training
 //
-// [Train] makes an adapter for a frozen model; [Tune] trains every parameter in place. Both follow torch and PEFT step for step, as
-// the tests check, and depend on nothing but their inputs: not on threads, micro-batches (up to rounding) or how much of the
-// activations is kept. An interrupted run goes on from Options.StateDir with the same bits.
+// [Train] makes an adapter for a frozen model; [Tune] trains every parameter in place. Both follow torch and
+// PEFT step for step, as the tests check, and depend on nothing but their inputs: not on threads, micro-batches
+// (up to rounding) or how much of the activations is kept. An interrupted run goes on from Options.StateDir
+// with the same bits.
 //
 // Kinds, with W [out, in] frozen and the change s·B·A of rank r:
 //
@@ -25,28 +28,33 @@
 //	prolora  narrow factors repeated along the channels with their ranks rotated
 //	full     every parameter, with Tune
 //
-// The switches of Mixture of Shards: Sampling "pure" shares everything, Paired turns pair dissociation off, Shards 1 turns sharding
-// of vectors off, Private -1 turns private ranks off, and Rank = EquivalentRank = Private is LoRA, bit by bit.
+// The switches of Mixture of Shards: Sampling "pure" shares everything, Paired turns pair dissociation off,
+// Shards 1 turns sharding of vectors off, Private -1 turns private ranks off, and Rank = EquivalentRank =
+// Private is LoRA, bit by bit.
 //
 // # Data
 //
-// [Read] turns text, records and conversations into sequences whose labels mask what is only context. Sequences of a step run one after
-// another in one matrix without padding, and none sees another: Options.Pack fills a step with short ones.
+// [Read] turns text, records and conversations into sequences whose labels mask what is only context. Sequences
+// of a step run one after another in one matrix without padding, and none sees another: Options.Pack fills a
+// step with short ones.
 //
 // # Files
 //
-// LoRA is written as PEFT writes it. The other kinds have folders of their own with the same two files; [Export] makes a plain LoRA of any,
-// exactly. A Mixture of Shards is adapter_config.json (peft_type MOS) and adapter_model.safetensors with mos.TYPE.pool_A [n, in/l],
-// pool_B [n, out/l], index_A and index_B I32 [L, r, l]: the lists are data, nothing has to be drawn again.
+// LoRA is written as PEFT writes it. The other kinds have folders of their own with the same two files;
+// [Export] makes a plain LoRA of any, exactly. A Mixture of Shards is adapter_config.json (peft_type MOS) and
+// adapter_model.safetensors with mos.TYPE.pool_A [n, in/l], pool_B [n, out/l], index_A and index_B I32 [L, r,
+// l]: the lists are data, nothing has to be drawn again.
 //
 // # Tied models
 //
-// Where the head is the token table, a change of one leaves the other as the base has it, in training, attached and folded; the folded checkpoint
-// is no longer tied. With Options.Tie (PEFT's ensure_weight_tying) both change alike, with the same parameters, whose gradients of both uses are
-// added up and which an optimiser updates once. (PEFT 0.21.2 shares the memory of two low-rank factors in that case, but keeps an Adam state for each
-// use, and so updates them twice a step; modules that are trained whole it updates once.)
+// Where the head is the token table, a change of one leaves the other as the base has it, in training, attached
+// and folded; the folded checkpoint is no longer tied. With Options.Tie (PEFT's ensure_weight_tying) both
+// change alike, with the same parameters, whose gradients of both uses are added up and which an optimiser
+// updates once. (PEFT 0.21.2 shares the memory of two low-rank factors in that case, but keeps an Adam state
+// for each use, and so updates them twice a step; modules that are trained whole it updates once.)
 //
 // # Many adapters
 //
-// [Bank] keeps adapters of one base by name, in the memory of their parameters, and runs batches in which every sequence has its own.
+// [Bank] keeps adapters of one base by name, in the memory of their parameters, and runs batches in which every
+// sequence has its own.
 package lora

@@ -20,6 +20,7 @@ func ExampleTrain() {
 		log.Fatal(err)
 	}
 	defer dev.Close()
+
 	m, err := lm.Load(ctx, filepath.Join("..", "testdata", "nano", "base"), dev, lm.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -27,16 +28,21 @@ func ExampleTrain() {
 	defer m.Close()
 
 	data := corpus.New([][]int32{{7, 21, 9, 40, 7, 21, 9, 40, 7, 21, 9, 40}}, "example")
-	a, err := lora.Train(ctx, m, data, lora.Options{Kind: "mos", Rank: 8, EquivalentRank: 2, Private: -1, Shards: 2, Steps: 60, LR: 0.01, Schedule: "cosine"})
+	a, err := lora.Train(ctx, m, data, lora.Options{
+		Kind: "mos", Rank: 8, EquivalentRank: 2, Private: -1, Shards: 2,
+		Steps: 60, LR: 0.01, Schedule: "cosine",
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	r := a.Report()
 	fmt.Println("steps:", len(r.Steps))
 	plain, err := lora.Count(m, lora.Options{Kind: "lora", Rank: 8})
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Println("share of a LoRA's parameters:", float64(a.Trainable())/float64(plain))
 	fmt.Println("learned:", r.Steps[len(r.Steps)-1].Loss < r.Steps[0].Loss/2)
 
@@ -45,10 +51,12 @@ func ExampleTrain() {
 		log.Fatal(err)
 	}
 	defer undo()
+
 	next, err := m.Generate(ctx, []int32{7, 21, 9, 40, 7, 21}, lm.GenerateOptions{MaxTokens: 4, Stop: []int32{}})
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Println("continues:", next)
 	// Output:
 	// steps: 60

@@ -23,15 +23,20 @@ func (l lost) note(list []string) []string {
 	return append(list, l.text)
 }
 
-// lostOn tells whether PEFT would leave out factors of modules. Version 5 of the transformers library has the experts of a block in one tensor; for
-// those PEFT 0.21 renames factors architecture by architecture, and where a shared expert, whose matrices have the names of theirs, lies beside them, it takes that
-// one alone and passes over the others without a word. table is nil where no base is given: then the paths of the modules have to tell.
+// lostOn tells whether PEFT would leave out factors of modules. Version 5 of the transformers library has the
+// experts of a block in one tensor; for those PEFT 0.21 renames factors architecture by architecture, and where
+// a shared expert, whose matrices have the names of theirs, lies beside them, it takes that one alone and
+// passes over the others without a word. table is nil where no base is given: then the paths of the modules
+// have to tell.
 func lostOn(table *arch.Arch, modules []adapter.Module) lost {
-	experts := slices.ContainsFunc(modules, func(m adapter.Module) bool { return m.Expert >= 0 || strings.Contains(m.Path, ".mlp.experts.") })
-	shared := slices.ContainsFunc(modules, func(m adapter.Module) bool { return strings.Contains(m.Path, ".shared_expert.") })
+	experts := slices.ContainsFunc(modules,
+		func(m adapter.Module) bool { return m.Expert >= 0 || strings.Contains(m.Path, ".mlp.experts.") })
+	shared := slices.ContainsFunc(modules,
+		func(m adapter.Module) bool { return strings.Contains(m.Path, ".shared_expert.") })
 	if table != nil {
 		shared = slices.ContainsFunc(table.Tensors, func(t arch.Tensor) bool { return t.Role == arch.SharedGate })
 	}
+
 	const passes = "PEFT 0.21 with transformers 5 passes over factors for the experts of a %s, and says nothing"
 	switch {
 	case !experts || table != nil && !shared:
@@ -41,7 +46,13 @@ func lostOn(table *arch.Arch, modules []adapter.Module) lost {
 	case shared:
 		return lost{true, fmt.Sprintf(passes, "model that has a shared expert beside them")}
 	}
-	return lost{false, fmt.Sprintf(passes, "model that has a shared expert beside them, such as qwen2_moe") + "; the files do not tell whether the base is one (HINT: --model names it)"}
+
+	return lost{
+		false,
+		fmt.Sprintf(passes,
+			"model that has a shared expert beside them, such as qwen2_moe") +
+			"; the files do not tell whether the base is one (HINT: --model names it)",
+	}
 }
 
 // lostIn is [lostOn] of an adapter's modules; base is nil where none is given.
@@ -62,12 +73,14 @@ func modulesOf(a *adapter.Adapter) []adapter.Module {
 	return list
 }
 
-// Unread is a remark where the adapter, as [Adapter.Save] writes it, has factors that PEFT would not load on this model; "" where it loads all, or
-// has no form for the adapter's kind anyway. An adapter that keeps zeros of the base does so here alone.
+// Unread is a remark where the adapter, as [Adapter.Save] writes it, has factors that PEFT would not load on
+// this model; "" where it loads all, or has no form for the adapter's kind anyway. An adapter that keeps zeros
+// of the base does so here alone.
 func (a *Adapter) Unread(table *arch.Arch) string {
 	if a.inner.Config.Kind != adapter.LoRA {
 		return ""
 	}
+
 	text := lostOn(table, modulesOf(a.inner)).text
 	switch {
 	case !a.inner.Config.KeepZeros:
@@ -75,5 +88,6 @@ func (a *Adapter) Unread(table *arch.Arch) string {
 	case text == "":
 		return unmasked
 	}
+
 	return text + "; " + unmasked
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
-// TestLostExperts: factors of experts are lost in PEFT only beside a shared expert, which the architecture tells, or the paths, or nothing does.
+// TestLostExperts: factors of experts are lost in PEFT only beside a shared expert, which the architecture
+// tells, or the paths, or nothing does.
 func TestLostExperts(t *testing.T) {
 	expert := adapter.Module{Path: "model.layers.0.mlp.experts.1.up_proj", Expert: 1}
 	shared := adapter.Module{Path: "model.layers.0.mlp.shared_expert.up_proj", Expert: -1}
@@ -22,13 +23,16 @@ func TestLostExperts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, list := range [][]adapter.Module{{query, shared}, {query, expert}} {
 			got, want := lostOn(table, list), name == "qwen2_moe" && list[1] == expert
-			if got.sure != want || want != strings.Contains(got.text, "experts of a qwen2_moe") || !want && got.text != "" {
+			if got.sure != want || want != strings.Contains(got.text, "experts of a qwen2_moe") ||
+				!want && got.text != "" {
 				t.Errorf("%s, %v: %+v", name, list, got)
 			}
 		}
 	}
+
 	expert.Expert = -1 // without a base, paths are all there is
 	for _, c := range []struct {
 		list []adapter.Module
@@ -40,13 +44,15 @@ func TestLostExperts(t *testing.T) {
 		{[]adapter.Module{shared, expert}, true, "a shared expert beside them"},
 		{[]adapter.Module{{Path: "model.layers.0.block_sparse_moe.experts.1.w1", Expert: -1}}, false, ""},
 	} {
-		if got := lostOn(nil, c.list); got.sure != c.sure || !strings.Contains(got.text, c.text) || c.text == "" && got.text != "" {
+		if got := lostOn(nil, c.list); got.sure != c.sure || !strings.Contains(got.text, c.text) ||
+			c.text == "" && got.text != "" {
 			t.Errorf("%v: %+v", c.list, got)
 		}
 	}
 }
 
-// TestExportLostExperts: what PEFT would pass over is exported only if that is asked for; without the base a remark says what the files do not tell.
+// TestExportLostExperts: what PEFT would pass over is exported only if that is asked for; without the base a
+// remark says what the files do not tell.
 func TestExportLostExperts(t *testing.T) {
 	dir := writeMixture(t)
 	m := openModel(t, dir, "cpu", lm.Options{})
@@ -54,50 +60,64 @@ func TestExportLostExperts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if text := a.Unread(m.Config().Arch); text != "" {
 		t.Errorf("an olmoe: %s", text)
 	}
+
 	qwen, err := arch.Lookup("qwen2_moe")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if text := a.Unread(qwen); !strings.Contains(text, "qwen2_moe") {
 		t.Errorf("a qwen2_moe: %q", text)
 	}
+
 	saved := filepath.Join(t.TempDir(), "a")
 	if err := a.Save(saved, false); err != nil {
 		t.Fatal(err)
 	}
+
 	r, err := Export(t.Context(), saved, filepath.Join(t.TempDir(), "x"), ExportOptions{})
 	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "do not tell") {
 		t.Fatalf("%+v %v", r, err)
 	}
+
 	r, err = Export(t.Context(), saved, filepath.Join(t.TempDir(), "x"), ExportOptions{Model: dir})
 	if err != nil || r.Notes != nil {
 		t.Fatalf("%+v %v", r, err)
 	}
+
 	for _, module := range a.inner.Low { // as if the attention's output were a shared expert
 		module.Module.Path = strings.Replace(module.Module.Path, "self_attn.o_proj", "mlp.shared_expert.down_proj", 1)
 	}
+
 	a.inner.Config.Targets = adapter.Match{Names: []string{"q_proj", "down_proj", "up_proj"}}
 	var kept []*adapter.Low
 	for _, l := range a.inner.Low {
-		if strings.HasSuffix(l.Module.Path, "q_proj") || strings.HasSuffix(l.Module.Path, "down_proj") || strings.HasSuffix(l.Module.Path, "up_proj") {
+		if strings.HasSuffix(l.Module.Path, "q_proj") || strings.HasSuffix(l.Module.Path, "down_proj") ||
+			strings.HasSuffix(l.Module.Path, "up_proj") {
 			kept = append(kept, l)
 		}
 	}
+
 	a.inner.Low = kept
 	other := filepath.Join(t.TempDir(), "b")
 	if err := a.Save(other, false); err != nil {
 		t.Fatal(err)
 	}
+
 	out := filepath.Join(t.TempDir(), "x")
-	if _, err := Export(t.Context(), other, out, ExportOptions{}); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "--with-experts") {
+	if _, err := Export(t.Context(), other, out, ExportOptions{}); !errors.Is(err, ErrUnsupported) ||
+		!strings.Contains(err.Error(), "--with-experts") {
 		t.Fatal(err)
 	}
+
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a refused export left something")
 	}
+
 	r, err = Export(t.Context(), other, out, ExportOptions{WithExperts: true})
 	if err != nil || len(r.Notes) != 1 {
 		t.Fatalf("%+v %v", r, err)

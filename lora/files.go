@@ -53,23 +53,28 @@ type FoldReport struct {
 	fold.Report
 }
 
-// Fold writes the checkpoint in the folder model with an adapter of any kind folded into its weights to the folder out. The weights keep their
-// element types; one block of rows is in memory at a time, beside the adapter. An interrupted run is continued with Resume, to the same
-// bytes. An adapter that says it was trained on other weights is refused (ErrOtherBase) unless that is allowed. The errors wrap this package's, those of package safetensors and of [lm.OpenFolder].
+// Fold writes the checkpoint in the folder model with an adapter of any kind folded into its weights to the
+// folder out. The weights keep their element types; one block of rows is in memory at a time, beside the
+// adapter. An interrupted run is continued with Resume, to the same bytes. An adapter that says it was trained
+// on other weights is refused (ErrOtherBase) unless that is allowed. The errors wrap this package's, those of
+// package safetensors and of [lm.OpenFolder].
 func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldReport, error) {
 	base, err := adapter.OpenCheckpoint(model)
 	if err != nil {
 		return nil, err
 	}
 	defer base.Close()
+
 	a, notes, sum, err := loadSummed(dir, base)
 	if err != nil {
 		return nil, err
 	}
+
 	weights, err := lm.Fingerprint(ctx, base.Dir, base.Source)
 	if err != nil {
 		return nil, err
 	}
+
 	remark := otherBase(&a.Config, weights)
 	if err := refuseOther(remark, o.AllowOtherBase); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
@@ -80,11 +85,13 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 	if remark != "" {
 		notes = append(notes, remark)
 	}
+
 	o.Job = foldJob(weights, sum, o)
 	r, err := fold.Run(ctx, base, a, out, o)
 	if err != nil {
 		return nil, err
 	}
+
 	return &FoldReport{Model: model, Adapter: dir, Notes: append(notes, zerosOf(r)...), Report: *r}, nil
 }
 
@@ -95,11 +102,14 @@ func zerosOf(r *fold.Report) []string {
 	case z == nil:
 		return nil
 	case z.Kept && z.Lost > 0:
-		return []string{fmt.Sprintf("zeros of the base are kept: what the adapter would put there, %.1f %% of the norm of its change, is left out", 100*z.Lost)}
+		return []string{fmt.Sprintf("zeros of the base are kept: what the adapter would put there, %.1f %% of the "+
+			"norm of its change, is left out", 100*z.Lost)}
 	case !z.Kept && z.Pruned > 0 && z.After < z.Before:
-		return []string{fmt.Sprintf("%d of the changed matrices are pruned, and the adapter fills them: %.1f %% zeros before, %.1f %% after (HINT: --keep-zeros keeps them; "+
-			"lora train --keep-zeros makes an adapter that loses nothing by it)", z.Pruned, percent(z.Before, z.Elements), percent(z.After, z.Elements))}
+		return []string{fmt.Sprintf("%d of the changed matrices are pruned, and the adapter fills them: %.1f %% "+
+			"zeros before, %.1f %% after (HINT: --keep-zeros keeps them; lora train --keep-zeros makes an adapter "+
+			"that loses nothing by it)", z.Pruned, percent(z.Before, z.Elements), percent(z.After, z.Elements))}
 	}
+
 	return nil
 }
 
@@ -115,19 +125,21 @@ func foldJob(weights, adapter string, o FoldOptions) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// loadSummed loads an adapter and says what its files hold. Summed before and after, since another process may be writing them: the sum
-// names what was loaded.
+// loadSummed loads an adapter and says what its files hold. Summed before and after, since another process may
+// be writing them: the sum names what was loaded.
 func loadSummed(dir string, base *adapter.Checkpoint) (a *adapter.Adapter, notes []string, sum string, err error) {
 	before, err := contents(dir)
 	if err != nil {
 		return nil, nil, "", err
 	}
+
 	if a, notes, err = load(dir, base); err != nil {
 		return nil, nil, "", err
 	}
 	if sum, err = contents(dir); err == nil && sum != before {
 		err = fmt.Errorf("%w %s: it changed while it was read", adapter.ErrFile, filepath.Join(dir, peft.WeightsName))
 	}
+
 	return a, notes, sum, err
 }
 
@@ -138,24 +150,27 @@ func contents(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	fmt.Fprintf(h, "%s\n", settings)
 	f, err := safefile.Open(filepath.Join(dir, peft.WeightsName))
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
+
 	n, err := io.Copy(h, f)
 	fmt.Fprintf(h, "\n%d\n", n)
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// load reads an adapter of any kind for a base, with notes on what was accepted without effect. Without a base (nil), the modules are those that
-// the files imply.
+// load reads an adapter of any kind for a base, with notes on what was accepted without effect. Without a base
+// (nil), the modules are those that the files imply.
 func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, error) {
 	kind, err := mosfile.Type(dir)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	switch {
 	case !mosfile.Handles(kind) && base == nil:
 		return peft.ReadAlone(dir)
@@ -165,8 +180,10 @@ func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, err
 		a, err := mosfile.Read(dir, stored{base})
 		return a, nil, err
 	case kind != "MOS":
-		return nil, nil, fmt.Errorf("%s: %w: the sizes of a %s adapter are those of its base (HINT: --model names it)", dir, ErrUnsupported, kind)
+		return nil, nil, fmt.Errorf("%s: %w: the sizes of a %s adapter are those of its base (HINT: --model names it)",
+			dir, ErrUnsupported, kind)
 	}
+
 	return loadPools(dir)
 }
 
@@ -176,20 +193,26 @@ func loadPools(dir string) (*adapter.Adapter, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	modules, names, err := infer.Modules(f)
-	if closed := f.Close(); err == nil {
+	closed := f.Close()
+	if err == nil {
 		err = closed
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", dir, err)
 	}
+
 	a, err := mosfile.Read(dir, modules)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if a.Config.Layers != nil {
-		return nil, nil, fmt.Errorf("%s: %w: it adapts some blocks only, which the files do not name (HINT: --model names the base)", dir, ErrUnsupported)
+		return nil, nil, fmt.Errorf("%s: %w: it adapts some blocks only, which the files do not name (HINT: --model "+
+			"names the base)", dir, ErrUnsupported)
 	}
+
 	return a, []string{fmt.Sprintf("module paths are those of %s (HINT: --model takes them from a base)", names)}, nil
 }
 
@@ -216,21 +239,25 @@ func (s stored) Values(name string) (kernels.Mat, error) {
 	if !ok || len(info.Shape) < 1 || len(info.Shape) > 2 {
 		return kernels.Mat{}, fmt.Errorf("%s: %w: it has no matrix %.200q", s.Dir, ErrBase, name)
 	}
+
 	rows, cols := 1, int(info.Shape[len(info.Shape)-1])
 	if len(info.Shape) == 2 {
 		rows = int(info.Shape[0])
 	}
+
 	data, err := s.Tensors.Bytes(name)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	p := adapter.NewParam(name, rows, cols)
 	return p.Value, dtype.Decode(p.Data(), data, info.DType)
 }
 
 // ExtractOptions of [Extract].
 type ExtractOptions struct {
-	Rank      int               // of every matrix; at most what the largest can have, and one that is smaller is padded with zeros
+	// of every matrix; at most what the largest can have, and one that is smaller is padded with zeros
+	Rank      int
 	Targets   []string          // names of matrices; nil: all linears of the blocks
 	DType     safetensors.DType // of the factors; 0: F32
 	Whole     bool              // other tensors that differ are kept whole, as modules_to_save
@@ -251,35 +278,42 @@ type ExtractReport struct {
 	extract.Report
 }
 
-// Extract writes the LoRA that leads from one checkpoint to another of the same shape, as PEFT's folders are, to the folder out: each matrix' difference,
-// cut to a rank by its singular values. One matrix is in memory at a time. The errors wrap this package's or those of package
-// safetensors.
+// Extract writes the LoRA that leads from one checkpoint to another of the same shape, as PEFT's folders are,
+// to the folder out: each matrix' difference, cut to a rank by its singular values. One matrix is in memory at
+// a time. The errors wrap this package's or those of package safetensors.
 func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*ExtractReport, error) {
 	b, err := adapter.OpenCheckpoint(base)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
+
 	t, err := adapter.OpenCheckpoint(tuned)
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
+
 	r, err := extract.Run(ctx, b, t, out, extract.Options{
-		Rank: o.Rank, Targets: adapter.Match{Names: o.Targets}, DType: o.DType, Whole: o.Whole, Exact: o.Exact, Seed: o.Seed, Threads: o.Threads,
+		Rank: o.Rank, Targets: adapter.Match{Names: o.Targets}, DType: o.DType, Whole: o.Whole, Exact: o.Exact,
+		Seed: o.Seed, Threads: o.Threads,
 		Overwrite: o.Overwrite, Base: base, Progress: o.Progress,
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	var chosen []adapter.Module
 	for _, m := range r.Matrices {
 		chosen = append(chosen, adapter.Module{Path: m.Path, Expert: -1})
 	}
+
 	notes := lostOn(b.Config.Arch, chosen).note(nil)
 	if r.Rank < o.Rank {
-		notes = append(notes, fmt.Sprintf("no matrix has a rank of %d: the adapter has %d, the most that one can have", o.Rank, r.Rank))
+		notes = append(notes,
+			fmt.Sprintf("no matrix has a rank of %d: the adapter has %d, the most that one can have", o.Rank, r.Rank))
 	}
+
 	return &ExtractReport{Base: base, Tuned: tuned, Out: out, Notes: notes, Report: *r}, nil
 }
 
@@ -308,14 +342,16 @@ type CombineReport struct {
 	combine.Report
 }
 
-// Combine writes one LoRA made of several adapters, of any kind, to the folder out: the combinations of PEFT, with its results. The result's scale is 1. One
-// adapter with weight 1 comes back as it is. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or this package's other ones.
+// Combine writes one LoRA made of several adapters, of any kind, to the folder out: the combinations of PEFT,
+// with its results. The result's scale is 1. One adapter with weight 1 comes back as it is. The errors wrap
+// ErrMethod, ErrOption, ErrRanks, ErrRefused or this package's other ones.
 func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (*CombineReport, error) {
 	base, err := openBase(o.Model)
 	if err != nil {
 		return nil, err
 	}
 	defer closeBase(base)
+
 	r := &CombineReport{Adapters: dirs, Out: out}
 	var list []combine.Named
 	for _, dir := range dirs {
@@ -323,21 +359,26 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 		if err != nil {
 			return nil, err
 		}
+
 		list = append(list, combine.Named{Name: dir, Adapter: a})
 		for _, n := range notes {
 			r.Notes = append(r.Notes, dir+": "+n)
 		}
 	}
+
 	a, part, err := combine.Run(ctx, list, combine.Options{
-		Method: o.Method, Weights: o.Weights, Density: o.Density, Sign: combine.Sign(o.Sign), Rank: o.Rank, Seed: o.Seed, Threads: o.Threads,
+		Method: o.Method, Weights: o.Weights, Density: o.Density, Sign: combine.Sign(o.Sign), Rank: o.Rank,
+		Seed: o.Seed, Threads: o.Threads,
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	r.Report, r.Notes = *part, lostIn(base, a).note(r.Notes)
 	if a.Config.KeepZeros {
 		r.Notes = append(r.Notes, unmasked)
 	}
+
 	return r, peft.Write(out, a, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite})
 }
 
@@ -381,32 +422,42 @@ type ExportReport struct {
 	Notes      []string         `json:"notes,omitempty"`
 }
 
-// Export writes an adapter of any kind as a LoRA in PEFT's form to the folder out, with the keys only that every version knows. Without Rank
-// nothing is lost: the factors of a Mixture of Shards are put together from its shards, which is copying. Factors for
-// experts beside a shared expert, which PEFT does not load, are refused unless that is allowed; without Model a remark says so where the files do not
-// tell. The errors wrap this package's.
+// Export writes an adapter of any kind as a LoRA in PEFT's form to the folder out, with the keys only that
+// every version knows. Without Rank nothing is lost: the factors of a Mixture of Shards are put together from
+// its shards, which is copying. Factors for experts beside a shared expert, which PEFT does not load, are
+// refused unless that is allowed; without Model a remark says so where the files do not tell. The errors wrap
+// this package's.
 func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportReport, error) {
 	base, err := openBase(o.Model)
 	if err != nil {
 		return nil, err
 	}
 	defer closeBase(base)
+
 	a, notes, err := load(dir, base)
 	if err != nil {
 		return nil, err
 	}
+
 	lost := lostIn(base, a)
 	if lost.sure && !o.WithExperts {
-		return nil, fmt.Errorf("%s: %w: %s (HINT: compress reads the adapter as it is, lora fold writes it into the weights, and --with-experts exports it all the same)", dir, ErrUnsupported, lost.text)
+		return nil, fmt.Errorf("%s: %w: %s (HINT: compress reads the adapter as it is, lora fold writes it into the "+
+			"weights, and --with-experts exports it all the same)", dir, ErrUnsupported, lost.text)
 	}
+
 	notes = lost.note(notes)
 	if a.Config.KeepZeros {
 		notes = append(notes, unmasked)
 	}
-	r := &ExportReport{Adapter: dir, Out: out, Kind: string(a.Config.Kind), Modules: len(a.Low), Trained: a.Count(), Notes: notes, Exact: true}
+
+	r := &ExportReport{
+		Adapter: dir, Out: out, Kind: string(a.Config.Kind), Modules: len(a.Low), Trained: a.Count(),
+		Notes: notes, Exact: true,
+	}
 	if most := a.MaxRank(); o.Rank > most {
 		return nil, fmt.Errorf("%w: rank %d to cut to, but the adapter has %d", ErrOption, o.Rank, most)
 	}
+
 	if o.Rank > 0 {
 		cut, part, err := combine.Cut(ctx, combine.Named{Name: dir, Adapter: a}, o.Rank, o.Threads)
 		if err != nil {
@@ -414,12 +465,15 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 		}
 		a, r.Truncation, r.Exact = cut, part.Modules, false
 	}
+
 	for _, l := range a.Low {
 		r.Rank = max(r.Rank, l.Rank)
 		r.Exported += int64(l.Rank) * int64(l.Module.In+l.Module.Out)
 	}
+
 	if o.DType != 0 && o.DType != safetensors.F32 || o.Bake {
 		r.Exact = false
 	}
+
 	return r, peft.Write(out, a, peft.WriteOptions{DType: o.DType, Bake: o.Bake, Overwrite: o.Overwrite})
 }

@@ -17,23 +17,26 @@ type Gradient struct {
 	Shape []int64     // in the file
 }
 
-// Gradients computes the loss of a model with the adapter over sequences of token ids (see [lm.BackwardOptions] for the labels; nil: the
-// ids) and the gradients of the adapter's parameters. The model stays as it is.
+// Gradients computes the loss of a model with the adapter over sequences of token ids (see [lm.BackwardOptions]
+// for the labels; nil: the ids) and the gradients of the adapter's parameters. The model stays as it is.
 func (a *Adapter) Gradients(ctx context.Context, m *lm.Model, ids, labels [][]int32) (*lm.Result, []Gradient, error) {
 	r, err := delta.Attach(m, a.inner, delta.Options{Train: true})
 	if err != nil {
 		return nil, nil, err
 	}
 	defer r.Detach()
+
 	result, err := r.Backward(ctx, ids, lm.BackwardOptions{Labels: labels})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var list []Gradient
 	for _, p := range a.inner.Trainable() {
 		list = append(list, Gradient{a.keyOf(p), p.Grad, a.shapeOf(p)})
 		p.Grad = kernels.Mat{}
 	}
+
 	return result, list, nil
 }
 
@@ -44,11 +47,13 @@ func (a *Adapter) shapeOf(p *adapter.Param) []int64 {
 			return w.Shape
 		}
 	}
+
 	for _, l := range a.inner.Low {
 		if p == l.Bias || p == l.Magnitude {
 			return []int64{int64(p.Value.Cols)}
 		}
 	}
+
 	return []int64{int64(p.Value.Rows), int64(p.Value.Cols)}
 }
 

@@ -75,38 +75,47 @@ type ShardReport struct {
 	Dead             int    `json:"dead"` // public shards that no block uses
 }
 
-// Inspect looks at the adapter in a folder, and with a model's folder also at whether everything fits it. The errors wrap this
-// package's or those of package safetensors.
+// Inspect looks at the adapter in a folder, and with a model's folder also at whether everything fits it. The
+// errors wrap this package's or those of package safetensors.
 func Inspect(ctx context.Context, dir, model string) (*Inspection, error) {
 	base, err := openBase(model)
 	if err != nil {
 		return nil, err
 	}
 	defer closeBase(base)
+
 	a, notes, err := load(dir, base)
 	if err != nil {
 		return nil, err
 	}
+
 	c := &a.Config
 	remark, err := onStored(ctx, c, base)
 	if err != nil {
 		return nil, err
 	}
+
 	if remark != "" {
 		notes = append(notes, remark)
 	}
+
 	r := &Inspection{
-		Adapter: dir, Kind: string(c.Kind), Base: c.Base, Checked: model, RSLoRA: c.RSLoRA, DoRA: c.DoRA, Bias: string(c.Biases),
+		Adapter: dir, Kind: string(c.Kind), Base: c.Base, Checked: model, RSLoRA: c.RSLoRA, DoRA: c.DoRA,
+		Bias:    string(c.Biases),
 		Targets: targetValue(c.Targets), Trained: a.Count(), Notes: notes, Modules: []ModuleReport{},
 	}
+
 	r.Memory = memoryOf(dir, a)
 	if r.Bytes, r.DTypes, err = weightsOf(dir); err != nil {
 		return nil, err
 	}
+
 	for _, l := range a.Low {
-		r.Modules = append(r.Modules, ModuleReport{l.Module.Path, l.Module.In, l.Module.Out, l.Rank, l.Alpha, l.Scale, changeNorm(l)})
+		r.Modules = append(r.Modules,
+			ModuleReport{l.Module.Path, l.Module.In, l.Module.Out, l.Rank, l.Alpha, l.Scale, changeNorm(l)})
 		r.Rank = max(r.Rank, l.Rank)
 	}
+
 	r.Types = typesOf(r.Modules)
 	r.others(a)
 	return r, nil
@@ -121,11 +130,16 @@ func (r *Inspection) others(a *adapter.Adapter) {
 		}
 		r.Whole = append(r.Whole, WholeReport{w.Tensor, w.Shape, kind})
 	}
+
 	for _, rows := range a.Rows {
 		r.TokenRows += len(rows.IDs)
 	}
+
 	if c := &a.Config; c.Kind == adapter.MoS {
-		r.Shards = &ShardReport{c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private, c.MoS.PairDissociation, string(c.MoS.Sampling), 0}
+		r.Shards = &ShardReport{
+			c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private, c.MoS.PairDissociation,
+			string(c.MoS.Sampling), 0,
+		}
 		for _, p := range mos.Pools(a) {
 			da, db := p.Dead()
 			r.Shards.Dead += da + db
@@ -151,11 +165,13 @@ func weightsOf(dir string) (int64, []string, error) {
 	if err != nil {
 		return 0, nil, err
 	}
+
 	f, err := safetensors.Open(filepath.Join(dir, mosfile.ModelName))
 	if err != nil {
 		return 0, nil, err
 	}
 	defer f.Close()
+
 	var types []string
 	for _, n := range f.Names() {
 		info, _ := f.Info(n)
@@ -163,6 +179,7 @@ func weightsOf(dir string) (int64, []string, error) {
 			types = append(types, t)
 		}
 	}
+
 	slices.Sort(types)
 	return stat.Size(), types, nil
 }
@@ -174,12 +191,14 @@ func changeNorm(l *adapter.Low) float64 {
 	ga, gb := linalg.New(l.Rank, l.Rank), linalg.New(l.Rank, l.Rank)
 	linalg.Solver{}.Mul(ga, x, x, linalg.Product{TransB: true})
 	linalg.Solver{}.Mul(gb, y, y, linalg.Product{TransA: true})
+
 	trace := 0.0
 	for i := range l.Rank {
 		for j := range l.Rank {
 			trace += gb.At(i, j) * ga.At(j, i)
 		}
 	}
+
 	return math.Abs(l.Scale) * math.Sqrt(max(trace, 0))
 }
 
@@ -193,6 +212,7 @@ func typesOf(list []ModuleReport) []TypeReport {
 			i = len(types)
 			types = append(types, TypeReport{Name: name})
 		}
+
 		t := &types[i]
 		t.Modules++
 		t.Norm += m.Norm * m.Norm
@@ -200,9 +220,11 @@ func typesOf(list []ModuleReport) []TypeReport {
 			t.Ranks = append(t.Ranks, m.Rank)
 		}
 	}
+
 	for i := range types {
 		types[i].Norm = math.Sqrt(types[i].Norm / float64(types[i].Modules))
 		slices.Sort(types[i].Ranks)
 	}
+
 	return types
 }

@@ -14,6 +14,7 @@ func (o Options) remarkRank(a *adapter.Adapter) {
 	if o.Remark == nil || a.Config.Kind != adapter.LoRA || len(a.Low) == 0 {
 		return
 	}
+
 	least := a.Low[0].Rank
 	for _, l := range a.Low {
 		least = min(least, l.Rank)
@@ -21,11 +22,13 @@ func (o Options) remarkRank(a *adapter.Adapter) {
 			return
 		}
 	}
-	o.Remark(fmt.Sprintf("rank %d is more than any of the %d matrices has: a change of such a matrix needs no more than the smaller of its sizes", least, len(a.Low)))
+
+	o.Remark(fmt.Sprintf("rank %d is more than any of the %d matrices has: a change of such a matrix needs no more "+
+		"than the smaller of its sizes", least, len(a.Low)))
 }
 
-// fits refuses steps that take more memory than there is, before they are laid out: the numbers of their sequences, and the inputs of all
-// blocks for one pass, which is less than a pass takes.
+// fits refuses steps that take more memory than there is, before they are laid out: the numbers of their
+// sequences, and the inputs of all blocks for one pass, which is less than a pass takes.
 func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 	total, count := 0.0, 0.0
 	for _, row := range data.IDs {
@@ -34,25 +37,33 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 	if count == 0 {
 		return nil
 	}
+
 	mean := total / count
 	inStep := float64(o.Batch)
 	if o.Pack > 0 {
 		inStep = float64(o.Pack) / max(1, mean)
 	}
+
 	steps := float64(max(1, o.Steps))
 	if o.Steps == 0 { // one pass over the data
 		inStep = min(inStep, count)
 	}
+
 	if err := memlimit.Check((4*inStep + 24) * steps); err != nil {
-		return fmt.Errorf("%w: %d steps of %.0f sequences: %w (HINT: fewer --steps, or a smaller --batch)", ErrConfig, o.Steps, inStep, err)
+		return fmt.Errorf("%w: %d steps of %.0f sequences: %w (HINT: fewer --steps, or a smaller --batch)", ErrConfig,
+			o.Steps, inStep, err)
 	}
+
 	pass := inStep
 	if o.MicroBatch > 0 {
 		pass = min(pass, float64(o.MicroBatch))
 	}
+
 	c := m.Config()
 	if err := memlimit.Check(4 * pass * mean * float64(c.Hidden) * float64(c.Layers+2)); err != nil {
-		return fmt.Errorf("%w: a pass of %.0f sequences, %.0f tokens: %w (HINT: a smaller --batch, or --micro-batch, which gives the same steps)", ErrConfig, pass, pass*mean, err)
+		return fmt.Errorf("%w: a pass of %.0f sequences, %.0f tokens: %w (HINT: a smaller --batch, or "+
+			"--micro-batch, which gives the same steps)", ErrConfig, pass, pass*mean, err)
 	}
+
 	return nil
 }

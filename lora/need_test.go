@@ -21,6 +21,7 @@ func TestExtractBoundsTheRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if r.Rank != 96 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "no matrix has a rank of 1000") {
 		t.Errorf("rank %d, notes %q", r.Rank, r.Notes)
 	}
@@ -31,6 +32,7 @@ func TestTrainingThatCannotFitIsRefused(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("free memory is known on Linux only")
 	}
+
 	m := openModel(t, filepath.Join("..", "testdata", "nano", "base"), "cpu", lm.Options{})
 	data := corpus.Windows{IDs: [][]int32{{1, 2, 3, 4, 5, 6, 7, 8}}}
 	const huge = 1 << 45
@@ -45,6 +47,7 @@ func TestTrainingThatCannotFitIsRefused(t *testing.T) {
 		if name == "rank" && err == nil {
 			continue // a machine with a hundred gigabytes
 		}
+
 		if !errors.Is(err, memlimit.ErrMemory) || !errors.Is(err, ErrConfig) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -57,9 +60,14 @@ func TestRankAboveAllSizesIsRemarked(t *testing.T) {
 	data := corpus.Windows{IDs: [][]int32{{1, 2, 3, 4, 5, 6, 7, 8}}}
 	for rank, want := range map[int]int{96: 0, 97: 1} {
 		var said []string
-		if _, err := Train(t.Context(), m, data, Options{Kind: "lora", Rank: rank, Steps: 1, Batch: 1, Targets: []string{"q_proj"}, Remark: func(s string) { said = append(said, s) }}); err != nil {
+		if _, err := Train(t.Context(), m, data,
+			Options{
+				Kind: "lora", Rank: rank, Steps: 1, Batch: 1, Targets: []string{"q_proj"},
+				Remark: func(s string) { said = append(said, s) },
+			}); err != nil {
 			t.Fatal(err)
 		}
+
 		if len(said) != want {
 			t.Errorf("rank %d: %q", rank, said)
 		}

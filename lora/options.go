@@ -28,11 +28,14 @@ type Options struct {
 	Alpha   float64 `json:"alpha"`   // default 16; the change is alpha/rank·B·A
 	Dropout float64 `json:"dropout"` // of what enters A; default 0
 
-	EquivalentRank int    `json:"equivalent_rank,omitempty"` // mos: rank of the LoRA with as many parameters; default 2
-	Shards         int    `json:"shards,omitempty"`          // mos: per vector; default 4
-	Private        int    `json:"private,omitempty"`         // mos: ranks of each block's own; default 1, of equivalent rank 1 none; -1 means none
-	Sampling       string `json:"sampling,omitempty"`        // mos: balanced (the default: every shard is used), official, pure
-	Paired         bool   `json:"paired,omitempty"`          // mos: B's shards are drawn with A's (no pair dissociation)
+	EquivalentRank int `json:"equivalent_rank,omitempty"` // mos: rank of the LoRA with as many parameters; default 2
+	Shards         int `json:"shards,omitempty"`          // mos: per vector; default 4
+	// mos: ranks of each block's own; default 1, of equivalent rank 1 none; -1 means none
+	Private int `json:"private,omitempty"`
+	// mos: balanced (the default: every shard is used), official, pure
+	Sampling string `json:"sampling,omitempty"`
+	// mos: B's shards are drawn with A's (no pair dissociation)
+	Paired bool `json:"paired,omitempty"`
 
 	RSLoRA     bool    `json:"rslora,omitempty"`      // scale alpha/√rank
 	DoRA       bool    `json:"dora,omitempty"`        // lora: trained magnitudes
@@ -42,36 +45,42 @@ type Options struct {
 	InParts    int     `json:"in_parts,omitempty"`    // prolora: copies along the inputs; default 2
 	OutParts   int     `json:"out_parts,omitempty"`   // prolora: copies along the outputs; default 2
 
-	// Targets are the matrices that get a change: roles (q, k, v, o, qkv, gate, up, gate_up, down), names ("q_proj",
-	// "layers.0.mlp.up_proj"), or one regular expression of whole paths between slashes. Default: all matrices of blocks.
+	// Targets are the matrices that get a change: roles (q, k, v, o, qkv, gate, up, gate_up, down), names
+	// ("q_proj", "layers.0.mlp.up_proj"), or one regular expression of whole paths between slashes. Default:
+	// all matrices of blocks.
 	Targets      []string  `json:"targets,omitempty"`
 	Exclude      []string  `json:"exclude,omitempty"`       // names, or one regular expression between slashes
 	Layers       []int     `json:"layers,omitempty"`        // only these blocks
 	RankPattern  []Pattern `json:"rank_pattern,omitempty"`  // lora
 	AlphaPattern []Pattern `json:"alpha_pattern,omitempty"` // lora
 	Whole        []string  `json:"modules_to_save,omitempty"`
-	// KeepZeros leaves zeros of the base's matrices alone: a pruned model keeps its pattern, also when the adapter is folded in. Of kind full the
-	// gradients are masked, which costs next to nothing; an adapter's change is masked in every pass, which makes a step about twice as long. On
-	// the CPU only, and not with DoRA.
-	KeepZeros bool   `json:"keep_zeros,omitempty"`
-	Tie       bool   `json:"ensure_weight_tying,omitempty"` // lora: in a tied model the token table and the head change alike
-	Bias      string `json:"bias,omitempty"`                // none (the default), all, lora_only
+	// KeepZeros leaves zeros of the base's matrices alone: a pruned model keeps its pattern, also when the
+	// adapter is folded in. Of kind full the gradients are masked, which costs next to nothing; an adapter's
+	// change is masked in every pass, which makes a step about twice as long. On the CPU only, and not with
+	// DoRA.
+	KeepZeros bool `json:"keep_zeros,omitempty"`
+	// lora: in a tied model the token table and the head change alike
+	Tie  bool   `json:"ensure_weight_tying,omitempty"`
+	Bias string `json:"bias,omitempty"` // none (the default), all, lora_only
 
-	Steps       int     `json:"steps"`       // default: one pass over the data
-	Batch       int     `json:"batch"`       // sequences per step; default 4
-	MicroBatch  int     `json:"micro_batch"` // sequences per pass through the model; default: all of a step
-	Pack        int     `json:"pack"`        // tokens per step at most, instead of Batch: short sequences fill it up, each by itself
-	Ordered     bool    `json:"ordered"`     // take sequences as they stand instead of at random
-	LR          float64 `json:"lr"`          // default 2e-4; kind full: 1e-5
-	Schedule    string  `json:"schedule"`    // constant (the default), linear, cosine
-	Warmup      int     `json:"warmup"`      // steps
+	Steps      int `json:"steps"`       // default: one pass over the data
+	Batch      int `json:"batch"`       // sequences per step; default 4
+	MicroBatch int `json:"micro_batch"` // sequences per pass through the model; default: all of a step
+	// tokens per step at most, instead of Batch: short sequences fill it up, each by itself
+	Pack        int     `json:"pack"`
+	Ordered     bool    `json:"ordered"`  // take sequences as they stand instead of at random
+	LR          float64 `json:"lr"`       // default 2e-4; kind full: 1e-5
+	Schedule    string  `json:"schedule"` // constant (the default), linear, cosine
+	Warmup      int     `json:"warmup"`   // steps
 	WeightDecay float64 `json:"weight_decay"`
 	Clip        float64 `json:"clip"`      // global norm of the gradients; 0: none
 	Optimizer   string  `json:"optimizer"` // adamw (the default), lomo, adalomo
 	Beta1       float64 `json:"beta1"`     // adamw; default 0.9
 	Beta2       float64 `json:"beta2"`     // adamw; default 0.999
 	Seed        uint64  `json:"seed"`
-	Memory      int64   `json:"memory"` // bytes for kept activations: 0 half of what is free, -1 none (every block is computed twice); no influence on results
+	// bytes for kept activations: 0 half of what is free, -1 none (every block is computed twice); no influence
+	// on results
+	Memory int64 `json:"memory"`
 
 	Eval      *corpus.Windows `json:"-"`          // held-out data; nil: no evaluation
 	EvalEvery int             `json:"eval_every"` // steps; default: only after the last
@@ -120,30 +129,35 @@ func (o Options) withDefaults() Options {
 	if o.Kind != "mos" { // where it depends on the model
 		o.Rank = or(o.Rank, 8)
 	}
+
 	switch o.Kind {
 	case "mos":
 		o.EquivalentRank = or(o.EquivalentRank, 2)
 		o.Shards = or(o.Shards, 4)
 		o.Sampling = or(o.Sampling, string(adapter.Balanced))
 
-		// A rank that is private to its block is shared with no other: of an equivalent rank of 1 nothing would be left to share.
+		// A rank that is private to its block is shared with no other: of an equivalent rank of 1 nothing would
+		// be left to share.
 		if o.Sampling == string(adapter.Pure) || o.Private == 0 && o.EquivalentRank == 1 {
 			o.Private = -1
 		}
+
 		o.Private = or(o.Private, 1)
 	case "vera":
 		o.DInitial = or(o.DInitial, 0.1)
 	case "prolora":
 		o.Unshared, o.InParts, o.OutParts = or(o.Unshared, 1), or(o.InParts, 2), or(o.OutParts, 2)
 	}
+
 	o.Batch, o.Schedule, o.Optimizer = or(o.Batch, 4), or(o.Schedule, "constant"), or(o.Optimizer, "adamw")
 	o.LR = or(o.LR, map[bool]float64{false: 2e-4, true: 1e-5}[o.Kind == "full"])
 	o.SaveEvery = or(o.SaveEvery, 50)
+
 	return o
 }
 
-// AllPrivate reports whether the options ask for a Mixture of Shards all of whose ranks are private to their blocks, and which rank the LoRA has that
-// this is in truth.
+// AllPrivate reports whether the options ask for a Mixture of Shards all of whose ranks are private to their
+// blocks, and which rank the LoRA has that this is in truth.
 func (o Options) AllPrivate() (rank int, all bool) {
 	if o.Init != nil {
 		o = o.like(&o.Init.inner.Config)
@@ -161,48 +175,67 @@ func (o Options) Validate() error {
 			faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
 		}
 	}
+
 	bad(!slices.Contains(Kinds, o.Kind), "kind %.100q; known: %s", o.Kind, strings.Join(Kinds, ", "))
-	bad(!slices.Contains(Optimizers, o.Optimizer), "optimizer %.100q; known: %s", o.Optimizer, strings.Join(Optimizers, ", "))
-	bad(o.Optimizer != "adamw" && o.Kind != "full", "optimizer %s is for kind full: it keeps no gradients, which adapters are too small to profit from", o.Optimizer)
-	bad(o.Optimizer != "adamw" && o.MicroBatch > 0, "optimizer %s updates during the pass, so a step cannot have several (micro_batch)", o.Optimizer)
+	bad(!slices.Contains(Optimizers, o.Optimizer), "optimizer %.100q; known: %s", o.Optimizer,
+		strings.Join(Optimizers, ", "))
+	bad(o.Optimizer != "adamw" && o.Kind != "full",
+		"optimizer %s is for kind full: it keeps no gradients, which adapters are too small to profit from",
+		o.Optimizer)
+	bad(o.Optimizer != "adamw" && o.MicroBatch > 0,
+		"optimizer %s updates during the pass, so a step cannot have several (micro_batch)", o.Optimizer)
 	bad(o.Rank < 0, "rank %d is negative", o.Rank)
 	bad(!(o.Alpha > 0) || math.IsInf(o.Alpha, 0), "alpha %g is not a positive number", o.Alpha)
 	bad(!(o.Dropout >= 0 && o.Dropout < 1), "dropout %g is not in [0, 1)", o.Dropout)
 	bad(o.Steps < 0, "steps %d is negative", o.Steps)
-	bad(o.Batch < 1 || o.MicroBatch < 0 || o.Pack < 0, "batch %d, micro_batch %d, pack %d: sizes are positive", o.Batch, o.MicroBatch, o.Pack)
+	bad(o.Batch < 1 || o.MicroBatch < 0 || o.Pack < 0, "batch %d, micro_batch %d, pack %d: sizes are positive", o.Batch,
+		o.MicroBatch, o.Pack)
 	bad(!(o.LR >= 0) || math.IsInf(o.LR, 0), "learning rate %g is not a number ≥ 0", o.LR)
 	bad(!(o.Clip >= 0) || math.IsInf(o.Clip, 0), "clip %g is not a number ≥ 0", o.Clip)
 	bad(!(o.WeightDecay >= 0) || math.IsInf(o.WeightDecay, 0), "weight decay %g is not a number ≥ 0", o.WeightDecay)
 	bad(o.Warmup < 0, "warmup %d is negative", o.Warmup)
-	bad(!slices.Contains(optim.ScheduleNames, o.Schedule), "schedule %.100q; known: %s", o.Schedule, strings.Join(optim.ScheduleNames, ", "))
-	bad(o.EvalEvery < 0 || o.SaveEvery < 0, "eval_every %d, save_every %d: steps are positive", o.EvalEvery, o.SaveEvery)
-	bad(o.KeepBest && (o.Eval == nil || o.StateDir == ""), "keeping the best needs evaluation data and a folder for the state")
+	bad(!slices.Contains(optim.ScheduleNames, o.Schedule), "schedule %.100q; known: %s", o.Schedule,
+		strings.Join(optim.ScheduleNames, ", "))
+	bad(o.EvalEvery < 0 || o.SaveEvery < 0, "eval_every %d, save_every %d: steps are positive", o.EvalEvery,
+		o.SaveEvery)
+	bad(o.KeepBest && (o.Eval == nil || o.StateDir == ""),
+		"keeping the best needs evaluation data and a folder for the state")
 	bad(o.Resume && o.StateDir == "", "resuming needs the folder of the state")
 	bad(o.KeepZeros && o.DoRA, "keeping zeros goes with no DoRA, which divides by norms of the whole change")
-	bad(o.Kind == "full" && (o.Init != nil || len(o.Targets)+len(o.Exclude)+len(o.Layers)+len(o.Whole) > 0), "kind full trains everything: no adapter to start from, no targets")
+	bad(o.Kind == "full" && (o.Init != nil || len(o.Targets)+len(o.Exclude)+len(o.Layers)+len(o.Whole) > 0),
+		"kind full trains everything: no adapter to start from, no targets")
+
 	for _, list := range [][]string{o.Targets, o.Exclude} {
 		if _, err := matchOf(list); err != nil {
 			faults = append(faults, err)
 		}
 	}
+
 	return errors.Join(faults...)
 }
 
 // roles are the names of roles that targets may use.
-var roles = []arch.Role{arch.Q, arch.K, arch.V, arch.O, arch.QKV, arch.Gate, arch.Up, arch.GateUp, arch.Down, arch.SharedGate, arch.SharedUp, arch.SharedDown, arch.Embed, arch.Head}
+var roles = []arch.Role{
+	arch.Q, arch.K, arch.V, arch.O, arch.QKV, arch.Gate, arch.Up, arch.GateUp, arch.Down,
+	arch.SharedGate, arch.SharedUp, arch.SharedDown, arch.Embed, arch.Head,
+}
 
 // config is the part of the options that an adapter keeps, for the modules of a base: roles become names.
 func (o Options) config(base string, modules []adapter.Module) (adapter.Config, error) {
 	c := adapter.Config{
-		Kind: adapter.Kind(o.Kind), Base: base, Rank: o.Rank, Alpha: o.Alpha, Dropout: o.Dropout, RSLoRA: o.RSLoRA, DoRA: o.DoRA, OutputBias: o.OutputBias,
-		Biases: adapter.Biases(or(o.Bias, string(adapter.NoBias))), Layers: o.Layers, WholeModules: o.Whole, Tying: o.Tie, TaskType: "CAUSAL_LM", Init: "true",
+		Kind: adapter.Kind(o.Kind), Base: base, Rank: o.Rank, Alpha: o.Alpha, Dropout: o.Dropout, RSLoRA: o.RSLoRA,
+		DoRA: o.DoRA, OutputBias: o.OutputBias,
+		Biases: adapter.Biases(or(o.Bias, string(adapter.NoBias))), Layers: o.Layers, WholeModules: o.Whole,
+		Tying: o.Tie, TaskType: "CAUSAL_LM", Init: "true",
 		MoS: adapter.MoSConfig{
-			EquivalentRank: o.EquivalentRank, Shards: o.Shards, Private: max(o.Private, 0), PairDissociation: !o.Paired, Sampling: adapter.Sampling(o.Sampling),
+			EquivalentRank: o.EquivalentRank, Shards: o.Shards, Private: max(o.Private, 0), PairDissociation: !o.Paired,
+			Sampling: adapter.Sampling(o.Sampling),
 		},
 		KeepZeros: o.KeepZeros,
 		VeRA:      adapter.VeRAConfig{DInitial: o.DInitial},
 		PRoLoRA:   adapter.PRoLoRAConfig{Unshared: max(o.Unshared, 0), InParts: o.InParts, OutParts: o.OutParts},
 	}
+
 	for _, p := range o.RankPattern {
 		c.RankPattern = append(c.RankPattern, adapter.Pattern(p))
 	}
@@ -212,15 +245,18 @@ func (o Options) config(base string, modules []adapter.Module) (adapter.Config, 
 	if c.Kind == adapter.MoS && c.Rank == 0 {
 		c.Rank = o.mosRank(modules)
 	}
+
 	var err error
 	if c.Targets, err = targetsOf(o.Targets, modules); err != nil {
 		return c, err
 	}
+
 	c.Exclude, err = matchOf(o.Exclude)
 	return c, err
 }
 
-// mosRank is the rank of a Mixture of Shards that asks for none: 8, or all that the pools of the model have; with pure sharing the latter.
+// mosRank is the rank of a Mixture of Shards that asks for none: 8, or all that the pools of the model have;
+// with pure sharing the latter.
 func (o Options) mosRank(modules []adapter.Module) int {
 	blocks := 0
 	for _, m := range modules {
@@ -229,10 +265,12 @@ func (o Options) mosRank(modules []adapter.Module) int {
 	if len(o.Layers) > 0 {
 		blocks = len(o.Layers)
 	}
+
 	private := max(o.Private, 0)
 	if most := private + (o.EquivalentRank-private)*blocks; most < 8 || o.Sampling == string(adapter.Pure) {
 		return max(most, 1)
 	}
+
 	return 8
 }
 
@@ -248,8 +286,10 @@ func matchOf(list []string) (adapter.Match, error) {
 		if _, err := regexp.Compile(s[1 : len(s)-1]); err != nil {
 			return adapter.Match{}, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
+
 		return adapter.Match{Regex: s[1 : len(s)-1]}, nil
 	}
+
 	return adapter.Match{Names: list}, nil
 }
 
@@ -258,22 +298,26 @@ func targetsOf(list []string, modules []adapter.Module) (adapter.Match, error) {
 	if len(list) == 0 || len(list) == 1 && strings.EqualFold(list[0], "all-linear") {
 		return adapter.Match{All: true}, nil
 	}
+
 	match, err := matchOf(list)
 	if err != nil || match.Regex != "" {
 		return match, err
 	}
+
 	var names []string
 	for _, s := range list {
 		found := namesOf(arch.Role(s), modules)
 		if !slices.Contains(roles, arch.Role(s)) || len(found) == 0 {
 			found = []string{s}
 		}
+
 		for _, n := range found {
 			if !slices.Contains(names, n) {
 				names = append(names, n)
 			}
 		}
 	}
+
 	return adapter.Match{Names: names}, nil
 }
 
@@ -284,17 +328,21 @@ func namesOf(role arch.Role, modules []adapter.Module) []string {
 		if m.Role != role {
 			continue
 		}
+
 		n := m.Path
 		for at := strings.LastIndexByte(m.Path, '.'); at >= 0; at = strings.LastIndexByte(m.Path[:at], '.') {
 			short := m.Path[at+1:]
-			if !slices.ContainsFunc(modules, func(o adapter.Module) bool { return o.Role != role && strings.HasSuffix(o.Path, "."+short) }) {
+			if !slices.ContainsFunc(modules,
+				func(o adapter.Module) bool { return o.Role != role && strings.HasSuffix(o.Path, "."+short) }) {
 				n = short
 				break
 			}
 		}
+
 		if !slices.Contains(names, n) {
 			names = append(names, n)
 		}
 	}
+
 	return names
 }

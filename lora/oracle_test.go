@@ -27,10 +27,12 @@ func oracle(t testing.TB) string {
 	if dir := os.Getenv("COMPRESS_ORACLE"); dir != "" {
 		root = dir
 	}
+
 	path := filepath.Join(root, "lora")
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("%s is not there", path)
 	}
+
 	return path
 }
 
@@ -80,11 +82,13 @@ func (f tensors) floats(name string) []float32 {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+
 	info, _ := f.Info(name)
 	x := make([]float32, len(data)/dtype.Size(info.DType))
 	if err := dtype.Decode(x, data, info.DType); err != nil {
 		f.t.Fatal(err)
 	}
+
 	return x
 }
 
@@ -95,17 +99,21 @@ func (f tensors) ids(name string, batch int) [][]int32 {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+
 	info, _ := f.Info(name)
 	shape := info.Shape
+
 	n, w := int(shape[len(shape)-2]), int(shape[len(shape)-1])
 	data = data[4*batch*n*w:]
 	rows := make([][]int32, n)
 	for i := range rows {
 		for j := range w {
 			at := 4 * (i*w + j)
-			rows[i] = append(rows[i], int32(uint32(data[at])|uint32(data[at+1])<<8|uint32(data[at+2])<<16|uint32(data[at+3])<<24))
+			rows[i] = append(rows[i],
+				int32(uint32(data[at])|uint32(data[at+1])<<8|uint32(data[at+2])<<16|uint32(data[at+3])<<24))
 		}
 	}
+
 	return rows
 }
 
@@ -115,10 +123,12 @@ func openModel(t testing.TB, dir, dev string, o lm.Options) *lm.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := lm.Load(context.Background(), dir, d, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -175,11 +185,15 @@ type mosOptions struct {
 func (o mosOptions) config() adapter.Config {
 	return adapter.Config{
 		Kind: adapter.MoS, Rank: o.R, Alpha: o.Alpha, Targets: adapter.Match{Names: o.Types},
-		MoS: adapter.MoSConfig{EquivalentRank: o.E, Shards: o.L, Private: o.P, PairDissociation: o.Pair == nil || *o.Pair, Sampling: adapter.Sampling(o.Sampling)},
+		MoS: adapter.MoSConfig{
+			EquivalentRank: o.E, Shards: o.L, Private: o.P,
+			PairDissociation: o.Pair == nil || *o.Pair, Sampling: adapter.Sampling(o.Sampling),
+		},
 	}
 }
 
-// TestMoSOracle compares assembled factors bit by bit, logits, gradients and counts with the numbers of the published code.
+// TestMoSOracle compares assembled factors bit by bit, logits, gradients and counts with the numbers of the
+// published code.
 func TestMoSOracle(t *testing.T) {
 	root := oracle(t)
 	for _, dir := range cases(t, filepath.Join(root, "mos")) {
@@ -192,10 +206,13 @@ func TestMoSOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			a := &Adapter{inner: inner}
 			if a.Trainable() != c.Counts.Trainable || a.DeadShards() != c.Counts.Dead {
-				t.Errorf("%d trained, %d dead; want %d and %d", a.Trainable(), a.DeadShards(), c.Counts.Trainable, c.Counts.Dead)
+				t.Errorf("%d trained, %d dead; want %d and %d", a.Trainable(), a.DeadShards(), c.Counts.Trainable,
+					c.Counts.Dead)
 			}
+
 			want := openTensors(t, filepath.Join(dir, "expected.safetensors"))
 			checkFactors(t, inner, want)
 			checkModel(t, m, a, want, c.Noise["logits"], c.Noise["grad_rel_to_max"], "grad.")
@@ -206,6 +223,7 @@ func TestMoSOracle(t *testing.T) {
 // checkFactors compares what is assembled with the oracle: copies, so bit by bit.
 func checkFactors(t *testing.T, a *adapter.Adapter, want tensors) {
 	t.Helper()
+
 	for _, l := range a.Low {
 		fa, fb := l.Pair()
 		name := strings.Join([]string{"", itoa(l.Module.Block), mosType(l)}, ".")
@@ -229,21 +247,25 @@ func checkModel(t *testing.T, m *lm.Model, a *Adapter, want tensors, noiseLogits
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r, err := m.Forward(context.Background(), ids, lm.ForwardOptions{Logits: true, Labels: labels})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if gap, _ := farthest(flat(r.Logits), want.floats("logits")); gap > max(2e-5, 10*noiseLogits) {
 		t.Errorf("logits differ by %g", gap)
 	}
 	if gap := math.Abs(r.Loss - float64(want.floats("loss")[0])); gap > 1e-5 {
 		t.Errorf("loss differs by %g", gap)
 	}
+
 	undo()
 	_, grads, err := a.Gradients(context.Background(), m, ids, labels)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	seen := 0
 	for _, g := range grads {
 		name := prefix + strings.TrimPrefix(g.Name, "mos.")
@@ -253,11 +275,13 @@ func checkModel(t *testing.T, m *lm.Model, a *Adapter, want tensors, noiseLogits
 			t.Errorf("%s differs by %g of %g", name, gap, size)
 		}
 	}
+
 	for _, n := range want.Names() {
 		if strings.HasPrefix(n, "grad.") {
 			seen--
 		}
 	}
+
 	if seen != 0 {
 		t.Errorf("%+d gradients", seen)
 	}
@@ -273,15 +297,18 @@ func TestPEFTOracle(t *testing.T) {
 				Trainable int64              `json:"trainable_parameters"`
 				Noise     map[string]float64 `json:"fp32_noise"`
 			}
+
 			readJSON(t, filepath.Join(dir, "case.json"), &c)
 			m := openModel(t, filepath.Join(root, "base", c.Base), "cpu", lm.Options{})
 			a, err := Open(dir, m)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if a.Trainable() != c.Trainable {
 				t.Errorf("%d trained, want %d", a.Trainable(), c.Trainable)
 			}
+
 			want := openTensors(t, filepath.Join(dir, "expected.safetensors"))
 			checkModel(t, m, a, want, c.Noise["logits"], c.Noise["grad_rel_to_max"], "grad.")
 		})

@@ -13,9 +13,9 @@ import (
 // ErrOtherBase: the adapter fits, but was trained on other weights than these.
 var ErrOtherBase = errors.New("the adapter was trained on another base")
 
-// OtherBase compares the weights of a model with those that the adapter was trained on: a remark where they differ, "" where they are the
-// same. It reads all weights of the model, unless there is nothing to compare them with: then the remark is about a base of another name, if the
-// adapter's files give one.
+// OtherBase compares the weights of a model with those that the adapter was trained on: a remark where they
+// differ, "" where they are the same. It reads all weights of the model, unless there is nothing to compare
+// them with: then the remark is about a base of another name, if the adapter's files give one.
 func (a *Adapter) OtherBase(ctx context.Context, m *lm.Model) (string, error) {
 	c := &a.inner.Config
 	if c.BaseHash == "" {
@@ -33,15 +33,18 @@ func otherBase(c *adapter.Config, hash string) string {
 	if c.BaseHash == "" || c.BaseHash == hash {
 		return ""
 	}
-	return fmt.Sprintf("the adapter was trained on another base: on %.200q with fingerprint %.12s, this one has %.12s; shapes fit", c.Base, c.BaseHash, hash)
+	return fmt.Sprintf("the adapter was trained on another base: on %.200q with fingerprint %.12s, this one has "+
+		"%.12s; shapes fit", c.Base, c.BaseHash, hash)
 }
 
-// otherName is the remark about a base in a folder whose name is not that of the one that an adapter without a fingerprint names.
+// otherName is the remark about a base in a folder whose name is not that of the one that an adapter without a
+// fingerprint names.
 func otherName(c *adapter.Config, dir string) string {
 	if c.BaseHash != "" || c.Base == "" || filepath.Base(c.Base) == folderName(dir) {
 		return ""
 	}
-	return fmt.Sprintf("the adapter names %.200q as its base, and its files do not tell whether %s is that", c.Base, dir)
+	return fmt.Sprintf("the adapter names %.200q as its base, and its files do not tell whether %s is that", c.Base,
+		dir)
 }
 
 // folderName is the last part of the path of a folder.
@@ -57,7 +60,8 @@ func refuseOther(remark string, allowed bool) error {
 	if remark == "" || allowed {
 		return nil
 	}
-	return fmt.Errorf("%w%s (HINT: --allow-other-base takes it all the same)", ErrOtherBase, remark[len(ErrOtherBase.Error()):])
+	return fmt.Errorf("%w%s (HINT: --allow-other-base takes it all the same)", ErrOtherBase,
+		remark[len(ErrOtherBase.Error()):])
 }
 
 // onStored compares an adapter with a base in a folder; see [Adapter.OtherBase].
@@ -68,9 +72,11 @@ func onStored(ctx context.Context, c *adapter.Config, base *adapter.Checkpoint) 
 	if c.BaseHash == "" {
 		return otherName(c, base.Dir), nil
 	}
+
 	hash, err := lm.Fingerprint(ctx, base.Dir, base.Source)
 	if err != nil {
 		return "", err
 	}
+
 	return otherBase(c, hash), nil
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// TestOtherBase: an adapter that says what it was trained on is not folded into, and not trained on, a base of the same shape with other
-// weights, unless that is allowed; where it is only looked at or attached, there is a remark.
+// TestOtherBase: an adapter that says what it was trained on is not folded into, and not trained on, a base of
+// the same shape with other weights, unless that is allowed; where it is only looked at or attached, there is a
+// remark.
 func TestOtherBase(t *testing.T) {
 	for _, kind := range []string{"mos", "lora"} {
 		t.Run(kind, func(t *testing.T) { otherBases(t, kind) })
@@ -27,46 +28,60 @@ func otherBases(t *testing.T, kind string) {
 	if kind == "mos" {
 		o.EquivalentRank = 2
 	}
+
 	a, err := Train(t.Context(), m, data, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := a.Save(at("a"), false); err != nil {
 		t.Fatal(err)
 	}
+
 	for base, want := range map[*lm.Model]bool{m: false, n: true} {
 		b, err := Open(at("a"), base)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if remark, err := b.OtherBase(t.Context(), base); err != nil || strings.Contains(remark, "another base") != want {
+
+		if remark, err := b.OtherBase(t.Context(), base); err != nil ||
+			strings.Contains(remark, "another base") != want {
 			t.Errorf("%s: %q %v", base.Path(), remark, err)
 		}
+
 		r, err := Inspect(t.Context(), at("a"), base.Path())
 		if err != nil || (len(r.Notes) == 1 && strings.Contains(r.Notes[0], "another base")) != want {
 			t.Errorf("%s: %v %v", base.Path(), r, err)
 		}
+
 		o := Options{Init: b, Steps: 1}
 		if _, err := Train(t.Context(), base, data, o); errors.Is(err, ErrOtherBase) != want || !want && err != nil {
 			t.Errorf("%s: %v", base.Path(), err)
 		}
+
 		o.AllowOtherBase = true
+
 		if c, err := Train(t.Context(), base, data, o); err != nil {
 			t.Error(err)
 		} else if remark, err := c.OtherBase(t.Context(), base); err != nil || remark != "" {
 			t.Errorf("%q %v", remark, err)
 		}
+
 		out := at("folded")
-		if _, err := Fold(t.Context(), base.Path(), at("a"), out, FoldOptions{Overwrite: true}); errors.Is(err, ErrOtherBase) != want || !want && err != nil {
+		if _, err := Fold(t.Context(), base.Path(), at("a"), out, FoldOptions{Overwrite: true}); errors.Is(err,
+			ErrOtherBase) != want || !want && err != nil {
 			t.Errorf("%s: %v", base.Path(), err)
 		}
-		if r, err := Fold(t.Context(), base.Path(), at("a"), out, FoldOptions{Overwrite: true, AllowOtherBase: true}); err != nil || len(r.Notes) == 1 != want {
+
+		if r, err := Fold(t.Context(), base.Path(), at("a"), out,
+			FoldOptions{Overwrite: true, AllowOtherBase: true}); err != nil || len(r.Notes) == 1 != want {
 			t.Errorf("%s: %v", base.Path(), err)
 		}
 	}
 }
 
-// TestOtherName: an adapter without a fingerprint that names another base is taken with a remark, one that names this base without.
+// TestOtherName: an adapter without a fingerprint that names another base is taken with a remark, one that
+// names this base without.
 func TestOtherName(t *testing.T) {
 	m := openModel(t, nano, "cpu", lm.Options{})
 	for base, want := range map[string]int{"": 0, "someone/" + filepath.Base(nano): 0, "someone/else": 1} {
@@ -74,15 +89,18 @@ func TestOtherName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		a.inner.Config.Base = base
 		dir := t.TempDir()
 		if err := a.Save(filepath.Join(dir, "a"), false); err != nil {
 			t.Fatal(err)
 		}
+
 		r, err := Fold(t.Context(), nano, filepath.Join(dir, "a"), filepath.Join(dir, "folded"), FoldOptions{})
 		if err != nil || len(r.Notes) != want {
 			t.Errorf("%q: %v %v", base, r, err)
 		}
+
 		if remark, err := a.OtherBase(t.Context(), m); err != nil || (remark != "") != (want == 1) {
 			t.Errorf("%q: %q %v", base, remark, err)
 		}

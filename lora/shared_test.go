@@ -6,7 +6,8 @@ import (
 	"github.com/modelcompress/compress/lora"
 )
 
-// TestAllPrivate: the defaults of a Mixture of Shards share something whatever the equivalent rank is; what is asked for is kept.
+// TestAllPrivate: the defaults of a Mixture of Shards share something whatever the equivalent rank is; what is
+// asked for is kept.
 func TestAllPrivate(t *testing.T) {
 	for _, c := range []struct {
 		o    lora.Options

@@ -23,7 +23,8 @@ import (
 // ErrOtherRun: the state to resume from belongs to a run with other settings, data or base.
 var ErrOtherRun = train.ErrOtherRun
 
-// Unfinished tells how many steps the state in a folder has behind it, from which Options.Resume would go on; 0 where there is none.
+// Unfinished tells how many steps the state in a folder has behind it, from which Options.Resume would go on; 0
+// where there is none.
 func Unfinished(dir string) (steps int, err error) {
 	_, steps, err = train.Latest(dir)
 	return steps, err
@@ -38,19 +39,24 @@ type Step = train.Step
 // Eval is an evaluation during training.
 type Eval = train.Eval
 
-// Train trains an adapter for a model, which stays as it is, on sequences of tokens; labels that are corpus.Ignore are context
-// only. An interrupted run keeps its state in Options.StateDir, from which the same call with Resume gives the same
-// bits as one that was not interrupted. A loss that is not finite ends the run with an error that names the step and wraps
-// lm.ErrNonFinite; from the state that is kept then, LR and Clip may be others. On an error the adapter is nil.
+// Train trains an adapter for a model, which stays as it is, on sequences of tokens; labels that are
+// corpus.Ignore are context only. An interrupted run keeps its state in Options.StateDir, from which the same
+// call with Resume gives the same bits as one that was not interrupted. A loss that is not finite ends the run
+// with an error that names the step and wraps lm.ErrNonFinite; from the state that is kept then, LR and Clip
+// may be others. On an error the adapter is nil.
 func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Adapter, error) {
 	if o.Init != nil {
 		c := &o.Init.inner.Config
-		if o.Kind != "" && o.Kind != string(c.Kind) || o.Rank != 0 && o.Rank != c.Rank || o.Alpha != 0 && o.Alpha != c.Alpha {
-			return nil, fmt.Errorf("%w: the adapter to start from is %s of rank %d and alpha %g, asked for is %s, %d and %g",
+		if o.Kind != "" && o.Kind != string(c.Kind) || o.Rank != 0 && o.Rank != c.Rank ||
+			o.Alpha != 0 && o.Alpha != c.Alpha {
+			return nil, fmt.Errorf("%w: the adapter to start from is %s of rank %d and alpha %g, asked for is "+
+				"%s, %d and %g",
 				ErrConfig, c.Kind, c.Rank, c.Alpha, or(o.Kind, "any kind"), o.Rank, o.Alpha)
 		}
+
 		o = o.like(c)
 	}
+
 	o = o.withDefaults()
 	if o.Init != nil {
 		o.Init.inner.Config.KeepZeros = o.KeepZeros
@@ -61,25 +67,30 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	inner, err := o.begin(ctx, m)
 	if err != nil {
 		return nil, err
 	}
+
 	o.remarkRank(inner)
 	zeros, err := o.zeros(m, inner)
 	if err != nil {
 		return nil, err
 	}
+
 	o.Rank = inner.Config.Rank
 	r, err := delta.Attach(m, inner, delta.Options{Train: true})
 	if err != nil {
 		return nil, err
 	}
 	defer r.Detach()
+
 	opt, err := o.optimizer(m)
 	if err != nil {
 		return nil, err
 	}
+
 	s := &train.Low{Model: m, Adapter: inner, Runtime: r, Optim: opt, Keep: o.keep(m), Seed: o.Seed, NoDecay: true}
 	there, err := o.resident(m)
 	if err == nil {
@@ -89,6 +100,7 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 		return nil, err
 	}
 	defer s.Free()
+
 	report, err := o.run(ctx, m, data, s, inner.Count())
 	if err == nil {
 		err = s.Fetch()
@@ -96,19 +108,23 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	if err != nil {
 		return nil, err
 	}
+
 	for _, p := range inner.Trainable() {
 		p.Grad.Buf = nil
 		p.Grad.Rows, p.Grad.Cols = 0, 0
 	}
+
 	if o.StateDir != "" { // known already
 		if inner.Config.BaseHash, err = m.Fingerprint(ctx); err != nil {
 			return nil, err
 		}
 	}
+
 	a := &Adapter{inner: inner}
 	report.DeadShards = a.DeadShards()
 	report.Zeros = zeros
 	a.report = report
+
 	return a, nil
 }
 
@@ -119,49 +135,67 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	zeros, err := o.zeros(m, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	fused := o.Optimizer != "adamw" || o.Clip == 0 && o.MicroBatch == 0
 	opt, err := o.optimizer(m)
 	if err != nil {
 		return nil, err
 	}
+
 	there, err := o.resident(m)
 	if err != nil {
 		return nil, err
 	}
+
 	f, err := train.NewFull(m, there, !fused)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Free()
+
 	if f.Optim == nil {
 		f.Optim = opt
 	}
-	f.Keep, f.NoDecay, f.Fused = o.keep(m), true, fused
+
+	f.Keep = o.keep(m)
+	f.NoDecay = true
+	f.Fused = fused
 	f.KeepZeros = o.KeepZeros
 	report, err := o.run(ctx, m, data, f, m.NumParameters())
 	if err != nil || zeros == nil {
 		return report, err
 	}
+
 	report.Zeros = zeros
 	return report, zeros.recount(m)
 }
 
 // like takes over the kind and the sizes of an adapter.
 func (o Options) like(c *adapter.Config) Options {
-	o.Kind, o.Rank, o.Alpha, o.Dropout, o.RSLoRA, o.DoRA, o.OutputBias = string(c.Kind), c.Rank, c.Alpha, c.Dropout, c.RSLoRA, c.DoRA, c.OutputBias
+	o.Kind = string(c.Kind)
+	o.Rank = c.Rank
+	o.Alpha = c.Alpha
+
+	o.Dropout = c.Dropout
+	o.RSLoRA = c.RSLoRA
+	o.DoRA = c.DoRA
+	o.OutputBias = c.OutputBias
 	o.Tie = c.Tying
 	o.KeepZeros = o.KeepZeros || c.KeepZeros
 
 	if c.Kind == adapter.MoS {
-		o.EquivalentRank, o.Shards, o.Private, o.Sampling, o.Paired = c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private, string(c.MoS.Sampling), !c.MoS.PairDissociation
+		o.EquivalentRank, o.Shards, o.Private, o.Sampling, o.Paired = c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private,
+			string(c.MoS.Sampling), !c.MoS.PairDissociation
 		if o.Private == 0 {
 			o.Private = -1
 		}
 	}
+
 	return o
 }
 
@@ -172,10 +206,12 @@ func Count(m *lm.Model, o Options) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	c, err := o.config("", base.Modules())
 	if err != nil {
 		return 0, err
 	}
+
 	return kinds.Trainable(&c, base.Modules())
 }
 
@@ -190,19 +226,24 @@ func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, erro
 		if err == nil && remark != "" {
 			c.Base, c.BaseHash = filepath.Clean(m.Path()), ""
 		}
+
 		return o.Init.inner, err
 	}
+
 	base, err := kinds.Of(m)
 	if err != nil {
 		return nil, err
 	}
+
 	c, err := o.config(filepath.Clean(m.Path()), base.Modules())
 	if err != nil {
 		return nil, err
 	}
+
 	if err := c.Idle(base.Modules()); err != nil {
 		return nil, err
 	}
+
 	return kinds.New(c, base, o.Seed)
 }
 
@@ -219,7 +260,10 @@ func (o Options) resident(m *lm.Model) (*optim.DeviceAdamW, error) {
 }
 
 func (o Options) adamw(m *lm.Model) optim.AdamWOptions {
-	return optim.AdamWOptions{Beta1: o.Beta1, Beta2: o.Beta2, WeightDecay: o.WeightDecay, Master: true, Threads: m.Device().Info().Threads}
+	return optim.AdamWOptions{
+		Beta1: o.Beta1, Beta2: o.Beta2, WeightDecay: o.WeightDecay, Master: true,
+		Threads: m.Device().Info().Threads,
+	}
 }
 
 func (o Options) optimizer(m *lm.Model) (optim.Optimizer, error) {
@@ -245,55 +289,68 @@ func (o Options) keep(m *lm.Model) int64 {
 }
 
 // run lays the run out and trains a subject.
-func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s train.Subject, trainable int64) (*Report, error) {
+func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s train.Subject,
+	trainable int64,
+) (*Report, error) {
 	if err := data.Check(m.Config().Vocab); err != nil {
 		return nil, err
 	}
 	if err := o.fits(m, data); err != nil {
 		return nil, err
 	}
+
 	p, err := batches.New(batches.Data{IDs: data.IDs, Labels: data.Labels}, batches.Options{
 		Steps: o.Steps, Batch: o.Batch, Micro: o.MicroBatch, Tokens: o.Pack, Ordered: o.Ordered, Seed: o.Seed,
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	schedule, err := optim.NewSchedule(o.Schedule, o.Warmup, len(p.Steps))
 	if err != nil {
 		return nil, err
 	}
+
 	set := train.Settings{
-		LR: o.LR, Schedule: schedule, Clip: o.Clip, EvalEvery: o.EvalEvery, Batch: or(o.MicroBatch, o.Batch), KeepBest: o.KeepBest,
-		Dir: o.StateDir, SaveEvery: o.SaveEvery, Resume: o.Resume, Each: o.Each, Note: o.Note, Remark: o.Remark,
+		LR: o.LR, Schedule: schedule, Clip: o.Clip, EvalEvery: o.EvalEvery, Batch: or(o.MicroBatch, o.Batch),
+		KeepBest: o.KeepBest,
+		Dir:      o.StateDir, SaveEvery: o.SaveEvery, Resume: o.Resume, Each: o.Each, Note: o.Note, Remark: o.Remark,
 	}
+
 	if o.Eval != nil {
 		if err := o.Eval.Check(m.Config().Vocab); err != nil {
 			return nil, err
 		}
+
 		set.Eval = &batches.Data{IDs: o.Eval.IDs, Labels: o.Eval.Labels}
 		if _, err := batches.New(*set.Eval, batches.Options{Batch: 1, Ordered: true}); err != nil {
 			return nil, fmt.Errorf("evaluation data: %w", err)
 		}
 	}
+
 	if o.StateDir != "" {
 		if set.Fingerprint, err = o.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
 			return nil, err
 		}
+
 		free := o
 		free.LR, free.Clip = 0, 0
 		if set.Same, err = free.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
 			return nil, err
 		}
 	}
+
 	set.Start = func(done int) {
 		if o.Plan != nil {
 			o.Plan(RunPlan{Steps: len(p.Steps), Done: done, Trainable: trainable, Dropped: p.Dropped})
 		}
 	}
+
 	done, err := train.Run(ctx, s, p, set)
 	if err != nil {
 		return nil, err
 	}
+
 	return o.reportOf(m, data, p, done, trainable), nil
 }
 
@@ -303,7 +360,10 @@ func (o Options) fingerprint(ctx context.Context, m *lm.Model, data corpus.Windo
 	if err != nil {
 		return "", err
 	}
-	o.Memory, o.Steps, o.SaveEvery = 0, steps, 0
+
+	o.Memory = 0
+	o.Steps = steps
+	o.SaveEvery = 0
 	text, err := json.Marshal(struct {
 		Options Options
 		Base    string
@@ -315,13 +375,16 @@ func (o Options) fingerprint(ctx context.Context, m *lm.Model, data corpus.Windo
 	if err != nil {
 		return "", err
 	}
+
 	h := sha256.New()
 	h.Write(text)
+
 	if o.Init != nil {
 		for _, p := range o.Init.inner.Params() {
 			h.Write([]byte(p.Name))
 			h.Write(p.Value.Buf.Bytes())
 		}
 	}
+
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

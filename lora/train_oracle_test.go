@@ -45,9 +45,10 @@ func (c *trainCase) batches(t *testing.T, root string) (corpus.Windows, int) {
 	return w, int(info.Shape[1])
 }
 
-// TestTrainOracle follows 20 steps of training of torch and PEFT: loss and norm in every step, final parameters, and what the trained model
-// computes. The limits are those of the oracle's README, far below what any slip of the optimiser, the schedule or the clipping makes.
-// Micro-batches, kept or recomputed activations and fused updates change nothing.
+// TestTrainOracle follows 20 steps of training of torch and PEFT: loss and norm in every step, final
+// parameters, and what the trained model computes. The limits are those of the oracle's README, far below what
+// any slip of the optimiser, the schedule or the clipping makes. Micro-batches, kept or recomputed activations
+// and fused updates change nothing.
 func TestTrainOracle(t *testing.T) {
 	root := oracle(t)
 	for _, dir := range cases(t, filepath.Join(root, "train")) {
@@ -56,9 +57,11 @@ func TestTrainOracle(t *testing.T) {
 			readJSON(t, filepath.Join(dir, "case.json"), &c)
 			data, batch := c.batches(t, root)
 			o := Options{
-				Kind: c.Method, Steps: c.Steps, Batch: batch, Ordered: true, LR: c.Options.LR, Schedule: c.Options.Schedule, Warmup: c.Options.Warmup,
+				Kind: c.Method, Steps: c.Steps, Batch: batch, Ordered: true, LR: c.Options.LR,
+				Schedule: c.Options.Schedule, Warmup: c.Options.Warmup,
 				Clip: c.Options.Clip, Memory: 1 << 30,
 			}
+
 			for name, change := range map[string]func(o *Options){
 				"whole":   func(*Options) {},
 				"batches": func(o *Options) { o.MicroBatch, o.Memory = 1, -1 },
@@ -81,6 +84,7 @@ func (c *trainCase) run(t *testing.T, root, dir string, o Options, data corpus.W
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		c.checkSteps(t, r)
 		f := openTensors(t, filepath.Join(dir, "final.safetensors"))
 		for _, n := range m.Tensors() {
@@ -90,6 +94,7 @@ func (c *trainCase) run(t *testing.T, root, dir string, o Options, data corpus.W
 			}
 			checkTrained(t, n, flat(p), f.floats(n))
 		}
+
 		c.checkEnd(t, m, dir)
 	default:
 		o.Init = c.start(t, m, dir)
@@ -97,11 +102,13 @@ func (c *trainCase) run(t *testing.T, root, dir string, o Options, data corpus.W
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		c.checkSteps(t, a.Report())
 		final := filepath.Join(dir, "final.safetensors")
 		if c.Method == "lora" {
 			final = filepath.Join(dir, "final", "adapter_model.safetensors")
 		}
+
 		f := openTensors(t, final)
 		for _, p := range a.inner.Trainable() {
 			checkTrained(t, a.keyOf(p), p.Data(), f.floats(a.keyOf(p)))
@@ -109,6 +116,7 @@ func (c *trainCase) run(t *testing.T, root, dir string, o Options, data corpus.W
 		if _, err := a.Attach(m); err != nil {
 			t.Fatal(err)
 		}
+
 		c.checkEnd(t, m, dir)
 	}
 }
@@ -116,6 +124,7 @@ func (c *trainCase) run(t *testing.T, root, dir string, o Options, data corpus.W
 // start reads the adapter that training starts from.
 func (c *trainCase) start(t *testing.T, m *lm.Model, dir string) *Adapter {
 	t.Helper()
+
 	if c.Method == "lora" {
 		a, err := Open(filepath.Join(dir, "start"), m)
 		if err != nil {
@@ -123,17 +132,20 @@ func (c *trainCase) start(t *testing.T, m *lm.Model, dir string) *Adapter {
 		}
 		return a
 	}
+
 	f := openTensors(t, filepath.Join(dir, "start.safetensors"))
 	for _, n := range f.Names() {
 		if kind, ok := strings.CutSuffix(n, ".index_A"); ok {
 			c.MoS.Types = append(c.MoS.Types, strings.TrimPrefix(kind, "mos."))
 		}
 	}
+
 	c.MoS.Sampling = "official"
 	inner, err := mosfile.Load(f.File, c.MoS.config(), base(t, m))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c.MoS.Types = nil
 	return &Adapter{inner: inner}
 }
@@ -143,14 +155,18 @@ func (c *trainCase) checkSteps(t *testing.T, r *Report) {
 	if len(r.Steps) != c.Steps {
 		t.Fatalf("%d steps, want %d", len(r.Steps), c.Steps)
 	}
+
 	for i, s := range r.Steps {
-		if math.Abs(s.Loss-c.Loss[i]) > 1e-5 || math.Abs(s.GradNorm-c.Norm[i]) > 1e-5*c.Norm[i] || math.Abs(s.LR-c.LR[i]) > 1e-12 {
-			t.Errorf("step %d: loss %.7f, norm %.7f, rate %g; want %.7f, %.7f, %g", i, s.Loss, s.GradNorm, s.LR, c.Loss[i], c.Norm[i], c.LR[i])
+		if math.Abs(s.Loss-c.Loss[i]) > 1e-5 || math.Abs(s.GradNorm-c.Norm[i]) > 1e-5*c.Norm[i] ||
+			math.Abs(s.LR-c.LR[i]) > 1e-12 {
+			t.Errorf("step %d: loss %.7f, norm %.7f, rate %g; want %.7f, %.7f, %g", i, s.Loss, s.GradNorm, s.LR,
+				c.Loss[i], c.Norm[i], c.LR[i])
 		}
 	}
 }
 
-// checkTrained compares final values: 99.9 % within 2e-6, all within 1e-4, where a gradient near zero has its sign from rounding.
+// checkTrained compares final values: 99.9 % within 2e-6, all within 1e-4, where a gradient near zero has its
+// sign from rounding.
 func checkTrained(t *testing.T, name string, got, want []float32) {
 	t.Helper()
 	gaps := make([]float64, len(want))
@@ -170,11 +186,14 @@ func (c *trainCase) checkEnd(t *testing.T, m *lm.Model, dir string) {
 	if _, err := os.Stat(path); err != nil {
 		return
 	}
+
 	want := openTensors(t, path)
-	r, err := m.Forward(context.Background(), want.ids("input_ids", 0), lm.ForwardOptions{Logits: true, Labels: want.ids("labels", 0)})
+	r, err := m.Forward(context.Background(), want.ids("input_ids", 0),
+		lm.ForwardOptions{Logits: true, Labels: want.ids("labels", 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	// Final parameters may be 1e-4 off where a gradient is near zero; logits sum hundreds of such products.
 	if gap, _ := farthest(flat(r.Logits), want.floats("logits")); gap > 1e-4 {
 		t.Errorf("logits differ by %g", gap)

@@ -28,8 +28,8 @@ func sequences(vocab, n, length int) corpus.Windows {
 	return corpus.New(ids, "counting")
 }
 
-// kinds are options of every kind and switch, small enough for the nano model.
-var kinds = map[string]Options{
+// variants are options of every kind and switch, small enough for the nano model.
+var variants = map[string]Options{
 	"mos":          {Kind: "mos", Rank: 5, EquivalentRank: 3, Shards: 2},
 	"mos balanced": {Kind: "mos", Rank: 5, EquivalentRank: 3, Shards: 2, Sampling: "balanced"},
 	"mos pure":     {Kind: "mos", Rank: 8, EquivalentRank: 2, Sampling: "pure", Shards: 2},
@@ -47,17 +47,19 @@ var kinds = map[string]Options{
 // TestKinds: every kind starts as the base exactly, learns, and survives being written and read.
 func TestKinds(t *testing.T) {
 	ctx := context.Background()
-	for name, o := range kinds {
+	for name, o := range variants {
 		t.Run(name, func(t *testing.T) {
 			m := openModel(t, nano, "cpu", lm.Options{})
 			if name == "mos pure" {
 				o.Rank = 2 * m.Blocks()
 			}
+
 			data := sequences(m.Config().Vocab, 6, 20)
 			plain, err := m.Forward(ctx, data.IDs, lm.ForwardOptions{Logits: true})
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			o.Steps, o.Batch = 1, 6
 			fresh := o
 			fresh.LR = 1e-30 // 0 means the default
@@ -65,27 +67,33 @@ func TestKinds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			// DoRA divides by the norms it starts from, so it equals the base up to rounding only.
 			compareLogits(t, m, a, data, flat(plain.Logits), map[bool]float64{false: 0, true: 1e-4}[o.DoRA])
 			o.Steps, o.LR = 6, 0.02
 			if a, err = Train(ctx, m, data, o); err != nil {
 				t.Fatal(err)
 			}
+
 			r := a.Report()
 			if last := r.Steps[len(r.Steps)-1].Loss; !(last < r.Steps[0].Loss) {
 				t.Errorf("loss %v → %v", r.Steps[0].Loss, last)
 			}
+
 			dir := filepath.Join(t.TempDir(), "out")
 			if err := a.Save(dir, false); err != nil {
 				t.Fatal(err)
 			}
+
 			back, err := Open(dir, m)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if back.Trainable() != a.Trainable() {
 				t.Errorf("%d parameters come back as %d", a.Trainable(), back.Trainable())
 			}
+
 			compareLogits(t, m, back, data, adaptedLogits(t, m, a, data), 0)
 			if err := a.Save(dir, false); !errors.Is(err, ErrExists) {
 				t.Errorf("saved twice: %v", err)
@@ -101,10 +109,12 @@ func adaptedLogits(t *testing.T, m *lm.Model, a *Adapter, data corpus.Windows) [
 		t.Fatal(err)
 	}
 	defer undo()
+
 	r, err := m.Forward(context.Background(), data.IDs, lm.ForwardOptions{Logits: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return flat(r.Logits)
 }
 
@@ -115,12 +125,13 @@ func compareLogits(t *testing.T, m *lm.Model, a *Adapter, data corpus.Windows, w
 	}
 }
 
-// TestLoRAIsMoS: with private rank, equivalent rank and rank equal, a Mixture of Shards whose pools hold LoRA's factors has the same losses, bit by
-// bit, in every step.
+// TestLoRAIsMoS: with private rank, equivalent rank and rank equal, a Mixture of Shards whose pools hold LoRA's
+// factors has the same losses, bit by bit, in every step.
 func TestLoRAIsMoS(t *testing.T) {
 	ctx := context.Background()
 	m := openModel(t, nano, "cpu", lm.Options{})
 	data := sequences(m.Config().Vocab, 8, 24)
+
 	run := Options{Steps: 8, LR: 0.01, Batch: 4}
 	lora := run
 	lora.Kind, lora.Rank = "lora", 4
@@ -130,12 +141,17 @@ func TestLoRAIsMoS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	shards := fresh
-	shards.Kind, shards.EquivalentRank, shards.Private, shards.Shards = "mos", 4, 4, 2
+	shards.Kind = "mos"
+	shards.EquivalentRank = 4
+	shards.Private = 4
+	shards.Shards = 2
 	second, err := Train(ctx, m, data, shards)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, l := range second.inner.Low {
 		p := l.Factors.(mos.Part)
 		from := first.inner.Low[i].Factors.(adapter.Plain).A.Value
@@ -145,24 +161,29 @@ func TestLoRAIsMoS(t *testing.T) {
 				copy(p.A.Value.RowF32(int(row)), from.RowF32(j)[s*p.A.Value.Cols:])
 			}
 		}
+
 		clear(p.B.Data())
 		clear(first.inner.Low[i].Factors.(adapter.Plain).B.Data())
 	}
+
 	run.Init = first
 	x, err := Train(ctx, m, data, run)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	run.Init = second
 	y, err := Train(ctx, m, data, run)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range x.Report().Steps {
 		if a, b := x.Report().Steps[i].Loss, y.Report().Steps[i].Loss; a != b {
 			t.Fatalf("step %d: %v and %v", i, a, b)
 		}
 	}
+
 	if x.Trainable() != y.Trainable() {
 		t.Errorf("%d and %d parameters", x.Trainable(), y.Trainable())
 	}
@@ -177,22 +198,27 @@ func TestFiniteDifference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, grads, err := a.Gradients(ctx, m, data.IDs, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	loss := func() float64 {
 		undo, err := a.Attach(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer undo()
+
 		r, err := m.Forward(ctx, data.IDs, lm.ForwardOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return r.Loss
 	}
+
 	for _, p := range mos.Pools(a.inner) {
 		for _, param := range []*adapter.Param{p.A, p.B} {
 			var g []float32
@@ -201,15 +227,18 @@ func TestFiniteDifference(t *testing.T) {
 					g = flat(x.Value)
 				}
 			}
+
 			at, v := largest(g), param.Data()
 			const h = 2e-2
 			was := v[at]
 			v[at] = was + h
+
 			up := loss()
 			v[at] = was - h
 			down := loss()
 			v[at] = was
-			// A central difference in float32 losses: curvature and rounding leave a few per cent of the largest gradient.
+			// A central difference in float32 losses: curvature and rounding leave a few per cent of the
+			// largest gradient.
 			if diff := (up - down) / (2 * h); math.Abs(diff-float64(g[at])) > 0.06*math.Abs(float64(g[at]))+2e-5 {
 				t.Errorf("%s[%d]: gradient %v, difference %v", param.Name, at, g[at], diff)
 			}
@@ -227,8 +256,8 @@ func largest(g []float32) int {
 	return at
 }
 
-// TestResume: a run that is interrupted after any step goes on to the same bytes, for adapters and whole models, with dropout, evaluation,
-// micro-batches and the best kept.
+// TestResume: a run that is interrupted after any step goes on to the same bytes, for adapters and whole
+// models, with dropout, evaluation, micro-batches and the best kept.
 func TestResume(t *testing.T) {
 	ctx := context.Background()
 	data := func(m *lm.Model) corpus.Windows { return sequences(m.Config().Vocab, 9, 16) }
@@ -239,14 +268,25 @@ func TestResume(t *testing.T) {
 		"adalomo": {Kind: "full", Optimizer: "adalomo"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o.Steps, o.Batch, o.LR, o.Schedule, o.Warmup, o.SaveEvery, o.EvalEvery = 7, 3, 0.01, "cosine", 2, 2, 3
+			o.Steps = 7
+			o.Batch = 3
+			o.LR = 0.01
+
+			o.Schedule = "cosine"
+			o.Warmup = 2
+			o.SaveEvery = 2
+			o.EvalEvery = 3
 			finish := func(dir string, stop int) []byte {
 				m := openModel(t, nano, "cpu", lm.Options{})
 				held := sequences(m.Config().Vocab, 2, 12)
 				o := o
-				o.StateDir, o.Eval, o.Resume = dir, &held, true
+				o.StateDir = dir
+				o.Eval = &held
+
+				o.Resume = true
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
+
 				o.Each = func(s Step) {
 					if s.Step == stop {
 						cancel()
@@ -254,6 +294,7 @@ func TestResume(t *testing.T) {
 				}
 				return trained(t, ctx, m, data(m), o, stop >= 0)
 			}
+
 			want := finish(filepath.Join(t.TempDir(), "state"), -1)
 			for _, stop := range []int{0, 2, 5} {
 				dir := filepath.Join(t.TempDir(), "state")
@@ -275,6 +316,7 @@ func trained(t *testing.T, ctx context.Context, m *lm.Model, data corpus.Windows
 		if errors.Is(err, context.Canceled) != stops || err != nil && !stops {
 			t.Fatal(err)
 		}
+
 		for _, n := range m.Tensors() {
 			p, err := m.Param(n)
 			if err != nil {
@@ -282,18 +324,22 @@ func trained(t *testing.T, ctx context.Context, m *lm.Model, data corpus.Windows
 			}
 			out.Write(p.Buf.Bytes())
 		}
+
 		return out.Bytes()
 	}
+
 	a, err := Train(ctx, m, data, o)
 	if errors.Is(err, context.Canceled) != stops || err != nil && !stops {
 		t.Fatal(err)
 	}
+
 	if stops {
 		return nil
 	}
 	for _, p := range a.inner.Trainable() {
 		out.Write(p.Value.Buf.Bytes())
 	}
+
 	return out.Bytes()
 }
 
@@ -304,10 +350,12 @@ func TestOtherRun(t *testing.T) {
 	if _, err := Train(context.Background(), m, sequences(50, 4, 8), o); err != nil {
 		t.Fatal(err)
 	}
+
 	o.Resume = true
 	if _, err := Train(context.Background(), m, sequences(50, 5, 8), o); !errors.Is(err, ErrOtherRun) {
 		t.Error(err)
 	}
+
 	o.LR = 0.5
 	if _, err := Train(context.Background(), m, sequences(50, 4, 8), o); !errors.Is(err, ErrOtherRun) {
 		t.Error(err)
@@ -319,7 +367,8 @@ func TestMemoryChangesNothing(t *testing.T) {
 	var want []byte
 	for _, memory := range []int64{-1, 200 << 10, 1 << 30} {
 		m := openModel(t, nano, "cpu", lm.Options{})
-		got := trained(t, context.Background(), m, sequences(m.Config().Vocab, 6, 20), Options{Kind: "lora", Rank: 3, Dropout: 0.1, Steps: 4, LR: 0.01, Memory: memory}, false)
+		got := trained(t, context.Background(), m, sequences(m.Config().Vocab, 6, 20),
+			Options{Kind: "lora", Rank: 3, Dropout: 0.1, Steps: 4, LR: 0.01, Memory: memory}, false)
 		if want == nil {
 			want = got
 		}
@@ -333,6 +382,7 @@ func TestMemoryChangesNothing(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	ctx := context.Background()
 	m := openModel(t, nano, "cpu", lm.Options{})
+
 	good := sequences(m.Config().Vocab, 4, 10)
 	masked := good
 	masked.Labels = make([][]int32, len(good.IDs))
@@ -342,6 +392,7 @@ func TestBadInput(t *testing.T) {
 			masked.Labels[i][k] = corpus.Ignore
 		}
 	}
+
 	foreign := corpus.New([][]int32{{1, 2, 1 << 20}}, "foreign")
 	for name, c := range map[string]struct {
 		data corpus.Windows
@@ -351,26 +402,63 @@ func TestBadInput(t *testing.T) {
 	}{
 		"shards that do not divide": {good, Options{Shards: 7}, ErrConfig, "7 shards"},
 		"private beyond equivalent": {good, Options{Private: 3, EquivalentRank: 2}, ErrConfig, "private rank 3"},
-		"private beyond rank":       {good, Options{Rank: 1, Private: 2, EquivalentRank: 3}, ErrConfig, "private rank 2"},
-		"rank beyond the pool":      {good, Options{Rank: 99}, ErrConfig, "rank 99"},
-		"pure of another rank":      {good, Options{Rank: 3, Sampling: "pure"}, ErrConfig, "pure"},
-		"no such target":            {good, Options{Kind: "lora", Targets: []string{"nonesuch"}}, ErrTarget, "nonesuch"},
-		"all excluded":              {good, Options{Kind: "lora", Targets: []string{"q"}, Exclude: []string{"/.*/"}}, ErrTarget, "no module"},
-		"nothing excluded":          {good, Options{Kind: "lora", Exclude: []string{"k_proj", "nonesuch"}}, ErrTarget, "nonesuch"},
-		"nothing excluded by regex": {good, Options{Kind: "lora", Exclude: []string{"/nonesuch.*/"}}, ErrTarget, "nonesuch"},
-		"no such block":             {good, Options{Kind: "lora", Layers: []int{0, 99}}, ErrTarget, "block 99"},
-		"rank for no module":        {good, Options{Kind: "lora", RankPattern: []Pattern{{"q_proj", 3}, {"w_proj", 2}}}, ErrTarget, "w_proj"},
-		"alpha for no module":       {good, Options{Kind: "lora", Targets: []string{"q"}, AlphaPattern: []Pattern{{"v_proj", 3}}}, ErrTarget, "v_proj"},
-		"evaluation without tokens": {good, Options{Kind: "lora", Steps: 1, Eval: &masked}, ErrNothingToLearn, "evaluation data"},
-		"no such module to save":    {good, Options{Kind: "lora", Whole: []string{"nonesuch"}}, ErrTarget, "nonesuch"},
-		"unknown kind":              {good, Options{Kind: "magic"}, ErrConfig, "known: mos"},
-		"unknown sampling":          {good, Options{EquivalentRank: 4, Sampling: "magic"}, ErrConfig, "official"},
-		"nothing to learn":          {masked, Options{Kind: "lora"}, ErrNothingToLearn, ""},
-		"empty":                     {corpus.New(nil, ""), Options{Kind: "lora"}, ErrNothingToLearn, ""},
-		"outside the vocabulary":    {foreign, Options{Kind: "lora"}, corpus.ErrVocabulary, ""},
-		"negative":                  {good, Options{Rank: -1, LR: -1, Clip: math.NaN()}, ErrConfig, "clip NaN"},
-		"adalomo for an adapter":    {good, Options{Optimizer: "adalomo"}, ErrConfig, "full"},
-		"infinite rate":             {good, Options{LR: math.Inf(1)}, ErrConfig, "learning rate"},
+		"private beyond rank": {
+			good,
+			Options{Rank: 1, Private: 2, EquivalentRank: 3},
+			ErrConfig,
+			"private rank 2",
+		},
+		"rank beyond the pool": {good, Options{Rank: 99}, ErrConfig, "rank 99"},
+		"pure of another rank": {good, Options{Rank: 3, Sampling: "pure"}, ErrConfig, "pure"},
+		"no such target": {
+			good,
+			Options{Kind: "lora", Targets: []string{"nonesuch"}},
+			ErrTarget,
+			"nonesuch",
+		},
+		"all excluded": {
+			good,
+			Options{Kind: "lora", Targets: []string{"q"}, Exclude: []string{"/.*/"}},
+			ErrTarget, "no module",
+		},
+		"nothing excluded": {
+			good,
+			Options{Kind: "lora", Exclude: []string{"k_proj", "nonesuch"}},
+			ErrTarget,
+			"nonesuch",
+		},
+		"nothing excluded by regex": {
+			good,
+			Options{Kind: "lora", Exclude: []string{"/nonesuch.*/"}},
+			ErrTarget,
+			"nonesuch",
+		},
+		"no such block": {good, Options{Kind: "lora", Layers: []int{0, 99}}, ErrTarget, "block 99"},
+		"rank for no module": {
+			good,
+			Options{Kind: "lora", RankPattern: []Pattern{{"q_proj", 3}, {"w_proj", 2}}},
+			ErrTarget, "w_proj",
+		},
+		"alpha for no module": {
+			good,
+			Options{Kind: "lora", Targets: []string{"q"}, AlphaPattern: []Pattern{{"v_proj", 3}}},
+			ErrTarget, "v_proj",
+		},
+		"evaluation without tokens": {
+			good,
+			Options{Kind: "lora", Steps: 1, Eval: &masked},
+			ErrNothingToLearn,
+			"evaluation data",
+		},
+		"no such module to save": {good, Options{Kind: "lora", Whole: []string{"nonesuch"}}, ErrTarget, "nonesuch"},
+		"unknown kind":           {good, Options{Kind: "magic"}, ErrConfig, "known: mos"},
+		"unknown sampling":       {good, Options{EquivalentRank: 4, Sampling: "magic"}, ErrConfig, "official"},
+		"nothing to learn":       {masked, Options{Kind: "lora"}, ErrNothingToLearn, ""},
+		"empty":                  {corpus.New(nil, ""), Options{Kind: "lora"}, ErrNothingToLearn, ""},
+		"outside the vocabulary": {foreign, Options{Kind: "lora"}, corpus.ErrVocabulary, ""},
+		"negative":               {good, Options{Rank: -1, LR: -1, Clip: math.NaN()}, ErrConfig, "clip NaN"},
+		"adalomo for an adapter": {good, Options{Optimizer: "adalomo"}, ErrConfig, "full"},
+		"infinite rate":          {good, Options{LR: math.Inf(1)}, ErrConfig, "learning rate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, err := Train(ctx, m, c.data, c.o)
@@ -381,33 +469,43 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestNonFinite: a loss that is not finite ends the run, names the step, and leaves the newest state with which a step has succeeded,
-// from which the run goes on with another rate, but not with other settings.
+// TestNonFinite: a loss that is not finite ends the run, names the step, and leaves the newest state with which
+// a step has succeeded, from which the run goes on with another rate, but not with other settings.
 func TestNonFinite(t *testing.T) {
 	m := openModel(t, nano, "cpu", lm.Options{})
 	dir := filepath.Join(t.TempDir(), "state")
 	data := sequences(m.Config().Vocab, 6, 10)
 	o := Options{Kind: "lora", Rank: 2, Steps: 30, LR: 1e36, StateDir: dir, SaveEvery: 1}
 	_, err := Train(context.Background(), m, data, o)
-	if !errors.Is(err, lm.ErrNonFinite) || !strings.Contains(err.Error(), "step 1: ") || !strings.Contains(err.Error(), "no earlier state") {
+	if !errors.Is(err, lm.ErrNonFinite) || !strings.Contains(err.Error(), "step 1: ") ||
+		!strings.Contains(err.Error(), "no earlier state") {
 		t.Fatal(err)
 	}
+
 	o.Warmup = 1 // the first step has the rate 0: its state is good, that of the second is not
-	if _, err = Train(context.Background(), m, data, o); !errors.Is(err, lm.ErrNonFinite) || !strings.Contains(err.Error(), "step 2: ") || !strings.Contains(err.Error(), "after 1 steps is kept") {
+
+	if _, err = Train(context.Background(), m, data, o); !errors.Is(err, lm.ErrNonFinite) ||
+		!strings.Contains(err.Error(), "step 2: ") || !strings.Contains(err.Error(), "after 1 steps is kept") {
 		t.Fatal(err)
 	}
+
 	if n, err := Unfinished(dir); n != 1 || err != nil {
 		t.Error(n, err)
 	}
-	o.Resume, o.LR, o.WeightDecay = true, 1e-3, 0.1
+
+	o.Resume = true
+	o.LR = 1e-3
+	o.WeightDecay = 0.1
 	if _, err := Train(context.Background(), m, data, o); !errors.Is(err, ErrOtherRun) {
 		t.Error(err)
 	}
+
 	o.WeightDecay, o.Clip = 0, 1
 	a, err := Train(context.Background(), m, data, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if steps := a.Report().Steps; len(steps) != 30 || steps[0].LR != 0 || steps[1].LR != 1e-3 {
 		t.Errorf("%d steps", len(steps))
 	}
@@ -421,8 +519,10 @@ func TestBank(t *testing.T) {
 	adapters := map[string]*Adapter{}
 	var want [][]float64
 	names := []string{"a", "b", "", "b", "c"}
+
 	for name, o := range map[string]Options{
-		"a": {Rank: 5, EquivalentRank: 3, Shards: 2}, "b": {Kind: "lora", Rank: 3, OutputBias: true}, "c": {Kind: "prolora", Rank: 4},
+		"a": {Rank: 5, EquivalentRank: 3, Shards: 2}, "b": {Kind: "lora", Rank: 3, OutputBias: true},
+		"c": {Kind: "prolora", Rank: 4},
 	} {
 		o.Steps, o.LR = 4, 0.02
 		var err error
@@ -430,6 +530,7 @@ func TestBank(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	for i, name := range names {
 		undo := func() {}
 		if name != "" {
@@ -438,27 +539,33 @@ func TestBank(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		r, err := m.Forward(ctx, data.IDs[i:i+1], lm.ForwardOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		undo()
 		want = append(want, r.LossPerToken[0])
 	}
+
 	bank, err := NewBank(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer bank.Close()
+
 	for name, a := range adapters {
 		if err := bank.Add(name, a); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	r, err := bank.Forward(ctx, data.IDs, names, lm.ForwardOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range names {
 		for k, v := range want[i] {
 			if math.Abs(v-r.LossPerToken[i][k]) > 1e-5 { // sums of other lengths round differently
@@ -466,14 +573,18 @@ func TestBank(t *testing.T) {
 			}
 		}
 	}
+
 	for _, x := range bank.Memory() {
 		if less := x.Bytes < x.LoRA; less != (x.Kind != "lora") {
 			t.Errorf("%+v", x)
 		}
 	}
-	if _, err := bank.Forward(ctx, data.IDs, []string{"a", "nobody", "", "", ""}, lm.ForwardOptions{}); !errors.Is(err, ErrConfig) {
+
+	if _, err := bank.Forward(ctx, data.IDs, []string{"a", "nobody", "", "", ""}, lm.ForwardOptions{}); !errors.Is(err,
+		ErrConfig) {
 		t.Error(err)
 	}
+
 	if err := bank.Add("a", adapters["b"]); !errors.Is(err, ErrConfig) {
 		t.Error(err)
 	}

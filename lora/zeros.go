@@ -20,8 +20,8 @@ type Zeros struct {
 	names []string
 }
 
-// zeros counts the zeros of the matrices that an adapter changes, nil for all matrices of the model, and says where a pruned model is about to lose
-// its pattern. nil: there are none, or they cannot be told.
+// zeros counts the zeros of the matrices that an adapter changes, nil for all matrices of the model, and says
+// where a pruned model is about to lose its pattern. nil: there are none, or they cannot be told.
 func (o Options) zeros(m *lm.Model, a *adapter.Adapter) (*Zeros, error) {
 	if o.KeepZeros && !m.Device().Info().Host {
 		return nil, fmt.Errorf("%w: keeping zeros is computed on the CPU only (HINT: --device cpu)", ErrUnsupported)
@@ -29,21 +29,25 @@ func (o Options) zeros(m *lm.Model, a *adapter.Adapter) (*Zeros, error) {
 	if m.Packed() && !o.KeepZeros {
 		return nil, nil // counting would expand the matrices, beside which the packed ones stay
 	}
+
 	z := &Zeros{Kept: o.KeepZeros, names: changed(m, a)}
 	for _, name := range z.names {
 		n, of, err := count(m, name)
 		if err != nil {
 			return nil, err
 		}
+
 		z.Before += n
 		z.Elements += of
 		if float64(n) >= sparse.Pruned*float64(of) {
 			z.Pruned++
 		}
 	}
+
 	if z.Before == 0 {
 		return nil, nil
 	}
+
 	if z.Pruned > 0 && !z.Kept && o.Remark != nil {
 		what := "training fills their zeros"
 		if a != nil {
@@ -52,6 +56,7 @@ func (o Options) zeros(m *lm.Model, a *adapter.Adapter) (*Zeros, error) {
 		o.Remark(fmt.Sprintf("%d of %d matrices are pruned, and %s (%.1f %% now) (HINT: --keep-zeros keeps them)",
 			z.Pruned, len(z.names), what, percent(z.Before, z.Elements)))
 	}
+
 	return z, nil
 }
 
@@ -68,6 +73,7 @@ func (z *Zeros) recount(m *lm.Model) error {
 		}
 		after += n
 	}
+
 	z.After = &after
 	return nil
 }
@@ -86,6 +92,7 @@ func changed(m *lm.Model, a *adapter.Adapter) []string {
 			touched[r.Module.Tensor] = true
 		}
 	}
+
 	var names []string
 	for _, name := range m.Tensors() {
 		info, ok := m.Info(name)
@@ -93,6 +100,7 @@ func changed(m *lm.Model, a *adapter.Adapter) []string {
 			names = append(names, name)
 		}
 	}
+
 	return names
 }
 
@@ -102,9 +110,11 @@ func count(m *lm.Model, name string) (zeros, elements int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
+
 	if t := v.DType(); t != kernels.F32 && t != kernels.BF16 && t != kernels.F16 {
 		return 0, 0, nil
 	}
+
 	if dev := m.Device(); !dev.Info().Host {
 		h := kernels.MatOf(kernels.NewHost(v.DType(), v.Len()), v.Rows, v.Cols)
 		if err := dev.Download(h.Buf.Bytes(), v.Buf, v.Off); err != nil {
@@ -112,6 +122,7 @@ func count(m *lm.Model, name string) (zeros, elements int64, err error) {
 		}
 		v = h
 	}
+
 	zeros, err = sparse.Count(v)
 	return zeros, int64(v.Len()), err
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// halved writes the nano model with half of every matrix' elements set to zero, in a pattern without structure, in an element type.
+// halved writes the nano model with half of every matrix' elements set to zero, in a pattern without structure,
+// in an element type.
 func halved(t *testing.T, dtype safetensors.DType) string {
 	t.Helper()
 	m := openModel(t, inType(t, nano, dtype), "cpu", lm.Options{})
@@ -26,14 +27,17 @@ func halved(t *testing.T, dtype safetensors.DType) string {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if v.Rows == 1 {
 			continue
 		}
+
 		for i := range v.Rows {
 			for j := range v.Cols {
 				if (i*2654435761+j*40503+k*97)>>3%2 != 0 {
 					continue
 				}
+
 				if v.DType() == kernels.F32 {
 					v.RowF32(i)[j] = 0
 				} else {
@@ -41,8 +45,10 @@ func halved(t *testing.T, dtype safetensors.DType) string {
 				}
 			}
 		}
+
 		v.Buf.Changed()
 	}
+
 	out := filepath.Join(t.TempDir(), "halved")
 	s, err := m.NewSaver(out, lm.SaveOptions{})
 	if err == nil {
@@ -51,47 +57,58 @@ func halved(t *testing.T, dtype safetensors.DType) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return out
 }
 
 // filled lists the matrices of a model that have a value where those of another have a zero.
 func filled(t *testing.T, base, m *lm.Model) (names []string) {
 	t.Helper()
+
 	for _, name := range base.Tensors() {
 		was, err := base.Param(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		is, err := m.Param(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if was.Rows == 1 {
 			continue
 		}
+
 		zero := func(v kernels.Mat, i, j int) bool {
 			if v.DType() == kernels.F32 {
 				return v.RowF32(i)[j] == 0
 			}
 			return v.RowU16(i)[j]&0x7fff == 0
 		}
+
 		moved := false
 		for i := range was.Rows {
 			for j := range was.Cols {
 				moved = moved || zero(was, i, j) && !zero(is, i, j)
 			}
 		}
+
 		if moved {
 			names = append(names, name)
 		}
 	}
+
 	return names
 }
 
-// TestTuneKeepsZeros: zeros of the matrices stay zero with every optimiser, however steps are cut and clipped, after an interruption, and
-// with any number of workers; without the option they do not.
+// TestTuneKeepsZeros: zeros of the matrices stay zero with every optimiser, however steps are cut and clipped,
+// after an interruption, and with any number of workers; without the option they do not.
 func TestTuneKeepsZeros(t *testing.T) {
-	base := map[safetensors.DType]string{safetensors.F32: halved(t, safetensors.F32), safetensors.BF16: halved(t, safetensors.BF16)}
+	base := map[safetensors.DType]string{
+		safetensors.F32:  halved(t, safetensors.F32),
+		safetensors.BF16: halved(t, safetensors.BF16),
+	}
 	for name, o := range map[string]Options{
 		"adamw":         {WeightDecay: 0.1},
 		"adamw clipped": {Clip: 0.5, MicroBatch: 1},
@@ -101,20 +118,27 @@ func TestTuneKeepsZeros(t *testing.T) {
 	} {
 		for dtype, dir := range base {
 			t.Run(name+" "+dtype.String(), func(t *testing.T) {
-				o.Steps, o.Batch, o.LR, o.SaveEvery, o.KeepZeros = 5, 3, 0.01, 2, true
+				o.Steps = 5
+				o.Batch = 3
+				o.LR = 0.01
+				o.SaveEvery = 2
+				o.KeepZeros = true
 				run := func(o Options, stop int) (*lm.Model, *Report, []byte) {
 					m := openModel(t, dir, "cpu", lm.Options{})
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
+
 					o.Each = func(s Step) {
 						if s.Step == stop {
 							cancel()
 						}
 					}
+
 					r, err := Tune(ctx, m, sequences(m.Config().Vocab, 6, 16), o)
 					if errors.Is(err, context.Canceled) != (stop >= 0) || err != nil && stop < 0 {
 						t.Fatal(err)
 					}
+
 					var all []byte
 					for _, n := range m.Tensors() {
 						p, err := m.Param(n)
@@ -123,8 +147,10 @@ func TestTuneKeepsZeros(t *testing.T) {
 						}
 						all = append(all, p.Buf.Bytes()...)
 					}
+
 					return m, r, all
 				}
+
 				plain := openModel(t, dir, "cpu", lm.Options{})
 				m, r, want := run(o, -1)
 				if names := filled(t, plain, m); len(names) > 0 {
@@ -140,14 +166,20 @@ func TestTuneKeepsZeros(t *testing.T) {
 					t.Error("after an interruption: other bytes")
 				}
 
-				o.StateDir, o.Resume, o.KeepZeros = "", false, false
+				o.StateDir = ""
+				o.Resume = false
+				o.KeepZeros = false
 				var said []string
 				o.Remark = func(s string) { said = append(said, s) }
 				m, r, _ = run(o, -1)
 				if names := filled(t, plain, m); len(names) == 0 || *r.Zeros.After >= r.Zeros.Before {
 					t.Error("without the option nothing was filled: the test shows nothing")
 				}
-				if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, "pruned") && strings.Contains(s, "--keep-zeros") }) {
+
+				if !slices.ContainsFunc(said, func(s string) bool {
+					return strings.Contains(s, "pruned") &&
+						strings.Contains(s, "--keep-zeros")
+				}) {
 					t.Errorf("no remark: %q", said)
 				}
 			})
@@ -167,8 +199,8 @@ var keeping = map[string]Options{
 	"prolora": {Kind: "prolora", Rank: 5, Unshared: 2, InParts: 3, OutParts: 2},
 }
 
-// TestAdapterKeepsZeros: an adapter of any kind that keeps zeros learns, comes back from its files as one that does, and computes what the model does
-// that it is folded into, whose zeros are those of the base.
+// TestAdapterKeepsZeros: an adapter of any kind that keeps zeros learns, comes back from its files as one that
+// does, and computes what the model does that it is folded into, whose zeros are those of the base.
 func TestAdapterKeepsZeros(t *testing.T) {
 	dir := halved(t, safetensors.F32)
 	for name, o := range keeping {
@@ -176,12 +208,16 @@ func TestAdapterKeepsZeros(t *testing.T) {
 			m := openModel(t, dir, "cpu", lm.Options{})
 			data := sequences(m.Config().Vocab, 6, 20)
 			o.LR = or(o.LR, 0.02)
-			o.Steps, o.Batch, o.KeepZeros = 6, 6, true
+
+			o.Steps = 6
+			o.Batch = 6
+			o.KeepZeros = true
 			o.StateDir = filepath.Join(t.TempDir(), "state")
 			a, err := Train(t.Context(), m, data, o)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			r := a.Report()
 			if last := r.Steps[len(r.Steps)-1].Loss; !(last < r.Steps[0].Loss) {
 				t.Errorf("loss %v → %v", r.Steps[0].Loss, last)
@@ -189,14 +225,17 @@ func TestAdapterKeepsZeros(t *testing.T) {
 			if r.Zeros == nil || !r.Zeros.Kept || r.Zeros.Before == 0 {
 				t.Errorf("%+v", r.Zeros)
 			}
+
 			out := filepath.Join(t.TempDir(), "adapter")
 			if err := a.Save(out, false); err != nil {
 				t.Fatal(err)
 			}
+
 			back, err := Open(out, m)
 			if err != nil || !back.inner.Config.KeepZeros {
 				t.Fatalf("%v; %+v", err, back.inner.Config)
 			}
+
 			want := adaptedLogits(t, m, back, data)
 
 			folded := filepath.Join(t.TempDir(), "folded")
@@ -204,9 +243,11 @@ func TestAdapterKeepsZeros(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if z := report.Zeros; z == nil || !z.Kept || z.After < z.Before || z.Lost != 0 || len(report.Notes) > 0 {
 				t.Errorf("%+v %q", report.Zeros, report.Notes)
 			}
+
 			whole := openModel(t, folded, "cpu", lm.Options{})
 			if names := filled(t, m, whole); len(names) > 0 {
 				t.Errorf("zeros of %v were filled", names)
@@ -233,10 +274,12 @@ func TestKeptZerosGradient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		_, grads, err := a.Gradients(t.Context(), m, data.IDs, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for i, param := range a.inner.Trainable() {
 			checkDifference(t, name, m, a, data, param, flat(grads[i].Value))
 		}
@@ -244,34 +287,42 @@ func TestKeptZerosGradient(t *testing.T) {
 }
 
 // checkDifference compares the largest element of a parameter's gradient with a difference of the loss.
-func checkDifference(t *testing.T, name string, m *lm.Model, a *Adapter, data corpus.Windows, param *adapter.Param, g []float32) {
+func checkDifference(t *testing.T, name string, m *lm.Model, a *Adapter, data corpus.Windows, param *adapter.Param,
+	g []float32,
+) {
 	t.Helper()
 	at, v := largest(g), param.Data()
 	loss := func(x float32) float64 {
 		was := v[at]
 		defer func() { v[at] = was }()
+
 		v[at] = x
 		undo, err := a.Attach(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer undo()
+
 		r, err := m.Forward(t.Context(), data.IDs, lm.ForwardOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return r.Loss
 	}
+
 	const h = 5e-3
 	diff := (loss(v[at]+h) - loss(v[at]-h)) / (2 * h)
 
-	// A central difference of losses in float32: curvature and rounding leave a few per cent of the gradient, and 2e-6/h of a loss.
+	// A central difference of losses in float32: curvature and rounding leave a few per cent of the gradient,
+	// and 2e-6/h of a loss.
 	if math.Abs(diff-float64(g[at])) > 0.06*math.Abs(float64(g[at]))+4e-4 {
 		t.Errorf("%s: %s[%d]: gradient %v, difference %v", name, param.Name, at, g[at], diff)
 	}
 }
 
-// TestFoldKeepsZeros: a fold that keeps zeros says what of the change it left out; one that does not says what becomes of a pruned model.
+// TestFoldKeepsZeros: a fold that keeps zeros says what of the change it left out; one that does not says what
+// becomes of a pruned model.
 func TestFoldKeepsZeros(t *testing.T) {
 	dir := halved(t, safetensors.F32)
 	m := openModel(t, dir, "cpu", lm.Options{})
@@ -282,22 +333,26 @@ func TestFoldKeepsZeros(t *testing.T) {
 	if err != nil || len(said) != 1 || !strings.Contains(said[0], "--keep-zeros") {
 		t.Fatalf("%v; %q", err, said)
 	}
+
 	out := filepath.Join(t.TempDir(), "adapter")
 	if err := a.Save(out, false); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, keep := range []bool{true, false} {
 		folded := filepath.Join(t.TempDir(), "folded")
 		r, err := Fold(t.Context(), dir, out, folded, FoldOptions{KeepZeros: keep})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		names := filled(t, m, openModel(t, folded, "cpu", lm.Options{}))
 		z, notes := r.Zeros, strings.Join(r.Notes, "\n")
 		switch {
 		case z == nil || z.Kept != keep || z.Pruned == 0 || keep != (len(names) == 0) || keep != (z.After == z.Before):
 			t.Errorf("%v: %+v; filled %v", keep, z, names)
-		case keep && (!(z.Lost > 0.5 && z.Lost < 0.9) || !strings.Contains(notes, "is left out")): // of half of the elements about √½
+		// of half of the elements about √½
+		case keep && (!(z.Lost > 0.5 && z.Lost < 0.9) || !strings.Contains(notes, "is left out")):
 			t.Errorf("%+v %q", z, notes)
 		case !keep && !strings.Contains(notes, "HINT: --keep-zeros"):
 			t.Errorf("%q", notes)
@@ -309,21 +364,26 @@ func TestFoldKeepsZeros(t *testing.T) {
 func TestKeepZerosRefused(t *testing.T) {
 	m := openModel(t, nano, "cpu", lm.Options{})
 	data := sequences(m.Config().Vocab, 2, 8)
-	if _, err := Train(t.Context(), m, data, Options{Kind: "lora", DoRA: true, KeepZeros: true, Steps: 1}); !errors.Is(err, ErrConfig) {
+	if _, err := Train(t.Context(), m, data,
+		Options{Kind: "lora", DoRA: true, KeepZeros: true, Steps: 1}); !errors.Is(err, ErrConfig) {
 		t.Error(err)
 	}
+
 	a, err := Train(t.Context(), m, data, Options{Kind: "lora", KeepZeros: true, Steps: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if text := a.Unread(m.Config().Arch); text != unmasked {
 		t.Errorf("%q", text)
 	}
+
 	b, err := NewBank(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
+
 	if err := b.Add("a", a); !errors.Is(err, ErrUnsupported) {
 		t.Error(err)
 	}

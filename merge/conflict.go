@@ -29,11 +29,14 @@ func Metrics() []string { return conflict.Metrics() }
 
 // ConflictOptions are the choices of Conflict. The zero value takes what a mediate recipe says, or the defaults of one.
 type ConflictOptions struct {
-	Workers     int     `json:"workers,omitempty"`     // goroutines that compute; 0: GOMAXPROCS. The result does not depend on it
-	Memory      int64   `json:"memory"`                // bytes of anonymous memory; 0: DefaultMemory
-	Density     float64 `json:"density,omitempty"`     // share of the largest differences that count; 0: the recipe's, or 0.2; 1: all
+	// goroutines that compute; 0: GOMAXPROCS. The result does not depend on it
+	Workers int   `json:"workers,omitempty"`
+	Memory  int64 `json:"memory"` // bytes of anonymous memory; 0: DefaultMemory
+	// share of the largest differences that count; 0: the recipe's, or 0.2; 1: all
+	Density     float64 `json:"density,omitempty"`
 	Granularity string  `json:"granularity,omitempty"` // layer, block or tensor; "": the recipe's, or layer
-	// AllowNonFinite takes NaN and infinities in the inputs for no difference, and counts them, instead of refusing them.
+	// AllowNonFinite takes NaN and infinities in the inputs for no difference, and counts them, instead of
+	// refusing them.
 	AllowNonFinite bool           `json:"allow_non_finite,omitempty"`
 	Device         kernels.Device `json:"-"` // away from the host, counts what it can; nil: the host
 	Progress       func(Progress) `json:"-"` // may be nil
@@ -42,31 +45,37 @@ type ConflictOptions struct {
 // ConflictGroup is a tensor, or a group of tensors, and how much the models contradict each other there.
 type ConflictGroup = conflict.Group
 
-// ConflictReport is how much models contradict each other. Nothing in it depends on the number of workers or on how the files
-// are split, but for Seconds.
+// ConflictReport is how much models contradict each other. Nothing in it depends on the number of workers or on
+// how the files are split, but for Seconds.
 type ConflictReport = conflict.Report
 
-// Conflict measures how much the models of a recipe contradict each other in their differences to the base: for every tensor,
-// and for layers, halves of layers or tensors as groups. Only the recipe's last document counts, and nothing is written.
+// Conflict measures how much the models of a recipe contradict each other in their differences to the base: for
+// every tensor, and for layers, halves of layers or tensors as groups. Only the recipe's last document counts,
+// and nothing is written.
 func Conflict(ctx context.Context, r Recipe, o ConflictOptions) (*ConflictReport, error) {
 	own, err := o.merging()
 	if err != nil {
 		return nil, err
 	}
+
 	if len(r.docs) != 1 {
 		return nil, fmt.Errorf("recipe with %d documents, conflict takes one: %w", len(r.docs), ErrOption)
 	}
+
 	start := time.Now()
 	w, err := prepareExperts(r, r.docs[0], nil, own)
 	defer w.close()
+
 	if err != nil {
 		return nil, err
 	}
+
 	density, granularity := o.settings(w.doc)
 	a, err := w.analyse(ctx, density, o.Progress)
 	if err != nil {
 		return nil, err
 	}
+
 	report := a.report(granularity)
 	report.Seconds = time.Since(start).Seconds()
 	return report, nil
@@ -79,7 +88,8 @@ func (o ConflictOptions) merging() (Options, error) {
 		return own, fmt.Errorf("density %v: want 0 to 1: %w", o.Density, ErrOption)
 	}
 	if o.Granularity != "" && !slices.Contains(conflict.Granularities(), o.Granularity) {
-		return own, fmt.Errorf("granularity %.50q: want %s: %w", o.Granularity, strings.Join(conflict.Granularities(), ", "), ErrOption)
+		return own, fmt.Errorf("granularity %.50q: want %s: %w", o.Granularity,
+			strings.Join(conflict.Granularities(), ", "), ErrOption)
 	}
 	return own, own.Validate()
 }
@@ -96,15 +106,17 @@ func (o ConflictOptions) settings(doc *recipe.Document) (density float64, granul
 	if o.Granularity != "" {
 		granularity = o.Granularity
 	}
+
 	return density, granularity
 }
 
-// prepareExperts opens a recipe whose models are compared with its base, whatever its method. The caller closes the work,
-// also after an error.
+// prepareExperts opens a recipe whose models are compared with its base, whatever its method. The caller closes
+// the work, also after an error.
 func prepareExperts(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*work, error) {
 	if doc.Base == nil {
 		return &work{}, faultyRecipe{fmt.Errorf("%s: differences need a base_model", r.path)}
 	}
+
 	var w *work
 	var err error
 	if doc.Mediate == nil {
@@ -113,6 +125,7 @@ func prepareExperts(r Recipe, doc *recipe.Document, named map[string]string, o O
 		w = newWork(r, doc, o)
 		err = w.resolve(named)
 	}
+
 	w.method = &method.Method{Summary: summary, Spec: recipe.Method{Name: recipe.Mediated, Base: recipe.BaseRequired}}
 	return w, err
 }
@@ -136,9 +149,12 @@ func (w *work) analyse(ctx context.Context, density float64, progress func(Progr
 			a.inputs = append(a.inputs, i)
 		}
 	}
+
 	if len(a.inputs) == 0 || len(a.inputs) > conflict.MaxModels {
-		return nil, fmt.Errorf("%s: %d models beside the base, want 1 to %d: %w", w.recipe.path, len(a.inputs), conflict.MaxModels, ErrMethod)
+		return nil, fmt.Errorf("%s: %d models beside the base, want 1 to %d: %w", w.recipe.path, len(a.inputs),
+			conflict.MaxModels, ErrMethod)
 	}
+
 	var groups []stream.Group
 	var total int64
 	for i := range w.plan.Tensors {
@@ -146,20 +162,24 @@ func (w *work) analyse(ctx context.Context, density float64, progress func(Progr
 		if err != nil {
 			return nil, err
 		}
+
 		if it == nil {
 			a.skipped = append(a.skipped, w.plan.Tensors[i].Name)
 			continue
 		}
+
 		c := conflict.NewCounts(len(a.inputs))
 		a.counts, a.tensors = append(a.counts, c), append(a.tensors, i)
 		groups = append(groups, conflict.Work(it, density, c))
 		total += it.Tensor.N * int64(it.DType.Bits()/8)
 	}
+
 	o := w.streaming()
 	if progress != nil {
 		var done atomic.Int64
 		o.Progress = func(n int64) { progress(Progress{Done: done.Add(n), Total: total}) }
 	}
+
 	result, err := stream.Inspect(ctx, groups, o)
 	a.result = result
 	return a, err
@@ -178,12 +198,14 @@ func (a *analysis) item(i int) (*stream.Item, error) {
 	if !dtype.IsFloat(t.DType) || t.Base < 0 || len(t.Sources) != len(a.inputs)+1 {
 		return nil, nil
 	}
+
 	own := *t
 	own.Copy = false
 	it, _, err := a.w.item(&own)
 	if err == nil && (it.Base == nil || len(it.X) != len(a.inputs)) {
 		return nil, nil
 	}
+
 	return it, err
 }
 
@@ -195,12 +217,16 @@ const foreign = 0.9
 func (a *analysis) report(granularity string) *ConflictReport {
 	w := a.w
 	r := &ConflictReport{
-		Version: build.Version(), Base: w.plan.Models[w.plan.Base].String(), Density: a.density, Granularity: granularity,
-		Baseline: conflict.Baseline(len(a.inputs), a.density), Skipped: a.skipped, Warnings: w.warnings, BytesIn: w.plan.Summary().BytesIn, There: a.result.There,
+		Version: build.Version(), Base: w.plan.Models[w.plan.Base].String(), Density: a.density,
+		Granularity: granularity,
+		Baseline:    conflict.Baseline(len(a.inputs), a.density), Skipped: a.skipped, Warnings: w.warnings,
+		BytesIn: w.plan.Summary().BytesIn, There: a.result.There,
 	}
+
 	for _, m := range a.inputs {
 		r.Models = append(r.Models, w.modelName(m))
 	}
+
 	whole := conflict.NewTally("", -1, len(a.inputs))
 	for i, c := range a.counts {
 		t := &w.plan.Tensors[a.tensors[i]]
@@ -209,15 +235,19 @@ func (a *analysis) report(granularity string) *ConflictReport {
 		whole.Add(c, i)
 		r.Tensors = append(r.Tensors, one.Group(r.Baseline))
 	}
+
 	for _, g := range a.grouped(granularity) {
 		r.Groups = append(r.Groups, g.Group(r.Baseline))
 	}
+
 	r.Whole, r.Warnings = whole.Group(r.Baseline), append(r.Warnings, whole.Warnings()...)
 	for i, shift := range r.Whole.Shift {
 		if shift > foreign {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%s differs from the base by %.2f of the base's length: is %s its ancestor?", r.Models[i], shift, r.Base))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s differs from the base by %.2f of the base's length: is "+
+				"%s its ancestor?", r.Models[i], shift, r.Base))
 		}
 	}
+
 	return r
 }
 
@@ -229,10 +259,12 @@ func (w *work) modelName(model int) string {
 			return m.Name
 		}
 	}
+
 	name := path.Base(strings.TrimRight(ref.Model.Path, "/"))
 	if ref.Adapter.Path != "" {
 		name += "+" + path.Base(strings.TrimRight(ref.Adapter.Path, "/"))
 	}
+
 	return name
 }
 
@@ -247,8 +279,10 @@ func (a *analysis) grouped(granularity string) []*conflict.Tally {
 			k = len(list)
 			list = append(list, conflict.NewTally(at.Group, at.Layer, len(a.inputs)))
 		}
+
 		list[k].Add(c, i)
 	}
+
 	conflict.Sort(list)
 	return list
 }

@@ -30,22 +30,27 @@ func writeModel(t testing.TB, dir string, tensors map[string][]float32) {
 	t.Helper()
 	var infos []safetensors.Info
 	for name, x := range tensors {
-		infos = append(infos, safetensors.Info{Name: name, DType: safetensors.F32, Shape: []int64{2, int64(len(x) / 2)}})
+		infos = append(infos,
+			safetensors.Info{Name: name, DType: safetensors.F32, Shape: []int64{2, int64(len(x) / 2)}})
 	}
+
 	w, err := safetensors.CreateDir(dir, infos, nil, safetensors.DirOptions{Order: safetensors.OrderHF})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, x := range tensors {
 		data := make([]byte, 0, 4*len(x))
 		for _, v := range x {
 			b := math.Float32bits(v)
 			data = append(data, byte(b), byte(b>>8), byte(b>>16), byte(b>>24))
 		}
+
 		if err := w.WriteTensor(name, data); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +63,8 @@ func handMadeRecipe(t testing.TB, parameters string) string {
 	for name, x := range handMade {
 		writeModel(t, filepath.Join(dir, name), map[string][]float32{"model.layers.0.w": x})
 	}
-	return "merge_method: mediate\nbase_model: " + dir + "/base\nmodels: [{model: " + dir + "/m1}, {model: " + dir + "/m2}, {model: " + dir +
+	return "merge_method: mediate\nbase_model: " + dir + "/base\nmodels: [{model: " + dir + "/m1}, {model: " + dir +
+		"/m2}, {model: " + dir +
 		"/m3}]\nparameters: " + parameters + "\n"
 }
 
@@ -77,10 +83,12 @@ func TestConflictVectors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		g := got.Groups[0]
 		if g.Both != c.conflicting || g.Several != c.several || g.Active != c.active || g.Elements != c.elements {
 			t.Errorf("density %v: %+v", c.density, g)
 		}
+
 		for _, x := range [][2]float64{{g.Disagree, c.disagree}, {g.Mass, c.mass}} {
 			if math.Abs(x[0]-x[1]) > 5e-7 { // the vectors have six decimals
 				t.Errorf("density %v: %v, want %v", c.density, x[0], x[1])
@@ -89,8 +97,8 @@ func TestConflictVectors(t *testing.T) {
 	}
 }
 
-// TestConflictOfNonFinite: with leave, differences that are not finite count as none in every figure and are counted themselves; what
-// has some is not routed.
+// TestConflictOfNonFinite: with leave, differences that are not finite count as none in every figure and are
+// counted themselves; what has some is not routed.
 func TestConflictOfNonFinite(t *testing.T) {
 	huge := float32(math.Inf(1))
 	for _, bad := range [][]float32{{float32(math.NaN()), 1}, {huge, -huge}, {math.MaxFloat32, -math.MaxFloat32}} {
@@ -103,36 +111,47 @@ func TestConflictOfNonFinite(t *testing.T) {
 			if name == "m3" && bad[0] == math.MaxFloat32 {
 				x[1] = bad[0] // the sum of two is not finite
 			}
-			writeModel(t, filepath.Join(dir, name), map[string][]float32{"model.layers.0.w": x, "model.layers.1.w": handMade[name]})
+
+			writeModel(t, filepath.Join(dir, name),
+				map[string][]float32{"model.layers.0.w": x, "model.layers.1.w": handMade[name]})
 		}
-		text := "merge_method: mediate\nbase_model: " + dir + "/base\nmodels: [{model: " + dir + "/m1}, {model: " + dir + "/m2}, {model: " + dir + "/m3}]\n"
+
+		text := "merge_method: mediate\nbase_model: " + dir + "/base\nmodels: [{model: " + dir + "/m1}, {model: " +
+			dir + "/m2}, {model: " + dir + "/m3}]\n"
 		r, err := Conflict(t.Context(), parse(t, text), ConflictOptions{Density: 1, AllowNonFinite: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := json.Marshal(r); err != nil {
 			t.Errorf("%v: %v", bad, err)
 		}
+
 		want := int64(0)
 		for _, v := range bad {
 			if v-v != 0 {
 				want++
 			}
 		}
-		if g := r.Groups[0]; g.NonFinite != want || r.Whole.NonFinite != want || r.Groups[1].NonFinite != 0 || (want > 0) != (len(r.Warnings) > 0) && want > 0 {
+
+		if g := r.Groups[0]; g.NonFinite != want || r.Whole.NonFinite != want || r.Groups[1].NonFinite != 0 ||
+			(want > 0) != (len(r.Warnings) > 0) && want > 0 {
 			t.Errorf("%v: %+v, %q", bad, g, r.Warnings)
 		}
+
 		if want == 0 {
 			continue
 		}
 		if g := r.Groups[0]; !(g.Cosine > 0.1) || !(g.Mass > 0) {
 			t.Errorf("%v: %+v", bad, g)
 		}
+
 		for _, c := range []struct {
 			rule string
 			want error
 		}{{"{layers: [0]}", ErrMethod}, {"{layers: [1]}", nil}, {"none", nil}} {
-			_, err := Models(t.Context(), parse(t, text+"parameters: {select: "+c.rule+"}\n"), filepath.Join(t.TempDir(), "out"), Options{AllowNonFinite: true})
+			_, err := Models(t.Context(), parse(t, text+"parameters: {select: "+c.rule+"}\n"),
+				filepath.Join(t.TempDir(), "out"), Options{AllowNonFinite: true})
 			if !errors.Is(err, c.want) {
 				t.Errorf("%v, %s: %v", bad, c.rule, err)
 			}
@@ -144,7 +163,8 @@ func TestConflictOfNonFinite(t *testing.T) {
 func resplit(t *testing.T, model string, size int64) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), model)
-	if _, err := Models(t.Context(), parse(t, "merge_method: passthrough\nmodels: [{model: "+nano+model+"}]\n"), dir, Options{MaxShard: size}); err != nil {
+	if _, err := Models(t.Context(), parse(t, "merge_method: passthrough\nmodels: [{model: "+nano+model+"}]\n"), dir,
+		Options{MaxShard: size}); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -152,24 +172,34 @@ func resplit(t *testing.T, model string, size int64) string {
 
 // TestConflictIsTheSameForAnyWorkers: bit for bit, whatever the workers, the memory and the split into files.
 func TestConflictIsTheSameForAnyWorkers(t *testing.T) {
-	text := "merge_method: mediate\nbase_model: " + nano + "base\nmodels: [{model: " + nano + "news}, {model: " + nano + "sums}, {model: SPLIT}]\n"
+	text := "merge_method: mediate\nbase_model: " + nano + "base\nmodels: [{model: " + nano + "news}, {model: " + nano +
+		"sums}, {model: SPLIT}]\n"
 	models := []string{nano + "tales"}
 	for _, size := range []int64{30_000, 100_000, 1 << 20} {
 		models = append(models, resplit(t, "tales", size))
 	}
+
 	var want string
-	for _, o := range []ConflictOptions{{Workers: 1}, {Workers: 2}, {Workers: 3, Memory: 64 << 20}, {Workers: 7, Memory: 256 << 20}, {Workers: 2, Memory: 1 << 40}} {
+	for _, o := range []ConflictOptions{
+		{Workers: 1},
+		{Workers: 2},
+		{Workers: 3, Memory: 64 << 20},
+		{Workers: 7, Memory: 256 << 20},
+		{Workers: 2, Memory: 1 << 40},
+	} {
 		for _, model := range models {
 			o.Granularity = "tensor"
 			got, err := Conflict(t.Context(), parse(t, strings.ReplaceAll(text, "SPLIT", model)), o)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got.Seconds = 0
 			data, err := json.Marshal(got)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if want == "" {
 				want = string(data)
 			}
@@ -180,8 +210,9 @@ func TestConflictIsTheSameForAnyWorkers(t *testing.T) {
 	}
 }
 
-// TestConflictOfWords: where bfloat16 elements are stored changes no bit of a result: as they are, widened to F32, or at odd places of a
-// file; for sizes around the words of signs, the blocks and the segments that are counted at a time, with ties at the cut.
+// TestConflictOfWords: where bfloat16 elements are stored changes no bit of a result: as they are, widened to
+// F32, or at odd places of a file; for sizes around the words of signs, the blocks and the segments that are
+// counted at a time, with ties at the cut.
 func TestConflictOfWords(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	dir := t.TempDir()
@@ -189,44 +220,59 @@ func TestConflictOfWords(t *testing.T) {
 		if n > 1<<17 && testing.Short() {
 			continue
 		}
-		values := make([]float32, 40) // so few that many differences are equal at the cut, of sizes that make sums round
+
+		// so few that many differences are equal at the cut, of sizes that make sums round
+		values := make([]float32, 40)
 		for i := range values {
-			values[i] = math.Float32frombits(math.Float32bits(float32(math.Ldexp(r.NormFloat64(), r.IntN(40)-20))) & 0xffff0000)
+			values[i] = math.Float32frombits(
+				math.Float32bits(float32(math.Ldexp(r.NormFloat64(), r.IntN(40)-20))) & 0xffff0000)
 		}
+
 		all := map[string][]float32{}
 		for _, model := range []string{"base", "a", "b", "c"} {
 			x := make([]float32, n)
 			for i := range x {
 				x[i] = values[r.IntN(len(values))]
 			}
+
 			all[model] = x
 			writeModel(t, filepath.Join(dir, fmt.Sprint(n), "wide", model), map[string][]float32{"w": x})
 			for odd, kind := range []string{"plain", "odd"} {
 				writeWords(t, filepath.Join(dir, fmt.Sprint(n), kind, model), x, odd)
 			}
 		}
+
 		for _, density := range []float64{0.2, 1} {
 			active, several, both := counted(all, density)
 			var want string
 			for _, kind := range []string{"wide", "plain", "odd"} {
-				text := "merge_method: mediate\nbase_model: D/base\nmodels: [{model: D/a}, {model: D/b}, {model: D/c}]\n"
+				text := "merge_method: mediate\nbase_model: D/base\nmodels: [{model: D/a}, {model: D/b}, " +
+					"{model: D/c}]\n"
 				for _, workers := range []int{1, 3} {
-					got, err := Conflict(t.Context(), parse(t, strings.ReplaceAll(text, "D", filepath.Join(dir, fmt.Sprint(n), kind))), ConflictOptions{Density: density, Workers: workers})
+					got, err := Conflict(t.Context(),
+						parse(t, strings.ReplaceAll(text, "D", filepath.Join(dir, fmt.Sprint(n), kind))),
+						ConflictOptions{Density: density, Workers: workers})
 					if err != nil {
 						t.Fatal(err)
 					}
+
 					data, err := json.Marshal([]any{got.Whole, got.Tensors})
 					if err != nil {
 						t.Fatal(err)
 					}
+
 					if w := got.Whole; w.Active != active || w.Several != several || w.Both != both {
-						t.Errorf("%d elements, density %v: %+v, want %d, %d, %d", n, density, w.Totals, active, several, both)
+						t.Errorf("%d elements, density %v: %+v, want %d, %d, %d", n, density, w.Totals, active, several,
+							both)
 					}
+
 					if want == "" {
 						want = string(data)
 					}
+
 					if string(data) != want {
-						t.Errorf("%d elements, density %v, %s, %d workers: %s, want %s", n, density, kind, workers, data, want)
+						t.Errorf("%d elements, density %v, %s, %d workers: %s, want %s", n, density, kind, workers,
+							data, want)
 					}
 				}
 			}
@@ -234,7 +280,8 @@ func TestConflictOfWords(t *testing.T) {
 	}
 }
 
-// counted counts by the definition: how many elements have a difference, at least two, and both signs, of the ⌊density·n⌋ largest.
+// counted counts by the definition: how many elements have a difference, at least two, and both signs, of the
+// ⌊density·n⌋ largest.
 func counted(all map[string][]float32, density float64) (active, several, both int64) {
 	n := len(all["base"])
 	plus, minus := make([]int, n), make([]int, n)
@@ -243,9 +290,11 @@ func counted(all map[string][]float32, density float64) (active, several, both i
 		for i := range d {
 			d[i], order[i] = all[model][i]-all["base"][i], i
 		}
+
 		slices.SortStableFunc(order, func(i, j int) int {
 			return cmp.Compare(math.Abs(float64(d[j])), math.Abs(float64(d[i])))
 		})
+
 		for _, i := range order[:max(1, int(density*float64(n)))] {
 			if d[i] > 0 {
 				plus[i]++
@@ -254,6 +303,7 @@ func counted(all map[string][]float32, density float64) (active, several, both i
 			}
 		}
 	}
+
 	for i := range n {
 		if plus[i]+minus[i] > 0 {
 			active++
@@ -265,6 +315,7 @@ func counted(all map[string][]float32, density float64) (active, several, both i
 			both++
 		}
 	}
+
 	return active, several, both
 }
 
@@ -274,6 +325,7 @@ func writeWords(t *testing.T, dir string, x []float32, shift int) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
+
 	header := fmt.Sprintf(`{"w":{"dtype":"BF16","shape":[2,%d],"data_offsets":[0,%d]}}`, len(x)/2, 2*len(x))
 	header += strings.Repeat(" ", 8-len(header)%8+shift)
 	data := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
@@ -295,6 +347,7 @@ func TestConflictBadInput(t *testing.T) {
 	if _, err := Conflict(t.Context(), r, ConflictOptions{Density: 2}); !errors.Is(err, ErrOption) {
 		t.Errorf("density: %v", err)
 	}
+
 	dir := t.TempDir()
 	writeModel(t, filepath.Join(dir, "a"), map[string][]float32{"w": {1, 2, 3, 4}})
 	writeModel(t, filepath.Join(dir, "b"), map[string][]float32{"w": {-4, 3, -2, 1}})
@@ -304,10 +357,14 @@ func TestConflictBadInput(t *testing.T) {
 	if err != nil || len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "ancestor") {
 		t.Errorf("%v %v", got, err)
 	}
-	if _, err := Conflict(t.Context(), parse(t, strings.ReplaceAll(recipe, "X", "c")), ConflictOptions{}); err == nil || !strings.Contains(err.Error(), "shape") {
+
+	if _, err := Conflict(t.Context(), parse(t, strings.ReplaceAll(recipe, "X", "c")), ConflictOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "shape") {
 		t.Errorf("shapes: %v", err)
 	}
-	if _, err := Conflict(t.Context(), parse(t, strings.ReplaceAll(recipe, "X", "d")), ConflictOptions{}); err == nil || !strings.Contains(err.Error(), "not found") {
+
+	if _, err := Conflict(t.Context(), parse(t, strings.ReplaceAll(recipe, "X", "d")), ConflictOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "not found") {
 		t.Errorf("no model: %v", err)
 	}
 }

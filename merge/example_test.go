@@ -17,6 +17,7 @@ func ExampleModels() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
+
 	recipe, err := merge.Parse("recipe.yaml", []byte(`
 merge_method: ties
 base_model: ../testdata/nano/base
@@ -30,10 +31,12 @@ dtype: float32
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	report, err := merge.Models(context.Background(), recipe, filepath.Join(dir, "merged"), merge.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Println(report.Method, report.Tensors, len(report.Warnings))
 	// Output: ties 38 0
 }

@@ -51,8 +51,8 @@ type (
 // IsMediated tells whether a folder holds experts.
 func IsMediated(dir string) bool { return serve.IsMediated(dir) }
 
-// OpenExperts opens a folder that mediate wrote, and checks that its files fit each other. Of hashes only the router's is
-// compared; Experts.Verify compares all.
+// OpenExperts opens a folder that mediate wrote, and checks that its files fit each other. Of hashes only the
+// router's is compared; Experts.Verify compares all.
 func OpenExperts(ctx context.Context, dir string) (*Experts, error) { return serve.Open(ctx, dir) }
 
 // ReadPrompts reads a JSONL file: one JSON string a line, or {"text": …}, or {"prompt": …}; of a thousand at most.

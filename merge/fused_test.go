@@ -18,13 +18,16 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// mixtureTensors draws experts, routers and a norm for each of two blocks, by the names of the table; fused tells their place in the other layout.
+// mixtureTensors draws experts, routers and a norm for each of two blocks, by the names of the table; fused
+// tells their place in the other layout.
 func mixtureTensors(t *testing.T, a *arch.Arch, seed uint64) map[string][]float32 {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
+
 	list := map[string][]float32{"model.embed_tokens.weight": make([]float32, 12)}
 	for l := range 2 {
 		list[fmt.Sprintf("model.layers.%d.input_layernorm.weight", l)] = make([]float32, 4)
+
 		for _, x := range a.Tensors {
 			switch {
 			case x.PerExpert():
@@ -36,6 +39,7 @@ func mixtureTensors(t *testing.T, a *arch.Arch, seed uint64) map[string][]float3
 			}
 		}
 	}
+
 	for _, name := range slices.Sorted(func(yield func(string) bool) {
 		for n := range list {
 			if !yield(n) {
@@ -47,6 +51,7 @@ func mixtureTensors(t *testing.T, a *arch.Arch, seed uint64) map[string][]float3
 			list[name][i] = float32(rng.NormFloat64())
 		}
 	}
+
 	return list
 }
 
@@ -69,11 +74,13 @@ func writeMixture(t *testing.T, a *arch.Arch, list map[string][]float32, fused b
 	for name, x := range list {
 		values[name], shapes[name] = x, mixtureShape(name, len(x))
 	}
+
 	for l := 0; fused && l < 2; l++ {
 		joints, ok := a.Fuse(l, func(n string) ([]int64, bool) { s, ok := shapes[n]; return s, ok })
 		if !ok {
 			t.Fatal("cannot be fused")
 		}
+
 		for _, j := range joints {
 			var all []float32
 			for _, p := range j.Parts {
@@ -83,34 +90,43 @@ func writeMixture(t *testing.T, a *arch.Arch, list map[string][]float32, fused b
 			values[j.Name], shapes[j.Name] = all, j.Shape
 		}
 	}
+
 	var infos []safetensors.Info
 	for name := range values {
 		infos = append(infos, safetensors.Info{Name: name, DType: d, Shape: shapes[name]})
 	}
+
 	slices.SortFunc(infos, func(x, y safetensors.Info) int { return strings.Compare(x.Name, y.Name) })
 	w, err := safetensors.CreateDir(dir, infos, map[string]string{"format": "pt"}, safetensors.DirOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, info := range infos {
 		var data []byte
 		for _, v := range values[info.Name] {
-			if bits := math.Float32bits(v); d == safetensors.F32 {
+			bits := math.Float32bits(v)
+			if d == safetensors.F32 {
 				data = binary.LittleEndian.AppendUint32(data, bits)
 			} else {
 				data = binary.LittleEndian.AppendUint16(data, uint16(bits>>16))
 			}
 		}
+
 		if err := w.WriteTensor(info.Name, data); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, `{"model_type":%q}`, a.ModelType), 0o600); err != nil {
+
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, `{"model_type":%q}`, a.ModelType),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	return dir
 }
 
@@ -122,6 +138,7 @@ func apart(t *testing.T, a *arch.Arch, dir string) (list map[string]string, fuse
 		t.Fatal(err)
 	}
 	defer d.Close()
+
 	list = map[string]string{}
 	for _, name := range d.Names() {
 		info, _ := d.Info(name)
@@ -129,6 +146,7 @@ func apart(t *testing.T, a *arch.Arch, dir string) (list map[string]string, fuse
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		parts := a.Split(name, info.Shape)
 		for _, p := range parts {
 			fused = true
@@ -136,41 +154,53 @@ func apart(t *testing.T, a *arch.Arch, dir string) (list map[string]string, fuse
 			n := p.Shape[0] * p.Shape[1] * width
 			list[p.Name] = fmt.Sprint(p.Shape) + string(data[p.First*width:p.First*width+n])
 		}
+
 		if parts == nil {
 			list[name] = fmt.Sprint(info.Shape) + string(data)
 		}
 	}
+
 	return list, fused
 }
 
-// TestExpertLayouts: a merge gives the same bits whether its models keep the experts of a block in one tensor or each in its own; the
-// output does as the base, or else the first model.
+// TestExpertLayouts: a merge gives the same bits whether its models keep the experts of a block in one tensor
+// or each in its own; the output does as the base, or else the first model.
 func TestExpertLayouts(t *testing.T) {
 	for _, name := range []string{"mixtral", "olmoe", "qwen2_moe", "qwen3_moe"} {
 		a, err := arch.Lookup(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		x, y := mixtureTensors(t, a, 1), mixtureTensors(t, a, 2)
 		for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16} {
 			one, two := [2]string{}, [2]string{}
 			for i, fused := range []bool{false, true} {
 				one[i], two[i] = writeMixture(t, a, x, fused, d), writeMixture(t, a, y, fused, d)
 			}
+
 			for _, recipe := range []string{
-				"merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 0.3}}\n  - {model: %s, parameters: {weight: 0.7}}\n",
-				"merge_method: ties\nbase_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, density: 0.4}}\n",
-				"merge_method: dare_ties\nbase_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, density: 0.5}}\n",
-				"merge_method: slerp\nbase_model: %[1]s\nparameters: {t: 0.4}\nmodels:\n  - model: %[1]s\n  - model: %[2]s\n",
-				"merge_method: passthrough\nslices:\n  - sources: [{model: %[1]s, layer_range: [1, 2]}]\n  - sources: [{model: %[2]s, layer_range: [0, 2]}]\n",
+				"merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 0.3}}\n  - {model: %s, " +
+					"parameters: {weight: 0.7}}\n",
+				"merge_method: ties\nbase_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, " +
+					"density: 0.4}}\n",
+				"merge_method: dare_ties\n" +
+					"base_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, density: 0.5}}\n",
+				"merge_method: slerp\nbase_model: %[1]s\nparameters: {t: 0.4}\nmodels:\n  - model: %[1]s\n  - " +
+					"model: %[2]s\n",
+				"merge_method: passthrough\n" +
+					"slices:\n  - sources: [{model: %[1]s, layer_range: [1, 2]}]\n  - sources: [{model: %[2]s, " +
+					"layer_range: [0, 2]}]\n",
 			} {
 				var want map[string]string
 				for i := range one {
 					for j := range two {
 						out := filepath.Join(t.TempDir(), "out")
-						if _, err := Models(t.Context(), parse(t, fmt.Sprintf(recipe, one[i], two[j])), out, Options{}); err != nil {
+						if _, err := Models(t.Context(), parse(t, fmt.Sprintf(recipe, one[i], two[j])), out,
+							Options{}); err != nil {
 							t.Fatalf("%s, %d, %d: %v\n%s", name, i, j, err, recipe)
 						}
+
 						got, fused := apart(t, a, out)
 						if fused != (i == 1) {
 							t.Errorf("%s, %d, %d: fused is %v\n%s", name, i, j, fused, recipe)
@@ -178,11 +208,13 @@ func TestExpertLayouts(t *testing.T) {
 						if want == nil {
 							want = got
 						}
+
 						for n, data := range want {
 							if got[n] != data {
 								t.Errorf("%s, %d, %d: %s differs\n%s", name, i, j, n, recipe)
 							}
 						}
+
 						if len(got) != len(want) {
 							t.Errorf("%s, %d, %d: %d tensors, want %d", name, i, j, len(got), len(want))
 						}
@@ -199,40 +231,56 @@ func TestExpertLayoutsDiffer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	x := mixtureTensors(t, a, 1)
-	first, second := writeMixture(t, a, x, true, safetensors.F32), writeMixture(t, a, mixtureTensors(t, a, 2), false, safetensors.F32)
-	text := "merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 1}}\n  - {model: %s, parameters: {weight: 1}}\n"
+	first, second := writeMixture(t, a, x, true, safetensors.F32),
+		writeMixture(t, a, mixtureTensors(t, a, 2), false, safetensors.F32)
+	text := "merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 1}}\n  - {model: %s, parameters: " +
+		"{weight: 1}}\n"
 	out := filepath.Join(t.TempDir(), "out")
 	r, err := Models(t.Context(), parse(t, fmt.Sprintf(text, first, second)), out, Options{})
-	if err != nil || !slices.ContainsFunc(r.Warnings, func(s string) bool { return strings.Contains(s, "the output does as") }) {
+	if err != nil || !slices.ContainsFunc(r.Warnings, func(s string) bool {
+		return strings.Contains(s,
+			"the output does as")
+	}) {
 		t.Fatal(r, err)
 	}
+
 	for name, v := range x {
 		if strings.Contains(name, "experts.2.up_proj") { // an expert less in one layer
 			delete(x, name)
 			_ = v
 		}
 	}
+
 	lacking := writeMixture(t, a, x, false, safetensors.F32)
-	r, err = Models(t.Context(), parse(t, fmt.Sprintf(text, first, lacking)), filepath.Join(t.TempDir(), "out"), Options{Missing: "skip"})
-	if err != nil || !slices.ContainsFunc(r.Warnings, func(s string) bool { return strings.Contains(s, "tensors of its own") }) {
+	r, err = Models(t.Context(), parse(t, fmt.Sprintf(text, first, lacking)), filepath.Join(t.TempDir(), "out"),
+		Options{Missing: "skip"})
+	if err != nil || !slices.ContainsFunc(r.Warnings, func(s string) bool {
+		return strings.Contains(s,
+			"tensors of its own")
+	}) {
 		t.Fatal(r, err)
 	}
 }
 
-// TestExpertLayoutsResume: a merge that is cut off anywhere is resumed to the same bytes when the experts of a block share tensors, of which
-// only those are kept that have all their parts.
+// TestExpertLayoutsResume: a merge that is cut off anywhere is resumed to the same bytes when the experts of a
+// block share tensors, of which only those are kept that have all their parts.
 func TestExpertLayoutsResume(t *testing.T) {
 	a, err := arch.Lookup("qwen3_moe")
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, y := writeMixture(t, a, mixtureTensors(t, a, 1), true, safetensors.F32), writeMixture(t, a, mixtureTensors(t, a, 2), false, safetensors.F32)
-	r := parse(t, fmt.Sprintf("merge_method: dare_ties\nbase_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, density: 0.5}}\n", x, y))
+
+	x, y := writeMixture(t, a, mixtureTensors(t, a, 1), true, safetensors.F32),
+		writeMixture(t, a, mixtureTensors(t, a, 2), false, safetensors.F32)
+	r := parse(t, fmt.Sprintf("merge_method: dare_ties\n"+
+		"base_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, density: 0.5}}\n", x, y))
 	whole := filepath.Join(t.TempDir(), "out")
 	if _, err := Models(t.Context(), r, whole, Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	want := folder(t, whole)
 	for stop := 1; stop < 22; stop += 4 { // of 23 parts and tensors
 		out := filepath.Join(t.TempDir(), "out")
@@ -249,46 +297,58 @@ func TestExpertLayoutsResume(t *testing.T) {
 	}
 }
 
-// cutOff ends a merge once so many tensors or parts of them are written, and lists the tensors that lie in others which it keeps: all that
-// lie in one of those, or none.
+// cutOff ends a merge once so many tensors or parts of them are written, and lists the tensors that lie in
+// others which it keeps: all that lie in one of those, or none.
 func cutOff(t *testing.T, r Recipe, dir string, stop int) (kept []string) {
 	t.Helper()
 	w, err := prepare(r, r.docs[0], nil, Options{})
 	defer w.close()
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	job, err := w.job()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	open := func() *output.Folder {
-		out, err := output.Open(dir, output.Options{Resume: true, Job: job, Tensors: w.layout(), Joints: w.plan.Joints, Every: 1})
+		out, err := output.Open(dir,
+			output.Options{Resume: true, Job: job, Tensors: w.layout(), Joints: w.plan.Joints, Every: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
+
 	out := open()
 	groups, err := w.groups(out.Done)
 	if err != nil {
 		t.Fatal(err)
 	}
-	errStop, o, n, written := errors.New("cut off"), w.streaming(), 0, map[string]bool{}
+
+	errStop := errors.New("cut off")
+	o := w.streaming()
+	n := 0
+	written := map[string]bool{}
 	o.Workers = 1
 	o.Written = func(name string) error {
-		if n++; n > stop {
+		n++
+		if n > stop {
 			return errStop
 		}
 		written[name] = true
 		return out.Written(name)
 	}
+
 	if _, err := stream.Run(t.Context(), groups, out, o); !errors.Is(err, errStop) {
 		t.Fatal(err)
 	}
 	if err := out.Suspend(); err != nil {
 		t.Fatal(err)
 	}
+
 	out = open()
 	for _, j := range w.plan.Joints {
 		for _, p := range j.Parts {
@@ -300,37 +360,48 @@ func cutOff(t *testing.T, r Recipe, dir string, stop int) (kept []string) {
 			}
 		}
 	}
+
 	if err := out.Suspend(); err != nil {
 		t.Fatal(err)
 	}
+
 	return kept
 }
 
-// TestMediateExpertsApart: a mediated model keeps each expert in a tensor of its own, whatever its models do, with the same bits, and says so.
+// TestMediateExpertsApart: a mediated model keeps each expert in a tensor of its own, whatever its models do,
+// with the same bits, and says so.
 func TestMediateExpertsApart(t *testing.T) {
 	a, err := arch.Lookup("qwen3_moe")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var want map[string]string
 	for _, fused := range []bool{false, true} {
 		var dirs []any
 		for seed := range uint64(3) {
 			dirs = append(dirs, writeMixture(t, a, mixtureTensors(t, a, seed), fused, safetensors.F32))
 		}
+
 		out := filepath.Join(t.TempDir(), "out")
-		text := "merge_method: mediate\nbase_model: %s\nmodels:\n- {model: %s, name: one}\n- {model: %s, name: two}\nparameters: {select: {top_k: 2}}\n"
+		text := "merge_method: mediate\n" +
+			"base_model: %s\nmodels:\n- {model: %s, name: one}\n- {model: %s, name: two}\nparameters: {select: " +
+			"{top_k: 2}}\n"
 		r, err := Models(t.Context(), parse(t, fmt.Sprintf(text, dirs...)), out, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if said := slices.ContainsFunc(r.Warnings, func(s string) bool { return strings.Contains(s, "a tensor of its own") }); said != fused {
+
+		if said := slices.ContainsFunc(r.Warnings,
+			func(s string) bool { return strings.Contains(s, "a tensor of its own") }); said != fused {
 			t.Errorf("fused %v: warnings %q", fused, r.Warnings)
 		}
+
 		got, joined := apart(t, a, out)
 		if joined || want != nil && len(differing(got, want)) > 0 || len(want) > len(got) {
 			t.Errorf("joined %v, differing %v", joined, differing(got, want))
 		}
+
 		want = got
 	}
 }

@@ -11,9 +11,13 @@ import (
 
 // FuzzReadReport: the record of a finished merge, from which an output is continued.
 func FuzzReadReport(f *testing.F) {
-	for _, s := range []string{`{"job":"x","method":"ties","inputs":[{"path":"a","files":["m.safetensors"]}],"warnings":["w"]}`, `{"inputs":null}`, `{"inputs":[1]}`, `[]`, `{"tensors":1e999}`} {
+	for _, s := range []string{
+		`{"job":"x","method":"ties","inputs":[{"path":"a","files":["m.safetensors"]}],"warnings":["w"]}`,
+		`{"inputs":null}`, `{"inputs":[1]}`, `[]`, `{"tensors":1e999}`,
+	} {
 		f.Add([]byte(s))
 	}
+
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()

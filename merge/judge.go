@@ -39,7 +39,9 @@ func NewJudge(path, scratch string, o JudgeOptions) (*Judge, error) {
 	if o.Device == nil {
 		return nil, fmt.Errorf("a search needs a device: %w", ErrOption)
 	}
-	o.Merge.Overwrite, o.Merge.Resume, o.Merge.Progress = false, false, nil
+	o.Merge.Overwrite = false
+	o.Merge.Resume = false
+	o.Merge.Progress = nil
 	return &Judge{path: path, scratch: scratch, o: o}, errors.Join(o.Merge.Validate(), validAims(o.Aims))
 }
 
@@ -49,11 +51,14 @@ func validAims(aims []SearchAim) error {
 	if len(aims) == 0 {
 		errs = append(errs, fmt.Errorf("a search needs something to measure: %w", ErrOption))
 	}
+
 	for _, a := range aims {
 		if !(a.Weight > 0) || math.IsInf(a.Weight, 1) || a.Loss == nil {
-			errs = append(errs, fmt.Errorf("%s: needs a measure and a weight above 0, not %v: %w", a.Name, a.Weight, ErrOption))
+			errs = append(errs,
+				fmt.Errorf("%s: needs a measure and a weight above 0, not %v: %w", a.Name, a.Weight, ErrOption))
 		}
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -78,15 +83,18 @@ func (j *Judge) score(ctx context.Context, text []byte) (loss float64, err error
 	if err != nil {
 		return 0, err
 	}
+
 	r.folders = j.o.Folders
 	if j.o.OnDisk || onlyOnDisk(r, j.o.Device) != "" {
 		return j.onDisk(ctx, r)
 	}
+
 	loss, err = j.inMemory(ctx, r)
 	if errors.Is(err, resident.ErrUnfit) {
 		j.o.OnDisk = true
 		return j.onDisk(ctx, r)
 	}
+
 	return loss, err
 }
 
@@ -109,6 +117,7 @@ func (j *Judge) onDisk(ctx context.Context, r Recipe) (_ float64, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(j.scratch)) }()
+
 	dir := filepath.Join(j.scratch, "merged")
 	if err := os.MkdirAll(j.scratch, 0o777); err != nil {
 		return 0, err
@@ -116,11 +125,13 @@ func (j *Judge) onDisk(ctx context.Context, r Recipe) (_ float64, err error) {
 	if _, err := Models(ctx, r, dir, j.o.Merge); err != nil {
 		return 0, own(err)
 	}
+
 	m, err := lm.Load(ctx, dir, j.o.Device, lm.Options{AllowExtra: true})
 	if err != nil {
 		return 0, err
 	}
 	defer m.Close()
+
 	return j.measure(ctx, m)
 }
 
@@ -128,21 +139,26 @@ func (j *Judge) onDisk(ctx context.Context, r Recipe) (_ float64, err error) {
 func (j *Judge) inMemory(ctx context.Context, r Recipe) (_ float64, err error) {
 	w, err := prepare(r, r.docs[0], nil, j.o.Merge)
 	defer func() { err = errors.Join(err, w.close()) }()
+
 	if err != nil {
 		return 0, own(err)
 	}
+
 	groups, err := w.groups(func(string) bool { return false })
 	if err != nil {
 		return 0, own(err)
 	}
+
 	if err := j.room(ctx, w); err != nil {
 		return 0, err
 	}
+
 	o := w.streaming()
 	o.Written = j.model.Written
 	if _, err := stream.Run(ctx, groups, j.model, o); err != nil {
 		return 0, own(err)
 	}
+
 	return j.measure(ctx, j.model.Model)
 }
 
@@ -158,10 +174,12 @@ func (j *Judge) room(ctx context.Context, w *work) error {
 	if err := w.outline(j.scratch); err != nil {
 		return err
 	}
+
 	m, err := lm.Load(ctx, j.scratch, j.o.Device, lm.Options{AllowExtra: true})
 	if err != nil {
 		return err
 	}
+
 	j.model, err = resident.New(m, layout)
 	return err
 }
@@ -212,23 +230,26 @@ type SearchPlan struct {
 	OnDisk string   // why candidates cannot be held in memory, whatever their size; "": they can
 }
 
-// PlanSearch says what the candidates of a search are, and makes dir look like the checkpoint of one, with its configuration and
-// tokenizer, but with weights that are zeros without a place on the disk. Where candidates cannot be held in memory it is the
-// merge of the starting point.
+// PlanSearch says what the candidates of a search are, and makes dir look like the checkpoint of one, with its
+// configuration and tokenizer, but with weights that are zeros without a place on the disk. Where candidates
+// cannot be held in memory it is the merge of the starting point.
 func PlanSearch(ctx context.Context, path string, text []byte, dir string, o JudgeOptions) (*SearchPlan, error) {
 	space, err := tune.Parse(path, text)
 	if err != nil {
 		return nil, faulty(err)
 	}
+
 	r, err := Parse(path, space.Recipe(space.Start()))
 	if err != nil {
 		return nil, err
 	}
+
 	r.folders = o.Folders
 	p := &SearchPlan{OnDisk: onlyOnDisk(r, o.Device)}
 	if err := p.inputs(r); err != nil {
 		return nil, err
 	}
+
 	if p.OnDisk != "" {
 		report, err := Models(ctx, r, dir, o.Merge)
 		if err == nil {
@@ -236,17 +257,21 @@ func PlanSearch(ctx context.Context, path string, text []byte, dir string, o Jud
 		}
 		return p, err
 	}
+
 	w, err := prepare(r, r.docs[0], nil, o.Merge)
 	defer w.close()
+
 	if err == nil {
 		_, err = w.groups(func(string) bool { return false })
 	}
 	if err != nil {
 		return nil, err
 	}
+
 	for _, f := range w.stats {
 		p.Files = append(p.Files, f.Path())
 	}
+
 	slices.Sort(p.Files)
 	p.Bytes = w.plan.Summary().BytesOut
 	return p, w.outline(dir)
@@ -260,13 +285,16 @@ func (p *SearchPlan) inputs(r Recipe) error {
 		if err != nil {
 			return err
 		}
+
 		for s, dir := range folders {
 			if x := (SearchInput{s.String(), dir}); dir != "" && !slices.Contains(p.Inputs, x) {
 				p.Inputs = append(p.Inputs, x)
 			}
 		}
+
 		named[doc.Name] = ""
 	}
+
 	slices.SortFunc(p.Inputs, func(a, b SearchInput) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// TestLayersTwice: slices whose layer ranges overlap stack those layers twice, as they are; ranges beyond the model are refused
-// before anything is written.
+// TestLayersTwice: slices whose layer ranges overlap stack those layers twice, as they are; ranges beyond the
+// model are refused before anything is written.
 func TestLayersTwice(t *testing.T) {
 	text := "merge_method: passthrough\nslices:\n- sources: [{model: " + nano + "base, layer_range: [0, 3]}]\n" +
 		"- sources: [{model: " + nano + "sums, layer_range: [1, %d]}]\n"
@@ -21,6 +21,7 @@ func TestLayersTwice(t *testing.T) {
 	if _, err := Models(context.Background(), parse(t, fmt.Sprintf(text, 4)), dst, Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	out, sums := weights(t, dst), weights(t, nano+"sums")
 	for layer := range 3 {
 		name := fmt.Sprintf("model.layers.%d.mlp.up_proj.weight", 3+layer)
@@ -29,10 +30,12 @@ func TestLayersTwice(t *testing.T) {
 			t.Errorf("%s is not %s of the second model", name, from)
 		}
 	}
+
 	beyond := filepath.Join(t.TempDir(), "out")
 	if _, err := Models(context.Background(), parse(t, fmt.Sprintf(text, 40)), beyond, Options{}); err == nil {
 		t.Error("40 layers of a model with 4 are taken")
 	}
+
 	empty(t, filepath.Dir(beyond))
 }
 
@@ -44,6 +47,7 @@ func weights(t *testing.T, dir string) map[string][]byte {
 		t.Fatal(err)
 	}
 	defer d.Close()
+
 	all := map[string][]byte{}
 	for _, name := range d.Names() {
 		data, err := d.Bytes(name)
@@ -52,6 +56,7 @@ func weights(t *testing.T, dir string) map[string][]byte {
 		}
 		all[name] = slices.Clone(data)
 	}
+
 	return all
 }
 
@@ -63,8 +68,8 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-// TestTensorMissing: a tensor that one model lacks is refused by name, or merged from the others, copied or left out, as the
-// caller says.
+// TestTensorMissing: a tensor that one model lacks is refused by name, or merged from the others, copied or
+// left out, as the caller says.
 func TestTensorMissing(t *testing.T) {
 	const gone = "model.layers.2.mlp.up_proj.weight"
 	thin := filepath.Join(t.TempDir(), "thin")
@@ -73,16 +78,20 @@ func TestTensorMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
+
 	var infos []safetensors.Info
 	for _, name := range in.Names() {
-		if info, _ := in.Info(name); name != gone {
+		info, _ := in.Info(name)
+		if name != gone {
 			infos = append(infos, info)
 		}
 	}
+
 	w, err := safetensors.CreateDir(thin, infos, map[string]string{"format": "pt"}, safetensors.DirOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, info := range infos {
 		data, err := in.Bytes(info.Name)
 		if err == nil {
@@ -92,9 +101,11 @@ func TestTensorMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
+
 	config, err := os.ReadFile(nano + "sums/config.json")
 	if err == nil {
 		err = os.WriteFile(filepath.Join(thin, "config.json"), config, 0o666)
@@ -102,7 +113,10 @@ func TestTensorMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := parse(t, "merge_method: linear\nmodels:\n- model: "+nano+"news\n  parameters: {weight: 1}\n- model: "+thin+"\n  parameters: {weight: 1}\n")
+
+	r := parse(t,
+		"merge_method: linear\nmodels:\n- model: "+nano+"news\n  parameters: {weight: 1}\n- model: "+thin+
+			"\n  parameters: {weight: 1}\n")
 	news := weights(t, nano+"news")
 	for how, want := range map[Missing][]byte{MissingMerge: news[gone], MissingCopy: news[gone], MissingSkip: nil} {
 		dst := filepath.Join(t.TempDir(), "out")
@@ -110,21 +124,26 @@ func TestTensorMissing(t *testing.T) {
 			t.Errorf("%s: %v", how, err)
 			continue
 		}
+
 		if got := weights(t, dst)[gone]; !slices.Equal(got, want) {
 			t.Errorf("%s: %d bytes that are not the other model's", how, len(got))
 		}
 	}
+
 	dst := filepath.Join(t.TempDir(), "out")
 	if _, err := Models(context.Background(), r, dst, Options{}); err == nil {
 		t.Error("a missing tensor is not an error")
 	}
+
 	empty(t, filepath.Dir(dst))
 }
 
 // TestStoppedInAWhole: methods that need a whole matrix stop within it, and continue to the same bytes.
 func TestStoppedInAWhole(t *testing.T) {
 	for _, method := range []string{"tsv_m", "iso_c"} {
-		r := parse(t, "merge_method: "+method+"\nbase_model: "+nano+"base\nmodels:\n- model: "+nano+"sums\n- model: "+nano+"news\n")
+		r := parse(t,
+			"merge_method: "+method+"\nbase_model: "+nano+"base\nmodels:\n- model: "+nano+"sums\n- model: "+nano+
+				"news\n")
 		dir := t.TempDir()
 		ctx, cancel := context.WithCancel(context.Background())
 		var o Options
@@ -133,10 +152,12 @@ func TestStoppedInAWhole(t *testing.T) {
 				cancel()
 			}
 		}
+
 		dst := filepath.Join(dir, "stopped")
 		if _, err := Models(ctx, r, dst, o); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
+
 		cancel()
 		if _, err := Models(context.Background(), r, dst, Options{Resume: true}); err != nil {
 			t.Fatal(err)
@@ -144,6 +165,7 @@ func TestStoppedInAWhole(t *testing.T) {
 		if _, err := Models(context.Background(), r, filepath.Join(dir, "whole"), Options{Workers: 1}); err != nil {
 			t.Fatal(err)
 		}
+
 		sameFolder(t, dst, filepath.Join(dir, "whole"))
 	}
 }

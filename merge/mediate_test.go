@@ -39,10 +39,12 @@ func mediated(t testing.TB, text string, o Options) (string, *Experts) {
 	if _, err := Models(t.Context(), parse(t, text), dir, o); err != nil {
 		t.Fatal(err)
 	}
+
 	e, err := OpenExperts(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { e.Close() })
 	return dir, e
 }
@@ -55,6 +57,7 @@ func tensorsOf(t testing.TB, dir string) map[string]string {
 		t.Fatal(err)
 	}
 	defer d.Close()
+
 	out := map[string]string{}
 	for _, n := range d.Names() {
 		data, err := d.Bytes(n)
@@ -63,6 +66,7 @@ func tensorsOf(t testing.TB, dir string) map[string]string {
 		}
 		out[n] = string(data)
 	}
+
 	return out
 }
 
@@ -73,10 +77,12 @@ func exported(t testing.TB, e *Experts, weights map[string]float64) map[string]s
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := filepath.Join(t.TempDir(), "export")
 	if _, err := e.Export(t.Context(), dir, w, ExportOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	return tensorsOf(t, dir)
 }
 
@@ -105,6 +111,7 @@ func TestMediateWithoutRoutingIsLinear(t *testing.T) {
 	for _, n := range trio {
 		text += "- {model: " + nano + n + ", parameters: {weight: 1}}\n"
 	}
+
 	plain := filepath.Join(t.TempDir(), "plain")
 	if _, err := Models(t.Context(), parse(t, text), plain, Options{}); err != nil {
 		t.Fatal(err)
@@ -114,8 +121,8 @@ func TestMediateWithoutRoutingIsLinear(t *testing.T) {
 	}
 }
 
-// TestMediateKeepsEverything: with everything routed and kept, every expert comes back bit for bit in its layers; with nothing
-// kept, every expert is the dense model.
+// TestMediateKeepsEverything: with everything routed and kept, every expert comes back bit for bit in its
+// layers; with nothing kept, every expert is the dense model.
 func TestMediateKeepsEverything(t *testing.T) {
 	_, e := mediated(t, mediateRecipe("{select: all, keep: 1}", trio...), Options{})
 	for _, name := range trio {
@@ -126,6 +133,7 @@ func TestMediateKeepsEverything(t *testing.T) {
 			}
 		}
 	}
+
 	dir, e := mediated(t, mediateRecipe("{select: all, keep: 0}", trio...), Options{})
 	for _, name := range trio {
 		if d := differing(exported(t, e, map[string]float64{name: 1}), tensorsOf(t, dir)); len(d) > 0 {
@@ -134,8 +142,8 @@ func TestMediateKeepsEverything(t *testing.T) {
 	}
 }
 
-// TestWeightsThatOverflow: weights whose sums the type cannot hold are refused by the tensor's name, for each encoding; those that are
-// not finite as float32 at once.
+// TestWeightsThatOverflow: weights whose sums the type cannot hold are refused by the tensor's name, for each
+// encoding; those that are not finite as float32 at once.
 func TestWeightsThatOverflow(t *testing.T) {
 	for _, keep := range []string{"1", "0.1", "sign1", "{bits: 3}", "{lowrank: 2}"} {
 		_, e := mediated(t, "dtype: float16\n"+mediateRecipe("{select: all, keep: "+keep+"}", trio...), Options{})
@@ -144,6 +152,7 @@ func TestWeightsThatOverflow(t *testing.T) {
 		if !errors.Is(err, ErrOverflow) || !strings.Contains(err.Error(), "news=1e+09,rumours=-3e+09") {
 			t.Errorf("keep %s: %v", keep, err)
 		}
+
 		for _, w := range []float64{1e300, math.NaN(), math.Inf(-1)} {
 			if _, err := e.Weights(map[string]float64{"news": w}); !errors.Is(err, ErrOption) {
 				t.Errorf("weight %v: %v", w, err)
@@ -155,8 +164,8 @@ func TestWeightsThatOverflow(t *testing.T) {
 	}
 }
 
-// TestMediateErrorFallsWithShare: the more is kept, the smaller the error of reconstruction, which the measurement on the
-// experts' own files confirms.
+// TestMediateErrorFallsWithShare: the more is kept, the smaller the error of reconstruction, which the
+// measurement on the experts' own files confirms.
 func TestMediateErrorFallsWithShare(t *testing.T) {
 	last := map[string]float64{}
 	for _, p := range []float64{0, 0.05, 0.4, 1} {
@@ -165,6 +174,7 @@ func TestMediateErrorFallsWithShare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, x := range v.Experts {
 			if before, ok := last[x.Name]; ok && x.Error > before || !x.Measured {
 				t.Errorf("keep %v: error of %s rises from %v to %v", p, x.Name, before, x.Error)
@@ -172,6 +182,7 @@ func TestMediateErrorFallsWithShare(t *testing.T) {
 			last[x.Name] = x.Error
 		}
 	}
+
 	for name, x := range last {
 		if x != 0 {
 			t.Errorf("%s: everything is kept, and the error is %v", name, x)
@@ -179,7 +190,8 @@ func TestMediateErrorFallsWithShare(t *testing.T) {
 	}
 }
 
-// TestMediateIsTheSameForAnyFiles: the tensors are, whatever files of whatever size the inputs and the output are split into.
+// TestMediateIsTheSameForAnyFiles: the tensors are, whatever files of whatever size the inputs and the output
+// are split into.
 func TestMediateIsTheSameForAnyFiles(t *testing.T) {
 	for _, keep := range []string{"0.1", "{bits: 3}"} {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
@@ -191,6 +203,7 @@ func TestMediateIsTheSameForAnyFiles(t *testing.T) {
 					own = strings.ReplaceAll(own, nano+name, resplit(t, name, size))
 				}
 			}
+
 			dir, _ := mediated(t, own, Options{MaxShard: size, Workers: i + 1, Memory: 200 << 20})
 			parts := map[string]string{}
 			for _, name := range trio {
@@ -198,6 +211,7 @@ func TestMediateIsTheSameForAnyFiles(t *testing.T) {
 					parts[name+" "+tensor] = data
 				}
 			}
+
 			got := tensorsOf(t, dir)
 			if dense == nil {
 				dense, kept = got, parts
@@ -214,7 +228,12 @@ func TestMediateIsTheSameForAnyWorkers(t *testing.T) {
 	for _, keep := range []string{"0.1", "{energy: 0.5}", "{random: 0.3}", "{lowrank: 2}", "{bits: 3}", "sign1"} {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
 		var want map[string]string
-		for _, o := range []Options{{Workers: 1}, {Workers: 2, Memory: 64 << 20}, {Workers: 5, Memory: 300 << 20}, {Workers: 3, Memory: 1 << 40}} {
+		for _, o := range []Options{
+			{Workers: 1},
+			{Workers: 2, Memory: 64 << 20},
+			{Workers: 5, Memory: 300 << 20},
+			{Workers: 3, Memory: 1 << 40},
+		} {
 			dir, _ := mediated(t, text, o)
 			got := folder(t, dir)
 			if want == nil {
@@ -227,7 +246,8 @@ func TestMediateIsTheSameForAnyWorkers(t *testing.T) {
 	}
 }
 
-// TestMediateDoesNotDependOnTheOrder: another order of the experts gives the same weights and the same files of experts.
+// TestMediateDoesNotDependOnTheOrder: another order of the experts gives the same weights and the same files of
+// experts.
 func TestMediateDoesNotDependOnTheOrder(t *testing.T) {
 	parameters := "{select: {sigma: 0}, granularity: tensor, keep: {random: 0.2}}"
 	a, _ := mediated(t, mediateRecipe(parameters, "news", "rumours", "sums"), Options{})
@@ -235,8 +255,10 @@ func TestMediateDoesNotDependOnTheOrder(t *testing.T) {
 	if d := differing(tensorsOf(t, a), tensorsOf(t, b)); len(d) > 0 {
 		t.Errorf("dense: %v differ", d)
 	}
+
 	for _, name := range trio {
-		x, y := filepath.Join(a, experts.Folder, experts.FileOf(name)), filepath.Join(b, experts.Folder, experts.FileOf(name))
+		x, y := filepath.Join(a, experts.Folder, experts.FileOf(name)),
+			filepath.Join(b, experts.Folder, experts.FileOf(name))
 		if d := differing(tensorsOf(t, x), tensorsOf(t, y)); len(d) > 0 {
 			t.Errorf("%s: %v differ", name, d)
 		}
@@ -248,7 +270,9 @@ func TestMediateBudget(t *testing.T) {
 	most := 0
 	for _, budget := range []int64{0, 50_000, 300_000} {
 		for _, keep := range []string{"0.1", "{random: 0.1}", "{energy: 0.2}", "sign1", "{lowrank: 1}", "{bits: 2}"} {
-			_, e := mediated(t, mediateRecipe(fmt.Sprintf("{select: {budget: %d}, keep: %s, granularity: tensor}", budget, keep), trio...), Options{})
+			_, e := mediated(t,
+				mediateRecipe(fmt.Sprintf("{select: {budget: %d}, keep: %s, granularity: tensor}", budget, keep),
+					trio...), Options{})
 			var sum int64
 			for _, f := range e.Manifest().Files {
 				sum += f.Size
@@ -256,28 +280,34 @@ func TestMediateBudget(t *testing.T) {
 			if sum > budget {
 				t.Errorf("keep %s: %d bytes, the budget is %d", keep, sum, budget)
 			}
+
 			most = max(most, len(e.Manifest().Routed))
 		}
 	}
+
 	if most == 0 {
 		t.Error("nothing was ever routed")
 	}
 }
 
-// TestMediateDensePartIsOrdinary: the engine loads the dense model without knowing of experts, and the manifest lies apart.
+// TestMediateDensePartIsOrdinary: the engine loads the dense model without knowing of experts, and the manifest
+// lies apart.
 func TestMediateDensePartIsOrdinary(t *testing.T) {
 	dir, _ := mediated(t, mediateRecipe("{}", trio...), Options{})
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
+
 	m, err := lm.Load(context.Background(), dir, dev, lm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
+
 	r, err := m.Forward(context.Background(), [][]int32{{0, 65, 12, 300}}, lm.ForwardOptions{Logits: true})
 	if err != nil || math.IsNaN(r.Loss) {
 		t.Errorf("%v %v", r, err)
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "tokenizer.json")); err != nil {
 		t.Error(err)
 	}
@@ -285,7 +315,10 @@ func TestMediateDensePartIsOrdinary(t *testing.T) {
 
 // TestMediateEncodings: each kind of keeping is read back as it was meant.
 func TestMediateEncodings(t *testing.T) {
-	for keep, want := range map[string]string{"0.01": experts.Rows, "0.3": experts.Bitmap, "1": experts.Full, "0": experts.Nothing, "sign1": experts.Signs, "{lowrank: 2}": experts.LowRank, "{bits: 3}": experts.Codes} {
+	for keep, want := range map[string]string{
+		"0.01": experts.Rows, "0.3": experts.Bitmap, "1": experts.Full,
+		"0": experts.Nothing, "sign1": experts.Signs, "{lowrank: 2}": experts.LowRank, "{bits: 3}": experts.Codes,
+	} {
 		_, e := mediated(t, mediateRecipe("{select: {top_k: 1}, keep: "+keep+"}", trio...), Options{})
 		found := false
 		for _, p := range e.Manifest().Experts[0].Tensors {
@@ -294,10 +327,12 @@ func TestMediateEncodings(t *testing.T) {
 		if !found {
 			t.Errorf("keep %s: nothing is stored as %s", keep, want)
 		}
+
 		v, err := e.Verify(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for i, x := range v.Experts {
 			noted := notedError(e, i)
 			// noted from float32 differences before, measured after the rounding of the result to bfloat16
@@ -320,7 +355,8 @@ func notedError(e *Experts, member int) float64 {
 	return math.Sqrt(lost / energy)
 }
 
-// TestMediateEnergyHoldsItsShare: what is kept holds the share of the energy that was asked for, and one element less would not.
+// TestMediateEnergyHoldsItsShare: what is kept holds the share of the energy that was asked for, and one
+// element less would not.
 func TestMediateEnergyHoldsItsShare(t *testing.T) {
 	_, e := mediated(t, mediateRecipe("{select: all, keep: {energy: 0.6}}", trio...), Options{})
 	for _, m := range e.Manifest().Experts {
@@ -343,7 +379,10 @@ func TestMediateWeighsExperts(t *testing.T) {
 	a := exported(t, e, map[string]float64{"news": 1})
 	b := exported(t, e, map[string]float64{"sums": 1})
 	const name = "model.layers.0.mlp.up_proj.weight"
-	x, y, z := valuesOf(got[name]), valuesOf(a[name]), valuesOf(b[name])
+
+	x := valuesOf(got[name])
+	y := valuesOf(a[name])
+	z := valuesOf(b[name])
 	for i := range x {
 		if want := (y[i] + z[i]) / 2; math.Abs(float64(x[i]-want)) > 1e-6 { // a few roundings of numbers below 1
 			t.Fatalf("element %d is %v, want %v", i, x[i], want)
@@ -354,7 +393,8 @@ func TestMediateWeighsExperts(t *testing.T) {
 func valuesOf(s string) []float32 {
 	out := make([]float32, len(s)/4)
 	for i := range out {
-		out[i] = math.Float32frombits(uint32(s[4*i]) | uint32(s[4*i+1])<<8 | uint32(s[4*i+2])<<16 | uint32(s[4*i+3])<<24)
+		out[i] = math.Float32frombits(
+			uint32(s[4*i]) | uint32(s[4*i+1])<<8 | uint32(s[4*i+2])<<16 | uint32(s[4*i+3])<<24)
 	}
 	return out
 }
@@ -363,6 +403,7 @@ func valuesOf(s string) []float32 {
 func TestMediateResumes(t *testing.T) {
 	text := mediateRecipe("{select: {top_k: 2}}", trio...)
 	whole, _ := mediated(t, text, Options{})
+
 	want := folder(t, whole)
 	for stop := int64(1); stop < 900_000; stop += 300_000 {
 		dir := filepath.Join(t.TempDir(), "out")
@@ -372,9 +413,11 @@ func TestMediateResumes(t *testing.T) {
 				cancel()
 			}
 		}}
+
 		if _, err := Models(ctx, parse(t, text), dir, o); err == nil {
 			t.Fatal("was not stopped")
 		}
+
 		cancel()
 		if _, err := Models(t.Context(), parse(t, text), dir, Options{Resume: true}); err != nil {
 			t.Fatal(err)
@@ -395,26 +438,33 @@ func TestMediateBadInput(t *testing.T) {
 		"{router: {prompts: {news: mediate_test.go}}}":   ErrPrompts,
 		"{select: all, keep: {lowrank: 2}, dense: mean}": nil,
 	} {
-		_, err := Models(t.Context(), parse(t, mediateRecipe(parameters, trio...)), filepath.Join(t.TempDir(), "out"), Options{})
+		_, err := Models(t.Context(), parse(t, mediateRecipe(parameters, trio...)), filepath.Join(t.TempDir(), "out"),
+			Options{})
 		if !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", parameters, err, want)
 		}
 	}
+
 	dir, e := mediated(t, mediateRecipe("{select: {top_k: 1}}", trio...), Options{})
 	if _, err := e.Weights(map[string]float64{"plays": 1}); !errors.Is(err, ErrUnknownExpert) {
 		t.Errorf("%v", err)
 	}
-	if _, err := e.Export(t.Context(), dir, []float64{1, 0, 0}, ExportOptions{Overwrite: true}); !errors.Is(err, ErrInPlace) {
+
+	if _, err := e.Export(t.Context(), dir, []float64{1, 0, 0}, ExportOptions{Overwrite: true}); !errors.Is(err,
+		ErrInPlace) {
 		t.Errorf("%v", err)
 	}
+
 	manifest := filepath.Join(dir, experts.Folder, experts.ManifestName)
 	text, err := os.ReadFile(manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for from, to := range map[string]string{
-		`"format_version": 1`: `"format_version": 7`, `"complete": true`: `"complete": false`, `"expert-news.safetensors"`: `"../x.safetensors"`,
-		`"encoding": "bitmap"`: `"encoding": "csr"`, `"kept": 9`: `"kept": 10`, `"granularity"`: `"grain"`,
+		`"format_version": 1`: `"format_version": 7`, `"complete": true`: `"complete": false`,
+		`"expert-news.safetensors"`: `"../x.safetensors"`,
+		`"encoding": "bitmap"`:      `"encoding": "csr"`, `"kept": 9`: `"kept": 10`, `"granularity"`: `"grain"`,
 	} {
 		changed := strings.Replace(string(text), from, to, 1)
 		if changed == string(text) {
@@ -423,29 +473,36 @@ func TestMediateBadInput(t *testing.T) {
 		if err := os.WriteFile(manifest, []byte(changed), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if x, err := OpenExperts(t.Context(), dir); !errors.Is(err, ErrManifest) && !errors.Is(err, ErrExperts) || x != nil {
+
+		if x, err := OpenExperts(t.Context(), dir); !errors.Is(err, ErrManifest) && !errors.Is(err, ErrExperts) ||
+			x != nil {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
+
 	if err := os.WriteFile(manifest, text, 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	flip(t, filepath.Join(dir, experts.Folder, experts.FileOf("sums")))
 	if _, err := e.Verify(t.Context()); !errors.Is(err, ErrHash) {
 		t.Errorf("%v", err)
 	}
+
 	for weights, want := range map[[3]float64]error{{0, 0, 1}: ErrHash, {1, 0, 0}: nil} {
-		if _, err := e.Export(t.Context(), filepath.Join(t.TempDir(), "export"), weights[:], ExportOptions{}); !errors.Is(err, want) {
+		if _, err := e.Export(t.Context(), filepath.Join(t.TempDir(), "export"), weights[:],
+			ExportOptions{}); !errors.Is(err, want) {
 			t.Errorf("%v: %v", weights, err)
 		}
 	}
 }
 
-// TestVerifyCoversEveryFile: a bit that was changed in any file but the model card is seen, and so is a file that is not there any more,
-// or that the manifest does not list.
+// TestVerifyCoversEveryFile: a bit that was changed in any file but the model card is seen, and so is a file
+// that is not there any more, or that the manifest does not list.
 func TestVerifyCoversEveryFile(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
+
 	dir, e := mediated(t, strings.Replace(routedRecipe("keep: 0.1"), "FEATURES", "embed_mean", 1), Options{Device: dev})
 	listed := 0
 	for _, side := range []string{"", experts.Folder} {
@@ -453,15 +510,18 @@ func TestVerifyCoversEveryFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, x := range entries {
 			path := filepath.Join(dir, side, x.Name())
 			if x.IsDir() || x.Name() == "README.md" || x.Name() == experts.ManifestName {
 				continue
 			}
+
 			flip(t, path)
 			if _, err := e.Verify(t.Context()); !errors.Is(err, ErrHash) {
 				t.Errorf("%s changed: %v", x.Name(), err)
 			}
+
 			flip(t, path)
 			if err := os.Rename(path, path+".away"); err != nil {
 				t.Fatal(err)
@@ -472,12 +532,15 @@ func TestVerifyCoversEveryFile(t *testing.T) {
 			if err := os.Rename(path+".away", path); err != nil {
 				t.Fatal(err)
 			}
+
 			listed++
 		}
 	}
+
 	if v, err := e.Verify(t.Context()); err != nil || v.Files != listed || listed < 9 {
 		t.Errorf("%+v of %d, %v", v, listed, err)
 	}
+
 	m := *e.Manifest()
 	for _, list := range []*[]experts.File{&m.Files, &m.Weights} {
 		all := *list
@@ -490,6 +553,7 @@ func TestVerifyCoversEveryFile(t *testing.T) {
 				t.Errorf("without %s: %v", all[i].Name, err)
 			}
 		}
+
 		*list = all
 	}
 }

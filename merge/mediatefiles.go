@@ -19,28 +19,35 @@ func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
 		return err
 	}
 	defer dense.Close()
+
 	var choose, write []stream.Group
 	files := make([]*safetensors.Writer, len(m.members))
+
 	m.parts = nil
 	for i := range m.plan.Tensors {
 		if !m.routed[i] {
 			continue
 		}
+
 		it, keys, err := m.expertItem(i, dense)
 		if err != nil {
 			return err
 		}
+
 		parts := make([]*experts.Part, len(m.members))
 		for k := range parts {
 			parts[k] = &experts.Part{Tensor: it.Tensor.Name, DType: it.DType, Shape: it.Tensor.Shape}
 		}
+
 		m.parts = append(m.parts, parts)
 		choose = append(choose, stream.Group{Items: []*stream.Item{it}, Program: m.keep.Choose(it.Tensor, parts, keys)})
 		write = append(write, stream.Group{Items: []*stream.Item{it}, Program: &method.Program{}})
 	}
+
 	if _, err := stream.Inspect(ctx, choose, m.streaming()); err != nil {
 		return err
 	}
+
 	for k := range files {
 		if len(m.parts) == 0 { // nothing is routed, so there is nothing to store
 			break
@@ -49,14 +56,18 @@ func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
 			return errors.Join(err, experts.Abort(files))
 		}
 	}
+
 	for i, g := range write {
 		it := g.Items[0]
 		write[i].Program = m.keep.Write(it.Tensor, m.parts[i], experts.Keys(it.Tensor.Name, m.names, m.o.Seed), files)
 	}
+
 	if _, err := stream.Inspect(ctx, write, m.streaming()); err != nil {
 		return errors.Join(err, experts.Abort(files))
 	}
+
 	m.describe()
+
 	for _, f := range files {
 		if f == nil {
 			continue
@@ -65,6 +76,7 @@ func (m *mediation) writeExperts(ctx context.Context, dir, side string) error {
 			return errors.Join(err, experts.Abort(files))
 		}
 	}
+
 	return nil
 }
 
@@ -74,7 +86,8 @@ func (m *mediation) create(side string, member int) (*safetensors.Writer, error)
 	for i := range parts {
 		parts[i] = m.parts[i][member]
 	}
-	return experts.Create(filepath.Join(side, experts.FileOf(m.names[member])), parts, map[string]string{"expert": m.names[member], "job": m.manifest.Job})
+	return experts.Create(filepath.Join(side, experts.FileOf(m.names[member])), parts,
+		map[string]string{"expert": m.names[member], "job": m.manifest.Job})
 }
 
 // describe puts the parts into the manifest.
@@ -88,6 +101,7 @@ func (m *mediation) describe() {
 		for _, parts := range m.parts {
 			e.Tensors[parts[k].Tensor] = *parts[k]
 		}
+
 		m.manifest.Experts = append(m.manifest.Experts, e)
 	}
 }
@@ -103,22 +117,28 @@ func (m *mediation) expertItem(i int, dense *safetensors.Dir) (*stream.Item, []*
 			if s.Model != model {
 				continue
 			}
+
 			src, err := m.source(it, t, s)
 			if err != nil {
 				return nil, nil, err
 			}
+
 			it.X, it.Models = append(it.X, src), append(it.Models, m.names[k])
 			tensor.Inputs = append(tensor.Inputs, method.Input{Model: model, Name: m.names[k]})
 		}
 	}
+
 	if len(it.X) != len(m.members) {
 		return nil, nil, fmt.Errorf("tensor %q: not every expert has it: %w", t.Name, ErrMissing)
 	}
+
 	data, err := dense.Bytes(t.Name)
 	if err != nil {
 		return nil, nil, err
 	}
-	it.Base, err = stream.NewMapped(data, t.DType, 0, func() { _ = dense.Release(t.Name) }) // a failing release costs memory alone
+
+	// a failing release costs memory alone
+	it.Base, err = stream.NewMapped(data, t.DType, 0, func() { _ = dense.Release(t.Name) })
 	it.Models = append(it.Models, "the dense model")
 	return it, experts.Keys(t.Name, m.names, m.o.Seed), err
 }

@@ -60,6 +60,7 @@ func folder(t *testing.T, dir string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return files
 }
 
@@ -72,6 +73,7 @@ func sameFolder(t *testing.T, got, want string) {
 			t.Errorf("%s differs", name)
 		}
 	}
+
 	if len(a) != len(b) {
 		t.Errorf("%d files, want %d", len(a), len(b))
 	}
@@ -84,6 +86,7 @@ func leftovers(t *testing.T, dir string, want ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var names []string
 	for _, e := range entries {
 		names = append(names, e.Name())
@@ -103,6 +106,7 @@ func TestSameBytes(t *testing.T) {
 		}
 		return out
 	}
+
 	one := run("one", Options{Workers: 1})
 	sameFolder(t, run("five", Options{Workers: 5, Memory: 64 << 20}), one)
 	sharded, err := safetensors.OpenDir(run("sharded", Options{MaxShard: 1 << 16}))
@@ -110,14 +114,17 @@ func TestSameBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sharded.Close()
+
 	single, err := safetensors.OpenDir(one)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer single.Close()
+
 	if len(sharded.Shards()) < 2 {
 		t.Errorf("%d shards", len(sharded.Shards()))
 	}
+
 	for _, name := range single.Names() {
 		a, _ := sharded.Bytes(name)
 		b, _ := single.Bytes(name)
@@ -125,16 +132,19 @@ func TestSameBytes(t *testing.T) {
 			t.Errorf("%s differs between shards and a single file", name)
 		}
 	}
+
 	again, err := Models(t.Context(), parse(t, nanoRecipe), one, Options{Resume: true})
 	if err != nil || again.Method != "dare_ties" {
 		t.Errorf("resuming a finished merge: %v, %v", again, err)
 	}
+
 	if _, err := Models(t.Context(), parse(t, nanoRecipe), one, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("existing output: %v", err)
 	}
 	if _, err := Models(t.Context(), parse(t, nanoRecipe), one, Options{Overwrite: true, Seed: 1}); err != nil {
 		t.Error(err)
 	}
+
 	leftovers(t, dir, "five", "one", "sharded")
 }
 
@@ -149,14 +159,18 @@ func TestKilled(t *testing.T) {
 			text, _ := os.ReadFile(journal) // not there yet: no lines
 			return bytes.Count(text, []byte("\n"))
 		}
+
 		before := max(1, lines())
-		_, err := Models(t.Context(), parse(t, killedRecipe), out, Options{Workers: 2, Resume: true, journalEvery: 1, Progress: func(p Progress) {
-			if lines() > before || p.Done == p.Total {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			}
-		}})
+		_, err := Models(t.Context(), parse(t, killedRecipe), out,
+			Options{Workers: 2, Resume: true, journalEvery: 1, Progress: func(p Progress) {
+				if lines() > before || p.Done == p.Total {
+					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				}
+			}})
+
 		t.Fatalf("was to be killed: %v", err)
 	}
+
 	dir := t.TempDir()
 	out, whole := filepath.Join(dir, "out"), filepath.Join(dir, "whole")
 	for i := range 2 {
@@ -169,21 +183,24 @@ func TestKilled(t *testing.T) {
 		}
 		leftovers(t, dir, ".out.merging")
 	}
+
 	if _, err := Models(t.Context(), parse(t, killedRecipe), out, Options{Resume: true}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Models(t.Context(), parse(t, killedRecipe), whole, Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	sameFolder(t, out, whole)
 	if r, err := readReport(whole); err != nil || r.Ties == nil || len(r.Ties.Tensors) < 10 {
 		t.Errorf("%v: ties are %+v", err, r.Ties)
 	}
+
 	leftovers(t, dir, "out", "whole")
 }
 
-// TestDiskEndsMidway: where the disk takes no more after 60 %, the error is that of the system, nothing is under the final name,
-// and a resume continues to the same bytes.
+// TestDiskEndsMidway: where the disk takes no more after 60 %, the error is that of the system, nothing is
+// under the final name, and a resume continues to the same bytes.
 func TestDiskEndsMidway(t *testing.T) {
 	text := "merge_method: linear\nmodels: [{model: a, parameters: {weight: 1}}, {model: b, parameters: {weight: 1}}]\n"
 	if dir := os.Getenv("MERGE_TEST_DISK"); dir != "" {
@@ -191,40 +208,48 @@ func TestDiskEndsMidway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		limited := false
-		_, err = Models(t.Context(), r, filepath.Join(dir, "out"), Options{Workers: 1, journalEvery: 1, Progress: func(p Progress) {
-			if !limited {
-				limited = true
-				limit := unix.Rlimit{Cur: uint64(p.Total) * 6 / 10, Max: unix.RLIM_INFINITY}
-				if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-					t.Error(err)
+		_, err = Models(t.Context(), r, filepath.Join(dir, "out"),
+			Options{Workers: 1, journalEvery: 1, Progress: func(p Progress) {
+				if !limited {
+					limited = true
+					limit := unix.Rlimit{Cur: uint64(p.Total) * 6 / 10, Max: unix.RLIM_INFINITY}
+					if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-		}})
+			}})
 		if !errors.Is(err, unix.EFBIG) {
 			t.Fatalf("the disk was to end: %v", err)
 		}
+
 		return
 	}
+
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b"} {
 		bigModel(t, filepath.Join(dir, name), 2, 512, 8192)
 	}
+
 	cmd := exec.Command(os.Args[0], "-test.run=^TestDiskEndsMidway$")
 	cmd.Env = append(os.Environ(), "MERGE_TEST_DISK="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+
 	leftovers(t, dir, ".out.merging", "a", "b")
 	r, err := Parse(filepath.Join(dir, "recipe.yaml"), []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, o := range map[string]Options{"out": {Resume: true}, "whole": {}} {
 		if _, err := Models(t.Context(), r, filepath.Join(dir, name), o); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	sameFolder(t, filepath.Join(dir, "out"), filepath.Join(dir, "whole"))
 }
 
@@ -241,15 +266,20 @@ func TestCancelled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Skipf("the merge was faster than its interruption: %v", err)
 	}
+
 	leftovers(t, dir, ".out.merging")
-	if _, err := Models(t.Context(), parse(t, nanoRecipe), out, Options{Resume: true, Seed: 3}); !errors.Is(err, ErrOtherJob) {
+
+	if _, err := Models(t.Context(), parse(t, nanoRecipe), out, Options{Resume: true, Seed: 3}); !errors.Is(err,
+		ErrOtherJob) {
 		t.Errorf("resuming another merge: %v", err)
 	}
+
 	for _, d := range []string{out, whole} {
 		if _, err := Models(t.Context(), parse(t, nanoRecipe), d, Options{Resume: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	sameFolder(t, out, whole)
 }
 
@@ -260,28 +290,34 @@ func damaged(t *testing.T, value float64) (dir, tensor string) {
 	if err := os.CopyFS(dir, os.DirFS(nano+"sums")); err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(dir, "model.safetensors")
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	f, err := safetensors.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	info, _ := f.Info(f.Names()[3])
 	buf := make([]byte, info.Size/info.Elements())
 	if err := stream.Narrow(buf, []float32{float32(value)}, info.DType); err != nil {
 		t.Fatal(err)
 	}
+
 	w, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
+
 	if _, err := w.WriteAt(buf, info.Offset+5*int64(len(buf))); err != nil {
 		t.Fatal(err)
 	}
+
 	return dir, info.Name
 }
 
@@ -294,9 +330,11 @@ func TestNonFinite(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "out")
 			_, err := Models(t.Context(), parse(t, recipe), out, Options{})
 			var n stream.NonFinite
-			if !errors.Is(err, ErrNonFinite) || !errors.As(err, &n) || n.Tensor != tensor || n.Model != dir || n.NaN+n.Inf != 1 || n.First != 5 {
+			if !errors.Is(err, ErrNonFinite) || !errors.As(err, &n) || n.Tensor != tensor || n.Model != dir ||
+				n.NaN+n.Inf != 1 || n.First != 5 {
 				t.Fatalf("%v: %v", value, err)
 			}
+
 			leftovers(t, filepath.Dir(out))
 			report, err := Models(t.Context(), parse(t, recipe), out, Options{AllowNonFinite: true})
 			if err != nil || len(report.NonFinite) != 1 {
@@ -315,13 +353,31 @@ func TestRefused(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"zero weights": {"merge_method: linear\nmodels: [{model: " + narrow + ", parameters: {weight: 1}}, {model: " + nano + "sums, parameters: {weight: -1}}]", Options{}, ErrRecipe, "recipe.yaml:2:"},
-		"memory":       {nanoRecipe, Options{Memory: 1 << 16}, ErrMemory, "needs"},
-		"method":       {"merge_method: tides\nmodels: [{model: " + narrow + "}]", Options{}, ErrRecipe, "recipe.yaml:1:15: unknown merge_method"},
-		"ranges":       {"merge_method: passthrough\nslices:\n- sources: [{model: " + narrow + ", layer_range: [0, 9]}]\n- sources: [{model: " + narrow + ", layer_range: [3, 2]}]\n", Options{}, ErrRecipe, "it has 4\nrecipe.yaml:4:"},
-		"option":       {nanoRecipe, Options{DType: "float8", Workers: -1, MaxShard: -1}, ErrOption, "float8"},
-		"no model":     {"merge_method: linear\nmodels: [{model: ./nothing-here, parameters: {weight: 1}}]", Options{}, nil, "nothing-here"},
-		"epsilon":      {strings.Replace(strings.Replace(nanoRecipe, "dare_ties", "della", 1), "density: 0.5", "density: 0.5, epsilon: 0.6", 1), Options{}, ErrRecipe, "epsilon is 0.6"},
+		"zero weights": {
+			"merge_method: linear\nmodels: [{model: " + narrow + ", parameters: {weight: 1}}, {model: " + nano +
+				"sums, parameters: {weight: -1}}]", Options{}, ErrRecipe, "recipe.yaml:2:",
+		},
+		"memory": {nanoRecipe, Options{Memory: 1 << 16}, ErrMemory, "needs"},
+		"method": {
+			"merge_method: tides\nmodels: [{model: " + narrow + "}]",
+			Options{},
+			ErrRecipe,
+			"recipe.yaml:1:15: unknown merge_method",
+		},
+		"ranges": {
+			"merge_method: passthrough\nslices:\n- sources: [{model: " + narrow +
+				", layer_range: [0, 9]}]\n- sources: [{model: " + narrow + ", layer_range: [3, 2]}]\n",
+			Options{},
+			ErrRecipe, "it has 4\nrecipe.yaml:4:",
+		},
+		"option": {nanoRecipe, Options{DType: "float8", Workers: -1, MaxShard: -1}, ErrOption, "float8"},
+		"no model": {
+			"merge_method: linear\nmodels: [{model: ./nothing-here, parameters: {weight: 1}}]",
+			Options{},
+			nil, "nothing-here",
+		},
+		"epsilon": {strings.Replace(strings.Replace(nanoRecipe, "dare_ties", "della", 1), "density: 0.5",
+			"density: 0.5, epsilon: 0.6", 1), Options{}, ErrRecipe, "epsilon is 0.6"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -355,7 +411,8 @@ func TestCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Tensors != len(s.Plan) || s.BytesOut == 0 || s.BytesIn <= s.BytesOut || s.Memory <= 0 || s.Memory > DefaultMemory {
+	if s.Tensors != len(s.Plan) || s.BytesOut == 0 || s.BytesIn <= s.BytesOut || s.Memory <= 0 ||
+		s.Memory > DefaultMemory {
 		t.Errorf("%+v", s.Summary)
 	}
 }
@@ -363,11 +420,15 @@ func TestCheck(t *testing.T) {
 // TestDocuments: a recipe of two documents merges the first beside the output and uses it by name.
 func TestDocuments(t *testing.T) {
 	dir := t.TempDir()
-	text := "name: half\nmerge_method: linear\nmodels: [{model: " + nano + "sums, parameters: {weight: 1}}, {model: " + nano + "news, parameters: {weight: 1}}]\ndtype: float32\n---\n" +
-		"merge_method: slerp\nbase_model: " + nano + "base\nmodels: [{model: " + nano + "base}, {model: half}]\nparameters: {t: 0.5}\n"
+	text := "name: half\nmerge_method: linear\nmodels: [{model: " + nano + "sums, parameters: {weight: 1}}, {model: " +
+		nano + "news, parameters: {weight: 1}}]\ndtype: float32\n---\n" +
+		"merge_method: slerp\nbase_model: " + nano + "base\nmodels: [{model: " + nano +
+		"base}, {model: half}]\nparameters: {t: 0.5}\n"
+
 	out := filepath.Join(dir, "out")
 	if _, err := Models(t.Context(), parse(t, text), out, Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	leftovers(t, dir, "out")
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
-// Missing looks for the models and adapters that a recipe names, without opening any. Those that made reports as not there yet are left out. The error
-// names every one that is not there.
+// Missing looks for the models and adapters that a recipe names, without opening any. Those that made reports
+// as not there yet are left out. The error names every one that is not there.
 func (r Recipe) Missing(made func(path string) bool) error {
 	named := map[string]string{} // results of other documents
 	var faults []error
@@ -19,13 +19,16 @@ func (r Recipe) Missing(made func(path string) bool) error {
 				if s.Path == "" || seen[s] || made(s.Path) {
 					continue
 				}
+
 				seen[s] = true
 				if _, err := recipe.Locate(s, places); err != nil {
 					faults = append(faults, err)
 				}
 			}
 		}
+
 		named[doc.Name] = ""
 	}
+
 	return errors.Join(faults...)
 }

@@ -32,8 +32,8 @@ type Mixture struct {
 	config *moe.Config
 }
 
-// ReadMixture reads a recipe file if it is one for a mixture of experts, which has the key "experts"; ok is false, without an
-// error, if it is another recipe or none.
+// ReadMixture reads a recipe file if it is one for a mixture of experts, which has the key "experts"; ok is
+// false, without an error, if it is another recipe or none.
 func ReadMixture(path string) (m Mixture, ok bool, err error) {
 	text, err := readText(path)
 	if err != nil || !recipe.IsMoE(text) {
@@ -43,8 +43,8 @@ func ReadMixture(path string) (m Mixture, ok bool, err error) {
 	return m, err == nil, err
 }
 
-// ParseMixture checks a recipe. Paths in it are relative to the working directory, or else to the folder of path, which also
-// names the recipe in messages. The error lists every fault with line and column.
+// ParseMixture checks a recipe. Paths in it are relative to the working directory, or else to the folder of
+// path, which also names the recipe in messages. The error lists every fault with line and column.
 func ParseMixture(path string, text []byte) (Mixture, error) {
 	c, err := moe.Parse(path, text)
 	if err != nil {
@@ -58,13 +58,17 @@ func (m Mixture) NeedsDevice() bool { return m.config.NeedsStates() }
 
 // MixtureOptions are the choices that a mixture's recipe does not make. The zero value is ready, but for the device.
 type MixtureOptions struct {
-	Device   kernels.Device `json:"-"`                   // runs the base for gates of hidden states; nil if none are needed
-	Workers  int            `json:"workers,omitempty"`   // goroutines that write; 0: GOMAXPROCS. The output does not depend on it
-	Memory   int64          `json:"memory,omitempty"`    // bytes of anonymous memory for buffers; 0: DefaultMemory. It does not depend on that either
-	Seed     uint64         `json:"seed"`                // of random gates and of noise
-	DType    string         `json:"dtype,omitempty"`     // of the output; "": as the recipe says, or else the base's
-	MaxShard int64          `json:"max_shard,omitempty"` // bytes per file; 0: no bound
-	// Layout is "split" (the default), a tensor per matrix of an expert, or "fused", all experts of a layer in one tensor.
+	// runs the base for gates of hidden states; nil if none are needed
+	Device kernels.Device `json:"-"`
+	// goroutines that write; 0: GOMAXPROCS. The output does not depend on it
+	Workers int `json:"workers,omitempty"`
+	// bytes of anonymous memory for buffers; 0: DefaultMemory. It does not depend on that either
+	Memory   int64  `json:"memory,omitempty"`
+	Seed     uint64 `json:"seed"`                // of random gates and of noise
+	DType    string `json:"dtype,omitempty"`     // of the output; "": as the recipe says, or else the base's
+	MaxShard int64  `json:"max_shard,omitempty"` // bytes per file; 0: no bound
+	// Layout is "split" (the default), a tensor per matrix of an expert, or "fused", all experts of a layer in
+	// one tensor.
 	Layout string `json:"layout,omitempty"`
 	// AllowSame accepts experts that are all the same model, which only makes sense before training.
 	AllowSame bool           `json:"allow_same,omitempty"`
@@ -107,7 +111,11 @@ func (r Mixture) open(o MixtureOptions) (*moe.Mixture, error) {
 		return nil, err
 	}
 	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: hub.Cache()}
-	m, err := moe.Open(r.config, places, moe.Options{Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype, AllowSame: o.AllowSame})
+	m, err := moe.Open(r.config, places,
+		moe.Options{
+			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,
+			AllowSame: o.AllowSame,
+		})
 	return m, faulty(err)
 }
 
@@ -118,37 +126,48 @@ func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *
 	if o.Device == nil && r.NeedsDevice() {
 		return nil, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", r.config.Gate, ErrOption)
 	}
+
 	m, err := r.open(o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+
 	for _, dir := range m.Dirs() {
 		if output.Same(dir, dst) {
 			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
 		}
 	}
+
 	job, err := mixtureJob(r.config, m, o)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := m.Gates(ctx, o.Device); err != nil {
 		return nil, err
 	}
-	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: m.Layout(), MaxShard: o.MaxShard, Readers: o.Workers})
+
+	out, err := output.Open(dst, output.Options{
+		Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: m.Layout(),
+		MaxShard: o.MaxShard, Readers: o.Workers,
+	})
 	if err != nil {
 		return nil, err
 	}
+
 	report = newMixtureReport(r.config, m, o, job)
 	if out.Complete() {
 		return report, nil
 	}
+
 	if err := mix(ctx, m, out, report, o.Progress); err != nil {
 		if output.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())
 	}
+
 	report.Seconds = time.Since(start).Seconds()
 	return report, nil
 }
@@ -165,34 +184,43 @@ func (o MixtureOptions) validate() (safetensors.DType, error) {
 }
 
 // mix writes into an open output and finishes it.
-func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *MixtureReport, progress func(Progress)) error {
+func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *MixtureReport,
+	progress func(Progress),
+) error {
 	var done int64
 	var one sync.Mutex
 	show := func(n int64) {
 		one.Lock()
 		defer one.Unlock()
-		if done += n; progress != nil {
+		done += n
+		if progress != nil {
 			progress(Progress{Done: done, Total: report.BytesOut})
 		}
 	}
+
 	for _, t := range m.Layout() {
 		if size, err := t.DType.ByteSize(t.Shape); err == nil && out.Done(t.Name) {
 			show(size)
 		}
 	}
+
 	if err := m.Run(ctx, out, show); err != nil {
 		return err
 	}
+
 	return out.Finish(func(dir string) error {
 		what := [2]string{
 			fmt.Sprintf("A mixture of %d experts (%s, gates: %s)", report.Experts, report.Kind, report.Gate),
 			fmt.Sprintf("%d tensors, %d parameters; seed %d.", report.Tensors, report.Parameters, report.Options.Seed),
 		}
+
 		manifest, err := json.MarshalIndent(report, "", "  ")
 		if err != nil {
 			return err
 		}
-		return errors.Join(m.WriteSide(dir), output.WriteFile(filepath.Join(dir, "README.md"), card.Mixture(report.Models, what, report.Recipe)),
+
+		return errors.Join(m.WriteSide(dir),
+			output.WriteFile(filepath.Join(dir, "README.md"), card.Mixture(report.Models, what, report.Recipe)),
 			output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n')))
 	})
 }
@@ -201,12 +229,15 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job string) *MixtureReport {
 	o.Workers, o.Memory = 0, 0
 	r := &MixtureReport{
-		Version: build.Version(), Job: identity.Kept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate, Options: o,
+		Version: build.Version(), Job: identity.Kept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate,
+		Options:  o,
 		Warnings: m.Warnings, Recipe: string(c.Text),
 	}
+
 	for _, ref := range c.References() {
 		r.Models = append(r.Models, ref.String())
 	}
+
 	for _, t := range m.Layout() {
 		r.Tensors++
 		r.Parameters += safetensors.Info{Shape: t.Shape}.Elements()
@@ -214,11 +245,13 @@ func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job strin
 			r.BytesOut += size
 		}
 	}
+
 	return r
 }
 
 // mixtureJob identifies a run: the recipe, the choices that change the output, and the inputs by path, size and time.
 func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error) {
 	o.Workers, o.Memory = 0, 0
-	return identity.Of(map[string]any{"format": 2, "version": build.Version(), "mixture": string(c.Text), "options": o}, m.Files())
+	return identity.Of(map[string]any{"format": 2, "version": build.Version(), "mixture": string(c.Text), "options": o},
+		m.Files())
 }

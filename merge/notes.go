@@ -13,11 +13,12 @@ import (
 // Ties counts the elements that equal a threshold, of which the rule for ties keeps some: no magnitude tells them
 // apart.
 type Ties struct {
-	Rule     TieBreak     `json:"rule"`
-	Elements int64        `json:"elements"` // of all inputs, that were compared with a threshold
-	Tied     int64        `json:"tied"`
-	Kept     int64        `json:"kept"`
-	Tensors  []TensorTies `json:"tensors,omitempty"` // that have some; those of thresholds over the whole model stand with its first tensor
+	Rule     TieBreak `json:"rule"`
+	Elements int64    `json:"elements"` // of all inputs, that were compared with a threshold
+	Tied     int64    `json:"tied"`
+	Kept     int64    `json:"kept"`
+	// that have some; those of thresholds over the whole model stand with its first tensor
+	Tensors []TensorTies `json:"tensors,omitempty"`
 }
 
 // TensorTies are those of one tensor.
@@ -59,7 +60,9 @@ func (w *work) noted(report *Report, notes map[string]json.RawMessage) error {
 		if err := json.Unmarshal(notes[name], &n); err != nil {
 			return fmt.Errorf("what is noted of tensor %q: %w", name, err)
 		}
+
 		report.NonFinite = append(report.NonFinite, n.NonFinite...)
+
 		if t := n.Ties; t != nil {
 			ties.Elements += t.Elements
 			ties.Tied += t.Tied
@@ -68,6 +71,7 @@ func (w *work) noted(report *Report, notes map[string]json.RawMessage) error {
 				ties.Tensors = append(ties.Tensors, TensorTies{name, t.Elements, t.Tied, t.Kept})
 			}
 		}
+
 		if z := n.Zeros; z != nil {
 			zeros.Kept += z.Kept
 			zeros.Restored += z.Restored
@@ -78,18 +82,21 @@ func (w *work) noted(report *Report, notes map[string]json.RawMessage) error {
 	if ties.Tied > 0 {
 		report.Ties = ties
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
 		l := lost[name]
 		l.Before /= weight[name]
 		l.After /= weight[name]
 		zeros.Lost = append(zeros.Lost, *l)
 	}
+
 	if w.o.KeepZeros {
 		zeros.From = w.zerosOf()
 	}
 	if w.o.KeepZeros || len(zeros.Lost) > 0 {
 		report.Zeros = zeros
 	}
+
 	report.Warnings = append(slices.Clip(report.Warnings), w.lostWarnings(zeros.Lost)...)
 	return nil
 }
@@ -99,17 +106,20 @@ func lose(lost map[string]*LostZeros, weight map[string]float64, z *stream.Zeros
 	if z.Sampled == 0 {
 		return
 	}
+
 	after := float64(z.Output) / float64(z.Sampled)
 	for i, name := range z.Models[:min(len(z.Models), len(z.Inputs))] {
 		before := float64(z.Inputs[i]) / float64(z.Sampled)
 		if before < pattern || after >= before/2 {
 			continue
 		}
+
 		l := lost[name]
 		if l == nil {
 			l = &LostZeros{Model: name}
 			lost[name] = l
 		}
+
 		n := float64(z.Elements)
 		l.Matrices++
 		l.Before += before * n
@@ -136,9 +146,11 @@ func (w *work) lostWarnings(lost []LostZeros) (list []string) {
 		if w.zerosOf() != l.Model {
 			hint += " alone"
 		}
+
 		list = append(list, fmt.Sprintf(
 			"the zeros of %s are lost: of %d of its matrices about %.1f %% are 0, of the merged ones %.1f %% (HINT: %s)",
 			l.Model, l.Matrices, 100*l.Before, 100*l.After, hint))
 	}
+
 	return list
 }

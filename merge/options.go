@@ -56,10 +56,13 @@ const DefaultMemory = 1 << 30
 
 // Options are the choices that a recipe does not make. The zero value is ready.
 type Options struct {
-	Workers  int     `json:"workers,omitempty"`   // goroutines that compute; 0: GOMAXPROCS. The output does not depend on it
-	Memory   int64   `json:"memory"`              // bytes of anonymous memory for buffers and statistics; 0: DefaultMemory
-	Seed     uint64  `json:"seed"`                // of random choices
-	DType    string  `json:"dtype,omitempty"`     // of the output, as recipes write it (bfloat16, …); "": as the recipe says
+	// goroutines that compute; 0: GOMAXPROCS. The output does not depend on it
+	Workers int `json:"workers,omitempty"`
+	// bytes of anonymous memory for buffers and statistics; 0: DefaultMemory
+	Memory int64  `json:"memory"`
+	Seed   uint64 `json:"seed"` // of random choices
+	// of the output, as recipes write it (bfloat16, …); "": as the recipe says
+	DType    string  `json:"dtype,omitempty"`
 	MaxShard int64   `json:"max_shard,omitempty"` // bytes per file; 0: no bound
 	Missing  Missing `json:"missing,omitempty"`
 	// Truncate cuts vocabularies that differ to the rows that all models have.
@@ -73,7 +76,8 @@ type Options struct {
 	KeepZeros bool `json:"keep_zeros,omitempty"`
 	Overwrite bool `json:"-"` // replace an existing checkpoint once the new one is complete
 	Resume    bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options
-	// Device runs the dense model for the features of a router (see Recipe.NeedsDevice), and away from the host merges what it can; nil: the host.
+	// Device runs the dense model for the features of a router (see Recipe.NeedsDevice), and away from the host
+	// merges what it can; nil: the host.
 	Device kernels.Device `json:"-"`
 	// Progress is called now and then, by one goroutine at a time. May be nil.
 	Progress func(Progress) `json:"-"`
@@ -111,6 +115,7 @@ func (o Options) Validate() error {
 	if o.Ties != "" && o.Ties != TieDraw && o.Ties != TieIndex {
 		bad("ties %.50q: want draw or index", o.Ties)
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -128,6 +133,7 @@ func (o Options) dtype() (safetensors.DType, error) {
 	case "float64", "f64", "fp64":
 		return safetensors.F64, nil
 	}
+
 	return 0, fmt.Errorf("dtype %.50q: want bfloat16, float16, float32 or float64", o.DType)
 }
 
@@ -142,5 +148,6 @@ func (o Options) missing() (recipe.Missing, error) {
 	case MissingSkip:
 		return recipe.MissingSkip, nil
 	}
+
 	return 0, fmt.Errorf("missing %.50q: want error, merge, copy or skip", o.Missing)
 }

@@ -22,13 +22,16 @@ func oracleDir(t *testing.T) string {
 	if dir == "" {
 		dir = filepath.Join("..", "..", "shared", "oracle")
 	}
+
 	dir, err := filepath.Abs(filepath.Join(dir, "merge"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := os.Stat(filepath.Join(dir, "index.json")); err != nil {
 		t.Skipf("%s is not there", dir)
 	}
+
 	return dir
 }
 
@@ -47,6 +50,7 @@ func oracleCases(t *testing.T) map[string]oracleCase {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cases := map[string]oracleCase{}
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
@@ -54,14 +58,17 @@ func oracleCases(t *testing.T) map[string]oracleCase {
 		if err != nil {
 			continue
 		}
+
 		c := oracleCase{dir: dir}
 		if err := json.Unmarshal(text, &c.notes); err != nil {
 			t.Fatal(err)
 		}
+
 		c.method, _ = c.notes["method"].(string)
 		c.rule, _ = c.notes["rule"].(string)
 		cases[e.Name()] = c
 	}
+
 	return cases
 }
 
@@ -72,6 +79,7 @@ func TestStaticMethodsOracle(t *testing.T) {
 		if c.method == "moe" {
 			continue
 		}
+
 		n++
 		t.Run(name, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "out")
@@ -79,45 +87,55 @@ func TestStaticMethodsOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.path = filepath.Join(filepath.Dir(c.dir), "config.yaml") // the cases' paths are relative to the folder above
+
+			// the cases' paths are relative to the folder above
+			r.path = filepath.Join(filepath.Dir(c.dir), "config.yaml")
 			if _, err := Models(context.Background(), r, out, Options{Workers: 2, Seed: 42}); err != nil {
 				t.Fatal(err)
 			}
+
 			compareOracle(t, c, out)
 		})
 	}
+
 	t.Logf("%d cases", n)
 }
 
-// TestRefusedOracle: what the reference program refuses is refused, and so is what it accepts although it means nothing. A density
-// above 1 counts as 1 there and here.
+// TestRefusedOracle: what the reference program refuses is refused, and so is what it accepts although it means
+// nothing. A density above 1 counts as 1 there and here.
 func TestRefusedOracle(t *testing.T) {
 	root := oracleDir(t)
 	text, err := os.ReadFile(filepath.Join(root, "errors.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skipf("%s is not there", filepath.Join(root, "errors.json"))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var cases []struct{ Case, Why, Config string }
 	if err := json.Unmarshal(text, &cases); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range cases {
 		dir := t.TempDir()
 		r, err := Parse(filepath.Join(root, "config.yaml"), []byte(c.Config))
 		if err == nil {
 			_, err = Models(t.Context(), r, filepath.Join(dir, "out"), Options{})
 		}
+
 		harmless := strings.Contains(c.Why, "density above 1")
 		if (err == nil) != harmless {
 			t.Errorf("%s (%s): error is %v", c.Case, c.Why, err)
 		}
+
 		if err != nil {
 			leftovers(t, dir)
 		}
 	}
+
 	t.Logf("%d configurations", len(cases))
 }
 
@@ -129,14 +147,17 @@ func compareOracle(t *testing.T, c oracleCase, out string) {
 		t.Fatal(err)
 	}
 	defer got.Close()
+
 	want, err := safetensors.Open(filepath.Join(c.dir, "out.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer want.Close()
+
 	if all, ok := c.notes["tensors_in_full_output"].(float64); ok && int(all) != len(got.Names()) {
 		t.Errorf("%d tensors, want %v", len(got.Names()), all)
 	}
+
 	compareConfig(t, c, out)
 	skip, err := safetensors.Open(filepath.Join(c.dir, "ambiguous.safetensors"))
 	if err == nil {
@@ -144,6 +165,7 @@ func compareOracle(t *testing.T, c oracleCase, out string) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
+
 	rows := rowMap(t, c, out)
 	m := &moments{}
 	for _, name := range want.Names() {
@@ -153,22 +175,27 @@ func compareOracle(t *testing.T, c oracleCase, out string) {
 			t.Errorf("%s: %v, want %v", name, gi, wi)
 			continue
 		}
+
 		x, y := floats(t, got, name), floats(t, want, name)
 		if rows != nil && len(wi.Shape) > 0 && wi.Shape[0] == int64(rows.size) {
 			x = rows.permute(x)
 		}
+
 		var mask []byte
 		if skip != nil {
 			if b, err := skip.Bytes(name); err == nil {
 				mask = b
 			}
 		}
+
 		if c.rule == "moments" {
 			m.add(t, c, name, x)
 			continue
 		}
+
 		compareTensor(t, c, name, wi.DType, x, y, mask)
 	}
+
 	m.check(t, c)
 }
 
@@ -180,14 +207,17 @@ func floats(t *testing.T, src safetensors.Source, name string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	s, err := stream.NewMapped(data, info.DType, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	x := make([]float32, info.Elements())
 	if err := s.Read(x, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	return x
 }
 
@@ -198,11 +228,15 @@ func compareTensor(t *testing.T, c oracleCase, name string, d safetensors.DType,
 	if c.rule == "bf16_steps" {
 		base = c.base(t, name)
 	}
-	worst, at, bad := 0.0, 0, 0
+
+	worst := 0.0
+	at := 0
+	bad := 0
 	for i := range y {
 		if mask != nil && mask[i] == 1 {
 			continue
 		}
+
 		g, w := float64(x[i]), float64(y[i])
 		tol := 0.0
 		switch {
@@ -215,6 +249,7 @@ func compareTensor(t *testing.T, c oracleCase, name string, d safetensors.DType,
 		case c.rule == "bf16_steps":
 			tol = 2 * ulp(math.Max(math.Abs(w), math.Abs(float64(base[i]))), d)
 		}
+
 		if diff := math.Abs(g - w); !(diff <= tol) {
 			bad++
 			if diff-tol > worst || diff != diff {
@@ -222,6 +257,7 @@ func compareTensor(t *testing.T, c oracleCase, name string, d safetensors.DType,
 			}
 		}
 	}
+
 	if bad > 0 {
 		t.Errorf("%s: %d of %d elements off, worst at %d: %v, want %v", name, bad, len(y), at, x[at], y[at])
 	}
@@ -257,10 +293,12 @@ func compareConfig(t *testing.T, c oracleCase, out string) {
 	if !ok {
 		return
 	}
+
 	text, err := os.ReadFile(filepath.Join(out, "config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var got map[string]any
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
@@ -268,10 +306,12 @@ func compareConfig(t *testing.T, c oracleCase, out string) {
 	if got["dtype"] == nil {
 		got["dtype"] = got["torch_dtype"]
 	}
+
 	recipe, err := os.ReadFile(filepath.Join(c.dir, "config.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for key, v := range want {
 		switch { // what the original program takes from a model that it picks by chance
 		case key == "dtype" && !strings.Contains(string(recipe), "dtype:"):
@@ -279,6 +319,7 @@ func compareConfig(t *testing.T, c oracleCase, out string) {
 		case key == "tie_word_embeddings":
 			v = !writesHead(t, out)
 		}
+
 		if fmt.Sprint(got[key]) != fmt.Sprint(v) {
 			t.Errorf("config.json: %s is %v, want %v", key, got[key], v)
 		}
@@ -319,28 +360,34 @@ func rowMap(t *testing.T, c oracleCase, out string) *order {
 	if err != nil {
 		return nil
 	}
+
 	var want map[string]int
 	if err := json.Unmarshal(text, &want); err != nil {
 		t.Fatal(err)
 	}
+
 	got := tokenIDs(t, out)
 	if len(got) != len(want) {
 		t.Errorf("%d tokens, want %d", len(got), len(want))
 	}
+
 	config, err := os.ReadFile(filepath.Join(out, "config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var rows struct {
 		Vocab int `json:"vocab_size"`
 	}
 	if err := json.Unmarshal(config, &rows); err != nil {
 		t.Fatal(err)
 	}
+
 	o := &order{size: rows.Vocab, from: make([]int, rows.Vocab)}
 	for i := range o.from {
 		o.from[i] = i
 	}
+
 	for token, id := range want {
 		at, ok := got[token]
 		if !ok {
@@ -349,6 +396,7 @@ func rowMap(t *testing.T, c oracleCase, out string) *order {
 		}
 		o.from[id] = at
 	}
+
 	return o
 }
 
@@ -359,6 +407,7 @@ func tokenIDs(t *testing.T, dir string) map[string]int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var tok struct {
 		Model struct {
 			Vocab map[string]int `json:"vocab"`
@@ -368,13 +417,16 @@ func tokenIDs(t *testing.T, dir string) map[string]int {
 			Content string `json:"content"`
 		} `json:"added_tokens"`
 	}
+
 	if err := json.Unmarshal(text, &tok); err != nil {
 		t.Fatal(err)
 	}
+
 	ids := tok.Model.Vocab
 	for _, a := range tok.Added {
 		ids[a.Content] = a.ID
 	}
+
 	return ids
 }
 
@@ -389,11 +441,13 @@ func (m *moments) add(t *testing.T, c oracleCase, name string, x []float32) {
 		t.Fatal(err)
 	}
 	defer other.Close()
+
 	b, y := c.base(t, name), floats(t, other, name)
 	for i := range x {
 		if y[i] == b[i] {
 			continue
 		}
+
 		m.total++
 		if x[i] != b[i] {
 			m.kept++
@@ -407,13 +461,16 @@ func (m *moments) check(t *testing.T, c oracleCase) {
 	if c.rule != "moments" {
 		return
 	}
+
 	stats := c.notes["check"].(map[string]any)["stats"].(map[string]any)
 	share, ok := stats["kept_share"].(float64)
 	if !ok || m.total == 0 {
 		t.Fatalf("no share in the notes, %d elements", m.total)
 	}
+
 	got := float64(m.kept) / float64(m.total)
-	if sigma := math.Sqrt(share * (1 - share) * (1/float64(m.total) + 1/stats["elements"].(float64))); math.Abs(share-got) > 4*sigma {
+	if sigma := math.Sqrt(share * (1 - share) * (1/float64(m.total) + 1/stats["elements"].(float64))); math.Abs(
+		share-got) > 4*sigma {
 		t.Errorf("kept %v of %d elements, want %v ± %v", got, m.total, share, 4*sigma)
 	}
 }

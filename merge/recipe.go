@@ -44,8 +44,8 @@ func readText(path string) ([]byte, error) {
 	return text, err
 }
 
-// Parse checks a recipe. Paths in it are relative to the working directory, or else to the folder of path, which also names the
-// recipe in messages.
+// Parse checks a recipe. Paths in it are relative to the working directory, or else to the folder of path,
+// which also names the recipe in messages.
 func Parse(path string, text []byte) (Recipe, error) {
 	docs, err := recipe.Parse(path, text, method.Specs()...)
 	if err != nil {
@@ -64,13 +64,16 @@ func (r Recipe) layers() func(recipe.Ref) int {
 		if n, known := counted[ref.Model]; known {
 			return n
 		}
+
 		counted[ref.Model] = 0
+
 		if dir, err := recipe.Locate(ref.Model, r.places(nil)); err == nil {
 			if m, err := input.Open(ref.String(), dir, ""); err == nil {
 				counted[ref.Model] = recipe.Layers(m.Infos())
 				_ = m.Close() // it was only read
 			}
 		}
+
 		return counted[ref.Model]
 	}
 }
@@ -128,11 +131,14 @@ func Methods() []Method {
 		if err != nil {
 			panic("merge: a listed method is not in the table")
 		}
+
 		e := Method{Name: name, Summary: m.Summary, Base: m.Spec.Base == recipe.BaseRequired}
 		for _, p := range m.Spec.Params {
 			e.Parameters = append(e.Parameters, p.Name)
 		}
+
 		list = append(list, e)
 	}
+
 	return list
 }

@@ -76,7 +76,10 @@ type Planned struct {
 
 // planned describes a tensor of a plan.
 func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
-	out := Planned{Name: t.Name, DType: t.DType.String(), Shape: t.Shape, Copied: t.Copy, Shared: card.Settings(t.Params)}
+	out := Planned{
+		Name: t.Name, DType: t.DType.String(), Shape: t.Shape, Copied: t.Copy,
+		Shared: card.Settings(t.Params),
+	}
 	for _, s := range t.Sources {
 		text := p.Models[s.Model].String() + ": " + s.Info.Name
 		if v := card.Settings(s.Params); v != "" {
@@ -84,6 +87,7 @@ func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
 		}
 		out.Sources = append(out.Sources, text)
 	}
+
 	return out
 }
 
@@ -91,10 +95,14 @@ func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
 func (w *work) report(job string) *Report {
 	s := w.plan.Summary()
 	r := &Report{
-		Version: build.Version(), Job: identity.Kept(job), Method: s.Method, Models: s.Models, Base: s.Base, ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
-		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary, Recipe: string(w.recipe.text),
+		Version: build.Version(), Job: identity.Kept(job), Method: s.Method, Models: s.Models, Base: s.Base,
+		ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
+		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary,
+		Recipe: string(w.recipe.text),
 	}
+
 	r.Options.Workers, r.Options.Memory = 0, 0 // without effect on the output
+
 	for _, in := range w.inputs {
 		src := Source{Name: in.Ref.String(), Bytes: w.models[in.Ref].Dir.DataSize()}
 		for _, f := range w.models[in.Ref].Files() {
@@ -102,6 +110,7 @@ func (w *work) report(job string) *Report {
 		}
 		r.Inputs = append(r.Inputs, src)
 	}
+
 	return r
 }
 

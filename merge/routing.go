@@ -15,7 +15,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/serve"
 )
 
-// NeedsDevice tells whether a router is trained on features that a model computes, for which Options.Device has to be there.
+// NeedsDevice tells whether a router is trained on features that a model computes, for which Options.Device has
+// to be there.
 func (r Recipe) NeedsDevice() bool {
 	for _, d := range r.docs {
 		if d.Mediate != nil && len(d.Mediate.Router.Prompts) > 0 && d.Mediate.Router.Features != "external" {
@@ -39,6 +40,7 @@ func (m *mediation) checkRouter(works bool) error {
 	if len(r.Prompts) == 0 {
 		return nil
 	}
+
 	has := map[string]bool{}
 	for _, p := range r.Prompts {
 		has[p.Expert] = true
@@ -46,14 +48,17 @@ func (m *mediation) checkRouter(works bool) error {
 			return err
 		}
 	}
+
 	for _, name := range m.names {
 		if !has[name] {
 			return faultyRecipe{fmt.Errorf("%s: router: expert %q has no prompts", m.recipe.path, name)}
 		}
 	}
+
 	if works && r.Features != "external" && m.o.Device == nil {
 		return fmt.Errorf("%s: a router on %s needs a device: %w", m.recipe.path, r.Features, ErrOption)
 	}
+
 	return nil
 }
 
@@ -63,34 +68,45 @@ func (m *mediation) writeRouter(ctx context.Context, dir, side string) error {
 	if len(spec.Prompts) == 0 {
 		return nil
 	}
+
 	files := map[string]string{}
 	for _, p := range spec.Prompts {
 		files[p.Expert] = m.promptFile(p.File)
 	}
+
 	features, err := m.features(ctx, dir, files)
 	if err != nil {
 		return err
 	}
+
 	counts := map[string]int{}
 	for k, name := range m.names {
 		counts[name] = len(features[k])
+
 		for _, f := range features[k] {
 			if len(f) != len(features[0][0]) {
-				return fmt.Errorf("features of %s have %d elements, those of %s %d: %w", name, len(f), m.names[0], len(features[0][0]), router.ErrFeature)
+				return fmt.Errorf("features of %s have %d elements, those of %s %d: %w", name, len(f), m.names[0],
+					len(features[0][0]), router.ErrFeature)
 			}
 		}
 	}
-	r, q, err := router.Fit(features, router.Options{Classifier: spec.Classifier, Shrinkage: spec.Shrinkage, Seed: m.o.Seed})
+
+	r, q, err := router.Fit(features,
+		router.Options{Classifier: spec.Classifier, Shrinkage: spec.Shrinkage, Seed: m.o.Seed})
 	if err != nil {
 		return fmt.Errorf("router: %w", err)
 	}
+
 	m.manifest.Router = &experts.Router{
-		Features: spec.Features, Classifier: spec.Classifier, Shrinkage: spec.Shrinkage, Dim: r.Dim(), Prompts: counts, HeldOut: q.HeldOut,
+		Features: spec.Features, Classifier: spec.Classifier, Shrinkage: spec.Shrinkage, Dim: r.Dim(), Prompts: counts,
+		HeldOut:  q.HeldOut,
 		Accuracy: q.Accuracy, LogLoss: q.LogLoss, Temperature: r.Temperature, Outside: r.Outside,
 	}
+
 	if text := q.Warning(); text != "" {
 		m.warnings = append(m.warnings, text)
 	}
+
 	return r.Save(filepath.Join(side, experts.RouterName))
 }
 
@@ -107,15 +123,18 @@ func (m *mediation) features(ctx context.Context, dir string, files map[string]s
 		if err := m.writeTokenizer(donor, dir); err != nil {
 			return nil, err
 		}
+
 		var err error
 		if model, err = lm.Load(ctx, dir, m.o.Device, lm.Options{AllowExtra: true}); err != nil {
 			return nil, err
 		}
 		defer model.Close()
+
 		if tok, err = tokenizer.Load(dir); err != nil {
 			return nil, err
 		}
 	}
+
 	for k, name := range m.names {
 		if model == nil {
 			var err error
@@ -124,21 +143,26 @@ func (m *mediation) features(ctx context.Context, dir string, files map[string]s
 			}
 			continue
 		}
+
 		prompts, err := serve.ReadPrompts(files[name])
 		if err != nil {
 			return nil, err
 		}
+
 		for _, p := range prompts {
 			ids, err := tok.Encode(p, tokenizer.EncodeOptions{})
 			if err != nil {
 				return nil, err
 			}
+
 			f, err := serve.Feature(ctx, model, m.spec.Router.Features, ids)
 			if err != nil {
 				return nil, fmt.Errorf("%s: prompt %.60q: %w", files[name], p, err)
 			}
+
 			list[k] = append(list[k], f)
 		}
 	}
+
 	return list, nil
 }

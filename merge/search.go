@@ -33,10 +33,12 @@ var (
 
 // SearchAim is something that candidates are measured by.
 type SearchAim struct {
-	Name   string  `json:"name"`   // for the report
-	Hash   string  `json:"hash"`   // of all that the measure depends on, so that a search is only continued with the same aims
+	Name string `json:"name"` // for the report
+	// of all that the measure depends on, so that a search is only continued with the same aims
+	Hash   string  `json:"hash"`
 	Weight float64 `json:"weight"` // in the score; must be positive
-	// Loss measures a model; less is better. An error that wraps lm.ErrNonFinite is the candidate's, any other ends the search.
+	// Loss measures a model; less is better. An error that wraps lm.ErrNonFinite is the candidate's, any other
+	// ends the search.
 	Loss func(context.Context, *lm.Model) (float64, error) `json:"-"`
 }
 
@@ -49,15 +51,16 @@ type SearchVariable = tune.Variable
 // SearchRating is what a candidate is worth.
 type SearchRating = tune.Rating
 
-// SearchRate rates the recipes of a generation, in whatever order, and calls done once for each, one call at a time. Its error
-// ends the search.
+// SearchRate rates the recipes of a generation, in whatever order, and calls done once for each, one call at a
+// time. Its error ends the search.
 type SearchRate = tune.Rate
 
 // SearchOptions are the choices of a search. Aims must be set, and Device or Rate.
 type SearchOptions struct {
 	Device kernels.Device `json:"-"`
 	Aims   []SearchAim    `json:"aims"`
-	// Models are hashes of the models' contents by the names in the recipe, which are part of what the journal belongs to; nil: none.
+	// Models are hashes of the models' contents by the names in the recipe, which are part of what the journal
+	// belongs to; nil: none.
 	Models      map[string]string `json:"models,omitempty"`
 	Generations int               `json:"generations"` // after the starting point; 0: 20
 	Population  int               `json:"population"`  // candidates per generation; 0: 4 + 3·ln(number of open numbers)
@@ -66,9 +69,11 @@ type SearchOptions struct {
 	Merge       Options           `json:"merge"` // of every candidate; Overwrite, Resume and Progress do not matter
 	Resume      bool              `json:"-"`     // continue an interrupted search
 	Each        func(SearchStep)  `json:"-"`     // called after every candidate, in their order; may be nil
-	// OnDisk merges every candidate into a folder below the output, instead of in memory: for models that do not fit there.
+	// OnDisk merges every candidate into a folder below the output, instead of in memory: for models that do
+	// not fit there.
 	OnDisk bool `json:"-"`
-	// Rate rates candidates elsewhere, each as a Judge of this recipe and these options would; nil: one after the other, here.
+	// Rate rates candidates elsewhere, each as a Judge of this recipe and these options would; nil: one after
+	// the other, here.
 	Rate SearchRate `json:"-"`
 	// Confirm looks at the best recipe and its score before anything is written; its error ends the search. It may be
 	// nil.
@@ -89,25 +94,29 @@ type SearchReport struct {
 	Recipe string       `json:"recipe"` // with the best values
 }
 
-// Search finds the open numbers of a recipe, written {search: [low, high]}, that make the loss least: by an evolution strategy
-// (CMA-ES), each candidate merged, in memory where that is possible, and measured. dst gets the journal and the recipe with the
-// best numbers; the merge itself is left to Models. The result and the journal depend on the recipe, the models, the aims, the
-// options and the device, not on interruptions, nor on where and in which order candidates are rated. path names the recipe and
-// the folder that its paths are relative to.
+// Search finds the open numbers of a recipe, written {search: [low, high]}, that make the loss least: by an
+// evolution strategy (CMA-ES), each candidate merged, in memory where that is possible, and measured. dst gets
+// the journal and the recipe with the best numbers; the merge itself is left to Models. The result and the
+// journal depend on the recipe, the models, the aims, the options and the device, not on interruptions, nor on
+// where and in which order candidates are rated. path names the recipe and the folder that its paths are
+// relative to.
 func Search(ctx context.Context, path string, text []byte, dst string, o SearchOptions) (*SearchReport, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+
 	space, err := tune.Parse(path, text)
 	if err != nil {
 		return nil, faulty(err)
 	}
+
 	if _, err := Parse(path, space.Recipe(space.Start())); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(dst, 0o777); err != nil {
 		return nil, err
 	}
+
 	journal, old, err := tune.OpenJournal(filepath.Join(dst, JournalName), o.job(text), o.Resume)
 	if errors.Is(err, os.ErrExist) {
 		err = fmt.Errorf("%s: %w", filepath.Join(dst, JournalName), ErrExists)
@@ -116,27 +125,35 @@ func Search(ctx context.Context, path string, text []byte, dst string, o SearchO
 		return nil, err
 	}
 	defer journal.Close()
+
 	if o.Rate == nil {
-		judge, err := NewJudge(path, filepath.Join(dst, candidateName), JudgeOptions{Device: o.Device, Aims: o.Aims, Merge: o.Merge, OnDisk: o.OnDisk})
+		judge, err := NewJudge(path, filepath.Join(dst, candidateName),
+			JudgeOptions{Device: o.Device, Aims: o.Aims, Merge: o.Merge, OnDisk: o.OnDisk})
 		if err != nil {
 			return nil, err
 		}
 		defer judge.Close()
+
 		o.Rate = tune.Local(judge.score, 1)
 	}
+
 	result, err := tune.Search(ctx, space, o.Rate, tune.Options{
-		Generations: o.Generations, Population: o.Population, Sigma: o.Sigma, Seed: o.Seed, Journal: old, Append: journal, Each: o.Each,
+		Generations: o.Generations, Population: o.Population, Sigma: o.Sigma, Seed: o.Seed, Journal: old,
+		Append: journal, Each: o.Each,
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	if o.Confirm != nil {
 		if err := o.Confirm(ctx, result.Recipe, result.Score); err != nil {
 			return nil, err
 		}
 	}
+
 	report := &SearchReport{
-		Version: build.Version(), Options: o, Variables: result.Variables, Values: result.Values, Score: result.Score, Start: result.Start,
+		Version: build.Version(), Options: o, Variables: result.Variables, Values: result.Values, Score: result.Score,
+		Start: result.Start,
 		Steps: result.Steps, Recipe: string(result.Recipe),
 	}
 	return report, output.WriteFile(filepath.Join(dst, BestName), result.Recipe)
@@ -167,6 +184,9 @@ func (o SearchOptions) job(text []byte) string {
 	o.Merge.Workers, o.Merge.Memory = 0, 0
 	h := sha256.New()
 	// Options are numbers and texts, which JSON can always express.
-	_ = json.NewEncoder(h).Encode(map[string]any{"format": 1, "version": build.Version(), "recipe": string(text), "options": o})
+	_ = json.NewEncoder(h).Encode(map[string]any{
+		"format": 1, "version": build.Version(), "recipe": string(text),
+		"options": o,
+	})
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -32,14 +32,19 @@ func searchOptions(dev *cpu.Device) SearchOptions {
 		}
 		return r.Loss, nil
 	}
-	return SearchOptions{Device: dev, Generations: 2, Seed: 3, Aims: []SearchAim{{Name: "ids", Hash: "x", Weight: 2, Loss: loss}}}
+
+	return SearchOptions{
+		Device: dev, Generations: 2, Seed: 3,
+		Aims: []SearchAim{{Name: "ids", Hash: "x", Weight: 2, Loss: loss}},
+	}
 }
 
-// TestSearchInMemoryIsThatOnDisk: to the bytes of the journal, with models that lose tensors, change their types, or have more
-// layers, and for a recipe that has to be merged on the disk.
+// TestSearchInMemoryIsThatOnDisk: to the bytes of the journal, with models that lose tensors, change their
+// types, or have more layers, and for a recipe that has to be merged on the disk.
 func TestSearchInMemoryIsThatOnDisk(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
+
 	recipe := filepath.Join(nanoFolder, "recipe.yaml")
 	for name, text := range map[string]string{
 		"plain": openText,
@@ -47,17 +52,21 @@ func TestSearchInMemoryIsThatOnDisk(t *testing.T) {
 		"wide":  openText + "dtype: float64\n",
 		"deep": "merge_method: passthrough\nslices:\n- sources: [{model: base, layer_range: [0, 2]}]\n" +
 			"- sources: [{model: tales, layer_range: [1, 2], parameters: {scale: {search: [0, 2]}}}]\n",
-		"several": "name: first\nmerge_method: linear\nmodels:\n- {model: base, parameters: {weight: {search: [0.1, 1]}}}\n- {model: tales, parameters: {weight: 1}}\n" +
-			"---\nmerge_method: linear\nmodels:\n- {model: first, parameters: {weight: 1}}\n- {model: sums, parameters: {weight: {search: [0, 1]}}}\n",
+		"several": "name: first\nmerge_method: linear\nmodels:\n- {model: base, parameters: {weight: {search: [0.1, " +
+			"1]}}}\n- {model: tales, parameters: {weight: 1}}\n---\nmerge_method: linear\nmodels:\n- {model: first, " +
+			"parameters: {weight: 1}}\n" +
+			"- {model: sums, parameters: {weight: {search: [0, 1]}}}\n",
 	} {
 		dir := t.TempDir()
 		for _, disk := range []bool{false, true} {
 			o := searchOptions(dev)
 			o.Generations, o.OnDisk = 1, disk
-			if _, err := Search(context.Background(), recipe, []byte(text), filepath.Join(dir, fmt.Sprint(disk)), o); err != nil {
+			if _, err := Search(context.Background(), recipe, []byte(text), filepath.Join(dir, fmt.Sprint(disk)),
+				o); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
 		}
+
 		sameFolders(t, filepath.Join(dir, "false"), filepath.Join(dir, "true"))
 	}
 }
@@ -66,27 +75,33 @@ func TestSearchInMemoryIsThatOnDisk(t *testing.T) {
 func TestJudgeHoldsOneModel(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
+
 	scratch := filepath.Join(t.TempDir(), "scratch")
 	o := searchOptions(dev)
 	judge, err := NewJudge(filepath.Join(nanoFolder, "recipe.yaml"), scratch, JudgeOptions{Device: dev, Aims: o.Aims})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var times []time.Time
 	for _, weight := range []string{"0.5", "1"} {
 		text := strings.Replace(openText, "{search: [-1, 2], start: 0}", weight, 1)
 		if r, err := judge.Rate(context.Background(), []byte(text)); err != nil || r.Failed != "" || !(r.Score > 0) {
 			t.Fatalf("%+v %v", r, err)
 		}
+
 		st, err := os.Stat(filepath.Join(scratch, "model.safetensors"))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if on, ok := st.Sys().(*syscall.Stat_t); ok && on.Blocks*512 > st.Size()/2 {
 			t.Errorf("%d bytes on the disk, of %d", on.Blocks*512, st.Size())
 		}
+
 		times = append(times, st.ModTime())
 	}
+
 	if !times[0].Equal(times[1]) {
 		t.Error("the second candidate was written again")
 	}
@@ -98,49 +113,60 @@ func TestJudgeHoldsOneModel(t *testing.T) {
 	}
 }
 
-// TestSearchContinuesToTheSameRecipe: interrupted after any candidate, a search ends with the same recipe and the same report,
-// and the candidates' folders are gone.
+// TestSearchContinuesToTheSameRecipe: interrupted after any candidate, a search ends with the same recipe and
+// the same report, and the candidates' folders are gone.
 func TestSearchContinuesToTheSameRecipe(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
+
 	recipe := filepath.Join(nanoFolder, "recipe.yaml")
 	whole := filepath.Join(t.TempDir(), "found")
 	first, err := Search(context.Background(), recipe, []byte(openText), whole, searchOptions(dev))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if first.Score > first.Start || len(first.Steps) != 9 || len(first.Values) != 1 {
 		t.Errorf("%+v", first)
 	}
 	if _, err := Read(filepath.Join(whole, BestName)); err != nil {
 		t.Error(err)
 	}
+
 	for _, stop := range []int{1, 5} {
 		out := filepath.Join(t.TempDir(), "found")
 		ctx, cancel := context.WithCancel(context.Background())
 		o, n := searchOptions(dev), 0
 		o.Each = func(SearchStep) {
-			if n++; n == stop {
+			n++
+			if n == stop {
 				cancel()
 			}
 		}
+
 		if _, err := Search(ctx, recipe, []byte(openText), out, o); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
+
 		cancel()
-		if _, err := Search(context.Background(), recipe, []byte(openText), out, searchOptions(dev)); !errors.Is(err, ErrExists) {
+
+		if _, err := Search(context.Background(), recipe, []byte(openText), out, searchOptions(dev)); !errors.Is(err,
+			ErrExists) {
 			t.Errorf("%v", err)
 		}
+
 		o = searchOptions(dev)
 		o.Resume, o.Seed = true, 4
 		if _, err := Search(context.Background(), recipe, []byte(openText), out, o); !errors.Is(err, ErrJournal) {
 			t.Errorf("%v", err)
 		}
+
 		o.Seed = 3
 		again, err := Search(context.Background(), recipe, []byte(openText), out, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		sameFolders(t, whole, out)
 		if again.Recipe != first.Recipe || len(again.Steps) != len(first.Steps) {
 			t.Errorf("%+v", again)
@@ -154,6 +180,7 @@ func TestSearchContinuesToTheSameRecipe(t *testing.T) {
 func TestSearchRefuses(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
+
 	recipe, out := filepath.Join(nanoFolder, "recipe.yaml"), filepath.Join(t.TempDir(), "found")
 	o := searchOptions(dev)
 	for name, text := range map[string]string{
@@ -164,10 +191,12 @@ func TestSearchRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	for name, bad := range map[string]func(*SearchOptions){
 		"device": func(o *SearchOptions) { o.Device = nil }, "aims": func(o *SearchOptions) { o.Aims = nil },
 		"weight": func(o *SearchOptions) { o.Aims[0].Weight = 0 }, "sigma": func(o *SearchOptions) { o.Sigma = 2 },
-		"population": func(o *SearchOptions) { o.Population = 1 }, "memory": func(o *SearchOptions) { o.Merge.Memory = -1 },
+		"population": func(o *SearchOptions) { o.Population = 1 },
+		"memory":     func(o *SearchOptions) { o.Merge.Memory = -1 },
 	} {
 		o := searchOptions(dev)
 		bad(&o)
@@ -175,9 +204,11 @@ func TestSearchRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a refused search left %s: %v", out, err)
 	}
+
 	missing := "merge_method: linear\nmodels: [{model: nowhere, parameters: {weight: {search: [0, 1]}}}]\n"
 	if _, err := Search(context.Background(), recipe, []byte(missing), out, o); err == nil {
 		t.Error("a model that is not there")

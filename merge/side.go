@@ -24,20 +24,26 @@ func (w *work) sideFiles(dir string, _ []string, report *Report) error {
 	if err := output.WriteFile(filepath.Join(dir, "mergekit_config.yml"), w.recipe.text); err != nil {
 		return err
 	}
+
 	readme := card.Card{
-		Plan: w.plan, Documents: w.recipe.docs, Summary: w.method.Summary, Based: w.method.Spec.Base != recipe.BaseIgnored, Seed: w.o.Seed, Recipe: w.recipe.text,
+		Plan: w.plan, Documents: w.recipe.docs, Summary: w.method.Summary,
+		Based: w.method.Spec.Base != recipe.BaseIgnored, Seed: w.o.Seed, Recipe: w.recipe.text,
 	}
+
 	if err := output.WriteFile(filepath.Join(dir, "README.md"), readme.Text()); err != nil {
 		return err
 	}
+
 	var err error
 	if report.Files, err = output.Sums(dir); err != nil {
 		return err
 	}
+
 	manifest, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return err
 	}
+
 	return output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n'))
 }
 
@@ -47,11 +53,13 @@ func (w *work) writeConfig(donor, dir string) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
 	if config, err = w.plan.OutputConfig(config); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(donor, "config.json"), err)
 	}
+
 	return output.WriteFile(filepath.Join(dir, "config.json"), config)
 }

@@ -38,23 +38,32 @@ func collect(t *testing.T) string {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		if err := Fisher(t.Context(), m, windows(), filepath.Join(dir, name+"-fisher.safetensors"), StatisticsOptions{}); err != nil {
+
+		if err := Fisher(t.Context(), m, windows(), filepath.Join(dir, name+"-fisher.safetensors"),
+			StatisticsOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := Fisher(t.Context(), m, windows(), filepath.Join(dir, name+"-again.safetensors"), StatisticsOptions{Memory: 1 << 20}); err != nil {
+
+		if err := Fisher(t.Context(), m, windows(), filepath.Join(dir, name+"-again.safetensors"),
+			StatisticsOptions{Memory: 1 << 20}); err != nil {
 			t.Fatal(err)
 		}
-		if err := Gram(t.Context(), m, windows(), filepath.Join(dir, name+"-gram.safetensors"), StatisticsOptions{}); err != nil {
+
+		if err := Gram(t.Context(), m, windows(), filepath.Join(dir, name+"-gram.safetensors"),
+			StatisticsOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return dir
 }
 
 // TestStatistics: Fisher information is the same in one pass and in many, and merges take the files of statistics.
 func TestStatistics(t *testing.T) {
 	dir := collect(t)
-	a, b := open(t, filepath.Join(dir, "sums-fisher.safetensors")), open(t, filepath.Join(dir, "sums-again.safetensors"))
+	a, b := open(t, filepath.Join(dir, "sums-fisher.safetensors")),
+		open(t, filepath.Join(dir, "sums-again.safetensors"))
+
 	for _, name := range a.Names() {
 		x, y := floats(t, a, name), floats(t, b, name)
 		for i := range x {
@@ -63,20 +72,28 @@ func TestStatistics(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []struct{ method, key, file string }{{"fisher", "fisher", "fisher"}, {"regmean", "gram", "gram"}} {
+
+	for _, c := range []struct{ method, key, file string }{
+		{"fisher", "fisher", "fisher"},
+		{"regmean", "gram", "gram"},
+	} {
 		text := "merge_method: " + c.method + "\ndtype: float32\nmodels:\n"
 		for _, name := range []string{"sums", "news"} {
-			text += "  - model: " + nano + name + "\n    parameters: {" + c.key + ": " + filepath.Join(dir, name+"-"+c.file+".safetensors") + "}\n"
+			text += "  - model: " + nano + name + "\n    parameters: {" + c.key + ": " + filepath.Join(dir,
+				name+"-"+c.file+".safetensors") + "}\n"
 		}
+
 		out := filepath.Join(dir, c.method)
 		if _, err := Models(t.Context(), parse(t, text), out, Options{}); err != nil {
 			t.Fatal(err)
 		}
+
 		between(t, out, c.method)
 		same := strings.ReplaceAll(text, nano+"news", nano+"sums/../sums")
 		if _, err := Models(t.Context(), parse(t, same), out+"-same", Options{}); err != nil {
 			t.Fatal(err)
 		}
+
 		compareFolders(t, out+"-same", nano+"sums")
 	}
 }
@@ -87,6 +104,7 @@ func TestStatisticsNonFinite(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS(nano+"sums")); err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(dir, "model.safetensors")
 	weights := open(t, path)
 	name := ""
@@ -95,15 +113,18 @@ func TestStatisticsNonFinite(t *testing.T) {
 			name = n
 		}
 	}
+
 	info, ok := weights.Info(name)
 	if !ok {
 		t.Fatal("no down_proj")
 	}
+
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	if _, err := f.WriteAt([]byte{0xff, 0x7f, 0xff, 0x7f}, info.Offset); err != nil { // a NaN, or two of two bytes
 		t.Fatal(err)
 	}
@@ -113,12 +134,16 @@ func TestStatisticsNonFinite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
+
 	for kind, collect := range map[string]func(context.Context, *lm.Model, corpus.Windows, string, StatisticsOptions) error{"fisher": Fisher, "gram": Gram} {
 		out := filepath.Join(t.TempDir(), kind)
 		err := collect(t.Context(), m, windows(), out, StatisticsOptions{})
-		if err == nil || !strings.Contains(err.Error(), "model.layers.") || kind == "gram" && !errors.Is(err, ErrNonFinite) { // a loss has an error of its own
+		// a loss has an error of its own
+		if err == nil || !strings.Contains(err.Error(), "model.layers.") ||
+			kind == "gram" && !errors.Is(err, ErrNonFinite) {
 			t.Errorf("%s: %v", kind, err)
 		}
+
 		if left, _ := filepath.Glob(out + "*"); len(left) > 0 {
 			t.Errorf("%s: %v is left", kind, left)
 		}
@@ -141,9 +166,14 @@ func between(t *testing.T, out, method string) {
 	if method != "fisher" {
 		return
 	}
-	m, a, b := open(t, filepath.Join(out, "model.safetensors")), open(t, nano+"sums/model.safetensors"), open(t, nano+"news/model.safetensors")
+
+	m := open(t, filepath.Join(out, "model.safetensors"))
+	a := open(t, nano+"sums/model.safetensors")
+	b := open(t, nano+"news/model.safetensors")
 	for _, name := range m.Names() {
-		x, y, z := floats(t, m, name), floats(t, a, name), floats(t, b, name)
+		x := floats(t, m, name)
+		y := floats(t, a, name)
+		z := floats(t, b, name)
 		for i := range x {
 			if lo, hi := min(y[i], z[i]), max(y[i], z[i]); x[i] < lo-1e-6 || x[i] > hi+1e-6 {
 				t.Fatalf("%s: %v is not between %v and %v", name, x[i], y[i], z[i])
@@ -152,7 +182,8 @@ func between(t *testing.T, out, method string) {
 	}
 }
 
-// compareFolders checks that two checkpoints hold the same values, to what solving a system in float64 with damping leaves.
+// compareFolders checks that two checkpoints hold the same values, to what solving a system in float64 with
+// damping leaves.
 func compareFolders(t *testing.T, got, want string) {
 	t.Helper()
 	a, b := open(t, filepath.Join(got, "model.safetensors")), open(t, filepath.Join(want, "model.safetensors"))

@@ -14,15 +14,18 @@ func (w *work) readVocabulary() error {
 	if w.plan.Tokenizer == nil && w.plan.ChatTemplate == "" {
 		return nil
 	}
+
 	v, err := vocab.Build(w.plan, w.inputs)
 	if err != nil {
 		return err
 	}
+
 	w.words = v
 	w.warnings = append(w.warnings, v.Warnings...)
 	if v.Rows > 0 {
 		w.plan.SetVocabulary(v.Rows)
 	}
+
 	return nil
 }
 
@@ -39,7 +42,8 @@ func (w *work) writeTokenizer(donor, dir string) error {
 	return w.words.WriteFiles(dir)
 }
 
-// arranged is a source whose rows come in the order of the output's vocabulary, from several sources where one lacks tokens.
+// arranged is a source whose rows come in the order of the output's vocabulary, from several sources where one
+// lacks tokens.
 type arranged struct {
 	stream.Source // of the model itself
 	rows          *vocab.Rows
@@ -61,12 +65,15 @@ func (a *arranged) Ahead(int64, int64) {}
 // mappedSource makes the arranged source of a model.
 func (w *work) mappedSource(it *stream.Item, t *recipe.Tensor, s *recipe.TensorSource) (stream.Source, error) {
 	if t.VocabAxis != 0 {
-		return nil, fmt.Errorf("tensor %q runs over the vocabulary along axis %d; only axis 0 can be arranged: %w", t.Name, t.VocabAxis, method.ErrUnsupported)
+		return nil, fmt.Errorf("tensor %q runs over the vocabulary along axis %d; only axis 0 can be arranged: %w",
+			t.Name, t.VocabAxis, method.ErrUnsupported)
 	}
+
 	rows, err := w.words.For(t)
 	if err != nil {
 		return nil, err
 	}
+
 	a := &arranged{rows: rows, width: int(it.Tensor.N / max(1, t.Shape[0]))}
 	for i := range t.Sources {
 		other := &t.Sources[i]
@@ -74,11 +81,13 @@ func (w *work) mappedSource(it *stream.Item, t *recipe.Tensor, s *recipe.TensorS
 		if err != nil {
 			return nil, err
 		}
+
 		a.plain = append(a.plain, src)
 		if other == s {
 			a.number = i
 		}
 	}
+
 	a.Source = a.plain[a.number]
 	it.Align = true
 	return a, nil

@@ -47,8 +47,9 @@ func prepare(r Recipe, doc *recipe.Document, named map[string]string, o Options)
 
 func newWork(r Recipe, doc *recipe.Document, o Options) *work {
 	return &work{
-		there: stream.Away(o.Device), recipe: r, doc: doc, o: o, models: map[recipe.Ref]*input.Model{}, folders: map[recipe.Ref]string{},
-		stats: map[string]*safetensors.File{},
+		there: stream.Away(o.Device), recipe: r, doc: doc, o: o, models: map[recipe.Ref]*input.Model{},
+		folders: map[recipe.Ref]string{},
+		stats:   map[string]*safetensors.File{},
 	}
 }
 
@@ -57,18 +58,23 @@ func (w *work) resolve(named map[string]string) error {
 	if err := w.open(named); err != nil {
 		return err
 	}
+
 	missing, err := w.o.missing()
 	if err != nil {
 		return err
 	}
+
 	dtype, err := w.o.dtype()
 	if err != nil {
 		return err
 	}
-	w.plan, err = recipe.Resolve(w.doc, w.inputs, method.Specs(), recipe.Options{Missing: missing, Truncate: w.o.Truncate, DType: dtype})
+
+	w.plan, err = recipe.Resolve(w.doc, w.inputs, method.Specs(),
+		recipe.Options{Missing: missing, Truncate: w.o.Truncate, DType: dtype})
 	if err != nil {
 		return faulty(err)
 	}
+
 	input.Lay(w.plan, w.models, w.doc.Mediate != nil)
 	w.warnings = slices.Clone(w.plan.Warnings)
 	return faulty(w.readVocabulary())
@@ -80,19 +86,23 @@ func (w *work) open(named map[string]string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, ref := range w.doc.References() {
 		dir := folders[ref.Model]
 		m, err := input.Open(ref.String(), dir, folders[ref.Adapter])
 		if err != nil {
 			return err
 		}
+
 		w.models[ref], w.folders[ref] = m, dir
 		config, err := readFile(filepath.Join(dir, "config.json"))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
+
 		w.inputs = append(w.inputs, recipe.Input{Ref: ref, Dir: dir, Tensors: m.Infos(), Config: config})
 	}
+
 	return nil
 }
 
@@ -141,7 +151,9 @@ func (w *work) groups(done func(name string) bool) ([]stream.Group, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		it.Done = done(t.Name)
+
 		switch {
 		case plain:
 			groups = append(groups, copied(it))
@@ -153,9 +165,11 @@ func (w *work) groups(done func(name string) bool) ([]stream.Group, error) {
 			}
 		}
 	}
+
 	if len(together) > 0 {
 		return w.group(groups, together)
 	}
+
 	return groups, nil
 }
 
@@ -165,12 +179,15 @@ func (w *work) group(groups []stream.Group, items []*stream.Item) ([]stream.Grou
 	for _, it := range items {
 		tensors = append(tensors, it.Tensor)
 	}
+
 	p, err := w.method.New(tensors)
 	if err != nil {
 		return nil, w.placed(err)
 	}
+
 	w.warnings = append(w.warnings, p.Warnings...)
-	return append(groups, stream.Group{Items: items, Program: p, Task: stream.TaskOf(w.there, w.method.Spec.Name, tensors)}), nil
+	return append(groups,
+		stream.Group{Items: items, Program: p, Task: stream.TaskOf(w.there, w.method.Spec.Name, tensors)}), nil
 }
 
 // placed gives an error about parameters its place in the recipe.
@@ -194,37 +211,46 @@ func (w *work) item(t *recipe.Tensor) (it *stream.Item, plain bool, err error) {
 		Vocab: t.VocabAxis >= 0, Seed: [2]uint64{w.o.Seed, h.Sum64()},
 		Drawn: w.o.Ties != TieIndex,
 	}
+
 	it = &stream.Item{Tensor: tensor, DType: t.DType}
 	if t.Copy || w.method.Spec.Name == "passthrough" && unscaled(t) {
 		return it, true, w.copied(it, t)
 	}
+
 	base := -1
 	if w.method.Spec.Base != recipe.BaseIgnored {
 		base = t.Base
 	}
+
 	for i := range t.Sources {
 		s := &t.Sources[i]
 		src, err := w.source(it, t, s)
 		if err != nil {
 			return nil, false, err
 		}
+
 		if i == max(t.Base, 0) && w.o.KeepZeros {
 			it.Mask = src
 		}
+
 		if i == base {
 			tensor.Base, it.Base = true, src
 			continue
 		}
+
 		in := method.Input{Model: s.Model, Name: w.plan.Models[s.Model].String(), Params: s.Params}
 		if err := w.statistics(it, &in, s); err != nil {
 			return nil, false, err
 		}
+
 		tensor.Inputs = append(tensor.Inputs, in)
 		it.X, it.Models = append(it.X, src), append(it.Models, in.Name)
 	}
+
 	if base >= 0 {
 		it.Models = append(it.Models, w.plan.Models[t.Sources[base].Model].String())
 	}
+
 	return it, false, nil
 }
 
@@ -238,6 +264,7 @@ func (w *work) copied(it *stream.Item, t *recipe.Tensor) error {
 	s := &t.Sources[0]
 	name := w.plan.Models[s.Model].String()
 	it.Models = []string{name}
+
 	rounds := w.plan.DType != 0 && w.plan.DType != s.Info.DType && dtype.IsFloat(s.Info.DType)
 	if s.Info.DType == t.DType && !rounds && !w.mapped(t) && slices.Equal(s.Info.Shape, t.Shape) {
 		raw, err := w.model(s).Raw(s.Info.Name)
@@ -246,13 +273,16 @@ func (w *work) copied(it *stream.Item, t *recipe.Tensor) error {
 		}
 		it.Raw = raw
 	}
+
 	if it.Raw != nil && !dtype.IsFloat(t.DType) {
 		return nil
 	}
+
 	src, err := w.source(it, t, s)
 	if err != nil {
 		return err
 	}
+
 	it.X = []stream.Source{src}
 	it.Tensor.Inputs = []method.Input{{Model: s.Model, Name: name, Params: s.Params}}
 	return nil
@@ -265,18 +295,23 @@ func (w *work) source(it *stream.Item, t *recipe.Tensor, s *recipe.TensorSource)
 	if w.mapped(t) {
 		return w.mappedSource(it, t, s)
 	}
+
 	src, err := w.model(s).Source(s.Info.Name, w.plan.DType)
 	if err != nil {
 		return nil, err
 	}
+
 	if slices.Equal(s.Info.Shape, t.Shape) {
 		return src, nil
 	}
 	// Leading rows of a longer tensor are its first elements.
-	if len(s.Info.Shape) == len(t.Shape) && len(t.Shape) > 0 && s.Info.Shape[0] >= t.Shape[0] && slices.Equal(s.Info.Shape[1:], t.Shape[1:]) {
+	if len(s.Info.Shape) == len(t.Shape) && len(t.Shape) > 0 && s.Info.Shape[0] >= t.Shape[0] &&
+		slices.Equal(s.Info.Shape[1:], t.Shape[1:]) {
 		return src, nil
 	}
-	return nil, fmt.Errorf("tensor %q of %s has shape %v, the output's is %v: %w", s.Info.Name, w.plan.Models[s.Model], s.Info.Shape, t.Shape, method.ErrShape)
+
+	return nil, fmt.Errorf("tensor %q of %s has shape %v, the output's is %v: %w", s.Info.Name, w.plan.Models[s.Model],
+		s.Info.Shape, t.Shape, method.ErrShape)
 }
 
 // statistics finds what an input's file of statistics says about a tensor.
@@ -284,23 +319,29 @@ func (w *work) statistics(it *stream.Item, in *method.Input, s *recipe.TensorSou
 	if w.method.Stat == "" {
 		return nil
 	}
+
 	f, err := w.statFile(s.Params.Text(w.method.Stat))
 	if err != nil {
 		return err
 	}
+
 	info, ok := f.Info(s.Info.Name)
 	if !ok {
 		it.Stat = append(it.Stat, nil)
 		return nil
 	}
+
 	data, err := f.Bytes(info.Name)
 	if err != nil {
 		return err
 	}
-	src, err := stream.NewMapped(data, info.DType, 0, func() { _ = f.Release(info.Name) }) // a failing release costs memory alone
+
+	// a failing release costs memory alone
+	src, err := stream.NewMapped(data, info.DType, 0, func() { _ = f.Release(info.Name) })
 	if err != nil {
 		return fmt.Errorf("%s: tensor %q: %w", f.Path(), info.Name, err)
 	}
+
 	in.Stat = info.Shape
 	it.Stat = append(it.Stat, src)
 	return nil
@@ -311,6 +352,7 @@ func (w *work) statFile(path string) (*safetensors.File, error) {
 	if f := w.stats[path]; f != nil {
 		return f, nil
 	}
+
 	f, err := safetensors.Open(path)
 	if errors.Is(err, os.ErrNotExist) && !filepath.IsAbs(path) {
 		f, err = safetensors.Open(filepath.Join(filepath.Dir(w.recipe.path), path))
@@ -318,6 +360,7 @@ func (w *work) statFile(path string) (*safetensors.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("statistics: %w", err)
 	}
+
 	w.stats[path] = f
 	return f, nil
 }

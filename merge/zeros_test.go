@@ -19,7 +19,10 @@ func prunedModels(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	r := rand.New(rand.NewPCG(4, 4))
 	const n = 300 * 700
-	base, dense, sparse := make([]float32, n), make([]float32, n), make([]float32, n)
+
+	base := make([]float32, n)
+	dense := make([]float32, n)
+	sparse := make([]float32, n)
 	for i := range base {
 		dense[i] = float32(r.NormFloat64())
 		if r.IntN(2) == 0 {
@@ -27,9 +30,11 @@ func prunedModels(t *testing.T) (dir string) {
 			sparse[i] = base[i] + float32(0.1*r.NormFloat64())
 		}
 	}
+
 	for name, x := range map[string][]float32{"base": base, "dense": dense, "sparse": sparse} {
 		writeModel(t, filepath.Join(dir, name), map[string][]float32{"w": x})
 	}
+
 	return dir
 }
 
@@ -37,27 +42,36 @@ func prunedModels(t *testing.T) (dir string) {
 // changes, for any number of workers; the report counts it. Without, the loss of the pattern is said.
 func TestKeepZeros(t *testing.T) {
 	dir := prunedModels(t)
-	models := fmt.Sprintf("models:\n  - {model: %[1]s/base, parameters: {weight: 0.5}}\n  - {model: %[1]s/dense, parameters: {weight: 0.5}}\n", dir)
-	based := fmt.Sprintf("base_model: %[1]s/base\nmodels:\n  - {model: %[1]s/dense, parameters: {weight: 0.5, density: 0.6}}\n", dir)
+	models := fmt.Sprintf("models:\n  - {model: %[1]s/base, parameters: {weight: 0.5}}\n  - {model: %[1]s/dense, "+
+		"parameters: {weight: 0.5}}\n", dir)
+	based := fmt.Sprintf("base_model: %[1]s/base\nmodels:\n  - {model: %[1]s/dense, parameters: {weight: 0.5, "+
+		"density: 0.6}}\n", dir)
+
 	for name, text := range map[string]string{
 		"linear": "merge_method: linear\n" + models,
 		"ties":   "merge_method: ties\n" + based,
 		"bf16":   "merge_method: task_arithmetic\nout_dtype: bfloat16\n" + based,
 	} {
-		plain, kept, again := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b"), filepath.Join(t.TempDir(), "c")
+		plain := filepath.Join(t.TempDir(), "a")
+		kept := filepath.Join(t.TempDir(), "b")
+		again := filepath.Join(t.TempDir(), "c")
 		lost, err := Models(t.Context(), parse(t, text), plain, Options{})
 		if err != nil {
 			t.Fatal(name, err)
 		}
+
 		report, err := Models(t.Context(), parse(t, text), kept, Options{KeepZeros: true, Workers: 3})
 		if err != nil {
 			t.Fatal(name, err)
 		}
+
 		if _, err := Models(t.Context(), parse(t, text), again, Options{KeepZeros: true, Workers: 1}); err != nil {
 			t.Fatal(name, err)
 		}
 
-		base, x, y := numbers(t, filepath.Join(dir, "base"))["w"], numbers(t, plain)["w"], numbers(t, kept)["w"]
+		base := numbers(t, filepath.Join(dir, "base"))["w"]
+		x := numbers(t, plain)["w"]
+		y := numbers(t, kept)["w"]
 		zeros, restored := int64(0), int64(0)
 		for i, b := range base {
 			want := x[i]
@@ -68,20 +82,26 @@ func TestKeepZeros(t *testing.T) {
 				}
 				want = 0
 			}
+
 			if y[i] != want {
 				t.Fatalf("%s: element %d is %v, want %v", name, i, y[i], want)
 			}
 		}
-		if z := report.Zeros; z == nil || z.Kept != zeros || z.Restored != restored || !strings.HasSuffix(z.From, "base") || len(z.Lost) > 0 {
+
+		if z := report.Zeros; z == nil || z.Kept != zeros || z.Restored != restored ||
+			!strings.HasSuffix(z.From, "base") || len(z.Lost) > 0 {
 			t.Errorf("%s: report says %+v, want %d zeros, %d of them restored", name, z, zeros, restored)
 		}
+
 		if !slices.Equal(y, numbers(t, again)["w"]) {
 			t.Errorf("%s: one worker and three differ", name)
 		}
 		if restored < zeros/4 { // ties keeps what is not 0 of the difference: most of the pattern stays
 			continue
 		}
-		if lost.Zeros == nil || len(lost.Zeros.Lost) != 1 || !strings.Contains(strings.Join(lost.Warnings, "\n"), "--keep-zeros") {
+
+		if lost.Zeros == nil || len(lost.Zeros.Lost) != 1 ||
+			!strings.Contains(strings.Join(lost.Warnings, "\n"), "--keep-zeros") {
 			t.Errorf("%s: the loss is not said: %+v, %q", name, lost.Zeros, lost.Warnings)
 		} else if l := lost.Zeros.Lost[0]; l.Before < 0.45 || l.Before > 0.55 || l.After > 0.25 || l.Matrices != 1 {
 			t.Errorf("%s: lost %+v", name, l)
@@ -92,7 +112,8 @@ func TestKeepZeros(t *testing.T) {
 // TestSparseStays: nothing is said where the pattern stays.
 func TestSparseStays(t *testing.T) {
 	dir := prunedModels(t)
-	text := fmt.Sprintf("merge_method: linear\nmodels:\n  - {model: %[1]s/base, parameters: {weight: 0.5}}\n  - {model: %[1]s/sparse, parameters: {weight: 0.5}}\n", dir)
+	text := fmt.Sprintf("merge_method: linear\nmodels:\n  - {model: %[1]s/base, parameters: {weight: 0.5}}\n  - "+
+		"{model: %[1]s/sparse, parameters: {weight: 0.5}}\n", dir)
 	report, err := Models(t.Context(), parse(t, text), filepath.Join(t.TempDir(), "out"), Options{})
 	if err != nil || report.Zeros != nil || len(report.Warnings) > 0 {
 		t.Errorf("%v, %+v, %q", err, report.Zeros, report.Warnings)
@@ -107,28 +128,36 @@ func TestTiesReported(t *testing.T) {
 	for i := range one {
 		one[i] = float32(i%4) / 4 // 1000 each of 0, 1/4, 1/2, 3/4
 	}
+
 	writeModel(t, filepath.Join(dir, "base"), map[string][]float32{"w": base})
 	writeModel(t, filepath.Join(dir, "one"), map[string][]float32{"w": one})
-	text := fmt.Sprintf("merge_method: ties\nbase_model: %[1]s/base\nmodels:\n  - {model: %[1]s/one, parameters: {weight: 1, density: 0.3}}\n", dir)
+	text := fmt.Sprintf("merge_method: ties\nbase_model: %[1]s/base\nmodels:\n  - {model: %[1]s/one, parameters: "+
+		"{weight: 1, density: 0.3}}\n", dir)
+
 	for _, rule := range []TieBreak{"", TieDraw, TieIndex} {
 		out := filepath.Join(t.TempDir(), "out")
 		report, err := Models(t.Context(), parse(t, text), out, Options{Ties: rule})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if k := report.Ties; k == nil || k.Elements != 4000 || k.Tied != 1000 || k.Kept != 200 || len(k.Tensors) != 1 || k.Rule != max(rule, TieDraw) {
+
+		if k := report.Ties; k == nil || k.Elements != 4000 || k.Tied != 1000 || k.Kept != 200 || len(k.Tensors) != 1 ||
+			k.Rule != max(rule, TieDraw) {
 			t.Errorf("%q: %+v", rule, report.Ties)
 		}
+
 		last := 0
 		for i, v := range numbers(t, out)["w"] {
 			if v == 0.5 {
 				last = i
 			}
 		}
+
 		if (last < 1000) != (rule == TieIndex) {
 			t.Errorf("%q: the last of the ties that stay is element %d", rule, last)
 		}
 	}
+
 	if err := (Options{Ties: "none"}).Validate(); !errors.Is(err, ErrOption) {
 		t.Errorf("a rule that is not known: %v", err)
 	}
@@ -138,15 +167,19 @@ func TestTiesReported(t *testing.T) {
 // gone.
 func TestResumeDamaged(t *testing.T) {
 	dir := prunedModels(t)
-	text := fmt.Sprintf("merge_method: linear\nmodels:\n  - {model: %[1]s/base, parameters: {weight: 0.5}}\n  - {model: %[1]s/dense, parameters: {weight: 0.5}}\n", dir)
+	text := fmt.Sprintf("merge_method: linear\nmodels:\n  - {model: %[1]s/base, parameters: {weight: 0.5}}\n  - "+
+		"{model: %[1]s/dense, parameters: {weight: 0.5}}\n", dir)
 	out := filepath.Join(t.TempDir(), "out")
 	if _, err := Models(t.Context(), parse(t, text), out, Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	var manifest struct{ Files map[string]string }
-	if err := json.Unmarshal(readAll(t, filepath.Join(out, "merge.json")), &manifest); err != nil || len(manifest.Files) == 0 {
+	if err := json.Unmarshal(readAll(t, filepath.Join(out, "merge.json")), &manifest); err != nil ||
+		len(manifest.Files) == 0 {
 		t.Fatalf("%v: the manifest has %v", err, manifest.Files)
 	}
+
 	for name := range manifest.Files {
 		path := filepath.Join(out, name)
 		text0 := readAll(t, path)
@@ -157,14 +190,18 @@ func TestResumeDamaged(t *testing.T) {
 			if err := damage(); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Models(t.Context(), parse(t, text), out, Options{Resume: true}); !errors.Is(err, ErrVerify) || !strings.Contains(err.Error(), name) {
+
+			if _, err := Models(t.Context(), parse(t, text), out, Options{Resume: true}); !errors.Is(err, ErrVerify) ||
+				!strings.Contains(err.Error(), name) {
 				t.Errorf("%s is %s: %v", name, what, err)
 			}
 		}
+
 		if err := os.WriteFile(path, text0, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if _, err := Models(t.Context(), parse(t, text), out, Options{Resume: true}); err != nil {
 		t.Errorf("put back: %v", err)
 	}

@@ -10,18 +10,19 @@ import (
 type Allocation struct {
 	Name string `json:"name"` // Uniform, OWL, OWLMixed, Alpha or Global; empty: Uniform
 
-	// M and Lambda belong to OWL and OWLMixed: a score above M times the block's mean is an outlier; 0 means 5, and 6 for
-	// OWLMixed. Blocks differ by at most 2·Lambda, 0 meaning 0.08; for OWLMixed N differs by at most Lambda, 0 meaning 2.
+	// M and Lambda belong to OWL and OWLMixed: a score above M times the block's mean is an outlier; 0 means 5,
+	// and 6 for OWLMixed. Blocks differ by at most 2·Lambda, 0 meaning 0.08; for OWLMixed N differs by at most
+	// Lambda, 0 meaning 2.
 	M      float64 `json:"m,omitempty"`
 	Lambda float64 `json:"lambda,omitempty"`
 	// Special lets OWLMixed leave blocks dense that would lose one more than N: the published variant of that name.
 	Special bool `json:"special,omitempty"`
 
-	// Epsilon belongs to Alpha: sparsities lie between (1 - Epsilon) and (1 + Epsilon) of each other before they are scaled; 0
-	// means 0.3.
+	// Epsilon belongs to Alpha: sparsities lie between (1 - Epsilon) and (1 + Epsilon) of each other before
+	// they are scaled; 0 means 0.3.
 	Epsilon float64 `json:"epsilon,omitempty"`
-	// Estimator belongs to Alpha: Hill fits the larger half of a spectrum, Peak from where the fit is best near its peak.
-	// Empty: Peak.
+	// Estimator belongs to Alpha: Hill fits the larger half of a spectrum, Peak from where the fit is best near
+	// its peak. Empty: Peak.
 	Estimator string `json:"estimator,omitempty"`
 	// Max belongs to Global: the highest sparsity of a matrix; 0 means 0.95.
 	Max float64 `json:"max,omitempty"`
@@ -32,8 +33,9 @@ const (
 	Uniform  = "uniform"   // every block loses the same share
 	OWL      = "owl"       // blocks with more outliers among the scores keep more (arXiv:2310.05175)
 	OWLMixed = "owl-mixed" // the same for N:M: an N of its own for every block
-	Alpha    = "alpha"     // blocks whose weights' spectra have heavier tails keep more (arXiv:2410.10912); needs no data
-	Global   = "global"    // one threshold for all matrices, on scores over the mean of their matrix
+	// blocks whose weights' spectra have heavier tails keep more (arXiv:2410.10912); needs no data
+	Alpha  = "alpha"
+	Global = "global" // one threshold for all matrices, on scores over the mean of their matrix
 )
 
 var allocations = []string{Uniform, OWL, OWLMixed, Alpha, Global}
@@ -50,6 +52,7 @@ func (a *Allocation) setDefaults() {
 			*v = d
 		}
 	}
+
 	switch a.Name {
 	case "":
 		a.Name = Uniform
@@ -82,6 +85,7 @@ func (a Allocation) needs(o Options) Stats {
 	case Global:
 		return o.Metric.Needs
 	}
+
 	return 0
 }
 
@@ -126,5 +130,6 @@ func (a Allocation) validate(o Options) error {
 	case (a.Name == Alpha || a.Name == Global) && o.Pattern.Structured():
 		return bad("pattern %s fixes what every matrix loses; %s is for patterns", o.Pattern, OWLMixed)
 	}
+
 	return nil
 }

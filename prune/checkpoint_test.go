@@ -35,11 +35,16 @@ func (c *checkpoint) add(name string, shape ...int64) {
 // llama is a Llama with grouped queries, BF16; inner is odd on purpose for N:M patterns.
 func llama(layers int) *checkpoint {
 	c := &checkpoint{dtype: safetensors.BF16, config: map[string]any{
-		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "hidden_size": 32, "intermediate_size": 44,
-		"num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 61, "rms_norm_eps": 1e-5,
-		"max_position_embeddings": 64, "tie_word_embeddings": true, "hidden_act": "silu", "rope_theta": 10000.0, "torch_dtype": "bfloat16",
+		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "hidden_size": 32,
+		"intermediate_size": 44,
+		"num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 61,
+		"rms_norm_eps":            1e-5,
+		"max_position_embeddings": 64, "tie_word_embeddings": true, "hidden_act": "silu", "rope_theta": 10000.0,
+		"torch_dtype": "bfloat16",
 	}}
+
 	c.add("model.embed_tokens.weight", 61, 32)
+
 	for l := range layers {
 		p := fmt.Sprintf("model.layers.%d.", l)
 		c.add(p+"input_layernorm.weight", 32)
@@ -52,6 +57,7 @@ func llama(layers int) *checkpoint {
 		c.add(p+"mlp.up_proj.weight", 44, 32)
 		c.add(p+"mlp.down_proj.weight", 32, 44)
 	}
+
 	c.add("model.norm.weight", 32)
 	return c
 }
@@ -59,11 +65,14 @@ func llama(layers int) *checkpoint {
 // gpt2 stores its matrices as [in, out], with q, k and v in one; F32.
 func gpt2() *checkpoint {
 	c := &checkpoint{dtype: safetensors.F32, config: map[string]any{
-		"model_type": "gpt2", "architectures": []string{"GPT2LMHeadModel"}, "n_embd": 24, "n_head": 3, "n_layer": 2, "n_positions": 48,
-		"vocab_size": 61, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
+		"model_type": "gpt2", "architectures": []string{"GPT2LMHeadModel"}, "n_embd": 24, "n_head": 3, "n_layer": 2,
+		"n_positions": 48,
+		"vocab_size":  61, "layer_norm_epsilon": 1e-5, "activation_function": "gelu_new",
 	}}
+
 	c.add("transformer.wte.weight", 61, 24)
 	c.add("transformer.wpe.weight", 48, 24)
+
 	for l := range 2 {
 		p := fmt.Sprintf("transformer.h.%d.", l)
 		for _, t := range []struct {
@@ -73,11 +82,13 @@ func gpt2() *checkpoint {
 			c.add(p+t.name+".weight", t.in, t.out)
 			c.add(p+t.name+".bias", t.out)
 		}
+
 		for _, n := range []string{"ln_1", "ln_2"} {
 			c.add(p+n+".weight", 24)
 			c.add(p+n+".bias", 24)
 		}
 	}
+
 	c.add("transformer.ln_f.weight", 24)
 	c.add("transformer.ln_f.bias", 24)
 	return c
@@ -86,13 +97,17 @@ func gpt2() *checkpoint {
 // mixtral has four experts, two for each token; F16.
 func mixtral() *checkpoint {
 	c := &checkpoint{dtype: safetensors.F16, config: map[string]any{
-		"model_type": "mixtral", "architectures": []string{"MixtralForCausalLM"}, "hidden_size": 32, "intermediate_size": 40,
-		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 61, "rms_norm_eps": 1e-5,
+		"model_type": "mixtral", "architectures": []string{"MixtralForCausalLM"}, "hidden_size": 32,
+		"intermediate_size": 40,
+		"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 61,
+		"rms_norm_eps":            1e-5,
 		"max_position_embeddings": 64, "tie_word_embeddings": false, "hidden_act": "silu", "rope_theta": 10000.0,
 		"num_local_experts": 4, "num_experts_per_tok": 2,
 	}}
+
 	c.add("model.embed_tokens.weight", 61, 32)
 	c.add("lm_head.weight", 61, 32)
+
 	for l := range 2 {
 		p := fmt.Sprintf("model.layers.%d.", l)
 		c.add(p+"input_layernorm.weight", 32)
@@ -102,6 +117,7 @@ func mixtral() *checkpoint {
 		c.add(p+"self_attn.o_proj.weight", 32, 32)
 		c.add(p+"post_attention_layernorm.weight", 32)
 		c.add(p+"block_sparse_moe.gate.weight", 4, 32)
+
 		for e := range 4 {
 			q := fmt.Sprintf("%sblock_sparse_moe.experts.%d.", p, e)
 			c.add(q+"w1.weight", 40, 32)
@@ -109,6 +125,7 @@ func mixtral() *checkpoint {
 			c.add(q+"w3.weight", 40, 32)
 		}
 	}
+
 	c.add("model.norm.weight", 32)
 	return c
 }
@@ -126,18 +143,22 @@ func (c *checkpoint) write(t testing.TB, dir string, change func(name string, v 
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	w, err := safetensors.CreateDir(dir, c.tensors, nil, safetensors.DirOptions{MaxShardSize: c.shard})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, info := range c.tensors {
 		rng := rand.New(rand.NewPCG(7, uint64(i)))
 		v := make([]float32, info.Elements())
 		for k := range v {
-			if v[k] = float32(rng.NormFloat64()) * 0.2; len(info.Shape) == 1 {
+			v[k] = float32(rng.NormFloat64()) * 0.2
+			if len(info.Shape) == 1 {
 				v[k]++
 			}
 		}
+
 		if change != nil {
 			change(info.Name, v)
 		}
@@ -145,9 +166,11 @@ func (c *checkpoint) write(t testing.TB, dir string, change func(name string, v 
 			t.Fatal(err)
 		}
 	}
+
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
+
 	return dir
 }
 
@@ -162,6 +185,7 @@ func encode(d safetensors.DType, v []float32) (out []byte) {
 			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(f))
 		}
 	}
+
 	return out
 }
 
@@ -184,10 +208,12 @@ func load(t testing.TB, dir string, threads int, o lm.Options) *lm.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := lm.Load(ctx, dir, dev, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -199,11 +225,13 @@ func prunedTo(t testing.TB, m *lm.Model, calib corpus.Windows, o Options, out st
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	o.Out = s
 	r, err := Model(ctx, m, calib, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return r
 }
 
@@ -214,6 +242,7 @@ func contents(t testing.TB, dir string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	all := map[string]string{}
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
@@ -222,6 +251,7 @@ func contents(t testing.TB, dir string) map[string]string {
 		}
 		all[e.Name()] = string(data)
 	}
+
 	return all
 }
 
@@ -233,6 +263,7 @@ func tensorsOf(t testing.TB, path string) map[string]string {
 		t.Fatal(err)
 	}
 	defer d.Close()
+
 	all := map[string]string{}
 	for _, name := range d.Names() {
 		data, err := d.Bytes(name)
@@ -241,5 +272,6 @@ func tensorsOf(t testing.TB, path string) map[string]string {
 		}
 		all[name] = string(data)
 	}
+
 	return all
 }

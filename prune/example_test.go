@@ -11,26 +11,30 @@ import (
 	"github.com/modelcompress/compress/prune"
 )
 
-// Half of the weights of a small model go, by Wanda, and its loss is compared. With Options.Out the pruned checkpoint would
-// be written on the way.
+// Half of the weights of a small model go, by Wanda, and its loss is compared. With Options.Out the pruned
+// checkpoint would be written on the way.
 func ExampleModel() {
 	ctx := context.Background()
 	const nano = "../testdata/nano/"
 	dev, err := device.Open("cpu", device.Options{})
 	check(err)
 	defer dev.Close()
+
 	model, err := lm.Load(ctx, nano+"base", dev, lm.Options{})
 	check(err)
 	defer model.Close()
+
 	tok, err := tokenizer.Load(nano + "base")
 	check(err)
 	calib, err := corpus.Sample(ctx, nano+"text/calib.txt", tok, corpus.SampleOptions{Samples: 16, SeqLen: 128})
 	check(err)
+
 	test, err := corpus.Cut(ctx, nano+"text/test.txt", tok, corpus.CutOptions{SeqLen: 128, Limit: 16})
 	check(err)
 
 	before, err := model.Forward(ctx, test.IDs, lm.ForwardOptions{})
 	check(err)
+
 	report, err := prune.Model(ctx, model, calib, prune.Options{Metric: prune.Wanda(), Sparsity: 0.5})
 	check(err)
 	after, err := model.Forward(ctx, test.IDs, lm.ForwardOptions{})

@@ -16,8 +16,8 @@ import (
 // prunerZero is the formula published with Pruner-Zero (arXiv:2406.02924).
 const prunerZero = "abs(W*W) * mms(G)"
 
-// PrunerZero ranks by |W·W| times the gradients scaled to 0…1 over the matrix, by default within every output neuron: the
-// published tree.
+// PrunerZero ranks by |W·W| times the gradients scaled to 0…1 over the matrix, by default within every output
+// neuron: the published tree.
 func PrunerZero() Metric { return named("pruner-zero", prunerZero) }
 
 // GBLM ranks by |W|·√s + |W|·G, by default within every output neuron (arXiv:2311.04902).
@@ -29,18 +29,21 @@ func named(name, formula string) Metric {
 	if err != nil {
 		panic("prune: a formula of the table does not parse")
 	}
+
 	m, err := Formula(e)
 	if err != nil {
 		panic("prune: a formula of the table is not a metric")
 	}
+
 	m.Name = name
 	return m
 }
 
-// Formula makes a metric of an expression, compared by default within every output neuron. Its name is "expr:" and the
-// formula. Terminals: W is |weight|; X is s_j, not its root; G the gradients; Xm and Xv the mean and the variance of an
-// input over all tokens; H and Hi the diagonals of the Hessian (2/N)·Σ x xᵀ and of its damped inverse; and the norms of rows
-// and columns of W. The error wraps gp.ErrNoWeight, gp.ErrShape or what else gp.Compile finds.
+// Formula makes a metric of an expression, compared by default within every output neuron. Its name is "expr:"
+// and the formula. Terminals: W is |weight|; X is s_j, not its root; G the gradients; Xm and Xv the mean and
+// the variance of an input over all tokens; H and Hi the diagonals of the Hessian (2/N)·Σ x xᵀ and of its
+// damped inverse; and the norms of rows and columns of W. The error wraps gp.ErrNoWeight, gp.ErrShape or what
+// else gp.Compile finds.
 //
 // While pruning, scores that are not finite or that are all the same are errors (ErrNonFinite, ErrConstant).
 func Formula(e *gp.Expr) (Metric, error) {
@@ -51,15 +54,24 @@ func Formula(e *gp.Expr) (Metric, error) {
 	if err != nil {
 		return Metric{}, fmt.Errorf("metric %s%s: %w", FormulaPrefix, e, err)
 	}
+
 	m := Metric{Name: FormulaPrefix + e.String(), Group: Row, program: program}
 	for _, t := range []struct {
 		s     gp.Symbol
 		needs Stats
-	}{{gp.X, SumSquares}, {gp.H, SumSquares}, {gp.Xm, Sums}, {gp.Xv, Sums | SumSquares}, {gp.Hi, Hessian}, {gp.G, Gradients}} {
+	}{
+		{gp.X, SumSquares},
+		{gp.H, SumSquares},
+		{gp.Xm, Sums},
+		{gp.Xv, Sums | SumSquares},
+		{gp.Hi, Hessian},
+		{gp.G, Gradients},
+	} {
 		if e.Uses(t.s) {
 			m.Needs |= t.needs
 		}
 	}
+
 	m.Score = func(in Inputs) (kernels.Score, error) { return evaluate(program, in) }
 	m.there = func(in Inputs) (*gpuscore.Scores, error) {
 		t, err := terminals(in, program)
@@ -68,6 +80,7 @@ func Formula(e *gp.Expr) (Metric, error) {
 		}
 		return gpuscore.New(in.Device, program, t)
 	}
+
 	return m, nil
 }
 
@@ -90,6 +103,7 @@ func treeFile(path string) (Metric, error) {
 	} else if err != nil {
 		return Metric{}, fmt.Errorf("metric: %w", err)
 	}
+
 	var e *gp.Expr
 	if err == nil {
 		e, err = gp.ParseJSON(text)
@@ -97,17 +111,20 @@ func treeFile(path string) (Metric, error) {
 	if err != nil {
 		return Metric{}, fmt.Errorf("metric %s: %w", path, err)
 	}
+
 	m, err := Formula(e)
 	if err != nil {
 		return m, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return m, nil
 }
 
 // terminals gives a formula what it stands on.
 func terminals(in Inputs, p *gp.Program) (gp.Inputs, error) {
 	x := actstats.Inputs{
-		SumSquares: in.SumSquares, Sums: in.Sums, Variances: in.Variances, Tokens: in.Tokens, Sequences: in.Sequences, Factor: in.Factor,
+		SumSquares: in.SumSquares, Sums: in.Sums, Variances: in.Variances, Tokens: in.Tokens, Sequences: in.Sequences,
+		Factor: in.Factor,
 	}
 	t, err := x.Terminals(p.Expr.Uses)
 	t.W, t.G = in.W, in.G
@@ -124,10 +141,12 @@ func evaluate(p *gp.Program, in Inputs) (kernels.Score, error) {
 	if err != nil {
 		return kernels.Score{}, err
 	}
+
 	scores := kernels.MatOf(kernels.NewHost(kernels.F32, in.W.Len()), in.W.Rows, in.W.Cols)
 	if err := p.Eval(scores, t, execution(in)); err != nil {
 		return kernels.Score{}, asPruning(err)
 	}
+
 	return score.Place(in.Device, scores)
 }
 

@@ -47,9 +47,11 @@ func (o Options) givenFaults() (faults []error) {
 		{o.Update.Name == ADMM && o.Update.MaskSteps > 0, "update " + ADMM + " that chooses the mask anew"},
 	} {
 		if c.there {
-			faults = append(faults, fmt.Errorf("%w: masks from a file with %s; they say which weights go", ErrOptions, c.what))
+			faults = append(faults,
+				fmt.Errorf("%w: masks from a file with %s; they say which weights go", ErrOptions, c.what))
 		}
 	}
+
 	return faults
 }
 
@@ -65,11 +67,13 @@ func openGiven(path string, m *lm.Model) (*givenMasks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("masks: %w", err)
 	}
+
 	g := &givenMasks{file: file, drops: map[string]int{}}
 	if err := g.fit(m); err != nil {
 		g.close()
 		return nil, err
 	}
+
 	return g, nil
 }
 
@@ -85,16 +89,19 @@ func (g *givenMasks) fit(m *lm.Model) error {
 				missing = append(missing, l.Name)
 				continue
 			}
+
 			rows, cols := storedShape(l)
 			if len(info.Shape) != 2 || info.Shape[0] != int64(rows) || info.Shape[1] != int64(cols) {
 				return fmt.Errorf("%s: tensor %q: %w: shape %v; want [%d %d], that of the weight",
 					g.file.Path(), l.Name, ErrMasks, info.Shape, rows, cols)
 			}
 			if info.DType != safetensors.U8 {
-				return fmt.Errorf("%s: tensor %q: %w: type %s; want U8, 1 = kept", g.file.Path(), l.Name, ErrMasks, info.DType)
+				return fmt.Errorf("%s: tensor %q: %w: type %s; want U8, 1 = kept", g.file.Path(), l.Name, ErrMasks,
+					info.DType)
 			}
 		}
 	}
+
 	if len(missing) > 0 {
 		return fmt.Errorf("%s: %w: there are none for %d of %d matrices of the model; the first is %q",
 			g.file.Path(), ErrMasks, len(missing), len(known), missing[0])
@@ -106,10 +113,12 @@ func (g *givenMasks) fit(m *lm.Model) error {
 			extra = append(extra, name)
 		}
 	}
+
 	if len(extra) > 0 {
 		return fmt.Errorf("%s: %w: %d tensors are masks of no matrix of the model; the first is %.200q",
 			g.file.Path(), ErrMasks, len(extra), extra[0])
 	}
+
 	return nil
 }
 
@@ -128,6 +137,7 @@ func (g *givenMasks) view(l lm.Linear, f func(mask []byte) error) error {
 		return fmt.Errorf("%s: tensor %q: %w: element [%d, %d] is %d; want 0 or 1 (kept)",
 			g.file.Path(), l.Name, ErrMasks, at/cols, at%cols, raw[at])
 	}
+
 	g.drops[l.Name] = zeros
 	return f(raw)
 }
@@ -156,6 +166,7 @@ func (w *walk) readTargets(l int, linears []lm.Linear) error {
 	if w.given == nil {
 		return nil
 	}
+
 	drops, weights := 0, 0
 	for _, lin := range linears {
 		n, err := w.given.dropped(lin)
@@ -165,6 +176,7 @@ func (w *walk) readTargets(l int, linears []lm.Linear) error {
 		w.targets[lin.Name] = float64(n) / float64(lin.In*lin.Out)
 		drops, weights = drops+n, weights+lin.In*lin.Out
 	}
+
 	w.report.Blocks[l].Target = float64(drops) / float64(max(1, weights))
 	return nil
 }

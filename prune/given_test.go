@@ -40,11 +40,13 @@ func TestMasksFromFile(t *testing.T) {
 			second := filepath.Join(tmp, "second")
 			r := prunedTo(t, load(t, dir, 2, lm.Options{}), corpus.Windows{}, Options{MasksFrom: path}, second)
 			sameTensors(t, filepath.Join(tmp, "first"), second)
+
 			for _, x := range r.Tensors {
 				if x.Target != x.Sparsity || x.Dense != (x.Zeros == 0) {
 					t.Errorf("%s: target %g, sparsity %g, dense %v", x.Name, x.Target, x.Sparsity, x.Dense)
 				}
 			}
+
 			if b := r.Blocks[0]; b.Target != b.Sparsity || b.Target == 0 {
 				t.Errorf("block 0: target %g, sparsity %g", b.Target, b.Sparsity)
 			}
@@ -60,16 +62,19 @@ func sameTensors(t *testing.T, a, b string) {
 		t.Fatal(err)
 	}
 	defer x.Close()
+
 	y, err := safetensors.OpenDir(b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer y.Close()
+
 	for _, name := range x.Names() {
 		want, err := x.Bytes(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got, err := y.Bytes(name); err != nil || string(got) != string(want) {
 			t.Errorf("%s differs (%v)", name, err)
 		}
@@ -126,7 +131,8 @@ func TestMasksFromFileRefused(t *testing.T) {
 			bad := filepath.Join(t.TempDir(), "bad.safetensors")
 			rewriteMasks(t, path, bad, q, c.change)
 			_, err := Model(ctx, load(t, dir, 2, lm.Options{}), corpus.Windows{}, Options{MasksFrom: bad})
-			if !errors.Is(err, ErrMasks) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), bad) {
+			if !errors.Is(err, ErrMasks) || !strings.Contains(err.Error(), c.says) ||
+				!strings.Contains(err.Error(), bad) {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -135,19 +141,23 @@ func TestMasksFromFileRefused(t *testing.T) {
 	more := filepath.Join(tmp, "more.safetensors")
 	rewriteGradients(t, path, more, "model.layers.9.mlp.up_proj.weight")
 	err := Check(ctx, load(t, dir, 2, lm.Options{}), corpus.Windows{}, Options{MasksFrom: more})
-	if !errors.Is(err, ErrMasks) || !strings.Contains(err.Error(), `1 tensors are masks of no matrix of the model; the first is "model.layers.9`) {
+	if !errors.Is(err, ErrMasks) ||
+		!strings.Contains(err.Error(), `1 tensors are masks of no matrix of the model; the first is "model.layers.9`) {
 		t.Errorf("one more: %v", err)
 	}
 }
 
 // rewriteMasks copies a file with one tensor changed; without it where change gives none.
-func rewriteMasks(t *testing.T, from, to, which string, change func(*safetensors.Info, []byte) (*safetensors.Info, []byte)) {
+func rewriteMasks(t *testing.T, from, to, which string,
+	change func(*safetensors.Info, []byte) (*safetensors.Info, []byte),
+) {
 	t.Helper()
 	f, err := safetensors.Open(from)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	var infos []safetensors.Info
 	var all [][]byte
 	for _, name := range f.Names() {
@@ -156,6 +166,7 @@ func rewriteMasks(t *testing.T, from, to, which string, change func(*safetensors
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		i, d := &safetensors.Info{Name: name, DType: info.DType, Shape: info.Shape}, append([]byte(nil), data...)
 		if name == which {
 			i, d = change(i, d)
@@ -164,6 +175,7 @@ func rewriteMasks(t *testing.T, from, to, which string, change func(*safetensors
 			infos, all = append(infos, *i), append(all, d)
 		}
 	}
+
 	w, err := safetensors.Create(to, infos, nil, safetensors.Options{})
 	for i := range infos {
 		if err == nil {
@@ -182,12 +194,19 @@ func rewriteMasks(t *testing.T, from, to, which string, change func(*safetensors
 // file counts in the job.
 func TestMasksFromFileOptions(t *testing.T) {
 	for _, o := range []Options{
-		{Metric: Wanda()}, {Sparsity: .5}, {Pattern: Pattern{2, 4}}, {Group: Row}, {Allocation: Allocation{Name: OWL}},
-		{Gradients: GradientOptions{File: "g"}}, {Overrides: []Override{{Blocks: []int{0}, Dense: true}}},
-		{Update: Update{Name: DSnoT}}, {Update: Update{Name: ADMM, MaskSteps: 3}},
+		{Metric: Wanda()},
+		{Sparsity: .5},
+		{Pattern: Pattern{2, 4}},
+		{Group: Row},
+		{Allocation: Allocation{Name: OWL}},
+		{Gradients: GradientOptions{File: "g"}},
+		{Overrides: []Override{{Blocks: []int{0}, Dense: true}}},
+		{Update: Update{Name: DSnoT}},
+		{Update: Update{Name: ADMM, MaskSteps: 3}},
 	} {
 		o.MasksFrom = "masks.safetensors"
-		if err := o.Validate(); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "masks from a file with") {
+		if err := o.Validate(); !errors.Is(err, ErrOptions) ||
+			!strings.Contains(err.Error(), "masks from a file with") {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -201,9 +220,11 @@ func TestMasksFromFileOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if two, err := Fingerprint(ctx, m, corpus.Windows{}, Options{MasksFrom: other}); err != nil || one == two {
 		t.Errorf("jobs %s and %s (%v)", one, two, err)
 	}
+
 	moved := filepath.Join(tmp, "moved.safetensors")
 	if err := os.Rename(path, moved); err != nil {
 		t.Fatal(err)
@@ -216,10 +237,12 @@ func TestMasksFromFileOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	text, err := json.Marshal(r.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var back Options
 	if err := json.Unmarshal(text, &back); err != nil || back.Validate() != nil {
 		t.Errorf("%s: %v, %v", text, err, back.Validate())

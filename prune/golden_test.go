@@ -51,6 +51,7 @@ func TestGoldenStatistics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		hooks := stats.Hooks()
 		hooks.LinearInput(q, goldenX())
 		hooks.LinearInput(l, goldenX()) // the same input: must not count twice
@@ -58,6 +59,7 @@ func TestGoldenStatistics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got := in.SumSquares
 		for j, want := range goldenS {
 			if math.Abs(got[j]-want) > 5e-6 { // the reference is in F64 with six digits; ours squares inputs in F32
@@ -85,6 +87,7 @@ func TestGoldenMasks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if got := maskString(t, dev, c.s, score); got != c.want {
 				t.Errorf("%s on %s: %s, want %s", c.name, name, got, c.want)
 			}
@@ -107,11 +110,14 @@ func golden(t *testing.T, dev kernels.Device, o Options) *change {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	stats.Hooks().LinearInput(l, goldenX())
 	c := &change{plan: w.plan(l)}
-	if c.in, _, err = w.inputs(l, kernels.MatOf(kernels.WrapF32(append([]float32(nil), goldenW...)), 2, 8), stats); err != nil {
+	if c.in, _, err = w.inputs(l, kernels.MatOf(kernels.WrapF32(append([]float32(nil), goldenW...)), 2, 8),
+		stats); err != nil {
 		t.Fatal(err)
 	}
+
 	c.in.G = kernels.MatOf(kernels.WrapF32(goldenG), 2, 8)
 	if _, err = w.chooseInto(ctx, l, c, stats); err == nil {
 		err = w.update(ctx, l, c, stats)
@@ -122,6 +128,7 @@ func golden(t *testing.T, dev kernels.Device, o Options) *change {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return c
 }
 
@@ -156,8 +163,14 @@ func TestGoldenSparseGPT(t *testing.T) {
 		want []float64
 		loss float64
 	}{
-		{Pattern{2, 4}, []float64{0, -.983646, 0, 1.975274, 0, 0, -.82268, -.237832, 1, 0, 0, .351481, 0, 0, -.048718, .657382}, .824949},
-		{Pattern{}, []float64{0, -.983646, 0, 1.975274, 0, .64947, -1.44625, .286761, 0, 0, 0, 0, 0, 0, .041876, .740428}, .878594},
+		{Pattern{2, 4}, []float64{
+			0, -.983646, 0, 1.975274, 0, 0, -.82268, -.237832, 1, 0, 0, .351481, 0, 0, -.048718,
+			.657382,
+		}, .824949},
+		{Pattern{}, []float64{
+			0, -.983646, 0, 1.975274, 0, .64947, -1.44625, .286761, 0, 0, 0, 0, 0, 0, .041876,
+			.740428,
+		}, .878594},
 	} {
 		for name, dev := range devices(t) {
 			got := golden(t, dev, Options{Metric: SparseGPT(), Pattern: c.p, Sparsity: .5})
@@ -167,6 +180,7 @@ func TestGoldenSparseGPT(t *testing.T) {
 			if math.Abs(got.t.Loss-c.loss) > 2e-5 {
 				t.Errorf("%s on %s: loss %.6f, want %.6f", c.p, name, got.t.Loss, c.loss)
 			}
+
 			for i, want := range c.want {
 				if math.Abs(float64(got.after.Buf.F32()[i])-want) > 2e-5 {
 					t.Errorf("%s on %s: element %d is %.6f, want %.6f", c.p, name, i, got.after.Buf.F32()[i], want)
@@ -176,8 +190,8 @@ func TestGoldenSparseGPT(t *testing.T) {
 	}
 }
 
-// What zeroing and what updates do to the outputs, ‖ΔW·X‖²: the golden values, and least squares no worse than SparseGPT with
-// the same mask.
+// What zeroing and what updates do to the outputs, ‖ΔW·X‖²: the golden values, and least squares no worse than
+// SparseGPT with the same mask.
 func TestGoldenChange(t *testing.T) {
 	dev := devices(t)["cpu"]
 	total := 0.0
@@ -191,20 +205,33 @@ func TestGoldenChange(t *testing.T) {
 			total += y * y
 		}
 	}
-	obs := golden(t, dev, Options{Metric: Wanda(), Pattern: Pattern{2, 4}, Update: Update{Name: SparseGPTUpdate}}).t.Change
+
+	obs := golden(t, dev,
+		Options{Metric: Wanda(), Pattern: Pattern{2, 4}, Update: Update{Name: SparseGPTUpdate}}).t.Change
 	if math.Abs(obs.Masked*total-27.476865) > 1e-4 {
 		t.Errorf("Wanda: %.6f, want 27.476865", obs.Masked*total)
 	}
-	if c := golden(t, dev, Options{Metric: PrunerZero(), Pattern: Pattern{2, 4}, Update: Update{Name: SparseGPTUpdate}}).t.Change; math.Abs(c.Masked*total-116.091105) > 1e-4 {
+
+	if c := golden(t, dev,
+		Options{
+			Metric: PrunerZero(), Pattern: Pattern{2, 4},
+			Update: Update{Name: SparseGPTUpdate},
+		}).t.Change; math.Abs(c.Masked*total-116.091105) > 1e-4 {
 		t.Errorf("Pruner-Zero: %.6f, want 116.091105", c.Masked*total)
 	}
-	if c := golden(t, dev, Options{Metric: SparseGPT(), Pattern: Pattern{2, 4}}).t.Change; math.Abs(c.Updated*total-.003703) > 1e-4 {
+
+	if c := golden(t, dev, Options{Metric: SparseGPT(), Pattern: Pattern{2, 4}}).t.Change; math.Abs(
+		c.Updated*total-.003703) > 1e-4 {
 		t.Errorf("SparseGPT: %.6f, want 0.003703", c.Updated*total)
 	}
-	ls := golden(t, dev, Options{Metric: Wanda(), Pattern: Pattern{2, 4}, Update: Update{Name: ADMM, Damping: .01, Polish: 30}}).t.Change
+
+	ls := golden(t, dev,
+		Options{Metric: Wanda(), Pattern: Pattern{2, 4}, Update: Update{Name: ADMM, Damping: .01, Polish: 30}}).t.Change
 	if ls.Updated > obs.Updated || obs.Updated > obs.Masked/2 {
-		t.Errorf("of the outputs' energy least squares lose %.3g, SparseGPT %.3g, zeroing %.3g", ls.Updated, obs.Updated, obs.Masked)
+		t.Errorf("of the outputs' energy least squares lose %.3g, SparseGPT %.3g, zeroing %.3g", ls.Updated,
+			obs.Updated, obs.Masked)
 	}
+
 	t.Logf("masked %.3g, sparsegpt %.3g, least squares %.3g", obs.Masked, obs.Updated, ls.Updated)
 }
 
@@ -228,11 +255,13 @@ func maskString(t testing.TB, dev kernels.Device, s selection, score kernels.Sco
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	keep := kernels.MatOf(buf, score.X.Rows, score.X.Cols)
 	s.mask(dev.Ops(), keep, score)
 	if err := s.check(dev.Ops(), keep); err != nil {
 		t.Error(err)
 	}
+
 	return digits(keep)
 }
 
@@ -242,11 +271,13 @@ func TestGoldenOWL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for l, want := range []float64{.62, .726667, .78, .673333} {
 		if math.Abs(got[l]-want) > 1e-6 { // printed with six digits
 			t.Errorf("block %d: %.6f, want %.6f", l, got[l], want)
 		}
 	}
+
 	if got, err = allocation.OWL([]float64{2, 2}, .5, .08); err != nil || got[0] != .5 || got[1] != .5 {
 		t.Errorf("equal blocks: %v, %v", got, err)
 	}

@@ -14,17 +14,20 @@ import (
 
 // GradientOptions says where the gradients come from that a metric asks for, and how they are kept.
 type GradientOptions struct {
-	// File is a .safetensors file or folder with a tensor "<matrix without .weight>.G" [out, in] for every matrix, F32, BF16
-	// or F16: 100·√(Σ g²) over the calibration sequences, g the gradient of a sequence's mean loss. One whose metadata say that it was
-	// made from another model is refused; other calibration data than those of the run are a note in the report. Empty: they are computed.
+	// File is a .safetensors file or folder with a tensor "<matrix without .weight>.G" [out, in] for every
+	// matrix, F32, BF16 or F16: 100·√(Σ g²) over the calibration sequences, g the gradient of a sequence's mean
+	// loss. One whose metadata say that it was made from another model is refused; other calibration data than
+	// those of the run are a note in the report. Empty: they are computed.
 	File string `json:"file,omitempty"`
-	// Keep is a .safetensors file that computed gradients are written to, instead of memory: 4 bytes a weight, F32. A file
-	// that is there is used if it was made from the same model and calibration data, and refused otherwise.
+	// Keep is a .safetensors file that computed gradients are written to, instead of memory: 4 bytes a weight,
+	// F32. A file that is there is used if it was made from the same model and calibration data, and refused
+	// otherwise.
 	Keep string `json:"-"`
-	// Half has Keep take 2 bytes a weight, F16, which is what metrics get unless Exact is set. It does not go with Exact.
+	// Half has Keep take 2 bytes a weight, F16, which is what metrics get unless Exact is set. It does not go
+	// with Exact.
 	Half bool `json:"-"`
-	// Memory is about how many bytes the inputs of all blocks may take while gradients are computed, for as many sequences at a
-	// time as fit, but at least one; 0 means 1 GiB.
+	// Memory is about how many bytes the inputs of all blocks may take while gradients are computed, for as
+	// many sequences at a time as fit, but at least one; 0 means 1 GiB.
 	Memory int64 `json:"-"`
 	// Exact keeps them in F32. Otherwise they are rounded to F16, as the published code stores them.
 	Exact bool `json:"exact,omitempty"`
@@ -41,6 +44,7 @@ func (g GradientOptions) validate(m Metric) error {
 	case g.Memory < 0:
 		return fmt.Errorf("%w: %d bytes for the inputs of blocks", ErrOptions, g.Memory)
 	}
+
 	return nil
 }
 
@@ -50,19 +54,22 @@ func (w *walk) collectGradients(ctx context.Context) (err error) {
 		return nil
 	}
 	defer since(&w.report.Times.Gradients, time.Now())
+
 	o := w.o.Gradients
 	w.gradients = &grads.Set{Exact: o.Exact}
 	switch {
 	case o.File != "":
 		w.gradients.File, err = safetensors.OpenDir(o.File)
 	case o.Keep != "":
-		w.gradients.File, err = w.gradientJob().Keep(ctx, o.Keep, grads.Origin{Model: w.report.Model.Fingerprint, Data: w.calib.Hash}, o.Half)
+		w.gradients.File, err = w.gradientJob().Keep(ctx, o.Keep,
+			grads.Origin{Model: w.report.Model.Fingerprint, Data: w.calib.Hash}, o.Half)
 	default:
 		w.gradients.Memory, err = w.computedGradients(ctx)
 	}
 	if err == nil {
 		w.report.Notes, err = w.gradients.Fit(w.m, w.report.Model.Fingerprint, w.calib.Hash)
 	}
+
 	return errors.Join(err, ctx.Err())
 }
 
@@ -78,6 +85,7 @@ func (w *walk) checkGradients(ctx context.Context) error {
 	if o.File == "" {
 		return nil
 	}
+
 	return w.collectGradients(ctx)
 }
 

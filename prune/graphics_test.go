@@ -22,9 +22,9 @@ func onGraphics(t *testing.T, dir string) *lm.Model {
 	return m
 }
 
-// TestGraphicsMasks prunes on a graphics device and on the host. Without statistics the scores stand on the weights alone, and no more
-// weights differ than are reported as near ties. With them, activations differ by roundings, which later blocks amplify: at most 1 weight in
-// 200 differs.
+// TestGraphicsMasks prunes on a graphics device and on the host. Without statistics the scores stand on the
+// weights alone, and no more weights differ than are reported as near ties. With them, activations differ by
+// roundings, which later blocks amplify: at most 1 weight in 200 differs.
 func TestGraphicsMasks(t *testing.T) {
 	for name, c := range map[string]*checkpoint{"llama": llama(2), "gpt2": gpt2()} {
 		dir := c.write(t, filepath.Join(t.TempDir(), name), nil)
@@ -42,6 +42,7 @@ func TestGraphicsMasks(t *testing.T) {
 			if name == "gpt2" && i > 1 {
 				break // its matrices lie the other way; that is seen by now
 			}
+
 			t.Run(name+"/"+o.Metric.Name+" "+o.Update.Name+o.Pattern.String(), func(t *testing.T) {
 				calib := windows(2, 9, 61)
 				masks := func(m *lm.Model) (map[string][]byte, *Report) {
@@ -54,12 +55,15 @@ func TestGraphicsMasks(t *testing.T) {
 						}
 						all[name] = raw
 					}
+
 					r, err := Model(ctx, m, calib, o)
 					if err != nil {
 						t.Fatal(err)
 					}
+
 					return all, r
 				}
+
 				there := onGraphics(t, dir)
 				got, report := masks(there)
 				want, plain := masks(load(t, dir, 2, lm.Options{}))
@@ -72,6 +76,7 @@ func TestGraphicsMasks(t *testing.T) {
 						}
 					}
 				}
+
 				most := report.Total.NearTies
 				if o.Metric.Needs != 0 || o.Update.Name != "" {
 					most = all / 200

@@ -34,14 +34,18 @@ func TestFormulasRefused(t *testing.T) {
 			t.Errorf("%.40s: %v; want %v", c.formula, err, c.want)
 		}
 	}
+
 	dir := t.TempDir()
 	for name, c := range map[string]struct {
 		text string
 		want error
 	}{
-		"nested.json": {strings.Repeat(`{"data":"neg","left":`, 5000) + `{"data":"W"}` + strings.Repeat("}", 5000), gp.ErrTooLarge},
-		"big.json":    {strings.Repeat(" ", maxTree+1), gp.ErrTooLarge},
-		"name.json":   {`{"data":"cos","left":{"data":"W"}}`, gp.ErrUnknown},
+		"nested.json": {
+			strings.Repeat(`{"data":"neg","left":`, 5000) + `{"data":"W"}` + strings.Repeat("}", 5000),
+			gp.ErrTooLarge,
+		},
+		"big.json":  {strings.Repeat(" ", maxTree+1), gp.ErrTooLarge},
+		"name.json": {`{"data":"cos","left":{"data":"W"}}`, gp.ErrUnknown},
 		"noweight.json": {
 			`{"data":"mul","left":{"data":"G"},"right":{"data":"X"}}`, gp.ErrNoWeight,
 		},
@@ -54,9 +58,11 @@ func TestFormulasRefused(t *testing.T) {
 			t.Errorf("%s: %v; want %v", name, err, c.want)
 		}
 	}
+
 	if _, err := MetricByName(TreePrefix + filepath.Join(dir, "none.json")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
+
 	m := load(t, llama(2).write(t, filepath.Join(dir, "m"), nil), 1, lm.Options{})
 	for _, c := range []struct {
 		formula string
@@ -74,6 +80,7 @@ func TestFormulasRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		_, err = Model(ctx, m, windows(2, 9, 61), Options{Metric: metric, Sparsity: .5, Group: c.group})
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), "q_proj") {
 			t.Errorf("%s by %s: %v; want %v", c.formula, c.group, err, c.want)
@@ -90,6 +97,7 @@ func TestOverrides(t *testing.T) {
 		{Roles: []string{"q", "k"}, Pattern: &Pattern{2, 4}},
 		{Match: `mlp\.(gate|down)`, Sparsity: &low},
 	}}
+
 	for _, update := range []string{NoUpdate, SparseGPTUpdate} {
 		o.Update.Name = update
 		m := load(t, dir, 2, lm.Options{})
@@ -101,13 +109,18 @@ func TestOverrides(t *testing.T) {
 		if o.Masks, err = NewMasks(filepath.Join(out, "masks.safetensors"), m, MaskOptions{}); err != nil {
 			t.Fatal(err)
 		}
+
 		r, err := Model(ctx, m, windows(3, 9, 61), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if mask := tensorsOf(t, filepath.Join(out, "masks.safetensors"))["model.layers.2.mlp.down_proj.weight"]; strings.Count(mask, "\x01") != 32*44 {
+
+		if mask := tensorsOf(t,
+			filepath.Join(out, "masks.safetensors"))["model.layers.2.mlp.down_proj.weight"]; strings.Count(mask,
+			"\x01") != 32*44 {
 			t.Error("the mask of a dense matrix drops something")
 		}
+
 		for _, x := range r.Tensors {
 			want := .5
 			switch {
@@ -116,14 +129,18 @@ func TestOverrides(t *testing.T) {
 			case x.Role == "gate" || x.Role == "down":
 				want = .25
 			}
-			if x.Sparsity != want || x.Target != want || x.Dense != (want == 0) || x.Pattern.Structured() != (x.Role == "q" || x.Role == "k") {
+
+			if x.Sparsity != want || x.Target != want || x.Dense != (want == 0) ||
+				x.Pattern.Structured() != (x.Role == "q" || x.Role == "k") {
 				t.Errorf("%s: %+v, want sparsity %g", x.Name, x, want)
 			}
 		}
+
 		if !r.Total.Exact {
 			t.Error("patterns are not exact")
 		}
 	}
+
 	m := load(t, dir, 1, lm.Options{})
 	for _, v := range []Override{
 		{Match: "nothing", Dense: true},
@@ -133,11 +150,15 @@ func TestOverrides(t *testing.T) {
 		{Roles: []string{"q"}, Dense: true, Sparsity: &low},
 		{Roles: []string{"q"}, Pattern: &Pattern{4, 4}},
 	} {
-		if _, err := Model(ctx, m, windows(3, 9, 61), Options{Sparsity: .5, Overrides: []Override{v}}); !errors.Is(err, ErrOptions) {
+		if _, err := Model(ctx, m, windows(3, 9, 61), Options{Sparsity: .5, Overrides: []Override{v}}); !errors.Is(err,
+			ErrOptions) {
 			t.Errorf("%+v: %v", v, err)
 		}
 	}
-	if _, err := Model(ctx, m, windows(3, 9, 61), Options{Sparsity: .5, Overrides: []Override{{Roles: []string{"head"}, Dense: true}}}); !errors.Is(err, ErrUnknown) {
+
+	if _, err := Model(ctx, m, windows(3, 9, 61),
+		Options{Sparsity: .5, Overrides: []Override{{Roles: []string{"head"}, Dense: true}}}); !errors.Is(err,
+		ErrUnknown) {
 		t.Errorf("a role that is no matrix: %v", err)
 	}
 }
@@ -149,6 +170,7 @@ func TestSingularHessians(t *testing.T) {
 			v[3], v[7] = 0, 0
 		}
 	})
+
 	for _, o := range []Options{
 		{Metric: SparseGPT(), Sparsity: .5},
 		{Metric: SparseGPT(), Pattern: Pattern{2, 4}},
@@ -160,9 +182,12 @@ func TestSingularHessians(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Total.Dead != 6 || r.Tensors[0].Dead != 2 || !strings.Contains(strings.Join(r.Notes, "\n"), "6 inputs of matrices were 0") {
+
+		if r.Total.Dead != 6 || r.Tensors[0].Dead != 2 ||
+			!strings.Contains(strings.Join(r.Notes, "\n"), "6 inputs of matrices were 0") {
 			t.Errorf("%s: %d dead inputs, want 6; notes %q", r.Options.Update.Name, r.Total.Dead, r.Notes)
 		}
+
 		for i, v := range values(t, m, r.Tensors[0].Name) {
 			if (i%32 == 3 || i%32 == 7) && v != 0 {
 				t.Errorf("%s: element %d of an input that is always 0 is %g", r.Options.Update.Name, i, v)
@@ -182,32 +207,40 @@ func TestKeptGradients(t *testing.T) {
 		if _, err := Model(ctx, m, windows(3, 9, 61), o); err != nil {
 			t.Fatal(err)
 		}
+
 		w, err := m.Param("transformer.h.1.mlp.c_fc.weight")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return string(w.Buf.Bytes())
 	}
+
 	want := weights(Options{})
 	for _, g := range []GradientOptions{{Keep: keep}, {Keep: keep}, {File: keep}, {Memory: 1}} {
 		if weights(Options{Gradients: g}) != want {
 			t.Errorf("%+v gives other weights", g)
 		}
 	}
+
 	other := Options{Metric: PrunerZero(), Sparsity: .5, Gradients: GradientOptions{Keep: keep}}
-	if _, err := Model(ctx, m, windows(4, 9, 61), other); !errors.Is(err, ErrGradients) || !strings.Contains(err.Error(), keep) {
+	if _, err := Model(ctx, m, windows(4, 9, 61), other); !errors.Is(err, ErrGradients) ||
+		!strings.Contains(err.Error(), keep) {
 		t.Errorf("other calibration data: %v", err)
 	}
+
 	llama := load(t, llama(2).write(t, filepath.Join(tmp, "llama"), nil), 2, lm.Options{})
 	other.Gradients = GradientOptions{File: keep}
 	if _, err := Model(ctx, llama, windows(4, 9, 61), other); !errors.Is(err, ErrGradients) {
 		t.Errorf("another model: %v", err)
 	}
+
 	f, err := safetensors.Open(keep)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	if n := len(f.Names()); n != 8 {
 		t.Errorf("%d tensors", n)
 	}
@@ -222,19 +255,23 @@ func TestAllOptionsSurviveJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	o := Options{
 		Metric: metric, Pattern: Pattern{2, 4}, Permutation: Interleave, Update: Update{Name: ADMM, Steps: 3},
 		Overrides: []Override{{Roles: []string{"q"}, Pattern: &Pattern{1, 4}}},
 	}
+
 	o.setDefaults()
 	text, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var back Options
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
+
 	again, err := json.Marshal(back)
 	if err != nil || string(again) != string(text) {
 		t.Errorf("%s\n%s (%v)", text, again, err)
@@ -249,15 +286,20 @@ func TestPermutedPattern(t *testing.T) {
 		Order: func(name string, order []int32) { orders[name] = order },
 		Mask:  func(name string, keep kernels.Mat) { masks[name] = append([]byte(nil), keep.Buf.U8()[:keep.Len()]...) },
 	}}
+
 	r, err := Model(ctx, m, windows(3, 9, 61), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, x := range r.Tensors {
-		order, mask, in := orders[x.Name], masks[x.Name], x.Shape[1]
+		order := orders[x.Name]
+		mask := masks[x.Name]
+		in := x.Shape[1]
 		if x.Order == nil || x.Order.Permuted < x.Order.Plain*.9 || len(order) != in {
 			t.Fatalf("%s: %+v", x.Name, x.Order)
 		}
+
 		for i := range x.Shape[0] {
 			for p := 0; p < in; p += 4 {
 				kept := 0
@@ -272,17 +314,19 @@ func TestPermutedPattern(t *testing.T) {
 	}
 }
 
-// TestConstantScores: scores that rank nothing are errors for every metric, but for a matrix of zeros, or one whose inputs are, which
-// loses nothing. The report names the latter.
+// TestConstantScores: scores that rank nothing are errors for every metric, but for a matrix of zeros, or one
+// whose inputs are, which loses nothing. The report names the latter.
 func TestConstantScores(t *testing.T) {
 	tmp := t.TempDir()
 	set := func(name string, change func(v []float32)) string {
 		return llama(2).write(t, filepath.Join(tmp, name), func(tensor string, v []float32) {
-			if tensor == "model.layers.1.self_attn.q_proj.weight" && name != "dead" || tensor == "model.layers.1.input_layernorm.weight" && name == "dead" {
+			if tensor == "model.layers.1.self_attn.q_proj.weight" && name != "dead" ||
+				tensor == "model.layers.1.input_layernorm.weight" && name == "dead" {
 				change(v)
 			}
 		})
 	}
+
 	fill := func(x float32) func([]float32) {
 		return func(v []float32) {
 			for i := range v {
@@ -290,15 +334,20 @@ func TestConstantScores(t *testing.T) {
 			}
 		}
 	}
-	equal, zero, dead := set("equal", fill(.5)), set("zero", fill(0)), set("dead", fill(0))
+
+	equal := set("equal", fill(.5))
+	zero := set("zero", fill(0))
+	dead := set("dead", fill(0))
 	formula, err := MetricByName("expr:W*W")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	product, err := MetricByName("expr:W*X")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		dir    string
 		metric Metric
@@ -322,11 +371,16 @@ func TestConstantScores(t *testing.T) {
 		{dead, Magnitude(), "", false},
 		{dead, SparseGPT(), "", false}, // the report counts dead inputs
 	} {
-		r, err := Model(ctx, load(t, c.dir, 1, lm.Options{}), windows(2, 8, 61), Options{Metric: c.metric, Group: c.group, Sparsity: .5})
-		if errors.Is(err, ErrConstant) != c.fails || !c.fails && err != nil || c.fails && !strings.Contains(err.Error(), `tensor "model.layers.1.self_attn.q_proj.weight"`) {
+		r, err := Model(ctx, load(t, c.dir, 1, lm.Options{}), windows(2, 8, 61),
+			Options{Metric: c.metric, Group: c.group, Sparsity: .5})
+		if errors.Is(err, ErrConstant) != c.fails || !c.fails && err != nil ||
+			c.fails && !strings.Contains(err.Error(), `tensor "model.layers.1.self_attn.q_proj.weight"`) {
 			t.Errorf("%s, %s: %v", filepath.Base(c.dir), c.metric.Name, err)
 		}
-		if c.dir == dead && err == nil && (c.metric.Needs == SumSquares) != strings.Contains(strings.Join(r.Notes, "\n"), "went as ties do: model.layers.1.self_attn.q_proj.weight, ") {
+
+		if c.dir == dead && err == nil &&
+			(c.metric.Needs == SumSquares) != strings.Contains(strings.Join(r.Notes, "\n"),
+				"went as ties do: model.layers.1.self_attn.q_proj.weight, ") {
 			t.Errorf("%s: notes %q", c.metric.Name, r.Notes)
 		}
 	}
@@ -339,11 +393,13 @@ func TestEmptyMatricesAreCounted(t *testing.T) {
 			clear(v)
 		}
 	})
+
 	for _, metric := range []Metric{Magnitude(), Wanda(), SparseGPT()} {
 		r, err := Model(ctx, load(t, dir, 2, lm.Options{}), windows(3, 9, 61), Options{Metric: metric, Sparsity: .5})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "all weights of 1 matrices were 0 before") {
 			t.Errorf("%s: notes %q", metric.Name, r.Notes)
 		}

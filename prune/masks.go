@@ -11,8 +11,9 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Masks is a .safetensors file of keep masks: U8, named, shaped and laid out like the weights, 1 = kept. Masks are written
-// as they are made; a mask is durable before its weight is, so that a resumed run finds those of all finished weights.
+// Masks is a .safetensors file of keep masks: U8, named, shaped and laid out like the weights, 1 = kept. Masks
+// are written as they are made; a mask is durable before its weight is, so that a resumed run finds those of
+// all finished weights.
 type Masks struct {
 	dev kernels.Device
 	w   *maskfile.File
@@ -24,21 +25,26 @@ type MaskOptions struct {
 	Resume    bool // continue the file of an interrupted run, if there is one
 }
 
-// NewMasks starts a file of masks for the matrices of a model, under a temporary name beside path. It is handed to Model
-// in Options.Masks, which gives the file its name at the end. After an error, or without a call of Model, the caller ends
-// it with Suspend or Abort. The errors are those of safetensors.Create and safetensors.Reopen, and one for a complete file that is damaged.
+// NewMasks starts a file of masks for the matrices of a model, under a temporary name beside path. It is handed
+// to Model in Options.Masks, which gives the file its name at the end. After an error, or without a call of
+// Model, the caller ends it with Suspend or Abort. The errors are those of safetensors.Create and
+// safetensors.Reopen, and one for a complete file that is damaged.
 func NewMasks(path string, m *lm.Model, o MaskOptions) (*Masks, error) {
 	var tensors []safetensors.Info
 	for l := range m.Blocks() {
 		for _, lin := range m.Linears(l) {
 			rows, cols := storedShape(lin)
-			tensors = append(tensors, safetensors.Info{Name: lin.Name, DType: safetensors.U8, Shape: []int64{int64(rows), int64(cols)}})
+			tensors = append(tensors,
+				safetensors.Info{Name: lin.Name, DType: safetensors.U8, Shape: []int64{int64(rows), int64(cols)}})
 		}
 	}
-	w, err := maskfile.Open(path, tensors, map[string]string{"format": "pt", "meaning": "1 = kept"}, maskfile.Options(o))
+
+	w, err := maskfile.Open(path, tensors, map[string]string{"format": "pt", "meaning": "1 = kept"},
+		maskfile.Options(o))
 	if err != nil {
 		return nil, fmt.Errorf("masks: %w", err)
 	}
+
 	return &Masks{dev: m.Device(), w: w}, nil
 }
 
@@ -72,7 +78,8 @@ func (f *Masks) restored(name string) error {
 	}
 	err := f.w.MarkDone(name)
 	if errors.Is(err, safetensors.ErrNotResumed) {
-		return fmt.Errorf("masks: the interrupted run finished weights whose masks are not there; start over without resuming: %w", err)
+		return fmt.Errorf("masks: the interrupted run finished weights whose masks are not there; start over "+
+			"without resuming: %w", err)
 	}
 	return err
 }

@@ -22,10 +22,12 @@ func (w *walk) plan(l lm.Linear) selection {
 	if t, ok := w.targets[l.Name]; ok {
 		p.sparsity = t
 	}
+
 	if w.patterns != nil {
 		p.pattern = w.patterns[l.Block]
 		p.dense = p.pattern.N == 0
 	}
+
 	v, ok := w.overrides[l.Name]
 	switch {
 	case w.given != nil:
@@ -34,13 +36,17 @@ func (w *walk) plan(l lm.Linear) selection {
 	case v.Dense:
 		p.dense = true
 	case v.Sparsity != nil:
-		p.dense, p.pattern, p.sparsity = false, Pattern{}, *v.Sparsity
+		p.dense = false
+		p.pattern = Pattern{}
+		p.sparsity = *v.Sparsity
 	default:
 		p.dense, p.pattern, p.group, p.sparsity = false, *v.Pattern, Row, v.Pattern.Sparsity()
 	}
+
 	if p.dense {
 		p.pattern, p.sparsity = Pattern{}, 0
 	}
+
 	return p
 }
 
@@ -52,25 +58,33 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *actstats.Stats) (
 		if err != nil {
 			return Tensor{}, err
 		}
+
 		if err := w.keepAll(l, stored); err != nil {
 			return Tensor{}, w.fail(l.Name, err)
 		}
+
 		return w.describe(l, stored, Tensor{}, nil)
 	}
-	// The copy is made before there is a mask, so that the mapped weight, the copy and the mask are never held together.
+
+	// The copy is made before there is a mask, so that the mapped weight, the copy and the mask are never held
+	// together.
 	own, err := w.m.MutableParam(l.Name)
 	if err != nil {
 		return Tensor{}, err
 	}
+
 	var release func()
 	if c.in, release, err = w.inputs(l, own, stats); err != nil {
 		return Tensor{}, err
 	}
 	defer release()
+
 	c.t.Empty = w.ops.CountZero(own) == own.Len()
-	if c.t.Idle = !c.t.Empty && actstats.Idle(w.o.Metric.Needs, c.in.G, c.in.SumSquares, c.in.Sums, c.in.Variances); c.t.Idle {
+	if c.t.Idle = !c.t.Empty && actstats.Idle(w.o.Metric.Needs, c.in.G, c.in.SumSquares, c.in.Sums,
+		c.in.Variances); c.t.Idle {
 		c.plan.group = Row // with the others all would go, which are as low as the lowest
 	}
+
 	c.t.Unrouted = c.in.lacks(w.o.Metric.Needs | w.o.Update.needs())
 	order, err := w.chooseInto(ctx, l, c, stats)
 	if err == nil {
@@ -85,10 +99,13 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *actstats.Stats) (
 	if err := w.apply(l, own, c); err != nil {
 		return Tensor{}, err
 	}
+
 	t, err := w.describe(l, own, c.t, order)
 	if err == nil && t.Kept == 0 && !t.Empty && t.Dead < l.In && w.given == nil {
-		err = w.fail(l.Name, fmt.Errorf("%w: all %d weights went, at a sparsity of %g", ErrMask, t.Zeros, c.plan.sparsity))
+		err = w.fail(l.Name,
+			fmt.Errorf("%w: all %d weights went, at a sparsity of %g", ErrMask, t.Zeros, c.plan.sparsity))
 	}
+
 	return t, err
 }
 
@@ -101,13 +118,16 @@ func (w *walk) apply(l lm.Linear, own kernels.Mat, c *change) (err error) {
 		}
 		defer keep.Buf.Free()
 	}
+
 	if err := w.writeBack(l, own, c.after); err != nil {
 		return w.fail(l.Name, err)
 	}
+
 	w.ops.ApplyMask(own, keep)
 	if err := w.ops.Sync(); err != nil {
 		return w.fail(l.Name, err)
 	}
+
 	return w.show(l, keep)
 }
 
@@ -127,13 +147,16 @@ func (w *walk) keepAll(l lm.Linear, stored kernels.Mat) error {
 	if w.o.Masks == nil && w.o.Events.Mask == nil {
 		return nil
 	}
+
 	keep, err := w.keepFor(stored)
 	if err != nil {
 		return err
 	}
+
 	if err := w.dev.Upload(keep.Buf, 0, bytes.Repeat([]byte{1}, keep.Len())); err != nil {
 		return err
 	}
+
 	return w.show(l, keep)
 }
 
@@ -142,14 +165,17 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 	if after.IsZero() {
 		return nil
 	}
+
 	buf, err := w.dev.Alloc(kernels.F32, after.Len())
 	if err != nil {
 		return err
 	}
 	defer buf.Free()
+
 	if err := w.dev.Upload(buf, 0, after.Buf.Bytes()); err != nil {
 		return err
 	}
+
 	m := kernels.MatOf(buf, after.Rows, after.Cols)
 	if l.Transposed {
 		if m, err = hostmat.Transposed(w.dev, m); err != nil {
@@ -157,10 +183,12 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 		}
 		defer m.Buf.Free()
 	}
+
 	w.ops.Convert(own, m)
 	if at := w.ops.NonFinite(own); at >= 0 {
 		return fmt.Errorf("update %s: element [%d, %d]: %w", w.o.Update.Name, at/own.Cols, at%own.Cols, ErrNonFinite)
 	}
+
 	return nil
 }
 
@@ -169,15 +197,22 @@ func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *actstats.Stats) (i
 	if at := w.ops.NonFinite(stored); at >= 0 {
 		return in, nil, w.fail(l.Name, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite))
 	}
+
 	in = Inputs{Device: w.dev, Name: l.Name, W: stored}
 	if stats != nil {
 		x, err := stats.Of(l)
 		if err != nil {
 			return in, nil, err
 		}
-		in.SumSquares, in.Sums, in.Variances = x.SumSquares, x.Sums, x.Variances
-		in.Tokens, in.Sequences, in.Factor = x.Tokens, x.Sequences, x.Factor
+
+		in.SumSquares = x.SumSquares
+		in.Sums = x.Sums
+		in.Variances = x.Variances
+		in.Tokens = x.Tokens
+		in.Sequences = x.Sequences
+		in.Factor = x.Factor
 	}
+
 	if in.G, err = w.gradients.Of(l); err != nil {
 		return in, nil, err
 	}
@@ -187,14 +222,19 @@ func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *actstats.Stats) (i
 	if in.W, err = hostmat.Transposed(w.dev, stored); err != nil {
 		return in, nil, w.fail(l.Name, err)
 	}
+
 	return in, in.W.Buf.Free, nil
 }
 
-// chooseInto writes the keep mask [out, in] of a matrix, good until the next call, and, where the metric has them, new weights.
-func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change, stats *actstats.Stats) (order []int32, err error) {
+// chooseInto writes the keep mask [out, in] of a matrix, good until the next call, and, where the metric has
+// them, new weights.
+func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change,
+	stats *actstats.Stats,
+) (order []int32, err error) {
 	if c.keep, err = w.keepFor(c.in.W); err != nil {
 		return nil, err
 	}
+
 	switch m := w.o.Metric; {
 	case w.given != nil:
 		err = w.takeGiven(l, c)
@@ -210,6 +250,7 @@ func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change, stats *ac
 	default:
 		err = w.choose(c)
 	}
+
 	return order, err
 }
 
@@ -218,11 +259,13 @@ func (w *walk) keepFor(m kernels.Mat) (kernels.Mat, error) {
 		if w.keep != nil {
 			w.keep.Free()
 		}
+
 		var err error
 		if w.keep, err = w.dev.Alloc(kernels.U8, m.Len()); err != nil {
 			return kernels.Mat{}, err
 		}
 	}
+
 	return kernels.MatOf(w.keep, m.Rows, m.Cols), nil
 }
 
@@ -234,17 +277,21 @@ func (w *walk) choose(c *change) error {
 		}
 		return c.plan.check(w.ops, c.keep)
 	}
+
 	if done, err := w.fuse(c); done {
 		return errors.Join(err, c.plan.check(w.ops, c.keep))
 	}
+
 	scores, err := w.score(w.o.Metric, c.in)
 	defer freeScore(scores, c.in.W)
+
 	if err != nil {
 		return err
 	}
 	if c.plan.group == Share && !c.plan.pattern.Structured() {
 		return w.share(c, scores)
 	}
+
 	c.plan.mask(w.ops, c.keep, scores)
 	return errors.Join(w.ops.Sync(), c.plan.check(w.ops, c.keep))
 }
@@ -255,6 +302,7 @@ func (w *walk) share(c *change, s kernels.Score) error {
 	if err != nil {
 		return err
 	}
+
 	return w.onHost(c, func(keep kernels.Mat) (err error) {
 		if c.t.Alpha, err = score.ShareMask(keep, h, c.plan.sparsity); err != nil {
 			err = fmt.Errorf("%w: group %s: %w", ErrOptions, Share, err)
@@ -268,27 +316,33 @@ func (w *walk) score(m Metric, in Inputs) (kernels.Score, error) {
 	if in.lacks(m.Needs) {
 		return kernels.Score{X: in.W}, nil
 	}
+
 	score, err := m.Score(in)
 	if err != nil {
 		return score, fmt.Errorf("metric %s: %w", m.Name, err)
 	}
+
 	if score.X.Buf != in.W.Buf {
 		if at := w.ops.NonFinite(score.X); at >= 0 {
 			return score, fmt.Errorf("metric %s: the score of output %d, input %d is %w",
 				m.Name, at/score.X.Cols, at%score.X.Cols, ErrNonFinite)
 		}
 	}
+
 	first, same, err := hostmat.Constant(w.dev, score)
 	if err == nil && same {
 		err = w.unranked(m, in, first)
 	}
+
 	return score, err
 }
 
-// unranked is the error about scores that are all the same. A matrix of zeros, or of inputs that are, loses nothing, whichever go.
+// unranked is the error about scores that are all the same. A matrix of zeros, or of inputs that are, loses
+// nothing, whichever go.
 func (w *walk) unranked(m Metric, in Inputs, score float32) error {
 	switch {
-	case w.ops.CountZero(in.W) == in.W.Len(), score == 0 && actstats.Idle(m.Needs, in.G, in.SumSquares, in.Sums, in.Variances):
+	case w.ops.CountZero(in.W) == in.W.Len(),
+		score == 0 && actstats.Idle(m.Needs, in.G, in.SumSquares, in.Sums, in.Variances):
 		return nil
 	case score-score != 0:
 		return fmt.Errorf("metric %s: %w: all scores are %g", m.Name, ErrNonFinite, score)
@@ -309,10 +363,12 @@ func (w *walk) stream(c *change) error {
 	if err != nil {
 		return err
 	}
+
 	var scorer *gp.Scorer
 	if scorer, err = p.Scorer(t, execution(c.in)); err != nil {
 		return fmt.Errorf("metric %s: %w", w.o.Metric.Name, asPruning(err))
 	}
+
 	first, constant := float32(0), true
 	err = scorer.Each(0, func(row int, s kernels.Mat) error {
 		if row == 0 {
@@ -325,27 +381,34 @@ func (w *walk) stream(c *change) error {
 	if err == nil && constant {
 		return w.unranked(w.o.Metric, c.in, first)
 	}
+
 	if err != nil {
 		return fmt.Errorf("metric %s: %w", w.o.Metric.Name, asPruning(err))
 	}
+
 	return nil
 }
 
-// fuse scores and selects on a device that compiles formulas. It is not done where the host has to, or has the better error.
+// fuse scores and selects on a device that compiles formulas. It is not done where the host has to, or has the
+// better error.
 func (w *walk) fuse(c *change) (done bool, err error) {
 	m, rows := w.o.Metric, c.plan.group == Row && !c.plan.pattern.Structured()
-	if m.there == nil || w.dev.Info().Host || c.in.lacks(m.Needs) || c.plan.group == Share && !c.plan.pattern.Structured() {
+	if m.there == nil || w.dev.Info().Host || c.in.lacks(m.Needs) ||
+		c.plan.group == Share && !c.plan.pattern.Structured() {
 		return false, nil
 	}
+
 	s, err := m.there(c.in)
 	if err != nil {
 		return false, nil
 	}
 	defer s.Free()
+
 	lo, span, err := s.Range()
 	if err != nil || lo-lo != 0 || span-span != 0 {
 		return err != nil, err
 	}
+
 	if rows && s.Exact {
 		err = s.Select(c.keep, rowCount(c.keep.Cols, c.plan.sparsity))
 	} else {
@@ -354,6 +417,7 @@ func (w *walk) fuse(c *change) (done bool, err error) {
 	if err == nil && span == 0 {
 		err = w.unranked(m, c.in, lo)
 	}
+
 	return !errors.Is(err, gpuscore.ErrHost), err
 }
 
@@ -384,17 +448,22 @@ func (w *walk) selectHost(p selection, mask, scores kernels.Mat) error {
 func (w *walk) permuted(ctx context.Context, c *change) ([]int32, error) {
 	p := c.plan.pattern
 	if c.in.W.Cols%p.M != 0 {
-		return nil, fmt.Errorf("%w: permutation %s: %d inputs are not a multiple of %d", ErrOptions, w.o.Permutation, c.in.W.Cols, p.M)
+		return nil, fmt.Errorf("%w: permutation %s: %d inputs are not a multiple of %d", ErrOptions, w.o.Permutation,
+			c.in.W.Cols, p.M)
 	}
+
 	scores, err := w.score(w.o.Metric, c.in)
 	defer freeScore(scores, c.in.W)
+
 	if err != nil {
 		return nil, err
 	}
+
 	h, err := score.New(w.dev, scores)
 	if err != nil {
 		return nil, err
 	}
+
 	s := permute.Scores{Data: h.All(), Rows: h.Rows, Cols: h.Cols, Threads: h.Threads}
 	order := s.Heuristic(p.M)
 	if w.o.Permutation == Assignment {
@@ -402,12 +471,14 @@ func (w *walk) permuted(ctx context.Context, c *change) ([]int32, error) {
 			return nil, err
 		}
 	}
+
 	c.t.Order = &Order{Plain: s.Kept(nil, p.N, p.M), Permuted: s.Kept(order, p.N, p.M)}
 	moved := s.Moved(order)
 	mask := kernels.MatOf(kernels.NewHost(kernels.U8, h.Rows*h.Cols), h.Rows, h.Cols)
 	if err := w.selectHost(c.plan, mask, moved); err != nil {
 		return nil, err
 	}
+
 	return order, w.onHost(c, func(keep kernels.Mat) error {
 		for i := range h.Rows {
 			for at, j := range order {

@@ -9,7 +9,8 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// TestMemo: runs that share measurements report and prune what runs of their own do; the dense model runs once for them.
+// TestMemo: runs that share measurements report and prune what runs of their own do; the dense model runs once
+// for them.
 func TestMemo(t *testing.T) {
 	dir := llama(3).write(t, filepath.Join(t.TempDir(), "m"), nil)
 	run := func(o Options, allocated *int) (*Report, string) {
@@ -19,16 +20,20 @@ func TestMemo(t *testing.T) {
 				*allocated++
 			}
 		}
+
 		r, err := Model(ctx, m, windows(3, 9, 61), o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		w, err := m.Param("model.layers.2.mlp.up_proj.weight")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return r, string(w.Buf.Bytes())
 	}
+
 	for _, a := range []Allocation{{Name: OWL}, {Name: Alpha}, {Name: Alpha, Estimator: Hill}, {Name: OWL, M: 3}} {
 		memo := &Memo{}
 		for i, sparsity := range []float64{.5, .7} {

@@ -18,8 +18,9 @@ type Metric struct {
 	Name  string
 	Needs Stats // what Score reads besides the weights
 	Group Group // compared with each other unless Options.Group says otherwise
-	// Score describes the scores of one matrix. Buffers that it allocates belong to the caller, who frees them. A matrix
-	// without the statistics that it needs, of an expert that no token reached, is ranked by |W| instead.
+	// Score describes the scores of one matrix. Buffers that it allocates belong to the caller, who frees them.
+	// A matrix without the statistics that it needs, of an expert that no token reached, is ranked by |W|
+	// instead.
 	Score func(in Inputs) (kernels.Score, error)
 
 	program *gp.Program                               // computes the scores row by row
@@ -36,9 +37,10 @@ type Stats = actstats.Set
 const (
 	SumSquares = actstats.SumSquares // s_j = (1/N)·Σ x_j²
 	Sums       = actstats.Sums       // (1/N)·Σ x_j
-	Variances  = actstats.Variances  // variance of x_j within a sequence, over n, averaged over sequences by their tokens
-	Hessian    = actstats.Hessian    // (2/N)·Σ x xᵀ, and the factor of its damped inverse
-	Gradients  = actstats.Gradients  // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
+	// variance of x_j within a sequence, over n, averaged over sequences by their tokens
+	Variances = actstats.Variances
+	Hessian   = actstats.Hessian   // (2/N)·Σ x xᵀ, and the factor of its damped inverse
+	Gradients = actstats.Gradients // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
 )
 
 // Inputs is what a metric may look at. Slices are nil unless the metric needs them.
@@ -52,8 +54,8 @@ type Inputs struct {
 	Tokens     int64       // that reached the matrix
 	Sequences  int         // of the calibration data
 	G          kernels.Mat // gradients [out, in], F16 or F32, in host memory
-	// Factor gives the upper triangular U with H⁻¹ = UᵀU of the damped Hessian: F32 [in, in], in host memory. nil unless
-	// asked for.
+	// Factor gives the upper triangular U with H⁻¹ = UᵀU of the damped Hessian: F32 [in, in], in host memory.
+	// nil unless asked for.
 	Factor func() (kernels.Mat, error)
 }
 
@@ -78,7 +80,8 @@ func wandaScore(in Inputs) (kernels.Score, error) {
 	col := make([]float32, len(in.SumSquares))
 	for j, s := range in.SumSquares {
 		if col[j] = root(s); math.IsInf(float64(col[j]), 0) {
-			return kernels.Score{X: in.W}, fmt.Errorf("input %d: %w: the mean square %g exceeds single precision", j, ErrNonFinite, s)
+			return kernels.Score{X: in.W},
+				fmt.Errorf("input %d: %w: the mean square %g exceeds single precision", j, ErrNonFinite, s)
 		}
 	}
 	return withColumns(in, col)
@@ -116,14 +119,15 @@ func MetricNames() []string {
 	return names
 }
 
-// MetricByName finds a ready metric, or makes one of "expr:" and a formula, or "tree:" and the name of a JSON file. The error
-// wraps ErrUnknown and lists the known names, or says what is wrong with the formula.
+// MetricByName finds a ready metric, or makes one of "expr:" and a formula, or "tree:" and the name of a JSON
+// file. The error wraps ErrUnknown and lists the known names, or says what is wrong with the formula.
 func MetricByName(name string) (Metric, error) {
 	for _, m := range metrics {
 		if m().Name == name {
 			return m(), nil
 		}
 	}
+
 	if text, ok := strings.CutPrefix(name, FormulaPrefix); ok {
 		e, err := gp.Parse(text)
 		if err != nil {
@@ -131,9 +135,11 @@ func MetricByName(name string) (Metric, error) {
 		}
 		return Formula(e)
 	}
+
 	if file, ok := strings.CutPrefix(name, TreePrefix); ok && file != "" {
 		return treeFile(file)
 	}
+
 	return Metric{}, fmt.Errorf("metric %q: %w; known: %s, %sFORMULA, %sFILE.json",
 		name, ErrUnknown, strings.Join(MetricNames(), ", "), FormulaPrefix, TreePrefix)
 }
@@ -147,14 +153,17 @@ func (m *Metric) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &name); err != nil {
 		return err
 	}
+
 	if name == givenName {
 		*m = givenMetric()
 		return nil
 	}
+
 	found, err := MetricByName(name)
 	if err == nil {
 		*m = found
 	}
+
 	return err
 }
 
@@ -166,8 +175,8 @@ const (
 	Row   Group = "row"   // the inputs of one output neuron
 	Layer Group = "layer" // the whole matrix
 	Strip Group = "block" // 128 inputs of all output neurons
-	// Share lets every neuron lose the lowest scores that add up to the same share of its total, such that the matrix loses
-	// about what it should, within 0.1 %. Scores may not be negative.
+	// Share lets every neuron lose the lowest scores that add up to the same share of its total, such that the
+	// matrix loses about what it should, within 0.1 %. Scores may not be negative.
 	Share Group = "share"
 )
 

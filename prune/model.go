@@ -15,12 +15,12 @@ import (
 	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
-// Model prunes every linear matrix of a model, block by block, and reports what it did. calib may be empty if the metric
-// needs no statistics. The context is looked at between matrices and batches of sequences.
+// Model prunes every linear matrix of a model, block by block, and reports what it did. calib may be empty if
+// the metric needs no statistics. The context is looked at between matrices and batches of sequences.
 //
-// Without Options.Out the pruned weights stay in the model. With it they are written as they are finished, the model is left
-// in an unspecified state, and the output folder is complete when Model returns. An error names the block and the
-// tensor; what Options.Out and Options.Masks hold by then can be resumed.
+// Without Options.Out the pruned weights stay in the model. With it they are written as they are finished, the
+// model is left in an unspecified state, and the output folder is complete when Model returns. An error names
+// the block and the tensor; what Options.Out and Options.Masks hold by then can be resumed.
 func Model(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*Report, error) {
 	start := time.Now()
 	w, err := newWalk(ctx, m, calib, o)
@@ -28,6 +28,7 @@ func Model(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*
 		return nil, err
 	}
 	defer w.free()
+
 	if err := w.collectGradients(ctx); err != nil {
 		return nil, fmt.Errorf("gradients: %w", err)
 	}
@@ -37,20 +38,24 @@ func Model(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*
 	if err := w.embed(ctx); err != nil {
 		return nil, err
 	}
+
 	for l := range m.Blocks() {
 		if err := w.block(ctx, l); err != nil {
 			return nil, fmt.Errorf("block %d: %w", l, err)
 		}
 	}
+
 	if err := w.finish(ctx); err != nil {
 		return nil, err
 	}
+
 	w.report.Times.Total = time.Since(start).Seconds()
 	return w.report, nil
 }
 
-// Check returns what Model would refuse before it runs anything: faults of the options, calibration data that are missing or do not fit the
-// model, and files of gradients or masks that cannot be used. It is for callers who do other long work first.
+// Check returns what Model would refuse before it runs anything: faults of the options, calibration data that
+// are missing or do not fit the model, and files of gradients or masks that cannot be used. It is for callers
+// who do other long work first.
 func Check(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) error {
 	w, err := newWalk(ctx, m, calib, o)
 	if err != nil {
@@ -88,24 +93,34 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	o.setDefaults()
 	w := &walk{
-		m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, calib: calib, needs: o.Needs(), overrides: map[string]Override{}, targets: map[string]float64{},
+		m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, calib: calib, needs: o.Needs(),
+		overrides: map[string]Override{}, targets: map[string]float64{},
 	}
+
 	w.measure = w.needs&actstats.OfInputs != 0
 	if w.measure || w.needs&Gradients != 0 && o.Gradients.File == "" {
 		if err := checkCalibration(m, calib, o); err != nil {
 			return nil, err
 		}
 	}
+
 	fingerprint, err := m.Fingerprint(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	w.report = &Report{
-		Options: o.recorded(), Meaning: o.Pattern.Meaning(), Version: build.Version(), Device: w.dev.Info(), Notes: []string{},
-		Model: ModelInfo{Path: m.Path(), Type: m.Config().ModelType, Parameters: m.NumParameters(), Fingerprint: fingerprint},
+		Options: o.recorded(), Meaning: o.Pattern.Meaning(), Version: build.Version(), Device: w.dev.Info(),
+		Notes: []string{},
+		Model: ModelInfo{
+			Path: m.Path(), Type: m.Config().ModelType, Parameters: m.NumParameters(),
+			Fingerprint: fingerprint,
+		},
 	}
+
 	if len(calib.IDs) > 0 && w.needs != 0 {
 		w.report.Calibration = &calib // not a pointer into the walk, which holds gradients and the model
 	}
@@ -118,22 +133,27 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	if err := w.checkPatterns(); err != nil {
 		return nil, err
 	}
+
 	if o.MasksFrom != "" {
 		w.report.Meaning = "what the masks say goes"
 		w.given, err = openGiven(o.MasksFrom, m)
 	}
+
 	return w, err
 }
 
 func checkCalibration(m *lm.Model, calib corpus.Windows, o Options) error {
 	if len(calib.IDs) == 0 {
-		return fmt.Errorf("metric %s, update %s, allocation %s: %w; what flows into the matrices is measured", o.Metric.Name, o.Update.Name, o.Allocation.Name, ErrNoCalibration)
+		return fmt.Errorf("metric %s, update %s, allocation %s: %w; what flows into the matrices is measured",
+			o.Metric.Name, o.Update.Name, o.Allocation.Name, ErrNoCalibration)
 	}
+
 	for i, row := range calib.IDs {
 		if len(row) == 0 {
 			return fmt.Errorf("%s: window %d: %w: it is empty", calib.Source, i, ErrNoCalibration)
 		}
 	}
+
 	return calib.Check(m.Config().Vocab)
 }
 
@@ -156,6 +176,7 @@ func (w *walk) block(ctx context.Context, l int) error {
 	if err != nil {
 		return err
 	}
+
 	if w.finished(linears) {
 		err = w.restore(ctx, l, linears)
 	} else {
@@ -164,11 +185,13 @@ func (w *walk) block(ctx context.Context, l int) error {
 	if err != nil {
 		return err
 	}
+
 	if w.measure && l+1 < w.m.Blocks() {
 		if err := w.propagate(ctx, l); err != nil {
 			return err
 		}
 	}
+
 	w.m.ReleaseBlock(l, w.o.Out != nil)
 	return nil
 }
@@ -179,21 +202,26 @@ func (w *walk) pruneBlock(ctx context.Context, l int, linears []lm.Linear) error
 	if w.measure {
 		passes = w.passes(w.statisticsNeeded(), linears)
 	}
+
 	done := map[string]Tensor{}
 	for _, part := range passes {
 		if err := w.prunePart(ctx, l, part, done); err != nil {
 			return err
 		}
 	}
+
 	var names []string
 	for _, lin := range linears {
-		if names = append(names, lin.Name); len(passes) > 1 {
+		names = append(names, lin.Name)
+		if len(passes) > 1 {
 			w.tensorDone(done[lin.Name]) // in the block's order
 		}
 	}
+
 	if !w.measure {
 		return nil // they are on the disk already
 	}
+
 	return w.commit(l, names)
 }
 
@@ -212,11 +240,13 @@ func (w *walk) prunePart(ctx context.Context, l int, part []lm.Linear, done map[
 	}
 	defer stats.Free()
 	defer since(&w.report.Times.Select, time.Now())
+
 	of := len(w.m.Linears(l))
 	for _, lin := range part {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
 		w.step(Step{Stage: Select, Block: l, Done: len(done), Of: of})
 		if done[lin.Name], err = w.matrix(ctx, lin, stats); err != nil {
 			return err
@@ -224,25 +254,30 @@ func (w *walk) prunePart(ctx context.Context, l int, part []lm.Linear, done map[
 		if len(part) == of {
 			w.tensorDone(done[lin.Name])
 		}
+
 		if !w.measure { // the block need not stay resident
 			if err := w.commit(l, []string{lin.Name}); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
-// statistics runs the block for what reaches some of its matrices; its outputs are not kept. nil without an error if the metric reads none.
+// statistics runs the block for what reaches some of its matrices; its outputs are not kept. nil without an
+// error if the metric reads none.
 func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*actstats.Stats, error) {
 	if !w.measure {
 		return nil, nil
 	}
 	defer since(&w.report.Times.Statistics, time.Now())
+
 	stats, err := w.newStats(linears, w.statisticsNeeded())
 	if err != nil {
 		return nil, err
 	}
+
 	stats.Stop = ctx.Err
 	err = w.states.Peek(ctx, l, stats.Hooks(), func(done, of int) {
 		w.step(Step{Stage: Statistics, Block: l, Done: done, Of: of})
@@ -254,6 +289,7 @@ func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*act
 		stats.Free()
 		return nil, err
 	}
+
 	return stats, nil
 }
 
@@ -273,20 +309,28 @@ func (w *walk) propagate(ctx context.Context, l int) error {
 	})
 }
 
-// describe counts the zeros of a finished matrix and checks its pattern, in the given order of the inputs if there is one.
+// describe counts the zeros of a finished matrix and checks its pattern, in the given order of the inputs if
+// there is one.
 func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32) (Tensor, error) {
 	p := w.plan(l)
-	t.Name, t.Block, t.Role, t.Expert, t.Shape = l.Name, l.Block, string(l.Role), l.Expert, [2]int{stored.Rows, stored.Cols}
-	t.Group, t.Target, t.Pattern, t.Dense = p.group, p.sparsity, p.pattern, p.dense
+	t.Name, t.Block, t.Role, t.Expert, t.Shape = l.Name, l.Block, string(l.Role), l.Expert,
+		[2]int{stored.Rows, stored.Cols}
+	t.Group = p.group
+	t.Target = p.sparsity
+
+	t.Pattern = p.pattern
+	t.Dense = p.dense
 	t.Zeros = int64(w.ops.CountZero(stored))
 	t.Kept = int64(stored.Len()) - t.Zeros
 	if err := w.ops.Sync(); err != nil || p.dense || !p.pattern.Structured() {
 		return t, err
 	}
+
 	t.Short = l.In % p.pattern.M
 	if w.o.Permutation != Identity && order == nil {
 		return t, nil // the order of a matrix of an interrupted run is not known here
 	}
+
 	byOutput := stored
 	if l.Transposed {
 		var err error
@@ -295,13 +339,16 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32
 		}
 		defer byOutput.Buf.Free()
 	}
+
 	var err error
-	if t.BadGroups, err = hostmat.BadGroups(w.dev, byOutput, p.pattern.N, p.pattern.M, order); err == nil && t.BadGroups > 0 {
+	if t.BadGroups, err = hostmat.BadGroups(w.dev, byOutput, p.pattern.N, p.pattern.M, order); err == nil &&
+		t.BadGroups > 0 {
 		err = fmt.Errorf("%w: %d groups have fewer zeros than %s asks for", ErrMask, t.BadGroups, p.pattern)
 	}
 	if err != nil {
 		return t, w.fail(l.Name, err)
 	}
+
 	return t, nil
 }
 
@@ -319,14 +366,15 @@ func (w *walk) commit(l int, names []string) error {
 	if !w.measure {
 		w.letGo(l)
 	}
+
 	return nil
 }
 
 // largeMatrix is the number of elements from which the memory of a matrix is worth a collection of its own.
 const largeMatrix = 1 << 21
 
-// letGo gives back what a block's saved matrices hold. The memory of large ones goes back to the system at once: left to
-// itself, the collector would let as much garbage pile up as there is live memory.
+// letGo gives back what a block's saved matrices hold. The memory of large ones goes back to the system at
+// once: left to itself, the collector would let as much garbage pile up as there is live memory.
 func (w *walk) letGo(l int) {
 	w.m.ReleaseBlock(l, true)
 	if w.keep != nil && w.keep.Len >= largeMatrix && w.dev.Info().Host {
@@ -359,29 +407,35 @@ func (w *walk) restore(ctx context.Context, l int, linears []lm.Linear) error {
 		if err := w.o.Out.LoadDone(lin.Name); err != nil {
 			return err
 		}
+
 		stored, err := w.m.Param(lin.Name)
 		if err != nil {
 			return err
 		}
+
 		if err := w.o.Masks.restored(lin.Name); err != nil {
 			return err
 		}
+
 		t, err := w.describe(lin, stored, Tensor{}, nil)
 		if err != nil {
 			return err
 		}
+
 		w.tensorDone(t)
 		w.report.Total.Restored++
 		if !w.measure {
 			w.letGo(l)
 		}
 	}
+
 	return nil
 }
 
 // finish completes the outputs and the report.
 func (w *walk) finish(ctx context.Context) error {
 	defer since(&w.report.Times.Save, time.Now())
+
 	w.report.close()
 	if err := w.o.Masks.finish(); err != nil {
 		return err
@@ -389,6 +443,7 @@ func (w *walk) finish(ctx context.Context) error {
 	if w.o.Out == nil {
 		return w.o.Masks.forget()
 	}
+
 	w.step(Step{Stage: Save, Block: w.m.Blocks(), Of: 1})
 	if err := w.attachManifest(); err != nil {
 		return err
@@ -396,6 +451,7 @@ func (w *walk) finish(ctx context.Context) error {
 	if err := w.o.Out.Finish(ctx); err != nil {
 		return err
 	}
+
 	return w.o.Masks.forget()
 }
 

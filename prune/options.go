@@ -10,8 +10,8 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// Options says how to prune. The zero value, with a Sparsity, prunes by Wanda, unstructured, every block alike, and leaves
-// the result in the model.
+// Options says how to prune. The zero value, with a Sparsity, prunes by Wanda, unstructured, every block alike,
+// and leaves the result in the model.
 type Options struct {
 	Metric Metric `json:"metric"` // zero: Wanda
 
@@ -26,25 +26,29 @@ type Options struct {
 	Gradients   GradientOptions `json:"gradients"`   // where G comes from
 	Overrides   []Override      `json:"overrides,omitempty"`
 
-	// MasksFrom is a .safetensors file or folder with a keep mask for every matrix, as [Masks] writes them: U8, named, shaped and laid out
-	// like the weight, 1 = kept. It stands in the place of metric, sparsity, pattern, group, allocation and overrides, which must be left
-	// out. SparseGPTUpdate, and ADMM without MaskSteps, update what stays and alone need calibration data. Empty: the metric chooses.
+	// MasksFrom is a .safetensors file or folder with a keep mask for every matrix, as [Masks] writes them: U8,
+	// named, shaped and laid out like the weight, 1 = kept. It stands in the place of metric, sparsity,
+	// pattern, group, allocation and overrides, which must be left out. SparseGPTUpdate, and ADMM without
+	// MaskSteps, update what stays and alone need calibration data. Empty: the metric chooses.
 	MasksFrom string `json:"masks_from,omitempty"`
 
-	// TrueSequential measures the matrices of a block in the order in which they run, each once those before it in the block are
-	// pruned: q, k and v; o; gate and up; down. Otherwise all are measured in the dense block. It runs a block four times.
+	// TrueSequential measures the matrices of a block in the order in which they run, each once those before it
+	// in the block are pruned: q, k and v; o; gate and up; down. Otherwise all are measured in the dense block.
+	// It runs a block four times.
 	TrueSequential bool `json:"true_sequential,omitempty"`
 
-	// HessianMemory is about how many bytes the Hessians of a block may take; 0 means 2 GiB. A block whose Hessians take more is
-	// run several times, from its end to its beginning, with those of one input at least; the result is the same.
+	// HessianMemory is about how many bytes the Hessians of a block may take; 0 means 2 GiB. A block whose
+	// Hessians take more is run several times, from its end to its beginning, with those of one input at least;
+	// the result is the same.
 	HessianMemory int64 `json:"-"`
 
-	// BatchTokens is about how many calibration tokens run through a block at a time, at least one sequence; 0 means 8192.
-	// Where variances are asked for, it is one sequence.
+	// BatchTokens is about how many calibration tokens run through a block at a time, at least one sequence; 0
+	// means 8192. Where variances are asked for, it is one sequence.
 	BatchTokens int `json:"batch_tokens"`
 
-	// Out receives every finished matrix, and Model finishes it: the folder appears when Model returns without an error.
-	// After an error the caller ends both with Suspend or Abort. nil: the pruned weights stay in memory, in the model.
+	// Out receives every finished matrix, and Model finishes it: the folder appears when Model returns without
+	// an error. After an error the caller ends both with Suspend or Abort. nil: the pruned weights stay in
+	// memory, in the model.
 	Out *lm.Saver `json:"-"`
 	// Masks receives the mask of every matrix, and Model finishes it, just before Out. nil: no masks are written.
 	Masks *Masks `json:"-"`
@@ -70,8 +74,8 @@ type Events struct {
 type Step struct {
 	Stage Stage `json:"stage"`
 	Block int   `json:"block"`
-	// Done of Of are sequences or matrices of this stage and block. For Gradient they are passes of a sequence through a block, of all
-	// blocks, a pass back counting as four.
+	// Done of Of are sequences or matrices of this stage and block. For Gradient they are passes of a sequence
+	// through a block, of all blocks, a pass back counting as four.
 	Done int `json:"done"`
 	Of   int `json:"of"`
 }
@@ -89,8 +93,8 @@ const (
 	Save       Stage = "save"       // copying the rest of the checkpoint
 )
 
-// Permutation says how inputs are put in another order before an N:M pattern is chosen. The weights stay where they are: the
-// zeros follow the pattern in that order, not in that of the file.
+// Permutation says how inputs are put in another order before an N:M pattern is chosen. The weights stay where
+// they are: the zeros follow the pattern in that order, not in that of the file.
 type Permutation string
 
 // The permutations, after RIA.
@@ -108,6 +112,7 @@ func (o *Options) setDefaults() {
 	} else if o.Metric.Name == "" && o.Metric.Score == nil {
 		o.Metric = Wanda()
 	}
+
 	if o.Group == "" {
 		o.Group = o.Metric.Group
 	}
@@ -123,13 +128,18 @@ func (o *Options) setDefaults() {
 	if o.Permutation == "" {
 		o.Permutation = Identity
 	}
+
 	o.Update.setDefaults(o.Metric)
 	o.Allocation.setDefaults()
 }
 
-// recorded is what a report keeps of the options: not the outputs, measurements and callbacks of the run, which hold on to the model.
+// recorded is what a report keeps of the options: not the outputs, measurements and callbacks of the run, which
+// hold on to the model.
 func (o Options) recorded() Options {
-	o.Out, o.Masks, o.Memo, o.Events = nil, nil, nil, Events{}
+	o.Out = nil
+	o.Masks = nil
+	o.Memo = nil
+	o.Events = Events{}
 	return o
 }
 
@@ -157,11 +167,14 @@ func (o Options) Validate() error {
 	if !(o.Sparsity >= 0 && o.Sparsity < 1) {
 		fault("sparsity %g; want 0 or more and less than 1", o.Sparsity)
 	}
+
 	if err := o.Pattern.validate(); err != nil {
 		faults = append(faults, err)
 	} else if o.Pattern.Structured() && o.Sparsity != 0 && o.Sparsity != o.Pattern.Sparsity() {
-		fault("sparsity %g with pattern %s, which prunes %g; leave the sparsity out", o.Sparsity, o.Pattern, o.Pattern.Sparsity())
+		fault("sparsity %g with pattern %s, which prunes %g; leave the sparsity out", o.Sparsity, o.Pattern,
+			o.Pattern.Sparsity())
 	}
+
 	switch {
 	case o.Group == "" || o.Group == Row:
 	case !slices.Contains(groups, o.Group):
@@ -169,8 +182,10 @@ func (o Options) Validate() error {
 	case o.Pattern.Structured():
 		fault("group %s with pattern %s, whose groups are %d inputs of a neuron", o.Group, o.Pattern, o.Pattern.M)
 	case o.Group == Share && o.Metric.sweeps:
-		fault("group %s with metric %s, whose scores change as weights go; use %s, %s or %s", Share, o.Metric.Name, Strip, Row, Layer)
+		fault("group %s with metric %s, whose scores change as weights go; use %s, %s or %s", Share, o.Metric.Name,
+			Strip, Row, Layer)
 	}
+
 	if o.BatchTokens < 0 || o.HessianMemory < 0 {
 		fault("%d tokens at a time, %d bytes for Hessians", o.BatchTokens, o.HessianMemory)
 	}
@@ -183,6 +198,7 @@ func (o Options) Validate() error {
 	if o.Update.Damping > 0 && o.Needs()&Hessian == 0 {
 		fault("a damping of %g without a Hessian", o.Update.Damping)
 	}
+
 	faults = append(faults, o.givenFaults()...)
 	faults = append(faults, o.permutationFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))
@@ -191,14 +207,17 @@ func (o Options) Validate() error {
 			faults = append(faults, fmt.Errorf("override %d: %w", i+1, err))
 		}
 	}
+
 	return errors.Join(faults...)
 }
 
 // permutationFaults says what a permutation does not go with.
 func (o Options) permutationFaults() (faults []error) {
 	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: permutation %s %s", ErrOptions, o.Permutation, fmt.Sprintf(format, args...)))
+		faults = append(faults,
+			fmt.Errorf("%w: permutation %s %s", ErrOptions, o.Permutation, fmt.Sprintf(format, args...)))
 	}
+
 	switch p := o.Permutation; {
 	case p == "" || p == Identity:
 	case !slices.Contains(permutations, p):
@@ -206,12 +225,14 @@ func (o Options) permutationFaults() (faults []error) {
 	case !o.Pattern.Structured():
 		fault("without an N:M pattern, which it is for")
 	case o.Metric.sweeps:
-		fault("with metric %s, which chooses from left to right; another metric with update %s does it", o.Metric.Name, SparseGPTUpdate)
+		fault("with metric %s, which chooses from left to right; another metric with update %s does it", o.Metric.Name,
+			SparseGPTUpdate)
 	case o.Update.Name == DSnoT:
 		fault("with update %s, which exchanges weights within groups of neighbours", DSnoT)
 	case o.Update.Name == ADMM && o.Update.MaskSteps > 0:
 		fault("with update %s that chooses the mask anew", ADMM)
 	}
+
 	return faults
 }
 

@@ -89,17 +89,21 @@ func (c *oracleCase) method(t *testing.T, name string) (Options, bool) {
 	if o, ok := oracleMethods[name]; ok {
 		return o, true
 	}
+
 	tree, ok := strings.CutPrefix(name, "tree_")
 	if !ok {
 		return Options{}, false
 	}
+
 	m, err := MetricByName(TreePrefix + filepath.Join(c.dir, "trees", tree+".json"))
 	if errors.Is(err, gp.ErrNoWeight) {
 		return Options{}, false // refused, as it should be
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return Options{Metric: m}, true
 }
 
@@ -119,6 +123,7 @@ func eachOracle(t *testing.T, test func(t *testing.T, c *oracleCase)) {
 	if err != nil {
 		t.Skipf("no reference data: %v", err)
 	}
+
 	for _, e := range entries {
 		t.Run(e.Name(), func(t *testing.T) {
 			test(t, openOracle(t, filepath.Join(root, e.Name()), e.Name()))
@@ -133,17 +138,21 @@ func openOracle(t *testing.T, dir, name string) *oracleCase {
 	places := []string{
 		filepath.Join(oracleFolder(), "models", name), filepath.Join(oracleFolder(), "..", "data", "models", name),
 		filepath.Join(oracleFolder(), "..", "data", name, "base"), filepath.Join(dir, "model"),
-		filepath.Join("..", "..", "shared", "data", "models", name), filepath.Join("..", "..", "shared", "data", name, "base"),
+		filepath.Join("..", "..", "shared", "data", "models", name),
+		filepath.Join("..", "..", "shared", "data", name, "base"),
 	}
+
 	for _, p := range places {
 		if _, err := os.Stat(filepath.Join(p, "config.json")); err == nil {
 			c.model = p
 			break
 		}
 	}
+
 	if c.model == "" {
 		t.Skipf("no model for %s in any of %s", dir, strings.Join(places, ", "))
 	}
+
 	var results map[string]json.RawMessage
 	text, err := os.ReadFile(filepath.Join(dir, "results.json"))
 	if err == nil {
@@ -155,12 +164,14 @@ func openOracle(t *testing.T, dir, name string) *oracleCase {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if c.ids, err = corpus.Sample(ctx, filepath.Join(dir, "ids.safetensors"), nil, corpus.SampleOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if c.eval, err = corpus.Cut(ctx, filepath.Join(dir, "ids.safetensors"), nil, corpus.CutOptions{}); err != nil {
 		t.Fatal(err)
 	}
+
 	c.openRuns(t, results)
 	return c
 }
@@ -171,6 +182,7 @@ func (c *oracleCase) openRuns(t *testing.T, results map[string]json.RawMessage) 
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: no runs (%v)", c.dir, err)
 	}
+
 	for _, file := range files {
 		r := oracleRun{name: strings.TrimSuffix(filepath.Base(file), ".safetensors")}
 		method, pattern, _ := strings.Cut(r.name, ".")
@@ -179,11 +191,13 @@ func (c *oracleCase) openRuns(t *testing.T, results map[string]json.RawMessage) 
 			c.unknown = append(c.unknown, r.name)
 			continue
 		}
+
 		p := patternNames.FindStringSubmatch(pattern)
 		if p == nil {
 			t.Errorf("%s: unknown pattern", file)
 			continue
 		}
+
 		if p[1] != "" {
 			percent, _ := strconv.Atoi(p[1])
 			r.options.Sparsity = float64(percent) / 100
@@ -192,24 +206,32 @@ func (c *oracleCase) openRuns(t *testing.T, results map[string]json.RawMessage) 
 			m, _ := strconv.Atoi(p[3])
 			r.options.Pattern = Pattern{n, m}
 		}
+
 		if raw, ok := results[r.name]; !ok || json.Unmarshal(raw, &r.result) != nil {
 			t.Errorf("%s: no result", file)
 			continue
 		}
+
 		r.options.Allocation.M, r.options.Allocation.Lambda = r.result.M, r.result.Lambda
+
 		if u := &r.options.Update; u.Name == DSnoT {
-			u.Cycles, u.Threshold, u.SameSign = r.result.MaxCycles, r.result.Threshold, r.result.SameSign
+			u.Cycles = r.result.MaxCycles
+			u.Threshold = r.result.Threshold
+			u.SameSign = r.result.SameSign
 		}
+
 		if r.options.Metric.Needs&Gradients != 0 {
 			r.options.Gradients.File = filepath.Join(c.dir, "grads.safetensors")
 		}
 		if r.tensors, err = safetensors.Open(file); err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { r.tensors.Close() })
 		if r.options.Metric.Name == "" {
 			r.options.Metric = r.maskMetric(r.options.Metric.Group)
 		}
+
 		c.runs = append(c.runs, r)
 	}
 }
@@ -220,6 +242,7 @@ func (r *oracleRun) bits(l lm.Linear, suffix string) []bool {
 	if err != nil {
 		return nil
 	}
+
 	width := (l.In + 7) / 8
 	out := make([]bool, 0, l.In*l.Out)
 	for i := range l.Out {
@@ -227,6 +250,7 @@ func (r *oracleRun) bits(l lm.Linear, suffix string) []bool {
 			out = append(out, raw[i*width+j/8]>>(j%8)&1 == 1)
 		}
 	}
+
 	return out
 }
 
@@ -243,7 +267,8 @@ func floats(f *safetensors.File, name string) []float64 {
 	return out
 }
 
-// compareBits counts where a mask in stored layout differs from the reference outside the elements where either is right.
+// compareBits counts where a mask in stored layout differs from the reference outside the elements where either
+// is right.
 func compareBits(r *oracleRun, l lm.Linear, mask []byte) (differ int) {
 	return differing(l, mask, r.bits(l, ".mask"), r.bits(l, ".near"))
 }
@@ -266,6 +291,7 @@ func differing(l lm.Linear, mask []byte, want, near []bool) (differ int) {
 			}
 		}
 	}
+
 	return differ
 }
 
@@ -283,7 +309,8 @@ func (r *oracleRun) maskMetric(group Group) Metric {
 	}}
 }
 
-// Masks chosen from the reference's own statistics are the reference's masks, where no element may be other than a near tie.
+// Masks chosen from the reference's own statistics are the reference's masks, where no element may be other
+// than a near tie.
 func TestSelectionOracle(t *testing.T) {
 	eachOracle(t, func(t *testing.T, c *oracleCase) {
 		for name, dev := range devices(t) {
@@ -291,11 +318,13 @@ func TestSelectionOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			t.Cleanup(func() { m.Close() })
 			for _, r := range c.runs {
 				r.compareSelection(t, m, name)
 			}
 		}
+
 		if len(c.unknown) > 0 {
 			t.Logf("runs that are not repeated, of unknown methods or of formulas without W: %q", c.unknown)
 		}
@@ -307,6 +336,7 @@ func (r *oracleRun) compareSelection(t *testing.T, m *lm.Model, device string) {
 	if (r.options.Metric.Needs|r.options.Update.needs())&Hessian != 0 {
 		return // see TestSweepOracle
 	}
+
 	o := r.options
 	o.setDefaults()
 	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, needs: o.Needs(), report: &Report{}}
@@ -314,22 +344,26 @@ func (r *oracleRun) compareSelection(t *testing.T, m *lm.Model, device string) {
 		t.Fatal(err)
 	}
 	defer w.free()
+
 	for b := range m.Blocks() {
 		target := o.Sparsity
 		if r.result.LayerSparsity != nil && !o.Pattern.Structured() {
 			target = r.result.LayerSparsity[b]
 		}
+
 		w.report.Blocks = append(w.report.Blocks, Block{Target: target})
 		if r.result.LayerN != nil {
 			w.patterns = append(w.patterns, Pattern{int(r.result.LayerN[b]), o.Pattern.M})
 		}
 	}
+
 	for b := range m.Blocks() {
 		for _, l := range m.Linears(b) {
 			mask, err := w.selectFrom(t, r, l)
 			if errors.Is(err, ErrNonFinite) && r.overflows() {
 				continue // what the reference takes for large numbers is refused
 			}
+
 			if err != nil {
 				t.Errorf("%s on %s: %v", r.name, device, err)
 			} else if n := compareBits(r, l, mask); n > 0 {
@@ -350,6 +384,7 @@ func (r *oracleRun) overflows() bool {
 			}
 		}
 	}
+
 	return false
 }
 
@@ -361,20 +396,25 @@ func (w *walk) selectFrom(t *testing.T, r *oracleRun, l lm.Linear) ([]byte, erro
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if c.plan.dense {
 		return bytes.Repeat([]byte{1}, stored.Len()), nil
 	}
+
 	var release func()
 	if c.in, release, err = w.inputs(l, stored, nil); err != nil {
 		t.Fatal(err)
 	}
 	defer release()
+
 	name := strings.TrimSuffix(l.Name, ".weight")
 	c.in.Tokens, c.in.Sequences = 1, 1
-	c.in.SumSquares, c.in.Sums, c.in.Variances = floats(r.tensors, name+".X"), floats(r.tensors, name+".sum_x"), floats(r.tensors, name+".var_x")
+	c.in.SumSquares, c.in.Sums, c.in.Variances = floats(r.tensors, name+".X"), floats(r.tensors, name+".sum_x"),
+		floats(r.tensors, name+".var_x")
 	if w.needs&SumSquares != 0 && c.in.SumSquares == nil {
 		t.Fatalf("%s: no statistics of %s", r.name, l.Name)
 	}
+
 	order, err := w.chooseInto(ctx, l, c, nil)
 	if err == nil {
 		err = w.update(ctx, l, c, nil)
@@ -382,16 +422,19 @@ func (w *walk) selectFrom(t *testing.T, r *oracleRun, l lm.Linear) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
+
 	r.compareOrder(t, name, order)
 	if want, ok := r.result.Alpha[name]; ok && c.t.Alpha != want {
 		t.Errorf("%s: %s: alpha %g, want %g", r.name, name, c.t.Alpha, want)
 	}
+
 	keep := c.keep
 	if l.Transposed {
 		if keep, err = hostmat.Transposed(w.dev, keep); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return keep.Buf.Bytes()[:keep.Len()], nil
 }
 
@@ -401,6 +444,7 @@ func (r *oracleRun) compareOrder(t *testing.T, name string, order []int32) {
 	if err != nil {
 		return
 	}
+
 	for p, j := range order {
 		if want := int32(binary.LittleEndian.Uint32(raw[4*p:])); j != want {
 			t.Errorf("%s: %s: input %d at position %d, want %d", r.name, name, j, p, want)
@@ -409,7 +453,8 @@ func (r *oracleRun) compareOrder(t *testing.T, name string, order []int32) {
 	}
 }
 
-// SparseGPT from the reference's Hessian: the same mask, weights to 1e-6 of the largest (the reference is in single precision).
+// SparseGPT from the reference's Hessian: the same mask, weights to 1e-6 of the largest (the reference is in
+// single precision).
 func TestSweepOracle(t *testing.T) {
 	eachOracle(t, func(t *testing.T, c *oracleCase) {
 		m := load(t, c.model, 2, lm.Options{})
@@ -432,21 +477,27 @@ func (r *oracleRun) compareSweep(t *testing.T, m *lm.Model, l lm.Linear, h []flo
 	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, report: &Report{Blocks: make([]Block, m.Blocks())}}
 	w.report.Blocks[l.Block].Target = o.Sparsity
 	defer w.free()
+
 	c := &change{plan: w.plan(l)}
 	var err error
 	if c.in.W, err = m.Param(l.Name); err != nil {
 		t.Fatal(err)
 	}
+
 	u := kernels.MatOf(kernels.NewHost(kernels.F32, len(h)), l.In, l.In)
 	given, err := kernels.Wrap(kernels.F64, hostmat.BytesOf(h))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.in.Device, c.in.Name, c.in.Tokens = w.dev, l.Name, 1
+
+	c.in.Device = w.dev
+	c.in.Name = l.Name
+	c.in.Tokens = 1
 	c.in.Factor = func() (kernels.Mat, error) {
 		_, err := linalg.Solver{}.DampedInverseFactor(u, kernels.MatOf(given, l.In, l.In), o.Update.Damping)
 		return u, err
 	}
+
 	if c.keep, err = w.keepFor(c.in.W); err == nil && !o.Metric.sweeps {
 		err = w.choose(c)
 	}
@@ -456,10 +507,12 @@ func (r *oracleRun) compareSweep(t *testing.T, m *lm.Model, l lm.Linear, h []flo
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	w.ops.ApplyMask(c.after, c.keep)
 	if n := compareBits(r, l, c.keep.Buf.Bytes()[:c.keep.Len()]); n > 0 {
 		t.Errorf("%s: %s: %d elements of the mask differ", r.name, l.Name, n)
 	}
+
 	largest, far := 0.0, 0.0
 	for i, v := range floats(r.tensors, strings.TrimSuffix(l.Name, ".weight")+".weight") {
 		largest, far = max(largest, math.Abs(v)), max(far, math.Abs(v-float64(c.after.Buf.F32()[i])))
@@ -477,17 +530,20 @@ func TestDenseStatisticsOracle(t *testing.T) {
 			t.Skip(err)
 		}
 		defer want.Close()
+
 		m := load(t, c.model, 2, lm.Options{})
 		n := 0
 		metric := Wanda()
 		metric.Score = func(in Inputs) (kernels.Score, error) {
 			for j, x := range floats(want, strings.TrimSuffix(in.Name, ".weight")+".X") {
-				if n++; math.Abs(in.SumSquares[j]-x) > 2e-6*x {
+				n++
+				if math.Abs(in.SumSquares[j]-x) > 2e-6*x {
 					t.Errorf("%s: input %d: %g, want %g", in.Name, j, in.SumSquares[j], x)
 				}
 			}
 			return wandaScore(in)
 		}
+
 		if _, err := Model(ctx, m, c.ids, Options{Metric: metric}); err != nil {
 			t.Fatal(err)
 		}
@@ -497,8 +553,9 @@ func TestDenseStatisticsOracle(t *testing.T) {
 	})
 }
 
-// Gradients of the dense model, from one part of the sequences at a time or all at once, in memory or kept in a file: relative
-// differences from the reference up to 2e-5, from single precision along the whole backward pass.
+// Gradients of the dense model, from one part of the sequences at a time or all at once, in memory or kept in a
+// file: relative differences from the reference up to 2e-5, from single precision along the whole backward
+// pass.
 func TestGradientsOracle(t *testing.T) {
 	eachOracle(t, func(t *testing.T, c *oracleCase) {
 		want, err := safetensors.Open(filepath.Join(c.dir, "grads.safetensors"))
@@ -506,9 +563,12 @@ func TestGradientsOracle(t *testing.T) {
 			t.Skip(err)
 		}
 		defer want.Close()
+
 		m := load(t, c.model, 2, lm.Options{})
 		for _, g := range []GradientOptions{
-			{Exact: true}, {Exact: true, Memory: 1 << 20}, {Exact: true, Memory: 1 << 20, Keep: filepath.Join(t.TempDir(), "g.safetensors")},
+			{Exact: true},
+			{Exact: true, Memory: 1 << 20},
+			{Exact: true, Memory: 1 << 20, Keep: filepath.Join(t.TempDir(), "g.safetensors")},
 		} {
 			o := Options{Metric: PrunerZero(), Gradients: g}
 			o.setDefaults()
@@ -519,6 +579,7 @@ func TestGradientsOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			worst := 0.0
 			for b := range m.Blocks() {
 				for _, l := range m.Linears(b) {
@@ -526,11 +587,13 @@ func TestGradientsOracle(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
+
 					for i, v := range floats(want, grads.Name(l)) {
 						worst = max(worst, math.Abs(float64(got.Buf.F32()[i])-v)/v)
 					}
 				}
 			}
+
 			w.free()
 			t.Logf("%d bytes: largest relative difference %.1e", g.Memory, worst)
 			if worst > 2e-5 || worst == 0 {

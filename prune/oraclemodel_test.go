@@ -11,9 +11,9 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// End to end: masks, weights, statistics, zero counts, ratios and the losses of the pruned model. Tolerances: statistics 2e-6
-// relative, weights 5e-6 of their norm and losses 1e-5 are what single precision leaves between two orders of summation;
-// masks are exact, see compareMasks.
+// End to end: masks, weights, statistics, zero counts, ratios and the losses of the pruned model. Tolerances:
+// statistics 2e-6 relative, weights 5e-6 of their norm and losses 1e-5 are what single precision leaves between
+// two orders of summation; masks are exact, see compareMasks.
 func TestModelOracle(t *testing.T) {
 	eachOracle(t, func(t *testing.T, c *oracleCase) {
 		for _, r := range c.runs {
@@ -31,7 +31,9 @@ func (c *oracleCase) repeat(t *testing.T, r *oracleRun) {
 	}
 	stage := Allocate
 	o.Events.Step = func(s Step) { stage = s.Stage }
-	if score := o.Metric.Score; o.Metric.program == nil {
+
+	score := o.Metric.Score
+	if o.Metric.program == nil {
 		o.Metric.Score = func(in Inputs) (kernels.Score, error) {
 			want := floats(r.tensors, strings.TrimSuffix(in.Name, ".weight")+".X")
 			for j := range want {
@@ -42,34 +44,41 @@ func (c *oracleCase) repeat(t *testing.T, r *oracleRun) {
 			return score(in)
 		}
 	}
+
 	report, err := Model(ctx, m, c.ids, o)
 	if errors.Is(err, ErrNonFinite) && r.overflows() {
 		t.Logf("refused: %v", err)
 		return
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	same := c.compareMasks(t, m, r, masks)
 	loss, far := c.losses(t, m, r.result.WindowNLL)
 	if !same {
 		t.Logf("loss %.6f after near ties went the other way", loss)
 		return
 	}
+
 	if worst > 2e-6 {
 		t.Errorf("statistics differ by up to %.2g", worst)
 	}
+
 	weights := c.compareWeights(t, m, r)
 	c.compareReport(t, r, report)
 	if far > 1e-5 {
 		t.Errorf("window losses differ by up to %.2g", far)
 	}
+
 	t.Logf("sparsity %.4f, loss %.6f (dense %.6f), largest differences: statistics %.1e, weights %.1e, loss %.1e",
 		report.Total.Sparsity, loss, mean(c.dense.WindowNLL), worst, weights, far)
 }
 
-// compareMasks wants equal masks. A near tie may go either way; what follows sees other inputs then and is only compared
-// roughly. Formulas have cancellations that magnify the differences of statistics: two elements of theirs may differ at first.
+// compareMasks wants equal masks. A near tie may go either way; what follows sees other inputs then and is only
+// compared roughly. Formulas have cancellations that magnify the differences of statistics: two elements of
+// theirs may differ at first.
 func (c *oracleCase) compareMasks(t *testing.T, m *lm.Model, r *oracleRun, masks map[string][]byte) (same bool) {
 	t.Helper()
 	same = true
@@ -81,8 +90,10 @@ func (c *oracleCase) compareMasks(t *testing.T, m *lm.Model, r *oracleRun, masks
 			if mask == nil {
 				mask = bytes.Repeat([]byte{1}, lin.In*lin.Out)
 			}
+
 			n, all := compareBits(r, lin, mask), compareAll(r, lin, mask)
 			now = now && all == 0
+
 			switch {
 			case same && n > 0 && r.options.Metric.program != nil && n+strays <= 2:
 				strays += n
@@ -92,28 +103,34 @@ func (c *oracleCase) compareMasks(t *testing.T, m *lm.Model, r *oracleRun, masks
 				t.Errorf("%s: %d elements of the mask differ after near ties went the other way", lin.Name, all)
 			}
 		}
+
 		same = now
 	}
+
 	return same
 }
 
 func (c *oracleCase) compareWeights(t *testing.T, m *lm.Model, r *oracleRun) (worst float64) {
 	t.Helper()
+
 	for b := range m.Blocks() {
 		for _, l := range m.Linears(b) {
 			want := floats(r.tensors, strings.TrimSuffix(l.Name, ".weight")+".weight")
 			if want == nil {
 				continue
 			}
+
 			got, err := m.Param(l.Name)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var diff, norm float64
 			for i, v := range want {
 				d := v - float64(got.Buf.F32()[got.Off+i])
 				diff, norm = diff+d*d, norm+v*v
 			}
+
 			if far := math.Sqrt(diff / norm); far > 5e-6 {
 				t.Errorf("%s: weights differ by %.2g of their norm", l.Name, far)
 			} else {
@@ -121,11 +138,13 @@ func (c *oracleCase) compareWeights(t *testing.T, m *lm.Model, r *oracleRun) (wo
 			}
 		}
 	}
+
 	return worst
 }
 
 func (c *oracleCase) compareReport(t *testing.T, r *oracleRun, report *Report) {
 	t.Helper()
+
 	for _, x := range report.Tensors {
 		name := strings.TrimSuffix(x.Name, ".weight")
 		if want := r.result.Zeros[name]; x.Zeros != want {
@@ -136,6 +155,7 @@ func (c *oracleCase) compareReport(t *testing.T, r *oracleRun, report *Report) {
 			t.Errorf("%s: loss %g, want %g", x.Name, x.Loss, want)
 		}
 	}
+
 	for l, want := range r.result.Outliers {
 		b := report.Blocks[l]
 		switch {
@@ -144,7 +164,8 @@ func (c *oracleCase) compareReport(t *testing.T, r *oracleRun, report *Report) {
 		case r.options.Pattern.Structured():
 		// One score in a hundred thousand may fall on the other side of the threshold.
 		case math.Abs(b.Outliers-want) > 1e-3 || math.Abs(b.Target-r.result.LayerSparsity[l]) > 1e-6:
-			t.Errorf("block %d: %.6f %% outliers, sparsity %.6f; want %.6f, %.6f", l, b.Outliers, b.Target, want, r.result.LayerSparsity[l])
+			t.Errorf("block %d: %.6f %% outliers, sparsity %.6f; want %.6f, %.6f", l, b.Outliers, b.Target, want,
+				r.result.LayerSparsity[l])
 		}
 	}
 }
@@ -156,10 +177,12 @@ func (c *oracleCase) losses(t *testing.T, m *lm.Model, want []float64) (loss, fa
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, window := range r.LossPerToken {
 		far = max(far, math.Abs(mean(window)-want[i]))
 		loss += mean(window) / float64(len(want))
 	}
+
 	return loss, far
 }
 

@@ -21,23 +21,29 @@ func TestTiesOracle(t *testing.T) {
 			t.Skip(err)
 		}
 		defer f.Close()
+
 		info, _ := f.Info("score")
 		rows, cols := int(info.Shape[0]), int(info.Shape[1])
 		score := make([]float32, 0, rows*cols)
 		for _, v := range floats(f, "score") {
 			score = append(score, float32(v))
 		}
+
 		for _, name := range f.Names() {
 			s, exact, ok := tieSelection(name)
 			if !ok {
 				continue
 			}
+
 			want, err := f.Bytes(name)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for backend, dev := range devices(t) {
-				mask := strings.ReplaceAll(maskString(t, dev, s, kernels.Score{X: kernels.MatOf(kernels.WrapF32(score), rows, cols), Raw: true}), " ", "")
+				mask := strings.ReplaceAll(
+					maskString(t, dev, s,
+						kernels.Score{X: kernels.MatOf(kernels.WrapF32(score), rows, cols), Raw: true}), " ", "")
 				if err := compareTies(score, mask, want, max(s.pattern.M, 1), exact); err != nil {
 					t.Errorf("%s on %s: %v", name, backend, err)
 				}
@@ -52,6 +58,7 @@ func tieSelection(name string) (s selection, exact, ok bool) {
 	if p == nil {
 		return s, false, false
 	}
+
 	percent, _ := strconv.Atoi(p[2])
 	n, _ := strconv.Atoi(p[3])
 	m, _ := strconv.Atoi(p[4])
@@ -59,6 +66,7 @@ func tieSelection(name string) (s selection, exact, ok bool) {
 	if p[1] == "matrix" {
 		s.group = Layer
 	}
+
 	return s, p[1] != "nm", true
 }
 
@@ -77,11 +85,13 @@ func compareTies(score []float32, mask string, want []byte, m int, exact bool) e
 				b = append(b, score[i])
 			}
 		}
+
 		slices.Sort(a)
 		slices.Sort(b)
 		if !slices.Equal(a, b) {
 			return fmt.Errorf("group at %d: %v go, want %v", at, a, b)
 		}
 	}
+
 	return nil
 }

@@ -21,60 +21,74 @@ func (w *walk) allocate(ctx context.Context) error {
 	case a.Name == Uniform:
 		return nil
 	case a.Name == OWL && w.o.Pattern.Structured():
-		w.report.note("allocation %s has no effect with pattern %s, which fixes every block's share; %s gives blocks an N of their own",
+		w.report.note("allocation %s has no effect with pattern %s, which fixes every block's share; %s gives "+
+			"blocks an N of their own",
 			a.Name, w.o.Pattern, OWLMixed)
 		return nil
 	case w.o.Sparsity == 0:
 		return nil
 	}
 	defer since(&w.report.Times.Allocate, time.Now())
+
 	switch a.Name {
 	case Alpha:
 		return w.allocateSpectra(ctx)
 	case Global:
 		return w.allocateGlobal(ctx)
 	}
+
 	return w.allocateOutliers(ctx)
 }
 
 // dense measures and visits every block of the dense model.
-func (w *walk) dense(ctx context.Context, needs Stats, visit func(l int, linears []lm.Linear, stats *actstats.Stats) error) error {
+func (w *walk) dense(ctx context.Context, needs Stats,
+	visit func(l int, linears []lm.Linear, stats *actstats.Stats) error,
+) error {
 	if needs&actstats.OfInputs != 0 {
 		if err := w.embed(ctx); err != nil {
 			return err
 		}
 		defer func() { w.states.Free(); w.states = nil }()
 	}
+
 	for l := range w.m.Blocks() {
 		if err := w.denseBlock(ctx, l, needs, visit); err != nil {
 			return fmt.Errorf("block %d: %w", l, err)
 		}
 	}
+
 	return nil
 }
 
-func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l int, linears []lm.Linear, stats *actstats.Stats) error) error {
+func (w *walk) denseBlock(ctx context.Context, l int, needs Stats,
+	visit func(l int, linears []lm.Linear, stats *actstats.Stats) error,
+) error {
 	linears := w.m.Linears(l)
 	step := func(done, of int) { w.step(Step{Stage: Allocate, Block: l, Done: done, Of: of}) }
 	step(0, len(linears))
 	defer w.m.ReleaseBlock(l, false)
+
 	if needs&actstats.OfInputs == 0 {
 		return visit(l, linears, nil)
 	}
+
 	part := func(linears []lm.Linear, run func(context.Context, int, *lm.Hooks, func(int, int)) error) error {
 		stats, err := w.newStats(linears, needs)
 		if err != nil {
 			return err
 		}
 		defer stats.Free()
+
 		if err := run(ctx, l, stats.Hooks(), step); err != nil {
 			return err
 		}
 		if stats.Err() != nil {
 			return stats.Err()
 		}
+
 		return visit(l, linears, stats)
 	}
+
 	passes := actstats.Plan{Needs: needs, Memory: w.o.HessianMemory}.Passes(linears)
 	last := len(passes) - 1
 	for _, linears := range passes[:last] {
@@ -82,36 +96,44 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats, visit func(l 
 			return err
 		}
 	}
+
 	return part(passes[last], w.states.Advance)
 }
 
 // allocateOutliers is OWL.
 func (w *walk) allocateOutliers(ctx context.Context) error {
 	metric := outlierMetric(w.o.Metric)
-	outliers, err := w.measuredOnce(fmt.Sprint("outliers ", metric.Name, " ", w.o.Allocation.M), func() ([]float64, error) {
-		outliers := make([]float64, w.m.Blocks())
-		return outliers, w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *actstats.Stats) (err error) {
-			outliers[l], err = w.outliers(ctx, metric, linears, stats)
-			return err
+	outliers, err := w.measuredOnce(fmt.Sprint("outliers ", metric.Name, " ", w.o.Allocation.M),
+		func() ([]float64, error) {
+			outliers := make([]float64, w.m.Blocks())
+			return outliers,
+				w.dense(ctx, metric.Needs, func(l int, linears []lm.Linear, stats *actstats.Stats) (err error) {
+					outliers[l], err = w.outliers(ctx, metric, linears, stats)
+					return err
+				})
 		})
-	})
 	if err != nil {
 		return err
 	}
+
 	for l, d := range outliers {
 		w.report.Blocks[l].Outliers = d
 	}
+
 	if a := w.o.Allocation; a.Name == OWLMixed {
 		counts, err := allocation.Mixed(outliers, w.o.Pattern.N, w.o.Pattern.M, a.Lambda, a.Special)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", ErrOptions, a.Name, err)
 		}
+
 		for l, n := range counts {
 			w.patterns = append(w.patterns, Pattern{n, w.o.Pattern.M})
 			w.report.Blocks[l].Target = w.patterns[l].Sparsity()
 		}
+
 		return nil
 	}
+
 	targets, err := allocation.OWL(outliers, w.o.Sparsity, w.o.Allocation.Lambda)
 	return w.setTargets(targets, err)
 }
@@ -128,7 +150,9 @@ func (w *walk) setTargets(targets []float64, err error) error {
 }
 
 // outliers gives the percentage of the scores of all matrices of a block together that are above M times their mean.
-func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear, stats *actstats.Stats) (float64, error) {
+func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear,
+	stats *actstats.Stats,
+) (float64, error) {
 	var sum, total float64
 	err := w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s score.Scores) {
 		sum += s.Sum()
@@ -137,26 +161,33 @@ func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear,
 	if err != nil || total == 0 {
 		return 0, err
 	}
+
 	threshold := float32(w.o.Allocation.M) * float32(sum/total)
 	var above int64
 	err = w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s score.Scores) { above += s.Above(threshold) })
+
 	return 100 * float64(above) / total, err
 }
 
 // eachScore scores the matrices of a block one after the other.
-func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear, stats *actstats.Stats, visit func(lm.Linear, score.Scores)) error {
+func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear, stats *actstats.Stats,
+	visit func(lm.Linear, score.Scores),
+) error {
 	for _, l := range linears {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
 		stored, err := w.m.Param(l.Name)
 		if err != nil {
 			return err
 		}
+
 		in, release, err := w.inputs(l, stored, stats)
 		if err != nil {
 			return err
 		}
+
 		scores, err := w.score(metric, in)
 		var h score.Scores
 		if err == nil {
@@ -165,21 +196,25 @@ func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear
 		if err == nil {
 			visit(l, h)
 		}
+
 		freeScore(scores, in.W)
 		release()
 		if err != nil {
 			return w.fail(l.Name, err)
 		}
 	}
+
 	return nil
 }
 
 // allocateSpectra is AlphaPruning with Hill's estimator: the exponent of a block is the mean of those of its matrices.
 func (w *walk) allocateSpectra(ctx context.Context) error {
-	exponents, err := w.measuredOnce("exponents "+w.o.Allocation.Estimator, func() ([]float64, error) { return w.exponents(ctx) })
+	exponents, err := w.measuredOnce("exponents "+w.o.Allocation.Estimator,
+		func() ([]float64, error) { return w.exponents(ctx) })
 	if err != nil {
 		return err
 	}
+
 	weights := make([]float64, w.m.Blocks())
 	for l, a := range exponents {
 		w.report.Blocks[l].Exponent = a
@@ -187,6 +222,7 @@ func (w *walk) allocateSpectra(ctx context.Context) error {
 			weights[l] += float64(lin.In * lin.Out)
 		}
 	}
+
 	targets, err := allocation.Spectral(exponents, weights, w.o.Sparsity, w.o.Allocation.Epsilon)
 	return w.setTargets(targets, err)
 }
@@ -199,18 +235,22 @@ func (w *walk) exponents(ctx context.Context) ([]float64, error) {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+
 			w.step(Step{Stage: Allocate, Block: l, Done: i, Of: len(linears)})
 
 			stored, err := w.m.Param(lin.Name)
 			if err != nil {
 				return err
 			}
+
 			a, err := w.exponent(stored)
 			if err != nil {
 				return w.fail(lin.Name, err)
 			}
+
 			exponents[l] += a / float64(len(linears))
 		}
+
 		return nil
 	})
 }
@@ -247,14 +287,17 @@ func (w *walk) allocateGlobal(ctx context.Context) error {
 		if err == nil {
 			err = bad
 		}
+
 		return err
 	})
 	if err != nil || len(all) == 0 {
 		return err
 	}
+
 	for i, share := range allocation.Below(all, w.o.Sparsity, w.o.Allocation.Max) {
 		w.targets[names[i]] = share
 	}
+
 	w.blockTargets()
 	return nil
 }
@@ -269,6 +312,7 @@ func (w *walk) blockTargets() {
 				total += float64(l.In * l.Out)
 			}
 		}
+
 		if total > 0 {
 			w.report.Blocks[b].Target = math.Min(sum/total, 1)
 		}

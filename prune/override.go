@@ -13,7 +13,8 @@ import (
 // lose. A matrix follows the first override that fits it in all of Match, Roles and Blocks; one that is left without a
 // matrix is an error.
 type Override struct {
-	Match  string   `json:"match,omitempty" yaml:"match"`   // regular expression somewhere in the tensor's name; empty: any
+	// regular expression somewhere in the tensor's name; empty: any
+	Match  string   `json:"match,omitempty" yaml:"match"`
 	Roles  []string `json:"roles,omitempty" yaml:"roles"`   // such as q, k, v, o, gate, up, down; empty: any
 	Blocks []int    `json:"blocks,omitempty" yaml:"blocks"` // from 0, or from -1 backwards; empty: any
 
@@ -30,6 +31,7 @@ func (v Override) validate(o Options) error {
 			chosen++
 		}
 	}
+
 	if chosen != 1 {
 		return fmt.Errorf("%w: want exactly one of dense, sparsity and pattern", ErrOptions)
 	}
@@ -39,11 +41,13 @@ func (v Override) validate(o Options) error {
 	if _, err := regexp.Compile(v.Match); err != nil {
 		return fmt.Errorf("%w: match: %w", ErrOptions, err)
 	}
+
 	for _, r := range v.Roles {
 		if !arch.Role(r).Linear() {
 			return fmt.Errorf("role %q: %w; known: %s", r, ErrUnknown, listed(linearRoles))
 		}
 	}
+
 	switch {
 	case v.Sparsity != nil && !(*v.Sparsity >= 0 && *v.Sparsity < 1):
 		return fmt.Errorf("%w: sparsity %g; want 0 or more and less than 1", ErrOptions, *v.Sparsity)
@@ -52,14 +56,17 @@ func (v Override) validate(o Options) error {
 	case v.Sparsity != nil && o.Permutation != "" && o.Permutation != Identity:
 		return fmt.Errorf("%w: a sparsity with permutation %s, which is for patterns N:M", ErrOptions, o.Permutation)
 	}
+
 	if v.Pattern != nil {
 		return v.Pattern.validate()
 	}
+
 	return nil
 }
 
 var linearRoles = []arch.Role{
-	arch.Q, arch.K, arch.V, arch.QKV, arch.O, arch.Gate, arch.Up, arch.GateUp, arch.Down, arch.SharedGate, arch.SharedUp, arch.SharedDown,
+	arch.Q, arch.K, arch.V, arch.QKV, arch.O, arch.Gate, arch.Up, arch.GateUp, arch.Down, arch.SharedGate,
+	arch.SharedUp, arch.SharedDown,
 }
 
 // fits tells whether a matrix is meant. match is the compiled expression.
@@ -89,11 +96,12 @@ func (w *walk) applyOverrides() error {
 			return fmt.Errorf("override %d: %w: those before it fit all its matrices", i+1, ErrOptions)
 		}
 	}
+
 	return nil
 }
 
-// checkPatterns refuses a pattern that is longer than the inputs of a matrix it is for: the only group of a neuron would be a
-// short one, and lose another share than the pattern says, or everything.
+// checkPatterns refuses a pattern that is longer than the inputs of a matrix it is for: the only group of a
+// neuron would be a short one, and lose another share than the pattern says, or everything.
 func (w *walk) checkPatterns() error {
 	for b := range w.m.Blocks() {
 		for _, l := range w.m.Linears(b) {

@@ -20,10 +20,12 @@ func passed(t *testing.T, dir string, o Options) (r *Report, weights string, mea
 			measured++
 		}
 	}
+
 	r, err := Model(ctx, m, windows(3, 9, 61), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for b := range m.Blocks() {
 		for _, l := range m.Linears(b) {
 			w, err := m.Param(l.Name)
@@ -33,10 +35,12 @@ func passed(t *testing.T, dir string, o Options) (r *Report, weights string, mea
 			weights += string(w.Buf.Bytes())
 		}
 	}
+
 	return r, weights, measured
 }
 
-// TestHessianMemory: with less memory for Hessians a block is run several times, to the same weights and the same report.
+// TestHessianMemory: with less memory for Hessians a block is run several times, to the same weights and the
+// same report.
 func TestHessianMemory(t *testing.T) {
 	for name, c := range map[string]*checkpoint{"llama": llama(3), "gpt2": gpt2(), "mixtral": mixtral()} {
 		dir := c.write(t, filepath.Join(t.TempDir(), name), nil)
@@ -60,8 +64,8 @@ func TestHessianMemory(t *testing.T) {
 	}
 }
 
-// TestTrueSequential: matrices see what those before them in the block have become. Where nothing is pruned before a matrix it
-// is the same either way, and where all that comes before is dense.
+// TestTrueSequential: matrices see what those before them in the block have become. Where nothing is pruned
+// before a matrix it is the same either way, and where all that comes before is dense.
 func TestTrueSequential(t *testing.T) {
 	dir := llama(2).write(t, filepath.Join(t.TempDir(), "m"), nil)
 	o := Options{Metric: SparseGPT(), Sparsity: .6}
@@ -74,6 +78,7 @@ func TestTrueSequential(t *testing.T) {
 	if got, want := r.Tensors[0].Name, "model.layers.0.self_attn.q_proj.weight"; got != want {
 		t.Errorf("the report begins with %s, want %s", got, want)
 	}
+
 	dense := Override{Roles: []string{"q", "k", "v", "o", "gate", "up"}, Dense: true}
 	o = Options{Metric: SparseGPT(), Sparsity: .6, Overrides: []Override{dense}}
 	_, block, _ = passed(t, dir, o)
@@ -83,12 +88,14 @@ func TestTrueSequential(t *testing.T) {
 	}
 }
 
-// TestGuard: an update that raises the error of a matrix's outputs is noted, and with a guard it is undone there and nowhere else.
+// TestGuard: an update that raises the error of a matrix's outputs is noted, and with a guard it is undone
+// there and nowhere else.
 func TestGuard(t *testing.T) {
 	dir := llama(2).write(t, filepath.Join(t.TempDir(), "m"), nil)
 	o := Options{Sparsity: .6, Update: Update{Name: DSnoT, MLP: true}}
 	free, _, _ := passed(t, dir, o)
 	o.Update.Guard = true
+
 	guarded, _, _ := passed(t, dir, o)
 	worse, undone := 0, 0
 	for i, x := range free.Tensors[:7] { // later blocks have other inputs
@@ -102,16 +109,22 @@ func TestGuard(t *testing.T) {
 		if y.Undone {
 			undone++
 		}
-		if y.Change.Updated > y.Change.Masked || y.Undone != (x.Change.Updated > x.Change.Masked) || y.Undone != (y.Swaps == 0 && x.Swaps > 0) || x.Zeros != y.Zeros {
+
+		if y.Change.Updated > y.Change.Masked || y.Undone != (x.Change.Updated > x.Change.Masked) ||
+			y.Undone != (y.Swaps == 0 && x.Swaps > 0) || x.Zeros != y.Zeros {
 			t.Errorf("%s: %+v, guarded %+v", x.Name, x, y)
 		}
 	}
+
 	if worse == 0 || worse != undone {
 		t.Errorf("%d matrices are worse, %d are undone", worse, undone)
 	}
-	if notes := strings.Join(free.Notes, " "); !strings.Contains(notes, "update dsnot raised the error of the outputs of the matrices of ") {
+
+	if notes := strings.Join(free.Notes, " "); !strings.Contains(notes,
+		"update dsnot raised the error of the outputs of the matrices of ") {
 		t.Error(notes)
 	}
+
 	if notes := strings.Join(guarded.Notes, " "); !strings.Contains(notes, "the guard left ") {
 		t.Error(notes)
 	}

@@ -18,16 +18,20 @@ func ParsePattern(s string) (Pattern, error) {
 	if s == "" || s == Unstructured {
 		return Pattern{}, nil
 	}
+
 	a, b, ok := strings.Cut(s, ":")
 	n, errN := strconv.Atoi(a)
 	m, errM := strconv.Atoi(b)
 	if !ok || errN != nil || errM != nil {
-		return Pattern{}, fmt.Errorf("%w: pattern %q; want %q or N:M, which prunes N of every M inputs, such as 2:4", ErrOptions, s, Unstructured)
+		return Pattern{}, fmt.Errorf("%w: pattern %q; want %q or N:M, which prunes N of every M inputs, such as 2:4",
+			ErrOptions, s, Unstructured)
 	}
+
 	p := Pattern{N: n, M: m}
 	if p == (Pattern{}) {
 		return p, p.fault()
 	}
+
 	return p, p.validate()
 }
 
@@ -42,7 +46,8 @@ func (p Pattern) validate() error {
 const maxGroup = 1 << 16
 
 func (p Pattern) fault() error {
-	return fmt.Errorf("%w: pattern %d:%d; want 1 <= N < M <= %d, N of every M inputs are pruned", ErrOptions, p.N, p.M, maxGroup)
+	return fmt.Errorf("%w: pattern %d:%d; want 1 <= N < M <= %d, N of every M inputs are pruned", ErrOptions, p.N, p.M,
+		maxGroup)
 }
 
 // Structured tells whether the pattern is N:M.

@@ -39,8 +39,8 @@ type ModelInfo struct {
 	Path       string `json:"path"`
 	Type       string `json:"type"`
 	Parameters int64  `json:"parameters"`
-	// Fingerprint is that of [lm.Model.Fingerprint]: the SHA-256 over the configuration and every tensor's name, type, shape
-	// and bytes.
+	// Fingerprint is that of [lm.Model.Fingerprint]: the SHA-256 over the configuration and every tensor's
+	// name, type, shape and bytes.
 	Fingerprint string `json:"fingerprint"`
 }
 
@@ -56,23 +56,24 @@ type Block struct {
 
 // Tensor is one pruned matrix. Zeros are counted in the finished weights, those among them that were zero before.
 type Tensor struct {
-	Name      string  `json:"name"`
-	Block     int     `json:"block"`
-	Role      string  `json:"role"`
-	Expert    int     `json:"expert"` // -1 outside mixtures
-	Shape     [2]int  `json:"shape"`  // as stored
-	Group     Group   `json:"group"`
-	Target    float64 `json:"target"`
-	Pattern   Pattern `json:"pattern"`
-	Dense     bool    `json:"dense,omitempty"` // left as it is
-	Kept      int64   `json:"kept"`
-	Zeros     int64   `json:"zeros"`
-	Sparsity  float64 `json:"sparsity"`
-	BadGroups int64   `json:"bad_groups"`            // N:M: groups with fewer zeros than the pattern asks for; always checked, always 0
-	Short     int     `json:"short_group,omitempty"` // N:M: inputs in the last group of a neuron, if fewer than M
-	Unrouted  bool    `json:"unrouted,omitempty"`
-	Empty     bool    `json:"empty,omitempty"` // all its weights were 0 before
-	Idle      bool    `json:"idle,omitempty"`  // all that the metric looks at besides the weights was 0
+	Name     string  `json:"name"`
+	Block    int     `json:"block"`
+	Role     string  `json:"role"`
+	Expert   int     `json:"expert"` // -1 outside mixtures
+	Shape    [2]int  `json:"shape"`  // as stored
+	Group    Group   `json:"group"`
+	Target   float64 `json:"target"`
+	Pattern  Pattern `json:"pattern"`
+	Dense    bool    `json:"dense,omitempty"` // left as it is
+	Kept     int64   `json:"kept"`
+	Zeros    int64   `json:"zeros"`
+	Sparsity float64 `json:"sparsity"`
+	// N:M: groups with fewer zeros than the pattern asks for; always checked, always 0
+	BadGroups int64 `json:"bad_groups"`
+	Short     int   `json:"short_group,omitempty"` // N:M: inputs in the last group of a neuron, if fewer than M
+	Unrouted  bool  `json:"unrouted,omitempty"`
+	Empty     bool  `json:"empty,omitempty"` // all its weights were 0 before
+	Idle      bool  `json:"idle,omitempty"`  // all that the metric looks at besides the weights was 0
 
 	Alpha   float64         `json:"alpha,omitempty"`   // group share: the share of its score that every neuron loses
 	Damping *linalg.Damping `json:"damping,omitempty"` // of the Hessian
@@ -82,13 +83,13 @@ type Tensor struct {
 	Undone  bool            `json:"undone,omitempty"`  // the guard left the matrix without the update
 	Swaps   int64           `json:"swaps,omitempty"`   // DSnoT: exchanges
 	Order   *Order          `json:"order,omitempty"`   // with a permutation
-	// NearTies are weights whose scores are so near the cut (2⁻¹⁸ of themselves) that the host may have chosen otherwise: scores of a
-	// formula with sums, logarithms or exponentials, computed on another device.
+	// NearTies are weights whose scores are so near the cut (2⁻¹⁸ of themselves) that the host may have chosen
+	// otherwise: scores of a formula with sums, logarithms or exponentials, computed on another device.
 	NearTies int64 `json:"near_ties,omitempty"`
 }
 
-// Change is what an update gained on the outputs over the calibration data, or for DSnoT over up to 512 of its tokens, as
-// ‖ΔW·X‖²/‖W·X‖², measured on 64 outputs of the matrix.
+// Change is what an update gained on the outputs over the calibration data, or for DSnoT over up to 512 of its
+// tokens, as ‖ΔW·X‖²/‖W·X‖², measured on 64 outputs of the matrix.
 type Change struct {
 	Masked  float64 `json:"masked"`  // zeroing alone
 	Updated float64 `json:"updated"` // with the update
@@ -136,6 +137,7 @@ func (r *Report) add(t Tensor) {
 	if t.Unrouted {
 		r.Total.Unrouted++
 	}
+
 	r.Total.Dead += t.Dead
 	r.Total.NearTies += t.NearTies
 	if t.Short > 0 {
@@ -147,7 +149,11 @@ func (r *Report) add(t Tensor) {
 func (r *Report) close() {
 	type sum struct{ zeros, weights int64 }
 	blocks := make([]sum, len(r.Blocks))
-	structured, empty, bad, idle := 0, 0, int64(0), []string(nil)
+	structured := 0
+
+	empty := 0
+	bad := int64(0)
+	idle := []string(nil)
 	for _, t := range r.Tensors {
 		blocks[t.Block].zeros += t.Zeros
 		blocks[t.Block].weights += t.Zeros + t.Kept
@@ -162,34 +168,45 @@ func (r *Report) close() {
 			structured++
 		}
 	}
+
 	r.Total.Exact = structured > 0 && bad == 0
 	for i, b := range blocks {
 		r.Blocks[i].Sparsity = manifest.Ratio(b.zeros, b.weights)
 	}
+
 	r.Total.Sparsity = manifest.Ratio(r.Total.Zeros, r.Total.Weights)
 	r.Total.Overall = manifest.Ratio(r.Total.Zeros, r.Model.Parameters)
+
 	if n := r.Total.Unrouted; n > 0 && r.Options.MasksFrom != "" {
 		r.note("%d matrices saw no calibration token, as experts may, and were not updated", n)
 	} else if n > 0 {
 		r.note("%d matrices saw no calibration token, as experts may, or have no gradient, and were ranked by |W|", n)
 	}
+
 	if n := r.Total.Short; n > 0 {
-		r.note("the inputs of %d matrices are not a multiple of their pattern's length: the short last group of a neuron loses as many, or all it has", n)
+		r.note("the inputs of %d matrices are not a multiple of their pattern's length: the short last group of a "+
+			"neuron loses as many, or all it has", n)
 	}
+
 	if empty > 0 {
 		r.note("all weights of %d matrices were 0 before; there is nothing to rank, and they count as pruned", empty)
 	}
 	if r.Total.Dead > 0 {
 		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)
 	}
+
 	r.Notes = append(r.Notes, manifest.Idle(idle)...)
 	r.noteRestored()
 	r.noteTied()
 	r.noteWorse()
-	missed := slices.DeleteFunc(slices.Clone(r.Tensors), func(t Tensor) bool { return t.Group != Share || t.Sparsity > t.Target-.005 })
+	missed := slices.DeleteFunc(slices.Clone(r.Tensors),
+		func(t Tensor) bool { return t.Group != Share || t.Sparsity > t.Target-.005 })
+
 	if len(missed) > 0 {
-		r.note("%d matrices lose less than asked, the first %.1f %%: with group %s no neuron loses more than 80 %% of its score", len(missed), 100*missed[0].Sparsity, Share)
+		r.note("%d matrices lose less than asked, the first %.1f %%: with group %s no neuron loses more than 80 %% "+
+			"of its score", len(missed), 100*missed[0].Sparsity, Share)
 	}
+
 	if r.Options.TrueSequential && r.Options.Needs()&actstats.OfInputs == 0 {
 		r.note("the true sequential order has no effect: nothing is measured")
 	}
@@ -202,7 +219,9 @@ const tiedMargin = .0005
 // which happens where weights have few values, as those that were once quantised: they go together, as in the
 // published code.
 func (r *Report) noteTied() {
-	matrices, more, weights := 0, int64(0), int64(0)
+	matrices := 0
+	more := int64(0)
+	weights := int64(0)
 	first := ""
 	for _, t := range r.Tensors {
 		together := (t.Group == Layer || t.Group == Strip) && !t.Pattern.Structured()
@@ -212,14 +231,17 @@ func (r *Report) noteTied() {
 		if matrices == 0 {
 			first = t.Name
 		}
+
 		n := t.Zeros + t.Kept
 		matrices++
 		more += t.Zeros - int64(t.Target*float64(n))
 		weights += n
 	}
+
 	if matrices > 0 {
 		r.note("%d weights of %d matrices went beyond what was asked (%.2f %% of their weights; the first is %s): "+
-			"their scores equal the threshold, and ties go together", more, matrices, 100*float64(more)/float64(weights), first)
+			"their scores equal the threshold, and ties go together", more, matrices,
+			100*float64(more)/float64(weights), first)
 	}
 }
 
@@ -232,22 +254,28 @@ func (r *Report) noteWorse() {
 			masked[t.Block] += t.Change.Masked
 			updated[t.Block] += t.Change.Updated
 		}
+
 		if t.Undone {
 			undone++
 		}
 	}
+
 	var worse []int
 	for l := range r.Blocks {
 		if updated[l] > masked[l] {
 			worse = append(worse, l)
 		}
 	}
+
 	if len(worse) > 0 {
-		r.note("update %s raised the error of the outputs of the matrices of %d of %d blocks, among them block %d by %.1f %%; a guard (--update-guard) leaves such matrices without it",
+		r.note("update %s raised the error of the outputs of the matrices of %d of %d blocks, among them block %d "+
+			"by %.1f %%; a guard (--update-guard) leaves such matrices without it",
 			r.Options.Update.Name, len(worse), len(r.Blocks), worse[0], 100*(updated[worse[0]]/masked[worse[0]]-1))
 	}
+
 	if undone > 0 {
-		r.note("the guard left %d of %d matrices without update %s, which raised the error of their outputs", undone, len(r.Tensors), r.Options.Update.Name)
+		r.note("the guard left %d of %d matrices without update %s, which raised the error of their outputs", undone,
+			len(r.Tensors), r.Options.Update.Name)
 	}
 }
 
@@ -258,7 +286,8 @@ func (r *Report) noteRestored() {
 	case n == r.Total.Matrices:
 		r.note("nothing was left to do: all %d matrices are those of an earlier run", n)
 	case slices.ContainsFunc(r.Tensors, func(t Tensor) bool { return t.Expert >= 0 }):
-		r.note("%d of %d matrices were taken from an interrupted run; experts without tokens are counted among the others only", n, r.Total.Matrices)
+		r.note("%d of %d matrices were taken from an interrupted run; experts without tokens are counted among "+
+			"the others only", n, r.Total.Matrices)
 	default:
 		r.note("%d of %d matrices were taken from an interrupted run", n, r.Total.Matrices)
 	}
@@ -268,31 +297,37 @@ func (r *Report) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// Fingerprint identifies a job: the same model, calibration tokens, options and contents of files of gradients and masks. It is what a saver's options should carry so
-// that a resumed run cannot continue another job.
+// Fingerprint identifies a job: the same model, calibration tokens, options and contents of files of gradients
+// and masks. It is what a saver's options should carry so that a resumed run cannot continue another job.
 func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (string, error) {
 	o.setDefaults()
 	model, err := m.Fingerprint(ctx)
 	if err != nil {
 		return "", err
 	}
+
 	calibration := calib.Hash
 	if o.Needs() == 0 {
 		calibration = ""
 	}
+
 	if path := o.MasksFrom; path != "" {
 		if o.MasksFrom, err = o.Memo.Hash(path, func() (string, error) { return grads.Hash(ctx, path) }); err != nil {
 			return "", err
 		}
 	}
+
 	if path := o.Gradients.File; path != "" {
-		if o.Gradients.File, err = o.Memo.Hash(path, func() (string, error) { return grads.Hash(ctx, path) }); err != nil {
+		if o.Gradients.File, err = o.Memo.Hash(path,
+			func() (string, error) { return grads.Hash(ctx, path) }); err != nil {
 			return "", err
 		}
+
 		if o.Needs()&^Gradients == 0 {
 			calibration = "" // the gradients stand for it
 		}
 	}
+
 	job, err := json.Marshal(struct {
 		Model, Calibration string
 		Options            Options
@@ -300,6 +335,7 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	if err != nil {
 		return "", err
 	}
+
 	sum := sha256.Sum256(job)
 	return hex.EncodeToString(sum[:]), nil
 }

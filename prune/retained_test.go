@@ -22,21 +22,26 @@ func liveHeap() int64 {
 // Hessians, of 64, 64, 64 and 96 inputs, 172,032 bytes in F64.
 func deep(layers int) *checkpoint {
 	c := llama(0)
-	c.config["num_hidden_layers"], c.config["hidden_size"], c.config["intermediate_size"] = layers, 64, 96
+	c.config["num_hidden_layers"] = layers
+	c.config["hidden_size"] = 64
+	c.config["intermediate_size"] = 96
 	c.config["num_key_value_heads"] = 4
 	c.tensors = nil
 	c.add("model.embed_tokens.weight", 61, 64)
+
 	for l := range layers {
 		p := fmt.Sprintf("model.layers.%d.", l)
 		c.add(p+"input_layernorm.weight", 64)
 		for _, name := range []string{"q", "k", "v", "o"} {
 			c.add(p+"self_attn."+name+"_proj.weight", 64, 64)
 		}
+
 		c.add(p+"post_attention_layernorm.weight", 64)
 		c.add(p+"mlp.gate_proj.weight", 96, 64)
 		c.add(p+"mlp.up_proj.weight", 96, 64)
 		c.add(p+"mlp.down_proj.weight", 64, 96)
 	}
+
 	c.add("model.norm.weight", 64)
 	return c
 }
@@ -53,18 +58,24 @@ func combinations() (all []Options) {
 			all = append(all, o)
 		}
 	}
+
 	for _, metric := range metrics {
 		for _, update := range updates {
 			add(Options{Metric: metric(), Sparsity: .5, Update: Update{Name: update}})
 		}
 	}
+
 	for _, metric := range []Metric{Magnitude(), PrunerZero()} {
 		for _, allocation := range allocations[1:] {
 			for _, update := range []string{NoUpdate, SparseGPTUpdate} {
-				add(Options{Metric: metric, Sparsity: .5, Update: Update{Name: update}, Allocation: Allocation{Name: allocation}})
+				add(Options{
+					Metric: metric, Sparsity: .5, Update: Update{Name: update},
+					Allocation: Allocation{Name: allocation},
+				})
 			}
 		}
 	}
+
 	return all
 }
 
@@ -89,13 +100,16 @@ func TestMemoryOfABlock(t *testing.T) {
 					at[1] = liveHeap()
 				}
 			}
+
 			r, err := Model(ctx, load(t, dir, 2, lm.Options{}), calib, o)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if grown := (at[1] - at[0]) / (blocks - first); grown > weights+hessians/2 {
 				t.Errorf("a block leaves %d bytes, its weights are %d", grown, weights)
 			}
+
 			after := liveHeap()
 			runtime.KeepAlive(r)
 			if held := after - liveHeap(); held > blocks*hessians/8 {

@@ -73,8 +73,10 @@ func (s selection) check(ops *kernels.Ops, keep kernels.Mat) error {
 	default:
 		want = keep.Rows * rowCount(in, s.sparsity)
 	}
+
 	if dropped < want || (exact && dropped != want) {
 		return fmt.Errorf("%w: %d weights dropped, want %d", ErrMask, dropped, want)
 	}
+
 	return nil
 }

@@ -22,6 +22,7 @@ func TestCounts(t *testing.T) {
 			t.Errorf("rowCount(%d, %g) = %d, want %d", c.in, c.p, got, c.want)
 		}
 	}
+
 	for _, c := range []struct {
 		n    int
 		p    float64
@@ -59,7 +60,9 @@ func TestShortLastGroup(t *testing.T) {
 		for j := range x {
 			x[j] = float32(j%8 + 1)
 		}
-		got := maskString(t, dev, selection{pattern: Pattern{4, 8}}, kernels.Score{X: kernels.MatOf(kernels.WrapF32(x), 1, 172)})
+
+		got := maskString(t, dev, selection{pattern: Pattern{4, 8}},
+			kernels.Score{X: kernels.MatOf(kernels.WrapF32(x), 1, 172)})
 		if want := strings.Repeat("00001111", 21) + "0000"; got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
@@ -77,6 +80,7 @@ func TestSelectionEqualsDefinition(t *testing.T) {
 		for i := range w {
 			w[i] = float32(rng.IntN(2*levels+1)-levels) / 64
 		}
+
 		m := rapid.IntRange(2, 20).Draw(rt, "m")
 		s := rapid.SampledFrom([]selection{
 			{group: Row, sparsity: rng.Float64()},
@@ -85,9 +89,11 @@ func TestSelectionEqualsDefinition(t *testing.T) {
 			{group: Row},
 			{group: Layer},
 		}).Draw(rt, "selection")
+
 		want := plainMask(s, w, rows, cols)
 		for name, dev := range devs {
-			if got := maskString(t, dev, s, kernels.Score{X: kernels.MatOf(kernels.WrapF32(w), rows, cols)}); got != want {
+			if got := maskString(t, dev, s,
+				kernels.Score{X: kernels.MatOf(kernels.WrapF32(w), rows, cols)}); got != want {
 				rt.Fatalf("%s: %+v\n got %s\nwant %s", name, s, got, want)
 			}
 		}
@@ -107,16 +113,19 @@ func plainMask(s selection, w []float32, rows, cols int) string {
 			}
 			return a - b
 		})
+
 		for _, i := range group[:n] {
 			keep[i] = '0'
 		}
 	}
+
 	span := func(lo, hi int) (out []int) {
 		for i := lo; i < hi; i++ {
 			out = append(out, i)
 		}
 		return out
 	}
+
 	switch {
 	case s.pattern.M > 0:
 		for i := range rows {
@@ -130,6 +139,7 @@ func plainMask(s selection, w []float32, rows, cols int) string {
 		for i, v := range w {
 			all[i] = abs(v)
 		}
+
 		slices.Sort(all)
 		threshold := all[int(float64(len(w))*s.sparsity)]
 		for i, v := range w {
@@ -142,10 +152,12 @@ func plainMask(s selection, w []float32, rows, cols int) string {
 			drop(span(i*cols, (i+1)*cols), int(float64(cols)*s.sparsity))
 		}
 	}
+
 	var out []string
 	for i := range rows {
 		out = append(out, string(keep[i*cols:(i+1)*cols]))
 	}
+
 	return strings.Join(out, " ")
 }
 
@@ -167,12 +179,16 @@ func TestCheckGroups(t *testing.T) {
 		if err != nil || bad != c.want {
 			t.Errorf("%s: %d bad groups, %v; want %d", c.p, bad, err, c.want)
 		}
+
 		half, err := dev.Alloc(kernels.BF16, len(w))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		dev.Ops().Convert(kernels.MatOf(half, 2, 10), kernels.MatOf(kernels.WrapF32(w), 2, 10))
-		if bad, err = hostmat.BadGroups(dev, kernels.MatOf(half, 2, 10), c.p.N, c.p.M, nil); err != nil || bad != c.want {
+
+		if bad, err = hostmat.BadGroups(dev, kernels.MatOf(half, 2, 10), c.p.N, c.p.M, nil); err != nil ||
+			bad != c.want {
 			t.Errorf("%s in BF16: %d bad groups, %v; want %d", c.p, bad, err, c.want)
 		}
 	}
@@ -187,14 +203,17 @@ func TestTransposedTwice(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
+
 		for i := range buf.Bytes() {
 			buf.Bytes()[i] = byte(i*7 + i>>8)
 		}
+
 		m := kernels.MatOf(buf, rows, cols)
 		once, err := hostmat.Transposed(dev, m)
 		if err != nil {
 			rt.Fatal(err)
 		}
+
 		size := dtype.Size()
 		for i := range rows {
 			for j := range cols {

@@ -21,7 +21,9 @@ func TestNoteTied(t *testing.T) {
 		r := &Report{Blocks: make([]Block, 1)}
 		r.add(Tensor{Name: "w", Group: c.group, Target: .5, Zeros: c.zeros, Kept: 10_000 - c.zeros})
 		r.close()
-		if notes := strings.Join(r.Notes, "\n"); (c.want != "") != strings.Contains(notes, "ties go together") || !strings.Contains(notes, c.want) {
+
+		if notes := strings.Join(r.Notes, "\n"); (c.want != "") != strings.Contains(notes, "ties go together") ||
+			!strings.Contains(notes, c.want) {
 			t.Errorf("%d zeros by %s: notes %q", c.zeros, c.group, notes)
 		}
 	}

@@ -25,15 +25,16 @@ type Damping = linalg.Damping
 type Update struct {
 	Name string `json:"name"` // NoUpdate, SparseGPTUpdate, DSnoT or ADMM; empty: none, or what the metric implies
 
-	// Damping is the share of the mean of the Hessian's diagonal that is added to it. 0 means 0.01 for SparseGPTUpdate and for
-	// metrics that use the Hessian, where it grows tenfold, up to 1, until the Hessian can be factored, and 0.1 for ADMM.
+	// Damping is the share of the mean of the Hessian's diagonal that is added to it. 0 means 0.01 for
+	// SparseGPTUpdate and for metrics that use the Hessian, where it grows tenfold, up to 1, until the Hessian
+	// can be factored, and 0.1 for ADMM.
 	Damping float64 `json:"damping,omitempty"`
 	// Width is how many columns SparseGPT chooses together; 0 means 128. It counts for metric SparseGPT alone.
 	Width int `json:"width,omitempty"`
 
-	// ADMM: MaskSteps of Steps alternations choose the mask anew. With the metric's mask as it is (MaskSteps 0) alternations are
-	// of no use: conjugate gradients alone, Polish steps of them, get as far with fewer products. 0 means 20 Steps, or none
-	// without MaskSteps, and 20 steps of Polish, or 10 after alternations.
+	// ADMM: MaskSteps of Steps alternations choose the mask anew. With the metric's mask as it is (MaskSteps 0)
+	// alternations are of no use: conjugate gradients alone, Polish steps of them, get as far with fewer
+	// products. 0 means 20 Steps, or none without MaskSteps, and 20 steps of Polish, or 10 after alternations.
 	Steps     int `json:"steps,omitempty"`
 	MaskSteps int `json:"mask_steps,omitempty"`
 	Polish    int `json:"polish,omitempty"`
@@ -44,8 +45,9 @@ type Update struct {
 	Cycles    int     `json:"cycles,omitempty"`    // DSnoT: exchanges of a row at most; 0 means 50
 	Threshold float64 `json:"threshold,omitempty"` // DSnoT: change of an output that is left alone; 0 means 0.1
 	SameSign  bool    `json:"same_sign,omitempty"` // DSnoT: never let that change cross zero; with patterns always so
-	Strict    bool    `json:"strict,omitempty"`    // DSnoT: end a row's exchange where what would go makes it worse; the published code goes on
-	MLP       bool    `json:"mlp,omitempty"`       // DSnoT: refine the MLP's matrices too, not only attention's
+	// DSnoT: end a row's exchange where what would go makes it worse; the published code goes on
+	Strict bool `json:"strict,omitempty"`
+	MLP    bool `json:"mlp,omitempty"` // DSnoT: refine the MLP's matrices too, not only attention's
 }
 
 // The names of updates.
@@ -65,11 +67,13 @@ func (u *Update) setDefaults(m Metric) {
 			u.Name = SparseGPTUpdate
 		}
 	}
+
 	orInt := func(v *int, d int) {
 		if *v == 0 {
 			*v = d
 		}
 	}
+
 	switch {
 	case u.Name == ADMM && u.MaskSteps > 0:
 		orInt(&u.Steps, max(20, u.MaskSteps))
@@ -82,9 +86,11 @@ func (u *Update) setDefaults(m Metric) {
 			u.Threshold = 0.1
 		}
 	}
+
 	if m.sweeps {
 		orInt(&u.Width, sparsegpt.Width)
 	}
+
 	if u.Damping == 0 && (u.Name == SparseGPTUpdate || u.Name == ADMM || m.Needs&Hessian != 0) {
 		u.Damping = linalg.DefaultDamping
 		if u.Name == ADMM && m.Needs&Hessian == 0 {
@@ -121,6 +127,7 @@ func (u Update) validate() error {
 	case u.Name != DSnoT && (u.Cycles > 0 || u.Threshold > 0 || u.SameSign || u.Strict || u.MLP):
 		return bad("cycles, threshold, same sign, strict and mlp belong to update %s", DSnoT)
 	}
+
 	return nil
 }
 
@@ -141,10 +148,14 @@ func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *actsta
 	if c.in.lacks(w.o.Update.needs()) {
 		return nil
 	}
+
 	switch u := w.o.Update; u.Name {
 	case SparseGPTUpdate:
 		if c.after.IsZero() {
-			return w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.SumOf(l.Name), false) })
+			return w.onHost(c, func(keep kernels.Mat) error {
+				return w.sweep(ctx, c, keep, stats.SumOf(l.Name),
+					false)
+			})
 		}
 	case ADMM:
 		return w.onHost(c, func(keep kernels.Mat) error { return w.leastSquares(ctx, l, c, keep, stats) })
@@ -153,6 +164,7 @@ func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *actsta
 			return w.onHost(c, func(keep kernels.Mat) error { return w.refine(c, keep, stats.SampleOf(l.Name)) })
 		}
 	}
+
 	return nil
 }
 
@@ -162,17 +174,21 @@ func (w *walk) onHost(c *change, f func(keep kernels.Mat) error) error {
 		defer c.keep.Buf.Changed()
 		return f(c.keep)
 	}
+
 	raw, err := hostmat.Bytes(w.dev, c.keep)
 	if err != nil {
 		return err
 	}
+
 	buf, err := kernels.Wrap(kernels.U8, raw)
 	if err != nil {
 		return err
 	}
+
 	if err := f(kernels.MatOf(buf, c.keep.Rows, c.keep.Cols)); err != nil {
 		return err
 	}
+
 	return w.dev.Upload(c.keep.Buf, c.keep.Off, raw)
 }
 
@@ -191,18 +207,24 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *actsta
 	if err != nil {
 		return err
 	}
+
 	if c.after, err = hostmat.F32(w.dev, c.in.W); err != nil {
 		return err
 	}
+
 	for i := range c.after.Rows {
 		for _, j := range a.Dead { // an input that is always 0
 			c.after.RowF32(i)[j] = 0
 		}
 	}
+
 	job := sparsegpt.Job{
-		W: c.after, U: u, Mask: keep, Width: min(w.o.Update.Width, (c.after.Cols+sparsegpt.Width-1)/sparsegpt.Width*sparsegpt.Width), Threads: w.dev.Info().Threads, Mul: w.multiply,
+		W: c.after, U: u, Mask: keep,
+		Width:   min(w.o.Update.Width, (c.after.Cols+sparsegpt.Width-1)/sparsegpt.Width*sparsegpt.Width),
+		Threads: w.dev.Info().Threads, Mul: w.multiply,
 		Stop: func(int, int) error { return ctx.Err() },
 	}
+
 	if choose && c.plan.pattern.Structured() {
 		job.N, job.M = c.plan.pattern.N, c.plan.pattern.M
 	} else if choose {
@@ -210,14 +232,17 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *actsta
 			return w.selectHost(selection{group: Layer, sparsity: c.plan.sparsity}, mask, score)
 		}
 	}
+
 	if c.t.Loss, err = job.Run(); err != nil {
 		return err
 	}
+
 	c.dropDead(keep, a)
 
 	// A copy: a pointer into the sum would keep its Hessian for as long as the report lives.
 	damping := a.Damping
 	c.t.Damping = &damping
+
 	return nil
 }
 
@@ -232,15 +257,19 @@ func (c *change) dropDead(keep kernels.Mat, a *actstats.Sum) {
 }
 
 // leastSquares runs ADMM over a matrix.
-func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep kernels.Mat, stats *actstats.Stats) error {
+func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep kernels.Mat,
+	stats *actstats.Stats,
+) error {
 	a := stats.SumOf(l.Name)
 	h, err := stats.HessianOf(a, l)
 	if err != nil {
 		return err
 	}
+
 	if c.after, err = hostmat.F32(w.dev, c.in.W); err != nil {
 		return err
 	}
+
 	u := w.o.Update
 	err = admm.Job{
 		W: c.after, H: h, Mask: keep, Ridge: u.Damping, Rho: 1, Steps: u.Steps, Rechose: u.MaskSteps, Polish: u.Polish,
@@ -253,11 +282,13 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 	if err != nil {
 		return err
 	}
+
 	for i := range c.after.Rows {
 		for _, j := range a.Dead {
 			c.after.RowF32(i)[j] = 0
 		}
 	}
+
 	c.dropDead(keep, a)
 	return nil
 }
@@ -268,22 +299,32 @@ func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
 	if err != nil {
 		return err
 	}
+
 	norm := make([]float32, x.Cols)
 	for j, s := range c.in.SumSquares {
 		norm[j] = root(s)
 	}
+
 	u := w.o.Update
-	o := dsnot.Options{Cycles: u.Cycles, Threshold: u.Threshold, SameSign: u.SameSign, Strict: u.Strict, M: c.plan.pattern.M}
+	o := dsnot.Options{
+		Cycles: u.Cycles, Threshold: u.Threshold, SameSign: u.SameSign, Strict: u.Strict,
+		M: c.plan.pattern.M,
+	}
 	mask := keep.Buf.Bytes()[keep.Off : keep.Off+keep.Len()]
 	before := slices.Clone(mask)
-	c.t.Swaps = dsnot.Matrix{W: x, Norm: norm, Mean: c.in.Sums, Var: c.in.Variances, Keep: keep, Threads: w.dev.Info().Threads}.Refine(o)
+	c.t.Swaps = dsnot.Matrix{
+		W: x, Norm: norm, Mean: c.in.Sums, Var: c.in.Variances, Keep: keep,
+		Threads: w.dev.Info().Threads,
+	}.Refine(o)
 	if tokens.IsZero() {
 		return nil
 	}
+
 	if a, b, ok := reconerr.OfMasks(x, tokens, before, mask, w.dev.Info().Threads); ok && c.compared(a, b, u.Guard) {
 		copy(mask, before)
 		c.t.Swaps = 0
 	}
+
 	return nil
 }
 
@@ -301,20 +342,26 @@ func (w *walk) measureChange(l lm.Linear, c *change, stats *actstats.Stats) erro
 	if c.after.IsZero() {
 		return nil
 	}
+
 	h, err := stats.HessianOf(stats.SumOf(l.Name), l)
 	if err != nil {
 		return err
 	}
+
 	before, err := hostmat.F32(w.dev, c.in.W)
 	if err != nil {
 		return err
 	}
+
 	keep, err := hostmat.Bytes(w.dev, c.keep)
 	if err != nil {
 		return err
 	}
-	if a, b, ok := reconerr.Measure(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok && c.compared(a, b, w.o.Update.Guard) {
+
+	if a, b, ok := reconerr.Measure(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok &&
+		c.compared(a, b, w.o.Update.Guard) {
 		c.after = kernels.Mat{}
 	}
+
 	return nil
 }

@@ -12,21 +12,29 @@ import (
 func many(b *testing.B) string {
 	var tensors []Info
 	for i := range 10_000 {
-		tensors = append(tensors, Info{Name: fmt.Sprintf("model.layers.%d.mlp.experts.%d.down_proj.weight", i/100, i%100), DType: BF16, Shape: []int64{4, 8}})
+		tensors = append(tensors,
+			Info{
+				Name: fmt.Sprintf("model.layers.%d.mlp.experts.%d.down_proj.weight", i/100, i%100), DType: BF16,
+				Shape: []int64{4, 8},
+			})
 	}
+
 	path := filepath.Join(b.TempDir(), "many.safetensors")
 	w, err := Create(path, tensors, map[string]string{"format": "pt"}, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	for _, t := range tensors {
 		if err := w.WriteTensor(t.Name, dataOf(t)); err != nil {
 			b.Fatal(err)
 		}
 	}
+
 	if err := w.Finish(); err != nil {
 		b.Fatal(err)
 	}
+
 	return path
 }
 
@@ -34,11 +42,13 @@ func many(b *testing.B) string {
 func BenchmarkOpen10k(b *testing.B) {
 	path := many(b)
 	b.ReportAllocs()
+
 	for b.Loop() {
 		f, err := Open(path)
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		if err := f.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -54,19 +64,23 @@ func BenchmarkWriter(b *testing.B) {
 	for i := range data {
 		data[i] = byte(i * 7)
 	}
+
 	var tensors []Info
 	for i := range parts {
 		tensors = append(tensors, Info{Name: fmt.Sprint("t", i), DType: U8, Shape: []int64{size}})
 	}
+
 	dir := b.TempDir()
 	ours, plain := time.Duration(1<<62), time.Duration(1<<62)
 	b.SetBytes(parts * size)
+
 	for b.Loop() {
 		ours = min(ours, timed(b, func() error { return viaWriter(filepath.Join(dir, "w"), tensors, data) }))
 		b.StopTimer()
 		plain = min(plain, timed(b, func() error { return viaPwrite(filepath.Join(dir, "p"), parts, data) }))
 		b.StartTimer()
 	}
+
 	b.ReportMetric(plain.Seconds()/ours.Seconds(), "of-pwrite")
 }
 
@@ -83,11 +97,13 @@ func viaWriter(path string, tensors []Info, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	for _, t := range tensors {
 		if err := w.WriteTensor(t.Name, data); err != nil {
 			return err
 		}
 	}
+
 	return w.Finish()
 }
 
@@ -96,17 +112,20 @@ func viaPwrite(path string, parts int, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	for i := range parts {
 		if _, err := f.WriteAt(data, int64(i*len(data))); err != nil {
 			return err
 		}
 	}
+
 	if err := f.Sync(); err != nil {
 		return err
 	}
 	if err := f.Close(); err != nil {
 		return err
 	}
+
 	return os.Rename(path+partialSuffix, path)
 }
 
@@ -117,14 +136,17 @@ func BenchmarkCopy(b *testing.B) {
 	if err := viaWriter(filepath.Join(dir, "src"), tensors, make([]byte, 64<<20)); err != nil {
 		b.Fatal(err)
 	}
+
 	src := mustOpen(b, filepath.Join(dir, "src"))
 	buf := make([]byte, 1<<20)
 	b.SetBytes(64 << 20)
+
 	for b.Loop() {
 		w, err := Create(filepath.Join(dir, "dst"), tensors, nil, Options{Overwrite: true})
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		if err := Copy(w, "t", src, "t", buf); err != nil {
 			b.Fatal(err)
 		}

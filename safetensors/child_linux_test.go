@@ -30,6 +30,7 @@ func TestDiskFull(t *testing.T) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
+
 	out, err := full.Output()
 	var exit *exec.ExitError
 	switch {

@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(m.Run())
 	}
+
 	jobs := map[string]func(dir string) error{"write": childWrite, "limit": childLimit, "full": childFull}
 	if err := jobs[job](dir); err != nil {
 		fmt.Println(err)
@@ -52,13 +53,16 @@ func childWrite(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, info := range large() {
 		data := dataOf(info)
-		if err := errors.Join(w.WriteAt(info.Name, data[10:], 10), w.WriteAt(info.Name, data[:10], 0), w.Sync()); err != nil {
+		if err := errors.Join(w.WriteAt(info.Name, data[10:], 10), w.WriteAt(info.Name, data[:10], 0),
+			w.Sync()); err != nil {
 			return err
 		}
 		fmt.Println(info.Name)
 	}
+
 	_, err = os.Stdin.Read(make([]byte, 1))
 	return err
 }
@@ -71,10 +75,12 @@ func TestKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	writeAll(t, w, large(), 1, 1<<30)
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, notes := range []int{1, 17, 40} {
 		dir := filepath.Join(t.TempDir(), "m")
 		noted := killAfter(t, dir, notes)
@@ -82,14 +88,17 @@ func TestKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, name := range noted {
 			if err := w.MarkDone(name); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if len(w.Remaining()) != len(large())-notes {
 			t.Errorf("%d remain after %d notes", len(w.Remaining()), notes)
 		}
+
 		for _, info := range large() {
 			if !w.Done(info.Name) {
 				if err := w.WriteTensor(info.Name, dataOf(info)); err != nil {
@@ -97,9 +106,11 @@ func TestKilled(t *testing.T) {
 				}
 			}
 		}
+
 		if err := w.Finish(); err != nil {
 			t.Fatal(err)
 		}
+
 		for _, name := range listing(t, whole) {
 			a, _ := os.ReadFile(filepath.Join(dir, name))
 			b, _ := os.ReadFile(filepath.Join(whole, name))
@@ -118,11 +129,13 @@ func killAfter(t *testing.T, dir string, n int) (noted []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	in, err := cmd.StdinPipe() // stays open, so that the child waits
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
+
 	if err := cmd.Start(); err != nil {
 		t.Skip("no processes here: ", err)
 	}
@@ -132,10 +145,12 @@ func killAfter(t *testing.T, dir string, n int) (noted []string) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+
 	_ = cmd.Wait()
 	if len(noted) != n {
 		t.Fatalf("%d notes: %v", len(noted), noted)
 	}
+
 	return noted
 }
 
@@ -155,14 +170,17 @@ func expectRefusal(dir string, want error) error {
 	if !errors.Is(err, want) || !strings.Contains(err.Error(), " bytes") {
 		return fmt.Errorf("one file: %w", err)
 	}
+
 	_, err = CreateDir(filepath.Join(dir, "m"), large(), nil, childOptions)
 	if !errors.Is(err, want) {
 		return fmt.Errorf("several files: %w", err)
 	}
+
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) > 0 {
 		return fmt.Errorf("left behind: %v %w", left, err)
 	}
+
 	return nil
 }
 

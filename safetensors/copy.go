@@ -12,14 +12,17 @@ func Copy(dst Sink, to string, src Source, from string, buf []byte) error {
 	if len(buf) == 0 {
 		buf = make([]byte, 1<<20)
 	}
+
 	for off := int64(0); ; {
 		n, err := src.ReadAt(from, buf, off)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
+
 		if werr := dst.WriteAt(to, buf[:n], off); werr != nil {
 			return werr
 		}
+
 		off += int64(n)
 		if err != nil {
 			return nil

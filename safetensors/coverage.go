@@ -22,13 +22,16 @@ func (s *slot) add(begin, end int64) {
 	if begin == end {
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	from := sort.Search(len(s.have), func(i int) bool { return s.have[i].end >= begin })
 	to := from
 	for ; to < len(s.have) && s.have[to].begin <= end; to++ {
 		begin, end = min(begin, s.have[to].begin), max(end, s.have[to].end)
 	}
+
 	s.have = slices.Replace(s.have, from, to, span{begin, end})
 }
 

@@ -43,12 +43,15 @@ func views(t *rapid.T, tensors []Info) map[string]other.TensorView {
 		for i, dim := range info.Shape {
 			shape[i] = uint64(dim)
 		}
+
 		v, err := other.NewTensorView(otherDTypes[info.DType], shape, dataOf(info))
 		if err != nil {
 			t.Skip("it refuses scalars: ", err)
 		}
+
 		m[info.Name] = v
 	}
+
 	return m
 }
 
@@ -58,28 +61,34 @@ func views(t *rapid.T, tensors []Info) map[string]other.TensorView {
 func TestDifferentialWrite(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tensors, meta := plain(rt)
-		tensors = slices.DeleteFunc(tensors, func(i Info) bool { return i.Elements() == 0 }) // it writes those in any order
+		// it writes those in any order
+		tensors = slices.DeleteFunc(tensors, func(i Info) bool { return i.Elements() == 0 })
 		theirs, err := other.Serialize(views(rt, tensors), meta)
 		if err != nil {
 			rt.Fatal(err)
 		}
+
 		l, err := plan(tensors, meta, OrderHF)
 		if err != nil {
 			rt.Fatal(err)
 		}
+
 		ours := bytes.Clone(l.head)
 		for _, info := range l.tensors {
 			ours = append(ours, dataOf(info)...)
 		}
+
 		n := len(l.head)
 		if len(ours) != len(theirs) || !bytes.Equal(ours[n:], theirs[n:]) || !bytes.Equal(ours[:8], theirs[:8]) ||
 			!reflect.DeepEqual(decode(rt, ours[8:n]), decode(rt, theirs[8:n])) {
 			rt.Fatalf("\nours   %q\ntheirs %q", ours, theirs)
 		}
+
 		f, err := OpenBytes(theirs)
 		if err != nil {
 			rt.Fatal(err)
 		}
+
 		checkAll(rt2tb{t, rt}, f, tensors)
 	})
 }
@@ -96,15 +105,18 @@ func decode(t *rapid.T, text []byte) (v any) {
 // and places of tensors without bytes inside others in some orders; it refuses further fields
 // and the newer dtypes.
 func known(b []byte, ours error) bool {
-	if errors.Is(ours, ErrHeaderStart) || errors.Is(ours, ErrHeaderNotUTF8) || hasDuplicate(json.NewDecoder(bytes.NewReader(b[min(8, len(b)):]))) {
+	if errors.Is(ours, ErrHeaderStart) || errors.Is(ours, ErrHeaderNotUTF8) ||
+		hasDuplicate(json.NewDecoder(bytes.NewReader(b[min(8, len(b)):]))) {
 		return true
 	}
+
 	text := string(b[min(8, len(b)):])
 	for _, name := range []string{`"F4"`, `"F6_`, `"F8_`, `"C64"`, `\u`} {
 		if strings.Contains(text, name) {
 			return true
 		}
 	}
+
 	return ours == nil && hasUnknownField(b)
 }
 
@@ -114,12 +126,14 @@ func hasDuplicate(dec *json.Decoder) bool {
 	if delim, ok := tok.(json.Delim); err != nil || !ok || delim == ']' || delim == '}' {
 		return false
 	}
+
 	seen := map[json.Token]bool{}
 	for found := false; ; {
 		if !dec.More() {
 			_, _ = dec.Token()
 			return found
 		}
+
 		if tok == json.Delim('{') {
 			key, err := dec.Token()
 			if err != nil {
@@ -128,6 +142,7 @@ func hasDuplicate(dec *json.Decoder) bool {
 			found = found || seen[key]
 			seen[key] = true
 		}
+
 		found = hasDuplicate(dec) || found
 	}
 }
@@ -145,13 +160,16 @@ func hasUnknownField(b []byte) bool {
 			return s.skip(2)
 		})
 	})
+
 	return found
 }
 
 // pieces are put into headers by the mutations.
 var pieces = []string{
-	`"`, `{`, `}`, `[`, `]`, `,`, `:`, ` `, `0`, `1`, `4`, `-`, `.5`, `e9`, `18446744073709551615`, `4294967296`, `null`, `true`,
-	`"F32"`, `"U8"`, `"F33"`, `"dtype"`, `"shape"`, `"data_offsets"`, `"__metadata__":{"a":"b"},`, `"a":` + okEntry + `,`, "\n", "\x00", "é",
+	`"`, `{`, `}`, `[`, `]`, `,`, `:`, ` `, `0`, `1`, `4`, `-`, `.5`, `e9`, `18446744073709551615`, `4294967296`,
+	`null`, `true`,
+	`"F32"`, `"U8"`, `"F33"`, `"dtype"`, `"shape"`, `"data_offsets"`, `"__metadata__":{"a":"b"},`,
+	`"a":` + okEntry + `,`, "\n", "\x00", "é",
 }
 
 // mutate changes a header in a few places and fixes its length, mostly.
@@ -167,14 +185,17 @@ func mutate(rng *rand.Rand, b []byte) []byte {
 			text = append(text[:at:at], text[cut:]...)
 		}
 	}
+
 	length := len(text)
 	if rng.IntN(10) == 0 {
 		length += rng.IntN(9) - 4
 	}
+
 	head := file(strings.Repeat(" ", max(length, 0)), 0)[:8]
 	if rng.IntN(10) == 0 {
 		data = data[:rng.IntN(len(data)+1)]
 	}
+
 	return append(append(head, text...), data...)
 }
 
@@ -183,9 +204,11 @@ func TestDifferentialRead(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	seeds := [][]byte{
 		file(`{"__metadata__":{"x":"y"},"a":`+okEntry+`,"b":{"dtype":"U8","shape":[2,2],"data_offsets":[4,8]}}`, 8),
-		file(`{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}  `, 2),
+		file(
+			`{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"BF16","shape":[],"data_offsets":[0,2]}}  `, 2),
 		file(`{}`, 0), one(okEntry, 4),
 	}
+
 	agreed := map[bool]int{}
 	for range 60_000 {
 		b := mutate(rng, seeds[rng.IntN(len(seeds))])
@@ -197,6 +220,7 @@ func TestDifferentialRead(t *testing.T) {
 			t.Fatalf("%q:\nours   %v\ntheirs %v", b, ours, theirs)
 		}
 	}
+
 	if agreed[true] < 1000 || agreed[false] < 1000 {
 		t.Errorf("accepted %d, refused %d: too few of one kind", agreed[true], agreed[false])
 	}

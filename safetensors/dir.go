@@ -29,28 +29,33 @@ type Dir struct {
 // model.safetensors, otherwise the only file whose name ends in .safetensors. The path of a single .safetensors file
 // is accepted as well.
 //
-// Every header is checked, and index and shards must agree tensor by tensor. Shards must be plain file names in the
-// folder; a symbolic link that leaves the folder is not followed (it is if path itself is a link, or names a single
-// file, or if it leads from a snapshot to a blob in the cache of the Hugging Face hub). The errors wrap ErrNoModel, ErrIndex, ErrShardPath, ErrMissingShard, ErrMissingTensor, ErrExtraTensor, or a
-// rule of the format as Open's do.
+// Every header is checked, and index and shards must agree tensor by tensor. Shards must be plain file names in
+// the folder; a symbolic link that leaves the folder is not followed (it is if path itself is a link, or names
+// a single file, or if it leads from a snapshot to a blob in the cache of the Hugging Face hub). The errors
+// wrap ErrNoModel, ErrIndex, ErrShardPath, ErrMissingShard, ErrMissingTensor, ErrExtraTensor, or a rule of the
+// format as Open's do.
 func OpenDir(path string) (*Dir, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
+
 	if !stat.IsDir() {
 		return openSingle(path)
 	}
+
 	root, err := safefile.OpenFolder(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
 	defer root.Close()
+
 	d := &Dir{path: path, files: map[string]*File{}, shardOf: map[string]string{}}
 	if err := d.open(root); err != nil {
 		_ = d.Close()
 		return nil, err
 	}
+
 	return d, nil
 }
 
@@ -60,11 +65,13 @@ func openSingle(path string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	base := filepath.Base(path)
 	d := &Dir{path: path, shards: []string{base}, files: map[string]*File{base: f}, shardOf: map[string]string{}}
 	for i := range f.header.tensors {
 		d.shardOf[f.header.tensors[i].Name] = base
 	}
+
 	return d, nil
 }
 
@@ -73,10 +80,12 @@ func (d *Dir) open(root *safefile.Folder) error {
 	if err != nil {
 		return locate(err, d.path, "")
 	}
+
 	single, err := d.choose(root, names)
 	if err != nil {
 		return err
 	}
+
 	if d.index != nil {
 		d.shards = d.index.shards
 		err = d.checkPresent(names)
@@ -86,16 +95,19 @@ func (d *Dir) open(root *safefile.Folder) error {
 	if err != nil {
 		return err
 	}
+
 	for _, shard := range d.shards {
 		if err := d.openShard(root, shard); err != nil {
 			return err
 		}
 	}
+
 	for _, name := range names {
 		if strings.HasSuffix(name, extension) && d.files[name] == nil {
 			d.unused = append(d.unused, name)
 		}
 	}
+
 	return d.checkIndex()
 }
 
@@ -117,13 +129,17 @@ func (d *Dir) choose(root *safefile.Folder, names []string) (single string, err 
 		d.index, err = readIndex(root, d.path, IndexName)
 		return "", err
 	}
+
 	if _, found := slices.BinarySearch(names, SingleName); found {
 		return SingleName, nil
 	}
-	candidates := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !strings.HasSuffix(name, extension) })
+
+	candidates := slices.DeleteFunc(slices.Clone(names),
+		func(name string) bool { return !strings.HasSuffix(name, extension) })
 	if len(candidates) == 1 {
 		return candidates[0], nil
 	}
+
 	return "", locate(fault(ErrNoModel, -1, "%s", describeFolder(names, candidates)), d.path, "")
 }
 
@@ -133,6 +149,7 @@ func describeFolder(names, candidates []string) string {
 	if len(candidates) > 1 {
 		return fmt.Sprintf("%s, and several other files: %s; name one of them", missing, clipNames(candidates))
 	}
+
 	var other []string
 	for _, name := range names {
 		switch filepath.Ext(name) {
@@ -140,12 +157,15 @@ func describeFolder(names, candidates []string) string {
 			other = append(other, name)
 		}
 	}
+
 	switch {
 	case len(other) > 0:
-		return fmt.Sprintf("%s, only %s: convert to safetensors first, or resume what is unfinished", missing, clipNames(other))
+		return fmt.Sprintf("%s, only %s: convert to safetensors first, or resume what is unfinished", missing,
+			clipNames(other))
 	case len(names) == 0:
 		return missing + "; the folder is empty"
 	}
+
 	return fmt.Sprintf("%s; found %s", missing, clipNames(names))
 }
 
@@ -157,9 +177,11 @@ func (d *Dir) checkPresent(names []string) error {
 			missing = append(missing, shard)
 		}
 	}
+
 	if len(missing) == 0 {
 		return nil
 	}
+
 	return locate(fault(ErrMissingShard, -1, "%d of %d that %s names: %s",
 		len(missing), len(d.shards), IndexName, clipNames(missing)), d.path, "")
 }
@@ -174,11 +196,14 @@ func (d *Dir) openShard(root *safefile.Folder, shard string) error {
 		}
 		return err
 	}
+
 	f, err := openFile(raw, path)
 	if err != nil {
 		return err
 	}
+
 	d.files[shard] = f
+
 	for i := range f.header.tensors {
 		name := f.header.tensors[i].Name
 		if d.index != nil && d.index.shardOf[name] != shard {
@@ -186,6 +211,7 @@ func (d *Dir) openShard(root *safefile.Folder, shard string) error {
 		}
 		d.shardOf[name] = shard
 	}
+
 	return nil
 }
 
@@ -202,12 +228,14 @@ func (d *Dir) checkIndex() error {
 	if d.index == nil || len(d.index.shardOf) == len(d.shardOf) {
 		return nil
 	}
+
 	var missing []string
 	for name := range d.index.shardOf {
 		if _, ok := d.shardOf[name]; !ok {
 			missing = append(missing, name)
 		}
 	}
+
 	slices.Sort(missing)
 	shard := d.index.shardOf[missing[0]]
 	return locate(fault(ErrMissingTensor, -1, "%d tensors are missing: %s", len(missing), clipNames(missing)),
@@ -270,12 +298,14 @@ func (d *Dir) Info(name string) (Info, bool) { return d.file(name).Info(name) }
 func (d *Dir) Metadata() map[string]string {
 	var all map[string]string
 	for _, shard := range slices.Backward(d.shards) {
-		if m := d.files[shard].header.metadata; all == nil {
+		m := d.files[shard].header.metadata
+		if all == nil {
 			all = maps.Clone(m)
 		} else {
 			maps.Copy(all, m)
 		}
 	}
+
 	return all
 }
 

@@ -51,11 +51,14 @@ func TestOpenDir(t *testing.T) {
 		"x.safetensors" + partialSuffix:    "",
 		"subfolder.safetensors.index.json": "",
 	})
+
 	d := mustOpenDir(t, dir)
-	if got := fmt.Sprint(d.Names(), d.Shards(), d.ShardOf("a"), d.ShardOf("z"), d.Unused(), d.Path() == dir, d.DataSize()); got !=
+	if got := fmt.Sprint(d.Names(), d.Shards(), d.ShardOf("a"), d.ShardOf("z"), d.Unused(), d.Path() == dir,
+		d.DataSize()); got !=
 		"[b c a] [a.safetensors b.safetensors]b.safetensors[consolidated.safetensors model.safetensors] true 0" {
 		t.Error(got)
 	}
+
 	if got := d.IndexMetadata(); string(got["x"]) != "[1, 2]" || string(got["total_size"]) != "0" || len(got) != 2 {
 		t.Errorf("index metadata %s", got)
 	}
@@ -74,6 +77,7 @@ func TestOpenDirWithoutIndex(t *testing.T) {
 		if !slices.Equal(d.Names(), []string{"a"}) || d.Indexed() || d.IndexMetadata() != nil {
 			t.Errorf("%v: %v", files, d.Names())
 		}
+
 		single := mustOpenDir(t, filepath.Join(dir, d.Shards()[0]))
 		if !slices.Equal(single.Names(), []string{"a"}) || !slices.Equal(single.Shards(), d.Shards()) {
 			t.Errorf("single: %v %v", single.Names(), single.Shards())
@@ -91,22 +95,72 @@ func TestOpenDirFaults(t *testing.T) {
 		says  string
 	}{
 		{"empty", nil, []error{ErrNoModel}, "empty"},
-		{"bin", map[string]string{"pytorch_model.bin": "", "config.json": ""}, []error{ErrNoModel}, `only "pytorch_model.bin": convert`},
+		{
+			"bin",
+			map[string]string{"pytorch_model.bin": "", "config.json": ""},
+			[]error{ErrNoModel},
+			`only "pytorch_model.bin": convert`,
+		},
 		{"other", map[string]string{"config.json": ""}, []error{ErrNoModel}, `found "config.json"`},
-		{"several", map[string]string{"a.safetensors": "", "b.safetensors": ""}, []error{ErrNoModel}, `"a.safetensors", "b.safetensors"`},
+		{
+			"several",
+			map[string]string{"a.safetensors": "", "b.safetensors": ""},
+			[]error{ErrNoModel},
+			`"a.safetensors", "b.safetensors"`,
+		},
 		{"unfinished", map[string]string{"model.safetensors.partial": ""}, []error{ErrNoModel}, "resume"},
 		{"single broken", map[string]string{SingleName: "x"}, []error{ErrHeaderTooShort}, SingleName},
 		{"index empty", map[string]string{IndexName: ""}, []error{ErrIndex, ErrInvalidJSON}, IndexName},
-		{"index not UTF-8", map[string]string{IndexName: "{\"\xff\":1}"}, []error{ErrIndex, ErrHeaderNotUTF8}, "byte 2"},
+		{
+			"index not UTF-8",
+			map[string]string{IndexName: "{\"\xff\":1}"},
+			[]error{ErrIndex, ErrHeaderNotUTF8},
+			"byte 2",
+		},
 		{"index list", map[string]string{IndexName: "[]"}, []error{ErrIndex, ErrInvalidJSON}, ""},
-		{"index duplicate", map[string]string{IndexName: index1(`"a":"x","a":"y"`)}, []error{ErrIndex, ErrDuplicateKey}, `"a"`},
-		{"index duplicate in metadata", map[string]string{IndexName: `{"metadata":{"x":{"y":1,"y":1}}}`}, []error{ErrIndex, ErrDuplicateKey}, `"y"`},
-		{"index two values", map[string]string{IndexName: index1(`"a":"x"`) + "{}"}, []error{ErrIndex, ErrInvalidJSON}, ""},
-		{"index without map", map[string]string{IndexName: `{"metadata":null}`}, []error{ErrIndex, ErrMissingTensor}, "weight_map"},
-		{"index empty map", map[string]string{IndexName: index1("")}, []error{ErrIndex, ErrMissingTensor}, "weight_map"},
+		{
+			"index duplicate",
+			map[string]string{IndexName: index1(`"a":"x","a":"y"`)},
+			[]error{ErrIndex, ErrDuplicateKey},
+			`"a"`,
+		},
+		{
+			"index duplicate in metadata",
+			map[string]string{IndexName: `{"metadata":{"x":{"y":1,"y":1}}}`},
+			[]error{ErrIndex, ErrDuplicateKey},
+			`"y"`,
+		},
+		{
+			"index two values",
+			map[string]string{IndexName: index1(`"a":"x"`) + "{}"},
+			[]error{ErrIndex, ErrInvalidJSON},
+			"",
+		},
+		{
+			"index without map",
+			map[string]string{IndexName: `{"metadata":null}`},
+			[]error{ErrIndex, ErrMissingTensor},
+			"weight_map",
+		},
+		{
+			"index empty map",
+			map[string]string{IndexName: index1("")},
+			[]error{ErrIndex, ErrMissingTensor},
+			"weight_map",
+		},
 		{"index number", map[string]string{IndexName: index1(`"a":1`)}, []error{ErrIndex, ErrInvalidJSON}, `"a"`},
-		{"index deep", map[string]string{IndexName: strings.Repeat(`{"x":`, 500)}, []error{ErrIndex, ErrInvalidJSON}, "nested"},
-		{"parent", map[string]string{IndexName: index1(`"a":"../x.safetensors"`)}, []error{ErrIndex, ErrShardPath}, `"../x.safetensors"`},
+		{
+			"index deep",
+			map[string]string{IndexName: strings.Repeat(`{"x":`, 500)},
+			[]error{ErrIndex, ErrInvalidJSON},
+			"nested",
+		},
+		{
+			"parent",
+			map[string]string{IndexName: index1(`"a":"../x.safetensors"`)},
+			[]error{ErrIndex, ErrShardPath},
+			`"../x.safetensors"`,
+		},
 		{"absolute", map[string]string{IndexName: index1(`"a":"/etc/passwd"`)}, []error{ErrShardPath}, ""},
 		{"subfolder", map[string]string{IndexName: index1(`"a":"x/y.safetensors"`)}, []error{ErrShardPath}, ""},
 		{"backslash", map[string]string{IndexName: index1(`"a":"..\\x"`)}, []error{ErrShardPath}, ""},
@@ -114,10 +168,18 @@ func TestOpenDirFaults(t *testing.T) {
 		{"dot", map[string]string{IndexName: index1(`"a":"."`)}, []error{ErrShardPath}, ""},
 		{"dots", map[string]string{IndexName: index1(`"a":".."`)}, []error{ErrShardPath}, ""},
 		{"no name", map[string]string{IndexName: index1(`"a":""`)}, []error{ErrShardPath}, ""},
-		{"long name", map[string]string{IndexName: index1(`"a":"` + strings.Repeat("x", 300) + `"`)}, []error{ErrShardPath}, "…"},
+		{
+			"long name",
+			map[string]string{IndexName: index1(`"a":"` + strings.Repeat("x", 300) + `"`)},
+			[]error{ErrShardPath},
+			"…",
+		},
 		{
 			"shards missing",
-			map[string]string{IndexName: index1(`"a":"1.safetensors","b":"2.safetensors","c":"3.safetensors"`), "2.safetensors": named("b")},
+			map[string]string{
+				IndexName:       index1(`"a":"1.safetensors","b":"2.safetensors","c":"3.safetensors"`),
+				"2.safetensors": named("b"),
+			},
 			[]error{ErrMissingShard},
 			`2 of 3 that model.safetensors.index.json names: "1.safetensors", "3.safetensors"`,
 		},
@@ -129,7 +191,10 @@ func TestOpenDirFaults(t *testing.T) {
 		},
 		{
 			"tensor missing",
-			map[string]string{IndexName: index1(`"a":"1.safetensors","b":"1.safetensors"`), "1.safetensors": named("a")},
+			map[string]string{
+				IndexName:       index1(`"a":"1.safetensors","b":"1.safetensors"`),
+				"1.safetensors": named("a"),
+			},
 			[]error{ErrMissingTensor},
 			`"b"`,
 		},
@@ -141,7 +206,10 @@ func TestOpenDirFaults(t *testing.T) {
 		},
 		{
 			"tensor twice",
-			map[string]string{IndexName: index1(`"a":"1.safetensors","b":"2.safetensors"`), "1.safetensors": named("a"), "2.safetensors": named("b", "a")},
+			map[string]string{
+				IndexName: index1(`"a":"1.safetensors","b":"2.safetensors"`), "1.safetensors": named("a"),
+				"2.safetensors": named("b", "a"),
+			},
 			[]error{ErrExtraTensor},
 			`places it in "1.safetensors"`,
 		},
@@ -153,10 +221,12 @@ func TestOpenDirFaults(t *testing.T) {
 				t.Errorf("%s: got %v, want %v", c.name, err, want)
 			}
 		}
+
 		if err != nil && (!strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), dir)) {
 			t.Errorf("%s: message without %q or the folder: %v", c.name, c.says, err)
 		}
 	}
+
 	if _, err := OpenDir(filepath.Join(t.TempDir(), "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
@@ -175,6 +245,7 @@ func TestLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, target := range []string{outside, up} {
 			if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 				t.Skip("no symbolic links here: ", err)
@@ -187,10 +258,12 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
+
 	dir := folder(t, map[string]string{"blob": named("a")})
 	if err := os.Symlink("blob", filepath.Join(dir, SingleName)); err != nil {
 		t.Fatal(err)
 	}
+
 	mustOpenDir(t, dir)
 	mustOpen(t, filepath.Join(dir, SingleName))
 	if err := os.Symlink("nowhere", filepath.Join(dir, IndexName)); err != nil {
@@ -208,11 +281,13 @@ func TestNotRegular(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Skip("no pipes here: ", err)
 	}
+
 	for _, path := range []string{pipe, dir} {
 		if _, err := Open(path); !errors.Is(err, ErrNotRegular) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+
 	if _, err := OpenDir(dir); !errors.Is(err, ErrNotRegular) {
 		t.Errorf("got %v", err)
 	}
@@ -233,24 +308,30 @@ func TestIndexWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	writeAll(t, w, tensors, 1, 100)
 	if err := errors.Join(w.Finish(), w.Finish(), w.Abort()); err != nil {
 		t.Fatal(err)
 	}
+
 	b, err := os.ReadFile(filepath.Join(dir, IndexName))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var x struct {
 		Metadata map[string]any    `json:"metadata"`
 		Weights  map[string]string `json:"weight_map"`
 	}
+
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
+
 	if err := dec.Decode(&x); err != nil || fmt.Sprint(x.Metadata, x.Weights) !=
 		"map[tool:x total_size:11] map[z<:model-00001-of-00002.safetensors é:model-00002-of-00002.safetensors]" {
 		t.Errorf("%v\n%s", err, b)
 	}
+
 	d := mustOpenDir(t, dir)
 	checkAll(t, d, tensors)
 	if fmt.Sprint(d.Metadata(), d.Shard(d.Shards()[1]).Metadata()) != "map[format:pt] map[format:pt]" {
@@ -265,9 +346,15 @@ func TestSplit(t *testing.T) {
 		want string
 	}{
 		{DirOptions{}, "model.safetensors[t5 t6 t0 t20 t4]"},
-		{DirOptions{MaxShardSize: 11}, "model-00001-of-00003.safetensors[t5 t6 t0] model-00002-of-00003.safetensors[t20] model-00003-of-00003.safetensors[t4]"},
+		{DirOptions{MaxShardSize: 11}, "model-00001-of-00003.safetensors[t5 t6 t0] " +
+			"model-00002-of-00003.safetensors[t20] model-00003-of-00003.safetensors[t4]"},
 		{DirOptions{MaxShardSize: 1 << 62}, "model.safetensors[t5 t6 t0 t20 t4]"},
-		{DirOptions{ShardOf: map[string]string{"t5": "b.safetensors", "t6": "a.safetensors", "t0": "b.safetensors", "t20": "a.safetensors", "t4": "b.safetensors"}}, "a.safetensors[t6 t20] b.safetensors[t5 t0 t4]"},
+		{
+			DirOptions{ShardOf: map[string]string{
+				"t5": "b.safetensors", "t6": "a.safetensors", "t0": "b.safetensors",
+				"t20": "a.safetensors", "t4": "b.safetensors",
+			}}, "a.safetensors[t6 t20] b.safetensors[t5 t0 t4]",
+		},
 	} {
 		shards, err := split([]Info{size(5), size(6), size(0), size(20), size(4)}, c.opts)
 		var got []string

@@ -89,29 +89,36 @@ func newDirWriter(dir string, tensors []Info, metadata map[string]string, opts D
 	if err != nil {
 		return nil, locate(err, dir, "")
 	}
+
 	d := &DirWriter{dir: dir, shardOf: make(map[string]int, len(tensors))}
 	nameOf := make(map[string]string, len(tensors))
 	var total int64
 	for i, shard := range shards {
-		w, err := newWriter(filepath.Join(dir, shard.name), shard.tensors, metadata, Options{Order: opts.Order, WriteAt: opts.WriteAt})
+		w, err := newWriter(filepath.Join(dir, shard.name), shard.tensors, metadata,
+			Options{Order: opts.Order, WriteAt: opts.WriteAt})
 		if err != nil {
 			return nil, err
 		}
+
 		d.writers = append(d.writers, w)
+
 		for _, t := range shard.tensors {
 			if _, twice := nameOf[t.Name]; twice {
 				return nil, locate(fault(ErrDuplicateKey, -1, "listed twice"), dir, t.Name)
 			}
 			d.shardOf[t.Name], nameOf[t.Name] = i, shard.name
 		}
+
 		total += w.layout.size - int64(len(w.layout.head))
 	}
+
 	for _, t := range tensors {
 		d.names = append(d.names, t.Name)
 	}
 	if len(shards) > 1 || shards[0].name != SingleName {
 		d.index, err = marshalIndex(total, opts.IndexMetadata, nameOf)
 	}
+
 	return d, locate(err, dir, "")
 }
 
@@ -130,6 +137,7 @@ func splitBySize(tensors []Info, limit int64) ([]shardPlan, error) {
 	if limit < 0 {
 		return nil, fault(ErrShardPlan, -1, "a shard size of %d bytes", limit)
 	}
+
 	shards := []shardPlan{{}}
 	var used int64
 	for _, t := range tensors {
@@ -137,20 +145,24 @@ func splitBySize(tensors []Info, limit int64) ([]shardPlan, error) {
 		if err != nil {
 			return nil, locate(err, "", t.Name)
 		}
+
 		last := &shards[len(shards)-1]
 		if limit > 0 && size > 0 && len(last.tensors) > 0 && size > limit-used {
 			shards = append(shards, shardPlan{})
 			last, used = &shards[len(shards)-1], 0
 		}
+
 		last.tensors = append(last.tensors, t)
 		used += size
 	}
+
 	for i := range shards {
 		shards[i].name = fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(shards), extension)
 	}
 	if len(shards) == 1 {
 		shards[0].name = SingleName
 	}
+
 	return shards, nil
 }
 
@@ -159,29 +171,38 @@ func splitByName(tensors []Info, opts DirOptions) ([]shardPlan, error) {
 		return nil, fault(ErrShardPlan, -1, "MaxShardSize and ShardOf exclude each other")
 	}
 	if len(opts.ShardOf) != len(tensors) {
-		return nil, fault(ErrShardPlan, -1, "ShardOf names %d tensors, the model has %d", len(opts.ShardOf), len(tensors))
+		return nil, fault(ErrShardPlan, -1, "ShardOf names %d tensors, the model has %d", len(opts.ShardOf),
+			len(tensors))
 	}
+
 	byName := map[string][]Info{}
 	for _, t := range tensors {
 		shard, ok := opts.ShardOf[t.Name]
 		if !ok {
 			return nil, locate(fault(ErrShardPlan, -1, "ShardOf does not name it"), "", t.Name)
 		}
+
 		if !plainName(shard) || !strings.HasSuffix(shard, extension) || shard == extension {
-			return nil, locate(fault(ErrShardPath, -1, "%q must be a plain name that ends in %s", clip(shard), extension), "", t.Name)
+			return nil,
+				locate(fault(ErrShardPath, -1, "%q must be a plain name that ends in %s", clip(shard), extension), "",
+					t.Name)
 		}
+
 		byName[shard] = append(byName[shard], t)
 	}
+
 	if len(byName) == 0 {
 		return []shardPlan{{name: SingleName}}, nil
 	}
 	if len(byName) > 1 && byName[SingleName] != nil {
 		return nil, fault(ErrShardPlan, -1, "other tools would read %s alone and miss the other shards", SingleName)
 	}
+
 	var shards []shardPlan
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		shards = append(shards, shardPlan{name, byName[name]})
 	}
+
 	return shards, nil
 }
 
@@ -192,22 +213,25 @@ func (d *DirWriter) create() error {
 		}
 		d.madeDir = true
 	}
+
 	if err := d.checkFolder(false); err != nil {
 		return err
 	}
 	if err := d.checkSpace(d.writers); err != nil {
 		return err
 	}
+
 	for _, w := range d.writers {
 		if err := w.create(); err != nil {
 			return locate(err, w.path, "")
 		}
 	}
+
 	return nil
 }
 
-// checkSpace refuses files that do not fit onto the disk together, before the first of them takes any of it: one by one, the last may
-// be found too large when the others have filled the disk already.
+// checkSpace refuses files that do not fit onto the disk together, before the first of them takes any of it:
+// one by one, the last may be found too large when the others have filled the disk already.
 func (d *DirWriter) checkSpace(writers []*Writer) error {
 	var need, own int64
 	for _, w := range writers {
@@ -227,10 +251,12 @@ func (d *DirWriter) checkFolder(resumed bool) error {
 		base := filepath.Base(w.path)
 		own[base], own[base+partialSuffix] = resumed, true
 	}
+
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
 		return locate(err, d.dir, "")
 	}
+
 	for _, e := range entries {
 		name := e.Name()
 		plain := strings.TrimSuffix(name, partialSuffix)
@@ -240,8 +266,10 @@ func (d *DirWriter) checkFolder(resumed bool) error {
 		if resumed {
 			return locate(fault(ErrLayoutChanged, -1, "%q is not of this output", name), d.dir, "")
 		}
+
 		return locate(fault(ErrExists, -1, "the folder must hold no other model"), filepath.Join(d.dir, name), "")
 	}
+
 	return nil
 }
 
@@ -249,6 +277,7 @@ func (d *DirWriter) reopen() error {
 	if err := d.checkFolder(true); err != nil {
 		return err
 	}
+
 	var fresh []*Writer
 	for _, w := range d.writers {
 		err := w.reopen()
@@ -258,21 +287,25 @@ func (d *DirWriter) reopen() error {
 			return locate(err, w.path, "")
 		}
 	}
+
 	if len(fresh) == 0 {
 		d.finished = d.published()
 		return nil
 	}
+
 	if len(fresh) == len(d.writers) {
 		return locate(fault(ErrNoPartial, -1, "none of the %d files is there", len(fresh)), d.dir, "")
 	}
 	if err := d.checkSpace(fresh); err != nil {
 		return err
 	}
+
 	for _, w := range fresh { // killed before CreateDir had made them
 		if err := w.create(); err != nil {
 			return locate(err, w.path, "")
 		}
 	}
+
 	return nil
 }
 
@@ -372,22 +405,26 @@ func (d *DirWriter) Suspend() error {
 func (d *DirWriter) Finish() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if d.finished {
 		return nil
 	}
 	if d.closed {
 		return locate(fault(ErrClosed, -1, "it was aborted or suspended"), d.dir, "")
 	}
+
 	for _, w := range d.writers {
 		if err := w.complete(); err != nil {
 			return err
 		}
 	}
+
 	for _, w := range d.writers {
 		if err := w.Finish(); err != nil {
 			return err
 		}
 	}
+
 	if d.index != nil {
 		d.indexed = true
 		path := filepath.Join(d.dir, IndexName)
@@ -395,6 +432,7 @@ func (d *DirWriter) Finish() error {
 			return locate(err, path, "")
 		}
 	}
+
 	d.finished = true
 	return nil
 }
@@ -405,14 +443,17 @@ func writeAtomic(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(data)
 	err = errors.Join(diskError(err, f, int64(len(data))), f.Sync())
 	if err == nil {
 		err = os.Rename(path+partialSuffix, path)
 	}
+
 	if err = errors.Join(err, f.Close()); err != nil {
 		return errors.Join(err, os.Remove(path+partialSuffix))
 	}
+
 	return syncDir(path)
 }
 
@@ -421,22 +462,27 @@ func writeAtomic(path string, data []byte) error {
 func (d *DirWriter) Abort() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if d.finished || d.closed {
 		return nil
 	}
+
 	d.closed = true
 	var errs []error
 	if d.indexed {
 		errs = append(errs, os.RemoveAll(filepath.Join(d.dir, IndexName)))
 	}
+
 	for _, w := range d.writers {
 		errs = append(errs, w.Abort())
 		if w.finished {
 			errs = append(errs, os.Remove(w.path))
 		}
 	}
+
 	if d.madeDir {
 		_ = os.Remove(d.dir) // fails, rightly, if something else is in it
 	}
+
 	return errors.Join(errs...)
 }

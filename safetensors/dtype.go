@@ -103,17 +103,21 @@ func (d DType) ByteSize(shape []int64) (int64, error) {
 	if !d.Valid() {
 		return 0, fmt.Errorf("%w %s", ErrUnknownDType, d)
 	}
+
 	n, ok := product(shape)
 	if !ok {
 		return 0, fmt.Errorf("%w: shape %v", ErrShapeOverflow, clipShape(shape))
 	}
+
 	total, ok := mul(n, int64(d.Bits()))
 	if !ok {
 		return 0, fmt.Errorf("%w: %s %v", ErrShapeOverflow, d, clipShape(shape))
 	}
+
 	if total%8 != 0 {
 		return 0, fmt.Errorf("%w: %s %v takes %d bits", ErrNotByteAligned, d, clipShape(shape), total)
 	}
+
 	return total / 8, nil
 }
 

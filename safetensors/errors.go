@@ -76,16 +76,19 @@ func (e *Error) Error() string {
 	} else {
 		b.WriteString(e.File)
 	}
+
 	if e.Tensor != "" {
 		fmt.Fprintf(&b, ": tensor %q", clip(e.Tensor))
 	}
 	if e.Offset >= 0 {
 		fmt.Fprintf(&b, ": at byte %d", e.Offset)
 	}
+
 	fmt.Fprintf(&b, ": %v", e.Err)
 	if e.Detail != "" {
 		fmt.Fprintf(&b, ": %s", e.Detail)
 	}
+
 	return b.String()
 }
 
@@ -103,16 +106,19 @@ func locate(err error, file, tensor string) error {
 	if err == nil {
 		return nil
 	}
+
 	e, ok := err.(*Error)
 	if !ok {
 		return &Error{File: file, Tensor: tensor, Offset: -1, Err: err}
 	}
+
 	if e.File == "" {
 		e.File = file
 	}
 	if e.Tensor == "" {
 		e.Tensor = tensor
 	}
+
 	return e
 }
 
@@ -135,9 +141,11 @@ func clipNames(names []string) string {
 	for _, name := range names[:min(len(names), limit)] {
 		quoted = append(quoted, strconv.Quote(clip(name)))
 	}
+
 	list := strings.Join(quoted, ", ")
 	if len(names) > limit {
 		list += fmt.Sprintf(" and %d more", len(names)-limit)
 	}
+
 	return list
 }

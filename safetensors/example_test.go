@@ -18,6 +18,7 @@ func ExampleCreate() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
+
 	path := filepath.Join(dir, "model.safetensors")
 
 	w, err := safetensors.Create(path, []safetensors.Info{
@@ -36,6 +37,7 @@ func ExampleCreate() {
 	if err := w.WriteTensor("weight", weight); err != nil {
 		log.Fatal(err)
 	}
+
 	fmt.Println(errors.Is(w.Finish(), safetensors.ErrIncomplete), w.Remaining())
 	if err := w.WriteAt("step", []byte{7, 0, 0, 0, 0, 0, 0, 0}, 0); err != nil {
 		log.Fatal(err)
@@ -43,6 +45,7 @@ func ExampleCreate() {
 	if err := w.Finish(); err != nil {
 		log.Fatal(err)
 	}
+
 	stat, err := os.Stat(path)
 	fmt.Println(stat.Size() == w.Size(), err)
 	// Output:
@@ -56,6 +59,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer f.Close()
+
 	for _, name := range f.Names() {
 		info, _ := f.Info(name)
 		data, err := f.Bytes(name)

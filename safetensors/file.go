@@ -80,18 +80,22 @@ func mapFile(f *os.File, path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if !stat.Mode().IsRegular() {
 		return nil, fault(ErrNotRegular, -1, "%s", stat.Mode().Type())
 	}
+
 	size := stat.Size()
 	h, err := readHeader(f, size)
 	if err != nil {
 		return nil, err
 	}
+
 	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
 		return nil, fault(err, -1, "mapping %d bytes", size)
 	}
+
 	sf := &File{path: path, header: h, size: size, data: data, file: f, mapped: true}
 	mmapsafe.Add(data, sf.lost)
 	return sf, nil
@@ -102,18 +106,22 @@ func readHeader(f *os.File, size int64) (*header, error) {
 	if size > maxFileSize {
 		return nil, fault(ErrOffsets, -1, "%d bytes are too many for this machine", size)
 	}
+
 	prefix := make([]byte, min(prefixSize, size))
 	if _, err := f.ReadAt(prefix, 0); err != nil {
 		return nil, readError(err, 0)
 	}
+
 	n, err := headerSize(prefix, size)
 	if err != nil {
 		return nil, err
 	}
+
 	text := make([]byte, n)
 	if _, err := f.ReadAt(text, prefixSize); err != nil {
 		return nil, readError(err, prefixSize)
 	}
+
 	return parseHeader(text, size)
 }
 
@@ -133,10 +141,12 @@ func OpenBytes(b []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	h, err := parseHeader(b[prefixSize:prefixSize+n], size)
 	if err != nil {
 		return nil, err
 	}
+
 	return &File{header: h, size: size, data: b}, nil
 }
 
@@ -176,11 +186,14 @@ func (f *File) Bytes(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+
 	if f.data == nil {
 		return nil, f.closed(name)
 	}
+
 	end := info.Offset + info.Size
 	return f.data[info.Offset:end:end], nil
 }
@@ -207,22 +220,28 @@ func (f *File) ReadAt(name string, p []byte, off int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	if off < 0 || off > info.Size {
 		return 0, locate(fault(ErrRange, -1, "offset %d, size %d", off, info.Size), f.path, name)
 	}
+
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+
 	if f.data == nil {
 		return 0, f.closed(name)
 	}
+
 	want := p[:min(int64(len(p)), info.Size-off)]
 	n, err := f.pread(want, info.Offset+off)
 	if err != nil {
 		return n, locate(readError(err, info.Offset+off+int64(n)), f.path, name)
 	}
+
 	if n < len(p) {
 		return n, io.EOF
 	}
+
 	return n, nil
 }
 
@@ -248,26 +267,31 @@ func (f *File) Release(name string) error {
 	if err != nil {
 		return err
 	}
+
 	f.mu.RLock()
 	defer f.mu.RUnlock()
+
 	if f.data == nil {
 		return f.closed(name)
 	}
 	if !f.mapped || info.Size == 0 {
 		return nil
 	}
+
 	page := int64(os.Getpagesize())
 	begin := max(0, info.Offset-faultAround) / page * page
 	end := min(f.size, info.Offset+info.Size+faultAround)
 	if err := unix.Madvise(f.data[begin:end], unix.MADV_DONTNEED); err != nil {
 		return locate(fault(err, info.Offset, "madvise"), f.path, name)
 	}
+
 	return nil
 }
 
-// View calls fn with a tensor's data, as Bytes gives it, and returns its error. If the file was shortened after Open,
-// so that a page of the view is gone, fn is left at the access and View returns an error wrapping ErrTruncated; an error of the
-// disk is EIO. This holds for accesses of fn's own goroutine; one that fn starts has to call View itself. fn must not keep the slice.
+// View calls fn with a tensor's data, as Bytes gives it, and returns its error. If the file was shortened after
+// Open, so that a page of the view is gone, fn is left at the access and View returns an error wrapping
+// ErrTruncated; an error of the disk is EIO. This holds for accesses of fn's own goroutine; one that fn starts
+// has to call View itself. fn must not keep the slice.
 func (f *File) View(name string, fn func(data []byte) error) (err error) {
 	data, err := f.Bytes(name)
 	if err != nil {
@@ -287,9 +311,11 @@ func (f *File) lost(at int64) error {
 			name = t.Name
 		}
 	}
+
 	if !f.shortened() {
 		return locate(fault(unix.EIO, at, "reading"), f.path, name)
 	}
+
 	return locate(fault(ErrTruncated, at, "it became shorter while it was read"), f.path, name)
 }
 
@@ -303,14 +329,17 @@ func (f *File) shortened() bool {
 func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	if f.data == nil {
 		return nil
 	}
+
 	data := f.data
 	f.data = nil
 	if !f.mapped {
 		return nil
 	}
+
 	mmapsafe.Remove(data, f.shortened())
 	return locate(errors.Join(unix.Munmap(data), f.file.Close()), f.path, "")
 }

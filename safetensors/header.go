@@ -29,6 +29,7 @@ func headerSize(prefix []byte, fileSize int64) (int64, error) {
 	if len(prefix) < prefixSize {
 		return 0, fault(ErrHeaderTooShort, 0, "%d bytes, the length alone takes %d", fileSize, prefixSize)
 	}
+
 	n := binary.LittleEndian.Uint64(prefix)
 	switch {
 	case n > maxHeaderSize:
@@ -38,6 +39,7 @@ func headerSize(prefix []byte, fileSize int64) (int64, error) {
 	case int64(n) > fileSize-prefixSize:
 		return 0, fault(ErrTruncated, fileSize, "the header ends at byte %d, the file at %d", prefixSize+n, fileSize)
 	}
+
 	return int64(n), nil
 }
 
@@ -54,6 +56,7 @@ func foreign(prefix []byte) string {
 			return "; this is " + what + ", not safetensors"
 		}
 	}
+
 	return ""
 }
 
@@ -66,6 +69,7 @@ func parseHeader(text []byte, fileSize int64) (*header, error) {
 	if text[0] != '{' {
 		return nil, fault(ErrHeaderStart, prefixSize, "byte %#02x", text[0])
 	}
+
 	h := &header{}
 	s := &scanner{text: text, base: prefixSize}
 	dataStart := int64(prefixSize + len(text))
@@ -78,10 +82,12 @@ func parseHeader(text []byte, fileSize int64) (*header, error) {
 	if err := h.checkOffsets(dataStart, fileSize); err != nil {
 		return nil, err
 	}
+
 	h.byName = make(map[string]int, len(h.tensors))
 	for i := range h.tensors {
 		h.byName[h.tensors[i].Name] = i
 	}
+
 	return h, nil
 }
 
@@ -90,6 +96,7 @@ func invalidUTF8(text []byte) int {
 	if utf8.Valid(text) {
 		return -1
 	}
+
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRune(text[i:])
 		if r == utf8.RuneError && n == 1 {
@@ -97,6 +104,7 @@ func invalidUTF8(text []byte) int {
 		}
 		i += n
 	}
+
 	return -1
 }
 
@@ -107,6 +115,7 @@ func (h *header) member(s *scanner, key string, dataStart int64) error {
 		h.metadata = m
 		return err
 	}
+
 	s.peek()
 	at := s.pos
 	info, err := entry(s)
@@ -116,6 +125,7 @@ func (h *header) member(s *scanner, key string, dataStart int64) error {
 	if err != nil {
 		return locate(err, "", key)
 	}
+
 	info.Name = key
 	h.tensors = append(h.tensors, info)
 	return nil
@@ -129,6 +139,7 @@ func metadata(s *scanner) (map[string]string, error) {
 	if s.peek() != '{' {
 		return nil, s.fail(ErrMetadata, "an object is expected")
 	}
+
 	m := map[string]string{}
 	err := s.object(func(key string) error {
 		if s.peek() != '"' {
@@ -138,6 +149,7 @@ func metadata(s *scanner) (map[string]string, error) {
 		m[key] = value
 		return err
 	})
+
 	return m, err
 }
 
@@ -149,6 +161,7 @@ func entry(s *scanner) (Info, error) {
 	if s.peek() != '{' {
 		return info, s.fail(ErrEntry, "an object is expected")
 	}
+
 	start := s.pos
 	err := s.object(func(key string) (err error) {
 		switch key {
@@ -164,15 +177,18 @@ func entry(s *scanner) (Info, error) {
 		default:
 			err = s.skip(2)
 		}
+
 		return err
 	})
 	if err != nil {
 		return info, err
 	}
+
 	if !hasDType || !hasShape || !hasOffsets {
 		s.pos = start
 		return info, s.fail(ErrEntry, "dtype, shape and data_offsets are all required")
 	}
+
 	return info, nil
 }
 
@@ -180,16 +196,19 @@ func dtypeValue(s *scanner) (DType, error) {
 	if s.peek() != '"' {
 		return 0, s.fail(ErrEntry, "dtype is not a string")
 	}
+
 	at := s.pos
 	name, err := s.str()
 	if err != nil {
 		return 0, err
 	}
+
 	d, err := ParseDType(name)
 	if err != nil {
 		s.pos = at
 		return 0, s.fail(err, "")
 	}
+
 	return d, nil
 }
 
@@ -197,6 +216,7 @@ func shapeValue(s *scanner) ([]int64, error) {
 	if s.peek() != '[' {
 		return nil, s.fail(ErrEntry, "shape is not an array")
 	}
+
 	shape := make([]int64, 0, 4)
 	err := s.array(func() error {
 		dim, err := s.whole(ErrEntry, ErrShapeOverflow)
@@ -210,6 +230,7 @@ func offsetsValue(s *scanner) (begin, end int64, err error) {
 	if s.peek() != '[' {
 		return 0, 0, s.fail(ErrEntry, "data_offsets is not an array")
 	}
+
 	var pair [2]int64
 	n := 0
 	start := s.pos
@@ -225,6 +246,7 @@ func offsetsValue(s *scanner) (begin, end int64, err error) {
 		s.pos = start
 		err = s.fail(ErrEntry, "data_offsets has %d numbers, not 2", n)
 	}
+
 	return pair[0], pair[1], err
 }
 
@@ -235,10 +257,12 @@ func checkEntry(info Info, at, dataStart int64) (Info, error) {
 	if begin > end {
 		return info, fault(ErrOffsets, at, "begin %d lies behind end %d", begin, end)
 	}
+
 	size, err := info.DType.ByteSize(info.Shape)
 	if err != nil {
 		return info, fault(err, at, "")
 	}
+
 	if size != end-begin {
 		return info, fault(ErrSizeMismatch, at, "%s %v takes %d bytes, data_offsets [%d,%d] hold %d",
 			info.DType, clipShape(info.Shape), size, begin, end, end-begin)
@@ -246,6 +270,7 @@ func checkEntry(info Info, at, dataStart int64) (Info, error) {
 	if end > maxFileSize-dataStart {
 		return info, fault(ErrOffsets, at, "end %d leaves the range of file sizes", end)
 	}
+
 	info.Offset, info.Size = dataStart+begin, size
 	return info, nil
 }
@@ -264,14 +289,17 @@ func (h *header) checkOffsets(dataStart, fileSize int64) error {
 		case t.Offset > at:
 			return locate(fault(ErrHole, at, "no tensor covers the %d bytes before it", t.Offset-at), "", t.Name)
 		}
+
 		at, previous = t.Offset+t.Size, t.Name
 		if at > fileSize {
 			err := fmt.Errorf("%w (%w)", ErrTruncated, ErrOffsets)
 			return locate(fault(err, fileSize, "the tensor ends at byte %d, the file at %d", at, fileSize), "", t.Name)
 		}
 	}
+
 	if at < fileSize {
 		return fault(ErrTrailing, at, "%d bytes belong to no tensor", fileSize-at)
 	}
+
 	return nil
 }

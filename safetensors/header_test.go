@@ -43,7 +43,10 @@ var rules = []struct {
 	{"empty file", ErrHeaderTooShort, "", 0, false, nil},
 	{"no header", ErrHeaderTooShort, "", 0, false, file("", 0)},
 	{"one byte of header", ErrHeaderTooShort, "", 0, false, file("{", 0)},
-	{"HeaderTooLarge", ErrHeaderTooLarge, "", 0, true, append(binary.LittleEndian.AppendUint64(nil, maxHeaderSize+1), "{}"...)},
+	{
+		"HeaderTooLarge", ErrHeaderTooLarge, "", 0, true,
+		append(binary.LittleEndian.AppendUint64(nil, maxHeaderSize+1), "{}"...),
+	},
 	{"length 2^64-1", ErrHeaderTooLarge, "", 0, false, append(bytes.Repeat([]byte{0xff}, 8), "{}"...)},
 	{"git lfs pointer", ErrHeaderTooLarge, "", 0, false, []byte("version https://git-lfs.github.com/spec/v1\n")},
 	{"HeaderNotUTF8", ErrHeaderNotUTF8, "", 10, true, file("{\"\xff\":"+okEntry+"}", 4)},
@@ -73,10 +76,16 @@ var rules = []struct {
 	{"unknown field with half a number", ErrInvalidJSON, "a", 18, false, one(`{"x":1e+}`, 0)},
 	{"bad hex digits", ErrInvalidJSON, "", 12, false, file(`{"\u+123":`+okEntry+`}`, 4)},
 	{"word", ErrInvalidJSON, "a", 18, false, one(`{"x":nul}`, 0)},
-	{"nested too deeply", ErrInvalidJSON, "a", 144, false, one(`{"x":`+strings.Repeat("[", 200)+strings.Repeat("]", 200)+`}`, 0)},
+	{
+		"nested too deeply", ErrInvalidJSON, "a", 144, false,
+		one(`{"x":`+strings.Repeat("[", 200)+strings.Repeat("]", 200)+`}`, 0),
+	},
 	{"DuplicateKey", ErrDuplicateKey, "", 62, true, file(`{"a":`+okEntry+`,"a":`+okEntry+`}`, 4)},
 	{"duplicate by escape", ErrDuplicateKey, "", 62, false, file(`{"a":`+okEntry+`,"\u0061":`+okEntry+`}`, 4)},
-	{"duplicate field", ErrDuplicateKey, "a", 28, false, one(`{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}`, 4)},
+	{
+		"duplicate field", ErrDuplicateKey, "a", 28, false,
+		one(`{"dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4]}`, 4),
+	},
 	{"duplicate in metadata", ErrDuplicateKey, "", 33, false, file(`{"__metadata__":{"x":"1","x":"2"}}`, 0)},
 	{"duplicate metadata", ErrDuplicateKey, "", 27, false, file(`{"__metadata__":{},"__metadata__":{}}`, 0)},
 	{"duplicate in unknown field", ErrDuplicateKey, "a", 26, false, one(`{"x":[{"y":1,"y":2}]}`, 0)},
@@ -98,18 +107,42 @@ var rules = []struct {
 	{"three offsets", ErrEntry, "a", 55, false, one(`{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}`, 4)},
 	{"one offset", ErrEntry, "a", 55, false, one(`{"dtype":"F32","shape":[1],"data_offsets":[0]}`, 4)},
 	{"UnknownDType", ErrUnknownDType, "a", 22, true, one(`{"dtype":"F33","shape":[1],"data_offsets":[0,4]}`, 4)},
-	{"dtype in small letters", ErrUnknownDType, "a", 22, false, one(`{"dtype":"f32","shape":[1],"data_offsets":[0,4]}`, 4)},
-	{"ShapeOverflow", ErrShapeOverflow, "a", 13, true, one(`{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}`, 4)},
-	{"overflow before zero", ErrShapeOverflow, "a", 13, false, one(`{"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}`, 0)},
-	{"bits overflow", ErrShapeOverflow, "a", 13, false, one(`{"dtype":"F64","shape":[1152921504606846976],"data_offsets":[0,8]}`, 8)},
-	{"dimension too large", ErrShapeOverflow, "a", 37, false, one(`{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,4]}`, 4)},
+	{
+		"dtype in small letters", ErrUnknownDType, "a", 22, false,
+		one(`{"dtype":"f32","shape":[1],"data_offsets":[0,4]}`, 4),
+	},
+	{
+		"ShapeOverflow", ErrShapeOverflow, "a", 13, true,
+		one(`{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}`, 4),
+	},
+	{
+		"overflow before zero", ErrShapeOverflow, "a", 13, false,
+		one(`{"dtype":"U8","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}`, 0),
+	},
+	{
+		"bits overflow", ErrShapeOverflow, "a", 13, false,
+		one(`{"dtype":"F64","shape":[1152921504606846976],"data_offsets":[0,8]}`, 8),
+	},
+	{
+		"dimension too large", ErrShapeOverflow, "a", 37, false,
+		one(`{"dtype":"F32","shape":[18446744073709551616],"data_offsets":[0,4]}`, 4),
+	},
 	{"Offsets", ErrOffsets, "a", 13, true, one(`{"dtype":"F32","shape":[1],"data_offsets":[4,0]}`, 4)},
-	{"offset too large", ErrOffsets, "a", 58, false, one(`{"dtype":"F32","shape":[1],"data_offsets":[0,9223372036854775808]}`, 4)},
-	{"offset beyond any file", ErrOffsets, "a", 13, false, one(`{"dtype":"U8","shape":[1],"data_offsets":[9223372036854775806,9223372036854775807]}`, 1)},
+	{
+		"offset too large", ErrOffsets, "a", 58, false,
+		one(`{"dtype":"F32","shape":[1],"data_offsets":[0,9223372036854775808]}`, 4),
+	},
+	{
+		"offset beyond any file", ErrOffsets, "a", 13, false,
+		one(`{"dtype":"U8","shape":[1],"data_offsets":[9223372036854775806,9223372036854775807]}`, 1),
+	},
 	{"SizeMismatch", ErrSizeMismatch, "a", 13, true, one(`{"dtype":"F32","shape":[2],"data_offsets":[0,4]}`, 4)},
 	{"scalar without bytes", ErrSizeMismatch, "a", 13, false, one(`{"dtype":"U8","shape":[],"data_offsets":[0,0]}`, 0)},
 	{"NotByteAligned", ErrNotByteAligned, "a", 13, true, one(`{"dtype":"F4","shape":[3],"data_offsets":[0,2]}`, 2)},
-	{"NotByteAligned F6", ErrNotByteAligned, "a", 13, false, one(`{"dtype":"F6_E3M2","shape":[3],"data_offsets":[0,3]}`, 3)},
+	{
+		"NotByteAligned F6", ErrNotByteAligned, "a", 13, false,
+		one(`{"dtype":"F6_E3M2","shape":[3],"data_offsets":[0,3]}`, 3),
+	},
 	{
 		"Overlap", ErrOverlap, "b", 117, true,
 		file(`{"a":`+okEntry+`,"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}}`, 6),
@@ -147,6 +180,7 @@ func TestRules(t *testing.T) {
 			if err := os.WriteFile(path, rule.data, 0o600); err != nil {
 				t.Fatal(err)
 			}
+
 			_, err = Open(path)
 			checkRule(t, err, rule.want, rule.tensor, rule.at)
 			if !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "\n") {
@@ -173,15 +207,18 @@ func TestRuleFiles(t *testing.T) {
 		if !rule.keep {
 			continue
 		}
+
 		path := filepath.Join("testdata", "rules", rule.name+".safetensors")
 		if *rewrite {
 			if err := os.WriteFile(path, rule.data, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, rule.data) {
 			t.Errorf("%s differs from the table (%v)", path, err)
 		}
+
 		_, err := Open(path)
 		checkRule(t, err, rule.want, rule.tensor, rule.at)
 	}
@@ -197,24 +234,43 @@ func TestAccepted(t *testing.T) {
 	}{
 		{"nothing", file(`{}`, 0), []string{}, nil},
 		{"spaces behind", file("{ } \n\t\r  ", 0), []string{}, nil},
-		{"metadata alone", file(`{"__metadata__":{"x":"1","é":""}}`, 0), []string{}, map[string]string{"x": "1", "é": ""}},
+		{
+			"metadata alone", file(`{"__metadata__":{"x":"1","é":""}}`, 0),
+			[]string{},
+			map[string]string{"x": "1", "é": ""},
+		},
 		{"metadata null", file(`{"__metadata__":null}`, 0), []string{}, nil},
-		{"unknown fields", one(`{"x":{"y":[1,-2.5e+3,{},[],true,null,"z"]},"dtype":"F32","shape":[1],"data_offsets":[0,4]}`, 4), []string{"a"}, nil},
+		{
+			"unknown fields",
+			one(`{"x":{"y":[1,-2.5e+3,{},[],true,null,"z"]},"dtype":"F32","shape":[1],"data_offsets":[0,4]}`, 4),
+			[]string{"a"},
+			nil,
+		},
 		{"escapes", file(`{"\ud83d\ude00\u00E9\"\\\/\b\f\n\r\t":`+okEntry+`}`, 4), []string{"😀é\"\\/\b\f\n\r\t"}, nil},
 		{"empty name", file(`{"":`+okEntry+`}`, 4), []string{""}, nil},
-		{"zero first", one(`{"dtype":"F32","shape":[0,9223372036854775807,9223372036854775807],"data_offsets":[0,0]}`, 0), []string{"a"}, nil},
+		{"zero first", one(`{"dtype":"F32","shape":[0,9223372036854775807,9223372036854775807],"data_offsets":[0,0]}`,
+			0), []string{"a"}, nil},
 		{
-			"any order, empty ones in between", file(`{"c":{"dtype":"U8","shape":[2],"data_offsets":[4,6]},"b":{"dtype":"F32","shape":[0],"data_offsets":[4,4]},"a":`+okEntry+`}`, 6),
+			"any order, empty ones in between",
+			file(
+				`{"c":{"dtype":"U8","shape":[2],"data_offsets":[4,6]},"b":{"dtype":"F32","shape":[0],"data_offsets":[4,4]},"a":`+okEntry+`}`, 6),
 			[]string{"a", "b", "c"},
 			nil,
 		},
-		{"sub-byte", file(`{"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"b":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[1,4]}}`, 4), []string{"a", "b"}, nil},
+		{
+			"sub-byte",
+			file(
+				`{"a":{"dtype":"F4","shape":[2],"data_offsets":[0,1]},"b":{"dtype":"F6_E2M3","shape":[2,2],"data_offsets":[1,4]}}`, 4),
+			[]string{"a", "b"},
+			nil,
+		},
 	} {
 		f, err := OpenBytes(c.data)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
+
 		if !slices.Equal(f.Names(), c.names) || !maps.Equal(f.Metadata(), c.meta) {
 			t.Errorf("%s: %q %v", c.name, f.Names(), f.Metadata())
 		}
@@ -237,27 +293,36 @@ func TestDTypes(t *testing.T) {
 	if len(DTypeNames()) != 22 {
 		t.Errorf("%d types: %v", len(DTypeNames()), DTypeNames())
 	}
+
 	for _, name := range DTypeNames() {
 		d, err := ParseDType(name)
 		if err != nil || d.String() != name || d.Bits() == 0 || !d.Valid() {
 			t.Errorf("%s: %v %v", name, d, err)
 		}
 	}
+
 	if d := DType(99); d.Valid() || d.Bits() != 0 || d.String() != "DType(99)" || d.Align() != 1 {
 		t.Errorf("invalid type: %v", d)
 	}
 	if _, err := ParseDType(strings.Repeat("x", 1000)); !errors.Is(err, ErrUnknownDType) || len(err.Error()) > 500 {
 		t.Errorf("got %v", err)
 	}
+
 	for _, c := range []struct {
 		d     DType
 		shape []int64
 		want  error
-	}{{DType(0), nil, ErrUnknownDType}, {F32, []int64{-1}, ErrShapeOverflow}, {F64, []int64{1 << 60}, ErrShapeOverflow}, {F4, nil, ErrNotByteAligned}} {
+	}{
+		{DType(0), nil, ErrUnknownDType},
+		{F32, []int64{-1}, ErrShapeOverflow},
+		{F64, []int64{1 << 60}, ErrShapeOverflow},
+		{F4, nil, ErrNotByteAligned},
+	} {
 		if _, err := c.d.ByteSize(c.shape); !errors.Is(err, c.want) {
 			t.Errorf("%v %v: %v", c.d, c.shape, err)
 		}
 	}
+
 	if n := (Info{Shape: []int64{1 << 40, 1 << 40}}).Elements(); n != -1 {
 		t.Errorf("%d elements", n)
 	}

@@ -49,6 +49,7 @@ func (x *index) parse(text []byte) error {
 	if at := invalidUTF8(text); at >= 0 {
 		return fault(ErrHeaderNotUTF8, int64(at), "byte %#02x", text[at])
 	}
+
 	s := &scanner{text: text}
 	err := s.object(func(key string) (err error) {
 		switch key {
@@ -64,6 +65,7 @@ func (x *index) parse(text []byte) error {
 	if err != nil {
 		return err
 	}
+
 	if err := s.end(); err != nil {
 		return err
 	}
@@ -73,6 +75,7 @@ func (x *index) parse(text []byte) error {
 	for _, shard := range x.shardOf {
 		x.shards = append(x.shards, shard)
 	}
+
 	slices.Sort(x.shards)
 	x.shards = slices.Compact(x.shards)
 	return nil
@@ -83,6 +86,7 @@ func rawMembers(s *scanner) (map[string]json.RawMessage, error) {
 	if s.literal("null") {
 		return nil, nil
 	}
+
 	m := map[string]json.RawMessage{}
 	err := s.object(func(key string) error {
 		s.peek()
@@ -91,6 +95,7 @@ func rawMembers(s *scanner) (map[string]json.RawMessage, error) {
 		m[key] = slices.Clone(s.text[start:s.pos])
 		return err
 	})
+
 	return m, err
 }
 
@@ -105,16 +110,20 @@ func weightMap(s *scanner) (map[string]string, error) {
 		if err != nil {
 			return locate(err, "", tensor)
 		}
+
 		if known, ok := intern[shard]; ok {
 			m[tensor] = known
 			return nil
 		}
+
 		if !plainName(shard) {
 			return locate(fault(ErrShardPath, at, "%q must be a plain file name", clip(shard)), "", tensor)
 		}
+
 		intern[shard], m[tensor] = shard, shard
 		return nil
 	})
+
 	return m, err
 }
 
@@ -123,22 +132,24 @@ func plainName(name string) bool {
 	return name != "." && len(name) <= 255 && !strings.ContainsAny(name, "/\\\x00") && filepath.IsLocal(name)
 }
 
-// openInside opens a file of the folder for reading. Of symbolic links that leave the folder all but those of the hub's cache are
-// refused; dir is the folder's path for messages.
+// openInside opens a file of the folder for reading. Of symbolic links that leave the folder all but those of
+// the hub's cache are refused; dir is the folder's path for messages.
 func openInside(root *safefile.Folder, dir, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
 		return f, nil
 	}
+
 	path := filepath.Join(dir, name)
 	if stat, lerr := root.Lstat(name); lerr == nil && stat.Mode()&os.ModeSymlink != 0 {
 		target, _ := root.Readlink(name)
 		if _, serr := os.Stat(path); serr == nil {
-			return nil, locate(fault(ErrShardPath, -1, "it is a symbolic link to %q, which leads out of the folder and is not followed; "+
-				"copy the folder with cp -rL first", clip(target)), path, "")
+			return nil, locate(fault(ErrShardPath, -1, "it is a symbolic link to %q, which leads out of the folder "+
+				"and is not followed; copy the folder with cp -rL first", clip(target)), path, "")
 		}
 		return nil, locate(fault(err, -1, "it is a symbolic link to %q", clip(target)), path, "")
 	}
+
 	return nil, locate(err, path, "")
 }
 
@@ -149,6 +160,7 @@ func readIndex(root *safefile.Folder, dir, name string) (*index, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	path := filepath.Join(dir, name)
 	stat, err := f.Stat()
 	if err == nil && !stat.Mode().IsRegular() {
@@ -157,6 +169,7 @@ func readIndex(root *safefile.Folder, dir, name string) (*index, error) {
 	if err != nil {
 		return nil, locate(err, path, "")
 	}
+
 	text, err := io.ReadAll(io.LimitReader(f, maxIndexSize+1))
 	if err == nil && len(text) > maxIndexSize {
 		err = fault(ErrIndex, -1, "larger than %d bytes", maxIndexSize)
@@ -164,6 +177,7 @@ func readIndex(root *safefile.Folder, dir, name string) (*index, error) {
 	if err != nil {
 		return nil, locate(err, path, "")
 	}
+
 	x, err := parseIndex(text)
 	return x, locate(err, path, "")
 }
@@ -174,6 +188,7 @@ func marshalIndex(totalSize int64, extra, shardOf map[string]string) ([]byte, er
 	for key, value := range extra {
 		meta[key] = value
 	}
+
 	meta["total_size"] = totalSize
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
@@ -183,5 +198,6 @@ func marshalIndex(totalSize int64, extra, shardOf map[string]string) ([]byte, er
 		Metadata  map[string]any    `json:"metadata"`
 		WeightMap map[string]string `json:"weight_map"`
 	}{meta, shardOf})
+
 	return []byte(b.String()), err
 }

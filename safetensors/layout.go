@@ -17,7 +17,8 @@ type Order uint8
 const (
 	OrderGiven   Order = iota // as the caller lists them (the default); nothing is said about alignment
 	OrderAligned              // larger elements first, otherwise as listed; every tensor is aligned to its element
-	OrderHF                   // the reference implementation's: by dtype, last constant first, then by name; aligned as well
+	// the reference implementation's: by dtype, last constant first, then by name; aligned as well
+	OrderHF
 )
 
 // layout is a new file worked out: all bytes before the data, and the place of each tensor.
@@ -37,16 +38,19 @@ func plan(tensors []Info, metadata map[string]string, order Order) (*layout, err
 	if err := checkNames(placed, metadata); err != nil {
 		return nil, err
 	}
+
 	sortBy(placed, order)
 	end, err := place(placed)
 	if err != nil {
 		return nil, err
 	}
+
 	head := appendHeader(make([]byte, prefixSize), placed, metadata)
 	n := len(head) - prefixSize
 	if n > maxHeaderSize {
 		return nil, fault(ErrHeaderTooLarge, -1, "%d bytes for %d tensors", n, len(tensors))
 	}
+
 	binary.LittleEndian.PutUint64(head, uint64(n))
 	start := int64(len(head))
 	if end > maxFileSize-start {
@@ -55,6 +59,7 @@ func plan(tensors []Info, metadata map[string]string, order Order) (*layout, err
 	for i := range placed {
 		placed[i].Offset += start
 	}
+
 	return &layout{head: head, tensors: placed, size: start + end}, nil
 }
 
@@ -71,13 +76,16 @@ func checkNames(tensors []Info, metadata map[string]string) error {
 		if _, twice := seen[t.Name]; twice {
 			return locate(fault(ErrDuplicateKey, -1, "listed twice"), "", t.Name)
 		}
+
 		seen[t.Name] = struct{}{}
 	}
+
 	for key, value := range metadata {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
 			return fault(ErrHeaderNotUTF8, -1, "metadata %q", clip(key))
 		}
 	}
+
 	return nil
 }
 
@@ -104,6 +112,7 @@ func place(tensors []Info) (end int64, err error) {
 			return 0, locate(fault(ErrOffsets, -1, "the data leaves the range of file sizes"), "", t.Name)
 		}
 	}
+
 	return end, nil
 }
 
@@ -115,17 +124,21 @@ func appendHeader(b []byte, tensors []Info, metadata map[string]string) []byte {
 		b = appendMetadata(append(b, separator), metadata)
 		separator = ','
 	}
+
 	for i := range tensors {
 		b = appendEntry(append(b, separator), &tensors[i])
 		separator = ','
 	}
+
 	if separator == '{' {
 		b = append(b, separator)
 	}
+
 	b = append(b, '}')
 	for len(b)%8 != 0 {
 		b = append(b, ' ')
 	}
+
 	return b
 }
 
@@ -177,5 +190,6 @@ func appendString(b []byte, s string) []byte {
 			b = append(b, c)
 		}
 	}
+
 	return append(b, '"')
 }

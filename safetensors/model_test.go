@@ -22,6 +22,7 @@ func dataOf(t Info) []byte {
 	if err != nil {
 		panic(err)
 	}
+
 	h := fnv.New64a()
 	h.Write([]byte(t.Name))
 	rng := rand.New(rand.NewPCG(h.Sum64(), 1))
@@ -29,6 +30,7 @@ func dataOf(t Info) []byte {
 	for int64(len(b)) < size {
 		b = binary.LittleEndian.AppendUint64(b, rng.Uint64())
 	}
+
 	return b[:size]
 }
 
@@ -37,8 +39,10 @@ func mixed() []Info {
 	var tensors []Info
 	for i, name := range DTypeNames() {
 		d, _ := ParseDType(name)
-		tensors = append(tensors, Info{Name: fmt.Sprintf("t%d.%s", i%5, name), DType: d, Shape: []int64{4, int64(i%3) + 1}})
+		tensors = append(tensors,
+			Info{Name: fmt.Sprintf("t%d.%s", i%5, name), DType: d, Shape: []int64{4, int64(i%3) + 1}})
 	}
+
 	return append(
 		tensors,
 		Info{Name: "scalar", DType: F32, Shape: []int64{}},
@@ -50,7 +54,8 @@ func mixed() []Info {
 func large() []Info {
 	var tensors []Info
 	for i := range 40 {
-		tensors = append(tensors, Info{Name: fmt.Sprintf("layer.%d.weight", i), DType: BF16, Shape: []int64{int64(100 + i), 311}})
+		tensors = append(tensors,
+			Info{Name: fmt.Sprintf("layer.%d.weight", i), DType: BF16, Shape: []int64{int64(100 + i), 311}})
 	}
 	return tensors
 }
@@ -71,6 +76,7 @@ func writeAll(t *testing.T, w Sink, tensors []Info, n, part int) {
 			}
 		})
 	}
+
 	wg.Wait()
 }
 
@@ -80,15 +86,18 @@ func checkAll(t testing.TB, src Source, tensors []Info) {
 	if len(src.Names()) != len(tensors) {
 		t.Errorf("%d tensors, want %d", len(src.Names()), len(tensors))
 	}
+
 	for _, want := range tensors {
 		info, ok := src.Info(want.Name)
 		if !ok || info.DType != want.DType || fmt.Sprint(info.Shape) != fmt.Sprint(want.Shape) {
 			t.Fatalf("%s: %v, want %v", want.Name, info, want)
 		}
+
 		data, err := src.Bytes(want.Name)
 		if err != nil || !bytes.Equal(data, dataOf(want)) || int64(len(data)) != info.Size {
 			t.Fatalf("%s: other bytes (%v)", want.Name, err)
 		}
+
 		p := make([]byte, len(data))
 		if n, err := src.ReadAt(want.Name, p, 0); n != len(p) || err != nil || !bytes.Equal(p, data) {
 			t.Fatalf("%s: ReadAt gives %d, %v", want.Name, n, err)
@@ -130,14 +139,17 @@ func write(t *testing.T, path string, tensors []Info, order Order, goroutines, p
 		t.Fatal(err)
 	}
 	defer w.Abort()
+
 	writeAll(t, w, tensors, goroutines, part)
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
+
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return b
 }
 
@@ -150,12 +162,15 @@ func TestRoundTripEveryDType(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		checkAll(t, f, mixed())
+
 		for _, name := range f.Names() {
 			if info, _ := f.Info(name); order != OrderGiven && !info.Aligned() {
 				t.Errorf("order %d: %s at %d", order, name, info.Offset)
 			}
 		}
+
 		if order == OrderGiven && fmt.Sprint(f.Names()[:2]) != "[t0.BOOL t1.F4]" {
 			t.Errorf("order changed: %v", f.Names())
 		}
@@ -167,7 +182,8 @@ func TestSameBytes(t *testing.T) {
 	dir := t.TempDir()
 	want := write(t, filepath.Join(dir, "1"), large(), OrderGiven, 1, 1<<30)
 	for i, part := range []int{1 << 30, 4096, 997} {
-		if got := write(t, filepath.Join(dir, fmt.Sprint("n", i)), large(), OrderGiven, 7, part); !bytes.Equal(got, want) {
+		if got := write(t, filepath.Join(dir, fmt.Sprint("n", i)), large(), OrderGiven, 7, part); !bytes.Equal(got,
+			want) {
 			t.Errorf("parts of %d bytes from 7 goroutines: other bytes", part)
 		}
 	}
@@ -181,10 +197,12 @@ func TestShardedEqualsSingle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		writeAll(t, w, large(), 3, 5000)
 		if err := w.Finish(); err != nil {
 			t.Fatal(err)
 		}
+
 		d := mustOpenDir(t, dir)
 		checkAll(t, d, large())
 		if d.Indexed() != (limit == 1 || limit == 200_000) {
@@ -194,7 +212,8 @@ func TestShardedEqualsSingle(t *testing.T) {
 }
 
 var (
-	dtypeGen = rapid.Custom(func(t *rapid.T) DType { return DType(rapid.IntRange(1, int(numDTypes)-1).Draw(t, "dtype")) })
+	dtypeGen = rapid.Custom(
+		func(t *rapid.T) DType { return DType(rapid.IntRange(1, int(numDTypes)-1).Draw(t, "dtype")) })
 	shapeGen = rapid.SliceOfN(rapid.Int64Range(0, 5), 0, 4)
 )
 
@@ -211,6 +230,7 @@ func modelGen(t *rapid.T) []Info {
 			tensors = append(tensors, info)
 		}
 	}
+
 	return tensors
 }
 
@@ -224,28 +244,36 @@ func TestPropertyRoundTrip(t *testing.T) {
 		if err != nil {
 			rt.Fatal(err)
 		}
+
 		path := filepath.Join(dir, "x.safetensors")
 		w, err := Create(path, tensors, meta, Options{Order: order, Overwrite: true})
 		if err != nil {
 			rt.Fatal(err)
 		}
+
 		for _, i := range rapid.Permutation(tensors).Draw(rt, "write order") {
 			if err := w.WriteTensor(i.Name, dataOf(i)); err != nil {
 				rt.Fatal(err)
 			}
 		}
+
 		if err := w.Finish(); err != nil {
 			rt.Fatal(err)
 		}
+
 		f, err := Open(path)
 		if err != nil {
 			rt.Fatal(err)
 		}
 		defer f.Close()
+
 		checkAll(rt2tb{t, rt}, f, tensors)
-		if len(meta) != len(f.Metadata()) || fmt.Sprint(meta) != fmt.Sprint(map[string]string(f.Metadata())) && len(meta) > 0 {
+
+		if len(meta) != len(f.Metadata()) ||
+			fmt.Sprint(meta) != fmt.Sprint(map[string]string(f.Metadata())) && len(meta) > 0 {
 			rt.Fatalf("metadata %v, want %v", f.Metadata(), meta)
 		}
+
 		for i, name := range f.Names() {
 			if info, _ := f.Info(name); fmt.Sprint(info) != fmt.Sprint(l.tensors[i]) {
 				rt.Fatalf("%v, planned %v", info, l.tensors[i])
@@ -278,6 +306,7 @@ func TestPropertyCoverage(t *testing.T) {
 			for i := begin; i < end; i++ {
 				have[i] = true
 			}
+
 			var spans [size]bool
 			for i, part := range s.have {
 				if i > 0 && part.begin <= s.have[i-1].end {
@@ -287,6 +316,7 @@ func TestPropertyCoverage(t *testing.T) {
 					spans[at] = true
 				}
 			}
+
 			if spans != have || s.done() != !slices.Contains(have[:], false) {
 				rt.Fatalf("%v after [%d,%d), done %v; want %v", s.have, begin, end, s.done(), have)
 			}
@@ -302,12 +332,14 @@ func TestGoldenReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	src := mustOpen(t, path)
 	var tensors []Info
 	for _, name := range DTypeNames() {
 		if strings.HasPrefix(name, "F6_") {
 			continue
 		}
+
 		for _, prefix := range []string{"b.", "a."} {
 			info, ok := src.Info(prefix + name)
 			if !ok || info.DType.String() != name {
@@ -316,16 +348,19 @@ func TestGoldenReference(t *testing.T) {
 			tensors = append(tensors, info)
 		}
 	}
+
 	out := filepath.Join(t.TempDir(), "x.safetensors")
 	w, err := Create(out, tensors, src.Metadata(), Options{Order: OrderHF})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, info := range tensors {
 		if err := Copy(w, info.Name, src, info.Name, make([]byte, i%5)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}

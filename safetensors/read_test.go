@@ -20,6 +20,7 @@ func TestReadAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, f := range []*File{mustOpen(t, path), mem} {
 		want, _ := f.Bytes("t1.U64")
 		for _, c := range []struct {
@@ -27,7 +28,15 @@ func TestReadAt(t *testing.T) {
 			off  int64
 			got  int
 			want error
-		}{{0, 0, 0, nil}, {5, 3, 5, nil}, {len(want), 0, len(want), nil}, {8, int64(len(want)) - 3, 3, io.EOF}, {1, int64(len(want)), 0, io.EOF}, {1, -1, 0, ErrRange}, {1, int64(len(want)) + 1, 0, ErrRange}} {
+		}{
+			{0, 0, 0, nil},
+			{5, 3, 5, nil},
+			{len(want), 0, len(want), nil},
+			{8, int64(len(want)) - 3, 3, io.EOF},
+			{1, int64(len(want)), 0, io.EOF},
+			{1, -1, 0, ErrRange},
+			{1, int64(len(want)) + 1, 0, ErrRange},
+		} {
 			p := make([]byte, c.n)
 			n, err := f.ReadAt("t1.U64", p, c.off)
 			if n != c.got || !errors.Is(err, c.want) || c.got > 0 && !bytes.Equal(p[:n], want[c.off:c.off+int64(n)]) {
@@ -46,38 +55,46 @@ func TestUnknownAndClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	type viewer interface {
 		Source
 		View(name string, fn func([]byte) error) error
 	}
+
 	for _, s := range []viewer{mustOpen(t, path), mustOpenDir(t, dir), mem} {
 		call := func(name string) []error {
 			_, err1 := s.Bytes(name)
 			_, err2 := s.ReadAt(name, nil, 0)
 			return []error{err1, err2, s.Release(name), s.View(name, func([]byte) error { return nil })}
 		}
+
 		for _, err := range call("none") {
 			if !errors.Is(err, ErrUnknownTensor) || !strings.Contains(err.Error(), `"none"`) {
 				t.Errorf("got %v", err)
 			}
 		}
+
 		if _, ok := s.Info("none"); ok {
 			t.Error("found")
 		}
+
 		for _, err := range call("empty") {
 			if err != nil {
 				t.Error(err)
 			}
 		}
+
 		if err := errors.Join(s.Close(), s.Close()); err != nil {
 			t.Error(err)
 		}
+
 		for _, err := range call("scalar") {
 			if !errors.Is(err, ErrClosed) {
 				t.Errorf("got %v", err)
 			}
 		}
 	}
+
 	if _, err := Open(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
@@ -93,6 +110,7 @@ func TestShrunk(t *testing.T) {
 	if err := os.Truncate(path, info.Offset+1000); err != nil {
 		t.Fatal(err)
 	}
+
 	sum := func(data []byte) error {
 		n := byte(0)
 		for _, b := range data {
@@ -103,11 +121,14 @@ func TestShrunk(t *testing.T) {
 		}
 		return nil
 	}
+
 	err := f.View(last.Name, sum)
 	var e *Error
-	if !errors.Is(err, ErrTruncated) || !errors.As(err, &e) || e.Tensor != last.Name || e.Offset < info.Offset+1000 || e.Offset >= info.Offset+info.Size {
+	if !errors.Is(err, ErrTruncated) || !errors.As(err, &e) || e.Tensor != last.Name || e.Offset < info.Offset+1000 ||
+		e.Offset >= info.Offset+info.Size {
 		t.Errorf("View: %v", err)
 	}
+
 	if n, err := f.ReadAt(last.Name, make([]byte, info.Size), 0); !errors.Is(err, ErrTruncated) || n != 1000 {
 		t.Errorf("ReadAt: %d, %v", n, err)
 	}
@@ -125,6 +146,7 @@ func TestViewPassesOn(t *testing.T) {
 	if err := f.View("a.U8", func([]byte) error { return io.ErrNoProgress }); err != io.ErrNoProgress {
 		t.Errorf("got %v", err)
 	}
+
 	for _, fault := range []func(data []byte) error{
 		func([]byte) error { panic("mine") },
 		func(data []byte) error { data[len(data)] = 0; return nil },
@@ -149,6 +171,7 @@ func resident(t *testing.T, path string) int64 {
 		t.Skip("no /proc/self/smaps here: ", err)
 	}
 	defer f.Close()
+
 	inside := false
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
@@ -162,6 +185,7 @@ func resident(t *testing.T, path string) int64 {
 			return kb << 10
 		}
 	}
+
 	t.Skip("the mapping is not listed")
 	return 0
 }
@@ -175,19 +199,23 @@ func TestBoundedMemory(t *testing.T) {
 	if n := resident(t, path); n > 0 {
 		t.Errorf("%d bytes after Open", n)
 	}
+
 	for _, info := range large() {
 		if _, err := f.ReadAt(info.Name, make([]byte, 60_000), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if n := resident(t, path); n > 0 {
 		t.Errorf("%d bytes after ReadAt of everything", n)
 	}
+
 	for _, info := range large() {
 		data, err := f.Bytes(info.Name)
 		if err != nil || !bytes.Equal(data, dataOf(info)) {
 			t.Fatal(info, err)
 		}
+
 		if err := f.Release(info.Name); err != nil {
 			t.Fatal(err)
 		}
@@ -206,11 +234,13 @@ func TestOracleFilesOpen(t *testing.T) {
 	if _, err := os.Stat(root); err != nil {
 		t.Skip("skipped: no ", root)
 	}
+
 	files := 0
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != extension {
 			return err
 		}
+
 		files++
 		f, err := Open(path)
 		if err != nil {
@@ -218,6 +248,7 @@ func TestOracleFilesOpen(t *testing.T) {
 			return nil
 		}
 		defer f.Close()
+
 		for _, name := range f.Names() {
 			data, err := f.Bytes(name)
 			p := make([]byte, min(len(data), 4096))
@@ -225,8 +256,10 @@ func TestOracleFilesOpen(t *testing.T) {
 				t.Errorf("%s: %s: %v %v", path, name, err, rerr)
 			}
 		}
+
 		return nil
 	})
+
 	t.Logf("%d files", files)
 	if err != nil {
 		t.Error(err)

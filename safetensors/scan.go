@@ -58,7 +58,8 @@ func (s *scanner) unexpected(want string) error {
 
 // end checks that only white space is left.
 func (s *scanner) end() error {
-	if s.peek(); s.pos < len(s.text) {
+	s.peek()
+	if s.pos < len(s.text) {
 		return s.unexpected("the end")
 	}
 	return nil
@@ -70,10 +71,12 @@ func (s *scanner) object(member func(key string) error) error {
 	if err := s.expect('{'); err != nil {
 		return err
 	}
+
 	if s.peek() == '}' {
 		s.pos++
 		return nil
 	}
+
 	var seen keySet
 	for {
 		s.peek()
@@ -82,10 +85,12 @@ func (s *scanner) object(member func(key string) error) error {
 		if err != nil {
 			return err
 		}
+
 		if !seen.add(key) {
 			s.pos = at
 			return s.fail(ErrDuplicateKey, "%q", clip(key))
 		}
+
 		if err := s.expect(':'); err != nil {
 			return err
 		}
@@ -103,10 +108,12 @@ func (s *scanner) array(element func() error) error {
 	if err := s.expect('['); err != nil {
 		return err
 	}
+
 	if s.peek() == ']' {
 		s.pos++
 		return nil
 	}
+
 	for {
 		if err := element(); err != nil {
 			return err
@@ -136,6 +143,7 @@ func (s *scanner) str() (string, error) {
 	if err := s.expect('"'); err != nil {
 		return "", err
 	}
+
 	var decoded []byte // what precedes start; nil as long as there was no escape
 	for start := s.pos; s.pos < len(s.text); {
 		switch c := s.text[s.pos]; {
@@ -153,6 +161,7 @@ func (s *scanner) str() (string, error) {
 			if err != nil {
 				return "", err
 			}
+
 			decoded = utf8.AppendRune(decoded, r)
 			start = s.pos
 		case c < ' ':
@@ -161,6 +170,7 @@ func (s *scanner) str() (string, error) {
 			s.pos++
 		}
 	}
+
 	return "", s.unexpected("the end of a string")
 }
 
@@ -179,16 +189,19 @@ func (s *scanner) escape() (rune, error) {
 	if s.pos == len(s.text) {
 		return 0, s.unexpected("an escape")
 	}
+
 	c := s.text[s.pos]
 	if c == 'u' {
 		s.pos++
 		return s.unicode()
 	}
+
 	from, to := `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 	i := strings.IndexByte(from, c)
 	if i < 0 {
 		return 0, s.unexpected("an escape")
 	}
+
 	s.pos++
 	return rune(to[i]), nil
 }
@@ -199,6 +212,7 @@ func (s *scanner) unicode() (rune, error) {
 	if err != nil || !utf16.IsSurrogate(r) {
 		return r, err
 	}
+
 	at := s.pos
 	if strings.HasPrefix(string(s.text[at:min(at+2, len(s.text))]), `\u`) {
 		s.pos += 2
@@ -206,10 +220,12 @@ func (s *scanner) unicode() (rune, error) {
 		if err != nil {
 			return 0, err
 		}
+
 		if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
 			return pair, nil
 		}
 	}
+
 	s.pos = at
 	return 0, s.fail(ErrInvalidJSON, "half a surrogate pair")
 }
@@ -232,6 +248,7 @@ func (s *scanner) whole(malformed, tooLarge error) (int64, error) {
 	if len(literal) == 0 {
 		return 0, s.fail(malformed, "a whole number is expected")
 	}
+
 	var n int64
 	for _, c := range literal {
 		digit := int64(c - '0')
@@ -241,8 +258,10 @@ func (s *scanner) whole(malformed, tooLarge error) (int64, error) {
 		if n > (math.MaxInt64-digit)/10 {
 			return 0, s.fail(tooLarge, "%s", clip(string(literal)))
 		}
+
 		n = n*10 + digit
 	}
+
 	s.pos += len(literal)
 	return n, nil
 }
@@ -271,6 +290,7 @@ func (s *scanner) skip(depth int) error {
 	if depth >= maxDepth {
 		return s.fail(ErrInvalidJSON, "nested more than %d levels deep", maxDepth)
 	}
+
 	switch c := s.peek(); {
 	case c == '{':
 		return s.object(func(string) error { return s.skip(depth + 1) })
@@ -282,11 +302,13 @@ func (s *scanner) skip(depth int) error {
 	case c == '-' || c >= '0' && c <= '9':
 		return s.number()
 	}
+
 	for _, word := range []string{"null", "true", "false"} {
 		if s.literal(word) {
 			return nil
 		}
 	}
+
 	return s.unexpected("a value")
 }
 
@@ -312,14 +334,17 @@ func (k *keySet) add(key string) bool {
 	if slices.Contains(k.few[:k.n], key) {
 		return false
 	}
+
 	if k.n < len(k.few) {
 		k.few[k.n] = key
 		k.n++
 		return true
 	}
+
 	if k.many == nil {
 		k.many = map[string]struct{}{}
 	}
+
 	before := len(k.many)
 	k.many[key] = struct{}{}
 	return len(k.many) > before

@@ -13,8 +13,8 @@ import (
 	"github.com/modelcompress/compress/safetensors/internal/disk"
 )
 
-// Files that fit one by one, but not together, are refused with their sum before there is any of them, also when some of a resumed output
-// are there.
+// Files that fit one by one, but not together, are refused with their sum before there is any of them, also
+// when some of a resumed output are there.
 func TestOutputThatDoesNotFit(t *testing.T) {
 	dir := t.TempDir()
 	probe, err := os.Open(dir)
@@ -22,6 +22,7 @@ func TestOutputThatDoesNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer probe.Close()
+
 	_, most := disk.Free(probe)
 	if most <= 0 {
 		t.Skip("the file system does not tell its free space")
@@ -34,6 +35,7 @@ func TestOutputThatDoesNotFit(t *testing.T) {
 	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), out+": not enough disk space") {
 		t.Fatalf("error %v", err)
 	}
+
 	var needs, total int64
 	if _, err := fmt.Sscanf(err.Error()[strings.Index(err.Error(), " ("):], " (%d bytes)", &needs); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 func diskError(err error, f *os.File, need int64) error {
 	var cause unix.Errno
 	errors.As(err, &cause)
+
 	switch cause {
 	case unix.EFBIG:
 		return fault(fmt.Errorf("%w: %w", ErrFileSize, cause), -1, "it needs %d bytes", need)
@@ -30,8 +31,10 @@ func diskError(err error, f *os.File, need int64) error {
 		if free < 0 {
 			return fault(fmt.Errorf("%w: %w", ErrNoSpace, cause), -1, "%d bytes are needed", need)
 		}
+
 		return fault(fmt.Errorf("%w: %w", ErrNoSpace, cause), -1, "%d bytes are needed, %d are free", need, free)
 	}
+
 	return err
 }
 
@@ -41,7 +44,8 @@ func spaceError(err error) error {
 	if !errors.As(err, &short) {
 		return err
 	}
-	return fault(fmt.Errorf("%w: %w", ErrNoSpace, short.Err), -1, "the output needs %s, %s are free there", amount(short.Need), amount(short.Free))
+	return fault(fmt.Errorf("%w: %w", ErrNoSpace, short.Err), -1, "the output needs %s, %s are free there",
+		amount(short.Need), amount(short.Free))
 }
 
 // allocated is how many bytes of the disk a file takes, which are fewer than its size where it has holes.
@@ -96,10 +100,12 @@ func openPartial(path string, flag int) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		same, err := lockSame(f, path)
 		if err == nil && same {
 			return f, nil
 		}
+
 		_ = f.Close()
 		if err != nil {
 			return nil, err
@@ -113,15 +119,18 @@ func lockSame(f *os.File, path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+
 	if !mine.Mode().IsRegular() {
 		return false, ErrNotRegular
 	}
 	if err := lock(f); err != nil {
 		return false, err
 	}
+
 	now, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
+
 	return err == nil && os.SameFile(mine, now), err
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestTornHeader: a process that was killed within the write of the header leaves a part of it; the file is then started anew, wherever it broke off.
+// TestTornHeader: a process that was killed within the write of the header leaves a part of it; the file is
+// then started anew, wherever it broke off.
 func TestTornHeader(t *testing.T) {
 	dir := t.TempDir()
 	tensors := []Info{{Name: "a", DType: F32, Shape: []int64{2}}, {Name: "b", DType: F32, Shape: []int64{3}}}
@@ -15,13 +16,16 @@ func TestTornHeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := w.Suspend(); err != nil {
 		t.Fatal(err)
 	}
+
 	whole, err := os.ReadFile(path + partialSuffix)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	head := len(whole) - 5*4
 	for n := range head + 1 {
 		torn := make([]byte, len(whole))
@@ -29,10 +33,12 @@ func TestTornHeader(t *testing.T) {
 		if err := os.WriteFile(path+partialSuffix, torn, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		w, err := Reopen(path, tensors, nil, Options{})
 		if err != nil {
 			t.Fatalf("after %d of %d bytes: %v", n, head, err)
 		}
+
 		if w.resumed != (n == head) {
 			t.Errorf("after %d of %d bytes: resumed %v", n, head, w.resumed)
 		}

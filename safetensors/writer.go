@@ -70,9 +70,9 @@ type Writer struct {
 // path.partial in the same folder, which must exist; an older unfinished file of that name is discarded. Every tensor
 // must be written before Finish.
 //
-// The errors wrap those of plan-time rules (ErrDuplicateKey, ErrReservedName, ErrHeaderNotUTF8, ErrHeaderTooLarge,
-// ErrUnknownDType, ErrShapeOverflow, ErrNotByteAligned), ErrExists, ErrBusy, ErrNoSpace, ErrFileSize, or an error of the operating
-// system; nothing is left behind then.
+// The errors wrap those of plan-time rules (ErrDuplicateKey, ErrReservedName, ErrHeaderNotUTF8,
+// ErrHeaderTooLarge, ErrUnknownDType, ErrShapeOverflow, ErrNotByteAligned), ErrExists, ErrBusy, ErrNoSpace,
+// ErrFileSize, or an error of the operating system; nothing is left behind then.
 func Create(path string, tensors []Info, metadata map[string]string, opts Options) (*Writer, error) {
 	w, err := newWriter(path, tensors, metadata, opts)
 	if err != nil {
@@ -108,16 +108,19 @@ func newWriter(path string, tensors []Info, metadata map[string]string, opts Opt
 	if err != nil {
 		return nil, locate(err, path, "")
 	}
+
 	w := &Writer{path: path, overwrite: opts.Overwrite, layout: l, writeAt: opts.WriteAt}
 	if w.writeAt == nil {
 		w.writeAt = (*os.File).WriteAt
 	}
+
 	w.slots = make([]slot, len(l.tensors))
 	w.byName = make(map[string]int, len(l.tensors))
 	for i, t := range l.tensors {
 		w.slots[i].info = t
 		w.byName[t.Name] = i
 	}
+
 	return w, nil
 }
 
@@ -126,6 +129,7 @@ func (w *Writer) checkFree() error {
 	if w.overwrite {
 		return nil
 	}
+
 	_, err := os.Lstat(w.path)
 	switch {
 	case err == nil:
@@ -133,6 +137,7 @@ func (w *Writer) checkFree() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	}
+
 	return err
 }
 
@@ -140,14 +145,17 @@ func (w *Writer) create() error {
 	if err := w.checkFree(); err != nil {
 		return err
 	}
+
 	f, err := openPartial(w.path+partialSuffix, os.O_CREATE)
 	if err != nil {
 		return err
 	}
+
 	w.file = f
 	if err := w.start(); err != nil {
 		return errors.Join(err, w.Abort())
 	}
+
 	return nil
 }
 
@@ -169,9 +177,11 @@ func (w *Writer) reopen() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return w.adopt()
 	}
+
 	if err != nil {
 		return err
 	}
+
 	w.file = f
 	err = w.checkFree()
 	if err == nil {
@@ -181,15 +191,17 @@ func (w *Writer) reopen() error {
 		w.file = nil
 		_ = f.Close()
 	}
+
 	return err
 }
 
-// resume compares the unfinished file with the layout. One whose header breaks off, so that zeros follow, comes from a Create that
-// was cut short, and starts anew.
+// resume compares the unfinished file with the layout. One whose header breaks off, so that zeros follow, comes
+// from a Create that was cut short, and starts anew.
 func (w *Writer) resume() error {
 	head := make([]byte, len(w.layout.head))
 	n, _ := w.file.ReadAt(head, 0)
-	if written := bytes.TrimRight(head[:n], "\x00"); len(written) < len(head) && bytes.HasPrefix(w.layout.head, written) {
+	if written := bytes.TrimRight(head[:n], "\x00"); len(written) < len(head) &&
+		bytes.HasPrefix(w.layout.head, written) {
 		return w.start()
 	}
 	w.resumed = true
@@ -202,17 +214,21 @@ func (w *Writer) adopt() error {
 	if w.overwrite || errors.Is(err, fs.ErrNotExist) {
 		return fault(ErrNoPartial, -1, "there is no %s%s", w.path, partialSuffix)
 	}
+
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+
 	if err := sameLayout(f, w.layout); err != nil {
 		return err
 	}
+
 	w.resumed, w.finished = true, true
 	for i := range w.slots {
 		w.slots[i].add(0, w.slots[i].info.Size)
 	}
+
 	return nil
 }
 
@@ -222,9 +238,11 @@ func sameLayout(f *os.File, l *layout) error {
 	if err != nil {
 		return err
 	}
+
 	if stat.Size() != l.size {
 		return fault(ErrLayoutChanged, -1, "it has %d bytes, not %d; remove it to start over", stat.Size(), l.size)
 	}
+
 	head := make([]byte, len(l.head))
 	if _, err := f.ReadAt(head, 0); err != nil {
 		return readError(err, 0)
@@ -232,6 +250,7 @@ func sameLayout(f *os.File, l *layout) error {
 	if !bytes.Equal(head, l.head) {
 		return fault(ErrLayoutChanged, -1, "its header names other tensors; remove it to start over")
 	}
+
 	return nil
 }
 
@@ -281,17 +300,20 @@ func (w *Writer) WriteAt(name string, p []byte, off int64) error {
 func (w *Writer) write(s *slot, p []byte, off int64) error {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
+
 	if w.file == nil {
 		return locate(fault(ErrClosed, -1, "the file may not be written any more"), w.path, s.info.Name)
 	}
 	if len(p) == 0 {
 		return nil
 	}
+
 	n, err := w.writeAt(w.file, p, s.info.Offset+off)
 	if err != nil {
 		err = diskError(err, w.file, int64(len(p)-n))
 		return locate(err, w.path, s.info.Name)
 	}
+
 	w.unsaved.Store(true)
 	s.add(off, off+int64(len(p)))
 	return nil
@@ -304,8 +326,10 @@ func (w *Writer) MarkDone(name string) error {
 	if err != nil {
 		return err
 	}
+
 	w.mu.RLock()
 	defer w.mu.RUnlock()
+
 	switch {
 	case w.finished:
 		return nil
@@ -314,6 +338,7 @@ func (w *Writer) MarkDone(name string) error {
 	case !w.resumed:
 		return locate(fault(ErrNotResumed, -1, "this one was started anew"), w.path, name)
 	}
+
 	s.add(0, s.info.Size)
 	return nil
 }
@@ -340,8 +365,10 @@ func (w *Writer) Remaining() []string {
 func (w *Writer) Sync() error {
 	w.syncing.Lock()
 	defer w.syncing.Unlock()
+
 	w.mu.RLock()
 	defer w.mu.RUnlock()
+
 	switch {
 	case w.finished:
 		return nil
@@ -352,10 +379,12 @@ func (w *Writer) Sync() error {
 	case !w.unsaved.Swap(false):
 		return nil
 	}
+
 	if err := errors.Join(w.file.Sync(), syncDir(w.path)); err != nil {
 		w.failed = err
 		return locate(fault(err, -1, "flushing"), w.path, "")
 	}
+
 	return nil
 }
 
@@ -379,14 +408,17 @@ func (w *Writer) Finish() error {
 	if err := w.complete(); err != nil {
 		return err
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if w.finished {
 		return nil
 	}
 	if w.file == nil {
 		return locate(fault(ErrClosed, -1, "it was aborted or suspended"), w.path, "")
 	}
+
 	return locate(w.publish(), w.path, "")
 }
 
@@ -396,7 +428,8 @@ func (w *Writer) complete() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return locate(fault(ErrIncomplete, -1, "%d of %d: %s", len(missing), len(w.slots), clipNames(missing)), w.path, missing[0])
+	return locate(fault(ErrIncomplete, -1, "%d of %d: %s", len(missing), len(w.slots), clipNames(missing)), w.path,
+		missing[0])
 }
 
 // publish flushes and renames. Once renamed, the file counts as finished whatever follows.
@@ -413,9 +446,11 @@ func (w *Writer) publish() error {
 	if err := os.Rename(w.path+partialSuffix, w.path); err != nil {
 		return err
 	}
+
 	w.finished = true
 	err := errors.Join(w.file.Close(), syncDir(w.path))
 	w.file = nil
+
 	return err
 }
 

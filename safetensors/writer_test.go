@@ -19,10 +19,12 @@ func listing(t *testing.T, dir string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	names := []string{}
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
+
 	return names
 }
 
@@ -55,10 +57,12 @@ func TestCreateFaults(t *testing.T) {
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("got %v, want %v", err, c.want)
 		}
+
 		if left := listing(t, dir); len(left) > 0 {
 			t.Errorf("left behind: %v", left)
 		}
 	}
+
 	if _, err := Create(filepath.Join(t.TempDir(), "none", "x"), nil, nil, Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
@@ -81,6 +85,7 @@ func TestWriteFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		err, want error
 	}{
@@ -101,6 +106,7 @@ func TestWriteFaults(t *testing.T) {
 			t.Errorf("got %v, want %v", c.err, c.want)
 		}
 	}
+
 	if _, err := Create(path, mixed(), nil, Options{}); !errors.Is(err, ErrBusy) {
 		t.Errorf("second writer: %v", err)
 	}
@@ -110,11 +116,13 @@ func TestWriteFaults(t *testing.T) {
 	if err := errors.Join(w.Abort(), w.Abort(), w.Suspend()); err != nil {
 		t.Error(err)
 	}
+
 	for _, err := range []error{w.WriteAt("scalar", []byte{1}, 0), w.Sync(), w.Finish()} {
 		if !errors.Is(err, ErrClosed) && !errors.Is(err, ErrIncomplete) {
 			t.Errorf("after Abort: %v", err)
 		}
 	}
+
 	if left := listing(t, filepath.Dir(path)); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
@@ -123,12 +131,17 @@ func TestWriteFaults(t *testing.T) {
 // TestIncomplete names what is missing and lets writing go on.
 func TestIncomplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
-	tensors := []Info{{Name: "a", DType: U8, Shape: []int64{4}}, {Name: "b", DType: U8, Shape: []int64{4}}, {Name: "z", DType: U8, Shape: []int64{0}}}
+	tensors := []Info{
+		{Name: "a", DType: U8, Shape: []int64{4}},
+		{Name: "b", DType: U8, Shape: []int64{4}},
+		{Name: "z", DType: U8, Shape: []int64{0}},
+	}
 	w, err := Create(path, tensors, nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Abort()
+
 	data := dataOf(tensors[0])
 	if err := errors.Join(w.WriteTensor("b", dataOf(tensors[1])), w.WriteAt("a", data[2:], 2)); err != nil {
 		t.Fatal(err)
@@ -142,9 +155,12 @@ func TestIncomplete(t *testing.T) {
 	if !slices.Equal(listing(t, filepath.Dir(path)), []string{"x.safetensors.partial"}) {
 		t.Errorf("visible early: %v", listing(t, filepath.Dir(path)))
 	}
-	if err := errors.Join(w.WriteAt("a", data[:3], 0), w.Finish(), w.Finish(), w.Abort(), w.Sync(), w.MarkDone("a")); err != nil {
+
+	if err := errors.Join(w.WriteAt("a", data[:3], 0), w.Finish(), w.Finish(), w.Abort(), w.Sync(),
+		w.MarkDone("a")); err != nil {
 		t.Fatal(err)
 	}
+
 	checkAll(t, mustOpen(t, path), tensors)
 }
 
@@ -155,10 +171,12 @@ func TestExisting(t *testing.T) {
 	if _, err := Create(path, nil, nil, Options{}); !errors.Is(err, ErrExists) {
 		t.Errorf("got %v", err)
 	}
+
 	w, err := Create(path, mixed(), nil, Options{Overwrite: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	writeAll(t, w, mixed(), 1, 100)
 	if b, _ := os.ReadFile(path); string(b) != "old" {
 		t.Error("replaced early")
@@ -166,6 +184,7 @@ func TestExisting(t *testing.T) {
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
+
 	checkAll(t, mustOpen(t, path), mixed())
 
 	late := filepath.Join(dir, "late")
@@ -173,6 +192,7 @@ func TestExisting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(late, []byte("theirs"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -214,10 +234,12 @@ func TestResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	writeAll(t, w, large()[:20], 2, 1000)
 	if err := errors.Join(w.Sync(), w.Suspend(), w.Suspend(), w.Abort()); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		tensors []Info
 		meta    map[string]string
@@ -226,18 +248,22 @@ func TestResume(t *testing.T) {
 			t.Errorf("other layout: %v", err)
 		}
 	}
+
 	w, err = Reopen(path, large(), meta, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, info := range large()[:20] {
 		if err := w.MarkDone(info.Name); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if len(w.Remaining()) != 20 {
 		t.Errorf("%d remain", len(w.Remaining()))
 	}
+
 	writeAll(t, w, large()[20:], 1, 1<<30)
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
@@ -245,15 +271,19 @@ func TestResume(t *testing.T) {
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("other bytes (%v)", err)
 	}
+
 	w, err = Reopen(path, large(), meta, Options{})
 	if err != nil || len(w.Remaining()) > 0 || w.Finish() != nil {
 		t.Errorf("finished file: %v", err)
 	}
+
 	if _, err := Reopen(path, large(), nil, Options{}); !errors.Is(err, ErrLayoutChanged) {
 		t.Errorf("finished file of another layout: %v", err)
 	}
+
 	for _, overwrite := range []bool{false, true} {
-		if _, err := Reopen(filepath.Join(dir, "none"), large(), meta, Options{Overwrite: overwrite}); !errors.Is(err, ErrNoPartial) {
+		if _, err := Reopen(filepath.Join(dir, "none"), large(), meta, Options{Overwrite: overwrite}); !errors.Is(err,
+			ErrNoPartial) {
 			t.Errorf("nothing there: %v", err)
 		}
 	}
@@ -267,13 +297,16 @@ func TestResumeUnstarted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if err := w.MarkDone("scalar"); !errors.Is(err, ErrNotResumed) {
 			t.Errorf("got %v", err)
 		}
+
 		writeAll(t, w, mixed(), 1, 100)
 		if err := w.Finish(); err != nil {
 			t.Fatal(err)
 		}
+
 		checkAll(t, mustOpen(t, path), mixed())
 	}
 }
@@ -286,10 +319,12 @@ func TestResumeDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	writeAll(t, w, large(), 1, 1<<30)
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
+
 	names := listing(t, whole)
 	shards := w.Shards()
 	for state := range 2 * len(names) {
@@ -298,10 +333,12 @@ func TestResumeDir(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		writeAll(t, w, large(), 1, 1<<30)
 		if err := w.Suspend(); err != nil {
 			t.Fatal(err)
 		}
+
 		killed(t, dir, shards, state)
 		resumeAndCompare(t, dir, whole, opts, state)
 	}
@@ -332,11 +369,13 @@ func resumeAndCompare(t *testing.T, dir, whole string, opts DirOptions, state in
 	if err != nil {
 		t.Fatalf("state %d: %v", state, err)
 	}
+
 	for _, info := range large() {
 		if err := w.MarkDone(info.Name); err != nil && !errors.Is(err, ErrNotResumed) {
 			t.Fatal(err)
 		}
 	}
+
 	for _, info := range large() {
 		if !w.Done(info.Name) {
 			if err := w.WriteTensor(info.Name, dataOf(info)); err != nil {
@@ -344,13 +383,16 @@ func resumeAndCompare(t *testing.T, dir, whole string, opts DirOptions, state in
 			}
 		}
 	}
+
 	if err := errors.Join(w.Sync(), w.Finish()); err != nil {
 		t.Fatalf("state %d: %v", state, err)
 	}
+
 	names := listing(t, whole)
 	if !slices.Equal(listing(t, dir), names) {
 		t.Fatalf("state %d: %v", state, listing(t, dir))
 	}
+
 	for _, name := range names {
 		a, _ := os.ReadFile(filepath.Join(dir, name))
 		b, _ := os.ReadFile(filepath.Join(whole, name))
@@ -358,6 +400,7 @@ func resumeAndCompare(t *testing.T, dir, whole string, opts DirOptions, state in
 			t.Errorf("state %d: %s has other bytes", state, name)
 		}
 	}
+
 	again, err := ReopenDir(dir, large(), nil, opts)
 	if err != nil || again.Abort() != nil || again.Finish() != nil || len(listing(t, dir)) != len(names) {
 		t.Errorf("state %d: a finished folder does not stay: %v", state, err)
@@ -372,12 +415,14 @@ func TestAbortDir(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := CreateDir(dir, large(), nil, DirOptions{MaxShardSize: 1_000_000}); !errors.Is(err, ErrBusy) {
 		t.Errorf("second writer: %v", err)
 	}
 	if err := w.Finish(); !errors.Is(err, ErrIncomplete) {
 		t.Errorf("got %v", err)
 	}
+
 	writeAll(t, w, large(), 1, 1<<30)
 	obstacle := filepath.Join(dir, w.Shards()[2])
 	if err := os.WriteFile(obstacle, nil, 0o600); err != nil {
@@ -404,15 +449,19 @@ func TestDirWriterLooksUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Abort()
+
 	for _, err := range []error{w.WriteTensor("none", nil), w.WriteAt("none", nil, 0), w.MarkDone("none")} {
 		if !errors.Is(err, ErrUnknownTensor) {
 			t.Errorf("got %v", err)
 		}
 	}
+
 	if w.ShardOf("scalar") != SingleName || w.ShardOf("none") != "" || w.Done("none") || w.Path() != dir {
 		t.Error("wrong answers")
 	}
-	if err := w.WriteTensor("scalar", make([]byte, 4)); err != nil || !w.Done("scalar") || len(w.Remaining()) != len(mixed())-2 {
+
+	if err := w.WriteTensor("scalar", make([]byte, 4)); err != nil || !w.Done("scalar") ||
+		len(w.Remaining()) != len(mixed())-2 {
 		t.Errorf("%v, remaining %v", err, w.Remaining())
 	}
 }

@@ -22,20 +22,24 @@ func TestEveryVerb(t *testing.T) {
 		if c.Short == "" || len(c.Long) < 60 || strings.Contains(c.Long, "\n") {
 			t.Errorf("%s: help text is missing or broken into lines by hand", c.CommandPath())
 		}
+
 		for _, name := range []string{"device", "threads", "seed", "quiet", "json", "report"} {
 			if c.Flags().Lookup(name) == nil {
 				t.Errorf("%s lacks --%s", c.CommandPath(), name)
 			}
 		}
+
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			if f.Usage == "" {
 				t.Errorf("%s --%s has no description", c.CommandPath(), f.Name)
 			}
 		})
+
 		for _, sub := range c.Commands() {
 			visit(sub)
 		}
 	}
+
 	for _, c := range root(cli.New(nil, nil, nil)).Commands() {
 		visit(c)
 	}
@@ -48,11 +52,14 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 		var b bytes.Buffer
 		c.SetOut(&b)
 		usage.Help(c, nil)
+
 		for line := range strings.Lines(b.String()) {
-			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 120 && !strings.Contains(c.Example, strings.TrimSpace(line)) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 120 &&
+				!strings.Contains(c.Example, strings.TrimSpace(line)) {
 				t.Errorf("%s: a line of %d characters: %s", c.Name(), n, line)
 			}
 		}
+
 		for line := range strings.Lines(c.Example) {
 			if !strings.Contains(b.String(), strings.TrimSpace(line)) {
 				t.Errorf("%s: the example %q is cut", c.Name(), line)

@@ -20,17 +20,20 @@ func convertCmd(a *cli.App) *cobra.Command {
 	var o convertFlags
 	cmd := a.Verb(cli.Verb{
 		Use: "convert SRC --out DIR", Short: "Change dtype, shards or packing of a checkpoint",
-		Long: "Writes a checkpoint again with another element type, in shards of another size, or with pruned matrices packed as " +
-			"a bitmask and the values that are left (read by compressed-tensors 0.9 to 0.14). Rounding is to nearest even; a value " +
-			"that does not fit the new type is an error. Memory stays below 1 GiB whatever the model's size.",
-		Example: "compress convert pruned --save bitmask --out packed\ncompress convert packed --dtype bf16 --max-shard-size 2GB --out dense",
-		Args:    cobra.ExactArgs(1),
+		Long: "Writes a checkpoint again with another element type, in shards of another size, or with pruned " +
+			"matrices packed as a bitmask and the values that are left (read by compressed-tensors 0.9 to 0.14). " +
+			"Rounding is to nearest even; a value that does not fit the new type is an error. Memory stays below 1 " +
+			"GiB whatever the model's size.",
+		Example: "compress convert pruned --save bitmask --out packed\n" +
+			"compress convert packed --dtype bf16 --max-shard-size 2GB --out dense",
+		Args: cobra.ExactArgs(1),
 		Check: func(*cli.Job, []string) error {
 			_, err := cli.ShardLimit(o.shard)
 			return err
 		},
 		Run: func(j *cli.Job, args []string) (any, error) { return convert(j, args[0], o) },
 	})
+
 	f := cmd.Flags()
 	f.StringVar(&o.out, "out", "", "folder to write; it appears when it is complete")
 	f.StringVar(&o.dtype, "dtype", "keep", "element type of the output; keep, f32, bf16 or f16")
@@ -41,6 +44,7 @@ func convertCmd(a *cli.App) *cobra.Command {
 	cli.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
 	cli.OneDType(cmd, "dtype", "keep")
 	cli.OneOf(cmd, "save", "dense", "bitmask")
+
 	return cmd
 }
 
@@ -49,19 +53,23 @@ func convert(j *cli.Job, path string, o convertFlags) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	to := safetensors.DType(0)
 	if o.dtype != "keep" {
 		if to, err = cli.DType("dtype", o.dtype); err != nil {
 			return nil, cli.Usagef("%w, keep", err)
 		}
 	}
+
 	if o.save != "dense" && o.save != "bitmask" {
 		return nil, cli.Usagef("--save %q; known: dense, bitmask", o.save)
 	}
+
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err
 	}
+
 	bar := j.Bars()
 	r, err := checkpoint.Rewrite(j.Ctx, path, o.out, checkpoint.RewriteOptions{
 		DType: to, Bitmask: o.save == "bitmask", MaxShard: limit, Overwrite: o.overwrite,
@@ -70,13 +78,17 @@ func convert(j *cli.Job, path string, o convertFlags) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if r.NonFinite > 0 {
-		j.Remark("%d NaN or infinite values in %d of the tensors that were cast, the first: %s; they are in the source, and in the output too", r.NonFinite, len(r.NonFiniteIn), r.NonFiniteIn[0])
+		j.Remark("%d NaN or infinite values in %d of the tensors that were cast, the first: %s; they are in the "+
+			"source, and in the output too", r.NonFinite, len(r.NonFiniteIn), r.NonFiniteIn[0])
 	}
+
 	t := &report.Table{Columns: report.Columns("", "bytes", "tensors", "shards")}
 	t.Add("source", cli.Size(r.BytesIn), nil, nil)
 	t.Add("output", cli.Size(r.BytesOut), r.Tensors, r.Shards)
 	t.Note = fmt.Sprintf("%d cast, %d packed, %d unpacked; in %s", r.Cast, r.Packed, r.Unpacked, r.Out)
 	j.Table(t)
+
 	return r, nil
 }

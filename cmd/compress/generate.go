@@ -12,12 +12,14 @@ func generateCmd(a *cli.App) *cobra.Command {
 	var o texts.GenerateOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "generate MODEL --prompt S", Short: "Continue a text",
-		Long: "Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, the default, always takes " +
-			"the likeliest token; otherwise tokens are drawn, the same ones for the same --seed.",
+		Long: "Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, " +
+			"the default, always takes the likeliest token; otherwise tokens are drawn, the same ones for the " +
+			"same --seed.",
 		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8",
 		Args:    cobra.ExactArgs(1),
 		Run:     func(j *cli.Job, args []string) (any, error) { return texts.Generate(j, args[0], o) },
 	})
+
 	f := cmd.Flags()
 	f.StringVar(&o.Prompt, "prompt", "", "text of the prompt; it is continued")
 	f.IntVar(&o.MaxTokens, "max-tokens", 64, "tokens to add at most")
@@ -29,5 +31,6 @@ func generateCmd(a *cli.App) *cobra.Command {
 	cli.Require(cmd, "prompt")
 	cli.Inputs(cmd, "adapter")
 	cli.MayBeEmpty(cmd, "prompt")
+
 	return cmd
 }

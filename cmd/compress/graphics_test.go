@@ -11,8 +11,8 @@ import (
 	"github.com/modelcompress/compress/kernels/kerneltest"
 )
 
-// TestGraphicsScripts runs the command lines of testdata/graphics with the driver's stand-in, which runs the host build of the graphics
-// kernels; without a C++ compiler they are skipped.
+// TestGraphicsScripts runs the command lines of testdata/graphics with the driver's stand-in, which runs the
+// host build of the graphics kernels; without a C++ compiler they are skipped.
 func TestGraphicsScripts(t *testing.T) {
 	driver := kerneltest.StandIn(t)
 	testscript.Run(t, testscript.Params{
@@ -24,6 +24,9 @@ func TestGraphicsScripts(t *testing.T) {
 			e.Setenv("COMPRESS_CUBLASLT", "off")
 			return err
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"code": exitCode, "json": jsonValue, "same": same},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"code": exitCode, "json": jsonValue,
+			"same": same,
+		},
 	})
 }

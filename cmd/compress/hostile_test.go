@@ -20,6 +20,7 @@ func hostile(ts *testscript.TestScript, _ bool, args []string) {
 	data, err := os.ReadFile(path)
 	ts.Check(err)
 	n := binary.LittleEndian.Uint64(data)
+
 	head, body := data[8:8+n], data[8+n:]
 	switch args[0] {
 	case "truncated":
@@ -46,11 +47,13 @@ func hostile(ts *testscript.TestScript, _ bool, args []string) {
 		if args[0] == "nan-embed" {
 			info, _ = f.Info("model.embed_tokens.weight")
 		}
+
 		ts.Check(f.Close())
 		value := float32(math.Inf(1))
 		if args[0] != "inf" {
 			value = float32(math.NaN())
 		}
+
 		at := info.Offset + 2*(3*info.Shape[1]+5)
 		binary.LittleEndian.PutUint16(data[at:], uint16(math.Float32bits(value)>>16))
 	case "packed": // a bit of a bitmask that there is no value for
@@ -62,10 +65,12 @@ func hostile(ts *testscript.TestScript, _ bool, args []string) {
 		for data[at] == 0xff {
 			at++
 		}
+
 		data[at] |= data[at] + 1
 	default:
 		ts.Fatalf("unknown damage %q", args[0])
 	}
+
 	ts.Check(os.WriteFile(path, data, 0o666))
 }
 
@@ -80,6 +85,7 @@ type entry struct {
 func rebuilt(ts *testscript.TestScript, head, body []byte, change func(map[string]entry)) []byte {
 	var raw map[string]json.RawMessage
 	ts.Check(json.Unmarshal(head, &raw))
+
 	entries := map[string]entry{}
 	for name, text := range raw {
 		var e entry
@@ -88,9 +94,11 @@ func rebuilt(ts *testscript.TestScript, head, body []byte, change func(map[strin
 			entries[name] = e
 		}
 	}
+
 	change(entries)
 	text, err := json.Marshal(entries)
 	ts.Check(err)
+
 	return bytes.Join([][]byte{binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text, body}, nil)
 }
 
@@ -105,18 +113,23 @@ func tensors(ts *testscript.TestScript, _ bool, args []string) {
 		for _, row := range rows {
 			list := strings.Split(row, ",")
 			cols = len(list)
+
 			for _, v := range list {
 				n, err := strconv.ParseInt(v, 10, 64)
 				ts.Check(err)
 				data[name] = binary.LittleEndian.AppendUint64(data[name], uint64(n))
 			}
 		}
-		infos = append(infos, safetensors.Info{Name: name, DType: safetensors.I64, Shape: []int64{int64(len(rows)), int64(cols)}})
+
+		infos = append(infos,
+			safetensors.Info{Name: name, DType: safetensors.I64, Shape: []int64{int64(len(rows)), int64(cols)}})
 	}
+
 	w, err := safetensors.Create(ts.MkAbs(args[0]), infos, nil, safetensors.Options{})
 	ts.Check(err)
 	for name, p := range data {
 		ts.Check(w.WriteTensor(name, p))
 	}
+
 	ts.Check(w.Finish())
 }

@@ -19,8 +19,8 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// run executes one command line and returns its exit code. The first interrupt, or end of the terminal, cancels the work, a second one
-// ends the process at once.
+// run executes one command line and returns its exit code. The first interrupt, or end of the terminal, cancels
+// the work, a second one ends the process at once.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
 	defer stop()
@@ -44,10 +44,12 @@ func root(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compress",
 		Short: "Make language models smaller and measure what it costs",
-		Long: "compress prunes checkpoints in the Hugging Face layout, measures them before and after, and checks, converts and runs them.\n" +
+		Long: "compress prunes checkpoints in the Hugging Face layout, measures them before and after, and checks, " +
+			"converts and runs them.\n" +
 			"It needs no Python, no network and no GPU. Start with: compress demo",
 		Version: compress.Version(),
 	}
+
 	c.AddCommand(
 		inspectCmd(a),
 		tokenizeCmd(a),
@@ -73,5 +75,6 @@ func root(a *cli.App) *cobra.Command {
 		manCmd(a),
 		versionCmd(a),
 	)
+
 	return c
 }

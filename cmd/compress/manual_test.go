@@ -17,7 +17,8 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/manual"
 )
 
-// TestManual: there is a page for every verb, with every flag, the same one each time, and groff finds nothing to say of it.
+// TestManual: there is a page for every verb, with every flag, the same one each time, and groff finds nothing
+// to say of it.
 func TestManual(t *testing.T) {
 	groff, missing := exec.LookPath("groff")
 	everyVerb(func(c *cobra.Command) {
@@ -25,18 +26,21 @@ func TestManual(t *testing.T) {
 		if !bytes.Equal(text, manual.Page(c)) {
 			t.Errorf("%s: the page differs from run to run", c.CommandPath())
 		}
+
 		plain := strings.NewReplacer(`\-`, "-", `\(dq`, `"`, `\(aq`, "'", `\(ga`, "`", `\e`, `\`).Replace(string(text))
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			if !strings.Contains(plain, "--"+f.Name) {
 				t.Errorf("%s: no --%s on the page", c.CommandPath(), f.Name)
 			}
 		})
+
 		if !strings.Contains(plain, c.Example) {
 			t.Errorf("%s: the example is not on the page as it is", c.CommandPath())
 		}
 		if bad := regexp.MustCompile(`\n\n|\.SH [A-Z ]+\n\.PP|\.PP\n\.`).Find(text); bad != nil {
 			t.Errorf("%s: %q is nothing that roff needs", c.CommandPath(), bad)
 		}
+
 		if missing == nil && (c.Name() == "prune" || c.Name() == "lora") {
 			cmd := exec.Command(groff, "-man", "-Tutf8", "-ww", "-z")
 			cmd.Stdin = bytes.NewReader(text)
@@ -45,13 +49,18 @@ func TestManual(t *testing.T) {
 			}
 		}
 	})
+
 	dir := filepath.Join(t.TempDir(), "man")
 	for range 2 { // the second time over the first
 		if code := run([]string{"man", "--out", dir, "-q"}, &bytes.Buffer{}, &bytes.Buffer{}); code != 0 {
 			t.Fatalf("exit code %d", code)
 		}
 	}
-	for _, name := range []string{"compress.1", "compress-prune.1", "compress-lora-train.1", "compress-eval-tasks-check.1"} {
+
+	for _, name := range []string{
+		"compress.1", "compress-prune.1", "compress-lora-train.1",
+		"compress-eval-tasks-check.1",
+	} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}
@@ -68,14 +77,15 @@ func completed(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-// TestCompletions: scripts are written for four shells, those that are here accept them, and closed sets, folders, files and
-// values that are none of these complete as such.
+// TestCompletions: scripts are written for four shells, those that are here accept them, and closed sets,
+// folders, files and values that are none of these complete as such.
 func TestCompletions(t *testing.T) {
 	for _, name := range []string{"bash", "zsh", "fish", "powershell"} {
 		var out bytes.Buffer
 		if code := run([]string{"completion", name}, &out, &bytes.Buffer{}); code != 0 || out.Len() < 1000 {
 			t.Errorf("%s: exit code %d, %d bytes", name, code, out.Len())
 		}
+
 		if path, err := exec.LookPath(name); err == nil && name != "powershell" {
 			cmd := exec.Command(path, "-n", "/dev/stdin")
 			cmd.Stdin = &out
@@ -84,6 +94,7 @@ func TestCompletions(t *testing.T) {
 			}
 		}
 	}
+
 	for _, c := range []struct {
 		line, want string
 	}{
@@ -110,7 +121,8 @@ func TestCompletions(t *testing.T) {
 	}
 }
 
-// bashTry calls the function that completion bash defines as bash does. What it needs of the package bash-completion stands before.
+// bashTry calls the function that completion bash defines as bash does. What it needs of the package
+// bash-completion stands before.
 const bashTry = `
 _init_completion() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }
 compopt() { :; }
@@ -131,13 +143,17 @@ func TestBashCompletes(t *testing.T) {
 	if err != nil {
 		t.Skip("no bash here")
 	}
+
 	cmd := exec.Command(bash, "--norc", "-c", bashTry)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program(t))+string(os.PathListSeparator)+os.Getenv("PATH"))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	want := "compress pru: prune\ncompress prune --save b: bitmask\ncompress prune compare --methods magnitude,sp: magnitude\\,sparsegpt\n" +
-		"compress lora combine a --majority-sign fr: frequency\ncompress convert a --dtype bf: bf16\ncompress prune --calib no: \n"
+	want := "compress pru: prune\ncompress prune --save b: bitmask\ncompress prune compare --methods magnitude,sp: " +
+		"magnitude\\,sparsegpt\n" +
+		"compress lora combine a --majority-sign fr: frequency\n" +
+		"compress convert a --dtype bf: bf16\n" +
+		"compress prune --calib no: \n"
 	if err != nil || string(out) != want || !strings.Contains(stderr.String(), "-o default") {
 		t.Errorf("%v: %s\ngot\n%s\nwant\n%s", err, stderr.String(), out, want)
 	}

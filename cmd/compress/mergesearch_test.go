@@ -19,8 +19,8 @@ models:
 - {model: ../../testdata/nano/sums, parameters: {weight: {search: [0, 1]}}}
 `
 
-// TestMergeSearches: killed midway and continued, or measured by processes that join and die, a search ends with the files of
-// one that nothing happened to.
+// TestMergeSearches: killed midway and continued, or measured by processes that join and die, a search ends
+// with the files of one that nothing happened to.
 func TestMergeSearches(t *testing.T) {
 	binary := program(t)
 	dir := t.TempDir()
@@ -28,12 +28,14 @@ func TestMergeSearches(t *testing.T) {
 	if err := os.WriteFile(recipe, []byte(openRecipe), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	args := func(out string, more ...string) []string {
 		return append([]string{
 			"merge", "search", recipe, "--data", "../../testdata/nano/text/valid.txt", "--seqlen", "32", "--limit", "4",
 			"--generations", "3", "--seed", "3", "--threads", "2", "--out", out,
 		}, more...)
 	}
+
 	want := filepath.Join(dir, "want")
 	run1(t, binary, args(want, "--workers", "1")...)
 	t.Run("killed", func(t *testing.T) {
@@ -43,14 +45,17 @@ func TestMergeSearches(t *testing.T) {
 			if i > 0 {
 				more = append(more, "--resume")
 			}
+
 			stopWhen(t, exec.Command(binary, args(out, more...)...), syscall.SIGKILL, func() bool {
 				data, _ := os.ReadFile(filepath.Join(out, "journal.jsonl"))
 				return bytes.Count(data, []byte("\n")) >= lines
 			})
 		}
+
 		run1(t, binary, args(out, "--resume")...)
 		sameMergeSearch(t, out, want)
 	})
+
 	t.Run("workers", func(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "out")
 		joinedMergeSearch(t, binary, args(out, "--workers", "-1", "--listen", "127.0.0.1:0"))
@@ -67,6 +72,7 @@ func joinedMergeSearch(t *testing.T, binary string, args []string) {
 	wait := follow(t, exec.Command(binary, args...), func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
+
 		if _, url, ok := strings.Cut(line, "--cluster "); ok {
 			for range 2 {
 				cmd := exec.Command(binary, "worker", "--cluster", url, "--workers", "1", "--threads", "1", "--quiet")
@@ -77,22 +83,28 @@ func joinedMergeSearch(t *testing.T, binary string, args []string) {
 				workers = append(workers, cmd)
 			}
 		}
+
 		if strings.Contains(line, "has joined") {
-			if joined++; joined == 2 {
+			joined++
+			if joined == 2 {
 				_ = workers[0].Process.Kill()
 			}
 		}
 	})
+
 	err := wait()
 	mu.Lock()
 	defer mu.Unlock()
+
 	for _, w := range workers {
 		_ = w.Process.Kill()
 		_ = w.Wait() // it was killed
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if joined == 0 {
 		t.Error("no worker has joined")
 	}
@@ -105,6 +117,7 @@ func sameMergeSearch(t *testing.T, got, want string) {
 	if err != nil || len(entries) != 2 {
 		t.Errorf("%d files, want 2: %v", len(entries), err)
 	}
+
 	for _, name := range []string{"best.yaml", "journal.jsonl"} {
 		a, errA := os.ReadFile(filepath.Join(got, name))
 		b, errB := os.ReadFile(filepath.Join(want, name))

@@ -10,14 +10,17 @@ import (
 func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	var o mergecmd.StatisticsOptions
 	cmd := a.Verb(cli.Verb{
-		Use: "statistics MODEL --kind fisher|gram --data FILE --out FILE", Short: "Collect what the methods fisher and regmean need",
-		Long: "Runs a model on text and writes the statistics that two merge methods weigh its parameters by: the diagonal Fisher " +
-			"information (squared gradients of the loss, for fisher) or the Gram matrices of the layers' inputs (for regmean). A recipe " +
-			"names the file as the model's parameter fisher or gram.",
-		Example: "compress merge statistics testdata/nano/sums --kind gram --data testdata/nano/text/calib.txt --out sums-gram.safetensors",
-		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return mergecmd.Statistics(j, args[0], o) },
+		Use:   "statistics MODEL --kind fisher|gram --data FILE --out FILE",
+		Short: "Collect what the methods fisher and regmean need",
+		Long: "Runs a model on text and writes the statistics that two merge methods weigh its parameters by: the " +
+			"diagonal Fisher information (squared gradients of the loss, for fisher) or the Gram matrices of the " +
+			"layers' inputs (for regmean). A recipe names the file as the model's parameter fisher or gram.",
+		Example: "compress merge statistics testdata/nano/sums --kind gram --data testdata/nano/text/calib.txt " +
+			"--out sums-gram.safetensors",
+		Args: cobra.ExactArgs(1),
+		Run:  func(j *cli.Job, args []string) (any, error) { return mergecmd.Statistics(j, args[0], o) },
 	})
+
 	f := cmd.Flags()
 	f.StringVar(&o.Kind, "kind", "", "kind; fisher, gram")
 	f.StringVar(&o.Data, "data", "", "text, JSONL or token ids; to run the model on")
@@ -28,5 +31,6 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	cli.Require(cmd, "kind", "data", "out")
 	cli.Inputs(cmd, "data")
 	cli.OneOf(cmd, "kind", "fisher", "gram")
+
 	return cmd
 }

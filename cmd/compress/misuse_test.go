@@ -17,8 +17,9 @@ type misuse struct {
 	says string
 }
 
-// misuses run in a folder with: nano (the shipped models), file (text), bad.yaml, bad.json, empty (a folder), full (a folder with
-// a file in it), shut (a folder that nobody may write to), damaged (a checkpoint that is cut off).
+// misuses run in a folder with: nano (the shipped models), file (text), bad.yaml, bad.json, empty (a folder),
+// full (a folder with a file in it), shut (a folder that nobody may write to), damaged (a checkpoint that is
+// cut off).
 var misuses = []misuse{
 	{"nosuch", 2, "nosuch"},
 	{"prun", 2, "did you mean prune"},
@@ -146,15 +147,17 @@ var misuses = []misuse{
 	{"man --out file", 2, "file"},
 }
 
-// TestMisuse: what cannot work ends with the right code and exactly one line on stderr that names what is wrong, says nothing on
-// stdout, and leaves nothing behind.
+// TestMisuse: what cannot work ends with the right code and exactly one line on stderr that names what is
+// wrong, says nothing on stdout, and leaves nothing behind.
 func TestMisuse(t *testing.T) {
 	nano, err := filepath.Abs("../../testdata/nano")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Chdir(t.TempDir())
 	prepareMisuse(t, nano)
+
 	before := names(t)
 	for _, c := range misuses {
 		words := strings.Fields(c.line)
@@ -163,15 +166,20 @@ func TestMisuse(t *testing.T) {
 				words[i] = ""
 			}
 		}
+
 		if os.Geteuid() == 0 && strings.Contains(c.line, "shut") {
 			continue // who may do everything is not kept out
 		}
+
 		var stdout, stderr bytes.Buffer
 		code := run(words, &stdout, &stderr)
 		text := stderr.String()
-		if code != c.code || strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "compress") || !strings.Contains(text, c.says) || stdout.Len() > 0 {
-			t.Errorf("%s: exit code %d, want %d and %q; stdout %q\n\t%s", c.line, code, c.code, c.says, stdout.String(), text)
+		if code != c.code || strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "compress") ||
+			!strings.Contains(text, c.says) || stdout.Len() > 0 {
+			t.Errorf("%s: exit code %d, want %d and %q; stdout %q\n\t%s", c.line, code, c.code, c.says, stdout.String(),
+				text)
 		}
+
 		if after := names(t); !slices.Equal(before, after) {
 			t.Errorf("%s: leaves %q", c.line, after)
 			before = after
@@ -186,22 +194,27 @@ func prepareMisuse(t *testing.T, nano string) {
 			t.Fatal(err)
 		}
 	}
+
 	model, err := os.ReadFile(filepath.Join(nano, "base/model.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	config, err := os.ReadFile(filepath.Join(nano, "base/config.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, text := range map[string]string{
-		"file": "some text\n", "bad.yaml": "a: [b\nc: }\n", "bad.json": "{\"a\": ", "full/precious.txt": "kept\n", "linear.yaml": reportInputs["linear.yaml"],
+		"file": "some text\n", "bad.yaml": "a: [b\nc: }\n", "bad.json": "{\"a\": ", "full/precious.txt": "kept\n",
+		"linear.yaml":               reportInputs["linear.yaml"],
 		"damaged/model.safetensors": string(model[:len(model)/2]), "damaged/config.json": string(config),
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := os.Symlink(nano, "nano"); err != nil {
 		t.Fatal(err)
 	}

@@ -18,20 +18,24 @@ func oracleFolder(t *testing.T, name string) string {
 	if root == "" {
 		root = filepath.Join("..", "..", "..", "shared", "oracle")
 	}
+
 	dir := filepath.Join(root, name)
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("%s is not there", dir)
 	}
+
 	return dir
 }
 
-// TestForwardOracle: for every model of the oracle, what the command writes is what PyTorch computes, gradients included.
+// TestForwardOracle: for every model of the oracle, what the command writes is what PyTorch computes, gradients
+// included.
 func TestForwardOracle(t *testing.T) {
 	binary, root := program(t), oracleFolder(t, "models")
 	files, err := filepath.Glob(filepath.Join(root, "*", "oracle.safetensors"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%s: no folder with oracle.safetensors (%v)", root, err)
 	}
+
 	for _, file := range files {
 		model := filepath.Dir(file)
 		t.Run(filepath.Base(model), func(t *testing.T) {
@@ -42,9 +46,9 @@ func TestForwardOracle(t *testing.T) {
 	}
 }
 
-// comparePass compares every tensor of an oracle with the same one of an output. Tolerances are those of the oracle's
-// README, ten times the noise of float32: of the largest absolute value of a tensor, and for gradients, some of which are
-// zero but for rounding, a part of the largest of all gradients.
+// comparePass compares every tensor of an oracle with the same one of an output. Tolerances are those of the
+// oracle's README, ten times the noise of float32: of the largest absolute value of a tensor, and for
+// gradients, some of which are zero but for rounding, a part of the largest of all gradients.
 func comparePass(t *testing.T, wantFile, gotFile string) {
 	t.Helper()
 	want, got := f32Tensors(t, wantFile), f32Tensors(t, gotFile)
@@ -54,6 +58,7 @@ func comparePass(t *testing.T, wantFile, gotFile string) {
 			largest = max(largest, maxAbs(x))
 		}
 	}
+
 	gradients := 0
 	for name, x := range want {
 		tolerance := 2e-5 * maxAbs(x)
@@ -64,11 +69,13 @@ func comparePass(t *testing.T, wantFile, gotFile string) {
 		case name == "loss_per_token":
 			tolerance = 5e-5
 		}
+
 		y := got[name]
 		if len(y) != len(x) {
 			t.Errorf("%s: %d elements, want %d", name, len(y), len(x))
 			continue
 		}
+
 		for i := range x {
 			if d := math.Abs(x[i] - y[i]); !(d <= tolerance) {
 				t.Errorf("%s: element %d is %g, want %g within %g", name, i, y[i], x[i], tolerance)
@@ -76,11 +83,13 @@ func comparePass(t *testing.T, wantFile, gotFile string) {
 			}
 		}
 	}
+
 	for name := range got {
 		if _, ok := want[name]; !ok && name != "loss" {
 			t.Errorf("%s is written, but the oracle has no such tensor", name)
 		}
 	}
+
 	if gradients == 0 {
 		t.Error("the oracle has no gradients")
 	}
@@ -102,20 +111,25 @@ func f32Tensors(t *testing.T, path string) map[string][]float64 {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	all := map[string][]float64{}
 	for _, name := range f.Names() {
 		if info, _ := f.Info(name); info.DType != safetensors.F32 {
 			continue
 		}
+
 		data, err := f.Bytes(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		values := make([]float64, len(data)/4)
 		for i := range values {
 			values[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
 		}
+
 		all[name] = values
 	}
+
 	return all
 }

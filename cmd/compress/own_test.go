@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestNothingThatIsNotOursIsTouched: folders of other people stay, whatever their names: in TMPDIR, in the place of unfinished outputs, and
-// under the names that --overwrite may replace.
+// TestNothingThatIsNotOursIsTouched: folders of other people stay, whatever their names: in TMPDIR, in the
+// place of unfinished outputs, and under the names that --overwrite may replace.
 func TestNothingThatIsNotOursIsTouched(t *testing.T) {
 	const nano = "../../testdata/nano/"
 	dir, temp := t.TempDir(), t.TempDir()
@@ -22,15 +22,19 @@ func TestNothingThatIsNotOursIsTouched(t *testing.T) {
 		}
 		return path
 	}
+
 	recipe := filepath.Join(dir, "recipe.yaml")
-	text := "merge_method: linear\nmodels:\n  - {model: " + nano + "base, parameters: {weight: 1}}\n  - {model: " + nano + "sums, parameters: {weight: 1}}\n"
+	text := "merge_method: linear\nmodels:\n  - {model: " + nano + "base, parameters: {weight: 1}}\n  - {model: " +
+		nano + "sums, parameters: {weight: 1}}\n"
 	if err := os.WriteFile(recipe, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	plan := "version: 1\njobs:\n  one: {verb: inspect, args: [" + nano + "base]}\n"
 	if err := os.WriteFile(filepath.Join(dir, "plan.yaml"), []byte(plan), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	in := func(name string) string { return filepath.Join(dir, name) }
 
 	for _, c := range []struct {
@@ -41,7 +45,10 @@ func TestNothingThatIsNotOursIsTouched(t *testing.T) {
 		{filepath.Join(temp, "compress-plan-mine", "notes"), 0, []string{"merge", recipe, "--dry-run"}},
 		{filepath.Join(temp, "compress-plan-1234", "notes"), 0, []string{"merge", recipe, "--dry-run"}},
 		{in(".a.partial/notes"), 2, []string{"convert", nano + "base", "--out", in("a")}},
-		{in(".b.partial/notes"), 2, []string{"prune", nano + "base", "--method", "magnitude", "--out", in("b"), "--overwrite"}},
+		{in(".b.partial/notes"), 2, []string{
+			"prune", nano + "base", "--method", "magnitude", "--out", in("b"),
+			"--overwrite",
+		}},
 		{in(".c.merging/notes"), 2, []string{"merge", recipe, "--out", in("c"), "--overwrite"}},
 		{in(".d.parts/notes"), 0, []string{"merge", recipe, "--out", in("d")}},
 		{in("e/base/notes"), 2, []string{"demo", "--quick", "--out", in("e"), "--overwrite"}},

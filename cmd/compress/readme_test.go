@@ -23,6 +23,7 @@ func quickStart() ([]command, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []command
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(text, -1) {
 		for _, part := range strings.Split("\n"+string(block[1]), "\n$ ")[1:] {
@@ -30,37 +31,45 @@ func quickStart() ([]command, error) {
 			list = append(list, command{line, want})
 		}
 	}
+
 	return list, nil
 }
 
-// TestReadmeQuickStart runs the README's commands and compares their output word by word, but for the demo, which takes a minute: unless
-// COMPRESS_DEMO is "full", the script of the demo compares its parts alone. Perplexities may differ by 2 %:
-// another processor adds in another order, which can tip near ties between weights. Times are left out.
+// TestReadmeQuickStart runs the README's commands and compares their output word by word, but for the demo,
+// which takes a minute: unless COMPRESS_DEMO is "full", the script of the demo compares its parts alone.
+// Perplexities may differ by 2 %: another processor adds in another order, which can tip near ties between
+// weights. Times are left out.
 func TestReadmeQuickStart(t *testing.T) {
 	commands, err := quickStart()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(commands) != 3 {
 		t.Fatalf("%d commands, want 3", len(commands))
 	}
+
 	binary, dir := program(t), t.TempDir()
 	data, err := filepath.Abs("../../testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Symlink(data, filepath.Join(dir, "testdata")); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range commands {
 		args, ok := strings.CutPrefix(c.line, "go run ./cmd/compress ")
 		if !ok {
 			t.Errorf("%q does not run the program", c.line)
 			continue
 		}
+
 		if args == "demo" && os.Getenv("COMPRESS_DEMO") != "full" {
 			continue
 		}
+
 		cmd := exec.Command(binary, words(args)...)
 		cmd.Dir = dir
 		var stderr strings.Builder
@@ -70,6 +79,7 @@ func TestReadmeQuickStart(t *testing.T) {
 			t.Errorf("%s: %v: %s", c.line, err, stderr.String())
 			continue
 		}
+
 		compareWords(t, c.line, string(out), c.want)
 	}
 }
@@ -92,6 +102,7 @@ func compareWords(t *testing.T, line, got, want string) {
 		t.Errorf("%s: the README shows\n%s\nbut it prints\n%s", line, want, got)
 		return
 	}
+
 	for i := range g {
 		x, errX := strconv.ParseFloat(g[i], 64)
 		y, errY := strconv.ParseFloat(w[i], 64)
@@ -102,7 +113,8 @@ func compareWords(t *testing.T, line, got, want string) {
 	}
 }
 
-// asReadme compares the output of a demo with the README's: the parts, which come before the figures, and the commands to try next.
+// asReadme compares the output of a demo with the README's: the parts, which come before the figures, and the
+// commands to try next.
 func asReadme(ts *testscript.TestScript, _ bool, args []string) {
 	commands, err := quickStart()
 	ts.Check(err)
@@ -120,14 +132,17 @@ func TestReadmeLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	example, err := os.ReadFile("../../example_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindSubmatch(readme)
 	if block == nil {
 		t.Fatal("README.md has no Go block")
 	}
+
 	body := strings.ReplaceAll(string(example), "\n\t", "\n")
 	if !strings.Contains(body, string(block[1])) {
 		t.Errorf("these lines of the README are not those of example_test.go:\n%s", block[1])

@@ -20,23 +20,26 @@ func program(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(t.TempDir(), "compress")
 	if err := os.Symlink(self, path); err != nil {
 		t.Skipf("no symbolic links here: %v", err)
 	}
+
 	return path
 }
 
 // pruneArgs is a run long enough to be interrupted: its statistics take most of a second.
 func pruneArgs(out string, more ...string) []string {
 	return append([]string{
-		"prune", "../../testdata/nano/base", "--calib", "../../testdata/nano/text/calib.txt", "--samples", "64", "--seqlen", "256",
+		"prune", "../../testdata/nano/base", "--calib", "../../testdata/nano/text/calib.txt", "--samples", "64",
+		"--seqlen", "256",
 		"--threads", "1", "--quiet", "--out", out, "--masks", out + "-masks.safetensors",
 	}, more...)
 }
 
-// stopAt starts a run, sends it a signal once its journal has that many lines, and returns the exit code (-1: killed) and
-// whether the signal came before the end.
+// stopAt starts a run, sends it a signal once its journal has that many lines, and returns the exit code (-1:
+// killed) and whether the signal came before the end.
 func stopAt(t *testing.T, binary, out string, lines int, signal syscall.Signal) (code int, stderr string, midway bool) {
 	t.Helper()
 	journal := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".partial", "journal.jsonl")
@@ -47,15 +50,19 @@ func stopAt(t *testing.T, binary, out string, lines int, signal syscall.Signal) 
 }
 
 // stopWhen starts a command and sends it a signal once something is the case.
-func stopWhen(t *testing.T, cmd *exec.Cmd, signal syscall.Signal, due func() bool) (code int, stderr string, midway bool) {
+func stopWhen(t *testing.T, cmd *exec.Cmd, signal syscall.Signal,
+	due func() bool,
+) (code int, stderr string, midway bool) {
 	t.Helper()
 	var text bytes.Buffer
 	cmd.Stderr = &text
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+
 	for {
 		select {
 		case err := <-ended:
@@ -65,19 +72,24 @@ func stopWhen(t *testing.T, cmd *exec.Cmd, signal syscall.Signal, due func() boo
 			return 0, "", false
 		default:
 		}
+
 		if due() {
 			break
 		}
+
 		runtime.Gosched()
 	}
+
 	if err := cmd.Process.Signal(signal); err != nil {
 		return 0, "", false // it has just ended
 	}
+
 	err := <-ended
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode(), text.String(), true
 	}
+
 	return 0, text.String(), false
 }
 
@@ -88,7 +100,8 @@ func run1(t *testing.T, binary string, args ...string) {
 	}
 }
 
-// TestKillAndResume: a run that was killed, or interrupted, at several points continues to the bytes of one that was not.
+// TestKillAndResume: a run that was killed, or interrupted, at several points continues to the bytes of one
+// that was not.
 func TestKillAndResume(t *testing.T) {
 	binary, dir := program(t), t.TempDir()
 	want := filepath.Join(dir, "want")
@@ -97,30 +110,42 @@ func TestKillAndResume(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	midway := 0
 	for i, point := range []struct {
 		lines  int
 		signal syscall.Signal
-	}{{1, syscall.SIGKILL}, {2, syscall.SIGKILL}, {4, syscall.SIGKILL}, {2, syscall.SIGINT}, {3, syscall.SIGTERM}, {2, syscall.SIGHUP}} {
+	}{
+		{1, syscall.SIGKILL},
+		{2, syscall.SIGKILL},
+		{4, syscall.SIGKILL},
+		{2, syscall.SIGINT},
+		{3, syscall.SIGTERM},
+		{2, syscall.SIGHUP},
+	} {
 		out := filepath.Join(dir, string(rune('a'+i)))
 		code, stderr, stopped := stopAt(t, binary, out, point.lines, point.signal)
 		if stopped {
 			midway++
 			checkStopped(t, out, point.signal, code, stderr)
 		}
+
 		more := []string{"--resume"}
 		if !stopped {
 			more = []string{"--overwrite"}
 		}
+
 		run1(t, binary, pruneArgs(out, more...)...)
 		if diff := differences(want, out); diff != "" {
 			t.Errorf("after %v at line %d: %s", point.signal, point.lines, diff)
 		}
+
 		masks, err := os.ReadFile(out + "-masks.safetensors")
 		if err != nil || !bytes.Equal(masks, wantMasks) {
 			t.Errorf("after %v at line %d: the masks differ (%v)", point.signal, point.lines, err)
 		}
 	}
+
 	t.Logf("%d of 6 runs were stopped midway", midway)
 	if midway == 0 {
 		t.Skip("every run ended before its signal: nothing was tested")
@@ -135,7 +160,9 @@ func checkStopped(t *testing.T, out string, signal syscall.Signal, code int, std
 	if signal == syscall.SIGKILL {
 		return
 	}
-	if code != 130 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "interrupted (HINT: the same command with --resume") {
+
+	if code != 130 || strings.Count(stderr, "\n") != 1 ||
+		!strings.Contains(stderr, "interrupted (HINT: the same command with --resume") {
 		t.Errorf("%v: exit code %d, %q", signal, code, stderr)
 	}
 }
@@ -146,19 +173,23 @@ func TestResumeRefusesAnotherJob(t *testing.T) {
 	if _, _, stopped := stopAt(t, binary, out, 2, syscall.SIGKILL); !stopped {
 		t.Skip("the run ended before its signal")
 	}
+
 	var exit *exec.ExitError
 	text, err := exec.Command(binary, pruneArgs(out, "--resume", "--sparsity", "0.7")...).CombinedOutput()
 	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(string(text), "another job") {
 		t.Errorf("%v: %s", err, text)
 	}
+
 	run1(t, binary, pruneArgs(out, "--resume")...)
 }
 
 // compareArgs is a comparison of several runs, one of which keeps gradients for the others.
 func compareArgs(out string, more ...string) []string {
 	return append([]string{
-		"prune", "compare", "../../testdata/nano/base", "--methods", "pruner-zero,gblm@owl,wanda@owl,magnitude", "--patterns", "0.5,2:4",
-		"--calib", "../../testdata/nano/text/calib.txt", "--samples", "6", "--seqlen", "64", "--ppl", "../../testdata/nano/text/valid.txt",
+		"prune", "compare", "../../testdata/nano/base", "--methods", "pruner-zero,gblm@owl,wanda@owl,magnitude",
+		"--patterns", "0.5,2:4",
+		"--calib", "../../testdata/nano/text/calib.txt", "--samples", "6", "--seqlen", "64", "--ppl",
+		"../../testdata/nano/text/valid.txt",
 		"--threads", "1", "--quiet", "--out", out,
 	}, more...)
 }
@@ -170,6 +201,7 @@ func comparedRuns(t *testing.T, dir string) (text string) {
 		Dense json.RawMessage  `json:"dense"`
 		Runs  []map[string]any `json:"runs"`
 	}
+
 	data, err := os.ReadFile(filepath.Join(dir, "report.json"))
 	if err == nil {
 		err = json.Unmarshal(data, &r)
@@ -177,6 +209,7 @@ func comparedRuns(t *testing.T, dir string) (text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, run := range r.Runs {
 		delete(run, "prune_seconds")
 		delete(run, "shared_seconds")
@@ -187,11 +220,12 @@ func comparedRuns(t *testing.T, dir string) (text string) {
 		}
 		text += string(line) + "\n"
 	}
+
 	return string(r.Dense) + text
 }
 
-// TestKilledComparison: a comparison that was killed while it computed gradients, or between and within runs, continues to the
-// figures of one that was not, and leaves nothing behind.
+// TestKilledComparison: a comparison that was killed while it computed gradients, or between and within runs,
+// continues to the figures of one that was not, and leaves nothing behind.
 func TestKilledComparison(t *testing.T) {
 	binary, dir := program(t), t.TempDir()
 	want := filepath.Join(dir, "want")
@@ -200,6 +234,7 @@ func TestKilledComparison(t *testing.T) {
 		data, _ := os.ReadFile(path)
 		return bytes.Count(data, []byte("\n"))
 	}
+
 	for i, due := range []func(out string) bool{
 		func(out string) bool { return lines(filepath.Join(out, "journal.jsonl")) >= 1 },
 		func(out string) bool {
@@ -212,14 +247,17 @@ func TestKilledComparison(t *testing.T) {
 		},
 	} {
 		out := filepath.Join(dir, string(rune('a'+i)))
-		_, _, stopped := stopWhen(t, exec.Command(binary, compareArgs(out)...), syscall.SIGKILL, func() bool { return due(out) })
+		_, _, stopped := stopWhen(t, exec.Command(binary, compareArgs(out)...), syscall.SIGKILL,
+			func() bool { return due(out) })
 		if !stopped {
 			t.Logf("point %d: the run ended before its signal", i)
 		}
+
 		run1(t, binary, compareArgs(out, "--resume")...)
 		if a, b := comparedRuns(t, want), comparedRuns(t, out); a != b {
 			t.Errorf("point %d: the figures differ:\n%s\n%s", i, a, b)
 		}
+
 		entries, err := os.ReadDir(out)
 		if err != nil || len(entries) != 3 { // the journal and two reports
 			t.Errorf("point %d: left: %v, %v", i, entries, err)

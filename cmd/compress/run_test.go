@@ -21,21 +21,27 @@ func graphRun(t *testing.T, binary, dir string, more ...string) *exec.Cmd {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
+
 	plan, errA := filepath.Abs("testdata/run/nano.yaml")
 	nano, errB := filepath.Abs("../../testdata/nano")
 	if errA != nil || errB != nil {
 		t.Fatal(errA, errB)
 	}
-	cmd := exec.Command(binary, append([]string{"run", plan, "--var", "nano=" + nano, "--out", "built", "--threads", "1", "--quiet"}, more...)...)
+
+	cmd := exec.Command(binary,
+		append([]string{"run", plan, "--var", "nano=" + nano, "--out", "built", "--threads", "1", "--quiet"},
+			more...)...)
 	cmd.Dir = dir
 	return cmd
 }
 
-// timed are parts of files that differ from run to run: times, and merge's name of its inputs, which has the times of files in it.
-var timed = regexp.MustCompile(`"(started|date|job|seconds|[a-z_]*_seconds|[a-z_]*_per_second|total_evaluation_time_seconds|start_time|end_time|peak_memory_bytes)": *("[^"]*"|[-+.0-9e]+)`)
+// timed are parts of files that differ from run to run: times, and merge's name of its inputs, which has the
+// times of files in it.
+var timed = regexp.MustCompile(
+	`"(started|date|job|seconds|[a-z_]*_seconds|[a-z_]*_per_second|total_evaluation_time_seconds|start_time|end_time|peak_memory_bytes)": *("[^"]*"|[-+.0-9e]+)`)
 
-// graphFiles are the contents of the outputs in a folder of a run, without times. Logs and pages of curves, which have times, are
-// left out.
+// graphFiles are the contents of the outputs in a folder of a run, without times. Logs and pages of curves,
+// which have times, are left out.
 func graphFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -45,19 +51,24 @@ func graphFiles(t *testing.T, dir string) map[string]string {
 			return err
 		case d.IsDir() && d.Name() == ".run":
 			return fs.SkipDir
-		case d.IsDir(), strings.HasSuffix(path, ".log"), strings.HasSuffix(path, ".html"), d.Name() == "training.json", strings.HasSuffix(d.Name(), "report.json"):
+		case d.IsDir(), strings.HasSuffix(path, ".log"), strings.HasSuffix(path, ".html"), d.Name() == "training.json",
+			strings.HasSuffix(d.Name(), "report.json"):
 			return nil
 		}
+
 		text, err := os.ReadFile(path)
 		name, _ := filepath.Rel(dir, path)
-		if out[name] = string(text); filepath.Ext(path) == ".json" {
+		out[name] = string(text)
+		if filepath.Ext(path) == ".json" {
 			out[name] = timed.ReplaceAllString(string(text), "")
 		}
+
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return out
 }
 
@@ -82,8 +93,9 @@ func runGraph(t *testing.T, cmd *exec.Cmd) string {
 	return string(out)
 }
 
-// TestGraphKilled: a run whose process, or the process of one of whose jobs, was killed in the middle of pruning, training, scoring and
-// between jobs goes on to the bytes of one that was left alone, and so does one that was interrupted.
+// TestGraphKilled: a run whose process, or the process of one of whose jobs, was killed in the middle of
+// pruning, training, scoring and between jobs goes on to the bytes of one that was left alone, and so does one
+// that was interrupted.
 func TestGraphKilled(t *testing.T) {
 	binary, dir := program(t), t.TempDir()
 	runGraph(t, graphRun(t, binary, filepath.Join(dir, "want"), "--workers", "2"))
@@ -91,6 +103,7 @@ func TestGraphKilled(t *testing.T) {
 	if len(want) < 25 {
 		t.Fatalf("only %d files", len(want))
 	}
+
 	midway := 0
 	for i, point := range []struct {
 		file   string
@@ -106,18 +119,26 @@ func TestGraphKilled(t *testing.T) {
 		name := fmt.Sprintf("%v at %s", point.signal, point.file)
 		home := filepath.Join(dir, strconv.Itoa(i))
 		cmd := graphRun(t, binary, home)
-		code, stderr, stopped := 0, "", false
-		if due := func() bool { return exists(filepath.Join(home, "built", point.file)) }; point.child {
+		code := 0
+
+		stderr := ""
+		stopped := false
+		due := func() bool { return exists(filepath.Join(home, "built", point.file)) }
+		if point.child {
 			stopped = killChild(t, cmd, due)
 		} else {
 			code, stderr, stopped = stopWhen(t, cmd, point.signal, due)
 		}
+
 		if stopped {
 			midway++
 		}
-		if stopped && point.signal == syscall.SIGINT && (code != 130 || !strings.Contains(stderr, "--resume continues")) {
+
+		if stopped && point.signal == syscall.SIGINT &&
+			(code != 130 || !strings.Contains(stderr, "--resume continues")) {
 			t.Errorf("%s: exit code %d, %q", name, code, stderr)
 		}
+
 		more := [][]string{nil, {"--resume"}, {"--workers", "3"}}[i%3]
 		runGraph(t, graphRun(t, binary, home, more...))
 		compareGraphs(t, name, want, graphFiles(t, home))
@@ -128,9 +149,11 @@ func TestGraphKilled(t *testing.T) {
 			t.Errorf("%s: once more:\n%s", name, out)
 		}
 	}
+
 	if midway == 0 {
 		t.Skip("every run ended before its signal: nothing was tested")
 	}
+
 	t.Logf("%d of 5 runs were stopped midway", midway)
 }
 
@@ -139,8 +162,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// killChild runs a command, kills its child process once something is the case, and tells whether that was before the end. The
-// command then has to fail and to say why.
+// killChild runs a command, kills its child process once something is the case, and tells whether that was
+// before the end. The command then has to fail and to say why.
 func killChild(t *testing.T, cmd *exec.Cmd, due func() bool) bool {
 	t.Helper()
 	var text bytes.Buffer
@@ -148,8 +171,10 @@ func killChild(t *testing.T, cmd *exec.Cmd, due func() bool) bool {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+
 	for !due() {
 		select {
 		case err := <-ended:
@@ -159,6 +184,7 @@ func killChild(t *testing.T, cmd *exec.Cmd, due func() bool) bool {
 			runtime.Gosched()
 		}
 	}
+
 	killed := false
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
 	for _, file := range tasks {
@@ -169,10 +195,13 @@ func killChild(t *testing.T, cmd *exec.Cmd, due func() bool) bool {
 			}
 		}
 	}
+
 	err := <-ended
-	if killed && err != nil && (!strings.Contains(text.String(), "was ended by the signal killed") || strings.Count(text.String(), "\n") != 1) {
+	if killed && err != nil && (!strings.Contains(text.String(), "was ended by the signal killed") ||
+		strings.Count(text.String(), "\n") != 1) {
 		t.Errorf("%v: %s", err, text.String())
 	}
+
 	return killed && err != nil
 }
 
@@ -191,17 +220,21 @@ func TestGraphElsewhere(t *testing.T) {
 				t.Error(err)
 			}
 		}
+
 		if job, ok := strings.CutSuffix(line, ": running"); ok {
 			ran[job] = true
 		}
 	})()
+
 	if worker != nil {
 		_ = worker.Process.Kill()
 		_ = worker.Wait()
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(ran) > 0 {
 		t.Errorf("the coordinator ran %v itself", ran)
 	}

@@ -13,15 +13,17 @@ func schemaCmd(a *cli.App) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = a.Verb(cli.Verb{
 		Use: "schema [VERB]", Short: "Print the JSON Schema of what a verb reports",
-		Long: "Prints the JSON Schema (draft 2020-12) of what a verb prints with --json and writes with --report, or without VERB the verbs that " +
-			"have one. Every report begins with the same keys: command, args, flags, version, seed, started, finished, seconds, peak_memory_bytes, and where " +
-			"they apply device, fallbacks and remarks.",
+		Long: "Prints the JSON Schema (draft 2020-12) of what a verb prints with --json and writes with --report, " +
+			"or without VERB the verbs that have one. Every report begins with the same keys: command, args, flags, " +
+			"version, seed, started, finished, seconds, peak_memory_bytes, and where they apply device, fallbacks " +
+			"and remarks.",
 		Example: "compress schema ppl\ncompress schema lora train",
 		Args:    cobra.MaximumNArgs(3),
 		Run: func(j *cli.Job, args []string) (any, error) {
 			return schema.Show(j, cmd.Root(), strings.Join(args, " "))
 		},
 	})
+
 	cmd.ValidArgsFunction = func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return schema.Verbs(c.Root()), cobra.ShellCompDirectiveNoFileComp
 	}

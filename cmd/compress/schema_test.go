@@ -30,8 +30,8 @@ var rewrite = flag.Bool("rewrite", false, "write the schemas of reports anew")
 
 const schemaFolder = "internal/schema/files"
 
-// reportRuns are command lines that show every form of report, in an order in which they can follow each other. They run in a
-// folder where nano is the folder of the shipped models.
+// reportRuns are command lines that show every form of report, in an order in which they can follow each other.
+// They run in a folder where nano is the folder of the shipped models.
 var reportRuns = []string{
 	"version",
 	"inspect nano/base --verify --tensors",
@@ -44,21 +44,25 @@ var reportRuns = []string{
 	"convert nano/base --dtype f32 --out wide",
 	"prune nano/base --calib nano/text/calib.txt --samples 2 --seqlen 32 --ppl nano/text/test.txt --out pruned",
 	"prune nano/base --method magnitude --pattern 2:4 --save bitmask --out packed",
-	"prune compare nano/base --methods magnitude,wanda --calib nano/text/calib.txt --samples 2 --seqlen 32 --ppl nano/text/valid.txt --out compared",
-	"search nano/base --calib nano/text/calib.txt --heldout nano/text/valid.txt --samples 2 --seqlen 32 --windows 2 --few 1 --select-windows 2 --test-windows 2 --population 4 --generations 1 --sparsity 0.6 --out found",
+	"prune compare nano/base --methods magnitude,wanda --calib nano/text/calib.txt --samples 2 --seqlen 32 --ppl " +
+		"nano/text/valid.txt --out compared",
+	"search nano/base --calib nano/text/calib.txt --heldout nano/text/valid.txt --samples 2 --seqlen 32 --windows 2 " +
+		"--few 1 --select-windows 2 --test-windows 2 --population 4 --generations 1 --sparsity 0.6 --out found",
 	"merge linear.yaml --out merged",
 	"merge linear.yaml --dry-run",
 	"merge moe.yaml --out mixed",
 	"merge moe.yaml --dry-run",
 	"merge mediate.yaml --out mediated",
 	"merge mediate.yaml --dry-run",
-	"merge search open.yaml --data nano/text/valid.txt --generations 1 --population 4 --seqlen 64 --limit 2 --out numbers",
+	"merge search open.yaml --data nano/text/valid.txt --generations 1 --population 4 --seqlen 64 --limit 2 " +
+		"--out numbers",
 	"merge statistics nano/base --kind gram --data nano/text/calib.txt --samples 2 --seqlen 32 --out gram.safetensors",
 	"conflict linear.yaml",
 	"experts verify mediated",
 	"experts route mediated --prompt Question",
 	"experts export mediated --task sums --out sums",
-	"lora train nano/base --data nano/text/calib.txt --steps 2 --batch 1 --seqlen 32 --eval nano/text/valid.txt --out mos",
+	"lora train nano/base --data nano/text/calib.txt --steps 2 --batch 1 --seqlen 32 --eval " +
+		"nano/text/valid.txt --out mos",
 	"lora train nano/base --data nano/text/calib.txt --kind lora --rank 2 --steps 2 --batch 1 --seqlen 32 --out first",
 	"lora train nano/base --data nano/text/calib.txt --kind full --steps 1 --batch 1 --seqlen 32 --out tuned",
 	"lora inspect mos --model nano/base",
@@ -89,10 +93,11 @@ var reportRuns = []string{
 	"bench compare last.json last.json",
 }
 
-// alsoReported are forms of reports that no command line here shows: run starts the program itself, worker is interrupted
-// (TestStudyElsewhere), demo takes its time (the script of that name).
+// alsoReported are forms of reports that no command line here shows: run starts the program itself, worker is
+// interrupted (TestStudyElsewhere), demo takes its time (the script of that name).
 var alsoReported = map[string][]reflect.Type{
-	"run": {reflect.TypeFor[*runcmd.Report]()}, "worker": {reflect.TypeFor[*workers.WorkerReport]()}, "demo": {reflect.TypeFor[*democmd.Report]()},
+	"run": {reflect.TypeFor[*runcmd.Report]()}, "worker": {reflect.TypeFor[*workers.WorkerReport]()},
+	"demo": {reflect.TypeFor[*democmd.Report]()},
 }
 
 // without lists the verbs whose reports have no schema, and why.
@@ -100,8 +105,8 @@ var without = map[string]string{
 	"eval tasks": "only has verbs", "experts": "only has verbs", "lora": "only has verbs",
 }
 
-// inFolders are the types of a report.json that a verb leaves in its folder where it is no form of what --report writes: that of search is the
-// same for every run of a search, so that it says nothing about the run.
+// inFolders are the types of a report.json that a verb leaves in its folder where it is no form of what
+// --report writes: that of search is the same for every run of a search, so that it says nothing about the run.
 var inFolders = map[string]struct {
 	of   reflect.Type
 	file string
@@ -109,32 +114,46 @@ var inFolders = map[string]struct {
 
 // reportInputs are the files that the command lines read.
 var reportInputs = map[string]string{
-	"linear.yaml":  "merge_method: task_arithmetic\nbase_model: nano/base\nmodels:\n- {model: nano/sums, parameters: {weight: 0.5}}\n- {model: nano/news, parameters: {weight: 0.5}}\n",
-	"open.yaml":    "merge_method: task_arithmetic\nbase_model: nano/base\nmodels:\n- {model: nano/sums, parameters: {weight: {search: [0, 1]}}}\n",
-	"moe.yaml":     "base_model: nano/base\ngate_mode: random\nexperts_per_token: 1\nexperts:\n- {source_model: nano/sums}\n- {source_model: nano/tales}\n",
-	"mediate.yaml": "merge_method: mediate\nbase_model: nano/base\nmodels:\n- {model: nano/news, name: news}\n- {model: nano/sums, name: sums}\nparameters:\n  select: {top_k: 1}\n  router: {prompts: {news: nano/tasks/prompts/news.jsonl, sums: nano/tasks/prompts/sums.jsonl}}\n",
-	"batch.yaml":   "models: [nano/base, nano/tales]\ntasks: [nano/tasks/base.yaml]\nlimit: 2\nbootstrap_iters: -1\n",
-	"plan.yaml":    "models: [nano/base]\neditors: [{method: ft, hparams: {steps: 2}}]\nedits: nano/edits.json\ncounts: [1]\nneighborhood: 1\ntasks:\n- {task: nano/tasks/base.yaml, limit: 4}\n",
-	"jobs.yaml":    "version: 1\njobs:\n  small: {verb: prune, args: [nano/base], flags: {method: magnitude}}\n",
+	"linear.yaml": "merge_method: task_arithmetic\n" +
+		"base_model: nano/base\n" +
+		"models:\n- {model: nano/sums, parameters: {weight: 0.5}}\n- {model: nano/news, parameters: {weight: 0.5}}\n",
+	"open.yaml": "merge_method: task_arithmetic\n" +
+		"base_model: nano/base\n" +
+		"models:\n- {model: nano/sums, parameters: {weight: {search: [0, 1]}}}\n",
+	"moe.yaml": "base_model: nano/base\n" +
+		"gate_mode: random\nexperts_per_token: 1\nexperts:\n- {source_model: nano/sums}\n- {source_model: " +
+		"nano/tales}\n",
+	"mediate.yaml": "merge_method: mediate\n" +
+		"base_model: nano/base\n" +
+		"models:\n- {model: nano/news, name: news}\n- {model: nano/sums, name: sums}\nparameters:\n  select: " +
+		"{top_k: 1}\n  router: {prompts: {news: nano/tasks/prompts/news.jsonl, sums: " +
+		"nano/tasks/prompts/sums.jsonl}}\n",
+	"batch.yaml": "models: [nano/base, nano/tales]\ntasks: [nano/tasks/base.yaml]\nlimit: 2\nbootstrap_iters: -1\n",
+	"plan.yaml": "models: [nano/base]\neditors: [{method: ft, hparams: {steps: 2}}]\nedits: " +
+		"nano/edits.json\ncounts: [1]\nneighborhood: 1\ntasks:\n- {task: nano/tasks/base.yaml, limit: 4}\n",
+	"jobs.yaml": "version: 1\njobs:\n  small: {verb: prune, args: [nano/base], flags: {method: magnitude}}\n",
 }
 
-// TestSchemas: what every verb reports is what its committed schema says, and the schemas are those of the program's types.
-// go test ./cmd/compress -run TestSchemas -rewrite writes them anew.
+// TestSchemas: what every verb reports is what its committed schema says, and the schemas are those of the
+// program's types. go test ./cmd/compress -run TestSchemas -rewrite writes them anew.
 func TestSchemas(t *testing.T) {
 	home, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	nano, _ := filepath.Abs("../../testdata/nano")
 	t.Chdir(t.TempDir())
 	if err := os.Symlink(nano, "nano"); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, text := range reportInputs {
 		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	tokenIDs(t, "ids.safetensors")
 	types, outputs := map[string][]reflect.Type{}, map[string][][]byte{}
 	for _, line := range reportRuns {
@@ -142,12 +161,15 @@ func TestSchemas(t *testing.T) {
 		for i := range words {
 			words[i] = strings.ReplaceAll(words[i], "~", " ")
 		}
+
 		verb, result, texts := reported(t, words)
 		if !slices.Contains(types[verb], result) {
 			types[verb] = append(types[verb], result)
 		}
+
 		outputs[verb] = append(outputs[verb], texts...)
 	}
+
 	everyVerb(func(c *cobra.Command) {
 		verb := strings.TrimPrefix(c.CommandPath(), "compress ")
 		forms := append(types[verb], alsoReported[verb]...)
@@ -157,7 +179,10 @@ func TestSchemas(t *testing.T) {
 			}
 			return
 		}
-		text := reportSchema(verb, "What compress "+verb+" prints with --json and writes with --report.", forms, inFolders[verb].of)
+
+		text := reportSchema(verb, "What compress "+verb+" prints with --json and writes with --report.", forms,
+			inFolders[verb].of)
+
 		if name := inFolders[verb].file; name != "" {
 			left, err := os.ReadFile(name)
 			if err != nil {
@@ -165,17 +190,21 @@ func TestSchemas(t *testing.T) {
 			}
 			outputs[verb] = append(outputs[verb], left)
 		}
+
 		file := filepath.Join(home, schemaFolder, schema.File(verb))
 		if *rewrite {
 			if err := os.WriteFile(file, text, 0o666); err != nil {
 				t.Error(err)
 			}
 		}
+
 		committed, err := os.ReadFile(file)
 		if err != nil || !bytes.Equal(committed, text) {
-			t.Errorf("%s is not the schema of the program's types (%v): go test ./cmd/compress -run TestSchemas -rewrite", file, err)
+			t.Errorf("%s is not the schema of the program's types (%v): go test ./cmd/compress -run "+
+				"TestSchemas -rewrite", file, err)
 			return
 		}
+
 		for _, out := range outputs[verb] {
 			if err := fits(committed, out, verb); err != nil {
 				t.Error(err)
@@ -210,13 +239,16 @@ func reported(t *testing.T, words []string) (verb string, result reflect.Type, t
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if code := a.Execute(context.Background(), top); code != 0 {
 		t.Fatalf("%s: exit code %d: %s", strings.Join(words, " "), code, stderr.String())
 	}
+
 	file, err := os.ReadFile("r.json")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	list := a.Results()
 	if r := list[len(list)-1]; r != nil {
 		result = reflect.TypeOf(r)
@@ -224,6 +256,7 @@ func reported(t *testing.T, words []string) (verb string, result reflect.Type, t
 	if err := os.Rename("r.json", "last.json"); err != nil {
 		t.Fatal(err)
 	}
+
 	return strings.TrimPrefix(c.CommandPath(), "compress "), result, [][]byte{stdout.Bytes(), file}
 }
 
@@ -236,10 +269,13 @@ func decode(text []byte, into *any) error {
 
 // tokenIDs writes token ids for the verb forward.
 func tokenIDs(t *testing.T, path string) {
-	w, err := safetensors.Create(path, []safetensors.Info{{Name: "input_ids", DType: safetensors.I64, Shape: []int64{1, 4}}}, nil, safetensors.Options{})
+	w, err := safetensors.Create(path,
+		[]safetensors.Info{{Name: "input_ids", DType: safetensors.I64, Shape: []int64{1, 4}}}, nil,
+		safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var data []byte
 	for _, id := range []uint64{5, 6, 7, 8} {
 		data = binary.LittleEndian.AppendUint64(data, id)

@@ -23,7 +23,8 @@ var (
 	rawType  = reflect.TypeFor[cli.Raw]()
 )
 
-// reportSchema is the schema of a verb whose results have these types, and which leaves a report of another type in its folder, if that is not nil.
+// reportSchema is the schema of a verb whose results have these types, and which leaves a report of another
+// type in its folder, if that is not nil.
 func reportSchema(verb, about string, results []reflect.Type, inFolder reflect.Type) []byte {
 	s := schemas{object{}}
 	forms := []any{}
@@ -33,13 +34,17 @@ func reportSchema(verb, about string, results []reflect.Type, inFolder reflect.T
 			forms = append(forms, s.of(t))
 		}
 	}
+
 	if inFolder != nil {
 		forms = append(forms, s.of(inFolder.Elem()))
 		about += " The last form is that of report.json in the folder of --out."
 	}
+
 	top := object{
-		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "compress " + verb, "description": about, "$defs": s.defs,
+		"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "compress " + verb, "description": about,
+		"$defs": s.defs,
 	}
+
 	if len(forms) == 1 {
 		for k, v := range forms[0].(object) {
 			top[k] = v
@@ -47,10 +52,12 @@ func reportSchema(verb, about string, results []reflect.Type, inFolder reflect.T
 	} else {
 		top["anyOf"] = forms
 	}
+
 	text, err := json.MarshalIndent(top, "", " ")
 	if err != nil {
 		panic(err)
 	}
+
 	return append(text, '\n')
 }
 
@@ -64,15 +71,23 @@ func (s *schemas) report(t reflect.Type) object {
 	case e.Kind() == reflect.Struct && !marshals(e):
 		own = s.fields(e)
 	case e.Kind() == reflect.Slice:
-		own = object{"properties": object{"result": s.of(e)}, "required": []string{"result"}, "additionalProperties": false}
+		own = object{
+			"properties": object{"result": s.of(e)}, "required": []string{"result"},
+			"additionalProperties": false,
+		}
 	}
+
 	properties, required := own["properties"].(object), own["required"].([]string)
 	for k, v := range head["properties"].(object) {
 		properties[k] = v
 	}
+
 	required = append(required, head["required"].([]string)...)
 	slices.Sort(required)
-	return object{"type": "object", "properties": properties, "required": slices.Compact(required), "additionalProperties": own["additionalProperties"]}
+	return object{
+		"type": "object", "properties": properties, "required": slices.Compact(required),
+		"additionalProperties": own["additionalProperties"],
+	}
 }
 
 // element is what a pointer leads to.
@@ -99,6 +114,7 @@ func (s *schemas) of(t reflect.Type) object {
 	if t.Implements(textType) {
 		return object{"type": "string"}
 	}
+
 	switch t.Kind() {
 	case reflect.Bool:
 		return object{"type": "boolean"}
@@ -116,6 +132,7 @@ func (s *schemas) of(t reflect.Type) object {
 	case reflect.Struct:
 		return s.named(t)
 	}
+
 	return object{"type": "integer"}
 }
 
@@ -151,23 +168,28 @@ func (s *schemas) fields(t reflect.Type) object {
 			case !hasTag || name == "":
 				name = f.Name
 			}
+
 			if properties[name] != nil {
 				continue // the outer field hides it
 			}
+
 			part := s.of(f.Type)
 			optional := strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero")
 			if optional && f.Type.Kind() == reflect.Pointer {
 				part = s.of(f.Type.Elem())
 			}
+
 			properties[name] = part
 			if !optional && always {
 				required = append(required, name)
 			}
 		}
+
 		for _, f := range inner {
 			add(element(f.Type), always && f.Type.Kind() != reflect.Pointer)
 		}
 	}
+
 	add(t, true)
 	slices.Sort(required)
 	return object{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
@@ -181,6 +203,7 @@ func (c checker) check(schema object, value any, at string) error {
 	if ref, ok := schema["$ref"].(string); ok {
 		return c.check(c.defs[strings.TrimPrefix(ref, "#/$defs/")].(object), value, at)
 	}
+
 	if forms, ok := schema["anyOf"].([]any); ok {
 		var faults []string
 		for _, form := range forms {
@@ -190,11 +213,14 @@ func (c checker) check(schema object, value any, at string) error {
 			}
 			faults = append(faults, err.Error())
 		}
+
 		return fmt.Errorf("no form fits: %s", strings.Join(faults, "; or "))
 	}
+
 	if err := checkType(schema["type"], value, at); err != nil {
 		return err
 	}
+
 	switch v := value.(type) {
 	case []any:
 		items, _ := schema["items"].(object)
@@ -206,6 +232,7 @@ func (c checker) check(schema object, value any, at string) error {
 	case object:
 		return c.checkObject(schema, v, at)
 	}
+
 	return nil
 }
 
@@ -216,6 +243,7 @@ func (c checker) checkObject(schema, value object, at string) error {
 			return fmt.Errorf("%s.%s is missing", at, name)
 		}
 	}
+
 	properties, _ := schema["properties"].(object)
 	for name, x := range value {
 		part, known := properties[name].(object)
@@ -229,10 +257,12 @@ func (c checker) checkObject(schema, value object, at string) error {
 				part = other
 			}
 		}
+
 		if err := c.check(part, x, at+"."+name); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -245,6 +275,7 @@ func checkType(want, value any, at string) error {
 	if len(names) == 0 {
 		return nil
 	}
+
 	got := "null"
 	switch v := value.(type) {
 	case bool:
@@ -261,8 +292,10 @@ func checkType(want, value any, at string) error {
 			got = "integer"
 		}
 	}
+
 	if slices.Contains(names, any(got)) || got == "integer" && slices.Contains(names, any("number")) {
 		return nil
 	}
+
 	return fmt.Errorf("%s is %s, want %v", at, got, names)
 }

@@ -30,7 +30,8 @@ func TestScripts(t *testing.T) {
 			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": exitCode, "json": jsonValue, "copydir": copyDir, "hostile": hostile, "edit": edit, "same": same, "tensors": tensors, "near": near, "samevalue": sameValue, "deep": deep, "readme": asReadme,
+			"code": exitCode, "json": jsonValue, "copydir": copyDir, "hostile": hostile, "edit": edit, "same": same,
+			"tensors": tensors, "near": near, "samevalue": sameValue, "deep": deep, "readme": asReadme,
 			"schema": fitsSchema,
 		},
 	})
@@ -40,6 +41,7 @@ func TestScripts(t *testing.T) {
 func exitCode(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
+
 	got := 0
 	var exit *exec.ExitError
 	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
@@ -47,6 +49,7 @@ func exitCode(ts *testscript.TestScript, _ bool, args []string) {
 	} else {
 		ts.Check(err)
 	}
+
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
 	}
@@ -62,6 +65,7 @@ func lookup(ts *testscript.TestScript, file, path string) any {
 	if path == "." {
 		return v
 	}
+
 	for key := range strings.SplitSeq(path, ".") {
 		switch x := v.(type) {
 		case map[string]any:
@@ -78,6 +82,7 @@ func lookup(ts *testscript.TestScript, file, path string) any {
 			ts.Fatalf("%s: nothing below %q", file, key)
 		}
 	}
+
 	return v
 }
 
@@ -149,14 +154,17 @@ func differences(a, b string) string {
 	if err := errors.Join(errX, errY); err != nil {
 		return err.Error()
 	}
+
 	for name, data := range x {
 		if other, ok := y[name]; !ok || other != data {
 			return fmt.Sprintf("%s differs or is missing", name)
 		}
 	}
+
 	if len(x) != len(y) {
 		return "one has more files"
 	}
+
 	return ""
 }
 
@@ -171,5 +179,6 @@ func contents(dir string) (map[string]string, error) {
 		all[name] = string(data)
 		return err
 	})
+
 	return all, err
 }

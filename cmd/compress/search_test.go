@@ -21,9 +21,12 @@ import (
 // searchArgs is a small search.
 func searchArgs(out string, more ...string) []string {
 	return append([]string{
-		"search", "../../testdata/nano/base", "--calib", "../../testdata/nano/text/calib.txt", "--heldout", "../../testdata/nano/text/valid.txt",
-		"--samples", "4", "--seqlen", "32", "--windows", "4", "--few", "2", "--select-windows", "2", "--test-windows", "4",
-		"--sparsity", "0.6", "--population", "12", "--generations", "3", "--seeds=false", "--seed", "3", "--threads", "2", "--out", out,
+		"search", "../../testdata/nano/base", "--calib", "../../testdata/nano/text/calib.txt", "--heldout",
+		"../../testdata/nano/text/valid.txt",
+		"--samples", "4", "--seqlen", "32", "--windows", "4", "--few", "2", "--select-windows", "2", "--test-windows",
+		"4",
+		"--sparsity", "0.6", "--population", "12", "--generations", "3", "--seeds=false", "--seed", "3", "--threads",
+		"2", "--out", out,
 	}, more...)
 }
 
@@ -46,15 +49,18 @@ func sameSearch(t *testing.T, what, got, want string) {
 	if err != nil || len(entries) != 4 {
 		t.Errorf("%s: %d files, want 4: %v", what, len(entries), err)
 	}
+
 	for _, name := range []string{"best.json", "journal.jsonl", "report.json", "report.html"} {
 		a, err := os.ReadFile(filepath.Join(got, name))
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
+
 		b, err := os.ReadFile(filepath.Join(want, name))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: %s differs from that of an uninterrupted search", what, name)
 		}
@@ -68,6 +74,7 @@ func killedSearch(t *testing.T, binary, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, midway := filepath.Join(dir, "out"), 0
 	draw := rand.New(rand.NewPCG(5, 6))
 	total := bytes.Count(whole, []byte("\n"))
@@ -75,20 +82,24 @@ func killedSearch(t *testing.T, binary, want string) {
 		if err := os.RemoveAll(out); err != nil {
 			t.Fatal(err)
 		}
+
 		lines := 1 + draw.IntN(total-1)
 		code, stderr, mid := stopWhen(t, exec.Command(binary, searchArgs(out, "--quiet")...), signal, func() bool {
 			data, _ := os.ReadFile(filepath.Join(out, "journal.jsonl"))
 			return bytes.Count(data, []byte("\n")) >= lines
 		})
+
 		if mid {
 			midway++
 			if signal == syscall.SIGINT && (code != 130 || !strings.Contains(stderr, "--resume")) {
 				t.Errorf("interrupted: code %d, %q", code, stderr)
 			}
 		}
+
 		run1(t, binary, searchArgs(out, "--resume", "--workers", []string{"2", "1", "3"}[i])...)
 		sameSearch(t, signal.String(), out, want)
 	}
+
 	if midway == 0 {
 		t.Error("no search was stopped midway")
 	}
@@ -96,6 +107,7 @@ func killedSearch(t *testing.T, binary, want string) {
 	if err := os.WriteFile(filepath.Join(out, "journal.jsonl"), whole[:len(whole)-len(whole)/3], 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	run1(t, binary, searchArgs(out, "--resume")...)
 	sameSearch(t, "cut journal", out, want)
 	run1(t, binary, searchArgs(out, "--resume")...)
@@ -109,9 +121,11 @@ func follow(t *testing.T, cmd *exec.Cmd, see func(line string)) (wait func() err
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	var text bytes.Buffer
 	return func() error {
 		lines := bufio.NewScanner(io.TeeReader(pipe, &text))
@@ -140,42 +154,56 @@ func killedWorkers(t *testing.T, binary, want string) {
 		workers = append(workers, cmd)
 		mu.Unlock()
 	}
-	url, generations, joined := "", 0, 0
+
+	url := ""
+	generations := 0
+	joined := 0
 	draw := rand.New(rand.NewPCG(7, 8))
-	err := follow(t, exec.Command(binary, searchArgs(out, "--workers", "-1", "--listen", "127.0.0.1:0")...), func(line string) {
-		if _, at, ok := strings.Cut(line, "--cluster "); ok {
-			url = at
-			start(url)
-			start(url)
-		}
-		if strings.Contains(line, "has joined") {
-			joined++
-		}
-		if strings.HasPrefix(line, "generation ") && generations < 2 {
-			generations++
-			_ = workers[len(workers)-1-draw.IntN(2)].Process.Kill()
-			start(url)
-		}
-	})()
+	err := follow(t, exec.Command(binary, searchArgs(out, "--workers", "-1", "--listen", "127.0.0.1:0")...),
+		func(line string) {
+			if _, at, ok := strings.Cut(line, "--cluster "); ok {
+				url = at
+				start(url)
+				start(url)
+			}
+
+			if strings.Contains(line, "has joined") {
+				joined++
+			}
+
+			if strings.HasPrefix(line, "generation ") && generations < 2 {
+				generations++
+				_ = workers[len(workers)-1-draw.IntN(2)].Process.Kill()
+				start(url)
+			}
+		})()
+
 	for _, w := range workers {
 		_ = w.Process.Kill()
 		_ = w.Wait()
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if joined < 3 {
 		t.Errorf("%d workers joined, want 3 or more", joined)
 	}
+
 	sameSearch(t, "workers", out, want)
 }
 
-// vanishingCluster: the cluster goes away in the middle of a search, with all that it stored; the search waits, says so, and goes on.
+// vanishingCluster: the cluster goes away in the middle of a search, with all that it stored; the search waits,
+// says so, and goes on.
 func vanishingCluster(t *testing.T, binary, want string) {
 	out := filepath.Join(t.TempDir(), "out")
 	cluster := natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
 	url, port := cluster.ClientURL(), cluster.Addr().(*net.TCPAddr).Port
-	waited, back, stopped := false, false, false
+
+	waited := false
+	back := false
+	stopped := false
 	err := follow(t, exec.Command(binary, searchArgs(out, "--cluster", url)...), func(line string) {
 		switch {
 		case strings.HasPrefix(line, "generation 1 ") && !stopped:
@@ -192,9 +220,11 @@ func vanishingCluster(t *testing.T, binary, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !waited || !back {
 		t.Errorf("waiting was told: %v, coming back: %v", waited, back)
 	}
+
 	sameSearch(t, "cluster", out, want)
 }
 
@@ -205,11 +235,14 @@ func TestRefusedWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	other := filepath.Join(t.TempDir(), "compress")
 	if err := os.WriteFile(other, append(self, 0), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	coordinator := exec.Command(binary, searchArgs(filepath.Join(dir, "out"), "--workers", "-1", "--listen", "127.0.0.1:0")...)
+
+	coordinator := exec.Command(binary,
+		searchArgs(filepath.Join(dir, "out"), "--workers", "-1", "--listen", "127.0.0.1:0")...)
 	refusals := 0
 	_ = follow(t, coordinator, func(line string) {
 		if _, url, ok := strings.Cut(line, "--cluster "); ok {
@@ -217,19 +250,24 @@ func TestRefusedWorkers(t *testing.T) {
 				{binary, "../../testdata/nano/tales", "no model with the hash"},
 				{other, "../../testdata/nano/base", "another build"},
 			} {
-				text, err := exec.Command(c.program, "worker", "--cluster", url, "--model", c.model, "--quiet").CombinedOutput()
+				text, err := exec.Command(c.program, "worker", "--cluster", url, "--model", c.model,
+					"--quiet").CombinedOutput()
 				var exit *exec.ExitError
-				if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(text), c.reason) || bytes.Count(text, []byte("\n")) != 1 {
+				if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(text), c.reason) ||
+					bytes.Count(text, []byte("\n")) != 1 {
 					t.Errorf("%v: %s", err, text)
 				}
 			}
 		}
+
 		if strings.Contains(line, "refuses the work") {
-			if refusals++; refusals == 2 {
+			refusals++
+			if refusals == 2 {
 				_ = coordinator.Process.Kill()
 			}
 		}
 	})()
+
 	if refusals != 2 {
 		t.Errorf("the coordinator heard of %d refusals, want 2", refusals)
 	}

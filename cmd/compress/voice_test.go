@@ -23,13 +23,14 @@ func everyVerb(visit func(c *cobra.Command)) {
 			walk(sub)
 		}
 	}
+
 	for _, c := range root(cli.New(nil, nil, nil)).Commands() {
 		walk(c)
 	}
 }
 
-// wording is what several verbs must agree on about a flag. What a flag means in a verb stands behind the first semicolon of its
-// description; what it is called stands before.
+// wording is what several verbs must agree on about a flag. What a flag means in a verb stands behind the first
+// semicolon of its description; what it is called stands before.
 type wording struct{ kind, shorthand, head string }
 
 // otherwise lists the flags that differ between verbs, and why.
@@ -43,8 +44,8 @@ var otherwise = map[string]string{
 	"samples":  "edit trace draws noise, the others windows of text",
 }
 
-// usual lists the flags whose default differs between verbs, and why. A default that is empty in one verb and not in another counts:
-// empty mostly means that it depends on other flags.
+// usual lists the flags whose default differs between verbs, and why. A default that is empty in one verb and
+// not in another counts: empty mostly means that it depends on other flags.
 var usual = map[string]string{
 	"batch":           "edit: as the method has it",
 	"bootstrap-iters": "eval: as the harness",
@@ -67,8 +68,8 @@ var usual = map[string]string{
 	"workers":         "for measurements as many as there are processors, for whole models one",
 }
 
-// TestOneVoice: a flag that several verbs have is of one type, has one shorthand, one description, but for what stands behind the
-// semicolon, and one default. Of --out the description says whether it is a folder or a file.
+// TestOneVoice: a flag that several verbs have is of one type, has one shorthand, one description, but for what
+// stands behind the semicolon, and one default. Of --out the description says whether it is a folder or a file.
 func TestOneVoice(t *testing.T) {
 	seen, defaults := map[string]map[wording][]string{}, map[string]map[string][]string{}
 	everyVerb(func(c *cobra.Command) {
@@ -77,31 +78,37 @@ func TestOneVoice(t *testing.T) {
 			if f.Name == "out" {
 				head = strings.Replace(head, "file", "folder", 1)
 			}
+
 			g := wording{f.Value.Type(), f.Shorthand, head}
 			if seen[f.Name] == nil {
 				seen[f.Name], defaults[f.Name] = map[wording][]string{}, map[string][]string{}
 			}
+
 			seen[f.Name][g] = append(seen[f.Name][g], c.CommandPath())
 			defaults[f.Name][f.DefValue] = append(defaults[f.Name][f.DefValue], c.CommandPath())
 		})
 	})
+
 	for name, kinds := range seen {
 		if len(kinds) > 1 && otherwise[name] == "" {
 			for g, verbs := range kinds {
 				t.Errorf("--%s is %s -%s %q in %s", name, g.kind, g.shorthand, g.head, strings.Join(verbs, ", "))
 			}
 		}
+
 		if len(defaults[name]) > 1 && usual[name] == "" {
 			for value, verbs := range defaults[name] {
 				t.Errorf("--%s is %q by default in %s", name, value, strings.Join(verbs, ", "))
 			}
 		}
 	}
+
 	for name := range otherwise {
 		if len(seen[name]) < 2 {
 			t.Errorf("--%s: the exception of the description is not needed", name)
 		}
 	}
+
 	for name := range usual {
 		if len(defaults[name]) < 2 {
 			t.Errorf("--%s: the exception of the default is not needed", name)
@@ -115,8 +122,10 @@ func TestClosedSets(t *testing.T) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			_, has := c.GetFlagCompletionFunc(f.Name)
 			if slices.Contains([]string{
-				"device", "method", "kind", "allocation", "update", "group", "pattern", "permutation", "sequential", "alpha-estimator", "save", "dtype", "missing",
-				"layout", "granularity", "schedule", "optimizer", "sampling", "bias", "convention", "select", "outside", "majority-sign", "grammar", "mode", "aim", "experts",
+				"device", "method", "kind", "allocation", "update", "group", "pattern", "permutation", "sequential",
+				"alpha-estimator", "save", "dtype", "missing",
+				"layout", "granularity", "schedule", "optimizer", "sampling", "bias", "convention", "select", "outside",
+				"majority-sign", "grammar", "mode", "aim", "experts",
 				"fewshot-as-multiturn", "tasks", "targets", "max-shard-size", "methods",
 			}, f.Name) && !has && !(c.Name() == "search" && (f.Name == "select")) {
 				t.Errorf("%s --%s completes nothing", c.CommandPath(), f.Name)
@@ -125,8 +134,8 @@ func TestClosedSets(t *testing.T) {
 	})
 }
 
-// TestExamplesParse: every line of every example is a command line that the verb takes: its flags are there, none that it needs is
-// missing, and it has as many arguments as it should.
+// TestExamplesParse: every line of every example is a command line that the verb takes: its flags are there,
+// none that it needs is missing, and it has as many arguments as it should.
 func TestExamplesParse(t *testing.T) {
 	everyVerb(func(c *cobra.Command) {
 		for _, words := range exampleLines(t, c.Example) {
@@ -143,10 +152,12 @@ func parses(words []string) error {
 	if words[0] != "compress" {
 		return fmt.Errorf("begins with %s", words[0])
 	}
+
 	c, rest, err := top.Find(words[1:])
 	if err != nil {
 		return err
 	}
+
 	if c == top {
 		return fmt.Errorf("names no verb")
 	}
@@ -159,6 +170,7 @@ func parses(words []string) error {
 	if err := c.ValidateFlagGroups(); err != nil {
 		return err
 	}
+
 	for _, arg := range append(c.Flags().Args(), pathsOf(c)...) {
 		if strings.HasPrefix(arg, "testdata/") || strings.HasPrefix(arg, "cmd/") {
 			if _, err := os.Stat(filepath.Join("../..", arg)); err != nil {
@@ -166,6 +178,7 @@ func parses(words []string) error {
 			}
 		}
 	}
+
 	return c.Args(c, c.Flags().Args())
 }
 
@@ -187,6 +200,7 @@ func exampleLines(t *testing.T, text string) (lines [][]string) {
 		word.Reset()
 		inside = false
 	}
+
 	for _, r := range strings.ReplaceAll(text, "\\\n", " ") + "\n" {
 		switch {
 		case quote != 0 && r == quote:
@@ -208,8 +222,10 @@ func exampleLines(t *testing.T, text string) (lines [][]string) {
 			inside = true
 		}
 	}
+
 	if quote != 0 {
 		t.Errorf("a quote is open in %q", text)
 	}
+
 	return lines
 }

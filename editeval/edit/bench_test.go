@@ -24,24 +24,29 @@ func labBench(b *testing.B, n int) (*lm.Model, []Encoded, *Statistics) {
 	if root == "" {
 		root = "../../../shared/oracle"
 	}
+
 	dir := filepath.Join(root, "../data/lab/base")
 	set, err := Read(filepath.Join(root, "editing/lab-counterfact.json"))
 	if err != nil {
 		b.Skip(err)
 	}
+
 	m, err := lm.Load(context.Background(), dir, cpu.New(cpu.Options{}), lm.Options{})
 	if err != nil {
 		b.Skip(err)
 	}
+
 	b.Cleanup(func() { _ = m.Close() })
 	tok, err := tokenizer.Load(dir)
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	hp, err := Defaults("memit", m.Config())
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	x := &Encoder{Tokenizer: tok, Templates: hp.Templates}
 	var reqs []Encoded
 	var docs [][]int32
@@ -51,20 +56,25 @@ func labBench(b *testing.B, n int) (*lm.Model, []Encoded, *Statistics) {
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		docs = append(docs, ids)
 		if i >= n {
 			continue
 		}
+
 		e, err := x.Record(r)
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		reqs = append(reqs, e)
 	}
+
 	st, err := Collect(context.Background(), m, docs, []int{1, 2, 3}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	return m, reqs, st
 }
 
@@ -78,18 +88,23 @@ func clock() time.Duration {
 }
 
 // written applies requests in batches of a size and returns the processor time that Apply took.
-func written(b *testing.B, m *lm.Model, st *Statistics, method string, reqs []Encoded, size int) (time.Duration, *Editing) {
+func written(b *testing.B, m *lm.Model, st *Statistics, method string, reqs []Encoded,
+	size int,
+) (time.Duration, *Editing) {
 	b.Helper()
 	e, err := New(m, Options{Method: method, Statistics: st})
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	start := clock()
+
 	for lo := 0; lo < len(reqs); lo += size {
 		if _, err := e.Apply(context.Background(), reqs[lo:min(lo+size, len(reqs))], nil); err != nil {
 			b.Fatal(err)
 		}
 	}
+
 	return clock() - start, e
 }
 
@@ -104,26 +119,31 @@ func BenchmarkBatch(b *testing.B) {
 				if err := e.Undo(0); err != nil {
 					b.Fatal(err)
 				}
+
 				all, e := written(b, m, st, method, reqs, len(reqs))
 				if err := e.Undo(0); err != nil {
 					b.Fatal(err)
 				}
+
 				ratio = max(ratio, one.Seconds()/all.Seconds())
 				top := e.HParams().Layers[len(e.HParams().Layers)-1]
 				apart, sample := time.Duration(0), 5
-				for i := range sample { // the searches alone, as the published code runs them: whole prompts through the whole model
+				// the searches alone, as the published code runs them: whole prompts through the whole model
+				for i := range sample {
 					apart += time.Duration(len(reqs)/sample*e.HParams().Steps) * passes(b, m, &reqs[i], top, false)
 				}
+
 				whole = max(whole, apart.Seconds()/all.Seconds())
 			}
+
 			b.ReportMetric(ratio, "x-faster")
 			b.ReportMetric(whole, "x-whole")
 		})
 	}
 }
 
-// An edit by ROME against its own search: as many forward and backward passes from the edited layer up as the search had iterations, over all
-// tokens of its prompts.
+// An edit by ROME against its own search: as many forward and backward passes from the edited layer up as the
+// search had iterations, over all tokens of its prompts.
 func BenchmarkROME(b *testing.B) {
 	m, reqs, st := labBench(b, 10)
 	ratio := 0.0
@@ -141,13 +161,16 @@ func BenchmarkROME(b *testing.B) {
 			ratio = r
 		}
 	}
+
 	b.ReportMetric(ratio, "x-bound")
 }
 
-// passes is how long a forward and a backward pass take down to a block, the fastest of a few; from is whether the forward pass begins there too.
+// passes is how long a forward and a backward pass take down to a block, the fastest of a few; from is whether
+// the forward pass begins there too.
 func passes(b *testing.B, m *lm.Model, r *Encoded, block int, from bool) time.Duration {
 	b.Helper()
 	ctx, best := context.Background(), time.Duration(0)
+
 	var ids, labels [][]int32
 	for _, p := range append(append([][]int32(nil), r.Prompts...), r.KL) {
 		text := append(append([]int32(nil), p...), r.Target...)
@@ -155,15 +178,19 @@ func passes(b *testing.B, m *lm.Model, r *Encoded, block int, from bool) time.Du
 		copy(l[len(p):], r.Target)
 		ids, labels = append(ids, text), append(labels, l)
 	}
+
 	o := lm.BackwardOptions{
-		Labels: labels, Hooks: &lm.Hooks{HiddenGrad: func(int, kernels.Mat) error { return nil }}, WantHidden: func(s int) bool { return s == block+1 }, Keep: 1 << 30,
+		Labels: labels, Hooks: &lm.Hooks{HiddenGrad: func(int, kernels.Mat) error { return nil }},
+		WantHidden: func(s int) bool { return s == block+1 }, Keep: 1 << 30,
 		Want: func(string) bool { return false },
 	}
+
 	for range 3 {
 		start := clock()
 		if _, err := m.Backward(ctx, ids, o); err != nil {
 			b.Fatal(err)
 		}
+
 		full := clock() - start
 		start = clock()
 		h, err := m.Embed(ids)
@@ -173,11 +200,13 @@ func passes(b *testing.B, m *lm.Model, r *Encoded, block int, from bool) time.Du
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		h.Free()
 		if d := full - (clock() - start); best == 0 || d < best {
 			best = d
 		}
 	}
+
 	return best
 }
 
@@ -185,6 +214,7 @@ func passes(b *testing.B, m *lm.Model, r *Encoded, block int, from bool) time.Du
 func BenchmarkStatistics(b *testing.B) {
 	m, _, _ := labBench(b, 0)
 	ctx := context.Background()
+
 	var docs [][]int32
 	for i := range 64 {
 		doc := make([]int32, 256)
@@ -193,24 +223,30 @@ func BenchmarkStatistics(b *testing.B) {
 		}
 		docs = append(docs, doc)
 	}
+
 	var blocks []int
 	for l := range m.Blocks() {
 		blocks = append(blocks, l)
 	}
+
 	ratio := 0.0
 	for range b.N {
 		start := clock()
 		if _, err := Collect(ctx, m, docs, blocks, nil); err != nil {
 			b.Fatal(err)
 		}
+
 		took := clock() - start
 		start = clock()
+
 		for _, c := range site.Chunks(docs, func(d []int32) int { return len(d) }) {
 			if _, err := m.Forward(ctx, docs[c[0]:c[1]], lm.ForwardOptions{NoLoss: true}); err != nil {
 				b.Fatal(err)
 			}
 		}
+
 		ratio = max(ratio, (clock()-start).Seconds()/took.Seconds())
 	}
+
 	b.ReportMetric(100*ratio, "%-of-forward")
 }

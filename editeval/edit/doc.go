@@ -1,20 +1,23 @@
-// Package edit writes facts into language models and takes them out again: fine-tuning of one matrix (FT, FT-L, FT-M), ROME, R-ROME,
-// MEMIT, PMET, EMMET, AlphaEdit, GRACE, low-rank fine-tuning and in-context editing.
+// Package edit writes facts into language models and takes them out again: fine-tuning of one matrix (FT, FT-L,
+// FT-M), ROME, R-ROME, MEMIT, PMET, EMMET, AlphaEdit, GRACE, low-rank fine-tuning and in-context editing.
 //
 // # Use
 //
-// [Read] opens a file of edits (CounterFact, zsRE or EasyEdit form), [New] prepares a method for a model, [Editing.Apply] edits, and
-// [Editing.Undo] goes back to an earlier state, byte for byte. [Encoder] turns requests into token ids, [Editing.Judge] tells what an edit
-// achieved, [Trace] where a model keeps a fact.
+// [Read] opens a file of edits (CounterFact, zsRE or EasyEdit form), [New] prepares a method for a model,
+// [Editing.Apply] edits, and [Editing.Undo] goes back to an earlier state, byte for byte. [Encoder] turns
+// requests into token ids, [Editing.Judge] tells what an edit achieved, [Trace] where a model keeps a fact.
 //
 // # Conventions
 //
-//   - W is [out, in]: y = W·x + b. A key k is the input of a block's MLP down-projection, a value v its output, both at the last token of the
+//   - W is [out, in]: y = W·x + b. A key k is the input of a block's MLP down-projection, a value v its output,
+//     both at the last token of the
 //     subject. Blocks count from 0.
-//   - Tokens of a target are those that prompt + " " + target has more than the prompt; that they continue the prompt's tokens is checked.
+//   - Tokens of a target are those that prompt + " " + target has more than the prompt; that they continue the
+//     prompt's tokens is checked.
 //   - The subject's last token is the last one whose characters touch the subject.
 //   - Prefixes ("templates") are a fixed, explicit list: nothing is sampled.
-//   - Statistics, solves and sums of deltas are float64. A weight is its stored value plus all deltas, rounded to the type it is stored in.
+//   - Statistics, solves and sums of deltas are float64. A weight is its stored value plus all deltas, rounded to
+//     the type it is stored in.
 //
 // Formulas are those of the published code, cited at each method.
 package edit

@@ -23,7 +23,8 @@ type Drift struct {
 	Agreement float64 `json:"argmax_agreement"` // share of prompts with the same likeliest token
 }
 
-// Prompts are what drift is measured at: one prompt of each record that the edit should leave alone, another subject's or an unrelated one, at most limit.
+// Prompts are what drift is measured at: one prompt of each record that the edit should leave alone, another
+// subject's or an unrelated one, at most limit.
 func (x *Encoder) Prompts(records []Record, limit int) ([][]int32, error) {
 	var out [][]int32
 	for i := range records {
@@ -38,12 +39,15 @@ func (x *Encoder) Prompts(records []Record, limit int) ([][]int32, error) {
 		default:
 			continue
 		}
+
 		ids, err := x.Prompt(text)
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, ids)
 	}
+
 	return out, nil
 }
 
@@ -55,12 +59,15 @@ func (e *Editing) Baseline(ctx context.Context, prompts [][]int32) (*Baseline, e
 		if err != nil {
 			return nil, err
 		}
+
 		row := make([]float32, len(z))
 		for i, v := range z {
 			row[i] = float32(v)
 		}
+
 		b.logp = append(b.logp, row)
 	}
+
 	return b, nil
 }
 
@@ -72,15 +79,18 @@ func (e *Editing) next(ctx context.Context, prompt []int32) ([]float64, error) {
 		return nil, err
 	}
 	defer h.Free()
+
 	logits, err := e.m.Logits(h, len(p)-1)
 	if err != nil {
 		return nil, err
 	}
 	defer logits.Buf.Free()
+
 	z, err := site.Rows{Dev: e.m.Device()}.Get(logits, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	optimize.LogSoftmax(z)
 	return z, nil
 }
@@ -94,7 +104,10 @@ func (e *Editing) Drift(ctx context.Context, b *Baseline) (*Drift, error) {
 		if err != nil {
 			return nil, err
 		}
-		kl, before, after := 0.0, 0, 0
+
+		kl := 0.0
+		before := 0
+		after := 0
 		for j, v := range z {
 			was := float64(b.logp[i][j])
 			kl += math.Exp(was) * (was - v)
@@ -105,43 +118,53 @@ func (e *Editing) Drift(ctx context.Context, b *Baseline) (*Drift, error) {
 				after = j
 			}
 		}
+
 		if math.IsNaN(kl) {
 			kl = math.MaxFloat64 / n
 		}
+
 		d.KL += max(kl, 0) / n
 		d.Agreement += truth(before == after) / n
 	}
+
 	return d, nil
 }
 
-// Texts continues a record's generation prompts (else the prompt itself) to a hundred tokens, drawing among the five likeliest, as ROME's
-// evaluation does, with a seed of its own for each prompt.
+// Texts continues a record's generation prompts (else the prompt itself) to a hundred tokens, drawing among the
+// five likeliest, as ROME's evaluation does, with a seed of its own for each prompt.
 func (e *Editing) Texts(ctx context.Context, x *Encoder, r *Record, seed uint64) ([]string, error) {
 	prompts := r.Generate
 	if len(prompts) == 0 {
 		prompts = []string{r.Full()}
 	}
+
 	var out []string
 	for i, text := range prompts {
 		ids, err := x.Prompt(text)
 		if err != nil {
 			return nil, err
 		}
+
 		p := e.prompt(ids)
 		room := 100 - len(ids)
 		if limit := e.m.Config().MaxPositions; limit > 0 {
 			room = min(room, limit-len(p))
 		}
+
 		if room <= 0 {
 			out = append(out, text)
 			continue
 		}
-		fresh, err := e.m.Generate(ctx, p, lm.GenerateOptions{MaxTokens: room, Temperature: 1, TopK: 5, Seed: seed + uint64(i), Stop: []int32{}})
+
+		fresh, err := e.m.Generate(ctx, p,
+			lm.GenerateOptions{MaxTokens: room, Temperature: 1, TopK: 5, Seed: seed + uint64(i), Stop: []int32{}})
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, x.Tokenizer.Decode(append(append([]int32(nil), ids...), fresh...), true))
 	}
+
 	return out, nil
 }
 

@@ -62,8 +62,9 @@ func find(name string) (method, error) {
 	return method{}, fmt.Errorf("%w %.100q (known: %s)", ErrMethod, name, strings.Join(Methods(), ", "))
 }
 
-// Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by type, number of blocks and
-// width. For others they are derived from the number of blocks. The error wraps [ErrMethod].
+// Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by
+// type, number of blocks and width. For others they are derived from the number of blocks. The error wraps
+// [ErrMethod].
 func Defaults(method string, c *lm.Config) (HParams, error) {
 	if _, err := find(method); err != nil {
 		return HParams{}, err
@@ -91,10 +92,12 @@ type Options struct {
 	Statistics *Statistics // for methods that need them
 	Seed       uint64      // of random starts (GRACE without Warm, LoRA)
 	Threads    int         // of float64 linear algebra; 0: all
-	KeepZeros  bool        // deltas leave elements alone that are zero before all edits: a pruned matrix keeps its pattern
+	// deltas leave elements alone that are zero before all edits: a pruned matrix keeps its pattern
+	KeepZeros bool
 }
 
-// Editing is a model under edit. It must be used by one goroutine at a time, and nobody else may change the matrices that it edits.
+// Editing is a model under edit. It must be used by one goroutine at a time, and nobody else may change the
+// matrices that it edits.
 type Editing struct {
 	m       *lm.Model
 	method  method
@@ -120,18 +123,26 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Editing{m: m, method: method, seed: o.Seed, zeros: o.KeepZeros, sep: o.Separator, solver: linalg.Solver{Threads: o.Threads, Device: m.Device()}, weights: map[string]*weight{}, cache: map[int]linalg.Matrix{}, null: map[int]linalg.Matrix{}}
+
+	e := &Editing{
+		m: m, method: method, seed: o.Seed, zeros: o.KeepZeros, sep: o.Separator,
+		solver: linalg.Solver{Threads: o.Threads, Device: m.Device()}, weights: map[string]*weight{},
+		cache: map[int]linalg.Matrix{}, null: map[int]linalg.Matrix{},
+	}
 	if o.HParams != nil {
 		e.hp = *o.HParams
 	} else if e.hp, err = Defaults(o.Method, m.Config()); err != nil {
 		return nil, err
 	}
+
 	if err := e.hp.Validate(m.Blocks()); err != nil {
 		return nil, err
 	}
-	if one := !method.batch || method.name == "emmet" || strings.HasPrefix(method.name, "ft") || method.name == "lora"; one && len(e.hp.Layers) != 1 {
+	if one := !method.batch || method.name == "emmet" || strings.HasPrefix(method.name, "ft") ||
+		method.name == "lora"; one && len(e.hp.Layers) != 1 {
 		return nil, fmt.Errorf("%w: layers: %s writes to one layer, not %d", ErrOptions, method.name, len(e.hp.Layers))
 	}
+
 	for _, b := range e.hp.Layers {
 		if method.name == "ike" {
 			break // it writes nowhere
@@ -140,9 +151,12 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 			return nil, err
 		}
 	}
+
 	if NeedsStatistics(method.name, e.hp) && o.Statistics == nil {
-		return nil, fmt.Errorf("%w: %s needs the covariance of keys (HINT: give a text to collect it from)", ErrStatistics, method.name)
+		return nil, fmt.Errorf("%w: %s needs the covariance of keys (HINT: give a text to collect it from)",
+			ErrStatistics, method.name)
 	}
+
 	e.cov = covariance.Covariance{Stats: o.Statistics, Solver: e.solver}
 	return e, nil
 }
@@ -187,14 +201,17 @@ type Step struct {
 	Codes   []Code                `json:"codes,omitempty"`
 	Keys    map[int]linalg.Matrix `json:"-"` // AlphaEdit: keys, in rows, that later edits leave alone, by block
 	Context []int32               `json:"context,omitempty"`
-	State   map[string]string     `json:"state,omitempty"` // SHA-256 of the stored bytes of every edited matrix afterwards
-	History [][]Loss              `json:"-"`
-	Losses  [][]float64           `json:"-"`
-	Failed  []int                 `json:"-"` // requests of the batch that were left out, because their optimisation diverged
+	// SHA-256 of the stored bytes of every edited matrix afterwards
+	State   map[string]string `json:"state,omitempty"`
+	History [][]Loss          `json:"-"`
+	Losses  [][]float64       `json:"-"`
+	// requests of the batch that were left out, because their optimisation diverged
+	Failed []int `json:"-"`
 }
 
-// Apply writes one batch of facts; methods that write one at a time refuse several. An optimisation that diverges leaves its request out, which
-// the step tells; where it was the only one, the error wraps [ErrDiverged]. After any error the model is as it was.
+// Apply writes one batch of facts; methods that write one at a time refuse several. An optimisation that
+// diverges leaves its request out, which the step tells; where it was the only one, the error wraps
+// [ErrDiverged]. After any error the model is as it was.
 func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*Step, error) {
 	if len(reqs) == 0 {
 		return nil, fmt.Errorf("%w: no edits", ErrOptions)
@@ -202,11 +219,13 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	if len(reqs) > 1 && !e.method.batch {
 		return nil, fmt.Errorf("%w: %s writes one fact at a time, not %d", ErrOptions, e.method.name, len(reqs))
 	}
+
 	for i := range reqs {
 		if err := reqs[i].Validate(); err != nil {
 			return nil, fmt.Errorf("edit %d: %w", i, err)
 		}
 	}
+
 	c, err := e.method.apply(ctx, e, reqs)
 	for _, w := range e.weights {
 		w.back()
@@ -217,7 +236,11 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	if err != nil {
 		return nil, errors.Join(err, e.restore())
 	}
-	s := Step{Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Keys: c.cache, Context: c.context, Losses: c.losses}
+
+	s := Step{
+		Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Keys: c.cache, Context: c.context,
+		Losses: c.losses,
+	}
 	if len(c.codes) > 0 {
 		l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
 		if err != nil {
@@ -225,27 +248,33 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 		}
 		s.Linear = l.Name
 	}
+
 	for i, g := range c.goals {
 		s.History = append(s.History, g.History)
 		if g.Failed {
 			s.Failed = append(s.Failed, i)
 		}
 	}
+
 	if err := e.commit(&s); err != nil {
 		return nil, errors.Join(err, e.restore())
 	}
+
 	return &e.steps[len(e.steps)-1], nil
 }
 
-// Farthest is the largest ‖ΔW‖/‖W‖ of a step of fine-tuning (FT, FT-L, FT-M, LoRA), which stays below 1 where it works: a model whose matrix is moved
-// by a hundred times its norm knows nothing any more. The other methods are bound by Clamp.
+// Farthest is the largest ‖ΔW‖/‖W‖ of a step of fine-tuning (FT, FT-L, FT-M, LoRA), which stays below 1 where
+// it works: a model whose matrix is moved by a hundred times its norm knows nothing any more. The other methods
+// are bound by Clamp.
 const Farthest = 100
 
 // learnt refuses what training has made worse than it was: a loss that is higher at the end than at the start.
 func (c *change) learnt() error {
 	for _, h := range c.losses {
 		if n := len(h); n > 1 && h[n-1] > h[0] {
-			return fmt.Errorf("%w: the loss is %.4g after %d steps, and was %.4g before (HINT: a smaller learning_rate)", ErrDiverged, h[n-1], n-1, h[0])
+			return fmt.Errorf(
+				"%w: the loss is %.4g after %d steps, and was %.4g before (HINT: a smaller learning_rate)", ErrDiverged,
+				h[n-1], n-1, h[0])
 		}
 	}
 	return nil
@@ -269,15 +298,18 @@ func (e *Editing) commit(s *Step) error {
 	if err := e.replay(s); err != nil {
 		return err
 	}
+
 	for i := range s.Deltas {
 		d := &s.Deltas[i]
 		if err := e.weights[d.Linear].measure(d); err != nil {
 			return err
 		}
 		if far := d.Norms.Relative; len(s.Losses) > 0 && e.weights[d.Linear].norm > 0 && !(far <= Farthest) {
-			return fmt.Errorf("%w: tensor %q would change by %.4g times its norm, more than %d (HINT: a smaller learning_rate or clamp)", ErrDiverged, d.Linear, far, Farthest)
+			return fmt.Errorf("%w: tensor %q would change by %.4g times its norm, more than %d (HINT: a smaller "+
+				"learning_rate or clamp)", ErrDiverged, d.Linear, far, Farthest)
 		}
 	}
+
 	e.steps = append(e.steps, *s)
 	return nil
 }
@@ -285,43 +317,54 @@ func (e *Editing) commit(s *Step) error {
 // replay applies a step and notes, or checks, what the matrices are afterwards.
 func (e *Editing) replay(s *Step) error {
 	state := map[string]string{}
+
 	for i := range s.Deltas {
 		d := &s.Deltas[i]
 		w, err := e.weight(d.Linear)
 		if err != nil {
 			return err
 		}
+
 		if err := w.add(d); err != nil {
 			return err
 		}
 	}
+
 	for _, name := range e.order {
 		if !slices.ContainsFunc(s.Deltas, func(d Delta) bool { return d.Linear == name }) {
 			continue
 		}
+
 		sum, err := e.weights[name].store(e.m)
 		if err != nil {
 			return err
 		}
+
 		state[name] = sum
+
 		if want, ok := s.State[name]; ok && want != sum {
-			return fmt.Errorf("%w: tensor %q is not what the journal says after %d steps", ErrJournal, name, len(e.steps)+1)
+			return fmt.Errorf("%w: tensor %q is not what the journal says after %d steps", ErrJournal, name,
+				len(e.steps)+1)
 		}
 	}
+
 	if s.State == nil && len(state) > 0 {
 		s.State = state
 	}
+
 	if len(s.Codes) > 0 {
 		if err := e.codes(s.Linear, s.Codes); err != nil {
 			return err
 		}
 	}
+
 	for b, k := range s.Keys {
 		e.cache[b] = stack(e.cache[b], k)
 	}
 	if s.Context != nil {
 		e.context = s.Context
 	}
+
 	return nil
 }
 
@@ -342,14 +385,17 @@ func (e *Editing) weight(name string) (*weight, error) {
 	if w, ok := e.weights[name]; ok {
 		return w, nil
 	}
+
 	l, err := named(e.m, name)
 	if err != nil {
 		return nil, err
 	}
+
 	w, err := open(e.m, l)
 	if err != nil {
 		return nil, err
 	}
+
 	e.weights[name], e.order = w, append(e.order, name)
 	return w, nil
 }
@@ -362,7 +408,9 @@ func (e *Editing) Undo(n int) error {
 	if n < 0 || n > len(e.steps) {
 		return fmt.Errorf("%w: cannot go back to step %d of %d", ErrOptions, n, len(e.steps))
 	}
+
 	kept := e.steps[:n:n]
+
 	for _, name := range e.order {
 		if err := e.weights[name].reset(); err != nil {
 			return err
@@ -371,10 +419,12 @@ func (e *Editing) Undo(n int) error {
 			return err
 		}
 	}
+
 	e.context = nil
 	if e.book != nil {
 		e.book.codes = nil
 	}
+
 	e.cache = map[int]linalg.Matrix{}
 	e.steps = nil
 	for i := range kept {
@@ -383,6 +433,7 @@ func (e *Editing) Undo(n int) error {
 		}
 		e.steps = append(e.steps, kept[i])
 	}
+
 	return nil
 }
 

@@ -47,13 +47,16 @@ func (x *Encoder) Answer(prompt, answer string) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	all, err := x.encode(prompt + " " + strings.TrimLeft(answer, " "))
 	if err != nil {
 		return nil, err
 	}
+
 	if len(all) <= len(head) || !slices.Equal(all[:len(head)], head) {
 		return nil, fmt.Errorf("%w: %.60q begins with other tokens once %.60q follows", ErrTokens, prompt, answer)
 	}
+
 	return all[len(head):], x.fits(prompt, len(all))
 }
 
@@ -63,15 +66,18 @@ func (x *Encoder) last(text string, start, end int) ([]int32, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+
 	at := -1
 	for i, s := range spans {
 		if s.Start < end && s.End > start && s.End > s.Start {
 			at = i
 		}
 	}
+
 	if at < 0 {
 		return nil, 0, fmt.Errorf("%w: no token of %.60q touches its subject", ErrTokens, text)
 	}
+
 	return ids, at, nil
 }
 
@@ -83,13 +89,16 @@ func (x *Encoder) Record(r *Record) (Encoded, error) {
 	if at < 0 {
 		return e, fmt.Errorf("record %s: %w: %.100q has no {}", r.ID, ErrSubject, prompt)
 	}
+
 	full := prompt[:at] + r.Subject + prompt[at+2:]
 	var err error
 	if e.Target, err = x.Answer(full, r.New); err != nil {
 		return e, fmt.Errorf("record %s: %w", r.ID, err)
 	}
+
 	for _, group := range x.Templates {
 		e.Groups = append(e.Groups, len(group))
+
 		for _, t := range group {
 			head, tail, _ := strings.Cut(t, "{}")
 			start := len(head) + at
@@ -97,14 +106,18 @@ func (x *Encoder) Record(r *Record) (Encoded, error) {
 			if err != nil {
 				return e, fmt.Errorf("record %s: %w", r.ID, err)
 			}
+
 			if err := x.fits(t, len(ids)+len(e.Target)); err != nil {
 				return e, fmt.Errorf("record %s: with a prefix: %w", r.ID, err)
 			}
+
 			e.Prompts, e.Lookup = append(e.Prompts, ids), append(e.Lookup, k)
 		}
 	}
+
 	if e.KL, e.KLLookup, err = x.last(r.Subject+" is a", 0, len(r.Subject)); err != nil {
 		return e, fmt.Errorf("record %s: %w", r.ID, err)
 	}
+
 	return e, nil
 }

@@ -17,18 +17,21 @@ func Example() {
 	dir := "../../testdata/nano/base"
 	model := must(lm.Load(ctx, dir, cpu.New(cpu.Options{}), lm.Options{}))
 	defer model.Close()
+
 	set := must(edit.Read("../../testdata/nano/edits.json"))
 	hp := must(edit.Defaults("ft-m", model.Config()))
 	x := &edit.Encoder{Tokenizer: must(tokenizer.Load(dir)), Templates: hp.Templates}
 
 	e := must(edit.New(model, edit.Options{Method: "ft-m", HParams: &hp}))
 	defer e.Close()
+
 	first := set.Records[:1]
 	must(e.Apply(ctx, []edit.Encoded{must(x.Record(&first[0]))}, nil))
 	fmt.Println("edited:", must(e.Judge(ctx, x, first)).Stats["efficacy_success"].Mean)
 	if err := e.Undo(0); err != nil {
 		panic(err)
 	}
+
 	fmt.Println("undone:", must(e.Judge(ctx, x, first)).Stats["efficacy_success"].Mean)
 	// Output:
 	// edited: 1
@@ -41,6 +44,7 @@ func ExampleOpen() {
 	dir := "../../testdata/nano/base"
 	model := must(lm.Load(ctx, dir, cpu.New(cpu.Options{}), lm.Options{}))
 	defer model.Close()
+
 	set := must(edit.Read("../../testdata/nano/edits.json"))
 	x := &edit.Encoder{Tokenizer: must(tokenizer.Load(dir)), Templates: [][]string{{"{}"}}}
 	e := must(edit.New(model, edit.Options{Method: "ft-l"}))

@@ -37,8 +37,8 @@ type Codebook struct {
 // Codes are the entries.
 func (b *Codebook) Codes() []Code { return b.codes }
 
-// At names the rows of the following passes at which the codebook may answer: the last tokens of prompts, as in the publication. nil
-// lets it answer at every token.
+// At names the rows of the following passes at which the codebook may answer: the last tokens of prompts, as in
+// the publication. nil lets it answer at every token.
 func (b *Codebook) At(rows []int) { b.at = rows }
 
 // Forward implements [lm.Delta].
@@ -46,26 +46,31 @@ func (b *Codebook) Forward(_ lm.Linear, x, y kernels.Mat) error {
 	if len(b.codes) == 0 {
 		return nil
 	}
+
 	at := b.at
 	if at == nil {
 		for i := range x.Rows {
 			at = append(at, i)
 		}
 	}
+
 	for _, i := range at {
 		if i >= x.Rows {
 			continue
 		}
+
 		key, err := b.rows.Get(x, i)
 		if err != nil {
 			return err
 		}
+
 		if n, d := b.nearest(key); d <= b.codes[n].Eps {
 			if err := b.rows.Put(y, i, b.codes[n].Value); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -92,6 +97,7 @@ func (e *Editing) codes(name string, list []Code) error {
 	if err != nil {
 		return err
 	}
+
 	if e.book == nil {
 		book := &Codebook{Linear: l.Name, rows: site.Rows{Dev: e.m.Device()}}
 		if e.detach, err = e.m.Attach(book, l.Name); err != nil {
@@ -99,9 +105,11 @@ func (e *Editing) codes(name string, list []Code) error {
 		}
 		e.book = book
 	}
+
 	if e.book.Linear != name {
 		return fmt.Errorf("%w: a codebook at %q and one at %q", ErrOptions, e.book.Linear, name)
 	}
+
 	return e.book.enter(l, list)
 }
 
@@ -116,22 +124,27 @@ func (b *Codebook) enter(l lm.Linear, list []Code) error {
 			return fmt.Errorf("%w: entry %d of the codebook does not fit", ErrJournal, c.Index)
 		}
 	}
+
 	return nil
 }
 
-// grace adds an entry to the codebook, or changes one (EasyEdit: models/grace; labels are compared in the order of the keys): far
-// from all keys a new one; near one with the same target its radius grows; near one with another target the two share the distance.
+// grace adds an entry to the codebook, or changes one (EasyEdit: models/grace; labels are compared in the order
+// of the keys): far from all keys a new one; near one with the same target its radius grows; near one with
+// another target the two share the distance.
 func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	r := &reqs[0]
 	p := r.Bare()
+
 	if e.book != nil {
 		e.book.At([]int{}) // values start at the layer's own output
 		defer e.book.At(nil)
 	}
+
 	s, err := site.Look(ctx, e.m, []site.Place{{IDs: p, At: len(p) - 1}}, e.hp.Layers)
 	if err != nil {
 		return nil, err
 	}
+
 	key, out := site.Row(s.Keys[e.hp.Layers[0]], 0), site.Row(s.Values[e.hp.Layers[0]], 0)
 	entries := e.enter(r, key, out)
 	at := &entries[len(entries)-1]
@@ -139,6 +152,7 @@ func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return &change{codes: entries, losses: [][]float64{history}}, nil
 }
 
@@ -148,10 +162,12 @@ func (e *Editing) enter(r *Encoded, key, out []float64) []Code {
 	if e.book == nil || len(e.book.codes) == 0 {
 		return []Code{fresh}
 	}
+
 	fresh.Index = len(e.book.codes)
 	j, d := e.book.nearest(key)
 	near := e.book.codes[j]
 	near.Value = slices.Clone(near.Value)
+
 	switch {
 	case d > e.hp.Eps+near.Eps:
 		return []Code{fresh}
@@ -162,6 +178,7 @@ func (e *Editing) enter(r *Encoded, key, out []float64) []Code {
 		}
 		return []Code{near}
 	}
+
 	near.Eps, near.Action = d/2-1e-5, "split"
 	fresh.Eps, fresh.Action = d/2, "split"
 	return []Code{near, fresh}
@@ -186,17 +203,21 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 	if err != nil {
 		return nil, err
 	}
+
 	var grad []float64
 	t := &site.Tap{
-		Rows: site.Rows{Dev: e.m.Device()}, At: []int{len(r.Bare()) - 1}, None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
+		Rows: site.Rows{Dev: e.m.Device()}, At: []int{len(r.Bare()) - 1},
+		None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
 		See:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return site.Minus(c.Value, y) },
 		Grad: func(_ lm.Linear, _ int, dy []float64) { grad = dy },
 	}
+
 	undo, err := e.m.Attach(t, l.Name)
 	if err != nil {
 		return nil, err
 	}
 	defer undo()
+
 	var history []float64
 	a := site.Adam{Lr: e.hp.LearningRate}
 	for range e.hp.Steps {
@@ -204,12 +225,15 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 		if err != nil {
 			return nil, err
 		}
+
 		if !site.Finite(grad) || !site.Finite([]float64{loss}) {
 			return nil, fmt.Errorf("%w: loss %g", ErrDiverged, loss)
 		}
+
 		history = append(history, loss)
 		a.Step(c.Value, grad)
 	}
+
 	return history, nil
 }
 
@@ -229,19 +253,24 @@ func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
 		}
 		return 0, err
 	}
+
 	return res.Loss, nil
 }
 
-// inContext puts facts before every prompt instead of writing them anywhere (after IKE, arXiv 2305.12740, without its demonstrations).
+// inContext puts facts before every prompt instead of writing them anywhere (after IKE, arXiv 2305.12740,
+// without its demonstrations).
 func inContext(_ context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	text := slices.Clone(e.context)
 	for i := range reqs {
 		text = append(text, follow(reqs[i].Bare(), e.m.Config().BOS, len(text) > 0)...)
 		text = append(append(text, reqs[i].Target...), e.sep...)
 	}
+
 	if limit := e.m.Config().MaxPositions; limit > 0 && len(text) > limit*3/4 {
-		return nil, fmt.Errorf("%w: %d tokens of facts before every prompt, the model has %d positions", ErrOptions, len(text), limit)
+		return nil, fmt.Errorf("%w: %d tokens of facts before every prompt, the model has %d positions", ErrOptions,
+			len(text), limit)
 	}
+
 	return &change{context: text}, nil
 }
 

@@ -17,9 +17,9 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// TestGraphics edits on a device that runs the host build of the graphics kernels, and on the host, with the same covariance. Passes over the model
-// differ by roundings of float32, which a few steps towards the new value, and the solve with a covariance of a condition of about 10⁴, leave
-// below a thousandth of the change.
+// TestGraphics edits on a device that runs the host build of the graphics kernels, and on the host, with the
+// same covariance. Passes over the model differ by roundings of float32, which a few steps towards the new
+// value, and the solve with a covariance of a condition of about 10⁴, leave below a thousandth of the change.
 func TestGraphics(t *testing.T) {
 	ctx := context.Background()
 	b := newBench(t, 2)
@@ -29,11 +29,13 @@ func TestGraphics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer there.Close()
+
 	for _, name := range []string{"rome", "memit", "alphaedit"} {
 		hp, err := Defaults(name, b.m.Config())
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		hp.Steps = 4
 		change := func(m *lm.Model) []float64 {
 			before := downs(t, m)
@@ -41,9 +43,11 @@ func TestGraphics(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if _, err := e.Apply(ctx, b.encoded[:1], nil); err != nil {
 				t.Fatal(name, err)
 			}
+
 			after := downs(t, m)
 			for i := range after {
 				after[i] -= before[i]
@@ -51,20 +55,24 @@ func TestGraphics(t *testing.T) {
 			if err := e.Undo(0); err != nil {
 				t.Fatal(err)
 			}
+
 			e.Close()
 			return after
 		}
+
 		want, got := change(b.m), change(there)
 		off, size := 0.0, 0.0
 		for i, v := range want {
 			off, size = off+(got[i]-v)*(got[i]-v), size+v*v
 		}
+
 		if share := math.Sqrt(off / size); !(share <= 1e-3) {
 			t.Errorf("%s: the changes differ by %g of their length", name, share)
 		} else {
 			t.Logf("%s: the changes differ by %.2g of their length", name, share)
 		}
 	}
+
 	if f := devices.Fallbacks(dev); len(f) != 0 {
 		t.Errorf("left to the host: %v", f)
 	}
@@ -73,15 +81,18 @@ func TestGraphics(t *testing.T) {
 // downs are the values of all down-projections.
 func downs(t *testing.T, m *lm.Model) (list []float64) {
 	t.Helper()
+
 	for l := range m.Blocks() {
 		down, err := site.Linear(m, l, arch.Down)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p, err := m.Param(down.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		raw := make([]byte, 2*p.Len())
 		if p.DType() != kernels.BF16 {
 			t.Fatal(p.DType())
@@ -93,5 +104,6 @@ func downs(t *testing.T, m *lm.Model) (list []float64) {
 			list = append(list, float64(kernels.FromBF16(binary.LittleEndian.Uint16(raw[at:]))))
 		}
 	}
+
 	return list
 }

@@ -77,6 +77,7 @@ func pack(m linalg.Matrix, single bool) *numbers {
 			}
 		}
 	}
+
 	return n
 }
 
@@ -84,9 +85,12 @@ func (n *numbers) unpack() (linalg.Matrix, error) {
 	if n == nil {
 		return linalg.Matrix{}, nil
 	}
-	if n.Rows < 1 || n.Cols < 1 || n.Rows > len(n.Data) || n.Cols > len(n.Data) || (len(n.Data) != 8*n.Rows*n.Cols && len(n.Data) != 4*n.Rows*n.Cols) {
-		return linalg.Matrix{}, fmt.Errorf("%w: a matrix of %d × %d with %d bytes", ErrJournal, n.Rows, n.Cols, len(n.Data))
+	if n.Rows < 1 || n.Cols < 1 || n.Rows > len(n.Data) || n.Cols > len(n.Data) ||
+		(len(n.Data) != 8*n.Rows*n.Cols && len(n.Data) != 4*n.Rows*n.Cols) {
+		return linalg.Matrix{}, fmt.Errorf("%w: a matrix of %d × %d with %d bytes", ErrJournal, n.Rows, n.Cols,
+			len(n.Data))
 	}
+
 	m := linalg.New(n.Rows, n.Cols)
 	for i := range m.Data {
 		if len(n.Data) == 8*len(m.Data) {
@@ -95,6 +99,7 @@ func (n *numbers) unpack() (linalg.Matrix, error) {
 			m.Data[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(n.Data[4*i:])))
 		}
 	}
+
 	return m, m.CheckFinite()
 }
 
@@ -106,13 +111,15 @@ type journalLine struct {
 	Note   json.RawMessage `json:"note,omitempty"` // of a log
 }
 
-// WriteJournal writes what [Open] continues from: the matrices as they were before all edits, and every step with its deltas. model is the
-// fingerprint of the model before the first edit, for people; job, which may be empty, names the run, so that it can be known again.
+// WriteJournal writes what [Open] continues from: the matrices as they were before all edits, and every step
+// with its deltas. model is the fingerprint of the model before the first edit, for people; job, which may be
+// empty, names the run, so that it can be known again.
 func (e *Editing) WriteJournal(w io.Writer, model, job string) error {
 	return e.WriteJournalOf(w, Journal{Model: model, Job: job})
 }
 
-// WriteJournalOf is [Editing.WriteJournal] with all that a journal says about the checkpoint: of is what it names, its steps do not count.
+// WriteJournalOf is [Editing.WriteJournal] with all that a journal says about the checkpoint: of is what it
+// names, its steps do not count.
 func (e *Editing) WriteJournalOf(w io.Writer, of Journal) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	put := func(l journalLine) error {
@@ -123,14 +130,24 @@ func (e *Editing) WriteJournalOf(w io.Writer, of Journal) error {
 		_, err = fmt.Fprintf(out, "%s %s\n", site.Hash(text), text)
 		return err
 	}
-	errs := []error{put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Model: of.Model, Job: of.Job, Files: of.Files}})}
+
+	errs := []error{
+		put(
+			journalLine{Header: &header{
+				Format: journalFormat, Version: journalVersion, Model: of.Model, Job: of.Job,
+				Files: of.Files,
+			}}),
+	}
+
 	for _, name := range e.order {
 		wt := e.weights[name]
 		errs = append(errs, put(journalLine{Base: &baseLine{name, wt.dtype.String(), wt.base}}))
 	}
+
 	for i := range e.steps {
 		errs = append(errs, put(journalLine{Step: packStep(&e.steps[i])}))
 	}
+
 	return errors.Join(append(errs, out.Flush())...)
 }
 
@@ -144,9 +161,11 @@ func packStep(s *Step) *stepLine {
 			l.Parts = append(l.Parts, part{Left: pack(d.Left, false), Right: pack(d.Right, false)})
 		}
 	}
+
 	for _, b := range site.Sorted(s.Keys) {
 		l.Keys = append(l.Keys, keysPart{b, pack(s.Keys[b], false)})
 	}
+
 	return l
 }
 
@@ -181,13 +200,16 @@ func (j *Journal) lines(r io.Reader, look func(*Step) error) error {
 			}
 			return nil
 		}
+
 		if err != nil {
 			return fmt.Errorf("%w: line %d is not complete", ErrJournal, n)
 		}
+
 		body, err := verified(n, bytes.TrimSuffix(text, []byte("\n")))
 		if err != nil {
 			return err
 		}
+
 		if look == nil || n == 1 {
 			err = j.line(n, body)
 		} else {
@@ -213,12 +235,14 @@ func glance(n int, body []byte, look func(*Step) error) error {
 	if !bytes.HasPrefix(body, []byte(`{"step":`)) {
 		return nil
 	}
+
 	var l struct {
 		Step *Step `json:"step"`
 	}
 	if err := json.Unmarshal(body, &l); err != nil || l.Step == nil {
 		return fmt.Errorf("%w: line %d: %w", ErrJournal, n, err)
 	}
+
 	return look(l.Step)
 }
 
@@ -228,6 +252,7 @@ func (j *Journal) line(n int, body []byte) error {
 	if err := json.Unmarshal(body, &l); err != nil {
 		return fmt.Errorf("%w: line %d: %w", ErrJournal, n, err)
 	}
+
 	switch {
 	case n == 1 && (l.Header == nil || l.Header.Format != journalFormat || l.Header.Version != journalVersion):
 		return fmt.Errorf("%w: line 1 is not the header of version %d", ErrJournal, journalVersion)
@@ -246,6 +271,7 @@ func (j *Journal) line(n int, body []byte) error {
 	default:
 		return fmt.Errorf("%w: line %d is of no known kind", ErrJournal, n)
 	}
+
 	return nil
 }
 
@@ -254,6 +280,7 @@ func (l *stepLine) unpack() (*Step, error) {
 	if len(l.Parts) != len(s.Deltas) {
 		return nil, fmt.Errorf("%w: %d deltas with numbers for %d", ErrJournal, len(s.Deltas), len(l.Parts))
 	}
+
 	for i, p := range l.Parts {
 		d := &s.Deltas[i]
 		var errs [3]error
@@ -264,34 +291,42 @@ func (l *stepLine) unpack() (*Step, error) {
 			return nil, err
 		}
 	}
+
 	for _, k := range l.Keys {
 		m, err := k.Keys.unpack()
 		if err != nil {
 			return nil, err
 		}
+
 		if s.Keys == nil {
 			s.Keys = map[int]linalg.Matrix{}
 		}
+
 		s.Keys[k.Block] = m
 	}
+
 	return &s, nil
 }
 
-// Open continues the edits of a checkpoint that was edited before: the model's matrices become what the journal says after all its steps. Strict
-// refuses a model whose matrices are not that already; otherwise any state that the journal knows will do, as an interrupted undo leaves them.
+// Open continues the edits of a checkpoint that was edited before: the model's matrices become what the journal
+// says after all its steps. Strict refuses a model whose matrices are not that already; otherwise any state
+// that the journal knows will do, as an interrupted undo leaves them.
 func Open(m *lm.Model, j *Journal, strict bool, o Options) (*Editing, error) {
 	e, err := New(m, o)
 	if err != nil {
 		return nil, err
 	}
+
 	for i := range j.bases {
 		if err := e.adopt(&j.bases[i], j, strict); err != nil {
 			return nil, err
 		}
 	}
+
 	if err := e.play(j, 0); err != nil {
 		return nil, err
 	}
+
 	return e, nil
 }
 
@@ -300,13 +335,16 @@ func (e *Editing) adopt(b *baseLine, j *Journal, strict bool) error {
 	if _, ok := e.weights[b.Linear]; ok {
 		return fmt.Errorf("%w: two bases of %.200q", ErrJournal, b.Linear)
 	}
+
 	w, err := e.weight(b.Linear)
 	if err != nil {
 		return err
 	}
+
 	if b.DType != w.dtype.String() || len(b.Data) != len(w.base) {
 		return fmt.Errorf("%w: tensor %q is stored in another way than the journal says", ErrJournal, b.Linear)
 	}
+
 	now := site.Hash(w.base)
 	last, known := site.Hash(b.Data), now == site.Hash(b.Data)
 	for _, s := range j.Steps {
@@ -314,13 +352,17 @@ func (e *Editing) adopt(b *baseLine, j *Journal, strict bool) error {
 			last, known = h, known || h == now
 		}
 	}
+
 	if strict && now != last || !known {
-		return fmt.Errorf("%w: tensor %q of %s is not what the journal says (HINT: an interrupted undo is finished by running it again)", ErrJournal, b.Linear, e.m.Path())
+		return fmt.Errorf("%w: tensor %q of %s is not what the journal says (HINT: an interrupted undo is finished "+
+			"by running it again)", ErrJournal, b.Linear, e.m.Path())
 	}
+
 	w.base = b.Data
 	if err := w.reset(); err != nil {
 		return err
 	}
+
 	w.norm = w.sum.Norm()
 	return nil
 }
@@ -334,16 +376,19 @@ func (e *Editing) Changed() map[string][]byte {
 	return out
 }
 
-// CheckSum compares every edited matrix with what was stored plus the sum of all deltas, computed anew, and returns the largest distance, relative to
-// the norm of the sum of the deltas; 0 for none. It is what rounding to the stored type leaves.
+// CheckSum compares every edited matrix with what was stored plus the sum of all deltas, computed anew, and
+// returns the largest distance, relative to the norm of the sum of the deltas; 0 for none. It is what rounding
+// to the stored type leaves.
 func (e *Editing) CheckSum() (float64, error) {
 	worst := 0.0
 	for _, name := range e.order {
 		w := e.weights[name]
-		base, final, sum := &weight{linear: w.linear, dtype: w.dtype, base: w.base}, &weight{linear: w.linear, dtype: w.dtype, base: w.bytes()}, &weight{linear: w.linear}
+		base, final, sum := &weight{linear: w.linear, dtype: w.dtype, base: w.base},
+			&weight{linear: w.linear, dtype: w.dtype, base: w.bytes()}, &weight{linear: w.linear}
 		if err := errors.Join(base.reset(), final.reset()); err != nil {
 			return 0, err
 		}
+
 		sum.sum = linalg.New(w.linear.Out, w.linear.In)
 		for i := range e.steps {
 			for k := range e.steps[i].Deltas {
@@ -354,6 +399,7 @@ func (e *Editing) CheckSum() (float64, error) {
 				}
 			}
 		}
+
 		scale := sum.sum.Norm()
 		for i, v := range sum.sum.Data {
 			sum.sum.Data[i] = final.sum.Data[i] - base.sum.Data[i] - v
@@ -362,6 +408,7 @@ func (e *Editing) CheckSum() (float64, error) {
 			worst = max(worst, sum.sum.Norm()/scale)
 		}
 	}
+
 	return worst, nil
 }
 
@@ -381,7 +428,9 @@ func (e *Editing) Norms() (map[string]Norms, error) {
 		if err := w.measure(&d); err != nil {
 			return nil, err
 		}
+
 		out[name] = d.Norms
 	}
+
 	return out, nil
 }

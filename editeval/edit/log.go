@@ -21,8 +21,8 @@ var ErrOtherJob = errors.New("the unfinished run was another one")
 // errNoHeader: a run was killed while it wrote the first line of its log, and had done nothing else.
 var errNoHeader = errors.New("a log without a whole first line")
 
-// Log is a journal on disk that grows with every step, so that a run of many edits continues where it was interrupted. What is not
-// followed by a note counts as never written.
+// Log is a journal on disk that grows with every step, so that a run of many edits continues where it was
+// interrupted. What is not followed by a note counts as never written.
 type Log struct {
 	f            *os.File
 	e            *Editing
@@ -35,42 +35,51 @@ func StartLog(path, job string, e *Editing) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	l := &Log{f: f, e: e}
-	if err := l.put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Job: job}}); err != nil {
+	if err := l.put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Job: job}}); err !=
+		nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return l, nil
 }
 
-// ResumeLog brings a model, edited as far as it was when the log began, to the last note of the log, and returns the notes. A line that a crash
-// has torn, and what it follows without a note, is dropped. Errors wrap [ErrOtherJob], [ErrJournal], or are those of the file.
+// ResumeLog brings a model, edited as far as it was when the log began, to the last note of the log, and
+// returns the notes. A line that a crash has torn, and what it follows without a note, is dropped. Errors wrap
+// [ErrOtherJob], [ErrJournal], or are those of the file.
 func ResumeLog(path, job string, e *Editing) (*Log, []json.RawMessage, error) {
 	in, err := safefile.Open(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer in.Close()
+
 	j, notes, good, err := readLog(in, job)
 	if errors.Is(err, errNoHeader) {
 		l, err := StartLog(path, job, e)
 		return l, nil, err
 	}
+
 	if err == nil {
 		err = e.carryOn(j)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if _, err = f.Seek(good, io.SeekStart); err == nil {
 		err = f.Truncate(good)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}
+
 	return &Log{f: f, e: e, bases: len(j.bases), steps: len(j.Steps)}, notes, nil
 }
 
@@ -78,7 +87,10 @@ func ResumeLog(path, job string, e *Editing) (*Log, []json.RawMessage, error) {
 func readLog(r io.Reader, job string) (j *Journal, notes []json.RawMessage, good int64, err error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	j = &Journal{}
-	bases, steps, at := 0, 0, int64(0)
+
+	bases := 0
+	steps := 0
+	at := int64(0)
 	for n := 1; ; n++ {
 		text, err := in.ReadBytes('\n')
 		at += int64(len(text))
@@ -90,17 +102,21 @@ func readLog(r io.Reader, job string) (j *Journal, notes []json.RawMessage, good
 			if n == 1 {
 				return nil, nil, 0, fmt.Errorf("%w: line 1 is not complete", ErrJournal)
 			}
+
 			j.bases, j.Steps = j.bases[:bases], j.Steps[:steps]
 			return j, notes, good, nil
 		}
+
 		var l journalLine
 		if err := json.Unmarshal(body, &l); err == nil && l.Note != nil {
 			notes, bases, steps, good = append(notes, l.Note), len(j.bases), len(j.Steps), at
 			continue
 		}
+
 		if err := j.line(n, body); err != nil {
 			return nil, nil, 0, err
 		}
+
 		if n == 1 {
 			good = at
 			if l.Header.Job != job {
@@ -118,6 +134,7 @@ func (e *Editing) carryOn(j *Journal) error {
 		}
 		return fmt.Errorf("%w: %d steps, the model has %d", ErrJournal, len(j.Steps), len(e.steps))
 	}
+
 	for i := range j.bases {
 		if _, ok := e.weights[j.bases[i].Linear]; ok {
 			continue
@@ -126,6 +143,7 @@ func (e *Editing) carryOn(j *Journal) error {
 			return err
 		}
 	}
+
 	return e.play(j, len(e.steps))
 }
 
@@ -138,15 +156,19 @@ func (e *Editing) play(j *Journal, from int) error {
 				return fmt.Errorf("%w: step %d changes %.200q, of which it has no base", ErrJournal, i+1, d.Linear)
 			}
 		}
+
 		if err := e.replay(&s); err != nil {
 			return err
 		}
+
 		e.steps = append(e.steps, s)
 	}
+
 	return nil
 }
 
-// Add writes what has been edited since, and a note that says how far the run is. When it returns, that survives a crash.
+// Add writes what has been edited since, and a note that says how far the run is. When it returns, that
+// survives a crash.
 func (l *Log) Add(note any) error {
 	for ; l.bases < len(l.e.order); l.bases++ {
 		name := l.e.order[l.bases]
@@ -155,18 +177,22 @@ func (l *Log) Add(note any) error {
 			return err
 		}
 	}
+
 	for ; l.steps < len(l.e.steps); l.steps++ {
 		if err := l.put(journalLine{Step: packStep(&l.e.steps[l.steps])}); err != nil {
 			return err
 		}
 	}
+
 	text, err := json.Marshal(note)
 	if err != nil {
 		return err
 	}
+
 	if err := l.put(journalLine{Note: text}); err != nil {
 		return err
 	}
+
 	return l.f.Sync()
 }
 
@@ -186,21 +212,24 @@ func (l *Log) Close() error { return l.f.Close() }
 // Remove closes and removes the file, once the edited model is safe elsewhere.
 func (l *Log) Remove() error { return errors.Join(l.f.Close(), os.Remove(l.f.Name())) }
 
-// DropLog removes the log that a run left which was killed once its output was complete: that of job, or one that has not even a whole first
-// line. Logs of other jobs stay. It is no error if there is none.
+// DropLog removes the log that a run left which was killed once its output was complete: that of job, or one
+// that has not even a whole first line. Logs of other jobs stay. It is no error if there is none.
 func DropLog(path, job string) error {
 	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	_, _, _, err = readLog(f, job)
 	f.Close()
 	if err != nil && !errors.Is(err, errNoHeader) {
 		return nil
 	}
+
 	return os.Remove(path)
 }
 

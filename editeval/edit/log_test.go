@@ -14,7 +14,8 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// A log that is cut anywhere brings a fresh model to its last note, and the run that goes on ends in the same bytes and the same journal.
+// A log that is cut anywhere brings a fresh model to its last note, and the run that goes on ends in the same
+// bytes and the same journal.
 func TestLog(t *testing.T) {
 	ctx := context.Background()
 	b := newBench(t, 3)
@@ -23,6 +24,7 @@ func TestLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		hp.Steps = 3
 		o := Options{Method: name, HParams: &hp, Statistics: b.stats}
 		path := filepath.Join(t.TempDir(), "log")
@@ -35,43 +37,56 @@ func TestLog(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			var out bytes.Buffer
 			if err := errors.Join(e.WriteJournal(&out, "model", ""), l.Close()); err != nil {
 				t.Fatal(err)
 			}
+
 			return b.bytesOf(t), out.Bytes()
 		}
+
 		e, err := New(b.m, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		l, err := StartLog(path, "job", e)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		weights, journal := write(e, l, 0)
 		if err := e.Undo(0); err != nil {
 			t.Fatal(err)
 		}
+
 		e.Close()
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, cut := range []int{len(text), len(text) - 1, len(text) * 2 / 3, len(text) / 3, bytes.IndexByte(text, '\n') + 1} {
+
+		for _, cut := range []int{
+			len(text), len(text) - 1, len(text) * 2 / 3, len(text) / 3,
+			bytes.IndexByte(text, '\n') + 1,
+		} {
 			if err := os.WriteFile(path, text[:cut], 0o666); err != nil {
 				t.Fatal(err)
 			}
 			if e, err = New(b.m, o); err != nil {
 				t.Fatal(err)
 			}
+
 			l, notes, err := ResumeLog(path, "job", e)
 			if err != nil {
 				t.Fatalf("%s: cut at %d of %d: %v", name, cut, len(text), err)
 			}
+
 			if len(notes) != len(e.Steps()) {
 				t.Fatalf("%s: %d notes, %d steps", name, len(notes), len(e.Steps()))
 			}
+
 			w, j := write(e, l, len(notes))
 			if !bytes.Equal(w, weights) || !bytes.Equal(j, journal) {
 				t.Errorf("%s: cut at %d of %d: another model or journal", name, cut, len(text))
@@ -82,8 +97,10 @@ func TestLog(t *testing.T) {
 			if err := e.Undo(0); err != nil {
 				t.Fatal(err)
 			}
+
 			e.Close()
 		}
+
 		if e, err = New(b.m, o); err != nil {
 			t.Fatal(err)
 		}
@@ -101,44 +118,53 @@ func TestKeepZeros(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		hp.Steps = 3
 		down, err := site.Linear(b.m, hp.Layers[0], arch.Down)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p, err := b.m.MutableParam(down.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		raw := p.Buf.Bytes()
 		for i := 0; i < len(raw); i += 8 {
 			clear(raw[i : i+4]) // every second pair of bf16
 		}
+
 		p.Buf.Changed()
 		e, err := New(b.m, Options{Method: name, HParams: &hp, Statistics: b.stats, KeepZeros: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		before := bytes.Clone(raw)
 		if _, err := e.Apply(context.Background(), b.encoded[:1], nil); err != nil {
 			t.Fatal(err)
 		}
+
 		after := e.Changed()[down.Name]
 		if bytes.Equal(before, after) {
 			t.Errorf("%s: nothing changed", name)
 		}
+
 		for i := 0; i < len(after); i += 8 {
 			if [4]byte(after[i:i+4]) != [4]byte{} {
 				t.Fatalf("%s: element %d is no zero any more", name, i/2)
 			}
 		}
+
 		if err := e.Undo(0); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// A checkpoint's memory is what its journal holds outside of the weights, and a model with it answers as the edited one does.
+// A checkpoint's memory is what its journal holds outside of the weights, and a model with it answers as the
+// edited one does.
 func TestMemory(t *testing.T) {
 	ctx := context.Background()
 	b := newBench(t, 2)
@@ -146,45 +172,55 @@ func TestMemory(t *testing.T) {
 	if m, err := ReadMemory(dir); m != nil || err != nil {
 		t.Fatal(m, err)
 	}
+
 	e, err := New(b.m, Options{Method: "grace"})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range b.encoded {
 		if _, err := e.Apply(ctx, b.encoded[i:i+1], nil); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	var text bytes.Buffer
 	if err := e.WriteJournal(&text, "", ""); err != nil {
 		t.Fatal(err)
 	}
+
 	e.Close()
 	if err := os.WriteFile(filepath.Join(dir, JournalName), text.Bytes(), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	mem, err := ReadMemory(dir)
 	if err != nil || mem == nil || len(mem.Codes) == 0 || len(mem.Context) > 0 {
 		t.Fatal(mem, err)
 	}
+
 	fresh, err := lm.Load(ctx, nano+"/base", cpu.New(cpu.Options{}), lm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer fresh.Close()
+
 	undo, err := mem.Attach(fresh)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, want := range []bool{true, false} {
 		if !want {
 			undo()
 		}
+
 		r := &b.encoded[0]
 		ids, err := fresh.Generate(ctx, r.Bare(), lm.GenerateOptions{MaxTokens: len(r.Target), Stop: []int32{}})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got := equalIDs(ids, r.Target); got != want {
 			t.Errorf("pass %d: %v, the target is %v", i, ids, r.Target)
 		}

@@ -20,7 +20,8 @@ type item struct {
 
 func (x *item) exact() bool { return !x.bad && x.right == len(x.answer) }
 
-// score runs items through the model as it is: with the codebook's answers at the last tokens of prompts, and the context in front.
+// score runs items through the model as it is: with the codebook's answers at the last tokens of prompts, and
+// the context in front.
 func (e *Editing) score(ctx context.Context, items []*item) error {
 	for _, c := range site.Chunks(items, func(x *item) int { return len(e.context) + len(x.prompt) + len(x.answer) }) {
 		if err := e.scoreSome(ctx, items[c[0]:c[1]]); err != nil {
@@ -33,6 +34,7 @@ func (e *Editing) score(ctx context.Context, items []*item) error {
 func (e *Editing) scoreSome(ctx context.Context, items []*item) error {
 	var ids [][]int32
 	var at []int
+
 	var rowsOf []int32
 	var want [][]int32
 	start := 0
@@ -43,17 +45,21 @@ func (e *Editing) scoreSome(ctx context.Context, items []*item) error {
 		for i, id := range x.answer {
 			rowsOf, want = append(rowsOf, int32(start+len(p)-1+i)), append(want, []int32{id})
 		}
+
 		start += len(text)
 	}
+
 	h, err := e.run(ctx, ids, at)
 	if err != nil {
 		return err
 	}
 	defer h.Free()
+
 	losses, best, err := e.m.Score(ctx, h, rowsOf, want)
 	if err != nil {
 		return err
 	}
+
 	i := 0
 	for _, x := range items {
 		for _, id := range x.answer {
@@ -65,6 +71,7 @@ func (e *Editing) scoreSome(ctx context.Context, items []*item) error {
 			i++
 		}
 	}
+
 	return nil
 }
 
@@ -82,16 +89,19 @@ func (e *Editing) run(ctx context.Context, ids [][]int32, at []int) (*lm.Hidden,
 		e.book.At(at)
 		defer e.book.At(nil)
 	}
+
 	h, err := e.m.Embed(ids)
 	if err != nil {
 		return nil, err
 	}
+
 	for b := range e.m.Blocks() {
 		if err := e.m.RunBlock(ctx, b, h, nil); err != nil {
 			h.Free()
 			return nil, err
 		}
 	}
+
 	return h, nil
 }
 
@@ -104,10 +114,12 @@ type Stat struct {
 
 // Judgement is what was measured, by name; see [Editing.Judge]. Values that no record has the prompts for are absent.
 type Judgement struct {
-	Stats     map[string]Stat      `json:"stats"`
-	Records   []map[string]float64 `json:"records"`
-	Score     float64              `json:"score"`      // harmonic mean of efficacy, paraphrase and neighbourhood success; 0 if one is 0
-	NonFinite int                  `json:"non_finite"` // answers whose likelihood is not a number: they count as failures
+	Stats   map[string]Stat      `json:"stats"`
+	Records []map[string]float64 `json:"records"`
+	// harmonic mean of efficacy, paraphrase and neighbourhood success; 0 if one is 0
+	Score float64 `json:"score"`
+	// answers whose likelihood is not a number: they count as failures
+	NonFinite int `json:"non_finite"`
 }
 
 // panel is a group of items of one record: a true and a new answer for each of some prompts.
@@ -117,11 +129,12 @@ type panel struct {
 	stay       bool // the true answer shall win
 }
 
-// Judge measures edits the way of ROME and MEMIT (summarize.py), with s the mean of -log p over an answer's tokens: success is s(true) > s(new)
-// and magnitude p(new) - p(true), for the prompt itself (efficacy), its paraphrases (paraphrase, and paraphrase_trained), and the other way round
-// for other subjects with the same true answer (neighborhood). *_exact: all tokens of the wanted answer are the likeliest; *_accuracy: their
-// share. locality and portability: the share of right tokens of the answers that the file gives. A mean is over prompts of a record first, then
-// over records.
+// Judge measures edits the way of ROME and MEMIT (summarize.py), with s the mean of -log p over an answer's
+// tokens: success is s(true) > s(new) and magnitude p(new) - p(true), for the prompt itself (efficacy), its
+// paraphrases (paraphrase, and paraphrase_trained), and the other way round for other subjects with the same
+// true answer (neighborhood). *_exact: all tokens of the wanted answer are the likeliest; *_accuracy: their
+// share. locality and portability: the share of right tokens of the answers that the file gives. A mean is over
+// prompts of a record first, then over records.
 func (e *Editing) Judge(ctx context.Context, x *Encoder, records []Record) (*Judgement, error) {
 	list := make([][]panel, len(records))
 	var items []*item
@@ -134,9 +147,11 @@ func (e *Editing) Judge(ctx context.Context, x *Encoder, records []Record) (*Jud
 			items = append(append(items, p.fresh...), p.old...)
 		}
 	}
+
 	if err := e.score(ctx, items); err != nil {
 		return nil, err
 	}
+
 	j := &Judgement{Stats: map[string]Stat{}}
 	for _, probes := range list {
 		m := map[string]float64{}
@@ -146,13 +161,16 @@ func (e *Editing) Judge(ctx context.Context, x *Encoder, records []Record) (*Jud
 		if es, ps, ns, ok := three(m); ok {
 			m["score"] = harmonic(es, ps, ns)
 		}
+
 		j.Records = append(j.Records, m)
 	}
+
 	for _, it := range items {
 		if it.bad {
 			j.NonFinite++
 		}
 	}
+
 	j.summarize()
 	return j, nil
 }
@@ -184,11 +202,15 @@ func (j *Judgement) summarize() {
 			values[name] = append(values[name], v)
 		}
 	}
+
 	delete(values, "score")
 	for name, list := range values {
 		j.Stats[name] = stat(list)
 	}
-	es, ps, ns := j.Stats["efficacy_success"], j.Stats["paraphrase_success"], j.Stats["neighborhood_success"]
+
+	es := j.Stats["efficacy_success"]
+	ps := j.Stats["paraphrase_success"]
+	ns := j.Stats["neighborhood_success"]
 	if es.N > 0 && ps.N > 0 && ns.N > 0 {
 		j.Score = harmonic(es.Mean, ps.Mean, ns.Mean)
 	}
@@ -203,10 +225,12 @@ func stat(list []float64) Stat {
 	for _, v := range list {
 		s += (v - mean) * (v - mean)
 	}
+
 	st := Stat{Mean: mean, N: len(list)}
 	if len(list) > 1 {
 		st.Stderr = math.Sqrt(s / (n - 1) / n)
 	}
+
 	return st
 }
 
@@ -235,8 +259,10 @@ func (x *Encoder) probes(r *Record) ([]panel, error) {
 				return nil, err
 			}
 		}
+
 		out = append(out, p)
 	}
+
 	for name, list := range map[string][]Question{"locality": r.Far, "portability": r.Ported} {
 		p := panel{name: name}
 		for _, q := range list {
@@ -244,8 +270,10 @@ func (x *Encoder) probes(r *Record) ([]panel, error) {
 				return nil, err
 			}
 		}
+
 		out = append(out, p)
 	}
+
 	return out, nil
 }
 
@@ -254,10 +282,12 @@ func (x *Encoder) item(list *[]*item, prompt, answer string) error {
 	if err != nil {
 		return err
 	}
+
 	a, err := x.Answer(prompt, answer)
 	if err != nil {
 		return err
 	}
+
 	*list = append(*list, &item{prompt: p, answer: a})
 	return nil
 }
@@ -268,20 +298,24 @@ func (p *panel) book(m map[string]float64) {
 	if p.stay {
 		wanted = p.old
 	}
+
 	n := float64(len(wanted))
 	for i, w := range wanted {
 		m[p.name+"_accuracy"] += float64(w.right) / float64(len(w.answer)) / n
 		if p.name == "locality" || p.name == "portability" {
 			continue
 		}
+
 		m[p.name+"_exact"] += truth(w.exact()) / n
 		if len(p.old) == 0 {
 			continue
 		}
+
 		other := p.old[i]
 		if p.stay {
 			other = p.fresh[i]
 		}
+
 		m[p.name+"_success"] += truth(!w.bad && !other.bad && w.nll < other.nll) / n
 		m[p.name+"_magnitude"] += (probability(w) - probability(other)) / n
 	}

@@ -12,30 +12,33 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// Memory is what edits keep outside of the weights: GRACE's codebook, and the facts that in-context editing puts before every prompt. Whoever
-// runs an edited checkpoint without them runs another model.
+// Memory is what edits keep outside of the weights: GRACE's codebook, and the facts that in-context editing
+// puts before every prompt. Whoever runs an edited checkpoint without them runs another model.
 type Memory struct {
 	Linear  string  // of the codebook
 	Codes   []Code  // its entries; none: there is no codebook
 	Context []int32 // tokens before every prompt; none: no edit is in context
 }
 
-// ReadMemory reads the memory of the checkpoint in a folder: nil where it has no journal, or one whose edits are all in the weights. Errors
-// wrap [ErrJournal], or are those of the file.
+// ReadMemory reads the memory of the checkpoint in a folder: nil where it has no journal, or one whose edits
+// are all in the weights. Errors wrap [ErrJournal], or are those of the file.
 func ReadMemory(dir string) (*Memory, error) {
 	path := filepath.Join(dir, JournalName)
 	f, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+
 	m, err := readMemory(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return m, nil
 }
 
@@ -49,6 +52,7 @@ func readMemory(r io.Reader) (*Memory, error) {
 		if len(s.Codes) > 0 && m.Linear != "" && m.Linear != s.Linear {
 			return fmt.Errorf("%w: codebooks at %.200q and at %.200q", ErrJournal, m.Linear, s.Linear)
 		}
+
 		for _, c := range s.Codes {
 			m.Linear = s.Linear
 			var ok bool
@@ -56,11 +60,13 @@ func readMemory(r io.Reader) (*Memory, error) {
 				return fmt.Errorf("%w: entry %d of the codebook comes after %d", ErrJournal, c.Index, len(m.Codes))
 			}
 		}
+
 		return nil
 	})
 	if err != nil || len(m.Codes) == 0 && len(m.Context) == 0 {
 		return nil, err
 	}
+
 	return m, nil
 }
 
@@ -76,19 +82,23 @@ func entered(list []Code, c Code) ([]Code, bool) {
 	return list, true
 }
 
-// Attach lets the codebook answer at every token whose key is near; undo takes it off again. The publication asks it at the last token of a prompt
-// alone, which nobody can tell inside a text. Without a codebook nothing happens.
+// Attach lets the codebook answer at every token whose key is near; undo takes it off again. The publication
+// asks it at the last token of a prompt alone, which nobody can tell inside a text. Without a codebook nothing
+// happens.
 func (m *Memory) Attach(to *lm.Model) (undo func(), err error) {
 	if len(m.Codes) == 0 {
 		return func() {}, nil
 	}
+
 	l, err := named(to, m.Linear)
 	if err != nil {
 		return nil, err
 	}
+
 	b := &Codebook{Linear: l.Name, rows: site.Rows{Dev: to.Device()}}
 	if err := b.enter(l, m.Codes); err != nil {
 		return nil, err
 	}
+
 	return to.Attach(b, l.Name)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Tolerances, relative to the norm of what is compared, are those that the reference measured for itself in float32 (its README).
+// Tolerances, relative to the norm of what is compared, are those that the reference measured for itself in
+// float32 (its README).
 const (
 	tolValue = 1e-4 // v*, r, z, losses
 	tolDelta = 1e-3 // directions and deltas: a solve with a covariance of large condition
@@ -85,17 +86,20 @@ func load(t *testing.T, path string) *suite {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := json.Unmarshal(text, s); err != nil {
 		t.Fatal(err)
 	}
 	if s.src, err = safetensors.Open(filepath.Join(s.dir, "tensors.safetensors")); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = s.src.Close() })
 	model := s.dir
 	if _, err := os.Stat(filepath.Join(model, "model.safetensors")); err != nil {
 		model = filepath.Join(s.dir, "../../../data", filepath.Base(s.dir), "base")
 	}
+
 	s.m = float32Model(t, model)
 	return s
 }
@@ -108,6 +112,7 @@ func float32Model(t *testing.T, dir string) *lm.Model {
 	if err != nil {
 		t.Skipf("%s: %v", dir, err)
 	}
+
 	wide := filepath.Join(t.TempDir(), "wide")
 	s, err := m.NewSaver(wide, lm.SaveOptions{DType: safetensors.F32})
 	if err == nil {
@@ -116,11 +121,13 @@ func float32Model(t *testing.T, dir string) *lm.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_ = m.Close()
 	m, err = lm.Load(ctx, wide, dev, lm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = m.Close() })
 	return m
 }
@@ -132,19 +139,23 @@ func (s *suite) tensor(t *testing.T, name string) linalg.Matrix {
 	if !ok {
 		t.Fatalf("%s has no tensor %q", s.dir, name)
 	}
+
 	data, err := s.src.Bytes(name)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cols := int(info.Shape[len(info.Shape)-1])
 	n := 1
 	for _, d := range info.Shape {
 		n *= int(d)
 	}
+
 	d := kernels.F64
 	if info.DType == safetensors.F32 {
 		d = kernels.F32
 	}
+
 	buf := kernels.NewHost(d, n)
 	copy(buf.Bytes(), data)
 	return linalg.FromMat(kernels.MatOf(buf, n/cols, cols))
@@ -164,6 +175,7 @@ func (s *suite) statistics(t *testing.T) *Statistics {
 			st.Moments[b] = s.tensor(t, name)
 		}
 	}
+
 	return st
 }
 
@@ -179,10 +191,13 @@ func (s *suite) probes(t *testing.T) [][]int32 {
 			if err := json.Unmarshal(p, &o); err != nil {
 				t.Fatal(err)
 			}
+
 			ids = o.IDs
 		}
+
 		out = append(out, ids)
 	}
+
 	return out
 }
 
@@ -218,6 +233,7 @@ func (s *suite) hyper(t *testing.T, c map[string]json.RawMessage, method string)
 		L2        float64 `json:"l2"`
 		Dir       string  `json:"kl_dir"`
 	}
+
 	var top struct {
 		Layer  *int                                   `json:"layer"`
 		Layers []int                                  `json:"layers"`
@@ -231,42 +247,62 @@ func (s *suite) hyper(t *testing.T, c map[string]json.RawMessage, method string)
 		Eps    float64                                `json:"eps_init"`
 		Null   map[string]struct{ Threshold float64 } `json:"null_space"`
 	}
+
 	raw, _ := json.Marshal(c)
 	if err := json.Unmarshal(raw, &top); err != nil {
 		t.Fatal(err)
 	}
+
 	if c["hparams"] != nil {
 		if err := json.Unmarshal(c["hparams"], &h); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	p, err := Defaults(method, s.m.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p.Layers = []int{s.EditLayer}
 	for _, l := range [][]int{top.Layers, h.Layers} {
 		if l != nil {
 			p.Layers = l
 		}
 	}
+
 	for _, l := range []*int{top.Layer, h.Layer} {
 		if l != nil {
 			p.Layers = []int{*l}
 		}
 	}
-	p.LearningRate, p.Steps, p.KL, p.WeightDecay = h.LR+top.LR, h.Steps+top.Steps, h.KL, h.WD
-	p.Clamp, p.Eps, p.ReverseKL = max(h.Clamp, 1e-9), h.Eps+top.Eps, h.Dir == "init"
-	p.Lambda, p.Weight, p.NormLambda, p.EmmetLambda, p.L2 = h.Lambda+top.Lambda, h.Weight+top.Weight, h.Norm+top.Norm, h.Elam+top.Elam, h.L2+top.L2
+
+	p.LearningRate = h.LR + top.LR
+	p.Steps = h.Steps + top.Steps
+	p.KL = h.KL
+
+	p.WeightDecay = h.WD
+	p.Clamp = max(h.Clamp, 1e-9)
+	p.Eps = h.Eps + top.Eps
+
+	p.ReverseKL = h.Dir == "init"
+	p.Lambda = h.Lambda + top.Lambda
+	p.Weight = h.Weight + top.Weight
+
+	p.NormLambda = h.Norm + top.Norm
+	p.EmmetLambda = h.Elam + top.Elam
+	p.L2 = h.L2 + top.L2
 	p.NullThreshold = nil
 	if h.Threshold > 0 {
 		p.NullThreshold = []float64{h.Threshold}
 	}
+
 	for _, l := range p.Layers {
 		if n, ok := top.Null[strconv.Itoa(l)]; ok {
 			p.NullThreshold = append(p.NullThreshold, n.Threshold)
 		}
 	}
+
 	return p
 }
 
@@ -285,10 +321,12 @@ func (s *suite) requests(t *testing.T, c map[string]json.RawMessage, from []requ
 		}
 		list = []int{one}
 	}
+
 	var out []Encoded
 	for _, i := range list {
 		out = append(out, from[i].encoded())
 	}
+
 	return out
 }
 
@@ -300,14 +338,17 @@ func (s *suite) logits(t *testing.T, e *Editing, name string, tol float64) {
 		if b := e.Codebook(); b != nil {
 			b.At([]int{len(p) - 1})
 		}
+
 		r, err := s.m.Forward(context.Background(), [][]int32{p}, lm.ForwardOptions{Logits: true, NoLoss: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := site.Rows{Dev: s.m.Device()}.Get(r.Logits, len(p)-1)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		near(t, name+" "+strconv.Itoa(i), got, want.Row(i), tol)
 	}
 }
@@ -315,13 +356,16 @@ func (s *suite) logits(t *testing.T, e *Editing, name string, tol float64) {
 // delta compares a change with a whole matrix, or with a slice and a product.
 func (s *suite) delta(t *testing.T, name string, got linalg.Matrix) {
 	t.Helper()
+
 	if s.has(name) {
 		near(t, name, got.Data, s.tensor(t, name).Data, tolDelta)
 		return
 	}
+
 	if !s.has(name + ".probe") {
 		return
 	}
+
 	p := s.tensor(t, "probe_matrix")
 	product := linalg.New(got.Rows, p.Cols)
 	linalg.Solver{}.Mul(product, got, p, linalg.Product{})
@@ -336,12 +380,20 @@ func history(t *testing.T, name string, got []Loss, raw json.RawMessage) {
 	if err := json.Unmarshal(raw, &want); err != nil {
 		t.Fatal(err)
 	}
+
 	if len(got) != len(want) {
 		t.Errorf("%s: %d iterations, want %d", name, len(got), len(want))
 		return
 	}
+
 	for i := range want {
-		for _, v := range [][2]float64{{got[i].NLL, want[i].NLL}, {got[i].KL, want[i].KL}, {got[i].Decay, want[i].Decay}, {got[i].Total, want[i].Total}, {got[i].Norm, want[i].Norm}} {
+		for _, v := range [][2]float64{
+			{got[i].NLL, want[i].NLL},
+			{got[i].KL, want[i].KL},
+			{got[i].Decay, want[i].Decay},
+			{got[i].Total, want[i].Total},
+			{got[i].Norm, want[i].Norm},
+		} {
 			if math.Abs(v[0]-v[1]) > tolValue*max(1, math.Abs(v[1])) {
 				t.Errorf("%s: iteration %d: %+v, want %+v", name, i, got[i], want[i])
 				return
@@ -370,14 +422,19 @@ func TestOracleEditors(t *testing.T) {
 func (s *suite) run(t *testing.T, name string, c map[string]json.RawMessage, st *Statistics, alpha *Editing) *Editing {
 	kind, _, _ := strings.Cut(name, ".")
 	method := map[string]string{
-		"rome": "rome", "rome_identity_C": "rome", "rome_clamped": "rome", "rome_reverse_kl": "rome", "rome_sequence": "rome", "r_rome": "r-rome", "r_rome_bare": "r-rome",
-		"memit": "memit", "memit_single": "memit", "emmet": "emmet", "alphaedit": "alphaedit", "ft_l": "ft-l", "ft_l_unclamped": "ft", "ft_m": "ft-m", "grace": "grace",
+		"rome": "rome", "rome_identity_C": "rome", "rome_clamped": "rome", "rome_reverse_kl": "rome",
+		"rome_sequence": "rome", "r_rome": "r-rome", "r_rome_bare": "r-rome",
+		"memit": "memit", "memit_single": "memit", "emmet": "emmet", "alphaedit": "alphaedit", "ft_l": "ft-l",
+		"ft_l_unclamped": "ft", "ft_m": "ft-m", "grace": "grace",
 	}[kind]
+
 	if method == "" {
 		t.Skipf("no editor's case")
 	}
+
 	hp := s.hyper(t, c, method)
 	hp.Statistics, hp.BareKey = kind != "rome_identity_C", kind == "r_rome_bare"
+
 	if name == "alphaedit.batch1" {
 		s.spread(t, name, c, alpha, s.requests(t, c, s.MEMIT))
 		if err := alpha.Undo(0); err != nil {
@@ -385,10 +442,12 @@ func (s *suite) run(t *testing.T, name string, c map[string]json.RawMessage, st 
 		}
 		return nil
 	}
+
 	e, err := New(s.m, Options{Method: method, HParams: &hp, Statistics: st})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	switch method {
 	case "rome", "r-rome":
 		s.rome(t, name, c, e)
@@ -399,13 +458,16 @@ func (s *suite) run(t *testing.T, name string, c map[string]json.RawMessage, st 
 	default:
 		s.spread(t, name, c, e, s.requests(t, c, s.MEMIT))
 	}
+
 	if name == "alphaedit.batch0" {
 		return e
 	}
+
 	e.Close()
 	if err := e.Undo(0); err != nil {
 		t.Fatal(err)
 	}
+
 	return alpha
 }
 
@@ -418,6 +480,7 @@ func (s *suite) rome(t *testing.T, name string, c map[string]json.RawMessage, e 
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		last = step
 		d := step.Deltas[0].Matrix()
 		if sum.Rows == 0 {
@@ -427,11 +490,13 @@ func (s *suite) rome(t *testing.T, name string, c map[string]json.RawMessage, e 
 			sum.Data[i] += d.Data[i]
 		}
 	}
+
 	s.delta(t, name+".dW", sum)
 	s.logits(t, e, name+".logits", tolDelta)
 	if len(reqs) > 1 {
 		return
 	}
+
 	history(t, name, last.History[0], c["history"])
 	d := last.Deltas[0]
 	near(t, "r", site.Row(d.Left.T(), 0), s.tensor(t, name+".r").Data, tolDelta)
@@ -446,10 +511,13 @@ func (s *suite) searched(t *testing.T, name string, e *Editing, r Encoded) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if s.has(name + ".k0") {
 		near(t, "k0", after.Keys[b].Row(0), s.tensor(t, name+".k0").Data, tolValue)
-		near(t, "kbar", site.GroupMean(site.Vectors(after.Keys[b], 0, after.Keys[b].Rows), []int{after.Keys[b].Rows}), s.tensor(t, name+".kbar").Data, tolValue)
+		near(t, "kbar", site.GroupMean(site.Vectors(after.Keys[b], 0, after.Keys[b].Rows), []int{after.Keys[b].Rows}),
+			s.tensor(t, name+".kbar").Data, tolValue)
 	}
+
 	if e.method.name == "rome" || e.hp.BareKey {
 		near(t, "v*", after.Values[b].Row(0), s.tensor(t, name+".v_star").Data, tolValue)
 	}
@@ -460,6 +528,7 @@ func (s *suite) spread(t *testing.T, name string, c map[string]json.RawMessage, 
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var raw []json.RawMessage
 	if err := json.Unmarshal(c["history"], &raw); err != nil {
 		t.Fatal(err)
@@ -467,6 +536,7 @@ func (s *suite) spread(t *testing.T, name string, c map[string]json.RawMessage, 
 	for i := range raw {
 		history(t, name, step.History[i], raw[i])
 	}
+
 	for i, b := range e.hp.Layers {
 		s.delta(t, name+".dW."+strconv.Itoa(b), step.Deltas[i].Matrix())
 		near(t, "R", step.Deltas[i].Left.Data, s.tensor(t, name+".R."+strconv.Itoa(b)).Data, tolDelta)
@@ -474,6 +544,7 @@ func (s *suite) spread(t *testing.T, name string, c map[string]json.RawMessage, 
 			near(t, n, e.gram(e.cache[b].T(), e.cache[b].T()).Data, s.tensor(t, n).Data, tolDelta)
 		}
 	}
+
 	s.logits(t, e, name+".logits", tolDelta)
 }
 
@@ -483,13 +554,16 @@ func (s *suite) train(t *testing.T, name string, c map[string]json.RawMessage, e
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var want []float64
 	if err := json.Unmarshal(c["history"], &want); err != nil {
 		t.Fatal(err)
 	}
+
 	near(t, "history", step.Losses[0], want, tolValue)
 	s.delta(t, name+".dW", step.Deltas[0].Matrix())
 	s.logits(t, e, name+".logits", tolDelta)
+
 	if e.hp.Eps > 0 {
 		if d := step.Deltas[0].Matrix().MaxAbs(); d > e.hp.Eps*(1+1e-12) {
 			t.Errorf("largest change %g, above %g", d, e.hp.Eps)
@@ -504,30 +578,38 @@ func (s *suite) grace(t *testing.T, c map[string]json.RawMessage, e *Editing) {
 		Eps            []float64 `json:"eps_after"`
 		History        []float64
 	}
+
 	if err := json.Unmarshal(c["edits"], &edits); err != nil {
 		t.Fatal(err)
 	}
+
 	for i, r := range edits {
-		step, err := e.Apply(context.Background(), []Encoded{{Prompts: [][]int32{r.Prompt}, Lookup: []int{0}, Groups: []int{1}, Target: r.Target}}, nil)
+		step, err := e.Apply(context.Background(),
+			[]Encoded{{Prompts: [][]int32{r.Prompt}, Lookup: []int{0}, Groups: []int{1}, Target: r.Target}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		what := "edit " + strconv.Itoa(i)
 		if got := step.Codes[len(step.Codes)-1].Action; got != r.Action {
 			t.Errorf("%s: %s, want %s", what, got, r.Action)
 		}
+
 		var eps []float64
 		for _, x := range e.book.codes {
 			eps = append(eps, x.Eps)
 		}
+
 		near(t, what+" radii", eps, r.Eps, tolValue)
 		near(t, what+" history", step.Losses[0], r.History, tolDelta)
 	}
+
 	keys, values := s.tensor(t, "grace.keys"), s.tensor(t, "grace.values")
 	for i, x := range e.book.codes {
 		near(t, "key", x.Key, keys.Row(i), tolValue)
 		near(t, "value", x.Value, values.Row(i), tolDelta)
 	}
+
 	s.logits(t, e, "grace.logits", tolDelta)
 }
 
@@ -539,15 +621,18 @@ func TestOracleStatistics(t *testing.T) {
 			if len(s.Stats.Docs) == 0 {
 				t.Skip("the documents are not given as tokens")
 			}
+
 			want := s.statistics(t)
 			var blocks []int
 			for b := range want.Moments {
 				blocks = append(blocks, b)
 			}
+
 			got, err := Collect(context.Background(), s.m, s.Stats.Docs, blocks, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if got.Tokens != s.Stats.Tokens {
 				t.Errorf("%d tokens, want %d", got.Tokens, s.Stats.Tokens)
 			}

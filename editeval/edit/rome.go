@@ -32,28 +32,35 @@ func searched(goals []*optimize.Goal, reqs []Encoded) ([]*optimize.Goal, []Encod
 	if len(ok) == 0 {
 		return nil, nil, fmt.Errorf("%w: no value for the target was found", ErrDiverged)
 	}
+
 	return ok, left, nil
 }
 
-// rome writes one fact as a rank-one change (ROME: rome_main.py, compute_u.py, compute_v.py; R-ROME: arXiv 2403.07175): u = C⁻¹k̄/‖·‖,
-// r = (v* - o0)/(k0·u), W + r·uᵀ. R-ROME takes the same key in both places: the mean one, or the bare one.
+// rome writes one fact as a rank-one change (ROME: rome_main.py, compute_u.py, compute_v.py; R-ROME: arXiv
+// 2403.07175): u = C⁻¹k̄/‖·‖, r = (v* - o0)/(k0·u), W + r·uᵀ. R-ROME takes the same key in both places: the
+// mean one, or the bare one.
 func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	block := e.hp.Layers[0]
 	l, err := site.Linear(e.m, block, arch.Down)
 	if err != nil {
 		return nil, err
 	}
+
 	s, err := site.Look(ctx, e.m, places(reqs), []int{block})
 	if err != nil {
 		return nil, err
 	}
-	goals, err := optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Linear: l.Name, Block: block}}}.Run(ctx, e.m, reqs)
+
+	goals, err := optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Linear: l.Name, Block: block}}}.Run(ctx, e.m,
+		reqs)
 	if err != nil {
 		return nil, err
 	}
+
 	if _, _, err := searched(goals, reqs); err != nil {
 		return nil, err
 	}
+
 	keys, values := s.Keys[block], s.Values[block]
 	bare, out := site.Row(keys, 0), site.Row(values, 0)
 	mean := site.GroupMean(site.Vectors(keys, 0, keys.Rows), []int{keys.Rows})
@@ -64,14 +71,17 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	if e.method.name == "r-rome" && e.hp.BareKey {
 		mean = bare
 	}
+
 	u, err := e.direction(block, mean)
 	if err != nil {
 		return nil, err
 	}
+
 	d := site.Dot(query, u)
 	if math.Abs(d) < 1e-12*site.Norm(query) {
 		return nil, fmt.Errorf("%w: the key is orthogonal to its direction", ErrStatistics)
 	}
+
 	r := site.Scaled(1/d, site.Minus(goals[0].Value(), out))
 	delta, err := e.masked(Delta{Linear: l.Name, Left: column(r), Right: column(u)})
 	return &change{deltas: []Delta{delta}, goals: goals}, err
@@ -87,10 +97,12 @@ func (e *Editing) direction(block int, k []float64) ([]float64, error) {
 		}
 		u = x.Row(0)
 	}
+
 	n := site.Norm(u)
 	if n == 0 {
 		return nil, fmt.Errorf("%w: the key is zero", ErrStatistics)
 	}
+
 	return site.Scaled(1/n, u), nil
 }
 

@@ -14,9 +14,9 @@ import (
 // absorbed is the share of an edit that an automatic weight of the covariance lets through.
 const absorbed = 0.95
 
-// spread writes a batch of facts into several layers, from the lowest to the highest, on the progressively edited model (MEMIT:
-// memit_main.py; PMET: arXiv 2308.08742; EMMET: arXiv 2403.14236; AlphaEdit: arXiv 2410.02355). Each layer takes an equal share of what
-// is left (PMET: the root of it) of the way to the values.
+// spread writes a batch of facts into several layers, from the lowest to the highest, on the progressively
+// edited model (MEMIT: memit_main.py; PMET: arXiv 2308.08742; EMMET: arXiv 2403.14236; AlphaEdit: arXiv
+// 2410.02355). Each layer takes an equal share of what is left (PMET: the root of it) of the way to the values.
 func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
 	d := optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Block: top}}}
@@ -26,23 +26,31 @@ func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 			return nil, err
 		}
 	}
+
 	goals, err := d.Run(ctx, e.m, reqs)
 	if err != nil {
 		return nil, err
 	}
+
 	ok, left, err := searched(goals, reqs)
 	if err != nil {
 		return nil, err
 	}
-	c := &change{goals: goals, cache: map[int]linalg.Matrix{}, keys: map[int]linalg.Matrix{}, resid: map[int]linalg.Matrix{}}
+
+	c := &change{
+		goals: goals, cache: map[int]linalg.Matrix{}, keys: map[int]linalg.Matrix{},
+		resid: map[int]linalg.Matrix{},
+	}
 	for i, block := range e.hp.Layers {
 		if err := e.layer(ctx, c, i, block, ok, left); err != nil {
 			return nil, err
 		}
 	}
+
 	if e.method.name == "alphaedit" {
 		err = e.remember(ctx, c, left)
 	}
+
 	return c, err
 }
 
@@ -52,11 +60,16 @@ func (e *Editing) twoSites(top int) (optimize.Descent, error) {
 	if err != nil {
 		return optimize.Descent{}, err
 	}
+
 	down, err := site.Linear(e.m, top, arch.Down)
 	if err != nil {
 		return optimize.Descent{}, err
 	}
-	return optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Linear: down.Name, Block: top}, {Linear: o.Name, Block: top}}, PMET: true}, nil
+
+	return optimize.Descent{
+		Params: &e.hp,
+		Sites:  []optimize.Site{{Linear: down.Name, Block: top}, {Linear: o.Name, Block: top}}, PMET: true,
+	}, nil
 }
 
 // layer writes one layer's share.
@@ -66,18 +79,22 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 	if err != nil {
 		return err
 	}
+
 	s, err := site.Look(ctx, e.m, places(reqs), []int{block, top})
 	if err != nil {
 		return err
 	}
+
 	now := s.Stream[top]
 	if e.method.name == "pmet" {
 		now = s.Values[top]
 	}
+
 	share := 1 / float64(len(e.hp.Layers)-i)
 	if e.method.name == "pmet" {
 		share = math.Sqrt(share)
 	}
+
 	keys, resid := linalg.New(len(reqs), l.In), linalg.New(len(reqs), now.Cols)
 	for n, at := 0, 0; n < len(reqs); n++ {
 		size := len(reqs[n].Prompts)
@@ -85,17 +102,21 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 		copy(resid.Row(n), site.Scaled(share, site.Minus(goals[n].Value(), now.Row(at))))
 		at += size
 	}
+
 	right, err := e.shares(block, keys)
 	if err != nil {
 		return err
 	}
+
 	d, err := e.masked(Delta{Linear: l.Name, Left: resid.T(), Right: right.T()})
 	if err != nil {
 		return err
 	}
+
 	if err := (&change{deltas: []Delta{d}}).write(e); err != nil {
 		return err
 	}
+
 	c.deltas = append(c.deltas, d)
 	c.keys[block], c.resid[block] = keys, resid
 	return nil
@@ -106,11 +127,13 @@ func (c *change) write(e *Editing) error {
 	if err := e.finite(c); err != nil {
 		return err
 	}
+
 	for i := range c.deltas {
 		w, err := e.weight(c.deltas[i].Linear)
 		if err != nil {
 			return err
 		}
+
 		w.hold()
 		if err := w.add(&c.deltas[i]); err != nil {
 			return err
@@ -119,6 +142,7 @@ func (c *change) write(e *Editing) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -130,10 +154,12 @@ func (e *Editing) shares(block int, keys linalg.Matrix) (linalg.Matrix, error) {
 	case "alphaedit":
 		return e.projected(block, keys)
 	}
+
 	x, err := e.cov.Solve(block, keys)
 	if err != nil {
 		return x, err
 	}
+
 	g := e.gram(keys, x)
 	lambda := e.hp.Lambda
 	if lambda == 0 {
@@ -142,6 +168,7 @@ func (e *Editing) shares(block int, keys linalg.Matrix) (linalg.Matrix, error) {
 		}
 		lambda *= (1 - absorbed) / absorbed
 	}
+
 	return e.inner(g, lambda, x)
 }
 
@@ -152,8 +179,8 @@ func (e *Editing) gram(a, b linalg.Matrix) linalg.Matrix {
 	return g
 }
 
-// inner is (g + ridge·I)⁻¹·x for a symmetric g: with x = C⁻¹K in rows and g = KᵀC⁻¹K this is (ridge·C + K·Kᵀ)⁻¹·K by Woodbury's identity,
-// a solve as small as the batch.
+// inner is (g + ridge·I)⁻¹·x for a symmetric g: with x = C⁻¹K in rows and g = KᵀC⁻¹K this is (ridge·C +
+// K·Kᵀ)⁻¹·K by Woodbury's identity, a solve as small as the batch.
 func (e *Editing) inner(g linalg.Matrix, ridge float64, x linalg.Matrix) (linalg.Matrix, error) {
 	s := g.Clone()
 	for i := range s.Rows {
@@ -164,13 +191,16 @@ func (e *Editing) inner(g linalg.Matrix, ridge float64, x linalg.Matrix) (linalg
 		}
 		s.Set(i, i, s.At(i, i)+ridge)
 	}
+
 	if err := e.solver.Cholesky(s, false); err != nil {
 		return x, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
 	}
+
 	x = x.Clone()
 	if err := e.solver.CholeskySolve(s, x, false); err != nil {
 		return x, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
 	}
+
 	return x, nil
 }
 
@@ -180,6 +210,7 @@ func (e *Editing) equality(block int, keys linalg.Matrix) (linalg.Matrix, error)
 	if err != nil {
 		return m, err
 	}
+
 	a := m.Clone()
 	a.Scale(e.hp.Weight)
 	for i := range a.Rows {
@@ -188,10 +219,12 @@ func (e *Editing) equality(block int, keys linalg.Matrix) (linalg.Matrix, error)
 	if err := e.solver.Cholesky(a, false); err != nil {
 		return a, fmt.Errorf("%w: layer %d: %w", ErrStatistics, block, err)
 	}
+
 	x := keys.T()
 	if err := e.solver.CholeskySolve(a, x, false); err != nil {
 		return x, fmt.Errorf("%w: layer %d: %w", ErrStatistics, block, err)
 	}
+
 	x = x.T()
 	return e.inner(e.gram(keys, x), e.hp.EmmetLambda, x)
 }
@@ -202,6 +235,7 @@ func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error
 	if err != nil {
 		return basis, err
 	}
+
 	all := stack(keys, e.cache[block])
 	low := linalg.New(all.Rows, basis.Cols)
 	e.solver.Mul(low, all, basis, linalg.Product{}) // coordinates in the null space
@@ -212,6 +246,7 @@ func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error
 	if err := e.solver.Cholesky(g, false); err != nil {
 		return g, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
 	}
+
 	pick := linalg.New(all.Rows, keys.Rows) // the first columns of the inverse
 	for i := range keys.Rows {
 		pick.Set(i, i, 1)
@@ -219,10 +254,12 @@ func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error
 	if err := e.solver.CholeskySolve(g, pick, false); err != nil {
 		return pick, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
 	}
+
 	part := linalg.New(keys.Rows, basis.Cols)
 	e.solver.Mul(part, pick, low, linalg.Product{TransA: true})
 	out := linalg.New(keys.Rows, keys.Cols)
 	e.solver.Mul(out, part, basis, linalg.Product{TransB: true})
+
 	return out, nil
 }
 
@@ -246,28 +283,36 @@ func (e *Editing) nullSpace(block, in int) (linalg.Matrix, error) {
 	if b, ok := e.null[block]; ok {
 		return b, nil
 	}
+
 	m, err := e.cov.Moments(block, in)
 	if err != nil {
 		return m, err
 	}
+
 	values, v, err := e.solver.SymEigen(m)
 	if err != nil {
 		return m, fmt.Errorf("%w: layer %d: %w", ErrStatistics, block, err)
 	}
+
 	n := e.nullDim(block, values)
 	if n == 0 || n == in {
-		return m, fmt.Errorf("%w: layer %d: null_threshold puts %d of %d directions into the null space (eigenvalues %g to %g)", ErrOptions, block, n, in, values[0], values[in-1])
+		return m, fmt.Errorf("%w: layer %d: null_threshold puts %d of %d directions into the null space "+
+			"(eigenvalues %g to %g)", ErrOptions, block, n, in, values[0], values[in-1])
 	}
+
 	e.null[block] = v.Sub(0, in, 0, n).Clone()
 	return e.null[block], nil
 }
 
 // nullDim counts the ascending eigenvalues that belong to the null space.
 func (e *Editing) nullDim(block int, values []float64) int {
-	total, sum, n := 0.0, 0.0, 0
+	total := 0.0
+	sum := 0.0
+	n := 0
 	for _, v := range values {
 		total += max(v, 0)
 	}
+
 	threshold := math.Inf(1)
 	switch t := e.hp.NullThreshold; {
 	case len(t) == 1:
@@ -279,6 +324,7 @@ func (e *Editing) nullDim(block int, values []float64) int {
 			}
 		}
 	}
+
 	for _, v := range values {
 		sum += max(v, 0)
 		if v >= threshold || sum > spent*total {
@@ -286,6 +332,7 @@ func (e *Editing) nullDim(block int, values []float64) int {
 		}
 		n++
 	}
+
 	return n
 }
 
@@ -295,6 +342,7 @@ func (e *Editing) remember(ctx context.Context, c *change, reqs []Encoded) error
 	if err != nil {
 		return err
 	}
+
 	for _, block := range e.hp.Layers {
 		keys := linalg.New(len(reqs), s.Keys[block].Cols)
 		for n, at := 0, 0; n < len(reqs); n++ {
@@ -303,5 +351,6 @@ func (e *Editing) remember(ctx context.Context, c *change, reqs []Encoded) error
 		}
 		c.cache[block] = keys
 	}
+
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestTornHeader: a log whose first line was not finished is that of a run that has done nothing; a first line that is damaged is not.
+// TestTornHeader: a log whose first line was not finished is that of a run that has done nothing; a first line
+// that is damaged is not.
 func TestTornHeader(t *testing.T) {
 	for _, text := range []string{"", `{"form`, `{"format":"x"} 123`} {
 		if _, _, _, err := readLog(strings.NewReader(text), "job"); !errors.Is(err, errNoHeader) {
@@ -20,7 +21,8 @@ func TestTornHeader(t *testing.T) {
 	}
 }
 
-// TestDropLog: of logs beside a finished output only those of the finished job go, and those of which nothing was written.
+// TestDropLog: of logs beside a finished output only those of the finished job go, and those of which nothing
+// was written.
 func TestDropLog(t *testing.T) {
 	for _, c := range []struct {
 		job, text string
@@ -36,10 +38,12 @@ func TestDropLog(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if err := DropLog(path, c.job); err != nil {
 			t.Fatal(err)
 		}

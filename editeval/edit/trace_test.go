@@ -35,10 +35,12 @@ func (s *suite) trace(t *testing.T, name string, c map[string]json.RawMessage) {
 		Window           int
 		Clean, Corrupted float64
 	}
+
 	raw, _ := json.Marshal(c)
 	if err := json.Unmarshal(raw, &v); err != nil {
 		t.Fatal(err)
 	}
+
 	noise := s.tensor(t, "trace.noise")
 	r, err := Trace(context.Background(), s.m, v.IDs, v.Corrupt[0], v.Corrupt[1], v.Answer, TraceOptions{
 		Window: v.Window, Samples: noise.Rows / (v.Corrupt[1] - v.Corrupt[0]), Draws: noise,
@@ -46,15 +48,19 @@ func (s *suite) trace(t *testing.T, name string, c map[string]json.RawMessage) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	near(t, name+" ends", []float64{r.Clean, r.Corrupted}, []float64{v.Clean, v.Corrupted}, tolValue)
+
 	for kind, grid := range map[string][][]float64{"trace.h": r.Hidden, "trace.mlp": r.MLP, "trace.attn": r.Attention} {
 		if kind != "trace.h" && kind != name {
 			continue
 		}
+
 		var got []float64
 		for _, row := range grid {
 			got = append(got, row...)
 		}
+
 		near(t, kind, linalg.Of(got, 1, len(got)).Data, s.tensor(t, kind).Data, tolValue)
 	}
 }

@@ -28,40 +28,48 @@ type trainer struct {
 	a, b   linalg.Matrix // LoRA: [r, in] and [out, r]
 }
 
-// fineTune trains one down-projection on a batch of facts with Adam (ROME: baselines/ft; EasyEdit: models/ft). FT and FT-L push all tokens of
-// a target at the last position of the prompt, FT-M trains them where they belong. FT-L keeps every element within eps of what it was. LoRA
-// trains two factors of a change instead, the way of FT-M.
+// fineTune trains one down-projection on a batch of facts with Adam (ROME: baselines/ft; EasyEdit: models/ft).
+// FT and FT-L push all tokens of a target at the last position of the prompt, FT-M trains them where they
+// belong. FT-L keeps every element within eps of what it was. LoRA trains two factors of a change instead, the
+// way of FT-M.
 func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
 	if err != nil {
 		return nil, err
 	}
+
 	w, err := e.weight(l.Name)
 	if err != nil {
 		return nil, err
 	}
+
 	w.hold()
 	t := &trainer{e: e, w: w, reqs: reqs, before: w.held, adam: make([]site.Adam, 2)}
 	if e.method.name == "lora" {
 		t.begin()
 	}
+
 	losses, err := t.run(ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	d := Delta{Linear: l.Name}
 	if t.a.Rows > 0 {
 		d.Left, d.Right = t.b, t.a.T()
 	} else {
 		d.Dense = t.difference()
 	}
+
 	if d, err = e.masked(d); err != nil {
 		return nil, err
 	}
+
 	return &change{deltas: []Delta{d}, losses: [][]float64{losses}}, nil
 }
 
-// difference is what training changed, in float32, which is what a journal keeps, and no more than eps where that counts.
+// difference is what training changed, in float32, which is what a journal keeps, and no more than eps where
+// that counts.
 func (t *trainer) difference() linalg.Matrix {
 	d := linalg.New(t.before.Rows, t.before.Cols)
 	for i, v := range t.before.Data {
@@ -92,18 +100,22 @@ func (t *trainer) run(ctx context.Context) ([]float64, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if math.IsNaN(loss) || math.IsInf(loss, 0) || !site.Finite(t.grad) {
 			return nil, fmt.Errorf("%w: loss %g after %d steps", ErrDiverged, loss, len(losses))
 		}
+
 		losses = append(losses, loss)
 		if loss < reached {
 			break
 		}
+
 		t.step()
 		if _, err := t.w.store(t.e.m); err != nil {
 			return nil, err
 		}
 	}
+
 	return losses, nil
 }
 
@@ -113,10 +125,12 @@ func (t *trainer) step() {
 	for i := range t.adam {
 		t.adam[i].Lr = hp.LearningRate
 	}
+
 	if t.a.Rows > 0 {
 		t.lowRank()
 		return
 	}
+
 	if t.e.zeros {
 		for i, v := range t.before.Data {
 			if v == 0 {
@@ -124,6 +138,7 @@ func (t *trainer) step() {
 			}
 		}
 	}
+
 	t.adam[0].Step(t.w.sum.Data, t.grad)
 	if t.e.method.name != "ft-l" || hp.Eps == 0 {
 		return
@@ -160,12 +175,15 @@ func (t *trainer) sequences() (ids, labels [][]int32) {
 		} else {
 			copy(l[len(p):], r.Target)
 		}
+
 		ids, labels = append(ids, text), append(labels, l)
 	}
+
 	return ids, labels
 }
 
-// pass computes the loss, the mean over requests of the mean over their target's tokens, and the gradient of the matrix.
+// pass computes the loss, the mean over requests of the mean over their target's tokens, and the gradient of
+// the matrix.
 func (t *trainer) pass(ctx context.Context) (float64, error) {
 	ids, labels := t.sequences()
 	var owners []int
@@ -178,7 +196,10 @@ func (t *trainer) pass(ctx context.Context) (float64, error) {
 			owners = append(owners, i)
 		}
 	}
-	total, next, dev := 0.0, 0, site.Rows{Dev: t.e.m.Device()}
+
+	total := 0.0
+	next := 0
+	dev := site.Rows{Dev: t.e.m.Device()}
 	o := lm.BackwardOptions{
 		Labels: labels, Keep: t.e.hp.Keep(), Want: func(name string) bool { return name == t.w.linear.Name },
 		Hooks: &lm.Hooks{WeightGrad: func(_ string, g kernels.Mat) error { return t.take(g) }},
@@ -188,6 +209,7 @@ func (t *trainer) pass(ctx context.Context) (float64, error) {
 				if err != nil {
 					return err
 				}
+
 				losses[i] = t.row(z, owners[next], t.position(owners, next))
 				next++
 				total += losses[i]
@@ -195,12 +217,15 @@ func (t *trainer) pass(ctx context.Context) (float64, error) {
 					return err
 				}
 			}
+
 			return nil
 		},
 	}
+
 	if _, err := t.e.m.Backward(ctx, ids, o); err != nil {
 		return 0, fmt.Errorf("training on %d edits: %w", len(t.reqs), err)
 	}
+
 	return total, nil
 }
 
@@ -221,6 +246,7 @@ func (t *trainer) row(z []float64, owner, position int) float64 {
 	if t.atPrompt() {
 		wanted = target
 	}
+
 	optimize.LogSoftmax(z)
 	loss := 0.0
 	for _, id := range wanted {
@@ -232,6 +258,7 @@ func (t *trainer) row(z []float64, owner, position int) float64 {
 	for _, id := range wanted {
 		z[id] -= weight
 	}
+
 	return loss
 }
 
@@ -241,18 +268,22 @@ func (t *trainer) take(g kernels.Mat) error {
 	if t.grad == nil {
 		t.grad = make([]float64, l.Out*l.In)
 	}
+
 	for i := range g.Rows {
 		v, err := dev.Get(g, i)
 		if err != nil {
 			return err
 		}
+
 		if !l.Transposed {
 			copy(t.grad[i*l.In:], v)
 			continue
 		}
+
 		for j, x := range v {
 			t.grad[j*l.In+i] = x
 		}
 	}
+
 	return nil
 }

@@ -40,20 +40,23 @@ func (d *Delta) Matrix() linalg.Matrix {
 	return m
 }
 
-// masked is a delta that leaves the zeros of the matrix, as it was before all edits, alone, where that is asked for: in float32, which is what a
-// journal keeps of a dense delta.
+// masked is a delta that leaves the zeros of the matrix, as it was before all edits, alone, where that is asked
+// for: in float32, which is what a journal keeps of a dense delta.
 func (e *Editing) masked(d Delta) (Delta, error) {
 	if !e.zeros {
 		return d, nil
 	}
+
 	w, err := e.weight(d.Linear)
 	if err != nil {
 		return d, err
 	}
+
 	base := &weight{linear: w.linear, dtype: w.dtype, base: w.base}
 	if err := base.reset(); err != nil {
 		return d, err
 	}
+
 	m := d.Matrix().Clone()
 	for i, v := range base.sum.Data {
 		m.Data[i] = float64(float32(m.Data[i]))
@@ -61,10 +64,12 @@ func (e *Editing) masked(d Delta) (Delta, error) {
 			m.Data[i] = 0
 		}
 	}
+
 	return Delta{Linear: d.Linear, Dense: m}, nil
 }
 
-// weight is a matrix that is edited: what is stored, and the exact sum of that and all deltas, of which the model has the rounded values.
+// weight is a matrix that is edited: what is stored, and the exact sum of that and all deltas, of which the
+// model has the rounded values.
 type weight struct {
 	linear lm.Linear
 	dtype  kernels.DType
@@ -94,6 +99,7 @@ func open(m *lm.Model, l lm.Linear) (*weight, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	w := &weight{linear: l, dtype: p.DType()}
 	w.base = make([]byte, p.Len()*w.dtype.Size())
 	if err := m.Device().Download(w.base, p.Buf, p.Off); err != nil {
@@ -102,6 +108,7 @@ func open(m *lm.Model, l lm.Linear) (*weight, error) {
 	if err := w.reset(); err != nil {
 		return nil, err
 	}
+
 	w.norm = w.sum.Norm()
 	return w, nil
 }
@@ -113,14 +120,17 @@ func (w *weight) reset() error {
 	if err != nil {
 		return fmt.Errorf("tensor %q: %w", w.linear.Name, err)
 	}
+
 	if buf.Len != n {
 		return fmt.Errorf("%w: tensor %q has %d elements, not %d", ErrJournal, w.linear.Name, buf.Len, n)
 	}
+
 	if w.linear.Transposed {
 		w.sum = linalg.FromMat(kernels.MatOf(buf, w.linear.In, w.linear.Out)).T()
 	} else {
 		w.sum = linalg.FromMat(kernels.MatOf(buf, w.linear.Out, w.linear.In))
 	}
+
 	return nil
 }
 
@@ -128,9 +138,11 @@ func (w *weight) reset() error {
 func (w *weight) add(d *Delta) error {
 	in, out := w.linear.In, w.linear.Out
 	dense := d.Dense.Rows > 0
-	if dense && (d.Dense.Rows != out || d.Dense.Cols != in) || !dense && (d.Left.Rows != out || d.Right.Rows != in || d.Left.Cols != d.Right.Cols) {
+	if dense && (d.Dense.Rows != out || d.Dense.Cols != in) ||
+		!dense && (d.Left.Rows != out || d.Right.Rows != in || d.Left.Cols != d.Right.Cols) {
 		return fmt.Errorf("%w: the delta of tensor %q has another shape", ErrJournal, w.linear.Name)
 	}
+
 	mmapsafe.Each(0, out, func(i int) {
 		row := w.sum.Row(i)
 		if dense {
@@ -139,6 +151,7 @@ func (w *weight) add(d *Delta) error {
 			}
 			return
 		}
+
 		left := d.Left.Row(i)
 		for j := range row {
 			s := 0.0
@@ -148,15 +161,18 @@ func (w *weight) add(d *Delta) error {
 			row[j] += s
 		}
 	})
+
 	return nil
 }
 
-// bytes is the sum rounded to the stored type, in the stored layout: to float32 first, then to the nearest even of 16 bits.
+// bytes is the sum rounded to the stored type, in the stored layout: to float32 first, then to the nearest even
+// of 16 bits.
 func (w *weight) bytes() []byte {
 	sum := w.sum
 	if w.linear.Transposed {
 		sum = sum.T()
 	}
+
 	out := make([]byte, 0, len(w.base))
 	for i := range sum.Rows {
 		for _, v := range sum.Row(i) {
@@ -171,6 +187,7 @@ func (w *weight) bytes() []byte {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -180,6 +197,7 @@ func (w *weight) fits() error {
 	if w.dtype == kernels.F16 {
 		limit = 65504
 	}
+
 	for i := range w.sum.Rows {
 		for _, v := range w.sum.Row(i) {
 			if !(math.Abs(v) <= limit) {
@@ -187,6 +205,7 @@ func (w *weight) fits() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -195,14 +214,17 @@ func (w *weight) store(m *lm.Model) (string, error) {
 	if err := w.fits(); err != nil {
 		return "", err
 	}
+
 	p, err := m.MutableParam(w.linear.Name)
 	if err != nil {
 		return "", err
 	}
+
 	data := w.bytes()
 	if err := m.Device().Upload(p.Buf, p.Off, data); err != nil {
 		return "", err
 	}
+
 	p.Buf.Changed()
 	return site.Hash(data), nil
 }
@@ -213,14 +235,17 @@ func (w *weight) measure(d *Delta) error {
 	if err != nil {
 		return fmt.Errorf("tensor %q: %w", w.linear.Name, err)
 	}
+
 	s := 0.0
 	for _, v := range values {
 		s += v * v
 	}
+
 	d.Norms = Norms{Frobenius: math.Sqrt(s), Relative: math.Sqrt(s) / w.norm, Rank: linalg.EffectiveRank(values)}
 	if len(values) > 0 {
 		d.Norms.Spectral = values[0]
 	}
+
 	return nil
 }
 
@@ -230,14 +255,17 @@ func (d *Delta) singular() ([]float64, error) {
 	if d.Dense.Rows > 0 {
 		return s.SingularValues(d.Dense)
 	}
+
 	_, a, err := s.QR(d.Left)
 	if err != nil {
 		return nil, err
 	}
+
 	_, b, err := s.QR(d.Right)
 	if err != nil {
 		return nil, err
 	}
+
 	core := linalg.New(a.Rows, b.Rows)
 	s.Mul(core, a, b, linalg.Product{TransB: true})
 	return s.SingularValues(core)

@@ -13,12 +13,13 @@ import (
 
 // Audit counts what stands behind the figures of a task, and what a collapsed model would show.
 type Audit struct {
-	Documents  int `json:"documents"`  // scored
-	Left       int `json:"left_out"`   // by the limit
-	Requests   int `json:"requests"`   // that a model was or had been asked
-	Cached     int `json:"cached"`     // of these, answered before
-	Truncated  int `json:"truncated"`  // documents that were cut from the left
-	NonFinite  int `json:"non_finite"` // documents with a likelihood or logits that are not finite numbers; they count as wrong
+	Documents int `json:"documents"` // scored
+	Left      int `json:"left_out"`  // by the limit
+	Requests  int `json:"requests"`  // that a model was or had been asked
+	Cached    int `json:"cached"`    // of these, answered before
+	Truncated int `json:"truncated"` // documents that were cut from the left
+	// documents with a likelihood or logits that are not finite numbers; they count as wrong
+	NonFinite  int `json:"non_finite"`
 	OutOfRange int `json:"gold_out_of_range"`
 	// Ignored are keys of the task file that change nothing.
 	Ignored []string `json:"ignored_keys,omitempty"`
@@ -27,17 +28,19 @@ type Audit struct {
 	Right map[string]int `json:"right,omitempty"`
 
 	// Multiple choice.
-	Constant  *float64 `json:"constant_answer_rate,omitempty"` // share of the place that is chosen most often
-	Prior     *float64 `json:"class_prior,omitempty"`          // share of the place that is right most often: what a constant answer can reach
+	Constant *float64 `json:"constant_answer_rate,omitempty"` // share of the place that is chosen most often
+	// share of the place that is right most often: what a constant answer can reach
+	Prior     *float64 `json:"class_prior,omitempty"`
 	Chance    *float64 `json:"chance,omitempty"`               // what guessing reaches
 	FewChosen *int     `json:"choices_never_chosen,omitempty"` // places that are never chosen
 
 	// Generation.
-	Empty    *float64       `json:"empty_rate,omitempty"`      // share of texts without a visible character
-	Same     *float64       `json:"same_text_rate,omitempty"`  // share of the text that is generated most often
-	Repeated *float64       `json:"repetition_rate,omitempty"` // share of texts of which most runs of four words are repeats
-	Invalid  *float64       `json:"no_answer_rate,omitempty"`  // share of texts in which the filters find no answer
-	Ended    map[string]int `json:"ended,omitempty"`           // texts by what ended them: stop, eos, length, nonfinite
+	Empty *float64 `json:"empty_rate,omitempty"`     // share of texts without a visible character
+	Same  *float64 `json:"same_text_rate,omitempty"` // share of the text that is generated most often
+	// share of texts of which most runs of four words are repeats
+	Repeated *float64       `json:"repetition_rate,omitempty"`
+	Invalid  *float64       `json:"no_answer_rate,omitempty"` // share of texts in which the filters find no answer
+	Ended    map[string]int `json:"ended,omitempty"`          // texts by what ended them: stop, eos, length, nonfinite
 
 	chosen, gold map[int]int
 	places       int
@@ -67,8 +70,10 @@ func (a *Audit) choice(d *prompt.Document, answers []builtin.Answer, finite bool
 	if a.chosen == nil {
 		a.chosen, a.gold = map[int]int{}, map[int]int{}
 	}
+
 	a.places = max(a.places, len(d.Choices))
 	a.chance += 1 / float64(len(d.Choices))
+
 	a.chosen[score.Best(answers, len(d.Choices))]++
 	if score.OutOfRange(d) {
 		a.OutOfRange++
@@ -83,6 +88,7 @@ func (a *Audit) text(t store.Answer, outcomes map[string]score.Outcome) {
 	if a.texts == nil {
 		a.texts, a.Ended = map[string]int{}, map[string]int{}
 	}
+
 	a.texts[t.Text]++
 	a.Ended[t.Ended]++
 	if t.Ended == "nonfinite" {
@@ -94,6 +100,7 @@ func (a *Audit) text(t store.Answer, outcomes map[string]score.Outcome) {
 	if repeats(t.Text) {
 		a.repeated++
 	}
+
 	none := len(outcomes) > 0
 	for _, o := range outcomes {
 		none = none && o.Filtered == "[invalid]"
@@ -109,6 +116,7 @@ func repeats(text string) bool {
 	if len(words) < 8 {
 		return false
 	}
+
 	seen, again := map[string]bool{}, 0
 	for i := 0; i+4 <= len(words); i++ {
 		run := strings.Join(words[i:i+4], " ")
@@ -117,6 +125,7 @@ func repeats(text string) bool {
 		}
 		seen[run] = true
 	}
+
 	return 2*again > len(words)-3
 }
 
@@ -132,7 +141,9 @@ func (a *Audit) finish(t *one) {
 		v := float64(most) / n
 		return &v
 	}
+
 	rate := func(k int) *float64 { v := float64(k) / n; return &v }
+
 	if a.chosen != nil {
 		a.Constant, a.Prior = share(a.chosen), share(a.gold)
 		chance, never := a.chance/n, 0
@@ -141,8 +152,10 @@ func (a *Audit) finish(t *one) {
 				never++
 			}
 		}
+
 		a.Chance, a.FewChosen = &chance, &never
 	}
+
 	if t.Task.OutputType == taskfile.GenerateUntil {
 		most := 0
 		for _, c := range a.texts {
@@ -150,6 +163,7 @@ func (a *Audit) finish(t *one) {
 		}
 		a.Empty, a.Same, a.Repeated, a.Invalid = rate(a.empty), rate(most), rate(a.repeated), rate(a.invalid)
 	}
+
 	a.Right = map[string]int{}
 	for filter, metrics := range t.items {
 		for name, items := range metrics {
@@ -158,6 +172,7 @@ func (a *Audit) finish(t *one) {
 				binary = binary && (x.X == 0 || x.X == 1) && x.N == 0 && x.Probs == nil
 				right += int(math.Round(min(max(x.X, 0), 1)))
 			}
+
 			if binary && name != "f1" && name != "mcc" {
 				a.Right[name+","+filter] = right
 			}
@@ -173,11 +188,14 @@ func (a *Audit) Signs() []string {
 			out = append(out, s)
 		}
 	}
+
 	const much = 0.95
 	add(a.NonFinite > 0, "answers that are not finite numbers")
-	add(a.Documents > 10 && a.Constant != nil && *a.Constant >= much && (a.Prior == nil || *a.Constant > *a.Prior+0.05), "nearly always the same choice")
+	add(a.Documents > 10 && a.Constant != nil && *a.Constant >= much && (a.Prior == nil || *a.Constant > *a.Prior+0.05),
+		"nearly always the same choice")
 	add(a.Empty != nil && *a.Empty >= 0.5, "mostly empty texts")
 	add(a.Documents > 10 && a.Same != nil && *a.Same >= 0.5 && a.Empty != nil && *a.Empty < 0.5, "mostly the same text")
 	add(a.Repeated != nil && *a.Repeated >= 0.5, "mostly repetitions")
+
 	return out
 }

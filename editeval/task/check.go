@@ -26,12 +26,13 @@ type Checked struct {
 	Err       string   `json:"error,omitempty"`
 }
 
-// Check reads the tasks of a suite and makes all their prompts, without a model. Faults of single tasks are in the result; faults of
-// definitions were found when the suite was loaded.
+// Check reads the tasks of a suite and makes all their prompts, without a model. Faults of single tasks are in
+// the result; faults of definitions were found when the suite was loaded.
 func (s *Suite) Check(o Options) ([]Checked, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	var out []Checked
 	for _, name := range s.tasks {
 		t := s.lib.Tasks[name]
@@ -43,8 +44,10 @@ func (s *Suite) Check(o Options) ([]Checked, error) {
 		case err != nil:
 			c.Err = err.Error()
 		}
+
 		out = append(out, c)
 	}
+
 	return out, nil
 }
 
@@ -52,10 +55,12 @@ func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Opti
 	if _, err := score.New(t); err != nil {
 		return err
 	}
+
 	p, err := s.prompter(ctx, t.Name, o)
 	if err != nil {
 		return err
 	}
+
 	c.Shots = p.Shots
 	return p.Documents(o.Limit, func(d *prompt.Document) error {
 		c.Documents++
@@ -63,14 +68,17 @@ func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Opti
 		if d.ID > 0 {
 			return nil
 		}
+
 		c.Prompt = d.Requests[0].Context
 		for _, q := range d.Requests {
 			c.Answers = append(c.Answers, q.Continuation)
 		}
+
 		c.Gold = numbers(d.Gold)
 		if s, ok := d.Target.(string); ok {
 			c.Target = s
 		}
+
 		return nil
 	})
 }
@@ -81,11 +89,13 @@ func numbers(gold any) []int {
 	if !several {
 		list = []any{gold}
 	}
+
 	var out []int
 	for _, g := range list {
 		if n, ok := pyvalue.Int(g); ok {
 			out = append(out, n)
 		}
 	}
+
 	return out
 }

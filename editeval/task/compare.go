@@ -49,9 +49,9 @@ type CompareOptions struct {
 	Seed  uint64 // of the resamples
 }
 
-// Compare tests the differences between two runs, each a folder with results.json and samples: McNemar's exact test for documents that are
-// right or wrong, a paired bootstrap for all else and for the intervals. Documents are paired by their place in the data, and must
-// be the same.
+// Compare tests the differences between two runs, each a folder with results.json and samples: McNemar's exact
+// test for documents that are right or wrong, a paired bootstrap for all else and for the intervals. Documents
+// are paired by their place in the data, and must be the same.
 func Compare(a, b string, o CompareOptions) (*Comparison, error) {
 	if o.Draws < 0 || o.Draws > maxDraws {
 		return nil, fmt.Errorf("%w: %d resamples: want 1 to %d, or 0 for 10000", ErrOptions, o.Draws, maxDraws)
@@ -59,40 +59,51 @@ func Compare(a, b string, o CompareOptions) (*Comparison, error) {
 	if o.Draws == 0 {
 		o.Draws = 10_000
 	}
+
 	runA, err := readRun(a)
 	if err != nil {
 		return nil, err
 	}
+
 	runB, err := readRun(b)
 	if err != nil {
 		return nil, err
 	}
+
 	c := &Comparison{A: a, B: b}
 	for _, task := range runA.tasks {
 		if !slices.Contains(runB.tasks, task) {
 			c.OnlyA = append(c.OnlyA, task)
 			continue
 		}
+
 		rows, err := compareTask(task, runA, runB, o)
 		if err != nil {
 			return nil, err
 		}
+
 		c.Rows = append(c.Rows, rows...)
+
 		if x, y := runA.res.Shots[task], runB.res.Shots[task]; x != y {
-			c.Remarks = append(c.Remarks, fmt.Sprintf("%s: the prompts of A have %d examples, those of B %d", task, x, y))
+			c.Remarks = append(c.Remarks,
+				fmt.Sprintf("%s: the prompts of A have %d examples, those of B %d", task, x, y))
 		} else if x > 0 && runA.res.Setup.Seed != runB.res.Setup.Seed {
 			c.Remarks = append(c.Remarks, fmt.Sprintf("%s: the examples were drawn with different seeds", task))
 		}
 	}
+
 	c.Remarks = append(c.Remarks, differences(runA, runB)...)
+
 	for _, task := range runB.tasks {
 		if !slices.Contains(runA.tasks, task) {
 			c.OnlyB = append(c.OnlyB, task)
 		}
 	}
+
 	if len(c.Rows) == 0 {
 		return nil, fmt.Errorf("%s and %s: %w: no task is in both", a, b, ErrDiffer)
 	}
+
 	return c, nil
 }
 
@@ -128,10 +139,13 @@ func differences(a, b *finished) []string {
 			out = append(out, what+" of A and B differ")
 		}
 	}
+
 	add(equal(a.res.System, b.res.System), "the instructions of the system")
-	add(equal(a.res.Chat, b.res.Chat) && a.res.Turns == b.res.Turns, "the chat templates, or how examples are written in them,")
+	add(equal(a.res.Chat, b.res.Chat) && a.res.Turns == b.res.Turns,
+		"the chat templates, or how examples are written in them,")
 	add(a.res.Length == b.res.Length, "the greatest lengths of a sequence")
 	add(equal(a.res.Setup.Special, b.res.Setup.Special), "the special tokens before prompts")
+
 	return out
 }
 
@@ -145,6 +159,7 @@ func readRun(dir string) (*finished, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w: there is no results.json", dir, ErrNoRun)
 	}
+
 	if err != nil {
 		return nil, err
 	}
@@ -154,10 +169,12 @@ func readRun(dir string) (*finished, error) {
 	for name := range f.res.Configs {
 		f.tasks = append(f.tasks, name)
 	}
+
 	slices.Sort(f.tasks)
 	if len(f.tasks) == 0 {
 		return nil, fmt.Errorf("%s: %w: it has no tasks", filepath.Join(dir, "results.json"), ErrNoRun)
 	}
+
 	return f, nil
 }
 
@@ -177,18 +194,22 @@ func (f *finished) samples(task string) (*samples, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w (HINT: run eval with --log-samples)", path, ErrNoSamples)
 	}
+
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+
 	s := &samples{map[int]string{}, map[column]map[int]metric.Item{}}
 	sc := bufio.NewScanner(file)
 	sc.Buffer(nil, maxResults)
+
 	for n := 1; sc.Scan(); n++ {
 		if err := s.line(sc.Bytes()); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w: %w", path, n, ErrNoSamples, err)
 		}
 	}
+
 	return s, sc.Err()
 }
 
@@ -200,23 +221,32 @@ func (s *samples) line(text []byte) error {
 	if err := json.Unmarshal(text, &row); err != nil {
 		return err
 	}
-	for key, to := range map[string]any{"doc_id": &id, "doc_hash": &doc, "target_hash": &target, "filter": &filter, "metrics": &metrics} {
+
+	for key, to := range map[string]any{
+		"doc_id": &id, "doc_hash": &doc, "target_hash": &target, "filter": &filter,
+		"metrics": &metrics,
+	} {
 		if err := json.Unmarshal(row[key], to); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
+
 	s.hash[id] = doc + target
+
 	for _, m := range metrics {
 		x, err := itemOf(row[m])
 		if err != nil {
 			return fmt.Errorf("%s: %w", m, err)
 		}
+
 		c := column{filter, m}
 		if s.items[c] == nil {
 			s.items[c] = map[int]metric.Item{}
 		}
+
 		s.items[c][id] = x
 	}
+
 	return nil
 }
 
@@ -226,16 +256,19 @@ func itemOf(text json.RawMessage) (metric.Item, error) {
 	if json.Unmarshal(text, &x) == nil {
 		return metric.Item{X: x}, nil
 	}
+
 	var pair [2]float64
 	if json.Unmarshal(text, &pair) == nil {
 		return metric.Item{X: pair[0], N: pair[1], Gold: int(pair[0]), Pred: int(pair[1])}, nil
 	}
+
 	var probs [2]json.RawMessage
 	var item metric.Item
 	err := json.Unmarshal(text, &probs)
 	if err == nil {
 		err = errors.Join(json.Unmarshal(probs[0], &item.Gold), json.Unmarshal(probs[1], &item.Probs))
 	}
+
 	return item, err
 }
 
@@ -244,23 +277,28 @@ func compareTask(task string, a, b *finished, o CompareOptions) ([]Pair, error) 
 	if err != nil {
 		return nil, err
 	}
+
 	inB, err := b.samples(task)
 	if err != nil {
 		return nil, err
 	}
+
 	ids := make([]int, 0, len(inA.hash))
 	for id, h := range inA.hash {
 		other, ok := inB.hash[id]
 		if ok && other != h {
 			return nil, fmt.Errorf("%s and %s: %w: document %d of task %s differs", a.dir, b.dir, ErrDiffer, id, task)
 		}
+
 		if ok {
 			ids = append(ids, id)
 		}
 	}
+
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%s and %s: %w: task %s has no document in both", a.dir, b.dir, ErrDiffer, task)
 	}
+
 	slices.Sort(ids)
 	var rows []Pair
 	for c, items := range inA.items {
@@ -269,17 +307,24 @@ func compareTask(task string, a, b *finished, o CompareOptions) ([]Pair, error) 
 		if !ok || err != nil {
 			continue // a metric that only one run has, or of a newer version
 		}
-		p := Pair{Task: task, Filter: c.filter, Metric: c.metric, HigherIsBetter: true, Unpaired: len(inA.hash) + len(inB.hash) - 2*len(ids)}
+
+		p := Pair{
+			Task: task, Filter: c.filter, Metric: c.metric, HigherIsBetter: true,
+			Unpaired: len(inA.hash) + len(inB.hash) - 2*len(ids),
+		}
 		if better := a.res.Better[task][c.metric]; better != nil {
 			p.HigherIsBetter = *better
 		}
+
 		x, y := make([]metric.Item, len(ids)), make([]metric.Item, len(ids))
 		for i, id := range ids {
 			x[i], y[i] = items[id], others[id]
 		}
+
 		p.Paired = metric.Compare(agg, x, y, o.Draws, o.Seed)
 		rows = append(rows, p)
 	}
+
 	slices.SortFunc(rows, func(a, b Pair) int { return strings.Compare(a.Metric+a.Filter, b.Metric+b.Filter) })
 	return rows, nil
 }
@@ -290,10 +335,12 @@ func (f *finished) aggregation(task, name string) (metric.Aggregation, error) {
 	if err != nil {
 		return metric.Aggregation{}, err
 	}
+
 	for _, m := range f.res.Configs[task].Metrics {
 		if m.Name == name && m.Aggregation != "" {
 			return metric.FindAggregation(m.Aggregation)
 		}
 	}
+
 	return metric.FindAggregation(known.Aggregation)
 }

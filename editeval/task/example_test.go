@@ -18,18 +18,23 @@ func ExampleRun() {
 		panic(err)
 	}
 	defer model.Close()
+
 	tok, err := tokenizer.Load(folder)
 	if err != nil {
 		panic(err)
 	}
+
 	suite, err := task.Load([]string{"../../testdata/nano/tasks/tales.yaml"})
 	if err != nil {
 		panic(err)
 	}
+
 	results, err := task.Run(ctx, model, tok, suite, task.Options{Limit: 20})
 	if err != nil {
 		panic(err)
 	}
-	fmt.Printf("%.1f bits per byte on %d documents\n", results.Results["tales"]["bits_per_byte,none"], results.Audits["tales"].Documents)
+
+	fmt.Printf("%.1f bits per byte on %d documents\n", results.Results["tales"]["bits_per_byte,none"],
+		results.Audits["tales"].Documents)
 	// Output: 1.2 bits per byte on 20 documents
 }

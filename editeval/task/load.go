@@ -24,8 +24,8 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
-// The ways in which tasks, data and requests can be wrong; errors of this package wrap one of them, one of package lm or tokenizer, or one
-// of the operating system.
+// The ways in which tasks, data and requests can be wrong; errors of this package wrap one of them, one of
+// package lm or tokenizer, or one of the operating system.
 var (
 	ErrSyntax      = taskfile.ErrSyntax      // the file is no YAML of keys and values
 	ErrUnknownKey  = taskfile.ErrUnknownKey  // in a task file
@@ -56,13 +56,16 @@ var shipped = sync.OnceValues(func() (*taskfile.Library, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	l := taskfile.NewLibrary()
 	l.Own = func([]byte) bool { return true }
+
 	files, err := taskfile.Folder(sub)
 	for _, f := range files {
 		read := func(p string) ([]byte, error) { return fs.ReadFile(sub, strings.TrimPrefix(p, shippedPrefix)) }
 		err = errors.Join(err, l.Add(read, shippedPrefix+f, true))
 	}
+
 	return l, errors.Join(err, l.Resolve())
 })
 
@@ -77,6 +80,7 @@ var shippedTexts = sync.OnceValues(func() (map[[sha256.Size]byte]bool, error) {
 		texts[sha256.Sum256(text)] = true
 		return err
 	})
+
 	return texts, err
 })
 
@@ -93,20 +97,24 @@ type Suite struct {
 	files  map[string][]string // that were read, with the names that they define
 }
 
-// Load finds tasks: each entry is the name of a task, group or tag, a pattern of such names, a task file, a folder of task files, or a
-// pattern of files. Names refer to definitions in the given files first, and to those of this package. Data files are looked for in the
-// working directory, beside the task file, and in the folders of data.
+// Load finds tasks: each entry is the name of a task, group or tag, a pattern of such names, a task file, a
+// folder of task files, or a pattern of files. Names refer to definitions in the given files first, and to
+// those of this package. Data files are looked for in the working directory, beside the task file, and in the
+// folders of data.
 func Load(entries []string, dataFolders ...string) (*Suite, error) {
 	builtIn, err := shipped()
 	if err != nil {
 		return nil, err
 	}
+
 	own, err := shippedTexts()
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Suite{files: map[string][]string{}, lib: taskfile.NewLibrary(), bases: append([]string{"."}, dataFolders...)}
 	s.lib.Own = func(text []byte) bool { return own[sha256.Sum256(text)] }
+
 	var names []string
 	for _, e := range entries {
 		some, err := s.read(e)
@@ -115,10 +123,13 @@ func Load(entries []string, dataFolders ...string) (*Suite, error) {
 		}
 		names = append(names, some...)
 	}
+
 	if err := s.lib.Resolve(); err != nil {
 		return nil, err
 	}
+
 	s.lib.Fill(builtIn)
+
 	for _, n := range names {
 		found, err := s.lib.Find(n)
 		if err != nil {
@@ -126,6 +137,7 @@ func Load(entries []string, dataFolders ...string) (*Suite, error) {
 		}
 		s.chosen = append(s.chosen, found...)
 	}
+
 	return s, s.expand()
 }
 
@@ -142,6 +154,7 @@ func (s *Suite) read(entry string) ([]string, error) {
 		if err != nil || len(files) == 0 {
 			return []string{entry}, nil // of names
 		}
+
 		var names []string
 		for _, f := range files {
 			some, err := s.file(filepath.ToSlash(f), true)
@@ -150,10 +163,12 @@ func (s *Suite) read(entry string) ([]string, error) {
 			}
 			names = append(names, some...)
 		}
+
 		return names, nil
 	case strings.HasSuffix(entry, ".yaml") || strings.HasSuffix(entry, ".yml"):
 		return nil, err
 	}
+
 	return []string{entry}, nil
 }
 
@@ -163,13 +178,16 @@ func (s *Suite) file(name string, skip bool) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if names, ok := s.files[whole]; ok {
 		return names, nil
 	}
+
 	before := s.lib.Names()
 	if err := s.lib.Add(readFile, name, skip); err != nil {
 		return nil, err
 	}
+
 	var names []string
 	for _, n := range s.lib.Names() {
 		_, isTag := s.lib.Tags[n]
@@ -177,6 +195,7 @@ func (s *Suite) file(name string, skip bool) ([]string, error) {
 			names = append(names, n)
 		}
 	}
+
 	s.files[whole] = names
 	return names, nil
 }
@@ -191,6 +210,7 @@ func (s *Suite) folder(dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var names []string
 	for _, f := range files {
 		some, err := s.file(path.Join(filepath.ToSlash(dir), f), true)
@@ -199,9 +219,11 @@ func (s *Suite) folder(dir string) ([]string, error) {
 		}
 		names = append(names, some...)
 	}
+
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%s: %w: no task files in the folder", dir, ErrUnknownTask)
 	}
+
 	return names, nil
 }
 
@@ -212,20 +234,24 @@ func (s *Suite) expand() error {
 		if err != nil {
 			return err
 		}
+
 		for _, t := range tasks {
 			if !slices.Contains(s.tasks, t) {
 				s.tasks = append(s.tasks, t)
 			}
 		}
+
 		for _, g := range groups {
 			if !slices.Contains(s.groups, g) {
 				s.groups = append(s.groups, g)
 			}
 		}
 	}
+
 	if len(s.tasks) == 0 {
 		return fmt.Errorf("%w: none was chosen", ErrUnknownTask)
 	}
+
 	return nil
 }
 
@@ -242,7 +268,8 @@ func (s *Suite) prompter(ctx context.Context, name string, o *Options) (*prompt.
 	if err != nil {
 		return nil, err
 	}
-	return prompt.New(ctx, t, prompt.Options{Bases: s.basesOf(t.Path), Shots: o.Shots, Seed: o.seed(), System: o.System, Chat: conversation})
+	return prompt.New(ctx, t,
+		prompt.Options{Bases: s.basesOf(t.Path), Shots: o.Shots, Seed: o.seed(), System: o.System, Chat: conversation})
 }
 
 // Definition describes a task, group or tag for people.
@@ -270,6 +297,7 @@ func Definitions(entries []string) ([]Definition, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	names := lib.Names()
 	if len(entries) > 0 {
 		s, err := Load(entries)
@@ -278,10 +306,12 @@ func Definitions(entries []string) ([]Definition, error) {
 		}
 		lib, names = s.lib, slices.Concat(s.groups, s.tasks)
 	}
+
 	out := make([]Definition, 0, len(names))
 	for _, n := range names {
 		out = append(out, describe(lib, n))
 	}
+
 	return out, nil
 }
 
@@ -302,17 +332,24 @@ func describe(lib *taskfile.Library, name string) Definition {
 	if g := lib.Groups[name]; g != nil {
 		return Definition{Name: name, Kind: "group", Path: g.Path, Version: g.Version, Members: g.Members}
 	}
+
 	t := lib.Tasks[name]
 	if t == nil {
 		return Definition{Name: name, Kind: "tag", Members: slices.Sorted(slices.Values(lib.Tags[name]))}
 	}
-	d := Definition{Name: name, Kind: "task", Path: t.Path, Version: t.Version, Output: t.OutputType, Shots: t.NumFewshot}
+
+	d := Definition{
+		Name: name, Kind: "task", Path: t.Path, Version: t.Version, Output: t.OutputType,
+		Shots: t.NumFewshot,
+	}
 	d.Template, d.Target, d.Choices = written(t.DocToText), written(t.DocToTarget), written(t.DocToChoice)
+
 	if t.OutputType == taskfile.GenerateUntil {
 		if d.Until, d.Tokens = t.Generation.Until, t.Generation.MaxTokens; d.Tokens == 0 {
 			d.Tokens = taskfile.DefaultTokens
 		}
 	}
+
 	for _, f := range t.Filters {
 		var steps []string
 		for _, step := range f.Steps {
@@ -320,9 +357,11 @@ func describe(lib *taskfile.Library, name string) Definition {
 		}
 		d.Filters = append(d.Filters, f.Name+": "+strings.Join(steps, ", "))
 	}
+
 	for _, m := range t.Metrics {
 		d.Metrics = append(d.Metrics, m.Name)
 	}
+
 	for _, split := range []string{t.TestSplit, t.ValidationSplit, t.TrainingSplit, t.Fewshot.Split} {
 		for _, f := range t.Data[split] {
 			if !slices.Contains(d.Data, f) {
@@ -330,5 +369,6 @@ func describe(lib *taskfile.Library, name string) Definition {
 			}
 		}
 	}
+
 	return d
 }

@@ -23,6 +23,7 @@ func write(t *testing.T, files map[string]string) string {
 			t.Fatal(err)
 		}
 	}
+
 	return dir
 }
 

@@ -55,6 +55,7 @@ func TestOracleRuns(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no results under %s: %v", dir, err)
 	}
+
 	models := map[string]*opened{}
 	for _, file := range files {
 		var ref reference
@@ -77,22 +78,28 @@ type opened struct {
 
 func openModel(t *testing.T, dir, name string) *opened {
 	t.Helper()
+
 	for _, p := range []string{
-		filepath.Join(dir, "models", name), filepath.Join(dir, "..", "data", "models", name), filepath.Join(dir, "..", "data", name, "base"),
+		filepath.Join(dir, "models", name), filepath.Join(dir, "..", "data", "models", name),
+		filepath.Join(dir, "..", "data", name, "base"),
 	} {
 		if _, err := os.Stat(filepath.Join(p, "tokenizer.json")); err != nil {
 			continue
 		}
+
 		m, err := lm.Load(context.Background(), p, cpu.New(cpu.Options{}), lm.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		tok, err := tokenizer.Load(p)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		return &opened{m, tok}
 	}
+
 	t.Skipf("model %s is not beside %s", name, dir)
 	return nil
 }
@@ -174,14 +181,19 @@ func compareRun(t *testing.T, dir, file string, model *opened, ref *reference) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.chosen, s.tasks, s.groups = []string{ref.Task}, nil, nil
+
+	s.chosen = []string{ref.Task}
+	s.tasks = nil
+	s.groups = nil
 	if err := s.expand(); err != nil {
 		t.Fatal(err)
 	}
+
 	o := Options{Shots: &ref.Shots, Special: ref.AddBOS, Bootstrap: ref.Iterations}
 	if ref.Limit != nil {
 		o.Limit = *ref.Limit
 	}
+
 	rows := map[string][]*row{}
 	o.Sample = func(task string, line []byte) error {
 		r := &row{}
@@ -191,16 +203,20 @@ func compareRun(t *testing.T, dir, file string, model *opened, ref *reference) {
 		rows[task] = append(rows[task], r)
 		return json.Unmarshal(line, &r.fields)
 	}
+
 	inspect := map[string][]*document{}
 	inspected = func(t *one) { inspect[t.Task.Name] = t.docs }
 	defer func() { inspected = nil }()
+
 	got, err := Run(context.Background(), model.m, model.tok, s, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got.MaxLength != ref.MaxLength || got.Prefix != ref.Prefix {
 		t.Errorf("max length %d, prefix %d; want %d, %d", got.MaxLength, got.Prefix, ref.MaxLength, ref.Prefix)
 	}
+
 	for _, task := range s.tasks {
 		path := strings.TrimSuffix(file, ".results.json") + ".samples.jsonl"
 		if task != ref.Task {
@@ -208,6 +224,7 @@ func compareRun(t *testing.T, dir, file string, model *opened, ref *reference) {
 		}
 		compareSamples(t, path, rows[task], inspect[task])
 	}
+
 	compareFigures(t, got, ref)
 }
 
@@ -218,12 +235,15 @@ func compareSamples(t *testing.T, path string, rows []*row, docs []*document) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	byDoc := map[int][]*row{}
 	for _, r := range rows {
 		byDoc[r.DocID] = append(byDoc[r.DocID], r)
 	}
+
 	sc := bufio.NewScanner(f)
 	sc.Buffer(nil, 64<<20)
+
 	n := 0
 	for ; sc.Scan(); n++ {
 		var w sampleOf
@@ -233,8 +253,10 @@ func compareSamples(t *testing.T, path string, rows []*row, docs []*document) {
 		if len(byDoc[w.DocID]) == 0 || w.DocID >= len(docs) {
 			t.Fatalf("document %d is not there", w.DocID)
 		}
+
 		compareSample(t, &w, byDoc[w.DocID], docs[w.DocID])
 	}
+
 	if n != len(docs) {
 		t.Errorf("%d documents, want %d", len(docs), n)
 	}
@@ -247,9 +269,11 @@ func compareSample(t *testing.T, w *sampleOf, rows []*row, d *document) {
 		t.Helper()
 		t.Errorf("document %d: %s", w.DocID, fmt.Sprintf(format, args...))
 	}
+
 	if w.Examples != nil && fmt.Sprint(w.Examples) != fmt.Sprint(r.Examples) {
 		fail("examples %v, want %v", r.Examples, w.Examples)
 	}
+
 	switch {
 	case w.Windows != nil:
 		compareRolling(fail, w, d)
@@ -263,6 +287,7 @@ func compareSample(t *testing.T, w *sampleOf, rows []*row, d *document) {
 			}
 			compareRequest(t, fail, &q, *ctx, r, d, i)
 		}
+
 		for name, v := range w.Metrics {
 			got, isNumber := r.fields[name].(float64)
 			if x, ok := v.(float64); ok && isNumber && math.Abs(got-x) > 1e-3+1e-5*math.Abs(x) {
@@ -280,10 +305,14 @@ func compareRequest(t *testing.T, fail func(string, ...any), q *wantedRequest, c
 	if got := r.arg(t, i, 1); got != q.Cont {
 		fail("request %d: continuation %q, want %q", i, got, q.Cont)
 	}
+
 	s := d.seqs[i]
-	if s.Before != q.NContext || len(s.Target) != q.NCont || len(s.IDs) != q.NInput || shaOf(s.IDs) != q.InputSHA || fmt.Sprint(s.Target) != fmt.Sprint(q.ContIDs) {
-		fail("request %d: %d+%d tokens, %d seen; want %d+%d, %d", i, s.Before, len(s.Target), len(s.IDs), q.NContext, q.NCont, q.NInput)
+	if s.Before != q.NContext || len(s.Target) != q.NCont || len(s.IDs) != q.NInput || shaOf(s.IDs) != q.InputSHA ||
+		fmt.Sprint(s.Target) != fmt.Sprint(q.ContIDs) {
+		fail("request %d: %d+%d tokens, %d seen; want %d+%d, %d", i, s.Before, len(s.Target), len(s.IDs), q.NContext,
+			q.NCont, q.NInput)
 	}
+
 	pair := r.Resps[i][0].([]any)
 	var ll float64
 	fmt.Sscan(pair[0].(string), &ll)
@@ -303,6 +332,7 @@ func compareRolling(fail func(string, ...any), w *sampleOf, d *document) {
 	if len(d.all) != w.NTokens || shaOf(d.all) != w.IDsSHA {
 		fail("%d tokens %s, want %d %s", len(d.all), shaOf(d.all), w.NTokens, w.IDsSHA)
 	}
+
 	for i, s := range d.seqs {
 		if i >= len(w.Windows) || len(s.IDs)-len(s.Target)+1 != w.Windows[i][0] || len(s.Target) != w.Windows[i][1] {
 			fail("window %d: %d + %d, want %v", i, len(s.IDs)-len(s.Target)+1, len(s.Target), w.Windows)
@@ -321,10 +351,12 @@ func compareText(t *testing.T, fail func(string, ...any), w *sampleOf, rows []*r
 	if got := rows[0].Resps[0][0]; got != *w.Generated {
 		fail("generated %q, want %q", got, *w.Generated)
 	}
+
 	for _, r := range rows {
 		f := w.Filters[r.Filter]
 		if fmt.Sprint(r.Filtered) != fmt.Sprint(f.Filtered) || r.fields["exact_match"] != f.ExactMatch {
-			fail("filter %s: %v (%v), want %v (%v)", r.Filter, r.Filtered, r.fields["exact_match"], f.Filtered, f.ExactMatch)
+			fail("filter %s: %v (%v), want %v (%v)", r.Filter, r.Filtered, r.fields["exact_match"], f.Filtered,
+				f.ExactMatch)
 		}
 	}
 }
@@ -339,19 +371,26 @@ func shaOf(ids []int32) string {
 	return hex.EncodeToString(sum[:])[:16]
 }
 
-// compareFigures compares aggregates and standard errors: to 1e-6, those made of likelihoods relative to 1e-3 and 1e-2, since the
-// likelihoods themselves agree to 1e-5 or so and a resampled figure multiplies that.
+// compareFigures compares aggregates and standard errors: to 1e-6, those made of likelihoods relative to 1e-3
+// and 1e-2, since the likelihoods themselves agree to 1e-5 or so and a resampled figure multiplies that.
 func compareFigures(t *testing.T, got *Results, ref *reference) {
 	t.Helper()
-	for _, part := range []struct{ got, want map[string]map[string]any }{{got.Results, ref.Results}, {got.Groups, ref.Groups}} {
+
+	for _, part := range []struct{ got, want map[string]map[string]any }{
+		{got.Results, ref.Results},
+		{got.Groups, ref.Groups},
+	} {
 		for name, figures := range part.want {
 			for key, v := range figures {
 				x, isNumber := v.(float64)
 				y, ok := part.got[name][key].(float64)
+
 				tol := 1e-6
-				if strings.Contains(key, "perplexity") || strings.Contains(key, "bits") || strings.Contains(key, "brier") {
+				if strings.Contains(key, "perplexity") || strings.Contains(key, "bits") ||
+					strings.Contains(key, "brier") {
 					tol = 1e-3 * math.Abs(x)
 				}
+
 				switch {
 				case !strings.Contains(key, ","):
 				case isNumber && (!ok || math.Abs(x-y) > tol):
@@ -362,16 +401,19 @@ func compareFigures(t *testing.T, got *Results, ref *reference) {
 			}
 		}
 	}
+
 	for name, n := range ref.NSamples {
 		if got.NSamples[name] != n {
 			t.Errorf("%s: %+v, want %+v", name, got.NSamples[name], n)
 		}
 	}
+
 	for name, n := range ref.NShot {
 		if got.NShot[name] != n {
 			t.Errorf("%s: %d examples, want %d", name, got.NShot[name], n)
 		}
 	}
+
 	for name, better := range ref.Better {
 		for m, b := range better {
 			if p := got.HigherIsBetter[name][m]; p == nil || *p != b {
@@ -381,17 +423,20 @@ func compareFigures(t *testing.T, got *Results, ref *reference) {
 	}
 }
 
-// Bootstrapped standard errors, from the recorded likelihoods: the draws are Python's, so they agree but for the order of sums.
+// Bootstrapped standard errors, from the recorded likelihoods: the draws are Python's, so they agree but for
+// the order of sums.
 func TestOracleBootstrap(t *testing.T) {
 	dir := oracle(t)
 	files, err := filepath.Glob(filepath.Join(dir, "eval", "*", "*.results.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	agg, err := metric.FindAggregation("perplexity")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := 0
 	for _, file := range files {
 		var ref reference
@@ -400,10 +445,12 @@ func TestOracleBootstrap(t *testing.T) {
 		if !ok {
 			continue
 		}
+
 		text, err := os.ReadFile(strings.TrimSuffix(file, ".results.json") + ".samples.jsonl")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var items []metric.Item
 		for line := range strings.Lines(string(text)) {
 			var w sampleOf
@@ -412,11 +459,13 @@ func TestOracleBootstrap(t *testing.T) {
 			}
 			items = append(items, metric.Item{X: w.Requests[0].LL})
 		}
+
 		n++
 		if got, _ := agg.Stderr(items, ref.Iterations); math.Abs(got-want) > 1e-6*want {
 			t.Errorf("%s: %.12g, want %.12g", file, got, want)
 		}
 	}
+
 	if n == 0 {
 		t.Error("no run has a bootstrapped standard error")
 	}

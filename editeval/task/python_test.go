@@ -22,7 +22,8 @@ const (
 	compute   = "compute it in Python from the answers that --log-samples writes"
 )
 
-// A function of a user's file is Python, whatever it is called and whatever stands beside it: it is refused where it stands.
+// A function of a user's file is Python, whatever it is called and whatever stands beside it: it is refused
+// where it stands.
 func TestPythonIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		line     string // the last one of the task file
@@ -32,15 +33,19 @@ func TestPythonIsRefused(t *testing.T) {
 	}{
 		"no Python beside": {"process_docs: !function utils.process_docs", "", "utils.process_docs", applyOnce},
 		"Python beside": {
-			"process_docs: !function utils.process_docs", "def process_docs(d): return d\n", "utils.process_docs", applyOnce,
+			"process_docs: !function utils.process_docs", "def process_docs(d): return d\n", "utils.process_docs",
+			applyOnce,
 		},
 		"another name": {"process_docs: !function docs.hellaswag", "", "docs.hellaswag", applyOnce},
 		"no module":    {"process_docs: !function process_docs", "", "process_docs", applyOnce},
 		"a prefix":     {"gen_prefix: !function utils.doc_to_target", "", "utils.doc_to_target", applyOnce},
-		"results":      {"process_results: !function utils.process_results_mc2", "", "utils.process_results_mc2", compute},
-		"a filter":     {"filter_list: [{name: x, filter: [{function: !function utils.F}]}]", "", "utils.F", compute},
-		"a class":      {"class: !function task.Mine", "", "task.Mine", applyOnce},
-		"examples":     {"fewshot_config: {samples: !function utils.samples}", "", "utils.samples", applyOnce},
+		"results": {
+			"process_results: !function utils.process_results_mc2", "", "utils.process_results_mc2",
+			compute,
+		},
+		"a filter": {"filter_list: [{name: x, filter: [{function: !function utils.F}]}]", "", "utils.F", compute},
+		"a class":  {"class: !function task.Mine", "", "task.Mine", applyOnce},
+		"examples": {"fewshot_config: {samples: !function utils.samples}", "", "utils.samples", applyOnce},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := small() + c.line + "\n"
@@ -48,8 +53,10 @@ func TestPythonIsRefused(t *testing.T) {
 			if c.python != "" {
 				files["utils.py"] = c.python
 			}
+
 			dir := write(t, files)
-			want := fmt.Sprintf("%s/t.yaml:%d: !function %s is Python, which is not run (HINT: %s; see docs/evaluation.md#python)",
+			want := fmt.Sprintf("%s/t.yaml:%d: !function %s is Python, which is not run (HINT: %s; see "+
+				"docs/evaluation.md#python)",
 				dir, strings.Count(text, "\n"), c.function, c.way)
 			_, err := Load([]string{filepath.Join(dir, "t.yaml")})
 			if !errors.Is(err, ErrUnsupported) || err.Error() != want {
@@ -76,10 +83,12 @@ func TestReplacedPython(t *testing.T) {
 		"base.txt": "process_docs: !function utils.process_docs\ndoc_to_target: !function utils.doc_to_target\n",
 		"t.yaml":   "include: base.txt\nprocess_docs: null\n" + small(), "small.jsonl": smallData,
 	})
+
 	s, err := Load([]string{filepath.Join(dir, "t.yaml")})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if list, err := s.Check(Options{}); err != nil || list[0].Err != "" {
 		t.Error(list, err)
 	}
@@ -92,6 +101,7 @@ func TestShippedFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	own := "dataset_kwargs: {data_files: {train: small.jsonl, validation: small.jsonl}}\n"
 	data := "hellaswag/hellaswag_val.jsonl"
 	function := "process_docs: !function docs.hellaswag"
@@ -99,15 +109,22 @@ func TestShippedFunctions(t *testing.T) {
 		files   map[string]string
 		refused bool
 	}{
-		"a copy":               {map[string]string{"t.yaml": string(text), data: hellaswagData}, false},
-		"included":             {map[string]string{"t.yaml": "include: h.yaml\ntask: mine\n" + own}, false},
-		"a changed copy":       {map[string]string{"t.yaml": string(text) + "num_fewshot: 0\n"}, true},
-		"replaced by a user's": {map[string]string{"t.yaml": "include: h.yaml\ntask: mine\n" + function + "\n" + own}, true},
-		"replaced in a group":  {map[string]string{"t.yaml": "group: g\ntask: [{task: hellaswag, " + function + "}]\n"}, true},
+		"a copy":         {map[string]string{"t.yaml": string(text), data: hellaswagData}, false},
+		"included":       {map[string]string{"t.yaml": "include: h.yaml\ntask: mine\n" + own}, false},
+		"a changed copy": {map[string]string{"t.yaml": string(text) + "num_fewshot: 0\n"}, true},
+		"replaced by a user's": {
+			map[string]string{"t.yaml": "include: h.yaml\ntask: mine\n" + function + "\n" + own},
+			true,
+		},
+		"replaced in a group": {
+			map[string]string{"t.yaml": "group: g\ntask: [{task: hellaswag, " + function + "}]\n"},
+			true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.files["small.jsonl"], c.files["h.yaml"] = hellaswagData, string(text)
 			dir := write(t, c.files)
+
 			s, err := Load([]string{filepath.Join(dir, "t.yaml")}, dir)
 			if c.refused {
 				var python *taskfile.PythonError
@@ -116,9 +133,11 @@ func TestShippedFunctions(t *testing.T) {
 				}
 				return
 			}
+
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			list, err := s.Check(Options{})
 			if err != nil || list[0].Err+list[0].NoData != "" || list[0].Prompt != "Cooking: A cook Then" {
 				t.Errorf("%+v %v", list, err)
@@ -133,6 +152,7 @@ func TestKnownPython(t *testing.T) {
 	if err != nil {
 		t.Skip("no reference runs")
 	}
+
 	task := small() + "process_results: !function utils.process_results_mc2\n"
 	for _, c := range []struct {
 		text  string

@@ -49,7 +49,9 @@ type Results struct {
 	ChatHash       *string                     `json:"chat_template_sha"`
 	Audits         map[string]*Audit           `json:"audit"`
 	Seconds        string                      `json:"total_evaluation_time_seconds"`
-	Damaged        int                         `json:"-"` // lines of the journal and the cache that were dropped, their answers asked again; the results are the same without them
+	// lines of the journal and the cache that were dropped, their answers asked again; the results are the same
+	// without them
+	Damaged int `json:"-"`
 }
 
 // Count is how many documents a task has and how many were scored.
@@ -72,23 +74,34 @@ const notAvailable = "N/A"
 
 func newResults(r *run, tok *tokenizer.Tokenizer, start time.Time) *Results {
 	res := &Results{
-		TaskHashes: map[string]string{}, ModelSource: "compress", ModelName: r.model.Path(), ModelNameClean: sanitized(r.model.Path()),
-		Date: seconds(start), Start: seconds(start), BOSToken: token(tok, tok.BOS), EOSToken: token(tok, tok.EOS), PADToken: token(tok, tok.PAD),
-		Results: map[string]map[string]any{}, Groups: map[string]map[string]any{}, GroupSubtasks: map[string][]string{}, Configs: map[string]any{},
-		Versions: map[string]any{}, NShot: map[string]int{}, HigherIsBetter: map[string]map[string]*bool{}, NSamples: map[string]Count{},
-		Audits: map[string]*Audit{}, MaxLength: r.eng.Limit, Prefix: r.enc.Prefix, TokenizerHash: tok.Hash(),
+		TaskHashes: map[string]string{}, ModelSource: "compress", ModelName: r.model.Path(),
+		ModelNameClean: sanitized(r.model.Path()),
+		Date:           seconds(start), Start: seconds(start), BOSToken: token(tok, tok.BOS),
+		EOSToken: token(tok, tok.EOS),
+		PADToken: token(tok, tok.PAD),
+		Results:  map[string]map[string]any{}, Groups: map[string]map[string]any{},
+		GroupSubtasks: map[string][]string{},
+		Configs:       map[string]any{},
+		Versions:      map[string]any{}, NShot: map[string]int{}, HigherIsBetter: map[string]map[string]*bool{},
+		NSamples: map[string]Count{},
+		Audits:   map[string]*Audit{}, MaxLength: r.eng.Limit, Prefix: r.enc.Prefix, TokenizerHash: tok.Hash(),
 		Config: Setup{
-			Model: r.model.Path(), Parameters: r.model.NumParameters(), Device: r.model.Device().Info().Name, Options: r.o, FewshotSeed: r.o.seed(),
+			Model: r.model.Path(), Parameters: r.model.NumParameters(), Device: r.model.Device().Info().Name,
+			Options: r.o, FewshotSeed: r.o.seed(),
 		},
 	}
+
 	if id, ok := tok.EOS(); ok {
 		res.EOTID = &id
 	}
+
 	res.System, res.SystemHash = withHash(r.o.System)
+
 	if c := r.o.Chat; c != nil {
 		res.Multiturn = c.Multiturn
 		res.ChatTemplate, res.ChatHash = withHash(c.Template)
 	}
+
 	return res
 }
 
@@ -124,6 +137,7 @@ func (r *Results) add(t *one, o *Options) error {
 	t.audit.finish(t)
 	audit := t.audit // a copy: the task holds its documents and answers
 	r.Audits[name] = &audit
+
 	r.TaskHashes[name] = hash(t.hashes.String())
 	r.Configs[name], r.Versions[name] = configOf(t), versionOf(t.Task)
 	r.NShot[name] = t.Shots
@@ -132,6 +146,7 @@ func (r *Results) add(t *one, o *Options) error {
 	if alias == "" {
 		alias = name
 	}
+
 	row := map[string]any{"name": name, "alias": alias, "sample_len": len(t.docs)}
 	better := map[string]*bool{}
 	for _, m := range t.Task.Metrics {
@@ -140,12 +155,14 @@ func (r *Results) add(t *one, o *Options) error {
 		if m.HigherIsBetter == nil {
 			better[m.Name] = &known.HigherIsBetter
 		}
+
 		agg := aggregationOf(m, known)
 		for _, filter := range t.scorer.Filters() {
 			items := t.items[filter][m.Name]
 			if err := agg.Check(items); err != nil {
 				return fmt.Errorf("task %s: %s: %w", name, m.Name, err)
 			}
+
 			row[m.Name+","+filter] = number(agg.Of(items))
 			row[m.Name+"_stderr,"+filter] = notAvailable
 			if se, ok := agg.Stderr(items, o.draws()); ok {
@@ -153,6 +170,7 @@ func (r *Results) add(t *one, o *Options) error {
 			}
 		}
 	}
+
 	r.Results[name], r.HigherIsBetter[name] = row, better
 	return nil
 }
@@ -188,6 +206,7 @@ func versionOf(t *taskfile.Task) any {
 			}
 		}
 	}
+
 	return "Yaml"
 }
 
@@ -201,6 +220,7 @@ func configOf(t *one) any {
 		}
 		out[k] = v
 	}
+
 	out["num_fewshot"] = t.Shots
 	return out
 }
@@ -208,15 +228,19 @@ func configOf(t *one) any {
 // finish adds the groups.
 func (r *Results) finish(s *Suite, took time.Duration) {
 	r.Seconds, r.End = strconv.FormatFloat(took.Seconds(), 'f', -1, 64), r.Start+took.Seconds()
+
 	for _, name := range slices.Backward(s.groups) { // inner groups come later
 		g := s.lib.Groups[name]
 		tasks, _, _ := s.lib.Members(name)
 		r.GroupSubtasks[name] = g.Members
-		if r.Versions[name] = notAvailable; g.Version != "" {
+		r.Versions[name] = notAvailable
+		if g.Version != "" {
 			r.Versions[name] = g.Version
 		}
+
 		r.group(g, tasks)
 	}
+
 	for _, name := range s.groups {
 		r.shots(name)
 	}
@@ -231,10 +255,12 @@ func (r *Results) group(g *taskfile.Group, tasks []string) {
 	if alias == "" {
 		alias = g.Name
 	}
+
 	row := map[string]any{"name": g.Name, "alias": alias}
 	total, better := 0, map[string]*bool{}
 	for _, t := range tasks {
 		total += r.NSamples[t].Effective
+
 		for m, b := range r.HigherIsBetter[t] {
 			if before, ok := better[m]; ok && before != nil && *before != *b {
 				b = nil
@@ -242,6 +268,7 @@ func (r *Results) group(g *taskfile.Group, tasks []string) {
 			better[m] = b
 		}
 	}
+
 	row["sample_len"] = total
 	counts := map[string]int{}
 	for _, a := range g.Aggregates {
@@ -249,15 +276,17 @@ func (r *Results) group(g *taskfile.Group, tasks []string) {
 			r.combine(row, counts, a, filter, tasks)
 		}
 	}
+
 	if len(counts) > 0 {
 		row["sample_count"] = counts
 		r.Groups[g.Name] = row
 	}
+
 	r.Results[g.Name], r.HigherIsBetter[g.Name] = row, better
 }
 
-// shots gives a group the number of examples of its direct members, where they agree; groups inside that have none yet do not count, as
-// in the harness.
+// shots gives a group the number of examples of its direct members, where they agree; groups inside that have
+// none yet do not count, as in the harness.
 func (r *Results) shots(group string) {
 	known := map[int]bool{}
 	for _, m := range r.GroupSubtasks[group] {
@@ -265,6 +294,7 @@ func (r *Results) shots(group string) {
 			known[n] = true
 		}
 	}
+
 	if len(known) == 1 {
 		for n := range known {
 			r.NShot[group] = n
@@ -273,7 +303,9 @@ func (r *Results) shots(group string) {
 }
 
 // combine adds a metric to a group's row, where all its tasks have it.
-func (r *Results) combine(row map[string]any, counts map[string]int, a taskfile.Aggregate, filter string, tasks []string) {
+func (r *Results) combine(row map[string]any, counts map[string]int, a taskfile.Aggregate, filter string,
+	tasks []string,
+) {
 	var values, errs []float64
 	var sizes []int
 	key, errKey := a.Metric+","+filter, a.Metric+"_stderr,"+filter
@@ -283,21 +315,27 @@ func (r *Results) combine(row map[string]any, counts map[string]int, a taskfile.
 		if !ok {
 			continue
 		}
+
 		values, sizes = append(values, v), append(sizes, r.NSamples[t].Effective)
 		n += r.NSamples[t].Effective
 		if se, ok := r.Results[t][errKey].(float64); ok {
 			errs = append(errs, se)
 		}
 	}
+
 	if len(values) == 0 {
 		return
 	}
+
 	row[key], row[errKey] = metric.Combined(values, sizes, a.WeightBySize), notAvailable
+
 	if len(errs) == len(values) {
-		if row[errKey] = metric.Unweighted(errs); a.WeightBySize {
+		row[errKey] = metric.Unweighted(errs)
+		if a.WeightBySize {
 			row[errKey] = metric.Pooled(errs, sizes)
 		}
 	}
+
 	counts[key] = n
 }
 
@@ -309,9 +347,11 @@ func (r *Results) Filters(task string) []string {
 			out = append(out, filter)
 		}
 	}
+
 	slices.Sort(out)
 	if len(out) == 0 {
 		out = []string{score.Unnamed}
 	}
+
 	return out
 }

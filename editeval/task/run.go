@@ -39,36 +39,42 @@ type run struct {
 	results *Results
 }
 
-// Run evaluates a model on the tasks of a suite. Everything about the tasks is checked before the model runs. The result has the shape of
-// lm-evaluation-harness' results.json.
+// Run evaluates a model on the tasks of a suite. Everything about the tasks is checked before the model runs.
+// The result has the shape of lm-evaluation-harness' results.json.
 func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o Options) (*Results, error) {
 	start := time.Now()
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	enc, err := engine.NewEncoder(tok, o.Special)
 	if err != nil {
 		return nil, err
 	}
+
 	r := &run{model: m, enc: enc, suite: s, o: o}
 	r.eng = &engine.Engine{Model: m, Limit: limitOf(m, o.MaxLength), Slots: o.BatchSize}
 	if err := r.open(ctx, tok); err != nil {
 		return nil, err
 	}
+
 	r.results = newResults(r, tok, start)
 	for _, s := range r.stores {
 		r.results.Damaged += s.Damaged()
 	}
+
 	tasks, err := r.prepare(ctx)
 	if err == nil {
 		err = r.all(ctx, tasks)
 	}
+
 	for _, s := range r.stores {
 		err = errors.Join(err, s.Close())
 	}
 	if err != nil {
 		return nil, err
 	}
+
 	r.results.finish(s, time.Since(start))
 	return r.results, nil
 }
@@ -91,6 +97,7 @@ func (r *run) open(ctx context.Context, tok *tokenizer.Tokenizer) error {
 		r.stores = []*store.Store{store.Memory()}
 		return nil
 	}
+
 	identity := r.o.Identity
 	if identity == "" {
 		var err error
@@ -98,21 +105,25 @@ func (r *run) open(ctx context.Context, tok *tokenizer.Tokenizer) error {
 			return err
 		}
 	}
+
 	identity = fmt.Sprintf("%s %s %s", identity, tok.Hash(), r.model.Device().Info().Name)
 	paths := []string{r.o.Journal}
 	if r.o.Cache != "" {
 		paths = append(paths, filepath.Join(r.o.Cache, "answers-"+hash(identity)[:32]+".jsonl"))
 	}
+
 	for _, p := range paths {
 		if p == "" {
 			continue
 		}
+
 		s, err := store.Open(p, identity)
 		if err != nil {
 			return err
 		}
 		r.stores = append(r.stores, s)
 	}
+
 	return nil
 }
 
@@ -171,12 +182,15 @@ func (r *run) prepare(ctx context.Context) ([]*one, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		p, err := r.suite.prompter(ctx, name, &r.o)
 		if err != nil {
 			return nil, err
 		}
+
 		tasks = append(tasks, &one{Prompter: p, scorer: scorer, items: map[string]map[string][]metric.Item{}})
 	}
+
 	return tasks, nil
 }
 
@@ -195,6 +209,7 @@ func (r *run) task(ctx context.Context, t *one) error {
 	if err := r.encode(ctx, t); err != nil {
 		return err
 	}
+
 	report := r.progress(t)
 	err := r.routed(ctx, t, report)
 	if err == nil {
@@ -203,9 +218,11 @@ func (r *run) task(ctx context.Context, t *one) error {
 	if err == nil {
 		err = r.results.add(t, &r.o)
 	}
+
 	if inspected != nil {
 		inspected(t)
 	}
+
 	return err
 }
 
@@ -214,12 +231,15 @@ func (r *run) routed(ctx context.Context, t *one, report func(int)) error {
 	if r.o.Router == nil {
 		return r.answer(ctx, t, report)
 	}
+
 	all := t.docs
 	defer func() { t.docs = all }()
+
 	prompts := make([][]int32, len(all))
 	for i, d := range all {
 		prompts[i] = d.prompt()
 	}
+
 	return r.o.Router(ctx, prompts, func(at []int) error {
 		t.docs = nil
 		for _, i := range at {
@@ -258,14 +278,17 @@ func (r *run) encode(ctx context.Context, t *one) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
 		doc := &document{Document: d}
 		t.docs = append(t.docs, doc)
+
 		switch t.Task.OutputType {
 		case taskfile.GenerateUntil:
 			return r.encodePrompt(t, doc)
 		case taskfile.Rolling:
 			return r.encodeRolling(doc)
 		}
+
 		return r.encodePairs(t, doc)
 	})
 }
@@ -276,14 +299,17 @@ func (r *run) encodePrompt(t *one, doc *document) error {
 	if n == 0 {
 		n = taskfile.DefaultTokens
 	}
+
 	ids, before, err := r.enc.Prompt(doc.Requests[0].Context, r.eng.Limit-n)
 	if err != nil {
 		return fmt.Errorf("%w (max_gen_toks %d, context %d)", err, n, r.eng.Limit)
 	}
+
 	doc.before = before
 	t.audit.cut(before > len(ids))
 	doc.prompts = []engine.Prompt{{IDs: ids, Max: n, End: g.Until}}
 	doc.keys = []store.Key{store.KeyOf(fmt.Sprintf("generate %d", n), [][]int32{ids}, g.Until...)}
+
 	return nil
 }
 
@@ -301,16 +327,20 @@ func (r *run) encodePairs(t *one, doc *document) error {
 		if err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
+
 		s, err := engine.Fit(ctx, cont, r.eng.Limit)
 		if err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
+
 		if i > 0 {
 			s.Share(&doc.seqs[i-1])
 		}
+
 		cut = cut || s.Cut > 0
 		doc.seqs = append(doc.seqs, s)
 	}
+
 	t.audit.cut(cut)
 	doc.hashKeys()
 	return nil
@@ -333,20 +363,25 @@ func (r *run) progress(t *one) func(tokens int) {
 			} else {
 				n = int64(len(d.prompts[i].IDs) + d.prompts[i].Max)
 			}
+
 			total += n
+
 			if _, ok := r.get(k); ok {
 				done += n
 				t.audit.Cached++
 			}
+
 			t.audit.Requests++
 		}
 	}
+
 	report := func(tokens int) {
 		done += int64(tokens)
 		if r.o.Progress != nil {
 			r.o.Progress(t.Task.Name, done, total)
 		}
 	}
+
 	report(0)
 	return report
 }
@@ -358,6 +393,7 @@ func (r *run) likelihoods(ctx context.Context, t *one, report func(int)) error {
 	for _, d := range t.docs {
 		seqs, keys = append(seqs, d.seqs...), append(keys, d.keys...)
 	}
+
 	r.eng.Done = report
 	return r.eng.Likelihoods(ctx, seqs,
 		func(i int) bool { _, ok := r.get(keys[i]); return ok },
@@ -378,11 +414,13 @@ func (r *run) texts(ctx context.Context, t *one, report func(int)) error {
 	for _, d := range t.docs {
 		prompts, keys = append(prompts, d.prompts...), append(keys, d.keys...)
 	}
+
 	r.eng.Done = report
 	return r.eng.Generate(ctx, r.enc.Tok, prompts,
 		func(i int) bool { _, ok := r.get(keys[i]); return ok },
 		func(i int, text engine.Text) error {
-			if err := r.add(keys[i], store.Answer{Text: text.Text, Tokens: text.Tokens, Ended: text.Ended}); err != nil {
+			if err := r.add(keys[i],
+				store.Answer{Text: text.Text, Tokens: text.Tokens, Ended: text.Ended}); err != nil {
 				return err
 			}
 			return r.flush()
@@ -408,10 +446,12 @@ func (r *run) judgeOne(t *one, d *document) error {
 		}
 		answers[i] = a
 	}
+
 	outcomes, err := r.outcomes(t, d, answers)
 	if err != nil {
 		return err
 	}
+
 	for _, name := range t.scorer.Filters() {
 		o := outcomes[name]
 		if t.items[name] == nil {
@@ -420,19 +460,23 @@ func (r *run) judgeOne(t *one, d *document) error {
 		for _, m := range t.Task.Metrics {
 			t.items[name][m.Name] = append(t.items[name][m.Name], o.Items[m.Name])
 		}
+
 		h := hashesOf(d)
 		t.hashes.WriteString(h[0] + h[1] + h[2])
 		if r.o.Sample == nil {
 			continue
 		}
+
 		line, err := sample(t, d, answers, name, o)
 		if err != nil {
 			return err
 		}
+
 		if err := r.o.Sample(t.Task.Name, line); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -445,17 +489,21 @@ func (r *run) outcomes(t *one, d *document, answers []store.Answer) (map[string]
 		for i := range texts {
 			texts[i] = answers[0].Text // greedy: all repeats are the same
 		}
+
 		out, err := t.scorer.Texts(d.Document, texts)
 		if err == nil {
 			t.audit.text(answers[0], out)
 		}
+
 		return out, err
 	}
+
 	said := likelihoods(t, answers)
 	o, finite, err := t.scorer.Likelihoods(d.Document, said)
 	if err != nil {
 		return nil, err
 	}
+
 	t.audit.choice(d.Document, said, finite)
 	return map[string]score.Outcome{t.scorer.Filters()[0]: o}, nil
 }
@@ -468,8 +516,10 @@ func likelihoods(t *one, answers []store.Answer) []builtin.Answer {
 		out[i] = builtin.Answer{LL: a.LL, Greedy: a.Greedy}
 		sum += a.LL
 	}
+
 	if t.Task.OutputType == taskfile.Rolling {
 		return []builtin.Answer{{LL: sum}}
 	}
+
 	return out
 }

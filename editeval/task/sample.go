@@ -29,10 +29,12 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 	for _, a := range answers {
 		resps = append(resps, []any{response(t, a)})
 	}
+
 	if t.Task.OutputType == taskfile.Rolling {
 		said := likelihoods(t, answers)
 		resps = []any{[]any{pyvalue.Str(said[0].LL)}}
 	}
+
 	row.Set("resps", resps)
 	row.Set("filtered_resps", filtered(resps, o))
 	row.Set("filter", filter)
@@ -40,6 +42,7 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 	for _, m := range t.Task.Metrics {
 		names = append(names, m.Name)
 	}
+
 	row.Set("metrics", names)
 	for i, h := range hashesOf(d) {
 		row.Set([]string{"doc_hash", "prompt_hash", "target_hash"}[i], h)
@@ -47,7 +50,9 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 	for _, m := range t.Task.Metrics {
 		row.Set(m.Name, figure(m.Name, o.Items[m.Name]))
 	}
+
 	row.Set("tokens", tokens(d))
+
 	if d.Examples != nil {
 		var rows []any
 		for _, i := range d.Examples {
@@ -55,6 +60,7 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 		}
 		row.Set("examples", rows)
 	}
+
 	line, err := pyvalue.AppendJSON(nil, row)
 	return append(line, '\n'), err
 }
@@ -83,8 +89,10 @@ func arguments(t *one, d *document) *pyvalue.Dict {
 			args.Set("arg_0", q.Context)
 			args.Set("arg_1", q.Continuation)
 		}
+
 		out.Set(fmt.Sprintf("gen_args_%d", i), args)
 	}
+
 	return out
 }
 
@@ -122,6 +130,7 @@ func figure(name string, x metric.Item) any {
 	case x.N != 0:
 		return []any{x.X, x.N}
 	}
+
 	return x.X
 }
 
@@ -135,12 +144,14 @@ func tokens(d *document) []any {
 		c.Set("input", int64(len(s.IDs)))
 		out = append(out, c)
 	}
+
 	for _, p := range d.prompts {
 		c := pyvalue.NewDict()
 		c.Set("context", int64(d.before))
 		c.Set("input", int64(len(p.IDs)))
 		out = append(out, c)
 	}
+
 	return out
 }
 
@@ -159,6 +170,7 @@ func indent(b *strings.Builder, v any, line string) {
 			b.WriteString("{}")
 			return
 		}
+
 		for i, k := range v.Keys() {
 			b.WriteString(map[bool]string{true: "{", false: ","}[i == 0] + inner)
 			indent(b, k, inner)
@@ -166,16 +178,19 @@ func indent(b *strings.Builder, v any, line string) {
 			x, _ := v.Get(k)
 			indent(b, x, inner)
 		}
+
 		b.WriteString(line + "}")
 	case []any:
 		if len(v) == 0 {
 			b.WriteString("[]")
 			return
 		}
+
 		for i, x := range v {
 			b.WriteString(map[bool]string{true: "[", false: ","}[i == 0] + inner)
 			indent(b, x, inner)
 		}
+
 		b.WriteString(line + "]")
 	default:
 		text, err := pyvalue.AppendJSON(nil, v)

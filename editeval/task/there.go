@@ -23,6 +23,7 @@ func (s *Suite) DataThere() error {
 			faults = append(faults, fmt.Errorf("task %s: %w", name, err))
 		}
 	}
+
 	return errors.Join(faults...)
 }
 

@@ -1,4 +1,5 @@
-// Command adapt trains a Mixture of Shards for a model with lora.Train, saves it, and continues a prompt with and without it.
+// Command adapt trains a Mixture of Shards for a model with lora.Train, saves it, and continues a prompt with
+// and without it.
 package main
 
 import (
@@ -30,6 +31,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	path := f.String("model", "testdata/nano/base", "folder of the model, which stays as it is")
 	data := f.String("data", "testdata/nano/text/calib.txt", "text to train on")
 	prompt := f.String("prompt", "Wanda Thorne works as a", "text to continue")
+
 	out := f.String("out", "adapter", "folder to write")
 	o := lora.Options{LR: 5e-3, Schedule: "cosine"}
 	f.StringVar(&o.Kind, "kind", "mos", "mos, lora, vera or prolora")
@@ -38,41 +40,52 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+
 	o.Resume = o.StateDir != ""
 	dev, err := device.Open("auto", device.Options{})
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
+
 	model, err := lm.Load(ctx, *path, dev, lm.Options{})
 	if err != nil {
 		return err
 	}
 	defer model.Close()
+
 	tok, err := tokenizer.Load(*path)
 	if err != nil {
 		return err
 	}
+
 	windows, err := corpus.Cut(ctx, *data, tok, corpus.CutOptions{SeqLen: 64})
 	if err != nil {
 		return err
 	}
+
 	adapter, err := lora.Train(ctx, model, windows, o)
 	if err != nil {
 		return err
 	}
+
 	if err := adapter.Save(*out, false); err != nil { // false: refuse to replace another one
 		return err
 	}
+
 	steps := adapter.Report().Steps
-	fmt.Fprintf(w, "%s: %d parameters, loss %.2f to %.2f in %d steps\n", adapter.Kind(), adapter.Trainable(), steps[0].Loss, steps[len(steps)-1].Loss, len(steps))
-	if _, err := adapter.Attach(model); err != nil { // the model answers with it, until the function that this returns is called
+	fmt.Fprintf(w, "%s: %d parameters, loss %.2f to %.2f in %d steps\n", adapter.Kind(), adapter.Trainable(),
+		steps[0].Loss, steps[len(steps)-1].Loss, len(steps))
+	// the model answers with it, until the function that this returns is called
+	if _, err := adapter.Attach(model); err != nil {
 		return err
 	}
+
 	ids, err := tok.Encode(*prompt, tokenizer.EncodeOptions{})
 	if err != nil {
 		return err
 	}
+
 	next, err := model.Generate(ctx, ids, lm.GenerateOptions{MaxTokens: 8})
 	fmt.Fprintf(w, "%s%s\n", *prompt, tok.Decode(next, true))
 	return err

@@ -1,5 +1,5 @@
-// Command editing writes facts into a model with two editors and says with editeval.Run how many of them hold and what the model
-// loses elsewhere. The model on the disk stays as it is.
+// Command editing writes facts into a model with two editors and says with editeval.Run how many of them hold
+// and what the model loses elsewhere. The model on the disk stays as it is.
 package main
 
 import (
@@ -29,22 +29,26 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	path := f.String("model", "testdata/nano/base", "folder of the model")
 	edits := f.String("edits", "testdata/nano/edits.json", "facts: CounterFact, zsRE or EasyEdit JSON")
 	task := f.String("task", "testdata/nano/tasks/base.yaml", "task file of what must not be lost")
+
 	count := f.Int("count", 4, "facts to write")
 	o := editeval.Options{}
 	f.StringVar(&o.Dir, "dir", "", "folder of results, with which an interrupted run goes on; empty: none")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+
 	dev, err := device.Open("auto", device.Options{})
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
+
 	model, err := lm.Load(ctx, *path, dev, lm.Options{})
 	if err != nil {
 		return err
 	}
 	defer model.Close()
+
 	plan := editeval.Plan{
 		Editors: []editeval.Editor{{Method: "ft"}, {Method: "grace"}},
 		Edits:   []string{*edits},
@@ -52,20 +56,25 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		Tasks:   []editeval.Task{{Entry: *task, Limit: 20}},
 		Near:    2,
 	}
+
 	report, err := editeval.Run(ctx, model, plan, o)
 	if err != nil {
 		return err
 	}
+
 	for _, row := range report.Models[0].Rows {
 		name := row.Editor
 		if name == "" {
 			name = "unedited"
 		}
+
 		fmt.Fprintf(w, "%-8s %2d edits, %3.0f %% hold", name, row.Edits, 100*row.Held.Mean)
 		for task, a := range row.Abilities {
 			fmt.Fprintf(w, ", %s %.2f", task, a.Value)
 		}
+
 		fmt.Fprintln(w)
 	}
+
 	return nil
 }

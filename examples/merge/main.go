@@ -41,6 +41,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+
 	recipe, err := merge.Parse("the example's recipe", []byte(ties))
 	if *file != "" {
 		recipe, err = merge.Read(*file)
@@ -49,18 +50,23 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		fmt.Fprint(w, merge.Excerpts(err)) // the lines that are at fault, if it is the recipe
 		return err
 	}
+
 	plan, err := merge.Check(recipe, o) // reads headers only, and writes nothing
 	if err != nil {
 		return err
 	}
+
 	fmt.Fprintf(w, "%s of %d tensors, %d bytes\n", plan.Method, plan.Tensors, plan.BytesOut)
 	report, err := merge.Models(ctx, recipe, *out, o)
 	if err != nil {
 		return err
 	}
+
 	for _, warning := range report.Warnings {
 		fmt.Fprintln(w, "warning:", warning)
 	}
-	_, err = fmt.Fprintf(w, "%d parameters of %d models as %v in %s\n", report.Parameters, len(report.Models), report.DTypes, *out)
+
+	_, err = fmt.Fprintf(w, "%d parameters of %d models as %v in %s\n", report.Parameters, len(report.Models),
+		report.DTypes, *out)
 	return err
 }

@@ -1,5 +1,6 @@
-// Command search looks with gp.Search for a formula of weights (W), gradients (G) and activations (X) that says which weights of a
-// model to prune. Package prune/fitness judges candidates on the model; any gp.Fitness would do.
+// Command search looks with gp.Search for a formula of weights (W), gradients (G) and activations (X) that says
+// which weights of a model to prune. Package prune/fitness judges candidates on the model; any gp.Fitness would
+// do.
 package main
 
 import (
@@ -32,49 +33,63 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	path := f.String("model", "testdata/nano/base", "folder of the model")
 	calib := f.String("calib", "testdata/nano/text/calib.txt", "text to calibrate on")
 	text := f.String("heldout", "testdata/nano/text/valid.txt", "text to judge by")
+
 	o := gp.Options{Parsimony: 0.001}
 	f.IntVar(&o.Population, "population", 12, "formulas of a generation")
 	f.IntVar(&o.Generations, "generations", 3, "generations after the first")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
+
 	dev, err := device.Open("auto", device.Options{})
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
+
 	tok, err := tokenizer.Load(*path)
 	if err != nil {
 		return err
 	}
+
 	open := func(ctx context.Context) (*lm.Model, error) { return lm.Load(ctx, *path, dev, lm.Options{}) }
 	subject := fitness.Subject{Name: *path, Open: open}
 	if subject.Calib, err = corpus.Sample(ctx, *calib, tok, corpus.SampleOptions{Samples: 8, SeqLen: 64}); err != nil {
 		return err
 	}
+
 	heldout, err := corpus.Sample(ctx, *text, tok, corpus.SampleOptions{Samples: 24, SeqLen: 64})
 	if err != nil {
 		return err
 	}
+
 	sets, err := fitness.Divide(heldout, 12, 4, 8, 0) // the last are not looked at by the search
 	if err != nil {
 		return err
 	}
-	subject.Search, subject.Select, subject.Test = sets[0], sets[1], sets[2]
-	judge, err := fitness.NewJudge(ctx, []fitness.Subject{subject}, fitness.Options{Settings: []fitness.Setting{{Sparsity: 0.6}}, Windows: 8})
+
+	subject.Search = sets[0]
+	subject.Select = sets[1]
+	subject.Test = sets[2]
+	judge, err := fitness.NewJudge(ctx, []fitness.Subject{subject},
+		fitness.Options{Settings: []fitness.Setting{{Sparsity: 0.6}}, Windows: 8})
 	if err != nil {
 		return err
 	}
 	defer judge.Close()
+
 	ladder, err := fitness.NewLadder(ctx, judge.ID(), judge.All, fitness.LadderOptions{})
 	if err != nil {
 		return err
 	}
+
 	o.Probe, o.FitnessID = judge.Probe(), judge.ID()
 	result, err := gp.Search(ctx, gp.PaperGrammar(), ladder, o)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%d formulas, best: %s (Wanda's metric is 1, the dense model 0): %.3f; %s\n", result.Counts.Evaluated, result.Best.Tree, result.Best.Quality, result.Stopped)
+
+	_, err = fmt.Fprintf(w, "%d formulas, best: %s (Wanda's metric is 1, the dense model 0): %.3f; %s\n",
+		result.Counts.Evaluated, result.Best.Tree, result.Best.Quality, result.Stopped)
 	return err
 }

@@ -14,11 +14,13 @@ func Version() string {
 	if !ok {
 		return release
 	}
+
 	for _, m := range append([]*debug.Module{&info.Main}, info.Deps...) {
 		if m.Path == "github.com/modelcompress/compress" && isRelease(m.Version) {
 			return m.Version
 		}
 	}
+
 	return release + revision(info.Settings)
 }
 
@@ -45,8 +47,10 @@ func revision(settings []debug.BuildSetting) string {
 			dirty = ".dirty"
 		}
 	}
+
 	if rev == "" {
 		return ""
 	}
+
 	return rev + dirty
 }

@@ -12,8 +12,14 @@ func TestRevision(t *testing.T) {
 		want     string
 	}{
 		{nil, ""},
-		{[]debug.BuildSetting{setting("vcs.revision", "0123456789abcdef"), setting("vcs.modified", "false")}, "+0123456789ab"},
-		{[]debug.BuildSetting{setting("vcs.modified", "true"), setting("vcs.revision", "0123456789abcdef")}, "+0123456789ab.dirty"},
+		{
+			[]debug.BuildSetting{setting("vcs.revision", "0123456789abcdef"), setting("vcs.modified", "false")},
+			"+0123456789ab",
+		},
+		{
+			[]debug.BuildSetting{setting("vcs.modified", "true"), setting("vcs.revision", "0123456789abcdef")},
+			"+0123456789ab.dirty",
+		},
 		{[]debug.BuildSetting{setting("vcs.modified", "true")}, ""},
 	} {
 		if got := revision(c.settings); got != c.want {
@@ -23,7 +29,10 @@ func TestRevision(t *testing.T) {
 }
 
 func TestIsRelease(t *testing.T) {
-	for v, want := range map[string]bool{"v1.2.3": true, "v0.0.0-2026-abc": false, "(devel)": false, "": false, "v": false} {
+	for v, want := range map[string]bool{
+		"v1.2.3": true, "v0.0.0-2026-abc": false, "(devel)": false, "": false,
+		"v": false,
+	} {
 		if got := isRelease(v); got != want {
 			t.Errorf("%q: %v", v, got)
 		}

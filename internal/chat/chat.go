@@ -1,5 +1,6 @@
-// Package chat renders conversations by the chat templates of tokenizers, which are written in Jinja, as the transformers library does.
-// What a template uses beyond package jinja is an error when it is read, not a wrong text.
+// Package chat renders conversations by the chat templates of tokenizers, which are written in Jinja, as the
+// transformers library does. What a template uses beyond package jinja is an error when it is read, not a wrong
+// text.
 package chat
 
 import (
@@ -33,8 +34,8 @@ type Message struct {
 	Role, Content string
 }
 
-// Parse reads a template. tokens are what it may refer to: "bos_token", "eos_token" …; now is the clock of strftime_now, which is not
-// defined for nil.
+// Parse reads a template. tokens are what it may refer to: "bos_token", "eos_token" …; now is the clock of
+// strftime_now, which is not defined for nil.
 func Parse(source string, tokens map[string]string, now func() time.Time) (*Template, error) {
 	t, err := jinja.Parse(source, jinja.Chats(now))
 	if err != nil {
@@ -52,10 +53,12 @@ func (t *Template) Render(ctx context.Context, messages []Message, prompt bool) 
 		d.Set("content", m.Content)
 		list[i] = d
 	}
+
 	names := pyvalue.NewDict()
 	for _, k := range slices.Sorted(maps.Keys(t.tokens)) {
 		names.Set(k, t.tokens[k])
 	}
+
 	names.Set("messages", list)
 	names.Set("tools", nil)
 	names.Set("documents", nil)
@@ -64,11 +67,12 @@ func (t *Template) Render(ctx context.Context, messages []Message, prompt bool) 
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrTemplate, err)
 	}
+
 	return text, nil
 }
 
-// mark tells where a message ends in what a template writes. A blank at its end shows whether the template trims messages, as the
-// transformers library does it.
+// mark tells where a message ends in what a template writes. A blank at its end shows whether the template
+// trims messages, as the transformers library does it.
 const mark = "CONTINUE_FINAL_MESSAGE_TAG "
 
 // Continue writes a conversation that ends within its last message, so that what follows continues it.
@@ -76,6 +80,7 @@ func (t *Template) Continue(ctx context.Context, messages []Message) (string, er
 	if len(messages) == 0 {
 		return "", fmt.Errorf("%w: there is no message to continue", ErrTemplate)
 	}
+
 	messages = slices.Clone(messages)
 	last := &messages[len(messages)-1]
 	content := pyvalue.Strip(last.Content)
@@ -84,6 +89,7 @@ func (t *Template) Continue(ctx context.Context, messages []Message) (string, er
 	if err != nil {
 		return "", err
 	}
+
 	at := strings.LastIndex(text, strings.TrimSpace(mark))
 	if at < 0 || !strings.Contains(text, content) {
 		return "", fmt.Errorf("%w: the last message is not written as it is, so nothing can continue it", ErrTemplate)
@@ -91,35 +97,45 @@ func (t *Template) Continue(ctx context.Context, messages []Message) (string, er
 	if strings.HasPrefix(text[at:], mark) {
 		return text[:at], nil
 	}
+
 	return strings.TrimRightFunc(text[:at], pyvalue.IsSpace), nil
 }
 
-// Answers renders a conversation and says which bytes are the assistant's answers, with what ends each: all that the template adds
-// for such a turn after its prompt. The text up to a turn must not depend on the turns after it.
+// Answers renders a conversation and says which bytes are the assistant's answers, with what ends each: all
+// that the template adds for such a turn after its prompt. The text up to a turn must not depend on the turns
+// after it.
 func (t *Template) Answers(ctx context.Context, messages []Message) (text string, answers [][2]int, err error) {
 	if text, err = t.Render(ctx, messages, false); err != nil {
 		return "", nil, err
 	}
+
 	for i, m := range messages {
 		if m.Role != "assistant" {
 			continue
 		}
+
 		before, err := t.Render(ctx, messages[:i], true)
 		if err != nil {
 			return "", nil, err
 		}
+
 		after, err := t.Render(ctx, messages[:i+1], false)
 		if err != nil {
 			return "", nil, err
 		}
+
 		if !strings.HasPrefix(after, before) || !strings.HasPrefix(text, after) {
-			return "", nil, fmt.Errorf("%w: turn %d is written differently depending on what follows it, so its answer cannot be told apart", ErrTemplate, i)
+			return "", nil, fmt.Errorf("%w: turn %d is written differently depending on what follows it, so its "+
+				"answer cannot be told apart", ErrTemplate, i)
 		}
+
 		answers = append(answers, [2]int{len(before), len(after)})
 	}
+
 	if len(answers) == 0 {
 		return "", nil, fmt.Errorf("%w: the conversation has no turn of the assistant", ErrTemplate)
 	}
+
 	return text, answers, nil
 }
 
@@ -129,8 +145,12 @@ func readConfig(config []byte) (named, tokens map[string]string, err error) {
 	if err := json.Unmarshal(config, &c); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrTemplate, err)
 	}
+
 	tokens, named = map[string]string{}, map[string]string{}
-	for _, name := range []string{"bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token"} {
+	for _, name := range []string{
+		"bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token",
+		"mask_token",
+	} {
 		var plain *string
 		var rich struct{ Content *string }
 		if json.Unmarshal(c[name], &plain) != nil && json.Unmarshal(c[name], &rich) == nil {
@@ -140,15 +160,18 @@ func readConfig(config []byte) (named, tokens map[string]string, err error) {
 			tokens[name] = *plain
 		}
 	}
+
 	raw := c["chat_template"]
 	var template string
 	if len(raw) == 0 || string(raw) == "null" {
 		return named, tokens, nil
 	}
+
 	if json.Unmarshal(raw, &template) == nil {
 		named["default"] = template
 		return named, tokens, nil
 	}
+
 	var list []struct{ Name, Template string }
 	if json.Unmarshal(raw, &list) != nil {
 		return nil, nil, fmt.Errorf("%w: chat_template is neither a text nor a list of named ones", ErrTemplate)
@@ -156,5 +179,6 @@ func readConfig(config []byte) (named, tokens map[string]string, err error) {
 	for _, n := range list {
 		named[n.Name] = n.Template
 	}
+
 	return named, tokens, nil
 }

@@ -27,16 +27,19 @@ type Source struct {
 	Tokens   map[string]string // special tokens by the names that templates use
 }
 
-// Read finds the chat template of a folder: chat_template.jinja, or what tokenizer_config.json says. name chooses one of several, which
-// stand in the configuration or in additional_chat_templates; "" is the default one. Where there is only one, name changes nothing.
+// Read finds the chat template of a folder: chat_template.jinja, or what tokenizer_config.json says. name
+// chooses one of several, which stand in the configuration or in additional_chat_templates; "" is the default
+// one. Where there is only one, name changes nothing.
 func Read(dir, name string) (Source, error) {
 	named, tokens, err := find(dir)
 	if err != nil {
 		return Source{}, err
 	}
+
 	if name == "" || len(named) == 1 {
 		name = standard
 	}
+
 	template, ok := named[name]
 	if !ok {
 		have := "none"
@@ -45,6 +48,7 @@ func Read(dir, name string) (Source, error) {
 		}
 		return Source{}, fmt.Errorf("%w: %s has no template %q; there: %s", ErrTemplate, dir, name, have)
 	}
+
 	return Source{template, tokens}, nil
 }
 
@@ -63,14 +67,15 @@ func Default(dir string) (Source, error) {
 // standard is the name of the template that counts where none is named.
 const standard = "default"
 
-// find reads the templates of a folder by name, and its special tokens. A template in a file of its own counts more than one of the same
-// name in the configuration, as in the transformers library.
+// find reads the templates of a folder by name, and its special tokens. A template in a file of its own counts
+// more than one of the same name in the configuration, as in the transformers library.
 func find(dir string) (named, tokens map[string]string, err error) {
 	root, err := safefile.OpenFolder(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer root.Close()
+
 	named, tokens = map[string]string{}, map[string]string{}
 	config, err := readFile(root, configFile)
 	if err == nil && config != nil {
@@ -81,6 +86,7 @@ func find(dir string) (named, tokens map[string]string, err error) {
 	if err == nil {
 		err = readTemplates(root, named)
 	}
+
 	return named, tokens, err
 }
 
@@ -91,20 +97,24 @@ func readTemplates(root *safefile.Folder, named map[string]string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	for _, e := range entries {
 		if name, ok := strings.CutSuffix(e.Name(), ".jinja"); ok {
 			files[name] = path.Join(templateFolder, e.Name())
 		}
 	}
+
 	for name, file := range files {
 		text, err := readFile(root, file)
 		if err != nil {
 			return err
 		}
+
 		if text != nil {
 			named[name] = string(text)
 		}
 	}
+
 	return nil
 }
 
@@ -114,13 +124,16 @@ func readFile(root *safefile.Folder, name string) ([]byte, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+
 	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err == nil && len(text) > maxFile {
 		err = fmt.Errorf("%w: %s is longer than %d bytes", ErrTemplate, name, maxFile)
 	}
+
 	return text, err
 }

@@ -1,5 +1,5 @@
-// Package cputime measures processor time: what this process has used, and what of the machine was idle meanwhile. Wall time says
-// little about work on a machine that others use too.
+// Package cputime measures processor time: what this process has used, and what of the machine was idle
+// meanwhile. Wall time says little about work on a machine that others use too.
 package cputime
 
 import (
@@ -59,8 +59,8 @@ func (s Span) Add(t Span) Span {
 	return out
 }
 
-// Free is how many processors work with so many threads can have: those that the process had, and those that were idle. It is
-// all of them where the system does not tell, or where the stretch is too short for its clock.
+// Free is how many processors work with so many threads can have: those that the process had, and those that
+// were idle. It is all of them where the system does not tell, or where the stretch is too short for its clock.
 func (s Span) Free(threads int) float64 {
 	const clock = 50 * time.Millisecond // the system counts in hundredths of a second
 	if s.Idle < 0 || s.Wall < clock {
@@ -80,7 +80,8 @@ func idle() (time.Duration, bool) {
 	return parse(text, tick)
 }
 
-// parse reads the first line of /proc/stat: cpu, then the times in user, nice, system and idle mode, and waiting for disks.
+// parse reads the first line of /proc/stat: cpu, then the times in user, nice, system and idle mode, and
+// waiting for disks.
 func parse(text []byte, tick time.Duration) (time.Duration, bool) {
 	line, _, _ := bytes.Cut(text, []byte{'\n'})
 	fields := bytes.Fields(line)
@@ -96,5 +97,6 @@ func parse(text []byte, tick time.Duration) (time.Duration, bool) {
 		}
 		sum += n
 	}
+
 	return time.Duration(sum) * tick, true
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestFree: on a quiet machine there are as many processors as threads, on a busy one those that the process had and those that
-// nobody used; where nothing is known, all.
+// TestFree: on a quiet machine there are as many processors as threads, on a busy one those that the process
+// had and those that nobody used; where nothing is known, all.
 func TestFree(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -48,6 +48,7 @@ func TestWatch(t *testing.T) {
 	if s := w.Stop(); s.CPU <= 0 || s.Wall <= 0 {
 		t.Errorf("%+v after %d rounds", s, sum)
 	}
+
 	both := Span{Wall: 1, CPU: 2, Idle: 3}.Add(Span{Wall: 1, CPU: 1, Idle: -1})
 	if both != (Span{Wall: 2, CPU: 3, Idle: -1}) {
 		t.Errorf("%+v", both)

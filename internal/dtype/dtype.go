@@ -1,5 +1,6 @@
-// Package dtype relates the element types of files, package safetensors', to those of computation, package kernels', and to the
-// names that configurations and recipes have for them, and converts elements between files and F32.
+// Package dtype relates the element types of files, package safetensors', to those of computation, package
+// kernels', and to the names that configurations and recipes have for them, and converts elements between files
+// and F32.
 package dtype
 
 import (
@@ -52,7 +53,8 @@ func Stored(d kernels.DType) safetensors.DType {
 	return 0
 }
 
-// Torch returns PyTorch's name of a type, as in config.json: float32, bfloat16, float16, float64; empty for other types.
+// Torch returns PyTorch's name of a type, as in config.json: float32, bfloat16, float16, float64; empty for
+// other types.
 func Torch(d safetensors.DType) string {
 	for i := range table {
 		if table[i].stored == d {
@@ -62,7 +64,8 @@ func Torch(d safetensors.DType) string {
 	return ""
 }
 
-// ParseTorch returns the type that PyTorch has a name for, with or without "torch." before it; 0 if it is none of [Torch]'s.
+// ParseTorch returns the type that PyTorch has a name for, with or without "torch." before it; 0 if it is none
+// of [Torch]'s.
 func ParseTorch(name string) safetensors.DType {
 	name = strings.TrimPrefix(name, "torch.")
 	for i := range table {

@@ -11,14 +11,17 @@ import (
 // TestTable: the vocabularies agree by name and size, and every other type is unknown.
 func TestTable(t *testing.T) {
 	torch := map[safetensors.DType]string{
-		safetensors.F32: "float32", safetensors.BF16: "bfloat16", safetensors.F16: "float16", safetensors.F64: "float64",
+		safetensors.F32: "float32", safetensors.BF16: "bfloat16", safetensors.F16: "float16",
+		safetensors.F64: "float64",
 	}
+
 	known := 0
 	for _, name := range safetensors.DTypeNames() {
 		d, err := safetensors.ParseDType(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		want := torch[d]
 		if dtype.IsFloat(d) != (want != "") || dtype.Torch(d) != want {
 			t.Errorf("%s is %q", name, dtype.Torch(d))
@@ -39,11 +42,13 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s is read as %s", want, dtype.ParseTorch(want))
 		}
 	}
+
 	if known != len(torch) {
 		t.Errorf("%d types, want %d", known, len(torch))
 	}
 
-	if dtype.Of(0) != 0 || dtype.Stored(kernels.U8) != 0 || dtype.Torch(0) != "" || dtype.ParseTorch("") != 0 || dtype.ParseTorch("int8") != 0 {
+	if dtype.Of(0) != 0 || dtype.Stored(kernels.U8) != 0 || dtype.Torch(0) != "" || dtype.ParseTorch("") != 0 ||
+		dtype.ParseTorch("int8") != 0 {
 		t.Error("something unknown is known")
 	}
 }

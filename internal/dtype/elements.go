@@ -16,8 +16,8 @@ var ErrDType = errors.New("element type is none of F32, BF16, F16, F64")
 // Size is the number of bytes of an element of a known type.
 func Size(t safetensors.DType) int { return t.Bits() / 8 }
 
-// Decode writes the elements in data, of type t, to dst: F32, BF16 and F16 exactly, F64 rounded to nearest. data has as many
-// elements as dst. The error wraps [ErrDType].
+// Decode writes the elements in data, of type t, to dst: F32, BF16 and F16 exactly, F64 rounded to nearest.
+// data has as many elements as dst. The error wraps [ErrDType].
 func Decode(dst []float32, data []byte, t safetensors.DType) error {
 	if !IsFloat(t) {
 		return fmt.Errorf("%w: %s", ErrDType, t)
@@ -25,6 +25,7 @@ func Decode(dst []float32, data []byte, t safetensors.DType) error {
 	if len(data) != len(dst)*Size(t) {
 		panic("dtype: data and elements differ in number")
 	}
+
 	switch t {
 	case safetensors.F32:
 		for i := range dst {
@@ -43,11 +44,12 @@ func Decode(dst []float32, data []byte, t safetensors.DType) error {
 			dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:])))
 		}
 	}
+
 	return nil
 }
 
-// Encode writes src to dst as elements of type t, rounded to nearest with ties to even; what exceeds F16 becomes an infinity.
-// The error wraps [ErrDType].
+// Encode writes src to dst as elements of type t, rounded to nearest with ties to even; what exceeds F16
+// becomes an infinity. The error wraps [ErrDType].
 func Encode(dst []byte, src []float32, t safetensors.DType) error {
 	if !IsFloat(t) {
 		return fmt.Errorf("%w: %s", ErrDType, t)
@@ -55,6 +57,7 @@ func Encode(dst []byte, src []float32, t safetensors.DType) error {
 	if len(dst) != len(src)*Size(t) {
 		panic("dtype: data and elements differ in number")
 	}
+
 	switch t {
 	case safetensors.F32:
 		for i, v := range src {
@@ -73,6 +76,7 @@ func Encode(dst []byte, src []float32, t safetensors.DType) error {
 			binary.LittleEndian.PutUint64(dst[8*i:], math.Float64bits(float64(v)))
 		}
 	}
+
 	return nil
 }
 

@@ -17,24 +17,31 @@ func TestRoundTrip(t *testing.T) {
 		if err := errors.Join(dtype.Encode(data, x, kind), dtype.Decode(y, data, kind)); err != nil {
 			t.Fatal(err)
 		}
+
 		for i, v := range x {
 			if y[i] != v {
 				t.Errorf("%s: %v came back as %v", kind, v, y[i])
 			}
 		}
+
 		if dtype.NonFinite(y) != len(x)-1 || dtype.NonFinite(y[:2]) != -1 {
 			t.Errorf("%s: NonFinite", kind)
 		}
 	}
+
 	data, y := make([]byte, 4), make([]float32, 2)
-	if err := errors.Join(dtype.Encode(data, []float32{1 + 1.0/256, 1 + 3.0/256}, safetensors.BF16), dtype.Decode(y, data, safetensors.BF16)); err != nil {
+	if err := errors.Join(dtype.Encode(data, []float32{1 + 1.0/256, 1 + 3.0/256}, safetensors.BF16),
+		dtype.Decode(y, data, safetensors.BF16)); err != nil {
 		t.Fatal(err)
 	}
+
 	if y[0] != 1 || y[1] != 1+4.0/256 {
 		t.Errorf("ties go to %v", y)
 	}
+
 	for _, kind := range []safetensors.DType{safetensors.I32, safetensors.BOOL, 0} {
-		if dtype.IsFloat(kind) || !errors.Is(dtype.Decode(nil, nil, kind), dtype.ErrDType) || !errors.Is(dtype.Encode(nil, nil, kind), dtype.ErrDType) {
+		if dtype.IsFloat(kind) || !errors.Is(dtype.Decode(nil, nil, kind), dtype.ErrDType) ||
+			!errors.Is(dtype.Encode(nil, nil, kind), dtype.ErrDType) {
 			t.Errorf("%v is taken for a float", kind)
 		}
 	}

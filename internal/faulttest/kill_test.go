@@ -11,30 +11,39 @@ import (
 )
 
 // campaign runs n faults of a kind on every verb that the flags choose.
-func campaign(t *testing.T, kind string, n int, one func(t *testing.T, r *rig, v verb, calls []call, number int) record) {
+func campaign(t *testing.T, kind string, n int,
+	one func(t *testing.T, r *rig, v verb, calls []call, number int) record,
+) {
 	t.Helper()
 	if *kinds != "" && !regexp.MustCompile(*kinds).MatchString(kind) {
 		t.Skipf("-kinds %s leaves %s out", *kinds, kind)
 	}
+
 	r, l := rigOf(t), openLedger(t)
 	for _, v := range verbs {
 		if *only != "" && !regexp.MustCompile(*only).MatchString(v.name) || !*long && !v.short {
 			continue
 		}
+
 		calls, err := r.reference(v)
 		if err != nil {
 			t.Error(err)
 			continue
 		}
+
 		for number := range n {
 			if l.has(v, kind, number) {
 				continue
 			}
+
 			rec := one(t, r, v, calls, number)
-			rec.Verb, rec.Kind, rec.Number = v.name, kind, number
+			rec.Verb = v.name
+			rec.Kind = kind
+			rec.Number = number
 			l.add(rec)
 		}
 	}
+
 	l.tally()
 }
 
@@ -56,8 +65,9 @@ func countChanges(calls []call) int {
 	return n
 }
 
-// TestKillCampaign: a run that is killed before or within any call that changes the disk, and perhaps again when it is resumed, ends with the
-// bytes of one that was left alone, has nothing half-written under a final name meanwhile and leaves nothing behind.
+// TestKillCampaign: a run that is killed before or within any call that changes the disk, and perhaps again
+// when it is resumed, ends with the bytes of one that was left alone, has nothing half-written under a final
+// name meanwhile and leaves nothing behind.
 func TestKillCampaign(t *testing.T) {
 	campaign(t, "kill", size(2, *points), func(_ *testing.T, r *rig, v verb, calls []call, number int) record {
 		draw := draw(v, "kill", number)
@@ -67,32 +77,42 @@ func TestKillCampaign(t *testing.T) {
 		if err != nil {
 			return failed(rec, err)
 		}
+
 		for again := false; ; again = true {
 			// Points are spread evenly over the run: every n-th part of it has one of n draws.
 			at := 1 + int((float64(number)+draw.Float64())/float64(size(2, *points))*float64(n))
 			if again {
 				at = 1 + draw.IntN(n)
 			}
-			end, err := trace(r.line(v, again), fault{match: call.changes, at: at, kill: true, torn: draw.IntN(2) == 0, part: draw.Int64N(64)})
+
+			end, err := trace(r.line(v, again),
+				fault{match: call.changes, at: at, kill: true, torn: draw.IntN(2) == 0, part: draw.Int64N(64)})
 			if err != nil {
 				return failed(rec, err)
 			}
+
 			rec.Said = append(rec.Said, said(end.stderr)...)
+
 			if end.hit == nil {
-				if why := judge(end, ""); end.code != 0 {
-					rec.Outcome, rec.Why = defect, fmt.Sprintf("resumed after a kill at %s: exit code %d %s", rec.Where, end.code, why)
+				why := judge(end, "")
+				if end.code != 0 {
+					rec.Outcome, rec.Why = defect,
+						fmt.Sprintf("resumed after a kill at %s: exit code %d %s", rec.Where, end.code, why)
 					if v.again == "" && complete(r, v) {
 						return r.afresh(v, rec, equal)
 					}
 				}
+
 				return rec.finish(r, v)
 			}
+
 			rec.Where = strings.TrimPrefix(rec.Where+", then "+place(*end.hit, at, n), ", then ")
 			rec.Outcome = equal
 			if why := r.halfway(v, before); why != "" {
 				rec.Outcome, rec.Why = defect, why
 				return rec
 			}
+
 			if again || draw.IntN(4) > 0 {
 				return r.finish(v, rec, equal)
 			}
@@ -130,11 +150,13 @@ func complete(r *rig, v verb) bool {
 	if err != nil {
 		return false
 	}
+
 	for name, want := range r.wanted[v.name] {
 		if got[name] != want {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -143,13 +165,16 @@ func (rec record) finish(r *rig, v verb) record {
 	if rec.Outcome == defect {
 		return rec
 	}
+
 	got, err := r.outputs()
 	if err != nil {
 		return failed(rec, err)
 	}
+
 	if d := difference(r.wanted[v.name], got); d != "" {
 		rec.Outcome, rec.Why = defect, d
 	}
+
 	return rec
 }
 
@@ -160,14 +185,17 @@ func (r *rig) finish(v verb, rec record, outcome string) record {
 	if err != nil {
 		return failed(rec, err)
 	}
+
 	rec.Outcome, rec.Said = outcome, append(rec.Said, said(end.stderr)...)
 	if end.code != 0 && v.again == "" && whole {
 		return r.afresh(v, rec, outcome)
 	}
+
 	if end.code != 0 {
 		rec.Outcome, rec.Why = defect, fmt.Sprintf("the run after it ends with code %d", end.code)
 		return rec
 	}
+
 	return rec.finish(r, v)
 }
 
@@ -180,11 +208,15 @@ func (r *rig) afresh(v verb, rec record, outcome string) record {
 		if err != nil {
 			return failed(rec, err)
 		}
-		if rec.Said = append(rec.Said, said(end.stderr)...); end.code != 0 {
+
+		rec.Said = append(rec.Said, said(end.stderr)...)
+
+		if end.code != 0 {
 			rec.Outcome, rec.Why = defect, fmt.Sprintf("--overwrite over a complete result ends with code %d", end.code)
 			return rec
 		}
 	}
+
 	rec.Outcome, rec.Why = outcome, ""
 	return rec.finish(r, v)
 }

@@ -20,8 +20,9 @@ var (
 	only    = flag.String("verbs", "", "regular expression: only these verbs")
 	kinds   = flag.String("kinds", "", "regular expression: only these kinds of faults")
 	workDir = flag.String("scratch", "", "folder to work in, kept; a temporary one if empty")
-	results = flag.String("results", "", "file that results are appended to, and taken from where they are there already")
-	table   = flag.String("table", "", "page to write from -results")
+	results = flag.String("results", "",
+		"file that results are appended to, and taken from where they are there already")
+	table = flag.String("table", "", "page to write from -results")
 )
 
 // built is where the program is built once for all tests.
@@ -36,16 +37,19 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "launch:", launch(binary))
 		os.Exit(127)
 	}
+
 	flag.Parse()
 	dir, release, err := scratch.Folder("compress-fault-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+
 	built = dir
 	code := m.Run()
 	if err := release(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
+
 	os.Exit(code)
 }

@@ -15,12 +15,15 @@ import (
 // queued are the verbs that work through a queue.
 var queued = []string{"search", "editeval", "eval batch"}
 
-// TestQueueCampaign: the process that holds the queue, and the workers that have joined it from outside, are killed and started again while the
-// work goes on. In the end every byte is that of a run that was left alone: nothing is lost, and nothing counts twice.
+// TestQueueCampaign: the process that holds the queue, and the workers that have joined it from outside, are
+// killed and started again while the work goes on. In the end every byte is that of a run that was left alone:
+// nothing is lost, and nothing counts twice.
 func TestQueueCampaign(t *testing.T) {
 	if !*long {
-		t.Skip("a worker's death shows only after a minute, so this is part of the whole campaign: -args -long; internal/jobs has the short form of it")
+		t.Skip("a worker's death shows only after a minute, so this is part of the whole campaign: -args -long; " +
+			"internal/jobs has the short form of it")
 	}
+
 	campaign(t, "queue", max(1, *points/25), func(t *testing.T, r *rig, v verb, calls []call, number int) record {
 		for _, name := range queued {
 			if v.name == name {
@@ -38,19 +41,23 @@ func (r *rig) queue(t *testing.T, v verb, calls, number int) record {
 	if _, err := r.start(v); err != nil {
 		return failed(rec, err)
 	}
+
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return failed(rec, err)
 	}
+
 	address := l.Addr().String()
 	if err := l.Close(); err != nil {
 		return failed(rec, err)
 	}
+
 	h := &herd{r: r, address: address}
 	for range 2 {
 		h.start()
 	}
 	defer h.end()
+
 	for round := 0; ; round++ {
 		line := r.line(v, round > 0)
 		line.args, line.limit = append(line.args, "--listen", address, "--let-anyone-join"), 5*time.Minute
@@ -58,26 +65,33 @@ func (r *rig) queue(t *testing.T, v verb, calls, number int) record {
 		if round < 3 {
 			f.at = 1 + draw.IntN(calls/2)
 		}
+
 		every, n := 20+draw.IntN(calls/3), 0
 		f.match = func(c call) bool {
-			if n++; n%every == 0 && h.kills < 6 {
+			n++
+			if n%every == 0 && h.kills < 6 {
 				h.kill(draw.IntN(2))
 			}
 			return c.changes()
 		}
+
 		end, err := trace(line, f)
 		if err != nil {
 			return failed(rec, err)
 		}
+
 		rec.Said = append(rec.Said, said(end.stderr)...)
+
 		if end.hit != nil {
 			rec.Where += fmt.Sprintf("%s at its call %d; ", end.hit.path, f.at)
 			continue
 		}
+
 		rec.Where += fmt.Sprintf("%d workers killed", h.kills)
 		if end.code != 0 || end.hung {
 			rec.Outcome, rec.Why = defect, fmt.Sprintf("exit code %d, hangs %v", end.code, end.hung)
 		}
+
 		t.Logf("%s, queue %d: coordinator %s", v.name, number, rec.Where)
 		return rec.finish(r, v)
 	}
@@ -99,13 +113,16 @@ type herd struct {
 func (h *herd) start() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	if h.stop {
 		return
 	}
+
 	cmd := h.r.plain(strings.Fields("worker --cluster nats://" + h.address))
 	if cmd.Start() != nil {
 		return
 	}
+
 	h.list = append(h.list, cmd)
 	h.wg.Go(func() {
 		_ = cmd.Wait() // killed, or there is no coordinator at the moment

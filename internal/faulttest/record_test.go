@@ -63,15 +63,18 @@ func readRecords(path string) ([]record, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	var list []record
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
+
 	for lines.Scan() {
 		var r record
 		if json.Unmarshal(lines.Bytes(), &r) == nil { // the last line of a campaign that was killed may be short
 			list = append(list, r)
 		}
 	}
+
 	return list, lines.Err()
 }
 
@@ -81,16 +84,19 @@ func openLedger(t *testing.T) *ledger {
 	if *results == "" {
 		return l
 	}
+
 	list, err := readRecords(*results)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
+
 	for _, r := range list {
 		l.done[r.key()] = true
 	}
 	if l.file, err = os.OpenFile(*results, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = l.file.Close() })
 	return l
 }
@@ -111,6 +117,7 @@ func (l *ledger) add(r record) {
 	if l.file == nil {
 		return
 	}
+
 	line, err := json.Marshal(r)
 	if err == nil {
 		_, err = l.file.Write(append(line, '\n'))
@@ -140,7 +147,8 @@ func said(stderr string) []string {
 // crash is what only a program that has lost control of itself prints.
 var crash = regexp.MustCompile(`goroutine \d+|panic:|fatal error|SIGBUS|SIGSEGV|unexpected fault address|nil pointer`)
 
-// judge says what is wrong with how a run failed: its code, the number of its lines, the file that none of them names. path may be empty.
+// judge says what is wrong with how a run failed: its code, the number of its lines, the file that none of them
+// names. path may be empty.
 func judge(e ended, path string) string {
 	lines := said(e.stderr)
 	switch {
@@ -155,13 +163,19 @@ func judge(e ended, path string) string {
 	case len(lines) == 0:
 		return "no message"
 	}
+
 	last := lines[len(lines)-1]
-	if n := slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, "compress ") }); n != len(lines)-1 {
+
+	if n := slices.IndexFunc(lines, func(s string) bool {
+		return strings.HasPrefix(s,
+			"compress ")
+	}); n != len(lines)-1 {
 		return "more than one line of errors, or none"
 	}
 	if path != "" && !names(last, path) {
 		return "the message does not name the file"
 	}
+
 	return ""
 }
 

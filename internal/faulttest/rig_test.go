@@ -23,8 +23,8 @@ import (
 // repository is the root of the module, seen from this package.
 const repository = "../.."
 
-// verb is a command line of the program whose faults are looked at. Paths are relative to the folder of the rig: inputs are
-// below in, everything that is written is below out.
+// verb is a command line of the program whose faults are looked at. Paths are relative to the folder of the
+// rig: inputs are below in, everything that is written is below out.
 type verb struct {
 	name    string
 	args    string
@@ -40,30 +40,42 @@ var verbs = []verb{
 	{name: "merge", args: "merge in/ties.yaml --out out/m", again: "--resume", short: true},
 	{name: "mediate", args: "merge in/mediate.yaml --out out/m", again: "--resume"},
 	{
-		name: "prune", args: "prune in/base --calib in/text/calib.txt --samples 2 --seqlen 32 --out out/p --masks out/masks.safetensors --report out/report.json", again: "--resume",
+		name: "prune", args: "prune in/base --calib in/text/calib.txt --samples 2 --seqlen 32 --out out/p --masks " +
+			"out/masks.safetensors --report out/report.json", again: "--resume",
 		short: true,
 	},
 	{
-		name: "search", args: "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 --seqlen 32 --windows 2 --few 1 --select-windows 2 " +
-			"--test-windows 2 --sparsity 0.6 --population 3 --generations 1 --seeds=false --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`,
+		name: "search", args: "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 " +
+			"--seqlen 32 --windows 2 --few 1 --select-windows 2 --test-windows 2 --sparsity 0.6 --population 3 " +
+			"--generations 1 --seeds=false --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`,
 	},
 	{
-		name: "lora train", args: "lora train in/base --data in/text/calib.txt --steps 6 --batch 1 --seqlen 32 --save-every 2 --equivalent-rank 2 --dropout 0.1 --out out/a",
+		name: "lora train", args: "lora train in/base --data in/text/calib.txt --steps 6 --batch 1 --seqlen 32 " +
+			"--save-every 2 --equivalent-rank 2 --dropout 0.1 --out out/a",
 		again: "--resume", short: true,
 	},
 	{
-		name: "merge search", args: "merge search in/open.yaml --data in/text/calib.txt --generations 1 --seqlen 32 --workers 1 --out out/m",
+		name: "merge search", args: "merge search in/open.yaml --data in/text/calib.txt --generations 1 --seqlen 32 " +
+			"--workers 1 --out out/m",
 		again: "--resume", growing: `journal\.jsonl$`,
 	},
 	{name: "lora fold", args: "lora fold in/base --adapter in/lora --out out/f", again: "--resume"},
 	{name: "lora combine", args: "lora combine in/lora in/lora2 --method linear --out out/c"},
 	{name: "lora export", args: "lora export in/mos --out out/e"},
-	{name: "eval", args: "eval in/base --tasks in/tasks/base.yaml,in/tasks/subtract.yaml --limit 4 --log-samples --out out/e", again: "--resume"},
+	{name: "eval", args: "eval in/base --tasks in/tasks/base.yaml,in/tasks/subtract.yaml --limit 4 " +
+		"--log-samples --out out/e", again: "--resume"},
 	{name: "eval batch", args: "eval batch in/batch.yaml --out out/b", again: "--resume"},
-	{name: "edit", args: "edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out out/e", again: "--resume"},
+	{name: "edit", args: "edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts " +
+		"0 --out out/e", again: "--resume"},
 	{name: "edit undo", args: "edit undo out/edited --to 1", place: "edited"},
-	{name: "editeval", args: "editeval in/study.yaml --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`},
-	{name: "run", args: "run in/jobs.yaml --out out/r", again: "--resume", growing: `\.log$|/\.run/\w+\.json$|out/r/report\.json$`, family: true},
+	{
+		name: "editeval", args: "editeval in/study.yaml --workers 1 --out out/s", again: "--resume",
+		growing: `journal\.jsonl$`,
+	},
+	{
+		name: "run", args: "run in/jobs.yaml --out out/r", again: "--resume",
+		growing: `\.log$|/\.run/\w+\.json$|out/r/report\.json$`, family: true,
+	},
 	{name: "convert", args: "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB", short: true},
 }
 
@@ -130,7 +142,8 @@ jobs:
 // preparations are the commands that make what some verbs start from.
 var preparations = []string{
 	"lora train in/base --data in/text/calib.txt --kind lora --rank 2 --steps 1 --batch 1 --seqlen 32 --out in/lora",
-	"lora train in/base --data in/text/calib.txt --kind lora --rank 2 --steps 1 --batch 1 --seqlen 32 --seed 1 --out in/lora2",
+	"lora train in/base --data in/text/calib.txt --kind lora --rank 2 --steps 1 --batch 1 --seqlen 32 --seed 1 " +
+		"--out in/lora2",
 	"lora train in/base --data in/text/calib.txt --steps 1 --batch 1 --seqlen 32 --equivalent-rank 2 --out in/mos",
 	"edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out in/edited",
 }
@@ -146,29 +159,37 @@ type outputs map[string]string
 
 // newRig copies the inputs and makes the prepared ones. The reason is why nothing can be traced here, if there is one.
 func newRig(binary, dir string) (*rig, error) {
-	r := &rig{binary: binary, dir: filepath.Join(dir, "run"), home: filepath.Join(dir, "home"), wanted: map[string]outputs{}}
+	r := &rig{
+		binary: binary, dir: filepath.Join(dir, "run"), home: filepath.Join(dir, "home"),
+		wanted: map[string]outputs{},
+	}
 	_ = syscall.Unmount(filepath.Join(r.dir, "out"), 0) // a campaign that was killed may have left its small disk
+
 	for _, d := range []string{filepath.Join(r.dir, "in"), filepath.Join(r.dir, "out"), r.home} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return nil, err
 		}
 	}
+
 	if _, err := os.Stat(filepath.Join(r.dir, "in", "edited")); err == nil {
 		return r, nil // of an earlier part of the campaign
 	}
 	if err := os.CopyFS(filepath.Join(r.dir, "in"), os.DirFS(filepath.Join(repository, "testdata/nano"))); err != nil {
 		return nil, err
 	}
+
 	for name, text := range recipes {
 		if err := os.WriteFile(filepath.Join(r.dir, "in", name), []byte(text), 0o644); err != nil {
 			return nil, err
 		}
 	}
+
 	for _, p := range preparations {
 		if text, err := r.plain(strings.Fields(p)).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("%s: %w: %s", p, err, text)
 		}
 	}
+
 	return r, nil
 }
 
@@ -193,9 +214,11 @@ func (r *rig) clear(v verb) error {
 			return err
 		}
 	}
+
 	if v.place == "" {
 		return nil
 	}
+
 	return os.CopyFS(filepath.Join(r.dir, "out", v.place), os.DirFS(filepath.Join(r.dir, "in", v.place)))
 }
 
@@ -205,7 +228,10 @@ func (r *rig) line(v verb, again bool) command {
 	if again && v.again != "" {
 		args = append(args, v.again)
 	}
-	return command{binary: r.binary, dir: r.dir, args: append(args, "--threads", "1", "--quiet"), env: r.env(), family: v.family}
+	return command{
+		binary: r.binary, dir: r.dir, args: append(args, "--threads", "1", "--quiet"), env: r.env(),
+		family: v.family,
+	}
 }
 
 // reference makes the run that is left alone, and gives its calls.
@@ -213,13 +239,16 @@ func (r *rig) reference(v verb) (calls []call, err error) {
 	if err := r.clear(v); err != nil {
 		return nil, err
 	}
+
 	end, err := trace(r.line(v, false), fault{match: func(c call) bool { calls = append(calls, c); return true }})
 	if err != nil {
 		return nil, err
 	}
+
 	if end.code != 0 {
 		return nil, fmt.Errorf("%s: exit code %d: %s", v.name, end.code, end.stderr)
 	}
+
 	r.wanted[v.name], err = r.outputs()
 	return calls, err
 }
@@ -232,11 +261,13 @@ func (r *rig) outputs() (outputs, error) {
 			if err != nil || path == top {
 				return err
 			}
+
 			name, _ := filepath.Rel(filepath.Dir(r.home), path)
 			if d.IsDir() {
 				o[name+"/"] = "a folder"
 				return nil
 			}
+
 			o[name], err = digest(path)
 			return err
 		})
@@ -244,23 +275,28 @@ func (r *rig) outputs() (outputs, error) {
 			return nil, err
 		}
 	}
+
 	return o, nil
 }
 
 // volatile are the keys of JSON files that hold times, memory, or whether a run was continued.
-var volatile = regexp.MustCompile(`seconds(_[a-z]+)?$|^(date|start_time|end_time|started|finished|memory_free_bytes|peak_memory_bytes|notes|resume|overwrite|resumed|runs_reused|reused|args|command|arguments|cpu_seconds|cached|tokens_per_second|bytes_per_second|restored|restarts|timings)$`)
+var volatile = regexp.MustCompile(
+	`seconds(_[a-z]+)?$|^(date|start_time|end_time|started|finished|memory_free_bytes|peak_memory_bytes|notes|resume|overwrite|resumed|runs_reused|reused|args|command|arguments|cpu_seconds|cached|tokens_per_second|bytes_per_second|restored|restarts|timings)$`)
 
-// digest is the hash of a file without volatile figures. Pages are the same if they are whole: their figures are those of the JSON files beside them.
+// digest is the hash of a file without volatile figures. Pages are the same if they are whole: their figures
+// are those of the JSON files beside them.
 func digest(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
+
 	if filepath.Base(filepath.Dir(path)) == ".run" {
 		if data = bookkeeping(filepath.Base(path), data); data == nil {
 			return "kept for the next run", nil
 		}
 	}
+
 	switch filepath.Ext(path) {
 	case ".log":
 		return "a log", nil // with figures of time, and of every beginning
@@ -272,21 +308,25 @@ func digest(path string) (string, error) {
 		var v any
 		if json.Unmarshal(data, &v) == nil {
 			if strings.HasSuffix(path, "out/r/report.json") {
-				for _, key := range []string{"state", "done", "kept"} { // whether this run or an earlier one has done a job
+				// whether this run or an earlier one has done a job
+				for _, key := range []string{"state", "done", "kept"} {
 					forget(v, key)
 				}
 			}
+
 			if data, err = json.Marshal(stable(v)); err != nil {
 				return "", err
 			}
 		}
 	}
+
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// bookkeeping is what files of the verb run about its jobs say without what differs by nature: hashes of outputs, which hold times, by path and by the times of
-// files, and the name of the session. The outputs are compared themselves. Nil: nothing is left.
+// bookkeeping is what files of the verb run about its jobs say without what differs by nature: hashes of
+// outputs, which hold times, by path and by the times of files, and the name of the session. The outputs are
+// compared themselves. Nil: nothing is left.
 func bookkeeping(name string, data []byte) []byte {
 	var v map[string]any
 	if !json.Valid(data) || json.Unmarshal(data, &v) != nil {
@@ -295,11 +335,13 @@ func bookkeeping(name string, data []byte) []byte {
 	if name == "session.json" || name == "hashes.json" {
 		return nil
 	}
+
 	delete(v, "outputs")
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic("a map of JSON that cannot be written")
 	}
+
 	return data
 }
 
@@ -331,6 +373,7 @@ func stable(v any) any {
 			v[i] = stable(v[i])
 		}
 	}
+
 	return v
 }
 
@@ -344,26 +387,31 @@ func difference(want, got outputs) string {
 			list = append(list, name+" differs")
 		}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if _, ok := want[name]; !ok {
 			list = append(list, name+" was left behind")
 		}
 	}
+
 	return strings.Join(list, ", ")
 }
 
-// unfinished says which files stand under a final name without being what they will be; "" if none do. before is what stood there at the start.
+// unfinished says which files stand under a final name without being what they will be; "" if none do. before
+// is what stood there at the start.
 func unfinished(v verb, want, got, before outputs) string {
 	growing := regexp.MustCompile(`^$`)
 	if v.growing != "" {
 		growing = regexp.MustCompile(v.growing)
 	}
+
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(got)) {
 		if w, ok := want[name]; ok && w != got[name] && before[name] != got[name] && !growing.MatchString(name) {
 			list = append(list, name+" is half-written")
 		}
 	}
+
 	return strings.Join(list, ", ")
 }
 
@@ -372,12 +420,14 @@ func build(dir string) (string, error) {
 	if path := os.Getenv("COMPRESS_FAULT_BINARY"); path != "" {
 		return filepath.Abs(path)
 	}
+
 	path := filepath.Join(dir, "compress")
 	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "./cmd/compress")
 	cmd.Dir = repository
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, text)
 	}
+
 	return path, nil
 }
 
@@ -388,23 +438,30 @@ func rigOf(t *testing.T) *rig {
 	if dir == "" {
 		dir = t.TempDir()
 	}
+
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		t.Fatal(err)
 	}
+
 	binary, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r, err := newRig(binary, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if end, err := trace(command{binary: binary, dir: r.dir, args: []string{"version"}, env: r.env()}, fault{}); err != nil || end.code != 0 {
+
+	if end, err := trace(command{binary: binary, dir: r.dir, args: []string{"version"}, env: r.env()},
+		fault{}); err != nil || end.code != 0 {
 		t.Skipf("children cannot be traced here: exit code %d, %v: %s", end.code, err, end.stderr)
 	}
+
 	return r
 }

@@ -17,6 +17,7 @@ func TestTable(t *testing.T) {
 	if *table == "" || *results == "" {
 		t.Skip("there is nothing to write without -args -table FILE -results FILE")
 	}
+
 	var list []record
 	for name := range strings.SplitSeq(*results, ",") {
 		part, err := readRecords(name)
@@ -25,6 +26,7 @@ func TestTable(t *testing.T) {
 		}
 		list = append(list, part...)
 	}
+
 	if err := os.WriteFile(*table, []byte(page(list)), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -34,28 +36,40 @@ func page(list []record) string {
 	var b strings.Builder
 	b.WriteString(`# What faults do
 
-Every verb that writes was run with faults at chosen moments by ` + "`internal/faulttest`" + ` (its package comment says how). Repeat it with
+Every verb that writes was run with faults at chosen moments by ` + "`internal/faulttest`" +
+		` (its package comment says how). Repeat it with
 
     go test ./internal/faulttest -run Campaign -timeout 0 -args -long -results faults.jsonl     # hours; a second call goes on
     go test ./internal/faulttest -run Table -args -results faults.jsonl -table docs/faults.md   # this page
 
 `)
+
 	seeds := map[uint64]bool{}
 	for _, r := range list {
 		seeds[r.Seed] = true
 	}
-	fmt.Fprintf(&b, "%d faults, seed %s. Each cell: faults that were reached and, after what went wrong was put right and the run was resumed, ended with the bytes of a run that was left "+
-		"alone (of which: without a second run, since the program could do without the call); then, if there are any, small text inputs that changed before they were read and are in the result as they were then, and **defects**. Points that a run did not reach do not count.\n\n",
+
+	fmt.Fprintf(&b, "%d faults, seed %s. Each cell: faults that were reached and, after what went wrong was put "+
+		"right and the run was resumed, ended with the bytes of a run that was left alone (of which: without a "+
+		"second run, since the program could do without the call); then, if there are any, small text inputs that "+
+		"changed before they were read and are in the result as they were then, and **defects**. Points that a run "+
+		"did not reach do not count.\n"+
+		"\n",
 		len(list), strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]"))
+
 	cells(&b, list, func(kind string) bool { return !strings.HasPrefix(kind, "flip") })
-	b.WriteString("\nA killed run may be killed again while it is resumed. Bits were flipped in what a killed run had left, and in inputs before a run:\n\n")
+	b.WriteString("\nA killed run may be killed again while it is resumed. Bits were flipped in what a killed run " +
+		"had left, and in inputs before a run:\n" +
+		"\n")
 	flips(&b, list)
 	b.WriteString(`
 What counts as equal leaves out times, memory, flags and the time a run ended in reports; pages are only checked for being whole, and logs for being there. Of what the verb run keeps for the next
 one, the session's name and hashes of outputs, which hold times, are left out: the outputs are compared themselves. A short write is a call that ends with fewer bytes. Weights that are cut off
 at several moments of every verb that computes from them have a test of their own, TestShortenedWeights.
 `)
-	b.WriteString("\n## What is said\n\nOne message of each way of saying something, by verb (numbers and folders taken out):\n\n")
+
+	b.WriteString("\n## What is said\n\nOne message of each way of saying something, by verb (numbers and folders " +
+		"taken out):\n\n")
 	said := map[string]bool{}
 	for _, line := range messages(list) {
 		verb, text, _ := strings.Cut(line, ": ")
@@ -65,13 +79,16 @@ at several moments of every verb that computes from them have a test of their ow
 			fmt.Fprintf(&b, "- `%s`\n", strings.ReplaceAll(line, "`", "'"))
 		}
 	}
+
 	return b.String()
 }
 
 // cells writes faults by verb and kind.
 func cells(b *strings.Builder, list []record, use func(kind string) bool) {
 	type cell struct{ good, absorbed, unseen, bad int }
-	table, verbs, kinds := map[string]map[string]*cell{}, []string{}, []string{}
+	table := map[string]map[string]*cell{}
+	verbs := []string{}
+	kinds := []string{}
 	for _, r := range list {
 		if !use(r.Kind) || r.Outcome == beyond && r.Kind != "full disk" {
 			continue
@@ -82,11 +99,13 @@ func cells(b *strings.Builder, list []record, use func(kind string) bool) {
 		if table[r.Verb] == nil {
 			verbs, table[r.Verb] = append(verbs, r.Verb), map[string]*cell{}
 		}
+
 		c := table[r.Verb][r.Kind]
 		if c == nil {
 			c = &cell{}
 			table[r.Verb][r.Kind] = c
 		}
+
 		switch r.Outcome {
 		case defect:
 			c.bad++
@@ -99,9 +118,12 @@ func cells(b *strings.Builder, list []record, use func(kind string) bool) {
 			c.good++
 		}
 	}
+
 	fmt.Fprintf(b, "| verb | %s |\n|---|%s\n", strings.Join(kinds, " | "), strings.Repeat("---|", len(kinds)))
+
 	for _, v := range verbs {
 		fmt.Fprintf(b, "| %s |", v)
+
 		for _, k := range kinds {
 			text := ""
 			if c := table[v][k]; c != nil {
@@ -116,8 +138,10 @@ func cells(b *strings.Builder, list []record, use func(kind string) bool) {
 					text += fmt.Sprintf(", **%d**", c.bad)
 				}
 			}
+
 			fmt.Fprintf(b, " %s |", text)
 		}
+
 		b.WriteString("\n")
 	}
 }
@@ -129,14 +153,19 @@ func flips(b *strings.Builder, list []record) {
 		if !strings.HasPrefix(r.Kind, "flip") || r.Outcome == beyond {
 			continue
 		}
+
 		file, _, _ := strings.Cut(r.Where, ", bit")
 		key := fmt.Sprintf("| %s | %s | %s |", strings.TrimPrefix(r.Kind, "flip of "), r.Verb, plain(file))
 		if counts[key] == nil {
 			counts[key] = map[string]int{}
 		}
+
 		counts[key][r.Outcome]++
 	}
-	b.WriteString("| in | verb | file | noticed | no harm | in the result, not noticed | defects |\n|---|---|---|---|---|---|---|\n")
+
+	b.WriteString("| in | verb | file | noticed | no harm | in the result, not noticed | defects |\n" +
+		"|---|---|---|---|---|---|---|\n")
+
 	for _, key := range slices.Sorted(maps.Keys(counts)) {
 		c := counts[key]
 		fmt.Fprintf(b, "%s %d | %d | %d | %d |\n", key, c[noticed], c[absorbed], c[unseen], c[defect])

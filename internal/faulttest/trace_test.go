@@ -37,9 +37,12 @@ const (
 
 // seen lists the system calls that the filter reports.
 var seen = map[uint64]string{
-	unix.SYS_READ: kindRead, unix.SYS_PREAD64: kindRead, unix.SYS_WRITE: kindWrite, unix.SYS_PWRITE64: kindWrite, unix.SYS_FSYNC: kindSync, unix.SYS_FDATASYNC: kindSync,
-	unix.SYS_RENAME: kindRename, unix.SYS_RENAMEAT: kindRename, unix.SYS_RENAMEAT2: kindRename, unix.SYS_OPENAT: kindOpen, unix.SYS_UNLINKAT: kindRemove, unix.SYS_UNLINK: kindRemove,
-	unix.SYS_MKDIRAT: kindMkdir, unix.SYS_FTRUNCATE: kindResize, unix.SYS_FALLOCATE: kindResize, unix.SYS_MMAP: kindMap, unix.SYS_LINKAT: kindLink,
+	unix.SYS_READ: kindRead, unix.SYS_PREAD64: kindRead, unix.SYS_WRITE: kindWrite, unix.SYS_PWRITE64: kindWrite,
+	unix.SYS_FSYNC: kindSync, unix.SYS_FDATASYNC: kindSync,
+	unix.SYS_RENAME: kindRename, unix.SYS_RENAMEAT: kindRename, unix.SYS_RENAMEAT2: kindRename,
+	unix.SYS_OPENAT: kindOpen, unix.SYS_UNLINKAT: kindRemove, unix.SYS_UNLINK: kindRemove,
+	unix.SYS_MKDIRAT: kindMkdir, unix.SYS_FTRUNCATE: kindResize, unix.SYS_FALLOCATE: kindResize, unix.SYS_MMAP: kindMap,
+	unix.SYS_LINKAT:    kindLink,
 	unix.SYS_SYMLINKAT: kindLink, unix.SYS_COPY_FILE_RANGE: kindWrite, unix.SYS_SENDFILE: kindWrite,
 }
 
@@ -94,20 +97,24 @@ type command struct {
 func trace(c command, f fault) (ended, error) {
 	runtime.LockOSThread() // all ptrace requests have to come from the thread that is the tracer
 	defer runtime.UnlockOSThread()
+
 	log, err := os.Create(c.dir + ".stderr")
 	if err != nil {
 		return ended{}, err
 	}
 	defer log.Close()
+
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return ended{}, err
 	}
 	defer null.Close()
+
 	self, err := os.Executable()
 	if err != nil {
 		return ended{}, err
 	}
+
 	pid, err := syscall.ForkExec(self, append([]string{c.binary}, c.args...), &syscall.ProcAttr{
 		Dir: c.dir, Env: append(c.env, launchVariable+"="+c.binary), Files: []uintptr{null.Fd(), null.Fd(), log.Fd()},
 		Sys: &syscall.SysProcAttr{Ptrace: true, Setpgid: true, Pdeathsig: syscall.SIGKILL},
@@ -115,16 +122,25 @@ func trace(c command, f fault) (ended, error) {
 	if err != nil {
 		return ended{}, fmt.Errorf("no child to trace: %w", err)
 	}
+
 	t := &tracer{pid: pid, fault: f, dir: c.dir, known: map[int]bool{pid: true}, who: -pid, how: unix.WALL}
 	if c.family {
 		t.who, t.how = -1, unix.WALL|unix.WNOTHREAD // whatever this thread traces
 	}
-	watchdog := time.AfterFunc(cmp.Or(c.limit, 2*time.Minute), func() { t.hung = true; _ = syscall.Kill(-pid, syscall.SIGKILL) })
+
+	watchdog := time.AfterFunc(cmp.Or(c.limit, 2*time.Minute), func() {
+		t.hung = true
+		_ = syscall.Kill(-pid,
+			syscall.SIGKILL)
+	})
+
 	defer watchdog.Stop()
+
 	if err := t.follow(); err != nil {
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
 		return ended{}, err
 	}
+
 	text, err := os.ReadFile(log.Name())
 	t.ended.hung, t.ended.stderr = t.hung, string(text)
 	return t.ended, err
@@ -149,12 +165,16 @@ func (t *tracer) follow() error {
 	if _, err := syscall.Wait4(t.pid, &status, 0, nil); err != nil || !status.Stopped() {
 		return fmt.Errorf("the child did not stop at its start: %w", errors.Join(err, errors.ErrUnsupported))
 	}
-	const options = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACESECCOMP |
+
+	const options = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
+		unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACESECCOMP |
 		unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_EXITKILL
 	if err := syscall.PtraceSetOptions(t.pid, options); err != nil {
 		return fmt.Errorf("ptrace: %w", err)
 	}
+
 	resume(t.pid, 0)
+
 	for {
 		tid, err := syscall.Wait4(t.who, &status, t.how, nil)
 		switch {
@@ -189,10 +209,12 @@ func (t *tracer) stopped(tid int, status syscall.WaitStatus) {
 		if status.TrapCause() == unix.PTRACE_EVENT_EXEC {
 			t.running = true
 		}
+
 		if status.TrapCause() != unix.PTRACE_EVENT_SECCOMP || !t.running {
 			resume(tid, 0)
 			return
 		}
+
 		t.entered(tid)
 	case signal == syscall.SIGSTOP && !t.known[tid]:
 		t.known[tid] = true // a new thread
@@ -210,22 +232,26 @@ func (t *tracer) entered(tid int) {
 	if syscall.PtraceGetRegs(tid, &regs) != nil {
 		return // killed
 	}
+
 	c, ours := t.call(tid, &regs)
 	if !ours || t.match == nil || !t.match(c) {
 		resume(tid, 0)
 		return
 	}
+
 	t.ended.counted++
 	if t.at == 0 || t.ended.counted != t.at && (!t.sticky || t.ended.counted < t.at) {
 		resume(tid, 0)
 		return
 	}
+
 	if t.ended.hit == nil {
 		t.ended.hit = &c
 	}
 	if t.hook != nil {
 		t.hook(c)
 	}
+
 	t.strike(tid, &regs, c)
 }
 
@@ -237,6 +263,7 @@ func (t *tracer) strike(tid int, regs *syscall.PtraceRegs, c call) {
 	case t.torn && (c.kind == kindWrite || c.kind == kindRead) && c.size > 1:
 		*sizeOf(regs) = uint64(max(1, c.size*t.part/64))
 		_ = syscall.PtraceSetRegs(tid, regs)
+
 		if t.kill {
 			t.leaving = tid
 			_ = syscall.PtraceSyscall(tid, 0)
@@ -246,6 +273,7 @@ func (t *tracer) strike(tid int, regs *syscall.PtraceRegs, c call) {
 		t.end()
 		return
 	}
+
 	resume(tid, 0)
 }
 
@@ -288,10 +316,12 @@ func (t *tracer) call(tid int, r *syscall.PtraceRegs) (c call, ours bool) {
 	default:
 		c.path, c.size = t.pathOf(tid, r.Rdi), int64(r.Rdx)
 	}
+
 	rel, err := filepath.Rel(t.dir, c.path)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return c, false
 	}
+
 	c.path = rel
 	return c, true
 }
@@ -311,23 +341,28 @@ func (t *tracer) pathOf(tid int, fd uint64) string {
 // pathAt is a path that a system call is given.
 func (t *tracer) pathAt(tid int, folder, address uint64) string {
 	buf := make([]byte, 4096)
-	n, err := unix.ProcessVMReadv(tid, []unix.Iovec{{Base: &buf[0], Len: uint64(len(buf))}}, []unix.RemoteIovec{{Base: uintptr(address), Len: pageLeft(address)}}, 0)
+	n, err := unix.ProcessVMReadv(tid, []unix.Iovec{{Base: &buf[0], Len: uint64(len(buf))}},
+		[]unix.RemoteIovec{{Base: uintptr(address), Len: pageLeft(address)}}, 0)
 	if err != nil {
 		return ""
 	}
+
 	path, _, found := strings.Cut(string(buf[:n]), "\x00")
 	if !found { // over the edge of a page
-		if n, err = unix.ProcessVMReadv(tid, []unix.Iovec{{Base: &buf[0], Len: uint64(len(buf))}}, []unix.RemoteIovec{{Base: uintptr(address), Len: 4096}}, 0); err != nil {
+		if n, err = unix.ProcessVMReadv(tid, []unix.Iovec{{Base: &buf[0], Len: uint64(len(buf))}},
+			[]unix.RemoteIovec{{Base: uintptr(address), Len: 4096}}, 0); err != nil {
 			return ""
 		}
 		path, _, _ = strings.Cut(string(buf[:n]), "\x00")
 	}
+
 	if filepath.IsAbs(path) {
 		return path
 	}
 	if int32(folder) == unix.AT_FDCWD {
 		return filepath.Join(t.dir, path)
 	}
+
 	return filepath.Join(t.pathOf(tid, folder), path)
 }
 
@@ -341,10 +376,13 @@ func launch(binary string) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
+
 	list := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&list))); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
+		uintptr(unsafe.Pointer(&list))); errno != 0 {
 		return errno
 	}
+
 	return syscall.Exec(binary, os.Args, os.Environ())
 }
 
@@ -353,7 +391,8 @@ func filter() []unix.SockFilter {
 	const report, pass = unix.SECCOMP_RET_TRACE, unix.SECCOMP_RET_ALLOW
 	list := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}} // the number of the call
 	for nr := range seen {
-		list = append(list, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(nr), Jf: 1}, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: report})
+		list = append(list, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(nr), Jf: 1},
+			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: report})
 	}
 	return append(list, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: pass})
 }

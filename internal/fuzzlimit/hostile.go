@@ -1,5 +1,5 @@
-// Package fuzzlimit holds what the fuzz targets of this module ask of every reader of files from strangers, whatever it makes
-// of them: that it takes no memory out of proportion to its input, and comes to an end.
+// Package fuzzlimit holds what the fuzz targets of this module ask of every reader of files from strangers,
+// whatever it makes of them: that it takes no memory out of proportion to its input, and comes to an end.
 package fuzzlimit
 
 import (
@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// Free bytes may be allocated for any input, and PerByte for each of its bytes; counted is all that is allocated, also what
-// is freed again at once, so this bounds the work as well.
+// Free bytes may be allocated for any input, and PerByte for each of its bytes; counted is all that is
+// allocated, also what is freed again at once, so this bounds the work as well.
 const (
 	Free    = 128 << 20
 	PerByte = 16 << 10
 )
 
-// patience is how long an input may take while fuzzing: far more than any of the sizes that are tried needs, on a busy machine too.
+// patience is how long an input may take while fuzzing: far more than any of the sizes that are tried needs, on
+// a busy machine too.
 const patience = 60 * time.Second
 
 // allocated is the metric of all bytes allocated so far.
@@ -30,14 +31,18 @@ const allocated = "/gc/heap/allocs:bytes"
 //
 //	defer hostile.Watch(t, len(data))()
 //
-// An input that does not come to an end is ended by a panic, so that the fuzzer notes it. That holds only while fuzzing: go
-// test has a limit of its own.
+// An input that does not come to an end is ended by a panic, so that the fuzzer notes it. That holds only while
+// fuzzing: go test has a limit of its own.
 func Watch(t testing.TB, size int) (done func()) {
 	t.Helper()
 	stop := func() bool { return true }
 	if fuzzing() {
-		stop = time.AfterFunc(patience, func() { panic("hostile: an input takes longer than " + patience.String()) }).Stop
+		stop = time.AfterFunc(patience, func() {
+			panic(
+				"hostile: an input takes longer than " + patience.String())
+		}).Stop
 	}
+
 	before := total()
 	return func() {
 		t.Helper()
@@ -68,8 +73,8 @@ func total() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// File makes a safetensors file of a header and the data of its tensors, so that what is tried is not stopped by the length
-// in front.
+// File makes a safetensors file of a header and the data of its tensors, so that what is tried is not stopped
+// by the length in front.
 func File(header string, data []byte) []byte {
 	out := binary.LittleEndian.AppendUint64(make([]byte, 0, 8+len(header)+len(data)), uint64(len(header)))
 	return append(append(out, header...), data...)

@@ -33,9 +33,11 @@ func TestTotal(t *testing.T) {
 // TestFile: a file taken apart and put together is the same.
 func TestFile(t *testing.T) {
 	file := File(`{"a":1}`, []byte{1, 2, 3})
-	if header, data := Parts(file); header != `{"a":1}` || !bytes.Equal(data, []byte{1, 2, 3}) || !bytes.Equal(File(header, data), file) {
+	if header, data := Parts(file); header != `{"a":1}` || !bytes.Equal(data, []byte{1, 2, 3}) ||
+		!bytes.Equal(File(header, data), file) {
 		t.Errorf("%q, %v", header, data)
 	}
+
 	if header, data := Parts([]byte{255, 255, 255, 255, 255, 255, 255, 255, 'x'}); header != "x" || len(data) > 0 {
 		t.Errorf("%q, %v", header, data)
 	}

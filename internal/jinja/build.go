@@ -17,6 +17,7 @@ func (b *builder) body(depth int) ([]node, error) {
 	if depth > maxNest {
 		return nil, fmt.Errorf("%w: statements nested more than %d deep", ErrCost, maxNest)
 	}
+
 	var nodes []node
 	for b.at < len(b.pieces) {
 		p := b.pieces[b.at]
@@ -33,15 +34,19 @@ func (b *builder) body(depth int) ([]node, error) {
 			if closes(p.first()) {
 				return nodes, nil
 			}
+
 			n, err := b.statement(p, depth)
 			if err != nil {
 				return nil, at(p.line, err)
 			}
+
 			nodes = append(nodes, n)
 			continue
 		}
+
 		b.at++
 	}
+
 	return nodes, nil
 }
 
@@ -55,6 +60,7 @@ func (b *builder) statement(p piece, depth int) (node, error) {
 	if len(p.tokens) == 0 {
 		return nil, fmt.Errorf("%w: an empty statement", ErrSyntax)
 	}
+
 	e := &parser{tokens: p.tokens[1:]}
 	switch p.first() {
 	case "set":
@@ -82,7 +88,9 @@ func (b *builder) statement(p piece, depth int) (node, error) {
 	case "break", "continue":
 		return jump(p.first()), e.done()
 	}
-	return nil, fmt.Errorf("%w: statement %q; known: break, call, continue, filter, for, generation, if, macro, raw, set, with", ErrUnknown, p.first())
+
+	return nil, fmt.Errorf("%w: statement %q; known: break, call, continue, filter, for, generation, if, macro, "+
+		"raw, set, with", ErrUnknown, p.first())
 }
 
 // until reads the body of a statement up to its end.
@@ -104,6 +112,7 @@ func (b *builder) set(p piece, e *parser, depth int) (node, error) {
 	if n.names, err = e.names(); err != nil {
 		return nil, err
 	}
+
 	if len(n.names) == 1 && e.symbol(".") {
 		attribute, err := e.names()
 		if err != nil || len(attribute) != 1 {
@@ -111,13 +120,16 @@ func (b *builder) set(p piece, e *parser, depth int) (node, error) {
 		}
 		n.attribute = attribute[0]
 	}
+
 	if e.symbol("=") {
 		n.x, err = e.whole()
 		return n, err
 	}
+
 	if len(n.names) > 1 {
 		return nil, e.fault()
 	}
+
 	n.wrap = func(x expr) (expr, error) { return x, nil }
 	if e.symbol("|") {
 		if n.wrap, err = e.chainOfFilters(); err != nil {
@@ -126,6 +138,7 @@ func (b *builder) set(p piece, e *parser, depth int) (node, error) {
 	} else if err := e.done(); err != nil {
 		return nil, err
 	}
+
 	n.body, err = b.until("set", depth)
 	return n, err
 }
@@ -140,14 +153,19 @@ func (b *builder) cond(p piece, depth int) (node, error) {
 				return nil, at(p.line, err)
 			}
 		}
+
 		body, err := b.body(depth + 1)
 		if err != nil {
 			return nil, err
 		}
-		n.lines, n.tests, n.bodies = append(n.lines, p.line), append(n.tests, test), append(n.bodies, body)
+
+		n.lines = append(n.lines, p.line)
+		n.tests = append(n.tests, test)
+		n.bodies = append(n.bodies, body)
 		if p, err = b.next("if"); err != nil {
 			return nil, err
 		}
+
 		switch {
 		case p.first() == "endif":
 			return n, nil
@@ -178,11 +196,13 @@ func (b *builder) loop(p piece, e *parser, depth int) (node, error) {
 	if n.x, err = e.listed(e.either); err != nil {
 		return nil, err
 	}
+
 	if e.word("if") {
 		if n.test, err = e.either(); err != nil {
 			return nil, err
 		}
 	}
+
 	if e.word("recursive") {
 		return nil, fmt.Errorf("%w: recursive loops", ErrUnknown)
 	}
@@ -192,6 +212,7 @@ func (b *builder) loop(p piece, e *parser, depth int) (node, error) {
 	if n.body, err = b.body(depth + 1); err != nil {
 		return nil, err
 	}
+
 	end, err := b.next("for")
 	if err == nil && end.first() == "else" {
 		if n.nothing, err = b.body(depth + 1); err == nil {
@@ -201,6 +222,7 @@ func (b *builder) loop(p piece, e *parser, depth int) (node, error) {
 	if err == nil && end.first() != "endfor" {
 		err = at(end.line, fmt.Errorf("%w: {%% %s %%} inside {%% for %%}", ErrSyntax, end.first()))
 	}
+
 	return n, err
 }
 
@@ -211,6 +233,7 @@ func (m *macro) parameters(e *parser) error {
 		if t.kind != word {
 			return e.fault()
 		}
+
 		e.at++
 		var without expr
 		if e.symbol("=") {
@@ -219,11 +242,13 @@ func (m *macro) parameters(e *parser) error {
 				return err
 			}
 		}
+
 		m.params, m.defaults = append(m.params, t.text), append(m.defaults, without)
 		if !e.symbol(",") && e.peek() != (token{symbol, ")"}) {
 			return e.fault()
 		}
 	}
+
 	return nil
 }
 
@@ -240,6 +265,7 @@ func (b *builder) macro(e *parser, depth int) (node, error) {
 	if err := e.done(); err != nil {
 		return nil, err
 	}
+
 	return m, b.macroBody(m, "macro", depth)
 }
 
@@ -260,14 +286,17 @@ func (b *builder) call(p piece, e *parser, depth int) (node, error) {
 			return nil, err
 		}
 	}
+
 	x, err := e.whole()
 	if err != nil {
 		return nil, err
 	}
+
 	var ok bool
 	if n.x, ok = x.(call); !ok {
 		return nil, fmt.Errorf("%w: {%% call %%} wants a call", ErrSyntax)
 	}
+
 	return n, b.macroBody(n.body, "call", depth)
 }
 
@@ -280,18 +309,22 @@ func (b *builder) with(p piece, e *parser, depth int) (node, error) {
 			e.at--
 			return nil, e.fault()
 		}
+
 		x, err := e.expr()
 		if err != nil {
 			return nil, err
 		}
+
 		n.names, n.values = append(n.names, t.text), append(n.values, x)
 		if !e.symbol(",") {
 			break
 		}
 	}
+
 	err := e.done()
 	if err == nil {
 		n.body, err = b.until("with", depth)
 	}
+
 	return n, err
 }

@@ -87,9 +87,11 @@ func (l list) eval(s *state) (any, error) {
 		}
 		out = append(out, v)
 	}
+
 	if l.tuple {
 		return pyvalue.Tuple(out), s.PayFor(out...)
 	}
+
 	return out, s.PayFor(out...)
 }
 
@@ -100,14 +102,17 @@ func (d dict) eval(s *state) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		v, err := d.values[i].eval(s)
 		if err != nil {
 			return nil, err
 		}
+
 		if err := out.SetKey(k, v); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrType, err)
 		}
 	}
+
 	return out, s.PayFor(out)
 }
 
@@ -116,6 +121,7 @@ func (c choice) eval(s *state) (any, error) {
 	if err == nil {
 		err = s.Step()
 	}
+
 	switch {
 	case err != nil:
 		return nil, err
@@ -124,6 +130,7 @@ func (c choice) eval(s *state) (any, error) {
 	case c.no == nil:
 		return &library.Undefined{What: "value: the condition of an if without else does not hold", Soft: true}, nil
 	}
+
 	return c.no.eval(s)
 }
 
@@ -138,6 +145,7 @@ func (l logic) eval(s *state) (any, error) {
 	if truth, err := s.Truth(v); err != nil || truth == l.or {
 		return v, err
 	}
+
 	return l.y.eval(s)
 }
 
@@ -171,20 +179,25 @@ func (c compare) eval(s *state) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for i, op := range c.ops {
 		y, err := c.rest[i].eval(s)
 		if err != nil {
 			return nil, err
 		}
+
 		if err := s.PayFor(x, y); err != nil {
 			return nil, err
 		}
+
 		ok, err := s.Compare(op, x, y)
 		if err != nil || !ok {
 			return false, err
 		}
+
 		x = y
 	}
+
 	return true, nil
 }
 
@@ -199,6 +212,7 @@ func (a attribute) eval(s *state) (any, error) {
 	if n, err := strconv.Atoi(a.name); err == nil { // x.0 is x[0]
 		return s.Item(x, int64(n))
 	}
+
 	return s.Attribute(x, a.name)
 }
 
@@ -207,13 +221,16 @@ func (i item) eval(s *state) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	at, err := i.at.eval(s)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := s.PayFor(at); err != nil {
 		return nil, err
 	}
+
 	return s.Item(x, at)
 }
 
@@ -222,33 +239,41 @@ func (l slice) eval(s *state) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var parts [3]*int
 	for i, p := range l.parts {
 		if p == nil {
 			continue
 		}
+
 		v, err := p.eval(s)
 		if err != nil {
 			return nil, err
 		}
+
 		n, ok := pyvalue.Int(v)
 		if !ok && v != nil {
 			return nil, fmt.Errorf("%w: slice at a %s", ErrType, pyvalue.Kind(v))
 		}
+
 		if ok {
 			parts[i] = &n
 		}
 	}
+
 	if u, ok := x.(*library.Undefined); ok {
 		return nil, u.Err()
 	}
+
 	items, err := s.Iterate(x)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := s.Pay(len(items)); err != nil {
 		return nil, err
 	}
+
 	out, err := library.Cut(items, parts)
 	if _, ok := x.(pyvalue.Tuple); ok {
 		return pyvalue.Tuple(out), err
@@ -256,10 +281,12 @@ func (l slice) eval(s *state) (any, error) {
 	if _, ok := x.(string); !ok || err != nil {
 		return out, err
 	}
+
 	var b strings.Builder
 	for _, r := range out {
 		b.WriteString(r.(string))
 	}
+
 	return b.String(), nil
 }
 
@@ -268,10 +295,12 @@ func (c call) eval(s *state) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	args, err := c.args.eval(s)
 	if err != nil {
 		return nil, err
 	}
+
 	switch f := x.(type) {
 	case *library.Undefined:
 		return nil, c.missing(s, f)
@@ -283,6 +312,7 @@ func (c call) eval(s *state) (any, error) {
 	case library.Callable:
 		return f.Call(args)
 	}
+
 	return nil, fmt.Errorf("%w: a %s is called", ErrType, pyvalue.Kind(x))
 }
 
@@ -294,10 +324,12 @@ func (c call) missing(s *state, u *library.Undefined) error {
 	case attribute:
 		if x, err := f.x.eval(s); err == nil {
 			if table := library.Methods[pyvalue.Kind(x)]; table != nil {
-				return fmt.Errorf("%w: method %q of a %s; known: %s", ErrUnknown, f.name, pyvalue.Kind(x), library.Known(table))
+				return fmt.Errorf("%w: method %q of a %s; known: %s", ErrUnknown, f.name, pyvalue.Kind(x),
+					library.Known(table))
 			}
 		}
 	}
+
 	return u.Err()
 }
 
@@ -308,22 +340,26 @@ func (a arguments) eval(s *state) (library.Given, error) {
 		if err != nil {
 			return g, err
 		}
+
 		if arg.name == "" {
 			g.List = append(g.List, v)
 			continue
 		}
+
 		if g.Named == nil {
 			g.Named = map[string]any{}
 		}
 		if _, twice := g.Named[arg.name]; twice {
 			return g, fmt.Errorf("%w: argument %q is given twice", ErrType, arg.name)
 		}
+
 		g.Named[arg.name] = v
 		g.Names = append(g.Names, arg.name)
 		if err := s.PayFor(v); err != nil {
 			return g, err
 		}
 	}
+
 	return g, s.PayFor(g.List...)
 }
 
@@ -332,14 +368,17 @@ func (f filtered) eval(s *state) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	args, err := f.args.eval(s)
 	if err != nil {
 		return nil, err
 	}
+
 	v, err := s.Filter(f.name, f.f, x, args)
 	if err != nil {
 		return nil, fmt.Errorf("filter %s: %w", f.name, err)
 	}
+
 	return v, nil
 }
 
@@ -351,13 +390,16 @@ func (t tested) eval(s *state) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	args, err := t.args.eval(s)
 	if err != nil {
 		return nil, err
 	}
+
 	v, err := t.f.Do(x, args)
 	if err != nil {
 		return nil, fmt.Errorf("test %s: %w", t.name, err)
 	}
+
 	return v.(bool) != t.negated, nil
 }

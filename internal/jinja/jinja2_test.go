@@ -15,6 +15,7 @@ func TestRenderedAsJinja2(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	lines := bufio.NewScanner(f)
 	read := func() *pyvalue.Dict {
 		v, err := pyvalue.ParseJSON(lines.Bytes())
@@ -23,19 +24,23 @@ func TestRenderedAsJinja2(t *testing.T) {
 		}
 		return v.(*pyvalue.Dict)
 	}
+
 	lines.Scan()
 	given := read()
 	all, _ := given.Get("names")
+
 	names := all.(*pyvalue.Dict)
 	chatNames := pyvalue.NewDict()
 	for _, k := range names.Keys() {
 		v, _ := names.Get(k)
 		chatNames.Set(k, v)
 	}
+
 	messages, _ := given.Get("messages")
 	chatNames.Set("messages", messages)
 	chatNames.Set("tools", nil)
 	chatNames.Set("bos", "<s>")
+
 	n := 0
 	for lines.Scan() {
 		c := read()
@@ -46,19 +51,23 @@ func TestRenderedAsJinja2(t *testing.T) {
 		if kind == "chat" {
 			o, values = Chats(nil), chatNames
 		}
+
 		got, err := "", error(nil)
 		tmpl, err := Parse(source.(string), o)
 		if err == nil {
 			got, err = tmpl.Render(t.Context(), values)
 		}
+
 		switch {
 		case renders && (err != nil || got != want):
 			t.Errorf("%s: %s\n got %q %v\nwant %q", kind, source, got, err, want)
 		case !renders && err == nil:
 			t.Errorf("%s: %s\n got %q, want an error", kind, source, got)
 		}
+
 		n++
 	}
+
 	if n < 500 {
 		t.Errorf("%d templates", n)
 	}

@@ -73,6 +73,7 @@ func (p *parser) names() ([]string, error) {
 		if t.kind != word {
 			return nil, p.fault()
 		}
+
 		p.at++
 		names = append(names, t.text)
 		if !p.symbol(",") {
@@ -83,28 +84,34 @@ func (p *parser) names() ([]string, error) {
 
 // expr reads x, or x if test else y.
 func (p *parser) expr() (expr, error) {
-	if p.depth++; p.depth > maxNest {
+	p.depth++
+	if p.depth > maxNest {
 		return nil, fmt.Errorf("%w: expressions nested more than %d deep", ErrCost, maxNest)
 	}
 	defer func() { p.depth-- }()
+
 	x, err := p.either()
 	if err != nil || !p.word("if") {
 		return x, err
 	}
+
 	test, err := p.either()
 	if err != nil {
 		return nil, err
 	}
+
 	c := choice{test: test, yes: x}
 	if p.word("else") {
 		c.no, err = p.expr()
 	}
+
 	return c, err
 }
 
 // link counts what hangs on each other in an expression, which is evaluated from the inside out.
 func (p *parser) link() error {
-	if p.links++; p.links > maxChain {
+	p.links++
+	if p.links > maxChain {
 		return fmt.Errorf("%w: an expression with more than %d operators in a row", ErrCost, maxChain)
 	}
 	return nil
@@ -116,6 +123,7 @@ func (p *parser) both() (expr, error)   { return p.logic("and", p.not) }
 func (p *parser) logic(op string, next func() (expr, error)) (expr, error) {
 	before := p.links
 	defer func() { p.links = before }()
+
 	x, err := next()
 	for err == nil && p.word(op) {
 		if err := p.link(); err != nil {
@@ -125,6 +133,7 @@ func (p *parser) logic(op string, next func() (expr, error)) (expr, error) {
 		y, err = next()
 		x = logic{op == "or", x, y}
 	}
+
 	return x, err
 }
 
@@ -133,13 +142,17 @@ func (p *parser) not() (expr, error) {
 	for p.word("not") {
 		times++
 	}
+
 	x, err := p.comparison()
 	if err != nil || times == 0 {
 		return x, err
 	}
-	if x = (not{x}); times%2 == 0 {
+
+	x = (not{x})
+	if times%2 == 0 {
 		x = not{x}
 	}
+
 	return x, nil
 }
 
@@ -149,21 +162,26 @@ func (p *parser) comparison() (expr, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c := compare{first: x}
 	for {
 		op := p.comparator()
 		if op == "" {
 			break
 		}
+
 		y, err := p.sum()
 		if err != nil {
 			return nil, err
 		}
+
 		c.ops, c.rest = append(c.ops, op), append(c.rest, y)
 	}
+
 	if len(c.ops) == 0 {
 		return x, nil
 	}
+
 	return c, nil
 }
 
@@ -173,13 +191,16 @@ func (p *parser) comparator() string {
 			return op
 		}
 	}
+
 	if p.word("in") {
 		return "in"
 	}
+
 	if p.peek().text == "not" && p.at+1 < len(p.tokens) && p.tokens[p.at+1] == (token{word, "in"}) {
 		p.at += 2
 		return "not in"
 	}
+
 	return ""
 }
 
@@ -191,6 +212,7 @@ func (p *parser) power() (expr, error)   { return p.chain(p.filtered, "**") }
 func (p *parser) chain(next func() (expr, error), ops ...string) (expr, error) {
 	before := p.links
 	defer func() { p.links = before }()
+
 	x, err := next()
 	for err == nil {
 		op := ""
@@ -199,16 +221,19 @@ func (p *parser) chain(next func() (expr, error), ops ...string) (expr, error) {
 				op = o
 			}
 		}
+
 		if op == "" {
 			break
 		}
 		if err := p.link(); err != nil {
 			return nil, err
 		}
+
 		var y expr
 		y, err = next()
 		x = arith{op, x, y}
 	}
+
 	return x, err
 }
 
@@ -224,20 +249,25 @@ func (p *parser) filtered() (expr, error) {
 func (p *parser) unary() (expr, error) {
 	minus := p.symbol("-")
 	if minus || p.symbol("+") {
-		if p.depth++; p.depth > maxNest {
+		p.depth++
+		if p.depth > maxNest {
 			return nil, fmt.Errorf("%w: expressions nested more than %d deep", ErrCost, maxNest)
 		}
 		defer func() { p.depth-- }()
+
 		x, err := p.unary()
 		if minus {
 			return negative{x}, err
 		}
+
 		return negative{negative{x}}, err
 	}
+
 	x, err := p.primary()
 	if err != nil {
 		return nil, err
 	}
+
 	return p.postfix(x, false)
 }
 
@@ -245,11 +275,13 @@ func (p *parser) unary() (expr, error) {
 func (p *parser) postfix(x expr, filters bool) (expr, error) {
 	before := p.links
 	defer func() { p.links = before }()
+
 	for {
 		err := p.link()
 		if err != nil {
 			return nil, err
 		}
+
 		switch {
 		case !filters && p.symbol("."):
 			t := p.peek()
@@ -288,19 +320,24 @@ func (p *parser) index(x expr) (expr, error) {
 				return nil, err
 			}
 		}
+
 		if p.symbol("]") {
 			break
 		}
-		if n++; n > 2 || !p.symbol(":") {
+
+		n++
+		if n > 2 || !p.symbol(":") {
 			return nil, p.fault()
 		}
 	}
+
 	if n == 0 {
 		if parts[0] == nil {
 			return nil, p.fault()
 		}
 		return item{x, parts[0]}, nil
 	}
+
 	return slice{x, parts}, nil
 }
 
@@ -313,10 +350,12 @@ func (p *parser) arguments() (arguments, error) {
 			name = t.text
 			p.at += 2
 		}
+
 		x, err := p.expr()
 		if err != nil {
 			return args, err
 		}
+
 		args = append(args, argument{name, x})
 		if !p.symbol(",") {
 			if !p.symbol(")") {
@@ -325,6 +364,7 @@ func (p *parser) arguments() (arguments, error) {
 			break
 		}
 	}
+
 	return args, nil
 }
 
@@ -334,11 +374,13 @@ func (p *parser) filter(x expr) (expr, error) {
 	if t.kind != word {
 		return nil, p.fault()
 	}
+
 	p.at++
 	f, ok := library.Filters[t.text]
 	if !ok {
 		return nil, fmt.Errorf("%w: filter %q; known: %s", ErrUnknown, t.text, library.Known(library.Filters))
 	}
+
 	var args arguments
 	var err error
 	if p.symbol("(") {
@@ -346,9 +388,11 @@ func (p *parser) filter(x expr) (expr, error) {
 			return nil, err
 		}
 	}
+
 	if err := f.CheckNames(args.names()); err != nil {
 		return nil, fmt.Errorf("filter %s: %w", t.text, err)
 	}
+
 	return filtered{t.text, f, x, args}, nil
 }
 
@@ -365,9 +409,11 @@ func (p *parser) chainOfFilters() (func(expr) (expr, error), error) {
 		}
 		return x, q.done()
 	}
+
 	if _, err := apply(p, constant{""}); err != nil {
 		return nil, err
 	}
+
 	return func(x expr) (expr, error) { return apply(&parser{tokens: p.tokens, at: start}, x) }, nil
 }
 
@@ -380,6 +426,7 @@ func (p *parser) test(x expr) (expr, error) {
 	if t.kind != word {
 		return nil, p.fault()
 	}
+
 	p.at++
 	name := t.text
 	f, ok := library.Tests[name]
@@ -390,12 +437,14 @@ func (p *parser) test(x expr) (expr, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: test %q; known: %s", ErrUnknown, t.text, library.Known(library.Tests))
 	}
+
 	var args arguments
 	var err error
 	switch next := p.peek(); {
 	case p.symbol("("):
 		args, err = p.arguments()
-	case next.kind == quoted, next.kind == number, next.kind == word && !slices.Contains(noArgument, next.text), next == token{symbol, "["}, next == token{symbol, "{"}:
+	case next.kind == quoted, next.kind == number, next.kind == word && !slices.Contains(noArgument, next.text),
+		next == token{symbol, "["}, next == token{symbol, "{"}:
 		var y expr
 		if y, err = p.primary(); err == nil {
 			y, err = p.postfix(y, false)
@@ -408,6 +457,7 @@ func (p *parser) test(x expr) (expr, error) {
 	if err := f.CheckNames(args.names()); err != nil {
 		return nil, fmt.Errorf("test %s: %w", name, err)
 	}
+
 	return tested{x, name, f, args, negated}, nil
 }
 
@@ -420,15 +470,19 @@ func (p *parser) listed(next func() (expr, error)) (expr, error) {
 	if err != nil || !p.symbol(",") {
 		return x, err
 	}
+
 	items := []expr{x}
 	for p.at < len(p.tokens) {
 		if x, err = next(); err != nil {
 			return nil, err
 		}
-		if items = append(items, x); !p.symbol(",") {
+
+		items = append(items, x)
+		if !p.symbol(",") {
 			break
 		}
 	}
+
 	return list{items, true}, nil
 }
 
@@ -457,11 +511,13 @@ func (p *parser) primary() (expr, error) {
 		} else if ok {
 			return constant{n}, nil
 		}
+
 		f, err := strconv.ParseFloat(strings.ReplaceAll(t.text, "_", ""), 64)
 		if err != nil || !strings.ContainsAny(t.text, ".eE") {
 			p.at--
 			return nil, p.fault()
 		}
+
 		return constant{f}, nil
 	case symbol:
 		switch t.text {
@@ -473,6 +529,7 @@ func (p *parser) primary() (expr, error) {
 			return p.dict()
 		}
 	}
+
 	p.at--
 	return nil, p.fault()
 }
@@ -486,19 +543,25 @@ func (p *parser) list(end string) (expr, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		items = append(items, x)
+
 		if p.symbol(",") {
 			comma = true
 			continue
 		}
+
 		if !p.symbol(end) {
 			return nil, p.fault()
 		}
+
 		break
 	}
+
 	if end == ")" && len(items) == 1 && !comma {
 		return items[0], nil
 	}
+
 	return list{items, end == ")"}, nil
 }
 
@@ -509,14 +572,18 @@ func (p *parser) dict() (expr, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if !p.symbol(":") {
 			return nil, p.fault()
 		}
+
 		v, err := p.expr()
 		if err != nil {
 			return nil, err
 		}
+
 		d.keys, d.values = append(d.keys, k), append(d.values, v)
+
 		if !p.symbol(",") {
 			if !p.symbol("}") {
 				return nil, p.fault()
@@ -524,6 +591,7 @@ func (p *parser) dict() (expr, error) {
 			break
 		}
 	}
+
 	return d, nil
 }
 

@@ -46,6 +46,7 @@ func cut(src string, o Options) ([]piece, error) {
 			c.text(c.src, "", "")
 			return c.out, nil
 		}
+
 		plain, open := c.src[:start], c.src[start:start+2]
 		line := c.line + strings.Count(plain, "\n")
 		inside := c.src[start+2:]
@@ -53,6 +54,7 @@ func cut(src string, o Options) ([]piece, error) {
 		if err != nil {
 			return nil, at(line, err)
 		}
+
 		c.src, inside = inside[end+2:], inside[:end]
 		sign := inside[:min(1, len(inside))]
 		if sign == "-" || sign == "+" {
@@ -60,22 +62,26 @@ func cut(src string, o Options) ([]piece, error) {
 		} else {
 			sign = ""
 		}
+
 		c.text(plain, open, sign)
 		c.line = line + strings.Count(inside, "\n")
 		inside = c.after(inside, open)
 		if open == "{#" {
 			continue
 		}
+
 		if open == "{%" && strings.TrimSpace(inside) == "raw" {
 			if err := c.raw(line); err != nil {
 				return nil, err
 			}
 			continue
 		}
+
 		tokens, err := scan(inside)
 		if err != nil {
 			return nil, at(line, err)
 		}
+
 		c.out = append(c.out, piece{open: open, tokens: tokens, line: line})
 	}
 }
@@ -86,6 +92,7 @@ func (c *cutter) text(s, open, sign string) {
 		s = strings.TrimLeftFunc(s, pyvalue.IsSpace)
 		c.strip = false
 	}
+
 	switch {
 	case sign == "-":
 		s = strings.TrimRightFunc(s, pyvalue.IsSpace)
@@ -95,6 +102,7 @@ func (c *cutter) text(s, open, sign string) {
 			s = s[:line]
 		}
 	}
+
 	if s != "" {
 		c.out = append(c.out, piece{text: s})
 	}
@@ -110,10 +118,12 @@ func (c *cutter) after(inside, open string) string {
 	case strings.HasSuffix(inside, "+") && open == "{%":
 		keep, inside = true, inside[:len(inside)-1]
 	}
+
 	if open != "{{" && c.o.TrimBlocks && !keep && !c.strip && strings.HasPrefix(c.src, "\n") {
 		c.src, c.fresh = c.src[1:], true
 		c.line++
 	}
+
 	return inside
 }
 
@@ -126,18 +136,22 @@ func (c *cutter) raw(line int) error {
 		c.src = "\n" + c.src
 		c.line--
 	}
+
 	m := endRaw.FindStringSubmatchIndex(c.src)
 	if m == nil {
 		return at(line, fmt.Errorf("%w: {%% raw %%} has no end", ErrSyntax))
 	}
+
 	body := c.src[:m[0]]
 	sign, last := c.src[m[2]:m[3]], c.src[m[4]:m[5]]
 	inside := c.src[m[0]:m[1]]
 	c.src = c.src[m[1]:]
 	c.fresh = false
+
 	c.text(body, "{%", sign)
 	c.line += strings.Count(body, "\n") + strings.Count(inside, "\n")
 	c.after(last, "{%")
+
 	return nil
 }
 
@@ -172,6 +186,7 @@ func tagEnd(inside, open string) (int, error) {
 			braces = max(0, braces-1)
 		}
 	}
+
 	return 0, fmt.Errorf("%w: %s%.40s has no %s", ErrSyntax, open, inside, end)
 }
 
@@ -210,6 +225,7 @@ func scan(src string) ([]token, error) {
 			if err != nil {
 				return nil, fmt.Errorf("%w: %.40s: %w", ErrSyntax, src[i:], err)
 			}
+
 			i += n
 			out = append(out, token{quoted, s})
 			continue
@@ -224,23 +240,28 @@ func scan(src string) ([]token, error) {
 			out = append(out, token{number, src[start:i]})
 			continue
 		}
+
 		n := 1
 		for _, s := range symbols {
 			if strings.HasPrefix(src[i:], s) {
 				n = 2
 			}
 		}
+
 		if n == 1 && strings.IndexByte("()[]{}.,:|~+-*/%<>=", c) < 0 {
 			return nil, fmt.Errorf("%w: %q in %.60q", ErrSyntax, c, src)
 		}
+
 		out = append(out, token{symbol, src[i : i+n]})
 		i += n
 	}
+
 	return out, nil
 }
 
 // numbers matches Jinja's numbers at the start of a text.
-var numbers = regexp.MustCompile(`^(0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[0-9](_?[0-9])*(\.[0-9](_?[0-9])*)?([eE][+-]?[0-9](_?[0-9])*)?)`)
+var numbers = regexp.MustCompile(
+	`^(0[xX](_?[0-9a-fA-F])+|0[oO](_?[0-7])+|0[bB](_?[01])+|[0-9](_?[0-9])*(\.[0-9](_?[0-9])*)?([eE][+-]?[0-9](_?[0-9])*)?)`)
 
 func numberEnd(src string) int { return len(numbers.FindString(src)) }
 

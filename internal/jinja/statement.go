@@ -24,13 +24,16 @@ func (n set) render(s *state, _ *strings.Builder) error {
 	if err != nil {
 		return at(n.line, err)
 	}
+
 	if n.attribute == "" {
 		return at(n.line, s.bind(s.locals[len(s.locals)-1], n.names, v))
 	}
+
 	space, ok := s.lookup(n.names[0]).(*library.Namespace)
 	if !ok {
 		return at(n.line, fmt.Errorf("%w: %s is no namespace", ErrType, n.names[0]))
 	}
+
 	space.Items[n.attribute] = v
 	return nil
 }
@@ -105,16 +108,21 @@ func (s *state) bind(to map[string]any, names []string, v any) error {
 		to[names[0]] = v
 		return nil
 	}
+
 	list, err := s.Iterate(v)
 	if err != nil {
 		return err
 	}
+
 	if len(list) != len(names) {
-		return fmt.Errorf("%w: %s of %d items does not unpack into %d names", ErrType, pyvalue.Kind(v), len(list), len(names))
+		return fmt.Errorf("%w: %s of %d items does not unpack into %d names", ErrType, pyvalue.Kind(v), len(list),
+			len(names))
 	}
+
 	for i, name := range names {
 		to[name] = list[i]
 	}
+
 	return nil
 }
 
@@ -132,12 +140,15 @@ func (n cond) render(s *state, out *strings.Builder) error {
 			if err != nil {
 				return at(n.lines[i], err)
 			}
+
 			if !holds {
 				continue
 			}
 		}
+
 		return renderAll(n.bodies[i], s, out)
 	}
+
 	return nil
 }
 
@@ -169,9 +180,11 @@ func (n loop) render(s *state, out *strings.Builder) error {
 	if err != nil {
 		return at(n.line, err)
 	}
+
 	if len(items) == 0 {
 		return s.inner(map[string]any{}, func() error { return renderAll(n.nothing, s, out) })
 	}
+
 	turns := &turns{items: items}
 	for turns.at = range items {
 		scope := map[string]any{"loop": turns}
@@ -181,14 +194,17 @@ func (n loop) render(s *state, out *strings.Builder) error {
 		if err := s.bind(scope, n.names, items[turns.at]); err != nil {
 			return at(n.line, err)
 		}
+
 		err := s.inner(scope, func() error { return renderAll(n.body, s, out) })
 		if errors.Is(err, jump("break")) {
 			return nil
 		}
+
 		if err != nil && !errors.Is(err, jump("continue")) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -198,19 +214,23 @@ func (n loop) items(s *state) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	items, err := s.Iterate(v)
 	if err != nil || n.test == nil {
 		return items, err
 	}
+
 	var kept []any
 	for _, item := range items {
 		if err := s.Pay(loopStep); err != nil {
 			return nil, err
 		}
+
 		scope := map[string]any{}
 		if err := s.bind(scope, n.names, item); err != nil {
 			return nil, err
 		}
+
 		err := s.inner(scope, func() error {
 			holds, err := s.holds(n.test)
 			if holds {
@@ -222,6 +242,7 @@ func (n loop) items(s *state) ([]any, error) {
 			return nil, err
 		}
 	}
+
 	return kept, nil
 }
 
@@ -268,6 +289,7 @@ func (t *turns) Get(name string) (any, bool) {
 	case "changed":
 		return &library.Native{Name: name, Function: library.Function{Args: "*", Do: t.changed}}, true
 	}
+
 	return nil, false
 }
 
@@ -284,11 +306,13 @@ func (t *turns) changed(_ any, g library.Given) (any, error) {
 	if before == nil || len(before) != len(g.List) {
 		return true, nil
 	}
+
 	for i, v := range g.List {
 		if same, err := g.Equal(v, before[i]); err != nil || !same {
 			return true, err
 		}
 	}
+
 	return false, nil
 }
 
@@ -320,12 +344,15 @@ func (c *closure) Kind() string { return "macro" }
 // Call renders the body for arguments.
 func (c *closure) Call(g library.Given) (any, error) {
 	s := c.s
-	if s.calls++; s.calls > maxNest {
+	s.calls++
+	if s.calls > maxNest {
 		return nil, fmt.Errorf("%w: macros call each other more than %d deep", ErrCost, maxNest)
 	}
+
 	outer := s.locals
 	s.locals = c.scopes
 	defer func() { s.calls, s.locals = s.calls-1, outer }()
+
 	vars := map[string]any{}
 	var out strings.Builder
 	err := s.inner(vars, func() error {
@@ -334,6 +361,7 @@ func (c *closure) Call(g library.Given) (any, error) {
 		}
 		return renderAll(c.body, s, &out)
 	})
+
 	return out.String(), err
 }
 
@@ -343,14 +371,18 @@ func (c *closure) bind(s *state, vars map[string]any, g library.Given) error {
 	for k, v := range g.Named {
 		named[k] = v
 	}
+
 	vars["caller"] = &library.Undefined{What: "caller: the macro was not called by a call statement"}
+
 	if f, ok := named["caller"]; ok {
 		vars["caller"] = f
 		delete(named, "caller")
 	}
+
 	for i, p := range c.params {
 		v, ok := named[p]
 		delete(named, p)
+
 		switch {
 		case i < len(g.List):
 			v = g.List[i]
@@ -363,11 +395,14 @@ func (c *closure) bind(s *state, vars map[string]any, g library.Given) error {
 		default:
 			v = &library.Undefined{What: fmt.Sprintf("%q: the parameter was not given", p)}
 		}
+
 		vars[p] = v
 	}
+
 	if extra := len(g.List) - len(c.params); extra > 0 && !c.rest {
 		return fmt.Errorf("%w: %d arguments, want at most %d", ErrType, len(g.List), len(c.params))
 	}
+
 	vars["varargs"] = pyvalue.Tuple(g.List[min(len(c.params), len(g.List)):])
 	all := pyvalue.NewDict()
 	for k, v := range named {
@@ -376,6 +411,7 @@ func (c *closure) bind(s *state, vars map[string]any, g library.Given) error {
 		}
 		all.Set(k, v)
 	}
+
 	vars["kwargs"] = all
 	return nil
 }
@@ -395,9 +431,11 @@ func (n callBlock) render(s *state, out *strings.Builder) error {
 	if err != nil {
 		return at(n.line, err)
 	}
+
 	text, err := s.Str(v)
 	if err != nil {
 		return at(n.line, err)
 	}
+
 	return at(n.line, s.write(out, text))
 }

@@ -1,9 +1,10 @@
-// Package jinja renders the part of the Jinja language that task files and chat templates use: {{ expressions }} with attributes,
-// indices, slices, methods, filters, operators, tests and calls, and the statements if, for, set, macro, call, filter, with, raw,
-// break and continue. What is outside of this part is an error when the template is read, which says where and lists what is known.
+// Package jinja renders the part of the Jinja language that task files and chat templates use: {{ expressions
+// }} with attributes, indices, slices, methods, filters, operators, tests and calls, and the statements if,
+// for, set, macro, call, filter, with, raw, break and continue. What is outside of this part is an error when
+// the template is read, which says where and lists what is known.
 //
-// Values have Python's meaning (see package value). They never change, but for the attributes of a namespace. Where Jinja gives a
-// generator there is a list; texts that are safe in HTML are plain texts.
+// Values have Python's meaning (see package value). They never change, but for the attributes of a namespace.
+// Where Jinja gives a generator there is a list; texts that are safe in HTML are plain texts.
 //
 // A rendering ends after a bounded amount of work and text, whatever the template does.
 package jinja
@@ -73,22 +74,28 @@ func Parse(source string, o Options) (*Template, error) {
 	if len(source) > maxSource {
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrCost, len(source), maxSource)
 	}
+
 	source = strings.ReplaceAll(strings.ReplaceAll(source, "\r\n", "\n"), "\r", "\n")
 	if !o.KeepNewline {
 		source = strings.TrimSuffix(source, "\n")
 	}
+
 	pieces, err := cut(source, o)
 	if err != nil {
 		return nil, err
 	}
+
 	b := &builder{pieces: pieces}
 	nodes, err := b.body(0)
 	if err != nil {
 		return nil, err
 	}
+
 	if b.at < len(pieces) {
-		return nil, at(pieces[b.at].line, fmt.Errorf("%w: {%% %s %%} without a beginning", ErrSyntax, pieces[b.at].first()))
+		return nil,
+			at(pieces[b.at].line, fmt.Errorf("%w: {%% %s %%} without a beginning", ErrSyntax, pieces[b.at].first()))
 	}
+
 	return &Template{nodes, o}, nil
 }
 
@@ -107,15 +114,18 @@ func (t *Template) Eval(ctx context.Context, names *pyvalue.Dict) (v any, single
 	if len(t.nodes) != 1 {
 		return nil, false, nil
 	}
+
 	n, ok := t.nodes[0].(output)
 	if !ok {
 		return nil, false, nil
 	}
+
 	s := newState(ctx, t, names)
 	v, err = n.x.eval(s)
 	if _, missing := v.(*library.Undefined); err == nil && missing {
 		v, err = s.Str(v)
 	}
+
 	return v, true, at(n.line, err)
 }
 
@@ -158,7 +168,8 @@ type state struct {
 
 func newState(ctx context.Context, t *Template, names *pyvalue.Dict) *state {
 	return &state{names: names, locals: []map[string]any{{}}, Env: &library.Env{
-		Strict: t.o.Strict, PlainJSON: t.o.PlainJSON, Now: t.o.Now, Filters: library.Filters, Tests: library.Tests, Context: ctx,
+		Strict: t.o.Strict, PlainJSON: t.o.PlainJSON, Now: t.o.Now, Filters: library.Filters, Tests: library.Tests,
+		Context: ctx,
 	}}
 }
 
@@ -168,12 +179,14 @@ func (s *state) lookup(name string) any {
 			return v
 		}
 	}
+
 	if v, ok := s.names.Get(name); ok {
 		return v
 	}
 	if f, ok := library.Globals[name]; ok && (name != "strftime_now" || s.Now != nil) {
 		return &library.Native{Name: name, Function: f}
 	}
+
 	return &library.Undefined{What: fmt.Sprintf("%q; known: %s", name, strings.Join(s.names.Keys(), ", "))}
 }
 

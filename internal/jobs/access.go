@@ -26,7 +26,8 @@ type Access struct {
 	Creds string // file of a user's JWT and seed, as the tool nsc writes it
 	NKey  string // file of a user's NKey seed
 
-	CA        string // file of the authorities that may have signed the server's certificate; empty: those of the system
+	// file of the authorities that may have signed the server's certificate; empty: those of the system
+	CA        string
 	Cert, Key string // files of the certificate that this side shows, and of its key
 	Pin       string // sha256:HEX of the server's certificate, which then needs no authority
 }
@@ -39,6 +40,7 @@ func (a Access) Validate() error {
 			given++
 		}
 	}
+
 	switch {
 	case given > 1:
 		return fmt.Errorf("%w: a login, credentials and an NKey exclude each other", ErrAccess)
@@ -50,12 +52,14 @@ func (a Access) Validate() error {
 		_, err := readPin(a.Pin)
 		return err
 	}
+
 	return nil
 }
 
 // options are those of the connection.
 func (a Access) options() ([]nats.Option, error) {
 	var opts []nats.Option
+
 	for _, file := range []string{a.Login, a.Creds, a.NKey, a.CA, a.Cert, a.Key} {
 		if _, err := secret(file); err != nil {
 			return nil, err
@@ -67,16 +71,21 @@ func (a Access) options() ([]nats.Option, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		user, password, named := strings.Cut(line, ":")
-		if !named { // a token: of a cluster, or of a server inside a coordinator, which knows it as its workers' password
+		// a token: of a cluster, or of a server inside a coordinator, which knows it as its workers' password
+		if !named {
 			user, password = workerUser, line
 			opts = append(opts, nats.Token(line))
 		}
+
 		opts = append(opts, nats.UserInfo(user, password))
 	}
+
 	if a.Creds != "" {
 		opts = append(opts, nats.UserCredentials(a.Creds))
 	}
+
 	if a.NKey != "" {
 		nkey, err := nats.NkeyOptionFromSeed(a.NKey)
 		if err != nil {
@@ -91,11 +100,13 @@ func (a Access) options() ([]nats.Option, error) {
 	if a.Cert != "" || a.Key != "" {
 		opts = append(opts, nats.ClientCert(a.Cert, a.Key))
 	}
+
 	if a.Pin != "" {
 		want, err := readPin(a.Pin)
 		if err != nil {
 			return nil, err
 		}
+
 		opts = append(opts, nats.Secure(&tls.Config{
 			MinVersion: tls.VersionTLS13,
 			// The certificate itself is known, so that nobody needs to have signed it.
@@ -108,6 +119,7 @@ func (a Access) options() ([]nats.Option, error) {
 			},
 		}))
 	}
+
 	return opts, nil
 }
 

@@ -23,7 +23,8 @@ import (
 // stranger connects as somebody who is no program of ours.
 func stranger(t *testing.T, url string, o ...nats.Option) *nats.Conn {
 	t.Helper()
-	c, err := nats.Connect(url, append(o, nats.Timeout(connectTime), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
+	c, err := nats.Connect(url,
+		append(o, nats.Timeout(connectTime), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,18 +38,22 @@ func TestStrangersWithoutToken(t *testing.T) {
 	if !strings.Contains(s.URL(), "worker:") || strings.Contains(s.Address(), "@") {
 		t.Errorf("URL %s, address %s", s.URL(), s.Address())
 	}
+
 	for name, o := range map[string]nats.Option{
-		"nobody": nats.Name("x"), "worker": nats.UserInfo(workerUser, "guessed"), "coordinator": nats.UserInfo(ownUser, ""), "token": nats.Token("guessed"),
+		"nobody": nats.Name("x"), "worker": nats.UserInfo(workerUser, "guessed"),
+		"coordinator": nats.UserInfo(ownUser, ""), "token": nats.Token("guessed"),
 	} {
 		if c, err := nats.Connect(s.Address(), o); err == nil {
 			c.Close()
 			t.Errorf("%s was let in", name)
 		}
 	}
+
 	c, err := Connect(t.Context(), Options{URL: s.URL(), Name: "worker"})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c.Close()
 }
 
@@ -64,9 +69,12 @@ func TestWorkersRights(t *testing.T) {
 		for _, subject := range []string{">", "compress.>", "_COORDINATOR.>", "$JS.>"} {
 			_, _ = bad.Subscribe(subject, func(m *nats.Msg) { heard <- m.Subject })
 		}
+
 		for _, subject := range []string{
-			"compress.work.q.evil", "compress.spec.q.0", "$KV." + offersBucket + ".evil", "$JS.API.STREAM.DELETE.compress_done_q", "$JS.API.STREAM.PURGE.compress_done_q",
-			"$JS.API.STREAM.CREATE.evil", "$JS.API.CONSUMER.CREATE.compress_done_q", "$JS.API.CONSUMER.DELETE.compress_work_q.workers", "$JS.API.STREAM.UPDATE.compress_work_q",
+			"compress.work.q.evil", "compress.spec.q.0", "$KV." + offersBucket + ".evil",
+			"$JS.API.STREAM.DELETE.compress_done_q", "$JS.API.STREAM.PURGE.compress_done_q",
+			"$JS.API.STREAM.CREATE.evil", "$JS.API.CONSUMER.CREATE.compress_done_q",
+			"$JS.API.CONSUMER.DELETE.compress_work_q.workers", "$JS.API.STREAM.UPDATE.compress_work_q",
 		} {
 			body := []byte(`{"name":"evil","subjects":["evil.>"],"storage":"memory"}`)
 			if m, err := bad.Request(subject, body, askTime/10); err == nil {
@@ -78,6 +86,7 @@ func TestWorkersRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -88,6 +97,7 @@ func TestWorkersRights(t *testing.T) {
 				return func(_ context.Context, it Item) ([]byte, error) { return square(it) }, nil, nil
 			})
 		})
+
 		results, err := q.Do(t.Context(), squares(10), nil)
 		cancel()
 		wg.Wait()
@@ -95,6 +105,7 @@ func TestWorkersRights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		checkSquares(t, results, 10)
 		if list, err := c.Offers(t.Context()); err != nil || len(list) != 1 {
 			t.Errorf("open %t: offers %v: %v", anyone, list, err)
@@ -115,6 +126,7 @@ func TestFalseResults(t *testing.T) {
 		defer mu.Unlock()
 		said = append(said, worker+" "+item+" "+reason)
 	}})
+
 	q := offer(t, c, Offer{Name: "q", Contract: "1"}, "")
 	q.Accept(func(it Item, data []byte) error {
 		if want, _ := square(it); string(want) != string(data) {
@@ -122,19 +134,24 @@ func TestFalseResults(t *testing.T) {
 		}
 		return nil
 	})
+
 	bad := stranger(t, s.URL())
 	js, err := jetstream.New(bad)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, text := range []string{
-		"null", "{}", "[]", "{", "", `{"id":"n5"}`, `{"id":"n6","data":"AAE=","attempt":1,"worker":"w\u001b[2J"}`, `{"id":"n7","data":"NDk=","attempt":1,"more":1}`,
-		`{"id":"n8","attempt":1,"seconds":-1}`, `{"id":"n9","attempt":1,"failure":"x","data":"AA=="}`, `{"id":"n1","attempt":1,"data":"MQ=="}`,
+		"null", "{}", "[]", "{", "", `{"id":"n5"}`, `{"id":"n6","data":"AAE=","attempt":1,"worker":"w\u001b[2J"}`,
+		`{"id":"n7","data":"NDk=","attempt":1,"more":1}`,
+		`{"id":"n8","attempt":1,"seconds":-1}`, `{"id":"n9","attempt":1,"failure":"x","data":"AA=="}`,
+		`{"id":"n1","attempt":1,"data":"MQ=="}`,
 	} {
 		if _, err := js.Publish(t.Context(), fmt.Sprintf("compress.done.q.n%d", i), []byte(text)); err != nil {
 			t.Fatal(i, err)
 		}
 	}
+
 	within(t, func(ctx context.Context) {
 		_ = q.Work(ctx, 2, func(_ context.Context, it Item) ([]byte, error) { return square(it) })
 	})
@@ -142,9 +159,11 @@ func TestFalseResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	checkSquares(t, results, 11)
 	mu.Lock()
 	defer mu.Unlock()
+
 	all := strings.Join(said, "\n")
 	// Ten: the one of n9 calls itself a failure, and those that lie there from before are tried again without a word.
 	if len(said) < 10 || strings.ContainsRune(all, 0x1b) || !strings.Contains(all, `w\x1b[2J n6 no square`) {
@@ -160,7 +179,9 @@ func TestEndlessFalseResults(t *testing.T) {
 	within(t, func(ctx context.Context) {
 		_ = q.Work(ctx, 1, func(_ context.Context, it Item) ([]byte, error) { return square(it) })
 	})
-	if _, err := q.Do(t.Context(), squares(1), nil); !errors.Is(err, ErrItem) || !strings.Contains(err.Error(), "rubbish") {
+
+	if _, err := q.Do(t.Context(), squares(1), nil); !errors.Is(err, ErrItem) ||
+		!strings.Contains(err.Error(), "rubbish") {
 		t.Error(err)
 	}
 }
@@ -170,16 +191,19 @@ func TestEndlessFalseResults(t *testing.T) {
 func TestFalseOffers(t *testing.T) {
 	s := cluster(t, t.TempDir(), -1)
 	defer s.Shutdown()
+
 	skipped := make(chan string, 100)
 	coordinator, err := Connect(t.Context(), Options{URL: s.ClientURL(), Name: "coordinator"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer coordinator.Close()
+
 	kv, err := coordinator.offers(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	put := func(name string, o any) {
 		text, err := json.Marshal(o)
 		if raw, ok := o.(string); ok {
@@ -192,6 +216,7 @@ func TestFalseOffers(t *testing.T) {
 			t.Fatal(name, err)
 		}
 	}
+
 	hash := strings.Repeat("0", 64)
 	put("a", "null")
 	put("b", "{")
@@ -204,38 +229,45 @@ func TestFalseOffers(t *testing.T) {
 	ready := make(chan struct{})
 	var once sync.Once
 	within(t, func(ctx context.Context) {
-		w, err := Connect(ctx, Options{URL: s.ClientURL(), Name: "w", Events: Events{Skipped: func(name, reason string) {
-			skipped <- name + " " + reason
-			if name == "late" {
-				once.Do(func() { close(ready) })
-			}
-		}}})
+		w, err := Connect(ctx,
+			Options{URL: s.ClientURL(), Name: "w", Events: Events{Skipped: func(name, reason string) {
+				skipped <- name + " " + reason
+				if name == "late" {
+					once.Do(func() { close(ready) })
+				}
+			}}})
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer w.Close()
+
 		err = w.Join(ctx, 1, func(_ context.Context, o Offer, _ []byte) (Handler, func(), error) {
 			if o.Kind != "square" {
 				return nil, nil, fmt.Errorf("%w: kind %s", ErrRefused, o.Kind)
 			}
 			return func(_ context.Context, it Item) ([]byte, error) { return square(it) }, nil, nil
 		})
+
 		if ctx.Err() == nil {
 			t.Errorf("the worker ended: %v", err)
 		}
 	})
+
 	for range 7 {
 		if text := <-skipped; strings.ContainsRune(text, 0x1b) {
 			t.Errorf("%q", text)
 		}
 	}
+
 	offer(t, coordinator, Offer{Name: "late", Kind: "dance", Contract: "1"}, "")
 	<-ready
-	results, err := offer(t, coordinator, Offer{Name: "good", Kind: "square", Contract: "1"}, "").Do(t.Context(), squares(3), nil)
+	results, err := offer(t, coordinator, Offer{Name: "good", Kind: "square", Contract: "1"}, "").Do(t.Context(),
+		squares(3), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	checkSquares(t, results, 3)
 }
 
@@ -248,6 +280,7 @@ func TestSigns(t *testing.T) {
 		defer mu.Unlock()
 		told = append(told, worker+reason)
 	}
+
 	s, c := open(t, ServerOptions{Listen: "127.0.0.1:0"}, Events{Joined: func(w string) { note(w, "") }, Refused: note})
 	q := offer(t, c, Offer{Name: "q", Contract: "1"}, "")
 	stop, err := q.Watch()
@@ -255,23 +288,29 @@ func TestSigns(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
+
 	bad := stranger(t, s.URL())
 	for range 3 {
 		_ = bad.Publish("compress.signs.q", []byte(`{"kind":"joined","worker":"\u001b[31mred"}`))
-		_ = bad.Publish("compress.signs.q", []byte(`{"kind":"refused","worker":"w","reason":"`+strings.Repeat("x", 100_000)+`"}`))
+		_ = bad.Publish("compress.signs.q",
+			[]byte(`{"kind":"refused","worker":"w","reason":"`+strings.Repeat("x", 100_000)+`"}`))
 		_ = bad.Publish("compress.signs.q", []byte(`null`))
 	}
+
 	for i := range 2 * maxSayings {
 		_ = bad.Publish("compress.signs.q", fmt.Appendf(nil, `{"kind":"joined","worker":"w%d"}`, i))
 	}
 	if err := errors.Join(bad.Flush(), c.nc.Flush()); err != nil { // what the server has passed on is here
 		t.Fatal(err)
 	}
+
 	stop()
 	mu.Lock()
 	defer mu.Unlock()
+
 	size := len(strings.Join(told, ""))
-	if len(told) > maxSayings || strings.ContainsRune(strings.Join(told, ""), 0x1b) || size > 10*maxSayings+maxReason+100 {
+	if len(told) > maxSayings || strings.ContainsRune(strings.Join(told, ""), 0x1b) ||
+		size > 10*maxSayings+maxReason+100 {
 		t.Errorf("%d were told, %d bytes", len(told), size)
 	}
 }
@@ -298,14 +337,21 @@ func TestEncrypted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	again, err := far.keys()
-	if err != nil || first.Cert == nil || len(first.Token) < leastToken || again.Token != first.Token || string(again.Cert) != string(first.Cert) {
+	if err != nil || first.Cert == nil || len(first.Token) < leastToken || again.Token != first.Token ||
+		string(again.Cert) != string(first.Cert) {
 		t.Errorf("%d and %d bytes of a token: %v", len(first.Token), len(again.Token), err)
 	}
+
 	if st, err := os.Stat(far.Keep); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the token can be read by others: %v", err)
 	}
-	for name, o := range map[string]ServerOptions{"open": {Listen: "0.0.0.0:0", Open: true}, "loopback": {Listen: "[::1]:0"}} {
+
+	for name, o := range map[string]ServerOptions{
+		"open":     {Listen: "0.0.0.0:0", Open: true},
+		"loopback": {Listen: "[::1]:0"},
+	} {
 		if k, err := o.keys(); err != nil || k.Cert != nil || (k.Token == "") != o.Open {
 			t.Errorf("%s: %+v %v", name, k, err)
 		}
@@ -315,22 +361,27 @@ func TestEncrypted(t *testing.T) {
 	if err := errors.Join(writeSecret(cert, first.Cert), writeSecret(key, first.Key)); err != nil {
 		t.Fatal(err)
 	}
+
 	s, _ := open(t, ServerOptions{Listen: "127.0.0.1:0", Cert: cert, Key: key}, Events{})
 	if !strings.HasPrefix(s.URL(), "tls://worker:") || s.Pin() != "" {
 		t.Errorf("%s, fingerprint %q", s.URL(), s.Pin())
 	}
+
 	block, _ := pem.Decode(first.Cert)
 	c, err := Connect(t.Context(), Options{URL: s.URL(), Access: Access{Pin: pin(block.Bytes)}})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c.Close()
+
 	for name, a := range map[string]Access{"no authority": {}, "another": {Pin: pin([]byte("x"))}} {
 		if c, err := Connect(t.Context(), Options{URL: s.URL(), Access: a}); err == nil {
 			c.Close()
 			t.Errorf("%s: the certificate is believed", name)
 		}
 	}
+
 	plain := strings.Replace(s.URL(), "tls://", "nats://", 1)
 	if c, err := Connect(t.Context(), Options{URL: plain, Access: Access{Pin: pin(block.Bytes)}}); err != nil {
 		t.Error("the server says itself that it encrypts:", err)
@@ -349,6 +400,7 @@ func TestLogins(t *testing.T) {
 		}
 		return path
 	}
+
 	token := write("token", "0123456789abcdef\n")
 	s, _ := open(t, ServerOptions{Listen: "127.0.0.1:0", TokenFile: token}, Events{})
 	for _, login := range []string{token, write("login", "worker:0123456789abcdef")} {
@@ -358,17 +410,25 @@ func TestLogins(t *testing.T) {
 		}
 		c.Close()
 	}
-	if _, err := Serve(ServerOptions{Listen: "127.0.0.1:0", TokenFile: write("short", "abc")}); !errors.Is(err, ErrAccess) {
+
+	if _, err := Serve(ServerOptions{Listen: "127.0.0.1:0", TokenFile: write("short", "abc")}); !errors.Is(err,
+		ErrAccess) {
 		t.Error(err)
 	}
+
 	for name, a := range map[string]Access{
-		"two": {Login: token, NKey: token}, "half": {Cert: token}, "pin": {Pin: "sha256:00"}, "pin and CA": {Pin: pin(nil), CA: token},
+		"two": {Login: token, NKey: token}, "half": {Cert: token}, "pin": {Pin: "sha256:00"},
+		"pin and CA": {Pin: pin(nil), CA: token},
 	} {
 		if err := a.Validate(); !errors.Is(err, ErrAccess) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, a := range map[string]Access{"empty": {Login: write("empty", "\n")}, "none": {Creds: filepath.Join(dir, "none")}, "no seed": {NKey: token}} {
+
+	for name, a := range map[string]Access{
+		"empty": {Login: write("empty", "\n")},
+		"none":  {Creds: filepath.Join(dir, "none")}, "no seed": {NKey: token},
+	} {
 		if _, err := Connect(t.Context(), Options{URL: s.Address(), Access: a}); !errors.Is(err, ErrAccess) {
 			t.Errorf("%s: %v", name, err)
 		}

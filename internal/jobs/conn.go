@@ -30,7 +30,8 @@ const (
 	fetchTime   = 1 * time.Second        // that a worker waits for an item before it looks at other queues
 )
 
-// silences is how many questions in a row a server inside this process may leave without an answer: more than a minute's.
+// silences is how many questions in a row a server inside this process may leave without an answer: more than a
+// minute's.
 const silences = 30
 
 // offersBucket is the key-value store that lists the offers.
@@ -63,12 +64,14 @@ const maxSayings = 1000
 func (s *sayings) first(text string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.done[text] || len(s.done) >= maxSayings {
 		return false
 	}
 	if s.done == nil {
 		s.done = map[string]bool{}
 	}
+
 	s.done[text] = true
 	return true
 }
@@ -101,20 +104,25 @@ type Conn struct {
 func Connect(ctx context.Context, o Options) (*Conn, error) {
 	c := &Conn{name: o.Name, events: o.Events}
 	opts := []nats.Option{
-		nats.Name(o.Name), nats.MaxReconnects(-1), nats.ReconnectWait(retryTime), nats.ReconnectBufSize(-1), nats.Timeout(connectTime), nats.PingInterval(askTime),
+		nats.Name(o.Name), nats.MaxReconnects(-1), nats.ReconnectWait(retryTime), nats.ReconnectBufSize(-1),
+		nats.Timeout(connectTime), nats.PingInterval(askTime),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.setLost(true, err) }),
 		nats.ReconnectHandler(func(*nats.Conn) { c.setLost(false, nil) }),
 	}
+
 	where := Address(o.URL)
 	if o.Server != nil {
 		where, c.store = "the server inside the program", o.Server.storage
 		// Answers come to an inbox of its own, which workers cannot listen to.
-		opts = append(opts, nats.InProcessServer(o.Server.nats), nats.UserInfo(ownUser, o.Server.own), nats.CustomInboxPrefix("_COORDINATOR"))
+		opts = append(opts, nats.InProcessServer(o.Server.nats), nats.UserInfo(ownUser, o.Server.own),
+			nats.CustomInboxPrefix("_COORDINATOR"))
 	}
+
 	access, err := o.Access.options()
 	if err != nil {
 		return nil, err
 	}
+
 	opts = append(opts, access...)
 	if c.nc, err = nats.Connect(o.URL, opts...); err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", where, ErrConnect, err)
@@ -126,6 +134,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 		c.Close()
 		return nil, fmt.Errorf("%s: %w: JetStream does not answer: %w", where, ErrConnect, err)
 	}
+
 	return c, nil
 }
 
@@ -133,6 +142,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 func (c *Conn) answer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
+
 	for {
 		ask, done := context.WithTimeout(ctx, askTime)
 		_, err := c.js.AccountInfo(ask)
@@ -156,6 +166,7 @@ func (c *Conn) setLost(lost bool, err error) {
 	was := c.lost
 	c.lost = lost
 	c.mu.Unlock()
+
 	switch {
 	case lost && !was && c.events.Lost != nil:
 		c.events.Lost(err)
@@ -164,23 +175,28 @@ func (c *Conn) setLost(lost bool, err error) {
 	}
 }
 
-// trouble is why the server inside this process cannot do its part; nil if it can, or err is not of the kind that tells of that.
+// trouble is why the server inside this process cannot do its part; nil if it can, or err is not of the kind
+// that tells of that.
 func (c *Conn) trouble(err error) error {
 	var api jetstream.JetStreamError
-	if c.store == nil || err == nil || !silent(err) && (!errors.As(err, &api) || api.APIError() == nil || api.APIError().Code < 500) {
+	if c.store == nil || err == nil ||
+		!silent(err) && (!errors.As(err, &api) || api.APIError() == nil || api.APIError().Code < 500) {
 		return nil
 	}
-	if api != nil && api.APIError() != nil && strings.Contains(api.APIError().Description, "offline") { // a stream of which the server cannot read a file
+
+	// a stream of which the server cannot read a file
+	if api != nil && api.APIError() != nil && strings.Contains(api.APIError().Description, "offline") {
 		return fmt.Errorf("%w: %s: %s: %w", ErrStorage, c.store.dir, api.APIError().Description, errDamaged)
 	}
+
 	return c.store.trouble()
 }
 
 // errDamaged: files of a server are not what it has written.
 var errDamaged = errors.New("its files are damaged (HINT: delete this folder and --resume: nothing else is lost)")
 
-// persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it, and so does a server inside this process
-// that cannot store anything, or that has stopped to answer: [ErrStorage].
+// persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it, and
+// so does a server inside this process that cannot store anything, or that has stopped to answer: [ErrStorage].
 func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) error {
 	begun := time.Now()
 	for asked := 1; ; asked++ {
@@ -190,6 +206,7 @@ func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) e
 		if bad := c.trouble(err); bad != nil && ctx.Err() == nil {
 			return bad
 		}
+
 		if err == nil || ctx.Err() != nil || !silent(err) {
 			if err == nil {
 				c.served.Store(true)
@@ -197,14 +214,18 @@ func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) e
 			}
 			return errors.Join(err, ctx.Err())
 		}
+
 		if c.store != nil && asked == silences {
 			c.store.fail(fmt.Errorf("its server does not answer: %w", err))
 			return c.store.err
 		}
+
 		if !c.served.Load() && unable(err) && time.Since(begun) > connectTime { // it answers, and never could
 			return fmt.Errorf("%w: %w", ErrConnect, err)
 		}
-		if time.Since(begun) > connectTime { // before that the machine may only be busy; a connection that breaks is told at once
+
+		// before that the machine may only be busy; a connection that breaks is told at once
+		if time.Since(begun) > connectTime {
 			c.setLost(true, err)
 		}
 		if err := pause(ctx, retryTime); err != nil {
@@ -216,13 +237,15 @@ func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) e
 // silent tells whether an error means that the server could not be asked, or could not do its part at the moment.
 func silent(err error) bool {
 	for _, e := range []error{
-		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected, nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded,
+		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,
+		nats.ErrConnectionReconnecting, nats.ErrReconnectBufExceeded,
 		nats.ErrNoServers, nats.ErrStaleConnection, jetstream.ErrNoStreamResponse, jetstream.ErrJetStreamNotEnabled,
 	} {
 		if errors.Is(err, e) {
 			return true
 		}
 	}
+
 	return unable(err)
 }
 
@@ -269,7 +292,8 @@ func pause(ctx context.Context, d time.Duration) error {
 func (c *Conn) offers(ctx context.Context) (jetstream.KeyValue, error) {
 	kv, err := c.js.KeyValue(ctx, offersBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: offersBucket, Description: "work that workers of compress can join"})
+		kv, err = c.js.CreateOrUpdateKeyValue(ctx,
+			jetstream.KeyValueConfig{Bucket: offersBucket, Description: "work that workers of compress can join"})
 	}
 	return kv, err
 }

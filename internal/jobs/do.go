@@ -29,14 +29,19 @@ type Result struct {
 	Seconds float64 `json:"seconds"` // that the handler took
 }
 
-// Do hands over items and waits for the results, which come in the order of the items. done, which may be nil, is called for
-// each as it arrives. Results that an earlier run of the same offer left are taken, but for failures: what was in the way may be gone.
-// While the server does not answer, Do waits. Failures of handlers are part of the results; the errors of Do are those of ctx, of the server, and [ErrItem].
+// Do hands over items and waits for the results, which come in the order of the items. done, which may be nil,
+// is called for each as it arrives. Results that an earlier run of the same offer left are taken, but for
+// failures: what was in the way may be gone. While the server does not answer, Do waits. Failures of handlers
+// are part of the results; the errors of Do are those of ctx, of the server, and [ErrItem].
 func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Result, error) {
-	d := &doing{q: q, items: items, done: done, found: map[string]Result{}, handed: map[string]bool{}, arrived: make(chan struct{}, 1)}
+	d := &doing{
+		q: q, items: items, done: done, found: map[string]Result{}, handed: map[string]bool{},
+		arrived: make(chan struct{}, 1),
+	}
 	if err := d.check(); err != nil {
 		return nil, err
 	}
+
 	sub, err := q.c.nc.Subscribe(q.offer.done()+".*", func(m *nats.Msg) {
 		d.take(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m.Data)
 	})
@@ -44,6 +49,7 @@ func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Resu
 		return nil, fmt.Errorf("offer %s: %w", q.offer.Name, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+
 	for {
 		missing, err := d.sweep(ctx)
 		if err == nil {
@@ -55,6 +61,7 @@ func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Resu
 		if missing == 0 {
 			return d.results(), nil
 		}
+
 		wait, cancel := context.WithTimeout(ctx, sweepTime)
 		for missing > 0 && wait.Err() == nil {
 			select {
@@ -69,6 +76,7 @@ func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Resu
 			case <-wait.Done():
 			}
 		}
+
 		cancel()
 	}
 }
@@ -106,8 +114,10 @@ func (d *doing) check() error {
 		case int64(len(it.Data)) > limit:
 			return fmt.Errorf("%w: %s has %d bytes; the server takes %d", ErrItem, it.ID, len(it.Data), limit)
 		}
+
 		d.wanted[it.ID] = i
 	}
+
 	return nil
 }
 
@@ -129,16 +139,20 @@ func (d *doing) take(id string, text []byte) bool {
 
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	if _, twice := d.found[id]; twice {
 		return true
 	}
+
 	if err != nil {
 		d.refuse(r, err)
 		return false
 	}
+
 	if d.found[id] = r; d.done != nil {
 		d.done(r)
 	}
+
 	d.wake()
 	return true
 }
@@ -148,14 +162,18 @@ func (d *doing) refuse(r Result, err error) {
 	if d.refused == nil {
 		d.refused = map[string]int{}
 	}
+
 	d.refused[r.ID]++
 	reason := Plain(err.Error(), maxReason)
 	if d.refused[r.ID] >= maxRefused {
-		d.broken = fmt.Errorf("%w: %s: %d results of it were none, the last by %s: %s", ErrItem, r.ID, maxRefused, cmp.Or(r.Worker, "somebody"), reason)
+		d.broken = fmt.Errorf("%w: %s: %d results of it were none, the last by %s: %s", ErrItem, r.ID, maxRefused,
+			cmp.Or(r.Worker, "somebody"), reason)
 	}
+
 	if d.q != nil && d.q.c.events.Rejected != nil && d.q.c.said.first("rejected "+r.ID+" "+r.Worker+" "+reason) {
 		d.q.c.events.Rejected(cmp.Or(r.Worker, "somebody"), r.ID, reason)
 	}
+
 	d.wake()
 }
 
@@ -229,14 +247,17 @@ func (d *doing) settle(ctx context.Context, it Item) error {
 	if err != nil {
 		return err
 	}
+
 	if text != nil && (d.handed[it.ID] || !failure(text)) && d.take(it.ID, text) {
 		return nil
 	}
+
 	if text != nil { // what is in its way: a failure of an earlier call, or no result at all
 		if err := d.q.forget(ctx, it.ID); err != nil {
 			return err
 		}
 	}
+
 	_, err = d.q.c.js.Publish(ctx, d.q.offer.work()+"."+it.ID, it.Data)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) { // the storage is gone
 		if err := d.q.ensure(ctx); err != nil {
@@ -247,6 +268,7 @@ func (d *doing) settle(ctx context.Context, it Item) error {
 	if present(err) {
 		err = nil
 	}
+
 	d.handed[it.ID] = err == nil
 	return err
 }
@@ -275,24 +297,29 @@ func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 		}
 		return nil, q.ensure(ctx)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := stream.GetLastMsgForSubject(ctx, q.offer.done()+"."+id)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, err
 	}
 	if m.Data == nil { // a message without anything in it is one nevertheless
 		return []byte{}, nil
 	}
+
 	return m.Data, nil
 }
 
 // present tells whether a message was not stored because one with its subject is there.
 func present(err error) bool {
 	var api jetstream.JetStreamError
-	return errors.As(err, &api) && api.APIError() != nil && strings.Contains(api.APIError().Description, "maximum messages per subject exceeded")
+	return errors.As(err, &api) && api.APIError() != nil &&
+		strings.Contains(api.APIError().Description, "maximum messages per subject exceeded")
 }

@@ -31,13 +31,16 @@ func Plain(text string, limit int) string {
 			b.WriteString("…")
 			break
 		}
+
 		if c == unicode.ReplacementChar || !unicode.IsPrint(c) {
 			quoted := strconv.QuoteRuneToASCII(c)
 			b.WriteString(quoted[1 : len(quoted)-1])
 			continue
 		}
+
 		b.WriteRune(c)
 	}
+
 	return b.String()
 }
 
@@ -46,6 +49,7 @@ func Decode(text []byte, v any) error {
 	if bytes.Equal(bytes.TrimSpace(text), []byte("null")) {
 		return errors.New("null")
 	}
+
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -54,6 +58,7 @@ func Decode(text []byte, v any) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("more than one value")
 	}
+
 	return nil
 }
 
@@ -62,6 +67,7 @@ func readResult(text []byte, id string) (r Result, err error) {
 	if err := Decode(text, &r); err != nil {
 		return Result{ID: id}, err
 	}
+
 	switch {
 	case r.ID != id:
 		err = errors.New("the result of another item")
@@ -72,6 +78,7 @@ func readResult(text []byte, id string) (r Result, err error) {
 	case r.Failure != "" && r.Data != nil:
 		err = errors.New("a failure with a result")
 	}
+
 	r.ID, r.Worker, r.Failure = id, Plain(r.Worker, maxName), Plain(r.Failure, maxReason)
 	return r, err
 }
@@ -96,5 +103,6 @@ func readOffer(text []byte, name string) (o Offer, err error) {
 	if o.Name != name {
 		return o, fmt.Errorf("%w: listed as %s, and named %s", ErrOffer, Plain(name, maxName), o.Name)
 	}
+
 	return o, nil
 }

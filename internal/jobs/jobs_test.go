@@ -22,11 +22,13 @@ func open(t *testing.T, so ServerOptions, e Events) (*Server, *Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = s.Close() })
 	c, err := Connect(t.Context(), Options{Server: s, Name: "coordinator", Events: e})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(c.Close)
 	return s, c
 }
@@ -74,11 +76,13 @@ func TestOneProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	checkSquares(t, results, 40)
 	results, err = q.Do(t.Context(), squares(50), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	checkSquares(t, results, 50)
 	if seen != 40 || calls.Load() != 50 {
 		t.Errorf("%d results seen, %d calls", seen, calls.Load())
@@ -106,13 +110,17 @@ func TestFailures(t *testing.T) {
 			return square(it)
 		})
 	})
+
 	r, err := q.Do(t.Context(), []Item{{"good", []byte("3")}, {"bad", []byte("x")}, {"large", nil}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(r[0].Data) != "9" || !strings.Contains(r[1].Failure, "invalid syntax") || !strings.Contains(r[2].Failure, "bytes") {
+
+	if string(r[0].Data) != "9" || !strings.Contains(r[1].Failure, "invalid syntax") ||
+		!strings.Contains(r[2].Failure, "bytes") {
 		t.Errorf("%+v", r)
 	}
+
 	for _, bad := range [][]Item{{{"a b", nil}}, {{"a", nil}, {"a", nil}}, {{"a", make([]byte, 2<<20)}}} {
 		if _, err := q.Do(t.Context(), bad, nil); !errors.Is(err, ErrItem) {
 			t.Error(err)
@@ -125,6 +133,7 @@ func TestOtherWork(t *testing.T) {
 	_, c := open(t, ServerOptions{}, Events{})
 	offer(t, c, Offer{Name: "q", Contract: "1"}, "spec")
 	offer(t, c, Offer{Name: "q", Contract: "1"}, "spec")
+
 	for _, o := range []struct {
 		o    Offer
 		spec string
@@ -150,15 +159,18 @@ func TestRestartedCoordinator(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
+
 		c, err := Connect(t.Context(), Options{Server: s})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+
 		q := offer(t, c, Offer{Name: "q", Contract: "1"}, "")
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = q.Work(ctx, 1, func(_ context.Context, it Item) ([]byte, error) { return square(it) }) })
+
 		_, err = q.Do(t.Context(), squares(5), nil)
 		cancel()
 		wg.Wait()
@@ -166,12 +178,14 @@ func TestRestartedCoordinator(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	first()
 	_, c := open(t, ServerOptions{Dir: dir}, Events{})
 	results, err := offer(t, c, Offer{Name: "q", Contract: "1"}, "").Do(t.Context(), squares(5), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	checkSquares(t, results, 5)
 }
 
@@ -189,15 +203,19 @@ type herd struct {
 func (h *herd) start(contract string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	if h.stop {
 		return
 	}
+
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "JOBS_TEST_WORKER="+h.url, "JOBS_TEST_CONTRACT="+contract)
+
 	if err := cmd.Start(); err != nil {
 		h.t.Error(err)
 		return
 	}
+
 	h.list = append(h.list, cmd)
 	h.wg.Go(func() {
 		_ = cmd.Wait() // killed
@@ -227,17 +245,20 @@ func (h *herd) end() {
 func TestKilledWorkers(t *testing.T) {
 	marks := t.TempDir()
 	s, c := open(t, ServerOptions{Listen: "127.0.0.1:0"}, Events{})
-	q := offer(t, c, Offer{Name: "q", Kind: "square", Contract: "1", Patience: 200 * time.Millisecond, Attempts: 12}, marks)
+	q := offer(t, c, Offer{Name: "q", Kind: "square", Contract: "1", Patience: 200 * time.Millisecond, Attempts: 12},
+		marks)
 	h := &herd{t: t, url: s.URL()}
 	for range 3 {
 		h.start("1")
 	}
 	defer h.end()
+
 	draw := rand.New(rand.NewPCG(1, 2))
 	n := 0
 	again := 0
 	results, err := q.Do(t.Context(), append(squares(40), Item{ID: "deadly"}), func(r Result) {
-		if n++; n%5 == 0 {
+		n++
+		if n%5 == 0 {
 			h.kill(draw.IntN(3))
 		}
 		if r.Attempt > 1 {
@@ -247,14 +268,17 @@ func TestKilledWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	checkSquares(t, results[:40], 40)
 	if last := results[40]; !strings.Contains(last.Failure, "given up: begun 12 times") {
 		t.Errorf("%+v", last)
 	}
+
 	left, err := os.ReadDir(marks)
 	if err != nil || len(left) != 6 {
 		t.Errorf("%d items killed a worker, want 6: %v", len(left), err)
 	}
+
 	if again < 6 {
 		t.Errorf("%d items were begun again, want 6 or more", again)
 	}
@@ -270,24 +294,27 @@ func TestRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
+
 	w, err := Connect(t.Context(), Options{URL: s.URL(), Name: "worker"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Close()
+
 	err = w.Join(t.Context(), 1, func(_ context.Context, o Offer, _ []byte) (Handler, func(), error) {
 		return nil, nil, fmt.Errorf("%w: contract %s", ErrRefused, o.Contract)
 	})
 	if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "contract 2") {
 		t.Error(err)
 	}
+
 	if reason := <-reasons; !strings.Contains(reason, "contract 2") {
 		t.Error(reason)
 	}
 }
 
-// TestVanishingServer: the server goes away in the middle, once with what it stored; coordinator and worker wait, say so, and go
-// on.
+// TestVanishingServer: the server goes away in the middle, once with what it stored; coordinator and worker
+// wait, say so, and go on.
 func TestVanishingServer(t *testing.T) {
 	for _, kept := range []bool{true, false} {
 		t.Run(fmt.Sprintf("kept=%v", kept), func(t *testing.T) {
@@ -295,13 +322,19 @@ func TestVanishingServer(t *testing.T) {
 			if kept {
 				dirs[1] = dirs[0]
 			}
+
 			s := cluster(t, dirs[0], -1)
 			lost, back := make(chan struct{}, 100), make(chan struct{}, 100)
-			c, err := Connect(t.Context(), Options{URL: s.ClientURL(), Events: Events{Lost: func(error) { lost <- struct{}{} }, Back: func() { back <- struct{}{} }}})
+			c, err := Connect(t.Context(),
+				Options{
+					URL:    s.ClientURL(),
+					Events: Events{Lost: func(error) { lost <- struct{}{} }, Back: func() { back <- struct{}{} }},
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
+
 			q := offer(t, c, Offer{Name: "q", Contract: "1", Patience: time.Second}, "")
 			gate := make(chan struct{})
 			within(t, func(ctx context.Context) {
@@ -311,6 +344,7 @@ func TestVanishingServer(t *testing.T) {
 					return
 				}
 				defer w.Close()
+
 				_ = w.Join(ctx, 1, func(context.Context, Offer, []byte) (Handler, func(), error) {
 					return func(_ context.Context, it Item) ([]byte, error) {
 						if it.ID == "n3" {
@@ -320,6 +354,7 @@ func TestVanishingServer(t *testing.T) {
 					}, nil, nil
 				})
 			})
+
 			third := make(chan struct{}, 1)
 			go func() {
 				<-third
@@ -330,6 +365,7 @@ func TestVanishingServer(t *testing.T) {
 				close(gate) // the worker is done while there is no server
 				s = cluster(t, dirs[1], port)
 			}()
+
 			results, err := q.Do(t.Context(), squares(8), func(r Result) {
 				if r.ID == "n2" {
 					third <- struct{}{}
@@ -338,6 +374,7 @@ func TestVanishingServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			checkSquares(t, results, 8)
 			<-back
 			s.Shutdown()
@@ -352,12 +389,14 @@ func TestNoServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	addr := l.Addr().String()
 	for _, bad := range []string{addr, "nonsense", "127.0.0.1:x"} {
 		if _, err := Serve(ServerOptions{Listen: bad}); !errors.Is(err, ErrServer) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
+
 	l.Close()
 	if _, err := Connect(t.Context(), Options{URL: "nats://" + addr}); !errors.Is(err, ErrConnect) {
 		t.Error(err)
@@ -371,15 +410,18 @@ func BenchmarkItem(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
+
 	c, err := Connect(b.Context(), Options{Server: s})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer c.Close()
+
 	q, err := c.Offer(b.Context(), Offer{Name: "q", Contract: "1"}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	ctx, cancel := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = q.Work(ctx, 2, func(_ context.Context, it Item) ([]byte, error) { return square(it) }) })
@@ -388,12 +430,14 @@ func BenchmarkItem(b *testing.B) {
 	if _, err := q.Do(ctx, items, nil); err != nil {
 		b.Fatal(err)
 	}
+
 	b.StopTimer()
 	cancel()
 	wg.Wait()
 }
 
-// TestFailuresAreTriedAgain: a failure that an earlier call left is no result of a later one, since what was in the way may be gone.
+// TestFailuresAreTriedAgain: a failure that an earlier call left is no result of a later one, since what was in
+// the way may be gone.
 func TestFailuresAreTriedAgain(t *testing.T) {
 	_, c := open(t, ServerOptions{}, Events{})
 	q := offer(t, c, Offer{Name: "q", Contract: "1"}, "")
@@ -408,15 +452,18 @@ func TestFailuresAreTriedAgain(t *testing.T) {
 			return square(it)
 		})
 	})
+
 	broken.Store(true)
 	results, err := q.Do(t.Context(), squares(5), nil)
 	if err != nil || results[3].Failure == "" {
 		t.Fatalf("%+v %v", results, err)
 	}
+
 	broken.Store(false)
 	if results, err = q.Do(t.Context(), squares(5), nil); err != nil {
 		t.Fatal(err)
 	}
+
 	checkSquares(t, results, 5)
 	if n := calls.Load(); n != 6 {
 		t.Errorf("%d calls, want 6", n)

@@ -48,6 +48,7 @@ func (o ServerOptions) keys() (k keys, err error) {
 	if k, err = readKeys(o.Keep); err != nil {
 		return k, err
 	}
+
 	switch {
 	case o.Open:
 		k.Token = ""
@@ -56,7 +57,8 @@ func (o ServerOptions) keys() (k keys, err error) {
 			return k, err
 		}
 		if k.Token = strings.TrimPrefix(k.Token, workerUser+":"); len(k.Token) < leastToken {
-			return k, fmt.Errorf("%s: %w: a token of %d characters; want %d or more, by chance", o.TokenFile, ErrAccess, len(k.Token), leastToken)
+			return k, fmt.Errorf("%s: %w: a token of %d characters; want %d or more, by chance", o.TokenFile, ErrAccess,
+				len(k.Token), leastToken)
 		}
 	case k.Token == "":
 		k.Token = rand.Text()
@@ -70,6 +72,7 @@ func (o ServerOptions) keys() (k keys, err error) {
 		if k.Key, err = secret(o.Key); err != nil {
 			return k, err
 		}
+
 		return k, nil // they are kept where they are
 	case Loopback(o.Listen) || o.Open:
 		k.Cert, k.Key = nil, nil
@@ -78,6 +81,7 @@ func (o ServerOptions) keys() (k keys, err error) {
 			return k, err
 		}
 	}
+
 	return k, k.keep(o.Keep)
 }
 
@@ -86,16 +90,19 @@ func readKeys(file string) (k keys, err error) {
 	if file == "" {
 		return k, nil
 	}
+
 	text, err := secret(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, nil
 	}
+
 	if err == nil {
 		err = Decode(text, &k)
 	}
 	if err != nil {
 		return k, fmt.Errorf("%s: %w: %w (HINT: delete it: workers then need the new token)", file, ErrAccess, err)
 	}
+
 	return k, nil
 }
 
@@ -104,18 +111,22 @@ func (k keys) keep(file string) error {
 	if file == "" {
 		return nil
 	}
+
 	text, err := json.Marshal(k)
 	if err != nil {
 		return err
 	}
+
 	if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
 		return err
 	}
+
 	fresh := file + ".new"
 	_ = os.Remove(fresh) // of a run that was killed
 	if err := writeSecret(fresh, text); err != nil {
 		return err
 	}
+
 	return os.Rename(fresh, file)
 }
 
@@ -137,23 +148,29 @@ func selfSigned() (cert, key []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
 		return nil, nil, err
 	}
+
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "compress queue"}, DNSNames: []string{"compress"},
 		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(lifetime),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
+
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), nil
 }

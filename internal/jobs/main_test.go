@@ -32,22 +32,27 @@ func workerProcess(url string) error {
 		return err
 	}
 	defer c.Close()
+
 	return c.Join(ctx, 2, func(_ context.Context, o Offer, spec []byte) (Handler, func(), error) {
 		if o.Contract != os.Getenv("JOBS_TEST_CONTRACT") {
 			return nil, nil, fmt.Errorf("%w: contract %s", ErrRefused, o.Contract)
 		}
+
 		return func(_ context.Context, it Item) ([]byte, error) {
 			if it.ID == "deadly" {
 				return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			}
+
 			// Some items kill the first worker that begins them.
 			n, err := strconv.Atoi(string(it.Data))
-			if mark := filepath.Join(string(spec), it.ID); err == nil && n%7 == 3 {
+			mark := filepath.Join(string(spec), it.ID)
+			if err == nil && n%7 == 3 {
 				if f, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 					f.Close()
 					return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				}
 			}
+
 			return square(it)
 		}, nil, nil
 	})
@@ -55,15 +60,20 @@ func workerProcess(url string) error {
 
 // cluster is a server that is not inside a coordinator: whoever reaches it may do everything.
 func cluster(t *testing.T, dir string, port int) *server.Server {
-	s, err := server.NewServer(&server.Options{ServerName: "cluster", JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true, Host: "127.0.0.1", Port: port})
+	s, err := server.NewServer(&server.Options{
+		ServerName: "cluster", JetStream: true, StoreDir: dir, NoSigs: true,
+		NoLog: true, Host: "127.0.0.1", Port: port,
+	})
 	if err != nil {
 		t.Error(err)
 		return nil
 	}
+
 	s.Start()
 	if !s.ReadyForConnections(startTime) {
 		t.Error("the cluster does not start")
 	}
+
 	return s
 }
 

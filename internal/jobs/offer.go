@@ -24,7 +24,8 @@ type Offer struct {
 	Spec     string `json:"spec"`     // SHA-256 of the specification, filled in by [Conn.Offer]
 	Bytes    int    `json:"bytes"`    // of the specification, filled in by [Conn.Offer]
 
-	Patience time.Duration `json:"patience"` // after a worker's last sign of life until its item goes to another; default 1 minute
+	// after a worker's last sign of life until its item goes to another; default 1 minute
+	Patience time.Duration `json:"patience"`
 	Attempts int           `json:"attempts"` // that an item may be begun; default 5
 }
 
@@ -43,6 +44,7 @@ func (o *Offer) withDefaults() error {
 	if o.Attempts == 0 {
 		o.Attempts = 5
 	}
+
 	switch {
 	case o.Patience < leastPatience || o.Patience > mostPatience || o.Attempts < 1 || o.Attempts > mostAttempts:
 		return fmt.Errorf("%w: %s: patience %v, %d attempts", ErrOffer, o.Name, o.Patience, o.Attempts)
@@ -55,6 +57,7 @@ func (o *Offer) withDefaults() error {
 	case o.Bytes < 0 || o.Bytes > maxSpec:
 		return fmt.Errorf("%w: %s: a specification of %d bytes; at most %d", ErrOffer, o.Name, o.Bytes, maxSpec)
 	}
+
 	return nil
 }
 
@@ -89,8 +92,8 @@ type Queue struct {
 // and the item is handed out again. Without it every result counts that is one by its form.
 func (q *Queue) Accept(check func(item Item, data []byte) error) { q.check = check }
 
-// Offer makes an offer, or finds the one that an earlier run of the same coordinator left, with its results. An offer of that
-// name with another contract or specification is refused with [ErrOffer].
+// Offer makes an offer, or finds the one that an earlier run of the same coordinator left, with its results. An
+// offer of that name with another contract or specification is refused with [ErrOffer].
 func (c *Conn) Offer(ctx context.Context, o Offer, spec []byte) (*Queue, error) {
 	if err := o.withDefaults(); err != nil {
 		return nil, err
@@ -98,12 +101,14 @@ func (c *Conn) Offer(ctx context.Context, o Offer, spec []byte) (*Queue, error) 
 	if len(spec) > maxSpec {
 		return nil, fmt.Errorf("%w: %s: a specification of %d bytes; at most %d", ErrOffer, o.Name, len(spec), maxSpec)
 	}
+
 	sum := sha256.Sum256(spec)
 	o.Spec, o.Bytes = hex.EncodeToString(sum[:]), len(spec)
 	q := &Queue{c: c, offer: o, spec: bytes.Clone(spec)}
 	if err := c.persist(ctx, q.ensure); err != nil {
 		return nil, fmt.Errorf("offer %s: %w", o.Name, err)
 	}
+
 	return q, nil
 }
 
@@ -113,45 +118,54 @@ func (q *Queue) ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	entry, err := kv.Get(ctx, q.offer.Name)
 	switch {
 	case err == nil:
 		found, err := readOffer(entry.Value(), q.offer.Name)
-		if err != nil || found.Contract != q.offer.Contract || found.Spec != q.offer.Spec || found.Kind != q.offer.Kind {
+		if err != nil || found.Contract != q.offer.Contract || found.Spec != q.offer.Spec ||
+			found.Kind != q.offer.Kind {
 			return fmt.Errorf("%w: %s is the name of other work", ErrOffer, q.offer.Name)
 		}
 	case !errors.Is(err, jetstream.ErrKeyNotFound):
 		return err
 	}
+
 	if err := q.ensureStreams(ctx); err != nil {
 		return err
 	}
 	if err := q.ensureSpec(ctx); err != nil {
 		return err
 	}
+
 	text, err := json.Marshal(q.offer)
 	if err == nil {
 		_, err = kv.Put(ctx, q.offer.Name, text)
 	}
+
 	return err
 }
 
 // ensureStreams makes the stream of items, which holds each once until it is acknowledged, and that of results.
 func (q *Queue) ensureStreams(ctx context.Context) error {
 	if _, err := q.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: q.offer.stream("done"), Subjects: []string{q.offer.done() + ".*"}, Storage: jetstream.FileStorage, MaxMsgsPerSubject: 1, AllowDirect: true,
+		Name: q.offer.stream("done"), Subjects: []string{q.offer.done() + ".*"}, Storage: jetstream.FileStorage,
+		MaxMsgsPerSubject: 1, AllowDirect: true,
 		Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgs: maxItems,
 	}); err != nil {
 		return err
 	}
 	if _, err := q.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: q.offer.stream("work"), Subjects: []string{q.offer.work() + ".*"}, Storage: jetstream.FileStorage, Retention: jetstream.WorkQueuePolicy,
+		Name: q.offer.stream("work"), Subjects: []string{q.offer.work() + ".*"}, Storage: jetstream.FileStorage,
+		Retention:         jetstream.WorkQueuePolicy,
 		MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true, MaxMsgs: maxItems,
 	}); err != nil {
 		return err
 	}
+
 	_, err := q.c.js.CreateOrUpdateConsumer(ctx, q.offer.stream("work"), jetstream.ConsumerConfig{
-		Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.offer.Patience, MaxAckPending: -1, MaxDeliver: -1,
+		Durable: "workers", AckPolicy: jetstream.AckExplicitPolicy, AckWait: q.offer.Patience, MaxAckPending: -1,
+		MaxDeliver: -1,
 	})
 	return err
 }
@@ -166,21 +180,25 @@ const partSize = 256 << 10
 // server.
 func (q *Queue) ensureSpec(ctx context.Context) error {
 	stream, err := q.c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: q.offer.stream("spec"), Subjects: []string{"compress.spec." + q.offer.Name + ".*"}, Storage: jetstream.FileStorage, MaxMsgsPerSubject: 1,
+		Name: q.offer.stream("spec"), Subjects: []string{"compress.spec." + q.offer.Name + ".*"},
+		Storage: jetstream.FileStorage, MaxMsgsPerSubject: 1,
 		AllowDirect: true, Discard: jetstream.DiscardNew, DiscardNewPerSubject: true,
 	})
 	if err != nil {
 		return err
 	}
+
 	parts := slices.Collect(slices.Chunk(q.spec, partSize))
 	if stream.CachedInfo().State.Msgs == uint64(len(parts)) {
 		return nil
 	}
+
 	for i, part := range parts {
 		if _, err := q.c.js.Publish(ctx, q.offer.spec(i), part); err != nil && !present(err) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -191,12 +209,14 @@ func (q *Queue) Withdraw(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+
 		gone := func(err error) error {
 			if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrBucketNotFound) {
 				return nil
 			}
 			return err
 		}
+
 		return errors.Join(
 			kv.Delete(ctx, q.offer.Name),
 			gone(q.c.js.DeleteStream(ctx, q.offer.stream("work"))),
@@ -216,21 +236,26 @@ func (c *Conn) Offers(ctx context.Context) ([]Offer, error) {
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
+
 		keys, err := c.offerNames(ctx)
 		if err != nil {
 			return err
 		}
+
 		for _, key := range keys {
 			entry, err := kv.Get(ctx, key)
 			if errors.Is(err, jetstream.ErrKeyNotFound) {
 				continue
 			}
+
 			if err != nil && !errors.Is(err, jetstream.ErrInvalidKey) {
 				return err
 			}
+
 			var o Offer
 			if err == nil {
 				o, err = readOffer(entry.Value(), key)
@@ -239,10 +264,13 @@ func (c *Conn) Offers(ctx context.Context) ([]Offer, error) {
 				c.skip(key, err)
 				continue
 			}
+
 			list = append(list, o)
 		}
+
 		return nil
 	})
+
 	return list, err
 }
 
@@ -254,19 +282,25 @@ func (c *Conn) offerNames(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+">"))
 	if err != nil {
 		return nil, err
 	}
+
 	var keys []string
 	for subject := range info.State.Subjects {
 		keys = append(keys, strings.TrimPrefix(subject, prefix))
 	}
+
 	slices.Sort(keys)
+
 	if len(keys) > maxOffers {
-		c.skip("the list of offers", fmt.Errorf("%w: %d are listed, the first %d are looked at", ErrOffer, len(keys), maxOffers))
+		c.skip("the list of offers",
+			fmt.Errorf("%w: %d are listed, the first %d are looked at", ErrOffer, len(keys), maxOffers))
 		keys = keys[:maxOffers]
 	}
+
 	return keys, nil
 }
 
@@ -300,14 +334,18 @@ func (c *Conn) fetchSpec(ctx context.Context, o Offer) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if len(part) != min(partSize, o.Bytes-len(spec)) {
 			break
 		}
+
 		spec = append(spec, part...)
 	}
+
 	sum := sha256.Sum256(spec)
 	if hex.EncodeToString(sum[:]) != o.Spec {
 		return nil, fmt.Errorf("%w: %s: the specification is damaged", ErrOffer, o.Name)
 	}
+
 	return spec, nil
 }

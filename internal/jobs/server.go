@@ -28,7 +28,8 @@ const startTime = 20 * time.Second
 type ServerOptions struct {
 	Dir string // folder for items and results; empty: a temporary one that Close removes
 
-	// Listen is the host:port at which workers of other processes can join; port 0 chooses one. Empty: no port is opened.
+	// Listen is the host:port at which workers of other processes can join; port 0 chooses one. Empty: no port
+	// is opened.
 	Listen string
 
 	// TokenFile has what workers have to show in its first line; empty: a token is made. Open is for a server without
@@ -44,8 +45,8 @@ type ServerOptions struct {
 	// is started again there; empty: they are made anew.
 	Keep string
 
-	// Sync brings every item to the disk before it counts as stored. Without it a crash of the machine, not of the program, can
-	// lose the last seconds; what is lost is handed over again.
+	// Sync brings every item to the disk before it counts as stored. Without it a crash of the machine, not of
+	// the program, can lose the last seconds; what is lost is handed over again.
 	Sync bool
 }
 
@@ -73,7 +74,8 @@ func ofWorkers() *server.Permissions {
 	return &server.Permissions{
 		Publish: &server.SubjectPermission{Allow: []string{
 			"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.DIRECT.GET.>", "$JS.API.STREAM.MSG.GET.*",
-			"$JS.API.CONSUMER.INFO.*.workers", "$JS.API.CONSUMER.MSG.NEXT.*.workers", "$JS.ACK.*.workers.>", "$JS.ACK.*.*.*.workers.>",
+			"$JS.API.CONSUMER.INFO.*.workers", "$JS.API.CONSUMER.MSG.NEXT.*.workers", "$JS.ACK.*.workers.>",
+			"$JS.ACK.*.*.*.workers.>",
 			"compress.done.*.*", "compress.signs.*",
 		}},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
@@ -94,14 +96,18 @@ type Server struct {
 func Serve(o ServerOptions) (*Server, error) {
 	s := &Server{options: o, own: rand.Text()}
 	opts := &server.Options{
-		ServerName: "compress", JetStream: true, StoreDir: o.Dir, NoSigs: true, NoLog: true, SyncAlways: o.Sync, DontListen: o.Listen == "",
-		MaxPayload: maxPayload, MaxConn: maxConnections, MaxSubs: maxSubs, MaxPending: maxPending, AuthTimeout: loginTime,
+		ServerName: "compress", JetStream: true, StoreDir: o.Dir, NoSigs: true, NoLog: true, SyncAlways: o.Sync,
+		DontListen: o.Listen == "",
+		MaxPayload: maxPayload, MaxConn: maxConnections, MaxSubs: maxSubs, MaxPending: maxPending,
+		AuthTimeout:        loginTime,
 		JetStreamMaxMemory: maxMemory, JetStreamMaxStore: maxStore,
 		Users: []*server.User{{Username: ownUser, Password: s.own}},
 	}
+
 	if err := s.admit(opts); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrServer, err)
 	}
+
 	if o.Listen != "" {
 		host, port, err := net.SplitHostPort(o.Listen)
 		if err == nil {
@@ -118,6 +124,7 @@ func Serve(o ServerOptions) (*Server, error) {
 			opts.Port = server.RANDOM_PORT
 		}
 	}
+
 	if o.Dir == "" {
 		dir, release, err := scratch.Folder("compress-queue-")
 		if err != nil {
@@ -125,21 +132,27 @@ func Serve(o ServerOptions) (*Server, error) {
 		}
 		s.release, opts.StoreDir = release, dir
 	}
+
 	var err error
 	if s.nats, err = server.NewServer(opts); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrServer, err), s.removeTemp())
 	}
+
 	s.storage = &storage{dir: opts.StoreDir, failed: make(chan struct{})}
 	s.nats.SetLogger(s.storage, false, false)
 	s.nats.Start()
+
 	if !s.nats.ReadyForConnections(startTime) || !s.nats.JetStreamEnabled() {
 		err := s.storage.trouble()
 		if err == nil {
-			err = fmt.Errorf("%w within %v; is %s free, and can %s be written?", ErrServer, startTime, o.Listen, opts.StoreDir)
+			err = fmt.Errorf("%w within %v; is %s free, and can %s be written?", ErrServer, startTime, o.Listen,
+				opts.StoreDir)
 		}
+
 		s.Close()
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -158,12 +171,14 @@ func (s *Server) admit(opts *server.Options) (err error) {
 		worker.Password = rand.Text() // nobody needs to know it
 		opts.NoAuthUser = workerUser
 	}
+
 	opts.Users = append(opts.Users, worker)
 
 	certificate, err := s.keys.certificate()
 	if err != nil || certificate == nil {
 		return err
 	}
+
 	opts.TLS, opts.TLSTimeout = true, loginTime
 	opts.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*certificate}}
 	return nil
@@ -184,14 +199,17 @@ func (s *Server) Address() string {
 	if s.nats.Addr() == nil {
 		return ""
 	}
+
 	scheme := "nats://"
 	if s.keys.Cert != nil {
 		scheme = "tls://"
 	}
+
 	host, port, err := net.SplitHostPort(s.nats.Addr().String())
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
 		return scheme + net.JoinHostPort(reachable(), port)
 	}
+
 	return scheme + s.nats.Addr().String()
 }
 
@@ -212,9 +230,11 @@ func reachable() string {
 			return ip.IP.String()
 		}
 	}
+
 	if name, err := os.Hostname(); err == nil {
 		return name
 	}
+
 	return "localhost"
 }
 

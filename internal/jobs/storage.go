@@ -10,11 +10,12 @@ import (
 	"syscall"
 )
 
-// ErrStorage: the folder of the server inside this process cannot be written any more. What is stored stays; the work can be gone on with once the
-// folder can be written again.
+// ErrStorage: the folder of the server inside this process cannot be written any more. What is stored stays;
+// the work can be gone on with once the folder can be written again.
 var ErrStorage = errors.New("the queue cannot be stored")
 
-// storage watches over the folder of a server. A server of its own accord only logs what fails there, and answers as if it might pass.
+// storage watches over the folder of a server. A server of its own accord only logs what fails there, and
+// answers as if it might pass.
 type storage struct {
 	dir    string
 	once   sync.Once
@@ -37,12 +38,14 @@ func (s *storage) trouble() error {
 		return s.err
 	default:
 	}
+
 	path := filepath.Join(s.dir, "probe")
 	if err := errors.Join(os.WriteFile(path, make([]byte, 1<<16), 0o600), os.Remove(path)); err != nil {
 		_ = os.Remove(path)
 		s.fail(reason(err))
 		return s.err
 	}
+
 	return nil
 }
 
@@ -72,20 +75,22 @@ func (s *storage) Warnf(format string, args ...any) { s.Errorf(format, args...) 
 // Fatalf hears like Errorf.
 func (s *storage) Fatalf(format string, args ...any) { s.Errorf(format, args...) }
 
-// Errorf takes an error of a file for a failure of the storage. Some come as text only: then it is what the server says of a stream that takes
-// nothing any more.
+// Errorf takes an error of a file for a failure of the storage. Some come as text only: then it is what the
+// server says of a stream that takes nothing any more.
 func (s *storage) Errorf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if strings.Contains(text, "out of space") {
 		s.fail(errors.New("no space is left"))
 		return
 	}
+
 	for _, a := range args {
 		var path *os.PathError
 		if err, ok := a.(error); ok && errors.As(err, &path) && !errors.Is(err, os.ErrNotExist) {
 			s.fail(reason(err))
 		}
 	}
+
 	if strings.Contains(text, "ritical write error: ") || strings.Contains(text, "failed to store a msg") {
 		s.fail(last(text))
 	}
@@ -93,7 +98,10 @@ func (s *storage) Errorf(format string, args ...any) {
 
 // last is the error that a text ends with.
 func last(text string) error {
-	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.EROFS, syscall.EFBIG} {
+	for _, errno := range []syscall.Errno{
+		syscall.EIO, syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE,
+		syscall.EROFS, syscall.EFBIG,
+	} {
 		if strings.HasSuffix(text, errno.Error()) {
 			return errno
 		}

@@ -18,17 +18,20 @@ import (
 	"github.com/modelcompress/compress/internal/scratch"
 )
 
-// TestFailedStorage: where the server inside the process says that it can't store what it is given, the work ends with the reason; it does not wait.
+// TestFailedStorage: where the server inside the process says that it can't store what it is given, the work
+// ends with the reason; it does not wait.
 func TestFailedStorage(t *testing.T) {
 	s, c := open(t, ServerOptions{}, Events{})
 	q := offer(t, c, Offer{Name: "q", Contract: "1"}, "")
 	within(t, func(ctx context.Context) {
 		_ = q.Work(ctx, 1, func(ctx context.Context, _ Item) ([]byte, error) {
-			s.storage.Errorf("JetStream failed to store a msg on stream '%s > %s': %v", "a", "b", fmt.Errorf("block: %w", &os.PathError{Op: "write", Path: "1.blk", Err: syscall.EIO}))
+			s.storage.Errorf("JetStream failed to store a msg on stream '%s > %s': %v", "a", "b",
+				fmt.Errorf("block: %w", &os.PathError{Op: "write", Path: "1.blk", Err: syscall.EIO}))
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
 	})
+
 	if _, err := q.Do(t.Context(), squares(2), nil); !errors.Is(err, ErrStorage) || !errors.Is(err, syscall.EIO) {
 		t.Error(err)
 	}
@@ -43,6 +46,7 @@ func TestUnwritableStorage(t *testing.T) {
 	if err := s.trouble(); !errors.Is(err, ErrStorage) || !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
+
 	s = &storage{dir: t.TempDir(), failed: make(chan struct{})}
 	s.Warnf("%v", fmt.Errorf("unrelated"))
 	if err := s.trouble(); err != nil {
@@ -71,13 +75,15 @@ func TestStorageHears(t *testing.T) {
 	}
 }
 
-// TestAbandonedFolder: the temporary folder of a killed process goes when the next server begins, that of a living one stays.
+// TestAbandonedFolder: the temporary folder of a killed process goes when the next server begins, that of a
+// living one stays.
 func TestAbandonedFolder(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	left := filepath.Join(os.TempDir(), "compress-queue-1")
 	if err := errors.Join(os.MkdirAll(filepath.Join(left, "jetstream"), 0o700), scratch.Mark(left)); err != nil {
 		t.Fatal(err)
 	}
+
 	for range 2 {
 		s, err := Serve(ServerOptions{})
 		if err != nil {
@@ -85,6 +91,7 @@ func TestAbandonedFolder(t *testing.T) {
 		}
 		t.Cleanup(func() { s.Close() })
 	}
+
 	all, err := filepath.Glob(filepath.Join(os.TempDir(), "compress-queue-*"))
 	if err != nil || len(all) != 2 || slices.Contains(all, left) {
 		t.Errorf("%q, %v; want those of two living servers", all, err)
@@ -105,8 +112,12 @@ func TestSilentServer(t *testing.T) {
 // TestDamagedStorage: where a file of the folder is damaged the error names the folder, and what to do.
 func TestDamagedStorage(t *testing.T) {
 	c := &Conn{store: &storage{dir: "the/queue", failed: make(chan struct{})}}
-	err := c.trouble(&jetstream.APIError{Code: 500, ErrorCode: 10194, Description: `stream is offline: stopped - unsupported consumer "workers"`})
-	if !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "the/queue: stream is offline") || !strings.Contains(err.Error(), "(HINT: delete this folder and --resume") {
+	err := c.trouble(&jetstream.APIError{
+		Code: 500, ErrorCode: 10194,
+		Description: `stream is offline: stopped - unsupported consumer "workers"`,
+	})
+	if !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "the/queue: stream is offline") ||
+		!strings.Contains(err.Error(), "(HINT: delete this folder and --resume") {
 		t.Error(err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/modelcompress/compress/internal/mmapsafe"
 )
 
-// Handler does the work of an item. Its error becomes the item's result, unless ctx has ended: then another worker gets the
-// item. It is called from as many goroutines at once as the worker has slots.
+// Handler does the work of an item. Its error becomes the item's result, unless ctx has ended: then another
+// worker gets the item. It is called from as many goroutines at once as the worker has slots.
 type Handler func(ctx context.Context, item Item) ([]byte, error)
 
 // Work takes items of this queue, up to slots at a time, until ctx ends. While the server does not answer, it waits.
@@ -30,29 +30,35 @@ func (q *Queue) serve(ctx context.Context, slots chan struct{}, handle Handler) 
 	q.sign("joined", "")
 	var wg sync.WaitGroup
 	defer wg.Wait()
+
 	for ctx.Err() == nil {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+
 		msg, err := q.next(ctx)
 		if err != nil || msg == nil {
 			<-slots
 			if msg != nil {
 				_ = msg.Nak() // it came as the work ended
 			}
+
 			if err != nil && ctx.Err() == nil { // whatever it is that a server in trouble says
 				q.c.setLost(true, err)
 				_ = pause(ctx, retryTime)
 			}
+
 			continue
 		}
+
 		wg.Go(func() {
 			defer func() { <-slots }()
 			q.perform(ctx, msg, handle)
 		})
 	}
+
 	return ctx.Err()
 }
 
@@ -63,13 +69,16 @@ func (q *Queue) next(ctx context.Context) (msg jetstream.Msg, err error) {
 		if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return pause(ask, fetchTime) // withdrawn, or its coordinator has yet to restore it
 		}
+
 		if err != nil {
 			return err
 		}
+
 		batch, err := consumer.Fetch(1, jetstream.FetchMaxWait(fetchTime))
 		if err != nil {
 			return err
 		}
+
 		select {
 		case m, ok := <-batch.Messages():
 			if ok {
@@ -80,30 +89,35 @@ func (q *Queue) next(ctx context.Context) (msg jetstream.Msg, err error) {
 			go giveBack(batch.Messages())
 			return ctx.Err()
 		}
-		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, jetstream.ErrConsumerDeleted) {
+
+		if err := batch.Error(); err != nil && !errors.Is(err, nats.ErrTimeout) &&
+			!errors.Is(err, jetstream.ErrConsumerDeleted) {
 			return err
 		}
+
 		return nil
 	})
+
 	return msg, err
 }
 
-// giveBack leaves to others what still comes of a wait that was given up: the server does not know of that before the wait would have
-// ended.
+// giveBack leaves to others what still comes of a wait that was given up: the server does not know of that
+// before the wait would have ended.
 func giveBack(late <-chan jetstream.Msg) {
 	for m := range late {
 		_ = m.Nak()
 	}
 }
 
-// perform does one item: the result is stored before the item is acknowledged, so that a death in between costs nothing but
-// a second look.
+// perform does one item: the result is stored before the item is acknowledged, so that a death in between costs
+// nothing but a second look.
 func (q *Queue) perform(ctx context.Context, msg jetstream.Msg, handle Handler) {
 	id := msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
 	attempt := 1
 	if md, err := msg.Metadata(); err == nil {
 		attempt = int(md.NumDelivered)
 	}
+
 	var known []byte
 	err := q.c.persist(ctx, func(ctx context.Context) (err error) { known, err = q.stored(ctx, id); return err })
 	if err == nil && known == nil {
@@ -113,6 +127,7 @@ func (q *Queue) perform(ctx context.Context, msg jetstream.Msg, handle Handler) 
 		_ = msg.Nak() // if this is lost too, the item comes back when patience ends
 		return
 	}
+
 	_ = msg.Ack()
 }
 
@@ -129,20 +144,25 @@ func (q *Queue) make(ctx context.Context, msg jetstream.Msg, r Result, handle Ha
 		if err != nil && ctx.Err() != nil {
 			return err
 		}
-		if r.Data, r.Seconds = data, time.Since(start).Seconds(); err != nil {
+
+		r.Data, r.Seconds = data, time.Since(start).Seconds()
+		if err != nil {
 			r.Data, r.Failure = nil, err.Error()
 		}
 	}
+
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
+
 	if limit := q.c.nc.MaxPayload(); int64(len(text)) > limit {
 		r.Data, r.Failure = nil, fmt.Sprintf("the result has %d bytes; the server takes %d", len(text), limit)
 		if text, err = json.Marshal(r); err != nil {
 			return err
 		}
 	}
+
 	return q.c.persist(ctx, func(ctx context.Context) error {
 		_, err := q.c.js.Publish(ctx, q.offer.done()+"."+r.ID, text)
 		if present(err) {
@@ -185,6 +205,7 @@ func (q *Queue) Watch() (stop func(), err error) {
 		if err != nil || !q.c.said.first(s.Kind+" "+s.Worker+" "+s.Reason) {
 			return
 		}
+
 		switch e := q.c.events; {
 		case s.Kind == "joined" && e.Joined != nil:
 			e.Joined(s.Worker)
@@ -195,6 +216,7 @@ func (q *Queue) Watch() (stop func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("offer %s: %w", q.offer.Name, err)
 	}
+
 	return func() { _ = sub.Unsubscribe() }, nil
 }
 
@@ -207,8 +229,9 @@ func public(err error) string {
 	return err.Error()
 }
 
-// Opener decides whether a worker serves an offer. It returns the handler of its items, and what to call when the offer is
-// gone, which may be nil; or an error, which is told to the coordinator and should wrap [ErrRefused].
+// Opener decides whether a worker serves an offer. It returns the handler of its items, and what to call when
+// the offer is gone, which may be nil; or an error, which is told to the coordinator and should wrap
+// [ErrRefused].
 type Opener func(ctx context.Context, o Offer, spec []byte) (h Handler, free func(), err error)
 
 // Join serves the offers that appear, all together up to slots items at a time, until ctx ends. When all offers are
@@ -216,15 +239,21 @@ type Opener func(ctx context.Context, o Offer, spec []byte) (h Handler, free fun
 // [Events.Skipped], as is at any time what is no offer: a worker that waits for work is not ended by whoever can make
 // an offer.
 func (c *Conn) Join(ctx context.Context, slots int, open Opener) error {
-	j := &joining{c: c, open: open, slots: make(chan struct{}, slots), serving: map[string]context.CancelFunc{}, refused: map[string]bool{}}
+	j := &joining{
+		c: c, open: open, slots: make(chan struct{}, slots), serving: map[string]context.CancelFunc{},
+		refused: map[string]bool{},
+	}
 	defer j.wg.Wait()
+
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+
 	for {
 		list, err := c.Offers(ctx)
 		if err != nil {
 			return err
 		}
+
 		if err := j.follow(ctx, list); err != nil {
 			return err
 		}
@@ -254,10 +283,12 @@ func (j *joining) follow(ctx context.Context, list []Offer) (err error) {
 		if j.serving[key] != nil || j.refused[key] {
 			continue
 		}
+
 		if e := j.begin(ctx, o, key); e != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+
 			j.refuse(key)
 			if errors.Is(e, ErrOffer) || j.begun {
 				j.c.skip(o.Name, e)
@@ -265,24 +296,29 @@ func (j *joining) follow(ctx context.Context, list []Offer) (err error) {
 			if errors.Is(e, ErrOffer) {
 				continue
 			}
+
 			(&Queue{c: j.c, offer: o}).sign("refused", Plain(public(e), maxReason))
 			err = errors.Join(err, fmt.Errorf("offer %s: %w", o.Name, e))
 		}
 	}
+
 	for key, cancel := range j.serving {
 		if !there[key] {
 			cancel()
 			delete(j.serving, key)
 		}
 	}
+
 	if err != nil {
 		_ = j.c.nc.FlushTimeout(askTime) // so that the coordinator hears of it
 	}
+
 	late := j.begun || len(j.serving) > 0
 	j.begun = j.begun || len(list) > 0
 	if late {
 		return nil
 	}
+
 	return err
 }
 
@@ -299,13 +335,16 @@ func (j *joining) begin(ctx context.Context, o Offer, key string) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // withdrawn meanwhile
 	}
+
 	if err != nil {
 		return err
 	}
+
 	handle, free, err := j.open(ctx, o, spec)
 	if err != nil {
 		return err
 	}
+
 	ctx, j.serving[key] = context.WithCancel(ctx)
 	j.wg.Go(func() {
 		// It ends with ctx alone: everything else is waited for.
@@ -314,5 +353,6 @@ func (j *joining) begin(ctx context.Context, o Offer, key string) error {
 			free()
 		}
 	})
+
 	return nil
 }

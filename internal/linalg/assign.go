@@ -2,22 +2,28 @@ package linalg
 
 import "math"
 
-// MaxAssignment returns for every row of a square matrix a column of its own, so that the sum of the values there is as large as
-// it can be, and that sum: the linear sum assignment problem, by shortest augmenting paths (Jonker and Volgenant, Computing 38,
-// 1987) from a start that reduces rows and columns. Among equals the choice is arbitrary but always the same. The error wraps
-// [ErrNonFinite].
+// MaxAssignment returns for every row of a square matrix a column of its own, so that the sum of the values
+// there is as large as it can be, and that sum: the linear sum assignment problem, by shortest augmenting paths
+// (Jonker and Volgenant, Computing 38, 1987) from a start that reduces rows and columns. Among equals the
+// choice is arbitrary but always the same. The error wraps [ErrNonFinite].
 func MaxAssignment(value Matrix) (columns []int, sum float64, err error) {
 	value.checkSquare()
 	if err := value.CheckFinite(); err != nil {
 		return nil, 0, err
 	}
+
 	n := value.Rows
-	a := &assignment{cost: New(n, n), u: make([]float64, n), v: make([]float64, n), col: make([]int, n), row: make([]int, n)}
+	a := &assignment{
+		cost: New(n, n), u: make([]float64, n), v: make([]float64, n), col: make([]int, n),
+		row: make([]int, n),
+	}
+
 	for i := range n {
 		for j, x := range value.Row(i) {
 			a.cost.Data[i*n+j] = -x
 		}
 	}
+
 	a.start()
 	p := newPath(n)
 	for i := range n {
@@ -25,13 +31,16 @@ func MaxAssignment(value Matrix) (columns []int, sum float64, err error) {
 			a.augment(i, p)
 		}
 	}
+
 	for i, j := range a.col {
 		sum += value.At(i, j)
 	}
+
 	return a.col, sum, nil
 }
 
-// assignment is a partial assignment of least cost, with prices u and v: cost - u - v is never negative, and 0 where assigned.
+// assignment is a partial assignment of least cost, with prices u and v: cost - u - v is never negative, and 0
+// where assigned.
 type assignment struct {
 	cost     Matrix
 	u, v     []float64
@@ -42,13 +51,17 @@ type assignment struct {
 func (a *assignment) start() {
 	n := a.cost.Rows
 	for j := range n {
-		a.v[j], a.row[j], a.col[j] = math.Inf(1), -1, -1
+		a.v[j] = math.Inf(1)
+		a.row[j] = -1
+		a.col[j] = -1
 	}
+
 	for i := range n {
 		for j, c := range a.cost.Row(i) {
 			a.v[j] = min(a.v[j], c)
 		}
 	}
+
 	for i := range n {
 		least, at := math.Inf(1), 0
 		for j, c := range a.cost.Row(i) {
@@ -56,6 +69,7 @@ func (a *assignment) start() {
 				least, at = r, j
 			}
 		}
+
 		a.u[i] = least
 		if a.row[at] < 0 {
 			a.col[i], a.row[at] = at, i
@@ -80,14 +94,24 @@ func newPath(n int) *path {
 func (a *assignment) augment(start int, p *path) {
 	n := a.cost.Rows
 	for j := range n {
-		p.dist[j], p.from[j], p.done[j], p.open[j] = math.Inf(1), -1, false, j
+		p.dist[j] = math.Inf(1)
+		p.from[j] = -1
+		p.done[j] = false
+		p.open[j] = j
 	}
+
 	open := p.open
 	p.seen = p.seen[:0]
-	i, least, sink := start, 0.0, -1
+
+	i := start
+	least := 0.0
+	sink := -1
 	for sink < 0 {
 		p.seen = append(p.seen, i)
-		row, best, at := a.cost.Row(i), math.Inf(1), -1
+		row := a.cost.Row(i)
+
+		best := math.Inf(1)
+		at := -1
 		base := least - a.u[i]
 		for q, j := range open {
 			if d := base + row[j] - a.v[j]; d < p.dist[j] {
@@ -97,18 +121,22 @@ func (a *assignment) augment(start int, p *path) {
 				best, at = d, q
 			}
 		}
+
 		least = best
 		j := open[at]
 		p.done[j] = true
 		open[at] = open[len(open)-1]
 		open = open[:len(open)-1]
+
 		if a.row[j] < 0 {
 			sink = j
 		} else {
 			i = a.row[j]
 		}
 	}
+
 	a.reprice(start, least, p)
+
 	for j := sink; ; {
 		i := p.from[j]
 		a.row[j] = i
@@ -128,6 +156,7 @@ func (a *assignment) reprice(start int, least float64, p *path) {
 			a.u[i] += least - p.dist[a.col[i]]
 		}
 	}
+
 	for j, done := range p.done {
 		if done {
 			a.v[j] -= least - p.dist[j]

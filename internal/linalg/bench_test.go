@@ -18,11 +18,17 @@ func cpuSeconds() float64 {
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
 
-// compare runs f, gonum's counterpart and the innermost kernel in turns, takes the least of each, and reports processor time,
-// the rate for the given number of operations, its share of the kernel's, and how many times faster than gonum f is.
+// compare runs f, gonum's counterpart and the innermost kernel in turns, takes the least of each, and reports
+// processor time, the rate for the given number of operations, its share of the kernel's, and how many times
+// faster than gonum f is.
 func compare(b *testing.B, flops float64, f, gonum func()) {
-	x, y, c := make([]float64, 1<<13), make([]float64, 1<<13), make([]float64, 1<<13)
-	t := tileArgs{a: unsafe.Pointer(&x[0]), b: unsafe.Pointer(&y[0]), c: unsafe.Pointer(&c[0]), k: blockDepth, ldc: kernel.cols * 8}
+	x := make([]float64, 1<<13)
+	y := make([]float64, 1<<13)
+	c := make([]float64, 1<<13)
+	t := tileArgs{
+		a: unsafe.Pointer(&x[0]), b: unsafe.Pointer(&y[0]), c: unsafe.Pointer(&c[0]), k: blockDepth,
+		ldc: kernel.cols * 8,
+	}
 	const tiles = 3000
 	best := [3]float64{1e9, 1e9, 1e9}
 	least := func(i int, f func()) {
@@ -30,6 +36,7 @@ func compare(b *testing.B, flops float64, f, gonum func()) {
 		f()
 		best[i] = min(best[i], cpuSeconds()-start)
 	}
+
 	for b.Loop() {
 		least(0, f)
 		least(2, func() {
@@ -37,16 +44,20 @@ func compare(b *testing.B, flops float64, f, gonum func()) {
 				kernel.tile(&t)
 			}
 		})
+
 		if gonum != nil {
 			least(1, gonum)
 		}
 	}
+
 	peak := float64(2*kernel.rows*kernel.cols*blockDepth*tiles) / best[2]
 	b.ReportMetric(best[0], "cpu-s")
+
 	if flops > 0 {
 		b.ReportMetric(flops/best[0]/1e9, "GF/cpu-s")
 		b.ReportMetric(flops/best[0]/peak, "of-peak")
 	}
+
 	if gonum != nil {
 		b.ReportMetric(best[1]/best[0], "x-gonum")
 	}
@@ -69,8 +80,12 @@ func either(wanted bool, f func()) func() {
 
 func BenchmarkMul(b *testing.B) {
 	sizesOf(b, 1024, []int{64, 256, 1024, 2048}, func(b *testing.B, n int, gonum bool) {
-		x, y, z := random(1, n, n), random(2, n, n), newSpaced(n, n)
-		p, q, r := dense(x), dense(y), mat.NewDense(n, n, nil)
+		x := random(1, n, n)
+		y := random(2, n, n)
+		z := newSpaced(n, n)
+		p := dense(x)
+		q := dense(y)
+		r := mat.NewDense(n, n, nil)
 		cube := float64(n) * float64(n) * float64(n)
 		compare(b, 2*cube, func() { Solver{}.Mul(z, x, y, Product{}) }, either(gonum, func() { r.Mul(p, q) }))
 	})

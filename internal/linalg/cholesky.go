@@ -36,14 +36,17 @@ func singular(row int) error { return fmt.Errorf("%w: zero on the diagonal, row 
 // (lower) or R with A = Rᵀ·R (upper). The other triangle is zeroed. The error is a [*PivotError]; a is then spoilt.
 func (s Solver) Cholesky(a Matrix, upper bool) error {
 	a.checkSquare()
+
 	if d := remote.Find(s.Device, "Cholesky", a.Rows, a.Rows); d != nil {
 		if done, err := choleskyThere(d, a, upper); done {
 			return err
 		}
 	}
+
 	if err := s.cholesky(a, upper, 0); err != nil {
 		return err
 	}
+
 	a.clearTriangle(!upper)
 	return nil
 }
@@ -57,11 +60,13 @@ func (s Solver) cholesky(a Matrix, upper bool, row int) error {
 	if err := s.stopped(); err != nil {
 		return err
 	}
+
 	h := half(n)
 	first := a.Sub(0, h, 0, h)
 	if err := s.cholesky(first, upper, row); err != nil {
 		return err
 	}
+
 	second := a.Sub(h, n, h, n)
 	if upper {
 		off := a.Sub(0, h, h, n)
@@ -72,25 +77,32 @@ func (s Solver) cholesky(a Matrix, upper bool, row int) error {
 		s.triSolve(first, off, Triangle{Trans: true, Right: true})
 		s.rankUpdate(second, off, below, false)
 	}
+
 	return s.cholesky(second, upper, row+h)
 }
 
 func choleskyBase(a Matrix, upper bool, row int) error {
-	n, step, across := a.Rows, a.Stride, 1 // element (i, j) of the lower factor is at i·step + j·across
+	n := a.Rows
+	step := a.Stride
+	across := 1 // element (i, j) of the lower factor is at i·step + j·across
 	if upper {
 		step, across = 1, a.Stride
 	}
+
 	for j := range n {
 		d := a.Data[j*a.Stride+j]
 		for p := range j {
 			v := a.Data[j*step+p*across]
 			d -= v * v
 		}
+
 		if !(d > 0) || math.IsInf(d, 1) {
 			return &PivotError{row + j, d}
 		}
+
 		d = math.Sqrt(d)
 		a.Data[j*a.Stride+j] = d
+
 		for i := j + 1; i < n; i++ {
 			v := a.Data[i*step+j*across]
 			for p := range j {
@@ -99,13 +111,15 @@ func choleskyBase(a Matrix, upper bool, row int) error {
 			a.Data[i*step+j*across] = v / d
 		}
 	}
+
 	return nil
 }
 
-// CholeskyInverse overwrites a lower or upper Cholesky factor with the whole symmetric inverse of the matrix it came from.
-// The error wraps [ErrSingular].
+// CholeskyInverse overwrites a lower or upper Cholesky factor with the whole symmetric inverse of the matrix it
+// came from. The error wraps [ErrSingular].
 func (s Solver) CholeskyInverse(factor Matrix, upper bool) error {
-	if d := remote.Find(s.Device, "CholeskyInverse", factor.Rows, factor.Rows); d != nil && factor.regular(factor.Rows) {
+	if d := remote.Find(s.Device, "CholeskyInverse", factor.Rows, factor.Rows); d != nil &&
+		factor.regular(factor.Rows) {
 		if x, done, err := d.Solve(factor.Rows, lower(factor, upper), factor.Rows, remote.Unit); done {
 			if err == nil {
 				factor.Copy(Of(x, factor.Rows, factor.Rows))
@@ -114,9 +128,11 @@ func (s Solver) CholeskyInverse(factor Matrix, upper bool) error {
 			return err
 		}
 	}
+
 	if err := s.TriInverse(factor, upper); err != nil {
 		return err
 	}
+
 	factor.clearTriangle(!upper)
 	inverse := factor.Clone()
 	if upper { // A⁻¹ = R⁻¹·R⁻ᵀ
@@ -124,6 +140,7 @@ func (s Solver) CholeskyInverse(factor Matrix, upper bool) error {
 	} else { // A⁻¹ = L⁻ᵀ·L⁻¹
 		s.triMul(inverse, factor, Triangle{Trans: true})
 	}
+
 	factor.symmetrize()
 	return nil
 }
@@ -138,26 +155,31 @@ func (s Solver) CholeskySolve(factor, b Matrix, upper bool) error {
 			return err
 		}
 	}
+
 	if err := s.TriSolve(factor, b, Triangle{Upper: upper, Trans: upper}); err != nil {
 		return err
 	}
+
 	return s.TriSolve(factor, b, Triangle{Upper: upper, Trans: !upper})
 }
 
-// InverseFactor overwrites a symmetric positive definite matrix H, of which the upper triangle alone is read, with the upper
-// triangular U that has H⁻¹ = UᵀU: the upper Cholesky factor of the inverse, as SparseGPT and GPTQ use it. The inverse is
-// not formed: with H = V·Vᵀ, V upper triangular, U is V⁻¹, and both come out of one recursion of ⅔n³ operations. The lower
-// triangle is zeroed. The error is a [*PivotError]; h is then spoilt.
+// InverseFactor overwrites a symmetric positive definite matrix H, of which the upper triangle alone is read,
+// with the upper triangular U that has H⁻¹ = UᵀU: the upper Cholesky factor of the inverse, as SparseGPT and
+// GPTQ use it. The inverse is not formed: with H = V·Vᵀ, V upper triangular, U is V⁻¹, and both come out of one
+// recursion of ⅔n³ operations. The lower triangle is zeroed. The error is a [*PivotError]; h is then spoilt.
 func (s Solver) InverseFactor(h Matrix) error {
 	h.checkSquare()
+
 	if d := remote.Find(s.Device, "InverseFactor", h.Rows, h.Rows); d != nil {
 		if done, err := inverseFactorThere(d, h); done {
 			return err
 		}
 	}
+
 	if err := s.inverseFactor(h, 0); err != nil {
 		return err
 	}
+
 	h.clearTriangle(false)
 	return nil
 }
@@ -171,11 +193,15 @@ func (s Solver) inverseFactor(h Matrix, row int) error {
 	if err := s.stopped(); err != nil {
 		return err
 	}
+
 	m := half(n)
-	a, b, c := h.Sub(0, m, 0, m), h.Sub(0, m, m, n), h.Sub(m, n, m, n)
+	a := h.Sub(0, m, 0, m)
+	b := h.Sub(0, m, m, n)
+	c := h.Sub(m, n, m, n)
 	if err := s.inverseFactor(c, row+m); err != nil {
 		return err
 	}
+
 	buf := scratch(m * (n - m))
 	v := Of(*buf, m, n-m)
 	s.triMulInto(v, c, b, Triangle{Upper: true, Trans: true, Right: true}, false)
@@ -185,11 +211,13 @@ func (s Solver) inverseFactor(h Matrix, row int) error {
 	if err := s.inverseFactor(a, row); err != nil {
 		return err
 	}
+
 	buf = scratch(m * (n - m))
 	v = Of(*buf, m, n-m)
 	v.Copy(b)
 	s.triMulInto(b, a, v, Triangle{Upper: true}, true)
 	packed.Put(buf)
+
 	return nil
 }
 
@@ -204,8 +232,10 @@ func inverseFactorBase(h Matrix, row int) error {
 		if !(d > 0) || math.IsInf(d, 1) {
 			return &PivotError{row + j, d}
 		}
+
 		d = math.Sqrt(d)
 		h.Set(j, j, d)
+
 		for i := range j {
 			v := h.At(i, j)
 			for p := j + 1; p < n; p++ {
@@ -214,6 +244,7 @@ func inverseFactorBase(h Matrix, row int) error {
 			h.Set(i, j, v/d)
 		}
 	}
+
 	invertBase(h, true)
 	return nil
 }

@@ -17,6 +17,7 @@ func TestCholesky(t *testing.T) {
 		if n > 0 {
 			want.Factorize(mat.NewSymDense(n, h.Clone().Data))
 		}
+
 		for _, up := range []bool{false, true} {
 			l := gapped(h)
 			for i := range n { // the other triangle is not read
@@ -28,8 +29,10 @@ func TestCholesky(t *testing.T) {
 					}
 				}
 			}
+
 			check(t, Solver{}.Cholesky(l, up))
 			within(t, "A = L·Lᵀ", mul(l, l, Product{TransA: up, TransB: !up}), h, 2)
+
 			if n > 0 {
 				var f mat.TriDense
 				want.UTo(&f)
@@ -37,8 +40,10 @@ func TestCholesky(t *testing.T) {
 				if !up {
 					w = w.T()
 				}
+
 				within(t, "factor against gonum", l, w, 20)
 			}
+
 			b := random(4, n, 5)
 			x := b.Clone()
 			check(t, Solver{}.CholeskySolve(l, x, up))
@@ -57,7 +62,9 @@ func TestTriangles(t *testing.T) {
 			for i := range n {
 				read.Set(i, i, 2*float64(n))
 			}
+
 			copyTriangle(full, read, o.Upper)
+
 			for i := range n { // the other triangle is not read
 				for j := range n {
 					if full.At(i, j) == 0 {
@@ -65,27 +72,33 @@ func TestTriangles(t *testing.T) {
 					}
 				}
 			}
+
 			for _, m := range []int{0, 1, 7, 150} {
 				b := random(2, n, m)
 				if o.Right {
 					b = b.T()
 				}
+
 				x := gapped(b)
 				check(t, Solver{}.TriSolve(read, x, o))
+
 				if o.Right {
 					within(t, "X·T", mul(x, full, Product{TransB: o.Trans}), b, 4)
 				} else {
 					within(t, "T·X", mul(full, x, Product{TransA: o.Trans}), b, 4)
 				}
+
 				Solver{}.triMul(read, x, o)
 				within(t, "product with a triangle", x, b, 4)
 			}
 		}
+
 		for _, up := range []bool{false, true} {
 			tri := random(1, n, n)
 			for i := range n {
 				tri.Set(i, i, 2*float64(n))
 			}
+
 			inverse := tri.Clone()
 			check(t, Solver{}.TriInverse(inverse, up))
 			a, b := New(n, n), New(n, n)
@@ -96,11 +109,13 @@ func TestTriangles(t *testing.T) {
 	}
 }
 
-// TestIllConditionedSolve: residuals stay at rounding even where the solution does not, which is what substitution gives.
+// TestIllConditionedSolve: residuals stay at rounding even where the solution does not, which is what
+// substitution gives.
 func TestIllConditionedSolve(t *testing.T) {
 	const n = 150
 	_, r, err := Solver{}.QR(conditioned(t, 5, n, n, 1e14))
 	check(t, err)
+
 	b := random(6, n, 40)
 	x := b.Clone()
 	check(t, Solver{}.TriSolve(r, x, Triangle{Upper: true}))
@@ -121,6 +136,7 @@ func TestInverseFactor(t *testing.T) {
 				u.Set(i, j, math.NaN())
 			}
 		}
+
 		check(t, Solver{}.InverseFactor(u))
 		w := h.Clone()
 		check(t, Solver{}.Cholesky(w, false))
@@ -140,9 +156,11 @@ func TestSpecDamping(t *testing.T) {
 			x.Set(p, j, math.Sin(1+8*float64(p)+float64(j))*(1+0.25*float64(j)))
 		}
 	}
+
 	h := mul(x, x, Product{TransA: true})
 	m := kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n)
 	wide := kernels.NewHost(kernels.F64, n*n)
+
 	h.Scale(2)
 	copy(wide.F64(), h.Data)
 	d, err := Solver{}.DampedInverseFactor(m, kernels.MatOf(wide, n, n), 0)
@@ -150,6 +168,7 @@ func TestSpecDamping(t *testing.T) {
 	if math.Abs(d.Added-0.619514) > 1e-6 || d.Tries != 1 || d.Share != DefaultDamping {
 		t.Errorf("damping %+v, want 0.619514 at the first try", d)
 	}
+
 	for i, want := range []float64{1.231969, 1.20717, 1.146467, 1.121096, 1.07176, .788746, .119928, .089444} {
 		if got := float64(m.RowF32(i)[i]); math.Abs(got-want) > 2e-6 { // six digits there, float32 here
 			t.Errorf("U[%d, %d] = %g, want %g", i, i, got, want)
@@ -171,20 +190,24 @@ func TestDampingLadder(t *testing.T) {
 			}
 		}, Solver{}.InverseFactor)
 	}
+
 	for _, c := range []struct{ diagonal, share float64 }{{1.5, 0.01}, {0.999, 0.01}, {0.95, 0.1}, {0.6, 1}} {
 		d, err := factor(c.diagonal)
 		if err != nil || d.Share != c.share || math.Abs(d.Added-c.share*c.diagonal) > 1e-14 {
 			t.Errorf("diagonal %g: damping %+v, error %v, want share %g", c.diagonal, d, err, c.share)
 		}
 	}
+
 	d, err := factor(0.4)
 	var pivot *PivotError
 	if !errors.Is(err, ErrNotPositive) || !errors.As(err, &pivot) || d.Tries != 3 || pivot.Row >= n {
 		t.Errorf("hopeless matrix: damping %+v, error %v", d, err)
 	}
+
 	if _, err := factor(math.NaN()); !errors.Is(err, ErrNonFinite) {
 		t.Errorf("NaN on the diagonal: error %v", err)
 	}
+
 	for _, share := range []float64{-1, 2, math.NaN()} {
 		if _, err := (Solver{}).Damped(New(1, 1), share, func(Matrix) {}, Solver{}.InverseFactor); err == nil {
 			t.Errorf("damping %g is taken", share)
@@ -198,23 +221,28 @@ func TestNotPositive(t *testing.T) {
 			for _, v := range []float64{-1, 0, math.NaN(), math.Inf(1)} {
 				h := Identity(n)
 				h.Set(bad, bad, v)
+
 				for name, f := range map[string]func(Matrix) error{
 					"lower":   func(a Matrix) error { return Solver{}.Cholesky(a, false) },
 					"upper":   func(a Matrix) error { return Solver{}.Cholesky(a, true) },
 					"inverse": Solver{}.InverseFactor,
 				} {
 					var pivot *PivotError
-					if err := f(h.Clone()); !errors.As(err, &pivot) || pivot.Row != bad || !errors.Is(err, ErrNotPositive) {
+					if err := f(h.Clone()); !errors.As(err, &pivot) || pivot.Row != bad ||
+						!errors.Is(err, ErrNotPositive) {
 						t.Errorf("%s, %d rows, %g in row %d: error %v", name, n, v, bad, err)
 					}
 				}
 			}
 		}
 	}
+
 	z := Identity(40)
 	z.Set(35, 35, 0)
+
 	for _, err := range []error{
-		Solver{}.TriSolve(z, New(40, 2), Triangle{}), Solver{}.TriInverse(z, true), Solver{}.CholeskyInverse(z, false), Solver{}.CholeskySolve(z, New(40, 1), true),
+		Solver{}.TriSolve(z, New(40, 2), Triangle{}), Solver{}.TriInverse(z, true), Solver{}.CholeskyInverse(z, false),
+		Solver{}.CholeskySolve(z, New(40, 1), true),
 	} {
 		if !errors.Is(err, ErrSingular) {
 			t.Errorf("singular triangle: error %v", err)
@@ -230,6 +258,7 @@ func TestFactorAccuracy(t *testing.T) {
 	h := mul(x, x, Product{TransA: true})
 	m := kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n)
 	h.ToF32(m)
+
 	u := kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n)
 	_, err := Solver{}.DampedInverseFactor(u, m, 1e-4)
 	check(t, err)
@@ -239,6 +268,7 @@ func TestFactorAccuracy(t *testing.T) {
 	for i := range n {
 		exact.SetSym(i, i, exact.At(i, i)+1e-4*mean)
 	}
+
 	c.Factorize(exact)
 	var inverse mat.SymDense
 	check(t, c.InverseTo(&inverse))
@@ -262,10 +292,12 @@ func TestCholeskyProperty(t *testing.T) {
 		if d := diff(mul(l, l, Product{TransA: up, TransB: !up}), h); d > 1e-14 {
 			r.Fatalf("A - L·Lᵀ is %g", d)
 		}
+
 		u := h.Clone()
 		if err := (Solver{}).InverseFactor(u); err != nil {
 			r.Fatal(err)
 		}
+
 		for i := range n {
 			if !(u.At(i, i) > 0) {
 				r.Fatalf("diagonal of U: %g", u.At(i, i))

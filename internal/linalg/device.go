@@ -31,8 +31,8 @@ func lower(a Matrix, upper bool) remote.At {
 	}
 }
 
-// fill writes the named triangle of a and zeroes the other. The diagonal of a factor is positive and finite, unless the matrix held an
-// infinity: the error names the row.
+// fill writes the named triangle of a and zeroes the other. The diagonal of a factor is positive and finite,
+// unless the matrix held an infinity: the error names the row.
 func (a Matrix) fill(upper bool, at remote.At) error {
 	for i := range a.Rows {
 		for j := range a.Cols {
@@ -43,13 +43,16 @@ func (a Matrix) fill(upper bool, at remote.At) error {
 			if i == j && (!(v > 0) || math.IsInf(v, 1)) {
 				return &PivotError{i, math.NaN()}
 			}
+
 			a.Set(i, j, v)
 		}
 	}
+
 	return nil
 }
 
-// pivoted gives the error about a pivot on a device the form of this package's; row tells which row of the matrix it is.
+// pivoted gives the error about a pivot on a device the form of this package's; row tells which row of the
+// matrix it is.
 func pivoted(err error, row func(pivot int) int) error {
 	if p := (*kernels.PivotError)(nil); errors.As(err, &p) {
 		return &PivotError{row(p.Pivot), math.NaN()}
@@ -67,7 +70,8 @@ func choleskyThere(d *remote.Device, a Matrix, upper bool) (done bool, err error
 	return true, a.fill(upper, func(i, j int) float64 { return l[max(i, j)*n+min(i, j)] })
 }
 
-// inverseFactorThere is [Solver.InverseFactor] on a device: with rows and columns in reverse order, H = L·Lᵀ, and U is L⁻¹ in that order.
+// inverseFactorThere is [Solver.InverseFactor] on a device: with rows and columns in reverse order, H = L·Lᵀ,
+// and U is L⁻¹ in that order.
 func inverseFactorThere(d *remote.Device, h Matrix) (done bool, err error) {
 	last := h.Rows - 1
 	x, done, err := d.InverseOfFactor(h.Rows, func(i, j int) float64 {
@@ -79,5 +83,6 @@ func inverseFactorThere(d *remote.Device, h Matrix) (done bool, err error) {
 	if !done || err != nil {
 		return done, pivoted(err, func(p int) int { return last - p })
 	}
+
 	return true, h.fill(true, func(i, j int) float64 { return x[(last-i)*h.Rows+last-j] })
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 )
 
-// TestDeviceSolves compares factors, solves, inverses and SparseGPT's factor of a device with the host's. Both round in F64, so they
-// agree to 1e-10 of the largest value, with a condition of about 100.
+// TestDeviceSolves compares factors, solves, inverses and SparseGPT's factor of a device with the host's. Both
+// round in F64, so they agree to 1e-10 of the largest value, with a condition of about 100.
 func TestDeviceSolves(t *testing.T) {
 	dev := standin.Open(t)
 	there, n := Solver{Device: dev}, remote.Order+41
@@ -27,15 +27,18 @@ func TestDeviceSolves(t *testing.T) {
 				rest.Set(i, j, got.At(i, j)-want.At(i, j))
 			}
 		}
+
 		if e := rest.MaxAbs() / want.MaxAbs(); !(e <= 1e-10) {
 			t.Errorf("%s: off by %g of the largest value", what, e)
 		}
 	}
+
 	for _, upper := range []bool{false, true} {
 		got, want := gapped(h), h.Clone()
 		check(t, there.Cholesky(got, upper))
 		check(t, Solver{}.Cholesky(want, upper))
 		near("Cholesky", got, want)
+
 		b := random(5, n, remote.Sides+3)
 		x, y := gapped(b), b.Clone()
 		check(t, there.CholeskySolve(got, x, upper))
@@ -45,6 +48,7 @@ func TestDeviceSolves(t *testing.T) {
 		check(t, Solver{}.CholeskyInverse(want, upper))
 		near("CholeskyInverse", got, want)
 	}
+
 	got, want := gapped(h), h.Clone()
 	check(t, there.InverseFactor(got))
 	check(t, Solver{}.InverseFactor(want))
@@ -65,7 +69,8 @@ func TestDeviceRefuses(t *testing.T) {
 			a := Identity(n)
 			a.Set(100, 100, bad)
 			var got, want *PivotError
-			if errors.As(f(Solver{}, a.Clone()), &want); !errors.As(f(there, a), &got) || got.Row != want.Row {
+			errors.As(f(Solver{}, a.Clone()), &want)
+			if !errors.As(f(there, a), &got) || got.Row != want.Row {
 				t.Errorf("%s with %g: %v, want %v", name, bad, got, want)
 			}
 		}
@@ -89,11 +94,13 @@ func TestDeviceWithout(t *testing.T) {
 	got, want := h.Clone(), h.Clone()
 	check(t, Solver{Device: b}.InverseFactor(got))
 	check(t, Solver{}.InverseFactor(want))
+
 	for i, v := range got.Data {
 		if v != want.Data[i] {
 			t.Fatal("another result")
 		}
 	}
+
 	if b.missed["InverseFactor"] != 1 {
 		t.Errorf("told %v", b.missed)
 	}

@@ -11,9 +11,10 @@ import (
 // divideBase is the size up to which tridiagonal matrices are solved by QL steps.
 const divideBase = 32
 
-// divide returns the eigenvectors of a tridiagonal matrix as rows, in the ascending order of the eigenvalues, which replace d;
-// e is spoilt. It is Cuppen's divide and conquer, with deflation as in LAPACK, and vectors recomputed from the roots as Gu and
-// Eisenstat proposed (SIAM J. Matrix Anal. Appl. 15, 1994), which keeps them orthogonal.
+// divide returns the eigenvectors of a tridiagonal matrix as rows, in the ascending order of the eigenvalues,
+// which replace d; e is spoilt. It is Cuppen's divide and conquer, with deflation as in LAPACK, and vectors
+// recomputed from the roots as Gu and Eisenstat proposed (SIAM J. Matrix Anal. Appl. 15, 1994), which keeps
+// them orthogonal.
 func (s Solver) divide(d, e []float64) (Matrix, error) {
 	n := len(d)
 	z := newSpaced(n, n)
@@ -30,9 +31,11 @@ func (s Solver) divideInto(z Matrix, d, e []float64) error {
 		if err := implicitQL(d, e, z); err != nil {
 			return err
 		}
+
 		sortRows(z, d)
 		return nil
 	}
+
 	h := n / 2
 	rho := e[h-1]
 	d[h-1] -= math.Abs(rho)
@@ -46,6 +49,7 @@ func (s Solver) divideInto(z Matrix, d, e []float64) error {
 	if err := s.stopped(); err != nil {
 		return err
 	}
+
 	return s.conquer(z, d, rho, h)
 }
 
@@ -87,6 +91,7 @@ func (s Solver) conquer(q Matrix, d []float64, rho float64, h int) error {
 			z[i] = math.Copysign(1, rho) * q.At(i, h) * math.Sqrt2 / 2
 		}
 	}
+
 	p := rankOne{rho: 2 * math.Abs(rho)}
 	kept, rest := p.deflate(q, d, z)
 	k := len(kept)
@@ -96,31 +101,37 @@ func (s Solver) conquer(q Matrix, d []float64, rho float64, h int) error {
 		if err != nil {
 			return err
 		}
+
 		from := newSpaced(k, n)
 		for i, row := range kept {
 			copy(from.Row(i), q.Row(row))
 		}
+
 		joined := newSpaced(k, n)
 		s.Mul(joined, u, from, Product{})
+
 		for i, row := range kept {
 			copy(q.Row(row), joined.Row(i))
 			d[row] = values[i]
 		}
 	}
+
 	if k+len(rest) != n {
 		return ErrNoConvergence
 	}
+
 	sortRows(q, d)
 	return nil
 }
 
-// deflate sets aside the rows that the update does not move, or that a rotation makes so, and puts the others into p, in
-// ascending order. It returns the rows of both kinds.
+// deflate sets aside the rows that the update does not move, or that a rotation makes so, and puts the others
+// into p, in ascending order. It returns the rows of both kinds.
 func (p *rankOne) deflate(q Matrix, d, z []float64) (kept, rest []int) {
 	top, most := 0.0, 0.0
 	for i := range d {
 		top, most = max(top, math.Abs(d[i])), max(most, math.Abs(z[i]))
 	}
+
 	small := 16 * epsilon * max(top, most)
 	last := -1 // row that is kept unless it deflates against the next
 	for _, j := range ascending(d) {
@@ -128,6 +139,7 @@ func (p *rankOne) deflate(q Matrix, d, z []float64) (kept, rest []int) {
 			rest = append(rest, j)
 			continue
 		}
+
 		if last >= 0 {
 			r := math.Hypot(z[j], z[last])
 			c, s := z[j]/r, -z[last]/r
@@ -140,16 +152,20 @@ func (p *rankOne) deflate(q Matrix, d, z []float64) (kept, rest []int) {
 				last = j
 				continue
 			}
+
 			kept = append(kept, last)
 		}
+
 		last = j
 	}
+
 	if last >= 0 {
 		kept = append(kept, last)
 	}
 	for _, j := range kept {
 		p.d, p.z = append(p.d, d[j]), append(p.z, z[j])
 	}
+
 	return kept, rest
 }
 
@@ -166,6 +182,7 @@ func (s Solver) secular(p rankOne, u Matrix) ([]float64, error) {
 			}
 		})
 	}
+
 	each(func(i int) {
 		origin, mu, ok := p.root(i)
 		failed[i] = !ok
@@ -174,9 +191,11 @@ func (s Solver) secular(p rankOne, u Matrix) ([]float64, error) {
 			row[j] = (p.d[j] - p.d[origin]) - mu
 		}
 	})
+
 	if slices.Contains(failed, true) {
 		return nil, ErrNoConvergence
 	}
+
 	z := make([]float64, k)
 	each(func(i int) { z[i] = p.weight(u, i) })
 	each(func(i int) {
@@ -189,10 +208,12 @@ func (s Solver) secular(p rankOne, u Matrix) ([]float64, error) {
 			row[j] *= norm
 		}
 	})
+
 	return values, nil
 }
 
-// weight is the element i of the vector for which the roots found are exact, up to a common factor; rows of u hold d - λ.
+// weight is the element i of the vector for which the roots found are exact, up to a common factor; rows of u
+// hold d - λ.
 func (p rankOne) weight(u Matrix, i int) float64 {
 	w := -u.At(i, i)
 	for j := range p.d {
@@ -203,14 +224,16 @@ func (p rankOne) weight(u Matrix, i int) float64 {
 	return math.Copysign(math.Sqrt(math.Abs(w)), p.z[i])
 }
 
-// root finds eigenvalue i as d[origin] + mu: the zero of 1/rho + Σ z²/(d - λ) between d[i] and d[i+1], or above the last. Steps
-// are those of a rational function with poles at both ends that has the value and the slopes of the two parts of the sum (R.-C.
-// Li's middle way, LAPACK working note 89); a step that leaves the bracket, or does not shrink it, is replaced by a halving.
+// root finds eigenvalue i as d[origin] + mu: the zero of 1/rho + Σ z²/(d - λ) between d[i] and d[i+1], or above
+// the last. Steps are those of a rational function with poles at both ends that has the value and the slopes of
+// the two parts of the sum (R.-C. Li's middle way, LAPACK working note 89); a step that leaves the bracket, or
+// does not shrink it, is replaced by a halving.
 func (p rankOne) root(i int) (origin int, mu float64, ok bool) {
 	k := len(p.d)
 	if k == 1 {
 		return 0, p.rho * p.z[0] * p.z[0], true
 	}
+
 	left, width := i, 0.0 // the poles that steps use are left and left+1
 	if i == k-1 {
 		left = k - 2
@@ -218,23 +241,31 @@ func (p rankOne) root(i int) (origin int, mu float64, ok bool) {
 	} else {
 		width = p.d[i+1] - p.d[i]
 	}
-	origin, lo, hi := i, 0.0, width
+
+	origin = i
+	lo := 0.0
+	hi := width
 	if at := p.sum(i, width/2, left); i < k-1 && at.value < 0 {
-		origin, lo, hi = i+1, -width/2, 0
+		origin = i + 1
+		lo = -width / 2
+		hi = 0
 	} else if i < k-1 {
 		hi = width / 2
 	}
+
 	mu = (lo + hi) / 2
 	for range 120 {
 		at := p.sum(origin, mu, left)
 		if math.Abs(at.value) <= float64(k)*epsilon*at.size {
 			return origin, mu, true
 		}
+
 		if at.value < 0 {
 			lo = mu
 		} else {
 			hi = mu
 		}
+
 		next := mu + at.step(i == k-1)
 		if !(next > lo && next < hi) {
 			next = middle(lo, hi)
@@ -242,12 +273,15 @@ func (p rankOne) root(i int) (origin int, mu float64, ok bool) {
 		if next == mu || !(next > lo && next < hi) {
 			return origin, mu, true
 		}
+
 		mu = next
 	}
+
 	return origin, mu, hi-lo <= 1e-12*math.Max(math.Abs(lo), math.Abs(hi))
 }
 
-// middle halves a bracket: by ratio when its ends are far apart, since a root may be many orders of magnitude nearer to a pole.
+// middle halves a bracket: by ratio when its ends are far apart, since a root may be many orders of magnitude
+// nearer to a pole.
 func middle(lo, hi float64) float64 {
 	sign := 1.0
 	if hi <= 0 {
@@ -259,6 +293,7 @@ func middle(lo, hi float64) float64 {
 	if hi > 4*lo {
 		return sign * math.Sqrt(lo) * math.Sqrt(hi)
 	}
+
 	return sign * (lo + hi) / 2
 }
 
@@ -278,16 +313,19 @@ func (p rankOne) sum(origin int, mu float64, left int) secularSum {
 		below += t * p.z[j]
 		slope += t * t
 	}
+
 	s.psi, slope = slope, 0
 	for j := len(p.d) - 1; j > left; j-- {
 		t := p.z[j] / ((p.d[j] - base) - mu)
 		above += t * p.z[j]
 		slope += t * t
 	}
+
 	s.phi = slope
 	s.value += below + above
 	s.size += math.Abs(below) + math.Abs(above)
 	s.toLeft, s.toRight = (p.d[left]-base)-mu, (p.d[left+1]-base)-mu
+
 	return s
 }
 
@@ -303,8 +341,10 @@ func (s secularSum) step(last bool) float64 {
 		}
 		return 2 * b / (a - root)
 	}
+
 	if a <= 0 {
 		return (a - root) / (2 * c)
 	}
+
 	return 2 * b / (a + root)
 }

@@ -10,22 +10,25 @@ import (
 // ErrNoConvergence is the error of an iteration that does not end, which finite matrices are not known to cause.
 var ErrNoConvergence = errors.New("iteration does not converge")
 
-// SymEigen returns the eigenvalues of a symmetric matrix, of which the lower triangle alone is read, in ascending order, and
-// the eigenvectors as the columns of v: a = v·diag(values)·vᵀ. a is left alone. The matrix is brought to tridiagonal form,
-// whose eigenvectors are found by divide and conquer. The signs of eigenvectors are arbitrary but always the same. The error
-// wraps [ErrNonFinite] or [ErrNoConvergence].
+// SymEigen returns the eigenvalues of a symmetric matrix, of which the lower triangle alone is read, in
+// ascending order, and the eigenvectors as the columns of v: a = v·diag(values)·vᵀ. a is left alone. The matrix
+// is brought to tridiagonal form, whose eigenvectors are found by divide and conquer. The signs of eigenvectors
+// are arbitrary but always the same. The error wraps [ErrNonFinite] or [ErrNoConvergence].
 func (s Solver) SymEigen(a Matrix) (values []float64, v Matrix, err error) {
 	t, err := s.tridiagonal(a)
 	if err != nil {
 		return nil, Matrix{}, err
 	}
+
 	rows, err := s.divide(t.d, t.e)
 	if err != nil {
 		return nil, Matrix{}, err
 	}
+
 	v = rows.T()
 	s.reflect(t.h, v, false)
 	t.unscale()
+
 	return t.d, v, nil
 }
 
@@ -35,9 +38,11 @@ func (s Solver) SymEigenvalues(a Matrix) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := implicitQL(t.d, t.e, Matrix{}); err != nil {
 		return nil, err
 	}
+
 	sortValues(t.d)
 	t.unscale()
 	return t.d, nil
@@ -56,8 +61,8 @@ func (t *tridiag) unscale() {
 	}
 }
 
-// tridiagonal reduces a, scaled so that its largest element is 1. Reflections are gathered in blocks: the trailing matrix is
-// updated once per block, by a product, and read once per reflection.
+// tridiagonal reduces a, scaled so that its largest element is 1. Reflections are gathered in blocks: the
+// trailing matrix is updated once per block, by a product, and read once per reflection.
 func (s Solver) tridiagonal(a Matrix) (*tridiag, error) {
 	a.checkSquare()
 	n := a.Rows
@@ -66,24 +71,29 @@ func (s Solver) tridiagonal(a Matrix) (*tridiag, error) {
 	if err := w.CheckFinite(); err != nil {
 		return nil, err
 	}
+
 	t := &tridiag{d: make([]float64, n), e: make([]float64, max(0, n-1)), scale: w.MaxAbs()}
 	if t.scale == 0 {
 		t.scale = 1
 	}
+
 	w.divide(t.scale)
 	t.h = reflectors{v: newSpaced(n, max(0, n-2)), offset: 1}
+
 	for j := 0; j < n-2; j += qrBlock {
 		if err := s.stopped(); err != nil {
 			return nil, err
 		}
 		s.tridiagonalBlock(t, w, j, min(qrBlock, n-2-j))
 	}
+
 	for i := max(0, n-2); i < n; i++ {
 		t.d[i] = w.At(i, i)
 	}
 	if n > 1 {
 		t.e[n-2] = w.At(n-1, n-2)
 	}
+
 	return t, nil
 }
 
@@ -106,10 +116,12 @@ func (s Solver) tridiagonalBlock(t *tridiag, a Matrix, j, count int) {
 		for r := i; r < n; r++ {
 			col[r] = a.At(r, i)
 		}
+
 		for q := range p {
 			kernel.axpy(col[i:], -w.At(q, i), v.Row(q)[i:])
 			kernel.axpy(col[i:], -v.At(q, i), w.Row(q)[i:])
 		}
+
 		t.d[i] = col[i]
 		x := v.Row(p)
 		copy(x[i+1:], col[i+1:])
@@ -117,17 +129,21 @@ func (s Solver) tridiagonalBlock(t *tridiag, a Matrix, j, count int) {
 		x[i+1] = 1
 		y := w.Row(p)[i+1:]
 		s.symVec(y, a.Sub(i+1, n, i+1, n), x[i+1:], partial)
+
 		for q := range p {
 			vq, wq := v.Row(q)[i+1:], w.Row(q)[i+1:]
 			f, g := kernel.dot(wq, x[i+1:]), kernel.dot(vq, x[i+1:])
 			kernel.axpy(y, -f, vq)
 			kernel.axpy(y, -g, wq)
 		}
+
 		for r := range y {
 			y[r] *= taus[p]
 		}
+
 		kernel.axpy(y, -0.5*taus[p]*kernel.dot(y, x[i+1:]), x[i+1:])
 	}
+
 	t.keep(v, taus, j)
 	rest := j + count
 	below2 := product{dst: a.Sub(rest, n, rest, n), minus: true, dstShape: below}
@@ -160,6 +176,7 @@ func (s Solver) symVec(y []float64, a Matrix, x []float64, partial Matrix) {
 	if n < 256 {
 		bands = 1
 	}
+
 	edge := func(b int) int { return int(float64(n) * math.Sqrt(float64(b)/float64(bands))) }
 	mmapsafe.Each(s.workersFor(n, n, 8), bands, func(b int) {
 		sum := partial.Row(b)[:n]
@@ -170,14 +187,16 @@ func (s Solver) symVec(y []float64, a Matrix, x []float64, partial Matrix) {
 			kernel.axpy(sum[:i], x[i], row)
 		}
 	})
+
 	copy(y, partial.Row(0)[:n])
 	for b := 1; b < bands; b++ {
 		kernel.axpy(y, 1, partial.Row(b)[:n])
 	}
 }
 
-// implicitQL finds the eigenvalues of a tridiagonal matrix by QL steps with implicit shifts. The rows of z, if it has any, are
-// rotated along: with the identity they become the eigenvectors. d becomes the eigenvalues, in no order; e is spoilt.
+// implicitQL finds the eigenvalues of a tridiagonal matrix by QL steps with implicit shifts. The rows of z, if
+// it has any, are rotated along: with the identity they become the eigenvectors. d becomes the eigenvalues, in
+// no order; e is spoilt.
 func implicitQL(d, e []float64, z Matrix) error {
 	n := len(d)
 	const most = 60 // steps per eigenvalue; about two are usual
@@ -186,6 +205,7 @@ func implicitQL(d, e []float64, z Matrix) error {
 	for i := range n {
 		norm = max(norm, math.Abs(d[i])+math.Abs(e[i]))
 	}
+
 	for l := range n {
 		for tries := 0; ; tries++ {
 			m := l
@@ -194,15 +214,18 @@ func implicitQL(d, e []float64, z Matrix) error {
 					break
 				}
 			}
+
 			if m == l {
 				break
 			}
 			if tries == most {
 				return ErrNoConvergence
 			}
+
 			stepQL(d, e, z, l, m)
 		}
 	}
+
 	return nil
 }
 
@@ -214,16 +237,21 @@ func stepQL(d, e []float64, z Matrix, l, m int) {
 	g := (d[l+1] - d[l]) / (2 * e[l])
 	r := math.Hypot(g, 1)
 	g = d[m] - d[l] + e[l]/(g+math.Copysign(r, g))
-	s, c, p := 1.0, 1.0, 0.0
+
+	s := 1.0
+	c := 1.0
+	p := 0.0
 	for i := m - 1; i >= l; i-- {
 		f, b := s*e[i], c*e[i]
 		r = math.Hypot(f, g)
 		e[i+1] = r
+
 		if r == 0 {
 			d[i+1] -= p
 			e[m] = 0
 			return
 		}
+
 		s, c = f/r, g/r
 		g = d[i+1] - p
 		r = (d[i]-g)*s + 2*c*b
@@ -234,6 +262,7 @@ func stepQL(d, e []float64, z Matrix, l, m int) {
 			kernel.rotate(z.Row(i+1), z.Row(i), c, s)
 		}
 	}
+
 	d[l] -= p
 	e[l] = g
 	e[m] = 0

@@ -38,6 +38,7 @@ func ExampleSolver_CholeskySolve() {
 	if err := s.CholeskySolve(a, b, false); err != nil {
 		panic(err)
 	}
+
 	fmt.Printf("%.2f\n", b.Data)
 	// Output: [1.25 1.50]
 }

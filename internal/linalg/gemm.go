@@ -14,8 +14,8 @@ type Product struct {
 	Accumulate     bool // dst is added to instead of overwritten
 }
 
-// Mul computes dst = op(a)·op(b), or dst ± op(a)·op(b), in float64. dst may not overlap the operands. Sums run over blocks
-// of the inner size in a fixed order.
+// Mul computes dst = op(a)·op(b), or dst ± op(a)·op(b), in float64. dst may not overlap the operands. Sums run
+// over blocks of the inner size in a fixed order.
 func (s Solver) Mul(dst, a, b Matrix, o Product) {
 	x, y := operand{a, o.TransA}, operand{b, o.TransB}
 	m, k := x.size()
@@ -23,6 +23,7 @@ func (s Solver) Mul(dst, a, b Matrix, o Product) {
 	if k != kb || dst.Rows != m || dst.Cols != n {
 		panic("linalg: product of matrices whose shapes do not fit")
 	}
+
 	if m*n*k <= smallProduct {
 		if !o.Accumulate {
 			dst.Zero()
@@ -30,12 +31,13 @@ func (s Solver) Mul(dst, a, b Matrix, o Product) {
 		mulSmall(dst, x, y, k, o.Minus)
 		return
 	}
+
 	s.run(product{dst: dst, a: x, b: y, minus: o.Minus, overwrite: !o.Accumulate}, k)
 }
 
-// run computes a product that is not small, in strips whose packed right operand does not grow without bound. dst may be an
-// operand if k is at most blockDepth and, for the left one, there is one strip: all that is needed is then packed before
-// anything is written.
+// run computes a product that is not small, in strips whose packed right operand does not grow without bound.
+// dst may be an operand if k is at most blockDepth and, for the left one, there is one strip: all that is
+// needed is then packed before anything is written.
 func (s Solver) run(p product, k int) {
 	dst, b := p.dst, p.b
 	for p.left0 = 0; p.left0 < dst.Cols; p.left0 += stripCols {
@@ -45,8 +47,8 @@ func (s Solver) run(p product, k int) {
 	}
 }
 
-// Bounds of the blocks of a product. Right panels of a block stay in the first-level cache while all left panels of a piece
-// pass by; the left panels of a piece stay in the second-level cache.
+// Bounds of the blocks of a product. Right panels of a block stay in the first-level cache while all left
+// panels of a piece pass by; the left panels of a piece stay in the second-level cache.
 const (
 	blockDepth   = 192  // of the inner size
 	pieceRows    = 128  // rows of a piece of work
@@ -92,12 +94,14 @@ func mulSmall(dst Matrix, a, b operand, k int, minus bool) {
 			if minus {
 				f = -f
 			}
+
 			if b.trans {
 				for j := range row {
 					row[j] += f * b.Data[j*b.Stride+p]
 				}
 				continue
 			}
+
 			for j, v := range b.Row(p) {
 				row[j] += f * v
 			}
@@ -114,8 +118,8 @@ const (
 	above            // on and above it
 )
 
-// product is one strip in progress. Shapes are those of the operands as the product sees them, transposed or not; what is
-// outside a shape is neither read nor, in dst, written.
+// product is one strip in progress. Shapes are those of the operands as the product sees them, transposed or
+// not; what is outside a shape is neither read nor, in dst, written.
 type product struct {
 	dst                      Matrix
 	a, b                     operand
@@ -144,6 +148,7 @@ func (p *product) strip(s Solver, k int) {
 	blocks := pieces(k, blockDepth)
 	depth := pieces(k, blocks)
 	p.left, p.right = scratch(rows*depth), scratch(cols*depth)
+
 	workers := s.workersFor(m, n, k)
 	for p.k0 = 0; p.k0 < k; p.k0 += depth {
 		p.kc = min(depth, k-p.k0)
@@ -156,9 +161,14 @@ func (p *product) strip(s Solver, k int) {
 			}
 			p.packRight((i-lefts)*group, min((i-lefts+1)*group, cols/kernel.cols))
 		})
+
 		down := pieces(m, pieceRows)
-		mmapsafe.Each(workers, down*pieces(n, pieceCols), func(i int) { p.multiply(i%down*pieceRows, i/down*pieceCols) })
+		mmapsafe.Each(workers, down*pieces(n, pieceCols), func(i int) {
+			p.multiply(i%down*pieceRows,
+				i/down*pieceCols)
+		})
 	}
+
 	packed.Put(p.left)
 	packed.Put(p.right)
 }
@@ -177,17 +187,19 @@ func (p *product) packLeft(lo, hi int) {
 // packRight packs panels [lo, hi) of columns of b as [k][cols].
 func (p *product) packRight(lo, hi int) {
 	panels := (*p.right)[lo*kernel.cols*p.kc : hi*kernel.cols*p.kc]
-	p.packPanels(panels, operand{p.b.Matrix, !p.b.trans}, p.bShape.turned(), lo*kernel.cols, kernel.cols, p.left0+lo*kernel.cols)
+	p.packPanels(panels, operand{p.b.Matrix, !p.b.trans}, p.bShape.turned(), lo*kernel.cols, kernel.cols,
+		p.left0+lo*kernel.cols)
 }
 
-// packPanels packs rows of o from row r on, whose number in the whole product is first, into panels of the given width, with
-// zeros after the last row and outside the shape.
+// packPanels packs rows of o from row r on, whose number in the whole product is first, into panels of the
+// given width, with zeros after the last row and outside the shape.
 func (p *product) packPanels(dst []float64, o operand, s shape, r, width, first int) {
 	rows, _ := o.size()
 	rows = min(rows-r, len(dst)/p.kc)
 	if o.trans {
 		p.packColumns(dst, o, r, rows, width)
 	}
+
 	for i := 0; i*p.kc < len(dst); i += width {
 		panel := dst[i*p.kc:][:width*p.kc]
 		if !o.trans {
@@ -231,6 +243,7 @@ func (p *product) mask(panel []float64, s shape, r, width int) {
 	if s == everything {
 		return
 	}
+
 	lo, hi := p.depths(s, r, width)
 	for q := lo; q < hi; q++ {
 		row, at := panel[q*width:][:width], p.k0+q-r // element at of the row is on the diagonal
@@ -249,6 +262,7 @@ func packPanel(dst []float64, a Matrix, width int) {
 	for ; i+4 <= a.Rows; i += 4 {
 		kernel.turn(dst[i:], width, a.Data[i*a.Stride:], a.Stride, k)
 	}
+
 	for ; i < width; i++ {
 		for q := range k {
 			dst[q*width+i] = 0
@@ -264,8 +278,10 @@ func (p *product) multiply(i0, j0 int) {
 	if p.overwrite && p.k0 == 0 {
 		p.dst.Sub(i0, min(i0+pieceRows, p.dst.Rows), j0, min(j0+pieceCols, p.dst.Cols)).Zero()
 	}
+
 	st := stages.Get().(*stage)
 	defer stages.Put(st)
+
 	for j := j0; j < min(j0+pieceCols, p.dst.Cols); j += kernel.cols {
 		lo, hi := p.depths(p.bShape.turned(), p.left0+j, kernel.cols)
 		for i := i0; i < min(i0+pieceRows, p.dst.Rows); i += kernel.rows {
@@ -292,15 +308,18 @@ func (p *product) tile(st *stage, i, j, lo, hi int) {
 	if p.dstShape == below && first > 0 || p.dstShape == above && last < 0 {
 		return
 	}
+
 	t := &st.args
 	t.a, t.b = unsafe.Pointer(&(*p.left)[i*p.kc+lo*kernel.rows]), unsafe.Pointer(&(*p.right)[j*p.kc+lo*kernel.cols])
 	t.k = hi - lo
+
 	inside := i+kernel.rows <= p.dst.Rows && j+kernel.cols <= p.dst.Cols
 	if inside && (p.dstShape == everything || p.dstShape == below && last <= 0 || p.dstShape == above && first >= 0) {
 		t.c, t.ldc = unsafe.Pointer(&p.dst.Data[i*p.dst.Stride+j]), p.dst.Stride*8
 		kernel.tile(t)
 		return
 	}
+
 	st.edge = [maxTile]float64{}
 	t.c, t.ldc = unsafe.Pointer(&st.edge), kernel.cols*8
 	kernel.tile(t)
@@ -317,6 +336,7 @@ func (p *product) addEdge(tile *[maxTile]float64, i, j int) {
 		case above:
 			lo = max(lo, i+r-p.left0)
 		}
+
 		row := p.dst.Row(i + r)
 		for c := lo; c < hi; c++ {
 			row[c] += tile[r*kernel.cols+c-j]

@@ -18,8 +18,8 @@ type kernelSet struct {
 // maxTile bounds the elements of a tile.
 const maxTile = 8 * 24
 
-// tileArgs are the operands of a tile kernel: a packed [k][rows], b packed [k][cols], c with ldc bytes between rows. The
-// assembly knows the offsets. k must be positive.
+// tileArgs are the operands of a tile kernel: a packed [k][rows], b packed [k][cols], c with ldc bytes between
+// rows. The assembly knows the offsets. k must be positive.
 type tileArgs struct {
 	a, b, c unsafe.Pointer
 	k, ldc  int
@@ -27,7 +27,8 @@ type tileArgs struct {
 
 // portable is the set in plain Go.
 var portable = kernelSet{
-	name: "portable", rows: 4, cols: 4, tile: tilePortable, dot: dotPortable, axpy: axpyPortable, rotate: rotatePortable, turn: turnPortable,
+	name: "portable", rows: 4, cols: 4, tile: tilePortable, dot: dotPortable, axpy: axpyPortable,
+	rotate: rotatePortable, turn: turnPortable,
 }
 
 func tilePortable(t *tileArgs) {
@@ -35,16 +36,20 @@ func tilePortable(t *tileArgs) {
 	for i := 0; i < 4; i += 2 {
 		var c [8]float64
 		for p := 0; p+4 <= len(a); p += 4 {
-			x, y, v := a[p+i], a[p+i+1], (*[4]float64)(b[p:])
+			x := a[p+i]
+			y := a[p+i+1]
+			v := (*[4]float64)(b[p:])
 			c[0] += x * v[0]
 			c[1] += x * v[1]
 			c[2] += x * v[2]
+
 			c[3] += x * v[3]
 			c[4] += y * v[0]
 			c[5] += y * v[1]
 			c[6] += y * v[2]
 			c[7] += y * v[3]
 		}
+
 		for r := range 2 {
 			row := unsafe.Slice((*float64)(unsafe.Add(t.c, (i+r)*t.ldc)), 4)
 			for j := range row {
@@ -65,9 +70,11 @@ func dotPortable(x, y []float64) float64 {
 		s2 += x[i+2] * y[i+2]
 		s3 += x[i+3] * y[i+3]
 	}
+
 	for ; i < len(x); i++ {
 		s0 += x[i] * y[i]
 	}
+
 	return (s0 + s1) + (s2 + s3)
 }
 
@@ -87,9 +94,15 @@ func rotatePortable(x, y []float64, c, s float64) {
 }
 
 func turnPortable(dst []float64, pitch int, src []float64, stride, k int) {
-	r0, r1, r2, r3 := src[:k], src[stride:][:k], src[2*stride:][:k], src[3*stride:][:k]
+	r0 := src[:k]
+	r1 := src[stride:][:k]
+	r2 := src[2*stride:][:k]
+	r3 := src[3*stride:][:k]
 	for q := range k {
 		d := (*[4]float64)(dst[q*pitch:])
-		d[0], d[1], d[2], d[3] = r0[q], r1[q], r2[q], r3[q]
+		d[0] = r0[q]
+		d[1] = r1[q]
+		d[2] = r2[q]
+		d[3] = r3[q]
 	}
 }

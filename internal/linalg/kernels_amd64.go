@@ -41,13 +41,22 @@ func chooseKernels(disabled string) kernelSet {
 		}
 		return false
 	}
+
 	if !cpu.X86.HasAVX2 || !cpu.X86.HasFMA || off("avx2") {
 		return portable
 	}
-	k := kernelSet{name: "avx2", rows: 4, cols: 12, tile: tileAVX2, dot: dotWide, axpy: axpyWide, rotate: rotateWide, turn: turnWide}
-	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && !off("avx512") {
-		k.name, k.rows, k.cols, k.tile = "avx512", 8, 24, tileAVX512
+
+	k := kernelSet{
+		name: "avx2", rows: 4, cols: 12, tile: tileAVX2, dot: dotWide, axpy: axpyWide, rotate: rotateWide,
+		turn: turnWide,
 	}
+	if cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && !off("avx512") {
+		k.name = "avx512"
+		k.rows = 8
+		k.cols = 24
+		k.tile = tileAVX512
+	}
+
 	return k
 }
 
@@ -61,6 +70,7 @@ func dotWide(x, y []float64) float64 {
 	for i := n; i < len(x); i++ {
 		sum += x[i] * y[i]
 	}
+
 	return sum
 }
 

@@ -10,7 +10,10 @@ import (
 )
 
 // sizes lie around the widths of tiles, bases and blocks.
-var sizes = []int{0, 1, 2, 3, 4, 7, 8, 9, 12, 13, 23, 24, 25, 31, 32, 33, 47, 48, 49, 50, 51, 63, 64, 65, 95, 96, 97, 98, 99, 127, 128, 129, 130, 191, 193, 260}
+var sizes = []int{
+	0, 1, 2, 3, 4, 7, 8, 9, 12, 13, 23, 24, 25, 31, 32, 33, 47, 48, 49, 50, 51, 63, 64, 65, 95, 96, 97,
+	98, 99, 127, 128, 129, 130, 191, 193, 260,
+}
 
 // random is a matrix of normal values.
 func random(seed uint64, rows, cols int) Matrix {
@@ -50,6 +53,7 @@ func conditioned(t testing.TB, seed uint64, rows, cols int, condition float64) M
 			u.Data[i*u.Stride+j] *= f
 		}
 	}
+
 	return mul(u, v, Product{TransB: true})
 }
 
@@ -71,7 +75,8 @@ func mul(a, b Matrix, o Product) Matrix {
 	return c
 }
 
-// diff is the largest difference of two matrices, relative to the largest element of the second; NaN counts as infinite.
+// diff is the largest difference of two matrices, relative to the largest element of the second; NaN counts as
+// infinite.
 func diff(a, b Matrix) float64 {
 	top := 0.0
 	for i := range a.Rows {
@@ -83,19 +88,22 @@ func diff(a, b Matrix) float64 {
 			top = max(top, d)
 		}
 	}
+
 	if size := b.MaxAbs(); size > 0 {
 		return top / size
 	}
+
 	return top
 }
 
-// within fails the test if two matrices differ by more than the tolerance, in units of rounding times their size: errors of
-// stable algorithms grow slower than that.
+// within fails the test if two matrices differ by more than the tolerance, in units of rounding times their
+// size: errors of stable algorithms grow slower than that.
 func within(t testing.TB, what string, got, want Matrix, units float64) {
 	t.Helper()
 	n := float64(max(10, want.Rows, want.Cols))
 	if d := diff(got, want); d > units*n*epsilon {
-		t.Errorf("%s, [%d, %d]: differs by %.3g, %.1f units; at most %g", what, want.Rows, want.Cols, d, d/n/epsilon, units)
+		t.Errorf("%s, [%d, %d]: differs by %.3g, %.1f units; at most %g", what, want.Rows, want.Cols, d, d/n/epsilon,
+			units)
 	}
 }
 
@@ -131,30 +139,39 @@ func TestMul(t *testing.T) {
 	for i, n := range sizes {
 		shapes = append(shapes, [3]int{n, sizes[(i*7+3)%len(sizes)], sizes[(i*11+5)%len(sizes)]})
 	}
+
 	for _, s := range shapes {
-		m, n, k := s[0], s[1], s[2]
+		m := s[0]
+		n := s[1]
+		k := s[2]
 		for form := range 16 {
 			o := Product{TransA: form&1 != 0, TransB: form&2 != 0, Minus: form&4 != 0, Accumulate: form&8 != 0}
-			a, b, c := random(1, m, k), random(2, k, n), random(3, m, n)
+			a := random(1, m, k)
+			b := random(2, k, n)
+			c := random(3, m, n)
 			want := c.Clone()
 			if !o.Accumulate {
 				want.Zero()
 			}
+
 			if m > 0 && n > 0 && k > 0 {
 				var p mat.Dense
 				p.Mul(dense(a), dense(b))
 				if o.Minus {
 					p.Scale(-1, &p)
 				}
+
 				p.Add(&p, dense(want))
 				want = fromDense(&p)
 			}
+
 			if o.TransA {
 				a = a.T()
 			}
 			if o.TransB {
 				b = b.T()
 			}
+
 			got := gapped(c)
 			Solver{}.Mul(got, gapped(a), gapped(b), o)
 			within(t, "product", got, want, 4)
@@ -169,11 +186,16 @@ func TestKernels(t *testing.T) {
 		if d := math.Abs(kernel.dot(x, y) - dotPortable(x, y)); d > 1e-14*float64(n+1) {
 			t.Errorf("dot of %d: off by %g", n, d)
 		}
+
 		a, b := append(slices.Clone(y), 9), append(slices.Clone(y), 9)
 		kernel.axpy(a[:n], 0.5, x)
 		axpyPortable(b[:n], 0.5, x)
 		within(t, "axpy", Of(a, 1, n+1), Of(b, 1, n+1), 1)
-		p, q, r, s := slices.Clone(x), slices.Clone(y), slices.Clone(x), slices.Clone(y)
+
+		p := slices.Clone(x)
+		q := slices.Clone(y)
+		r := slices.Clone(x)
+		s := slices.Clone(y)
 		kernel.rotate(p, q, 0.6, 0.8)
 		rotatePortable(r, s, 0.6, 0.8)
 		within(t, "rotation", Of(append(p, q...), 2, n), Of(append(r, s...), 2, n), 1)
@@ -194,8 +216,15 @@ func TestThreads(t *testing.T) {
 			}
 		}
 	}
+
 	x, h := random(1, 300, 280), positive(2, 290)
-	same("product", func(s Solver) []Matrix { c := New(300, 300); s.Mul(c, x, x, Product{TransB: true}); return []Matrix{c} })
+	same("product", func(s Solver) []Matrix {
+		c := New(300, 300)
+		s.Mul(c, x, x,
+			Product{TransB: true})
+		return []Matrix{c}
+	})
+
 	same("Cholesky", func(s Solver) []Matrix { c := h.Clone(); check(t, s.Cholesky(c, false)); return []Matrix{c} })
 	same("inverse factor", func(s Solver) []Matrix { c := h.Clone(); check(t, s.InverseFactor(c)); return []Matrix{c} })
 	same("QR", func(s Solver) []Matrix { q, r, err := s.QR(x); check(t, err); return []Matrix{q, r} })
@@ -204,11 +233,13 @@ func TestThreads(t *testing.T) {
 		check(t, err)
 		return []Matrix{v, Of(d, 1, len(d))}
 	})
+
 	same("SVD", func(s Solver) []Matrix {
 		u, d, v, err := s.SVD(x)
 		check(t, err)
 		return []Matrix{u, v, Of(d, 1, len(d))}
 	})
+
 	same("sketch", func(s Solver) []Matrix {
 		u, d, v, err := s.TruncatedSVD(x, 9, Sketch{Seed: 4})
 		check(t, err)

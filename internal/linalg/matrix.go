@@ -70,6 +70,7 @@ func FromMat(m kernels.Mat) Matrix {
 			panic("linalg: matrix of a type that is not floating point")
 		}
 	}
+
 	return a
 }
 
@@ -78,12 +79,14 @@ func (a Matrix) ToF32(dst kernels.Mat) {
 	if dst.Rows != a.Rows || dst.Cols != a.Cols {
 		panic("linalg: destination has another shape")
 	}
+
 	for i := range a.Rows {
 		row := dst.RowF32(i)
 		for j, v := range a.Row(i) {
 			row[j] = float32(v)
 		}
 	}
+
 	dst.Buf.Changed()
 }
 
@@ -144,6 +147,7 @@ func (a Matrix) T() Matrix {
 			}
 		}
 	}
+
 	return b
 }
 
@@ -180,6 +184,7 @@ func (a Matrix) Norm() float64 {
 	if top == 0 || math.IsInf(top, 0) || math.IsNaN(top) {
 		return top
 	}
+
 	sum := 0.0
 	for i := range a.Rows {
 		for _, v := range a.Row(i) {
@@ -187,6 +192,7 @@ func (a Matrix) Norm() float64 {
 			sum += v * v
 		}
 	}
+
 	return top * math.Sqrt(sum)
 }
 

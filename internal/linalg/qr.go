@@ -12,16 +12,18 @@ type reflectors struct {
 // qrBlock is how many reflections are applied at a time.
 const qrBlock = 48
 
-// QR factors a into thin factors: q [m, k] with orthonormal columns and r [k, n] upper triangular with a diagonal that is not
-// negative, k = min(m, n), a = q·r. a is left alone. Orthogonality holds to rounding whatever the rank of a. The error wraps
-// [ErrNonFinite].
+// QR factors a into thin factors: q [m, k] with orthonormal columns and r [k, n] upper triangular with a
+// diagonal that is not negative, k = min(m, n), a = q·r. a is left alone. Orthogonality holds to rounding
+// whatever the rank of a. The error wraps [ErrNonFinite].
 func (s Solver) QR(a Matrix) (q, r Matrix, err error) {
 	if err := a.CheckFinite(); err != nil {
 		return Matrix{}, Matrix{}, err
 	}
+
 	k := min(a.Rows, a.Cols)
 	work := newSpaced(a.Rows, a.Cols)
 	work.Copy(a)
+
 	h := s.householder(work)
 	r = work.Sub(0, k, 0, a.Cols).Clone()
 	r.clearTriangle(false)
@@ -29,7 +31,9 @@ func (s Solver) QR(a Matrix) (q, r Matrix, err error) {
 	for i := range k {
 		q.Set(i, i, 1)
 	}
+
 	s.reflect(h, q, false)
+
 	for i := range k {
 		if r.At(i, i) < 0 {
 			for j := i; j < r.Cols; j++ {
@@ -40,6 +44,7 @@ func (s Solver) QR(a Matrix) (q, r Matrix, err error) {
 			}
 		}
 	}
+
 	return q, r, nil
 }
 
@@ -51,26 +56,30 @@ func (s Solver) householder(a Matrix) reflectors {
 		w := min(qrBlock, k-j)
 		panel := a.Sub(j, a.Rows, j, j+w).T() // columns as rows: contiguous
 		taus := panelReflectors(panel)
+
 		for p := range w {
 			col := panel.Row(p)
 			for i := range p + 1 {
 				a.Set(j+i, j+p, col[i])
 			}
+
 			h.v.Set(j+p, j+p, 1)
 			for i := p + 1; i < len(col); i++ {
 				h.v.Set(j+i, j+p, col[i])
 			}
 		}
+
 		h.t = append(h.t, h.triangle(panel, taus))
 		if j+w < a.Cols {
 			s.reflectBlock(h, j, w, a.Sub(0, a.Rows, j+w, a.Cols), true)
 		}
 	}
+
 	return h
 }
 
-// panelReflectors reduces a few columns, given as rows: on return row p holds column p of R up to element p and the reflection
-// after it. It returns the reflections' factors.
+// panelReflectors reduces a few columns, given as rows: on return row p holds column p of R up to element p and
+// the reflection after it. It returns the reflections' factors.
 func panelReflectors(cols Matrix) []float64 {
 	taus := make([]float64, cols.Rows)
 	for p := range taus {
@@ -78,16 +87,20 @@ func panelReflectors(cols Matrix) []float64 {
 		tau, head := reflection(col)
 		taus[p] = tau
 		col[0] = 1
+
 		for q := p + 1; q < cols.Rows; q++ {
 			other := cols.Row(q)[p:]
 			kernel.axpy(other, -tau*kernel.dot(col, other), col)
 		}
+
 		col[0] = head
 	}
+
 	return taus
 }
 
-// reflection makes x, but for x[0], the tail of v with v[0] = 1 such that (I - tau·v·vᵀ)·x is head times the first unit vector.
+// reflection makes x, but for x[0], the tail of v with v[0] = 1 such that (I - tau·v·vᵀ)·x is head times the
+// first unit vector.
 func reflection(x []float64) (tau, head float64) {
 	tail := x[1:]
 	top := 0.0
@@ -97,6 +110,7 @@ func reflection(x []float64) (tau, head float64) {
 	if top == 0 {
 		return 0, x[0]
 	}
+
 	top = max(top, math.Abs(x[0]))
 	sum := 0.0
 	for i, v := range tail { // scaled, so that squares neither overflow nor vanish
@@ -104,12 +118,14 @@ func reflection(x []float64) (tau, head float64) {
 		tail[i] = v
 		sum += v * v
 	}
+
 	first := x[0] / top
 	norm := -math.Copysign(math.Sqrt(first*first+sum), first)
 	scale := 1 / (first - norm)
 	for i := range tail {
 		tail[i] *= scale
 	}
+
 	return (norm - first) / norm, norm * top
 }
 
@@ -124,6 +140,7 @@ func (h reflectors) triangle(cols Matrix, taus []float64) Matrix {
 		for q := range p {
 			products[q] = cols.At(q, p) + kernel.dot(cols.Row(q)[p+1:], tail)
 		}
+
 		for i := range p {
 			sum := 0.0
 			for q := i; q < p; q++ {
@@ -132,6 +149,7 @@ func (h reflectors) triangle(cols Matrix, taus []float64) Matrix {
 			t.Set(i, p, -tau*sum)
 		}
 	}
+
 	return t
 }
 

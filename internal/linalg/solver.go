@@ -9,8 +9,8 @@ import (
 // Solver computes. The zero value is ready and uses all processors.
 type Solver struct {
 	Threads int // worker threads; 0 means GOMAXPROCS
-	// Device, if it is one that can (see kernels.Solver), factors large symmetric matrices and solves with their factors; the results
-	// differ from the host's by rounding. nil means the host.
+	// Device, if it is one that can (see kernels.Solver), factors large symmetric matrices and solves with
+	// their factors; the results differ from the host's by rounding. nil means the host.
 	Device kernels.Device
 	// Stop, if not nil, is asked now and then by factorisations, eigenvalues and singular values; its error ends them.
 	Stop func() error

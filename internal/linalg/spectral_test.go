@@ -11,7 +11,23 @@ import (
 	"pgregory.net/rapid"
 )
 
-var rectangles = [][2]int{{0, 0}, {0, 3}, {1, 1}, {1, 9}, {5, 3}, {3, 5}, {32, 32}, {33, 33}, {47, 47}, {48, 48}, {49, 49}, {130, 97}, {97, 130}, {130, 130}, {200, 64}}
+var rectangles = [][2]int{
+	{0, 0},
+	{0, 3},
+	{1, 1},
+	{1, 9},
+	{5, 3},
+	{3, 5},
+	{32, 32},
+	{33, 33},
+	{47, 47},
+	{48, 48},
+	{49, 49},
+	{130, 97},
+	{97, 130},
+	{130, 130},
+	{200, 64},
+}
 
 // kinds of matrices that are hard in different ways.
 var kinds = map[string]func(t testing.TB, m, n int) Matrix{
@@ -60,6 +76,7 @@ func TestQR(t *testing.T) {
 			check(t, err)
 			within(t, name+": Q·R", mul(q, r, Product{}), a, 5)
 			orthonormal(t, name, q)
+
 			for i := range r.Rows {
 				if r.At(i, i) < 0 || slices.ContainsFunc(r.Row(i)[:i], func(v float64) bool { return v != 0 }) {
 					t.Fatalf("%s, %v: row %d of R is %v", name, s, i, r.Row(i))
@@ -85,16 +102,19 @@ func TestSymEigen(t *testing.T) {
 		for _, n := range sizes {
 			a := make(t, n, n)
 			a.symmetrize()
+
 			read := gapped(a)
 			for i := range n { // the upper triangle is not read
 				for j := range i {
 					read.Set(j, i, math.NaN())
 				}
 			}
+
 			d, v, err := Solver{}.SymEigen(read)
 			check(t, err)
 			within(t, name+": V·D·Vᵀ", mul(scaleColumns(v, d), v, Product{TransB: true}), a, 10)
 			orthonormal(t, name, v)
+
 			only, err := Solver{}.SymEigenvalues(read)
 			check(t, err)
 			if !slices.IsSorted(d) || !slices.IsSorted(only) {
@@ -103,10 +123,12 @@ func TestSymEigen(t *testing.T) {
 			if n == 0 || a.MaxAbs() > 1e100 || a.MaxAbs() < 1e-100 && a.MaxAbs() > 0 { // gonum loses these
 				continue
 			}
+
 			var want mat.EigenSym
 			if !want.Factorize(mat.NewSymDense(n, a.Clone().Data), false) {
 				t.Fatal("gonum fails")
 			}
+
 			within(t, name+": eigenvalues against gonum", Of(d, 1, n), Of(want.Values(nil), 1, n), 10)
 			within(t, name+": eigenvalues alone", Of(only, 1, n), Of(d, 1, n), 10)
 		}
@@ -123,25 +145,31 @@ func TestSVD(t *testing.T) {
 			orthonormal(t, name+", U", u)
 			orthonormal(t, name+", V", v)
 			k := len(d)
+
 			for i, x := range d {
 				if x < 0 || i > 0 && x > d[i-1] {
 					t.Fatalf("%s, %v: singular values are not in order", name, s)
 				}
 			}
+
 			only, err := Solver{}.SingularValues(a)
 			check(t, err)
+
 			for i := range only {
 				if math.Abs(only[i]-d[i]) > 1e-11*d[0] {
 					t.Errorf("%s, %v: singular value %d alone is %g, with vectors %g", name, s, i, only[i], d[i])
 				}
 			}
+
 			if k == 0 || a.MaxAbs() > 1e100 || a.MaxAbs() < 1e-100 {
 				continue
 			}
+
 			var want mat.SVD
 			if !want.Factorize(dense(a), mat.SVDNone) {
 				t.Fatal("gonum fails")
 			}
+
 			within(t, name+": singular values against gonum", Of(d, 1, k), Of(want.Values(nil), 1, k), 10)
 		}
 	}
@@ -160,10 +188,12 @@ func TestTruncatedSVD(t *testing.T) {
 				if len(d) != rank || u.Cols != rank || v.Cols != rank {
 					t.Fatalf("%d values for rank %d", len(d), rank)
 				}
+
 				orthonormal(t, name, u)
 				orthonormal(t, name, v)
 				rest := c.a.Clone()
 				Solver{}.Mul(rest, scaleColumns(u, d), v, Product{TransB: true, Minus: true, Accumulate: true})
+
 				_, all, _, err := Solver{}.SVD(c.a)
 				check(t, err)
 				norm, err := Solver{}.SpectralNorm(rest, 1e-4)
@@ -174,6 +204,7 @@ func TestTruncatedSVD(t *testing.T) {
 			}
 		}
 	}
+
 	for _, rank := range []int{-1, 0, 4} {
 		if _, _, _, err := (Solver{}).TruncatedSVD(New(3, 5), rank, Sketch{}); !errors.Is(err, ErrRank) {
 			t.Errorf("rank %d: error %v", rank, err)
@@ -212,9 +243,11 @@ func TestLeastSquares(t *testing.T) {
 		a, b := random(1, s[0], s[1]), random(2, s[0], 3)
 		x, err := Solver{}.LeastSquares(a, b)
 		check(t, err)
+
 		var want mat.Dense
 		check(t, want.Solve(dense(a), dense(b)))
 		within(t, "least squares", x, fromDense(&want), 1000) // a square random matrix has a condition of some hundreds
+
 		const lambda = 0.3
 		x, err = Solver{}.Ridge(a, b, lambda)
 		check(t, err)
@@ -222,8 +255,10 @@ func TestLeastSquares(t *testing.T) {
 		for i := range s[1] {
 			g.Set(i, i, g.At(i, i)+lambda)
 		}
+
 		within(t, "normal equations", mul(g, x, Product{}), mul(a, b, Product{TransA: true}), 100)
 	}
+
 	twice := random(3, 60, 10)
 	for i := range 60 {
 		twice.Set(i, 7, 2*twice.At(i, 2)-twice.At(i, 5))
@@ -240,11 +275,13 @@ func TestNonFinite(t *testing.T) {
 		a.Set(30, 20, v)
 		_, _, qr := Solver{}.QR(a)
 		_, _, eig := Solver{}.SymEigen(a)
+
 		_, values := Solver{}.SymEigenvalues(a)
 		_, _, _, svd := Solver{}.SVD(a)
 		_, singular := Solver{}.SingularValues(a)
 		_, _, _, sketch := Solver{}.TruncatedSVD(a, 1, Sketch{})
 		_, norm := Solver{}.SpectralNorm(a, 0)
+
 		_, ls := Solver{}.LeastSquares(a, New(40, 1))
 		_, right := Solver{}.LeastSquares(Identity(40), a)
 		_, _, assign := MaxAssignment(a)
@@ -263,14 +300,17 @@ func TestMaxAssignment(t *testing.T) {
 		for i := range a.Data {
 			a.Data[i] = float64(rapid.IntRange(-4, 4).Draw(r, "value"))
 		}
+
 		columns, sum, err := MaxAssignment(a)
 		if err != nil {
 			r.Fatal(err)
 		}
+
 		if got := sumAt(a, columns); got != sum || best(a, 0, make([]bool, n)) != sum {
 			r.Fatalf("sum %g (columns give %g), best %g", sum, got, best(a, 0, make([]bool, n)))
 		}
 	})
+
 	for _, n := range []int{0, 100, 300} { // against the dual: no assignment is worth more than the prices
 		a := random(uint64(n), n, n)
 		columns, sum, err := MaxAssignment(a)
@@ -282,6 +322,7 @@ func TestMaxAssignment(t *testing.T) {
 		if len(seen) != n || math.Abs(sumAt(a, columns)-sum) > 1e-9 {
 			t.Errorf("%d rows get %d columns", n, len(seen))
 		}
+
 		for i := range n { // no exchange of two gains
 			for j := range n {
 				gain := a.At(i, columns[j]) + a.At(j, columns[i]) - a.At(i, columns[i]) - a.At(j, columns[j])
@@ -305,6 +346,7 @@ func best(a Matrix, i int, used []bool) float64 {
 	if i == a.Rows {
 		return 0
 	}
+
 	top := math.Inf(-1)
 	for j := range used {
 		if !used[j] {
@@ -313,6 +355,7 @@ func best(a Matrix, i int, used []bool) float64 {
 			used[j] = false
 		}
 	}
+
 	return top
 }
 
@@ -325,12 +368,16 @@ func TestSpectralProperty(t *testing.T) {
 		if err != nil {
 			r.Fatal(err)
 		}
+
 		if e := diff(mul(scaleColumns(u, d), v, Product{TransB: true}), a); e > 1e-13 {
 			r.Fatalf("reconstruction off by %g", e)
 		}
-		if e := max(diff(mul(u, u, Product{TransA: true}), Identity(len(d))), diff(mul(v, v, Product{TransA: true}), Identity(len(d)))); e > 1e-13 {
+
+		if e := max(diff(mul(u, u, Product{TransA: true}), Identity(len(d))),
+			diff(mul(v, v, Product{TransA: true}), Identity(len(d)))); e > 1e-13 {
 			r.Fatalf("orthogonality off by %g", e)
 		}
+
 		for i := rank; i < len(d); i++ {
 			if d[i] > 1e-13*d[0] {
 				r.Fatalf("singular value %d of a matrix of rank %d is %g", i, rank, d[i])

@@ -15,11 +15,13 @@ func TestFactorsStop(t *testing.T) {
 	} {
 		asked := 0
 		s := Solver{Threads: 1, Stop: func() error {
-			if asked++; asked > 2 {
+			asked++
+			if asked > 2 {
 				return want
 			}
 			return nil
 		}}
+
 		a := New(n, n)
 		for i := range n {
 			a.Data[i*n+i] = 1

@@ -8,42 +8,51 @@ import (
 	"github.com/modelcompress/compress/internal/rng"
 )
 
-// SVD returns the thin singular value decomposition a = u·diag(values)·vᵀ: u [m, k] and v [n, k] with orthonormal columns,
-// k = min(m, n), values in descending order. a is left alone. Values are good to a few units of rounding of the largest one, and
-// columns are orthonormal to rounding, whatever the rank. The larger of the two sides is first reduced by QR; the square rest
-// is split into an orthogonal factor and a positive semidefinite one (QDWH: Nakatsukasa and Higham, SIAM J. Sci. Comput. 35,
-// 2013), whose eigenvectors are found by divide and conquer. The error wraps [ErrNonFinite] or [ErrNoConvergence].
+// SVD returns the thin singular value decomposition a = u·diag(values)·vᵀ: u [m, k] and v [n, k] with
+// orthonormal columns, k = min(m, n), values in descending order. a is left alone. Values are good to a few
+// units of rounding of the largest one, and columns are orthonormal to rounding, whatever the rank. The larger
+// of the two sides is first reduced by QR; the square rest is split into an orthogonal factor and a positive
+// semidefinite one (QDWH: Nakatsukasa and Higham, SIAM J. Sci. Comput. 35, 2013), whose eigenvectors are found
+// by divide and conquer. The error wraps [ErrNonFinite] or [ErrNoConvergence].
 func (s Solver) SVD(a Matrix) (u Matrix, values []float64, v Matrix, err error) {
 	if a.Rows < a.Cols {
 		v, values, u, err = s.SVD(a.T())
 		return u, values, v, err
 	}
+
 	if err := a.CheckFinite(); err != nil {
 		return Matrix{}, nil, Matrix{}, err
 	}
+
 	scale := a.MaxAbs()
 	if scale == 0 {
 		scale = 1
 	}
+
 	work := a.Clone()
 	work.divide(scale)
+
 	var q Matrix
 	if a.Rows > a.Cols {
 		if q, work, err = s.QR(work); err != nil {
 			return Matrix{}, nil, Matrix{}, err
 		}
 	}
+
 	if u, values, v, err = s.svdSquare(work); err != nil {
 		return Matrix{}, nil, Matrix{}, err
 	}
+
 	if a.Rows > a.Cols {
 		left := New(a.Rows, a.Cols)
 		s.Mul(left, q, u, Product{})
 		u = left
 	}
+
 	for i := range values {
 		values[i] *= scale
 	}
+
 	return u, values, v, nil
 }
 
@@ -54,33 +63,41 @@ func (s Solver) svdSquare(a Matrix) (u Matrix, values []float64, v Matrix, err e
 	if a.Rows <= jacobiSize {
 		return s.jacobi(a)
 	}
+
 	orth, err := s.polar(a)
 	if err != nil {
 		return Matrix{}, nil, Matrix{}, err
 	}
+
 	n := a.Rows
 	p := New(n, n)
 	s.Mul(p, orth, a, Product{TransA: true})
+
 	for i := range n {
 		for j := range i {
 			p.Set(i, j, (p.At(i, j)+p.At(j, i))/2)
 		}
 	}
+
 	ascending, w, err := s.SymEigen(p)
 	if err != nil {
 		return Matrix{}, nil, Matrix{}, err
 	}
+
 	return s.fromPolar(orth, ascending, w)
 }
 
 // fromPolar turns the order round, and the signs of values that rounding has made negative.
-func (s Solver) fromPolar(orth Matrix, ascending []float64, w Matrix) (u Matrix, values []float64, v Matrix, err error) {
+func (s Solver) fromPolar(orth Matrix, ascending []float64,
+	w Matrix,
+) (u Matrix, values []float64, v Matrix, err error) {
 	n := orth.Rows
 	sign := make([]float64, n)
 	values = make([]float64, n)
 	for i, x := range ascending {
 		values[n-1-i], sign[n-1-i] = math.Abs(x), math.Copysign(1, x)
 	}
+
 	v = New(n, n)
 	for i := range n {
 		row, to := w.Row(i), v.Row(i)
@@ -88,13 +105,16 @@ func (s Solver) fromPolar(orth Matrix, ascending []float64, w Matrix) (u Matrix,
 			to[j] = row[n-1-j]
 		}
 	}
+
 	u = New(n, n)
 	s.Mul(u, orth, v, Product{})
+
 	for i := range n {
 		for j, f := range sign {
 			u.Data[i*n+j] *= f
 		}
 	}
+
 	sortColumns(values, u, v) // values near zero may have changed places
 	return u, values, v, nil
 }
@@ -104,12 +124,14 @@ func sortColumns(values []float64, u, v Matrix) {
 	if slices.IsSortedFunc(values, func(a, b float64) int { return compareDown(a, b) }) {
 		return
 	}
+
 	order := ascending(values)
 	slices.Reverse(order)
 	old := slices.Clone(values)
 	for i, from := range order {
 		values[i] = old[from]
 	}
+
 	for _, m := range []Matrix{u, v} {
 		row := make([]float64, m.Cols)
 		for i := range m.Rows {
@@ -144,15 +166,17 @@ func (s Solver) jacobi(a Matrix) (u Matrix, values []float64, v Matrix, err erro
 			break
 		}
 	}
+
 	values = make([]float64, n)
 	for i := range n {
 		values[i] = cols.Sub(i, i+1, 0, n).Norm()
 	}
+
 	return s.fromColumns(cols, w, values)
 }
 
-// jacobiSweep rotates every pair of rows once, and reports whether any needed it. Columns below rounding of the largest count
-// as zero.
+// jacobiSweep rotates every pair of rows once, and reports whether any needed it. Columns below rounding of the
+// largest count as zero.
 func jacobiSweep(cols, w Matrix) (changed bool) {
 	n := cols.Rows
 	floor := cols.Norm() * epsilon
@@ -160,10 +184,13 @@ func jacobiSweep(cols, w Matrix) (changed bool) {
 	for i := range n {
 		for j := i + 1; j < n; j++ {
 			x, y := cols.Row(i), cols.Row(j)
-			xx, yy, xy := kernel.dot(x, x), kernel.dot(y, y), kernel.dot(x, y)
+			xx := kernel.dot(x, x)
+			yy := kernel.dot(y, y)
+			xy := kernel.dot(x, y)
 			if xx <= floor || yy <= floor || math.Abs(xy) <= 8*epsilon*math.Sqrt(xx)*math.Sqrt(yy) {
 				continue
 			}
+
 			changed = true
 			zeta := (yy - xx) / (2 * xy)
 			t := math.Copysign(1, zeta) / (math.Abs(zeta) + math.Hypot(1, zeta))
@@ -172,6 +199,7 @@ func jacobiSweep(cols, w Matrix) (changed bool) {
 			kernel.rotate(w.Row(i), w.Row(j), c, -c*t)
 		}
 	}
+
 	return changed
 }
 
@@ -180,7 +208,10 @@ func (s Solver) fromColumns(cols, w Matrix, values []float64) (Matrix, []float64
 	n := cols.Rows
 	order := ascending(values)
 	slices.Reverse(order)
-	sorted, right, u := New(n, n), New(n, n), New(n, n)
+	sorted := New(n, n)
+	right := New(n, n)
+	u := New(n, n)
+
 	out := make([]float64, n)
 	rank := 0
 	for i, from := range order {
@@ -189,32 +220,38 @@ func (s Solver) fromColumns(cols, w Matrix, values []float64) (Matrix, []float64
 		if out[i] <= 4*epsilon*float64(n)*out[0] {
 			continue
 		}
+
 		rank = i + 1
 		for j, x := range cols.Row(from) {
 			sorted.Set(j, i, x/out[i])
 		}
 	}
+
 	q, _, err := s.QR(sorted)
 	if err != nil {
 		return Matrix{}, nil, Matrix{}, err
 	}
+
 	u.Copy(q)
 	u.Sub(0, n, 0, rank).Copy(sorted.Sub(0, n, 0, rank))
 	return u, out, right.T(), nil
 }
 
-// polar returns the orthogonal polar factor of a square matrix whose largest element is at most about 1, by the QR-based
-// dynamically weighted Halley iteration. Of a matrix that is singular to rounding, it is that of one a few roundings away.
+// polar returns the orthogonal polar factor of a square matrix whose largest element is at most about 1, by the
+// QR-based dynamically weighted Halley iteration. Of a matrix that is singular to rounding, it is that of one a
+// few roundings away.
 func (s Solver) polar(a Matrix) (Matrix, error) {
 	x := a.Clone()
 	norm := x.Norm()
 	if norm == 0 {
 		return Identity(a.Rows), nil
 	}
+
 	least, err := s.leastValue(x)
 	if err != nil {
 		return Matrix{}, err
 	}
+
 	if least < 1e-15*norm {
 		signs := rng.Sketch(1)
 		f := 4 * epsilon * norm / math.Sqrt(float64(a.Rows))
@@ -225,6 +262,7 @@ func (s Solver) polar(a Matrix) (Matrix, error) {
 			return Matrix{}, err
 		}
 	}
+
 	x.divide(norm)
 	l := max(least/norm, 1e-25)
 	const most = 12 // seven are enough for any matrix
@@ -239,6 +277,7 @@ func (s Solver) polar(a Matrix) (Matrix, error) {
 			return Matrix{}, err
 		}
 	}
+
 	return Matrix{}, fmt.Errorf("polar factor: %w", ErrNoConvergence)
 }
 
@@ -248,16 +287,19 @@ func (s Solver) leastValue(a Matrix) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	for i := range r.Rows {
 		if r.At(i, i) == 0 {
 			return 0, nil
 		}
 	}
+
 	s.triInverse(r, true)
 	norm := r.Norm()
 	if norm-norm != 0 {
 		return 0, nil
 	}
+
 	return 1 / norm, nil
 }
 
@@ -267,6 +309,7 @@ func (s Solver) halley(x Matrix, l float64) (float64, error) {
 	d := math.Cbrt(4 * (1 - l2) / (l2 * l2))
 	root := math.Sqrt(1 + d)
 	a := root + math.Sqrt(8-4*d+8*(2-l2)/(l2*root))/2
+
 	b := (a - 1) * (a - 1) / 4
 	c := a + b - 1
 	var err error
@@ -275,6 +318,7 @@ func (s Solver) halley(x Matrix, l float64) (float64, error) {
 	} else {
 		err = s.halleyCholesky(x, a, b, c)
 	}
+
 	return min(1, l*(a+b*l2)/(1+c*l2)), err
 }
 
@@ -288,15 +332,18 @@ func (s Solver) halleyQR(x Matrix, a, b, c float64) error {
 	for i := range n {
 		stack.Set(n+i, i, 1)
 	}
+
 	q, _, err := s.QR(stack)
 	if err != nil {
 		return err
 	}
+
 	f := (a - b/c) / math.Sqrt(c)
 	q1 := q.Sub(0, n, 0, n)
 	q1.Scale(f)
 	x.Scale(b / c)
 	s.Mul(x, q1, q.Sub(n, 2*n, 0, n), Product{TransB: true, Accumulate: true})
+
 	return nil
 }
 
@@ -313,6 +360,7 @@ func (s Solver) halleyCholesky(x Matrix, a, b, c float64) error {
 	if err := s.Cholesky(z, false); err != nil {
 		return err
 	}
+
 	y.Copy(x)
 	y.Scale(a - b/c)
 	s.triSolve(z, y, Triangle{Right: true, Trans: true})
@@ -321,11 +369,13 @@ func (s Solver) halleyCholesky(x Matrix, a, b, c float64) error {
 	for i := range n {
 		kernel.axpy(x.Row(i), 1, y.Row(i))
 	}
+
 	return nil
 }
 
-// polish makes Newton-Schulz steps, X·(3I - XᵀX)/2, each of which squares what is left of the distance from orthogonality: one
-// as a rule, more where rounding has kept the iteration before from its end, which happens with nearly singular matrices.
+// polish makes Newton-Schulz steps, X·(3I - XᵀX)/2, each of which squares what is left of the distance from
+// orthogonality: one as a rule, more where rounding has kept the iteration before from its end, which happens
+// with nearly singular matrices.
 func (s Solver) polish(x Matrix) (Matrix, error) {
 	n := x.Rows
 	const most = 60 // a singular value of 1e-10 needs so many to grow to 1
@@ -333,20 +383,25 @@ func (s Solver) polish(x Matrix) (Matrix, error) {
 		if err := s.stopped(); err != nil {
 			return Matrix{}, err
 		}
+
 		g, y := New(n, n), New(n, n)
 		s.Mul(g, x, x, Product{TransA: true, Minus: true})
 		for i := range n {
 			g.Data[i*n+i]++
 		}
+
 		distance := g.MaxAbs()
 		for i := range n {
 			g.Data[i*n+i] += 2
 		}
+
 		s.Mul(y, x, g, Product{})
 		y.Scale(0.5)
-		if x = y; distance < 1e-9 {
+		x = y
+		if distance < 1e-9 {
 			return x, nil
 		}
 	}
+
 	return Matrix{}, fmt.Errorf("polar factor: %w", ErrNoConvergence)
 }

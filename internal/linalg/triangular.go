@@ -9,7 +9,8 @@ type Triangle struct {
 	Right bool // the factor stands on the right: X·op(T) = B instead of op(T)·X = B
 }
 
-// triBase is the size up to which triangles are solved, factored and inverted element by element; everything else is products.
+// triBase is the size up to which triangles are solved, factored and inverted element by element; everything
+// else is products.
 const triBase = 32
 
 // TriSolve overwrites b with the solution X of op(T)·X = b, or of X·op(T) = b with [Triangle.Right]. The error wraps
@@ -19,11 +20,13 @@ func (s Solver) TriSolve(t, b Matrix, o Triangle) error {
 	if n := b.Rows; !o.Right && n != t.Rows || o.Right && b.Cols != t.Rows {
 		panic("linalg: triangular system and right side do not fit")
 	}
+
 	for i := range t.Rows {
 		if t.At(i, i) == 0 {
 			return singular(i)
 		}
 	}
+
 	s.triSolve(t, b, o)
 	return nil
 }
@@ -37,26 +40,32 @@ func (s Solver) triSolve(t, b Matrix, o Triangle) {
 	if n == 0 || b.Rows == 0 || b.Cols == 0 {
 		return
 	}
+
 	if n <= triBase {
 		s.triSolveBase(t, b, o)
 		return
 	}
+
 	h := half(n)
 	first, second := t.Sub(0, h, 0, h), t.Sub(h, n, h, n)
 	off := t.Sub(h, n, 0, h)
 	if o.Upper {
 		off = t.Sub(0, h, h, n)
 	}
+
 	b1, b2 := b.split(h, o.Right)
 	if !o.lowerFirst() {
 		first, second, b1, b2 = second, first, b2, b1
 	}
+
 	s.triSolve(first, b1, o)
+
 	if o.Right {
 		s.Mul(b2, b1, off, Product{TransB: o.Trans, Minus: true, Accumulate: true})
 	} else {
 		s.Mul(b2, off, b1, Product{TransA: o.Trans, Minus: true, Accumulate: true})
 	}
+
 	s.triSolve(second, b2, o)
 }
 
@@ -71,31 +80,35 @@ func (a Matrix) split(h int, byCols bool) (first, second Matrix) {
 	return a.Sub(0, h, 0, a.Cols), a.Sub(h, a.Rows, 0, a.Cols)
 }
 
-// tame is the product of the sizes of a small triangle and of its inverse below which multiplying with the inverse loses no more
-// than two digits of the residual, and mostly nothing.
+// tame is the product of the sizes of a small triangle and of its inverse below which multiplying with the
+// inverse loses no more than two digits of the residual, and mostly nothing.
 const tame = 100
 
-// triSolveBase multiplies with the inverse of the factor. Unless that is tame, the result is corrected once with its residual,
-// which makes it as good as substitution.
+// triSolveBase multiplies with the inverse of the factor. Unless that is tame, the result is corrected once
+// with its residual, which makes it as good as substitution.
 func (s Solver) triSolveBase(t, b Matrix, o Triangle) {
 	n := t.Rows
 	if b.Rows*b.Cols <= 4*n {
 		substitute(t, b, o)
 		return
 	}
+
 	inverse := New(n, n)
 	copyTriangle(inverse, t, o.Upper)
 	invertBase(inverse, o.Upper)
+
 	if triangleNorm(t, o.Upper)*triangleNorm(inverse, o.Upper) <= tame {
 		s.triMulInto(b, inverse, b, o, false) // in place, which so small a factor allows
 		return
 	}
+
 	rest, x := b.Clone(), New(b.Rows, b.Cols)
 	s.triMulInto(x, inverse, rest, o, false)
 	s.triMulInto(b, t, x, o, true)
 	for i := range b.Rows {
 		kernel.axpy(rest.Row(i), 1, b.Row(i))
 	}
+
 	s.triMulInto(b, inverse, rest, o, false)
 	for i := range b.Rows {
 		kernel.axpy(b.Row(i), 1, x.Row(i))
@@ -110,12 +123,15 @@ func triangleNorm(t Matrix, upper bool) float64 {
 		if upper {
 			row = t.Row(i)[i:]
 		}
+
 		sum := 0.0
 		for _, v := range row {
 			sum += math.Abs(v)
 		}
+
 		top = max(top, sum)
 	}
+
 	return top
 }
 
@@ -128,11 +144,13 @@ func substitute(t, b Matrix, o Triangle) {
 		}
 		return t.At(i, j)
 	}
+
 	for q := range n {
 		i := q
 		if !o.lowerFirst() {
 			i = n - 1 - q
 		}
+
 		for p := range q {
 			j := p
 			if !o.lowerFirst() {
@@ -140,6 +158,7 @@ func substitute(t, b Matrix, o Triangle) {
 			}
 			b.subtractUnknown(i, j, coefficient(i, j), o.Right)
 		}
+
 		b.divideUnknown(i, t.At(i, i), o.Right)
 	}
 }
@@ -188,7 +207,8 @@ func (a Matrix) clearTriangle(above bool) {
 	}
 }
 
-// TriInverse inverts a triangular matrix in place; the other triangle is left alone. The error is that of [Solver.TriSolve].
+// TriInverse inverts a triangular matrix in place; the other triangle is left alone. The error is that of
+// [Solver.TriSolve].
 func (s Solver) TriInverse(t Matrix, upper bool) error {
 	t.checkSquare()
 	for i := range t.Rows {
@@ -207,15 +227,18 @@ func (s Solver) triInverse(t Matrix, upper bool) {
 		invertBase(t, upper)
 		return
 	}
+
 	h := half(n)
 	a, c := t.Sub(0, h, 0, h), t.Sub(h, n, h, n)
 	s.triInverse(a, upper)
 	s.triInverse(c, upper)
+
 	if upper {
 		b := t.Sub(0, h, h, n)
 		s.triSandwich(b, a, c, upper)
 		return
 	}
+
 	b := t.Sub(h, n, 0, h)
 	s.triSandwich(b, c, a, upper)
 }
@@ -234,13 +257,17 @@ func invertBase(t Matrix, upper bool) {
 	n := t.Rows
 	var row [triBase]float64
 	for q := range n {
-		i, lo, hi := q, 0, q
+		i := q
+		lo := 0
+		hi := q
 		if upper {
 			i = n - 1 - q
 			lo, hi = i+1, n
 		}
+
 		d := 1 / t.At(i, i)
 		clear(row[:])
+
 		for p := lo; p < hi; p++ { // rows p are inverted already
 			f := -t.At(i, p) * d
 			from, to := 0, p+1
@@ -251,6 +278,7 @@ func invertBase(t Matrix, upper bool) {
 				row[j] += f * t.At(p, j)
 			}
 		}
+
 		copy(t.Row(i)[lo:hi], row[lo:hi])
 		t.Set(i, i, d)
 	}
@@ -270,16 +298,23 @@ func (s Solver) triMulInto(dst, t, b Matrix, o Triangle, minus bool) {
 	if len(b.Data) == 0 {
 		return
 	}
+
 	used := below
 	if o.Upper != o.Trans {
 		used = above
 	}
+
 	p := product{dst: dst, minus: minus, overwrite: true}
 	if o.Right {
-		p.a, p.b, p.bShape = operand{b, false}, operand{t, o.Trans}, used
+		p.a = operand{b, false}
+		p.b = operand{t, o.Trans}
+		p.bShape = used
 	} else {
-		p.a, p.aShape, p.b = operand{t, o.Trans}, used, operand{b, false}
+		p.a = operand{t, o.Trans}
+		p.aShape = used
+		p.b = operand{b, false}
 	}
+
 	s.run(p, t.Rows)
 }
 

@@ -30,21 +30,33 @@ var mayImport = map[string][]string{
 	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom"},
 	"lm/optim":     {"kernels"},
 
-	"prune":         append([]string{"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype", "gp"}, engine...),
+	"prune": append([]string{
+		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
+		"gp",
+	}, engine...),
 	"prune/fitness": append([]string{"kernels", "safetensors", "gp", "prune"}, engine...),
 	"gp":            {"kernels", "internal/rng"},
-	"merge":         append([]string{"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build", "internal/orderedjson", "internal/dtype"}, engine...),
-	"lora":          append([]string{"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/orderedjson", "internal/dtype", "internal/chat"}, engine...),
+	"merge": append([]string{
+		"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
+		"internal/orderedjson", "internal/dtype",
+	}, engine...),
+	"lora": append([]string{
+		"kernels", "safetensors", "internal/linalg", "internal/rng",
+		"internal/orderedjson", "internal/dtype", "internal/chat",
+	}, engine...),
 	"editeval":      append([]string{"editeval/edit", "editeval/task", "internal/rng", "internal/stats"}, engine...),
 	"editeval/edit": append([]string{"kernels", "internal/linalg"}, engine...),
-	"editeval/task": {"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue", "internal/jinja", "internal/chat"},
+	"editeval/task": {
+		"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue",
+		"internal/jinja", "internal/chat",
+	},
 
-	"internal/jobs":    {},
-	"internal/report":  {},
-	"internal/linalg":  {"kernels", "internal/rng"},
-	"internal/pyrandom":   {},
-	"internal/faulttest":   {},
-	"internal/lint":    {},
+	"internal/jobs":      {},
+	"internal/report":    {},
+	"internal/linalg":    {"kernels", "internal/rng"},
+	"internal/pyrandom":  {},
+	"internal/faulttest": {},
+	"internal/lint":      {},
 	"internal/fuzzlimit": {},
 
 	"internal/build":       {},
@@ -52,13 +64,13 @@ var mayImport = map[string][]string{
 	"internal/dtype":       {"kernels", "safetensors"},
 	"internal/orderedjson": {},
 	"internal/stats":       {"internal/pyrandom"},
-	"internal/mmapsafe":      {},
-	"internal/safefile":     {},
-	"internal/memlimit":        {},
-	"internal/pyvalue":       {},
+	"internal/mmapsafe":    {},
+	"internal/safefile":    {},
+	"internal/memlimit":    {},
+	"internal/pyvalue":     {},
 	"internal/jinja":       {"internal/pyvalue"},
 	"internal/chat":        {"internal/jinja", "internal/pyvalue"},
-	"internal/strictyaml":      {},
+	"internal/strictyaml":  {},
 	"internal/cputime":     {},
 	"internal/scratch":     {},
 
@@ -74,7 +86,8 @@ var mayImport = map[string][]string{
 
 // everywhere lists what every row of the table allows: packages of a few lines that any code may stand on.
 var everywhere = []string{
-	"internal/safefile", "internal/strictyaml", "internal/mmapsafe", "internal/memlimit", "internal/scratch", "internal/cputime",
+	"internal/safefile", "internal/strictyaml", "internal/mmapsafe", "internal/memlimit", "internal/scratch",
+	"internal/cputime",
 }
 
 // anything in a row of the table allows all imports.
@@ -98,14 +111,17 @@ func TestImportTable(t *testing.T) {
 			t.Errorf("package %q is not in the import table; add it to the design first, then to mayImport", p.name)
 			return
 		}
+
 		for _, s := range p.code() {
 			for _, spec := range s.ast.Imports {
 				target, ours := strings.CutPrefix(strings.Trim(spec.Path.Value, `"`), module)
 				if !ours {
 					continue
 				}
+
 				target = owner(strings.TrimPrefix(target, "/"))
-				if target != owner(p.name) && !slices.Contains(slices.Concat(row, everywhere), target) && !slices.Contains(row, anything) {
+				if target != owner(p.name) && !slices.Contains(slices.Concat(row, everywhere), target) &&
+					!slices.Contains(row, anything) {
 					t.Errorf("%s: package %q may not import %q; allowed: %q", at(spec), p.name, target, row)
 				}
 			}
@@ -115,13 +131,17 @@ func TestImportTable(t *testing.T) {
 
 // TestPackageNames: a package is named for what it holds, and its folder alike.
 func TestPackageNames(t *testing.T) {
-	forbidden := []string{"util", "utils", "common", "helper", "helpers", "base", "misc", "types", "shared", "core", "lib", "pkg", "src"}
+	forbidden := []string{
+		"util", "utils", "common", "helper", "helpers", "base", "misc", "types", "shared", "core",
+		"lib", "pkg", "src",
+	}
 	each(t, func(p *pkg) {
 		for part := range strings.SplitSeq(p.name, "/") {
 			if slices.Contains(forbidden, part) {
 				t.Errorf("folder %s: %q says nothing about what is in it", p.name, part)
 			}
 		}
+
 		for _, s := range p.code() {
 			name := s.ast.Name.Name
 			if slices.Contains(forbidden, name) {
@@ -142,9 +162,11 @@ func TestImportForms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if name == "C" {
 				t.Errorf("%s: cgo; one static binary is promised", at(spec))
 			}
+
 			switch {
 			case spec.Name == nil:
 			case spec.Name.Name == ".":

@@ -18,8 +18,9 @@ var updateLicences = flag.Bool("update-licences", false, "write THIRD_PARTY_LICE
 // linked is a module whose code is in the program.
 type linked struct{ name, version, licence, text string }
 
-// TestLicences: THIRD_PARTY_LICENSES.txt, which has to go with every copy of the program, names each module that is linked into it, in
-// the version at hand, with its licence, and each of them permits that by one of the licences of [permissive].
+// TestLicences: THIRD_PARTY_LICENSES.txt, which has to go with every copy of the program, names each module
+// that is linked into it, in the version at hand, with its licence, and each of them permits that by one of the
+// licences of [permissive].
 func TestLicences(t *testing.T) {
 	want := licenceFile(t, append(linkedModules(t), goItself(t)))
 	path := filepath.Join(root, "THIRD_PARTY_LICENSES.txt")
@@ -28,12 +29,15 @@ func TestLicences(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	got, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(head(got), head(want)) {
-		t.Error("THIRD_PARTY_LICENSES.txt is not of the modules that are linked: go test ./internal/lint -run Licences -update-licences")
+		t.Error("THIRD_PARTY_LICENSES.txt is not of the modules that are linked: go test ./internal/lint -run " +
+			"Licences -update-licences")
 	}
 }
 
@@ -48,12 +52,14 @@ const rule = "==================================================================
 // linkedModules asks the go command, for the largest of the builds.
 func linkedModules(t *testing.T) []linked {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}", "./cmd/compress")
+	cmd := exec.Command("go", "list", "-deps", "-f",
+		"{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}", "./cmd/compress")
 	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
+
 	lines := slices.Sorted(slices.Values(strings.Split(strings.TrimSpace(string(out)), "\n")))
 	var list []linked
 	for _, line := range slices.Compact(lines) {
@@ -64,26 +70,32 @@ func linkedModules(t *testing.T) []linked {
 		text := licenceText(t, f[2])
 		list = append(list, linked{f[0], f[1], permissive(t, f[0], text), text})
 	}
+
 	return list
 }
 
-// goItself is the standard library and the run-time system. Its version is the language's, since patch releases have the same licence;
-// some distributions keep the text elsewhere, which matters only when the file is written again.
+// goItself is the standard library and the run-time system. Its version is the language's, since patch releases
+// have the same licence; some distributions keep the text elsewhere, which matters only when the file is
+// written again.
 func goItself(t *testing.T) linked {
 	t.Helper()
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Fatalf("go env: %v", err)
 	}
+
 	text := ""
-	if dir := strings.TrimSpace(string(out)); *updateLicences {
+	dir := strings.TrimSpace(string(out))
+	if *updateLicences {
 		text = licenceText(t, dir)
 	}
+
 	return linked{"Go standard library", "go1.26", "BSD-3-Clause", text}
 }
 
 func licenceText(t *testing.T, dir string) string {
 	t.Helper()
+
 	for _, name := range []string{"LICENSE", "LICENSE.md", "LICENSE.txt", "UNLICENSE"} {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
@@ -92,6 +104,7 @@ func licenceText(t *testing.T, dir string) string {
 		notice, _ := os.ReadFile(filepath.Join(dir, "NOTICE"))
 		return strings.TrimSpace(string(text)+"\n"+string(notice)) + "\n"
 	}
+
 	t.Fatalf("%s has no licence file", dir)
 	return ""
 }
@@ -99,18 +112,21 @@ func licenceText(t *testing.T, dir string) string {
 // permissive is the licence's SPDX name; another licence than these needs a decision, not a line here.
 func permissive(t *testing.T, name, text string) string {
 	t.Helper()
+
 	switch {
 	case strings.Contains(text, "Apache License"):
 		return "Apache-2.0"
 	case strings.Contains(text, "Permission is hereby granted, free of charge"):
 		return "MIT"
-	case strings.Contains(text, "Redistribution and use in source and binary forms") && strings.Contains(text, "Neither the name"):
+	case strings.Contains(text, "Redistribution and use in source and binary forms") &&
+		strings.Contains(text, "Neither the name"):
 		return "BSD-3-Clause"
 	case strings.Contains(text, "Redistribution and use in source and binary forms"):
 		return "BSD-2-Clause"
 	case strings.Contains(text, "This is free and unencumbered software"):
 		return "Unlicense"
 	}
+
 	t.Fatalf("%s: this licence is not known to be permissive:\n%.200s", name, text)
 	return ""
 }
@@ -124,19 +140,24 @@ func licenceFile(t *testing.T, list []linked) []byte {
 	for _, m := range list {
 		fmt.Fprintf(&out, "%-62s %-48s %s\n", m.name, m.version, m.licence)
 	}
+
 	written := map[string]bool{}
 	for _, m := range list {
 		if written[m.text] {
 			continue
 		}
+
 		written[m.text] = true
 		out.WriteString("\n" + rule)
+
 		for _, other := range list {
 			if other.text == m.text {
 				out.WriteString(other.name + "\n")
 			}
 		}
+
 		out.WriteString("\n" + m.text)
 	}
+
 	return out.Bytes()
 }

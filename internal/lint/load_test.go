@@ -46,10 +46,12 @@ var packages = sync.OnceValues(func() ([]*pkg, error) {
 		if err != nil {
 			return err
 		}
+
 		name, err := filepath.Rel(root, file)
 		if err != nil {
 			return err
 		}
+
 		name = filepath.ToSlash(name)
 		if d.IsDir() {
 			if skipped(name) {
@@ -57,21 +59,26 @@ var packages = sync.OnceValues(func() ([]*pkg, error) {
 			}
 			return nil
 		}
+
 		if !strings.HasSuffix(name, ".go") {
 			return nil
 		}
+
 		src, err := parse(file, name)
 		if err != nil {
 			return err
 		}
+
 		dir := strings.TrimPrefix(path.Dir(name), ".")
 		if byDir[dir] == nil {
 			byDir[dir] = &pkg{name: dir}
 			list = append(list, byDir[dir])
 		}
+
 		byDir[dir].files = append(byDir[dir].files, src)
 		return nil
 	})
+
 	return list, err
 })
 
@@ -83,7 +90,8 @@ func skipped(dir string) bool {
 		return false
 	}
 	_, err := os.Stat(filepath.Join(root, dir, "go.mod"))
-	return err == nil || base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || strings.HasPrefix(dir, "testdata/")
+	return err == nil || base == "testdata" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") ||
+		strings.HasPrefix(dir, "testdata/")
 }
 
 func parse(file, name string) (*source, error) {
@@ -91,10 +99,12 @@ func parse(file, name string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	f, err := parser.ParseFile(positions, name, text, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
+
 	return &source{
 		name: name, ast: f, lines: bytes.Count(text, []byte("\n")),
 		test: strings.HasSuffix(name, "_test.go"), generated: ast.IsGenerated(f),
@@ -108,6 +118,7 @@ func each(t *testing.T, f func(p *pkg)) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(list) == 0 {
 		t.Fatal("no packages found")
 	}
@@ -154,8 +165,10 @@ var tracked = sync.OnceValues(func() ([]string, error) {
 				list = append(list, name)
 			}
 		}
+
 		return list, nil
 	}
+
 	var list []string
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -164,12 +177,15 @@ var tracked = sync.OnceValues(func() ([]string, error) {
 		if d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
 		}
+
 		if d.Type().IsRegular() {
 			name, _ := filepath.Rel(root, file)
 			list = append(list, filepath.ToSlash(name))
 		}
+
 		return nil
 	})
+
 	return list, err
 })
 
@@ -180,14 +196,17 @@ func lines(t *testing.T, keep func(name string) bool, f func(name string, number
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range list {
 		if !keep(name) {
 			continue
 		}
+
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for i, line := range strings.Split(string(text), "\n") {
 			f(name, i+1, line)
 		}

@@ -8,7 +8,8 @@ import (
 	"unicode"
 )
 
-// TestNoInit: nothing happens because a package is imported; choices are tables and switches that are read in one place.
+// TestNoInit: nothing happens because a package is imported; choices are tables and switches that are read in
+// one place.
 func TestNoInit(t *testing.T) {
 	functions(t, func(_ *pkg, s *source, f *ast.FuncDecl) {
 		switch {
@@ -28,8 +29,10 @@ func TestNoStutter(t *testing.T) {
 		if s.test || own == "main" {
 			return
 		}
+
 		for _, name := range exported(s.ast) {
-			if len(name.Name) > len(own) && strings.EqualFold(name.Name[:len(own)], own) && unicode.IsUpper(rune(name.Name[len(own)])) {
+			if len(name.Name) > len(own) && strings.EqualFold(name.Name[:len(own)], own) &&
+				unicode.IsUpper(rune(name.Name[len(own)])) {
 				t.Errorf("%s: %s.%s says the package's name twice", at(name), own, name.Name)
 			}
 		}
@@ -45,6 +48,7 @@ func exported(f *ast.File) (names []*ast.Ident) {
 			}
 		}
 	}
+
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
@@ -62,6 +66,7 @@ func exported(f *ast.File) (names []*ast.Ident) {
 			}
 		}
 	}
+
 	return names
 }
 
@@ -89,6 +94,7 @@ func TestDocumented(t *testing.T) {
 				t.Errorf("%s: %s has no comment", at(name), name.Name)
 			}
 		}
+
 		if !documented {
 			t.Errorf("package %q has no package comment", p.name)
 		}
@@ -108,6 +114,7 @@ func undocumented(f *ast.File) (names []*ast.Ident) {
 		}
 		names = append(names, id)
 	}
+
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
@@ -119,7 +126,9 @@ func undocumented(f *ast.File) (names []*ast.Ident) {
 				switch spec := spec.(type) {
 				case *ast.TypeSpec:
 					need(spec.Name, spec.Doc, d.Doc, spec.Comment)
-					if i, ok := spec.Type.(*ast.InterfaceType); ok && spec.Name.IsExported() && i.Methods.NumFields() > 1 {
+
+					if i, ok := spec.Type.(*ast.InterfaceType); ok && spec.Name.IsExported() &&
+						i.Methods.NumFields() > 1 {
 						for _, m := range i.Methods.List {
 							for _, id := range m.Names {
 								need(id, m.Doc, m.Comment)
@@ -134,6 +143,7 @@ func undocumented(f *ast.File) (names []*ast.Ident) {
 			}
 		}
 	}
+
 	return names
 }
 
@@ -142,6 +152,7 @@ func receiverName(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return ""
 	}
+
 	t := f.Recv.List[0].Type
 	for {
 		switch x := t.(type) {

@@ -41,16 +41,19 @@ func keysOf(t *testing.T, name, variable string) map[string]bool {
 		if p.name != name || s.test {
 			return
 		}
+
 		for _, d := range s.ast.Decls {
 			g, ok := d.(*ast.GenDecl)
 			if !ok {
 				continue
 			}
+
 			for _, spec := range g.Specs {
 				v, ok := spec.(*ast.ValueSpec)
 				if !ok || v.Names[0].Name != variable || len(v.Values) == 0 {
 					continue
 				}
+
 				if m, ok := v.Values[0].(*ast.CompositeLit); ok {
 					found = true
 					for _, e := range m.Elts {
@@ -62,9 +65,11 @@ func keysOf(t *testing.T, name, variable string) map[string]bool {
 			}
 		}
 	})
+
 	if !found {
 		t.Fatalf("package %s has no map %s", name, variable)
 	}
+
 	return keys
 }
 
@@ -80,50 +85,62 @@ func literal(x ast.Expr) (string, bool) {
 
 // TestEntryPoints: each of the library's five calls that exists has a runnable example.
 func TestEntryPoints(t *testing.T) {
-	for name, call := range map[string]string{"prune": "Model", "gp": "Search", "merge": "Models", "lora": "Train", "editeval": "Run"} {
+	for name, call := range map[string]string{
+		"prune": "Model", "gp": "Search", "merge": "Models", "lora": "Train",
+		"editeval": "Run",
+	} {
 		exists, shown := false, false
 		functions(t, func(p *pkg, s *source, f *ast.FuncDecl) {
 			if p.name == name && f.Recv == nil {
 				exists = exists || !s.test && f.Name.Name == call
-				shown = shown || s.test && (f.Name.Name == "Example"+call || strings.HasPrefix(f.Name.Name, "Example"+call+"_"))
+				shown = shown ||
+					s.test && (f.Name.Name == "Example"+call || strings.HasPrefix(f.Name.Name, "Example"+call+"_"))
 			}
 		})
+
 		if exists && !shown {
 			t.Errorf("%s.%s has no Example%s", name, call, call)
 		}
 	}
 }
 
-// TestReadme: the README knows every verb of the command line, it and the pages of docs show no others, and it says how to run the tests.
+// TestReadme: the README knows every verb of the command line, it and the pages of docs show no others, and it
+// says how to run the tests.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if os.IsNotExist(err) {
 		t.Skip("README.md does not exist")
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	verbs := verbs(t)
 	for verb := range verbs {
 		if !regexp.MustCompile(`\b` + regexp.QuoteMeta(verb) + `\b`).Match(text) {
 			t.Errorf("README.md does not mention the verb %s", verb)
 		}
 	}
+
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, page := range append(pages, filepath.Join(root, "README.md")) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, m := range regexp.MustCompile("(?m)(?:^ *|[`$] ?|\\./)compress ([a-z]+)").FindAllSubmatch(text, -1) {
 			if verb := string(m[1]); len(verbs) > 0 && !verbs[verb] && verb != "completion" && verb != "help" {
 				t.Errorf("%s shows `compress %s`, which is no verb", page, verb)
 			}
 		}
 	}
+
 	if !strings.Contains(string(text), "go test ./...") {
 		t.Error("README.md does not say `go test ./...`")
 	}
@@ -138,10 +155,12 @@ func verbs(t *testing.T) map[string]bool {
 			verbs[strings.Fields(usage)[0]] = true
 		}
 	}
+
 	eachFile(t, func(p *pkg, s *source) {
 		if p.name != "cmd/compress" || s.test {
 			return
 		}
+
 		ast.Inspect(s.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.KeyValueExpr:
@@ -153,9 +172,11 @@ func verbs(t *testing.T) map[string]bool {
 					add(n.Args[0])
 				}
 			}
+
 			return true
 		})
 	})
+
 	return verbs
 }
 
@@ -173,6 +194,7 @@ func TestSeededProperties(t *testing.T) {
 			return true
 		})
 	})
+
 	for name, drawn := range draws {
 		if drawn && !fixed[name] {
 			t.Errorf("%s: property tests without a TestMain that sets rapid.seed", name)
@@ -186,9 +208,14 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "compare/README.md", "testdata/README.md"} {
+
+	for _, name := range []string{
+		"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "compare/README.md",
+		"testdata/README.md",
+	} {
 		pages = append(pages, filepath.Join(root, name))
 	}
+
 	links := regexp.MustCompile(`\]\(([^)#]+)(?:#[^)]*)?\)`)
 	code := regexp.MustCompile("`[^`\n]*`")
 	led := map[string]bool{}
@@ -197,18 +224,22 @@ func TestPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, m := range links.FindAllSubmatch(code.ReplaceAll(text, nil), -1) {
 			target := string(m[1])
 			if strings.Contains(target, "://") {
 				continue
 			}
+
 			path := filepath.Join(filepath.Dir(page), filepath.FromSlash(target))
 			if _, err := os.Stat(path); err != nil {
 				t.Errorf("%s links to %s, which is not there", page, target)
 			}
+
 			led[path] = led[path] || filepath.Base(page) == "README.md" && filepath.Dir(page) == filepath.Clean(root)
 		}
 	}
+
 	for _, page := range pages {
 		if filepath.Base(filepath.Dir(page)) == "docs" && !led[filepath.Clean(page)] {
 			t.Errorf("README.md does not link to %s", page)

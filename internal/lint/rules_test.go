@@ -41,16 +41,22 @@ var (
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := idents(undocumented(f)), []string{"Read", "Naked", "Method", "Pointer", "ThingMaker", "Four"}; !slices.Equal(got, want) {
+
+	if got, want := idents(undocumented(f)),
+		[]string{"Read", "Naked", "Method", "Pointer", "ThingMaker", "Four"}; !slices.Equal(got, want) {
 		t.Errorf("undocumented: %q, want %q", got, want)
 	}
-	if got, want := idents(exported(f)), []string{"Documented", "Naked", "ThingMaker", "One", "Three", "Four"}; !slices.Equal(got, want) {
+
+	if got, want := idents(exported(f)),
+		[]string{"Documented", "Naked", "ThingMaker", "One", "Three", "Four"}; !slices.Equal(got, want) {
 		t.Errorf("exported: %q, want %q", got, want)
 	}
+
 	wide := f.Decls[0].(*ast.GenDecl).Specs[0].(*ast.TypeSpec).Type
 	if n := methods(wide, nil, 0); n != 3 {
 		t.Errorf("methods: %d, want 3", n)
 	}
+
 	for name, want := range map[string]string{
 		"lm": "lm", "lm/tokenizer/internal/chars": "lm/tokenizer", "internal/report": "internal/report", "": "",
 	} {

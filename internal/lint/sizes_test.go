@@ -6,11 +6,9 @@ import (
 )
 
 const (
-	maxMethods  = 7    // of an interface
-	maxParams   = 7    // of a function, outside kernels
-	maxFunction = 120  // lines, outside kernels and tests
-	maxFile     = 600  // lines, generated files and tests apart
-	maxPackage  = 3000 // lines, outside kernels, tests apart
+	maxMethods    = 7  // of an interface
+	maxParams     = 7  // of a function, outside kernels
+	maxStatements = 60 // of a function, those of the functions within it apart; outside kernels and tests
 )
 
 func TestInterfaceSize(t *testing.T) {
@@ -27,6 +25,7 @@ func TestInterfaceSize(t *testing.T) {
 				}
 			}
 		}
+
 		for name, x := range types {
 			if n := methods(x, types, 0); n > maxMethods {
 				t.Errorf("%s: interface %s has %d methods; at most %d, or a struct of funcs", at(x), name, n, maxMethods)
@@ -41,6 +40,7 @@ func methods(x ast.Expr, types map[string]ast.Expr, depth int) int {
 	if !ok || depth > 8 {
 		return 0
 	}
+
 	n := 0
 	for _, m := range i.Methods.List {
 		n += len(m.Names)
@@ -48,17 +48,19 @@ func methods(x ast.Expr, types map[string]ast.Expr, depth int) int {
 			n += methods(types[id.Name], types, depth+1)
 		}
 	}
+
 	return n
 }
 
+// TestFunctionSize counts statements and not lines, so that a blank line or a comment never counts against anybody.
 func TestFunctionSize(t *testing.T) {
 	functions(t, func(p *pkg, s *source, f *ast.FuncDecl) {
-		if s.test || s.generated || p.kernel() {
+		if s.test || s.generated || p.kernel() || f.Body == nil {
 			return
 		}
-		lines := positions.Position(f.End()).Line - positions.Position(f.Pos()).Line + 1
-		if lines > maxFunction {
-			t.Errorf("%s: %s has %d lines; at most %d", at(f), f.Name.Name, lines, maxFunction)
+
+		if n := statements(f.Body); n > maxStatements {
+			t.Errorf("%s: %s has %d statements; at most %d", at(f), f.Name.Name, n, maxStatements)
 		}
 		if n := f.Type.Params.NumFields(); n > maxParams {
 			t.Errorf("%s: %s has %d parameters; at most %d, or a struct", at(f), f.Name.Name, n, maxParams)
@@ -66,24 +68,23 @@ func TestFunctionSize(t *testing.T) {
 	})
 }
 
-func TestFileSize(t *testing.T) {
-	eachFile(t, func(_ *pkg, s *source) {
-		if !s.test && !s.generated && s.lines > maxFile {
-			t.Errorf("%s: %d lines; at most %d", s.name, s.lines, maxFile)
-		}
-	})
-}
-
-func TestPackageSize(t *testing.T) {
-	each(t, func(p *pkg) {
-		total := 0
-		for _, s := range p.code() {
-			if !s.generated {
-				total += s.lines
+// statements counts the statements of a body at every depth. A block, a label and a case only hold others, and a
+// function literal is a function of its own.
+func statements(body *ast.BlockStmt) (n int) {
+	ast.Inspect(body, func(x ast.Node) bool {
+		switch x := x.(type) {
+		case *ast.FuncLit:
+			if inner := statements(x.Body); inner > maxStatements {
+				n += inner
 			}
+			return false
+		case *ast.BlockStmt, *ast.LabeledStmt, *ast.CaseClause, *ast.CommClause, *ast.EmptyStmt:
+		case ast.Stmt:
+			n++
 		}
-		if total > maxPackage && !p.kernel() {
-			t.Errorf("package %q: %d lines; at most %d", p.name, total, maxPackage)
-		}
+
+		return true
 	})
+
+	return n
 }

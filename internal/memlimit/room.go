@@ -1,5 +1,5 @@
-// Package memlimit tells how much memory the process may still take, so that what cannot fit is refused with a line before it is allocated:
-// a Go program that runs out of memory ends at once.
+// Package memlimit tells how much memory the process may still take, so that what cannot fit is refused with a
+// line before it is allocated: a Go program that runs out of memory ends at once.
 package memlimit
 
 import (
@@ -16,8 +16,8 @@ var ErrMemory = errors.New("not enough memory")
 // Large is the size, in bytes, from which an allocation is worth a look at what is free.
 const Large = 16 << 20
 
-// Free is how many bytes the process may still take: what the machine has, its control group and its limits allow, and what the heap
-// holds unused. It is false where the system does not tell.
+// Free is how many bytes the process may still take: what the machine has, its control group and its limits
+// allow, and what the heap holds unused. It is false where the system does not tell.
 func Free() (int64, bool) {
 	free, space := machine(), limits()
 	if free == math.MaxInt64 && space == math.MaxInt64 {
@@ -29,8 +29,8 @@ func Free() (int64, bool) {
 	return min(plus(free, idle), plus(space, idle+released)), true
 }
 
-// Check returns an error that wraps [ErrMemory] if need bytes are more than are free, garbage taken back. need is a float because
-// it may be the product of numbers that somebody gave.
+// Check returns an error that wraps [ErrMemory] if need bytes are more than are free, garbage taken back. need
+// is a float because it may be the product of numbers that somebody gave.
 func Check(need float64) error {
 	if fits(need) {
 		return nil

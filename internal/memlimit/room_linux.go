@@ -17,10 +17,12 @@ func machine() int64 {
 			free = n + field(string(text), "SwapFree:")
 		}
 	}
+
 	most, used := number("/sys/fs/cgroup/memory.max"), number("/sys/fs/cgroup/memory.current")
 	if most >= 0 && used >= 0 {
 		free = min(free, max(0, most-used))
 	}
+
 	return free
 }
 
@@ -30,12 +32,14 @@ func limits() int64 {
 	if unix.Getrlimit(unix.RLIMIT_AS, &r) != nil || r.Cur > math.MaxInt64 {
 		return math.MaxInt64
 	}
+
 	text, err := os.ReadFile("/proc/self/statm")
 	pages, _, _ := strings.Cut(string(text), " ")
 	n, errN := strconv.ParseInt(pages, 10, 64)
 	if err != nil || errN != nil {
 		return math.MaxInt64
 	}
+
 	return max(0, int64(r.Cur)-n*int64(os.Getpagesize()))
 }
 

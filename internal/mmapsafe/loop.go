@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// The loops below share their work among goroutines as [Group] does: a fault in a mapping, on whichever goroutine, comes out of the
-// call as a panic for the [Do] above, and no goroutine of the loop is left when it does. What a piece covers must not depend on the number of
-// threads; then neither do results.
+// The loops below share their work among goroutines as [Group] does: a fault in a mapping, on whichever
+// goroutine, comes out of the call as a panic for the [Do] above, and no goroutine of the loop is left when it
+// does. What a piece covers must not depend on the number of threads; then neither do results.
 
-// Each calls f for every piece in [0, n), on up to threads goroutines; 0 means GOMAXPROCS. The next free goroutine takes the next
-// piece, which suits pieces that take differently long.
+// Each calls f for every piece in [0, n), on up to threads goroutines; 0 means GOMAXPROCS. The next free
+// goroutine takes the next piece, which suits pieces that take differently long.
 func Each(threads, n int, f func(i int)) {
 	threads = workers(threads, n)
 	if threads <= 1 {
@@ -33,6 +33,7 @@ func EachWith[T any](threads, n int, scratch func() T, f func(s T, i int)) {
 				f(s, i)
 			}
 		}
+
 		return
 	}
 
@@ -48,12 +49,13 @@ func EachWith[T any](threads, n int, scratch func() T, f func(s T, i int)) {
 	for range threads - 1 {
 		g.Go(run)
 	}
+
 	g.here(run)
 	g.Wait()
 }
 
-// Split calls f on consecutive ranges of nearly equal size that cover [0, n), as many as threads and no more than n; 0 means
-// GOMAXPROCS. It suits many small pieces that take equally long.
+// Split calls f on consecutive ranges of nearly equal size that cover [0, n), as many as threads and no more
+// than n; 0 means GOMAXPROCS. It suits many small pieces that take equally long.
 func Split(threads, n int, f func(lo, hi int)) {
 	threads = workers(threads, n)
 	if threads <= 1 {
@@ -67,6 +69,7 @@ func Split(threads, n int, f func(lo, hi int)) {
 	for k := range threads - 1 {
 		g.Go(func() { f(k*n/threads, (k+1)*n/threads) })
 	}
+
 	g.here(func() { f((threads-1)*n/threads, n) })
 	g.Wait()
 }
@@ -79,8 +82,8 @@ func workers(threads, n int) int {
 	return min(threads, n)
 }
 
-// here calls f on the calling goroutine as one of the group. Where f panics for a reason of its own, the others end first: they may use
-// what the caller gives back on its way out.
+// here calls f on the calling goroutine as one of the group. Where f panics for a reason of its own, the others
+// end first: they may use what the caller gives back on its way out.
 func (g *Group) here(f func()) {
 	done := false
 	defer func() {

@@ -9,11 +9,14 @@ import (
 	"testing"
 )
 
-// TestLoopsCover: every piece once, whatever the number of threads; scratch belongs to one goroutine; ranges follow one another.
+// TestLoopsCover: every piece once, whatever the number of threads; scratch belongs to one goroutine; ranges
+// follow one another.
 func TestLoopsCover(t *testing.T) {
 	for _, threads := range []int{-1, 0, 1, 2, 3, 16} {
 		for _, n := range []int{0, 1, 2, 7, 100} {
-			each, with, split := make([]atomic.Int32, n), make([]atomic.Int32, n), make([]atomic.Int32, n)
+			each := make([]atomic.Int32, n)
+			with := make([]atomic.Int32, n)
+			split := make([]atomic.Int32, n)
 			Each(threads, n, func(i int) { each[i].Add(1) })
 
 			EachWith(threads, n, func() *int { return new(int) }, func(own *int, i int) {
@@ -32,7 +35,8 @@ func TestLoopsCover(t *testing.T) {
 
 			for i := range n {
 				if each[i].Load() != 1 || with[i].Load() != 1 || split[i].Load() != 1 {
-					t.Fatalf("%d threads: piece %d of %d: %d, %d and %d times", threads, i, n, each[i].Load(), with[i].Load(), split[i].Load())
+					t.Fatalf("%d threads: piece %d of %d: %d, %d and %d times", threads, i, n, each[i].Load(),
+						with[i].Load(), split[i].Load())
 				}
 			}
 		}
@@ -78,7 +82,8 @@ func TestLoopFault(t *testing.T) {
 	}
 }
 
-// TestLoopPanic: where the caller's own piece panics for another reason, the other goroutines end before the panic goes on.
+// TestLoopPanic: where the caller's own piece panics for another reason, the other goroutines end before the
+// panic goes on.
 func TestLoopPanic(t *testing.T) {
 	var other atomic.Bool
 	started, leave := make(chan struct{}), make(chan struct{})
@@ -100,11 +105,13 @@ func TestLoopPanic(t *testing.T) {
 				close(leave)
 				panic("caller's mistake")
 			}
+
 			close(started)
 			<-leave
 			for range 1000 { // so that a panic that does not wait goes first
 				runtime.Gosched()
 			}
+
 			other.Store(true)
 		})
 	}()

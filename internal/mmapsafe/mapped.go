@@ -1,9 +1,11 @@
 // Package mmapsafe turns the loss of a mapped file's pages into an error.
 //
-// A file that is shortened while a program computes from its mapping, or whose disk fails, makes the next access of such a page a
-// memory fault, on whichever goroutine it happens, and in assembly too. Go ends the program then, unless that goroutine has asked for a panic
-// instead. So every goroutine that may touch a mapping is started by a [Group] or [Errors], or runs its work within [Do]; they carry the fault to the
-// goroutine that waits, until a [Do] above gives it as the error that the mapping's owner has for it. All other panics go their way.
+// A file that is shortened while a program computes from its mapping, or whose disk fails, makes the next
+// access of such a page a memory fault, on whichever goroutine it happens, and in assembly too. Go ends the
+// program then, unless that goroutine has asked for a panic instead. So every goroutine that may touch a
+// mapping is started by a [Group] or [Errors], or runs its work within [Do]; they carry the fault to the
+// goroutine that waits, until a [Do] above gives it as the error that the mapping's owner has for it. All other
+// panics go their way.
 package mmapsafe
 
 import (
@@ -24,8 +26,8 @@ type mapping struct {
 	describe   func(at int64) error
 }
 
-// table has the mappings of the process: those in use, and those that are gone but had lost pages, since a fault may unwind the goroutine
-// that closes the file.
+// table has the mappings of the process: those in use, and those that are gone but had lost pages, since a
+// fault may unwind the goroutine that closes the file.
 var table struct {
 	sync.Mutex
 	live, torn []mapping
@@ -39,11 +41,13 @@ func Add(data []byte, describe func(at int64) error) {
 	table.live = append(table.live, mapping{first, first + uintptr(len(data)), describe})
 }
 
-// Remove takes a mapping out, before it is unmapped. A torn one has lost pages, and faults that they have caused may still be on their way.
+// Remove takes a mapping out, before it is unmapped. A torn one has lost pages, and faults that they have
+// caused may still be on their way.
 func Remove(data []byte, torn bool) {
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
 	table.Lock()
 	defer table.Unlock()
+
 	i := slices.IndexFunc(table.live, func(m mapping) bool { return m.first == first })
 	if i < 0 {
 		return
@@ -51,6 +55,7 @@ func Remove(data []byte, torn bool) {
 	if torn {
 		table.torn = append(table.torn, table.live[i])
 	}
+
 	table.live = slices.Delete(table.live, i, i+1)
 }
 
@@ -58,6 +63,7 @@ func Remove(data []byte, torn bool) {
 func find(at uintptr) (mapping, bool) {
 	table.Lock()
 	defer table.Unlock()
+
 	for _, list := range [][]mapping{table.live, table.torn} {
 		for _, m := range slices.Backward(list) {
 			if m.first <= at && at < m.end {
@@ -65,6 +71,7 @@ func find(at uintptr) (mapping, bool) {
 			}
 		}
 	}
+
 	return mapping{}, false
 }
 
@@ -77,10 +84,12 @@ func Error(r any) error {
 	if !ok {
 		return nil
 	}
+
 	m, ok := find(fault.Addr())
 	if !ok {
 		return nil
 	}
+
 	return m.describe(int64(fault.Addr() - m.first))
 }
 
@@ -92,8 +101,8 @@ func Do(f func() error) (err error) {
 	return err
 }
 
-// Catch runs f and gives the panic of a fault in a mapping, by which f is left; nil if there was none. It is for those that pass the panic on to
-// another goroutine.
+// Catch runs f and gives the panic of a fault in a mapping, by which f is left; nil if there was none. It is
+// for those that pass the panic on to another goroutine.
 func Catch(f func()) (fault any) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -104,6 +113,7 @@ func Catch(f func()) (fault any) {
 			fault = r
 		}
 	}()
+
 	f()
 	return nil
 }
@@ -134,7 +144,8 @@ type Group struct {
 	first First
 }
 
-// Go calls f in a new goroutine. What f waits for must not depend on others of the group, since any of them may be left by a fault.
+// Go calls f in a new goroutine. What f waits for must not depend on others of the group, since any of them may
+// be left by a fault.
 func (g *Group) Go(f func()) {
 	g.wait.Go(func() { g.first.Keep(Catch(f)) })
 }

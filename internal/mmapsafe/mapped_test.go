@@ -20,15 +20,18 @@ func torn(t *testing.T) []byte {
 	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	Add(data, func(at int64) error { return fmt.Errorf("byte %d: %w", at, errLost) })
 	t.Cleanup(func() {
 		Remove(data, false)
@@ -36,9 +39,11 @@ func torn(t *testing.T) []byte {
 			t.Error(err)
 		}
 	})
+
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	return data
 }
 
@@ -81,6 +86,7 @@ func TestFaultAfterClosing(t *testing.T) {
 	if !errors.Is(err, errLost) {
 		t.Errorf("got %v", err)
 	}
+
 	table.torn = nil
 }
 
@@ -98,6 +104,7 @@ func TestOtherPanicsStay(t *testing.T) {
 			_ = Do(func() error { f(); return nil })
 		}()
 	}
+
 	if err := Do(func() error { return errLost }); err != errLost {
 		t.Errorf("got %v", err)
 	}

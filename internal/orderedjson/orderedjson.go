@@ -1,6 +1,6 @@
-// Package orderedjson reads and edits JSON objects whose keys have an order that should stay, such as config.json and
-// tokenizer.json: values are kept as they were written, and only those that are set change. A key that is given twice is an
-// error: other readers would take the first, or the last.
+// Package orderedjson reads and edits JSON objects whose keys have an order that should stay, such as
+// config.json and tokenizer.json: values are kept as they were written, and only those that are set change. A
+// key that is given twice is an error: other readers would take the first, or the last.
 package orderedjson
 
 import (
@@ -45,6 +45,7 @@ func Parse(text []byte) (*Object, error) {
 		if err != nil {
 			return nil, broken("", err)
 		}
+
 		key, _ := t.(string)
 		if o.Has(key) {
 			return nil, fmt.Errorf("%w: key %.100q is given twice", ErrObject, key)
@@ -54,6 +55,7 @@ func Parse(text []byte) (*Object, error) {
 		if err := d.Decode(&value); err != nil {
 			return nil, broken(key, err)
 		}
+
 		o.Set(key, value)
 	}
 
@@ -63,6 +65,7 @@ func Parse(text []byte) (*Object, error) {
 	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
 		return nil, fmt.Errorf("%w: something follows it", ErrObject)
 	}
+
 	return o, nil
 }
 
@@ -175,18 +178,22 @@ func Text(value any) (json.RawMessage, error) {
 func (o *Object) Compact() (json.RawMessage, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
+
 	for i, key := range o.keys {
 		if i > 0 {
 			b.WriteByte(',')
 		}
+
 		text, err := Text(key)
 		if err != nil {
 			return nil, err
 		}
+
 		b.Write(text)
 		b.WriteByte(':')
 		b.Write(o.values[key])
 	}
+
 	b.WriteByte('}')
 	return b.Bytes(), nil
 }
@@ -210,15 +217,18 @@ func (o *Object) Find(path string) (*Object, bool) {
 	if path == "" {
 		return at, true
 	}
+
 	for part := range strings.SplitSeq(path, ".") {
 		if !at.Has(part) {
 			return nil, false
 		}
+
 		next, err := Parse(at.Get(part))
 		if err != nil {
 			return nil, false
 		}
 		at = next
 	}
+
 	return at, true
 }

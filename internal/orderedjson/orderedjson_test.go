@@ -17,18 +17,21 @@ func TestParseKeepsOrderAndText(t *testing.T) {
 	if err != nil || !slices.Equal(o.Keys(), []string{"z", "a", "l"}) {
 		t.Fatal(err, o)
 	}
+
 	if got, err := o.Compact(); err != nil || string(got) != text {
 		t.Errorf("%v %s", err, got)
 	}
 	if err := o.Put("a", "<b>"); err != nil {
 		t.Fatal(err)
 	}
+
 	o.Set("new", []byte("null"))
 	o.Delete("l")
 	got, err := o.Indent()
 	if want := "{\n  \"z\": 1.0,\n  \"a\": \"<b>\",\n  \"new\": null\n}\n"; err != nil || string(got) != want {
 		t.Errorf("%v %s", err, got)
 	}
+
 	var s string
 	if !o.Decode("a", &s) || s != "<b>" || o.Decode("new", &s) || o.Decode("z", &s) || o.Decode("none", &s) {
 		t.Error("Decode")
@@ -48,7 +51,10 @@ func TestFindFollowsAPath(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	for _, text := range []string{"", "[]", "null", "{", `{"a":1,"a":2}`, `{"a":1}x`, `{"a"}`, `{"a":}`, "{\"a\":1}{}", strings.Repeat("[", 20000)} {
+	for _, text := range []string{
+		"", "[]", "null", "{", `{"a":1,"a":2}`, `{"a":1}x`, `{"a"}`, `{"a":}`, "{\"a\":1}{}",
+		strings.Repeat("[", 20000),
+	} {
 		if _, err := Parse([]byte(text)); !errors.Is(err, ErrObject) {
 			t.Errorf("%.20q: %v", text, err)
 		}
@@ -58,29 +64,37 @@ func TestParseRefuses(t *testing.T) {
 // FuzzParse: an object that parses is written back to one that parses to the same text.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		`{}`, `{"a":[1,{"b":null}]}`, `{"a":"\u00e9"}`, `{"a":1,"b":{"c":[]}}`, `[]`, `{"a"`, `{"a":}`, `{"a":1}}`, `{"a":1,"a":2}`,
+		`{}`, `{"a":[1,{"b":null}]}`, `{"a":"\u00e9"}`, `{"a":1,"b":{"c":[]}}`, `[]`, `{"a"`, `{"a":}`, `{"a":1}}`,
+		`{"a":1,"a":2}`,
 	} {
 		f.Add(s)
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		o, err := Parse([]byte(text))
 		if err != nil {
 			return
 		}
+
 		var was, is any
 		first, err := o.Indent()
 		// Numbers that no float64 holds are kept as well, but cannot be compared so.
-		if err == nil && json.Unmarshal([]byte(text), &was) == nil && (json.Unmarshal(first, &is) != nil || !reflect.DeepEqual(was, is)) {
+		if err == nil && json.Unmarshal([]byte(text), &was) == nil &&
+			(json.Unmarshal(first, &is) != nil || !reflect.DeepEqual(was, is)) {
 			t.Fatalf("%q became %q", text, first)
 		}
+
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		again, err := Parse(first)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if second, err := again.Indent(); err != nil || string(first) != string(second) {
 			t.Fatalf("%s\n%s", first, second)
 		}
@@ -93,17 +107,21 @@ func TestOrderSurvives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before := o.Clone()
 	if err := errors.Join(o.Put("a2", true), o.Put("m", 7)); err != nil {
 		t.Fatal(err)
 	}
+
 	o.Delete("z")
 
 	got, err := o.Indent()
-	want := "{\n  \"a\": {\n    \"y\": [\n      1,\n      2.50\n    ],\n    \"b\": null\n  },\n  \"m\": 7,\n  \"<k>\": 0,\n  \"a2\": true\n}\n"
+	want := "{\n  \"a\": {\n    \"y\": [\n      1,\n      2.50\n    ],\n    \"b\": null\n  },\n  \"m\": 7,\n  " +
+		"\"<k>\": 0,\n  \"a2\": true\n}\n"
 	if err != nil || string(got) != want {
 		t.Errorf("%v: %s", err, got)
 	}
+
 	if o.Has("z") || o.Get("z") != nil || string(o.Get("m")) != "7" {
 		t.Error("what was removed or set is not")
 	}
@@ -116,11 +134,13 @@ func TestOrderSurvives(t *testing.T) {
 		if string(value) != string(before.Get(key)) {
 			t.Errorf("%s: %s", key, value)
 		}
+
 		keys = append(keys, key)
 		if key == "m" {
 			break
 		}
 	}
+
 	if !slices.Equal(keys, []string{"z", "a", "m"}) {
 		t.Error(keys)
 	}
@@ -130,10 +150,12 @@ func TestOrderSurvives(t *testing.T) {
 func TestNoObject(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "the text is empty", " \n": "the text is empty", "\ufeff{}": "byte order mark", "[1]": "begins with [",
-		`{"a": `: `key "a": unexpected EOF`, "{": "unexpected EOF", "x": "invalid character", `{"a":1,"b":2,"a":1}`: `key "a" is given twice`,
-		`{} {}`: "something follows it",
+		`{"a": `: `key "a": unexpected EOF`, "{": "unexpected EOF", "x": "invalid character",
+		`{"a":1,"b":2,"a":1}`: `key "a" is given twice`,
+		`{} {}`:               "something follows it",
 	} {
-		if _, err := Parse([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "not a JSON object: ") || !strings.Contains(err.Error(), want) {
+		if _, err := Parse([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), "not a JSON object: ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -38,9 +38,11 @@ func NewRandomBig(seed *big.Int) *Random {
 		key = append(key, uint32(low.And(rest, mask).Uint64()))
 		rest.Rsh(rest, 32)
 	}
+
 	if len(key) == 0 {
 		key = []uint32{0}
 	}
+
 	r := new(Random)
 	r.seed(key)
 	return r
@@ -53,15 +55,18 @@ func (r *Random) seed(key []uint32) {
 	for i := 1; i < stateSize; i++ {
 		s[i] = 1812433253*(s[i-1]^s[i-1]>>30) + uint32(i)
 	}
+
 	i, j := 1, 0
 	for range max(stateSize, len(key)) {
 		s[i] = (s[i] ^ (s[i-1]^s[i-1]>>30)*1664525) + key[j] + uint32(j)
 		i, j = r.after(i), (j+1)%len(key)
 	}
+
 	for range stateSize - 1 {
 		s[i] = (s[i] ^ (s[i-1]^s[i-1]>>30)*1566083941) - uint32(i)
 		i = r.after(i)
 	}
+
 	s[0] = 1 << 31
 	r.next = stateSize
 }
@@ -109,6 +114,7 @@ func (r *Random) Bits(k int) uint64 {
 	case k <= 32:
 		return uint64(r.Uint32() >> (32 - k))
 	}
+
 	low := uint64(r.Uint32())
 	return low | uint64(r.Uint32()>>(64-k))<<32
 }
@@ -160,6 +166,7 @@ func (r *Random) RandRange(start, stop, step int) int {
 	default:
 		panic("canon: empty range")
 	}
+
 	return start + step*int(r.below(n))
 }
 
@@ -188,19 +195,23 @@ func (r *Random) Sample(n, k int) []int {
 	if k < 0 || k > n {
 		panic("canon: sample larger than the population, or negative")
 	}
+
 	out := make([]int, k)
 	if n <= poolLimit(k) {
 		pool := make([]int, n)
 		for i := range pool {
 			pool[i] = i
 		}
+
 		for i := range out {
 			j := r.Below(n - i)
 			out[i] = pool[j]
 			pool[j] = pool[n-i-1]
 		}
+
 		return out
 	}
+
 	seen := make(map[int]bool, k)
 	for i := range out {
 		j := r.Below(n)
@@ -210,6 +221,7 @@ func (r *Random) Sample(n, k int) []int {
 		seen[j] = true
 		out[i] = j
 	}
+
 	return out
 }
 

@@ -37,10 +37,12 @@ func readGolden(t *testing.T) []golden {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var file struct{ Cases []golden }
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
+
 	return file.Cases
 }
 
@@ -50,6 +52,7 @@ func TestAsPython(t *testing.T) {
 		if !ok {
 			t.Fatalf("seed %q", g.Seed)
 		}
+
 		fresh := func() *pyrandom.Random { return pyrandom.NewRandomBig(seed) }
 		t.Run(g.Seed, func(t *testing.T) {
 			r := fresh()
@@ -57,11 +60,13 @@ func TestAsPython(t *testing.T) {
 			for range 699 {
 				r.Uint32()
 			}
+
 			same(t, "getrandbits(32), after one renewal", []uint32{r.Uint32()}, []uint32{g.Later})
 
 			r = fresh()
 			widths := []int{1, 5, 31, 32, 33, 48, 63, 64}
-			same(t, "getrandbits", collect(8, func(i int) string { return strconv.FormatUint(r.Bits(widths[i]), 10) }), g.Bits)
+			same(t, "getrandbits", collect(8, func(i int) string { return strconv.FormatUint(r.Bits(widths[i]), 10) }),
+				g.Bits)
 
 			r = fresh()
 			for i, want := range g.Random {
@@ -76,7 +81,10 @@ func TestAsPython(t *testing.T) {
 
 			r = fresh()
 			ranges := [][3]int{{0, 10, 3}, {10, 0, -3}, {-7, 100, 1}, {5, 6, 9}, {-1 << 62, 1 << 62, 12345}}
-			same(t, "randrange", collect(5, func(i int) int { return r.RandRange(ranges[i][0], ranges[i][1], ranges[i][2]) }), g.RandRange)
+			same(t, "randrange", collect(5, func(i int) int {
+				return r.RandRange(ranges[i][0], ranges[i][1],
+					ranges[i][2])
+			}), g.RandRange)
 
 			x := collect(25, func(i int) int { return i })
 			fresh().Shuffle(25, func(i, j int) { x[i], x[j] = x[j], x[i] })
@@ -111,18 +119,27 @@ func collect[T any](n int, f func(i int) T) []T {
 // TestPublished holds the values listed in the project's pruning and evaluation specifications.
 func TestPublished(t *testing.T) {
 	r := pyrandom.NewRandom(0)
-	same(t, "seed 0, getrandbits(32)", collect(3, func(int) uint32 { return r.Uint32() }), []uint32{3626764237, 1654615998, 3255389356})
+	same(t, "seed 0, getrandbits(32)", collect(3, func(int) uint32 { return r.Uint32() }),
+		[]uint32{3626764237, 1654615998, 3255389356})
+
 	for seed, want := range map[uint64][]int{
 		0:  {201979, 220500, 21225, 135746, 268055, 254766},
 		42: {335243, 58369, 13112, 144194, 128393, 117026},
 	} {
 		r := pyrandom.NewRandom(seed)
-		same(t, fmt.Sprintf("seed %d, randint(0, 356316)", seed), collect(6, func(int) int { return r.RandInt(0, 356316) }), want)
+		same(t, fmt.Sprintf("seed %d, randint(0, 356316)", seed),
+			collect(6, func(int) int { return r.RandInt(0, 356316) }), want)
 	}
+
 	r = pyrandom.NewRandom(1234)
-	for _, want := range [][]int{{6374, 3610, 957, 61, 742}, {7462, 6610, 4769, 286, 5501}, {5677, 687, 806, 6279, 2905}} {
+	for _, want := range [][]int{
+		{6374, 3610, 957, 61, 742},
+		{7462, 6610, 4769, 286, 5501},
+		{5677, 687, 806, 6279, 2905},
+	} {
 		same(t, "seed 1234, sample(range(7473), 5)", r.Sample(7473, 5), want)
 	}
+
 	r = pyrandom.NewRandom(1234)
 	for _, want := range [][]int{{7, 1, 0, 9, 4, 6}, {1, 9, 5, 8, 0, 7}} {
 		same(t, "seed 1234, sample(range(10), 6)", r.Sample(10, 6), want)
@@ -145,16 +162,19 @@ func TestProperties(t *testing.T) {
 		if !slices.Equal(s, twin.Sample(n, k)) {
 			t.Fatal("seeds of opposite sign give different streams")
 		}
+
 		slices.Sort(s)
 		if len(slices.Compact(s)) != k || (k > 0 && (s[0] < 0 || s[k-1] >= n)) {
 			t.Fatalf("sample of %d from %d: %v", k, n, s)
 		}
+
 		x := collect(n, func(i int) int { return i })
 		r.Shuffle(n, func(i, j int) { x[i], x[j] = x[j], x[i] })
 		slices.Sort(x)
 		if !slices.Equal(x, collect(n, func(i int) int { return i })) {
 			t.Fatalf("shuffle of %d is no permutation", n)
 		}
+
 		lo := rapid.Int().Draw(t, "lo")
 		hi := rapid.IntRange(lo, lo|1<<62).Draw(t, "hi")
 		if hi >= lo {
@@ -162,6 +182,7 @@ func TestProperties(t *testing.T) {
 				t.Fatalf("%d outside [%d, %d]", v, lo, hi)
 			}
 		}
+
 		if f := r.Float64(); f < 0 || f >= 1 {
 			t.Fatalf("random() = %v", f)
 		}
@@ -192,6 +213,7 @@ func TestPanics(t *testing.T) {
 			f()
 		}()
 	}
+
 	if r.Bits(0) != 0 {
 		t.Error("no bits are not 0")
 	}

@@ -31,9 +31,11 @@ func (j JSON) Dumps(v any) (string, error) {
 			j.Item = ","
 		}
 	}
+
 	if j.Key == "" {
 		j.Key = ": "
 	}
+
 	b, err := j.append(nil, v, 0)
 	return string(b), err
 }
@@ -45,6 +47,7 @@ func (j JSON) append(b []byte, v any, depth int) ([]byte, error) {
 	if depth > 4*MaxDepth {
 		return nil, ErrDepth
 	}
+
 	switch v := v.(type) {
 	case nil:
 		return append(b, "null"...), nil
@@ -59,35 +62,46 @@ func (j JSON) append(b []byte, v any, depth int) ([]byte, error) {
 	case Tuple:
 		return j.append(b, []any(v), depth)
 	case []any:
-		return j.items(b, "[]", len(v), depth, func(b []byte, i int) ([]byte, error) { return j.append(b, v[i], depth+1) })
+		return j.items(b, "[]", len(v), depth, func(b []byte, i int) ([]byte, error) {
+			return j.append(b, v[i],
+				depth+1)
+		})
 	case *Dict:
 		keys := v.keys
 		if j.Sort {
-			keys = slices.SortedStableFunc(slices.Values(keys), func(a, b string) int { return strings.Compare(v.keyText(a), v.keyText(b)) })
+			keys = slices.SortedStableFunc(slices.Values(keys),
+				func(a, b string) int { return strings.Compare(v.keyText(a), v.keyText(b)) })
 		}
+
 		return j.items(b, "{}", len(keys), depth, func(b []byte, i int) ([]byte, error) {
 			return j.append(append(j.text(b, v.keyText(keys[i])), j.Key...), v.items[keys[i]], depth+1)
 		})
 	}
+
 	return nil, fmt.Errorf("%s has no JSON", Kind(v))
 }
 
 // items writes what stands in brackets.
-func (j JSON) items(b []byte, brackets string, n, depth int, each func(b []byte, i int) ([]byte, error)) ([]byte, error) {
+func (j JSON) items(b []byte, brackets string, n, depth int,
+	each func(b []byte, i int) ([]byte, error),
+) ([]byte, error) {
 	b = append(b, brackets[0])
 	for i := range n {
 		if i > 0 {
 			b = append(b, j.Item...)
 		}
+
 		b = j.line(b, depth+1)
 		var err error
 		if b, err = each(b, i); err != nil {
 			return nil, err
 		}
 	}
+
 	if n > 0 {
 		b = j.line(b, depth)
 	}
+
 	return append(b, brackets[1]), nil
 }
 
@@ -128,5 +142,6 @@ func (j JSON) text(b []byte, s string) []byte {
 			b = append(b, string(r)...)
 		}
 	}
+
 	return append(b, '"')
 }

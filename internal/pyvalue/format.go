@@ -27,7 +27,8 @@ type spec struct {
 	verb      byte
 }
 
-// Percent is format % args: args is a tuple of what is to be written, a dictionary for formats with names, or a single value.
+// Percent is format % args: args is a tuple of what is to be written, a dictionary for formats with names, or a
+// single value.
 func Percent(format string, args any) (string, error) {
 	p := &percent{rest: format}
 	switch a := args.(type) {
@@ -38,6 +39,7 @@ func Percent(format string, args any) (string, error) {
 	default:
 		p.list = []any{a}
 	}
+
 	var b strings.Builder
 	for {
 		at := strings.IndexByte(p.rest, '%')
@@ -45,17 +47,21 @@ func Percent(format string, args any) (string, error) {
 			b.WriteString(p.rest)
 			break
 		}
+
 		b.WriteString(p.rest[:at])
 		p.rest = p.rest[at+1:]
 		text, err := p.one()
 		if err != nil {
 			return "", err
 		}
+
 		b.WriteString(text)
 	}
+
 	if p.used < len(p.list) && p.dict == nil {
 		return "", fmt.Errorf("%w: %d values for a format with %d places", ErrFormat, len(p.list), p.used)
 	}
+
 	return b.String(), nil
 }
 
@@ -84,12 +90,15 @@ func (p *percent) one() (string, error) {
 		if end < 0 || p.dict == nil {
 			return "", fmt.Errorf("%w: %%%.20s wants a dictionary", ErrFormat, p.rest)
 		}
+
 		var ok bool
 		if v, ok = p.dict.Get(p.rest[1:end]); !ok {
 			return "", fmt.Errorf("%w: no value for %q", ErrFormat, p.rest[1:end])
 		}
+
 		p.rest = p.rest[end+1:]
 	}
+
 	s := spec{fill: ' ', align: '>', precision: -1}
 	p.flags(&s)
 	var err error
@@ -99,25 +108,30 @@ func (p *percent) one() (string, error) {
 	if s.width < 0 {
 		s.align, s.width = '<', -s.width
 	}
+
 	if strings.HasPrefix(p.rest, ".") {
 		p.rest = p.rest[1:]
 		if s.precision, err = p.size(); err != nil {
 			return "", err
 		}
 	}
+
 	p.rest = strings.TrimLeft(p.rest, "hlL")
 	if p.rest == "" {
 		return "", fmt.Errorf("%w: nothing after %%", ErrFormat)
 	}
+
 	s.verb, p.rest = p.rest[0], p.rest[1:]
 	if s.verb == '%' {
 		return "%", nil
 	}
+
 	if !named {
 		if v, err = p.next(); err != nil {
 			return "", err
 		}
 	}
+
 	return s.percent(v)
 }
 
@@ -141,6 +155,7 @@ func (p *percent) flags(s *spec) {
 		default:
 			return
 		}
+
 		p.rest = p.rest[1:]
 	}
 }
@@ -156,6 +171,7 @@ func (p *percent) size() (int, error) {
 		}
 		return n, err
 	}
+
 	n, rest, err := digitsOf(p.rest)
 	p.rest = rest
 	return n, err
@@ -183,6 +199,7 @@ func (s spec) percent(v any) (string, error) {
 		if s.align == '=' {
 			s.align, s.fill = '>', ' '
 		}
+
 		return s.pad("", cutRunes(text, s.precision)), nil
 	case 'c':
 		if n, ok := v.(int64); ok && n >= 0 && n <= utf8.MaxRune {
@@ -195,6 +212,7 @@ func (s spec) percent(v any) (string, error) {
 		if f, ok := v.(float64); ok && math.Abs(f) < 1<<63 {
 			v = int64(f)
 		}
+
 		s.verb = 'd'
 		if _, ok := Int(v); ok {
 			return s.number(v)
@@ -210,6 +228,7 @@ func (s spec) percent(v any) (string, error) {
 	default:
 		return "", fmt.Errorf("%w: %%%c; known: s, r, c, d, i, u, x, X, o, e, E, f, F, g, G", ErrFormat, s.verb)
 	}
+
 	return "", fmt.Errorf("%w: %%%c of a %s", ErrFormat, s.verb, Kind(v))
 }
 
@@ -226,6 +245,7 @@ func (s spec) pad(sign, text string) string {
 	if short <= 0 {
 		return sign + text
 	}
+
 	fill := func(n int) string { return strings.Repeat(string(s.fill), n) }
 	switch s.align {
 	case '<':
@@ -235,6 +255,7 @@ func (s spec) pad(sign, text string) string {
 	case '=':
 		return sign + fill(short) + text
 	}
+
 	return fill(short) + sign + text
 }
 
@@ -249,14 +270,17 @@ func (s spec) number(v any) (string, error) {
 	case s.sign != 0:
 		sign = string(s.sign)
 	}
+
 	if isFloat {
 		return s.pad(sign, s.grouped(s.float(math.Abs(f)))), nil
 	}
+
 	n, _ := Int(v)
 	size := uint64(n)
 	if n < 0 {
 		size = -size
 	}
+
 	text, prefix := strconv.FormatUint(size, map[byte]int{'d': 10, 'x': 16, 'X': 16, 'o': 8, 'b': 2}[s.verb]), ""
 	if s.precision > len(text) {
 		text = strings.Repeat("0", s.precision-len(text)) + text
@@ -267,6 +291,7 @@ func (s spec) number(v any) (string, error) {
 	if s.verb == 'X' {
 		text = strings.ToUpper(text)
 	}
+
 	return s.pad(sign+prefix, s.grouped(text)), nil
 }
 
@@ -277,6 +302,7 @@ func (s spec) float(f float64) string {
 	if precision < 0 {
 		precision = 6
 	}
+
 	var text string
 	switch {
 	case math.IsNaN(f):
@@ -294,9 +320,11 @@ func (s spec) float(f float64) string {
 			text += "."
 		}
 	}
+
 	if s.verb != lower {
 		text = strings.ToUpper(text)
 	}
+
 	return text
 }
 
@@ -305,10 +333,12 @@ func (s spec) grouped(text string) string {
 	if s.group == 0 {
 		return text
 	}
+
 	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
 	if end < 0 {
 		end = len(text)
 	}
+
 	var b strings.Builder
 	for i, c := range text[:end] {
 		if i > 0 && (end-i)%3 == 0 {
@@ -316,5 +346,6 @@ func (s spec) grouped(text string) string {
 		}
 		b.WriteRune(c)
 	}
+
 	return b.String() + text[end:]
 }

@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// ParseJSON reads one JSON value; keys keep their order, of equal keys the last counts. Numbers without a point are ints, or floats
-// where they are too large.
+// ParseJSON reads one JSON value; keys keep their order, of equal keys the last counts. Numbers without a point
+// are ints, or floats where they are too large.
 func ParseJSON(data []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -19,12 +19,14 @@ func ParseJSON(data []byte) (any, error) {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fmt.Errorf("unclosed object, list or text: %w", io.ErrUnexpectedEOF)
 	}
+
 	if err != nil {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("something follows the JSON value at byte %d", d.InputOffset())
 	}
+
 	return v, nil
 }
 
@@ -39,6 +41,7 @@ func readJSON(d *json.Decoder, depth int) (any, error) {
 		}
 		return nil, err
 	}
+
 	switch t := t.(type) {
 	case json.Delim:
 		if depth >= MaxDepth {
@@ -47,6 +50,7 @@ func readJSON(d *json.Decoder, depth int) (any, error) {
 		if t == '[' {
 			return readList(d, depth)
 		}
+
 		return readDict(d, depth)
 	case json.Number:
 		if n, err := strconv.ParseInt(t.String(), 10, 64); err == nil {
@@ -54,6 +58,7 @@ func readJSON(d *json.Decoder, depth int) (any, error) {
 		}
 		return t.Float64()
 	}
+
 	return t, nil
 }
 
@@ -66,6 +71,7 @@ func readList(d *json.Decoder, depth int) (any, error) {
 		}
 		list = append(list, v)
 	}
+
 	_, err := d.Token()
 	return list, err
 }
@@ -77,12 +83,15 @@ func readDict(d *json.Decoder, depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		v, err := readJSON(d, depth+1)
 		if err != nil {
 			return nil, err
 		}
+
 		dict.Set(key.(string), v)
 	}
+
 	_, err := d.Token()
 	return dict, err
 }
@@ -108,6 +117,7 @@ func AppendJSON(b []byte, v any) ([]byte, error) {
 		}
 		return append(b, reprFloat(v)...), nil
 	}
+
 	return appendText(b, v)
 }
 
@@ -117,6 +127,7 @@ func (d *Dict) keyText(key string) string {
 	if !odd {
 		return key
 	}
+
 	switch k := k.(type) {
 	case string:
 		return k
@@ -125,6 +136,7 @@ func (d *Dict) keyText(key string) string {
 	case bool:
 		return strconv.FormatBool(k)
 	}
+
 	return Str(k)
 }
 
@@ -134,11 +146,13 @@ func appendItems(b []byte, open, end byte, n int, each func(b []byte, i int) ([]
 		if i > 0 {
 			b = append(b, ", "...)
 		}
+
 		var err error
 		if b, err = each(b, i); err != nil {
 			return b, err
 		}
 	}
+
 	return append(b, end), nil
 }
 

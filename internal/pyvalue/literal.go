@@ -11,17 +11,20 @@ import (
 // ErrLiteral: a text is no literal that can be read.
 var ErrLiteral = errors.New("not a literal")
 
-// ParseLiteral reads what Repr writes, and what else Python's ast.literal_eval takes of lists, tuples (which become lists),
-// dictionaries with keys that are strings, strings, numbers, True, False and None.
+// ParseLiteral reads what Repr writes, and what else Python's ast.literal_eval takes of lists, tuples (which
+// become lists), dictionaries with keys that are strings, strings, numbers, True, False and None.
 func ParseLiteral(text string) (any, error) {
 	p := &literal{text: text}
 	v, err := p.value(0)
 	if err != nil {
 		return nil, err
 	}
-	if p.space(); p.at < len(text) {
+
+	p.space()
+	if p.at < len(text) {
 		return nil, p.fault()
 	}
+
 	return v, nil
 }
 
@@ -52,9 +55,12 @@ func (p *literal) value(depth int) (any, error) {
 	if depth > MaxDepth {
 		return nil, ErrDepth
 	}
-	if p.space(); p.at >= len(p.text) {
+
+	p.space()
+	if p.at >= len(p.text) {
 		return nil, p.fault()
 	}
+
 	switch c := p.text[p.at]; {
 	case c == '[' || c == '(':
 		return p.list(depth)
@@ -63,33 +69,43 @@ func (p *literal) value(depth int) (any, error) {
 	case c == '\'' || c == '"':
 		return p.strings()
 	}
+
 	return p.word()
 }
 
 func (p *literal) list(depth int) (any, error) {
-	end, list, comma := byte(']'), []any{}, false
+	end := byte(']')
+	list := []any{}
+	comma := false
 	if p.text[p.at] == '(' {
 		end = ')'
 	}
+
 	p.at++
 	for !p.take(end) {
 		v, err := p.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
+
 		list = append(list, v)
+
 		if p.take(',') {
 			comma = true
 			continue
 		}
+
 		if !p.take(end) {
 			return nil, p.fault()
 		}
+
 		break
 	}
+
 	if end == ')' && len(list) == 1 && !comma {
 		return list[0], nil
 	}
+
 	return list, nil
 }
 
@@ -101,15 +117,19 @@ func (p *literal) dict(depth int) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		name, ok := key.(string)
 		if !ok || !p.take(':') {
 			return nil, p.fault()
 		}
+
 		v, err := p.value(depth + 1)
 		if err != nil {
 			return nil, err
 		}
+
 		dict.Set(name, v)
+
 		if !p.take(',') {
 			if !p.take('}') {
 				return nil, p.fault()
@@ -117,6 +137,7 @@ func (p *literal) dict(depth int) (any, error) {
 			break
 		}
 	}
+
 	return dict, nil
 }
 
@@ -124,13 +145,16 @@ func (p *literal) dict(depth int) (any, error) {
 func (p *literal) strings() (any, error) {
 	var b strings.Builder
 	for {
-		if p.space(); p.at >= len(p.text) || p.text[p.at] != '\'' && p.text[p.at] != '"' {
+		p.space()
+		if p.at >= len(p.text) || p.text[p.at] != '\'' && p.text[p.at] != '"' {
 			return b.String(), nil
 		}
+
 		n, s, err := Unquote(p.text[p.at:])
 		if err != nil {
 			return nil, p.fault()
 		}
+
 		b.WriteString(s)
 		p.at += n
 	}
@@ -141,6 +165,7 @@ func (p *literal) word() (any, error) {
 	for p.at < len(p.text) && strings.IndexByte(",]}) \t\n\r:", p.text[p.at]) < 0 {
 		p.at++
 	}
+
 	switch word := p.text[start:p.at]; word {
 	case "True":
 		return true, nil
@@ -152,17 +177,20 @@ func (p *literal) word() (any, error) {
 		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
 			return n, nil
 		}
-		if f, err := strconv.ParseFloat(word, 64); err == nil && strings.ContainsAny(word, "0123456789") && !strings.ContainsAny(word, "xX_pP") {
+		if f, err := strconv.ParseFloat(word, 64); err == nil && strings.ContainsAny(word, "0123456789") &&
+			!strings.ContainsAny(word, "xX_pP") {
 			return f, nil
 		}
 	}
+
 	p.at = start
 	return nil, p.fault()
 }
 
 // escapes are the characters behind a backslash in a string.
 var escapes = map[byte]string{
-	'n': "\n", 't': "\t", 'r': "\r", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'v': "\v", '\n': "", '0': "\x00",
+	'n': "\n", 't': "\t", 'r': "\r", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'v': "\v",
+	'\n': "", '0': "\x00",
 }
 
 // Unquote reads a quoted string at the start of a text and says how many bytes of the text it takes.
@@ -170,6 +198,7 @@ func Unquote(text string) (n int, s string, err error) {
 	if text == "" {
 		return 0, "", ErrLiteral
 	}
+
 	quote := text[0]
 	var b strings.Builder
 	for i := 1; i < len(text); {
@@ -188,6 +217,7 @@ func Unquote(text string) (n int, s string, err error) {
 			i += n
 		}
 	}
+
 	return 0, "", fmt.Errorf("%w: the string has no end", ErrLiteral)
 }
 
@@ -199,17 +229,21 @@ func unescape(text string) (n int, s string, err error) {
 	if s, ok := escapes[text[1]]; ok {
 		return 2, s, nil
 	}
+
 	digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[text[1]]
 	if digits == 0 {
 		_, size := utf8.DecodeRuneInString(text[1:])
 		return 1 + size, text[:1+size], nil
 	}
+
 	if len(text) < 2+digits {
 		return 0, "", ErrLiteral
 	}
+
 	r, err := strconv.ParseUint(text[2:2+digits], 16, 32)
 	if err != nil || r > utf8.MaxRune {
 		return 0, "", ErrLiteral
 	}
+
 	return 2 + digits, string(rune(r)), nil
 }

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/text/language"
 )
 
-// Lower and Upper are str.Lower() and str.Upper(): letters that change into several do, and a sigma at the end of a word is the final one.
+// Lower and Upper are str.Lower() and str.Upper(): letters that change into several do, and a sigma at the end
+// of a word is the final one.
 func Lower(s string) string { return cases.Lower(language.Und).String(s) }
 
 // Upper is str.upper(): letters that change into several do.
@@ -43,10 +44,12 @@ func SwapCase(s string) string {
 			b.WriteRune(r)
 		}
 	}
+
 	return b.String()
 }
 
-// TitleWords is Jinja's title: every word in lower case but its first letter. Words end at white space, hyphens and opening brackets.
+// TitleWords is Jinja's title: every word in lower case but its first letter. Words end at white space, hyphens
+// and opening brackets.
 func TitleWords(s string) string {
 	var b strings.Builder
 	between := func(r rune) bool { return IsSpace(r) || strings.ContainsRune("-({[<", r) }
@@ -58,13 +61,16 @@ func TitleWords(s string) string {
 			s = s[n:]
 			continue
 		}
+
 		if end < 0 {
 			end = len(s)
 		}
+
 		_, n := utf8.DecodeRuneInString(s)
 		b.WriteString(Upper(s[:n]) + Lower(s[n:end]))
 		s = s[end:]
 	}
+
 	return b.String()
 }
 
@@ -75,6 +81,7 @@ func Title(s string) string {
 	if utf8.RuneCountInString(small) != utf8.RuneCountInString(s) {
 		small = strings.ToLower(s)
 	}
+
 	after, rest := false, small
 	for _, r := range s {
 		_, n := utf8.DecodeRuneInString(rest)
@@ -83,9 +90,11 @@ func Title(s string) string {
 		} else {
 			b.WriteString(titleCase(r))
 		}
+
 		rest = rest[n:]
 		after = unicode.IsLower(r) || unicode.IsUpper(r) || unicode.IsTitle(r)
 	}
+
 	return b.String()
 }
 
@@ -95,28 +104,35 @@ func ParseInt(s string, base int) (n int64, ok bool, err error) {
 	if digits != "" && (digits[0] == '-' || digits[0] == '+') {
 		negative, digits = digits[0] == '-', digits[1:]
 	}
+
 	if len(digits) > 2 && digits[0] == '0' {
 		if b := map[byte]int{'x': 16, 'o': 8, 'b': 2}[digits[1]|0x20]; b != 0 && (base == 0 || base == b) {
 			base, digits = b, strings.TrimPrefix(digits[2:], "_")
 		}
 	}
+
 	if base == 0 {
-		if base = 10; len(digits) > 1 && digits[0] == '0' && strings.Trim(digits, "0_") != "" {
+		base = 10
+		if len(digits) > 1 && digits[0] == '0' && strings.Trim(digits, "0_") != "" {
 			return 0, false, nil
 		}
 	}
+
 	plain := strings.ReplaceAll(digits, "_", "")
 	if base < 2 || base > 36 || plain == "" || plain[0] == '-' || plain[0] == '+' || strings.HasPrefix(digits, "_") ||
 		strings.HasSuffix(digits, "_") || strings.Contains(digits, "__") {
 		return 0, false, nil
 	}
+
 	if negative {
 		plain = "-" + plain
 	}
+
 	n, err = strconv.ParseInt(plain, base, 64)
 	if errors.Is(err, strconv.ErrRange) {
 		return 0, true, ErrInt
 	}
+
 	return n, err == nil, nil
 }
 
@@ -155,9 +171,11 @@ func Round(f float64, n int) float64 {
 		scale := math.Pow(10, float64(-n))
 		return math.RoundToEven(f/scale) * scale
 	}
+
 	out, err := strconv.ParseFloat(strconv.FormatFloat(f, 'f', n, 64), 64)
 	if err != nil {
 		return f
 	}
+
 	return out
 }

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Fields is format.format(*list, **named): places {}, {0} and {name}, each with !r or !s and a format specification. Attributes and
-// items of what is written are not read.
+// Fields is format.format(*list, **named): places {}, {0} and {name}, each with !r or !s and a format
+// specification. Attributes and items of what is written are not read.
 func Fields(format string, list []any, named func(name string) (any, bool)) (string, error) {
 	var b strings.Builder
 	next := 0
@@ -18,34 +18,43 @@ func Fields(format string, list []any, named func(name string) (any, bool)) (str
 			b.WriteString(format)
 			break
 		}
+
 		b.WriteString(format[:at])
+
 		if strings.HasPrefix(format[at:], "{{") || strings.HasPrefix(format[at:], "}}") {
 			b.WriteByte(format[at])
 			format = format[at+2:]
 			continue
 		}
+
 		end := strings.IndexByte(format, '}')
 		if format[at] == '}' || end < at {
 			return "", fmt.Errorf("%w: a single %q in %.40q", ErrFormat, format[at], format)
 		}
+
 		place := format[at+1 : end]
 		format = format[end+1:]
+
 		name, spec, _ := strings.Cut(place, ":")
 		name, conversion, _ := strings.Cut(name, "!")
 		if name == "" {
 			name = strconv.Itoa(next)
 			next++
 		}
+
 		v, err := fieldValue(name, list, named)
 		if err != nil {
 			return "", err
 		}
+
 		text, err := convert(v, conversion, spec)
 		if err != nil {
 			return "", err
 		}
+
 		b.WriteString(text)
 	}
+
 	return b.String(), nil
 }
 
@@ -56,9 +65,11 @@ func fieldValue(name string, list []any, named func(name string) (any, bool)) (a
 		}
 		return list[n], nil
 	}
+
 	if v, ok := named(name); ok {
 		return v, nil
 	}
+
 	return nil, fmt.Errorf("%w: no value for %q", ErrFormat, name)
 }
 
@@ -72,6 +83,7 @@ func convert(v any, conversion, spec string) (string, error) {
 	default:
 		return "", fmt.Errorf("%w: conversion %q; known: r, s", ErrFormat, conversion)
 	}
+
 	return Format(v, spec)
 }
 
@@ -80,10 +92,12 @@ func Format(v any, text string) (string, error) {
 	if text == "" {
 		return Str(v), nil
 	}
+
 	s, err := readSpec(text)
 	if err != nil {
 		return "", err
 	}
+
 	if t, ok := v.(string); ok {
 		if s.verb != 0 && s.verb != 's' || s.align == '=' || s.sign != 0 {
 			return "", fmt.Errorf("%w: %q of a str", ErrFormat, text)
@@ -91,15 +105,19 @@ func Format(v any, text string) (string, error) {
 		if s.align == 0 {
 			s.align = '<'
 		}
+
 		return s.pad("", cutRunes(t, s.precision)), nil
 	}
+
 	if _, isBool := v.(bool); isBool {
 		n, _ := Int(v)
 		v = int64(n)
 	}
+
 	if s.align == 0 {
 		s.align = '>'
 	}
+
 	_, isInt := v.(int64)
 	f, isNumber := Number(v)
 	switch {
@@ -119,6 +137,7 @@ func Format(v any, text string) (string, error) {
 	case strings.IndexByte("eEfFgG", s.verb) >= 0:
 		return s.number(f)
 	}
+
 	return "", fmt.Errorf("%w: %q of a %s", ErrFormat, text, Kind(v))
 }
 
@@ -131,12 +150,14 @@ func (s spec) plainFloat(f float64) (string, error) {
 			text += ".0"
 		}
 	}
+
 	sign := ""
 	if strings.HasPrefix(text, "-") {
 		sign, text = "-", text[1:]
 	} else if s.sign != 0 {
 		sign = string(s.sign)
 	}
+
 	return s.pad(sign, s.grouped(text)), nil
 }
 
@@ -149,6 +170,7 @@ func readSpec(text string) (spec, error) {
 	} else if rest != "" && strings.IndexByte("<>^=", rest[0]) >= 0 {
 		s.align, rest = rest[0], rest[1:]
 	}
+
 	take := func(set string) byte {
 		if rest == "" || strings.IndexByte(set, rest[0]) < 0 {
 			return 0
@@ -157,18 +179,23 @@ func readSpec(text string) (spec, error) {
 		rest = rest[1:]
 		return c
 	}
+
 	if c := take("+- "); c != '-' {
 		s.sign = c
 	}
+
 	s.alternate = take("#") != 0
 	if take("0") != 0 && s.align == 0 {
 		s.fill, s.align = '0', '='
 	}
+
 	var err error
 	if s.width, rest, err = digitsOf(rest); err != nil {
 		return s, err
 	}
+
 	s.group = take(",_")
+
 	if take(".") != 0 {
 		if rest == "" || rest[0] < '0' || rest[0] > '9' {
 			return s, fmt.Errorf("%w: %q has no precision", ErrFormat, text)
@@ -177,9 +204,11 @@ func readSpec(text string) (spec, error) {
 			return s, err
 		}
 	}
+
 	s.verb = take("bdeEfFgGosxX%")
 	if rest != "" {
 		return s, fmt.Errorf("%w: %q", ErrFormat, text)
 	}
+
 	return s, nil
 }

@@ -1,5 +1,5 @@
-// Package pyvalue has the values that documents and templates are made of, with the meaning that Python gives them: what they print
-// as, how they compare, what counts as true.
+// Package pyvalue has the values that documents and templates are made of, with the meaning that Python gives
+// them: what they print as, how they compare, what counts as true.
 //
 // A value is nil, a bool, an int64, a float64, a string, a list ([]any), a [Tuple] or a *[Dict].
 package pyvalue
@@ -28,8 +28,8 @@ var (
 // Tuple is a list that prints in parentheses and equals tuples alone.
 type Tuple []any
 
-// Dict is a dictionary that keeps the order of its keys. Most have keys that are texts; keys of other types are kept under a text of
-// their own, which no text is equal to.
+// Dict is a dictionary that keeps the order of its keys. Most have keys that are texts; keys of other types are
+// kept under a text of their own, which no text is equal to.
 type Dict struct {
 	keys  []string
 	items map[string]any
@@ -90,6 +90,7 @@ func keyOf(key any) (text string, err error) {
 	case Tuple:
 		var b strings.Builder
 		b.WriteString(oddMark + "tuple")
+
 		for _, x := range k {
 			part, err := keyOf(x)
 			if err != nil {
@@ -97,8 +98,10 @@ func keyOf(key any) (text string, err error) {
 			}
 			fmt.Fprintf(&b, "%d:%s", len(part), part)
 		}
+
 		return b.String(), nil
 	}
+
 	return "", fmt.Errorf("%w: %s", ErrKey, Kind(key))
 }
 
@@ -108,12 +111,14 @@ func (d *Dict) SetKey(key, v any) error {
 	if err != nil {
 		return err
 	}
+
 	if _, has := d.items[text]; !has && text != key {
 		if d.odd == nil {
 			d.odd = map[string]any{}
 		}
 		d.odd[text] = key
 	}
+
 	d.set(text, v)
 	return nil
 }
@@ -195,6 +200,7 @@ func Kind(v any) string {
 	case interface{ Kind() string }:
 		return v.Kind()
 	}
+
 	return fmt.Sprintf("%T", v)
 }
 
@@ -218,6 +224,7 @@ func Truth(v any) bool {
 	case *Dict:
 		return v.Len() > 0
 	}
+
 	return true
 }
 
@@ -266,6 +273,7 @@ func repr(b *strings.Builder, v any) {
 			repr(b, x)
 			between = ", "
 		}
+
 		b.WriteByte('}')
 	default:
 		b.WriteString(Kind(v))
@@ -283,7 +291,8 @@ func reprItems(b *strings.Builder, list []any, open, end string) {
 	b.WriteString(end)
 }
 
-// reprFloat is repr of a float: the shortest digits that give the same number, with an exponent below 1e-4 and from 1e16 on.
+// reprFloat is repr of a float: the shortest digits that give the same number, with an exponent below 1e-4 and
+// from 1e16 on.
 func reprFloat(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -293,13 +302,16 @@ func reprFloat(f float64) string {
 	case math.IsInf(f, -1):
 		return "-inf"
 	}
+
 	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
 		return strconv.FormatFloat(f, 'e', -1, 64)
 	}
+
 	s := strconv.FormatFloat(f, 'f', -1, 64)
 	if !strings.Contains(s, ".") {
 		s += ".0"
 	}
+
 	return s
 }
 
@@ -308,7 +320,9 @@ func reprString(b *strings.Builder, s string) {
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {
 		quote = '"'
 	}
+
 	b.WriteByte(quote)
+
 	for _, r := range s {
 		switch {
 		case r == rune(quote) || r == '\\':
@@ -330,6 +344,7 @@ func reprString(b *strings.Builder, s string) {
 			fmt.Fprintf(b, `\U%08x`, r)
 		}
 	}
+
 	b.WriteByte(quote)
 }
 
@@ -339,6 +354,7 @@ func Equal(a, b any) bool {
 		y, ok := Number(b)
 		return ok && x == y
 	}
+
 	switch a := a.(type) {
 	case nil:
 		return b == nil
@@ -350,11 +366,13 @@ func Equal(a, b any) bool {
 		if !ok || len(l) != len(a) {
 			return false
 		}
+
 		for i := range a {
 			if !Equal(a[i], l[i]) {
 				return false
 			}
 		}
+
 		return true
 	case Tuple:
 		t, ok := b.(Tuple)
@@ -364,13 +382,16 @@ func Equal(a, b any) bool {
 		if !ok || d.Len() != a.Len() {
 			return false
 		}
+
 		for k, v := range a.items {
 			if w, ok := d.items[k]; !ok || !Equal(v, w) {
 				return false
 			}
 		}
+
 		return true
 	}
+
 	return false
 }
 
@@ -387,6 +408,7 @@ func Number(v any) (float64, bool) {
 	case float64:
 		return v, true
 	}
+
 	return 0, false
 }
 
@@ -401,6 +423,7 @@ func Int(v any) (int, bool) {
 	case int64:
 		return int(v), true
 	}
+
 	return 0, false
 }
 
@@ -411,16 +434,19 @@ func Compare(a, b any) (int, error) {
 	if okX && okY {
 		return cmp.Compare(x, y), nil
 	}
+
 	if s, ok := a.(string); ok {
 		if u, ok := b.(string); ok {
 			return strings.Compare(s, u), nil
 		}
 	}
+
 	if s, ok := a.(Tuple); ok {
 		if u, ok := b.(Tuple); ok {
 			return Compare([]any(s), []any(u))
 		}
 	}
+
 	l, okX := a.([]any)
 	k, okY := b.([]any)
 	if okX && okY {
@@ -431,6 +457,7 @@ func Compare(a, b any) (int, error) {
 		}
 		return cmp.Compare(len(l), len(k)), nil
 	}
+
 	return 0, fmt.Errorf("%s and %s have no order", Kind(a), Kind(b))
 }
 

@@ -17,8 +17,8 @@ const (
 	Scatter
 	// Bar shows one horizontal bar for every label and series.
 	Bar
-	// Heat shows one row for every series and one column for every label; the stronger, the larger. It is a table of coloured
-	// cells, so that its numbers can be read at any width.
+	// Heat shows one row for every series and one column for every label; the stronger, the larger. It is a
+	// table of coloured cells, so that its numbers can be read at any width.
 	Heat
 )
 
@@ -30,8 +30,10 @@ type Chart struct {
 	X, Y   Axis     // Bar uses X, never logarithmic, for its values
 	Labels []string // Bar: the groups; Heat: the columns
 	Series []Series
-	Scale  [2]float64 // Heat: values of the palest and of the strongest cell, so that maps can be compared; both 0: the least and the largest there is
-	Format string     // Bar, Heat: how values are printed; empty: as short as they can be
+	// Heat: values of the palest and of the strongest cell, so that maps can be compared; both 0: the least and
+	// the largest there is
+	Scale  [2]float64
+	Format string // Bar, Heat: how values are printed; empty: as short as they can be
 }
 
 // Axis is a caption and a scale.
@@ -65,8 +67,8 @@ func (s Series) x(i int) float64 {
 	return s.X[i]
 }
 
-// HTML is the figure: an SVG, or the table of a heat map, with classes that the page's style sheet colours, so that it follows
-// light, dark and print.
+// HTML is the figure: an SVG, or the table of a heat map, with classes that the page's style sheet colours, so
+// that it follows light, dark and print.
 func (c *Chart) HTML() string {
 	switch c.Kind {
 	case Bar:
@@ -110,21 +112,26 @@ func fit(values []float64, log bool, from, to float64) (scale, []float64) {
 			s.lo, s.hi = min(s.lo, v), max(s.hi, v)
 		}
 	}
+
 	if s.lo > s.hi {
 		s.lo, s.hi = 1, 2
 	}
 	if log {
 		return s.decades()
 	}
-	if d := max(math.Abs(s.lo)*0.1, 1e-9); s.lo == s.hi {
+
+	d := max(math.Abs(s.lo)*0.1, 1e-9)
+	if s.lo == s.hi {
 		s.lo, s.hi = s.lo-d, s.hi+d
 	}
+
 	step := niceStep((s.hi - s.lo) / 5)
 	s.lo, s.hi = math.Floor(s.lo/step+1e-9)*step, math.Ceil(s.hi/step-1e-9)*step
 	var ticks []float64
 	for i := 0; i <= int(math.Round((s.hi-s.lo)/step)); i++ {
 		ticks = append(ticks, s.lo+float64(i)*step)
 	}
+
 	return s, ticks
 }
 
@@ -154,6 +161,7 @@ func number(v float64) string {
 	if math.Abs(v) < 1e-12 {
 		v = 0
 	}
+
 	if a := math.Abs(v); a >= 1e4 && a < 1e15 {
 		for i, unit := range []string{"T", "G", "M", "k"} {
 			if d := math.Pow(1000, float64(4-i)); a >= d {
@@ -161,6 +169,7 @@ func number(v float64) string {
 			}
 		}
 	}
+
 	return fmt.Sprintf("%.4g", v)
 }
 
@@ -168,7 +177,8 @@ type svg struct{ strings.Builder }
 
 func (b *svg) open(w, h float64, c *Chart) {
 	title := html.EscapeString(c.Title)
-	fmt.Fprintf(b, `<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s"><title>%s</title><desc>%s</desc>`, w, h, title, title, html.EscapeString(c.describe()))
+	fmt.Fprintf(b, `<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s"><title>%s</title><desc>%s</desc>`, w, h,
+		title, title, html.EscapeString(c.describe()))
 }
 
 func (b *svg) text(x, y float64, anchor, s string) {
@@ -189,21 +199,26 @@ func (c *Chart) points() string {
 			}
 		}
 	}
+
 	x, xt := fit(xs, c.X.Log, left, plotW-right)
 	y, yt := fit(ys, c.Y.Log, plotH-bottom, top)
 	var b svg
 	b.open(plotW, plotH, c)
+
 	for _, t := range yt {
 		b.line("grid", left, y.at(t), plotW-right, y.at(t))
 		b.text(left-6, y.at(t)+4, "end", number(t))
 	}
+
 	b.ticks(x, xt, plotH-bottom+17)
 	b.line("axis", left, plotH-bottom, plotW-right, plotH-bottom)
 	b.text((left+plotW-right)/2, plotH-6, "middle", c.X.Label)
-	fmt.Fprintf(&b, `<text transform="translate(13 %.1f) rotate(-90)" text-anchor="middle">%s</text>`, (top+plotH-bottom)/2, html.EscapeString(c.Y.Label))
+	fmt.Fprintf(&b, `<text transform="translate(13 %.1f) rotate(-90)" text-anchor="middle">%s</text>`,
+		(top+plotH-bottom)/2, html.EscapeString(c.Y.Label))
 	for i, s := range c.Series {
 		c.trace(&b, i, s, x, y)
 	}
+
 	b.WriteString("</svg>")
 	return b.String()
 }
@@ -230,26 +245,33 @@ func (c *Chart) trace(b *svg, n int, s Series, x, y scale) {
 			pen = "M"
 			continue
 		}
+
 		px, py := x.at(s.x(i)), y.at(v)
 		fmt.Fprintf(&path, "%s%.1f %.1f", pen, px, py)
 		pen = "L"
+
 		if low, high, ok := s.whisker(i); ok && y.shows(low) && y.shows(high) && low < high {
-			fmt.Fprintf(&dots, `<path class="whisker" d="M%.1f %.1fV%.1fM%.1f %.1fh6m-6 %.1fh6"/>`, px, y.at(low), y.at(high), px-3, y.at(low), y.at(high)-y.at(low))
+			fmt.Fprintf(&dots, `<path class="whisker" d="M%.1f %.1fV%.1fM%.1f %.1fh6m-6 %.1fh6"/>`, px, y.at(low),
+				y.at(high), px-3, y.at(low), y.at(high)-y.at(low))
 		}
+
 		if c.Kind == Scatter || len(s.Y) <= 40 {
 			fmt.Fprintf(&dots, `<path d="M%.1f %.1f%s"><title>%s: %s, %s</title></path>`,
 				px, py, markers[n%len(markers)], html.EscapeString(s.Name), number(s.x(i)), number(v))
 		}
 	}
+
 	if c.Kind == Line || s.Joined {
 		fmt.Fprintf(b, `<path class="stroke c%d" d="%s"/>`, n%colours, path.String())
 	}
+
 	fmt.Fprintf(b, `<g class="fill c%d">%s</g>`, n%colours, dots.String())
 }
 
 // markers are outlines around a point: disc, square, triangle, diamond, so that series differ without colour too.
 var markers = []string{
-	"m-3.3 0a3.3 3.3 0 1 0 6.6 0a3.3 3.3 0 1 0 -6.6 0z", "m-3 -3h6v6h-6z", "m0 -4l3.9 6.8h-7.8z", "m0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
+	"m-3.3 0a3.3 3.3 0 1 0 6.6 0a3.3 3.3 0 1 0 -6.6 0z", "m-3 -3h6v6h-6z", "m0 -4l3.9 6.8h-7.8z",
+	"m0 -4.2l4.2 4.2l-4.2 4.2l-4.2 -4.2z",
 }
 
 // key is the marker of a series as a drawing of its own, for a legend.
@@ -258,7 +280,9 @@ func (c *Chart) key(n int) string {
 	if c.Kind == Bar {
 		shape = "m-5 -5h10v10h-10z"
 	}
-	return fmt.Sprintf(`<svg viewBox="-6 -6 12 12" aria-hidden="true" class="key c%d"><path class="fill" d="M0 0%s"/></svg>`, n%colours, shape)
+	return fmt.Sprintf(
+		`<svg viewBox="-6 -6 12 12" aria-hidden="true" class="key c%d"><path class="fill" d="M0 0%s"/></svg>`,
+		n%colours, shape)
 }
 
 // maxSaid bounds the values that a description lists.
@@ -278,6 +302,7 @@ func (c *Chart) describe() string {
 				ends = append(ends, fmt.Sprintf("%s at %s", number(v), number(s.x(i))))
 			}
 		}
+
 		join := map[bool]string{true: ", ", false: " to "}[c.Kind == Bar]
 		if c.Kind == Scatter {
 			parts = append(parts, fmt.Sprintf("%s: %d points", s.Name, len(s.Y)))
@@ -285,9 +310,11 @@ func (c *Chart) describe() string {
 			parts = append(parts, s.Name+": "+strings.Join(ends, join))
 		}
 	}
+
 	axes := strings.Trim(c.Y.Label+" over "+c.X.Label, " ")
 	if c.Kind == Bar {
 		axes = c.X.Label
 	}
+
 	return axes + ". " + strings.Join(parts, "; ")
 }

@@ -36,6 +36,7 @@ func (c *Chart) bars() string {
 	for _, s := range c.Series {
 		values = append(values, s.Y...)
 	}
+
 	g := gutter(c.Labels)
 	x, ticks := fit(values, false, g, plotW-58)
 	group := barH*float64(len(c.Series)) + barGap
@@ -45,24 +46,33 @@ func (c *Chart) bars() string {
 	for _, t := range ticks {
 		b.line("grid", x.at(t), 0, x.at(t), h-bottom)
 	}
+
 	b.ticks(x, ticks, h-bottom+15)
+
 	for i, label := range c.Labels {
 		y := group*float64(i) + barGap/2
 		b.text(g-6, y+(group-barGap)/2+4, "end", clip(label, g-12))
+
 		for j, s := range c.Series {
 			if i >= len(s.Y) || !x.shows(s.Y[i]) {
 				continue
 			}
+
 			from, to := min(x.at(0), x.at(s.Y[i])), max(x.at(0), x.at(s.Y[i]))
 			yj := y + barH*float64(j)
-			fmt.Fprintf(&b, `<rect class="fill c%d" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s, %s: %s</title></rect>`, j%colours, from, yj+1,
+			fmt.Fprintf(&b,
+				`<rect class="fill c%d" x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s, %s: %s</title></rect>`,
+				j%colours, from, yj+1,
 				max(to-from, 0.5), barH-2, html.EscapeString(label), html.EscapeString(s.Name), c.said(s.Y[i]))
+
 			b.text(to+4, yj+barH/2+4, "start", c.said(s.Y[i]))
 		}
 	}
+
 	b.line("axis", x.at(0), 0, x.at(0), h-bottom)
 	b.text((g+plotW-58)/2, h-8, "middle", c.X.Label)
 	b.WriteString("</svg>")
+
 	return b.String()
 }
 
@@ -84,16 +94,21 @@ func (c *Chart) heat() string {
 			}
 		}
 	}
+
 	if c.Scale[0] < c.Scale[1] {
 		lo, hi = c.Scale[0], c.Scale[1]
 	}
+
 	var b strings.Builder
-	fmt.Fprintf(&b, `<div class="scroll" tabindex="0" role="region" aria-label="%s"><table class="heat"><thead><tr><th scope="col">%s</th>`,
+	fmt.Fprintf(&b,
+		`<div class="scroll" tabindex="0" role="region" aria-label="%s"><table class="heat"><thead><tr><th scope="col">%s</th>`,
 		html.EscapeString(c.Title), html.EscapeString(c.X.Label))
 	for _, l := range c.Labels {
 		fmt.Fprintf(&b, `<th scope="col">%s</th>`, html.EscapeString(l))
 	}
+
 	b.WriteString("</tr></thead><tbody>")
+
 	for _, s := range c.Series {
 		fmt.Fprintf(&b, `<tr><th scope="row">%s</th>`, html.EscapeString(s.Name))
 		for j := range c.Labels {
@@ -101,6 +116,7 @@ func (c *Chart) heat() string {
 		}
 		b.WriteString("</tr>")
 	}
+
 	b.WriteString("</tbody></table></div>")
 	return b.String()
 }
@@ -110,14 +126,18 @@ func (c *Chart) cell(s Series, j int, lo, hi float64) string {
 	if j >= len(s.Y) || math.IsNaN(s.Y[j]) || math.IsInf(s.Y[j], 0) {
 		return "<td></td>"
 	}
+
 	part := 1.0
 	if hi > lo {
 		part = min(1, max(0, (s.Y[j]-lo)/(hi-lo)))
 	}
+
 	v := s.Y[j]
-	if c.Format == "" && hi >= 0.1 && math.Abs(v) < 0.1 { // beside larger ones the digits of a small value only take room
+	// beside larger ones the digits of a small value only take room
+	if c.Format == "" && hi >= 0.1 && math.Abs(v) < 0.1 {
 		v = math.Round(1000*v) / 1000
 	}
+
 	text := fmt.Sprintf(cmp.Or(c.Format, "%.3g"), v)
 	return fmt.Sprintf(`<td style="--p:%.0f%%">%s</td>`, 100*part, text)
 }

@@ -21,7 +21,10 @@ import (
 )
 
 func sample() *report.Table {
-	t := &report.Table{Title: "Perplexity", Columns: report.Columns("model", "zeros", "perplexity|%.3f"), Note: "lower is better"}
+	t := &report.Table{
+		Title: "Perplexity", Columns: report.Columns("model", "zeros", "perplexity|%.3f"),
+		Note: "lower is better",
+	}
 	t.Add("dense", 0, 1.5)
 	t.Add("wanda | 2:4", 12, 2.25)
 	t.Add("broken", 3, math.NaN())
@@ -29,7 +32,10 @@ func sample() *report.Table {
 }
 
 func ExampleTable_Markdown() {
-	t := &report.Table{Title: "Perplexity", Columns: report.Columns("model", "zeros", "perplexity|%.3f"), Note: "lower is better"}
+	t := &report.Table{
+		Title: "Perplexity", Columns: report.Columns("model", "zeros", "perplexity|%.3f"),
+		Note: "lower is better",
+	}
 	t.Add("dense", 0, 1.5)
 	t.Add("wanda | 2:4", 12, 2.25)
 	if err := t.Markdown(os.Stdout); err != nil {
@@ -53,10 +59,12 @@ func TestCSVKeepsPrecisionAndQuotes(t *testing.T) {
 	if err := tab.CSV(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	got, err := csv.NewReader(&b).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if last := got[len(got)-1]; last[0] != `a "b", c` || last[2] != fmt.Sprint(1.0/3) {
 		t.Errorf("last row %q", last)
 	}
@@ -67,6 +75,7 @@ func TestJSONHasNullForNaN(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var rows []map[string]any
 	if err := json.Unmarshal(raw, &rows); err != nil {
 		t.Fatal(err)
@@ -78,18 +87,32 @@ func TestJSONHasNullForNaN(t *testing.T) {
 
 func charts() []*report.Chart {
 	y := []float64{3, 2, math.NaN(), 1.5, 1.4, math.Inf(1), 1.3}
-	s := []report.Series{{Name: "a <b>", Y: y}, {Name: "b", X: []float64{1, 2, 4, 8, 16, 32, 64}, Y: []float64{1, 2, 3, 4, 5, 6, 7}}}
+	s := []report.Series{
+		{Name: "a <b>", Y: y},
+		{Name: "b", X: []float64{1, 2, 4, 8, 16, 32, 64}, Y: []float64{1, 2, 3, 4, 5, 6, 7}},
+	}
 	return []*report.Chart{
-		{Title: "line & more", Kind: report.Line, X: report.Axis{Label: "step"}, Y: report.Axis{Label: "loss"}, Series: s},
-		{Title: "log", Kind: report.Line, X: report.Axis{Log: true, Label: "n"}, Y: report.Axis{Log: true, Label: "seconds"}, Series: s},
+		{
+			Title: "line & more", Kind: report.Line, X: report.Axis{Label: "step"}, Y: report.Axis{Label: "loss"},
+			Series: s,
+		},
+		{
+			Title: "log", Kind: report.Line, X: report.Axis{Log: true, Label: "n"},
+			Y: report.Axis{Log: true, Label: "seconds"}, Series: s,
+		},
 		{Title: "points", Kind: report.Scatter, Series: s},
-		{Title: "bars", Kind: report.Bar, X: report.Axis{Label: "perplexity"}, Labels: []string{"magnitude 50 %", "wanda 50 %", "a name that is much too long for the room that there is on the left"}, Series: s},
+		{
+			Title: "bars", Kind: report.Bar, X: report.Axis{Label: "perplexity"},
+			Labels: []string{"magnitude 50 %", "wanda 50 %", "a name that is much too long for the room that there " +
+				"is on the left"}, Series: s,
+		},
 		{Title: "heat", Kind: report.Heat, Labels: []string{"q", "k", "v", "o", "gate", "up", "down"}, Series: s},
 	}
 }
 
 func TestChartsAreWellFormed(t *testing.T) {
-	for _, c := range append(charts(), &report.Chart{Kind: report.Line}, &report.Chart{Kind: report.Bar}, &report.Chart{Kind: report.Heat}) {
+	for _, c := range append(charts(), &report.Chart{Kind: report.Line}, &report.Chart{Kind: report.Bar},
+		&report.Chart{Kind: report.Heat}) {
 		wellFormed(t, c)
 	}
 }
@@ -104,6 +127,7 @@ func wellFormed(t interface{ Fatalf(string, ...any) }, c *report.Chart) {
 			t.Fatalf("chart %q: %v in %s", c.Title, err, out)
 		}
 	}
+
 	if regexp.MustCompile(`="[^"]*(NaN|Inf)`).MatchString(out) {
 		t.Fatalf("chart %q has a coordinate that is not a number: %s", c.Title, out)
 	}
@@ -134,19 +158,27 @@ func TestErrorBars(t *testing.T) {
 	if !strings.Contains(svg, ">30<") {
 		t.Error("the scale ends below an error bar")
 	}
+
 	wellFormed(t, c)
 }
 
-// TestHeatScale: with a scale of its own a map of equal values is as pale as they are, and values beyond it are as strong as its end.
+// TestHeatScale: with a scale of its own a map of equal values is as pale as they are, and values beyond it are
+// as strong as its end.
 func TestHeatScale(t *testing.T) {
-	c := &report.Chart{Kind: report.Heat, Labels: []string{"1", "2", "3"}, Scale: [2]float64{0, 1}, Series: []report.Series{{Name: "a", Y: []float64{0.5, 0.5, 2}}}}
+	c := &report.Chart{
+		Kind: report.Heat, Labels: []string{"1", "2", "3"}, Scale: [2]float64{0, 1},
+		Series: []report.Series{{Name: "a", Y: []float64{0.5, 0.5, 2}}},
+	}
 	table := c.HTML()
 	if strings.Count(table, `--p:50%">0.5<`) != 2 || strings.Count(table, `--p:100%">2<`) != 1 {
 		t.Error(table)
 	}
+
 	wellFormed(t, c)
 	c.Series[0].Y = []float64{0.000166, 0.0248, 0.705}
-	if table := c.HTML(); !strings.Contains(table, ">0<") || !strings.Contains(table, ">0.025<") || !strings.Contains(table, ">0.705<") {
+
+	if table := c.HTML(); !strings.Contains(table, ">0<") || !strings.Contains(table, ">0.025<") ||
+		!strings.Contains(table, ">0.705<") {
 		t.Error(table)
 	}
 }
@@ -154,8 +186,13 @@ func TestHeatScale(t *testing.T) {
 func page() *report.Page {
 	return &report.Page{Title: "compress demo <x>", Subtitle: "base, 0.48M parameters, cpu", Sections: []report.Section{
 		{
-			Title: "Result", Text: []string{"Half of the weights are gone; the model is measured before and after on text it has not seen."},
-			Facts:  []report.Fact{{Name: "perplexity", Value: "1.534"}, {Name: "windows", Value: "128"}, {Name: "data", Value: "sha256:0123456789abcdef0123456789abcdef"}},
+			Title: "Result", Text: []string{"Half of the weights are gone; the model is measured before and after " +
+				"on text it has not seen."},
+			Facts: []report.Fact{
+				{Name: "perplexity", Value: "1.534"},
+				{Name: "windows", Value: "128"},
+				{Name: "data", Value: "sha256:0123456789abcdef0123456789abcdef"},
+			},
 			Charts: charts(), Tables: []*report.Table{sample()}, Code: []string{"compress demo --out 'a <b>'"},
 		},
 	}}
@@ -170,10 +207,12 @@ func TestEstimates(t *testing.T) {
 	if tab.Cell(0, 1) != "0.60 ± 0.05" || tab.Cell(1, 1) != "0.97" || !tab.Numeric(1) {
 		t.Errorf("%q, %q, numeric %v", tab.Cell(0, 1), tab.Cell(1, 1), tab.Numeric(1))
 	}
+
 	var b bytes.Buffer
 	if err := tab.CSV(&b); err != nil || b.String() != "task,accuracy\nfacts,0.6 ± 0.0519\nsums,0.975\n" {
 		t.Errorf("%v: %q", err, b.String())
 	}
+
 	raw, e := json.Marshal(tab)
 	if want := `[{"accuracy":{"value":0.6,"stderr":0.0519},"task":"facts"},{"accuracy":{"value":0.975,"stderr":null},"task":"sums"}]`; e != nil || string(raw) != want {
 		t.Errorf("%v: %s", e, raw)
@@ -190,16 +229,19 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestPageCanBeRead: every element is closed, every drawing has words, every heading of a table a scope, and a section can be reached.
+// TestPageCanBeRead: every element is closed, every drawing has words, every heading of a table a scope, and a
+// section can be reached.
 func TestPageCanBeRead(t *testing.T) {
 	p := page()
 	for range 5 {
 		p.Sections = append(p.Sections, report.Section{Title: "More", Tables: []*report.Table{sample()}})
 	}
+
 	var b bytes.Buffer
 	if err := p.HTML(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	d := xml.NewDecoder(&b)
 	count := map[string]int{}
 	for {
@@ -209,15 +251,18 @@ func TestPageCanBeRead(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+
 		e, ok := token.(xml.StartElement)
 		if !ok {
 			continue
 		}
+
 		count[e.Name.Local]++
 		has := map[string]string{}
 		for _, a := range e.Attr {
 			has[a.Name.Local] = a.Value
 		}
+
 		switch e.Name.Local {
 		case "th":
 			if has["scope"] == "" {
@@ -233,31 +278,44 @@ func TestPageCanBeRead(t *testing.T) {
 			count["#"+has["id"]]++
 		}
 	}
+
 	if count["desc"] != 4 || count["#s5"] != 2 || count["table"] != 7 || count["code"] != 1 {
 		t.Errorf("%v", count)
 	}
 }
 
-// TestContrast: words on their ground 4.5 to 1, in the strongest cell of a heat map too, and lines of charts 3 to 1, in light, dark and print.
+// TestContrast: words on their ground 4.5 to 1, in the strongest cell of a heat map too, and lines of charts 3
+// to 1, in light, dark and print.
 func TestContrast(t *testing.T) {
 	var b bytes.Buffer
 	if err := page().HTML(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	palettes := regexp.MustCompile(`:root\{([^}]*)\}`).FindAllStringSubmatch(b.String(), -1)
 	if len(palettes) != 3 {
 		t.Fatalf("%d palettes, want light, dark and print", len(palettes))
 	}
+
 	for i, p := range palettes {
 		c := map[string]float64{}
 		for _, m := range regexp.MustCompile(`--(\w+):#([0-9a-f]+)`).FindAllStringSubmatch(p[1], -1) {
 			c[m[1]] = luminance(t, m[2])
 		}
-		for _, pair := range [][2]string{{"ink", "bg"}, {"ink", "card"}, {"soft", "bg"}, {"soft", "card"}, {"ink", "hot"}, {"c0", "bg"}} {
+
+		for _, pair := range [][2]string{
+			{"ink", "bg"},
+			{"ink", "card"},
+			{"soft", "bg"},
+			{"soft", "card"},
+			{"ink", "hot"},
+			{"c0", "bg"},
+		} {
 			if r := contrast(c[pair[0]], c[pair[1]]); r < 4.5 {
 				t.Errorf("palette %d: %s on %s has %.2f, want 4.5", i, pair[0], pair[1], r)
 			}
 		}
+
 		for k := range 8 {
 			if r := contrast(c[fmt.Sprintf("c%d", k)], c["card"]); r < 3 {
 				t.Errorf("palette %d: colour %d has %.2f, want 3", i, k, r)
@@ -271,20 +329,24 @@ func luminance(t *testing.T, hex string) float64 {
 	if len(hex) == 3 {
 		hex = string([]byte{hex[0], hex[0], hex[1], hex[1], hex[2], hex[2]})
 	}
+
 	sum := 0.0
 	for i, share := range []float64{0.2126, 0.7152, 0.0722} {
 		v, err := strconv.ParseUint(hex[2*i:2*i+2], 16, 8)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		x := float64(v) / 255
 		if x <= 0.03928 {
 			x /= 12.92
 		} else {
 			x = math.Pow((x+0.055)/1.055, 2.4)
 		}
+
 		sum += share * x
 	}
+
 	return sum
 }
 
@@ -295,17 +357,23 @@ func TestPageStandsAlone(t *testing.T) {
 	if err := page().HTML(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	out := b.String()
 	for _, bad := range []string{"http://", "https://", "<script", "<x>", "url(", "@import", "ZgotmplZ"} {
 		if strings.Contains(out, bad) {
 			t.Errorf("the page contains %q", bad)
 		}
 	}
-	for _, want := range []string{"compress demo &lt;x&gt;", "prefers-color-scheme:dark", "@media print", "a &lt;b&gt;", "viewport"} {
+
+	for _, want := range []string{
+		"compress demo &lt;x&gt;", "prefers-color-scheme:dark", "@media print", "a &lt;b&gt;",
+		"viewport",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
+
 	if f := os.Getenv("REPORT_SAMPLE"); f != "" { // to look at it: REPORT_SAMPLE=page.html go test ./internal/report
 		if err := os.WriteFile(f, b.Bytes(), 0o644); err != nil {
 			t.Fatal(err)

@@ -27,8 +27,8 @@ type Column struct {
 	Format string // fmt verb for floats, "%.4g" when empty
 }
 
-// Estimate is a figure with its standard error, both printed in the column's format; without one (nil) it is a plain figure.
-// Mark, such as an asterisk, follows it.
+// Estimate is a figure with its standard error, both printed in the column's format; without one (nil) it is a
+// plain figure. Mark, such as an asterisk, follows it.
 type Estimate struct {
 	Value  float64  `json:"value"`
 	Stderr *float64 `json:"stderr"`
@@ -69,6 +69,7 @@ func (t *Table) Cell(row, col int) string {
 	if col >= len(t.Rows[row]) || t.Rows[row][col] == nil {
 		return ""
 	}
+
 	switch v := t.Rows[row][col].(type) {
 	case Estimate:
 		return v.in(t.Columns[col].Format)
@@ -93,17 +94,19 @@ func (t *Table) Numeric(col int) bool {
 		if col >= len(r) {
 			continue
 		}
+
 		switch r[col].(type) {
 		case nil, float64, Estimate, int, int64:
 		default:
 			return false
 		}
 	}
+
 	return true
 }
 
-// Classes are what a page sets each column as: "num" for numbers only, "fig" for texts that begin with a figure, such as intervals, which are
-// not broken into lines; else nothing.
+// Classes are what a page sets each column as: "num" for numbers only, "fig" for texts that begin with a
+// figure, such as intervals, which are not broken into lines; else nothing.
 func (t *Table) Classes() []string {
 	list := make([]string, len(t.Columns))
 	for col := range list {
@@ -114,6 +117,7 @@ func (t *Table) Classes() []string {
 			list[col] = "fig"
 		}
 	}
+
 	return list
 }
 
@@ -133,21 +137,26 @@ func (t *Table) Markdown(w io.Writer) error {
 	if t.Title != "" {
 		fmt.Fprintf(&b, "**%s**\n\n", t.Title)
 	}
+
 	rule := "|"
 	for i, c := range t.Columns {
 		fmt.Fprintf(&b, "| %s ", pipes(c.Name))
 		rule += map[bool]string{true: "---:|", false: "---|"}[t.Numeric(i)]
 	}
+
 	b.WriteString("|\n" + rule + "\n")
+
 	for r := range t.Rows {
 		for c := range t.Columns {
 			fmt.Fprintf(&b, "| %s ", pipes(t.Cell(r, c)))
 		}
 		b.WriteString("|\n")
 	}
+
 	if t.Note != "" {
 		fmt.Fprintf(&b, "\n%s\n", t.Note)
 	}
+
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -161,6 +170,7 @@ func (t *Table) CSV(w io.Writer) error {
 	for i := range rec {
 		rec[i] = t.Columns[i].Name
 	}
+
 	err := c.Write(rec)
 	for r, row := range t.Rows {
 		for i := range rec {
@@ -169,8 +179,10 @@ func (t *Table) CSV(w io.Writer) error {
 				rec[i] = fmt.Sprint(row[i])
 			}
 		}
+
 		err = errors.Join(err, c.Write(rec))
 	}
+
 	c.Flush()
 	return errors.Join(err, c.Error())
 }
@@ -180,6 +192,7 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 	out := make([]map[string]any, len(t.Rows))
 	for r, row := range t.Rows {
 		out[r] = map[string]any{}
+
 		for c, v := range row {
 			if f, ok := v.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
 				v = nil
@@ -187,5 +200,6 @@ func (t *Table) MarshalJSON() ([]byte, error) {
 			out[r][t.Columns[c].Name] = v
 		}
 	}
+
 	return json.Marshal(out)
 }

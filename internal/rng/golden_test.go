@@ -5,11 +5,14 @@ import (
 	"testing"
 )
 
-// TestGolden: the numbers behind outputs that a seed has to reproduce, as FNV-1a sums of the first thousand. The sums were
-// made by the generators that each schedule was at first.
+// TestGolden: the numbers behind outputs that a seed has to reproduce, as FNV-1a sums of the first thousand.
+// The sums were made by the generators that each schedule was at first.
 func TestGolden(t *testing.T) {
 	key := New(7, "noise").With(3)
-	uniform, normal, dropped := make([]float32, 1001), make([]float32, 1001), make([]float32, 1001)
+	uniform := make([]float32, 1001)
+	normal := make([]float32, 1001)
+	dropped := make([]float32, 1001)
+
 	key.FillUniform(uniform, 2.5)
 	key.FillNormal(normal, 0.3)
 	key.Dropout(dropped, uniform, 8, 0.2)
@@ -25,7 +28,10 @@ func TestGolden(t *testing.T) {
 		f    func(i uint64) uint64
 		want uint64
 	}{
-		{"key", 1, func(uint64) uint64 { return uint64(New(7, "noise")) }, sum(1, func(uint64) uint64 { return 0xa3bce81074f8e91 })},
+		{
+			"key", 1, func(uint64) uint64 { return uint64(New(7, "noise")) },
+			sum(1, func(uint64) uint64 { return 0xa3bce81074f8e91 }),
+		},
 		{"bits", 1000, key.Bits, 0x12d30d5c51625419},
 		{"float", 1000, floats(key.Float), 0x4b6335c5370ea7f7},
 		{"below", 1000, func(i uint64) uint64 { return uint64(key.Below(i, 12345)) }, 0x955d326e5d28c3a0},

@@ -1,17 +1,17 @@
-// Package rng gives random numbers that are a function of a key and a position alone, so that they are the same in every
-// order of asking and for every number of workers, and need not be stored.
+// Package rng gives random numbers that are a function of a key and a position alone, so that they are the same
+// in every order of asking and for every number of workers, and need not be stored.
 //
-// There is one generator: number i of a [Key] is Mix(key + (i+1)·γ), γ being the golden ratio's fraction in 64 bits, which
-// is what SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) gives as its i-th number when its state starts at the key. A
-// statistical generator: nothing here withstands somebody who wants to guess its numbers. There is one way to normal numbers,
-// the transform of Box and Muller (1958).
+// There is one generator: number i of a [Key] is Mix(key + (i+1)·γ), γ being the golden ratio's fraction in 64
+// bits, which is what SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) gives as its i-th number when its state
+// starts at the key. A statistical generator: nothing here withstands somebody who wants to guess its numbers.
+// There is one way to normal numbers, the transform of Box and Muller (1958).
 //
-// New code calls [New] and, for numbers within numbers such as the steps of a run, [Key.With]. What else derives a key, or
-// walks one differently, stands in schedules.go: each is a promise that was given to outputs of an earlier version, which a
-// seed has to reproduce bit for bit.
+// New code calls [New] and, for numbers within numbers such as the steps of a run, [Key.With]. What else
+// derives a key, or walks one differently, stands in schedules.go: each is a promise that was given to outputs
+// of an earlier version, which a seed has to reproduce bit for bit.
 //
-// Two relatives are at home elsewhere: Python's Mersenne Twister, for results of evaluations that are compared with those of
-// Python programs, and the 32-bit hash of merge/internal/vec, which is part of a vector kernel.
+// Two relatives are at home elsewhere: Python's Mersenne Twister, for results of evaluations that are compared
+// with those of Python programs, and the 32-bit hash of merge/internal/vec, which is part of a vector kernel.
 package rng
 
 import (
@@ -94,9 +94,9 @@ func (k Key) Permutation(n int) []int32 {
 	return x
 }
 
-// Dropout writes x with every element dropped with probability p, and the others divided by 1-p, to dst. Element i of x
-// is at position base+i of the key; four neighbours share 64 bits, so p is rounded to a multiple of 2⁻¹⁶. base must be a
-// multiple of 4. dst may be x.
+// Dropout writes x with every element dropped with probability p, and the others divided by 1-p, to dst.
+// Element i of x is at position base+i of the key; four neighbours share 64 bits, so p is rounded to a multiple
+// of 2⁻¹⁶. base must be a multiple of 4. dst may be x.
 func (k Key) Dropout(dst, x []float32, base uint64, p float64) {
 	bar, keep := uint16(min(p*(1<<16)+0.5, 1<<16-1)), float32(1/(1-p))
 
@@ -116,15 +116,15 @@ func (k Key) Dropout(dst, x []float32, base uint64, p float64) {
 // unit makes a number of [0, 1) of the upper 53 bits.
 func unit(bits uint64) float64 { return float64(bits>>11) / (1 << 53) }
 
-// below makes a number of 0 … n-1: the upper half of a product (Lemire 2019), without the rejection that would take away its
-// bias, which is less than n/2⁶⁴.
+// below makes a number of 0 … n-1: the upper half of a product (Lemire 2019), without the rejection that would
+// take away its bias, which is less than n/2⁶⁴.
 func below(random uint64, n int) int {
 	hi, _ := bits.Mul64(random, uint64(n))
 	return int(hi)
 }
 
-// boxMuller returns the polar coordinates of a pair of independent normal numbers, from u, uniform in (0, 1], and v: the
-// numbers are the radius times the cosine and the sine of the angle.
+// boxMuller returns the polar coordinates of a pair of independent normal numbers, from u, uniform in (0, 1],
+// and v: the numbers are the radius times the cosine and the sine of the angle.
 func boxMuller(u, v float64) (radius, angle float64) {
 	return math.Sqrt(-2 * math.Log(u)), 2 * math.Pi * v
 }

@@ -39,6 +39,7 @@ func TestMoments(t *testing.T) {
 	New(1, "a").FillNormal(single, 1)
 	flat := make([]float32, n)
 	New(1, "b").FillUniform(flat, 0.5)
+
 	stream, even := NewStream(7, 1), NewStream(7, 2)
 
 	for name, normal := range map[string]func(i uint64) float64{
@@ -52,6 +53,7 @@ func TestMoments(t *testing.T) {
 			square += x * x / n
 			fourth += x * x * x * x / n
 		}
+
 		for moment, x := range map[string][3]float64{
 			"mean": {mean, 0, 1}, "variance": {square, 1, math.Sqrt2}, "fourth moment": {fourth, 3, math.Sqrt(96)},
 		} {
@@ -74,6 +76,7 @@ func TestMoments(t *testing.T) {
 			}
 			mean += u / n
 		}
+
 		if math.Abs(mean-0.5) > 5*math.Sqrt(1.0/12)/math.Sqrt(n) {
 			t.Errorf("%s: mean of uniform numbers %v", name, mean)
 		}
@@ -96,13 +99,16 @@ func TestPermutations(t *testing.T) {
 // TestDropout: the fraction that is dropped is right, the mean stays, and pieces agree with the whole.
 func TestDropout(t *testing.T) {
 	const n, p = 40_000, 0.1
-	x, y, z := make([]float32, n), make([]float32, n), make([]float32, n)
+	x := make([]float32, n)
+	y := make([]float32, n)
+	z := make([]float32, n)
 	for i := range x {
 		x[i] = 1
 	}
 
 	k := New(3, "mask")
 	k.Dropout(y, x, 0, p)
+
 	dropped := 0
 	for i, v := range y {
 		switch v {
@@ -115,6 +121,7 @@ func TestDropout(t *testing.T) {
 			}
 		}
 	}
+
 	if math.Abs(float64(dropped)-n*p) > 5*math.Sqrt(n*p*(1-p)) {
 		t.Errorf("%d of %d dropped", dropped, n)
 	}

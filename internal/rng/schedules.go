@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Token returns the key under which position i of a generated text has its number. A text that was generated with a seed
-// is generated again: the seed alone is mixed, not a purpose.
+// Token returns the key under which position i of a generated text has its number. A text that was generated
+// with a seed is generated again: the seed alone is mixed, not a purpose.
 func Token(seed uint64) Key { return Key(Mix(seed)) }
 
 // Sketch returns the key of the signs of a random sketch. Decompositions, and the adapters extracted with them, are
@@ -27,11 +27,12 @@ func Order(seed uint64, n int) []int {
 		j := int(key.Bits(uint64(n-1-i)) % uint64(i+1))
 		list[i], list[j] = list[j], list[i]
 	}
+
 	return list
 }
 
-// Fold mixes numbers into one, the last one innermost. It gives the keys of a merge's random masks, which the vector and GPU
-// kernels continue in 32 bits; merges are reproducible in all bytes.
+// Fold mixes numbers into one, the last one innermost. It gives the keys of a merge's random masks, which the
+// vector and GPU kernels continue in 32 bits; merges are reproducible in all bytes.
 func Fold(first, second, third, last uint64) uint64 {
 	return Mix(first ^ Mix(second^Mix(third^Mix(last+golden))))
 }
@@ -54,7 +55,8 @@ func (w Wide) Bits(i uint64) uint64 { return Mix(Mix(w.start+i*golden) ^ w.twist
 // Open returns number i, uniform in the open interval (0, 1).
 func (w Wide) Open(i uint64) float64 { return (float64(w.Bits(i)>>11) + 0.5) / (1 << 53) }
 
-// Normal returns number i of a standard normal distribution. Neighbours 2n and 2n+1 are the two coordinates of one pair.
+// Normal returns number i of a standard normal distribution. Neighbours 2n and 2n+1 are the two coordinates of
+// one pair.
 func (w Wide) Normal(i uint64) float64 {
 	pair := i &^ 1
 	radius, angle := boxMuller(w.Open(pair), w.Open(pair+1))
@@ -64,8 +66,9 @@ func (w Wide) Normal(i uint64) float64 {
 	return radius * math.Sin(angle)
 }
 
-// Stream is a sequence of numbers that are taken one after the other. Searches over pruning metrics go on from the journal of
-// an earlier version: their step is not γ but another odd constant, a multiplier of good spectra (Steele and Vigna 2022).
+// Stream is a sequence of numbers that are taken one after the other. Searches over pruning metrics go on from
+// the journal of an earlier version: their step is not γ but another odd constant, a multiplier of good spectra
+// (Steele and Vigna 2022).
 type Stream struct {
 	key, taken uint64
 }

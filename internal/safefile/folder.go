@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Folder is a folder from which files are read by name. No link leads out of it, except as the cache of the Hugging Face hub has them:
-// from MODEL/snapshots/REVISION to a file in MODEL/blobs.
+// Folder is a folder from which files are read by name. No link leads out of it, except as the cache of the
+// Hugging Face hub has them: from MODEL/snapshots/REVISION to a file in MODEL/blobs.
 type Folder struct{ *os.Root }
 
 // OpenFolder opens a folder. Links to it are followed. The error is one of the operating system.
@@ -41,12 +41,14 @@ func (f *Folder) Stat(name string) (fs.FileInfo, error) {
 	if err == nil {
 		return stat, nil
 	}
+
 	if model, blob, ok := f.cached(name); ok {
 		defer model.Close()
 		if stat, err = model.Stat(blob); err == nil {
 			return named{stat, filepath.Base(name)}, nil
 		}
 	}
+
 	return nil, err
 }
 
@@ -64,16 +66,19 @@ func (f *Folder) cached(name string) (model *os.Root, blob string, ok bool) {
 	if err != nil {
 		return nil, "", false
 	}
+
 	revision, err := filepath.EvalSymlinks(f.Name())
 	if err != nil || filepath.Base(filepath.Dir(revision)) != "snapshots" {
 		return nil, "", false
 	}
+
 	if revision, err = filepath.Abs(revision); err != nil {
 		return nil, "", false
 	}
 	if !filepath.IsAbs(link) {
 		link = filepath.Join(revision, filepath.Dir(name), link)
 	}
+
 	top := filepath.Dir(filepath.Dir(revision))
 	if filepath.Dir(link) != filepath.Join(top, "blobs") {
 		return nil, "", false
@@ -81,5 +86,6 @@ func (f *Folder) cached(name string) (model *os.Root, blob string, ok bool) {
 	if model, err = os.OpenRoot(top); err != nil {
 		return nil, "", false
 	}
+
 	return model, filepath.Join("blobs", filepath.Base(link)), true
 }

@@ -11,17 +11,25 @@ func TestFolderOfTheHubsCache(t *testing.T) {
 	top := t.TempDir()
 	model := filepath.Join(top, "models--a--b")
 	snapshot := filepath.Join(model, "snapshots", "1f")
-	for _, dir := range []string{filepath.Join(snapshot, "sub"), filepath.Join(model, "blobs", "deep"), filepath.Join(top, "elsewhere")} {
+	for _, dir := range []string{
+		filepath.Join(snapshot, "sub"), filepath.Join(model, "blobs", "deep"),
+		filepath.Join(top, "elsewhere"),
+	} {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	secret := filepath.Join(top, "secret")
-	for _, file := range []string{filepath.Join(model, "blobs", "x"), filepath.Join(model, "blobs", "deep", "x"), secret, filepath.Join(snapshot, "plain")} {
+	for _, file := range []string{
+		filepath.Join(model, "blobs", "x"), filepath.Join(model, "blobs", "deep", "x"),
+		secret, filepath.Join(snapshot, "plain"),
+	} {
 		if err := os.WriteFile(file, []byte("text"), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	links := map[string]struct {
 		target string
 		ok     bool
@@ -36,18 +44,22 @@ func TestFolderOfTheHubsCache(t *testing.T) {
 		"nowhere":  {"../../blobs/y", false},
 		"etc":      {secret, false},
 	}
+
 	for name, l := range links {
 		if err := os.Symlink(l.target, filepath.Join(snapshot, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := os.Symlink("../../secret", filepath.Join(model, "blobs", "out")); err != nil {
 		t.Fatal(err)
 	}
+
 	revision := filepath.Join(top, "revision")
 	if err := os.Symlink(snapshot, revision); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, dir := range []string{snapshot, revision} {
 		for name, l := range links {
 			text, err := ReadIn(dir, name, 10)
@@ -55,17 +67,21 @@ func TestFolderOfTheHubsCache(t *testing.T) {
 				t.Errorf("%s in %s: %q, %v", name, dir, text, err)
 			}
 		}
+
 		folder, err := OpenFolder(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if stat, err := folder.Stat("relative"); err != nil || stat.Name() != "relative" || stat.Size() != 4 {
 			t.Errorf("stat: %v, %v", stat, err)
 		}
+
 		if f, err := folder.OpenFile("relative", os.O_RDWR, 0); err == nil {
 			f.Close()
 			t.Error("a blob was opened for writing")
 		}
+
 		folder.Close()
 	}
 }
@@ -79,6 +95,7 @@ func TestFolderThatIsNoSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := os.WriteFile(filepath.Join(top, "blobs", "x"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,6 @@
-// Package safefile opens files that are read and have to be regular ones. In the place of one, a pipe, a socket or a device
-// is an error at once: opened like a file, it could hold the program up for ever. It also writes files that appear at once and whole.
+// Package safefile opens files that are read and have to be regular ones. In the place of one, a pipe, a socket
+// or a device is an error at once: opened like a file, it could hold the program up for ever. It also writes
+// files that appear at once and whole.
 package safefile
 
 import (
@@ -19,7 +20,8 @@ var (
 	ErrTooLarge   = errors.New("too large")
 )
 
-// Place is where an output of that name is to be written: for a link to a folder that folder, so that the link stays, otherwise the name itself.
+// Place is where an output of that name is to be written: for a link to a folder that folder, so that the link
+// stays, otherwise the name itself.
 func Place(dir string) string {
 	if st, err := os.Lstat(dir); err != nil || st.Mode()&fs.ModeSymlink == 0 {
 		return dir
@@ -51,13 +53,16 @@ func checked(f *os.File, path string, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() && !st.IsDir() {
-		err = fmt.Errorf("%s: %w but a %s (HINT: write what it gives to a file first)", path, ErrNotRegular, kind(st.Mode()))
+		err = fmt.Errorf("%s: %w but a %s (HINT: write what it gives to a file first)", path, ErrNotRegular,
+			kind(st.Mode()))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return f, nil
 }
 
@@ -91,11 +96,13 @@ func ReadIn(dir, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
+
 	f, err := In(root, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+
 	return all(f, filepath.Join(dir, name), limit)
 }
 

@@ -16,26 +16,32 @@ import (
 func TestKinds(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(unix.Mkfifo(at("pipe"), 0o600), os.Symlink("pipe", at("link")), os.WriteFile(at("file"), []byte("text"), 0o600)); err != nil {
+	if err := errors.Join(unix.Mkfifo(at("pipe"), 0o600), os.Symlink("pipe", at("link")),
+		os.WriteFile(at("file"), []byte("text"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+
 	l, err := net.Listen("unix", at("socket"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+
 	for name, kind := range map[string]string{"pipe": "pipe", "link": "pipe", "socket": "socket"} {
 		_, err := ReadFile(at(name), 10)
 		_, below := ReadIn(dir, name, 10)
 		for _, err := range []error{err, below} {
-			if !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), kind) || !strings.Contains(err.Error(), at(name)) {
+			if !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), kind) ||
+				!strings.Contains(err.Error(), at(name)) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
+
 	if _, err := ReadFile(os.DevNull, 10); !errors.Is(err, ErrNotRegular) || !strings.Contains(err.Error(), "device") {
 		t.Errorf("device: %v", err)
 	}
+
 	for _, read := range []func(limit int64) ([]byte, error){
 		func(limit int64) ([]byte, error) { return ReadFile(at("file"), limit) },
 		func(limit int64) ([]byte, error) { return ReadIn(dir, "file", limit) },
@@ -47,9 +53,11 @@ func TestKinds(t *testing.T) {
 			t.Errorf("a longer file: %v", err)
 		}
 	}
+
 	if _, err := ReadIn(dir, "none", 1); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
+
 	if f, err := Open(dir); err != nil {
 		t.Errorf("folder: %v", err)
 	} else if err := f.Close(); err != nil {
@@ -63,11 +71,17 @@ func TestPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.Mkdir(at("folder"), 0o700), os.Symlink("folder", at("link")), os.Symlink("link", at("second")), os.Symlink("nothing", at("lost"))); err != nil {
+	if err := errors.Join(os.Mkdir(at("folder"), 0o700), os.Symlink("folder", at("link")),
+		os.Symlink("link", at("second")), os.Symlink("nothing", at("lost"))); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"folder": "folder", "link": "folder", "second": "folder", "lost": "lost", "new": "new"} {
+
+	for name, want := range map[string]string{
+		"folder": "folder", "link": "folder", "second": "folder", "lost": "lost",
+		"new": "new",
+	} {
 		if got := Place(at(name)); got != at(want) {
 			t.Errorf("%s: %s", name, got)
 		}

@@ -14,13 +14,15 @@ import (
 // newSuffix ends the hidden name under which a file is written.
 const newSuffix = ".new"
 
-// Unfinished is the name under which [WriteFile] writes the file at path. It is the same every time, so that what a process that was killed
-// has left is taken up by the next one that writes the file, and not kept for ever.
+// Unfinished is the name under which [WriteFile] writes the file at path. It is the same every time, so that
+// what a process that was killed has left is taken up by the next one that writes the file, and not kept for
+// ever.
 func Unfinished(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+newSuffix)
 }
 
-// Finished is the name that a file of this name will have, if it is one that [WriteFile] is writing; otherwise the name itself.
+// Finished is the name that a file of this name will have, if it is one that [WriteFile] is writing; otherwise
+// the name itself.
 func Finished(name string) string {
 	if base, ok := strings.CutSuffix(name, newSuffix); ok && strings.HasPrefix(base, ".") {
 		return base[1:]
@@ -28,14 +30,16 @@ func Finished(name string) string {
 	return name
 }
 
-// WriteFile writes a file that appears under its name, or in place of the one that is there, only when all of it is on the disk. Of several processes
-// that write one file at once each writes all of it, one after the other. On an error what stood there stays, and nothing is left beside it.
+// WriteFile writes a file that appears under its name, or in place of the one that is there, only when all of
+// it is on the disk. Of several processes that write one file at once each writes all of it, one after the
+// other. On an error what stood there stays, and nothing is left beside it.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	unfinished := Unfinished(path)
 	f, err := own(unfinished, perm)
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Sync())
 	if err == nil {
@@ -44,16 +48,19 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(unfinished), f.Close())
 	}
+
 	return errors.Join(f.Close(), SyncFolder(filepath.Dir(path)))
 }
 
-// own opens an empty file that no other process has open through own. Where the file system has no locks they are done without.
+// own opens an empty file that no other process has open through own. Where the file system has no locks they
+// are done without.
 func own(path string, perm fs.FileMode) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, perm)
 		if err != nil {
 			return nil, err
 		}
+
 		err = lock(f)
 		if err == nil {
 			var same bool
@@ -68,6 +75,7 @@ func own(path string, perm fs.FileMode) (*os.File, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
+
 		return f, nil
 	}
 }
@@ -103,11 +111,14 @@ func SyncFolder(dir string) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return nil // names may be made in it, but not read
 	}
+
 	if err != nil {
 		return err
 	}
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) { // of file systems that have no such thing
+	// of file systems that have no such thing
+	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
 		return errors.Join(err, d.Close())
 	}
+
 	return d.Close()
 }

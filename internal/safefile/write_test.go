@@ -10,13 +10,15 @@ import (
 	"testing"
 )
 
-// A file is replaced as a whole; what a killed process has left under the hidden name is taken up, and nothing stays beside the file.
+// A file is replaced as a whole; what a killed process has left under the hidden name is taken up, and nothing
+// stays beside the file.
 func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	if err := os.WriteFile(Unfinished(path), []byte("much more than the new text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, text := range []string{"first", "second, longer", ""} {
 		if err := WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -28,6 +30,7 @@ func TestWriteFile(t *testing.T) {
 			t.Errorf("%v %v", entries, err)
 		}
 	}
+
 	if err := WriteFile(filepath.Join(dir, "none", "file"), nil, 0o600); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
@@ -40,11 +43,16 @@ func TestWriteFile(t *testing.T) {
 	if _, err := os.Lstat(Unfinished(filepath.Join(dir, "folder"))); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("something is left beside a file that could not be written", err)
 	}
-	for name, want := range map[string]string{filepath.Base(Unfinished(path)): "file", "file.new": "file.new", ".file": ".file"} {
+
+	for name, want := range map[string]string{
+		filepath.Base(Unfinished(path)): "file", "file.new": "file.new",
+		".file": ".file",
+	} {
 		if got := Finished(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
+
 	// A link in the place of the hidden name is not followed.
 	if err := os.Symlink(path, Unfinished(filepath.Join(dir, "other"))); err != nil {
 		t.Fatal(err)
@@ -72,5 +80,6 @@ func TestWritersAtOnce(t *testing.T) {
 			}
 		})
 	}
+
 	wg.Wait()
 }

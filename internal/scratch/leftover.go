@@ -13,20 +13,24 @@ import (
 // ErrForeign: what has the name of an unfinished or earlier output is something else, which is not touched.
 var ErrForeign = errors.New("the folder has the name of an output of this program, but holds something else")
 
-// Leftover returns an error that wraps [ErrForeign] unless a folder may be emptied for a new output: there is none, or it is empty, or it
-// holds what outputs have: weights, a configuration, or a file that one of the patterns fits, see [filepath.Match].
+// Leftover returns an error that wraps [ErrForeign] unless a folder may be emptied for a new output: there is
+// none, or it is empty, or it holds what outputs have: weights, a configuration, or a file that one of the
+// patterns fits, see [filepath.Match].
 func Leftover(dir string, patterns ...string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return own(e, patterns) }) {
 		return nil
 	}
-	return fmt.Errorf("%s: %w: %.60q among others (HINT: move it elsewhere, or choose another name for the output)", dir, ErrForeign, entries[0].Name())
+
+	return fmt.Errorf("%s: %w: %.60q among others (HINT: move it elsewhere, or choose another name for the output)",
+		dir, ErrForeign, entries[0].Name())
 }
 
 // own reports whether an entry is one that outputs have.

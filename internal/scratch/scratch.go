@@ -1,5 +1,6 @@
-// Package scratch makes folders for temporary files, and removes those that processes have left which were killed. A name proves nothing
-// in a folder that all programs share: only what carries this program's mark is removed.
+// Package scratch makes folders for temporary files, and removes those that processes have left which were
+// killed. A name proves nothing in a folder that all programs share: only what carries this program's mark is
+// removed.
 package scratch
 
 import (
@@ -19,20 +20,24 @@ import (
 // MarkName is the file by which this program knows a folder of temporary files as its own.
 const MarkName = ".compress-scratch"
 
-// mark is the content of that file. It names the folder, so that a copy under another name is somebody's work and not ours.
+// mark is the content of that file. It names the folder, so that a copy under another name is somebody's work
+// and not ours.
 func mark(folder string) []byte {
-	return []byte("temporary files of compress; the folder " + folder + " is removed when no process uses it any more\n")
+	return []byte(
+		"temporary files of compress; the folder " + folder + " is removed when no process uses it any more\n")
 }
 
-// Folder makes a folder for temporary files in [os.TempDir], whose name begins with prefix, and removes it on release. Such folders of
-// processes that were killed are removed first: those that carry the mark, belong to this user and are not locked, which a folder is
-// for as long as its process lives. Where the file system has no locks, they stay.
+// Folder makes a folder for temporary files in [os.TempDir], whose name begins with prefix, and removes it on
+// release. Such folders of processes that were killed are removed first: those that carry the mark, belong to
+// this user and are not locked, which a folder is for as long as its process lives. Where the file system has
+// no locks, they stay.
 func Folder(prefix string) (dir string, release func() error, err error) {
 	sweep(prefix)
 
 	if dir, err = os.MkdirTemp("", prefix); err != nil {
 		return "", nil, err
 	}
+
 	f, err := open(dir)
 	if err != nil {
 		return "", nil, errors.Join(err, os.Remove(dir))
@@ -45,6 +50,7 @@ func Folder(prefix string) (dir string, release func() error, err error) {
 	if err := Mark(dir); err != nil {
 		return "", nil, errors.Join(err, f.Close(), os.RemoveAll(dir))
 	}
+
 	return dir, func() error { return errors.Join(remove(f, dir), f.Close()) }, nil
 }
 
@@ -66,6 +72,7 @@ func sweep(prefix string) {
 		if !e.IsDir() || !named(e.Name(), prefix) {
 			continue
 		}
+
 		path := filepath.Join(temp, e.Name())
 		if f := abandoned(path); f != nil {
 			_ = remove(f, path)
@@ -108,31 +115,34 @@ func mine(f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &st) == nil && int(st.Uid) == os.Geteuid()
 }
 
-// marked reports whether a folder holds the whole mark and nothing else under its name. O_NONBLOCK: a pipe in its place would hold the
-// program up.
+// marked reports whether a folder holds the whole mark and nothing else under its name. O_NONBLOCK: a pipe in
+// its place would hold the program up.
 func marked(folder *os.File, name string) bool {
 	fd, err := unix.Openat(int(folder.Fd()), MarkName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
+
 	f := os.NewFile(uintptr(fd), MarkName)
 	defer f.Close()
 
 	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || !mine(f) {
 		return false
 	}
+
 	want := mark(name)
 	have, err := io.ReadAll(io.LimitReader(f, int64(len(want))+1))
 	return err == nil && bytes.Equal(have, want)
 }
 
-// remove removes a folder with all that is in it, if its name still leads to the one that is open. Links are removed, not followed. The
-// mark goes last, so that a removal that is cut short is finished by the next one.
+// remove removes a folder with all that is in it, if its name still leads to the one that is open. Links are
+// removed, not followed. The mark goes last, so that a removal that is cut short is finished by the next one.
 func remove(f *os.File, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
@@ -142,10 +152,12 @@ func remove(f *os.File, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	there, err := root.Stat(".")
 	if err != nil {
 		return err
 	}
+
 	if !os.SameFile(have, there) {
 		return nil // the name is another folder's by now
 	}
@@ -159,11 +171,12 @@ func remove(f *os.File, dir string) error {
 	if err != nil {
 		return err
 	}
+
 	return errors.Join(root.RemoveAll(MarkName), os.Remove(dir))
 }
 
-// lock keeps others from removing a folder. File systems without locks give no protection, and need none: what cannot be locked is not
-// swept either.
+// lock keeps others from removing a folder. File systems without locks give no protection, and need none: what
+// cannot be locked is not swept either.
 func lock(f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

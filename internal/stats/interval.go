@@ -1,4 +1,5 @@
-// Package stats has the intervals, the tests and the correlations that reports give: one formula for each, with its source.
+// Package stats has the intervals, the tests and the correlations that reports give: one formula for each, with
+// its source.
 package stats
 
 import (
@@ -9,13 +10,15 @@ import (
 // Z95 is the normal quantile of intervals of 95 %.
 const Z95 = 1.959963984540054
 
-// Wilson is the interval of a share (Wilson, "Probable inference, the law of succession, and statistical inference", 1927).
+// Wilson is the interval of a share (Wilson, "Probable inference, the law of succession, and statistical
+// inference", 1927).
 func Wilson(share float64, n int) (low, high float64) { return wilson(share, float64(n)) }
 
-// Share is the interval of a mean of n values between 0 and 1, such as the shares of each record's prompts, with its
-// standard error: that of Wilson for as many independent answers as have this error (Korn and Graubard, "Confidence
-// intervals for proportions with small expected number of positive counts estimated from survey data", 1998), which never
-// leaves 0 to 1 and always has a width. Where all values are the same, they count as n answers.
+// Share is the interval of a mean of n values between 0 and 1, such as the shares of each record's prompts,
+// with its standard error: that of Wilson for as many independent answers as have this error (Korn and
+// Graubard, "Confidence intervals for proportions with small expected number of positive counts estimated from
+// survey data", 1998), which never leaves 0 to 1 and always has a width. Where all values are the same, they
+// count as n answers.
 func Share(mean, stderr float64, n int) (low, high float64) {
 	mean = min(1, max(0, mean))
 	m := float64(n)
@@ -36,12 +39,14 @@ func wilson(share, m float64) (low, high float64) {
 	return max(0, middle-half), min(1, middle+half)
 }
 
-// Holm adjusts probabilities for being one of many (Holm, "A simple sequentially rejective multiple test procedure", 1979).
+// Holm adjusts probabilities for being one of many (Holm, "A simple sequentially rejective multiple test
+// procedure", 1979).
 func Holm(p []float64) []float64 {
 	by := make([]int, len(p))
 	for i := range by {
 		by[i] = i
 	}
+
 	slices.SortStableFunc(by, func(a, b int) int {
 		switch {
 		case p[a] < p[b]:
@@ -51,12 +56,14 @@ func Holm(p []float64) []float64 {
 		}
 		return a - b
 	})
+
 	out := make([]float64, len(p))
 	last := 0.0
 	for rank, i := range by {
 		last = max(last, min(1, p[i]*float64(len(p)-rank)))
 		out[i] = last
 	}
+
 	return out
 }
 

@@ -23,17 +23,27 @@ func TestWilson(t *testing.T) {
 	}
 }
 
-// TestShare: shares of prompts, averaged by record, stay within 0 and 1 and have a width; a standard error of independent answers gives Wilson's own interval.
+// TestShare: shares of prompts, averaged by record, stay within 0 and 1 and have a width; a standard error of
+// independent answers gives Wilson's own interval.
 func TestShare(t *testing.T) {
 	for _, c := range []struct {
 		mean, stderr float64
 		n            int
-	}{{0.97, 0.05, 3}, {0.02, 0.02, 2}, {1, 0, 3}, {0, 0, 1}, {0.5, 0, 4}, {1 + 1e-15, 1e-17, 4}, {0.9, math.NaN(), 1}} {
+	}{
+		{0.97, 0.05, 3},
+		{0.02, 0.02, 2},
+		{1, 0, 3},
+		{0, 0, 1},
+		{0.5, 0, 4},
+		{1 + 1e-15, 1e-17, 4},
+		{0.9, math.NaN(), 1},
+	} {
 		low, high := Share(c.mean, c.stderr, c.n)
 		if !(low >= 0 && high <= 1 && high-low > 0.01) || low > c.mean || high < min(1, c.mean)-1e-12 {
 			t.Errorf("%+v: %g to %g", c, low, high)
 		}
 	}
+
 	low, high := Share(0.8, math.Sqrt(0.8*0.2/10), 3)
 	if a, b := Wilson(0.8, 10); math.Abs(low-a) > 1e-12 || math.Abs(high-b) > 1e-12 { // rounding alone
 		t.Errorf("%g to %g, not %g to %g", low, high, a, b)

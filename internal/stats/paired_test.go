@@ -7,14 +7,25 @@ import (
 	"github.com/modelcompress/compress/internal/pyrandom"
 )
 
-// TestMcNemar: probabilities of the binomial distribution by hand, and of SciPy 1.17.1: binomtest(min(b, c), b+c, 0.5).pvalue.
+// TestMcNemar: probabilities of the binomial distribution by hand, and of SciPy 1.17.1: binomtest(min(b, c),
+// b+c, 0.5).pvalue.
 func TestMcNemar(t *testing.T) {
 	for _, c := range []struct {
 		b, c int
 		want float64
 	}{
-		{0, 0, 1}, {5, 0, 2.0 / 32}, {1, 4, 12.0 / 32}, {3, 3, 1}, {5, 5, 1}, {1, 9, 0.021484375}, {0, 6, 0.03125},
-		{10, 2, 0.03857421875}, {12, 3, 0.03515625}, {40, 61, 0.046044066929342785}, {250, 250, 1}, {1000, 1100, 0.03072070786424249},
+		{0, 0, 1},
+		{5, 0, 2.0 / 32},
+		{1, 4, 12.0 / 32},
+		{3, 3, 1},
+		{5, 5, 1},
+		{1, 9, 0.021484375},
+		{0, 6, 0.03125},
+		{10, 2, 0.03857421875},
+		{12, 3, 0.03515625},
+		{40, 61, 0.046044066929342785},
+		{250, 250, 1},
+		{1000, 1100, 0.03072070786424249},
 	} {
 		for _, p := range []float64{McNemar(c.b, c.c), McNemar(c.c, c.b)} {
 			if math.Abs(p-c.want) > 1e-9 { // the logarithms of factorials are rounded
@@ -24,8 +35,8 @@ func TestMcNemar(t *testing.T) {
 	}
 }
 
-// TestPairedBootstrap: every resample picks n pairs; no difference is sure, and a difference that is the same throughout is as
-// sure as the number of draws allows.
+// TestPairedBootstrap: every resample picks n pairs; no difference is sure, and a difference that is the same
+// throughout is as sure as the number of draws allows.
 func TestPairedBootstrap(t *testing.T) {
 	low, high, p := PairedBootstrap(5, 99, 1, func(picked []int) float64 {
 		for _, k := range picked {
@@ -35,6 +46,7 @@ func TestPairedBootstrap(t *testing.T) {
 		}
 		return 0
 	})
+
 	if low != 0 || high != 0 || p != 1 {
 		t.Errorf("no difference: %g to %g, p %g", low, high, p)
 	}
@@ -63,6 +75,7 @@ func TestBootstrapStderr(t *testing.T) {
 			figures[i] = random.Float64()
 		}
 	})
+
 	if got != Deviation(want) {
 		t.Errorf("%g, want %g", got, Deviation(want))
 	}

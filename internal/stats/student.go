@@ -23,6 +23,7 @@ func StudentPaired(a, b []float64) PairedT {
 		d := a[i] - b[i] - r.Difference
 		square += d * d
 	}
+
 	r.Stderr = math.Sqrt(square / (n - 1) / n)
 
 	switch {
@@ -32,6 +33,7 @@ func StudentPaired(a, b []float64) PairedT {
 	case r.Difference != 0:
 		r.P = 0
 	}
+
 	return r
 }
 
@@ -52,6 +54,7 @@ func StudentP(t, v float64) float64 {
 	if x < (a+1)/(a+b+2) {
 		return front / a * fraction(a, b, x)
 	}
+
 	return 1 - front/b*fraction(b, a, 1-x)
 }
 
@@ -75,15 +78,17 @@ func fraction(a, b, x float64) float64 {
 			c = away(1 + k/c)
 			f *= c * d
 		}
+
 		if math.Abs(c*d-1) < enough {
 			break
 		}
 	}
+
 	return f
 }
 
-// Student95 is the t that 5 % of Student's distribution with v degrees of freedom exceed on either side together: the half
-// width of a 95 % interval in standard errors.
+// Student95 is the t that 5 % of Student's distribution with v degrees of freedom exceed on either side
+// together: the half width of a 95 % interval in standard errors.
 func Student95(v float64) float64 {
 	lo, hi := 1.0, 13.0 // 12.7 with 1 degree of freedom, 1.96 with many
 	for hi-lo > 1e-12*hi {
@@ -95,5 +100,6 @@ func Student95(v float64) float64 {
 			hi = mid
 		}
 	}
+
 	return math.Max(lo, hi)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// converter turns the parser's tree into nodes. Aliases share the node of their anchor; since a later walk visits it once
-// per alias, the nodes are counted as often as they are met.
+// converter turns the parser's tree into nodes. Aliases share the node of their anchor; since a later walk
+// visits it once per alias, the nodes are counted as often as they are met.
 type converter struct {
 	problems *Problems
 	anchors  map[string]*Node // those complete so far: an anchor cannot hold an alias of itself
@@ -31,16 +31,20 @@ func (c *converter) place(t *token.Token) Place {
 	return at
 }
 
-// node converts a value; depth counts the levels above it. It returns nil, with the fault noted, for what cannot be used.
+// node converts a value; depth counts the levels above it. It returns nil, with the fault noted, for what
+// cannot be used.
 func (c *converter) node(n ast.Node, depth int) *Node {
 	at := Place{}
 	if n != nil {
 		at = c.place(n.GetToken())
 	}
-	if c.spent++; c.spent > maxNodes || depth > maxDepth {
+
+	c.spent++
+	if c.spent > maxNodes || depth > maxDepth {
 		c.add(at, ErrLimit, "too many values, or lists and maps too deep within each other")
 		return nil
 	}
+
 	switch v := n.(type) {
 	case nil, *ast.NullNode:
 		return &Node{Place: at, nodes: 1}
@@ -64,6 +68,7 @@ func (c *converter) node(n ast.Node, depth int) *Node {
 	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode, *ast.MergeKeyNode:
 		return &Node{Place: at, Kind: Scalar, Text: n.GetToken().Value, nodes: 1}
 	}
+
 	c.add(at, ErrSyntax, "this kind of YAML value has no meaning here")
 	return nil
 }
@@ -79,14 +84,16 @@ func (c *converter) list(v *ast.SequenceNode, at Place, depth int) *Node {
 		if n.Line == 0 {
 			n.Place = at
 		}
+
 		out.Items = append(out.Items, n)
 		out.nodes += n.nodes
 	}
+
 	return out
 }
 
-// entries converts the keys of a map. A key of "<<" takes over the keys of one map, or of several, that the map does not
-// have itself.
+// entries converts the keys of a map. A key of "<<" takes over the keys of one map, or of several, that the map
+// does not have itself.
 func (c *converter) entries(values []*ast.MappingValueNode, at Place, depth int) *Node {
 	out := &Node{Place: at, Kind: Map, nodes: 1}
 	seen := map[string]Place{}
@@ -96,11 +103,13 @@ func (c *converter) entries(values []*ast.MappingValueNode, at Place, depth int)
 		if i == 0 {
 			out.Place = keyAt
 		}
+
 		key, merges, ok := c.key(v.Key)
 		if !ok {
 			c.add(keyAt, ErrSyntax, "a key must be plain text")
 			return nil
 		}
+
 		value := c.node(v.Value, depth+1)
 		if value == nil {
 			return nil
@@ -108,21 +117,26 @@ func (c *converter) entries(values []*ast.MappingValueNode, at Place, depth int)
 		if value.Line == 0 {
 			value.Place = keyAt
 		}
+
 		if merges {
 			merged = append(merged, value)
 			continue
 		}
+
 		if first, twice := seen[key]; twice {
 			c.add(keyAt, ErrDuplicateKey, "key %q is given twice, first on line %d", key, first.Line)
 			continue
 		}
+
 		seen[key] = keyAt
 		out.Entries = append(out.Entries, Entry{Place: keyAt, Key: key, Value: value})
 		out.nodes += value.nodes
 	}
+
 	for _, m := range merged {
 		c.merge(out, m, seen)
 	}
+
 	return out
 }
 
@@ -131,7 +145,8 @@ func (c *converter) key(k ast.MapKeyNode) (key string, merges, ok bool) {
 	switch k.(type) {
 	case *ast.MergeKeyNode:
 		return "", true, true
-	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode, *ast.NanNode:
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode,
+		*ast.NanNode:
 		return k.GetToken().Value, false, true
 	}
 	return "", false, false
@@ -179,10 +194,12 @@ func (c *converter) alias(v *ast.AliasNode, at Place) *Node {
 		c.add(at, ErrSyntax, "alias *%s has no anchor &%s before it", name, name)
 		return nil
 	}
+
 	if c.spent += n.nodes; c.spent > maxNodes {
 		c.add(at, ErrLimit, "aliases expand to more than %d values", maxNodes)
 		return nil
 	}
+
 	return n
 }
 
@@ -195,10 +212,12 @@ func (c *converter) tag(v *ast.TagNode, at Place, depth int) *Node {
 		c.add(at, ErrSyntax, "the tag %s has no meaning here", strings.TrimSpace(name))
 		return nil
 	}
+
 	n := c.node(v.Value, depth)
 	if n == nil || name != "!!str" || n.Kind != Scalar {
 		return n
 	}
+
 	text := *n
 	text.Quoted = true
 	return &text

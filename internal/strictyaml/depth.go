@@ -51,12 +51,15 @@ func TooDeep(tokens token.Tokens, limit int) *token.Token {
 				}
 				break
 			}
+
 			blocks = open(blocks, levelAt(tokens, i))
 		}
+
 		if len(blocks)+len(brackets)+pairs > limit {
 			return t
 		}
 	}
+
 	return nil
 }
 
@@ -94,5 +97,6 @@ func open(levels []level, at level) []level {
 			return append(levels[:n], at)
 		}
 	}
+
 	return append(levels[:0], at)
 }

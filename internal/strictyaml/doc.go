@@ -1,5 +1,5 @@
-// Package strictyaml reads YAML that strangers wrote into a small tree of nodes with positions, and collects every fault of a
-// file instead of stopping at the first one.
+// Package strictyaml reads YAML that strangers wrote into a small tree of nodes with positions, and collects
+// every fault of a file instead of stopping at the first one.
 //
 // Parse turns text into one tree per document: lists, maps in the order of the file, scalars as text, aliases resolved.
 // Size, depth and the number of nodes that aliases expand to are bounded before anything is allocated for them.

@@ -77,12 +77,16 @@ func Parse(file string, text []byte) (*Source, error) {
 	problems := &Problems{File: file}
 	switch {
 	case len(text) > MaxBytes:
-		problems.add(Problem{Message: fmt.Sprintf("the file has %d bytes; at most %d are read", len(text), MaxBytes), Err: ErrLimit})
+		problems.add(Problem{
+			Message: fmt.Sprintf("the file has %d bytes; at most %d are read", len(text), MaxBytes),
+			Err:     ErrLimit,
+		})
 		return nil, problems
 	case !utf8.Valid(text):
 		problems.add(Problem{Message: "the file is not UTF-8 text", Err: ErrSyntax})
 		return nil, problems
 	}
+
 	plain := strings.ReplaceAll(strings.TrimPrefix(string(text), "\ufeff"), "\r\n", "\n")
 	src.lines = strings.Split(plain, "\n")
 	problems.lines = src.lines
@@ -92,15 +96,18 @@ func Parse(file string, text []byte) (*Source, error) {
 			problems.add(*problem)
 			break
 		}
+
 		c := converter{problems: problems, anchors: map[string]*Node{}, offset: part.first}
 		if n := c.node(body, 0); n != nil && n.Kind != Null {
 			src.Documents = append(src.Documents, n)
 		}
 	}
+
 	if len(problems.List) > 0 {
 		problems.sort()
 		return nil, problems
 	}
+
 	return src, nil
 }
 
@@ -117,13 +124,16 @@ func split(lines []string) []part {
 	start := 0
 	var body []string
 	for i, line := range lines {
-		if marker := strings.HasPrefix(line, "---") || strings.HasPrefix(line, "..."); marker && (len(line) == 3 || line[3] == ' ' || line[3] == '\t') {
+		if marker := strings.HasPrefix(line, "---") || strings.HasPrefix(line, "..."); marker &&
+			(len(line) == 3 || line[3] == ' ' || line[3] == '\t') {
 			parts = append(parts, part{text: strings.Join(body, "\n") + "\n", first: start})
 			start, body = i, body[:0:0]
 			line = "   " + line[3:]
 		}
+
 		body = append(body, line)
 	}
+
 	return append(parts, part{text: strings.Join(body, "\n") + "\n", first: start})
 }
 
@@ -138,16 +148,25 @@ func parse(p part) (body ast.Node, problem *Problem) {
 			problem.Line += p.first
 		}
 	}()
+
 	if tooManySigns(p.text) {
 		return nil, &Problem{Message: fmt.Sprintf("more than %d words and signs", maxTokens), Err: ErrLimit}
 	}
+
 	tokens := lexer.Tokenize(p.text)
 	if len(tokens) > maxTokens {
-		return nil, &Problem{Place: place(tokens[maxTokens]), Message: fmt.Sprintf("more than %d words and signs", maxTokens), Err: ErrLimit}
+		return nil, &Problem{
+			Place:   place(tokens[maxTokens]),
+			Message: fmt.Sprintf("more than %d words and signs", maxTokens), Err: ErrLimit,
+		}
 	}
 	if at := TooDeep(tokens, maxDepth); at != nil {
-		return nil, &Problem{Place: place(at), Message: fmt.Sprintf("lists and maps within each other more than %d deep", maxDepth), Err: ErrLimit}
+		return nil, &Problem{
+			Place:   place(at),
+			Message: fmt.Sprintf("lists and maps within each other more than %d deep", maxDepth), Err: ErrLimit,
+		}
 	}
+
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	var e yaml.Error
 	switch {
@@ -156,10 +175,14 @@ func parse(p part) (body ast.Node, problem *Problem) {
 	case err != nil:
 		return nil, &Problem{Message: "not valid YAML", Err: ErrSyntax}
 	case len(file.Docs) > 1:
-		return nil, &Problem{Place: place(file.Docs[1].GetToken()), Message: "a second document without a line of dashes before it", Err: ErrSyntax}
+		return nil, &Problem{
+			Place:   place(file.Docs[1].GetToken()),
+			Message: "a second document without a line of dashes before it", Err: ErrSyntax,
+		}
 	case len(file.Docs) == 0:
 		return nil, nil
 	}
+
 	return file.Docs[0].Body, nil
 }
 

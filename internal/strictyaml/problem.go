@@ -101,16 +101,19 @@ func (p *Problems) excerpt(b *strings.Builder, at Place) {
 	if at.Line < 1 || at.Line > len(p.lines) {
 		return
 	}
+
 	if at.Line > 1 {
 		if before := []rune(p.lines[at.Line-2]); len(before) <= excerptWidth {
 			fmt.Fprintf(b, "%6d | %s\n", at.Line-1, printable(before))
 		}
 	}
+
 	line, column := []rune(p.lines[at.Line-1]), max(at.Column-1, 0)
 	if column > excerptWidth/2 {
 		cut := min(column-excerptWidth/2, len(line))
 		line, column = line[cut:], column-cut
 	}
+
 	line = line[:min(len(line), excerptWidth)]
 	fmt.Fprintf(b, "%6d | %s\n       | %s^\n", at.Line, printable(line), strings.Repeat(" ", min(column, len(line))))
 }

@@ -58,6 +58,7 @@ func (n *Node) Number() (float64, bool) {
 	if n.Kind != Scalar {
 		return 0, false
 	}
+
 	text := strings.TrimSpace(n.Text)
 	if x, err := strconv.ParseFloat(text, 64); err == nil && !strings.ContainsAny(text, "xXpP") {
 		return x, !math.IsNaN(x) && !math.IsInf(x, 0)
@@ -65,12 +66,14 @@ func (n *Node) Number() (float64, bool) {
 	if x, err := strconv.ParseInt(text, 0, 64); err == nil && !n.Quoted {
 		return float64(x), true
 	}
+
 	if b, ok := n.Bool(); ok && !n.Quoted {
 		if b {
 			return 1, true
 		}
 		return 0, true
 	}
+
 	return 0, false
 }
 
@@ -81,10 +84,12 @@ func (r *Reader) Int(n *Node, what string, low, high int) int {
 		r.Add(n.Place, ErrType, "%s must be a whole number, not %s", what, n.describe())
 		return low
 	}
+
 	if x < float64(low) || x > float64(high) {
 		r.Add(n.Place, ErrValue, "%s must be from %d to %d, not %s", what, low, high, n.describe())
 		return low
 	}
+
 	return int(x)
 }
 
@@ -102,12 +107,14 @@ func (n *Node) Bool() (value, ok bool) {
 	if n.Kind != Scalar {
 		return false, false
 	}
+
 	switch strings.ToLower(n.Text) {
 	case "true", "yes", "on", "1", "1.0", "y", "t":
 		return true, true
 	case "false", "no", "off", "0", "0.0", "n", "f":
 		return false, true
 	}
+
 	return false, false
 }
 
@@ -192,7 +199,8 @@ func (o *Object) Close() {
 	}
 }
 
-// Suggest ends a message about an unknown word: the known word that is nearest to it if one is near, or all of them; nothing if there are none.
+// Suggest ends a message about an unknown word: the known word that is nearest to it if one is near, or all of
+// them; nothing if there are none.
 func Suggest(word string, known []string) string {
 	best, least := "", 1+len(word)/3
 	for _, k := range known {
@@ -200,12 +208,14 @@ func Suggest(word string, known []string) string {
 			best, least = k, d
 		}
 	}
+
 	if best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
 	}
 	if len(known) == 0 {
 		return ""
 	}
+
 	sorted := slices.Sorted(slices.Values(known))
 	return "; known: " + strings.Join(sorted, ", ")
 }
@@ -218,25 +228,30 @@ func distance(a, b string) int {
 	if len(a) > maxWord || len(b) > maxWord {
 		return maxWord
 	}
+
 	rows := make([][]int, len(a)+1)
 	for i := range rows {
 		rows[i] = make([]int, len(b)+1)
 		rows[i][0] = i
 	}
+
 	for j := range rows[0] {
 		rows[0][j] = j
 	}
+
 	for i := 1; i <= len(a); i++ {
 		for j := 1; j <= len(b); j++ {
 			cost := 1
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
+
 			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+cost)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
 				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
 			}
 		}
 	}
+
 	return rows[len(a)][len(b)]
 }

@@ -42,6 +42,7 @@ list:
     z: ~
 empty:
 `)
+
 	for key, want := range map[string]string{
 		"plain": "some text", "number": "1e-09", "quoted": "5e-1", "single": "it's", "block": "two\nlines\n",
 	} {
@@ -49,6 +50,7 @@ empty:
 			t.Errorf("%s: %+v, want %q", key, got, want)
 		}
 	}
+
 	if !n.Get("quoted").Quoted || n.Get("plain").Quoted || !n.Get("block").Quoted {
 		t.Error("what stands in quotes is not told apart")
 	}
@@ -68,7 +70,8 @@ empty:
 
 func TestParseResolvesAliasesAndMergeKeys(t *testing.T) {
 	n := parseOne(t, "a: &x {p: 1, q: 2}\nb: *x\nc:\n  <<: *x\n  q: 3\nd:\n  <<: [*x, {r: 4}]\n")
-	if n.Get("b").Get("p").Text != "1" || n.Get("c").Get("q").Text != "3" || n.Get("c").Get("p").Text != "1" || n.Get("d").Get("r").Text != "4" {
+	if n.Get("b").Get("p").Text != "1" || n.Get("c").Get("q").Text != "3" || n.Get("c").Get("p").Text != "1" ||
+		n.Get("d").Get("r").Text != "4" {
 		t.Errorf("%+v", n)
 	}
 }
@@ -88,7 +91,8 @@ func bomb(levels int) string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n")
 	for i := 1; i < levels; i++ {
-		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
 	}
 	return b.String()
 }
@@ -128,9 +132,13 @@ func tree(t *rapid.T, depth int) any {
 	if depth > 0 {
 		kinds = 4
 	}
+
 	switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
 	case 0:
-		return rapid.SampledFrom([]string{"", "a", "x: y - z", "it's [so]", "- ? {", "two\nlines", "true", "#", "ä, ö"}).Draw(t, "text")
+		return rapid.SampledFrom([]string{
+			"", "a", "x: y - z", "it's [so]", "- ? {", "two\nlines", "true", "#",
+			"ä, ö",
+		}).Draw(t, "text")
 	case 1:
 		return rapid.IntRange(-5, 1000).Draw(t, "number")
 	case 2:
@@ -140,14 +148,17 @@ func tree(t *rapid.T, depth int) any {
 		}
 		return list
 	}
+
 	m := map[string]any{}
 	for i := range rapid.IntRange(0, widest(depth)).Draw(t, "entries") {
 		m[fmt.Sprintf("key %d", i)] = tree(t, rapid.IntRange(0, min(depth-1, 1)).Draw(t, "depth"))
 	}
+
 	return m
 }
 
-// widest bounds the entries of a level: the lowest ones are wide enough to have more than the levels that are allowed, side by side.
+// widest bounds the entries of a level: the lowest ones are wide enough to have more than the levels that are
+// allowed, side by side.
 func widest(depth int) int {
 	if depth <= 1 {
 		return 2 * maxDepth
@@ -163,10 +174,12 @@ func TestStylesAgree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var spaced bytes.Buffer // as Python's json.dumps writes it, whose colons YAML knows
 		if err := json.Indent(&spaced, flow, "", " "); err != nil {
 			t.Fatal(err)
 		}
+
 		python := strings.ReplaceAll(string(flow), "\":", "\": ")
 		first, err := Parse("a.yaml", []byte(python))
 		if err != nil {
@@ -176,12 +189,14 @@ func TestStylesAgree(t *testing.T) {
 			}
 			t.Fatalf("%v\n%.300s", err, python)
 		}
+
 		want := string(Marshal(first.Documents[0]))
 		for name, text := range map[string]string{"indented": spaced.String(), "blocks": want} {
 			src, err := Parse("a.yaml", []byte(text))
 			if err != nil {
 				t.Fatalf("%s: %v\n%.300s", name, err, text)
 			}
+
 			if got := string(Marshal(src.Documents[0])); got != want {
 				t.Fatalf("%s: %.300s\nwant %.300s", name, got, want)
 			}
@@ -232,6 +247,7 @@ func TestProblemsPointIntoTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	r := src.NewReader()
 	top := r.Object(src.Documents[0], "a recipe")
 	for _, item := range r.List(top.Need("models"), "models") {
@@ -240,9 +256,11 @@ func TestProblemsPointIntoTheFile(t *testing.T) {
 		if w := o.Get("weight"); w != nil {
 			t.Error("weight found")
 		}
+
 		r.Number(item.Get("wieght"), "weight")
 		o.Close()
 	}
+
 	top.Need("merge_method")
 	top.Close()
 	want := `recipe.yaml:1:1: a recipe needs the key "merge_method"
@@ -257,6 +275,7 @@ recipe.yaml:3:13: weight must be a number, not "heavy"
      3 |     wieght: heavy
        |             ^
 `
+
 	var p *Problems
 	if err := r.Err(); !errors.As(err, &p) || p.Excerpts() != want {
 		t.Errorf("%v\n%s", err, p.Excerpts())
@@ -268,17 +287,20 @@ recipe.yaml:3:13: weight must be a number, not "heavy"
 
 func TestScalarsConvertAsInTheProgramsRecipesComeFrom(t *testing.T) {
 	for text, want := range map[string]float64{
-		"1": 1, "-0.5": -0.5, "4e-1": 0.4, "'5e-1'": 0.5, "1_000": 1000, "0x10": 16, "true": 1, ".5": 0.5, "+2": 2, "1.": 1,
+		"1": 1, "-0.5": -0.5, "4e-1": 0.4, "'5e-1'": 0.5, "1_000": 1000, "0x10": 16, "true": 1, ".5": 0.5, "+2": 2,
+		"1.": 1,
 	} {
 		if got, ok := parseOne(t, "a: "+text).Get("a").Number(); !ok || got != want {
 			t.Errorf("%s: %v %v", text, got, ok)
 		}
 	}
+
 	for _, text := range []string{"heavy", ".inf", ".nan", "1e999", "'true'", "[1]", "1.2.3", "inf", "nan", "0x1p-2"} {
 		if got, ok := parseOne(t, "a: "+text).Get("a").Number(); ok {
 			t.Errorf("%s counts as %v", text, got)
 		}
 	}
+
 	for text, want := range map[string]bool{"true": true, "no": false, "On": true, "0": false, "'yes'": true} {
 		if got, ok := parseOne(t, "a: "+text).Get("a").Bool(); !ok || got != want {
 			t.Errorf("%s: %v %v", text, got, ok)
@@ -292,6 +314,7 @@ func drawNode(t *rapid.T, depth int) *Node {
 	if depth == 0 && kind > Scalar {
 		kind = Scalar
 	}
+
 	n := &Node{Kind: kind}
 	switch kind {
 	case Scalar:
@@ -302,10 +325,12 @@ func drawNode(t *rapid.T, depth int) *Node {
 			n.Items = append(n.Items, drawNode(t, depth-1))
 		}
 	case Map:
-		for _, key := range rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z_:<# ]{1,8}`), 0, 4, func(s string) string { return s }).Draw(t, "keys") {
+		for _, key := range rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z_:<# ]{1,8}`), 0, 4,
+			func(s string) string { return s }).Draw(t, "keys") {
 			n.Entries = append(n.Entries, Entry{Key: key, Value: drawNode(t, depth-1)})
 		}
 	}
+
 	return n
 }
 
@@ -314,16 +339,19 @@ func same(a, b *Node) bool {
 	if a.Kind != b.Kind || a.Text != b.Text || len(a.Items) != len(b.Items) || len(a.Entries) != len(b.Entries) {
 		return false
 	}
+
 	for i := range a.Items {
 		if !same(a.Items[i], b.Items[i]) {
 			return false
 		}
 	}
+
 	for i := range a.Entries {
 		if a.Entries[i].Key != b.Entries[i].Key || !same(a.Entries[i].Value, b.Entries[i].Value) {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -343,32 +371,42 @@ func TestMarshalIsReadBack(t *testing.T) {
 
 // FuzzParse: whatever the text, Parse ends with a bounded tree or an error.
 func FuzzParse(f *testing.F) {
-	for _, text := range []string{"a: 1", "a: &x [1, 2]\nb: *x", "- - - x", "? a\n: b", "a: |\n  x\n", "a: {b: [c, {d: e}]}", "<<: {a: 1}", "--- \na: !!str 1\n...", "a: \"\\u00e9\""} {
+	for _, text := range []string{
+		"a: 1", "a: &x [1, 2]\nb: *x", "- - - x", "? a\n: b", "a: |\n  x\n",
+		"a: {b: [c, {d: e}]}", "<<: {a: 1}", "--- \na: !!str 1\n...", "a: \"\\u00e9\"",
+	} {
 		f.Add(text)
 	}
+
 	paths, _ := filepath.Glob(filepath.Join(oracle(), "*", "config.yaml"))
 	for _, p := range paths {
 		if text, err := os.ReadFile(p); err == nil {
 			f.Add(string(text))
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, text string) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		src, err := Parse("x", []byte(text))
 		if (src == nil) == (err == nil) {
 			t.Fatalf("both or neither: %v %v", src, err)
 		}
+
 		var p *Problems
 		if err != nil && (!errors.As(err, &p) || len(p.List) == 0 || p.Excerpts() == "") {
 			t.Fatalf("not a list of problems: %v", err)
 		}
+
 		if src == nil {
 			return
 		}
+
 		for _, d := range src.Documents {
 			if d.nodes > maxNodes {
 				t.Fatalf("%d nodes", d.nodes)
 			}
+
 			back, err := Parse("x", Marshal(d))
 			if err != nil || len(back.Documents) != 1 || !same(d, back.Documents[0]) {
 				t.Fatalf("not read back: %v\n%s", err, Marshal(d))

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Marshal writes a tree as YAML: maps and lists of maps in blocks, lists of scalars in brackets. Comments and anchors are
-// not kept.
+// Marshal writes a tree as YAML: maps and lists of maps in blocks, lists of scalars in brackets. Comments and
+// anchors are not kept.
 func Marshal(n *Node) []byte {
 	var b strings.Builder
 	writeBlock(&b, n, 0)
@@ -72,6 +72,7 @@ func inline(n *Node) string {
 	case Map:
 		return "{}"
 	}
+
 	return "null"
 }
 
@@ -85,9 +86,11 @@ func scalar(text string, quoted bool) string {
 
 // plain tells text that needs no quotes: letters, digits and the punctuation of paths and numbers.
 func plain(text string) bool {
-	if text == "" || strings.HasPrefix(text, "...") || text[0] == '-' && !isNumber(text) { // "..." at the beginning of a line ends a document
+	// "..." at the beginning of a line ends a document
+	if text == "" || strings.HasPrefix(text, "...") || text[0] == '-' && !isNumber(text) {
 		return false
 	}
+
 	for i := range len(text) {
 		c := text[i]
 		switch {
@@ -97,6 +100,7 @@ func plain(text string) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -110,6 +114,7 @@ func isNumber(text string) bool {
 func quote(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
+
 	for _, r := range text {
 		switch {
 		case r == '"' || r == '\\':
@@ -125,6 +130,7 @@ func quote(text string) string {
 			b.WriteRune(r)
 		}
 	}
+
 	b.WriteByte('"')
 	return b.String()
 }

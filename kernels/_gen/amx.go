@@ -13,9 +13,12 @@ func writeAMX(f *file) {
 	f.doc("Eight tiles of 16 rows and 64 bytes: palette 1.")
 	f.raw("DATA amxTiles<>+0(SB)/8, $1")
 	f.raw("DATA amxTiles<>+8(SB)/8, $0")
+
 	for i := range 4 {
-		f.raw(fmt.Sprintf("DATA amxTiles<>+%d(SB)/8, $%s", 16+8*i, map[bool]string{true: "0x0040004000400040", false: "0"}[i < 2]))
+		f.raw(fmt.Sprintf("DATA amxTiles<>+%d(SB)/8, $%s", 16+8*i,
+			map[bool]string{true: "0x0040004000400040", false: "0"}[i < 2]))
 	}
+
 	f.raw("DATA amxTiles<>+48(SB)/8, $0x1010101010101010")
 	f.raw("DATA amxTiles<>+56(SB)/8, $0")
 	f.raw("GLOBL amxTiles<>(SB), RODATA|NOPTR, $64")
@@ -24,11 +27,13 @@ func writeAMX(f *file) {
 	writeAMXTile(f, "gemmAMX3", "a is three bfloat16 parts, b is bfloat16", []product{{0, 0}, {1, 0}, {2, 0}})
 	writeAMXTile(f, "gemmAMX6", "a and b are three bfloat16 parts; products below 2^-24 of the first are left out",
 		[]product{{0, 0}, {1, 0}, {2, 0}, {0, 1}, {1, 1}, {0, 2}})
+
 	for _, parts := range []int{1, 3} {
 		for _, halves := range []int{1, 2} {
 			writeAMXDirect(f, fmt.Sprintf("directAMX%dx%d", parts, halves), parts, halves)
 		}
 	}
+
 	writeAMXPeak(f)
 }
 
@@ -39,6 +44,7 @@ func writeAMXTile(f *file, name, what string, products []product) {
 c[i][j] (+)= Σ_p a[i][p]·b[p][j] for 32 rows and 32 columns, t.k steps of 32 p, for each of t.panels panels of a; %s.
 A step of a is two tiles [16 i][32 p] per part, a step of b two tiles [16 pairs of p][16 j][2] per part.
 It assumes that t.k > 0 and t.panels > 0. Tile registers are configured and released inside.`, name, what)
+
 	f.raw("TEXT ·" + name + "(SB), NOSPLIT, $0-8")
 	loadArgs(f)
 	f.op("LEAQ amxTiles<>(SB), DI")
@@ -54,6 +60,7 @@ It assumes that t.k > 0 and t.panels > 0. Tile registers are configured and rele
 	f.op("LEAQ (DI)(SI*8), DI")
 	amxLoadC(f)
 	f.label("loop")
+
 	parts := amxStep(f, products)
 	f.op("ADDQ $%d, AX", parts.a*2*tileBytes)
 	f.op("ADDQ $%d, BX", parts.b*2*tileBytes)
@@ -62,6 +69,7 @@ It assumes that t.k > 0 and t.panels > 0. Tile registers are configured and rele
 	for t, c := range amxC {
 		f.bytes(tileStore(t, c.base, rSI, c.disp), "TILESTORED T%d", t)
 	}
+
 	f.op("LEAQ (DI)(SI*8), DX")
 	f.op("LEAQ (DX)(SI*8), DX")
 	f.op("LEAQ (R8)(R11*1), AX")
@@ -71,7 +79,8 @@ It assumes that t.k > 0 and t.panels > 0. Tile registers are configured and rele
 	f.op("RET")
 }
 
-// writeAMXPeak writes the kernel that measures the tiles: products without loads. Four accumulators outlast the latency.
+// writeAMXPeak writes the kernel that measures the tiles: products without loads. Four accumulators outlast the
+// latency.
 func writeAMXPeak(f *file) {
 	f.doc(`func peakAMX(n int)
 
@@ -83,10 +92,12 @@ n rounds of 4 independent products of tiles of zeros, 16 by 32 by 16. Tile regis
 	for t := range 8 {
 		f.bytes(tileZero(t), "TILEZERO T%d", t)
 	}
+
 	f.label("loop")
 	for t := range amxC {
 		f.bytes(tdpbf16(t, 4+t/2, 6+t%2), "TDPBF16PS T%d, T%d, T%d", 6+t%2, 4+t/2, t)
 	}
+
 	f.op("DECQ CX")
 	f.op("JNZ loop")
 	f.bytes(tileRelease(), "TILERELEASE")
@@ -102,6 +113,7 @@ func amxLoadC(f *file) {
 	for t := range amxC {
 		f.bytes(tileZero(t), "TILEZERO T%d", t)
 	}
+
 	f.op("JMP loop")
 	f.label("load")
 	for t, c := range amxC {
@@ -120,12 +132,14 @@ func amxStep(f *file, products []product) product {
 		if p.a != have.a {
 			amxLoad(f, 4, rAX, p.a)
 		}
+
 		have = p
 		parts = product{max(parts.a, p.a+1), max(parts.b, p.b+1)}
 		for t := range 4 {
 			f.bytes(tdpbf16(t, 4+t/2, 6+t%2), "TDPBF16PS T%d, T%d, T%d", 6+t%2, 4+t/2, t)
 		}
 	}
+
 	return parts
 }
 
@@ -135,20 +149,24 @@ func amxLoad(f *file, tile, base, part int) {
 	}
 }
 
-// writeAMXDirect writes a kernel that takes the weight as it lies in memory for the left operand. Registers: SI the stride
-// of w, R15 three strides, CX the stride of the other tiles, AX and DI the tiles of w, BX those of x, R11 the first row of w,
-// R12 the distance of the prefetches, R8 the tiles' start, R13 steps, R10 groups.
+// writeAMXDirect writes a kernel that takes the weight as it lies in memory for the left operand. Registers: SI
+// the stride of w, R15 three strides, CX the stride of the other tiles, AX and DI the tiles of w, BX those of
+// x, R11 the first row of w, R12 the distance of the prefetches, R8 the tiles' start, R13 steps, R10 groups.
 func writeAMXDirect(f *file, name string, parts, halves int) {
 	f.doc(`func %s(d *directArgs)
 
 out[j][i] (+)= Σ_p w[j][p]·x[i][p] for d.groups·32 rows j of w and %d rows i of x, d.steps steps of 32 p; x is packed in steps of
 %d parts of two tiles [16 pairs of p][16 i][2]; a row of out has 32 floats.
-It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and released inside.`, name, halves*16, parts)
+It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and released inside.`, name, halves*16,
+		parts)
+
 	f.raw("TEXT ·" + name + "(SB), NOSPLIT, $0-8")
 	f.op("MOVQ d+0(FP), DI")
-	for i, r := range []string{"R11", "R8", "DX", "SI", "R13", "R10", "R12"} { // w, x, out, stride, steps, groups, prefetch
+	// w, x, out, stride, steps, groups, prefetch
+	for i, r := range []string{"R11", "R8", "DX", "SI", "R13", "R10", "R12"} {
 		f.op("MOVQ %d(DI), %s", i*8, r)
 	}
+
 	f.op("LEAQ amxTiles<>(SB), DI")
 	f.bytes(loadTileConfig(rDI), "LDTILECFG (DI)")
 	f.op("LEAQ (SI)(SI*2), R15")
@@ -173,6 +191,7 @@ It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and 
 	f.label("loop")
 	f.bytes(tileLoad(4, rAX, rSI, 0), "TILELOADD T4")
 	f.bytes(tileLoad(5, rDI, rSI, 0), "TILELOADD T5")
+
 	for p := range parts {
 		for h := range halves {
 			b := 6 + (p*halves+h)%2
@@ -181,14 +200,17 @@ It assumes that d.steps > 0 and d.groups > 0. Tile registers are configured and 
 			f.bytes(tdpbf16(2+h, 5, b), "TDPBF16PS T%d, T5, T%d", b, 2+h)
 		}
 	}
+
 	f.op("MOVQ AX, R14")
 	f.op("ADDQ R12, R14")
+
 	for range 8 {
 		for _, index := range []string{"", "(SI*1)", "(SI*2)", "(R15*1)"} {
 			f.op("PREFETCHT1 (R14)%s", index)
 		}
 		f.op("LEAQ (R14)(SI*4), R14")
 	}
+
 	f.op("ADDQ $64, AX")
 	f.op("ADDQ $64, DI")
 	f.op("ADDQ $%d, BX", parts*2*tileBytes)

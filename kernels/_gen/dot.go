@@ -40,21 +40,24 @@ func writeDot(f *file) {
 		for rows := 1; rows <= 2; rows++ {
 			dotShape{avx2Widen, typ, rows}.write(f)
 		}
+
 		writeAxpy(f, avx512Widen, typ)
 		writeAxpy(f, avx2Widen, typ)
 	}
+
 	for rows := 1; rows <= 4; rows++ {
 		dotShape{avx512Widen, "Pair", rows}.write(f)
 	}
 }
 
-// write emits the kernel. Registers: AX x, SI and BX one and three strides of x, R8 to R11 the rows of w, DX the distance
-// of the prefetches, CX whole registers left, R13 elements after them.
+// write emits the kernel. Registers: AX x, SI and BX one and three strides of x, R8 to R11 the rows of w, DX
+// the distance of the prefetches, CX whole registers left, R13 elements after them.
 func (s dotShape) write(f *file) {
 	f.doc(`func %s(d *dotArgs)
 
 d.out[r*%d+i] = Σ_p w[r][p]·x[i][p] for 4 rows of w and %d of x, over d.k elements%s.`, s.name(), s.rows, s.rows,
 		map[string]string{"AVX512": " and d.tail more", "AVX2": ""}[s.isa.name])
+
 	f.raw("TEXT ·" + s.name() + "(SB), NOSPLIT, $0-8")
 	f.op("MOVQ d+0(FP), DI")
 	f.op("MOVQ 0(DI), R8")
@@ -67,12 +70,16 @@ d.out[r*%d+i] = Σ_p w[r][p]·x[i][p] for 4 rows of w and %d of x, over d.k elem
 	f.op("LEAQ (R8)(R13*1), R9")
 	f.op("LEAQ (R9)(R13*1), R10")
 	f.op("LEAQ (R10)(R13*1), R11")
+
 	for r := range s.accs() {
-		f.op("VPXOR%s %s%d, %s%d, %s%d", map[string]string{"Z": "Q", "Y": ""}[s.isa.reg], s.isa.reg, r, s.isa.reg, r, s.isa.reg, r)
+		f.op("VPXOR%s %s%d, %s%d, %s%d", map[string]string{"Z": "Q", "Y": ""}[s.isa.reg], s.isa.reg, r, s.isa.reg, r,
+			s.isa.reg, r)
 	}
+
 	if s.isa.lanes == 16 {
 		s.tailMask(f)
 	}
+
 	f.op("LEAQ (SI)(SI*2), BX")
 	s.loop(f)
 	s.reduce(f)
@@ -106,8 +113,10 @@ func (s dotShape) loop(f *file) {
 	if s.rows == 1 {
 		unroll = 2
 	}
+
 	label := func(l string) { f.label("%s", l) }
 	f.op("SHRQ $%d, CX", map[int]int{32: 5, 16: 4, 8: 3}[s.perReg()])
+
 	if unroll == 2 {
 		label("twice")
 		f.op("SUBQ $2, CX")
@@ -115,6 +124,7 @@ func (s dotShape) loop(f *file) {
 		for _, r := range rows {
 			f.op("PREFETCHT0 (%s)(DX*1)", r)
 		}
+
 		s.step(f, rows, 0, false)
 		s.step(f, rows, 1, false)
 		s.advance(f, rows, 2)
@@ -131,18 +141,22 @@ func (s dotShape) loop(f *file) {
 		for _, r := range rows {
 			f.op("PREFETCHT0 (%s)(DX*1)", r)
 		}
+
 		s.step(f, rows, 0, false)
 		s.advance(f, rows, 1)
 		f.op("DECQ CX")
 		f.op("JNZ loop")
 	}
+
 	label("rest")
+
 	if s.isa.lanes == 16 {
 		f.op("TESTQ R13, R13")
 		f.op("JZ sum")
 		s.step(f, rows, 0, true)
 		label("sum")
 	}
+
 	if unroll == 2 {
 		for r := range dotW {
 			f.op("VADDPS %s%d, %s%d, %s%d", s.isa.reg, r+dotW, s.isa.reg, r, s.isa.reg, r)
@@ -159,7 +173,10 @@ func (s dotShape) advance(f *file, rows []string, regs int) {
 
 // step multiplies one register of every row; u selects the second set of accumulators and the second register.
 func (s dotShape) step(f *file, rows []string, u int, masked bool) {
-	z, w, x := s.isa.reg, s.accs(), s.accs()+1
+	z := s.isa.reg
+	w := s.accs()
+	x := s.accs() + 1
+
 	index := []string{"", "(SI*1)", "(SI*2)", "(BX*1)"}
 	load, mask := "VMOVUPS", ""
 	if masked {
@@ -171,6 +188,7 @@ func (s dotShape) step(f *file, rows []string, u int, masked bool) {
 	for i := range s.rows {
 		f.op("%s %d(AX)%s, %s%s%d", load, u*s.isa.lanes*4, index[i], mask, z, x+i)
 	}
+
 	for r, row := range rows {
 		from := fmt.Sprintf("%d(%s)", u*s.wBytes(), row)
 		switch {
@@ -182,6 +200,7 @@ func (s dotShape) step(f *file, rows []string, u int, masked bool) {
 		default:
 			s.isa.load(f, s.typ, from, w)
 		}
+
 		for i := range s.rows {
 			acc := s.acc(r, i) + u*dotW
 			if s.typ == "Pair" {
@@ -197,6 +216,7 @@ func (s dotShape) step(f *file, rows []string, u int, masked bool) {
 func (s dotShape) reduce(f *file) {
 	f.op("MOVQ d+0(FP), DI")
 	f.op("MOVQ 16(DI), DI")
+
 	t := s.accs()
 	for a := range dotW * s.rows {
 		half := "VEXTRACTF128"
@@ -205,9 +225,11 @@ func (s dotShape) reduce(f *file) {
 			f.op("VEXTRACTF64X4 $1, Z%d, Y%d", a, t)
 			f.op("VADDPS Y%d, Y%d, Y%d", t, a, a)
 		}
+
 		f.op("%s $1, Y%d, X%d", half, a, t)
 		f.op("VADDPS X%d, X%d, X%d", t, a, a)
 	}
+
 	for a := 0; a < dotW*s.rows; a += 4 {
 		f.op("VHADDPS X%d, X%d, X%d", a+1, a, a)
 		f.op("VHADDPS X%d, X%d, X%d", a+3, a+2, a+2)
@@ -220,7 +242,9 @@ func (s dotShape) reduce(f *file) {
 func writeAxpy(f *file, isa widenISA, typ string) {
 	f.doc(`func axpy%s%s(a *axpyArgs)
 
-a.sum[j] += Σ_r a.scale[r]·w[r][j] for 4 rows of w and a.n columns, a multiple of %d greater than 0.`, typ, isa.name, isa.lanes)
+a.sum[j] += Σ_r a.scale[r]·w[r][j] for 4 rows of w and a.n columns, a multiple of %d greater than 0.`, typ, isa.name,
+		isa.lanes)
+
 	f.raw("TEXT ·axpy" + typ + isa.name + "(SB), NOSPLIT, $0-8")
 	f.op("MOVQ a+0(FP), DI")
 	f.op("MOVQ 0(DI), AX")
@@ -228,6 +252,7 @@ a.sum[j] += Σ_r a.scale[r]·w[r][j] for 4 rows of w and a.n columns, a multiple
 	f.op("MOVQ 16(DI), R12")
 	f.op("MOVQ 24(DI), CX")
 	f.op("MOVQ 32(DI), DX")
+
 	rows := []string{"R8", "R9", "R10", "R11"}
 	for i := 1; i < dotW; i++ {
 		f.op("LEAQ (%s)(R12*1), %s", rows[i-1], rows[i])
@@ -235,22 +260,28 @@ a.sum[j] += Σ_r a.scale[r]·w[r][j] for 4 rows of w and a.n columns, a multiple
 	for i := range dotW {
 		f.op("VBROADCASTSS %d(DI), %s%d", 40+4*i, isa.reg, 8+i)
 	}
+
 	f.label("loop")
 	f.op("VMOVUPS (AX), %s0", isa.reg)
+
 	for i, r := range rows {
 		f.op("PREFETCHT0 (%s)(DX*1)", r)
+
 		if typ == "F32" {
 			f.op("VFMADD231PS (%s), %s%d, %s0", r, isa.reg, 8+i, isa.reg)
 			continue
 		}
+
 		isa.load(f, typ, "("+r+")", 1+i)
 		f.op("VFMADD231PS %s%d, %s%d, %s0", isa.reg, 1+i, isa.reg, 8+i, isa.reg)
 	}
+
 	f.op("VMOVUPS %s0, (AX)", isa.reg)
 	f.op("ADDQ $%d, AX", isa.lanes*4)
 	for _, r := range rows {
 		f.op("ADDQ $%d, %s", dotShape{isa: isa, typ: typ}.wBytes(), r)
 	}
+
 	f.op("SUBQ $%d, CX", isa.lanes)
 	f.op("JNZ loop")
 	f.op("VZEROUPPER")

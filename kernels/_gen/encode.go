@@ -94,7 +94,10 @@ func vex(pp, opcode, vvvv int) []byte {
 
 // sib is the memory operand [base + index + disp] with a 32-bit displacement.
 func sib(reg, base, index, disp int) []byte {
-	return []byte{byte(0x84 | reg<<3), byte(index<<3 | base), byte(disp), byte(disp >> 8), byte(disp >> 16), byte(disp >> 24)}
+	return []byte{
+		byte(0x84 | reg<<3), byte(index<<3 | base), byte(disp), byte(disp >> 8), byte(disp >> 16),
+		byte(disp >> 24),
+	}
 }
 
 // tileLoad is TILELOADD: rows of 64 bytes, index bytes apart.

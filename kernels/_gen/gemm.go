@@ -42,18 +42,21 @@ func (t tileShape) step(f *file, i, temps int) {
 	}
 }
 
-// writeTile writes a micro-kernel over 32-bit units (a float32, or a pair of bfloat16); row(i) emits the products of row i.
+// writeTile writes a micro-kernel over 32-bit units (a float32, or a pair of bfloat16); row(i) emits the
+// products of row i.
 func writeTile(f *file, name, unit string, t tileShape, row func(i int)) {
 	f.doc(`func %s(t *tileArgs)
 
 c[i][j] (+)= Σ_p a[p][i]·b[p][j] for %d rows and %d columns, p < t.k units (%s), for each of t.panels panels of a.
 It assumes that t.k > 0 and t.panels > 0.`, name, t.rows, t.vecs*t.lanes, unit)
+
 	f.raw("TEXT ·" + name + "(SB), NOSPLIT, $0-8")
 	loadArgs(f)
 	f.label("panel")
 	for r := range t.rows * t.vecs {
 		f.op("VPXOR%s %s%d, %s%d, %s%d", map[string]string{"Z": "Q", "Y": ""}[t.reg], t.reg, r, t.reg, r, t.reg, r)
 	}
+
 	f.op("MOVQ AX, R13")
 	f.op("MOVQ R8, BX")
 	f.op("MOVQ R9, CX")
@@ -63,10 +66,12 @@ It assumes that t.k > 0 and t.panels > 0.`, name, t.rows, t.vecs*t.lanes, unit)
 	for v := range t.vecs {
 		f.op("VMOVUPS %d(BX), %s%d", v*t.vecBytes(), t.reg, b+v)
 	}
+
 	f.op("PREFETCHT0 512(R13)")
 	for i := range t.rows {
 		row(i)
 	}
+
 	f.op("ADDQ $%d, R13", t.rows*4)
 	f.op("ADDQ $%d, BX", t.rowBytes())
 	f.op("DECQ CX")
@@ -79,9 +84,11 @@ It assumes that t.k > 0 and t.panels > 0.`, name, t.rows, t.vecs*t.lanes, unit)
 	f.op("RET")
 }
 
-// loadArgs leaves a in AX, b in R8, c in DX, k in R9, ldc (bytes) in SI, panels in R10, the step of a in R11, acc in R12.
+// loadArgs leaves a in AX, b in R8, c in DX, k in R9, ldc (bytes) in SI, panels in R10, the step of a in R11,
+// acc in R12.
 func loadArgs(f *file) {
 	f.op("MOVQ t+0(FP), DI")
+
 	for _, a := range []struct {
 		off int
 		reg string
@@ -113,13 +120,16 @@ func storeTile(f *file, t tileShape) {
 	f.op("TESTQ R12, R12")
 	f.op("JZ store")
 	f.op("MOVQ DX, DI")
+
 	for i := range t.rows {
 		for v := range t.vecs {
 			f.op("VADDPS %d(DI), %s%d, %s%d", v*t.vecBytes(), t.reg, t.acc(i, v), t.reg, t.acc(i, v))
 		}
 		f.op("ADDQ SI, DI")
 	}
+
 	f.label("store")
+
 	for i := range t.rows {
 		for v := range t.vecs {
 			f.op("VMOVUPS %s%d, %d(DX)", t.reg, t.acc(i, v), v*t.vecBytes())

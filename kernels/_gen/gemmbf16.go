@@ -11,6 +11,7 @@ func writeGemmBF16(f *file) {
 			f.bytes(dpbf16(t.acc(i, v), b+v, tmp), "VDPBF16PS Z%d, Z%d, Z%d", tmp, b+v, t.acc(i, v))
 		}
 	})
+
 	writeSplit(f)
 }
 
@@ -21,11 +22,13 @@ func writeSplit(f *file) {
 for n blocks of 32 floats of src: part 0 is src as bfloat16, part 1 what part 0 leaves over, part 2 what both leave over,
 as many parts as s.parts says; block i of part p goes to dst + i·s.step + p·s.part. Parts below 2^-126 become zero.
 s.peak becomes the largest of its old value and the bits of every |src|. It assumes that s.n > 0 and 1 ≤ s.parts ≤ 3.`)
+
 	f.raw("TEXT ·splitBF16AVX512(SB), NOSPLIT, $0-8")
 	f.op("MOVQ s+0(FP), DI")
 	for i, r := range []string{"AX", "DX", "CX", "SI", "R8", "R9"} { // dst, src, n, step, part, parts
 		f.op("MOVQ %d(DI), %s", i*8, r)
 	}
+
 	f.op("VPTERNLOGD $255, Z31, Z31, Z31")
 	f.op("VPSRLD $1, Z31, Z31")
 	f.op("VPBROADCASTD 48(DI), Z30")

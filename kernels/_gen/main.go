@@ -3,7 +3,8 @@
 //	go run .          # rewrites ../cpu/*_amd64.s
 //	go test .         # checks that the committed files are what it writes
 //
-// Go's assembler knows neither AMX nor the bfloat16 instructions; those are emitted as bytes by the encoders in encode.go.
+// Go's assembler knows neither AMX nor the bfloat16 instructions; those are emitted as bytes by the encoders in
+// encode.go.
 package main
 
 import (

@@ -19,6 +19,7 @@ func writePack(f *file) {
 	writePairParts(f)
 	writePairRounded(f)
 	writePeaks(f)
+
 	for _, isa := range []widenISA{avx512Widen, avx2Widen} {
 		for _, t := range []string{"BF16", "F16"} {
 			writeWiden(f, isa, t)
@@ -26,23 +27,27 @@ func writePack(f *file) {
 	}
 }
 
-// writeTranspose writes a kernel that turns 32-bit units of a few rows into columns. Every register holds the same 128-bit
-// chunk of rows r, r+4, r+8, …, one per lane, so that four registers need one 4×4 transposition within their lanes.
+// writeTranspose writes a kernel that turns 32-bit units of a few rows into columns. Every register holds the
+// same 128-bit chunk of rows r, r+4, r+8, …, one per lane, so that four registers need one 4×4 transposition
+// within their lanes.
 func writeTranspose(f *file, t transposer) {
 	f.doc(`func %s(p *packArgs)
 
 dst[q·step + c·pitch + i] = src[i·stride + c] for 32-bit units, %d rows i, 16 columns c, p.n blocks q of 16 columns; step, pitch
 and stride are in bytes. It assumes that p.n > 0.`, t.name, t.rows)
+
 	f.raw("TEXT ·" + t.name + "(SB), NOSPLIT, $0-8")
 	f.op("MOVQ p+0(FP), DI")
 	for i, r := range []string{"AX", "DX", "CX", "SI", "R8", "R9"} { // dst, src, n, step, pitch, stride
 		f.op("MOVQ %d(DI), %s", i*8, r)
 	}
+
 	f.op("LEAQ (R9)(R9*2), R10")
 	bases := []string{"DX", "R11", "R12", "R13"}
 	for g := 1; g*4 < t.rows; g++ {
 		f.op("LEAQ (%s)(R9*4), %s", bases[g-1], bases[g])
 	}
+
 	t.storeMask(f)
 	f.label("block")
 	f.op("MOVQ AX, BX")
@@ -52,6 +57,7 @@ and stride are in bytes. It assumes that p.n > 0.`, t.name, t.rows)
 	for g := 0; g*4 < t.rows; g++ {
 		f.op("ADDQ $64, %s", bases[g])
 	}
+
 	f.op("ADDQ SI, AX")
 	f.op("DECQ CX")
 	f.op("JNZ block")
@@ -84,11 +90,13 @@ func (t transposer) chunk(f *file, chunk int, bases []string) {
 			f.op("VINSERTF32X4 $%d, %d(%s)%s, Z%d, Z%d", lane, chunk*16, bases[lane], index[r], r, r)
 		}
 	}
+
 	z := t.reg
 	for pair := range 2 {
 		f.op("VUNPCKLPS %s%d, %s%d, %s%d", z, 2*pair+1, z, 2*pair, z, 4+2*pair)
 		f.op("VUNPCKHPS %s%d, %s%d, %s%d", z, 2*pair+1, z, 2*pair, z, 5+2*pair)
 	}
+
 	for c := range 4 {
 		op := "VUNPCKLPD"
 		if c%2 == 1 {
@@ -96,6 +104,7 @@ func (t transposer) chunk(f *file, chunk int, bases []string) {
 		}
 		f.op("%s %s%d, %s%d, %s%d", op, z, 6+c/2, z, 4+c/2, z, 8+c)
 	}
+
 	for c := range 4 {
 		switch t.rows {
 		case 12:
@@ -105,6 +114,7 @@ func (t transposer) chunk(f *file, chunk int, bases []string) {
 		default:
 			f.op("VMOVUPS %s%d, (BX)", z, 8+c)
 		}
+
 		f.op("ADDQ R8, BX")
 	}
 }
@@ -138,14 +148,17 @@ Returns the bits of the largest |p[i]| of n elements, a multiple of %d greater t
 		f.op("%s Y1, Y0, Y0", p.vmax)
 		f.op("VEXTRACTI128 $1, Y0, X1")
 		f.op("%s X1, X0, X0", p.vmax)
+
 		for _, order := range []string{"$0x4e", "$0xb1"} {
 			f.op("VPSHUFD %s, X0, X1", order)
 			f.op("%s X1, X0, X0", p.vmax)
 		}
+
 		if p.bits == 16 {
 			f.op("VPSRLD $16, X0, X1")
 			f.op("%s X1, X0, X0", p.vmax)
 		}
+
 		f.op("VMOVD X0, AX")
 		f.op("%s AX, ret+16(FP)", p.store)
 		f.op("VZEROUPPER")
@@ -153,7 +166,8 @@ Returns the bits of the largest |p[i]| of n elements, a multiple of %d greater t
 	}
 }
 
-// loadPairArgs leaves dst in AX, src in DX, n in CX, step in SI, pitch in R8, half in R9, part in R10 and stride in R11.
+// loadPairArgs leaves dst in AX, src in DX, n in CX, step in SI, pitch in R8, half in R9, part in R10 and
+// stride in R11.
 func loadPairArgs(f *file) {
 	f.op("MOVQ p+0(FP), DI")
 	for i, r := range []string{"AX", "DX", "CX", "SI", "R8", "R9", "R10", "R11"} {
@@ -162,8 +176,8 @@ func loadPairArgs(f *file) {
 	f.op("ADDQ AX, R9")
 }
 
-// pairLoop writes the loop over n blocks of 16 pairs of rows: body finds the rows at DX and DX+R11, and writes columns 0 to 15
-// from BX and columns 16 to 31 from R12.
+// pairLoop writes the loop over n blocks of 16 pairs of rows: body finds the rows at DX and DX+R11, and writes
+// columns 0 to 15 from BX and columns 16 to 31 from R12.
 func pairLoop(f *file, body func()) {
 	f.label("block")
 	f.op("MOVQ AX, BX")
@@ -199,6 +213,7 @@ func writePairRows(f *file) {
 
 For n blocks of 16 pairs of rows of 16-bit elements, and 32 columns c: dst[q·step + r·pitch + c/16·half + c%%16] gets element c of
 row 32q+2r in its low half and of row 32q+2r+1 in its high half. It assumes that p.n > 0.`)
+
 	f.raw("TEXT ·pairRowsAVX512(SB), NOSPLIT, $0-8")
 	loadPairArgs(f)
 	f.op("VMOVDQU64 pairsLow<>(SB), Z30")
@@ -212,12 +227,13 @@ row 32q+2r in its low half and of row 32q+2r+1 in its high half. It assumes that
 		f.op("VMOVDQU64 Z0, (BX)")
 		f.op("VMOVDQU64 Z2, (R12)")
 	})
+
 	f.op("VZEROUPPER")
 	f.op("RET")
 }
 
-// writePairParts writes the kernel that splits floats and pairs rows of their parts. A register of pairs gives back the floats
-// of its even row by a shift and those of its odd row by a mask.
+// writePairParts writes the kernel that splits floats and pairs rows of their parts. A register of pairs gives
+// back the floats of its even row by a shift and those of its odd row by a mask.
 func writePairParts(f *file) {
 	f.doc("The order of 16 pairs of the two halves of 32 words.")
 	wordOrder(f, "pairHalves", 0, 16)
@@ -225,6 +241,7 @@ func writePairParts(f *file) {
 
 Does what pairRowsAVX512 does for rows of floats, split into three parts as splitBF16AVX512 does; part i goes i·p.part bytes
 further. p.peak becomes the largest of its old value and the bits of every |src|. It assumes that p.n > 0.`)
+
 	f.raw("TEXT ·pairPartsAVX512(SB), NOSPLIT, $0-8")
 	loadPairArgs(f)
 	f.op("VMOVDQU64 pairHalves<>(SB), Z31")
@@ -237,10 +254,12 @@ further. p.peak becomes the largest of its old value and the bits of every |src|
 			f.op("VMOVUPS %d(DX), Z%d", h*64, 8*h)
 			f.op("VMOVUPS %d(DX)(R11*1), Z%d", h*64, 8*h+1)
 		}
+
 		for _, z := range []int{0, 1, 8, 9} {
 			f.op("VPANDD Z28, Z%d, Z%d", z, z+4)
 			f.op("VPMAXUD Z%d, Z30, Z30", z+4)
 		}
+
 		for part := range 3 {
 			for h, to := range []string{"BX", "R12"} {
 				z := 8 * h
@@ -250,6 +269,7 @@ further. p.peak becomes the largest of its old value and the bits of every |src|
 				if part == 2 {
 					continue
 				}
+
 				f.op("VPSLLD $16, Z%d, Z%d", z+2, z+3)
 				f.op("VPANDD Z29, Z%d, Z%d", z+2, z+2)
 				f.op("VSUBPS Z%d, Z%d, Z%d", z+3, z, z)
@@ -257,6 +277,7 @@ further. p.peak becomes the largest of its old value and the bits of every |src|
 			}
 		}
 	})
+
 	reducePeak(f, 64)
 }
 
@@ -278,6 +299,7 @@ Does what pairRowsAVX512 does for rows of floats, rounded to bfloat16, nearest e
 			f.op("VMOVDQU64 Z%d, (%s)", z+2, to)
 		}
 	})
+
 	f.op("VZEROUPPER")
 	f.op("RET")
 }
@@ -288,10 +310,12 @@ func reducePeak(f *file, at int) {
 		f.op("VSHUFF64X2 %s, Z30, Z30, Z0", r)
 		f.op("VPMAXUD Z0, Z30, Z30")
 	}
+
 	for _, r := range []string{"$0x4e", "$0xb1"} {
 		f.op("VPSHUFD %s, Z30, Z0", r)
 		f.op("VPMAXUD Z0, Z30, Z30")
 	}
+
 	f.op("VMOVD X30, %d(DI)", at)
 	f.op("VZEROUPPER")
 	f.op("RET")

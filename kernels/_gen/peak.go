@@ -1,7 +1,7 @@
 package main
 
-// writePeak writes the two kernels that measure the machine, arithmetic without memory and reading without arithmetic, and the
-// question who made it.
+// writePeak writes the two kernels that measure the machine, arithmetic without memory and reading without
+// arithmetic, and the question who made it.
 func writePeak(f *file) {
 	f.doc(`func vendorID() (b, d, c uint32)
 
@@ -14,6 +14,7 @@ The processor's vendor: the registers BX, DX and CX after CPUID with AX = 0.`)
 	f.op("MOVL DX, d+4(FP)")
 	f.op("MOVL CX, c+8(FP)")
 	f.op("RET")
+
 	for _, p := range []struct {
 		name, reg, zero string
 		accs            int
@@ -26,15 +27,18 @@ n rounds of %d independent fused multiply-adds.`, p.name, p.accs)
 		for r := range p.accs + 1 {
 			f.op("%s %s%d, %s%d, %s%d", p.zero, p.reg, r, p.reg, r, p.reg, r)
 		}
+
 		f.label("loop")
 		for r := range p.accs {
 			f.op("VFMADD231PS %s%d, %s%d, %s%d", p.reg, p.accs, p.reg, p.accs, p.reg, r)
 		}
+
 		f.op("DECQ CX")
 		f.op("JNZ loop")
 		f.op("VZEROUPPER")
 		f.op("RET")
 	}
+
 	f.doc(`func readStreamAVX2(p *byte, n int) uint64
 
 Reads n bytes, a multiple of 1024 greater than 0, as four streams a quarter apart, and returns a value that depends on them.`)
@@ -42,6 +46,7 @@ Reads n bytes, a multiple of 1024 greater than 0, as four streams a quarter apar
 	f.op("MOVQ p+0(FP), R8")
 	f.op("MOVQ n+8(FP), CX")
 	f.op("SHRQ $2, CX")
+
 	rows := []string{"R8", "R9", "R10", "R11"}
 	for i := 1; i < 4; i++ {
 		f.op("LEAQ (%s)(CX*1), %s", rows[i-1], rows[i])
@@ -49,18 +54,22 @@ Reads n bytes, a multiple of 1024 greater than 0, as four streams a quarter apar
 	for r := range 8 {
 		f.op("VPXOR Y%d, Y%d, Y%d", r, r, r)
 	}
+
 	f.label("loop")
+
 	for i, r := range rows {
 		f.op("PREFETCHT0 2048(%s)", r)
 		f.op("VPXOR (%s), Y%d, Y%d", r, 2*i, 2*i)
 		f.op("VPXOR 32(%s), Y%d, Y%d", r, 2*i+1, 2*i+1)
 		f.op("ADDQ $64, %s", r)
 	}
+
 	f.op("SUBQ $64, CX")
 	f.op("JNZ loop")
 	for r := 1; r < 8; r++ {
 		f.op("VPXOR Y%d, Y0, Y0", r)
 	}
+
 	f.op("VMOVQ X0, AX")
 	f.op("MOVQ AX, ret+16(FP)")
 	f.op("VZEROUPPER")

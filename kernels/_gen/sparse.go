@@ -31,29 +31,34 @@ func writeSparse(f *file) {
 			fusedShape{avx2Widen, typ, rows}.write(f)
 		}
 	}
+
 	writeExpand(f, "expandWordsAVX512", 32, 2, func() {
 		f.op("MOVL (SI), R8")
 		f.op("KMOVD R8, K1")
 		f.op("VPEXPANDW.Z (DX), K1, Z0")
 		f.op("VMOVDQU64 Z0, (DI)")
 	})
+
 	writeExpand(f, "expandDoublesAVX512", 16, 4, func() {
 		f.op("MOVWLZX (SI), R8")
 		f.op("KMOVW R8, K1")
 		f.op("VPEXPANDD.Z (DX), K1, Z0")
 		f.op("VMOVDQU64 Z0, (DI)")
 	})
+
 	tableRow := func() {
 		f.op("MOVBLZX (SI), R8")
 		f.op("MOVQ R8, R9")
 		f.op("SHLQ $4, R9")
 	}
+
 	writeExpand(f, "expandWordsAVX2", 8, 2, func() {
 		tableRow()
 		f.op("VMOVDQU (DX), X0")
 		f.op("VPSHUFB (R10)(R9*1), X0, X0")
 		f.op("VMOVDQU X0, (DI)")
 	})
+
 	writeExpand(f, "expandDoublesAVX2", 8, 4, func() {
 		tableRow()
 		f.op("VPMOVSXBD (R10)(R9*1), Y1")
@@ -64,8 +69,8 @@ func writeSparse(f *file) {
 	})
 }
 
-// writeExpand writes an expander of lanes columns a step. The step takes the stored elements at DX and the mask at SI, and
-// leaves the lanes at DI and the step's mask in R8.
+// writeExpand writes an expander of lanes columns a step. The step takes the stored elements at DX and the mask
+// at SI, and leaves the lanes at DI and the step's mask in R8.
 func writeExpand(f *file, name string, lanes, size int, step func()) {
 	f.doc(`func %s(e *expandArgs)
 
@@ -98,40 +103,47 @@ type fusedShape struct {
 	rows int
 }
 
-// write emits the kernel. Registers: R8 to R11 the stored elements of the rows, AX their masks with strides SI and BX, R12 x,
-// DX the distance of the prefetches, CX steps left, R13 the masks of the next four rows or, for AVX2, the table of the
-// expansion. A tail is one more step with the masks in the arguments.
+// write emits the kernel. Registers: R8 to R11 the stored elements of the rows, AX their masks with strides SI
+// and BX, R12 x, DX the distance of the prefetches, CX steps left, R13 the masks of the next four rows or, for
+// AVX2, the table of the expansion. A tail is one more step with the masks in the arguments.
 func (s fusedShape) write(f *file) {
 	f.doc(`func fused%s%sx%d(d *fusedArgs)
 
 d.out[r*%d+i] = Σ_p w[r][p]·x[i][p] for 4 rows of w and %d of x, over d.steps steps of 32 columns and one more if d.tails is 1.`,
 		s.typ, s.isa.name, s.rows, s.rows, s.rows)
+
 	f.raw(fmt.Sprintf("TEXT ·fused%s%sx%d(SB), NOSPLIT, $0-8", s.typ, s.isa.name, s.rows))
 	f.op("MOVQ d+0(FP), DI")
 	for r := range dotW {
 		f.op("MOVQ %d(DI), R%d", fusedValues+8*r, 8+r)
 	}
+
 	f.op("MOVQ %d(DI), AX", fusedMask)
 	f.op("MOVQ %d(DI), R12", fusedX)
 	f.op("MOVQ %d(DI), SI", fusedMaskStride)
 	f.op("MOVQ %d(DI), CX", fusedSteps)
 	f.op("MOVQ %d(DI), DX", fusedAhead)
 	f.op("LEAQ (SI)(SI*2), BX")
+
 	if s.isa.lanes == 8 {
 		f.op("MOVQ %d(DI), R13", fusedTable)
 	} else {
 		f.op("LEAQ (AX)(SI*4), R13")
 	}
+
 	for a := range dotW * s.rows {
 		f.op("VXORPS %s%d, %s%d, %s%d", s.isa.reg, a, s.isa.reg, a, s.isa.reg, a)
 	}
+
 	if s.typ == "BF16" && s.isa.lanes == 16 {
 		f.op("VPTERNLOGD $255, Z%d, Z%d, Z%d", fusedHigh, fusedHigh, fusedHigh)
 		f.op("VPSLLD $16, Z%d, Z%d", fusedHigh, fusedHigh)
 	}
+
 	f.op("TESTQ CX, CX")
 	f.op("JZ tail")
 	f.label("loop")
+
 	if s.isa.lanes == 8 {
 		s.tableSteps(f)
 	} else {
@@ -144,6 +156,7 @@ d.out[r*%d+i] = Σ_p w[r][p]·x[i][p] for 4 rows of w and %d of x, over d.steps 
 			s.step(f, r)
 		}
 	}
+
 	f.op("ADDQ $%d, R12", 128*s.rows)
 	f.op("ADDQ $4, AX")
 	f.op("DECQ CX")
@@ -183,15 +196,18 @@ func (s fusedShape) tableSteps(f *file) {
 		}
 		x = func(_, b int) string { return fmt.Sprintf("Y%d", dotW+b) }
 	}
+
 	for r := range dotW {
 		f.op("PREFETCHT0 (R%d)(DX*1)", 8+r)
 	}
+
 	for b := range 4 {
 		for r := range dotW {
 			v := 8 + (b*dotW+r)%3*2
 			f.op("MOVBLZX %d%s, R14", b, fusedMasks[r])
 			f.op("POPCNTL R14, R15")
 			f.op("SHLL $4, R14")
+
 			if s.typ == "F32" {
 				f.op("VPMOVSXBD (R13)(R14*1), Y%d", v+1)
 				f.op("VPERMD (R%d), Y%d, Y%d", 8+r, v+1, v)
@@ -204,6 +220,7 @@ func (s fusedShape) tableSteps(f *file) {
 				s.isa.load(f, s.typ, fmt.Sprintf("X%d", v), v)
 				f.op("LEAQ (R%d)(R15*2), R%d", 8+r, 8+r)
 			}
+
 			for i := range s.rows {
 				f.op("VFMADD231PS %s, Y%d, Y%d", x(i, b), v, r*s.rows+i)
 			}
@@ -216,6 +233,7 @@ func (s fusedShape) step(f *file, r int) {
 	mask := fusedMasks[r]
 	values := fmt.Sprintf("R%d", 8+r)
 	f.op("PREFETCHT0 (%s)(DX*1)", values)
+
 	switch s.typ {
 	case "F32":
 		for h, reg := range []int{fusedLow, fusedRest} {
@@ -232,6 +250,7 @@ func (s fusedShape) step(f *file, r int) {
 		f.op("POPCNTL R15, R15")
 		f.op("LEAQ (%s)(R15*2), %s", values, values)
 	}
+
 	switch s.typ {
 	case "BF16":
 		f.op("VPSLLD $16, Z%d, Z%d", fusedRest, fusedLow)
@@ -241,6 +260,7 @@ func (s fusedShape) step(f *file, r int) {
 		f.op("VEXTRACTI64X4 $1, Z%d, Y%d", fusedRest, fusedRest)
 		f.op("VCVTPH2PS Y%d, Z%d", fusedRest, fusedRest)
 	}
+
 	for i := range s.rows {
 		f.op("VFMADD231PS Z%d, Z%d, Z%d", fusedFirstX+2*i, fusedLow, r*s.rows+i)
 		f.op("VFMADD231PS Z%d, Z%d, Z%d", fusedFirstX+2*i+1, fusedRest, r*s.rows+i)

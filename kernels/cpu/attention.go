@@ -37,6 +37,7 @@ func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
 	a := &attend{Attention: o, l: l, dst: dst, q: q, k: k, v: v}
 	a.defaults()
 	a.check()
+
 	lanes := l.v.lanes.n
 	switch {
 	case q.Rows == 0:
@@ -45,6 +46,7 @@ func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
 	default:
 		a.rows()
 	}
+
 	dst.Buf.Changed()
 	if !a.LSE.IsZero() {
 		a.LSE.Buf.Changed()
@@ -63,11 +65,15 @@ func (a *attend) defaults() {
 }
 
 func (a *attend) check() {
-	must(a.Heads > 0 && a.KVHeads > 0 && a.Heads%a.KVHeads == 0, "cpu: Attention: heads are not a multiple of key/value heads")
-	must(a.HeadDim > 0 && a.dst.Rows == a.q.Rows && a.dst.Cols == a.Heads*a.HeadDim, "cpu: Attention: dst is not [tq, Heads·HeadDim]")
+	must(a.Heads > 0 && a.KVHeads > 0 && a.Heads%a.KVHeads == 0,
+		"cpu: Attention: heads are not a multiple of key/value heads")
+	must(a.HeadDim > 0 && a.dst.Rows == a.q.Rows && a.dst.Cols == a.Heads*a.HeadDim,
+		"cpu: Attention: dst is not [tq, Heads·HeadDim]")
 	must((a.Heads-1)*a.QHeadStride+a.HeadDim <= a.q.Cols, "cpu: Attention: q is narrower than its heads")
-	must((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(a.k.Cols, a.v.Cols), "cpu: Attention: k or v is narrower than its heads")
-	must(a.Pos >= 0 && a.Window >= 0 && a.Pos+a.q.Rows <= min(a.k.Rows, a.v.Rows), "cpu: Attention: fewer keys than positions")
+	must((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(a.k.Cols, a.v.Cols),
+		"cpu: Attention: k or v is narrower than its heads")
+	must(a.Pos >= 0 && a.Window >= 0 && a.Pos+a.q.Rows <= min(a.k.Rows, a.v.Rows),
+		"cpu: Attention: fewer keys than positions")
 	must(a.LSE.IsZero() || (a.LSE.Rows == a.q.Rows && a.LSE.Cols == a.Heads), "cpu: Attention: LSE is not [tq, Heads]")
 	must(a.k.Rows <= math.MaxInt32, "cpu: Attention: more keys than an int32 counts")
 }
@@ -94,10 +100,12 @@ func (a *attend) rows() {
 	if a.Window > 0 {
 		longest = min(longest, a.Window)
 	}
+
 	splits := 1
 	if n < 32 {
 		splits = (longest + splitKeys - 1) / splitKeys
 	}
+
 	width := a.Heads * (a.HeadDim + 2)
 	part, owner := lend(n * splits * width)
 	a.l.each(n*splits, n*longest*a.HeadDim*a.Heads/2, func(p int) {
@@ -107,24 +115,28 @@ func (a *attend) rows() {
 		lo = min(lo+split*step, hi)
 		a.part(part[p*width:(p+1)*width], i, lo, min(lo+step, hi))
 	})
+
 	for i := range n {
 		a.join(part[i*splits*width:(i+1)*splits*width], splits, i)
 	}
+
 	giveBack(owner)
 }
 
-// part computes, for all heads of row i, the state after keys [lo, hi): per head the HeadDim weighted sums of the values,
-// the highest score and the sum of the exponentials. All heads take a block of keys before the next is read, so that memory
-// is read in the order in which it lies.
+// part computes, for all heads of row i, the state after keys [lo, hi): per head the HeadDim weighted sums of
+// the values, the highest score and the sum of the exponentials. All heads take a block of keys before the next
+// is read, so that memory is read in the order in which it lies.
 func (a *attend) part(state []float32, i, lo, hi int) {
 	d, row := a.HeadDim, a.q.RowF32(i)
 	work, owner := lend(a.Heads*d + rowKeys)
 	q, s := work[:a.Heads*d], work[a.Heads*d:]
 	clear(state)
+
 	for h := range a.Heads {
 		a.l.v.scale(q[h*d:(h+1)*d], row[h*a.QHeadStride:][:d], a.Scale)
 		state[h*(d+2)+d] = float32(math.Inf(-1))
 	}
+
 	for j := lo; j < hi; j += rowKeys {
 		s := s[:min(rowKeys, hi-j)]
 		for h := range a.Heads {
@@ -132,6 +144,7 @@ func (a *attend) part(state []float32, i, lo, hi int) {
 			a.update(state[h*(d+2):(h+1)*(d+2)], q[h*d:(h+1)*d], a.head(a.k, g, j), a.head(a.v, g, j), s)
 		}
 	}
+
 	giveBack(owner)
 }
 
@@ -142,6 +155,7 @@ func (a *attend) update(state, q, k, vals, s []float32) {
 	if a.Softcap != 0 {
 		v.tanh(s, s, 1/a.Softcap, a.Softcap)
 	}
+
 	top := max(state[d], v.top(s))
 	base := finite(top)
 	carry := float32(math.Exp(float64(state[d] - base)))
@@ -149,8 +163,8 @@ func (a *attend) update(state, q, k, vals, s []float32) {
 	v.weigh(state[:d], s, vals, a.v.Stride, carry)
 }
 
-// finite is what scores up to top are taken relative to: 0 where there was nothing but -Inf, for -Inf - -Inf would be NaN for
-// ever.
+// finite is what scores up to top are taken relative to: 0 where there was nothing but -Inf, for -Inf - -Inf
+// would be NaN for ever.
 func finite(top float32) float32 {
 	if math.IsInf(float64(top), -1) {
 		return 0
@@ -167,18 +181,21 @@ func (a *attend) join(part []float32, splits, i int) {
 		for p := 1; p < splits; p++ {
 			top = max(top, part[p*width+at+d])
 		}
+
 		base := finite(top)
 		dst, sum := row[h*d:(h+1)*d], float32(0)
 		for p := range splits {
 			state := part[p*width+at:][:d+2]
 			c := float32(math.Exp(float64(state[d] - base)))
 			sum += state[d+1] * c
+
 			if p == 0 {
 				v.scale(dst, state[:d], c)
 			} else {
 				v.add(dst, dst, state[:d], c)
 			}
 		}
+
 		v.scale(dst, dst, 1/sum)
 		if !a.LSE.IsZero() {
 			a.LSE.RowF32(i)[h] = logSum(top, sum)

@@ -2,26 +2,27 @@ package cpu
 
 import "github.com/modelcompress/compress/kernels"
 
-// The gradients of attention are computed for blocks of keys, one key to a vector lane, against blocks of queries: scores and
-// their gradients exist for one pair of blocks at a time, the weights are recomputed from LSE (Dao et al., "FlashAttention",
-// 2022, algorithm 4). All five products are the tile loop of the forward pass: a scalar of the queries, or of their
-// gradients, times a vector of lanes; only the last, dq, has channels for lanes and so wants the keys of the block in rows of
-// that many channels.
+// The gradients of attention are computed for blocks of keys, one key to a vector lane, against blocks of
+// queries: scores and their gradients exist for one pair of blocks at a time, the weights are recomputed from
+// LSE (Dao et al., "FlashAttention", 2022, algorithm 4). All five products are the tile loop of the forward
+// pass: a scalar of the queries, or of their gradients, times a vector of lanes; only the last, dq, has
+// channels for lanes and so wants the keys of the block in rows of that many channels.
 //
-// A piece of work is a run of blocks of keys of one key/value head; the runs of a head have about the same work. A piece owns
-// its dk and dv, and sums its own part of dq; the parts are added in order. With many heads and rows, some heads are done
-// before the next, for the sake of memory.
+// A piece of work is a run of blocks of keys of one key/value head; the runs of a head have about the same
+// work. A piece owns its dk and dv, and sums its own part of dq; the parts are added in order. With many heads
+// and rows, some heads are done before the next, for the sake of memory.
 
 const (
-	gradQueries = 64       // queries in a block
-	gradPieces  = 32       // pieces of work that are enough for many threads
-	gradParts   = 8        // parts of dq at most
-	gradKeys    = 512      // keys that a piece has at least, about, or there is one piece to a head: parts cost memory traffic
-	gradSpace   = 32 << 20 // elements of scratch, about, unless one key/value head wants more
+	gradQueries = 64 // queries in a block
+	gradPieces  = 32 // pieces of work that are enough for many threads
+	gradParts   = 8  // parts of dq at most
+	// keys that a piece has at least, about, or there is one piece to a head: parts cost memory traffic
+	gradKeys  = 512
+	gradSpace = 32 << 20 // elements of scratch, about, unless one key/value head wants more
 )
 
-// attendGrad is one call of the gradients of attention, working on some key/value heads and the query heads that read them:
-// heads, counted from the first of these. Its matrices of queries are [heads, tq, …].
+// attendGrad is one call of the gradients of attention, working on some key/value heads and the query heads
+// that read them: heads, counted from the first of these. Its matrices of queries are [heads, tq, …].
 type attendGrad struct {
 	attend
 	b                *backward
@@ -40,11 +41,16 @@ type attendGrad struct {
 //
 //	dv[j,h/rep] = Σ_i p[j]·dout[i,h], dk[j,h/rep] = Scale·Σ_i ds[j]·q[i,h], dq[i,h] = Scale·Σ_j ds[j]·k[j,h/rep]
 func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kernels.Attention) {
-	a := &attendGrad{attend: attend{Attention: o, l: b.layers, dst: out, q: q, k: k, v: v}, b: b, dq: dq, dk: dk, dv: dv, dout: dout}
+	a := &attendGrad{
+		attend: attend{Attention: o, l: b.layers, dst: out, q: q, k: k, v: v}, b: b, dq: dq, dk: dk,
+		dv: dv, dout: dout,
+	}
 	a.defaults()
 	a.check()
-	must(sameShape(dq, q) && sameShape(dk, k) && sameShape(dv, v) && sameShape(dout, out), "cpu: AttentionBackward: shapes do not agree")
+	must(sameShape(dq, q) && sameShape(dk, k) && sameShape(dv, v) && sameShape(dout, out),
+		"cpu: AttentionBackward: shapes do not agree")
 	must(!a.LSE.IsZero(), "cpu: AttentionBackward: LSE is absent")
+
 	a.n = b.g.lanes.n
 	a.groups = pieces(a.HeadDim, a.n)
 	a.plan()
@@ -54,6 +60,7 @@ func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kerne
 	for a.first = 0; a.first < a.KVHeads; a.first += batch {
 		a.someHeads(work, min(batch, a.KVHeads-a.first))
 	}
+
 	giveBack(owner)
 	dq.Buf.Changed()
 	dk.Buf.Changed()
@@ -63,12 +70,15 @@ func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kerne
 // someHeads computes count key/value heads from the first.
 func (a *attendGrad) someHeads(work []float32, count int) {
 	a.heads = count * a.rep
-	rows, d, splits := a.q.Rows*a.heads, a.HeadDim, len(a.runs)
+	rows := a.q.Rows * a.heads
+	d := a.HeadDim
+	splits := len(a.runs)
 	cut := func(n int) []float32 {
 		s := work[:n:n]
 		work = work[n:]
 		return s
 	}
+
 	a.part, a.scaled, a.grad = cut(rows*splits*a.groups*a.n), cut(rows*d), cut(rows*d)
 	a.lse, a.delta = cut(rows), cut(rows)
 	a.b.each(a.q.Rows, 4*rows*d, a.prepare)
@@ -83,6 +93,7 @@ func (a *attendGrad) plan() {
 		lo, hi := a.seenBy(block)
 		pairs += hi - lo
 	}
+
 	splits := max(1, min(blocks*a.n/gradKeys, gradParts, pieces(gradPieces, a.KVHeads)))
 	first, sum := 0, 0
 	for block := range blocks {
@@ -92,6 +103,7 @@ func (a *attendGrad) plan() {
 			first = block + 1
 		}
 	}
+
 	a.run(first, blocks)
 }
 
@@ -106,8 +118,8 @@ func (a *attendGrad) run(lo, hi int) {
 	a.runs, a.rows = append(a.runs, [2]int{lo, hi}), append(a.rows, rows)
 }
 
-// seenBy is the range of rows that see some key of a block. Its bounds are multiples of 8 where there are rows enough: whole
-// tiles with hidden rows are faster than broken ones.
+// seenBy is the range of rows that see some key of a block. Its bounds are multiples of 8 where there are rows
+// enough: whole tiles with hidden rows are faster than broken ones.
 func (a *attendGrad) seenBy(block int) (lo, hi int) {
 	first := block*a.n - a.Pos // the row whose position is the first key's
 	last := min((block+1)*a.n, a.Pos+a.q.Rows) - 1 - a.Pos
@@ -143,12 +155,14 @@ func (a *attendGrad) finish(i int) {
 				if i < rows[0] || i >= rows[1] {
 					continue
 				}
+
 				part := a.queryPart(s, h, c/a.n)[i*a.n:][:len(dst)]
 				if first {
 					a.l.v.scale(dst, part, a.Scale)
 				} else {
 					a.l.v.add(dst, dst, part, a.Scale)
 				}
+
 				first = false
 			}
 		}
@@ -185,10 +199,13 @@ func (a *attendGrad) keyBlocks(p int) {
 		work = work[n:]
 		return s
 	}
+
 	b := &keyBlock{
-		g: g, part: part, written: a.rows[part][0], kT: cut(n * d), vT: cut(n * d), dkT: cut(n * d), dvT: cut(n * d), rows: cut(n * d), wide: cut(a.groups * n * n),
+		g: g, part: part, written: a.rows[part][0], kT: cut(n * d), vT: cut(n * d), dkT: cut(n * d), dvT: cut(n * d),
+		rows: cut(n * d), wide: cut(a.groups * n * n),
 		s: cut(gradQueries * n), ds: cut(gradQueries * n), ones: cut(n), lo: at[:n], hi: at[n : 2*n], at: at[2*n:],
 	}
+
 	clear(b.wide)
 	for lane := range n {
 		b.ones[lane], b.at[lane] = 1, int32(lane*d)
@@ -196,6 +213,7 @@ func (a *attendGrad) keyBlocks(p int) {
 	for block := a.runs[part][0]; block < a.runs[part][1]; block++ {
 		a.keyBlock(b, block)
 	}
+
 	giveBack(owner)
 }
 
@@ -203,18 +221,22 @@ func (a *attendGrad) keyBlocks(p int) {
 func (a *attendGrad) keyBlock(b *keyBlock, block int) {
 	clear(b.dkT)
 	clear(b.dvT)
+
 	b.first = block * a.n
 	b.count = min(a.n, a.Pos+a.q.Rows-b.first)
 	if lo, hi := a.seenBy(block); lo < hi && b.count > 0 {
 		a.place(b)
 		a.loadKeys(b)
+
 		for h := (b.g - a.first) * a.rep; h < (b.g-a.first+1)*a.rep; h++ {
 			for i := lo; i < hi; i += gradQueries {
 				a.pair(b, h, i, min(gradQueries, hi-i))
 			}
 		}
+
 		b.written = max(b.written, hi)
 	}
+
 	a.storeKeys(a.dk, b, b.dkT)
 	a.storeKeys(a.dv, b, b.dvT)
 }
@@ -233,8 +255,8 @@ func (a *attendGrad) place(b *keyBlock) {
 	}
 }
 
-// loadKeys brings a block of keys and values into lanes, and the keys into vectors of channels. Lanes without a key repeat the
-// first one.
+// loadKeys brings a block of keys and values into lanes, and the keys into vectors of channels. Lanes without a
+// key repeat the first one.
 func (a *attendGrad) loadKeys(b *keyBlock) {
 	for lane := range a.n {
 		key := a.head(a.k, b.g, b.first+lane%b.count)[:a.HeadDim]
@@ -243,10 +265,12 @@ func (a *attendGrad) loadKeys(b *keyBlock) {
 			copy(b.wide[(c/a.n*a.n+lane)*a.n:][:a.n], key[c:])
 		}
 	}
+
 	a.b.g.lanes.load(b.kT, b.rows, b.at, a.HeadDim, 1)
 	for lane := range a.n {
 		copy(b.rows[lane*a.HeadDim:], a.head(a.v, b.g, b.first+lane%b.count)[:a.HeadDim])
 	}
+
 	a.b.g.lanes.load(b.vT, b.rows, b.at, a.HeadDim, 1)
 }
 
@@ -270,23 +294,28 @@ func (a *attendGrad) pair(b *keyBlock, h, i, m int) {
 	s, ds := b.s[:m*n], b.ds[:m*n]
 	t(s, q, b.kT, nil, m, d, d, 1)
 	t(ds, g, b.vT, nil, m, d, d, 1)
+
 	inverse := float32(0)
 	if a.Softcap != 0 {
 		inverse = 1 / a.Softcap
 		a.l.v.tanh(s, s, inverse, a.Softcap)
 	}
+
 	if b.count < n || i < int(b.lo[n-1]) || i+m > int(b.hi[0]) {
 		a.b.g.lanes.mask(s, b.lo, b.hi, i)
 	}
+
 	a.b.g.scores(s, ds, a.lse[at:at+m], a.delta[at:at+m], inverse)
 	t(b.dvT, g, s, b.ones, d, m, 1, d)
 	t(b.dkT, q, ds, b.ones, d, m, 1, d)
+
 	for c := range a.groups {
 		dq, wide := a.queryPart(b.part, h, c)[i*n:(i+m)*n], b.wide[c*n*n:]
 		if i >= b.written {
 			t(dq, ds, wide, nil, m, b.count, n, 1)
 			continue
 		}
+
 		clear(dq[min(m, b.written-i)*n:])
 		t(dq, ds, wide, b.ones, m, b.count, n, 1)
 	}

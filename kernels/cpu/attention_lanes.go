@@ -16,8 +16,8 @@ type laneLoops struct {
 
 	// load computes dst[c, lane] = x[at[lane] + c] · scale for c < channels.
 	load func(dst, x []float32, at []int32, channels int, scale float32)
-	// tile computes dst[r, lane] = dst[r, lane] · carry[lane] + Σ_p a[r·row + p·step] · b[p, lane] for r < rows and p < k;
-	// with a nil carry the old contents do not count.
+	// tile computes dst[r, lane] = dst[r, lane] · carry[lane] + Σ_p a[r·row + p·step] · b[p, lane] for r < rows
+	// and p < k; with a nil carry the old contents do not count.
 	tile func(dst, a, b, carry []float32, rows, k, row, step int)
 	// mask writes -Inf to s[p, lane] where key j + p is before lo[lane] or not before hi[lane].
 	mask func(s []float32, lo, hi []int32, j int)
@@ -51,8 +51,9 @@ type lanePlan struct {
 	together         int // blocks that read a block of keys one after the other: 1 or 2
 }
 
-// plan cuts a call into lane blocks. Blocks hold consecutive positions of one head, or with fewer positions than lanes, several
-// heads. With many blocks, some are computed together, so that keys and values come from the cache.
+// plan cuts a call into lane blocks. Blocks hold consecutive positions of one head, or with fewer positions
+// than lanes, several heads. With many blocks, some are computed together, so that keys and values come from
+// the cache.
 func (a *attend) plan() lanePlan {
 	n := a.l.v.lanes.n
 	p := lanePlan{positions: min(n, a.q.Rows)}
@@ -63,12 +64,13 @@ func (a *attend) plan() lanePlan {
 	if p.rowBlocks*p.groups*a.KVHeads >= 128 {
 		p.together = 2
 	}
+
 	return p
 }
 
-// laneBlocks computes many queries at a time. Scores are kept as [keys, lanes], so that highest scores and sums need no work
-// across a vector, and both products are the same loop: a scalar of the keys (or values), as they lie in memory, times a
-// vector of lanes.
+// laneBlocks computes many queries at a time. Scores are kept as [keys, lanes], so that highest scores and sums
+// need no work across a vector, and both products are the same loop: a scalar of the keys (or values), as they
+// lie in memory, times a vector of lanes.
 func (a *attend) laneBlocks() {
 	p := a.plan()
 	perHead := p.rowBlocks * p.groups
@@ -80,11 +82,13 @@ func (a *attend) laneBlocks() {
 		// and go first, so that no thread is left with them at the end.
 		g, lo := i/pieces, i%pieces*p.together
 		var blocks [2]*laneBlock
+
 		set := blocks[:min(p.together, perHead-lo)]
 		for j := range set {
 			b := lo + j
 			set[j] = a.laneBlock(p, g, p.rowBlocks-1-b/p.groups, b%p.groups)
 		}
+
 		a.attendLanes(set, g)
 	})
 }
@@ -106,6 +110,7 @@ func (a *attend) attendLanes(blocks []*laneBlock, g int) {
 	for _, b := range blocks[1:] {
 		lo, hi = min(lo, b.first), max(hi, b.last)
 	}
+
 	for j := lo; j < hi; j += laneKeys {
 		k, v := a.head(a.k, g, j), a.head(a.v, g, j)
 		for _, b := range blocks {
@@ -114,6 +119,7 @@ func (a *attend) attendLanes(blocks []*laneBlock, g int) {
 			}
 		}
 	}
+
 	for _, b := range blocks {
 		if !a.LSE.IsZero() {
 			a.storeLSE(b)
@@ -121,6 +127,7 @@ func (a *attend) attendLanes(blocks []*laneBlock, g int) {
 		for lane, sum := range b.sum {
 			b.sum[lane] = 1 / sum
 		}
+
 		a.l.v.lanes.store(a.dst.Buf.F32()[a.dst.Off+b.row*a.dst.Stride:], b.out, b.sum, b.outAt[:b.count], a.HeadDim)
 		laneBlockPool.Put(b)
 	}
@@ -144,6 +151,7 @@ func (a *attend) step(b *laneBlock, k, v []float32, j, keys int) {
 	if j < b.inner || j+keys > b.common {
 		l.mask(s, b.lo, b.hi, j)
 	}
+
 	l.soft(s, b.top, b.sum, b.carry)
 	l.tile(b.out, v, s, b.carry, a.HeadDim, keys, 1, a.v.Stride)
 }
@@ -153,11 +161,19 @@ func (b *laneBlock) size(n, d int) {
 	if cap(b.q) < n*d {
 		b.q, b.out = make([]float32, n*d), make([]float32, n*d)
 	}
+
 	if len(b.top) != n {
 		b.s = make([]float32, laneKeys*n)
-		b.top, b.sum, b.carry = make([]float32, n), make([]float32, n), make([]float32, n)
-		b.qAt, b.outAt, b.lo, b.hi = make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)
+		b.top = make([]float32, n)
+		b.sum = make([]float32, n)
+
+		b.carry = make([]float32, n)
+		b.qAt = make([]int32, n)
+		b.outAt = make([]int32, n)
+		b.lo = make([]int32, n)
+		b.hi = make([]int32, n)
 	}
+
 	b.q, b.out = b.q[:n*d], b.out[:n*d]
 	clear(b.out)
 	clear(b.sum)
@@ -169,17 +185,22 @@ func (b *laneBlock) size(n, d int) {
 // place says which query a lane holds: lanes run over the rows of the first head, then of the next. Lanes without a
 // query repeat the first one; they are computed and not stored.
 func (a *attend) place(b *laneBlock, rows, head, heads int) {
-	b.rows, b.head, b.count = rows, head, rows*heads
+	b.rows = rows
+	b.head = head
+	b.count = rows * heads
+
 	for lane := range b.lo {
 		r, h := lane%rows, lane/rows
 		if h >= heads {
 			r, h = 0, 0
 		}
+
 		b.qAt[lane] = int32(r*a.q.Stride + (head+h)*a.QHeadStride)
 		b.outAt[lane] = int32(r*a.dst.Stride + (head+h)*a.HeadDim)
 		lo, hi := a.keys(b.row + r)
 		b.lo[lane], b.hi[lane] = int32(lo), int32(hi)
 	}
+
 	b.first, b.common = a.keys(b.row)
 	b.inner, b.last = a.keys(b.row + rows - 1)
 }

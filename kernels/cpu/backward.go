@@ -6,7 +6,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// backward holds the gradients of the operations around the matrix products: the tools of layers, and vector loops of its own.
+// backward holds the gradients of the operations around the matrix products: the tools of layers, and vector
+// loops of its own.
 type backward struct {
 	*layers
 	g     *gradLoops
@@ -31,9 +32,9 @@ type gradLoops struct {
 
 	// lanes has load, tile, mask and store of attention, on every instruction set.
 	lanes laneLoops
-	// scores turns the scores of rows of lanes.n lanes into weights, and the gradients of the weights into those of the
-	// scores: s = exp(s - lse), ds = exp(s - lse)·(ds - delta)·(1 - max(s·r, -1)²), with lse and delta of the row and r = 1 /
-	// Softcap or 0. A score of -Inf gives 0 and 0.
+	// scores turns the scores of rows of lanes.n lanes into weights, and the gradients of the weights into
+	// those of the scores: s = exp(s - lse), ds = exp(s - lse)·(ds - delta)·(1 - max(s·r, -1)²), with lse and
+	// delta of the row and r = 1 / Softcap or 0. A score of -Inf gives 0 and 0.
 	scores func(s, ds, lse, delta []float32, r float32)
 }
 
@@ -42,9 +43,14 @@ func (d *Device) backwardOps(o *kernels.Ops) {
 	b := &backward{layers: &layers{d: d, v: vectorLoops(d.isa)}, g: vectorGradLoops(d.isa), space: gradSpace}
 	o.RMSNormBackward, o.LayerNormBackward = b.rmsNorm, b.layerNorm
 	o.AttentionBackward = b.attention
-	o.ActivateBackward, o.GateBackward, o.SoftcapBackward = b.activate, b.gate, b.softcap
+	o.ActivateBackward = b.activate
+
+	o.GateBackward = b.gate
+	o.SoftcapBackward = b.softcap
 	o.SoftmaxBackward, o.CrossEntropyBackward = b.softmax, b.crossEntropy
-	o.GatherBackward, o.ColSum, o.AddSquare = b.gather, b.colSum, b.addSquare
+	o.GatherBackward = b.gather
+	o.ColSum = b.colSum
+	o.AddSquare = b.addSquare
 }
 
 // activate computes dx[i,j] = dy[i,j]·f'(x[i,j]).
@@ -59,12 +65,15 @@ func (b *backward) activate(dx, dy, x kernels.Mat, f kernels.Activation) {
 
 // gate computes dgate[i,j] = dy[i,j]·up[i,j]·f'(gate[i,j]) and dup[i,j] = dy[i,j]·f(gate[i,j]).
 func (b *backward) gate(dgate, dup, dy, gate, up kernels.Mat, f kernels.Activation) {
-	must(sameShape(dgate, dup) && sameShape(dgate, dy) && sameShape(dgate, gate) && sameShape(dgate, up), "cpu: GateBackward: shapes do not agree")
+	must(sameShape(dgate, dup) && sameShape(dgate, dy) && sameShape(dgate, gate) && sameShape(dgate, up),
+		"cpu: GateBackward: shapes do not agree")
 	must(f >= kernels.SiLU && f <= kernels.ReLU, "cpu: unknown activation")
 	dense := dgate.Dense() && dup.Dense() && dy.Dense() && gate.Dense() && up.Dense()
 	b.pieces(dy.Rows, dy.Cols, dense, func(i, lo, hi int) {
-		b.g.gate[f](span(dgate, i, lo, hi), span(dup, i, lo, hi), span(dy, i, lo, hi), span(gate, i, lo, hi), span(up, i, lo, hi))
+		b.g.gate[f](span(dgate, i, lo, hi), span(dup, i, lo, hi), span(dy, i, lo, hi), span(gate, i, lo, hi),
+			span(up, i, lo, hi))
 	})
+
 	dgate.Buf.Changed()
 	dup.Buf.Changed()
 }
@@ -89,25 +98,28 @@ func (b *backward) softmax(dx, dy, y kernels.Mat) {
 	dx.Buf.Changed()
 }
 
-// crossEntropy computes dlogits[i,j] = scale·(softmax(logits[i])[j] - (j == labels[i])), zeros for a negative label, and the
-// loss of the row if loss is present.
+// crossEntropy computes dlogits[i,j] = scale·(softmax(logits[i])[j] - (j == labels[i])), zeros for a negative
+// label, and the loss of the row if loss is present.
 func (b *backward) crossEntropy(dlogits, loss, logits kernels.Mat, labels []int32, scale float32) {
 	must(sameShape(dlogits, logits) && len(labels) == logits.Rows, "cpu: CrossEntropyBackward: shapes do not agree")
 	for _, label := range labels {
 		must(int(label) < logits.Cols, "cpu: CrossEntropyBackward: label outside the row")
 	}
+
 	var out []float64
 	if !loss.IsZero() {
 		must(loss.Rows == 1 && loss.Cols == logits.Rows, "cpu: CrossEntropyBackward: loss is not [1, rows]")
 		out = loss.Buf.F64()[loss.Off:][:loss.Cols]
 		loss.Buf.Changed()
 	}
+
 	b.each(logits.Rows, logits.Len(), func(i int) {
 		l := b.crossEntropyRow(dlogits.RowF32(i), logits.RowF32(i), labels[i], scale)
 		if out != nil {
 			out[i] = l
 		}
 	})
+
 	dlogits.Buf.Changed()
 }
 
@@ -133,10 +145,12 @@ func (b *backward) gather(dtable, dy kernels.Mat, ids []int32, scale float32) {
 	for _, id := range ids {
 		must(id >= 0 && int(id) < dtable.Rows, "cpu: GatherBackward: row id outside dtable")
 	}
+
 	width := max(gatherCols, roundUp(dy.Cols/fewPieces, 16))
 	if dy.Len() <= 2*pieceSize {
 		width = max(1, dy.Cols)
 	}
+
 	b.d.parallel(pieces(dy.Cols, width), func(p int) {
 		lo, hi := p*width, min((p+1)*width, dy.Cols)
 		for i, id := range ids {
@@ -144,6 +158,7 @@ func (b *backward) gather(dtable, dy kernels.Mat, ids []int32, scale float32) {
 			b.v.add(d, d, dy.RowF32(i)[lo:hi], scale)
 		}
 	})
+
 	dtable.Buf.Changed()
 }
 

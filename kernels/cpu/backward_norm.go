@@ -6,15 +6,16 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Sums over the rows of a matrix are made in blocks of rows, in float32 within a block where a gradient wants no more, and the
-// sums of the blocks are added in order in float64: the result does not depend on the number of threads.
+// Sums over the rows of a matrix are made in blocks of rows, in float32 within a block where a gradient wants
+// no more, and the sums of the blocks are added in order in float64: the result does not depend on the number
+// of threads.
 const (
 	gradRows = 64 // rows of a block
 	gradWave = 64 // blocks whose sums are held at a time
 )
 
-// rowSums computes dst[k][j] += Σ_i of what block adds: block(sums, lo, hi) adds rows [lo, hi) to sums, which start at zero and
-// have cols elements for every destination. Destinations [1, cols] may be absent.
+// rowSums computes dst[k][j] += Σ_i of what block adds: block(sums, lo, hi) adds rows [lo, hi) to sums, which
+// start at zero and have cols elements for every destination. Destinations [1, cols] may be absent.
 func (b *backward) rowSums(rows, cols int, dst []kernels.Mat, block func(sums []float32, lo, hi int)) {
 	width, blocks := cols*len(dst), pieces(rows, gradRows)
 	part, owner := lend(min(blocks, gradWave) * width)
@@ -26,11 +27,14 @@ func (b *backward) rowSums(rows, cols int, dst []kernels.Mat, block func(sums []
 			clear(sums)
 			block(sums, lo, min(lo+gradRows, rows))
 		})
+
 		for p := range n {
 			b.g.sum(total, part[p*width:(p+1)*width])
 		}
 	}
+
 	giveBack(owner)
+
 	for k, d := range dst {
 		if !d.IsZero() {
 			addTotal(d.RowF32(0), total[k*cols:])
@@ -46,15 +50,17 @@ func addTotal(dst []float32, sum []float64) {
 	}
 }
 
-// rmsNorm adds to dx[i,j] r·(dy·w - x·r²·m) with r = 1/sqrt(Σ_j x²/c + eps) and m = Σ_j dy·w·x / c of row i, and to dw[j]
-// Σ_i dy·x·r; w is w[j] or 1 + w[j].
+// rmsNorm adds to dx[i,j] r·(dy·w - x·r²·m) with r = 1/sqrt(Σ_j x²/c + eps) and m = Σ_j dy·w·x / c of row i,
+// and to dw[j] Σ_i dy·x·r; w is w[j] or 1 + w[j].
 func (b *backward) rmsNorm(dx, dw, dy, x, w kernels.Mat, eps float32, plusOne bool) {
-	must(sameShape(x, dx) && sameShape(x, dy) && w.Rows == 1 && w.Cols == x.Cols, "cpu: RMSNormBackward: shapes do not agree")
+	must(sameShape(x, dx) && sameShape(x, dy) && w.Rows == 1 && w.Cols == x.Cols,
+		"cpu: RMSNormBackward: shapes do not agree")
 	must(dw.IsZero() || sameShape(w, dw), "cpu: RMSNormBackward: dw is not shaped like the weight")
 	one := float32(0)
 	if plusOne {
 		one = 1
 	}
+
 	wr, owner := b.wide(w, 0)
 	c := float64(x.Cols)
 	b.rowSums(x.Rows, x.Cols, []kernels.Mat{dw}, func(sums []float32, lo, hi int) {
@@ -66,14 +72,16 @@ func (b *backward) rmsNorm(dx, dw, dy, x, w kernels.Mat, eps float32, plusOne bo
 			b.g.norm(dx.RowF32(i), sums, g, xr, wr, 0, 0, float32(r), one, 0, float32(r*m[1]/c))
 		}
 	})
+
 	giveBack(owner)
 	dx.Buf.Changed()
 }
 
-// layerNorm adds to dx[i,j] r·(g - mean(g) - n·mean(g·n)) with n = (x - mean)·r, r = 1/sqrt(var + eps) and g = dy·w of row i,
-// to dw[j] Σ_i dy·n and to db[j] Σ_i dy.
+// layerNorm adds to dx[i,j] r·(g - mean(g) - n·mean(g·n)) with n = (x - mean)·r, r = 1/sqrt(var + eps) and g =
+// dy·w of row i, to dw[j] Σ_i dy·n and to db[j] Σ_i dy.
 func (b *backward) layerNorm(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
-	must(sameShape(x, dx) && sameShape(x, dy) && w.Rows == 1 && w.Cols == x.Cols, "cpu: LayerNormBackward: shapes do not agree")
+	must(sameShape(x, dx) && sameShape(x, dy) && w.Rows == 1 && w.Cols == x.Cols,
+		"cpu: LayerNormBackward: shapes do not agree")
 	must(dw.IsZero() || sameShape(w, dw), "cpu: LayerNormBackward: dw is not shaped like the weight")
 	must(db.IsZero() || sameShape(w, db), "cpu: LayerNormBackward: db is not shaped like the weight")
 	wr, owner := b.wide(w, 0)
@@ -85,6 +93,7 @@ func (b *backward) layerNorm(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
 			xr, g := x.RowF32(i), dy.RowF32(i)
 			mean := b.v.sum(xr) / c
 			r := float32(1 / math.Sqrt(b.v.sumSqDev(xr, mean)/c+float64(eps)))
+
 			m0 := float32(mean)
 			m1 := float32(mean - float64(m0))
 			b.g.moments(m[:], xr, g, wr, m0, m1, r, 0)
@@ -92,6 +101,7 @@ func (b *backward) layerNorm(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
 			b.v.add(dbSum, dbSum, g, 1)
 		}
 	})
+
 	giveBack(owner)
 	dx.Buf.Changed()
 }
@@ -100,6 +110,7 @@ func (b *backward) layerNorm(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
 func (b *backward) colSum(acc, x kernels.Mat) {
 	must(acc.Rows == 1 && acc.Cols == x.Cols, "cpu: ColSum: shapes do not agree")
 	must(acc.DType() == kernels.F32 || acc.DType() == kernels.F64, "cpu: ColSum: acc is not F32 or F64")
+
 	blocks := pieces(x.Rows, gradRows)
 	total, part := make([]float64, x.Cols), make([]float64, min(blocks, gradWave)*x.Cols)
 	for first := 0; first < blocks; first += gradWave {
@@ -108,12 +119,14 @@ func (b *backward) colSum(acc, x kernels.Mat) {
 			lo := (first + p) * gradRows
 			b.sumRows(part[p*x.Cols:(p+1)*x.Cols], x.RowRange(lo, min(lo+gradRows, x.Rows)))
 		})
+
 		for p := range n {
 			for j, v := range part[p*x.Cols : (p+1)*x.Cols] {
 				total[j] += v
 			}
 		}
 	}
+
 	if acc.DType() == kernels.F32 {
 		addTotal(acc.RowF32(0), total)
 	} else {
@@ -121,6 +134,7 @@ func (b *backward) colSum(acc, x kernels.Mat) {
 			acc.Buf.F64()[acc.Off+j] += v
 		}
 	}
+
 	acc.Buf.Changed()
 }
 

@@ -9,9 +9,11 @@ import (
 // portableGradLoops are the vector loops of gradients in plain Go.
 func portableGradLoops() *gradLoops {
 	v := &gradLoops{
-		softcap: softcapGradGo, softmax: softmaxGradGo, dot: dotGo, square: squareGo, sum: sumIntoGo, sumFour: sumFourIntoGo,
+		softcap: softcapGradGo, softmax: softmaxGradGo, dot: dotGo, square: squareGo, sum: sumIntoGo,
+		sumFour: sumFourIntoGo,
 		moments: momentsGo, norm: normGradGo, scores: scoresGradGo, lanes: portableLanes,
 	}
+
 	for f, fn := range map[kernels.Activation]func(x float32) (y, slope float32){
 		kernels.SiLU: siluGrad, kernels.GELU: geluGrad, kernels.GELUTanh: geluTanhGrad, kernels.ReLU: reluGrad,
 	} {
@@ -21,6 +23,7 @@ func portableGradLoops() *gradLoops {
 				dx[i] = dy[i] * slope
 			}
 		}
+
 		v.gate[f] = func(dg, du, dy, g, u []float32) {
 			for i, a := range g {
 				y, slope := fn(a)
@@ -28,6 +31,7 @@ func portableGradLoops() *gradLoops {
 			}
 		}
 	}
+
 	return v
 }
 
@@ -137,7 +141,10 @@ func scoresGradGo(s, ds, lse, delta []float32, r float32) {
 }
 
 // portableLanes are the loops over lanes in plain Go.
-var portableLanes = laneLoops{n: portableWidth, load: laneLoadGo, tile: laneTileGo, mask: laneMaskGo, store: laneStoreGo}
+var portableLanes = laneLoops{
+	n: portableWidth, load: laneLoadGo, tile: laneTileGo, mask: laneMaskGo,
+	store: laneStoreGo,
+}
 
 const portableWidth = 16
 
@@ -156,12 +163,14 @@ func laneTileGo(dst, a, b, carry []float32, rows, k, row, step int) {
 		for lane, c := range carry { // none: the old contents do not count
 			sum[lane] = d[lane] * c
 		}
+
 		for p := range k {
 			u, l := a[r*row+p*step], (*[portableWidth]float32)(b[p*portableWidth:])
 			for lane, v := range l {
 				sum[lane] += u * v
 			}
 		}
+
 		*d = sum
 	}
 }

@@ -16,8 +16,9 @@ func gradLevels() map[string]*gradLoops {
 	}
 }
 
-// TestSlopeAccuracy holds derivatives to an absolute error in units of 2^-24: they are of the size of 1, and cross zero. Those
-// of GELU take the error of its normal distribution, 6 units, the approximation that of its argument, enlarged by it.
+// TestSlopeAccuracy holds derivatives to an absolute error in units of 2^-24: they are of the size of 1, and
+// cross zero. Those of GELU take the error of its normal distribution, 6 units, the approximation that of its
+// argument, enlarged by it.
 func TestSlopeAccuracy(t *testing.T) {
 	for name, v := range gradLevels() {
 		for _, c := range []struct {
@@ -43,13 +44,16 @@ func TestSlopeAccuracy(t *testing.T) {
 				x := sweep(-30, 30, 200003)
 				ones, dx := sweep(1, 1, len(x)), make([]float32, len(x))
 				v.act[c.f](dx, ones, x)
+
 				worst := 0.0
 				for i, g := range dx {
 					units := math.Abs(float64(g)-c.want(float64(x[i]))) * 0x1p24
-					if worst = max(worst, units); units > c.units {
+					worst = max(worst, units)
+					if units > c.units {
 						t.Fatalf("f'(%v) is %v, want %v: %.2f units", x[i], g, c.want(float64(x[i])), units)
 					}
 				}
+
 				t.Logf("at most %.2f·2^-24", worst)
 			})
 		}
@@ -68,9 +72,15 @@ func TestRunsCoverTheKeys(t *testing.T) {
 		{1, 9000, 5, 10, 1},
 	} {
 		a := &attendGrad{n: 32}
-		a.q.Rows, a.k.Rows, a.v.Rows = c.tq, c.pos+c.tq+c.extra, c.pos+c.tq
-		a.Pos, a.Window, a.KVHeads = c.pos, c.window, c.kv
+		a.q.Rows = c.tq
+		a.k.Rows = c.pos + c.tq + c.extra
+		a.v.Rows = c.pos + c.tq
+
+		a.Pos = c.pos
+		a.Window = c.window
+		a.KVHeads = c.kv
 		a.plan()
+
 		next := 0
 		for i, r := range a.runs {
 			if r[0] != next || r[1] < r[0] {
@@ -78,9 +88,11 @@ func TestRunsCoverTheKeys(t *testing.T) {
 			}
 			next = r[1]
 		}
+
 		if next*a.n < a.k.Rows || len(a.runs) > gradParts {
 			t.Fatalf("%+v: %d runs end at block %d", c, len(a.runs), next)
 		}
+
 		for i := range c.tq {
 			lo, hi := a.keys(i)
 			for s, r := range a.runs {
@@ -100,14 +112,24 @@ func TestHeadsOneByOne(t *testing.T) {
 	mat := func(cols int, step float64) kernels.Mat {
 		return kernels.MatOf(kernels.WrapF32(sweep(-step, step, tq*cols)), tq, cols)
 	}
-	q, k, v, out, dout := mat(heads*dim, 1), mat(kv*dim, 2), mat(kv*dim, 3), mat(heads*dim, 0), mat(heads*dim, 1)
+	q := mat(heads*dim, 1)
+	k := mat(kv*dim, 2)
+	v := mat(kv*dim, 3)
+
+	out := mat(heads*dim, 0)
+	dout := mat(heads*dim, 1)
 	a := kernels.Attention{Heads: heads, KVHeads: kv, HeadDim: dim, Scale: 0.1, LSE: mat(heads, 0)}
 	d.Ops().Attention(out, q, k, v, a)
+
 	var results [2][3]kernels.Mat
-	for i, f := range []func(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernels.Attention){d.Ops().AttentionBackward, b.attention} {
+	for i, f := range []func(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernels.Attention){
+		d.Ops().AttentionBackward,
+		b.attention,
+	} {
 		results[i] = [3]kernels.Mat{mat(heads*dim, 0), mat(kv*dim, 0), mat(kv*dim, 0)}
 		f(results[i][0], results[i][1], results[i][2], dout, q, k, v, out, a)
 	}
+
 	for i, want := range results[0] {
 		for j, w := range want.Buf.F32() {
 			if g := results[1][i].Buf.F32()[j]; math.Float32bits(g) != math.Float32bits(w) {

@@ -1,8 +1,8 @@
-// Package cpu is the blocked, multi-threaded backend for ordinary processors. Kernels come in several versions (AMX,
-// AVX-512, AVX2 in assembly, and portable Go); the best one that the processor has is chosen when the device opens.
-// The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE (a comma-separated list
-// of avx2, avx512, avx512bf16, amx) switches instruction sets off at run time. Results do not depend on the number of
-// threads: work is cut into pieces whose bounds depend on the shapes alone.
+// Package cpu is the blocked, multi-threaded backend for ordinary processors. Kernels come in several versions
+// (AMX, AVX-512, AVX2 in assembly, and portable Go); the best one that the processor has is chosen when the
+// device opens. The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE
+// (a comma-separated list of avx2, avx512, avx512bf16, amx) switches instruction sets off at run time. Results
+// do not depend on the number of threads: work is cut into pieces whose bounds depend on the shapes alone.
 package cpu
 
 import (
@@ -32,8 +32,8 @@ type Options struct {
 type features struct {
 	avx2, avx512, avx512bf16, amx bool
 
-	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's takes twice
-	// as long.
+	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's
+	// takes twice as long.
 	fastDot bool
 }
 
@@ -43,6 +43,7 @@ func New(o Options) *Device {
 	if d.threads <= 0 {
 		d.threads = runtime.GOMAXPROCS(0)
 	}
+
 	d.matmulOps(&d.ops)
 	d.layerOps(&d.ops)
 	d.backwardOps(&d.ops)
@@ -80,7 +81,8 @@ const maxAlloc = 1<<62 - 128
 // Upload implements [kernels.Device].
 func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
 	if o := off * b.DType.Size(); o < 0 || o+len(src) > len(b.Bytes()) {
-		return fmt.Errorf("cpu: upload of %d bytes at element %d does not fit a buffer of %d %s", len(src), off, b.Len, b.DType)
+		return fmt.Errorf("cpu: upload of %d bytes at element %d does not fit a buffer of %d %s", len(src), off, b.Len,
+			b.DType)
 	}
 	copy(b.Bytes()[off*b.DType.Size():], src)
 	b.Changed()
@@ -90,7 +92,8 @@ func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
 // Download implements [kernels.Device].
 func (d *Device) Download(dst []byte, b *kernels.Buffer, off int) error {
 	if o := off * b.DType.Size(); o < 0 || o+len(dst) > len(b.Bytes()) {
-		return fmt.Errorf("cpu: download of %d bytes at element %d does not fit a buffer of %d %s", len(dst), off, b.Len, b.DType)
+		return fmt.Errorf("cpu: download of %d bytes at element %d does not fit a buffer of %d %s", len(dst), off,
+			b.Len, b.DType)
 	}
 	copy(dst, b.Bytes()[off*b.DType.Size():])
 	return nil
@@ -112,6 +115,7 @@ func (f features) names() []string {
 			s = append(s, e.name)
 		}
 	}
+
 	return s
 }
 
@@ -129,5 +133,6 @@ func (f features) without(list string) features {
 			f.amx = false
 		}
 	}
+
 	return f
 }

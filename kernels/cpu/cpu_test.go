@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/kernels/kerneltest"
 )
 
-// levels are the settings of COMPRESS_CPU_DISABLE from everything the processor has down to portable Go, and the operations
-// that such a level is about; none means all.
+// levels are the settings of COMPRESS_CPU_DISABLE from everything the processor has down to portable Go, and
+// the operations that such a level is about; none means all.
 var levels = []struct {
 	name, disable string
 	only          []string
@@ -50,7 +50,10 @@ func TestThreadsDoNotMatter(t *testing.T) {
 func BenchmarkOps(b *testing.B) {
 	for _, l := range levels {
 		for _, threads := range []int{1, 2} {
-			b.Run(fmt.Sprintf("%s/threads=%d", l.name, threads), func(b *testing.B) { kerneltest.Benchmark(b, open(b, l.disable, threads)) })
+			b.Run(fmt.Sprintf("%s/threads=%d", l.name, threads), func(b *testing.B) {
+				kerneltest.Benchmark(b,
+					open(b, l.disable, threads))
+			})
 		}
 	}
 }

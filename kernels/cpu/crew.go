@@ -39,8 +39,9 @@ type job struct {
 	lost mmapsafe.First // pieces of mapped files that could not be read
 }
 
-// parallel runs f(i) for every piece i in [0, n). Pieces are handed out one at a time, so a piece should be worth
-// tens of microseconds; what a piece covers must not depend on the number of threads. A fault of a mapped file, on whichever thread, panics here.
+// parallel runs f(i) for every piece i in [0, n). Pieces are handed out one at a time, so a piece should be
+// worth tens of microseconds; what a piece covers must not depend on the number of threads. A fault of a mapped
+// file, on whichever thread, panics here.
 func (d *Device) parallel(n int, f func(i int)) {
 	workers := min(d.threads, n)
 	if workers <= 1 {
@@ -49,6 +50,7 @@ func (d *Device) parallel(n int, f func(i int)) {
 		}
 		return
 	}
+
 	c := &d.crew
 	c.once.Do(func() { c.start(d.threads - 1) })
 	j := &job{f: f, n: int64(n)}
@@ -56,6 +58,7 @@ func (d *Device) parallel(n int, f func(i int)) {
 	for i := range workers - 1 {
 		c.recruit(&c.helpers[i], j)
 	}
+
 	j.run()
 	j.finish(c.watch)
 	j.lost.Raise()
@@ -68,8 +71,8 @@ func (c *crew) start(n int) {
 	}
 }
 
-// recruit gives j to a helper, unless it works for another operation. One whose job is all done is about to look for work, which
-// is worth a moment: operations follow each other within less than that.
+// recruit gives j to a helper, unless it works for another operation. One whose job is all done is about to
+// look for work, which is worth a moment: operations follow each other within less than that.
 func (c *crew) recruit(h *helper, j *job) {
 	for range 1000 {
 		switch old := h.job.Load(); {
@@ -100,7 +103,8 @@ func (c *crew) help(h *helper) {
 	}
 }
 
-// run works on pieces until all are taken. One that is left by a fault of a mapped file counts as done, so that nobody waits for it.
+// run works on pieces until all are taken. One that is left by a fault of a mapped file counts as done, so that
+// nobody waits for it.
 func (j *job) run() {
 	for all := false; !all; {
 		if fault := mmapsafe.Catch(func() { j.pieces(); all = true }); fault != nil {
@@ -129,8 +133,8 @@ func (j *job) finish(watch time.Duration) {
 	}
 }
 
-// lookOut polls until found or until the watch is over, leaving the processor to other goroutines now and then, and reports
-// whether found.
+// lookOut polls until found or until the watch is over, leaving the processor to other goroutines now and then,
+// and reports whether found.
 func lookOut(watch time.Duration, found func() bool) bool {
 	for start := time.Now(); ; {
 		for range 100 {
@@ -138,9 +142,11 @@ func lookOut(watch time.Duration, found func() bool) bool {
 				return true
 			}
 		}
+
 		if time.Since(start) >= watch {
 			return false
 		}
+
 		runtime.Gosched()
 	}
 }

@@ -32,7 +32,8 @@ type loops struct {
 	top        func(x []float32) float32                       // max x; NaN may be passed over
 	exp        func(dst, x []float32, top float32) float64     // dst = exp(x - top), and their sum
 	expSum     func(x []float32, top float32) float64          // Σ exp(x - top)
-	// rope rotates, in every head of a row, the pairs (i, i+len(cos)), and ropePairs the pairs (2i, 2i+1), by cos[i] and sin[i].
+	// rope rotates, in every head of a row, the pairs (i, i+len(cos)), and ropePairs the pairs (2i, 2i+1), by
+	// cos[i] and sin[i].
 	rope, ropePairs func(x, cos, sin []float32, heads, stride int)
 	dots            func(s, q, k []float32, stride int)                // s[j] = Σ_c q[c] · k[j·stride + c]
 	weigh           func(o, p, v []float32, stride int, carry float32) // o[c] = o[c]·carry + Σ_j p[j] · v[j·stride + c]
@@ -46,8 +47,14 @@ func (d *Device) layerOps(o *kernels.Ops) {
 	o.Gather, o.ScatterAdd = l.gather, l.scatterAdd
 	o.RMSNorm, o.LayerNorm = l.rmsNorm, l.layerNorm
 	o.RoPE, o.Attention = l.rope, l.attention
-	o.Activate, o.Gate, o.Add, o.Softcap = l.activate, l.gate, l.add, l.softcap
-	o.Softmax, o.CrossEntropy, o.Convert = l.softmax, l.crossEntropy, l.convert
+
+	o.Activate = l.activate
+	o.Gate = l.gate
+	o.Add = l.add
+	o.Softcap = l.softcap
+	o.Softmax = l.softmax
+	o.CrossEntropy = l.crossEntropy
+	o.Convert = l.convert
 }
 
 // pieceSize is how many elements a piece of element-wise work covers: enough to be worth handing to a thread, and few
@@ -72,6 +79,7 @@ func (l *layers) each(n, elements int, f func(i int)) {
 		}
 		return
 	}
+
 	step := max(1, pieceSize/(elements/n+1))
 	l.d.parallel((n+step-1)/step, func(p int) {
 		for i := p * step; i < min(n, (p+1)*step); i++ {
@@ -89,9 +97,11 @@ func (l *layers) pieces(rows, cols int, dense bool, f func(row, lo, hi int)) {
 		}
 		return
 	}
+
 	if dense {
 		rows, cols = 1, rows*cols
 	}
+
 	perRow := (cols + pieceSize - 1) / pieceSize
 	l.each(rows*perRow, rows*cols, func(i int) {
 		lo := i % perRow * pieceSize

@@ -58,13 +58,15 @@ func (l *layers) softmax(dst, x kernels.Mat) {
 	dst.Buf.Changed()
 }
 
-// crossEntropy computes loss[i] = m + log Σ_j exp(logits[i,j] - m) - logits[i,labels[i]] with m the highest of row i, or
-// 0 if the label is negative.
+// crossEntropy computes loss[i] = m + log Σ_j exp(logits[i,j] - m) - logits[i,labels[i]] with m the highest of
+// row i, or 0 if the label is negative.
 func (l *layers) crossEntropy(loss, logits kernels.Mat, labels []int32) {
-	must(loss.Rows == 1 && loss.Cols == logits.Rows && len(labels) == logits.Rows, "cpu: CrossEntropy: shapes do not agree")
+	must(loss.Rows == 1 && loss.Cols == logits.Rows && len(labels) == logits.Rows,
+		"cpu: CrossEntropy: shapes do not agree")
 	for _, label := range labels {
 		must(int(label) < logits.Cols, "cpu: CrossEntropy: label outside the row")
 	}
+
 	out := loss.Buf.F64()[loss.Off:][:loss.Cols]
 	l.each(logits.Rows, logits.Len(), func(i int) {
 		out[i] = 0
@@ -74,5 +76,6 @@ func (l *layers) crossEntropy(loss, logits kernels.Mat, labels []int32) {
 			out[i] = math.Log(l.v.expSum(x, m)) + (float64(m) - float64(x[labels[i]]))
 		}
 	})
+
 	loss.Buf.Changed()
 }

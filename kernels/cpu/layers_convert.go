@@ -16,8 +16,8 @@ func (l *layers) convert(dst, x kernels.Mat) {
 	dst.Buf.Changed()
 }
 
-// convertSpan converts columns [lo, hi) of row i: by a copy, between float64 and float32 element by element, or in a vector
-// loop that widens to float32, narrows from it, or both through a small block.
+// convertSpan converts columns [lo, hi) of row i: by a copy, between float64 and float32 element by element, or
+// in a vector loop that widens to float32, narrows from it, or both through a small block.
 func (l *layers) convertSpan(dst, x kernels.Mat, i, lo, hi int) {
 	to, from := dst.DType(), x.DType()
 	d, s := dst.Off+i*dst.Stride+lo, x.Off+i*x.Stride+lo
@@ -44,10 +44,12 @@ func (l *layers) convertBlocks(dst *kernels.Buffer, d int, x *kernels.Buffer, s,
 	for lo := 0; lo < n; lo += len(block) {
 		b := block[:min(len(block), n-lo)]
 		l.widenSpan(b, x.U16()[s+lo:s+lo+len(b)], x.DType)
+
 		if dst.DType == kernels.F64 {
 			widen64(dst.F64()[d+lo:d+lo+len(b)], b)
 			continue
 		}
+
 		l.narrow(dst.U16()[d+lo:d+lo+len(b)], b, dst.DType)
 	}
 }

@@ -12,6 +12,7 @@ func (l *layers) gather(dst, src kernels.Mat, ids []int32, scale float32) {
 	for _, id := range ids {
 		must(id >= 0 && int(id) < src.Rows, "cpu: Gather: row id outside src")
 	}
+
 	l.each(dst.Rows, dst.Len(), func(i int) {
 		d := dst.RowF32(i)
 		if src.DType() == kernels.F32 {
@@ -23,6 +24,7 @@ func (l *layers) gather(dst, src kernels.Mat, ids []int32, scale float32) {
 			l.v.scale(d, d, scale)
 		}
 	})
+
 	dst.Buf.Changed()
 }
 
@@ -46,12 +48,14 @@ func (l *layers) rmsNorm(dst, x, w kernels.Mat, eps float32, plusOne bool) {
 	if plusOne {
 		one = 1
 	}
+
 	wr, owner := l.wide(w, 0)
 	l.each(x.Rows, x.Len(), func(i int) {
 		xr := x.RowF32(i)
 		r := 1 / math.Sqrt(l.v.sumSq(xr)/float64(x.Cols)+float64(eps))
 		l.v.norm(dst.RowF32(i), xr, wr, float32(r), one)
 	})
+
 	giveBack(owner)
 	dst.Buf.Changed()
 }
@@ -61,6 +65,7 @@ func (l *layers) layerNorm(dst, x, w, b kernels.Mat, eps float32) {
 	must(sameShape(dst, x) && w.Rows == 1 && w.Cols == x.Cols, "cpu: LayerNorm: shapes do not agree")
 	must(b.IsZero() || sameShape(w, b), "cpu: LayerNorm: bias is not shaped like the weight")
 	wr, wOwner := l.wide(w, 0)
+
 	var br []float32
 	var bOwner *[]float32
 	if b.IsZero() {
@@ -69,6 +74,7 @@ func (l *layers) layerNorm(dst, x, w, b kernels.Mat, eps float32) {
 	} else {
 		br, bOwner = l.wide(b, 0)
 	}
+
 	l.each(x.Rows, x.Len(), func(i int) {
 		xr := x.RowF32(i)
 		mean := l.v.sum(xr) / float64(x.Cols)
@@ -77,6 +83,7 @@ func (l *layers) layerNorm(dst, x, w, b kernels.Mat, eps float32) {
 		m0 := float32(mean)
 		l.v.affine(dst.RowF32(i), xr, wr, br, m0, float32(mean-float64(m0)), float32(r))
 	})
+
 	giveBack(wOwner)
 	giveBack(bOwner)
 	dst.Buf.Changed()
@@ -87,19 +94,23 @@ func (l *layers) rope(x kernels.Mat, r kernels.Rope) {
 	if r.HeadStride == 0 {
 		r.HeadStride = r.HeadDim
 	}
+
 	checkRope(x, r)
 	if r.Dim == 0 {
 		return
 	}
+
 	rotate := l.v.rope
 	if r.Interleaved {
 		rotate = l.v.ropePairs
 	}
+
 	l.each(x.Rows, x.Rows*r.Heads*r.Dim, func(t int) {
 		sin, owner := l.sine(r, int(r.Pos[t]))
 		rotate(x.RowF32(t), r.Cos.RowF32(int(r.Pos[t])), sin, r.Heads, r.HeadStride)
 		giveBack(owner)
 	})
+
 	x.Buf.Changed()
 }
 
@@ -115,11 +126,14 @@ func (l *layers) sine(r kernels.Rope, pos int) (row []float32, owner *[]float32)
 }
 
 func checkRope(x kernels.Mat, r kernels.Rope) {
-	must(r.Dim >= 0 && r.Dim%2 == 0 && r.Dim <= r.HeadDim, "cpu: RoPE: rotated channels are odd or more than a head has")
-	must(len(r.Pos) == x.Rows && (r.Heads == 0 || (r.Heads-1)*r.HeadStride+r.HeadDim <= x.Cols), "cpu: RoPE: shapes do not agree")
+	must(r.Dim >= 0 && r.Dim%2 == 0 && r.Dim <= r.HeadDim,
+		"cpu: RoPE: rotated channels are odd or more than a head has")
+	must(len(r.Pos) == x.Rows && (r.Heads == 0 || (r.Heads-1)*r.HeadStride+r.HeadDim <= x.Cols),
+		"cpu: RoPE: shapes do not agree")
 	if r.Dim == 0 {
 		return
 	}
+
 	must(r.Cos.Cols == r.Dim/2 && sameShape(r.Cos, r.Sin), "cpu: RoPE: tables are not [positions, Dim/2]")
 	for _, p := range r.Pos {
 		must(p >= 0 && int(p) < r.Cos.Rows, "cpu: RoPE: position outside the tables")

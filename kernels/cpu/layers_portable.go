@@ -14,6 +14,7 @@ func portableLoops() *loops {
 		tanh: tanhGo, sum: sumGo, sumSq: sumSqGo, sumSqDev: sumSqDevGo, norm: normGo, affine: affineGo,
 		top: topGo, exp: expGo, expSum: expSumGo, rope: ropeGo, ropePairs: ropePairsGo, dots: dotsGo, weigh: weighGo,
 	}
+
 	for f, fn := range map[kernels.Activation]func(float32) float32{
 		kernels.SiLU: silu, kernels.GELU: gelu, kernels.GELUTanh: geluTanh, kernels.ReLU: relu,
 	} {
@@ -22,12 +23,14 @@ func portableLoops() *loops {
 				dst[i] = fn(u)
 			}
 		}
+
 		v.gate[f] = func(dst, g, u []float32) {
 			for i, a := range g {
 				dst[i] = fn(a) * u[i]
 			}
 		}
 	}
+
 	return v
 }
 
@@ -180,9 +183,11 @@ func dotsGo(s, q, k []float32, stride int) {
 			s2 += q[c+2] * kr[c+2]
 			s3 += q[c+3] * kr[c+3]
 		}
+
 		for ; c < len(q); c++ {
 			s0 += q[c] * kr[c]
 		}
+
 		s[j] = (s0 + s1) + (s2 + s3)
 	}
 }

@@ -26,8 +26,9 @@ func sweep(lo, hi float64, n int) []float32 {
 	return x
 }
 
-// TestFunctionAccuracy holds the vector functions to a relative error in units of 2^-24, half of the last place of a float32.
-// Where the true value is exp(-x²/2) and the like, the rounding of the exponent counts, in proportion to it.
+// TestFunctionAccuracy holds the vector functions to a relative error in units of 2^-24, half of the last place
+// of a float32. Where the true value is exp(-x²/2) and the like, the rounding of the exponent counts, in
+// proportion to it.
 func TestFunctionAccuracy(t *testing.T) {
 	silu := func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 	phi := func(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
@@ -41,6 +42,7 @@ func TestFunctionAccuracy(t *testing.T) {
 				}
 			}
 		}
+
 		for _, c := range []struct {
 			name   string
 			lo, hi float64
@@ -53,13 +55,20 @@ func TestFunctionAccuracy(t *testing.T) {
 			{"sigmoid", -80, 80, quotient(kernels.SiLU), silu, 5, nil},
 			{"tanh", -12, 12, func(dst, x []float32) { v.tanh(dst, x, 1, 1) }, math.Tanh, 3, nil},
 			{"tanh near 0", -0.01, 0.01, func(dst, x []float32) { v.tanh(dst, x, 1, 1) }, math.Tanh, 2, nil},
-			{"normal distribution", -12, 12, quotient(kernels.GELU), phi, 6, func(x float64) float64 { return min(x, 0) * x }},
-			{"its approximation", -8, 8, quotient(kernels.GELUTanh), tanhPhi, 6, func(x float64) float64 { return 3 * math.Abs(min(x, 0)*(1+0.05*x*x)) }},
+			{"normal distribution", -12, 12, quotient(kernels.GELU), phi, 6, func(x float64) float64 {
+				return min(x,
+					0) * x
+			}},
+			{
+				"its approximation", -8, 8, quotient(kernels.GELUTanh), tanhPhi, 6,
+				func(x float64) float64 { return 3 * math.Abs(min(x, 0)*(1+0.05*x*x)) },
+			},
 		} {
 			t.Run(name+"/"+c.name, func(t *testing.T) {
 				x := sweep(c.lo, c.hi, 200003)
 				dst := make([]float32, len(x))
 				c.f(dst, x)
+
 				worst := 0.0
 				for i, g := range dst {
 					in := float64(x[i])
@@ -67,14 +76,18 @@ func TestFunctionAccuracy(t *testing.T) {
 					if in == 0 || want == 0 {
 						continue
 					}
+
 					units := math.Abs(float64(g)-want) / math.Abs(want) * 0x1p24
 					if c.grows != nil {
 						units /= 1 + math.Abs(c.grows(in))/4
 					}
-					if worst = max(worst, units); units > c.units {
+
+					worst = max(worst, units)
+					if units > c.units {
 						t.Fatalf("f(%v) is %v, want %v: %.2f units", in, g, want, units)
 					}
 				}
+
 				t.Logf("at most %.2f·2^-24", worst)
 			})
 		}
@@ -88,6 +101,7 @@ func TestSumsKeepSmallTerms(t *testing.T) {
 	for _, v := range x {
 		want += math.Exp(float64(v))
 	}
+
 	for name, v := range loopLevels() {
 		if got := v.expSum(x, 0); math.Abs(got/want-1) > 1e-7 {
 			t.Errorf("%s: sum is %v, want %v", name, got, want)
@@ -95,22 +109,27 @@ func TestSumsKeepSmallTerms(t *testing.T) {
 	}
 }
 
-// TestDecodeDoesNotDependOnSplits: a long context computed in parts by the row form equals the lane form, which does not split,
-// to rounding.
+// TestDecodeDoesNotDependOnSplits: a long context computed in parts by the row form equals the lane form, which
+// does not split, to rounding.
 func TestDecodeDoesNotDependOnSplits(t *testing.T) {
 	d := New(Options{Threads: 1})
 	const keys, dim, heads = 3*splitKeys + 11, 16, 32
-	q, k, v := sweep(-1, 1, dim), sweep(-2, 2, keys*dim), sweep(-1, 1, keys*dim)
+	q := sweep(-1, 1, dim)
+	k := sweep(-2, 2, keys*dim)
+	v := sweep(-1, 1, keys*dim)
+
 	mat := func(s []float32, cols int) kernels.Mat { return kernels.MatOf(kernels.WrapF32(s), len(s)/cols, cols) }
 	var wide []float32 // equal heads that share keys and values: enough for the lane form
 	for range heads {
 		wide = append(wide, q...)
 	}
+
 	a := kernels.Attention{Heads: 1, KVHeads: 1, HeadDim: dim, Pos: keys - 1, Scale: 0.3}
 	split, whole := make([]float32, dim), make([]float32, heads*dim)
 	d.Ops().Attention(mat(split, dim), mat(q, dim), mat(k, dim), mat(v, dim), a)
 	a.Heads = heads
 	d.Ops().Attention(mat(whole, heads*dim), mat(wide, heads*dim), mat(k, dim), mat(v, dim), a)
+
 	for c, w := range whole {
 		if math.Abs(float64(split[c%dim]-w)) > 1e-6 {
 			t.Errorf("channel %d is %v in parts and %v in one", c, split[c%dim], w)

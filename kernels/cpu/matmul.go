@@ -4,10 +4,11 @@ import "github.com/modelcompress/compress/kernels"
 
 // matmuls are the matrix products of one device.
 //
-// A product takes one of two ways. Few rows (up to skinnyRows) read the weight once, as it lies in memory, and keep one
-// sum per register: such products are bound by memory. The others cut both operands into blocks, bring these into panel
-// order and multiply panels with a micro-kernel. Every element of a product is computed by one kernel in one order, given
-// by the shapes, the types and the precision, so the number of threads does not show in the result.
+// A product takes one of two ways. Few rows (up to skinnyRows) read the weight once, as it lies in memory, and
+// keep one sum per register: such products are bound by memory. The others cut both operands into blocks, bring
+// these into panel order and multiply panels with a micro-kernel. Every element of a product is computed by one
+// kernel in one order, given by the shapes, the types and the precision, so the number of threads does not show
+// in the result.
 //
 // Exact products carry F32 accuracy: on processors with AMX, both operands are cut into three bfloat16 parts whose
 // products are exact, and products below 2^-24 of an element's largest are left out; blocks whose magnitudes the parts
@@ -37,6 +38,7 @@ func (d *Device) matmuls() *matmuls {
 func (m *matmuls) nt(dst, x, w kernels.Mat, o kernels.MatMul) {
 	checkMatMul(dst, o, x.Rows, w.Rows, x.Cols, w.Cols)
 	checkTypes(dst, x, w)
+
 	switch {
 	case dst.Len() == 0:
 	case x.Cols == 0:
@@ -47,6 +49,7 @@ func (m *matmuls) nt(dst, x, w kernels.Mat, o kernels.MatMul) {
 	default:
 		m.panels(dst, operand{Mat: x}, operand{Mat: w}, x.Cols, o)
 	}
+
 	dst.Buf.Changed()
 }
 
@@ -54,6 +57,7 @@ func (m *matmuls) nt(dst, x, w kernels.Mat, o kernels.MatMul) {
 func (m *matmuls) nn(dst, x, w kernels.Mat, o kernels.MatMul) {
 	checkMatMul(dst, o, x.Rows, w.Cols, x.Cols, w.Rows)
 	checkTypes(dst, x, w)
+
 	switch {
 	case dst.Len() == 0:
 	case x.Cols == 0:
@@ -63,6 +67,7 @@ func (m *matmuls) nn(dst, x, w kernels.Mat, o kernels.MatMul) {
 	default:
 		m.panels(dst, operand{Mat: x}, operand{Mat: w, kMajor: true}, x.Cols, o)
 	}
+
 	dst.Buf.Changed()
 }
 
@@ -70,6 +75,7 @@ func (m *matmuls) nn(dst, x, w kernels.Mat, o kernels.MatMul) {
 func (m *matmuls) tn(dst, a, b kernels.Mat, o kernels.MatMul) {
 	checkMatMul(dst, o, a.Cols, b.Cols, a.Rows, b.Rows)
 	checkTypes(dst, a, b)
+
 	switch {
 	case dst.Len() == 0:
 	case a.Rows == 0:
@@ -77,6 +83,7 @@ func (m *matmuls) tn(dst, a, b kernels.Mat, o kernels.MatMul) {
 	default:
 		m.panels(dst, operand{Mat: a, kMajor: true}, operand{Mat: b, kMajor: true}, a.Rows, o)
 	}
+
 	dst.Buf.Changed()
 }
 
@@ -124,6 +131,7 @@ func checkMatMul(dst kernels.Mat, o kernels.MatMul, m, n, kx, kw int) {
 	if o.Bias.Rows != 1 || o.Bias.Cols != n {
 		panic("cpu: bias of a matrix product has the wrong shape")
 	}
+
 	checkWeight(o.Bias)
 }
 
@@ -148,7 +156,8 @@ func checkInside(m kernels.Mat) {
 	if m.Rows == 0 || m.Cols == 0 {
 		return
 	}
-	if m.Off < 0 || m.Cols < 0 || m.Rows < 0 || m.Rows > 1 && m.Stride < m.Cols || m.Off+(m.Rows-1)*m.Stride+m.Cols > m.Buf.Len {
+	if m.Off < 0 || m.Cols < 0 || m.Rows < 0 || m.Rows > 1 && m.Stride < m.Cols ||
+		m.Off+(m.Rows-1)*m.Stride+m.Cols > m.Buf.Len {
 		panic("cpu: matrix view leaves its buffer")
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// TestMatMulAllocations bounds the garbage of a product: what starting threads costs, nothing that grows with the shapes. (The race detector empties pools at random, so it is left out there.)
+// TestMatMulAllocations bounds the garbage of a product: what starting threads costs, nothing that grows with
+// the shapes. (The race detector empties pools at random, so it is left out there.)
 func TestMatMulAllocations(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, shape := range [][3]int{{1, 300, 200}, {40, 300, 200}} {

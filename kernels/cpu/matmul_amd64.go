@@ -25,20 +25,33 @@ func avx512Kernels(f features) kernelSet {
 		dotF16:  []func(*dotArgs){dotF16AVX512x1, dotF16AVX512x2, dotF16AVX512x3, dotF16AVX512x4},
 		axpyF32: axpyF32AVX512, axpyBF16: axpyBF16AVX512, axpyF16: axpyF16AVX512,
 	}
+
 	if f.avx512bf16 {
 		if f.fastDot {
-			s.fastBF16 = tileKernel{rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1, run: gemmPairAVX512}
+			s.fastBF16 = tileKernel{
+				rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1,
+				run: gemmPairAVX512,
+			}
 			s.dotPair = []func(*dotArgs){dotPairAVX512x1, dotPairAVX512x2, dotPairAVX512x3, dotPairAVX512x4}
 		}
-		s.split, s.pairRows, s.pairParts, s.pairRounded = splitBF16AVX512, pairRowsAVX512, pairPartsAVX512, pairRoundedAVX512
+
+		s.split = splitBF16AVX512
+		s.pairRows = pairRowsAVX512
+		s.pairParts = pairPartsAVX512
+		s.pairRounded = pairRoundedAVX512
 		s.peak16, s.peak32 = peak16AVX512, peak32AVX512
 	}
+
 	if f.amx {
 		s.fastBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 1, bParts: 1, run: gemmAMX1}
-		s.exactBF16 = tileKernel{rows: 32, cols: 32, depth: 256, layout: panelTiles, aParts: 3, bParts: 1, run: gemmAMX3}
+		s.exactBF16 = tileKernel{
+			rows: 32, cols: 32, depth: 256, layout: panelTiles, aParts: 3, bParts: 1,
+			run: gemmAMX3,
+		}
 		s.split32 = tileKernel{rows: 32, cols: 32, depth: 128, layout: panelTiles, aParts: 3, bParts: 3, run: gemmAMX6}
 		s.direct = directAMX
 	}
+
 	return s
 }
 
@@ -95,7 +108,8 @@ func gemmAMX3(t *tileArgs)
 //go:noescape
 func gemmAMX6(t *tileArgs)
 
-// The direct kernels multiply bfloat16 weights as they lie in memory with packed rows of one or three parts; see directArgs.
+// The direct kernels multiply bfloat16 weights as they lie in memory with packed rows of one or three parts;
+// see directArgs.
 
 //go:noescape
 func directAMX1x1(d *directArgs)
@@ -281,7 +295,8 @@ func readStreamAVX2(p *byte, n int) uint64
 //go:noescape
 func peakAMX(n int)
 
-// peakKernels returns the kernels that only multiply and add, those on float32 first, each set after those that it contains.
+// peakKernels returns the kernels that only multiply and add, those on float32 first, each set after those that
+// it contains.
 func peakKernels(f features) (list []peakKernel) {
 	if f.avx2 {
 		list = append(list, peakKernel{"avx2", peakFMAAVX2, 12 * 8 * 2})
@@ -295,6 +310,7 @@ func peakKernels(f features) (list []peakKernel) {
 	if f.amx {
 		list = append(list, peakKernel{AMX, peakAMX, 4 * 16 * 32 * 16 * 2})
 	}
+
 	return list
 }
 

@@ -13,33 +13,51 @@ import (
 // benchThreads is what the benchmarks run on.
 var benchThreads = []int{1, 2}
 
-// BenchmarkMatMul measures x·Wᵀ at the shapes of the 21.9M-parameter Llama and at the square shape of the comparison with
-// OpenBLAS; names are rows×out×in.
+// BenchmarkMatMul measures x·Wᵀ at the shapes of the 21.9M-parameter Llama and at the square shape of the
+// comparison with OpenBLAS; names are rows×out×in.
 func BenchmarkMatMul(b *testing.B) {
-	shapes := [][3]int{{512, 2048, 2048}, {1024, 512, 512}, {1024, 256, 512}, {1024, 1408, 512}, {1024, 4096, 512}, {1024, 512, 1408}, {64, 2048, 2048}, {32, 2048, 2048}, {16, 2048, 2048}}
+	shapes := [][3]int{
+		{512, 2048, 2048},
+		{1024, 512, 512},
+		{1024, 256, 512},
+		{1024, 1408, 512},
+		{1024, 4096, 512},
+		{1024, 512, 1408},
+		{64, 2048, 2048},
+		{32, 2048, 2048},
+		{16, 2048, 2048},
+	}
 	kinds := []struct {
 		name string
 		t    kernels.DType
 		p    kernels.Precision
-	}{{"f32", kernels.F32, kernels.Exact}, {"bf16exact", kernels.BF16, kernels.Exact}, {"bf16fast", kernels.BF16, kernels.Fast}}
+	}{
+		{"f32", kernels.F32, kernels.Exact},
+		{"bf16exact", kernels.BF16, kernels.Exact},
+		{"bf16fast", kernels.BF16, kernels.Fast},
+	}
+
 	for _, isa := range []string{"", "amx", "amx,avx512bf16", "avx512"} {
 		for _, kind := range kinds {
 			for _, s := range shapes {
 				var c productCase
 				var dst kernels.Mat
 				for _, threads := range benchThreads {
-					name := fmt.Sprintf("%s/%dx%dx%d/without=%s/threads=%d", kind.name, s[0], s[1], s[2], strings.ReplaceAll(isa, ",", "+"), threads)
+					name := fmt.Sprintf("%s/%dx%dx%d/without=%s/threads=%d", kind.name, s[0], s[1], s[2],
+						strings.ReplaceAll(isa, ",", "+"), threads)
 					b.Run(name, func(b *testing.B) {
 						if dst.IsZero() {
 							c = benchCase(kind.t, s)
 							c.o.Precision = kind.p
 							dst = kernels.MatOf(kernels.NewHost(kernels.F32, c.m*c.n), c.m, c.n)
 						}
+
 						d := deviceWith(detect(isa), threads)
 						c.run(d, dst)
 						for b.Loop() {
 							c.run(d, dst)
 						}
+
 						b.ReportMetric(2e-9*float64(c.m*c.n*c.k)*float64(b.N)/b.Elapsed().Seconds(), "GFLOP/s")
 					})
 				}
@@ -65,11 +83,12 @@ func repeating(t kernels.DType, rows, cols int) kernels.Mat {
 	for n := start; n < len(b); n *= 2 {
 		copy(b[n:], b[:n])
 	}
+
 	return m
 }
 
-// BenchmarkGEMV measures products of few rows with weights larger than the caches, turn by turn with plain reading of as many
-// bytes; the shortest times count.
+// BenchmarkGEMV measures products of few rows with weights larger than the caches, turn by turn with plain
+// reading of as many bytes; the shortest times count.
 func BenchmarkGEMV(b *testing.B) {
 	const n, k = 16384, 4096
 	for _, t := range weightTypes {
@@ -98,6 +117,7 @@ func benchmarkSkinny(b *testing.B, d *Device, m int, w kernels.Mat, p kernels.Pr
 		d.readShares(w.Buf.Bytes(), d.threads)
 		reading = min(reading, time.Since(start))
 	}
+
 	size := float64(len(w.Buf.Bytes())) / 1e9
 	b.ReportMetric(size/product.Seconds(), "GB/s")
 	b.ReportMetric(size/reading.Seconds(), "read-GB/s")

@@ -7,21 +7,21 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// directRows is the largest number of rows for which a bfloat16 weight is multiplied as it lies in memory, by tiles: beyond
-// it, packed panels reuse more.
+// directRows is the largest number of rows for which a bfloat16 weight is multiplied as it lies in memory, by
+// tiles: beyond it, packed panels reuse more.
 const directRows = 32
 
-// A piece multiplies some groups of 32 rows of w, maxGroups at most. Packed x beyond directSpace bytes is taken in stretches
-// of that size, which stay in the second-level cache while all groups of a piece use them; the more groups, the less often
-// x comes from further away.
+// A piece multiplies some groups of 32 rows of w, maxGroups at most. Packed x beyond directSpace bytes is taken
+// in stretches of that size, which stay in the second-level cache while all groups of a piece use them; the
+// more groups, the less often x comes from further away.
 const (
 	fewGroups   = 4
 	maxGroups   = 16
 	directSpace = 192 << 10
 )
 
-// directArgs are the operands of a direct kernel: out[j][i] (+)= Σ_p w[j][p]·x[i][p] for groups·32 rows j of w, up to 32 rows i
-// of packed x and steps of 32 p; a row of out has 32 floats. The assembly knows the offsets.
+// directArgs are the operands of a direct kernel: out[j][i] (+)= Σ_p w[j][p]·x[i][p] for groups·32 rows j of w,
+// up to 32 rows i of packed x and steps of 32 p; a row of out has 32 floats. The assembly knows the offsets.
 type directArgs struct {
 	w, x, out     unsafe.Pointer
 	wStride       int // bytes
@@ -54,7 +54,8 @@ var directTiles = map[int]*tileKernel{
 
 // canDirect reports whether directNT applies.
 func (m *matmuls) canDirect(x, w kernels.Mat) bool {
-	return m.ks.direct != nil && w.DType() == kernels.BF16 && w.Cols%32 == 0 && x.Rows > 1 && x.Rows <= directRows && w.Rows >= 32
+	return m.ks.direct != nil && w.DType() == kernels.BF16 && w.Cols%32 == 0 && x.Rows > 1 && x.Rows <= directRows &&
+		w.Rows >= 32
 }
 
 // directNT is nt where canDirect holds. It reports false, with dst untouched, if magnitudes in x forbid a split.
@@ -65,10 +66,12 @@ func (m *matmuls) directNT(dst, x, w kernels.Mat, o kernels.MatMul) bool {
 	if o.Precision == kernels.Fast {
 		p.parts = 1
 	}
+
 	ok := p.packX() || p.parts == 1
 	if ok {
 		m.d.parallel(pieces(w.Rows/32, p.groups), p.piece)
 	}
+
 	p.drop()
 	directProducts.Put(p)
 	return ok
@@ -79,15 +82,18 @@ func (p *directProduct) packX() bool {
 	tile := directTiles[p.parts]
 	st := getStage(p.ks, tile)
 	defer stages.Put(st)
+
 	p.packed = grow(p.packed, tile.panelSize(32, p.x.Cols, p.parts))
 	p.groups = fewGroups
 	if len(p.packed)*4 > directSpace {
 		p.groups = min(maxGroups, max(fewGroups, p.w.Rows/32/fewPieces))
 	}
+
 	for block := range pieces(p.x.Cols, stageDepth) {
 		st.block(block, stageDepth, p.x.Cols)
 		st.packRight(p.packed[tile.panelSize(32, st.k0, p.parts):], source{op: operand{Mat: p.x}}, 0)
 	}
+
 	return splittable(st.split.peak)
 }
 
@@ -110,7 +116,11 @@ func (p *directProduct) multiplyGroups(st *stage, j, groups int) {
 	step := p.parts * 2 * tileBytes
 	stretch := directSpace / (step * roundUp(p.x.Rows, 16) / 32)
 	a, steps := &st.direct, p.w.Cols/32
-	*a = directArgs{out: unsafe.Pointer(&st.sums), wStride: p.w.Stride * 2, groups: groups, prefetch: 32 * p.w.Stride * 2}
+	*a = directArgs{
+		out: unsafe.Pointer(&st.sums), wStride: p.w.Stride * 2, groups: groups,
+		prefetch: 32 * p.w.Stride * 2,
+	}
+
 	for s := 0; s < steps; s += stretch {
 		a.w, a.x = address(p.w, j, s*32), unsafe.Pointer(&p.packed[s*step/4])
 		a.steps = min(stretch, steps-s)
@@ -119,8 +129,8 @@ func (p *directProduct) multiplyGroups(st *stage, j, groups int) {
 	}
 }
 
-// storeColumns transposes out [n columns][32 rows] into dst. Sums that are not finite are computed again without parts, where
-// infinities stay infinities.
+// storeColumns transposes out [n columns][32 rows] into dst. Sums that are not finite are computed again
+// without parts, where infinities stay infinities.
 func (p *directProduct) storeColumns(st *stage, j, n int) {
 	rows := p.x.Rows
 	const size = maxGroups * 32
@@ -131,6 +141,7 @@ func (p *directProduct) storeColumns(st *stage, j, n int) {
 			p.ks.packB(&st.pack)
 		}
 	}
+
 	if p.parts > 1 {
 		for r := range rows {
 			if p.ks.peak32(&turned[r*size], n) >= 0x7f800000 {
@@ -139,6 +150,7 @@ func (p *directProduct) storeColumns(st *stage, j, n int) {
 			}
 		}
 	}
+
 	for r := range rows {
 		p.storeRow(p.dst.RowF32(r)[j:][:n], turned[r*size:][:n], j)
 	}

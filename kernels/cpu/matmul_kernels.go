@@ -10,8 +10,8 @@ const (
 	panelFloats layout = iota
 	// panelPairs: [p/2][row] pairs of bfloat16, the even p in the low half.
 	panelPairs
-	// panelTiles: [p/32][part][half] AMX tiles; a half is 16 rows. A tile of the left operand is [16 rows][32 p], one of the
-	// right operand [16 pairs of p][16 rows].
+	// panelTiles: [p/32][part][half] AMX tiles; a half is 16 rows. A tile of the left operand is [16 rows][32
+	// p], one of the right operand [16 pairs of p][16 rows].
 	panelTiles
 )
 
@@ -63,8 +63,9 @@ type tileArgs struct {
 	acc     int // 0 overwrites c, 1 adds to it
 }
 
-// packArgs are the operands of a transposition: dst[q·step + c·pitch + i] = src[i·stride + c] for 32-bit units, rows i, 16
-// columns c and n blocks q of 16 columns; step, pitch and stride are in bytes. The assembly knows the offsets.
+// packArgs are the operands of a transposition: dst[q·step + c·pitch + i] = src[i·stride + c] for 32-bit units,
+// rows i, 16 columns c and n blocks q of 16 columns; step, pitch and stride are in bytes. The assembly knows
+// the offsets.
 type packArgs struct {
 	dst, src            unsafe.Pointer
 	n                   int
@@ -83,9 +84,10 @@ type splitArgs struct {
 	_          uint32
 }
 
-// pairArgs are the operands of a conversion of n blocks of 32 rows and 32 columns c to pairs: bytes dst + q·step + r·pitch +
-// c/16·half + p·part + c%16·4 get part p of element c of rows 32q+2r (low half) and 32q+2r+1; rows lie stride bytes apart. peak
-// collects the largest magnitude of floats as float32 bits. The assembly knows the offsets.
+// pairArgs are the operands of a conversion of n blocks of 32 rows and 32 columns c to pairs: bytes dst +
+// q·step + r·pitch + c/16·half + p·part + c%16·4 get part p of element c of rows 32q+2r (low half) and
+// 32q+2r+1; rows lie stride bytes apart. peak collects the largest magnitude of floats as float32 bits. The
+// assembly knows the offsets.
 type pairArgs struct {
 	dst, src          unsafe.Pointer
 	n                 int
@@ -95,8 +97,8 @@ type pairArgs struct {
 	_                 uint32
 }
 
-// dotArgs are the operands of a dot kernel: out[r·rows+i] = Σ_p w[r][p]·x[i][p] for four rows of w. The assembly knows the
-// offsets.
+// dotArgs are the operands of a dot kernel: out[r·rows+i] = Σ_p w[r][p]·x[i][p] for four rows of w. The
+// assembly knows the offsets.
 type dotArgs struct {
 	w, x             unsafe.Pointer
 	out              unsafe.Pointer

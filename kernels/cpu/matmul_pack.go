@@ -81,7 +81,9 @@ var stages = sync.Pool{New: func() any { return new(stage) }}
 // getStage takes a stage from the pool.
 func getStage(ks *kernelSet, tile *tileKernel) *stage {
 	st := stages.Get().(*stage)
-	st.ks, st.tile, st.split.peak = ks, tile, 0
+	st.ks = ks
+	st.tile = tile
+	st.split.peak = 0
 	return st
 }
 
@@ -94,11 +96,13 @@ func (s *kernelSet) widen(dst []float32, w kernels.Mat, i, j int) {
 		copy(dst, w.RowF32(i)[j:])
 		return
 	}
+
 	src := w.RowU16(i)[j:][:len(dst)]
 	kernel, scalar := s.widenBF16, kernels.FromBF16
 	if w.DType() == kernels.F16 {
 		kernel, scalar = s.widenF16, kernels.FromF16
 	}
+
 	whole := 0
 	if kernel != nil {
 		whole = len(dst) / s.lanes * s.lanes
@@ -119,15 +123,20 @@ func (st *stage) packLeft(dst []uint32, o operand, r int) {
 		st.packFloats(dst, o, r, t.rows, st.ks.packA, t.rows)
 	case panelPairs:
 		src, stride := st.stagedRows(o, r, t.rows)
-		st.split.step, st.split.part, st.split.parts = 64, 0, 1
+		st.split.step = 64
+		st.split.part = 0
+		st.split.parts = 1
 		for i := range t.rows {
 			st.splitRow(unsafe.Pointer(&st.u16[i*stagePitch]), unsafe.Add(src, i*stride))
 		}
+
 		st.transpose(st.ks.packA, unsafe.Pointer(&dst[0]), unsafe.Pointer(&st.u16), stagePitch*2, t.rows*4, 16*t.rows*4)
 	case panelTiles:
 		for half := range 2 {
 			src, stride := st.stagedRows(o, r+half*stageRows, stageRows)
-			st.split.step, st.split.part, st.split.parts = t.aParts*2*tileBytes, 2*tileBytes, t.aParts
+			st.split.step = t.aParts * 2 * tileBytes
+			st.split.part = 2 * tileBytes
+			st.split.parts = t.aParts
 			for i := range stageRows {
 				st.splitRow(unsafe.Pointer(&dst[(half*tileBytes+i*64)/4]), unsafe.Add(src, i*stride))
 			}
@@ -143,14 +152,21 @@ func (st *stage) packRight(dst []uint32, s source, r int) {
 	o, t, k0 := s.op, st.tile, st.k0
 	r, st.k0 = r-s.row, k0-s.k0
 	defer func() { st.k0 = k0 }()
+
 	if t.layout == panelFloats {
 		st.packFloats(dst, o, r, t.cols, st.ks.packB, st.ks.group)
 		return
 	}
-	pitch, step, half := t.cols*4, 16*t.cols*4, 64
+
+	pitch := t.cols * 4
+	step := 16 * t.cols * 4
+	half := 64
 	if t.layout == panelTiles {
-		pitch, step, half = 64, t.bParts*2*tileBytes, tileBytes
+		pitch = 64
+		step = t.bParts * 2 * tileBytes
+		half = tileBytes
 	}
+
 	st.pairs = pairArgs{step: step, pitch: pitch, half: half, part: 2 * tileBytes, peak: st.split.peak}
 	switch {
 	case o.kMajor:
@@ -164,6 +180,7 @@ func (st *stage) packRight(dst []uint32, s source, r int) {
 			st.packHalf(dst[h*half/4:], o, r+h*stageRows, pitch, step)
 		}
 	}
+
 	if t.aParts > 1 && t.bParts == 1 {
 		peak := st.ks.peak16((*uint16)(unsafe.Pointer(&dst[0])), len(dst)*2)
 		st.split.peak = max(st.split.peak, uint32(peak)<<16)
@@ -177,24 +194,33 @@ func (st *stage) packHalf(dst []uint32, o operand, r, pitch, step int) {
 		st.transpose(st.ks.packB, unsafe.Pointer(&dst[0]), src, stride, pitch, step)
 		return
 	}
+
 	src, stride := st.stagedRows(o, r, stageRows)
-	st.split.step, st.split.part, st.split.parts = 64, 0, 1
+	st.split.step = 64
+	st.split.part = 0
+	st.split.parts = 1
 	for i := range stageRows {
 		st.splitRow(unsafe.Pointer(&st.u16[i*stagePitch]), unsafe.Add(src, i*stride))
 	}
+
 	st.transpose(st.ks.packB, unsafe.Pointer(&dst[0]), unsafe.Pointer(&st.u16), stagePitch*2, pitch, step)
 }
 
-// packTurned packs 32 rows of a right operand that is not bfloat16, in three parts: turned as floats, because those are fewer
-// bytes than the parts. The caller has set what st.pairs says of dst.
+// packTurned packs 32 rows of a right operand that is not bfloat16, in three parts: turned as floats, because
+// those are fewer bytes than the parts. The caller has set what st.pairs says of dst.
 func (st *stage) packTurned(dst []uint32, o operand, r int) {
 	for h := 0; h < squareSide; h += stageRows {
 		src, stride := st.stagedRows(o, r+h, stageRows)
-		st.pack = packArgs{unsafe.Pointer(&st.sums[h]), src, roundUp(st.kc, 32) / 16, 16 * squareSide * 4, squareSide * 4, stride}
+		st.pack = packArgs{
+			unsafe.Pointer(&st.sums[h]), src, roundUp(st.kc, 32) / 16, 16 * squareSide * 4,
+			squareSide * 4, stride,
+		}
 		st.ks.packB(&st.pack)
 	}
+
 	a := &st.pairs
-	a.dst, a.src, a.n, a.stride = unsafe.Pointer(&dst[0]), unsafe.Pointer(&st.sums), pieces(st.kc, squareSide), squareSide*4
+	a.dst, a.src, a.n, a.stride = unsafe.Pointer(&dst[0]), unsafe.Pointer(&st.sums), pieces(st.kc, squareSide),
+		squareSide*4
 	st.ks.pairParts(a)
 }
 
@@ -211,6 +237,7 @@ func (st *stage) packFloats(dst []uint32, o operand, r, width int, transpose fun
 		}
 	case transpose == nil:
 		clear(f)
+
 		for i := range rows {
 			st.ks.widen(st.f32[:st.kc], o.Mat, r+i, st.k0)
 			for q, v := range st.f32[:st.kc] {
@@ -237,12 +264,14 @@ func (st *stage) transpose(f func(*packArgs), dst, src unsafe.Pointer, stride, p
 
 // splitRow converts one staged row; the caller has set step, part and parts.
 func (st *stage) splitRow(dst, src unsafe.Pointer) {
-	st.split.dst, st.split.src, st.split.n = dst, src, (st.kc+31)/32
+	st.split.dst = dst
+	st.split.src = src
+	st.split.n = (st.kc + 31) / 32
 	st.ks.split(&st.split)
 }
 
-// directRows returns n stored rows from r as they lie in memory, if they are float32 and depth elements of each may be read,
-// and nil otherwise.
+// directRows returns n stored rows from r as they lie in memory, if they are float32 and depth elements of each
+// may be read, and nil otherwise.
 func (st *stage) directRows(o operand, r, n, depth int) (src unsafe.Pointer, stride int) {
 	if o.kMajor || o.DType() != kernels.F32 || r+n > o.Rows || o.Off+(r+n-1)*o.Stride+st.k0+depth > o.Buf.Len {
 		return nil, 0
@@ -250,14 +279,15 @@ func (st *stage) directRows(o operand, r, n, depth int) (src unsafe.Pointer, str
 	return o.at(r, st.k0), o.strideBytes()
 }
 
-// stagedRows returns n rows from r as float32, with zeros after the block's depth up to a multiple of 32, and zeros for rows
-// after the operand's last.
+// stagedRows returns n rows from r as float32, with zeros after the block's depth up to a multiple of 32, and
+// zeros for rows after the operand's last.
 func (st *stage) stagedRows(o operand, r, n int) (src unsafe.Pointer, stride int) {
 	if st.kc%32 == 0 {
 		if src, stride = st.directRows(o, r, n, st.kc); src != nil {
 			return src, stride
 		}
 	}
+
 	depth := roundUp(st.kc, 32)
 	rows := min(n, max(0, o.rows()-r))
 	if o.kMajor {
@@ -267,6 +297,7 @@ func (st *stage) stagedRows(o operand, r, n int) (src unsafe.Pointer, stride int
 			st.ks.widen(st.f32[i*stagePitch:][:st.kc], o.Mat, r+i, st.k0)
 		}
 	}
+
 	for i := range n {
 		row := st.f32[i*stagePitch:][:depth]
 		if i >= rows {
@@ -275,6 +306,7 @@ func (st *stage) stagedRows(o operand, r, n int) (src unsafe.Pointer, stride int
 			clear(row[st.kc:])
 		}
 	}
+
 	return unsafe.Pointer(&st.f32), stagePitch * 4
 }
 
@@ -284,10 +316,12 @@ func (st *stage) gather(o operand, r, rows int) {
 	if rows == stageRows && o.DType() == kernels.F32 && st.ks.group == stageRows {
 		whole = st.kc / 16 * 16
 	}
+
 	for q := 0; q < whole; q += 16 {
 		st.pack = packArgs{unsafe.Pointer(&st.f32[q]), o.at(st.k0+q, r), 1, 0, stagePitch * 4, o.strideBytes()}
 		st.ks.packB(&st.pack)
 	}
+
 	for q := whole; q < st.kc; q++ {
 		for i := range rows {
 			st.f32[i*stagePitch+q] = weightAt(o.Mat, st.k0+q, r+i)
@@ -295,8 +329,8 @@ func (st *stage) gather(o operand, r, rows int) {
 	}
 }
 
-// pairedRows returns 16 rows of bfloat16 from r, with zeros after the block's depth up to a multiple of 32 and for rows after
-// the last.
+// pairedRows returns 16 rows of bfloat16 from r, with zeros after the block's depth up to a multiple of 32 and
+// for rows after the last.
 func (st *stage) pairedRows(o operand, r int) (src unsafe.Pointer, stride int) {
 	depth := roundUp(st.kc, 32)
 	rows := min(stageRows, max(0, o.Rows-r))
@@ -310,16 +344,18 @@ func (st *stage) pairedRows(o operand, r int) (src unsafe.Pointer, stride int) {
 				copy(row, o.RowU16(r + i)[st.k0:][:st.kc])
 			}
 		}
+
 		src, stride = unsafe.Pointer(&st.u16), stagePitch*2
 	}
+
 	return src, stride
 }
 
 // squareSide is the number of rows and of columns of a block of a transposed operand that pairs are made of.
 const squareSide = 32
 
-// packPairs packs 32 columns of a matrix stored as [k, rows] in pairs of rows, which need no transposition; the caller has set
-// what st.pairs says of dst.
+// packPairs packs 32 columns of a matrix stored as [k, rows] in pairs of rows, which need no transposition; the
+// caller has set what st.pairs says of dst.
 func (st *stage) packPairs(dst []uint32, o operand, r int) {
 	a, run := &st.pairs, st.ks.pairParts
 	switch {
@@ -328,14 +364,17 @@ func (st *stage) packPairs(dst []uint32, o operand, r int) {
 	case st.tile.bParts == 1:
 		run = st.ks.pairRounded
 	}
+
 	whole := 0
 	if o.DType() != kernels.F16 && r+squareSide <= o.Cols {
 		whole = st.kc / squareSide
 	}
+
 	if whole > 0 {
 		a.dst, a.src, a.n, a.stride = unsafe.Pointer(&dst[0]), o.at(st.k0, r), whole, o.strideBytes()
 		run(a)
 	}
+
 	for q := whole; q*squareSide < st.kc; q++ {
 		a.dst, a.n = unsafe.Pointer(&dst[q*a.step/4]), 1
 		a.src, a.stride = st.square(o, q*squareSide, r)
@@ -343,8 +382,8 @@ func (st *stage) packPairs(dst []uint32, o operand, r int) {
 	}
 }
 
-// square copies the block of a matrix stored as [k, rows] that starts at element q of the block of the inner size and at
-// column r, with zeros after the last of either: BF16 as it is, the others as float32.
+// square copies the block of a matrix stored as [k, rows] that starts at element q of the block of the inner
+// size and at column r, with zeros after the last of either: BF16 as it is, the others as float32.
 func (st *stage) square(o operand, q, r int) (src unsafe.Pointer, stride int) {
 	rows, cols := min(squareSide, st.kc-q), min(squareSide, o.Cols-r)
 	if o.DType() == kernels.BF16 {
@@ -355,27 +394,39 @@ func (st *stage) square(o operand, q, r int) (src unsafe.Pointer, stride int) {
 		}
 		return unsafe.Pointer(&to[0]), squareSide * 2
 	}
+
 	to := st.f32[:squareSide*squareSide]
 	clear(to)
 	for i := range rows {
 		st.ks.widen(to[i*squareSide:][:cols], o.Mat, st.k0+q+i, r)
 	}
+
 	return unsafe.Pointer(&to[0]), squareSide * 4
 }
 
-// packLeftColumns packs panels of 32 columns, size units apart in dst, of a left operand stored as [k, rows], as tiles, with
-// the peak of each. Every row is read through all panels, because short stretches of long rows leave most of what the caches fetch unused.
+// packLeftColumns packs panels of 32 columns, size units apart in dst, of a left operand stored as [k, rows],
+// as tiles, with the peak of each. Every row is read through all panels, because short stretches of long rows
+// leave most of what the caches fetch unused.
 func (st *stage) packLeftColumns(dst []uint32, size int, o operand, r int, peaks []uint32) {
 	const panel = squareSide * squareSide // floats of a panel in the stage, [32 rows][32 p]
 	parts, panels := st.tile.aParts, len(peaks)
 	clear(peaks)
+
 	for q := 0; q < st.kc; q += squareSide {
 		for h := 0; h < squareSide; h += stageRows {
 			src, stride := st.columns(o, q+h, r, panels*squareSide)
-			st.pack = packArgs{unsafe.Pointer(&st.f32[h]), src, panels * squareSide / stageRows, stageRows * squareSide * 4, squareSide * 4, stride}
+			st.pack = packArgs{
+				unsafe.Pointer(&st.f32[h]), src, panels * squareSide / stageRows,
+				stageRows * squareSide * 4, squareSide * 4, stride,
+			}
 			st.ks.packB(&st.pack)
 		}
-		st.split.n, st.split.step, st.split.part, st.split.parts = squareSide, 64, 2*tileBytes, parts
+
+		st.split.n = squareSide
+		st.split.step = 64
+		st.split.part = 2 * tileBytes
+
+		st.split.parts = parts
 		for i := range panels {
 			st.split.dst = unsafe.Pointer(&dst[i*size+q/squareSide*parts*2*tileBytes/4])
 			st.split.src = unsafe.Pointer(&st.f32[i*panel])
@@ -386,8 +437,9 @@ func (st *stage) packLeftColumns(dst []uint32, size int, o operand, r int, peaks
 	}
 }
 
-// columns returns n columns from r of 16 rows of a matrix of floats stored as [k, rows], from element q of the block of the
-// inner size: as they lie in memory if they are all there, else behind the panels in the stage, with zeros.
+// columns returns n columns from r of 16 rows of a matrix of floats stored as [k, rows], from element q of the
+// block of the inner size: as they lie in memory if they are all there, else behind the panels in the stage,
+// with zeros.
 func (st *stage) columns(o operand, q, r, n int) (src unsafe.Pointer, stride int) {
 	if q+stageRows <= st.kc && r+n <= o.Cols {
 		return o.at(st.k0+q, r), o.strideBytes()

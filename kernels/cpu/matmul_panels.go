@@ -7,10 +7,11 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Bounds of the pieces of a product. A piece packs its blocks of both operands, a block of the inner size at a time: reading them
-// again is cheaper than writing packed ones beyond the second-level cache and reading those. A piece's sums lie together in
-// memory, because rows of dst that are a power of two apart compete for the same cache lines. The sums and the block of the left
-// operand stay in the second-level cache, and a panel of the right operand in the first-level cache.
+// Bounds of the pieces of a product. A piece packs its blocks of both operands, a block of the inner size at a
+// time: reading them again is cheaper than writing packed ones beyond the second-level cache and reading those.
+// A piece's sums lie together in memory, because rows of dst that are a power of two apart compete for the same
+// cache lines. The sums and the block of the left operand stay in the second-level cache, and a panel of the
+// right operand in the first-level cache.
 const (
 	pieceSide  = 512       // rows and columns of a piece, at most about
 	directSide = 1024      // columns of a piece whose sums are dst itself
@@ -20,8 +21,8 @@ const (
 	sumsPad    = 16        // floats between two rows of a piece's sums
 )
 
-// panelProduct is one product in progress: dst[m,n] = a·bᵀ with the operands seen as [m,k] and [n,k]. Where the bounds of pieces
-// are does not show in the result.
+// panelProduct is one product in progress: dst[m,n] = a·bᵀ with the operands seen as [m,k] and [n,k]. Where the
+// bounds of pieces are does not show in the result.
 type panelProduct struct {
 	ks     *kernelSet
 	tile   *tileKernel
@@ -48,7 +49,12 @@ var panelProducts = sync.Pool{New: func() any {
 // panels computes a product piece by piece.
 func (m *matmuls) panels(dst kernels.Mat, a, b operand, k int, o kernels.MatMul) {
 	p := panelProducts.Get().(*panelProduct)
-	p.ks, p.dst, p.a, p.b, p.k, p.o = &m.ks, dst, a, b, k, o
+	p.ks = &m.ks
+	p.dst = dst
+	p.a = a
+	p.b = b
+	p.k = k
+	p.o = o
 	p.run(m.d)
 	panelProducts.Put(p)
 }
@@ -59,9 +65,13 @@ func (p *panelProduct) run(d *Device) {
 	if p.a.kMajor && p.o.Precision == kernels.Fast {
 		t = kernels.BF16 // both factors are rounded
 	}
+
 	p.prepare(p.ks.choose(p.dst.Rows, t, p.o.Precision), d.threads)
 	d.parallel(p.count(), p.multiply)
-	p.dst, p.a, p.b, p.o = kernels.Mat{}, operand{}, operand{}, kernels.MatMul{}
+	p.dst = kernels.Mat{}
+	p.a = operand{}
+	p.b = operand{}
+	p.o = kernels.MatMul{}
 }
 
 // choose returns the fastest kernel for m rows and a right operand of type t.
@@ -80,8 +90,8 @@ func (s *kernelSet) choose(m int, t kernels.DType, p kernels.Precision) *tileKer
 // splitRows is the number of rows from which cutting a right operand into parts pays.
 const splitRows = 96
 
-// evenBlock cuts n into the fewest blocks of at most limit and returns their size, a multiple of unit that may exceed limit
-// by less than unit.
+// evenBlock cuts n into the fewest blocks of at most limit and returns their size, a multiple of unit that may
+// exceed limit by less than unit.
 func evenBlock(n, limit, unit int) int {
 	blocks := pieces(n, limit)
 	return roundUp(pieces(n, blocks), unit)
@@ -98,12 +108,14 @@ func (p *panelProduct) prepare(tile *tileKernel, threads int) {
 	p.depth = evenBlock(p.k, tile.depth, 32)
 	p.panels = pieces(p.dst.Rows, tile.rows)
 	p.aSize = tile.panelSize(tile.rows, p.depth, tile.aParts)
+
 	across := pieces(p.dst.Cols, tile.cols)
 	p.direct = p.goesDirect()
 	side := pieceSide
 	if p.direct {
 		side = directSide
 	}
+
 	p.rows = evenBlock(p.panels, max(1, min(pieceSide/tile.rows, pieceSpace/(4*p.aSize))), 1)
 	p.cols = evenBlock(across, max(1, side/tile.cols), 1)
 	for threads > 1 && p.count() < 2*threads && p.rows*p.cols > 1 {
@@ -154,8 +166,8 @@ func grow(s []uint32, n int) []uint32 {
 	return raw[off : off+n : off+n]
 }
 
-// splittable reports whether bfloat16 parts carry values up to the given magnitude: not too near to overflow, infinite or
-// NaN, and with room below for the third part.
+// splittable reports whether bfloat16 parts carry values up to the given magnitude: not too near to overflow,
+// infinite or NaN, and with room below for the third part.
 func splittable(peak uint32) bool {
 	const smallest, largest = (127 - 90) << 23, 0x7f000000
 	return peak == 0 || peak >= smallest && peak < largest
@@ -201,10 +213,12 @@ func (p *panelProduct) openSums(st *stage, c piece) {
 func (p *panelProduct) multiplyBlock(st *stage, c piece, s source) {
 	t := p.tile
 	p.packLeft(st, c)
+
 	st.right = grow(st.right, t.panelSize(t.cols, st.kc, t.bParts))
 	for j := c.j; j < c.end; j += t.cols {
 		st.split.peak = 0
 		st.packRight(st.right, s, j)
+
 		whole := t.aParts <= 1 || splittable(st.split.peak)
 		for lo := c.lo; lo < c.hi; {
 			hi, exact := p.stretch(st, c, lo, whole)
@@ -213,6 +227,7 @@ func (p *panelProduct) multiplyBlock(st *stage, c piece, s source) {
 			} else {
 				p.multiplyPanels(st, c, lo, hi, j)
 			}
+
 			lo = hi
 		}
 	}
@@ -229,6 +244,7 @@ func (p *panelProduct) packLeft(st *stage, c piece) {
 		}
 		return
 	}
+
 	for r := range c.hi - c.lo {
 		st.split.peak = 0
 		st.packLeft(st.left[r*p.aSize:][:p.aSize], p.a, (c.lo+r)*p.tile.rows)
@@ -236,8 +252,8 @@ func (p *panelProduct) packLeft(st *stage, c piece) {
 	}
 }
 
-// stretch returns the end of the longest stretch of left panels from lo on that take the same kernel for the block, and whether that
-// is the exact one, because they or the right panel cannot be cut into parts.
+// stretch returns the end of the longest stretch of left panels from lo on that take the same kernel for the
+// block, and whether that is the exact one, because they or the right panel cannot be cut into parts.
 func (p *panelProduct) stretch(st *stage, c piece, lo int, whole bool) (hi int, exact bool) {
 	if p.tile.aParts <= 1 {
 		return c.hi, false
@@ -251,25 +267,34 @@ func (p *panelProduct) stretch(st *stage, c piece, lo int, whole bool) (hi int, 
 // multiplyPanels multiplies left panels [lo, hi) of a piece with the right panel of column j.
 func (p *panelProduct) multiplyPanels(st *stage, c piece, lo, hi, j int) {
 	st.args = tileArgs{
-		a: unsafe.Pointer(&st.left[(lo-c.lo)*p.aSize]), b: unsafe.Pointer(&st.right[0]), k: p.tile.depthUnits(st.kc), aStep: p.aSize * 4,
+		a: unsafe.Pointer(&st.left[(lo-c.lo)*p.aSize]), b: unsafe.Pointer(&st.right[0]), k: p.tile.depthUnits(st.kc),
+		aStep: p.aSize * 4,
 	}
+
 	if whole := p.inside(lo, hi, j); whole > 0 {
-		st.args.c, st.args.ldc, st.args.panels = address(p.dst, lo*p.tile.rows, j), p.dst.Stride*4, whole
+		st.args.c = address(p.dst, lo*p.tile.rows, j)
+		st.args.ldc = p.dst.Stride * 4
+		st.args.panels = whole
 		if p.o.Accumulate {
 			st.args.acc = 1
 		}
+
 		p.tile.run(&st.args)
 		lo += whole
 		st.args.a = unsafe.Add(st.args.a, whole*p.aSize*4)
 	}
+
 	if lo < hi {
-		st.args.c, st.args.ldc, st.args.panels = st.sum(p, c, lo*p.tile.rows, j), st.pitch*4, hi-lo
+		st.args.c = st.sum(p, c, lo*p.tile.rows, j)
+		st.args.ldc = st.pitch * 4
+		st.args.panels = hi - lo
 		st.args.acc = min(st.k0, 1)
 		p.tile.run(&st.args)
 	}
 }
 
-// inside is how many of the left panels [lo, hi) give tiles with the right panel of column j that are written to dst itself.
+// inside is how many of the left panels [lo, hi) give tiles with the right panel of column j that are written
+// to dst itself.
 func (p *panelProduct) inside(lo, hi, j int) int {
 	if !p.direct || j+p.tile.cols > p.dst.Cols {
 		return 0
@@ -287,17 +312,22 @@ func (p *panelProduct) exactPanels(st *stage, q, c piece, s source) {
 	t := &p.ks.exact
 	st.tile = t
 	defer func() { st.tile = p.tile }()
+
 	size := t.panelSize(t.cols, st.kc, 0)
 	st.spare = grow(st.spare, size+t.panelSize(t.rows, st.kc, 0))
 	right, left := st.spare[:size], st.spare[size:]
 	st.packRight(right, s, q.j)
+
 	end := min(p.dst.Rows, q.hi*p.tile.rows)
 	for i := q.lo * p.tile.rows; i < end; i += t.rows {
 		st.packLeft(left, p.a, i)
 		st.args = tileArgs{
-			a: unsafe.Pointer(&left[0]), b: unsafe.Pointer(&right[0]), c: unsafe.Pointer(&st.c), k: t.depthUnits(st.kc), ldc: t.cols * 4, panels: 1,
+			a: unsafe.Pointer(&left[0]), b: unsafe.Pointer(&right[0]), c: unsafe.Pointer(&st.c), k: t.depthUnits(st.kc),
+			ldc: t.cols * 4, panels: 1,
 		}
+
 		t.run(&st.args)
+
 		for r := range min(t.rows, end-i) {
 			sum, add := unsafe.Slice((*float32)(st.sum(p, c, i+r, q.j)), t.cols), st.c[r*t.cols:][:t.cols]
 			if st.k0 == 0 {
@@ -316,6 +346,7 @@ func (p *panelProduct) storeSums(st *stage, c piece) {
 		bias = st.f32[:c.end-c.j]
 		p.ks.widen(bias, p.o.Bias, 0, c.j)
 	}
+
 	first := c.lo * p.tile.rows
 	for i := first; i < min(p.dst.Rows, c.hi*p.tile.rows); i++ {
 		row, sum := p.dst.RowF32(i)[c.j:c.end], st.total[(i-first)*st.pitch:][:c.end-c.j]
@@ -323,9 +354,11 @@ func (p *panelProduct) storeSums(st *stage, c piece) {
 			done := (c.end - c.j) / p.tile.cols * p.tile.cols
 			row, sum = row[done:], sum[done:]
 		}
+
 		if len(bias) > 0 {
 			p.ks.add(sum, sum, bias, 1)
 		}
+
 		if p.o.Accumulate {
 			p.ks.add(row, row, sum, 1)
 		} else {

@@ -27,9 +27,9 @@ type peakKernel struct {
 	flops int
 }
 
-// Peaks measures the processor's limits for multiply-adds with the given number of threads (at least 1), one for every instruction
-// set that the device may use: the roofs over the product's kernels. Those in float32 come first, the widest last among them. It takes some
-// tens of milliseconds.
+// Peaks measures the processor's limits for multiply-adds with the given number of threads (at least 1), one
+// for every instruction set that the device may use: the roofs over the product's kernels. Those in float32
+// come first, the widest last among them. It takes some tens of milliseconds.
 func (d *Device) Peaks(threads int) []Peak {
 	const rounds = 1 << 19
 	var list []Peak
@@ -51,8 +51,9 @@ func (d *Device) PeakF32(threads int) float64 {
 	return best
 }
 
-// ReadBandwidth measures how fast the given number of threads (at least 1) read size bytes, in bytes per second: the roof
-// over products of few rows. It allocates size bytes, which should exceed the caches, and reads them a few times.
+// ReadBandwidth measures how fast the given number of threads (at least 1) read size bytes, in bytes per
+// second: the roof over products of few rows. It allocates size bytes, which should exceed the caches, and
+// reads them a few times.
 func (d *Device) ReadBandwidth(size int64, threads int) float64 {
 	memory := make([]byte, max(1, size/1024)*1024)
 	for i := range memory {
@@ -68,11 +69,13 @@ func (d *Device) readShares(p []byte, threads int) {
 	if share == 0 {
 		return
 	}
+
 	var sums atomic.Uint64
 	var wg sync.WaitGroup
 	for t := range threads {
 		wg.Go(func() { sums.Add(readStream(d.isa, unsafe.Pointer(&p[t*share]), share)) })
 	}
+
 	wg.Wait()
 }
 
@@ -85,10 +88,12 @@ func bestTime(threads int, f func(thread int)) time.Duration {
 		for t := 1; t < threads; t++ {
 			wg.Go(func() { f(t) })
 		}
+
 		f(0)
 		wg.Wait()
 		best = min(best, time.Since(start))
 	}
+
 	return max(best, 1)
 }
 

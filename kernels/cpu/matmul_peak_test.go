@@ -15,6 +15,7 @@ func TestPeaks(t *testing.T) {
 				half = len(peaks) - i
 			}
 		}
+
 		if len(peaks) == 0 || half > 1 || (disable != "" && half != 0) || d.PeakF32(1) <= 0 {
 			t.Errorf("without %q: %+v", disable, peaks)
 		}

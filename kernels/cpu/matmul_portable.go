@@ -22,6 +22,7 @@ func portableTile(t *tileArgs) {
 				s[3] += v * y[3]
 			}
 		}
+
 		for i := range sum {
 			c := (*[4]float32)(unsafe.Add(t.c, (q*4+i)*t.ldc))
 			for j := range c {

@@ -8,8 +8,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// skinnyRows is the largest number of rows for which a product reads the weight as it lies in memory: beyond it, the panels'
-// better reuse of registers outweighs the packing.
+// skinnyRows is the largest number of rows for which a product reads the weight as it lies in memory: beyond
+// it, the panels' better reuse of registers outweighs the packing.
 const skinnyRows = 16
 
 // skinnyBytes is how much of the weight one piece of a skinny product reads, about.
@@ -42,7 +42,12 @@ func (m *matmuls) startSkinny(dst, x, w kernels.Mat, o kernels.MatMul) *skinnyPr
 }
 
 func (p *skinnyProduct) set(ks *kernelSet, dst, x, w kernels.Mat, o kernels.MatMul) {
-	p.ks, p.dst, p.x, p.w, p.o = ks, dst, x, w, o
+	p.ks = ks
+	p.dst = dst
+	p.x = x
+	p.w = w
+
+	p.o = o
 	p.out, p.bias = dst.Buf.F32(), p.bias[:0]
 	if !o.Bias.IsZero() {
 		p.bias = slices.Grow(p.bias, o.Bias.Cols)[:o.Bias.Cols]
@@ -52,7 +57,11 @@ func (p *skinnyProduct) set(ks *kernelSet, dst, x, w kernels.Mat, o kernels.MatM
 
 // drop forgets the operands, which a pool must not keep alive.
 func (p *skinnyProduct) drop() {
-	p.dst, p.x, p.w, p.o, p.out = kernels.Mat{}, kernels.Mat{}, kernels.Mat{}, kernels.MatMul{}, nil
+	p.dst = kernels.Mat{}
+	p.x = kernels.Mat{}
+	p.w = kernels.Mat{}
+	p.o = kernels.MatMul{}
+	p.out = nil
 }
 
 // skinnyNT is nt for few rows of x.
@@ -96,6 +105,7 @@ func (p *skinnyProduct) pairs() bool {
 func (p *skinnyProduct) roundX() {
 	st := getStage(p.ks, nil)
 	defer stages.Put(st)
+
 	k := p.x.Cols
 	pitch := roundUp(k, 32) / 2
 	p.rounded = grow(p.rounded, p.x.Rows*pitch)
@@ -105,6 +115,7 @@ func (p *skinnyProduct) roundX() {
 		if k >= 32 {
 			p.ks.split(&st.split)
 		}
+
 		if rest := p.x.RowF32(i)[k/32*32:]; len(rest) > 0 {
 			clear(st.f32[copy(st.f32[:32], rest):32])
 			st.split.dst, st.split.src, st.split.n = unsafe.Pointer(&dst[k/32*16]), unsafe.Pointer(&st.f32), 1
@@ -120,21 +131,25 @@ func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
 		p.dotPortable(st, lo, hi, j, n)
 		return
 	}
+
 	x, pitch := address(p.x, 0, 0), p.x.Stride*4
 	if p.pairs() {
 		kernel, lanes = p.ks.dotPair, 32
 		x, pitch = unsafe.Pointer(&p.rounded[0]), roundUp(p.x.Cols, 32)*2
 	}
+
 	whole := p.w.Cols / lanes * lanes
 	a := &st.dot
 	*a = dotArgs{w: address(p.w, j, 0), out: unsafe.Pointer(&st.out), xStride: pitch, k: whole}
 	if n == 4 {
 		a.wStride = p.w.Stride * p.w.DType().Size()
 	}
+
 	a.prefetch = prefetchDistance(a.wStride)
 	if p.ks.masked {
 		a.tail = p.w.Cols - whole
 	}
+
 	for i := lo; i < hi; i += len(kernel) {
 		rows := min(len(kernel), hi-i)
 		a.x = unsafe.Add(x, i*pitch)
@@ -142,6 +157,7 @@ func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
 		if !p.ks.masked {
 			p.addTail(st, i, rows, j, n, whole)
 		}
+
 		p.store(st, i, rows, j, n)
 	}
 }
@@ -189,6 +205,7 @@ func (p *skinnyProduct) store(st *stage, i, rows, j, n int) {
 				dst[r] = sum[r*rows]
 			}
 		}
+
 		at += p.dst.Stride
 	}
 }
@@ -203,6 +220,7 @@ func (p *skinnyProduct) storeSums(dst, sum []float32, step, j int) {
 		if p.o.Accumulate {
 			v += dst[r]
 		}
+
 		dst[r] = v
 	}
 }
@@ -211,6 +229,7 @@ func (p *skinnyProduct) storeSums(dst, sum []float32, step, j int) {
 func (p *skinnyProduct) dotPortable(st *stage, lo, hi, j, n int) {
 	for i := lo; i < hi; i++ {
 		clear(st.out[:n])
+
 		for k0 := 0; k0 < p.w.Cols; k0 += stageDepth {
 			x := p.x.RowF32(i)[k0:min(p.w.Cols, k0+stageDepth)]
 			for r := range n {
@@ -221,6 +240,7 @@ func (p *skinnyProduct) dotPortable(st *stage, lo, hi, j, n int) {
 				st.out[r] += dot(x, w)
 			}
 		}
+
 		p.store(st, i, 1, j, n)
 	}
 }
@@ -235,9 +255,11 @@ func dot(x, y []float32) float32 {
 		d += x[3] * y[3]
 		x, y = x[4:], y[4:]
 	}
+
 	for i, v := range x {
 		a += v * y[i]
 	}
+
 	return (a + b) + (c + d)
 }
 
@@ -257,11 +279,13 @@ func (m *matmuls) skinnyNN(dst, x, w kernels.Mat, o kernels.MatMul) {
 func (p *skinnyProduct) columnsPiece(piece int) {
 	st := getStage(p.ks, nil)
 	defer stages.Put(st)
+
 	j := piece * p.per
 	n := min(p.per, p.w.Cols-j)
 	for i := range p.x.Rows {
 		clear(st.f32[i*stagePitch:][:n])
 	}
+
 	q := 0
 	for ; q+4 <= p.w.Rows; q += 4 {
 		p.axpy(st, q, 4, j, n)
@@ -280,10 +304,12 @@ func (p *skinnyProduct) storeRow(dst, sum []float32, j int) {
 			sum[c] += v
 		}
 	}
+
 	if !p.o.Accumulate {
 		copy(dst, sum)
 		return
 	}
+
 	for c, v := range sum {
 		dst[c] += v
 	}
@@ -297,11 +323,13 @@ func (p *skinnyProduct) axpy(st *stage, q, n, j, columns int) {
 		stride := p.w.Stride * p.w.DType().Size()
 		st.axpy = axpyArgs{w: address(p.w, q, j), wStride: stride, n: whole, prefetch: 4 * stride}
 	}
+
 	for i := 0; whole > 0 && i < p.x.Rows; i++ {
 		st.axpy.sum = unsafe.Pointer(&st.f32[i*stagePitch])
 		copy(st.axpy.scale[:], p.x.RowF32(i)[q:])
 		kernel(&st.axpy)
 	}
+
 	for r := 0; whole < columns && r < n; r++ {
 		p.axpyRest(st, q+r, j, whole, columns)
 	}

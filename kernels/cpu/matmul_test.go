@@ -22,10 +22,12 @@ func isaLevels() map[string]features {
 		f := detect(off)
 		levels[fmt.Sprint(f.names())] = f
 	}
+
 	if f := detect("amx"); f.avx512bf16 {
 		f.fastDot = true
 		levels["dot "+fmt.Sprint(f.names())] = f
 	}
+
 	return levels
 }
 
@@ -87,7 +89,8 @@ func checkGuards(t *testing.T, m kernels.Mat) {
 		q := p - m.Off
 		inside := q >= 0 && q/m.Stride < m.Rows && q%m.Stride < m.Cols
 		if !inside && v != guardValue {
-			t.Fatalf("element %d outside the %d×%d view at %d (stride %d) became %v", p, m.Rows, m.Cols, m.Off, m.Stride, v)
+			t.Fatalf("element %d outside the %d×%d view at %d (stride %d) became %v", p, m.Rows, m.Cols, m.Off,
+				m.Stride, v)
 		}
 	}
 }
@@ -119,6 +122,7 @@ func newCase(rng *rand.Rand, kind orientation, t kernels.DType, m, n, k, gap int
 	case tn:
 		c.a, c.b = randomMat(rng, kernels.F32, k, m, gap), randomMat(rng, t, k, n, gap)
 	}
+
 	return c
 }
 
@@ -134,7 +138,8 @@ func (c productCase) run(d *Device, dst kernels.Mat) {
 }
 
 func (c productCase) String() string {
-	return fmt.Sprintf("%s %s %d×%d×%d %s acc=%v bias=%v", c.kind, c.b.DType(), c.m, c.n, c.k, c.o.Precision, c.o.Accumulate, !c.o.Bias.IsZero())
+	return fmt.Sprintf("%s %s %d×%d×%d %s acc=%v bias=%v", c.kind, c.b.DType(), c.m, c.n, c.k, c.o.Precision,
+		c.o.Accumulate, !c.o.Bias.IsZero())
 }
 
 // exactProduct computes the product and Σ|a·b| in float64; old is dst before the product.
@@ -149,15 +154,18 @@ func (c productCase) exactProduct(old kernels.Mat) (sum, size []float64) {
 				s += x * y[p]
 				z += math.Abs(x * y[p])
 			}
+
 			if !c.o.Bias.IsZero() {
 				s += float64(weightAt(c.o.Bias, 0, j))
 			}
 			if c.o.Accumulate {
 				s += float64(old.RowF32(i)[j])
 			}
+
 			sum[i*c.n+j], size[i*c.n+j] = s, z+math.Abs(s)
 		}
 	}
+
 	return sum, size
 }
 
@@ -172,6 +180,7 @@ func (c productCase) dense() (left, right []float64) {
 				left[i*c.k+p] = float64(c.a.RowF32(i)[p])
 			}
 		}
+
 		for j := range c.n {
 			if c.kind == nt {
 				right[j*c.k+p] = float64(weightAt(c.b, j, p))
@@ -180,11 +189,13 @@ func (c productCase) dense() (left, right []float64) {
 			}
 		}
 	}
+
 	return left, right
 }
 
-// tolerance is the allowed error relative to Σ|a·b|. F32 sums lose at most 2^-24 per addition, and on random data about the
-// square root of that; 3e-6 leaves room for k up to a few thousand. Fast rounds activations to 8 bits: 2^-8 at most, and twice in TN.
+// tolerance is the allowed error relative to Σ|a·b|. F32 sums lose at most 2^-24 per addition, and on random
+// data about the square root of that; 3e-6 leaves room for k up to a few thousand. Fast rounds activations to 8
+// bits: 2^-8 at most, and twice in TN.
 func (c productCase) tolerance() float64 {
 	if c.o.Precision == kernels.Fast && c.kind == tn {
 		return 2.0/256 + 3e-6
@@ -204,11 +215,13 @@ func (c productCase) check(t *testing.T, devices []*Device, gap int) {
 		dst := start()
 		c.run(d, dst)
 		checkGuards(t, dst)
+
 		for i := range c.m {
 			for j, v := range dst.RowF32(i) {
 				w, z := want[i*c.n+j], size[i*c.n+j]
 				if e := math.Abs(float64(v) - w); !(e <= c.tolerance()*z) {
-					t.Fatalf("%v on %v: [%d,%d] is %v, want %v (error %.3g of %.3g)", c, d.isa.names(), i, j, v, w, e, z)
+					t.Fatalf("%v on %v: [%d,%d] is %v, want %v (error %.3g of %.3g)", c, d.isa.names(), i, j, v, w, e,
+						z)
 				}
 			}
 		}
@@ -222,7 +235,19 @@ var (
 
 // testShapes lie around the edges of every register tile, block and vector.
 func testShapes() [][3]int {
-	shapes := [][3]int{{1, 1, 1}, {17, 1, 1}, {1, 17, 3}, {5, 2100, 5}, {33, 4130, 33}, {2070, 35, 17}, {19, 70, 1100}, {3, 7, 1100}, {110, 70, 700}, {135, 300, 550}, {40, 600, 2}}
+	shapes := [][3]int{
+		{1, 1, 1},
+		{17, 1, 1},
+		{1, 17, 3},
+		{5, 2100, 5},
+		{33, 4130, 33},
+		{2070, 35, 17},
+		{19, 70, 1100},
+		{3, 7, 1100},
+		{110, 70, 700},
+		{135, 300, 550},
+		{40, 600, 2},
+	}
 	edges := []int{1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 15, 16, 17, 24, 25, 31, 32, 33, 63, 64, 65, 97}
 	for i, v := range edges {
 		shapes = append(shapes, [3]int{v, edges[(i*7+3)%len(edges)], edges[(i*5+1)%len(edges)]})
@@ -243,6 +268,7 @@ func TestMatMulShapes(t *testing.T) {
 				if s%3 == 1 {
 					c.o.Bias = randomMat(rng, weightTypes[s/3%3], 1, c.n, 1)
 				}
+
 				c.o.Accumulate = s%5 > 2
 				c.check(t, devices, s%3)
 			}
@@ -261,10 +287,12 @@ func TestMatMulThreads(t *testing.T) {
 						for _, p := range precisions {
 							c := newCase(rng, kind, typ, shape[0], shape[1], shape[2], 0)
 							c.o.Precision = p
+
 							var want []float32
 							for _, threads := range []int{1, 2, 5} {
 								dst := newMat(kernels.F32, c.m, c.n, 0)
 								c.run(deviceWith(f, threads), dst)
+
 								if want == nil {
 									want = dst.Buf.F32()
 								} else if !slices.Equal(want, dst.Buf.F32()) {
@@ -300,6 +328,7 @@ func (c productCase) checkOrientations(t *testing.T, d *Device) {
 	t.Helper()
 	want := newMat(kernels.F32, c.m, c.n, 0)
 	c.run(d, want)
+
 	c.b = transposed(c.b)
 	for _, kind := range []orientation{nn, tn} {
 		if c.kind = kind; kind == tn {
@@ -308,6 +337,7 @@ func (c productCase) checkOrientations(t *testing.T, d *Device) {
 			}
 			c.a = transposed(c.a)
 		}
+
 		dst := newMat(kernels.F32, c.m, c.n, 0)
 		c.run(d, dst)
 		if !slices.Equal(want.Buf.F32(), dst.Buf.F32()) {
@@ -326,11 +356,15 @@ func transposed(m kernels.Mat) kernels.Mat {
 	return out
 }
 
-// TestMatMulNonFinite puts NaN and infinities into one operand: every element of the product that meets them is not finite,
-// as in F32 arithmetic under Exact, and no other element changes.
+// TestMatMulNonFinite puts NaN and infinities into one operand: every element of the product that meets them is
+// not finite, as in F32 arithmetic under Exact, and no other element changes.
 func TestMatMulNonFinite(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	values := map[string]float32{"NaN": float32(math.NaN()), "+Inf": float32(math.Inf(1)), "-Inf": float32(math.Inf(-1)), "low NaN": math.Float32frombits(0x7f800001)}
+	values := map[string]float32{
+		"NaN": float32(math.NaN()), "+Inf": float32(math.Inf(1)),
+		"-Inf": float32(math.Inf(-1)), "low NaN": math.Float32frombits(0x7f800001),
+	}
+
 	devices := allDevices(2)
 	for _, m := range []int{2, 50} {
 		for _, kind := range []orientation{nt, nn, tn} {
@@ -364,14 +398,17 @@ func (c productCase) checkNonFinite(t *testing.T, devices []*Device, v float32, 
 	default:
 		put(c.a, i, p, v)
 	}
+
 	want, _ := c.exactProduct(newMat(kernels.F32, c.m, c.n, 1))
 	for _, d := range devices {
 		dst := newMat(kernels.F32, c.m, c.n, 1)
 		c.run(d, dst)
+
 		for r := range c.m {
 			for q, got := range dst.RowF32(r) {
 				w, g := want[r*c.n+q], float64(got)
-				wrong := math.IsNaN(w) != math.IsNaN(g) || math.IsInf(w, 0) != math.IsInf(g, 0) || math.IsInf(w, 0) && g != w
+				wrong := math.IsNaN(w) != math.IsNaN(g) || math.IsInf(w, 0) != math.IsInf(g, 0) ||
+					math.IsInf(w, 0) && g != w
 				if wrong {
 					t.Fatalf("%v on %v with %v: [%d,%d] is %v, want %v", c, d.isa.names(), v, r, q, got, w)
 				}
@@ -393,6 +430,7 @@ func TestMatMulExactOnIllScaledData(t *testing.T) {
 		"huge":    func() float32 { return float32(1e30 * rng.NormFloat64()) },
 		"cancels": func() float32 { return float32(1-2*rng.IntN(2)) * (1 + rng.Float32()/1024) },
 	}
+
 	devices := allDevices(1)
 	for label, gen := range spread {
 		for _, typ := range weightTypes {
@@ -402,13 +440,14 @@ func TestMatMulExactOnIllScaledData(t *testing.T) {
 					put(c.a, i, p, gen())
 				}
 			}
+
 			c.checkRelative(t, devices, label)
 		}
 	}
 }
 
-// checkRelative wants the largest error within twice that of summing in F32 one product after another, plus one unit in the
-// last place of the largest sum: the plain sum is lucky now and then.
+// checkRelative wants the largest error within twice that of summing in F32 one product after another, plus one
+// unit in the last place of the largest sum: the plain sum is lucky now and then.
 func (c productCase) checkRelative(t *testing.T, devices []*Device, label string) {
 	t.Helper()
 	want, size := c.exactProduct(newMat(kernels.F32, c.m, c.n, 0))
@@ -422,6 +461,7 @@ func (c productCase) checkRelative(t *testing.T, devices []*Device, label string
 		}
 		plain = max(plain, math.Abs(float64(s)-want[i])/size[i])
 	}
+
 	for _, d := range devices {
 		dst := newMat(kernels.F32, c.m, c.n, 0)
 		c.run(d, dst)
@@ -429,6 +469,7 @@ func (c productCase) checkRelative(t *testing.T, devices []*Device, label string
 		for i, v := range dst.Buf.F32() {
 			worst = max(worst, math.Abs(float64(v)-want[i])/size[i])
 		}
+
 		t.Logf("%s, %v on %v: error %.3g of Σ|a·b|, plain F32 sum %.3g", label, c, d.isa.names(), worst, plain)
 		if worst > 2*plain+1.0/(1<<24) {
 			t.Errorf("%s, %v on %v: error %.3g of Σ|a·b|, plain F32 sum %.3g", label, c, d.isa.names(), worst, plain)
@@ -445,6 +486,7 @@ func TestMatMulEmpty(t *testing.T) {
 		c.check(t, d, 1)
 		c.o.Accumulate = true
 		c.check(t, d, 1)
+
 		for _, s := range [][2]int{{0, 5}, {3, 0}} {
 			c := newCase(rand.New(rand.NewPCG(1, 1)), kind, kernels.F32, s[0], s[1], 4, 0)
 			c.check(t, d, 1)
@@ -457,6 +499,7 @@ func TestMatMulPanics(t *testing.T) {
 	f32 := func(r, c int) kernels.Mat { return kernels.MatOf(kernels.NewHost(kernels.F32, r*c), r, c) }
 	outside := f32(4, 4)
 	outside.Rows = 5
+
 	for name, f := range map[string]func(){
 		"inner sizes": func() { d.ops.MatMulNT(f32(2, 3), f32(2, 4), f32(3, 5), kernels.MatMul{}) },
 		"destination": func() { d.ops.MatMulNN(f32(3, 2), f32(2, 4), f32(4, 3), kernels.MatMul{}) },
@@ -477,18 +520,21 @@ func TestMatMulPanics(t *testing.T) {
 	}
 }
 
-// TestMatMulUnderSignals multiplies while the profiler interrupts every thread and the collector runs without end: what a
-// signal handler or another goroutine does to vector and tile registers must not show.
+// TestMatMulUnderSignals multiplies while the profiler interrupts every thread and the collector runs without
+// end: what a signal handler or another goroutine does to vector and tile registers must not show.
 func TestMatMulUnderSignals(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
+
 	if err := pprof.StartCPUProfile(io.Discard); err != nil {
 		t.Skipf("the profiler is in use: %v", err)
 	}
 	defer pprof.StopCPUProfile()
+
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer close(stop)
+
 	wg.Go(func() {
 		for {
 			select {
@@ -499,10 +545,12 @@ func TestMatMulUnderSignals(t *testing.T) {
 			}
 		}
 	})
+
 	rng := rand.New(rand.NewPCG(1, 2))
 	var cases []productCase
 	var want [][]float32
 	d := deviceWith(detect(""), 3)
+
 	for i, typ := range weightTypes {
 		for _, m := range []int{40, 150} {
 			c := newCase(rng, nt, typ, m, 300, 320, 0)
@@ -512,6 +560,7 @@ func TestMatMulUnderSignals(t *testing.T) {
 			cases, want = append(cases, c), append(want, dst.Buf.F32())
 		}
 	}
+
 	for range 100 {
 		for i, c := range cases {
 			dst := newMat(kernels.F32, c.m, c.n, 0)
@@ -534,11 +583,13 @@ func FuzzMatMul(f *testing.F) {
 		if seed%16 > 0 { // small inputs are tried more often
 			m, n, k = m%12, n%24, k%70
 		}
+
 		c := newCase(rng, kind, weightTypes[choice/3%3], int(m%100), int(n%100), int(k%600), int(gap%9))
 		c.o.Precision, c.o.Accumulate = precisions[choice/9%2], choice/18%2 == 1
 		if choice/36%2 == 1 {
 			c.o.Bias = randomMat(rng, weightTypes[seed%3], 1, c.n, 0)
 		}
+
 		c.check(t, devices, int(gap%9))
 	})
 }

@@ -33,11 +33,13 @@ func procLine(file, key string) (string, bool) {
 	if err != nil {
 		return "", false
 	}
+
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	for sc.Scan() {
 		if k, v, ok := strings.Cut(sc.Text(), ":"); ok && strings.TrimSpace(k) == key {
 			return strings.TrimSpace(v), true
 		}
 	}
+
 	return "", false
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Selection works on keys: a score as an int32 that orders as the score does, with -0 and +0 the same key and every NaN
-// the highest key, above +Inf. A NaN score therefore never breaks the count of dropped elements; it is dropped last.
-// Keys are made chunk by chunk in a scratch that stays in the first-level cache and are never stored for a whole matrix.
+// Selection works on keys: a score as an int32 that orders as the score does, with -0 and +0 the same key and
+// every NaN the highest key, above +Inf. A NaN score therefore never breaks the count of dropped elements; it
+// is dropped last. Keys are made chunk by chunk in a scratch that stays in the first-level cache and are never
+// stored for a whole matrix.
 
 const (
 	nanKey   = math.MaxInt32 // the key of a NaN score
@@ -30,8 +31,13 @@ type selector struct {
 // selectOps fills the operations that choose and count elements.
 func (d *Device) selectOps(o *kernels.Ops) {
 	s := selector{dev: d, k: selectKernelsFor(d.isa)}
-	o.SelectRows, o.SelectAll, o.SelectNM = s.rows, s.all, s.nm
-	o.ColSumSq, o.ApplyMask, o.NonFinite, o.CountZero = s.colSumSq, s.applyMask, s.nonFinite, s.countZero
+	o.SelectRows = s.rows
+	o.SelectAll = s.all
+	o.SelectNM = s.nm
+	o.ColSumSq = s.colSumSq
+	o.ApplyMask = s.applyMask
+	o.NonFinite = s.nonFinite
+	o.CountZero = s.countZero
 }
 
 // rows implements [kernels.Ops].SelectRows.
@@ -40,12 +46,14 @@ func (s selector) rows(mask kernels.Mat, score kernels.Score, drop int) {
 	if drop < 0 || drop > mask.Cols {
 		panic("cpu: SelectRows drops fewer than zero or more than all columns")
 	}
+
 	per := max(1, tileSize/max(1, mask.Cols))
 	s.dev.parallel(ceilDiv(mask.Rows, per), func(p int) {
 		for i := p * per; i < min((p+1)*per, mask.Rows); i++ {
 			s.row(mask.RowU8(i), src, i, drop)
 		}
 	})
+
 	mask.Buf.Changed()
 }
 
@@ -59,8 +67,10 @@ func (s selector) row(mask []uint8, src keySource, i, drop int) {
 		fillMask(mask, 0)
 		return
 	}
+
 	scratch := borrowKeys(3 * (len(mask) + keyPad))
 	defer scratch.giveBack()
+
 	keys := scratch.take(len(mask))
 	src.keys(keys, i, 0)
 	s.dropLowest(mask, keys, drop, scratch.take(len(mask)), scratch.take(len(mask)))
@@ -73,12 +83,14 @@ func (s selector) all(mask kernels.Mat, score kernels.Score, drop int) {
 		panic("cpu: SelectAll has no score of that rank")
 	}
 	defer mask.Buf.Changed()
+
 	if drop < 0 || mask.Len() == 0 {
 		for i := range mask.Rows {
 			fillMask(mask.RowU8(i), 1)
 		}
 		return
 	}
+
 	t := s.threshold(src, mask, drop)
 	g := tiling(mask, keyChunk)
 	s.dev.parallel(g.count(), func(p int) {
@@ -99,6 +111,7 @@ func (s selector) nm(mask kernels.Mat, score kernels.Score, n, m int) {
 	if m < 1 || n < 0 || n > m {
 		panic("cpu: SelectNM needs 0 <= n <= m and m >= 1")
 	}
+
 	m = min(m, max(1, mask.Cols)) // a longer group is as long as the row
 	plan := newGroupPlan(min(n, m), m, s.k.lanes)
 	g := tiling(mask, plan.chunk())
@@ -106,13 +119,17 @@ func (s selector) nm(mask kernels.Mat, score kernels.Score, n, m int) {
 		size := min(plan.chunk(), mask.Cols)
 		scratch := borrowKeys(3 * (size + keyPad))
 		defer scratch.giveBack()
-		buf, a, b := scratch.take(size), scratch.take(size), scratch.take(size)
+
+		buf := scratch.take(size)
+		a := scratch.take(size)
+		b := scratch.take(size)
 		g.each(p, func(i, lo, hi int) {
 			keys := buf[:hi-lo]
 			src.keys(keys, i, lo)
 			s.groups(mask.RowU8(i)[lo:hi], keys, plan, src.address(i, hi), a, b)
 		})
 	})
+
 	mask.Buf.Changed()
 }
 
@@ -145,21 +162,25 @@ func (s selector) source(mask kernels.Mat, score kernels.Score) keySource {
 	if mask.Rows != score.X.Rows || mask.Cols != score.X.Cols {
 		panic("cpu: keep mask and score differ in shape")
 	}
+
 	src := keySource{k: s.k, x: score.X, abs: math.MaxInt32}
 	if score.Raw {
 		src.abs = math.MaxUint32
 	}
+
 	if !score.Col.IsZero() {
 		if score.Col.Rows != 1 || score.Col.Cols != score.X.Cols {
 			panic("cpu: Score.Col must be [1, cols]")
 		}
 		src.col = score.Col.RowF32(0)
 	}
+
 	switch score.X.DType() {
 	case kernels.F32, kernels.BF16, kernels.F16:
 	default:
 		panic("cpu: Score.X must be F32, BF16 or F16")
 	}
+
 	return src
 }
 
@@ -170,6 +191,7 @@ func (s *keySource) keys(dst []int32, i, lo int) {
 	if s.col != nil {
 		col = s.col[lo:hi]
 	}
+
 	switch s.x.DType() {
 	case kernels.F32:
 		s.k.keysF32(dst, s.x.RowF32(i)[lo:hi], col, s.abs)
@@ -223,8 +245,8 @@ type keyScratch struct {
 	from *sync.Pool
 }
 
-// keyScratches are of rows and chunks, matrixScratches of what a pass over a matrix keeps: a small one that came in place of a large
-// one would be made anew, and its pages with it.
+// keyScratches are of rows and chunks, matrixScratches of what a pass over a matrix keeps: a small one that
+// came in place of a large one would be made anew, and its pages with it.
 var keyScratches, matrixScratches sync.Pool
 
 // borrowKeys returns a scratch for at least n keys, padding included.

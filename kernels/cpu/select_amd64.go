@@ -13,16 +13,17 @@ type selectAsm struct {
 	bf16, f16 func(dst *int32, x *uint16, col *float32, n int, abs uint32)
 	within    func(dst, keys *int32, n int, lo, hi int32) (kept, below int)
 	above     func(mask *uint8, keys *int32, n int, t int32) (equal int)
-	rank      func(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr) // any number of vectors
-	sumSq1    func(acc *float64, x *float32, n int)
-	sumSq4    func(acc *float64, x *float32, n, stride int)
-	zero32    func(w *float32, mask *uint8, n int)
-	zero16    func(w *uint16, mask *uint8, n int)
-	finite32  func(x *float32, n int) int
-	finite16  func(x *uint16, n int, inf uint16) int
-	count32   func(x *float32, n int) int
-	count16   func(x *uint16, n int) int
-	count8    func(x *uint8, n int) int
+	// any number of vectors
+	rank     func(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr)
+	sumSq1   func(acc *float64, x *float32, n int)
+	sumSq4   func(acc *float64, x *float32, n, stride int)
+	zero32   func(w *float32, mask *uint8, n int)
+	zero16   func(w *uint16, mask *uint8, n int)
+	finite32 func(x *float32, n int) int
+	finite16 func(x *uint16, n int, inf uint16) int
+	count32  func(x *float32, n int) int
+	count16  func(x *uint16, n int) int
+	count8   func(x *uint8, n int) int
 }
 
 const (
@@ -46,7 +47,8 @@ func selectKernelsFor(f features) *selectKernels {
 var selectAVX512 = selectAsm{
 	lanes: 16, keys: keysF32AVX512, bf16: keysBF16AVX512, f16: keysF16AVX512, within: withinAVX512, above: aboveAVX512,
 	rank: groupsAVX512, sumSq1: sumSq1AVX512, sumSq4: sumSq4AVX512, zero32: zero32AVX512, zero16: zero16AVX512,
-	finite32: finite32AVX512, finite16: finite16AVX512, count32: count32AVX512, count16: count16AVX512, count8: count8AVX512,
+	finite32: finite32AVX512, finite16: finite16AVX512, count32: count32AVX512, count16: count16AVX512,
+	count8: count8AVX512,
 }
 
 var selectAVX2 = selectAsm{
@@ -61,7 +63,8 @@ func (a *selectAsm) kernels() *selectKernels {
 		lanes:   a.lanes,
 		keysF32: a.keysF32, keysBF16: a.keysBF16, keysF16: a.keysF16, within: a.withinRange, above: a.aboveKey,
 		groups: a.groups, sumSq: a.sumSq, zero32: a.zeroMasked32, zero16: a.zeroMasked16,
-		nonFinite32: a.nonFinite32, nonFinite16: a.nonFinite16, zeros32: a.zeros32, zeros16: a.zeros16, zeros8: a.zeros8,
+		nonFinite32: a.nonFinite32, nonFinite16: a.nonFinite16, zeros32: a.zeros32, zeros16: a.zeros16,
+		zeros8: a.zeros8,
 	}
 }
 
@@ -122,6 +125,7 @@ func (a *selectAsm) sumSq(acc []float64, x []float32, stride, rows int) {
 	n := blocks(len(acc), sumBlock)
 	if n > 0 {
 		_ = x[(rows-1)*stride+n-1]
+
 		if rows == 4 {
 			a.sumSq4(&acc[0], &x[0], n, stride)
 		} else {
@@ -130,6 +134,7 @@ func (a *selectAsm) sumSq(acc []float64, x []float32, stride, rows int) {
 			}
 		}
 	}
+
 	if n < len(acc) {
 		sumSq(acc[n:], x[n:], stride, rows)
 	}
@@ -211,6 +216,7 @@ var packTable = func() (t [256][8]uint8) {
 			}
 		}
 	}
+
 	return t
 }()
 

@@ -8,9 +8,9 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// BenchmarkSelect measures score and mask of a 4096×4096 matrix on one thread, in nanoseconds per element, and as a
-// share of the memory bandwidth measured in the same run: the bytes that have to move (weights once, mask once) over the
-// time, divided by what a plain copy reaches (%bw), both read and written bytes counted.
+// BenchmarkSelect measures score and mask of a 4096×4096 matrix on one thread, in nanoseconds per element, and
+// as a share of the memory bandwidth measured in the same run: the bytes that have to move (weights once, mask
+// once) over the time, divided by what a plain copy reaches (%bw), both read and written bytes counted.
 func BenchmarkSelect(b *testing.B) {
 	const n = 4096
 	d := New(Options{Threads: 1})
@@ -19,6 +19,7 @@ func BenchmarkSelect(b *testing.B) {
 	for j := range col.Buf.F32() {
 		col.Buf.F32()[j] = 1 + float32(j%17)/8
 	}
+
 	x := gaussian(n)
 	o := d.Ops()
 	for _, c := range []struct {
@@ -51,12 +52,14 @@ func BenchmarkStream(b *testing.B) {
 	for i := range mask.Buf.U8() {
 		mask.Buf.U8()[i] = uint8(i & 1)
 	}
+
 	for i, x := range gaussian(n) {
 		size := n * n * x.DType().Size()
 		name := []string{"f32", "bf16"}[i]
 		if i == 0 {
 			b.Run("ColSumSq", func(b *testing.B) { measure(b, n*n, size, func() { o.ColSumSq(acc, x) }) })
 		}
+
 		b.Run("NonFinite/"+name, func(b *testing.B) { measure(b, n*n, size, func() { o.NonFinite(x) }) })
 		b.Run("CountZero/"+name, func(b *testing.B) { measure(b, n*n, size, func() { o.CountZero(x) }) })
 		b.Run("ApplyMask/"+name, func(b *testing.B) { measure(b, n*n, 2*size+n*n, func() { o.ApplyMask(x, mask) }) })
@@ -75,28 +78,34 @@ func gaussian(n int) [2]kernels.Mat {
 		}
 		f.F32()[i], h.U16()[i] = sum, kernels.ToBF16(sum)
 	}
+
 	return [2]kernels.Mat{kernels.MatOf(f, n, n), kernels.MatOf(h, n, n)}
 }
 
-// measure reports ns/elem and, with the copy bandwidth of memory measured between the repetitions, %bw. Both are minima.
+// measure reports ns/elem and, with the copy bandwidth of memory measured between the repetitions, %bw. Both
+// are minima.
 func measure(b *testing.B, elems, bytes int, f func()) {
 	src, dst := make([]byte, 64<<20), make([]byte, 64<<20)
 	for i := range src { // pages never written to would all be the one zero page, in the cache
 		src[i] = byte(i)
 	}
+
 	copy(dst, src)
 	best, copied := time.Duration(1<<62), time.Duration(1<<62)
 	f()
+
 	for b.Loop() {
 		t := time.Now()
 		f()
 		best = min(best, time.Since(t))
+
 		b.StopTimer()
 		t = time.Now()
 		copy(dst, src)
 		copied = min(copied, time.Since(t))
 		b.StartTimer()
 	}
+
 	bandwidth := 2 * float64(len(src)) / copied.Seconds()
 	b.ReportMetric(float64(best.Nanoseconds())/float64(elems), "ns/elem")
 	b.ReportMetric(best.Seconds()*1e3, "ms(min)")

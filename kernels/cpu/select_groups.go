@@ -11,8 +11,8 @@ type groupPlan struct {
 	turn []rotation
 }
 
-// rotation compares every lane of a vector with another lane of its group: lane i with lane from[i], whose key counts as
-// one less (less[i] = -1) when it stands to the left, so that of equal keys the left one is lower.
+// rotation compares every lane of a vector with another lane of its group: lane i with lane from[i], whose key
+// counts as one less (less[i] = -1) when it stands to the left, so that of equal keys the left one is lower.
 type rotation struct {
 	from, less [16]int32
 }
@@ -23,6 +23,7 @@ func newGroupPlan(n, m, lanes int) *groupPlan {
 	if m < 2 || m > lanes {
 		return p
 	}
+
 	p.step = lanes / m * m
 	p.turn = make([]rotation, m-1)
 	for r := range p.turn {
@@ -34,6 +35,7 @@ func newGroupPlan(n, m, lanes int) *groupPlan {
 			p.turn[r].from[i], p.turn[r].less[i] = int32(j), -int32(b2i(j < i))
 		}
 	}
+
 	return p
 }
 
@@ -54,6 +56,7 @@ func (s selector) groups(mask []uint8, keys []int32, p *groupPlan, ahead uintptr
 	case p.m <= countedGroup:
 		at = s.k.groups(mask, keys, p, ahead)
 	}
+
 	for ; at < len(keys); at += p.m {
 		end := min(at+p.m, len(keys))
 		if g := keys[at:end]; p.n >= len(g) {
@@ -76,6 +79,7 @@ func rankGroup(mask []uint8, keys []int32, n int) {
 		for _, o := range keys[i+1:] {
 			lower += b2i(o < k)
 		}
+
 		mask[i] = uint8(b2i(lower >= n))
 	}
 }

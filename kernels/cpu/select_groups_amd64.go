@@ -6,6 +6,7 @@ package cpu
 // need two vectors go one by one.
 func (a *selectAsm) groups(mask []uint8, keys []int32, p *groupPlan, ahead uintptr) (done int) {
 	_ = keys[: len(mask) : len(mask)+keyPad]
+
 	switch {
 	case p.step > 0 && len(mask) >= a.lanes:
 		n := (len(mask)-a.lanes)/p.step + 1
@@ -16,6 +17,7 @@ func (a *selectAsm) groups(mask []uint8, keys []int32, p *groupPlan, ahead uintp
 		wideGroupsAVX2(&mask[0], &keys[0], n, p.m, &leftOf[0], int32(p.n))
 		return n * p.m
 	}
+
 	return 0
 }
 

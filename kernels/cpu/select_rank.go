@@ -9,12 +9,14 @@ import (
 )
 
 const (
-	smallSelect  = 16      // up to here sorting beats another pass
-	rowSample    = 12      // keys sampled to guess where a rank lies in a run of keys: passes are cheaper than sorting more
+	smallSelect = 16 // up to here sorting beats another pass
+	// keys sampled to guess where a rank lies in a run of keys: passes are cheaper than sorting more
+	rowSample    = 12
 	rowSlack     = 2       // distance of the guessed bounds from the rank, in sampled keys
 	matrixSample = 1 << 13 // keys sampled to guess where a rank lies in a matrix
 	matrixSlack  = 192     // four standard deviations at the median
-	maxKept      = 1 << 22 // keys of a pass that are kept: with their copies less than 200 MiB, however large the matrix
+	// keys of a pass that are kept: with their copies less than 200 MiB, however large the matrix
+	maxKept = 1 << 22
 )
 
 // nth returns the key of rank (0-based, ascending) and how many keys lie below it. a and b are scratch of the length of
@@ -30,6 +32,7 @@ func (k *selectKernels) nth(keys []int32, rank int, a, b []int32) (key int32, be
 		if pass%3 != 0 {
 			from, to = bracket(keys, rank-below, lo, hi)
 		}
+
 		kept, under := k.within(a, keys, from, to)
 		switch r := rank - below; {
 		case r < under: // the guess lies too high
@@ -39,16 +42,20 @@ func (k *selectKernels) nth(keys []int32, rank int, a, b []int32) (key int32, be
 			from, to = to+1, hi
 			kept, under = k.within(a, keys, from, to)
 		}
+
 		lo, hi, below = from, to, below+under
 		keys, a, b = a[:kept], b, a
 	}
+
 	if lo == hi {
 		return lo, below
 	}
+
 	s := append(a[:0], keys...)
 	slices.Sort(s)
 	key = s[rank-below]
 	first, _ := slices.BinarySearch(s, key)
+
 	return key, below + first
 }
 
@@ -87,6 +94,7 @@ func (s selector) threshold(src keySource, m kernels.Mat, rank int) int32 {
 	from, to := around(sampleKeys(src, m.Rows, m.Cols, matrixSample), rank, m.Len(), matrixSlack, lo, hi)
 	scratch := borrow(&matrixScratches, max(tileSize, min(m.Len()/8, maxKept))+keyPad)
 	defer scratch.giveBack()
+
 	room := scratch.take(len(scratch.mem) - keyPad)
 	for {
 		w := s.sweep(src, m, from, to, room)
@@ -106,6 +114,7 @@ func (s selector) threshold(src keySource, m kernels.Mat, rank int) int32 {
 		default:
 			lo, hi = from, to
 		}
+
 		from, to = lo, midKey(lo, hi)
 	}
 }
@@ -124,6 +133,7 @@ func (s selector) sweep(src keySource, m kernels.Mat, from, to int32, room []int
 	s.dev.parallel(g.count(), func(p int) {
 		scratch := borrowKeys(2 * (keyChunk + keyPad))
 		defer scratch.giveBack()
+
 		buf, kept := scratch.take(keyChunk), scratch.take(keyChunk)
 		var lower, within int
 		g.each(p, func(i, lo, hi int) {
@@ -138,13 +148,16 @@ func (s selector) sweep(src keySource, m kernels.Mat, from, to int32, room []int
 				copy(room[end-int64(n):], kept[:n])
 			}
 		})
+
 		below.Add(int64(lower))
 		inside.Add(int64(within))
 	})
+
 	w := swept{below: int(below.Load()), inside: int(inside.Load())}
 	if from < to && w.inside <= len(room) {
 		w.keys = room[:w.inside]
 	}
+
 	return w
 }
 

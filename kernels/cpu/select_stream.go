@@ -18,6 +18,7 @@ func (s selector) colSumSq(acc, x kernels.Mat) {
 	if acc.Rows != 1 || acc.Cols != x.Cols {
 		panic("cpu: ColSumSq needs acc of [1, cols]")
 	}
+
 	dst := acc.Buf.F64()[acc.Off : acc.Off+acc.Cols]
 	blocks := ceilDiv(x.Rows, sumRows)
 	part := make([]float64, min(blocks, sumWave)*x.Cols)
@@ -28,12 +29,14 @@ func (s selector) colSumSq(acc, x kernels.Mat) {
 			lo := (first + p) * sumRows
 			s.sumBlock(part[p*x.Cols:(p+1)*x.Cols], x.RowRange(lo, min(lo+sumRows, x.Rows)))
 		})
+
 		for p := range n {
 			for j, v := range part[p*x.Cols : (p+1)*x.Cols] {
 				dst[j] += v
 			}
 		}
 	}
+
 	acc.Buf.Changed()
 }
 
@@ -58,16 +61,19 @@ func (s selector) applyMask(w, mask kernels.Mat) {
 	if w.Dense() && mask.Dense() && w.Len() > 0 {
 		w, mask = flat(w), flat(mask)
 	}
+
 	g := tiling(w, tileSize)
 	s.dev.parallel(g.count(), func(p int) {
 		g.each(p, func(i, lo, hi int) {
-			if m := mask.RowU8(i)[lo:hi]; w.DType() == kernels.F32 {
+			m := mask.RowU8(i)[lo:hi]
+			if w.DType() == kernels.F32 {
 				s.k.zero32(w.RowF32(i)[lo:hi], m)
 			} else {
 				s.k.zero16(w.RowU16(i)[lo:hi], m)
 			}
 		})
 	})
+
 	w.Buf.Changed()
 }
 
@@ -77,6 +83,7 @@ func (s selector) nonFinite(x kernels.Mat) int {
 	if x.Dense() && x.Len() > 0 {
 		x, cols = flat(x), x.Len()
 	}
+
 	var first atomic.Int64
 	first.Store(int64(x.Len()))
 	g := tiling(x, tileSize)
@@ -89,9 +96,11 @@ func (s selector) nonFinite(x kernels.Mat) int {
 			}
 		})
 	})
+
 	if at := int(first.Load()); at < x.Len() {
 		return at
 	}
+
 	return -1
 }
 
@@ -120,6 +129,7 @@ func (s selector) countZero(x kernels.Mat) int {
 	if x.Dense() && x.Len() > 0 {
 		x = flat(x)
 	}
+
 	var total atomic.Int64
 	g := tiling(x, tileSize)
 	s.dev.parallel(g.count(), func(p int) {
@@ -134,8 +144,10 @@ func (s selector) countZero(x kernels.Mat) int {
 				n += s.k.zeros16(x.RowU16(i)[lo:hi])
 			}
 		})
+
 		total.Add(int64(n))
 	})
+
 	return int(total.Load())
 }
 

@@ -23,6 +23,7 @@ func selectLevels() map[string]*Device {
 			out[fmt.Sprintf("without %q, %d threads", off, threads)] = d
 		}
 	}
+
 	return out
 }
 
@@ -46,11 +47,13 @@ func scoreValue(t *rapid.T, kind int) float32 {
 		return float32(rapid.IntRange(-3, 3).Draw(t, "tied")) / 2
 	case 1:
 		return rapid.SampledFrom([]float32{
-			0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, 1e-39, 3e38, -3e38, 65504, 6e-8, 1,
+			0, float32(math.Copysign(0, -1)), math.SmallestNonzeroFloat32, -math.SmallestNonzeroFloat32, 1e-39, 3e38,
+			-3e38, 65504, 6e-8, 1,
 		}).Draw(t, "edge")
 	case 2:
 		return 0.25
 	}
+
 	return rapid.Float32Range(-4, 4).Draw(t, "value")
 }
 
@@ -61,6 +64,7 @@ func fillScores(t *rapid.T, x kernels.Mat, kind int) {
 	for i := range pool {
 		pool[i] = scoreValue(t, kind)
 	}
+
 	for i := range x.Rows {
 		for j := range x.Cols {
 			seed = seed*1664525 + 1013904223
@@ -99,18 +103,25 @@ func sameMask(t *rapid.T, what string, got, want kernels.Mat) {
 func drawScore(t *rapid.T) kernels.Score {
 	d := rapid.SampledFrom([]kernels.DType{kernels.F32, kernels.BF16, kernels.F16}).Draw(t, "type")
 	rows := rapid.IntRange(1, 5).Draw(t, "rows")
-	cols := rapid.OneOf(rapid.IntRange(1, 70), rapid.SampledFrom([]int{172, 255, 256, 2047, 2049, 4100})).Draw(t, "cols")
-	s := kernels.Score{X: selectMat(d, rows, cols, rapid.IntRange(0, 9).Draw(t, "gap")), Raw: rapid.Bool().Draw(t, "raw")}
+	cols := rapid.OneOf(rapid.IntRange(1, 70), rapid.SampledFrom([]int{172, 255, 256, 2047, 2049, 4100})).Draw(t,
+		"cols")
+	s := kernels.Score{
+		X:   selectMat(d, rows, cols, rapid.IntRange(0, 9).Draw(t, "gap")),
+		Raw: rapid.Bool().Draw(t, "raw"),
+	}
 	fillScores(t, s.X, rapid.IntRange(0, 4).Draw(t, "kind"))
+
 	if rapid.Bool().Draw(t, "scaled") {
 		s.Col = selectMat(kernels.F32, 1, cols, 0)
 		fillScores(t, s.Col, rapid.SampledFrom([]int{0, 2, 3, 4}).Draw(t, "colkind"))
 	}
+
 	if rapid.IntRange(0, 4).Draw(t, "nan") == 0 {
 		putScore(s.X, rows-1, cols/2, float32(math.NaN()))
 		putScore(s.X, 0, cols/3, float32(math.Copysign(math.NaN(), -1)))
 		putScore(s.X, 0, cols-1, float32(math.Inf(1)))
 	}
+
 	return s
 }
 
@@ -121,6 +132,7 @@ func TestSelectAgainstRef(t *testing.T) {
 		s := drawScore(t)
 		gap := rapid.IntRange(0, 3).Draw(t, "maskgap")
 		mask := func() kernels.Mat { return selectMat(kernels.U8, s.X.Rows, s.X.Cols, gap) }
+
 		var run func(o *kernels.Ops, m kernels.Mat)
 		switch rapid.SampledFrom([]string{"rows", "all", "nm"}).Draw(t, "op") {
 		case "rows":
@@ -130,12 +142,15 @@ func TestSelectAgainstRef(t *testing.T) {
 			drop := rapid.IntRange(-1, s.X.Len()-1).Draw(t, "rank")
 			run = func(o *kernels.Ops, m kernels.Mat) { o.SelectAll(m, s, drop) }
 		default:
-			m := rapid.OneOf(rapid.IntRange(1, 16), rapid.SampledFrom([]int{4, 8, 16, 32, 64, 2100, math.MaxInt})).Draw(t, "m")
+			m := rapid.OneOf(rapid.IntRange(1, 16), rapid.SampledFrom([]int{4, 8, 16, 32, 64, 2100, math.MaxInt})).Draw(
+				t, "m")
 			n := rapid.IntRange(0, m).Draw(t, "n")
 			run = func(o *kernels.Ops, k kernels.Mat) { o.SelectNM(k, s, n, m) }
 		}
+
 		want := mask()
 		run(oracle, want)
+
 		for name, d := range levels {
 			got := mask()
 			run(d.Ops(), got)
@@ -158,9 +173,11 @@ func TestSelectWholeMatrixLarge(t *testing.T) {
 		for i := range x.Buf.F32() {
 			x.Buf.F32()[i] = value(i)
 		}
+
 		for _, drop := range []int{0, 1, 1000, rows * cols / 2, rows*cols - 1} {
 			want := kernels.MatOf(kernels.NewHost(kernels.U8, rows*cols), rows, cols)
 			ref.New().Ops().SelectAll(want, kernels.Score{X: x, Raw: true}, drop)
+
 			for level, d := range selectLevels() {
 				got := kernels.MatOf(kernels.NewHost(kernels.U8, rows*cols), rows, cols)
 				d.Ops().SelectAll(got, kernels.Score{X: x, Raw: true}, drop)
@@ -188,6 +205,7 @@ func TestNthAdversarial(t *testing.T) {
 			for i := range keys {
 				keys[i] = key(i)
 			}
+
 			for _, rank := range []int{0, n / 3, n / 2, n - 1} {
 				got, below := k.nth(keys, rank, make([]int32, n, n+keyPad), make([]int32, n, n+keyPad))
 				lower, equal := 0, 0
@@ -195,8 +213,10 @@ func TestNthAdversarial(t *testing.T) {
 					lower += b2i(v < got)
 					equal += b2i(v == got)
 				}
+
 				if below != lower || rank < lower || rank >= lower+equal {
-					t.Errorf("%s, n %d, rank %d: key %d with %d below (counted %d) and %d equal", name, n, rank, got, below, lower, equal)
+					t.Errorf("%s, n %d, rank %d: key %d with %d below (counted %d) and %d equal", name, n, rank, got,
+						below, lower, equal)
 				}
 			}
 		}
@@ -209,6 +229,7 @@ func TestSelectPanics(t *testing.T) {
 	mat := func(d kernels.DType, rows, cols int) kernels.Mat {
 		return kernels.MatOf(kernels.NewHost(d, rows*cols), rows, cols)
 	}
+
 	m, s := mat(kernels.U8, 2, 4), kernels.Score{X: mat(kernels.F32, 2, 4)}
 	for name, f := range map[string]func(){
 		"too many columns": func() { o.SelectRows(m, s, 5) },
@@ -238,7 +259,10 @@ func TestSelectPanics(t *testing.T) {
 func TestSelectEmpty(t *testing.T) {
 	for _, shape := range [][2]int{{0, 0}, {0, 5}, {5, 0}} {
 		mat := func(d kernels.DType) kernels.Mat { return kernels.MatOf(kernels.NewHost(d, 0), shape[0], shape[1]) }
-		m, x, o := mat(kernels.U8), mat(kernels.F32), New(Options{}).Ops()
+		m := mat(kernels.U8)
+		x := mat(kernels.F32)
+
+		o := New(Options{}).Ops()
 		o.SelectRows(m, kernels.Score{X: x}, 0)
 		o.SelectAll(m, kernels.Score{X: x}, -1)
 		o.SelectNM(m, kernels.Score{X: x}, 2, 4)
@@ -254,23 +278,27 @@ func TestSelectEmpty(t *testing.T) {
 func TestSelectGolden(t *testing.T) {
 	w := []float32{.5, -1, .25, 2, -.125, .75, -1.5, .1, 1, .2, -.3, .4, -.5, .6, -.7, .8}
 	sum := []float64{8.315847, 12.552824, 17.226034, 25.273247, 32.535359, 38.657843, 51.056361, 62.18803}
+
 	x := kernels.MatOf(kernels.NewHost(kernels.F32, 128), 16, 8)
 	for t := range 16 {
 		for j := range 8 {
 			x.RowF32(t)[j] = float32(math.Sin(float64(1+8*t+j)) * (1 + 0.25*float64(j)))
 		}
 	}
+
 	col := kernels.MatOf(kernels.NewHost(kernels.F32, 8), 1, 8)
 	for name, d := range selectLevels() {
 		o := d.Ops()
 		acc := kernels.NewHost(kernels.F64, 8)
 		o.ColSumSq(kernels.MatOf(acc, 1, 8), x)
+
 		for j, v := range acc.F64() {
 			if math.Abs(v-sum[j]) > 1e-5*sum[j] { // x was rounded to F32
 				t.Errorf("%s: s[%d] = %v, want %v", name, j, v, sum[j])
 			}
 			col.RowF32(0)[j] = float32(math.Sqrt(v))
 		}
+
 		plain := kernels.Score{X: kernels.MatOf(kernels.WrapF32(w), 2, 8)}
 		wanda := kernels.Score{X: plain.X, Col: col}
 		for want, f := range map[string]func(m kernels.Mat){
@@ -280,6 +308,7 @@ func TestSelectGolden(t *testing.T) {
 		} {
 			m := kernels.MatOf(kernels.NewHost(kernels.U8, 16), 2, 8)
 			f(m)
+
 			got := ""
 			for i, v := range m.Buf.U8() {
 				if i == 8 {
@@ -287,6 +316,7 @@ func TestSelectGolden(t *testing.T) {
 				}
 				got += fmt.Sprint(v)
 			}
+
 			if got != want {
 				t.Errorf("%s: mask %s, want %s", name, got, want)
 			}
@@ -304,20 +334,25 @@ func TestMaskAndCountAgainstRef(t *testing.T) {
 		gap := rapid.IntRange(0, 2).Draw(t, "gap")
 		x := selectMat(d, rows, cols, gap)
 		fillScores(t, x, rapid.IntRange(0, 4).Draw(t, "kind"))
+
 		mask := selectMat(kernels.U8, rows, cols, rapid.IntRange(0, 2).Draw(t, "maskgap"))
 		for i := range rows {
 			for j := range mask.RowU8(i) {
 				mask.RowU8(i)[j] = uint8((i*31 + j*j) % 5)
 			}
 		}
+
 		if n := rapid.IntRange(0, 2).Draw(t, "bad"); n > 0 {
 			for range n {
 				i, j := rapid.IntRange(0, rows-1).Draw(t, "i"), rapid.IntRange(0, cols-1).Draw(t, "j")
-				putScore(x, i, j, float32(rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1)}).Draw(t, "bad value")))
+				putScore(x, i, j,
+					float32(rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1)}).Draw(t, "bad value")))
 			}
 		}
+
 		want := clone(x)
 		oracle.ApplyMask(want, mask)
+
 		for name, dev := range levels {
 			o := dev.Ops()
 			if got, want := o.NonFinite(x), oracle.NonFinite(x); got != want {
@@ -329,6 +364,7 @@ func TestMaskAndCountAgainstRef(t *testing.T) {
 			if got, want := o.CountZero(mask), oracle.CountZero(mask); got != want {
 				t.Fatalf("%s: CountZero of the mask %d, want %d", name, got, want)
 			}
+
 			got := clone(x)
 			o.ApplyMask(got, mask)
 			if string(got.Buf.Bytes()) != string(want.Buf.Bytes()) {
@@ -356,6 +392,7 @@ func TestColSumSq(t *testing.T) {
 		if rows < 300 {
 			cols = rapid.OneOf(rapid.Just(cols), rapid.SampledFrom([]int{2047, 2056, 2500})).Draw(t, "more cols")
 		}
+
 		x := selectMat(kernels.F32, rows, cols, rapid.IntRange(0, 3).Draw(t, "gap"))
 		fillScores(t, x, rapid.IntRange(0, 4).Draw(t, "kind"))
 		sum := func(o *kernels.Ops) []float64 {
@@ -366,6 +403,7 @@ func TestColSumSq(t *testing.T) {
 			o.ColSumSq(kernels.Mat{Buf: acc, Off: 1, Rows: 1, Cols: cols, Stride: cols}, x)
 			return acc.F64()
 		}
+
 		want := sum(ref.New().Ops())
 		var first []float64
 		for name, d := range levels {
@@ -373,6 +411,7 @@ func TestColSumSq(t *testing.T) {
 			if first == nil {
 				first = got
 			}
+
 			for j := range got {
 				if got[j] != first[j] || math.Abs(got[j]-want[j]) > float64(rows+1)*0x1p-53*math.Abs(want[j]) {
 					t.Fatalf("%s: column %d: %v, others %v, reference %v", name, j-1, got[j], first[j], want[j])

@@ -42,6 +42,7 @@ func (s *sparseOps) matMul(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMu
 	checkSparse(w)
 	checkMatMul(dst, o, x.Rows, w.Rows(), x.Cols, w.Cols)
 	checkActivations(dst, x)
+
 	switch {
 	case dst.Len() == 0:
 	case x.Cols == 0:
@@ -53,6 +54,7 @@ func (s *sparseOps) matMul(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMu
 	default:
 		s.manyRows(dst, x, w, o)
 	}
+
 	dst.Buf.Changed()
 }
 
@@ -77,15 +79,17 @@ func checkActivations(dst, x kernels.Mat) {
 	checkInside(x)
 }
 
-// checkSparse guards the kernels against a weight whose parts leave their buffers, as far as that shows without counting
-// the bits of the mask.
+// checkSparse guards the kernels against a weight whose parts leave their buffers, as far as that shows without
+// counting the bits of the mask.
 func checkSparse(w kernels.Sparse) {
 	if !w.Consistent() {
 		panic("cpu: parts of a sparse weight do not fit together")
 	}
+
 	checkInside(w.Mask)
 	checkInside(w.Values)
 	checkInside(w.Offsets)
+
 	last := int64(0)
 	for _, n := range w.Offsets.Buf.I64()[w.Offsets.Off:][:w.Rows()] {
 		if n < last || n > int64(w.Values.Cols) {
@@ -122,8 +126,8 @@ func (s *scratch) mat(t kernels.DType, rows, cols int) kernels.Mat {
 // rowOffset is how many stored elements lie before row i.
 func rowOffset(w kernels.Sparse, i int) int { return int(w.Offsets.Buf.I64()[w.Offsets.Off+i]) }
 
-// valuesAt is the address of stored element i, which may be the one after the last. Kernels move it on beyond the memory
-// that is pointed to, so it is not a pointer; whoever uses it keeps w.
+// valuesAt is the address of stored element i, which may be the one after the last. Kernels move it on beyond
+// the memory that is pointed to, so it is not a pointer; whoever uses it keeps w.
 func valuesAt(w kernels.Sparse, i int) uintptr {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(w.Values.Buf.Bytes()))) + uintptr((w.Values.Off+i)*w.DType().Size())
 }

@@ -19,18 +19,31 @@ func chooseSparse(f features, expandWords bool) sparseKernels {
 		s.fusedBF16 = fusedKernels{by: []func(*fusedArgs){fusedBF16AVX2x1, fusedBF16AVX2x2}, maxRows: 4}
 		s.fusedF16 = fusedKernels{by: []func(*fusedArgs){fusedF16AVX2x1, fusedF16AVX2x2}, maxRows: 4}
 	}
+
 	if f.avx512 {
 		s.doubles = expandKernel{run: expandDoublesAVX512, lanes: 16, careful: true}
-		s.fusedF32 = fusedKernels{by: []func(*fusedArgs){fusedF32AVX512x1, fusedF32AVX512x2, fusedF32AVX512x3, fusedF32AVX512x4}, maxRows: 16, careful: true}
+		s.fusedF32 = fusedKernels{by: []func(*fusedArgs){
+			fusedF32AVX512x1, fusedF32AVX512x2, fusedF32AVX512x3,
+			fusedF32AVX512x4,
+		}, maxRows: 16, careful: true}
 	}
+
 	if f.avx512 && expandWords {
 		s.words = expandKernel{run: expandWordsAVX512, lanes: 32, careful: true}
-		s.fusedBF16 = fusedKernels{by: []func(*fusedArgs){fusedBF16AVX512x1, fusedBF16AVX512x2, fusedBF16AVX512x3, fusedBF16AVX512x4}, maxRows: 16, careful: true, evenFirst: true}
-		s.fusedF16 = fusedKernels{by: []func(*fusedArgs){fusedF16AVX512x1, fusedF16AVX512x2, fusedF16AVX512x3, fusedF16AVX512x4}, maxRows: 16, careful: true}
+		s.fusedBF16 = fusedKernels{by: []func(*fusedArgs){
+			fusedBF16AVX512x1, fusedBF16AVX512x2, fusedBF16AVX512x3,
+			fusedBF16AVX512x4,
+		}, maxRows: 16, careful: true, evenFirst: true}
+		s.fusedF16 = fusedKernels{by: []func(*fusedArgs){
+			fusedF16AVX512x1, fusedF16AVX512x2, fusedF16AVX512x3,
+			fusedF16AVX512x4,
+		}, maxRows: 16, careful: true}
 	}
+
 	if f.amx && expandWords {
 		s.tiles = sparseTilesAMX
 	}
+
 	return s
 }
 
@@ -117,7 +130,8 @@ func fusedF16AVX2x1(d *fusedArgs)
 //go:noescape
 func fusedF16AVX2x2(d *fusedArgs)
 
-// The tile kernels multiply 32 rows of a sparse bfloat16 weight with packed rows of one or three parts; see sparseTileArgs.
+// The tile kernels multiply 32 rows of a sparse bfloat16 weight with packed rows of one or three parts; see
+// sparseTileArgs.
 
 //go:noescape
 func sparseAMX1x1(d *sparseTileArgs)

@@ -32,8 +32,9 @@ func randomByte(r *rand.Rand, p float64) (m uint8) {
 	return m
 }
 
-// BenchmarkSparse measures products with sparse weights turn by turn with the same weights dense, and with plain reading of
-// as many bytes as the sparse ones take; the shortest times count. The weights are together larger than most caches.
+// BenchmarkSparse measures products with sparse weights turn by turn with the same weights dense, and with
+// plain reading of as many bytes as the sparse ones take; the shortest times count. The weights are together
+// larger than most caches.
 func BenchmarkSparse(b *testing.B) {
 	const n, count = 8192, 4
 	for _, mask := range sparseMasks {
@@ -70,6 +71,7 @@ func sparsePairs(t kernels.DType, n, count int, keep func(r *rand.Rand) uint8) [
 			stored++
 		}
 	}
+
 	list := make([]sparsePair, count)
 	for i := range list {
 		m := kernels.NewHost(kernels.U8, mask.Len)
@@ -78,9 +80,11 @@ func sparsePairs(t kernels.DType, n, count int, keep func(r *rand.Rand) uint8) [
 		if err != nil {
 			panic(err)
 		}
+
 		list[i] = sparsePair{w, kernels.MatOf(kernels.NewHost(t, n*n), n, n)}
 		d.ops.Expand(list[i].dense, w)
 	}
+
 	return list
 }
 
@@ -89,13 +93,17 @@ func benchmarkSparse(b *testing.B, d *Device, m int, weights []sparsePair) {
 	x := randomMat(rand.New(rand.NewPCG(1, 1)), kernels.F32, m, k, 0)
 	dst := newMat(kernels.F32, m, n, 0)
 	o := kernels.MatMul{Precision: kernels.Fast}
-	sparse, dense, reading := time.Duration(1<<62), time.Duration(1<<62), time.Duration(1<<62)
+
+	sparse := time.Duration(1 << 62)
+	dense := time.Duration(1 << 62)
+	reading := time.Duration(1 << 62)
 	for i := 0; b.Loop(); i++ {
 		w := weights[i%len(weights)]
 		start := time.Now()
 		d.ops.MatMulSparse(dst, x, w.sparse, o)
 		sparse = min(sparse, time.Since(start))
 		start = time.Now()
+
 		d.ops.MatMulNT(dst, x, w.dense, o)
 		dense = min(dense, time.Since(start))
 		size := int(w.sparse.SizeBytes())
@@ -103,6 +111,7 @@ func benchmarkSparse(b *testing.B, d *Device, m int, weights []sparsePair) {
 		d.readShares(weights[(i+2)%len(weights)].dense.Buf.Bytes()[:size], d.threads)
 		reading = min(reading, time.Since(start))
 	}
+
 	b.ReportMetric(dense.Seconds()/sparse.Seconds(), "x-dense")
 	b.ReportMetric(reading.Seconds()/sparse.Seconds(), "of-reading")
 	b.ReportMetric(1e3*dense.Seconds(), "dense-ms")

@@ -15,8 +15,9 @@ type expandKernel struct {
 	careful bool              // read no stored elements but those that go to dst; else as many as there are columns
 }
 
-// expandArgs are the operands of an expander: groups groups of columns, from the first bit of mask, go to dst, with their
-// stored elements taken from values on, and values moves on to the first that was not taken. The assembly knows the offsets.
+// expandArgs are the operands of an expander: groups groups of columns, from the first bit of mask, go to dst,
+// with their stored elements taken from values on, and values moves on to the first that was not taken. The
+// assembly knows the offsets.
 type expandArgs struct {
 	dst    unsafe.Pointer
 	values uintptr
@@ -67,7 +68,9 @@ func tableFor(t kernels.DType) unsafe.Pointer {
 // row writes columns [j, end) of row i of the weight to row r of dst, with next the place of the first stored element
 // there, and returns the place after the last. j is a multiple of 8.
 func (e *expander) row(dst kernels.Mat, r, i, j, end, next int) int {
-	mask, n, done := e.w.Mask.RowU8(i)[j/8:(end+7)/8], end-j, 0
+	mask := e.w.Mask.RowU8(i)[j/8 : (end+7)/8]
+	n := end - j
+	done := 0
 	size := e.w.DType().Size()
 	if groups := e.groups(n, next); groups > 0 {
 		a := &e.args
@@ -77,12 +80,14 @@ func (e *expander) row(dst kernels.Mat, r, i, j, end, next int) int {
 		next += int(a.values-from) / size
 		done = groups * e.lanes
 	}
+
 	if done == n {
 		return next
 	}
 	if size == 4 {
 		return next + expandGo(dst.RowF32(r)[done:n], e.w.Values.RowF32(0)[next:], mask[done/8:])
 	}
+
 	return next + expandGo(dst.RowU16(r)[done:n], e.w.Values.RowU16(0)[next:], mask[done/8:])
 }
 
@@ -115,10 +120,13 @@ func (e *expander) stop() {
 
 var expanderPool = sync.Pool{New: func() any { return new(expander) }}
 
-// wordTable holds for every byte of a mask how VPSHUFB brings 16-bit elements to their lanes; doubleTable which of 8 32-bit
-// elements goes to every lane, or 255 for none.
+// wordTable holds for every byte of a mask how VPSHUFB brings 16-bit elements to their lanes; doubleTable which
+// of 8 32-bit elements goes to every lane, or 255 for none.
 var (
-	wordTable   = makeTable(func(row *[16]uint8, lane, from int) { row[2*lane], row[2*lane+1] = uint8(2*from), uint8(2*from+1) })
+	wordTable = makeTable(func(row *[16]uint8, lane, from int) {
+		row[2*lane], row[2*lane+1] = uint8(2*from),
+			uint8(2*from+1)
+	})
 	doubleTable = makeTable(func(row *[16]uint8, lane, from int) { row[lane] = uint8(from) })
 )
 
@@ -128,6 +136,7 @@ func makeTable(set func(row *[16]uint8, lane, from int)) (table [256][16]uint8) 
 		for i := range table[m] {
 			table[m][i] = 255
 		}
+
 		from := 0
 		for lane := range 8 {
 			if m>>lane&1 == 1 {
@@ -136,5 +145,6 @@ func makeTable(set func(row *[16]uint8, lane, from int)) (table [256][16]uint8) 
 			}
 		}
 	}
+
 	return table
 }

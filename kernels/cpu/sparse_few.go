@@ -7,15 +7,16 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// sparseSpace is how many bytes of a weight are expanded at a time for kernels that multiply rows in memory, about: they stay
-// in the second-level cache.
+// sparseSpace is how many bytes of a weight are expanded at a time for kernels that multiply rows in memory,
+// about: they stay in the second-level cache.
 const sparseSpace = 256 << 10
 
-// sparseChunks is how many chunks of directRows rows of x a sparseProduct takes at most, which bounds the memory of packed x.
+// sparseChunks is how many chunks of directRows rows of x a sparseProduct takes at most, which bounds the
+// memory of packed x.
 const sparseChunks = 8
 
-// sparseProduct is a product in progress of a sparse weight. x is cut into chunks of rows; every piece of work takes some rows of
-// the weight, whose stored elements stay in the second-level cache for all chunks.
+// sparseProduct is a product in progress of a sparse weight. x is cut into chunks of rows; every piece of work
+// takes some rows of the weight, whose stored elements stay in the second-level cache for all chunks.
 type sparseProduct struct {
 	sparse *sparseKernels
 	w      kernels.Sparse
@@ -25,8 +26,8 @@ type sparseProduct struct {
 	pack, run func(piece int) // packChunk and runPiece, bound once
 }
 
-// sparseChunk is the product of some rows of x. directProduct stands for the product with the expanded weight: a piece works on
-// a copy of it that has the piece's columns of dst and a dense w in scratch memory.
+// sparseChunk is the product of some rows of x. directProduct stands for the product with the expanded weight:
+// a piece works on a copy of it that has the piece's columns of dst and a dense w in scratch memory.
 type sparseChunk struct {
 	directProduct
 	tiles bool // multiply by tiles
@@ -59,11 +60,13 @@ func (p *sparseProduct) chunkRows(s *sparseOps, dst, x kernels.Mat, o kernels.Ma
 		p.chunks[c].set(&s.ks, dst.RowRange(lo, hi), x.RowRange(lo, hi), denseLike(p.w), o)
 		p.chunks[c].tiles = s.canTile(p.w)
 	}
+
 	s.d.parallel(n, p.pack)
 	p.per = max(4, sparseSpace/(p.w.Cols*p.w.DType().Size())/4*4)
 	if s.canTile(p.w) {
 		p.per = tilePieceRows(p.w, n)
 	}
+
 	s.d.parallel(pieces(p.w.Rows(), p.per), p.run)
 	for c := range p.chunks {
 		p.chunks[c].drop()
@@ -79,10 +82,12 @@ func (p *sparseProduct) packChunk(c int) {
 	if !k.tiles {
 		return
 	}
+
 	k.parts = 3
 	if k.o.Precision == kernels.Fast {
 		k.parts = 1
 	}
+
 	k.tiles = k.packX() || k.parts == 1
 }
 
@@ -103,6 +108,7 @@ func (p *sparseProduct) runPiece(piece int) {
 	q := sparsePieces.Get().(*sparsePiece)
 	q.lo, q.tileKernel = piece*p.per, p.sparse.tiles
 	q.start(p.sparse, p.w)
+
 	rows := min(p.per, p.w.Rows()-q.lo)
 	st := getStage(p.chunks[0].ks, nil)
 	for c := range p.chunks {
@@ -112,13 +118,16 @@ func (p *sparseProduct) runPiece(piece int) {
 		if len(k.bias) > 0 {
 			q.bias = k.bias[q.lo:][:rows]
 		}
+
 		whole := 0
 		if k.tiles && rows >= 32 {
 			whole = rows / 32 * 32
 			q.multiplyTiles(st, whole)
 		}
+
 		q.multiplyRows(st, whole, rows)
 	}
+
 	stages.Put(st)
 	q.directProduct = directProduct{}
 	q.stop()
@@ -126,8 +135,8 @@ func (p *sparseProduct) runPiece(piece int) {
 	sparsePieces.Put(q)
 }
 
-// multiplyRows computes columns [j, end) of the piece by the kernels for rows in memory, as many at a time as the scratch
-// memory is to hold.
+// multiplyRows computes columns [j, end) of the piece by the kernels for rows in memory, as many at a time as
+// the scratch memory is to hold.
 func (q *sparsePiece) multiplyRows(st *stage, j, end int) {
 	w, dst, bias := &q.expander.w, q.dst, q.bias
 	per := max(4, sparseSpace/(w.Cols*w.DType().Size())/4*4)
@@ -138,11 +147,14 @@ func (q *sparsePiece) multiplyRows(st *stage, j, end int) {
 			row := q.lo + j + r
 			q.row(q.directProduct.w, r, row, 0, w.Cols, rowOffset(*w, row))
 		}
+
 		q.dst = dst.ColRange(j, j+n)
 		if len(bias) > 0 {
 			q.bias = bias[j:][:n]
 		}
+
 		q.dotBlock(st, 0, q.x.Rows, 0, n)
 	}
+
 	q.dst, q.bias = dst, bias
 }

@@ -10,10 +10,11 @@ import (
 
 // fusedKernels multiply stored elements of one type as they are expanded.
 type fusedKernels struct {
-	by        []func(*fusedArgs) // by rows of x, less 1; empty: none
-	maxRows   int                // more rows of x are better off with the expanded elements kept
-	careful   bool               // read stored elements of the four rows only; else as many as a row has columns, in whole steps
-	evenFirst bool               // the even columns of a step come before the odd ones
+	by      []func(*fusedArgs) // by rows of x, less 1; empty: none
+	maxRows int                // more rows of x are better off with the expanded elements kept
+	// read stored elements of the four rows only; else as many as a row has columns, in whole steps
+	careful   bool
+	evenFirst bool // the even columns of a step come before the odd ones
 }
 
 // tileRows is the number of rows of x from which tiles multiply faster where they can.
@@ -31,8 +32,8 @@ func (s *sparseOps) fusedRows(w kernels.Sparse) int {
 // fusedStep is the columns that a fused kernel takes at a time.
 const fusedStep = 32
 
-// fusedArgs are the operands of a fused kernel: out[r·rows+i] = Σ_p w[r][p]·x[i][p] for four rows of w and rows rows of x,
-// which are packed; see packRows. The assembly knows the offsets.
+// fusedArgs are the operands of a fused kernel: out[r·rows+i] = Σ_p w[r][p]·x[i][p] for four rows of w and rows
+// rows of x, which are packed; see packRows. The assembly knows the offsets.
 type fusedArgs struct {
 	mask, x, out unsafe.Pointer
 	maskStride   int // bytes
@@ -44,7 +45,8 @@ type fusedArgs struct {
 	table        unsafe.Pointer // as in expandArgs
 }
 
-// fusedProduct is a product in progress of few rows of x and a sparse weight. The dense product in it stores the results.
+// fusedProduct is a product in progress of few rows of x and a sparse weight. The dense product in it stores
+// the results.
 type fusedProduct struct {
 	skinnyProduct
 	fusedKernels
@@ -82,16 +84,20 @@ func (s *sparseOps) fused(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMul
 			part.Bias = o.Bias.ColRange(safe, w.Rows())
 			o.Bias = o.Bias.ColRange(0, safe)
 		}
+
 		s.fewRows(dst.ColRange(safe, w.Rows()), x, w.RowRange(safe, w.Rows()), part)
 		dst, w = dst.ColRange(0, safe), w.RowRange(0, safe)
 	}
+
 	if safe == 0 {
 		return
 	}
+
 	p := fusedProducts.Get().(*fusedProduct)
 	p.skinnyProduct.set(&s.ks, dst, x, denseLike(w), o)
 	p.w, p.fusedKernels, p.table = w, *s.sparse.fused(w.DType()), tableFor(w.DType())
 	p.per = max(4, 2*skinnyBytes/(w.Cols*w.DType().Size())/4*4)
+
 	p.packRows()
 	s.d.parallel(pieces(w.Rows(), p.per), p.run)
 	p.w = kernels.Sparse{}
@@ -111,14 +117,15 @@ func (s *sparseOps) safeRows(w kernels.Sparse) int {
 	return n
 }
 
-// packRows brings x into the order [group of rows][step][row][32], filled up with zeros, where a group has as many rows as the
-// largest kernel takes, and the last one those that are left.
+// packRows brings x into the order [group of rows][step][row][32], filled up with zeros, where a group has as
+// many rows as the largest kernel takes, and the last one those that are left.
 func (p *fusedProduct) packRows() {
 	m, k := p.x.Rows, p.x.Cols
 	pitch := roundUp(k, fusedStep)
 	if cap(p.packed) < m*pitch {
 		p.packed = make([]float32, m*pitch)
 	}
+
 	p.packed = p.packed[:m*pitch]
 	for i := range m {
 		first := i / len(p.by) * len(p.by)
@@ -131,7 +138,9 @@ func (p *fusedProduct) packRows() {
 				copy(last[:], src)
 				src = last[:]
 			}
-			packStep((*[fusedStep]float32)(packed[j*group+(i-first)*fusedStep:]), (*[fusedStep]float32)(src), p.evenFirst)
+
+			packStep((*[fusedStep]float32)(packed[j*group+(i-first)*fusedStep:]), (*[fusedStep]float32)(src),
+				p.evenFirst)
 		}
 	}
 }
@@ -163,6 +172,7 @@ func (p *fusedProduct) runPiece(piece int) {
 	for ; j < end; j++ {
 		p.rows4(st, q, j, 1)
 	}
+
 	q.args = fusedArgs{}
 	fusedPieces.Put(q)
 	stages.Put(st)
@@ -170,12 +180,15 @@ func (p *fusedProduct) runPiece(piece int) {
 
 // rows4 computes n columns of dst from column j: 4, or 1 with the one row of w taken four times.
 func (p *fusedProduct) rows4(st *stage, q *fusedPiece, j, n int) {
-	a, size, tail := &q.args, p.w.DType().Size(), p.w.Cols%fusedStep
+	a := &q.args
+	size := p.w.DType().Size()
+	tail := p.w.Cols % fusedStep
 	a.mask, a.out, a.table = address(p.w.Mask, j, 0), unsafe.Pointer(&st.out), p.table
 	a.steps, a.maskStride = p.w.Cols/fusedStep, 0
 	if n == 4 {
 		a.maskStride = p.w.Mask.Stride
 	}
+
 	first, last := rowOffset(p.w, j), 0
 	for r := range a.values {
 		row := j + r%n
@@ -185,7 +198,9 @@ func (p *fusedProduct) rows4(st *stage, q *fusedPiece, j, n int) {
 			a.tail[r] = tailMask(p.w.Mask.RowU8(row)[p.w.Cols/fusedStep*4:], tail)
 		}
 	}
+
 	a.ahead = aheadOf((last - first) * size)
+
 	for i := 0; i < p.x.Rows; i += len(p.by) {
 		rows := min(len(p.by), p.x.Rows-i)
 		a.x, a.tails = unsafe.Pointer(&p.packed[i*roundUp(p.w.Cols, fusedStep)]), min(tail, 1)
@@ -194,8 +209,9 @@ func (p *fusedProduct) rows4(st *stage, q *fusedPiece, j, n int) {
 	}
 }
 
-// aheadOf is how far to prefetch when the last of four rows starts span bytes after the first: the place in the next four rows
-// where those are short enough for the first-level cache to keep it, else further along the rows.
+// aheadOf is how far to prefetch when the last of four rows starts span bytes after the first: the place in the
+// next four rows where those are short enough for the first-level cache to keep it, else further along the
+// rows.
 func aheadOf(span int) int {
 	if span <= 24<<10 {
 		return span / 3 * 4

@@ -7,8 +7,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// sparsePanels is a panelProduct in progress whose right operand is a sparse weight: a piece expands a block of its columns
-// before it packs them.
+// sparsePanels is a panelProduct in progress whose right operand is a sparse weight: a piece expands a block of
+// its columns before it packs them.
 type sparsePanels struct {
 	panelProduct
 	sparse *sparseKernels
@@ -62,16 +62,20 @@ func (e *panelExpander) block(j, k0, n int) {
 func (p *sparsePanels) multiplySparse(n int) {
 	st := getStage(p.ks, p.tile)
 	defer stages.Put(st)
+
 	e := panelExpanders.Get().(*panelExpander)
 	defer panelExpanders.Put(e)
+
 	c := p.at(n)
 	p.openSums(st, c)
 	e.begin(p.sparse, p.w, c.j, c.end)
+
 	for block := range pieces(p.k, p.depth) {
 		st.block(block, p.depth, p.k)
 		e.block(c.j, st.k0, st.kc)
 		p.multiplyBlock(st, c, source{operand{Mat: e.dense}, c.j, st.k0})
 	}
+
 	e.stop()
 	p.storeSums(st, c)
 }

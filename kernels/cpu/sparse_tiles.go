@@ -6,15 +6,16 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// maxSparseGroups is how many groups of 32 rows of a weight a piece has at most where tiles multiply; see tilePieceRows.
+// maxSparseGroups is how many groups of 32 rows of a weight a piece has at most where tiles multiply; see
+// tilePieceRows.
 const maxSparseGroups = 8
 
-// sparseKept is how many bytes of a weight a piece has at most where it is read again for every chunk of x: they stay in the
-// second-level cache.
+// sparseKept is how many bytes of a weight a piece has at most where it is read again for every chunk of x:
+// they stay in the second-level cache.
 const sparseKept = 1 << 20
 
-// tilePieceRows is how many rows a piece has where tiles multiply chunks chunks of x: the more, the less often x is read
-// again.
+// tilePieceRows is how many rows a piece has where tiles multiply chunks chunks of x: the more, the less often
+// x is read again.
 func tilePieceRows(w kernels.Sparse, chunks int) int {
 	if chunks == 1 {
 		return maxSparseGroups / 2 * 32
@@ -24,12 +25,13 @@ func tilePieceRows(w kernels.Sparse, chunks int) int {
 	return min(maxSparseGroups, max(1, sparseKept/row/32)) * 32
 }
 
-// sparseAhead is how far the tile kernels prefetch, in bytes: the elements of 32 rows at once share the first-level cache.
+// sparseAhead is how far the tile kernels prefetch, in bytes: the elements of 32 rows at once share the
+// first-level cache.
 const sparseAhead = 128
 
-// sparseTileArgs are the operands of a tile kernel: out[j][i] (+)= Σ_p w[j][p]·x[i][p] for 32 rows j of w and steps steps of
-// 32 p; see directArgs for x and out. The stored elements of the rows are at values, which move on. The assembly knows the
-// offsets.
+// sparseTileArgs are the operands of a tile kernel: out[j][i] (+)= Σ_p w[j][p]·x[i][p] for 32 rows j of w and
+// steps steps of 32 p; see directArgs for x and out. The stored elements of the rows are at values, which move
+// on. The assembly knows the offsets.
 type sparseTileArgs struct {
 	mask, x, out unsafe.Pointer
 	buffer       unsafe.Pointer // 4096 bytes of scratch memory
@@ -45,8 +47,8 @@ func (s *sparseOps) canTile(w kernels.Sparse) bool {
 	return s.sparse.tiles != nil && w.DType() == kernels.BF16 && w.Cols%32 == 0 && w.Rows() >= 32
 }
 
-// multiplyTiles computes the first n > 0 columns of the piece by tiles, a stretch of the inner size at a time, whose packed x
-// stays in the second-level cache.
+// multiplyTiles computes the first n > 0 columns of the piece by tiles, a stretch of the inner size at a time,
+// whose packed x stays in the second-level cache.
 func (q *sparsePiece) multiplyTiles(st *stage, n int) {
 	step, k := q.parts*2*tileBytes, q.expander.w.Cols
 	stretch := 32 * max(1, directSpace/step)
@@ -54,14 +56,18 @@ func (q *sparsePiece) multiplyTiles(st *stage, n int) {
 	for k0 := 0; k0 < k; k0 += stretch {
 		for g := range n / 32 {
 			a := q.group(st, g, k0)
-			a.x, a.steps, a.acc = unsafe.Pointer(&q.packed[k0/32*step/4]), min(stretch, k-k0)/32, min(k0, 1)
+			a.x = unsafe.Pointer(&q.packed[k0/32*step/4])
+			a.steps = min(stretch, k-k0) / 32
+			a.acc = min(k0, 1)
 			kernel(a)
 		}
 	}
+
 	if q.parts > 1 && q.ks.peak32(&st.sums[0], n*32) >= 0x7f800000 {
 		q.multiplyRows(st, 0, n) // where infinities stay infinities
 		return
 	}
+
 	q.storeColumns(st, 0, n)
 }
 

@@ -22,11 +22,16 @@ func TestTiesOfManyPieces(t *testing.T) {
 		for i := range model {
 			model[i] = float32(i*7919%8-4) / 4 // 8 values: magnitude 1 once, 0 once, the others twice
 		}
-		base, m, out := alloc(t, d, shape[0], shape[1], kernelBytes(make([]float32, n))), alloc(t, d, shape[0], shape[1], kernelBytes(model)), alloc(t, d, shape[0], shape[1], nil)
+
+		base := alloc(t, d, shape[0], shape[1], kernelBytes(make([]float32, n)))
+		m := alloc(t, d, shape[0], shape[1], kernelBytes(model))
+		out := alloc(t, d, shape[0], shape[1], nil)
 		for _, keep := range []int{1, n/8 + 1, n/8 + n/16 + 3, n - n/8 - 5, n - 1} {
-			if err := d.Merge(out, base, []cuda.Source{{M: m, Weight: 1, Keep: keep}}, cuda.Arithmetic{Lambda: 1}); err != nil {
+			if err := d.Merge(out, base, []cuda.Source{{M: m, Weight: 1, Keep: keep}},
+				cuda.Arithmetic{Lambda: 1}); err != nil {
 				t.Fatal(err)
 			}
+
 			want, left := make([]float32, n), keep
 			for _, size := range []float32{1, 0.75, 0.5, 0.25, 0} {
 				for i, v := range model {
@@ -36,6 +41,7 @@ func TestTiesOfManyPieces(t *testing.T) {
 					}
 				}
 			}
+
 			if got := read(t, d, out); !slices.Equal(got, want) {
 				t.Errorf("%v, keep %d: other elements stay", shape, keep)
 			}
@@ -50,9 +56,11 @@ func spaced(t *testing.T, d *cuda.Device, dt kernels.DType, values []float32, ro
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	host := kernels.NewHost(dt, start+rows*(cols+gap))
 	for i, v := range values {
-		switch at := start + i/cols*(cols+gap) + i%cols; dt {
+		at := start + i/cols*(cols+gap) + i%cols
+		switch dt {
 		case kernels.F32:
 			host.F32()[at] = v
 		case kernels.U8:
@@ -64,11 +72,17 @@ func spaced(t *testing.T, d *cuda.Device, dt kernels.DType, values []float32, ro
 			binary.LittleEndian.PutUint16(host.Bytes()[2*at:], to(v))
 		}
 	}
+
 	if err := d.Upload(b, 0, host.Bytes()); err != nil {
 		t.Fatal(err)
 	}
+
 	m := kernels.MatOf(b, 1, b.Len)
-	m.Off, m.Rows, m.Cols, m.Stride = start, rows, cols, cols+gap
+	m.Off = start
+	m.Rows = rows
+	m.Cols = cols
+	m.Stride = cols + gap
+
 	return m
 }
 
@@ -79,15 +93,17 @@ func contents(t *testing.T, d *cuda.Device, m kernels.Mat) (out []byte) {
 	if err := d.Download(all, m.Buf, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range m.Rows {
 		at := (m.Off + i*m.Stride) * m.DType().Size()
 		out = append(out, all[at:at+m.Cols*m.DType().Size()]...)
 	}
+
 	return out
 }
 
-// TestChunksGiveTheBitsOfElements: what reads 16 bytes at a time where rows allow it gives the bits of what goes element by element, for every
-// type of weight, with ties, tails and rows that start anywhere.
+// TestChunksGiveTheBitsOfElements: what reads 16 bytes at a time where rows allow it gives the bits of what
+// goes element by element, for every type of weight, with ties, tails and rows that start anywhere.
 func TestChunksGiveTheBitsOfElements(t *testing.T) {
 	d := open(t, "")
 	for _, dt := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
@@ -97,8 +113,10 @@ func TestChunksGiveTheBitsOfElements(t *testing.T) {
 			for i := range values {
 				values[i] = float32(math.Round(float64(values[i])*64)) / 64 // ties
 			}
+
 			result := func(start, gap int) (all [][]byte) {
-				w, col := spaced(t, d, dt, values, rows, cols, start, gap), spaced(t, d, kernels.F32, factors, 1, cols, start, 0)
+				w, col := spaced(t, d, dt, values, rows, cols, start, gap),
+					spaced(t, d, kernels.F32, factors, 1, cols, start, 0)
 				score := kernels.Score{X: w, Col: col}
 				o := d.Ops()
 				for _, op := range []func(kernels.Mat){
@@ -112,8 +130,16 @@ func TestChunksGiveTheBitsOfElements(t *testing.T) {
 					op(mask)
 					all = append(all, contents(t, d, mask))
 				}
+
 				base := spaced(t, d, dt, factors[:1], rows, cols, start, gap)
-				list := []cuda.Source{{M: w, Weight: 0.7, Keep: rows * cols / 2}, {M: base, Weight: 0.2}, {M: w, Weight: -0.3, Share: 1 << 30, A: 5, B: 6}, {M: w, Weight: 0.1}, {M: w, Weight: 0.4}}
+				list := []cuda.Source{
+					{M: w, Weight: 0.7, Keep: rows * cols / 2},
+					{M: base, Weight: 0.2},
+					{M: w, Weight: -0.3, Share: 1 << 30, A: 5, B: 6},
+					{M: w, Weight: 0.1},
+					{M: w, Weight: 0.4},
+				}
+
 				for _, a := range []cuda.Arithmetic{{Lambda: 0.9}, {Lambda: 1, Consensus: true, Normalise: true}} {
 					for _, to := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
 						out := spaced(t, d, to, nil, rows, cols, start, gap)
@@ -123,13 +149,16 @@ func TestChunksGiveTheBitsOfElements(t *testing.T) {
 						all = append(all, contents(t, d, out))
 					}
 				}
+
 				return all
 			}
+
 			want := result(1, 5)
 			for n, layout := range [][2]int{{0, 0}, {0, 8}, {16, 3}, {8, 24}} {
 				for op, got := range result(layout[0], layout[1]) {
 					if !slices.Equal(got, want[op]) {
-						t.Errorf("%v, %d columns, operation %d: layout %d gives other bits%s", dt, cols, op, n, first(got, want[op]))
+						t.Errorf("%v, %d columns, operation %d: layout %d gives other bits%s", dt, cols, op, n,
+							first(got, want[op]))
 					}
 				}
 			}

@@ -19,8 +19,8 @@ func TestConformanceOnHost(t *testing.T) {
 	kerneltest.Run(t, open(t, ""))
 }
 
-// withBLAS opens a device of a stand-in that has cuBLASLt, and gives what its fakeProducts counts: products, objects that are left, choices of
-// algorithms, the most memory of one.
+// withBLAS opens a device of a stand-in that has cuBLASLt, and gives what its fakeProducts counts: products,
+// objects that are left, choices of algorithms, the most memory of one.
 func withBLAS(t *testing.T, faults string) (d *cuda.Device, count func() [4]int32, refuse func(), f fake) {
 	t.Helper()
 	lib, f := configure(t, faults)
@@ -28,16 +28,20 @@ func withBLAS(t *testing.T, faults string) (d *cuda.Device, count func() [4]int3
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !slices.Contains(d.Info().Features, "cublaslt") {
 		t.Error("the library is not used")
 	}
+
 	h, err := purego.Dlopen(lib, purego.RTLD_NOW)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var products func(*int32)
 	purego.RegisterLibFunc(&products, h, "fakeProducts")
 	purego.RegisterLibFunc(&refuse, h, "fakeRefuses")
+
 	return d, func() [4]int32 {
 		n := new([4]int32)
 		products(&n[0])
@@ -54,21 +58,27 @@ func TestConformanceWithBLAS(t *testing.T) {
 	if before[0] == 0 || before[3] != 4<<20 {
 		t.Errorf("%d products went to the library, with %d bytes", before[0], before[3])
 	}
+
 	alignedProducts(t, d)
+
 	if after := count(); after[0] == before[0] || after[2] != before[2] {
-		t.Errorf("the library was asked %d and then %d times for an algorithm, for %d and then %d products", before[2], after[2], before[0], after[0])
+		t.Errorf("the library was asked %d and then %d times for an algorithm, for %d and then %d products", before[2],
+			after[2], before[0], after[0])
 	}
+
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
 	if n := count(); n[1] != 0 {
 		t.Errorf("%d descriptions of products were not destroyed", n[1])
 	}
+
 	leaks(t, f)
 }
 
-// TestBLASWithoutMemory: where its memory is refused, the library's algorithms need none; a device with little has none for it; and where the
-// library has no algorithm our own kernel computes. Products are right, and nothing is moved to the host for them.
+// TestBLASWithoutMemory: where its memory is refused, the library's algorithms need none; a device with little
+// has none for it; and where the library has no algorithm our own kernel computes. Products are right, and
+// nothing is moved to the host for them.
 func TestBLASWithoutMemory(t *testing.T) {
 	for _, c := range []struct {
 		name, faults string
@@ -85,6 +95,7 @@ func TestBLASWithoutMemory(t *testing.T) {
 			if c.refuse {
 				refuse()
 			}
+
 			if c.full {
 				i := d.Info()
 				b, err := d.Alloc(kernels.U8, int(i.Free)-8<<20)
@@ -93,6 +104,7 @@ func TestBLASWithoutMemory(t *testing.T) {
 				}
 				defer b.Free()
 			}
+
 			alignedProducts(t, d)
 			if n := count(); (n[0] > 0) != c.products || n[3] != 0 {
 				t.Errorf("%d products with %d bytes", n[0], n[3])
@@ -103,6 +115,7 @@ func TestBLASWithoutMemory(t *testing.T) {
 			if n := count(); n[1] != 0 {
 				t.Errorf("%d descriptions of products were not destroyed", n[1])
 			}
+
 			leaks(t, f)
 		})
 	}
@@ -116,6 +129,7 @@ func alignedProducts(t *testing.T, d *cuda.Device) {
 	for i := range x.F32() {
 		x.F32()[i], w.F32()[i] = float32(i%13-6)/8, float32(i%11-5)/4
 	}
+
 	var m [3]kernels.Mat
 	for i := range m {
 		b, err := d.Alloc(kernels.F32, n*n)
@@ -123,16 +137,20 @@ func alignedProducts(t *testing.T, d *cuda.Device) {
 			t.Fatal(err)
 		}
 		defer b.Free()
+
 		if err := d.Upload(b, 0, []*kernels.Buffer{x, w, x}[i].Bytes()); err != nil {
 			t.Fatal(err)
 		}
+
 		m[i] = kernels.MatOf(b, n, n)
 	}
+
 	d.Ops().MatMulNT(m[2], m[0], m[1], kernels.MatMul{})
 	got := kernels.NewHost(kernels.F32, n*n)
 	if err := d.Download(got.Bytes(), m[2].Buf, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range n * n {
 		want := 0.0
 		for k := range n {
@@ -162,11 +180,13 @@ func TestSameBitsOnDevice(t *testing.T) {
 		if _, err := fmt.Sscanf(d.Info().Name, "cuda:%d", &index); err != nil {
 			t.Fatal(err)
 		}
+
 		other, err := cuda.Open(index, cuda.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer other.Close()
+
 		kerneltest.Same(t, d, other)
 	})
 }
@@ -177,11 +197,13 @@ func each(t *testing.T, o cuda.Options, f func(t *testing.T, d *cuda.Device)) {
 	if err != nil || n == 0 {
 		t.Skipf("no device: %v", err)
 	}
+
 	for i := range n {
 		d, err := cuda.Open(i, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Run(d.Info().Name, func(t *testing.T) { f(t, d) })
 		if err := d.Close(); err != nil {
 			t.Error(err)

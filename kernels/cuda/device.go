@@ -18,8 +18,8 @@ type Options struct {
 	BLAS    string // cuBLASLt; "" means $COMPRESS_CUBLASLT, or what the loader finds; "off" none
 	Library string // the driver; "" means $COMPRESS_CUDA_DRIVER, or libcuda.so.1 where the loader finds it
 
-	// Note, if not nil, is told in one line when memory is full for the first time and buffers begin to move to the host. It must not use
-	// the device.
+	// Note, if not nil, is told in one line when memory is full for the first time and buffers begin to move to
+	// the host. It must not use the device.
 	Note func(string)
 }
 
@@ -75,21 +75,26 @@ func Open(index int, o Options) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cuda:%d: %w", index, err)
 	}
+
 	if index < 0 || index >= drv.count {
 		return nil, fmt.Errorf("cuda:%d: %w: the machine has %d", index, ErrNoDevice, drv.count)
 	}
+
 	d := &Device{
 		drv: drv, index: index, eager: os.Getenv("COMPRESS_CUDA_SYNC") == "1", op: "open", note: o.Note,
 		modules: map[string]uintptr{}, functions: map[string]uintptr{},
 	}
+
 	d.memory.init()
 	d.programs.patience = compileAfter
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+
 	if err := d.start(); err != nil {
 		d.stop()
 		return nil, err
 	}
+
 	d.lt.start(o.BLAS)
 	d.fill()
 	return d, nil
@@ -103,22 +108,27 @@ func (d *Device) start() error {
 	if err := d.check(cuDevicePrimaryCtxRetain, uintptr(unsafe.Pointer(&d.out[0])), d.handle); err != nil {
 		return err
 	}
+
 	d.context = d.out[0]
 	if err := d.check(cuCtxSetCurrent, d.context); err != nil {
 		return err
 	}
+
 	for _, s := range []*uintptr{&d.compute, &d.copies} {
-		if err := d.check(cuStreamCreate, uintptr(unsafe.Pointer(&d.out[0])), 1); err != nil { // 1: does not wait for the default stream
+		// 1: does not wait for the default stream
+		if err := d.check(cuStreamCreate, uintptr(unsafe.Pointer(&d.out[0])), 1); err != nil {
 			return err
 		}
 		*s = d.out[0]
 	}
+
 	if err := d.memory.start(d); err != nil {
 		return err
 	}
 	if err := d.large.start(d, 4, 8<<20); err != nil {
 		return err
 	}
+
 	return d.small.start(d, 4, 256<<10)
 }
 
@@ -127,17 +137,20 @@ func (d *Device) look() error {
 	if err := d.check(cuDeviceGet, uintptr(unsafe.Pointer(&d.out[0])), uintptr(d.index)); err != nil {
 		return err
 	}
+
 	d.handle = uintptr(uint32(d.out[0]))
 	name := make([]byte, 100)
 	if err := d.check(cuDeviceGetName, uintptr(unsafe.Pointer(&name[0])), uintptr(len(name)-1), d.handle); err != nil {
 		return err
 	}
+
 	for i, c := range name {
 		if c == 0 {
 			d.model = string(name[:i])
 			break
 		}
 	}
+
 	for _, a := range []struct {
 		attribute uintptr
 		value     *int
@@ -148,9 +161,12 @@ func (d *Device) look() error {
 		}
 		*a.value = int(int32(d.out[0]))
 	}
+
 	if d.major < 8 {
-		return fmt.Errorf("cuda:%d: %w: %s has compute capability %d.%d, the kernels need 8.0; HINT: use --device cpu", d.index, ErrArchitecture, d.model, d.major, d.minor)
+		return fmt.Errorf("cuda:%d: %w: %s has compute capability %d.%d, the kernels need 8.0; HINT: use --device cpu",
+			d.index, ErrArchitecture, d.model, d.major, d.minor)
 	}
+
 	return nil
 }
 
@@ -159,25 +175,31 @@ func (d *Device) stop() {
 	if d.context == 0 {
 		return
 	}
+
 	d.drv.call(cuCtxSetCurrent, d.context)
+
 	for _, s := range []uintptr{d.copies, d.compute} {
 		if s != 0 {
 			d.drv.call(cuStreamSynchronize, s)
 		}
 	}
+
 	d.programs.drop(d)
 	d.lt.stop(d)
 	for _, m := range d.modules {
 		d.drv.call(cuModuleUnload, m)
 	}
+
 	d.large.stop(d)
 	d.small.stop(d)
 	d.memory.stop(d)
+
 	for _, s := range []uintptr{d.copies, d.compute} {
 		if s != 0 {
 			d.drv.call(cuStreamDestroy, s)
 		}
 	}
+
 	d.drv.call(cuDevicePrimaryCtxRelease, d.handle)
 	d.context = 0
 }
@@ -189,14 +211,19 @@ func (d *Device) Info() kernels.Info {
 		Name: fmt.Sprintf("cuda:%d", d.index), Model: d.model,
 		Features: []string{fmt.Sprintf("sm_%d%d", d.major, d.minor), "cuda-" + dotted(d.drv.version)}, Fast: true,
 	}
+
 	d.enter()
 	defer d.leave()
+
 	if d.lt.lib != nil {
 		i.Features = append(i.Features, "cublaslt")
 	}
-	if !d.closed && d.drv.call(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])), uintptr(unsafe.Pointer(&d.out[1]))) == 0 {
+
+	if !d.closed && d.drv.call(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])),
+		uintptr(unsafe.Pointer(&d.out[1]))) == 0 {
 		i.Free, i.Total = int64(d.out[0])+d.memory.idle(), int64(d.out[1])
 	}
+
 	return i
 }
 
@@ -256,8 +283,10 @@ func (d *Device) failure(f, r int) error {
 				d.lost = fmt.Errorf("%w; HINT: with COMPRESS_CUDA_SYNC=1 the failing operation is named", d.lost)
 			}
 		}
+
 		return d.lost
 	}
+
 	return err
 }
 

@@ -71,18 +71,24 @@ const (
 )
 
 var symbols = [...]string{
-	cuInit: "cuInit", cuDriverGetVersion: "cuDriverGetVersion", cuDeviceGetCount: "cuDeviceGetCount", cuDeviceGet: "cuDeviceGet",
-	cuDeviceGetName: "cuDeviceGetName", cuDeviceTotalMem: "cuDeviceTotalMem_v2", cuDeviceGetAttribute: "cuDeviceGetAttribute",
-	cuGetErrorName: "cuGetErrorName", cuDevicePrimaryCtxRetain: "cuDevicePrimaryCtxRetain",
-	cuDevicePrimaryCtxRelease: "cuDevicePrimaryCtxRelease_v2", cuCtxSetCurrent: "cuCtxSetCurrent", cuMemGetInfo: "cuMemGetInfo_v2",
+	cuInit: "cuInit", cuDriverGetVersion: "cuDriverGetVersion", cuDeviceGetCount: "cuDeviceGetCount",
+	cuDeviceGet:     "cuDeviceGet",
+	cuDeviceGetName: "cuDeviceGetName", cuDeviceTotalMem: "cuDeviceTotalMem_v2",
+	cuDeviceGetAttribute: "cuDeviceGetAttribute",
+	cuGetErrorName:       "cuGetErrorName", cuDevicePrimaryCtxRetain: "cuDevicePrimaryCtxRetain",
+	cuDevicePrimaryCtxRelease: "cuDevicePrimaryCtxRelease_v2", cuCtxSetCurrent: "cuCtxSetCurrent",
+	cuMemGetInfo:   "cuMemGetInfo_v2",
 	cuStreamCreate: "cuStreamCreate", cuStreamDestroy: "cuStreamDestroy_v2", cuStreamSynchronize: "cuStreamSynchronize",
 	cuEventCreate: "cuEventCreate", cuEventDestroy: "cuEventDestroy_v2", cuEventRecord: "cuEventRecord",
-	cuStreamWaitEvent: "cuStreamWaitEvent", cuEventSynchronize: "cuEventSynchronize", cuEventElapsedTime: "cuEventElapsedTime",
-	cuMemAlloc: "cuMemAlloc_v2", cuMemFree: "cuMemFree_v2", cuMemAllocAsync: "cuMemAllocAsync", cuMemFreeAsync: "cuMemFreeAsync",
+	cuStreamWaitEvent: "cuStreamWaitEvent", cuEventSynchronize: "cuEventSynchronize",
+	cuEventElapsedTime: "cuEventElapsedTime",
+	cuMemAlloc:         "cuMemAlloc_v2", cuMemFree: "cuMemFree_v2", cuMemAllocAsync: "cuMemAllocAsync",
+	cuMemFreeAsync:            "cuMemFreeAsync",
 	cuDeviceGetDefaultMemPool: "cuDeviceGetDefaultMemPool", cuMemPoolSetAttribute: "cuMemPoolSetAttribute",
 	cuMemPoolTrimTo: "cuMemPoolTrimTo", cuMemHostAlloc: "cuMemHostAlloc", cuMemFreeHost: "cuMemFreeHost",
-	cuMemcpyHtoDAsync: "cuMemcpyHtoDAsync_v2", cuMemcpyDtoHAsync: "cuMemcpyDtoHAsync_v2", cuMemcpyDtoDAsync: "cuMemcpyDtoDAsync_v2",
-	cuMemsetD8Async: "cuMemsetD8Async", cuModuleLoadDataEx: "cuModuleLoadDataEx", cuModuleUnload: "cuModuleUnload",
+	cuMemcpyHtoDAsync: "cuMemcpyHtoDAsync_v2", cuMemcpyDtoHAsync: "cuMemcpyDtoHAsync_v2",
+	cuMemcpyDtoDAsync: "cuMemcpyDtoDAsync_v2",
+	cuMemsetD8Async:   "cuMemsetD8Async", cuModuleLoadDataEx: "cuModuleLoadDataEx", cuModuleUnload: "cuModuleUnload",
 	cuModuleGetFunction: "cuModuleGetFunction", cuLaunchKernel: "cuLaunchKernel",
 }
 
@@ -122,27 +128,35 @@ func loadDriver(library string) (*driver, error) {
 	if library == "" {
 		library = "libcuda.so.1"
 	}
+
 	drivers.Lock()
 	defer drivers.Unlock()
+
 	if d := drivers.byName[library]; d != nil {
 		return d, nil
 	}
+
 	h, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
-		return nil, fmt.Errorf("%w: no NVIDIA driver (%s cannot be loaded); HINT: use --device cpu, or install the driver", ErrNoDevice, library)
+		return nil, fmt.Errorf("%w: no NVIDIA driver (%s cannot be loaded); HINT: use --device cpu, or "+
+			"install the driver", ErrNoDevice, library)
 	}
+
 	d := &driver{}
 	for i, name := range symbols {
 		if d.entry[i], err = purego.Dlsym(h, name); err != nil {
-			return nil, fmt.Errorf("%w: %s has no %s; HINT: drivers from release 570 on are supported", ErrDriver, library, name)
+			return nil, fmt.Errorf("%w: %s has no %s; HINT: drivers from release 570 on are supported", ErrDriver,
+				library, name)
 		}
 	}
+
 	if err := d.start(); err != nil {
 		return nil, err
 	}
 	if drivers.byName == nil {
 		drivers.byName = map[string]*driver{}
 	}
+
 	drivers.byName[library] = d
 	return d, nil
 }
@@ -152,17 +166,20 @@ func (d *driver) start() error {
 	if r := d.call(cuInit, 0); r != 0 {
 		return fmt.Errorf("%w: the NVIDIA driver does not start (cuInit: %s)", ErrNoDevice, d.name(r))
 	}
+
 	n := new([2]int32)
 	if r := d.call(cuDriverGetVersion, uintptr(unsafe.Pointer(&n[0]))); r != 0 {
 		return fmt.Errorf("%w: cuDriverGetVersion: %s", ErrDriver, d.name(r))
 	}
 	if d.version = int(n[0]); d.version < oldest {
-		return fmt.Errorf("%w: it supports CUDA %s, the kernels need %s; HINT: install release 570 or later, or use --device cpu",
+		return fmt.Errorf("%w: it supports CUDA %s, the kernels need %s; HINT: install release 570 or later, or use "+
+			"--device cpu",
 			ErrDriver, dotted(d.version), dotted(oldest))
 	}
 	if r := d.call(cuDeviceGetCount, uintptr(unsafe.Pointer(&n[1]))); r != 0 {
 		return fmt.Errorf("%w: cuDeviceGetCount: %s", ErrNoDevice, d.name(r))
 	}
+
 	d.count = int(n[1])
 	return nil
 }
@@ -170,8 +187,9 @@ func (d *driver) start() error {
 // dotted writes a version of the driver's interface: 12080 is 12.8.
 func dotted(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) }
 
-// call calls the driver. Pointers among the arguments are the driver's own, or converted in the call itself: what they point to is then of the
-// heap, and lives until the call returns, however long that takes (a compilation takes seconds).
+// call calls the driver. Pointers among the arguments are the driver's own, or converted in the call itself:
+// what they point to is then of the heap, and lives until the call returns, however long that takes (a
+// compilation takes seconds).
 //
 //go:uintptrescapes
 func (d *driver) call(f int, args ...uintptr) int {
@@ -185,6 +203,7 @@ func (d *driver) name(r int) string {
 	if d.call(cuGetErrorName, uintptr(r), uintptr(unsafe.Pointer(p))) != 0 || *p == 0 {
 		return fmt.Sprintf("error %d", r)
 	}
+
 	var s []byte
 	for q := *p; len(s) < 100; q++ {
 		c := *(*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&q)))
@@ -193,5 +212,6 @@ func (d *driver) name(r int) string {
 		}
 		s = append(s, c)
 	}
+
 	return string(s)
 }

@@ -32,53 +32,74 @@ func read(t *testing.T, d *cuda.Device, m kernels.Mat) []float32 {
 	return host.F32()
 }
 
-// TestFormula computes statistics, scores and masks of |w|·√x, normalised over the matrix, and compares them with plain loops.
+// TestFormula computes statistics, scores and masks of |w|·√x, normalised over the matrix, and compares them
+// with plain loops.
 func TestFormula(t *testing.T) {
 	d := open(t, "")
 	const rows, cols = 13, 301
 	w, x := floats(1, rows*cols), floats(2, cols)
 	in := cuda.FormulaInputs{
-		Matrices: []kernels.Mat{alloc(t, d, rows, cols, kernelBytes(w))}, Vectors: []kernels.Mat{alloc(t, d, 1, cols, kernelBytes(x))},
-		Stats: alloc(t, d, 1, 8, nil),
+		Matrices: []kernels.Mat{alloc(t, d, rows, cols, kernelBytes(w))},
+		Vectors:  []kernels.Mat{alloc(t, d, 1, cols, kernelBytes(x))},
+		Stats:    alloc(t, d, 1, 8, nil),
 	}
+
 	raw := cuda.Formula{{Op: cuda.LoadMatrix}, {Op: cuda.LoadCol}, {Op: cuda.Root, A: 1}, {Op: cuda.Times, A: 0, B: 2}}
 	value := func(i int) float64 { return math.Abs(float64(w[i])) * math.Sqrt(math.Abs(float64(x[i%cols]))) }
-	lo, hi, sum, square := math.Inf(1), math.Inf(-1), 0.0, 0.0
+	lo := math.Inf(1)
+
+	hi := math.Inf(-1)
+	sum := 0.0
+	square := 0.0
 	for i := range w {
 		v := value(i)
 		lo, hi, sum, square = min(lo, v), max(hi, v), sum+v, square+v*v
 	}
+
 	n := float64(len(w))
+
 	for i, kind := range []cuda.StatKind{cuda.StatRange, cuda.StatMoments, cuda.StatNorm, cuda.StatTotal} {
 		if err := d.Gather(rows, cols, raw, in, kind, i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []float64{lo, hi - lo, sum / n, math.Sqrt((square - sum*sum/n) / (n - 1)), 0, math.Sqrt(square), 0, sum + 1e-8}
+
+	want := []float64{
+		lo, hi - lo, sum / n, math.Sqrt((square - sum*sum/n) / (n - 1)), 0, math.Sqrt(square), 0,
+		sum + 1e-8,
+	}
 	for i, got := range read(t, d, in.Stats) {
 		if math.Abs(float64(got)-want[i]) > 1e-6*(1+math.Abs(want[i])) { // values and sums are rounded to float32
 			t.Errorf("number %d is %v, want %v", i, got, want[i])
 		}
 	}
+
 	score := append(slices.Clone(raw), cuda.FormulaInstr{Op: cuda.Affine, A: 3, Arg: 1})
 	out := alloc(t, d, rows, cols, nil)
 	if err := d.Score(out, score, in); err != nil {
 		t.Fatal(err)
 	}
+
 	values := read(t, d, out)
 	for i, got := range values {
-		if v := (value(i) - want[2]) / want[3]; math.Abs(float64(got)-v) > 4e-6 { // a few roundings, divided by a deviation of 0.2
+		// a few roundings, divided by a deviation of 0.2
+		if v := (value(i) - want[2]) / want[3]; math.Abs(float64(got)-v) > 4e-6 {
 			t.Fatalf("score %d is %v, want %v", i, got, v)
 		}
 	}
-	fused, apart, early := masks(t, d, rows, cols), masks(t, d, rows, cols), masks(t, d, rows, cols)
+
+	fused := masks(t, d, rows, cols)
+	apart := masks(t, d, rows, cols)
+	early := masks(t, d, rows, cols)
 	if err := d.SelectFormula(early, score, in, cols/2); err != nil {
 		t.Fatal(err)
 	}
+
 	d.CompileAfter(0)
 	if err := d.SelectFormula(fused, score, in, cols/2); err != nil {
 		t.Fatal(err)
 	}
+
 	d.Ops().SelectRows(apart, kernels.Score{X: out, Raw: true}, cols/2)
 	if want := bits(t, d, apart); !slices.Equal(bits(t, d, fused), want) || !slices.Equal(bits(t, d, early), want) {
 		t.Error("the fused selection gives another mask than scores and SelectRows")
@@ -108,22 +129,27 @@ func TestFormulaVectors(t *testing.T) {
 	d := open(t, "")
 	const rows, cols = 5, 70
 	w := floats(3, rows*cols)
+
 	in := cuda.FormulaInputs{Matrices: []kernels.Mat{alloc(t, d, rows, cols, kernelBytes(w))}}
 	f := cuda.Formula{{Op: cuda.LoadMatrix}}
 	byRow, byCol := alloc(t, d, 1, rows, nil), alloc(t, d, 1, cols, nil)
-	if err := errors.Join(d.GatherRows(byRow, cols, f, in, cuda.StatTotal), d.GatherCols(byCol, rows, f, in, cuda.StatNorm)); err != nil {
+	if err := errors.Join(d.GatherRows(byRow, cols, f, in, cuda.StatTotal),
+		d.GatherCols(byCol, rows, f, in, cuda.StatNorm)); err != nil {
 		t.Fatal(err)
 	}
+
 	sums, norms := make([]float64, rows), make([]float64, cols)
 	for i, v := range w {
 		sums[i/cols] += math.Abs(float64(v))
 		norms[i%cols] += float64(v) * float64(v)
 	}
+
 	for i, got := range read(t, d, byRow) {
 		if math.Abs(float64(got)-sums[i]) > 1e-6*sums[i] { // one rounding of a float64 sum
 			t.Errorf("row %d: %v, want %v", i, got, sums[i])
 		}
 	}
+
 	for j, got := range read(t, d, byCol) {
 		if v := math.Sqrt(norms[j]); math.Abs(float64(got)-v) > 1e-6*v {
 			t.Errorf("column %d: %v, want %v", j, got, v)
@@ -131,14 +157,19 @@ func TestFormulaVectors(t *testing.T) {
 	}
 }
 
-// TestConstantsHaveNoMoments: the deviation of a constant is exactly 0, so that what is divided by it is NaN as on the host.
+// TestConstantsHaveNoMoments: the deviation of a constant is exactly 0, so that what is divided by it is NaN as
+// on the host.
 func TestConstantsHaveNoMoments(t *testing.T) {
 	d := open(t, "")
 	w := make([]float32, 900)
 	for i := range w {
 		w[i] = 0.1
 	}
-	in := cuda.FormulaInputs{Matrices: []kernels.Mat{alloc(t, d, 9, 100, kernelBytes(w))}, Stats: alloc(t, d, 1, 2, nil)}
+
+	in := cuda.FormulaInputs{
+		Matrices: []kernels.Mat{alloc(t, d, 9, 100, kernelBytes(w))},
+		Stats:    alloc(t, d, 1, 2, nil),
+	}
 	if err := d.Gather(9, 100, cuda.Formula{{Op: cuda.LoadMatrix}}, in, cuda.StatMoments, 0); err != nil {
 		t.Fatal(err)
 	}

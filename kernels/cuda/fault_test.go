@@ -41,21 +41,26 @@ func TestOpenRefuses(t *testing.T) {
 				d.Close()
 				t.Fatal("it was opened")
 			}
+
 			if c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("error %q is not %q", err, c.want)
 			}
+
 			if !strings.Contains(err.Error(), c.text) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %q: want one line with %q", err, c.text)
 			}
+
 			leaks(t, f)
 		})
 	}
+
 	t.Run("no driver", func(t *testing.T) {
 		_, err := cuda.Open(0, cuda.Options{Library: "libcuda-that-is-not-there.so"})
 		if !errors.Is(err, cuda.ErrNoDevice) {
 			t.Errorf("error %v", err)
 		}
 	})
+
 	t.Run("a library that is no driver", func(t *testing.T) {
 		_, err := cuda.Open(0, cuda.Options{Library: "libc.so.6"})
 		if !errors.Is(err, cuda.ErrDriver) && !errors.Is(err, cuda.ErrNoDevice) {
@@ -85,36 +90,46 @@ func TestOutOfMemorySaysWhatIsHeld(t *testing.T) {
 			if before := d.Label("weights"); before != "tensors" {
 				t.Errorf("label was %q", before)
 			}
+
 			big, err := d.Alloc(kernels.F32, 10<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			d.Label("activations")
 			small, err := d.Alloc(kernels.F32, 1<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			_, err = d.Alloc(kernels.F32, 17<<20)
 			if !errors.Is(err, cuda.ErrOutOfMemory) {
 				t.Fatalf("error %v", err)
 			}
-			for _, part := range []string{"68.0 MiB asked for by activations", "20.0 MiB of 64.0 MiB free", "weights 40.0 MiB, activations 4.0 MiB"} {
+
+			for _, part := range []string{
+				"68.0 MiB asked for by activations", "20.0 MiB of 64.0 MiB free",
+				"weights 40.0 MiB, activations 4.0 MiB",
+			} {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("error %q does not say %q", err, part)
 				}
 			}
+
 			big.Free()
 			again, err := d.Alloc(kernels.F32, 8<<20)
 			if err != nil {
 				t.Errorf("after a block was freed: %v", err)
 			}
+
 			small.Free()
 			again.Free()
 		})
 	}
 }
 
-// TestScratchThatDoesNotFit: an operation without room for its scratch memory is reported by Sync, and what comes after works.
+// TestScratchThatDoesNotFit: an operation without room for its scratch memory is reported by Sync, and what
+// comes after works.
 func TestScratchThatDoesNotFit(t *testing.T) {
 	d := open(t, "memory=520000") // of which the operands take 516,000
 	x := alloc(t, d, 256, 500, nil)
@@ -122,10 +137,12 @@ func TestScratchThatDoesNotFit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	d.Ops().ColSumSq(kernels.MatOf(acc, 1, 500), x)
 	if err := d.Ops().Sync(); !errors.Is(err, cuda.ErrOutOfMemory) || !strings.Contains(err.Error(), "ColSumSq") {
 		t.Errorf("error %v", err)
 	}
+
 	d.Ops().Add(x, x, x, 1)
 	if err := d.Ops().Sync(); err != nil {
 		t.Errorf("what needs no scratch memory: %v", err)
@@ -142,6 +159,7 @@ func TestLostDevice(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			x := alloc(t, d, 4, 8, make([]byte, 128))
 			o := d.Ops()
 			o.Add(x, x, x, 1)
@@ -151,23 +169,29 @@ func TestLostDevice(t *testing.T) {
 			if !errors.Is(err, cuda.ErrLost) {
 				t.Fatalf("error %v", err)
 			}
+
 			if named := strings.Contains(err.Error(), "cuda:0: Softcap"); named != (eager == "1") {
 				t.Errorf("error %q", err)
 			}
+
 			o.Add(x, x, x, 1)
+
 			for what, err := range map[string]error{
-				"Sync": o.Sync(), "Upload": d.Upload(x.Buf, 0, make([]byte, 4)), "Download": d.Download(make([]byte, 4), x.Buf, 0),
+				"Sync": o.Sync(), "Upload": d.Upload(x.Buf, 0, make([]byte, 4)),
+				"Download": d.Download(make([]byte, 4), x.Buf, 0),
 			} {
 				if !errors.Is(err, cuda.ErrLost) {
 					t.Errorf("%s: error %v", what, err)
 				}
 			}
+
 			if _, err := d.Alloc(kernels.F32, 1); !errors.Is(err, cuda.ErrLost) {
 				t.Errorf("Alloc: error %v", err)
 			}
 			if o.NonFinite(x) != -1 {
 				t.Error("NonFinite found something on a lost device")
 			}
+
 			d.Close()
 		})
 	}
@@ -185,6 +209,7 @@ func TestFailuresNameTheOperation(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), "cuda:0: Softcap: "+call) {
 				t.Errorf("error %v", err)
 			}
+
 			d.Ops().Add(x, x, x, 1)
 			if err := d.Ops().Sync(); err != nil {
 				t.Errorf("second time: %v", err)
@@ -193,8 +218,9 @@ func TestFailuresNameTheOperation(t *testing.T) {
 	}
 }
 
-// TestTransfersKeepTheirOrder writes and reads buffers of several slots beside operations, at random: every download gives what the
-// host has in a copy of its own. The stand-in runs streams as late as it may, so a missing wait shows.
+// TestTransfersKeepTheirOrder writes and reads buffers of several slots beside operations, at random: every
+// download gives what the host has in a copy of its own. The stand-in runs streams as late as it may, so a
+// missing wait shows.
 func TestTransfersKeepTheirOrder(t *testing.T) {
 	for _, faults := range []string{"", "nopool", "memory=30000000", "memory=30000000,nopool"} {
 		t.Run("faults="+faults, func(t *testing.T) {
@@ -204,6 +230,7 @@ func TestTransfersKeepTheirOrder(t *testing.T) {
 				dev  kernels.Mat
 				host []float32
 			}
+
 			var live []*pair
 			src := make([]float32, 5<<20)
 			for range 60 {
@@ -222,10 +249,12 @@ func TestTransfersKeepTheirOrder(t *testing.T) {
 					for i := range part {
 						part[i] = float32(i%1000) + float32(rng.IntN(1000))
 					}
+
 					copy(p.host[off:], part)
 					if err := d.Upload(p.dev.Buf, off, kernelBytes(part)); err != nil {
 						t.Fatal(err)
 					}
+
 					clear(part) // the transfer must not read it any more
 				case k == 3:
 					p := live[rng.IntN(len(live))]
@@ -244,6 +273,7 @@ func TestTransfersKeepTheirOrder(t *testing.T) {
 					}
 				}
 			}
+
 			if out, in := d.Moved(); (out > 0 && in > 0) != strings.Contains(faults, "memory") {
 				t.Errorf("%d bytes moved to the host and %d back", out, in)
 			}
@@ -263,6 +293,7 @@ func TestTwoDevices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for range 2 {
 			wait.Go(func() {
 				x := alloc(t, d, 8, 16, kernelBytes(make([]float32, 128)))
@@ -283,6 +314,7 @@ func TestTwoDevices(t *testing.T) {
 			}
 		}()
 	}
+
 	wait.Wait()
 }
 
@@ -290,11 +322,13 @@ func TestTwoDevices(t *testing.T) {
 func TestClosedDevice(t *testing.T) {
 	d := open(t, "")
 	x := alloc(t, d, 2, 4, nil)
+
 	for range 2 {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	d.Ops().Add(x, x, x, 1)
 	if d.Ops().Sync() == nil || d.Upload(x.Buf, 0, make([]byte, 4)) == nil {
 		t.Error("a closed device works")
@@ -302,6 +336,7 @@ func TestClosedDevice(t *testing.T) {
 	if i := d.Info(); i.Name != "cuda:0" || i.Total != 0 {
 		t.Errorf("info %+v", i)
 	}
+
 	x.Buf.Free()
 }
 
@@ -315,7 +350,8 @@ func TestInfo(t *testing.T) {
 	d := open(t, "memory=1073741824")
 	x := alloc(t, d, 1, 1<<20, nil)
 	i := d.Info()
-	if i.Name != "cuda:0" || i.Model != "Stand-in" || i.Host || i.Total != 1<<30 || i.Free != 1<<30-4<<20 || strings.Join(i.Features, " ") != "sm_90 cuda-13.0" {
+	if i.Name != "cuda:0" || i.Model != "Stand-in" || i.Host || i.Total != 1<<30 || i.Free != 1<<30-4<<20 ||
+		strings.Join(i.Features, " ") != "sm_90 cuda-13.0" {
 		t.Errorf("info %+v", i)
 	}
 	x.Buf.Free()

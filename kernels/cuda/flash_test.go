@@ -22,16 +22,21 @@ type flashCase struct {
 func (c flashCase) attend(t *testing.T, d *cuda.Device, spoil func(k, v []float32)) {
 	t.Helper()
 	stride, tk := c.dim+c.pad, c.pos+c.tq+3
-	q, k, v := floats(1, c.tq*c.heads*stride), floats(2, tk*c.kv*stride), floats(3, tk*c.kv*stride)
+	q := floats(1, c.tq*c.heads*stride)
+	k := floats(2, tk*c.kv*stride)
+	v := floats(3, tk*c.kv*stride)
 	spoil(k, v)
 	a := kernels.Attention{
-		Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, QHeadStride: stride, KVHeadStride: stride, Pos: c.pos, Window: c.window,
-		Scale: 0.5, Softcap: c.softcap,
+		Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, QHeadStride: stride, KVHeadStride: stride, Pos: c.pos,
+		Window: c.window,
+		Scale:  0.5, Softcap: c.softcap,
 	}
+
 	mat := func(s []float32, rows int) kernels.Mat { return kernels.MatOf(kernels.WrapF32(s), rows, len(s)/rows) }
 	want, wantLSE := make([]float32, c.tq*c.heads*c.dim), make([]float32, c.tq*c.heads)
 	a.LSE = mat(wantLSE, c.tq)
 	ref.New().Ops().Attention(mat(want, c.tq), mat(q, c.tq), mat(k, tk), mat(v, tk), a)
+
 	place := func(s []float32, rows int) kernels.Mat { return alloc(t, d, rows, len(s)/rows, kernelBytes(s)) }
 	out := place(make([]float32, len(want)), c.tq)
 	a.LSE = place(make([]float32, len(wantLSE)), c.tq)
@@ -43,14 +48,16 @@ func (c flashCase) attend(t *testing.T, d *cuda.Device, spoil func(k, v []float3
 	}
 }
 
-// compare allows for a score, a sum of up to 128 products below 1, and so its weight relatively, to be off by some roundings. On a
-// device it may be more, since tensor cores cut off what the host build rounds: every product that is added moves a sum towards zero by up to an ulp, 1.9e-5 of a score in the worst model of them.
+// compare allows for a score, a sum of up to 128 products below 1, and so its weight relatively, to be off by
+// some roundings. On a device it may be more, since tensor cores cut off what the host build rounds: every
+// product that is added moves a sum towards zero by up to an ulp, 1.9e-5 of a score in the worst model of them.
 func (c flashCase) compare(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	most := 1e-5
 	if os.Getenv("COMPRESS_CUDA_TESTS") != "" {
 		most = 5e-5
 	}
+
 	for i, x := range got {
 		w := want[i]
 		if x == w || x != x && w != w || math.Abs(float64(x-w)) <= most {

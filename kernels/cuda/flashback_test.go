@@ -11,15 +11,21 @@ import (
 	"github.com/modelcompress/compress/kernels/ref"
 )
 
-// back computes attention's gradients on the device and on the reference backend and compares them. What lies between heads stays.
+// back computes attention's gradients on the device and on the reference backend and compares them. What lies
+// between heads stays.
 func (c flashCase) back(t *testing.T, d *cuda.Device, kernel string) {
 	t.Helper()
 	stride, tk := c.dim+c.pad, c.pos+c.tq+3
-	q, k, v, dout := floats(1, c.tq*c.heads*stride), floats(2, tk*c.kv*stride), floats(3, tk*c.kv*stride), floats(4, c.tq*c.heads*c.dim)
+	q := floats(1, c.tq*c.heads*stride)
+	k := floats(2, tk*c.kv*stride)
+	v := floats(3, tk*c.kv*stride)
+	dout := floats(4, c.tq*c.heads*c.dim)
 	a := kernels.Attention{
-		Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, QHeadStride: stride, KVHeadStride: stride, Pos: c.pos, Window: c.window,
-		Scale: float32(1 / math.Sqrt(float64(c.dim))), Softcap: c.softcap,
+		Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, QHeadStride: stride, KVHeadStride: stride, Pos: c.pos,
+		Window: c.window,
+		Scale:  float32(1 / math.Sqrt(float64(c.dim))), Softcap: c.softcap,
 	}
+
 	mat := func(s []float32, rows int) kernels.Mat { return kernels.MatOf(kernels.WrapF32(s), rows, len(s)/rows) }
 	out, lse := make([]float32, len(dout)), make([]float32, c.tq*c.heads)
 	a.LSE = mat(lse, c.tq)
@@ -32,23 +38,31 @@ func (c flashCase) back(t *testing.T, d *cuda.Device, kernel string) {
 		}
 		return s
 	}
-	dq, dk, dv := untouched(len(q)), untouched(len(k)), untouched(len(v))
+
+	dq := untouched(len(q))
+	dk := untouched(len(k))
+	dv := untouched(len(v))
 	place := func(s []float32, rows int) kernels.Mat { return alloc(t, d, rows, len(s)/rows, kernelBytes(s)) }
 	got := [3]kernels.Mat{place(dq, c.tq), place(dk, tk), place(dv, tk)}
-	o.AttentionBackward(mat(dq, c.tq), mat(dk, tk), mat(dv, tk), mat(dout, c.tq), mat(q, c.tq), mat(k, tk), mat(v, tk), mat(out, c.tq), a)
+
+	o.AttentionBackward(mat(dq, c.tq), mat(dk, tk), mat(dv, tk), mat(dout, c.tq), mat(q, c.tq), mat(k, tk), mat(v, tk),
+		mat(out, c.tq), a)
 	a.LSE = place(lse, c.tq)
 	run := func() [3][]float32 {
-		d.Ops().AttentionBackward(got[0], got[1], got[2], place(dout, c.tq), place(q, c.tq), place(k, tk), place(v, tk), place(out, c.tq), a)
+		d.Ops().AttentionBackward(got[0], got[1], got[2], place(dout, c.tq), place(q, c.tq), place(k, tk), place(v, tk),
+			place(out, c.tq), a)
 		return [3][]float32{read(t, d, got[0]), read(t, d, got[1]), read(t, d, got[2])}
 	}
+
 	results := run()
 	if !d.Loaded("flashback." + kernel) {
 		t.Errorf("%+v: %s was not used", c, kernel)
 	}
+
 	again := run()
 	for i, want := range [][]float32{dq, dk, dv} {
-		// a weight has the relative error of a score, a sum of up to 128 products below 1, and so has every term of a sum over up to
-		// 300 of them, some of which cancel
+		// a weight has the relative error of a score, a sum of up to 128 products below 1, and so has every
+		// term of a sum over up to 300 of them, some of which cancel
 		for j, w := range want {
 			if x := results[i][j]; math.Abs(float64(x-w)) > 2e-5 || x != again[i][j] {
 				t.Errorf("%+v: gradient %d, element %d is %v and %v, want %v", c, i, j, x, again[i][j], w)
@@ -58,8 +72,8 @@ func (c flashCase) back(t *testing.T, d *cuda.Device, kernel string) {
 	}
 }
 
-// TestFlashBack compares tensor-core gradients with the reference backend over head sizes, groups, windows, caps and odd lengths, twice for
-// equal bits.
+// TestFlashBack compares tensor-core gradients with the reference backend over head sizes, groups, windows,
+// caps and odd lengths, twice for equal bits.
 func TestFlashBack(t *testing.T) {
 	d := open(t, "")
 	for _, c := range []flashCase{
@@ -72,9 +86,11 @@ func TestFlashBack(t *testing.T) {
 	} {
 		c.back(t, d, map[bool]string{true: "flash_dkv_64", false: "flash_dkv_128"}[c.dim <= 64])
 	}
+
 	if d.Loaded("attention.attention_dq_64") || d.Loaded("attention.attention_dq_128") {
 		t.Error("the kernels without tensor cores were used")
 	}
+
 	flashCase{tq: 20, heads: 2, kv: 1, dim: 12}.back(t, d, "flash_dq_64") // served by the others
 	if !d.Loaded("attention.attention_dq_64") {
 		t.Error("heads of 12 channels have no kernel")

@@ -85,6 +85,7 @@ func checkFormula(f Formula, in FormulaInputs) error {
 		return fmt.Errorf("%w: %d instructions (at most %d), %d matrices (%d), %d vectors (%d)",
 			ErrFormula, len(f), maxFormula, len(in.Matrices), maxMatrices, len(in.Vectors), maxVectors)
 	}
+
 	for n, i := range f {
 		inputs := 0
 		switch {
@@ -97,6 +98,7 @@ func checkFormula(f Formula, in FormulaInputs) error {
 		case i.Op < LoadMatrix || i.Op > Most:
 			return fmt.Errorf("%w: instruction %d has the unknown operation %d", ErrFormula, n, i.Op)
 		}
+
 		if i.Op <= Affine && (i.Arg < 0 || i.Arg >= inputs) {
 			return fmt.Errorf("%w: instruction %d reads input %d of %d", ErrFormula, n, i.Arg, inputs)
 		}
@@ -104,6 +106,7 @@ func checkFormula(f Formula, in FormulaInputs) error {
 			return fmt.Errorf("%w: instruction %d has an operand that does not come before it", ErrFormula, n)
 		}
 	}
+
 	return nil
 }
 
@@ -116,17 +119,20 @@ func formulaWords(f Formula) []uint32 {
 	return list
 }
 
-// formulaPTX writes the formula for the element (row, col) into the register result; kernel is the entry that it becomes a part of.
+// formulaPTX writes the formula for the element (row, col) into the register result; kernel is the entry that
+// it becomes a part of.
 func formulaPTX(f Formula, kernel, result, row, col string, types []kernels.DType) string {
 	var b strings.Builder
 	param := func(at int) string { return fmt.Sprintf("[%s_param_0+%d]", kernel, at) }
 	line := func(format string, args ...any) { fmt.Fprintf(&b, "\t"+format+";\n", args...) }
+
 	b.WriteString("\t{\n")
 	line(".reg .f32 %%v<%d>, %%t<4>", len(f))
 	line(".reg .b64 %%a<4>")
 	line(".reg .b16 %%h<2>")
 	line(".reg .b32 %%w")
 	line(".reg .pred %%p")
+
 	for n, i := range f {
 		switch i.Op {
 		case LoadMatrix:
@@ -136,6 +142,7 @@ func formulaPTX(f Formula, kernel, result, row, col string, types []kernels.DTyp
 			if i.Op == LoadRow {
 				index = row
 			}
+
 			line("ld.param.u64 %%a0, %s", param(vectorsAt+8*i.Arg))
 			line("cvta.to.global.u64 %%a0, %%a0")
 			line("mul.wide.s32 %%a1, %s, 4", index)
@@ -150,10 +157,13 @@ func formulaPTX(f Formula, kernel, result, row, col string, types []kernels.DTyp
 			line("div.rn.f32 %%v%d, %%t0, %%t1", n)
 		default:
 			for _, s := range formulaCode[i.Op] {
-				b.WriteString("\t" + strings.NewReplacer("$d", "%v"+strconv.Itoa(n), "$a", "%v"+strconv.Itoa(i.A), "$b", "%v"+strconv.Itoa(i.B)).Replace(s) + ";\n")
+				b.WriteString(
+					"\t" + strings.NewReplacer("$d", "%v"+strconv.Itoa(n), "$a", "%v"+strconv.Itoa(i.A), "$b",
+						"%v"+strconv.Itoa(i.B)).Replace(s) + ";\n")
 			}
 		}
 	}
+
 	line("mov.f32 %s, %%v%d", result, len(f)-1)
 	b.WriteString("\t}\n")
 	return b.String()
@@ -169,6 +179,7 @@ func loadElement(line func(string, ...any), n int, row, col string, t kernels.DT
 	line("mad.lo.s64 %%a2, %%a2, %%a1, %%a3")
 	line("shl.b64 %%a2, %%a2, %d", t.Size()/2)
 	line("add.s64 %%a0, %%a0, %%a2")
+
 	switch t {
 	case kernels.BF16:
 		line("ld.global.u16 %%h0, [%%a0]")
@@ -181,24 +192,33 @@ func loadElement(line func(string, ...any), n int, row, col string, t kernels.DT
 	default:
 		line("ld.global.f32 %%v%d, [%%a0]", n)
 	}
+
 	line("abs.f32 %%v%d, %%v%d", n, n)
 }
 
 // number is a float32 constant as PTX writes it.
 func number(v float64) string { return fmt.Sprintf("0f%08X", math.Float32bits(float32(v))) }
 
-// formulaCode is the PTX of the operations: $d the result, $a and $b the operands. The logarithm and the exponential are the
-// processor's, good to about 2^-22; tanh is x - x³/3 near 0, where the quotient of exponentials loses digits.
+// formulaCode is the PTX of the operations: $d the result, $a and $b the operands. The logarithm and the
+// exponential are the processor's, good to about 2^-22; tanh is x - x³/3 near 0, where the quotient of
+// exponentials loses digits.
 var formulaCode = map[FormulaOp][]string{
-	Square:      {"mul.rn.f32 $d, $a, $a"},
-	Negate:      {"neg.f32 $d, $a"},
-	Absolute:    {"abs.f32 $d, $a"},
-	Logarithm:   {"abs.f32 %t0, $a", "add.rn.f32 %t0, %t0, " + number(0.001), "lg2.approx.f32 %t0, %t0", "mul.rn.f32 $d, %t0, " + number(math.Ln2)},
-	Exponential: {"min.NaN.f32 %t0, $a, " + number(100), "mul.rn.f32 %t0, %t0, " + number(math.Log2E), "ex2.approx.f32 $d, %t0"},
-	Root:        {"abs.f32 %t0, $a", "sqrt.rn.f32 $d, %t0"},
+	Square:   {"mul.rn.f32 $d, $a, $a"},
+	Negate:   {"neg.f32 $d, $a"},
+	Absolute: {"abs.f32 $d, $a"},
+	Logarithm: {
+		"abs.f32 %t0, $a", "add.rn.f32 %t0, %t0, " + number(0.001), "lg2.approx.f32 %t0, %t0",
+		"mul.rn.f32 $d, %t0, " + number(math.Ln2),
+	},
+	Exponential: {
+		"min.NaN.f32 %t0, $a, " + number(100), "mul.rn.f32 %t0, %t0, " + number(math.Log2E),
+		"ex2.approx.f32 $d, %t0",
+	},
+	Root: {"abs.f32 %t0, $a", "sqrt.rn.f32 $d, %t0"},
 	HyperbolicTangent: {
 		"abs.f32 %t0, $a", "mul.rn.f32 %t1, %t0, " + number(-2*math.Log2E), "ex2.approx.f32 %t1, %t1",
-		"sub.rn.f32 %t2, " + number(1) + ", %t1", "add.rn.f32 %t1, %t1, " + number(1), "div.rn.f32 %t1, %t2, %t1", "copysign.f32 %t1, $a, %t1",
+		"sub.rn.f32 %t2, " + number(1) + ", %t1", "add.rn.f32 %t1, %t1, " + number(1), "div.rn.f32 %t1, %t2, %t1",
+		"copysign.f32 %t1, $a, %t1",
 		"mul.rn.f32 %t2, $a, $a", "mul.rn.f32 %t2, %t2, $a", "fma.rn.f32 %t2, %t2, " + number(-1.0/3) + ", $a",
 		"setp.lt.f32 %p, %t0, " + number(0.03), "selp.f32 $d, %t2, %t1, %p",
 	},
@@ -216,6 +236,7 @@ func formulaModule(kernel string, f Formula, types []kernels.DType) (string, err
 	if err != nil {
 		return "", err
 	}
+
 	var out strings.Builder
 	for l := range strings.Lines(text) {
 		mark := strings.Fields(l)
@@ -224,6 +245,7 @@ func formulaModule(kernel string, f Formula, types []kernels.DType) (string, err
 		}
 		out.WriteString(l)
 	}
+
 	return out.String(), nil
 }
 
@@ -233,12 +255,14 @@ func kernelModule(unit, kernel string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	head, _, _ := strings.Cut(string(text), ".visible .entry")
 	head, _, _ = strings.Cut(head, "\n\t// .globl") // what follows names the first kernel
 	_, body, found := strings.Cut(string(text), ".visible .entry "+kernel+"(")
 	if !found {
 		return "", fmt.Errorf("%w: no kernel %s", ErrFormula, kernel)
 	}
+
 	body, _, _ = strings.Cut(body, "\n}\n")
 	return head + "\n" + sharedOf(string(text)) + ".visible .entry " + kernel + "(" + body + "\n}\n", nil
 }

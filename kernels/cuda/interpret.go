@@ -22,12 +22,13 @@ type schedule struct {
 // step is an instruction of f with the steps that made its operands, -1 if it has none.
 type step struct{ instr, a, b int }
 
-// interpretable writes a formula as interpret.cu reads it, and reports whether its values find room: an instruction is a word, and a word of
-// no meaning follows the last.
+// interpretable writes a formula as interpret.cu reads it, and reports whether its values find room: an
+// instruction is a word, and a word of no meaning follows the last.
 func interpretable(f Formula) ([]uint32, bool) {
 	if slices.ContainsFunc(f, func(i FormulaInstr) bool { return i.Arg > 255 }) { // numbers have 8 bits
 		return nil, false
 	}
+
 	for _, again := range []bool{false, true} {
 		s := schedule{f: f, again: again, depth: make([]int, len(f)), at: slices.Repeat([]int{-1}, len(f))}
 		for n, i := range f {
@@ -38,11 +39,13 @@ func interpretable(f Formula) ([]uint32, bool) {
 				}
 			}
 		}
+
 		s.visit(len(f) - 1)
 		if code, ok := s.words(); ok {
 			return code, true
 		}
 	}
+
 	return nil, false
 }
 
@@ -57,13 +60,14 @@ func operands(i FormulaInstr) (a, b int) {
 	return -1, -1
 }
 
-// visit schedules an instruction after what it needs, the deeper operand first, and returns its step. A path has as many instructions as a
-// formula at most.
+// visit schedules an instruction after what it needs, the deeper operand first, and returns its step. A path
+// has as many instructions as a formula at most.
 func (s *schedule) visit(n int) int {
 	a, b := operands(s.f[n])
 	if s.at[n] >= 0 && (a >= 0 || !s.again) {
 		return s.at[n]
 	}
+
 	t := step{n, -1, -1}
 	switch {
 	case b >= 0 && s.depth[b] > s.depth[a]:
@@ -75,6 +79,7 @@ func (s *schedule) visit(n int) int {
 	case a >= 0:
 		t.a = s.visit(a)
 	}
+
 	s.order = append(s.order, t)
 	s.at[n] = len(s.order) - 1
 	return s.at[n]
@@ -90,6 +95,7 @@ func (s *schedule) words() ([]uint32, bool) {
 			}
 		}
 	}
+
 	var held [places]int // 1 + the step whose value is there
 	code, where := make([]uint32, 0, len(s.order)+1), make([]int, len(s.order))
 	for k, t := range s.order {
@@ -100,11 +106,13 @@ func (s *schedule) words() ([]uint32, bool) {
 			}
 			from[n] = where[o]
 		}
+
 		for p, o := range held {
 			if o > 0 && last[o-1] <= k {
 				held[p] = 0
 			}
 		}
+
 		to := before
 		if last[k] > k+1 {
 			if to = slices.Index(held[:], 0); to < 0 {
@@ -112,7 +120,9 @@ func (s *schedule) words() ([]uint32, bool) {
 			}
 			held[to], where[k] = k+1, to
 		}
+
 		code = append(code, uint32(i.Op)|uint32(from[0])<<8|uint32(from[1])<<12|uint32(to)<<16|uint32(i.Arg&255)<<24)
 	}
+
 	return append(code, 0), true
 }

@@ -44,11 +44,16 @@ func (b *bench) floatsAt(at uintptr, n int) []float32 {
 	return out
 }
 
-// matrix makes a matrix of a type with values in [lowest, 1), strided and at an odd element on the device, dense on the host.
+// matrix makes a matrix of a type with values in [lowest, 1), strided and at an odd element on the device,
+// dense on the host.
 func (b *bench) matrix(rng *rand.Rand, t kernels.DType, lowest float32) (mat, kernels.Mat) {
-	host, gap, size := kernels.NewHost(t, b.rows*b.cols), 3, t.Size()
+	host := kernels.NewHost(t, b.rows*b.cols)
+	gap := 3
+	size := t.Size()
+
 	for i := range host.Len {
-		switch v := lowest + (1-lowest)*rng.Float32(); t {
+		v := lowest + (1-lowest)*rng.Float32()
+		switch t {
 		case kernels.BF16:
 			binary.LittleEndian.PutUint16(host.Bytes()[2*i:], kernels.ToBF16(v))
 		case kernels.F16:
@@ -57,18 +62,23 @@ func (b *bench) matrix(rng *rand.Rand, t kernels.DType, lowest float32) (mat, ke
 			host.F32()[i] = v
 		}
 	}
+
 	spaced := make([]byte, size)
 	for i := range b.rows {
 		spaced = append(append(spaced, host.Bytes()[i*b.cols*size:(i+1)*b.cols*size]...), make([]byte, gap*size)...)
 	}
-	return mat{b.place(spaced) + uintptr(size), b.cols + gap, int32(b.rows), int32(b.cols)}, kernels.MatOf(host, b.rows, b.cols)
+
+	return mat{b.place(spaced) + uintptr(size), b.cols + gap, int32(b.rows), int32(b.cols)},
+		kernels.MatOf(host, b.rows, b.cols)
 }
 
 // newBench makes inputs for every terminal.
 func newBench(t *testing.T, rows, cols int, w kernels.DType) *bench {
-	b, rng := &bench{t: t, rows: rows, cols: cols, types: []kernels.DType{w, kernels.F32}}, rand.New(rand.NewPCG(7, uint64(w)))
+	b, rng := &bench{t: t, rows: rows, cols: cols, types: []kernels.DType{w, kernels.F32}},
+		rand.New(rand.NewPCG(7, uint64(w)))
 	b.args.m[0], b.in.W = b.matrix(rng, w, -1)
 	b.args.m[1], b.in.G = b.matrix(rng, kernels.F32, 0) // magnitudes
+
 	for _, v := range []*[]float32{&b.in.X, &b.in.Mean, &b.in.Var, &b.in.Hess, &b.in.Inv} {
 		*v = make([]float32, cols)
 		for j := range *v {
@@ -76,6 +86,7 @@ func newBench(t *testing.T, rows, cols int, w kernels.DType) *bench {
 		}
 		b.vector(bytesOf(*v))
 	}
+
 	b.args.scalars = b.place(make([]byte, 8*32))
 	return b
 }
@@ -97,14 +108,17 @@ func (b *bench) run(kernel string, f Formula, args formulaArgs, g grid) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+
 	if code, ok := interpretable(f); ok {
 		args.code, args.length = b.place(bytesOf(code)), int32(len(code)-1)
 		args.type0, args.type1 = int32(b.types[0]), int32(b.types[1])
 	}
+
 	m, err := assembled(text)
 	if err != nil {
 		b.t.Fatal(err)
 	}
+
 	m.global, m.param = b.memory, unsafe.Slice((*byte)(unsafe.Pointer(&args)), unsafe.Sizeof(args))
 	if err := m.run(g); err != nil {
 		b.t.Fatalf("%s: %v", kernel, err)
@@ -128,6 +142,7 @@ func (b *bench) sums(f Formula, kind StatKind, along int32) int {
 	if along == 1 {
 		n = b.cols
 	}
+
 	number := b.vector(make([]byte, 4*n))
 	args := b.args
 	args.d = mat{p: args.vectors[number], rows: int32(b.rows), cols: int32(b.cols)}
@@ -145,7 +160,8 @@ func (b *bench) formula(p *gp.Program) Formula {
 		switch i.Op {
 		case gp.OpLoad:
 			v, isVector := vectors[i.Term]
-			if out = (FormulaInstr{Op: LoadCol, Arg: v}); !isVector {
+			out = (FormulaInstr{Op: LoadCol, Arg: v})
+			if !isVector {
 				out = FormulaInstr{Op: LoadMatrix}
 				if i.Term == gp.G {
 					out.Arg = 1
@@ -153,13 +169,16 @@ func (b *bench) formula(p *gp.Program) Formula {
 			}
 		case gp.OpStat:
 			s := p.Stats[i.Stat]
-			op, kind, along := LoadRow, StatTotal, int32(0)
+			op := LoadRow
+			kind := StatTotal
+			along := int32(0)
 			if s.Kind == gp.StatRowNorm || s.Kind == gp.StatColNorm {
 				kind = StatNorm
 			}
 			if s.Kind == gp.StatColAbs || s.Kind == gp.StatColNorm {
 				op, along = LoadCol, 1
 			}
+
 			out = FormulaInstr{Op: op, Arg: b.sums(f[:s.Of+1], kind, along)}
 		case gp.OpAffine:
 			s := p.Stats[i.Stat]
@@ -173,11 +192,14 @@ func (b *bench) formula(p *gp.Program) Formula {
 			if shape == gp.Col {
 				cols = 1
 			}
+
 			b.scalars(f[:s.Of+1], rows, cols, StatKind(s.Kind), i.Stat)
 			out.Arg = i.Stat
 		}
+
 		f = append(f, out)
 	}
+
 	return f
 }
 
@@ -189,8 +211,8 @@ func (b *bench) score(f Formula) ([]float32, mat) {
 	return b.floatsAt(args.d.p, b.rows*b.cols), args.d
 }
 
-// TestFormulaPTXGivesWhatGPGives runs the PTX of formulas, as it goes to the driver, in an interpreter, and compares scores with the
-// evaluation of package gp: every operation, every statistic, every type of weight.
+// TestFormulaPTXGivesWhatGPGives runs the PTX of formulas, as it goes to the driver, in an interpreter, and
+// compares scores with the evaluation of package gp: every operation, every statistic, every type of weight.
 func TestFormulaPTXGivesWhatGPGives(t *testing.T) {
 	for n, text := range []string{
 		"abs(W * W) * mms(G)",
@@ -205,16 +227,19 @@ func TestFormulaPTXGivesWhatGPGives(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p, err := gp.Compile(e)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		b := newBench(t, 5, 71, []kernels.DType{kernels.F32, kernels.BF16, kernels.F16}[n%3])
 		got, _ := b.score(b.formula(p))
 		want := kernels.MatOf(kernels.NewHost(kernels.F32, b.rows*b.cols), b.rows, b.cols)
 		if err := p.Eval(want, b.in, gp.Exec{Threads: 1}); err != nil {
 			t.Fatal(err)
 		}
+
 		for i, v := range want.Buf.F32() {
 			// float32 throughout, and functions to 2^-22: a dozen roundings of values up to a few times the result
 			if d := math.Abs(float64(got[i] - v)); !(d <= 4e-6*(1+math.Abs(float64(v)))) {
@@ -230,12 +255,14 @@ func TestFormulaPTXSpecials(t *testing.T) {
 	inf := float32(math.Inf(1))
 	values := []float32{0, float32(math.Copysign(0, -1)), 1, -2, inf, -inf, float32(math.NaN()), 1e-40, 200}
 	v, w := b.vector(bytesOf(values)), b.vector(bytesOf(slices.Concat(values[4:], values[:4])))
+
 	x, y := FormulaInstr{Op: LoadCol, Arg: v}, FormulaInstr{Op: LoadCol, Arg: w}
 	for op := Square; op <= Most; op++ {
 		got, _ := b.score(Formula{x, y, {Op: op, A: 0, B: 1}})
 		for j, s := range got {
 			want := plain(op, float64(values[j]), float64(values[(j+4)%9]))
-			if same := float64(s) == want || s != s && want != want; !same && !(math.Abs(float64(s)-want) <= 1e-6*math.Abs(want)+1e-44) {
+			if same := float64(s) == want || s != s && want != want; !same &&
+				!(math.Abs(float64(s)-want) <= 1e-6*math.Abs(want)+1e-44) {
 				t.Errorf("operation %d of %v and %v is %v, want %v", op, values[j], values[(j+4)%9], s, want)
 			}
 		}
@@ -246,13 +273,16 @@ func TestFormulaPTXSpecials(t *testing.T) {
 func plain(op FormulaOp, x, y float64) float64 {
 	abs := math.Abs
 	return float64(float32(map[FormulaOp]float64{
-		Square: x * x, Negate: -x, Absolute: abs(x), Logarithm: math.Log(float64(float32(abs(x) + float64(float32(0.001))))), Exponential: math.Exp(min(x, 100)), Root: math.Sqrt(abs(x)),
-		HyperbolicTangent: math.Tanh(x), Plus: x + y, Minus: x - y, Times: x * y, Quotient: x / float64(float32(abs(y)+float64(float32(1e-8)))), Least: min(x, y), Most: max(x, y),
+		Square: x * x, Negate: -x, Absolute: abs(x),
+		Logarithm: math.Log(float64(float32(abs(x) + float64(float32(0.001))))), Exponential: math.Exp(min(x, 100)),
+		Root:              math.Sqrt(abs(x)),
+		HyperbolicTangent: math.Tanh(x), Plus: x + y, Minus: x - y, Times: x * y,
+		Quotient: x / float64(float32(abs(y)+float64(float32(1e-8)))), Least: min(x, y), Most: max(x, y),
 	}[op]))
 }
 
-// TestFormulaPTXSelects: the fused selection keeps what the reference backend keeps of the same scores, with and without equal ones, for
-// any number to drop.
+// TestFormulaPTXSelects: the fused selection keeps what the reference backend keeps of the same scores, with
+// and without equal ones, for any number to drop.
 func TestFormulaPTXSelects(t *testing.T) {
 	for _, c := range []struct {
 		rows, cols int
@@ -279,37 +309,50 @@ func TestFormulaPTXSelects(t *testing.T) {
 	}
 }
 
-// TestInterpretedPTXHasTheBitsOfCompiledPTX runs the kernels that read a formula and those that have it in them, as both go to the driver: values,
-// statistics and masks have the same bits for every operation and type of weight, special values included.
+// TestInterpretedPTXHasTheBitsOfCompiledPTX runs the kernels that read a formula and those that have it in
+// them, as both go to the driver: values, statistics and masks have the same bits for every operation and type
+// of weight, special values included.
 func TestInterpretedPTXHasTheBitsOfCompiledPTX(t *testing.T) {
 	for _, w := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
 		b := newBench(t, 3, 77, w)
 		inf := float32(math.Inf(1))
-		copy(b.memory[int(b.args.vectors[0])-base:], bytesOf([]float32{0, inf, -inf, float32(math.NaN()), 1e-40, 200, -0.01}))
+		copy(b.memory[int(b.args.vectors[0])-base:],
+			bytesOf([]float32{0, inf, -inf, float32(math.NaN()), 1e-40, 200, -0.01}))
 		copy(b.memory[int(b.args.scalars)-base:], bytesOf([]float32{0.3, 0.7}))
-		for _, f := range []Formula{everything, everything[:12], everything[:10], {{Op: LoadCol}, {Op: HyperbolicTangent, A: 0}, {Op: Quotient, A: 1, B: 0}}} {
+
+		for _, f := range []Formula{
+			everything, everything[:12], everything[:10],
+			{{Op: LoadCol}, {Op: HyperbolicTangent, A: 0}, {Op: Quotient, A: 1, B: 0}},
+		} {
 			args := b.args
 			results := func(prefix string) (all []byte) {
 				score := args
 				score.d = mat{b.place(make([]byte, 4*3*77)), 77, 3, 77}
-				b.run(prefix+"_score", f, score, grid{x: 2, y: 2, threads: 32}) // three elements of a thread, of which the last is outside for some
+				// three elements of a thread, of which the last is outside for some
+				b.run(prefix+"_score", f, score, grid{x: 2, y: 2, threads: 32})
+
 				stat := args
 				stat.d, stat.kind, stat.part = mat{rows: 3, cols: 77}, int32(StatTotal), b.place(make([]byte, 32*4))
 				b.run(prefix+"_stat", f, stat, grid{x: 2, y: 2, threads: 32})
+
 				vector := args
-				vector.d, vector.kind, vector.slot = mat{p: b.place(make([]byte, 4*77)), rows: 3, cols: 77}, int32(StatNorm), 1
+				vector.d, vector.kind, vector.slot = mat{p: b.place(make([]byte, 4*77)), rows: 3, cols: 77},
+					int32(StatNorm), 1
 				b.run(prefix+"_vector", f, vector, grid{x: 5, y: 1, threads: 32})
 				sel := args
 				sel.mask, sel.drop = mat{b.place(make([]byte, 77)), 77, 1, 77}, 30
 				b.run(prefix+"_select", f, sel, grid{x: 1, y: 1, threads: 512})
+
 				for _, part := range []struct {
 					at uintptr
 					n  int
 				}{{score.d.p, 4 * 3 * 77}, {stat.part, 32 * 4}, {vector.d.p, 4 * 77}, {sel.mask.p, 77}} {
 					all = append(all, b.memory[int(part.at)-base:int(part.at)-base+part.n]...)
 				}
+
 				return all
 			}
+
 			if !slices.Equal(results("formula"), results("interpret")) {
 				t.Errorf("%v, %d instructions: other bits", w, len(f))
 			}

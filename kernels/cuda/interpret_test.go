@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// machine interprets a kernel of PTX over small grids: the threads of a block one after another, each until it meets a barrier or
-// a shuffle, with bounds of every access checked. It knows the instructions that occur in the kernels with formulas, and refuses others.
+// machine interprets a kernel of PTX over small grids: the threads of a block one after another, each until it
+// meets a barrier or a shuffle, with bounds of every access checked. It knows the instructions that occur in
+// the kernels with formulas, and refuses others.
 type machine struct {
 	code     []instruction
 	labels   map[string]int
@@ -59,11 +60,13 @@ func assembled(text string) (*machine, error) {
 			if v[3] != "" {
 				size, _ = strconv.ParseUint(v[3], 10, 64)
 			}
+
 			m.room = (m.room + 15) &^ 15
 			m.shared[v[2]+v[4]] = m.room
 			m.room += size
 			continue
 		}
+
 		switch {
 		case l == "" || strings.HasPrefix(l, "//") || strings.HasPrefix(l, ".") || strings.ContainsAny(l[:1], "{}()"):
 		case strings.HasSuffix(l, ":"):
@@ -73,14 +76,17 @@ func assembled(text string) (*machine, error) {
 			if s == nil {
 				return nil, fmt.Errorf("line %q", l)
 			}
+
 			i := instruction{text: l, op: strings.Split(s[3], "."), guarded: s[2] != "", unset: s[1] != ""}
 			if i.guarded {
 				i.guard = m.operand(s[2])
 			}
+
 			i.args = m.operands(s[4])
 			m.code = append(m.code, i)
 		}
 	}
+
 	return m, nil
 }
 
@@ -93,10 +99,12 @@ func (m *machine) operands(text string) (list []operand) {
 			text = strings.TrimLeft(rest, ", ")
 			continue
 		}
+
 		parts := separator.Split(text, 2)
 		list = append(list, m.operand(parts[0]))
 		text = strings.Join(parts[1:], "")
 	}
+
 	return list
 }
 
@@ -110,6 +118,7 @@ func (m *machine) operand(s string) operand {
 		o.value += uint64(offset)
 		return o
 	}
+
 	switch {
 	case strings.HasPrefix(s, "%"):
 		n, ok := m.regs[s]
@@ -128,6 +137,7 @@ func (m *machine) operand(s string) operand {
 			o.value = uint64(v)
 		}
 	}
+
 	return o
 }
 
@@ -163,15 +173,21 @@ func (m *machine) block(x, y int, g grid) error {
 	for i := range shared {
 		shared[i] = 0xCC
 	}
+
 	for t := range lanes {
 		l := lane{regs: make([]uint64, len(m.regs)), shared: shared}
-		for name, v := range map[string]int{"%tid.x": t, "%ctaid.x": x, "%ctaid.y": y, "%ntid.x": g.threads, "%nctaid.x": g.x, "%nctaid.y": g.y} {
+		for name, v := range map[string]int{
+			"%tid.x": t, "%ctaid.x": x, "%ctaid.y": y, "%ntid.x": g.threads,
+			"%nctaid.x": g.x, "%nctaid.y": g.y,
+		} {
 			if n, ok := m.regs[name]; ok {
 				l.regs[n] = uint64(v)
 			}
 		}
+
 		lanes[t] = l
 	}
+
 	for {
 		for t := range lanes {
 			for lanes[t].state == running {
@@ -180,6 +196,7 @@ func (m *machine) block(x, y int, g grid) error {
 				}
 			}
 		}
+
 		switch more, err := m.meet(lanes); {
 		case err != nil:
 			return err
@@ -189,8 +206,8 @@ func (m *machine) block(x, y int, g grid) error {
 	}
 }
 
-// meet lets the warps go on that shuffle, or if there are none the block that waits at a barrier. A warp of which some threads
-// shuffle and others do not is an error, as is a barrier that not all threads reach.
+// meet lets the warps go on that shuffle, or if there are none the block that waits at a barrier. A warp of
+// which some threads shuffle and others do not is an error, as is a barrier that not all threads reach.
 func (m *machine) meet(lanes []lane) (more bool, err error) {
 	count := [ended + 1]int{}
 	for w := 0; w < len(lanes); w += 32 {
@@ -201,16 +218,20 @@ func (m *machine) meet(lanes []lane) (more bool, err error) {
 				shuffling++
 			}
 		}
+
 		if shuffling == 0 {
 			continue
 		}
+
 		for _, l := range warp {
 			if shuffling < 32 || l.pc != warp[0].pc {
 				return false, fmt.Errorf("%q is not met by the whole warp", m.code[max(l.pc, 0)].text)
 			}
 		}
+
 		m.shuffle(warp)
 	}
+
 	if count[atShuffle] > 0 {
 		return true, nil
 	}
@@ -220,14 +241,17 @@ func (m *machine) meet(lanes []lane) (more bool, err error) {
 	if count[atBarrier] < len(lanes) {
 		return false, fmt.Errorf("%d of %d threads reach a barrier", count[atBarrier], len(lanes))
 	}
+
 	for t := range lanes {
 		if lanes[t].pc != lanes[0].pc {
 			return false, fmt.Errorf("threads wait at different barriers")
 		}
 	}
+
 	for t := range lanes {
 		lanes[t].state, lanes[t].pc = running, lanes[t].pc+1
 	}
+
 	return true, nil
 }
 
@@ -247,13 +271,16 @@ func (m *machine) shuffle(warp []lane) {
 			from[t] = t ^ b
 			valid[t] = from[t] <= limit
 		}
+
 		if !valid[t] {
 			from[t] = t
 		}
 	}
+
 	for t := range warp {
 		values[t] = old[from[t]]
 	}
+
 	for t := range warp {
 		l := &warp[t]
 		l.regs[i.args[0].reg], l.regs[i.args[1].reg] = values[t], truth(valid[t])
@@ -280,14 +307,18 @@ func (m *machine) step(l *lane) error {
 	if l.pc >= len(m.code) {
 		return fmt.Errorf("runs past the end")
 	}
-	if m.executed++; m.executed > 1<<28 {
+
+	m.executed++
+	if m.executed > 1<<28 {
 		return fmt.Errorf("runs on and on")
 	}
+
 	i := &m.code[l.pc]
 	if i.guarded && (m.get(l, i.guard) != 0) == i.unset {
 		l.pc++
 		return nil
 	}
+
 	switch i.op[0] {
 	case "ret":
 		l.state = ended
@@ -314,6 +345,7 @@ func (m *machine) step(l *lane) error {
 			return fmt.Errorf("%q: %w", i.text, err)
 		}
 	}
+
 	l.pc++
 	return nil
 }
@@ -340,9 +372,11 @@ func (m *machine) memory(l *lane, space string, at uint64, size int) ([]byte, er
 	case "param":
 		room = m.param
 	}
+
 	if at%uint64(size) != 0 || at > uint64(len(room)) || uint64(len(room))-at < uint64(size) {
 		return nil, fmt.Errorf("%d bytes at %d of %s memory of %d bytes", size, at, space, len(room))
 	}
+
 	return room[at : at+uint64(size)], nil
 }
 
@@ -352,18 +386,22 @@ func (m *machine) access(l *lane, i *instruction) error {
 	if err != nil {
 		return err
 	}
+
 	where, what := 1, 0
 	if i.op[0] == "st" {
 		where, what = 0, 1
 	}
+
 	list := []operand{i.args[what]}
 	if list[0].tuple != nil {
 		list = list[0].tuple
 	}
+
 	p, err := m.memory(l, i.op[1], m.get(l, i.args[where]), size*len(list))
 	if err != nil {
 		return err
 	}
+
 	word := make([]byte, 8)
 	for k, o := range list {
 		part := p[k*size : (k+1)*size]
@@ -372,16 +410,19 @@ func (m *machine) access(l *lane, i *instruction) error {
 			copy(part, word[:size])
 			continue
 		}
+
 		clear(word)
 		copy(word, part)
 		l.regs[o.reg] = binary.LittleEndian.Uint64(word)
 	}
+
 	if i.op[0] == "atom" {
 		if i.op[2] != "add" || size != 4 {
 			return fmt.Errorf("unknown operation")
 		}
 		binary.LittleEndian.PutUint32(p, binary.LittleEndian.Uint32(p)+uint32(m.get(l, i.args[2])))
 	}
+
 	return nil
 }
 
@@ -395,12 +436,14 @@ func (m *machine) compute(l *lane, i *instruction) error {
 	if tuples := m.moveParts(l, i); tuples {
 		return nil
 	}
+
 	out, err := uint64(0), error(nil)
 	switch {
 	case i.op[0] == "mov" || i.op[0] == "cvta":
 		out = v[0]
 	case i.op[0] == "selp":
-		if out = v[1]; v[2] != 0 {
+		out = v[1]
+		if v[2] != 0 {
 			out = v[0]
 		}
 	case i.op[0] == "cvt":
@@ -418,6 +461,7 @@ func (m *machine) compute(l *lane, i *instruction) error {
 	default:
 		out, err = integer(strings.Join(i.op[:len(i.op)-1], "."), t, v)
 	}
+
 	l.regs[i.args[0].reg] = out
 	return err
 }
@@ -427,6 +471,7 @@ func (m *machine) moveParts(l *lane, i *instruction) bool {
 	if i.op[0] != "mov" {
 		return false
 	}
+
 	if parts := i.args[0].tuple; parts != nil {
 		v, half := m.get(l, i.args[1]), 32
 		for k, o := range parts {
@@ -434,6 +479,7 @@ func (m *machine) moveParts(l *lane, i *instruction) bool {
 		}
 		return true
 	}
+
 	if parts := i.args[1].tuple; parts != nil {
 		half := 32
 		if i.op[1] == "b32" {
@@ -442,5 +488,6 @@ func (m *machine) moveParts(l *lane, i *instruction) bool {
 		l.regs[i.args[0].reg] = m.get(l, parts[0]) | m.get(l, parts[1])<<half
 		return true
 	}
+
 	return false
 }

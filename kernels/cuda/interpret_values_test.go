@@ -31,6 +31,7 @@ func compared(op string, a, b float64) (uint64, error) {
 	case "nan":
 		return truth(a != a || b != b), nil
 	}
+
 	return 0, fmt.Errorf("unknown comparison")
 }
 
@@ -46,6 +47,7 @@ func extended(t string, v uint64) int64 {
 	case "u16", "b16":
 		return int64(uint16(v))
 	}
+
 	return int64(v)
 }
 
@@ -54,6 +56,7 @@ func ordered(op, t string, a, b uint64) (uint64, error) {
 	if t == "u64" && (x < 0 || y < 0) {
 		return 0, fmt.Errorf("numbers above 2⁶³")
 	}
+
 	switch op {
 	case "eq":
 		return truth(x == y), nil
@@ -68,6 +71,7 @@ func ordered(op, t string, a, b uint64) (uint64, error) {
 	case "ge":
 		return truth(x >= y), nil
 	}
+
 	return 0, fmt.Errorf("unknown comparison")
 }
 
@@ -77,6 +81,7 @@ func integer(op, t string, v []uint64) (uint64, error) {
 	for k := range v {
 		x[k] = extended(t, v[k])
 	}
+
 	var out int64
 	switch op {
 	case "add":
@@ -116,9 +121,11 @@ func integer(op, t string, v []uint64) (uint64, error) {
 	default:
 		return 0, fmt.Errorf("unknown operation on %s", t)
 	}
+
 	if t[1:] == "32" {
 		return uint64(uint32(out)), nil
 	}
+
 	return uint64(out), nil
 }
 
@@ -142,6 +149,7 @@ func converted(op []string, v uint64) (uint64, error) {
 	case "f32 f16":
 		return uint64(math.Float32bits(kernels.FromF16(uint16(v)))), nil
 	}
+
 	return 0, fmt.Errorf("unknown conversion")
 }
 
@@ -151,6 +159,7 @@ func single(op []string, v []uint64) (uint64, error) {
 	for k := range v {
 		x[k] = number64("f32", v[k])
 	}
+
 	var out float64
 	switch op[0] {
 	case "abs":
@@ -179,12 +188,15 @@ func single(op []string, v []uint64) (uint64, error) {
 		if op[1] != "NaN" {
 			return 0, fmt.Errorf("a minimum that hides NaN")
 		}
-		if out = min(x[0], x[1]); op[0] == "max" {
+
+		out = min(x[0], x[1])
+		if op[0] == "max" {
 			out = max(x[0], x[1])
 		}
 	default:
 		return 0, fmt.Errorf("unknown operation")
 	}
+
 	return uint64(math.Float32bits(float32(out))), nil
 }
 
@@ -193,6 +205,7 @@ func double(op string, v []uint64) (uint64, error) {
 	for k := range v {
 		x[k] = number64("f64", v[k])
 	}
+
 	var out float64
 	switch op {
 	case "abs":
@@ -214,5 +227,6 @@ func double(op string, v []uint64) (uint64, error) {
 	default:
 		return 0, fmt.Errorf("unknown operation")
 	}
+
 	return math.Float64bits(out), nil
 }

@@ -33,11 +33,13 @@ func moduleText(name string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// function finds a kernel, "module.name", and loads its module on first use: the driver compiles it then, and keeps the result.
+// function finds a kernel, "module.name", and loads its module on first use: the driver compiles it then, and
+// keeps the result.
 func (d *Device) function(name string) uintptr {
 	if f, ok := d.functions[name]; ok {
 		return f
 	}
+
 	unit, entry, _ := strings.Cut(name, ".")
 	m, ok := d.modules[unit]
 	if !ok {
@@ -49,13 +51,16 @@ func (d *Device) function(name string) uintptr {
 			d.fail(fmt.Errorf("module %s: %w", unit, err))
 			return 0
 		}
+
 		d.modules[unit] = m
 	}
+
 	f, err := d.entry(m, entry)
 	if err != nil {
 		d.fail(fmt.Errorf("kernel %s: %w", name, err))
 		return 0
 	}
+
 	d.functions[name] = f
 	return f
 }
@@ -91,14 +96,15 @@ func launch[T any](d *Device, name string, g grid, args *T) {
 func start[T any](d *Device, f uintptr, g grid, args *T) {
 	*(*T)(unsafe.Pointer(&d.params)) = *args
 	d.pointer[0] = uintptr(unsafe.Pointer(&d.params))
-	d.do(cuLaunchKernel, f, uintptr(g.x), uintptr(g.y), uintptr(max(g.z, 1)), uintptr(g.threads), 1, 1, 0, d.compute, uintptr(unsafe.Pointer(&d.pointer[0])), 0)
+	d.do(cuLaunchKernel, f, uintptr(g.x), uintptr(g.y), uintptr(max(g.z, 1)), uintptr(g.threads), 1, 1, 0, d.compute,
+		uintptr(unsafe.Pointer(&d.pointer[0])), 0)
 }
 
 // maxY is the most blocks in the second direction.
 const maxY = 65535
 
-// plane is a grid of blocks of 256 threads over the elements of a matrix, each of them for about per of a row. Kernels go on
-// where the grid ends.
+// plane is a grid of blocks of 256 threads over the elements of a matrix, each of them for about per of a row.
+// Kernels go on where the grid ends.
 func plane(rows, cols, per int) grid {
 	return grid{x: min((cols+per-1)/per, 4096), y: min(rows, maxY), threads: 256}
 }
@@ -114,8 +120,8 @@ type view struct {
 	t          kernels.DType
 }
 
-// of is the matrix of an operand, which is on the device until the operation ends; the zero view if it is absent. Kernels count rows and
-// columns in 32 bits.
+// of is the matrix of an operand, which is on the device until the operation ends; the zero view if it is
+// absent. Kernels count rows and columns in 32 bits.
 func (d *Device) of(m kernels.Mat) view {
 	if m.IsZero() {
 		return view{}
@@ -160,13 +166,16 @@ func flat(list ...*view) {
 			return
 		}
 	}
+
 	for _, v := range list {
-		v.rows, v.cols, v.stride = 1, n, n
+		v.rows = 1
+		v.cols = n
+		v.stride = n
 	}
 }
 
-// operation runs f, which may write every operand, with the device taken, after the transfers to the operands. Nothing runs after a failure
-// that Sync has not reported.
+// operation runs f, which may write every operand, with the device taken, after the transfers to the operands.
+// Nothing runs after a failure that Sync has not reported.
 func (d *Device) operation(name string, f func(), operands ...kernels.Mat) {
 	d.operate(name, f, operands)
 }
@@ -175,16 +184,19 @@ func (d *Device) operation(name string, f func(), operands ...kernels.Mat) {
 func (d *Device) operate(name string, f func(), written []kernels.Mat, read ...kernels.Mat) {
 	d.enter()
 	defer d.leave()
+
 	if d.closed {
 		d.fail(errClosed)
 		return
 	}
+
 	d.op = name
 	d.memory.begin()
 	d.hold(written, read)
 	if d.err == nil && d.lost == nil {
 		f()
 	}
+
 	d.memory.end(d)
 	if d.eager {
 		d.do(cuStreamSynchronize, d.compute)

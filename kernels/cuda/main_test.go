@@ -25,10 +25,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+
 	code := m.Run()
 	if err := release(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
+
 	os.Exit(code)
 }
 
@@ -38,8 +40,8 @@ type fake struct {
 	reset func()
 }
 
-// configure gives the stand-in faults (see driver.cc) for one test. Each configuration is a copy of the library of its own: a driver
-// looks at its environment once.
+// configure gives the stand-in faults (see driver.cc) for one test. Each configuration is a copy of the library
+// of its own: a driver looks at its environment once.
 func configure(t testing.TB, faults string) (string, fake) {
 	t.Helper()
 	lib := kerneltest.StandIn(t)
@@ -47,10 +49,13 @@ func configure(t testing.TB, faults string) (string, fake) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.CreateTemp(loaded, strings.ReplaceAll(t.Name(), "/", "_")+"-*.so") // a new file: the last one of this name may be mapped
+
+	// a new file: the last one of this name may be mapped
+	file, err := os.CreateTemp(loaded, strings.ReplaceAll(t.Name(), "/", "_")+"-*.so")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	own := file.Name()
 	if _, err := file.Write(text); err != nil {
 		t.Fatal(err)
@@ -58,26 +63,31 @@ func configure(t testing.TB, faults string) (string, fake) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Setenv("FAKE_CUDA", faults)
 	h, err := purego.Dlopen(own, purego.RTLD_NOW)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var f fake
 	purego.RegisterLibFunc(&f.held, h, "fakeHeld")
 	purego.RegisterLibFunc(&f.reset, h, "fakeReset")
+
 	return own, f
 }
 
-// open opens a device of the stand-in; at the end nothing of the driver may be left. With COMPRESS_CUDA_TESTS=device it is the machine's first device,
-// for tests that inject no faults.
+// open opens a device of the stand-in; at the end nothing of the driver may be left. With
+// COMPRESS_CUDA_TESTS=device it is the machine's first device, for tests that inject no faults.
 func open(t testing.TB, faults string) *cuda.Device {
 	t.Helper()
+
 	if faults == "" && os.Getenv("COMPRESS_CUDA_TESTS") == "device" {
 		d, err := cuda.Open(0, cuda.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() {
 			if err := d.Close(); err != nil && !t.Failed() {
 				t.Error(err)
@@ -85,17 +95,20 @@ func open(t testing.TB, faults string) *cuda.Device {
 		})
 		return d
 	}
+
 	lib, f := configure(t, faults)
 	d, err := cuda.Open(0, cuda.Options{Library: lib})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil && !t.Failed() && faults == "" {
 			t.Error(err)
 		}
 		leaks(t, f)
 	})
+
 	return d
 }
 
@@ -104,7 +117,10 @@ func leaks(t testing.TB, f fake) {
 	t.Helper()
 	held := make([]int32, 6)
 	f.held(&held[0])
-	for i, what := range []string{"blocks of memory", "blocks of pinned memory", "streams", "events", "modules", "contexts"} {
+	for i, what := range []string{
+		"blocks of memory", "blocks of pinned memory", "streams", "events", "modules",
+		"contexts",
+	} {
 		if held[i] != 0 {
 			t.Errorf("%d %s were not given back", held[i], what)
 		}

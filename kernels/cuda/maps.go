@@ -16,6 +16,7 @@ func (d *Device) mapping(op, kernel string, scale float32, dst, dst2, a, b, c ke
 	if dst.Len() == 0 {
 		return
 	}
+
 	d.operate(op, func() {
 		v := [5]view{d.of(dst), d.of(dst2), d.of(a), d.of(b), d.of(c)}
 		flat(&v[0], &v[1], &v[2], &v[3], &v[4])
@@ -23,17 +24,23 @@ func (d *Device) mapping(op, kernel string, scale float32, dst, dst2, a, b, c ke
 		for _, m := range v {
 			vec = vec && (m.p == 0 || m.aligned())
 		}
+
 		per := 1024
 		if vec {
 			per = 4096
 		}
+
 		args := mapArgs{v[0].mat(), v[1].mat(), v[2].mat(), v[3].mat(), v[4].mat(), scale, flag(vec)}
 		launch(d, "map."+kernel, plane(v[0].rows, v[0].cols, per), &args)
 	}, []kernels.Mat{dst, dst2}, a, b, c)
+
 	changed(dst, dst2)
 }
 
-var activations = [...]string{kernels.SiLU: "silu", kernels.GELU: "gelu", kernels.GELUTanh: "gelutanh", kernels.ReLU: "relu"}
+var activations = [...]string{
+	kernels.SiLU: "silu", kernels.GELU: "gelu", kernels.GELUTanh: "gelutanh",
+	kernels.ReLU: "relu",
+}
 
 // activation is the name of a function in the names of kernels.
 func activation(f kernels.Activation) string {
@@ -120,6 +127,7 @@ func (d *Device) count(op, kernel string, x kernels.Mat, start uint64) uint64 {
 	if x.Len() == 0 {
 		return start
 	}
+
 	result := make([]uint64, 1)
 	result[0] = start
 	d.operate(op, func() {
@@ -132,6 +140,7 @@ func (d *Device) count(op, kernel string, x kernels.Mat, start uint64) uint64 {
 		}
 		d.drop(out)
 	}, nil, x)
+
 	return result[0]
 }
 
@@ -167,28 +176,35 @@ func (d *Device) gather(dst, src kernels.Mat, ids []int32, scale float32) {
 	if dst.Len() == 0 {
 		return
 	}
+
 	d.operate("Gather", func() {
 		list := d.ints(ids)
 		args := rowsArgs{d: d.of(dst).mat(), x: d.of(src).mat(), ids: list, scale: scale, t: int32(src.DType())}
 		launch(d, "map.gather", plane(dst.Rows, dst.Cols, 512), &args)
 		d.drop(list)
 	}, []kernels.Mat{dst}, src)
+
 	changed(dst)
 }
 
 func (d *Device) scatterAdd(dst, src kernels.Mat, ids []int32, scale []float32) {
-	need(src.Rows == len(ids) && len(scale) == len(ids) && dst.Cols == src.Cols, "cuda: ScatterAdd: shapes do not agree")
+	need(src.Rows == len(ids) && len(scale) == len(ids) && dst.Cols == src.Cols,
+		"cuda: ScatterAdd: shapes do not agree")
 	need(inside(ids, dst), "cuda: ScatterAdd: row id outside dst")
+
 	if src.Len() == 0 {
 		changed(dst)
 		return
 	}
+
 	d.operate("ScatterAdd", func() {
 		list, factors := d.ints(ids), d.floats(scale)
-		launch(d, "map.scatter_add", plane(src.Rows, src.Cols, 512), &rowsArgs{d: d.of(dst).mat(), x: d.of(src).mat(), ids: list, scales: factors})
+		launch(d, "map.scatter_add", plane(src.Rows, src.Cols, 512),
+			&rowsArgs{d: d.of(dst).mat(), x: d.of(src).mat(), ids: list, scales: factors})
 		d.drop(list)
 		d.drop(factors)
 	}, []kernels.Mat{dst}, src)
+
 	changed(dst)
 }
 
@@ -200,8 +216,8 @@ type groupArgs struct {
 	scale                  float32
 }
 
-// groups lists the distinct ids in the order in which they come first, where the rows of each start, and the rows of one id after
-// those of another, in their order.
+// groups lists the distinct ids in the order in which they come first, where the rows of each start, and the
+// rows of one id after those of another, in their order.
 func groups(ids []int32) (targets, starts, order []int32) {
 	index, size := map[int32]int32{}, []int32{}
 	for _, id := range ids {
@@ -213,10 +229,12 @@ func groups(ids []int32) (targets, starts, order []int32) {
 		}
 		size[g]++
 	}
+
 	starts = make([]int32, len(size)+1)
 	for g, n := range size {
 		starts[g+1] = starts[g] + n
 	}
+
 	at := append([]int32(nil), starts...)
 	order = make([]int32, len(ids))
 	for i, id := range ids {
@@ -224,25 +242,31 @@ func groups(ids []int32) (targets, starts, order []int32) {
 		order[at[g]] = int32(i)
 		at[g]++
 	}
+
 	return targets, starts, order
 }
 
 func (d *Device) gatherBackward(dtable, dy kernels.Mat, ids []int32, scale float32) {
 	need(dy.Rows == len(ids) && dy.Cols == dtable.Cols, "cuda: GatherBackward: shapes do not agree")
 	need(inside(ids, dtable), "cuda: GatherBackward: row id outside dtable")
+
 	if dy.Len() == 0 {
 		changed(dtable)
 		return
 	}
+
 	d.operate("GatherBackward", func() {
 		targets, starts, order := groups(ids)
-		t, s, o := d.ints(targets), d.ints(starts), d.ints(order)
+		t := d.ints(targets)
+		s := d.ints(starts)
+		o := d.ints(order)
 		args := groupArgs{d.of(dtable).mat(), d.of(dy).mat(), t, s, o, int32(len(targets)), scale}
 		launch(d, "map.gather_back", plane(len(targets), dy.Cols, 256), &args)
 		d.drop(t)
 		d.drop(s)
 		d.drop(o)
 	}, []kernels.Mat{dtable}, dy)
+
 	changed(dtable)
 }
 
@@ -260,26 +284,36 @@ func (d *Device) rope(x kernels.Mat, r kernels.Rope) {
 	if stride == 0 {
 		stride = r.HeadDim
 	}
+
 	half := r.Dim / 2
-	need(r.Dim >= 0 && r.Dim%2 == 0 && r.Dim <= r.HeadDim, "cuda: RoPE: rotated channels are odd or more than a head has")
-	need(len(r.Pos) == x.Rows && (r.Heads == 0 || (r.Heads-1)*stride+r.HeadDim <= x.Cols), "cuda: RoPE: shapes do not agree")
+	need(r.Dim >= 0 && r.Dim%2 == 0 && r.Dim <= r.HeadDim,
+		"cuda: RoPE: rotated channels are odd or more than a head has")
+	need(len(r.Pos) == x.Rows && (r.Heads == 0 || (r.Heads-1)*stride+r.HeadDim <= x.Cols),
+		"cuda: RoPE: shapes do not agree")
 	need(half == 0 || (r.Cos.Cols == half && same(r.Cos, r.Sin)), "cuda: RoPE: tables are not [positions, Dim/2]")
 	need(half == 0 || inside(r.Pos, r.Cos), "cuda: RoPE: position outside the tables")
+
 	if half == 0 || r.Heads == 0 || x.Rows == 0 {
 		changed(x)
 		return
 	}
-	args := ropeArgs{headStride: stride, heads: int32(r.Heads), half: int32(half), second: int32(half), step: 1, sign: 1}
+
+	args := ropeArgs{
+		headStride: stride, heads: int32(r.Heads), half: int32(half), second: int32(half), step: 1,
+		sign: 1,
+	}
 	if r.Interleaved {
 		args.second, args.step = 1, 2
 	}
 	if r.Inverse {
 		args.sign = -1
 	}
+
 	d.operate("RoPE", func() {
 		args.x, args.cos, args.sin, args.pos = d.of(x).mat(), d.of(r.Cos).mat(), d.of(r.Sin).mat(), d.ints(r.Pos)
 		launch(d, "map.rope", plane(x.Rows, r.Heads*half, 256), &args)
 		d.drop(args.pos)
 	}, []kernels.Mat{x}, r.Cos, r.Sin)
+
 	changed(x)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// maskCheck compares the masks that a device makes by a formula, interpreted and compiled, with that of scores computed on the host, in float64 and
-// rounded after every operation.
+// maskCheck compares the masks that a device makes by a formula, interpreted and compiled, with that of scores
+// computed on the host, in float64 and rounded after every operation.
 type maskCheck struct {
 	Formula       string  `json:"formula"`
 	Elements      int     `json:"elements"`
@@ -26,7 +26,8 @@ type maskCheck struct {
 	SameBits      bool    `json:"interpreted_equal_compiled"` // scores and masks
 }
 
-// nearTie is how far, relatively, approximate functions may move a score (package fused reports such weights by the same bound).
+// nearTie is how far, relatively, approximate functions may move a score (package fused reports such weights by
+// the same bound).
 const nearTie = 0x1p-18
 
 // checkedFormulas lists formulas of |w| (BF16) and a vector: those of exactly rounded operations first.
@@ -36,10 +37,22 @@ var checkedFormulas = []struct {
 	f     Formula
 }{
 	{"|w|*x", true, Formula{{Op: LoadMatrix}, {Op: LoadCol}, {Op: Times, A: 0, B: 1}}},
-	{"w^2/(|x|+1e-8) - sqrt|w|", true, Formula{{Op: LoadMatrix}, {Op: LoadCol}, {Op: Square, A: 0}, {Op: Quotient, A: 2, B: 1}, {Op: Root, A: 0}, {Op: Minus, A: 3, B: 4}}},
+	{"w^2/(|x|+1e-8) - sqrt|w|", true, Formula{
+		{Op: LoadMatrix},
+		{Op: LoadCol},
+		{Op: Square, A: 0},
+		{Op: Quotient, A: 2, B: 1},
+		{Op: Root, A: 0},
+		{Op: Minus, A: 3, B: 4},
+	}},
 	{"log(|w|) * x", false, Formula{{Op: LoadMatrix}, {Op: LoadCol}, {Op: Logarithm, A: 0}, {Op: Times, A: 2, B: 1}}},
 	{"exp(|w|) + x", false, Formula{{Op: LoadMatrix}, {Op: LoadCol}, {Op: Exponential, A: 0}, {Op: Plus, A: 2, B: 1}}},
-	{"tanh(|w|*x)", false, Formula{{Op: LoadMatrix}, {Op: LoadCol}, {Op: Times, A: 0, B: 1}, {Op: HyperbolicTangent, A: 2}}},
+	{"tanh(|w|*x)", false, Formula{
+		{Op: LoadMatrix},
+		{Op: LoadCol},
+		{Op: Times, A: 0, B: 1},
+		{Op: HyperbolicTangent, A: 2},
+	}},
 }
 
 // hostScore computes a formula over a weight and a column's value.
@@ -55,6 +68,7 @@ func hostScore(f Formula, w, x float32) float32 {
 			v[n] = plain(i.Op, v[i.A], v[i.B])
 		}
 	}
+
 	return float32(v[len(f)-1])
 }
 
@@ -68,16 +82,22 @@ func compareMasks(t testing.TB, d *Device, rows, cols int) (list []maskCheck) {
 			t.Fatal(err)
 		}
 	}
+
 	stats := place(t, d, kernels.NewHost(kernels.F32, 2), 1, 2)
 	in := FormulaInputs{Matrices: []kernels.Mat{w}, Vectors: []kernels.Mat{x}, Stats: stats}
 	patience := d.programs.patience
 	defer func() { d.programs.patience = patience }()
+
 	for _, c := range checkedFormulas {
 		d.programs.patience = 1 << 30
 		mask, scores := d.masked(t, c.f, in, rows, cols)
 		d.programs.patience = 0
 		other, again := d.masked(t, c.f, in, rows, cols)
-		check := maskCheck{Formula: c.name, Elements: rows * cols, SameBits: slices.Equal(mask, other) && slices.Equal(scores, again)}
+		check := maskCheck{
+			Formula: c.name, Elements: rows * cols,
+			SameBits: slices.Equal(mask, other) && slices.Equal(scores, again),
+		}
+
 		row := make([]float32, cols)
 		for i := range rows {
 			for j := range row {
@@ -86,14 +106,19 @@ func compareMasks(t testing.TB, d *Device, rows, cols int) (list []maskCheck) {
 			}
 			check.row(row, mask[i*cols:(i+1)*cols])
 		}
+
 		if !check.SameBits {
 			t.Errorf("%s: an interpreted formula gives other bits than a compiled one", c.name)
 		}
+
 		if check.Other > check.NearTies || c.exact && check.Other > 0 {
-			t.Errorf("%s: %d elements of %d have another fate than on the host, %d of them near ties, the farthest by %g", c.name, check.Other, check.Elements, check.NearTies, check.LargestMargin)
+			t.Errorf("%s: %d elements of %d have another fate than on the host, %d of them near ties, the "+
+				"farthest by %g", c.name, check.Other, check.Elements, check.NearTies, check.LargestMargin)
 		}
+
 		list = append(list, check)
 	}
+
 	return list
 }
 
@@ -105,12 +130,16 @@ func (d *Device) masked(t testing.TB, f Formula, in FormulaInputs, rows, cols in
 		t.Fatal(err)
 	}
 	defer m.Free()
+
 	s := place(t, d, kernels.NewHost(kernels.F32, rows*cols), rows, cols)
 	defer s.Buf.Free()
+
 	mask, scores = make([]byte, rows*cols), make([]byte, 4*rows*cols)
-	if err := errors.Join(d.SelectFormula(kernels.MatOf(m, rows, cols), f, in, cols/2), d.Score(s, f, in), d.Download(mask, m, 0), d.Download(scores, s.Buf, 0)); err != nil {
+	if err := errors.Join(d.SelectFormula(kernels.MatOf(m, rows, cols), f, in, cols/2), d.Score(s, f, in),
+		d.Download(mask, m, 0), d.Download(scores, s.Buf, 0)); err != nil {
 		t.Fatal(err)
 	}
+
 	return mask, scores
 }
 
@@ -120,6 +149,7 @@ func (c *maskCheck) row(scores []float32, mask []byte) {
 	for j := range order {
 		order[j] = j
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(scores[a], scores[b]) })
 	drop := len(order) / 2
 	below, above := float64(scores[order[drop-1]]), float64(scores[order[drop]])
@@ -129,6 +159,7 @@ func (c *maskCheck) row(scores []float32, mask []byte) {
 			if keep {
 				cut = below
 			}
+
 			margin := math.Abs(v-cut) / max(math.Abs(v), math.Abs(cut), math.SmallestNonzeroFloat32)
 			c.Other++
 			c.LargestMargin = max(c.LargestMargin, margin)
@@ -154,9 +185,11 @@ func readConformance(t testing.TB, file string) *conformance {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := &conformance{}
 	for l := range strings.Lines(string(text)) {
 		word := strings.Fields(l)
@@ -174,6 +207,7 @@ func readConformance(t testing.TB, file string) *conformance {
 			c.Failures = append(c.Failures, word[2])
 		}
 	}
+
 	return c
 }
 
@@ -184,8 +218,10 @@ func TestMasksCount(t *testing.T) {
 	if c.Other != 2 || c.NearTies != 2 || c.LargestMargin > 1e-6 || c.LargestMargin == 0 {
 		t.Errorf("%+v", c)
 	}
+
 	c = maskCheck{}
-	if c.row([]float32{4, 1, 2, 3}, []byte{0, 1, 0, 1}); c.Other != 2 || c.NearTies != 0 || c.LargestMargin != 2.0/3 {
+	c.row([]float32{4, 1, 2, 3}, []byte{0, 1, 0, 1})
+	if c.Other != 2 || c.NearTies != 0 || c.LargestMargin != 2.0/3 {
 		t.Errorf("%+v", c)
 	}
 }

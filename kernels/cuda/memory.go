@@ -11,7 +11,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// memory hands out the device's memory: from the driver's stream-ordered pool, or where that is missing from blocks kept by size.
+// memory hands out the device's memory: from the driver's stream-ordered pool, or where that is missing from
+// blocks kept by size.
 type memory struct {
 	pooled int   // the driver has a pool
 	total  int64 // bytes of the device
@@ -38,14 +39,19 @@ type spare struct {
 
 func (m *memory) init() {
 	m.label, m.last = "tensors", contexts.Add(1)<<40
-	m.blocks, m.held, m.spare, m.pages = map[uintptr]block{}, map[string]int64{}, map[int64][]spare{}, map[uintptr]*page{}
+	m.blocks = map[uintptr]block{}
+	m.held = map[string]int64{}
+	m.spare = map[int64][]spare{}
+	m.pages = map[uintptr]*page{}
 }
 
 // start takes the driver's pool and lets it keep what is given back.
 func (m *memory) start(d *Device) error {
-	if err := d.check(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])), uintptr(unsafe.Pointer(&d.out[1]))); err != nil {
+	if err := d.check(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])),
+		uintptr(unsafe.Pointer(&d.out[1]))); err != nil {
 		return err
 	}
+
 	m.total = int64(d.out[1])
 	if m.pooled == 0 {
 		return nil
@@ -53,8 +59,10 @@ func (m *memory) start(d *Device) error {
 	if err := d.check(cuDeviceGetDefaultMemPool, uintptr(unsafe.Pointer(&d.out[0])), d.handle); err != nil {
 		return err
 	}
+
 	m.pool = d.out[0]
-	d.out[1] = 1 << 40                                                                                  // bytes to keep: all
+	// bytes to keep: all
+	d.out[1] = 1 << 40
 	return d.check(cuMemPoolSetAttribute, m.pool, releaseThreshold, uintptr(unsafe.Pointer(&d.out[1]))) // read at once
 }
 
@@ -74,8 +82,8 @@ func (m *memory) stop(d *Device) {
 	}
 }
 
-// Label names what is allocated from now on, for the list that [ErrOutOfMemory] comes with, and returns the name before. It is
-// "tensors" at first.
+// Label names what is allocated from now on, for the list that [ErrOutOfMemory] comes with, and returns the
+// name before. It is "tensors" at first.
 func (d *Device) Label(name string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,25 +97,31 @@ func (d *Device) Alloc(t kernels.DType, n int) (*kernels.Buffer, error) {
 	if n < 0 || n > maxAlloc/t.Size() {
 		return nil, fmt.Errorf("cuda:%d: %d elements of %s are more than memory can hold", d.index, n, t)
 	}
+
 	d.enter()
 	defer d.leave()
+
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
+
 	d.op = "Alloc"
 	size := int64(max(n, 1) * t.Size())
 	addr, err := d.take(size, d.memory.label, d.copies)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := d.check(cuMemsetD8Async, addr, 0, uintptr(size), d.copies); err != nil {
 		d.memory.put(d, addr, d.copies)
 		return nil, err
 	}
+
 	number, p := d.memory.newPage(addr, size, d.memory.label)
 	if err := d.mark(p); err != nil {
 		return nil, err
 	}
+
 	return kernels.NewDevice(t, n, number, func() { d.free(number) }), nil
 }
 
@@ -122,19 +136,21 @@ func (d *Device) usable() error {
 	return d.lost
 }
 
-// take allocates for use in a stream. When memory runs short, what is kept for later is given back first; then buffers that were not
-// used for long move to the host.
+// take allocates for use in a stream. When memory runs short, what is kept for later is given back first; then
+// buffers that were not used for long move to the host.
 func (d *Device) take(size int64, label string, stream uintptr) (uintptr, error) {
 	m := &d.memory
 	addr, r := m.get(d, size, stream)
 	if r == outOfMemory && !m.moving {
 		addr, r = m.retry(d, size, stream)
 	}
+
 	for r == outOfMemory {
 		moved, err := d.evict(size)
 		if err != nil {
 			return 0, err
 		}
+
 		if addr, r = m.get(d, size, stream); r == outOfMemory {
 			addr, r = m.retry(d, size, stream)
 		}
@@ -142,12 +158,14 @@ func (d *Device) take(size int64, label string, stream uintptr) (uintptr, error)
 			break
 		}
 	}
+
 	switch {
 	case r == outOfMemory:
 		return 0, d.shortage(size, label)
 	case r != 0:
 		return 0, d.failure(cuMemAlloc, r)
 	}
+
 	m.blocks[addr] = block{size, label}
 	m.held[label] += size
 	return addr, nil
@@ -164,6 +182,7 @@ func (d *Device) spareMemory(size int64, label string) uintptr {
 		d.fail(d.failure(cuMemAlloc, r))
 		return 0
 	}
+
 	m.blocks[addr] = block{size, label}
 	m.held[label] += size
 	return addr
@@ -188,12 +207,14 @@ func (m *memory) get(d *Device, size int64, stream uintptr) (uintptr, int) {
 		r := d.drv.call(cuMemAllocAsync, uintptr(unsafe.Pointer(&d.out[0])), uintptr(size), stream)
 		return d.out[0], r
 	}
+
 	if list := m.spare[size]; len(list) > 0 {
 		s := list[len(list)-1]
 		m.spare[size] = list[:len(list)-1]
 		m.events = append(m.events, s.event)
 		return s.addr, d.drv.call(cuStreamWaitEvent, stream, s.event, 0)
 	}
+
 	r := d.drv.call(cuMemAlloc, uintptr(unsafe.Pointer(&d.out[0])), uintptr(size))
 	return d.out[0], r
 }
@@ -205,10 +226,12 @@ func (m *memory) put(d *Device, addr, stream uintptr) {
 	if m.held[b.label] -= b.size; m.held[b.label] == 0 {
 		delete(m.held, b.label)
 	}
+
 	if m.pooled != 0 {
 		d.fail(d.check(cuMemFreeAsync, addr, stream))
 		return
 	}
+
 	e, err := d.event()
 	if err == nil {
 		err = d.check(cuEventRecord, e, stream)
@@ -217,6 +240,7 @@ func (m *memory) put(d *Device, addr, stream uintptr) {
 		d.fail(err)
 		return
 	}
+
 	m.spare[b.size] = append(m.spare[b.size], spare{addr, e})
 }
 
@@ -225,6 +249,7 @@ func (m *memory) trim(d *Device) {
 	if m.pooled != 0 {
 		d.drv.call(cuMemPoolTrimTo, m.pool, 0)
 	}
+
 	for size, list := range m.spare {
 		for _, s := range list {
 			m.events = append(m.events, s.event)
@@ -251,18 +276,21 @@ func (d *Device) shortage(size int64, label string) error {
 	for name := range held {
 		names = append(names, name)
 	}
+
 	slices.SortFunc(names, func(a, b string) int {
 		if held[a] != held[b] {
 			return int(min(max(held[b]-held[a], -1), 1))
 		}
 		return strings.Compare(a, b)
 	})
+
 	for _, name := range names {
 		list = append(list, name+" "+sizeText(held[name]))
 	}
 	if list == nil {
 		list = []string{"nothing"}
 	}
+
 	free := "an unknown amount"
 	if d.drv.call(cuMemGetInfo, uintptr(unsafe.Pointer(&d.out[0])), uintptr(unsafe.Pointer(&d.out[1]))) == 0 {
 		free = sizeText(int64(d.out[0])) + " of " + sizeText(int64(d.out[1]))
@@ -270,7 +298,9 @@ func (d *Device) shortage(size int64, label string) error {
 	if d.memory.away > 0 {
 		list = append(list, "moved to the host "+sizeText(d.memory.away))
 	}
-	return fmt.Errorf("cuda:%d: %s: %w: %s asked for by %s, %s free, held by this process: %s; HINT: take fewer tokens at a time, or use --device cpu",
+
+	return fmt.Errorf("cuda:%d: %s: %w: %s asked for by %s, %s free, held by this process: %s; HINT: take fewer "+
+		"tokens at a time, or use --device cpu",
 		d.index, d.op, ErrOutOfMemory, sizeText(size), label, free, strings.Join(list, ", "))
 }
 
@@ -289,12 +319,15 @@ func sizeText(n int64) string {
 func (d *Device) free(number uintptr) {
 	d.enter()
 	defer d.leave()
+
 	p := d.memory.pages[number]
 	if d.closed || p == nil {
 		return
 	}
+
 	delete(d.memory.pages, number)
 	d.forget(p)
+
 	if p.addr != 0 {
 		d.fail(d.await(p))
 		d.memory.put(d, p.addr, d.compute)
@@ -309,9 +342,11 @@ func (d *Device) event() (uintptr, error) {
 		m.events = m.events[:n-1]
 		return e, nil
 	}
+
 	if err := d.check(cuEventCreate, uintptr(unsafe.Pointer(&d.out[0])), 2); err != nil { // 2: no timing
 		return 0, err
 	}
+
 	m.all = append(m.all, d.out[0])
 	return d.out[0], nil
 }

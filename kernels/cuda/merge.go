@@ -48,7 +48,8 @@ type cutArgs struct {
 	pass, whole    int32
 }
 
-// cutSize is the memory of one CutState, cutChunks how many pieces the elements equal to a cut are counted in, of cutLeast or more.
+// cutSize is the memory of one CutState, cutChunks how many pieces the elements equal to a cut are counted in,
+// of cutLeast or more.
 const (
 	cutSize   = 24
 	cutChunks = 2048
@@ -66,29 +67,39 @@ func sources(base kernels.Mat, list []Source) error {
 	if base.Len() > math.MaxUint32 {
 		return fmt.Errorf("%w: more than 2³² elements", ErrMerge)
 	}
+
 	for i, s := range list {
 		if !same(base, s.M) || s.M.DType() != base.DType() {
-			return fmt.Errorf("%w: model %d is %s [%d, %d], the base %s [%d, %d]", ErrMerge, i, s.M.DType(), s.M.Rows, s.M.Cols, base.DType(), base.Rows, base.Cols)
+			return fmt.Errorf("%w: model %d is %s [%d, %d], the base %s [%d, %d]", ErrMerge, i, s.M.DType(), s.M.Rows,
+				s.M.Cols, base.DType(), base.Rows, base.Cols)
 		}
 		if s.Keep < 0 || s.Keep > base.Len() {
 			return fmt.Errorf("%w: model %d keeps %d of %d elements", ErrMerge, i, s.Keep, base.Len())
 		}
 	}
+
 	return nil
 }
 
-// merging runs f with the arguments that merges and counts of conflicts have in common: the cuts of all models are found before.
+// merging runs f with the arguments that merges and counts of conflicts have in common: the cuts of all models
+// are found before.
 func (d *Device) merging(op string, out, base kernels.Mat, list []Source, f func(args *mergeArgs, t string)) {
 	operands := []kernels.Mat{out, base}
 	for _, s := range list {
 		operands = append(operands, s.M)
 	}
+
 	d.operation(op, func() {
 		t := typeName(base.DType())
 		args := mergeArgs{base: d.of(base).mat(), count: int32(len(list))}
 		for i, s := range list {
-			args.m[i], args.weight[i], args.share[i], args.keyA[i], args.keyB[i] = d.of(s.M).mat(), s.Weight, s.Share, s.A, s.B
+			args.m[i] = d.of(s.M).mat()
+			args.weight[i] = s.Weight
+			args.share[i] = s.Share
+			args.keyA[i] = s.A
+			args.keyB[i] = s.B
 		}
+
 		cuts := d.cuts(base, list, t)
 		args.cuts = cuts
 		f(&args, t)
@@ -104,31 +115,40 @@ func (d *Device) cuts(base kernels.Mat, list []Source, t string) uintptr {
 		all = all && (s.Keep == 0 || s.Keep == n)
 		start[3*i+2] = uint64(n) // equal to a cut of 0: every element stays
 	}
+
 	if all {
 		return 0
 	}
+
 	cuts, counts := sent(d, start), d.scratch(3*2048*4)
 	for i, s := range list {
 		if s.Keep == 0 || s.Keep == n {
 			continue
 		}
+
 		b, m := d.of(base), d.of(s.M)
 		flat(&b, &m)
-		args := cutArgs{base: b.mat(), m: m.mat(), cut: cuts + uintptr(i*cutSize), histogram: counts, keep: s.Keep, whole: flag(b.aligned() && m.aligned())}
+		args := cutArgs{
+			base: b.mat(), m: m.mat(), cut: cuts + uintptr(i*cutSize), histogram: counts, keep: s.Keep,
+			whole: flag(b.aligned() && m.aligned()),
+		}
 		d.do(cuMemsetD8Async, counts, 0, 3*2048*4, d.compute)
+
 		for args.pass = 0; args.pass < 3; args.pass++ {
 			launch(d, "merge.cut_hist_"+t, plane(min(b.rows, 2048), b.cols, 8192), &args)
 			launch(d, "merge.cut_pick", grid{x: 1, y: 1, threads: 256}, &args)
 		}
+
 		launch(d, "merge.cut_ties_"+t, grid{x: min(cutChunks, (n+cutLeast-1)/cutLeast), y: 1, threads: 256}, &args)
 		launch(d, "merge.cut_end_"+t, grid{x: 1, y: 1, threads: 256}, &args)
 	}
+
 	d.drop(counts)
 	return cuts
 }
 
-// Merge writes task arithmetic of models to out, a weight of base's shape, in one pass after the cuts were found. Failures of the
-// device are reported by Sync.
+// Merge writes task arithmetic of models to out, a weight of base's shape, in one pass after the cuts were
+// found. Failures of the device are reported by Sync.
 func (d *Device) Merge(out, base kernels.Mat, list []Source, a Arithmetic) error {
 	if err := sources(base, list); err != nil {
 		return err
@@ -139,6 +159,7 @@ func (d *Device) Merge(out, base kernels.Mat, list []Source, a Arithmetic) error
 	if out.Len() == 0 {
 		return nil
 	}
+
 	d.merging("Merge", out, base, list, func(args *mergeArgs, t string) {
 		args.outType, args.lambda = int32(out.DType()), a.Lambda
 		args.consensus, args.normalise = flag(a.Consensus), flag(a.Normalise)
@@ -149,23 +170,28 @@ func (d *Device) Merge(out, base kernels.Mat, list []Source, a Arithmetic) error
 		g := args.lay(views)
 		launch(d, "merge.merge_"+t, g, args)
 	})
+
 	changed(out)
 	return nil
 }
 
-// lay places the result, the base and the models, as one row where none has gaps, and gives the grid of a kernel that takes chunks of 16 bytes.
+// lay places the result, the base and the models, as one row where none has gaps, and gives the grid of a
+// kernel that takes chunks of 16 bytes.
 func (args *mergeArgs) lay(views []view) grid {
 	list, whole := make([]*view, len(views)), true
 	for i := range views {
 		list[i] = &views[i]
 	}
+
 	flat(list...)
+
 	for i, v := range views {
 		whole = whole && v.aligned()
 		if i >= 2 {
 			args.m[i-2] = v.mat()
 		}
 	}
+
 	args.d, args.base, args.whole = views[0].mat(), views[1].mat(), flag(whole)
 	return plane(views[0].rows, views[0].cols, 256*16/views[1].t.Size())
 }
@@ -176,6 +202,7 @@ func (d *Device) Conflicts(base kernels.Mat, list []Source) (Conflicts, error) {
 	if err := sources(base, list); err != nil || base.Len() == 0 {
 		return c, err
 	}
+
 	g := grid{x: min((base.Cols+1023)/1024, 64), y: min(base.Rows, 256), threads: 256}
 	counts, parts := make([]uint64, len(c.Signs)*len(c.Signs)), make([]float64, 2*g.x*g.y)
 	d.merging("Conflicts", kernels.Mat{}, base, list, func(args *mergeArgs, t string) {
@@ -184,19 +211,24 @@ func (d *Device) Conflicts(base kernels.Mat, list []Source) (Conflicts, error) {
 		if d.err == nil && d.lost == nil {
 			d.fail(d.small.receive(d, bytesOf(counts), args.counts))
 		}
+
 		if d.err == nil && d.lost == nil {
 			d.fail(d.small.receive(d, bytesOf(parts), args.part))
 		}
+
 		d.drop(args.counts)
 		d.drop(args.part)
 	})
+
 	for i, n := range counts {
 		c.Signs[i/len(c.Signs)][i%len(c.Signs)] = n
 	}
+
 	for i := 0; i < len(parts); i += 2 {
 		c.Mass += parts[i]
 		c.Net += parts[i+1]
 	}
+
 	return c, d.failed()
 }
 
@@ -217,16 +249,19 @@ type adamArgs struct {
 	step       AdamStep
 }
 
-// AdamW makes one step on p with the gradient g and the moments m and v, F32 without gaps and of one length. Products and sums are
-// rounded one by one, as on the host.
+// AdamW makes one step on p with the gradient g and the moments m and v, F32 without gaps and of one length.
+// Products and sums are rounded one by one, as on the host.
 func (d *Device) AdamW(p, m, v, g kernels.Mat, s AdamStep) {
 	need(same(p, m, v, g), "cuda: AdamW: shapes do not agree")
 	need(p.Dense() && m.Dense() && v.Dense() && g.Dense(), "cuda: AdamW: a matrix with gaps")
 	if p.Len() == 0 {
 		return
 	}
+
 	d.operation("AdamW", func() {
-		launch(d, "merge.adamw", plane(1, p.Len(), 1024), &adamArgs{d.of(p).p, d.of(m).p, d.of(v).p, d.of(g).p, p.Len(), s})
+		launch(d, "merge.adamw", plane(1, p.Len(), 1024),
+			&adamArgs{d.of(p).p, d.of(m).p, d.of(v).p, d.of(g).p, p.Len(), s})
 	}, p, m, v, g)
+
 	changed(p, m, v)
 }

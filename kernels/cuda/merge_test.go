@@ -42,6 +42,7 @@ func keptOf(base, x []float32, n int) []float32 {
 	for i := range x {
 		order[i] = i
 	}
+
 	size := func(i int) float64 { return math.Abs(float64(x[i] - base[i])) }
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(size(b), size(a)) })
 	if n == 0 {
@@ -50,6 +51,7 @@ func keptOf(base, x []float32, n int) []float32 {
 	for _, i := range order[:n] {
 		out[i] = x[i] - base[i]
 	}
+
 	return out
 }
 
@@ -79,28 +81,38 @@ func mergeModels(t *testing.T, d *cuda.Device, dt kernels.DType, models, keep in
 	const n = mergeRows * mergeCols
 	base := sixteenths(1, n)
 	b := placeAs(t, d, dt, mergeRows, mergeCols, base)
+
 	var list []cuda.Source
 	var deltas [][]float32
 	for m := range models {
 		x := sixteenths(uint64(m+2), n)
 		deltas = append(deltas, keptOf(base, x, keep))
-		list = append(list, cuda.Source{M: placeAs(t, d, dt, mergeRows, mergeCols, x), Weight: float32(m+1) / 4, Keep: keep})
+		list = append(list,
+			cuda.Source{M: placeAs(t, d, dt, mergeRows, mergeCols, x), Weight: float32(m+1) / 4, Keep: keep})
 	}
-	for _, a := range []cuda.Arithmetic{{Lambda: 1}, {Lambda: 0.5, Normalise: true}, {Lambda: 1, Consensus: true, Normalise: true}} {
+
+	for _, a := range []cuda.Arithmetic{
+		{Lambda: 1},
+		{Lambda: 0.5, Normalise: true},
+		{Lambda: 1, Consensus: true, Normalise: true},
+	} {
 		out := alloc(t, d, mergeRows, mergeCols, nil)
 		if err := d.Merge(out, b, list, a); err != nil {
 			t.Fatal(err)
 		}
+
 		for i, got := range read(t, d, out) {
 			if want := merged(base[i], deltas, list, i, a); got != want {
 				t.Fatalf("%d models, %s keep %d %+v: element %d is %v, want %v", models, dt, keep, a, i, got, want)
 			}
 		}
 	}
+
 	c, err := d.Conflicts(b, list)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if want := countSigns(deltas); c != want {
 		t.Errorf("%d models, %s keep %d: conflicts %+v, want %+v", models, dt, keep, c, want)
 	}
@@ -112,6 +124,7 @@ func merged(base float32, deltas [][]float32, list []cuda.Source, i int, a cuda.
 	for m, x := range deltas {
 		total += float32(list[m].Weight * x[i])
 	}
+
 	for m, x := range deltas {
 		v := float32(list[m].Weight * x[i])
 		if a.Consensus && !(total >= 0 && v > 0 || total < 0 && v < 0) {
@@ -120,18 +133,22 @@ func merged(base float32, deltas [][]float32, list []cuda.Source, i int, a cuda.
 		sum += v
 		weights += list[m].Weight
 	}
+
 	if a.Normalise {
 		if weights == 0 {
 			weights = 1
 		}
 		sum /= weights
 	}
+
 	return base + float32(a.Lambda*sum)
 }
 
 func countSigns(deltas [][]float32) (c cuda.Conflicts) {
 	for i := range deltas[0] {
-		p, n, sum := 0, 0, 0.0
+		p := 0
+		n := 0
+		sum := 0.0
 		for _, x := range deltas {
 			switch v := x[i]; {
 			case v > 0:
@@ -139,14 +156,17 @@ func countSigns(deltas [][]float32) (c cuda.Conflicts) {
 			case v < 0:
 				n++
 			}
+
 			sum += float64(x[i])
 			c.Mass += math.Abs(float64(x[i]))
 		}
+
 		c.Net += math.Abs(sum)
 		if p+n > 0 {
 			c.Signs[p][n]++
 		}
 	}
+
 	return c
 }
 
@@ -158,11 +178,15 @@ func TestRandomDropping(t *testing.T) {
 	for i := range ones {
 		ones[i] = 1
 	}
+
 	base := alloc(t, d, 1, n, nil)
-	err := d.Merge(out, base, []cuda.Source{{M: alloc(t, d, 1, n, kernelBytes(ones)), Weight: 4, Share: share, A: keyA, B: keyB}}, cuda.Arithmetic{Lambda: 1})
+	err := d.Merge(out, base,
+		[]cuda.Source{{M: alloc(t, d, 1, n, kernelBytes(ones)), Weight: 4, Share: share, A: keyA, B: keyB}},
+		cuda.Arithmetic{Lambda: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, got := range read(t, d, out) {
 		x := uint32(i)*0x9e3779b1 + keyA
 		x ^= x >> 16
@@ -198,18 +222,32 @@ func TestMergeRefuses(t *testing.T) {
 func TestAdamW(t *testing.T) {
 	d := open(t, "")
 	const n = 700
-	p, m, v, g := floats(1, n), make([]float32, n), make([]float32, n), floats(2, n)
-	dp, dm, dv, dg := alloc(t, d, 1, n, kernelBytes(p)), alloc(t, d, 1, n, nil), alloc(t, d, 1, n, nil), alloc(t, d, 1, n, kernelBytes(g))
-	s := cuda.AdamStep{Scale: 0.5, Decay: 0.999, Rise1: 0.1, Beta2: 0.999, Rise2: 0.001, Root2: 0.03, Eps: 1e-8, Step: -0.01}
+	p := floats(1, n)
+	m := make([]float32, n)
+	v := make([]float32, n)
+
+	g := floats(2, n)
+	dp := alloc(t, d, 1, n, kernelBytes(p))
+	dm := alloc(t, d, 1, n, nil)
+	dv := alloc(t, d, 1, n, nil)
+	dg := alloc(t, d, 1, n, kernelBytes(g))
+	s := cuda.AdamStep{
+		Scale: 0.5, Decay: 0.999, Rise1: 0.1, Beta2: 0.999, Rise2: 0.001, Root2: 0.03, Eps: 1e-8,
+		Step: -0.01,
+	}
+
 	for range 3 {
 		d.AdamW(dp, dm, dv, dg, s)
+
 		for i, x := range p {
 			grad := float32(g[i] * s.Scale)
 			m[i] += float32(s.Rise1 * float32(grad-m[i]))
 			v[i] = float32(v[i]*s.Beta2) + float32(float32(s.Rise2*grad)*grad)
-			p[i] = float32(x*s.Decay) + float32(s.Step*float32(m[i]/(float32(float32(math.Sqrt(float64(v[i])))/s.Root2)+s.Eps)))
+			p[i] = float32(
+				x*s.Decay) + float32(s.Step*float32(m[i]/(float32(float32(math.Sqrt(float64(v[i])))/s.Root2)+s.Eps)))
 		}
 	}
+
 	for i, got := range read(t, d, dp) {
 		if math.Abs(float64(got-p[i])) > 1e-6 { // the denominator may be rounded once or twice
 			t.Fatalf("value %d is %v, want %v", i, got, p[i])

@@ -10,8 +10,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// page is the memory of a buffer: on the device, on the host, or on both with equal contents. A buffer's Addr is the number of its
-// page, so that contents can move while buffers are in use.
+// page is the memory of a buffer: on the device, on the host, or on both with equal contents. A buffer's Addr
+// is the number of its page, so that contents can move while buffers are in use.
 type page struct {
 	addr  uintptr // on the device; 0 if elsewhere
 	size  int64
@@ -28,7 +28,8 @@ const pageStep = 1 << 12
 // recent is how many operations have an event of their own while contents move.
 const recent = 32
 
-// paging moves the contents of buffers to the host, those that were not used for the longest time first, when others need room.
+// paging moves the contents of buffers to the host, those that were not used for the longest time first, when
+// others need room.
 type paging struct {
 	pages   map[uintptr]*page
 	last    uintptr // number of the newest page
@@ -52,7 +53,8 @@ func (m *memory) begin() {
 func (m *memory) end(d *Device) {
 	m.busy = false
 	if m.moving {
-		d.fail(d.check(cuEventRecord, m.ends[m.serial%recent], d.compute)) // after a failure too: a part may have been launched
+		// after a failure too: a part may have been launched
+		d.fail(d.check(cuEventRecord, m.ends[m.serial%recent], d.compute))
 	}
 }
 
@@ -75,8 +77,8 @@ func (d *Device) address(b *kernels.Buffer) uintptr {
 	return 0
 }
 
-// hold brings operands to the device and makes operations wait for the transfers to them. What is written has no copy on the host
-// afterwards.
+// hold brings operands to the device and makes operations wait for the transfers to them. What is written has
+// no copy on the host afterwards.
 func (d *Device) hold(written, read []kernels.Mat) {
 	for _, list := range [][]kernels.Mat{written, read} {
 		for _, m := range list {
@@ -85,6 +87,7 @@ func (d *Device) hold(written, read []kernels.Mat) {
 			}
 		}
 	}
+
 	for i, list := range [][]kernels.Mat{written, read} {
 		for _, m := range list {
 			p := d.pageOf(m)
@@ -94,6 +97,7 @@ func (d *Device) hold(written, read []kernels.Mat) {
 			if p == nil || d.err != nil || d.lost != nil {
 				continue
 			}
+
 			err := d.fetch(p)
 			if err == nil {
 				err = d.await(p)
@@ -102,6 +106,7 @@ func (d *Device) hold(written, read []kernels.Mat) {
 				d.fail(err)
 				return
 			}
+
 			if i == 0 {
 				d.forget(p)
 			}
@@ -129,10 +134,12 @@ func (d *Device) fetch(p *page) error {
 	if p.addr != 0 {
 		return nil
 	}
+
 	addr, err := d.take(p.size, p.label, d.copies)
 	if err != nil {
 		return err
 	}
+
 	if err = d.large.send(d, d.copies, addr, p.host); err == nil {
 		err = d.mark(p)
 	}
@@ -140,13 +147,14 @@ func (d *Device) fetch(p *page) error {
 		d.memory.put(d, addr, d.copies)
 		return err
 	}
+
 	p.addr = addr
 	d.memory.fetched += p.size
 	return nil
 }
 
-// evict moves the contents of pages to the host until so many bytes of the device are free; false if there is nothing to move. The
-// operands of an operation that is being launched stay.
+// evict moves the contents of pages to the host until so many bytes of the device are free; false if there is
+// nothing to move. The operands of an operation that is being launched stay.
 func (d *Device) evict(size int64) (bool, error) {
 	m := &d.memory
 	if !d.enough(size) { // what the pool keeps for later looks taken
@@ -155,11 +163,13 @@ func (d *Device) evict(size int64) (bool, error) {
 			return false, nil
 		}
 	}
+
 	if !m.moving {
 		if err := d.startMoving(); err != nil {
 			return false, err
 		}
 	}
+
 	moved := false
 	for size > 0 {
 		p := m.oldest()
@@ -169,9 +179,11 @@ func (d *Device) evict(size int64) (bool, error) {
 		if err := d.moveOut(p); err != nil {
 			return false, err
 		}
+
 		moved = true
 		size -= p.size
 	}
+
 	return moved, nil
 }
 
@@ -203,6 +215,7 @@ func (m *memory) oldest() *page {
 			best, number = p, n
 		}
 	}
+
 	return best
 }
 
@@ -213,23 +226,28 @@ func (d *Device) startMoving() error {
 		if m.ends[i] != 0 {
 			continue
 		}
+
 		e, err := d.event()
 		if err != nil {
 			return err
 		}
 		m.ends[i] = e
 	}
+
 	if err := d.check(cuStreamSynchronize, d.compute); err != nil {
 		return err
 	}
+
 	m.since, m.moving = m.serial, true
 	if m.busy {
 		m.since--
 	}
+
 	if d.note != nil {
-		d.note(fmt.Sprintf("cuda:%d: memory is full: tensors that were not used for the longest time wait on the host and are sent again "+
-			"for every use; this is slower", d.index))
+		d.note(fmt.Sprintf("cuda:%d: memory is full: tensors that were not used for the longest time wait on the "+
+			"host and are sent again for every use; this is slower", d.index))
 	}
+
 	return nil
 }
 
@@ -241,25 +259,31 @@ func (d *Device) moveOut(p *page) error {
 		if err := d.await(p); err != nil {
 			return err
 		}
+
 		host := make([]byte, p.size)
 		if err := d.large.receive(d, host, p.addr); err != nil {
 			return err
 		}
+
 		p.host, p.own = host, true
 		m.away += p.size
 	}
+
 	if p.ready != 0 {
 		m.events = append(m.events, p.ready)
 		p.ready = 0
 	}
+
 	if e := m.endOf(p.used); e != 0 {
 		if err := d.check(cuStreamWaitEvent, d.copies, e, 0); err != nil {
 			return err
 		}
 	}
+
 	m.put(d, p.addr, d.copies)
 	m.evicted += p.size
 	p.addr = 0
+
 	return nil
 }
 
@@ -278,10 +302,12 @@ func (m *memory) endOf(serial uint64) uintptr {
 func (d *Device) Keep(b *kernels.Buffer, src []byte) {
 	d.enter()
 	defer d.leave()
+
 	p := d.memory.pages[b.Addr]
 	if p == nil || int64(len(src)) != p.size {
 		return
 	}
+
 	d.forget(p)
 	p.host = src
 	if p.addr != 0 {

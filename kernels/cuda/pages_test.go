@@ -23,6 +23,7 @@ func crowded(t testing.TB, faults string) (*cuda.Device, *[]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		d.Close()
 		leaks(t, f)
@@ -39,16 +40,18 @@ func weights(t testing.TB, d *cuda.Device, number, size int, keep bool) []kernel
 		for i := range values {
 			values[i] = float32(k + i%7)
 		}
+
 		list = append(list, alloc(t, d, 1, size, kernelBytes(values)))
 		if keep {
 			d.Keep(list[k].Buf, kernelBytes(values))
 		}
 	}
+
 	return list
 }
 
-// TestWeightsThatDoNotFit: passes over weights of four times the device's memory give what they should, it is said once, and what the
-// host keeps anyway is not copied there.
+// TestWeightsThatDoNotFit: passes over weights of four times the device's memory give what they should, it is
+// said once, and what the host keeps anyway is not copied there.
 func TestWeightsThatDoNotFit(t *testing.T) {
 	const number, size = 16, 1 << 18
 	for _, faults := range []string{"memory=4194304", "memory=4194304,nopool"} {
@@ -62,20 +65,24 @@ func TestWeightsThatDoNotFit(t *testing.T) {
 						d.Ops().Add(sum, sum, w, 1)
 					}
 				}
+
 				d.Ops().Add(list[3], list[3], list[4], 1) // written: what the host keeps is out of date
 				for _, w := range list {
 					d.Ops().Add(sum, sum, w, 1)
 				}
+
 				got := make([]float32, size)
 				if err := errors.Join(d.Ops().Sync(), d.Download(kernelBytes(got), sum.Buf, 0)); err != nil {
 					t.Fatal(err)
 				}
+
 				for i, v := range got {
 					m := float32(i % 7)
 					if want := 4*(number*(number-1)/2+number*m) + 4 + m; v != want {
 						t.Fatalf("element %d is %v, want %v", i, v, want)
 					}
 				}
+
 				if len(*notes) != 1 || !strings.Contains((*notes)[0], "cuda:0: memory is full") {
 					t.Errorf("noted %q", *notes)
 				}
@@ -95,21 +102,30 @@ func TestConformanceWithoutRoom(t *testing.T) {
 	if out, _ := d.Moved(); out == 0 {
 		t.Error("nothing moved")
 	}
+
 	got := make([]float32, 1<<18)
 	for k, m := range fill {
 		if err := d.Download(kernelBytes(got), m.Buf, 0); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(got[:7], []float32{float32(k), float32(k) + 1, float32(k) + 2, float32(k) + 3, float32(k) + 4, float32(k) + 5, float32(k) + 6}) {
+
+		if !slices.Equal(got[:7], []float32{
+			float32(k), float32(k) + 1, float32(k) + 2, float32(k) + 3, float32(k) + 4,
+			float32(k) + 5, float32(k) + 6,
+		}) {
 			t.Errorf("buffer %d came back as %v", k, got[:7])
 		}
 	}
 }
 
-// TestFailingMoves injects one failing call at a time into moves to the host and back: it is reported, and nothing is lost by it.
+// TestFailingMoves injects one failing call at a time into moves to the host and back: it is reported, and
+// nothing is lost by it.
 func TestFailingMoves(t *testing.T) {
 	const size = 1 << 18
-	for _, call := range []string{"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuStreamWaitEvent", "cuEventRecord"} {
+	for _, call := range []string{
+		"cuMemcpyDtoHAsync_v2", "cuMemcpyHtoDAsync_v2", "cuStreamWaitEvent",
+		"cuEventRecord",
+	} {
 		for at := 1; at <= 40; at += 5 {
 			d, _ := crowded(t, fmt.Sprintf("memory=3145728,fail:%s=1@%d", call, at))
 			var list []kernels.Mat
@@ -123,14 +139,17 @@ func TestFailingMoves(t *testing.T) {
 					failed = err
 					break
 				}
+
 				list = append(list, kernels.MatOf(b, 1, size))
 			}
+
 			if failed != nil {
 				continue
 			}
 			for _, m := range list {
 				d.Ops().Add(m, m, m, 1)
 			}
+
 			failed = d.Ops().Sync()
 			got := make([]float32, size)
 			for k, m := range list {

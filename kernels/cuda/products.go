@@ -101,14 +101,17 @@ func (d *Device) pack(f factor) packed {
 	if f.direct() {
 		return packed{p: f.p, stride: f.stride}
 	}
+
 	n, width := f.outer(), (f.inner()+7)/8*8
 	p := packed{p: d.scratch(2 * f.planes * n * width), plane: n * width, stride: width, own: true}
+
 	args := packArgs{f.mat(), p.p, p.plane, width, int32(f.t), int32(f.planes), flag(f.transposed), flag(f.rounded)}
 	if f.transposed {
 		launch(d, "matmul.pack_transposed", grid{x: (n + 31) / 32, y: min((width+31)/32, maxY), threads: 256}, &args)
 	} else {
 		launch(d, "matmul.pack", plane(n, width, 512), &args)
 	}
+
 	return p
 }
 
@@ -132,7 +135,8 @@ func pairs(a, b int) (list uint64, count int32) {
 	return list, count
 }
 
-// product computes dst[m,n] = Σ a[m,·]·b[n,·], with bias and old contents as the options say. A bias is given by its view.
+// product computes dst[m,n] = Σ a[m,·]·b[n,·], with bias and old contents as the options say. A bias is given
+// by its view.
 func (d *Device) product(dst view, a, b factor, bias view, add bool) {
 	list, count := pairs(a.planes, b.planes)
 	for lo := 0; lo < b.outer(); {
@@ -142,16 +146,20 @@ func (d *Device) product(dst view, a, b factor, bias view, add bool) {
 			end := min(top+a.batch(d.budget()), a.outer())
 			pa := d.pack(a.part(top, end))
 			args := gemmArgs{
-				d: dst.rowRange(top, end).colRange(lo, hi).mat(), a: pa.p, b: pb.p, pairs: list, count: count, planeA: pa.plane, planeB: pb.plane,
+				d: dst.rowRange(top, end).colRange(lo, hi).mat(), a: pa.p, b: pb.p, pairs: list, count: count,
+				planeA: pa.plane, planeB: pb.plane,
 				strideA: pa.stride, strideB: pb.stride, k: int32((a.inner() + 7) / 8 * 8), add: flag(add),
 			}
+
 			if bias.p != 0 {
 				args.bias, args.biasType = bias.colRange(lo, hi).p, int32(bias.t)
 			}
+
 			d.multiply(args)
 			d.unpack(pa)
 			top = end
 		}
+
 		d.unpack(pb)
 		lo = hi
 	}
@@ -162,6 +170,7 @@ func (d *Device) multiply(args gemmArgs) {
 	if d.vendor(args) {
 		return
 	}
+
 	g := grid{x: (int(args.d.cols) + 127) / 128, y: (int(args.d.rows) + 127) / 128, threads: 256}
 	for g.y > maxY { // rows beyond the grid in further launches
 		part := args
@@ -172,6 +181,7 @@ func (d *Device) multiply(args gemmArgs) {
 		args.d.rows -= maxY * 128
 		g.y -= maxY
 	}
+
 	launch(d, "matmul.gemm", g, &args)
 }
 
@@ -184,9 +194,11 @@ func (d *Device) few(dst, x, w view, nn bool, bias view, add bool) {
 		hi := min(lo+4, x.rows)
 		part := x.rowRange(lo, hi)
 		args := fewArgs{
-			d: dst.rowRange(lo, hi).mat(), x: part.mat(), w: w.mat(), bias: bias.p, biasType: int32(bias.t), add: flag(add), k: int32(x.cols),
+			d: dst.rowRange(lo, hi).mat(), x: part.mat(), w: w.mat(), bias: bias.p, biasType: int32(bias.t),
+			add: flag(add), k: int32(x.cols),
 			vec: flag(x.cols%8 == 0 && part.aligned() && w.aligned()),
 		}
+
 		if nn {
 			launch(d, "matmul.few_nn_"+typeName(w.t), grid{x: (dst.cols + 31) / 32, y: 1, threads: 256}, &args)
 		} else {
@@ -214,7 +226,8 @@ func (d *Device) weighted(dst, x, w view, nn bool, bias view, o kernels.MatMul) 
 
 // checkBias checks a bias.
 func checkBias(dst kernels.Mat, o kernels.MatMul) {
-	need(o.Bias.IsZero() || (o.Bias.Rows == 1 && o.Bias.Cols == dst.Cols), "cuda: MatMul: bias is not one row of dst's width")
+	need(o.Bias.IsZero() || (o.Bias.Rows == 1 && o.Bias.Cols == dst.Cols),
+		"cuda: MatMul: bias is not one row of dst's width")
 }
 
 func (d *Device) matMulNT(dst, x, w kernels.Mat, o kernels.MatMul) {
@@ -223,7 +236,8 @@ func (d *Device) matMulNT(dst, x, w kernels.Mat, o kernels.MatMul) {
 	if dst.Len() == 0 {
 		return
 	}
-	d.operate("MatMulNT", func() { d.weighted(d.of(dst), d.of(x), d.of(w), false, d.of(o.Bias), o) }, []kernels.Mat{dst}, x, w, o.Bias)
+	d.operate("MatMulNT", func() { d.weighted(d.of(dst), d.of(x), d.of(w), false, d.of(o.Bias), o) },
+		[]kernels.Mat{dst}, x, w, o.Bias)
 	changed(dst)
 }
 
@@ -233,7 +247,8 @@ func (d *Device) matMulNN(dst, x, w kernels.Mat, o kernels.MatMul) {
 	if dst.Len() == 0 {
 		return
 	}
-	d.operate("MatMulNN", func() { d.weighted(d.of(dst), d.of(x), d.of(w), true, d.of(o.Bias), o) }, []kernels.Mat{dst}, x, w, o.Bias)
+	d.operate("MatMulNN", func() { d.weighted(d.of(dst), d.of(x), d.of(w), true, d.of(o.Bias), o) }, []kernels.Mat{dst},
+		x, w, o.Bias)
 	changed(dst)
 }
 
@@ -243,18 +258,25 @@ func (d *Device) matMulTN(dst, a, b kernels.Mat, o kernels.MatMul) {
 	if dst.Len() == 0 {
 		return
 	}
+
 	d.operate("MatMulTN", func() {
 		bias := d.of(o.Bias)
 		if a.Rows == 0 {
 			d.weighted(d.of(dst), view{}, view{}, false, bias, o)
 			return
 		}
+
 		x, y := factor{view: d.of(a), transposed: true, planes: 3}, factor{view: d.of(b), transposed: true, planes: 3}
 		if o.Precision == kernels.Fast {
-			x.planes, x.rounded, y.planes, y.rounded = 1, true, 1, true
+			x.planes = 1
+			x.rounded = true
+			y.planes = 1
+			y.rounded = true
 		}
+
 		d.product(d.of(dst), x, y, bias, o.Accumulate)
 	}, []kernels.Mat{dst}, a, b, o.Bias)
+
 	changed(dst)
 }
 
@@ -269,15 +291,17 @@ type expandArgs struct {
 func (d *Device) dense(dst view, w kernels.Sparse, lo int) {
 	mask := d.of(w.Mask)
 	args := expandArgs{
-		d: dst.mat(), mask: mask.rowRange(lo, lo+dst.rows).mat(), values: d.of(w.Values).p, offsets: d.of(w.Offsets).p + uintptr(8*lo),
-		size: int32(dst.t.Size()),
+		d: dst.mat(), mask: mask.rowRange(lo, lo+dst.rows).mat(), values: d.of(w.Values).p,
+		offsets: d.of(w.Offsets).p + uintptr(8*lo),
+		size:    int32(dst.t.Size()),
 	}
 	launch(d, "sparse.expand", lines(dst.rows), &args)
 }
 
 func (d *Device) expand(dst kernels.Mat, w kernels.Sparse) {
 	need(w.Consistent(), "cuda: Expand: parts of the sparse weight do not fit together")
-	need(dst.Rows == w.Rows() && dst.Cols == w.Cols && dst.DType() == w.DType(), "cuda: Expand: destination has another shape or type")
+	need(dst.Rows == w.Rows() && dst.Cols == w.Cols && dst.DType() == w.DType(),
+		"cuda: Expand: destination has another shape or type")
 	if dst.Len() == 0 {
 		return
 	}
@@ -285,8 +309,8 @@ func (d *Device) expand(dst kernels.Mat, w kernels.Sparse) {
 	changed(dst)
 }
 
-// matMulSparse expands as many rows of the weight as the scratch memory holds, and multiplies: what crosses the memory bus twice is
-// a part that stays in the cache.
+// matMulSparse expands as many rows of the weight as the scratch memory holds, and multiplies: what crosses the
+// memory bus twice is a part that stays in the cache.
 func (d *Device) matMulSparse(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMul) {
 	need(w.Consistent(), "cuda: MatMulSparse: parts of the sparse weight do not fit together")
 	need(x.Rows == dst.Rows && w.Rows() == dst.Cols && x.Cols == w.Cols, "cuda: MatMulSparse: shapes do not agree")
@@ -294,8 +318,13 @@ func (d *Device) matMulSparse(dst, x kernels.Mat, w kernels.Sparse, o kernels.Ma
 	if dst.Len() == 0 {
 		return
 	}
+
 	d.operate("MatMulSparse", func() {
-		bias, out, left, size := d.of(o.Bias), d.of(dst), d.of(x), w.DType().Size()
+		bias := d.of(o.Bias)
+		out := d.of(dst)
+		left := d.of(x)
+		size := w.DType().Size()
+
 		stride := (w.Cols + 7) / 8 * 8
 		batch := min(max(min(expandBudget, d.budget())/(stride*size+1)/128*128, 128), w.Rows())
 		room := d.scratch(batch * stride * size)
@@ -305,14 +334,18 @@ func (d *Device) matMulSparse(dst, x kernels.Mat, w kernels.Sparse, o kernels.Ma
 			if w.Cols > 0 {
 				d.dense(part, w, lo)
 			}
+
 			b := bias
 			if b.p != 0 {
 				b = b.colRange(lo, hi)
 			}
+
 			d.weighted(out.colRange(lo, hi), left, part, false, b, o)
 		}
+
 		d.drop(room)
 	}, []kernels.Mat{dst}, x, w.Mask, w.Values, w.Offsets, o.Bias)
+
 	changed(dst)
 }
 

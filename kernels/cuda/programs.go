@@ -12,10 +12,12 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Formulas are interpreted until they were used often: then the driver compiles them, beside the work that goes on, and what it made is
-// used from then on. Both ways give the same bits.
+// Formulas are interpreted until they were used often: then the driver compiles them, beside the work that goes
+// on, and what it made is used from then on. Both ways give the same bits.
 const (
-	compileAfter = 256  // uses before a formula is compiled: an interpreted one takes some tenths of a millisecond more, a compilation as much as hundreds of uses
+	// uses before a formula is compiled: an interpreted one takes some tenths of a millisecond more, a
+	// compilation as much as hundreds of uses
+	compileAfter = 256
 	maxCounted   = 4096 // formulas whose uses are counted
 	maxPrograms  = 64   // compiled formulas that stay loaded
 	maxCompiling = 2    // compilations at a time
@@ -53,20 +55,24 @@ func programKey(kernel string, f Formula, types []kernels.DType) string {
 	return string(key)
 }
 
-// get is the kernel with the formula in it, 0 while the formula is to be interpreted. With now it is compiled if it was not.
+// get is the kernel with the formula in it, 0 while the formula is to be interpreted. With now it is compiled
+// if it was not.
 func (p *programs) get(d *Device, kernel string, f Formula, types []kernels.DType, now bool) (uintptr, error) {
 	if err := p.adopt(d); err != nil {
 		return 0, err
 	}
+
 	key := programKey(kernel, f, types)
 	if n := slices.IndexFunc(p.list, func(m program) bool { return m.key == key }); n >= 0 {
 		m := p.list[n]
 		p.list = append(slices.Delete(p.list, n, n+1), m)
 		return m.function, nil
 	}
+
 	if p.uses == nil || len(p.uses) >= maxCounted {
 		p.uses = map[string]int{}
 	}
+
 	p.uses[key]++
 	switch {
 	case now || p.patience == 0:
@@ -78,6 +84,7 @@ func (p *programs) get(d *Device, kernel string, f Formula, types []kernels.DTyp
 	case p.uses[key] > p.patience && len(p.compiling) < maxCompiling && !p.compiling[key]:
 		p.start(d, key, kernel, slices.Clone(f), slices.Clone(types))
 	}
+
 	return 0, nil
 }
 
@@ -86,6 +93,7 @@ func (p *programs) start(d *Device, key, kernel string, f Formula, types []kerne
 	if p.compiling == nil {
 		p.compiling = map[string]bool{}
 	}
+
 	p.compiling[key] = true
 	drv, context := d.drv, d.context
 	p.work.Go(func() {
@@ -109,16 +117,21 @@ func build(drv *driver, key, kernel string, f Formula, types []kernels.DType) pr
 		m.err = err
 		return m
 	}
+
 	image, out := append([]byte(text), 0), new([2]uintptr)
-	if m.result = drv.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&image[0])), 0, 0, 0); m.result != 0 {
+	if m.result = drv.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&image[0])), 0,
+		0, 0); m.result != 0 {
 		return m
 	}
+
 	name := append([]byte(kernel), 0)
-	if m.result = drv.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&out[1])), out[0], uintptr(unsafe.Pointer(&name[0]))); m.result != 0 {
+	if m.result = drv.call(cuModuleGetFunction, uintptr(unsafe.Pointer(&out[1])), out[0],
+		uintptr(unsafe.Pointer(&name[0]))); m.result != 0 {
 		m.call = cuModuleGetFunction
 		drv.call(cuModuleUnload, out[0])
 		return m
 	}
+
 	m.module, m.function = out[0], out[1]
 	return m
 }
@@ -129,6 +142,7 @@ func (p *programs) adopt(d *Device) error {
 	done := p.done
 	p.done = nil
 	p.mu.Unlock()
+
 	var errs []error
 	for _, m := range done {
 		delete(p.compiling, m.key)
@@ -138,6 +152,7 @@ func (p *programs) adopt(d *Device) error {
 		}
 		errs = append(errs, p.take(d, m))
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -149,6 +164,7 @@ func (p *programs) take(d *Device, m program) error {
 	if m.result != 0 {
 		return d.failure(m.call, m.result)
 	}
+
 	p.list = append(p.list, m)
 	if len(p.list) <= maxPrograms {
 		return nil
@@ -156,6 +172,7 @@ func (p *programs) take(d *Device, m program) error {
 	if err := d.check(cuStreamSynchronize, d.compute); err != nil { // it may run
 		return err
 	}
+
 	d.drv.call(cuModuleUnload, p.list[0].module)
 	p.list = slices.Delete(p.list, 0, 1)
 	return nil
@@ -169,7 +186,9 @@ func (p *programs) drop(d *Device) {
 			d.drv.call(cuModuleUnload, m.module)
 		}
 	}
-	p.list, p.done, p.compiling = nil, nil, nil
+	p.list = nil
+	p.done = nil
+	p.compiling = nil
 }
 
 // Programs is the number of formulas that are compiled and loaded; others are interpreted.

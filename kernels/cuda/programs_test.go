@@ -28,10 +28,17 @@ func newFormulaBench(t *testing.T, d *cuda.Device, rows, cols int) *formulaBench
 	for i := range stats {
 		stats[i] = float32(i%3) + 0.5
 	}
+
 	return &formulaBench{t, d, rows, cols, cuda.FormulaInputs{
-		Matrices: []kernels.Mat{alloc(t, d, rows, cols, kernelBytes(floats(1, rows*cols))), alloc(t, d, rows, cols, kernelBytes(floats(2, rows*cols)))},
-		Vectors:  []kernels.Mat{alloc(t, d, 1, cols, kernelBytes(floats(3, cols))), alloc(t, d, 1, rows, kernelBytes(floats(4, rows)))},
-		Stats:    alloc(t, d, 1, len(stats), kernelBytes(stats)),
+		Matrices: []kernels.Mat{
+			alloc(t, d, rows, cols, kernelBytes(floats(1, rows*cols))),
+			alloc(t, d, rows, cols, kernelBytes(floats(2, rows*cols))),
+		},
+		Vectors: []kernels.Mat{
+			alloc(t, d, 1, cols, kernelBytes(floats(3, cols))),
+			alloc(t, d, 1, rows, kernelBytes(floats(4, rows))),
+		},
+		Stats: alloc(t, d, 1, len(stats), kernelBytes(stats)),
 	}}
 }
 
@@ -42,18 +49,23 @@ func (b *formulaBench) all(f cuda.Formula) (values []float32, mask []byte) {
 	byRow, byCol := alloc(b.t, b.d, 1, b.rows, nil), alloc(b.t, b.d, 1, b.cols, nil)
 	stats := b.in
 	stats.Stats = alloc(b.t, b.d, 1, 16, kernelBytes(read(b.t, b.d, b.in.Stats)))
-	err := errors.Join(b.d.Score(scores, f, b.in), b.d.SelectFormula(m, f, b.in, b.cols/3), b.d.Gather(b.rows, b.cols, f, stats, cuda.StatMoments, 5),
-		b.d.Gather(b.rows, b.cols, f, stats, cuda.StatRange, 6), b.d.GatherRows(byRow, b.cols, f, b.in, cuda.StatTotal), b.d.GatherCols(byCol, b.rows, f, b.in, cuda.StatNorm))
+	err := errors.Join(b.d.Score(scores, f, b.in), b.d.SelectFormula(m, f, b.in, b.cols/3),
+		b.d.Gather(b.rows, b.cols, f, stats, cuda.StatMoments, 5),
+		b.d.Gather(b.rows, b.cols, f, stats, cuda.StatRange, 6), b.d.GatherRows(byRow, b.cols, f, b.in, cuda.StatTotal),
+		b.d.GatherCols(byCol, b.rows, f, b.in, cuda.StatNorm))
 	if err != nil {
 		b.t.Fatal(err)
 	}
+
 	for _, x := range []kernels.Mat{scores, byRow, byCol, stats.Stats} {
 		values = append(values, read(b.t, b.d, x)...)
 	}
+
 	mask = bits(b.t, b.d, m)
 	for _, x := range []kernels.Mat{scores, m, byRow, byCol, stats.Stats} {
 		x.Buf.Free()
 	}
+
 	return values, mask
 }
 
@@ -70,17 +82,22 @@ func drawn(rng *rand.Rand, n int) cuda.Formula {
 		case cuda.Affine:
 			i.A, i.Arg = i.B, rng.IntN(8)
 		}
+
 		if i.Op > cuda.Affine && rng.IntN(2) == 0 {
 			i.A, i.B = i.B, i.A
 		}
+
 		f = append(f, i)
 	}
+
 	return f
 }
 
 // TestInterpretedFormulasHaveTheBitsOfCompiledOnes compares values, masks and statistics of formulas that are drawn.
 func TestInterpretedFormulasHaveTheBitsOfCompiledOnes(t *testing.T) {
-	b, rng, interpreted := newFormulaBench(t, open(t, ""), 3, 331), rand.New(rand.NewPCG(5, 6)), 0
+	b := newFormulaBench(t, open(t, ""), 3, 331)
+	rng := rand.New(rand.NewPCG(5, 6))
+	interpreted := 0
 	for n := range 10 {
 		f := drawn(rng, 2+7*n)
 		b.d.CompileAfter(1000)
@@ -89,46 +106,56 @@ func TestInterpretedFormulasHaveTheBitsOfCompiledOnes(t *testing.T) {
 		if b.d.Programs() == before {
 			interpreted++
 		}
+
 		b.d.CompileAfter(0)
 		again, other := b.all(f)
 		if b.d.Programs() == before && before < 64 {
 			t.Fatalf("formula %d was not compiled", n)
 		}
+
 		for i, v := range values {
 			if w := again[i]; v != w && (v == v || w == w) {
 				t.Fatalf("formula %d: number %d is %v interpreted and %v compiled\n%v", n, i, v, w, f)
 			}
 		}
+
 		if !slices.Equal(mask, other) {
 			t.Fatalf("formula %d: interpretation and compilation give different masks\n%v", n, f)
 		}
 	}
+
 	if interpreted < 7 {
 		t.Errorf("%d of 10 formulas were interpreted", interpreted)
 	}
 }
 
-// TestInterpreterHasRoom: formulas as a search makes them fit the interpreter's places, and one that needs more is compiled.
+// TestInterpreterHasRoom: formulas as a search makes them fit the interpreter's places, and one that needs more
+// is compiled.
 func TestInterpreterHasRoom(t *testing.T) {
 	if !cuda.Interpretable(cuda.Formula{{Op: cuda.LoadMatrix}, {Op: cuda.LoadCol}, {Op: cuda.Times, A: 0, B: 1}}) {
 		t.Error("|w|·x is not interpreted")
 	}
+
 	var tree func(depth int) cuda.Formula
 	tree = func(depth int) cuda.Formula { // a full tree over different leaves
 		if depth == 0 {
 			return cuda.Formula{{Op: cuda.LoadMatrix}}
 		}
+
 		left, right := tree(depth-1), tree(depth-1)
 		f := slices.Clone(left)
 		for _, i := range right {
 			i.A, i.B = i.A+len(left), i.B+len(left)
 			f = append(f, i)
 		}
+
 		return append(f, cuda.FormulaInstr{Op: cuda.Plus, A: len(left) - 1, B: len(f) - 1})
 	}
+
 	if f := tree(7); !cuda.Interpretable(f) {
 		t.Errorf("a tree of %d instructions is not interpreted", len(f))
 	}
+
 	f := cuda.Formula{{Op: cuda.LoadMatrix}}
 	for n := range 12 { // twelve values, all of which are used after the last was made
 		f = append(f, cuda.FormulaInstr{Op: cuda.Exponential, A: n})
@@ -139,6 +166,7 @@ func TestInterpreterHasRoom(t *testing.T) {
 	if cuda.Interpretable(f) {
 		t.Fatal("twelve values have room in eight places")
 	}
+
 	b := newFormulaBench(t, open(t, ""), 3, 40)
 	out := alloc(t, b.d, 3, 40, nil)
 	if err := b.d.Score(out, f, b.in); err != nil {
@@ -158,14 +186,15 @@ func numbered(n int) cuda.Formula {
 	return f
 }
 
-// TestThousandsOfFormulas: a search goes through them without one compilation; those that come often are compiled, few stay loaded, and
-// the driver holds no more modules than that.
+// TestThousandsOfFormulas: a search goes through them without one compilation; those that come often are
+// compiled, few stay loaded, and the driver holds no more modules than that.
 func TestThousandsOfFormulas(t *testing.T) {
 	lib, fake := configure(t, "")
 	d, err := cuda.Open(0, cuda.Options{Library: lib})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	b := newFormulaBench(t, d, 1, 4)
 	mask := masks(t, d, 1, 4)
 	modules := func() int32 {
@@ -173,17 +202,20 @@ func TestThousandsOfFormulas(t *testing.T) {
 		fake.held(&held[0])
 		return held[4]
 	}
+
 	use := func(n int) {
 		if err := d.SelectFormula(mask, numbered(n), b.in, 2); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	for n := range 1200 {
 		use(n)
 	}
 	if n := modules(); d.Programs() != 0 || n != 1 {
 		t.Errorf("%d programs, %d modules for formulas that came once", d.Programs(), n)
 	}
+
 	d.CompileAfter(3)
 	most := int32(0)
 	for n := range 80 {
@@ -194,17 +226,19 @@ func TestThousandsOfFormulas(t *testing.T) {
 		use(n)
 		most = max(most, modules())
 	}
+
 	if n := d.Programs(); n != 64 || most > 66 {
 		t.Errorf("%d programs are loaded, %d modules at most", n, most)
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
+
 	leaks(t, fake)
 }
 
-// TestCompilationsFail: what the driver says of a compilation beside the work is told at a later use, once; where memory is short the
-// formula is interpreted as before.
+// TestCompilationsFail: what the driver says of a compilation beside the work is told at a later use, once;
+// where memory is short the formula is interpreted as before.
 func TestCompilationsFail(t *testing.T) {
 	for faults, want := range map[string]string{
 		"fail:cuModuleLoadDataEx=218@2":  "cuModuleLoadDataEx",
@@ -225,16 +259,20 @@ func TestCompilationsFail(t *testing.T) {
 				}
 				return bits(t, d, mask)
 			}
+
 			right := use()
 			d.CompileAfter(1)
 			use() // begins a compilation
 			if err := d.SelectFormula(mask, numbered(1), b.in, 20); err != nil {
 				t.Fatal(err)
 			}
+
 			err := d.Ops().Sync()
-			if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), "cuda:0: SelectFormula: "+want) {
+			if (want == "") != (err == nil) ||
+				err != nil && !strings.Contains(err.Error(), "cuda:0: SelectFormula: "+want) {
 				t.Errorf("error %v", err)
 			}
+
 			if got := use(); !slices.Equal(got, right) {
 				t.Errorf("mask %v, want %v", got, right)
 			}
@@ -242,13 +280,15 @@ func TestCompilationsFail(t *testing.T) {
 	}
 }
 
-// TestLostWhileCompiling: a device that is lost with compilations under way fails every later use and gives everything back.
+// TestLostWhileCompiling: a device that is lost with compilations under way fails every later use and gives
+// everything back.
 func TestLostWhileCompiling(t *testing.T) {
 	lib, fake := configure(t, "lost@40")
 	d, err := cuda.Open(0, cuda.Options{Library: lib})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	d.CompileAfter(2)
 	b := newFormulaBench(t, d, 3, 50)
 	mask := masks(t, d, 3, 50)
@@ -259,6 +299,7 @@ func TestLostWhileCompiling(t *testing.T) {
 	if !errors.Is(err, cuda.ErrLost) {
 		t.Errorf("error %v", err)
 	}
+
 	d.Close()
 	held := make([]int32, 6)
 	fake.held(&held[0])
@@ -271,6 +312,7 @@ func TestLostWhileCompiling(t *testing.T) {
 func TestFormulasFromManyGoroutines(t *testing.T) {
 	d := open(t, "")
 	d.CompileAfter(2)
+
 	b := newFormulaBench(t, d, 5, 64)
 	var group sync.WaitGroup
 	failures := make([]error, 4)
@@ -279,6 +321,7 @@ func TestFormulasFromManyGoroutines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		group.Go(func() {
 			m := kernels.MatOf(out, 5, 64)
 			want := make([]float32, 5*64)
@@ -287,14 +330,17 @@ func TestFormulasFromManyGoroutines(t *testing.T) {
 					failures[g] = err
 					return
 				}
+
 				host := kernels.NewHost(kernels.F32, 5*64)
 				if err := d.Download(host.Bytes(), out, 0); err != nil {
 					failures[g] = err
 					return
 				}
+
 				if n < 30 {
 					copy(want, host.F32())
 				}
+
 				for i, v := range host.F32() {
 					if v*v != want[i]*want[i] { // signs and absolute values
 						failures[g] = fmt.Errorf("element %d of formula %d: %v", i, n%30, v)
@@ -304,16 +350,20 @@ func TestFormulasFromManyGoroutines(t *testing.T) {
 			}
 		})
 	}
+
 	group.Wait()
 	if err := errors.Join(failures...); err != nil {
 		t.Error(err)
 	}
+
 	d.Compiled()
 	out, err := d.Alloc(kernels.F32, 5*64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Score(kernels.MatOf(out, 5, 64), numbered(0), b.in); err != nil { // takes up what was compiled while all was interpreted
+
+	// takes up what was compiled while all was interpreted
+	if err := d.Score(kernels.MatOf(out, 5, 64), numbered(0), b.in); err != nil {
 		t.Fatal(err)
 	}
 	if d.Programs() == 0 {

@@ -22,10 +22,12 @@ func modules(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var names []string
 	for _, f := range files {
 		names = append(names, strings.TrimSuffix(f.Name(), ".ptx.gz"))
 	}
+
 	return names
 }
 
@@ -36,6 +38,7 @@ func TestEmbeddedPTXIsCurrent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		h := sha256.New()
 		for _, file := range []string{"device.h", "rank.h", "formula.h", "tiles.h", name + ".cu"} {
 			source, err := os.ReadFile(filepath.Join("..", "_gen", "cuda", "src", file))
@@ -44,6 +47,7 @@ func TestEmbeddedPTXIsCurrent(t *testing.T) {
 			}
 			h.Write(source)
 		}
+
 		if want := fmt.Sprintf("// sources %x\n", h.Sum(nil)); !strings.HasPrefix(string(text), want) {
 			t.Errorf("module %s is stale: run kernels/_gen/cuda (see CONTRIBUTING.md)", name)
 		}
@@ -93,25 +97,30 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		found := parameter.FindAllStringSubmatch(string(text), -1)
 		if n := strings.Count(string(text), ".visible .entry"); len(found) != n {
 			t.Errorf("module %s: %d kernels, %d of them with one struct as parameter", name, n, len(found))
 		}
+
 		for _, f := range found {
 			size, err := strconv.Atoi(f[2])
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			known := false
 			for _, a := range arguments {
 				if a.module != name || !regexp.MustCompile("^("+a.pattern+")$").MatchString(f[1]) {
 					continue
 				}
+
 				known = true
 				if a.size != uintptr(size) {
 					t.Errorf("%s.%s takes %d bytes, its mirror has %d", name, f[1], size, a.size)
 				}
 			}
+
 			if !known {
 				t.Errorf("%s.%s has no mirror of its argument", name, f[1])
 			}
@@ -122,8 +131,8 @@ func TestArgumentsMirrorTheSources(t *testing.T) {
 	}
 }
 
-// TestAssemblerAcceptsPTX assembles every module for the architectures served, and allows no spills. COMPRESS_PTXAS names NVIDIA's
-// assembler where it is not in the path.
+// TestAssemblerAcceptsPTX assembles every module for the architectures served, and allows no spills.
+// COMPRESS_PTXAS names NVIDIA's assembler where it is not in the path.
 func TestAssemblerAcceptsPTX(t *testing.T) {
 	ptxas := assembler(t)
 	for _, name := range modules(t) {
@@ -131,6 +140,7 @@ func TestAssemblerAcceptsPTX(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, arch := range []string{"sm_80", "sm_90", "sm_100"} {
 			assemble(t, ptxas, name, arch, text)
 		}
@@ -159,10 +169,12 @@ func assemble(t *testing.T, ptxas, name, arch string, text []byte) {
 	if err := os.WriteFile(file, text, 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := exec.Command(ptxas, "-v", "-arch="+arch, file, "-o", os.DevNull).CombinedOutput()
 	if err != nil {
 		t.Errorf("%s for %s: %v\n%s", name, arch, err, out)
 	}
+
 	if spills.Match(out) {
 		t.Errorf("%s for %s spills registers:\n%s", name, arch, out)
 	}

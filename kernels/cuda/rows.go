@@ -70,10 +70,13 @@ func (d *Device) normBackward(op string, dx, dw, db, dy, x, w kernels.Mat, args 
 		changed(dx, dw, db)
 		return
 	}
+
 	d.operate(op, func() {
-		args.dx, args.dy, args.x, args.w, args.t = d.of(dx).mat(), d.of(dy).mat(), d.of(x).mat(), d.of(w).p, int32(w.DType())
+		args.dx, args.dy, args.x, args.w, args.t = d.of(dx).mat(), d.of(dy).mat(), d.of(x).mat(), d.of(w).p,
+			int32(w.DType())
 		args.factors = d.scratch(16 * x.Rows)
 		launch(d, "rows.norm_back", lines(x.Rows), &args)
+
 		if !dw.IsZero() || !db.IsZero() {
 			c := d.columns(d.of(x), d.of(dy), args.factors, 2)
 			if !dw.IsZero() {
@@ -82,10 +85,13 @@ func (d *Device) normBackward(op string, dx, dw, db, dy, x, w kernels.Mat, args 
 			if !db.IsZero() {
 				c.fold(d, d.of(db), x.Cols)
 			}
+
 			d.drop(c.part)
 		}
+
 		d.drop(args.factors)
 	}, []kernels.Mat{dx, dw, db}, dy, x, w)
+
 	changed(dx, dw, db)
 }
 
@@ -136,11 +142,13 @@ func (d *Device) sumColumns(op string, acc, x kernels.Mat, kind int32) {
 		changed(acc)
 		return
 	}
+
 	d.operate(op, func() {
 		c := d.columns(d.of(x), view{}, 0, kind)
 		c.fold(d, d.of(acc), 0)
 		d.drop(c.part)
 	}, []kernels.Mat{acc}, x)
+
 	changed(acc)
 }
 
@@ -189,13 +197,15 @@ func (d *Device) softmaxBackward(dx, dy, y kernels.Mat) {
 }
 
 func (d *Device) crossEntropy(loss, logits kernels.Mat, labels []int32) {
-	need(loss.Rows == 1 && loss.Cols == logits.Rows && len(labels) == logits.Rows, "cuda: CrossEntropy: shapes do not agree")
+	need(loss.Rows == 1 && loss.Cols == logits.Rows && len(labels) == logits.Rows,
+		"cuda: CrossEntropy: shapes do not agree")
 	d.losses("CrossEntropy", kernels.Mat{}, loss, logits, labels, 0)
 }
 
 func (d *Device) crossEntropyBackward(dlogits, loss, logits kernels.Mat, labels []int32, scale float32) {
 	need(same(dlogits, logits) && len(labels) == logits.Rows, "cuda: CrossEntropyBackward: shapes do not agree")
-	need(loss.IsZero() || (loss.Rows == 1 && loss.Cols == logits.Rows), "cuda: CrossEntropyBackward: shapes do not agree")
+	need(loss.IsZero() || (loss.Rows == 1 && loss.Cols == logits.Rows),
+		"cuda: CrossEntropyBackward: shapes do not agree")
 	d.losses("CrossEntropyBackward", dlogits, loss, logits, labels, scale)
 }
 
@@ -207,11 +217,16 @@ func (d *Device) losses(op string, dlogits, loss, logits kernels.Mat, labels []i
 	if len(labels) == 0 {
 		return
 	}
+
 	d.operate(op, func() {
 		list := d.ints(labels)
-		args := softmaxArgs{d: d.of(dlogits).mat(), x: d.of(logits).mat(), labels: list, loss: d.of(loss).p, scale: scale}
+		args := softmaxArgs{
+			d: d.of(dlogits).mat(), x: d.of(logits).mat(), labels: list, loss: d.of(loss).p,
+			scale: scale,
+		}
 		launch(d, "rows.cross_entropy", lines(logits.Rows), &args)
 		d.drop(list)
 	}, []kernels.Mat{dlogits, loss}, logits)
+
 	changed(dlogits, loss)
 }

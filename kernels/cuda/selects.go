@@ -24,9 +24,12 @@ func (d *Device) selection(op string, mask kernels.Mat, s kernels.Score, f func(
 	if mask.Len() == 0 {
 		return
 	}
+
 	d.operate(op, func() {
-		f(scoreArgs{mask: d.of(mask).mat(), x: d.of(s.X).mat(), col: d.of(s.Col).p, raw: flag(s.Raw)}, typeName(s.X.DType()))
+		f(scoreArgs{mask: d.of(mask).mat(), x: d.of(s.X).mat(), col: d.of(s.Col).p, raw: flag(s.Raw)},
+			typeName(s.X.DType()))
 	}, []kernels.Mat{mask}, s.X, s.Col)
+
 	changed(mask)
 }
 
@@ -56,11 +59,13 @@ func (d *Device) selectAll(mask kernels.Mat, s kernels.Score, drop int) {
 		counts := d.scratch(histogramSize)
 		d.do(cuMemsetD8Async, counts, 0, histogramSize, d.compute)
 		args.state, args.histogram = counts, counts+16
+
 		g := plane(min(mask.Rows, 2048), mask.Cols, 2048)
 		for args.pass = 0; args.pass < 3 && drop >= 0; args.pass++ {
 			launch(d, "select.select_hist_"+t, g, &args)
 			launch(d, "select.select_pick", grid{x: 1, y: 1, threads: 256}, &args)
 		}
+
 		launch(d, "select.select_mask_"+t, plane(mask.Rows, mask.Cols, 1024), &args)
 		d.drop(counts)
 	})

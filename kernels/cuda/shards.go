@@ -28,12 +28,14 @@ func (d *Device) Assemble(dst, pool kernels.Mat, ids []int32) {
 	if len(ids) == 0 {
 		return
 	}
+
 	d.operate("Assemble", func() {
 		list := d.ints(ids)
 		args := shardArgs{pool: d.of(pool).mat(), x: d.of(dst).mat(), ids: list, l: int32(l), count: int32(len(ids))}
 		launch(d, "map.assemble", plane(len(ids), pool.Cols, 512), &args)
 		d.drop(list)
 	}, []kernels.Mat{dst}, pool)
+
 	changed(dst)
 }
 
@@ -43,14 +45,22 @@ func (d *Device) Scatter(pool, src kernels.Mat, ids []int32) {
 	if len(ids) == 0 {
 		return
 	}
+
 	d.operate("Scatter", func() {
 		targets, starts, order := groups(ids)
-		t, s, o := d.ints(targets), d.ints(starts), d.ints(order)
-		args := shardArgs{pool: d.of(pool).mat(), x: d.of(src).mat(), targets: t, starts: s, order: o, l: int32(l), count: int32(len(targets))}
+		t := d.ints(targets)
+		s := d.ints(starts)
+
+		o := d.ints(order)
+		args := shardArgs{
+			pool: d.of(pool).mat(), x: d.of(src).mat(), targets: t, starts: s, order: o, l: int32(l),
+			count: int32(len(targets)),
+		}
 		launch(d, "map.scatter", plane(len(targets), pool.Cols, 256), &args)
 		d.drop(t)
 		d.drop(s)
 		d.drop(o)
 	}, []kernels.Mat{pool}, src)
+
 	changed(pool)
 }

@@ -25,26 +25,32 @@ func scattered(pool, src []float32, ids []int32, w int) {
 	}
 }
 
-// TestShards compares joined rows and the sums of their gradients with plain loops, bit by bit: also for rows with gaps, for shards that come
-// several times, and for lists without any.
+// TestShards compares joined rows and the sums of their gradients with plain loops, bit by bit: also for rows
+// with gaps, for shards that come several times, and for lists without any.
 func TestShards(t *testing.T) {
 	d := open(t, "")
 	dev, ok := kernels.As[kernels.Assembler](d)
 	if !ok {
 		t.Fatal("no Assembler")
 	}
+
 	for _, c := range []struct{ n, w, l, r, gap int }{
-		{n: 5, w: 3, l: 2, r: 4}, {n: 40, w: 600, l: 4, r: 16, gap: 5}, {n: 1, w: 1, l: 1, r: 9}, {n: 7, w: 8, l: 3, r: 0},
+		{n: 5, w: 3, l: 2, r: 4},
+		{n: 40, w: 600, l: 4, r: 16, gap: 5},
+		{n: 1, w: 1, l: 1, r: 9},
+		{n: 7, w: 8, l: 3, r: 0},
 	} {
 		rng, ids := rand.New(rand.NewPCG(3, uint64(c.n))), make([]int32, c.r*c.l)
 		for i := range ids {
 			ids[i] = rng.Int32N(int32(c.n))
 		}
+
 		values, grads := floats(1, c.n*c.w), floats(2, c.r*c.l*c.w)
 		pool := alloc(t, d, c.n, c.w, kernelBytes(values))
 		wide := alloc(t, d, c.r+1, c.l*c.w+c.gap, nil)
 		x := wide.RowRange(0, c.r).ColRange(c.gap, c.l*c.w+c.gap)
 		dev.Assemble(x, pool, ids)
+
 		want := make([]float32, len(grads))
 		assembled(want, values, ids, c.w)
 		var got []float32
@@ -54,12 +60,14 @@ func TestShards(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v: rows differ", c)
 		}
+
 		for i := range c.r {
 			row := grads[i*c.l*c.w : (i+1)*c.l*c.w]
 			if err := d.Upload(x.Buf, x.Off+i*x.Stride, kernelBytes(row)); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		dev.Scatter(pool, x, ids)
 		scattered(values, grads, ids, c.w)
 		if !slices.Equal(read(t, d, pool), values) {

@@ -19,6 +19,7 @@ func doubles(t *testing.T, d *cuda.Device, rows, cols int, f func(i, j int) floa
 	for i := range host.F64() {
 		host.F64()[i] = f(i/cols, i%cols)
 	}
+
 	b, err := d.Alloc(kernels.F64, rows*cols)
 	if err == nil {
 		err = d.Upload(b, 0, host.Bytes())
@@ -26,6 +27,7 @@ func doubles(t *testing.T, d *cuda.Device, rows, cols int, f func(i, j int) floa
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return kernels.MatOf(b, rows, cols)
 }
 
@@ -54,10 +56,12 @@ func TestCholeskyAndSolves(t *testing.T) {
 			}
 			return sum / float64(n)
 		}
+
 		a := doubles(t, d, n, n, spd)
 		if err := d.Cholesky(a); err != nil {
 			t.Fatal(err)
 		}
+
 		l := readDoubles(t, d, a)
 		for i := range n {
 			for j := range i + 1 {
@@ -70,10 +74,12 @@ func TestCholeskyAndSolves(t *testing.T) {
 				}
 			}
 		}
+
 		y := floats(uint64(n)+1, n*m)
 		b := doubles(t, d, n, m, func(i, j int) float64 { return float64(y[i*m+j]) })
 		d.SolveLower(a, b, false)
 		d.SolveLower(a, b, true)
+
 		s := readDoubles(t, d, b)
 		for i := range n {
 			for j := range m {
@@ -102,6 +108,7 @@ func TestCholeskyRefuses(t *testing.T) {
 			}
 			return 0
 		})
+
 		if err := d.Cholesky(a); !errors.Is(err, cuda.ErrNotPositive) || !strings.Contains(err.Error(), "pivot 40") {
 			t.Errorf("pivot %v: error %v", bad, err)
 		}

@@ -31,13 +31,16 @@ func (r *ring) start(d *Device, slots, size int) error {
 		if err := d.check(cuMemHostAlloc, uintptr(unsafe.Pointer(&d.out[0])), uintptr(size), 0); err != nil {
 			return err
 		}
+
 		s := slot{memory: unsafe.Slice(*(**byte)(unsafe.Pointer(&d.out[0])), size)}
 		r.list = append(r.list, s)
 		if err := d.check(cuEventCreate, uintptr(unsafe.Pointer(&d.out[0])), 2); err != nil {
 			return err
 		}
+
 		r.list[len(r.list)-1].event = d.out[0]
 	}
+
 	return nil
 }
 
@@ -71,15 +74,19 @@ func (r *ring) send(d *Device, stream, addr uintptr, src []byte) error {
 		if err != nil {
 			return err
 		}
+
 		n := spread(s.memory, src)
-		if err := d.check(cuMemcpyHtoDAsync, addr, uintptr(unsafe.Pointer(&s.memory[0])), uintptr(n), stream); err != nil {
+		if err := d.check(cuMemcpyHtoDAsync, addr, uintptr(unsafe.Pointer(&s.memory[0])), uintptr(n),
+			stream); err != nil {
 			return err
 		}
 		if err := d.check(cuEventRecord, s.event, stream); err != nil {
 			return err
 		}
+
 		src, addr = src[n:], addr+uintptr(n)
 	}
+
 	return nil
 }
 
@@ -89,13 +96,15 @@ const (
 	spreadParts = 8
 )
 
-// spread is copy, by several threads where it is worth it. A fault of a mapped file panics here, where the caller can recover.
+// spread is copy, by several threads where it is worth it. A fault of a mapped file panics here, where the
+// caller can recover.
 func spread(dst, src []byte) int {
 	n := min(len(dst), len(src))
 	parts := min(n/spreadSize, spreadParts, runtime.GOMAXPROCS(0))
 	if parts < 2 {
 		return copy(dst, src[:n])
 	}
+
 	var g sync.WaitGroup
 	var faults [spreadParts]any
 	for k := range parts {
@@ -106,21 +115,26 @@ func spread(dst, src []byte) int {
 			copy(dst[lo:hi], src[lo:hi])
 		})
 	}
+
 	g.Wait()
+
 	for _, fault := range faults {
 		if fault != nil {
 			panic(fault)
 		}
 	}
+
 	return n
 }
 
-// receive copies device memory to the host after what the compute stream holds; one transfer runs while the one before is copied.
+// receive copies device memory to the host after what the compute stream holds; one transfer runs while the one
+// before is copied.
 func (r *ring) receive(d *Device, dst []byte, addr uintptr) error {
 	type part struct {
 		s   *slot
 		dst []byte
 	}
+
 	var last part
 	finish := func() error {
 		if last.s == nil {
@@ -132,13 +146,16 @@ func (r *ring) receive(d *Device, dst []byte, addr uintptr) error {
 		}
 		return err
 	}
+
 	for len(dst) > 0 {
 		s, err := r.take(d)
 		if err != nil {
 			return err
 		}
+
 		n := min(len(dst), r.size)
-		if err := d.check(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(&s.memory[0])), addr, uintptr(n), d.compute); err != nil {
+		if err := d.check(cuMemcpyDtoHAsync, uintptr(unsafe.Pointer(&s.memory[0])), addr, uintptr(n),
+			d.compute); err != nil {
 			return err
 		}
 		if err := d.check(cuEventRecord, s.event, d.compute); err != nil {
@@ -147,23 +164,28 @@ func (r *ring) receive(d *Device, dst []byte, addr uintptr) error {
 		if err := finish(); err != nil {
 			return err
 		}
+
 		last = part{s, dst[:n]}
 		dst, addr = dst[n:], addr+uintptr(n)
 	}
+
 	return finish()
 }
 
-// Upload implements [kernels.Device]. It returns when src may change; the transfer may still run, beside operations on other
-// buffers.
+// Upload implements [kernels.Device]. It returns when src may change; the transfer may still run, beside
+// operations on other buffers.
 func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
 	if err := d.fits("upload", b, off, len(src)); err != nil {
 		return err
 	}
+
 	d.enter()
 	defer d.leave()
+
 	if err := d.usable(); err != nil || len(src) == 0 {
 		return err
 	}
+
 	d.op = "Upload"
 	p := d.memory.pages[b.Addr]
 	if p == nil {
@@ -172,12 +194,15 @@ func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
 	if err := d.fetch(p); err != nil {
 		return err
 	}
+
 	d.forget(p)
+
 	if p.ready == 0 {
 		e, err := d.event()
 		if err != nil {
 			return err
 		}
+
 		d.memory.events = append(d.memory.events, e)
 		if err := d.check(cuEventRecord, e, d.compute); err != nil {
 			return err
@@ -186,10 +211,12 @@ func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
 			return err
 		}
 	}
+
 	p.used = d.memory.serial
 	if err := d.large.send(d, d.copies, p.addr+uintptr(off*b.DType.Size()), src); err != nil {
 		return err
 	}
+
 	b.Changed()
 	return d.mark(p)
 }
@@ -199,32 +226,40 @@ func (d *Device) Download(dst []byte, b *kernels.Buffer, off int) error {
 	if err := d.fits("download", b, off, len(dst)); err != nil {
 		return err
 	}
+
 	d.enter()
 	defer d.leave()
+
 	if err := d.usable(); err != nil || len(dst) == 0 {
 		return err
 	}
+
 	d.op = "Download, or an operation before"
 	p := d.memory.pages[b.Addr]
 	if p == nil {
 		return errFreed
 	}
+
 	if p.host != nil && d.err == nil {
 		copy(dst, p.host[off*b.DType.Size():])
 		return nil
 	}
+
 	if d.err == nil {
 		d.fail(d.await(p))
 	}
+
 	if d.err != nil {
 		return d.err
 	}
+
 	return d.large.receive(d, dst, p.addr+uintptr(off*b.DType.Size()))
 }
 
 func (d *Device) fits(what string, b *kernels.Buffer, off, size int) error {
 	if off < 0 || off > b.Len || size > (b.Len-off)*b.DType.Size() {
-		return fmt.Errorf("cuda:%d: %s of %d bytes at element %d does not fit a buffer of %d %s", d.index, what, size, off, b.Len, b.DType)
+		return fmt.Errorf("cuda:%d: %s of %d bytes at element %d does not fit a buffer of %d %s", d.index, what, size,
+			off, b.Len, b.DType)
 	}
 	return nil
 }

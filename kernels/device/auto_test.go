@@ -7,8 +7,9 @@ import (
 	"github.com/modelcompress/compress/kernels/device"
 )
 
-// TestCost checks the estimates of 16 GiB of weights by hand: 2³⁴ bytes, products of 1024 operations for each byte and pass of a batch, on the host
-// 2·10¹¹ of them a second; 12·10⁹ bytes a second on the bus, 20·10⁹ on the host.
+// TestCost checks the estimates of 16 GiB of weights by hand: 2³⁴ bytes, products of 1024 operations for each
+// byte and pass of a batch, on the host 2·10¹¹ of them a second; 12·10⁹ bytes a second on the bus, 20·10⁹ on
+// the host.
 func TestCost(t *testing.T) {
 	const bytes = 1 << 34
 	for _, c := range []struct {
@@ -29,12 +30,15 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestSuits: on weights of any size, batches go to a graphics processor from the threshold on, single tokens if they fit, and what is used once
-// never.
+// TestSuits: on weights of any size, batches go to a graphics processor from the threshold on, single tokens if
+// they fit, and what is used once never.
 func TestSuits(t *testing.T) {
 	for _, weights := range []int64{0, device.LargeWork - 1, device.LargeWork, 1 << 34, 1 << 40} {
 		large := weights >= device.LargeWork
-		for use, want := range map[device.Use][2]bool{device.Batches: {large, large}, device.Tokens: {large, false}, device.Once: {false, false}} {
+		for use, want := range map[device.Use][2]bool{
+			device.Batches: {large, large}, device.Tokens: {large, false},
+			device.Once: {false, false},
+		} {
 			for i, fits := range []bool{true, false} {
 				if got, why := use.Suits(weights, fits); got != want[i] || why == "" {
 					t.Errorf("%s, %d bytes, fits %t: %t, %s", use, weights, fits, got, why)

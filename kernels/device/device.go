@@ -1,5 +1,5 @@
-// Package device opens a compute device by name. It is the only place that knows every backend. Operations that a backend
-// lacks are filled in from the reference backend, and every use of such a fallback is counted.
+// Package device opens a compute device by name. It is the only place that knows every backend. Operations that
+// a backend lacks are filled in from the reference backend, and every use of such a fallback is counted.
 package device
 
 import (
@@ -17,12 +17,15 @@ import (
 
 // Options of [Open].
 type Options struct {
-	Threads int   // worker threads of a host device; 0 means GOMAXPROCS
-	Work    int64 // bytes of weights that the work reads, as far as known: "auto" looks for a graphics processor from [LargeWork] on
-	Use     Use   // how it uses them: "auto" takes one if [Use.Suits] says so
+	Threads int // worker threads of a host device; 0 means GOMAXPROCS
+	// bytes of weights that the work reads, as far as known: "auto" looks for a graphics processor from
+	// [LargeWork] on
+	Work int64
+	Use  Use // how it uses them: "auto" takes one if [Use.Suits] says so
 
-	// Note, if not nil, is told in one line why "auto" takes the CPU although there are graphics processors and the work is large, and
-	// when a graphics processor's memory is full for the first time. It must not use the device.
+	// Note, if not nil, is told in one line why "auto" takes the CPU although there are graphics processors and
+	// the work is large, and when a graphics processor's memory is full for the first time. It must not use the
+	// device.
 	Note func(string)
 }
 
@@ -33,12 +36,14 @@ var (
 	ErrNoDevice = errors.New("no such device")
 )
 
-// Open opens a device: "cpu", "ref", "cuda:N" (N counts from 0), or "auto" for the fastest that is present and suits the work. The
-// empty name is "auto".
+// Open opens a device: "cpu", "ref", "cuda:N" (N counts from 0), or "auto" for the fastest that is present and
+// suits the work. The empty name is "auto".
 func Open(name string, o Options) (kernels.Device, error) {
 	if o.Threads < 0 {
-		return nil, fmt.Errorf("device %q: %d threads; want 0 (all of the %d processors) or more", name, o.Threads, runtime.GOMAXPROCS(0))
+		return nil, fmt.Errorf("device %q: %d threads; want 0 (all of the %d processors) or more", name, o.Threads,
+			runtime.GOMAXPROCS(0))
 	}
+
 	switch kind, index, indexed := strings.Cut(name, ":"); {
 	case name == "" || name == "auto":
 		if dev := automatic(o); dev != nil {
@@ -51,16 +56,18 @@ func Open(name string, o Options) (kernels.Device, error) {
 		return ref.New(), nil
 	case kind == "cuda":
 		if n, err := strconv.ParseUint(index, 10, 16); indexed && (err != nil || strconv.FormatUint(n, 10) != index) {
-			return nil, fmt.Errorf("%w %q: %q is not a board's number; known devices: %s", ErrUnknown, name, index, known)
+			return nil, fmt.Errorf("%w %q: %q is not a board's number; known devices: %s", ErrUnknown, name, index,
+				known)
 		}
 		n, _ := strconv.Atoi(index) // none is the first
 		return graphics(n, o.Note)
 	}
+
 	return nil, fmt.Errorf("%w %q; known devices: %s", ErrUnknown, name, known)
 }
 
-// Backends lists the kinds of devices that this build can open: "cpu", "ref" and, unless it was built with -tags nogpu or for another
-// platform than Linux on amd64 or arm64, "cuda".
+// Backends lists the kinds of devices that this build can open: "cpu", "ref" and, unless it was built with
+// -tags nogpu or for another platform than Linux on amd64 or arm64, "cuda".
 func Backends() []string { return slices.Clone(backends) }
 
 const known = "auto, cpu, ref, cuda:N"

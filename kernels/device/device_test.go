@@ -19,6 +19,7 @@ func TestOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if i := d.Info(); i.Name != want || (want == "cpu" && i.Threads != 3) {
 			t.Errorf("%q opens %+v", name, i)
 		}
@@ -33,19 +34,23 @@ func TestOpen(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	t.Setenv("COMPRESS_CUDA_DRIVER", "libcuda-that-is-not-there.so")
+
 	for name, want := range map[string]error{
 		"cuda:0": device.ErrNoDevice, "cuda": device.ErrNoDevice, "cuda:17": device.ErrNoDevice,
-		"cuda:": device.ErrUnknown, "cuda:-1": device.ErrUnknown, "cuda:01": device.ErrUnknown, "cuda:x": device.ErrUnknown,
-		"gpu": device.ErrUnknown, "CPU": device.ErrUnknown, "cpu:0": device.ErrUnknown,
+		"cuda:": device.ErrUnknown, "cuda:-1": device.ErrUnknown, "cuda:01": device.ErrUnknown,
+		"cuda:x": device.ErrUnknown,
+		"gpu":    device.ErrUnknown, "CPU": device.ErrUnknown, "cpu:0": device.ErrUnknown,
 	} {
 		_, err := device.Open(name, device.Options{})
 		if !errors.Is(err, want) {
 			t.Errorf("%q gives %v, want %v", name, err, want)
 		}
+
 		if want == device.ErrUnknown && !strings.Contains(fmt.Sprint(err), "auto, cpu, ref, cuda:N") {
 			t.Errorf("%q: %v does not list the known names", name, err)
 		}
 	}
+
 	if _, err := device.Open("cpu", device.Options{Threads: -1}); err == nil {
 		t.Error("-1 threads were accepted")
 	}
@@ -92,6 +97,7 @@ func TestFallbackThroughTransfers(t *testing.T) {
 	if want := reflect.TypeFor[kernels.Ops]().NumField() - 1; len(calls) != want {
 		t.Errorf("%d operations are listed, want %d", len(calls), want)
 	}
+
 	for name, n := range calls {
 		if n == 0 {
 			t.Errorf("%s was never counted", name)
@@ -112,11 +118,13 @@ func TestFallbackOnHost(t *testing.T) {
 	p.ops = *p.Device.Ops()
 	p.ops.Softmax, p.ops.Add = nil, nil
 	d := device.Complete(p)
+
 	x := kernels.WrapF32([]float32{1, 1})
 	m := kernels.MatOf(x, 1, 2)
 	d.Ops().Softmax(m, m)
 	d.Ops().Softmax(m, m)
 	d.Ops().Gate(m, m, m, kernels.ReLU)
+
 	if got, want := device.Fallbacks(d), map[string]int64{"Softmax": 2, "Add": 0}; !reflect.DeepEqual(got, want) {
 		t.Errorf("fallbacks are %v, want %v", got, want)
 	}
@@ -135,6 +143,7 @@ func TestFailedTransferIsReportedBySync(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m := kernels.MatOf(b, 2, 2)
 	r.broken = errors.New("the bus is gone")
 	d.Ops().Softmax(m, m)
@@ -155,6 +164,7 @@ func ExampleOpen() {
 		return
 	}
 	defer d.Close()
+
 	x := kernels.MatOf(kernels.WrapF32([]float32{3, 4}), 1, 2)
 	ones := kernels.MatOf(kernels.WrapF32([]float32{1, 1}), 1, 2)
 	sum := kernels.MatOf(kernels.NewHost(kernels.F32, 1), 1, 1)

@@ -36,9 +36,9 @@ func (d *completed) Missed(what string) {
 // narrow is a device whose attention serves heads of so many channels at most.
 type narrow interface{ WidestHead() int }
 
-// Complete fills the operations that dev lacks from the reference backend: directly where buffers are host memory,
-// through a download and an upload elsewhere. Attention with wider heads than dev has kernels for (its method WidestHead) goes there
-// too. A device that lacks nothing is returned as it is.
+// Complete fills the operations that dev lacks from the reference backend: directly where buffers are host
+// memory, through a download and an upload elsewhere. Attention with wider heads than dev has kernels for (its
+// method WidestHead) goes there too. A device that lacks nothing is returned as it is.
 func Complete(dev kernels.Device) kernels.Device {
 	d := &completed{Device: dev, ops: *dev.Ops(), calls: map[string]int64{}}
 	have, fill := reflect.ValueOf(&d.ops).Elem(), reflect.ValueOf(ref.New().Ops()).Elem()
@@ -50,26 +50,32 @@ func Complete(dev kernels.Device) kernels.Device {
 			f.Set(d.fallback(name, fill.Field(i), host))
 		}
 	}
+
 	limited, ok := dev.(narrow)
 	if ok {
 		for _, name := range []string{"Attention", "AttentionBackward"} {
 			d.widen(name, have.FieldByName(name), fill.FieldByName(name), limited.WidestHead())
 		}
 	}
+
 	if len(d.calls) == 0 && !ok {
 		return dev
 	}
+
 	if !host {
 		d.wrapSync()
 	}
+
 	return d
 }
 
-// widen lets the reference operation do what is wider than the device's own serves. It is counted from its first call on.
+// widen lets the reference operation do what is wider than the device's own serves. It is counted from its
+// first call on.
 func (d *completed) widen(name string, own, other reflect.Value, widest int) {
 	if _, lacking := d.calls[name]; lacking {
 		return
 	}
+
 	narrow, wide := reflect.ValueOf(own.Interface()), d.fallback(name, other, d.Info().Host)
 	own.Set(reflect.MakeFunc(own.Type(), func(args []reflect.Value) []reflect.Value {
 		if args[len(args)-1].Interface().(kernels.Attention).HeadDim > widest {
@@ -79,8 +85,8 @@ func (d *completed) widen(name string, own, other reflect.Value, widest int) {
 	}))
 }
 
-// Fallbacks lists the operations that dev lacks, each with how often it was computed by the reference backend instead, and those that
-// were left to it for their sizes. It is empty for a device that has everything.
+// Fallbacks lists the operations that dev lacks, each with how often it was computed by the reference backend
+// instead, and those that were left to it for their sizes. It is empty for a device that has everything.
 func Fallbacks(dev kernels.Device) map[string]int64 {
 	d, ok := dev.(*completed)
 	if !ok {
@@ -100,6 +106,7 @@ func (d *completed) fallback(name string, op reflect.Value, host bool) reflect.V
 		if host {
 			return op.Call(args)
 		}
+
 		m := mirror{dev: d.Device, spans: map[*kernels.Buffer]*span{}}
 		results, err := m.call(op, args)
 		d.fail(err)
@@ -142,12 +149,13 @@ type span struct {
 
 var matType = reflect.TypeFor[kernels.Mat]()
 
-// call downloads what the operands view, runs op on the copies and uploads those that it wrote: operations drop the packed
-// data of their destinations. After a failed download op does not run and the results are zero.
+// call downloads what the operands view, runs op on the copies and uploads those that it wrote: operations drop
+// the packed data of their destinations. After a failed download op does not run and the results are zero.
 func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, error) {
 	for _, a := range args {
 		eachMat(a, m.cover)
 	}
+
 	for b, s := range m.spans {
 		s.host = kernels.NewHost(b.DType, s.hi-s.lo)
 		if err := m.dev.Download(s.host.Bytes(), b, s.lo); err != nil {
@@ -155,12 +163,14 @@ func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, 
 		}
 		s.host.Packed.Store(&untouched)
 	}
+
 	hosted := make([]reflect.Value, len(args))
 	for i, a := range args {
 		hosted[i] = reflect.New(a.Type()).Elem()
 		hosted[i].Set(a)
 		eachMat(hosted[i], m.redirect)
 	}
+
 	results := op.Call(hosted)
 	var err error
 	for b, s := range m.spans {
@@ -168,6 +178,7 @@ func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, 
 			err = errors.Join(err, m.dev.Upload(b, s.lo, s.host.Bytes()))
 		}
 	}
+
 	return results, err
 }
 
@@ -182,6 +193,7 @@ func eachMat(v reflect.Value, f func(reflect.Value)) {
 		}
 		return
 	}
+
 	if v.Kind() == reflect.Struct {
 		for i := range v.NumField() {
 			eachMat(v.Field(i), f)
@@ -196,10 +208,12 @@ func (m *mirror) cover(v reflect.Value) {
 	if a.Rows > 0 {
 		hi += (a.Rows-1)*a.Stride + a.Cols
 	}
+
 	if s := m.spans[a.Buf]; s != nil {
 		s.lo, s.hi = min(s.lo, lo), max(s.hi, hi)
 		return
 	}
+
 	m.spans[a.Buf] = &span{lo: lo, hi: hi}
 }
 

@@ -23,6 +23,7 @@ func TestGraphics(t *testing.T) {
 	if err != nil || len(list) != 2 || list[1].Name != "cuda:1" {
 		t.Fatalf("found %+v, %v", list, err)
 	}
+
 	for _, c := range []struct {
 		name  string
 		work  int64
@@ -41,13 +42,19 @@ func TestGraphics(t *testing.T) {
 		{"auto", 2800 << 20, device.Once, "cpu", 0},
 	} {
 		var notes []string
-		d, err := device.Open(c.name, device.Options{Work: c.work, Use: c.use, Note: func(s string) { notes = append(notes, s) }})
+		d, err := device.Open(c.name, device.Options{Work: c.work, Use: c.use, Note: func(s string) {
+			notes = append(
+				notes, s)
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got := d.Info().Name; got != c.want || len(notes) != c.notes {
-			t.Errorf("%q for %d bytes of work opens %s with the remarks %q, want %s", c.name, c.work, got, notes, c.want)
+			t.Errorf("%q for %d bytes of work opens %s with the remarks %q, want %s", c.name, c.work, got, notes,
+				c.want)
 		}
+
 		if f := device.Fallbacks(d); len(f) != 0 {
 			t.Errorf("%s lacks %v", c.name, f)
 		}
@@ -55,29 +62,39 @@ func TestGraphics(t *testing.T) {
 			t.Error(err)
 		}
 	}
+
 	if _, err := device.Open("cuda:2", device.Options{}); !errors.Is(err, device.ErrNoDevice) {
 		t.Errorf("cuda:2: %v", err)
 	}
+
 	t.Setenv("COMPRESS_AUTO_FROM", "1")
-	for use, want := range map[device.Use]string{device.Batches: "cuda:0", device.Tokens: "cuda:0", device.Once: "cpu"} {
+
+	for use, want := range map[device.Use]string{
+		device.Batches: "cuda:0", device.Tokens: "cuda:0",
+		device.Once: "cpu",
+	} {
 		d, err := device.Open("auto", device.Options{Work: 1, Use: use})
 		if err != nil || d.Info().Name != want {
 			t.Fatalf("from 1 byte on, %s opens %+v, %v", use, d, err)
 		}
+
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
 	}
+
 	wideHeads(t)
 }
 
-// wideHeads: attention with heads of 320 channels, for which there is no kernel, is the reference backend's, and counted.
+// wideHeads: attention with heads of 320 channels, for which there is no kernel, is the reference backend's,
+// and counted.
 func wideHeads(t *testing.T) {
 	d, err := device.Open("cuda:0", device.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
+
 	const rows, channels = 3, 320
 	var on, host [4]kernels.Mat
 	for i := range on {
@@ -85,6 +102,7 @@ func wideHeads(t *testing.T) {
 		for k := range values.F32() {
 			values.F32()[k] = float32((k*(7+i))%19-9) / 16
 		}
+
 		b, err := d.Alloc(kernels.F32, values.Len)
 		if err == nil {
 			err = d.Upload(b, 0, values.Bytes())
@@ -92,8 +110,10 @@ func wideHeads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		on[i], host[i] = kernels.MatOf(b, rows, channels), kernels.MatOf(values, rows, channels)
 	}
+
 	a := kernels.Attention{Heads: 1, KVHeads: 1, HeadDim: channels, Scale: 0.1}
 	d.Ops().Attention(on[0], on[1], on[2], on[3], a)
 	ref.New().Ops().Attention(host[0], host[1], host[2], host[3], a)
@@ -120,23 +140,29 @@ func standIn(t *testing.T) {
 	t.Setenv("FAKE_CUDA", "devices=2,memory=3000000000")
 }
 
-// TestProgramFiles looks at programs that were built before (.ci/run does): one with -tags nogpu is a static file, one with the backend
-// needs nothing but the C library.
+// TestProgramFiles looks at programs that were built before (.ci/run does): one with -tags nogpu is a static
+// file, one with the backend needs nothing but the C library.
 func TestProgramFiles(t *testing.T) {
-	for variable, want := range map[string]string{"COMPRESS_STATIC_PROGRAM": "", "COMPRESS_PROGRAM": "libc.so.6 libdl.so.2 libpthread.so.0"} {
+	for variable, want := range map[string]string{
+		"COMPRESS_STATIC_PROGRAM": "",
+		"COMPRESS_PROGRAM":        "libc.so.6 libdl.so.2 libpthread.so.0",
+	} {
 		t.Run(variable, func(t *testing.T) {
 			if os.Getenv(variable) == "" {
 				t.Skip(variable + " names no program")
 			}
+
 			f, err := elf.Open(os.Getenv(variable))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer f.Close()
+
 			needed, err := f.ImportedLibraries()
 			if err != nil && want != "" {
 				t.Fatal(err)
 			}
+
 			loader := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 			slices.Sort(needed)
 			if got := strings.Join(needed, " "); got != want || loader != (want != "") {

@@ -22,5 +22,6 @@ func automatic(Options) kernels.Device { return nil }
 
 // Graphics describes the graphics processors of the machine. The error says why there is none.
 func Graphics() ([]kernels.Info, error) {
-	return nil, fmt.Errorf("%w: this build has no backend for graphics processors; HINT: use --device cpu, or a build for Linux without -tags nogpu", ErrNoDevice)
+	return nil, fmt.Errorf("%w: this build has no backend for graphics processors; HINT: use --device cpu, or a "+
+		"build for Linux without -tags nogpu", ErrNoDevice)
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Operations lists the operations of the table that a device computes itself, in the table's order, and what it offers beyond them.
+// Operations lists the operations of the table that a device computes itself, in the table's order, and what it
+// offers beyond them.
 func Operations(dev kernels.Device) (own, beyond []string) {
 	lacks := Fallbacks(dev)
 	for i := range reflect.TypeFor[kernels.Ops]().NumField() {
@@ -15,6 +16,7 @@ func Operations(dev kernels.Device) (own, beyond []string) {
 			own = append(own, name)
 		}
 	}
+
 	for _, offer := range []struct {
 		name string
 		has  bool
@@ -29,6 +31,7 @@ func Operations(dev kernels.Device) (own, beyond []string) {
 			beyond = append(beyond, offer.name)
 		}
 	}
+
 	return own, beyond
 }
 

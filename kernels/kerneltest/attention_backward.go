@@ -28,15 +28,23 @@ func attentionBackward(r *run) {
 		{tq: 1600, heads: 1, kv: 1, dim: 5, window: 300},
 		{tq: 50, pos: 2000, heads: 3, kv: 1, dim: 6, extra: 70},
 	}
+
 	for i, d := range []int{2, 3, 5, 7, 9, 15, 16, 17, 24, 31, 33, 48, 65} {
-		list = append(list, attentionCase{tq: 1 + i*7, pos: i * 3, heads: 4, kv: 2, dim: d, window: i % 3 * 10, pad: i % 2})
+		list = append(list,
+			attentionCase{tq: 1 + i*7, pos: i * 3, heads: 4, kv: 2, dim: d, window: i % 3 * 10, pad: i % 2})
 	}
+
 	for _, c := range list {
 		r.attendBackward(c, 1)
 		r.attendBackward(c, 4) // sharper scores
 	}
+
 	r.begin("bad calls")
-	q, k, out, lse := r.f32(4, 32), r.f32(4, 32), r.f32(4, 32), r.f32(4, 4)
+	q := r.f32(4, 32)
+
+	k := r.f32(4, 32)
+	out := r.f32(4, 32)
+	lse := r.f32(4, 4)
 	for what, f := range map[string]func(*kernels.Attention){
 		"an absent LSE":                  func(a *kernels.Attention) { a.LSE = kernels.Mat{} },
 		"an LSE of another shape":        func(a *kernels.Attention) { a.LSE = a.LSE.RowRange(0, 3) },
@@ -50,6 +58,7 @@ func attentionBackward(r *run) {
 			o.AttentionBackward(m(q), m(k), m(k), m(out), m(q), m(k), m(k), m(out), a)
 		})
 	}
+
 	r.panics("gradients of another shape", func(o *kernels.Ops, m view) {
 		a := kernels.Attention{Heads: 4, KVHeads: 4, HeadDim: 8, Scale: 1, LSE: m(lse)}
 		o.AttentionBackward(m(q).RowRange(0, 3), m(k), m(k), m(out), m(q), m(k), m(k), m(out), a)
@@ -60,23 +69,32 @@ func attentionBackward(r *run) {
 func (r *run) attendBackward(c attentionCase, bound float64) {
 	r.tb.Helper()
 	r.begin("%+v", c)
-	stride, f, tk := c.dim+c.pad, spread(bound), c.pos+c.tq+c.extra
+	stride := c.dim + c.pad
+
+	f := spread(bound)
+	tk := c.pos + c.tq + c.extra
 	q := r.mat(kernels.F32, c.tq, c.heads*stride, f)
 	k, v := r.mat(kernels.F32, tk, c.kv*stride, f), r.mat(kernels.F32, tk, c.kv*stride, f)
 	a := kernels.Attention{
-		Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, QHeadStride: stride, KVHeadStride: stride, Pos: c.pos, Window: c.window,
-		Scale: float32(1 / math.Sqrt(float64(c.dim))), Softcap: c.softcap,
+		Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, QHeadStride: stride, KVHeadStride: stride, Pos: c.pos,
+		Window: c.window,
+		Scale:  float32(1 / math.Sqrt(float64(c.dim))), Softcap: c.softcap,
 	}
+
 	out, lse := r.attended(q, k, v, a)
 	dout := r.f32(c.tq, c.heads*c.dim)
-	dq, dk, dv := r.f32(c.tq, c.heads*stride), r.f32(tk, c.kv*stride), r.f32(tk, c.kv*stride)
+	dq := r.f32(c.tq, c.heads*stride)
+	dk := r.f32(tk, c.kv*stride)
+	dv := r.f32(tk, c.kv*stride)
 	r.do(func(o *kernels.Ops, m view) {
 		a := a
 		a.LSE = m(lse)
 		o.AttentionBackward(m(dq), m(dk), m(dv), m(dout), m(q), m(k), m(v), m(out), a)
 	}, dq, dk, dv)
-	// A weight has the relative error of attentionTolerance, and so has every term of a sum; terms of both signs cancel, so it is
-	// taken of the largest element. The difference in ds adds the rounding of two numbers below 2·bound·√dim.
+
+	// A weight has the relative error of attentionTolerance, and so has every term of a sum; terms of both
+	// signs cancel, so it is taken of the largest element. The difference in ds adds the rounding of two
+	// numbers below 2·bound·√dim.
 	weight := (2*bound*bound + 1) * 8 * 0x1p-24
 	for _, d := range []*operand{dq, dk, dv} {
 		r.check(d, tolerance{abs: 4 * weight * (1 + r.peak(d))})
@@ -90,6 +108,7 @@ func (r *run) attended(q, k, v *operand, a kernels.Attention) (out, lse *operand
 		m.Buf = wrap(kernels.F32, o.before)
 		return m
 	}
+
 	tq := q.dev.Rows
 	result := kernels.MatOf(kernels.NewHost(kernels.F32, tq*a.Heads*a.HeadDim), tq, a.Heads*a.HeadDim)
 	a.LSE = kernels.MatOf(kernels.NewHost(kernels.F32, tq*a.Heads), tq, a.Heads)
@@ -101,6 +120,7 @@ func (r *run) attended(q, k, v *operand, a kernels.Attention) (out, lse *operand
 			return get(m.Buf, i)
 		})
 	}
+
 	return copied(result), copied(a.LSE)
 }
 
@@ -110,10 +130,12 @@ func (r *run) peak(o *operand) float64 {
 	if err := r.other.Download(b.Bytes(), o.other.Buf, 0); err != nil {
 		r.fatalf("%v", err)
 	}
+
 	for i := range o.other.Rows {
 		for j := range o.other.Cols {
 			top = max(top, math.Abs(get(b, o.other.Off+i*o.other.Stride+j)))
 		}
 	}
+
 	return top
 }

@@ -10,11 +10,16 @@ func normGradLoad(rows, cols int, layer bool) workload {
 	return workload{
 		name: fmt.Sprintf("%dx%d", rows, cols), bytes: float64(16 * rows * cols),
 		setup: func(b bench) func(o *kernels.Ops) {
-			dx, dy, x := b.f32(rows, cols), b.f32(rows, cols), b.f32(rows, cols)
-			dw, db, w := b.f32(1, cols), b.f32(1, cols), b.f32(1, cols)
+			dx := b.f32(rows, cols)
+			dy := b.f32(rows, cols)
+			x := b.f32(rows, cols)
+			dw := b.f32(1, cols)
+			db := b.f32(1, cols)
+			w := b.f32(1, cols)
 			if layer {
 				return func(o *kernels.Ops) { o.LayerNormBackward(dx, dw, db, dy, x, w, 1e-5) }
 			}
+
 			return func(o *kernels.Ops) { o.RMSNormBackward(dx, dw, dy, x, w, 1e-5, false) }
 		},
 	}
@@ -33,13 +38,26 @@ func attentionGradLoads() []workload {
 		w.flops *= 2.5
 		w.setup = func(b bench) func(o *kernels.Ops) {
 			wide, narrow := c.heads*c.dim, c.kv*c.dim
-			dq, dout, q, out := b.f32(c.tq, wide), b.f32(c.tq, wide), b.f32(c.tq, wide), b.f32(c.tq, wide)
-			dk, dv, k, v := b.f32(c.tq, narrow), b.f32(c.tq, narrow), b.f32(c.tq, narrow), b.f32(c.tq, narrow)
-			a := kernels.Attention{Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, Window: c.window, Scale: 0.125, LSE: b.fill(c.tq, c.heads, 5)}
+			dq := b.f32(c.tq, wide)
+			dout := b.f32(c.tq, wide)
+			q := b.f32(c.tq, wide)
+
+			out := b.f32(c.tq, wide)
+			dk := b.f32(c.tq, narrow)
+			dv := b.f32(c.tq, narrow)
+			k := b.f32(c.tq, narrow)
+			v := b.f32(c.tq, narrow)
+			a := kernels.Attention{
+				Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, Window: c.window, Scale: 0.125,
+				LSE: b.fill(c.tq, c.heads, 5),
+			}
+
 			return func(o *kernels.Ops) { o.AttentionBackward(dq, dk, dv, dout, q, k, v, out, a) }
 		}
+
 		list = append(list, w)
 	}
+
 	return list
 }
 
@@ -48,11 +66,19 @@ func activationGradLoads(gated bool) []workload {
 	for i, f := range activations {
 		name := []string{"SiLU", "GELU", "GELUTanh", "ReLU"}[i]
 		if gated {
-			list = append(list, mapLoad(name, 5, func(o *kernels.Ops, m []kernels.Mat) { o.GateBackward(m[0], m[1], m[2], m[3], m[4], f) }))
+			list = append(list, mapLoad(name, 5, func(o *kernels.Ops, m []kernels.Mat) {
+				o.GateBackward(m[0], m[1],
+					m[2], m[3], m[4], f)
+			}))
 			continue
 		}
-		list = append(list, mapLoad(name, 3, func(o *kernels.Ops, m []kernels.Mat) { o.ActivateBackward(m[0], m[1], m[2], f) }))
+
+		list = append(list, mapLoad(name, 3, func(o *kernels.Ops, m []kernels.Mat) {
+			o.ActivateBackward(m[0], m[1],
+				m[2], f)
+		}))
 	}
+
 	return list
 }
 
@@ -60,7 +86,10 @@ func crossEntropyGradLoad(rows, cols int) workload {
 	return workload{
 		name: fmt.Sprintf("%dx%d", rows, cols), bytes: float64(8 * rows * cols),
 		setup: func(b bench) func(o *kernels.Ops) {
-			loss, dx, x, labels := b.mat(kernels.F64, 1, rows), b.f32(rows, cols), b.f32(rows, cols), make([]int32, rows)
+			loss := b.mat(kernels.F64, 1, rows)
+			dx := b.f32(rows, cols)
+			x := b.f32(rows, cols)
+			labels := make([]int32, rows)
 			return func(o *kernels.Ops) { o.CrossEntropyBackward(dx, loss, x, labels, 1) }
 		},
 	}
@@ -68,7 +97,9 @@ func crossEntropyGradLoad(rows, cols int) workload {
 
 func gatherGradLoad() workload {
 	return workload{name: "1024x512", bytes: 12 * 1024 * 512, setup: func(b bench) func(o *kernels.Ops) {
-		table, dy, ids := b.f32(2000, 512), b.f32(1024, 512), make([]int32, 1024)
+		table := b.f32(2000, 512)
+		dy := b.f32(1024, 512)
+		ids := make([]int32, 1024)
 		for i := range ids {
 			ids[i] = int32(b.rng.IntN(2000))
 		}

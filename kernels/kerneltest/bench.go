@@ -64,8 +64,8 @@ func (b bench) f32(rows, cols int) kernels.Mat { return b.mat(kernels.F32, rows,
 // refTimes keeps how long the reference backend takes, for the repeated runs of one benchmark.
 var refTimes sync.Map
 
-// Benchmark times every operation of dev. It reports GB/s or GFLOP/s, and as "x-ref" how many times faster than the reference
-// backend, measured once in the same run, the call was.
+// Benchmark times every operation of dev. It reports GB/s or GFLOP/s, and as "x-ref" how many times faster than
+// the reference backend, measured once in the same run, the call was.
 func Benchmark(b *testing.B, dev kernels.Device) {
 	fields := reflect.TypeFor[kernels.Ops]()
 	for i := range fields.NumField() {
@@ -74,6 +74,7 @@ func Benchmark(b *testing.B, dev kernels.Device) {
 		if !ok {
 			b.Fatalf("package kerneltest has no benchmark for %s", name)
 		}
+
 		for _, w := range list {
 			label := name
 			if w.name != "" {
@@ -97,6 +98,7 @@ func (w workload) run(b *testing.B, dev kernels.Device, label string) {
 	if err := ops.Sync(); err != nil {
 		b.Fatal(err)
 	}
+
 	ns := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
 	if w.bytes > 0 {
 		b.ReportMetric(w.bytes/ns, "GB/s")
@@ -114,6 +116,7 @@ func (w workload) refTime(b *testing.B, label string) float64 {
 	if t, ok := refTimes.Load(label); ok {
 		return t.(float64)
 	}
+
 	d := ref.New()
 	call := w.setup(bench{b, d, rand.New(rand.NewPCG(1, 2))})
 	start := time.Now()

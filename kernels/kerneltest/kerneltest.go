@@ -1,8 +1,9 @@
-// Package kerneltest is the conformance suite of compute backends. [Run] holds every operation of a device to the
-// reference backend: at lengths around every vector width, on strided views at odd offsets, for all weight types, with
-// NaN, infinities and empty matrices, with guard values around every operand, in place where that is allowed, and with
-// bad shapes, which must panic. [Same] demands equal bits of two devices, for backends that promise it for any number of
-// threads. [Benchmark] times every operation. An operation of [kernels.Ops] without a case here is a failure.
+// Package kerneltest is the conformance suite of compute backends. [Run] holds every operation of a device to
+// the reference backend: at lengths around every vector width, on strided views at odd offsets, for all weight
+// types, with NaN, infinities and empty matrices, with guard values around every operand, in place where that
+// is allowed, and with bad shapes, which must panic. [Same] demands equal bits of two devices, for backends
+// that promise it for any number of threads. [Benchmark] times every operation. An operation of [kernels.Ops]
+// without a case here is a failure.
 //
 // Rules beyond the documentation of Ops: what lies outside a destination's view keeps its bits, and so do all other
 // operands; a destination's Packed is dropped; a NaN or infinity spreads to at least the elements that the reference
@@ -48,7 +49,9 @@ func Run(t *testing.T, dev kernels.Device, only ...string) {
 // options.
 func Same(t *testing.T, a, b kernels.Device, only ...string) {
 	each(t, only, func(r *run) {
-		r.dev, r.other, r.same = a, b, true
+		r.dev = a
+		r.other = b
+		r.same = true
 	})
 }
 
@@ -60,23 +63,28 @@ func each(t *testing.T, only []string, devices func(*run)) {
 			t.Errorf("kernels.Ops has no %s", name)
 		}
 	}
+
 	for i := range fields.NumField() {
 		name := fields.Field(i).Name
 		if len(only) > 0 && !slices.Contains(only, name) {
 			continue
 		}
+
 		t.Run(name, func(t *testing.T) {
 			test, ok := cases[name]
 			if !ok {
 				t.Fatalf("package kerneltest has no case for %s", name)
 			}
+
 			r := &run{tb: t, rng: rand.New(rand.NewPCG(seed(name), 1))}
 			devices(r)
+
 			for _, d := range []kernels.Device{r.dev, r.other} {
 				if reflect.ValueOf(d.Ops()).Elem().Field(i).IsNil() {
 					t.Fatalf("%s has no %s; complete it with device.Complete", d.Info().Name, name)
 				}
 			}
+
 			test(r)
 		})
 	}
@@ -89,7 +97,10 @@ func seed(name string) uint64 {
 }
 
 // widths surround the vector widths of the instruction sets in use: 4, 8, 16, 32 and 64 elements.
-var widths = []int{1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 100, 127, 128, 129, 255, 257}
+var widths = []int{
+	1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 100, 127, 128, 129, 255,
+	257,
+}
 
 // shapes are rows and columns: all widths, empty matrices, a shape large enough to be given to several threads, and a
 // single row that is.

@@ -31,17 +31,25 @@ type broken struct {
 
 func (b *broken) Ops() *kernels.Ops { return &b.ops }
 
-// faults are ways in which an operation may be wrong. Each is run after the right result was computed, on the destination.
+// faults are ways in which an operation may be wrong. Each is run after the right result was computed, on the
+// destination.
 var faults = map[string]func(m kernels.Mat, args []reflect.Value){
 	"the first element is off": func(m kernels.Mat, _ []reflect.Value) { shift(m.Buf, m.Off) },
-	"the last element is off":  func(m kernels.Mat, _ []reflect.Value) { shift(m.Buf, m.Off+(m.Rows-1)*m.Stride+m.Cols-1) },
-	"a write past the end":     func(m kernels.Mat, _ []reflect.Value) { shift(m.Buf, m.Off+(m.Rows-1)*m.Stride+m.Cols) },
+	"the last element is off": func(m kernels.Mat, _ []reflect.Value) {
+		shift(m.Buf,
+			m.Off+(m.Rows-1)*m.Stride+m.Cols-1)
+	},
+	"a write past the end": func(m kernels.Mat, _ []reflect.Value) {
+		shift(m.Buf,
+			m.Off+(m.Rows-1)*m.Stride+m.Cols)
+	},
 	"a write before the start": func(m kernels.Mat, _ []reflect.Value) { shift(m.Buf, max(0, m.Off-1)) },
 	"a write between the rows": func(m kernels.Mat, _ []reflect.Value) { shift(m.Buf, m.Off+m.Cols) },
 	"an operand is changed": func(_ kernels.Mat, args []reflect.Value) {
 		if len(args) < 2 {
 			return
 		}
+
 		switch a := args[1].Interface().(type) {
 		case kernels.Mat:
 			if !a.IsZero() {
@@ -81,10 +89,12 @@ func TestFaultsAreFound(t *testing.T) {
 		if op.Name == "Sync" {
 			continue
 		}
+
 		for fault, damage := range faults {
 			if op.Type.NumOut() > 0 && fault != "the first element is off" {
 				continue
 			}
+
 			t.Run(op.Name+"/"+fault, func(t *testing.T) {
 				d := &broken{Device: ref.New()}
 				d.ops = *d.Device.Ops()
@@ -139,6 +149,7 @@ func TestEveryOperationIsCovered(t *testing.T) {
 			t.Errorf("%s has no reference", name)
 		}
 	}
+
 	if n := fields.NumField(); len(cases) != n || len(workloads) != n {
 		t.Errorf("%d operations, %d cases, %d benchmarks", n, len(cases), len(workloads))
 	}

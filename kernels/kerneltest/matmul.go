@@ -44,10 +44,11 @@ func matMulTN(r *run) {
 	r.gram()
 }
 
-// gram runs what the Hessian of a layer's inputs is made of: XᵀX of columns in the middle of something wider, one matrix being both
-// factors, into a buffer that is used again without clearing, and added up in F64 batch by batch with no wait in between. Inputs have
-// a common part and scales that differ by 2¹², as activations do: elements are held to the rounding of their own products, so
-// that one plane of a factor, a stale batch or a lost one shows (the third plane is 2^-16 of a factor).
+// gram runs what the Hessian of a layer's inputs is made of: XᵀX of columns in the middle of something wider,
+// one matrix being both factors, into a buffer that is used again without clearing, and added up in F64 batch
+// by batch with no wait in between. Inputs have a common part and scales that differ by 2¹², as activations do:
+// elements are held to the rounding of their own products, so that one plane of a factor, a stale batch or a
+// lost one shows (the third plane is 2^-16 of a factor).
 func (r *run) gram() {
 	const n, batches = 67, 3
 	r.begin("Gram matrices of %d batches", batches)
@@ -56,11 +57,13 @@ func (r *run) gram() {
 		column++
 		return float64(float32((0.5 + rng.NormFloat64()) * math.Ldexp(1, column%n%13-6)))
 	}
+
 	var list []*operand
 	for _, k := range []int{40, 300, 7} {
 		column = 0
 		list = append(list, r.mat(kernels.F32, k, n, scaled))
 	}
+
 	sum, product := r.mat(kernels.F64, 1, n*n, func(*rand.Rand) float64 { return 0 }), r.f32(1, n*n)
 	r.do(func(o *kernels.Ops, m view) {
 		for _, x := range list {
@@ -68,6 +71,7 @@ func (r *run) gram() {
 			o.ColSum(m(sum), m(product))
 		}
 	}, sum, product)
+
 	norms := make([]float64, n)
 	for _, x := range list {
 		host := wrap(kernels.F32, x.before)
@@ -78,8 +82,10 @@ func (r *run) gram() {
 			}
 		}
 	}
+
 	r.checkEach(sum, func(_, at int) tolerance {
-		// A float32 sum of k terms that grows evenly is off by √(k/3)·0.3·2^-23 in the mean square; the largest of 4,489 by four times that.
+		// A float32 sum of k terms that grows evenly is off by √(k/3)·0.3·2^-23 in the mean square; the largest
+		// of 4,489 by four times that.
 		return tolerance{abs: 32 * 0x1p-24 * math.Sqrt(norms[at/n]*norms[at%n])}
 	})
 }
@@ -90,19 +96,27 @@ func (r *run) products(p product) {
 	for i, w := range widths {
 		sizes = append(sizes, [3]int{1 + i%18, w, widths[(i*7+3)%len(widths)]}, [3]int{w, 1 + i*5%37, 1 + i*11%70})
 	}
+
 	for i, s := range sizes {
 		for _, t := range p.types {
 			opt := kernels.MatMul{Accumulate: i%3 == 1, Precision: kernels.Precision(i / 2 % 2)}
 			r.product(p, s, t, opt, p.bias && i%2 == 0, uniform)
 		}
 	}
+
 	for _, t := range p.types {
 		r.product(p, [3]int{5, 37, 70}, t, kernels.MatMul{}, false, sometimes(0.01, math.NaN()))
 		r.product(p, [3]int{19, 37, 70}, t, kernels.MatMul{}, false, sometimes(0.01, math.Inf(1)))
 	}
+
 	r.begin("bad shape")
-	a, b, dst := r.f32(3, 5), r.f32(3, 6), r.f32(4, 4)
-	r.panics("a product of disagreeing shapes", func(o *kernels.Ops, m view) { p.call(o)(m(dst), m(a), m(b), kernels.MatMul{}) })
+	a := r.f32(3, 5)
+	b := r.f32(3, 6)
+	dst := r.f32(4, 4)
+	r.panics("a product of disagreeing shapes", func(o *kernels.Ops, m view) {
+		p.call(o)(m(dst), m(a), m(b),
+			kernels.MatMul{})
+	})
 }
 
 // sometimes fills with v now and then, otherwise uniformly.
@@ -117,30 +131,40 @@ func sometimes(p, v float64) fill {
 
 func (r *run) product(p product, s [3]int, t kernels.DType, opt kernels.MatMul, bias bool, f fill) {
 	r.tb.Helper()
-	m, n, k := s[0], s[1], s[2]
+	m := s[0]
+	n := s[1]
+
+	k := s[2]
 	r.begin("m=%d n=%d k=%d %s accumulate=%t bias=%t %s", m, n, k, t, opt.Accumulate, bias, opt.Precision)
 	ar, ac := p.left(m, n, k)
 	br, bc := p.right(m, n, k)
-	a, b, dst := r.mat(kernels.F32, ar, ac, f), r.mat(t, br, bc, uniform), r.f32(m, n)
+	a := r.mat(kernels.F32, ar, ac, f)
+	b := r.mat(t, br, bc, uniform)
+
+	dst := r.f32(m, n)
 	var row *operand
 	if bias {
 		row = r.mat(t, 1, n, uniform)
 	}
+
 	r.do(func(o *kernels.Ops, at view) {
 		opt := opt
 		opt.Bias = at(row)
 		p.call(o)(at(dst), at(a), at(b), opt)
 	}, dst)
+
 	tol := productTolerance(k, t, opt.Precision)
 	if p.rounds && opt.Precision == kernels.Fast { // two roundings of 2^-9 in every product
 		tol.abs += 8 * 0x1p-9 * math.Sqrt(float64(k))
 	}
+
 	r.check(dst, tol)
 }
 
-// productTolerance: a float32 sum of k products of values below 1, taken in order, makes k roundings of partial sums that
-// grow like √k; the largest error among many thousand sums is near k·2^-24 (the bound for the worst case is k²/4·2^-24). Fast may
-// round an activation to 8 bits where the weight is BF16: k independent errors of up to 2^-9.
+// productTolerance: a float32 sum of k products of values below 1, taken in order, makes k roundings of partial
+// sums that grow like √k; the largest error among many thousand sums is near k·2^-24 (the bound for the worst
+// case is k²/4·2^-24). Fast may round an activation to 8 bits where the weight is BF16: k independent errors of
+// up to 2^-9.
 func productTolerance(k int, t kernels.DType, p kernels.Precision) tolerance {
 	tol := tolerance{abs: 2*0x1p-24*float64(k) + 0x1p-22, rel: 0x1p-23}
 	if p == kernels.Fast && t == kernels.BF16 {

@@ -65,15 +65,18 @@ func (r *run) mat(d kernels.DType, rows, cols int, f fill) *operand {
 	for i := range host.Bytes() {
 		host.Bytes()[i] = guard
 	}
+
 	at := kernels.Mat{Buf: host, Off: off, Rows: rows, Cols: cols, Stride: cols + gap}
 	for i := range rows {
 		for j := range cols {
 			set(host, off+i*at.Stride+j, f(r.rng))
 		}
 	}
+
 	o := &operand{dev: at, other: at, before: host.Bytes()}
 	o.dev.Buf, o.other.Buf = r.upload(r.dev, d, host), r.upload(r.other, d, host)
 	r.operands = append(r.operands, o)
+
 	return o
 }
 
@@ -93,28 +96,33 @@ func (r *run) upload(d kernels.Device, t kernels.DType, host *kernels.Buffer) *k
 // do makes the call on both devices and checks that operands without dst keep their bits.
 func (r *run) do(f func(o *kernels.Ops, m view), dst ...*operand) {
 	r.tb.Helper()
+
 	for _, o := range dst {
 		o.written = true
 		packed := any("derived from the old contents")
 		o.dev.Buf.Packed.Store(&packed)
 	}
+
 	f(r.dev.Ops(), func(o *operand) kernels.Mat {
 		if o == nil {
 			return kernels.Mat{}
 		}
 		return o.dev
 	})
+
 	f(r.other.Ops(), func(o *operand) kernels.Mat {
 		if o == nil {
 			return kernels.Mat{}
 		}
 		return o.other
 	})
+
 	for _, d := range []kernels.Device{r.dev, r.other} {
 		if err := d.Ops().Sync(); err != nil {
 			r.fatalf("%v", err)
 		}
 	}
+
 	for i, o := range r.operands {
 		r.download(o)
 		r.guards(i, o)
@@ -134,6 +142,7 @@ func (r *run) guards(index int, o *operand) {
 	if o.written && o.dev.Len() > 0 && o.dev.Buf.Packed.Load() != nil {
 		r.fatalf("operand %d was written and still holds packed data of its old contents", index)
 	}
+
 	m, size := o.dev, o.dev.DType().Size()
 	lo := 0
 	for i := range m.Rows + 1 {
@@ -144,6 +153,7 @@ func (r *run) guards(index int, o *operand) {
 		if !bytes.Equal(o.before[lo:hi], o.after[lo:hi]) {
 			r.fatalf("operand %d: bytes outside the view changed, before row %d", index, i)
 		}
+
 		lo = min(hi+m.Cols*size, len(o.before))
 		if !o.written && !bytes.Equal(o.before[hi:lo], o.after[hi:lo]) {
 			r.fatalf("operand %d is not a destination and changed in row %d", index, i)
@@ -170,6 +180,7 @@ func (r *run) checkEach(o *operand, tol func(i, j int) tolerance) {
 	if err := r.other.Download(want, o.other.Buf, 0); err != nil {
 		r.fatalf("%v", err)
 	}
+
 	g, w := wrap(o.dev.DType(), o.after), wrap(o.dev.DType(), want)
 	for i := range o.dev.Rows {
 		for j := range o.dev.Cols {
@@ -181,8 +192,10 @@ func (r *run) checkEach(o *operand, tol func(i, j int) tolerance) {
 				}
 				continue
 			}
+
 			if a, b := get(g, at), get(w, at); !near(a, b, tol(i, j)) {
-				r.fatalf("element (%d, %d) of [%d, %d] is %v, want %v (off by %.3g)", i, j, o.dev.Rows, o.dev.Cols, a, b, a-b)
+				r.fatalf("element (%d, %d) of [%d, %d] is %v, want %v (off by %.3g)", i, j, o.dev.Rows, o.dev.Cols, a,
+					b, a-b)
 			}
 		}
 	}
@@ -207,6 +220,7 @@ func (r *run) inPlace(x *operand, f func(o *kernels.Ops, m view, dst *operand)) 
 	apart := r.mat(x.dev.DType(), x.dev.Rows, x.dev.Cols, uniform)
 	r.do(func(o *kernels.Ops, m view) { f(o, m, apart) }, apart)
 	r.do(func(o *kernels.Ops, m view) { f(o, m, x) }, x)
+
 	size := x.dev.DType().Size()
 	for i := range x.dev.Rows {
 		a, b := (apart.dev.Off+i*apart.dev.Stride)*size, (x.dev.Off+i*x.dev.Stride)*size
@@ -245,6 +259,7 @@ func get(b *kernels.Buffer, i int) float64 {
 	case kernels.F16:
 		return float64(kernels.FromF16(b.U16()[i]))
 	}
+
 	return float64(b.U8()[i])
 }
 

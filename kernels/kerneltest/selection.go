@@ -33,9 +33,11 @@ type scoreCase struct {
 func scoreCases() []scoreCase {
 	var list []scoreCase
 	for _, t := range weights {
-		list = append(list, scoreCase{t: t, fill: uniform}, scoreCase{t: t, col: true, fill: uniform}, scoreCase{t: t, fill: ties})
+		list = append(list, scoreCase{t: t, fill: uniform}, scoreCase{t: t, col: true, fill: uniform},
+			scoreCase{t: t, fill: ties})
 	}
-	return append(list, scoreCase{t: kernels.F32, raw: true, fill: ties}, scoreCase{t: kernels.F32, raw: true, fill: uniform})
+	return append(list, scoreCase{t: kernels.F32, raw: true, fill: ties},
+		scoreCase{t: kernels.F32, raw: true, fill: uniform})
 }
 
 // selection makes the operands of a selection for every shape and kind of score and calls f.
@@ -45,16 +47,19 @@ func (r *run) selection(f func(o *kernels.Ops, mask kernels.Mat, s kernels.Score
 			if (i+j)%2 > 0 && s[1] > 0 {
 				continue
 			}
+
 			r.begin("%v %s col=%t raw=%t", s, c.t, c.col, c.raw)
 			x, mask := r.mat(c.t, s[0], s[1], c.fill), r.mat(kernels.U8, s[0], s[1], ties)
 			var col *operand
 			if c.col {
 				col = r.mat(kernels.F32, 1, s[1], func(g *rand.Rand) float64 { return math.Abs(uniform(g)) })
 			}
+
 			r.do(func(o *kernels.Ops, m view) { f(o, m(mask), kernels.Score{X: m(x), Col: m(col), Raw: c.raw}) }, mask)
 			r.check(mask, exact) // scores are one rounded product: every backend has the same
 		}
 	}
+
 	r.begin("bad shape")
 	x, mask := r.f32(3, 8), r.mat(kernels.U8, 3, 9, ties)
 	r.panics("a mask of another shape", func(o *kernels.Ops, m view) { f(o, m(mask), kernels.Score{X: m(x)}) })
@@ -86,12 +91,14 @@ func applyMask(r *run) {
 	for _, s := range shapes() {
 		for _, t := range weights {
 			r.begin("%v %s", s, t)
-			w, mask := r.mat(t, s[0], s[1], uniform), r.mat(kernels.U8, s[0], s[1], func(g *rand.Rand) float64 { return float64(g.IntN(2)) })
+			w, mask := r.mat(t, s[0], s[1], uniform),
+				r.mat(kernels.U8, s[0], s[1], func(g *rand.Rand) float64 { return float64(g.IntN(2)) })
 			r.do(func(o *kernels.Ops, m view) { o.ApplyMask(m(w), m(mask)) }, w)
 			r.check(w, exact)
 			r.positiveZeros(w)
 		}
 	}
+
 	r.begin("bad shape")
 	w, mask := r.f32(3, 8), r.mat(kernels.U8, 3, 9, ties)
 	r.panics("a mask of another shape", func(o *kernels.Ops, m view) { o.ApplyMask(m(w), m(mask)) })
@@ -117,6 +124,7 @@ func nonFinite(r *run) {
 			if x.dev.Len() == 0 {
 				continue
 			}
+
 			for range 3 {
 				at := r.rng.IntN(x.dev.Len())
 				r.poison(x, at/s[1], at%s[1], []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[i%3])
@@ -147,6 +155,7 @@ func countZero(r *run) {
 			if t == kernels.U8 {
 				f = func(g *rand.Rand) float64 { return float64(g.IntN(4)) }
 			}
+
 			x := r.mat(t, s[0], s[1], f)
 			var got []int
 			r.do(func(o *kernels.Ops, m view) { got = append(got, o.CountZero(m(x))) })

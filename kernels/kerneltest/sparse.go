@@ -41,11 +41,12 @@ var storedCases = []struct {
 	{"2:4", func(_ *rand.Rand, row, col int) bool { return (col+row/2)%4 < 2 }},
 }
 
-// sparse makes a sparse weight as an operand: a view of some rows of a larger one, so that offsets do not start at zero, with
-// gaps between the rows of the mask, and values that end with the last one.
+// sparse makes a sparse weight as an operand: a view of some rows of a larger one, so that offsets do not start
+// at zero, with gaps between the rows of the mask, and values that end with the last one.
 func (r *run) sparse(t kernels.DType, rows, cols int, f stored, v fill) sparse {
 	before := r.rng.IntN(3) * 7
 	mask := r.mat(kernels.U8, rows, (cols+7)/8, func(*rand.Rand) float64 { return 0 })
+
 	bytes := wrap(kernels.U8, mask.before)
 	offsets := wrap(kernels.I64, make([]byte, 8*(rows+2)))
 	count := before
@@ -59,11 +60,13 @@ func (r *run) sparse(t kernels.DType, rows, cols int, f stored, v fill) sparse {
 			}
 		}
 	}
+
 	r.replace(mask, bytes)
 	values := wrap(t, make([]byte, count*t.Size()))
 	for i := range count {
 		set(values, i, v(r.rng))
 	}
+
 	return sparse{
 		cols: cols, mask: mask,
 		values:  r.place(kernels.Mat{Buf: values, Rows: 1, Cols: count, Stride: count}),
@@ -95,11 +98,13 @@ func expand(r *run) {
 			r.check(dst, exact)
 		}
 	}
+
 	r.begin("bad shape")
 	w := r.sparse(kernels.BF16, 3, 17, share(0.5), uniform)
 	narrow, other := r.mat(kernels.BF16, 3, 16, uniform), r.f32(3, 17)
 	r.panics("a destination of another shape", func(o *kernels.Ops, m view) { o.Expand(m(narrow), w.at(m)) })
 	r.panics("a destination of another type", func(o *kernels.Ops, m view) { o.Expand(m(other), w.at(m)) })
+
 	dst := r.mat(kernels.BF16, 3, 25, uniform)
 	w.cols = 25
 	r.panics("a mask too narrow", func(o *kernels.Ops, m view) { o.Expand(m(dst), w.at(m)) })
@@ -114,42 +119,71 @@ func special(r *rand.Rand) float64 {
 }
 
 func matMulSparse(r *run) {
-	sizes := [][3]int{{0, 3, 4}, {3, 0, 4}, {3, 4, 0}, {1, 1, 1}, {70, 130, 600}, {33, 1025, 67}, {130, 96, 256}, {1, 300, 1031}, {4, 131, 2080}, {9, 70, 1056}}
-	for i, w := range widths {
-		sizes = append(sizes, [3]int{1 + i%18, w, widths[(i*7+3)%len(widths)]}, [3]int{w, 1 + i*5%37, 1 + i*11%70}, [3]int{1 + i%5, 1 + i, w})
+	sizes := [][3]int{
+		{0, 3, 4},
+		{3, 0, 4},
+		{3, 4, 0},
+		{1, 1, 1},
+		{70, 130, 600},
+		{33, 1025, 67},
+		{130, 96, 256},
+		{1, 300, 1031},
+		{4, 131, 2080},
+		{9, 70, 1056},
 	}
+	for i, w := range widths {
+		sizes = append(sizes, [3]int{1 + i%18, w, widths[(i*7+3)%len(widths)]}, [3]int{w, 1 + i*5%37, 1 + i*11%70},
+			[3]int{1 + i%5, 1 + i, w})
+	}
+
 	for i, s := range sizes {
 		for j, t := range weights {
 			opt := kernels.MatMul{Accumulate: i%3 == 1, Precision: kernels.Precision(i / 2 % 2)}
 			r.sparseProduct(s, t, opt, i%2 == 0, storedCases[(i+j)%len(storedCases)].f, uniform, uniform)
 		}
 	}
+
 	for _, t := range weights {
 		for _, m := range []int{1, 2, 3, 4, 5, 19, 40} {
-			r.sparseProduct([3]int{m, 37, 96}, t, kernels.MatMul{}, false, share(0.5), sometimes(0.01, math.NaN()), uniform)
-			r.sparseProduct([3]int{m, 37, 70}, t, kernels.MatMul{}, false, share(0.5), uniform, sometimes(0.01, math.Inf(1)))
+			r.sparseProduct([3]int{m, 37, 96}, t, kernels.MatMul{}, false, share(0.5), sometimes(0.01, math.NaN()),
+				uniform)
+			r.sparseProduct([3]int{m, 37, 70}, t, kernels.MatMul{}, false, share(0.5), uniform,
+				sometimes(0.01, math.Inf(1)))
 		}
 	}
+
 	r.begin("bad shape")
-	w, x, dst := r.sparse(kernels.F32, 4, 6, share(0.5), uniform), r.f32(3, 5), r.f32(3, 4)
-	r.panics("a product of disagreeing shapes", func(o *kernels.Ops, m view) { o.MatMulSparse(m(dst), m(x), w.at(m), kernels.MatMul{}) })
+	w := r.sparse(kernels.F32, 4, 6, share(0.5), uniform)
+	x := r.f32(3, 5)
+	dst := r.f32(3, 4)
+	r.panics("a product of disagreeing shapes", func(o *kernels.Ops, m view) {
+		o.MatMulSparse(m(dst), m(x), w.at(m),
+			kernels.MatMul{})
+	})
 }
 
 // sparseProduct is one product with x filled by f and the stored elements by v.
 func (r *run) sparseProduct(s [3]int, t kernels.DType, opt kernels.MatMul, bias bool, is stored, f, v fill) {
 	r.tb.Helper()
-	m, n, k := s[0], s[1], s[2]
+	m := s[0]
+	n := s[1]
+
+	k := s[2]
 	r.begin("m=%d n=%d k=%d %s accumulate=%t bias=%t %s", m, n, k, t, opt.Accumulate, bias, opt.Precision)
-	x, w, dst := r.mat(kernels.F32, m, k, f), r.sparse(t, n, k, is, v), r.f32(m, n)
+	x := r.mat(kernels.F32, m, k, f)
+	w := r.sparse(t, n, k, is, v)
+	dst := r.f32(m, n)
 	var row *operand
 	if bias {
 		row = r.mat(t, 1, n, uniform)
 	}
+
 	r.do(func(o *kernels.Ops, at view) {
 		opt := opt
 		opt.Bias = at(row)
 		o.MatMulSparse(at(dst), at(x), w.at(at), opt)
 	}, dst)
+
 	r.check(dst, productTolerance(k, t, opt.Precision))
 }
 
@@ -160,6 +194,7 @@ func (b bench) sparse(t kernels.DType, rows, cols int, share float64) kernels.Sp
 	n := 0
 	for i := range rows {
 		offsets.I64()[i] = int64(n)
+
 		for j := range cols {
 			if b.rng.Float64() < share {
 				mask.U8()[i*width+j/8] |= 1 << (j % 8)
@@ -167,7 +202,11 @@ func (b bench) sparse(t kernels.DType, rows, cols int, share float64) kernels.Sp
 			}
 		}
 	}
-	return kernels.Sparse{Cols: cols, Mask: b.upload(mask, rows, width), Values: b.mat(t, 1, n), Offsets: b.upload(offsets, 1, rows)}
+
+	return kernels.Sparse{
+		Cols: cols, Mask: b.upload(mask, rows, width), Values: b.mat(t, 1, n),
+		Offsets: b.upload(offsets, 1, rows),
+	}
 }
 
 // sparseBytes is the size of a sparse weight about.
@@ -180,17 +219,22 @@ func sparseLoads() []workload {
 	var list []workload
 	for _, t := range weights {
 		for _, s := range [][3]int{{256, 512, 512}, {1, 2048, 2048}} {
-			m, n, k := s[0], s[1], s[2]
+			m := s[0]
+			n := s[1]
+			k := s[2]
 			list = append(list, workload{
 				name:  fmt.Sprintf("%s-%dx%dx%d", t, m, n, k),
 				bytes: sparseBytes(t, n, k, 0.4) + float64(4*m*(n+k)), flops: 2 * float64(m*n*k),
 				setup: func(b bench) func(o *kernels.Ops) {
-					dst, x, w := b.f32(m, n), b.f32(m, k), b.sparse(t, n, k, 0.4)
+					dst := b.f32(m, n)
+					x := b.f32(m, k)
+					w := b.sparse(t, n, k, 0.4)
 					return func(o *kernels.Ops) { o.MatMulSparse(dst, x, w, kernels.MatMul{}) }
 				},
 			})
 		}
 	}
+
 	return list
 }
 
@@ -205,5 +249,6 @@ func expandLoads() []workload {
 			},
 		})
 	}
+
 	return list
 }

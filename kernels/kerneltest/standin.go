@@ -19,24 +19,28 @@ var standInOptions = []string{"-std=c++17", "-O1", "-ftree-vectorize", "-fPIC", 
 // building keeps tests of one process from building the stand-in at the same time.
 var building sync.Mutex
 
-// StandIn is the path of a library that stands in for the driver of NVIDIA graphics processors: it runs the host build of package
-// cuda's kernels. It is compiled once and kept in the user's cache folder under the hash of what it is made of. Without a C++ compiler the
-// test is skipped.
+// StandIn is the path of a library that stands in for the driver of NVIDIA graphics processors: it runs the
+// host build of package cuda's kernels. It is compiled once and kept in the user's cache folder under the hash
+// of what it is made of. Without a C++ compiler the test is skipped.
 func StandIn(t testing.TB) string {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skip("the graphics backend is for linux on amd64 and arm64")
 	}
+
 	compiler, err := exec.LookPath("c++")
 	if err != nil {
 		t.Skip("no c++ on this machine: the driver's stand-in is not built")
 	}
+
 	building.Lock()
 	defer building.Unlock()
+
 	lib, err := standIn(compiler, t.TempDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return lib
 }
 
@@ -46,17 +50,21 @@ func standIn(compiler string, temp func() string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	kept, err := standInPlace(compiler, sources)
 	if err != nil {
 		return "", err
 	}
+
 	if _, err := os.Stat(kept); kept != "" && err == nil {
 		return kept, nil
 	}
+
 	built, err := buildStandIn(compiler, sources, temp())
 	if err != nil || kept == "" {
 		return built, err
 	}
+
 	return built, keepStandIn(built, kept)
 }
 
@@ -66,6 +74,7 @@ func kernelSources() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	for at := dir; ; at = filepath.Dir(at) {
 		sources := filepath.Join(at, "kernels", "_gen", "cuda", "src")
 		if _, err := os.Stat(sources); err == nil {
@@ -77,19 +86,22 @@ func kernelSources() (string, error) {
 	}
 }
 
-// standInPlace is where the library is kept, by the hash of the sources, the options and the compiler's version; "" if there is no cache
-// folder.
+// standInPlace is where the library is kept, by the hash of the sources, the options and the compiler's
+// version; "" if there is no cache folder.
 func standInPlace(compiler, sources string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(sources, "*"))
 	if err != nil {
 		return "", err
 	}
+
 	version, err := exec.Command(compiler, "--version").Output()
 	if err != nil {
 		return "", err
 	}
+
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %q %q", runtime.GOARCH, version, standInOptions)
+
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -97,10 +109,12 @@ func standInPlace(compiler, sources string) (string, error) {
 		}
 		fmt.Fprintf(h, "%s %d %s", filepath.Base(file), len(text), text)
 	}
+
 	folder, err := os.UserCacheDir()
 	if err != nil {
 		return "", nil
 	}
+
 	return filepath.Join(folder, "compress-kernels", fmt.Sprintf("%x.so", h.Sum(nil))), nil
 }
 
@@ -110,17 +124,21 @@ func keepStandIn(built, kept string) error {
 	if err != nil {
 		return err
 	}
+
 	if os.MkdirAll(filepath.Dir(kept), 0o700) != nil {
 		return nil
 	}
+
 	f, err := os.CreateTemp(filepath.Dir(kept), "new")
 	if err != nil {
 		return nil
 	}
+
 	_, err = f.Write(text)
 	if errors.Join(err, f.Close()) != nil || os.Rename(f.Name(), kept) != nil {
 		os.Remove(f.Name())
 	}
+
 	return nil
 }
 
@@ -130,19 +148,23 @@ func buildStandIn(compiler, sources, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var objects []string
 	errs, running := make([]error, len(files)), sync.WaitGroup{}
 	for i, file := range files {
 		object := filepath.Join(dir, filepath.Base(file)+".o")
 		objects = append(objects, object)
 		running.Go(func() {
-			errs[i] = compile(compiler, append(standInOptions[:len(standInOptions):len(standInOptions)], "-c", "-x", "c++", file, "-o", object)...)
+			errs[i] = compile(compiler, append(standInOptions[:len(standInOptions):len(standInOptions)], "-c", "-x",
+				"c++", file, "-o", object)...)
 		})
 	}
+
 	running.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return "", err
 	}
+
 	lib := filepath.Join(dir, "libcuda.so.1")
 	return lib, compile(compiler, append([]string{"-shared", "-o", lib}, append(objects, "-ldl", "-lpthread")...)...)
 }

@@ -9,11 +9,20 @@ import (
 
 // workloads has at least one benchmark for every field of kernels.Ops.
 var workloads = map[string][]workload{
-	"MatMulNT": productLoads(func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul) { o.MatMulNT(dst, a, b, opt) },
+	"MatMulNT": productLoads(func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul) {
+		o.MatMulNT(dst, a, b,
+			opt)
+	},
 		func(m, n, k int) [4]int { return [4]int{m, k, n, k} }, weights),
-	"MatMulNN": productLoads(func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul) { o.MatMulNN(dst, a, b, opt) },
+	"MatMulNN": productLoads(func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul) {
+		o.MatMulNN(dst, a, b,
+			opt)
+	},
 		func(m, n, k int) [4]int { return [4]int{m, k, k, n} }, weights),
-	"MatMulTN": productLoads(func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul) { o.MatMulTN(dst, a, b, opt) },
+	"MatMulTN": productLoads(func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul) {
+		o.MatMulTN(dst, a, b,
+			opt)
+	},
 		func(m, n, k int) [4]int { return [4]int{k, m, k, n} }, weights[:1]),
 	"MatMulSparse": sparseLoads(),
 	"Expand":       expandLoads(),
@@ -32,13 +41,19 @@ var workloads = map[string][]workload{
 	"Convert":      convertLoads(),
 	"ColSumSq":     {colSumSqLoad()},
 
-	"RMSNormBackward":      {normGradLoad(1024, 512, false), normGradLoad(256, 4096, false)},
-	"LayerNormBackward":    {normGradLoad(1024, 512, true), normGradLoad(256, 4096, true)},
-	"AttentionBackward":    attentionGradLoads(),
-	"ActivateBackward":     activationGradLoads(false),
-	"GateBackward":         activationGradLoads(true),
-	"SoftcapBackward":      {mapLoad("", 3, func(o *kernels.Ops, m []kernels.Mat) { o.SoftcapBackward(m[0], m[1], m[2], 30) })},
-	"SoftmaxBackward":      {mapLoad("", 3, func(o *kernels.Ops, m []kernels.Mat) { o.SoftmaxBackward(m[0], m[1], m[2]) })},
+	"RMSNormBackward":   {normGradLoad(1024, 512, false), normGradLoad(256, 4096, false)},
+	"LayerNormBackward": {normGradLoad(1024, 512, true), normGradLoad(256, 4096, true)},
+	"AttentionBackward": attentionGradLoads(),
+	"ActivateBackward":  activationGradLoads(false),
+	"GateBackward":      activationGradLoads(true),
+	"SoftcapBackward": {mapLoad("", 3, func(o *kernels.Ops, m []kernels.Mat) {
+		o.SoftcapBackward(m[0], m[1], m[2],
+			30)
+	})},
+	"SoftmaxBackward": {mapLoad("", 3, func(o *kernels.Ops, m []kernels.Mat) {
+		o.SoftmaxBackward(m[0], m[1],
+			m[2])
+	})},
 	"CrossEntropyBackward": {crossEntropyGradLoad(256, 32000)},
 	"GatherBackward":       {gatherGradLoad()},
 	"ColSum": {{name: "1024x1024", bytes: 4 << 20, setup: func(b bench) func(o *kernels.Ops) {
@@ -52,7 +67,10 @@ var workloads = map[string][]workload{
 	"SelectAll": {selectLoad("half", func(o *kernels.Ops, mask kernels.Mat, s kernels.Score) {
 		o.SelectAll(mask, s, s.X.Len()/2)
 	})},
-	"SelectNM": {selectLoad("2:4", func(o *kernels.Ops, mask kernels.Mat, s kernels.Score) { o.SelectNM(mask, s, 2, 4) })},
+	"SelectNM": {selectLoad("2:4", func(o *kernels.Ops, mask kernels.Mat, s kernels.Score) {
+		o.SelectNM(mask, s, 2,
+			4)
+	})},
 	"ApplyMask": {{name: "1024x1024", bytes: 9 << 20, setup: func(b bench) func(o *kernels.Ops) {
 		w, mask := b.f32(1024, 1024), b.mat(kernels.U8, 1024, 1024)
 		return func(o *kernels.Ops) { o.ApplyMask(w, mask) }
@@ -71,22 +89,29 @@ var workloads = map[string][]workload{
 }
 
 // productLoads are a prompt's product and a single row, for every type.
-func productLoads(call func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul), shape func(m, n, k int) [4]int, types []kernels.DType) []workload {
+func productLoads(call func(o *kernels.Ops, dst, a, b kernels.Mat, opt kernels.MatMul), shape func(m, n, k int) [4]int,
+	types []kernels.DType,
+) []workload {
 	var list []workload
 	for _, t := range types {
 		for _, s := range [][3]int{{256, 512, 512}, {1, 2048, 2048}} {
-			m, n, k := s[0], s[1], s[2]
+			m := s[0]
+			n := s[1]
+			k := s[2]
 			d := shape(m, n, k)
 			list = append(list, workload{
 				name:  fmt.Sprintf("%s-%dx%dx%d", t, m, n, k),
 				bytes: float64(t.Size()*n*k + 4*m*(n+k)), flops: 2 * float64(m*n*k),
 				setup: func(b bench) func(o *kernels.Ops) {
-					dst, x, w := b.f32(m, n), b.f32(d[0], d[1]), b.mat(t, d[2], d[3])
+					dst := b.f32(m, n)
+					x := b.f32(d[0], d[1])
+					w := b.mat(t, d[2], d[3])
 					return func(o *kernels.Ops) { call(o, dst, x, w, kernels.MatMul{}) }
 				},
 			})
 		}
 	}
+
 	return list
 }
 
@@ -96,7 +121,9 @@ func gatherLoads() []workload {
 		list = append(list, workload{
 			name: t.String(), bytes: float64(1024 * 1024 * (t.Size() + 4)),
 			setup: func(b bench) func(o *kernels.Ops) {
-				dst, src, ids := b.f32(1024, 1024), b.mat(t, 2000, 1024), make([]int32, 1024)
+				dst := b.f32(1024, 1024)
+				src := b.mat(t, 2000, 1024)
+				ids := make([]int32, 1024)
 				for i := range ids {
 					ids[i] = int32(b.rng.IntN(2000))
 				}
@@ -104,12 +131,16 @@ func gatherLoads() []workload {
 			},
 		})
 	}
+
 	return list
 }
 
 func scatterLoad() workload {
 	return workload{name: "1024x1024", bytes: 12 << 20, setup: func(b bench) func(o *kernels.Ops) {
-		dst, src, ids, scale := b.f32(2000, 1024), b.f32(1024, 1024), make([]int32, 1024), make([]float32, 1024)
+		dst := b.f32(2000, 1024)
+		src := b.f32(1024, 1024)
+		ids := make([]int32, 1024)
+		scale := make([]float32, 1024)
 		for i, p := range b.rng.Perm(2000)[:1024] {
 			ids[i], scale[i] = int32(p), 0.5
 		}
@@ -123,7 +154,9 @@ func normLoads(layer bool) []workload {
 		list = append(list, workload{
 			name: fmt.Sprintf("%dx%d", s[0], s[1]), bytes: float64(8 * s[0] * s[1]),
 			setup: func(b bench) func(o *kernels.Ops) {
-				dst, x, w := b.f32(s[0], s[1]), b.f32(s[0], s[1]), b.f32(1, s[1])
+				dst := b.f32(s[0], s[1])
+				x := b.f32(s[0], s[1])
+				w := b.f32(1, s[1])
 				if layer {
 					return func(o *kernels.Ops) { o.LayerNorm(dst, x, w, w, 1e-5) }
 				}
@@ -131,6 +164,7 @@ func normLoads(layer bool) []workload {
 			},
 		})
 	}
+
 	return list
 }
 
@@ -150,8 +184,8 @@ func ropeLoad(interleaved bool) workload {
 	}
 }
 
-// attentionLoads are prompts, where the count of multiplications matters, and steps of generation, where the keys and values
-// are read once.
+// attentionLoads are prompts, where the count of multiplications matters, and steps of generation, where the
+// keys and values are read once.
 func attentionLoads() []workload {
 	var list []workload
 	for _, c := range []attentionCase{
@@ -165,6 +199,7 @@ func attentionLoads() []workload {
 	} {
 		list = append(list, c.workload())
 	}
+
 	return list
 }
 
@@ -178,6 +213,7 @@ func (c attentionCase) workload() workload {
 		}
 		pairs += seen
 	}
+
 	w := workload{
 		name:  fmt.Sprintf("q%d-k%d-h%d-kv%d-d%d-w%d", c.tq, tk, c.heads, c.kv, c.dim, c.window),
 		flops: 4 * float64(pairs) * float64(c.heads*c.dim),
@@ -185,14 +221,17 @@ func (c attentionCase) workload() workload {
 			dst, q := b.f32(c.tq, c.heads*c.dim), b.f32(c.tq, c.heads*c.dim)
 			k, v := b.f32(tk, c.kv*c.dim), b.f32(tk, c.kv*c.dim)
 			a := kernels.Attention{
-				Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, Pos: c.pos, Window: c.window, Scale: float32(1 / math.Sqrt(float64(c.dim))),
+				Heads: c.heads, KVHeads: c.kv, HeadDim: c.dim, Pos: c.pos, Window: c.window,
+				Scale: float32(1 / math.Sqrt(float64(c.dim))),
 			}
 			return func(o *kernels.Ops) { o.Attention(dst, q, k, v, a) }
 		},
 	}
+
 	if c.tq == 1 {
 		w.bytes = float64(8 * tk * c.kv * c.dim)
 	}
+
 	return w
 }
 
@@ -217,6 +256,7 @@ func activationLoads(gated bool) []workload {
 		}
 		list = append(list, mapLoad(name, 2, func(o *kernels.Ops, m []kernels.Mat) { o.Activate(m[0], m[1], f) }))
 	}
+
 	return list
 }
 
@@ -224,7 +264,9 @@ func crossEntropyLoad(rows, cols int) workload {
 	return workload{
 		name: fmt.Sprintf("%dx%d", rows, cols), bytes: float64(4 * rows * cols),
 		setup: func(b bench) func(o *kernels.Ops) {
-			loss, x, labels := b.mat(kernels.F64, 1, rows), b.f32(rows, cols), make([]int32, rows)
+			loss := b.mat(kernels.F64, 1, rows)
+			x := b.f32(rows, cols)
+			labels := make([]int32, rows)
 			return func(o *kernels.Ops) { o.CrossEntropy(loss, x, labels) }
 		},
 	}
@@ -249,6 +291,7 @@ func convertLoads() []workload {
 			},
 		})
 	}
+
 	return list
 }
 

@@ -20,6 +20,7 @@ func function(f kernels.Activation) func(x float64) float64 {
 	case kernels.ReLU:
 		return func(x float64) float64 { return max(x, 0) }
 	}
+
 	panic("ref: unknown activation")
 }
 
@@ -95,6 +96,7 @@ func softmax(dst, x kernels.Mat) {
 		softmax64(p)
 		round(dst.RowF32(i), p)
 	}
+
 	dst.Buf.Changed()
 }
 
@@ -105,24 +107,29 @@ func softmax(dst, x kernels.Mat) {
 //		loss[i] = m + log Σ_j exp(logits[i,j] - m) - logits[i,labels[i]]    // 0 if labels[i] < 0
 //	}
 func crossEntropy(loss, logits kernels.Mat, labels []int32) {
-	need(loss.Rows == 1 && loss.Cols == logits.Rows && len(labels) == logits.Rows, "ref: CrossEntropy: shapes do not agree")
+	need(loss.Rows == 1 && loss.Cols == logits.Rows && len(labels) == logits.Rows,
+		"ref: CrossEntropy: shapes do not agree")
 	out := loss.Buf.F64()[loss.Off:]
 	for i, label := range labels {
 		out[i] = 0
 		if label < 0 {
 			continue
 		}
+
 		need(int(label) < logits.Cols, "ref: CrossEntropy: label outside the row")
 		l := logits.RowF32(i)
 		top := math.Inf(-1)
 		for _, v := range l {
 			top = max(top, float64(v))
 		}
+
 		sum := 0.0
 		for _, v := range l {
 			sum += math.Exp(float64(v) - top)
 		}
+
 		out[i] = math.Log(sum) + (top - float64(l[label]))
 	}
+
 	loss.Buf.Changed()
 }

@@ -25,25 +25,31 @@ func attention(dst, q, k, v kernels.Mat, a kernels.Attention) {
 		if a.Window > 0 {
 			lo = max(0, hi-a.Window)
 		}
+
 		for h := range a.Heads {
 			qo, ko := h*a.QHeadStride, h/(a.Heads/a.KVHeads)*a.KVHeadStride
 			qr := q.RowF32(i)[qo : qo+a.HeadDim]
 			for j := lo; j < hi; j++ {
 				score[j] = capped(float64(a.Scale)*dot(qr, k.RowF32(j)[ko:ko+a.HeadDim]), float64(a.Softcap))
 			}
+
 			lse := softmax64(score[lo:hi])
 			if !a.LSE.IsZero() {
 				a.LSE.RowF32(i)[h] = float32(lse)
 			}
+
 			clear(sum)
+
 			for j := lo; j < hi; j++ {
 				for c, u := range v.RowF32(j)[ko : ko+a.HeadDim] {
 					sum[c] += score[j] * float64(u)
 				}
 			}
+
 			round(dst.RowF32(i)[h*a.HeadDim:(h+1)*a.HeadDim], sum)
 		}
 	}
+
 	dst.Buf.Changed()
 	if !a.LSE.IsZero() {
 		a.LSE.Buf.Changed()
@@ -58,12 +64,17 @@ func attentionDefaults(dst, q, k, v kernels.Mat, a kernels.Attention) kernels.At
 	if a.KVHeadStride == 0 {
 		a.KVHeadStride = a.HeadDim
 	}
-	need(a.Heads > 0 && a.KVHeads > 0 && a.Heads%a.KVHeads == 0, "ref: Attention: heads are not a multiple of key/value heads")
+
+	need(a.Heads > 0 && a.KVHeads > 0 && a.Heads%a.KVHeads == 0,
+		"ref: Attention: heads are not a multiple of key/value heads")
 	need(dst.Rows == q.Rows && dst.Cols == a.Heads*a.HeadDim, "ref: Attention: dst is not [tq, Heads·HeadDim]")
 	need((a.Heads-1)*a.QHeadStride+a.HeadDim <= q.Cols, "ref: Attention: q is narrower than its heads")
-	need((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(k.Cols, v.Cols), "ref: Attention: k or v is narrower than its heads")
-	need(a.Pos >= 0 && a.Window >= 0 && a.Pos+q.Rows <= min(k.Rows, v.Rows), "ref: Attention: fewer keys than positions")
+	need((a.KVHeads-1)*a.KVHeadStride+a.HeadDim <= min(k.Cols, v.Cols),
+		"ref: Attention: k or v is narrower than its heads")
+	need(a.Pos >= 0 && a.Window >= 0 && a.Pos+q.Rows <= min(k.Rows, v.Rows),
+		"ref: Attention: fewer keys than positions")
 	need(a.LSE.IsZero() || (a.LSE.Rows == q.Rows && a.LSE.Cols == a.Heads), "ref: Attention: LSE is not [tq, Heads]")
+
 	return a
 }
 
@@ -89,14 +100,17 @@ func softmax64(s []float64) (lse float64) {
 	for _, v := range s {
 		top = max(top, v)
 	}
+
 	sum := 0.0
 	for j, v := range s {
 		s[j] = math.Exp(v - top)
 		sum += s[j]
 	}
+
 	for j := range s {
 		s[j] /= sum
 	}
+
 	return top + math.Log(sum)
 }
 

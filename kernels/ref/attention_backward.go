@@ -24,11 +24,14 @@ import (
 // from zero in the channels of the heads.
 func attentionBackward(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernels.Attention) {
 	a = attentionDefaults(out, q, k, v, a)
-	need(sameShape(dq, q) && sameShape(dk, k) && sameShape(dv, v) && sameShape(dout, out), "ref: AttentionBackward: shapes do not agree")
-	need(!a.LSE.IsZero() && a.LSE.Rows == q.Rows && a.LSE.Cols == a.Heads, "ref: AttentionBackward: LSE is not [tq, Heads]")
+	need(sameShape(dq, q) && sameShape(dk, k) && sameShape(dv, v) && sameShape(dout, out),
+		"ref: AttentionBackward: shapes do not agree")
+	need(!a.LSE.IsZero() && a.LSE.Rows == q.Rows && a.LSE.Cols == a.Heads,
+		"ref: AttentionBackward: LSE is not [tq, Heads]")
 	for g := range a.KVHeads {
 		attentionBackwardGroup(dq, dk, dv, dout, q, k, v, out, a, g)
 	}
+
 	dq.Buf.Changed()
 	dk.Buf.Changed()
 	dv.Buf.Changed()
@@ -36,7 +39,9 @@ func attentionBackward(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernels.Att
 
 // attentionBackwardGroup does the heads of key/value head g.
 func attentionBackwardGroup(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernels.Attention, g int) {
-	d, rep, ko := a.HeadDim, a.Heads/a.KVHeads, g*a.KVHeadStride
+	d := a.HeadDim
+	rep := a.Heads / a.KVHeads
+	ko := g * a.KVHeadStride
 	kSum, vSum := make([]float64, k.Rows*d), make([]float64, v.Rows*d)
 	for i := range q.Rows {
 		hi := a.Pos + i + 1
@@ -44,6 +49,7 @@ func attentionBackwardGroup(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernel
 		if a.Window > 0 {
 			lo = max(0, hi-a.Window)
 		}
+
 		for h := g * rep; h < (g+1)*rep; h++ {
 			qo := h * a.QHeadStride
 			qr, gr := q.RowF32(i)[qo:qo+d], dout.RowF32(i)[h*d:(h+1)*d]
@@ -56,15 +62,18 @@ func attentionBackwardGroup(dq, dk, dv, dout, q, k, v, out kernels.Mat, a kernel
 				if a.Softcap != 0 {
 					ds *= 1 - t/float64(a.Softcap)*(t/float64(a.Softcap))
 				}
+
 				for c := range d {
 					vSum[j*d+c] += p * float64(gr[c])
 					kSum[j*d+c] += ds * float64(qr[c])
 					qSum[c] += ds * float64(kr[c])
 				}
 			}
+
 			round(dq.RowF32(i)[qo:qo+d], qSum)
 		}
 	}
+
 	for j := range k.Rows {
 		round(dk.RowF32(j)[ko:ko+d], kSum[j*d:(j+1)*d])
 	}

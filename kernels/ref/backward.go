@@ -19,14 +19,19 @@ import (
 func rmsNormBackward(dx, dw, dy, x, w kernels.Mat, eps float32, plusOne bool) {
 	need(sameShape(x, dx, dy) && w.Rows == 1 && w.Cols == x.Cols, "ref: RMSNormBackward: shapes do not agree")
 	need(dw.IsZero() || sameShape(w, dw), "ref: RMSNormBackward: dw is not shaped like the weight")
+
 	wr, sum := wide64(w, plusOne), make([]float64, x.Cols)
 	for i := range x.Rows {
-		xr, g, d := x.RowF32(i), dy.RowF32(i), dx.RowF32(i)
+		xr := x.RowF32(i)
+		g := dy.RowF32(i)
+		d := dx.RowF32(i)
+
 		square, mean := 0.0, 0.0
 		for j, v := range xr {
 			square += float64(v) * float64(v)
 			mean += float64(g[j]) * wr[j] * float64(v)
 		}
+
 		r := 1 / math.Sqrt(square/float64(x.Cols)+float64(eps))
 		mean /= float64(x.Cols)
 		for j, v := range xr {
@@ -34,6 +39,7 @@ func rmsNormBackward(dx, dw, dy, x, w kernels.Mat, eps float32, plusOne bool) {
 			sum[j] += float64(g[j]) * float64(v) * r
 		}
 	}
+
 	addRow(dw, sum)
 	dx.Buf.Changed()
 }
@@ -55,9 +61,15 @@ func layerNormBackward(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
 	need(sameShape(x, dx, dy) && w.Rows == 1 && w.Cols == x.Cols, "ref: LayerNormBackward: shapes do not agree")
 	need(dw.IsZero() || sameShape(w, dw), "ref: LayerNormBackward: dw is not shaped like the weight")
 	need(db.IsZero() || sameShape(w, db), "ref: LayerNormBackward: db is not shaped like the weight")
-	wr, wSum, bSum := wide64(w, false), make([]float64, x.Cols), make([]float64, x.Cols)
+
+	wr := wide64(w, false)
+	wSum := make([]float64, x.Cols)
+	bSum := make([]float64, x.Cols)
 	for i := range x.Rows {
-		xr, dyr, d := x.RowF32(i), dy.RowF32(i), dx.RowF32(i)
+		xr := x.RowF32(i)
+		dyr := dy.RowF32(i)
+		d := dx.RowF32(i)
+
 		mean, variance := moments(xr)
 		r := 1 / math.Sqrt(variance+float64(eps))
 		a, b := 0.0, 0.0
@@ -66,6 +78,7 @@ func layerNormBackward(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
 			a += g / float64(x.Cols)
 			b += g * (float64(v) - mean) * r / float64(x.Cols)
 		}
+
 		for j, v := range xr {
 			n := (float64(v) - mean) * r
 			d[j] = float32(float64(d[j]) + r*(float64(dyr[j])*wr[j]-a-n*b))
@@ -73,6 +86,7 @@ func layerNormBackward(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
 			bSum[j] += float64(dyr[j])
 		}
 	}
+
 	addRow(dw, wSum)
 	addRow(db, bSum)
 	dx.Buf.Changed()
@@ -101,8 +115,8 @@ func addRow(dst kernels.Mat, sum []float64) {
 	dst.Buf.Changed()
 }
 
-// slope is the derivative of the activation in float64. Where a factor vanishes, so does its product with an infinite x: the
-// derivatives have limits.
+// slope is the derivative of the activation in float64. Where a factor vanishes, so does its product with an
+// infinite x: the derivatives have limits.
 func slope(f kernels.Activation) func(x float64) float64 {
 	times := func(x, vanishing float64) float64 {
 		if vanishing == 0 {
@@ -110,6 +124,7 @@ func slope(f kernels.Activation) func(x float64) float64 {
 		}
 		return x * vanishing
 	}
+
 	switch f {
 	case kernels.SiLU:
 		return func(x float64) float64 {
@@ -134,6 +149,7 @@ func slope(f kernels.Activation) func(x float64) float64 {
 			return 1
 		}
 	}
+
 	panic("ref: unknown activation")
 }
 
@@ -159,12 +175,16 @@ func gateBackward(dgate, dup, dy, gate, up kernels.Mat, f kernels.Activation) {
 	need(sameShape(dgate, dup, dy, gate, up), "ref: GateBackward: shapes do not agree")
 	fn, fs := function(f), slope(f)
 	for i := range dy.Rows {
-		dg, du, g, u := dgate.RowF32(i), dup.RowF32(i), gate.RowF32(i), up.RowF32(i)
+		dg := dgate.RowF32(i)
+		du := dup.RowF32(i)
+		g := gate.RowF32(i)
+		u := up.RowF32(i)
 		for j, v := range dy.RowF32(i) {
 			a, b := float64(v)*float64(u[j])*fs(float64(g[j])), float64(v)*fn(float64(g[j]))
 			dg[j], du[j] = float32(a), float32(b)
 		}
 	}
+
 	dgate.Buf.Changed()
 	dup.Buf.Changed()
 }
@@ -175,6 +195,7 @@ func gateBackward(dgate, dup, dy, gate, up kernels.Mat, f kernels.Activation) {
 func softcapBackward(dx, dy, y kernels.Mat, cap float32) {
 	need(sameShape(dx, dy, y), "ref: SoftcapBackward: shapes do not agree")
 	need(cap != 0, "ref: SoftcapBackward: cap is 0")
+
 	for i := range y.Rows {
 		d, g := dx.RowF32(i), dy.RowF32(i)
 		for j, v := range y.RowF32(i) {
@@ -182,6 +203,7 @@ func softcapBackward(dx, dy, y kernels.Mat, cap float32) {
 			d[j] = float32(float64(g[j]) * (1 - t*t))
 		}
 	}
+
 	dx.Buf.Changed()
 }
 
@@ -190,13 +212,17 @@ func softcapBackward(dx, dy, y kernels.Mat, cap float32) {
 //	for i, j { dx[i,j] = y[i,j] · (dy[i,j] - Σ_l dy[i,l]·y[i,l]) }
 func softmaxBackward(dx, dy, y kernels.Mat) {
 	need(sameShape(dx, dy, y), "ref: SoftmaxBackward: shapes do not agree")
+
 	for i := range y.Rows {
-		d, g, p := dx.RowF32(i), dy.RowF32(i), y.RowF32(i)
+		d := dx.RowF32(i)
+		g := dy.RowF32(i)
+		p := y.RowF32(i)
 		sum := dot(g, p)
 		for j, v := range p {
 			d[j] = float32(float64(v) * (float64(g[j]) - sum))
 		}
 	}
+
 	dx.Buf.Changed()
 }
 
@@ -211,21 +237,25 @@ func crossEntropyBackward(dlogits, loss, logits kernels.Mat, labels []int32, sca
 	if !loss.IsZero() {
 		crossEntropy(loss, logits, labels)
 	}
+
 	p := make([]float64, logits.Cols)
 	for i, label := range labels {
 		if label < 0 {
 			clear(dlogits.RowF32(i))
 			continue
 		}
+
 		for j, v := range logits.RowF32(i) {
 			p[j] = float64(v)
 		}
+
 		softmax64(p)
 		p[label]--
 		for j, v := range p {
 			dlogits.RowF32(i)[j] = float32(float64(scale) * v)
 		}
 	}
+
 	dlogits.Buf.Changed()
 }
 
@@ -244,9 +274,11 @@ func gatherBackward(dtable, dy kernels.Mat, ids []int32, scale float32) {
 			sums[id][j] += float64(scale) * float64(v)
 		}
 	}
+
 	for id, sum := range sums {
 		addRow(dtable.RowRange(int(id), int(id)+1), sum)
 	}
+
 	dtable.Buf.Changed()
 }
 
@@ -261,9 +293,11 @@ func colSum(acc, x kernels.Mat) {
 			sum[j] += float64(v)
 		}
 	}
+
 	for j, v := range sum {
 		put(acc.Buf, acc.Off+j, get(acc.Buf, acc.Off+j)+v)
 	}
+
 	acc.Buf.Changed()
 }
 

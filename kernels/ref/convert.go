@@ -31,6 +31,7 @@ func get(b *kernels.Buffer, i int) float64 {
 	case kernels.F16:
 		return float64(kernels.FromF16(b.U16()[i]))
 	}
+
 	panic("ref: element type is not a floating-point type")
 }
 

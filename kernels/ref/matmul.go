@@ -18,6 +18,7 @@ func matMulNT(dst, x, w kernels.Mat, o kernels.MatMul) {
 			sum[i*dst.Cols+j] = s
 		}
 	}
+
 	store(dst, sum, o)
 }
 
@@ -65,6 +66,7 @@ func store(dst kernels.Mat, sum []float64, o kernels.MatMul) {
 		need(o.Bias.Rows == 1 && o.Bias.Cols == dst.Cols, "ref: MatMul: bias is not one row of dst's width")
 		bias = row(o.Bias, 0)
 	}
+
 	for i := range dst.Rows {
 		d := dst.RowF32(i)
 		for j := range d {
@@ -75,8 +77,10 @@ func store(dst kernels.Mat, sum []float64, o kernels.MatMul) {
 			if o.Accumulate {
 				s += float64(d[j])
 			}
+
 			d[j] = float32(s)
 		}
 	}
+
 	dst.Buf.Changed()
 }

@@ -48,6 +48,7 @@ func rmsNorm(dst, x, w kernels.Mat, eps float32, plusOne bool) {
 	if plusOne {
 		one = 1
 	}
+
 	wr := row(w, 0)
 	for i := range x.Rows {
 		xr, d := x.RowF32(i), dst.RowF32(i)
@@ -55,11 +56,13 @@ func rmsNorm(dst, x, w kernels.Mat, eps float32, plusOne bool) {
 		for _, v := range xr {
 			sum += float64(v) * float64(v)
 		}
+
 		r := 1 / math.Sqrt(sum/float64(x.Cols)+float64(eps))
 		for j, v := range xr {
 			d[j] = float32(float64(v) * r * (one + float64(wr[j])))
 		}
 	}
+
 	dst.Buf.Changed()
 }
 
@@ -77,6 +80,7 @@ func layerNorm(dst, x, w, b kernels.Mat, eps float32) {
 	if !b.IsZero() {
 		br = row(b, 0)
 	}
+
 	for i := range x.Rows {
 		xr, d := x.RowF32(i), dst.RowF32(i)
 		mean, variance := moments(xr)
@@ -85,6 +89,7 @@ func layerNorm(dst, x, w, b kernels.Mat, eps float32) {
 			d[j] = float32((float64(v)-mean)*r*float64(wr[j]) + float64(br[j]))
 		}
 	}
+
 	dst.Buf.Changed()
 }
 
@@ -110,30 +115,44 @@ func rope(x kernels.Mat, r kernels.Rope) {
 	if stride == 0 {
 		stride = r.HeadDim
 	}
+
 	half := r.Dim / 2
-	need(r.Dim >= 0 && r.Dim%2 == 0 && r.Dim <= r.HeadDim, "ref: RoPE: rotated channels are odd or more than a head has")
-	need(len(r.Pos) == x.Rows && (r.Heads == 0 || (r.Heads-1)*stride+r.HeadDim <= x.Cols), "ref: RoPE: shapes do not agree")
+	need(r.Dim >= 0 && r.Dim%2 == 0 && r.Dim <= r.HeadDim,
+		"ref: RoPE: rotated channels are odd or more than a head has")
+	need(len(r.Pos) == x.Rows && (r.Heads == 0 || (r.Heads-1)*stride+r.HeadDim <= x.Cols),
+		"ref: RoPE: shapes do not agree")
 	need(half == 0 || (r.Cos.Cols == half && sameShape(r.Cos, r.Sin)), "ref: RoPE: tables are not [positions, Dim/2]")
-	second, step, sign := half, 1, 1.0
+
+	second := half
+	step := 1
+	sign := 1.0
 	if r.Inverse {
 		sign = -1
 	}
 	if r.Interleaved {
 		second, step = 1, 2
 	}
+
 	for t := range x.Rows {
 		if half == 0 {
 			continue
 		}
+
 		need(r.Pos[t] >= 0 && int(r.Pos[t]) < r.Cos.Rows, "ref: RoPE: position outside the tables")
-		row, cos, sin := x.RowF32(t), r.Cos.RowF32(int(r.Pos[t])), r.Sin.RowF32(int(r.Pos[t]))
+		row := x.RowF32(t)
+		cos := r.Cos.RowF32(int(r.Pos[t]))
+		sin := r.Sin.RowF32(int(r.Pos[t]))
 		for h := range r.Heads {
 			for i := range half {
 				a, b := &row[h*stride+i*step], &row[h*stride+i*step+second]
-				av, bv, c, s := float64(*a), float64(*b), float64(cos[i]), sign*float64(sin[i])
+				av := float64(*a)
+				bv := float64(*b)
+				c := float64(cos[i])
+				s := sign * float64(sin[i])
 				*a, *b = float32(av*c-bv*s), float32(bv*c+av*s)
 			}
 		}
 	}
+
 	x.Buf.Changed()
 }

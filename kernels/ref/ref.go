@@ -80,7 +80,8 @@ func (d *Device) Close() error { return nil }
 
 func fits(what string, b *kernels.Buffer, off, size int) error {
 	if off < 0 || off > b.Len || size > (b.Len-off)*b.DType.Size() {
-		return fmt.Errorf("ref: %s of %d bytes at element %d does not fit a buffer of %d %s", what, size, off, b.Len, b.DType)
+		return fmt.Errorf("ref: %s of %d bytes at element %d does not fit a buffer of %d %s", what, size, off, b.Len,
+			b.DType)
 	}
 	return nil
 }
@@ -107,13 +108,16 @@ func row(m kernels.Mat, i int) []float32 {
 	if m.DType() == kernels.F32 {
 		return m.RowF32(i)
 	}
+
 	widen := kernels.FromBF16
 	if m.DType() == kernels.F16 {
 		widen = kernels.FromF16
 	}
+
 	wide := make([]float32, m.Cols)
 	for j, h := range m.RowU16(i) {
 		wide[j] = widen(h)
 	}
+
 	return wide
 }

@@ -41,6 +41,7 @@ func TestProductsByHand(t *testing.T) {
 	near(t, "a·bᵀ + bias", dst, 8, 32, 8, 50)
 	o.MatMulNT(dst, a, b, kernels.MatMul{Accumulate: true})
 	near(t, "the same added", dst, 6, 44, 6, 80)
+
 	wide := zeros(3, 3)
 	o.MatMulTN(wide, a, b, kernels.MatMul{})
 	near(t, "aᵀ·b", wide, 9, 8, 7, 12, 10, 8, 15, 12, 9)
@@ -80,12 +81,16 @@ func TestActivationsByHand(t *testing.T) {
 // TestAttentionByHand: equal scores give the mean of the values seen.
 func TestAttentionByHand(t *testing.T) {
 	o := ref.New().Ops()
-	q, k, v := zeros(3, 2), mat(3, 1, 5, 6, 7), mat(3, 1, 1, 2, 6)
+	q := zeros(3, 2)
+	k := mat(3, 1, 5, 6, 7)
+
+	v := mat(3, 1, 1, 2, 6)
 	dst := zeros(3, 2)
 	a := kernels.Attention{Heads: 2, KVHeads: 1, HeadDim: 1, Scale: 1}
 	o.Attention(dst, q, k, v, a)
 	near(t, "causal means", dst, 1, 1, 1.5, 1.5, 3, 3)
 	a.Window = 2
+
 	o.Attention(dst, q, k, v, a)
 	near(t, "means of two", dst, 1, 1, 1.5, 1.5, 4, 4)
 	one := mat(1, 2, 1, 0)
@@ -137,6 +142,7 @@ func TestConvertFromF64IsNearest(t *testing.T) {
 		src, dst := kernels.NewHost(kernels.F64, 1), kernels.NewHost(kernels.F16, 1)
 		src.F64()[0] = x
 		o.Convert(kernels.MatOf(dst, 1, 1), kernels.MatOf(src, 1, 1))
+
 		h := dst.U16()[0]
 		off := math.Abs(float64(kernels.FromF16(h)) - x)
 		for _, other := range []uint16{h - 1, h + 1} {
@@ -160,6 +166,7 @@ func TestSelectionByHand(t *testing.T) {
 			}
 		}
 	}
+
 	o.SelectRows(mask, kernels.Score{X: x}, 2)
 	check("two of a row", 0, 1, 1, 0, 0, 0, 1, 1)
 	o.SelectAll(mask, kernels.Score{X: x}, 1)
@@ -178,6 +185,7 @@ func TestTransfersAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, err := range []error{
 		d.Upload(b, 2, make([]byte, 9)), d.Upload(b, -1, nil), d.Upload(b, 1<<62, make([]byte, 4)),
 		d.Download(make([]byte, 17), b, 0), d.Download(nil, b, 5),
@@ -186,6 +194,7 @@ func TestTransfersAreChecked(t *testing.T) {
 			t.Error("a transfer outside the buffer was accepted")
 		}
 	}
+
 	for _, n := range []int{-1, math.MaxInt} {
 		if _, err := d.Alloc(kernels.F64, n); err == nil {
 			t.Errorf("%d elements were allocated", n)

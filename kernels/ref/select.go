@@ -32,8 +32,10 @@ func scores(s kernels.Score, i int) []float32 {
 		if !s.Col.IsZero() {
 			v *= s.Col.RowF32(0)[j]
 		}
+
 		out[j] = v
 	}
+
 	return out
 }
 
@@ -90,7 +92,9 @@ func selectAll(mask kernels.Mat, s kernels.Score, drop int) {
 	for i := range mask.Rows {
 		all = append(all, scores(s, i)...)
 	}
+
 	slices.SortFunc(all, compare)
+
 	for i := range mask.Rows {
 		keep := mask.RowU8(i)
 		for j, v := range scores(s, i) {
@@ -100,6 +104,7 @@ func selectAll(mask kernels.Mat, s kernels.Score, drop int) {
 			}
 		}
 	}
+
 	mask.Buf.Changed()
 }
 
@@ -111,6 +116,7 @@ func selectAll(mask kernels.Mat, s kernels.Score, drop int) {
 func selectNM(mask kernels.Mat, s kernels.Score, n, m int) {
 	checkScore(mask, s)
 	need(m > 0 && n >= 0 && n <= m, "ref: SelectNM: not 0 ≤ n ≤ m")
+
 	for i := range mask.Rows {
 		keep, score := mask.RowU8(i), scores(s, i)
 		for lo := 0; lo < len(score); lo += m {
@@ -118,6 +124,7 @@ func selectNM(mask kernels.Mat, s kernels.Score, n, m int) {
 			dropLowest(keep[lo:hi], score[lo:hi], n)
 		}
 	}
+
 	mask.Buf.Changed()
 }
 
@@ -167,11 +174,13 @@ func countZero(x kernels.Mat) int {
 			}
 			continue
 		}
+
 		for _, v := range row(x, i) {
 			if v == 0 {
 				n++
 			}
 		}
 	}
+
 	return n
 }

@@ -7,7 +7,9 @@ import "github.com/modelcompress/compress/kernels"
 //	for i { p := offsets[i]; for j { if mask[i,j] { dst[i,j] = values[p]; p++ } else { dst[i,j] = 0 } } }
 func expand(dst kernels.Mat, w kernels.Sparse) {
 	need(w.Consistent(), "ref: Expand: parts of the sparse weight do not fit together")
-	need(dst.Rows == w.Rows() && dst.Cols == w.Cols && dst.DType() == w.DType(), "ref: Expand: destination has another shape or type")
+	need(dst.Rows == w.Rows() && dst.Cols == w.Cols && dst.DType() == w.DType(),
+		"ref: Expand: destination has another shape or type")
+
 	size := dst.DType().Size()
 	out, values := dst.Buf.Bytes(), w.Values.Buf.Bytes()
 	for i := range dst.Rows {
@@ -19,10 +21,12 @@ func expand(dst kernels.Mat, w kernels.Sparse) {
 				clear(d)
 				continue
 			}
+
 			copy(d, values[p*size:][:size])
 			p++
 		}
 	}
+
 	dst.Buf.Changed()
 }
 

@@ -1,15 +1,17 @@
-// Package arch holds the architectures of language models as data: one embedded JSON file per model_type says which
-// tensors a checkpoint has, what each is for, how its shape follows from the configuration, how the configuration spells
-// its keys, what an absent key means, and which details of the computation (norm, rotation, windows) apply.
-// The engine reads these tables; adding a model that is built of known parts means adding a file, not code.
+// Package arch holds the architectures of language models as data: one embedded JSON file per model_type says
+// which tensors a checkpoint has, what each is for, how its shape follows from the configuration, how the
+// configuration spells its keys, what an absent key means, and which details of the computation (norm,
+// rotation, windows) apply. The engine reads these tables; adding a model that is built of known parts means
+// adding a file, not code.
 //
 // # The files
 //
-// models/<model_type>.json decodes strictly into [Arch]. Tensor names are templates in which {l} is the number of the
-// block and {e} the number of the expert. Shapes are lists of dimension names ([Dims]) that the engine computes from the
-// configuration. "when" makes a tensor depend on a condition ([Conditions]), "!" negates it. Two details are not written
-// down because the tensors show them: a block without a second norm feeds one norm to both branches, and post norms after a branch exist
-// where a tensor has that role. common.json holds what is true of every architecture.
+// models/<model_type>.json decodes strictly into [Arch]. Tensor names are templates in which {l} is the number
+// of the block and {e} the number of the expert. Shapes are lists of dimension names ([Dims]) that the engine
+// computes from the configuration. "when" makes a tensor depend on a condition ([Conditions]), "!" negates it.
+// Two details are not written down because the tensors show them: a block without a second norm feeds one norm
+// to both branches, and post norms after a branch exist where a tensor has that role. common.json holds what is
+// true of every architecture.
 package arch
 
 import (
@@ -46,8 +48,9 @@ type Arch struct {
 	PositionOffset int       `json:"position_offset"` // position p uses row p + offset of the position table
 
 	// OptionalPrefix starts the templates but is left out by some checkpoints in circulation.
-	OptionalPrefix string   `json:"optional_prefix"`
-	Buffers        []string `json:"buffers"` // name templates of tensors that files may hold and that are not parameters
+	OptionalPrefix string `json:"optional_prefix"`
+	// name templates of tensors that files may hold and that are not parameters
+	Buffers []string `json:"buffers"`
 
 	Config     map[string]Key `json:"config"`      // field (see [Fields]) → how the configuration spells it
 	Refuse     []Rule         `json:"refuse"`      // keys that are only accepted with certain values
@@ -55,8 +58,8 @@ type Arch struct {
 	Tensors    []Tensor       `json:"tensors"`     // in order of use
 }
 
-// Key says where a field of the configuration stands and what its absence means. A default that is a string naming other
-// fields ("heads", "hidden/heads", "4*hidden") is computed from them.
+// Key says where a field of the configuration stands and what its absence means. A default that is a string
+// naming other fields ("heads", "hidden/heads", "4*hidden") is computed from them.
 type Key struct {
 	Key     string          `json:"key"`     // "" for a constant that the configuration does not hold
 	Also    []string        `json:"also"`    // other spellings of the key
@@ -73,20 +76,22 @@ type Rule struct {
 
 // RopeKeys says how positions are rotated and where the configuration keeps the numbers.
 type RopeKeys struct {
-	Style    string            `json:"style"`    // "half": channels (i, i+d/2); "interleaved": (2i, 2i+1)
-	Theta    Key               `json:"theta"`    // base of the frequencies
-	Partial  *Key              `json:"partial"`  // share of a head's channels that is rotated; nil: all
-	Dim      *Key              `json:"dim"`      // number of rotated channels, where the configuration gives it directly
+	Style   string `json:"style"`   // "half": channels (i, i+d/2); "interleaved": (2i, 2i+1)
+	Theta   Key    `json:"theta"`   // base of the frequencies
+	Partial *Key   `json:"partial"` // share of a head's channels that is rotated; nil: all
+	// number of rotated channels, where the configuration gives it directly
+	Dim      *Key              `json:"dim"`
 	Original *Key              `json:"original"` // the original length, where it stands outside of the rope section
 	Aliases  map[string]string `json:"aliases"`  // older names of rope types
 }
 
 // Tensor is one parameter, or one per block or expert.
 type Tensor struct {
-	Role       Role     `json:"role"`
-	Part       string   `json:"part"` // "" for the weight, "bias"
-	Name       string   `json:"name"`
-	Fused      string   `json:"fused"`      // where it lies in the layout of [Arch.Split]; "": under its own name there too
+	Role Role   `json:"role"`
+	Part string `json:"part"` // "" for the weight, "bias"
+	Name string `json:"name"`
+	// where it lies in the layout of [Arch.Split]; "": under its own name there too
+	Fused      string   `json:"fused"`
 	Shape      []string `json:"shape"`      // dimension names, outermost first
 	Transposed bool     `json:"transposed"` // a matrix stored [in, out]
 	When       string   `json:"when"`       // condition, "" is always
@@ -183,11 +188,13 @@ func read(file string, into any) error {
 	if err != nil {
 		return err
 	}
+
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
+
 	return nil
 }
 
@@ -198,10 +205,13 @@ func ByClass(classes []string) (*Arch, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for _, name := range Known() {
 		if slices.ContainsFunc(all[name].Classes, func(c string) bool { return slices.Contains(classes, c) }) {
 			return all[name], nil
 		}
 	}
-	return nil, fmt.Errorf("%w: no model_type, and architectures %.100q is none of the known; known: %s", ErrUnknown, classes, strings.Join(Known(), ", "))
+
+	return nil, fmt.Errorf("%w: no model_type, and architectures %.100q is none of the known; known: %s", ErrUnknown,
+		classes, strings.Join(Known(), ", "))
 }

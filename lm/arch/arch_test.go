@@ -17,9 +17,11 @@ func TestTablesAreConsistent(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if a.ModelType != name || a.Version != Version || len(a.Classes) == 0 {
 				t.Errorf("head of the table: %q, version %d, classes %v", a.ModelType, a.Version, a.Classes)
 			}
+
 			for field, k := range a.Config {
 				if !slices.Contains(Fields(), field) {
 					t.Errorf("unknown field %q", field)
@@ -28,6 +30,7 @@ func TestTablesAreConsistent(t *testing.T) {
 					t.Errorf("field %q has neither key nor value", field)
 				}
 			}
+
 			checkTensors(t, a)
 			checkStyle(t, a)
 		})
@@ -41,21 +44,29 @@ func checkTensors(t *testing.T, a *Arch) {
 		if seen[e.Name] {
 			t.Errorf("%s: twice", e.Name)
 		}
+
 		seen[e.Name] = true
-		if e.Part != "" && e.Part != "bias" || !strings.HasSuffix(e.Name, map[string]string{"": ".weight", "bias": ".bias"}[e.Part]) {
+
+		if e.Part != "" && e.Part != "bias" ||
+			!strings.HasSuffix(e.Name, map[string]string{"": ".weight", "bias": ".bias"}[e.Part]) {
 			t.Errorf("%s: part %q", e.Name, e.Part)
 		}
+
 		if when := strings.TrimPrefix(e.When, "!"); when != "" && !slices.Contains(Conditions(), when) {
 			t.Errorf("%s: unknown condition %q", e.Name, e.When)
 		}
+
 		for _, d := range e.Shape {
 			if !slices.Contains(Dims(), d) {
 				t.Errorf("%s: unknown dimension %q", e.Name, d)
 			}
 		}
-		if want := map[bool]int{true: 2, false: 1}[e.Role.Linear() && e.Part == ""]; e.Role.Linear() && len(e.Shape) != want {
+
+		if want := map[bool]int{true: 2, false: 1}[e.Role.Linear() && e.Part == ""]; e.Role.Linear() &&
+			len(e.Shape) != want {
 			t.Errorf("%s: shape %v", e.Name, e.Shape)
 		}
+
 		if e.Role.Linear() != (e.PerBlock() && e.Role.Linear()) || e.PerExpert() && !e.PerBlock() {
 			t.Errorf("%s: a matrix of a block is not in a block", e.Name)
 		}
@@ -63,11 +74,13 @@ func checkTensors(t *testing.T, a *Arch) {
 			t.Errorf("%s: lacks the optional prefix", e.Name)
 		}
 	}
+
 	for _, r := range []Role{Embed, AttnNorm, O, Down, FinalNorm} {
 		if !has(a, r) {
 			t.Errorf("no tensor of role %s", r)
 		}
 	}
+
 	if has(a, QKV) == has(a, Q) || has(a, QKV) != (a.QKV != "") || has(a, QNorm) != (a.QKNorm != "") {
 		t.Error("projections, their layout and their norms disagree")
 	}
@@ -75,6 +88,7 @@ func checkTensors(t *testing.T, a *Arch) {
 
 func checkStyle(t *testing.T, a *Arch) {
 	t.Helper()
+
 	if !slices.Contains([]Norm{RMS, RMSPlusOne, LayerNorm}, a.Norm) ||
 		!slices.Contains([]QKNorm{"", PerHead, PerRow}, a.QKNorm) ||
 		!slices.Contains([]QKVLayout{"", Blocks, HeadBlocks}, a.QKV) ||
@@ -82,12 +96,14 @@ func checkStyle(t *testing.T, a *Arch) {
 		!slices.Contains([]Scale{"", SqrtHidden}, a.EmbedScale) {
 		t.Errorf("unknown style: %q %q %q %q %q", a.Norm, a.QKNorm, a.QKV, a.Window, a.EmbedScale)
 	}
+
 	if a.Rope != nil && a.Rope.Style != "half" && a.Rope.Style != "interleaved" {
 		t.Errorf("unknown rope style %q", a.Rope.Style)
 	}
 	if (a.Rope == nil) != has(a, Positions) {
 		t.Error("positions are neither rotated nor learned, or both")
 	}
+
 	for _, b := range a.Buffers {
 		if strings.Count(b, "{l}") != 1 {
 			t.Errorf("buffer %q", b)
@@ -97,7 +113,8 @@ func checkStyle(t *testing.T, a *Arch) {
 
 func TestLookupUnknownListsTheKnown(t *testing.T) {
 	_, err := Lookup("mamba")
-	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "llama") || !strings.Contains(err.Error(), "qwen3_moe") {
+	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "llama") ||
+		!strings.Contains(err.Error(), "qwen3_moe") {
 		t.Fatalf("error %v", err)
 	}
 }
@@ -107,6 +124,7 @@ func TestBuffers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, want := range map[string]bool{
 		"transformer.h.0.attn.bias": true, "h.11.attn.masked_bias": true, "transformer.h.x.attn.bias": false,
 		"transformer.h..attn.bias": false, "transformer.h.0.attn.c_attn.bias": false, "": false,
@@ -129,22 +147,26 @@ func TestKeysDoNotCollide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	plain := regexp.MustCompile(`^[a-zA-Z0-9_]+$`)
 	for _, name := range Known() {
 		a, err := Lookup(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		ignored := append(slices.Clone(c.IgnoreKeys), a.IgnoreKeys...)
 		for field, k := range a.Config {
 			if slices.Contains(ignored, k.Key) {
 				t.Errorf("%s: %s is read from %q, which is ignored", name, field, k.Key)
 			}
 		}
+
 		for _, r := range append(slices.Clone(c.Refuse), a.Refuse...) {
 			if !plain.MatchString(r.Key) || slices.Contains(ignored, r.Key) {
 				t.Errorf("%s: rule for %q", name, r.Key)
 			}
+
 			for _, v := range r.Allow {
 				if !json.Valid(v) {
 					t.Errorf("%s: rule for %q allows %q", name, r.Key, v)

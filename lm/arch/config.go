@@ -70,7 +70,8 @@ func (e *ConfigError) Error() string {
 // Unwrap gives the cause.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// maxDim bounds every size of a configuration, so that products of three fit an int64; maxLayers bounds what is listed per block.
+// maxDim bounds every size of a configuration, so that products of three fit an int64; maxLayers bounds what is
+// listed per block.
 const (
 	maxDim    = 1 << 20
 	maxVocab  = 1 << 24
@@ -87,14 +88,17 @@ func ParseConfig(file string, text []byte) (*Config, error) {
 	if r.raw == nil {
 		return nil, &ConfigError{File: file, Problem: "not a JSON object"}
 	}
+
 	c := &Config{flags: map[string]bool{}}
 	for _, step := range []func(*Config){
 		r.architecture, r.refusals, r.sizes, r.attention, r.mlp, r.windows, r.rope, r.tokens, r.unknown,
 	} {
-		if step(c); r.err != nil {
+		step(c)
+		if r.err != nil {
 			return nil, r.err
 		}
 	}
+
 	return c, nil
 }
 
@@ -105,6 +109,7 @@ func (r *configReader) architecture(c *Config) {
 	if r.err != nil {
 		return
 	}
+
 	var err error
 	if modelType != "" {
 		r.arch, err = Lookup(modelType)
@@ -115,6 +120,7 @@ func (r *configReader) architecture(c *Config) {
 		r.err = &ConfigError{File: r.file, Problem: err.Error(), Err: err}
 		return
 	}
+
 	c.Arch, c.ModelType = r.arch, r.arch.ModelType
 	c.DType = r.text("dtype", r.text("torch_dtype", ""))
 }
@@ -137,11 +143,13 @@ func (r *configReader) refuse(rule Rule) {
 	if !ok {
 		return
 	}
+
 	allowed := slices.ContainsFunc(rule.Allow, func(a json.RawMessage) bool { return string(a) == string(value) })
 	if !allowed && rule.SameAs != "" {
 		n, _ := r.integer(rule.SameAs, 1, maxDim)
 		allowed = string(value) == fmt.Sprint(n)
 	}
+
 	if !allowed {
 		r.fail(rule.Key, "%s is not supported for %s", clip(value), r.arch.ModelType)
 	}
@@ -158,28 +166,34 @@ func (r *configReader) sizes(c *Config) {
 	if r.err == nil && c.Heads%c.KVHeads != 0 {
 		r.fail(r.key("heads"), "%d is not a multiple of the %d key/value heads", c.Heads, c.KVHeads)
 	}
+
 	if head, ok := r.integer("head_dim", 1, maxDim); ok {
 		c.HeadDim = head
 	} else if r.err == nil {
 		c.HeadDim = r.quotient("hidden", "heads")
 	}
+
 	c.Inner, _ = r.integer("inner", 1, maxDim*8)
 	c.MaxPositions, _ = r.integer("positions", 1, 1<<30)
-	if eps, _ := r.float("eps"); r.err == nil {
+	eps, _ := r.float("eps")
+	if r.err == nil {
 		c.Eps = float32(eps)
 		if eps < 0 || c.Eps > 1 {
 			r.fail(r.key("eps"), "%g is not between 0 and 1", eps)
 		}
 	}
+
 	c.Tied, c.Parallel = r.flag("tied"), r.flag("parallel")
 	c.EmbedScale = 1
 	if c.Arch.EmbedScale == SqrtHidden {
 		c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
 	}
+
 	c.PostNorm = r.has("norm_first") && !r.flag("norm_first")
 	for _, name := range Conditions() {
 		c.flags[name] = r.flag(name)
 	}
+
 	c.flags["projected"] = c.EmbedDim != c.Hidden
 	c.flags["no_final_norm"] = c.flags["no_final_norm"] || c.PostNorm
 }
@@ -194,9 +208,11 @@ func (r *configReader) attention(c *Config) {
 		}
 		scale = 1 / math.Sqrt(n)
 	}
+
 	if r.has("scale_attn") && !r.flag("scale_attn") {
 		scale = 1
 	}
+
 	c.AttnScales = make([]float32, c.Layers)
 	byLayer := r.flag("scale_by_layer")
 	for l := range c.AttnScales {
@@ -205,6 +221,7 @@ func (r *configReader) attention(c *Config) {
 			c.AttnScales[l] = float32(scale / float64(l+1))
 		}
 	}
+
 	c.AttnSoftcap = r.cap("attn_softcap")
 	c.FinalSoftcap = r.cap("final_softcap")
 	c.ClipQKV = r.cap("clip_qkv")
@@ -217,16 +234,19 @@ func (r *configReader) mlp(c *Config) {
 	if !ok && r.err == nil {
 		r.fail(r.key("activation"), "unknown activation %.60q; known: %s", name, strings.Join(activationNames(), ", "))
 	}
+
 	c.Activation = f
 	c.Mixture = make([]bool, c.Layers)
 	if !r.has("experts") || r.err != nil {
 		return
 	}
+
 	c.Experts, _ = r.integer("experts", 1, 1<<14)
 	c.TopK, _ = r.integer("top_k", 1, 1<<14)
 	if r.err == nil && c.TopK > c.Experts {
 		r.fail(r.key("top_k"), "%d of %d experts", c.TopK, c.Experts)
 	}
+
 	c.NormTopK = r.flag("norm_top_k")
 	c.ExpertInner = r.integerOr("expert_inner", 1, maxDim*8, c.Inner)
 	c.SharedInner = r.integerOr("shared_inner", 1, maxDim*8, 0)
@@ -250,7 +270,8 @@ const (
 
 // activations are the names that configurations use.
 var activations = map[string]Activation{
-	"silu": SiLU, "swish": SiLU, "gelu": GELU, "gelu_new": GELUTanh, "gelu_pytorch_tanh": GELUTanh, "gelu_fast": GELUTanh, "relu": ReLU,
+	"silu": SiLU, "swish": SiLU, "gelu": GELU, "gelu_new": GELUTanh, "gelu_pytorch_tanh": GELUTanh,
+	"gelu_fast": GELUTanh, "relu": ReLU,
 }
 
 func activationNames() []string {
@@ -268,6 +289,7 @@ func (r *configReader) windows(c *Config) {
 	if r.has("use_window") && !r.flag("use_window") {
 		window = 0
 	}
+
 	from := r.integerOr("window_from", 0, 1<<30, 0)
 	c.Windows = make([]int, c.Layers)
 	for l := range c.Windows {
@@ -276,6 +298,7 @@ func (r *configReader) windows(c *Config) {
 			c.Windows[l] = window
 		}
 	}
+
 	if types := r.strings("layer_types"); r.err == nil && types != nil {
 		r.layerTypes(c, types, window)
 	}
@@ -286,6 +309,7 @@ func (r *configReader) layerTypes(c *Config, types []string, window int) {
 		r.fail("layer_types", "%d entries for %d layers", len(types), c.Layers)
 		return
 	}
+
 	for l, t := range types {
 		switch {
 		case t == "full_attention":
@@ -354,6 +378,7 @@ func (c *Config) Dim(name string) int64 {
 	case "one":
 		return 1
 	}
+
 	panic("arch: architecture table names an unknown dimension")
 }
 

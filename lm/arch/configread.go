@@ -40,7 +40,8 @@ func (r *configReader) has(field string) bool {
 // key is how the configuration spells a field.
 func (r *configReader) key(field string) string { return r.arch.Config[field].Key }
 
-// field gives a field's value: from the file, or the default of an absent key. False: the table does not have the field.
+// field gives a field's value: from the file, or the default of an absent key. False: the table does not have
+// the field.
 func (r *configReader) field(field string) (key string, value json.RawMessage, ok bool) {
 	k, ok := r.arch.Config[field]
 	if !ok || r.err != nil {
@@ -56,6 +57,7 @@ func (r *configReader) keyed(k Key) (json.RawMessage, bool) {
 	if k.Key == "" {
 		spellings = nil
 	}
+
 	var value json.RawMessage
 	from := ""
 	for _, key := range spellings {
@@ -66,14 +68,17 @@ func (r *configReader) keyed(k Key) (json.RawMessage, bool) {
 			value, from = v, key
 		}
 	}
+
 	if value != nil {
 		return value, true
 	}
+
 	for _, key := range spellings {
 		if _, null := r.raw[key]; null && k.Null != nil {
 			return k.Null, true
 		}
 	}
+
 	return k.Default, k.Default != nil
 }
 
@@ -95,6 +100,7 @@ func (r *configReader) integer(field string, lo, hi int) (int, bool) {
 		}
 		return 0, false
 	}
+
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	switch {
 	case err == nil && n >= int64(lo) && n <= int64(hi):
@@ -106,6 +112,7 @@ func (r *configReader) integer(field string, lo, hi int) (int, bool) {
 	default:
 		r.fail(key, "%s is not a whole number", clip(v))
 	}
+
 	return 0, false
 }
 
@@ -116,15 +123,18 @@ func (r *configReader) computed(key string, v json.RawMessage, lo, hi int) (int,
 		r.fail(key, "default %s is neither a number nor an expression", clip(v))
 		return 0, false
 	}
+
 	if a, b, ok := strings.Cut(expr, "/"); ok {
 		n := r.quotient(a, b)
 		return n, r.err == nil
 	}
+
 	factor := 1
 	if a, b, ok := strings.Cut(expr, "*"); ok {
 		factor, _ = strconv.Atoi(a)
 		expr = b
 	}
+
 	n, ok := r.integer(expr, lo, hi)
 	return n * factor, ok
 }
@@ -227,19 +237,23 @@ func (r *configReader) integers(field string, n int) []int {
 	if !known {
 		return nil
 	}
+
 	v, ok := r.get(k.Key)
 	if !ok {
 		return nil
 	}
+
 	var list []int
 	if err := json.Unmarshal(v, &list); err != nil {
 		r.fail(k.Key, "%s is not a list of whole numbers", clip(v))
 	}
+
 	for _, i := range list {
 		if i < 0 || i >= n {
 			r.fail(k.Key, "%d is not one of %d blocks", i, n)
 		}
 	}
+
 	return list
 }
 
@@ -265,6 +279,7 @@ func tokenIDs(v json.RawMessage) ([]int32, error) {
 	case json.Unmarshal(v, &list) == nil:
 		return list, nil
 	}
+
 	return nil, fmt.Errorf("%s is neither a token id nor a list of them", clip(v))
 }
 
@@ -277,7 +292,8 @@ func clip(v json.RawMessage) string {
 	return s
 }
 
-// Stops reads the tokens that end generation from the text of a generation_config.json; none where it does not say. Every error is a [ConfigError].
+// Stops reads the tokens that end generation from the text of a generation_config.json; none where it does not
+// say. Every error is a [ConfigError].
 func Stops(file string, text []byte) ([]int32, error) {
 	var g struct {
 		EOS json.RawMessage `json:"eos_token_id"`
@@ -285,9 +301,11 @@ func Stops(file string, text []byte) ([]int32, error) {
 	if err := json.Unmarshal(text, &g); err != nil {
 		return nil, &ConfigError{File: file, Problem: err.Error(), Err: err}
 	}
+
 	ids, err := tokenIDs(g.EOS)
 	if err != nil {
 		return nil, &ConfigError{File: file, Key: "eos_token_id", Problem: err.Error()}
 	}
+
 	return ids, nil
 }

@@ -25,7 +25,8 @@ type Joint struct {
 // maxExperts bounds the experts of a block, far above any model.
 const maxExperts = 1 << 16
 
-// OfText gives the architecture that the text of a config.json names; nil where it names none that has a table, or is no configuration.
+// OfText gives the architecture that the text of a config.json names; nil where it names none that has a table,
+// or is no configuration.
 func OfText(config []byte) *Arch {
 	var c struct {
 		ModelType string `json:"model_type"`
@@ -33,37 +34,47 @@ func OfText(config []byte) *Arch {
 	if json.Unmarshal(config, &c) != nil {
 		return nil
 	}
+
 	a, err := Lookup(c.ModelType)
 	if err != nil {
 		return nil
 	}
+
 	return a
 }
 
-// Split lists the parameters that a stored tensor of the given shape holds in the fused layout of mixtures, which version 5 of the transformers
-// library has in memory and some programs write: the experts of a block lie in gate_up_proj [experts, 2·inner, hidden], for each of
-// them the rows of gate before those of up, and in down_proj [experts, hidden, inner]. It gives nil for every other tensor.
+// Split lists the parameters that a stored tensor of the given shape holds in the fused layout of mixtures,
+// which version 5 of the transformers library has in memory and some programs write: the experts of a block lie
+// in gate_up_proj [experts, 2·inner, hidden], for each of them the rows of gate before those of up, and in
+// down_proj [experts, hidden, inner]. It gives nil for every other tensor.
 func (a *Arch) Split(name string, shape []int64) []Part {
 	template, block := a.fusedAt(name)
 	if template == "" {
 		return nil
 	}
+
 	members := a.members(template)
 	if !members[0].PerExpert() {
 		return []Part{{Name: Expand(members[0].Name, block, 0), Shape: slices.Clone(shape), From: name}}
 	}
+
 	n := int64(len(members))
 	if len(shape) != 3 || shape[0] < 1 || shape[0] > maxExperts || shape[1] < n || shape[1]%n != 0 || shape[2] < 1 {
 		return nil
 	}
+
 	var parts []Part
-	rows, cols, first := shape[1]/n, shape[2], int64(0)
+	rows := shape[1] / n
+	cols := shape[2]
+	first := int64(0)
 	for e := range int(shape[0]) {
 		for _, t := range members {
-			parts = append(parts, Part{Name: Expand(t.Name, block, e), Shape: []int64{rows, cols}, From: name, First: first})
+			parts = append(parts,
+				Part{Name: Expand(t.Name, block, e), Shape: []int64{rows, cols}, From: name, First: first})
 			first += rows * cols
 		}
 	}
+
 	return parts
 }
 
@@ -73,21 +84,25 @@ func (a *Arch) fusedAt(name string) (template string, block int) {
 	if i < 0 {
 		return "", 0
 	}
+
 	template = a.Tensors[i].Fused
 	before, after, _ := strings.Cut(template, "{l}")
 	block, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, before), after))
 	if err != nil || block < 0 || Expand(template, block, 0) != name {
 		return "", 0
 	}
+
 	return template, block
 }
 
-// FusedShape gives the shape that a tensor of the fused layout has in a model of this configuration; ok is false where it has none of that name.
+// FusedShape gives the shape that a tensor of the fused layout has in a model of this configuration; ok is
+// false where it has none of that name.
 func (c *Config) FusedShape(name string) (shape []int64, ok bool) {
 	template, block := c.Arch.fusedAt(name)
 	if template == "" || block >= c.Layers {
 		return nil, false
 	}
+
 	members := c.Arch.members(template)
 	first := &members[0]
 	if !c.Holds(first.When, block) {
@@ -99,6 +114,7 @@ func (c *Config) FusedShape(name string) (shape []int64, ok bool) {
 	if first.PerExpert() {
 		shape = []int64{int64(c.Experts), int64(len(members)) * shape[0], shape[1]}
 	}
+
 	return shape, true
 }
 
@@ -113,8 +129,9 @@ func (a *Arch) members(fused string) []Tensor {
 	return list
 }
 
-// Fuse is the way back from [Arch.Split]: the fused tensors of a block, made of parameters whose shapes are given by the table's names. ok is
-// false where some of them are missing or do not go together; a block without experts has none.
+// Fuse is the way back from [Arch.Split]: the fused tensors of a block, made of parameters whose shapes are
+// given by the table's names. ok is false where some of them are missing or do not go together; a block without
+// experts has none.
 func (a *Arch) Fuse(block int, shape func(name string) ([]int64, bool)) (list []Joint, ok bool) {
 	var done []string
 	for i := range a.Tensors {
@@ -122,15 +139,18 @@ func (a *Arch) Fuse(block int, shape func(name string) ([]int64, bool)) (list []
 		if fused == "" || slices.Contains(done, fused) {
 			continue
 		}
+
 		done = append(done, fused)
 		j, found, ok := a.fuse(fused, block, shape)
 		if !ok {
 			return nil, false
 		}
+
 		if found {
 			list = append(list, j)
 		}
 	}
+
 	return list, true
 }
 
@@ -152,13 +172,17 @@ func (a *Arch) fuse(fused string, block int, shape func(name string) ([]int64, b
 			case !there, t.PerExpert() && len(have) != 2, len(j.Parts) > 0 && !slices.Equal(have, j.Parts[0].Shape):
 				return j, true, false
 			}
+
 			j.Parts = append(j.Parts, Part{Name: name, Shape: have, From: j.Name, First: first})
+
 			if !t.PerExpert() {
 				j.Shape = slices.Clone(have)
 				return j, true, true
 			}
+
 			first += have[0] * have[1]
 		}
 	}
+
 	return j, true, false
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// TestSplitAndFuse: what lies in a fused tensor has the names and shapes of the table, fills the tensor, and makes it again.
+// TestSplitAndFuse: what lies in a fused tensor has the names and shapes of the table, fills the tensor, and
+// makes it again.
 func TestSplitAndFuse(t *testing.T) {
 	mixtures := 0
 	for _, name := range arch.Known() {
@@ -16,7 +17,11 @@ func TestSplitAndFuse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored := map[string][]int64{"model.layers.12.mlp.experts.gate_up_proj": {3, 10, 4}, "model.layers.12.mlp.experts.down_proj": {3, 4, 5}}
+
+		stored := map[string][]int64{
+			"model.layers.12.mlp.experts.gate_up_proj": {3, 10, 4},
+			"model.layers.12.mlp.experts.down_proj":    {3, 4, 5},
+		}
 		shapes := map[string][]int64{}
 		for from, shape := range stored {
 			next := int64(0)
@@ -27,32 +32,40 @@ func TestSplitAndFuse(t *testing.T) {
 				next += p.Shape[0] * p.Shape[1]
 				shapes[p.Name] = p.Shape
 			}
+
 			if next != 0 && next != shape[0]*shape[1]*shape[2] {
 				t.Fatalf("%s: %s is filled up to %d", name, from, next)
 			}
 		}
+
 		if len(shapes) == 0 {
 			continue
 		}
+
 		mixtures++
 		lookup := func(n string) ([]int64, bool) { s, ok := shapes[n]; return s, ok }
 		joints, ok := a.Fuse(12, lookup)
 		if !ok || len(shapes) != 9 || len(joints) != 2 {
 			t.Fatalf("%s: %v %v %v", name, shapes, joints, ok)
 		}
+
 		for _, j := range joints {
-			if !slices.Equal(j.Shape, stored[j.Name]) || !slices.EqualFunc(j.Parts, a.Split(j.Name, j.Shape), func(p, q arch.Part) bool { return p.Name == q.Name && p.First == q.First }) {
+			if !slices.Equal(j.Shape, stored[j.Name]) || !slices.EqualFunc(j.Parts, a.Split(j.Name, j.Shape),
+				func(p, q arch.Part) bool { return p.Name == q.Name && p.First == q.First }) {
 				t.Errorf("%s: %+v", name, j)
 			}
 		}
+
 		if joints, ok := a.Fuse(11, lookup); !ok || joints != nil {
 			t.Errorf("%s: a block without experts: %v %v", name, joints, ok)
 		}
+
 		delete(shapes, joints[0].Parts[3].Name)
 		if _, ok := a.Fuse(12, lookup); ok {
 			t.Errorf("%s: fused without %s", name, joints[0].Parts[3].Name)
 		}
 	}
+
 	if mixtures != 4 {
 		t.Errorf("%d architectures have a fused layout, not 4", mixtures)
 	}
@@ -62,7 +75,8 @@ func TestSplitAndFuse(t *testing.T) {
 func TestSplitRouter(t *testing.T) {
 	a := arch.OfText([]byte(`{"model_type":"mixtral"}`))
 	p := a.Split("model.layers.0.mlp.gate.weight", []int64{8, 4})
-	if len(p) != 1 || p[0].Name != "model.layers.0.block_sparse_moe.gate.weight" || !slices.Equal(p[0].Shape, []int64{8, 4}) {
+	if len(p) != 1 || p[0].Name != "model.layers.0.block_sparse_moe.gate.weight" ||
+		!slices.Equal(p[0].Shape, []int64{8, 4}) {
 		t.Error(p)
 	}
 }
@@ -83,12 +97,14 @@ func TestSplitStrange(t *testing.T) {
 			t.Errorf("%s %v: %d parts", name, shape, len(p))
 		}
 	}
+
 	if arch.OfText([]byte(`{"model_type":"none"}`)) != nil || arch.OfText([]byte(`{`)) != nil {
 		t.Error("a table for no architecture")
 	}
 }
 
-// FuzzSplit: whatever a tensor is called and whatever its shape, the parameters in it follow one another, fill it, and make it again.
+// FuzzSplit: whatever a tensor is called and whatever its shape, the parameters in it follow one another, fill
+// it, and make it again.
 func FuzzSplit(f *testing.F) {
 	var tables []*arch.Arch
 	for _, name := range arch.Known() {
@@ -96,25 +112,31 @@ func FuzzSplit(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		tables = append(tables, a)
 		f.Add(uint8(len(tables)-1), "model.layers.3.mlp.experts.gate_up_proj", int64(3), int64(10), int64(4), true)
 		f.Add(uint8(len(tables)-1), "model.layers.12.mlp.experts.down_proj", int64(3), int64(4), int64(5), true)
 	}
+
 	f.Add(uint8(0), "model.layers.0.mlp.gate.weight", int64(1<<62), int64(-2), int64(1<<40), false)
 	f.Add(uint8(1), "model.layers.-1.mlp.experts.down_proj", int64(1), int64(4), int64(5), true)
 	f.Fuzz(func(t *testing.T, table uint8, name string, x, y, z int64, three bool) {
 		defer fuzzlimit.Watch(t, len(name)+1<<10)()
+
 		if max(x, y, z) > 1<<20 {
 			return // no file has a tensor of that size
 		}
+
 		a, shape := tables[int(table)%len(tables)], []int64{x, y}
 		if three {
 			shape = append(shape, z)
 		}
+
 		parts := a.Split(name, shape)
 		if parts == nil || !three || len(parts) == 1 && slices.Equal(parts[0].Shape, shape) {
 			return
 		}
+
 		shapes, next := map[string][]int64{}, int64(0)
 		for _, p := range parts {
 			if p.From != name || p.First != next || shapes[p.Name] != nil {
@@ -123,6 +145,7 @@ func FuzzSplit(f *testing.F) {
 			next += p.Shape[0] * p.Shape[1]
 			shapes[p.Name] = p.Shape
 		}
+
 		if next != x*y*z {
 			t.Fatalf("%v is filled up to %d", shape, next)
 		}

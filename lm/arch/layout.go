@@ -43,7 +43,8 @@ type Layout struct {
 }
 
 // Resolve finds every parameter of the configuration in a checkpoint and compares the shapes. The errors wrap
-// [ErrMissingTensor], [ErrExtraTensor] or [ErrShape]. Nothing is allocated that exceeds the number of tensors in the source.
+// [ErrMissingTensor], [ErrExtraTensor] or [ErrShape]. Nothing is allocated that exceeds the number of tensors
+// in the source.
 func Resolve(c *Config, src Source, allowExtra bool) (*Layout, error) {
 	r := &resolver{c: c, src: src, taken: map[string]bool{}}
 	r.choosePrefix()
@@ -72,6 +73,7 @@ func (r *resolver) choosePrefix() {
 		if t.Role != Embed || a.OptionalPrefix == "" {
 			continue
 		}
+
 		_, long := r.src.Shape(t.Name)
 		_, short := r.src.Shape(strings.TrimPrefix(t.Name, a.OptionalPrefix))
 		if short && !long {
@@ -89,6 +91,7 @@ func (r *resolver) count() error {
 			mixtures++
 		}
 	}
+
 	want := 0
 	for _, t := range c.Arch.Tensors {
 		switch {
@@ -98,14 +101,17 @@ func (r *resolver) count() error {
 			want += c.Layers
 		}
 	}
+
 	have := len(r.src.Names())
 	if want <= have {
 		return nil
 	}
+
 	experts := ""
 	if c.Experts > 0 {
 		experts = fmt.Sprintf(", %d experts", c.Experts)
 	}
+
 	return fmt.Errorf("%s: %w: the configuration (%d layers%s) asks for at least %d tensors, the files hold %d",
 		r.src.File(""), ErrMissingTensor, c.Layers, experts, want, have)
 }
@@ -118,10 +124,12 @@ func (r *resolver) params() error {
 			if t.PerBlock() != (l >= 0) || !r.c.Holds(t.When, l) {
 				continue
 			}
+
 			experts := 1
 			if t.PerExpert() {
 				experts = r.c.Experts
 			}
+
 			for e := range experts {
 				if err := r.take(t, l, e); err != nil {
 					return err
@@ -129,9 +137,11 @@ func (r *resolver) params() error {
 			}
 		}
 	}
+
 	if len(r.missing) > 0 {
 		return r.missingError()
 	}
+
 	return nil
 }
 
@@ -143,20 +153,25 @@ func (r *resolver) take(t *Tensor, l, expert int) error {
 		r.missing = append(r.missing, name)
 		return nil
 	}
+
 	want := make([]int64, len(t.Shape))
 	for i, d := range t.Shape {
 		want[i] = r.c.Dim(d)
 	}
+
 	if !slices.Equal(want, have) {
 		return fmt.Errorf("%s: tensor %q: %w: shape %v, but config.json gives %v (%s)",
 			r.src.File(name), name, ErrShape, have, want, strings.Join(r.c.keysOf(t.Shape, want, have), ", "))
 	}
+
 	if !t.PerExpert() {
 		expert = -1
 	}
+
 	r.taken[name] = true
 	r.layout.Params = append(r.layout.Params, Param{
-		Name: name, Role: t.Role, Bias: t.Part == "bias", Block: l, Expert: expert, Shape: want, Transposed: t.Transposed,
+		Name: name, Role: t.Role, Bias: t.Part == "bias", Block: l, Expert: expert, Shape: want,
+		Transposed: t.Transposed,
 	})
 	return nil
 }
@@ -183,17 +198,23 @@ func (r *resolver) leftovers(allowExtra bool) error {
 		case !allowExtra && !r.c.Arch.IsBuffer(name):
 			unexpected = append(unexpected, name)
 		}
+
 		r.layout.Extra = append(r.layout.Extra, name)
 	}
+
 	if len(unexpected) == 0 {
 		return nil
 	}
+
 	return fmt.Errorf("%s: %w: a %s does not have these %d: %s",
 		r.src.File(unexpected[0]), ErrExtraTensor, r.c.ModelType, len(unexpected), listed(unexpected))
 }
 
 func (r *resolver) isHead(name string) bool {
-	return slices.ContainsFunc(r.c.Arch.Tensors, func(t Tensor) bool { return t.Role == Head && t.Part == "" && t.Name == name })
+	return slices.ContainsFunc(r.c.Arch.Tensors, func(t Tensor) bool {
+		return t.Role == Head && t.Part == "" &&
+			t.Name == name
+	})
 }
 
 // HeadName is what a checkpoint calls a head that is not the token table; "" where there cannot be one.
@@ -221,18 +242,23 @@ func (c *Config) keysOf(dims []string, want, have []int64) []string {
 		if len(want) == len(have) && want[i] == have[i] {
 			continue
 		}
+
 		for _, f := range dimFields[d] {
 			if k := c.Arch.Config[f].Key; k != "" && !slices.Contains(keys, k) {
 				keys = append(keys, k)
 			}
 		}
 	}
+
 	return keys
 }
 
 // dimFields lists the configuration fields that a dimension is computed from.
 var dimFields = map[string][]string{
-	"vocab": {"vocab"}, "hidden": {"hidden"}, "embed_dim": {"embed_dim"}, "q": {"heads", "head_dim", "hidden"}, "kv": {"kv_heads", "head_dim", "hidden"},
-	"qkv": {"heads", "kv_heads", "head_dim", "hidden"}, "head_dim": {"head_dim"}, "inner": {"inner"}, "gate_up": {"inner"},
-	"positions": {"positions"}, "experts": {"experts"}, "expert_inner": {"expert_inner"}, "shared_inner": {"shared_inner"},
+	"vocab": {"vocab"}, "hidden": {"hidden"}, "embed_dim": {"embed_dim"}, "q": {"heads", "head_dim", "hidden"},
+	"kv":  {"kv_heads", "head_dim", "hidden"},
+	"qkv": {"heads", "kv_heads", "head_dim", "hidden"}, "head_dim": {"head_dim"}, "inner": {"inner"},
+	"gate_up":   {"inner"},
+	"positions": {"positions"}, "experts": {"experts"}, "expert_inner": {"expert_inner"},
+	"shared_inner": {"shared_inner"},
 }

@@ -93,23 +93,29 @@ const SqrtHidden Scale = "sqrt_hidden"
 // Fields lists the configuration fields that tables may describe.
 func Fields() []string {
 	return []string{
-		"vocab", "hidden", "embed_dim", "layers", "heads", "kv_heads", "head_dim", "inner", "positions", "eps", "activation", "tied", "parallel",
+		"vocab", "hidden", "embed_dim", "layers", "heads", "kv_heads", "head_dim", "inner", "positions", "eps",
+		"activation", "tied", "parallel",
 		"attention_bias", "mlp_bias", "qkv_bias", "enable_bias", "no_final_norm", "norm_first",
-		"window", "use_window", "window_from", "query_scalar", "attn_softcap", "final_softcap", "clip_qkv", "scale_attn", "scale_by_layer",
+		"window", "use_window", "window_from", "query_scalar", "attn_softcap", "final_softcap", "clip_qkv",
+		"scale_attn", "scale_by_layer",
 		"experts", "top_k", "norm_top_k", "expert_inner", "shared_inner", "sparse_step", "dense_layers",
 	}
 }
 
-// Dims lists the dimension names that shapes are made of. q is heads·head_dim, kv is kv_heads·head_dim, qkv is q + 2·kv,
-// gate_up is 2·inner, positions are the rows of the position table (offset included), one is 1.
+// Dims lists the dimension names that shapes are made of. q is heads·head_dim, kv is kv_heads·head_dim, qkv is
+// q + 2·kv, gate_up is 2·inner, positions are the rows of the position table (offset included), one is 1.
 func Dims() []string {
 	return []string{
-		"vocab", "hidden", "embed_dim", "q", "kv", "qkv", "head_dim", "inner", "gate_up", "positions", "experts", "expert_inner", "shared_inner", "one",
+		"vocab", "hidden", "embed_dim", "q", "kv", "qkv", "head_dim", "inner", "gate_up", "positions", "experts",
+		"expert_inner", "shared_inner", "one",
 	}
 }
 
 // Conditions lists what "when" may name: flags of the configuration; moe, which is true for blocks with a mixture; and
 // projected, which is true where the token table is not as wide as the stream.
 func Conditions() []string {
-	return []string{"tied", "attention_bias", "mlp_bias", "qkv_bias", "enable_bias", "no_final_norm", "projected", "moe"}
+	return []string{
+		"tied", "attention_bias", "mlp_bias", "qkv_bias", "enable_bias", "no_final_norm", "projected",
+		"moe",
+	}
 }

@@ -54,6 +54,7 @@ func (r *Rope) InvFreq(n int) (freq []float64, gain float64) {
 		scale(freq, func(i int) float64 { return 1 / factors[i] })
 		return freq, r.longGain()
 	}
+
 	return freq, 1
 }
 
@@ -97,10 +98,12 @@ func (r *Rope) yarnRange() (lo, hi float64) {
 	if r.Truncate {
 		lo, hi = math.Floor(lo), math.Ceil(hi)
 	}
+
 	lo, hi = max(lo, 0), min(hi, float64(r.Dim-1))
 	if lo == hi {
 		hi += 0.001
 	}
+
 	return lo, hi
 }
 
@@ -108,15 +111,18 @@ func (r *Rope) yarnGain() float64 {
 	if r.AttentionGain != 0 {
 		return r.AttentionGain
 	}
+
 	g := func(k float64) float64 {
 		if r.Factor <= 1 {
 			return 1
 		}
 		return 0.1*k*math.Log(r.Factor) + 1
 	}
+
 	if r.MScale != 0 && r.MScaleAllDim != 0 {
 		return g(r.MScale) / g(r.MScaleAllDim)
 	}
+
 	return g(1)
 }
 

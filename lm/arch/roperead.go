@@ -24,6 +24,7 @@ func (r *configReader) rope(c *Config) {
 	if table == nil {
 		return
 	}
+
 	s := r.openRope()
 	p := &Rope{Interleaved: table.Style == "interleaved", MaxPositions: c.MaxPositions}
 	p.Theta = s.either("rope_theta", table.Theta)
@@ -32,6 +33,7 @@ func (r *configReader) rope(c *Config) {
 	if r.err == nil && (p.Theta <= 0 || p.Theta == 1 && p.Type == "yarn") {
 		s.fault("rope_theta", "%g cannot be the base of frequencies", p.Theta)
 	}
+
 	s.scaling(p, table)
 	s.unknown(c)
 	c.Rope = p
@@ -45,16 +47,20 @@ func (r *configReader) openRope() *ropeReader {
 	case ok && oldOK && string(old) != string(v):
 		r.fail("rope_scaling", "the file has rope_parameters too, and they differ")
 	case !ok:
-		s.section, v, ok = "rope_scaling", old, oldOK
+		s.section = "rope_scaling"
+		v = old
+		ok = oldOK
 	}
 	if ok && json.Unmarshal(v, &s.keys) != nil {
 		r.fail(s.section, "%s is not an object", clip(v))
 	}
+
 	for key, value := range s.keys {
 		if strings.HasPrefix(string(value), "{") {
 			s.fault(key, "parameters per layer type are not supported")
 		}
 	}
+
 	return s
 }
 
@@ -101,12 +107,14 @@ func (s *ropeReader) either(key string, k Key) float64 {
 				s.fault(key, "%s, but %s is %s", clip(inner), k.Key, clip(outer))
 			}
 		}
+
 		v, ok = inner, true
 	}
 	if !ok {
 		s.fault(key, "is missing")
 		return 0
 	}
+
 	x, _ := s.number(key, v)
 	return x
 }
@@ -124,15 +132,18 @@ func (s *ropeReader) dim(c *Config, table *RopeKeys) int {
 		}
 	case table.Partial != nil:
 		share = s.either("partial_rotary_factor", *table.Partial)
-		if d = 0; share > 0 && share <= 1 {
+		d = 0
+		if share > 0 && share <= 1 {
 			d = int(float64(c.HeadDim) * share)
 		}
 	case share != 1:
 		s.fault("partial_rotary_factor", "%g is not supported for %s", share, c.ModelType)
 	}
+
 	if d < 2 || d%2 != 0 || d > c.HeadDim {
 		s.fault("partial_rotary_factor", "%d of %d channels of a head cannot be rotated", d, c.HeadDim)
 	}
+
 	return d
 }
 
@@ -144,28 +155,34 @@ func (s *ropeReader) kind(aliases map[string]string) string {
 		if !ok {
 			continue
 		}
+
 		var t string
 		if json.Unmarshal(v, &t) != nil {
 			s.fault(key, "%s is not a string", clip(v))
 			return ""
 		}
+
 		if a, ok := aliases[t]; ok {
 			t = a
 		}
 		if name != "" && t != name {
 			s.fault(key, "%q, but rope_type is %q", t, name)
 		}
+
 		name = t
 	}
+
 	if name == "" {
 		if _, ok := s.keys["factor"]; ok {
 			s.fault("rope_type", "is missing")
 		}
 		return "default"
 	}
+
 	if !slices.Contains(ropeTypes, name) {
 		s.fault("rope_type", "unknown type %.60q; known: %s", name, strings.Join(ropeTypes, ", "))
 	}
+
 	return name
 }
 
@@ -177,10 +194,12 @@ func (s *ropeReader) scaling(p *Rope, table *RopeKeys) {
 	if p.Type == "default" || s.err != nil {
 		return
 	}
+
 	p.Original = s.original(p, table)
 	if p.Type != "longrope" {
 		p.Factor = s.positive("factor", 0)
 	}
+
 	switch p.Type {
 	case "dynamic":
 		if p.Dim == 2 || p.Factor < 1 {
@@ -221,22 +240,27 @@ func (s *ropeReader) gain() float64 {
 	return g
 }
 
-// original reads the length of the original training: from outside of the section where the architecture keeps it there.
+// original reads the length of the original training: from outside of the section where the architecture keeps
+// it there.
 func (s *ropeReader) original(p *Rope, table *RopeKeys) int {
 	key := s.section + ".original_max_position_embeddings"
 	v, ok := s.find("original_max_position_embeddings")
 	if table.Original != nil {
 		if outer, given := s.get(table.Original.Key); given {
-			key, v, ok = table.Original.Key, outer, true
+			key = table.Original.Key
+			v = outer
+			ok = true
 		}
 	}
 	if !ok {
 		return p.MaxPositions
 	}
+
 	n, err := wholeNumber(v)
 	if err != nil || n < 1 || n > 1<<30 {
 		s.fail(key, "%s is not a length", clip(v))
 	}
+
 	return n
 }
 
@@ -248,16 +272,18 @@ func (s *ropeReader) factors(key string, n int) []float64 {
 		s.fault(key, "must be a list of %d numbers, one for each rotated pair", n)
 		return nil
 	}
+
 	for i, f := range list {
 		if f <= 0 {
 			s.fault(key, "number %d is %g, not positive", i, f)
 		}
 	}
+
 	return list
 }
 
-// unknown lists the keys of the section that nobody asked for. Keys of other types, such as the betas beside "linear", are among
-// them on purpose: they have no effect.
+// unknown lists the keys of the section that nobody asked for. Keys of other types, such as the betas beside
+// "linear", are among them on purpose: they have no effect.
 func (s *ropeReader) unknown(c *Config) {
 	for key := range s.keys {
 		if !s.seen[key] && key != "original_max_position_embeddings" {

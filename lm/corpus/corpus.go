@@ -78,6 +78,7 @@ func HashIDs(ids [][]int32) string {
 		}
 		h.Write(buf)
 	}
+
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -95,5 +96,6 @@ func (w Windows) Check(vocab int) error {
 }
 
 func outside(source string, row, col int, id int64, vocab int) error {
-	return fmt.Errorf("%s: row %d, column %d: %w: id %d, the vocabulary has %d", source, row, col, ErrVocabulary, id, vocab)
+	return fmt.Errorf("%s: row %d, column %d: %w: id %d, the vocabulary has %d", source, row, col, ErrVocabulary, id,
+		vocab)
 }

@@ -34,6 +34,7 @@ func (t byteTokenizer) Encode(text string, o tokenizer.EncodeOptions) ([]int32, 
 	if !o.NoSpecial && t.eos {
 		ids = append(ids, 257)
 	}
+
 	return ids, nil
 }
 func (t byteTokenizer) BOS() (int32, bool) { return 256, !t.nobos }
@@ -45,6 +46,7 @@ var ctx = context.Background()
 func write(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
+
 	if strings.HasSuffix(name, ".gz") {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
@@ -52,9 +54,11 @@ func write(t testing.TB, name string, data []byte) string {
 		_ = z.Close()
 		data = b.Bytes()
 	}
+
 	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -88,6 +92,7 @@ func TestSampleDrawsAsPython(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var got []string
 		for _, ids := range w.IDs {
 			got = append(got, text(ids))
@@ -95,13 +100,17 @@ func TestSampleDrawsAsPython(t *testing.T) {
 		if !slices.Equal(got, c.documents) {
 			t.Errorf("seed %d: documents\n got %q\nwant %q", c.seed, got, c.documents)
 		}
+
 		if w.Redrawn != c.redrawn || w.Docs != 40 || w.Mode != Documents {
-			t.Errorf("seed %d: %d redrawn of %d documents, mode %s; want %d of 40", c.seed, w.Redrawn, w.Docs, w.Mode, c.redrawn)
+			t.Errorf("seed %d: %d redrawn of %d documents, mode %s; want %d of 40", c.seed, w.Redrawn, w.Docs, w.Mode,
+				c.redrawn)
 		}
+
 		w, err = Sample(ctx, path, byteTokenizer{}, SampleOptions{Samples: 3, SeqLen: 20, Seed: c.seed, Join: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		whole := "<256>" + joined(40)
 		for i, ids := range w.IDs {
 			want := "<256>" + whole[5:][:19]
@@ -130,6 +139,7 @@ func TestSampleIsTheSameForEveryContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	variants := map[string][]byte{
 		"b.jsonl.gz": data, "c.json.gz": data, "d.json": data,
 		"bom.jsonl":    append([]byte("\ufeff"), data...),
@@ -138,11 +148,13 @@ func TestSampleIsTheSameForEveryContainer(t *testing.T) {
 		"blank.jsonl":  bytes.ReplaceAll(data, []byte("\n"), []byte("\n\n  \n")),
 		"open.jsonl":   bytes.TrimSuffix(data, []byte("\n")),
 	}
+
 	for name, v := range variants {
 		got, err := Sample(ctx, write(t, name, v), byteTokenizer{}, o)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+
 		if got.Hash != want.Hash {
 			t.Errorf("%s: other windows than the plain file", name)
 		}
@@ -162,6 +174,7 @@ func TestDrawTwinsPiecesAndWhole(t *testing.T) {
 		if len(content) <= w.SeqLen {
 			return
 		}
+
 		open := func() (feed, error) {
 			rest := []byte(content)
 			return func() ([]byte, error) {
@@ -174,9 +187,13 @@ func TestDrawTwinsPiecesAndWhole(t *testing.T) {
 				return part, nil
 			}, nil
 		}
+
 		whole, parts := w, w
 		a := &textSource{path: "t", open: open, tok: byteTokenizer{eos: true}, piece: 1 << 20}
-		b := &textSource{path: "t", open: open, tok: byteTokenizer{eos: true}, piece: rapid.IntRange(8, 200).Draw(rt, "piece")}
+		b := &textSource{
+			path: "t", open: open, tok: byteTokenizer{eos: true},
+			piece: rapid.IntRange(8, 200).Draw(rt, "piece"),
+		}
 		if err := whole.draw(ctx, a, 1<<20); err != nil {
 			rt.Fatal(err)
 		}
@@ -201,6 +218,7 @@ func TestBoundaryKeepsCharactersWhole(t *testing.T) {
 			given = true
 			return []byte(s), nil
 		}}
+
 		var all strings.Builder
 		for !p.ended {
 			part, err := p.piece()
@@ -209,6 +227,7 @@ func TestBoundaryKeepsCharactersWhole(t *testing.T) {
 			}
 			all.Write(part)
 		}
+
 		if all.String() != s {
 			rt.Fatalf("pieces give %q, want %q", all.String(), s)
 		}
@@ -220,13 +239,17 @@ func TestCutWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(w.IDs) != 3 || text(w.IDs[0]) != "<256>abc" || text(w.IDs[2]) != "hijk" || w.Dropped != 0 || w.Tokens != 12 {
 		t.Errorf("got %v", w)
 	}
-	w, err = Cut(ctx, write(t, "a.jsonl", []byte("\"ab\"\n{\"prompt\":\"c\",\"completion\":\"d\"}\n")), byteTokenizer{nobos: true}, CutOptions{SeqLen: 4})
+
+	w, err = Cut(ctx, write(t, "a.jsonl", []byte("\"ab\"\n{\"prompt\":\"c\",\"completion\":\"d\"}\n")),
+		byteTokenizer{nobos: true}, CutOptions{SeqLen: 4})
 	if err != nil || text(w.IDs[0]) != "ab\n\n" || w.Dropped != 2 || w.Docs != 2 {
 		t.Errorf("got %v, %v; want one window, ab and two line ends", w, err)
 	}
+
 	w, err = Cut(ctx, write(t, "a.txt", []byte("abcdefghijk")), byteTokenizer{}, CutOptions{SeqLen: 4, Limit: 1})
 	if err != nil || len(w.IDs) != 1 {
 		t.Errorf("limit 1: %v, %v", w, err)
@@ -244,10 +267,12 @@ func TestCutRolling(t *testing.T) {
 		{1, []string{"<256>abc", "abcd", "bcde", "cdef", "defg"}, []int{1, 3, 3, 3, 3}},
 		{2, []string{"<256>abc", "bcde", "defg"}, []int{1, 2, 2}},
 	} {
-		w, err := Cut(ctx, write(t, "a.txt", []byte("abcdefg")), byteTokenizer{}, CutOptions{Convention: Rolling, SeqLen: 4, Stride: c.stride})
+		w, err := Cut(ctx, write(t, "a.txt", []byte("abcdefg")), byteTokenizer{},
+			CutOptions{Convention: Rolling, SeqLen: 4, Stride: c.stride})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var got []string
 		var first []int
 		for i, ids := range w.IDs {
@@ -258,6 +283,7 @@ func TestCutRolling(t *testing.T) {
 			}
 			first = append(first, n)
 		}
+
 		if !slices.Equal(got, c.ids) || !slices.Equal(first, c.first) {
 			t.Errorf("stride %d: %q with %v context tokens; want %q with %v", c.stride, got, first, c.ids, c.first)
 		}
@@ -271,6 +297,7 @@ func TestCutRollingRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var got []string
 	for _, ids := range w.IDs {
 		got = append(got, text(ids))
@@ -281,11 +308,14 @@ func TestCutRollingRecords(t *testing.T) {
 	if w.Docs != 3 || w.Blank != 2 || w.Tokens != 6 {
 		t.Errorf("%d documents, %d blank, %d tokens; want 3, 2 and 6", w.Docs, w.Blank, w.Tokens)
 	}
+
 	w, err = Cut(ctx, path, byteTokenizer{nobos: true}, CutOptions{Convention: Rolling, SeqLen: 4})
 	if err != nil || len(w.IDs) != 2 || text(w.IDs[0]) != "abcd" || w.Labels[0][0] != Ignore {
 		t.Errorf("without BOS and EOS: %v, %v", w, err)
 	}
-	if _, err = Cut(ctx, write(t, "b.jsonl", []byte("\"ab\"\n{\n")), byteTokenizer{}, CutOptions{Convention: Rolling}); !errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), "line 2") {
+
+	if _, err = Cut(ctx, write(t, "b.jsonl", []byte("\"ab\"\n{\n")), byteTokenizer{},
+		CutOptions{Convention: Rolling}); !errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), "line 2") {
 		t.Errorf("%v", err)
 	}
 }
@@ -295,7 +325,8 @@ func TestCheck(t *testing.T) {
 	if err := w.Check(5); err != nil {
 		t.Error(err)
 	}
-	if err := w.Check(4); !errors.Is(err, ErrVocabulary) || err.Error() != "x.json: row 1, column 0: token id outside the vocabulary: id 4, the vocabulary has 4" {
+	if err := w.Check(4); !errors.Is(err, ErrVocabulary) ||
+		err.Error() != "x.json: row 1, column 0: token id outside the vocabulary: id 4, the vocabulary has 4" {
 		t.Error(err)
 	}
 }
@@ -310,13 +341,16 @@ func TestRollingPredictsEachTokenOnce(t *testing.T) {
 		for i := range ids {
 			ids[i] = int32(i)
 		}
+
 		var w Windows
 		w.roll(ids, CutOptions{SeqLen: seqlen, Stride: stride})
+
 		next := int32(1)
 		for i, labels := range w.Labels {
 			if len(labels) > seqlen || labels[0] != Ignore {
 				rt.Fatalf("window %d has %d tokens, the first label is %d", i, len(labels), labels[0])
 			}
+
 			for j, label := range labels {
 				if label == Ignore {
 					continue
@@ -327,9 +361,11 @@ func TestRollingPredictsEachTokenOnce(t *testing.T) {
 				if have := j; i > 0 && have < seqlen-stride && have < int(label) {
 					rt.Fatalf("token %d has %d tokens before it, want %d", label, have, seqlen-stride)
 				}
+
 				next++
 			}
 		}
+
 		if int(next) != n {
 			rt.Fatalf("%d of %d tokens predicted", next-1, n-1)
 		}
@@ -357,11 +393,13 @@ func TestFaults(t *testing.T) {
 		want       error
 		says       string
 	}
+
 	for _, c := range []fault{
 		{"empty.txt", "", ErrEmpty, "empty.txt"},
 		{"white.jsonl", "\n\n", ErrEmpty, "white.jsonl"},
 		{"short.txt", "hello", ErrShort, "6 tokens, a window of 10 needs 11"},
-		{"short.jsonl", "\"abc\"\n\"abcdef\"\n", ErrShort, "none of the 2 documents has more than 10 tokens, the longest has 7"},
+		{"short.jsonl", "\"abc\"\n\"abcdef\"\n", ErrShort, "none of the 2 documents has more than 10 tokens, the " +
+			"longest has 7"},
 		{"bad.jsonl", "\"" + strings.Repeat("a", 30) + "\"\n{\"text\": \n", ErrRecord, "line 2"},
 		{"form.jsonl", "{\"txt\":\"a\"}\n", ErrRecord, "line 1"},
 		{"number.jsonl", "12\n", ErrRecord, "line 1"},
@@ -380,19 +418,24 @@ func TestFaults(t *testing.T) {
 	} {
 		path := write(t, c.name, []byte(c.data))
 		_, err := Sample(ctx, path, byteTokenizer{}, SampleOptions{Samples: 60, SeqLen: 10})
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), filepath.Base(c.name)) {
+		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
+			!strings.Contains(err.Error(), filepath.Base(c.name)) {
 			t.Errorf("%s: %v; want %q saying %q", c.name, err, c.want, c.says)
 		}
 	}
+
 	if _, err := Sample(ctx, t.TempDir(), byteTokenizer{}, SampleOptions{}); !errors.Is(err, ErrOptions) {
 		t.Errorf("a folder: %v", err)
 	}
 	if _, err := Sample(ctx, write(t, "a.txt", []byte("a")), nil, SampleOptions{}); !errors.Is(err, ErrNoTokenizer) {
 		t.Errorf("no tokenizer: %v", err)
 	}
-	if _, err := Sample(ctx, write(t, "a.txt", []byte(strings.Repeat("z", 40))), byteTokenizer{}, SampleOptions{SeqLen: 8, VocabSize: 100}); !errors.Is(err, ErrVocabulary) {
+
+	if _, err := Sample(ctx, write(t, "a.txt", []byte(strings.Repeat("z", 40))), byteTokenizer{},
+		SampleOptions{SeqLen: 8, VocabSize: 100}); !errors.Is(err, ErrVocabulary) {
 		t.Errorf("small vocabulary: %v", err)
 	}
+
 	for _, o := range []CutOptions{
 		{SeqLen: 1}, {Convention: "all"}, {Stride: 3}, {Convention: Rolling, SeqLen: 4, Stride: 4}, {Limit: -1},
 	} {
@@ -400,7 +443,9 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := Cut(ctx, write(t, "a.txt", []byte("abc")), byteTokenizer{}, CutOptions{SeqLen: 8}); !errors.Is(err, ErrShort) {
+
+	if _, err := Cut(ctx, write(t, "a.txt", []byte("abc")), byteTokenizer{}, CutOptions{SeqLen: 8}); !errors.Is(err,
+		ErrShort) {
 		t.Errorf("short text: %v", err)
 	}
 }
@@ -417,7 +462,9 @@ func tensorFile(name, dtype string, rows, cols int, id func(i, j int) int64) []b
 			}
 		}
 	}
-	head := fmt.Sprintf(`{"__metadata__":{"a":"b"},"other":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},%q:{"dtype":%q,"shape":[%d,%d],"data_offsets":[3,%d]}}`,
+
+	head := fmt.Sprintf(
+		`{"__metadata__":{"a":"b"},"other":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},%q:{"dtype":%q,"shape":[%d,%d],"data_offsets":[3,%d]}}`,
 		name, dtype, rows, cols, 3+len(data))
 	out := binary.LittleEndian.AppendUint64(nil, uint64(len(head)))
 	return append(append(append(out, head...), 9, 9, 9), data...)
@@ -431,26 +478,33 @@ func TestIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if w.Count != 3 || w.SeqLen != 5 || w.Mode != IDs || w.IDs[2][4] != 24 {
 			t.Errorf("%v: got %+v", c, w)
 		}
-		if _, err := Sample(ctx, path, nil, SampleOptions{VocabSize: 24}); !errors.Is(err, ErrVocabulary) || !strings.Contains(err.Error(), "row 2, column 4") {
+
+		if _, err := Sample(ctx, path, nil, SampleOptions{VocabSize: 24}); !errors.Is(err, ErrVocabulary) ||
+			!strings.Contains(err.Error(), "row 2, column 4") {
 			t.Errorf("%v: %v; want row 2, column 4 outside", c, err)
 		}
 	}
+
 	path := write(t, "x.safetensors", tensorFile("eval_ids", "I64", 2, 7, id))
 	w, err := Cut(ctx, path, nil, CutOptions{SeqLen: 3})
 	if err != nil || w.Count != 4 || w.Dropped != 2 || w.SeqLen != 3 {
 		t.Errorf("rows cut: %+v, %v", w, err)
 	}
+
 	w, err = Cut(ctx, path, nil, CutOptions{})
 	if err != nil || w.Count != 2 || w.SeqLen != 7 || w.Labels != nil {
 		t.Errorf("rows as they are: %+v, %v", w, err)
 	}
+
 	w, err = Cut(ctx, path, nil, CutOptions{Convention: Rolling, SeqLen: 4, Stride: 2})
 	if err != nil || w.Count != 6 {
 		t.Errorf("rows rolled over: %+v, %v", w, err)
 	}
+
 	if _, err = Sample(ctx, path, nil, SampleOptions{Tensor: "eval_ids"}); err != nil {
 		t.Errorf("a tensor by name: %v", err)
 	}
@@ -471,6 +525,7 @@ func TestUnpackingIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
+
 	s.limit = 1 << 16
 	w := Windows{Count: 1, SeqLen: 4}
 	if err := w.draw(ctx, s.text(byteTokenizer{}, 0, " ", &w), keepTokens); !errors.Is(err, ErrTooLarge) {
@@ -493,7 +548,10 @@ func TestCancel(t *testing.T) {
 // TestHugeWindows: sizes that overflow when they are multiplied are refused before anything is allocated.
 func TestHugeWindows(t *testing.T) {
 	for _, o := range []SampleOptions{
-		{Samples: math.MaxInt, SeqLen: 128}, {Samples: 128, SeqLen: math.MaxInt}, {Samples: math.MaxInt, SeqLen: math.MaxInt}, {Samples: 1 << 32, SeqLen: 1 << 32},
+		{Samples: math.MaxInt, SeqLen: 128},
+		{Samples: 128, SeqLen: math.MaxInt},
+		{Samples: math.MaxInt, SeqLen: math.MaxInt},
+		{Samples: 1 << 32, SeqLen: 1 << 32},
 	} {
 		if _, err := Sample(t.Context(), "none.txt", nil, o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%d windows of %d: %v, want ErrOptions", o.Samples, o.SeqLen, err)

@@ -31,6 +31,7 @@ func (o *CutOptions) setDefaults(tok Tokenizer) error {
 	if o.VocabSize == 0 && tok != nil {
 		o.VocabSize = tok.VocabSize()
 	}
+
 	switch {
 	case o.Convention != Window && o.Convention != Rolling:
 		return fmt.Errorf("%w: convention %q; known: %s, %s", ErrOptions, o.Convention, Window, Rolling)
@@ -39,13 +40,16 @@ func (o *CutOptions) setDefaults(tok Tokenizer) error {
 	case o.Limit < 0 || o.VocabSize < 0:
 		return fmt.Errorf("%w: limit %d, vocabulary %d; none may be negative", ErrOptions, o.Limit, o.VocabSize)
 	case o.Convention == Window && o.Stride != 0 && o.Stride != o.SeqLen:
-		return fmt.Errorf("%w: stride %d with the %s convention, whose windows do not overlap; use %s", ErrOptions, o.Stride, Window, Rolling)
+		return fmt.Errorf("%w: stride %d with the %s convention, whose windows do not overlap; use %s", ErrOptions,
+			o.Stride, Window, Rolling)
 	case o.Convention == Rolling && (o.Stride < 0 || o.Stride >= o.SeqLen):
 		return fmt.Errorf("%w: stride %d; want 1 to %d, one less than the window", ErrOptions, o.Stride, o.SeqLen-1)
 	}
+
 	if o.Stride == 0 {
 		o.Stride = o.SeqLen - 1
 	}
+
 	return nil
 }
 
@@ -56,11 +60,11 @@ func (o *CutOptions) setDefaults(tok Tokenizer) error {
 // left at the end is dropped and counted. Every window predicts SeqLen-1 tokens. The perplexity is exp of the mean over
 // windows of the mean loss.
 //
-// Convention Rolling is the one of the evaluation harnesses: every record, or the whole of a plain text, is tokenized
-// without special tokens, one BOS is put before it (EOS where the tokenizer has no BOS; with neither, the first token is
-// not predicted), and every token is predicted exactly once, from at least SeqLen-Stride and at most SeqLen-1 tokens
-// before it as far as there are so many. Labels mark what each window predicts. Documents without a token are left out and
-// counted in Blank.
+// Convention Rolling is the one of the evaluation harnesses: every record, or the whole of a plain text, is
+// tokenized without special tokens, one BOS is put before it (EOS where the tokenizer has no BOS; with neither,
+// the first token is not predicted), and every token is predicted exactly once, from at least SeqLen-Stride and
+// at most SeqLen-1 tokens before it as far as there are so many. Labels mark what each window predicts.
+// Documents without a token are left out and counted in Blank.
 //
 // Token ids get no BOS. With Window a row of at most SeqLen tokens is a window as it is, and a longer one is cut; with
 // Rolling every row counts as a document.
@@ -70,11 +74,13 @@ func Cut(ctx context.Context, path string, tok Tokenizer, o CutOptions) (Windows
 	if err := o.setDefaults(tok); err != nil {
 		return Windows{}, err
 	}
+
 	s, err := openSource(path)
 	if err != nil {
 		return Windows{}, err
 	}
 	defer s.close()
+
 	w := Windows{Source: path, Mode: o.Convention, Docs: 1}
 	switch {
 	case s.format == formatTensors || s.format == formatArrays:
@@ -95,6 +101,7 @@ func Cut(ctx context.Context, path string, tok Tokenizer, o CutOptions) (Windows
 	for _, row := range w.IDs {
 		w.SeqLen = max(w.SeqLen, len(row))
 	}
+
 	w.Hash = HashIDs(w.IDs)
 	return w, nil
 }
@@ -107,7 +114,8 @@ func (w *Windows) tooShort(o CutOptions) error {
 	if o.Convention == Window {
 		need = o.SeqLen
 	}
-	return fmt.Errorf("%s: %w: %d tokens, need %d; use a shorter sequence length or a longer text", w.Source, ErrShort, w.Tokens, need)
+	return fmt.Errorf("%s: %w: %d tokens, need %d; use a shorter sequence length or a longer text", w.Source, ErrShort,
+		w.Tokens, need)
 }
 
 // full tells whether there are as many windows as asked for.
@@ -127,9 +135,11 @@ func (w *Windows) cutText(ctx context.Context, s *source, tok Tokenizer, o CutOp
 		}
 		return ctx.Err()
 	})
+
 	if !w.full(o) {
 		w.Dropped = int64(len(open))
 	}
+
 	return err
 }
 
@@ -151,23 +161,28 @@ func (w *Windows) cutRolling(ctx context.Context, s *source, tok Tokenizer, o Cu
 		}
 		return w.rollText(s.path, text, tok, o)
 	}
+
 	r, err := s.reader()
 	if err != nil {
 		return err
 	}
+
 	lines := &lineReader{r: r, path: s.path}
 	for w.Docs = 0; !w.full(o); w.Docs++ {
 		doc, err := lines.text()
 		if errors.Is(err, io.EOF) {
 			break
 		}
+
 		if err == nil {
 			err = w.rollText(fmt.Sprintf("%s: line %d", s.path, lines.line), doc, tok, o)
 		}
+
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
 	}
+
 	w.Blank += lines.skip
 	return nil
 }
@@ -178,6 +193,7 @@ func (s *source) all(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var b strings.Builder
 	p := pieces{next: next, path: s.path, size: pieceSize}
 	for !p.ended {
@@ -185,10 +201,15 @@ func (s *source) all(ctx context.Context) (string, error) {
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return "", err
 		}
-		if b.Write(part); b.Len() > maxTokens {
-			return "", fmt.Errorf("%s: %w: more than %d bytes in one document; use records, one a line", s.path, ErrTooLarge, maxTokens)
+
+		b.Write(part)
+
+		if b.Len() > maxTokens {
+			return "", fmt.Errorf("%s: %w: more than %d bytes in one document; use records, one a line", s.path,
+				ErrTooLarge, maxTokens)
 		}
 	}
+
 	return b.String(), nil
 }
 
@@ -198,13 +219,16 @@ func (w *Windows) rollText(place, text string, tok Tokenizer, o CutOptions) erro
 	if err != nil {
 		return err
 	}
+
 	if len(ids) == 0 {
 		w.Blank++
 		return nil
 	}
+
 	if w.Tokens += int64(len(ids)); w.Tokens > maxTokens {
 		return fmt.Errorf("%s: %w: more than %d tokens; give a limit", place, ErrTooLarge, maxTokens)
 	}
+
 	bos, ok := tok.BOS()
 	if !ok {
 		bos, ok = tok.EOS()
@@ -212,6 +236,7 @@ func (w *Windows) rollText(place, text string, tok Tokenizer, o CutOptions) erro
 	if ok {
 		ids = append([]int32{bos}, ids...)
 	}
+
 	w.roll(ids, o)
 	return nil
 }
@@ -223,12 +248,14 @@ func (w *Windows) roll(ids []int32, o CutOptions) {
 		if done == 1 {
 			step = o.SeqLen - 1
 		}
+
 		end := min(done+step, len(ids))
 		start := max(0, end-o.SeqLen)
 		labels := append([]int32(nil), ids[start:end]...)
 		for i := range done - start {
 			labels[i] = Ignore
 		}
+
 		w.IDs = append(w.IDs, ids[start:end:end])
 		w.Labels = append(w.Labels, labels)
 		done = end
@@ -241,7 +268,9 @@ func (w *Windows) cutIDs(s *source, o CutOptions) error {
 	if err != nil {
 		return err
 	}
+
 	w.Docs, w.Tokens = read.Docs, read.Tokens
+
 	for _, row := range read.IDs {
 		switch {
 		case o.Convention == Rolling:
@@ -249,10 +278,12 @@ func (w *Windows) cutIDs(s *source, o CutOptions) error {
 		case len(row) < o.SeqLen && len(row) > 1 && !w.full(o):
 			w.IDs = append(w.IDs, row)
 		default:
-			if rest := w.chop(row, o); !w.full(o) {
+			rest := w.chop(row, o)
+			if !w.full(o) {
 				w.Dropped += int64(len(rest))
 			}
 		}
 	}
+
 	return nil
 }

@@ -1,9 +1,10 @@
-// Package corpus turns files into windows of token ids: the data that calibrates a pruning run, measures a perplexity or
-// trains an adapter.
+// Package corpus turns files into windows of token ids: the data that calibrates a pruning run, measures a
+// perplexity or trains an adapter.
 //
 // # Files
 //
-// What a file holds is told by its name, and by its first characters for ".json"; a further ".gz" is unpacked on the way.
+// What a file holds is told by its name, and by its first characters for ".json"; a further ".gz" is unpacked
+// on the way.
 //
 //	.jsonl .ndjson   one record a line (below); blank lines are skipped and counted
 //	.safetensors     token ids: an I64 or I32 tensor [n, t] (or [t]) called calib_ids, input_ids or eval_ids
@@ -20,8 +21,9 @@
 // looked for in this order; other keys are ignored. Messages are rendered plainly, whatever chat template the
 // tokenizer may have, because a calibration or a perplexity must not depend on a template language.
 //
-// Text must be valid UTF-8: a stray byte is an error that names its place, not a replacement character. A byte order
-// mark at the start is skipped. An escaped half of a surrogate pair in a record becomes U+FFFD, as encoding/json has it.
+// Text must be valid UTF-8: a stray byte is an error that names its place, not a replacement character. A byte
+// order mark at the start is skipped. An escaped half of a surrogate pair in a record becomes U+FFFD, as
+// encoding/json has it.
 //
 // # Windows
 //

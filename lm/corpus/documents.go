@@ -31,19 +31,23 @@ func openDocuments(s *source) (*documents, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if s.packed {
 		tmp, err := unpack(r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: unpacking: %w", s.path, err)
 		}
+
 		d.file, d.done = tmp, func() { tmp.Close(); os.Remove(tmp.Name()) }
 		r = bufio.NewReaderSize(tmp, 1<<18)
 		s.skipped = 0
 	}
+
 	if err := d.index(r, s.skipped); err != nil {
 		d.done()
 		return nil, err
 	}
+
 	return d, nil
 }
 
@@ -53,6 +57,7 @@ func unpack(r io.Reader) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	_, err = io.Copy(tmp, r)
 	if err == nil {
 		_, err = tmp.Seek(0, io.SeekStart)
@@ -62,6 +67,7 @@ func unpack(r io.Reader) (*os.File, error) {
 		os.Remove(tmp.Name())
 		return nil, err
 	}
+
 	return tmp, nil
 }
 
@@ -73,15 +79,18 @@ func (d *documents) index(r *bufio.Reader, start int64) error {
 		if errors.Is(err, io.EOF) {
 			break
 		}
+
 		if err != nil {
 			return err
 		}
 		d.lines = append(d.lines, docLine{at: at, size: int32(lines.at - at), number: int32(lines.line)})
 	}
+
 	d.blank = lines.skip
 	if len(d.lines) == 0 {
 		return fmt.Errorf("%s: %w", d.path, ErrEmpty)
 	}
+
 	return nil
 }
 
@@ -92,13 +101,16 @@ func (d *documents) text(i int) (string, error) {
 	if _, err := d.file.ReadAt(buf, l.at); err != nil && !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("%s: line %d: %w", d.path, l.number, err)
 	}
+
 	line := bytes.TrimSpace(buf)
 	if len(line) == 0 {
 		return "", fmt.Errorf("%s: line %d: %w: the file changed while it was read", d.path, l.number, ErrRecord)
 	}
+
 	text, err := parseRecord(line)
 	if err != nil {
 		return "", fmt.Errorf("%s: line %d: %w", d.path, l.number, err)
 	}
+
 	return text, nil
 }

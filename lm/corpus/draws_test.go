@@ -10,15 +10,25 @@ var drawCases = []struct {
 	starts    []int
 }{
 	{
-		seed: 0, documents: []string{"yyyyyyyyyyyyyyyyyyyy", "gggggggggggggggggggg", "zzzzzzzzzzzzzzzzzzzz", "<256>ttttttttttttttttttt"},
+		seed: 0, documents: []string{
+			"yyyyyyyyyyyyyyyyyyyy", "gggggggggggggggggggg", "zzzzzzzzzzzzzzzzzzzz",
+			"<256>ttttttttttttttttttt",
+		},
 		redrawn: 2, starts: []int{394, 776, 430},
 	},
 	{
-		seed: 42, documents: []string{"iiiiiiiiiiiiiiiiiiii", "llllllllllllllllllll", "gggggggggggggggggggg", "jjjjjjjjjjjjjjjjjjjj"},
+		seed: 42, documents: []string{
+			"iiiiiiiiiiiiiiiiiiii", "llllllllllllllllllll", "gggggggggggggggggggg",
+			"jjjjjjjjjjjjjjjjjjjj",
+		},
 		redrawn: 13, starts: []int{654, 114, 25},
 	},
 	{
-		seed: 12345678901234567, documents: []string{"mmmmmmmmmmmmmmmmmmmm", "jjjjjjjjjjjjjjjjjjjj", "<256>uuuuuuuuuuuuuuuuuuu", "wwwwwwwwwwwwwwwwwwww"},
+		seed: 12345678901234567,
+		documents: []string{
+			"mmmmmmmmmmmmmmmmmmmm", "jjjjjjjjjjjjjjjjjjjj", "<256>uuuuuuuuuuuuuuuuuuu",
+			"wwwwwwwwwwwwwwwwwwww",
+		},
 		redrawn: 3, starts: []int{99, 610, 682},
 	},
 }

@@ -12,11 +12,13 @@ import (
 // FuzzRecord: a line is refused or gives UTF-8 text; it never panics.
 func FuzzRecord(f *testing.F) {
 	for _, s := range []string{
-		`"a"`, `{"text":"a"}`, `{"prompt":"a","completion":"b"}`, `{"messages":[{"role":"u","content":[{"type":"text","text":"x"}]}]}`,
+		`"a"`, `{"text":"a"}`, `{"prompt":"a","completion":"b"}`,
+		`{"messages":[{"role":"u","content":[{"type":"text","text":"x"}]}]}`,
 		`{"text":null}`, `{"messages":[{"content":3}]}`, `[[1]]`, `{"text":"\ud800"}`, "\"\xff\"", `{"text":1e999}`,
 	} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, line []byte) {
 		defer fuzzlimit.Watch(t, len(line))()
 		line = bytes.TrimSpace(line)

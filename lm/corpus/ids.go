@@ -23,17 +23,21 @@ func (s *source) readIDs(vocab int, names []string) (Windows, error) {
 	if s.format == formatTensors {
 		read = func(r *bufio.Reader, vocab int) ([][]int32, error) { return readTensor(r, vocab, names) }
 	}
+
 	r, err := s.reader()
 	if err != nil {
 		return Windows{}, err
 	}
+
 	rows, err := read(r, vocab)
 	if err != nil {
 		return Windows{}, fmt.Errorf("%s: %w", s.path, err)
 	}
+
 	if len(rows) == 0 {
 		return Windows{}, fmt.Errorf("%s: %w", s.path, ErrEmpty)
 	}
+
 	return New(rows, s.path), nil
 }
 
@@ -55,6 +59,7 @@ func (s *source) readArrays(r *bufio.Reader, vocab int) ([][]int32, error) {
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return nil, fmt.Errorf("%w: not an array of arrays", ErrIDs)
 	}
+
 	var rows [][]int32
 	left := maxTokens
 	for d.More() {
@@ -64,12 +69,14 @@ func (s *source) readArrays(r *bufio.Reader, vocab int) ([][]int32, error) {
 		}
 		rows = append(rows, row)
 	}
+
 	if _, err := d.Token(); err != nil {
 		return nil, fmt.Errorf("%w: row %d: %w", ErrIDs, len(rows), noEOF(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: something follows the array at byte %d", ErrIDs, d.InputOffset())
 	}
+
 	return rows, nil
 }
 
@@ -85,31 +92,39 @@ func readArray(d *json.Decoder, row, vocab int, left *int) ([]int32, error) {
 	if t, err := d.Token(); err != nil || t != json.Delim('[') {
 		return nil, fmt.Errorf("%w: row %d is not an array", ErrIDs, row)
 	}
+
 	var ids []int32
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
 			return nil, fmt.Errorf("%w: row %d: %w", ErrIDs, row, noEOF(err))
 		}
+
 		v, ok := t.(float64)
 		if !ok || v != math.Trunc(v) || math.Abs(v) > 1<<52 {
 			return nil, fmt.Errorf("%w: row %d, column %d: %v is not a token id", ErrIDs, row, len(ids), t)
 		}
+
 		id, err := checkID(int64(v), row, len(ids), vocab)
 		if err != nil {
 			return nil, err
 		}
-		if *left--; *left < 0 {
+
+		*left--
+		if *left < 0 {
 			return nil, fmt.Errorf("%w: more than %d ids", ErrTooLarge, maxTokens)
 		}
+
 		ids = append(ids, id)
 	}
+
 	if _, err := d.Token(); err != nil {
 		return nil, fmt.Errorf("%w: row %d: %w", ErrIDs, row, noEOF(err))
 	}
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: row %d is empty", ErrIDs, row)
 	}
+
 	return ids, nil
 }
 
@@ -133,6 +148,7 @@ func readTensor(r *bufio.Reader, vocab int, names []string) ([][]int32, error) {
 	if size > maxHeader {
 		return nil, fmt.Errorf("%w: a header of %d bytes", ErrIDs, size)
 	}
+
 	header := map[string]json.RawMessage{}
 	text, err := io.ReadAll(io.LimitReader(r, int64(size)))
 	switch {
@@ -141,20 +157,25 @@ func readTensor(r *bufio.Reader, vocab int, names []string) ([][]int32, error) {
 	case uint64(len(text)) != size:
 		return nil, fmt.Errorf("%w: the header ends after %d of %d bytes", ErrIDs, len(text), size)
 	}
+
 	if err := json.Unmarshal(text, &header); err != nil {
 		return nil, fmt.Errorf("%w: header: %w", ErrIDs, err)
 	}
+
 	name, t, err := choose(header, names)
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := io.CopyN(io.Discard, r, t.Offsets[0]); err != nil {
 		return nil, fmt.Errorf("%w: tensor %q: %w", ErrIDs, name, noEOF(err))
 	}
+
 	rows, err := t.read(r, vocab)
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", name, err)
 	}
+
 	return rows, nil
 }
 
@@ -165,17 +186,21 @@ func choose(header map[string]json.RawMessage, names []string) (string, tensor, 
 		if !ok {
 			continue
 		}
+
 		var t tensor
 		if err := json.Unmarshal(raw, &t); err != nil {
 			return "", t, fmt.Errorf("%w: tensor %q: %w", ErrIDs, name, err)
 		}
+
 		return name, t, t.check(name)
 	}
+
 	delete(header, "__metadata__")
 	there := slices.Sorted(maps.Keys(header))
 	if len(there) > 8 {
 		there = append(there[:8:8], "…")
 	}
+
 	return "", tensor{}, fmt.Errorf("%w: no tensor called %s; the file has %.400s",
 		ErrIDs, strings.Join(names, " or "), strings.Join(there, ", "))
 }
@@ -195,9 +220,11 @@ func (t tensor) check(name string) error {
 	if t.Shape[0] > maxTokens || t.Shape[1] > maxTokens || t.Shape[0]*t.Shape[1] > maxTokens {
 		return fmt.Errorf("%w: tensor %q: shape %v, more than %d ids", ErrTooLarge, name, t.Shape, maxTokens)
 	}
-	if want := t.Shape[0] * t.Shape[1] * width; t.Offsets[0] < 0 || t.Offsets[1] < t.Offsets[0] || t.Offsets[1]-t.Offsets[0] != want {
+	if want := t.Shape[0] * t.Shape[1] * width; t.Offsets[0] < 0 || t.Offsets[1] < t.Offsets[0] ||
+		t.Offsets[1]-t.Offsets[0] != want {
 		return fmt.Errorf("%w: tensor %q: data_offsets %v do not fit shape %v", ErrIDs, name, t.Offsets, t.Shape)
 	}
+
 	return nil
 }
 
@@ -218,6 +245,7 @@ func (t tensor) read(r io.Reader, vocab int) ([][]int32, error) {
 	if len(t.Shape) == 2 {
 		n = t.Shape[0]
 	}
+
 	var rows [][]int32
 	buf := make([]byte, min(cols, 1<<16)*width)
 	for i := range n {
@@ -227,13 +255,16 @@ func (t tensor) read(r io.Reader, vocab int) ([][]int32, error) {
 			if _, err := io.ReadFull(r, part); err != nil {
 				return nil, fmt.Errorf("%w: row %d, column %d: %w", ErrIDs, i, len(row), noEOF(err))
 			}
+
 			var err error
 			if row, err = appendIDs(row, part, width, int(i), vocab); err != nil {
 				return nil, err
 			}
 		}
+
 		rows = append(rows, row)
 	}
+
 	return rows, nil
 }
 
@@ -243,11 +274,14 @@ func appendIDs(row []int32, p []byte, width int64, i, vocab int) ([]int32, error
 		if width == 8 {
 			v = int64(binary.LittleEndian.Uint64(p))
 		}
+
 		id, err := checkID(v, i, len(row), vocab)
 		if err != nil {
 			return nil, err
 		}
+
 		row = append(row, id)
 	}
+
 	return row, nil
 }

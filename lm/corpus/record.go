@@ -19,18 +19,22 @@ func parseRecord(line []byte) (string, error) {
 	if !utf8.Valid(line) {
 		return "", fmt.Errorf("%w at byte %d of the line", ErrUTF8, invalidAt(line))
 	}
+
 	if line[0] == '"' {
 		var text string
 		err := decode(line, &text)
 		return text, err
 	}
+
 	if line[0] != '{' {
 		return "", fmt.Errorf("%w: starts with %q; %s", ErrRecord, line[0], knownForms)
 	}
+
 	var r record
 	if err := decode(line, &r); err != nil {
 		return "", err
 	}
+
 	return r.text()
 }
 
@@ -69,13 +73,16 @@ func render(messages []message) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("message %d: %w", i, err)
 		}
+
 		if i > 0 {
 			b.WriteByte('\n')
 		}
+
 		b.WriteString(m.Role)
 		b.WriteString(": ")
 		b.WriteString(content)
 	}
+
 	return b.String(), nil
 }
 
@@ -83,23 +90,28 @@ func (m *message) text() (string, error) {
 	if len(m.Content) == 0 || string(m.Content) == "null" {
 		return "", nil
 	}
+
 	var text string
 	if json.Unmarshal(m.Content, &text) == nil {
 		return text, nil
 	}
+
 	var parts []struct {
 		Type string  `json:"type"`
 		Text *string `json:"text"`
 	}
+
 	if err := json.Unmarshal(m.Content, &parts); err != nil {
 		return "", fmt.Errorf("%w: content is neither a string nor a list of parts", ErrRecord)
 	}
+
 	for _, p := range parts {
 		if p.Type != "text" || p.Text == nil {
 			return "", fmt.Errorf("%w: a part of type %q; only text is read", ErrRecord, p.Type)
 		}
 		text += *p.Text
 	}
+
 	return text, nil
 }
 
@@ -142,9 +154,11 @@ func (l *lineReader) next() (line []byte, at int64, err error) {
 		if err != nil && (!errors.Is(err, io.EOF) || len(raw) == 0) {
 			return nil, 0, err
 		}
+
 		if line := bytes.TrimSpace(raw); len(line) > 0 {
 			return line, at, nil
 		}
+
 		l.skip++
 	}
 }
@@ -157,14 +171,17 @@ func (l *lineReader) raw() ([]byte, error) {
 		part, err := l.r.ReadSlice('\n')
 		l.buf = append(l.buf, part...)
 		l.at += int64(len(part))
+
 		switch {
 		case len(l.buf) > maxRecord:
-			return nil, fmt.Errorf("%s: line %d: %w: a record of more than %d bytes", l.path, l.line, ErrTooLarge, maxRecord)
+			return nil, fmt.Errorf("%s: line %d: %w: a record of more than %d bytes", l.path, l.line, ErrTooLarge,
+				maxRecord)
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err != nil && !errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("%s: line %d: %w", l.path, l.line, err)
 		}
+
 		return l.buf, err
 	}
 }

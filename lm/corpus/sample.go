@@ -26,25 +26,31 @@ type SampleOptions struct {
 
 func (o *SampleOptions) setDefaults(tok Tokenizer) error {
 	if o.Samples < 0 || o.SeqLen < 0 || o.VocabSize < 0 {
-		return fmt.Errorf("%w: samples %d, seqlen %d, vocabulary %d; none may be negative", ErrOptions, o.Samples, o.SeqLen, o.VocabSize)
+		return fmt.Errorf("%w: samples %d, seqlen %d, vocabulary %d; none may be negative", ErrOptions, o.Samples,
+			o.SeqLen, o.VocabSize)
 	}
+
 	if o.Samples == 0 {
 		o.Samples = 128
 	}
 	if o.SeqLen == 0 {
 		o.SeqLen = 2048
 	}
+
 	if o.Samples > maxTokens/o.SeqLen { // a product might overflow
-		return fmt.Errorf("%w: %d windows of %d tokens are more than %d tokens", ErrOptions, o.Samples, o.SeqLen, maxTokens)
+		return fmt.Errorf("%w: %d windows of %d tokens are more than %d tokens", ErrOptions, o.Samples, o.SeqLen,
+			maxTokens)
 	}
+
 	if o.VocabSize == 0 && tok != nil {
 		o.VocabSize = tok.VocabSize()
 	}
+
 	return nil
 }
 
-// Sample draws calibration windows from a file as the code published with SparseGPT and Wanda does, with Python's random
-// module seeded with o.Seed.
+// Sample draws calibration windows from a file as the code published with SparseGPT and Wanda does, with
+// Python's random module seeded with o.Seed.
 //
 // Records (JSONL): draw a record uniformly, with replacement, and tokenize it with the tokenizer's own special tokens;
 // draw again unless it has more than SeqLen tokens; draw the start of the window uniformly from 0 … tokens-SeqLen-1.
@@ -59,11 +65,13 @@ func Sample(ctx context.Context, path string, tok Tokenizer, o SampleOptions) (W
 	if err := o.setDefaults(tok); err != nil {
 		return Windows{}, err
 	}
+
 	s, err := openSource(path)
 	if err != nil {
 		return Windows{}, err
 	}
 	defer s.close()
+
 	switch {
 	case s.format == formatTensors || s.format == formatArrays:
 		return s.readIDs(o.VocabSize, tensorNames(o.Tensor, "calib_ids", "input_ids"))
@@ -72,6 +80,7 @@ func Sample(ctx context.Context, path string, tok Tokenizer, o SampleOptions) (W
 	case s.format == formatRecords && !o.Join:
 		return sampleDocuments(ctx, s, tok, o)
 	}
+
 	return sampleJoined(ctx, s, tok, o)
 }
 
@@ -89,8 +98,13 @@ func sampleDocuments(ctx context.Context, s *source, tok Tokenizer, o SampleOpti
 		return Windows{}, err
 	}
 	defer docs.done()
+
 	d := drawer{ctx: ctx, docs: docs, tok: tok, o: o, random: pyrandom.NewRandom(o.Seed), short: map[int]int{}}
-	w := Windows{Count: o.Samples, SeqLen: o.SeqLen, Source: s.path, Mode: Documents, Seed: o.Seed, Docs: len(docs.lines), Blank: docs.blank}
+	w := Windows{
+		Count: o.Samples, SeqLen: o.SeqLen, Source: s.path, Mode: Documents, Seed: o.Seed,
+		Docs: len(docs.lines), Blank: docs.blank,
+	}
+
 	for range o.Samples {
 		ids, err := d.long()
 		if err != nil {
@@ -99,6 +113,7 @@ func sampleDocuments(ctx context.Context, s *source, tok Tokenizer, o SampleOpti
 		start := d.random.RandInt(0, len(ids)-o.SeqLen-1)
 		w.IDs = append(w.IDs, slices.Clone(ids[start:start+o.SeqLen]))
 	}
+
 	w.Redrawn = d.redrawn
 	w.Hash = HashIDs(w.IDs)
 	return w, nil
@@ -126,14 +141,17 @@ func (d *drawer) long() ([]int32, error) {
 			}
 			d.short[i] = len(ids)
 		}
+
 		d.redrawn++
 		if len(d.short) == len(d.docs.lines) {
 			longest := 0
 			for _, n := range d.short {
 				longest = max(longest, n)
 			}
+
 			return nil, fmt.Errorf("%s: %w: none of the %d documents has more than %d tokens, the longest has %d; "+
-				"use a sequence length below that, or join the documents", d.docs.path, ErrShort, len(d.docs.lines), d.o.SeqLen, longest)
+				"use a sequence length below that, or join the documents", d.docs.path, ErrShort, len(d.docs.lines),
+				d.o.SeqLen, longest)
 		}
 	}
 }
@@ -170,8 +188,8 @@ func (s *source) text(tok Tokenizer, vocab int, sep string, w *Windows) *textSou
 	return t
 }
 
-// draw counts the tokens of the text, draws w.Count windows of w.SeqLen and collects them, from memory if the text has at
-// most keep tokens.
+// draw counts the tokens of the text, draws w.Count windows of w.SeqLen and collects them, from memory if the
+// text has at most keep tokens.
 func (w *Windows) draw(ctx context.Context, t *textSource, keep int) error {
 	var all []int32
 	err := t.each(func(ids []int32) error {
@@ -183,6 +201,7 @@ func (w *Windows) draw(ctx context.Context, t *textSource, keep int) error {
 		}
 		return ctx.Err()
 	})
+
 	switch {
 	case err != nil:
 		return err
@@ -192,11 +211,13 @@ func (w *Windows) draw(ctx context.Context, t *textSource, keep int) error {
 		return fmt.Errorf("%s: %w: %d tokens, a window of %d needs %d; use a shorter sequence length or a longer text",
 			t.path, ErrShort, w.Tokens, w.SeqLen, w.SeqLen+1)
 	}
+
 	random := pyrandom.NewRandom(w.Seed)
 	starts := make([]int64, w.Count)
 	for i := range starts {
 		starts[i] = int64(random.RandInt(0, int(w.Tokens)-w.SeqLen-1))
 	}
+
 	c := newCollector(starts, w.SeqLen)
 	if all != nil {
 		err = c.take(all)
@@ -206,6 +227,7 @@ func (w *Windows) draw(ctx context.Context, t *textSource, keep int) error {
 	if err != nil && !errors.Is(err, errStop) {
 		return err
 	}
+
 	w.IDs = c.windows
 	w.Hash = HashIDs(w.IDs)
 	return nil
@@ -221,7 +243,10 @@ type collector struct {
 }
 
 func newCollector(starts []int64, seqlen int) *collector {
-	c := &collector{windows: make([][]int32, len(starts)), starts: starts, order: make([]int, len(starts)), seqlen: seqlen}
+	c := &collector{
+		windows: make([][]int32, len(starts)), starts: starts, order: make([]int, len(starts)),
+		seqlen: seqlen,
+	}
 	for i := range starts {
 		c.order[i] = i
 		c.windows[i] = make([]int32, 0, seqlen)
@@ -239,6 +264,7 @@ func (c *collector) take(ids []int32) error {
 			open = append(open, c.order[i:]...)
 			break
 		}
+
 		lo := max(c.starts[k], c.at)
 		hi := min(c.starts[k]+int64(c.seqlen), end)
 		c.windows[k] = append(c.windows[k], ids[lo-c.at:hi-c.at]...)
@@ -246,9 +272,11 @@ func (c *collector) take(ids []int32) error {
 			open = append(open, k)
 		}
 	}
+
 	c.order, c.at = open, end
 	if len(open) == 0 {
 		return errStop
 	}
+
 	return nil
 }

@@ -44,11 +44,13 @@ func openSource(path string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	s := &source{path: path, file: f, limit: maxUnpacked}
 	if err := s.detect(); err != nil {
 		f.Close()
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -65,8 +67,10 @@ func (s *source) detect() error {
 	case stat.Mode().IsRegular() && stat.Size() == 0:
 		return fmt.Errorf("%s: %w", s.path, ErrEmpty)
 	}
+
 	name, packed := strings.CutSuffix(strings.ToLower(s.path), ".gz")
 	s.packed = packed
+
 	switch filepath.Ext(name) {
 	case ".jsonl", ".ndjson":
 		s.format = formatRecords
@@ -75,6 +79,7 @@ func (s *source) detect() error {
 	case ".json":
 		return s.sniff()
 	}
+
 	return nil
 }
 
@@ -84,10 +89,12 @@ func (s *source) sniff() error {
 	if err != nil {
 		return err
 	}
+
 	head, err := r.Peek(4096)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
+
 	head = bytes.TrimSpace(head)
 	switch {
 	case len(head) == 0:
@@ -99,9 +106,12 @@ func (s *source) sniff() error {
 		s.format = formatArrays
 		return nil
 	case head[0] == '[':
-		return fmt.Errorf("%s: %w: a flat array; token ids are an array of arrays, one for each sequence: [[1, 2, 3]]", s.path, ErrIDs)
+		return fmt.Errorf("%s: %w: a flat array; token ids are an array of arrays, one for each sequence: [[1, 2, 3]]",
+			s.path, ErrIDs)
 	}
-	return fmt.Errorf("%s: %w: neither an array of arrays of token ids nor records, one a line; name plain text .txt", s.path, ErrRecord)
+
+	return fmt.Errorf("%s: %w: neither an array of arrays of token ids nor records, one a line; name plain text .txt",
+		s.path, ErrRecord)
 }
 
 // reader reads the content from its beginning, unpacked and without a byte order mark. One reader at a time.
@@ -109,6 +119,7 @@ func (s *source) reader() (*bufio.Reader, error) {
 	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
+
 	var r io.Reader = s.file
 	if s.packed {
 		z, err := gzip.NewReader(bufio.NewReaderSize(s.file, 1<<18))
@@ -117,12 +128,14 @@ func (s *source) reader() (*bufio.Reader, error) {
 		}
 		r = &bounded{r: z, left: s.limit}
 	}
+
 	b := bufio.NewReaderSize(r, 1<<18)
 	s.skipped = 0
 	if head, err := b.Peek(3); err == nil && string(head) == "\ufeff" {
 		n, _ := b.Discard(3)
 		s.skipped = int64(n)
 	}
+
 	return b, nil
 }
 

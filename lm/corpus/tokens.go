@@ -32,6 +32,7 @@ func (s *source) plainText() (feed, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	buf, at := make([]byte, 1<<18), int64(0)
 	return func() ([]byte, error) {
 		n, err := io.ReadFull(r, buf)
@@ -46,26 +47,30 @@ func (s *source) plainText() (feed, error) {
 	}, nil
 }
 
-// joinedRecords reads the records of a file as one text with sep between them. count, if not nil, receives the number of
-// records and of blank lines at the end.
+// joinedRecords reads the records of a file as one text with sep between them. count, if not nil, receives the
+// number of records and of blank lines at the end.
 func (s *source) joinedRecords(sep string, docs, blank *int) (feed, error) {
 	r, err := s.reader()
 	if err != nil {
 		return nil, err
 	}
+
 	lines := &lineReader{r: r, path: s.path}
 	var buf []byte
 	*docs, *blank = 0, 0
+
 	return func() ([]byte, error) {
 		doc, err := lines.text()
 		if err != nil {
 			*blank = lines.skip
 			return nil, err
 		}
+
 		buf = buf[:0]
 		if *docs > 0 {
 			buf = append(buf, sep...)
 		}
+
 		*docs++
 		return append(buf, doc...), nil
 	}, nil
@@ -76,15 +81,18 @@ func (t *textSource) each(yield func(ids []int32) error) error {
 	if t.tok == nil {
 		return fmt.Errorf("%s: %w", t.path, ErrNoTokenizer)
 	}
+
 	next, err := t.open()
 	if err != nil {
 		return err
 	}
+
 	p := pieces{next: next, path: t.path, size: t.piece}
 	err = t.tokenize(&p, yield)
 	if errors.Is(err, errStop) {
 		return nil
 	}
+
 	return err
 }
 
@@ -96,6 +104,7 @@ func (t *textSource) tokenize(p *pieces, yield func(ids []int32) error) error {
 	if err != nil {
 		return err
 	}
+
 	if p.ended {
 		ids, err := t.encode(first, tokenizer.EncodeOptions{})
 		if err != nil {
@@ -103,15 +112,18 @@ func (t *textSource) tokenize(p *pieces, yield func(ids []int32) error) error {
 		}
 		return yield(ids)
 	}
+
 	before, after, err := affixes(t.tok)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.path, err)
 	}
+
 	for part := first; ; {
 		ids, err := t.encode(part, tokenizer.EncodeOptions{NoSpecial: true})
 		if err != nil {
 			return err
 		}
+
 		ids, before = append(before, ids...), nil
 		if p.ended {
 			ids = append(ids, after...)
@@ -135,12 +147,15 @@ func encode(path string, tok Tokenizer, vocab int, s string, o tokenizer.EncodeO
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	for _, id := range ids {
 		if id < 0 || (vocab > 0 && int(id) >= vocab) {
-			return nil, fmt.Errorf("%s: %w: the tokenizer gives id %d, the model's vocabulary has %d; the tokenizer belongs to another model",
+			return nil, fmt.Errorf("%s: %w: the tokenizer gives id %d, the model's vocabulary has %d; the tokenizer "+
+				"belongs to another model",
 				path, ErrVocabulary, id, vocab)
 		}
 	}
+
 	return ids, nil
 }
 
@@ -150,16 +165,20 @@ func affixes(tok Tokenizer) (before, after []int32, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+
 	bare, err := tok.Encode("a", tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	for i := 0; i+len(bare) <= len(full); i++ {
 		if equal(full[i:i+len(bare)], bare) {
 			return full[:i:i], full[i+len(bare):], nil
 		}
 	}
-	return nil, nil, fmt.Errorf("%w: the tokenizer changes a text when it adds special tokens, so that a long one cannot be taken in pieces", ErrOptions)
+
+	return nil, nil, fmt.Errorf("%w: the tokenizer changes a text when it adds special tokens, so that a long one "+
+		"cannot be taken in pieces", ErrOptions)
 }
 
 func equal(a, b []int32) bool {
@@ -192,19 +211,24 @@ func (p *pieces) piece() ([]byte, error) {
 		case err != nil:
 			return nil, err
 		}
+
 		p.rest = append(p.rest, part...)
 	}
+
 	cut := len(p.rest)
 	if !p.eof {
 		cut = boundary(p.rest)
 	}
+
 	out := bytes.Clone(p.rest[:cut])
 	if !utf8.Valid(out) {
 		return nil, fmt.Errorf("%s: byte %d: %w", p.path, p.at+int64(invalidAt(out)), ErrUTF8)
 	}
+
 	p.rest = append(p.rest[:0], p.rest[cut:]...)
 	p.at += int64(cut)
 	p.ended = p.eof
+
 	return out, nil
 }
 
@@ -217,15 +241,17 @@ func boundary(s []byte) int {
 	if i := lastBreak(s, ' '); i > 0 {
 		return i
 	}
+
 	i := len(s) - 1
 	for i > len(s)-utf8.UTFMax && !utf8.RuneStart(s[i]) {
 		i--
 	}
+
 	return i
 }
 
-// lastBreak finds the last c in the second half of s with something other than white space behind it. A line end belongs
-// to the text before it; a space to the word behind it, as most tokenizers have it.
+// lastBreak finds the last c in the second half of s with something other than white space behind it. A line
+// end belongs to the text before it; a space to the word behind it, as most tokenizers have it.
 func lastBreak(s []byte, c byte) int {
 	for i := len(s) - utf8.UTFMax; i >= len(s)/2 && i > 0; i-- {
 		if s[i] != c {
@@ -237,7 +263,9 @@ func lastBreak(s []byte, c byte) int {
 		if c == '\n' {
 			return i + 1
 		}
+
 		return i
 	}
+
 	return 0
 }

@@ -7,15 +7,17 @@ import (
 
 // AdamWOptions configures [NewAdamW].
 type AdamWOptions struct {
-	Beta1       float64 // decay of the mean gradient; 0 means 0.9
-	Beta2       float64 // decay of the mean squared gradient; 0 means 0.999
-	Eps         float64 // added to the root of the corrected mean square; 0 means 1e-8
-	WeightDecay float64 // share of the value, times the learning rate, that a step takes away; default 0 (torch's own is 0.01)
-	Master      bool    // keep float32 copies of values that are not F32
-	Threads     int     // 0 means GOMAXPROCS
+	Beta1 float64 // decay of the mean gradient; 0 means 0.9
+	Beta2 float64 // decay of the mean squared gradient; 0 means 0.999
+	Eps   float64 // added to the root of the corrected mean square; 0 means 1e-8
+	// share of the value, times the learning rate, that a step takes away; default 0 (torch's own is 0.01)
+	WeightDecay float64
+	Master      bool // keep float32 copies of values that are not F32
+	Threads     int  // 0 means GOMAXPROCS
 }
 
-// AdamW is Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), step for step as torch.optim.AdamW:
+// AdamW is Adam with decoupled weight decay (Loshchilov and Hutter, arXiv 1711.05101), step for step as
+// torch.optim.AdamW:
 //
 //	θ ← θ·(1 - η·λ);  m ← m + (1-β₁)(g - m);  v ← β₂·v + (1-β₂)·g²
 //	θ ← θ - η/(1-β₁ᵗ) · m / (√v / √(1-β₂ᵗ) + ε)
@@ -50,12 +52,16 @@ func (a *AdamW) Apply(p Param, s Step) error {
 	if err != nil {
 		return err
 	}
+
 	slot.step++
 	k := a.step(p, s, slot.step)
-	m, v, g := slot.bufs["exp_avg"], slot.bufs["exp_avg_sq"], p.grad()
+	m := slot.bufs["exp_avg"]
+	v := slot.bufs["exp_avg_sq"]
+	g := p.grad()
 	values{p.Value, slot.bufs["master"]}.change(a.o.Threads, func(lo int, p []float32) {
 		k.run(p, m[lo:][:len(p)], v[lo:][:len(p)], g[lo:][:len(p)])
 	})
+
 	return nil
 }
 
@@ -90,8 +96,8 @@ func (t *table) withMaster(p Param, wanted bool, sizes map[string]int) (*slot, e
 	return s, err
 }
 
-// portable is the step in plain Go. Conversions keep the compiler from fusing operations, so that every processor gives the
-// same bits.
+// portable is the step in plain Go. Conversions keep the compiler from fusing operations, so that every
+// processor gives the same bits.
 func (k *adamStep) portable(p, m, v, g []float32) {
 	m, v, g = m[:len(p)], v[:len(p)], g[:len(p)]
 	for i, x := range p {

@@ -22,10 +22,12 @@ func (k adamStep) run(p, m, v, g []float32) {
 	if haveAVX2 {
 		n = len(p) &^ 7
 	}
+
 	if n > 0 {
 		k.p, k.m, k.v, k.g = unsafe.SliceData(p), unsafe.SliceData(m), unsafe.SliceData(v), unsafe.SliceData(g)
 		k.n = n
 		adamAVX2(&k)
 	}
+
 	k.portable(p[n:], m[n:], v[n:], g[n:])
 }

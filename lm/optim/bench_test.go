@@ -7,8 +7,9 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// BenchmarkApply is one step on 4 Mi values. The rate counts every value, gradient and state once for reading and once for
-// writing where it is written; "of copy" is the share of what copying memory reaches in the same run, on as many threads.
+// BenchmarkApply is one step on 4 Mi values. The rate counts every value, gradient and state once for reading
+// and once for writing where it is written; "of copy" is the share of what copying memory reaches in the same
+// run, on as many threads.
 func BenchmarkApply(b *testing.B) {
 	const rows, cols = 2048, 2048
 	for _, c := range []struct {
@@ -26,6 +27,7 @@ func BenchmarkApply(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			o, p := openAll(b, c.of, "1"), random(1, c.d, rows, cols)
 			apply(b, o, p, 1)
+
 			from, to := make([]float32, 2*rows*cols), make([]float32, 2*rows*cols)
 			step, copying := time.Hour, time.Hour
 			for b.Loop() {
@@ -36,6 +38,7 @@ func BenchmarkApply(b *testing.B) {
 				copy(to, from)
 				copying = min(copying, time.Since(start))
 			}
+
 			rate := float64(c.bytes) * rows * cols / step.Seconds()
 			b.ReportMetric(rate/1e9, "GB/s")
 			b.ReportMetric(rate*copying.Seconds()/float64(8*len(from)), "of-copy")

@@ -5,8 +5,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// chunk is how many elements one piece of work covers. Sums over chunks are added in order, so that neither they nor anything
-// else depends on the number of threads.
+// chunk is how many elements one piece of work covers. Sums over chunks are added in order, so that neither
+// they nor anything else depends on the number of threads.
 const chunk = 1 << 15
 
 func pieces(n, per int) int { return (n + per - 1) / per }
@@ -32,6 +32,7 @@ func (v values) change(threads int, f func(lo int, p []float32)) {
 			v.changeHalf(lo, hi, f)
 		}
 	})
+
 	v.m.Buf.Changed()
 }
 
@@ -71,6 +72,7 @@ func (v values) narrow(lo int, src []float32) {
 		}
 		return
 	}
+
 	for i, f := range src {
 		dst[i] = kernels.ToF16(f)
 	}

@@ -12,8 +12,9 @@ import (
 // ErrDevice is the error of a device that makes no optimiser's steps, or has no room for the state.
 var ErrDevice = errors.New("the device cannot hold the optimiser")
 
-// DeviceAdamW is [AdamW] with values, gradients and state on a device away from the host, which makes the steps: the moments and the float32
-// copies of values that are not F32 stay there. Steps are rounded as on the host. State is what the last Fetch has brought back.
+// DeviceAdamW is [AdamW] with values, gradients and state on a device away from the host, which makes the
+// steps: the moments and the float32 copies of values that are not F32 stay there. Steps are rounded as on the
+// host. State is what the last Fetch has brought back.
 type DeviceAdamW struct {
 	host    *AdamW
 	dev     kernels.Device
@@ -26,8 +27,8 @@ type resident struct{ m, v, master kernels.Mat }
 
 var _ Optimizer = (*DeviceAdamW)(nil)
 
-// NewDeviceAdamW returns an AdamW on a device, without state. The error wraps [ErrDevice] if that makes no steps, else it lists every
-// option out of range.
+// NewDeviceAdamW returns an AdamW on a device, without state. The error wraps [ErrDevice] if that makes no
+// steps, else it lists every option out of range.
 func NewDeviceAdamW(o AdamWOptions, dev kernels.Device) (*DeviceAdamW, error) {
 	stepper, ok := kernels.As[kernels.Stepper](dev)
 	if !ok {
@@ -42,21 +43,26 @@ func (a *DeviceAdamW) Reserve(name string, value kernels.Mat) error {
 	if a.there[name] != nil {
 		return nil
 	}
+
 	r := &resident{}
 	a.there[name] = r
+
 	for _, m := range []*kernels.Mat{&r.m, &r.v, &r.master} {
 		if m == &r.master && (value.DType() == kernels.F32 || !a.host.o.Master) {
 			break
 		}
+
 		buf, err := a.dev.Alloc(kernels.F32, value.Len())
 		if err != nil {
 			return fmt.Errorf("%s: %w: %w", name, ErrDevice, err)
 		}
 		*m = kernels.MatOf(buf, value.Rows, value.Cols)
 	}
+
 	if !r.master.IsZero() {
 		a.dev.Ops().Convert(r.master, value)
 	}
+
 	return nil
 }
 
@@ -69,7 +75,8 @@ func (r *resident) kinds() map[string]kernels.Mat {
 	return all
 }
 
-// Apply implements [Optimizer]; value and gradient are on the device. Failures of the device are reported by its next Sync.
+// Apply implements [Optimizer]; value and gradient are on the device. Failures of the device are reported by
+// its next Sync.
 func (a *DeviceAdamW) Apply(p Param, s Step) error {
 	if err := p.shaped(); err != nil {
 		return err
@@ -77,15 +84,21 @@ func (a *DeviceAdamW) Apply(p Param, s Step) error {
 	if err := a.Reserve(p.Name, p.Value); err != nil {
 		return err
 	}
+
 	slot, err := a.slot(p)
 	if err != nil {
 		return err
 	}
+
 	slot.step++
-	k, r, ops := a.host.step(p, s, slot.step), a.there[p.Name], a.dev.Ops()
+	k := a.host.step(p, s, slot.step)
+	r := a.there[p.Name]
+	ops := a.dev.Ops()
 	step := kernels.AdamStep{
-		Scale: k.scale, Decay: k.decay, Rise1: k.rise1, Beta2: k.beta2, Rise2: k.rise2, Root2: k.root2, Eps: k.eps, Step: k.step,
+		Scale: k.scale, Decay: k.decay, Rise1: k.rise1, Beta2: k.beta2, Rise2: k.rise2, Root2: k.root2, Eps: k.eps,
+		Step: k.step,
 	}
+
 	switch {
 	case p.Value.DType() == kernels.F32:
 		a.stepper.AdamW(p.Value, r.m, r.v, p.Grad, step)
@@ -99,11 +112,13 @@ func (a *DeviceAdamW) Apply(p Param, s Step) error {
 			return fmt.Errorf("%s: %w: %w", p.Name, ErrDevice, err)
 		}
 		defer buf.Free()
+
 		wide := kernels.MatOf(buf, p.Value.Rows, p.Value.Cols)
 		ops.Convert(wide, p.Value)
 		a.stepper.AdamW(wide, r.m, r.v, p.Grad, step)
 		ops.Convert(p.Value, wide)
 	}
+
 	return nil
 }
 
@@ -123,6 +138,7 @@ func (a *DeviceAdamW) slot(p Param) (*slot, error) {
 	case s.step >= maxStep:
 		return nil, fmt.Errorf("%s: %w: more than %d steps", p.Name, ErrState, maxStep)
 	}
+
 	for kind, m := range a.there[p.Name].kinds() {
 		v, ok := s.bufs[kind]
 		switch {
@@ -133,13 +149,16 @@ func (a *DeviceAdamW) slot(p Param) (*slot, error) {
 		case len(v) != m.Len():
 			return nil, fmt.Errorf("%s: %w: %s has %d values, want %d", p.Name, ErrState, kind, len(v), m.Len())
 		}
+
 		if t.restored && len(v) > 0 {
 			if err := a.dev.Upload(m.Buf, 0, kernels.WrapF32(v).Bytes()); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", p.Name, kind, err)
 			}
 		}
+
 		s.bufs[kind] = nil
 	}
+
 	return s, nil
 }
 
@@ -150,13 +169,16 @@ func (a *DeviceAdamW) Fetch() error {
 			if s.bufs[kind] != nil { // not on the device yet
 				continue
 			}
+
 			v := make([]float32, m.Len())
 			if err := a.dev.Download(kernels.WrapF32(v).Bytes(), m.Buf, 0); err != nil {
 				return fmt.Errorf("%s: %s: %w", name, kind, err)
 			}
+
 			s.bufs[kind] = v
 		}
 	}
+
 	return nil
 }
 
@@ -183,20 +205,24 @@ func SumSquaresOn(dev kernels.Device, g kernels.Mat) (float64, error) {
 	if g.Len() == 0 {
 		return 0, nil
 	}
+
 	acc, err := dev.Alloc(kernels.F64, g.Cols)
 	if err != nil {
 		return 0, err
 	}
 	defer acc.Free()
+
 	dev.Ops().ColSumSq(kernels.MatOf(acc, 1, g.Cols), g)
 	raw := make([]byte, 8*g.Cols)
 	if err := errors.Join(dev.Ops().Sync(), dev.Download(raw, acc, 0)); err != nil {
 		return 0, err
 	}
+
 	sum := 0.0
 	for at := 0; at < len(raw); at += 8 {
 		sum += math.Float64frombits(binary.LittleEndian.Uint64(raw[at:]))
 	}
+
 	return sum, nil
 }
 

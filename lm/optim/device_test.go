@@ -36,8 +36,9 @@ func bytesOf(t *testing.T, dev kernels.Device, m kernels.Mat) []byte {
 	return out
 }
 
-// TestDeviceAdamW takes steps on a device and on the host, through a state that is saved and restored in between. Steps are rounded one by
-// one on both; a quotient's denominator may be rounded once or twice, which is 2⁻²³ of a step.
+// TestDeviceAdamW takes steps on a device and on the host, through a state that is saved and restored in
+// between. Steps are rounded one by one on both; a quotient's denominator may be rounded once or twice, which
+// is 2⁻²³ of a step.
 func TestDeviceAdamW(t *testing.T) {
 	dev := standin.Open(t)
 	for _, dt := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
@@ -47,42 +48,52 @@ func TestDeviceAdamW(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			on, err := optim.NewDeviceAdamW(o, dev)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			rng := rand.New(rand.NewPCG(3, 4))
 			const rows, cols = 5, 61
-			value, grad := kernels.MatOf(kernels.NewHost(dt, rows*cols), rows, cols), kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
+			value, grad := kernels.MatOf(kernels.NewHost(dt, rows*cols), rows, cols),
+				kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
 			start := kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
 			for i := range start.Buf.F32() {
 				start.Buf.F32()[i] = float32(rng.NormFloat64())
 			}
+
 			wide := cpu.New(cpu.Options{}).Ops().Convert
 			wide(value, start)
+
 			moved := there(t, dev, value)
 			for step := range 4 {
 				for i := range grad.Buf.F32() {
 					grad.Buf.F32()[i] = float32(rng.NormFloat64())
 				}
+
 				p := optim.Param{Name: "w", Value: value, Grad: grad}
 				q := optim.Param{Name: "w", Value: moved, Grad: there(t, dev, grad)}
 				_, want, err := optim.Clip([]optim.Param{p}, 1, 2)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				_, got, err := optim.ClipOn(dev, []optim.Param{q}, 1)
 				if err != nil || math.Abs(got-want) > 1e-12*want { // float64 sums in another order
 					t.Fatalf("clipping %v (%v), want %v", got, err, want)
 				}
+
 				s := optim.Step{LR: 0.01, GradScale: want}
 				if err := errors.Join(host.Apply(p, s), on.Apply(q, s)); err != nil {
 					t.Fatal(err)
 				}
+
 				if step == 1 { // go on from a saved state
 					if err := on.Fetch(); err != nil {
 						t.Fatal(err)
 					}
+
 					state := on.State()
 					on.Free()
 					if on, err = optim.NewDeviceAdamW(o, dev); err == nil {
@@ -93,13 +104,17 @@ func TestDeviceAdamW(t *testing.T) {
 					}
 				}
 			}
+
 			raw, err := kernels.Wrap(dt, bytesOf(t, dev, moved))
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, b := kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols), kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
+
+			a, b := kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols),
+				kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
 			wide(a, kernels.MatOf(raw, rows, cols))
 			wide(b, value)
+
 			for i, v := range a.Buf.F32() {
 				bound := 1e-6
 				if dt != kernels.F32 {
@@ -109,20 +124,24 @@ func TestDeviceAdamW(t *testing.T) {
 					t.Fatalf("%s, master %v: value %d is %g, want %g", dt, master, i, v, b.Buf.F32()[i])
 				}
 			}
+
 			if err := on.Fetch(); err != nil {
 				t.Fatal(err)
 			}
+
 			for kind, want := range host.State() {
 				got := on.State()[kind]
 				if len(got) != len(want) {
 					t.Fatalf("%s has %d values, want %d", kind, len(got), len(want))
 				}
+
 				for i, v := range got {
 					if math.Abs(float64(v-want[i])) > 1e-6 {
 						t.Fatalf("%s %d is %g, want %g", kind, i, v, want[i])
 					}
 				}
 			}
+
 			on.Free()
 		}
 	}
@@ -133,12 +152,14 @@ func TestDeviceAdamWRefuses(t *testing.T) {
 	if _, err := optim.NewDeviceAdamW(optim.AdamWOptions{}, cpu.New(cpu.Options{})); !errors.Is(err, optim.ErrDevice) {
 		t.Errorf("on the host: %v", err)
 	}
+
 	dev := standin.Open(t)
 	on, err := optim.NewDeviceAdamW(optim.AdamWOptions{}, dev)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer on.Free()
+
 	x := there(t, dev, kernels.MatOf(kernels.NewHost(kernels.F32, 6), 2, 3))
 	p := optim.Param{Name: "w", Value: x, Grad: x}
 	for _, state := range []map[string][]float32{
@@ -153,6 +174,7 @@ func TestDeviceAdamWRefuses(t *testing.T) {
 			t.Errorf("state %v: %v", state, err)
 		}
 	}
+
 	p.Grad = p.Grad.Reshape(3, 2)
 	if err := on.Apply(p, optim.Step{LR: 1}); !errors.Is(err, optim.ErrShape) {
 		t.Errorf("another shape: %v", err)

@@ -13,8 +13,13 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
+
 	w, g := []float32{1, -2, 3}, make([]float32, 3)
-	params := []optim.Param{{Name: "w", Value: kernels.MatOf(kernels.WrapF32(w), 1, 3), Grad: kernels.MatOf(kernels.WrapF32(g), 1, 3)}}
+	params := []optim.Param{{
+		Name: "w", Value: kernels.MatOf(kernels.WrapF32(w), 1, 3),
+		Grad: kernels.MatOf(kernels.WrapF32(g), 1, 3),
+	}}
+
 	schedule := optim.Linear(2, 100)
 	for step := range 100 {
 		copy(g, w) // the gradient of ½|w|²
@@ -22,12 +27,14 @@ func Example() {
 		if err != nil {
 			panic(err)
 		}
+
 		for _, p := range params {
 			if err := opt.Apply(p, optim.Step{LR: 0.1 * schedule(step), GradScale: scale}); err != nil {
 				panic(err)
 			}
 		}
 	}
+
 	fmt.Printf("%.1f\n", w)
 	// Output: [-0.0 0.0 -0.0]
 }

@@ -57,6 +57,7 @@ func open(t testing.TB, name string, options json.RawMessage) Optimizer {
 			t.Fatal(e)
 		}
 	}
+
 	switch name {
 	case "adamw":
 		var a AdamWOptions
@@ -80,6 +81,7 @@ func open(t testing.TB, name string, options json.RawMessage) Optimizer {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return o
 }
 
@@ -102,18 +104,21 @@ func (g golden) setGrads(ps []Param, step int) {
 	}
 }
 
-// TestGoldenUpdates: float32 operations may be fused there and are not here, which moves each of some ten roundings per step
-// by an ulp at most, 6e-8 of the start or of a change: in all, 1e-6 of the sum of their sizes.
+// TestGoldenUpdates: float32 operations may be fused there and are not here, which moves each of some ten
+// roundings per step by an ulp at most, 6e-8 of the start or of a change: in all, 1e-6 of the sum of their
+// sizes.
 func TestGoldenUpdates(t *testing.T) {
 	g := readGolden(t)
 	for n, c := range g.Cases {
 		o, ps := open(t, c.Name, c.Options), g.params()
-		moved := [][]float64{make([]float64, len(g.Base[0])), make([]float64, len(g.Base[1]))} // sizes of all changes, and of the start
+		// sizes of all changes, and of the start
+		moved := [][]float64{make([]float64, len(g.Base[0])), make([]float64, len(g.Base[1]))}
 		for i, b := range g.Base {
 			for j, v := range b {
 				moved[i][j] = math.Abs(float64(v))
 			}
 		}
+
 		for step, lr := range g.LRs {
 			g.setGrads(ps, step)
 			s := Step{LR: lr}
@@ -122,11 +127,14 @@ func TestGoldenUpdates(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				if d := math.Abs(norm-c.Norms[step]) / c.Norms[step]; d > 1e-6 {
 					t.Errorf("case %d step %d: norm %g, want %g", n, step, norm, c.Norms[step])
 				}
+
 				s.GradScale = coefficient
 			}
+
 			for i, p := range ps {
 				before := slices.Clone(p.Value.Buf.F32())
 				if err := o.Apply(p, s); err != nil {
@@ -136,9 +144,11 @@ func TestGoldenUpdates(t *testing.T) {
 					moved[i][j] += math.Abs(float64(v - before[j]))
 				}
 			}
+
 			if at := slices.Index([]int{0, 2, 5}, step); at >= 0 {
 				for i, p := range ps {
-					compare(t, fmt.Sprintf("case %d (%s) step %d, %s", n, c.Name, step, p.Name), p.Value.Buf.F32(), c.Values[at][i], moved[i])
+					compare(t, fmt.Sprintf("case %d (%s) step %d, %s", n, c.Name, step, p.Name), p.Value.Buf.F32(),
+						c.Values[at][i], moved[i])
 				}
 			}
 		}
@@ -160,9 +170,11 @@ func TestGoldenSchedules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for step, want := range c.Factors {
 			if got := s(step); math.Abs(got-want) > 1e-15 { // the cosine of another library
-				t.Errorf("%s with %d of %d steps warm-up, step %d: %g, want %g", c.Kind, c.Warmup, c.Total, step, got, want)
+				t.Errorf("%s with %d of %d steps warm-up, step %d: %g, want %g", c.Kind, c.Warmup, c.Total, step, got,
+					want)
 			}
 		}
 	}
@@ -175,10 +187,12 @@ func TestGoldenClip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		// torch squares in float32: the smallest gradients vanish there.
 		if math.Abs(norm-c.Norm) > 1e-6*norm && c.Norm > 1e-15 {
 			t.Errorf("norm %g, want %g", norm, c.Norm)
 		}
+
 		for i, g := range c.Grads {
 			got := g * float32(k)
 			if math.Abs(float64(got-c.Clipped[i])) > 2e-7*math.Abs(float64(got)) {

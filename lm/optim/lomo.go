@@ -16,9 +16,10 @@ type LOMOOptions struct {
 	Threads     int     // 0 means GOMAXPROCS
 }
 
-// LOMO is low-memory optimisation (Lv et al., arXiv 2306.09782): plain gradient descent, θ ← θ - η·g, meant to be applied
-// during the backward pass, so that gradients need not be kept. Its clipping by the norm takes two passes: one that adds up
-// [SumSquares], one that applies with the coefficient as [Step].GradScale. State: the count of steps only.
+// LOMO is low-memory optimisation (Lv et al., arXiv 2306.09782): plain gradient descent, θ ← θ - η·g, meant to
+// be applied during the backward pass, so that gradients need not be kept. Its clipping by the norm takes two
+// passes: one that adds up [SumSquares], one that applies with the coefficient as [Step].GradScale. State: the
+// count of steps only.
 type LOMO struct {
 	o LOMOOptions
 	table
@@ -37,23 +38,28 @@ func (l *LOMO) Apply(p Param, s Step) error {
 	if err := p.check(); err != nil {
 		return err
 	}
+
 	slot, err := l.of(p, nil)
 	if err != nil {
 		return err
 	}
+
 	slot.step++
-	g, lr, clip := p.grad(), p.rate(s), newClip(l.o.ClipValue, s)
+	g := p.grad()
+	lr := p.rate(s)
+	clip := newClip(l.o.ClipValue, s)
 	keep, rate := float32(1-lr*p.decay(l.o.WeightDecay)), float32(-lr)
 	values{m: p.Value}.change(l.o.Threads, func(lo int, p []float32) {
 		for i, d := range g[lo:][:len(p)] {
 			p[i] = float32(p[i]*keep) + float32(rate*clip.apply(d))
 		}
 	})
+
 	return nil
 }
 
-// clip bounds and then scales gradients. Magnitudes are compared as bit patterns, whose order is the same, because that needs
-// no branch; NaN stays NaN.
+// clip bounds and then scales gradients. Magnitudes are compared as bit patterns, whose order is the same,
+// because that needs no branch; NaN stays NaN.
 type clip struct {
 	bound, span uint32 // magnitudes in (bound, bound+span] become bound
 	scale       float32
@@ -88,13 +94,15 @@ type AdaLomoOptions struct {
 	Threads     int     // 0 means GOMAXPROCS
 }
 
-// AdaLomo is LOMO with an adaptive learning rate (Lv et al., arXiv 2310.10195, algorithm 1, with the decay and the constants of
-// the authors' published implementation, which are those of Adafactor): for a matrix with rows i and columns j,
+// AdaLomo is LOMO with an adaptive learning rate (Lv et al., arXiv 2310.10195, algorithm 1, with the decay and
+// the constants of the authors' published implementation, which are those of Adafactor): for a matrix with rows
+// i and columns j,
 //
 //	r ← β·r + (1-β)·mean_j(g² + ε₁);  c ← β·c + (1-β)·mean_i(g² + ε₁);  v_ij = r_i·c_j / mean(r)
 //	u = g/√v;  u ← u / max(1, rms(u)/d);  η' = η·max(ε₂, rms(θ));  θ ← θ·(1 - η'·λ) - η'·u
 //
-// Parameters with one row keep v itself. State: exp_avg_sq_row and exp_avg_sq_col, or exp_avg_sq. Sums are carried in float64.
+// Parameters with one row keep v itself. State: exp_avg_sq_row and exp_avg_sq_col, or exp_avg_sq. Sums are
+// carried in float64.
 type AdaLomo struct {
 	o AdaLomoOptions
 	table
@@ -117,27 +125,36 @@ func (a *AdaLomo) Apply(p Param, s Step) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	u := &adaUpdate{AdaLomoOptions: a.o, g: p.grad(), clip: newClip(a.o.ClipValue, s), rows: p.Value.Rows, cols: p.Value.Cols}
+
+	u := &adaUpdate{
+		AdaLomoOptions: a.o, g: p.grad(), clip: newClip(a.o.ClipValue, s), rows: p.Value.Rows,
+		cols: p.Value.Cols,
+	}
 	if len(u.g) == 0 {
 		return nil
 	}
+
 	sums := u.squares()
 	if math.IsNaN(sums.total) || math.IsInf(sums.total, 0) {
 		return fmt.Errorf("%s: %w", p.Name, ErrNonFinite)
 	}
+
 	sizes := map[string]int{"exp_avg_sq": u.cols}
 	if u.rows > 1 {
 		sizes = map[string]int{"exp_avg_sq_row": u.rows, "exp_avg_sq_col": u.cols}
 	}
+
 	slot, err := a.of(p, sizes)
 	if err != nil {
 		return err
 	}
+
 	slot.step++
 	u.beta = 1 - math.Pow(float64(slot.step), -a.o.DecayRate)
 	u.factors(slot, sums)
 	lr := p.rate(s) * max(a.o.EpsScale, math.Sqrt(sumSquaresOf(p.Value, a.o.Threads)/float64(len(u.g))))
 	u.subtract(p.Value, lr, p.decay(a.o.WeightDecay))
+
 	return nil
 }
 
@@ -177,14 +194,17 @@ func (u *adaUpdate) squares() squareSums {
 			s.row[i] = u.addSquares(col, u.g[i*u.cols:][:u.cols])
 		}
 	})
+
 	for b := 0; b < len(part); b += u.cols {
 		for j, v := range part[b:][:u.cols] {
 			s.col[j] += v
 		}
 	}
+
 	for _, v := range s.row {
 		s.total += v
 	}
+
 	return s
 }
 
@@ -200,11 +220,13 @@ func (u *adaUpdate) addSquares(col []float64, g []float32) float64 {
 		col[j+1] += y
 		even, odd = even+x, odd+y
 	}
+
 	if j < len(g) {
 		x := float64(u.clip.apply(g[j]))
 		col[j] += x * x
 		even += x * x
 	}
+
 	return even + odd
 }
 
@@ -218,6 +240,7 @@ func (u *adaUpdate) factors(slot *slot, s squareSums) {
 		}
 		return mean / float64(len(sums))
 	}
+
 	if u.rows == 1 {
 		c := slot.bufs["exp_avg_sq"]
 		move(c, s.col, 1)
@@ -225,6 +248,7 @@ func (u *adaUpdate) factors(slot *slot, s squareSums) {
 		rootsInto(u.col, c, 1)
 		return
 	}
+
 	r, c := slot.bufs["exp_avg_sq_row"], slot.bufs["exp_avg_sq_col"]
 	mean := move(r, s.row, u.cols)
 	move(c, s.col, u.rows)
@@ -247,10 +271,12 @@ func (u *adaUpdate) subtract(value kernels.Mat, lr, decay float64) {
 			part[band] += u.sumUpdate(u.g[i*u.cols:][:u.cols]) * float64(u.row[i]) * float64(u.row[i])
 		}
 	})
+
 	total := 0.0
 	for _, v := range part {
 		total += v
 	}
+
 	rms := math.Sqrt(total / float64(len(u.g)))
 	keep, rate := float32(1-lr*decay), float32(-lr/max(1, rms/u.Threshold))
 	values{m: value}.change(u.Threads, func(lo int, p []float32) {
@@ -272,10 +298,12 @@ func (u *adaUpdate) sumUpdate(g []float32) float64 {
 		x, y := float64(col[j]*u.clip.apply(g[j])), float64(col[j+1]*u.clip.apply(g[j+1]))
 		even, odd = even+x*x, odd+y*y
 	}
+
 	if j < len(g) {
 		x := float64(col[j] * u.clip.apply(g[j]))
 		even += x * x
 	}
+
 	return even + odd
 }
 

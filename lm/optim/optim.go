@@ -25,7 +25,8 @@ var (
 	ErrState = errors.New("optimiser state does not fit")
 	// ErrNonFinite is the error of a gradient with a NaN or an infinity.
 	ErrNonFinite = errors.New("gradient is not finite")
-	// ErrShape is the error of a value and a gradient of different shapes, with gaps between rows, or of types that cannot be trained.
+	// ErrShape is the error of a value and a gradient of different shapes, with gaps between rows, or of types
+	// that cannot be trained.
 	ErrShape = errors.New("parameter cannot be updated")
 )
 
@@ -46,14 +47,14 @@ type Step struct {
 
 // Optimizer is what training loops need of an optimiser. It is not safe for use by several goroutines at once.
 type Optimizer interface {
-	// Apply changes the value of one parameter; the first call for a name makes its state. Every parameter counts its own
-	// steps. The error wraps ErrShape or ErrState, and nothing has changed then.
+	// Apply changes the value of one parameter; the first call for a name makes its state. Every parameter
+	// counts its own steps. The error wraps ErrShape or ErrState, and nothing has changed then.
 	Apply(p Param, s Step) error
 	// State lists the state by name: "<parameter>.step" with one value, and what the optimiser keeps, such as
 	// "<parameter>.exp_avg". The slices are the optimiser's own, to be saved before the next Apply.
 	State() map[string][]float32
-	// Restore replaces the state by a copy of one that State has returned; after it, training goes on with the same bits.
-	// Parameters that it does not know are refused by Apply from then on. The error wraps ErrState.
+	// Restore replaces the state by a copy of one that State has returned; after it, training goes on with the
+	// same bits. Parameters that it does not know are refused by Apply from then on. The error wraps ErrState.
 	Restore(state map[string][]float32) error
 }
 
@@ -91,6 +92,7 @@ func (p Param) shaped() error {
 	case !v.Dense() || !g.Dense():
 		return fault("gaps between rows")
 	}
+
 	return nil
 }
 

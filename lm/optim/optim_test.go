@@ -28,7 +28,11 @@ func openAll(t testing.TB, name, threads string) Optimizer {
 // random is a parameter with normal values and gradients.
 func random(seed uint64, d kernels.DType, rows, cols int) Param {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	p := Param{Name: "w", Value: kernels.MatOf(kernels.NewHost(d, rows*cols), rows, cols), Grad: kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)}
+	p := Param{
+		Name: "w", Value: kernels.MatOf(kernels.NewHost(d, rows*cols), rows, cols),
+		Grad: kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols),
+	}
+
 	for i := range rows * cols {
 		p.Grad.Buf.F32()[i] = float32(rng.NormFloat64())
 		v := float32(rng.NormFloat64())
@@ -41,6 +45,7 @@ func random(seed uint64, d kernels.DType, rows, cols int) Param {
 			p.Value.Buf.U16()[i] = kernels.ToF16(v)
 		}
 	}
+
 	return p
 }
 
@@ -73,9 +78,11 @@ func TestResume(t *testing.T) {
 		name := rapid.SampledFrom([]string{"adamw", "sgd", "lomo", "adalomo"}).Draw(t, "name")
 		d := rapid.SampledFrom([]kernels.DType{kernels.F32, kernels.BF16, kernels.F16}).Draw(t, "type")
 		rows, cols := rapid.IntRange(1, 9).Draw(t, "rows"), rapid.IntRange(1, 40).Draw(t, "cols")
+
 		before, after := rapid.IntRange(1, 4).Draw(t, "before"), rapid.IntRange(1, 4).Draw(t, "after")
 		ft := fakeT{t}
 		straight, broken := random(3, d, rows, cols), random(3, d, rows, cols)
+
 		a, b := ft.open(name), ft.open(name)
 		ft.apply(a, straight, before)
 		ft.apply(b, broken, before)
@@ -83,6 +90,7 @@ func TestResume(t *testing.T) {
 		for k, v := range b.State() {
 			saved[k] = slices.Clone(v)
 		}
+
 		ft.apply(b, random(3, d, rows, cols), 1) // must not reach into what was saved
 		b = ft.open(name)
 		if err := b.Restore(saved); err != nil {
@@ -91,9 +99,12 @@ func TestResume(t *testing.T) {
 		if !reflect.DeepEqual(saved, b.State()) {
 			t.Fatal("state changes on its way through Restore")
 		}
+
 		ft.apply(a, straight, after)
 		ft.apply(b, broken, after)
-		if !slices.Equal(straight.Value.Buf.Bytes(), broken.Value.Buf.Bytes()) || !reflect.DeepEqual(a.State(), b.State()) {
+
+		if !slices.Equal(straight.Value.Buf.Bytes(), broken.Value.Buf.Bytes()) ||
+			!reflect.DeepEqual(a.State(), b.State()) {
 			t.Fatal("resumed training differs")
 		}
 	})
@@ -113,6 +124,7 @@ func (f fakeT) open(name string) Optimizer {
 	default:
 		o, _ = NewAdaLomo(AdaLomoOptions{})
 	}
+
 	return o
 }
 
@@ -128,13 +140,22 @@ func (f fakeT) apply(o Optimizer, p Param, steps int) {
 func TestPortable(t *testing.T) {
 	for n := range 70 {
 		a, b := random(5, kernels.F32, 1, n), random(5, kernels.F32, 1, n)
-		k := adamStep{scale: 0.5, decay: 0.999, rise1: 0.1, beta2: 0.999, rise2: 0.001, root2: 0.3, eps: 1e-8, step: -0.01}
-		ma, va, mb, vb := make([]float32, n+1), make([]float32, n+1), make([]float32, n), make([]float32, n)
+		k := adamStep{
+			scale: 0.5, decay: 0.999, rise1: 0.1, beta2: 0.999, rise2: 0.001, root2: 0.3, eps: 1e-8,
+			step: -0.01,
+		}
+		ma := make([]float32, n+1)
+
+		va := make([]float32, n+1)
+		mb := make([]float32, n)
+		vb := make([]float32, n)
 		for range 3 {
 			k.run(a.Value.Buf.F32(), ma[:n], va[:n], a.grad())
 			k.portable(b.Value.Buf.F32(), mb, vb, b.grad())
 		}
-		if !slices.Equal(a.Value.Buf.F32(), b.Value.Buf.F32()) || !slices.Equal(ma[:n], mb) || !slices.Equal(va[:n], vb) || ma[n] != 0 || va[n] != 0 {
+
+		if !slices.Equal(a.Value.Buf.F32(), b.Value.Buf.F32()) || !slices.Equal(ma[:n], mb) ||
+			!slices.Equal(va[:n], vb) || ma[n] != 0 || va[n] != 0 {
 			t.Fatalf("%d values: kernel and loop differ", n)
 		}
 	}
@@ -147,15 +168,19 @@ func TestMaster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p := random(1, kernels.BF16, 1, 1)
 		p.Value.Buf.U16()[0], p.Grad.Buf.F32()[0] = kernels.ToBF16(1), 1
+
 		for range 100 {
 			if err := o.Apply(p, Step{LR: 1e-3}); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		want := map[bool]float32{true: 0.9, false: 1}[master]
-		if got := kernels.FromBF16(p.Value.Buf.U16()[0]); math.Abs(float64(got-want)) > 1.0/256 { // a unit of bfloat16 below 1
+		// a unit of bfloat16 below 1
+		if got := kernels.FromBF16(p.Value.Buf.U16()[0]); math.Abs(float64(got-want)) > 1.0/256 {
 			t.Errorf("master %v: %g, want %g", master, got, want)
 		}
 	}
@@ -179,12 +204,21 @@ func TestFaults(t *testing.T) {
 	good := random(1, kernels.F32, 4, 4)
 	o := openAll(t, "adamw", "1")
 	apply(t, o, good, 1)
+
 	for what, change := range map[string]func(p *Param) error{
-		"shape":  func(p *Param) error { p.Grad = p.Grad.Reshape(2, 8); return ErrShape },
-		"type":   func(p *Param) error { p.Grad = random(1, kernels.BF16, 4, 4).Value; return ErrShape },
-		"gaps":   func(p *Param) error { p.Value, p.Grad = p.Value.ColRange(0, 3), p.Grad.ColRange(0, 3); return ErrShape },
+		"shape": func(p *Param) error { p.Grad = p.Grad.Reshape(2, 8); return ErrShape },
+		"type":  func(p *Param) error { p.Grad = random(1, kernels.BF16, 4, 4).Value; return ErrShape },
+		"gaps": func(p *Param) error {
+			p.Value, p.Grad = p.Value.ColRange(0, 3),
+				p.Grad.ColRange(0, 3)
+			return ErrShape
+		},
 		"absent": func(p *Param) error { p.Grad = kernels.Mat{}; return ErrShape },
-		"int":    func(p *Param) error { p.Value = kernels.MatOf(kernels.NewHost(kernels.I32, 16), 4, 4); return ErrShape },
+		"int": func(p *Param) error {
+			p.Value = kernels.MatOf(kernels.NewHost(kernels.I32, 16), 4,
+				4)
+			return ErrShape
+		},
 		"device": func(p *Param) error {
 			p.Value = kernels.MatOf(kernels.NewDevice(kernels.F32, 16, 64, nil), 4, 4)
 			return ErrShape
@@ -197,6 +231,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: error %v, want one that wraps %v", what, err, want)
 		}
 	}
+
 	for what, s := range map[string]map[string][]float32{
 		"no kind":      {"w": {1}},
 		"unknown kind": {"w.step": {1}, "w.momentum": {1}},
@@ -208,12 +243,14 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%s: error %v", what, err)
 		}
 	}
+
 	if err := o.Restore(map[string][]float32{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := o.Apply(good, Step{LR: 1}); !errors.Is(err, ErrState) {
 		t.Errorf("parameter that restored state lacks: error %v", err)
 	}
+
 	bad := random(1, kernels.F32, 4, 4)
 	bad.Grad.Buf.F32()[7] = float32(math.NaN())
 	if err := openAll(t, "adalomo", "1").Apply(bad, Step{LR: 1}); !errors.Is(err, ErrNonFinite) {
@@ -232,6 +269,7 @@ func TestBadOptions(t *testing.T) {
 	_, a := NewAdamW(AdamWOptions{Beta1: 1, Beta2: -0.5, Eps: nan, WeightDecay: -1})
 	_, b := NewSGD(SGDOptions{Nesterov: true})
 	_, c := NewLOMO(LOMOOptions{ClipValue: -1})
+
 	_, d := NewAdaLomo(AdaLomoOptions{Threshold: nan})
 	_, e := NewSchedule("square", 0, 1)
 	_, f := NewSchedule("linear", -1, 1)
@@ -240,6 +278,7 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("case %d: no error", i)
 		}
 	}
+
 	if n := strings.Count(a.Error(), "want"); n != 4 {
 		t.Errorf("%d faults reported, want all 4: %v", n, a)
 	}
@@ -263,6 +302,7 @@ func TestDescent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p, target := random(1, kernels.F32, 6, 10), random(2, kernels.F32, 6, 10).Value.Buf.F32()
 		loss := 0.0
 		for step := range 400 {
@@ -271,10 +311,12 @@ func TestDescent(t *testing.T) {
 				p.Grad.Buf.F32()[i] = v - target[i]
 				loss += float64((v - target[i]) * (v - target[i]))
 			}
+
 			if err := o.Apply(p, Step{LR: lr * Cosine(10, 400)(step)}); err != nil {
 				t.Fatal(err)
 			}
 		}
+
 		if loss > 1e-2 { // from about 120
 			t.Errorf("%s: loss %g after 400 steps", name, loss)
 		}
@@ -283,6 +325,7 @@ func TestDescent(t *testing.T) {
 
 func TestClipValue(t *testing.T) {
 	top := float32(math.Inf(1))
+
 	for _, c := range []struct{ bound, in, want float64 }{
 		{0.5, 0.25, 0.25},
 		{0.5, 0.5, 0.5},
@@ -298,6 +341,7 @@ func TestClipValue(t *testing.T) {
 			t.Errorf("%g clipped to %g and doubled: %g", c.in, c.bound, got)
 		}
 	}
+
 	for _, bound := range []float64{0, 0.5} {
 		if got := newClip(bound, Step{}).apply(top - top); !math.IsNaN(float64(got)) {
 			t.Errorf("NaN becomes %g", got)

@@ -15,9 +15,9 @@ type SGDOptions struct {
 	Threads     int     // 0 means GOMAXPROCS
 }
 
-// SGD is gradient descent, step for step as torch.optim.SGD: with g ← g + λ·θ and, from the second step on,
-// b ← μ·b + (1-τ)·g (b ← g at the first), the value loses η times g, b, or with Nesterov g + μ·b. State: momentum_buffer, if
-// there is momentum, and master.
+// SGD is gradient descent, step for step as torch.optim.SGD: with g ← g + λ·θ and, from the second step on, b ←
+// μ·b + (1-τ)·g (b ← g at the first), the value loses η times g, b, or with Nesterov g + μ·b. State:
+// momentum_buffer, if there is momentum, and master.
 type SGD struct {
 	o SGDOptions
 	table
@@ -30,7 +30,8 @@ func NewSGD(o SGDOptions) (*SGD, error) {
 	o.WeightDecay = number("weight decay", o.WeightDecay, 0, 0, inf, &errs)
 	o.Dampening = number("dampening", o.Dampening, 0, 0, inf, &errs)
 	if o.Nesterov && (o.Momentum == 0 || o.Dampening != 0) {
-		errs = append(errs, fmt.Errorf("nesterov with momentum %g and dampening %g: want momentum above 0 and no dampening", o.Momentum, o.Dampening))
+		errs = append(errs, fmt.Errorf("nesterov with momentum %g and dampening %g: want momentum above 0 and "+
+			"no dampening", o.Momentum, o.Dampening))
 	}
 	return &SGD{o, table{kinds: []string{"momentum_buffer", "master"}}}, errors.Join(errs...)
 }
@@ -40,22 +41,27 @@ func (d *SGD) Apply(p Param, s Step) error {
 	if err := p.check(); err != nil {
 		return err
 	}
+
 	sizes := map[string]int{}
 	if d.o.Momentum != 0 {
 		sizes["momentum_buffer"] = p.Value.Len()
 	}
+
 	slot, err := d.withMaster(p, d.o.Master, sizes)
 	if err != nil {
 		return err
 	}
+
 	slot.step++
 	k := sgdStep{
 		scale: s.scale(), decay: float32(p.decay(d.o.WeightDecay)), rate: float32(-p.rate(s)),
 		momentum: float32(d.o.Momentum), rise: float32(1 - d.o.Dampening), nesterov: d.o.Nesterov,
 	}
+
 	if slot.step == 1 {
 		k.rise = 1
 	}
+
 	b, g := slot.bufs["momentum_buffer"], p.grad()
 	values{p.Value, slot.bufs["master"]}.change(d.o.Threads, func(lo int, p []float32) {
 		if b == nil {
@@ -64,6 +70,7 @@ func (d *SGD) Apply(p Param, s Step) error {
 		}
 		k.withMomentum(p, b[lo:], g[lo:])
 	})
+
 	return nil
 }
 
@@ -90,6 +97,7 @@ func (k sgdStep) withMomentum(p, b, g []float32) {
 		if k.nesterov {
 			m = d + float32(k.momentum*m)
 		}
+
 		p[i] = x + float32(k.rate*m)
 	}
 }

@@ -32,17 +32,20 @@ func (t *Tokenizer) buildAdded(v config.Value) error {
 	if v.Absent() {
 		return nil
 	}
+
 	wrap := &config.Node{Fields: map[string]config.Value{"added_tokens": v}}
 	list := wrap.List("added_tokens")
 	if wrap.Err != nil {
 		return wrap.Err
 	}
+
 	size := len(t.tokens) + len(list)
 	for _, n := range list {
 		if err := t.addToken(n, size); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -53,6 +56,7 @@ func (t *Tokenizer) addToken(n *config.Node, size int) error {
 		special: n.Flag("special", false), singleWord: n.Flag("single_word", false),
 		leftStrip: n.Flag("lstrip", false), rightStrip: n.Flag("rstrip", false),
 	}
+
 	normalized := n.Flag("normalized", !a.special)
 	if n.Err != nil {
 		return n.Err
@@ -66,6 +70,7 @@ func (t *Tokenizer) addToken(n *config.Node, size int) error {
 	if own, ok := t.ids[content]; ok && int64(own) != id {
 		return fmt.Errorf("%w: %q has id %d in the vocabulary and %d in added_tokens", ErrTokenID, content, own, id)
 	}
+
 	kind := tokenAdded
 	if a.special {
 		kind = tokenSpecial
@@ -73,16 +78,20 @@ func (t *Tokenizer) addToken(n *config.Node, size int) error {
 	if err := t.setToken(id, content, kind, size); err != nil {
 		return err
 	}
+
 	a.id = int32(id)
 	t.added.ids[content] = a.id
+
 	if !normalized {
 		t.added.plain.add(content, a)
 		return nil
 	}
+
 	p, err := t.normalize(prepare.Piece{Text: content, First: true}, false)
 	if err != nil {
 		return err
 	}
+
 	t.tokens[id].text = p.Text // a token is what it matches, and decodes to that
 	t.added.normalized.add(p.Text, a)
 	return nil
@@ -123,11 +132,13 @@ func (s *addedSet) split(x *encoder, p prepare.Piece, rest func(prepare.Piece) e
 			i++
 			continue
 		}
+
 		k, n := s.trie.longest(p.Text[i:])
 		if n == 0 {
 			i++
 			continue
 		}
+
 		a := s.tokens[k]
 		start, stop := i, i+n
 		i = stop
@@ -137,21 +148,26 @@ func (s *addedSet) split(x *encoder, p prepare.Piece, rest func(prepare.Piece) e
 		if a.leftStrip && from < start {
 			start = from + chars.TrimRight(p.Text[from:start])
 		}
+
 		if a.rightStrip {
 			stop = max(stop, from) // up to from all is white space already taken
 			stop = len(p.Text) - len(chars.TrimLeft(p.Text[stop:]))
 		}
+
 		if from < start {
 			if err := rest(p.Slice(from, start)); err != nil {
 				return err
 			}
 		}
+
 		x.emit(a.id, p, start, stop)
 		from = stop
 	}
+
 	if from < len(p.Text) {
 		return rest(p.Slice(from, len(p.Text)))
 	}
+
 	return nil
 }
 

@@ -23,6 +23,7 @@ func BenchmarkEncode(b *testing.B) {
 func benchEncode(b *testing.B, tok *tokenizer.Tokenizer, texts []string, size int) {
 	b.SetBytes(int64(size))
 	b.ReportAllocs()
+
 	var ids []int32
 	for b.Loop() {
 		for _, s := range texts {
@@ -64,6 +65,7 @@ func BenchmarkDecode(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
@@ -89,10 +91,12 @@ func benchTokenizers(b *testing.B) map[string]*tokenizer.Tokenizer {
 			all[name] = load(b, filepath.Join(shared, dir))
 		}
 	}
+
 	files, _ := filepath.Glob(filepath.Join(zoo(), "*.json"))
 	for _, file := range files {
 		all[strings.TrimSuffix(filepath.Base(file), ".json")] = load(b, file)
 	}
+
 	return all
 }
 
@@ -105,6 +109,7 @@ func oddTexts(n int) map[string]string {
 		state = state*6364136223846793005 + 1442695040888963407
 		noise[i] = byte(state >> 56)
 	}
+
 	return map[string]string{
 		"letter": fill("a"), "spaces": fill(" "), "newlines": fill("\n"), "pairs": fill("ab"), "noise": string(noise),
 		"emoji": strings.Repeat("😀", n/4), "marks": strings.Repeat("\u0301", n/2), "digits": fill("0123456789"),

@@ -50,29 +50,35 @@ func buildBPE(t *Tokenizer, n *config.Node) (model, error) {
 	if err := refuseDropout(n); err != nil {
 		return nil, err
 	}
+
 	m := &bpe{
 		ids: t.ids, unk: -1, unkName: n.Text("unk_token", ""), fuseUnk: n.Flag("fuse_unk", false),
 		byteFallback: n.Flag("byte_fallback", false),
 		prefix:       n.Text("continuing_subword_prefix", ""), suffix: n.Text("end_of_word_suffix", ""),
 	}
+
 	if id, ok := t.ids[m.unkName]; ok && n.Has("unk_token") {
 		m.unk = id
 	}
+
 	m.takeWhole = n.Flag("ignore_merges", false)
 	for text := range t.ids {
 		m.longest = max(m.longest, len(text))
 	}
+
 	m.fillSingles()
 	pairs, err := readMerges(n.Fields["merges"])
 	if err != nil {
 		return nil, err
 	}
+
 	if err := m.addMerges(pairs); err != nil {
 		return nil, err
 	}
 	if !m.takeWhole {
 		m.cut = m.newCutter(pairs)
 	}
+
 	return m, n.Err
 }
 
@@ -113,6 +119,7 @@ func readMerges(v config.Value) ([][2]string, error) {
 	if v.Absent() {
 		return nil, nil
 	}
+
 	v.Text = strings.Clone(v.Text)
 	c := v.Cursor()
 	pairs := make([][2]string, 0, min(strings.Count(v.Text, ","), len(v.Text)/6))
@@ -121,6 +128,7 @@ func readMerges(v config.Value) ([][2]string, error) {
 		pairs = append(pairs, pair)
 		return err
 	})
+
 	return pairs, err
 }
 
@@ -130,12 +138,15 @@ func readMerge(c *config.Cursor, rank int) (pair [2]string, err error) {
 		if err != nil {
 			return pair, err
 		}
+
 		l, r, ok := strings.Cut(s, " ")
 		if !ok || strings.Contains(r, " ") {
 			return pair, fmt.Errorf("%w: number %d is %q, not two tokens with a space between", ErrMerge, rank, s)
 		}
+
 		return [2]string{l, r}, nil
 	}
+
 	n := 0
 	err = c.Array(func() (err error) {
 		if n == 2 {
@@ -148,6 +159,7 @@ func readMerge(c *config.Cursor, rank int) (pair [2]string, err error) {
 	if err == nil && n != 2 {
 		err = fmt.Errorf("%w: number %d has %d tokens, not two", ErrMerge, rank, n)
 	}
+
 	return pair, err
 }
 
@@ -160,20 +172,25 @@ func (m *bpe) addMerges(pairs [][2]string) error {
 		if !ok {
 			return fmt.Errorf("%w: number %d: %q is not in the vocabulary", ErrMerge, rank, p[0])
 		}
+
 		r, ok := m.ids[p[1]]
 		if !ok {
 			return fmt.Errorf("%w: number %d: %q is not in the vocabulary", ErrMerge, rank, p[1])
 		}
+
 		if len(p[1]) < len(m.prefix) {
 			return fmt.Errorf("%w: number %d: %q is shorter than the prefix %q", ErrMerge, rank, p[1], m.prefix)
 		}
+
 		buf = append(append(buf[:0], p[0]...), p[1][len(m.prefix):]...)
 		id, ok := m.ids[string(buf)]
 		if !ok {
 			return fmt.Errorf("%w: number %d: the result %q is not in the vocabulary", ErrMerge, rank, buf)
 		}
+
 		m.merges.set(l, r, int32(rank), id)
 	}
+
 	return nil
 }
 
@@ -183,6 +200,7 @@ func (m *bpe) acceptBytes() bool {
 	if m.prefix != "" || m.suffix != "" {
 		return false
 	}
+
 	var ids [256]int32
 	for b, r := range prepare.ByteRunes() {
 		ids[b] = lookup(m.ids, string(r))
@@ -190,7 +208,11 @@ func (m *bpe) acceptBytes() bool {
 			return false
 		}
 	}
-	m.raw, m.bytes, m.cut = true, ids, cutter{}
+
+	m.raw = true
+	m.bytes = ids
+	m.cut = cutter{}
+
 	return true
 }
 
@@ -198,6 +220,7 @@ func (m *bpe) tokenize(x *encoder, p prepare.Piece) error {
 	if !m.cut.on {
 		return m.word(x, p)
 	}
+
 	from := 0
 	for {
 		i := m.cut.next(p.Text, from)
@@ -213,15 +236,18 @@ func (m *bpe) word(x *encoder, p prepare.Piece) error {
 	if x.track {
 		return m.merge(x, p)
 	}
+
 	slot, hit := x.cache.slot(p.Text)
 	if hit {
 		x.ids = append(x.ids, slot.ids[:slot.n]...)
 		return nil
 	}
+
 	n := len(x.ids)
 	if err := m.merge(x, p); err != nil {
 		return err
 	}
+
 	slot.put(p.Text, x.ids[n:])
 	return nil
 }
@@ -233,19 +259,23 @@ func (m *bpe) merge(x *encoder, p prepare.Piece) error {
 			return nil
 		}
 	}
+
 	if err := m.symbols(x, p.Text); err != nil {
 		return err
 	}
+
 	if len(x.syms) <= shortWord {
 		m.mergeShort(x)
 	} else {
 		m.mergeLong(x)
 	}
+
 	for i := range x.syms {
 		if s := &x.syms[i]; s.id >= 0 {
 			x.emit(s.id, p, int(s.start), int(s.end))
 		}
 	}
+
 	return nil
 }
 
@@ -254,10 +284,12 @@ func (m *bpe) wholeWord(x *encoder, w string) (int32, bool) {
 	if len(w) > m.longest {
 		return 0, false
 	}
+
 	if !m.raw {
 		id, ok := m.ids[w]
 		return id, ok
 	}
+
 	x.buf = prepare.AppendMapped(x.buf[:0], w)
 	id, ok := m.ids[string(x.buf)]
 	return id, ok
@@ -274,6 +306,7 @@ func (m *bpe) symbols(x *encoder, w string) error {
 		}
 		return nil
 	}
+
 	return m.charSymbols(x, w)
 }
 
@@ -297,18 +330,23 @@ func (m *bpe) charSymbols(x *encoder, w string) error {
 				pending.end = s.end
 				break
 			}
+
 			if pending.id >= 0 {
 				x.syms = append(x.syms, pending)
 			}
+
 			pending = s
 		case m.unkName != "":
 			return fmt.Errorf("%w: the unknown token %q is not in the vocabulary", ErrNoUnknown, m.unkName)
 		}
+
 		i += size
 	}
+
 	if pending.id >= 0 {
 		x.syms = append(x.syms, pending)
 	}
+
 	return nil
 }
 
@@ -342,9 +380,11 @@ func (m *bpe) appendBytes(x *encoder, w string, a, b int) bool {
 			return false
 		}
 	}
+
 	for i := range len(s) {
 		at := int32(min(a+i, b-1))
 		x.syms = append(x.syms, symbol{id: m.bytes[s[i]], start: at, end: at + 1})
 	}
+
 	return true
 }

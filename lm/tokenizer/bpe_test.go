@@ -23,16 +23,22 @@ func randomBPE(t *rapid.T) *bpe {
 		if !slices.Contains(vocab, l+r) {
 			vocab = append(vocab, l+r)
 		}
+
 		merges = append(merges, fmt.Sprintf("[%q,%q]", l, r))
 	}
+
 	var entries []string
 	for id, s := range vocab {
 		entries = append(entries, fmt.Sprintf("%q:%d", s, id))
 	}
-	tok, err := Parse([]byte(`{"model":{"type":"BPE","vocab":{` + strings.Join(entries, ",") + `},"merges":[` + strings.Join(merges, ",") + `]}}`))
+
+	tok, err := Parse(
+		[]byte(`{"model":{"type":"BPE","vocab":{` + strings.Join(entries, ",") + `},"merges":[` + strings.Join(merges,
+			",") + `]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return tok.model.(*bpe)
 }
 
@@ -42,16 +48,23 @@ func slowMerge(m *bpe, text string) []int32 {
 	for _, r := range text {
 		ids = append(ids, m.ids[string(r)])
 	}
+
 	for {
-		best, into, at := int32(noRank), int32(0), -1
+		best := int32(noRank)
+		into := int32(0)
+		at := -1
 		for i := 0; i+1 < len(ids); i++ {
 			if rank, id := m.merges.get(ids[i], ids[i+1]); rank < best {
-				best, into, at = rank, id, i
+				best = rank
+				into = id
+				at = i
 			}
 		}
+
 		if at < 0 {
 			return ids
 		}
+
 		ids = slices.Replace(ids, at, at+2, into)
 	}
 }
@@ -60,13 +73,16 @@ func slowMerge(m *bpe, text string) []int32 {
 func TestMerge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := randomBPE(t)
-		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", spaceMark}), 1, 60).Draw(t, "text"), "")
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c", spaceMark}), 1, 60).Draw(t,
+			"text"), "")
+
 		want := slowMerge(m, text)
 		for name, merge := range map[string]func(*encoder){"short": m.mergeShort, "long": m.mergeLong} {
 			x := &encoder{}
 			if err := m.symbols(x, text); err != nil {
 				t.Fatal(err)
 			}
+
 			merge(x)
 			var got []int32
 			for _, s := range x.syms {
@@ -74,10 +90,12 @@ func TestMerge(t *testing.T) {
 					got = append(got, s.id)
 				}
 			}
+
 			if !slices.Equal(got, want) {
 				t.Fatalf("%s: %q: got %v, want %v", name, text, got, want)
 			}
 		}
+
 		x := &encoder{}
 		if err := m.tokenize(x, prepare.Piece{Text: text}); err != nil || !slices.Equal(x.ids, want) {
 			t.Fatalf("cut: %q: got %v, want %v", text, x.ids, want)
@@ -90,6 +108,7 @@ func TestPairTable(t *testing.T) {
 	for i := range int32(1000) {
 		table.set(i, i*7%31, i, i+1)
 	}
+
 	for i := range int32(1000) {
 		if rank, into := table.get(i, i*7%31); rank != i || into != i+1 {
 			t.Fatalf("pair %d: got %d, %d", i, rank, into)
@@ -98,6 +117,7 @@ func TestPairTable(t *testing.T) {
 			t.Fatalf("pair %d, 31 has rank %d", i, rank)
 		}
 	}
+
 	empty := newPairTable(0)
 	if rank, _ := empty.get(0, 0); rank != noRank {
 		t.Fatal("an empty table has a pair")
@@ -113,14 +133,17 @@ func TestTrie(t *testing.T) {
 			tree.insert(w, int32(i))
 			want[w] = int32(i)
 		}
+
 		text := rapid.StringMatching(`[ab\xff]{0,8}`).Draw(t, "text")
 		value, length := tree.longest(text)
+
 		best := 0
 		for w := range want {
 			if strings.HasPrefix(text, w) {
 				best = max(best, len(w))
 			}
 		}
+
 		if length != best || best > 0 && value != want[text[:best]] {
 			t.Fatalf("%q in %q: got %d, %d", text, words, value, length)
 		}
@@ -140,11 +163,13 @@ func TestUnigram(t *testing.T) {
 			pieces[s] = -float64(rapid.IntRange(1, 1000).Draw(t, "score")) / 64
 			list = append(list, fmt.Sprintf("[%q,%g]", s, pieces[s]))
 		}
+
 		delete(pieces, "")
 		tok, err := Parse([]byte(`{"model":{"type":"Unigram","unk_id":0,"vocab":[` + strings.Join(list, ",") + `]}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		text := rapid.StringMatching(`[ab]{1,10}`).Draw(t, "text")
 		m := tok.model.(*unigram)
 		x := &encoder{}
@@ -165,11 +190,13 @@ func bestScore(pieces map[string]float64, unk float64, text string) float64 {
 		if s, ok := pieces[text[end-1:end]]; ok {
 			best[end] = best[end-1] + s
 		}
+
 		for start := range end {
 			if s, ok := pieces[text[start:end]]; ok {
 				best[end] = max(best[end], best[start]+s)
 			}
 		}
 	}
+
 	return best[len(text)]
 }

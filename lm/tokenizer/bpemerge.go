@@ -50,6 +50,7 @@ func (m *bpe) mergeShort(x *encoder) {
 	for i := range sy {
 		m.rankPair(sy, i)
 	}
+
 	for {
 		best, at := int32(noRank), -1
 		for i := range sy {
@@ -57,9 +58,11 @@ func (m *bpe) mergeShort(x *encoder) {
 				best, at = sy[i].rank, i
 			}
 		}
+
 		if at < 0 {
 			break
 		}
+
 		sy[at].id, sy[at].end = sy[at].merged, sy[at+1].end
 		copy(sy[at+1:], sy[at+2:])
 		sy = sy[:len(sy)-1]
@@ -68,6 +71,7 @@ func (m *bpe) mergeShort(x *encoder) {
 			m.rankPair(sy, at-1)
 		}
 	}
+
 	x.syms = sy
 }
 
@@ -90,6 +94,7 @@ func (m *bpe) mergeLong(x *encoder) {
 			h = append(h, uint64(sy[i].rank)<<32|uint64(i))
 		}
 	}
+
 	sy[len(sy)-1].next = -1
 	heapify(h)
 	push := func(i int32) {
@@ -102,6 +107,7 @@ func (m *bpe) mergeLong(x *encoder) {
 			h = heapPush(h, uint64(s.rank)<<32|uint64(i))
 		}
 	}
+
 	for len(h) > 0 {
 		var top uint64
 		top, h = heapPop(h)
@@ -110,17 +116,22 @@ func (m *bpe) mergeLong(x *encoder) {
 		if s.id < 0 || s.rank != int32(top>>32) {
 			continue
 		}
+
 		gone := &sy[s.next]
-		s.id, s.end, s.next = s.merged, gone.end, gone.next
+		s.id = s.merged
+		s.end = gone.end
+		s.next = gone.next
 		gone.id = -1
 		if s.next >= 0 {
 			sy[s.next].prev = i
 		}
+
 		push(i)
 		if s.prev >= 0 {
 			push(s.prev)
 		}
 	}
+
 	x.heap = h
 }
 
@@ -143,9 +154,11 @@ func siftDown(h []uint64, i int) {
 		if h[c] >= v {
 			break
 		}
+
 		h[i] = h[c]
 		i = c
 	}
+
 	h[i] = v
 }
 
@@ -160,6 +173,7 @@ func heapPush(h []uint64, v uint64) []uint64 {
 		h[i] = h[p]
 		i = p
 	}
+
 	h[i] = v
 	return h
 }

@@ -22,12 +22,14 @@ func (m *bpe) newCutter(pairs [][2]string) cutter {
 	if lookup(m.ids, spaceMark) < 0 || m.prefix != "" || m.suffix != "" {
 		return cutter{}
 	}
+
 	foreign := map[string]bool{m.unkName: true}
 	if m.byteFallback {
 		for b := range 256 {
 			foreign[byteToken(byte(b))] = true
 		}
 	}
+
 	c := cutter{true, map[rune]bool{}}
 	for _, p := range pairs {
 		if foreign[p[0]] || foreign[p[1]] {
@@ -35,6 +37,7 @@ func (m *bpe) newCutter(pairs [][2]string) cutter {
 		}
 		c.block(p[0] + p[1])
 	}
+
 	return c
 }
 
@@ -57,10 +60,12 @@ func (c *cutter) next(s string, from int) int {
 		if k < 0 {
 			break
 		}
+
 		i += k
 		if r, _ := utf8.DecodeLastRuneInString(s[from:i]); !c.blocked[r] {
 			return i
 		}
 	}
+
 	return len(s)
 }

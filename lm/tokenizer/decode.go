@@ -18,12 +18,14 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 			tokens = append(tokens, s)
 		}
 	}
+
 	if t.decoder == nil {
 		return strings.Join(tokens, " ")
 	}
 	for _, step := range t.decoder {
 		tokens = step(tokens)
 	}
+
 	return strings.Join(tokens, "")
 }
 
@@ -50,10 +52,12 @@ func (t *Tokenizer) buildDecoder(v config.Value) error {
 	if v.Absent() {
 		return nil
 	}
+
 	n, err := config.NewNode(v, 0)
 	if err != nil {
 		return err
 	}
+
 	t.byteDecoder = n.Kind == "ByteLevel"
 	t.decoder, err = appendDecoders([]decodeStep{}, n)
 	return err
@@ -67,12 +71,15 @@ func appendDecoders(list []decodeStep, n *config.Node) ([]decodeStep, error) {
 				return nil, err
 			}
 		}
+
 		return list, n.Err
 	}
+
 	build := decoderKinds()[n.Kind]
 	if build == nil {
 		return nil, config.Unknown(n.Kind, decoderKinds())
 	}
+
 	return append(list, build(n)), n.Err
 }
 
@@ -105,7 +112,8 @@ func newMetaspaceDecoder(n *config.Node) decodeStep {
 	mark, scheme := string(n.Char("replacement", '▁')), prepare.ReadPrepend(n)
 	return func(tokens []string) []string {
 		for i, s := range tokens {
-			if with := " "; i > 0 || scheme == prepare.PrependNever {
+			with := " "
+			if i > 0 || scheme == prepare.PrependNever {
 				tokens[i] = strings.ReplaceAll(s, mark, with)
 			} else {
 				tokens[i] = strings.ReplaceAll(s, mark, "")
@@ -126,11 +134,14 @@ func newWordPieceDecoder(n *config.Node) decodeStep {
 					s = " " + s
 				}
 			}
+
 			if tidy {
 				s = tidyEnglish(s)
 			}
+
 			tokens[i] = s
 		}
+
 		return tokens
 	}
 }
@@ -152,6 +163,7 @@ func tidyEnglish(s string) string {
 	} {
 		s = strings.ReplaceAll(s, r[0], r[1])
 	}
+
 	return s
 }
 
@@ -203,8 +215,10 @@ func decodeFallback(tokens []string) []string {
 				out = append(out, "\uFFFD")
 			}
 		}
+
 		run = run[:0]
 	}
+
 	for _, s := range tokens {
 		if b, ok := fallbackByte(s); ok {
 			run = append(run, b)
@@ -213,6 +227,7 @@ func decodeFallback(tokens []string) []string {
 		flush()
 		out = append(out, s)
 	}
+
 	flush()
 	return out
 }
@@ -230,8 +245,10 @@ func newStripDecoder(n *config.Node) decodeStep {
 			for k := int64(0); k < stop && strings.HasSuffix(s, char); k++ {
 				s = s[:len(s)-len(char)]
 			}
+
 			tokens[i] = s
 		}
+
 		return tokens
 	}
 }
@@ -241,6 +258,7 @@ func newReplaceDecoder(n *config.Node) decodeStep {
 	if pattern.Has("Regex") {
 		n.Fail(fmt.Errorf("%w: a regular expression in a decoder", ErrUnsupported), "pattern")
 	}
+
 	old := pattern.Need("String")
 	n.Fail(pattern.Err, "pattern")
 	return func(tokens []string) []string {
@@ -263,6 +281,7 @@ func newCTCDecoder(n *config.Node) decodeStep {
 			if i > 0 && s == last {
 				continue
 			}
+
 			last = s
 			s = strings.ReplaceAll(s, pad, "")
 			if tidy {
@@ -272,6 +291,7 @@ func newCTCDecoder(n *config.Node) decodeStep {
 				out = append(out, s)
 			}
 		}
+
 		return out
 	}
 }

@@ -26,15 +26,16 @@
 //   - A BPE "dropout" other than null or 0 is refused, since it makes encoding random.
 //   - The ids of added tokens are those written in the file, also where the reference would number them anew.
 //   - Text that is not valid UTF-8 is encoded as if each invalid sequence were U+FFFD.
-//   - Categories, case and scripts of characters follow the Unicode version of Go's unicode package; where the reference
+//   - Categories, case and scripts of characters follow the Unicode version of Go's unicode package; where the
+//     reference
 //     uses an older version than that (punctuation, accents, compatibility forms), the difference is made up for, but
 //     not in UnicodeScripts.
 //   - A special token is left out by Decode whatever the normalizer makes of it.
 //   - A Replace decoder takes plain text, no regular expression.
 //
-// As in the reference, a BPE model that has neither an unknown token nor byte fallback skips characters outside its
-// vocabulary, a token that is added as "normalized" is known and decoded by its normalized text, and of two equal merges
-// the later one counts.
+// As in the reference, a BPE model that has neither an unknown token nor byte fallback skips characters outside
+// its vocabulary, a token that is added as "normalized" is known and decoded by its normalized text, and of two
+// equal merges the later one counts.
 //
 // # Patterns
 //
@@ -44,7 +45,7 @@
 //
 // # Speed and memory
 //
-// Merging takes n log n steps for a word of n bytes, everything else is linear; there is no quadratic case for a text of
-// one letter, of spaces or of noise. Each encoder that is in use at the same time keeps the ids of recent words in a
-// cache of 512 KiB.
+// Merging takes n log n steps for a word of n bytes, everything else is linear; there is no quadratic case for
+// a text of one letter, of spaces or of noise. Each encoder that is in use at the same time keeps the ids of
+// recent words in a cache of 512 KiB.
 package tokenizer

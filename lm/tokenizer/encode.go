@@ -43,6 +43,7 @@ func (t *Tokenizer) AppendEncode(dst []int32, text string, o EncodeOptions) ([]i
 func (t *Tokenizer) EncodePair(a, b string, o EncodeOptions) (ids, types []int32, err error) {
 	x := t.encoder(o)
 	defer t.release(x)
+
 	x.ids = make([]int32, 0, (len(a)+len(b))/4+8)
 	for _, item := range t.post.items(true, o.NoSpecial) {
 		switch item.part {
@@ -56,10 +57,12 @@ func (t *Tokenizer) EncodePair(a, b string, o EncodeOptions) (ids, types []int32
 		if err != nil {
 			return nil, nil, err
 		}
+
 		for len(types) < len(x.ids) {
 			types = append(types, item.typeID)
 		}
 	}
+
 	return x.ids, types, nil
 }
 
@@ -131,11 +134,13 @@ func (x *encoder) single(text string) error {
 			}
 			continue
 		}
+
 		x.ids = append(x.ids, item.ids...)
 		if x.track {
 			x.spans = append(x.spans, make([]Span, len(item.ids))...)
 		}
 	}
+
 	return nil
 }
 
@@ -144,10 +149,12 @@ func (x *encoder) text(s string) error {
 	if len(s) > maxText {
 		return fmt.Errorf("%w: %d bytes, at most %d", ErrTooLong, len(s), maxText)
 	}
+
 	p := prepare.Piece{Text: s, First: true}
 	if !utf8.ValidString(s) {
 		p = prepare.Repair(p, x.track)
 	}
+
 	from := len(x.spans)
 	t := x.t
 	err := t.added.plain.split(x, p, func(p prepare.Piece) error {
@@ -160,10 +167,12 @@ func (x *encoder) text(s string) error {
 	if err != nil {
 		return fmt.Errorf("tokenizer: %w", err)
 	}
+
 	if x.track {
 		t.post.trim(x.ids[len(x.ids)-(len(x.spans)-from):], x.spans[from:], t)
 		wholeRunes(s, x.spans[from:])
 	}
+
 	return nil
 }
 

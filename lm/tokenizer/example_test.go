@@ -12,11 +12,13 @@ func ExampleLoad() {
 		fmt.Println(err)
 		return
 	}
+
 	ids, err := tok.Encode("Question: 6 + 17 =", tokenizer.EncodeOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+
 	first, _ := tok.Token(ids[0])
 	fmt.Printf("%s %q\n", first, tok.Decode(ids, true))
 	// Output: <s> "Question: 6 + 17 ="
@@ -28,15 +30,18 @@ func ExampleTokenizer_EncodeOffsets() {
 		fmt.Println(err)
 		return
 	}
+
 	text := "Question: ÄRGER"
 	_, spans, err := tok.EncodeOffsets(text, tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+
 	for _, sp := range spans {
 		fmt.Printf("%q ", text[sp.Start:sp.End])
 	}
+
 	fmt.Println()
 	// Output: "Qu" "e" "s" "t" "ion" ":" "Ä" "R" "G" "E" "R"
 }
@@ -47,15 +52,18 @@ func ExampleTokenizer_StreamDecoder() {
 		fmt.Println(err)
 		return
 	}
+
 	ids, err := tok.Encode("the 😀!", tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
+
 	d := tok.StreamDecoder(true)
 	for _, id := range ids {
 		fmt.Printf("%q ", d.Next(id))
 	}
+
 	fmt.Printf("%q\n", d.Flush())
 	// Output: "t" "he" " " "" "" "" "😀" "!" ""
 }

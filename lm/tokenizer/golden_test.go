@@ -52,6 +52,7 @@ var big = map[string]string{
 func TestGolden(t *testing.T) {
 	var inputs []string
 	readJSON(t, sharedPath(t, "tokenizers/golden/inputs.json"), &inputs)
+
 	for name, dir := range big {
 		t.Run(name, func(t *testing.T) {
 			tok := load(t, sharedPath(t, dir))
@@ -60,6 +61,7 @@ func TestGolden(t *testing.T) {
 			if len(want) != len(inputs) {
 				t.Fatalf("%d results for %d inputs", len(want), len(inputs))
 			}
+
 			for i, s := range inputs {
 				got, err := tok.Encode(s, tokenizer.EncodeOptions{NoSpecial: true})
 				if err != nil || !slices.Equal(got, want[i]) {

@@ -44,26 +44,32 @@ func (t *Tokenizer) readInfo(dir string) error {
 			AddBOS *bool       `json:"add_bos_token"`
 			AddEOS *bool       `json:"add_eos_token"`
 		}
+
 		path := filepath.Join(dir, name)
 		data, err := safefile.ReadFile(path, maxFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+
 		if errors.Is(err, safefile.ErrNotRegular) {
 			return err
 		}
+
 		if err == nil {
 			err = json.Unmarshal(data, &c)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w: %w", path, ErrSyntax, err)
 		}
+
 		bos, eos, pad = firstOf(bos, c.BOS), firstOf(eos, c.EOS), firstOf(pad, c.PAD)
 		t.info.addBOS, t.info.addEOS = firstOf(t.info.addBOS, c.AddBOS), firstOf(t.info.addEOS, c.AddEOS)
 	}
+
 	t.setID(&t.info.bos, bos)
 	t.setID(&t.info.eos, eos)
 	t.setID(&t.info.pad, pad)
+
 	return nil
 }
 

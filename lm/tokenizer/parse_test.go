@@ -39,7 +39,10 @@ func TestParseRefuses(t *testing.T) {
 		{"merge of three", `{"model":{"type":"BPE",` + vocab + `,"merges":[["a","b","a"]]}}`, tokenizer.ErrMerge},
 		{"merge pair of one", `{"model":{"type":"BPE",` + vocab + `,"merges":[["a"]]}}`, tokenizer.ErrMerge},
 		{"merge as number", `{"model":{"type":"BPE",` + vocab + `,"merges":[1]}}`, tokenizer.ErrSyntax},
-		{"short merge", `{"model":{"type":"BPE",` + vocab + `,"merges":["a b"],"continuing_subword_prefix":"##"}}`, tokenizer.ErrMerge},
+		{
+			"short merge", `{"model":{"type":"BPE",` + vocab + `,"merges":["a b"],"continuing_subword_prefix":"##"}}`,
+			tokenizer.ErrMerge,
+		},
 		{"dropout", `{"model":{"type":"BPE",` + vocab + `,"dropout":0.1}}`, tokenizer.ErrUnsupported},
 		{"empty Unigram", `{"model":{"type":"Unigram","vocab":[]}}`, tokenizer.ErrVocab},
 		{"bad piece", `{"model":{"type":"Unigram","vocab":[["a"]]}}`, tokenizer.ErrSyntax},
@@ -52,20 +55,42 @@ func TestParseRefuses(t *testing.T) {
 		{"added with another id", added(`{"id":5,"content":"a"}`), tokenizer.ErrTokenID},
 		{"added too long", added(`{"id":3,"content":"` + strings.Repeat("x", 2000) + `"}`), tokenizer.ErrUnsupported},
 		{"added as string", added(`"x"`), tokenizer.ErrSyntax},
-		{"unknown normalizer", `{"model":{"type":"BPE",` + vocab + `},"normalizer":{"type":"Rot13"}}`, tokenizer.ErrUnsupported},
-		{"unknown pre-tokenizer", `{"model":{"type":"BPE",` + vocab + `},"pre_tokenizer":{"type":"Magic"}}`, tokenizer.ErrUnsupported},
+		{
+			"unknown normalizer", `{"model":{"type":"BPE",` + vocab + `},"normalizer":{"type":"Rot13"}}`,
+			tokenizer.ErrUnsupported,
+		},
+		{
+			"unknown pre-tokenizer", `{"model":{"type":"BPE",` + vocab + `},"pre_tokenizer":{"type":"Magic"}}`,
+			tokenizer.ErrUnsupported,
+		},
 		{"unknown post-processor", post(`{"type":"Magic"}`), tokenizer.ErrUnsupported},
-		{"template without token", post(`{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"pair":[]}`), tokenizer.ErrVocab},
-		{"template with unknown id", post(`{"type":"TemplateProcessing","single":[],"pair":[],"special_tokens":{"x":{"ids":[9]}}}`), tokenizer.ErrTokenID},
-		{"empty template", post(`{"type":"TemplateProcessing","single":[],"pair":[],"special_tokens":{}}`), tokenizer.ErrSyntax},
-		{"template of C", post(`{"type":"TemplateProcessing","single":[{"Sequence":{"id":"C"}}],"pair":[]}`), tokenizer.ErrSyntax},
+		{
+			"template without token",
+			post(`{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"pair":[]}`), tokenizer.ErrVocab,
+		},
+		{
+			"template with unknown id",
+			post(`{"type":"TemplateProcessing","single":[],"pair":[],"special_tokens":{"x":{"ids":[9]}}}`),
+			tokenizer.ErrTokenID,
+		},
+		{
+			"empty template", post(`{"type":"TemplateProcessing","single":[],"pair":[],"special_tokens":{}}`),
+			tokenizer.ErrSyntax,
+		},
+		{
+			"template of C", post(`{"type":"TemplateProcessing","single":[{"Sequence":{"id":"C"}}],"pair":[]}`),
+			tokenizer.ErrSyntax,
+		},
 		{"Bert with unknown id", post(`{"type":"BertProcessing","sep":["x",9],"cls":["a",0]}`), tokenizer.ErrTokenID},
 		{"Bert without sep", post(`{"type":"BertProcessing","cls":["a",0]}`), tokenizer.ErrSyntax},
 		{"two templates", post(`{"type":"Sequence","processors":[{"type":"BertProcessing","sep":["a",0],"cls":["a",0]},
 			{"type":"BertProcessing","sep":["a",0],"cls":["a",0]}]}`), tokenizer.ErrUnsupported},
 		{"unknown decoder", dec(`{"type":"Magic"}`), tokenizer.ErrUnsupported},
 		{"nested unknown decoder", dec(`{"type":"Sequence","decoders":[{"type":"Magic"}]}`), tokenizer.ErrUnsupported},
-		{"decoder with pattern", dec(`{"type":"Replace","pattern":{"Regex":"a+"},"content":""}`), tokenizer.ErrUnsupported},
+		{
+			"decoder with pattern", dec(`{"type":"Replace","pattern":{"Regex":"a+"},"content":""}`),
+			tokenizer.ErrUnsupported,
+		},
 	} {
 		if _, err := tokenizer.Parse([]byte(c.file)); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", c.name, err, c.want)
@@ -86,6 +111,7 @@ func TestOldFiles(t *testing.T) {
 			t.Errorf("%s: %v", model, err)
 			continue
 		}
+
 		if ids := encode(t, tok, "ab", bare); !slices.Equal(ids, []int32{2}) {
 			t.Errorf("%s: got %v", model, ids)
 		}

@@ -37,10 +37,12 @@ func (t *Tokenizer) buildPost(v config.Value) (postProcessor, error) {
 	if v.Absent() {
 		return p, nil
 	}
+
 	n, err := config.NewNode(v, 0)
 	if err != nil {
 		return p, err
 	}
+
 	if err := t.addPost(&p, n, new(bool)); err != nil {
 		return p, err
 	}
@@ -50,6 +52,7 @@ func (t *Tokenizer) buildPost(v config.Value) (postProcessor, error) {
 	if last := p.one[len(p.one)-1]; last.part == partTokens && len(last.ids) > 0 {
 		t.info.eos = last.ids[len(last.ids)-1]
 	}
+
 	return p, nil
 }
 
@@ -71,16 +74,19 @@ func (t *Tokenizer) addPost(p *postProcessor, n *config.Node, adds *bool) error 
 		}
 		return n.Err
 	}
+
 	apply := postKinds()[n.Kind]
 	if apply == nil {
 		return config.Unknown(n.Kind, postKinds())
 	}
+
 	if n.Kind != "ByteLevel" {
 		if *adds {
 			return fmt.Errorf("%w: a second post-processor that adds tokens (%s)", ErrUnsupported, n.Kind)
 		}
 		*adds = true
 	}
+
 	apply(t, p, n)
 	return n.Err
 }
@@ -100,8 +106,10 @@ func (t *Tokenizer) addTemplate(p *postProcessor, n *config.Node) {
 			special[key] = ids
 			tokens.Fail(err, key)
 		}
+
 		n.Fail(tokens.Err, "special_tokens")
 	}
+
 	p.one = t.readTemplate(n, "single", special)
 	p.two = t.readTemplate(n, "pair", special)
 }
@@ -117,6 +125,7 @@ func (t *Tokenizer) readIDs(n *config.Node) (ids []int32, err error) {
 		ids = append(ids, int32(id))
 		return t.checkID(id)
 	})
+
 	return ids, err
 }
 
@@ -136,12 +145,14 @@ func (t *Tokenizer) readTemplate(n *config.Node, key string, special map[string]
 		case place.Has("Sequence"):
 			s := place.Object("Sequence")
 			item.typeID = int32(s.Integer("type_id", 0, 0, 1<<30))
+
 			item.part = partA
 			if name := s.Need("id"); name == "B" {
 				item.part = partB
 			} else if name != "A" {
 				n.Fail(fmt.Errorf("%w: sequence %q is neither A nor B", ErrSyntax, name), key)
 			}
+
 			n.Fail(s.Err, key)
 		default:
 			s := place.Object("SpecialToken")
@@ -151,16 +162,20 @@ func (t *Tokenizer) readTemplate(n *config.Node, key string, special map[string]
 			if !ok {
 				n.Fail(fmt.Errorf("%w: template token %q is not in special_tokens", ErrVocab, name), key)
 			}
+
 			item.ids = ids
 			n.Fail(s.Err, key)
 		}
+
 		n.Fail(place.Err, key)
 		items = append(items, item)
 	}
+
 	if len(items) == 0 {
 		n.Fail(fmt.Errorf("%w: empty template", ErrSyntax), key)
 		return []templateItem{{part: partA}}
 	}
+
 	return items
 }
 
@@ -170,10 +185,12 @@ func (t *Tokenizer) namedID(n *config.Node, key string) []int32 {
 		n.Missing(key)
 		return nil
 	}
+
 	c := n.Fields[key].Cursor()
 	i, id := 0, int64(-1)
 	err := c.Array(func() (err error) {
-		if i++; i == 1 {
+		i++
+		if i == 1 {
 			_, err = c.String()
 			return err
 		}
@@ -183,6 +200,7 @@ func (t *Tokenizer) namedID(n *config.Node, key string) []int32 {
 	if err == nil {
 		err = t.checkID(id)
 	}
+
 	n.Fail(err, key)
 	return []int32{int32(id)}
 }
@@ -209,12 +227,14 @@ func (p *postProcessor) items(pair, bare bool) []templateItem {
 	if !bare {
 		return items
 	}
+
 	texts := make([]templateItem, 0, 2)
 	for _, it := range items {
 		if it.part != partTokens {
 			texts = append(texts, it)
 		}
 	}
+
 	return texts
 }
 
@@ -223,12 +243,14 @@ func (p *postProcessor) trim(ids []int32, spans []Span, t *Tokenizer) {
 	if p.trimming == nil {
 		return
 	}
+
 	for i := range spans {
 		sp := &spans[i]
 		lead, trail := blanks(t.tokens[ids[i]].text)
 		if lead == 1 && (i == 0 || sp.Start == 0) && p.trimming.prefix {
 			lead = 0 // the space that was put in front
 		}
+
 		sp.Start = min(sp.Start+lead, sp.End)
 		if trail > 0 && sp.End >= trail {
 			sp.End = max(sp.End-trail, sp.Start)

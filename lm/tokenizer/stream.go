@@ -33,16 +33,19 @@ func (d *StreamDecoder) Next(id int32) string {
 	if !ok || d.skipSpecial && d.t.Special(id) {
 		return ""
 	}
+
 	if d.byteLevel {
 		d.bytes = append(d.bytes, tokenBytes(token)...)
 		return d.take(len(d.bytes) - unfinished(d.bytes))
 	}
+
 	d.window = append(d.window, id)
 	text := d.t.Decode(d.window, d.skipSpecial)
 	waiting := len(d.window) - d.shownIDs
 	if strings.HasSuffix(text, "\uFFFD") && waiting < maxPending {
 		return ""
 	}
+
 	return d.advance(text)
 }
 
@@ -85,5 +88,6 @@ func unfinished(b []byte) int {
 			return 0
 		}
 	}
+
 	return 0
 }

@@ -55,29 +55,35 @@ func Load(path string) (*Tokenizer, error) {
 	} else if st.IsDir() {
 		path = filepath.Join(path, "tokenizer.json")
 	}
+
 	data, err := safefile.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
+
 	t, err := Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	if err := t.readInfo(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
+
 	return t, nil
 }
 
-// maxFile bounds the size of a tokenizer.json; the largest in use have some 40 MB. Tables take up to about fifty times the
-// space of the text they come from.
+// maxFile bounds the size of a tokenizer.json; the largest in use have some 40 MB. Tables take up to about
+// fifty times the space of the text they come from.
 const maxFile = 1 << 27
 
-// Parse reads the text of a tokenizer.json of at most 128 MiB. BOS, EOS and PAD are then known only as far as the post-processor tells.
+// Parse reads the text of a tokenizer.json of at most 128 MiB. BOS, EOS and PAD are then known only as far as
+// the post-processor tells.
 func Parse(data []byte) (*Tokenizer, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrSyntax, len(data), maxFile)
 	}
+
 	sum := sha256.Sum256(data)
 	t := &Tokenizer{hash: hex.EncodeToString(sum[:])}
 	t.info = info{bos: -1, eos: -1, pad: -1}
@@ -86,9 +92,11 @@ func Parse(data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := t.build(f); err != nil {
 		return nil, err
 	}
+
 	return t, nil
 }
 
@@ -102,10 +110,12 @@ func splitFile(data string) (f sections, err error) {
 	if err != nil {
 		return f, err
 	}
+
 	at := map[string]*config.Value{
 		"added_tokens": &f.added, "normalizer": &f.normalizer, "pre_tokenizer": &f.pre,
 		"post_processor": &f.post, "decoder": &f.decoder, "model": &f.model,
 	}
+
 	err = c.Object(func(key string) error {
 		v, err := c.Raw()
 		if p := at[key]; p != nil {
@@ -119,6 +129,7 @@ func splitFile(data string) (f sections, err error) {
 	if err == nil && f.model.Absent() {
 		err = fmt.Errorf("%w: no section \"model\"", ErrSyntax)
 	}
+
 	return f, err
 }
 
@@ -143,6 +154,7 @@ func (t *Tokenizer) build(f sections) (err error) {
 	if err = t.buildDecoder(f.decoder); err != nil {
 		return fmt.Errorf("decoder: %w", err)
 	}
+
 	t.useRawBytes()
 	return nil
 }

@@ -48,7 +48,8 @@ func encode(t testing.TB, tok *tokenizer.Tokenizer, text string, o tokenizer.Enc
 
 func TestLlamaCppVectors(t *testing.T) {
 	for vectors, name := range map[string]string{
-		"gpt-2": "gpt2", "mpt": "gpt-neox-20b", "llama-spm": "llama-2", "phi-3": "llama-2", "llama-bpe": "llama-3", "qwen2": "qwen2",
+		"gpt-2": "gpt2", "mpt": "gpt-neox-20b", "llama-spm": "llama-2", "phi-3": "llama-2", "llama-bpe": "llama-3",
+		"qwen2": "qwen2",
 	} {
 		t.Run(vectors, func(t *testing.T) {
 			base := sharedPath(t, "tokenizers/llama.cpp-vectors") + "/ggml-vocab-" + vectors + ".gguf"
@@ -57,14 +58,17 @@ func TestLlamaCppVectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			out, err := os.ReadFile(base + ".out")
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			texts := strings.Split(strings.TrimSuffix(string(in), "\n__ggml_vocab_test__\n"), "\n__ggml_vocab_test__\n")
 			lines := strings.Split(string(out), "\n")
 			for i, text := range texts {
-				if got := strings.Trim(fmt.Sprint(encode(t, tok, text, bare)), "[]"); got != strings.TrimSpace(lines[i]) {
+				if got := strings.Trim(fmt.Sprint(encode(t, tok, text, bare)),
+					"[]"); got != strings.TrimSpace(lines[i]) {
 					t.Errorf("%q: got %s, want %s", text, got, lines[i])
 				}
 			}
@@ -85,18 +89,22 @@ func TestStories(t *testing.T) {
 			IDs  []int32 `json:"input_ids"`
 		}
 	}
+
 	readJSON(t, filepath.Join(dir, "golden.json"), &golden)
+
 	for _, p := range golden.Prompts {
 		if got := encode(t, tok, p.Prompt, tokenizer.EncodeOptions{}); !slices.Equal(got, p.IDs) {
 			t.Errorf("%q: got %v, want %v", p.Prompt, got, p.IDs)
 		}
 	}
+
 	if got := encode(t, tok, golden.NLL.Text, tokenizer.EncodeOptions{}); !slices.Equal(got, golden.NLL.IDs) {
 		t.Errorf("story: got %v, want %v", got, golden.NLL.IDs)
 	}
 	if got := tok.Decode(golden.NLL.IDs, true); got != golden.NLL.Text {
 		t.Errorf("story: got %q back", got)
 	}
+
 	bos, _ := tok.BOS()
 	eos, _ := tok.EOS()
 	adds, known := tok.AddsBOS()
@@ -113,10 +121,12 @@ func TestOwnModels(t *testing.T) {
 			if eos, ok := tok.EOS(); !ok || eos != 0 || !tok.Special(0) {
 				t.Errorf("EOS %d, %v", eos, ok)
 			}
+
 			text, err := os.ReadFile(sharedPath(t, "nano/text/valid.txt"))
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if got := tok.Decode(encode(t, tok, string(text), bare), false); got != string(text) {
 				t.Error("the text does not come back")
 			}
@@ -130,24 +140,30 @@ func TestInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	write := func(name, text string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	write("tokenizer.json", string(data))
-	write("tokenizer_config.json", `{"bos_token":{"content":"<s>","lstrip":false},"eos_token":"nowhere","add_eos_token":false}`)
+	write("tokenizer_config.json",
+		`{"bos_token":{"content":"<s>","lstrip":false},"eos_token":"nowhere","add_eos_token":false}`)
 	write("special_tokens_map.json", `{"eos_token":"</s>","pad_token":"<mask>"}`)
+
 	tok := load(t, dir)
 	bos, ok1 := tok.BOS()
 	_, ok2 := tok.EOS()
 	pad, ok3 := tok.PAD()
+
 	wantBOS, _ := tok.TokenID("<s>")
 	wantPAD, _ := tok.TokenID("<mask>")
 	adds, known := tok.AddsEOS()
 	if bos != wantBOS || !ok1 || ok2 || pad != wantPAD || !ok3 || adds || !known {
 		t.Errorf("BOS %d %v, EOS %v, PAD %d %v, adds %v %v", bos, ok1, ok2, pad, ok3, adds, known)
 	}
+
 	write("tokenizer_config.json", `{"bos_token":[1]}`)
 	if _, err := tokenizer.Load(dir); !errors.Is(err, tokenizer.ErrSyntax) {
 		t.Errorf("got %v", err)
@@ -165,6 +181,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%d is %q, which is %d", id, text, back)
 		}
 	}
+
 	if _, ok := tok.Token(-1); ok {
 		t.Error("-1 is a token")
 	}
@@ -196,14 +213,18 @@ func TestSpecialAsText(t *testing.T) {
 
 // byteLevel are the tokenizers of testdata that give every text back: byte-level ones without added tokens. (An added
 // token such as é is not written in bytes but decoded as if it were, by the format's rules.)
-var byteLevel = []string{"possessive", "deepseek", "split_contiguous", "split_merged_with_next", "split_merged_with_previous"}
+var byteLevel = []string{
+	"possessive", "deepseek", "split_contiguous", "split_merged_with_next",
+	"split_merged_with_previous",
+}
 
 // anyText draws texts, among them special tokens and hard characters.
 func anyText() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		parts := rapid.SliceOfN(rapid.OneOf(
 			rapid.SampledFrom([]string{
-				" ", "  ", "\n", "the", "Ann", "<s>", "<mask>", "é", "e\u0301", "'s", "123", "中", "😀", "▁", "[XY]", "Big Cat",
+				" ", "  ", "\n", "the", "Ann", "<s>", "<mask>", "é", "e\u0301", "'s", "123", "中", "😀", "▁", "[XY]",
+				"Big Cat",
 				"\u200d", "ﬁ", "<0x41>", strings.Repeat("\u0301", 40), strings.Repeat("ab", 50), "\xff", "\xe4\xb8",
 			}), rapid.String()), 0, 10).Draw(t, "parts")
 		return strings.Join(parts, "")
@@ -237,10 +258,12 @@ func TestSameIDs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			again, spans, err := used.EncodeOffsets(text, tokenizer.EncodeOptions{})
 			if err != nil || !slices.Equal(ids, again) || len(spans) != len(ids) {
 				t.Fatalf("%s: %q: %v, with offsets %v, %d spans, %v", name, text, ids, again, len(spans), err)
 			}
+
 			for _, sp := range spans {
 				if sp.Start < 0 || sp.Start > sp.End || sp.End > len(text) {
 					t.Fatalf("%s: %q: span %v", name, text, sp)
@@ -258,6 +281,7 @@ func TestStreamDecoder(t *testing.T) {
 		if name == "words" || name == "prefix" || strings.HasSuffix(name, "cased") {
 			continue // these decoders tidy up across tokens
 		}
+
 		tok := small(t, name)
 		for _, skip := range []bool{false, true} {
 			rapid.Check(t, func(t *rapid.T) {
@@ -266,10 +290,12 @@ func TestStreamDecoder(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				want := tok.Decode(ids, skip)
 				if strings.Contains(want, "\ufffd") {
 					return // text that does not survive
 				}
+
 				d := tok.StreamDecoder(skip)
 				var got strings.Builder
 				for _, id := range ids {
@@ -279,6 +305,7 @@ func TestStreamDecoder(t *testing.T) {
 					}
 					got.WriteString(part)
 				}
+
 				got.WriteString(d.Flush())
 				if got.String() != want {
 					t.Fatalf("%s: got %q, want %q", name, got.String(), want)
@@ -294,15 +321,18 @@ func TestStreamIncomplete(t *testing.T) {
 	if len(ids) < 2 {
 		t.Fatalf("😀 is %v", ids)
 	}
+
 	d := tok.StreamDecoder(false)
 	for _, id := range ids[:len(ids)-1] {
 		if got := d.Next(id); got != "" {
 			t.Errorf("part of a character gives %q", got)
 		}
 	}
+
 	if got := d.Flush(); got != "\ufffd" {
 		t.Errorf("the rest is %q", got)
 	}
+
 	spm := small(t, "llama2")
 	part, _ := spm.TokenID("<0xE4>")
 	d = spm.StreamDecoder(false)
@@ -324,6 +354,7 @@ func TestConcurrent(t *testing.T) {
 		for i, s := range texts {
 			want[i] = encode(t, tok, s, bare)
 		}
+
 		var wg sync.WaitGroup
 		for g := range 8 {
 			wg.Go(func() {
@@ -335,6 +366,7 @@ func TestConcurrent(t *testing.T) {
 				}
 			})
 		}
+
 		wg.Wait()
 	}
 }
@@ -356,6 +388,7 @@ func TestOddTexts(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %s: %v", name, kind, err)
 			}
+
 			if back := tok.Decode(ids, false); slices.Contains(byteLevel, name) && kind != "noise" && back != text {
 				t.Errorf("%s: %s does not come back", name, kind)
 			}
@@ -374,6 +407,7 @@ func TestNoUnknown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if ids, err := tok.Encode("b", bare); !errors.Is(err, tokenizer.ErrNoUnknown) {
 			t.Errorf("%s: got %v, %v", model, ids, err)
 		}
@@ -384,10 +418,12 @@ func TestNoUnknown(t *testing.T) {
 			t.Errorf("%s: offsets: got %v", model, err)
 		}
 	}
+
 	tok, err := tokenizer.Parse([]byte(`{"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if ids := encode(t, tok, "abba", bare); !slices.Equal(ids, []int32{0, 0}) {
 		t.Errorf("got %v", ids)
 	}

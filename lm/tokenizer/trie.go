@@ -44,6 +44,7 @@ func (t *trie) insert(s string, v int32) {
 	if len(t.values) == 0 {
 		t.values = []int32{0}
 	}
+
 	node := int32(0)
 	for i := range len(s) {
 		next := t.child(node, s[i])
@@ -52,8 +53,10 @@ func (t *trie) insert(s string, v int32) {
 			t.values = append(t.values, 0)
 			t.link(node, s[i], next)
 		}
+
 		node = next
 	}
+
 	t.values[node] = v + 1
 }
 

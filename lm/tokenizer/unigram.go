@@ -43,6 +43,7 @@ func buildUnigram(t *Tokenizer, n *config.Node) (model, error) {
 	for b := range m.bytes {
 		m.bytes[b] = lookup(m.ids, byteToken(byte(b)))
 	}
+
 	return m, n.Err
 }
 
@@ -52,6 +53,7 @@ func (m *unigram) readPieces(t *Tokenizer, n *config.Node) error {
 	if v.Absent() {
 		return fmt.Errorf("%w: no field \"vocab\"", ErrSyntax)
 	}
+
 	v.Text = strings.Clone(v.Text)
 	c := v.Cursor()
 	t.ids = make(map[string]int32, min(strings.Count(v.Text, "["), len(v.Text)/6))
@@ -61,6 +63,7 @@ func (m *unigram) readPieces(t *Tokenizer, n *config.Node) error {
 		if err != nil {
 			return err
 		}
+
 		id := int32(len(m.scores))
 		m.scores = append(m.scores, score)
 		t.tokens = append(t.tokens, token{text, tokenModel})
@@ -68,12 +71,14 @@ func (m *unigram) readPieces(t *Tokenizer, n *config.Node) error {
 		if text != "" {
 			m.pieces.insert(text, id)
 		}
+
 		least = min(least, score)
 		return nil
 	})
 	if err == nil && len(m.scores) == 0 {
 		err = fmt.Errorf("%w: empty", ErrVocab)
 	}
+
 	m.ids, m.unkScore = t.ids, least-unknownPenalty
 	return err
 }
@@ -81,7 +86,8 @@ func (m *unigram) readPieces(t *Tokenizer, n *config.Node) error {
 func readPiece(c *config.Cursor) (text string, score float64, err error) {
 	i := 0
 	err = c.Array(func() (err error) {
-		switch i++; i {
+		i++
+		switch i {
 		case 1:
 			text, err = c.String()
 		case 2:
@@ -89,6 +95,7 @@ func readPiece(c *config.Cursor) (text string, score float64, err error) {
 		default:
 			err = c.Fail("a piece has a text and a score")
 		}
+
 		return err
 	})
 	if err == nil && i != 2 {
@@ -97,6 +104,7 @@ func readPiece(c *config.Cursor) (text string, score float64, err error) {
 	if err == nil && (math.IsNaN(score) || math.IsInf(score, 0)) {
 		err = fmt.Errorf("%w: piece %q has the score %g", ErrVocab, text, score)
 	}
+
 	return text, score, err
 }
 
@@ -104,15 +112,18 @@ func (m *unigram) tokenize(x *encoder, p prepare.Piece) error {
 	if x.track {
 		return m.segment(x, p)
 	}
+
 	slot, hit := x.cache.slot(p.Text)
 	if hit {
 		x.ids = append(x.ids, slot.ids[:slot.n]...)
 		return nil
 	}
+
 	n := len(x.ids)
 	if err := m.segment(x, p); err != nil {
 		return err
 	}
+
 	slot.put(p.Text, x.ids[n:])
 	return nil
 }
@@ -130,6 +141,7 @@ func (m *unigram) forward(x *encoder, s string) error {
 	for range len(s) + 1 {
 		x.best = append(x.best, pathNode{start: -1})
 	}
+
 	for i := 0; i < len(s); {
 		size := chars.RuneLen(s, i)
 		base := x.best[i].score
@@ -139,19 +151,23 @@ func (m *unigram) forward(x *encoder, s string) error {
 			if node = m.pieces.child(node, s[k]); node == 0 {
 				break
 			}
+
 			if v := m.pieces.values[node]; v != 0 {
 				x.best[k+1].reach(base+m.scores[v-1], i, v-1)
 				single = single || k+1 == i+size
 			}
 		}
+
 		if !single {
 			if m.unk < 0 {
 				return fmt.Errorf("%w: %q at byte %d", ErrNoUnknown, s[i:i+size], i)
 			}
 			x.best[i+size].reach(base+m.unkScore, i, m.unk)
 		}
+
 		i += size
 	}
+
 	return nil
 }
 
@@ -172,6 +188,7 @@ func (m *unigram) emitPath(x *encoder, p prepare.Piece) error {
 		x.best[start] = pathNode{start: end, id: id}
 		end, id, start = start, before.id, before.start
 	}
+
 	for i := 0; i < len(p.Text); {
 		n := x.best[i]
 		end := int(n.start)
@@ -180,12 +197,15 @@ func (m *unigram) emitPath(x *encoder, p prepare.Piece) error {
 			i = end
 			continue
 		}
+
 		for end < len(p.Text) && x.best[end].id == m.unk {
 			end = int(x.best[end].start)
 		}
+
 		m.emitUnknown(x, p, i, end)
 		i = end
 	}
+
 	return nil
 }
 
@@ -196,14 +216,17 @@ func (m *unigram) emitUnknown(x *encoder, p prepare.Piece, a, b int) {
 		x.emit(id, p, a, b)
 		return
 	}
+
 	whole := m.byteFallback
 	for i := 0; i < len(s) && whole; i++ {
 		whole = m.bytes[s[i]] >= 0
 	}
+
 	if !whole {
 		x.emit(m.unk, p, a, b)
 		return
 	}
+
 	for i := range len(s) {
 		x.emit(m.bytes[s[i]], p, a, b)
 	}

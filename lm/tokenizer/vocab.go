@@ -30,14 +30,17 @@ func (t *Tokenizer) buildModel(v config.Value) (model, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	kind := n.Kind
 	if kind == "" {
 		kind = guessModel(n)
 	}
+
 	build := modelKinds()[kind]
 	if build == nil {
 		return nil, config.Unknown(kind, modelKinds())
 	}
+
 	m, err := build(t, n)
 	if err == nil {
 		err = n.Err
@@ -45,6 +48,7 @@ func (t *Tokenizer) buildModel(v config.Value) (model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind, err)
 	}
+
 	return m, nil
 }
 
@@ -67,10 +71,12 @@ func (t *Tokenizer) readVocab(n *config.Node) error {
 	if v.Absent() {
 		return fmt.Errorf("%w: no field \"vocab\"", ErrSyntax)
 	}
+
 	v.Text = strings.Clone(v.Text) // tokens share this copy, so that the rest of the file can go
 	c := v.Cursor()
 	size := min(strings.Count(v.Text, ":"), len(v.Text)/4) // an entry has at least four bytes
 	t.ids = make(map[string]int32, size)
+
 	return c.Object(func(key string) error {
 		id, err := c.Integer()
 		if err != nil {
@@ -95,6 +101,7 @@ func (t *Tokenizer) setToken(id int64, text string, kind tokenKind, size int) er
 	if old := t.tokens[id]; old.kind != tokenNone && old.text != text {
 		return fmt.Errorf("%w: id %d belongs to both %q and %q", ErrTokenID, id, old.text, text)
 	}
+
 	t.tokens[id] = token{text, kind}
 	return nil
 }

@@ -23,17 +23,21 @@ func buildWordPiece(t *Tokenizer, n *config.Node) (model, error) {
 	if err := t.readVocab(n); err != nil {
 		return nil, err
 	}
+
 	m := &wordPiece{unkName: n.Text("unk_token", "[UNK]")}
 	m.maxLen = int(n.Integer("max_input_chars_per_word", 100, 0, maxText))
 	m.unk = lookup(t.ids, m.unkName)
+
 	for s, id := range t.ids {
 		if s != "" {
 			m.tokens.insert(s, id)
 		}
 	}
+
 	if len(t.ids) > 0 {
 		m.inside, m.hasCont = m.tokens.walk(0, n.Text("continuing_subword_prefix", "##"))
 	}
+
 	return m, n.Err
 }
 
@@ -41,15 +45,18 @@ func (m *wordPiece) tokenize(x *encoder, p prepare.Piece) error {
 	if x.track {
 		return m.word(x, p)
 	}
+
 	slot, hit := x.cache.slot(p.Text)
 	if hit {
 		x.ids = append(x.ids, slot.ids[:slot.n]...)
 		return nil
 	}
+
 	n := len(x.ids)
 	if err := m.word(x, p); err != nil {
 		return err
 	}
+
 	slot.put(p.Text, x.ids[n:])
 	return nil
 }
@@ -59,11 +66,13 @@ func (m *wordPiece) word(x *encoder, p prepare.Piece) error {
 	if len(p.Text) > m.maxLen && utf8.RuneCountInString(p.Text) > m.maxLen {
 		return m.unknown(x, p)
 	}
+
 	for i := 0; i < len(p.Text); {
 		node := int32(0)
 		if i > 0 {
 			node = m.inside
 		}
+
 		id, n := m.tokens.longestFrom(node, p.Text[i:])
 		if n == 0 || i > 0 && !m.hasCont {
 			x.ids = x.ids[:ids]
@@ -72,9 +81,11 @@ func (m *wordPiece) word(x *encoder, p prepare.Piece) error {
 			}
 			return m.unknown(x, p)
 		}
+
 		x.emit(id, p, i, i+n)
 		i += n
 	}
+
 	return nil
 }
 

@@ -34,6 +34,7 @@ func TestZoo(t *testing.T) {
 	if len(files) == 0 {
 		t.Fatalf("no tokenizers in %s", zoo())
 	}
+
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		t.Run(name, func(t *testing.T) {
@@ -47,38 +48,47 @@ func TestZoo(t *testing.T) {
 func checkGolden(t *testing.T, tok *tokenizer.Tokenizer, inputs []string, want golden) {
 	bad := map[string]int{}
 	report := func(kind string, s string, got, want any) {
-		if bad[kind]++; bad[kind] <= 3 {
+		bad[kind]++
+		if bad[kind] <= 3 {
 			t.Errorf("%s of %q:\n got %v\nwant %v", kind, s, got, want)
 		}
 	}
+
 	for i, s := range inputs {
 		ids, spans, err := tok.EncodeOffsets(s, tokenizer.EncodeOptions{NoSpecial: true})
 		if (err != nil) != (want.IDs[i] == nil) {
 			report("error", s, err, want.IDs[i])
 		}
+
 		if err != nil || want.IDs[i] == nil {
 			continue
 		}
+
 		if !slices.Equal(ids, want.IDs[i]) {
 			report("ids with offsets", s, ids, want.IDs[i])
 			continue
 		}
+
 		plain, err := tok.Encode(s, tokenizer.EncodeOptions{NoSpecial: true})
 		if err != nil || !slices.Equal(plain, want.IDs[i]) {
 			report("ids", s, plain, want.IDs[i])
 		}
+
 		wantSpecial := want.Special[i]
 		if wantSpecial == nil {
 			wantSpecial = want.IDs[i]
 		}
+
 		special, err := tok.Encode(s, tokenizer.EncodeOptions{})
 		if err != nil || !slices.Equal(special, wantSpecial) {
 			report("ids with template", s, special, wantSpecial)
 		}
+
 		decoded := *cmp.Or(want.Decoded[i], &s)
 		if got := tok.Decode(ids, false); got != decoded {
 			report("text", s, got, decoded)
 		}
+
 		skipped := *cmp.Or(want.Skipped[i], &decoded)
 		if got := tok.Decode(ids, true); got != skipped {
 			report("text without special tokens", s, got, skipped)
@@ -87,12 +97,14 @@ func checkGolden(t *testing.T, tok *tokenizer.Tokenizer, inputs []string, want g
 			report("spans", s, spans, want.Spans[i])
 		}
 	}
+
 	for _, p := range want.Pairs {
 		ids, types, err := tok.EncodePair(inputs[p.A], inputs[p.B], tokenizer.EncodeOptions{})
 		if err != nil || !slices.Equal(ids, p.IDs) || !slices.Equal(types, p.Types) {
 			report("pair", inputs[p.A]+" / "+inputs[p.B], [][]int32{ids, types}, [][]int32{p.IDs, p.Types})
 		}
 	}
+
 	for kind, n := range bad {
 		t.Errorf("%d × %s of %d", n, kind, len(inputs))
 	}

@@ -12,18 +12,28 @@ import (
 // windows, one that is not finite or below zero, one whose mean is another.
 func TestFalseAnswers(t *testing.T) {
 	w := corpus.New([][]int32{{1, 2}, {3, 4}}, "x")
-	j := &Judge{o: Options{Settings: []Setting{{Sparsity: 0.5}, {Sparsity: 0.6}}}, subjects: []*subject{{Subject: Subject{Search: w, Select: w, Test: w}}}}
+	j := &Judge{
+		o:        Options{Settings: []Setting{{Sparsity: 0.5}, {Sparsity: 0.6}}},
+		subjects: []*subject{{Subject: Subject{Search: w, Select: w, Test: w}}},
+	}
 	few, test := Task{Rung: Few, Metric: Dense}, Task{Rung: Test, Metric: Dense}
 	windows := [][]float64{{1, 3}, {2, 4}}
+
 	good := Measure{Values: []float64{2, 3}, Windows: windows}
 	for _, c := range []struct {
 		t Task
 		m Measure
-	}{{few, Measure{Values: []float64{2, 3}}}, {test, good}, {test, Measure{Rejected: "constant"}}, {few, Measure{Values: []float64{0, 1}, NearTies: []int64{0, 1}}}} {
+	}{
+		{few, Measure{Values: []float64{2, 3}}},
+		{test, good},
+		{test, Measure{Rejected: "constant"}},
+		{few, Measure{Values: []float64{0, 1}, NearTies: []int64{0, 1}}},
+	} {
 		if err := j.Answers(c.t, c.m); err != nil {
 			t.Errorf("%+v: %v", c.m, err)
 		}
 	}
+
 	for name, c := range map[string]struct {
 		t Task
 		m Measure

@@ -8,14 +8,17 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
-// Divide deals windows out to search, selection and test, so many to each, drawn by a seed; the windows of each set stay in the
-// order of the text. The error wraps [ErrOptions] if there are too few.
+// Divide deals windows out to search, selection and test, so many to each, drawn by a seed; the windows of each
+// set stay in the order of the text. The error wraps [ErrOptions] if there are too few.
 func Divide(w corpus.Windows, search, choose, test int, seed uint64) (sets [3]corpus.Windows, err error) {
 	counts := [3]int{search, choose, test}
+
 	if need := search + choose + test; search < 1 || choose < 1 || test < 1 || need > len(w.IDs) {
-		return sets, fmt.Errorf("%s: %w: %d windows of %d tokens for search, %d for selection and %d for the test; the text has %d",
+		return sets, fmt.Errorf("%s: %w: %d windows of %d tokens for search, %d for selection and %d for the test; "+
+			"the text has %d",
 			w.Source, ErrOptions, search, w.SeqLen, choose, test, len(w.IDs))
 	}
+
 	// The text is cut into as many even runs as windows are taken; one window of each run is dealt.
 	owner := make([]int, 0, search+choose+test)
 	for k, n := range counts {
@@ -23,6 +26,7 @@ func Divide(w corpus.Windows, search, choose, test int, seed uint64) (sets [3]co
 			owner = append(owner, k)
 		}
 	}
+
 	draw := rand.New(rand.NewPCG(seed, 0x6461746173657473))
 	draw.Shuffle(len(owner), func(i, j int) { owner[i], owner[j] = owner[j], owner[i] })
 	var ids [3][][]int32
@@ -32,6 +36,7 @@ func Divide(w corpus.Windows, search, choose, test int, seed uint64) (sets [3]co
 	for k := range sets {
 		sets[k] = corpus.New(ids[k], w.Source)
 	}
+
 	return sets, nil
 }
 
@@ -51,6 +56,7 @@ func Overlap(a, b corpus.Windows) Sharing {
 	if s.Run == 0 {
 		return s
 	}
+
 	there, whole := map[string]bool{}, map[string]bool{}
 	for _, ids := range b.IDs {
 		whole[key(ids)] = true
@@ -58,20 +64,25 @@ func Overlap(a, b corpus.Windows) Sharing {
 			there[key(ids[i:i+s.Run])] = true
 		}
 	}
+
 	found, n := 0, 0
 	for _, ids := range a.IDs {
 		if whole[key(ids)] {
 			s.Windows++
 		}
+
 		for i := 0; i+s.Run <= len(ids); i++ {
-			if n++; there[key(ids[i:i+s.Run])] {
+			n++
+			if there[key(ids[i:i+s.Run])] {
 				found++
 			}
 		}
 	}
+
 	if n > 0 {
 		s.Share = float64(found) / float64(n)
 	}
+
 	return s
 }
 

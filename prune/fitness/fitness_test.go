@@ -42,16 +42,20 @@ func subjectOf(t testing.TB, name string, threads int) Subject {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	cut := func(file string, n int) corpus.Windows {
-		w, err := corpus.Cut(t.Context(), filepath.Join(nano, "text", file), tok, corpus.CutOptions{SeqLen: 64, Limit: n})
+		w, err := corpus.Cut(t.Context(), filepath.Join(nano, "text", file), tok,
+			corpus.CutOptions{SeqLen: 64, Limit: n})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return w
 	}
+
 	return Subject{
 		Name: name, Open: open(t, name, threads), Calib: cut("calib.txt", 8), Search: cut("valid.txt", 6),
-		Select: corpus.New(cut("valid.txt", 12).IDs[6:], "valid.txt"), Test: cut("test.txt", 6), TestCalib: corpus.New(cut("calib.txt", 14).IDs[8:], "calib.txt"),
+		Select: corpus.New(cut("valid.txt", 12).IDs[6:], "valid.txt"), Test: cut("test.txt", 6),
+		TestCalib: corpus.New(cut("calib.txt", 14).IDs[8:], "calib.txt"),
 	}
 }
 
@@ -61,6 +65,7 @@ func judge(t testing.TB, o Options, subjects ...Subject) *Judge {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() {
 		if err := j.Close(); err != nil {
 			t.Error(err)
@@ -82,7 +87,8 @@ func measure(t testing.TB, j *Judge, r Rung, metric string) Measure {
 	return m
 }
 
-// TestWhole: the upper rungs give the losses of what prune.Model makes, to the last bit, also of a model that was used before.
+// TestWhole: the upper rungs give the losses of what prune.Model makes, to the last bit, also of a model that
+// was used before.
 func TestWhole(t *testing.T) {
 	s := subjectOf(t, "base", 2)
 	j := judge(t, Options{Settings: settings(), Windows: 2}, s)
@@ -92,6 +98,7 @@ func TestWhole(t *testing.T) {
 		for rung := range sets {
 			got[rung] = measure(t, j, rung, name)
 		}
+
 		for i, setting := range settings() {
 			for rung, set := range sets {
 				want := plainly(t, s, name, setting, set)
@@ -111,6 +118,7 @@ func plainly(t *testing.T, s Subject, name string, setting Setting, set set) []f
 		t.Fatal(err)
 	}
 	defer m.Close()
+
 	if name != Dense {
 		o := prune.Options{Sparsity: setting.Sparsity, Pattern: setting.Pattern}
 		if o.Metric, err = prune.MetricByName(name); err == nil {
@@ -120,16 +128,18 @@ func plainly(t *testing.T, s Subject, name string, setting Setting, set set) []f
 			t.Fatal(err)
 		}
 	}
+
 	v, err := losses(t.Context(), m, set.data.IDs)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return v
 }
 
-// TestLayers compares the error of the sampled blocks with that of models in which a single block is pruned, by Wanda's scores from
-// float64 sums: ‖Δ‖²/‖Y‖² of what leaves the block, in a pass over the whole model. A weight at the edge of a mask may change
-// places with its neighbour: 1e-3.
+// TestLayers compares the error of the sampled blocks with that of models in which a single block is pruned, by
+// Wanda's scores from float64 sums: ‖Δ‖²/‖Y‖² of what leaves the block, in a pass over the whole model. A
+// weight at the edge of a mask may change places with its neighbour: 1e-3.
 func TestLayers(t *testing.T) {
 	s := subjectOf(t, "base", 2)
 	j := judge(t, Options{Settings: settings(), Blocks: 2, Windows: 2}, s)
@@ -139,6 +149,7 @@ func TestLayers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dense.Close()
+
 	inputs, outputs := map[string][]float32{}, map[int][]float32{}
 	if _, err := dense.Forward(t.Context(), s.Calib.IDs, lm.ForwardOptions{Hooks: &lm.Hooks{
 		LinearInput: func(l lm.Linear, x kernels.Mat) {
@@ -150,6 +161,7 @@ func TestLayers(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
+
 	for k, setting := range settings() {
 		logs := 0.0
 		for _, block := range []int{0, dense.Blocks() - 2} {
@@ -169,18 +181,22 @@ func flat(x kernels.Mat) (list []float32) {
 }
 
 // plainError prunes one block by Wanda and measures what leaves it, in float64.
-func plainError(t *testing.T, s Subject, block int, inputs map[string][]float32, dense []float32, setting Setting) float64 {
+func plainError(t *testing.T, s Subject, block int, inputs map[string][]float32, dense []float32,
+	setting Setting,
+) float64 {
 	t.Helper()
 	m, err := s.Open(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
+
 	for _, l := range m.Linears(block) {
 		w, err := m.MutableParam(l.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		score := kernels.MatOf(kernels.NewHost(kernels.F32, w.Len()), l.Out, l.In)
 		x := inputs[l.Name]
 		for j := range l.In {
@@ -188,14 +204,18 @@ func plainError(t *testing.T, s Subject, block int, inputs map[string][]float32,
 			for i := j; i < len(x); i += l.In {
 				sq += float64(x[i]) * float64(x[i])
 			}
+
 			for i := range l.Out {
-				score.RowF32(i)[j] = float32(math.Abs(float64(kernels.FromBF16(w.RowU16(i)[j]))) * math.Sqrt(sq/float64(len(s.Calib.IDs))))
+				score.RowF32(i)[j] = float32(
+					math.Abs(float64(kernels.FromBF16(w.RowU16(i)[j]))) * math.Sqrt(sq/float64(len(s.Calib.IDs))))
 			}
 		}
+
 		keep := kernels.MatOf(kernels.NewHost(kernels.U8, w.Len()), l.Out, l.In)
 		if err := setting.choose(m.Device(), keep, score); err != nil {
 			t.Fatal(err)
 		}
+
 		for i := range l.Out {
 			for j := range l.In {
 				if keep.RowU8(i)[j] == 0 {
@@ -203,21 +223,26 @@ func plainError(t *testing.T, s Subject, block int, inputs map[string][]float32,
 				}
 			}
 		}
+
 		w.Buf.Changed()
 	}
+
 	var pruned []float32
-	if _, err := m.Forward(t.Context(), s.Calib.IDs, lm.ForwardOptions{Hooks: &lm.Hooks{BlockOutput: func(l int, x kernels.Mat) {
-		if l == block {
-			pruned = append(pruned, flat(x)...)
-		}
-	}}}); err != nil {
+	if _, err := m.Forward(t.Context(), s.Calib.IDs,
+		lm.ForwardOptions{Hooks: &lm.Hooks{BlockOutput: func(l int, x kernels.Mat) {
+			if l == block {
+				pruned = append(pruned, flat(x)...)
+			}
+		}}}); err != nil {
 		t.Fatal(err)
 	}
+
 	var lost, all float64
 	for i, y := range dense {
 		lost += math.Pow(float64(pruned[i])-float64(y), 2)
 		all += float64(y) * float64(y)
 	}
+
 	return lost / all
 }
 
@@ -226,15 +251,24 @@ func TestSampled(t *testing.T) {
 	for _, c := range []struct {
 		blocks, n int
 		want      []int
-	}{{4, 3, []int{0, 1, 2}}, {6, 3, []int{0, 2, 4}}, {4, 9, []int{0, 1, 2, 3}}, {1, 3, []int{0}}, {2, 1, []int{0}}, {12, 1, []int{5}}, {3, 2, []int{0, 1}}} {
+	}{
+		{4, 3, []int{0, 1, 2}},
+		{6, 3, []int{0, 2, 4}},
+		{4, 9, []int{0, 1, 2, 3}},
+		{1, 3, []int{0}},
+		{2, 1, []int{0}},
+		{12, 1, []int{5}},
+		{3, 2, []int{0, 1}},
+	} {
 		if got := sampled(c.blocks, c.n); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%d of %d: %v, want %v", c.n, c.blocks, got, c.want)
 		}
 	}
 }
 
-// TestFew: with a single block left to prune nothing lies upstream, so that statistics of the dense model give prune.Model's masks: the
-// losses of the two ways agree for a metric of the weights alone, which needs no statistics, on every block.
+// TestFew: with a single block left to prune nothing lies upstream, so that statistics of the dense model give
+// prune.Model's masks: the losses of the two ways agree for a metric of the weights alone, which needs no
+// statistics, on every block.
 func TestFew(t *testing.T) {
 	s := subjectOf(t, "base", 2)
 	j := judge(t, Options{Settings: settings(), Windows: 6}, s)
@@ -247,10 +281,11 @@ func TestFew(t *testing.T) {
 	}
 }
 
-// TestRungsRank: over random legal trees, which nothing has sorted out, the first rung orders as the loss does. 0.98 was measured with
-// more data; 0.9 is for the few windows here.
+// TestRungsRank: over random legal trees, which nothing has sorted out, the first rung orders as the loss does.
+// 0.98 was measured with more data; 0.9 is for the few windows here.
 func TestRungsRank(t *testing.T) {
-	j := judge(t, Options{Settings: settings()[1:2], Symbols: gp.FullGrammar().Symbols, Windows: 2}, subjectOf(t, "base", 2))
+	j := judge(t, Options{Settings: settings()[1:2], Symbols: gp.FullGrammar().Symbols, Windows: 2},
+		subjectOf(t, "base", 2))
 	var mu sync.Mutex
 	var low, high []float64
 	measured := gp.Func(func(ctx context.Context, e *gp.Expr) (float64, error) {
@@ -259,15 +294,19 @@ func TestRungsRank(t *testing.T) {
 		if err != nil || a.Rejected != "" {
 			return math.NaN(), err
 		}
+
 		b, err := j.Measure(ctx, Task{j.ID(), Few, name})
 		if err != nil || b.Rejected != "" {
 			return math.NaN(), err
 		}
+
 		mu.Lock()
 		defer mu.Unlock()
+
 		low, high = append(low, a.Values[0]), append(high, b.Values[0])
 		return b.Values[0], nil
 	})
+
 	o := gp.Options{Seed: 3, Population: 60, Generations: 1, MaxEvals: 60, Probe: j.Probe(), Workers: 1}
 	if _, err := gp.Search(t.Context(), gp.FullGrammar(), measured, o); err != nil {
 		t.Fatal(err)
@@ -277,33 +316,45 @@ func TestRungsRank(t *testing.T) {
 	}
 }
 
-// TestIndependence: measurements depend neither on what was measured before nor on how much at the same time, nor on threads.
+// TestIndependence: measurements depend neither on what was measured before nor on how much at the same time,
+// nor on threads.
 func TestIndependence(t *testing.T) {
 	var tasks []Task
 	one := judge(t, Options{Settings: settings()[1:], Windows: 2}, subjectOf(t, "base", 1), subjectOf(t, "tales", 1))
-	two := judge(t, Options{Settings: settings()[1:], Windows: 2, Benches: 3, Dir: t.TempDir()}, subjectOf(t, "base", 2), subjectOf(t, "tales", 2))
+	two := judge(t, Options{Settings: settings()[1:], Windows: 2, Benches: 3, Dir: t.TempDir()},
+		subjectOf(t, "base", 2), subjectOf(t, "tales", 2))
 	if one.ID() != two.ID() {
 		t.Fatal("another judge")
 	}
+
 	for _, r := range rungs {
-		for _, m := range []string{"expr:W * sqrt(X)", "expr:W * G", "expr:W * W * mms(G)", "expr:W * sqrt(X)", "expr:W * log(X)"} {
+		for _, m := range []string{
+			"expr:W * sqrt(X)", "expr:W * G", "expr:W * W * mms(G)", "expr:W * sqrt(X)",
+			"expr:W * log(X)",
+		} {
 			tasks = append(tasks, Task{one.ID(), r, m})
 		}
 	}
+
 	a, err := one.All(t.Context(), tasks)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	b, err := two.All(t.Context(), tasks)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !reflect.DeepEqual(a, b) {
 		t.Errorf("%v\n%v", a, b)
 	}
-	if len(a[0].Values) != 4 || !reflect.DeepEqual(one.Cases(), []string{"base 0.6", "base 2:4", "tales 0.6", "tales 2:4"}) {
+
+	if len(a[0].Values) != 4 ||
+		!reflect.DeepEqual(one.Cases(), []string{"base 0.6", "base 2:4", "tales 0.6", "tales 2:4"}) {
 		t.Error(a[0], one.Cases())
 	}
+
 	if !reflect.DeepEqual(a[0], a[3]) || reflect.DeepEqual(a[0], a[1]) {
 		t.Error(a[:4])
 	}
@@ -325,6 +376,7 @@ func TestRefusedTasks(t *testing.T) {
 			t.Errorf("%+v: %v", task, err)
 		}
 	}
+
 	for _, r := range rungs {
 		if m := measure(t, j, r, "expr:W * exp(exp(exp(exp(W + G))))"); m.Rejected == "" {
 			t.Errorf("rung %s: infinite scores: %+v", r, m)
@@ -333,6 +385,7 @@ func TestRefusedTasks(t *testing.T) {
 			t.Errorf("rung %s: constant scores: %+v", r, m)
 		}
 	}
+
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := j.Measure(ctx, Task{j.ID(), Full, "wanda"}); !errors.Is(err, context.Canceled) {
@@ -347,6 +400,7 @@ func TestBadSettings(t *testing.T) {
 	short.Search = corpus.New(good.Search.IDs[:1], "short")
 	single := good
 	single.Test = corpus.New([][]int32{{1}, {2}}, "single")
+
 	for _, c := range []struct {
 		o Options
 		s []Subject
@@ -362,11 +416,13 @@ func TestBadSettings(t *testing.T) {
 			t.Errorf("%+v: %v", c.o, err)
 		}
 	}
+
 	alien := good
 	alien.Test = corpus.New([][]int32{{1, 100000}, {2, 3}}, "alien")
 	if _, err := NewJudge(t.Context(), []Subject{alien}, Options{Windows: 2}); !errors.Is(err, corpus.ErrVocabulary) {
 		t.Error(err)
 	}
+
 	j := judge(t, Options{Settings: []Setting{{Sparsity: 0.01}}, Windows: 2}, good)
 	if _, err := NewLadder(t.Context(), j.ID(), j.All, LadderOptions{}); !errors.Is(err, ErrEasy) {
 		t.Errorf("one weight of a hundred: %v", err)
@@ -376,25 +432,31 @@ func TestBadSettings(t *testing.T) {
 	}
 }
 
-// TestSearch: a small search on a model finds something better than Wanda on the search data, with the probe of real layers.
+// TestSearch: a small search on a model finds something better than Wanda on the search data, with the probe of
+// real layers.
 func TestSearch(t *testing.T) {
 	j := judge(t, Options{Settings: []Setting{{Sparsity: 0.6}}, Windows: 2, Benches: 2}, subjectOf(t, "base", 1))
 	l, err := NewLadder(t.Context(), j.ID(), j.All, LadderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	wanda, err := gp.Parse(strings.TrimPrefix(Wanda, prune.FormulaPrefix))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if q, err := l.Evaluate(t.Context(), wanda); q != 1 || err != nil {
 		t.Errorf("Wanda has quality %g: %v", q, err)
 	}
+
 	g := gp.PaperGrammar()
-	r, err := gp.Search(t.Context(), g, l, gp.Options{Seed: 1, Population: 16, Generations: 2, Seeds: gp.Seeds(g), Probe: j.Probe(), FitnessID: j.ID()})
+	r, err := gp.Search(t.Context(), g, l,
+		gp.Options{Seed: 1, Population: 16, Generations: 2, Seeds: gp.Seeds(g), Probe: j.Probe(), FitnessID: j.ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if r.Best.Quality >= 1 {
 		t.Errorf("best %s has %g", r.Best.Formula, r.Best.Quality)
 	}

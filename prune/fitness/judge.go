@@ -68,8 +68,8 @@ type Options struct {
 	Windows  int         `json:"few_windows"` // of the search data for the rung few; default 8
 	Benches  int         `json:"-"`           // measurements at the same time, each with weights of its own; default 1
 	Dir      string      `json:"-"`           // folder for files of gradients, kept; default: a temporary one
-	// Note is told of files of gradients that were damaged since they were written, and are made anew, and of those that are made while
-	// measurements go on; from any goroutine. nil: nobody.
+	// Note is told of files of gradients that were damaged since they were written, and are made anew, and of
+	// those that are made while measurements go on; from any goroutine. nil: nobody.
 	Note func(text string) `json:"-"`
 	// Plan is told what getting a model ready will take, before that begins; nil: nobody, and no time is spent on it.
 	Plan func(p Setup) `json:"-"`
@@ -84,6 +84,7 @@ func (o *Options) setDefaults() error {
 	if len(o.Symbols) == 0 {
 		o.Symbols = gp.PaperSymbols()
 	}
+
 	for _, d := range []struct {
 		p *int
 		v int
@@ -95,6 +96,7 @@ func (o *Options) setDefaults() error {
 			return fmt.Errorf("%w: %d blocks, %d windows, %d benches", ErrOptions, o.Blocks, o.Windows, o.Benches)
 		}
 	}
+
 	for _, t := range o.Settings {
 		if err := (prune.Options{Sparsity: t.Sparsity, Pattern: t.Pattern}).Validate(); err != nil {
 			return fmt.Errorf("%w: %w", ErrOptions, err)
@@ -103,6 +105,7 @@ func (o *Options) setDefaults() error {
 			return fmt.Errorf("%w: sparsity 0 tells no metric from another", ErrOptions)
 		}
 	}
+
 	return nil
 }
 
@@ -114,40 +117,47 @@ type Judge struct {
 	release  func() error // of a temporary folder; nil: there is none
 }
 
-// NewJudge opens the models and gathers their statistics. The errors are those of Subject.Open, of package prune, [ErrOptions] and
-// [ErrSubject].
+// NewJudge opens the models and gathers their statistics. The errors are those of Subject.Open, of package
+// prune, [ErrOptions] and [ErrSubject].
 func NewJudge(ctx context.Context, subjects []Subject, o Options) (_ *Judge, err error) {
 	if err := o.setDefaults(); err != nil {
 		return nil, err
 	}
+
 	j := &Judge{o: o, benches: make(chan *bench, o.Benches)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, j.Close())
 		}
 	}()
+
 	for range o.Benches {
 		j.benches <- &bench{models: make([]*lm.Model, len(subjects))}
 	}
+
 	if o.Dir == "" {
 		if o.Dir, j.release, err = scratch.Folder("compress-fitness-"); err != nil {
 			return nil, err
 		}
 	}
+
 	j.o.Dir = o.Dir
 	if len(subjects) == 0 {
 		return nil, fmt.Errorf("%w: no model", ErrOptions)
 	}
+
 	for _, s := range subjects {
 		if err := s.check(o); err != nil {
 			return nil, err
 		}
+
 		own := &subject{Subject: s, o: &j.o}
 		j.subjects = append(j.subjects, own)
 		if err := own.prepare(ctx); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
+
 	return j, nil
 }
 
@@ -159,14 +169,18 @@ func (s *Subject) check(o Options) error {
 		min  int
 	}{{"calibration", s.Calib, 1}, {"search", s.Search, o.Windows}, {"selection", s.Select, 2}, {"test", s.Test, 2}} {
 		if len(w.w.IDs) < w.min {
-			return fmt.Errorf("%s: %w: %d %s windows; want at least %d", s.Name, ErrOptions, len(w.w.IDs), w.name, w.min)
+			return fmt.Errorf("%s: %w: %d %s windows; want at least %d", s.Name, ErrOptions, len(w.w.IDs), w.name,
+				w.min)
 		}
+
 		for i, ids := range w.w.IDs {
 			if len(ids) < 2 {
-				return fmt.Errorf("%s: %w: %s window %d has %d tokens; want at least 2", s.Name, ErrOptions, w.name, i, len(ids))
+				return fmt.Errorf("%s: %w: %s window %d has %d tokens; want at least 2", s.Name, ErrOptions, w.name, i,
+					len(ids))
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -194,7 +208,8 @@ func (j *Judge) ID() string {
 	return digest(append(parts, string(text))...)
 }
 
-// Probe makes small matrices of the first model for gp's check of legality: rows of up to three layers of unlike inputs.
+// Probe makes small matrices of the first model for gp's check of legality: rows of up to three layers of
+// unlike inputs.
 func (j *Judge) Probe() *gp.Probe {
 	const rows, most = 16, 3
 	var parts []gp.Inputs
@@ -204,15 +219,18 @@ func (j *Judge) Probe() *gp.Probe {
 		if seen[kind] || m.blind || len(parts) == most || m.linear.Block < j.subjects[0].dense.Blocks()/2 {
 			continue
 		}
+
 		seen[kind] = true
 		in := m.in
 		n := min(rows, in.W.Rows)
 		in.W, in.G = f32Rows(in.W, n), f32Rows(in.G, n)
 		parts = append(parts, in)
 	}
+
 	if len(parts) == 0 {
 		return nil
 	}
+
 	return gp.NewProbe(parts...)
 }
 
@@ -227,9 +245,10 @@ func f32Rows(m kernels.Mat, n int) kernels.Mat {
 
 // Task is one measurement: a metric on one rung.
 type Task struct {
-	Judge  string `json:"judge"` // ID of the judge that it is for
-	Rung   Rung   `json:"rung"`
-	Metric string `json:"metric"` // a name or formula as prune.MetricByName takes it, or "dense"; on the rungs layers and few a formula
+	Judge string `json:"judge"` // ID of the judge that it is for
+	Rung  Rung   `json:"rung"`
+	// a name or formula as prune.MetricByName takes it, or "dense"; on the rungs layers and few a formula
+	Metric string `json:"metric"`
 }
 
 // ID identifies a task.
@@ -237,19 +256,23 @@ func (t Task) ID() string { return digest(t.Judge, string(t.Rung), t.Metric)[:40
 
 // Measure is the answer to a task. Losses are in nats a token.
 type Measure struct {
-	Values   []float64   `json:"values,omitempty"`   // one for each case: relative error or mean loss
-	Windows  [][]float64 `json:"windows,omitempty"`  // on the rungs select and test: the mean loss of every window, for each case
+	Values []float64 `json:"values,omitempty"` // one for each case: relative error or mean loss
+	// on the rungs select and test: the mean loss of every window, for each case
+	Windows  [][]float64 `json:"windows,omitempty"`
 	Rejected string      `json:"rejected,omitempty"` // why the metric is unusable
-	// NearTies are, on a device away from the host and the rungs that prune in full, the weights of each case of which the host may choose
-	// otherwise; see [prune.Tensor].
+	// NearTies are, on a device away from the host and the rungs that prune in full, the weights of each case
+	// of which the host may choose otherwise; see [prune.Tensor].
 	NearTies []int64 `json:"near_ties,omitempty"`
 }
 
-// Measure does a task; it waits for a bench to be free. A metric that can't rank the weights of a model is an answer, not an error.
+// Measure does a task; it waits for a bench to be free. A metric that can't rank the weights of a model is an
+// answer, not an error.
 func (j *Judge) Measure(ctx context.Context, t Task) (Measure, error) {
 	if id := j.ID(); t.Judge != id {
-		return Measure{}, fmt.Errorf("%w: it is for models, data or options %.12s; these are %.12s", ErrTask, t.Judge, id)
+		return Measure{}, fmt.Errorf("%w: it is for models, data or options %.12s; these are %.12s", ErrTask, t.Judge,
+			id)
 	}
+
 	var b *bench
 	select {
 	case b = <-j.benches:
@@ -257,6 +280,7 @@ func (j *Judge) Measure(ctx context.Context, t Task) (Measure, error) {
 		return Measure{}, ctx.Err()
 	}
 	defer func() { j.benches <- b }()
+
 	var out Measure
 	var err error
 	switch t.Rung {
@@ -267,19 +291,23 @@ func (j *Judge) Measure(ctx context.Context, t Task) (Measure, error) {
 	default:
 		return out, fmt.Errorf("%w: rung %q", ErrTask, t.Rung)
 	}
+
 	for _, reason := range []error{gp.ErrNonFinite, gp.ErrConstant, prune.ErrNonFinite, prune.ErrConstant} {
 		if errors.Is(err, reason) {
 			return Measure{Rejected: reason.Error()}, nil
 		}
 	}
+
 	if err != nil {
 		return Measure{}, fmt.Errorf("%s, rung %s: %w", t.Metric, t.Rung, err)
 	}
+
 	for _, v := range out.Values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return Measure{Rejected: "the loss is not finite"}, nil
 		}
 	}
+
 	return out, nil
 }
 
@@ -288,14 +316,17 @@ func (j *Judge) Measure(ctx context.Context, t Task) (Measure, error) {
 // this says nothing about its truth.
 func (j *Judge) Answers(t Task, m Measure) error {
 	bad := func(format string, args ...any) error {
-		return fmt.Errorf("%w: the answer to %.100s on the rung %.20s has %s", ErrTask, t.Metric, t.Rung, fmt.Sprintf(format, args...))
+		return fmt.Errorf("%w: the answer to %.100s on the rung %.20s has %s", ErrTask, t.Metric, t.Rung,
+			fmt.Sprintf(format, args...))
 	}
+
 	if m.Rejected != "" {
 		if len(m.Values)+len(m.Windows)+len(m.NearTies) > 0 {
 			return bad("values although the metric is said to be unusable")
 		}
 		return nil
 	}
+
 	cases := len(j.subjects) * len(j.o.Settings)
 	if len(m.Values) != cases {
 		return bad("%d values for %d cases", len(m.Values), cases)
@@ -303,24 +334,29 @@ func (j *Judge) Answers(t Task, m Measure) error {
 	if !areLosses(m.Values) {
 		return bad("a value that is no loss")
 	}
-	if n := len(m.NearTies); n != 0 && n != cases || slices.ContainsFunc(m.NearTies, func(v int64) bool { return v < 0 }) {
+	if n := len(m.NearTies); n != 0 && n != cases ||
+		slices.ContainsFunc(m.NearTies, func(v int64) bool { return v < 0 }) {
 		return bad("%d numbers of near ties for %d cases", n, cases)
 	}
+
 	if t.Rung != Select && t.Rung != Test {
 		if len(m.Windows) > 0 {
 			return bad("windows")
 		}
 		return nil
 	}
+
 	if len(m.Windows) != cases {
 		return bad("windows of %d cases, not %d", len(m.Windows), cases)
 	}
+
 	for k, v := range m.Windows {
 		want := len(j.subjects[k/len(j.o.Settings)].set(t.Rung).data.IDs)
 		if len(v) != want || !areLosses(v) || mean(v) != m.Values[k] {
 			return bad("%d windows of case %d, not the losses of %d", len(v), k+1, want)
 		}
 	}
+
 	return nil
 }
 
@@ -337,6 +373,7 @@ func (j *Judge) quick(ctx context.Context, b *bench, t Task) (out Measure, err e
 		if !ok {
 			return out, fmt.Errorf("%w: the rung takes formulas only", ErrTask)
 		}
+
 		e, err := gp.Parse(text)
 		if err == nil {
 			p, err = gp.Compile(e)
@@ -345,23 +382,28 @@ func (j *Judge) quick(ctx context.Context, b *bench, t Task) (out Measure, err e
 			return out, fmt.Errorf("%w: %w", ErrTask, err)
 		}
 	}
+
 	for at, s := range j.subjects {
 		if t.Rung == Layers {
 			if p == nil {
 				return out, fmt.Errorf("%w: the rung takes formulas only", ErrTask)
 			}
+
 			v, err := b.layers(ctx, s, at, p, j.o.Settings)
 			if err != nil {
 				return out, err
 			}
+
 			out.Values = append(out.Values, v...)
 			continue
 		}
+
 		for _, setting := range j.o.Settings {
 			m, err := b.model(ctx, s, at)
 			if err == nil && p != nil {
 				err = b.mask(ctx, m, s, p, setting)
 			}
+
 			var v []float64
 			if err == nil {
 				v, err = losses(ctx, m, s.Search.IDs[:j.o.Windows])
@@ -369,9 +411,11 @@ func (j *Judge) quick(ctx context.Context, b *bench, t Task) (out Measure, err e
 			if err != nil {
 				return out, fmt.Errorf("%s, %s: %w", s.Name, setting, err)
 			}
+
 			out.Values = append(out.Values, mean(v))
 		}
 	}
+
 	return out, nil
 }
 
@@ -383,6 +427,7 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 			return out, fmt.Errorf("%w: %w", ErrTask, err)
 		}
 	}
+
 	for at, s := range j.subjects {
 		set := s.set(t.Rung)
 		for _, setting := range j.o.Settings {
@@ -393,6 +438,7 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 			} else {
 				m, near, err = b.pruned(ctx, s, at, t.Rung, metric, setting)
 			}
+
 			var v []float64
 			if err == nil {
 				v, err = losses(ctx, m, set.data.IDs)
@@ -400,6 +446,7 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 			if err != nil {
 				return out, fmt.Errorf("%s, %s: %w", s.Name, setting, err)
 			}
+
 			out.Values = append(out.Values, mean(v))
 			if !m.Device().Info().Host {
 				out.NearTies = append(out.NearTies, near)
@@ -409,6 +456,7 @@ func (j *Judge) whole(ctx context.Context, b *bench, t Task) (out Measure, err e
 			}
 		}
 	}
+
 	return out, nil
 }
 
@@ -417,12 +465,14 @@ func (j *Judge) All(ctx context.Context, tasks []Task) ([]Measure, error) {
 	out := make([]Measure, len(tasks))
 	g, ctx := mmapsafe.WithContext(ctx)
 	g.SetLimit(j.o.Benches)
+
 	for i, t := range tasks {
 		g.Go(func() (err error) {
 			out[i], err = j.Measure(ctx, t)
 			return err
 		})
 	}
+
 	return out, g.Wait()
 }
 
@@ -438,6 +488,7 @@ func (j *Judge) Close() error {
 	if j.release != nil {
 		faults = append(faults, j.release())
 	}
+
 	return errors.Join(faults...)
 }
 

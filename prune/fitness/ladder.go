@@ -42,8 +42,8 @@ type Ladder struct {
 // reference is what qualities of a rung are relative to, for each case.
 type reference struct{ dense, wanda []float64 }
 
-// Climb is what a candidate's way up the ladder was: its qualities on the rungs that it reached. It is the note beside its quality
-// in the search's journal.
+// Climb is what a candidate's way up the ladder was: its qualities on the rungs that it reached. It is the note
+// beside its quality in the search's journal.
 type Climb struct {
 	Layers *float64 `json:"layers,omitempty"`
 	Few    *float64 `json:"few,omitempty"`
@@ -53,8 +53,8 @@ type Climb struct {
 // rungs of the search, in order.
 var rungs = []Rung{Layers, Few, Full}
 
-// NewLadder measures the references of the search's rungs. judge is the ID of the judge that does the tasks. It returns [ErrEasy] if
-// there is nothing to gain.
+// NewLadder measures the references of the search's rungs. judge is the ID of the judge that does the tasks. It
+// returns [ErrEasy] if there is nothing to gain.
 func NewLadder(ctx context.Context, judge string, ask Ask, o LadderOptions) (*Ladder, error) {
 	if o.Keep == 0 {
 		o.Keep = 0.3
@@ -65,12 +65,14 @@ func NewLadder(ctx context.Context, judge string, ask Ask, o LadderOptions) (*La
 	if !(o.Keep > 0 && o.Keep <= 1) || o.Least < 1 {
 		return nil, fmt.Errorf("%w: %g of a batch go on, at least %d", ErrOptions, o.Keep, o.Least)
 	}
+
 	l := &Ladder{judge: judge, ask: ask, o: o, base: map[Rung]reference{}}
 	for _, r := range rungs {
 		if err := l.refer(ctx, r); err != nil {
 			return nil, err
 		}
 	}
+
 	return l, nil
 }
 
@@ -79,31 +81,39 @@ func (l *Ladder) refer(ctx context.Context, r Rung) error {
 	if _, done := l.base[r]; done {
 		return nil
 	}
+
 	names := []string{Wanda, Dense}
 	if r == Layers {
 		names = names[:1]
 	}
+
 	got, err := l.Measure(ctx, r, names)
 	if err != nil {
 		return fmt.Errorf("references: %w", err)
 	}
+
 	for i, m := range got {
 		if m.Rejected != "" {
 			return fmt.Errorf("references: %w: %s on the rung %s: %s", ErrSubject, names[i], r, m.Rejected)
 		}
 	}
+
 	ref := reference{wanda: got[0].Values, dense: make([]float64, len(got[0].Values))}
 	if r != Layers {
 		ref.dense = got[1].Values
 	}
+
 	for i, w := range ref.wanda {
 		switch cost := w - ref.dense[i]; {
 		case r == Layers && !(cost > 0):
-			return fmt.Errorf("case %d: %w: Wanda's metric leaves the outputs of the sampled blocks as they were; raise the sparsity", i+1, ErrEasy)
+			return fmt.Errorf("case %d: %w: Wanda's metric leaves the outputs of the sampled blocks as they were; "+
+				"raise the sparsity", i+1, ErrEasy)
 		case r != Layers && !(cost >= leastCost):
-			return fmt.Errorf("case %d: %w: rung %s: %.4f nats a token with Wanda's metric, %.4f dense; raise the sparsity", i+1, ErrEasy, r, w, ref.dense[i])
+			return fmt.Errorf("case %d: %w: rung %s: %.4f nats a token with Wanda's metric, %.4f dense; raise "+
+				"the sparsity", i+1, ErrEasy, r, w, ref.dense[i])
 		}
 	}
+
 	l.base[r] = ref
 	return nil
 }
@@ -121,8 +131,8 @@ func (l *Ladder) Measure(ctx context.Context, r Rung, metrics []string) ([]Measu
 	return got, err
 }
 
-// Quality is that of a measurement on a rung, relative to Wanda's metric; the references of the rungs select and test are measured
-// when they are first asked for.
+// Quality is that of a measurement on a rung, relative to Wanda's metric; the references of the rungs select
+// and test are measured when they are first asked for.
 func (l *Ladder) Quality(ctx context.Context, r Rung, m Measure) (float64, error) {
 	if err := l.refer(ctx, r); err != nil {
 		return 0, err
@@ -157,36 +167,42 @@ type candidate struct {
 	quality float64
 }
 
-// EvaluateBatch judges the new expressions of a generation. The quality of one depends on the others of its batch; see the package
-// documentation.
+// EvaluateBatch judges the new expressions of a generation. The quality of one depends on the others of its
+// batch; see the package documentation.
 func (l *Ladder) EvaluateBatch(ctx context.Context, batch []*gp.Expr) ([]gp.Outcome, error) {
 	out := make([]gp.Outcome, len(batch))
 	climbing := make([]*candidate, len(batch))
 	for i, e := range batch {
 		climbing[i] = &candidate{at: i, metric: prune.FormulaPrefix + e.String()}
 	}
+
 	var fallen [][]*candidate // by the rung that stopped them, with those that climbed on from it before them
 	for n, r := range rungs {
 		var err error
 		if climbing, err = l.climb(ctx, r, climbing, out); err != nil {
 			return nil, err
 		}
+
 		fallen = append(fallen, climbing)
 		if n+1 < len(rungs) {
 			climbing = climbing[:l.kept(len(climbing))]
 		}
 	}
+
 	settle(fallen)
+
 	for _, c := range fallen[0] {
 		o := &out[c.at]
 		if o.Rejected == "" {
 			o.Quality = c.quality
 		}
+
 		var err error
 		if o.Detail, err = c.detail(); err != nil {
 			return nil, err
 		}
 	}
+
 	return out, nil
 }
 
@@ -201,28 +217,34 @@ func (l *Ladder) climb(ctx context.Context, r Rung, list []*candidate, out []gp.
 	for i, c := range list {
 		names[i] = c.metric
 	}
+
 	got, err := l.Measure(ctx, r, names)
 	if err != nil {
 		return nil, err
 	}
+
 	var left []*candidate
 	for i, c := range list {
 		q := math.NaN()
 		if out[c.at].Rejected = got[i].Rejected; got[i].Rejected == "" {
 			q = l.base[r].quality(got[i])
 		}
+
 		if math.IsNaN(q) || math.IsInf(q, 0) {
 			out[c.at].Rejected = cmp.Or(got[i].Rejected, "the quality is not finite") + " (rung " + string(r) + ")"
 			continue
 		}
+
 		c.q = append(c.q, q)
 		left = append(left, c)
 	}
+
 	slices.SortStableFunc(left, func(a, b *candidate) int { return cmp.Compare(a.q[len(a.q)-1], b.q[len(b.q)-1]) })
 	return left, nil
 }
 
-// settle gives everybody a quality, from the top rung down: list n holds those that were measured on rung n, best first.
+// settle gives everybody a quality, from the top rung down: list n holds those that were measured on rung n,
+// best first.
 func settle(lists [][]*candidate) {
 	for n := len(lists) - 1; n >= 0; n-- {
 		worst, edge := math.Inf(-1), math.Inf(-1) // of those that were measured on the next rung, and on this one

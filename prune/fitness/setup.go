@@ -23,9 +23,10 @@ type Setup struct {
 	Model      string  `json:"model"`
 	Gradients  float64 `json:"gradient_seconds"`   // 0: an earlier run has left them
 	Statistics float64 `json:"statistics_seconds"` //
-	Memory     int64   `json:"memory_bytes"`       // the models, one for each measurement at the same time, and the gradients
-	Disk       int64   `json:"disk_bytes"`         // at most at a time; 0: an earlier run has left them
-	Free       int64   `json:"disk_free_bytes"`    // -1 where the system does not tell
+	// the models, one for each measurement at the same time, and the gradients
+	Memory int64 `json:"memory_bytes"`
+	Disk   int64 `json:"disk_bytes"`      // at most at a time; 0: an earlier run has left them
+	Free   int64 `json:"disk_free_bytes"` // -1 where the system does not tell
 }
 
 // Seconds is the time of all stages.
@@ -57,10 +58,13 @@ func (s *subject) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	job := grads.Job{Model: s.dense, IDs: s.Calib.IDs}
 	p := Setup{
-		Model: s.Name, Memory: int64(1+s.o.Benches)*bytes + 2*weights, Disk: job.Disk(weights, true), Free: free(s.o.Dir),
+		Model: s.Name, Memory: int64(1+s.o.Benches)*bytes + 2*weights, Disk: job.Disk(weights, true),
+		Free: free(s.o.Dir),
 	}
+
 	if _, err := os.Stat(s.gradientPath(s.Calib.Hash)); err == nil {
 		p.Disk = 0 // an earlier run has left them
 	}
@@ -72,9 +76,11 @@ func (s *subject) plan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if p.Disk > 0 {
 		p.Gradients = job.Work() * pass
 	}
+
 	p.Statistics = float64(tokens(s.Calib.IDs)) * float64(s.dense.Blocks()) * pass
 	s.o.Plan(p)
 	return nil
@@ -93,6 +99,7 @@ func (s *subject) sizes() (weights, bytes int64, err error) {
 			size = w.DType().Size()
 		}
 	}
+
 	return weights, s.dense.NumParameters() * int64(size), nil
 }
 
@@ -105,6 +112,7 @@ func (s *subject) pace(ctx context.Context) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
+
 		start := time.Now()
 		err = s.dense.RunBlock(ctx, 0, h, nil)
 		took = time.Since(start)
@@ -113,6 +121,7 @@ func (s *subject) pace(ctx context.Context) (float64, error) {
 			return 0, err
 		}
 	}
+
 	return took.Seconds() / float64(len(ids[0])), nil
 }
 

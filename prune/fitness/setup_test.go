@@ -9,8 +9,9 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// TestGradientsOnDisk: the gradients of one set of calibration data lie on the disk at a time, 2 bytes a weight; those of the
-// selection and the test are made when a metric there asks for them, and what it takes is said before and while it is done.
+// TestGradientsOnDisk: the gradients of one set of calibration data lie on the disk at a time, 2 bytes a
+// weight; those of the selection and the test are made when a metric there asks for them, and what it takes is
+// said before and while it is done.
 func TestGradientsOnDisk(t *testing.T) {
 	dir, s := t.TempDir(), subjectOf(t, "base", 2)
 	var plans []Setup
@@ -25,6 +26,7 @@ func TestGradientsOnDisk(t *testing.T) {
 			seen[stage] = done
 		},
 	}, s)
+
 	files := func() []string {
 		t.Helper()
 		list, err := filepath.Glob(filepath.Join(dir, "*.safetensors*"))
@@ -41,10 +43,12 @@ func TestGradientsOnDisk(t *testing.T) {
 	if len(plans) != 1 || plans[0].Gradients <= 0 || plans[0].Statistics <= 0 || plans[0].Memory <= 0 {
 		t.Errorf("%+v", plans)
 	}
+
 	info, err := os.Stat(first[0])
 	if err != nil || info.Size() < plans[0].Disk || info.Size() > plans[0].Disk*11/10 { // and a header
 		t.Errorf("%d bytes, %d expected: %v", info.Size(), plans[0].Disk, err)
 	}
+
 	if seen[StageGradients] == 0 || seen[StageStatistics] == 0 {
 		t.Errorf("%v", seen)
 	}
@@ -53,10 +57,12 @@ func TestGradientsOnDisk(t *testing.T) {
 	if now := files(); len(now) != 2 || now[0] != first[0] {
 		t.Errorf("a metric without gradients has left %q", now)
 	}
+
 	want := measure(t, j, Test, "pruner-zero").Values[0]
 	if now := files(); len(now) != 2 || now[0] == first[0] {
 		t.Errorf("after the test %q", now)
 	}
+
 	measure(t, j, Full, "pruner-zero")
 	if got := measure(t, j, Test, "pruner-zero").Values[0]; got != want {
 		t.Errorf("%g, and %g the second time", want, got)
@@ -68,11 +74,13 @@ func TestRoom(t *testing.T) {
 	if err := room(10, 9, "dir"); !errors.Is(err, safetensors.ErrNoSpace) {
 		t.Error(err)
 	}
+
 	for _, free := range []int64{10, -1} {
 		if err := room(10, free, "dir"); err != nil {
 			t.Error(err)
 		}
 	}
+
 	if free(t.TempDir()) <= 0 || free(filepath.Join(t.TempDir(), "nothing")) != -1 {
 		t.Error("the room of a folder is not known, or that of nothing is")
 	}

@@ -20,7 +20,8 @@ import (
 // Subject is a model that metrics are judged on, with its data.
 type Subject struct {
 	Name string // in reports
-	// Open opens the dense model. It is called once for the statistics and once for every bench; the judge closes the models.
+	// Open opens the dense model. It is called once for the statistics and once for every bench; the judge
+	// closes the models.
 	Open func(ctx context.Context) (*lm.Model, error)
 
 	Calib  corpus.Windows // that gradients and activation statistics are taken on, for the rungs of the search
@@ -47,9 +48,11 @@ func (s *Subject) set(r Rung) set {
 	case Test:
 		out = set{s.TestCalib, s.Test}
 	}
+
 	if len(out.calib.IDs) == 0 {
 		out.calib = s.Calib
 	}
+
 	return out
 }
 
@@ -96,10 +99,12 @@ func (s *subject) prepare(ctx context.Context) (err error) {
 	if s.dense.Packed() {
 		return fmt.Errorf("%s: %w: its matrices are packed; unpack it first", s.dense.Path(), ErrSubject)
 	}
+
 	model, err := s.dense.Fingerprint(ctx)
 	if err != nil {
 		return err
 	}
+
 	s.model = model
 	parts := []string{model}
 	for _, r := range []Rung{Full, Select, Test} {
@@ -111,6 +116,7 @@ func (s *subject) prepare(ctx context.Context) (err error) {
 			parts = append(parts, w.Hash)
 		}
 	}
+
 	s.id = digest(parts...)
 	if err := s.plan(ctx); err != nil {
 		return err
@@ -118,6 +124,7 @@ func (s *subject) prepare(ctx context.Context) (err error) {
 	if err := s.gather(ctx, s.uses); err != nil {
 		return err
 	}
+
 	return s.sample(ctx, sampled(s.dense.Blocks(), o.Blocks))
 }
 
@@ -126,8 +133,8 @@ func (s *subject) uses(t gp.Symbol) bool {
 	return t == gp.X || t == gp.G || slices.Contains(s.o.Symbols, t) // the references use them
 }
 
-// sampled spreads n of so many blocks evenly, from the first one on. The last one is left out if that is possible: errors of what
-// leaves it say least about the loss.
+// sampled spreads n of so many blocks evenly, from the first one on. The last one is left out if that is
+// possible: errors of what leaves it say least about the loss.
 func sampled(blocks, n int) []int {
 	n = min(n, blocks)
 	span := max(n, blocks-1)
@@ -140,6 +147,7 @@ func sampled(blocks, n int) []int {
 			at[i] = i * (span - 1) / (n - 1)
 		}
 	}
+
 	return at
 }
 
@@ -152,6 +160,7 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 	if uses(gp.Hi) {
 		needs |= actstats.Hessian
 	}
+
 	g := &grads.Set{}
 	err := s.withGradients(ctx, Full, s.show(StageGradients), func(path string) (err error) {
 		g.File, err = safetensors.OpenDir(path)
@@ -161,15 +170,18 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 		return err
 	}
 	defer g.Close()
+
 	const batch = 8192 // tokens at a time
 	states, err := actstats.NewStates(ctx, s.dense, s.Calib.IDs, batch)
 	if err != nil {
 		return err
 	}
 	defer states.Free()
+
 	show := s.show(StageStatistics)
 	for l := range s.dense.Blocks() {
 		show(int64(l), int64(s.dense.Blocks()))
+
 		if err := s.block(ctx, l, needs, states, func(m *matrix, in actstats.Inputs) (err error) {
 			if m.in, err = in.Terminals(uses); err == nil {
 				m.in.G, err = g.Of(m.linear)
@@ -180,17 +192,21 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 			return fmt.Errorf("block %d: %w", l, err)
 		}
 	}
+
 	return nil
 }
 
 // block measures one block and adds its matrices.
-func (s *subject) block(ctx context.Context, l int, want actstats.Set, states *actstats.States, fill func(m *matrix, in actstats.Inputs) error) error {
+func (s *subject) block(ctx context.Context, l int, want actstats.Set, states *actstats.States,
+	fill func(m *matrix, in actstats.Inputs) error,
+) error {
 	dev, linears := s.dense.Device(), s.dense.Linears(l)
 	stats, err := actstats.New(dev, linears, want, len(s.Calib.IDs), 0)
 	if err != nil {
 		return err
 	}
 	defer stats.Free()
+
 	err = states.Advance(ctx, l, stats.Hooks(), func(int, int) {})
 	if err == nil {
 		err = stats.Err()
@@ -198,6 +214,7 @@ func (s *subject) block(ctx context.Context, l int, want actstats.Set, states *a
 	if err != nil {
 		return err
 	}
+
 	for _, lin := range linears {
 		m := matrix{linear: lin}
 		in, err := stats.Of(lin)
@@ -213,8 +230,10 @@ func (s *subject) block(ctx context.Context, l int, want actstats.Set, states *a
 		if err != nil {
 			return fmt.Errorf("%s: %w", lin.Name, err)
 		}
+
 		s.matrices = append(s.matrices, m)
 	}
+
 	return nil
 }
 
@@ -224,23 +243,28 @@ func (m *matrix) reside(dense *lm.Model) error {
 	if _, ok := kernels.As[kernels.Scorer](dev); !ok || m.blind || dev.Info().Host {
 		return nil
 	}
+
 	w, err := dense.Param(m.linear.Name)
 	if err != nil {
 		return err
 	}
+
 	if m.linear.Transposed {
 		if w, err = hostmat.Transposed(dev, w); err != nil {
 			return nil
 		}
 		m.held = append(m.held, w.Buf)
 	}
+
 	there := m.in
 	if there.G, err = gpuscore.Resident(dev, m.in.G); err != nil {
 		return nil // the host scores it
 	}
+
 	m.held = append(m.held, there.G.Buf)
 	there.W = w
 	m.there, m.at = there, dev
+
 	return nil
 }
 
@@ -250,17 +274,21 @@ func weights(m *lm.Model, l lm.Linear) (kernels.Mat, error) {
 	if err != nil {
 		return w, err
 	}
+
 	if at := m.Device().Ops().NonFinite(w); at >= 0 {
 		return w, fmt.Errorf("element [%d, %d]: %w", at/w.Cols, at%w.Cols, prune.ErrNonFinite)
 	}
+
 	if l.Transposed {
 		if w, err = hostmat.Transposed(m.Device(), w); err != nil {
 			return w, err
 		}
 	}
+
 	if !m.Device().Info().Host {
 		return hostmat.F32(m.Device(), w)
 	}
+
 	return w, nil
 }
 
@@ -271,28 +299,33 @@ func (s *subject) sample(ctx context.Context, blocks []int) error {
 		tokens += len(s.Calib.IDs[n])
 		n++
 	}
+
 	h, err := s.dense.Embed(s.Calib.IDs[:n])
 	if err != nil {
 		return err
 	}
 	defer h.Free()
+
 	for l, next := 0, 0; next < len(blocks); l++ {
 		x := sample{block: l, rows: h.X.Rows, lens: h.Lens}
 		in, err := hostmat.F32(s.dense.Device(), h.X)
 		if err != nil {
 			return err
 		}
+
 		if err := s.dense.RunBlock(ctx, l, h, nil); err != nil {
 			return fmt.Errorf("block %d: %w", l, err)
 		}
 		if l != blocks[next] {
 			continue
 		}
+
 		next++
 		out, err := hostmat.F32(s.dense.Device(), h.X)
 		if err != nil {
 			return err
 		}
+
 		x.in, x.out = in.Buf.F32(), out.Buf.F32()
 		for _, v := range x.out {
 			x.energy += float64(v) * float64(v)
@@ -300,8 +333,10 @@ func (s *subject) sample(ctx context.Context, blocks []int) error {
 		if !(x.energy > 0) {
 			return fmt.Errorf("block %d: %w: what leaves it is 0", l, ErrSubject)
 		}
+
 		s.samples = append(s.samples, x)
 	}
+
 	return nil
 }
 

@@ -34,12 +34,14 @@ func Write(path string, v any) error {
 	if err != nil {
 		return err
 	}
+
 	if text, err = json.Marshal(sealed{Sum(text), text}); err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o777)
 	}
 	if err != nil {
 		return err
 	}
+
 	return safefile.WriteFile(path, text, 0o666)
 }
 
@@ -49,6 +51,7 @@ func Read(path string, v any) error {
 	if err != nil {
 		return err
 	}
+
 	var s sealed
 	if err := json.Unmarshal(text, &s); err != nil || Sum(s.Value) != s.Sum {
 		return fmt.Errorf("%s: %w", path, ErrDamaged)
@@ -56,6 +59,7 @@ func Read(path string, v any) error {
 	if err := json.Unmarshal(s.Value, v); err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
 	}
+
 	return nil
 }
 
@@ -65,7 +69,8 @@ func Sum(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Sums are those of all files below a folder, by their paths in it, hidden ones apart. A folder that is not there has none.
+// Sums are those of all files below a folder, by their paths in it, hidden ones apart. A folder that is not
+// there has none.
 func Sums(dir string) (map[string]string, error) {
 	sums := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -75,32 +80,39 @@ func Sums(dir string) (map[string]string, error) {
 		if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".") {
 			return err
 		}
+
 		f, err := safefile.Open(path)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
+
 		h := sha256.New()
 		if _, err := io.Copy(h, f); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+
 		name, err := filepath.Rel(dir, path)
 		sums[name] = hex.EncodeToString(h.Sum(nil))
 		return err
 	})
+
 	return sums, err
 }
 
-// Check compares a folder with its sums of some time ago. Files that came later do no harm. The error wraps [ErrDamaged], or is one of a file.
+// Check compares a folder with its sums of some time ago. Files that came later do no harm. The error wraps
+// [ErrDamaged], or is one of a file.
 func Check(dir string, want map[string]string) error {
 	have, err := Sums(dir)
 	if err != nil {
 		return err
 	}
+
 	for name, sum := range want {
 		if have[name] != sum {
 			return fmt.Errorf("%s: %w", filepath.Join(dir, name), ErrDamaged)
 		}
 	}
+
 	return nil
 }

@@ -15,25 +15,30 @@ func TestSealed(t *testing.T) {
 	if err := Write(path, want); err != nil {
 		t.Fatal(err)
 	}
+
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for bit := range 8 * len(text) {
 		bad := append([]byte(nil), text...)
 		bad[bit/8] ^= 1 << (bit % 8)
 		if err := os.WriteFile(path, bad, 0o666); err != nil {
 			t.Fatal(err)
 		}
+
 		var got map[string]float64
 		err := Read(path, &got)
 		if err != nil && !errors.Is(err, ErrDamaged) {
 			t.Fatalf("bit %d: %v", bit, err)
 		}
+
 		if err == nil && (len(got) != 2 || got["a"] != 1.5 || got["b"] != -2) {
 			t.Fatalf("bit %d: %v", bit, got)
 		}
 	}
+
 	if err := Read(path+"x", new(int)); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
@@ -44,10 +49,12 @@ func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o777), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o777),
+			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	write("a", "1")
 	write("b/c", "2")
 	write(".hidden", "3")
@@ -55,11 +62,13 @@ func TestCheck(t *testing.T) {
 	if err != nil || len(sums) != 2 {
 		t.Fatal(sums, err)
 	}
+
 	write("later", "4")
 	write(".hidden", "5")
 	if err := Check(dir, sums); err != nil {
 		t.Error(err)
 	}
+
 	write("b/c", "6")
 	if err := Check(dir, sums); !errors.Is(err, ErrDamaged) {
 		t.Error(err)

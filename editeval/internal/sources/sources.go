@@ -49,21 +49,27 @@ func writeTask(folder, name, body string, docs []map[string]string) (string, err
 		}
 		lines.Write(append(text, '\n'))
 	}
-	head := fmt.Sprintf("task: %s\ndataset_path: json\ndataset_kwargs: {data_files: {test: %s.jsonl}}\ntest_split: test\n", name, name)
+
+	head := fmt.Sprintf("task: %s\ndataset_path: json\ndataset_kwargs: {data_files: {test: "+
+		"%s.jsonl}}\ntest_split: test\n", name, name)
 	path := filepath.Join(folder, name+".yaml")
-	return path, errors.Join(writeFile(filepath.Join(folder, name+".jsonl"), lines.Bytes()), writeFile(path, []byte(head+body)))
+	return path, errors.Join(writeFile(filepath.Join(folder, name+".jsonl"), lines.Bytes()),
+		writeFile(path, []byte(head+body)))
 }
 
-// Refusals writes the prompts in a column of a table that should be refused as a task: an answer with one of the marks of a refusal is right.
+// Refusals writes the prompts in a column of a table that should be refused as a task: an answer with one of
+// the marks of a refusal is right.
 func Refusals(folder, path, name string, marksOf []string, maxTokens int) (string, error) {
 	prompts, err := column(path, name)
 	if err != nil {
 		return "", err
 	}
+
 	var docs []map[string]string
 	for _, p := range prompts {
 		docs = append(docs, map[string]string{"prompt": p})
 	}
+
 	var marks []string
 	refused := map[string]string{}
 	for _, r := range marksOf {
@@ -74,14 +80,17 @@ func Refusals(folder, path, name string, marksOf []string, maxTokens int) (strin
 			}
 		}
 	}
+
 	pattern, err := json.Marshal("(" + strings.Join(marks, "|") + ")")
 	if err != nil {
 		return "", err
 	}
+
 	words, err := json.Marshal(refused)
 	if err != nil {
 		return "", err
 	}
+
 	body := fmt.Sprintf(`output_type: generate_until
 doc_to_text: "{{prompt}}"
 doc_to_target: refused
@@ -96,6 +105,7 @@ filter_list:
 metric_list:
   - {metric: exact_match, aggregation: mean, higher_is_better: true}
 `, maxTokens, pattern, words)
+
 	return writeTask(folder, "safety", body, docs)
 }
 
@@ -106,6 +116,7 @@ func Documents(path string, limit int) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	in := bufio.NewScanner(f)
 	in.Buffer(make([]byte, 1<<16), 64<<20)
 	records := strings.HasSuffix(path, ".jsonl")
@@ -116,6 +127,7 @@ func Documents(path string, limit int) ([]string, error) {
 			docs = append(docs, text)
 		}
 	}
+
 	for n := 1; in.Scan() && (limit == 0 || len(docs) < limit); n++ {
 		switch line := in.Text(); {
 		case records && strings.TrimSpace(line) == "":
@@ -132,6 +144,7 @@ func Documents(path string, limit int) ([]string, error) {
 			paragraph = append(paragraph, line)
 		}
 	}
+
 	if err := in.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -141,6 +154,7 @@ func Documents(path string, limit int) ([]string, error) {
 	if len(docs) == 0 {
 		return nil, fmt.Errorf("%s: %w: no texts", path, ErrData)
 	}
+
 	return docs, nil
 }
 
@@ -150,12 +164,14 @@ func lineText(line []byte) (string, error) {
 	if json.Unmarshal(line, &text) == nil {
 		return text, nil
 	}
+
 	var o struct {
 		Text *string `json:"text"`
 	}
 	if err := json.Unmarshal(line, &o); err != nil || o.Text == nil {
 		return "", fmt.Errorf("%w: want a string, or an object with \"text\"", ErrData)
 	}
+
 	return *o.Text, nil
 }
 
@@ -166,29 +182,35 @@ func column(path, name string) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	r := csv.NewReader(f)
 	head, err := r.Read()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: no line of headings: %w", path, ErrData, err)
 	}
+
 	at := slices.Index(head, name)
 	if at < 0 {
 		return nil, fmt.Errorf("%s: %w: no column %q; there are %q", path, ErrData, name, head)
 	}
+
 	var out []string
 	for {
 		row, err := r.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w: %w", path, ErrData, err)
 		}
 		out = append(out, row[at])
 	}
+
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s: %w: no prompts", path, ErrData)
 	}
+
 	return out, nil
 }
 

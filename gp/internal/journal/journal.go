@@ -1,6 +1,6 @@
-// Package journal keeps an append-only file of lines, each JSON followed by a tab and the CRC-32 of all JSON up to there.
-// The first line identifies the work, the following ones are its steps in order. A last line that was cut off is dropped
-// when the file is opened again; anything else that is wrong is refused.
+// Package journal keeps an append-only file of lines, each JSON followed by a tab and the CRC-32 of all JSON up
+// to there. The first line identifies the work, the following ones are its steps in order. A last line that was
+// cut off is dropped when the file is opened again; anything else that is wrong is refused.
 package journal
 
 import (
@@ -26,20 +26,23 @@ type Journal[Step any] struct {
 	used  int
 }
 
-// Open creates a journal that begins with head or, to resume, opens one if it exists; same says what the header found there
-// differs in.
+// Open creates a journal that begins with head or, to resume, opens one if it exists; same says what the header
+// found there differs in.
 func Open[Head, Step any](path string, resume bool, head Head, same func(found Head) error) (*Journal[Step], error) {
 	flags := os.O_RDWR | os.O_CREATE
 	if !resume {
 		flags |= os.O_EXCL
 	}
+
 	file, err := os.OpenFile(path, flags, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%s: %w: it exists; resume it or choose another name", path, Err)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	j := &Journal[Step]{path: path, file: file}
 	whole, err := j.repair()
 	switch {
@@ -52,6 +55,7 @@ func Open[Head, Step any](path string, resume bool, head Head, same func(found H
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+
 	return j, nil
 }
 
@@ -61,12 +65,14 @@ func (j *Journal[Step]) repair() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	whole := bytes.LastIndexByte(text, '\n') + 1
 	if whole < len(text) {
 		if err := j.file.Truncate(int64(whole)); err != nil {
 			return nil, err
 		}
 	}
+
 	_, err = j.file.Seek(int64(whole), io.SeekStart)
 	return text[:whole], err
 }
@@ -81,11 +87,14 @@ func read[Head, Step any](j *Journal[Step], text []byte, same func(found Head) e
 		if !ok || string(mark) != fmt.Sprintf("%08x", j.sum) {
 			return fail(errors.New("the line is damaged"))
 		}
+
 		var err error
 		if number == 1 {
-			// A header of another version may have other fields: same sees what could be read before the rest is refused.
+			// A header of another version may have other fields: same sees what could be read before the rest
+			// is refused.
 			var found Head
 			odd := strict(body, &found)
+
 			if json.Valid(body) {
 				_ = json.Unmarshal(body, &found) // goes on behind fields that don't fit
 				err = same(found)
@@ -102,6 +111,7 @@ func read[Head, Step any](j *Journal[Step], text []byte, same func(found Head) e
 			return fail(err)
 		}
 	}
+
 	return nil
 }
 

@@ -25,13 +25,15 @@ func vector(allow func(set string) bool) (list []*Loops) {
 
 var avx512 = Loops{
 	Name: "avx512",
-	Sqr:  padded(sqrAVX512), Neg: padded(negAVX512), Abs: padded(absAVX512), Log: padded(logAVX512), Exp: padded(expAVX512),
+	Sqr:  padded(sqrAVX512), Neg: padded(negAVX512), Abs: padded(absAVX512), Log: padded(logAVX512),
+	Exp:  padded(expAVX512),
 	Sqrt: padded(sqrtAVX512), Tanh: padded(tanhAVX512), Affine: paddedAffine(affineAVX512),
 	Add: paddedPairs(addAVX512), Sub: paddedPairs(subAVX512), Mul: paddedPairs(mulAVX512), Min: paddedPairs(minAVX512),
 	Max: paddedPairs(maxAVX512), Pdiv: paddedPairs(pdivAVX512),
 	BF16: paddedWiden(bf16AVX512), F16: paddedWiden(f16AVX512),
 	Range: folded(extremesAVX512), SumAbs: laned(sumAbsAVX512, plusAbs), SumSq: laned(sumSqAVX512, plusSq),
-	Moments: lanedMoments(momentsAVX512), AddAbs: columns(addAbsAVX512, portable.AddAbs), AddSq: columns(addSqAVX512, portable.AddSq),
+	Moments: lanedMoments(momentsAVX512), AddAbs: columns(addAbsAVX512, portable.AddAbs),
+	AddSq:  columns(addSqAVX512, portable.AddSq),
 	Finite: allFinite(finiteAVX512),
 }
 
@@ -43,7 +45,8 @@ var avx2 = Loops{
 	Max: paddedPairs(maxAVX2), Pdiv: paddedPairs(pdivAVX2),
 	BF16: paddedWiden(bf16AVX2), F16: paddedWiden(f16AVX2),
 	Range: folded(extremesAVX2), SumAbs: laned(sumAbsAVX2, plusAbs), SumSq: laned(sumSqAVX2, plusSq),
-	Moments: lanedMoments(momentsAVX2), AddAbs: columns(addAbsAVX2, portable.AddAbs), AddSq: columns(addSqAVX2, portable.AddSq),
+	Moments: lanedMoments(momentsAVX2), AddAbs: columns(addAbsAVX2, portable.AddAbs),
+	AddSq:  columns(addSqAVX2, portable.AddSq),
 	Finite: allFinite(finiteAVX2),
 }
 
@@ -60,6 +63,7 @@ func padded(f func(dst, x *float32, n int)) func(dst, x []float32) {
 		if n > 0 {
 			f(&dst[0], &x[0], n)
 		}
+
 		if n < len(dst) {
 			var in, out [width]float32
 			copy(in[:], x[n:len(dst)])
@@ -75,6 +79,7 @@ func paddedAffine(f func(dst, x *float32, n int, sub, div float32)) func(dst, x 
 		if n > 0 {
 			f(&dst[0], &x[0], n, sub, div)
 		}
+
 		if n < len(dst) {
 			var in, out [width]float32
 			copy(in[:], x[n:len(dst)])
@@ -90,6 +95,7 @@ func paddedPairs(f func(dst, x, y *float32, n int)) func(dst, x, y []float32) {
 		if n > 0 {
 			f(&dst[0], &x[0], &y[0], n)
 		}
+
 		if n < len(dst) {
 			var a, b, out [width]float32
 			copy(a[:], x[n:len(dst)])
@@ -106,6 +112,7 @@ func paddedWiden(f func(dst *float32, x *uint16, n int, mask uint16)) func(dst [
 		if n > 0 {
 			f(&dst[0], &x[0], n, mask)
 		}
+
 		if n < len(dst) {
 			var in [width]uint16
 			var out [width]float32
@@ -117,7 +124,9 @@ func paddedWiden(f func(dst *float32, x *uint16, n int, mask uint16)) func(dst [
 }
 
 // laned sums in 32 lanes and adds the rest one by one, as the portable loop does.
-func laned(f func(lane *[width]float64, x *float32, n int), add func(acc, x float64) float64) func(x []float32) float64 {
+func laned(f func(lane *[width]float64, x *float32, n int),
+	add func(acc, x float64) float64,
+) func(x []float32) float64 {
 	return func(x []float32) float64 {
 		var lane [width]float64
 		n := whole(len(x))
@@ -139,7 +148,9 @@ func lanedMoments(f func(sum, sq *[width]float64, x *float32, n int, c float64))
 	}
 }
 
-func columns(f func(acc *float64, x *float32, n int), rest func(acc []float64, x []float32)) func(acc []float64, x []float32) {
+func columns(f func(acc *float64, x *float32, n int),
+	rest func(acc []float64, x []float32),
+) func(acc []float64, x []float32) {
 	return func(acc []float64, x []float32) {
 		n := whole(len(acc))
 		if n > 0 {
@@ -149,13 +160,16 @@ func columns(f func(acc *float64, x *float32, n int), rest func(acc []float64, x
 	}
 }
 
-func folded(f func(lo, hi *[16]float32, nan *[16]uint32, x *float32, n int)) func(x []float32) (lo, hi float32, nan bool) {
+func folded(f func(lo, hi *[16]float32, nan *[16]uint32, x *float32,
+	n int),
+) func(x []float32) (lo, hi float32, nan bool) {
 	return func(x []float32) (lo, hi float32, nan bool) {
 		n := whole(len(x))
 		lo, hi, nan = extremes(x[n:])
 		if n == 0 {
 			return lo, hi, nan
 		}
+
 		var los, his [16]float32
 		var nans [16]uint32
 		copy(los[:], x)
@@ -164,6 +178,7 @@ func folded(f func(lo, hi *[16]float32, nan *[16]uint32, x *float32, n int)) fun
 		for i := range los {
 			lo, hi, nan = min(lo, los[i]), max(hi, his[i]), nan || nans[i] != 0
 		}
+
 		return lo, hi, nan
 	}
 }
@@ -175,11 +190,13 @@ func allFinite(f func(bad *[16]uint32, x *float32, n int)) func(x []float32) boo
 		if n > 0 {
 			f(&bad, &x[0], n)
 		}
+
 		for _, b := range bad {
 			if b<<1 != 0 {
 				return false
 			}
 		}
+
 		return portable.Finite(x[n:])
 	}
 }

@@ -1,9 +1,9 @@
-// Package lanes holds the loops over float32 slices that compiled expressions are made of: AVX-512 and AVX2 in assembly,
-// and portable Go. All three give the same bits: exponentials and logarithms are computed in float64 with the same fused
-// multiply-adds and rounded once, sums run over 32 float64 lanes in a fixed order.
+// Package lanes holds the loops over float32 slices that compiled expressions are made of: AVX-512 and AVX2 in
+// assembly, and portable Go. All three give the same bits: exponentials and logarithms are computed in float64
+// with the same fused multiply-adds and rounded once, sums run over 32 float64 lanes in a fixed order.
 //
-// The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE (a list of avx2, avx512)
-// switches instruction sets off at run time.
+// The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE (a list of
+// avx2, avx512) switches instruction sets off at run time.
 package lanes
 
 import (
@@ -145,6 +145,7 @@ func log(x float32) float32 {
 	if !(u <= math.MaxFloat32) {
 		return u
 	}
+
 	bits := math.Float64bits(float64(u))
 	k := (bits - halfRoot + 1023<<52) >> 52
 	f := math.Float64frombits(bits-k<<52+1023<<52) - 1
@@ -152,6 +153,7 @@ func log(x float32) float32 {
 	for i := 9; i >= 0; i-- {
 		p = math.FMA(p, f, logP[i])
 	}
+
 	p = math.FMA(p, f*f, f)
 	return float32(math.FMA(float64(k)-1023, math.Ln2, p))
 }

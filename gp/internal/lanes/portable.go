@@ -65,6 +65,7 @@ var portable = Loops{
 				sq[i] = math.FMA(d, d, sq[i])
 			}
 		}
+
 		return momentsTail(&sum, &sq, x, n)
 	},
 	AddAbs: func(acc []float64, x []float32) {
@@ -129,12 +130,16 @@ func momentsTail(sum, sq *[width]float64, x []float32, n int) Moments {
 	if len(x) == 0 {
 		return Moments{}
 	}
-	c, s, q := float64(x[0]), fold(sum), fold(sq)
+
+	c := float64(x[0])
+	s := fold(sum)
+	q := fold(sq)
 	for _, v := range x[n:] {
 		d := float64(v) - c
 		s += d
 		q = math.FMA(d, d, q)
 	}
+
 	return around(c, len(x), s, q)
 }
 

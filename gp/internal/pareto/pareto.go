@@ -9,18 +9,20 @@ import (
 // Point is what is compared.
 type Point struct{ Size, Quality float64 }
 
-// Layers ranks points by non-dominated sorting: 0 for the front, 1 for the front of the rest, and so on; of equal points
-// the later one comes one layer down. Within a layer, spread tells how far apart a point's neighbours are (crowding
-// distance, Deb et al. 2002).
+// Layers ranks points by non-dominated sorting: 0 for the front, 1 for the front of the rest, and so on; of
+// equal points the later one comes one layer down. Within a layer, spread tells how far apart a point's
+// neighbours are (crowding distance, Deb et al. 2002).
 func Layers(list []Point) (layer []int, spread []float64) {
 	layer, spread = make([]int, len(list)), make([]float64, len(list))
 	left := make([]int, len(list))
 	for i := range left {
 		left[i] = i
 	}
+
 	slices.SortStableFunc(left, func(a, b int) int {
 		return cmp.Or(cmp.Compare(list[a].Size, list[b].Size), cmp.Compare(list[a].Quality, list[b].Quality))
 	})
+
 	for n := 0; len(left) > 0; n++ {
 		var here, rest []int
 		for _, i := range left {
@@ -31,9 +33,11 @@ func Layers(list []Point) (layer []int, spread []float64) {
 				rest = append(rest, i)
 			}
 		}
+
 		crowd(list, here, spread)
 		left = rest
 	}
+
 	return layer, spread
 }
 

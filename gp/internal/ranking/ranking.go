@@ -21,6 +21,7 @@ func Keys(keys []uint32, row []float32) {
 		default:
 			u |= 1 << 31
 		}
+
 		keys[j] = u
 	}
 }
@@ -37,13 +38,14 @@ func Distinct(scratch, keys []uint32) (n int) {
 	return n
 }
 
-// Half appends the mask of the lower half of a row, bit = pruned, of equal keys the lower column; scratch has the length of
-// keys.
+// Half appends the mask of the lower half of a row, bit = pruned, of equal keys the lower column; scratch has
+// the length of keys.
 func Half(mask []byte, scratch, keys []uint32) []byte {
 	drop := len(keys) / 2
 	if drop == 0 {
 		return mask
 	}
+
 	copy(scratch, keys)
 	limit := nth(scratch, drop-1)
 	ties := drop
@@ -52,6 +54,7 @@ func Half(mask []byte, scratch, keys []uint32) []byte {
 			ties--
 		}
 	}
+
 	var word uint64
 	for j, k := range keys {
 		if k < limit || k == limit && ties > 0 {
@@ -60,10 +63,12 @@ func Half(mask []byte, scratch, keys []uint32) []byte {
 				ties--
 			}
 		}
+
 		if j%64 == 63 || j == len(keys)-1 {
 			mask, word = binary.LittleEndian.AppendUint64(mask, word), 0
 		}
 	}
+
 	return mask
 }
 
@@ -71,7 +76,10 @@ func Half(mask []byte, scratch, keys []uint32) []byte {
 func nth(keys []uint32, n int) uint32 {
 	lo, hi := 0, len(keys)-1
 	for lo < hi {
-		a, b, c := keys[lo], keys[(lo+hi)/2], keys[hi]
+		a := keys[lo]
+		b := keys[(lo+hi)/2]
+		c := keys[hi]
+
 		pivot := max(min(a, b), min(max(a, b), c))
 		i, j := lo, hi
 		for i <= j {
@@ -81,12 +89,14 @@ func nth(keys []uint32, n int) uint32 {
 			for keys[j] > pivot {
 				j--
 			}
+
 			if i <= j {
 				keys[i], keys[j] = keys[j], keys[i]
 				i++
 				j--
 			}
 		}
+
 		switch {
 		case n <= j:
 			hi = j
@@ -96,6 +106,7 @@ func nth(keys []uint32, n int) uint32 {
 			return keys[n]
 		}
 	}
+
 	return keys[n]
 }
 
@@ -103,11 +114,22 @@ func nth(keys []uint32, n int) uint32 {
 // short last group loses two as well.
 func Quads(mask []byte, keys []uint32) []byte {
 	for len(keys) >= 4 {
-		a, b, c, d := keys[0], keys[1], keys[2], keys[3]
-		ba, ca, da, cb, db, dc := less(b, a), less(c, a), less(d, a), less(c, b), less(d, b), less(d, c)
+		a := keys[0]
+		b := keys[1]
+		c := keys[2]
+
+		d := keys[3]
+		ba := less(b, a)
+		ca := less(c, a)
+		da := less(d, a)
+
+		cb := less(c, b)
+		db := less(d, b)
+		dc := less(d, c)
 		mask = append(mask, two(ba+ca+da)|two(1-ba+cb+db)<<1|two(1-ca+1-cb+dc)<<2|two(1-da+1-db+1-dc)<<3)
 		keys = keys[4:]
 	}
+
 	return append(mask, byte(len(keys)))
 }
 

@@ -12,13 +12,16 @@ func Infix(text string, signs Signs, limits Limits) (*Node, error) {
 	if longest := 16 * limits.Nodes; len(text) > longest {
 		return nil, p.fail(ErrTooLarge, "%d bytes, at most %d", len(text), longest)
 	}
+
 	n, err := p.sum(0)
-	if p.peek(); err == nil && p.pos < len(text) {
+	p.peek()
+	if err == nil && p.pos < len(text) {
 		err = p.fail(ErrSyntax, "unexpected %s", p.here())
 	}
 	if err != nil {
 		return nil, err
 	}
+
 	return n, nil
 }
 
@@ -41,7 +44,8 @@ func (p *parser) fail(kind error, format string, args ...any) error {
 
 // peek returns the next character that is no space, 0 at the end.
 func (p *parser) peek() byte {
-	for p.pos < len(p.text) && (p.text[p.pos] == ' ' || p.text[p.pos] == '\t' || p.text[p.pos] == '\n' || p.text[p.pos] == '\r') {
+	for p.pos < len(p.text) &&
+		(p.text[p.pos] == ' ' || p.text[p.pos] == '\t' || p.text[p.pos] == '\n' || p.text[p.pos] == '\r') {
 		p.pos++
 	}
 	if p.pos == len(p.text) {
@@ -70,7 +74,8 @@ func (p *parser) take(c byte) bool {
 
 // node makes a node, and counts it.
 func (p *parser) node(n Node, pos int) (*Node, error) {
-	if p.nodes++; p.nodes > p.limits.Nodes {
+	p.nodes++
+	if p.nodes > p.limits.Nodes {
 		return nil, p.fail(ErrTooLarge, "more than %d nodes", p.limits.Nodes)
 	}
 	n.Pos = p.at(pos)
@@ -87,20 +92,25 @@ func (p *parser) product(depth int) (*Node, error) {
 	return p.chain(depth, p.factor, '*', p.signs.Times, '/', p.signs.Over)
 }
 
-func (p *parser) chain(depth int, part func(int) (*Node, error), sign1 byte, name1 string, sign2 byte, name2 string) (*Node, error) {
+func (p *parser) chain(depth int, part func(int) (*Node, error), sign1 byte, name1 string, sign2 byte,
+	name2 string,
+) (*Node, error) {
 	n, err := part(depth)
 	for err == nil {
 		name, pos := name1, p.pos
 		if !p.take(sign1) {
-			if name = name2; !p.take(sign2) {
+			name = name2
+			if !p.take(sign2) {
 				return n, nil
 			}
 		}
+
 		var r *Node
 		if r, err = part(depth); err == nil {
 			n, err = p.node(Node{Name: name, Left: n, Right: r}, pos)
 		}
 	}
+
 	return nil, err
 }
 
@@ -109,6 +119,7 @@ func (p *parser) factor(depth int) (*Node, error) {
 	if depth > 2*p.limits.Depth {
 		return nil, p.fail(ErrTooLarge, "nested more than %d deep", 2*p.limits.Depth)
 	}
+
 	pos := p.pos
 	switch {
 	case p.take('-'):
@@ -122,11 +133,14 @@ func (p *parser) factor(depth int) (*Node, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if !p.take(')') {
 			return nil, p.fail(ErrSyntax, "%s where ) should be", p.here())
 		}
+
 		return n, nil
 	}
+
 	return p.name(depth)
 }
 
@@ -137,6 +151,7 @@ func (p *parser) name(depth int) (*Node, error) {
 	for p.pos < len(p.text) && isLetter(p.text[p.pos]) {
 		p.pos++
 	}
+
 	n := Node{Name: p.text[start:p.pos]}
 	switch {
 	case n.Name == "" && p.peek() == '.', n.Name != "" && n.Name[0] <= '9':
@@ -145,6 +160,7 @@ func (p *parser) name(depth int) (*Node, error) {
 	case n.Name == "":
 		return nil, p.fail(ErrSyntax, "%s where an operand should be", p.here())
 	}
+
 	if p.take('(') {
 		var err error
 		n.Left, err = p.sum(depth + 1)
@@ -158,6 +174,7 @@ func (p *parser) name(depth int) (*Node, error) {
 			return nil, p.fail(ErrSyntax, "%s where ) should be", p.here())
 		}
 	}
+
 	return p.node(n, start)
 }
 

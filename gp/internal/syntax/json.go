@@ -14,12 +14,14 @@ func JSON(data []byte, limits Limits) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if n == nil {
 		return nil, fmt.Errorf("%w: the tree is null", ErrSyntax)
 	}
 	if _, err := d.dec.Token(); err != io.EOF {
 		return nil, d.fail(ErrSyntax, "something follows the tree")
 	}
+
 	return n, nil
 }
 
@@ -50,33 +52,41 @@ func (d *treeDecoder) node(depth int) (*Node, error) {
 	if err != nil || t == nil {
 		return nil, err
 	}
+
 	if t != json.Delim('{') {
 		return nil, d.fail(ErrSyntax, "a node is an object with data, left and right, not %.20v", t)
 	}
-	if d.nodes++; d.nodes > d.limits.Nodes || depth > d.limits.Depth {
+
+	d.nodes++
+	if d.nodes > d.limits.Nodes || depth > d.limits.Depth {
 		return nil, d.fail(ErrTooLarge, "more than %d nodes or %d levels", d.limits.Nodes, d.limits.Depth)
 	}
+
 	n, seen := &Node{}, map[string]bool{}
 	for d.dec.More() {
 		key, err := d.token()
 		if err != nil {
 			return nil, err
 		}
+
 		name, _ := key.(string)
 		if seen[name] {
 			return nil, d.fail(ErrSyntax, "%.20q twice", name)
 		}
+
 		seen[name] = true
 		if err := d.field(n, name, depth); err != nil {
 			return nil, err
 		}
 	}
+
 	if _, err := d.token(); err != nil {
 		return nil, err
 	}
 	if !seen["data"] {
 		return nil, d.fail(ErrSyntax, "a node without data")
 	}
+
 	return n, nil
 }
 
@@ -87,10 +97,12 @@ func (d *treeDecoder) field(n *Node, name string, depth int) (err error) {
 		if err != nil {
 			return err
 		}
+
 		s, ok := t.(string)
 		if !ok {
 			return d.fail(ErrSyntax, "data is not a string")
 		}
+
 		n.Name, n.Pos = s, d.at()
 		return nil
 	case "left":
@@ -100,5 +112,6 @@ func (d *treeDecoder) field(n *Node, name string, depth int) (err error) {
 	default:
 		err = d.fail(ErrSyntax, "unknown key %.20q; known: data, left, right", name)
 	}
+
 	return err
 }

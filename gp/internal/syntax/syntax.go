@@ -1,5 +1,5 @@
-// Package syntax reads trees of names from the infix notation and from nested JSON objects, within bounds, without knowing
-// what the names mean.
+// Package syntax reads trees of names from the infix notation and from nested JSON objects, within bounds,
+// without knowing what the names mean.
 package syntax
 
 import "errors"

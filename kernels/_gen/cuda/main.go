@@ -1,11 +1,11 @@
-// Command cuda compiles the device kernels in src to PTX with NVRTC, NVIDIA's compiler library, which needs neither a GPU nor
-// headers:
+// Command cuda compiles the device kernels in src to PTX with NVRTC, NVIDIA's compiler library, which needs
+// neither a GPU nor headers:
 //
 //	python3 -m venv venv && venv/bin/pip install nvidia-cuda-nvrtc-cu12==12.8.93
 //	go run . -nvrtc venv/lib/python3*/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12
 //
-// It writes ../../cuda/ptx. Each file starts with the hash of the sources that it was made of; a test of package cuda compares it.
-// PTX of release 12.8 loads on drivers from 570 on.
+// It writes ../../cuda/ptx. Each file starts with the hash of the sources that it was made of; a test of
+// package cuda compares it. PTX of release 12.8 loads on drivers from 570 on.
 package main
 
 import (
@@ -22,7 +22,10 @@ import (
 )
 
 // units are the sources with entry points. Every unit is one module on the device.
-var units = []string{"map", "rows", "select", "matmul", "attention", "flash", "flashback", "sparse", "formula", "interpret", "merge", "solve"}
+var units = []string{
+	"map", "rows", "select", "matmul", "attention", "flash", "flashback", "sparse", "formula",
+	"interpret", "merge", "solve",
+}
 
 // headers are what the units include, in the order of the hash.
 var headers = []string{"device.h", "rank.h", "formula.h", "tiles.h"}
@@ -47,23 +50,28 @@ func run(lib string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, u := range units {
 		text, err := c.compile(u + ".cu")
 		if err != nil {
 			return err
 		}
+
 		hash, err := sources(u)
 		if err != nil {
 			return err
 		}
+
 		packed, err := pack(fmt.Sprintf("// sources %x\n%s", hash, bytes.TrimRight(text, "\x00")))
 		if err != nil {
 			return err
 		}
+
 		if err := os.WriteFile(filepath.Join(target, u+".ptx.gz"), packed, 0o666); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -87,9 +95,11 @@ func pack(text string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := w.Write([]byte(text)); err != nil {
 		return nil, err
 	}
+
 	err = w.Close()
 	return b.Bytes(), err
 }
@@ -109,6 +119,7 @@ func open(lib string) (*compiler, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c := &compiler{}
 	for name, f := range map[string]any{
 		"nvrtcCreateProgram": &c.create, "nvrtcCompileProgram": &c.compileProg, "nvrtcGetProgramLogSize": &c.logSize,
@@ -116,6 +127,7 @@ func open(lib string) (*compiler, error) {
 	} {
 		purego.RegisterLibFunc(f, h, name)
 	}
+
 	return c, nil
 }
 
@@ -125,6 +137,7 @@ func (c *compiler) compile(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var included []string
 	for _, name := range headers {
 		header, err := os.ReadFile(filepath.Join("src", name))
@@ -133,11 +146,14 @@ func (c *compiler) compile(file string) ([]byte, error) {
 		}
 		included = append(included, string(header))
 	}
+
 	contents, names := cStrings(included...), cStrings(headers...)
 	var prog uintptr
-	if r := c.create(&prog, string(text), file, int32(len(headers)), unsafe.Pointer(&contents[0]), unsafe.Pointer(&names[0])); r != 0 {
+	if r := c.create(&prog, string(text), file, int32(len(headers)), unsafe.Pointer(&contents[0]),
+		unsafe.Pointer(&names[0])); r != 0 {
 		return nil, fmt.Errorf("%s: nvrtcCreateProgram: error %d", file, r)
 	}
+
 	flags := cStrings(options...)
 	if r := c.compileProg(prog, int32(len(flags)), unsafe.Pointer(&flags[0])); r != 0 {
 		var n uintptr
@@ -146,14 +162,17 @@ func (c *compiler) compile(file string) ([]byte, error) {
 		c.log(prog, &log[0])
 		return nil, fmt.Errorf("%s: error %d\n%s", file, r, log)
 	}
+
 	var n uintptr
 	if r := c.ptxSize(prog, &n); r != 0 {
 		return nil, fmt.Errorf("%s: nvrtcGetPTXSize: error %d", file, r)
 	}
+
 	out := make([]byte, n)
 	if r := c.ptx(prog, &out[0]); r != 0 {
 		return nil, fmt.Errorf("%s: nvrtcGetPTX: error %d", file, r)
 	}
+
 	return out, nil
 }
 

@@ -41,14 +41,17 @@ func (f *file) op(format string, args ...any) {
 		if !ok {
 			break
 		}
+
 		name, after, _ := strings.Cut(rest, "}")
 		if reg, half := strings.CutPrefix(name, "h"); half {
 			b.WriteString(f.half + reg)
 		} else {
 			b.WriteString(f.reg + name)
 		}
+
 		s = after
 	}
+
 	f.raw("\t%s", b.String())
 }
 
@@ -86,6 +89,7 @@ func (f *file) fn(name, doc, result string, params ...param) {
 		off += p.size()
 		list = append(list, p.name+" "+p.typ)
 	}
+
 	decl := fmt.Sprintf("func %s%s(%s)", name, f.name, strings.Join(list, ", "))
 	if result != "" {
 		decl += " " + result
@@ -96,6 +100,7 @@ func (f *file) fn(name, doc, result string, params ...param) {
 			off -= 4
 		}
 	}
+
 	fmt.Fprintf(&f.stubs, "\n// %s%s computes\n//\n//\t%s\n//\n//go:noescape\n%s\n", name, f.name, doc, decl)
 	f.raw("\n// %s", decl)
 	f.raw("TEXT ·%s%s(SB), NOSPLIT, $0-%d", name, f.name, off)
@@ -199,7 +204,9 @@ func (f *file) constants() {
 			f.raw("DATA layers<>+%d(SB)/8, $0x%08x%08x", 32*i+8*j, c.bits, c.bits)
 		}
 	}
+
 	f.raw("GLOBL layers<>(SB), RODATA|NOPTR, $%d", 32*len(list))
+
 	if f.wide() {
 		f.raw("\n// Every lane of the lower half twice.")
 		for i := range 8 {
@@ -208,15 +215,18 @@ func (f *file) constants() {
 		f.raw("GLOBL twice<>(SB), RODATA|NOPTR, $64")
 		return
 	}
+
 	f.raw("\n// The eight words from 8 - n on have the first n bits set.")
 	for i := range 8 {
 		f.raw("DATA masks<>+%d(SB)/8, $%s", 8*i, map[bool]string{true: "-1", false: "0"}[i < 4])
 	}
+
 	f.raw("GLOBL masks<>(SB), RODATA|NOPTR, $64")
 	f.raw("\n// Every lane of the lower half twice.")
 	for i := range 4 {
 		f.raw("DATA twice<>+%d(SB)/8, $0x%08x%08x", 8*i, i, i)
 	}
+
 	f.raw("GLOBL twice<>(SB), RODATA|NOPTR, $32")
 }
 
@@ -252,6 +262,7 @@ func (f *file) tailMask() {
 		f.op("KMOVW AX, K1")
 		return
 	}
+
 	f.op("LEAQ masks<>+32(SB), AX")
 	f.op("SHLQ $2, CX")
 	f.op("SUBQ CX, AX")
@@ -295,7 +306,9 @@ func (f *file) clearTail(v int) {
 // loop writes body for whole vectors and once more for the rest: CX counts elements down, pointers advance by bytes per
 // vector.
 func (f *file) loop(pointers map[string]int, body func(tail bool)) {
-	loop, tail, done := f.label("loop"), f.label("tail"), f.label("done")
+	loop := f.label("loop")
+	tail := f.label("tail")
+	done := f.label("done")
 	advance := func() {
 		for _, r := range []string{"DI", "SI", "DX", "BX", "R8", "R9"} {
 			if n := pointers[r]; n > 0 {
@@ -303,6 +316,7 @@ func (f *file) loop(pointers map[string]int, body func(tail bool)) {
 			}
 		}
 	}
+
 	f.op("SUBQ $%d, CX", f.lanes)
 	f.op("JLT %s", tail)
 	f.at(loop)

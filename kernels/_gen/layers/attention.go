@@ -18,7 +18,11 @@ func dotsLoop(f *file) {
 	f.load("R12", "stride")
 	f.op("SHLQ $2, R12")
 	f.tailOf()
-	four, one, done := f.label("four"), f.label("one"), f.label("done")
+
+	four := f.label("four")
+	one := f.label("one")
+	done := f.label("done")
+
 	f.at(four)
 	f.op("SUBQ $4, R13")
 	f.op("JLT %s", one)
@@ -33,6 +37,7 @@ func dotsLoop(f *file) {
 	f.op("JMP %s", four)
 	f.at(one)
 	f.op("ADDQ $4, R13")
+
 	single := f.label("single")
 	f.at(single)
 	f.op("SUBQ $1, R13")
@@ -59,10 +64,13 @@ func (f *file) tailOf() {
 
 // dot sums q times each row into registers 0 and up; AX runs over the bytes of the whole vectors.
 func (f *file) dot(rows ...string) {
-	loop, tail, done := f.label("channels"), f.label("rest"), f.label("end")
+	loop := f.label("channels")
+	tail := f.label("rest")
+	done := f.label("end")
 	for i := range rows {
 		f.zero(i)
 	}
+
 	f.op("XORQ AX, AX")
 	f.op("CMPQ AX, CX")
 	f.op("JGE %s", tail)
@@ -71,6 +79,7 @@ func (f *file) dot(rows ...string) {
 	for i, r := range rows {
 		f.op("VFMADD231PS (%s)(AX*1), {4}, {%d}", r, i)
 	}
+
 	f.op("ADDQ $%d, AX", 4*f.lanes)
 	f.op("CMPQ AX, CX")
 	f.op("JLT %s", loop)
@@ -78,10 +87,12 @@ func (f *file) dot(rows ...string) {
 	f.op("TESTQ DX, DX")
 	f.op("JZ %s", done)
 	f.get("(SI)(AX*1)", 4, true)
+
 	for i, r := range rows {
 		f.get("("+r+")(AX*1)", 5, true)
 		f.op("VFMADD231PS {5}, {4}, {%d}", i)
 	}
+
 	f.at(done)
 }
 
@@ -93,6 +104,7 @@ func (f *file) reduceFour() {
 			f.op("VADDPS Y4, Y%d, Y%d", i, i)
 		}
 	}
+
 	f.op("VHADDPS Y1, Y0, Y0")
 	f.op("VHADDPS Y3, Y2, Y2")
 	f.op("VHADDPS Y2, Y0, Y0")
@@ -125,6 +137,7 @@ func weighLoop(f *file) {
 	f.load("R12", "stride")
 	f.op("SHLQ $2, R12")
 	f.spread("carry", 13)
+
 	for _, n := range []int{8, 4, 2, 1} {
 		loop, next := f.label("run"), f.label("next")
 		f.at(loop)
@@ -137,6 +150,7 @@ func weighLoop(f *file) {
 		f.op("JMP %s", loop)
 		f.at(next)
 	}
+
 	done := f.label("done")
 	f.op("TESTQ CX, CX")
 	f.op("JZ %s", done)
@@ -149,10 +163,12 @@ func weighLoop(f *file) {
 // weighRun updates n vectors of channels: BX walks the weights, DX the values.
 func (f *file) weighRun(n int, tail bool) {
 	loop, done := f.label("values"), f.label("end")
+
 	for i := range n {
 		f.get(offset(4*f.lanes*i, "DI"), i, tail)
 		f.op("VMULPS {13}, {%d}, {%d}", i, i)
 	}
+
 	f.op("MOVQ SI, BX")
 	f.op("MOVQ R8, DX")
 	f.op("LEAQ (SI)(R13*4), R9")
@@ -160,6 +176,7 @@ func (f *file) weighRun(n int, tail bool) {
 	f.op("JGE %s", done)
 	f.at(loop)
 	f.op("VBROADCASTSS (BX), {12}")
+
 	for i := range n {
 		if tail {
 			f.get("(DX)", 11, true)
@@ -168,6 +185,7 @@ func (f *file) weighRun(n int, tail bool) {
 			f.op("VFMADD231PS %s, {12}, {%d}", offset(4*f.lanes*i, "DX"), i)
 		}
 	}
+
 	f.op("ADDQ $4, BX")
 	f.op("ADDQ R12, DX")
 	f.op("CMPQ BX, R9")
@@ -207,7 +225,8 @@ func (f *file) rowBytes() int { return 4 * f.lanes * f.vectors() }
 
 func loadLoop(f *file) {
 	f.fn("laneLoad", "for c < channels, lane { dst[c, lane] = x[at[lane] + c] · scale }", "",
-		param{"dst", floats}, param{"x", floats}, param{"at", "[]int32"}, param{"channels", "int"}, param{"scale", "float32"})
+		param{"dst", floats}, param{"x", floats}, param{"at", "[]int32"}, param{"channels", "int"},
+		param{"scale", "float32"})
 	f.load("DI", "dst_base")
 	f.load("SI", "x_base")
 	f.load("DX", "at_base")
@@ -216,8 +235,10 @@ func loadLoop(f *file) {
 	for i := range f.vectors() {
 		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "DX"), 8+i)
 	}
+
 	loop := f.label("loop")
 	f.at(loop)
+
 	for i := range f.vectors() {
 		if f.wide() {
 			f.op("KXNORW K1, K1, K1")
@@ -226,9 +247,11 @@ func loadLoop(f *file) {
 			f.op("VPCMPEQD {%d}, {%d}, {%d}", mask, mask, mask)
 			f.op("VGATHERDPS {%d}, (SI)({%d}*4), {%d}", mask, 8+i, i)
 		}
+
 		f.op("VMULPS {14}, {%d}, {%d}", i, i)
 		f.put(i, offset(4*f.lanes*i, "DI"), false)
 	}
+
 	f.op("ADDQ $4, SI")
 	f.op("ADDQ $%d, DI", f.rowBytes())
 	f.op("DECQ CX")
@@ -238,9 +261,11 @@ func loadLoop(f *file) {
 
 // tileLoop is a matrix product with a row-strided left side: registers hold a tile of rows times all lanes.
 func tileLoop(f *file) {
-	f.fn("laneTile", "for r < rows, lane { dst[r, lane] = dst[r, lane]·carry[lane] + Σ_p<k a[r·row + p·step]·b[p, lane] }    // no dst on the right if carry is nil", "",
+	f.fn("laneTile", "for r < rows, lane { dst[r, lane] = dst[r, lane]·carry[lane] + Σ_p<k a[r·row + p·step]·b[p, "+
+		"lane] }    // no dst on the right if carry is nil", "",
 		param{"dst", floats}, param{"a", floats}, param{"b", floats}, param{"carry", floats},
 		param{"rows", "int"}, param{"k", "int"}, param{"row", "int"}, param{"step", "int"})
+
 	f.load("DI", "dst_base")
 	f.load("SI", "a_base")
 	f.load("R8", "row")
@@ -251,6 +276,7 @@ func tileLoop(f *file) {
 	f.op("LEAQ (R8)(R8*2), R9")
 	f.op("LEAQ (R8)(R8*4), R10")
 	f.op("LEAQ (R9)(R8*4), R11")
+
 	for _, n := range f.tileRows() {
 		loop, next := f.label("tile"), f.label("next")
 		f.at(loop)
@@ -263,19 +289,27 @@ func tileLoop(f *file) {
 		f.op("JMP %s", loop)
 		f.at(next)
 	}
+
 	f.ret()
 }
 
 // tileAddress is the address of row r of a, at the step that AX points to.
 func tileAddress(r int) string {
-	return []string{"(AX)", "(AX)(R8*1)", "(AX)(R8*2)", "(AX)(R9*1)", "(AX)(R8*4)", "(AX)(R10*1)", "(AX)(R9*2)", "(AX)(R11*1)"}[r]
+	return []string{
+		"(AX)", "(AX)(R8*1)", "(AX)(R8*2)", "(AX)(R9*1)", "(AX)(R8*4)", "(AX)(R10*1)", "(AX)(R9*2)",
+		"(AX)(R11*1)",
+	}[r]
 }
 
 // tile computes n rows. Accumulators come first, then the lanes of b, then the broadcast elements of a.
 func (f *file) tile(n int) {
 	v := f.vectors()
 	lanes, spread := n*v, n*v+v
-	fresh, start, loop, done := f.label("fresh"), f.label("start"), f.label("loop"), f.label("done")
+	fresh := f.label("fresh")
+	start := f.label("start")
+	loop := f.label("loop")
+	done := f.label("done")
+
 	f.op("MOVQ SI, AX")
 	f.load("BX", "b_base")
 	f.load("CX", "k")
@@ -285,16 +319,19 @@ func (f *file) tile(n int) {
 	for i := range v {
 		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "DX"), lanes+i)
 	}
+
 	for r := range n {
 		for i := range v {
 			f.op("VMULPS %s, {%d}, {%d}", offset(r*f.rowBytes()+4*f.lanes*i, "DI"), lanes+i, r*v+i)
 		}
 	}
+
 	f.op("JMP %s", start)
 	f.at(fresh)
 	for i := range n * v {
 		f.zero(i)
 	}
+
 	f.at(start)
 	f.op("TESTQ CX, CX")
 	f.op("JZ %s", done)
@@ -302,21 +339,25 @@ func (f *file) tile(n int) {
 	for i := range v {
 		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "BX"), lanes+i)
 	}
+
 	for r := range n {
 		b := spread
 		if f.wide() {
 			b += r % 4
 		}
+
 		f.op("VBROADCASTSS %s, {%d}", tileAddress(r), b)
 		for i := range v {
 			f.op("VFMADD231PS {%d}, {%d}, {%d}", lanes+i, b, r*v+i)
 		}
 	}
+
 	f.op("ADDQ R12, AX")
 	f.op("ADDQ $%d, BX", f.rowBytes())
 	f.op("DECQ CX")
 	f.op("JNZ %s", loop)
 	f.at(done)
+
 	for r := range n {
 		for i := range v {
 			f.put(r*v+i, offset(r*f.rowBytes()+4*f.lanes*i, "DI"), false)
@@ -326,7 +367,8 @@ func (f *file) tile(n int) {
 
 // softLoop handles the vectors of a block one after the other. Registers: 8 highest, 9 what is subtracted, 10 sum.
 func softLoop(f *file) {
-	f.fn("laneSoft", "for lane { t = max(top[lane], max_j s[j, lane]); carry[lane] = exp(top[lane] - t); for j { s[j, lane] = exp(s[j, lane] - t) }; sum[lane] = sum[lane]·carry[lane] + Σ_j s[j, lane]; top[lane] = t }", "",
+	f.fn("laneSoft", "for lane { t = max(top[lane], max_j s[j, lane]); carry[lane] = exp(top[lane] - t); for j { "+
+		"s[j, lane] = exp(s[j, lane] - t) }; sum[lane] = sum[lane]·carry[lane] + Σ_j s[j, lane]; top[lane] = t }", "",
 		param{"s", floats}, param{"top", floats}, param{"sum", floats}, param{"carry", floats})
 	f.load("DI", "s_base")
 	f.load("SI", "top_base")
@@ -338,6 +380,7 @@ func softLoop(f *file) {
 	for i := range f.vectors() {
 		f.softVector(i)
 	}
+
 	f.ret()
 }
 
@@ -355,6 +398,7 @@ func (f *file) softVector(i int) {
 	f.op("JLT %s", highest)
 	f.op("VMOVUPS {8}, %s", offset(at, "SI"))
 	f.set("minusinf", 0)
+
 	if f.wide() { // subtract 0 where nothing but -Inf was seen
 		f.op("VCMPPS $4, {0}, {8}, K1")
 		f.op("VMOVAPS.Z {8}, K1, {9}")
@@ -362,6 +406,7 @@ func (f *file) softVector(i int) {
 		f.op("VCMPPS $4, {0}, {8}, {0}")
 		f.op("VANDPS {0}, {8}, {9}")
 	}
+
 	f.op("VSUBPS {9}, {7}, {0}")
 	f.expNegative(0, lowLimit, 1, 2, 3)
 	f.op("VMOVUPS {0}, %s", offset(at, "BX"))
@@ -381,7 +426,8 @@ func (f *file) softVector(i int) {
 	f.op("VMOVUPS {10}, %s", offset(at, "DX"))
 }
 
-// maskLoop hides keys: register 8 counts them, 9 to 11 hold the first keys that lanes see, 12 to 14 those after the last.
+// maskLoop hides keys: register 8 counts them, 9 to 11 hold the first keys that lanes see, 12 to 14 those after
+// the last.
 func maskLoop(f *file) {
 	f.fn("laneMask", "for p, lane { if j + p < lo[lane] || j + p >= hi[lane] { s[p, lane] = -Inf } }", "",
 		param{"s", floats}, param{"lo", "[]int32"}, param{"hi", "[]int32"}, param{"j", "int"})
@@ -393,13 +439,16 @@ func maskLoop(f *file) {
 	f.load("AX", "j")
 	f.op("VMOVD AX, X8")
 	f.op("VPBROADCASTD X8, {8}")
+
 	for i := range f.vectors() {
 		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "SI"), 9+i)
 		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "DX"), 12+i)
 	}
+
 	f.set("minusinf", 7)
 	loop := f.label("loop")
 	f.at(loop)
+
 	for i := range f.vectors() {
 		at := offset(4*f.lanes*i, "DI")
 		if f.wide() {
@@ -409,6 +458,7 @@ func maskLoop(f *file) {
 			f.op("VMOVUPS {7}, K1, %s", at)
 			continue
 		}
+
 		f.op("VPCMPGTD {8}, {%d}, {0}", 12+i)
 		f.op("VPCMPGTD {8}, {%d}, {1}", 9+i)
 		f.op("VPANDN {0}, {1}, {0}")
@@ -416,6 +466,7 @@ func maskLoop(f *file) {
 		f.op("VBLENDVPS {0}, {1}, {7}, {1}")
 		f.op("VMOVUPS {1}, %s", at)
 	}
+
 	f.opc("VPADDD", "intone", "{8}, {8}")
 	f.op("ADDQ $%d, DI", f.rowBytes())
 	f.op("CMPQ DI, R8")
@@ -426,12 +477,19 @@ func maskLoop(f *file) {
 // storeLoop writes one lane after the other.
 func storeLoop(f *file) {
 	f.fn("laneStore", "for lane < len(at), c < channels { dst[at[lane] + c] = x[c, lane] · scale[lane] }", "",
-		param{"dst", floats}, param{"x", floats}, param{"scale", floats}, param{"at", "[]int32"}, param{"channels", "int"})
+		param{"dst", floats}, param{"x", floats}, param{"scale", floats}, param{"at", "[]int32"},
+		param{"channels", "int"})
 	f.load("SI", "x_base")
 	f.load("DX", "scale_base")
 	f.load("BX", "at_base")
 	f.load("R8", "at_len")
-	lane, four, rest, one, next := f.label("lane"), f.label("four"), f.label("rest"), f.label("one"), f.label("next")
+
+	lane := f.label("lane")
+	four := f.label("four")
+	rest := f.label("rest")
+	one := f.label("one")
+	next := f.label("next")
+
 	f.at(lane)
 	f.op("MOVLQSX (BX), DI")
 	f.op("SHLQ $2, DI")
@@ -442,10 +500,12 @@ func storeLoop(f *file) {
 	f.op("SUBQ $4, CX")
 	f.op("JLT %s", rest)
 	f.at(four)
+
 	for i := range 4 {
 		f.op("VMULSS %s, X1, X%d", offset(i*f.rowBytes(), "AX"), 2+i)
 		f.op("VMOVSS X%d, %s", 2+i, offset(4*i, "DI"))
 	}
+
 	f.op("ADDQ $%d, AX", 4*f.rowBytes())
 	f.op("ADDQ $16, DI")
 	f.op("SUBQ $4, CX")

@@ -5,6 +5,7 @@ func gradients(f *file) {
 	for _, s := range slopes {
 		slopeLoops(f, s)
 	}
+
 	softGradLoops(f)
 	squareLoop(f)
 	dotLoop(f)
@@ -22,8 +23,17 @@ type slope struct {
 }
 
 var slopes = []slope{
-	{"silu", "x·p, p·(1 + x·(1 - p)), p = 1 / (1 + exp(-x))", func(f *file) { f.set("expmin", lowLimit); f.set("expmax", highLimit) }, siluSlope},
-	{"gelu", "x·Φ(x), Φ(x) + x·Φ'(x)", func(f *file) { f.set("expmin", lowLimit); f.set("gmax", highLimit); f.set("gmin", 12) }, geluSlope},
+	{"silu", "x·p, p·(1 + x·(1 - p)), p = 1 / (1 + exp(-x))", func(f *file) {
+		f.set("expmin", lowLimit)
+		f.set("expmax",
+			highLimit)
+	}, siluSlope},
+	{"gelu", "x·Φ(x), Φ(x) + x·Φ'(x)", func(f *file) {
+		f.set("expmin", lowLimit)
+		f.set("gmax",
+			highLimit)
+		f.set("gmin", 12)
+	}, geluSlope},
 	{
 		"geluTanh", "x·p, p·(1 + x·(1 - p)·v'), p = 1 / (1 + exp(-v)), v = 2·√(2/π)·(x + 0.044715·x³)",
 		func(f *file) { f.set("gtmin", lowLimit); f.set("gtmax", highLimit) }, geluTanhSlope,
@@ -32,7 +42,8 @@ var slopes = []slope{
 }
 
 func slopeLoops(f *file, s slope) {
-	f.fn(s.name+"Slope", "for i { dx[i] = dy[i] · f'(x[i]) }; f, f' = "+s.doc, "", param{"dx", floats}, param{"dy", floats}, param{"x", floats})
+	f.fn(s.name+"Slope", "for i { dx[i] = dy[i] · f'(x[i]) }; f, f' = "+s.doc, "", param{"dx", floats},
+		param{"dy", floats}, param{"x", floats})
 	f.pointers("dx", "dy", "x")
 	s.limits(f)
 	f.loop(f.streams(3), func(tail bool) {
@@ -42,9 +53,11 @@ func slopeLoops(f *file, s slope) {
 		f.op("VMULPS {1}, {0}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 
-	f.fn(s.name+"GateSlope", "for i { dg[i], du[i] = dy[i] · u[i] · f'(g[i]), dy[i] · f(g[i]) }; f, f' = "+s.doc+" at g", "",
+	f.fn(s.name+"GateSlope",
+		"for i { dg[i], du[i] = dy[i] · u[i] · f'(g[i]), dy[i] · f(g[i]) }; f, f' = "+s.doc+" at g", "",
 		param{"dg", floats}, param{"du", floats}, param{"dy", floats}, param{"g", floats}, param{"u", floats})
 	f.pointers("dg", "du", "dy", "g", "u")
 	s.limits(f)
@@ -59,6 +72,7 @@ func slopeLoops(f *file, s slope) {
 		f.put(0, "(DI)", tail)
 		f.put(10, "(SI)", tail)
 	})
+
 	f.ret()
 }
 
@@ -68,17 +82,20 @@ func (f *file) clampX() {
 	f.op("VMAXPS {9}, {%d}, {9}", lowLimit)
 }
 
-// sigmoid takes e = exp(-v) in register 1, |v| ≤ 87, and puts p = 1/(1 + e) into 2, or 0 where x is below the lower limit, and
-// 1 - p = e·p into 3.
+// sigmoid takes e = exp(-v) in register 1, |v| ≤ 87, and puts p = 1/(1 + e) into 2, or 0 where x is below the
+// lower limit, and 1 - p = e·p into 3.
 func (f *file) sigmoid() {
 	f.expNormal(1, 2, 3)
+
 	if f.wide() {
 		f.op("VSCALEFPS {2}, {3}, {1}")
 	} else {
 		f.op("VMULPS {2}, {3}, {1}")
 	}
+
 	f.set("one", 4)
 	f.op("VADDPS {4}, {1}, {4}")
+
 	if f.wide() {
 		f.op("VCMPPS $5, {%d}, {0}, K3", lowLimit) // not less: NaN is kept
 		f.reciprocal(4, 2, 3)
@@ -86,6 +103,7 @@ func (f *file) sigmoid() {
 		f.op("VMOVAPS.Z {2}, K3, {2}")
 		return
 	}
+
 	f.op("VCMPPS $5, {%d}, {0}, {5}", lowLimit)
 	f.set("one", 2)
 	f.op("VDIVPS {4}, {2}, {2}")
@@ -153,6 +171,7 @@ func softGradLoops(f *file) {
 		f.op("VMULPS {2}, {0}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 
 	f.fn("softmaxSlope", "for i { dx[i] = y[i] · (dy[i] - sum) }", "",
@@ -166,11 +185,13 @@ func softGradLoops(f *file) {
 		f.op("VMULPS {1}, {0}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 }
 
 func squareLoop(f *file) {
-	f.fn("addSquare", "for i { acc[i] += (scale·x[i])² }", "", param{"acc", floats}, param{"x", floats}, param{"scale", "float32"})
+	f.fn("addSquare", "for i { acc[i] += (scale·x[i])² }", "", param{"acc", floats}, param{"x", floats},
+		param{"scale", "float32"})
 	f.pointers("acc", "x")
 	f.spread("scale", 4)
 	f.loop(f.streams(2), func(tail bool) {
@@ -180,6 +201,7 @@ func squareLoop(f *file) {
 		f.op("VFMADD231PS {0}, {0}, {1}")
 		f.put(1, "(DI)", tail)
 	})
+
 	f.ret()
 }
 
@@ -192,15 +214,18 @@ func dotLoop(f *file) {
 	for v := 8; v < 12; v++ {
 		f.zero(v)
 	}
+
 	pair, rest := f.label("pair"), f.label("rest")
 	f.op("SUBQ $%d, CX", 2*f.lanes)
 	f.op("JLT %s", rest)
 	f.at(pair)
+
 	for i := range 4 {
 		f.op("VCVTPS2PD %s, {%d}", offset(2*f.lanes*i, "SI"), i)
 		f.op("VCVTPS2PD %s, {%d}", offset(2*f.lanes*i, "DX"), 4+i)
 		f.op("VFMADD231PD {%d}, {%d}, {%d}", i, 4+i, 8+i)
 	}
+
 	f.op("ADDQ $%d, SI", 8*f.lanes)
 	f.op("ADDQ $%d, DX", 8*f.lanes)
 	f.op("SUBQ $%d, CX", 2*f.lanes)
@@ -217,18 +242,21 @@ func dotLoop(f *file) {
 		f.op("VFMADD231PD {1}, {5}, {8}")
 		f.op("VFMADD231PD {2}, {6}, {9}")
 	})
+
 	f.op("VADDPD {10}, {8}, {8}")
 	f.op("VADDPD {11}, {9}, {9}")
 	f.total()
 	f.ret()
 }
 
-// sumIntoLoops write the sums of columns, of one row and of four: the sums, twice as wide as a row, are read and written once.
+// sumIntoLoops write the sums of columns, of one row and of four: the sums, twice as wide as a row, are read
+// and written once.
 func sumIntoLoops(f *file) {
 	f.fn("sumInto", "for i { acc[i] += x[i] }", "", param{"acc", doubles}, param{"x", floats})
 	f.pointers("acc", "x")
 	f.sumColumns("SI")
-	f.fn("sumFourInto", "for i, r < 4 { acc[i] += x[r·stride + i] }", "", param{"acc", doubles}, param{"x", floats}, param{"stride", "int"})
+	f.fn("sumFourInto", "for i, r < 4 { acc[i] += x[r·stride + i] }", "", param{"acc", doubles}, param{"x", floats},
+		param{"stride", "int"})
 	f.pointers("acc", "x")
 	f.load("R12", "stride")
 	f.op("LEAQ (SI)(R12*4), DX")
@@ -239,13 +267,18 @@ func sumIntoLoops(f *file) {
 
 // sumColumns adds CX columns of some rows to the sums at DI.
 func (f *file) sumColumns(rows ...string) {
-	loop, tail, one, done := f.label("loop"), f.label("tail"), f.label("one"), f.label("done")
+	loop := f.label("loop")
+	tail := f.label("tail")
+	one := f.label("one")
+	done := f.label("done")
 	second := offset(4*f.lanes, "DI")
+
 	f.op("SUBQ $%d, CX", f.lanes)
 	f.op("JLT %s", tail)
 	f.at(loop)
 	f.op("VMOVUPD (DI), {3}")
 	f.op("VMOVUPD %s, {4}", second)
+
 	for _, r := range rows {
 		f.op("VCVTPS2PD (%s), {1}", r)
 		f.op("VCVTPS2PD %s, {2}", offset(2*f.lanes, r))
@@ -253,6 +286,7 @@ func (f *file) sumColumns(rows ...string) {
 		f.op("VADDPD {2}, {4}, {4}")
 		f.op("ADDQ $%d, %s", 4*f.lanes, r)
 	}
+
 	f.op("VMOVUPD {3}, (DI)")
 	f.op("VMOVUPD {4}, %s", second)
 	f.op("ADDQ $%d, DI", 8*f.lanes)
@@ -263,12 +297,14 @@ func (f *file) sumColumns(rows ...string) {
 	f.op("JZ %s", done)
 	f.at(one)
 	f.op("VMOVSD (DI), X1")
+
 	for _, r := range rows {
 		f.op("VMOVSS (%s), X0", r)
 		f.op("VCVTSS2SD X0, X0, X0")
 		f.op("VADDSD X0, X1, X1")
 		f.op("ADDQ $4, %s", r)
 	}
+
 	f.op("VMOVSD X1, (DI)")
 	f.op("ADDQ $8, DI")
 	f.op("DECQ CX")
@@ -281,9 +317,11 @@ var doubles = "[]float64"
 
 // momentsLoop keeps Σ g in registers 8 and 9, Σ g·n in 10 and 11; parameters are in 12 to 14 and 7.
 func momentsLoop(f *file) {
-	f.fn("moments", "out = 0, 0; for i { g, n := dy[i]·(w[i] + one), (x[i] - m0 - m1)·r; out[0] += g; out[1] += g·n }", "",
+	f.fn("moments", "out = 0, 0; for i { g, n := dy[i]·(w[i] + one), (x[i] - m0 - m1)·r; out[0] += g; out[1] += g·n }",
+		"",
 		param{"out", doubles}, param{"x", floats}, param{"dy", floats}, param{"w", floats},
 		param{"m0", "float32"}, param{"m1", "float32"}, param{"r", "float32"}, param{"one", "float32"})
+
 	f.load("SI", "x_base")
 	f.load("DX", "dy_base")
 	f.load("BX", "w_base")
@@ -295,6 +333,7 @@ func momentsLoop(f *file) {
 	for v := 8; v < 12; v++ {
 		f.zero(v)
 	}
+
 	f.loop(map[string]int{"SI": 4 * f.lanes, "DX": 4 * f.lanes, "BX": 4 * f.lanes}, func(tail bool) {
 		f.get("(SI)", 0, tail)
 		f.op("VSUBPS {12}, {0}, {0}")
@@ -313,6 +352,7 @@ func momentsLoop(f *file) {
 		f.op("VFMADD231PD {1}, {5}, {10}")
 		f.op("VFMADD231PD {2}, {6}, {11}")
 	})
+
 	f.load("DI", "out_base")
 	f.totalTo(8, 9, "(DI)")
 	f.totalTo(10, 11, "8(DI)")
@@ -320,13 +360,17 @@ func momentsLoop(f *file) {
 }
 
 func normGradLoop(f *file) {
-	f.fn("normSlope", "for i { g, n := dy[i]·(w[i] + one), (x[i] - m0 - m1)·r; dx[i] += r·(g - a - n·b); dw[i] += dy[i]·n }", "",
+	f.fn("normSlope", "for i { g, n := dy[i]·(w[i] + one), (x[i] - m0 - m1)·r; dx[i] += r·(g - a - n·b); dw[i] "+
+		"+= dy[i]·n }", "",
 		param{"dx", floats}, param{"dw", floats}, param{"dy", floats}, param{"x", floats}, param{"w", floats},
-		param{"m0", "float32"}, param{"m1", "float32"}, param{"r", "float32"}, param{"one", "float32"}, param{"a", "float32"}, param{"b", "float32"})
+		param{"m0", "float32"}, param{"m1", "float32"}, param{"r", "float32"}, param{"one", "float32"},
+		param{"a", "float32"}, param{"b", "float32"})
+
 	f.pointers("dx", "dw", "dy", "x", "w")
 	for i, p := range []string{"m0", "m1", "r", "one", "a", "b"} {
 		f.spread(p, 5+i)
 	}
+
 	f.loop(f.streams(5), func(tail bool) {
 		f.get("(BX)", 0, tail)
 		f.op("VSUBPS {5}, {0}, {0}")
@@ -344,12 +388,14 @@ func normGradLoop(f *file) {
 		f.op("VFMADD231PS {1}, {0}, {4}")
 		f.put(4, "(SI)", tail)
 	})
+
 	f.ret()
 }
 
 // scoresLoop goes row by row: registers 11 and 12 hold its LSE and delta, 14 r, 10 -1 and 9 one.
 func scoresLoop(f *file) {
-	f.fn("laneScores", "for i, lane { p, t := exp(s[i, lane] - lse[i]), max(s[i, lane]·r, -1); s[i, lane], ds[i, lane] = p, p·(ds[i, lane] - delta[i])·(1 - t²) }", "",
+	f.fn("laneScores", "for i, lane { p, t := exp(s[i, lane] - lse[i]), max(s[i, lane]·r, -1); s[i, lane], ds[i, "+
+		"lane] = p, p·(ds[i, lane] - delta[i])·(1 - t²) }", "",
 		param{"s", floats}, param{"ds", floats}, param{"lse", floats}, param{"delta", floats}, param{"r", "float32"})
 	f.load("DI", "s_base")
 	f.load("SI", "ds_base")
@@ -360,10 +406,12 @@ func scoresLoop(f *file) {
 	f.set("minusone", 10)
 	f.set("one", 9)
 	f.set("expmin", lowLimit)
+
 	loop := f.label("loop")
 	f.at(loop)
 	f.op("VBROADCASTSS (DX), {11}")
 	f.op("VBROADCASTSS (BX), {12}")
+
 	for i := range f.vectors() {
 		at := 4 * f.lanes * i
 		f.op("VMOVUPS %s, {0}", offset(at, "DI"))
@@ -380,6 +428,7 @@ func scoresLoop(f *file) {
 		f.op("VMULPS {6}, {4}, {4}")
 		f.op("VMOVUPS {4}, %s", offset(at, "SI"))
 	}
+
 	f.op("ADDQ $%d, DI", f.rowBytes())
 	f.op("ADDQ $%d, SI", f.rowBytes())
 	f.op("ADDQ $4, DX")

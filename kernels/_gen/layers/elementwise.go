@@ -13,9 +13,11 @@ func elementwise(f *file) {
 			fn.body(f)
 			f.put(0, "(DI)", tail)
 		})
+
 		f.ret()
 
-		f.fn(fn.name+"Gate", "for i { dst[i] = u[i] · f(x[i]), f(x) = "+fn.doc+" }", "", param{"dst", floats}, param{"x", floats}, param{"u", floats})
+		f.fn(fn.name+"Gate", "for i { dst[i] = u[i] · f(x[i]), f(x) = "+fn.doc+" }", "", param{"dst", floats},
+			param{"x", floats}, param{"u", floats})
 		f.pointers("dst", "x", "u")
 		fn.limits(f)
 		f.loop(map[string]int{"DI": 4 * f.lanes, "SI": 4 * f.lanes, "DX": 4 * f.lanes}, func(tail bool) {
@@ -25,8 +27,10 @@ func elementwise(f *file) {
 			f.op("VMULPS {1}, {0}, {0}")
 			f.put(0, "(DI)", tail)
 		})
+
 		f.ret()
 	}
+
 	softcapLoop(f)
 	addLoop(f)
 	normLoops(f)
@@ -65,6 +69,7 @@ func softcapLoop(f *file) {
 		f.op("VMULPS {12}, {0}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 }
 
@@ -79,9 +84,11 @@ func addLoop(f *file) {
 		f.op("VFMADD231PS {1}, {2}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 
-	f.fn("scale", "for i { dst[i] = x[i] · scale }", "", param{"dst", floats}, param{"x", floats}, param{"scale", "float32"})
+	f.fn("scale", "for i { dst[i] = x[i] · scale }", "", param{"dst", floats}, param{"x", floats},
+		param{"scale", "float32"})
 	f.pointers("dst", "x")
 	f.spread("scale", 2)
 	f.loop(f.streams(2), func(tail bool) {
@@ -89,6 +96,7 @@ func addLoop(f *file) {
 		f.op("VMULPS {2}, {0}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 }
 
@@ -106,9 +114,11 @@ func normLoops(f *file) {
 		f.op("VMULPS {1}, {0}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 
-	f.fn("affine", "for i { dst[i] = (x[i] - m0 - m1) · r · w[i] + b[i] }", "", param{"dst", floats}, param{"x", floats},
+	f.fn("affine", "for i { dst[i] = (x[i] - m0 - m1) · r · w[i] + b[i] }", "", param{"dst", floats},
+		param{"x", floats},
 		param{"w", floats}, param{"b", floats}, param{"m0", "float32"}, param{"m1", "float32"}, param{"r", "float32"})
 	f.pointers("dst", "x", "w", "b")
 	f.spread("m0", 3)
@@ -124,6 +134,7 @@ func normLoops(f *file) {
 		f.op("VFMADD213PS {2}, {1}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 }
 
@@ -144,6 +155,7 @@ func widenLoops(f *file, ahead int) {
 				f.op("VCVTPH2PS%s {0}", suffix)
 			}
 		}
+
 		f.loop16(map[string]int{"DI": 4 * f.lanes, "SI": 2 * f.lanes}, func(tail bool) {
 			if tail {
 				vector(".Z (SI), K1,")
@@ -157,15 +169,18 @@ func widenLoops(f *file, ahead int) {
 		}, func() {
 			f.op("MOVWLZX (SI), AX")
 			f.op("VMOVD AX, X0")
+
 			if bf {
 				f.op("VPSLLD $16, X0, X0")
 			} else {
 				f.op("VCVTPH2PS X0, X0")
 			}
+
 			f.op("VMOVD X0, (DI)")
 			f.op("ADDQ $2, SI")
 			f.op("ADDQ $4, DI")
 		})
+
 		f.ret()
 	}
 }
@@ -186,6 +201,7 @@ func narrowLoops(f *file) {
 		f.op("VCVTPS2PH $0, X0, X0")
 		f.storeWord()
 	})
+
 	f.ret()
 
 	f.fn("narrowRowBF16", "for i { dst[i] = bfloat16(x[i]) }", "", param{"dst", words}, param{"x", floats})
@@ -196,6 +212,7 @@ func narrowLoops(f *file) {
 	f.loop16(map[string]int{"DI": 2 * f.lanes, "SI": 4 * f.lanes}, func(tail bool) {
 		f.get("(SI)", 0, tail)
 		f.roundBF16()
+
 		switch {
 		case !f.wide():
 			f.op("VEXTRACTI128 $1, Y0, X1")
@@ -211,27 +228,32 @@ func narrowLoops(f *file) {
 		f.roundBF16()
 		f.storeWord()
 	})
+
 	f.ret()
 }
 
-// roundBF16 replaces the floats of register 0 by bfloat16 bits in 32-bit lanes: adds 0x7fff and the lowest bit that stays,
-// and cuts; NaN is cut and made quiet.
+// roundBF16 replaces the floats of register 0 by bfloat16 bits in 32-bit lanes: adds 0x7fff and the lowest bit
+// that stays, and cuts; NaN is cut and made quiet.
 func (f *file) roundBF16() {
 	f.op("VPSRLD $16, {0}, {1}")
+
 	if f.wide() {
 		f.op("VPANDD {6}, {1}, {2}")
 	} else {
 		f.op("VPAND {6}, {1}, {2}")
 	}
+
 	f.op("VPADDD {5}, {2}, {2}")
 	f.op("VPADDD {0}, {2}, {2}")
 	f.op("VPSRLD $16, {2}, {2}")
+
 	if f.wide() {
 		f.op("VCMPPS $3, {0}, {0}, K2")
 		f.op("VPORD {7}, {1}, K2, {2}")
 		f.op("VMOVDQA32 {2}, {0}")
 		return
 	}
+
 	f.op("VCMPPS $3, {0}, {0}, {3}")
 	f.op("VPOR {7}, {1}, {1}")
 	f.op("VBLENDVPS {3}, {1}, {2}, {0}")
@@ -251,7 +273,12 @@ func (f *file) loop16(pointers map[string]int, body func(tail bool), single func
 		f.loop(pointers, body)
 		return
 	}
-	loop, tail, one, done := f.label("loop"), f.label("tail"), f.label("one"), f.label("done")
+
+	loop := f.label("loop")
+	tail := f.label("tail")
+	one := f.label("one")
+	done := f.label("done")
+
 	f.op("SUBQ $%d, CX", f.lanes)
 	f.op("JLT %s", tail)
 	f.at(loop)

@@ -1,35 +1,41 @@
 package main
 
-// expNegative replaces the vector x ≤ 0 by exp(x), within 1e-7 of its value, and by 0 below -87, where results would leave the
-// normal range; NaN stays NaN. lo holds expmin; t, u and w are overwritten.
+// expNegative replaces the vector x ≤ 0 by exp(x), within 1e-7 of its value, and by 0 below -87, where results
+// would leave the normal range; NaN stays NaN. lo holds expmin; t, u and w are overwritten.
 func (f *file) expNegative(x, lo, t, u, w int) {
 	if f.wide() {
 		f.op("VCMPPS $5, {%d}, {%d}, K3", lo, x) // not less: NaN is kept
 	} else {
 		f.op("VCMPPS $5, {%d}, {%d}, {%d}", lo, x, w)
 	}
+
 	f.op("VMAXPS {%d}, {%d}, {%d}", x, lo, x) // of a NaN and a number the first operand here is taken
 	f.expNormal(x, t, u)
+
 	if f.wide() {
 		f.op("VSCALEFPS.Z {%d}, {%d}, K3, {%d}", t, u, x)
 		return
 	}
+
 	f.op("VMULPS {%d}, {%d}, {%d}", t, u, x)
 	f.op("VANDPS {%d}, {%d}, {%d}", w, x, x)
 }
 
-// expNormal computes the factors of exp(x) for |x| ≤ 87: u = exp(r) and, in AVX-512, the exponent n, in AVX2 the float 2^n in
-// t, where x = n·ln 2 + r.
+// expNormal computes the factors of exp(x) for |x| ≤ 87: u = exp(r) and, in AVX-512, the exponent n, in AVX2
+// the float 2^n in t, where x = n·ln 2 + r.
 func (f *file) expNormal(x, t, u int) {
 	f.opc("VMULPS", "log2e", "{%d}, {%d}", x, t)
+
 	if f.wide() {
 		f.op("VRNDSCALEPS $0, {%d}, {%d}", t, t)
 	} else {
 		f.op("VROUNDPS $0, {%d}, {%d}", t, t)
 	}
+
 	f.opc("VFNMADD231PS", "ln2hi", "{%d}, {%d}", t, x)
 	f.opc("VFNMADD231PS", "ln2lo", "{%d}, {%d}", t, x)
 	f.polynomial(x, u, "e4", "e3", "e2", "e1", "e0", "one", "one")
+
 	if !f.wide() {
 		f.op("VCVTPS2DQ {%d}, {%d}", t, t)
 		f.opc("VPADDD", "expbias", "{%d}, {%d}", t, t)
@@ -45,8 +51,8 @@ func (f *file) polynomial(x, out int, c ...string) {
 	}
 }
 
-// divide computes n = n / d. AVX-512's quotient costs more than a refined reciprocal; d must have a normal reciprocal. t is
-// overwritten.
+// divide computes n = n / d. AVX-512's quotient costs more than a refined reciprocal; d must have a normal
+// reciprocal. t is overwritten.
 func (f *file) divide(n, d, t, u int) {
 	if !f.wide() {
 		f.op("VDIVPS {%d}, {%d}, {%d}", d, n, n)
@@ -64,17 +70,19 @@ func (f *file) reciprocal(d, t, u int) {
 	f.op("VFMADD231PS {%d}, {%d}, {%d}", t, u, t)  // t += t·u
 }
 
-// quotient computes x = x / (1 + exp(y)). Above y = 87, where the quotient vanishes, x is multiplied by 0, so that infinities
-// become NaN as in the formula. t, u and w are overwritten.
+// quotient computes x = x / (1 + exp(y)). Above y = 87, where the quotient vanishes, x is multiplied by 0, so
+// that infinities become NaN as in the formula. t, u and w are overwritten.
 func (f *file) quotient(x, y, t, u, w int) {
 	if f.wide() {
 		f.op("VCMPPS $10, {%d}, {%d}, K3", highLimit, y) // not greater: NaN is kept
 	} else {
 		f.op("VCMPPS $10, {%d}, {%d}, {%d}", highLimit, y, w)
 	}
+
 	f.op("VMINPS {%d}, {%d}, {%d}", y, highLimit, y)
 	f.op("VMAXPS {%d}, {%d}, {%d}", y, lowLimit, y)
 	f.expNormal(y, t, u)
+
 	if f.wide() {
 		f.op("VSCALEFPS {%d}, {%d}, {%d}", t, u, y)
 		f.opc("VADDPS", "one", "{%d}, {%d}", y, y)
@@ -87,6 +95,7 @@ func (f *file) quotient(x, y, t, u, w int) {
 		f.op("VDIVPS {%d}, {%d}, {%d}", y, t, t)
 		f.op("VANDPS {%d}, {%d}, {%d}", w, t, t)
 	}
+
 	f.op("VMULPS {%d}, {%d}, {%d}", t, x, x)
 }
 
@@ -106,8 +115,15 @@ type activation struct {
 var functions = []activation{
 	{"silu", "x / (1 + exp(-x))", func(f *file) { f.set("expmin", lowLimit); f.set("expmax", highLimit) }, silu},
 	{"gelu", "x · Φ(x)", func(f *file) { f.set("expmin", lowLimit); f.set("gmax", highLimit) }, gelu},
-	{"geluTanh", "x / (1 + exp(-2·√(2/π)·(x + 0.044715·x³)))", func(f *file) { f.set("expmin", lowLimit); f.set("expmax", highLimit) }, geluTanh},
-	{"relu", "max(x, 0)", func(f *file) { f.zero(lowLimit) }, func(f *file) { f.op("VMAXPS {0}, {%d}, {0}", lowLimit) }},
+	{"geluTanh", "x / (1 + exp(-2·√(2/π)·(x + 0.044715·x³)))", func(f *file) {
+		f.set("expmin",
+			lowLimit)
+		f.set("expmax", highLimit)
+	}, geluTanh},
+	{"relu", "max(x, 0)", func(f *file) { f.zero(lowLimit) }, func(f *file) {
+		f.op("VMAXPS {0}, {%d}, {0}",
+			lowLimit)
+	}},
 }
 
 func silu(f *file) {
@@ -128,8 +144,8 @@ func gelu(f *file) {
 	f.op("VMULPS {2}, {0}, {0}")
 }
 
-// normal puts Φ(x) into register 2 and exp(-x²/2) into keep: Φ(-|x|) = exp(-x²/2)·P((|x| - 3.5)/(|x| + 3.5)), and 1 less that
-// where x is not negative. keep is 1, and overwritten, where the exponential is not wanted.
+// normal puts Φ(x) into register 2 and exp(-x²/2) into keep: Φ(-|x|) = exp(-x²/2)·P((|x| - 3.5)/(|x| + 3.5)),
+// and 1 less that where x is not negative. keep is 1, and overwritten, where the exponential is not wanted.
 func (f *file) normal(keep int) {
 	f.op("VMULPS {0}, {0}, {1}")
 	f.opc("VMULPS", "minushalf", "{1}, {1}")
@@ -144,9 +160,11 @@ func (f *file) normal(keep int) {
 	if keep != 1 {
 		f.op("VMOVAPS {1}, {%d}", keep)
 	}
+
 	f.op("VMULPS {3}, {1}, {1}")
 	f.set("one", 2)
 	f.op("VSUBPS {1}, {2}, {2}")
+
 	if f.wide() {
 		f.op("VPMOVD2M {0}, K2")
 		f.op("VMOVAPS {1}, K2, {2}")
@@ -173,11 +191,13 @@ func tanh(f *file) {
 	f.op("VMULPS {0}, {3}, {3}")
 	f.op("VFMADD231PS {4}, {3}, {0}")
 	f.set("tanhsmall", 3)
+
 	if f.wide() {
 		f.op("VCMPPS $13, {3}, {1}, K2") // |x| ≥ 0.625
 		f.op("VMOVAPS {2}, K2, {0}")
 		return
 	}
+
 	f.op("VCMPPS $13, {3}, {1}, {3}")
 	f.op("VBLENDVPS {3}, {2}, {0}, {0}")
 }

@@ -19,7 +19,8 @@ func merging(f *file) {
 	dropoutLoop(f)
 	lanesLoop(f)
 	mixing(f)
-	f.fn("apart", "for i { acc[i] += (x[i] - y[i])² }", "", param{"acc", floats}, param{"x", floats}, param{"y", floats})
+	f.fn("apart", "for i { acc[i] += (x[i] - y[i])² }", "", param{"acc", floats}, param{"x", floats},
+		param{"y", floats})
 	f.pointers("acc", "x", "y")
 	f.loop(f.streams(3), func(tail bool) {
 		f.get("(DI)", 0, tail)
@@ -29,6 +30,7 @@ func merging(f *file) {
 		f.op("VFMADD231PS {1}, {1}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 }
 
@@ -49,6 +51,7 @@ func productLoops(f *file) {
 		f.op("VFMADD231PD {1}, {4}, {%d}", sum)
 		f.op("VFMADD231PD {2}, {5}, {%d}", sum+1)
 	})
+
 	f.ret()
 
 	f.fn("sumAbs", "for i { ret += |x[i]| }", "float64", param{"x", floats})
@@ -63,6 +66,7 @@ func productLoops(f *file) {
 		f.op("VADDPD {1}, {%d}, {%d}", sum, sum)
 		f.op("VADDPD {2}, {%d}, {%d}", sum+1, sum+1)
 	})
+
 	f.ret()
 }
 
@@ -79,6 +83,7 @@ func (f *file) loopPairs(pointers map[string]int, one func(sum int, tail bool)) 
 	f.op("SUBQ $%d, CX", 2*f.lanes)
 	f.op("JLT %s", rest)
 	f.at(pair)
+
 	for i := range 2 {
 		one(8+2*i, false)
 		for _, r := range []string{"SI", "DX"} {
@@ -87,6 +92,7 @@ func (f *file) loopPairs(pointers map[string]int, one func(sum int, tail bool)) 
 			}
 		}
 	}
+
 	f.op("SUBQ $%d, CX", 2*f.lanes)
 	f.op("JGE %s", pair)
 	f.at(rest)
@@ -106,15 +112,18 @@ func peakLoop(f *file) {
 	f.zero(8)
 	f.zero(9)
 	f.zero(10)
+
 	four, rest := f.label("four"), f.label("rest")
 	f.op("SUBQ $%d, CX", 4*f.lanes)
 	f.op("JLT %s", rest)
 	f.at(four)
+
 	for i := range 4 {
 		f.get(offset(4*f.lanes*i, "SI"), i, false)
 		f.op("VANDPS {13}, {%d}, {%d}", i, i)
 		f.op("VPMAXSD {%d}, {%d}, {%d}", i, 8+i%2, 8+i%2)
 	}
+
 	f.op("ADDQ $%d, SI", 16*f.lanes)
 	f.op("SUBQ $%d, CX", 4*f.lanes)
 	f.op("JGE %s", four)
@@ -125,11 +134,14 @@ func peakLoop(f *file) {
 		f.op("VANDPS {13}, {0}, {0}")
 		f.op("VPMAXSD {0}, {8}, {8}")
 	})
+
 	f.op("VPMAXSD {9}, {8}, {8}")
+
 	if f.wide() {
 		f.op("VEXTRACTF32X8 $1, Z8, Y9")
 		f.op("VPMAXSD Y9, Y8, Y8")
 	}
+
 	f.op("VEXTRACTF128 $1, Y8, X9")
 	f.op("VPMAXSD X9, X8, X8")
 	f.op("VPERMILPS $0x4e, X8, X9")
@@ -152,6 +164,7 @@ func withinLoop(f *file) {
 		f.get("(DX)", 0, tail)
 		f.op("VANDPS {13}, {0}, {0}")
 		f.get("(SI)", 1, tail)
+
 		if f.wide() {
 			f.op("VPCMPD $5, {11}, {0}, K2")
 			f.op("VPCMPD $2, {12}, {0}, K2, K3")
@@ -162,16 +175,18 @@ func withinLoop(f *file) {
 			f.op("VPOR {3}, {2}, {2}")
 			f.op("VPANDN {1}, {2}, {1}")
 		}
+
 		f.put(1, "(DI)", tail)
 	})
+
 	f.ret()
 }
 
-// tallyLoop counts magnitudes against two bounds and collects those strictly between them. The bounds and those less one are
-// in 10 to 13, the counts in R10 to R13, the free place of out in DI.
+// tallyLoop counts magnitudes against two bounds and collects those strictly between them. The bounds and those
+// less one are in 10 to 13, the counts in R10 to R13, the free place of out in DI.
 func tallyLoop(f *file) {
-	f.fn("tally", "m = bits(|x[i]|): count[0] += m > hi, count[1] += m ≥ hi, count[2] += m > lo, count[3] += m ≥ lo, and appends m with "+
-		"lo < m < hi to out, which has room for a vector beyond len(x); ret = how many", "int",
+	f.fn("tally", "m = bits(|x[i]|): count[0] += m > hi, count[1] += m ≥ hi, count[2] += m > lo, count[3] += m ≥ "+
+		"lo, and appends m with lo < m < hi to out, which has room for a vector beyond len(x); ret = how many", "int",
 		param{"x", floats}, param{"lo", "uint32"}, param{"hi", "uint32"}, param{"count", "[]int64"}, param{"out", keys})
 	f.load("SI", "x_base")
 	f.load("CX", "x_len")
@@ -186,6 +201,7 @@ func tallyLoop(f *file) {
 			f.tallyNarrow(tail, "SI")
 		}
 	})
+
 	f.tallyEnd()
 	f.ret()
 }
@@ -222,10 +238,12 @@ func (f *file) tallyWide(tail bool) {
 		} else {
 			f.op("VPCMPGTD {%d}, {0}, K%d", 10+i, 2+i)
 		}
+
 		f.op("KMOVW K%d, R8", 2+i)
 		f.op("POPCNTL R8, R8")
 		f.op("ADDQ R8, R%d", 10+i)
 	}
+
 	f.op("KANDNW K4, K3, K6") // without a branch, which would be mispredicted often
 	f.op("KMOVW K6, R8")
 	f.op("VPCOMPRESSD.Z {0}, K6, {1}")
@@ -241,12 +259,14 @@ func (f *file) tallyNarrow(tail bool, from string) {
 		f.op("VPXOR {%d}, {1}, {1}", mask)
 		f.op("VPOR {1}, {0}, {0}")
 	}
+
 	for i := range 4 {
 		f.op("VPCMPGTD {%d}, {0}, {%d}", 10+i, 1+i)
 		f.op("VMOVMSKPS {%d}, R8", 1+i)
 		f.op("POPCNTL R8, R8")
 		f.op("ADDQ R8, R%d", 10+i)
 	}
+
 	none, next := f.label("none"), f.label("next")
 	f.op("VPANDN {3}, {2}, {1}")
 	f.op("VMOVMSKPS {1}, R8")
@@ -265,8 +285,11 @@ func (f *file) tallyNarrow(tail bool, from string) {
 
 // electLoop adds the values whose sign is that of the total, + for a total of 0.
 func electLoop(f *file) {
-	f.fn("elect", "for i { if v[i] > 0 and total[i] ≥ 0, or v[i] < 0 and not total[i] ≥ 0 { num[i] += wnum · v[i]; den[i] += wden } }", "",
-		param{"num", floats}, param{"den", floats}, param{"v", floats}, param{"total", floats}, param{"wnum", "float32"}, param{"wden", "float32"})
+	f.fn("elect", "for i { if v[i] > 0 and total[i] ≥ 0, or v[i] < 0 and not total[i] ≥ 0 { num[i] += wnum · v[i]; "+
+		"den[i] += wden } }", "",
+		param{"num", floats}, param{"den", floats}, param{"v", floats}, param{"total", floats},
+		param{"wnum", "float32"}, param{"wden", "float32"})
+
 	f.pointers("num", "den", "v", "total")
 	f.spread("wnum", 11)
 	f.spread("wden", 12)
@@ -276,6 +299,7 @@ func electLoop(f *file) {
 		f.get("(DX)", 1, tail)
 		f.get("(DI)", 2, tail)
 		f.get("(SI)", 3, tail)
+
 		if f.wide() {
 			f.op("VCMPPS $13, {13}, {0}, K2")
 			f.op("VCMPPS $14, {13}, {1}, K2, K3")
@@ -294,21 +318,25 @@ func electLoop(f *file) {
 			f.op("VFMADD231PS {1}, {11}, {2}")
 			f.op("VADDPS {5}, {3}, {3}")
 		}
+
 		f.put(2, "(DI)", tail)
 		f.put(3, "(SI)", tail)
 	})
+
 	f.ret()
 }
 
 // ratioLoops divide, with two ways to treat a divisor near zero.
 func ratioLoops(f *file) {
-	f.fn("ratio", "for i { dst[i] = num[i] / den[i], or num[i] where den[i] is 0 }", "", param{"dst", floats}, param{"num", floats}, param{"den", floats})
+	f.fn("ratio", "for i { dst[i] = num[i] / den[i], or num[i] where den[i] is 0 }", "", param{"dst", floats},
+		param{"num", floats}, param{"den", floats})
 	f.pointers("dst", "num", "den")
 	f.set("one", 11)
 	f.zero(13)
 	f.loop(f.streams(3), func(tail bool) {
 		f.get("(SI)", 0, tail)
 		f.get("(DX)", 1, tail)
+
 		if f.wide() {
 			f.op("VCMPPS $0, {13}, {1}, K2")
 			f.op("VMOVAPS {11}, K2, {1}")
@@ -316,12 +344,15 @@ func ratioLoops(f *file) {
 			f.op("VCMPPS $0, {13}, {1}, {2}")
 			f.op("VBLENDVPS {2}, {11}, {1}, {1}")
 		}
+
 		f.op("VDIVPS {1}, {0}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 
-	f.fn("ratioFloor", "for i { dst[i] = num[i] / max(den[i], floor) }", "", param{"dst", floats}, param{"num", floats}, param{"den", floats}, param{"floor", "float32"})
+	f.fn("ratioFloor", "for i { dst[i] = num[i] / max(den[i], floor) }", "", param{"dst", floats}, param{"num", floats},
+		param{"den", floats}, param{"floor", "float32"})
 	f.pointers("dst", "num", "den")
 	f.spread("floor", 11)
 	f.loop(f.streams(3), func(tail bool) {
@@ -331,12 +362,14 @@ func ratioLoops(f *file) {
 		f.op("VDIVPS {1}, {0}, {0}")
 		f.put(0, "(DI)", tail)
 	})
+
 	f.ret()
 }
 
 // dropoutLoop keeps each element with a probability, by a hash of its number.
 func dropoutLoop(f *file) {
-	f.fn("dropout", "for i { dst[i] = x[i] if hash(first+i, k0, k1) < threshold, else 0 }", "", param{"dst", floats}, param{"x", floats},
+	f.fn("dropout", "for i { dst[i] = x[i] if hash(first+i, k0, k1) < threshold, else 0 }", "", param{"dst", floats},
+		param{"x", floats},
 		param{"first", "uint32"}, param{"k0", "uint32"}, param{"k1", "uint32"}, param{"threshold", "uint32"})
 	f.pointers("dst", "x")
 	f.hashing("golden", 10)
@@ -361,6 +394,7 @@ func dropoutLoop(f *file) {
 		f.fold(16)
 		f.op("VPXOR%s {6}, {0}, {0}", f.suffixD())
 		f.get("(SI)", 1, tail)
+
 		if f.wide() {
 			f.op("VPCMPGTD {0}, {7}, K2")
 			f.op("VMOVAPS.Z {1}, K2, {1}")
@@ -368,41 +402,50 @@ func dropoutLoop(f *file) {
 			f.op("VPCMPGTD {0}, {7}, {0}")
 			f.op("VANDPS {0}, {1}, {1}")
 		}
+
 		f.put(1, "(DI)", tail)
 		f.op("VPADDD {4}, {5}, {5}")
 	})
+
 	f.ret()
 }
 
 // lanesLoop carries sixteen sums of words, and the sums of those sums; x is whole groups of sixteen.
 func lanesLoop(f *file) {
-	f.fn("lanes", "for i { a[i%16] += x[i]; b[i%16] += a[i%16] }", "", param{"x", keys}, param{"a", keys}, param{"b", keys})
+	f.fn("lanes", "for i { a[i%16] += x[i]; b[i%16] += a[i%16] }", "", param{"x", keys}, param{"a", keys},
+		param{"b", keys})
 	f.load("SI", "x_base")
 	f.load("CX", "x_len")
 	f.load("DI", "a_base")
 	f.load("BX", "b_base")
+
 	parts := 16 / f.lanes
 	for i := range parts {
 		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "DI"), i)
 		f.op("VMOVUPS %s, {%d}", offset(4*f.lanes*i, "BX"), 4+i)
 	}
+
 	loop, done := f.label("loop"), f.label("done")
 	f.op("SHRQ $4, CX")
 	f.op("JZ %s", done)
 	f.at(loop)
 	f.op("PREFETCHT0 4096(SI)")
+
 	for i := range parts {
 		f.op("VPADDD %s, {%d}, {%d}", offset(4*f.lanes*i, "SI"), i, i)
 		f.op("VPADDD {%d}, {%d}, {%d}", i, 4+i, 4+i)
 	}
+
 	f.op("ADDQ $64, SI")
 	f.op("DECQ CX")
 	f.op("JNZ %s", loop)
 	f.at(done)
+
 	for i := range parts {
 		f.op("VMOVUPS {%d}, %s", i, offset(4*f.lanes*i, "DI"))
 		f.op("VMOVUPS {%d}, %s", 4+i, offset(4*f.lanes*i, "BX"))
 	}
+
 	f.ret()
 }
 
@@ -420,8 +463,8 @@ func (f *file) suffixD() string {
 	return ""
 }
 
-// hashing are the constants of the hash: an odd number near 2³²/φ and two multipliers that avalanche well with the shifts
-// 16, 15, 16; and how many lanes there are.
+// hashing are the constants of the hash: an odd number near 2³²/φ and two multipliers that avalanche well with
+// the shifts 16, 15, 16; and how many lanes there are.
 func (f *file) hashConstants() []constant {
 	return []constant{{"golden", 0x9e3779b1}, {"mix1", 0x7feb352d}, {"mix2", 0x846ca68b}, {"width", uint32(f.lanes)}}
 }

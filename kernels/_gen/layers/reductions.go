@@ -16,12 +16,14 @@ func reductions(f *file) {
 		}
 		f.op("VFMADD231PD {%d}, {%d}, {%d}", v, v, sum)
 	})
+
 	topLoop(f)
 	expLoops(f)
 }
 
-// sumLoop runs add for the lower and upper half of every vector, widened to float64, with the sums in registers 8 to 11, and
-// returns the total. Four sums hide the latency of the additions; in a tail the halves are in 1 and 2.
+// sumLoop runs add for the lower and upper half of every vector, widened to float64, with the sums in registers
+// 8 to 11, and returns the total. Four sums hide the latency of the additions; in a tail the halves are in 1
+// and 2.
 func (f *file) sumLoop(prepare func(), add func(v, sum int, tail bool)) {
 	f.load("SI", "x_base")
 	f.load("CX", "x_len")
@@ -31,14 +33,17 @@ func (f *file) sumLoop(prepare func(), add func(v, sum int, tail bool)) {
 	for v := 8; v < 12; v++ {
 		f.zero(v)
 	}
+
 	pair, rest := f.label("pair"), f.label("rest")
 	f.op("SUBQ $%d, CX", 2*f.lanes)
 	f.op("JLT %s", rest)
 	f.at(pair)
+
 	for i := range 4 {
 		f.op("VCVTPS2PD %s, {%d}", offset(2*f.lanes*i, "SI"), 1+i)
 		add(1+i, 8+i, false)
 	}
+
 	f.op("ADDQ $%d, SI", 8*f.lanes)
 	f.op("SUBQ $%d, CX", 2*f.lanes)
 	f.op("JGE %s", pair)
@@ -50,6 +55,7 @@ func (f *file) sumLoop(prepare func(), add func(v, sum int, tail bool)) {
 		add(1, 8, tail)
 		add(2, 9, tail)
 	})
+
 	f.op("VADDPD {10}, {8}, {8}")
 	f.op("VADDPD {11}, {9}, {9}")
 	f.total()
@@ -76,8 +82,10 @@ func (f *file) clearHalf(v, half int) {
 		} else {
 			f.op("VMOVAPD.Z {%d}, K1, {%d}", v, v)
 		}
+
 		return
 	}
+
 	f.op("VEXTRACTF128 $%d, {%d}, X3", half, mask)
 	f.op("VPMOVSXDQ X3, Y3")
 	f.op("VANDPD Y3, {%d}, {%d}", v, v)
@@ -89,10 +97,12 @@ func (f *file) total() { f.totalTo(8, 9, f.arg("ret")) }
 // totalTo stores the sum of the float64 lanes of two registers.
 func (f *file) totalTo(a, b int, mem string) {
 	f.op("VADDPD {%d}, {%d}, {%d}", b, a, a)
+
 	if f.wide() {
 		f.op("VEXTRACTF64X4 $1, Z%d, Y%d", a, b)
 		f.op("VADDPD Y%d, Y%d, Y%d", b, a, a)
 	}
+
 	f.op("VEXTRACTF128 $1, Y%d, X%d", a, b)
 	f.op("VADDPD X%d, X%d, X%d", b, a, a)
 	f.op("VPERMILPD $1, X%d, X%d", a, b)
@@ -108,14 +118,17 @@ func topLoop(f *file) {
 	for v := 8; v < 12; v++ {
 		f.set("minusinf", v)
 	}
+
 	loop4, rest := f.label("four"), f.label("rest")
 	f.op("SUBQ $%d, CX", 4*f.lanes)
 	f.op("JLT %s", rest)
 	f.at(loop4)
+
 	for i := range 4 {
 		f.get(offset(4*f.lanes*i, "SI"), i, false)
 		f.op("VMAXPS {%d}, {%d}, {%d}", 8+i, i, 8+i)
 	}
+
 	f.op("ADDQ $%d, SI", 16*f.lanes)
 	f.op("SUBQ $%d, CX", 4*f.lanes)
 	f.op("JGE %s", loop4)
@@ -133,15 +146,19 @@ func topLoop(f *file) {
 			f.set("minusinf", 1)
 			f.op("VBLENDVPS {%d}, {0}, {1}, {0}", mask)
 		}
+
 		f.op("VMAXPS {8}, {0}, {8}")
 	})
+
 	f.op("VMAXPS {9}, {8}, {8}")
 	f.op("VMAXPS {11}, {10}, {10}")
 	f.op("VMAXPS {10}, {8}, {8}")
+
 	if f.wide() {
 		f.op("VEXTRACTF32X8 $1, Z8, Y9")
 		f.op("VMAXPS Y9, Y8, Y8")
 	}
+
 	f.op("VEXTRACTF128 $1, Y8, X9")
 	f.op("VMAXPS X9, X8, X8")
 	f.op("VPERMILPS $0x4e, X8, X9")
@@ -156,11 +173,13 @@ func topLoop(f *file) {
 func expLoops(f *file) {
 	for _, store := range []bool{true, false} {
 		if store {
-			f.fn("exp", "for i { dst[i] = exp(x[i] - top); ret += dst[i] }", "float64", param{"dst", floats}, param{"x", floats}, param{"top", "float32"})
+			f.fn("exp", "for i { dst[i] = exp(x[i] - top); ret += dst[i] }", "float64", param{"dst", floats},
+				param{"x", floats}, param{"top", "float32"})
 			f.load("DI", "dst_base")
 		} else {
 			f.fn("expSum", "for i { ret += exp(x[i] - top) }", "float64", param{"x", floats}, param{"top", "float32"})
 		}
+
 		f.load("SI", "x_base")
 		f.load("CX", "x_len")
 		f.spread("top", 12)
@@ -171,6 +190,7 @@ func expLoops(f *file) {
 		if store {
 			pointers["DI"] = 4 * f.lanes
 		}
+
 		one := func(tail bool) {
 			f.get("(SI)", 0, tail)
 			f.op("VSUBPS {12}, {0}, {0}")
@@ -182,19 +202,22 @@ func expLoops(f *file) {
 				f.put(0, "(DI)", tail)
 			}
 		}
+
 		f.loopFour(pointers, one, func() {
 			f.op("VADDPS {11}, {10}, {0}")
 			f.widenHalves()
 			f.op("VADDPD {1}, {8}, {8}")
 			f.op("VADDPD {2}, {9}, {9}")
 		})
+
 		f.total()
 		f.ret()
 	}
 }
 
-// loopFour runs one for four vectors at a time, adds their registers 0 in pairs into 10 and 11 and runs fold: sums of four
-// float32 lose too little to matter, and float64 sums cost a quarter. One vector at a time is left for the rest.
+// loopFour runs one for four vectors at a time, adds their registers 0 in pairs into 10 and 11 and runs fold:
+// sums of four float32 lose too little to matter, and float64 sums cost a quarter. One vector at a time is left
+// for the rest.
 func (f *file) loopFour(pointers map[string]int, one func(tail bool), fold func()) {
 	advance := func() {
 		for _, r := range []string{"DI", "SI"} {
@@ -203,19 +226,24 @@ func (f *file) loopFour(pointers map[string]int, one func(tail bool), fold func(
 			}
 		}
 	}
+
 	four, rest := f.label("four"), f.label("rest")
 	f.op("SUBQ $%d, CX", 4*f.lanes)
 	f.op("JLT %s", rest)
 	f.at(four)
+
 	for i := range 4 {
 		one(false)
 		advance()
-		if sum := 10 + i%2; i < 2 {
+
+		sum := 10 + i%2
+		if i < 2 {
 			f.op("VMOVAPS {0}, {%d}", sum)
 		} else {
 			f.op("VADDPS {0}, {%d}, {%d}", sum, sum)
 		}
 	}
+
 	fold()
 	f.op("SUBQ $%d, CX", 4*f.lanes)
 	f.op("JGE %s", four)

@@ -12,7 +12,8 @@ func offset(n int, reg string) string {
 
 // rotations writes rotary position embeddings for both pairings of channels.
 func rotations(f *file) {
-	f.heads("rope", "for h < heads, i { a, b := x[h·stride + i], x[h·stride + len(cos) + i]; a, b = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }", func() {
+	f.heads("rope", "for h < heads, i { a, b := x[h·stride + i], x[h·stride + len(cos) + i]; a, b = a·cos[i] - "+
+		"b·sin[i], b·cos[i] + a·sin[i] }", func() {
 		f.op("LEAQ (DI)(CX*4), SI")
 		f.loop(f.streams(4), func(tail bool) {
 			f.get("(DI)", 0, tail)
@@ -27,7 +28,9 @@ func rotations(f *file) {
 			f.put(1, "(SI)", tail)
 		})
 	})
-	f.heads("ropePairs", "for h < heads, i { a, b := x[h·stride + 2i], x[h·stride + 2i + 1]; a, b = a·cos[i] - b·sin[i], b·cos[i] + a·sin[i] }", func() {
+
+	f.heads("ropePairs", "for h < heads, i { a, b := x[h·stride + 2i], x[h·stride + 2i + 1]; a, b = a·cos[i] - "+
+		"b·sin[i], b·cos[i] + a·sin[i] }", func() {
 		f.op("ADDQ CX, CX")
 		f.loop(map[string]int{"DI": 4 * f.lanes, "DX": 2 * f.lanes, "BX": 2 * f.lanes}, func(tail bool) {
 			f.get("(DI)", 0, tail)
@@ -46,12 +49,14 @@ func rotations(f *file) {
 // heads writes a function that runs body for every head of a row: DI is the head, DX and BX cosines and sines, CX their
 // number. R10 and R11 are taken.
 func (f *file) heads(name, doc string, body func()) {
-	f.fn(name, doc, "", param{"x", floats}, param{"cos", floats}, param{"sin", floats}, param{"heads", "int"}, param{"stride", "int"})
+	f.fn(name, doc, "", param{"x", floats}, param{"cos", floats}, param{"sin", floats}, param{"heads", "int"},
+		param{"stride", "int"})
 	f.load("R11", "x_base")
 	f.load("R10", "heads")
 	if name == "ropePairs" {
 		f.op("VMOVUPS twice<>(SB), {14}")
 	}
+
 	loop, done := f.label("head"), f.label("end")
 	f.at(loop)
 	f.op("SUBQ $1, R10")
@@ -68,7 +73,8 @@ func (f *file) heads(name, doc string, body func()) {
 	f.ret()
 }
 
-// getHalf loads half a vector; in a tail, the elements that belong to half as many pairs as there are elements left in CX.
+// getHalf loads half a vector; in a tail, the elements that belong to half as many pairs as there are elements
+// left in CX.
 func (f *file) getHalf(mem string, v int, tail bool) {
 	switch {
 	case !tail:

@@ -31,20 +31,24 @@ func Of(ctx context.Context, config []byte, source Tensors) (string, error) {
 	sums := make([]string, len(names))
 	g, ctx := mmapsafe.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
+
 	for i, name := range names {
 		g.Go(func() (err error) {
 			sums[i], err = tensor(ctx, source, name)
 			return err
 		})
 	}
+
 	if err := g.Wait(); err != nil {
 		return "", err
 	}
+
 	h := sha256.New()
 	fmt.Fprintf(h, "%d\n%s\n", len(config), config)
 	for _, line := range sums {
 		fmt.Fprintln(h, line)
 	}
+
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 

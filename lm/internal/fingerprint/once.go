@@ -2,7 +2,8 @@ package fingerprint
 
 import "sync"
 
-// Once is a fingerprint that is computed when it is first asked for, and kept unless that fails. The zero value is ready.
+// Once is a fingerprint that is computed when it is first asked for, and kept unless that fails. The zero value
+// is ready.
 type Once struct {
 	mu  sync.Mutex
 	hex string

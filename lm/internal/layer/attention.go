@@ -17,41 +17,49 @@ func (p *Pass) attention(b *Block, dst, h kernels.Mat, accumulate bool) error {
 	if err != nil {
 		return err
 	}
+
 	q, k = p.normHeads(b, q, k)
 	if err := p.clampHeads(q, k, v); err != nil {
 		return err
 	}
+
 	p.rotate(q, k, false)
 	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
 	p.attend(b, out, q, k, v)
+
 	return p.linear(dst, out, b.O, accumulate)
 }
 
-// attentionBackward computes the gradients of the attention branch for the gradient dy of its result; that of its input h in dh, or
-// added to it, unless dh is absent.
+// attentionBackward computes the gradients of the attention branch for the gradient dy of its result; that of
+// its input h in dh, or added to it, unless dh is absent.
 func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool) error {
 	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
 	if dh.IsZero() && !p.trainsHeads(b) {
 		return p.linearBackward(kernels.Mat{}, dy, out, b.O, false)
 	}
+
 	dout := p.work(gAttn, out.Rows, out.Cols)
 	if err := p.linearBackward(dout, dy, out, b.O, false); err != nil {
 		return err
 	}
+
 	dq, dk, dv := p.gradHeads(b, p.from+h.Rows)
 	dq = p.late(dq)
 	if err := p.attendBackward(b, [3]heads{dq, dk, dv}, dout, out); err != nil {
 		return err
 	}
+
 	dk, dv = p.late(dk), p.late(dv) // queries see keys that are left out
 	p.rotate(dq, dk, true)
 	if err := p.clampHeadsBackward(dq, dk, dv); err != nil {
 		return err
 	}
+
 	dq, dk, err := p.normHeadsBackward(b, dq, dk)
 	if err != nil {
 		return err
 	}
+
 	return p.projectBackward(b, dh, h, [3]heads{dq, dk, dv}, accumulate)
 }
 
@@ -72,12 +80,15 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 				return q, k, v, err
 			}
 		}
+
 		return q, k, v, nil
 	}
+
 	y := p.fused(h.Rows)
 	if err := p.linear(y, h, b.QKV, false); err != nil {
 		return q, k, v, err
 	}
+
 	q, k, v = split(p.Config, y)
 	if p.cached() {
 		ck, cv := p.keys(b, sK, h.Rows), p.values(b, sV, h.Rows)
@@ -85,6 +96,7 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 		p.copyHeads(cv, v)
 		k, v = ck, cv
 	}
+
 	return q, k, v, nil
 }
 
@@ -94,11 +106,13 @@ func (p *Pass) projectBackward(b *Block, dh, h kernels.Mat, d [3]heads, accumula
 		dy := p.work(gQKV, p.from+h.Rows, b.QKV.Out).RowRange(p.from, p.from+h.Rows)
 		return p.linearBackward(dh, dy, h, b.QKV, accumulate)
 	}
+
 	for i, l := range []*Linear{b.Q, b.K, b.V} {
 		if err := p.linearBackward(dh, d[i].mat, h, l, accumulate || i > 0); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -125,7 +139,8 @@ func (p *Pass) gradHeads(b *Block, rows int) (q, k, v heads) {
 	if b.QKV != nil {
 		return split(c, p.work(gQKV, rows, b.QKV.Out))
 	}
-	return heads{p.work(gQ, rows, c.Heads*d), d}, heads{p.work(gK, rows, c.KVHeads*d), d}, heads{p.work(gV, rows, c.KVHeads*d), d}
+	return heads{p.work(gQ, rows, c.Heads*d), d}, heads{p.work(gK, rows, c.KVHeads*d), d},
+		heads{p.work(gV, rows, c.KVHeads*d), d}
 }
 
 // split views queries, keys and values in the output of a fused projection.
@@ -170,6 +185,7 @@ func (p *Pass) normHeadsBackward(b *Block, dq, dk heads) (rq, rk heads, err erro
 	if c.Arch.QKNorm == "" {
 		return dq, dk, nil
 	}
+
 	q, k, _ := p.rawHeads(b, dq.mat.Rows)
 	rq = heads{p.work(gQRaw, q.mat.Rows, q.mat.Cols), q.stride}
 	rk = heads{p.work(gKRaw, k.mat.Rows, k.mat.Cols), k.stride}
@@ -183,6 +199,7 @@ func (p *Pass) normHeadsBackward(b *Block, dq, dk heads) (rq, rk heads, err erro
 		}
 		p.NormBackward(p.perHead(s.dx, s.count), p.perHead(s.dy, s.count), p.perHead(s.x, s.count), s.n)
 	}
+
 	return rq, rk, nil
 }
 
@@ -200,6 +217,7 @@ func (p *Pass) clampHeads(q, k, v heads) error {
 	if limit == 0 {
 		return nil
 	}
+
 	for i, x := range []heads{q, k, v} {
 		p.keep(sQOpen+i, x.mat)
 		err := p.onHost(func(rows [][]float32) {
@@ -211,6 +229,7 @@ func (p *Pass) clampHeads(q, k, v heads) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -220,6 +239,7 @@ func (p *Pass) clampHeadsBackward(dq, dk, dv heads) error {
 	if limit == 0 {
 		return nil
 	}
+
 	for i, d := range []heads{dq, dk, dv} {
 		open := p.mat(sQOpen+i, d.mat.Rows, d.mat.Cols)
 		err := p.onHost(func(rows [][]float32) {
@@ -233,21 +253,25 @@ func (p *Pass) clampHeadsBackward(dq, dk, dv heads) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// rotate applies the rotary positions to queries and keys; the inverse is what its backward pass does to their gradients.
+// rotate applies the rotary positions to queries and keys; the inverse is what its backward pass does to their
+// gradients.
 func (p *Pass) rotate(q, k heads, inverse bool) {
 	c := p.Config
 	if c.Rope == nil {
 		return
 	}
+
 	at := 0
 	for _, s := range p.rotations {
 		r := kernels.Rope{
 			HeadDim: c.HeadDim, Dim: c.Rope.Dim, Interleaved: c.Rope.Interleaved, Inverse: inverse,
 			Cos: s.table.cos, Sin: s.table.sin, Pos: s.pos[p.from:],
 		}
+
 		end := at + len(r.Pos)
 		r.Heads, r.HeadStride = c.Heads, q.stride
 		p.ops.RoPE(q.mat.RowRange(at, end), r)
@@ -260,10 +284,12 @@ func (p *Pass) rotate(q, k heads, inverse bool) {
 // attend computes softmax attention sequence by sequence.
 func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
 	a := p.shape(b, q.stride, k.stride)
+
 	if p.Past != nil {
 		p.attendPast(b, out, q, k, v)
 		return
 	}
+
 	p.sequences(func(lo, hi int) {
 		if p.t.full {
 			a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(lo, hi)
@@ -277,10 +303,12 @@ func (p *Pass) attendBackward(b *Block, d [3]heads, dout, out kernels.Mat) error
 	if p.Past != nil {
 		return p.attendPastBackward(b, d, dout, out)
 	}
+
 	from := p.from
 	p.from = 0
 	q, k, v := p.recordedHeads(b, from+out.Rows)
 	p.from = from
+
 	q = p.late(q)
 	a := p.shape(b, q.stride, k.stride)
 	a.Pos = from
@@ -288,9 +316,11 @@ func (p *Pass) attendBackward(b *Block, d [3]heads, dout, out kernels.Mat) error
 	p.sequences(func(lo, hi int) {
 		end := hi - from
 		a.LSE = lse.RowRange(lo, end)
-		p.ops.AttentionBackward(d[0].mat.RowRange(lo, end), d[1].mat.RowRange(lo, hi), d[2].mat.RowRange(lo, hi), dout.RowRange(lo, end),
+		p.ops.AttentionBackward(d[0].mat.RowRange(lo, end), d[1].mat.RowRange(lo, hi), d[2].mat.RowRange(lo, hi),
+			dout.RowRange(lo, end),
 			q.mat.RowRange(lo, end), k.mat.RowRange(lo, hi), v.mat.RowRange(lo, hi), out.RowRange(lo, end), a)
 	})
+
 	return nil
 }
 

@@ -8,13 +8,14 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Judge looks at rows of logits: the losses of the wanted tokens, given that of token 0, and the column of the largest element, of
-// equal ones the first; -1 where that is not a finite number.
+// Judge looks at rows of logits: the losses of the wanted tokens, given that of token 0, and the column of the
+// largest element, of equal ones the first; -1 where that is not a finite number.
 func (s *Setup) Judge(x kernels.Mat, first []float64, want [][]int32, losses [][]float64, best []int32) error {
 	rows, err := s.onHostRows(x)
 	if err != nil {
 		return err
 	}
+
 	const piece = 1 << 16 // elements of a piece of work, about
 	per := max(1, piece/max(x.Cols, 1))
 
@@ -31,6 +32,7 @@ func (s *Setup) Judge(x kernels.Mat, first []float64, want [][]int32, losses [][
 			}
 		}
 	})
+
 	return nil
 }
 
@@ -39,6 +41,7 @@ func (s *Setup) onHostRows(x kernels.Mat) (func(i int) []float32, error) {
 	if s.host {
 		return x.RowF32, nil
 	}
+
 	all := make([]float32, x.Rows*x.Cols)
 	for i := range x.Rows {
 		row := kernels.WrapF32(all[i*x.Cols : (i+1)*x.Cols])
@@ -46,6 +49,7 @@ func (s *Setup) onHostRows(x kernels.Mat) (func(i int) []float32, error) {
 			return nil, err
 		}
 	}
+
 	return func(i int) []float32 { return all[i*x.Cols : (i+1)*x.Cols] }, nil
 }
 
@@ -68,8 +72,10 @@ func largest(row []float32) int32 {
 			return -1
 		}
 	}
+
 	if math.IsInf(float64(top), 0) {
 		return -1
 	}
+
 	return best
 }

@@ -10,10 +10,11 @@ import (
 
 // Weight is one parameter. Its value must be there while a pass runs.
 type Weight struct {
-	Name   string
-	Value  kernels.Mat    // storage layout; one-dimensional tensors are [1, n]
-	Sparse kernels.Sparse // instead of the value, of a linear that is not transposed; where both are there, they are equal
-	Quant  *quant.Matrix  // instead of the value, of a linear; where both are there, they are equal
+	Name  string
+	Value kernels.Mat // storage layout; one-dimensional tensors are [1, n]
+	// instead of the value, of a linear that is not transposed; where both are there, they are equal
+	Sparse kernels.Sparse
+	Quant  *quant.Matrix // instead of the value, of a linear; where both are there, they are equal
 }
 
 // DType is the element type.
@@ -98,9 +99,11 @@ func NewBlock(l int, c *arch.Config) *Block {
 // Place puts a parameter where the block uses it. A matrix comes before its bias.
 func (b *Block) Place(a arch.Param, w *Weight) {
 	norms := map[arch.Role]*Norm{
-		arch.AttnNorm: &b.AttnNorm, arch.MLPNorm: &b.MLPNorm, arch.AttnPostNorm: &b.AttnPost, arch.MLPPostNorm: &b.MLPPost,
-		arch.QNorm: &b.QNorm, arch.KNorm: &b.KNorm,
+		arch.AttnNorm: &b.AttnNorm, arch.MLPNorm: &b.MLPNorm, arch.AttnPostNorm: &b.AttnPost,
+		arch.MLPPostNorm: &b.MLPPost,
+		arch.QNorm:       &b.QNorm, arch.KNorm: &b.KNorm,
 	}
+
 	switch n := norms[a.Role]; {
 	case n != nil:
 		n.Set(w, a.Bias)
@@ -134,6 +137,7 @@ func (b *Block) slot(r arch.Role, expert int) **Linear {
 			arch.SharedGate: arch.Gate, arch.SharedUp: arch.Up, arch.SharedDown: arch.Down,
 		}[r])
 	}
+
 	return b.Experts[expert].slot(r)
 }
 
@@ -148,6 +152,7 @@ func (f *MLP) slot(r arch.Role) **Linear {
 	case arch.Down:
 		return &f.Down
 	}
+
 	panic("layer: architecture table names a role that blocks do not have")
 }
 

@@ -25,8 +25,8 @@ func (p *Pass) mlp(b *Block, dst, h kernels.Mat, accumulate bool) error {
 	return p.feedForward(dst, h, &b.Experts[0], plainInner, accumulate)
 }
 
-// mlpBackward computes the gradients of the feed-forward branch for the gradient dy of its result; that of its input h in dh, or added
-// to it, unless dh is absent.
+// mlpBackward computes the gradients of the feed-forward branch for the gradient dy of its result; that of its
+// input h in dh, or added to it, unless dh is absent.
 func (p *Pass) mlpBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool) error {
 	if b.Mixture {
 		return p.mixtureBackward(b, dh, dy, h, accumulate)
@@ -50,6 +50,7 @@ func (p *Pass) feedForward(dst, x kernels.Mat, f *MLP, in inner, accumulate bool
 		if err := p.linear(up, x, f.Up, false); err != nil {
 			return err
 		}
+
 		p.ops.Gate(mid, gate, up, act)
 	default:
 		if err := p.linear(up, x, f.Up, false); err != nil {
@@ -57,6 +58,7 @@ func (p *Pass) feedForward(dst, x kernels.Mat, f *MLP, in inner, accumulate bool
 		}
 		p.ops.Activate(mid, up, act)
 	}
+
 	return p.linear(dst, mid, f.Down, accumulate)
 }
 
@@ -76,10 +78,12 @@ func (p *Pass) feedForwardBackward(dx, dy, x kernels.Mat, f *MLP, in inner, accu
 	if dx.IsZero() && !p.trains(f.Gate, f.Up, f.GateUp) {
 		return p.linearBackward(kernels.Mat{}, dy, mid, f.Down, false)
 	}
+
 	dmid := p.work(gMid, mid.Rows, mid.Cols)
 	if err := p.linearBackward(dmid, dy, mid, f.Down, false); err != nil {
 		return err
 	}
+
 	switch act := p.activation; {
 	case f.GateUp != nil:
 		g, u := gate.ColRange(0, mid.Cols), gate.ColRange(mid.Cols, gate.Cols)
@@ -92,6 +96,7 @@ func (p *Pass) feedForwardBackward(dx, dy, x kernels.Mat, f *MLP, in inner, accu
 		}
 		return p.linearBackward(dx, up, x, f.Up, true)
 	}
+
 	p.ops.ActivateBackward(dmid, dmid, up, p.activation)
 	return p.linearBackward(dx, dmid, x, f.Up, accumulate)
 }

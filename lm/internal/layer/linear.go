@@ -18,8 +18,8 @@ func (p *Pass) Norm(dst, x kernels.Mat, n Norm) {
 	p.ops.LayerNorm(dst, x, n.W.Value, n.B.Mat(), c.Eps)
 }
 
-// NormBackward adds the gradient of x, for the gradient dy of the norm's result, to dx, and those of the norm's parameters
-// where they are wanted.
+// NormBackward adds the gradient of x, for the gradient dy of the norm's result, to dx, and those of the norm's
+// parameters where they are wanted.
 func (p *Pass) NormBackward(dx, dy, x kernels.Mat, n Norm) {
 	c := p.Config
 	if c.Arch.Norm != arch.LayerNorm {
@@ -47,6 +47,7 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 	if len(l.Deltas) == 0 {
 		return p.multiply(dst, x, l, accumulate)
 	}
+
 	y := dst
 	if accumulate {
 		y = p.mat(sDelta, x.Rows, l.Out)
@@ -54,14 +55,17 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 	if err := p.multiply(y, x, l, false); err != nil {
 		return err
 	}
+
 	for _, d := range l.Deltas {
 		if err := d.Forward(x, y); err != nil {
 			return err
 		}
 	}
+
 	if accumulate {
 		p.ops.Add(dst, dst, y, 1)
 	}
+
 	return nil
 }
 
@@ -71,6 +75,7 @@ func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 		p.ops.MatMulSparse(dst, x, l.W.Sparse, o)
 		return nil
 	}
+
 	w, err := p.dense(l.W)
 	switch {
 	case err != nil:
@@ -80,6 +85,7 @@ func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 	default:
 		p.ops.MatMulNT(dst, x, w, o)
 	}
+
 	return nil
 }
 
@@ -88,11 +94,13 @@ func (p *Pass) dense(w *Weight) (kernels.Mat, error) {
 	if w.Sparse.IsZero() && w.Quant == nil {
 		return w.Value, nil
 	}
+
 	buf, t := &p.scratch.expanded, w.DType()
 	if *buf != nil && (*buf).DType != t {
 		(*buf).Free()
 		*buf = nil
 	}
+
 	rows, cols := w.Sparse.Rows(), w.Sparse.Cols
 	if w.Quant != nil {
 		rows, cols = w.Quant.Rows, w.Quant.Cols
@@ -100,12 +108,14 @@ func (p *Pass) dense(w *Weight) (kernels.Mat, error) {
 	if err := Grow(p.Device, buf, t, rows*cols); err != nil {
 		return kernels.Mat{}, fmt.Errorf("expanding %s: %w", w.Name, err)
 	}
+
 	m := kernels.MatOf(*buf, rows, cols)
 	if w.Quant != nil {
 		w.Quant.Expand(m, p.Device.Info().Threads)
 	} else {
 		p.ops.Expand(m, w.Sparse)
 	}
+
 	return m, nil
 }
 
@@ -119,14 +129,17 @@ func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool)
 			p.Outer(g, dy, x, l.W, false)
 		}
 	}
+
 	if g := p.grad(l.B); !g.IsZero() {
 		p.ops.ColSum(g, dy)
 	}
+
 	if !dx.IsZero() {
 		w, err := p.dense(l.W)
 		if err != nil {
 			return err
 		}
+
 		o := kernels.MatMul{Accumulate: accumulate, Precision: p.Precision}
 		if l.Transposed {
 			p.ops.MatMulNT(dx, dy, w, o)
@@ -134,6 +147,7 @@ func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool)
 			p.ops.MatMulNN(dx, dy, w, o)
 		}
 	}
+
 	return p.deltasBackward(dx, dy, x, l)
 }
 
@@ -152,16 +166,19 @@ func (p *Pass) deltasBackward(dx, dy, x kernels.Mat, l *Linear) error {
 		if !l.deltasTrain() {
 			return nil
 		}
+
 		dx = p.work(gDelta, x.Rows, l.In) // what is added to it is not needed
 		if err := p.Zero(dx); err != nil {
 			return err
 		}
 	}
+
 	for _, d := range l.Deltas {
 		if err := d.Backward(x, dy, dx); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

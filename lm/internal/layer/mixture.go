@@ -22,12 +22,14 @@ func (p *Pass) mixture(b *Block, dst, h kernels.Mat) error {
 	if err := p.route(weights); err != nil {
 		return err
 	}
+
 	at := 0
 	for e := range b.Experts {
 		r := &p.t.routes[e]
 		if len(r.ids) == 0 {
 			continue
 		}
+
 		x, in := p.mat(sExpertIn, len(r.ids), h.Cols), p.expertInner(&at, len(r.ids))
 		y := p.inside(sExpertOut, in.row, len(r.ids), h.Cols)
 		p.ops.Gather(x, h, r.ids, 1)
@@ -38,9 +40,11 @@ func (p *Pass) mixture(b *Block, dst, h kernels.Mat) error {
 			p.ops.ScatterAdd(dst, y, r.ids, r.weights)
 		}
 	}
+
 	if b.Shared == nil {
 		return nil
 	}
+
 	return p.sharedExpert(b, dst, h)
 }
 
@@ -70,23 +74,28 @@ func (p *Pass) mixtureBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool)
 			return err
 		}
 	}
+
 	m := &mixing{dh: dh, dy: dy, h: h, routed: !dh.IsZero() || !p.grad(b.Router).IsZero()}
 	if m.routed {
 		m.dweights = make([]float32, h.Rows*p.Config.Experts)
 	}
+
 	for e := range b.Experts {
 		if err := p.expertBackward(b, e, m); err != nil {
 			return err
 		}
 	}
+
 	if m.routed {
 		if err := p.routerBackward(b, m); err != nil {
 			return err
 		}
 	}
+
 	if b.Shared == nil {
 		return nil
 	}
+
 	return p.sharedBackward(b, m)
 }
 
@@ -97,29 +106,35 @@ func (p *Pass) expertBackward(b *Block, e int, m *mixing) error {
 	if n == 0 {
 		return p.zeroGrads(f)
 	}
+
 	x, in := p.work(gInput, n, m.h.Cols), p.expertInner(&m.at, n)
 	rows, dy := p.work(gRows, n, m.h.Cols), p.work(gExpertOut, n, m.h.Cols)
 	p.ops.Gather(x, m.h, r.ids, 1)
 	p.ops.Gather(rows, m.dy, r.ids, 1)
+
 	if m.routed {
 		dots, err := p.rowDots(rows, p.inside(sExpertOut, in.row, n, m.h.Cols))
 		if err != nil {
 			return err
 		}
+
 		for i, id := range r.ids {
 			m.dweights[int(id)*p.Config.Experts+e] = dots[i]
 		}
 	}
+
 	if err := p.scaleRows(dy, rows, r.weights); err != nil {
 		return err
 	}
 	if m.dh.IsZero() {
 		return p.feedForwardBackward(kernels.Mat{}, dy, x, f, in, false)
 	}
+
 	dx := p.work(gExpertIn, n, m.h.Cols)
 	if err := p.feedForwardBackward(dx, dy, x, f, in, false); err != nil {
 		return err
 	}
+
 	p.ops.ScatterAdd(m.dh, dx, r.ids, Ones(n))
 	return nil
 }
@@ -130,12 +145,14 @@ func (p *Pass) zeroGrads(f *MLP) error {
 		if l == nil {
 			continue
 		}
+
 		if g := p.grad(l.W); !g.IsZero() {
 			if err := p.Zero(g); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -153,9 +170,11 @@ func (p *Pass) routerBackward(b *Block, m *mixing) error {
 	if err != nil {
 		return err
 	}
+
 	dlogits := p.work(gRouter, m.h.Rows, c.Experts)
 	p.ops.SoftmaxBackward(dlogits, d, probs)
 	p.matrixBackward(b.Router, dlogits, m)
+
 	return nil
 }
 
@@ -172,6 +191,7 @@ func weightsBackward(d, probs, dweights []float32, top []int, norm bool) {
 		}
 		dot /= sum
 	}
+
 	for _, e := range top {
 		d[e] = float32((float64(dweights[e]) - dot) / sum)
 	}
@@ -193,10 +213,12 @@ func (p *Pass) route(weights kernels.Mat) error {
 	if len(p.t.routes) <= c.Experts {
 		p.t.routes = make([]route, c.Experts+1) // the last one is the shared expert's
 	}
+
 	routes := p.t.routes
 	for e := range routes {
 		routes[e].ids, routes[e].weights = routes[e].ids[:0], routes[e].weights[:0]
 	}
+
 	token := int32(0)
 	top := make([]int, 0, c.TopK+1)
 	return p.onHost(func(rows [][]float32) {
@@ -209,10 +231,12 @@ func (p *Pass) route(weights kernels.Mat) error {
 				sum += row[e]
 			}
 		}
+
 		for _, e := range top {
 			r := &routes[e]
 			r.ids, r.weights = append(r.ids, token), append(r.weights, row[e]/sum)
 		}
+
 		token++
 	}, weights)
 }
@@ -223,13 +247,16 @@ func topK(top []int, row []float32, k int) []int {
 		if len(top) == k && !(v > row[top[k-1]]) {
 			continue
 		}
+
 		at := len(top)
 		for at > 0 && v > row[top[at-1]] {
 			at--
 		}
+
 		top = slices.Insert(top, at, i)
 		top = top[:min(len(top), k)]
 	}
+
 	return top
 }
 
@@ -239,8 +266,10 @@ func (p *Pass) sharedExpert(b *Block, dst, h kernels.Mat) error {
 	if err := p.feedForward(y, h, b.Shared, sharedInner, false); err != nil {
 		return err
 	}
+
 	gate := p.mat(sSharedRoute, h.Rows, 1)
 	p.ops.MatMulNT(gate, h, b.SharedRouter.Value, kernels.MatMul{})
+
 	r := &p.t.routes[p.Config.Experts]
 	r.ids, r.weights = r.ids[:0], r.weights[:0]
 	if err := p.onHost(func(rows [][]float32) {
@@ -249,9 +278,11 @@ func (p *Pass) sharedExpert(b *Block, dst, h kernels.Mat) error {
 	}, gate); err != nil {
 		return err
 	}
+
 	if !dst.IsZero() {
 		p.ops.ScatterAdd(dst, y, r.ids, r.weights)
 	}
+
 	return nil
 }
 
@@ -263,6 +294,7 @@ func (p *Pass) sharedBackward(b *Block, m *mixing) error {
 		if err != nil {
 			return err
 		}
+
 		dlogits := p.work(gRouter, m.h.Rows, 1)
 		token := 0
 		err = p.onHost(func(rows [][]float32) {
@@ -273,12 +305,15 @@ func (p *Pass) sharedBackward(b *Block, m *mixing) error {
 		if err != nil {
 			return err
 		}
+
 		p.matrixBackward(b.SharedRouter, dlogits, m)
 	}
+
 	dy := p.work(gExpertOut, m.h.Rows, m.h.Cols)
 	if err := p.scaleRows(dy, m.dy, r.weights); err != nil {
 		return err
 	}
+
 	return p.feedForwardBackward(m.dh, dy, m.h, b.Shared, sharedInner, true)
 }
 

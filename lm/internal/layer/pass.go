@@ -51,10 +51,11 @@ type Pass struct {
 	Input func(l *Linear, x kernels.Mat)
 	// Past tells what came before each of the sequences; nil: nothing, and keys and values are not kept.
 	Past []Past
-	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row and overwrites the others.
+	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row
+	// and overwrites the others.
 	Grads map[*Weight]kernels.Mat
-	// From is the first row that [Pass.Backward] computes, in a pass of one sequence in which no parameter's gradient is wanted. Those
-	// of the rows before it are then undefined.
+	// From is the first row that [Pass.Backward] computes, in a pass of one sequence in which no parameter's
+	// gradient is wanted. Those of the rows before it are then undefined.
 	From int
 
 	scratch   *Scratch
@@ -76,10 +77,12 @@ func (s *Setup) Begin(sc *Scratch, lens []int, past []Past) (*Pass, error) {
 	if err := s.reservePlain(&sc.plain, p.rows); err != nil {
 		return nil, err
 	}
+
 	if err := p.positions(); err != nil {
 		p.End()
 		return nil, err
 	}
+
 	return p, nil
 }
 
@@ -94,7 +97,8 @@ func (p *Pass) End() {
 	p.own = nil
 }
 
-// Spare is a matrix of the pass's memory that no block uses between two runs: at most as wide as the stream or the token table.
+// Spare is a matrix of the pass's memory that no block uses between two runs: at most as wide as the stream or
+// the token table.
 func (p *Pass) Spare(rows, cols int) kernels.Mat { return p.mat(sNorm, rows, cols) }
 
 // mat is a matrix of the tape; its contents are undefined until they are written.
@@ -132,7 +136,8 @@ func (p *Pass) grad(w *Weight) kernels.Mat {
 	return p.Grads[w]
 }
 
-// onHost runs f over the rows of some matrices of the same height in host memory; what f changes in the first reaches the device.
+// onHost runs f over the rows of some matrices of the same height in host memory; what f changes in the first
+// reaches the device.
 func (p *Pass) onHost(f func(rows [][]float32), x ...kernels.Mat) error {
 	rows := make([][]float32, len(x))
 	if p.host {
@@ -142,25 +147,30 @@ func (p *Pass) onHost(f func(rows [][]float32), x ...kernels.Mat) error {
 			}
 			f(rows)
 		}
+
 		x[0].Buf.Changed()
 		return nil
 	}
+
 	raw := make([][]byte, len(x))
 	for k := range x {
 		rows[k] = make([]float32, x[k].Cols)
 		raw[k] = kernels.WrapF32(rows[k]).Bytes()
 	}
+
 	for i := range x[0].Rows {
 		for k := range x {
 			if err := p.Device.Download(raw[k], x[k].Buf, x[k].Off+i*x[k].Stride); err != nil {
 				return err
 			}
 		}
+
 		f(rows)
 		if err := p.Device.Upload(x[0].Buf, x[0].Off+i*x[0].Stride, raw[0]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -173,11 +183,13 @@ func (s *Setup) Zero(x kernels.Mat) error {
 		x.Buf.Changed()
 		return nil
 	}
+
 	zeros := make([]byte, 4*x.Cols)
 	for i := range x.Rows {
 		if err := s.Device.Upload(x.Buf, x.Off+i*x.Stride, zeros); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -20,9 +20,9 @@ type Past struct {
 	Total int  // tokens of the whole sequence, if more follow in later passes
 }
 
-// Branches lays out sequences that continue one of a given length, or each other: a parent, by its place in the list, must be the
-// sequence before or one of that one's ancestors (-1: the given one). deepest is how many rows they need at most behind those in use;
-// bad is the first that does not follow its parent, otherwise -1.
+// Branches lays out sequences that continue one of a given length, or each other: a parent, by its place in the
+// list, must be the sequence before or one of that one's ancestors (-1: the given one). deepest is how many
+// rows they need at most behind those in use; bad is the first that does not follow its parent, otherwise -1.
 func Branches(kv []KV, length int, lens, parents []int) (past []Past, deepest, bad int) {
 	past = make([]Past, len(lens))
 	for i, n := range lens {
@@ -36,9 +36,11 @@ func Branches(kv []KV, length int, lens, parents []int) (past []Past, deepest, b
 		if b >= 0 {
 			extra = past[b].Extra + lens[b]
 		}
+
 		past[i] = Past{KV: kv, Extra: extra, Start: length + extra}
 		deepest = max(deepest, extra+n)
 	}
+
 	return past, deepest, -1
 }
 
@@ -56,31 +58,38 @@ func (p *Pass) span(seq int) (start, total int) {
 	return p.Past[seq].Start, p.Past[seq].Total
 }
 
-// attendPast computes attention with earlier keys and values. New ones are written behind them, sequence by sequence, so that a
-// sequence may overwrite what an earlier one of the pass has left in rows that it does not count as its past.
+// attendPast computes attention with earlier keys and values. New ones are written behind them, sequence by
+// sequence, so that a sequence may overwrite what an earlier one of the pass has left in rows that it does not
+// count as its past.
 func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) {
 	a := p.shape(b, q.stride, p.Config.HeadDim)
 	lo := 0
 	for i := range p.Past {
 		kv, at := p.Past[i].at(b)
 		hi := lo + p.lens[i]
-		if end := at + hi - lo; hi > lo {
+		end := at + hi - lo
+		if hi > lo {
 			if !p.cached() {
 				p.copyHeads(heads{kv.Keys.RowRange(at, end), p.Config.HeadDim}, heads{k.mat.RowRange(lo, hi), k.stride})
-				p.copyHeads(heads{kv.Values.RowRange(at, end), p.Config.HeadDim}, heads{v.mat.RowRange(lo, hi), v.stride})
+				p.copyHeads(heads{kv.Values.RowRange(at, end), p.Config.HeadDim},
+					heads{v.mat.RowRange(lo, hi), v.stride})
 			}
+
 			a.Pos = at
 			if p.t.full {
 				a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(lo, hi)
 			}
-			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), kv.Keys.RowRange(0, end), kv.Values.RowRange(0, end), a)
+
+			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), kv.Keys.RowRange(0, end),
+				kv.Values.RowRange(0, end), a)
 		}
+
 		lo = hi
 	}
 }
 
-// attendPastBackward computes the gradients of attendPast for the new queries, keys and values; those of earlier keys and values are
-// dropped. The caches must be as the recorded run left them.
+// attendPastBackward computes the gradients of attendPast for the new queries, keys and values; those of
+// earlier keys and values are dropped. The caches must be as the recorded run left them.
 func (p *Pass) attendPastBackward(b *Block, d [3]heads, dout, out kernels.Mat) error {
 	q, k, _ := p.recordedHeads(b, out.Rows)
 	longest := 0
@@ -88,18 +97,21 @@ func (p *Pass) attendPastBackward(b *Block, d [3]heads, dout, out kernels.Mat) e
 		_, at := p.Past[i].at(b)
 		longest = max(longest, at+p.lens[i])
 	}
+
 	a := p.shape(b, q.stride, p.Config.HeadDim)
 	cols := p.Config.KVHeads * p.Config.HeadDim
 	if err := Grow(p.Device, &p.scratch.past, kernels.F32, 2*longest*cols); err != nil {
 		return fmt.Errorf("gradients of %d keys and values: %w", longest, err)
 	}
+
 	both := kernels.MatOf(p.scratch.past, 2*longest, cols)
 	lse := p.mat(sLSE, out.Rows, p.Config.Heads)
 	lo := 0
 	for i := range p.Past {
 		kv, at := p.Past[i].at(b)
 		hi := lo + p.lens[i]
-		if end := at + hi - lo; hi > lo {
+		end := at + hi - lo
+		if hi > lo {
 			dk, dv := both.RowRange(0, end), both.RowRange(longest, longest+end)
 			a.Pos, a.LSE = at, lse.RowRange(lo, hi)
 			p.ops.AttentionBackward(d[0].mat.RowRange(lo, hi), dk, dv, dout.RowRange(lo, hi), q.mat.RowRange(lo, hi),
@@ -107,24 +119,28 @@ func (p *Pass) attendPastBackward(b *Block, d [3]heads, dout, out kernels.Mat) e
 			p.copyHeads(heads{d[1].mat.RowRange(lo, hi), k.stride}, heads{dk.RowRange(at, end), p.Config.HeadDim})
 			p.copyHeads(heads{d[2].mat.RowRange(lo, hi), k.stride}, heads{dv.RowRange(at, end), p.Config.HeadDim})
 		}
+
 		lo = hi
 	}
+
 	return nil
 }
 
 // cacheChunk is the number of rows by which a cache grows at least.
 const cacheChunk = 256
 
-// Room makes space for n more rows in a block's cache: rows that have left the window (0: there is none) go first, then the cache
-// grows.
+// Room makes space for n more rows in a block's cache: rows that have left the window (0: there is none) go
+// first, then the cache grows.
 func (s *Setup) Room(kv *KV, n, window int) error {
 	if kv.Keys.Buf != nil && kv.Rows+n <= kv.Keys.Rows {
 		return nil
 	}
+
 	keep := kv.Rows
 	if window > 0 {
 		keep = min(keep, window-1)
 	}
+
 	if drop := kv.Rows - keep; drop >= keep && drop >= n && kv.Keys.Buf != nil {
 		for _, x := range []kernels.Mat{kv.Keys, kv.Values} { // the rows do not overlap with where they go
 			s.ops.Convert(x.RowRange(0, keep), x.RowRange(kv.Rows-keep, kv.Rows))
@@ -132,11 +148,13 @@ func (s *Setup) Room(kv *KV, n, window int) error {
 		kv.Rows = keep
 		return nil
 	}
+
 	rows := max(keep+n, keep+keep/2, 2*min(keep, window)+n)
 	fresh, err := s.CopyKV(kv, kv.Rows-keep, kv.Rows, (rows+cacheChunk-1)/cacheChunk*cacheChunk)
 	if err != nil {
 		return err
 	}
+
 	kv.Free()
 	*kv = fresh
 	return nil
@@ -152,11 +170,13 @@ func (s *Setup) CopyKV(kv *KV, lo, hi, rows int) (KV, error) {
 			fresh.Free()
 			return KV{}, fmt.Errorf("keys and values of %d tokens: %w", rows, err)
 		}
+
 		*x.dst = kernels.MatOf(b, rows, cols)
 		if hi > lo {
 			s.ops.Convert(x.dst.RowRange(0, hi-lo), x.src.RowRange(lo, hi))
 		}
 	}
+
 	return fresh, nil
 }
 

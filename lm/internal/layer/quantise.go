@@ -7,7 +7,8 @@ import (
 	"github.com/modelcompress/compress/lm/internal/quant"
 )
 
-// Quantise keeps the value of a matrix in few bits instead; it does nothing with 0 bits. The value itself is the caller's to free.
+// Quantise keeps the value of a matrix in few bits instead; it does nothing with 0 bits. The value itself is
+// the caller's to free.
 func (w *Weight) Quantise(dev kernels.Device, bits int) error {
 	if bits == 0 || w.Quant != nil {
 		return nil
@@ -18,6 +19,7 @@ func (w *Weight) Quantise(dev kernels.Device, bits int) error {
 	if err := quant.Check(bits); err != nil {
 		return err
 	}
+
 	w.Quant = quant.New(w.Value, bits, dev.Info().Threads)
 	return nil
 }

@@ -31,6 +31,7 @@ func (p *Pass) positions() error {
 	if rope == nil {
 		return nil
 	}
+
 	p.scratch.pos = p.scratch.pos[:0]
 	longest := 0
 	for i, n := range p.lens {
@@ -40,12 +41,14 @@ func (p *Pass) positions() error {
 		}
 		longest = max(longest, start+n)
 	}
+
 	if rope.Static() {
 		t, err := p.ropeTable(longest, longest)
 		p.scratch.one[0] = rotation{t, p.scratch.pos}
 		p.rotations = p.scratch.one[:]
 		return err
 	}
+
 	at := 0
 	for i, n := range p.lens {
 		s := rotation{pos: p.scratch.pos[at : at+n]}
@@ -54,27 +57,33 @@ func (p *Pass) positions() error {
 		if s.table, err = p.lengthTable(s.pos, start, max(start+n, total)); err != nil {
 			return err
 		}
+
 		p.rotations = append(p.rotations, s)
 		at += n
 	}
+
 	return nil
 }
 
-// lengthTable finds the table of a sequence of n positions that starts at start, for frequencies that depend on n. A table
-// that no other length shares covers only the new positions, and pos is changed to count from its first row.
+// lengthTable finds the table of a sequence of n positions that starts at start, for frequencies that depend on
+// n. A table that no other length shares covers only the new positions, and pos is changed to count from its
+// first row.
 func (p *Pass) lengthTable(pos []int32, start, n int) (*ropeTable, error) {
 	rope := p.Config.Rope
 	if rope.Type == "longrope" || n <= rope.MaxPositions {
 		return p.ropeTable(n, n)
 	}
+
 	t, err := p.newRopeTable(start, len(pos), n)
 	if err != nil {
 		return nil, err
 	}
+
 	p.own = append(p.own, t)
 	for i := range pos {
 		pos[i] = int32(i)
 	}
+
 	return t, nil
 }
 
@@ -91,27 +100,33 @@ func (t *ropeTable) free() {
 	}
 }
 
-// ropeTable gives a table of at least rows positions for sequences of n positions. Tables are shared and grow by doubling.
+// ropeTable gives a table of at least rows positions for sequences of n positions. Tables are shared and grow
+// by doubling.
 func (s *Setup) ropeTable(rows, n int) (*ropeTable, error) {
 	rope := s.Config.Rope
 	kind := 0
 	if rope.Type == "longrope" && n > rope.Original {
 		kind = 1
 	}
+
 	s.rope.mu.Lock()
 	defer s.rope.mu.Unlock()
+
 	old := s.rope.byKind[kind]
 	if old != nil && old.cos.Rows >= rows {
 		return old, nil
 	}
+
 	size := 256
 	for size < rows {
 		size *= 2
 	}
+
 	t, err := s.newRopeTable(0, size, n)
 	if err != nil {
 		return nil, err
 	}
+
 	t.older = old
 	s.rope.byKind[kind] = t
 	return t, nil
@@ -127,6 +142,7 @@ func (s *Setup) newRopeTable(start, rows, n int) (*ropeTable, error) {
 	if t.cos, err = s.matOf(cos, rows, half); err != nil {
 		return nil, err
 	}
+
 	t.sin, err = s.matOf(sin, rows, half)
 	return t, err
 }

@@ -34,14 +34,17 @@ func (s *Setup) Float64s(buf *kernels.Buffer, n int) ([]float64, error) {
 	if s.host {
 		return buf.F64()[:n], nil
 	}
+
 	raw := make([]byte, n*8)
 	if err := s.Device.Download(raw, buf, 0); err != nil {
 		return nil, err
 	}
+
 	losses := make([]float64, n)
 	for i := range losses {
 		losses[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
 	}
+
 	return losses, nil
 }
 
@@ -56,5 +59,6 @@ func NotFinite(lens []int, losses []float64) (seq, pos int, loss float64, found 
 			at++
 		}
 	}
+
 	return 0, 0, 0, false
 }

@@ -19,14 +19,16 @@ func (p *Pass) Record(b *Block, x kernels.Mat, t *Tape) error {
 	return p.run(b, x)
 }
 
-// Replay records a block again from its input in, which must stay as it is until the backward pass is done. The block's output is not
-// computed, and nobody is told of what matrices see.
+// Replay records a block again from its input in, which must stay as it is until the backward pass is done. The
+// block's output is not computed, and nobody is told of what matrices see.
 func (p *Pass) Replay(b *Block, in kernels.Mat, t *Tape) error {
 	if err := p.open(b, t); err != nil {
 		return err
 	}
+
 	p.replay = true
 	t.in = in
+
 	x := in
 	switch {
 	case p.Config.PostNorm:
@@ -34,9 +36,11 @@ func (p *Pass) Replay(b *Block, in kernels.Mat, t *Tape) error {
 	case !p.Config.Parallel:
 		x = p.stream(sMiddle)
 	}
+
 	if x != in {
 		p.ops.Convert(x, in)
 	}
+
 	return p.run(b, x)
 }
 
@@ -57,9 +61,11 @@ func (p *Pass) run(b *Block, x kernels.Mat) error {
 	case p.Config.Parallel:
 		return p.runParallel(b, x)
 	}
+
 	if err := p.branch(b, x, p.norm(sNorm, b.AttnNorm, x), b.AttnPost, p.attention); err != nil {
 		return err
 	}
+
 	p.keep(sMiddle, x)
 	return p.branch(b, p.last(x), p.norm(sNorm2, b.MLPNorm, x), b.MLPPost, p.mlp)
 }
@@ -77,6 +83,7 @@ func (p *Pass) runBackward(b *Block, d kernels.Mat, below bool) error {
 			p.NormBackward(d, dh, p.stream(sMiddle), b.MLPNorm)
 		}
 	}
+
 	if !attn {
 		return nil
 	}
@@ -86,6 +93,7 @@ func (p *Pass) runBackward(b *Block, d kernels.Mat, below bool) error {
 	if attnIn {
 		p.NormBackward(d, dh, p.t.in, b.AttnNorm)
 	}
+
 	return nil
 }
 
@@ -110,6 +118,7 @@ func (p *Pass) runParallelBackward(b *Block, d kernels.Mat, below bool) error {
 			return err
 		}
 	}
+
 	if b.MLPNorm.W == nil { // the norm is attention's
 		if err := p.mlpBackward(b, only(attnIn, dh), d, p.stream(sNorm), true); err != nil {
 			return err
@@ -123,9 +132,11 @@ func (p *Pass) runParallelBackward(b *Block, d kernels.Mat, below bool) error {
 			p.NormBackward(d, dh2, p.t.in, b.MLPNorm)
 		}
 	}
+
 	if attnIn {
 		p.NormBackward(d, dh, p.t.in, b.AttnNorm)
 	}
+
 	return nil
 }
 
@@ -134,16 +145,19 @@ func (p *Pass) runPostNorm(b *Block, x kernels.Mat) error {
 	if err := p.attention(b, x, x, true); err != nil {
 		return err
 	}
+
 	p.keep(sSum, x)
 	p.Norm(x, x, b.AttnNorm)
 	p.keep(sMiddle, x)
 	if err := p.mlp(b, x, x, true); err != nil {
 		return err
 	}
+
 	p.keep(sSum2, x)
 	if !p.replay {
 		p.Norm(x, x, b.MLPNorm)
 	}
+
 	return nil
 }
 
@@ -153,6 +167,7 @@ func (p *Pass) runPostNormBackward(b *Block, d kernels.Mat, below bool) error {
 	if !middle && !p.mlpTrains(b) && !p.wants(b.MLPNorm) {
 		return nil
 	}
+
 	ds := p.work(gSum, d.Rows, d.Cols)
 	if err := p.throughNorm(ds, d, p.stream(sSum2), b.MLPNorm); err != nil {
 		return err
@@ -163,6 +178,7 @@ func (p *Pass) runPostNormBackward(b *Block, d kernels.Mat, below bool) error {
 	if err := p.throughNorm(ds, d, p.stream(sSum), b.AttnNorm); err != nil || !attn {
 		return err
 	}
+
 	return p.attentionBackward(b, only(attnIn, d), ds, p.t.in, true)
 }
 
@@ -176,23 +192,28 @@ func (p *Pass) throughNorm(ds, d, x kernels.Mat, n Norm) error {
 	return nil
 }
 
-// Backward takes d, the gradient of what leaves a recorded or replayed block, back through the block: gradients that are wanted
-// go to p.Grads and to the deltas, and with below d becomes the gradient of what enters the block. The tape is used up.
+// Backward takes d, the gradient of what leaves a recorded or replayed block, back through the block: gradients
+// that are wanted go to p.Grads and to the deltas, and with below d becomes the gradient of what enters the
+// block. The tape is used up.
 func (p *Pass) Backward(b *Block, t *Tape, d kernels.Mat, below bool) error {
 	if err := p.reserveGrads(&p.scratch.grads, b, p.rows); err != nil {
 		return err
 	}
+
 	p.t = t
+
 	if !b.Mixture { // experts have rows of their own
 		defer p.leaveOut(p.From)()
 		d = d.RowRange(p.from, d.Rows)
 	}
+
 	switch {
 	case p.Config.PostNorm:
 		return p.runPostNormBackward(b, d, below)
 	case p.Config.Parallel:
 		return p.runParallelBackward(b, d, below)
 	}
+
 	return p.runBackward(b, d, below)
 }
 
@@ -200,28 +221,39 @@ func (p *Pass) Backward(b *Block, t *Tape, d kernels.Mat, below bool) error {
 func (p *Pass) leaveOut(n int) func() {
 	rows, in := p.rows, p.t.in
 	p.from, p.rows, p.t.in = n, rows-n, in.RowRange(n, rows)
-	return func() { p.from, p.rows, p.t.in = 0, rows, in }
+	return func() {
+		p.from = 0
+		p.rows = rows
+		p.t.in = in
+	}
 }
 
 // branch adds what f computes from h to x: directly, or normed first. An absent x is not computed.
-func (p *Pass) branch(b *Block, x, h kernels.Mat, post Norm, f func(b *Block, dst, h kernels.Mat, accumulate bool) error) error {
+func (p *Pass) branch(b *Block, x, h kernels.Mat, post Norm,
+	f func(b *Block, dst, h kernels.Mat, accumulate bool) error,
+) error {
 	if post.W == nil {
 		return f(b, x, h, true)
 	}
+
 	slot := sBranch
 	if post == b.MLPPost {
 		slot = sBranch2
 	}
+
 	t := p.mat(slot, h.Rows, h.Cols)
 	if err := f(b, t, h, false); err != nil || x.IsZero() {
 		return err
 	}
+
 	p.ops.Add(x, x, p.norm(sNormed, post, t), 1)
 	return nil
 }
 
 // branchBackward computes the gradients of the branch whose input is in a slot.
-func (p *Pass) branchBackward(b *Block, dh, d kernels.Mat, slot int, f func(b *Block, dh, dy, h kernels.Mat, accumulate bool) error) error {
+func (p *Pass) branchBackward(b *Block, dh, d kernels.Mat, slot int,
+	f func(b *Block, dh, dy, h kernels.Mat, accumulate bool) error,
+) error {
 	post, out := b.AttnPost, sBranch
 	if slot == sNorm2 {
 		post, out = b.MLPPost, sBranch2
@@ -229,15 +261,18 @@ func (p *Pass) branchBackward(b *Block, dh, d kernels.Mat, slot int, f func(b *B
 	if post.W == nil {
 		return f(b, dh, d, p.stream(slot), false)
 	}
+
 	dy := p.work(gBranch, d.Rows, d.Cols)
 	if err := p.Zero(dy); err != nil {
 		return err
 	}
+
 	p.NormBackward(dy, d, p.stream(out), post)
 	return f(b, dh, dy, p.stream(slot), false)
 }
 
-// attentionNeeds reports whether the gradient has to go through the attention branch, and through to the branch's input.
+// attentionNeeds reports whether the gradient has to go through the attention branch, and through to the
+// branch's input.
 func (p *Pass) attentionNeeds(b *Block, below bool) (branch, input bool) {
 	input = below || p.wants(b.AttnNorm)
 	return input || p.attentionTrains(b), input

@@ -9,11 +9,13 @@ func (s *Setup) SumSquares(x kernels.Mat) (float64, error) {
 		return 0, err
 	}
 	defer buf.Free()
+
 	s.ops.ColSumSq(kernels.MatOf(buf, 1, x.Cols), x)
 	columns, err := s.Float64s(buf, x.Cols)
 	sum := 0.0
 	for _, v := range columns {
 		sum += v
 	}
+
 	return sum, err
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Tail is the last tokens of sequences that run again and again from one block up, and what they need of the earlier ones.
+// Tail is the last tokens of sequences that run again and again from one block up, and what they need of the
+// earlier ones.
 type Tail struct {
 	first int // block
 	past  []Past
@@ -28,8 +29,8 @@ func Outside(lens, at []int) int {
 	return -1
 }
 
-// NewTail makes room for sequences of total tokens, of which those from some position on are the last ones: caches of their own in the blocks
-// from first on, and in those below one that they share.
+// NewTail makes room for sequences of total tokens, of which those from some position on are the last ones:
+// caches of their own in the blocks from first on, and in those below one that they share.
 func (s *Setup) NewTail(total, from []int, first int) (*Tail, error) {
 	t := &Tail{first: first, past: make([]Past, len(total)), ops: s.ops}
 	all, longest := 0, 0
@@ -41,6 +42,7 @@ func (s *Setup) NewTail(total, from []int, first int) (*Tail, error) {
 		}
 		all, longest = all+n, max(longest, n)
 	}
+
 	var err error
 	if t.x, err = t.take(s, len(t.rows), s.Config.Hidden); err == nil {
 		err = t.caches(s, total, all, longest)
@@ -49,6 +51,7 @@ func (s *Setup) NewTail(total, from []int, first int) (*Tail, error) {
 		t.Free()
 		return nil, err
 	}
+
 	return t, nil
 }
 
@@ -60,15 +63,18 @@ func (t *Tail) caches(s *Setup, total []int, all, longest int) error {
 		if l < t.first {
 			rows = longest
 		}
+
 		for j := range own {
 			if l > 0 && l < t.first {
 				break
 			}
+
 			var err error
 			if own[j], err = t.take(s, rows, s.Config.KVHeads*s.Config.HeadDim); err != nil {
 				return err
 			}
 		}
+
 		at := 0
 		for i, n := range total {
 			t.past[i].KV[l] = KV{Keys: own[0].RowRange(at, at+n), Values: own[1].RowRange(at, at+n)}
@@ -77,6 +83,7 @@ func (t *Tail) caches(s *Setup, total []int, all, longest int) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -124,7 +131,11 @@ func (t *Tail) Part(lo, hi int) *Tail {
 			n += k
 		}
 	}
-	return &Tail{first: t.first, past: t.past[lo:hi], lens: t.lens[lo:hi], rows: t.rows[first : first+n], x: t.x.RowRange(first, first+n), ops: t.ops}
+
+	return &Tail{
+		first: t.first, past: t.past[lo:hi], lens: t.lens[lo:hi], rows: t.rows[first : first+n],
+		x: t.x.RowRange(first, first+n), ops: t.ops,
+	}
 }
 
 // Free gives the memory back.
@@ -141,14 +152,17 @@ func (s *Setup) Join(list []*Tail) (x kernels.Mat, lens []int, past []Past, err 
 	for _, t := range list {
 		lens, past, rows = append(lens, t.lens...), append(past, t.past...), rows+t.x.Rows
 	}
+
 	buf, err := s.Device.Alloc(kernels.F32, rows*s.Config.Hidden)
 	if err != nil {
 		return x, nil, nil, fmt.Errorf("hidden states of %d tokens: %w", rows, err)
 	}
+
 	x, rows = kernels.MatOf(buf, rows, s.Config.Hidden), 0
 	for _, t := range list {
 		s.ops.Convert(x.RowRange(rows, rows+t.x.Rows), t.x)
 		rows += t.x.Rows
 	}
+
 	return x, lens, past, nil
 }

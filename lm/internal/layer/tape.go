@@ -79,7 +79,8 @@ const (
 // sharing says which matrices use the memory of another in a plain run: the one is no longer needed when the other
 // is written, or the operation works in place.
 var sharing = map[int]int{
-	sNorm2: sNorm, sBranch2: sBranch, sNormed: sBranch, sQRaw: sQ, sKRaw: sK, sMid: sUp, sSharedGate: sGate, sSharedUp: sUp,
+	sNorm2: sNorm, sBranch2: sBranch, sNormed: sBranch, sQRaw: sQ, sKRaw: sK, sMid: sUp, sSharedGate: sGate,
+	sSharedUp:  sUp,
 	sSharedMid: sUp, sSharedOut: sExpertOut, sSharedRoute: sRoute,
 }
 
@@ -134,7 +135,9 @@ func round64(n int) int { return (n + 15) / 16 * 16 }
 // reservePlain makes the plain tape large enough for a number of rows, so that taking a matrix cannot fail.
 func (s *Setup) reservePlain(t *Tape, rows int) error {
 	w := s.plain
-	end, at, start := 0, 0, 0
+	end := 0
+	at := 0
+	start := 0
 	for slot, width := range w {
 		switch slot {
 		case firstAttn:
@@ -142,12 +145,15 @@ func (s *Setup) reservePlain(t *Tape, rows int) error {
 		case firstMLP:
 			end, at = at, start
 		}
+
 		t.base[slot] = at
 		at += round64(rows * width)
 	}
+
 	for slot := range w {
 		t.base[slot] = t.base[s.shares(slot)]
 	}
+
 	return s.size(t, max(at, end), rows)
 }
 
@@ -162,20 +168,24 @@ func (s *Setup) reserveTape(t *Tape, b *Block, rows int) error {
 func (s *Setup) layTape(t *Tape, b *Block, rows int) int {
 	w := s.widths(b)
 	w[sExpertIn] = 0 // gathered again
+
 	if b.Mixture {
 		for _, slot := range perExpert {
 			w[slot] *= s.Config.TopK
 		}
 	}
+
 	at := 0
 	for slot, width := range w {
 		t.base[slot] = at
 		at += round64(rows * width)
 	}
+
 	if b.Mixture { // what one expert sees, while it runs
 		t.base[sExpertIn] = at
 		at += round64(rows * s.Config.Hidden)
 	}
+
 	return at
 }
 
@@ -206,14 +216,17 @@ func Grow(dev kernels.Device, b **kernels.Buffer, t kernels.DType, n int) error 
 	if n == 0 || *b != nil && (*b).Len >= n {
 		return nil
 	}
+
 	if *b != nil {
 		(*b).Free()
 		*b = nil
 	}
+
 	fresh, err := dev.Alloc(t, n)
 	if err == nil {
 		*b = fresh
 	}
+
 	return err
 }
 
@@ -234,9 +247,11 @@ func (s *Setup) plainWidths(blocks []*Block) (w [slots]int) {
 			w[to] = max(w[to], n)
 		}
 	}
+
 	for _, slot := range recorded {
 		w[slot] = 0
 	}
+
 	return w
 }
 
@@ -244,10 +259,16 @@ func (s *Setup) plainWidths(blocks []*Block) (w [slots]int) {
 func (s *Setup) widths(b *Block) (w [slots]int) {
 	c := s.Config
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	w[sIn], w[sNorm], w[sAttn], w[sLSE] = c.Hidden, max(c.Hidden, c.EmbedDim), q, c.Heads // embeddings use sNorm too
+	w[sIn] = c.Hidden
+	w[sNorm] = max(c.Hidden, c.EmbedDim)
+	w[sAttn] = q
+	w[sLSE] = c.Heads // embeddings use sNorm too
+
 	switch {
 	case c.PostNorm:
-		w[sMiddle], w[sSum], w[sSum2] = c.Hidden, c.Hidden, c.Hidden
+		w[sMiddle] = c.Hidden
+		w[sSum] = c.Hidden
+		w[sSum2] = c.Hidden
 	case c.Parallel:
 		if b.MLPNorm.W != nil {
 			w[sNorm2] = c.Hidden
@@ -255,46 +276,69 @@ func (s *Setup) widths(b *Block) (w [slots]int) {
 	default:
 		w[sNorm2], w[sMiddle] = c.Hidden, c.Hidden
 	}
+
 	if b.QKV != nil {
 		w[sQKV] = q + 2*kv
 	} else {
-		w[sQ], w[sK], w[sV] = q, kv, kv
+		w[sQ] = q
+		w[sK] = kv
+		w[sV] = kv
 	}
+
 	if c.Arch.QKNorm != "" {
-		w[sQ], w[sK], w[sQRaw], w[sKRaw] = q, kv, q, kv
+		w[sQ] = q
+		w[sK] = kv
+		w[sQRaw] = q
+		w[sKRaw] = kv
 	}
+
 	if c.ClipQKV > 0 {
-		w[sQOpen], w[sKOpen], w[sVOpen] = max(q, w[sQKV]), max(kv, w[sQKV]), max(kv, w[sQKV])
+		w[sQOpen] = max(q, w[sQKV])
+		w[sKOpen] = max(kv, w[sQKV])
+		w[sVOpen] = max(kv, w[sQKV])
 	}
+
 	if b.AttnPost.W != nil {
 		w[sBranch], w[sNormed] = c.Hidden, c.Hidden
 	}
 	if b.MLPPost.W != nil {
 		w[sBranch2], w[sNormed] = c.Hidden, c.Hidden
 	}
+
 	s.mlpWidths(b, &w)
 	if s.Deltas > 0 {
 		w[sDelta] = s.widest(b, func(l *Linear) int { return l.Out })
 	}
+
 	return w
 }
 
 func (s *Setup) mlpWidths(b *Block, w *[slots]int) {
 	f := &b.Experts[0]
 	w[sUp], w[sMid] = f.Down.In, f.Down.In
+
 	switch {
 	case f.GateUp != nil:
 		w[sGate], w[sUp] = 2*f.Down.In, 0
 	case f.Gate != nil:
 		w[sGate] = f.Down.In
 	}
+
 	if !b.Mixture {
 		return
 	}
+
 	c := s.Config
-	w[sRoute], w[sExpertIn], w[sExpertOut] = c.Experts, c.Hidden, c.Hidden
+	w[sRoute] = c.Experts
+	w[sExpertIn] = c.Hidden
+	w[sExpertOut] = c.Hidden
+
 	if f := b.Shared; f != nil {
-		w[sSharedGate], w[sSharedUp], w[sSharedMid], w[sSharedOut], w[sSharedRoute] = f.Down.In, f.Down.In, f.Down.In, c.Hidden, 1
+		w[sSharedGate] = f.Down.In
+		w[sSharedUp] = f.Down.In
+		w[sSharedMid] = f.Down.In
+		w[sSharedOut] = c.Hidden
+		w[sSharedRoute] = 1
 	}
 }
 
@@ -302,7 +346,10 @@ func (s *Setup) mlpWidths(b *Block, w *[slots]int) {
 func (s *Setup) gradWidths(b *Block) (w [gSlots]int) {
 	c := s.Config
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
-	w[gNorm], w[gAttn], w[gMid] = c.Hidden, q, b.Experts[0].Down.In
+	w[gNorm] = c.Hidden
+	w[gAttn] = q
+	w[gMid] = b.Experts[0].Down.In
+
 	if c.Parallel {
 		w[gNorm2] = c.Hidden
 	}
@@ -312,23 +359,38 @@ func (s *Setup) gradWidths(b *Block) (w [gSlots]int) {
 	if b.AttnPost.W != nil || b.MLPPost.W != nil {
 		w[gBranch] = c.Hidden
 	}
+
 	if b.QKV != nil {
 		w[gQKV] = q + 2*kv
 	} else {
-		w[gQ], w[gK], w[gV] = q, kv, kv
+		w[gQ] = q
+		w[gK] = kv
+		w[gV] = kv
 	}
+
 	if c.Arch.QKNorm != "" {
-		w[gQ], w[gK], w[gQRaw], w[gKRaw] = q, kv, q, kv
+		w[gQ] = q
+		w[gK] = kv
+		w[gQRaw] = q
+		w[gKRaw] = kv
 	}
+
 	if b.Mixture {
-		w[gRoute], w[gRouter], w[gRows], w[gExpertIn], w[gExpertOut], w[gInput] = c.Experts, c.Experts, c.Hidden, c.Hidden, c.Hidden, c.Hidden
+		w[gRoute] = c.Experts
+		w[gRouter] = c.Experts
+		w[gRows] = c.Hidden
+		w[gExpertIn] = c.Hidden
+		w[gExpertOut] = c.Hidden
+		w[gInput] = c.Hidden
 	}
+
 	if b.Shared != nil {
 		w[gMid] = max(w[gMid], b.Shared.Down.In)
 	}
 	if s.Deltas > 0 {
 		w[gDelta] = s.widest(b, func(l *Linear) int { return l.In })
 	}
+
 	return w
 }
 

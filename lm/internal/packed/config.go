@@ -23,18 +23,20 @@ func (q *settings) only() bool {
 		len(q.Groups) == 0 && len(q.Transform) == 0 && q.Cache == nil
 }
 
-// Plain takes from the text of a config.json the key quantization_config if that says nothing but that matrices are packed, and
-// reports whether it does. Any other text comes back as it is.
+// Plain takes from the text of a config.json the key quantization_config if that says nothing but that matrices
+// are packed, and reports whether it does. Any other text comes back as it is.
 func Plain(config []byte) (plain []byte, packed bool) {
 	var raw map[string]json.RawMessage
 	var q settings
 	if json.Unmarshal(config, &raw) != nil || json.Unmarshal(raw["quantization_config"], &q) != nil || !q.only() {
 		return config, false
 	}
+
 	delete(raw, "quantization_config")
 	plain, err := json.Marshal(raw)
 	if err != nil {
 		return config, false
 	}
+
 	return plain, true
 }

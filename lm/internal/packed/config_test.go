@@ -38,7 +38,9 @@ func TestPlain(t *testing.T) {
 }
 
 func FuzzPlain(f *testing.F) {
-	f.Add([]byte(`{"quantization_config": {"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}}}`))
+	f.Add(
+		[]byte(
+			`{"quantization_config": {"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}}}`))
 	f.Add([]byte(`{"quantization_config": {"bits": 4}}`))
 	f.Add([]byte(`null`))
 	f.Add([]byte(``))

@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// separate makes parameters of their own of those that lie in one stored tensor, as the experts of a block do in the fused layout; see
-// [arch.Arch.Split]. Nothing is copied: a parameter is a range of the stored tensor.
+// separate makes parameters of their own of those that lie in one stored tensor, as the experts of a block do
+// in the fused layout; see [arch.Arch.Split]. Nothing is copied: a parameter is a range of the stored tensor.
 func (s *Source) separate(c *arch.Config) error {
 	var names []string
 	for _, name := range s.names {
@@ -19,25 +19,32 @@ func (s *Source) separate(c *arch.Config) error {
 			names = append(names, name)
 			continue
 		}
+
 		info, _ := s.dir.Info(name)
 		parts := c.Arch.Split(name, info.Shape)
 		if !slices.Equal(info.Shape, want) || parts == nil {
-			return fmt.Errorf("%s: tensor %q: %w: shape %v, but config.json gives %v for the experts of a block in one tensor", s.file(name), name, arch.ErrShape, info.Shape, want)
+			return fmt.Errorf("%s: tensor %q: %w: shape %v, but config.json gives %v for the experts of a block "+
+				"in one tensor", s.file(name), name, arch.ErrShape, info.Shape, want)
 		}
+
 		for _, p := range parts {
 			if _, both := s.dir.Info(p.Name); both || s.matrices[p.Name] != nil {
-				return fmt.Errorf("%s: tensor %q: %w: %q is there as well", s.file(name), name, arch.ErrExtraTensor, p.Name)
+				return fmt.Errorf("%s: tensor %q: %w: %q is there as well", s.file(name), name, arch.ErrExtraTensor,
+					p.Name)
 			}
 			s.inside[p.Name] = p
 			names = append(names, p.Name)
 		}
+
 		s.joints[name] = parts
 	}
+
 	s.names = names
 	return nil
 }
 
-// Parts lists the parameters that lie in a stored tensor of the fused layout, in their order there; nil for every other tensor.
+// Parts lists the parameters that lie in a stored tensor of the fused layout, in their order there; nil for
+// every other tensor.
 func (s *Source) Parts(stored string) []arch.Part { return s.joints[stored] }
 
 // Place is where a parameter's bytes are: the stored tensor, and its first element there.
@@ -69,25 +76,30 @@ func (s *Source) Bytes(name string) ([]byte, error) {
 	return data, err
 }
 
-// ReadAt copies a part of a parameter, off bytes into it, as [safetensors.Dir.ReadAt] does; not of one that is packed. It does not read on
-// into the parameter that follows in the same tensor.
+// ReadAt copies a part of a parameter, off bytes into it, as [safetensors.Dir.ReadAt] does; not of one that is
+// packed. It does not read on into the parameter that follows in the same tensor.
 func (s *Source) ReadAt(name string, b []byte, off int64) (int, error) {
 	p, ok := s.inside[name]
 	if !ok {
 		return s.dir.ReadAt(name, b, off)
 	}
+
 	info := s.inner(p)
 	if off < 0 || off > info.Size {
-		return 0, fmt.Errorf("%s: tensor %q: %w: offset %d, size %d", s.file(p.From), name, safetensors.ErrRange, off, info.Size)
+		return 0, fmt.Errorf("%s: tensor %q: %w: offset %d, size %d", s.file(p.From), name, safetensors.ErrRange, off,
+			info.Size)
 	}
+
 	n, err := s.dir.ReadAt(p.From, b[:min(int64(len(b)), info.Size-off)], p.First*int64(info.DType.Bits())/8+off)
 	if err == nil && n < len(b) {
 		err = io.EOF
 	}
+
 	return n, err
 }
 
-// Drop gives back the pages of a parameter's tensor; of one that holds several parameters, with the last of them. Views stay valid.
+// Drop gives back the pages of a parameter's tensor; of one that holds several parameters, with the last of
+// them. Views stay valid.
 func (s *Source) Drop(name string) error {
 	p, ok := s.inside[name]
 	if !ok {

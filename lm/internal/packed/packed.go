@@ -1,8 +1,9 @@
-// Package packed reads checkpoints whose pruned matrices are packed, in the sparse-bitmask form of compressed-tensors: instead
-// of <module>.weight [rows, cols] there are <module>.compressed, the elements that are not zero, row after row;
-// <module>.bitmask, U8 [rows, ⌈cols/8⌉], whose bit b of byte k says that column 8k+b is among them; <module>.shape, I64
-// [2]; and <module>.row_offsets, I64 [rows], the elements before each row. The last may be absent, since the others
-// determine it. It also reads mixtures that keep the experts of a block in one tensor: each is a parameter of its own.
+// Package packed reads checkpoints whose pruned matrices are packed, in the sparse-bitmask form of
+// compressed-tensors: instead of <module>.weight [rows, cols] there are <module>.compressed, the elements that
+// are not zero, row after row; <module>.bitmask, U8 [rows, ⌈cols/8⌉], whose bit b of byte k says that column
+// 8k+b is among them; <module>.shape, I64 [2]; and <module>.row_offsets, I64 [rows], the elements before each
+// row. The last may be absent, since the others determine it. It also reads mixtures that keep the experts of a
+// block in one tensor: each is a parameter of its own.
 package packed
 
 import (
@@ -53,19 +54,22 @@ type Source struct {
 	joints   map[string][]arch.Part // the same by those tensors
 }
 
-// Find lists the tensors of a checkpoint. Where packed is false, no matrix is; otherwise the tensors of a packed
-// matrix become the one that they stand for. Errors wrap [ErrMismatch], [arch.ErrShape] or [arch.ErrExtraTensor], or are those of reading. Only the
-// shapes are read, and no matrix is larger than eight elements for a byte of its bitmask.
+// Find lists the tensors of a checkpoint. Where packed is false, no matrix is; otherwise the tensors of a
+// packed matrix become the one that they stand for. Errors wrap [ErrMismatch], [arch.ErrShape] or
+// [arch.ErrExtraTensor], or are those of reading. Only the shapes are read, and no matrix is larger than eight
+// elements for a byte of its bitmask.
 func Find(dir *safetensors.Dir, c *arch.Config, packed bool) (*Source, error) {
 	s := &Source{
 		dir: dir, names: dir.Names(), matrices: map[string]*Matrix{}, parts: map[string]bool{},
 		inside: map[string]arch.Part{}, joints: map[string][]arch.Part{},
 	}
+
 	if packed {
 		if err := s.unpack(); err != nil {
 			return nil, err
 		}
 	}
+
 	return s, s.separate(c)
 }
 
@@ -79,6 +83,7 @@ func (s *Source) unpack() error {
 			}
 		}
 	}
+
 	var names []string
 	for _, name := range s.names {
 		at := strings.LastIndexByte(name, '.')
@@ -86,17 +91,21 @@ func (s *Source) unpack() error {
 			names = append(names, name)
 			continue
 		}
+
 		dense := name[:at] + weight
 		if s.matrices[dense] != nil {
 			continue
 		}
+
 		x, err := s.read(name[:at])
 		if err != nil {
 			return err
 		}
+
 		s.matrices[dense] = x
 		names = append(names, dense)
 	}
+
 	s.names = names
 	return nil
 }
@@ -112,10 +121,14 @@ func (s *Source) read(module string) (*Matrix, error) {
 		}
 		info[part], s.parts[module+part] = stored, true
 	}
+
 	if _, both := s.dir.Info(x.Name); both {
 		return nil, s.fault(x, maskPart, "%q is there as well", x.Name)
 	}
-	shape, values, mask := info[shapePart], info[valuesPart], info[maskPart]
+
+	shape := info[shapePart]
+	values := info[valuesPart]
+	mask := info[maskPart]
 	offsets, hasOffsets := s.dir.Info(module + offsetsPart)
 	var text [16]byte
 	if shape.DType != safetensors.I64 || shape.Size != int64(len(text)) {
@@ -124,24 +137,28 @@ func (s *Source) read(module string) (*Matrix, error) {
 	if n, err := s.dir.ReadAt(module+shapePart, text[:], 0); n < len(text) {
 		return nil, fmt.Errorf("%s: %w", s.file(module+shapePart), err)
 	}
+
 	x.Rows, x.Cols = int64(binary.LittleEndian.Uint64(text[:])), int64(binary.LittleEndian.Uint64(text[8:]))
 	x.DType, x.offsets = values.DType, hasOffsets
 	switch {
 	case x.Rows <= 0 || x.Cols <= 0:
 		return nil, s.fault(x, shapePart, "a matrix cannot be [%d, %d]", x.Rows, x.Cols)
 	case mask.DType != safetensors.U8 || !slices.Equal(mask.Shape, []int64{x.Rows, (x.Cols-1)/8 + 1}):
-		return nil, s.fault(x, maskPart, "%s %v is not the bitmask of a matrix [%d, %d]", mask.DType, mask.Shape, x.Rows, x.Cols)
+		return nil, s.fault(x, maskPart, "%s %v is not the bitmask of a matrix [%d, %d]", mask.DType, mask.Shape,
+			x.Rows, x.Cols)
 	case len(values.Shape) != 1:
 		return nil, s.fault(x, valuesPart, "elements in %d dimensions, not in one", len(values.Shape))
 	case hasOffsets && (offsets.DType != safetensors.I64 || !slices.Equal(offsets.Shape, []int64{x.Rows})):
 		return nil, s.fault(x, offsetsPart, "%s %v is not I64 [%d]", offsets.DType, offsets.Shape, x.Rows)
 	}
+
 	return x, nil
 }
 
 // fault names file and tensor of a matrix that does not fit together.
 func (s *Source) fault(x *Matrix, part, format string, args ...any) error {
-	return fmt.Errorf("%s: tensor %q: %w: %s", s.file(x.module+part), x.module+part, ErrMismatch, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%s: tensor %q: %w: %s", s.file(x.module+part), x.module+part, ErrMismatch,
+		fmt.Sprintf(format, args...))
 }
 
 func (s *Source) file(stored string) string {
@@ -154,7 +171,8 @@ func (s *Source) Names() []string { return slices.Clone(s.names) }
 // Any reports whether a matrix is packed.
 func (s *Source) Any() bool { return len(s.matrices) > 0 }
 
-// As gives the packed matrix of s that stands for a weight; nil: there is none. It is no method of s, which has a public name, as a Matrix has none.
+// As gives the packed matrix of s that stands for a weight; nil: there is none. It is no method of s, which has
+// a public name, as a Matrix has none.
 func As(s *Source, name string) *Matrix { return s.matrices[name] }
 
 // Info says what a tensor is; of a packed matrix, what the weight that it stands for would be.
@@ -162,12 +180,17 @@ func (s *Source) Info(name string) (safetensors.Info, bool) {
 	if p, ok := s.inside[name]; ok {
 		return s.inner(p), true
 	}
+
 	x := s.matrices[name]
 	if x == nil {
 		info, ok := s.dir.Info(name)
 		return info, ok && !s.parts[name] && s.joints[name] == nil
 	}
-	return safetensors.Info{Name: name, DType: x.DType, Shape: []int64{x.Rows, x.Cols}, Size: x.Rows * x.Cols * int64(x.DType.Bits()) / 8}, true
+
+	return safetensors.Info{
+		Name: name, DType: x.DType, Shape: []int64{x.Rows, x.Cols},
+		Size: x.Rows * x.Cols * int64(x.DType.Bits()) / 8,
+	}, true
 }
 
 // Shape gives a tensor's dimensions; false if there is none of that name.
@@ -199,14 +222,18 @@ func (x *Matrix) Load(s *Source, t kernels.DType, dev kernels.Device) (w kernels
 		if p.part == offsetsPart && !x.offsets {
 			continue
 		}
+
 		mapped := false
 		if *p.to, mapped, err = s.part(x.module+p.part, p.t); err != nil {
 			return w, false, fmt.Errorf("%s: %w", s.file(x.module+p.part), err)
 		}
+
 		view = view && mapped
 	}
+
 	if w, err = kernels.NewSparse(int(x.Rows), int(x.Cols), mask, values, offsets); err != nil {
-		return w, false, fmt.Errorf("%s: tensor %q: %w: %w", s.file(x.module+maskPart), x.module+maskPart, ErrMismatch, err)
+		return w, false, fmt.Errorf("%s: tensor %q: %w: %w", s.file(x.module+maskPart), x.module+maskPart, ErrMismatch,
+			err)
 	}
 	if dev.Info().Host {
 		return w, view, nil
@@ -214,12 +241,13 @@ func (x *Matrix) Load(s *Source, t kernels.DType, dev kernels.Device) (w kernels
 	if w, err = upload(w, dev); err != nil {
 		return w, false, fmt.Errorf("%s: tensor %q: %w", s.File(x.Name), x.Name, err)
 	}
+
 	_ = x.Release(s) // the copy is what counts now
 	return w, false, nil
 }
 
-// Expand gives a packed matrix as a dense one on a device. w is the matrix if [Matrix.Load] has made it resident, and absent
-// otherwise.
+// Expand gives a packed matrix as a dense one on a device. w is the matrix if [Matrix.Load] has made it
+// resident, and absent otherwise.
 func (x *Matrix) Expand(s *Source, w kernels.Sparse, t kernels.DType, dev kernels.Device) (kernels.Mat, error) {
 	if w.IsZero() {
 		var err error
@@ -231,16 +259,20 @@ func (x *Matrix) Expand(s *Source, w kernels.Sparse, t kernels.DType, dev kernel
 			_ = x.Release(s) // the copy is what counts now
 		}()
 	}
+
 	buf, err := dev.Alloc(t, w.Rows()*w.Cols)
 	if err != nil {
 		return kernels.Mat{}, fmt.Errorf("%s: tensor %q: %w", s.File(x.Name), x.Name, err)
 	}
+
 	m := kernels.MatOf(buf, w.Rows(), w.Cols)
 	dev.Ops().Expand(m, w)
+
 	if err := dev.Ops().Sync(); err != nil {
 		buf.Free()
 		return kernels.Mat{}, fmt.Errorf("%s: tensor %q: %w", s.File(x.Name), x.Name, err)
 	}
+
 	return m, nil
 }
 
@@ -250,14 +282,17 @@ func (s *Source) part(name string, t kernels.DType) (buf *kernels.Buffer, mapped
 	if err != nil {
 		return nil, false, err
 	}
+
 	buf, err = kernels.Wrap(t, data)
 	if !errors.Is(err, kernels.ErrMisaligned) {
 		return buf, true, err
 	}
+
 	buf = kernels.NewHost(t, len(data)/t.Size())
 	if _, err = s.dir.ReadAt(name, buf.Bytes(), 0); errors.Is(err, io.EOF) {
 		err = nil
 	}
+
 	return buf, false, err
 }
 
@@ -276,8 +311,10 @@ func upload(w kernels.Sparse, dev kernels.Device) (kernels.Sparse, error) {
 			}
 			return kernels.Sparse{}, err
 		}
+
 		m.Buf = buf
 	}
+
 	return w, nil
 }
 

@@ -1,9 +1,11 @@
-// Package quant keeps matrices in 8 or 4 bits an element, in blocks of 64 consecutive elements with one scale each, and widens them
-// again when they are multiplied. It is what a frozen base needs while an adapter is trained on it.
+// Package quant keeps matrices in 8 or 4 bits an element, in blocks of 64 consecutive elements with one scale
+// each, and widens them again when they are multiplied. It is what a frozen base needs while an adapter is
+// trained on it.
 //
-// A scale is the largest magnitude of its block, rounded up to BF16. With 8 bits a code is the nearest of 255 equal steps
-// from -1 to 1; with 4 bits it is the nearest of the 16 levels of NormalFloat (Dettmers et al., arXiv 2305.14314), which are
-// quantiles of a normal distribution with an exact 0. An element takes 8.25 or 4.25 bits.
+// A scale is the largest magnitude of its block, rounded up to BF16. With 8 bits a code is the nearest of 255
+// equal steps from -1 to 1; with 4 bits it is the nearest of the 16 levels of NormalFloat (Dettmers et al.,
+// arXiv 2305.14314), which are quantiles of a normal distribution with an exact 0. An element takes 8.25 or
+// 4.25 bits.
 package quant
 
 import (
@@ -44,7 +46,10 @@ func (m *Matrix) Bytes() int64 { return int64(len(m.codes)) + 2*int64(len(m.scal
 // New quantises a matrix in host memory without gaps between rows.
 func New(x kernels.Mat, bits, threads int) *Matrix {
 	n := x.Len()
-	m := &Matrix{Rows: x.Rows, Cols: x.Cols, Bits: bits, DType: x.DType(), codes: make([]byte, (n*bits+7)/8), scales: make([]uint16, (n+Block-1)/Block)}
+	m := &Matrix{
+		Rows: x.Rows, Cols: x.Cols, Bits: bits, DType: x.DType(), codes: make([]byte, (n*bits+7)/8),
+		scales: make([]uint16, (n+Block-1)/Block),
+	}
 	m.parallel(threads, func(lo, hi int) {
 		var wide [Block]float32
 		for b := lo; b < hi; b++ {
@@ -54,6 +59,7 @@ func New(x kernels.Mat, bits, threads int) *Matrix {
 			m.encode(b, row)
 		}
 	})
+
 	return m
 }
 
@@ -69,21 +75,25 @@ func (m *Matrix) encode(b int, x []float32) {
 	for _, v := range x {
 		most = max(most, float32(math.Abs(float64(v))))
 	}
+
 	scale := kernels.ToBF16(most)
 	if kernels.FromBF16(scale) < most {
 		scale++
 	}
+
 	m.scales[b] = scale
 	inverse := float32(0)
 	if s := kernels.FromBF16(scale); s > 0 {
 		inverse = 1 / s
 	}
+
 	if m.Bits == 8 {
 		for i, v := range x {
 			m.codes[b*Block+i] = byte(int8(math.RoundToEven(float64(v * inverse * 127))))
 		}
 		return
 	}
+
 	for i, v := range x {
 		at := (b*Block + i) / 2
 		m.codes[at] = m.codes[at]&(0xf0>>(4*(i%2))) | nearest(v*inverse)<<(4*(i%2))
@@ -115,6 +125,7 @@ func normalFloat() (l [16]float32, m [15]float32) {
 	for i := range m {
 		m[i] = (l[i] + l[i+1]) / 2
 	}
+
 	return l, m
 }
 
@@ -129,6 +140,7 @@ func (m *Matrix) Expand(dst kernels.Mat, threads int) {
 			narrow(dst, b*Block, row)
 		}
 	})
+
 	dst.Buf.Changed()
 }
 
@@ -142,15 +154,18 @@ func (m *Matrix) decode(b int, x []float32) {
 		}
 		return
 	}
+
 	var table [16]float32
 	for i, l := range levels {
 		table[i] = l * s
 	}
+
 	codes := m.codes[b*Block/2:]
 	for i := 0; i+1 < len(x); i += 2 {
 		c := codes[i/2]
 		x[i], x[i+1] = table[c&15], table[c>>4]
 	}
+
 	if len(x)%2 != 0 {
 		x[len(x)-1] = table[codes[len(x)/2]&15]
 	}

@@ -24,8 +24,8 @@ type candidate struct {
 	p  float64
 }
 
-// Next draws the token at a position. The draw depends on the seed, the position and the logits alone; of equal logits the
-// lower id wins. False: the largest logit is not a finite number.
+// Next draws the token at a position. The draw depends on the seed, the position and the logits alone; of equal
+// logits the lower id wins. False: the largest logit is not a finite number.
 func (s *Sampler) Next(logits []float32, position int) (int32, bool) {
 	best := 0
 	for i, v := range logits {
@@ -33,6 +33,7 @@ func (s *Sampler) Next(logits []float32, position int) (int32, bool) {
 			best = i
 		}
 	}
+
 	top := float64(logits[best])
 	if math.IsNaN(top) || math.IsInf(top, 0) {
 		return 0, false
@@ -40,18 +41,21 @@ func (s *Sampler) Next(logits []float32, position int) (int32, bool) {
 	if s.Temperature == 0 {
 		return int32(best), true
 	}
+
 	s.weigh(logits, top)
 	s.cut()
 	total := 0.0
 	for _, c := range s.order {
 		total += c.p
 	}
+
 	left := rng.Token(s.Seed).Float(uint64(position)) * total
 	for _, c := range s.order {
 		if left -= c.p; left < 0 {
 			return c.id, true
 		}
 	}
+
 	return s.order[len(s.order)-1].id, true
 }
 
@@ -63,8 +67,12 @@ func (s *Sampler) weigh(logits []float32, top float64) {
 			s.order = append(s.order, candidate{int32(i), p})
 		}
 	}
+
 	if s.TopK > 0 || s.TopP > 0 && s.TopP < 1 {
-		slices.SortFunc(s.order, func(a, b candidate) int { return cmp.Or(cmp.Compare(b.p, a.p), cmp.Compare(a.id, b.id)) })
+		slices.SortFunc(s.order, func(a, b candidate) int {
+			return cmp.Or(cmp.Compare(b.p, a.p),
+				cmp.Compare(a.id, b.id))
+		})
 	}
 }
 
@@ -76,10 +84,12 @@ func (s *Sampler) cut() {
 	if s.TopP == 0 || s.TopP == 1 {
 		return
 	}
+
 	total, sum := 0.0, 0.0
 	for _, c := range s.order {
 		total += c.p
 	}
+
 	for i, c := range s.order {
 		if sum += c.p; sum >= s.TopP*total {
 			s.order = s.order[:i+1]

@@ -19,6 +19,7 @@ func TestLimits(t *testing.T) {
 		}
 		counts[id]++
 	}
+
 	// p = .40 .40 .15 .05 in the order 1, 3, 2, 0: the first three reach 0.85
 	if counts[0]+counts[4] != 0 || counts[1] < 120 || counts[3] < 120 || counts[2] < 20 {
 		t.Errorf("%v", counts)

@@ -12,6 +12,7 @@ import (
 func RenameDType(text []byte, t safetensors.DType) []byte {
 	name := `"` + dtype.Torch(t) + `"`
 	d := json.NewDecoder(bytes.NewReader(text))
+
 	depth, key := 0, ""
 	var out []byte
 	copied := 0
@@ -21,6 +22,7 @@ func RenameDType(text []byte, t safetensors.DType) []byte {
 		if err != nil {
 			return append(out, text[copied:]...)
 		}
+
 		end := int(d.InputOffset())
 		switch v := token.(type) {
 		case json.Delim:
@@ -35,6 +37,7 @@ func RenameDType(text []byte, t safetensors.DType) []byte {
 			}
 			key = v
 		}
+
 		if depth == 1 {
 			expectKey = !expectKey
 		}

@@ -20,13 +20,17 @@ func (f *Folder) AddFile(name string, data []byte) error {
 	if f.complete {
 		return nil
 	}
+
 	weights := strings.Contains(name, ".safetensors") || name == journalName
-	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") || weights || slices.ContainsFunc(f.side, func(file fs.FileInfo) bool { return file.Name() == name }) {
+	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") || weights ||
+		slices.ContainsFunc(f.side, func(file fs.FileInfo) bool { return file.Name() == name }) {
 		return fmt.Errorf("%s: %.100q: %w", f.dir, name, ErrFileName)
 	}
+
 	if f.extra == nil {
 		f.extra = map[string][]byte{}
 	}
+
 	f.extra[name] = slices.Clone(data)
 	return nil
 }
@@ -38,10 +42,12 @@ func (f *Folder) writeExtra() error {
 		if err != nil {
 			return err
 		}
+
 		_, err = out.Write(data)
 		if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

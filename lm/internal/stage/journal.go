@@ -36,6 +36,7 @@ func openJournal(path string) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	j := &journal{path: path, file: f}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: another process is writing this output: %w", path, err), f.Close())
@@ -43,6 +44,7 @@ func openJournal(path string) (*journal, error) {
 	if err := j.read(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
+
 	return j, nil
 }
 
@@ -52,22 +54,27 @@ func (j *journal) read() error {
 	if err != nil {
 		return err
 	}
+
 	good := 0
 	for {
 		end := bytes.IndexByte(text[good:], '\n')
 		if end < 0 {
 			break
 		}
+
 		var e journalEntry
 		if json.Unmarshal(text[good:good+end], &e) != nil {
 			break
 		}
+
 		j.entries = append(j.entries, e)
 		good += end + 1
 	}
+
 	if err := j.file.Truncate(int64(good)); err != nil {
 		return err
 	}
+
 	_, err = j.file.Seek(int64(good), io.SeekStart)
 	return err
 }
@@ -80,7 +87,8 @@ func (j *journal) job() (string, bool) {
 	return *j.entries[0].Job, true
 }
 
-// done lists the tensors that are there, in the order in which they were first noted, and their latest checksums; nil where there is none.
+// done lists the tensors that are there, in the order in which they were first noted, and their latest
+// checksums; nil where there is none.
 func (j *journal) done() (sums map[string]*uint32, names []string) {
 	sums = map[string]*uint32{}
 	for _, e := range j.entries {
@@ -88,12 +96,14 @@ func (j *journal) done() (sums map[string]*uint32, names []string) {
 			if _, known := sums[name]; !known {
 				names = append(names, name)
 			}
+
 			sums[name] = nil
 			if i < len(e.Sums) {
 				sums[name] = &e.Sums[i]
 			}
 		}
 	}
+
 	return sums, names
 }
 
@@ -105,10 +115,12 @@ func (j *journal) start(job string) error {
 	if _, err := j.file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
+
 	j.entries = nil
 	if err := j.write(journalEntry{Job: &job}); err != nil {
 		return err
 	}
+
 	return syncFolderOf(j.path)
 }
 

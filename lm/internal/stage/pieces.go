@@ -31,6 +31,7 @@ func WriteMat(f *Folder, dev kernels.Device, name string, first int64, x kernels
 		return err
 	}
 	defer piece.Free()
+
 	raw := make([]byte, piece.Len*size)
 	for lo := 0; lo < flat.Cols; lo += pieceLen {
 		hi := min(lo+pieceLen, flat.Cols)
@@ -43,6 +44,7 @@ func WriteMat(f *Folder, dev kernels.Device, name string, first int64, x kernels
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -66,11 +68,13 @@ func Convert(f *Folder, dev kernels.Device, src Reader, r Range, from, to kernel
 		return err
 	}
 	defer a.Free()
+
 	b, err := dev.Alloc(to, min(pieceLen, n))
 	if err != nil {
 		return err
 	}
 	defer b.Free()
+
 	raw := make([]byte, a.Len*max(from.Size(), to.Size()))
 	for lo := 0; lo < n; lo += pieceLen {
 		k := min(pieceLen, n-lo)
@@ -78,26 +82,32 @@ func Convert(f *Folder, dev kernels.Device, src Reader, r Range, from, to kernel
 		if _, err := src.ReadAt(r.Info.Name, in, int64(lo*from.Size())); err != nil {
 			return err
 		}
+
 		if from != to {
 			if err := dev.Upload(a, 0, in); err != nil {
 				return err
 			}
+
 			dev.Ops().Convert(kernels.MatOf(b, 1, k), kernels.MatOf(a, 1, k))
 			if err := dev.Download(out, b, 0); err != nil {
 				return err
 			}
 		}
+
 		if err := f.Writer().WriteAt(r.To, out, (r.First+int64(lo))*int64(to.Size())); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
-// Like plans the tensors of a source in its order and, where maxShard is 0, its files; floating-point ones become type t unless that is 0.
+// Like plans the tensors of a source in its order and, where maxShard is 0, its files; floating-point ones
+// become type t unless that is 0.
 func Like(src *safetensors.Dir, t safetensors.DType, maxShard int64, float func(safetensors.DType) bool) Plan {
 	p := Plan{Metadata: map[string]string{}}
 	maps.Copy(p.Metadata, src.Metadata())
+
 	for _, name := range src.Names() {
 		info, _ := src.Info(name)
 		if t != 0 && float(info.DType) {
@@ -106,12 +116,16 @@ func Like(src *safetensors.Dir, t safetensors.DType, maxShard int64, float func(
 		}
 		p.Tensors = append(p.Tensors, info)
 	}
+
 	if p.Metadata["format"] == "" {
 		p.Metadata["format"] = "pt" // what other tools look for
 	}
+
 	p.Files.MaxShardSize = maxShard
+
 	if src.Indexed() {
 		p.Files.IndexMetadata = Strings(src.IndexMetadata())
+
 		if maxShard == 0 {
 			p.Files.ShardOf = map[string]string{}
 			for _, name := range src.Names() {
@@ -119,5 +133,6 @@ func Like(src *safetensors.Dir, t safetensors.DType, maxShard int64, float func(
 			}
 		}
 	}
+
 	return p
 }

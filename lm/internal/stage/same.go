@@ -14,6 +14,7 @@ func Same(s *safetensors.Dir, a, b string) (bool, error) {
 	if x.DType != y.DType || !slices.Equal(x.Shape, y.Shape) {
 		return false, nil
 	}
+
 	p, q := make([]byte, 1<<20), make([]byte, 1<<20)
 	for off := int64(0); off < x.Size; off += int64(len(p)) {
 		n := min(int64(len(p)), x.Size-off)
@@ -27,5 +28,6 @@ func Same(s *safetensors.Dir, a, b string) (bool, error) {
 			return false, nil
 		}
 	}
+
 	return true, nil
 }

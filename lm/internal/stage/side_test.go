@@ -10,17 +10,21 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// TestChangedSideFile: a file that became another one between the beginning of a job and its end is an error that names it, not a part of the output.
+// TestChangedSideFile: a file that became another one between the beginning of a job and its end is an error
+// that names it, not a part of the output.
 func TestChangedSideFile(t *testing.T) {
 	source, out := t.TempDir(), t.TempDir()
 	path := filepath.Join(source, "tokenizer.json")
-	if err := errors.Join(os.WriteFile(path, []byte(`{"a": 1}`), 0o600), os.WriteFile(filepath.Join(source, "other"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(path, []byte(`{"a": 1}`), 0o600),
+		os.WriteFile(filepath.Join(source, "other"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
+
 	files, err := sideFiles(source)
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
+
 	f := &Folder{opts: Options{Source: source}, stage: out, side: files}
 	if err := f.copySide(); err != nil {
 		t.Error(err)
@@ -42,7 +46,8 @@ func TestChangedSideFile(t *testing.T) {
 	}
 }
 
-// TestDamagedBeside: a complete output of which a file beside the weights is cut, changed or gone is not taken for finished.
+// TestDamagedBeside: a complete output of which a file beside the weights is cut, changed or gone is not taken
+// for finished.
 func TestDamagedBeside(t *testing.T) {
 	source, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
 	for _, name := range []string{"config.json", "tokenizer.json"} {
@@ -50,21 +55,33 @@ func TestDamagedBeside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := Options{Source: source, Fingerprint: "job", Resume: true, Config: func(text []byte) []byte { return append(text, '\n') }}
-	plan := func() Plan {
-		return Plan{Tensors: []safetensors.Info{{Name: "x", DType: safetensors.F32, Shape: []int64{1}}}, Metadata: map[string]string{}}
+
+	o := Options{
+		Source: source, Fingerprint: "job", Resume: true,
+		Config: func(text []byte) []byte { return append(text, '\n') },
 	}
+	plan := func() Plan {
+		return Plan{
+			Tensors:  []safetensors.Info{{Name: "x", DType: safetensors.F32, Shape: []int64{1}}},
+			Metadata: map[string]string{},
+		}
+	}
+
 	f, err := Open(out, plan(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	sums, err := f.Beside()
 	if err != nil || len(sums) != 2 {
 		t.Fatal(sums, err)
 	}
-	if err := errors.Join(f.Writer().WriteTensor("x", make([]byte, 4)), f.Commit([]string{"x"}), f.Finish()); err != nil {
+
+	if err := errors.Join(f.Writer().WriteTensor("x", make([]byte, 4)), f.Commit([]string{"x"}),
+		f.Finish()); err != nil {
 		t.Fatal(err)
 	}
+
 	again := func() error {
 		f, err := Open(out, plan(), o)
 		if err == nil && !f.Complete() {
@@ -72,15 +89,18 @@ func TestDamagedBeside(t *testing.T) {
 		}
 		return err
 	}
+
 	if err := errors.Join(again(), Intact(out, sums)); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, name := range []string{"config.json", "tokenizer.json"} {
 		path := filepath.Join(out, name)
 		whole, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for what, damage := range map[string]func() error{
 			"cut":     func() error { return os.Truncate(path, 2) },
 			"changed": func() error { return os.WriteFile(path, []byte(`{"a": 2}`), 0o600) },
@@ -89,16 +109,19 @@ func TestDamagedBeside(t *testing.T) {
 			if err := damage(); err != nil {
 				t.Fatal(err)
 			}
+
 			for _, err := range []error{again(), Intact(out, sums)} {
 				if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
 					t.Errorf("%s %s: %v", name, what, err)
 				}
 			}
+
 			if err := os.WriteFile(path, whole, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	if err := again(); err != nil {
 		t.Error(err)
 	}

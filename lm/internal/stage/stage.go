@@ -1,5 +1,6 @@
-// Package stage writes a checkpoint folder that appears under its name only when it is complete. Until then everything is in a hidden folder
-// beside it, with a journal of the finished tensors, from which an interrupted job continues.
+// Package stage writes a checkpoint folder that appears under its name only when it is complete. Until then
+// everything is in a hidden folder beside it, with a journal of the finished tensors, from which an interrupted
+// job continues.
 package stage
 
 import (
@@ -63,17 +64,20 @@ type Folder struct {
 	over     bool
 }
 
-// Open starts, or with Resume continues, the output at dir. The errors wrap [ErrExists], [ErrOtherJob], [ErrInPlace], an
-// error of package safetensors (disk space is reserved now), or one of the operating system.
+// Open starts, or with Resume continues, the output at dir. The errors wrap [ErrExists], [ErrOtherJob],
+// [ErrInPlace], an error of package safetensors (disk space is reserved now), or one of the operating system.
 func Open(dir string, p Plan, o Options) (*Folder, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	dir = safefile.Place(dir)
 	f := &Folder{
-		opts: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".partial"), done: map[string]bool{},
+		opts: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".partial"),
+		done: map[string]bool{},
 	}
+
 	if err := f.checkTarget(); err != nil || f.complete {
 		return f, err
 	}
@@ -86,6 +90,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 	if err := f.open(p); err != nil {
 		return nil, err
 	}
+
 	return f, nil
 }
 
@@ -100,10 +105,12 @@ func (f *Folder) open(p Plan) error {
 	if stat, err := os.Lstat(f.stage); err != nil || !stat.IsDir() {
 		return fmt.Errorf("%s: not a folder of its own, so nothing is written there; remove it", f.stage)
 	}
+
 	var err error
 	if f.journal, err = openJournal(filepath.Join(f.stage, journalName)); err != nil {
 		return err
 	}
+
 	if f.opts.Resume {
 		err = f.resume(p)
 	} else {
@@ -112,19 +119,23 @@ func (f *Folder) open(p Plan) error {
 	if err != nil {
 		return errors.Join(err, f.journal.close())
 	}
+
 	return nil
 }
 
 // resume takes up what the journal says is there.
 func (f *Folder) resume(p Plan) error {
 	if job, started := f.journal.job(); started && job != f.opts.Fingerprint {
-		return fmt.Errorf("%s: %w: %q, this is %q; --overwrite without --resume starts anew", f.stage, ErrOtherJob, job, f.opts.Fingerprint)
+		return fmt.Errorf("%s: %w: %q, this is %q; --overwrite without --resume starts anew", f.stage, ErrOtherJob, job,
+			f.opts.Fingerprint)
 	}
+
 	var err error
 	f.writer, err = safetensors.ReopenDir(f.stage, p.Tensors, p.Metadata, p.Files)
 	if errors.Is(err, safetensors.ErrNoPartial) {
 		return f.fresh(p)
 	}
+
 	if errors.Is(err, safetensors.ErrLayoutChanged) {
 		return fmt.Errorf("%w: %w", ErrOtherJob, err)
 	}
@@ -137,6 +148,7 @@ func (f *Folder) resume(p Plan) error {
 	for _, t := range p.Tensors {
 		f.done[t.Name] = f.writer.Done(t.Name)
 	}
+
 	return nil
 }
 
@@ -146,6 +158,7 @@ func (f *Folder) fresh(p Plan) error {
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
 		if e.Name() == journalName {
 			continue
@@ -154,12 +167,14 @@ func (f *Folder) fresh(p Plan) error {
 			return err
 		}
 	}
+
 	if err := f.journal.start(f.opts.Fingerprint); err != nil {
 		return err
 	}
 	if f.writer, err = safetensors.CreateDir(f.stage, p.Tensors, p.Metadata, p.Files); err != nil {
 		return errors.Join(err, os.RemoveAll(f.stage))
 	}
+
 	return nil
 }
 
@@ -180,16 +195,19 @@ func (f *Folder) Commit(names []string) error {
 	if err := f.writer.Sync(); err != nil {
 		return err
 	}
+
 	sums, err := f.sums(names)
 	if err != nil {
 		return err
 	}
+
 	if err := f.journal.add(names, sums); err != nil {
 		return err
 	}
 	for _, name := range names {
 		f.done[name] = true
 	}
+
 	return nil
 }
 
@@ -202,15 +220,18 @@ func (f *Folder) Open(name string) (*safetensors.File, error) {
 		}
 		return safetensors.Open(filepath.Join(f.dir, shard))
 	}
+
 	path := filepath.Join(f.stage, f.writer.ShardOf(name))
 	file, err := safetensors.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return safetensors.Open(path + ".partial")
 	}
+
 	return file, err
 }
 
-// Finish adds the other files and gives the folder its name. All tensors must be done. After an error it may be called again.
+// Finish adds the other files and gives the folder its name. All tensors must be done. After an error it may be
+// called again.
 func (f *Folder) Finish() error {
 	if f.complete {
 		return nil
@@ -227,6 +248,7 @@ func (f *Folder) Finish() error {
 	if err := f.publish(); err != nil {
 		return err
 	}
+
 	f.complete = true
 	return nil
 }
@@ -254,6 +276,7 @@ func (f *Folder) checkTarget() error {
 	if err := f.checkSource(); err != nil {
 		return err
 	}
+
 	entries, err := os.ReadDir(f.dir)
 	link, linkErr := os.Lstat(f.dir)
 	switch {
@@ -276,6 +299,7 @@ func (f *Folder) checkTarget() error {
 	}):
 		return fmt.Errorf("%s: %w and holds no checkpoint, so it is not replaced", f.dir, ErrExists)
 	}
+
 	return nil
 }
 
@@ -285,10 +309,12 @@ func (f *Folder) checkSource() error {
 	if err != nil {
 		return err
 	}
+
 	target, err := os.Stat(f.dir)
 	if err != nil {
 		return nil // not there, so it holds nothing
 	}
+
 	for at := source; ; at = filepath.Dir(at) {
 		if stat, err := os.Stat(at); err == nil && os.SameFile(stat, target) {
 			return fmt.Errorf("%s: %w", f.dir, ErrInPlace)
@@ -304,18 +330,22 @@ func (f *Folder) finished() bool {
 	if f.opts.Fingerprint == "" {
 		return false
 	}
+
 	d, err := safetensors.OpenDir(f.dir)
 	if err != nil {
 		return false
 	}
 	defer d.Close()
+
 	if d.Metadata()[jobKey] != f.opts.Fingerprint {
 		return false
 	}
+
 	f.shards = map[string]string{}
 	for _, name := range d.Names() {
 		f.done[name], f.shards[name] = true, d.ShardOf(name)
 	}
+
 	return true
 }
 
@@ -325,6 +355,7 @@ func (f *Folder) publish() error {
 	if err := syncFolder(f.stage); err != nil {
 		return err
 	}
+
 	entries, err := os.ReadDir(f.dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -342,9 +373,11 @@ func (f *Folder) publish() error {
 		}
 		return errors.Join(syncFolder(parent), os.RemoveAll(f.stage), f.journal.close())
 	}
+
 	if err := os.Rename(f.stage, f.dir); err != nil {
 		return err
 	}
+
 	return errors.Join(syncFolder(parent), f.journal.close())
 }
 

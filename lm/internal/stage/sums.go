@@ -29,6 +29,7 @@ func (r *reader) sum(name string) (uint32, error) {
 	if shard == "" {
 		return 0, fmt.Errorf("%s: tensor %q: %w", r.folder.stage, name, safetensors.ErrUnknownTensor)
 	}
+
 	file := r.files[shard]
 	if file == nil {
 		var err error
@@ -37,11 +38,13 @@ func (r *reader) sum(name string) (uint32, error) {
 		}
 		r.files[shard] = file
 	}
+
 	sum, off := uint32(0), int64(0)
 	for {
 		n, err := file.ReadAt(name, r.buf, off)
 		sum = crc32.Update(sum, castagnoli, r.buf[:n])
-		if off += int64(n); errors.Is(err, io.EOF) || err == nil && n == 0 {
+		off += int64(n)
+		if errors.Is(err, io.EOF) || err == nil && n == 0 {
 			return sum, nil
 		}
 		if err != nil {
@@ -60,6 +63,7 @@ func (r *reader) close() {
 func (f *Folder) sums(names []string) ([]uint32, error) {
 	r := f.reader()
 	defer r.close()
+
 	out := make([]uint32, len(names))
 	for i, name := range names {
 		var err error
@@ -67,6 +71,7 @@ func (f *Folder) sums(names []string) ([]uint32, error) {
 			return nil, err
 		}
 	}
+
 	return out, nil
 }
 
@@ -74,6 +79,7 @@ func (f *Folder) sums(names []string) ([]uint32, error) {
 func (f *Folder) takeUp() error {
 	r := f.reader()
 	defer r.close()
+
 	sums, names := f.journal.done()
 	for _, name := range names {
 		want := sums[name]
@@ -93,6 +99,7 @@ func (f *Folder) takeUp() error {
 			f.damaged = append(f.damaged, name)
 		}
 	}
+
 	return nil
 }
 

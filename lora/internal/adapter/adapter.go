@@ -90,7 +90,8 @@ type Factors interface {
 	Parameters() []*Param
 }
 
-// Pair gives the factors as PEFT stores them: A [rank, in] and B [out, rank], copies without gaps. The scale is in neither.
+// Pair gives the factors as PEFT stores them: A [rank, in] and B [out, rank], copies without gaps. The scale is
+// in neither.
 func (l *Low) Pair() (a, b kernels.Mat) {
 	in, out := l.Module.In, l.Module.Out
 	a, bt := hostMat(l.Rank, in), hostMat(l.Rank, out)
@@ -110,9 +111,11 @@ func (a *Adapter) Trainable() []*Param {
 			list = append(list, p)
 		}
 	}
+
 	for _, p := range a.Params() {
 		add(p)
 	}
+
 	return list
 }
 
@@ -128,16 +131,19 @@ func (a *Adapter) Params() []*Param {
 			}
 		}
 	}
+
 	for _, l := range a.Low {
 		add(l.Parameters()...)
 		add(l.Bias, l.Magnitude)
 	}
+
 	for _, w := range a.Whole {
 		add(w.Value)
 	}
 	for _, r := range a.Rows {
 		add(r.Value)
 	}
+
 	return list
 }
 

@@ -51,7 +51,8 @@ type Config struct {
 	VeRA    VeRAConfig
 	PRoLoRA PRoLoRAConfig
 
-	// KeepZeros: where a matrix of the base is zero, the adapter changes nothing, so that a pruned base keeps its pattern. PEFT does not know this.
+	// KeepZeros: where a matrix of the base is zero, the adapter changes nothing, so that a pruned base keeps
+	// its pattern. PEFT does not know this.
 	KeepZeros bool
 
 	// Base fingerprints, of native files: what the base's configuration and tensors hash to; "" where not known.

@@ -21,7 +21,8 @@ type Checkpoint struct {
 	Modules []Module
 }
 
-// OpenCheckpoint opens the base in a folder. The errors are those of [lm.LoadConfig], of package safetensors and of [arch.Resolve].
+// OpenCheckpoint opens the base in a folder. The errors are those of [lm.LoadConfig], of package safetensors
+// and of [arch.Resolve].
 func OpenCheckpoint(dir string) (*Checkpoint, error) {
 	c := &Checkpoint{Dir: dir}
 	var err error
@@ -40,6 +41,7 @@ func OpenCheckpoint(dir string) (*Checkpoint, error) {
 		}
 		return nil, errors.Join(err, c.Source.Close())
 	}
+
 	c.Modules = Modules(c.Config, c.Layout)
 	return c, nil
 }

@@ -13,65 +13,82 @@ import (
 // maxPattern bounds the length of regular expressions, which come from files.
 const maxPattern = 64 << 10
 
-// Chosen lists the modules that a configuration adapts, as [Config.Fits] does. An entry that matches no module is an error that
-// wraps ErrTarget.
+// Chosen lists the modules that a configuration adapts, as [Config.Fits] does. An entry that matches no module
+// is an error that wraps ErrTarget.
 func (c *Config) Chosen(modules []Module) ([]Module, error) {
 	list, unmatched, err := c.Fits(modules)
 	if err != nil {
 		return nil, err
 	}
+
 	if len(unmatched) > 0 {
-		return nil, fmt.Errorf("%w: %.200q matches no module; the model has %s", ErrTarget, unmatched[0], known(modules))
+		return nil, fmt.Errorf("%w: %.200q matches no module; the model has %s", ErrTarget, unmatched[0],
+			known(modules))
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%w: target_modules, exclude_modules and layers_to_transform leave no module; the model has %s", ErrTarget, known(modules))
+		return nil, fmt.Errorf("%w: target_modules, exclude_modules and layers_to_transform leave no module; the "+
+			"model has %s", ErrTarget, known(modules))
 	}
+
 	return list, nil
 }
 
-// Fits lists the modules that a configuration adapts, in their order, by PEFT's rules: what is excluded, or lies inside a
-// module that is trained whole, is not adapted; a restriction to some blocks does not hold for entries that are whole paths.
-// unmatched are the entries of target_modules that no module fits.
+// Fits lists the modules that a configuration adapts, in their order, by PEFT's rules: what is excluded, or
+// lies inside a module that is trained whole, is not adapted; a restriction to some blocks does not hold for
+// entries that are whole paths. unmatched are the entries of target_modules that no module fits.
 func (c *Config) Fits(modules []Module) (list []Module, unmatched []string, err error) {
 	target, err := c.Targets.compile("target_modules")
 	if err != nil {
 		return nil, nil, err
 	}
+
 	exclude, err := c.Exclude.compile("exclude_modules")
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if c.Targets.Regex != "" && c.Layers != nil {
-		return nil, nil, fmt.Errorf("%w: layers_to_transform needs target_modules as a list, not a regular expression", ErrConfig)
+		return nil, nil, fmt.Errorf("%w: layers_to_transform needs target_modules as a list, not a regular expression",
+			ErrConfig)
 	}
+
 	layer, err := c.layerFilter()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	hit := map[string]bool{}
 	for _, m := range modules {
 		entry, ok := target(m)
 		if !ok {
 			continue
 		}
+
 		hit[entry] = true // a restriction is no mistake in the name
 		if _, out := exclude(m); out || c.inWhole(m.Path) || entry != m.Path && !layer(m.Path) {
 			continue
 		}
+
 		list = append(list, m)
 	}
+
 	for _, n := range c.Targets.Names {
-		if !hit[n] && !slices.ContainsFunc(modules, func(m Module) bool { return m.Path == n || strings.HasSuffix(m.Path, "."+n) }) {
+		if !hit[n] && !slices.ContainsFunc(modules, func(m Module) bool {
+			return m.Path == n ||
+				strings.HasSuffix(m.Path, "."+n)
+		}) {
 			unmatched = append(unmatched, n)
 		}
 	}
+
 	return list, unmatched, nil
 }
 
 // inWhole reports whether a module is, or lies inside, one that is trained whole.
 func (c *Config) inWhole(path string) bool {
 	return slices.ContainsFunc(c.WholeModules, func(name string) bool {
-		return slices.Contains(strings.Split(path, "."), name) || path == name || strings.Contains("."+path+".", "."+name+".")
+		return slices.Contains(strings.Split(path, "."), name) || path == name ||
+			strings.Contains("."+path+".", "."+name+".")
 	})
 }
 
@@ -89,6 +106,7 @@ func (m Match) compile(key string) (func(Module) (string, bool), error) {
 		}
 		return func(mod Module) (string, bool) { return m.Regex, re.MatchString(mod.Path) }, nil
 	}
+
 	return func(mod Module) (string, bool) {
 		if slices.Contains(m.Names, mod.Path) {
 			return mod.Path, true
@@ -120,6 +138,7 @@ func (c *Config) layerFilter() (func(path string) bool, error) {
 		}
 		return func(string) bool { return true }, nil
 	}
+
 	patterns := []string{`.*?\.[^.]*\.(\d+)\.`}
 	if len(c.LayersPattern) > 0 {
 		patterns = nil
@@ -127,6 +146,7 @@ func (c *Config) layerFilter() (func(path string) bool, error) {
 			patterns = append(patterns, `.*?\.`+p+`\.(\d+)\.`)
 		}
 	}
+
 	var res []*regexp.Regexp
 	for _, p := range patterns {
 		re, err := compile("layers_pattern", `\A`+p)
@@ -135,6 +155,7 @@ func (c *Config) layerFilter() (func(path string) bool, error) {
 		}
 		res = append(res, re)
 	}
+
 	return func(path string) bool {
 		for _, re := range res {
 			if found := re.FindStringSubmatch(path); found != nil {
@@ -152,10 +173,12 @@ func (c *Config) RankAlpha() (func(path string) (int, float64), error) {
 	if err != nil {
 		return nil, err
 	}
+
 	alphas, err := compileAll("alpha_pattern", c.AlphaPattern)
 	if err != nil {
 		return nil, err
 	}
+
 	return func(path string) (int, float64) {
 		return int(ranks(path, float64(c.Rank))), alphas(path, c.Alpha)
 	}, nil
@@ -169,6 +192,7 @@ func compileAll(key string, list []Pattern) (func(path string, other float64) fl
 			return nil, err
 		}
 	}
+
 	return func(path string, other float64) float64 {
 		for i, re := range res {
 			if re.MatchString(path) {

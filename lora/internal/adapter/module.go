@@ -35,10 +35,16 @@ func Modules(c *arch.Config, layout *arch.Layout) []Module {
 			list[i].Bias = p.Name
 			continue
 		}
-		if p.Bias || len(p.Shape) != 2 || p.Role == arch.Positions || p.Role == arch.Router || p.Role == arch.SharedRouter {
+
+		if p.Bias || len(p.Shape) != 2 || p.Role == arch.Positions || p.Role == arch.Router ||
+			p.Role == arch.SharedRouter {
 			continue
 		}
-		m := Module{Path: path, Tensor: p.Name, Block: p.Block, Role: p.Role, Expert: p.Expert, Transposed: p.Transposed}
+
+		m := Module{
+			Path: path, Tensor: p.Name, Block: p.Block, Role: p.Role, Expert: p.Expert,
+			Transposed: p.Transposed,
+		}
 		m.In, m.Out = int(p.Shape[1]), int(p.Shape[0])
 		if p.Transposed {
 			m.In, m.Out = m.Out, m.In
@@ -46,17 +52,23 @@ func Modules(c *arch.Config, layout *arch.Layout) []Module {
 		if p.Role == arch.Embed {
 			m.Table, m.In, m.Out = true, m.Out, m.In
 		}
+
 		at[path] = len(list)
 		list = append(list, m)
 	}
+
 	if c.Tied {
 		for _, m := range list {
 			if m.Table {
-				list = append(list, Module{Path: "lm_head", Tensor: m.Tensor, Block: -1, Role: arch.Head, Expert: -1, In: m.Out, Out: m.In, Tied: true})
+				list = append(list, Module{
+					Path: "lm_head", Tensor: m.Tensor, Block: -1, Role: arch.Head, Expert: -1,
+					In: m.Out, Out: m.In, Tied: true,
+				})
 				break
 			}
 		}
 	}
+
 	return list
 }
 
@@ -83,11 +95,14 @@ func KeyOf(modules []Module, tensor string) string {
 			return m.Path + ".bias"
 		}
 	}
+
 	for _, m := range modules {
-		if short, cut := strings.CutSuffix(m.Path, strings.TrimSuffix(m.Tensor, ".weight")); cut && short != "" && m.Role != arch.Head {
+		if short, cut := strings.CutSuffix(m.Path, strings.TrimSuffix(m.Tensor, ".weight")); cut && short != "" &&
+			m.Role != arch.Head {
 			return short + tensor // files without the optional prefix
 		}
 	}
+
 	return tensor
 }
 

@@ -6,10 +6,18 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// TestKeyOf: tensors have the names that today's transformers gives their modules, also where the base calls them otherwise.
+// TestKeyOf: tensors have the names that today's transformers gives their modules, also where the base calls
+// them otherwise.
 func TestKeyOf(t *testing.T) {
-	neox := []Module{{Path: "gpt_neox.embed_in", Tensor: "gpt_neox.embed_in.weight", Table: true}, {Path: "lm_head", Tensor: "embed_out.weight", Role: arch.Head}}
-	bare := []Module{{Path: "transformer.h.0.attn.c_attn", Tensor: "h.0.attn.c_attn.weight", Bias: "h.0.attn.c_attn.bias"}, {Path: "lm_head", Tensor: "wte.weight", Role: arch.Head, Tied: true}}
+	neox := []Module{
+		{Path: "gpt_neox.embed_in", Tensor: "gpt_neox.embed_in.weight", Table: true},
+		{Path: "lm_head", Tensor: "embed_out.weight", Role: arch.Head},
+	}
+	bare := []Module{{
+		Path: "transformer.h.0.attn.c_attn", Tensor: "h.0.attn.c_attn.weight",
+		Bias: "h.0.attn.c_attn.bias",
+	}, {Path: "lm_head", Tensor: "wte.weight", Role: arch.Head, Tied: true}}
+
 	for _, c := range []struct {
 		modules      []Module
 		tensor, want string

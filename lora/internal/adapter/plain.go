@@ -29,7 +29,8 @@ func (p Plain) Scatter(da, dbt kernels.Mat) {
 // Parameters implements [Factors].
 func (p Plain) Parameters() []*Param { return []*Param{p.A, p.B} }
 
-// Twin are the factors of a head that follows its token table: those of the table, turned around, so that both stay the same matrix.
+// Twin are the factors of a head that follows its token table: those of the table, turned around, so that both
+// stay the same matrix.
 type Twin struct{ Plain }
 
 // Assemble implements [Factors].

@@ -7,14 +7,15 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Apart reports whether an adapter changes the token table or the head of a tied model, but not both alike: then the head becomes a matrix of
-// its own.
+// Apart reports whether an adapter changes the token table or the head of a tied model, but not both alike:
+// then the head becomes a matrix of its own.
 func (a *Adapter) Apart(table string) bool {
 	if slices.ContainsFunc(a.Low, func(l *Low) bool { return (l.Module.Table || l.Module.Tied) && !a.twins(l) }) {
 		return true
 	}
 	return slices.ContainsFunc(a.Whole, func(w *Whole) bool {
-		return !w.Frozen && (w.Tensor == table || w.Head()) && !slices.ContainsFunc(a.Whole, func(o *Whole) bool { return o != w && o.Value == w.Value })
+		return !w.Frozen && (w.Tensor == table || w.Head()) &&
+			!slices.ContainsFunc(a.Whole, func(o *Whole) bool { return o != w && o.Value == w.Value })
 	})
 }
 
@@ -23,7 +24,8 @@ func (a *Adapter) twins(l *Low) bool {
 	return l.Magnitude == nil && slices.ContainsFunc(a.Low, func(o *Low) bool {
 		_, twin := o.Factors.(Twin)
 		_, is := l.Factors.(Twin)
-		return o.Magnitude == nil && twin != is && (o.Module.Table || o.Module.Tied) && o.Scale == l.Scale && slices.Equal(o.Parameters(), l.Parameters())
+		return o.Magnitude == nil && twin != is && (o.Module.Table || o.Module.Tied) && o.Scale == l.Scale &&
+			slices.Equal(o.Parameters(), l.Parameters())
 	})
 }
 
@@ -33,12 +35,14 @@ func (w *Whole) Head() bool { return w.Tensor == TiedHead }
 // TiedHead is what the head of a tied model is called, which has no tensor.
 const TiedHead = "lm_head.weight"
 
-// Tie lets the head follow the table where the configuration asks for it: a change of one becomes a change of both, with the same parameters.
-// What is there for both stays, and shares its parameters if the numbers are the same. A model that is not tied is an error that wraps ErrConfig.
+// Tie lets the head follow the table where the configuration asks for it: a change of one becomes a change of
+// both, with the same parameters. What is there for both stays, and shares its parameters if the numbers are
+// the same. A model that is not tied is an error that wraps ErrConfig.
 func (a *Adapter) Tie(modules []Module) error {
 	if !a.Config.Tying {
 		return nil
 	}
+
 	table := slices.IndexFunc(modules, func(m Module) bool { return m.Table })
 	head := slices.IndexFunc(modules, func(m Module) bool { return m.Tied })
 	if table < 0 || head < 0 {
@@ -47,6 +51,7 @@ func (a *Adapter) Tie(modules []Module) error {
 	if err := a.tieLow(modules[table], modules[head]); err != nil {
 		return err
 	}
+
 	a.tieWhole(modules[table])
 	return nil
 }
@@ -59,18 +64,22 @@ func (a *Adapter) tieLow(table, head Module) error {
 	if at == nil {
 		return nil
 	}
+
 	twin := Twin{at.Factors.(Plain)}
 	if other == nil {
 		if at.Magnitude != nil {
-			return fmt.Errorf("%w: ensure_weight_tying with DoRA: table and head have magnitudes of different kinds", ErrUnsupported)
+			return fmt.Errorf("%w: ensure_weight_tying with DoRA: table and head have magnitudes of different kinds",
+				ErrUnsupported)
 		}
 		a.Low = append(a.Low, &Low{Module: head, Rank: at.Rank, Alpha: at.Alpha, Scale: at.Scale, Factors: twin})
 		return nil
 	}
+
 	own, ok := other.Factors.(Plain)
 	if ok && other.Rank == at.Rank && turned(own.A, twin.B) && turned(own.B, twin.A) {
 		other.Factors = twin
 	}
+
 	return nil
 }
 
@@ -85,6 +94,7 @@ func (a *Adapter) tieWhole(table Module) {
 			head = w
 		}
 	}
+
 	path := table.Path + ".weight"
 	switch {
 	case at != nil && head != nil:

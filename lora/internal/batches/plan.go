@@ -1,5 +1,5 @@
-// Package batches says which sequences a step of training sees. The answer depends on the lengths, the settings and the seed alone,
-// so that a run can be continued at any step.
+// Package batches says which sequences a step of training sees. The answer depends on the lengths, the settings
+// and the seed alone, so that a run can be continued at any step.
 package batches
 
 import (
@@ -36,8 +36,8 @@ type Plan struct {
 	micro   int
 }
 
-// New lays out a run. Every pass over the data takes the sequences in a new random order, or with Ordered as they stand; a step may
-// reach from one pass into the next.
+// New lays out a run. Every pass over the data takes the sequences in a new random order, or with Ordered as
+// they stand; a step may reach from one pass into the next.
 func New(d Data, o Options) (*Plan, error) {
 	p := &Plan{data: d, micro: o.Micro}
 	var use []int32
@@ -46,10 +46,12 @@ func New(d Data, o Options) (*Plan, error) {
 			use = append(use, int32(i))
 		}
 	}
+
 	p.Dropped = len(d.IDs) - len(use)
 	if len(use) == 0 {
 		return nil, fmt.Errorf("%w: %d sequences, all of them empty, of one token, or masked", ErrEmpty, len(d.IDs))
 	}
+
 	next := sequence(use, o)
 	for o.Steps == 0 || len(p.Steps) < o.Steps {
 		step, epoch := p.step(next, o)
@@ -58,12 +60,15 @@ func New(d Data, o Options) (*Plan, error) {
 		}
 		p.Steps = append(p.Steps, step)
 	}
+
 	return p, nil
 }
 
 // sequence gives the sequences one after the other, pass by pass, each with the number of its pass.
 func sequence(use []int32, o Options) func(peek bool) (int32, int) {
-	key, epoch, at := rng.New(o.Seed, "order"), 0, 0
+	key := rng.New(o.Seed, "order")
+	epoch := 0
+	at := 0
 	order := append([]int32(nil), use...)
 	shuffle := func() {
 		if !o.Ordered {
@@ -71,6 +76,7 @@ func sequence(use []int32, o Options) func(peek bool) (int32, int) {
 			key.With(uint64(epoch)).Shuffle(order)
 		}
 	}
+
 	shuffle()
 	return func(peek bool) (int32, int) {
 		if at == len(order) {
@@ -98,6 +104,7 @@ func (p *Plan) step(next func(bool) (int32, int), o Options) (list []int32, epoc
 		case o.Tokens == 0 && len(list) == o.Batch, o.Tokens > 0 && len(list) > 0 && tokens+n > o.Tokens:
 			return list, epoch
 		}
+
 		next(false)
 		list, tokens = append(list, i), tokens+n
 	}

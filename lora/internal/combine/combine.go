@@ -104,32 +104,39 @@ type Module struct {
 	Energy   *float64 `json:"energy,omitempty"` // share of the squares of the singular values that the rank keeps
 }
 
-// Run combines adapters. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or [adapter.ErrBase] for adapters of different bases.
+// Run combines adapters. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or [adapter.ErrBase] for
+// adapters of different bases.
 func Run(ctx context.Context, list []Named, o Options) (*adapter.Adapter, *Report, error) {
 	c, err := newCombiner(list, o)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if len(list) == 1 && c.weights[0] == 1 {
 		return list[0].Adapter, c.identity(), nil
 	}
+
 	for _, n := range list {
 		if err := combinable(n); err != nil {
 			return nil, nil, err
 		}
 	}
+
 	for _, n := range list[1:] {
 		if n.Adapter.Config.KeepZeros != list[0].Adapter.Config.KeepZeros {
-			return nil, nil, fmt.Errorf("%s: %w: of it and %s one keeps zeros of the base and the other does not, which no adapter can do at once",
+			return nil, nil, fmt.Errorf("%s: %w: of it and %s one keeps zeros of the base and the other does not, "+
+				"which no adapter can do at once",
 				n.Name, ErrRefused, list[0].Name)
 		}
 	}
+
 	if err := c.modules(); err != nil {
 		return nil, nil, err
 	}
 	if err := c.ranks(); err != nil {
 		return nil, nil, err
 	}
+
 	return c.run(ctx)
 }
 
@@ -148,10 +155,12 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	c := &combiner{Options: o, method: way, list: list, weights: o.Weights}
 	if c.weights == nil {
 		c.weights = slices.Repeat([]float64{1}, len(list))
 	}
+
 	switch {
 	case o.Density > 1:
 		return nil, fmt.Errorf("%w: density %g is no share; 1 keeps all values", ErrOption, o.Density)
@@ -162,17 +171,21 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 	case slices.ContainsFunc(c.weights, func(w float64) bool { return math.IsNaN(w) || math.Abs(w) > math.MaxFloat32 }):
 		return nil, fmt.Errorf("%w: weights %v are not all finite", ErrOption, c.weights)
 	case o.Rank < 0 || o.Rank > 0 && !c.method.dense:
-		return nil, fmt.Errorf("%w: a rank of %d with %s; it is for svd and the methods that end in _svd", ErrOption, o.Rank, o.Method)
+		return nil, fmt.Errorf("%w: a rank of %d with %s; it is for svd and the methods that end in _svd", ErrOption,
+			o.Rank, o.Method)
 	case c.method.prune != "" && !(o.Density > 0):
 		return nil, fmt.Errorf("%w: %s needs a density above 0, the share of values that are kept", ErrOption, o.Method)
 	case c.method.prune == "" && o.Density != 0:
 		return nil, fmt.Errorf("%w: %s prunes nothing, so it has no density", ErrOption, o.Method)
 	case o.Sign != "" && o.Sign != Total && (o.Sign != Frequency || !c.method.elect):
-		return nil, fmt.Errorf("%w: majority sign %.60q with %s; ties and dare_ties have total and frequency", ErrOption, o.Sign, o.Method)
+		return nil, fmt.Errorf("%w: majority sign %.60q with %s; ties and dare_ties have total and frequency",
+			ErrOption, o.Sign, o.Method)
 	}
+
 	if len(list) == 1 {
 		c.method, err = lookup("linear")
 	}
+
 	return c, err
 }
 
@@ -193,6 +206,7 @@ func combinable(n Named) error {
 	refuse := func(what string) error {
 		return fmt.Errorf("%s: %w: it has %s, which have no weighted sum", n.Name, ErrRefused, what)
 	}
+
 	switch {
 	case a.Config.DoRA || slices.ContainsFunc(a.Low, func(l *adapter.Low) bool { return l.Magnitude != nil }):
 		return refuse("DoRA magnitudes (use_dora)")
@@ -203,6 +217,7 @@ func combinable(n Named) error {
 	case len(a.Rows) > 0:
 		return refuse("trained rows of a table (trainable_token_indices)")
 	}
+
 	return nil
 }
 
@@ -217,12 +232,14 @@ func (c *combiner) modules() error {
 				c.paths = append(c.paths, l.Module)
 				continue
 			}
+
 			if m := c.paths[i]; m.In != l.Module.In || m.Out != l.Module.Out || m.Table != l.Module.Table {
 				return fmt.Errorf("%s: %w than %s: module %s has %d inputs and %d outputs, not %d and %d",
 					n.Name, adapter.ErrBase, c.list[0].Name, m.Path, l.Module.In, l.Module.Out, m.In, m.Out)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -241,6 +258,7 @@ func (c *combiner) ranks() error {
 	for _, n := range c.list {
 		ranks = append(ranks, largest(n.Adapter))
 	}
+
 	switch {
 	case c.method.name == "cat":
 		for _, r := range ranks {
@@ -253,6 +271,7 @@ func (c *combiner) ranks() error {
 		}
 	default:
 		c.rank = ranks[0]
+
 		for i, r := range ranks {
 			if r != ranks[0] {
 				return fmt.Errorf("%w: %s has %d, %s has %d; %s needs one rank (HINT: cat and svd do not)",
@@ -260,6 +279,7 @@ func (c *combiner) ranks() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -291,14 +311,17 @@ func (c *combiner) run(ctx context.Context) (*adapter.Adapter, *Report, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
+
 		list := c.parts(m.Path)
 		a, b, energy, err := c.module(m, list)
 		if err != nil {
 			return nil, nil, fmt.Errorf("module %s: %w", m.Path, err)
 		}
+
 		low[i] = c.low(m, a, b)
 		r.Modules[i] = Module{Path: m.Path, Adapters: len(list), Energy: energy}
 	}
+
 	r.Exact = c.method.name == "cat" || len(c.list) == 1
 	return &adapter.Adapter{Config: c.config(), Low: low, Whole: c.along()}, r, nil
 }
@@ -314,6 +337,7 @@ func (c *combiner) module(m adapter.Module, list []part) (a, b linalg.Matrix, en
 	case c.method.dense:
 		return c.cutDense(m, list)
 	}
+
 	a, b, err = c.factors(m, list)
 	return a, b, nil, err
 }
@@ -324,7 +348,10 @@ func (c *combiner) low(m adapter.Module, a, b linalg.Matrix) *adapter.Low {
 	if m.Table {
 		nameA, nameB = ".lora_embedding_A", ".lora_embedding_B"
 	}
-	f := adapter.Plain{A: adapter.NewParam(m.Path+nameA, c.rank, m.In), B: adapter.NewParam(m.Path+nameB, m.Out, c.rank)}
+	f := adapter.Plain{
+		A: adapter.NewParam(m.Path+nameA, c.rank, m.In),
+		B: adapter.NewParam(m.Path+nameB, m.Out, c.rank),
+	}
 	put(f.A.Value, a)
 	put(f.B.Value, b)
 	return &adapter.Low{Module: m, Rank: c.rank, Alpha: float64(c.rank), Scale: 1, Factors: f}
@@ -340,14 +367,19 @@ func put(dst kernels.Mat, src linalg.Matrix) {
 	}
 }
 
-// config is that of the result: modules by the names of all adapters where names say which they are, otherwise by their paths.
+// config is that of the result: modules by the names of all adapters where names say which they are, otherwise
+// by their paths.
 func (c *combiner) config() adapter.Config {
 	first := c.list[0].Adapter.Config
-	r := adapter.Config{Kind: adapter.LoRA, Base: first.Base, TaskType: first.TaskType, Rank: c.rank, Alpha: float64(c.rank), Biases: adapter.NoBias, Init: "true"}
+	r := adapter.Config{
+		Kind: adapter.LoRA, Base: first.Base, TaskType: first.TaskType, Rank: c.rank,
+		Alpha: float64(c.rank), Biases: adapter.NoBias, Init: "true",
+	}
 	r.KeepZeros = first.KeepZeros // of all
 	if !slices.ContainsFunc(c.list, func(n Named) bool { return n.Adapter.Config.BaseHash != first.BaseHash }) {
 		r.BaseHash = first.BaseHash
 	}
+
 	for _, n := range c.list {
 		s := n.Adapter.Config
 		if len(s.Targets.Names) == 0 || !s.Exclude.IsZero() || s.Layers != nil || len(s.WholeModules) > 0 {
@@ -357,12 +389,14 @@ func (c *combiner) config() adapter.Config {
 			}
 			return r
 		}
+
 		for _, name := range s.Targets.Names {
 			if !slices.Contains(r.Targets.Names, name) {
 				r.Targets.Names = append(r.Targets.Names, name)
 			}
 		}
 	}
+
 	slices.Sort(r.Targets.Names)
 	return r
 }
@@ -380,26 +414,31 @@ func (c *combiner) along() []*adapter.Whole {
 	return list
 }
 
-// Cut gives an adapter of a smaller rank: the best approximation of every module's change. The errors are those of [Run].
+// Cut gives an adapter of a smaller rank: the best approximation of every module's change. The errors are those
+// of [Run].
 func Cut(ctx context.Context, n Named, rank, threads int) (*adapter.Adapter, *Report, error) {
 	o := Options{Method: "svd", Rank: rank, Threads: threads}
 	c, err := newCombiner([]Named{n}, o)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if err := combinable(n); err != nil {
 		return nil, nil, err
 	}
 	if err := c.modules(); err != nil {
 		return nil, nil, err
 	}
+
 	c.rank = rank
 	if c.method, err = lookup(o.Method); err != nil {
 		return nil, nil, err
 	}
+
 	a, r, err := c.run(ctx)
 	if r != nil {
 		r.Exact = false
 	}
+
 	return a, r, err
 }

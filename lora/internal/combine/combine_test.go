@@ -15,7 +15,10 @@ import (
 
 // drawn makes an adapter of a rank for two matrices of a made-up base, the second only where wide is set.
 func drawn(t *rapid.T, name string, rank int, wide bool) combine.Named {
-	c := adapter.Config{Kind: adapter.LoRA, Rank: rank, Alpha: float64(rank), Targets: adapter.Match{Names: []string{"q_proj"}}}
+	c := adapter.Config{
+		Kind: adapter.LoRA, Rank: rank, Alpha: float64(rank),
+		Targets: adapter.Match{Names: []string{"q_proj"}},
+	}
 	a := &adapter.Adapter{Config: c}
 	alpha := rapid.Float64Range(0.25, 4).Draw(t, name+".alpha")
 	add := func(path string, in, out int) {
@@ -26,13 +29,17 @@ func drawn(t *rapid.T, name string, rank int, wide bool) combine.Named {
 				p.Data()[i] = float32(rapid.IntRange(-8, 8).Draw(t, "x")) / 8
 			}
 		}
-		a.Low = append(a.Low, &adapter.Low{Module: m, Rank: rank, Alpha: alpha, Scale: alpha / float64(rank), Factors: f})
+		a.Low = append(a.Low,
+			&adapter.Low{Module: m, Rank: rank, Alpha: alpha, Scale: alpha / float64(rank), Factors: f})
 	}
+
 	add("model.layers.0.q_proj", 6, 5)
+
 	if wide {
 		a.Config.Targets.Names = append(a.Config.Targets.Names, "v_proj")
 		add("model.layers.0.v_proj", 4, 7)
 	}
+
 	return combine.Named{Name: name, Adapter: a}
 }
 
@@ -44,6 +51,7 @@ func weightedSum(list []combine.Named, weights []float64, path string) []float64
 		if l == nil {
 			continue
 		}
+
 		d := delta(l)
 		if sum == nil {
 			sum = make([]float64, len(d))
@@ -52,6 +60,7 @@ func weightedSum(list []combine.Named, weights []float64, path string) []float64
 			sum[k] += weights[i] * v
 		}
 	}
+
 	return sum
 }
 
@@ -64,10 +73,14 @@ func near(a, b []float64, limit float64) bool {
 	return len(a) == len(b)
 }
 
-// TestExact: cat is the weighted sum of the changes, and so is svd of a rank that no sum exceeds, to the rounding of float32.
+// TestExact: cat is the weighted sum of the changes, and so is svd of a rank that no sum exceeds, to the
+// rounding of float32.
 func TestExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		list := []combine.Named{drawn(t, "a", 2, true), drawn(t, "b", rapid.IntRange(1, 3).Draw(t, "rank"), false), drawn(t, "c", 2, rapid.Bool().Draw(t, "wide"))}
+		list := []combine.Named{
+			drawn(t, "a", 2, true), drawn(t, "b", rapid.IntRange(1, 3).Draw(t, "rank"), false),
+			drawn(t, "c", 2, rapid.Bool().Draw(t, "wide")),
+		}
 		weights := []float64{rapid.Float64Range(-2, 2).Draw(t, "w"), 0.5, -1}
 		for _, o := range []combine.Options{{Method: "cat"}, {Method: "svd", Rank: 7}} {
 			o.Weights = weights
@@ -75,6 +88,7 @@ func TestExact(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for _, l := range got.Low {
 				if want := weightedSum(list, weights, l.Module.Path); !near(delta(l), want, 1e-5) {
 					t.Fatalf("%s of %s: %v, want %v", o.Method, l.Module.Path, delta(l), want)
@@ -84,25 +98,34 @@ func TestExact(t *testing.T) {
 	})
 }
 
-// TestIdentity: one adapter with weight 1 comes back as it is, whatever the method; with another weight its change is multiplied.
+// TestIdentity: one adapter with weight 1 comes back as it is, whatever the method; with another weight its
+// change is multiplied.
 func TestIdentity(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := drawn(t, "a", rapid.IntRange(1, 4).Draw(t, "rank"), true)
 		a.Adapter.Config.DoRA = rapid.Bool().Draw(t, "dora")
+
 		method := rapid.SampledFrom(combine.Methods()).Draw(t, "method")
 		density := 0.0
-		if slices.Contains([]string{"ties", "dare_linear", "dare_ties", "magnitude_prune", "ties_svd", "dare_linear_svd", "dare_ties_svd", "magnitude_prune_svd"}, method) {
+		if slices.Contains([]string{
+			"ties", "dare_linear", "dare_ties", "magnitude_prune", "ties_svd",
+			"dare_linear_svd", "dare_ties_svd", "magnitude_prune_svd",
+		}, method) {
 			density = 0.3
 		}
+
 		got, r, err := combine.Run(t.Context(), []combine.Named{a}, combine.Options{Method: method, Density: density})
 		if err != nil || got != a.Adapter || !r.Exact {
 			t.Fatalf("%v, %+v", err, r)
 		}
+
 		a.Adapter.Config.DoRA = false
 		w := rapid.Float64Range(-2, 2).Draw(t, "w")
-		if got, _, err = combine.Run(t.Context(), []combine.Named{a}, combine.Options{Method: "cat", Weights: []float64{w}}); err != nil {
+		if got, _, err = combine.Run(t.Context(), []combine.Named{a},
+			combine.Options{Method: "cat", Weights: []float64{w}}); err != nil {
 			t.Fatal(err)
 		}
+
 		for _, l := range got.Low {
 			if !near(delta(l), weightedSum([]combine.Named{a}, []float64{w}, l.Module.Path), 1e-5) {
 				t.Fatalf("weight %g of %s", w, l.Module.Path)
@@ -115,18 +138,25 @@ func TestIdentity(t *testing.T) {
 func TestDensityOne(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := []combine.Named{drawn(t, "a", 2, true), drawn(t, "b", 2, true)}
-		for _, pair := range [][2]string{{"magnitude_prune", "linear"}, {"dare_linear", "linear"}, {"magnitude_prune_svd", "svd"}, {"dare_ties", "ties"}} {
+		for _, pair := range [][2]string{
+			{"magnitude_prune", "linear"},
+			{"dare_linear", "linear"},
+			{"magnitude_prune_svd", "svd"},
+			{"dare_ties", "ties"},
+		} {
 			var got [2]*adapter.Adapter
 			for i, method := range pair {
 				o := combine.Options{Method: method}
 				if i == 0 || method == "ties" {
 					o.Density = 1
 				}
+
 				var err error
 				if got[i], _, err = combine.Run(t.Context(), list, o); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			for i, l := range got[0].Low {
 				if !near(delta(l), delta(got[1].Low[i]), 1e-5) {
 					t.Fatalf("%s is not %s for %s", pair[0], pair[1], l.Module.Path)
@@ -145,15 +175,18 @@ func TestThreads(t *testing.T) {
 		if method != "svd" {
 			o.Density = 0.5
 		}
+
 		one, _, err := combine.Run(t.Context(), list, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		o.Threads = 4
 		four, _, err := combine.Run(t.Context(), list, o)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for i, l := range one.Low {
 			if !slices.Equal(delta(l), delta(four.Low[i])) {
 				t.Fatalf("%s of %s", method, l.Module.Path)
@@ -170,6 +203,7 @@ func TestRefused(t *testing.T) {
 		change(n.Adapter)
 		return n
 	}
+
 	ok := plain(func(*adapter.Adapter) {})
 	for i, c := range []struct {
 		n    combine.Named
@@ -177,9 +211,21 @@ func TestRefused(t *testing.T) {
 		want error
 	}{
 		{plain(func(a *adapter.Adapter) { a.Config.DoRA = true }), combine.Options{Method: "cat"}, combine.ErrRefused},
-		{plain(func(a *adapter.Adapter) { a.Config.OutputBias = true }), combine.Options{Method: "cat"}, combine.ErrRefused},
-		{plain(func(a *adapter.Adapter) { a.Whole = []*adapter.Whole{{Key: "norm.weight"}} }), combine.Options{Method: "svd"}, combine.ErrRefused},
-		{plain(func(a *adapter.Adapter) { a.Rows = []*adapter.Rows{{}} }), combine.Options{Method: "linear"}, combine.ErrRefused},
+		{
+			plain(func(a *adapter.Adapter) { a.Config.OutputBias = true }),
+			combine.Options{Method: "cat"},
+			combine.ErrRefused,
+		},
+		{plain(func(a *adapter.Adapter) {
+			a.Whole = []*adapter.Whole{
+				{Key: "norm.weight"},
+			}
+		}), combine.Options{Method: "svd"}, combine.ErrRefused},
+		{plain(func(a *adapter.Adapter) {
+			a.Rows = []*adapter.Rows{
+				{},
+			}
+		}), combine.Options{Method: "linear"}, combine.ErrRefused},
 		{plain(func(a *adapter.Adapter) { a.Low[0].Module.In = 9 }), combine.Options{Method: "cat"}, adapter.ErrBase},
 		{ok, combine.Options{Method: "mean"}, combine.ErrMethod},
 		{ok, combine.Options{Method: "ties"}, combine.ErrOption},
@@ -199,6 +245,7 @@ func TestRefused(t *testing.T) {
 			}
 		})
 	}
+
 	if _, _, err := combine.Run(t.Context(), nil, combine.Options{Method: "cat"}); !errors.Is(err, combine.ErrOption) {
 		t.Errorf("nothing to combine: %v", err)
 	}

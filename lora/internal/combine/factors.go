@@ -17,6 +17,7 @@ func cat(list []part) (a, b linalg.Matrix) {
 	for _, p := range list {
 		rank += p.a.Rows
 	}
+
 	a, b = linalg.New(rank, list[0].a.Cols), linalg.New(list[0].b.Rows, rank)
 	at := 0
 	for _, p := range list {
@@ -26,6 +27,7 @@ func cat(list []part) (a, b linalg.Matrix) {
 		b.Sub(0, b.Rows, at, at+p.a.Rows).Copy(p.b)
 		at += p.a.Rows
 	}
+
 	return a, b
 }
 
@@ -35,13 +37,16 @@ func (c *combiner) factors(m adapter.Module, list []part) (a, b linalg.Matrix, e
 	var wa, wb []float64
 	for _, p := range list {
 		if p.a.Rows != list[0].a.Rows {
-			return a, b, fmt.Errorf("%w: %s has %d here, %s has %d", ErrRanks, list[0].name, list[0].a.Rows, p.name, p.a.Rows)
+			return a, b, fmt.Errorf("%w: %s has %d here, %s has %d", ErrRanks, list[0].name, list[0].a.Rows, p.name,
+				p.a.Rows)
 		}
+
 		f := p.weight * p.scale
 		root := math.Sqrt(math.Abs(f))
 		as, bs = append(as, p.a), append(bs, p.b)
 		wa, wb = append(wa, math.Copysign(root, f)), append(wb, root)
 	}
+
 	a = c.mix(m.Path+".A", as, wa)
 	return a, c.mix(m.Path+".B", bs, wb), nil
 }
@@ -51,6 +56,7 @@ func (c *combiner) mix(name string, list []linalg.Matrix, weights []float64) lin
 	for i, x := range list {
 		c.prune(fmt.Sprintf("%s.%d", name, i), x)
 	}
+
 	out := linalg.New(list[0].Rows, list[0].Cols)
 	values := make([]float64, len(list))
 	for i := range out.Rows {
@@ -58,6 +64,7 @@ func (c *combiner) mix(name string, list []linalg.Matrix, weights []float64) lin
 			for k, x := range list {
 				values[k] = x.At(i, j)
 			}
+
 			if c.method.elect {
 				out.Set(i, j, elected(values, weights, c.Sign))
 			} else {
@@ -65,6 +72,7 @@ func (c *combiner) mix(name string, list []linalg.Matrix, weights []float64) lin
 			}
 		}
 	}
+
 	return out
 }
 
@@ -85,10 +93,12 @@ func elected(values, weights []float64, how Sign) float64 {
 		}
 		vote += v
 	}
+
 	winner := 1.0
 	if vote < 0 {
 		winner = -1
 	}
+
 	total, n := 0.0, 0
 	for i, v := range values {
 		if sign(v) == winner {
@@ -96,6 +106,7 @@ func elected(values, weights []float64, how Sign) float64 {
 			n++
 		}
 	}
+
 	return total / float64(max(n, 1))
 }
 
@@ -106,6 +117,7 @@ func (c *combiner) prune(name string, x linalg.Matrix) {
 	if c.Density >= 1 {
 		return
 	}
+
 	switch c.method.prune {
 	case "magnitude":
 		keepLargest(x, int(c.Density*float64(x.Rows*x.Cols)))
@@ -131,17 +143,20 @@ func keepLargest(x linalg.Matrix, n int) {
 			sizes = append(sizes, math.Abs(v))
 		}
 	}
+
 	slices.Sort(sizes)
 	least := math.Inf(1)
 	if n > 0 {
 		least = sizes[len(sizes)-n]
 	}
+
 	above := len(sizes) - n // how many lie below, among them some that equal the least
 	equal := n
 	if n > 0 {
 		first, _ := slices.BinarySearch(sizes[above:], math.Nextafter(least, math.Inf(1)))
 		equal = first
 	}
+
 	for i := range x.Rows {
 		row := x.Row(i)
 		for j, v := range row {

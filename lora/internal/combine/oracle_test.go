@@ -22,10 +22,12 @@ func oracle(t *testing.T) string {
 	if root == "" {
 		root = filepath.Join("..", "..", "..", "..", "shared", "oracle")
 	}
+
 	root = filepath.Join(root, "lora")
 	if _, err := os.Stat(root); err != nil {
 		t.Skipf("no reference cases at %s", root)
 	}
+
 	return root
 }
 
@@ -51,6 +53,7 @@ func named(t *testing.T, names []string) []combine.Named {
 		}
 		list = append(list, combine.Named{Name: n, Adapter: a})
 	}
+
 	return list
 }
 
@@ -65,6 +68,7 @@ func delta(l *adapter.Low) []float64 {
 			for k := range l.Rank {
 				v += float64(b.RowF32(o)[k]) * float64(a.RowF32(k)[i])
 			}
+
 			if turned {
 				d[i*l.Module.Out+o] = l.Scale * v
 			} else {
@@ -72,6 +76,7 @@ func delta(l *adapter.Low) []float64 {
 			}
 		}
 	}
+
 	return d
 }
 
@@ -88,13 +93,14 @@ type oracleCase struct {
 	}
 }
 
-// TestCombineOracle: the changes of the result are PEFT's, to 2e-6 where factors are added in F32 there, to 1e-5 where it decomposes in
-// F32. One case keeps a fault of PEFT's: a result that is √rank too strong.
+// TestCombineOracle: the changes of the result are PEFT's, to 2e-6 where factors are added in F32 there, to
+// 1e-5 where it decomposes in F32. One case keeps a fault of PEFT's: a result that is √rank too strong.
 func TestCombineOracle(t *testing.T) {
 	list, err := filepath.Glob(filepath.Join(oracle(t), "combine", "*", "case.json"))
 	if err != nil || len(list) == 0 {
 		t.Skip("no cases of combinations")
 	}
+
 	for _, path := range list {
 		dir := filepath.Dir(path)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -108,21 +114,26 @@ func TestCombineOracle(t *testing.T) {
 			if c.Options.Density != nil {
 				o.Density = *c.Options.Density
 			}
+
 			got, r, err := combine.Run(t.Context(), named(t, c.Adapters), o)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if r.Rank != c.Rank {
 				t.Errorf("rank %d, want %d", r.Rank, c.Rank)
 			}
+
 			fault := 1.0
 			if len(extra.Scale) > 0 {
 				fault = extra.Scale[0]
 			}
+
 			limit := 2e-6
 			if strings.HasSuffix(c.Type, "svd") {
 				limit = 1e-5
 			}
+
 			compare(t, got, filepath.Join(dir, "expected.safetensors"), fault, limit)
 		})
 	}
@@ -135,31 +146,39 @@ func compare(t *testing.T, got *adapter.Adapter, path string, fault, limit float
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	seen := 0
 	for _, n := range f.Names() {
 		module, ok := strings.CutPrefix(n, "delta.")
 		if !ok {
 			continue
 		}
+
 		seen++
 		l := got.Find(module)
 		if l == nil {
 			t.Errorf("no change of %s", module)
 			continue
 		}
+
 		data, err := f.Bytes(n)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		worst := 0.0
 		for i, v := range delta(l) {
-			want := float64(math.Float32frombits(uint32(data[4*i])|uint32(data[4*i+1])<<8|uint32(data[4*i+2])<<16|uint32(data[4*i+3])<<24)) / fault
+			want := float64(
+				math.Float32frombits(
+					uint32(data[4*i])|uint32(data[4*i+1])<<8|uint32(data[4*i+2])<<16|uint32(data[4*i+3])<<24)) / fault
 			worst = max(worst, math.Abs(v-want))
 		}
+
 		if !(worst <= limit) {
 			t.Errorf("%s: off by %g", module, worst)
 		}
 	}
+
 	if seen != len(got.Low) {
 		t.Errorf("%d modules, want %d", len(got.Low), seen)
 	}
@@ -171,15 +190,19 @@ func TestCombineRefusedOracle(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Skip("no cases of refused combinations")
 	}
+
 	var list []struct {
 		Adapters     []string
 		Type, Reason string
 	}
+
 	readJSON(t, path, &list)
+
 	for i, c := range list {
 		t.Run(fmt.Sprint(i, c.Type), func(t *testing.T) {
 			o := combine.Options{Method: c.Type}
-			if strings.HasPrefix(c.Type, "ties") || strings.HasPrefix(c.Type, "dare") || strings.HasPrefix(c.Type, "magnitude") {
+			if strings.HasPrefix(c.Type, "ties") || strings.HasPrefix(c.Type, "dare") ||
+				strings.HasPrefix(c.Type, "magnitude") {
 				o.Density = 0.5
 			}
 			if _, _, err := combine.Run(t.Context(), named(t, c.Adapters), o); err == nil {

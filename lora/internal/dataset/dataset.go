@@ -63,9 +63,9 @@ type sample struct {
 	ids, labels []int32
 }
 
-// Read reads a file of text, records or token ids. What the file holds is told by its name, as in package corpus. Every record of text is
-// a sequence that ends with EOS; of a prompt with a completion, and of a conversation, only the answers count. The labels of the result are
-// aligned with its ids.
+// Read reads a file of text, records or token ids. What the file holds is told by its name, as in package
+// corpus. Every record of text is a sequence that ends with EOS; of a prompt with a completion, and of a
+// conversation, only the answers count. The labels of the result are aligned with its ids.
 func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Windows, Counts, error) {
 	name := strings.TrimSuffix(path, ".gz")
 	if strings.HasSuffix(name, ".safetensors") {
@@ -74,6 +74,7 @@ func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Wi
 	if tok == nil {
 		return corpus.Windows{}, Counts{}, fmt.Errorf("%s: %w", path, corpus.ErrNoTokenizer)
 	}
+
 	r := &reader{path: path, tok: tok, o: o}
 	err := open(path, func(in io.Reader) error {
 		if strings.HasSuffix(name, ".jsonl") || strings.HasSuffix(name, ".ndjson") || strings.HasSuffix(name, ".json") {
@@ -87,6 +88,7 @@ func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Wi
 	if err != nil {
 		return corpus.Windows{}, r.counts, err
 	}
+
 	return r.windows(), r.counts, nil
 }
 
@@ -97,13 +99,16 @@ func open(path string, f func(in io.Reader) error) error {
 		return err
 	}
 	defer file.Close()
+
 	if !strings.HasSuffix(path, ".gz") {
 		return f(file)
 	}
+
 	z, err := gzip.NewReader(bufio.NewReader(file))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+
 	return errors.Join(f(z), z.Close())
 }
 
@@ -123,12 +128,18 @@ func (r *reader) windows() corpus.Windows {
 		ids, labels = append(ids, s.ids), append(labels, s.labels)
 		tokens += int64(len(s.ids))
 	}
+
 	w := corpus.New(ids, r.path)
 	w.Mode = corpus.Documents
 	if r.counts.Split > 0 {
 		w.Mode = corpus.Window
 	}
-	w.Labels, w.Docs, w.Tokens, w.Blank = labels, r.counts.Records, tokens, r.counts.Blank
+
+	w.Labels = labels
+	w.Docs = r.counts.Records
+	w.Tokens = tokens
+	w.Blank = r.counts.Blank
+
 	return w
 }
 
@@ -143,6 +154,7 @@ func (r *reader) text(in io.Reader) error {
 	case !utf8.Valid(text):
 		return fmt.Errorf("%s: %w", r.path, corpus.ErrUTF8)
 	}
+
 	r.counts.Records = 1
 	return r.addText(string(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 }
@@ -151,6 +163,7 @@ func (r *reader) text(in io.Reader) error {
 func (r *reader) records(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
+
 	n := 0
 	for lines.Scan() {
 		n++
@@ -159,19 +172,23 @@ func (r *reader) records(ctx context.Context, in io.Reader) error {
 			r.counts.Blank++
 			continue
 		}
+
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
 		r.counts.Records++
 		if err := r.record(line); err != nil {
 			return fmt.Errorf("%s: line %d: %w", r.path, n, err)
 		}
 	}
+
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		return fmt.Errorf("%s: line %d: %w: more than %d bytes", r.path, n+1, corpus.ErrTooLarge, maxLine)
 	} else if err != nil {
 		return fmt.Errorf("%s: %w", r.path, err)
 	}
+
 	return nil
 }
 
@@ -180,6 +197,7 @@ func (r *reader) record(line []byte) error {
 	if !utf8.Valid(line) {
 		return corpus.ErrUTF8
 	}
+
 	var text string
 	if line[0] == '"' {
 		if err := json.Unmarshal(line, &text); err != nil {
@@ -187,15 +205,18 @@ func (r *reader) record(line []byte) error {
 		}
 		return r.addText(text)
 	}
+
 	var rec struct {
 		Text       *string         `json:"text"`
 		Prompt     *string         `json:"prompt"`
 		Completion *string         `json:"completion"`
 		Messages   json.RawMessage `json:"messages"`
 	}
+
 	if err := json.Unmarshal(line, &rec); err != nil {
 		return fmt.Errorf("%w: %w", corpus.ErrRecord, err)
 	}
+
 	switch {
 	case rec.Text != nil:
 		return r.addText(*rec.Text)
@@ -204,6 +225,7 @@ func (r *reader) record(line []byte) error {
 	case rec.Messages != nil:
 		return r.addChat(rec.Messages)
 	}
+
 	return fmt.Errorf("%w: neither text, prompt with completion, nor messages", corpus.ErrRecord)
 }
 
@@ -213,14 +235,17 @@ func (r *reader) addText(text string) error {
 	if err != nil {
 		return err
 	}
+
 	ids = r.end(ids, true)
 	if len(ids) > r.o.SeqLen {
 		r.counts.Split++
 	}
+
 	for lo := 0; lo < len(ids); lo += r.o.SeqLen {
 		piece := ids[lo:min(lo+r.o.SeqLen, len(ids))]
 		r.list = append(r.list, sample{piece, piece})
 	}
+
 	return nil
 }
 
@@ -239,18 +264,22 @@ func (r *reader) addAnswer(prompt, completion string) error {
 	if err != nil {
 		return err
 	}
+
 	answer, err := r.tok.Encode(completion, tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
 		return err
 	}
+
 	if len(answer) == 0 {
 		r.counts.Empty++
 	}
+
 	answer = r.end(answer, false)
 	labels := make([]int32, len(ids), len(ids)+len(answer))
 	for i := range labels {
 		labels[i] = corpus.Ignore
 	}
+
 	r.add(append(ids, answer...), append(labels, answer...))
 	return nil
 }
@@ -261,11 +290,13 @@ func (r *reader) encodePrompt(text string) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if eos, ok := r.tok.EOS(); ok && len(ids) > 1 && ids[len(ids)-1] == eos {
 		if adds, known := r.tok.AddsEOS(); adds && known {
 			ids = ids[:len(ids)-1]
 		}
 	}
+
 	return ids[:len(ids):len(ids)], nil
 }
 
@@ -284,27 +315,34 @@ func (r *reader) addChat(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+
 	if r.o.Chat == nil {
-		return fmt.Errorf("%w: a conversation needs a chat template, which the tokenizer's configuration does not have", corpus.ErrRecord)
+		return fmt.Errorf("%w: a conversation needs a chat template, which the tokenizer's configuration does not have",
+			corpus.ErrRecord)
 	}
+
 	text, answers, err := r.o.Chat(messages)
 	if err != nil {
 		return fmt.Errorf("%w: %w", corpus.ErrRecord, err)
 	}
+
 	ids, spans, err := r.tok.EncodeOffsets(text, tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
 		return err
 	}
+
 	labels, k := make([]int32, len(ids)), 0
 	for i, s := range spans { // a token that reaches into an answer counts, one that reaches out of it does not
 		for k < len(answers) && s.End > answers[k][1] {
 			k++
 		}
+
 		labels[i] = corpus.Ignore
 		if k < len(answers) && s.End > answers[k][0] {
 			labels[i] = ids[i]
 		}
 	}
+
 	r.add(ids, labels)
 	return nil
 }
@@ -315,9 +353,11 @@ func parseMessages(raw json.RawMessage) ([]Message, error) {
 		Role    string          `json:"role"`
 		Content json.RawMessage `json:"content"`
 	}
+
 	if err := json.Unmarshal(raw, &turns); err != nil {
 		return nil, fmt.Errorf("%w: messages: %w", corpus.ErrRecord, err)
 	}
+
 	var list []Message
 	for i, t := range turns {
 		m := Message{Role: t.Role}
@@ -334,7 +374,9 @@ func parseMessages(raw json.RawMessage) ([]Message, error) {
 		default:
 			return nil, fmt.Errorf("%w: message %d: content is neither a text nor a list of parts", corpus.ErrRecord, i)
 		}
+
 		list = append(list, m)
 	}
+
 	return list, nil
 }

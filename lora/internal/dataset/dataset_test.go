@@ -60,8 +60,10 @@ func TestRecords(t *testing.T) {
 				answers = append(answers, [2]int{from, len(text)})
 			}
 		}
+
 		return text, answers, nil
 	}
+
 	w, counts, err := read(t, tok, "x.jsonl", `{"text": "The plumber plays."}
 "A bare text."
 
@@ -71,13 +73,16 @@ func TestRecords(t *testing.T) {
 	if err != nil || len(w.IDs) != 4 || counts.Records != 4 || counts.Blank != 1 {
 		t.Fatal(len(w.IDs), counts, err)
 	}
+
 	if !slices.Equal(w.IDs[0], w.Labels[0]) || w.IDs[0][len(w.IDs[0])-1] != eos {
 		t.Errorf("%v, labels %v", w.IDs[0], w.Labels[0])
 	}
 	if s := counted(tok, w, 2); strings.TrimSpace(s) != "Porto" || w.Labels[2][len(w.Labels[2])-1] != eos {
 		t.Errorf("%q counts", s)
 	}
-	if s := counted(tok, w, 3); !strings.Contains(s, "two three") || !strings.Contains(s, "five") || strings.Contains(s, "four") || strings.Contains(s, "one") {
+
+	if s := counted(tok, w, 3); !strings.Contains(s, "two three") || !strings.Contains(s, "five") ||
+		strings.Contains(s, "four") || strings.Contains(s, "one") {
 		t.Errorf("%q counts", s)
 	}
 }
@@ -90,13 +95,16 @@ func TestCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	w, counts, err := read(t, tok, "x.txt", text, Options{SeqLen: 16})
 	if err != nil || counts.Cut != 0 || counts.Split != 1 || w.Mode != corpus.Window {
 		t.Fatal(counts, w.Mode, err)
 	}
+
 	if !slices.Equal(slices.Concat(w.IDs...), whole.IDs[0]) {
 		t.Error("cutting changes the tokens")
 	}
+
 	w, counts, err = read(t, tok, "x.jsonl", `{"prompt": "`+text+`", "completion": "x"}`, Options{SeqLen: 16})
 	if err != nil || counts.Cut != 1 || len(w.IDs[0]) != 16 {
 		t.Error(counts, err)
@@ -109,14 +117,17 @@ func TestFaults(t *testing.T) {
 		text string
 		want error
 	}{
-		"empty": {"\n\n", corpus.ErrEmpty}, "no JSON": {"{", corpus.ErrRecord}, "no known key": {`{"txt": "a"}`, corpus.ErrRecord},
-		"a number": {"3", corpus.ErrRecord}, "not UTF-8": {"\"\xff\"", corpus.ErrUTF8}, "no template": {`{"messages": []}`, corpus.ErrRecord},
-		"picture": {`{"messages": [{"role": "user", "content": [{"type": "image"}]}]}`, corpus.ErrRecord},
+		"empty": {"\n\n", corpus.ErrEmpty}, "no JSON": {"{", corpus.ErrRecord},
+		"no known key": {`{"txt": "a"}`, corpus.ErrRecord},
+		"a number":     {"3", corpus.ErrRecord}, "not UTF-8": {"\"\xff\"", corpus.ErrUTF8},
+		"no template": {`{"messages": []}`, corpus.ErrRecord},
+		"picture":     {`{"messages": [{"role": "user", "content": [{"type": "image"}]}]}`, corpus.ErrRecord},
 	} {
 		if _, _, err := read(t, tok, "x.jsonl", c.text, Options{}); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	if _, _, err := read(t, nil, "x.txt", "a", Options{}); !errors.Is(err, corpus.ErrNoTokenizer) {
 		t.Error(err)
 	}
@@ -124,16 +135,27 @@ func TestFaults(t *testing.T) {
 
 // FuzzRecord: no line panics.
 func FuzzRecord(f *testing.F) {
-	for _, s := range []string{`"a"`, `{"text": "a"}`, `{"prompt": "a", "completion": "b"}`, `{"messages": [{"role": "assistant", "content": "c"}]}`, `{"messages": [{"content": [{"type": "text", "text": "d"}]}]}`, "\"\\ud800\"", "[]"} {
+	for _, s := range []string{
+		`"a"`, `{"text": "a"}`, `{"prompt": "a", "completion": "b"}`,
+		`{"messages": [{"role": "assistant", "content": "c"}]}`,
+		`{"messages": [{"content": [{"type": "text", "text": "d"}]}]}`, "\"\\ud800\"", "[]",
+	} {
 		f.Add(s)
 	}
+
 	tok := load(f)
 	f.Fuzz(func(t *testing.T, line string) {
 		defer fuzzlimit.Watch(t, len(line))()
-		r := &reader{tok: tok, o: Options{SeqLen: 8, Chat: func(m []Message) (string, [][2]int, error) { return "abc", [][2]int{{1, 2}}, nil }}}
+
+		r := &reader{tok: tok, o: Options{SeqLen: 8, Chat: func(m []Message) (string, [][2]int, error) {
+			return "abc",
+				[][2]int{{1, 2}}, nil
+		}}}
+
 		if line = strings.TrimSpace(line); line == "" || r.record([]byte(line)) != nil {
 			return
 		}
+
 		for _, s := range r.list {
 			if len(s.ids) != len(s.labels) || len(s.ids) > 8 {
 				t.Fatalf("%d ids, %d labels", len(s.ids), len(s.labels))

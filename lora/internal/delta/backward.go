@@ -7,8 +7,8 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// Backward runs the model forward and backward and adds the gradients of the adapter's parameters to what they have. Hooks of the
-// options are replaced: no gradient of the base is computed that the adapter does not need.
+// Backward runs the model forward and backward and adds the gradients of the adapter's parameters to what they
+// have. Hooks of the options are replaced: no gradient of the base is computed that the adapter does not need.
 func (r *Runtime) Backward(ctx context.Context, ids [][]int32, o lm.BackwardOptions) (*lm.Result, error) {
 	o.Hooks, o.Want = &lm.Hooks{}, r.Wants
 	if len(r.copies) > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
-// Bank lets several adapters act on one model, each on its own rows. The factors are assembled when they are needed: an adapter takes the
-// memory of its parameters.
+// Bank lets several adapters act on one model, each on its own rows. The factors are assembled when they are
+// needed: an adapter takes the memory of its parameters.
 type Bank struct {
 	r     *Runtime // for its memory and device
 	mu    sync.Mutex
@@ -38,27 +38,33 @@ func NewBank(m *lm.Model) (*Bank, error) {
 // Close detaches the bank.
 func (b *Bank) Close() { b.undo() }
 
-// Add takes an adapter in under a name. Only low-rank changes of matrices that see every row can differ from row to row.
+// Add takes an adapter in under a name. Only low-rank changes of matrices that see every row can differ from
+// row to row.
 func (b *Bank) Add(name string, a *adapter.Adapter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if _, there := b.all[name]; there || name == "" {
 		return fmt.Errorf("%w: an adapter called %.100q is there, or the name is empty", adapter.ErrConfig, name)
 	}
 	if a.Config.KeepZeros {
-		return fmt.Errorf("%w: %.100q keeps zeros of the base, which a bank does not (HINT: lora fold writes it into the weights)", adapter.ErrUnsupported, name)
+		return fmt.Errorf("%w: %.100q keeps zeros of the base, which a bank does not (HINT: lora fold writes it "+
+			"into the weights)", adapter.ErrUnsupported, name)
 	}
 	if len(a.Whole)+len(a.Rows) > 0 {
 		return fmt.Errorf("%w: %.100q trains whole tensors, which all rows share", adapter.ErrUnsupported, name)
 	}
+
 	modules := map[string]*adapter.Low{}
 	for _, l := range a.Low {
 		if !l.Module.Linear() || l.Module.Expert >= 0 || l.Magnitude != nil {
-			return fmt.Errorf("%w: %.100q changes %s, whose change cannot differ from row to row (a table, the head, an expert, or DoRA)",
+			return fmt.Errorf("%w: %.100q changes %s, whose change cannot differ from row to row (a table, the "+
+				"head, an expert, or DoRA)",
 				adapter.ErrUnsupported, name, l.Module.Path)
 		}
 		modules[l.Module.Tensor] = l
 	}
+
 	b.all[name] = modules
 	return nil
 }
@@ -74,23 +80,28 @@ func (b *Bank) Remove(name string) {
 func (b *Bank) Run(run func() (*lm.Result, error), lens []int, names []string) (*lm.Result, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if len(names) != len(lens) {
 		return nil, fmt.Errorf("%w: %d names for %d sequences", adapter.ErrConfig, len(names), len(lens))
 	}
 	defer func() { b.spans = nil }()
+
 	at := 0
 	for i, n := range lens {
 		modules, ok := b.all[names[i]]
 		if !ok && names[i] != "" {
 			return nil, fmt.Errorf("%w: no adapter is called %.100q", adapter.ErrConfig, names[i])
 		}
+
 		if k := len(b.spans) - 1; k >= 0 && names[i] == names[i-1] {
 			b.spans[k].hi = at + n
 		} else {
 			b.spans = append(b.spans, span{at, at + n, modules})
 		}
+
 		at += n
 	}
+
 	return run()
 }
 
@@ -105,6 +116,7 @@ func (b *Bank) Forward(l lm.Linear, x, y kernels.Mat) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -121,9 +133,11 @@ func (b *Bank) one(low *adapter.Low, x, y kernels.Mat) error {
 	r := b.r
 	w := r.work()
 	defer r.spare.Put(w)
+
 	a, bt := w.host(0, low.Rank, low.Module.In), w.host(1, low.Rank, low.Module.Out)
 	low.Assemble(a, bt)
 	scale(a, low.Scale)
+
 	if !r.host {
 		for slot, m := range map[int]*kernels.Mat{wDA: &a, wDB: &bt} {
 			d, err := w.mat(slot, m.Rows, m.Cols)
@@ -136,17 +150,21 @@ func (b *Bank) one(low *adapter.Low, x, y kernels.Mat) error {
 			*m = d
 		}
 	}
+
 	t, err := w.mat(wT, x.Rows, low.Rank)
 	if err != nil {
 		return err
 	}
+
 	r.ops.MatMulNT(t, x, a, kernels.MatMul{})
 	o := kernels.MatMul{Accumulate: true}
 	if low.Bias != nil {
 		bias := hostMat(1, low.Module.Out)
 		copy(bias.RowF32(0), low.Bias.Data())
 		scale(bias, low.Scale)
-		if o.Bias = bias; !r.host {
+
+		o.Bias = bias
+		if !r.host {
 			if o.Bias, err = w.mat(wRow, 1, low.Module.Out); err == nil {
 				err = r.dev.Upload(o.Bias.Buf, 0, f32Bytes(bias))
 			}
@@ -155,6 +173,7 @@ func (b *Bank) one(low *adapter.Low, x, y kernels.Mat) error {
 			}
 		}
 	}
+
 	r.ops.MatMulNN(y, t, bt, o)
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
-// direction is what DoRA (Liu et al., arXiv 2402.09353) knows about a module: W' = diag(m/n)·(W + s·B·A), n the norms of
-// the rows of W + s·B·A, which the gradient takes as constants.
+// direction is what DoRA (Liu et al., arXiv 2402.09353) knows about a module: W' = diag(m/n)·(W + s·B·A), n the
+// norms of the rows of W + s·B·A, which the gradient takes as constants.
 type direction struct {
 	squares []float64 // of the rows of W
 	norm    []float32 // n
@@ -17,7 +17,8 @@ type direction struct {
 	bias    []float32 // of the base; nil: none
 }
 
-// norms computes n from ‖W‖² + 2·W·(sBA) + ‖sBA‖², with sums over the ranks in float64. bt is the transposed B on the host.
+// norms computes n from ‖W‖² + 2·W·(sBA) + ‖sBA‖², with sums over the ranks in float64. bt is the transposed B
+// on the host.
 func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 	d := m.dora
 	if d.squares == nil {
@@ -25,18 +26,22 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 			return err
 		}
 	}
+
 	wa, err := r.weightTimes(m)
 	if err != nil {
 		return err
 	}
+
 	a := make([][]float32, m.low.Rank)
 	gram := make([]float64, m.low.Rank*m.low.Rank)
 	ha, err := r.hostFactor(m)
 	if err != nil {
 		return err
 	}
+
 	for i := range a {
 		a[i] = ha.RowF32(i)
+
 		for j := range i + 1 {
 			s := 0.0
 			for k, v := range a[i] {
@@ -45,6 +50,7 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 			gram[i*len(a)+j], gram[j*len(a)+i] = s, s
 		}
 	}
+
 	for o := range d.norm {
 		sum := d.squares[o]
 		for i := range a {
@@ -54,18 +60,25 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 				sum += b * float64(bt.RowF32(j)[o]) * gram[i*len(a)+j]
 			}
 		}
+
 		d.norm[o] = float32(math.Sqrt(max(sum, 0)))
+
 		if d.norm[o] == 0 {
-			return fmt.Errorf("%w: output %d of the adapted matrix is all zero, DoRA cannot scale it", adapter.ErrUnsupported, o)
+			return fmt.Errorf("%w: output %d of the adapted matrix is all zero, DoRA cannot scale it",
+				adapter.ErrUnsupported, o)
 		}
+
 		d.gain[o] = m.low.Magnitude.Data()[o] / d.norm[o]
 	}
+
 	return nil
 }
 
 func (r *Runtime) startDirection(m *module) error {
 	d := m.dora
-	d.squares, d.norm, d.gain = make([]float64, m.lin.Out), make([]float32, m.lin.Out), make([]float32, m.lin.Out)
+	d.squares = make([]float64, m.lin.Out)
+	d.norm = make([]float32, m.lin.Out)
+	d.gain = make([]float32, m.lin.Out)
 	err := r.weightRows(m, func(i int, row []float32) {
 		for j, v := range row {
 			if m.lin.Transposed {
@@ -78,14 +91,17 @@ func (r *Runtime) startDirection(m *module) error {
 	if err != nil || m.low.Module.Bias == "" {
 		return err
 	}
+
 	b, err := r.m.Param(m.low.Module.Bias)
 	if err != nil {
 		return err
 	}
+
 	h, err := r.toHost(b)
 	if err == nil {
 		d.bias = append([]float32(nil), h.RowF32(0)...)
 	}
+
 	return err
 }
 
@@ -95,6 +111,7 @@ func (r *Runtime) weightTimes(m *module) (kernels.Mat, error) {
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	buf, err := r.dev.Alloc(kernels.F32, m.low.Rank*m.lin.Out)
 	if err != nil {
 		return kernels.Mat{}, err
@@ -104,12 +121,14 @@ func (r *Runtime) weightTimes(m *module) (kernels.Mat, error) {
 			buf.Free()
 		}
 	}()
+
 	dst := kernels.MatOf(buf, m.low.Rank, m.lin.Out)
 	if m.lin.Transposed {
 		r.ops.MatMulNN(dst, m.fa, weight, kernels.MatMul{})
 	} else {
 		r.ops.MatMulNT(dst, m.fa, weight, kernels.MatMul{})
 	}
+
 	return r.toHost(dst)
 }
 
@@ -121,16 +140,19 @@ func (r *Runtime) toHost(x kernels.Mat) (kernels.Mat, error) {
 	if r.host && x.DType() == kernels.F32 {
 		return x, nil
 	}
+
 	buf, err := r.dev.Alloc(kernels.F32, x.Len())
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	wide := kernels.MatOf(buf, x.Rows, x.Cols)
 	r.ops.Convert(wide, x)
 	if r.host {
 		return wide, nil
 	}
 	defer buf.Free()
+
 	h := kernels.MatOf(kernels.NewHost(kernels.F32, x.Len()), x.Rows, x.Cols)
 	return h, r.dev.Download(h.Buf.Bytes(), buf, 0)
 }
@@ -141,16 +163,19 @@ func (r *Runtime) weightRows(m *module, f func(i int, row []float32)) error {
 	if err != nil {
 		return err
 	}
+
 	const some = 256
 	for lo := 0; lo < w.Rows; lo += some {
 		h, err := r.toHost(w.RowRange(lo, min(lo+some, w.Rows)))
 		if err != nil {
 			return err
 		}
+
 		for i := range h.Rows {
 			f(lo+i, h.RowF32(i))
 		}
 	}
+
 	return nil
 }
 
@@ -162,6 +187,7 @@ func (r *Runtime) forwardDirection(m *module, t, y kernels.Mat) error {
 			return err
 		}
 	}
+
 	r.widen(m, y, t, m.bt, kernels.Mat{})
 	return r.edit(y, kernels.Mat{}, func(_ int, to, _ []float32) {
 		for o, g := range d.gain {
@@ -171,27 +197,31 @@ func (r *Runtime) forwardDirection(m *module, t, y kernels.Mat) error {
 	})
 }
 
-// backwardDirection gives the gradient of Wx + sBAx, adds to that of the magnitudes, and to dx what W·x has more than the
-// base alone.
+// backwardDirection gives the gradient of Wx + sBAx, adds to that of the magnitudes, and to dx what W·x has
+// more than the base alone.
 func (r *Runtime) backwardDirection(w *workspace, m *module, x, dy, dx kernels.Mat) (kernels.Mat, error) {
 	d := m.dora
 	weight, err := r.m.Param(m.lin.Name)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	if r.train {
 		if err := r.magnitudeGradient(w, m, weight, x, dy); err != nil {
 			return kernels.Mat{}, err
 		}
 	}
+
 	dz, err := w.mat(wDZ, dy.Rows, dy.Cols)
 	if err != nil {
 		return dz, err
 	}
+
 	more, err := w.mat(wZ, dy.Rows, dy.Cols)
 	if err != nil {
 		return dz, err
 	}
+
 	if err := r.edit(dz, dy, func(_ int, to, from []float32) {
 		for o, g := range d.gain {
 			to[o] = from[o] * g
@@ -199,6 +229,7 @@ func (r *Runtime) backwardDirection(w *workspace, m *module, x, dy, dx kernels.M
 	}); err != nil {
 		return dz, err
 	}
+
 	r.ops.Add(more, dz, dy, -1)
 	o := kernels.MatMul{Precision: r.m.Precision(), Accumulate: true}
 	if m.lin.Transposed {
@@ -206,6 +237,7 @@ func (r *Runtime) backwardDirection(w *workspace, m *module, x, dy, dx kernels.M
 	} else {
 		r.ops.MatMulNN(dx, more, weight, o)
 	}
+
 	return dz, nil
 }
 
@@ -215,13 +247,16 @@ func (r *Runtime) magnitudeGradient(w *workspace, m *module, weight, x, dy kerne
 	if err != nil {
 		return err
 	}
+
 	o := kernels.MatMul{Precision: r.m.Precision()}
 	if m.lin.Transposed {
 		r.ops.MatMulNN(z, x, weight, o)
 	} else {
 		r.ops.MatMulNT(z, x, weight, o)
 	}
+
 	r.widen(m, z, r.kept(m, x.Rows), m.bt, kernels.Mat{})
+
 	if err := r.edit(z, dy, func(_ int, to, from []float32) {
 		for i, v := range from {
 			to[i] *= v
@@ -229,14 +264,17 @@ func (r *Runtime) magnitudeGradient(w *workspace, m *module, weight, x, dy kerne
 	}); err != nil {
 		return err
 	}
+
 	sum, err := r.columnSums(w, z)
 	if err != nil {
 		return err
 	}
+
 	g := m.low.Magnitude.Grad.RowF32(0)
 	for i, v := range sum {
 		g[i] += v / m.dora.norm[i]
 	}
+
 	return nil
 }
 

@@ -34,6 +34,7 @@ func (w *outside) compute(dst kernels.Mat) error {
 	if w.a.Buf == nil {
 		w.a, w.bt = hostMat(l.Rank, l.Module.In), hostMat(l.Rank, l.Module.Out)
 	}
+
 	l.Assemble(w.a, w.bt)
 	scale(w.a, l.Scale)
 	left, right := w.bt, w.a
@@ -43,6 +44,7 @@ func (w *outside) compute(dst kernels.Mat) error {
 	if err := w.r.product(w.r.ops.MatMulTN, dst, left, right, true); err != nil || l.Magnitude == nil {
 		return err
 	}
+
 	return w.direct(dst)
 }
 
@@ -51,18 +53,22 @@ func (w *outside) direct(dst kernels.Mat) error {
 	if w.norm == nil {
 		w.norm, w.sum = make([]float32, w.low.Module.Out), hostMat(dst.Rows, dst.Cols)
 	}
+
 	copy(w.sum.Buf.F32(), dst.Buf.F32())
 	squares := make([]float64, len(w.norm))
 	w.each(dst, func(o int, v float32) float32 {
 		squares[o] += float64(v) * float64(v)
 		return v
 	})
+
 	for o, s := range squares {
 		if s == 0 {
-			return fmt.Errorf("%w: %s: output %d is all zero, DoRA cannot scale it", adapter.ErrUnsupported, w.low.Module.Path, o)
+			return fmt.Errorf("%w: %s: output %d is all zero, DoRA cannot scale it", adapter.ErrUnsupported,
+				w.low.Module.Path, o)
 		}
 		w.norm[o] = float32(math.Sqrt(s))
 	}
+
 	m := w.low.Magnitude.Data()
 	w.each(dst, func(o int, v float32) float32 { return v * (m[o] / w.norm[o]) })
 	return nil
@@ -88,6 +94,7 @@ func (w *outside) learn(g kernels.Mat) error {
 	if l.Magnitude != nil {
 		g = w.learnMagnitude(g)
 	}
+
 	da, dbt := hostMat(l.Rank, l.Module.In), hostMat(l.Rank, l.Module.Out)
 	toA, toB := w.r.ops.MatMulNN, w.r.ops.MatMulNT
 	if w.turned {
@@ -99,6 +106,7 @@ func (w *outside) learn(g kernels.Mat) error {
 	if err := w.r.product(toB, dbt, w.a, g, false); err != nil {
 		return err
 	}
+
 	scale(da, l.Scale)
 	l.Scatter(da, dbt)
 	return nil
@@ -115,21 +123,26 @@ func (w *outside) learnMagnitude(g kernels.Mat) kernels.Mat {
 		at++
 		return v
 	})
+
 	m, dm := w.low.Magnitude.Data(), w.low.Magnitude.Grad.RowF32(0)
 	for o, s := range sums {
 		dm[o] += float32(s / float64(w.norm[o]))
 	}
+
 	w.each(inner, func(o int, v float32) float32 { return v * (m[o] / w.norm[o]) })
 	return inner
 }
 
 // product multiplies matrices in host memory on the device.
-func (r *Runtime) product(f func(dst, a, b kernels.Mat, o kernels.MatMul), dst, a, b kernels.Mat, accumulate bool) error {
+func (r *Runtime) product(f func(dst, a, b kernels.Mat, o kernels.MatMul), dst, a, b kernels.Mat,
+	accumulate bool,
+) error {
 	if r.host {
 		f(dst, a, b, kernels.MatMul{Accumulate: accumulate})
 		dst.Buf.Changed()
 		return nil
 	}
+
 	var on [3]kernels.Mat
 	for i, m := range []kernels.Mat{dst, a, b} {
 		buf, err := r.dev.Alloc(kernels.F32, m.Len())
@@ -137,11 +150,14 @@ func (r *Runtime) product(f func(dst, a, b kernels.Mat, o kernels.MatMul), dst, 
 			return err
 		}
 		defer buf.Free()
+
 		if err := r.dev.Upload(buf, 0, f32Bytes(m)); err != nil {
 			return err
 		}
+
 		on[i] = kernels.MatOf(buf, m.Rows, m.Cols)
 	}
+
 	f(on[0], on[1], on[2], kernels.MatMul{Accumulate: accumulate})
 	return r.dev.Download(f32Bytes(dst), on[0].Buf, 0)
 }

@@ -13,28 +13,35 @@ func (r *Runtime) Forward(l lm.Linear, x, y kernels.Mat) error {
 	if !ok {
 		return fmt.Errorf("%s: adapter was detached", l.Name)
 	}
+
 	w := r.work()
 	defer r.spare.Put(w)
+
 	if r.keeps() {
 		return r.forwardMasked(w, m, x, y)
 	}
+
 	t, err := r.narrowed(w, m, x.Rows)
 	if err != nil {
 		return err
 	}
+
 	in, err := r.dropped(w, m, x)
 	if err != nil {
 		return err
 	}
+
 	r.narrow(m, t, in, m.a, m.fa)
 	if m.dora != nil {
 		return r.forwardDirection(m, t, y)
 	}
+
 	r.widen(m, y, t, m.bt, m.bias)
 	return nil
 }
 
-// skinny reports whether the products that make x·aᵀ read x as it lies, with few rows: the result is then turned around, [rank, rows].
+// skinny reports whether the products that make x·aᵀ read x as it lies, with few rows: the result is then
+// turned around, [rank, rows].
 func (r *Runtime) skinny(m *module) bool { return r.host && m.low.Rank <= skinny }
 
 // narrow computes t = x·fᵀ, turned around where that is the faster way.
@@ -49,6 +56,7 @@ func (r *Runtime) narrow(m *module, t, x, f, wide kernels.Mat) {
 // widen adds t·f, and a bias, to y.
 func (r *Runtime) widen(m *module, y, t, f, bias kernels.Mat) {
 	o := kernels.MatMul{Precision: r.m.Precision(), Accumulate: true, Bias: bias}
+
 	if r.skinny(m) {
 		w := r.work()
 		defer r.spare.Put(w)
@@ -57,6 +65,7 @@ func (r *Runtime) widen(m *module, y, t, f, bias kernels.Mat) {
 			t = back
 		}
 	}
+
 	r.ops.MatMulNN(y, t, f, o)
 }
 
@@ -113,11 +122,14 @@ func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 	if !ok {
 		return fmt.Errorf("%s: adapter was detached", l.Name)
 	}
+
 	w := r.work()
 	defer r.spare.Put(w)
+
 	if r.keeps() {
 		return r.backwardMasked(w, m, x, dy, dx)
 	}
+
 	dz := dy
 	if m.dora != nil {
 		var err error
@@ -125,16 +137,20 @@ func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 			return err
 		}
 	}
+
 	dt, err := r.narrowMat(w, m, wDT, x.Rows)
 	if err != nil {
 		return err
 	}
+
 	r.narrow(m, dt, dz, m.bt, m.fb)
+
 	if r.train {
 		if err := r.gradients(w, m, x, dz, dt); err != nil {
 			return err
 		}
 	}
+
 	return r.inputGradient(w, m, dt, dx)
 }
 
@@ -144,17 +160,21 @@ func (r *Runtime) inputGradient(w *workspace, m *module, dt, dx kernels.Mat) err
 		r.widen(m, dx, dt, m.a, kernels.Mat{})
 		return nil
 	}
+
 	d, err := w.mat(wDX, dx.Rows, dx.Cols)
 	if err != nil {
 		return err
 	}
+
 	if err := r.edit(d, kernels.Mat{}, func(_ int, to, _ []float32) { clear(to) }); err != nil {
 		return err
 	}
+
 	r.widen(m, d, dt, m.a, kernels.Mat{})
 	if err := r.drop(m, d, d); err != nil {
 		return err
 	}
+
 	r.ops.Add(dx, dx, d, 1)
 	return nil
 }
@@ -166,37 +186,45 @@ func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) erro
 	if err != nil {
 		return err
 	}
+
 	da, err := w.mat(wDA, m.low.Rank, x.Cols)
 	if err != nil {
 		return err
 	}
+
 	dbt, err := w.mat(wDB, m.low.Rank, dz.Cols)
 	if err != nil {
 		return err
 	}
+
 	if err := r.outer(w, m, da, dt, in); err != nil {
 		return err
 	}
 	if err := r.outer(w, m, dbt, t, dz); err != nil {
 		return err
 	}
+
 	if r.host {
 		scale(da, m.low.Scale)
 		m.low.Scatter(da, dbt)
 		return r.biasGradient(w, m, dz)
 	}
+
 	if r.resident != nil {
 		r.resident.scatter(m.low, da, dbt)
 		return nil
 	}
+
 	ha, err := r.fetch(w, 0, da)
 	if err != nil {
 		return err
 	}
+
 	hb, err := r.fetch(w, 1, dbt)
 	if err != nil {
 		return err
 	}
+
 	scale(ha, m.low.Scale)
 	m.low.Scatter(ha, hb)
 	return r.biasGradient(w, m, dz)
@@ -220,6 +248,7 @@ func (r *Runtime) outer(w *workspace, m *module, dst, t, x kernels.Mat) error {
 		r.ops.MatMulTN(turned, x, t, kernels.MatMul{})
 		turn(dst, turned)
 	}
+
 	return nil
 }
 
@@ -239,14 +268,17 @@ func (r *Runtime) biasGradient(w *workspace, m *module, dz kernels.Mat) error {
 	if m.low.Bias == nil {
 		return nil
 	}
+
 	sum, err := r.columnSums(w, dz)
 	if err != nil {
 		return err
 	}
+
 	g := m.low.Bias.Grad.RowF32(0)
 	for i, v := range sum {
 		g[i] += float32(m.low.Scale) * v
 	}
+
 	return nil
 }
 
@@ -256,13 +288,16 @@ func (r *Runtime) columnSums(w *workspace, x kernels.Mat) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := r.edit(acc, kernels.Mat{}, func(_ int, to, _ []float32) { clear(to) }); err != nil {
 		return nil, err
 	}
+
 	r.ops.ColSum(acc, x)
 	h, err := r.fetch(w, 0, acc)
 	if err != nil {
 		return nil, err
 	}
+
 	return h.RowF32(0), nil
 }

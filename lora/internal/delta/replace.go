@@ -30,10 +30,12 @@ func (r *Runtime) replace(tensor string) (*replaced, error) {
 			return nil, fmt.Errorf("%w: two changes of %s", adapter.ErrUnsupported, tensor)
 		}
 	}
+
 	v, err := r.m.Param(tensor)
 	if err != nil {
 		return nil, err
 	}
+
 	c := &replaced{r: r, tensor: tensor, stored: v.DType(), before: make([]byte, v.Len()*v.DType().Size())}
 	if err := r.dev.Download(c.before, v.Buf, v.Off); err != nil {
 		return nil, err
@@ -41,6 +43,7 @@ func (r *Runtime) replace(tensor string) (*replaced, error) {
 	if c.value, c.undo, err = r.m.WidenParam(tensor); err != nil {
 		return nil, err
 	}
+
 	r.copies = append(r.copies, c)
 	return c, nil
 }
@@ -51,16 +54,19 @@ func (c *replaced) update() error {
 	if err != nil {
 		return err
 	}
+
 	if err := c.compute(h); err != nil {
 		return err
 	}
 	if err := c.clearZeros(h); err != nil {
 		return err
 	}
+
 	return c.write(h)
 }
 
-// clearZeros sets elements of x to zero where the base's are, if the adapter keeps those. Vectors have no pattern to keep.
+// clearZeros sets elements of x to zero where the base's are, if the adapter keeps those. Vectors have no
+// pattern to keep.
 func (c *replaced) clearZeros(x kernels.Mat) error {
 	if !c.r.keeps() || c.value.Rows == 1 {
 		return nil
@@ -116,6 +122,7 @@ func (r *Runtime) Learn(tensor string, g kernels.Mat) error {
 			return c.learn(h)
 		}
 	}
+
 	return nil
 }
 
@@ -124,18 +131,23 @@ func (r *Runtime) separate() error {
 	if !r.m.Config().Tied {
 		return nil
 	}
+
 	modules, err := adapter.ModulesOf(r.m)
 	if err != nil {
 		return err
 	}
+
 	table := slices.IndexFunc(modules, func(m adapter.Module) bool { return m.Table })
 	if r.tied = true; table < 0 || !r.a.Apart(modules[table].Tensor) {
 		return nil
 	}
+
 	r.head, r.tie, err = r.m.Untie()
 	if errors.Is(err, lm.ErrUnknownTensor) {
-		return fmt.Errorf("%w: the adapter changes the token table and the head apart, which a %s cannot have", adapter.ErrUnsupported, r.m.Config().ModelType)
+		return fmt.Errorf("%w: the adapter changes the token table and the head apart, which a %s cannot have",
+			adapter.ErrUnsupported, r.m.Config().ModelType)
 	}
+
 	return err
 }
 
@@ -148,17 +160,22 @@ func (r *Runtime) replaceWhole(w *adapter.Whole) error {
 	if w.Frozen || tensor == "" {
 		return nil // the base's own, saved along; or what the table says too
 	}
+
 	c, err := r.replace(tensor)
 	if err != nil {
 		return err
 	}
+
 	if c.value.Rows != w.Value.Value.Rows || c.value.Cols != w.Value.Value.Cols {
-		return fmt.Errorf("%w: %s is [%d, %d], the adapter's [%d, %d]", adapter.ErrBase, w.Tensor, c.value.Rows, c.value.Cols, w.Value.Value.Rows, w.Value.Value.Cols)
+		return fmt.Errorf("%w: %s is [%d, %d], the adapter's [%d, %d]", adapter.ErrBase, w.Tensor, c.value.Rows,
+			c.value.Cols, w.Value.Value.Rows, w.Value.Value.Cols)
 	}
+
 	c.compute = func(dst kernels.Mat) error {
 		copy(dst.Buf.F32(), w.Value.Data())
 		return nil
 	}
+
 	c.learn = func(g kernels.Mat) error {
 		add(w.Value.Grad, g)
 		return nil
@@ -172,55 +189,68 @@ func (r *Runtime) replaceRows(rows *adapter.Rows) error {
 	if rows.Module.Tied && r.head != "" {
 		tensor = r.head
 	}
+
 	if rows.Module.Table && r.head != "" {
-		return fmt.Errorf("%w: trained rows of %s, whose head the adapter takes apart from it", adapter.ErrUnsupported, rows.Module.Path)
+		return fmt.Errorf("%w: trained rows of %s, whose head the adapter takes apart from it", adapter.ErrUnsupported,
+			rows.Module.Path)
 	}
+
 	c, err := r.replace(tensor)
 	if err != nil {
 		return err
 	}
+
 	for _, id := range rows.IDs {
 		if id < 0 || int(id) >= c.value.Rows {
 			return fmt.Errorf("%w: token %d; %s has %d rows", adapter.ErrBase, id, c.tensor, c.value.Rows)
 		}
 	}
+
 	c.compute = func(dst kernels.Mat) error {
 		for i, id := range rows.IDs {
 			copy(dst.RowF32(int(id)), rows.Value.Value.RowF32(i))
 		}
 		return nil
 	}
+
 	c.learn = func(g kernels.Mat) error {
 		for i, id := range rows.IDs {
 			addRow(rows.Value.Grad.RowF32(i), g.RowF32(int(id)), 1)
 		}
 		return nil
 	}
+
 	return nil
 }
 
 // replaceLow changes a matrix outside of the blocks by its low-rank change.
 func (r *Runtime) replaceLow(l *adapter.Low) error {
 	if l.Module.Block >= 0 {
-		return fmt.Errorf("%w: %s: %s is no matrix of the model's blocks", adapter.ErrBase, l.Module.Path, l.Module.Tensor)
+		return fmt.Errorf("%w: %s: %s is no matrix of the model's blocks", adapter.ErrBase, l.Module.Path,
+			l.Module.Tensor)
 	}
 	if l.Bias != nil {
 		return fmt.Errorf("%w: %s: a trained bias outside of the blocks", adapter.ErrUnsupported, l.Module.Path)
 	}
+
 	tensor := l.Module.Tensor
 	if l.Module.Tied {
 		if tensor = r.head; tensor == "" {
 			return nil // follows the table
 		}
 	}
+
 	c, err := r.replace(tensor)
 	if err != nil {
 		return err
 	}
+
 	w := &outside{r: r, low: l, turned: l.Module.Table || l.Module.Transposed}
 	if rows, cols := w.shape(); rows != c.value.Rows || cols != c.value.Cols {
-		return fmt.Errorf("%w: %s is [%d, %d], the adapter expects [%d, %d]", adapter.ErrBase, c.tensor, c.value.Rows, c.value.Cols, rows, cols)
+		return fmt.Errorf("%w: %s is [%d, %d], the adapter expects [%d, %d]", adapter.ErrBase, c.tensor, c.value.Rows,
+			c.value.Cols, rows, cols)
 	}
+
 	c.compute, c.learn = w.compute, w.learn
 	return nil
 }

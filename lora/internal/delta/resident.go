@@ -11,8 +11,9 @@ import (
 	"github.com/modelcompress/compress/lora/internal/mos"
 )
 
-// Resident holds the trained parameters of an adapter on the model's device, and their gradients: the factors are made of them there, and what
-// the way back finds is added there. The parameters in host memory are what the last Fetch has brought.
+// Resident holds the trained parameters of an adapter on the model's device, and their gradients: the factors
+// are made of them there, and what the way back finds is added there. The parameters in host memory are what
+// the last Fetch has brought.
 type Resident struct {
 	r       *Runtime
 	shards  kernels.Assembler // nil: no factors are made of shards
@@ -48,12 +49,14 @@ const (
 // errForm: parameters of an adapter that only the host makes factors of.
 var errForm = errors.New("not on the device")
 
-// Reside moves the parameters to the device, if that is away from the host, has room, and can do what the adapter's kind needs: factors
-// that are parameters themselves, or shards of pools. nil: they stay, and the device is told. With noDecay, weight decay leaves vectors alone.
+// Reside moves the parameters to the device, if that is away from the host, has room, and can do what the
+// adapter's kind needs: factors that are parameters themselves, or shards of pools. nil: they stay, and the
+// device is told. With noDecay, weight decay leaves vectors alone.
 func (r *Runtime) Reside(noDecay bool) (*Resident, error) {
 	if r.host {
 		return nil, nil
 	}
+
 	d := &Resident{r: r, there: map[*adapter.Param]*param{}}
 	err := d.plan(noDecay)
 	if err == nil {
@@ -63,10 +66,12 @@ func (r *Runtime) Reside(noDecay bool) (*Resident, error) {
 		d.Free()
 		return nil, nil
 	}
+
 	r.resident = d
 	if err := d.Push(); err != nil {
 		return nil, err
 	}
+
 	return d, r.Update()
 }
 
@@ -75,6 +80,7 @@ func (d *Resident) plan(noDecay bool) error {
 	if len(d.r.copies) > 0 || len(d.r.modules) != len(d.r.a.Low) {
 		return errForm
 	}
+
 	decayed, plain := &flat{name: "adapter"}, &flat{name: "adapter.vectors", plain: true}
 	for _, l := range d.r.a.Low {
 		turned := false
@@ -89,13 +95,16 @@ func (d *Resident) plan(noDecay bool) error {
 		default:
 			return errForm
 		}
+
 		if l.Bias != nil || l.Magnitude != nil {
 			return errForm
 		}
+
 		d.most = max(d.most, l.Rank*max(l.Module.In, l.Module.Out))
 		for len(d.rows) < l.Rank {
 			d.rows = append(d.rows, int32(len(d.rows)))
 		}
+
 		for k, p := range l.Parameters() {
 			if p.Frozen {
 				return errForm
@@ -103,20 +112,24 @@ func (d *Resident) plan(noDecay bool) error {
 			if d.there[p] != nil {
 				continue
 			}
+
 			f := decayed
 			if noDecay && p.Value.Rows == 1 {
 				f = plain
 			}
+
 			d.there[p] = &param{turned: turned && k == 1}
 			f.params = append(f.params, p)
 			f.size += room(p)
 		}
 	}
+
 	for _, f := range []*flat{decayed, plain} {
 		if f.size > 0 {
 			d.flat = append(d.flat, f)
 		}
 	}
+
 	return nil
 }
 
@@ -130,6 +143,7 @@ func (d *Resident) alloc() error {
 		}
 		return kernels.MatOf(b, rows, cols), nil
 	}
+
 	var err error
 	for _, f := range d.flat {
 		n := (f.size + flatCols - 1) / flatCols
@@ -140,6 +154,7 @@ func (d *Resident) alloc() error {
 		if f.grad, err = matrix(n, flatCols); err != nil {
 			return err
 		}
+
 		f.each(func(p *adapter.Param, at int) {
 			rows, cols := p.Value.Rows, p.Value.Cols
 			if d.there[p].turned {
@@ -149,11 +164,13 @@ func (d *Resident) alloc() error {
 			d.there[p].grad = kernels.Mat{Buf: f.grad.Buf, Off: at, Rows: rows, Cols: cols, Stride: cols}
 		})
 	}
+
 	for i := range d.scratch {
 		if d.scratch[i], err = dev.Alloc(kernels.F32, d.most); err != nil {
 			return err
 		}
 	}
+
 	d.zeros, err = matrix(min(rows, zeroRows), flatCols)
 	return err
 }
@@ -165,10 +182,12 @@ func (d *Resident) Free() {
 			b.Free()
 		}
 	}
+
 	for _, f := range d.flat {
 		free(f.value.Buf)
 		free(f.grad.Buf)
 	}
+
 	free(d.scratch[0])
 	free(d.scratch[1])
 	free(d.zeros.Buf)
@@ -205,11 +224,13 @@ func (d *Resident) Fetch() error {
 		if err := d.r.dev.Download(kernels.WrapF32(all).Bytes(), f.value.Buf, 0); err != nil {
 			return err
 		}
+
 		f.each(func(p *adapter.Param, at int) {
 			d.lay(p, p.Data(), all[at:], false)
 			p.Value.Buf.Changed()
 		})
 	}
+
 	return nil
 }
 
@@ -234,6 +255,7 @@ func (d *Resident) lay(p *adapter.Param, host, there []float32, to bool) {
 			if d.there[p].turned {
 				at = j*rows + i
 			}
+
 			if to {
 				there[at] = host[i*cols+j]
 			} else {
@@ -262,6 +284,7 @@ func (d *Resident) assemble(m *module) error {
 	if err := d.r.room(&m.bt, l.Rank, l.Module.Out, m.lin.Name); err != nil {
 		return err
 	}
+
 	ofA, ofB := lists(l)
 	a := d.factor(l.Parameters()[0], ofA, l.Rank, l.Module.In)
 	if s := float32(l.Scale); s != 1 {
@@ -269,9 +292,11 @@ func (d *Resident) assemble(m *module) error {
 		ops.Gather(scaled, a, d.rows[:a.Rows], s)
 		a = scaled
 	}
+
 	ops.Convert(m.a, a)
 	ops.Convert(m.bt, d.factor(l.Parameters()[1], ofB, l.Rank, l.Module.Out))
 	m.fa, m.fb = m.a, m.bt
+
 	return nil
 }
 
@@ -303,6 +328,7 @@ func (d *Resident) scatter(l *adapter.Low, da, dbt kernels.Mat) {
 		ops.Add(gb, gb, dbt, 1)
 		return
 	}
+
 	scaled := kernels.MatOf(d.scratch[0], da.Rows, da.Cols)
 	ops.Gather(scaled, da, d.rows[:da.Rows], float32(l.Scale))
 	d.shards.Scatter(ga, scaled, ofA)
@@ -318,6 +344,7 @@ func (d *Resident) Apart(state map[string][]float32) map[string][]float32 {
 			if !ok || strings.Contains(kind, ".") {
 				continue
 			}
+
 			f.each(func(p *adapter.Param, at int) {
 				own := x // the number of steps
 				if len(x) > 1 {
@@ -328,6 +355,7 @@ func (d *Resident) Apart(state map[string][]float32) map[string][]float32 {
 			})
 		}
 	}
+
 	return out
 }
 
@@ -340,10 +368,12 @@ func (d *Resident) Together(state map[string][]float32) map[string][]float32 {
 			if !ok {
 				continue
 			}
+
 			all, fits := first, true
 			if len(first) > 1 {
 				all = make([]float32, f.value.Len())
 			}
+
 			f.each(func(p *adapter.Param, at int) {
 				own := state[p.Name+"."+kind]
 				switch {
@@ -355,10 +385,12 @@ func (d *Resident) Together(state map[string][]float32) map[string][]float32 {
 					d.lay(p, own, all[at:], true)
 				}
 			})
+
 			if fits {
 				out[f.name+"."+kind] = all
 			}
 		}
 	}
+
 	return out
 }

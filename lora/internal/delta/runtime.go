@@ -51,17 +51,22 @@ type module struct {
 	dora   *direction
 }
 
-// Attach lets an adapter act on a model until it is detached. Its errors wrap adapter.ErrUnsupported, adapter.ErrBase, or are
-// the model's.
+// Attach lets an adapter act on a model until it is detached. Its errors wrap adapter.ErrUnsupported,
+// adapter.ErrBase, or are the model's.
 func Attach(m *lm.Model, a *adapter.Adapter, o Options) (*Runtime, error) {
-	r := &Runtime{m: m, dev: m.Device(), ops: m.Device().Ops(), host: m.Device().Info().Host, a: a, train: o.Train, modules: map[string]*module{}}
+	r := &Runtime{
+		m: m, dev: m.Device(), ops: m.Device().Ops(), host: m.Device().Info().Host, a: a, train: o.Train,
+		modules: map[string]*module{},
+	}
 	r.spare.New = func() any { return &workspace{dev: r.dev} }
+
 	linears := map[string]lm.Linear{}
 	for l := range m.Blocks() {
 		for _, lin := range m.Linears(l) {
 			linears[lin.Name] = lin
 		}
 	}
+
 	err := r.separate()
 	if err == nil && r.keeps() {
 		err = r.keepable()
@@ -73,12 +78,14 @@ func Attach(m *lm.Model, a *adapter.Adapter, o Options) (*Runtime, error) {
 		r.Detach()
 		return nil, err
 	}
+
 	if o.Train {
 		for _, p := range a.Trainable() {
 			p.Clear()
 			r.params = append(r.params, lm.Parameter{Name: p.Name, Value: p.Value, Grad: p.Grad})
 		}
 	}
+
 	return r, r.start()
 }
 
@@ -92,25 +99,32 @@ func (r *Runtime) collect(linears map[string]lm.Linear) error {
 			}
 			continue
 		}
+
 		if lin.In != l.Module.In || lin.Out != l.Module.Out {
-			return fmt.Errorf("%w: %s has %d × %d channels, the adapter's %d × %d", adapter.ErrBase, lin.Name, lin.In, lin.Out, l.Module.In, l.Module.Out)
+			return fmt.Errorf("%w: %s has %d × %d channels, the adapter's %d × %d", adapter.ErrBase, lin.Name, lin.In,
+				lin.Out, l.Module.In, l.Module.Out)
 		}
+
 		mod := &module{low: l, lin: lin, key: rng.New(0, lin.Name)}
 		if l.Magnitude != nil {
 			mod.dora = &direction{}
 		}
+
 		r.modules[lin.Name] = mod
 	}
+
 	for _, w := range r.a.Whole {
 		if err := r.replaceWhole(w); err != nil {
 			return err
 		}
 	}
+
 	for _, rows := range r.a.Rows {
 		if err := r.replaceRows(rows); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -120,20 +134,24 @@ func (r *Runtime) start() error {
 		r.Detach()
 		return err
 	}
+
 	if len(r.modules) == 0 {
 		return nil
 	}
+
 	names := make([]string, 0, len(r.modules))
 	for _, l := range r.a.Low {
 		if r.modules[l.Module.Tensor] != nil {
 			names = append(names, l.Module.Tensor)
 		}
 	}
+
 	undo, err := r.m.Attach(linears{r}, names...)
 	if err != nil {
 		r.Detach()
 		return err
 	}
+
 	r.undo = undo
 	return nil
 }
@@ -144,6 +162,7 @@ func (r *Runtime) Detach() {
 		r.undo()
 		r.undo = nil
 	}
+
 	for _, m := range r.modules {
 		for _, b := range []*kernels.Buffer{m.a.Buf, m.bt.Buf, m.ownA.Buf, m.ownB.Buf, m.bias.Buf, m.t} {
 			if b != nil && b.Len > 0 {
@@ -151,11 +170,14 @@ func (r *Runtime) Detach() {
 			}
 		}
 	}
+
 	clear(r.modules)
 	for _, c := range r.copies {
 		c.undo()
 	}
+
 	r.copies = nil
+
 	if r.tie != nil {
 		r.tie()
 		r.tie = nil
@@ -190,11 +212,13 @@ func (r *Runtime) Update() error {
 			}
 		}
 	}
+
 	for _, c := range r.copies {
 		if err := c.update(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -203,9 +227,11 @@ func (r *Runtime) assemble(m *module) error {
 	if r.resident != nil {
 		return r.resident.assemble(m)
 	}
+
 	l := m.low
 	w := r.work()
 	defer r.spare.Put(w)
+
 	a, bt := w.host(0, l.Rank, l.Module.In), w.host(1, l.Rank, l.Module.Out)
 	l.Assemble(a, bt)
 	scale(a, l.Scale)
@@ -215,6 +241,7 @@ func (r *Runtime) assemble(m *module) error {
 	if err := r.put(&m.bt, bt, m.lin.Name); err != nil {
 		return err
 	}
+
 	m.fa, m.fb = m.a, m.bt
 	if m.a.DType() != kernels.F32 && (r.skinny(m) || m.dora != nil || r.keeps()) {
 		m.fa, m.fb = m.ownA, m.ownB
@@ -224,8 +251,10 @@ func (r *Runtime) assemble(m *module) error {
 		if err := r.put(&m.fb, bt, ""); err != nil {
 			return err
 		}
+
 		m.ownA, m.ownB = m.fa, m.fb
 	}
+
 	if l.Bias != nil {
 		b := w.host(0, 1, l.Module.Out)
 		copy(b.RowF32(0), l.Bias.Data())
@@ -234,9 +263,11 @@ func (r *Runtime) assemble(m *module) error {
 			return err
 		}
 	}
+
 	if m.dora != nil {
 		return r.norms(m, bt)
 	}
+
 	return nil
 }
 
@@ -245,24 +276,29 @@ func (r *Runtime) put(dst *kernels.Mat, src kernels.Mat, weight string) error {
 	if err := r.room(dst, src.Rows, src.Cols, weight); err != nil {
 		return err
 	}
+
 	if r.host {
 		r.ops.Convert(*dst, src)
 		dst.Buf.Changed()
 		return nil
 	}
+
 	buf, err := r.dev.Alloc(kernels.F32, src.Len())
 	if err != nil {
 		return err
 	}
 	defer buf.Free()
+
 	if err := r.dev.Upload(buf, 0, f32Bytes(src)); err != nil {
 		return err
 	}
+
 	r.ops.Convert(*dst, kernels.MatOf(buf, src.Rows, src.Cols))
 	return r.ops.Sync()
 }
 
-// room makes room for a factor on the device, in the type that products with a weight want, or F32 for none, unless it is there.
+// room makes room for a factor on the device, in the type that products with a weight want, or F32 for none,
+// unless it is there.
 func (r *Runtime) room(dst *kernels.Mat, rows, cols int, weight string) error {
 	t := kernels.F32
 	if weight != "" && r.m.Precision() == kernels.Fast {
@@ -270,6 +306,7 @@ func (r *Runtime) room(dst *kernels.Mat, rows, cols int, weight string) error {
 			t = kernels.BF16
 		}
 	}
+
 	if dst.Buf == nil {
 		buf, err := r.dev.Alloc(t, rows*cols)
 		if err != nil {
@@ -277,6 +314,7 @@ func (r *Runtime) room(dst *kernels.Mat, rows, cols int, weight string) error {
 		}
 		*dst = kernels.MatOf(buf, rows, cols)
 	}
+
 	return nil
 }
 
@@ -287,6 +325,7 @@ func scale(m kernels.Mat, by float64) {
 	if s == 1 {
 		return
 	}
+
 	for i := range m.Rows {
 		row := m.RowF32(i)
 		for j := range row {

@@ -53,14 +53,17 @@ func grow(dev kernels.Device, b **kernels.Buffer, n int) error {
 		(*b).Changed()
 		return nil
 	}
+
 	if *b != nil {
 		(*b).Free()
 		*b = nil
 	}
+
 	fresh, err := dev.Alloc(kernels.F32, n)
 	if err == nil {
 		*b = fresh
 	}
+
 	return err
 }
 
@@ -69,15 +72,18 @@ func (r *Runtime) fetch(w *workspace, slot int, x kernels.Mat) (kernels.Mat, err
 	if r.host {
 		return x, nil
 	}
+
 	h := w.host(slot, x.Rows, x.Cols)
 	if x.Dense() {
 		return h, r.dev.Download(f32Bytes(h), x.Buf, x.Off)
 	}
+
 	for i := range x.Rows {
 		if err := r.dev.Download(f32Bytes(h.RowRange(i, i+1)), x.Buf, x.Off+i*x.Stride); err != nil {
 			return kernels.Mat{}, err
 		}
 	}
+
 	return h, nil
 }
 
@@ -89,9 +95,11 @@ func (r *Runtime) edit(dst, src kernels.Mat, f func(i int, to, from []float32)) 
 				f(i, dst.RowF32(i), rowOf(src, i))
 			}
 		})
+
 		dst.Buf.Changed()
 		return nil
 	}
+
 	to := make([]float32, dst.Cols)
 	raw := kernels.WrapF32(to).Bytes()
 	var from []float32
@@ -99,17 +107,20 @@ func (r *Runtime) edit(dst, src kernels.Mat, f func(i int, to, from []float32)) 
 		if err := r.dev.Download(raw, dst.Buf, dst.Off+i*dst.Stride); err != nil {
 			return err
 		}
+
 		if !src.IsZero() {
 			from = make([]float32, src.Cols)
 			if err := r.dev.Download(kernels.WrapF32(from).Bytes(), src.Buf, src.Off+i*src.Stride); err != nil {
 				return err
 			}
 		}
+
 		f(i, to, from)
 		if err := r.dev.Upload(dst.Buf, dst.Off+i*dst.Stride, raw); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

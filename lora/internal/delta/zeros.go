@@ -8,20 +8,25 @@ import (
 	"github.com/modelcompress/compress/lora/internal/sparse"
 )
 
-// An adapter that keeps zeros changes W to W + M∘(sBA), M being 0 where W is 0 and 1 elsewhere. M∘(sBA) has no narrow factors, so that the product of a
-// pass is one with a matrix as large as W, forward and twice on the way back: a step costs about twice as much as without. The matrix is made anew
-// in every pass, which is little beside the product with all tokens and takes the memory of one matrix, not of all.
+// An adapter that keeps zeros changes W to W + M∘(sBA), M being 0 where W is 0 and 1 elsewhere. M∘(sBA) has no
+// narrow factors, so that the product of a pass is one with a matrix as large as W, forward and twice on the
+// way back: a step costs about twice as much as without. The matrix is made anew in every pass, which is little
+// beside the product with all tokens and takes the memory of one matrix, not of all.
 
 // keepable refuses to keep zeros where that cannot be computed.
 func (r *Runtime) keepable() error {
 	if !r.host {
-		return fmt.Errorf("%w: an adapter that keeps zeros acts on the CPU only (HINT: --device cpu, or lora fold writes it into the weights)", adapter.ErrUnsupported)
+		return fmt.Errorf("%w: an adapter that keeps zeros acts on the CPU only (HINT: --device cpu, or lora fold "+
+			"writes it into the weights)", adapter.ErrUnsupported)
 	}
+
 	for _, l := range r.a.Low {
 		if l.Magnitude != nil {
-			return fmt.Errorf("%w: DoRA divides by norms of the whole change, of which keeping zeros leaves a part", adapter.ErrUnsupported)
+			return fmt.Errorf("%w: DoRA divides by norms of the whole change, of which keeping zeros leaves a part",
+				adapter.ErrUnsupported)
 		}
 	}
+
 	return nil
 }
 
@@ -34,14 +39,17 @@ func (r *Runtime) masked(w *workspace, m *module) (kernels.Mat, error) {
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	d, err := w.mat(wMasked, weight.Rows, weight.Cols)
 	if err != nil {
 		return d, err
 	}
+
 	left, right := m.fb, m.fa
 	if m.lin.Transposed {
 		left, right = right, left
 	}
+
 	r.ops.MatMulTN(d, left, right, kernels.MatMul{})
 	return d, sparse.Clear(d, weight)
 }
@@ -52,46 +60,56 @@ func (r *Runtime) forwardMasked(w *workspace, m *module, x, y kernels.Mat) error
 	if err != nil {
 		return err
 	}
+
 	in, err := r.dropped(w, m, x)
 	if err != nil {
 		return err
 	}
+
 	o := kernels.MatMul{Accumulate: true, Bias: m.bias}
 	if m.lin.Transposed {
 		r.ops.MatMulNN(y, in, d, o)
 	} else {
 		r.ops.MatMulNT(y, in, d, o)
 	}
+
 	return nil
 }
 
-// backwardMasked is the way back through a module that keeps zeros. The gradient of the factors is that of the matrix where it may change.
+// backwardMasked is the way back through a module that keeps zeros. The gradient of the factors is that of the
+// matrix where it may change.
 func (r *Runtime) backwardMasked(w *workspace, m *module, x, dy, dx kernels.Mat) error {
 	if r.train {
 		if err := r.gradientsMasked(w, m, x, dy); err != nil {
 			return err
 		}
 	}
+
 	d, err := r.masked(w, m)
 	if err != nil {
 		return err
 	}
+
 	product := r.ops.MatMulNN
 	if m.lin.Transposed {
 		product = r.ops.MatMulNT
 	}
+
 	if !r.dropping {
 		product(dx, dy, d, kernels.MatMul{Accumulate: true})
 		return nil
 	}
+
 	through, err := w.mat(wDX, dx.Rows, dx.Cols)
 	if err != nil {
 		return err
 	}
+
 	product(through, dy, d, kernels.MatMul{})
 	if err := r.drop(m, through, through); err != nil {
 		return err
 	}
+
 	r.ops.Add(dx, dx, through, 1)
 	return nil
 }
@@ -102,18 +120,22 @@ func (r *Runtime) gradientsMasked(w *workspace, m *module, x, dy kernels.Mat) er
 	if err != nil {
 		return err
 	}
+
 	weight, err := r.m.Param(m.lin.Name)
 	if err != nil {
 		return err
 	}
+
 	g, err := w.mat(wMasked, weight.Rows, weight.Cols)
 	if err != nil {
 		return err
 	}
+
 	left, right := dy, in
 	if m.lin.Transposed {
 		left, right = right, left
 	}
+
 	r.ops.MatMulTN(g, left, right, kernels.MatMul{})
 	if err := sparse.Clear(g, weight); err != nil {
 		return err
@@ -123,17 +145,21 @@ func (r *Runtime) gradientsMasked(w *workspace, m *module, x, dy kernels.Mat) er
 	if err != nil {
 		return err
 	}
+
 	dbt, err := w.mat(wDB, m.low.Rank, m.low.Module.Out)
 	if err != nil {
 		return err
 	}
+
 	toA, toB := r.ops.MatMulNN, r.ops.MatMulNT
 	if m.lin.Transposed {
 		toA, toB = toB, toA
 	}
+
 	toA(da, m.fb, g, kernels.MatMul{})
 	toB(dbt, m.fa, g, kernels.MatMul{})
 	scale(da, m.low.Scale)
 	m.low.Scatter(da, dbt)
+
 	return r.biasGradient(w, m, dy)
 }

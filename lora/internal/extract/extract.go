@@ -1,5 +1,5 @@
-// Package extract makes a LoRA of the difference of two checkpoints of one shape: the truncated singular value decomposition of
-// each matrix' difference, matrix by matrix.
+// Package extract makes a LoRA of the difference of two checkpoints of one shape: the truncated singular value
+// decomposition of each matrix' difference, matrix by matrix.
 package extract
 
 import (
@@ -22,7 +22,8 @@ var ErrOption = errors.New("extraction option")
 
 // Options of [Run].
 type Options struct {
-	Rank      int               // of every matrix; at most what the largest can have, and one that is smaller is padded with zeros
+	// of every matrix; at most what the largest can have, and one that is smaller is padded with zeros
+	Rank      int
 	Targets   adapter.Match     // matrices; zero: all linears of the blocks
 	DType     safetensors.DType // of the factors; 0: F32
 	Whole     bool              // other tensors that differ are kept whole (modules_to_save)
@@ -59,42 +60,56 @@ type Rest struct {
 	Relative float64 `json:"relative"`
 }
 
-// Run writes the LoRA that leads from base to tuned to the folder out: B = U·√S and A = √S·Vᵀ of the difference U·S·Vᵀ cut to the
-// rank, with scale 1. One matrix is in memory at a time. The errors wrap ErrOption, [adapter.ErrBase] where the checkpoints differ in shape,
-// [adapter.ErrTarget] or [adapter.ErrFile] for values that are not finite.
+// Run writes the LoRA that leads from base to tuned to the folder out: B = U·√S and A = √S·Vᵀ of the difference
+// U·S·Vᵀ cut to the rank, with scale 1. One matrix is in memory at a time. The errors wrap ErrOption,
+// [adapter.ErrBase] where the checkpoints differ in shape, [adapter.ErrTarget] or [adapter.ErrFile] for values
+// that are not finite.
 func Run(ctx context.Context, base, tuned *adapter.Checkpoint, out string, o Options) (*Report, error) {
-	x := &extractor{Options: o, base: base, tuned: tuned, report: &Report{Rank: o.Rank, Matrices: []Matrix{}, LeftOut: []Rest{}, Kept: []Rest{}}}
+	x := &extractor{
+		Options: o, base: base, tuned: tuned,
+		report: &Report{Rank: o.Rank, Matrices: []Matrix{}, LeftOut: []Rest{}, Kept: []Rest{}},
+	}
 	if o.Rank < 1 {
 		return nil, fmt.Errorf("%w: a rank of %d", ErrOption, o.Rank)
 	}
 	if err := x.compare(); err != nil {
 		return nil, err
 	}
+
 	a, err := x.plan()
 	if err != nil {
 		return nil, err
 	}
+
 	if err := x.rest(ctx); err != nil {
 		return nil, err
 	}
+
 	if o.Whole {
 		if err := x.keepWhole(a); err != nil {
 			return nil, err
 		}
 	}
-	err = peft.Write(out, a, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite, Pair: func(l *adapter.Low) (kernels.Mat, kernels.Mat, error) {
-		if err := ctx.Err(); err != nil {
-			return kernels.Mat{}, kernels.Mat{}, err
-		}
-		return x.pair(l)
-	}})
+
+	err = peft.Write(out, a,
+		peft.WriteOptions{
+			DType: o.DType, Overwrite: o.Overwrite,
+			Pair: func(l *adapter.Low) (kernels.Mat, kernels.Mat, error) {
+				if err := ctx.Err(); err != nil {
+					return kernels.Mat{}, kernels.Mat{}, err
+				}
+				return x.pair(l)
+			},
+		})
 	if err != nil {
 		return nil, err
 	}
+
 	order := map[string]int{}
 	for i, m := range x.targets {
 		order[m.Path] = i
 	}
+
 	slices.SortFunc(x.report.Matrices, func(p, q Matrix) int { return order[p.Path] - order[q.Path] })
 	x.report.Energy = ratio(x.kept, x.all)
 	return x.report, nil
@@ -119,34 +134,44 @@ func (x *extractor) compare() error {
 		case !ok:
 			return fmt.Errorf("%s: %w than %s: it has no tensor %.200q", x.tuned.Dir, adapter.ErrBase, x.base.Dir, name)
 		case !slices.Equal(p.Shape, q.Shape):
-			return fmt.Errorf("%s: tensor %.200q: %w than %s: shape %v, not %v", x.tuned.Dir, name, adapter.ErrBase, x.base.Dir, q.Shape, p.Shape)
+			return fmt.Errorf("%s: tensor %.200q: %w than %s: shape %v, not %v", x.tuned.Dir, name, adapter.ErrBase,
+				x.base.Dir, q.Shape, p.Shape)
 		}
 	}
+
 	x.head = x.ownHead()
 	for _, name := range x.tuned.Tensors.Names() {
 		if _, ok := x.base.Tensors.Info(name); !ok && name != x.head {
-			return fmt.Errorf("%s: %w than %s: tensor %.200q is only here", x.tuned.Dir, adapter.ErrBase, x.base.Dir, name)
+			return fmt.Errorf("%s: %w than %s: tensor %.200q is only here", x.tuned.Dir, adapter.ErrBase, x.base.Dir,
+				name)
 		}
 	}
+
 	return nil
 }
 
 // plan lists the modules of the adapter.
 func (x *extractor) plan() (*adapter.Adapter, error) {
-	c := adapter.Config{Kind: adapter.LoRA, Base: x.Base, Rank: x.Rank, Alpha: float64(x.Rank), Biases: adapter.NoBias, Targets: x.Targets}
+	c := adapter.Config{
+		Kind: adapter.LoRA, Base: x.Base, Rank: x.Rank, Alpha: float64(x.Rank), Biases: adapter.NoBias,
+		Targets: x.Targets,
+	}
 	if c.Targets.IsZero() {
 		c.Targets.All = true
 	}
+
 	var err error
 	if x.targets, err = c.Chosen(x.base.Modules); err != nil {
 		return nil, err
 	}
+
 	x.addHead(&c)
 	x.bound(&c)
 	a := &adapter.Adapter{Config: c}
 	for _, m := range x.targets {
 		a.Low = append(a.Low, &adapter.Low{Module: m, Rank: x.Rank, Alpha: c.Alpha, Scale: 1})
 	}
+
 	return a, nil
 }
 
@@ -156,13 +181,17 @@ func (x *extractor) bound(c *adapter.Config) {
 	for _, m := range x.targets {
 		most = max(most, min(m.In, m.Out))
 	}
+
 	if x.Rank > most {
-		x.Rank, x.report.Rank, c.Rank, c.Alpha = most, most, most, float64(most)
+		x.Rank = most
+		x.report.Rank = most
+		c.Rank = most
+		c.Alpha = float64(most)
 	}
 }
 
-// addHead adds the head of a model where it is the token table and the table is a target: an adapter of the table alone would leave the head
-// as it was.
+// addHead adds the head of a model where it is the token table and the table is a target: an adapter of the
+// table alone would leave the head as it was.
 func (x *extractor) addHead(c *adapter.Config) {
 	table := slices.ContainsFunc(x.targets, func(m adapter.Module) bool { return m.Table })
 	i := slices.IndexFunc(x.base.Modules, func(m adapter.Module) bool { return m.Tied })
@@ -179,15 +208,18 @@ func (x *extractor) pair(l *adapter.Low) (a, b kernels.Mat, err error) {
 	if err != nil {
 		return a, b, err
 	}
+
 	turned := l.Module.Transposed || l.Module.Table // d is [in, out]
 	rank := min(x.Rank, d.Rows, d.Cols)
 	u, s, v, err := x.svd(d, rank)
 	if err != nil {
 		return a, b, fmt.Errorf("matrix %s: %w", l.Module.Tensor, err)
 	}
+
 	if turned {
 		u, v = v, u
 	}
+
 	pa, pb := adapter.NewParam("", x.Rank, l.Module.In), adapter.NewParam("", l.Module.Out, x.Rank)
 	kept := 0.0
 	for k := range rank {
@@ -200,12 +232,15 @@ func (x *extractor) pair(l *adapter.Low) (a, b kernels.Mat, err error) {
 			pb.Value.RowF32(i)[k] = float32(root * u.At(i, k))
 		}
 	}
+
 	all := d.Norm() * d.Norm()
 	x.kept, x.all = x.kept+min(kept, all), x.all+all
-	x.report.Matrices = append(x.report.Matrices, Matrix{l.Module.Path, math.Sqrt(all), quotient(math.Sqrt(all), norm), ratio(min(kept, all), all)})
+	x.report.Matrices = append(x.report.Matrices,
+		Matrix{l.Module.Path, math.Sqrt(all), quotient(math.Sqrt(all), norm), ratio(min(kept, all), all)})
 	if x.Progress != nil {
 		x.Progress("extract", int64(len(x.report.Matrices)), int64(len(x.targets)))
 	}
+
 	return pa.Value, pb.Value, nil
 }
 
@@ -225,6 +260,7 @@ func (x *extractor) difference(m adapter.Module) (d linalg.Matrix, norm float64,
 		x.space = nil // the smaller one can go before the larger one comes
 		x.space = make([]float64, n)
 	}
+
 	d = linalg.Of(x.space, int(info.Shape[0]), int(info.Shape[1]))
 	at := 0
 	norm, _, err = x.each(m.Tensor, x.after(m), func(before, after []float32) {
@@ -233,13 +269,15 @@ func (x *extractor) difference(m adapter.Module) (d linalg.Matrix, norm float64,
 		}
 		at += len(after)
 	})
+
 	return d, norm, err
 }
 
 // pieceLen is how many elements are read at a time.
 const pieceLen = 1 << 18
 
-// each reads a tensor of the base, and what the tuned model has for it, piece by piece, and gives the norms of the base's values and of the difference.
+// each reads a tensor of the base, and what the tuned model has for it, piece by piece, and gives the norms of
+// the base's values and of the difference.
 func (x *extractor) each(name, tuned string, fn func(before, after []float32)) (norm, difference float64, err error) {
 	p, _ := x.base.Tensors.Info(name)
 	n := p.Elements()
@@ -253,13 +291,16 @@ func (x *extractor) each(name, tuned string, fn func(before, after []float32)) (
 		if err := read(x.tuned, tuned, lo, after); err != nil {
 			return 0, 0, err
 		}
+
 		for i, v := range after {
 			e := float64(v) - float64(before[i])
 			norm += float64(before[i]) * float64(before[i])
 			difference += e * e
 		}
+
 		fn(before, after)
 	}
+
 	return math.Sqrt(norm), math.Sqrt(difference), nil
 }
 
@@ -269,6 +310,7 @@ func read(c *adapter.Checkpoint, name string, at int64, dst []float32) error {
 	if !dtype.IsFloat(info.DType) {
 		return fmt.Errorf("%s: tensor %.200q: %w: %w: %s", c.Dir, name, adapter.ErrFile, dtype.ErrDType, info.DType)
 	}
+
 	size := dtype.Size(info.DType)
 	raw := make([]byte, len(dst)*size)
 	if _, err := c.Tensors.ReadAt(name, raw, at*int64(size)); err != nil {
@@ -280,6 +322,7 @@ func read(c *adapter.Checkpoint, name string, at int64, dst []float32) error {
 	if i := dtype.NonFinite(dst); i >= 0 {
 		return fmt.Errorf("%s: tensor %.200q: %w: element %d is %v", c.Dir, name, adapter.ErrFile, at+int64(i), dst[i])
 	}
+
 	return nil
 }
 
@@ -293,9 +336,11 @@ func (x *extractor) rest(ctx context.Context) error {
 			return err
 		}
 	}
+
 	if x.head == "" || x.adapted(x.tied().Path) {
 		return nil
 	}
+
 	return x.leave(ctx, x.tied().Tensor, x.head)
 }
 

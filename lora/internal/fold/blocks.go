@@ -31,14 +31,17 @@ func (w *writer) edit(ctx context.Context, e *edit) (Tensor, error) {
 	if len(e.info.Shape) == 2 {
 		j.rows = int(e.info.Shape[0])
 	}
+
 	elements := w.opts.Block
 	if elements <= 0 {
 		elements = 1 << 19
 	}
+
 	j.step = max(1, elements/max(1, j.cols))
 	if err := j.prepare(ctx); err != nil {
 		return Tensor{}, err
 	}
+
 	parts := make([]sums, j.blocks())
 	err := j.each(ctx, func(b *block) error {
 		parts[b.index] = sums{}
@@ -49,6 +52,7 @@ func (w *writer) edit(ctx context.Context, e *edit) (Tensor, error) {
 	if err != nil {
 		return Tensor{}, err
 	}
+
 	return total(e.info, parts), nil
 }
 
@@ -58,15 +62,18 @@ func (j *job) prepare(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
+
 	a, b := l.Pair()
 	p, q := linalg.FromMat(b), linalg.FromMat(a) // [out, r], [r, in]
 	if j.turned() {
 		p, q = q.T(), p.T()
 	}
+
 	j.p, j.q = p, q
 	if l.Magnitude == nil {
 		return nil
 	}
+
 	return j.measure(ctx)
 }
 
@@ -83,6 +90,7 @@ func (j *job) measure(ctx context.Context) error {
 		if byRow {
 			sum = make([]float64, b.rows)
 		}
+
 		for i := range b.rows {
 			for k, v := range b.x[i*j.cols : (i+1)*j.cols] {
 				if byRow {
@@ -92,25 +100,31 @@ func (j *job) measure(ctx context.Context) error {
 				}
 			}
 		}
+
 		squares[b.index] = sum
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+
 	factors := factorsOf(j.e.low.Magnitude.Data(), squares, byRow)
 	if i := dtype.NonFinite(factors); i >= 0 {
-		return fmt.Errorf("%s: tensor %q: %w: the weights of output %d are all zero, so DoRA cannot scale them", j.w.base.Dir, j.e.info.Name, adapter.ErrUnsupported, i)
+		return fmt.Errorf("%s: tensor %q: %w: the weights of output %d are all zero, so DoRA cannot scale them",
+			j.w.base.Dir, j.e.info.Name, adapter.ErrUnsupported, i)
 	}
+
 	if byRow {
 		j.byRow = factors
 	} else {
 		j.byCol = factors
 	}
+
 	return nil
 }
 
-// factorsOf divides magnitudes by the roots of sums of squares that the blocks have, one after the other or each for all.
+// factorsOf divides magnitudes by the roots of sums of squares that the blocks have, one after the other or
+// each for all.
 func factorsOf(magnitude []float32, squares [][]float64, byRow bool) []float32 {
 	sums := make([]float64, 0, len(magnitude))
 	for i, s := range squares {
@@ -125,10 +139,12 @@ func factorsOf(magnitude []float32, squares [][]float64, byRow bool) []float32 {
 			}
 		}
 	}
+
 	factors := make([]float32, len(magnitude))
 	for i, m := range magnitude {
 		factors[i] = m / float32(math.Sqrt(sums[i]))
 	}
+
 	return factors
 }
 
@@ -149,6 +165,7 @@ func (j *job) each(ctx context.Context, fn func(*block) error) error {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
+
 	g, ctx := mmapsafe.WithContext(ctx)
 	workers = min(workers, j.blocks())
 	for worker := range workers {
@@ -158,6 +175,7 @@ func (j *job) each(ctx context.Context, fn func(*block) error) error {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
+
 				b.row = b.index * j.step
 				b.rows = min(j.step, j.rows-b.row)
 				if err := j.read(b); err != nil {
@@ -167,9 +185,11 @@ func (j *job) each(ctx context.Context, fn func(*block) error) error {
 					return err
 				}
 			}
+
 			return nil
 		})
 	}
+
 	return g.Wait()
 }
 
@@ -180,6 +200,7 @@ func (j *job) read(b *block) error {
 		b.x, b.before = make([]float32, n), make([]float32, n)
 		b.raw = make([]byte, n*dtype.Size(j.e.info.DType))
 	}
+
 	b.x, b.before, b.raw = b.x[:n], b.before[:n], b.raw[:n*dtype.Size(j.e.info.DType)]
 	off := int64(b.row) * int64(j.cols) * int64(dtype.Size(j.e.info.DType))
 	if _, err := j.w.base.Tensors.ReadAt(j.e.from, b.raw, off); err != nil {
@@ -189,12 +210,15 @@ func (j *job) read(b *block) error {
 		return err
 	}
 	if i := dtype.NonFinite(b.before); i >= 0 {
-		return fmt.Errorf("%s: tensor %q: %w: element %d of the base is %v", j.w.base.Dir, j.e.from, adapter.ErrBase, b.row*j.cols+i, b.before[i])
+		return fmt.Errorf("%s: tensor %q: %w: element %d of the base is %v", j.w.base.Dir, j.e.from, adapter.ErrBase,
+			b.row*j.cols+i, b.before[i])
 	}
+
 	copy(b.x, b.before)
 	if w := j.e.whole; w != nil {
 		copy(b.x, w.Value.Data()[b.row*j.cols:])
 	}
+
 	j.putRows(b)
 	return nil
 }
@@ -217,10 +241,13 @@ func (j *job) apply(b *block) {
 			b.x[i] += float32(l.Scale) * v
 		}
 	}
+
 	if j.e.low == nil {
 		return
 	}
+
 	j.addDelta(b)
+
 	for i := range b.rows {
 		row := b.x[i*j.cols : (i+1)*j.cols]
 		switch {
@@ -241,13 +268,16 @@ func (j *job) keep(b *block, s *sums) {
 	if !j.w.opts.KeepZeros || !j.e.matrix() {
 		return
 	}
+
 	for i, was := range b.before {
-		if change := float64(b.x[i]) - float64(was); !j.w.trained {
+		change := float64(b.x[i]) - float64(was)
+		if !j.w.trained {
 			s.whole += change * change
 			if was == 0 {
 				s.left += change * change
 			}
 		}
+
 		if was == 0 {
 			b.x[i] = was
 		}
@@ -262,8 +292,10 @@ func (j *job) addDelta(b *block) {
 	if b.delta.Data == nil {
 		b.delta = linalg.New(j.step, j.cols)
 	}
+
 	d := b.delta.Sub(0, b.rows, 0, j.cols)
 	linalg.Solver{Threads: 1}.Mul(d, j.p.Sub(b.row, b.row+b.rows, 0, j.p.Cols), j.q, linalg.Product{})
+
 	scale := float32(j.e.low.Scale)
 	safe := j.w.opts.Safe && j.e.low.Magnitude == nil
 	for i := range b.rows {
@@ -306,10 +338,13 @@ func (j *job) write(b *block, s *sums) error {
 	if err := dtype.Decode(b.x, b.raw, j.e.info.DType); err != nil {
 		return err
 	}
+
 	for i, v := range b.x {
 		if v-v != 0 {
-			return fmt.Errorf("%s: tensor %q: %w: element %d becomes %v in %s", j.w.base.Dir, j.e.info.Name, adapter.ErrFile, b.row*j.cols+i, v, j.e.info.DType)
+			return fmt.Errorf("%s: tensor %q: %w: element %d becomes %v in %s", j.w.base.Dir, j.e.info.Name,
+				adapter.ErrFile, b.row*j.cols+i, v, j.e.info.DType)
 		}
+
 		d := float64(v) - float64(b.before[i])
 		if d != 0 {
 			s.moved++
@@ -320,10 +355,12 @@ func (j *job) write(b *block, s *sums) error {
 		if v == 0 {
 			s.after++
 		}
+
 		s.most = max(s.most, math.Abs(d))
 		s.change += float64(b.before[i]) * float64(b.before[i])
 		s.difference += d * d
 	}
+
 	off := (j.e.first + int64(b.row)*int64(j.cols)) * int64(dtype.Size(j.e.info.DType))
 	return j.w.folder.Writer().WriteAt(j.e.to, b.raw, off)
 }
@@ -336,17 +373,20 @@ func total(info safetensors.Info, parts []sums) Tensor {
 		t.Moved += s.moved
 		t.MaxAbs = max(t.MaxAbs, s.most)
 		was += s.change
+
 		difference += s.difference
 		t.Before += s.before
 		t.After += s.after
 		t.change += s.whole
 		t.left += s.left
 	}
+
 	if t.change > 0 {
 		t.Lost = math.Sqrt(t.left / t.change)
 	}
 	if was > 0 {
 		t.Relative = math.Sqrt(difference / was)
 	}
+
 	return t
 }

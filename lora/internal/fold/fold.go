@@ -20,15 +20,18 @@ type Options struct {
 	Overwrite bool // replace a checkpoint that is there
 	Resume    bool // continue an interrupted run of the same work
 	Safe      bool // round the delta to the base's element type before it is added
-	// KeepZeros leaves zeros of the base's matrices alone: what the adapter would put there is lost, and the report says how much that is.
+	// KeepZeros leaves zeros of the base's matrices alone: what the adapter would put there is lost, and the
+	// report says how much that is.
 	KeepZeros    bool
 	MaxShardSize int64 // bytes per file; 0: files as in the base
 	Threads      int   // 0: all processors
 	// AllowOtherBase takes an adapter that was trained on other weights; Run leaves the comparison to its caller.
 	AllowOtherBase bool
 	Job            string // fingerprint of base, adapter and options
-	Block          int    // elements that one thread computes at a time, in whole rows; 0: 512 Ki; only DoRA's norms of columns depend on it, by rounding
-	Batch          int64  // bytes that may have to be written again after a crash; 0: 64 MiB
+	// elements that one thread computes at a time, in whole rows; 0: 512 Ki; only DoRA's norms of columns
+	// depend on it, by rounding
+	Block int
+	Batch int64 // bytes that may have to be written again after a crash; 0: 64 MiB
 	// Progress is told how many bytes of the output are there; nil: nobody wants to know.
 	Progress func(name string, done, total int64)
 }
@@ -53,31 +56,34 @@ type Tensor struct {
 	MaxAbs   float64 `json:"max_abs"`  // largest change
 	Relative float64 `json:"relative"` // norm of the change by the norm of what was there
 
-	Before int64   `json:"zeros_before"`
-	After  int64   `json:"zeros_after"`
-	Lost   float64 `json:"lost,omitempty"` // norm of the change that keeping zeros left out, by the norm of the whole change
+	Before int64 `json:"zeros_before"`
+	After  int64 `json:"zeros_after"`
+	// norm of the change that keeping zeros left out, by the norm of the whole change
+	Lost float64 `json:"lost,omitempty"`
 
 	change, left float64 // squares of the whole change, and of what was left out
 }
 
 // Zeros counts the elements that are zero in the matrices that the adapter changes.
 type Zeros struct {
-	Kept     bool    `json:"kept"`   // where the base has them
-	Pruned   int     `json:"pruned"` // matrices with at least [sparse.Pruned] zeros before
-	Elements int64   `json:"elements"`
-	Before   int64   `json:"before"`
-	After    int64   `json:"after"`
-	Lost     float64 `json:"lost,omitempty"` // norm of the change that keeping zeros left out, by the norm of the whole change
+	Kept     bool  `json:"kept"`   // where the base has them
+	Pruned   int   `json:"pruned"` // matrices with at least [sparse.Pruned] zeros before
+	Elements int64 `json:"elements"`
+	Before   int64 `json:"before"`
+	After    int64 `json:"after"`
+	// norm of the change that keeping zeros left out, by the norm of the whole change
+	Lost float64 `json:"lost,omitempty"`
 }
 
-// Run writes the base with the adapter folded in to the folder out. After an error, or when ctx is cancelled, the unfinished output is kept if a
-// run with Resume can continue it. The errors wrap [adapter.ErrBase], [adapter.ErrUnsupported], [adapter.ErrFile] for a result that is not finite,
-// or are those of [lm.OpenFolder].
+// Run writes the base with the adapter folded in to the folder out. After an error, or when ctx is cancelled,
+// the unfinished output is kept if a run with Resume can continue it. The errors wrap [adapter.ErrBase],
+// [adapter.ErrUnsupported], [adapter.ErrFile] for a result that is not finite, or are those of [lm.OpenFolder].
 func Run(ctx context.Context, base *adapter.Checkpoint, a *adapter.Adapter, out string, o Options) (*Report, error) {
 	p, err := makePlan(base, a)
 	if err != nil {
 		return nil, err
 	}
+
 	w := &writer{base: base, plan: p, opts: o, report: &Report{Out: out, Untied: p.untie, Tensors: []Tensor{}}}
 	files := w.layout()
 	w.folder, err = lm.OpenFolder(out, files, lm.FolderOptions{
@@ -86,16 +92,19 @@ func Run(ctx context.Context, base *adapter.Checkpoint, a *adapter.Adapter, out 
 	if err != nil {
 		return nil, err
 	}
+
 	if a.Config.KeepZeros { // it was trained so, and what its factors say there has never counted
 		w.opts.KeepZeros = true
 		w.trained = true
 	}
+
 	if err := w.run(ctx, files.Tensors); err != nil {
 		if hopeless(err) {
 			return nil, joined(err, w.folder.Abort())
 		}
 		return nil, joined(err, w.folder.Suspend())
 	}
+
 	w.zeros()
 	return w.report, nil
 }
@@ -108,6 +117,7 @@ func (w *writer) zeros() {
 		if !w.plan.edits[t.Name].matrix() {
 			continue
 		}
+
 		z.Elements += t.Elements
 		z.Before += t.Before
 		z.After += t.After
@@ -117,6 +127,7 @@ func (w *writer) zeros() {
 			z.Pruned++
 		}
 	}
+
 	if change > 0 {
 		z.Lost = math.Sqrt(left / change)
 	}
@@ -152,8 +163,8 @@ type writer struct {
 	buf     []byte
 }
 
-// layout lists the tensors of the output: those of the base in its order and files, and a head of its own for a tied model that
-// needs one.
+// layout lists the tensors of the output: those of the base in its order and files, and a head of its own for a
+// tied model that needs one.
 func (w *writer) layout() lm.FolderPlan {
 	src := w.base.Source
 	p := lm.FolderPlan{Metadata: maps.Clone(src.Metadata())}
@@ -163,11 +174,13 @@ func (w *writer) layout() lm.FolderPlan {
 	if p.Metadata["format"] == "" {
 		p.Metadata["format"] = "pt" // what other tools look for
 	}
+
 	p.Files.MaxShardSize = w.opts.MaxShardSize
 	split := src.Indexed() && w.opts.MaxShardSize == 0
 	if split {
 		p.Files.ShardOf = map[string]string{}
 	}
+
 	add := func(info safetensors.Info, home string) {
 		p.Tensors = append(p.Tensors, info)
 		w.total, w.count = w.total+info.Size, w.count+max(1, len(w.base.Tensors.Parts(info.Name)))
@@ -175,15 +188,18 @@ func (w *writer) layout() lm.FolderPlan {
 			p.Files.ShardOf[info.Name] = src.ShardOf(home)
 		}
 	}
+
 	for _, name := range src.Names() {
 		info, _ := src.Info(name)
 		add(info, name)
 	}
+
 	if h := w.plan.head; h != "" {
 		if _, stored := src.Info(h); !stored {
 			add(w.plan.edits[h].info, w.plan.edits[h].from)
 		}
 	}
+
 	return p
 }
 
@@ -194,10 +210,12 @@ func (w *writer) run(ctx context.Context, tensors []safetensors.Info) error {
 		w.report.Edited, w.report.Bytes = len(w.plan.names), w.total
 		return nil
 	}
+
 	batch := w.opts.Batch
 	if batch == 0 {
 		batch = 64 << 20
 	}
+
 	var pending []string
 	var size int64
 	for _, info := range tensors {
@@ -207,21 +225,26 @@ func (w *writer) run(ctx context.Context, tensors []safetensors.Info) error {
 		if err := w.tensor(ctx, info); err != nil {
 			return err
 		}
+
 		pending, size = append(pending, info.Name), size+info.Size
 		w.report.Bytes += info.Size
+
 		if size >= batch {
 			if err := w.folder.Commit(pending); err != nil {
 				return err
 			}
 			pending, size = pending[:0], 0
 		}
+
 		if w.opts.Progress != nil {
 			w.opts.Progress("fold", w.report.Bytes, w.total)
 		}
 	}
+
 	if err := w.folder.Commit(pending); err != nil {
 		return err
 	}
+
 	return w.folder.Finish()
 }
 
@@ -231,11 +254,13 @@ func (w *writer) tensor(ctx context.Context, info safetensors.Info) error {
 	if parts == nil {
 		return w.parameter(ctx, info.Name, info.Name)
 	}
+
 	for _, p := range parts {
 		if err := w.parameter(ctx, p.Name, info.Name); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -243,12 +268,14 @@ func (w *writer) tensor(ctx context.Context, info safetensors.Info) error {
 func (w *writer) parameter(ctx context.Context, name, to string) error {
 	e := w.plan.edits[name]
 	done := w.folder.Done(to)
+
 	switch {
 	case e == nil:
 		w.report.Copied++
 	default:
 		w.report.Edited++
 	}
+
 	switch {
 	case done && e != nil:
 		w.report.Resumed++
@@ -258,10 +285,12 @@ func (w *writer) parameter(ctx context.Context, name, to string) error {
 	case e == nil:
 		return w.copy(name, to)
 	}
+
 	t, err := w.edit(ctx, e)
 	if err != nil {
 		return err
 	}
+
 	w.report.Tensors = append(w.report.Tensors, t)
 	return nil
 }
@@ -274,6 +303,7 @@ func (w *writer) copy(name, to string) error {
 	if name == to {
 		return safetensors.Copy(w.folder.Writer(), name, w.base.Source, name, w.buf)
 	}
+
 	info, _ := w.base.Tensors.Info(name)
 	_, first := w.base.Tensors.Place(name)
 	first *= int64(info.DType.Bits()) / 8
@@ -282,11 +312,14 @@ func (w *writer) copy(name, to string) error {
 		if err != nil {
 			return err
 		}
+
 		if err := w.folder.Writer().WriteAt(to, w.buf[:n], first+off); err != nil {
 			return err
 		}
+
 		off += int64(n)
 	}
+
 	return nil
 }
 
@@ -305,21 +338,26 @@ func setFalse(text []byte, key string) []byte {
 	if _, err := d.Token(); err != nil {
 		return text
 	}
+
 	first := int(d.InputOffset())
+
 	for d.More() {
 		name, err := d.Token()
 		if err != nil {
 			return text
 		}
+
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
 			return text
 		}
+
 		if name == key {
 			end := int(d.InputOffset())
 			return append(append(append([]byte{}, text[:end-len(value)]...), "false"...), text[end:]...)
 		}
 	}
+
 	entry := fmt.Sprintf("\n  %q: false,", key)
 	return append(append(append([]byte{}, text[:first]...), entry...), text[first:]...)
 }

@@ -25,10 +25,12 @@ func oracle(t *testing.T) string {
 	if root == "" {
 		root = filepath.Join("..", "..", "..", "..", "shared", "oracle")
 	}
+
 	root = filepath.Join(root, "lora")
 	if _, err := os.Stat(root); err != nil {
 		t.Skipf("no reference cases at %s", root)
 	}
+
 	return root
 }
 
@@ -48,6 +50,7 @@ func values(t *testing.T, f safetensors.Source, name string) []float32 {
 	if !ok {
 		t.Fatalf("no tensor %s", name)
 	}
+
 	data, err := f.Bytes(name)
 	x := make([]float32, info.Elements())
 	if err == nil {
@@ -56,6 +59,7 @@ func values(t *testing.T, f safetensors.Source, name string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return x
 }
 
@@ -67,18 +71,22 @@ func folded(t *testing.T, base, dir string, o fold.Options) *safetensors.Dir {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
 	a, err := peft.Read(dir, c.Modules)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := filepath.Join(t.TempDir(), "out")
 	if _, err := fold.Run(t.Context(), c, a, out, o); err != nil {
 		t.Fatal(err)
 	}
+
 	d, err := safetensors.OpenDir(out)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -87,6 +95,7 @@ func folded(t *testing.T, base, dir string, o fold.Options) *safetensors.Dir {
 func inBF16(t *testing.T, base string) string {
 	t.Helper()
 	dir := t.TempDir()
+
 	src := open(t, filepath.Join(base, safetensors.SingleName))
 	var infos []safetensors.Info
 	for _, n := range src.Names() {
@@ -94,10 +103,12 @@ func inBF16(t *testing.T, base string) string {
 		info.DType = safetensors.BF16
 		infos = append(infos, info)
 	}
+
 	w, err := safetensors.Create(filepath.Join(dir, safetensors.SingleName), infos, nil, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, info := range infos {
 		x := values(t, src, info.Name)
 		data := make([]byte, 2*len(x))
@@ -108,6 +119,7 @@ func inBF16(t *testing.T, base string) string {
 			t.Fatal(err)
 		}
 	}
+
 	text, err := os.ReadFile(filepath.Join(base, "config.json"))
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "config.json"), text, 0o666)
@@ -118,17 +130,19 @@ func inBF16(t *testing.T, base string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return dir
 }
 
-// TestFoldOracle: folded weights are those that PEFT merges, to 1e-6 (sums of a handful of products in F32 there), everything else
-// is the base's to the bit. Folded into BF16, at most one element in 1000 differs, by one step: where the sums of both lie on different
-// sides of a tie.
+// TestFoldOracle: folded weights are those that PEFT merges, to 1e-6 (sums of a handful of products in F32
+// there), everything else is the base's to the bit. Folded into BF16, at most one element in 1000 differs, by
+// one step: where the sums of both lie on different sides of a tie.
 func TestFoldOracle(t *testing.T) {
 	list, err := filepath.Glob(filepath.Join(oracle(t), "peft", "*", "case.json"))
 	if err != nil || len(list) == 0 {
 		t.Skip("no cases of adapters")
 	}
+
 	for _, path := range list {
 		dir := filepath.Dir(path)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -136,15 +150,18 @@ func TestFoldOracle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var c struct {
 				Base string
 			}
 			if err := json.Unmarshal(text, &c); err != nil {
 				t.Fatal(err)
 			}
+
 			base := filepath.Join(oracle(t), "base", c.Base)
 			want := open(t, filepath.Join(dir, "expected.safetensors"))
-			checkMerged(t, open(t, filepath.Join(base, safetensors.SingleName)), folded(t, base, dir, fold.Options{}), want)
+			checkMerged(t, open(t, filepath.Join(base, safetensors.SingleName)), folded(t, base, dir, fold.Options{}),
+				want)
 			checkBF16(t, base, dir, want)
 		})
 	}
@@ -152,6 +169,7 @@ func TestFoldOracle(t *testing.T) {
 
 func checkMerged(t *testing.T, base safetensors.Source, got *safetensors.Dir, want safetensors.Source) {
 	t.Helper()
+
 	for _, n := range got.Names() {
 		if !slices.Contains(want.Names(), "merged."+n) {
 			x, _ := base.Bytes(n)
@@ -161,6 +179,7 @@ func checkMerged(t *testing.T, base safetensors.Source, got *safetensors.Dir, wa
 			}
 			continue
 		}
+
 		x, y := values(t, want, "merged."+n), values(t, got, n)
 		for i := range x {
 			if d := math.Abs(float64(x[i]) - float64(y[i])); d > 1e-6 {
@@ -173,6 +192,7 @@ func checkMerged(t *testing.T, base safetensors.Source, got *safetensors.Dir, wa
 
 func checkBF16(t *testing.T, base, dir string, want safetensors.Source) {
 	t.Helper()
+
 	for _, way := range []string{"plain", "safe"} {
 		prefix := "merged_bf16_" + way + "."
 		var half string
@@ -182,12 +202,15 @@ func checkBF16(t *testing.T, base, dir string, want safetensors.Source) {
 			if !ok {
 				continue
 			}
+
 			if half == "" {
 				half = inBF16(t, base)
 			}
+
 			got := folded(t, half, dir, fold.Options{Safe: way == "safe"})
 			x, y := values(t, want, n), values(t, got, name)
 			elements += len(x)
+
 			for i := range x {
 				if a, b := int(kernels.ToBF16(x[i])), int(kernels.ToBF16(y[i])); a != b {
 					off++
@@ -197,6 +220,7 @@ func checkBF16(t *testing.T, base, dir string, want safetensors.Source) {
 				}
 			}
 		}
+
 		if off*1000 > elements {
 			t.Errorf("%s: %d of %d elements differ", way, off, elements)
 		}

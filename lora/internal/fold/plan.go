@@ -36,7 +36,8 @@ type planner struct {
 	table string // token table of the base
 }
 
-// makePlan finds the tensors that an adapter changes. The error wraps [adapter.ErrBase] and names the first that does not fit.
+// makePlan finds the tensors that an adapter changes. The error wraps [adapter.ErrBase] and names the first
+// that does not fit.
 func makePlan(base *adapter.Checkpoint, a *adapter.Adapter) (*plan, error) {
 	p := &planner{base: base, plan: plan{edits: map[string]*edit{}}}
 	for _, m := range base.Modules {
@@ -44,24 +45,29 @@ func makePlan(base *adapter.Checkpoint, a *adapter.Adapter) (*plan, error) {
 			p.table = m.Tensor
 		}
 	}
+
 	if err := p.separateHead(a); err != nil {
 		return nil, err
 	}
+
 	for _, w := range a.Whole {
 		if err := p.addWhole(w); err != nil {
 			return nil, err
 		}
 	}
+
 	for _, r := range a.Rows {
 		if err := p.addRows(r); err != nil {
 			return nil, err
 		}
 	}
+
 	for _, l := range a.Low {
 		if err := p.addLow(l); err != nil {
 			return nil, err
 		}
 	}
+
 	p.order()
 	return &p.plan, nil
 }
@@ -87,16 +93,20 @@ func (p *planner) separateHead(a *adapter.Adapter) error {
 		return nil
 	}
 	if p.base.Config.Arch.Config["tied"].Key == "" || p.base.Config.Arch.HeadName() == "" {
-		return fmt.Errorf("%s: %w: the adapter changes the token table or the head, which a %s cannot have apart", p.base.Dir, adapter.ErrUnsupported, p.base.Config.ModelType)
+		return fmt.Errorf("%s: %w: the adapter changes the token table or the head, which a %s cannot have apart",
+			p.base.Dir, adapter.ErrUnsupported, p.base.Config.ModelType)
 	}
+
 	p.untie, p.head = true, p.base.Config.Arch.HeadName()
 	e, err := p.edit(p.table)
 	if err != nil {
 		return err
 	}
+
 	delete(p.edits, p.table)
 	e.info.Name, e.to = p.head, p.head
 	p.edits[p.head] = e
+
 	return nil
 }
 
@@ -105,16 +115,21 @@ func (p *planner) edit(name string) (*edit, error) {
 	if e := p.edits[name]; e != nil {
 		return e, nil
 	}
+
 	info, ok := p.base.Tensors.Info(name)
 	if !ok {
 		return nil, fmt.Errorf("%s: %w: it has no tensor %.200q", p.base.Dir, adapter.ErrBase, name)
 	}
+
 	if !dtype.IsFloat(info.DType) || info.DType == safetensors.F64 {
-		return nil, fmt.Errorf("%s: tensor %.200q: %w: nothing is folded into %s (HINT: compress convert --dtype f32)", p.base.Dir, name, adapter.ErrUnsupported, info.DType)
+		return nil, fmt.Errorf("%s: tensor %.200q: %w: nothing is folded into %s (HINT: compress convert --dtype f32)",
+			p.base.Dir, name, adapter.ErrUnsupported, info.DType)
 	}
+
 	e := &edit{info: info, from: name}
 	e.to, e.first = p.base.Tensors.Place(name)
 	p.edits[name] = e
+
 	return e, nil
 }
 
@@ -126,17 +141,22 @@ func (p *planner) addWhole(w *adapter.Whole) error {
 			return nil // the table says the same
 		}
 	}
+
 	e, err := p.edit(name)
 	if err != nil {
 		return err
 	}
+
 	if !slices.Equal(e.info.Shape, w.Shape) {
-		return fmt.Errorf("%s: tensor %.200q: %w: shape %v, the adapter's %q has %v", p.base.Dir, w.Tensor, adapter.ErrBase, e.info.Shape, w.Key, w.Shape)
+		return fmt.Errorf("%s: tensor %.200q: %w: shape %v, the adapter's %q has %v", p.base.Dir, w.Tensor,
+			adapter.ErrBase, e.info.Shape, w.Key, w.Shape)
 	}
+
 	e.whole = w
 	if head := p.edits[p.head]; head != nil && w.Frozen && w.Tensor == p.table {
 		head.whole = w
 	}
+
 	return nil
 }
 
@@ -149,6 +169,7 @@ func (p *planner) addRows(r *adapter.Rows) error {
 	if r.Module.Tied && p.head != "" {
 		names = []string{p.head}
 	}
+
 	for _, name := range names {
 		e, err := p.edit(name)
 		if err != nil {
@@ -156,6 +177,7 @@ func (p *planner) addRows(r *adapter.Rows) error {
 		}
 		e.rows = append(e.rows, r)
 	}
+
 	return nil
 }
 
@@ -167,20 +189,24 @@ func (p *planner) addLow(l *adapter.Low) error {
 			return nil // the table's change is the head's
 		}
 	}
+
 	e, err := p.edit(name)
 	if err != nil {
 		return err
 	}
+
 	e.low = l
 	if l.Bias == nil {
 		return nil
 	}
 	if l.Module.Bias == "" {
-		return fmt.Errorf("%s: %w: the adapter's lora_bias needs a bias of %s, which the base does not have", p.base.Dir, adapter.ErrUnsupported, l.Module.Path)
+		return fmt.Errorf("%s: %w: the adapter's lora_bias needs a bias of %s, which the base does not have",
+			p.base.Dir, adapter.ErrUnsupported, l.Module.Path)
 	}
 	if e, err = p.edit(l.Module.Bias); err != nil {
 		return err
 	}
+
 	e.bias = l
 	return nil
 }

@@ -34,19 +34,23 @@ func child(where string) int {
 	if err != nil {
 		return 3
 	}
+
 	seen := 0
-	_, err = run(context.Background(), filepath.Join(filepath.Dir(where), "adapter"), where, fold.Options{Progress: func(string, int64, int64) {
-		if seen++; seen == after {
-			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
-				os.Exit(4)
+	_, err = run(context.Background(), filepath.Join(filepath.Dir(where), "adapter"), where,
+		fold.Options{Progress: func(string, int64, int64) {
+			seen++
+			if seen == after {
+				if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+					os.Exit(4)
+				}
+				select {}
 			}
-			select {}
-		}
-	}})
+		}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return 0
 }
 
@@ -60,14 +64,17 @@ func run(ctx context.Context, dir, out string, o fold.Options) (*fold.Report, er
 		return nil, err
 	}
 	defer c.Close()
+
 	a, err := peft.Read(dir, c.Modules)
 	if err != nil {
 		return nil, err
 	}
+
 	o.Resume, o.Job = true, "job"
 	if o.Batch == 0 {
 		o.Batch = 1
 	}
+
 	return fold.Run(ctx, c, a, out, o)
 }
 
@@ -79,11 +86,16 @@ func sample(t *testing.T, dir string, dora bool) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	a := &adapter.Adapter{Config: adapter.Config{Kind: adapter.LoRA, Rank: 2, Alpha: 4, DoRA: dora, Targets: adapter.Match{Names: []string{"q_proj", "down_proj", "embed_tokens"}}}}
+
+	a := &adapter.Adapter{Config: adapter.Config{
+		Kind: adapter.LoRA, Rank: 2, Alpha: 4, DoRA: dora,
+		Targets: adapter.Match{Names: []string{"q_proj", "down_proj", "embed_tokens"}},
+	}}
 	list, err := a.Config.Chosen(c.Modules)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	state := uint32(1)
 	fill := func(p *adapter.Param) *adapter.Param {
 		for i := range p.Data() {
@@ -92,6 +104,7 @@ func sample(t *testing.T, dir string, dora bool) {
 		}
 		return p
 	}
+
 	for _, m := range list {
 		l := &adapter.Low{Module: m, Rank: 2, Alpha: 4, Scale: 2, Factors: adapter.Plain{
 			A: fill(adapter.NewParam("A", 2, m.In)), B: fill(adapter.NewParam("B", m.Out, 2)),
@@ -99,8 +112,10 @@ func sample(t *testing.T, dir string, dora bool) {
 		if dora {
 			l.Magnitude = fill(adapter.NewParam("m", 1, m.Out))
 		}
+
 		a.Low = append(a.Low, l)
 	}
+
 	if err := peft.Write(dir, a, peft.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -113,12 +128,14 @@ func contents(t *testing.T, dir string) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	files := map[string][]byte{}
 	for _, e := range list {
 		if files[e.Name()], err = os.ReadFile(filepath.Join(dir, e.Name())); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return files
 }
 
@@ -134,18 +151,21 @@ func sameFolder(t *testing.T, what string, got, want map[string][]byte) {
 	}
 }
 
-// TestKillAndResume: a process that is killed with SIGKILL after any tensor leaves what a second run continues to the same bytes.
+// TestKillAndResume: a process that is killed with SIGKILL after any tensor leaves what a second run continues
+// to the same bytes.
 func TestKillAndResume(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := t.TempDir()
 	sample(t, filepath.Join(dir, "adapter"), true)
 	whole := filepath.Join(dir, "whole")
 	if _, err := run(t.Context(), filepath.Join(dir, "adapter"), whole, fold.Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	want := contents(t, whole)
 	for _, after := range []int{1, 9, 38, 39} {
 		out := filepath.Join(dir, fmt.Sprint("out", after))
@@ -156,16 +176,20 @@ func TestKillAndResume(t *testing.T) {
 		if !errors.As(err, &exit) || exit.ExitCode() != -1 {
 			t.Fatalf("killed after %d tensors: %v: %s", after, err, text)
 		}
+
 		if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("killed after %d tensors: %s is there", after, out)
 		}
+
 		r, err := run(t.Context(), filepath.Join(dir, "adapter"), out, fold.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if after > 9 && r.Resumed == 0 {
 			t.Errorf("killed after %d tensors: nothing was continued", after)
 		}
+
 		sameFolder(t, fmt.Sprintf("killed after %d tensors", after), contents(t, out), want)
 	}
 }
@@ -184,22 +208,28 @@ func TestCancel(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
+
 	c, err := adapter.OpenCheckpoint(nano)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
+
 	a, err := peft.Read(filepath.Join(dir, "adapter"), c.Modules)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fold.Run(t.Context(), c, a, out, fold.Options{Resume: true, Job: "another"}); !errors.Is(err, lm.ErrOtherJob) {
+
+	if _, err := fold.Run(t.Context(), c, a, out, fold.Options{Resume: true, Job: "another"}); !errors.Is(err,
+		lm.ErrOtherJob) {
 		t.Errorf("a resume of another job: %v", err)
 	}
+
 	r, err := run(t.Context(), filepath.Join(dir, "adapter"), out, fold.Options{})
 	if err != nil || r.Edited != 10 || !r.Untied {
 		t.Errorf("%+v, %v", r, err)
 	}
+
 	if r, err = run(t.Context(), filepath.Join(dir, "adapter"), out, fold.Options{}); err != nil || r.Resumed != 10 {
 		t.Errorf("complete: %+v, %v", r, err)
 	}
@@ -210,6 +240,7 @@ func TestThreads(t *testing.T) {
 	for _, dora := range []bool{false, true} {
 		dir := t.TempDir()
 		sample(t, filepath.Join(dir, "adapter"), dora)
+
 		var want map[string][]byte
 		for _, threads := range []int{1, 2, 3, 7} {
 			out := filepath.Join(dir, fmt.Sprint(threads))
@@ -223,6 +254,7 @@ func TestThreads(t *testing.T) {
 			if want == nil {
 				want = contents(t, out)
 			}
+
 			sameFolder(t, fmt.Sprintf("%d threads", threads), contents(t, out), want)
 		}
 	}

@@ -32,7 +32,8 @@ func Vacant(dir string) error {
 	return fmt.Errorf("%s: %w", dir, ErrExists)
 }
 
-// Write lets fill make the files of a new folder dir, or of the one that a link of that name leads to. With overwrite a folder of that name is replaced when the new one is complete.
+// Write lets fill make the files of a new folder dir, or of the one that a link of that name leads to. With
+// overwrite a folder of that name is replaced when the new one is complete.
 func Write(dir string, overwrite bool, fill func(stage string) error) error {
 	dir = safefile.Place(dir)
 	if !overwrite {
@@ -40,6 +41,7 @@ func Write(dir string, overwrite bool, fill func(stage string) error) error {
 			return err
 		}
 	}
+
 	stage := Stage(dir)
 	if err := errors.Join(scratch.Leftover(dir), scratch.Leftover(stage)); err != nil {
 		return err
@@ -50,6 +52,7 @@ func Write(dir string, overwrite bool, fill func(stage string) error) error {
 	if err := os.MkdirAll(stage, 0o777); err != nil {
 		return err
 	}
+
 	err := fill(stage)
 	if err == nil {
 		err = Publish(stage, dir)
@@ -57,6 +60,7 @@ func Write(dir string, overwrite bool, fill func(stage string) error) error {
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(stage))
 	}
+
 	return nil
 }
 
@@ -65,14 +69,17 @@ func Publish(stage, dir string) error {
 	if err := Sync(stage); err != nil {
 		return err
 	}
+
 	old := stage + ".old"
 	err := os.Rename(dir, old)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+
 	if err := os.Rename(stage, dir); err != nil {
 		return err
 	}
+
 	return errors.Join(Sync(filepath.Dir(filepath.Clean(dir))), os.RemoveAll(old))
 }
 
@@ -83,6 +90,7 @@ func File(path string, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
@@ -91,6 +99,7 @@ func File(path string, data []byte) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp))
 	}
+
 	return Sync(filepath.Dir(path))
 }
 

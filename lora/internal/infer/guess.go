@@ -1,5 +1,5 @@
-// Package infer works out the modules of a base from a Mixture of Shards alone: how many blocks there are from its lists, sizes from its pools,
-// and paths from the architectures that have such projections.
+// Package infer works out the modules of a base from a Mixture of Shards alone: how many blocks there are from
+// its lists, sizes from its pools, and paths from the architectures that have such projections.
 package infer
 
 import (
@@ -25,7 +25,8 @@ func (b Base) Shapes() ([]string, map[string][]int64) { return nil, nil }
 
 // Values has none.
 func (b Base) Values(name string) (kernels.Mat, error) {
-	return kernels.Mat{}, fmt.Errorf("%w: tensor %.200q of the base is needed (HINT: --model names the base)", adapter.ErrUnsupported, name)
+	return kernels.Mat{}, fmt.Errorf("%w: tensor %.200q of the base is needed (HINT: --model names the base)",
+		adapter.ErrUnsupported, name)
 }
 
 // place is where an architecture has a kind of projection.
@@ -35,21 +36,26 @@ type place struct {
 	transposed bool
 }
 
-// Modules finds the modules that the pools in a file belong to, and the architectures whose paths they have. Where several families
-// of architectures have projections of these names, the one with the most members is taken. The error wraps [adapter.ErrUnsupported].
+// Modules finds the modules that the pools in a file belong to, and the architectures whose paths they have.
+// Where several families of architectures have projections of these names, the one with the most members is
+// taken. The error wraps [adapter.ErrUnsupported].
 func Modules(f *safetensors.File) (Base, []string, error) {
 	types := typesOf(f)
 	if len(types) == 0 {
 		return nil, nil, fmt.Errorf("%w: there are no pools", adapter.ErrFile)
 	}
+
 	places, names := family(types)
 	if places == nil {
-		return nil, nil, fmt.Errorf("%w: no architecture that is known has all of %s (HINT: --model names the base)", adapter.ErrUnsupported, strings.Join(types, ", "))
+		return nil, nil, fmt.Errorf("%w: no architecture that is known has all of %s (HINT: --model names the base)",
+			adapter.ErrUnsupported, strings.Join(types, ", "))
 	}
+
 	blocks, sizes, err := measure(f, types)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var list Base
 	for k := range blocks {
 		for i, t := range types {
@@ -60,6 +66,7 @@ func Modules(f *safetensors.File) (Base, []string, error) {
 			})
 		}
 	}
+
 	return list, names, nil
 }
 
@@ -85,10 +92,12 @@ func family(types []string) ([]place, []string) {
 		if err != nil {
 			continue
 		}
+
 		places := placesOf(a, types)
 		if places == nil {
 			continue
 		}
+
 		key := fmt.Sprint(places)
 		found[key] = places
 		members[key] = append(members[key], name)
@@ -96,6 +105,7 @@ func family(types []string) ([]place, []string) {
 			best = key
 		}
 	}
+
 	return found[best], members[best]
 }
 
@@ -104,13 +114,18 @@ func placesOf(a *arch.Arch, types []string) []place {
 	var list []place
 	for _, t := range types {
 		i := slices.IndexFunc(a.Tensors, func(x arch.Tensor) bool {
-			return x.PerBlock() && !x.PerExpert() && x.Part == "" && x.Role.Linear() && strings.HasSuffix(x.Name, "."+t+".weight")
+			return x.PerBlock() && !x.PerExpert() && x.Part == "" && x.Role.Linear() &&
+				strings.HasSuffix(x.Name, "."+t+".weight")
 		})
+
 		if i < 0 {
 			return nil
 		}
-		list = append(list, place{strings.TrimSuffix(a.Tensors[i].Name, ".weight"), a.Tensors[i].Role, a.Tensors[i].Transposed})
+
+		list = append(list,
+			place{strings.TrimSuffix(a.Tensors[i].Name, ".weight"), a.Tensors[i].Role, a.Tensors[i].Transposed})
 	}
+
 	return list
 }
 
@@ -120,23 +135,31 @@ func measure(f *safetensors.File, types []string) (blocks int, sizes map[string]
 	for _, t := range types {
 		index, ok := f.Info("mos." + t + ".index_A")
 		if !ok || len(index.Shape) != 3 || index.Shape[0] < 1 || index.Shape[0] > math.MaxInt16 || index.Shape[2] < 1 {
-			return 0, nil, fmt.Errorf("%w: tensor mos.%.100s.index_A is missing or no list of [blocks, rank, shards]", adapter.ErrFile, t)
+			return 0, nil, fmt.Errorf("%w: tensor mos.%.100s.index_A is missing or no list of [blocks, rank, shards]",
+				adapter.ErrFile, t)
 		}
+
 		if blocks == 0 {
 			blocks = int(index.Shape[0])
 		}
+
 		if int64(blocks) != index.Shape[0] {
-			return 0, nil, fmt.Errorf("%w: %s has lists for %d blocks, %s for %d", adapter.ErrFile, types[0], blocks, t, index.Shape[0])
+			return 0, nil, fmt.Errorf("%w: %s has lists for %d blocks, %s for %d", adapter.ErrFile, types[0], blocks, t,
+				index.Shape[0])
 		}
+
 		size := [2]int{}
 		for i, side := range []string{"A", "B"} {
 			pool, ok := f.Info("mos." + t + ".pool_" + side)
 			if !ok || len(pool.Shape) != 2 || pool.Shape[1] > math.MaxInt32 || index.Shape[2] > math.MaxInt16 {
-				return 0, nil, fmt.Errorf("%w: tensor mos.%.100s.pool_%s is missing or no matrix", adapter.ErrFile, t, side)
+				return 0, nil, fmt.Errorf("%w: tensor mos.%.100s.pool_%s is missing or no matrix", adapter.ErrFile, t,
+					side)
 			}
 			size[i] = int(pool.Shape[1] * index.Shape[2])
 		}
+
 		sizes[t] = size
 	}
+
 	return blocks, sizes, nil
 }

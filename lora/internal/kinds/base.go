@@ -37,12 +37,14 @@ func (b open) Values(name string) (kernels.Mat, error) {
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	dev := b.m.Device()
 	buf, err := dev.Alloc(kernels.F32, p.Len())
 	if err != nil {
 		return kernels.Mat{}, err
 	}
 	defer buf.Free()
+
 	dev.Ops().Convert(kernels.MatOf(buf, p.Rows, p.Cols), p)
 	h := kernels.MatOf(kernels.NewHost(kernels.F32, p.Len()), p.Rows, p.Cols)
 	return h, dev.Download(h.Buf.Bytes(), buf, 0)

@@ -7,7 +7,8 @@ import (
 	"github.com/modelcompress/compress/lora/internal/mos"
 )
 
-// Elements counts the elements of the low-rank parameters that a configuration asks for, frozen ones too, without making them.
+// Elements counts the elements of the low-rank parameters that a configuration asks for, frozen ones too,
+// without making them.
 func Elements(c *adapter.Config, modules []adapter.Module) (int64, error) {
 	n, frozen, err := count(c, modules)
 	return n + frozen, err
@@ -23,10 +24,12 @@ func count(c *adapter.Config, modules []adapter.Module) (trained, frozen int64, 
 	if err := check(c); err != nil {
 		return 0, 0, err
 	}
+
 	chosen, err := c.Chosen(modules)
 	if err != nil {
 		return 0, 0, err
 	}
+
 	switch c.Kind {
 	case adapter.MoS:
 		return countShards(c, chosen)
@@ -42,16 +45,20 @@ func count(c *adapter.Config, modules []adapter.Module) (trained, frozen int64, 
 		if p.InParts < 1 || p.OutParts < 1 {
 			return 0, 0, fmt.Errorf("%w: PRoLoRA with %d and %d parts", adapter.ErrConfig, p.InParts, p.OutParts)
 		}
+
 		for _, m := range chosen {
 			narrow := (m.In+p.InParts-1)/p.InParts + (m.Out+p.OutParts-1)/p.OutParts
 			trained += int64(p.Unshared)*int64(m.In+m.Out) + int64(c.Rank-p.Unshared)*int64(narrow)
 		}
+
 		return trained, 0, nil
 	}
+
 	of, err := c.RankAlpha()
 	if err != nil {
 		return 0, 0, err
 	}
+
 	for _, m := range chosen {
 		r, _ := of(m.Path)
 		trained += int64(r) * int64(m.In+m.Out)
@@ -62,6 +69,7 @@ func count(c *adapter.Config, modules []adapter.Module) (trained, frozen int64, 
 			trained += int64(m.Out)
 		}
 	}
+
 	return trained, 0, nil
 }
 
@@ -70,6 +78,7 @@ func countShards(c *adapter.Config, chosen []adapter.Module) (trained, frozen in
 	if err != nil {
 		return 0, 0, err
 	}
+
 	for _, t := range types {
 		g, err := mos.Sizes(c, t)
 		if err != nil {
@@ -77,5 +86,6 @@ func countShards(c *adapter.Config, chosen []adapter.Module) (trained, frozen in
 		}
 		trained += int64(g.Rows()) * int64(g.In/g.Shards+g.Out/g.Shards)
 	}
+
 	return trained, 0, nil
 }

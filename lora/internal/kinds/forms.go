@@ -1,4 +1,5 @@
-// Package kinds makes adapters of every kind for a base model: the right parameters for its modules, and their start values.
+// Package kinds makes adapters of every kind for a base model: the right parameters for its modules, and their
+// start values.
 package kinds
 
 import (
@@ -30,11 +31,13 @@ func empty(c adapter.Config, base Base, trains bool) (*adapter.Adapter, error) {
 	if err := check(&c); err != nil {
 		return nil, err
 	}
+
 	a := &adapter.Adapter{Config: c}
 	chosen, err := c.Chosen(base.Modules())
 	if err != nil {
 		return nil, err
 	}
+
 	if chosen, err = tie(&c, chosen, base.Modules()); err != nil {
 		return nil, err
 	}
@@ -47,6 +50,7 @@ func empty(c adapter.Config, base Base, trains bool) (*adapter.Adapter, error) {
 	if err := extras(a, base); err != nil {
 		return nil, err
 	}
+
 	return a, a.Tie(base.Modules())
 }
 
@@ -59,14 +63,17 @@ func check(c *adapter.Config) error {
 	case !(c.Dropout >= 0 && c.Dropout < 1):
 		return fmt.Errorf("%w: dropout %g is not in [0, 1)", adapter.ErrConfig, c.Dropout)
 	case c.Kind != adapter.LoRA && (c.DoRA || c.OutputBias || len(c.RankPattern)+len(c.AlphaPattern) > 0):
-		return fmt.Errorf("%w: DoRA, output biases and patterns of ranks go with kind lora, not %s", adapter.ErrConfig, c.Kind)
+		return fmt.Errorf("%w: DoRA, output biases and patterns of ranks go with kind lora, not %s", adapter.ErrConfig,
+			c.Kind)
 	case c.Kind != adapter.LoRA && c.Tying:
 		return fmt.Errorf("%w: ensure_weight_tying goes with kind lora, not %s", adapter.ErrConfig, c.Kind)
 	case c.DoRA && c.KeepZeros:
-		return fmt.Errorf("%w: DoRA divides by norms of the whole change, of which keep_zeros leaves a part", adapter.ErrConfig)
+		return fmt.Errorf("%w: DoRA divides by norms of the whole change, of which keep_zeros leaves a part",
+			adapter.ErrConfig)
 	case c.Kind == adapter.VeRA && c.RSLoRA:
 		return fmt.Errorf("%w: VeRA has no scale", adapter.ErrConfig)
 	}
+
 	return nil
 }
 
@@ -75,20 +82,25 @@ func tie(c *adapter.Config, chosen, modules []adapter.Module) ([]adapter.Module,
 	if !c.Tying {
 		return chosen, nil
 	}
+
 	head := slices.IndexFunc(modules, func(m adapter.Module) bool { return m.Tied })
 	if head < 0 {
 		return nil, fmt.Errorf("%w: ensure_weight_tying: the head is not the token table", adapter.ErrTarget)
 	}
+
 	ends := func(m adapter.Module) bool {
 		return slices.ContainsFunc(c.WholeModules, func(want string) bool { return strings.HasSuffix(m.Path, want) })
 	}
 	target := func(m adapter.Module) bool { return m.Table || m.Tied }
-	if !slices.ContainsFunc(chosen, target) && !slices.ContainsFunc(modules, func(m adapter.Module) bool { return target(m) && ends(m) }) {
-		return nil, fmt.Errorf("%w: ensure_weight_tying: neither targets nor modules_to_save name the token table or the head", adapter.ErrTarget)
+	if !slices.ContainsFunc(chosen, target) &&
+		!slices.ContainsFunc(modules, func(m adapter.Module) bool { return target(m) && ends(m) }) {
+		return nil, fmt.Errorf("%w: ensure_weight_tying: neither targets nor modules_to_save name the token "+
+			"table or the head", adapter.ErrTarget)
 	}
 	if !slices.ContainsFunc(chosen, target) {
 		return chosen, nil
 	}
+
 	table := slices.IndexFunc(modules, func(m adapter.Module) bool { return m.Table })
 	chosen = slices.DeleteFunc(slices.Clone(chosen), target)
 	return append([]adapter.Module{modules[table]}, chosen...), nil
@@ -106,6 +118,7 @@ func low(c *adapter.Config, chosen []adapter.Module) ([]*adapter.Low, error) {
 	case adapter.PRoLoRA:
 		return rotations(c, chosen)
 	}
+
 	return nil, fmt.Errorf("%w: kind %.100q; known: lora, mos, vera, prolora", adapter.ErrConfig, c.Kind)
 }
 
@@ -115,30 +128,36 @@ func plain(c *adapter.Config, chosen []adapter.Module) ([]*adapter.Low, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []*adapter.Low
 	for _, m := range chosen {
 		r, alpha := of(m.Path)
 		if err := bounded(r, m.In, m.Out); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Path, err)
 		}
+
 		name := func(side string) string {
 			if m.Table {
 				return m.Path + ".lora_embedding_" + side
 			}
 			return m.Path + ".lora_" + side + ".weight"
 		}
+
 		l := &adapter.Low{
 			Module: m, Rank: r, Alpha: alpha, Scale: c.ScaleOf(r, alpha),
 			Factors: adapter.Plain{A: adapter.NewParam(name("A"), r, m.In), B: adapter.NewParam(name("B"), m.Out, r)},
 		}
+
 		if c.OutputBias && !m.Table {
 			l.Bias = adapter.NewParam(m.Path+".lora_B.bias", 1, m.Out)
 		}
 		if c.DoRA {
 			l.Magnitude = adapter.NewParam(m.Path+".lora_magnitude_vector", 1, m.Out)
 		}
+
 		list = append(list, l)
 	}
+
 	return list, nil
 }
 
@@ -152,15 +171,19 @@ func extras(a *adapter.Adapter, base Base) error {
 				return nil
 			}
 		}
+
 		v, err := base.Values(tensor)
 		if err != nil {
 			return err
 		}
+
 		p := adapter.NewParam(key, v.Rows, v.Cols)
 		copy(p.Data(), v.Buf.F32()[v.Off:v.Off+v.Len()])
 		a.Whole = append(a.Whole, &adapter.Whole{Tensor: tensor, Key: key, Value: p, Shape: shape})
+
 		return nil
 	}
+
 	for _, want := range c.WholeModules {
 		hit := false
 		for _, n := range names {
@@ -168,11 +191,13 @@ func extras(a *adapter.Adapter, base Base) error {
 			if !strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(key, ".weight"), ".bias"), want) {
 				continue
 			}
+
 			hit = true
 			if err := add(n, key, shapes[n]); err != nil {
 				return err
 			}
 		}
+
 		for _, m := range base.Modules() {
 			if m.Tied && strings.HasSuffix(m.Path, want) {
 				hit = true
@@ -182,10 +207,12 @@ func extras(a *adapter.Adapter, base Base) error {
 				a.Whole[len(a.Whole)-1].Tensor = adapter.TiedHead
 			}
 		}
+
 		if !hit {
 			return fmt.Errorf("%w: modules_to_save: %.200q matches no module", adapter.ErrTarget, want)
 		}
 	}
+
 	return biases(a, base, add)
 }
 
@@ -193,6 +220,7 @@ func extras(a *adapter.Adapter, base Base) error {
 func biases(a *adapter.Adapter, base Base, add func(tensor, key string, shape []int64) error) error {
 	c := &a.Config
 	names, shapes := base.Shapes()
+
 	switch c.Biases {
 	case "", adapter.NoBias:
 		return nil
@@ -200,10 +228,12 @@ func biases(a *adapter.Adapter, base Base, add func(tensor, key string, shape []
 	default:
 		return fmt.Errorf("%w: bias %.100q; known: none, all, lora_only", adapter.ErrConfig, c.Biases)
 	}
+
 	adapted := map[string]bool{}
 	for _, l := range a.Low {
 		adapted[l.Module.Bias] = true
 	}
+
 	for _, n := range names {
 		if !strings.HasSuffix(n, "bias") || c.Biases == adapter.LoRABias && !adapted[n] {
 			continue
@@ -212,6 +242,7 @@ func biases(a *adapter.Adapter, base Base, add func(tensor, key string, shape []
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -220,10 +251,12 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 	if c.Kind == adapter.VeRA {
 		c.VeRA.Seed = seed
 	}
+
 	a, err := empty(c, base, true)
 	if err != nil {
 		return nil, err
 	}
+
 	switch c.Kind {
 	case adapter.VeRA:
 		startVectors(&a.Config, a.Low)
@@ -252,11 +285,12 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 			}
 		}
 	}
+
 	return a, nil
 }
 
-// start draws a factor uniformly within 1/√in: Kaiming's rule with a = √5 for an assembled row, whatever the width of its
-// pieces. B stays zero.
+// start draws a factor uniformly within 1/√in: Kaiming's rule with a = √5 for an assembled row, whatever the
+// width of its pieces. B stays zero.
 func start(p *adapter.Param, seed uint64, in int) {
 	rng.New(seed, p.Name).FillUniform(p.Data(), 1/math.Sqrt(float64(in)))
 }
@@ -269,13 +303,16 @@ func startPlain(l *adapter.Low, base Base, seed uint64) error {
 	} else {
 		start(f.A, seed, l.Module.In)
 	}
+
 	if l.Magnitude == nil {
 		return nil
 	}
+
 	w, err := base.Values(l.Module.Tensor)
 	if err != nil {
 		return err
 	}
+
 	Norms(l.Magnitude.Data(), w, l.Module.Transposed || l.Module.Table)
 	return nil
 }
@@ -292,6 +329,7 @@ func Norms(dst []float32, w kernels.Mat, columns bool) {
 			sums[at] += float64(v) * float64(v)
 		}
 	}
+
 	for i, s := range sums {
 		dst[i] = float32(math.Sqrt(s))
 	}

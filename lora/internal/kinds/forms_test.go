@@ -26,14 +26,18 @@ func llama(layers, hidden, kv, inner int) []adapter.Module {
 			{"mlp.down_proj", inner, hidden, "down"},
 		} {
 			path := fmt.Sprintf("model.layers.%d.%s", l, m.name)
-			list = append(list, adapter.Module{Path: path, Tensor: path + ".weight", Block: l, Expert: -1, In: m.in, Out: m.out, Role: arch.Role(m.role)})
+			list = append(list, adapter.Module{
+				Path: path, Tensor: path + ".weight", Block: l, Expert: -1, In: m.in,
+				Out: m.out, Role: arch.Role(m.role),
+			})
 		}
 	}
+
 	return list
 }
 
-// TestCounts compares parameter counts with the published ones: those of a Mixture of Shards do not depend on rank, shards and private
-// rank, and equal LoRA's of the equivalent rank.
+// TestCounts compares parameter counts with the published ones: those of a Mixture of Shards do not depend on
+// rank, shards and private rank, and equal LoRA's of the equivalent rank.
 func TestCounts(t *testing.T) {
 	for name, c := range map[string]struct {
 		modules []adapter.Module
@@ -49,7 +53,10 @@ func TestCounts(t *testing.T) {
 		for _, e := range []int{1, 2, 8} {
 			for _, sizes := range [][3]int{{4, 2, 0}, {8, 4, 1}, {3, 1, 0}} {
 				cfg := adapter.Config{Kind: adapter.MoS, Rank: sizes[0], Alpha: 16, Targets: adapter.Match{All: true}}
-				cfg.MoS = adapter.MoSConfig{EquivalentRank: e, Shards: sizes[1], Private: sizes[2], Sampling: adapter.Official}
+				cfg.MoS = adapter.MoSConfig{
+					EquivalentRank: e, Shards: sizes[1], Private: sizes[2],
+					Sampling: adapter.Official,
+				}
 				if e == 1 && sizes[2] == 1 {
 					cfg.Rank = 1 // all private
 				}
@@ -58,6 +65,7 @@ func TestCounts(t *testing.T) {
 				}
 			}
 		}
+
 		for _, r := range []int{16, 64} {
 			cfg := adapter.Config{Kind: adapter.LoRA, Rank: r, Alpha: 16, Targets: adapter.Match{All: true}}
 			if n, err := Trainable(&cfg, c.modules); err != nil || n != int64(r)*c.perRank {
@@ -65,6 +73,7 @@ func TestCounts(t *testing.T) {
 			}
 		}
 	}
+
 	vera := adapter.Config{Kind: adapter.VeRA, Rank: 256, Alpha: 1, Targets: adapter.Match{All: true}}
 	if n, err := Trainable(&vera, llama(32, 4096, 4096, 11008)); err != nil || n != 1_417_216 {
 		t.Errorf("VeRA of 256: %d (%v)", n, err)

@@ -7,20 +7,21 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
-// Bytes of a parameter: its value, and for training its gradient and the optimiser's two moments, and the factors as they are
-// computed with.
+// Bytes of a parameter: its value, and for training its gradient and the optimiser's two moments, and the
+// factors as they are computed with.
 const (
 	heldBytes    = 4
 	trainedBytes = 4 + 4 + 8 + 4
 )
 
-// need refuses an adapter that takes more memory than there is, before anything of it is made. Where a kind has no factors of the full rank for
-// every module, what it computes with has.
+// need refuses an adapter that takes more memory than there is, before anything of it is made. Where a kind has
+// no factors of the full rank for every module, what it computes with has.
 func need(c *adapter.Config, chosen []adapter.Module, trains bool) error {
 	of, err := c.RankAlpha()
 	if err != nil {
 		return err
 	}
+
 	sum, widest := 0.0, 0.0
 	for _, m := range chosen {
 		r := c.Rank
@@ -30,6 +31,7 @@ func need(c *adapter.Config, chosen []adapter.Module, trains bool) error {
 		sum += float64(r) * (float64(m.In) + float64(m.Out))
 		widest = max(widest, float64(r)*(float64(m.In)+float64(m.Out)))
 	}
+
 	bytes := heldBytes * sum
 	switch {
 	case c.Kind == adapter.VeRA: // the factors are those of all modules
@@ -37,8 +39,11 @@ func need(c *adapter.Config, chosen []adapter.Module, trains bool) error {
 	case c.Kind == adapter.LoRA && trains:
 		bytes = trainedBytes * sum
 	}
+
 	if err := memlimit.Check(bytes); err != nil {
-		return fmt.Errorf("%w: rank %d on %d modules: %w (HINT: a smaller rank, or fewer targets)", adapter.ErrConfig, c.Rank, len(chosen), err)
+		return fmt.Errorf("%w: rank %d on %d modules: %w (HINT: a smaller rank, or fewer targets)", adapter.ErrConfig,
+			c.Rank, len(chosen), err)
 	}
+
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
-// Vector are the factors of VeRA (Kopiczko et al., arXiv 2310.11454): A = diag(d)·A₀ and B = diag(b)·B₀ with random frozen A₀
-// and B₀ that all modules share, cut to each module's channels.
+// Vector are the factors of VeRA (Kopiczko et al., arXiv 2310.11454): A = diag(d)·A₀ and B = diag(b)·B₀ with
+// random frozen A₀ and B₀ that all modules share, cut to each module's channels.
 type Vector struct {
 	Down *adapter.Param // A₀ [r, widest in], frozen
 	Up   *adapter.Param // B₀ transposed [r, widest out], frozen
@@ -26,6 +26,7 @@ func (v Vector) Assemble(a, bt kernels.Mat) {
 		for i := range a.RowF32(j) {
 			a.RowF32(j)[i] = d[j] * down[i]
 		}
+
 		up := v.Up.Value.RowF32(j)
 		for o, s := range b {
 			bt.RowF32(j)[o] = s * up[o]
@@ -41,6 +42,7 @@ func (v Vector) Scatter(da, dbt kernels.Mat) {
 		for i, g := range da.RowF32(j) {
 			sum += float64(g) * float64(down[i])
 		}
+
 		dd[j] += float32(sum)
 		up := v.Up.Value.RowF32(j)
 		for o, g := range dbt.RowF32(j) {
@@ -61,13 +63,19 @@ func vectors(c *adapter.Config, modules []adapter.Module) ([]*adapter.Low, error
 	if err := bounded(c.Rank, in, out); err != nil {
 		return nil, err
 	}
+
 	down, up := adapter.NewParam("vera_A", c.Rank, in), adapter.NewParam("vera_B", c.Rank, out)
 	down.Frozen, up.Frozen = true, true
+
 	var list []*adapter.Low
 	for _, m := range modules {
-		v := Vector{Down: down, Up: up, D: adapter.NewParam(m.Path+".vera_lambda_d", 1, c.Rank), B: adapter.NewParam(m.Path+".vera_lambda_b", 1, m.Out)}
+		v := Vector{
+			Down: down, Up: up, D: adapter.NewParam(m.Path+".vera_lambda_d", 1, c.Rank),
+			B: adapter.NewParam(m.Path+".vera_lambda_b", 1, m.Out),
+		}
 		list = append(list, &adapter.Low{Module: m, Rank: c.Rank, Alpha: float64(c.Rank), Scale: 1, Factors: v})
 	}
+
 	return list, nil
 }
 

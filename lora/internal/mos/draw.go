@@ -15,11 +15,13 @@ func (p *Pool) Draw(seed uint64, way adapter.Sampling, dissociate bool) error {
 	if err != nil {
 		return err
 	}
+
 	p.IndexA = lists(rng.New(seed, p.A.Name+".index"))
 	p.IndexB = p.IndexA
 	if dissociate {
 		p.IndexB = lists(rng.New(seed, p.B.Name+".index"))
 	}
+
 	return nil
 }
 
@@ -42,7 +44,9 @@ func (p *Pool) sampler(way adapter.Sampling) (func(rng.Key) []int32, error) {
 			})
 		}, nil
 	}
-	return nil, fmt.Errorf("%w: sampling %.100q; known: %s, %s, %s", adapter.ErrConfig, way, adapter.Official, adapter.Balanced, adapter.Pure)
+
+	return nil, fmt.Errorf("%w: sampling %.100q; known: %s, %s, %s", adapter.ErrConfig, way, adapter.Official,
+		adapter.Balanced, adapter.Pure)
 }
 
 // lists puts the public part of each block, the first entries of what order gives, and its private rows together.
@@ -58,8 +62,8 @@ func (p *Pool) lists(order func(block int) []int32) []int32 {
 	return index
 }
 
-// balanced orders the public rows for each block in turn by how often they were used, at random among equals: after any number of
-// blocks no row was used more than once more often than another.
+// balanced orders the public rows for each block in turn by how often they were used, at random among equals:
+// after any number of blocks no row was used more than once more often than another.
 func (p *Pool) balanced(key rng.Key) func(block int) []int32 {
 	uses := make([]int, p.Public())
 	return func(block int) []int32 {

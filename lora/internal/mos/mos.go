@@ -1,11 +1,11 @@
 // Package mos holds the parameters of Mixture of Shards (Wang et al., ICLR 2025, arXiv 2410.00938): per kind of
-// projection one pool of shards for A and one for B, which all blocks share, and for every block the lists that say which
-// shards make up its factors.
+// projection one pool of shards for A and one for B, which all blocks share, and for every block the lists that
+// say which shards make up its factors.
 //
-// With L blocks, equivalent rank e, rank r, l shards per vector and private rank p, a pool has n = e·L·l rows. Rows 0 …
-// (e-p)·L·l-1 are public; then block k owns the p·l rows from (e-p)·L·l + k·p·l on. Row j of a block's factor is the l pool rows of
-// its list, side by side; the last p rows are the private ones. A shard of A is in/l wide, one of B out/l. The number of
-// parameters, e·L·(in+out), does not depend on r, l and p.
+// With L blocks, equivalent rank e, rank r, l shards per vector and private rank p, a pool has n = e·L·l rows.
+// Rows 0 … (e-p)·L·l-1 are public; then block k owns the p·l rows from (e-p)·L·l + k·p·l on. Row j of a block's
+// factor is the l pool rows of its list, side by side; the last p rows are the private ones. A shard of A is
+// in/l wide, one of B out/l. The number of parameters, e·L·(in+out), does not depend on r, l and p.
 package mos
 
 import (
@@ -38,35 +38,46 @@ func (g Geometry) Check() error {
 	bad := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{adapter.ErrConfig}, args...)...))
 	}
+
 	if g.Blocks < 1 || g.Equivalent < 1 || g.Rank < 1 || g.Shards < 1 || g.Private < 0 || g.In < 1 || g.Out < 1 {
-		bad("blocks %d, equivalent rank %d, rank %d, shards %d, channels %d and %d must be at least 1, private rank %d at least 0",
+		bad("blocks %d, equivalent rank %d, rank %d, shards %d, channels %d and %d must be at least 1, private rank "+
+			"%d at least 0",
 			g.Blocks, g.Equivalent, g.Rank, g.Shards, g.In, g.Out, g.Private)
 		return errors.Join(faults...)
 	}
+
 	if g.Equivalent > maxRows/g.Blocks/g.Shards {
-		bad("equivalent rank %d × blocks %d × shards %d is more than %d pool rows", g.Equivalent, g.Blocks, g.Shards, maxRows)
+		bad("equivalent rank %d × blocks %d × shards %d is more than %d pool rows", g.Equivalent, g.Blocks, g.Shards,
+			maxRows)
 		return errors.Join(faults...)
 	}
+
 	if g.In%g.Shards != 0 || g.Out%g.Shards != 0 {
 		bad("%d shards per vector do not divide %d inputs and %d outputs", g.Shards, g.In, g.Out)
 	}
+
 	if g.Pure {
 		if g.Private != 0 || g.Rank != g.Equivalent*g.Blocks {
-			bad("pure sharing uses every vector: rank %d must be equivalent rank %d × blocks %d = %d, and private rank %d must be 0",
+			bad("pure sharing uses every vector: rank %d must be equivalent rank %d × blocks %d = %d, and private "+
+				"rank %d must be 0",
 				g.Rank, g.Equivalent, g.Blocks, g.Equivalent*g.Blocks, g.Private)
 		}
 		return errors.Join(faults...)
 	}
+
 	if g.Private > g.Equivalent {
 		bad("private rank %d is larger than the equivalent rank %d", g.Private, g.Equivalent)
 	}
 	if g.Private > g.Rank {
 		bad("private rank %d is larger than the rank %d", g.Private, g.Rank)
 	}
+
 	if public := (g.Equivalent - g.Private) * g.Blocks; g.Private <= g.Equivalent && g.Rank-g.Private > public {
-		bad("rank %d - private rank %d = %d public vectors, but the pool has only (equivalent rank %d - %d) × %d blocks = %d",
+		bad("rank %d - private rank %d = %d public vectors, but the pool has only (equivalent rank %d - %d) × "+
+			"%d blocks = %d",
 			g.Rank, g.Private, g.Rank-g.Private, g.Equivalent, g.Private, g.Blocks, public)
 	}
+
 	return errors.Join(faults...)
 }
 
@@ -97,21 +108,24 @@ func NewPool(kind string, g Geometry) *Pool {
 	}
 }
 
-// Check looks whether lists are possible ones: right length, rows that exist, none twice in one list, and private rows only
-// where they belong.
+// Check looks whether lists are possible ones: right length, rows that exist, none twice in one list, and
+// private rows only where they belong.
 func (p *Pool) Check() error {
 	return cmp.Or(p.checkLists("index_A", p.IndexA), p.checkLists("index_B", p.IndexB))
 }
 
 func (p *Pool) checkLists(side string, index []int32) error {
 	if len(index) != p.Blocks*p.List() {
-		return fmt.Errorf("%w: mos.%s.%s has %d entries, not %d blocks × rank %d × %d shards", adapter.ErrFile, p.Type, side, len(index), p.Blocks, p.Rank, p.Shards)
+		return fmt.Errorf("%w: mos.%s.%s has %d entries, not %d blocks × rank %d × %d shards", adapter.ErrFile, p.Type,
+			side, len(index), p.Blocks, p.Rank, p.Shards)
 	}
+
 	for k := range p.Blocks {
 		if err := p.checkList(k, index[k*p.List():(k+1)*p.List()]); err != nil {
 			return fmt.Errorf("%w: mos.%s.%s: block %d: %w", adapter.ErrFile, p.Type, side, k, err)
 		}
 	}
+
 	return nil
 }
 
@@ -129,8 +143,10 @@ func (p *Pool) checkList(k int, list []int32) error {
 		case !tail && int(row) >= p.Public():
 			return fmt.Errorf("row %d is private, but stands among the public ones", row)
 		}
+
 		seen[row] = true
 	}
+
 	return nil
 }
 
@@ -142,12 +158,14 @@ func (p *Pool) dead(index []int32) int {
 	for _, row := range index {
 		used[row] = true
 	}
+
 	n := 0
 	for _, u := range used[:p.Public()] {
 		if !u {
 			n++
 		}
 	}
+
 	return n
 }
 

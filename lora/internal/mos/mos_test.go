@@ -20,6 +20,7 @@ func TestTiny(t *testing.T) {
 	if p.Rows() != 8 || p.Public() != 4 {
 		t.Fatalf("%d rows, %d public", p.Rows(), p.Public())
 	}
+
 	p.IndexA = []int32{2, 0, 3, 1, 4, 5, 0, 1, 2, 3, 6, 7}
 	p.IndexB = slices.Clone(p.IndexA)
 	if err := p.Check(); err != nil {
@@ -28,6 +29,7 @@ func TestTiny(t *testing.T) {
 	for i := range p.A.Data() {
 		p.A.Data()[i] = float32(i / 2) // a row holds its number
 	}
+
 	a, bt := mat(3, 4), mat(3, 6)
 	Part{p, 0}.Assemble(a, bt)
 	if want := []float32{2, 2, 0, 0, 3, 3, 1, 1, 4, 4, 5, 5}; !slices.Equal(a.Buf.F32(), want) {
@@ -45,6 +47,7 @@ func drawPool(t *rapid.T) *Pool {
 		Blocks: rapid.IntRange(1, 6).Draw(t, "blocks"), Equivalent: rapid.IntRange(1, 4).Draw(t, "equivalent"),
 		Shards: rapid.IntRange(1, 4).Draw(t, "shards"),
 	}
+
 	g.In, g.Out = g.Shards*rapid.IntRange(1, 5).Draw(t, "in"), g.Shards*rapid.IntRange(1, 5).Draw(t, "out")
 	way := rapid.SampledFrom([]adapter.Sampling{adapter.Official, adapter.Balanced, adapter.Pure}).Draw(t, "sampling")
 	if g.Pure = way == adapter.Pure; g.Pure {
@@ -56,9 +59,11 @@ func drawPool(t *rapid.T) *Pool {
 			g.Rank = 1
 		}
 	}
+
 	if err := g.Check(); err != nil {
 		t.Fatal(err)
 	}
+
 	p := NewPool("x", g)
 	if err := p.Draw(rapid.Uint64().Draw(t, "seed"), way, rapid.Bool().Draw(t, "dissociate")); err != nil {
 		t.Fatal(err)
@@ -66,6 +71,7 @@ func drawPool(t *rapid.T) *Pool {
 	if err := p.Check(); err != nil {
 		t.Fatal(err)
 	}
+
 	checkUses(t, p, way)
 	return p
 }
@@ -77,18 +83,22 @@ func checkUses(t *rapid.T, p *Pool, way adapter.Sampling) {
 		for _, row := range index {
 			uses[row]++
 		}
+
 		for _, n := range uses[p.Public():] {
 			if n != 1 {
 				t.Fatalf("a private row is used %d times", n)
 			}
 		}
-		if public := uses[:p.Public()]; way == adapter.Balanced && len(public) > 0 && slices.Max(public)-slices.Min(public) > 1 {
+
+		if public := uses[:p.Public()]; way == adapter.Balanced && len(public) > 0 &&
+			slices.Max(public)-slices.Min(public) > 1 {
 			t.Fatalf("public rows are used %d to %d times", slices.Min(public), slices.Max(public))
 		}
 	}
 }
 
-// TestScatterIsAdjoint: for any pools x and gradients g, ⟨assemble(x), g⟩ = ⟨x, scatter(g)⟩. Whole numbers make the sums exact.
+// TestScatterIsAdjoint: for any pools x and gradients g, ⟨assemble(x), g⟩ = ⟨x, scatter(g)⟩. Whole numbers make
+// the sums exact.
 func TestScatterIsAdjoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawPool(t)
@@ -99,9 +109,15 @@ func TestScatterIsAdjoint(t *testing.T) {
 				x[i] = float32(math.Round(number.Draw(t, "x")))
 			}
 		}
+
 		fill(p.A.Data())
 		fill(p.B.Data())
-		a, bt, da, dbt := mat(p.Rank, p.In), mat(p.Rank, p.Out), mat(p.Rank, p.In), mat(p.Rank, p.Out)
+		a := mat(p.Rank, p.In)
+
+		bt := mat(p.Rank, p.Out)
+		da := mat(p.Rank, p.In)
+		dbt := mat(p.Rank, p.Out)
+
 		fill(da.Buf.F32())
 		fill(dbt.Buf.F32())
 		part.Assemble(a, bt)
@@ -149,6 +165,7 @@ func TestDeadShare(t *testing.T) {
 	if err := p.Draw(1, adapter.Official, true); err != nil {
 		t.Fatal(err)
 	}
+
 	want := math.Pow(1-16.0/(8*32), 32) * float64(g.Public())
 	a, b := p.Dead()
 	for _, n := range []int{a, b} {
@@ -156,6 +173,7 @@ func TestDeadShare(t *testing.T) {
 			t.Errorf("%d dead rows, %.0f expected", n, want)
 		}
 	}
+
 	if err := p.Draw(1, adapter.Balanced, true); err != nil {
 		t.Fatal(err)
 	}
@@ -169,18 +187,22 @@ func TestTypes(t *testing.T) {
 	var modules []adapter.Module
 	for l := range 2 {
 		for _, n := range []string{"attn.c_proj", "mlp.c_proj", "attn.c_attn"} {
-			modules = append(modules, adapter.Module{Path: fmt.Sprintf("h.%d.%s", l, n), Block: l, Role: "o", In: 4, Out: 4})
+			modules = append(modules,
+				adapter.Module{Path: fmt.Sprintf("h.%d.%s", l, n), Block: l, Role: "o", In: 4, Out: 4})
 		}
 	}
+
 	types, err := Types(modules)
 	if err != nil || len(types) != 3 {
 		t.Fatal(types, err)
 	}
+
 	for i, want := range []string{"attn.c_proj", "mlp.c_proj", "c_attn"} {
 		if types[i].Name != want || len(types[i].Modules) != 2 {
 			t.Errorf("%s with %d modules, want %s", types[i].Name, len(types[i].Modules), want)
 		}
 	}
+
 	modules[0].In = 8
 	if _, err := Types(modules); !errors.Is(err, adapter.ErrTarget) {
 		t.Error(err)

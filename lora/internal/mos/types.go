@@ -14,36 +14,45 @@ type Type struct {
 	Modules []adapter.Module
 }
 
-// Types groups modules by what they are apart from the block: "q_proj", or as much of the path behind the block's number
-// as tells them from others ("attn.c_proj", "mlp.c_proj"; "mlp.experts.3.w1"). Modules of one type must have the same channels.
+// Types groups modules by what they are apart from the block: "q_proj", or as much of the path behind the
+// block's number as tells them from others ("attn.c_proj", "mlp.c_proj"; "mlp.experts.3.w1"). Modules of one
+// type must have the same channels.
 func Types(modules []adapter.Module) ([]Type, error) {
 	var order []string
 	groups, last := map[string][]adapter.Module{}, map[string]int{}
 	for _, m := range modules {
 		if !m.Linear() {
-			return nil, fmt.Errorf("%w: %s is no matrix of a block; pools are shared between blocks", adapter.ErrTarget, m.Path)
+			return nil, fmt.Errorf("%w: %s is no matrix of a block; pools are shared between blocks", adapter.ErrTarget,
+				m.Path)
 		}
+
 		key := inBlock(m)
 		if groups[key] == nil {
 			order = append(order, key)
 			last[lastPart(key)]++
 		}
+
 		groups[key] = append(groups[key], m)
 	}
+
 	types := make([]Type, 0, len(order))
 	for _, key := range order {
 		t := Type{Name: key, Modules: groups[key]}
 		if n := lastPart(key); last[n] == 1 {
 			t.Name = n
 		}
+
 		for _, m := range t.Modules[1:] {
 			if first := t.Modules[0]; m.In != first.In || m.Out != first.Out {
-				return nil, fmt.Errorf("%w: %s has %d × %d channels, %s has %d × %d; modules that share a pool must agree",
+				return nil, fmt.Errorf("%w: %s has %d × %d channels, %s has %d × %d; modules that share a "+
+					"pool must agree",
 					adapter.ErrTarget, m.Path, m.In, m.Out, first.Path, first.In, first.Out)
 			}
 		}
+
 		types = append(types, t)
 	}
+
 	return types, nil
 }
 
@@ -61,8 +70,9 @@ func lastPart(path string) string { return path[strings.LastIndexByte(path, '.')
 // Sizes are those of the pools of a type.
 func Sizes(c *adapter.Config, t Type) (Geometry, error) {
 	g := Geometry{
-		Blocks: len(t.Modules), Equivalent: c.MoS.EquivalentRank, Rank: c.Rank, Shards: c.MoS.Shards, Private: c.MoS.Private,
-		In: t.Modules[0].In, Out: t.Modules[0].Out, Pure: c.MoS.Sampling == adapter.Pure,
+		Blocks: len(t.Modules), Equivalent: c.MoS.EquivalentRank, Rank: c.Rank, Shards: c.MoS.Shards,
+		Private: c.MoS.Private,
+		In:      t.Modules[0].In, Out: t.Modules[0].Out, Pure: c.MoS.Sampling == adapter.Pure,
 	}
 	if err := g.Check(); err != nil {
 		return g, fmt.Errorf("%s: %w", t.Name, err)
@@ -76,6 +86,7 @@ func Build(c *adapter.Config, modules []adapter.Module) ([]*Pool, []*adapter.Low
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var pools []*Pool
 	parts := map[string]Part{}
 	for _, t := range types {
@@ -83,15 +94,21 @@ func Build(c *adapter.Config, modules []adapter.Module) ([]*Pool, []*adapter.Low
 		if err != nil {
 			return nil, nil, err
 		}
+
 		pool := NewPool(t.Name, g)
 		pools = append(pools, pool)
 		for k, m := range t.Modules {
 			parts[m.Path] = Part{Pool: pool, Block: k}
 		}
 	}
+
 	var low []*adapter.Low
 	for _, m := range modules {
-		low = append(low, &adapter.Low{Module: m, Rank: c.Rank, Alpha: c.Alpha, Scale: c.ScaleOf(c.Rank, c.Alpha), Factors: parts[m.Path]})
+		low = append(low, &adapter.Low{
+			Module: m, Rank: c.Rank, Alpha: c.Alpha, Scale: c.ScaleOf(c.Rank, c.Alpha),
+			Factors: parts[m.Path],
+		})
 	}
+
 	return pools, low, nil
 }

@@ -51,10 +51,10 @@ type config struct {
 	BaseHash string          `json:"base_fingerprint,omitempty"`
 }
 
-var kinds = map[string]adapter.Kind{"MOS": adapter.MoS, "VERA_NATIVE": adapter.VeRA, "PROLORA": adapter.PRoLoRA}
+var named = map[string]adapter.Kind{"MOS": adapter.MoS, "VERA_NATIVE": adapter.VeRA, "PROLORA": adapter.PRoLoRA}
 
 // Handles reports whether this package reads adapters of a peft_type.
-func Handles(peftType string) bool { return kinds[peftType] != "" }
+func Handles(peftType string) bool { return named[peftType] != "" }
 
 // parse reads the text strictly.
 func parse(text []byte) (*adapter.Config, error) {
@@ -70,16 +70,21 @@ func parse(text []byte) (*adapter.Config, error) {
 	if d.More() {
 		return nil, fmt.Errorf("%w: more than one JSON value", adapter.ErrConfig)
 	}
-	kind, ok := kinds[f.Type]
+
+	kind, ok := named[f.Type]
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("%w: peft_type %.100q; known here: MOS, VERA_NATIVE, PROLORA", adapter.ErrUnsupported, f.Type)
+		return nil, fmt.Errorf("%w: peft_type %.100q; known here: MOS, VERA_NATIVE, PROLORA", adapter.ErrUnsupported,
+			f.Type)
 	case f.Version != version:
-		return nil, fmt.Errorf("%w: format_version %d; this program reads %d", adapter.ErrUnsupported, f.Version, version)
+		return nil, fmt.Errorf("%w: format_version %d; this program reads %d", adapter.ErrUnsupported, f.Version,
+			version)
 	}
+
 	c := &adapter.Config{
 		Kind: kind, Base: f.Base, BaseHash: f.BaseHash, Rank: f.R, Alpha: f.Alpha, Dropout: f.Dropout, RSLoRA: f.RSLoRA,
-		Layers: f.Layers, LayersPattern: f.Pattern, WholeModules: f.Whole, Biases: adapter.Biases(f.Biases), TaskType: f.TaskType,
+		Layers: f.Layers, LayersPattern: f.Pattern, WholeModules: f.Whole, Biases: adapter.Biases(f.Biases),
+		TaskType:  f.TaskType,
 		KeepZeros: f.Zeros,
 		MoS: adapter.MoSConfig{
 			EquivalentRank: f.EquivalentRank, Shards: f.Shards, Private: f.Private,
@@ -88,13 +93,16 @@ func parse(text []byte) (*adapter.Config, error) {
 		VeRA:    adapter.VeRAConfig{DInitial: f.DInitial, Seed: f.Seed},
 		PRoLoRA: adapter.PRoLoRAConfig{Unshared: f.Unshared, InParts: f.InParts, OutParts: f.OutParts},
 	}
+
 	if kind == adapter.MoS && f.Sampling == "" {
 		c.MoS.Sampling = adapter.Official
 	}
+
 	var err error
 	if c.Targets, err = parseMatch("target_modules", f.Targets); err != nil {
 		return nil, err
 	}
+
 	c.Exclude, err = parseMatch("exclude_modules", f.Exclude)
 	return c, err
 }
@@ -117,11 +125,13 @@ func nulls(text []byte) error {
 	if err := json.Unmarshal(text, &keys); err != nil {
 		return nil // more than one value, of which the caller tells
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if string(keys[key]) == "null" && !slices.Contains(choices, key) {
 			return fmt.Errorf("%w: key %.100q: null is no value", adapter.ErrConfig, key)
 		}
 	}
+
 	return nil
 }
 
@@ -139,6 +149,7 @@ func parseMatch(key string, text json.RawMessage) (adapter.Match, error) {
 	case strings.EqualFold(one, "all-linear"):
 		return adapter.Match{All: true}, nil
 	}
+
 	return adapter.Match{Regex: one}, nil
 }
 
@@ -154,10 +165,12 @@ func formatMatch(m adapter.Match) json.RawMessage {
 	default:
 		v = m.Names
 	}
+
 	text, err := json.Marshal(v)
 	if err != nil {
 		panic("native: texts cannot be written as JSON")
 	}
+
 	return text
 }
 
@@ -174,23 +187,35 @@ func format(a *adapter.Adapter) ([]byte, error) {
 	c := &a.Config
 	f := config{
 		Version: version, R: c.Rank, Alpha: c.Alpha, Dropout: c.Dropout, RSLoRA: c.RSLoRA,
-		Targets: formatMatch(c.Targets), Exclude: formatMatch(c.Exclude), Layers: c.Layers, Pattern: c.LayersPattern, Whole: c.WholeModules,
+		Targets: formatMatch(c.Targets), Exclude: formatMatch(c.Exclude), Layers: c.Layers, Pattern: c.LayersPattern,
+		Whole:  c.WholeModules,
 		Biases: string(c.Biases), TaskType: c.TaskType, Zeros: c.KeepZeros, Base: c.Base, BaseHash: c.BaseHash,
 	}
+
 	switch c.Kind {
 	case adapter.MoS:
 		if c.Targets.All {
 			f.Targets = formatMatch(adapter.Match{Names: types(a)})
 		}
-		f.Type, f.EquivalentRank, f.Shards, f.Private = "MOS", c.MoS.EquivalentRank, c.MoS.Shards, c.MoS.Private
+
+		f.Type = "MOS"
+		f.EquivalentRank = c.MoS.EquivalentRank
+		f.Shards = c.MoS.Shards
+		f.Private = c.MoS.Private
 		f.PairDissociation, f.Sampling = &c.MoS.PairDissociation, string(c.MoS.Sampling)
 	case adapter.VeRA:
-		f.Type, f.DInitial, f.Seed = "VERA_NATIVE", c.VeRA.DInitial, c.VeRA.Seed
+		f.Type = "VERA_NATIVE"
+		f.DInitial = c.VeRA.DInitial
+		f.Seed = c.VeRA.Seed
 	case adapter.PRoLoRA:
-		f.Type, f.Unshared, f.InParts, f.OutParts = "PROLORA", c.PRoLoRA.Unshared, c.PRoLoRA.InParts, c.PRoLoRA.OutParts
+		f.Type = "PROLORA"
+		f.Unshared = c.PRoLoRA.Unshared
+		f.InParts = c.PRoLoRA.InParts
+		f.OutParts = c.PRoLoRA.OutParts
 	default:
 		return nil, fmt.Errorf("%w: kind %s has no native form", adapter.ErrUnsupported, c.Kind)
 	}
+
 	text, err := json.MarshalIndent(f, "", "  ")
 	return append(text, '\n'), err
 }

@@ -1,6 +1,6 @@
-// Package mosfile reads and writes the folders of adapters that PEFT's LoRA format cannot hold as they are: Mixture of Shards with its
-// pools and lists, VeRA, PRoLoRA. A folder has two files like PEFT's, adapter_config.json, whose peft_type names the kind, and
-// adapter_model.safetensors.
+// Package mosfile reads and writes the folders of adapters that PEFT's LoRA format cannot hold as they are:
+// Mixture of Shards with its pools and lists, VeRA, PRoLoRA. A folder has two files like PEFT's,
+// adapter_config.json, whose peft_type names the kind, and adapter_model.safetensors.
 package mosfile
 
 import (
@@ -30,27 +30,31 @@ const (
 // maxConfig bounds the configuration file.
 const maxConfig = 4 << 20
 
-// Read opens the adapter in a folder for a base. Sizes come from the configuration and the base; a tensor that is missing, of
-// another shape, not finite, or that nothing asks for is an error.
+// Read opens the adapter in a folder for a base. Sizes come from the configuration and the base; a tensor that
+// is missing, of another shape, not finite, or that nothing asks for is an error.
 func Read(dir string, base kinds.Base) (*adapter.Adapter, error) {
 	text, err := readSmall(filepath.Join(dir, ConfigName))
 	if err != nil {
 		return nil, err
 	}
+
 	c, err := parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ConfigName), err)
 	}
+
 	path := filepath.Join(dir, ModelName)
 	f, err := safetensors.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+
 	a, err := Load(f, *c, base)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return a, nil
 }
 
@@ -59,65 +63,80 @@ func Load(f *safetensors.File, c adapter.Config, base kinds.Base) (*adapter.Adap
 	if err := fits(f, &c, base.Modules()); err != nil {
 		return nil, err
 	}
+
 	need, err := kinds.Elements(&c, base.Modules())
 	if err != nil {
 		return nil, err
 	}
+
 	if have := dataSize(f); need > have { // an element takes at least a byte
 		return nil, fmt.Errorf("%w: %d elements are configured, the file holds %d bytes", adapter.ErrBase, need, have)
 	}
+
 	a, err := kinds.Empty(c, base)
 	if err != nil {
 		return nil, err
 	}
+
 	l := loader{f: f, left: map[string]bool{}}
 	for _, n := range f.Names() {
 		l.left[n] = true
 	}
+
 	for _, p := range a.Params() {
 		if err := l.param(p); err != nil {
 			return nil, err
 		}
 	}
+
 	for _, p := range mos.Pools(a) {
 		if err := l.lists(p); err != nil {
 			return nil, err
 		}
 	}
+
 	for _, n := range f.Names() {
 		if l.left[n] {
-			return nil, fmt.Errorf("%w: tensor %.200q belongs to no module that the configuration adapts", adapter.ErrFile, n)
+			return nil, fmt.Errorf("%w: tensor %.200q belongs to no module that the configuration adapts",
+				adapter.ErrFile, n)
 		}
 	}
+
 	return a, nil
 }
 
-// fits compares the shapes of the pools with the base before anything is allocated, so that an adapter of another base is told by its first
-// tensor that does not fit.
+// fits compares the shapes of the pools with the base before anything is allocated, so that an adapter of
+// another base is told by its first tensor that does not fit.
 func fits(f *safetensors.File, c *adapter.Config, modules []adapter.Module) error {
 	if c.Kind != adapter.MoS {
 		return nil
 	}
+
 	chosen, err := c.Chosen(modules)
 	if err != nil {
 		return err
 	}
+
 	types, err := mos.Types(chosen)
 	if err != nil {
 		return err
 	}
+
 	l := loader{f: f, left: map[string]bool{}}
 	for _, t := range types {
 		g, err := mos.Sizes(c, t)
 		if err != nil {
 			return err
 		}
+
 		for side, width := range []int{g.In / g.Shards, g.Out / g.Shards} {
-			if _, err := l.info("mos."+t.Name+".pool_"+"AB"[side:side+1], []int64{int64(g.Rows()), int64(width)}); err != nil {
+			if _, err := l.info("mos."+t.Name+".pool_"+"AB"[side:side+1],
+				[]int64{int64(g.Rows()), int64(width)}); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -142,10 +161,14 @@ func (l *loader) info(name string, shapes ...[]int64) (safetensors.Info, error) 
 	if !ok {
 		return info, fmt.Errorf("%w: tensor %.200q is missing", adapter.ErrFile, name)
 	}
+
 	delete(l.left, name)
+
 	if !slices.ContainsFunc(shapes, func(s []int64) bool { return slices.Equal(s, info.Shape) }) {
-		return info, fmt.Errorf("%w: tensor %.200q has shape %v, the base and the configuration ask for %v", adapter.ErrBase, name, info.Shape, shapes[0])
+		return info, fmt.Errorf("%w: tensor %.200q has shape %v, the base and the configuration ask for %v",
+			adapter.ErrBase, name, info.Shape, shapes[0])
 	}
+
 	return info, nil
 }
 
@@ -155,10 +178,12 @@ func (l *loader) param(p *adapter.Param) error {
 	if rows == 1 {
 		shapes = append(shapes, []int64{cols})
 	}
+
 	info, err := l.info(p.Name, shapes...)
 	if err != nil {
 		return err
 	}
+
 	return l.f.View(p.Name, func(data []byte) error {
 		if err := dtype.Decode(p.Data(), data, info.DType); err != nil {
 			return fmt.Errorf("%w: tensor %.200q: %w", adapter.ErrFile, p.Name, err)
@@ -182,6 +207,7 @@ func (l *loader) lists(p *mos.Pool) error {
 		if err != nil {
 			return err
 		}
+
 		if info.DType != safetensors.I32 {
 			return fmt.Errorf("%w: tensor %.200q is %s, not I32", adapter.ErrFile, name, info.DType)
 		}
@@ -193,6 +219,7 @@ func (l *loader) lists(p *mos.Pool) error {
 			return err
 		}
 	}
+
 	return p.Check()
 }
 
@@ -227,23 +254,29 @@ func weights(path string, a *adapter.Adapter, t safetensors.DType) error {
 	for _, p := range a.Params() {
 		infos = append(infos, safetensors.Info{Name: p.Name, DType: t, Shape: shapeOf(a, p)})
 	}
+
 	pools := mos.Pools(a)
 	for _, p := range pools {
 		shape := []int64{int64(p.Blocks), int64(p.Rank), int64(p.Shards)}
 		for _, side := range []string{"A", "B"} {
-			infos = append(infos, safetensors.Info{Name: "mos." + p.Type + ".index_" + side, DType: safetensors.I32, Shape: shape})
+			infos = append(infos,
+				safetensors.Info{Name: "mos." + p.Type + ".index_" + side, DType: safetensors.I32, Shape: shape})
 		}
 	}
+
 	w, err := safetensors.Create(path, infos, map[string]string{"format": "pt"}, safetensors.Options{})
 	if err != nil {
 		return err
 	}
+
 	for _, p := range a.Params() {
 		data := make([]byte, len(p.Data())*dtype.Size(t))
 		err = errors.Join(err, dtype.Encode(data, p.Data(), t), w.WriteTensor(p.Name, data))
 	}
+
 	for _, p := range pools {
-		err = errors.Join(err, w.WriteTensor("mos."+p.Type+".index_A", bytesOf(p.IndexA)), w.WriteTensor("mos."+p.Type+".index_B", bytesOf(p.IndexB)))
+		err = errors.Join(err, w.WriteTensor("mos."+p.Type+".index_A", bytesOf(p.IndexA)),
+			w.WriteTensor("mos."+p.Type+".index_B", bytesOf(p.IndexB)))
 	}
 	if err == nil {
 		err = w.Finish()
@@ -251,6 +284,7 @@ func weights(path string, a *adapter.Adapter, t safetensors.DType) error {
 	if err != nil {
 		return errors.Join(err, w.Abort())
 	}
+
 	return nil
 }
 
@@ -279,13 +313,16 @@ func readSmall(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	text, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
 	if err != nil {
 		return nil, err
 	}
+
 	if len(text) > maxConfig {
 		return nil, fmt.Errorf("%s: %w: larger than %d bytes", path, adapter.ErrConfig, maxConfig)
 	}
+
 	return text, nil
 }
 
@@ -296,11 +333,13 @@ func Type(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var c struct {
 		Type string `json:"peft_type"`
 	}
 	if err := json.Unmarshal(text, &c); err != nil {
 		return "", fmt.Errorf("%s: %w: %w", path, adapter.ErrConfig, err)
 	}
+
 	return c.Type, nil
 }

@@ -26,7 +26,10 @@ func (b base) Modules() (list []adapter.Module) {
 	for l := range 2 {
 		for _, n := range []string{"q_proj", "up_proj"} {
 			path := fmt.Sprintf("model.layers.%d.%s", l, n)
-			list = append(list, adapter.Module{Path: path, Tensor: path + ".weight", Block: l, Expert: -1, Role: arch.Q, In: b.width, Out: 2 * b.width})
+			list = append(list, adapter.Module{
+				Path: path, Tensor: path + ".weight", Block: l, Expert: -1, Role: arch.Q,
+				In: b.width, Out: 2 * b.width,
+			})
 		}
 	}
 	return list
@@ -41,15 +44,20 @@ func (b base) Values(string) (kernels.Mat, error) { return kernels.Mat{}, errors
 func example(t testing.TB) (string, *adapter.Adapter) {
 	t.Helper()
 	c := adapter.Config{Kind: adapter.MoS, Rank: 3, Alpha: 8, Base: "base", Targets: adapter.Match{All: true}}
-	c.MoS = adapter.MoSConfig{EquivalentRank: 2, Shards: 2, Private: 1, PairDissociation: true, Sampling: adapter.Official}
+	c.MoS = adapter.MoSConfig{
+		EquivalentRank: 2, Shards: 2, Private: 1, PairDissociation: true,
+		Sampling: adapter.Official,
+	}
 	a, err := kinds.New(c, base{8}, 5)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	dir := filepath.Join(t.TempDir(), "a")
 	if err := Write(dir, a, safetensors.F32, false); err != nil {
 		t.Fatal(err)
 	}
+
 	return dir, a
 }
 
@@ -60,6 +68,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, l := range a.Low {
 		x, y := l.Pair()
 		v, w := back.Low[i].Pair()
@@ -71,6 +80,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 	}
+
 	if back.Config.MoS != a.Config.MoS || back.Config.Alpha != 8 {
 		t.Errorf("%+v", back.Config)
 	}
@@ -80,7 +90,8 @@ func TestRoundTrip(t *testing.T) {
 func TestOtherBase(t *testing.T) {
 	dir, _ := example(t)
 	for _, width := range []int{4, 16} {
-		if _, err := Read(dir, base{width}); !errors.Is(err, adapter.ErrBase) || !strings.Contains(err.Error(), "mos.q_proj.pool_A") {
+		if _, err := Read(dir, base{width}); !errors.Is(err, adapter.ErrBase) ||
+			!strings.Contains(err.Error(), "mos.q_proj.pool_A") {
 			t.Errorf("width %d: %v", width, err)
 		}
 	}
@@ -94,6 +105,7 @@ func TestConfigFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for old, c := range map[string]struct {
 		new  string
 		want error
@@ -127,10 +139,12 @@ func TestNull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var keys map[string]any
 	if err := json.Unmarshal(good, &keys); err != nil {
 		t.Fatal(err)
 	}
+
 	for key := range keys {
 		changed := maps.Clone(keys)
 		changed[key] = nil
@@ -138,6 +152,7 @@ func TestNull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		_, err = parse(text)
 		if key == "target_modules" {
 			if err != nil {
@@ -145,10 +160,13 @@ func TestNull(t *testing.T) {
 			}
 			continue
 		}
-		if !errors.Is(err, adapter.ErrConfig) && !errors.Is(err, adapter.ErrUnsupported) || !strings.Contains(err.Error(), key) {
+
+		if !errors.Is(err, adapter.ErrConfig) && !errors.Is(err, adapter.ErrUnsupported) ||
+			!strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
+
 	_, err = parse([]byte(strings.Replace(string(good), `"r": 3`, `"r": "3"`, 1)))
 	if !errors.Is(err, adapter.ErrConfig) || !strings.Contains(err.Error(), `key "r": string is not int`) {
 		t.Error(err)
@@ -162,15 +180,20 @@ func FuzzConfig(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	file, err := safetensors.Open(filepath.Join(dir, ModelName))
 	if err != nil {
 		f.Fatal(err)
 	}
+
 	f.Cleanup(func() { file.Close() })
 	f.Add(string(good))
-	f.Add(`{"peft_type": "VERA_NATIVE", "format_version": 1, "r": 999999, "lora_alpha": 1, "target_modules": "all-linear"}`)
-	f.Add(`{"peft_type": "PROLORA", "format_version": 1, "r": 4, "lora_alpha": 1, "in_parts": 2, "out_parts": 99999999, "target_modules": ".*"}`)
-	f.Add(`{"peft_type": "MOS", "format_version": 1, "r": 1, "lora_alpha": 1e308, "equivalent_rank": 1, "shards": 9223372036854775807, "target_modules": ["q_proj"]}`)
+	f.Add(
+		`{"peft_type": "VERA_NATIVE", "format_version": 1, "r": 999999, "lora_alpha": 1, "target_modules": "all-linear"}`)
+	f.Add(
+		`{"peft_type": "PROLORA", "format_version": 1, "r": 4, "lora_alpha": 1, "in_parts": 2, "out_parts": 99999999, "target_modules": ".*"}`)
+	f.Add(
+		`{"peft_type": "MOS", "format_version": 1, "r": 1, "lora_alpha": 1e308, "equivalent_rank": 1, "shards": 9223372036854775807, "target_modules": ["q_proj"]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		defer fuzzlimit.Watch(t, len(text))()
 		c, err := parse([]byte(text))

@@ -13,32 +13,38 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// ReadAlone reads the adapter in a folder without its base: the modules are those that the file has factors for, and whether the configuration
-// targets more cannot be told.
+// ReadAlone reads the adapter in a folder without its base: the modules are those that the file has factors
+// for, and whether the configuration targets more cannot be told.
 func ReadAlone(dir string) (*adapter.Adapter, []string, error) {
 	s, err := readSettings(dir)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if moves(s.Init) {
 		return nil, nil, needsBase(dir, s.Init)
 	}
+
 	f, err := openWeights(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer f.Close()
+
 	if err := s.noted(f.Metadata()); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
 	}
+
 	modules, err := implied(f, s.stored)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
 	}
+
 	all := s.Targets.All
 	if all {
 		s.Targets = adapter.Match{} // which modules are linear is not known
 	}
+
 	r := &reader{settings: s, file: f, modules: modules, byPath: map[string]int{}, low: map[string]*found{}}
 	if err := r.read(); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
@@ -46,6 +52,7 @@ func ReadAlone(dir string) (*adapter.Adapter, []string, error) {
 	if all {
 		r.out.Config.Targets = adapter.Match{All: true}
 	}
+
 	return r.out, s.notes, nil
 }
 
@@ -73,37 +80,46 @@ func implied(f *safetensors.File, transposed bool) ([]adapter.Module, error) {
 			if !ok || !is {
 				continue
 			}
+
 			m := at[path]
 			if m == nil {
 				m = newModule(path, transposed)
 				at[path] = m
 				paths = append(paths, path)
 			}
+
 			info, _ := f.Info(key)
 			if err := learn(m, key, p.part, info); err != nil {
 				return nil, err
 			}
 		}
 	}
+
 	slices.SortFunc(paths, byNumbers)
 	var list []adapter.Module
 	for _, p := range paths {
 		list = append(list, *at[p])
 	}
+
 	return list, nil
 }
 
 // newModule is what a path says of a module.
 func newModule(path string, transposed bool) *adapter.Module {
-	m := &adapter.Module{Path: path, Tensor: path + ".weight", Bias: path + ".bias", Block: -1, Expert: -1, Transposed: transposed, In: math.MaxInt32}
+	m := &adapter.Module{
+		Path: path, Tensor: path + ".weight", Bias: path + ".bias", Block: -1, Expert: -1,
+		Transposed: transposed, In: math.MaxInt32,
+	}
 	for part := range strings.SplitSeq(path, ".") {
 		if n, err := strconv.Atoi(part); err == nil && m.Block < 0 {
 			m.Block = n
 		}
 	}
+
 	if last := path[strings.LastIndexByte(path, '.')+1:]; last == "lm_head" || last == "embed_out" {
 		m.Role = arch.Head
 	}
+
 	return m
 }
 
@@ -112,12 +128,18 @@ func learn(m *adapter.Module, key, part string, info safetensors.Info) error {
 	if part == "bias" || part == "magnitude" {
 		return nil
 	}
-	if len(info.Shape) != 2 || info.Shape[0] > math.MaxInt32 || info.Shape[1] > math.MaxInt32 || info.Shape[0] == 0 || info.Shape[1] == 0 {
+	if len(info.Shape) != 2 || info.Shape[0] > math.MaxInt32 || info.Shape[1] > math.MaxInt32 || info.Shape[0] == 0 ||
+		info.Shape[1] == 0 {
 		return fmt.Errorf("tensor %.200q: %w: shape %v is no factor's", key, adapter.ErrFile, info.Shape)
 	}
+
 	if strings.HasPrefix(part, "table") || part == "rows" && m.Role != arch.Head {
-		m.Table, m.Role, m.Transposed, m.Bias = true, arch.Embed, false, ""
+		m.Table = true
+		m.Role = arch.Embed
+		m.Transposed = false
+		m.Bias = ""
 	}
+
 	switch part {
 	case "A", "tableA":
 		m.In = int(info.Shape[1])
@@ -126,6 +148,7 @@ func learn(m *adapter.Module, key, part string, info safetensors.Info) error {
 	case "rows":
 		learnRows(m, int(info.Shape[1]))
 	}
+
 	return nil
 }
 

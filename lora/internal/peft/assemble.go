@@ -47,15 +47,19 @@ func (r *reader) read() error {
 	for i, m := range r.modules {
 		r.byPath[m.Path] = i
 	}
+
 	r.out = &adapter.Adapter{}
+
 	for _, key := range r.file.Names() {
 		if err := r.sort(key); err != nil {
 			return err
 		}
 	}
+
 	if err := r.match(); err != nil {
 		return err
 	}
+
 	for _, m := range r.modules {
 		if f := r.low[m.Path]; f != nil {
 			if err := r.addLow(m, f); err != nil {
@@ -63,9 +67,11 @@ func (r *reader) read() error {
 			}
 		}
 	}
+
 	if err := r.checkWhole(); err != nil {
 		return err
 	}
+
 	r.out.Config = r.Config
 	return r.out.Tie(r.modules)
 }
@@ -76,19 +82,24 @@ func (r *reader) sort(key string) error {
 	if !ok {
 		return fmt.Errorf("tensor %.200q: %w: the name does not start with %s", key, adapter.ErrFile, prefix)
 	}
+
 	for _, p := range parts {
 		path, ok := strings.CutSuffix(name, p.ending)
 		if !ok {
 			continue
 		}
+
 		if p.part == "rows" {
 			return r.addRows(key, path)
 		}
+
 		return r.sortPart(key, path, p.part)
 	}
+
 	if strings.Contains(name, ".lora_") {
 		return fmt.Errorf("tensor %.200q: %w: no part of a LoRA that is known here", key, adapter.ErrUnsupported)
 	}
+
 	return r.addWhole(key, name)
 }
 
@@ -98,6 +109,7 @@ func (r *reader) sortPart(key, path, part string) error {
 	if !ok {
 		return fmt.Errorf("tensor %.200q: %w: it has no module %.200q that can be adapted", key, adapter.ErrBase, path)
 	}
+
 	table := r.modules[i].Table
 	switch part {
 	case "tableA", "tableB":
@@ -107,17 +119,21 @@ func (r *reader) sortPart(key, path, part string) error {
 		part = strings.TrimPrefix(part, "table")
 	case "A", "B", "bias":
 		if table {
-			return fmt.Errorf("tensor %.200q: %w: %s is a token table, whose factors are called lora_embedding_A and lora_embedding_B", key, adapter.ErrBase, path)
+			return fmt.Errorf("tensor %.200q: %w: %s is a token table, whose factors are called lora_embedding_A "+
+				"and lora_embedding_B", key, adapter.ErrBase, path)
 		}
 	}
+
 	f := r.low[path]
 	if f == nil {
 		f = &found{first: key, keys: map[string]string{}}
 		r.low[path] = f
 	}
+
 	if other, twice := f.keys[part]; twice {
 		return fmt.Errorf("tensor %.200q: %w: %.200q says the same", key, adapter.ErrFile, other)
 	}
+
 	f.keys[part] = key
 	return nil
 }
@@ -126,24 +142,30 @@ func (r *reader) sortPart(key, path, part string) error {
 func (r *reader) match() error {
 	if r.Targets.Regex != "" {
 		if _, err := regexp.Compile(r.Targets.Regex); err != nil {
-			r.notes = append(r.notes, fmt.Sprintf("target_modules %.100q cannot be followed (%v); the modules are those of the file", r.Targets.Regex, err))
+			r.notes = append(r.notes, fmt.Sprintf("target_modules %.100q cannot be followed (%v); the modules are "+
+				"those of the file", r.Targets.Regex, err))
 			r.Targets = adapter.Match{}
 		}
 	}
+
 	if r.Targets.IsZero() {
 		return r.matchFile()
 	}
+
 	list, unmatched, err := r.Fits(r.modules)
 	if err != nil {
 		return err
 	}
+
 	for _, n := range unmatched {
 		r.notes = append(r.notes, fmt.Sprintf("target_modules: %.100q matches no module of the base", n))
 	}
+
 	list = r.withoutExperts(list)
 	targeted := map[string]bool{}
 	for _, m := range list {
 		targeted[m.Path] = true
+
 		if r.low[m.Path] == nil {
 			if err := r.foreign(); err != nil {
 				return err
@@ -151,6 +173,7 @@ func (r *reader) match() error {
 			return fmt.Errorf("%w: module %s is targeted, but there are no factors for it", adapter.ErrFile, m.Path)
 		}
 	}
+
 	for _, m := range r.modules {
 		f := r.low[m.Path]
 		switch {
@@ -158,18 +181,22 @@ func (r *reader) match() error {
 		case r.Tying && (m.Table || m.Role == arch.Head):
 			r.nameTwin(m.Path, list)
 		default:
-			return fmt.Errorf("tensor %.200q: %w: the configuration does not target module %s", f.first, adapter.ErrFile, m.Path)
+			return fmt.Errorf("tensor %.200q: %w: the configuration does not target module %s", f.first,
+				adapter.ErrFile, m.Path)
 		}
 	}
+
 	if len(list) == 0 && len(r.WholeModules) == 0 && r.tokens == nil {
 		return fmt.Errorf("%w: target_modules match no module of the base", adapter.ErrTarget)
 	}
+
 	return nil
 }
 
-// withoutExperts drops the experts of mixtures from the targeted modules where the file has factors for others but for no expert. Since version 5
-// of the transformers library keeps all experts of a block in one tensor, the PEFT library finds no module of an expert by its name and adapts the
-// other ones, above all the shared expert, whose matrices are called like theirs; loading such a file it leaves the experts as they are.
+// withoutExperts drops the experts of mixtures from the targeted modules where the file has factors for others
+// but for no expert. Since version 5 of the transformers library keeps all experts of a block in one tensor,
+// the PEFT library finds no module of an expert by its name and adapts the other ones, above all the shared
+// expert, whose matrices are called like theirs; loading such a file it leaves the experts as they are.
 func (r *reader) withoutExperts(list []adapter.Module) []adapter.Module {
 	var rest []adapter.Module
 	left := 0
@@ -183,14 +210,18 @@ func (r *reader) withoutExperts(list []adapter.Module) []adapter.Module {
 			left++
 		}
 	}
+
 	if left == 0 || len(r.low) == 0 {
 		return list
 	}
-	r.notes = append(r.notes, fmt.Sprintf("target_modules name %d matrices of experts, for which there are no factors: they stay as they are, as PEFT leaves them", left))
+
+	r.notes = append(r.notes, fmt.Sprintf("target_modules name %d matrices of experts, for which there are no "+
+		"factors: they stay as they are, as PEFT leaves them", left))
 	r.Targets = adapter.Match{}
 	for _, m := range rest {
 		r.Targets.Names = append(r.Targets.Names, m.Path)
 	}
+
 	return rest
 }
 
@@ -201,16 +232,19 @@ func (r *reader) foreign() error {
 		if f == nil {
 			continue
 		}
+
 		for _, side := range []struct {
 			part      string
 			dim, want int
 		}{{"A", 1, m.In}, {"B", 0, m.Out}} {
 			info, ok := r.file.Info(f.keys[side.part])
 			if ok && len(info.Shape) == 2 && info.Shape[side.dim] != int64(side.want) {
-				return fmt.Errorf("tensor %.200q: %w: shape %v, the base has %d channels there", f.keys[side.part], adapter.ErrBase, info.Shape, side.want)
+				return fmt.Errorf("tensor %.200q: %w: shape %v, the base has %d channels there", f.keys[side.part],
+					adapter.ErrBase, info.Shape, side.want)
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -245,15 +279,18 @@ func (r *reader) addLow(m adapter.Module, f *found) error {
 			return fmt.Errorf("tensor %.200q: %w: module %s has no factor %s", f.first, adapter.ErrFile, m.Path, p)
 		}
 	}
+
 	rankAlpha, err := r.RankAlpha()
 	if err != nil {
 		return err
 	}
+
 	rank, alpha := rankAlpha(m.Path)
 	l := &adapter.Low{Module: m, Rank: rank, Alpha: alpha, Scale: r.ScaleOf(rank, alpha)}
 	if err := r.checkRank(f.keys["A"], rank); err != nil {
 		return err
 	}
+
 	pair := adapter.Plain{}
 	if pair.A, err = r.matrix(f.keys["A"], rank, m.In); err != nil {
 		return err
@@ -261,6 +298,7 @@ func (r *reader) addLow(m adapter.Module, f *found) error {
 	if pair.B, err = r.matrix(f.keys["B"], m.Out, rank); err != nil {
 		return err
 	}
+
 	l.Factors = pair
 	if l.Bias, err = r.vector(f, "bias", r.OutputBias, "lora_bias", m); err != nil {
 		return err
@@ -268,6 +306,7 @@ func (r *reader) addLow(m adapter.Module, f *found) error {
 	if l.Magnitude, err = r.vector(f, "magnitude", r.DoRA, "use_dora", m); err != nil {
 		return err
 	}
+
 	r.out.Low = append(r.out.Low, l)
 	return nil
 }
@@ -276,7 +315,8 @@ func (r *reader) addLow(m adapter.Module, f *found) error {
 func (r *reader) checkRank(key string, rank int) error {
 	info, _ := r.file.Info(key)
 	if len(info.Shape) == 2 && info.Shape[0] != int64(rank) {
-		return fmt.Errorf("tensor %.200q: %w: rank %d, but the configuration gives %d", key, adapter.ErrFile, info.Shape[0], rank)
+		return fmt.Errorf("tensor %.200q: %w: rank %d, but the configuration gives %d", key, adapter.ErrFile,
+			info.Shape[0], rank)
 	}
 	return nil
 }
@@ -288,10 +328,12 @@ func (r *reader) vector(f *found, part string, wanted bool, option string, m ada
 	case wanted && key == "" && part == "bias" && m.Table, !wanted && key == "":
 		return nil, nil
 	case key == "":
-		return nil, fmt.Errorf("tensor %.200q: %w: %s is set, but module %s has none of its tensors", f.first, adapter.ErrFile, option, m.Path)
+		return nil, fmt.Errorf("tensor %.200q: %w: %s is set, but module %s has none of its tensors", f.first,
+			adapter.ErrFile, option, m.Path)
 	case !wanted:
 		return nil, fmt.Errorf("tensor %.200q: %w: the configuration says %s: false", key, adapter.ErrFile, option)
 	}
+
 	return r.matrix(key, 1, m.Out)
 }
 
@@ -300,7 +342,8 @@ func (r *reader) matrix(key string, rows, cols int) (*adapter.Param, error) {
 	info, _ := r.file.Info(key)
 	want := []int64{int64(rows), int64(cols)}
 	if !slices.Equal(info.Shape, want) && (rows != 1 || !slices.Equal(info.Shape, want[1:])) {
-		return nil, fmt.Errorf("tensor %.200q: %w: shape %v, the base asks for %v", key, adapter.ErrBase, info.Shape, want)
+		return nil, fmt.Errorf("tensor %.200q: %w: shape %v, the base asks for %v", key, adapter.ErrBase, info.Shape,
+			want)
 	}
 	p := adapter.NewParam(strings.TrimPrefix(key, prefix), rows, cols)
 	return p, r.widen(p.Data(), key, info)
@@ -324,8 +367,10 @@ func (r *reader) addWhole(key, name string) error {
 	plain := strings.Replace(name, ".base_layer.", ".", 1)
 	dot := strings.LastIndexByte(plain, '.')
 	if dot < 0 || plain[dot:] != ".weight" && plain[dot:] != ".bias" {
-		return fmt.Errorf("tensor %.200q: %w: neither a part of a LoRA nor a weight or bias of the base", key, adapter.ErrFile)
+		return fmt.Errorf("tensor %.200q: %w: neither a part of a LoRA nor a weight or bias of the base", key,
+			adapter.ErrFile)
 	}
+
 	path, kind := plain[:dot], plain[dot+1:]
 	w := &adapter.Whole{Key: plain, Tensor: r.tensorOf(path, kind)}
 	switch {
@@ -339,15 +384,18 @@ func (r *reader) addWhole(key, name string) error {
 	default:
 		return fmt.Errorf("tensor %.200q: %w: modules_to_save and bias do not ask for it", key, adapter.ErrFile)
 	}
+
 	info, _ := r.file.Info(key)
 	w.Shape = info.Shape
 	rows, cols, err := r.wholeShape(key, path, kind, info)
 	if err != nil {
 		return err
 	}
+
 	w.Value = adapter.NewParam(plain, rows, cols)
 	w.Value.Frozen = w.Frozen
 	r.out.Whole = append(r.out.Whole, w)
+
 	return r.widen(w.Value.Data(), key, info)
 }
 
@@ -361,15 +409,19 @@ func (r *reader) tensorOf(path, kind string) string {
 			return m.Bias
 		}
 	}
+
 	for _, m := range r.modules {
-		if short, cut := strings.CutSuffix(m.Path, strings.TrimSuffix(m.Tensor, ".weight")); cut && short != "" && m.Role != arch.Head {
+		if short, cut := strings.CutSuffix(m.Path, strings.TrimSuffix(m.Tensor, ".weight")); cut && short != "" &&
+			m.Role != arch.Head {
 			return strings.TrimPrefix(path, short) + "." + kind // files without the optional prefix
 		}
 	}
+
 	return path + "." + kind
 }
 
-// savesPart reports whether modules_to_save takes a module: its path, or that of a module around it, ends with an entry.
+// savesPart reports whether modules_to_save takes a module: its path, or that of a module around it, ends with
+// an entry.
 func (r *reader) savesPart(path string) bool {
 	for _, m := range r.WholeModules {
 		for p := path; p != ""; {
@@ -408,16 +460,21 @@ func (r *reader) wholeShape(key, path, kind string, info safetensors.Info) (rows
 			want = []int64{int64(m.Out), int64(m.In)}
 		}
 	}
+
 	if want != nil && !slices.Equal(info.Shape, want) {
-		return 0, 0, fmt.Errorf("tensor %.200q: %w: shape %v, the base asks for %v", key, adapter.ErrBase, info.Shape, want)
+		return 0, 0, fmt.Errorf("tensor %.200q: %w: shape %v, the base asks for %v", key, adapter.ErrBase, info.Shape,
+			want)
 	}
+
 	switch len(info.Shape) {
 	case 1:
 		return 1, int(info.Shape[0]), nil
 	case 2:
 		return int(info.Shape[0]), int(info.Shape[1]), nil
 	}
-	return 0, 0, fmt.Errorf("tensor %.200q: %w: shape %v is neither a vector's nor a matrix'", key, adapter.ErrFile, info.Shape)
+
+	return 0, 0, fmt.Errorf("tensor %.200q: %w: shape %v is neither a vector's nor a matrix'", key, adapter.ErrFile,
+		info.Shape)
 }
 
 // checkWhole says what the configuration asks for and the file lacks.
@@ -430,14 +487,18 @@ func (r *reader) checkWhole() error {
 			return fmt.Errorf("%w: modules_to_save: there is no tensor of %.100q", adapter.ErrFile, name)
 		}
 	}
+
 	if r.Biases == adapter.NoBias {
 		return nil
 	}
+
 	for _, l := range r.out.Low {
 		bias := l.Module.Bias
 		if bias != "" && !slices.ContainsFunc(r.out.Whole, func(w *adapter.Whole) bool { return w.Tensor == bias }) {
-			return fmt.Errorf("%w: the configuration says bias: %s, but there is no bias of %s", adapter.ErrFile, r.Biases, l.Module.Path)
+			return fmt.Errorf("%w: the configuration says bias: %s, but there is no bias of %s", adapter.ErrFile,
+				r.Biases, l.Module.Path)
 		}
 	}
+
 	return nil
 }

@@ -31,6 +31,7 @@ func parse(text []byte) (*settings, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", adapter.ErrConfig, err)
 	}
+
 	s := &settings{Config: adapter.Config{Kind: adapter.LoRA, Rank: 8, Alpha: 8, Biases: adapter.NoBias, Init: "true"}}
 	kind := ""
 	for key, value := range object.All() {
@@ -43,9 +44,11 @@ func parse(text []byte) (*settings, error) {
 			return nil, err
 		}
 	}
+
 	if kind != "LORA" {
 		return nil, fmt.Errorf("%w: key \"peft_type\": %.60q; only LORA is read here", adapter.ErrUnsupported, kind)
 	}
+
 	return s, s.check()
 }
 
@@ -54,6 +57,7 @@ func (s *settings) take(key string, value json.RawMessage) error {
 	if read, ok := readers[key]; ok {
 		return read(s, key, value)
 	}
+
 	switch {
 	case slices.Contains(inert, key):
 		return nil
@@ -65,41 +69,81 @@ func (s *settings) take(key string, value json.RawMessage) error {
 	case slices.Contains(refused, key):
 		return fmt.Errorf("%w: key %q: %.100s changes what the adapter computes", adapter.ErrUnsupported, key, value)
 	}
-	return bad(key, "not known, and its value %.60s may change what the adapter computes (HINT: remove it if it only mattered for the training)", value)
+
+	return bad(key, "not known, and its value %.60s may change what the adapter computes (HINT: remove it if it "+
+		"only mattered for the training)", value)
 }
 
 // inert are the keys that say nothing about what a trained adapter computes.
 var inert = []string{
-	"auto_mapping", "peft_version", "revision", "inference_mode", "megatron_config", "megatron_core", "eva_config", "corda_config",
+	"auto_mapping", "peft_version", "revision", "inference_mode", "megatron_config", "megatron_core", "eva_config",
+	"corda_config",
 	"lora_ga_config", "loftq_config", "qalora_group_size", "runtime_config",
 }
 
 // refused are the keys of features that are not computed here, once they are set.
 var refused = []string{
-	"layer_replication", "target_parameters", "alora_invocation_tokens", "arrow_config", "use_bdlora", "use_qalora", "kasa_config",
+	"layer_replication", "target_parameters", "alora_invocation_tokens", "arrow_config", "use_bdlora", "use_qalora",
+	"kasa_config",
 	"monteclora_config", "velora_config",
 }
 
 // readers are the keys with a meaning. Those that PEFT 0.21 declares as Optional may be null.
 var readers = map[string]func(s *settings, key string, value json.RawMessage) error{
-	"base_model_name_or_path": func(s *settings, k string, v json.RawMessage) error { return optional(k, v, &s.Base, "a string") },
-	"task_type":               func(s *settings, k string, v json.RawMessage) error { return optional(k, v, &s.TaskType, "a string") },
-	"r":                       func(s *settings, k string, v json.RawMessage) error { return readRank(k, v, &s.Rank) },
-	"lora_alpha":              func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Alpha) },
-	"lora_dropout":            func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Dropout) },
-	"use_rslora":              func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.RSLoRA, "true or false") },
-	"use_dora":                func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.DoRA, "true or false") },
-	"fan_in_fan_out":          func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.stored, "true or false") },
+	"base_model_name_or_path": func(s *settings, k string, v json.RawMessage) error {
+		return optional(k, v, &s.Base,
+			"a string")
+	},
+	"task_type": func(s *settings, k string, v json.RawMessage) error {
+		return optional(k, v, &s.TaskType,
+			"a string")
+	},
+	"r": func(s *settings, k string, v json.RawMessage) error { return readRank(k, v, &s.Rank) },
+	"lora_alpha": func(s *settings, k string, v json.RawMessage) error {
+		return readFinite(k, v,
+			&s.Alpha)
+	},
+	"lora_dropout": func(s *settings, k string, v json.RawMessage) error {
+		return readFinite(k, v,
+			&s.Dropout)
+	},
+	"use_rslora": func(s *settings, k string, v json.RawMessage) error {
+		return decode(k, v, &s.RSLoRA,
+			"true or false")
+	},
+	"use_dora": func(s *settings, k string, v json.RawMessage) error {
+		return decode(k, v, &s.DoRA,
+			"true or false")
+	},
+	"fan_in_fan_out": func(s *settings, k string, v json.RawMessage) error {
+		return decode(k, v, &s.stored,
+			"true or false")
+	},
 	"lora_bias": func(s *settings, k string, v json.RawMessage) error {
 		return decode(k, v, &s.OutputBias, "true or false")
 	},
-	"ensure_weight_tying": func(s *settings, k string, v json.RawMessage) error { return decode(k, v, &s.Tying, "true or false") },
-	"modules_to_save":     func(s *settings, k string, v json.RawMessage) error { return readNames(k, v, &s.WholeModules) },
-	"layers_pattern":      func(s *settings, k string, v json.RawMessage) error { return readNames(k, v, &s.LayersPattern) },
-	"target_modules":      func(s *settings, k string, v json.RawMessage) error { return readMatch(k, v, &s.Targets) },
-	"exclude_modules":     func(s *settings, k string, v json.RawMessage) error { return readMatch(k, v, &s.Exclude) },
-	"rank_pattern":        func(s *settings, k string, v json.RawMessage) error { return readPatterns(k, v, &s.RankPattern) },
-	"alpha_pattern":       func(s *settings, k string, v json.RawMessage) error { return readPatterns(k, v, &s.AlphaPattern) },
+	"ensure_weight_tying": func(s *settings, k string, v json.RawMessage) error {
+		return decode(k, v, &s.Tying,
+			"true or false")
+	},
+	"modules_to_save": func(s *settings, k string, v json.RawMessage) error {
+		return readNames(k, v,
+			&s.WholeModules)
+	},
+	"layers_pattern": func(s *settings, k string, v json.RawMessage) error {
+		return readNames(k, v,
+			&s.LayersPattern)
+	},
+	"target_modules":  func(s *settings, k string, v json.RawMessage) error { return readMatch(k, v, &s.Targets) },
+	"exclude_modules": func(s *settings, k string, v json.RawMessage) error { return readMatch(k, v, &s.Exclude) },
+	"rank_pattern": func(s *settings, k string, v json.RawMessage) error {
+		return readPatterns(k, v,
+			&s.RankPattern)
+	},
+	"alpha_pattern": func(s *settings, k string, v json.RawMessage) error {
+		return readPatterns(k, v,
+			&s.AlphaPattern)
+	},
 	"layers_to_transform": func(s *settings, k string, v json.RawMessage) error { return readLayers(k, v, &s.Layers) },
 	"init_lora_weights":   func(s *settings, k string, v json.RawMessage) error { return readInit(k, v, &s.Init) },
 	"bias":                func(s *settings, k string, v json.RawMessage) error { return readBias(k, v, &s.Biases) },
@@ -124,11 +168,13 @@ func (s *settings) check() error {
 	case len(s.LayersPattern) > 0 && len(s.Layers) == 0:
 		return bad("layers_pattern", "needs layers_to_transform")
 	}
+
 	for _, p := range s.RankPattern {
 		if p.Value != math.Trunc(p.Value) || p.Value < 1 || p.Value > maxRank {
 			return bad("rank_pattern", "%.60q: %g is no rank", p.Key, p.Value)
 		}
 	}
+
 	return nil
 }
 
@@ -162,12 +208,14 @@ func readNames(key string, value json.RawMessage, names *[]string) error {
 		}
 		return nil
 	}
+
 	if err := optional(key, value, names, "a string or a list of strings"); err != nil {
 		return err
 	}
 	if slices.Contains(*names, "") {
 		return bad(key, "an entry is empty, which would fit everything")
 	}
+
 	return nil
 }
 
@@ -177,10 +225,12 @@ func readMatch(key string, value json.RawMessage, m *adapter.Match) error {
 	if isNull(value) || json.Unmarshal(value, &text) != nil {
 		return readNames(key, value, &m.Names)
 	}
+
 	if strings.EqualFold(text, "all-linear") && key == "target_modules" {
 		m.All = true
 		return nil
 	}
+
 	m.Regex = text
 	return nil
 }
@@ -190,20 +240,25 @@ func readPatterns(key string, value json.RawMessage, list *[]adapter.Pattern) er
 	if isNull(value) {
 		return nil
 	}
+
 	entries, err := orderedjson.Parse(value)
 	if err != nil {
 		return bad(key, "%v", err)
 	}
+
 	for pattern, number := range entries.All() {
 		if isNull(number) {
 			return bad(key, "%.60q has no value", pattern)
 		}
+
 		p := adapter.Pattern{Key: pattern}
 		if err := readFinite(key, number, &p.Value); err != nil {
 			return err
 		}
+
 		*list = append(*list, p)
 	}
+
 	return nil
 }
 
@@ -214,12 +269,14 @@ func readLayers(key string, value json.RawMessage, layers *[]int) error {
 		*layers = []int{one}
 		return nil
 	}
+
 	if err := optional(key, value, layers, "a block's number or a list of them"); err != nil {
 		return err
 	}
 	if len(*layers) == 0 {
 		*layers = nil // an empty list restricts nothing
 	}
+
 	return nil
 }
 
@@ -237,25 +294,32 @@ func readBias(key string, value json.RawMessage, b *adapter.Biases) error {
 // lost are the starts that change the base's weights by what neither the adapter nor the base tells.
 var lost = []string{"pissa_niter_", "corda", "lora_ga", "loftq"}
 
-// readInit reads how the factors were started. Once they are trained, that matters only where the start has changed the base.
+// readInit reads how the factors were started. Once they are trained, that matters only where the start has
+// changed the base.
 func readInit(key string, value json.RawMessage, name *string) error {
 	if isNull(value) {
 		return nil // how factors were started does not matter once they are trained, so that PEFT takes it too
 	}
+
 	var flag bool
 	if json.Unmarshal(value, &flag) == nil {
 		*name = fmt.Sprint(flag)
 		return nil
 	}
+
 	if err := decode(key, value, name, "true, false or a name"); err != nil {
 		return err
 	}
+
 	*name = strings.ToLower(*name)
+
 	for _, m := range lost {
 		if strings.HasPrefix(*name, m) {
-			return fmt.Errorf("%w: key %q: %.60q changes the base's weights too, by what the adapter does not hold (HINT: PEFT's save_pretrained converts "+
-				"such an adapter to plain LoRA with path_initial_model_for_weight_conversion)", adapter.ErrUnsupported, key, *name)
+			return fmt.Errorf("%w: key %q: %.60q changes the base's weights too, by what the adapter does not hold "+
+				"(HINT: PEFT's save_pretrained converts such an adapter to plain LoRA with "+
+				"path_initial_model_for_weight_conversion)", adapter.ErrUnsupported, key, *name)
 		}
 	}
+
 	return nil
 }

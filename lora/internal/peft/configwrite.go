@@ -9,21 +9,25 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
-// configText is the adapter_config.json of an adapter as plain LoRA: the keys that every version of PEFT knows, others only where
-// they are needed.
+// configText is the adapter_config.json of an adapter as plain LoRA: the keys that every version of PEFT knows,
+// others only where they are needed.
 func configText(a *adapter.Adapter, o WriteOptions) ([]byte, error) {
 	c := &a.Config
 	keys := map[string]any{
 		"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": nil, "inference_mode": true,
-		"r": c.Rank, "lora_alpha": whole(c.Alpha), "lora_dropout": c.Dropout, "bias": adapter.NoBias, "init_lora_weights": true,
-		"target_modules": targets(a), "modules_to_save": c.WholeModules, "fan_in_fan_out": transposed(a),
-		"rank_pattern": map[string]any{}, "alpha_pattern": map[string]any{}, "use_rslora": c.RSLoRA && !o.Bake, "use_dora": c.DoRA,
+		"r": c.Rank, "lora_alpha": whole(c.Alpha), "lora_dropout": c.Dropout, "bias": adapter.NoBias,
+		"init_lora_weights": true,
+		"target_modules":    targets(a), "modules_to_save": c.WholeModules, "fan_in_fan_out": transposed(a),
+		"rank_pattern": map[string]any{}, "alpha_pattern": map[string]any{}, "use_rslora": c.RSLoRA && !o.Bake,
+		"use_dora": c.DoRA,
 	}
+
 	set := func(key string, value any, wanted bool) {
 		if wanted {
 			keys[key] = value
 		}
 	}
+
 	set("task_type", c.TaskType, c.TaskType != "")
 	set("base_model_name_or_path", c.Base, c.Base != "")
 	set("bias", c.Biases, c.Biases != "")
@@ -35,6 +39,7 @@ func configText(a *adapter.Adapter, o WriteOptions) ([]byte, error) {
 	set("trainable_token_indices", tokenLists(a), len(a.Rows) > 0)
 	scales(a, o, keys)
 	text, err := json.MarshalIndent(keys, "", "  ")
+
 	return append(text, '\n'), err
 }
 
@@ -43,6 +48,7 @@ func targets(a *adapter.Adapter) any {
 	if m := a.Config.Targets; !m.IsZero() && !m.All {
 		return matchValue(m)
 	}
+
 	names := []string{}
 	for _, l := range a.Low {
 		name := l.Module.Path
@@ -53,6 +59,7 @@ func targets(a *adapter.Adapter) any {
 			names = append(names, name)
 		}
 	}
+
 	return names
 }
 
@@ -83,6 +90,7 @@ func scales(a *adapter.Adapter, o WriteOptions, keys map[string]any) {
 	if len(a.Low) == 0 {
 		return
 	}
+
 	rank, alpha := a.Low[0].Rank, alphaOf(a, a.Low[0], o.Bake)
 	ranks, alphas := map[string]int{}, map[string]any{}
 	for _, l := range a.Low {
@@ -93,6 +101,7 @@ func scales(a *adapter.Adapter, o WriteOptions, keys map[string]any) {
 			alphas[l.Module.Path] = whole(x)
 		}
 	}
+
 	keys["r"], keys["lora_alpha"], keys["rank_pattern"], keys["alpha_pattern"] = rank, whole(alpha), ranks, alphas
 }
 
@@ -100,6 +109,7 @@ func scales(a *adapter.Adapter, o WriteOptions, keys map[string]any) {
 func alphaOf(a *adapter.Adapter, l *adapter.Low, bake bool) float64 {
 	lora := a.Config
 	lora.Kind = adapter.LoRA
+
 	switch {
 	case bake:
 		return float64(l.Rank)
@@ -108,6 +118,7 @@ func alphaOf(a *adapter.Adapter, l *adapter.Low, bake bool) float64 {
 	case lora.RSLoRA:
 		return l.Scale * math.Sqrt(float64(l.Rank))
 	}
+
 	return l.Scale * float64(l.Rank)
 }
 

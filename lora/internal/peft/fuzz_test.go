@@ -22,9 +22,14 @@ func FuzzConfig(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	modules := []adapter.Module{{Path: "model.layers.0.self_attn.q_proj", Role: "q", In: 4, Out: 4}, {Path: "model.embed_tokens", Table: true, Block: -1, In: 9, Out: 4}}
+
+	modules := []adapter.Module{
+		{Path: "model.layers.0.self_attn.q_proj", Role: "q", In: 4, Out: 4},
+		{Path: "model.embed_tokens", Table: true, Block: -1, In: 9, Out: 4},
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		s, err := parse(text)
 		if err != nil {
 			if !errors.Is(err, adapter.ErrConfig) && !errors.Is(err, adapter.ErrUnsupported) {
@@ -32,12 +37,14 @@ func FuzzConfig(f *testing.F) {
 			}
 			return
 		}
+
 		if s.Rank < 1 || math.IsNaN(s.Alpha) || math.IsInf(s.Alpha, 0) {
 			t.Fatalf("%+v", s.Config)
 		}
 		if _, _, err := s.Fits(modules); err != nil && !errors.Is(err, adapter.ErrConfig) {
 			t.Fatal(err)
 		}
+
 		find, err := s.RankAlpha()
 		if err != nil {
 			if !errors.Is(err, adapter.ErrConfig) {
@@ -45,6 +52,7 @@ func FuzzConfig(f *testing.F) {
 			}
 			return
 		}
+
 		if rank, alpha := find(modules[0].Path); rank < 1 || math.IsNaN(s.ScaleOf(rank, alpha)) {
 			t.Fatalf("rank %d, alpha %g", rank, alpha)
 		}

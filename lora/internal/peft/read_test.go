@@ -22,10 +22,12 @@ func oracle(t *testing.T) string {
 	if root == "" {
 		root = filepath.Join("..", "..", "..", "..", "shared", "oracle")
 	}
+
 	root = filepath.Join(root, "lora")
 	if _, err := os.Stat(root); err != nil {
 		t.Skipf("no reference cases at %s", root)
 	}
+
 	return root
 }
 
@@ -63,8 +65,8 @@ func modules(t *testing.T, dir string) []adapter.Module {
 	return c.Modules
 }
 
-// TestReadOracle: rank, alpha and scale of every module are those that the library computes with, and a copy that is written holds the
-// same tensors to the bit.
+// TestReadOracle: rank, alpha and scale of every module are those that the library computes with, and a copy
+// that is written holds the same tensors to the bit.
 func TestReadOracle(t *testing.T) {
 	for _, dir := range cases(t, "peft") {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -75,36 +77,45 @@ func TestReadOracle(t *testing.T) {
 					Alpha, Scale float64
 				}
 			}
+
 			readJSON(t, filepath.Join(dir, "case.json"), &c)
 			mods := modules(t, filepath.Join(oracle(t), "base", c.Base))
 			a, err := peft.Read(dir, mods)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			for path, want := range c.Adapted {
 				l := a.Find(path)
-				if l == nil || l.Rank != want.Rank || l.Alpha != want.Alpha || math.Abs(l.Scale-want.Scale) > 1e-12*want.Scale {
+				if l == nil || l.Rank != want.Rank || l.Alpha != want.Alpha ||
+					math.Abs(l.Scale-want.Scale) > 1e-12*want.Scale {
 					t.Errorf("%s: %+v, want %+v", path, l, want)
 				}
 			}
+
 			if len(a.Low) != len(c.Adapted) {
 				t.Errorf("%d modules, want %d", len(a.Low), len(c.Adapted))
 			}
+
 			out := filepath.Join(t.TempDir(), "copy")
 			o := peft.WriteOptions{DType: stored(t, dir)}
 			if err := peft.Write(out, a, o); err != nil {
 				t.Fatal(err)
 			}
+
 			sameTensors(t, filepath.Join(dir, peft.WeightsName), filepath.Join(out, peft.WeightsName))
 			b, err := peft.Read(out, mods)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if d := cmp.Diff(a.Config, b.Config, cmp.FilterPath(func(p cmp.Path) bool {
-				return slices.Contains([]string{"TaskType", "RankPattern", "AlphaPattern", "Rank", "Alpha", "Init"}, p.Last().String()[min(1, len(p.Last().String())):])
+				return slices.Contains([]string{"TaskType", "RankPattern", "AlphaPattern", "Rank", "Alpha", "Init"},
+					p.Last().String()[min(1, len(p.Last().String())):])
 			}, cmp.Ignore())); d != "" {
 				t.Error(d)
 			}
+
 			for i, l := range a.Low {
 				if m := b.Low[i]; m.Rank != l.Rank || m.Scale != l.Scale || m.Alpha != l.Alpha {
 					t.Errorf("%s: %+v, want %+v", l.Module.Path, m, l)
@@ -134,17 +145,20 @@ func sameTensors(t *testing.T, pathA, pathB string) {
 		t.Fatal(err)
 	}
 	defer a.Close()
+
 	b, err := safetensors.Open(pathB)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
+
 	namesA, namesB := a.Names(), b.Names()
 	slices.Sort(namesA)
 	slices.Sort(namesB)
 	if !slices.Equal(namesA, namesB) {
 		t.Fatalf("tensors\n%v, want\n%v", namesB, namesA)
 	}
+
 	for _, n := range namesA {
 		x, _ := a.Bytes(n)
 		y, _ := b.Bytes(n)

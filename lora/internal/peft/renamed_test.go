@@ -9,7 +9,10 @@ import (
 
 // TestRenamed: the head of GPT-NeoX is found under both of its names, and the caller's list stays as it is.
 func TestRenamed(t *testing.T) {
-	list := []adapter.Module{{Path: "gpt_neox.embed_in", Role: arch.Embed}, {Path: "embed_out", Tensor: "embed_out.weight", Role: arch.Head}}
+	list := []adapter.Module{
+		{Path: "gpt_neox.embed_in", Role: arch.Embed},
+		{Path: "embed_out", Tensor: "embed_out.weight", Role: arch.Head},
+	}
 	for key, want := range map[string]string{
 		"lm_head.lora_A.weight": "lm_head", "embed_out.lora_A.weight": "embed_out", "lm_head.weight": "lm_head",
 		"lm_header.weight": "embed_out", "gpt_neox.embed_in.weight": "embed_out",

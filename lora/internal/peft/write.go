@@ -20,16 +20,18 @@ import (
 
 // WriteOptions of [Write].
 type WriteOptions struct {
-	DType     safetensors.DType // of all tensors; 0: F32
-	Bake      bool              // the scale goes into B and alpha becomes the rank, for readers that do not scale as PEFT does
-	Overwrite bool              // replace an adapter that is there
-	// Pair gives the factors A [rank, in] and B [out, rank] of a module when they are written, module by module; nil: [adapter.Low.Pair].
+	DType safetensors.DType // of all tensors; 0: F32
+	// the scale goes into B and alpha becomes the rank, for readers that do not scale as PEFT does
+	Bake      bool
+	Overwrite bool // replace an adapter that is there
+	// Pair gives the factors A [rank, in] and B [out, rank] of a module when they are written, module by
+	// module; nil: [adapter.Low.Pair].
 	Pair func(l *adapter.Low) (a, b kernels.Mat, err error)
 }
 
-// Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete. The factors are those of
-// [adapter.Low.Pair], whatever the kind. The errors wrap [folder.ErrExists], [adapter.ErrUnsupported] for what plain LoRA cannot say, or are
-// those of the operating system.
+// Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete.
+// The factors are those of [adapter.Low.Pair], whatever the kind. The errors wrap [folder.ErrExists],
+// [adapter.ErrUnsupported] for what plain LoRA cannot say, or are those of the operating system.
 func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	if o.DType == 0 {
 		o.DType = safetensors.F32
@@ -37,14 +39,17 @@ func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	if err := Vacant(dir, o.Overwrite); err != nil {
 		return err
 	}
+
 	entries, err := tensors(a, o)
 	if err != nil {
 		return err
 	}
+
 	text, err := configText(a, o)
 	if err != nil {
 		return err
 	}
+
 	return folder.Write(dir, o.Overwrite, func(stage string) error {
 		if err := writeWeights(filepath.Join(stage, WeightsName), entries, o.DType, &a.Config); err != nil {
 			return err
@@ -66,24 +71,31 @@ func tensors(a *adapter.Adapter, o WriteOptions) ([]entry, error) {
 	add := func(key string, value func() ([]float32, error), shape ...int64) {
 		list = append(list, entry{prefix + key, shape, value})
 	}
+
 	pairs := &pairs{of: o.Pair}
 	for _, l := range a.Low {
 		if o.Bake && l.Bias != nil {
-			return nil, fmt.Errorf("%w: the scale of an adapter with lora_bias cannot be baked into B", adapter.ErrUnsupported)
+			return nil, fmt.Errorf("%w: the scale of an adapter with lora_bias cannot be baked into B",
+				adapter.ErrUnsupported)
 		}
 		addLow(add, l, pairs, o.Bake)
 	}
+
 	for _, w := range a.Whole {
 		add(wholeKey(a, w), stored(w.Value), w.Shape...)
 	}
+
 	for _, r := range a.Rows {
-		add(r.Module.Path+".token_adapter.trainable_tokens_delta", stored(r.Value), int64(r.Value.Value.Rows), int64(r.Value.Value.Cols))
+		add(r.Module.Path+".token_adapter.trainable_tokens_delta", stored(r.Value), int64(r.Value.Value.Rows),
+			int64(r.Value.Value.Cols))
 	}
+
 	slices.SortFunc(list, func(x, y entry) int { return strings.Compare(x.key, y.key) })
 	return list, nil
 }
 
-// wholeKey is the key of a whole tensor, without the prefix: PEFT calls what is inside an adapted module its base layer.
+// wholeKey is the key of a whole tensor, without the prefix: PEFT calls what is inside an adapted module its
+// base layer.
 func wholeKey(a *adapter.Adapter, w *adapter.Whole) string {
 	dot := strings.LastIndexByte(w.Key, '.')
 	if !savedWhole(&a.Config, w.Key[:dot]) && adapted(a, w.Key[:dot]) {
@@ -99,11 +111,13 @@ func KeyOf(a *adapter.Adapter, p *adapter.Param) string {
 			return prefix + wholeKey(a, w)
 		}
 	}
+
 	for _, r := range a.Rows {
 		if r.Value == p {
 			return prefix + r.Module.Path + ".token_adapter.trainable_tokens_delta"
 		}
 	}
+
 	return prefix + p.Name
 }
 
@@ -123,28 +137,37 @@ func (p *pairs) get(l *adapter.Low) (a, b kernels.Mat, err error) {
 	if p.last == l {
 		return p.a, p.b, nil
 	}
+
 	p.last = nil
+
 	if p.of == nil {
 		p.a, p.b = l.Pair()
 	} else if p.a, p.b, err = p.of(l); err != nil {
 		return a, b, err
 	}
+
 	p.last = l
 	return p.a, p.b, nil
 }
 
 // addLow adds the factors of a module.
-func addLow(add func(key string, value func() ([]float32, error), shape ...int64), l *adapter.Low, p *pairs, bake bool) {
+func addLow(add func(key string, value func() ([]float32, error), shape ...int64), l *adapter.Low, p *pairs,
+	bake bool,
+) {
 	m := l.Module
 	nameA, nameB := ".lora_A.weight", ".lora_B.weight"
 	if m.Table {
 		nameA, nameB = ".lora_embedding_A", ".lora_embedding_B"
 	}
-	rank, in, out := int64(l.Rank), int64(m.In), int64(m.Out)
+
+	rank := int64(l.Rank)
+	in := int64(m.In)
+	out := int64(m.Out)
 	add(m.Path+nameA, func() ([]float32, error) {
 		a, _, err := p.get(l)
 		return flat(a), err
 	}, rank, in)
+
 	add(m.Path+nameB, func() ([]float32, error) {
 		_, b, err := p.get(l)
 		data := slices.Clone(flat(b))
@@ -155,6 +178,7 @@ func addLow(add func(key string, value func() ([]float32, error), shape ...int64
 		}
 		return data, err
 	}, out, rank)
+
 	if l.Bias != nil {
 		add(m.Path+".lora_B.bias", stored(l.Bias), out)
 	}
@@ -179,11 +203,12 @@ func savedWhole(c *adapter.Config, path string) bool {
 	return r.savesPart(path)
 }
 
-// baseKey is the metadata of the weights with the fingerprint of the base: PEFT has no place for it, and does not mind it there.
+// baseKey is the metadata of the weights with the fingerprint of the base: PEFT has no place for it, and does
+// not mind it there.
 const baseKey = "base_fingerprint"
 
-// zerosKey is the metadata of an adapter that leaves zeros of its base alone, "true": PEFT does not do so, and older versions of it refuse keys of
-// the configuration that they do not know.
+// zerosKey is the metadata of an adapter that leaves zeros of its base alone, "true": PEFT does not do so, and
+// older versions of it refuse keys of the configuration that they do not know.
 const zerosKey = "keep_zeros"
 
 // noted takes over what the metadata of the weights say.
@@ -205,6 +230,7 @@ func writeWeights(path string, entries []entry, t safetensors.DType, c *adapter.
 	for i, e := range entries {
 		infos[i] = safetensors.Info{Name: e.key, DType: t, Shape: e.shape}
 	}
+
 	metadata := map[string]string{"format": "pt"}
 	if c.BaseHash != "" {
 		metadata[baseKey] = c.BaseHash
@@ -212,15 +238,18 @@ func writeWeights(path string, entries []entry, t safetensors.DType, c *adapter.
 	if c.KeepZeros {
 		metadata[zerosKey] = "true"
 	}
+
 	w, err := safetensors.Create(path, infos, metadata, safetensors.Options{})
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
 		if err := writeEntry(w, e, t); err != nil {
 			return errors.Join(err, w.Abort())
 		}
 	}
+
 	return w.Finish()
 }
 
@@ -229,6 +258,7 @@ func writeEntry(w *safetensors.Writer, e entry, t safetensors.DType) error {
 	if err != nil {
 		return err
 	}
+
 	data := make([]byte, len(x)*dtype.Size(t))
 	if err := dtype.Encode(data, x, t); err != nil {
 		return err
@@ -236,6 +266,7 @@ func writeEntry(w *safetensors.Writer, e entry, t safetensors.DType) error {
 	if err := checkRange(e.key, data, x, t); err != nil {
 		return err
 	}
+
 	return w.WriteTensor(e.key, data)
 }
 
@@ -251,8 +282,8 @@ func checkRange(key string, data []byte, x []float32, t safetensors.DType) error
 	return nil
 }
 
-// Vacant tells whether an adapter may be written to dir: there is nothing, an empty folder, or, with overwrite, an adapter and nothing
-// else.
+// Vacant tells whether an adapter may be written to dir: there is nothing, an empty folder, or, with overwrite,
+// an adapter and nothing else.
 func Vacant(dir string, overwrite bool) error {
 	entries, err := os.ReadDir(dir)
 	link, linkErr := os.Lstat(dir)
@@ -268,11 +299,14 @@ func Vacant(dir string, overwrite bool) error {
 	case !overwrite:
 		return fmt.Errorf("%s: %w and is not empty; --overwrite replaces an adapter", dir, folder.ErrExists)
 	}
+
 	known := []string{ConfigName, WeightsName, "README.md", "training.json", "training.html"}
 	for _, e := range entries {
 		if !slices.Contains(known, safefile.Finished(e.Name())) {
-			return fmt.Errorf("%s: %w and holds %q, which is no part of an adapter, so it is not replaced", dir, folder.ErrExists, e.Name())
+			return fmt.Errorf("%s: %w and holds %q, which is no part of an adapter, so it is not replaced", dir,
+				folder.ErrExists, e.Name())
 		}
 	}
+
 	return nil
 }

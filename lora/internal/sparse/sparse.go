@@ -10,8 +10,8 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
-// Pruned is the fraction of zeros from which on a matrix counts as a pruned one: more than any matrix has by chance, less than any pruning leaves
-// behind that is worth its name.
+// Pruned is the fraction of zeros from which on a matrix counts as a pruned one: more than any matrix has by
+// chance, less than any pruning leaves behind that is worth its name.
 const Pruned = 0.3
 
 // workers is how many goroutines share a matrix; results do not depend on it.
@@ -20,8 +20,10 @@ const workers = 8
 // Clear sets elements of x, F32, to zero where those of like are, -0 included.
 func Clear(x, like kernels.Mat) error {
 	if x.Rows != like.Rows || x.Cols != like.Cols {
-		return fmt.Errorf("%w: a matrix of %d × %d elements with zeros of one of %d × %d", adapter.ErrBase, x.Rows, x.Cols, like.Rows, like.Cols)
+		return fmt.Errorf("%w: a matrix of %d × %d elements with zeros of one of %d × %d", adapter.ErrBase, x.Rows,
+			x.Cols, like.Rows, like.Cols)
 	}
+
 	err := rows(like, func(i int, zero func(j int) bool) {
 		to := x.RowF32(i)
 		for j := range to {
@@ -30,6 +32,7 @@ func Clear(x, like kernels.Mat) error {
 			}
 		}
 	})
+
 	x.Buf.Changed()
 	return err
 }
@@ -46,6 +49,7 @@ func Count(x kernels.Mat) (int64, error) {
 		}
 		n.Add(own)
 	})
+
 	return n.Load(), err
 }
 
@@ -54,8 +58,10 @@ func rows(x kernels.Mat, f func(i int, zero func(j int) bool)) error {
 	switch x.DType() {
 	case kernels.F32, kernels.BF16, kernels.F16:
 	default:
-		return fmt.Errorf("%w: the zeros of a matrix of %s are not those of the base (HINT: no --base-bits)", adapter.ErrUnsupported, x.DType())
+		return fmt.Errorf("%w: the zeros of a matrix of %s are not those of the base (HINT: no --base-bits)",
+			adapter.ErrUnsupported, x.DType())
 	}
+
 	var wg mmapsafe.Group
 	for k := range workers {
 		wg.Go(func() {
@@ -70,6 +76,7 @@ func rows(x kernels.Mat, f func(i int, zero func(j int) bool)) error {
 			}
 		})
 	}
+
 	wg.Wait()
 	return nil
 }

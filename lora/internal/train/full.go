@@ -27,10 +27,12 @@ type Full struct {
 	Keep    int64 // bytes for kept activations
 	Threads int
 	NoDecay bool // keep weight decay from vectors
-	// KeepZeros lets elements of matrices that are zero stay so: their gradients count as zero, so that no optimiser moves them. On the host only.
+	// KeepZeros lets elements of matrices that are zero stay so: their gradients count as zero, so that no
+	// optimiser moves them. On the host only.
 	KeepZeros bool
 
-	there  *optim.DeviceAdamW // Optim where it is on the device, with values and gradients; nil: they are in host memory
+	// Optim where it is on the device, with values and gradients; nil: they are in host memory
+	there  *optim.DeviceAdamW
 	names  []string
 	values map[string]*value
 }
@@ -43,8 +45,8 @@ type value struct {
 	filled bool        // grad is that of this step
 }
 
-// NewFull prepares the training of all parameters. An optimiser on the device, if not nil, is used if there is room for its state and, where
-// they are held, for the gradients; the device is told where there is none.
+// NewFull prepares the training of all parameters. An optimiser on the device, if not nil, is used if there is
+// room for its state and, where they are held, for the gradients; the device is told where there is none.
 func NewFull(m *lm.Model, there *optim.DeviceAdamW, held bool) (*Full, error) {
 	f := &Full{Model: m, names: m.Tensors(), values: map[string]*value{}}
 	for _, n := range f.names {
@@ -54,10 +56,13 @@ func NewFull(m *lm.Model, there *optim.DeviceAdamW, held bool) (*Full, error) {
 		}
 		f.values[n] = &value{model: v, host: v}
 	}
+
 	if there != nil && f.reside(there, held) {
 		return f, nil
 	}
+
 	kernels.Missed(m.Device(), "Optimizer")
+
 	for _, x := range f.values {
 		v := x.model
 		if !m.Device().Info().Host {
@@ -67,6 +72,7 @@ func NewFull(m *lm.Model, there *optim.DeviceAdamW, held bool) (*Full, error) {
 			}
 		}
 	}
+
 	return f, nil
 }
 
@@ -83,6 +89,7 @@ func (f *Full) reside(there *optim.DeviceAdamW, held bool) bool {
 			return false
 		}
 	}
+
 	f.there, f.Optim = there, there
 	return true
 }
@@ -110,33 +117,41 @@ func (f *Full) Free() {
 }
 
 // Step implements [Subject].
-func (f *Full) Step(ctx context.Context, step int, batches []batches.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
+func (f *Full) Step(ctx context.Context, step int, batches []batches.Batch, counted int,
+	lr, clip float64,
+) (loss, norm float64, err error) {
 	if f.Fused {
 		return f.fused(ctx, batches, counted, lr, clip)
 	}
 	for _, v := range f.values {
 		v.filled = false
 	}
+
 	loss, err = f.backward(ctx, batches, counted, f.collect)
 	if err != nil {
 		return loss, 0, err
 	}
+
 	params := make([]optim.Param, len(f.names))
 	for i, n := range f.names {
 		params[i] = f.param(n, f.values[n].grad)
 	}
+
 	norm, coefficient, err := f.clip(params, clip)
 	if err != nil {
 		return loss, norm, fmt.Errorf("%w: %w", lm.ErrNonFinite, err)
 	}
+
 	for _, p := range params {
 		if err := f.apply(p, optim.Step{LR: lr, GradScale: coefficient}); err != nil {
 			return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
 		}
 	}
+
 	if err := f.Model.Device().Ops().Sync(); err != nil {
 		return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
 	}
+
 	return loss, norm, nil
 }
 
@@ -167,6 +182,7 @@ func (f *Full) collect(name string, g kernels.Mat) error {
 	default:
 		ops.Convert(v.grad, g)
 	}
+
 	v.filled = true
 	return nil
 }
@@ -176,12 +192,14 @@ func (v *value) collect(g kernels.Mat) {
 	if v.grad.IsZero() {
 		v.grad = kernels.MatOf(kernels.NewHost(kernels.F32, v.host.Len()), v.host.Rows, v.host.Cols)
 	}
+
 	for i := range g.Rows {
 		to, from := v.grad.RowF32(i), g.RowF32(i)
 		if !v.filled {
 			copy(to, from)
 			continue
 		}
+
 		for j, x := range from {
 			to[j] += x
 		}
@@ -189,23 +207,29 @@ func (v *value) collect(g kernels.Mat) {
 }
 
 // fused updates on the way back. Clipping by the norm takes a pass that only measures before it.
-func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
+func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int,
+	lr, clip float64,
+) (loss, norm float64, err error) {
 	coefficient, squares := 1.0, 0.0
 	measure := func(_ string, g kernels.Mat) error {
 		s, err := f.squares(g)
 		squares += s
 		return err
 	}
+
 	if clip > 0 {
 		if loss, err = f.backward(ctx, batches, counted, measure); err != nil {
 			return loss, 0, err
 		}
+
 		norm = math.Sqrt(squares)
 		if err := finite("the norm of the gradients", norm); err != nil {
 			return loss, norm, err
 		}
+
 		coefficient = optim.ClipCoefficient(norm, clip)
 	}
+
 	squares = 0
 	began := false
 	loss, err = f.backward(context.WithoutCancel(ctx), batches, counted, func(name string, g kernels.Mat) error {
@@ -218,15 +242,19 @@ func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int, 
 		began = true
 		return f.apply(f.param(name, g), optim.Step{LR: lr, GradScale: coefficient})
 	})
+
 	err = errors.Join(err, f.Model.Device().Ops().Sync())
 	if err != nil && began {
 		err = fmt.Errorf("%w: %w", errTorn, err)
 	}
+
 	return loss, math.Sqrt(squares), err
 }
 
 // backward gives the gradients of all parameters of some batches to take.
-func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted int, take func(name string, g kernels.Mat) error) (float64, error) {
+func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted int,
+	take func(name string, g kernels.Mat) error,
+) (float64, error) {
 	loss := 0.0
 	for _, b := range batches {
 		o := lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Keep: f.Keep, Hooks: &lm.Hooks{
@@ -235,20 +263,25 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 				if err != nil {
 					return err
 				}
+
 				if v := f.values[name].host; f.KeepZeros && v.Rows > 1 {
 					if err := sparse.Clear(h, v); err != nil {
 						return err
 					}
 				}
+
 				return take(name, h)
 			},
 		}}
+
 		r, err := f.Model.Backward(ctx, b.IDs, o)
 		if err != nil {
 			return loss, err
 		}
+
 		loss += r.Loss * float64(r.Counted) / float64(counted)
 	}
+
 	return loss, finite("the loss", loss)
 }
 
@@ -300,6 +333,7 @@ func (f *Full) Save(path string, p Progress, best bool) error {
 			return v.Buf.Bytes()[v.Off*v.DType().Size():][:v.Len()*v.DType().Size()], nil
 		}})
 	}
+
 	if !best {
 		if f.there != nil {
 			if err := f.there.Fetch(); err != nil {
@@ -308,6 +342,7 @@ func (f *Full) Save(path string, p Progress, best bool) error {
 		}
 		list = append(list, optimizerEntries(f.Optim.State())...)
 	}
+
 	return writeState(path, list, p)
 }
 
@@ -320,6 +355,7 @@ func (f *Full) read(file *safetensors.File, name string, size int64) error {
 	} else {
 		raw = v.host.Buf.Bytes()[v.host.Off*v.host.DType().Size():][:size]
 	}
+
 	if _, err := file.ReadAt(name, raw, 0); err != nil {
 		return err
 	}
@@ -327,6 +363,7 @@ func (f *Full) read(file *safetensors.File, name string, size int64) error {
 		return f.changed(v)
 	}
 	defer v.model.Buf.Changed()
+
 	return f.Model.Device().Upload(v.model.Buf, v.model.Off, raw)
 }
 
@@ -337,19 +374,24 @@ func (f *Full) Restore(path string, p *Progress, best bool) error {
 		return err
 	}
 	defer file.Close()
+
 	for _, n := range f.names {
 		v := f.values[n]
 		info, ok := file.Info(n)
-		if !ok || info.DType != dtype.Stored(v.host.DType()) || !slices.Equal(info.Shape, []int64{int64(v.host.Len())}) {
+		if !ok || info.DType != dtype.Stored(v.host.DType()) ||
+			!slices.Equal(info.Shape, []int64{int64(v.host.Len())}) {
 			return fmt.Errorf("%s: %w: tensor %.200q is missing or of another size", path, ErrState, n)
 		}
+
 		if err := f.read(file, n, info.Size); err != nil {
 			return err
 		}
 	}
+
 	if best {
 		return nil
 	}
+
 	state, err := optimizerState(file)
 	if err == nil {
 		err = f.Optim.Restore(state)
@@ -357,5 +399,6 @@ func (f *Full) Restore(path string, p *Progress, best bool) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+
 	return nil
 }

@@ -29,8 +29,8 @@ type Low struct {
 	step  *optim.DeviceAdamW // Optim, with it
 }
 
-// Reside moves the parameters and the optimiser's state to the model's device, if that is away from the host and can make its steps; else
-// it is told. step is an optimiser there, nil if there is none.
+// Reside moves the parameters and the optimiser's state to the model's device, if that is away from the host
+// and can make its steps; else it is told. step is an optimiser there, nil if there is none.
 func (l *Low) Reside(step *optim.DeviceAdamW) error {
 	there, err := (*delta.Resident)(nil), error(nil)
 	if step != nil {
@@ -40,6 +40,7 @@ func (l *Low) Reside(step *optim.DeviceAdamW) error {
 		kernels.Missed(l.Model.Device(), "Optimizer")
 		return err
 	}
+
 	for _, p := range there.Params() {
 		if step.Reserve(p.Name, p.Value) != nil {
 			step.Free()
@@ -48,7 +49,11 @@ func (l *Low) Reside(step *optim.DeviceAdamW) error {
 			return l.Runtime.Update()
 		}
 	}
-	l.there, l.step, l.Optim = there, step, step
+
+	l.there = there
+	l.step = step
+	l.Optim = step
+
 	return nil
 }
 
@@ -69,37 +74,45 @@ func (l *Low) Free() {
 }
 
 // Step implements [Subject].
-func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, counted int, lr, clip float64) (loss, norm float64, err error) {
+func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, counted int,
+	lr, clip float64,
+) (loss, norm float64, err error) {
 	l.Runtime.ZeroGrad()
 	key := rng.New(l.Seed, "dropout").With(uint64(step))
 	for i, b := range batches {
 		l.Runtime.Drop(true, key.With(uint64(i)))
-		r, err := l.Runtime.Backward(ctx, b.IDs, lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Keep: l.Keep})
+		r, err := l.Runtime.Backward(ctx, b.IDs,
+			lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Keep: l.Keep})
 		if err != nil {
 			return 0, 0, err
 		}
 		loss += r.Loss * float64(r.Counted) / float64(counted)
 	}
+
 	l.Runtime.Drop(false, 0)
 	if err := finite("the loss", loss); err != nil {
 		return loss, 0, err
 	}
+
 	params := l.params()
 	norm, coefficient, err := l.clip(params, clip)
 	if err != nil {
 		return loss, norm, fmt.Errorf("%w: %w", lm.ErrNonFinite, err)
 	}
+
 	for _, p := range params {
 		if err := l.Optim.Apply(p, optim.Step{LR: lr, GradScale: coefficient}); err != nil {
 			return loss, norm, err
 		}
 	}
+
 	if err := l.Runtime.Update(); err != nil || l.there == nil {
 		return loss, norm, err
 	}
 	if err := l.Model.Device().Ops().Sync(); err != nil {
 		return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
 	}
+
 	return loss, norm, nil
 }
 
@@ -134,6 +147,7 @@ func (l *Low) Save(path string, p Progress, best bool) error {
 	if err := l.Fetch(); err != nil {
 		return err
 	}
+
 	list := paramEntries(l.Adapter)
 	if !best {
 		state, err := l.state()
@@ -142,6 +156,7 @@ func (l *Low) Save(path string, p Progress, best bool) error {
 		}
 		list = append(list, optimizerEntries(state)...)
 	}
+
 	return writeState(path, list, p)
 }
 
@@ -161,12 +176,14 @@ func (l *Low) Restore(path string, p *Progress, best bool) error {
 		return err
 	}
 	defer f.Close()
+
 	for _, q := range l.Adapter.Trainable() {
 		if err := fillFrom(f, q.Name, q.Data()); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		q.Value.Buf.Changed()
 	}
+
 	if !best {
 		state, err := optimizerState(f)
 		if l.there != nil {
@@ -179,11 +196,13 @@ func (l *Low) Restore(path string, p *Progress, best bool) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
+
 	if l.there != nil {
 		if err := l.there.Push(); err != nil {
 			return err
 		}
 	}
+
 	return l.Runtime.Update()
 }
 

@@ -33,7 +33,8 @@ type Progress struct {
 	Seconds     float64 `json:"seconds"`
 }
 
-// The names of state files: state-00000120.safetensors is the state after 120 steps; best.safetensors the best values so far.
+// The names of state files: state-00000120.safetensors is the state after 120 steps; best.safetensors the best
+// values so far.
 const (
 	statePrefix = "state-"
 	stateSuffix = ".safetensors"
@@ -58,19 +59,24 @@ func writeState(path string, entries []entry, progress any) error {
 	if err != nil {
 		return err
 	}
+
 	infos := make([]safetensors.Info, len(entries), len(entries)+1)
 	for i, e := range entries {
 		infos[i] = safetensors.Info{Name: e.name, DType: e.t, Shape: []int64{int64(e.len)}}
 	}
+
 	infos = append(infos, safetensors.Info{Name: sumName, DType: safetensors.U8, Shape: []int64{sha256.Size}})
-	w, err := safetensors.Create(path, infos, map[string]string{progressKey: string(text)}, safetensors.Options{Order: safetensors.OrderAligned, Overwrite: true})
+	w, err := safetensors.Create(path, infos, map[string]string{progressKey: string(text)},
+		safetensors.Options{Order: safetensors.OrderAligned, Overwrite: true})
 	if err != nil {
 		return err
 	}
+
 	most := 0
 	for _, e := range entries {
 		most = max(most, e.len*e.t.Bits()/8)
 	}
+
 	scratch := make([]byte, most)
 	sums := checksum{}
 	for _, e := range entries {
@@ -83,12 +89,14 @@ func writeState(path string, entries []entry, progress any) error {
 			return errors.Join(err, w.Abort())
 		}
 	}
+
 	if err = w.WriteTensor(sumName, sums.of(string(text))); err == nil {
 		err = w.Finish()
 	}
 	if err != nil {
 		return errors.Join(err, w.Abort())
 	}
+
 	return nil
 }
 
@@ -115,19 +123,23 @@ func verify(f *safetensors.File) error {
 	if _, err := f.ReadAt(sumName, want, 0); err != nil {
 		return err
 	}
+
 	var sums checksum
 	for _, n := range f.Names() {
 		if n == sumName {
 			continue
 		}
+
 		info, _ := f.Info(n)
 		if err := f.View(n, func(data []byte) error { sums.add(n, info.DType, data); return nil }); err != nil {
 			return err
 		}
 	}
+
 	if !bytes.Equal(want, sums.of(f.Metadata()[progressKey])) {
 		return fmt.Errorf("%w: damaged since it was written", ErrState)
 	}
+
 	return nil
 }
 
@@ -143,15 +155,18 @@ func Latest(dir string) (path string, steps int, err error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return "", 0, nil
 	}
+
 	if err != nil {
 		return "", 0, err
 	}
+
 	name, most := "", -1
 	for _, e := range list {
 		digits, ok := strings.CutPrefix(e.Name(), statePrefix)
 		if !ok {
 			continue
 		}
+
 		if digits, ok = strings.CutSuffix(digits, stateSuffix); !ok {
 			continue
 		}
@@ -159,9 +174,11 @@ func Latest(dir string) (path string, steps int, err error) {
 			name, most = e.Name(), n
 		}
 	}
+
 	if name == "" {
 		return "", 0, nil
 	}
+
 	return filepath.Join(dir, name), most, nil
 }
 
@@ -171,11 +188,14 @@ func prune(dir string, keep ...int) error {
 	if err != nil {
 		return err
 	}
+
 	for _, e := range list {
-		if n := e.Name(); strings.HasPrefix(n, statePrefix) && !slices.ContainsFunc(keep, func(k int) bool { return n == stateName(k) }) {
+		if n := e.Name(); strings.HasPrefix(n, statePrefix) &&
+			!slices.ContainsFunc(keep, func(k int) bool { return n == stateName(k) }) {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, n)))
 		}
 	}
+
 	return err
 }
 
@@ -199,12 +219,14 @@ func readState(path string, progress any) (*safetensors.File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err = verify(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	if err := json.Unmarshal([]byte(f.Metadata()[progressKey]), progress); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w: %w", path, ErrState, err), f.Close())
 	}
+
 	return f, nil
 }
 
@@ -225,13 +247,16 @@ func optimizerState(f *safetensors.File) (map[string][]float32, error) {
 		if !ok {
 			continue
 		}
+
 		info, _ := f.Info(n)
 		x := make([]float32, info.Size/4)
 		if err := fillFrom(f, n, x); err != nil {
 			return nil, err
 		}
+
 		state[short] = x
 	}
+
 	return state, nil
 }
 
@@ -242,10 +267,12 @@ func optimizerEntries(state map[string][]float32) []entry {
 	for n := range state {
 		names = append(names, n)
 	}
+
 	slices.Sort(names)
 	for _, n := range names {
 		list = append(list, f32Entry(optimiser+n, state[n]))
 	}
+
 	return list
 }
 

@@ -13,46 +13,58 @@ import (
 // TestDamagedState: whatever bit of a state flips, it is not read; the state before it is taken instead, which is said.
 func TestDamagedState(t *testing.T) {
 	dir := t.TempDir()
-	entries := []entry{f32Entry("b", []float32{1, 2}), f32Entry("a", []float32{3}), f32Entry(optimiser+"m.a", []float32{3, 4})}
+	entries := []entry{
+		f32Entry("b", []float32{1, 2}), f32Entry("a", []float32{3}),
+		f32Entry(optimiser+"m.a", []float32{3, 4}),
+	}
+
 	older, newer := filepath.Join(dir, stateName(1)), filepath.Join(dir, stateName(2))
 	for path, steps := range map[string]int{older: 1, newer: 2} {
 		if err := writeState(path, entries, Progress{Step: steps, Steps: make([]Step, steps)}); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	text, err := os.ReadFile(newer)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := errors.Join(os.Remove(newer), os.WriteFile(newer, text, 0o666)); err != nil {
 		t.Fatal(err)
 	}
+
 	var said []string
 	r := &run{o: Settings{Dir: dir, Remark: func(s string) { said = append(said, s) }}}
 	if path, p, err := r.newest(); err != nil || path != newer || p.Step != 2 || said != nil {
 		t.Fatalf("%s, %+v, %v, %q", path, p, err, said)
 	}
+
 	for bit := range 8 * len(text) {
 		bad := append([]byte(nil), text...)
 		bad[bit/8] ^= 1 << (bit % 8)
 		if err := os.WriteFile(newer, bad, 0o666); err != nil {
 			t.Fatal(err)
 		}
+
 		var p Progress
 		f, err := readState(newer, &p)
 		if err == nil {
 			_ = f.Close()
 			t.Fatalf("bit %d of %d is not noticed", bit, 8*len(text))
 		}
+
 		var format *safetensors.Error
 		if !errors.Is(err, ErrState) && !errors.As(err, &format) {
 			t.Fatalf("bit %d: %v", bit, err)
 		}
 	}
+
 	path, p, err := r.newest()
 	if err != nil || path != older || p.Step != 1 || len(said) != 1 || !strings.Contains(said[0], stateName(2)) {
 		t.Errorf("%s, %+v, %v, %q", path, p, err, said)
 	}
+
 	if there(dir, stateName(2)) {
 		t.Error("the damaged state is still there")
 	}

@@ -25,6 +25,7 @@ func (c *Card) Text() []byte {
 	var b strings.Builder
 	p := c.Plan
 	b.WriteString("---\nbase_model:\n")
+
 	models := c.sources(p.Models, map[string]bool{})
 	var paths []string
 	for _, m := range models {
@@ -33,8 +34,10 @@ func (c *Card) Text() []byte {
 			fmt.Fprintf(&b, "- %s\n", Quoted(m.Model.Path))
 		}
 	}
+
 	b.WriteString("library_name: transformers\ntags:\n- mergekit\n- merge\n---\n\n# Merge\n\n")
 	fmt.Fprintf(&b, "A merge of language models by the method `%s` (%s), made with compress.\n\n", p.Method, c.Summary)
+
 	based := c.Based && p.Base >= 0
 	if based {
 		what := ""
@@ -43,13 +46,17 @@ func (c *Card) Text() []byte {
 		}
 		fmt.Fprintf(&b, "Base: %s`%s`\n\n", what, p.Models[p.Base])
 	}
+
 	b.WriteString("Models:\n\n")
+
 	for _, m := range models {
 		if !based || m != p.Models[p.Base] {
 			fmt.Fprintf(&b, "* `%s`\n", m)
 		}
 	}
-	fmt.Fprintf(&b, "\n%d tensors, %d parameters; seed %d. `merge.json` holds the options and the inputs.\n\nRecipe:\n\n```yaml\n%s```\n",
+
+	fmt.Fprintf(&b, "\n%d tensors, %d parameters; seed %d. `merge.json` holds the options and the "+
+		"inputs.\n\nRecipe:\n\n```yaml\n%s```\n",
 		len(p.Tensors), p.Summary().Parameters, c.Seed, strings.TrimRight(string(c.Recipe), "\n")+"\n")
 	return []byte(b.String())
 }
@@ -72,13 +79,17 @@ func (c *Card) sources(refs []recipe.Ref, seen map[string]bool) []recipe.Ref {
 		if seen[r.String()] {
 			continue
 		}
+
 		seen[r.String()] = true
+
 		if d == nil {
 			out = append(out, r)
 			continue
 		}
+
 		out = append(out, c.sources(d.References(), seen)...)
 	}
+
 	return out
 }
 
@@ -98,10 +109,13 @@ func Mixture(models []string, what [2]string, text string) []byte {
 	for _, m := range models {
 		fmt.Fprintf(&b, "- %s\n", Quoted(m))
 	}
-	fmt.Fprintf(&b, "library_name: transformers\ntags:\n- mergekit\n- merge\n- moe\n---\n\n# Mixture of experts\n\n%s, made with compress of:\n\n", what[0])
+
+	fmt.Fprintf(&b, "library_name: transformers\n"+
+		"tags:\n- mergekit\n- merge\n- moe\n---\n\n# Mixture of experts\n\n%s, made with compress of:\n\n", what[0])
 	for _, m := range models {
 		fmt.Fprintf(&b, "* `%s`\n", m)
 	}
+
 	fmt.Fprintf(&b, "\n%s\n\nRecipe:\n\n```yaml\n%s\n```\n", what[1], text)
 	return []byte(b.String())
 }

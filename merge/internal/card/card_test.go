@@ -16,8 +16,13 @@ func TestSourcesOfDocuments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	last := docs[2]
-	c := Card{Plan: &recipe.Plan{Document: last, Method: last.Method, Models: last.References(), Base: 2}, Documents: docs, Based: true, Summary: "s", Recipe: text}
+	c := Card{
+		Plan:      &recipe.Plan{Document: last, Method: last.Method, Models: last.References(), Base: 2},
+		Documents: docs, Based: true, Summary: "s", Recipe: text,
+	}
+
 	got := string(c.Text())
 	for _, want := range []string{
 		"base_model:\n- \"a\"\n- \"b\"\n- \"c\"\nlibrary_name",

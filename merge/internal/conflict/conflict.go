@@ -1,6 +1,6 @@
-// Package conflict measures how much fine-tuned models contradict each other: for tensors, and for groups of tensors, six
-// metrics of the differences to a common base, with what independent random signs would give, and rules that choose groups by
-// them. It opens no file: package stream feeds the blocks, or has a device count.
+// Package conflict measures how much fine-tuned models contradict each other: for tensors, and for groups of
+// tensors, six metrics of the differences to a common base, with what independent random signs would give, and
+// rules that choose groups by them. It opens no file: package stream feeds the blocks, or has a device count.
 package conflict
 
 import (
@@ -11,7 +11,8 @@ import (
 // MaxModels bounds how many models can be compared.
 const MaxModels = 128
 
-// Counts is what is counted of some tensors. The integers are exact; the sums are float64, added block by block in order.
+// Counts is what is counted of some tensors. The integers are exact; the sums are float64, added block by block
+// in order.
 type Counts struct {
 	Models   int
 	Elements int64
@@ -41,7 +42,10 @@ func (c *Counts) Add(o *Counts) {
 	for i, x := range o.Gram {
 		c.Gram[i] += x
 	}
-	c.Net, c.Mass, c.Base = c.Net+o.Net, c.Mass+o.Mass, c.Base+o.Base
+
+	c.Net = c.Net + o.Net
+	c.Mass = c.Mass + o.Mass
+	c.Base = c.Base + o.Base
 }
 
 // Kept is how many elements of n the denoising keeps: ⌊density·n⌋, at least one; all for a density of 1.
@@ -62,11 +66,15 @@ func (c *Counts) Take(found stream.Counts) {
 			rest -= int64(found.Signs[p][q])
 		}
 	}
+
 	c.Pairs[0] += rest // elements without a difference
 	for i, x := range found.Gram {
 		c.Gram[i] += x
 	}
-	c.Net, c.Mass, c.Base = c.Net+found.Net, c.Mass+found.Mass, c.Base+found.Base
+
+	c.Net = c.Net + found.Net
+	c.Mass = c.Mass + found.Mass
+	c.Base = c.Base + found.Base
 }
 
 // Work is a tensor with a base as the engine counts it into c.

@@ -13,7 +13,15 @@ func TestBaselines(t *testing.T) {
 		models   int
 		density  float64
 		disagree float64
-	}{{2, 1, 0.5}, {3, 1, 0.5}, {4, 1, 0.625}, {5, 1, 0.625}, {8, 1, 0.7265625}, {2, 0.2, 0.2 / (2 * 1.8)}, {1, 0.2, 0}} {
+	}{
+		{2, 1, 0.5},
+		{3, 1, 0.5},
+		{4, 1, 0.625},
+		{5, 1, 0.625},
+		{8, 1, 0.7265625},
+		{2, 0.2, 0.2 / (2 * 1.8)},
+		{1, 0.2, 0},
+	} {
 		// a few roundings of logarithms and exponentials
 		if got := Baseline(c.models, c.density).Disagree; math.Abs(got-c.disagree) > 1e-12 {
 			t.Errorf("%+v: %v", c, got)
@@ -30,13 +38,16 @@ func TestBaselinesMatchCounting(t *testing.T) {
 			for b := range models {
 				p += pattern >> b & 1
 			}
+
 			c.Pairs[p*(models+1)+models-p]++
 			c.Elements++
 			c.Mass += float64(models)
 			c.Net += math.Abs(float64(2*p - models))
 		}
+
 		got, want := c.Measures(), Baseline(models, 1)
 		got.Cosine = want.Cosine
+
 		for _, m := range Metrics() {
 			x, _ := got.Of(m)
 			y, _ := want.Of(m)
@@ -54,6 +65,7 @@ func TestRules(t *testing.T) {
 	for i, v := range values {
 		list = append(list, Candidate{Conflict: v, Bytes: int64(10 + i), Layer: i})
 	}
+
 	for _, c := range []struct {
 		rule Rule
 		want []int
@@ -83,9 +95,11 @@ func TestRules(t *testing.T) {
 			t.Errorf("%+v: %v %v, want %v", c.rule, got, err, c.want)
 		}
 	}
+
 	if _, err := (Rule{Name: "layers", Layers: []int{9}}).Choose(list); !errors.Is(err, ErrLayer) {
 		t.Errorf("unknown layer: %v", err)
 	}
+
 	same := []Candidate{{Conflict: 0.3}, {Conflict: 0.3}}
 	if got, _ := (Rule{Name: "otsu"}).Choose(same); slices.Contains(got, true) {
 		t.Error("equal groups are no classes")

@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// count is the pass that counts the elements of the windows. Elements that are bfloat16 are counted as such, those of a wider type
-// too if nothing is lost: where the inputs are stored does not change a bit of the sums.
+// count is the pass that counts the elements of the windows. Elements that are bfloat16 are counted as such,
+// those of a wider type too if nothing is lost: where the inputs are stored does not change a bit of the sums.
 func count(windows []method.Window, c *Counts) method.Pass {
 	return method.Pass{
 		New:   func() any { return &part{Counts: NewCounts(len(windows)), windows: windows} },
@@ -42,24 +42,32 @@ func (p *part) words(b *method.Words) bool {
 	if p.before == nil {
 		p.before = NewCounts(p.Models)
 	}
+
 	p.before.set(p.Counts)
+
 	for lo := 0; lo < b.Len(); lo += method.BlockSize {
 		hi := min(lo+method.BlockSize, b.Len())
 		p.at = p.at[:0]
 		for _, x := range b.X {
 			p.at = append(p.at, x[lo:hi])
 		}
+
 		if !p.run(p.at, b.Base[lo:hi], b.Index+int64(lo)) {
 			p.Counts.set(p.before)
 			return false
 		}
 	}
+
 	return true
 }
 
 // set copies counts.
 func (c *Counts) set(o *Counts) {
-	c.Elements, c.NonFinite, c.Net, c.Mass, c.Base = o.Elements, o.NonFinite, o.Net, o.Mass, o.Base
+	c.Elements = o.Elements
+	c.NonFinite = o.NonFinite
+	c.Net = o.Net
+	c.Mass = o.Mass
+	c.Base = o.Base
 	copy(c.Pairs, o.Pairs)
 	copy(c.Gram, o.Gram)
 }
@@ -69,6 +77,7 @@ func (p *part) run(x [][]uint16, base []uint16, index int64) bool {
 	n := len(base)
 	p.net = slices.Grow(p.net[:0], n)[:n]
 	clear(p.net)
+
 	size := (n + 63) / 64
 	p.signs = slices.Grow(p.signs[:0], 2*size*len(x))[:2*size*len(x)]
 	mass := 0.0
@@ -80,17 +89,21 @@ func (p *part) run(x [][]uint16, base []uint16, index int64) bool {
 		}
 		mass += m
 	}
+
 	p.Elements += int64(n)
 	p.Mass += mass
 	p.Net += vec.SumAbs(p.net)
 	p.products(x, base)
 	p.tally(size, n)
+
 	return true
 }
 
-// kept is vec.Signs of the elements that a window of largest magnitudes selects. Its bound changes at most once, where the
-// last of the equal ones is taken; the word there is put together of two.
-func kept(w method.Window, x, base []uint16, index int64, net []float32, plus, minus []uint64) (mass float64, peak uint32) {
+// kept is vec.Signs of the elements that a window of largest magnitudes selects. Its bound changes at most
+// once, where the last of the equal ones is taken; the word there is put together of two.
+func kept(w method.Window, x, base []uint16, index int64, net []float32,
+	plus, minus []uint64,
+) (mass float64, peak uint32) {
 	n := int64(len(x))
 	if w.LoEnd >= index+n {
 		return vec.Signs(x, base, w.Lo, net, plus, minus)
@@ -98,6 +111,7 @@ func kept(w method.Window, x, base []uint16, index int64, net []float32, plus, m
 	if w.LoEnd <= index {
 		return vec.Signs(x, base, w.Lo+1, net, plus, minus)
 	}
+
 	at := w.LoEnd - index
 	mass, peak = vec.Signs(x[:at], base[:at], w.Lo, net, plus, minus)
 	first := (at + 63) / 64 * 64 // the rest of the word, and the words after it
@@ -109,10 +123,12 @@ func kept(w method.Window, x, base []uint16, index int64, net []float32, plus, m
 		minus[at/64] |= m[0] << (at % 64)
 		mass, peak = mass+more, max(peak, high)
 	}
+
 	if first < n {
 		more, high := vec.Signs(x[first:], base[first:], w.Lo+1, net[first:], plus[first/64:], minus[first/64:])
 		mass, peak = mass+more, max(peak, high)
 	}
+
 	return mass, peak
 }
 
@@ -122,6 +138,7 @@ func (p *part) products(x [][]uint16, base []uint16) {
 	var own [3]float64
 	vec.Pair(&own, base, base)
 	p.Base += own[0]
+
 	for s := range n {
 		for t := min(s+1, n-1); t < n; t++ {
 			var sums [3]float64
@@ -129,6 +146,7 @@ func (p *part) products(x [][]uint16, base []uint16) {
 			if t == s || t == s+1 {
 				p.Gram[s*n+s] += sums[0]
 			}
+
 			if t != s {
 				p.Gram[s*n+t] += sums[1]
 				p.Gram[t*n+s] += sums[1]
@@ -141,12 +159,14 @@ func (p *part) products(x [][]uint16, base []uint16) {
 func (p *part) tally(size, n int) {
 	width := p.Models + 1
 	p.sets = slices.Grow(p.sets[:0], 2*width)[:2*width]
+
 	plus, minus := p.sets[:width], p.sets[width:]
 	for i := range size {
 		most, least := levels(plus, p.signs[i:], 2*size), levels(minus, p.signs[size+i:], 2*size)
 		if rest := n - 64*i; rest < 64 {
 			plus[0] &= 1<<rest - 1 // no element after the last has a sign
 		}
+
 		for a, with := range plus[:most+1] {
 			row := p.Pairs[a*width:][:width]
 			for b := 0; with != 0 && b <= least; b++ {
@@ -156,21 +176,24 @@ func (p *part) tally(size, n int) {
 	}
 }
 
-// levels makes sets[a] the set of those of 64 elements that are in a of the words, every step-th of a list, one fewer than sets. It
-// returns the highest a of any, after which the sets are empty.
+// levels makes sets[a] the set of those of 64 elements that are in a of the words, every step-th of a list, one
+// fewer than sets. It returns the highest a of any, after which the sets are empty.
 func levels(sets, words []uint64, step int) (top int) {
 	clear(sets)
 	sets[0] = math.MaxUint64
+
 	for at := 0; at < (len(sets)-1)*step; at += step {
 		m := words[at]
 		for a := top; a >= 0; a-- {
 			sets[a+1] |= sets[a] & m
 			sets[a] &^= m
 		}
+
 		if sets[top+1] != 0 {
 			top++
 		}
 	}
+
 	return top
 }
 
@@ -179,6 +202,7 @@ func (p *part) block(b *method.Block) {
 	if x, ok := p.narrowed(b); ok && p.run(x[:p.Models], x[p.Models], b.Index) {
 		return
 	}
+
 	p.Elements += int64(b.Len())
 	p.Base += square(b.Base)
 	b.Deltas()
@@ -186,6 +210,7 @@ func (p *part) block(b *method.Block) {
 	for s := range n {
 		p.NonFinite += clean(b.X[s], 0)
 	}
+
 	for s := range n {
 		for t := range s + 1 {
 			d := vec.Dot(b.X[s], b.X[t])
@@ -195,8 +220,10 @@ func (p *part) block(b *method.Block) {
 			}
 		}
 	}
+
 	net := b.Temp(0)
 	clear(net)
+
 	size := (b.Len() + 63) / 64
 	p.signs = slices.Grow(p.signs[:0], 2*size*n)[:2*size*n]
 	for s, w := range p.windows {
@@ -205,10 +232,12 @@ func (p *part) block(b *method.Block) {
 			x = b.Temp(1)
 			w.Apply(x, b.X[s], b.X[s], b)
 		}
+
 		sign(p.signs[2*size*s:], p.signs[2*size*s+size:][:size], x)
 		vec.Add(net, net, x, 1)
 		p.Mass += vec.SumAbs(x)
 	}
+
 	clean(net, math.MaxFloat32)
 	p.Net += vec.SumAbs(net)
 	p.tally(size, b.Len())
@@ -250,6 +279,7 @@ func sign(plus, minus []uint64, x []float32) {
 			m |= some & (b >> 31) << k
 			p |= some &^ (b >> 31) << k
 		}
+
 		plus[i], minus[i] = p, m
 	}
 }
@@ -259,12 +289,14 @@ func (p *part) narrowed(b *method.Block) ([][]uint16, bool) {
 	for len(p.narrow) <= p.Models {
 		p.narrow = append(p.narrow, make([]uint16, b.Len()))
 	}
+
 	p.at = p.at[:0]
 	for s := range p.Models + 1 {
 		x := b.Base
 		if s < p.Models {
 			x = b.X[s]
 		}
+
 		p.narrow[s] = slices.Grow(p.narrow[s][:0], len(x))[:len(x)]
 		p.at = append(p.at, p.narrow[s])
 		some := uint32(0)
@@ -273,9 +305,11 @@ func (p *part) narrowed(b *method.Block) ([][]uint16, bool) {
 			some |= u
 			p.at[s][i] = uint16(u >> 16)
 		}
+
 		if some<<16 != 0 {
 			return nil, false
 		}
 	}
+
 	return p.at, true
 }

@@ -23,34 +23,42 @@ type Place struct {
 	Layer int // -1 outside of layers
 }
 
-// PlaceOf groups a tensor of a layer (-1: none) with a role ("" if unknown) by a granularity: a layer, its attention or its
-// MLP, or itself.
+// PlaceOf groups a tensor of a layer (-1: none) with a role ("" if unknown) by a granularity: a layer, its
+// attention or its MLP, or itself.
 func PlaceOf(name string, layer int, role arch.Role, granularity string) Place {
 	if layer < 0 {
 		switch role {
 		case arch.Embed, arch.EmbedIn, arch.Positions:
 			return Place{Before, -1}
 		}
+
 		if role == "" && strings.Contains(name, "embed") {
 			return Place{Before, -1}
 		}
+
 		return Place{After, -1}
 	}
+
 	group := fmt.Sprintf("layer %d", layer)
 	if prefix := stack(name, layer); prefix != "" {
 		group = prefix + " " + group
 	}
+
 	switch granularity {
 	case "tensor":
 		group = name
 	case "block":
 		group += " " + half(name, role)
 	}
+
 	return Place{group, layer}
 }
 
 // stacks are the prefixes that ordinary models have before the number of a layer; others name a stack of its own.
-var stacks = []string{"model.layers", "transformer.h", "h", "gpt_neox.layers", "layers", "model.decoder.layers", "decoder.layers", "model.language_model.layers", "language_model.model.layers"}
+var stacks = []string{
+	"model.layers", "transformer.h", "h", "gpt_neox.layers", "layers", "model.decoder.layers",
+	"decoder.layers", "model.language_model.layers", "language_model.model.layers",
+}
 
 // stack is the part of a name that tells several stacks of layers apart, "" for the usual one.
 func stack(name string, layer int) string {
@@ -58,11 +66,13 @@ func stack(name string, layer int) string {
 	if !ok {
 		return ""
 	}
+
 	for _, s := range stacks {
 		if prefix == s {
 			return ""
 		}
 	}
+
 	return prefix
 }
 

@@ -5,8 +5,8 @@ import "math"
 // Metrics lists the names of the metrics.
 func Metrics() []string { return []string{"disagree", "any", "coactive", "total", "mass", "cosine"} }
 
-// Measures are the six metrics. P and N are how many denoised differences of an element are positive and negative; an element
-// is active if any is not zero.
+// Measures are the six metrics. P and N are how many denoised differences of an element are positive and
+// negative; an element is active if any is not zero.
 type Measures struct {
 	Disagree float64 `json:"disagree"` // mean over active elements of 1 - |P-N|/(P+N)
 	Any      float64 `json:"any"`      // share of active elements with both signs
@@ -32,6 +32,7 @@ func (m Measures) Of(metric string) (float64, bool) {
 	case "cosine":
 		return m.Cosine, true
 	}
+
 	return 0, false
 }
 
@@ -60,6 +61,7 @@ func (c *Counts) Totals() Totals {
 			t.Both += n
 		}
 	}
+
 	return t
 }
 
@@ -105,6 +107,7 @@ func (c *Counts) Fraction(metric string) (num, den float64) {
 		sum, pairs := c.cosine()
 		return pairs - sum, pairs
 	}
+
 	return 0, 0
 }
 
@@ -136,9 +139,10 @@ func (c *Counts) Norms() []float64 {
 	return list
 }
 
-// Baseline is what the metrics give for differences of independent random signs, of which a share of density is kept, each
-// element with the same chance; of mass it supposes equal magnitudes. With m of T kept, an element has both signs with the
-// chance 1 - 2^(1-m), and |P-N|/m is C(m-1, ⌊(m-1)/2⌋)/2^(m-1) in the mean (a simple random walk).
+// Baseline is what the metrics give for differences of independent random signs, of which a share of density is
+// kept, each element with the same chance; of mass it supposes equal magnitudes. With m of T kept, an element
+// has both signs with the chance 1 - 2^(1-m), and |P-N|/m is C(m-1, ⌊(m-1)/2⌋)/2^(m-1) in the mean (a simple
+// random walk).
 func Baseline(models int, density float64) Measures {
 	density = min(1, density)
 	var active, coactive, deficit, both, walk, mass float64
@@ -149,18 +153,24 @@ func Baseline(models int, density float64) Measures {
 		if m > 1 {
 			coactive += p
 		}
+
 		deficit += p * (1 - even)
 		both += p * (1 - math.Exp2(float64(1-m)))
 		walk += p * float64(m) * even
 		mass += p * float64(m)
 	}
+
 	out := Measures{Total: both}
 	if active > 0 {
-		out.Disagree, out.Any, out.Mass = deficit/active, both/active, 1-walk/mass
+		out.Disagree = deficit / active
+		out.Any = both / active
+		out.Mass = 1 - walk/mass
 	}
+
 	if coactive > 0 {
 		out.Coactive, out.Cosine = both/coactive, 1
 	}
+
 	return out
 }
 
@@ -172,6 +182,7 @@ func binomial(n, m int, p float64) float64 {
 		}
 		return 0
 	}
+
 	a, _ := math.Lgamma(float64(n + 1))
 	b, _ := math.Lgamma(float64(m + 1))
 	c, _ := math.Lgamma(float64(n - m + 1))
@@ -195,6 +206,7 @@ func (m Measures) Excess(b Measures) Measures {
 		}
 		return x / y
 	}
+
 	return Measures{
 		Disagree: ratio(m.Disagree, b.Disagree), Any: ratio(m.Any, b.Any), Coactive: ratio(m.Coactive, b.Coactive),
 		Total: ratio(m.Total, b.Total), Mass: ratio(m.Mass, b.Mass), Cosine: ratio(m.Cosine, b.Cosine),

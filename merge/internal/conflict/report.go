@@ -32,8 +32,9 @@ type Report struct {
 	Skipped     []string `json:"skipped,omitempty"`
 	Warnings    []string `json:"warnings,omitempty"`
 	BytesIn     int64    `json:"bytes_in"`
-	There       int      `json:"tensors_on_device"` // that a graphics processor counted; the others were counted on the host
-	Seconds     float64  `json:"conflict_seconds"`
+	// that a graphics processor counted; the others were counted on the host
+	There   int     `json:"tensors_on_device"`
+	Seconds float64 `json:"conflict_seconds"`
 }
 
 // Tally is the counts of a group.
@@ -58,7 +59,8 @@ func (t *Tally) Add(c *Counts, member int) {
 func (t *Tally) Group(baseline Measures) Group {
 	m := t.Measures()
 	return Group{
-		Name: t.Place.Group, Layer: t.Layer, Tensors: len(t.Members), Totals: t.Totals(), Measures: m, Excess: m.Excess(baseline), Shift: t.Norms(),
+		Name: t.Place.Group, Layer: t.Layer, Tensors: len(t.Members), Totals: t.Totals(), Measures: m,
+		Excess: m.Excess(baseline), Shift: t.Norms(),
 	}
 }
 
@@ -81,5 +83,6 @@ func Sort(list []*Tally) {
 		}
 		return g.Layer
 	}
+
 	slices.SortStableFunc(list, func(x, y *Tally) int { return rank(x) - rank(y) })
 }

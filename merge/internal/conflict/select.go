@@ -19,15 +19,16 @@ type Candidate struct {
 
 // Rule chooses groups; the fields are those of a recipe's select.
 type Rule struct {
-	Name   string  `json:"rule"`             // sigma, none, all, otsu, threshold, top_k, top_fraction, quantile, budget, layers
+	// sigma, none, all, otsu, threshold, top_k, top_fraction, quantile, budget, layers
+	Name   string  `json:"rule"`
 	Value  float64 `json:"value,omitempty"`  // of sigma, threshold, top_k, top_fraction, quantile
 	Bytes  int64   `json:"bytes,omitempty"`  // of budget
 	Layers []int   `json:"layers,omitempty"` // of layers
 }
 
-// Choose tells for each group whether it is routed. Of equal ones the earlier wins. Rules with a bound route what lies above
-// it: sigma above mean + value·deviation, quantile above that quantile (interpolated), otsu above the bound that separates
-// two classes best.
+// Choose tells for each group whether it is routed. Of equal ones the earlier wins. Rules with a bound route
+// what lies above it: sigma above mean + value·deviation, quantile above that quantile (interpolated), otsu
+// above the bound that separates two classes best.
 func (r Rule) Choose(list []Candidate) ([]bool, error) {
 	out := make([]bool, len(list))
 	switch r.Name {
@@ -47,6 +48,7 @@ func (r Rule) Choose(list []Candidate) ([]bool, error) {
 				return nil, fmt.Errorf("select: layer %d: %w", l, ErrLayer)
 			}
 		}
+
 		for i, c := range list {
 			out[i] = slices.Contains(r.Layers, c.Layer)
 		}
@@ -56,6 +58,7 @@ func (r Rule) Choose(list []Candidate) ([]bool, error) {
 			out[i] = c.Conflict > bound
 		}
 	}
+
 	return out, nil
 }
 
@@ -84,6 +87,7 @@ func ranked(list []Candidate, value func(Candidate) float64) []int {
 	for i := range order {
 		order[i] = i
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int {
 		switch x, y := value(list[a]), value(list[b]); {
 		case x > y:
@@ -93,6 +97,7 @@ func ranked(list []Candidate, value func(Candidate) float64) []int {
 		}
 		return 0
 	})
+
 	return order
 }
 
@@ -102,6 +107,7 @@ func (r Rule) bound(list []Candidate) float64 {
 	for i, c := range list {
 		values[i] = c.Conflict
 	}
+
 	switch r.Name {
 	case "threshold":
 		return r.Value
@@ -113,6 +119,7 @@ func (r Rule) bound(list []Candidate) float64 {
 	case "otsu":
 		return otsu(values)
 	}
+
 	return math.Inf(1) // none
 }
 
@@ -140,28 +147,35 @@ func quantile(values []float64, q float64) float64 {
 	return sorted[i] + (at-float64(i))*(sorted[j]-sorted[i])
 }
 
-// otsu is the bound between two neighbours of the sorted values that has the largest variance between the classes it makes
-// (Otsu, IEEE Trans. SMC 9, 1979); of equal ones the lowest. Values that are all the same make no classes.
+// otsu is the bound between two neighbours of the sorted values that has the largest variance between the
+// classes it makes (Otsu, IEEE Trans. SMC 9, 1979); of equal ones the lowest. Values that are all the same make
+// no classes.
 func otsu(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
+
 	sorted := slices.Sorted(slices.Values(values))
 	total := 0.0
 	for _, v := range sorted {
 		total += v
 	}
-	best, bound, below := 0.0, sorted[len(sorted)-1], 0.0
+
+	best := 0.0
+	bound := sorted[len(sorted)-1]
+	below := 0.0
 	for i, v := range sorted[:len(sorted)-1] {
 		below += v
 		if sorted[i+1] == v {
 			continue
 		}
+
 		a, b := float64(i+1), float64(len(sorted)-i-1)
 		gap := below/a - (total-below)/b
 		if between := a * b * gap * gap; between > best {
 			best, bound = between, v
 		}
 	}
+
 	return bound
 }

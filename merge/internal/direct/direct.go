@@ -1,7 +1,7 @@
-// Package direct writes and reads files past the system's cache of pages, where the file system allows it: what is written once
-// and not read again soon costs neither a copy nor cache that something else had, and what is read back comes from the device.
-// Only whole pages go this way; what lies before and after them, and everything on file systems that refuse, goes through the
-// cache as usual. Both ways give the same bytes.
+// Package direct writes and reads files past the system's cache of pages, where the file system allows it: what
+// is written once and not read again soon costs neither a copy nor cache that something else had, and what is
+// read back comes from the device. Only whole pages go this way; what lies before and after them, and
+// everything on file systems that refuse, goes through the cache as usual. Both ways give the same bytes.
 package direct
 
 import (
@@ -27,6 +27,7 @@ type Files struct {
 func (d *Files) twin(f *os.File) *os.File {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	t, known := d.twins[f]
 	if !known {
 		t = reopen(f)
@@ -35,16 +36,18 @@ func (d *Files) twin(f *os.File) *os.File {
 		}
 		d.twins[f] = t
 	}
+
 	return t
 }
 
-// WriteAt is [os.File.WriteAt] of f, past the cache as far as possible: [Buffer] makes slices for which it is. The file must
-// have its size already.
+// WriteAt is [os.File.WriteAt] of f, past the cache as far as possible: [Buffer] makes slices for which it is.
+// The file must have its size already.
 func (d *Files) WriteAt(f *os.File, p []byte, off int64) (int, error) {
 	lo, hi := inner(off, int64(len(p)))
 	if hi-lo < least || uintptr(unsafe.Pointer(&p[lo-off]))%Page != 0 {
 		return f.WriteAt(p, off)
 	}
+
 	twin := d.twin(f)
 	if twin == nil {
 		return f.WriteAt(p, off)
@@ -52,6 +55,7 @@ func (d *Files) WriteAt(f *os.File, p []byte, off int64) (int, error) {
 	if n, err := f.WriteAt(p[:lo-off], off); err != nil {
 		return n, err
 	}
+
 	if n, err := twin.WriteAt(p[lo-off:hi-off], lo); refused(err) { // by this file system after all, or in this place
 		if n, err = f.WriteAt(p[lo-off:hi-off], lo); err != nil {
 			return int(lo-off) + n, err
@@ -59,6 +63,7 @@ func (d *Files) WriteAt(f *os.File, p []byte, off int64) (int, error) {
 	} else if err != nil {
 		return int(lo-off) + n, err
 	}
+
 	n, err := f.WriteAt(p[hi-off:], hi)
 	return int(hi-off) + n, err
 }
@@ -72,12 +77,14 @@ func inner(off, n int64) (lo, hi int64) {
 func (d *Files) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+
 	var errs []error
 	for _, t := range d.twins {
 		if t != nil {
 			errs = append(errs, t.Close())
 		}
 	}
+
 	d.twins = nil
 	return errors.Join(errs...)
 }
@@ -85,8 +92,8 @@ func (d *Files) Close() error {
 // Slack is how much longer than its contents the memory for [Buffer] and [Reader.Read] is.
 const Slack = 3 * Page
 
-// Buffer is n bytes of buf, which has [Slack] more, for the contents of a file at position off: where the file has whole pages,
-// so has the memory.
+// Buffer is n bytes of buf, which has [Slack] more, for the contents of a file at position off: where the file
+// has whole pages, so has the memory.
 func Buffer(buf []byte, off, n int64) []byte {
 	skew := (off - int64(uintptr(unsafe.Pointer(unsafe.SliceData(buf)))%Page) + Page) % Page
 	return buf[skew : skew+n : skew+n]
@@ -114,6 +121,7 @@ func (r *Reader) Read(buf []byte, off, n int64) ([]byte, error) {
 			return p, nil
 		}
 	}
+
 	_, err := r.plain.ReadAt(p, off)
 	return p, err
 }

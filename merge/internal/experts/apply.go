@@ -5,8 +5,9 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// Multiply adds weight·(V - D)·x to y, for what an expert keeps of a matrix [rows, cols] whose dense values are the bytes dense: y[i]
-// has rows elements, x[i] cols. Nothing is rounded but the sums in float32. ws is the buffers of one goroutine.
+// Multiply adds weight·(V - D)·x to y, for what an expert keeps of a matrix [rows, cols] whose dense values are
+// the bytes dense: y[i] has rows elements, x[i] cols. Nothing is rounded but the sums in float32. ws is the
+// buffers of one goroutine.
 func (s *Stored) Multiply(ws *Workspace, y, x [][]float32, dense []byte, weight float32) error {
 	switch {
 	case s.Encoding == LowRank:
@@ -27,6 +28,7 @@ func (s *Stored) multiplyFactors(y, x [][]float32, weight float32) {
 		for r := range rank {
 			low[r] = weight * float32(vec.Dot(right[r*s.cols:(r+1)*s.cols], x[i]))
 		}
+
 		for o := range s.rows {
 			sum := float32(0)
 			for r, v := range left[o*rank : (o+1)*rank] {
@@ -42,9 +44,11 @@ func (s *Stored) multiplyRuns(ws *Workspace, y, x [][]float32, weight float32) e
 	if cap(ws.own) < Chunk {
 		ws.own = make([]float32, Chunk)
 	}
+
 	for lo := int64(0); lo < s.n; lo += Chunk {
 		d := ws.own[:min(Chunk, s.n-lo)]
 		s.differences(d, lo)
+
 		for at := lo; len(d) > 0; {
 			row, col := at/s.cols, at%s.cols
 			n := min(s.cols-col, int64(len(d)))
@@ -54,6 +58,7 @@ func (s *Stored) multiplyRuns(ws *Workspace, y, x [][]float32, weight float32) e
 			d, at = d[n:], at+n
 		}
 	}
+
 	return nil
 }
 
@@ -62,6 +67,7 @@ func (s *Stored) multiplyKept(ws *Workspace, y, x [][]float32, dense []byte, wei
 	if s.Encoding == Nothing {
 		return nil
 	}
+
 	width := int64(s.DType.Bits() / 8)
 	for lo := int64(0); lo < s.n; lo += Chunk {
 		hi := min(lo+Chunk, s.n)
@@ -69,15 +75,18 @@ func (s *Stored) multiplyKept(ws *Workspace, y, x [][]float32, dense []byte, wei
 		if err != nil {
 			return err
 		}
+
 		if cap(ws.dense) < Chunk {
 			ws.dense = make([]float32, Chunk)
 		}
+
 		d := ws.dense[:hi-lo]
 		if s.Delta {
 			clear(d)
 		} else if err := src.Read(d, 0); err != nil {
 			return err
 		}
+
 		row, end := lo/s.cols, (lo/s.cols+1)*s.cols
 		s.each(lo, hi, func(i, k int64) {
 			for i >= end {
@@ -89,11 +98,12 @@ func (s *Stored) multiplyKept(ws *Workspace, y, x [][]float32, dense []byte, wei
 			}
 		})
 	}
+
 	return nil
 }
 
-// What work on an element costs, in products of a row with an element of a dense matrix; BenchmarkMixed of package merge measures the
-// sums of them.
+// What work on an element costs, in products of a row with an element of a dense matrix; BenchmarkMixed of
+// package merge measures the sums of them.
 const (
 	keptCost   = 350 // a product with a kept element, one by one
 	factorCost = 130 // a product with an element of a factor
@@ -102,8 +112,8 @@ const (
 	decodeCost = 800 // decoding an element, and putting it into a set
 )
 
-// Costs are, in products of a row with an element of a dense matrix, what Multiply takes for each row and once, and what it takes to
-// put the whole tensor together.
+// Costs are, in products of a row with an element of a dense matrix, what Multiply takes for each row and once,
+// and what it takes to put the whole tensor together.
 func (s *Stored) Costs() (row, once, whole float64) {
 	n, kept := float64(s.n), float64(s.Kept)
 	switch s.Encoding {
@@ -114,5 +124,6 @@ func (s *Stored) Costs() (row, once, whole float64) {
 	case Signs, Codes:
 		return runCost * n, decodeCost * n, decodeCost * n
 	}
+
 	return keptCost * kept, widenCost * n, widenCost*n + keptCost*kept
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// Choose makes the passes that decide which elements of a tensor each expert keeps: the tensor's base is the dense model, its
-// inputs are the experts, in the order of parts. keys are the experts' own tensors, for random choices.
+// Choose makes the passes that decide which elements of a tensor each expert keeps: the tensor's base is the
+// dense model, its inputs are the experts, in the order of parts. keys are the experts' own tensors, for random
+// choices.
 func (k Keep) Choose(t *method.Tensor, parts []*Part, keys []*method.Tensor) *method.Program {
 	p := &method.Program{}
 	count := func() []method.Pass { return []method.Pass{k.count(t, parts, keys)} }
@@ -25,6 +26,7 @@ func (k Keep) Choose(t *method.Tensor, parts []*Part, keys []*method.Tensor) *me
 		for i := range half {
 			half[i] = t.N / 2
 		}
+
 		_, p.Memory = method.Largest(t.N, half, nil)
 		p.Memory += int64(len(parts)) * bins * 24 * 16
 		p.Passes = k.energy(t, parts, func(want []int64) []method.Pass {
@@ -34,6 +36,7 @@ func (k Keep) Choose(t *method.Tensor, parts []*Part, keys []*method.Tensor) *me
 	default:
 		p.Passes = count()
 	}
+
 	return p
 }
 
@@ -73,10 +76,12 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 			p.window = method.All()
 		}
 	}
+
 	scaled := 0.0 // squared error of a kept element, as a share of its square
 	if k.Kind == "random" && k.Value > 0 {
 		scaled = (1/k.Value - 1) * (1/k.Value - 1)
 	}
+
 	return method.Pass{
 		New: func() any {
 			return &kept{make([]int64, len(parts)), make([]float64, len(parts)), make([]float64, len(parts))}
@@ -90,7 +95,9 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 				if k.Kind == "lowrank" || k.Kind == "sign1" || k.Kind == "bits" {
 					continue
 				}
+
 				k.mask(m, p, keys[i], b, r)
+
 				for j, v := range m {
 					s.n[i] += int64(v)
 					s.lost[i] += float64(r[j]) * float64(r[j]) * (float64(v)*scaled + float64(1-v))
@@ -99,15 +106,20 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 		},
 		End: func(stats []any) ([]method.Pass, error) {
 			for i, p := range parts {
-				p.counts, p.Kept, p.Energy, p.Lost = make([]int64, len(stats)), 0, 0, 0
+				p.counts = make([]int64, len(stats))
+				p.Kept = 0
+				p.Energy = 0
+				p.Lost = 0
 				for j, s := range stats {
 					p.counts[j] = s.(*kept).n[i]
 					p.Kept += p.counts[j]
 					p.Energy += s.(*kept).energy[i]
 					p.Lost += s.(*kept).lost[i]
 				}
+
 				k.settle(t, p)
 			}
+
 			return nil, nil
 		},
 	}
@@ -118,13 +130,21 @@ func (k Keep) settle(t *method.Tensor, p *Part) {
 	width := int64(p.DType.Bits() / 8)
 	switch {
 	case k.Kind == "sign1" && t.N > 0:
-		p.Encoding, p.Delta, p.Kept = Signs, true, t.N
+		p.Encoding = Signs
+		p.Delta = true
+		p.Kept = t.N
 	case k.Kind == "bits" && t.N > 0:
-		p.Encoding, p.Delta, p.Kept, p.Bits = Codes, true, t.N, int(k.Value)
+		p.Encoding = Codes
+		p.Delta = true
+		p.Kept = t.N
+		p.Bits = int(k.Value)
 	case k.Kind == "lowrank" && k.Value < 1:
 		p.Encoding, p.Lost = Nothing, p.Energy
 	case k.Kind == "lowrank" && k.factored(t.Shape):
-		p.Encoding, p.Delta, p.Kept, p.Rank = LowRank, true, t.N, int(k.Value)
+		p.Encoding = LowRank
+		p.Delta = true
+		p.Kept = t.N
+		p.Rank = int(k.Value)
 	case k.Kind == "lowrank":
 		p.Encoding, p.Kept = Full, t.N
 	default:
@@ -145,14 +165,15 @@ func (s *square) add(mantissa uint64) {
 	s.hi += carry
 }
 
-// spectrum counts the magnitudes of a stream, and sums their squares, by their upper halves. Nothing in it is rounded, so that
-// it does not depend on the order.
+// spectrum counts the magnitudes of a stream, and sums their squares, by their upper halves. Nothing in it is
+// rounded, so that it does not depend on the order.
 type spectrum struct {
 	n      []int64
 	energy []square
 }
 
-// energy makes the passes that find how many of the largest differences of each expert hold a share of all their squares.
+// energy makes the passes that find how many of the largest differences of each expert hold a share of all
+// their squares.
 func (k Keep) energy(t *method.Tensor, parts []*Part, next func(want []int64) []method.Pass) []method.Pass {
 	fresh := func() any {
 		list := make([]spectrum, len(parts))
@@ -161,6 +182,7 @@ func (k Keep) energy(t *method.Tensor, parts []*Part, next func(want []int64) []
 		}
 		return list
 	}
+
 	return []method.Pass{{
 		Shared: true, New: fresh,
 		Each: func(stat any, b *method.Block) {
@@ -181,10 +203,12 @@ func (k Keep) energy(t *method.Tensor, parts []*Part, next func(want []int64) []
 					total[i].join(s)
 				}
 			}
+
 			cuts := make([]cut, len(parts))
 			for i := range parts {
 				cuts[i] = total[i].cut(k.Value)
 			}
+
 			return []method.Pass{finer(parts, cuts, next)}, nil
 		},
 	}}
@@ -216,7 +240,8 @@ func (s spectrum) value(bin int) float64 {
 	return (math.Ldexp(float64(s.energy[bin].hi), 64) + float64(s.energy[bin].lo)) * u * u
 }
 
-// cut is where the largest magnitudes of a stream reach a share of the energy: in bin, with above before it, missing energy.
+// cut is where the largest magnitudes of a stream reach a share of the energy: in bin, with above before it,
+// missing energy.
 type cut struct {
 	bin     int
 	above   int64
@@ -230,10 +255,12 @@ func (s spectrum) cut(share float64) cut {
 	for i := bins - 1; i >= 0; i-- {
 		total += s.value(i)
 	}
+
 	want := share * total
 	if share <= 0 || total == 0 {
 		return cut{done: true}
 	}
+
 	var above int64
 	for i := bins - 1; i >= 0; i-- {
 		e := s.value(i)
@@ -242,6 +269,7 @@ func (s spectrum) cut(share float64) cut {
 		}
 		above, want = above+s.n[i], want-e
 	}
+
 	return cut{done: true, above: above}
 }
 
@@ -254,6 +282,7 @@ func finer(parts []*Part, cuts []cut, next func(want []int64) []method.Pass) met
 		}
 		return list
 	}
+
 	return method.Pass{
 		Shared: true, New: fresh,
 		Each: func(stat any, b *method.Block) {
@@ -275,8 +304,10 @@ func finer(parts []*Part, cuts []cut, next func(want []int64) []method.Pass) met
 						h[j] += n
 					}
 				}
+
 				want[i] = c.count(h)
 			}
+
 			return next(want), nil
 		},
 	}
@@ -287,17 +318,21 @@ func (c cut) count(h []int64) int64 {
 	if c.done {
 		return c.above
 	}
+
 	above, missing := c.above, c.missing
 	for low := len(h) - 1; low >= 0; low-- {
 		if h[low] == 0 {
 			continue
 		}
+
 		m := uint32(c.bin)<<16 | uint32(low)
 		one := float64(mantissa(m)) * unit(m)
 		if one*one*float64(h[low]) >= missing {
 			return above + min(h[low], int64(math.Ceil(missing/(one*one))))
 		}
+
 		above, missing = above+h[low], missing-one*one*float64(h[low])
 	}
+
 	return above
 }

@@ -18,15 +18,16 @@ func codeRuns(n int64) int64 { return (n + codeRun - 1) / codeRun }
 // codeBytes is what n codes take; eight of them fill whole bytes.
 func codeBytes(n int64, bits int) int64 { return (n + 7) / 8 * int64(bits) }
 
-// first steps, in standard deviations: those with which a normal distribution loses least under evenly spaced levels (Max, 1960).
+// first steps, in standard deviations: those with which a normal distribution loses least under evenly spaced
+// levels (Max, 1960).
 var first = [9]float64{0, 1.596, 0.9957, 0.5860, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308}
 
 // refinements is how often codes and step are fitted to each other.
 const refinements = 6
 
-// fitted finds the step with which the levels (code + ½ - 2^(bits-1))·step come close to x, and fills the codes: from the step
-// for a normal distribution on, codes and the step of least squares for these are found in turn. The step is a bfloat16. lost is
-// what remains of the squares.
+// fitted finds the step with which the levels (code + ½ - 2^(bits-1))·step come close to x, and fills the
+// codes: from the step for a normal distribution on, codes and the step of least squares for these are found in
+// turn. The step is a bfloat16. lost is what remains of the squares.
 func fitted(code []uint8, x []float32, bits int) (scale uint16, lost float64) {
 	step := bfloat(first[bits] * math.Sqrt(vec.Dot(x, x)/float64(len(x))))
 	for i := 0; ; i++ {
@@ -34,6 +35,7 @@ func fitted(code []uint8, x []float32, bits int) (scale uint16, lost float64) {
 		if i == 0 || gone < lost {
 			scale, lost = step, gone
 		}
+
 		next := uint16(0)
 		if down > 0 {
 			next = bfloat(up / down)
@@ -41,15 +43,19 @@ func fitted(code []uint8, x []float32, bits int) (scale uint16, lost float64) {
 		if i == refinements || next == step || next == 0 {
 			break
 		}
+
 		step = next
 	}
+
 	if step != scale {
 		levels(code, x, bits, widened(scale))
 	}
+
 	return scale, lost
 }
 
-// levels codes x under a step; up and down are Σ x·level and Σ level², both in steps, and lost is what remains of the squares.
+// levels codes x under a step; up and down are Σ x·level and Σ level², both in steps, and lost is what remains
+// of the squares.
 func levels(code []uint8, x []float32, bits int, step float32) (up, down, lost float64) {
 	half, inverse := float32(int(1)<<bits)/2, float32(0)
 	if step > 0 {
@@ -58,6 +64,7 @@ func levels(code []uint8, x []float32, bits int, step float32) (up, down, lost f
 	if math.IsInf(float64(inverse), 0) {
 		inverse = math.MaxFloat32
 	}
+
 	for i, v := range x {
 		c := v*inverse + half
 		k := uint8(0)
@@ -67,12 +74,14 @@ func levels(code []uint8, x []float32, bits int, step float32) (up, down, lost f
 		case c > 0:
 			k = uint8(c)
 		}
+
 		code[i] = k
 		level := float32(k) + 0.5 - half
 		up, down = up+float64(v)*float64(level), down+float64(level*level)
 		gone := float64(v - level*step)
 		lost += gone * gone
 	}
+
 	return up, down, lost
 }
 
@@ -98,8 +107,10 @@ func codes(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pass 
 			if s.err != nil {
 				return
 			}
+
 			r := b.Temp(0)
 			vec.Sub(r, b.X[i], b.Base)
+
 			var scales []byte
 			flat := make([]uint8, (len(r)+7)/8*8)
 			for at := 0; at < len(r); at += codeRun {
@@ -108,6 +119,7 @@ func codes(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pass 
 				scales = binary.LittleEndian.AppendUint16(scales, scale)
 				s.lost += lost
 			}
+
 			if s.err = f.WriteAt(p.Tensor+".codes", packCodes(flat, p.Bits), b.Off/8*int64(p.Bits)); s.err == nil {
 				s.err = f.WriteAt(p.Tensor+".scale", scales, b.Off/codeRun*2)
 			}
@@ -137,6 +149,7 @@ func packCodes(code []uint8, bits int) []byte {
 			out = append(out, byte(word>>(8*i)))
 		}
 	}
+
 	return out
 }
 
@@ -153,12 +166,15 @@ func (s *Stored) decode(dst []float32, lo int64) {
 			for k := bits - 1; k >= 0; k-- {
 				word = word<<8 | uint64(codes[k])
 			}
+
 			codes = codes[bits:]
+
 			for k := range run[i:min(i+8, len(run))] {
 				run[i+k] = (float32(word&mask) - half) * step
 				word >>= bits
 			}
 		}
+
 		dst, lo = dst[len(run):], lo+codeRun
 	}
 }

@@ -11,11 +11,16 @@ import (
 
 // FuzzReadManifest: no text is more than an error.
 func FuzzReadManifest(f *testing.F) {
-	f.Add([]byte(`{"format_version":1,"complete":true,"experts":[{"name":"a","file":"expert-a.safetensors","tensors":{"w":{"encoding":"bitmap","kept":3}}}]}`))
-	f.Add([]byte(`{"format_version":1,"complete":true,"experts":[{"name":"a","file":"../x"}],"files":[{"name":"/etc/passwd"}]}`))
+	f.Add(
+		[]byte(
+			`{"format_version":1,"complete":true,"experts":[{"name":"a","file":"expert-a.safetensors","tensors":{"w":{"encoding":"bitmap","kept":3}}}]}`))
+	f.Add(
+		[]byte(
+			`{"format_version":1,"complete":true,"experts":[{"name":"a","file":"../x"}],"files":[{"name":"/etc/passwd"}]}`))
 	f.Add([]byte(`{`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, Folder), 0o777); err != nil {
 			t.Fatal(err)
@@ -23,10 +28,12 @@ func FuzzReadManifest(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, Folder, ManifestName), text, 0o666); err != nil {
 			t.Fatal(err)
 		}
+
 		m, err := ReadManifest(dir)
 		if err != nil {
 			return
 		}
+
 		for _, e := range m.Experts {
 			if e.File != "" && filepath.Dir(filepath.Join(dir, e.File)) != dir {
 				t.Errorf("%q leaves the folder", e.File)
@@ -35,20 +42,25 @@ func FuzzReadManifest(f *testing.F) {
 	})
 }
 
-// FuzzIndices: whatever the bytes of bitmaps, columns and rows are, a part that is accepted lists as many ascending elements
-// within the tensor as it says.
+// FuzzIndices: whatever the bytes of bitmaps, columns and rows are, a part that is accepted lists as many
+// ascending elements within the tensor as it says.
 func FuzzIndices(f *testing.F) {
 	f.Add([]byte{0b101, 0}, []byte{0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0}, []byte{0, 0, 3, 0}, int64(2))
 	f.Add([]byte{0xff, 0xff}, []byte{0, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0}, []byte{9, 9}, int64(16))
 	f.Fuzz(func(t *testing.T, bitmap, pointers, columns []byte, kept int64) {
 		defer fuzzlimit.Watch(t, len(bitmap)+len(pointers)+len(columns))()
+
 		const rows, cols = 2, 6
-		if kept < 0 || kept > rows*cols || len(bitmap) != 2 || len(pointers) != 4*(rows+1) || int64(len(columns)) != 2*kept {
+		if kept < 0 || kept > rows*cols || len(bitmap) != 2 || len(pointers) != 4*(rows+1) ||
+			int64(len(columns)) != 2*kept {
 			return // sizes are those of the tensors, which are checked before
 		}
+
 		for _, encoding := range []string{Bitmap, Rows} {
 			s := &Stored{n: rows * cols, rows: rows, cols: cols, bitmap: bitmap, pointers: pointers, columns: columns}
-			s.Encoding, s.Kept, s.DType = encoding, kept, safetensors.BF16
+			s.Encoding = encoding
+			s.Kept = kept
+			s.DType = safetensors.BF16
 			check := s.soundBitmap
 			if encoding == Rows {
 				check = s.soundRows
@@ -56,6 +68,7 @@ func FuzzIndices(f *testing.F) {
 			if check() != nil {
 				continue
 			}
+
 			last, count := int64(-1), int64(0)
 			s.each(0, rows*cols, func(i, k int64) {
 				if i <= last || i >= rows*cols || k != count {
@@ -64,6 +77,7 @@ func FuzzIndices(f *testing.F) {
 				last = i
 				count++
 			})
+
 			if count != kept {
 				t.Fatalf("%s: %d elements of %d", encoding, count, kept)
 			}

@@ -108,20 +108,24 @@ func ReadManifest(dir string) (*Manifest, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: experts without their manifest: %w: %w", path, ErrManifest, err)
 	}
+
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+
 	text, err := io.ReadAll(io.LimitReader(f, manifestMax+1))
 	if err != nil {
 		return nil, err
 	}
+
 	bad := func(format string, args ...any) (*Manifest, error) {
 		return nil, fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...), ErrManifest)
 	}
 	if len(text) > manifestMax {
 		return bad("longer than %d bytes", manifestMax)
 	}
+
 	var m Manifest
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -137,26 +141,31 @@ func ReadManifest(dir string) (*Manifest, error) {
 	if len(m.Experts) == 0 || len(m.Experts) > conflict.MaxModels {
 		return bad("%d experts", len(m.Experts))
 	}
+
 	names := map[string]bool{}
 	for _, e := range m.Experts {
 		if names[e.Name] || e.Name == "" {
 			return bad("two experts %.80q, or one without a name", e.Name)
 		}
+
 		names[e.Name] = true
 		if !plain(e.File) && (e.File != "" || len(e.Tensors) > 0) {
 			return bad("file %.80q is no plain name", e.File)
 		}
 	}
+
 	for _, x := range slices.Concat(m.Files, m.Weights, m.Others) {
 		if !plain(x.Name) {
 			return bad("file %.80q is no plain name", x.Name)
 		}
 	}
+
 	for _, name := range m.side() {
 		if !Lists(m.Files, name) {
 			return bad("no hash of %.80q", name)
 		}
 	}
+
 	return &m, nil
 }
 

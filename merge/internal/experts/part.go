@@ -1,5 +1,5 @@
-// Package experts splits fine-tuned models into a dense model and what each of them keeps of its own: sparse values, signs or
-// products of low rank, in files of their own, and puts them together again.
+// Package experts splits fine-tuned models into a dense model and what each of them keeps of its own: sparse
+// values, signs or products of low rank, in files of their own, and puts them together again.
 package experts
 
 import (
@@ -87,10 +87,12 @@ func encoding(shape []int64, kept, width int64) (string, int64) {
 	case n:
 		return Full, width * n
 	}
+
 	name, bytes := Bitmap, (n+7)/8+width*kept
 	if csr := (2+width)*kept + 4*(rows+1); cols <= 1<<16 && csr < bytes && kept <= math.MaxUint32 {
 		name, bytes = Rows, csr
 	}
+
 	return name, bytes
 }
 
@@ -102,6 +104,7 @@ func (k Keep) Bound(name string, shape []int64, d safetensors.DType) int64 {
 	n, rows, cols := size(shape)
 	width := int64(d.Bits() / 8)
 	header := int64(3 * (len(name) + headerEntry))
+
 	var bytes int64
 	switch k.Kind {
 	case "magnitude":
@@ -123,6 +126,7 @@ func (k Keep) Bound(name string, shape []int64, d safetensors.DType) int64 {
 			bytes = width * int64(k.Value) * (rows + cols)
 		}
 	}
+
 	return bytes + header
 }
 
@@ -138,6 +142,7 @@ func (p *Part) stored() ([]safetensors.Info, error) {
 	if p.Encoding == Rows && p.Kept > math.MaxUint32 {
 		return nil, fmt.Errorf("tensor %q: %d: %w", p.Tensor, p.Kept, ErrSize)
 	}
+
 	one := func(suffix string, d safetensors.DType, shape ...int64) safetensors.Info {
 		return safetensors.Info{Name: p.Tensor + suffix, DType: d, Shape: shape}
 	}
@@ -145,7 +150,10 @@ func (p *Part) stored() ([]safetensors.Info, error) {
 	case Bitmap:
 		return []safetensors.Info{one(".bitmap", safetensors.U8, (n+7)/8), one(".values", p.DType, p.Kept)}, nil
 	case Rows:
-		return []safetensors.Info{one(".cols", safetensors.U16, p.Kept), one(".rowptr", safetensors.U32, rows+1), one(".values", p.DType, p.Kept)}, nil
+		return []safetensors.Info{
+			one(".cols", safetensors.U16, p.Kept), one(".rowptr", safetensors.U32, rows+1),
+			one(".values", p.DType, p.Kept),
+		}, nil
 	case Full:
 		return []safetensors.Info{one(".values", p.DType, n)}, nil
 	case Signs:
@@ -154,7 +162,11 @@ func (p *Part) stored() ([]safetensors.Info, error) {
 		r := int64(p.Rank)
 		return []safetensors.Info{one(".left", p.DType, rows, r), one(".right", p.DType, r, cols)}, nil
 	case Codes:
-		return []safetensors.Info{one(".codes", safetensors.U8, codeBytes(n, p.Bits)), one(".scale", safetensors.BF16, codeRuns(n))}, nil
+		return []safetensors.Info{
+			one(".codes", safetensors.U8, codeBytes(n, p.Bits)),
+			one(".scale", safetensors.BF16, codeRuns(n)),
+		}, nil
 	}
+
 	return nil, nil
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Summary is what a report says about a merge by mediate, which averages groups of tensors where the models agree and keeps
-// experts where they conflict.
+// Summary is what a report says about a merge by mediate, which averages groups of tensors where the models
+// agree and keeps experts where they conflict.
 type Summary struct {
 	Groups      int      `json:"groups"`
 	Routed      []string `json:"routed"` // groups

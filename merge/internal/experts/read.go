@@ -39,32 +39,41 @@ type Stored struct {
 // Chunk is how many elements are put together at a time.
 const Chunk = 1 << 16
 
-// Open opens the file of an expert and checks that it holds what the manifest says, in encodings that are sound. shape and
-// type of the tensors are the dense model's.
+// Open opens the file of an expert and checks that it holds what the manifest says, in encodings that are
+// sound. shape and type of the tensors are the dense model's.
 func Open(path, name string, parts map[string]Part, dense *safetensors.Dir) (*Expert, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
 		return nil, err
 	}
+
 	e := &Expert{Name: name, file: f, parts: map[string]*Stored{}}
 	names := map[string]bool{}
 	for tensor, p := range parts {
 		info, ok := dense.Info(tensor)
 		if !ok {
-			return nil, errors.Join(fmt.Errorf("%s: tensor %q is not in the dense model: %w", path, tensor, ErrExpert), f.Close())
+			return nil, errors.Join(fmt.Errorf("%s: tensor %q is not in the dense model: %w", path, tensor, ErrExpert),
+				f.Close())
 		}
-		p.Tensor, p.DType, p.Shape = tensor, info.DType, info.Shape
+
+		p.Tensor = tensor
+		p.DType = info.DType
+		p.Shape = info.Shape
 		s, err := e.read(p, names)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: tensor %q: %w", path, tensor, err), f.Close())
 		}
+
 		e.parts[tensor] = s
 	}
+
 	for _, n := range f.Names() {
 		if !names[n] {
-			return nil, errors.Join(fmt.Errorf("%s: tensor %q is not in the manifest: %w", path, n, ErrExpert), f.Close())
+			return nil, errors.Join(fmt.Errorf("%s: tensor %q is not in the manifest: %w", path, n, ErrExpert),
+				f.Close())
 		}
 	}
+
 	return e, nil
 }
 
@@ -97,37 +106,48 @@ func (e *Expert) read(p Part, names map[string]bool) (*Stored, error) {
 	if p.Encoding == Full && p.Kept != s.n || p.Kept < 0 || p.Kept > s.n {
 		return nil, fmt.Errorf("%d of %d elements kept as %s: %w", p.Kept, s.n, p.Encoding, ErrExpert)
 	}
+
 	switch p.DType {
 	case safetensors.F32, safetensors.F16, safetensors.BF16:
 	default:
 		return nil, fmt.Errorf("elements of type %s: %w", p.DType, ErrExpert)
 	}
+
 	list, err := s.stored()
 	if err != nil {
 		return nil, err
 	}
+
 	if len(list) == 0 && p.Encoding != Nothing {
 		return nil, fmt.Errorf("encoding %.40q: %w", p.Encoding, ErrExpert)
 	}
+
 	fields := map[string]*[]byte{
 		".bitmap": &s.bitmap, ".cols": &s.columns, ".rowptr": &s.pointers, ".values": &s.values,
 		".signs": &s.bitmap, ".scale": &s.scale, ".left": &s.left, ".right": &s.right, ".codes": &s.codes,
 	}
+
 	for _, want := range list {
 		got, ok := e.file.Info(want.Name)
 		if !ok {
-			return nil, fmt.Errorf("there is no %q, which the manifest describes; is the file of another merge? %w", want.Name, ErrExpert)
+			return nil, fmt.Errorf("there is no %q, which the manifest describes; is the file of another merge? %w",
+				want.Name, ErrExpert)
 		}
+
 		if got.DType != want.DType || !equal(got.Shape, want.Shape) {
-			return nil, fmt.Errorf("want %s %v, have %s %v: %w", want.DType, want.Shape, got.DType, got.Shape, ErrExpert)
+			return nil, fmt.Errorf("want %s %v, have %s %v: %w", want.DType, want.Shape, got.DType, got.Shape,
+				ErrExpert)
 		}
+
 		data, err := e.file.Bytes(want.Name)
 		if err != nil {
 			return nil, err
 		}
+
 		names[want.Name] = true
 		*fields[want.Name[len(p.Tensor):]] = data
 	}
+
 	return s, e.sound(s, list)
 }
 
@@ -148,6 +168,7 @@ func (e *Expert) sound(s *Stored, list []safetensors.Info) error {
 	if len(list) == 0 {
 		return nil
 	}
+
 	return e.file.View(list[0].Name, func([]byte) error {
 		switch s.Encoding {
 		case Bitmap:
@@ -172,12 +193,14 @@ func (s *Stored) soundBitmap() error {
 			total += int64(bits.OnesCount8(b))
 		}
 	}
+
 	if r := s.n % 8; r != 0 && s.bitmap[len(s.bitmap)-1]>>r != 0 {
 		return fmt.Errorf("bitmap has bits beyond the last element: %w", ErrExpert)
 	}
 	if total != s.Kept {
 		return fmt.Errorf("bitmap has %d elements, the manifest %d: %w", total, s.Kept, ErrExpert)
 	}
+
 	return nil
 }
 
@@ -189,6 +212,7 @@ func (s *Stored) soundRows() error {
 		if r == 0 && lo != 0 || lo != last || hi < lo || int64(hi) > s.Kept {
 			return fmt.Errorf("row %d is from element %d to %d of %d: %w", r, lo, hi, s.Kept, ErrExpert)
 		}
+
 		before := int64(-1)
 		for k := lo; k < hi; k++ {
 			c := int64(binary.LittleEndian.Uint16(s.columns[2*k:]))
@@ -197,11 +221,14 @@ func (s *Stored) soundRows() error {
 			}
 			before = c
 		}
+
 		last = hi
 	}
+
 	if int64(last) != s.Kept {
 		return fmt.Errorf("rows end at element %d of %d: %w", last, s.Kept, ErrExpert)
 	}
+
 	return nil
 }
 
@@ -244,7 +271,8 @@ func (s *Stored) each(lo, hi int64, f func(i, k int64)) {
 	}
 }
 
-// differences writes those of the elements [lo, lo+len(dst)), for encodings that change every element; lo is the start of a chunk.
+// differences writes those of the elements [lo, lo+len(dst)), for encodings that change every element; lo is
+// the start of a chunk.
 func (s *Stored) differences(dst []float32, lo int64) {
 	switch s.Encoding {
 	case Codes:
@@ -288,6 +316,7 @@ func (s *Stored) factors() (right, left []float32) {
 			s.high[i] = s.widen(s.left, int64(i))
 		}
 	})
+
 	return s.wide, s.high
 }
 

@@ -27,7 +27,9 @@ func Create(path string, parts []*Part, metadata map[string]string) (*safetensor
 }
 
 // Write makes the passes that write what the experts keep of a tensor to their files.
-func (k Keep) Write(t *method.Tensor, parts []*Part, keys []*method.Tensor, files []*safetensors.Writer) *method.Program {
+func (k Keep) Write(t *method.Tensor, parts []*Part, keys []*method.Tensor,
+	files []*safetensors.Writer,
+) *method.Program {
 	p := &method.Program{}
 	var sparse []int
 	for i, part := range parts {
@@ -43,9 +45,11 @@ func (k Keep) Write(t *method.Tensor, parts []*Part, keys []*method.Tensor, file
 			p.Memory = 40 * t.N // the difference in float64 and what a decomposition of it takes
 		}
 	}
+
 	if len(sparse) > 0 {
 		p.Passes = append(p.Passes, k.values(t, parts, keys, files, sparse))
 	}
+
 	return p
 }
 
@@ -68,7 +72,9 @@ type segmentOf struct {
 }
 
 // values is the pass that writes kept elements.
-func (k Keep) values(t *method.Tensor, parts []*Part, keys []*method.Tensor, files []*safetensors.Writer, sparse []int) method.Pass {
+func (k Keep) values(t *method.Tensor, parts []*Part, keys []*method.Tensor, files []*safetensors.Writer,
+	sparse []int,
+) method.Pass {
 	starts := make([][]int64, len(parts)) // of segments, in kept elements
 	for _, i := range sparse {
 		at := int64(0)
@@ -76,12 +82,14 @@ func (k Keep) values(t *method.Tensor, parts []*Part, keys []*method.Tensor, fil
 			starts[i] = append(starts[i], at)
 			at += n
 		}
+
 		if parts[i].Encoding == Full { // counts are those of another rule where factors would be larger than the tensor
 			for j := range starts[i] {
 				starts[i][j] = int64(j) * method.SegmentSize
 			}
 		}
 	}
+
 	return method.Pass{
 		New: func() any { return &segmentOf{e: make([]*encoder, len(parts))} },
 		Each: func(stat any, b *method.Block) {
@@ -90,12 +98,15 @@ func (k Keep) values(t *method.Tensor, parts []*Part, keys []*method.Tensor, fil
 				if s.err != nil {
 					return
 				}
+
 				p := parts[i]
 				if s.e[i] == nil {
 					s.e[i] = p.encoder(t, b.Off, starts[i][b.Off/method.SegmentSize])
 				}
+
 				r, m := b.Temp(0), b.Temp(1)
 				vec.Sub(r, b.X[i], b.Base)
+
 				if p.Encoding == Full {
 					for j := range m {
 						m[j] = 1
@@ -103,13 +114,16 @@ func (k Keep) values(t *method.Tensor, parts []*Part, keys []*method.Tensor, fil
 				} else {
 					k.mask(m, p, keys[i], b, r)
 				}
+
 				v := b.X[i]
 				if p.Delta {
 					vec.Scale(r, r, float32(1/k.Value))
 					v = r
 				}
+
 				s.err = s.take(s.e[i], p, t, b.Off, m, v)
-				if last := b.Off + int64(b.Len()); s.err == nil && (last == t.N || last%method.SegmentSize == 0 || len(s.e[i].values) > flushBytes) {
+				if last := b.Off + int64(b.Len()); s.err == nil &&
+					(last == t.N || last%method.SegmentSize == 0 || len(s.e[i].values) > flushBytes) {
 					s.err = s.e[i].flush(p, files[i])
 				}
 			}
@@ -120,6 +134,7 @@ func (k Keep) values(t *method.Tensor, parts []*Part, keys []*method.Tensor, fil
 					return nil, err
 				}
 			}
+
 			for _, i := range sparse {
 				if parts[i].Encoding == Rows {
 					if err := pointers(t, parts[i], i, stats, files[i]); err != nil {
@@ -127,6 +142,7 @@ func (k Keep) values(t *method.Tensor, parts []*Part, keys []*method.Tensor, fil
 					}
 				}
 			}
+
 			return nil, nil
 		},
 	}
@@ -144,10 +160,12 @@ func (s *segmentOf) take(e *encoder, p *Part, t *method.Tensor, off int64, m, v 
 	if cap(s.temp) < width*len(v) {
 		s.temp = make([]byte, width*len(v))
 	}
+
 	narrow := s.temp[:width*len(v)]
 	if err := stream.Narrow(narrow, v, p.DType); err != nil {
 		return err
 	}
+
 	switch p.Encoding {
 	case Full:
 		e.values = append(e.values, narrow...)
@@ -161,11 +179,16 @@ func (s *segmentOf) take(e *encoder, p *Part, t *method.Tensor, off int64, m, v 
 					e.values = append(e.values, narrow[(j+i)*width:(j+i+1)*width]...)
 				}
 			}
+
 			e.bits = append(e.bits, b)
 		}
+
 		return nil
 	}
-	row, col, cols := off/t.Cols(), off%t.Cols(), t.Cols()
+
+	row := off / t.Cols()
+	col := off % t.Cols()
+	cols := t.Cols()
 	for j, x := range m {
 		if x != 0 {
 			for int64(len(e.counts)) <= row-e.firstRow {
@@ -175,10 +198,13 @@ func (s *segmentOf) take(e *encoder, p *Part, t *method.Tensor, off int64, m, v 
 			e.cols = binary.LittleEndian.AppendUint16(e.cols, uint16(col))
 			e.values = append(e.values, narrow[j*width:(j+1)*width]...)
 		}
-		if col++; col == cols {
+
+		col++
+		if col == cols {
 			row, col = row+1, 0
 		}
 	}
+
 	return nil
 }
 
@@ -195,9 +221,11 @@ func (e *encoder) flush(p *Part, f *safetensors.Writer) error {
 		if err := f.WriteAt(p.Tensor+x.suffix, *x.data, *x.at); err != nil {
 			return err
 		}
+
 		*x.at += int64(len(*x.data))
 		*x.data = (*x.data)[:0]
 	}
+
 	return nil
 }
 
@@ -211,12 +239,14 @@ func pointers(t *method.Tensor, p *Part, i int, stats []any, f *safetensors.Writ
 			}
 		}
 	}
+
 	data := binary.LittleEndian.AppendUint32(nil, 0)
 	sum := uint32(0)
 	for _, n := range counts {
 		sum += n
 		data = binary.LittleEndian.AppendUint32(data, sum)
 	}
+
 	return f.WriteTensor(p.Tensor+".rowptr", data)
 }
 
@@ -237,19 +267,23 @@ func signs(t *method.Tensor, p *Part, i int, f *safetensors.Writer) []method.Pas
 			if s.first < 0 {
 				s.first = b.Off / cols
 			}
+
 			r := b.Temp(0)
 			vec.Sub(r, b.X[i], b.Base)
+
 			bits := make([]byte, (len(r)+7)/8)
 			for j, v := range r {
 				row := (b.Off+int64(j))/cols - s.first
 				for int64(len(s.sums)) <= row {
 					s.sums = append(s.sums, 0)
 				}
+
 				s.sums[row] += math.Abs(float64(v))
 				if v >= 0 {
 					bits[j/8] |= 1 << (j % 8)
 				}
 			}
+
 			if err := f.WriteAt(p.Tensor+".signs", bits, b.Off/8); err != nil && s.err == nil {
 				s.err = err
 			}
@@ -261,15 +295,18 @@ func signs(t *method.Tensor, p *Part, i int, f *safetensors.Writer) []method.Pas
 				if s.err != nil {
 					return nil, s.err
 				}
+
 				for j, v := range s.sums {
 					sums[s.first+int64(j)] += v
 				}
 			}
+
 			var data []byte
 			for _, v := range sums {
 				l1 += v / float64(cols) * v // what the scale takes of the squares
 				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v/float64(cols))))
 			}
+
 			p.Lost = max(0, p.Energy-l1)
 			return nil, f.WriteTensor(p.Tensor+".scale", data)
 		},
@@ -298,6 +335,7 @@ func factors(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pas
 			if err != nil {
 				return nil, err
 			}
+
 			p.Lost = p.Energy
 			left, right := make([]float32, 0, u.Rows*p.Rank), make([]float32, 0, v.Rows*p.Rank)
 			for row := range u.Rows {
@@ -305,12 +343,14 @@ func factors(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pas
 					left = append(left, float32(u.At(row, c)*values[c]))
 				}
 			}
+
 			for c := range p.Rank {
 				p.Lost -= values[c] * values[c]
 				for row := range v.Rows {
 					right = append(right, float32(v.At(row, c)))
 				}
 			}
+
 			p.Lost = max(0, p.Lost)
 			a = linalg.Matrix{}
 			return nil, errors.Join(p.narrow(f, ".left", left), p.narrow(f, ".right", right))

@@ -1,4 +1,5 @@
-// Package hub finds the folders of models: by paths, and by names in the cache of the Hugging Face hub. Nothing is downloaded.
+// Package hub finds the folders of models: by paths, and by names in the cache of the Hugging Face hub. Nothing
+// is downloaded.
 package hub
 
 import (
@@ -27,24 +28,28 @@ func Cache() string {
 	if dir := os.Getenv("HF_HOME"); dir != "" {
 		return filepath.Join(dir, "hub")
 	}
+
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return ""
 	}
+
 	return filepath.Join(home, ".cache", "huggingface", "hub")
 }
 
-// Locate finds the folder of a model or adapter: the result of a named document, a path from the working directory or from the
-// recipe, or a copy in the hub's cache. A revision only counts there, so a local folder with one is refused. Nothing is
-// fetched; the error wraps ErrNotFound and names what was tried.
+// Locate finds the folder of a model or adapter: the result of a named document, a path from the working
+// directory or from the recipe, or a copy in the hub's cache. A revision only counts there, so a local folder
+// with one is refused. Nothing is fetched; the error wraps ErrNotFound and names what was tried.
 func Locate(path, revision string, p Places) (string, error) {
 	if dir, ok := p.Named[path]; ok && revision == "" {
 		return dir, nil
 	}
+
 	tried := []string{path}
 	if !filepath.IsAbs(path) && p.Recipe != "" {
 		tried = append(tried, filepath.Join(p.Recipe, path))
 	}
+
 	for _, dir := range tried {
 		if _, err := os.Stat(dir); err == nil {
 			if revision != "" {
@@ -53,10 +58,13 @@ func Locate(path, revision string, p Places) (string, error) {
 			return dir, nil
 		}
 	}
+
 	if dir, ok := cached(path, revision, p.Cache); ok {
 		return dir, nil
 	}
-	return "", fmt.Errorf("%w: %s (tried %s; nothing is downloaded)", ErrNotFound, named(path, revision), strings.Join(append(tried[1:], "the hub's cache"), " and "))
+
+	return "", fmt.Errorf("%w: %s (tried %s; nothing is downloaded)", ErrNotFound, named(path, revision),
+		strings.Join(append(tried[1:], "the hub's cache"), " and "))
 }
 
 // named gives the notation of recipes.
@@ -73,6 +81,7 @@ func cached(path, revision, cache string) (string, bool) {
 	if cache == "" || !ok || !Plain(owner) || !Plain(name) {
 		return "", false
 	}
+
 	root := filepath.Join(cache, "models--"+owner+"--"+name)
 	if revision == "" {
 		revision = "main"
@@ -83,10 +92,12 @@ func cached(path, revision, cache string) (string, bool) {
 	if commit, err := os.ReadFile(filepath.Join(root, "refs", revision)); err == nil && len(commit) < 128 {
 		revision = strings.TrimSpace(string(commit))
 	}
+
 	dir := filepath.Join(root, "snapshots", revision)
 	if !Plain(revision) {
 		return "", false
 	}
+
 	_, err := os.Stat(dir)
 	return dir, err == nil
 }

@@ -1,5 +1,5 @@
-// Package identity tells merges apart, so that an interrupted one is only continued with what it began with. What a result keeps of it says
-// nothing about when, and in which folder of which machine, the merge was done.
+// Package identity tells merges apart, so that an interrupted one is only continued with what it began with.
+// What a result keeps of it says nothing about when, and in which folder of which machine, the merge was done.
 package identity
 
 import (
@@ -21,8 +21,9 @@ type file struct {
 	Time int64
 }
 
-// Of is what a merge depends on: a hash of its choices, as JSON has them, and of the names and sizes of its files; then, behind @, the time of the newest
-// file and a hash of all paths and times. Files that are not there are left out.
+// Of is what a merge depends on: a hash of its choices, as JSON has them, and of the names and sizes of its
+// files; then, behind @, the time of the newest file and a hash of all paths and times. Files that are not
+// there are left out.
 func Of(choices map[string]any, paths []string) (string, error) {
 	var kept, files []file
 	newest := int64(0)
@@ -31,21 +32,27 @@ func Of(choices map[string]any, paths []string) (string, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
+
 		if err != nil {
 			return "", err
 		}
+
 		abs, err := filepath.Abs(path)
 		if err != nil {
 			return "", err
 		}
+
 		at := st.ModTime().UnixNano()
 		newest = max(newest, at)
-		kept, files = append(kept, file{Path: filepath.Base(path), Size: st.Size()}), append(files, file{abs, st.Size(), at})
+		kept, files = append(kept, file{Path: filepath.Base(path), Size: st.Size()}),
+			append(files, file{abs, st.Size(), at})
 	}
+
 	what, err := hash(map[string]any{"choices": choices, "files": kept})
 	if err != nil {
 		return "", err
 	}
+
 	where, err := hash(files)
 	return what + "@" + strconv.FormatInt(newest, 10) + "@" + where, err
 }
@@ -63,8 +70,8 @@ func Kept(job string) string {
 	return what
 }
 
-// Made tells whether a result, which keeps a part of an identity and was finished at some time, is that of a job: its files are
-// all older.
+// Made tells whether a result, which keeps a part of an identity and was finished at some time, is that of a
+// job: its files are all older.
 func Made(kept string, finished time.Time, job string) bool {
 	what, where, timed := strings.Cut(job, "@")
 	newest, _, _ := strings.Cut(where, "@")

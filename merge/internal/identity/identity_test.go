@@ -19,6 +19,7 @@ func TestOf(t *testing.T) {
 		}
 		return h
 	}
+
 	none := hash(1)
 	if hash(2) == none || hash(1, path) != none {
 		t.Error("the hash does not follow the choices alone")
@@ -26,6 +27,7 @@ func TestOf(t *testing.T) {
 	if err := os.WriteFile(path, []byte("1"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	one := hash(1, path)
 	if err := os.WriteFile(path, []byte("12"), 0o666); err != nil {
 		t.Fatal(err)
@@ -53,15 +55,19 @@ func TestKept(t *testing.T) {
 		if err := os.Chtimes(path, at, at); err != nil {
 			t.Fatal(err)
 		}
+
 		of, err := Of(map[string]any{"choice": 1}, []string{path})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if of, err = And(of, "prompts"); err != nil {
 			t.Fatal(err)
 		}
+
 		return of
 	}
+
 	one, later := job(now), job(now.Add(time.Hour))
 	if one == later || Kept(one) != Kept(later) {
 		t.Errorf("%s and %s", one, later)
@@ -69,10 +75,17 @@ func TestKept(t *testing.T) {
 	if other, err := And(one, "others"); err != nil || Kept(other) == Kept(one) {
 		t.Error(other, err)
 	}
+
 	for _, c := range []struct {
 		kept, job string
 		want      bool
-	}{{Kept(one), one, true}, {Kept(one), later, false}, {"x", one, false}, {"plain", "plain", true}, {Kept(one), Kept(one) + "@x@y", false}} {
+	}{
+		{Kept(one), one, true},
+		{Kept(one), later, false},
+		{"x", one, false},
+		{"plain", "plain", true},
+		{Kept(one), Kept(one) + "@x@y", false},
+	} {
 		if got := Made(c.kept, now.Add(time.Minute), c.job); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}

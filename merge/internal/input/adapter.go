@@ -58,14 +58,17 @@ func openAdapter(dir string, model *Model) (*adapter, error) {
 	if err := a.readConfig(); err != nil {
 		return nil, err
 	}
+
 	f, err := safetensors.Open(filepath.Join(dir, weightsName))
 	if err != nil {
 		return nil, err
 	}
+
 	a.file = f
 	if err := a.match(model); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return a, nil
 }
 
@@ -76,19 +79,24 @@ func (a *adapter) readConfig() error {
 		return err
 	}
 	defer f.Close()
+
 	text, err := io.ReadAll(io.LimitReader(f, configLimit))
 	if err != nil {
 		return err
 	}
+
 	if err := json.Unmarshal(text, &a.config); err != nil {
 		return fmt.Errorf("%s: %w: %w", path, err, ErrAdapter)
 	}
+
 	switch c := a.config; {
 	case !strings.EqualFold(c.Type, "lora"):
 		return fmt.Errorf("%s: peft_type %.50q, only LORA can be added to weights: %w", path, c.Type, ErrAdapter)
 	case c.Decomposed:
-		return fmt.Errorf("%s: use_dora rescales whole weights, which needs the adapter folded first: %w", path, ErrAdapter)
+		return fmt.Errorf("%s: use_dora rescales whole weights, which needs the adapter folded first: %w", path,
+			ErrAdapter)
 	}
+
 	return nil
 }
 
@@ -113,12 +121,14 @@ func (a *adapter) match(model *Model) error {
 				done = true
 			}
 		}
+
 		if !done {
 			if err := a.replacement(model, name); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -132,11 +142,16 @@ func target(model *Model, module, parameter string) (safetensors.Info, bool) {
 	for _, saved := range []string{".modules_to_save.default", ".base_layer"} {
 		module = strings.TrimSuffix(module, saved)
 	}
-	for _, name := range []string{module, strings.TrimPrefix(module, "model."), "model." + module, strings.TrimPrefix(module, "transformer."), "transformer." + module} {
+
+	for _, name := range []string{
+		module, strings.TrimPrefix(module, "model."), "model." + module,
+		strings.TrimPrefix(module, "transformer."), "transformer." + module,
+	} {
 		if info, ok := model.Info(name + "." + parameter); ok {
 			return info, true
 		}
 	}
+
 	return safetensors.Info{}, false
 }
 
@@ -146,14 +161,17 @@ func (a *adapter) replacement(model *Model, name string) error {
 	if at < 0 || strings.Contains(name, "lora_") {
 		return a.fault(name, "not known")
 	}
+
 	info, ok := target(model, name[:at], name[at+1:])
 	if !ok {
 		return a.fault(name, "the model has no such tensor")
 	}
+
 	own, _ := a.file.Info(name)
 	if !slices.Equal(own.Shape, info.Shape) {
 		return a.fault(name, "shape %v, the model's is %v", own.Shape, info.Shape)
 	}
+
 	a.changes[info.Name] = &change{instead: name}
 	return nil
 }
@@ -164,25 +182,31 @@ func (a *adapter) product(model *Model, module string, pair [2]string, embedding
 	if !ok {
 		return a.fault(module+pair[0], "the model has no such module")
 	}
+
 	down, downShape, err := a.factor(module + pair[0])
 	if err != nil {
 		return err
 	}
+
 	up, upShape, err := a.factor(module + pair[1])
 	if err != nil {
 		return err
 	}
+
 	rank := downShape[0]
 	if upShape[1] != rank || rank < 1 || rank > rankLimit {
 		return a.fault(module+pair[1], "factors of shapes %v and %v do not go together", upShape, downShape)
 	}
+
 	scale, err := a.scale(module, rank)
 	if err != nil {
 		return err
 	}
+
 	for i := range up {
 		up[i] *= scale
 	}
+
 	// The product up·down is [out, in]; embeddings and some layers are stored the other way round.
 	c := &change{left: up, right: down, rank: rank}
 	want := []int64{int64(upShape[0]), int64(downShape[1])}
@@ -190,9 +214,11 @@ func (a *adapter) product(model *Model, module string, pair [2]string, embedding
 		c.left, c.right = turned(down, downShape), turned(up, upShape)
 		want[0], want[1] = want[1], want[0]
 	}
+
 	if !slices.Equal(info.Shape, want) {
 		return a.fault(module+pair[0], "the product is %v, the model's tensor %q %v", want, info.Name, info.Shape)
 	}
+
 	a.changes[info.Name] = c
 	return nil
 }
@@ -203,17 +229,21 @@ func (a *adapter) factor(name string) ([]float32, [2]int, error) {
 	if !ok {
 		return nil, [2]int{}, a.fault(name, "missing")
 	}
+
 	if len(info.Shape) != 2 {
 		return nil, [2]int{}, a.fault(name, "shape %v, want a matrix", info.Shape)
 	}
+
 	data, err := a.file.Bytes(name)
 	if err != nil {
 		return nil, [2]int{}, err
 	}
+
 	src, err := stream.NewMapped(data, info.DType, 0, nil)
 	if err != nil {
 		return nil, [2]int{}, a.fault(name, "%v", err)
 	}
+
 	out := make([]float32, info.Elements())
 	return out, [2]int{int(info.Shape[0]), int(info.Shape[1])}, src.Read(out, 0)
 }
@@ -234,6 +264,7 @@ func (a *adapter) scale(module string, rank int) (float32, error) {
 	if a.config.Stabilized {
 		return float32(alpha / math.Sqrt(float64(rank))), nil
 	}
+
 	return float32(alpha / float64(rank)), nil
 }
 
@@ -242,7 +273,9 @@ func pattern[T any](entries map[string]T, module string) (value T, ok bool) {
 	longest := -1
 	for key, v := range entries {
 		if (module == key || strings.HasSuffix(module, "."+key)) && len(key) > longest {
-			value, ok, longest = v, true, len(key)
+			value = v
+			ok = true
+			longest = len(key)
 		}
 	}
 	return value, ok

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestWhole: a journal with a codebook or facts in context is refused, wherever in the file they stand; one of deltas alone, or one whose
-// prompts only quote the keys, is not.
+// TestWhole: a journal with a codebook or facts in context is refused, wherever in the file they stand; one of
+// deltas alone, or one whose prompts only quote the keys, is not.
 func TestWhole(t *testing.T) {
 	for text, refused := range map[string]bool{
 		`h {"step":{"method":"rome","edits":["a \"codes\":[{ b"],"deltas":[1]}}`:         false,
@@ -26,6 +26,7 @@ func TestWhole(t *testing.T) {
 			t.Errorf("%.60q: %v, refused: %v", strings.TrimSpace(text), err, refused)
 		}
 	}
+
 	if err := whole(t.TempDir()); err != nil {
 		t.Error(err)
 	}

@@ -1,5 +1,5 @@
-// Package input opens the models of a merge: checkpoint folders, with a PEFT adapter on top where the recipe asks for one. The
-// adapter's product is added to the weights as they are read; no merged copy is made.
+// Package input opens the models of a merge: checkpoint folders, with a PEFT adapter on top where the recipe
+// asks for one. The adapter's product is added to the weights as they are read; no merged copy is made.
 package input
 
 import (
@@ -29,19 +29,23 @@ func Open(name, dir, adapterDir string) (*Model, error) {
 	if err := whole(dir); err != nil {
 		return nil, err
 	}
+
 	d, err := safetensors.OpenDir(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	m := &Model{Name: name, Path: dir, Dir: d}
 	if err := m.split(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
+
 	if adapterDir != "" {
 		if m.adapter, err = openAdapter(adapterDir, m); err != nil {
 			return nil, errors.Join(err, d.Close())
 		}
 	}
+
 	return m, nil
 }
 
@@ -80,6 +84,7 @@ func (m *Model) Source(name string, round safetensors.DType) (stream.Source, err
 	if !ok {
 		return nil, fmt.Errorf("%s: tensor %q: %w", m.Path, name, safetensors.ErrUnknownTensor)
 	}
+
 	var own *change
 	if m.adapter != nil {
 		own = m.adapter.changes[name]
@@ -87,6 +92,7 @@ func (m *Model) Source(name string, round safetensors.DType) (stream.Source, err
 	if own == nil {
 		return m.mapped(name, info.DType, round)
 	}
+
 	if own.instead != "" {
 		data, err := m.adapter.file.Bytes(own.instead)
 		if err != nil {
@@ -95,14 +101,17 @@ func (m *Model) Source(name string, round safetensors.DType) (stream.Source, err
 		from, _ := m.adapter.file.Info(own.instead)
 		return stream.NewMapped(data, from.DType, round, nil)
 	}
+
 	plain, err := m.mapped(name, info.DType, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	cols := int64(1)
 	if n := len(info.Shape); n > 0 {
 		cols = info.Shape[n-1]
 	}
+
 	return &adapted{Source: plain, change: own, cols: cols, round: round}, nil
 }
 
@@ -139,6 +148,7 @@ func (a *adapted) Read(dst []float32, off int64) error {
 	if err := a.Source.Read(dst, off); err != nil {
 		return err
 	}
+
 	for first := int64(0); first < int64(len(dst)); {
 		row, col := (off+first)/a.cols, (off+first)%a.cols
 		n := min(a.cols-col, int64(len(dst))-first)
@@ -148,8 +158,10 @@ func (a *adapted) Read(dst []float32, off int64) error {
 				vec.Add(part, part, a.right[r*a.cols+col:r*a.cols+col+n], f)
 			}
 		}
+
 		first += n
 	}
+
 	stream.Round(dst, a.round)
 	return nil
 }

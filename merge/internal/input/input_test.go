@@ -42,15 +42,18 @@ func write(t *testing.T, path string, tensors map[string]tensor) {
 	for name, x := range tensors {
 		infos = append(infos, safetensors.Info{Name: name, DType: safetensors.F32, Shape: x.shape})
 	}
+
 	w, err := safetensors.Create(path, infos, nil, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, x := range tensors {
 		if err := w.WriteTensor(name, raw(x.values)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
@@ -82,14 +85,17 @@ func adaptedModel(t *testing.T, config string, tensors map[string]tensor) (*Mode
 	if err := os.Mkdir(ad, 0o777); err != nil {
 		t.Fatal(err)
 	}
+
 	write(t, filepath.Join(ad, weightsName), tensors)
 	if err := os.WriteFile(filepath.Join(ad, configName), []byte(config), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := Open("m", dir, ad)
 	if err == nil {
 		t.Cleanup(func() { m.Close() })
 	}
+
 	return m, err
 }
 
@@ -100,6 +106,7 @@ func read(t *testing.T, m *Model, name string) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	info, _ := m.Dir.Info(name)
 	out := make([]float32, info.Elements())
 	for first := 0; first < len(out); first += 5 {
@@ -107,12 +114,15 @@ func read(t *testing.T, m *Model, name string) []float32 {
 			t.Fatal(err)
 		}
 	}
+
 	return out
 }
 
 // product is scale·b·a for b [m, r] and a [r, n].
 func product(b, a tensor, scale float64) []float64 {
-	m, r, n := int(b.shape[0]), int(b.shape[1]), int(a.shape[1])
+	m := int(b.shape[0])
+	r := int(b.shape[1])
+	n := int(a.shape[1])
 	out := make([]float64, m*n)
 	for i := range m {
 		for j := range n {
@@ -121,6 +131,7 @@ func product(b, a tensor, scale float64) []float64 {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -133,18 +144,23 @@ func compare(t *testing.T, name string, got []float32, want func(i int) float64)
 	}
 }
 
-// TestAdapter: products are added at the right places with the right scales, saved modules take the model's place, and the rest
-// stays.
+// TestAdapter: products are added at the right places with the right scales, saved modules take the model's
+// place, and the rest stays.
 func TestAdapter(t *testing.T) {
 	m, err := adaptedModel(t, loraConfig, lora)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	q := "model.layers.0.self_attn.q_proj.weight"
-	delta := product(lora["base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"], lora["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"], 2.5)
+	delta := product(lora["base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight"],
+		lora["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"], 2.5)
 	compare(t, q, read(t, m, q), func(i int) float64 { return float64(model[q].values[i]) + delta[i] })
+
 	e := "model.embed_tokens.weight"
-	delta = product(lora["base_model.model.model.embed_tokens.lora_embedding_B"], lora["base_model.model.model.embed_tokens.lora_embedding_A"], 1.5) // [4, 9]
+	// [4, 9]
+	delta = product(lora["base_model.model.model.embed_tokens.lora_embedding_B"],
+		lora["base_model.model.model.embed_tokens.lora_embedding_A"], 1.5)
 	compare(t, e, read(t, m, e), func(i int) float64 { return float64(model[e].values[i]) + delta[i%4*9+i/4] })
 	compare(t, "head", read(t, m, "lm_head.weight"), func(i int) float64 { return 3 * float64(i%17-8) })
 	c := "transformer.h.0.attn.c_attn.weight"
@@ -160,10 +176,13 @@ func TestFanInFanOut(t *testing.T) {
 		"base_model.model.transformer.h.0.attn.c_attn.lora_A.weight": ramp(0.5, 2, 4),
 		"base_model.model.transformer.h.0.attn.c_attn.lora_B.weight": ramp(0.25, 6, 2),
 	}
-	m, err := adaptedModel(t, `{"peft_type": "LORA", "r": 2, "lora_alpha": 3, "fan_in_fan_out": true, "use_rslora": true}`, tensors)
+
+	m, err := adaptedModel(t,
+		`{"peft_type": "LORA", "r": 2, "lora_alpha": 3, "fan_in_fan_out": true, "use_rslora": true}`, tensors)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	c := "transformer.h.0.attn.c_attn.weight"
 	delta := product(ramp(0.25, 6, 2), ramp(0.5, 2, 4), 3/math.Sqrt2) // [out 6, in 4]
 	compare(t, c, read(t, m, c), func(i int) float64 { return float64(model[c].values[i]) + delta[i%6*4+i/6] })
@@ -178,11 +197,14 @@ func TestAdapterFaults(t *testing.T) {
 				out[n] = v
 			}
 		}
+
 		if name != "" {
 			out[name] = x
 		}
+
 		return out
 	}
+
 	a := "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 	for text, c := range map[string]struct {
 		config  string
@@ -201,7 +223,8 @@ func TestAdapterFaults(t *testing.T) {
 		"not known":          {loraConfig, with("base_model.model.lm_head.lora_magnitude_vector", ramp(1, 8), "")},
 		"want a matrix":      {loraConfig, with(a, ramp(1, 8), "")},
 	} {
-		if _, err := adaptedModel(t, c.config, c.tensors); !errors.Is(err, ErrAdapter) || !strings.Contains(err.Error(), text) {
+		if _, err := adaptedModel(t, c.config, c.tensors); !errors.Is(err, ErrAdapter) ||
+			!strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

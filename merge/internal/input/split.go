@@ -23,6 +23,7 @@ func (m *Model) split() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	m.table = arch.OfText(text)
 	m.parts = map[string]arch.Part{}
 	for _, name := range m.Dir.Names() {
@@ -33,6 +34,7 @@ func (m *Model) split() error {
 		if parts == nil {
 			m.names = append(m.names, name)
 		}
+
 		for _, p := range parts {
 			if _, own := m.Dir.Info(p.Name); own {
 				return fmt.Errorf("%s: %w: %s, and in %s", m.Path, ErrTwice, p.Name, p.From)
@@ -41,6 +43,7 @@ func (m *Model) split() error {
 			m.names = append(m.names, p.Name)
 		}
 	}
+
 	return nil
 }
 
@@ -66,22 +69,26 @@ func (m *Model) bytes(name string) ([]byte, error) {
 	if !ok {
 		return m.Dir.Bytes(name)
 	}
+
 	data, err := m.Dir.Bytes(p.From)
 	if err != nil {
 		return nil, err
 	}
+
 	info, _ := m.Info(name)
 	first := p.First * int64(info.DType.Bits()/8)
 	return data[first : first+info.Size : first+info.Size], nil
 }
 
-// release gives back the memory behind a tensor; that of one with several experts once the last of them is done with. A failure costs memory alone.
+// release gives back the memory behind a tensor; that of one with several experts once the last of them is done
+// with. A failure costs memory alone.
 func (m *Model) release(name string) {
 	p, ok := m.parts[name]
 	if !ok {
 		_ = m.Dir.Release(name)
 		return
 	}
+
 	whole, _ := m.Dir.Info(p.From)
 	part, _ := m.Info(name)
 	if p.First+part.Elements() == whole.Elements() {

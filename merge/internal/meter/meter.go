@@ -1,11 +1,13 @@
 // Package meter passes progress on.
 package meter
 
-// Follow calls show after each wake, and once at the end, from one goroutine, until it is stopped. Wakes should not block.
+// Follow calls show after each wake, and once at the end, from one goroutine, until it is stopped. Wakes should
+// not block.
 func Follow(wake <-chan struct{}, show func()) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
+
 		for {
 			select {
 			case <-wake:
@@ -16,5 +18,6 @@ func Follow(wake <-chan struct{}, show func()) (stop func()) {
 			}
 		}
 	}()
+
 	return func() { close(end); <-ended }
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// Window selects elements by magnitude: those strictly between Lo and Hi, and of those equal to a bound the ones whose index is
-// below the bound's end. Magnitudes are compared as bits of float32.
+// Window selects elements by magnitude: those strictly between Lo and Hi, and of those equal to a bound the
+// ones whose index is below the bound's end. Magnitudes are compared as bits of float32.
 type Window struct {
 	Lo, Hi       uint32
 	LoEnd, HiEnd int64
@@ -62,16 +62,18 @@ func (w Window) bounds(at int64) (lo, hi uint32) {
 	if at >= w.LoEnd {
 		lo++
 	}
+
 	if at >= w.HiEnd && hi > 0 {
 		hi--
 	} else if at >= w.HiEnd {
 		lo = math.MaxInt32
 	}
+
 	return lo, min(hi, math.MaxInt32)
 }
 
-// Cut is a place in the order of magnitudes: Value is the K-th largest, Above magnitudes are larger, and the elements equal to
-// it with an index below End are the first Take ones, unless draws decide which these are.
+// Cut is a place in the order of magnitudes: Value is the K-th largest, Above magnitudes are larger, and the
+// elements equal to it with an index below End are the first Take ones, unless draws decide which these are.
 type Cut struct {
 	K            int64
 	Value        uint32
@@ -81,20 +83,21 @@ type Cut struct {
 	share *share
 }
 
-// finder finds cuts exactly, without sorting: a sample brackets every cut, one pass counts what lies above and at the
-// bracket's bounds and collects what lies between. Where a bracket misses, or too much lies between, two passes of histograms
-// over the upper and the lower half of the bits decide.
+// finder finds cuts exactly, without sorting: a sample brackets every cut, one pass counts what lies above and
+// at the bracket's bounds and collects what lies between. Where a bracket misses, or too much lies between, two
+// passes of histograms over the upper and the lower half of the bits decide.
 type finder struct {
 	n       int64
 	streams int
-	keys    func(b *Block, s int) []float32    // the values whose magnitudes are ordered; called for s = 0, 1, … of a block
-	want    func(s int, nonzero int64) []int64 // the K of every cut of a stream, 1 … n; fewer or none is fine
-	take    func(s, i int, c []Cut) int64      // how many of the elements equal to cut i of a stream are taken
-	cuts    [][]Cut
-	exact   bool // want depends on the number of nonzero magnitudes
-	deltas  bool // the values are the differences to the base
-	draw    drawer
-	ties    Ties
+	// the values whose magnitudes are ordered; called for s = 0, 1, … of a block
+	keys   func(b *Block, s int) []float32
+	want   func(s int, nonzero int64) []int64 // the K of every cut of a stream, 1 … n; fewer or none is fine
+	take   func(s, i int, c []Cut) int64      // how many of the elements equal to cut i of a stream are taken
+	cuts   [][]Cut
+	exact  bool // want depends on the number of nonzero magnitudes
+	deltas bool // the values are the differences to the base
+	draw   drawer
+	ties   Ties
 }
 
 // sampled is the size from which on a sample is worth its pass.
@@ -103,6 +106,7 @@ const sampled = 1 << 17
 // passes returns the passes that fill f.cuts; done runs after the last.
 func (f *finder) passes(done func() ([]Pass, error)) []Pass {
 	f.cuts = make([][]Cut, f.streams)
+
 	if f.n < sampled {
 		brackets := make([][]bracket, f.streams)
 		for s := range brackets {
@@ -111,8 +115,10 @@ func (f *finder) passes(done func() ([]Pass, error)) []Pass {
 			}
 			brackets[s] = brackets[s][:min(1, len(brackets[s]))]
 		}
+
 		return []Pass{f.tally(brackets, done)}
 	}
+
 	return []Pass{f.sample(done)}
 }
 
@@ -144,14 +150,16 @@ func (f *finder) sample(done func() ([]Pass, error)) Pass {
 			return []Pass{f.tally(brackets, done)}, nil
 		},
 	}
+
 	if f.deltas {
 		p.Words = func(stat any, b *Words) bool { return sampleWords(stat.([][]uint32), b) }
 	}
+
 	return p
 }
 
-// bracket bounds the cuts of a stream by quantiles of a sample: five standard deviations of a share in a sample that counts a
-// quarter, since neighbours are alike.
+// bracket bounds the cuts of a stream by quantiles of a sample: five standard deviations of a share in a sample
+// that counts a quarter, since neighbours are alike.
 func (f *finder) bracket(s int, keys []uint32) []bracket {
 	size := float64(len(keys))
 	nonzero := 0
@@ -160,6 +168,7 @@ func (f *finder) bracket(s int, keys []uint32) []bracket {
 			nonzero++
 		}
 	}
+
 	var list []bracket
 	for _, k := range f.want(s, int64(float64(nonzero)/size*float64(f.n))) {
 		p := float64(k) / float64(f.n)
@@ -172,8 +181,10 @@ func (f *finder) bracket(s int, keys []uint32) []bracket {
 		if at := (1 - p + margin) * size; at < size-1 {
 			hi = vec.Select(keys, int(at))
 		}
+
 		list = append(list, bracket{lo, hi})
 	}
+
 	return list
 }
 
@@ -210,13 +221,18 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 	for _, b := range brackets {
 		cuts += len(b)
 	}
+
 	room := &tallyRoom{size: min(f.n, SegmentSize), limit: f.limit(cuts)}
 	for _, b := range brackets {
 		room.used = append(room.used, make([]atomic.Int64, len(b)))
 	}
+
 	p := Pass{
 		New: func() any {
-			t := &tallied{counts: make([][]vec.Count, f.streams), keys: make([][][]uint32, f.streams), nonzero: make([]int64, f.streams)}
+			t := &tallied{
+				counts: make([][]vec.Count, f.streams), keys: make([][][]uint32, f.streams),
+				nonzero: make([]int64, f.streams),
+			}
 			for s, b := range brackets {
 				t.counts[s], t.keys[s] = make([]vec.Count, len(b)), make([][]uint32, len(b))
 			}
@@ -231,6 +247,7 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 					m := vec.Tally(x, br.lo, br.hi, &t.counts[s][i], out)
 					t.collect(s, i, room, len(x), out[:m])
 				}
+
 				if f.exact {
 					var c vec.Count
 					vec.Tally(x, 0, 0, &c, out)
@@ -240,9 +257,11 @@ func (f *finder) tally(brackets [][]bracket, done func() ([]Pass, error)) Pass {
 		},
 		End: func(stats []any) ([]Pass, error) { return f.resolve(brackets, stats, done) },
 	}
+
 	if f.deltas {
 		p.Words = func(stat any, b *Words) bool { return stat.(*tallied).tallyWords(brackets, room, b) }
 	}
+
 	return p
 }
 
@@ -258,6 +277,7 @@ func (t *tallied) collect(s, i int, room *tallyRoom, n int, keys []uint32) {
 		t.over = true
 		return
 	}
+
 	have := t.keys[s][i]
 	need := int64(len(have) + len(keys))
 	if int64(cap(have)) < need {
@@ -267,6 +287,7 @@ func (t *tallied) collect(s, i int, room *tallyRoom, n int, keys []uint32) {
 		copy(grown, have)
 		have = grown
 	}
+
 	t.keys[s][i] = append(have, keys...)
 }
 
@@ -279,12 +300,14 @@ func (f *finder) resolve(brackets [][]bracket, stats []any, done func() ([]Pass,
 			return f.histograms(done), nil
 		}
 	}
+
 	nonzero := make([]int64, f.streams)
 	for s := range nonzero {
 		for _, t := range ts {
 			nonzero[s] += t.nonzero[s]
 		}
 	}
+
 	var pending []*locating
 	for s, list := range brackets {
 		var equal [][]int64
@@ -293,21 +316,26 @@ func (f *finder) resolve(brackets [][]bracket, stats []any, done func() ([]Pass,
 			if at < 0 { // the sample saw no cut
 				return f.histograms(done), nil
 			}
+
 			c, e, ok := settle(ts, s, at, list[at], k)
 			if !ok {
 				return f.histograms(done), nil
 			}
+
 			f.cuts[s] = append(f.cuts[s], c)
 			equal = append(equal, e)
 		}
+
 		for i, e := range equal {
 			pending = f.pend(pending, s, i, e)
 		}
 	}
+
 	return locate(f, pending, done)
 }
 
-// settle finds the K-th largest magnitude of a stream by the tallies of a bracket, and counts per segment what equals it.
+// settle finds the K-th largest magnitude of a stream by the tallies of a bracket, and counts per segment what
+// equals it.
 func settle(ts []*tallied, s, i int, br bracket, k int64) (c Cut, equal []int64, ok bool) {
 	var sum vec.Count
 	for _, t := range ts {
@@ -316,18 +344,24 @@ func settle(ts []*tallied, s, i int, br bracket, k int64) (c Cut, equal []int64,
 		sum.AboveLo += t.counts[s][i].AboveLo
 		sum.FromLo += t.counts[s][i].FromLo
 	}
+
 	equal = make([]int64, len(ts))
 	c.K = k
+
 	switch {
 	case k <= sum.AboveHi || k > sum.FromLo:
 		return c, nil, false
 	case k <= sum.FromHi:
-		c.Value, c.Above, c.Equal = br.hi, sum.AboveHi, sum.FromHi-sum.AboveHi
+		c.Value = br.hi
+		c.Above = sum.AboveHi
+		c.Equal = sum.FromHi - sum.AboveHi
 		for j, t := range ts {
 			equal[j] = t.counts[s][i].FromHi - t.counts[s][i].AboveHi
 		}
 	case k > sum.AboveLo:
-		c.Value, c.Above, c.Equal = br.lo, sum.AboveLo, sum.FromLo-sum.AboveLo
+		c.Value = br.lo
+		c.Above = sum.AboveLo
+		c.Equal = sum.FromLo - sum.AboveLo
 		for j, t := range ts {
 			equal[j] = t.counts[s][i].FromLo - t.counts[s][i].AboveLo
 		}
@@ -339,6 +373,7 @@ func settle(ts []*tallied, s, i int, br bracket, k int64) (c Cut, equal []int64,
 		c.Value, c.Above, c.Equal, equal = vec.Rank(lists, br.lo, br.hi, k-sum.FromHi)
 		c.Above += sum.FromHi
 	}
+
 	return c, equal, true
 }
 
@@ -349,11 +384,13 @@ type locating struct {
 	rest    int64
 }
 
-// pend sets how many of the elements equal to a cut are taken, and notes the cut if the last of them must be looked for.
+// pend sets how many of the elements equal to a cut are taken, and notes the cut if the last of them must be
+// looked for.
 func (f *finder) pend(list []*locating, s, i int, equal []int64) []*locating {
 	c := &f.cuts[s][i]
 	c.Take = f.take(s, i, f.cuts[s])
 	f.count(s, i)
+
 	switch {
 	case c.Take >= c.Equal:
 		c.End = math.MaxInt64
@@ -362,6 +399,7 @@ func (f *finder) pend(list []*locating, s, i int, equal []int64) []*locating {
 		c.End = 0
 		return list
 	}
+
 	rest := c.Take - 1
 	for j, e := range equal {
 		if rest < e {
@@ -369,6 +407,7 @@ func (f *finder) pend(list []*locating, s, i int, equal []int64) []*locating {
 		}
 		rest -= e
 	}
+
 	return list
 }
 
@@ -391,6 +430,7 @@ func locate(f *finder, pending []*locating, done func() ([]Pass, error)) ([]Pass
 	if f.draw == nil {
 		return locateEnds(f, pending, done)
 	}
+
 	var list []*drawing
 	var zeros []*locating
 	for _, p := range pending {
@@ -400,10 +440,12 @@ func locate(f *finder, pending []*locating, done func() ([]Pass, error)) ([]Pass
 		}
 		list = append(list, &drawing{s: p.s, i: p.i, spread: drawSpread})
 	}
+
 	ends := func() ([]Pass, error) { return locateEnds(f, zeros, done) }
 	if len(list) == 0 {
 		return ends()
 	}
+
 	return []Pass{f.draws(list, ends)}, nil
 }
 
@@ -412,6 +454,7 @@ func locateEnds(f *finder, pending []*locating, done func() ([]Pass, error)) ([]
 	if len(pending) == 0 {
 		return done()
 	}
+
 	var list []Pass
 	for i, p := range pending {
 		c := &f.cuts[p.s][p.i]
@@ -423,16 +466,21 @@ func locateEnds(f *finder, pending []*locating, done func() ([]Pass, error)) ([]
 				if seen > p.rest {
 					return
 				}
+
 				var x []float32
 				for s := range p.s + 1 {
 					x = f.keys(b, s)
 				}
+
 				var n vec.Count
 				out = slices.Grow(out[:0], len(x)+vec.Slack)[:len(x)+vec.Slack]
-				if vec.Tally(x, c.Value, c.Value, &n, out); seen+n.FromLo-n.AboveLo <= p.rest {
+				vec.Tally(x, c.Value, c.Value, &n, out)
+
+				if seen+n.FromLo-n.AboveLo <= p.rest {
 					seen += n.FromLo - n.AboveLo
 					return
 				}
+
 				for j, v := range x {
 					if math.Float32bits(v)&math.MaxInt32 != c.Value {
 						continue
@@ -440,6 +488,7 @@ func locateEnds(f *finder, pending []*locating, done func() ([]Pass, error)) ([]
 					if seen == p.rest {
 						c.End = b.Index + int64(j) + 1
 					}
+
 					seen++
 				}
 			},
@@ -451,6 +500,7 @@ func locateEnds(f *finder, pending []*locating, done func() ([]Pass, error)) ([]
 			},
 		})
 	}
+
 	return list, nil
 }
 
@@ -466,17 +516,18 @@ const (
 // below within the bin of each cut, then of the elements equal to it per segment.
 func (f *finder) histograms(done func() ([]Pass, error)) []Pass {
 	f.cuts, f.ties = make([][]Cut, f.streams), Ties{}
-	return []Pass{f.counting(func(_ int, m uint32) int { return int(m >> levelFirst) }, func(h [][]int64) ([]Pass, error) {
-		for s := range h {
-			for _, k := range f.want(s, f.n-h[s][levelBins]) {
-				c := Cut{K: k}
-				bin := descend(h[s][:levelBins], k, &c.Above)
-				c.Value = uint32(bin) << levelFirst
-				f.cuts[s] = append(f.cuts[s], c)
+	return []Pass{f.counting(func(_ int, m uint32) int { return int(m >> levelFirst) },
+		func(h [][]int64) ([]Pass, error) {
+			for s := range h {
+				for _, k := range f.want(s, f.n-h[s][levelBins]) {
+					c := Cut{K: k}
+					bin := descend(h[s][:levelBins], k, &c.Above)
+					c.Value = uint32(bin) << levelFirst
+					f.cuts[s] = append(f.cuts[s], c)
+				}
 			}
-		}
-		return f.lower(done), nil
-	})}
+			return f.lower(done), nil
+		})}
 }
 
 // descend walks a histogram from its top to the bin that holds the k-th largest, adding what lies above.
@@ -496,6 +547,7 @@ func (f *finder) lower(done func() ([]Pass, error)) []Pass {
 	for _, c := range f.cuts {
 		most = max(most, len(c))
 	}
+
 	var list []Pass
 	for i := range most {
 		for open := levelFirst; open > 0; {
@@ -504,6 +556,7 @@ func (f *finder) lower(done func() ([]Pass, error)) []Pass {
 			open = shift
 		}
 	}
+
 	return append(list, f.equals(done))
 }
 
@@ -537,6 +590,7 @@ func (f *finder) counting(bin func(s int, m uint32) int, end func(h [][]int64) (
 		}
 		return h
 	}
+
 	return Pass{
 		Shared: true,
 		New:    func() any { return fresh() },
@@ -599,6 +653,7 @@ func (f *finder) equals(done func() ([]Pass, error)) Pass {
 					pending = f.pend(pending, s, i, equal)
 				}
 			}
+
 			return locate(f, pending, done)
 		},
 	}
@@ -611,11 +666,13 @@ func (f *finder) memory() int64 {
 	for s := range f.streams {
 		list += len(f.want(s, f.n))
 	}
+
 	cuts, segments := int64(list), (f.n+SegmentSize-1)/SegmentSize
 	sample := int64(0)
 	if f.n >= sampled {
 		sample = 2 * 4 * SampleRun * int64(f.streams) * (f.n/f.stride() + 1)
 	}
+
 	limit := f.limit(max(list, f.streams))
 	tally := 4*limit*(cuts+cuts/4+1) + cellSize*segments*max(cuts, int64(f.streams))
 	histogram := 8 * (levelBins + 1) * int64(f.streams) * min(segments, int64(runtime.GOMAXPROCS(0))+1)
@@ -623,6 +680,7 @@ func (f *finder) memory() int64 {
 	if f.draw != nil {
 		draws = 2 * 16 * cuts * min(f.n, int64(drawSpread*math.Sqrt(float64(f.n)))+4*drawSpread)
 	}
+
 	return max(sample, tally, histogram, draws)
 }
 

@@ -40,6 +40,7 @@ func keep(x []float32, k int) []bool {
 	for i := range order {
 		order[i] = i
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int {
 		switch p, q := math.Abs(float64(x[a])), math.Abs(float64(x[b])); {
 		case p > q:
@@ -49,14 +50,17 @@ func keep(x []float32, k int) []bool {
 		}
 		return 0
 	})
+
 	kept := make([]bool, len(x))
 	for _, i := range order[:k] {
 		kept[i] = true
 	}
+
 	return kept
 }
 
-// TestThresholds: what ties and breadcrumbs keep of one difference is exact for tensors of every size and any distribution.
+// TestThresholds: what ties and breadcrumbs keep of one difference is exact for tensors of every size and any
+// distribution.
 func TestThresholds(t *testing.T) {
 	for name, draw := range distributions {
 		for _, n := range []int{1, 7, 4097, 200_003} {
@@ -65,6 +69,7 @@ func TestThresholds(t *testing.T) {
 			for i := range x {
 				x[i] = draw(r, i)
 			}
+
 			for _, density := range []float64{0.003, 0.5, 0.93} {
 				checkTies(t, name, x, density)
 				checkBreadcrumbs(t, name, x, density, 0.04)
@@ -91,6 +96,7 @@ func checkBreadcrumbs(t *testing.T, name string, x []float32, density, gamma flo
 			return recipe.Values{"weight": num(1), "density": num(density), "gamma": num(gamma)}
 		},
 	}.solve(t)
+
 	n := len(x)
 	target := int(density * float64(n))
 	top := min(int(gamma*float64(n)), n-target)
@@ -98,6 +104,7 @@ func checkBreadcrumbs(t *testing.T, name string, x []float32, density, gamma flo
 	if target == 0 {
 		kept = make([]bool, n)
 	}
+
 	compareKept(t, fmt.Sprintf("breadcrumbs %s n=%d density %v", name, n, density), got, x, kept)
 }
 
@@ -108,11 +115,13 @@ func breadcrumbs(x []float32, target, top int) []bool {
 	for i, v := range x {
 		mags[i] = math.Abs(float64(v))
 	}
+
 	sorted := slices.Clone(mags)
 	slices.SortFunc(sorted, func(a, b float64) int { return -compare(a, b) })
 	for _, m := range sorted[top : top+target] {
 		count[m]++
 	}
+
 	kept := make([]bool, len(x))
 	for i, m := range mags {
 		if count[m] > 0 {
@@ -120,6 +129,7 @@ func breadcrumbs(x []float32, target, top int) []bool {
 			kept[i] = true
 		}
 	}
+
 	return kept
 }
 
@@ -156,6 +166,7 @@ func TestWorkers(t *testing.T) {
 		}
 		return x
 	}
+
 	base := draw(1)
 	models := [][]float32{draw(0.1), draw(0.1)}
 	for _, m := range models {
@@ -163,6 +174,7 @@ func TestWorkers(t *testing.T) {
 			m[i] = kernels.FromBF16(kernels.ToBF16(base[i] + m[i]))
 		}
 	}
+
 	w := func(v recipe.Values) func(int) recipe.Values {
 		return func(int) recipe.Values {
 			full := recipe.Values{"weight": num(0.5)}
@@ -172,11 +184,15 @@ func TestWorkers(t *testing.T) {
 			return full
 		}
 	}
+
 	half := recipe.Values{"density": num(0.5)}
 	for _, p := range []problem{
 		{method: "linear", each: w(nil)},
 		{method: "slerp", params: recipe.Values{"t": num(0.3)}},
-		{method: "nuslerp", each: w(nil), params: recipe.Values{"nuslerp_flatten": truth(false), "nuslerp_row_wise": truth(true)}},
+		{
+			method: "nuslerp", each: w(nil),
+			params: recipe.Values{"nuslerp_flatten": truth(false), "nuslerp_row_wise": truth(true)},
+		},
 		{method: "karcher"},
 		{method: "ties", each: w(half)},
 		{method: "dare_ties", each: w(half), seed: 9},
@@ -191,14 +207,17 @@ func TestWorkers(t *testing.T) {
 		{method: "bitdelta"},
 	} {
 		p.shape, p.models = []int64{rows, cols}, models
+
 		switch p.method {
 		case "linear", "karcher":
 		default:
 			p.base = base
 		}
+
 		if p.method == "slerp" || p.method == "arcee_fusion" {
 			p.models = models[:1]
 		}
+
 		p.work = 1
 		one := p.solve(t)
 		p.work = 5
@@ -208,7 +227,8 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// TestDareShare: the share that is kept is the density, another seed keeps others, and the sum of magnitudes is restored.
+// TestDareShare: the share that is kept is the density, another seed keeps others, and the sum of magnitudes is
+// restored.
 func TestDareShare(t *testing.T) {
 	const n = 1 << 20
 	r := rand.New(rand.NewPCG(1, 1))
@@ -216,14 +236,18 @@ func TestDareShare(t *testing.T) {
 	for i := range x {
 		x[i] = float32(1 + math.Abs(r.NormFloat64()))
 	}
+
 	var outs [][]float32
 	for seed := range uint64(2) {
 		p := problem{
 			method: "dare_linear", base: make([]float32, n), models: [][]float32{x}, seed: seed,
 			each: func(int) recipe.Values { return recipe.Values{"weight": num(1), "density": num(0.3)} },
 		}
+
 		out := p.solve(t)
-		kept, before, after := 0, 0.0, 0.0
+		kept := 0
+		before := 0.0
+		after := 0.0
 		for i, v := range out {
 			before += float64(x[i])
 			after += float64(v)
@@ -231,20 +255,24 @@ func TestDareShare(t *testing.T) {
 				kept++
 			}
 		}
+
 		if share, sigma := float64(kept)/n, math.Sqrt(0.3*0.7/n); math.Abs(share-0.3) > 4*sigma {
 			t.Errorf("seed %d keeps %v", seed, share)
 		}
 		if math.Abs(after/before-1) > 1e-6 {
 			t.Errorf("seed %d: sum of magnitudes is %v of before", seed, after/before)
 		}
+
 		outs = append(outs, out)
 	}
+
 	same := 0
 	for i := range n {
 		if (outs[0][i] == 0) == (outs[1][i] == 0) {
 			same++
 		}
 	}
+
 	if share := float64(same) / n; math.Abs(share-(0.3*0.3+0.7*0.7)) > 0.003 { // six standard deviations
 		t.Errorf("two seeds agree on %v of the elements", share)
 	}

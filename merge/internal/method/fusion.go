@@ -8,8 +8,8 @@ import (
 //
 //	I = |x - b| · KL(softmax(x_row) ‖ softmax(b_row))
 //
-// is at least the median plus 1.5 times the distance of the quartiles, quantile q being the element of rank ⌊q(n-1)⌋ of the
-// ascending order. The divergence is computed in float64, with 1e-8 added to every probability.
+// is at least the median plus 1.5 times the distance of the quartiles, quantile q being the element of rank
+// ⌊q(n-1)⌋ of the ascending order. The divergence is computed in float64, with 1e-8 added to every probability.
 func fusion(t *Tensor) (*Program, error) {
 	if p, err := lone(t); p != nil || err != nil {
 		return p, err
@@ -17,6 +17,7 @@ func fusion(t *Tensor) (*Program, error) {
 	if !t.Base {
 		return nil, named(t, ErrNoBase)
 	}
+
 	r := &fusionRun{t: t, rows: make([]float64, t.Rows())}
 	f := &finder{
 		n: t.N, streams: 1,
@@ -30,12 +31,14 @@ func fusion(t *Tensor) (*Program, error) {
 		},
 		take: func(_, _ int, c []Cut) int64 { return math.MaxInt64 },
 	}
+
 	p := &Program{Apply: r.apply, Memory: f.memory() + 8*t.Rows()}
 	p.Passes = append([]Pass{r.divergences()}, f.passes(func() ([]Pass, error) {
 		value := func(i int) float64 { return float64(math.Float32frombits(f.cuts[0][i].Value)) }
 		r.threshold = value(0) + 1.5*(value(2)-value(1))
 		return nil, nil
 	})...)
+
 	p.Rows = true
 	return p, nil
 }
@@ -79,11 +82,13 @@ func softmax(dst []float64, x []float32) {
 	for _, v := range x {
 		top = max(top, float64(v))
 	}
+
 	total := 0.0
 	for i, v := range x {
 		dst[i] = math.Exp(float64(v) - top)
 		total += dst[i]
 	}
+
 	for i := range dst {
 		dst[i] /= total
 	}
@@ -96,10 +101,12 @@ func (r *fusionRun) importance(b *Block) []float32 {
 	row, col := b.Off/cols, b.Off%cols
 	for i, x := range b.X[0] {
 		out[i] = float32(math.Abs(float64(x)-float64(b.Base[i])) * r.rows[row])
-		if col++; col == cols {
+		col++
+		if col == cols {
 			row, col = row+1, 0
 		}
 	}
+
 	return out
 }
 

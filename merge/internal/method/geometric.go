@@ -8,8 +8,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// The methods of this file write Σ a_j·u_j (+ b), where the u_j are inputs or differences and the a_j follow from their Gram
-// matrix G_ij = u_i·u_j alone: a pass for G in float64, and a pass that adds.
+// The methods of this file write Σ a_j·u_j (+ b), where the u_j are inputs or differences and the a_j follow
+// from their Gram matrix G_ij = u_i·u_j alone: a pass for G in float64, and a pass that adds.
 
 // addProducts adds the products of a run of elements to a Gram matrix.
 func addProducts(g sphere.Gram, x [][]float32, first, end int) {
@@ -40,12 +40,14 @@ func (a angular) program(t *Tensor) *Program {
 	if a.extent == columns && len(t.Shape) < 2 {
 		a.extent = whole
 	}
+
 	switch a.extent {
 	case rows:
 		return a.byRows(t)
 	case columns:
 		return a.byColumns(t)
 	}
+
 	n := a.count(t)
 	var weights []float64
 	var single []float32
@@ -62,19 +64,23 @@ func (a angular) program(t *Tensor) *Program {
 						}
 					}
 				}
+
 				g.Mirror()
 				var err error
 				weights, err = a.coefs(g)
 				single = singles(weights)
+
 				return nil, named(t, err)
 			},
 		}},
 		Apply: func(b *Block) { a.write(b, a.vectors(b), weights, 0, b.Len()) },
 		Words: func(b *Words) uint32 { return a.writeWords(b, single) },
 	}
+
 	if n == 2 {
 		p.Passes[0].Words = func(stat any, b *Words) bool { return a.pairs(stat.(sphere.Gram), b) }
 	}
+
 	return p
 }
 
@@ -114,10 +120,12 @@ func (a angular) write(b *Block, u [][]float32, weights []float64, first, end in
 		}
 		return
 	}
+
 	clear(out)
 	for j, x := range u {
 		vec.Add(out, out, x[first:end], float32(weights[j]))
 	}
+
 	vec.Add(out, b.Base[first:end], out, 1)
 }
 
@@ -145,6 +153,7 @@ func (a angular) byColumns(t *Tensor) *Program {
 	n := a.count(t)
 	pairs := n * (n + 1) / 2
 	var weights [][]float64 // of every vector, by column
+
 	return &Program{
 		Memory: int64(width) * 8 * int64(pairs) * (2 + t.N/SegmentSize),
 		Passes: []Pass{{
@@ -158,10 +167,12 @@ func (a angular) byColumns(t *Tensor) *Program {
 						col := int(b.Off % int64(width))
 						for e := range u[i] {
 							sums[at+col] += float64(u[i][e]) * float64(u[j][e])
-							if col++; col == width {
+							col++
+							if col == width {
 								col = 0
 							}
 						}
+
 						at += width
 					}
 				}
@@ -182,6 +193,7 @@ func (a angular) columnWeights(stats []any, n, width int) ([][]float64, error) {
 	for i := range weights {
 		weights[i] = make([]float64, width)
 	}
+
 	g := sphere.New(n)
 	for col := range width {
 		at := col
@@ -194,15 +206,18 @@ func (a angular) columnWeights(stats []any, n, width int) ([][]float64, error) {
 				at += width
 			}
 		}
+
 		g.Mirror()
 		w, err := a.coefs(g)
 		if err != nil {
 			return nil, err
 		}
+
 		for i := range w {
 			weights[i][col] = w[i]
 		}
 	}
+
 	return weights, nil
 }
 
@@ -217,19 +232,22 @@ func (a angular) writeColumns(b *Block, weights [][]float64, width int) {
 		for j, x := range u {
 			v += weights[j][col] * float64(x[e])
 		}
+
 		b.Out[e] = float32(v)
-		if col++; col == width {
+		col++
+		if col == width {
 			col = 0
 		}
 	}
 }
 
-// slerp interpolates from the base at t = 0 to the other model, on the sphere unless |cos θ| > 0.9995 (Shoemake, SIGGRAPH
-// 1985; norms are those of the inputs, not normalised).
+// slerp interpolates from the base at t = 0 to the other model, on the sphere unless |cos θ| > 0.9995
+// (Shoemake, SIGGRAPH 1985; norms are those of the inputs, not normalised).
 func slerp(t *Tensor) (*Program, error) {
 	if p, err := lone(t); p != nil || err != nil {
 		return p, err
 	}
+
 	at := t.Params.Number("t")
 	return angular{front: true, coefs: func(g sphere.Gram) ([]float64, error) {
 		unit := func(i int) float64 {
@@ -238,26 +256,31 @@ func slerp(t *Tensor) (*Program, error) {
 			}
 			return 1
 		}
+
 		c := g[0][1] / (unit(0) * unit(1))
 		if math.Abs(c) > 0.9995 {
 			return []float64{1 - at, at}, nil
 		}
+
 		a, b := sphere.Weights(c, at)
 		return []float64{a, b}, nil
 	}}.program(t), nil
 }
 
-// nuslerp interpolates between two models, or their differences to a base, at t = w_2/(w_1+w_2): for the whole tensor, for
-// every row, or for every column. Vectors in opposite directions have no sphere between them and are interpolated linearly.
+// nuslerp interpolates between two models, or their differences to a base, at t = w_2/(w_1+w_2): for the whole
+// tensor, for every row, or for every column. Vectors in opposite directions have no sphere between them and
+// are interpolated linearly.
 func nuslerp(t *Tensor) (*Program, error) {
 	if len(t.Inputs) < 2 {
 		return lone(t)
 	}
+
 	w := numbers(t, "weight")
 	at := 0.5
 	if s := w[0] + w[1]; math.Abs(s) >= 1e-6 {
 		at = w[1] / s
 	}
+
 	a := angular{deltas: t.Base, coefs: func(g sphere.Gram) ([]float64, error) {
 		c := min(max(g.Cos(0, 1, 1e-7), -1), 1)
 		if 1+c < 1e-6 || 1-c*c <= 1e-16 {
@@ -266,17 +289,19 @@ func nuslerp(t *Tensor) (*Program, error) {
 		x, y := sphere.Weights(c, at)
 		return []float64{x, y}, nil
 	}}
+
 	if !t.Params.Bool("nuslerp_flatten") {
 		a.extent = rows
 		if t.Params.Bool("nuslerp_row_wise") {
 			a.extent = columns
 		}
 	}
+
 	return a.program(t), nil
 }
 
-// multislerp is one step from the weighted mean of directions along the mean of the tangents there, at the weighted mean of
-// the lengths.
+// multislerp is one step from the weighted mean of directions along the mean of the tangents there, at the
+// weighted mean of the lengths.
 func multislerp(t *Tensor) (*Program, error) {
 	if len(t.Inputs) < 2 {
 		if t.Base && len(t.Inputs) == 1 {
@@ -284,6 +309,7 @@ func multislerp(t *Tensor) (*Program, error) {
 		}
 		return lone(t)
 	}
+
 	w := numbers(t, "weight")
 	if t.Params.Bool("normalize_weights") {
 		s := sum(w)
@@ -294,25 +320,34 @@ func multislerp(t *Tensor) (*Program, error) {
 			w[i] /= s
 		}
 	}
+
 	eps := t.Params.Number("eps")
-	return angular{deltas: t.Base, coefs: func(g sphere.Gram) ([]float64, error) { return sphere.TangentMean(g, w, eps) }}.program(t), nil
+	return angular{deltas: t.Base, coefs: func(g sphere.Gram) ([]float64, error) {
+		return sphere.TangentMean(g, w,
+			eps)
+	}}.program(t), nil
 }
 
-// karcher is the Riemannian mean of the directions, found by iteration on the coefficients, at the mean of the lengths. Points
-// of no length do not count as directions.
+// karcher is the Riemannian mean of the directions, found by iteration on the coefficients, at the mean of the
+// lengths. Points of no length do not count as directions.
 func karcher(t *Tensor) (*Program, error) {
 	if len(t.Inputs) == 0 {
 		return lone(t)
 	}
+
 	steps, tol := int(t.Params.Number("max_iter")), t.Params.Number("tol")
 	if steps < 0 {
 		return nil, outOfRange(t, "max_iter", float64(steps), "0 or more")
 	}
-	return angular{coefs: func(g sphere.Gram) ([]float64, error) { return sphere.KarcherMean(g, steps, tol), nil }}.program(t), nil
+
+	return angular{coefs: func(g sphere.Gram) ([]float64, error) {
+		return sphere.KarcherMean(g, steps, tol),
+			nil
+	}}.program(t), nil
 }
 
-// modelStock moves from the base towards the mean of the models by t = N·c/(1+(N-1)c), where c is the mean cosine of pairs of
-// differences (Jang, Yun and Han, ECCV 2024); for the whole tensor, or for every row.
+// modelStock moves from the base towards the mean of the models by t = N·c/(1+(N-1)c), where c is the mean
+// cosine of pairs of differences (Jang, Yun and Han, ECCV 2024); for the whole tensor, or for every row.
 func modelStock(t *Tensor) (*Program, error) {
 	if p, err := based(t); p != nil || err != nil {
 		return p, err
@@ -320,9 +355,11 @@ func modelStock(t *Tensor) (*Program, error) {
 	if len(t.Inputs) < 2 {
 		return &Program{Apply: func(b *Block) { copy(b.Out, b.Base) }}, nil
 	}
+
 	a := angular{deltas: true, coefs: sphere.Stock}
 	if t.Params.Bool("filter_wise") {
 		a.extent = rows
 	}
+
 	return a.program(t), nil
 }

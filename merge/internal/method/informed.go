@@ -6,24 +6,28 @@ import (
 	"github.com/modelcompress/compress/merge/internal/spectral"
 )
 
-// fisher is Σ λ_j·F_j·x_j / Σ λ_j·F_j with the diagonal of each model's Fisher information (Matena and Raffel, NeurIPS 2022).
-// Where no model has any, and for tensors without statistics, it is the mean with the λ_j.
+// fisher is Σ λ_j·F_j·x_j / Σ λ_j·F_j with the diagonal of each model's Fisher information (Matena and Raffel,
+// NeurIPS 2022). Where no model has any, and for tensors without statistics, it is the mean with the λ_j.
 func fisher(t *Tensor) (*Program, error) {
 	weights := numbers(t, "weight")
 	total := sum(weights)
 	if total == 0 {
 		return nil, fmt.Errorf("tensor %q: weights %v: %w", t.Name, weights, ErrZeroWeight)
 	}
+
 	known := 0
 	for _, in := range t.Inputs {
 		if in.Stat == nil {
 			continue
 		}
 		if size(in.Stat) != t.N {
-			return nil, fmt.Errorf("tensor %q: statistics of %s have shape %v, the tensor %v: %w", t.Name, in.Name, in.Stat, t.Shape, ErrStatistics)
+			return nil, fmt.Errorf("tensor %q: statistics of %s have shape %v, the tensor %v: %w", t.Name, in.Name,
+				in.Stat, t.Shape, ErrStatistics)
 		}
+
 		known++
 	}
+
 	switch known {
 	case 0:
 		for j := range weights {
@@ -34,8 +38,10 @@ func fisher(t *Tensor) (*Program, error) {
 		return p, nil
 	case len(t.Inputs):
 	default:
-		return nil, fmt.Errorf("tensor %q: %d of %d inputs have statistics: %w", t.Name, known, len(t.Inputs), ErrStatistics)
+		return nil, fmt.Errorf("tensor %q: %d of %d inputs have statistics: %w", t.Name, known, len(t.Inputs),
+			ErrStatistics)
 	}
+
 	return &Program{Apply: func(b *Block) {
 		for i := range b.Out {
 			var num, den, plain float64
@@ -45,9 +51,11 @@ func fisher(t *Tensor) (*Program, error) {
 				den += f
 				plain += weights[j] / total * float64(x[i])
 			}
+
 			if den != 0 {
 				plain = num / den
 			}
+
 			b.Out[i] = float32(plain)
 		}
 	}}, nil
@@ -61,10 +69,11 @@ func size(shape []int64) int64 {
 	return n
 }
 
-// regMean solves for the matrix whose outputs are nearest to those of every model on its own inputs (Jin et al., ICLR 2023):
-// W = (Σ Ĝ_j)⁻¹ Σ Ĝ_j W_j for W as [in, out], with G_j = XᵀX / tokens of the layer's inputs, whose elements off the diagonal are
-// multiplied by alpha. Tensors without statistics are averaged. Matrices are [out, in] as a linear layer stores them, or [in, out]
-// where the statistics' size says so, or parameter transposed for square ones.
+// regMean solves for the matrix whose outputs are nearest to those of every model on its own inputs (Jin et
+// al., ICLR 2023): W = (Σ Ĝ_j)⁻¹ Σ Ĝ_j W_j for W as [in, out], with G_j = XᵀX / tokens of the layer's inputs,
+// whose elements off the diagonal are multiplied by alpha. Tensors without statistics are averaged. Matrices
+// are [out, in] as a linear layer stores them, or [in, out] where the statistics' size says so, or parameter
+// transposed for square ones.
 func regMean(t *Tensor) (*Program, error) {
 	n := len(t.Inputs)
 	known := 0
@@ -73,6 +82,7 @@ func regMean(t *Tensor) (*Program, error) {
 			known++
 		}
 	}
+
 	if known == 0 || len(t.Shape) != 2 {
 		w := make([]float64, n)
 		for j := range w {
@@ -80,19 +90,24 @@ func regMean(t *Tensor) (*Program, error) {
 		}
 		return combination(w), nil
 	}
+
 	transposed := t.Params.Bool("transposed")
 	for _, i := range t.Inputs {
 		transposed = transposed || len(i.Stat) == 2 && i.Stat[0] == t.Shape[0] && i.Stat[0] != t.Shape[1]
 	}
+
 	in := t.Shape[1]
 	if transposed {
 		in = t.Shape[0]
 	}
+
 	for _, i := range t.Inputs {
 		if len(i.Stat) != 2 || i.Stat[0] != in || i.Stat[1] != in {
-			return nil, fmt.Errorf("tensor %q of shape %v: statistics of %s have shape %v, not [%d %d]: %w", t.Name, t.Shape, i.Name, i.Stat, in, in, ErrStatistics)
+			return nil, fmt.Errorf("tensor %q of shape %v: statistics of %s have shape %v, not [%d %d]: %w", t.Name,
+				t.Shape, i.Name, i.Stat, in, in, ErrStatistics)
 		}
 	}
+
 	alpha := t.Params.Number("alpha")
 	return &Program{
 		Memory: 8*(3*in*in+4*t.N) + 4*int64(n)*in*in,

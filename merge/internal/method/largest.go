@@ -1,8 +1,8 @@
 package method
 
-// Largest makes the passes that find, for the difference of every input of a group of n elements to the base, the window of
-// its k[i] largest magnitudes, equal ones by the lower index; done gets the windows. memory is what the passes keep at most, in
-// bytes. The group has a base.
+// Largest makes the passes that find, for the difference of every input of a group of n elements to the base,
+// the window of its k[i] largest magnitudes, equal ones by the lower index; done gets the windows. memory is
+// what the passes keep at most, in bytes. The group has a base.
 func Largest(n int64, k []int64, done func(w []Window) ([]Pass, error)) (passes []Pass, memory int64) {
 	f := &finder{
 		n: n, streams: len(k), deltas: true,
@@ -20,6 +20,7 @@ func Largest(n int64, k []int64, done func(w []Window) ([]Pass, error)) (passes 
 		},
 		take: func(_, _ int, c []Cut) int64 { return c[0].K - c[0].Above },
 	}
+
 	finish := func() ([]Pass, error) {
 		w := make([]Window, len(k))
 		for s := range w {
@@ -27,6 +28,7 @@ func Largest(n int64, k []int64, done func(w []Window) ([]Pass, error)) (passes 
 		}
 		return done(w)
 	}
+
 	some := false
 	for s := range k {
 		some = some || len(f.want(s, n)) > 0
@@ -34,6 +36,7 @@ func Largest(n int64, k []int64, done func(w []Window) ([]Pass, error)) (passes 
 	if !some {
 		return []Pass{nothing(finish)}, 0
 	}
+
 	return f.passes(finish), f.memory()
 }
 

@@ -19,6 +19,7 @@ func linear(t *Tensor) (*Program, error) {
 			w[i] /= s
 		}
 	}
+
 	return combination(w), nil
 }
 
@@ -38,8 +39,10 @@ func combine(b *Block, w []float64) {
 // passthrough is the only input, times scale if one is given.
 func passthrough(t *Tensor) (*Program, error) {
 	if len(t.Inputs) != 1 {
-		return nil, fmt.Errorf("tensor %q has %d inputs, passthrough takes one: %w", t.Name, len(t.Inputs), ErrUnsupported)
+		return nil, fmt.Errorf("tensor %q has %d inputs, passthrough takes one: %w", t.Name, len(t.Inputs),
+			ErrUnsupported)
 	}
+
 	scale := 1.0
 	if v := t.Inputs[0].Params; v.Has("scale") {
 		scale = v.Number("scale")
@@ -47,6 +50,7 @@ func passthrough(t *Tensor) (*Program, error) {
 	if scale == 1 {
 		return &Program{Apply: func(b *Block) { copy(b.Out, b.X[0]) }}, nil
 	}
+
 	return combination([]float64{scale}), nil
 }
 
@@ -58,6 +62,7 @@ func nearswap(t *Tensor) (*Program, error) {
 		}
 		return p, err
 	}
+
 	swap := float32(t.Params.Number("t"))
 	return &Program{Apply: func(b *Block) {
 		for i, x := range b.X[0] {

@@ -14,31 +14,38 @@ func consensus(t *Tensor) (*Program, error) {
 	if p, err := based(t); p != nil || err != nil {
 		return p, err
 	}
+
 	alpha, least := t.Params.Number("alpha"), int(t.Params.Number("k"))
 	lambda := numbers(t, "lambda")
 	task, err := chosen(t)
 	if err != nil {
 		return nil, err
 	}
+
 	if task >= 0 {
 		least = 1
 	}
+
 	return &Program{Apply: func(b *Block) {
 		b.Deltas()
+
 		for i := range b.Out {
 			var total float32
 			for _, x := range b.X {
 				total += x[i]
 			}
+
 			votes := 0
 			for j, x := range b.X {
 				if (task < 0 || task == j) && abs(x[i]) > float32(lambda[j])*abs(total-x[i]) {
 					votes++
 				}
 			}
+
 			if votes < least {
 				total = 0
 			}
+
 			b.Out[i] = b.Base[i] + float32(alpha)*total
 		}
 	}}, nil
@@ -56,19 +63,21 @@ func chosen(t *Tensor) (int, error) {
 	return int(k) - 1, nil
 }
 
-// emr elects a unified difference, the largest magnitude of the elected sign, and gives one model of it back by that model's
-// mask and scale (Huang et al., NeurIPS 2024): λ = Σ_tensors mean|δ| / Σ_tensors mean|mask·unified|. Without task, the unified
-// difference itself is added.
+// emr elects a unified difference, the largest magnitude of the elected sign, and gives one model of it back by
+// that model's mask and scale (Huang et al., NeurIPS 2024): λ = Σ_tensors mean|δ| / Σ_tensors
+// mean|mask·unified|. Without task, the unified difference itself is added.
 func emr(g []*Tensor) (*Program, error) {
 	for _, t := range g {
 		if !t.Base {
 			return nil, named(t, ErrNoBase)
 		}
 	}
+
 	task, err := chosen(g[0])
 	if err != nil {
 		return nil, err
 	}
+
 	scale := 1.0
 	p := &Program{Apply: func(b *Block) {
 		b.Deltas()
@@ -79,9 +88,11 @@ func emr(g []*Tensor) (*Program, error) {
 			b.Out[i] = b.Base[i] + float32(scale)*u
 		}
 	}}
+
 	if task < 0 {
 		return p, nil
 	}
+
 	p.Passes = []Pass{{
 		New: func() any { return new([2]float64) },
 		Each: func(stat any, b *Block) {
@@ -108,11 +119,12 @@ func emr(g []*Tensor) (*Program, error) {
 			return nil, nil
 		},
 	}}
+
 	return p, nil
 }
 
-// unified is the largest magnitude among the differences that have the sign of their sum (- for 0), with that sign, in the
-// first scratch slice.
+// unified is the largest magnitude among the differences that have the sign of their sum (- for 0), with that
+// sign, in the first scratch slice.
 func unified(b *Block) []float32 {
 	out := b.Temp(0)
 	for i := range out {
@@ -120,6 +132,7 @@ func unified(b *Block) []float32 {
 		for _, x := range b.X {
 			total += x[i]
 		}
+
 		sign := float32(-1)
 		if total > 0 {
 			sign = 1
@@ -127,20 +140,24 @@ func unified(b *Block) []float32 {
 		for _, x := range b.X {
 			best = max(best, sign*x[i])
 		}
+
 		out[i] = sign * best
 	}
+
 	return out
 }
 
-// magMax takes the difference of the largest magnitude, the later model's where several are equal, times scale (Marczak et
-// al., ECCV 2024).
+// magMax takes the difference of the largest magnitude, the later model's where several are equal, times scale
+// (Marczak et al., ECCV 2024).
 func magMax(t *Tensor) (*Program, error) {
 	if p, err := based(t); p != nil || err != nil {
 		return p, err
 	}
+
 	scale := float32(t.Params.Number("scale"))
 	return &Program{Apply: func(b *Block) {
 		b.Deltas()
+
 		for i := range b.Out {
 			var best float32
 			for _, x := range b.X {
@@ -148,17 +165,19 @@ func magMax(t *Tensor) (*Program, error) {
 					best = x[i]
 				}
 			}
+
 			b.Out[i] = b.Base[i] + scale*best
 		}
 	}}, nil
 }
 
-// bitDelta replaces every difference by its sign times its mean magnitude and adds them with weights (Liu et al., "BitDelta",
-// NeurIPS 2024; scales are not distilled). The sign of 0 is -, as one bit says.
+// bitDelta replaces every difference by its sign times its mean magnitude and adds them with weights (Liu et
+// al., "BitDelta", NeurIPS 2024; scales are not distilled). The sign of 0 is -, as one bit says.
 func bitDelta(t *Tensor) (*Program, error) {
 	if p, err := based(t); p != nil || err != nil {
 		return p, err
 	}
+
 	weights := numbers(t, "weight")
 	size := make([]float64, len(weights))
 	return &Program{
@@ -181,6 +200,7 @@ func bitDelta(t *Tensor) (*Program, error) {
 		}},
 		Apply: func(b *Block) {
 			b.Deltas()
+
 			for i := range b.Out {
 				v := float64(b.Base[i])
 				for j, x := range b.X {
@@ -190,6 +210,7 @@ func bitDelta(t *Tensor) (*Program, error) {
 					}
 					v += s
 				}
+
 				b.Out[i] = float32(v)
 			}
 		},

@@ -30,6 +30,7 @@ func TestTallyMemory(t *testing.T) {
 			for i := range x {
 				x[i] = kernels.ToBF16(float32(r.NormFloat64()))
 			}
+
 			base := make([]uint16, c.n)
 			f := &finder{
 				n: int64(c.n), streams: c.models, deltas: true,
@@ -38,6 +39,7 @@ func TestTallyMemory(t *testing.T) {
 				take: func(_, _ int, c []Cut) int64 { return c[0].K - c[0].Above },
 				draw: func(s, _ int, off int64) vec.Key { return vec.Key{A: uint32(s), B: uint32(off >> drawBits)} },
 			}
+
 			todo := f.passes(func() ([]Pass, error) { return nil, nil })
 			for len(todo) > 0 {
 				p := todo[0]
@@ -45,12 +47,15 @@ func TestTallyMemory(t *testing.T) {
 				if plan := f.memory(); collected > plan {
 					t.Errorf("a pass holds %d bytes, %d are planned", collected, plan)
 				}
+
 				more, err := p.End(stats)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				todo = append(more, todo[1:]...)
 			}
+
 			if f.cuts[c.models-1][0].Equal == 0 {
 				t.Error("no cut was found")
 			}
@@ -69,23 +74,30 @@ func runWords(p *Pass, x, base []uint16, models int) (stats []any, bytes int64) 
 	if p.Stride > 0 {
 		size, step = SampleRun, p.Stride
 	}
+
 	segment := int64(SegmentSize)
 	if p.Shared {
 		segment = n
 	}
+
 	for at, number := int64(0), 0; at < n; at, number = at+segment, number+1 {
 		stat := p.New()
 		stats = append(stats, stat)
 		if p.Only != nil && *p.Only != number {
 			continue
 		}
+
 		w := Words{}
 		for first := (at + step - 1) / step * step; first < min(at+segment, n); first += step {
 			end := min(first+size, n)
-			w.Index, w.Off, w.Base, w.X = first, first, base[first:end], w.X[:0]
+			w.Index = first
+			w.Off = first
+			w.Base = base[first:end]
+			w.X = w.X[:0]
 			for range models {
 				w.X = append(w.X, x[first:end])
 			}
+
 			if p.Words == nil {
 				eachWords(p, stat, &w)
 			} else if !p.Words(stat, &w) {
@@ -93,6 +105,7 @@ func runWords(p *Pass, x, base []uint16, models int) (stats []any, bytes int64) 
 			}
 		}
 	}
+
 	for _, stat := range stats {
 		switch s := stat.(type) {
 		case *tallied:
@@ -111,6 +124,7 @@ func runWords(p *Pass, x, base []uint16, models int) (stats []any, bytes int64) 
 			}
 		}
 	}
+
 	return stats, bytes
 }
 
@@ -120,10 +134,12 @@ func eachWords(p *Pass, stat any, w *Words) {
 	for range w.X {
 		b.X = append(b.X, make([]float32, w.Len()))
 	}
+
 	for i, v := range w.X[0] {
 		for _, x := range b.X {
 			x[i] = kernels.FromBF16(v) - kernels.FromBF16(w.Base[i])
 		}
 	}
+
 	p.Each(stat, &b)
 }

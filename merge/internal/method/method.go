@@ -1,9 +1,10 @@
-// Package method holds the merge methods: one closed table of their names and parameters, and for each the passes over blocks
-// of float32 that compute it. It opens no file and starts no goroutine: package stream feeds the blocks.
+// Package method holds the merge methods: one closed table of their names and parameters, and for each the
+// passes over blocks of float32 that compute it. It opens no file and starts no goroutine: package stream feeds
+// the blocks.
 //
-// All arithmetic on elements is float32 and is rounded to the output's type once; sums over many elements are float64, and
-// what decides which elements are kept is exact. In formulas x_j are the inputs, b is the base, δ_j = x_j - b, w_j are
-// weights and n is the number of elements of a tensor.
+// All arithmetic on elements is float32 and is rounded to the output's type once; sums over many elements are
+// float64, and what decides which elements are kept is exact. In formulas x_j are the inputs, b is the base,
+// δ_j = x_j - b, w_j are weights and n is the number of elements of a tensor.
 package method
 
 import (
@@ -31,8 +32,8 @@ var (
 // BlockSize is how many elements a block holds, unless the program asks for whole rows.
 const BlockSize = 4096
 
-// SegmentSize is how many elements a segment has at most, unless a row is longer. Sums are carried per segment and then added
-// in the order of segments, so that they do not depend on the number of workers.
+// SegmentSize is how many elements a segment has at most, unless a row is longer. Sums are carried per segment
+// and then added in the order of segments, so that they do not depend on the number of workers.
 const SegmentSize = 1 << 19
 
 // Values are resolved parameters by name.
@@ -89,8 +90,9 @@ type Block struct {
 	Off    int64       // of the first element in its tensor
 	Base   []float32   // nil without a base
 	X      [][]float32 // the inputs; a pass may overwrite them
-	Stat   [][]float32 // the inputs' statistics, of the tensor's shape, for methods that ask for them; nil where there are none
-	Out    []float32   // what Apply fills
+	// the inputs' statistics, of the tensor's shape, for methods that ask for them; nil where there are none
+	Stat [][]float32
+	Out  []float32 // what Apply fills
 
 	temp [][]float32
 	keys []uint32
@@ -128,14 +130,14 @@ func (b *Block) Deltas() {
 	}
 }
 
-// Program says how a group of tensors is merged: passes over their blocks, in order, and then Apply once for every block.
-// Each and Apply run for several blocks at a time.
+// Program says how a group of tensors is merged: passes over their blocks, in order, and then Apply once for
+// every block. Each and Apply run for several blocks at a time.
 type Program struct {
 	Rows   bool           // blocks hold whole rows (see Tensor.Cols)
 	Passes []Pass         // statistics
 	Apply  func(b *Block) // fills b.Out
-	// Words fills b.Out as Apply does, and returns the highest magnitude before rounding, as bits; where that is not finite, the block
-	// is left to Apply. nil: there is no such way.
+	// Words fills b.Out as Apply does, and returns the highest magnitude before rounding, as bits; where that
+	// is not finite, the block is left to Apply. nil: there is no such way.
 	Words    func(b *Words) uint32
 	Whole    func(w *Whole) error // instead of Passes and Apply: all elements at once
 	Lazy     bool                 // Whole reads what it wants with Read and gets no X and no Base
@@ -151,8 +153,8 @@ type Pass struct {
 	Stride int64                    // if not 0: only SampleRun elements in every so many, as short blocks
 	Only   *int                     // only this segment
 	Each   func(stat any, b *Block) // one block after the other within a segment
-	// Words does what Each does, or else leaves stat alone and returns false, which it does if anything is not finite. nil: there
-	// is no such way.
+	// Words does what Each does, or else leaves stat alone and returns false, which it does if anything is not
+	// finite. nil: there is no such way.
 	Words func(stat any, b *Words) bool
 	// End gets what was collected, in the order of segments unless Shared; it may ask for passes to follow at once.
 	End func(stats []any) ([]Pass, error)

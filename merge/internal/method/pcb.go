@@ -4,8 +4,8 @@ import (
 	"math"
 )
 
-// pcb balances the parameters of n models by competition (Du et al., "Parameter Competition Balancing", NeurIPS 2024), over the
-// whole model or every tensor alone. With |δ| clamped to its quantiles at 1e-4 and 1 - 1e-4:
+// pcb balances the parameters of n models by competition (Du et al., "Parameter Competition Balancing", NeurIPS
+// 2024), over the whole model or every tensor alone. With |δ| clamped to its quantiles at 1e-4 and 1 - 1e-4:
 //
 //	self_t = minmax(clamp|δ_t|)², B_t = exp(n·self_t)·tanh(δ_t·Σδ), S_t = minmax(max(B_t, the share r of the largest))
 //	out = b + Σ λ_t·clamp(δ_t)·S_t / max(Σ S_t, 1e-12)
@@ -18,15 +18,19 @@ func pcb(g []*Tensor) (*Program, error) {
 		if len(t.Inputs) != r.tasks {
 			return nil, named(t, ErrFewInputs)
 		}
+
 		r.n += t.N
 	}
+
 	if r.tasks == 0 {
 		return lone(g[0])
 	}
+
 	r.share = g[0].Params.Number("r")
 	if !(r.share > 0 && r.share <= 1) {
 		return nil, outOfRange(g[0], "r", r.share, "above 0 and at most 1")
 	}
+
 	f := r.magnitudes()
 	second := r.balances()
 	p := &Program{Apply: r.apply, Memory: f.memory() + second.memory()}
@@ -40,6 +44,7 @@ func pcb(g []*Tensor) (*Program, error) {
 			return []Pass{r.tops()}, nil
 		}), nil
 	})
+
 	return p, nil
 }
 
@@ -107,11 +112,13 @@ func (r *pcbRun) balance(b *Block, t, i int) float64 {
 	for _, x := range b.X {
 		total += float64(x[i])
 	}
+
 	v := float64(b.X[t][i])
 	self := 0.0
 	if r.high[t] > r.low[t] {
 		self = (r.clamp(t, v) - r.low[t]) / (r.high[t] - r.low[t])
 	}
+
 	return math.Exp(float64(r.tasks)*self*self) * math.Tanh(v*total)
 }
 
@@ -138,6 +145,7 @@ func (r *pcbRun) tops() Pass {
 		}
 		return list
 	}
+
 	return Pass{
 		Shared: true,
 		New:    func() any { return fresh() },
@@ -172,10 +180,12 @@ func (r *pcbRun) apply(b *Block) {
 			if r.top[t] > r.floor[t] {
 				s = max(0, r.balance(b, t, i)-r.floor[t]) / (r.top[t] - r.floor[t])
 			}
+
 			v := float64(b.X[t][i])
 			total += lambda[t] * math.Copysign(r.clamp(t, v), v) * s
 			shares += s
 		}
+
 		b.Out[i] = float32(float64(b.Base[i]) + total/max(shares, 1e-12))
 	}
 }

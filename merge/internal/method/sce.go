@@ -6,8 +6,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// sce selects the elements whose differences vary most between the models, weighs each model by the mean square of what is
-// selected, and lets the sign of the sum elect (Wan et al., "FuseChat", 2024):
+// sce selects the elements whose differences vary most between the models, weighs each model by the mean square
+// of what is selected, and lets the sign of the sum elect (Wan et al., "FuseChat", 2024):
 //
 //	out = b + Σ a_j·keep_j·δ_j / max(Σ a_j·keep_j, 1e-6)
 //
@@ -16,16 +16,19 @@ func sce(t *Tensor) (*Program, error) {
 	if p, err := based(t); p != nil || err != nil {
 		return p, err
 	}
+
 	top := t.Params.Number("select_topk")
 	if math.IsNaN(top) {
 		return nil, outOfRange(t, "select_topk", top, "a number")
 	}
+
 	r := &sceRun{t: t, top: top, window: all}
 	p := &Program{Apply: r.apply}
 	if top >= 1 {
 		p.Passes = []Pass{r.squares()}
 		return p, nil
 	}
+
 	f := r.finder()
 	p.Memory, p.Ties = f.memory(), &f.ties
 	p.Passes = f.passes(func() ([]Pass, error) {
@@ -35,6 +38,7 @@ func sce(t *Tensor) (*Program, error) {
 		}
 		return []Pass{r.squares()}, nil
 	})
+
 	return p, nil
 }
 
@@ -62,8 +66,8 @@ func (r *sceRun) finder() *finder {
 	}
 }
 
-// spread is N² times the variance of the inputs, element by element: the sum of squared differences of pairs, which is zero
-// exactly where all agree.
+// spread is N² times the variance of the inputs, element by element: the sum of squared differences of pairs,
+// which is zero exactly where all agree.
 func spread(b *Block) []float32 {
 	v := b.Temp(0)
 	clear(v)
@@ -105,6 +109,7 @@ func (r *sceRun) squares() Pass {
 					r.weights[j] += v / float64(r.t.N)
 				}
 			}
+
 			total := sum(r.weights)
 			for j := range r.weights {
 				if total < 1e-6 {
@@ -113,6 +118,7 @@ func (r *sceRun) squares() Pass {
 					r.weights[j] /= total
 				}
 			}
+
 			return nil, nil
 		},
 	}
@@ -120,7 +126,10 @@ func (r *sceRun) squares() Pass {
 
 func (r *sceRun) apply(b *Block) {
 	r.selected(b)
-	total, num, den := b.Temp(0), b.Temp(1), b.Temp(2)
+	total := b.Temp(0)
+	num := b.Temp(1)
+	den := b.Temp(2)
+
 	clear(total)
 	clear(num)
 	clear(den)
@@ -130,27 +139,31 @@ func (r *sceRun) apply(b *Block) {
 	for j, x := range b.X {
 		vec.Elect(num, den, x, total, float32(r.weights[j]), float32(r.weights[j]))
 	}
+
 	vec.RatioFloor(num, num, den, 1e-6)
 	vec.Add(b.Out, b.Base, num, 1)
 }
 
-// ram adds what only one model changed as it is and averages what several changed: active are |δ| > epsilon. With scaled, what
-// only one model changed is multiplied by 1 + r·min(shared/unique, alpha), with the counts of the model's active elements in
-// the tensor that others change too, and that they do not (arXiv 2601.13572).
+// ram adds what only one model changed as it is and averages what several changed: active are |δ| > epsilon.
+// With scaled, what only one model changed is multiplied by 1 + r·min(shared/unique, alpha), with the counts of
+// the model's active elements in the tensor that others change too, and that they do not (arXiv 2601.13572).
 func ram(scaled bool) func(t *Tensor) (*Program, error) {
 	return func(t *Tensor) (*Program, error) {
 		if !t.Base {
 			return based(t)
 		}
+
 		epsilon := float32(t.Params.Number("epsilon"))
 		lambda := make([]float64, len(t.Inputs))
 		for j := range lambda {
 			lambda[j] = 1
 		}
+
 		p := &Program{Apply: func(b *Block) { ramApply(b, epsilon, lambda) }}
 		if !scaled {
 			return p, nil
 		}
+
 		r, alpha := t.Params.Number("r"), t.Params.Number("alpha")
 		p.Passes = []Pass{{
 			New: func() any { return make([]int64, 2*len(lambda)) },
@@ -171,6 +184,7 @@ func ram(scaled bool) func(t *Tensor) (*Program, error) {
 				return nil, nil
 			},
 		}}
+
 		return p, nil
 	}
 }
@@ -185,6 +199,7 @@ func ramCount(b *Block, epsilon float32, counts []int64) {
 				last = j
 			}
 		}
+
 		switch active {
 		case 0:
 		case 1:
@@ -201,6 +216,7 @@ func ramCount(b *Block, epsilon float32, counts []int64) {
 
 func ramApply(b *Block, epsilon float32, lambda []float64) {
 	b.Deltas()
+
 	for i := range b.Out {
 		var total float64
 		active, last := 0, 0
@@ -211,6 +227,7 @@ func ramApply(b *Block, epsilon float32, lambda []float64) {
 				total += float64(x[i])
 			}
 		}
+
 		switch active {
 		case 0:
 		case 1:
@@ -218,6 +235,7 @@ func ramApply(b *Block, epsilon float32, lambda []float64) {
 		default:
 			total /= float64(active)
 		}
+
 		b.Out[i] = float32(float64(b.Base[i]) + total)
 	}
 }

@@ -10,12 +10,13 @@ import (
 // spectrum is one of the methods that work on singular values of matrices of differences.
 type spectrum func(p spectral.Parts, s linalg.Solver) error
 
-// program merges matrices as a whole. Tensors that are no matrices, and those over the vocabulary, get the mean difference
-// times alpha.
+// program merges matrices as a whole. Tensors that are no matrices, and those over the vocabulary, get the mean
+// difference times alpha.
 func (f spectrum) program(t *Tensor) (*Program, error) {
 	if p, err := based(t); p != nil || err != nil {
 		return p, err
 	}
+
 	alpha := t.Params.Number("alpha")
 	n := len(t.Inputs)
 	if len(t.Shape) != 2 || t.Vocab || t.Shape[0] < 2 || t.Shape[1] < 2 {
@@ -26,6 +27,7 @@ func (f spectrum) program(t *Tensor) (*Program, error) {
 		a := angular{deltas: true}
 		return &Program{Apply: func(b *Block) { a.write(b, a.vectors(b), w, 0, b.Len()) }}, nil
 	}
+
 	small := min(t.Shape[0], t.Shape[1])
 	return &Program{
 		Memory: 8 * (5*t.N + 8*small*small), // where whole matrices must be decomposed; mostly 8·small² are needed
@@ -47,11 +49,13 @@ func (w *Whole) parts(t *Tensor, alpha float64) spectral.Parts {
 				if err := errors.Join(w.Read(j, x, first), w.Read(n, b, first)); err != nil {
 					return err
 				}
+
 				to := dst.Row(r)
 				for c, v := range x {
 					to[c] = float64(v) - float64(b[c])
 				}
 			}
+
 			return nil
 		},
 		Write: func(row, col int, m linalg.Matrix) error {
@@ -61,11 +65,13 @@ func (w *Whole) parts(t *Tensor, alpha float64) spectral.Parts {
 				if err := w.Read(n, b, first); err != nil {
 					return err
 				}
+
 				to := w.Out[first:]
 				for c, v := range m.Row(r) {
 					to[c] = float32(float64(b[c]) + alpha*v)
 				}
 			}
+
 			return nil
 		},
 	}

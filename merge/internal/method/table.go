@@ -52,8 +52,9 @@ func Specs() []recipe.Method {
 
 // Parameters of several methods.
 var (
-	weight   = recipe.Param{Name: "weight", Type: recipe.Number, Scope: recipe.PerModel, Required: true}
-	int8Mask = recipe.Param{Name: "int8_mask", Type: recipe.Bool, Default: recipe.BoolValue(false)} // accepted, without effect
+	weight = recipe.Param{Name: "weight", Type: recipe.Number, Scope: recipe.PerModel, Required: true}
+	// accepted, without effect
+	int8Mask = recipe.Param{Name: "int8_mask", Type: recipe.Bool, Default: recipe.BoolValue(false)}
 	scope    = recipe.Param{Name: "scope", Type: recipe.Text, Default: recipe.TextValue("model")}
 	density  = perModel("density", 1)
 )
@@ -88,7 +89,8 @@ func sparse(more ...recipe.Param) []recipe.Param {
 
 // thresholds are those of methods whose thresholds may run over the whole model.
 func thresholds(more ...recipe.Param) []recipe.Param {
-	return sparse(append([]recipe.Param{{Name: "scope", Type: recipe.Text, Default: recipe.TextValue("tensor")}}, more...)...)
+	return sparse(append([]recipe.Param{{Name: "scope", Type: recipe.Text, Default: recipe.TextValue("tensor")}},
+		more...)...)
 }
 
 // modelWide tells whether the parameter scope asks for one group.
@@ -105,16 +107,22 @@ var table = []Method{
 	},
 	{
 		Summary: "spherical interpolation between a base and another model",
-		Spec: recipe.Method{Name: "slerp", Base: recipe.BaseRequired, MinInputs: 2, MaxInputs: 2, Params: []recipe.Param{
-			{Name: "t", Type: recipe.Number, Required: true},
-		}},
+		Spec: recipe.Method{
+			Name: "slerp", Base: recipe.BaseRequired, MinInputs: 2, MaxInputs: 2,
+			Params: []recipe.Param{
+				{Name: "t", Type: recipe.Number, Required: true},
+			},
+		},
 		New: each(slerp),
 	},
 	{
 		Summary: "spherical interpolation of two models, or of their differences to a base",
-		Spec: recipe.Method{Name: "nuslerp", Base: recipe.BaseOptional, MinModels: 2, MaxModels: 2, Params: []recipe.Param{
-			weight, truth("nuslerp_flatten", true), truth("nuslerp_row_wise", false),
-		}},
+		Spec: recipe.Method{
+			Name: "nuslerp", Base: recipe.BaseOptional, MinModels: 2, MaxModels: 2,
+			Params: []recipe.Param{
+				weight, truth("nuslerp_flatten", true), truth("nuslerp_row_wise", false),
+			},
+		},
 		New: each(nuslerp),
 	},
 	{
@@ -166,18 +174,27 @@ var table = []Method{
 	},
 	{
 		Summary: "point between the base and the mean of models, by the angle between their differences",
-		Spec:    recipe.Method{Name: "model_stock", Base: recipe.BaseRequired, MinModels: 2, Params: []recipe.Param{truth("filter_wise", false)}},
-		New:     each(modelStock),
+		Spec: recipe.Method{
+			Name: "model_stock", Base: recipe.BaseRequired, MinModels: 2,
+			Params: []recipe.Param{truth("filter_wise", false)},
+		},
+		New: each(modelStock),
 	},
 	{
 		Summary: "differences selected by variance, weighted by their energy, with an election of signs",
-		Spec:    recipe.Method{Name: "sce", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("select_topk", 1), int8Mask}},
-		New:     each(sce),
+		Spec: recipe.Method{
+			Name: "sce", Base: recipe.BaseRequired, MinModels: 1,
+			Params: []recipe.Param{number("select_topk", 1), int8Mask},
+		},
+		New: each(sce),
 	},
 	{
 		Summary: "Riemannian mean of the models' directions",
-		Spec:    recipe.Method{Name: "karcher", MinInputs: 2, Params: []recipe.Param{integer("max_iter", 10), number("tol", 1e-5)}},
-		New:     each(karcher),
+		Spec: recipe.Method{
+			Name: "karcher", MinInputs: 2,
+			Params: []recipe.Param{integer("max_iter", 10), number("tol", 1e-5)},
+		},
+		New: each(karcher),
 	},
 	{
 		Summary: "the other model's elements where they matter most",
@@ -186,9 +203,12 @@ var table = []Method{
 	},
 	{
 		Summary: "the other model's elements where they are near the base's",
-		Spec: recipe.Method{Name: "nearswap", Base: recipe.BaseRequired, MinInputs: 2, MaxInputs: 2, Params: []recipe.Param{
-			{Name: "t", Type: recipe.Number, Required: true},
-		}},
+		Spec: recipe.Method{
+			Name: "nearswap", Base: recipe.BaseRequired, MinInputs: 2, MaxInputs: 2,
+			Params: []recipe.Param{
+				{Name: "t", Type: recipe.Number, Required: true},
+			},
+		},
 		New: each(nearswap),
 	},
 	{
@@ -200,8 +220,11 @@ var table = []Method{
 	},
 	{
 		Summary: "sum of what one model changed and mean of what several did",
-		Spec:    recipe.Method{Name: "ram", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("epsilon", 1e-5)}},
-		New:     each(ram(false)),
+		Spec: recipe.Method{
+			Name: "ram", Base: recipe.BaseRequired, MinModels: 1,
+			Params: []recipe.Param{number("epsilon", 1e-5)},
+		},
+		New: each(ram(false)),
 	},
 	{
 		Summary: "the same, with what one model changed made larger",
@@ -226,8 +249,11 @@ var table = []Method{
 	},
 	{
 		Summary: "the largest difference of each element",
-		Spec:    recipe.Method{Name: "magmax", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("scale", 0.5)}},
-		New:     each(magMax),
+		Spec: recipe.Method{
+			Name: "magmax", Base: recipe.BaseRequired, MinModels: 1,
+			Params: []recipe.Param{number("scale", 0.5)},
+		},
+		New: each(magMax),
 	},
 	{
 		Summary: "differences weighed by parameter competition",
@@ -238,8 +264,11 @@ var table = []Method{
 	},
 	{
 		Summary: "signs of differences times their mean magnitude",
-		Spec:    recipe.Method{Name: "bitdelta", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{perModel("weight", 1)}},
-		New:     each(bitDelta),
+		Spec: recipe.Method{
+			Name: "bitdelta", Base: recipe.BaseRequired, MinModels: 1,
+			Params: []recipe.Param{perModel("weight", 1)},
+		},
+		New: each(bitDelta),
 	},
 	{
 		Summary: "mean weighted by Fisher information",
@@ -252,18 +281,26 @@ var table = []Method{
 	{
 		Summary: "matrices whose outputs are nearest to every model's, by Gram matrices of inputs",
 		Spec: recipe.Method{Name: "regmean", MinInputs: 1, Params: []recipe.Param{
-			{Name: "gram", Type: recipe.Text, Scope: recipe.PerInput, Required: true}, number("alpha", 0.95), truth("transposed", false),
+			{Name: "gram", Type: recipe.Text, Scope: recipe.PerInput, Required: true},
+			number("alpha", 0.95),
+			truth("transposed", false),
 		}},
 		Stat: "gram", New: each(regMean),
 	},
 	{
 		Summary: "leading singular directions of differences, made orthogonal",
-		Spec:    recipe.Method{Name: "tsv_m", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("alpha", 1)}},
-		New:     each(spectrum(spectral.Parts.TaskSingular).program),
+		Spec: recipe.Method{
+			Name: "tsv_m", Base: recipe.BaseRequired, MinModels: 1,
+			Params: []recipe.Param{number("alpha", 1)},
+		},
+		New: each(spectrum(spectral.Parts.TaskSingular).program),
 	},
 	{
 		Summary: "sum of differences with equal singular values",
-		Spec:    recipe.Method{Name: "iso_c", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{number("alpha", 1)}},
-		New:     each(spectrum(spectral.Parts.Isotropic).program),
+		Spec: recipe.Method{
+			Name: "iso_c", Base: recipe.BaseRequired, MinModels: 1,
+			Params: []recipe.Param{number("alpha", 1)},
+		},
+		New: each(spectrum(spectral.Parts.Isotropic).program),
 	},
 }

@@ -35,20 +35,28 @@ func (a arithmetic) program(g []*Tensor) (*Program, error) {
 			return nil, fmt.Errorf("tensor %q: %w", t.Name, ErrNoBase)
 		}
 	}
+
 	if len(g[0].Inputs) == 0 {
 		return &Program{Apply: func(b *Block) { copy(b.Out, b.Base) }}, nil
 	}
-	r := &arithmeticRun{arithmetic: a, group: g, factor: make([][]float64, len(g)), windows: make([]Window, len(g[0].Inputs))}
+
+	r := &arithmeticRun{
+		arithmetic: a, group: g, factor: make([][]float64, len(g)),
+		windows: make([]Window, len(g[0].Inputs)),
+	}
 	for i, t := range g {
 		if err := a.check(t); err != nil {
 			return nil, err
 		}
 		if len(t.Inputs) != len(g[0].Inputs) {
-			return nil, fmt.Errorf("tensor %q: thresholds over the whole model need it in every input: %w", t.Name, ErrFewInputs)
+			return nil, fmt.Errorf("tensor %q: thresholds over the whole model need it in every input: %w", t.Name,
+				ErrFewInputs)
 		}
+
 		r.factor[i] = slices.Repeat([]float64{1}, len(t.Inputs))
 		r.n += t.N
 	}
+
 	p := r.program()
 	p.Warnings = denseWarnings(g)
 	return p, nil
@@ -72,22 +80,28 @@ func (a arithmetic) check(t *Tensor) error {
 		if a.sparsify == keepAll {
 			break
 		}
+
 		d := in.Params.Number("density")
 		if math.IsNaN(d) || a.sparsify != graduated && d < 0 {
 			return outOfRange(t, "density", d, "between 0 and 1")
 		}
+
 		if a.sparsify == inner {
 			if g := in.Params.Number("gamma"); !(g >= 0 && g <= 1) {
 				return outOfRange(t, "gamma", g, "between 0 and 1")
 			}
 		}
-		if e := 0.0; a.sparsify == graduated && d > 0 && d < 1 {
+
+		e := 0.0
+		if a.sparsify == graduated && d > 0 && d < 1 {
 			e = in.Params.Number("epsilon")
 			if !(d-math.Abs(e) > 0 && d+math.Abs(e) < 1) {
-				return outOfRange(t, "epsilon", e, fmt.Sprintf("so small that the density %g ± epsilon stays inside (0, 1)", d))
+				return outOfRange(t, "epsilon", e, fmt.Sprintf("so small that the density %g ± epsilon stays "+
+					"inside (0, 1)", d))
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -105,6 +119,7 @@ func (r *arithmeticRun) program() *Program {
 	if r.wordy() {
 		p.Words = r.applyWords
 	}
+
 	switch r.sparsify {
 	case largest, inner:
 		f := r.finder()
@@ -116,6 +131,7 @@ func (r *arithmeticRun) program() *Program {
 	default:
 		p.Passes = r.rescale()
 	}
+
 	return p
 }
 
@@ -155,14 +171,15 @@ func (r *arithmeticRun) finder() *finder {
 	}
 }
 
-// ranks are the places of the smallest element that is kept and of the smallest that is too large, from the top; 0 for no
-// bound.
+// ranks are the places of the smallest element that is kept and of the smallest that is too large, from the
+// top; 0 for no bound.
 func (r *arithmeticRun) ranks(s int) (low, high int64) {
 	v := r.group[0].Inputs[s].Params
 	d := v.Number("density")
 	if kept(d) || d <= 0 || r.n == 0 {
 		return 0, 0
 	}
+
 	target := int64(d * float64(r.n))
 	if r.sparsify == largest {
 		return max(1, target), 0
@@ -170,6 +187,7 @@ func (r *arithmeticRun) ranks(s int) (low, high int64) {
 	if target == 0 {
 		return 0, 0
 	}
+
 	top := min(int64(v.Number("gamma")*float64(r.n)), r.n-target)
 	return target + top, top
 }
@@ -186,15 +204,21 @@ func (r *arithmeticRun) setWindows(f *finder) {
 			w = none
 		default:
 			c := f.cuts[s][0]
-			w.Lo, w.LoEnd, w.lo = c.Value, c.End, c.share
+			w.Lo = c.Value
+			w.LoEnd = c.End
+			w.lo = c.share
+
 			if high > 0 {
 				c := f.cuts[s][1]
-				w.Hi, w.HiEnd, w.hi = c.Value, c.End, c.share
+				w.Hi = c.Value
+				w.HiEnd = c.End
+				w.hi = c.share
 				if w.Lo == w.Hi { // both cuts among equals, of which the first ones are kept
 					w.HiEnd, w.hi = w.LoEnd, nil
 				}
 			}
 		}
+
 		r.windows[s] = w
 	}
 }
@@ -230,8 +254,10 @@ func (r *arithmeticRun) graduate(b *Block, j int) {
 	if t.Drawn {
 		draws = make([]uint16, cols)
 	}
+
 	for row := 0; row+cols <= b.Len(); row += cols {
 		x := b.X[j][row : row+cols]
+
 		for lo := 0; lo < len(draws); { // equal magnitudes stand in the order of draws
 			off := b.Off + int64(row+lo)
 			first := uint32(off & (1<<drawBits - 1))
@@ -239,8 +265,10 @@ func (r *arithmeticRun) graduate(b *Block, j int) {
 			for i := lo; i < hi; i++ {
 				draws[i] = uint16(k.Draw(first+uint32(i-lo)) >> 16)
 			}
+
 			lo = hi
 		}
+
 		rank := vec.Ranked(x, draws, order)
 		t.byKey(j, b.Off+int64(row), cols, func(k vec.Key, first uint32, lo, hi int) {
 			for place, e := range rank {
@@ -248,6 +276,7 @@ func (r *arithmeticRun) graduate(b *Block, j int) {
 				if i < lo || i >= hi {
 					continue
 				}
+
 				p := density
 				if cols > 1 {
 					p = density - epsilon + 2*epsilon*float64(place)/float64(cols-1)
@@ -269,6 +298,7 @@ func (r *arithmeticRun) rescale() []Pass {
 	if rule == "none" || r.sparsify == keepAll {
 		return nil
 	}
+
 	if rule == "inverse_density" {
 		for i, t := range r.group {
 			for j, in := range t.Inputs {
@@ -277,8 +307,10 @@ func (r *arithmeticRun) rescale() []Pass {
 				}
 			}
 		}
+
 		return nil
 	}
+
 	return []Pass{{New: r.newNorms, Each: func(stat any, b *Block) {
 		m := stat.(*norms)
 		b.Deltas()
@@ -335,9 +367,11 @@ func (r *arithmeticRun) setFactors(rule string, stats []any) {
 					before, after = max(before, m.before[i][j]), max(after, m.after[i][j])
 					continue
 				}
+
 				before += m.before[i][j]
 				after += m.after[i][j]
 			}
+
 			if rule == "l2" {
 				before, after = math.Sqrt(before), math.Sqrt(after)
 			}
@@ -367,8 +401,10 @@ func (r *arithmeticRun) apply(b *Block) {
 	weights, lambda := r.factors(t)
 	total := b.Temp(0)
 	clear(total)
+
 	for j, x := range b.X {
 		r.sparse(b, j)
+
 		if r.consensus {
 			vec.Scale(x, x, float32(weights[j]*r.factor[b.Tensor][j]))
 			vec.Add(total, total, x, 1)
@@ -376,10 +412,12 @@ func (r *arithmeticRun) apply(b *Block) {
 			vec.Add(total, total, x, float32(weights[j]*r.factor[b.Tensor][j]))
 		}
 	}
+
 	if !r.consensus {
 		vec.Add(b.Out, b.Base, total, float32(lambda))
 		return
 	}
+
 	num, den := b.Temp(1), b.Temp(2)
 	clear(num)
 	clear(den)
@@ -389,5 +427,6 @@ func (r *arithmeticRun) apply(b *Block) {
 	if t.Params.Bool("normalize") {
 		vec.Ratio(num, num, den)
 	}
+
 	vec.Add(b.Out, b.Base, num, float32(lambda))
 }

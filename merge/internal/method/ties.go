@@ -115,29 +115,31 @@ func equalWords(x, base []uint16, value uint32, at *[tieRun]uint16) int {
 
 // thin clears those elements of dst that equal a bound by the key and do not stay.
 func (s *share) thin(dst, key []float32, value uint32, b *Block) {
-	tiesOf(func(off int64) vec.Key { return s.key(b.Tensor, off) }, b.Off, len(dst), func(lo, hi int, at *[tieRun]uint16) int {
-		return equalTo(key[lo:hi], value, at)
-	}, func(k vec.Key, lo int, first uint32, at []uint16) {
-		for _, i := range at {
-			if !s.keeps(k.Draw(first+uint32(i)), b.Index+int64(lo)+int64(i)) {
-				dst[lo+int(i)] = 0
+	tiesOf(func(off int64) vec.Key { return s.key(b.Tensor, off) }, b.Off, len(dst),
+		func(lo, hi int, at *[tieRun]uint16) int {
+			return equalTo(key[lo:hi], value, at)
+		}, func(k vec.Key, lo int, first uint32, at []uint16) {
+			for _, i := range at {
+				if !s.keeps(k.Draw(first+uint32(i)), b.Index+int64(lo)+int64(i)) {
+					dst[lo+int(i)] = 0
+				}
 			}
-		}
-	})
+		})
 }
 
 // thinWords gives those elements of x that equal a bound and do not stay the value of the base, so that nothing is
 // left of them.
 func (s *share) thinWords(x, base []uint16, value uint32, tensor int, off, index int64) {
-	tiesOf(func(off int64) vec.Key { return s.key(tensor, off) }, off, len(x), func(lo, hi int, at *[tieRun]uint16) int {
-		return equalWords(x[lo:hi], base[lo:hi], value, at)
-	}, func(k vec.Key, lo int, first uint32, at []uint16) {
-		for _, i := range at {
-			if !s.keeps(k.Draw(first+uint32(i)), index+int64(lo)+int64(i)) {
-				x[lo+int(i)] = base[lo+int(i)]
+	tiesOf(func(off int64) vec.Key { return s.key(tensor, off) }, off, len(x),
+		func(lo, hi int, at *[tieRun]uint16) int {
+			return equalWords(x[lo:hi], base[lo:hi], value, at)
+		}, func(k vec.Key, lo int, first uint32, at []uint16) {
+			for _, i := range at {
+				if !s.keeps(k.Draw(first+uint32(i)), index+int64(lo)+int64(i)) {
+					x[lo+int(i)] = base[lo+int(i)]
+				}
 			}
-		}
-	})
+		})
 }
 
 // Drawn tells whether draws break ties of the window.
@@ -149,6 +151,7 @@ func (w Window) Thinned(buf *[]uint16, x, base []uint16, tensor int, off, index 
 	if !w.Drawn() {
 		return x
 	}
+
 	*buf = append((*buf)[:0], x...)
 	if w.lo != nil {
 		w.lo.thinWords(*buf, base, w.Lo, tensor, off, index)
@@ -156,6 +159,7 @@ func (w Window) Thinned(buf *[]uint16, x, base []uint16, tensor int, off, index 
 	if w.hi != nil {
 		w.hi.thinWords(*buf, base, w.Hi, tensor, off, index)
 	}
+
 	return *buf
 }
 
@@ -195,6 +199,7 @@ func (f *finder) draws(list []*drawing, done func() ([]Pass, error)) Pass {
 	for _, d := range list {
 		d.span(&f.cuts[d.s][d.i])
 	}
+
 	p := Pass{
 		Shared: true,
 		New:    func() any { return make([]drawn, len(list)) },
@@ -202,24 +207,28 @@ func (f *finder) draws(list []*drawing, done func() ([]Pass, error)) Pass {
 			found := stat.([]drawn)
 			for s := range f.streams {
 				x := f.keys(b, s)
-				f.search(found, list, s, b.Tensor, b.Off, b.Index, len(x), func(value uint32, lo, hi int, at *[tieRun]uint16) int {
-					return equalTo(x[lo:hi], value, at)
-				})
+				f.search(found, list, s, b.Tensor, b.Off, b.Index, len(x),
+					func(value uint32, lo, hi int, at *[tieRun]uint16) int {
+						return equalTo(x[lo:hi], value, at)
+					})
 			}
 		},
 		End: func(stats []any) ([]Pass, error) { return f.settleDraws(list, stats, done) },
 	}
+
 	if f.deltas {
 		p.Words = func(stat any, b *Words) bool {
 			found := stat.([]drawn)
 			for s, x := range b.X {
-				f.search(found, list, s, b.Tensor, b.Off, b.Index, len(x), func(value uint32, lo, hi int, at *[tieRun]uint16) int {
-					return equalWords(x[lo:hi], b.Base[lo:hi], value, at)
-				})
+				f.search(found, list, s, b.Tensor, b.Off, b.Index, len(x),
+					func(value uint32, lo, hi int, at *[tieRun]uint16) int {
+						return equalWords(x[lo:hi], b.Base[lo:hi], value, at)
+					})
 			}
 			return true
 		}
 	}
+
 	return p
 }
 
@@ -231,19 +240,21 @@ func (f *finder) search(found []drawn, list []*drawing, s, tensor int, off, inde
 		if d.s != s {
 			continue
 		}
+
 		value := f.cuts[d.s][d.i].Value
-		tiesOf(func(off int64) vec.Key { return f.draw(s, tensor, off) }, off, n, func(lo, hi int, at *[tieRun]uint16) int {
-			return find(value, lo, hi, at)
-		}, func(k vec.Key, lo int, first uint32, at []uint16) {
-			for _, i := range at {
-				switch v := k.Draw(first + uint32(i)); {
-				case uint64(v) < d.lo:
-					found[j].below++
-				case uint64(v) < d.hi:
-					found[j].found = append(found[j].found, draw{v, index + int64(lo) + int64(i)})
+		tiesOf(func(off int64) vec.Key { return f.draw(s, tensor, off) }, off, n,
+			func(lo, hi int, at *[tieRun]uint16) int {
+				return find(value, lo, hi, at)
+			}, func(k vec.Key, lo int, first uint32, at []uint16) {
+				for _, i := range at {
+					switch v := k.Draw(first + uint32(i)); {
+					case uint64(v) < d.lo:
+						found[j].below++
+					case uint64(v) < d.hi:
+						found[j].found = append(found[j].found, draw{v, index + int64(lo) + int64(i)})
+					}
 				}
-			}
-		})
+			})
 	}
 }
 
@@ -270,16 +281,20 @@ func (f *finder) settleDraws(list []*drawing, stats []any, done func() ([]Pass, 
 			return cmp.Or(cmp.Compare(a.draw, b.draw), cmp.Compare(a.index, b.index))
 		})
 		key := func(tensor int, off int64) vec.Key { return f.draw(d.s, tensor, off) }
+
 		c.share = &share{top: all.found[last].draw, key: key}
 		for _, more := range all.found[last+1:] {
 			if more.draw == c.share.top {
 				c.share.drop = append(c.share.drop, more.index)
 			}
 		}
+
 		c.End = math.MaxInt64
 	}
+
 	if len(again) > 0 {
 		return []Pass{f.draws(again, done)}, nil
 	}
+
 	return done()
 }

@@ -24,11 +24,13 @@ func tiedProblem(name string, x []float32, density float64) problem {
 			return v
 		},
 	}
+
 	if name == "sce" {
 		// Two models that differ by x from a base of 0 in opposite directions vary by x.
 		p.models = [][]float32{x, make([]float32, len(x))}
 		p.each, p.params = nil, recipe.Values{"select_topk": num(density)}
 	}
+
 	return p
 }
 
@@ -53,6 +55,7 @@ func TestTiesDrawn(t *testing.T) {
 			for i := range x {
 				x[i] = distribution(r, i)
 			}
+
 			for _, method := range []string{"ties", "breadcrumbs", "sce"} {
 				for _, density := range []float64{0.003, 0.5} {
 					p := tiedProblem(method, x, density)
@@ -72,11 +75,13 @@ func compareDrawn(t *testing.T, what string, x, drawn, indexed []float32) {
 	got := counts(x, func(i int) bool { return drawn[i] != 0 })
 	want := counts(x, func(i int) bool { return indexed[i] != 0 })
 	all := counts(x, func(int) bool { return true })
+
 	for m, n := range want {
 		if got[m] != n {
 			t.Fatalf("%s: %d elements of magnitude %v stay, want %d", what, got[m], m, n)
 		}
 	}
+
 	for m, n := range got {
 		if want[m] != n {
 			t.Fatalf("%s: %d elements of magnitude %v stay, want %d", what, n, m, want[m])
@@ -89,22 +94,26 @@ func compareDrawn(t *testing.T, what string, x, drawn, indexed []float32) {
 		if k == e || e < 1000 {
 			continue
 		}
+
 		var front, frontKept int
 		half := e / 2
 		for i, v := range x {
 			if math.Abs(float64(v)) != m || front == half {
 				continue
 			}
+
 			front++
 			if drawn[i] != 0 {
 				frontKept++
 			}
 		}
+
 		p := float64(half) / float64(e)
 		mean := float64(k) * p
 		sigma := math.Sqrt(mean * (1 - p) * float64(e-k) / float64(e-1))
 		if math.Abs(float64(frontKept)-mean) > 6*sigma {
-			t.Errorf("%s: %d of the %d kept of magnitude %v are in the front half, want %.0f ± %.0f", what, frontKept, k, m, mean, sigma)
+			t.Errorf("%s: %d of the %d kept of magnitude %v are in the front half, want %.0f ± %.0f", what, frontKept,
+				k, m, mean, sigma)
 		}
 	}
 }
@@ -122,6 +131,7 @@ func TestTiesDrawnAlike(t *testing.T) {
 			m[i] = kernels.FromBF16(kernels.ToBF16(base[i] + float32(0.01*r.NormFloat64())))
 		}
 	}
+
 	for _, method := range []string{"ties", "breadcrumbs_ties", "sce", "della"} {
 		p := problem{method: method, base: base, models: models, work: 1, drawn: true, half: true}
 		if method == "sce" {
@@ -129,20 +139,24 @@ func TestTiesDrawnAlike(t *testing.T) {
 		} else {
 			p.each = func(int) recipe.Values { return recipe.Values{"weight": num(0.5), "density": num(0.4)} }
 		}
+
 		one := p.solve(t)
 
 		p.work = 5
 		if five := p.solve(t); !bytes.Equal(bytesOf(one), bytesOf(five)) {
 			t.Errorf("%s: one worker and five differ", method)
 		}
+
 		p.skew = 1 // what is not aligned is not merged as words
 		if apart := p.solve(t); !bytes.Equal(bytesOf(one), bytesOf(apart)) {
 			t.Errorf("%s: words and single numbers differ", method)
 		}
+
 		p.skew, p.seed = 0, 1
 		if other := p.solve(t); slices.Equal(one, other) {
 			t.Errorf("%s: the seed makes no difference", method)
 		}
+
 		p.seed, p.drawn = 0, false
 		if indexed := p.solve(t); slices.Equal(one, indexed) {
 			t.Errorf("%s: nothing is tied", method)

@@ -82,6 +82,7 @@ func (p problem) try() ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	source := func(x []float32) stream.Source {
 		if p.half {
 			return halfSource(x, p.skew)
@@ -92,20 +93,27 @@ func (p problem) try() ([]float32, error) {
 		}
 		return s
 	}
+
 	n := int64(len(p.models[0]))
 	if p.shape == nil {
 		p.shape = []int64{n}
 	}
-	tensor := &method.Tensor{Name: "w", Shape: p.shape, N: n, Base: p.base != nil, Params: p.defaults(m, p.params, recipe.Shared), Seed: [2]uint64{p.seed, 7}, Drawn: p.drawn}
+
+	tensor := &method.Tensor{
+		Name: "w", Shape: p.shape, N: n, Base: p.base != nil,
+		Params: p.defaults(m, p.params, recipe.Shared), Seed: [2]uint64{p.seed, 7}, Drawn: p.drawn,
+	}
 	it := &stream.Item{Tensor: tensor, DType: safetensors.F32}
 	if p.half {
 		it.DType = safetensors.BF16
 	}
+
 	for i, x := range p.models {
 		var v recipe.Values
 		if p.each != nil {
 			v = p.each(i)
 		}
+
 		in := method.Input{Model: i, Name: fmt.Sprint("m", i+1), Params: p.defaults(m, v, recipe.PerModel)}
 		if p.stat != nil && p.stat[i] != nil {
 			in.Stat = p.shapes[i]
@@ -113,22 +121,28 @@ func (p problem) try() ([]float32, error) {
 		} else if p.stat != nil {
 			it.Stat = append(it.Stat, nil)
 		}
+
 		tensor.Inputs = append(tensor.Inputs, in)
 		it.X = append(it.X, source(x))
 		it.Models = append(it.Models, in.Name)
 	}
+
 	it.Models = append(it.Models, "base")
 	if p.base != nil {
 		it.Base = source(p.base)
 	}
+
 	prog, err := m.New([]*method.Tensor{tensor})
 	if err != nil {
 		return nil, err
 	}
+
 	sink := &memory{data: map[string][]byte{}}
-	if _, err := stream.Run(context.Background(), []stream.Group{{Items: []*stream.Item{it}, Program: prog}}, sink, stream.Options{Workers: max(1, p.work), AllowNonFinite: p.half}); err != nil {
+	if _, err := stream.Run(context.Background(), []stream.Group{{Items: []*stream.Item{it}, Program: prog}}, sink,
+		stream.Options{Workers: max(1, p.work), AllowNonFinite: p.half}); err != nil {
 		return nil, err
 	}
+
 	out := make([]float32, n)
 	if p.half {
 		for i := range out {
@@ -136,6 +150,7 @@ func (p problem) try() ([]float32, error) {
 		}
 		return out, nil
 	}
+
 	copy(bytesOf(out), sink.data["w"])
 	return out, nil
 }
@@ -148,9 +163,11 @@ func (p problem) defaults(m *method.Method, v recipe.Values, scope recipe.Scope)
 			full[param.Name] = *param.Default
 		}
 	}
+
 	for name, value := range v {
 		full[name] = value
 	}
+
 	return full
 }
 
@@ -169,14 +186,15 @@ func weighted(more recipe.Values) func(int) recipe.Values {
 	}
 }
 
-// TestVectors compares with results computed in float64 from the formulas, to six decimals. Among equal magnitudes at a cut
-// the lower index is kept.
+// TestVectors compares with results computed in float64 from the formulas, to six decimals. Among equal
+// magnitudes at a cut the lower index is kept.
 func TestVectors(t *testing.T) {
 	two := vOnes[:2]
 	all := append([][]float32{vBase}, vOnes...)
 	fisherF := [][]float32{{1, 2, 1, 4, 0, 1, 3, 1}, {2, 2, 1, 1, 1, 1, 1, 1}, {1, 0, 2, 1, 1, 3, 1, 2}}
 	eight := [][]int64{{8}, {8}, {8}}
 	_ = all
+
 	for name, c := range map[string]struct {
 		p    problem
 		want []float64
@@ -186,7 +204,10 @@ func TestVectors(t *testing.T) {
 			[]float64{0.708333, -0.458333, 0.322917, 0.802083, -0.979167, 0.645833, 0.135417, 0.109375},
 		},
 		"linear nonorm": {
-			problem{method: "linear", models: vOnes, each: weighted(nil), params: recipe.Values{"normalize": truth(false)}},
+			problem{
+				method: "linear", models: vOnes, each: weighted(nil),
+				params: recipe.Values{"normalize": truth(false)},
+			},
 			[]float64{0.85, -0.55, 0.3875, 0.9625, -1.175, 0.775, 0.1625, 0.13125},
 		},
 		"slerp": {
@@ -202,7 +223,10 @@ func TestVectors(t *testing.T) {
 			[]float64{0.572907, -0.609725, 0.720472, 0.404528, -1.034048, 0.929863, 0.053478, 0.313193},
 		},
 		"nuslerp rows": {
-			problem{method: "nuslerp", models: two, each: weighted(nil), params: recipe.Values{"nuslerp_flatten": truth(false)}},
+			problem{
+				method: "nuslerp", models: two, each: weighted(nil),
+				params: recipe.Values{"nuslerp_flatten": truth(false)},
+			},
 			[]float64{0.601512, -0.473527, 0.518324, 0.691095, -1.00901, 0.876165, 0.017396, 0.299699},
 		},
 		"nuslerp columns": {
@@ -221,7 +245,10 @@ func TestVectors(t *testing.T) {
 			[]float64{0.938503, -0.661567, 0.556619, 0.568381, -0.913031, 0.53846, 0.259232, -0.027118},
 		},
 		"task_arithmetic": {
-			problem{method: "task_arithmetic", base: vBase, models: vOnes, each: weighted(nil), params: recipe.Values{"lambda": num(0.8)}},
+			problem{
+				method: "task_arithmetic", base: vBase, models: vOnes, each: weighted(nil),
+				params: recipe.Values{"lambda": num(0.8)},
+			},
 			[]float64{0.7, -0.45, 0.315, 0.81, -0.98, 0.65, 0.13, 0.115},
 		},
 		"ties": {
@@ -236,15 +263,24 @@ func TestVectors(t *testing.T) {
 			[]float64{0.861111, -0.75, 0.625, 0.5, -0.5, 0.25, 0.375, -0.25},
 		},
 		"ties rescale": {
-			problem{method: "ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5)}), params: recipe.Values{"rescale": truth(true)}},
+			problem{
+				method: "ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5)}),
+				params: recipe.Values{"rescale": truth(true)},
+			},
 			[]float64{0.935251, -0.892857, 0.678571, 0.446429, -1.964286, 0.116667, 0.475, -0.383333},
 		},
 		"breadcrumbs": {
-			problem{method: "breadcrumbs", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5), "gamma": num(0.125)})},
+			problem{
+				method: "breadcrumbs", base: vBase, models: vOnes,
+				each: weighted(recipe.Values{"density": num(0.5), "gamma": num(0.125)}),
+			},
 			[]float64{0.75, -0.5, 0.375, 0.75, -1.0, 0.625, 0.1625, 0.25},
 		},
 		"breadcrumbs_ties": {
-			problem{method: "breadcrumbs_ties", base: vBase, models: vOnes, each: weighted(recipe.Values{"density": num(0.5), "gamma": num(0.125)})},
+			problem{
+				method: "breadcrumbs_ties", base: vBase, models: vOnes,
+				each: weighted(recipe.Values{"density": num(0.5), "gamma": num(0.125)}),
+			},
 			[]float64{0.825, -0.5, 0.375, 0.75, -1.0, 0.55, 0.225, 0.25},
 		},
 		"model_stock": {
@@ -316,6 +352,7 @@ func TestVectors(t *testing.T) {
 		if name[0] == 'r' && len(c.want) == 8 && c.p.method == "ram" {
 			c.p.params = recipe.Values{"epsilon": num(1e-5)}
 		}
+
 		got := c.p.solve(t)
 		for i, w := range c.want {
 			if d := math.Abs(float64(got[i]) - w); !(d <= 1e-6) { // the vectors' last decimal
@@ -332,10 +369,14 @@ func TestRAM(t *testing.T) {
 	for alpha, want := range map[float64][]float64{
 		-1: {1, 3, 0, 0, 5, 2.25}, 0.2: {1.02, 3.06, 0, 0, 5.1, 2.25}, 5: {1.2, 3.3, 0, 0, 5.5, 2.25},
 	} {
-		p := problem{method: "ramplus_tl", base: make([]float32, 6), models: models, params: recipe.Values{"alpha": num(alpha)}}
+		p := problem{
+			method: "ramplus_tl", base: make([]float32, 6), models: models,
+			params: recipe.Values{"alpha": num(alpha)},
+		}
 		if alpha < 0 {
 			p.method, p.params = "ram", nil
 		}
+
 		for i, v := range p.solve(t) {
 			if math.Abs(float64(v)-want[i]) > 1e-6 {
 				t.Errorf("alpha %v: element %d is %v, want %v", alpha, i, v, want[i])

@@ -7,11 +7,12 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// WordsSize is how many elements are merged at a time as words. The numbers of one key of random numbers are a multiple of it.
+// WordsSize is how many elements are merged at a time as words. The numbers of one key of random numbers are a
+// multiple of it.
 const WordsSize = 1 << 14
 
-// Words is a run of elements of one tensor whose base, inputs and output are bfloat16: what programs can do with it they do
-// without widening it in memory first.
+// Words is a run of elements of one tensor whose base, inputs and output are bfloat16: what programs can do
+// with it they do without widening it in memory first.
 type Words struct {
 	Tensor     int   // as in [Block]
 	Index, Off int64 // as in [Block]
@@ -63,12 +64,15 @@ func (a angular) pairs(g sphere.Gram, b *Words) bool {
 	default:
 		vec.Pair(&s, b.X[0], b.X[1])
 	}
+
 	if t := s[0] + s[1] + s[2]; t-t != 0 {
 		return false
 	}
+
 	g[0][0] += s[0]
 	g[1][0] += s[1]
 	g[1][1] += s[2]
+
 	return true
 }
 
@@ -88,6 +92,7 @@ func (r *arithmeticRun) wordy() bool {
 	if r.sparsify == graduated {
 		return false
 	}
+
 	for _, t := range r.group {
 		most := 0.0
 		for _, in := range t.Inputs {
@@ -96,10 +101,12 @@ func (r *arithmeticRun) wordy() bool {
 			}
 			most += math.Abs(in.Params.Number("weight"))
 		}
+
 		if !(most < 1e30) { // reciprocals of divisors are approximated
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -115,12 +122,14 @@ func (r *arithmeticRun) applyWords(b *Words) uint32 {
 	if r.consensus && t.Params.Bool("normalize") {
 		s.Den = singles(weights)
 	}
+
 	switch {
 	case r.sparsify == keepAll && !r.consensus:
 		return b.mixer.MixDelta(b.Out, b.Base, b.X, s.W, s.Lambda)
 	case r.sparsify == random:
 		return r.randomWords(b, t, s)
 	}
+
 	return r.windowWords(b, s)
 }
 
@@ -140,6 +149,7 @@ func (r *arithmeticRun) randomWords(b *Words, t *Tensor, s *vec.Sparse) (peak ui
 // windowWords keeps elements by magnitude, in parts within which the bounds are the same.
 func (r *arithmeticRun) windowWords(b *Words, s *vec.Sparse) (peak uint32) {
 	s.Key = nil
+
 	if r.sparsify != keepAll {
 		for len(b.thinned) < len(r.windows) {
 			b.thinned = append(b.thinned, nil)
@@ -148,6 +158,7 @@ func (r *arithmeticRun) windowWords(b *Words, s *vec.Sparse) (peak uint32) {
 			b.X[j] = w.Thinned(&b.thinned[j], b.X[j], b.Base, b.Tensor, b.Off, b.Index)
 		}
 	}
+
 	for lo, n := 0, len(b.Out); lo < n; {
 		at, end := b.Index+int64(lo), b.Index+int64(n)
 		s.Lo, s.Hi = s.Lo[:0], s.Hi[:0]
@@ -159,10 +170,12 @@ func (r *arithmeticRun) windowWords(b *Words, s *vec.Sparse) (peak uint32) {
 			s.Lo, s.Hi = append(s.Lo, l), append(s.Hi, h)
 			end = w.next(at, end)
 		}
+
 		hi := int(end - b.Index)
 		peak = max(peak, b.part(s, lo, hi))
 		lo = hi
 	}
+
 	b.lo, b.hi = s.Lo, s.Hi
 	return peak
 }
@@ -191,15 +204,18 @@ func (t *tallied) tallyWords(brackets [][]bracket, room *tallyRoom, b *Words) bo
 	if need := b.Len() + vec.Slack; cap(b.keys) < need {
 		b.keys = make([]uint32, need)
 	}
+
 	out := b.keys[:b.Len()+vec.Slack]
 	done := make([]tallyState, 0, 8)
 	for s, list := range brackets {
 		if len(list) == 0 { // only to see whether all is finite
-			if _, peak := vec.TallyDelta(b.X[s], b.Base, math.MaxInt32, math.MaxInt32, &vec.Count{}, out); peak >= vec.Infinite {
+			if _, peak := vec.TallyDelta(b.X[s], b.Base, math.MaxInt32, math.MaxInt32, &vec.Count{},
+				out); peak >= vec.Infinite {
 				t.restore(done)
 				return false
 			}
 		}
+
 		for i, br := range list {
 			done = append(done, tallyState{s, i, t.counts[s][i], len(t.keys[s][i]), t.over})
 			m, peak := vec.TallyDelta(b.X[s], b.Base, br.lo, br.hi, &t.counts[s][i], out)
@@ -207,9 +223,11 @@ func (t *tallied) tallyWords(brackets [][]bracket, room *tallyRoom, b *Words) bo
 				t.restore(done)
 				return false
 			}
+
 			t.collect(s, i, room, b.Len(), out[:m])
 		}
 	}
+
 	return true
 }
 
@@ -224,6 +242,8 @@ type tallyState struct {
 func (t *tallied) restore(list []tallyState) {
 	for i := len(list) - 1; i >= 0; i-- {
 		d := list[i]
-		t.counts[d.s][d.i], t.keys[d.s][d.i], t.over = d.count, t.keys[d.s][d.i][:d.keys], d.over
+		t.counts[d.s][d.i] = d.count
+		t.keys[d.s][d.i] = t.keys[d.s][d.i][:d.keys]
+		t.over = d.over
 	}
 }

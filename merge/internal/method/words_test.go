@@ -25,9 +25,10 @@ func halfSource(x []float32, skew int) stream.Source {
 	return s
 }
 
-// TestWordsEqualBlocks: a merge of words gives what a merge by way of float32 does, which inputs off their alignment take; also
-// where inputs hold values that are not finite, and for any number of workers. What may differ is the last unit of some elements:
-// coefficients follow from sums of another order, and quotients from reciprocals.
+// TestWordsEqualBlocks: a merge of words gives what a merge by way of float32 does, which inputs off their
+// alignment take; also where inputs hold values that are not finite, and for any number of workers. What may
+// differ is the last unit of some elements: coefficients follow from sums of another order, and quotients from
+// reciprocals.
 func TestWordsEqualBlocks(t *testing.T) {
 	const n = 1<<19 + 1<<14 + 77
 	r := rand.New(rand.NewPCG(21, 22))
@@ -38,6 +39,7 @@ func TestWordsEqualBlocks(t *testing.T) {
 		}
 		return x
 	}
+
 	base := draw(1)
 	models := [][]float32{draw(1), draw(0.5), draw(2)}
 	each := func(density float64) func(int) recipe.Values {
@@ -45,10 +47,12 @@ func TestWordsEqualBlocks(t *testing.T) {
 			return recipe.Values{"weight": num(0.6 - 0.2*float64(i)), "density": num(density)}
 		}
 	}
+
 	for _, bad := range []bool{false, true} {
 		if bad {
 			models[1][n/3], models[0][5], base[n-1] = float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))
 		}
+
 		for _, p := range []problem{
 			{method: "linear", models: models, each: each(1)},
 			{method: "task_arithmetic", base: base, models: models, each: each(1)},
@@ -64,11 +68,15 @@ func TestWordsEqualBlocks(t *testing.T) {
 			if bad && p.each == nil { // one such value makes all of the result so
 				continue
 			}
-			p.half, p.work, p.seed = true, 1, 3
+
+			p.half = true
+			p.work = 1
+			p.seed = 3
 			got := p.solve(t)
 			p.work = 2
 			again := p.solve(t)
 			p.skew = 1
+
 			want := p.solve(t)
 			off := 0
 			for i := range got {
@@ -79,10 +87,12 @@ func TestWordsEqualBlocks(t *testing.T) {
 						t.Fatalf("%s, not finite %v: element %d is %v, want %v", p.method, bad, i, a, b)
 					}
 				}
+
 				if math.Float32bits(got[i]) != math.Float32bits(again[i]) {
 					t.Fatalf("%s: element %d depends on the number of workers", p.method, i)
 				}
 			}
+
 			if off > n/1000 {
 				t.Errorf("%s, not finite %v: %d of %d elements differ", p.method, bad, off, n)
 			}

@@ -46,16 +46,20 @@ func Parse(file string, text []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := src.NewReader()
 	if len(src.Documents) != 1 {
-		r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrValue, "a recipe for a mixture is one document, not %d", len(src.Documents))
+		r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrValue,
+			"a recipe for a mixture is one document, not %d", len(src.Documents))
 		return nil, r.Err()
 	}
+
 	c := &Config{Gate: "hidden", PerToken: 2, Text: text, source: src}
 	c.decode(r, src.Documents[0])
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
+
 	return c, nil
 }
 
@@ -69,10 +73,12 @@ func (c *Config) decode(r *strictyaml.Reader, n *strictyaml.Node) {
 	if v := o.Get("gate_mode"); v != nil {
 		c.Gate = r.Choice(v, "gate_mode", modes...)
 	}
+
 	c.DType = recipe.DecodeDType(r, o.Get("dtype"), "dtype")
 	if v := o.Get("experts_per_token"); v != nil {
 		c.PerToken = r.Int(v, "experts_per_token", 1, 1<<16)
 	}
+
 	if v := o.Get("architecture"); v != nil {
 		c.Architecture = strings.ToLower(r.Text(v, "architecture"))
 		if !slices.ContainsFunc(families, func(f family) bool { return strings.HasPrefix(f.name, c.Architecture) }) {
@@ -83,14 +89,17 @@ func (c *Config) decode(r *strictyaml.Reader, n *strictyaml.Node) {
 			r.Add(v.Place, strictyaml.ErrValue, "architecture must be one of mixtral, qwen, qwen3%s", why)
 		}
 	}
+
 	if v := o.Need("experts"); v != nil {
 		c.places.experts = v.Place
 		c.Experts = experts(r, v)
 	}
+
 	if v := o.Get("shared_experts"); v != nil {
 		c.places.shared = v.Place
 		c.Shared = experts(r, v)
 	}
+
 	o.Close()
 	c.check(r)
 }
@@ -104,18 +113,23 @@ func experts(r *strictyaml.Reader, n *strictyaml.Node) []Expert {
 		if v := o.Need("source_model"); v != nil {
 			e.Source = recipe.DecodeRef(r, v, "source_model")
 		}
+
 		e.Positive, e.Negative = prompts(r, o.Get("positive_prompts")), prompts(r, o.Get("negative_prompts"))
+
 		if v := o.Get("noise_scale"); v != nil {
 			if e.Noise = r.Number(v, "noise_scale"); e.Noise < 0 {
 				r.Add(v.Place, strictyaml.ErrValue, "noise_scale must not be negative")
 			}
 		}
+
 		if v := o.Get("residual_scale"); v != nil {
 			e.Residual = r.Number(v, "residual_scale")
 		}
+
 		o.Close()
 		out = append(out, e)
 	}
+
 	return out
 }
 
@@ -139,22 +153,30 @@ func (c *Config) check(r *strictyaml.Reader) {
 	if n := len(c.Experts); n > maxExperts {
 		r.Add(c.places.experts, strictyaml.ErrLimit, "%d experts; at most %d are possible", n, maxExperts)
 	} else if n < c.PerToken {
-		r.Add(c.places.experts, strictyaml.ErrValue, "%d experts, where every token visits %d (experts_per_token)", n, c.PerToken)
+		r.Add(c.places.experts, strictyaml.ErrValue, "%d experts, where every token visits %d (experts_per_token)", n,
+			c.PerToken)
 	}
+
 	if drawn(c.Gate) || len(c.Experts) == 0 {
 		return
 	}
+
 	for _, e := range slices.Concat(c.Experts, c.Shared) {
 		if len(e.Positive) == 0 {
-			r.Add(e.Place, strictyaml.ErrMissingKey, "an expert needs positive_prompts, from which gate_mode %s makes its gate", c.Gate)
+			r.Add(e.Place, strictyaml.ErrMissingKey,
+				"an expert needs positive_prompts, from which gate_mode %s makes its gate", c.Gate)
 		}
 	}
+
 	first := c.Experts[0]
 	alike := func(e Expert) bool {
 		return slices.Equal(e.Positive, first.Positive) && slices.Equal(e.Negative, first.Negative)
 	}
-	if len(c.Experts) > 1 && len(first.Positive) > 0 && !slices.ContainsFunc(c.Experts, func(e Expert) bool { return !alike(e) }) {
-		r.Add(c.places.experts, strictyaml.ErrValue, "all experts have the same prompts: no router could tell them apart")
+
+	if len(c.Experts) > 1 && len(first.Positive) > 0 &&
+		!slices.ContainsFunc(c.Experts, func(e Expert) bool { return !alike(e) }) {
+		r.Add(c.places.experts, strictyaml.ErrValue,
+			"all experts have the same prompts: no router could tell them apart")
 	}
 }
 
@@ -187,15 +209,19 @@ type family struct {
 var families = []family{
 	{
 		name: "mixtral", modelType: "mixtral", class: "MixtralForCausalLM", inputs: []string{"llama", "mistral"},
-		router: "block_sparse_moe.gate.weight", expert: "block_sparse_moe.experts.{e}.{m}.weight", matrices: [3]string{"w1", "w3", "w2"}, fused: true,
+		router: "block_sparse_moe.gate.weight", expert: "block_sparse_moe.experts.{e}.{m}.weight",
+		matrices: [3]string{"w1", "w3", "w2"}, fused: true,
 	},
 	{
-		name: "qwen", modelType: "qwen2_moe", class: "Qwen2MoeForCausalLM", inputs: []string{"llama", "mistral", "qwen2"}, shared: 1, bias: true,
-		router: "mlp.gate.weight", expert: "mlp.experts.{e}.{m}.weight", matrices: [3]string{"gate_proj", "up_proj", "down_proj"},
+		name: "qwen", modelType: "qwen2_moe", class: "Qwen2MoeForCausalLM",
+		inputs: []string{"llama", "mistral", "qwen2"}, shared: 1, bias: true,
+		router: "mlp.gate.weight", expert: "mlp.experts.{e}.{m}.weight",
+		matrices: [3]string{"gate_proj", "up_proj", "down_proj"},
 	},
 	{
 		name: "qwen3", modelType: "qwen3_moe", class: "Qwen3MoeForCausalLM", inputs: []string{"qwen3"},
-		router: "mlp.gate.weight", expert: "mlp.experts.{e}.{m}.weight", matrices: [3]string{"gate_proj", "up_proj", "down_proj"}, fused: true,
+		router: "mlp.gate.weight", expert: "mlp.experts.{e}.{m}.weight",
+		matrices: [3]string{"gate_proj", "up_proj", "down_proj"}, fused: true,
 	},
 }
 

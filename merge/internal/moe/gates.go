@@ -31,6 +31,7 @@ func (m *Mixture) Gates(ctx context.Context, dev kernels.Device) error {
 	if err != nil {
 		return err
 	}
+
 	n := len(m.Config.Experts)
 	for l := range m.base.Layers {
 		for e := range rows {
@@ -41,6 +42,7 @@ func (m *Mixture) Gates(ctx context.Context, dev kernels.Device) error {
 			}
 		}
 	}
+
 	return m.degenerate(n)
 }
 
@@ -59,9 +61,11 @@ func (m *Mixture) drawn(n int) [][][]float32 {
 					row[i] = float32(bound * (2*key.Open(uint64(i)) - 1))
 				}
 			}
+
 			out[e] = append(out[e], row)
 		}
 	}
+
 	return out
 }
 
@@ -71,26 +75,33 @@ func (m *Mixture) tokenize(prompts []string) ([][]int32, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out [][]int32
 	for _, p := range prompts {
 		if id, ok := tok.BOS(); ok {
 			text, _ := tok.Token(id)
 			p = text + p
 		}
+
 		ids, err := tok.Encode(p, tokenizer.EncodeOptions{NoSpecial: true})
 		if err != nil {
 			return nil, fmt.Errorf("prompt %q: %w", p, err)
 		}
+
 		if len(ids) == 0 {
 			return nil, fmt.Errorf("%w: prompt %q has no tokens", ErrModels, p)
 		}
+
 		for _, id := range ids {
 			if int(id) >= m.base.Vocab {
-				return nil, fmt.Errorf("%w: prompt %q has the token %d, the base %d rows", ErrModels, p, id, m.base.Vocab)
+				return nil, fmt.Errorf("%w: prompt %q has the token %d, the base %d rows", ErrModels, p, id,
+					m.base.Vocab)
 			}
 		}
+
 		out = append(out, ids)
 	}
+
 	return out, nil
 }
 
@@ -100,24 +111,29 @@ func (m *Mixture) difference(e *Expert, of func(ids [][]int32) ([][]float64, err
 	if err != nil {
 		return nil, err
 	}
+
 	sums, err := of(ids)
 	if err != nil {
 		return nil, err
 	}
+
 	if len(e.Negative) > 0 {
 		if ids, err = m.tokenize(e.Negative); err != nil {
 			return nil, err
 		}
+
 		less, err := of(ids)
 		if err != nil {
 			return nil, err
 		}
+
 		for l := range sums {
 			for i := range sums[l] {
 				sums[l][i] -= less[l][i]
 			}
 		}
 	}
+
 	out := make([][]float32, len(sums))
 	for l := range sums {
 		unit(sums[l])
@@ -126,6 +142,7 @@ func (m *Mixture) difference(e *Expert, of func(ids [][]int32) ([][]float64, err
 			out[l][i] = float32(x)
 		}
 	}
+
 	return out, nil
 }
 
@@ -147,6 +164,7 @@ func (m *Mixture) cheap(all []Expert) ([][][]float32, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	row := make([]float32, m.base.Hidden)
 	sum := func(ids [][]int32) ([][]float64, error) {
 		total := make([]float64, m.base.Hidden)
@@ -160,37 +178,45 @@ func (m *Mixture) cheap(all []Expert) ([][][]float32, error) {
 				}
 			}
 		}
+
 		unit(total)
 		return [][]float64{total}, nil
 	}
+
 	var out [][][]float32
 	for i := range all {
 		rows, err := m.difference(&all[i], sum)
 		if err != nil {
 			return nil, err
 		}
+
 		layers := make([][]float32, m.base.Layers)
 		for l := range layers {
 			layers[l] = rows[0]
 		}
+
 		out = append(out, layers)
 	}
+
 	return out, nil
 }
 
 // hidden makes gates of the base's hidden states.
 func (m *Mixture) hidden(ctx context.Context, dev kernels.Device, all []Expert) ([][][]float32, error) {
 	if m.refs[0].Adapter.Path != "" {
-		return nil, fmt.Errorf("%w: the base has an adapter, so its hidden states cannot be computed; fold the adapter in first, or choose gate_mode cheap_embed", ErrModels)
+		return nil, fmt.Errorf("%w: the base has an adapter, so its hidden states cannot be computed; fold the "+
+			"adapter in first, or choose gate_mode cheap_embed", ErrModels)
 	}
 	if dev == nil {
 		return nil, fmt.Errorf("%w: gate_mode %s needs a device", ErrOption, m.Config.Gate)
 	}
+
 	model, err := lm.Load(ctx, m.dirs[0], dev, lm.Options{Stream: true, AllowExtra: true})
 	if err != nil {
 		return nil, err
 	}
 	defer model.Close()
+
 	states := func(ids [][]int32) ([][]float64, error) { return m.states(ctx, model, ids) }
 	var out [][][]float32
 	for i := range all {
@@ -200,6 +226,7 @@ func (m *Mixture) hidden(ctx context.Context, dev kernels.Device, all []Expert) 
 		}
 		out = append(out, rows)
 	}
+
 	return out, nil
 }
 
@@ -219,6 +246,7 @@ func (m *Mixture) through(ctx context.Context, model *lm.Model, ids [][]int32, l
 	if err != nil {
 		return nil, err
 	}
+
 	share := 1 / float64(len(ids))
 	if !last {
 		longest := 0
@@ -227,15 +255,18 @@ func (m *Mixture) through(ctx context.Context, model *lm.Model, ids [][]int32, l
 		}
 		share /= float64(longest)
 	}
+
 	out := make([][]float64, m.base.Layers)
 	for l := range out {
 		out[l] = make([]float64, m.base.Hidden)
 	}
+
 	for _, part := range parts {
 		if err := add(ctx, out, model, part, share, last); err != nil {
 			return nil, err
 		}
 	}
+
 	return out, nil
 }
 
@@ -246,6 +277,7 @@ func add(ctx context.Context, sums [][]float64, model *lm.Model, ids [][]int32, 
 		return err
 	}
 	defer h.Free()
+
 	for l := range sums {
 		if err := gather(sums[l], model.Device(), h, share, last); err != nil {
 			return err
@@ -257,6 +289,7 @@ func add(ctx context.Context, sums [][]float64, model *lm.Model, ids [][]int32, 
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -269,6 +302,7 @@ func gather(sum []float64, dev kernels.Device, h *lm.Hidden, share float64, last
 		if last {
 			from += n - 1
 		}
+
 		for i := from; i < first+n; i++ {
 			if err := dev.Download(data, h.X.Buf, h.X.Off+i*h.X.Stride); err != nil {
 				return err
@@ -277,8 +311,10 @@ func gather(sum []float64, dev kernels.Device, h *lm.Hidden, share float64, last
 				sum[j] += share * float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*j:])))
 			}
 		}
+
 		first += n
 	}
+
 	return nil
 }
 
@@ -295,24 +331,29 @@ func (m *Mixture) addPadding(ctx context.Context, model *lm.Model, ids [][]int32
 	if missing == 0 {
 		return nil
 	}
+
 	pad, err := m.padding()
 	if err != nil {
 		return err
 	}
+
 	undo, err := model.Attach(silence{model.Device()}, m.attentionOutputs(model)...)
 	if err != nil {
 		return err
 	}
 	defer undo()
+
 	states, err := m.through(ctx, model, [][]int32{{pad}}, true)
 	if err != nil {
 		return err
 	}
+
 	for l := range sums {
 		for i := range sums[l] {
 			sums[l][i] += states[l][i] * float64(missing) / float64(longest*len(ids))
 		}
 	}
+
 	return nil
 }
 
@@ -322,13 +363,16 @@ func (m *Mixture) padding() (int32, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	if id, ok := tok.BOS(); ok {
 		return id, nil
 	}
 	if id, ok := tok.EOS(); ok {
 		return id, nil
 	}
-	return 0, fmt.Errorf("%w: gate_mode hidden_avg fills prompts up with the start token, and the tokenizer has neither that nor an end token", ErrModels)
+
+	return 0, fmt.Errorf("%w: gate_mode hidden_avg fills prompts up with the start token, and the tokenizer has "+
+		"neither that nor an end token", ErrModels)
 }
 
 // attentionOutputs names the output projections of attention.
@@ -377,10 +421,12 @@ func (m *Mixture) degenerate(n int) error {
 				a.Set(e, i, float64(x))
 			}
 		}
+
 		values, err := linalg.Solver{}.SingularValues(a)
 		if err != nil {
 			return fmt.Errorf("router of layer %d: %w", l, err)
 		}
+
 		low, high := math.Inf(1), 0.0
 		for _, v := range values {
 			low, high = min(low, v), max(high, v)
@@ -389,8 +435,11 @@ func (m *Mixture) degenerate(n int) error {
 			bad = append(bad, l)
 		}
 	}
+
 	if len(bad) > 0 {
-		m.warn("the routers of %d layers (first: %d) have nearly dependent rows; the prompts may be too similar, and experts would go unused", len(bad), bad[0])
+		m.warn("the routers of %d layers (first: %d) have nearly dependent rows; the prompts may be too similar, "+
+			"and experts would go unused", len(bad), bad[0])
 	}
+
 	return nil
 }

@@ -15,18 +15,20 @@ const (
 	maxTokens     = 1 << 14
 )
 
-// divide shares the memory out: the gates have to be held, workers take what they need of the rest, and so do activations
-// before them. The error wraps [stream.ErrMemory].
+// divide shares the memory out: the gates have to be held, workers take what they need of the rest, and so do
+// activations before them. The error wraps [stream.ErrMemory].
 func (m *Mixture) divide() error {
 	budget := m.options.Memory
 	if budget == 0 {
 		budget = defaultMemory
 	}
+
 	rows := int64(len(m.Config.Experts) + len(m.Config.Shared))
 	gates := 2 * 4 * rows * int64(m.base.Layers) * int64(m.base.Hidden) // as they are computed, and as they are written
 	if m.workers = m.options.Workers; m.workers == 0 {
 		m.workers = runtime.GOMAXPROCS(0)
 	}
+
 	left := budget - gates
 	m.workers = max(1, min(m.workers, int(left/(elementBytes*minChunk))))
 	m.chunk = min(maxChunk, left/(elementBytes*int64(m.workers)))
@@ -36,10 +38,12 @@ func (m *Mixture) divide() error {
 	if !m.Config.NeedsStates() {
 		return nil
 	}
+
 	m.tokens = int(min(maxTokens, (left-m.blockBytes())/m.tokenBytes()))
 	if m.tokens < 1 {
 		return memoryFault("hidden states of a prompt", gates+m.blockBytes()+m.tokenBytes(), budget)
 	}
+
 	return nil
 }
 
@@ -62,19 +66,23 @@ func (m *Mixture) tokenBytes() int64 {
 	return 4 * (6*int64(c.Hidden) + 2*width + 3*int64(c.Inner))
 }
 
-// batches cuts prompts into runs that go through the base together. The error wraps [stream.ErrMemory] for a prompt that is too
-// long for that by itself.
+// batches cuts prompts into runs that go through the base together. The error wraps [stream.ErrMemory] for a
+// prompt that is too long for that by itself.
 func (m *Mixture) batches(ids [][]int32) (out [][][]int32, err error) {
 	n, from := 0, 0
 	for i, p := range ids {
 		if len(p) > m.tokens {
 			budget := m.options.Memory
-			return nil, memoryFault(fmt.Sprintf("the states of a prompt of %d tokens", len(p)), budget+int64(len(p)-m.tokens)*m.tokenBytes(), budget)
+			return nil, memoryFault(fmt.Sprintf("the states of a prompt of %d tokens", len(p)),
+				budget+int64(len(p)-m.tokens)*m.tokenBytes(), budget)
 		}
+
 		if n+len(p) > m.tokens {
 			out, n, from = append(out, ids[from:i]), 0, i
 		}
+
 		n += len(p)
 	}
+
 	return append(out, ids[from:]), nil
 }

@@ -65,25 +65,31 @@ func build(t testing.TB, text, root string, o Options) (*Mixture, *memory) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := Open(c, recipe.Places{Recipe: root}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { m.Close() })
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
+
 	if err := m.Gates(context.Background(), dev); err != nil {
 		t.Fatal(err)
 	}
+
 	out := &memory{data: map[string][]byte{}}
 	if err := m.Run(context.Background(), out, nil); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, info := range m.Layout() {
 		if size, err := info.DType.ByteSize(info.Shape); err != nil || int64(len(out.data[info.Name])) != size {
 			t.Fatalf("%s: %d bytes, want %d (%v)", info.Name, len(out.data[info.Name]), size, err)
 		}
 	}
+
 	return m, out
 }
 
@@ -100,12 +106,14 @@ func worst(a, b []float64) float64 {
 	if len(a) != len(b) {
 		return math.Inf(1)
 	}
+
 	most := 0.0
 	for i := range a {
 		if d := math.Abs(a[i] - b[i]); !(d <= most) {
 			most = d
 		}
 	}
+
 	return most
 }
 
@@ -125,13 +133,18 @@ func TestOracleMixtures(t *testing.T) {
 	if len(paths) == 0 {
 		t.Skipf("no cases in %s", root)
 	}
+
 	for _, path := range paths {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if recipe.IsMoE(text) {
-			t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) { oracleCase(t, string(text), filepath.Dir(path), root) })
+			t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+				oracleCase(t, string(text),
+					filepath.Dir(path), root)
+			})
 		}
 	}
 }
@@ -142,15 +155,18 @@ func oracleCase(t *testing.T, text, dir, root string) {
 	if strings.Contains(text, "shared_experts") {
 		o.Layout = Split // as the reference writes this kind
 	}
+
 	m, out := build(t, text, root, o)
 	var n notes
 	data, err := os.ReadFile(filepath.Join(dir, "notes.json"))
 	if err != nil || json.Unmarshal(data, &n) != nil {
 		t.Fatal(err)
 	}
+
 	if len(m.tensors) != n.Tensors {
 		t.Errorf("%d tensors, want %d", len(m.tensors), n.Tensors)
 	}
+
 	for i, want := range n.Prompts {
 		all := slices.Concat(m.Config.Experts, m.Config.Shared)
 		for _, x := range []struct {
@@ -162,16 +178,19 @@ func oracleCase(t *testing.T, text, dir, root string) {
 			}
 		}
 	}
+
 	files, err := safetensors.Open(filepath.Join(dir, "out.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer files.Close()
+
 	for _, name := range files.Names() {
 		want, err := files.Bytes(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		gate := strings.HasSuffix(name, ".mlp.gate.weight") || strings.HasSuffix(name, "shared_expert_gate.weight")
 		switch {
 		case gate && n.Rule == "moments":
@@ -184,6 +203,7 @@ func oracleCase(t *testing.T, text, dir, root string) {
 			}
 		}
 	}
+
 	if n.Rule == "gate_fp32" {
 		compareGates(t, m, out, dir)
 	}
@@ -196,11 +216,13 @@ func compareGates(t *testing.T, m *Mixture, out *memory, dir string) {
 		t.Fatal(err)
 	}
 	defer files.Close()
+
 	for _, name := range files.Names() {
 		want, err := files.Bytes(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if d := worst(floats(out.data[name]), floats(want)); d > 1e-5 {
 			t.Errorf("%s: off by %v", name, d)
 		}
@@ -214,10 +236,12 @@ func moments(t *testing.T, name string, x []float64, uniform bool, hidden int) {
 		bound := 1 / math.Sqrt(float64(hidden))
 		variance, fourth = bound*bound/3, math.Pow(bound, 4)/5/math.Pow(bound*bound/3, 2)
 	}
+
 	var sum, square float64
 	for _, v := range x {
 		sum, square = sum+v, square+v*v
 	}
+
 	n := float64(len(x))
 	if math.Abs(sum/n) > 5*math.Sqrt(variance/n) || math.Abs(square/n-variance) > 5*variance*math.Sqrt((fourth-1)/n) {
 		t.Errorf("%s: mean %v, variance %v, want 0 and %v", name, sum/n, square/n, variance)
@@ -244,14 +268,17 @@ func write(t testing.TB, m *Mixture, out *memory) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for name, data := range out.data {
 		if err := w.WriteTensor(name, data); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := errors.Join(w.Finish(), m.WriteSide(dir)); err != nil {
 		t.Fatal(err)
 	}
+
 	return dir
 }
 
@@ -260,15 +287,19 @@ func logits(t testing.TB, dir string) []float32 {
 	t.Helper()
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
+
 	model, err := lm.Load(context.Background(), dir, dev, lm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer model.Close()
-	r, err := model.Forward(context.Background(), [][]int32{{0, 5, 17, 99, 300, 7}, {0, 44, 3, 8, 700, 701}}, lm.ForwardOptions{Logits: true})
+
+	r, err := model.Forward(context.Background(), [][]int32{{0, 5, 17, 99, 300, 7}, {0, 44, 3, 8, 700, 701}},
+		lm.ForwardOptions{Logits: true})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return slices.Clone(r.Logits.Buf.F32()[r.Logits.Off : r.Logits.Off+r.Logits.Len()])
 }
 
@@ -277,13 +308,16 @@ func logits(t testing.TB, dir string) []float32 {
 func TestMixtureOfOneModelIsThatModel(t *testing.T) {
 	want := logits(t, filepath.Join(nano, "base"))
 	for name, text := range map[string]string{
-		"mixtral": "base_model: base\ngate_mode: random\nexperts: [{source_model: base}, {source_model: base}, {source_model: base}]\n",
-		"qwen":    "base_model: base\ngate_mode: random\nexperts: [{source_model: base}, {source_model: base}]\nshared_experts: [{source_model: base, residual_scale: 0}]\n",
+		"mixtral": "base_model: base\ngate_mode: random\nexperts: [{source_model: base}, {source_model: base}, " +
+			"{source_model: base}]\n",
+		"qwen": "base_model: base\ngate_mode: random\nexperts: [{source_model: base}, {source_model: " +
+			"base}]\nshared_experts: [{source_model: base, residual_scale: 0}]\n",
 	} {
 		m, out := build(t, text, nano, Options{AllowSame: true, Seed: 3})
 		if m.Family != name {
 			t.Errorf("%s: made a %s", name, m.Family)
 		}
+
 		got := logits(t, write(t, m, out))
 		// The experts' outputs are added up with weights that sum to one up to rounding in float32.
 		for i := range want {
@@ -299,6 +333,7 @@ func TestMixtureOfExpertsRuns(t *testing.T) {
 	if len(m.Warnings) == 0 || !strings.Contains(m.Warnings[0], "power of two") {
 		t.Errorf("%q", m.Warnings)
 	}
+
 	got, base := logits(t, write(t, m, out)), logits(t, filepath.Join(nano, "base"))
 	differ := 0
 	for i, x := range got {
@@ -309,6 +344,7 @@ func TestMixtureOfExpertsRuns(t *testing.T) {
 			differ++
 		}
 	}
+
 	if differ < len(got)/2 {
 		t.Errorf("only %d of %d logits differ from the base's", differ, len(got))
 	}
@@ -316,13 +352,15 @@ func TestMixtureOfExpertsRuns(t *testing.T) {
 
 // TestOutputDoesNotDependOnWorkers: noise and gates are functions of seed and name.
 func TestOutputDoesNotDependOnWorkers(t *testing.T) {
-	text := strings.ReplaceAll(nanoRecipe, "source_model: news", "source_model: news, noise_scale: 0.01, residual_scale: 0.5")
+	text := strings.ReplaceAll(nanoRecipe, "source_model: news",
+		"source_model: news, noise_scale: 0.01, residual_scale: 0.5")
 	text = strings.Replace(text, "gate_mode: hidden", "gate_mode: random", 1)
 	var all []*memory
 	for _, workers := range []int{1, 2, 5} {
 		_, out := build(t, text, nano, Options{Workers: workers, Seed: 11})
 		all = append(all, out)
 	}
+
 	for name, data := range all[0].data {
 		for _, other := range all[1:] {
 			if !slices.Equal(data, other.data[name]) {
@@ -330,6 +368,7 @@ func TestOutputDoesNotDependOnWorkers(t *testing.T) {
 			}
 		}
 	}
+
 	_, other := build(t, text, nano, Options{Seed: 12})
 	changed := 0
 	for name, data := range all[0].data {
@@ -337,13 +376,14 @@ func TestOutputDoesNotDependOnWorkers(t *testing.T) {
 			changed++
 		}
 	}
+
 	if want := 4 + 3*4; changed != want { // per layer a router, and three noisy matrices of one expert
 		t.Errorf("another seed changes %d tensors, want %d", changed, want)
 	}
 }
 
-// TestGatesDoNotDependOnMemory: prompts that go through the base one by one give the gates of prompts that go together; one that
-// is too long is refused.
+// TestGatesDoNotDependOnMemory: prompts that go through the base one by one give the gates of prompts that go
+// together; one that is too long is refused.
 func TestGatesDoNotDependOnMemory(t *testing.T) {
 	for _, mode := range []string{"hidden", "hidden_avg"} {
 		text := strings.Replace(nanoRecipe, "gate_mode: hidden", "gate_mode: "+mode, 1)
@@ -353,17 +393,20 @@ func TestGatesDoNotDependOnMemory(t *testing.T) {
 		if small.tokens >= 64 {
 			t.Errorf("%d tokens at a time", small.tokens)
 		}
+
 		for name, data := range all.data {
 			if !slices.Equal(data, one.data[name]) {
 				t.Errorf("%s: %s differs", mode, name)
 			}
 		}
 	}
+
 	m := Mixture{tokens: 2}
 	parts, err := m.batches([][]int32{{1}, {2}, {3, 4}, {5}})
 	if err != nil || fmt.Sprint(parts) != "[[[1] [2]] [[3 4]] [[5]]]" {
 		t.Errorf("%v %v", parts, err)
 	}
+
 	m.base = &arch.Config{}
 	if _, err := m.batches([][]int32{{1, 2, 3}}); !errors.Is(err, stream.ErrMemory) {
 		t.Errorf("%v", err)
@@ -372,7 +415,8 @@ func TestGatesDoNotDependOnMemory(t *testing.T) {
 
 func TestMessages(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"several": {"base_modle: base\nexperts: [{source_model: a, positive_prompts: x}]\ngate_mode: hiden\narchitecture: deepseek\n", `recipe.yaml:1:1: a recipe for a mixture needs the key "base_model"
+		"several": {"base_modle: base\nexperts: [{source_model: a, positive_prompts: x}]\ngate_mode: " +
+			"hiden\narchitecture: deepseek\n", `recipe.yaml:1:1: a recipe for a mixture needs the key "base_model"
 recipe.yaml:1:1: unknown key "base_modle" in a recipe for a mixture; did you mean "base_model"?
 recipe.yaml:2:10: 1 experts, where every token visits 2 (experts_per_token)
 recipe.yaml:2:12: an expert needs positive_prompts, from which gate_mode hiden makes its gate
@@ -380,7 +424,8 @@ recipe.yaml:2:47: prompts must be a list, not "x"
 recipe.yaml:3:12: gate_mode must be one of hidden, hidden_last, hidden_avg, cheap_embed, random, uniform_random, not "hiden"
 recipe.yaml:4:15: architecture must be one of mixtral, qwen, qwen3: mixtures of deepseek's first kind only run with Python code of their own`},
 		"alike": {
-			"base_model: base\nexperts: [{source_model: sums, positive_prompts: [a]}, {source_model: news, positive_prompts: [a]}]\n",
+			"base_model: base\nexperts: [{source_model: sums, positive_prompts: [a]}, {source_model: news, " +
+				"positive_prompts: [a]}]\n",
 			"recipe.yaml:2:10: all experts have the same prompts: no router could tell them apart",
 		},
 		"same": {
@@ -388,12 +433,15 @@ recipe.yaml:4:15: architecture must be one of mixtral, qwen, qwen3: mixtures of 
 			"recipe.yaml:3:10: all experts are sums: without training such a mixture does what that model does",
 		},
 		"shared": {
-			"base_model: base\ngate_mode: random\narchitecture: mixtral\nexperts: [{source_model: sums}, {source_model: news}]\nshared_experts: [{source_model: base}]\n",
+			"base_model: base\ngate_mode: random\narchitecture: mixtral\nexperts: [{source_model: sums}, " +
+				"{source_model: news}]\n" +
+				"shared_experts: [{source_model: base}]\n",
 			"models do not make a mixture: mixtral: has 0 shared experts, not 1",
 		},
 		"missing": {
 			"base_model: base\ngate_mode: random\nexperts: [{source_model: sums}, {source_model: nowhere}]\n",
-			"model not found: nowhere (tried " + filepath.Join(nano, "nowhere") + " and the hub's cache; nothing is downloaded)",
+			"model not found: nowhere (tried " + filepath.Join(nano,
+				"nowhere") + " and the hub's cache; nothing is downloaded)",
 		},
 	} {
 		config, err := Parse("recipe.yaml", []byte(c.text))
@@ -412,7 +460,9 @@ recipe.yaml:4:15: architecture must be one of mixtral, qwen, qwen3: mixtures of 
 // FuzzParse: whatever the text, reading a recipe ends with a configuration or a list of problems.
 func FuzzParse(f *testing.F) {
 	f.Add(nanoRecipe)
-	f.Add("base_model: {model: {path: a}}\nexperts: [{source_model: b, noise_scale: 1e-3}]\nshared_experts: []\ndtype: bfloat16\n")
+	f.Add("base_model: {model: {path: a}}\n" +
+		"experts: [{source_model: b, noise_scale: 1e-3}]\n" +
+		"shared_experts: []\ndtype: bfloat16\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		defer fuzzlimit.Watch(t, len(text))()
 		c, err := Parse("x", []byte(text))

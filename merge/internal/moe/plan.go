@@ -79,8 +79,8 @@ type piece struct {
 	values func() []float32 // of a model of -1; nil: zeros
 }
 
-// Open opens the models of a recipe and plans the output. The errors are a *strict.Problems, or wrap ErrModels, ErrTensor,
-// ErrOption, recipe.ErrNotFound or an error of package safetensors.
+// Open opens the models of a recipe and plans the output. The errors are a *strict.Problems, or wrap ErrModels,
+// ErrTensor, ErrOption, recipe.ErrNotFound or an error of package safetensors.
 func Open(c *Config, places recipe.Places, o Options) (*Mixture, error) {
 	m := &Mixture{Config: c, options: o, refs: c.References()}
 	if o.Layout == "" {
@@ -92,6 +92,7 @@ func Open(c *Config, places recipe.Places, o Options) (*Mixture, error) {
 	if err := m.open(places); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+
 	return m, nil
 }
 
@@ -102,25 +103,31 @@ func (m *Mixture) open(places recipe.Places) error {
 		if err != nil {
 			return err
 		}
+
 		adapter := ""
 		if ref.Adapter.Path != "" {
 			if adapter, err = recipe.Locate(ref.Adapter, places); err != nil {
 				return err
 			}
 		}
+
 		x, err := input.Open(ref.String(), dir, adapter)
 		if err != nil {
 			return err
 		}
+
 		m.models, m.dirs = append(m.models, x), append(m.dirs, dir)
 	}
+
 	if err := m.chooseFamily(); err != nil {
 		return err
 	}
+
 	m.warnings()
 	if err := m.plan(); err != nil {
 		return err
 	}
+
 	return m.divide()
 }
 
@@ -146,17 +153,21 @@ func (m *Mixture) configs() ([]*arch.Config, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		c, err := arch.ParseConfig(path, text)
 		if err != nil {
 			return nil, err
 		}
+
 		if i == 0 {
 			if m.text, err = orderedjson.Parse(text); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
 		}
+
 		out = append(out, c)
 	}
+
 	return out, nil
 }
 
@@ -166,29 +177,36 @@ func (m *Mixture) chooseFamily() error {
 	if err != nil {
 		return err
 	}
+
 	m.base = all[0]
 	for i, c := range all[1:] {
 		switch {
 		case c.ModelType != m.base.ModelType:
-			return fmt.Errorf("%w: %s is a %q, the base %s a %q", ErrModels, m.refs[i+1], c.ModelType, m.refs[0], m.base.ModelType)
+			return fmt.Errorf("%w: %s is a %q, the base %s a %q", ErrModels, m.refs[i+1], c.ModelType, m.refs[0],
+				m.base.ModelType)
 		case c.Layers != m.base.Layers || c.Hidden != m.base.Hidden || c.Inner != m.base.Inner:
-			return fmt.Errorf("%w: %s has %d layers of %d with an inner size of %d, the base %s %d of %d with %d", ErrModels,
+			return fmt.Errorf("%w: %s has %d layers of %d with an inner size of %d, the base %s %d of %d with %d",
+				ErrModels,
 				m.refs[i+1], c.Layers, c.Hidden, c.Inner, m.refs[0], m.base.Layers, m.base.Hidden, m.base.Inner)
 		}
 	}
+
 	var reasons []string
 	for i := range families {
 		f := &families[i]
 		if !strings.HasPrefix(f.name, m.Config.Architecture) {
 			continue
 		}
+
 		if reason := m.unfit(f); reason != "" {
 			reasons = append(reasons, f.name+": "+reason)
 			continue
 		}
+
 		m.family, m.Family = f, f.name
 		return nil
 	}
+
 	return fmt.Errorf("%w: %s", ErrModels, strings.Join(reasons, "; "))
 }
 
@@ -223,10 +241,12 @@ func (m *Mixture) plan() error {
 	if err := m.checkSame(); err != nil {
 		return err
 	}
+
 	m.dtype = m.Config.DType
 	if m.options.DType != 0 {
 		m.dtype = m.options.DType
 	}
+
 	for _, info := range m.models[0].Infos() {
 		switch {
 		case m.base.Arch.IsBuffer(info.Name):
@@ -237,23 +257,28 @@ func (m *Mixture) plan() error {
 			}
 		}
 	}
+
 	m.gates, m.shared = make([][]float32, m.base.Layers), make([][]float32, m.base.Layers)
+
 	for l := range m.base.Layers {
 		if err := m.layer(l); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 // checkSame refuses experts that are all the same model.
 func (m *Mixture) checkSame() error {
 	e := m.Config.Experts
-	if m.options.AllowSame || len(e) == 1 || slices.ContainsFunc(e, func(x Expert) bool { return x.Source != e[0].Source }) {
+	if m.options.AllowSame || len(e) == 1 ||
+		slices.ContainsFunc(e, func(x Expert) bool { return x.Source != e[0].Source }) {
 		return nil
 	}
 	r := m.Config.source.NewReader()
-	r.Add(m.Config.places.experts, strictyaml.ErrValue, "all experts are %s: without training such a mixture does what that model does", e[0].Source)
+	r.Add(m.Config.places.experts, strictyaml.ErrValue,
+		"all experts are %s: without training such a mixture does what that model does", e[0].Source)
 	return r.Err()
 }
 
@@ -266,14 +291,18 @@ func (m *Mixture) layer(l int) error {
 			return err
 		}
 	}
+
 	router := f.router
 	if m.options.Layout == Fused {
 		router = "mlp.gate.weight"
 	}
+
 	hidden := int64(m.base.Hidden)
-	if err := m.add(prefix+router, []int64{int64(len(m.Config.Experts)), hidden}, piece{model: -1, values: func() []float32 { return m.gates[l] }}); err != nil {
+	if err := m.add(prefix+router, []int64{int64(len(m.Config.Experts)), hidden},
+		piece{model: -1, values: func() []float32 { return m.gates[l] }}); err != nil {
 		return err
 	}
+
 	if m.options.Layout == Fused {
 		if err := m.fused(prefix); err != nil {
 			return err
@@ -281,6 +310,7 @@ func (m *Mixture) layer(l int) error {
 	} else if err := m.split(prefix); err != nil {
 		return err
 	}
+
 	for i := range m.Config.Shared {
 		e := &m.Config.Shared[i]
 		for j, name := range []string{"gate_proj", "up_proj", "down_proj"} {
@@ -288,10 +318,13 @@ func (m *Mixture) layer(l int) error {
 				return err
 			}
 		}
-		if err := m.add(prefix+"mlp.shared_expert_gate.weight", []int64{1, hidden}, piece{model: -1, values: func() []float32 { return m.shared[l] }}); err != nil {
+
+		if err := m.add(prefix+"mlp.shared_expert_gate.weight", []int64{1, hidden},
+			piece{model: -1, values: func() []float32 { return m.shared[l] }}); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -307,6 +340,7 @@ func (m *Mixture) biases(prefix string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -325,7 +359,10 @@ func (m *Mixture) split(prefix string) error {
 
 // fused plans the experts of a layer in two tensors: gate rows, then up rows of each expert; and the down projections.
 func (m *Mixture) fused(prefix string) error {
-	n, inner, hidden := int64(len(m.Config.Experts)), int64(m.base.Inner), int64(m.base.Hidden)
+	n := int64(len(m.Config.Experts))
+	inner := int64(m.base.Inner)
+	hidden := int64(m.base.Hidden)
+
 	var both, down []piece
 	for i := range m.Config.Experts {
 		e := &m.Config.Experts[i]
@@ -335,9 +372,11 @@ func (m *Mixture) fused(prefix string) error {
 		}
 		down = append(down, piece{model: model, name: prefix + "mlp.down_proj.weight", expert: e, down: true})
 	}
+
 	if err := m.add(prefix+"mlp.experts.gate_up_proj", []int64{n, 2 * inner, hidden}, both...); err != nil {
 		return err
 	}
+
 	return m.add(prefix+"mlp.experts.down_proj", []int64{n, hidden, inner}, down...)
 }
 
@@ -347,7 +386,8 @@ func (m *Mixture) expert(out, prefix, name string, e *Expert, down bool) error {
 	if down {
 		shape = []int64{int64(m.base.Hidden), int64(m.base.Inner)}
 	}
-	return m.add(out, shape, piece{model: slices.Index(m.refs, e.Source), name: prefix + "mlp." + name + ".weight", expert: e, down: down})
+	return m.add(out, shape,
+		piece{model: slices.Index(m.refs, e.Source), name: prefix + "mlp." + name + ".weight", expert: e, down: down})
 }
 
 // add plans a tensor and checks that its pieces fill it.
@@ -364,18 +404,25 @@ func (m *Mixture) add(name string, shape []int64, pieces ...piece) error {
 			if !ok {
 				return fmt.Errorf("%w: %s has no %s", ErrTensor, m.refs[p.model], p.name)
 			}
-			if p.size = info.Elements(); t.info.DType == 0 {
+
+			p.size = info.Elements()
+			if t.info.DType == 0 {
 				t.info.DType = info.DType
 			}
 		}
+
 		sum += p.size
 	}
+
 	if t.info.DType == 0 { // computed: as the layer's norm
 		t.info.DType = m.mainType()
 	}
+
 	if sum != total {
-		return fmt.Errorf("%w: %s of %s has %d elements, %s needs %d", ErrTensor, pieces[0].name, m.refs[max(pieces[0].model, 0)], sum, name, total)
+		return fmt.Errorf("%w: %s of %s has %d elements, %s needs %d", ErrTensor, pieces[0].name,
+			m.refs[max(pieces[0].model, 0)], sum, name, total)
 	}
+
 	m.tensors = append(m.tensors, t)
 	return nil
 }

@@ -33,18 +33,22 @@ func (m *Mixture) Run(ctx context.Context, out Sink, progress func(bytes int64))
 	next := make(chan *tensor)
 	g.Go(func() error {
 		defer close(next)
+
 		for i := range m.tensors {
 			if out.Done(m.tensors[i].info.Name) {
 				continue
 			}
+
 			select {
 			case next <- &m.tensors[i]:
 			case <-within.Done():
 				return within.Err()
 			}
 		}
+
 		return nil
 	})
+
 	for range m.workers {
 		g.Go(func() error {
 			b := buffers{x: make([]float32, m.chunk), data: make([]byte, 8*m.chunk)}
@@ -56,9 +60,11 @@ func (m *Mixture) Run(ctx context.Context, out Sink, progress func(bytes int64))
 			return nil
 		})
 	}
+
 	if err := g.Wait(); err != nil {
 		return err
 	}
+
 	return ctx.Err()
 }
 
@@ -76,14 +82,17 @@ func (m *Mixture) write(ctx context.Context, t *tensor, b *buffers, out Sink, pr
 		if err != nil {
 			return err
 		}
+
 		for off := int64(0); off < p.size; off += m.chunk {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+
 			part := b.x[:min(m.chunk, p.size-off)]
 			if err := read(part, off); err != nil {
 				return fmt.Errorf("%s: %w", t.info.Name, err)
 			}
+
 			bytes := b.data[:int64(len(part))*int64(t.info.DType.Bits()/8)]
 			if err := stream.Narrow(bytes, part, t.info.DType); err != nil {
 				return fmt.Errorf("%s: %w", t.info.Name, err)
@@ -91,23 +100,29 @@ func (m *Mixture) write(ctx context.Context, t *tensor, b *buffers, out Sink, pr
 			if err := out.WriteAt(t.info.Name, bytes, at); err != nil {
 				return err
 			}
+
 			at += int64(len(bytes))
 			if progress != nil {
 				progress(int64(len(bytes)))
 			}
 		}
+
 		release()
 	}
+
 	return out.Written(t.info.Name)
 }
 
 // reader gives the function that reads a piece, with the expert's noise and scale.
-func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off int64) error, release func(), err error) {
+func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off int64) error, release func(),
+	err error,
+) {
 	if p.model < 0 {
 		var values []float32
 		if p.values != nil {
 			values = p.values()
 		}
+
 		return func(dst []float32, off int64) error {
 			clear(dst)
 			if values != nil {
@@ -116,10 +131,12 @@ func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off 
 			return nil
 		}, func() {}, nil
 	}
+
 	source, err := m.models[p.model].Source(p.name, 0)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	key := rng.NewWide(m.options.Seed, "noise "+output+" "+p.name+" "+m.refs[p.model].String())
 	return func(dst []float32, off int64) error {
 		if err := source.Read(dst, off); err != nil {
@@ -131,6 +148,7 @@ func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off 
 		if p.expert != nil {
 			p.expert.change(dst, key, off, p.down)
 		}
+
 		return nil
 	}, source.Release, nil
 }
@@ -154,30 +172,40 @@ func (m *Mixture) OutputConfig() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	o, err := orderedjson.Parse(text)
 	if err != nil {
 		return nil, err
 	}
+
 	c := m.base
 	for _, key := range []string{"auto_map", "attention_bias", "mlp_bias", "pretraining_tp"} {
 		o.Delete(key)
 	}
-	set := []field{{"architectures", []string{m.family.class}}, {"model_type", m.family.modelType}, {"num_experts_per_tok", m.Config.PerToken}}
+
+	set := []field{
+		{"architectures", []string{m.family.class}},
+		{"model_type", m.family.modelType},
+		{"num_experts_per_tok", m.Config.PerToken},
+	}
 	if m.family.modelType == "mixtral" {
 		set = append(set, field{"num_local_experts", len(m.Config.Experts)})
 	} else {
 		set = append(set, field{"num_experts", len(m.Config.Experts)}, field{"moe_intermediate_size", c.Inner},
 			field{"decoder_sparse_step", 1}, field{"norm_topk_prob", true}, field{"mlp_only_layers", []int{}})
 	}
+
 	if m.family.shared > 0 {
 		set = append(set, field{"shared_expert_intermediate_size", c.Inner})
 	}
+
 	set = append(set, m.window()...)
 	for _, x := range m.defaults() {
 		if !o.Has(x.key) {
 			set = append(set, x)
 		}
 	}
+
 	if name := dtype.Torch(m.typeOfMost()); name != "" {
 		key := "torch_dtype"
 		if o.Has("dtype") {
@@ -185,11 +213,13 @@ func (m *Mixture) OutputConfig() ([]byte, error) {
 		}
 		set = append(set, field{key, name})
 	}
+
 	for _, x := range set {
 		if err := o.Put(x.key, x.value); err != nil {
 			return nil, err
 		}
 	}
+
 	return o.Indent()
 }
 
@@ -210,9 +240,11 @@ func (m *Mixture) defaults() []field {
 		{"tie_word_embeddings", c.Tied},
 		{"max_position_embeddings", c.MaxPositions},
 	}
+
 	if c.Rope != nil && !m.text.Has("rope_parameters") {
 		out = append(out, field{"rope_theta", c.Rope.Theta})
 	}
+
 	return out
 }
 
@@ -224,6 +256,7 @@ func (m *Mixture) window() []field {
 			n, from = w, l
 		}
 	}
+
 	var size any
 	if n > 0 {
 		size = n
@@ -231,10 +264,12 @@ func (m *Mixture) window() []field {
 	if m.family.modelType == "mixtral" {
 		return []field{{"sliding_window", size}}
 	}
+
 	out := []field{{"use_sliding_window", n > 0}, {"sliding_window", size}}
 	if n > 0 {
 		out = append(out, field{"max_window_layers", from})
 	}
+
 	return out
 }
 
@@ -255,11 +290,13 @@ func (m *Mixture) WriteSide(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	if err := vocab.CopyFiles(m.dirs[0], dir); err != nil {
 		return err
 	}
 	if err := output.WriteFile(filepath.Join(dir, "config.json"), config); err != nil {
 		return err
 	}
+
 	return output.WriteFile(filepath.Join(dir, "mergekit_moe_config.yml"), m.Config.Text)
 }

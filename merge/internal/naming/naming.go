@@ -12,17 +12,20 @@ import (
 // MaxLayers bounds layer numbers, far above any model.
 const MaxLayers = 100_000
 
-// Lookup finds the template of a name: its first number is the layer's, the second, if the template has one, the expert's.
+// Lookup finds the template of a name: its first number is the layer's, the second, if the template has one,
+// the expert's.
 func Lookup(index map[string]*arch.Tensor, name string) *arch.Tensor {
 	if t := index[name]; t != nil {
 		return t
 	}
+
 	parts := strings.Split(name, ".")
 	marks := []string{"{l}", "{e}"}
 	for i, part := range parts {
 		if len(marks) == 0 {
 			break
 		}
+
 		if _, err := strconv.ParseUint(part, 10, 31); err == nil {
 			parts[i], marks = marks[0], marks[1:]
 			if t := index[strings.Join(parts, ".")]; t != nil {
@@ -30,6 +33,7 @@ func Lookup(index map[string]*arch.Tensor, name string) *arch.Tensor {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -40,15 +44,19 @@ func Layer(name string) (stack string, block int, rest string) {
 		if i < 0 {
 			return "", -1, ""
 		}
+
 		i += from
 		j := strings.IndexByte(name[i+1:], '.')
 		if j < 0 {
 			return "", -1, ""
 		}
+
 		j += i + 1
-		if n, err := strconv.ParseUint(name[i+1:j], 10, 31); err == nil && n < MaxLayers && name[i+1:j] == strconv.FormatUint(n, 10) {
+		if n, err := strconv.ParseUint(name[i+1:j], 10, 31); err == nil && n < MaxLayers &&
+			name[i+1:j] == strconv.FormatUint(n, 10) {
 			return name[:i], int(n), name[j+1:]
 		}
+
 		from = j
 	}
 }
@@ -59,6 +67,7 @@ func Role(name string) (role arch.Role, bias bool) {
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {
 		stem, part = name[:i], name[i+1:]
 	}
+
 	last := stem[strings.LastIndexByte(stem, '.')+1:]
 	switch last {
 	case "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "token_embedding":
@@ -66,6 +75,7 @@ func Role(name string) (role arch.Role, bias bool) {
 	case "lm_head", "embed_out":
 		return arch.Head, part == "bias"
 	}
+
 	return "", false
 }
 

@@ -27,7 +27,10 @@ func TestLayer(t *testing.T) {
 }
 
 func TestRole(t *testing.T) {
-	for name, want := range map[string]arch.Role{"model.embed_tokens.weight": arch.Embed, "lm_head.weight": arch.Head, "norm.weight": ""} {
+	for name, want := range map[string]arch.Role{
+		"model.embed_tokens.weight": arch.Embed, "lm_head.weight": arch.Head,
+		"norm.weight": "",
+	} {
 		if role, bias := Role(name); role != want || bias {
 			t.Errorf("%s: %q", name, role)
 		}
@@ -42,10 +45,13 @@ func TestLookup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	index := Templates(table)
-	if x := Lookup(index, "model.layers.3.mlp.up_proj.weight"); x == nil || x.Name != "model.layers.{l}.mlp.up_proj.weight" {
+	if x := Lookup(index, "model.layers.3.mlp.up_proj.weight"); x == nil ||
+		x.Name != "model.layers.{l}.mlp.up_proj.weight" {
 		t.Errorf("%v", x)
 	}
+
 	if x := Lookup(index, "model.layers.3.mlp.other.weight"); x != nil {
 		t.Errorf("%v", x)
 	}

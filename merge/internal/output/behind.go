@@ -6,8 +6,9 @@ import (
 	"github.com/modelcompress/compress/merge/internal/direct"
 )
 
-// behind is the reading back of parts while others are still being made and written. It only takes work off verify: a part that it
-// cannot read, or finds different, is left to verify, which reads it once all is durable and decides.
+// behind is the reading back of parts while others are still being made and written. It only takes work off
+// verify: a part that it cannot read, or finds different, is left to verify, which reads it once all is durable
+// and decides.
 type behind struct {
 	queue   []place // written, not read back
 	bytes   int64   // in queue
@@ -23,8 +24,9 @@ type part struct {
 	off    int64
 }
 
-// ReadBehind begins to read back what is written from now on, whenever no write is under way, so that a device that writes cannot
-// keep up with is not slowed down further. It takes 4 MiB and a little, and does nothing where fewer bytes than that are allowed.
+// ReadBehind begins to read back what is written from now on, whenever no write is under way, so that a device
+// that writes cannot keep up with is not slowed down further. It takes 4 MiB and a little, and does nothing
+// where fewer bytes than that are allowed.
 func (f *Folder) ReadBehind(allowed int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,14 +39,17 @@ func (f *Folder) ReadBehind(allowed int64) {
 
 func (f *Folder) readBehind() {
 	defer close(f.behind.ended)
+
 	buffers, free := direct.Memory(1, readSize+direct.Slack)
 	defer free()
+
 	files := map[string]*direct.Reader{}
 	defer func() {
 		for _, r := range files {
 			_ = r.Close() // which has only read
 		}
 	}()
+
 	for runs := f.written(); runs != nil; runs = f.written() {
 		for _, run := range runs {
 			if !f.quiet() {
@@ -59,6 +64,7 @@ func (f *Folder) readBehind() {
 func (f *Folder) written() [][]place {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	b := &f.behind
 	for !b.stop && b.bytes < readSize {
 		f.idle.Wait()
@@ -66,6 +72,7 @@ func (f *Folder) written() [][]place {
 	if b.stop {
 		return nil
 	}
+
 	list := b.queue
 	b.queue, b.bytes = nil, 0
 	return together(list)
@@ -87,6 +94,7 @@ func (f *Folder) readRun(files map[string]*direct.Reader, run []place, buf []byt
 	if last.start()+last.Len-run[0].start() > readSize {
 		return
 	}
+
 	shard := run[0].shard
 	if files[shard] == nil {
 		r, err := direct.Open(filepath.Join(f.stage, shard+partialSuffix))
@@ -95,11 +103,14 @@ func (f *Folder) readRun(files map[string]*direct.Reader, run []place, buf []byt
 		}
 		files[shard] = r
 	}
+
 	if f.check(files[shard], run, buf) != nil {
 		return
 	}
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	for _, p := range run {
 		f.behind.read[part{p.tensor, p.Off}] = true
 	}
@@ -114,7 +125,8 @@ func (f *Folder) enter() {
 
 // leave notes that a write has ended; the caller holds mu.
 func (f *Folder) leave() {
-	if f.behind.writing--; f.behind.writing == 0 {
+	f.behind.writing--
+	if f.behind.writing == 0 {
 		f.idle.Broadcast()
 	}
 }

@@ -14,7 +14,11 @@ import (
 func wide(t *testing.T) (*Folder, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "out")
-	f, err := Open(dir, Options{Job: "job", Tensors: []safetensors.Info{{Name: "a", DType: safetensors.U8, Shape: []int64{3 * readSize / 2}}}})
+	f, err := Open(dir,
+		Options{
+			Job:     "job",
+			Tensors: []safetensors.Info{{Name: "a", DType: safetensors.U8, Shape: []int64{3 * readSize / 2}}},
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +59,7 @@ func readNow(t *testing.T, f *Folder) {
 	for _, run := range f.written() {
 		f.readRun(files, run, make([]byte, readSize+direct.Slack))
 	}
+
 	for _, r := range files {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -68,7 +73,8 @@ func prepare(f *Folder) {
 	close(f.behind.ended)
 }
 
-// TestReadBehind: parts that were read back behind are not read again; a part that has changed is left to Finish, which refuses it.
+// TestReadBehind: parts that were read back behind are not read again; a part that has changed is left to
+// Finish, which refuses it.
 func TestReadBehind(t *testing.T) {
 	for _, bad := range []bool{false, true} {
 		f, dir := wide(t)
@@ -78,18 +84,24 @@ func TestReadBehind(t *testing.T) {
 		if bad {
 			spoil(t, f, 1)
 		}
+
 		readNow(t, f)
-		if first, second := f.behind.read[part{"a", 0}], f.behind.read[part{"a", readSize / 2}]; first == bad || second == bad {
+
+		if first, second := f.behind.read[part{"a", 0}], f.behind.read[part{"a", readSize / 2}]; first == bad ||
+			second == bad {
 			t.Errorf("one changed: %v; read: %v, %v", bad, first, second) // one read holds both
 		}
+
 		write(t, f, 2)
 		err := errors.Join(f.Written("a"), f.Finish(nothing))
 		if bad != errors.Is(err, ErrVerify) || !bad && err != nil {
 			t.Errorf("one changed: %v; error is %v", bad, err)
 		}
+
 		if _, err := os.Stat(dir); (err == nil) == bad {
 			t.Errorf("one changed: %v; final folder: %v", bad, err)
 		}
+
 		if bad {
 			if err := f.Abort(); err != nil {
 				t.Error(err)
@@ -106,9 +118,11 @@ func TestReadBehindEnds(t *testing.T) {
 		"abort":   (*Folder).Abort,
 	} {
 		f, _ := wide(t)
-		if f.ReadBehind(readSize); f.behind.ended != nil {
+		f.ReadBehind(readSize)
+		if f.behind.ended != nil {
 			t.Errorf("%s: begun with too little memory", name)
 		}
+
 		f.ReadBehind(1 << 30)
 		for i := range 3 {
 			write(t, f, i)
@@ -116,6 +130,7 @@ func TestReadBehindEnds(t *testing.T) {
 		if err := errors.Join(f.Written("a"), end(f)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+
 		<-f.behind.ended
 	}
 }

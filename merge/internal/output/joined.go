@@ -22,6 +22,7 @@ func (f *Folder) join() {
 			f.inside[p.Name], joints[p.Name] = inside{j.Name, p.First}, j
 		}
 	}
+
 	var list []safetensors.Info
 	for _, t := range f.o.Tensors {
 		j := joints[t.Name]
@@ -29,6 +30,7 @@ func (f *Folder) join() {
 			list = append(list, t)
 			continue
 		}
+
 		at := f.inside[t.Name]
 		at.first *= int64(t.DType.Bits() / 8)
 		f.inside[t.Name] = at
@@ -36,6 +38,7 @@ func (f *Folder) join() {
 			list = append(list, safetensors.Info{Name: j.Name, DType: t.DType, Shape: j.Shape})
 		}
 	}
+
 	f.o.Tensors = list
 }
 

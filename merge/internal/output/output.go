@@ -1,5 +1,6 @@
-// Package output writes the folder of a merge. Until it is complete everything lies in a hidden folder beside it, with a
-// journal of the tensors that are durable, from which an interrupted merge continues to the same bytes.
+// Package output writes the folder of a merge. Until it is complete everything lies in a hidden folder beside
+// it, with a journal of the tensors that are durable, from which an interrupted merge continues to the same
+// bytes.
 package output
 
 import (
@@ -58,10 +59,11 @@ type Options struct {
 	Resume    bool   // continue an unfinished output of the same job, or start one
 	Job       string // identifies recipe, inputs and choices, see package identity; the manifest keeps a part of it
 	Tensors   []safetensors.Info
-	Joints    []arch.Joint // tensors to write in place of those that lie in them, which are still written and noted by their own names
-	MaxShard  int64        // bytes per file, 0: no bound
-	Readers   int          // goroutines that read back at the end; 0, or more than 2: 2
-	Every     int64        // bytes written between two entries of the journal; 0: 256 MiB, or what five seconds write
+	// tensors to write in place of those that lie in them, which are still written and noted by their own names
+	Joints   []arch.Joint
+	MaxShard int64 // bytes per file, 0: no bound
+	Readers  int   // goroutines that read back at the end; 0, or more than 2: 2
+	Every    int64 // bytes written between two entries of the journal; 0: 256 MiB, or what five seconds write
 }
 
 // Folder is an output in the making.
@@ -111,7 +113,11 @@ func Open(dir string, o Options) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Folder{o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"), sums: map[string][]sum{}, notes: map[string]json.RawMessage{}, last: time.Now()}
+
+	f := &Folder{
+		o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"),
+		sums: map[string][]sum{}, notes: map[string]json.RawMessage{}, last: time.Now(),
+	}
 	f.idle = sync.NewCond(&f.mu)
 	f.join()
 	if err := f.target(); err != nil || f.complete {
@@ -123,6 +129,7 @@ func Open(dir string, o Options) (*Folder, error) {
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.journal.Close())
 	}
+
 	return f, nil
 }
 
@@ -135,20 +142,27 @@ func (f *Folder) target() error {
 	case err != nil:
 		return err
 	}
+
 	if f.o.Resume && f.made() {
 		f.complete = true
 		return errors.Join(intact(f.dir), f.tidy())
 	}
+
 	if !f.o.Overwrite {
 		return fmt.Errorf("%s: %w (HINT: --overwrite replaces it)", f.dir, ErrExists)
 	}
-	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == "config.json" || filepath.Ext(e.Name()) == ".safetensors" }) {
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return e.Name() == "config.json" ||
+			filepath.Ext(e.Name()) == ".safetensors"
+	}) {
 		return nil
 	}
+
 	return fmt.Errorf("%s: %w, and is no checkpoint that could be replaced", f.dir, ErrExists)
 }
 
-// made tells whether the finished folder is the outcome of this job, of which its manifest keeps what does not depend on times and places.
+// made tells whether the finished folder is the outcome of this job, of which its manifest keeps what does not
+// depend on times and places.
 func (f *Folder) made() bool {
 	job, ok := Job(f.dir)
 	st, err := os.Stat(filepath.Join(f.dir, ManifestName))
@@ -166,6 +180,7 @@ func (f *Folder) tidy() error {
 	if err := f.lock(); err != nil {
 		return err
 	}
+
 	return errors.Join(os.RemoveAll(f.stage), f.journal.Close())
 }
 
@@ -198,6 +213,7 @@ func Sums(dir string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	sums := map[string]string{}
 	for _, e := range entries {
 		name := e.Name()
@@ -208,6 +224,7 @@ func Sums(dir string) (map[string]string, error) {
 			return nil, err
 		}
 	}
+
 	return sums, nil
 }
 
@@ -223,10 +240,12 @@ func digest(path string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
+
 	h := sha256.New()
 	if _, err := io.Copy(h, file); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
+
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
@@ -236,19 +255,24 @@ func intact(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
 		if name != filepath.Base(name) {
 			return fmt.Errorf("%s: %q is no name of a file", filepath.Join(dir, ManifestName), name)
 		}
+
 		sum, err := digest(filepath.Join(dir, name))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
+
 		if sum != m.Files[name] {
-			return fmt.Errorf("%s has changed since the merge wrote it, or is gone: %w (HINT: --overwrite without --resume merges anew)",
+			return fmt.Errorf("%s has changed since the merge wrote it, or is gone: %w (HINT: --overwrite without "+
+				"--resume merges anew)",
 				filepath.Join(dir, name), ErrVerify)
 		}
 	}
+
 	return nil
 }
 
@@ -263,13 +287,16 @@ func (f *Folder) lock() error {
 	if stat, err := os.Lstat(f.stage); err != nil || !stat.IsDir() {
 		return fmt.Errorf("%s: not a folder of its own, so nothing is written there; remove it", f.stage)
 	}
+
 	var err error
-	if f.journal, err = os.OpenFile(filepath.Join(f.stage, journalName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o666); err != nil {
+	if f.journal, err = os.OpenFile(filepath.Join(f.stage, journalName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW,
+		0o666); err != nil {
 		return err
 	}
 	if err := unix.Flock(int(f.journal.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", f.stage, ErrBusy), f.journal.Close())
 	}
+
 	return nil
 }
 
@@ -286,21 +313,26 @@ func (f *Folder) open() error {
 	if err != nil {
 		return err
 	}
+
 	if !f.o.Resume || len(entries) == 0 {
 		return f.fresh()
 	}
 	if entries[0].Job != f.o.Job {
 		return fmt.Errorf("%s: %w (HINT: --overwrite without --resume starts anew)", f.stage, ErrOtherJob)
 	}
+
 	f.writer, err = safetensors.ReopenDir(f.stage, f.o.Tensors, metadata(), f.options())
 	if errors.Is(err, safetensors.ErrNoPartial) {
 		return f.fresh()
 	}
+
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries[1:] {
 		maps.Copy(f.notes, e.Notes)
+
 		for name, sums := range e.Done {
 			f.sums[name] = sums
 			if f.writer.Done(name) {
@@ -311,6 +343,7 @@ func (f *Folder) open() error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -320,6 +353,7 @@ func (f *Folder) read() ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []entry
 	good := 0
 	for {
@@ -327,16 +361,20 @@ func (f *Folder) read() ([]entry, error) {
 		if end < 0 {
 			break
 		}
+
 		var e entry
 		if json.Unmarshal(text[good:good+end], &e) != nil {
 			break
 		}
+
 		list = append(list, e)
 		good += end + 1
 	}
+
 	if err := f.journal.Truncate(int64(good)); err != nil {
 		return nil, err
 	}
+
 	_, err = f.journal.Seek(int64(good), io.SeekStart)
 	return list, err
 }
@@ -347,6 +385,7 @@ func (f *Folder) fresh() error {
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
 		if e.Name() == journalName {
 			continue
@@ -355,6 +394,7 @@ func (f *Folder) fresh() error {
 			return err
 		}
 	}
+
 	if err := f.journal.Truncate(0); err != nil {
 		return err
 	}
@@ -367,6 +407,7 @@ func (f *Folder) fresh() error {
 	if f.writer, err = safetensors.CreateDir(f.stage, f.o.Tensors, metadata(), f.options()); err != nil {
 		return errors.Join(err, os.RemoveAll(f.stage))
 	}
+
 	return syncFolder(filepath.Dir(f.stage))
 }
 
@@ -405,33 +446,41 @@ func (f *Folder) WriteAt(name string, p []byte, off int64) error {
 	s := sum{off, int64(len(p)), vec.Checksum(p)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	f.leave()
 	if err != nil {
 		return err
 	}
+
 	f.sums[name] = append(f.sums[name], s)
 	f.bytes += s.Len
 	f.queue(name, s)
+
 	return nil
 }
 
-// Written notes that all parts of a tensor are written. Now and then what was written is made durable and entered in the
-// journal, beside further work.
+// Written notes that all parts of a tensor are written. Now and then what was written is made durable and
+// entered in the journal, beside further work.
 func (f *Folder) Written(name string) error {
 	name = f.place(name).name
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.left[name]--; f.left[name] > 0 { // other parts of it are to come
+
+	f.left[name]--
+	if f.left[name] > 0 { // other parts of it are to come
 		return f.failure
 	}
+
 	f.pending = append(f.pending, name)
 	if f.failure != nil || f.syncing || !f.due() {
 		return f.failure
 	}
+
 	done := map[string][]sum{}
 	for _, n := range f.pending {
 		done[n] = slices.Clone(f.sums[n])
 	}
+
 	f.pending, f.bytes, f.syncing, f.last = nil, 0, true, time.Now()
 	go f.commit(entry{Done: done, Notes: f.unnoted()})
 	return nil
@@ -499,11 +548,13 @@ func (f *Folder) settle() error {
 	return f.failure
 }
 
-// Finish completes the files, reads back what ReadBehind has not, adds what side writes to the folder and gives it its final name.
+// Finish completes the files, reads back what ReadBehind has not, adds what side writes to the folder and gives
+// it its final name.
 func (f *Folder) Finish(side func(dir string) error) error {
 	if f.complete {
 		return nil
 	}
+
 	f.halt()
 	if err := f.catchUp(); err != nil {
 		return err
@@ -520,6 +571,7 @@ func (f *Folder) Finish(side func(dir string) error) error {
 	if err := f.publish(); err != nil {
 		return err
 	}
+
 	return errors.Join(f.journal.Close(), os.Remove(filepath.Join(f.dir, journalName)))
 }
 
@@ -528,11 +580,13 @@ func (f *Folder) catchUp() error {
 	if err := f.settle(); err != nil {
 		return err
 	}
+
 	f.mu.Lock()
 	done := map[string][]sum{}
 	for _, n := range f.pending {
 		done[n] = f.sums[n]
 	}
+
 	f.pending = nil
 	notes := f.unnoted()
 	f.mu.Unlock()
@@ -542,6 +596,7 @@ func (f *Folder) catchUp() error {
 	if err := f.writer.Sync(); err != nil {
 		return err
 	}
+
 	return f.note(entry{Done: done, Notes: notes})
 }
 
@@ -550,6 +605,7 @@ func (f *Folder) publish() error {
 	if err := syncFolder(f.stage); err != nil {
 		return err
 	}
+
 	if _, err := os.Lstat(f.dir); errors.Is(err, os.ErrNotExist) {
 		if err := os.MkdirAll(filepath.Dir(f.dir), 0o777); err != nil {
 			return err
@@ -557,14 +613,17 @@ func (f *Folder) publish() error {
 		if err := os.Rename(f.stage, f.dir); err != nil {
 			return err
 		}
+
 		return syncFolder(filepath.Dir(f.dir))
 	}
+
 	if err := swap(f.stage, f.dir); err != nil {
 		return err
 	}
 	if err := syncFolder(filepath.Dir(f.dir)); err != nil {
 		return err
 	}
+
 	return os.RemoveAll(f.stage) // by now what stood there before
 }
 

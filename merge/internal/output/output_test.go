@@ -23,7 +23,8 @@ func fill(t *testing.T, f *Folder, name string, n int) {
 	for i := range data {
 		data[i] = byte(i * 7)
 	}
-	if err := errors.Join(f.WriteAt(name, data[n/2:], int64(n/2)), f.WriteAt(name, data[:n/2], 0), f.Written(name)); err != nil {
+	if err := errors.Join(f.WriteAt(name, data[n/2:], int64(n/2)), f.WriteAt(name, data[:n/2], 0),
+		f.Written(name)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -48,11 +49,13 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
+
 	if _, err := file.WriteAt([]byte{0xee}, st.Size()-100); err != nil {
 		t.Fatal(err)
 	}
@@ -67,8 +70,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestResume: a torn last line of the journal counts for nothing, what was entered is there, and two processes do not write one
-// output.
+// TestResume: a torn last line of the journal counts for nothing, what was entered is there, and two processes
+// do not write one output.
 func TestResume(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	f := start(t, dir, false)
@@ -79,21 +82,26 @@ func TestResume(t *testing.T) {
 	if err := f.Suspend(); err != nil {
 		t.Fatal(err)
 	}
+
 	journal, err := os.OpenFile(filepath.Join(f.stage, journalName), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := journal.WriteString(`{"done":{"b":[{"o":0`); err != nil {
 		t.Fatal(err)
 	}
+
 	journal.Close()
 	if _, err := Open(dir, Options{Job: "other", Tensors: layout, Resume: true}); !errors.Is(err, ErrOtherJob) {
 		t.Errorf("another job: %v", err)
 	}
+
 	f = start(t, dir, true)
 	if !f.Done("a") || f.Done("b") {
 		t.Errorf("done: a %v, b %v", f.Done("a"), f.Done("b"))
 	}
+
 	fill(t, f, "b", 5)
 	manifest := func(dir string) error { return WriteFile(filepath.Join(dir, ManifestName), []byte(`{"job":"job"}`)) }
 	if err := f.Finish(manifest); err != nil {
@@ -105,6 +113,7 @@ func TestResume(t *testing.T) {
 	if _, err := Open(dir, Options{Job: "job", Tensors: layout}); !errors.Is(err, ErrExists) {
 		t.Errorf("existing output: %v", err)
 	}
+
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 {
 		t.Errorf("%v, %v", entries, err)

@@ -14,8 +14,8 @@ var (
 	ErrInPlace = errors.New("output is the folder of an input")
 )
 
-// Stage is the hidden folder that becomes the output. What is put there in folders of their own stays, and is published with
-// the rest.
+// Stage is the hidden folder that becomes the output. What is put there in folders of their own stays, and is
+// published with the rest.
 func (f *Folder) Stage() string { return f.stage }
 
 // Resumable tells whether it makes sense to continue later with the same inputs.

@@ -21,15 +21,18 @@ func (f *Folder) verify() error {
 		return err
 	}
 	defer d.Close()
+
 	if len(d.Names()) != len(f.o.Tensors) {
 		return fmt.Errorf("%s: %d tensors, want %d: %w", f.stage, len(d.Names()), len(f.o.Tensors), ErrVerify)
 	}
+
 	var places []place
 	for _, t := range f.o.Tensors {
 		info, ok := d.Info(t.Name)
 		if !ok || info.DType != t.DType || !slices.Equal(info.Shape, t.Shape) {
 			return fmt.Errorf("%s: tensor %q is not what was laid out: %w", f.stage, t.Name, ErrVerify)
 		}
+
 		covered := int64(0)
 		for _, s := range f.sums[t.Name] {
 			if !f.behind.read[part{t.Name, s.Off}] {
@@ -37,10 +40,13 @@ func (f *Folder) verify() error {
 			}
 			covered += s.Len
 		}
+
 		if covered != info.Size {
-			return fmt.Errorf("%s: tensor %q: %d of %d bytes were written: %w", f.stage, t.Name, covered, info.Size, ErrVerify)
+			return fmt.Errorf("%s: tensor %q: %d of %d bytes were written: %w", f.stage, t.Name, covered, info.Size,
+				ErrVerify)
 		}
 	}
+
 	return f.compare(places, d.Shards())
 }
 
@@ -59,16 +65,19 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 			err = errors.Join(err, r.Close())
 		}
 	}()
+
 	for _, s := range shards {
 		if files[s], err = direct.Open(filepath.Join(f.stage, s)); err != nil {
 			delete(files, s)
 			return err
 		}
 	}
+
 	runs := together(places)
 	readers := f.o.readers()
 	buffers, free := direct.Memory(readers, readSize+direct.Slack)
 	defer free()
+
 	var next atomic.Int64
 	var wait sync.WaitGroup
 	errs := make([]error, readers)
@@ -79,6 +88,7 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 			}
 		})
 	}
+
 	wait.Wait()
 	return errors.Join(errs...)
 }
@@ -109,9 +119,11 @@ func together(places []place) (runs [][]place) {
 			first = i
 		}
 	}
+
 	if first < len(places) {
 		runs = append(runs, places[first:])
 	}
+
 	return runs
 }
 
@@ -124,14 +136,17 @@ func (f *Folder) check(r *direct.Reader, run []place, buf []byte) error {
 	if int64(len(buf)) < end-start+direct.Slack {
 		buf = make([]byte, end-start+direct.Slack)
 	}
+
 	data, err := r.Read(buf, start, end-start)
 	if err != nil {
 		return fmt.Errorf("%s: tensor %q: %w", f.stage, run[0].tensor, err)
 	}
+
 	for _, p := range run {
 		if at := p.start() - start; vec.Checksum(data[at:at+p.Len]) != p.Sum {
 			return fmt.Errorf("%s: tensor %q, bytes %d to %d: %w", f.stage, p.tensor, p.Off, p.Off+p.Len, ErrVerify)
 		}
 	}
+
 	return nil
 }

@@ -20,13 +20,16 @@ func (x *resolver) settings(params Parameters, ofModel bool) scope {
 		case known == nil && x.knownElsewhere(p.Name):
 			x.warn("line %d: %s has no effect with %s", p.Line, p.Name, x.method.Name)
 		case known == nil:
-			x.r.Add(p.Place, strictyaml.ErrUnknownKey, "%s has no parameter %q%s", x.method.Name, p.Name, strictyaml.Suggest(p.Name, x.method.names()))
+			x.r.Add(p.Place, strictyaml.ErrUnknownKey, "%s has no parameter %q%s", x.method.Name, p.Name,
+				strictyaml.Suggest(p.Name, x.method.names()))
 		case ofModel && known.Scope == Shared:
-			x.warn("line %d: %s has no effect under a model; it belongs under the parameters of the recipe, a module or a slice", p.Line, p.Name)
+			x.warn("line %d: %s has no effect under a model; it belongs under the parameters of the recipe, a "+
+				"module or a slice", p.Line, p.Name)
 		default:
 			out[p.Name] = typedSetting(x.r, p.Setting, known)
 		}
 	}
+
 	return out
 }
 
@@ -51,6 +54,7 @@ func (x *resolver) chooseMethod() bool {
 		x.method = &Method{Name: Mediated, Base: BaseRequired, MinModels: 1}
 		return true
 	}
+
 	known := []string{Mediated}
 	for i := range x.methods {
 		if x.methods[i].Name == d.Method {
@@ -59,6 +63,7 @@ func (x *resolver) chooseMethod() bool {
 		}
 		known = append(known, x.methods[i].Name)
 	}
+
 	x.r.Add(d.methodAt, strictyaml.ErrValue, "unknown merge_method %q%s", d.Method, strictyaml.Suggest(d.Method, known))
 	return false
 }
@@ -66,24 +71,29 @@ func (x *resolver) chooseMethod() bool {
 // checkRun notes what the method does not allow about the inputs of a slice.
 func (x *resolver) checkRun(s *run) {
 	m := x.method
+
 	for i, a := range s.inputs {
 		if slices.ContainsFunc(s.inputs[:i], func(b runInput) bool { return b.model == a.model }) {
 			x.r.Add(a.at, strictyaml.ErrDuplicateKey, "%s is given twice", x.plan.Models[a.model])
 		}
 	}
+
 	has := s.base >= 0 && s.baseInput() >= 0
 	switch {
 	case m.Base == BaseRequired && s.base < 0:
 		x.r.Add(x.plan.Document.methodAt, strictyaml.ErrMissingKey, "%s needs a base_model", m.Name)
 		return
 	case m.Base != BaseIgnored && s.base >= 0 && !has:
-		x.r.Add(s.at, strictyaml.ErrValue, "the base_model %s must be among the sources of the slice", x.plan.Models[s.base])
+		x.r.Add(s.at, strictyaml.ErrValue, "the base_model %s must be among the sources of the slice",
+			x.plan.Models[s.base])
 		return
 	}
+
 	others := len(s.inputs)
 	if has && m.Base != BaseIgnored {
 		others--
 	}
+
 	x.checkCount(s, len(s.inputs), m.MinInputs, m.MaxInputs, "models, the base included")
 	x.checkCount(s, others, m.MinModels, m.MaxModels, "models beside the base")
 }
@@ -93,6 +103,7 @@ func (x *resolver) checkCount(s *run, n, low, high int, what string) {
 	if x.method.Base == BaseIgnored || s.base < 0 {
 		what = "models"
 	}
+
 	switch {
 	case high > 0 && low == high && n != low:
 		x.r.Add(s.at, strictyaml.ErrValue, "%s takes exactly %d %s, not %d", x.method.Name, low, what, n)
@@ -107,7 +118,8 @@ func (x *resolver) checkCount(s *run, n, low, high int, what string) {
 func (x *resolver) checkLayers(s *run) {
 	for _, in := range s.inputs {
 		if have := x.layers(in.model); in.first+s.length > have {
-			x.r.Add(in.at, strictyaml.ErrValue, "%s", tooDeep(in.first, in.first+s.length, x.plan.Models[in.model], have))
+			x.r.Add(in.at, strictyaml.ErrValue, "%s",
+				tooDeep(in.first, in.first+s.length, x.plan.Models[in.model], have))
 		}
 	}
 }
@@ -120,11 +132,13 @@ func (x *resolver) checkWidths(m *module) {
 		if a.model == b.model {
 			continue
 		}
+
 		first, other := x.plan.layouts[a.model].shapes(m.stack), x.plan.layouts[b.model].shapes(m.stack)
 		for _, e := range x.plan.layouts[b.model].tensors {
 			p, q := first[e.rest], other[e.rest]
 			if e.stack == m.stack && p != nil && q != nil && !slices.Equal(p, q) {
-				x.r.Add(b.at, strictyaml.ErrValue, "models of different width: %s.*.%s has shape %v in %s and %v in %s", m.stack, e.rest, q, x.plan.Models[b.model], p, x.plan.Models[a.model])
+				x.r.Add(b.at, strictyaml.ErrValue, "models of different width: %s.*.%s has shape %v in %s and %v in %s",
+					m.stack, e.rest, q, x.plan.Models[b.model], p, x.plan.Models[a.model])
 				break
 			}
 		}
@@ -138,12 +152,14 @@ func (l *layout) shapes(stack string) map[string][]int64 {
 		if e.stack != stack || e.block < 0 {
 			continue
 		}
+
 		if old, seen := out[e.rest]; !seen {
 			out[e.rest] = e.info.Shape
 		} else if !slices.Equal(old, e.info.Shape) {
 			out[e.rest] = nil
 		}
 	}
+
 	return out
 }
 
@@ -151,13 +167,16 @@ func (l *layout) shapes(stack string) map[string][]int64 {
 func (x *resolver) warnHeads() {
 	for i, l := range x.plan.layouts {
 		if l.has(arch.Head) && x.used(i) && !x.plan.writesHead() {
-			x.warn("the head of %s is left out: the model of the last layers has none of its own, so the output's token table is its head too", x.plan.Models[i])
+			x.warn("the head of %s is left out: the model of the last layers has none of its own, so the output's "+
+				"token table is its head too", x.plan.Models[i])
 		}
 	}
+
 	p := x.method.param("weight")
 	if p == nil || p.Scope != PerModel || x.plan.Base < 0 {
 		return
 	}
+
 	for _, t := range x.plan.Tensors {
 		for _, s := range t.Sources {
 			if v, ok := s.Params["weight"]; ok && v.Number != 0 {
@@ -165,6 +184,7 @@ func (x *resolver) warnHeads() {
 			}
 		}
 	}
+
 	x.warn("all weights are 0: the output is the base %s", x.plan.Models[x.plan.Base])
 }
 

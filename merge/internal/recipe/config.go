@@ -14,7 +14,10 @@ import (
 )
 
 // perLayer are the keys of config.json that hold a list with an entry per layer.
-var perLayer = []string{"layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers", "attn_types", "moe_layer_freq"}
+var perLayer = []string{
+	"layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers", "attn_types",
+	"moe_layer_freq",
+}
 
 // layerNumbers are the keys that hold a list of layer numbers.
 var layerNumbers = []string{"mlp_only_layers", "moe_layers", "full_attn_idxs"}
@@ -27,6 +30,7 @@ func (p *Plan) OutputConfig(donor []byte) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config.json of %s: %w", p.Models[p.Donor], err)
 	}
+
 	text, inner := o, ""
 	if !o.Has(p.key("layers", "num_hidden_layers")) && o.Has("text_config") {
 		inner = "text_config" // several modules: the language model's part
@@ -34,9 +38,11 @@ func (p *Plan) OutputConfig(donor []byte) ([]byte, error) {
 			return nil, fmt.Errorf("config.json of %s: text_config: %w", p.Models[p.Donor], err)
 		}
 	}
+
 	if err := p.editConfig(o, text); err != nil {
 		return nil, err
 	}
+
 	if inner != "" {
 		part, err := text.Compact()
 		if err != nil {
@@ -44,6 +50,7 @@ func (p *Plan) OutputConfig(donor []byte) ([]byte, error) {
 		}
 		o.Set(inner, part)
 	}
+
 	return o.Indent()
 }
 
@@ -54,21 +61,26 @@ func (p *Plan) editConfig(o, text *orderedjson.Object) error {
 		changed[p.key("layers", "num_hidden_layers")] = p.Blocks
 		p.editLayers(text, changed)
 	}
+
 	if p.rows > 0 {
 		changed[p.key("vocab", "vocab_size")] = p.rows
 		p.editTokens(changed)
 	}
-	if key := p.key("tied", "tie_word_embeddings"); p.writesHead() && p.layouts[p.Donor].tied || p.losesHead() {
+
+	key := p.key("tied", "tie_word_embeddings")
+	if p.writesHead() && p.layouts[p.Donor].tied || p.losesHead() {
 		changed[key] = !p.writesHead()
 		if o != text && o.Has(key) {
 			o.Set(key, json.RawMessage(strconv.FormatBool(!p.writesHead())))
 		}
 	}
+
 	for _, key := range slices.Sorted(maps.Keys(changed)) {
 		if err := text.Put(key, changed[key]); err != nil {
 			return err
 		}
 	}
+
 	if name := p.mainType(); name != "" {
 		for _, part := range []*orderedjson.Object{o, text} {
 			if part.Has("dtype") {
@@ -78,6 +90,7 @@ func (p *Plan) editConfig(o, text *orderedjson.Object) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -123,6 +136,7 @@ func (p *Plan) editLayers(text *orderedjson.Object, changed map[string]any) {
 			configs[from.model] = o
 		}
 	}
+
 	for _, key := range perLayer {
 		var entries []json.RawMessage
 		for _, from := range p.origins {
@@ -131,15 +145,18 @@ func (p *Plan) editLayers(text *orderedjson.Object, changed map[string]any) {
 				entries = append(entries, list[from.layer])
 			}
 		}
+
 		if text.Has(key) && len(entries) == len(p.origins) {
 			changed[key] = entries
 		}
 	}
+
 	for _, key := range layerNumbers {
 		var old []int
 		if !text.Decode(key, &old) {
 			continue
 		}
+
 		out := []int{}
 		for i, from := range p.origins {
 			var list []int
@@ -147,6 +164,7 @@ func (p *Plan) editLayers(text *orderedjson.Object, changed map[string]any) {
 				out = append(out, i)
 			}
 		}
+
 		changed[key] = out
 	}
 }
@@ -156,11 +174,13 @@ func (p *Plan) editTokens(changed map[string]any) {
 	if p.Tokenizer == nil || p.Tokenizer.Vocabulary != FromRef {
 		return
 	}
+
 	i := slices.Index(p.Models, p.Tokenizer.Model)
 	o, err := orderedjson.Parse(p.inputs[i].Config)
 	if err != nil {
 		return
 	}
+
 	for _, key := range []string{"bos_token_id", "eos_token_id", "pad_token_id"} {
 		if o.Has(key) {
 			changed[key] = o.Get(key)
@@ -177,22 +197,26 @@ func (p *Plan) writesHead() bool {
 // slice of a model whose head is its token table: without a word of the tie, a reader would make one up.
 func (p *Plan) losesHead() bool {
 	known := slices.ContainsFunc(p.layouts, func(l *layout) bool { return l.tied || l.has(arch.Head) })
-	return known && !p.layouts[p.Donor].tied && !p.writesHead() && slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.Role == arch.Embed })
+	return known && !p.layouts[p.Donor].tied && !p.writesHead() &&
+		slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.Role == arch.Embed })
 }
 
 // mainType names the type of most of the output's bytes, "" for none that a configuration names.
 func (p *Plan) mainType() string {
 	bytes := map[safetensors.DType]int64{}
 	var best safetensors.DType
+
 	for _, t := range p.Tensors {
 		if size, err := t.DType.ByteSize(t.Shape); err == nil {
 			bytes[t.DType] += size
 		}
 	}
+
 	for _, d := range []safetensors.DType{safetensors.BF16, safetensors.F16, safetensors.F32, safetensors.F64} {
 		if bytes[d] > bytes[best] {
 			best = d
 		}
 	}
+
 	return dtype.Torch(best)
 }

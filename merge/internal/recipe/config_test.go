@@ -15,20 +15,25 @@ func outputConfig(t *testing.T, text, donor string) (map[string]any, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := plan.OutputConfig([]byte(donor))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var values map[string]any
 	if err := json.Unmarshal(out, &values); err != nil {
 		t.Fatal(err)
 	}
+
 	return values, string(out)
 }
 
 func TestOutputConfigKeepsTheDonorsWords(t *testing.T) {
-	_, got := outputConfig(t, "merge_method: passthrough\nmodels: [{model: m/a}]\n", `{"b":1.0,"model_type":"llama","a":"<x>","num_hidden_layers":3,"eps":1e-05}`)
-	want := "{\n  \"b\": 1.0,\n  \"model_type\": \"llama\",\n  \"a\": \"<x>\",\n  \"num_hidden_layers\": 3,\n  \"eps\": 1e-05,\n  \"torch_dtype\": \"float32\"\n}\n"
+	_, got := outputConfig(t, "merge_method: passthrough\nmodels: [{model: m/a}]\n",
+		`{"b":1.0,"model_type":"llama","a":"<x>","num_hidden_layers":3,"eps":1e-05}`)
+	want := "{\n  \"b\": 1.0,\n  \"model_type\": \"llama\",\n  \"a\": \"<x>\",\n  \"num_hidden_layers\": 3,\n  " +
+		"\"eps\": 1e-05,\n  \"torch_dtype\": \"float32\"\n}\n"
 	if got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
@@ -46,13 +51,17 @@ slices:
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	inputs := g.inputs(t, docs[0])
-	inputs[0].Config = []byte(`{"model_type":"llama","num_hidden_layers":3,"layer_types":["a0","a1","a2"],"mlp_only_layers":[1],"torch_dtype":"float16"}`)
-	inputs[1].Config = []byte(`{"model_type":"llama","num_hidden_layers":3,"layer_types":["b0","b1","b2"],"mlp_only_layers":[2]}`)
+	inputs[0].Config = []byte(
+		`{"model_type":"llama","num_hidden_layers":3,"layer_types":["a0","a1","a2"],"mlp_only_layers":[1],"torch_dtype":"float16"}`)
+	inputs[1].Config = []byte(
+		`{"model_type":"llama","num_hidden_layers":3,"layer_types":["b0","b1","b2"],"mlp_only_layers":[2]}`)
 	plan, err := Resolve(docs[0], inputs, g.methods(t), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out, err := plan.OutputConfig(inputs[0].Config)
 	want := `{
   "model_type": "llama",
@@ -74,17 +83,22 @@ slices:
 	if err != nil || string(out) != want {
 		t.Errorf("%v\n%s", err, out)
 	}
+
 	if plan.Blocks != 5 || plan.Summary().DTypes["BF16"] != len(plan.Tensors) {
 		t.Errorf("%+v", plan.Summary())
 	}
 }
 
 func TestOutputConfigUntiesAWrittenHead(t *testing.T) {
-	got, _ := outputConfig(t, "merge_method: linear\nmodels: [{model: m/tied}, {model: m/a}]\nparameters: {weight: 1}\n", `{"model_type":"llama","num_hidden_layers":3,"tie_word_embeddings":true}`)
+	got, _ := outputConfig(t,
+		"merge_method: linear\nmodels: [{model: m/tied}, {model: m/a}]\nparameters: {weight: 1}\n",
+		`{"model_type":"llama","num_hidden_layers":3,"tie_word_embeddings":true}`)
 	if got["tie_word_embeddings"] != false {
 		t.Errorf("%v", got)
 	}
-	got, _ = outputConfig(t, "merge_method: passthrough\nmodels: [{model: m/tied}]\n", `{"model_type":"llama","num_hidden_layers":3,"tie_word_embeddings":true}`)
+
+	got, _ = outputConfig(t, "merge_method: passthrough\nmodels: [{model: m/tied}]\n",
+		`{"model_type":"llama","num_hidden_layers":3,"tie_word_embeddings":true}`)
 	if got["tie_word_embeddings"] != true {
 		t.Errorf("%v", got)
 	}
@@ -105,16 +119,20 @@ func TestOutputConfigTiesALostHead(t *testing.T) {
 			t.Errorf("%s\n%v %q", text, err, plan.Warnings)
 		}
 	}
-	if got, _ := outputConfig(t, "merge_method: passthrough\nmodels: [{model: m/a}]\n", untied); got["tie_word_embeddings"] != false {
+
+	if got, _ := outputConfig(t, "merge_method: passthrough\nmodels: [{model: m/a}]\n",
+		untied); got["tie_word_embeddings"] != false {
 		t.Errorf("%v", got)
 	}
 }
 
 func TestSetVocabulary(t *testing.T) {
-	plan, err := resolveText(t, readGolden(t), "merge_method: linear\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {weight: 1}\ntokenizer_source: union\n")
+	plan, err := resolveText(t, readGolden(t), "merge_method: linear\nmodels: [{model: m/a}, {model: "+
+		"m/b}]\nparameters: {weight: 1}\ntokenizer_source: union\n")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	plan.SetVocabulary(24)
 	n := 0
 	for _, x := range plan.Tensors {
@@ -127,9 +145,11 @@ func TestSetVocabulary(t *testing.T) {
 			t.Errorf("%s has a vocabulary axis", x.Name)
 		}
 	}
+
 	if n != 2 {
 		t.Errorf("%d tensors over the vocabulary", n)
 	}
+
 	text, err := plan.OutputConfig([]byte(`{"vocab_size":16}`))
 	var got struct {
 		Vocab int `json:"vocab_size"`
@@ -141,14 +161,18 @@ func TestSetVocabulary(t *testing.T) {
 
 func TestSheetOfAnAverage(t *testing.T) {
 	g := readGolden(t)
-	plan, err := resolveText(t, g, "merge_method: mediate\nbase_model: m/base\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {average: {method: ties, weight: [{filter: mlp, value: [0, 1]}, {value: 3}], density: 0.5}}\n")
+	plan, err := resolveText(t, g, "merge_method: mediate\n"+
+		"base_model: m/base\nmodels: [{model: m/a}, {model: m/b}]\nparameters: {average: {method: ties, weight: "+
+		"[{filter: mlp, value: [0, 1]}, {value: 3}], density: 0.5}}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	sheet, err := plan.Sheet(plan.Document.Mediate.Average, g.methods(t))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, x := range plan.Tensors {
 		v, want := sheet.At(&x), 3.0
 		if _, _, rest := naming.Layer(x.Name); len(rest) > 3 && rest[:3] == "mlp" {
@@ -158,6 +182,7 @@ func TestSheetOfAnAverage(t *testing.T) {
 			t.Errorf("%s: %v, want %v", x.Name, v, want)
 		}
 	}
+
 	if _, err := plan.Sheet(StaticMerge{Method: "tise"}, g.methods(t)); err == nil {
 		t.Error("an unknown method")
 	}

@@ -60,7 +60,8 @@ type LayerRange struct {
 	Parameters Parameters
 }
 
-// Module is a part of the model with layers of its own, such as a vision tower. Exactly one of Models and Slices is set.
+// Module is a part of the model with layers of its own, such as a vision tower. Exactly one of Models and
+// Slices is set.
 type Module struct {
 	strictyaml.Place
 	Name       string // "default" for the only one
@@ -69,25 +70,28 @@ type Module struct {
 	Parameters Parameters
 }
 
-// Parse reads a recipe file: its documents in the order of the file. The error is a *strict.Problems with every fault of
-// every document, with a table of methods those of their parameters too. With an error the documents hold what could be
-// read, for Ranges alone.
+// Parse reads a recipe file: its documents in the order of the file. The error is a *strict.Problems with every
+// fault of every document, with a table of methods those of their parameters too. With an error the documents
+// hold what could be read, for Ranges alone.
 func Parse(file string, text []byte, methods ...Method) ([]*Document, error) {
 	src, err := strictyaml.Parse(file, text)
 	if err != nil {
 		return nil, err
 	}
+
 	r := src.NewReader()
 	if len(src.Documents) == 0 {
 		r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrMissingKey, "the file holds no recipe")
 		return nil, r.Err()
 	}
+
 	var out []*Document
 	for _, n := range src.Documents {
 		d := document(r, src, n)
 		d.checkSettings(r, methods)
 		out = append(out, d)
 	}
+
 	names(r, out)
 	return out, r.Err()
 }
@@ -98,11 +102,13 @@ func (d *Document) checkSettings(r *strictyaml.Reader, methods []Method) {
 	if len(methods) == 0 || d.Method == "" || !x.chooseMethod() || d.Method == Mediated {
 		return
 	}
+
 	check := func(params Parameters, models []Model, parts []Slice) {
 		x.settings(params, false)
 		for _, m := range models {
 			x.settings(m.Parameters, true)
 		}
+
 		for _, s := range parts {
 			x.settings(s.Parameters, false)
 			for _, in := range s.Sources {
@@ -110,19 +116,21 @@ func (d *Document) checkSettings(r *strictyaml.Reader, methods []Method) {
 			}
 		}
 	}
+
 	check(d.Parameters, d.Models, d.Slices)
 	for _, m := range d.Modules {
 		check(m.Parameters, m.Models, m.Slices)
 	}
 }
 
-// Ranges adds the layers that models do not have to the faults that Parse found, a *strict.Problems: layers counts those
-// of a model, 0 if it is not known.
+// Ranges adds the layers that models do not have to the faults that Parse found, a *strict.Problems: layers
+// counts those of a model, 0 if it is not known.
 func Ranges(docs []*Document, faults error, layers func(Ref) int) error {
 	var p *strictyaml.Problems
 	if !errors.As(faults, &p) {
 		return faults
 	}
+
 	for _, d := range docs {
 		for _, s := range d.Slices {
 			for _, in := range s.Sources {
@@ -132,6 +140,7 @@ func Ranges(docs []*Document, faults error, layers func(Ref) int) error {
 			}
 		}
 	}
+
 	return p
 }
 
@@ -151,11 +160,14 @@ func names(r *strictyaml.Reader, docs []*Document) {
 	unnamed := 0
 	for i, d := range docs {
 		if d.Name == "" {
-			if unnamed++; unnamed == 2 {
-				r.Add(d.Place, strictyaml.ErrMissingKey, `of several documents only one, the final result, may be without a "name"`)
+			unnamed++
+			if unnamed == 2 {
+				r.Add(d.Place, strictyaml.ErrMissingKey,
+					`of several documents only one, the final result, may be without a "name"`)
 			}
 			continue
 		}
+
 		if slices.ContainsFunc(docs[:i], func(o *Document) bool { return o.Name == d.Name }) {
 			r.Add(d.Place, strictyaml.ErrDuplicateKey, "two documents have the name %q", d.Name)
 		}
@@ -172,21 +184,26 @@ func document(r *strictyaml.Reader, src *strictyaml.Source, n *strictyaml.Node) 
 	if v := o.Need("merge_method"); v != nil {
 		d.Method, d.methodAt = r.Text(v, "merge_method"), v.Place
 	}
+
 	if v := o.Get("base_model"); v != nil {
 		base := DecodeRef(r, v, "base_model")
 		d.Base, d.base = &base, v.Place
 	}
+
 	d.DType, d.OutDType = DecodeDType(r, o.Get("dtype"), "dtype"), DecodeDType(r, o.Get("out_dtype"), "out_dtype")
 	inputs(r, o, d)
 	if v := o.Get("chat_template"); v != nil {
 		d.ChatTemplate = chatTemplate(r, v)
 	}
+
 	d.Tokenizer = tokenizer(r, o)
-	if v := o.Get("parameters"); d.Method == Mediated {
+	v := o.Get("parameters")
+	if d.Method == Mediated {
 		d.Mediate = mediate(r, v, d.Models)
 	} else {
 		d.Parameters = parameters(r, v)
 	}
+
 	o.Close()
 	return d
 }
@@ -202,7 +219,9 @@ func documentName(r *strictyaml.Reader, n *strictyaml.Node) string {
 
 // inputs decodes models, slices or modules.
 func inputs(r *strictyaml.Reader, o *strictyaml.Object, d *Document) {
-	ms, ss, mods := o.Get("models"), o.Get("slices"), o.Get("modules")
+	ms := o.Get("models")
+	ss := o.Get("slices")
+	mods := o.Get("modules")
 	if one(ms)+one(ss)+one(mods) != 1 {
 		r.Add(d.Place, strictyaml.ErrValue, "a recipe needs exactly one of models, slices and modules")
 	}
@@ -237,15 +256,18 @@ func models(r *strictyaml.Reader, n *strictyaml.Node, named bool) []Model {
 		if v := o.Need("model"); v != nil {
 			m.Ref = DecodeRef(r, v, "model")
 		}
+
 		if named {
 			if v := o.Get("name"); v != nil {
 				m.Name = documentName(r, v)
 			}
 		}
+
 		m.Parameters = parameters(r, o.Get("parameters"))
 		o.Close()
 		out = append(out, m)
 	}
+
 	return out
 }
 
@@ -263,18 +285,22 @@ func slicesOf(r *strictyaml.Reader, n *strictyaml.Node) []Slice {
 				r.Add(v.Place, strictyaml.ErrValue, "a slice needs at least one source")
 			}
 		}
+
 		if v := o.Get("base_model"); v != nil {
 			base := DecodeRef(r, v, "base_model")
 			s.Base = &base
 		}
+
 		if v := o.Get("residual_weight"); v != nil {
 			_, s.residual = r.Number(v, "residual_weight"), true
 		}
+
 		s.Parameters = parameters(r, o.Get("parameters"))
 		o.Close()
 		equalLengths(r, &s)
 		out = append(out, s)
 	}
+
 	return out
 }
 
@@ -285,6 +311,7 @@ func layerRange(r *strictyaml.Reader, n *strictyaml.Node) LayerRange {
 	if v := o.Need("model"); v != nil {
 		out.Ref = DecodeRef(r, v, "model")
 	}
+
 	if v := o.Need("layer_range"); v != nil {
 		bounds := r.List(v, "layer_range")
 		if v.Kind == strictyaml.List && len(bounds) != 2 {
@@ -293,23 +320,28 @@ func layerRange(r *strictyaml.Reader, n *strictyaml.Node) LayerRange {
 			out.First = r.Int(bounds[0], "the first layer", 0, naming.MaxLayers)
 			out.End = r.Int(bounds[1], "the end of the layers", 0, naming.MaxLayers)
 			if out.First >= out.End {
-				r.Add(v.Place, strictyaml.ErrValue, "layer_range [%d, %d) holds no layer; the second number is the first layer left out", out.First, out.End)
+				r.Add(v.Place, strictyaml.ErrValue,
+					"layer_range [%d, %d) holds no layer; the second number is the first layer left out", out.First,
+					out.End)
 			}
 		}
 	}
+
 	out.Parameters = parameters(r, o.Get("parameters"))
 	o.Close()
 	return out
 }
 
-// equalLengths notes sources with another number of layers than the first; ranges without layers have been noted already.
+// equalLengths notes sources with another number of layers than the first; ranges without layers have been
+// noted already.
 func equalLengths(r *strictyaml.Reader, s *Slice) {
 	if slices.ContainsFunc(s.Sources, func(x LayerRange) bool { return x.First >= x.End }) {
 		return
 	}
 	for _, x := range s.Sources[min(1, len(s.Sources)):] {
 		if a, b := s.Sources[0], x; a.End-a.First != b.End-b.First {
-			r.Add(x.Place, strictyaml.ErrValue, "%s gives %d layers to the slice, %s %d; all sources of a slice must have the same number", b.Ref, b.End-b.First, a.Ref, a.End-a.First)
+			r.Add(x.Place, strictyaml.ErrValue, "%s gives %d layers to the slice, %s %d; all sources of a slice "+
+				"must have the same number", b.Ref, b.End-b.First, a.Ref, a.End-a.First)
 		}
 	}
 }
@@ -319,6 +351,7 @@ func modules(r *strictyaml.Reader, n *strictyaml.Node) []Module {
 	if n.Kind != strictyaml.Map {
 		r.Add(n.Place, strictyaml.ErrType, "modules must be a map of names, not %s", n.Kind)
 	}
+
 	var out []Module
 	for _, e := range n.Entries {
 		m := Module{Place: e.Place, Name: e.Key}
@@ -333,10 +366,12 @@ func modules(r *strictyaml.Reader, n *strictyaml.Node) []Module {
 		if ss != nil {
 			m.Slices = slicesOf(r, ss)
 		}
+
 		m.Parameters = parameters(r, o.Get("parameters"))
 		o.Close()
 		out = append(out, m)
 	}
+
 	return out
 }
 
@@ -353,8 +388,8 @@ func DecodeDType(r *strictyaml.Reader, n *strictyaml.Node, what string) safetens
 	return d
 }
 
-// References lists the models that a document mentions, each once, in order of appearance; the base comes last unless it
-// is listed among the models, then those that only the tokenizer needs.
+// References lists the models that a document mentions, each once, in order of appearance; the base comes last
+// unless it is listed among the models, then those that only the tokenizer needs.
 func (d *Document) References() []Ref {
 	var out []Ref
 	add := func(r Ref) {
@@ -362,10 +397,12 @@ func (d *Document) References() []Ref {
 			out = append(out, r)
 		}
 	}
+
 	each := func(models []Model, runs []Slice) {
 		for _, m := range models {
 			add(m.Ref)
 		}
+
 		for _, s := range runs {
 			for _, x := range s.Sources {
 				add(x.Ref)
@@ -375,6 +412,7 @@ func (d *Document) References() []Ref {
 			}
 		}
 	}
+
 	each(d.Models, d.Slices)
 	for _, m := range d.Modules {
 		each(m.Models, m.Slices)
@@ -382,11 +420,13 @@ func (d *Document) References() []Ref {
 	if d.Base != nil {
 		add(*d.Base)
 	}
+
 	if d.Tokenizer != nil {
 		for _, r := range d.Tokenizer.references() {
 			add(r)
 		}
 	}
+
 	return out
 }
 
@@ -399,19 +439,23 @@ func Order(docs []*Document) ([]*Document, error) {
 			byName[d.Name] = d
 		}
 	}
+
 	var out []*Document
 	placed := map[*Document]bool{}
 	for len(out) < len(docs) {
 		before := len(out)
+
 		for _, d := range docs {
 			if !placed[d] && d.ready(byName, placed) {
 				out, placed[d] = append(out, d), true
 			}
 		}
+
 		if len(out) == before {
 			return nil, cycle(docs, placed)
 		}
 	}
+
 	return out, nil
 }
 
@@ -427,17 +471,21 @@ func (d *Document) ready(byName map[string]*Document, placed map[*Document]bool)
 func cycle(docs []*Document, placed map[*Document]bool) error {
 	var waiting []string
 	r := docs[0].source.NewReader()
+
 	for _, d := range docs {
 		if !placed[d] && d.Name != "" {
 			waiting = append(waiting, d.Name)
 		}
 	}
+
 	for _, d := range docs {
 		if !placed[d] {
-			r.Add(d.Place, strictyaml.ErrValue, "these documents need each other's results: %s", strings.Join(waiting, ", "))
+			r.Add(d.Place, strictyaml.ErrValue, "these documents need each other's results: %s",
+				strings.Join(waiting, ", "))
 			break
 		}
 	}
+
 	return r.Err()
 }
 

@@ -55,10 +55,12 @@ func readGolden(t testing.TB) *golden {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var g golden
 	if err := json.Unmarshal(text, &g); err != nil {
 		t.Fatal(err)
 	}
+
 	return &g
 }
 
@@ -69,12 +71,16 @@ func (g *golden) methods(t testing.TB) []Method {
 	bases := map[string]BasePolicy{"ignored": BaseIgnored, "optional": BaseOptional, "required": BaseRequired}
 	var out []Method
 	for _, m := range g.Methods {
-		x := Method{Name: m.Name, Base: bases[m.Base], MinInputs: m.Min, MaxInputs: m.Max, MinModels: m.MinModels, MaxModels: m.MaxModels}
+		x := Method{
+			Name: m.Name, Base: bases[m.Base], MinInputs: m.Min, MaxInputs: m.Max, MinModels: m.MinModels,
+			MaxModels: m.MaxModels,
+		}
 		for _, p := range m.Params {
 			kind, ok := types[p.Type]
 			if !ok {
 				t.Fatalf("%s.%s has type %s", m.Name, p.Name, p.Type)
 			}
+
 			y := Param{Name: p.Name, Type: kind, Scope: scopes[p.Scope], Required: p.Required}
 			switch d := p.Default.(type) {
 			case bool:
@@ -83,10 +89,13 @@ func (g *golden) methods(t testing.TB) []Method {
 				y.Default = NumberValue(d)
 				y.Default.Type = kind
 			}
+
 			x.Params = append(x.Params, y)
 		}
+
 		out = append(out, x)
 	}
+
 	return out
 }
 
@@ -98,12 +107,16 @@ func (g *golden) inputs(t testing.TB, d *Document) []Input {
 		if !ok {
 			t.Fatalf("no model %q", ref)
 		}
+
 		in := Input{Ref: ref, Config: m.Config}
 		for _, name := range slices.Sorted(maps.Keys(m.Tensors)) {
-			in.Tensors = append(in.Tensors, safetensors.Info{Name: name, DType: safetensors.F32, Shape: m.Tensors[name]})
+			in.Tensors = append(in.Tensors,
+				safetensors.Info{Name: name, DType: safetensors.F32, Shape: m.Tensors[name]})
 		}
+
 		out = append(out, in)
 	}
+
 	return out
 }
 
@@ -138,6 +151,7 @@ func compare(t *testing.T, plan *Plan, c *goldenCase) {
 	for i := range plan.Tensors {
 		have[plan.Tensors[i].Name] = &plan.Tensors[i]
 	}
+
 	n := 0
 	for _, group := range c.Groups {
 		for _, line := range group.Tensors {
@@ -148,36 +162,47 @@ func compare(t *testing.T, plan *Plan, c *goldenCase) {
 				t.Errorf("%s is not planned", name)
 				continue
 			}
+
 			same(t, name, x.Params, group.Shared)
+
 			if len(x.Sources) != len(group.Inputs) {
 				t.Errorf("%s has %d sources, want %d", name, len(x.Sources), len(group.Inputs))
 				continue
 			}
+
 			for i, s := range x.Sources {
 				var model string
 				var params map[string]any
-				if json.Unmarshal(group.Inputs[i][0], &model) != nil || json.Unmarshal(group.Inputs[i][1], &params) != nil {
+				if json.Unmarshal(group.Inputs[i][0], &model) != nil ||
+					json.Unmarshal(group.Inputs[i][1], &params) != nil {
 					t.Fatal("golden file")
 				}
+
 				if plan.Models[s.Model].String() != model {
 					t.Errorf("%s: source %d is %s, want %s", name, i, plan.Models[s.Model], model)
 				}
+
 				same(t, fmt.Sprintf("%s of %s", name, model), s.Params, params)
 				want := name
 				if moved {
 					want = strings.Fields(from)[i]
 				}
-				if got := s.Info.Name; got != want && "transformer."+got != want && !(x.Tied && got == "model.embed_tokens.weight") {
+
+				if got := s.Info.Name; got != want && "transformer."+got != want &&
+					!(x.Tied && got == "model.embed_tokens.weight") {
 					t.Errorf("%s comes from %s of %s, want %s", name, got, model, want)
 				}
 			}
-			if base := ""; x.Base >= 0 {
+
+			base := ""
+			if x.Base >= 0 {
 				if base = plan.Models[x.Sources[x.Base].Model].String(); base != group.Base {
 					t.Errorf("%s: base %s, want %s", name, base, group.Base)
 				}
 			}
 		}
 	}
+
 	if n != len(plan.Tensors) {
 		t.Errorf("%d tensors planned, want %d", len(plan.Tensors), n)
 	}
@@ -188,6 +213,7 @@ func same(t *testing.T, what string, got Values, want map[string]any) {
 	if len(got) != len(want) {
 		t.Errorf("%s: parameters %v, want %v", what, got, want)
 	}
+
 	for key, w := range want {
 		v := got[key]
 		switch w := w.(type) {
@@ -220,21 +246,26 @@ func openInputs(t testing.TB, d *Document, root string) []Input {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		files, err := safetensors.OpenDir(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		in := Input{Ref: ref, Dir: dir}
 		for _, name := range files.Names() {
 			info, _ := files.Info(name)
 			in.Tensors = append(in.Tensors, info)
 		}
+
 		files.Close()
 		if in.Config, err = os.ReadFile(filepath.Join(dir, "config.json")); err != nil {
 			t.Fatal(err)
 		}
+
 		out = append(out, in)
 	}
+
 	return out
 }
 
@@ -244,6 +275,7 @@ func TestOracleRecipesResolve(t *testing.T) {
 	if len(paths) == 0 {
 		t.Skipf("no cases in %s", root)
 	}
+
 	g := readGolden(t)
 	for _, path := range paths {
 		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
@@ -251,17 +283,21 @@ func TestOracleRecipesResolve(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			if IsMoE(text) {
 				return // merge/internal/moe has these
 			}
+
 			docs, err := Parse(path, text)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			plan, err := Resolve(docs[0], openInputs(t, docs[0], root), g.methods(t), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			againstNotes(t, plan, filepath.Dir(path))
 		})
 	}
@@ -277,10 +313,12 @@ func againstNotes(t *testing.T, plan *Plan, dir string) {
 			Vocab          int64 `json:"vocab_size"`
 		} `json:"config_json"`
 	}
+
 	text, err := os.ReadFile(filepath.Join(dir, "notes.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := json.Unmarshal(text, &notes); err != nil {
 		t.Fatal(err)
 	}
@@ -290,11 +328,13 @@ func againstNotes(t *testing.T, plan *Plan, dir string) {
 	if plan.Tokenizer != nil {
 		plan.SetVocabulary(notes.Config.Vocab)
 	}
+
 	files, err := safetensors.Open(filepath.Join(dir, "out.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer files.Close()
+
 	for _, name := range files.Names() {
 		info, _ := files.Info(name)
 		i := slices.IndexFunc(plan.Tensors, func(x Tensor) bool { return x.Name == name })
@@ -302,6 +342,7 @@ func againstNotes(t *testing.T, plan *Plan, dir string) {
 			t.Errorf("%s is not planned", name)
 			continue
 		}
+
 		if x := plan.Tensors[i]; !slices.Equal(x.Shape, info.Shape) || x.DType != info.DType {
 			t.Errorf("%s: %s %v, want %s %v", name, x.DType, x.Shape, info.DType, info.Shape)
 		}
@@ -310,7 +351,10 @@ func againstNotes(t *testing.T, plan *Plan, dir string) {
 
 // accepted are the configurations that a merge only finds wrong while it works, or that need the tokenizers; the others
 // of the oracle's list of refusals fail here.
-var accepted = []string{"della_epsilon", "multislerp_zero_mean", "token_not_in_source", "density_above_one", "linear_zero_sum"}
+var accepted = []string{
+	"della_epsilon", "multislerp_zero_mean", "token_not_in_source", "density_above_one",
+	"linear_zero_sum",
+}
 
 func TestOracleErrorsAreFound(t *testing.T) {
 	root := oracleFolder()
@@ -318,10 +362,12 @@ func TestOracleErrorsAreFound(t *testing.T) {
 	if err != nil {
 		t.Skipf("no %s", filepath.Join(root, "errors.json"))
 	}
+
 	var cases []struct{ Case, Config, Why string }
 	if err := json.Unmarshal(text, &cases); err != nil {
 		t.Fatal(err)
 	}
+
 	g := readGolden(t)
 	for _, c := range cases {
 		t.Run(c.Case, func(t *testing.T) {
@@ -332,6 +378,7 @@ func TestOracleErrorsAreFound(t *testing.T) {
 			if (err == nil) != slices.Contains(accepted, c.Case) {
 				t.Errorf("%v (%s)", err, c.Why)
 			}
+
 			if err != nil && strings.TrimSpace(err.Error()) == "" {
 				t.Error("an error without words")
 			}

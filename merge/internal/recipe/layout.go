@@ -54,6 +54,7 @@ type entry struct {
 func newLayout(in *Input) *layout {
 	l := &layout{input: in, byName: map[string]*entry{}, layers: map[string]int{}, blocks: map[blockKey][]*entry{}}
 	l.readConfig()
+
 	index := naming.Templates(l.table)
 	for _, info := range in.Tensors {
 		if l.table != nil && l.table.IsBuffer(info.Name) {
@@ -62,6 +63,7 @@ func newLayout(in *Input) *layout {
 		}
 		l.tensors = append(l.tensors, l.entry(info, index))
 	}
+
 	for i := range l.tensors {
 		e := &l.tensors[i]
 		l.byName[e.name] = e
@@ -72,8 +74,10 @@ func newLayout(in *Input) *layout {
 		if _, known := l.layers[e.stack]; !known {
 			l.order = append(l.order, e.stack)
 		}
+
 		l.layers[e.stack] = max(l.layers[e.stack], e.block+1)
 	}
+
 	return l
 }
 
@@ -89,12 +93,15 @@ func (l *layout) readConfig() {
 	if err != nil {
 		return
 	}
+
 	o.Decode("model_type", &l.class)
+
 	if l.input.Ref.Class != "" {
 		if table, err := arch.ByClass([]string{l.input.Ref.Class}); err == nil {
 			l.class = table.ModelType
 		}
 	}
+
 	if table, err := arch.Lookup(l.class); err == nil {
 		l.table = table
 		if key, ok := table.Config["tied"]; ok {
@@ -102,6 +109,7 @@ func (l *layout) readConfig() {
 		}
 		return
 	}
+
 	o.Decode("tie_word_embeddings", &l.tied)
 }
 
@@ -124,16 +132,21 @@ func (l *layout) entry(info safetensors.Info, index map[string]*arch.Tensor) ent
 	if l.table != nil && l.table.OptionalPrefix != "" {
 		candidates = append(candidates, l.table.OptionalPrefix+info.Name)
 	}
+
 	for _, name := range candidates {
 		if t := naming.Lookup(index, name); t != nil {
-			e.name, e.role, e.bias = name, t.Role, t.Part == "bias"
+			e.name = name
+			e.role = t.Role
+			e.bias = t.Part == "bias"
 			break
 		}
 	}
+
 	e.stack, e.block, e.rest = naming.Layer(e.name)
 	if e.role == "" && e.block < 0 {
 		e.role, e.bias = naming.Role(e.name)
 	}
+
 	return e
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
-// Folders finds the folders of all models and adapters of a document. The error wraps ErrNotFound and lists every one that is
-// not there, with its place in the recipe.
+// Folders finds the folders of all models and adapters of a document. The error wraps ErrNotFound and lists
+// every one that is not there, with its place in the recipe.
 func (d *Document) Folders(p Places) (map[Source]string, error) {
 	out := map[Source]string{}
 	var missing []error
@@ -18,13 +18,16 @@ func (d *Document) Folders(p Places) (map[Source]string, error) {
 			if _, seen := out[s]; seen || s.Path == "" {
 				continue
 			}
+
 			dir, err := Locate(s, p)
-			if out[s] = dir; err != nil {
+			out[s] = dir
+			if err != nil {
 				at := d.placeOf(s)
 				missing = append(missing, fmt.Errorf("%s:%d:%d: %w", d.source.File, at.Line, at.Column, err))
 			}
 		}
 	}
+
 	return out, errors.Join(missing...)
 }
 
@@ -36,6 +39,7 @@ func (d *Document) placeOf(s Source) strictyaml.Place {
 		if i := slices.IndexFunc(m.Models, func(x Model) bool { return is(x.Ref) }); i >= 0 {
 			return m.Models[i].Place
 		}
+
 		for _, x := range m.Slices {
 			if i := slices.IndexFunc(x.Sources, func(l LayerRange) bool { return is(l.Ref) }); i >= 0 {
 				return x.Sources[i].Place
@@ -45,14 +49,16 @@ func (d *Document) placeOf(s Source) strictyaml.Place {
 			}
 		}
 	}
+
 	if d.Base != nil && is(*d.Base) {
 		return d.base
 	}
+
 	return d.Place
 }
 
-// repeated warns of layers that several slices take from one model: a stack of layers may be meant to have them twice, or a
-// range may be wrong. It warns of a key without an effect, too.
+// repeated warns of layers that several slices take from one model: a stack of layers may be meant to have them
+// twice, or a range may be wrong. It warns of a key without an effect, too.
 func (x *resolver) repeated(slices []Slice) {
 	type use struct{ slice, first, end int }
 	before := map[Ref][]use{}
@@ -60,12 +66,15 @@ func (x *resolver) repeated(slices []Slice) {
 		if s.residual {
 			x.warn("residual_weight of slice %d has no effect, as in mergekit", i+1)
 		}
+
 		for _, l := range s.Sources {
 			for _, u := range before[l.Ref] {
 				if first, end := max(u.first, l.First), min(u.end, l.End); first < end && u.slice != i {
-					x.warn("slices %d and %d both take layers [%d, %d) of %s: the output has them twice", u.slice+1, i+1, first, end, l.Ref)
+					x.warn("slices %d and %d both take layers [%d, %d) of %s: the output has them twice", u.slice+1,
+						i+1, first, end, l.Ref)
 				}
 			}
+
 			before[l.Ref] = append(before[l.Ref], use{i, l.First, l.End})
 		}
 	}

@@ -77,9 +77,11 @@ func mediate(r *strictyaml.Reader, n *strictyaml.Node, experts []Model) *Mediate
 		Keep:    Keep{Kind: "magnitude", Value: 0.1},
 		Router:  Router{Features: "hidden_mean", Classifier: "lda", Shrinkage: 0.1},
 	}
+
 	if n != nil {
 		mediateKeys(r, n, m)
 	}
+
 	expertNames(r, m, experts)
 	return m
 }
@@ -93,12 +95,14 @@ func mediateKeys(r *strictyaml.Reader, n *strictyaml.Node, m *Mediate) {
 	if v := o.Get("metric"); v != nil {
 		m.Metric = r.Choice(v, "metric", "any", "coactive", "total", "mass", "cosine", "disagree")
 	}
+
 	if v := o.Get("density"); v != nil {
 		m.Density = share(r, v, "density")
 		if m.Density == 0 {
 			r.Add(v.Place, strictyaml.ErrValue, "density must be above 0")
 		}
 	}
+
 	if v := o.Get("select"); v != nil {
 		m.Select = selection(r, v)
 	}
@@ -117,6 +121,7 @@ func mediateKeys(r *strictyaml.Reader, n *strictyaml.Node, m *Mediate) {
 	if v := o.Get("router"); v != nil {
 		router(r, v, &m.Router)
 	}
+
 	o.Close()
 }
 
@@ -143,11 +148,13 @@ func selection(r *strictyaml.Reader, n *strictyaml.Node) Select {
 	if n.Kind == strictyaml.Scalar {
 		return Select{Rule: r.Choice(n, "select", "none", "all", "otsu")}
 	}
+
 	e, ok := single(r, n, "select")
 	out := Select{Rule: e.Key}
 	if !ok {
 		return out
 	}
+
 	switch e.Key {
 	case "sigma", "threshold":
 		out.Value = r.Number(e.Value, e.Key)
@@ -162,9 +169,13 @@ func selection(r *strictyaml.Reader, n *strictyaml.Node) Select {
 			out.Layers = append(out.Layers, r.Int(x, "a layer", 0, naming.MaxLayers))
 		}
 	default:
-		known := []string{"none", "all", "otsu", "sigma", "threshold", "top_k", "top_fraction", "quantile", "budget", "layers"}
+		known := []string{
+			"none", "all", "otsu", "sigma", "threshold", "top_k", "top_fraction", "quantile", "budget",
+			"layers",
+		}
 		r.Add(e.Place, strictyaml.ErrUnknownKey, "unknown rule %q in select%s", e.Key, strictyaml.Suggest(e.Key, known))
 	}
+
 	return out
 }
 
@@ -193,11 +204,13 @@ func byteCount(r *strictyaml.Reader, n *strictyaml.Node) int64 {
 			break
 		}
 	}
+
 	x, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(x >= 0) || x*factor >= math.MaxInt64 {
 		r.Add(n.Place, strictyaml.ErrValue, "budget must be a number of bytes such as 500MB or 1GiB, not %q", n.Text)
 		return 0
 	}
+
 	return int64(x * factor)
 }
 
@@ -208,6 +221,7 @@ func staticMerge(r *strictyaml.Reader, n *strictyaml.Node, what string) StaticMe
 		out.Method = n.Text
 		return out
 	}
+
 	o := r.Object(n, what)
 	if v := o.Need("method"); v != nil {
 		out.Method = r.Text(v, "method")
@@ -215,11 +229,14 @@ func staticMerge(r *strictyaml.Reader, n *strictyaml.Node, what string) StaticMe
 	if out.Method == Mediated {
 		r.Add(n.Place, strictyaml.ErrValue, "%s takes a method that gives one tensor, not mediate", what)
 	}
+
 	for _, e := range n.Entries {
 		if e.Key != "method" {
-			out.Parameters = append(out.Parameters, Parameter{Place: e.Place, Name: e.Key, Setting: setting(r, e.Value, e.Key)})
+			out.Parameters = append(out.Parameters,
+				Parameter{Place: e.Place, Name: e.Key, Setting: setting(r, e.Value, e.Key)})
 		}
 	}
+
 	return out
 }
 
@@ -231,11 +248,13 @@ func dense(r *strictyaml.Reader, n *strictyaml.Node) Dense {
 	case n.Get("method") != nil:
 		return Dense{Kind: "method", Merge: staticMerge(r, n, "dense")}
 	}
+
 	out := Dense{Kind: "expert"}
 	o := r.Object(n, "dense")
 	if v := o.Need("expert"); v != nil {
 		out.Expert = r.Text(v, "expert")
 	}
+
 	o.Close()
 	return out
 }
@@ -248,6 +267,7 @@ func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
 		}
 		return Keep{Kind: "magnitude", Value: share(r, n, "keep")}
 	}
+
 	e, ok := single(r, n, "keep")
 	out := Keep{Kind: e.Key}
 	switch {
@@ -261,8 +281,10 @@ func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
 	case e.Key == "sign1":
 		r.Add(e.Place, strictyaml.ErrUnknownKey, "sign1 takes no value: write keep: sign1")
 	default:
-		r.Add(e.Place, strictyaml.ErrUnknownKey, "unknown kind %q in keep%s", e.Key, strictyaml.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "bits", "sign1"}))
+		r.Add(e.Place, strictyaml.ErrUnknownKey, "unknown kind %q in keep%s", e.Key,
+			strictyaml.Suggest(e.Key, []string{"magnitude", "energy", "random", "lowrank", "bits", "sign1"}))
 	}
+
 	return out
 }
 
@@ -278,14 +300,18 @@ func router(r *strictyaml.Reader, n *strictyaml.Node, out *Router) {
 	if v := o.Get("shrinkage"); v != nil {
 		out.Shrinkage = share(r, v, "shrinkage")
 	}
+
 	if v := o.Get("prompts"); v != nil {
 		if v.Kind != strictyaml.Map {
 			r.Add(v.Place, strictyaml.ErrType, "prompts must be a map of experts and files, not %s", v.Kind)
 		}
+
 		for _, e := range v.Entries {
-			out.Prompts = append(out.Prompts, ExpertPrompts{Place: e.Place, Expert: e.Key, File: r.Text(e.Value, "a prompt file")})
+			out.Prompts = append(out.Prompts,
+				ExpertPrompts{Place: e.Place, Expert: e.Key, File: r.Text(e.Value, "a prompt file")})
 		}
 	}
+
 	o.Close()
 }
 
@@ -299,13 +325,16 @@ func expertNames(r *strictyaml.Reader, m *Mediate, experts []Model) {
 			parts := strings.Split(strings.TrimRight(x.Ref.Model.Path, "/"), "/")
 			x.Name = parts[len(parts)-1]
 		}
+
 		for _, k := range known {
 			if k == x.Name {
 				r.Add(x.Place, strictyaml.ErrDuplicateKey, "two experts go by the name %q; give them names", x.Name)
 			}
 		}
+
 		known = append(known, x.Name)
 	}
+
 	check := func(at strictyaml.Place, name string) {
 		for _, k := range known {
 			if k == name {
@@ -314,6 +343,7 @@ func expertNames(r *strictyaml.Reader, m *Mediate, experts []Model) {
 		}
 		r.Add(at, strictyaml.ErrValue, "no expert has the name %q%s", name, strictyaml.Suggest(name, known))
 	}
+
 	for _, p := range m.Router.Prompts {
 		check(p.Place, p.Expert)
 	}

@@ -11,7 +11,10 @@ import (
 
 // twoStacks is a model of an architecture without a table: a vision tower of two layers, a language model of three.
 func twoStacks(path string) Input {
-	in := Input{Ref: Ref{Model: Source{Path: path}}, Config: []byte(`{"model_type":"seer","text_config":{"num_hidden_layers":3,"vocab_size":8}}`)}
+	in := Input{
+		Ref:    Ref{Model: Source{Path: path}},
+		Config: []byte(`{"model_type":"seer","text_config":{"num_hidden_layers":3,"vocab_size":8}}`),
+	}
 	add := func(name string, shape ...int64) {
 		in.Tensors = append(in.Tensors, safetensors.Info{Name: name, DType: safetensors.BF16, Shape: shape, Size: 2})
 	}
@@ -22,6 +25,7 @@ func twoStacks(path string) Input {
 	for i := range 2 {
 		add(fmt.Sprintf("visual.blocks.%d.w", i), 4, 4)
 	}
+
 	add("visual.patch.weight", 4, 4)
 	add("lm_head.weight", 8, 4)
 	return in
@@ -34,30 +38,39 @@ func resolveStacks(t *testing.T, text string) (*Plan, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var inputs []Input
 	for _, ref := range docs[0].References() {
 		inputs = append(inputs, twoStacks(ref.Model.Path))
 	}
+
 	return Resolve(docs[0], inputs, readGolden(t).methods(t), Options{})
 }
 
 func TestModelsOfSeveralStacks(t *testing.T) {
-	plan, err := resolveStacks(t, "merge_method: linear\nmodels: [{model: a, parameters: {weight: [0, 1]}}, {model: b}]\nparameters: {weight: 1}\n")
+	plan, err := resolveStacks(t, "merge_method: linear\nmodels: [{model: a, parameters: {weight: [0, 1]}}, {model: "+
+		"b}]\nparameters: {weight: 1}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := map[string]float64{
-		"model.layers.0.w": 0, "model.layers.1.w": 0.5, "model.layers.2.w": 1, "visual.blocks.0.w": 0, "visual.blocks.1.w": 1,
+		"model.layers.0.w": 0, "model.layers.1.w": 0.5, "model.layers.2.w": 1, "visual.blocks.0.w": 0,
+		"visual.blocks.1.w":         1,
 		"model.embed_tokens.weight": 0, "visual.patch.weight": 0, "lm_head.weight": 0,
 	}
+
 	if len(plan.Tensors) != len(want) || plan.Blocks != 3 {
 		t.Errorf("%d tensors, %d blocks", len(plan.Tensors), plan.Blocks)
 	}
+
 	for _, x := range plan.Tensors {
 		if w, ok := want[x.Name]; !ok || x.Sources[0].Params.Number("weight") != w {
 			t.Errorf("%s: %v", x.Name, x.Sources[0].Params)
 		}
-		if vocabulary := strings.Contains(x.Name, "embed") || strings.Contains(x.Name, "head"); (x.VocabAxis == 0) != vocabulary {
+
+		if vocabulary := strings.Contains(x.Name, "embed") ||
+			strings.Contains(x.Name, "head"); (x.VocabAxis == 0) != vocabulary {
 			t.Errorf("%s: vocabulary axis %d", x.Name, x.VocabAxis)
 		}
 	}
@@ -75,6 +88,7 @@ modules:
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	merged := 0
 	for _, x := range plan.Tensors {
 		if !x.Copy {
@@ -86,14 +100,17 @@ modules:
 			t.Errorf("%s: %v", x.Name, x.Sources)
 		}
 	}
+
 	if merged != 2 || len(plan.Tensors) != 7 {
 		t.Errorf("%d of %d tensors are merged", merged, len(plan.Tensors))
 	}
 	if !slices.Contains(plan.Warnings, `module "visual.blocks" is not in the recipe; its tensors are copied from a`) {
 		t.Errorf("%q", plan.Warnings)
 	}
+
 	text, err := plan.OutputConfig(twoStacks("a").Config)
-	if want := "{\n  \"model_type\": \"seer\",\n  \"text_config\": {\n    \"num_hidden_layers\": 2,\n    \"vocab_size\": 8\n  },\n  \"torch_dtype\": \"bfloat16\"\n}\n"; err != nil || string(text) != want {
+	if want := "{\n  \"model_type\": \"seer\",\n  \"text_config\": {\n    \"num_hidden_layers\": 2,\n    " +
+		"\"vocab_size\": 8\n  },\n  \"torch_dtype\": \"bfloat16\"\n}\n"; err != nil || string(text) != want {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -110,12 +110,15 @@ const shownFaults = 12
 func (f *Faults) Error() string {
 	var lines []string
 	for _, x := range f.List[:min(len(f.List), shownFaults)] {
-		parts := slices.DeleteFunc([]string{x.Tensor, x.Model, x.Err.Error(), x.Detail}, func(s string) bool { return s == "" })
+		parts := slices.DeleteFunc([]string{x.Tensor, x.Model, x.Err.Error(), x.Detail},
+			func(s string) bool { return s == "" })
 		lines = append(lines, strings.Join(parts, ": "))
 	}
+
 	if more := len(f.List) - shownFaults; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d tensors more", more))
 	}
+
 	return strings.Join(lines, "\n")
 }
 
@@ -165,6 +168,7 @@ func (p *Plan) Summary() *Summary {
 		Method: p.Method, Donor: p.Models[p.Donor].String(), Tensors: len(p.Tensors), Blocks: p.Blocks,
 		DTypes: map[string]int{}, Vocabulary: p.rows, Warnings: p.Warnings,
 	}
+
 	for _, r := range p.Models {
 		s.Models = append(s.Models, r.String())
 	}
@@ -174,6 +178,7 @@ func (p *Plan) Summary() *Summary {
 	for i := range p.Tensors {
 		s.add(&p.Tensors[i])
 	}
+
 	return s
 }
 
@@ -183,14 +188,17 @@ func (s *Summary) add(t *Tensor) {
 	if t.Copy {
 		s.Copied++
 	}
+
 	s.Parameters += safetensors.Info{Shape: t.Shape}.Elements()
 	if size, err := t.DType.ByteSize(t.Shape); err == nil {
 		s.BytesOut += size
 	}
+
 	var in int64
 	for _, x := range t.Sources {
 		in += x.Info.Size
 	}
+
 	s.BytesIn += in
 	if in > s.LargestIn {
 		s.Largest, s.LargestIn = t.Name, in

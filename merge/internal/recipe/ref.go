@@ -41,18 +41,22 @@ func (r Ref) String() string {
 func ParseRef(text string) (Ref, error) {
 	model, adapter, has := strings.Cut(text, "+")
 	if strings.Contains(adapter, "+") {
-		return Ref{}, fmt.Errorf(`%q has more than one "+"; write {model: {path: …}, lora: {path: …}} for such a path`, text)
+		return Ref{}, fmt.Errorf(`%q has more than one "+"; write {model: {path: …}, lora: {path: …}} for such a path`,
+			text)
 	}
+
 	var out Ref
 	var err error
 	if out.Model, err = parseSource(model); err != nil {
 		return Ref{}, err
 	}
+
 	if has {
 		if out.Adapter, err = parseSource(adapter); err != nil {
 			return Ref{}, err
 		}
 	}
+
 	return out, nil
 }
 
@@ -61,12 +65,14 @@ func parseSource(text string) (Source, error) {
 	path, revision, has := strings.Cut(text, "@")
 	switch {
 	case strings.Contains(revision, "@"):
-		return Source{}, fmt.Errorf(`%q has more than one "@"; write {model: {path: …, revision: …}} for such a path`, text)
+		return Source{}, fmt.Errorf(`%q has more than one "@"; write {model: {path: …, revision: …}} for such a path`,
+			text)
 	case path == "" || has && revision == "":
 		return Source{}, fmt.Errorf("%q names no model", text)
 	case strings.ContainsRune(text, 0):
 		return Source{}, fmt.Errorf("%q holds a zero byte", text)
 	}
+
 	return Source{Path: path, Revision: revision}, nil
 }
 
@@ -79,6 +85,7 @@ func DecodeRef(r *strictyaml.Reader, n *strictyaml.Node, what string) Ref {
 		}
 		return out
 	}
+
 	var out Ref
 	o := r.Object(n, "a model reference")
 	if m := o.Need("model"); m != nil {
@@ -90,6 +97,7 @@ func DecodeRef(r *strictyaml.Reader, n *strictyaml.Node, what string) Ref {
 	if c := o.Get("override_architecture"); c != nil {
 		out.Class = r.Text(c, "override_architecture")
 	}
+
 	o.Close()
 	return out
 }
@@ -103,6 +111,7 @@ func source(r *strictyaml.Reader, n *strictyaml.Node, what string) Source {
 		}
 		return out
 	}
+
 	var out Source
 	o := r.Object(n, "a path with a revision")
 	if p := o.Need("path"); p != nil {
@@ -111,6 +120,7 @@ func source(r *strictyaml.Reader, n *strictyaml.Node, what string) Source {
 	if v := o.Get("revision"); v != nil {
 		out.Revision = r.Text(v, "revision")
 	}
+
 	o.Close()
 	return out
 }

@@ -13,8 +13,12 @@ import (
 func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, error) {
 	x := &resolver{
 		r: d.source.NewReader(), methods: methods, options: o,
-		plan: &Plan{Document: d, Method: d.Method, Base: -1, Tokenizer: d.Tokenizer, ChatTemplate: d.ChatTemplate, DType: d.DType, OutDType: d.OutDType},
+		plan: &Plan{
+			Document: d, Method: d.Method, Base: -1, Tokenizer: d.Tokenizer, ChatTemplate: d.ChatTemplate,
+			DType: d.DType, OutDType: d.OutDType,
+		},
 	}
+
 	if o.DType != 0 {
 		x.plan.OutDType = o.DType
 	}
@@ -24,17 +28,21 @@ func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, e
 	if !x.chooseMethod() {
 		return nil, x.r.Err()
 	}
+
 	x.root = x.settings(d.Parameters, false)
 	x.expand()
 	x.repeated(d.Slices)
 	for _, m := range d.Modules {
 		x.repeated(m.Slices)
 	}
+
 	x.checkArchitectures()
+
 	if x.r.Err() == nil && len(x.faults.List) == 0 {
 		x.tensors()
 		x.warnHeads()
 	}
+
 	return x.result()
 }
 
@@ -96,35 +104,43 @@ func (x *resolver) openModels(inputs []Input) error {
 		if i < 0 {
 			return fmt.Errorf("%w: %s is not among the inputs given", ErrNotFound, ref)
 		}
+
 		x.plan.Models = append(x.plan.Models, ref)
 		in := inputs[i]
 		x.plan.inputs = append(x.plan.inputs, &in)
 	}
+
 	if d.Base != nil {
 		x.plan.Base = x.index(*d.Base)
 	}
+
 	x.plan.Donor = max(x.plan.Base, 0)
 	x.adopt()
 	for _, in := range x.plan.inputs {
 		x.plan.layouts = append(x.plan.layouts, newLayout(in))
 	}
+
 	for i, l := range x.plan.layouts {
 		if n := len(l.ignored); n > 0 {
 			x.warn("%s: %d buffers that are no parameters are left out (%s …)", x.plan.Models[i], n, l.ignored[0])
 		}
 	}
+
 	return nil
 }
 
 // adopt lends models without a configuration that of the donor, which is the first model to have one if it has none.
 func (x *resolver) adopt() {
 	p := x.plan
-	if has := slices.IndexFunc(p.inputs, func(in *Input) bool { return in.Config != nil }); has >= 0 && p.inputs[p.Donor].Config == nil {
+	if has := slices.IndexFunc(p.inputs, func(in *Input) bool { return in.Config != nil }); has >= 0 &&
+		p.inputs[p.Donor].Config == nil {
 		p.Donor = has
 	}
+
 	for i, in := range p.inputs {
 		if in.Config == nil && p.inputs[p.Donor].Config != nil {
-			x.warn("%s has no config.json; it is taken to be like %s, which gives the output's", p.Models[i], p.Models[p.Donor])
+			x.warn("%s has no config.json; it is taken to be like %s, which gives the output's", p.Models[i],
+				p.Models[p.Donor])
 			in.Config = p.inputs[p.Donor].Config
 		}
 	}
@@ -170,14 +186,17 @@ func (x *resolver) expand() {
 		}
 	case d.Slices != nil:
 		if len(names) > 1 {
-			x.r.Add(d.Slices[0].Place, strictyaml.ErrValue, "the model has several stacks of layers; write modules, one of %q each", names)
+			x.r.Add(d.Slices[0].Place, strictyaml.ErrValue,
+				"the model has several stacks of layers; write modules, one of %q each", names)
 			return
 		}
 		x.addModule("default", nil, d.Slices, nil)
 	default:
 		x.addModules(names)
 	}
+
 	x.unusedModules()
+
 	for i := range x.modules {
 		for j := range x.modules[i].runs {
 			x.checkRun(&x.modules[i].runs[j])
@@ -190,11 +209,13 @@ func (x *resolver) expand() {
 func (x *resolver) addModules(names []string) {
 	for _, m := range x.plan.Document.Modules {
 		if !slices.Contains(names, m.Name) {
-			x.r.Add(m.Place, strictyaml.ErrValue, "the model has no module %q%s", m.Name, strictyaml.Suggest(m.Name, names))
+			x.r.Add(m.Place, strictyaml.ErrValue, "the model has no module %q%s", m.Name,
+				strictyaml.Suggest(m.Name, names))
 			continue
 		}
 		x.addModule(m.Name, m.Models, m.Slices, m.Parameters)
 	}
+
 	for _, name := range names {
 		if !slices.ContainsFunc(x.modules, func(m module) bool { return m.name == name }) {
 			x.addModule(name, []Model{{Ref: x.plan.Models[x.plan.Donor]}}, nil, nil)
@@ -212,12 +233,14 @@ func (x *resolver) addModule(name string, models []Model, parts []Slice, params 
 			m.stack = order[0]
 		}
 	}
+
 	if models != nil {
 		m.runs = []run{x.wholeModels(models, &m)}
 	}
 	for i := range parts {
 		m.runs = append(m.runs, x.slice(&parts[i]))
 	}
+
 	x.modules = append(x.modules, m)
 }
 
@@ -225,21 +248,26 @@ func (x *resolver) addModule(name string, models []Model, parts []Slice, params 
 func (x *resolver) wholeModels(models []Model, m *module) run {
 	s := run{at: models[0].Place, base: x.plan.Base}
 	for _, in := range models {
-		s.inputs = append(s.inputs, runInput{at: in.Place, model: x.index(in.Ref), scope: x.settings(in.Parameters, true)})
+		s.inputs = append(s.inputs,
+			runInput{at: in.Place, model: x.index(in.Ref), scope: x.settings(in.Parameters, true)})
 	}
+
 	if s.base >= 0 && s.baseInput() < 0 {
 		s.inputs = append(s.inputs, runInput{at: x.plan.Document.base, model: s.base})
 	}
 	if m.stack == "" {
 		return s
 	}
+
 	s.length = x.stackLayers(s.inputs[0].model, m.stack)
 	for _, in := range s.inputs[1:] {
 		// A model without this stack has other names altogether, which checkArchitectures reports.
 		if n := x.stackLayers(in.model, m.stack); n != s.length && n > 0 {
-			x.r.Add(in.at, strictyaml.ErrValue, "%s has %d layers, %s has %d; name the layers to use in slices", x.plan.Models[in.model], n, x.plan.Models[s.inputs[0].model], s.length)
+			x.r.Add(in.at, strictyaml.ErrValue, "%s has %d layers, %s has %d; name the layers to use in slices",
+				x.plan.Models[in.model], n, x.plan.Models[s.inputs[0].model], s.length)
 		}
 	}
+
 	return s
 }
 
@@ -249,9 +277,12 @@ func (x *resolver) slice(in *Slice) run {
 	if in.Base != nil {
 		s.base = x.index(*in.Base)
 	}
+
 	for _, src := range in.Sources {
-		s.inputs = append(s.inputs, runInput{at: src.Place, model: x.index(src.Ref), first: src.First, scope: x.settings(src.Parameters, true)})
+		s.inputs = append(s.inputs,
+			runInput{at: src.Place, model: x.index(src.Ref), first: src.First, scope: x.settings(src.Parameters, true)})
 	}
+
 	s.length = in.Sources[0].End - in.Sources[0].First
 	x.checkLayers(&s)
 	return s
@@ -264,14 +295,19 @@ func (x *resolver) checkArchitectures() {
 		if l.class == first.class || !x.used(i) {
 			continue
 		}
-		if slices.ContainsFunc(l.tensors, func(e entry) bool { return first.byName[e.name] == nil && e.block <= 0 && e.role != "head" }) {
+
+		if slices.ContainsFunc(l.tensors,
+			func(e entry) bool { return first.byName[e.name] == nil && e.block <= 0 && e.role != "head" }) {
 			x.faults.List = append(x.faults.List, Fault{
 				Model: x.plan.Models[i].String(), Err: ErrArchitecture,
-				Detail: fmt.Sprintf("%q, where %s is %q, and the names of their tensors differ", l.class, x.plan.Models[x.plan.Donor], first.class),
+				Detail: fmt.Sprintf("%q, where %s is %q, and the names of their tensors differ", l.class,
+					x.plan.Models[x.plan.Donor], first.class),
 			})
 			continue
 		}
-		x.warn("%s is a %q, %s a %q; their tensors have the same names", x.plan.Models[i], l.class, x.plan.Models[x.plan.Donor], first.class)
+
+		x.warn("%s is a %q, %s a %q; their tensors have the same names", x.plan.Models[i], l.class,
+			x.plan.Models[x.plan.Donor], first.class)
 	}
 }
 

@@ -45,10 +45,12 @@ func parameters(r *strictyaml.Reader, n *strictyaml.Node) Parameters {
 	if n.Kind != strictyaml.Map {
 		r.Add(n.Place, strictyaml.ErrType, "parameters must be a map of names and values, not %s", n.Kind)
 	}
+
 	var out Parameters
 	for _, e := range n.Entries {
 		out = append(out, Parameter{Place: e.Place, Name: e.Key, Setting: setting(r, e.Value, e.Key)})
 	}
+
 	return out
 }
 
@@ -56,21 +58,26 @@ func parameters(r *strictyaml.Reader, n *strictyaml.Node) Parameters {
 func setting(r *strictyaml.Reader, n *strictyaml.Node, name string) Setting {
 	switch {
 	case n.Kind == strictyaml.Map && n.Get("search") != nil:
-		r.Add(n.Place, strictyaml.ErrValue, `%s is to be searched for: a merge needs a number here; "compress merge search" finds one`, name)
+		r.Add(n.Place, strictyaml.ErrValue,
+			`%s is to be searched for: a merge needs a number here; "compress merge search" finds one`, name)
 		return nil
 	case n.Kind == strictyaml.Map:
 		return Setting{rule(r, n, name)}
-	case n.Kind == strictyaml.List && len(n.Items) > 0 && n.Items[0].Kind == strictyaml.Map && n.Items[0].Get("search") == nil:
+	case n.Kind == strictyaml.List && len(n.Items) > 0 && n.Items[0].Kind == strictyaml.Map &&
+		n.Items[0].Get("search") == nil:
 		var out Setting
 		for _, item := range n.Items {
 			if item.Kind != strictyaml.Map {
-				r.Add(item.Place, strictyaml.ErrType, "%s mixes values and rules; each entry must be {filter: …, value: …}", name)
+				r.Add(item.Place, strictyaml.ErrType,
+					"%s mixes values and rules; each entry must be {filter: …, value: …}", name)
 				continue
 			}
 			out = append(out, rule(r, item, name))
 		}
+
 		return out
 	}
+
 	return Setting{values(r, n, name)}
 }
 
@@ -85,6 +92,7 @@ func rule(r *strictyaml.Reader, n *strictyaml.Node, name string) Rule {
 	if filter != nil {
 		out.Filter = r.Text(filter, "filter")
 	}
+
 	o.Close()
 	return out
 }
@@ -106,9 +114,12 @@ func values(r *strictyaml.Reader, n *strictyaml.Node, name string) Rule {
 				out.Values = append(out.Values, item)
 			}
 		}
+
 		return out
 	}
-	r.Add(n.Place, strictyaml.ErrType, "%s must be a value, a list of values or a list of {filter: …, value: …}, not %s", name, n.Kind)
+
+	r.Add(n.Place, strictyaml.ErrType,
+		"%s must be a value, a list of values or a list of {filter: …, value: …}, not %s", name, n.Kind)
 	return Rule{}
 }
 
@@ -127,21 +138,26 @@ func (p *Plan) Blame(fault error, name string, value float64) error {
 			}
 		}
 	}
+
 	each := func(models []Model, parts []Slice, params Parameters) {
 		for _, m := range models {
 			look(m.Parameters)
 		}
+
 		for _, s := range parts {
 			for _, in := range s.Sources {
 				look(in.Parameters)
 			}
 			look(s.Parameters)
 		}
+
 		look(params)
 	}
+
 	for _, m := range d.Modules {
 		each(m.Models, m.Slices, m.Parameters)
 	}
+
 	each(d.Models, d.Slices, d.Parameters)
 	r.Add(at, fault, "%v", fault)
 	return r.Err()
@@ -173,6 +189,7 @@ func convert(n *strictyaml.Node, t Type) (Value, bool) {
 	case Text:
 		v.Text = n.Text
 	}
+
 	return v, ok
 }
 
@@ -188,11 +205,14 @@ func typedSetting(r *strictyaml.Reader, s Setting, p *Param) typed {
 			}
 			y.values = append(y.values, v)
 		}
+
 		if p.Type == Integer && x.Gradient {
 			fractions(r, p, y.values, x.Values)
 		}
+
 		out = append(out, y)
 	}
+
 	return out
 }
 
@@ -216,8 +236,10 @@ func (s typed) at(tensor string, t float64) (Value, bool) {
 		if len(x.values) == 0 {
 			return Value{}, false
 		}
+
 		return interpolate(x.values, t), true
 	}
+
 	return Value{}, false
 }
 
@@ -227,6 +249,7 @@ func interpolate(values []Value, t float64) Value {
 	if values[0].Type == Bool || values[0].Type == Text {
 		return values[int(t*float64(m-1))]
 	}
+
 	scaled := t * float64(m-1)
 	i := int(scaled)
 	j := min(m-1, i+1)
@@ -244,6 +267,7 @@ func (s Setting) String() string {
 		for j, n := range x.Values {
 			texts[j] = n.Text
 		}
+
 		parts[i] = strings.Join(texts, ", ")
 		if x.Gradient {
 			parts[i] = "[" + parts[i] + "]"
@@ -252,5 +276,6 @@ func (s Setting) String() string {
 			parts[i] = fmt.Sprintf("%s: %s", x.Filter, parts[i])
 		}
 	}
+
 	return strings.Join(parts, "; ")
 }

@@ -19,10 +19,12 @@ func (p *Plan) Sheet(s StaticMerge, methods []Method) (*Sheet, error) {
 			x.method = &methods[i]
 		}
 	}
+
 	if x.method == nil {
 		x.r.Add(s.Place, strictyaml.ErrValue, "unknown method %q%s", s.Method, strictyaml.Suggest(s.Method, known))
 		return nil, x.r.Err()
 	}
+
 	out := &Sheet{Method: x.method, settings: x.settings(s.Parameters, false)}
 	return out, x.r.Err()
 }
@@ -38,9 +40,11 @@ func (s *Sheet) At(t *Tensor) Values {
 				continue
 			}
 		}
+
 		if p.Default != nil {
 			out[p.Name] = *p.Default
 		}
 	}
+
 	return out
 }

@@ -40,17 +40,20 @@ func (x *resolver) tensors() {
 		if x.loose(m) {
 			x.outside(m, &m.runs[0], false)
 		}
+
 		block := 0
 		for j := range m.runs {
 			s := &m.runs[j]
 			for layer := range s.length {
 				x.layer(tensorPlace{module: m, run: s, block: block, layer: layer})
 				if i == 0 {
-					x.plan.origins = append(x.plan.origins, origin{model: s.inputs[0].model, layer: s.inputs[0].first + layer})
+					x.plan.origins = append(x.plan.origins,
+						origin{model: s.inputs[0].model, layer: s.inputs[0].first + layer})
 				}
 				block++
 			}
 		}
+
 		if i == 0 {
 			x.plan.Blocks = block
 		}
@@ -58,6 +61,7 @@ func (x *resolver) tensors() {
 			x.outside(m, &m.runs[len(m.runs)-1], true)
 		}
 	}
+
 	x.twice()
 }
 
@@ -74,6 +78,7 @@ func (x *resolver) outside(m *module, s *run, final bool) {
 		}
 		return out
 	})
+
 	for _, name := range names {
 		x.tensor(tensorPlace{module: m, run: s, block: -1}, name, func(runInput) string { return name })
 	}
@@ -88,8 +93,10 @@ func (x *resolver) layer(at tensorPlace) {
 		}
 		return out
 	})
+
 	for _, rest := range rests {
-		x.tensor(at, layerName(stack, at.block, rest), func(in runInput) string { return layerName(stack, in.first+at.layer, rest) })
+		x.tensor(at, layerName(stack, at.block, rest),
+			func(in runInput) string { return layerName(stack, in.first+at.layer, rest) })
 	}
 }
 
@@ -110,6 +117,7 @@ func (x *resolver) union(s *run, of func(runInput) []string) []string {
 			}
 		}
 	}
+
 	return out
 }
 
@@ -123,18 +131,22 @@ func (x *resolver) tensor(at tensorPlace, name string, nameIn func(runInput) str
 			t.Absent = append(t.Absent, in.model)
 			continue
 		}
+
 		if t.Role == "" {
 			t.Role, t.VocabAxis = e.role, e.vocabAxis()
 		}
 		if in.model == at.run.base {
 			t.Base = len(t.Sources)
 		}
+
 		source := TensorSource{Model: in.model, Info: e.info}
 		if !t.Copy {
 			source.Params = x.inputParams(&at, &in, nameIn(in))
 		}
+
 		t.Sources = append(t.Sources, source)
 	}
+
 	if len(t.Absent) > 0 && !x.absent(&t) {
 		return
 	}
@@ -144,6 +156,7 @@ func (x *resolver) tensor(at tensorPlace, name string, nameIn func(runInput) str
 	if !t.Copy {
 		t.Params = x.sharedParams(&at, name)
 	}
+
 	x.plan.Tensors = append(x.plan.Tensors, t)
 }
 
@@ -153,21 +166,25 @@ func (x *resolver) find(model int, name string, t *Tensor) *entry {
 	if e := l.byName[name]; e != nil {
 		return e
 	}
+
 	head := false
 	for _, other := range x.plan.layouts {
 		if e := other.byName[name]; e != nil && e.role == arch.Head && !e.bias {
 			head = true
 		}
 	}
+
 	if !head || !l.tied {
 		return nil
 	}
+
 	if e := l.embedding(); e != nil {
 		t.Tied = true
 		as := *e
 		as.role = arch.Head
 		return &as
 	}
+
 	return nil
 }
 
@@ -180,15 +197,23 @@ func (x *resolver) absent(t *Tensor) bool {
 	case MissingCopy:
 		keep := max(t.Base, 0)
 		x.warn("%s is copied from %s; other models lack it", t.Name, x.plan.Models[t.Sources[keep].Model])
-		t.Sources, t.Copy, t.Base = t.Sources[keep:keep+1], true, min(t.Base, 0)
+		t.Sources = t.Sources[keep : keep+1]
+		t.Copy = true
+		t.Base = min(t.Base, 0)
 		return true
 	case MissingSkip:
 		x.warn("%s is left out; %s", t.Name, lacking(len(t.Absent)))
 		return false
 	}
+
 	for _, m := range t.Absent {
-		x.faults.List = append(x.faults.List, Fault{Model: x.plan.Models[m].String(), Tensor: t.Name, Err: ErrMissing, Detail: "in " + x.plan.Models[t.Sources[0].Model].String() + " it is there"})
+		x.faults.List = append(x.faults.List,
+			Fault{
+				Model: x.plan.Models[m].String(), Tensor: t.Name, Err: ErrMissing,
+				Detail: "in " + x.plan.Models[t.Sources[0].Model].String() + " it is there",
+			})
 	}
+
 	return false
 }
 
@@ -208,13 +233,18 @@ func (x *resolver) fit(t *Tensor) bool {
 		if x.sameShape(t, s.Info.Shape, free) {
 			continue
 		}
-		detail := fmt.Sprintf("%v, where %s has %v", s.Info.Shape, x.plan.Models[t.Sources[0].Model], t.Sources[0].Info.Shape)
+
+		detail := fmt.Sprintf("%v, where %s has %v", s.Info.Shape, x.plan.Models[t.Sources[0].Model],
+			t.Sources[0].Info.Shape)
 		if t.VocabAxis >= 0 && !free {
 			detail += "; set tokenizer_source to base or union to align the vocabularies"
 		}
-		x.faults.List = append(x.faults.List, Fault{Model: x.plan.Models[s.Model].String(), Tensor: t.Name, Err: ErrShape, Detail: detail})
+
+		x.faults.List = append(x.faults.List,
+			Fault{Model: x.plan.Models[s.Model].String(), Tensor: t.Name, Err: ErrShape, Detail: detail})
 		return false
 	}
+
 	return x.outputType(t)
 }
 
@@ -223,6 +253,7 @@ func (x *resolver) sameShape(t *Tensor, shape []int64, free bool) bool {
 	if len(shape) != len(t.Shape) {
 		return false
 	}
+
 	for i, n := range shape {
 		switch {
 		case free && i == t.VocabAxis:
@@ -231,6 +262,7 @@ func (x *resolver) sameShape(t *Tensor, shape []int64, free bool) bool {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -240,22 +272,32 @@ func (x *resolver) outputType(t *Tensor) bool {
 	for _, s := range t.Sources[1:] {
 		p, ok := promote(promoted, s.Info.DType)
 		if !ok {
-			x.faults.List = append(x.faults.List, Fault{Tensor: t.Name, Model: x.plan.Models[s.Model].String(), Err: ErrDType, Detail: fmt.Sprintf("%s, where %s has %s", s.Info.DType, x.plan.Models[t.Sources[0].Model], t.Sources[0].Info.DType)})
+			x.faults.List = append(x.faults.List,
+				Fault{
+					Tensor: t.Name, Model: x.plan.Models[s.Model].String(), Err: ErrDType,
+					Detail: fmt.Sprintf("%s, where %s has %s", s.Info.DType, x.plan.Models[t.Sources[0].Model],
+						t.Sources[0].Info.DType),
+				})
 			return false
 		}
+
 		promoted = p
 	}
+
 	t.DType = promoted
+
 	if !dtype.IsFloat(promoted) {
 		t.Copy = true
 		return true
 	}
+
 	for _, d := range []safetensors.DType{x.plan.OutDType, x.plan.DType} {
 		if d != 0 {
 			t.DType = d
 			break
 		}
 	}
+
 	return true
 }
 
@@ -301,6 +343,7 @@ func (x *resolver) value(out Values, p *Param, at *tensorPlace, in *runInput, na
 	if in != nil {
 		scopes = slices.Insert(scopes, 0, in.scope)
 	}
+
 	for _, s := range scopes {
 		if set, ok := s[p.Name]; ok {
 			if v, ok := set.at(name, at.t()); ok {
@@ -309,6 +352,7 @@ func (x *resolver) value(out Values, p *Param, at *tensorPlace, in *runInput, na
 			}
 		}
 	}
+
 	switch {
 	case p.Required && in != nil:
 		x.r.Add(in.at, strictyaml.ErrMissingKey, "%s needs a %s for %s", x.method.Name, p.Name, x.plan.Models[in.model])

@@ -76,6 +76,7 @@ func tokenizer(r *strictyaml.Reader, o *strictyaml.Object) *Tokenizer {
 	case long == nil:
 		return nil
 	}
+
 	t := &Tokenizer{Place: long.Place}
 	x := r.Object(long, "tokenizer")
 	if v := x.Get("source"); v != nil {
@@ -87,6 +88,7 @@ func tokenizer(r *strictyaml.Reader, o *strictyaml.Object) *Tokenizer {
 	if v := x.Get("tokens"); v != nil {
 		tokens(r, v, t)
 	}
+
 	x.Close()
 	return t
 }
@@ -108,6 +110,7 @@ func tokens(r *strictyaml.Reader, n *strictyaml.Node, t *Tokenizer) {
 	if n.Kind != strictyaml.Map {
 		r.Add(n.Place, strictyaml.ErrType, "tokens must be a map of tokens, not %s", n.Kind)
 	}
+
 	for _, e := range n.Entries {
 		x := Token{Place: e.Place, Text: e.Key}
 		o := r.Object(e.Value, "the rule of a token")
@@ -117,6 +120,7 @@ func tokens(r *strictyaml.Reader, n *strictyaml.Node, t *Tokenizer) {
 		if v := o.Get("force"); v != nil {
 			x.Force = r.Bool(v, "force")
 		}
+
 		o.Close()
 		if x.Force && x.Source.Kind == TokenDefault {
 			r.Add(e.Place, strictyaml.ErrMissingKey, "force: true needs a source to take the row of %q from", e.Key)
@@ -124,6 +128,7 @@ func tokens(r *strictyaml.Reader, n *strictyaml.Node, t *Tokenizer) {
 		if e.Key == "" {
 			r.Add(e.Place, strictyaml.ErrValue, "a token cannot be empty")
 		}
+
 		t.Tokens = append(t.Tokens, x)
 	}
 }
@@ -133,28 +138,34 @@ func tokenSource(r *strictyaml.Reader, n *strictyaml.Node) TokenSource {
 	if n.Kind != strictyaml.Map || n.Get("kind") == nil {
 		return TokenSource{Kind: TokenModel, Model: DecodeRef(r, n, "the token's source")}
 	}
+
 	o := r.Object(n, "the source of a token")
 	kind := "zero"
 	if v := o.Need("kind"); v != nil {
 		kind = r.Choice(v, "kind", "model_token", "zero")
 	}
+
 	if kind != "model_token" {
 		o.Close()
 		return TokenSource{Kind: TokenZero}
 	}
+
 	out := TokenSource{Kind: TokenText}
 	if v := o.Need("model"); v != nil {
 		out.Model = DecodeRef(r, v, "model")
 	}
+
 	text, id := o.Get("token"), o.Get("token_id")
 	if (text == nil) == (id == nil) {
 		r.Add(n.Place, strictyaml.ErrValue, "a model_token needs exactly one of token and token_id")
 	}
+
 	if text != nil {
 		out.Text = r.Text(text, "token")
 	} else if id != nil {
 		out.Kind, out.ID = TokenID, r.Int(id, "token_id", 0, 1<<30)
 	}
+
 	o.Close()
 	return out
 }

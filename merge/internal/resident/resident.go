@@ -1,5 +1,5 @@
-// Package resident holds the result of a merge in memory, as the parameters of a model that the engine runs: for results that
-// are only measured, and then replaced by the next one of the same shape.
+// Package resident holds the result of a merge in memory, as the parameters of a model that the engine runs:
+// for results that are only measured, and then replaced by the next one of the same shape.
 package resident
 
 import (
@@ -20,14 +20,15 @@ import (
 // ErrUnfit: the engine holds a parameter in another form than the file, so that bytes of a file cannot be put there.
 var ErrUnfit = errors.New("parameter cannot be replaced in memory")
 
-// WriteZeros writes model.safetensors with tensors of zeros. The zeros are a hole in the file: they take no space on the disk,
-// where its file system has holes.
+// WriteZeros writes model.safetensors with tensors of zeros. The zeros are a hole in the file: they take no
+// space on the disk, where its file system has holes.
 func WriteZeros(dir string, tensors []safetensors.Info) error {
 	type entry struct {
 		DType   string   `json:"dtype"`
 		Shape   []int64  `json:"shape"`
 		Offsets [2]int64 `json:"data_offsets"`
 	}
+
 	header, at := map[string]entry{}, int64(0)
 	for _, t := range tensors {
 		size, err := t.DType.ByteSize(t.Shape)
@@ -37,20 +38,25 @@ func WriteZeros(dir string, tensors []safetensors.Info) error {
 		header[t.Name] = entry{t.DType.String(), append([]int64{}, t.Shape...), [2]int64{at, at + size}}
 		at += size
 	}
+
 	text, err := json.Marshal(header)
 	if err != nil {
 		return err
 	}
+
 	for len(text)%8 != 0 {
 		text = append(text, ' ')
 	}
+
 	f, err := os.Create(filepath.Join(dir, "model.safetensors"))
 	if err != nil {
 		return err
 	}
+
 	w := bufio.NewWriter(f)
 	_, _ = w.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(text)))) // Flush has the error
 	_, _ = w.Write(text)
+
 	return errors.Join(w.Flush(), f.Truncate(8+int64(len(text))+at), f.Close())
 }
 
@@ -61,18 +67,20 @@ type Model struct {
 	values map[string]kernels.Mat // of the tensors that the model uses
 }
 
-// New takes over a model that was loaded from a folder with such tensors, and gives it parameters of its own. It fails with
-// [ErrUnfit], and closes the model, if one of them is not held as the file has it.
+// New takes over a model that was loaded from a folder with such tensors, and gives it parameters of its own.
+// It fails with [ErrUnfit], and closes the model, if one of them is not held as the file has it.
 func New(m *lm.Model, layout []safetensors.Info) (*Model, error) {
 	r := &Model{Model: m, layout: layout, values: map[string]kernels.Mat{}}
 	used := map[string]bool{}
 	for _, name := range m.Tensors() {
 		used[name] = true
 	}
+
 	for _, t := range layout {
 		if !used[t.Name] {
 			continue
 		}
+
 		value, err := m.MutableParam(t.Name)
 		if err == nil {
 			size, _ := t.DType.ByteSize(t.Shape) // the file was opened with it
@@ -83,8 +91,10 @@ func New(m *lm.Model, layout []safetensors.Info) (*Model, error) {
 		if err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
+
 		r.values[t.Name] = value
 	}
+
 	return r, nil
 }
 

@@ -28,6 +28,7 @@ func (r *Router) fields() []field {
 		{"temperature", -1, 1, []float64{r.Temperature}},
 		{"ood_threshold", -1, 1, []float64{r.Outside}},
 	}
+
 	switch r.Classifier {
 	case "logistic":
 		l := r.linear
@@ -40,8 +41,10 @@ func (r *Router) fields() []field {
 			list = append(list, field{fmt.Sprintf("layer%d.weight", i), sizes[i+1], sizes[i], n.weight[i].Data},
 				field{fmt.Sprintf("layer%d.bias", i), -1, sizes[i+1], n.bias[i]})
 		}
+
 		list = append(list, field{"centre", -1, d, n.centre}, field{"scale", -1, 1, []float64{n.scale}})
 	}
+
 	return list
 }
 
@@ -58,20 +61,24 @@ func (r *Router) Save(path string) error {
 	for _, f := range r.fields() {
 		infos = append(infos, safetensors.Info{Name: f.name, DType: safetensors.F64, Shape: f.shape()})
 	}
+
 	w, err := safetensors.Create(path, infos, map[string]string{"classifier": r.Classifier}, safetensors.Options{})
 	if err != nil {
 		return err
 	}
+
 	for _, f := range r.fields() {
 		var data []byte
 		for _, v := range f.data {
 			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v))
 		}
+
 		if err := w.WriteTensor(f.name, data); err != nil {
 			_ = w.Abort() // the first error counts
 			return err
 		}
 	}
+
 	return w.Finish()
 }
 
@@ -85,6 +92,7 @@ func Load(path string, experts int) (*Router, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	bad := func(format string, args ...any) (*Router, error) {
 		return nil, fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...), ErrFile)
 	}
@@ -92,9 +100,11 @@ func Load(path string, experts int) (*Router, error) {
 	if !ok || len(mean.Shape) != 2 || mean.Shape[0] != int64(experts) || mean.Shape[1] < 1 || mean.Shape[1] > maxDim {
 		return bad("mean %v, want [%d, d]", mean.Shape, experts)
 	}
+
 	d := int(mean.Shape[1])
 	r := &Router{Classifier: f.Metadata()["classifier"]}
 	r.Mean.Rows, r.Mean.Cols = experts, d
+
 	switch r.Classifier {
 	case "lda":
 	case "logistic":
@@ -104,24 +114,29 @@ func Load(path string, experts int) (*Router, error) {
 	default:
 		return bad("classifier %.40q", r.Classifier)
 	}
+
 	values := map[string][]float64{}
 	for _, x := range r.fields() {
 		if values[x.name], err = read(f, x); err != nil {
 			return bad("%v", err)
 		}
 	}
+
 	r.fill(values, experts, d)
 	if !(r.Temperature > 0) || !(r.Outside >= 0) {
 		return bad("temperature %v, threshold %v", r.Temperature, r.Outside)
 	}
+
 	for _, p := range r.Prior {
 		if !(p > 0 && p <= 1) {
 			return bad("prior %v", p)
 		}
 	}
+
 	if err := r.prepare(); err != nil {
 		return bad("%v", err)
 	}
+
 	return r, nil
 }
 
@@ -132,14 +147,17 @@ func read(f *safetensors.File, x field) ([]float64, error) {
 	if !ok {
 		return nil, fmt.Errorf("tensor %q is missing", x.name)
 	}
-	if info.DType != safetensors.F64 || len(info.Shape) != len(want) || info.Size != 8*want[0]*max(1, want[len(want)-1]) && len(want) == 2 {
+	if info.DType != safetensors.F64 || len(info.Shape) != len(want) ||
+		info.Size != 8*want[0]*max(1, want[len(want)-1]) && len(want) == 2 {
 		return nil, fmt.Errorf("tensor %q is %s %v, want F64 %v", x.name, info.DType, info.Shape, want)
 	}
+
 	for i := range want {
 		if info.Shape[i] != want[i] {
 			return nil, fmt.Errorf("tensor %q is %v, want %v", x.name, info.Shape, want)
 		}
 	}
+
 	out := make([]float64, info.Size/8)
 	err := f.View(x.name, func(data []byte) error {
 		for i := range out {
@@ -150,6 +168,7 @@ func read(f *safetensors.File, x field) ([]float64, error) {
 		}
 		return nil
 	})
+
 	return out, err
 }
 
@@ -158,9 +177,13 @@ func (r *Router) fill(v map[string][]float64, experts, d int) {
 	r.Mean, r.Chol = linalg.Of(v["mean"], experts, d), linalg.Of(v["chol"], d, d)
 	r.Bias, r.Prior = v["bias"], v["prior"]
 	r.Temperature, r.Outside = v["temperature"][0], v["ood_threshold"][0]
+
 	switch r.Classifier {
 	case "logistic":
-		*r.linear = linear{weight: linalg.Of(v["linear.weight"], experts, d), bias: v["linear.bias"], centre: v["centre"], scale: v["scale"][0]}
+		*r.linear = linear{
+			weight: linalg.Of(v["linear.weight"], experts, d), bias: v["linear.bias"],
+			centre: v["centre"], scale: v["scale"][0],
+		}
 	case "mlp":
 		sizes := []int{d, hiddenSize, hiddenSize, experts}
 		*r.network = network{centre: v["centre"], scale: v["scale"][0]}

@@ -28,7 +28,8 @@ type Quality struct {
 func (q Quality) Warning() string {
 	switch {
 	case q.Seen:
-		return "router: too few prompts to hold some out: its accuracy is not known, its temperature is 1, and what is like no expert's is judged by the prompts it was trained on"
+		return "router: too few prompts to hold some out: its accuracy is not known, its temperature is 1, and what " +
+			"is like no expert's is judged by the prompts it was trained on"
 	case q.HeldOut == 0:
 		return "router: too few prompts to hold some out: its accuracy is not known, its temperature is 1"
 	}
@@ -38,12 +39,14 @@ func (q Quality) Warning() string {
 // folds is into how many parts the prompts of an expert are dealt.
 const folds = 5
 
-// Fit trains a router on normalised features, x[t] those of expert t. Every fifth prompt of an expert is held out for the
-// temperature and the quality; then the router is trained again on all of them, with that temperature. Without held-out prompts the
-// temperature is 1. The threshold is a distance that 95 of 100 prompts do not reach, each from what the other four fifths give.
+// Fit trains a router on normalised features, x[t] those of expert t. Every fifth prompt of an expert is held
+// out for the temperature and the quality; then the router is trained again on all of them, with that
+// temperature. Without held-out prompts the temperature is 1. The threshold is a distance that 95 of 100
+// prompts do not reach, each from what the other four fifths give.
 func Fit(x [][][]float64, o Options) (*Router, Quality, error) {
 	train, held := deal(x, folds-1)
 	all, _ := deal(x, -1)
+
 	q := Quality{HeldOut: len(held.x)}
 	r := &Router{Classifier: o.Classifier, Temperature: 1}
 	if q.HeldOut > 0 {
@@ -54,9 +57,11 @@ func Fit(x [][][]float64, o Options) (*Router, Quality, error) {
 			return nil, q, err
 		}
 	}
+
 	if err := r.train(all, len(x), o); err != nil {
 		return nil, q, err
 	}
+
 	return r, q, r.bound(x, all, o, &q)
 }
 
@@ -71,6 +76,7 @@ func deal(x [][][]float64, fold int) (train, held sample) {
 			}
 		}
 	}
+
 	return train, held
 }
 
@@ -87,16 +93,19 @@ func (r *Router) bound(x [][][]float64, all sample, o Options, q *Quality) error
 			return err
 		}
 	}
+
 	if q.Seen = len(list) == 0; q.Seen {
 		if err := r.distances(all, &list); err != nil {
 			return err
 		}
 	}
+
 	slices.Sort(list)
 	at := 0.95 * float64(len(list)-1)
 	i := int(at)
 	j := min(i+1, len(list)-1)
 	r.Outside = list[i] + (at-float64(i))*(list[j]-list[i])
+
 	return nil
 }
 
@@ -117,6 +126,7 @@ func (r *Router) train(s sample, experts int, o Options) error {
 	if err := r.discriminants(s, experts, o.Shrinkage); err != nil {
 		return err
 	}
+
 	var err error
 	switch o.Classifier {
 	case "lda":
@@ -127,6 +137,7 @@ func (r *Router) train(s sample, experts int, o Options) error {
 	default:
 		err = fmt.Errorf("classifier %.40q: want lda, logistic or mlp: %w", o.Classifier, ErrPrompts)
 	}
+
 	return err
 }
 
@@ -144,11 +155,13 @@ func (r *Router) discriminants(train sample, experts int, shrinkage float64) err
 	for _, t := range train.t {
 		counts[t]++
 	}
+
 	for t, n := range counts {
 		if n < 1 {
 			return fmt.Errorf("expert %d has no prompts: %w", t, ErrPrompts)
 		}
 	}
+
 	d := len(train.x[0])
 	r.Mean, r.Prior = linalg.New(experts, d), make([]float64, experts)
 	for i, x := range train.x {
@@ -157,15 +170,18 @@ func (r *Router) discriminants(train sample, experts int, shrinkage float64) err
 			row[j] += v / counts[train.t[i]]
 		}
 	}
+
 	centred := linalg.New(len(train.x), d)
 	for i, x := range train.x {
 		for j, v := range x {
 			centred.Set(i, j, v-r.Mean.At(train.t[i], j))
 		}
 	}
+
 	for t := range counts {
 		r.Prior[t] = counts[t] / float64(len(train.x))
 	}
+
 	r.Chol = linalg.New(d, d)
 	solver := linalg.Solver{}
 	solver.Mul(r.Chol, centred, centred, linalg.Product{TransA: true})
@@ -177,13 +193,17 @@ func (r *Router) discriminants(train sample, experts int, shrinkage float64) err
 	if !(trace > 0) {
 		return fmt.Errorf("all prompts of an expert have the same feature: %w", ErrPrompts)
 	}
+
 	r.Chol.Scale(1 - shrinkage)
 	for i := range d {
 		r.Chol.Set(i, i, r.Chol.At(i, i)+shrinkage*trace/float64(d))
 	}
+
 	if err := solver.Cholesky(r.Chol, false); err != nil {
-		return fmt.Errorf("covariance of %d prompts in %d dimensions, shrinkage %v: %w: %w", len(train.x), d, shrinkage, ErrPrompts, err)
+		return fmt.Errorf("covariance of %d prompts in %d dimensions, shrinkage %v: %w: %w", len(train.x), d, shrinkage,
+			ErrPrompts, err)
 	}
+
 	return r.prepare()
 }
 
@@ -205,10 +225,12 @@ func (r *Router) calibrate(held sample, q *Quality) error {
 			q.Accuracy += 1 / float64(len(held.x))
 		}
 	}
+
 	loss := func(log float64) float64 { return logLoss(scores, held.t, math.Exp(log)) }
 	if r.Temperature = math.Exp(golden(loss, math.Log(coldest), math.Log(hottest))); r.Temperature < 1.01*coldest {
 		r.Temperature = 1
 	}
+
 	q.LogLoss = logLoss(scores, held.t, r.Temperature)
 	return nil
 }
@@ -224,6 +246,7 @@ func logLoss(scores [][]float64, t []int, temperature float64) float64 {
 		}
 		sum += math.Log(z) - (s[t[i]]-top)/temperature
 	}
+
 	return sum / float64(len(scores))
 }
 
@@ -243,6 +266,7 @@ func golden(f func(float64) float64, lo, hi float64) float64 {
 			fb = f(b)
 		}
 	}
+
 	return (lo + hi) / 2
 }
 
@@ -273,11 +297,13 @@ func spread(x [][]float64) (centre []float64, scale float64) {
 			centre[i] += v / float64(len(x))
 		}
 	}
+
 	for _, f := range x {
 		for i, v := range f {
 			scale += (v - centre[i]) * (v - centre[i])
 		}
 	}
+
 	return centre, math.Sqrt(scale / float64(len(x)*len(centre)))
 }
 
@@ -287,8 +313,8 @@ const (
 	steps = 600
 )
 
-// fitLinear is multinomial logistic regression with a ridge penalty, by accelerated gradients (Nesterov) with the step that the
-// largest eigenvalue of the features allows: half of it bounds the curvature.
+// fitLinear is multinomial logistic regression with a ridge penalty, by accelerated gradients (Nesterov) with
+// the step that the largest eigenvalue of the features allows: half of it bounds the curvature.
 func fitLinear(s sample, experts int) *linear {
 	centre, scale := spread(s.x)
 	n, d := len(s.x), len(centre)
@@ -299,21 +325,25 @@ func fitLinear(s sample, experts int) *linear {
 		}
 		x.Set(i, d, 1)
 	}
+
 	solver := linalg.Solver{}
 	norm, err := solver.SpectralNorm(x, 1e-3)
 	if err != nil {
 		norm = x.Norm() // an upper bound
 	}
+
 	step := 1 / (0.55*norm*norm/float64(n) + ridge)
 	w, ahead := linalg.New(d+1, experts), linalg.New(d+1, experts)
 	p, g := linalg.New(n, experts), linalg.New(d+1, experts)
 	momentum := 1.0
 	for range steps {
 		solver.Mul(p, x, ahead, linalg.Product{})
+
 		for i := range n {
 			softmax(p.Row(i))
 			p.Row(i)[s.t[i]]--
 		}
+
 		solver.Mul(g, x, p, linalg.Product{TransA: true})
 		next := (1 + math.Sqrt(1+4*momentum*momentum)) / 2
 		for k := range w.Data {
@@ -321,12 +351,15 @@ func fitLinear(s sample, experts int) *linear {
 			if k >= d*experts {
 				penalty = 0 // the bias
 			}
+
 			v := ahead.Data[k] - step*(g.Data[k]/float64(n)+penalty)
 			ahead.Data[k] = v + (momentum-1)/next*(v-w.Data[k])
 			w.Data[k] = v
 		}
+
 		momentum = next
 	}
+
 	l := &linear{weight: w.Sub(0, d, 0, experts).T(), bias: slices.Clone(w.Row(d)), centre: centre, scale: scale}
 	return l
 }

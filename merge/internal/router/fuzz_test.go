@@ -18,33 +18,41 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		if err := r.Save(path); err != nil {
 			f.Fatal(err)
 		}
+
 		data, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		f.Add(data)
 		if err := os.Remove(path); err != nil { // Save replaces nothing
 			f.Fatal(err)
 		}
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer fuzzlimit.Watch(t, len(data))()
+
 		if err := os.WriteFile(path, data, 0o666); err != nil {
 			t.Fatal(err)
 		}
+
 		r, err := Load(path, 2)
 		if err != nil {
 			return
 		}
+
 		x := make([]float64, r.Dim())
 		x[0] = 1
 		v, err := r.Judge(x)
 		if err != nil {
 			return
 		}
+
 		for _, p := range (Policy{}).Weights(v) {
 			if !(p >= 0 && p <= 1+1e-9) || math.IsNaN(p) {
 				t.Errorf("weight %g of %+v", p, v)
@@ -59,6 +67,7 @@ func TestOverflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range r.direction.Data {
 		r.direction.Data[i] = math.MaxFloat64
 	}

@@ -37,6 +37,7 @@ func (n *network) scores(x []float64) []float64 {
 	for i, v := range x {
 		h[i] = (v - n.centre[i]) / n.scale
 	}
+
 	for l := range n.weight {
 		next := make([]float64, n.weight[l].Rows)
 		for o := range next {
@@ -45,16 +46,19 @@ func (n *network) scores(x []float64) []float64 {
 				next[o] = max(0, next[o])
 			}
 		}
+
 		h = next
 	}
+
 	return h
 }
 
-// fitNetwork trains by AdamW on shuffled batches. Gradients are added up prompt by prompt, so that the result depends on the
-// prompts and the seed alone.
+// fitNetwork trains by AdamW on shuffled batches. Gradients are added up prompt by prompt, so that the result
+// depends on the prompts and the seed alone.
 func fitNetwork(s sample, experts int, seed uint64) (*network, error) {
 	centre, scale := spread(s.x)
 	d := len(centre)
+
 	rng := rand.New(rand.NewPCG(seed, 0x6d6c70))
 	sizes := []int{d, hiddenSize, hiddenSize, experts}
 	var params []*nn.Param
@@ -63,10 +67,12 @@ func fitNetwork(s sample, experts int, seed uint64) (*network, error) {
 		for i := range w {
 			w[i] = rng.NormFloat64() * math.Sqrt(2/float64(sizes[l]))
 		}
+
 		params = append(params,
 			nn.NewParam(mat.NewDense[float64](mat.WithShape(sizes[l+1], sizes[l]), mat.WithBacking(w))),
 			nn.NewParam(mat.NewDense[float64](mat.WithShape(sizes[l+1]), mat.WithBacking(make([]float64, sizes[l+1])))))
 	}
+
 	inputs := make([]mat.Tensor, len(s.x))
 	for i, f := range s.x {
 		x := make([]float64, d)
@@ -75,10 +81,12 @@ func fitNetwork(s sample, experts int, seed uint64) (*network, error) {
 		}
 		inputs[i] = mat.NewDense[float64](mat.WithShape(d), mat.WithBacking(x))
 	}
+
 	opt := optimizers.New(nn.StreamParams(params), adam.New(adam.NewAdamWConfig(learning, 0.9, 0.999, 1e-8, decay)))
 	order := rng.Perm(len(inputs))
 	for range epochs {
 		rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+
 		for first := 0; first < len(order); first += batchSize {
 			batch := order[first:min(first+batchSize, len(order))]
 			for _, i := range batch {
@@ -89,15 +97,18 @@ func fitNetwork(s sample, experts int, seed uint64) (*network, error) {
 					return nil, fmt.Errorf("%w: %w", ErrPrompts, err)
 				}
 			}
+
 			if err := opt.Optimize(); err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrPrompts, err)
 			}
 		}
 	}
+
 	n := &network{centre: centre, scale: scale}
 	for l := range 3 {
 		n.weight[l] = linalg.Of(params[2*l].Data().F64(), sizes[l+1], sizes[l]).Clone()
 		n.bias[l] = append([]float64(nil), params[2*l+1].Data().F64()...)
 	}
+
 	return n, nil
 }

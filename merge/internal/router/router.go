@@ -1,5 +1,6 @@
-// Package router decides by a feature of a prompt which experts answer it: linear discriminants in closed form, ridge logistic
-// regression, or a small network, with a calibrated temperature, measures of uncertainty and rules that turn them into weights.
+// Package router decides by a feature of a prompt which experts answer it: linear discriminants in closed form,
+// ridge logistic regression, or a small network, with a calibrated temperature, measures of uncertainty and
+// rules that turn them into weights.
 package router
 
 import (
@@ -31,12 +32,14 @@ func Normalize(x []float64) error {
 		}
 		sum += v * v
 	}
+
 	if sum == 0 || math.IsInf(sum, 0) {
 		return fmt.Errorf("length %v: %w", math.Sqrt(sum), ErrFeature)
 	}
 	for i := range x {
 		x[i] /= math.Sqrt(sum)
 	}
+
 	return nil
 }
 
@@ -72,23 +75,28 @@ func (r *Router) Judge(x []float64) (Verdict, error) {
 	if len(x) != r.Dim() {
 		return Verdict{}, fmt.Errorf("length %d, the router's is %d: %w", len(x), r.Dim(), ErrFeature)
 	}
+
 	scores, err := r.scores(x)
 	if err != nil {
 		return Verdict{}, err
 	}
+
 	v := Verdict{P: make([]float64, len(scores))}
 	top := math.Inf(-1)
 	for _, s := range scores {
 		top = max(top, s/r.Temperature)
 	}
+
 	sum := 0.0
 	for i, s := range scores {
 		v.P[i] = math.Exp(s/r.Temperature - top)
 		sum += v.P[i]
 	}
+
 	for i := range v.P {
 		v.P[i] /= sum
 	}
+
 	v.Uncertainty = uncertain(v.P)
 	v.Energy = -r.Temperature * (top + math.Log(sum))
 	if v.Distance, err = r.distance(x); err != nil {
@@ -97,6 +105,7 @@ func (r *Router) Judge(x []float64) (Verdict, error) {
 	if sum-sum != 0 || v.Distance-v.Distance != 0 { // finite values of a file can be as large as they like
 		return Verdict{}, fmt.Errorf("what it makes of a feature is not finite: %w", ErrFile)
 	}
+
 	v.Outside = v.Distance > r.Outside
 	return v, nil
 }
@@ -109,10 +118,12 @@ func (r *Router) scores(x []float64) ([]float64, error) {
 	case r.network != nil:
 		return r.network.scores(x), nil
 	}
+
 	out := make([]float64, r.Mean.Rows)
 	for t := range out {
 		out[t] = r.Bias[t] + dot(x, r.direction.Row(t))
 	}
+
 	return out, nil
 }
 
@@ -131,9 +142,11 @@ func (r *Router) distance(x []float64) (float64, error) {
 			d.Set(i, t, v-r.Mean.At(t, i))
 		}
 	}
+
 	if err := (linalg.Solver{}).TriSolve(r.Chol, d, linalg.Triangle{}); err != nil {
 		return 0, err
 	}
+
 	best := math.Inf(1)
 	for t := range r.Mean.Rows {
 		sum := 0.0
@@ -142,6 +155,7 @@ func (r *Router) distance(x []float64) (float64, error) {
 		}
 		best = min(best, sum)
 	}
+
 	return best, nil
 }
 
@@ -151,16 +165,18 @@ func (r *Router) prepare() error {
 	if err := (linalg.Solver{}).CholeskySolve(r.Chol, r.direction, false); err != nil {
 		return err
 	}
+
 	r.direction = r.direction.T()
 	r.Bias = make([]float64, r.Mean.Rows)
 	for t := range r.Bias {
 		r.Bias[t] = math.Log(r.Prior[t]) - dot(r.Mean.Row(t), r.direction.Row(t))/2
 	}
+
 	return nil
 }
 
-// Policy says how a verdict becomes weights. The zero value is the default: the best expert if that is certain, else the
-// few that matter, and all of them for prompts that are like no expert's.
+// Policy says how a verdict becomes weights. The zero value is the default: the best expert if that is certain,
+// else the few that matter, and all of them for prompts that are like no expert's.
 type Policy struct {
 	Select string // "": by uncertainty; top1; all; dense
 	// Certain is the uncertainty up to which the best expert alone is taken; 0: 0.3.
@@ -168,8 +184,8 @@ type Policy struct {
 	// Cover is how much probability the chosen experts have together; 0: 0.9. Most bounds their number; 0: 3.
 	Cover float64
 	Most  int
-	// Outside is what becomes of a prompt like no expert's: "" or merge, all experts by √p; dense, none of them; or ignore, what
-	// becomes of any other.
+	// Outside is what becomes of a prompt like no expert's: "" or merge, all experts by √p; dense, none of
+	// them; or ignore, what becomes of any other.
 	Outside string
 	// Soften multiplies the calibrated temperature; 0: 1.
 	Soften float64
@@ -182,17 +198,20 @@ func (p Policy) Validate() error {
 	default:
 		return fmt.Errorf("select %.40q: want top1, all or dense: %w", p.Select, ErrPolicy)
 	}
+
 	switch p.Outside {
 	case "", "merge", "dense", "ignore":
 	default:
 		return fmt.Errorf("outside %.40q: want merge, dense or ignore: %w", p.Outside, ErrPolicy)
 	}
+
 	if !(p.Certain >= 0 && p.Certain <= 1 && p.Cover >= 0 && p.Cover <= 1) || p.Most < 0 {
 		return fmt.Errorf("uncertainty %v, cover %v, at most %d: %w", p.Certain, p.Cover, p.Most, ErrPolicy)
 	}
 	if !(p.Soften >= 0) || math.IsInf(p.Soften, 1) {
 		return fmt.Errorf("temperature times %v: %w", p.Soften, ErrPolicy)
 	}
+
 	return nil
 }
 
@@ -211,6 +230,7 @@ func (p Policy) Weights(v Verdict) []float64 {
 	if p.Most == 0 {
 		p.Most = 3
 	}
+
 	switch {
 	case p.Select == "dense":
 		return w
@@ -237,6 +257,7 @@ func (p Policy) Weights(v Verdict) []float64 {
 			sum += v.P[i]
 		}
 	}
+
 	sum := 0.0
 	for _, x := range w {
 		sum += x
@@ -244,19 +265,25 @@ func (p Policy) Weights(v Verdict) []float64 {
 	for i := range w {
 		w[i] /= sum
 	}
+
 	return w
 }
 
-// softened is what the probabilities and their uncertainty are at a multiple of the temperature: p^(1/factor), normalised.
+// softened is what the probabilities and their uncertainty are at a multiple of the temperature: p^(1/factor),
+// normalised.
 func softened(p []float64, factor float64) (q []float64, uncertainty float64) {
-	q, sum, top := make([]float64, len(p)), 0.0, p[best(p)]
+	q = make([]float64, len(p))
+	sum := 0.0
+	top := p[best(p)]
 	for i, x := range p {
 		q[i] = math.Pow(x/top, 1/factor)
 		sum += q[i]
 	}
+
 	for i := range q {
 		q[i] /= sum
 	}
+
 	return q, uncertain(q)
 }
 
@@ -268,9 +295,11 @@ func uncertain(p []float64) float64 {
 			entropy -= x * math.Log(x)
 		}
 	}
+
 	if len(p) < 2 {
 		return 0
 	}
+
 	return min(1, entropy/math.Log(float64(len(p))))
 }
 

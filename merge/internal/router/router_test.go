@@ -20,6 +20,7 @@ func clouds(t testing.TB, experts, prompts, dim int, spread float64) [][][]float
 		for i := range centre {
 			centre[i] = rng.NormFloat64()
 		}
+
 		for range prompts {
 			f := make([]float64, dim)
 			for i := range f {
@@ -28,14 +29,16 @@ func clouds(t testing.TB, experts, prompts, dim int, spread float64) [][][]float
 			if err := Normalize(f); err != nil {
 				t.Fatal(err)
 			}
+
 			x[e] = append(x[e], f)
 		}
 	}
+
 	return x
 }
 
-// TestClassifiersTellCloudsApart: each classifier finds the expert of nearly every prompt, sees that noise is like no expert's, and is
-// the same after it was written and read.
+// TestClassifiersTellCloudsApart: each classifier finds the expert of nearly every prompt, sees that noise is
+// like no expert's, and is the same after it was written and read.
 func TestClassifiersTellCloudsApart(t *testing.T) {
 	x := clouds(t, 3, 60, 20, 0.5)
 	for _, kind := range []string{"lda", "logistic", "mlp"} {
@@ -43,52 +46,62 @@ func TestClassifiersTellCloudsApart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if q.Accuracy < 0.95 || q.HeldOut != 36 || !(q.LogLoss < 0.3) || !(r.Temperature > 0) {
 			t.Errorf("%s: %+v, temperature %v", kind, q, r.Temperature)
 		}
+
 		path := filepath.Join(t.TempDir(), "router.safetensors")
 		if err := r.Save(path); err != nil {
 			t.Fatal(err)
 		}
+
 		again, err := Load(path, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for e, list := range x {
 			a, err := r.Judge(list[0])
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			b, err := again.Judge(list[0])
 			if err != nil || !slices.Equal(a.P, b.P) || a.Distance != b.Distance || best(a.P) != e {
 				t.Errorf("%s: %v and %v, %v", kind, a, b, err)
 			}
 		}
+
 		noise := make([]float64, 20)
 		noise[3] = 1
 		if v, err := r.Judge(noise); err != nil || !v.Outside {
 			t.Errorf("%s: noise %+v %v", kind, v, err)
 		}
-		if second, _, err := Fit(x, Options{Classifier: kind, Shrinkage: 0.1, Seed: 5}); err != nil || second.Temperature != r.Temperature {
+
+		if second, _, err := Fit(x, Options{Classifier: kind, Shrinkage: 0.1, Seed: 5}); err != nil ||
+			second.Temperature != r.Temperature {
 			t.Errorf("%s: another router from the same prompts: %v", kind, err)
 		}
 	}
 }
 
-// TestFewPrompts: without held-out prompts nothing is claimed; the threshold comes from prompts that were left out where that is
-// possible, and is said to be that of the training where it is not.
+// TestFewPrompts: without held-out prompts nothing is claimed; the threshold comes from prompts that were left
+// out where that is possible, and is said to be that of the training where it is not.
 func TestFewPrompts(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		for _, kind := range []string{"lda", "logistic", "mlp"} {
 			r, q, err := Fit(clouds(t, 3, n, 8, 0.5), Options{Classifier: kind, Shrinkage: 0.1})
-			if err != nil || q.HeldOut != 0 || q.Accuracy != 0 || q.LogLoss != 0 || r.Temperature != 1 || q.Seen != (n == 2) || q.Warning() == "" || !(r.Outside > 0) {
+			if err != nil || q.HeldOut != 0 || q.Accuracy != 0 || q.LogLoss != 0 || r.Temperature != 1 ||
+				q.Seen != (n == 2) || q.Warning() == "" || !(r.Outside > 0) {
 				t.Errorf("%d prompts, %s: %+v, %v", n, kind, q, err)
 			}
 		}
 	}
 }
 
-// TestTemperatureOfCloudsFarApart: held-out prompts that are told apart at any temperature do not drive it to its bound.
+// TestTemperatureOfCloudsFarApart: held-out prompts that are told apart at any temperature do not drive it to
+// its bound.
 func TestTemperatureOfCloudsFarApart(t *testing.T) {
 	for _, kind := range []string{"lda", "logistic", "mlp"} {
 		r, q, err := Fit(clouds(t, 3, 20, 20, 0.01), Options{Classifier: kind, Shrinkage: 0.1})
@@ -98,8 +111,9 @@ func TestTemperatureOfCloudsFarApart(t *testing.T) {
 	}
 }
 
-// TestFalseAlarms: of fresh prompts about one in twenty is beyond the threshold, of prompts that differ more than those nearly all, also
-// where every fifth prompt is unlike the others. The bounds leave room for what 300 draws can do.
+// TestFalseAlarms: of fresh prompts about one in twenty is beyond the threshold, of prompts that differ more
+// than those nearly all, also where every fifth prompt is unlike the others. The bounds leave room for what 300
+// draws can do.
 func TestFalseAlarms(t *testing.T) {
 	x := clouds(t, 3, 400, 30, 0.5)
 	var fresh [][]float64
@@ -110,10 +124,12 @@ func TestFalseAlarms(t *testing.T) {
 			x[e][i] = clouds(t, 1, 1, 30, 0.5)[0][0]
 		}
 	}
+
 	r, _, err := Fit(x, Options{Classifier: "lda", Shrinkage: 0.1})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	alarms := 0
 	for _, f := range fresh {
 		if v, err := r.Judge(f); err != nil {
@@ -122,6 +138,7 @@ func TestFalseAlarms(t *testing.T) {
 			alarms++
 		}
 	}
+
 	if alarms > 30 {
 		t.Errorf("%d of %d", alarms, len(fresh))
 	}
@@ -134,19 +151,23 @@ func TestDiscriminantsMatchGaussians(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	variance := r.Chol.At(0, 0) * r.Chol.At(0, 0)
 	f := x[0][1]
 	s, err := r.scores(f)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	square := func(t int) (d float64) {
 		for i, v := range f {
 			d += (v - r.Mean.At(t, i)) * (v - r.Mean.At(t, i)) / variance
 		}
 		return d
 	}
-	if got, want := s[0]-s[1], (square(1)-square(0))/2; math.Abs(got-want) > 1e-9*math.Abs(want)+1e-9 { // roundings of two sums
+
+	// roundings of two sums
+	if got, want := s[0]-s[1], (square(1)-square(0))/2; math.Abs(got-want) > 1e-9*math.Abs(want)+1e-9 {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if d, err := r.distance(f); err != nil || math.Abs(d-min(square(0), square(1))) > 1e-9*d {
@@ -173,7 +194,11 @@ func TestPolicies(t *testing.T) {
 		{Policy{}, outside, []float64{0.8 / 1.4, 0.6 / 1.4, 0}},
 		{Policy{Outside: "dense"}, outside, []float64{0, 0, 0}},
 		{Policy{Outside: "ignore"}, outside, []float64{1, 0, 0}},
-		{Policy{Outside: "ignore", Soften: 0.5, Select: "all"}, outside, []float64{0.4096 / 0.5392, 0.1296 / 0.5392, 0}},
+		{
+			Policy{Outside: "ignore", Soften: 0.5, Select: "all"},
+			outside,
+			[]float64{0.4096 / 0.5392, 0.1296 / 0.5392, 0},
+		},
 		{Policy{Soften: 1e6}, sure, []float64{1. / 3, 1. / 3, 1. / 3}},
 	} {
 		got := c.policy.Weights(c.v)
@@ -183,7 +208,17 @@ func TestPolicies(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range []Policy{{Select: "x"}, {Outside: "x"}, {Certain: 2}, {Cover: math.NaN()}, {Most: -1}, {Soften: -1}, {Soften: math.Inf(1)}, {Soften: math.NaN()}} {
+
+	for _, p := range []Policy{
+		{Select: "x"},
+		{Outside: "x"},
+		{Certain: 2},
+		{Cover: math.NaN()},
+		{Most: -1},
+		{Soften: -1},
+		{Soften: math.Inf(1)},
+		{Soften: math.NaN()},
+	} {
 		if err := p.Validate(); !errors.Is(err, ErrPolicy) {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -197,6 +232,7 @@ func TestBadFeatures(t *testing.T) {
 			t.Errorf("%v: %v", x, err)
 		}
 	}
+
 	same := [][][]float64{{{1, 0}, {1, 0}}, {{0, 1}, {0, 1}}}
 	if _, _, err := Fit(same, Options{Classifier: "lda", Shrinkage: 0.1}); !errors.Is(err, ErrPrompts) {
 		t.Errorf("%v", err)
@@ -204,13 +240,16 @@ func TestBadFeatures(t *testing.T) {
 	if _, _, err := Fit([][][]float64{{{1, 0}}, {}}, Options{Classifier: "lda"}); !errors.Is(err, ErrPrompts) {
 		t.Errorf("%v", err)
 	}
+
 	r, _, err := Fit(clouds(t, 2, 10, 4, 1), Options{Classifier: "lda", Shrinkage: 0.1})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if _, err := r.Judge([]float64{1}); !errors.Is(err, ErrFeature) {
 		t.Errorf("%v", err)
 	}
+
 	path := filepath.Join(t.TempDir(), "r")
 	if err := r.Save(path); err != nil {
 		t.Fatal(err)
@@ -218,10 +257,12 @@ func TestBadFeatures(t *testing.T) {
 	if _, err := Load(path, 3); !errors.Is(err, ErrFile) {
 		t.Errorf("%v", err)
 	}
+
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := len(data) - 8; i < len(data); i++ {
 		data[i] = 0xff
 	}

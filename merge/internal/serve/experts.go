@@ -1,5 +1,6 @@
-// Package serve uses folders of a dense model and experts: it opens and verifies them, writes experts or mixtures of them as ordinary
-// checkpoints, and lets a loaded model compute with the experts that a request is routed to.
+// Package serve uses folders of a dense model and experts: it opens and verifies them, writes experts or
+// mixtures of them as ordinary checkpoints, and lets a loaded model compute with the experts that a request is
+// routed to.
 package serve
 
 import (
@@ -46,7 +47,8 @@ type Experts struct {
 	router   *router.Router // nil: none
 }
 
-// IsMediated tells whether a folder holds experts: a manifest, or files of experts or of a router that have lost theirs.
+// IsMediated tells whether a folder holds experts: a manifest, or files of experts or of a router that have
+// lost theirs.
 func IsMediated(dir string) bool {
 	entries, err := os.ReadDir(filepath.Join(dir, experts.Folder))
 	return err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool {
@@ -64,34 +66,41 @@ func Open(ctx context.Context, dir string) (e *Experts, err error) {
 			e = nil
 		}
 	}()
+
 	if e.manifest, err = experts.ReadManifest(dir); err != nil {
 		return e, err
 	}
 	if e.dense, err = safetensors.OpenDir(dir); err != nil {
 		return e, err
 	}
+
 	for _, name := range e.dense.Shards() {
 		if !experts.Lists(e.manifest.Weights, name) {
 			return e, fmt.Errorf("%s: the manifest has no hash of %q: %w", dir, name, experts.ErrManifest)
 		}
 	}
+
 	for _, m := range e.manifest.Experts {
 		if m.File == "" {
 			e.members = append(e.members, &experts.Expert{Name: m.Name})
 			continue
 		}
+
 		x, err := experts.Open(e.side(m.File), m.Name, m.Tensors, e.dense)
 		if err != nil {
 			return e, err
 		}
+
 		e.members = append(e.members, x)
 	}
+
 	for _, f := range e.manifest.Files {
 		if st, err := os.Stat(e.side(f.Name)); err != nil {
 			return e, err
 		} else if st.Size() != f.Size {
 			return e, fmt.Errorf("%s: %d bytes, the manifest says %d: %w", e.side(f.Name), st.Size(), f.Size, ErrHash)
 		}
+
 		if f.Name == experts.RouterName && e.manifest.Router != nil {
 			if err := compareHash(ctx, e.side(f.Name), f); err != nil {
 				return e, err
@@ -101,6 +110,7 @@ func Open(ctx context.Context, dir string) (e *Experts, err error) {
 			}
 		}
 	}
+
 	return e, nil
 }
 
@@ -143,13 +153,16 @@ func (e *Experts) Weights(byName map[string]float64) ([]float64, error) {
 	for name, w := range byName {
 		i := slices.Index(e.Names(), name)
 		if i < 0 {
-			return nil, fmt.Errorf("expert %.80q; there are %s: %w", name, strings.Join(e.Names(), ", "), ErrUnknownExpert)
+			return nil, fmt.Errorf("expert %.80q; there are %s: %w", name, strings.Join(e.Names(), ", "),
+				ErrUnknownExpert)
 		}
 		if err := sane(name, w); err != nil {
 			return nil, err
 		}
+
 		list[i] = w
 	}
+
 	return list, nil
 }
 
@@ -177,8 +190,8 @@ type VerifiedExpert struct {
 	Kept    int64  `json:"kept"` // elements
 	// Error is ‖what is not restored‖/‖difference from the dense model‖ over the routed tensors.
 	Error float64 `json:"reconstruction_error"`
-	// Measured tells that Error was measured again on the expert's own files, which are still there unchanged; otherwise it is
-	// what was noted when the folder was made.
+	// Measured tells that Error was measured again on the expert's own files, which are still there unchanged;
+	// otherwise it is what was noted when the folder was made.
 	Measured bool `json:"measured"`
 }
 
@@ -196,7 +209,11 @@ func (e *Experts) Verify(ctx context.Context) (*Verification, error) {
 	for _, x := range []struct {
 		dir  string
 		list []experts.File
-	}{{filepath.Join(e.dir, experts.Folder), e.manifest.Files}, {e.dir, e.manifest.Weights}, {e.dir, e.manifest.Others}} {
+	}{
+		{filepath.Join(e.dir, experts.Folder), e.manifest.Files},
+		{e.dir, e.manifest.Weights},
+		{e.dir, e.manifest.Others},
+	} {
 		for _, f := range x.list {
 			if err := compareHash(ctx, filepath.Join(x.dir, f.Name), f); err != nil {
 				return nil, err
@@ -205,25 +222,31 @@ func (e *Experts) Verify(ctx context.Context) (*Verification, error) {
 			v.Bytes += f.Size
 		}
 	}
+
 	for i, m := range e.manifest.Experts {
 		one := VerifiedExpert{Name: m.Name, Bytes: e.members[i].Bytes(), Tensors: len(m.Tensors)}
 		var energy, lost float64
 		for _, name := range e.manifest.Routed { // in a fixed order
 			p, ok := m.Tensors[name]
 			if !ok {
-				return nil, fmt.Errorf("%s: expert %s lacks the routed tensor %q: %w", e.dir, m.Name, name, experts.ErrManifest)
+				return nil, fmt.Errorf("%s: expert %s lacks the routed tensor %q: %w", e.dir, m.Name, name,
+					experts.ErrManifest)
 			}
+
 			one.Kept += p.Kept
 			energy, lost = energy+p.Energy, lost+p.Lost
 		}
+
 		if energy > 0 {
 			one.Error = math.Sqrt(lost / energy)
 		}
 		if err := e.measure(ctx, i, &one); err != nil {
 			return nil, err
 		}
+
 		v.Experts = append(v.Experts, one)
 	}
+
 	return v, nil
 }
 
@@ -235,29 +258,36 @@ func (e *Experts) measure(ctx context.Context, member int, v *VerifiedExpert) er
 		return nil // the expert's folder need not be there any more
 	}
 	defer own.Close()
+
 	for _, f := range src.Files {
 		got, err := Hash(ctx, filepath.Join(src.Path, f.Name))
 		if err != nil || got.SHA256 != f.SHA256 {
 			return ctx.Err()
 		}
 	}
+
 	weights := make([]float64, len(e.members))
 	weights[member] = 1
+
 	var energy, lost float64
 	for _, name := range e.manifest.Routed {
 		a, b, err := e.errorOf(own, name, weights)
 		if errors.Is(err, errOther) {
 			return nil
 		}
+
 		if err != nil {
 			return err
 		}
 		energy, lost = energy+a, lost+b
 	}
+
 	v.Measured = true
-	if v.Error = 0; energy > 0 {
+	v.Error = 0
+	if energy > 0 {
 		v.Error = math.Sqrt(lost / energy)
 	}
+
 	return nil
 }
 
@@ -271,14 +301,17 @@ func (e *Experts) errorOf(own *safetensors.Dir, name string, weights []float64) 
 	if !ok || theirs.DType != info.DType || !slices.Equal(theirs.Shape, info.Shape) {
 		return 0, 0, errOther
 	}
+
 	dense, err := e.dense.Bytes(name)
 	if err != nil {
 		return 0, 0, err
 	}
+
 	data, err := own.Bytes(name)
 	if err != nil {
 		return 0, 0, err
 	}
+
 	restored := make([]byte, len(dense))
 	var ws experts.Workspace
 	if err := e.whole(&ws, info, dense, weights, 0, experts.Chunks(info.Elements()), restored); err != nil {
@@ -287,12 +320,15 @@ func (e *Experts) errorOf(own *safetensors.Dir, name string, weights []float64) 
 	if energy, err = experts.Apart(info.DType, data, dense); err != nil {
 		return 0, 0, err
 	}
+
 	lost, err = experts.Apart(info.DType, data, restored)
 	return energy, lost, err
 }
 
 // whole puts the chunks [first, end) of a tensor together into out.
-func (e *Experts) whole(ws *experts.Workspace, info safetensors.Info, dense []byte, weights []float64, first, end int, out []byte) error {
+func (e *Experts) whole(ws *experts.Workspace, info safetensors.Info, dense []byte, weights []float64, first, end int,
+	out []byte,
+) error {
 	size := experts.Chunk * (info.DType.Bits() / 8)
 	for c := first; c < end; c++ {
 		part := out[(c-first)*size : min((c-first+1)*size, len(out))]
@@ -332,54 +368,66 @@ type Exported struct {
 	Bytes   int64              `json:"bytes_out"`
 }
 
-// Export writes the folder's model under fixed weights, in the order of Names, as an ordinary checkpoint to dst. One weight of
-// 1 restores what was kept of an expert, bit for bit. The hashes of the experts that it takes are compared first; that of the dense
-// model is left to Verify.
+// Export writes the folder's model under fixed weights, in the order of Names, as an ordinary checkpoint to
+// dst. One weight of 1 restores what was kept of an expert, bit for bit. The hashes of the experts that it
+// takes are compared first; that of the dense model is left to Verify.
 func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o ExportOptions) (*Exported, error) {
 	if len(weights) != len(e.members) || o.Workers < 0 || o.MaxShard < 0 {
-		return nil, fmt.Errorf("%d weights for %d experts, %d workers: %w", len(weights), len(e.members), o.Workers, output.ErrOption)
+		return nil, fmt.Errorf("%d weights for %d experts, %d workers: %w", len(weights), len(e.members), o.Workers,
+			output.ErrOption)
 	}
+
 	for i, w := range weights {
 		if err := sane(e.Names()[i], w); err != nil {
 			return nil, err
 		}
 	}
+
 	dst, err := filepath.Abs(dst)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := e.checkUsed(ctx, weights); err != nil {
 		return nil, err
 	}
 	if output.Same(e.dir, dst) {
 		return nil, fmt.Errorf("%s: %w", dst, output.ErrInPlace)
 	}
+
 	r := &Exported{Version: build.Version(), Method: "mediate", From: e.dir, Weights: map[string]float64{}}
 	for i, n := range e.Names() {
 		r.Weights[n] = weights[i]
 	}
+
 	var infos []safetensors.Info
 	for _, n := range e.dense.Names() {
 		info, _ := e.dense.Info(n)
 		infos = append(infos, info)
 		r.Bytes += info.Size
 	}
+
 	r.Tensors = len(infos)
 	h := sha256.New()
-	if err := json.NewEncoder(h).Encode([]any{"export", e.manifest.Job, e.manifest.Files, e.manifest.Weights, weights, o.MaxShard}); err != nil {
+	if err := json.NewEncoder(h).Encode(
+		[]any{"export", e.manifest.Job, e.manifest.Files, e.manifest.Weights, weights, o.MaxShard}); err != nil {
 		return nil, err
 	}
+
 	r.Job = hex.EncodeToString(h.Sum(nil))
-	out, err := output.Open(dst, output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: r.Job, Tensors: infos, MaxShard: o.MaxShard})
+	out, err := output.Open(dst,
+		output.Options{Overwrite: o.Overwrite, Resume: o.Resume, Job: r.Job, Tensors: infos, MaxShard: o.MaxShard})
 	if err != nil || out.Complete() {
 		return r, err
 	}
+
 	if err := e.export(ctx, out, infos, weights, o, r); err != nil {
 		if output.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())
 	}
+
 	return r, nil
 }
 
@@ -389,20 +437,25 @@ func (e *Experts) checkUsed(ctx context.Context, weights []float64) error {
 		if weights[i] == 0 || m.File == "" {
 			continue
 		}
+
 		at := slices.IndexFunc(e.manifest.Files, func(f experts.File) bool { return f.Name == m.File })
 		if err := compareHash(ctx, e.side(m.File), e.manifest.Files[at]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
 // export writes into an open output.
-func (e *Experts) export(ctx context.Context, out *output.Folder, infos []safetensors.Info, weights []float64, o ExportOptions, r *Exported) error {
+func (e *Experts) export(ctx context.Context, out *output.Folder, infos []safetensors.Info, weights []float64,
+	o ExportOptions, r *Exported,
+) error {
 	workers := o.Workers
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
+
 	var done int64
 	for _, info := range infos {
 		if !out.Done(info.Name) {
@@ -413,10 +466,13 @@ func (e *Experts) export(ctx context.Context, out *output.Folder, infos []safete
 				return err
 			}
 		}
-		if done += info.Size; o.Progress != nil {
+
+		done += info.Size
+		if o.Progress != nil {
 			o.Progress(done, r.Bytes)
 		}
 	}
+
 	return out.Finish(func(dir string) error {
 		config, err := readSmall(filepath.Join(e.dir, "config.json"))
 		if err == nil {
@@ -428,10 +484,12 @@ func (e *Experts) export(ctx context.Context, out *output.Folder, infos []safete
 		if err := vocab.CopyFiles(e.dir, dir); err != nil {
 			return err
 		}
+
 		text, err := json.MarshalIndent(r, "", "  ")
 		if err != nil {
 			return err
 		}
+
 		return output.WriteFile(filepath.Join(dir, output.ManifestName), append(text, '\n'))
 	})
 }
@@ -440,14 +498,18 @@ func (e *Experts) export(ctx context.Context, out *output.Folder, infos []safete
 const exportChunks = 16
 
 // exportTensor writes one tensor, parts of it side by side.
-func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info safetensors.Info, weights []float64, workers int) error {
+func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info safetensors.Info, weights []float64,
+	workers int,
+) error {
 	dense, err := e.dense.Bytes(info.Name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = e.dense.Release(info.Name) }() // a failing release costs memory alone
+
 	g, ctx := mmapsafe.WithContext(ctx)
 	g.SetLimit(workers)
+
 	if !slices.Contains(e.manifest.Routed, info.Name) {
 		const piece = 4 << 20
 		for at := int64(0); at < info.Size; at += piece {
@@ -458,8 +520,10 @@ func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info saf
 				return out.WriteAt(info.Name, dense[at:min(at+piece, info.Size)], at)
 			})
 		}
+
 		return g.Wait()
 	}
+
 	chunks := experts.Chunks(info.Elements())
 	size := experts.Chunk * int64(info.DType.Bits()/8)
 	for first := 0; first < chunks; first += exportChunks {
@@ -467,14 +531,17 @@ func (e *Experts) exportTensor(ctx context.Context, out *output.Folder, info saf
 			if err := ctx.Err(); err != nil {
 				return err
 			}
+
 			lo, hi := int64(first)*size, min(int64(first+exportChunks)*size, info.Size)
 			part := make([]byte, hi-lo)
 			var ws experts.Workspace
 			if err := e.whole(&ws, info, dense, weights, first, min(first+exportChunks, chunks), part); err != nil {
 				return err
 			}
+
 			return out.WriteAt(info.Name, part, lo)
 		})
 	}
+
 	return g.Wait()
 }

@@ -23,17 +23,20 @@ func ReadPrompts(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []string
 	for n, line := range bytes.Split(text, []byte("\n")) {
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 {
 			continue
 		}
+
 		var prompt string
 		var record struct {
 			Text   string `json:"text"`
 			Prompt string `json:"prompt"`
 		}
+
 		if line[0] == '"' {
 			err = json.Unmarshal(line, &prompt)
 		} else if err = json.Unmarshal(line, &record); err == nil {
@@ -45,19 +48,23 @@ func ReadPrompts(path string) ([]string, error) {
 			return nil, fmt.Errorf("%s: line %d: %w: %w", path, n+1, router.ErrPrompts, err)
 		}
 		if prompt == "" {
-			return nil, fmt.Errorf("%s: line %d: no text, want a JSON string or an object with text or prompt: %w", path, n+1, router.ErrPrompts)
+			return nil, fmt.Errorf("%s: line %d: no text, want a JSON string or an object with text or prompt: %w",
+				path, n+1, router.ErrPrompts)
 		}
 		if list = append(list, prompt); len(list) == promptLimit {
 			break
 		}
 	}
+
 	if len(list) == 0 {
 		return nil, fmt.Errorf("%s: no prompts in it: %w", path, router.ErrPrompts)
 	}
+
 	return list, nil
 }
 
-// CheckTraining reads a file of prompts, or of features from outside, for whether a router can be trained on it: two or more.
+// CheckTraining reads a file of prompts, or of features from outside, for whether a router can be trained on
+// it: two or more.
 func CheckTraining(path string, external bool) error {
 	var n int
 	var err error
@@ -71,8 +78,10 @@ func CheckTraining(path string, external bool) error {
 		n = len(list)
 	}
 	if err == nil && n < 2 {
-		err = fmt.Errorf("%s: %d prompts, a router is trained on 2 or more of every expert: %w", path, n, router.ErrPrompts)
+		err = fmt.Errorf("%s: %d prompts, a router is trained on 2 or more of every expert: %w", path, n,
+			router.ErrPrompts)
 	}
+
 	return err
 }
 
@@ -84,13 +93,18 @@ func ReadFeatures(path string) ([][]float64, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	info, ok := f.Info("features")
 	if !ok {
 		return nil, fmt.Errorf("%s: no tensor \"features\": %w", path, router.ErrFeature)
 	}
-	if info.DType != safetensors.F32 || len(info.Shape) != 2 || info.Shape[0] < 1 || info.Shape[1] < 1 || info.Shape[1] > 1<<16 {
-		return nil, fmt.Errorf("%s: tensor \"features\" is %s %v, want F32 [n, d] with d of %d at most: %w", path, info.DType, info.Shape, 1<<16, router.ErrFeature)
+
+	if info.DType != safetensors.F32 || len(info.Shape) != 2 || info.Shape[0] < 1 || info.Shape[1] < 1 ||
+		info.Shape[1] > 1<<16 {
+		return nil, fmt.Errorf("%s: tensor \"features\" is %s %v, want F32 [n, d] with d of %d at most: %w", path,
+			info.DType, info.Shape, 1<<16, router.ErrFeature)
 	}
+
 	list := make([][]float64, min(info.Shape[0], promptLimit))
 	err = f.View("features", func(data []byte) error {
 		for i := range list {
@@ -103,14 +117,17 @@ func ReadFeatures(path string) ([][]float64, error) {
 				return fmt.Errorf("%s: tensor \"features\", row %d: %w", path, i, err)
 			}
 		}
+
 		return nil
 	})
+
 	return list, err
 }
 
-// Feature is that of a prompt, of length 1: the mean over its tokens of what leaves the last block before the final norm
-// (hidden_mean), or of the embeddings (embed_mean); or the last token's part of what leaves the last block (hidden_last) or the first
-// one (early_last). Of a prompt longer than the model's positions the end counts.
+// Feature is that of a prompt, of length 1: the mean over its tokens of what leaves the last block before the
+// final norm (hidden_mean), or of the embeddings (embed_mean); or the last token's part of what leaves the last
+// block (hidden_last) or the first one (early_last). Of a prompt longer than the model's positions the end
+// counts.
 func Feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]float64, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("the prompt is empty: %w", router.ErrFeature)
@@ -118,21 +135,25 @@ func Feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]floa
 	if p := m.Config().MaxPositions; p > 0 && len(ids) > p {
 		ids = ids[len(ids)-p:]
 	}
+
 	h, err := m.Embed([][]int32{ids})
 	if err != nil {
 		return nil, err
 	}
 	defer h.Free()
+
 	blocks, first := depth(kind, m.Blocks(), len(ids))
 	for l := range blocks {
 		if err := m.RunBlock(ctx, l, h, nil); err != nil {
 			return nil, err
 		}
 	}
+
 	data := make([]byte, 4*(h.X.Rows-first)*h.X.Cols)
 	if err := m.Device().Download(data, h.X.Buf, h.X.Off+first*h.X.Cols); err != nil {
 		return nil, err
 	}
+
 	out := make([]float64, h.X.Cols)
 	for len(data) > 0 {
 		for c := range out {
@@ -140,6 +161,7 @@ func Feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]floa
 		}
 		data = data[4*len(out):]
 	}
+
 	return out, router.Normalize(out)
 }
 

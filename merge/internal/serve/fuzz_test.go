@@ -12,9 +12,13 @@ import (
 
 // FuzzReadPrompts: the prompts that a router is trained on.
 func FuzzReadPrompts(f *testing.F) {
-	for _, s := range []string{"\"a\"\n{\"text\":\"b\"}\n{\"prompt\":\"c\"}\n\n", "{\"text\":1}\n", "[]", "\"\"\n", "{\"text\":\"a\"", "\xff\"\n"} {
+	for _, s := range []string{
+		"\"a\"\n{\"text\":\"b\"}\n{\"prompt\":\"c\"}\n\n", "{\"text\":1}\n", "[]", "\"\"\n",
+		"{\"text\":\"a\"", "\xff\"\n",
+	} {
 		f.Add([]byte(s))
 	}
+
 	path := filepath.Join(f.TempDir(), "p.jsonl")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
@@ -32,10 +36,13 @@ func FuzzReadPrompts(f *testing.F) {
 func FuzzReadFeatures(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "f.safetensors")
 	for _, rows := range []int64{1, 3} {
-		w, err := safetensors.Create(path, []safetensors.Info{{Name: "features", DType: safetensors.F32, Shape: []int64{rows, 2}, Size: 8 * rows}}, nil, safetensors.Options{Overwrite: true})
+		w, err := safetensors.Create(path,
+			[]safetensors.Info{{Name: "features", DType: safetensors.F32, Shape: []int64{rows, 2}, Size: 8 * rows}},
+			nil, safetensors.Options{Overwrite: true})
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		data := make([]byte, 8*rows)
 		for i := range data {
 			data[i] = byte(i)
@@ -46,21 +53,27 @@ func FuzzReadFeatures(f *testing.F) {
 		if err := w.Finish(); err != nil {
 			f.Fatal(err)
 		}
+
 		text, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
 		}
+
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer fuzzlimit.Watch(t, len(data))()
+
 		if err := os.WriteFile(path, data, 0o666); err != nil {
 			t.Fatal(err)
 		}
+
 		list, err := ReadFeatures(path)
 		if err != nil {
 			return
 		}
+
 		for _, x := range list {
 			s := 0.0
 			for _, v := range x {

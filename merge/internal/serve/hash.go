@@ -43,9 +43,13 @@ func HashFolder(ctx context.Context, dir string) ([]experts.File, error) {
 	return hashThose(ctx, dir, weights)
 }
 
-// HashOthers lists the other plain files of a folder by name, but hidden ones and the model card, which is for people to change.
+// HashOthers lists the other plain files of a folder by name, but hidden ones and the model card, which is for
+// people to change.
 func HashOthers(ctx context.Context, dir string) ([]experts.File, error) {
-	return hashThose(ctx, dir, func(name string) bool { return !weights(name) && name[0] != '.' && name != "README.md" })
+	return hashThose(ctx, dir, func(name string) bool {
+		return !weights(name) && name[0] != '.' &&
+			name != "README.md"
+	})
 }
 
 func weights(name string) bool { return filepath.Ext(name) == ".safetensors" }
@@ -55,12 +59,14 @@ func hashThose(ctx context.Context, dir string, wanted func(name string) bool) (
 	if err != nil {
 		return nil, err
 	}
+
 	var paths []string
 	for _, e := range entries {
 		if wanted(e.Name()) && !e.IsDir() {
 			paths = append(paths, filepath.Join(dir, e.Name()))
 		}
 	}
+
 	return HashFiles(ctx, paths)
 }
 

@@ -23,10 +23,10 @@ const DefaultCache = 1 << 30
 // quanta is how finely weights are told apart.
 const quanta = 64
 
-// Routed is a mediated model that computes with experts. Where the cache has room for two sets of whole tensors, these are made once
-// for every set of weights and then change places with the dense model's, without a copy; otherwise weights are changed in place, on
-// the elements that experts keep, and put back exactly. It is used by one goroutine at a time, and no pass may run while weights
-// change.
+// Routed is a mediated model that computes with experts. Where the cache has room for two sets of whole
+// tensors, these are made once for every set of weights and then change places with the dense model's, without
+// a copy; otherwise weights are changed in place, on the elements that experts keep, and put back exactly. It
+// is used by one goroutine at a time, and no pass may run while weights change.
 type Routed struct {
 	e     *Experts
 	m     *lm.Model
@@ -73,6 +73,7 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 	if cache == 0 {
 		cache = DefaultCache
 	}
+
 	var total int64
 	for _, name := range e.manifest.Routed {
 		info, ok := m.Info(name)
@@ -80,12 +81,18 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 		if !ok || info.DType != own.DType || !slices.Equal(info.Shape, own.Shape) {
 			return nil, fmt.Errorf("%s: tensor %q is not the model's: %w", e.dir, name, experts.ErrExpert)
 		}
+
 		if own.Elements() > math.MaxUint32 {
 			return nil, fmt.Errorf("%s: tensor %q: %w", e.dir, name, experts.ErrSize)
 		}
+
 		total += own.Size
 	}
-	return &Routed{e: e, m: m, sets: map[string]*list.Element{}, order: list.New(), limit: cache, swaps: total <= cache/2, hosts: map[string][]byte{}}, nil
+
+	return &Routed{
+		e: e, m: m, sets: map[string]*list.Element{}, order: list.New(), limit: cache,
+		swaps: total <= cache/2, hosts: map[string][]byte{},
+	}, nil
 }
 
 // Statistics tells what happened so far.
@@ -103,9 +110,11 @@ func Quantise(weights []float64) []float64 {
 		out[i] = math.Round(w*quanta) / quanta
 		sum, total = sum+out[i], total+w
 	}
+
 	if math.Abs(total-1) > 1e-9 {
 		return out
 	}
+
 	for sum != 1 { // the weight that rounding moved most takes the difference
 		step := math.Copysign(1.0/quanta, 1-sum)
 		at := 0
@@ -114,31 +123,38 @@ func Quantise(weights []float64) []float64 {
 				at = i
 			}
 		}
+
 		out[at] += step
 		sum += step
 	}
+
 	return out
 }
 
-// Route decides about a prompt, with the features of the dense model; experts that are in use are put aside for it. The weights
-// are quantised.
+// Route decides about a prompt, with the features of the dense model; experts that are in use are put aside for
+// it. The weights are quantised.
 func (r *Routed) Route(ctx context.Context, ids []int32, p router.Policy) ([]float64, router.Verdict, error) {
 	if r.e.router == nil {
 		return nil, router.Verdict{}, fmt.Errorf("%s: %w", r.e.dir, ErrNoRouter)
 	}
+
 	kind := r.e.manifest.Router.Features
 	if kind == "external" {
-		return nil, router.Verdict{}, fmt.Errorf("%s: its router takes features from outside, not prompts; name experts, or use --features: %w", r.e.dir, ErrExternal)
+		return nil, router.Verdict{}, fmt.Errorf("%s: its router takes features from outside, not prompts; name "+
+			"experts, or use --features: %w", r.e.dir, ErrExternal)
 	}
+
 	if kind != "embed_mean" || r.e.manifest.Embeddings() {
 		if err := r.Use(nil); err != nil {
 			return nil, router.Verdict{}, err
 		}
 	}
+
 	f, err := Feature(ctx, r.m, kind, ids)
 	if err != nil {
 		return nil, router.Verdict{}, err
 	}
+
 	return r.e.judge(f, p)
 }
 
@@ -166,7 +182,8 @@ func (e *Experts) Judge(feature []float64, p router.Policy) ([]float64, router.V
 	return e.judge(f, p)
 }
 
-// Use makes the model compute with weights of the experts, in the order of Names; nil, or nothing but zeros, is the dense model.
+// Use makes the model compute with weights of the experts, in the order of Names; nil, or nothing but zeros, is
+// the dense model.
 func (r *Routed) Use(weights []float64) error {
 	if weights == nil || !slices.ContainsFunc(weights, func(w float64) bool { return w != 0 }) {
 		return r.undo()
@@ -174,17 +191,21 @@ func (r *Routed) Use(weights []float64) error {
 	if len(weights) != len(r.e.members) {
 		return fmt.Errorf("%d weights for %d experts: %w", len(weights), len(r.e.members), output.ErrOption)
 	}
+
 	key := fmt.Sprint(weights)
 	if r.now != nil && r.now.key == key {
 		return nil
 	}
+
 	s, err := r.set(key, weights)
 	if err != nil {
 		return err
 	}
+
 	if err := r.undo(); err != nil {
 		return err
 	}
+
 	r.stats.Switches++
 	if r.swaps {
 		if err := r.exchange(s); err != nil {
@@ -193,6 +214,7 @@ func (r *Routed) Use(weights []float64) error {
 		r.now = s
 		return nil
 	}
+
 	r.now = s // from here on undo puts everything back, also what was not yet changed
 	return r.each(s, func(c *changed, data []byte) error {
 		c.scatter(data)
@@ -210,11 +232,13 @@ func (r *Routed) undo() error {
 	if r.now == nil {
 		return nil
 	}
+
 	s := r.now
 	if r.swaps {
 		r.now = nil
 		return r.exchange(s)
 	}
+
 	err := r.each(s, func(c *changed, data []byte) error {
 		dense, err := r.e.dense.Bytes(c.name)
 		if err != nil {
@@ -226,6 +250,7 @@ func (r *Routed) undo() error {
 	if err == nil {
 		r.now = nil
 	}
+
 	return err
 }
 
@@ -286,9 +311,11 @@ func (r *Routed) each(s *set, f func(c *changed, data []byte) error) error {
 	if err != nil {
 		return err
 	}
+
 	host := r.m.Device().Info().Host
 	g := mmapsafe.NewErrors()
 	g.SetLimit(runtime.GOMAXPROCS(0))
+
 	for i := range s.tensors {
 		c, v := &s.tensors[i], values[i]
 		if host {
@@ -298,10 +325,12 @@ func (r *Routed) each(s *set, f func(c *changed, data []byte) error) error {
 			})
 			continue
 		}
+
 		if err := r.remote(c, v, f); err != nil {
 			return err
 		}
 	}
+
 	return g.Wait()
 }
 
@@ -315,10 +344,12 @@ func (r *Routed) remote(c *changed, v kernels.Mat, f func(c *changed, data []byt
 		}
 		r.hosts[c.name] = data
 	}
+
 	if err := f(c, data); err != nil {
 		return err
 	}
 	defer v.Buf.Changed()
+
 	return r.m.Device().Upload(v.Buf, v.Off, data)
 }
 
@@ -329,11 +360,14 @@ func (r *Routed) set(key string, weights []float64) (*set, error) {
 		r.stats.Hits++
 		return at.Value.(*set), nil
 	}
+
 	s, err := r.make(key, weights)
 	if err != nil {
 		return nil, err
 	}
+
 	r.sets[key] = r.order.PushFront(s)
+
 	for r.bytes += s.bytes; r.bytes > r.limit && r.order.Len() > 1; {
 		at := r.order.Back()
 		if at.Value.(*set) == r.now { // its buffers hold the dense model
@@ -341,15 +375,18 @@ func (r *Routed) set(key string, weights []float64) (*set, error) {
 				break
 			}
 		}
+
 		old := r.order.Remove(at).(*set)
 		delete(r.sets, old.key)
 		r.bytes -= old.bytes
+
 		for _, c := range old.tensors {
 			if c.whole != nil {
 				c.whole.Free()
 			}
 		}
 	}
+
 	return s, nil
 }
 
@@ -358,6 +395,7 @@ func (r *Routed) make(key string, weights []float64) (*set, error) {
 	s := &set{key: key, tensors: make([]changed, len(r.e.manifest.Routed))}
 	g := mmapsafe.NewErrors()
 	g.SetLimit(runtime.GOMAXPROCS(0))
+
 	for i, name := range r.e.manifest.Routed {
 		g.Go(func() (err error) {
 			if r.swaps {
@@ -368,9 +406,11 @@ func (r *Routed) make(key string, weights []float64) (*set, error) {
 			return err
 		})
 	}
+
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+
 	s.tensors = slices.DeleteFunc(s.tensors, func(c changed) bool { return c.whole == nil && len(c.values) == 0 })
 	for _, c := range s.tensors {
 		s.bytes += int64(4*len(c.at) + len(c.values))
@@ -378,6 +418,7 @@ func (r *Routed) make(key string, weights []float64) (*set, error) {
 			s.bytes += int64(c.width) * int64(c.whole.Len)
 		}
 	}
+
 	return s, nil
 }
 
@@ -389,6 +430,7 @@ func (r *Routed) complete(name string, weights []float64) (changed, error) {
 	if err != nil {
 		return c, err
 	}
+
 	stored := dtype.Matrix(info.DType)
 	if stored == 0 {
 		return c, fmt.Errorf("tensor %q is %s: %w", name, info.DType, experts.ErrExpert)
@@ -396,14 +438,17 @@ func (r *Routed) complete(name string, weights []float64) (changed, error) {
 	if c.whole, err = r.m.Device().Alloc(stored, int(info.Elements())); err != nil {
 		return c, err
 	}
+
 	out, host := c.whole.Bytes(), r.m.Device().Info().Host
 	if !host {
 		out = make([]byte, info.Size)
 	}
+
 	var ws experts.Workspace
 	if err = r.e.whole(&ws, info, dense, weights, 0, experts.Chunks(info.Elements()), out); err == nil && !host {
 		err = r.m.Device().Upload(c.whole, 0, out)
 	}
+
 	return c, err
 }
 
@@ -415,6 +460,7 @@ func (e *Experts) elements(name string, weights []float64) (changed, error) {
 	if err != nil {
 		return c, err
 	}
+
 	var ws experts.Workspace
 	for chunk := range experts.Chunks(info.Elements()) {
 		err := ws.Weigh(e.weighted(weights), name, info.DType, dense, chunk, func(i int64, v []byte) {
@@ -425,5 +471,6 @@ func (e *Experts) elements(name string, weights []float64) (changed, error) {
 			return c, err
 		}
 	}
+
 	return c, nil
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/modelcompress/compress/internal/linalg"
 )
 
-// Parts are n matrices of one shape that are read a part at a time, and a result that is written so. What is kept meanwhile has the
-// size of the shorter side squared: the longer side is swept in panels.
+// Parts are n matrices of one shape that are read a part at a time, and a result that is written so. What is
+// kept meanwhile has the size of the shorter side squared: the longer side is swept in panels.
 type Parts struct {
 	Rows, Cols, N int
 	// Read fills dst with the elements of matrix j from (row, col) on.
@@ -59,6 +59,7 @@ func (p Parts) sweep(s linalg.Solver, f func(at, n int) error) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -70,12 +71,16 @@ func (p Parts) gram(k int, s linalg.Solver, load func(at int, dst linalg.Matrix)
 		if err := load(at, b); err != nil {
 			return err
 		}
+
 		for i := 0; i < k; i += 2 * panel {
 			end := min(k, i+2*panel)
-			s.Mul(g.Sub(i, end, 0, end), b.Sub(i, end, 0, n), b.Sub(0, end, 0, n), linalg.Product{TransB: true, Accumulate: true})
+			s.Mul(g.Sub(i, end, 0, end), b.Sub(i, end, 0, n), b.Sub(0, end, 0, n),
+				linalg.Product{TransB: true, Accumulate: true})
 		}
+
 		return nil
 	})
+
 	return g, err
 }
 
@@ -85,6 +90,7 @@ func inverseRoot(g linalg.Matrix, s linalg.Solver) (root linalg.Matrix, mean flo
 	if err != nil {
 		return g, 0, err
 	}
+
 	k := len(values)
 	if values[0]*maxRatio*maxRatio < values[k-1] || values[0] <= 0 {
 		return g, 0, errRatio
@@ -92,6 +98,7 @@ func inverseRoot(g linalg.Matrix, s linalg.Solver) (root linalg.Matrix, mean flo
 	for i, v := range values {
 		values[i] = math.Sqrt(v)
 	}
+
 	return rooted(values, w, s), average(values), stopped(s)
 }
 
@@ -101,6 +108,7 @@ func (p Parts) Isotropic(s linalg.Solver) error {
 	if !errors.Is(err, errRatio) {
 		return err
 	}
+
 	total, one := linalg.New(p.Rows, p.Cols), linalg.New(p.Rows, p.Cols)
 	for j := range p.N {
 		if err := p.Read(j, 0, 0, one); err != nil {
@@ -110,10 +118,12 @@ func (p Parts) Isotropic(s linalg.Solver) error {
 			total.Data[i] += v
 		}
 	}
+
 	out, err := Isotropic(total, s)
 	if err != nil {
 		return err
 	}
+
 	return p.Write(0, 0, out)
 }
 
@@ -122,11 +132,13 @@ func (p Parts) isotropic(s linalg.Solver) error {
 	one := linalg.New(k, panel)
 	sum := func(at int, dst linalg.Matrix) error {
 		dst.Zero()
+
 		for j := range p.N {
 			b := one.Sub(0, k, 0, dst.Cols)
 			if err := p.read(j, at, b); err != nil {
 				return err
 			}
+
 			for i := range k {
 				row := dst.Row(i)
 				for c, v := range b.Row(i) {
@@ -134,16 +146,20 @@ func (p Parts) isotropic(s linalg.Solver) error {
 				}
 			}
 		}
+
 		return nil
 	}
+
 	g, err := p.gram(k, s, sum)
 	if err != nil {
 		return err
 	}
+
 	root, mean, err := inverseRoot(g, s)
 	if err != nil {
 		return err
 	}
+
 	root.Scale(mean)
 	return p.multiplied(root, k, sum, s)
 }
@@ -167,11 +183,17 @@ func (p Parts) TaskSingular(s linalg.Solver) error {
 	if !errors.Is(err, errRatio) {
 		return err
 	}
+
 	var failed error
-	out, err := TaskSingular(p.Rows, p.Cols, p.N, func(j int, dst linalg.Matrix) { failed = errors.Join(failed, p.Read(j, 0, 0, dst)) }, s)
+	out, err := TaskSingular(p.Rows, p.Cols, p.N, func(j int, dst linalg.Matrix) {
+		failed = errors.Join(failed,
+			p.Read(j, 0, 0, dst))
+	}, s)
+
 	if err = errors.Join(failed, err); err != nil {
 		return err
 	}
+
 	return p.Write(0, 0, out)
 }
 
@@ -179,6 +201,7 @@ func (p Parts) taskSingular(s linalg.Solver) error {
 	k, _ := p.sides()
 	keep := max(1, k/p.N)
 	all := keep * p.N
+
 	bases, scales := linalg.New(k, all), make([]float64, 0, all) // of the shorter side
 	for j := range p.N {
 		values, err := p.basis(j, bases.Sub(0, k, j*keep, (j+1)*keep), s)
@@ -187,6 +210,7 @@ func (p Parts) taskSingular(s linalg.Solver) error {
 		}
 		scales = append(scales, values...)
 	}
+
 	one := linalg.New(k, panel)
 	others := func(at int, dst linalg.Matrix) error { // singular vectors of the longer side, as rows
 		for j := range p.N {
@@ -194,31 +218,38 @@ func (p Parts) taskSingular(s linalg.Solver) error {
 			if err := p.read(j, at, b); err != nil {
 				return err
 			}
+
 			s.Mul(o, bases.Sub(0, k, j*keep, (j+1)*keep), b, linalg.Product{TransA: true})
 			for i := range keep {
 				o.Sub(i, i+1, 0, o.Cols).Scale(1 / scales[j*keep+i])
 			}
 		}
+
 		return nil
 	}
+
 	g, err := p.gram(all, s, others)
 	if err != nil {
 		return err
 	}
+
 	root, _, err := inverseRoot(g, s)
 	if err != nil {
 		return err
 	}
+
 	left, _, err := polar(bases, s)
 	if err != nil {
 		return err
 	}
+
 	for r := range left.Rows {
 		row := left.Row(r)
 		for c := range row {
 			row[c] *= scales[c]
 		}
 	}
+
 	m := linalg.New(k, all)
 	s.Mul(m, left, root, linalg.Product{})
 	return p.multiplied(m, all, others, s)
@@ -231,13 +262,16 @@ func (p Parts) basis(j int, u linalg.Matrix, s linalg.Solver) ([]float64, error)
 	if err != nil {
 		return nil, err
 	}
+
 	squares, w, err := s.SymEigen(g)
 	if err != nil {
 		return nil, err
 	}
+
 	if least := squares[k-keep]; least <= 0 || least*maxRatio*maxRatio < squares[k-1] {
 		return nil, errRatio
 	}
+
 	values := make([]float64, keep)
 	for c := range keep {
 		values[c] = math.Sqrt(squares[k-1-c])
@@ -245,5 +279,6 @@ func (p Parts) basis(j int, u linalg.Matrix, s linalg.Solver) ([]float64, error)
 			u.Set(r, c, w.At(r, k-1-c))
 		}
 	}
+
 	return values, nil
 }

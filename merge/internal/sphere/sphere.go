@@ -57,6 +57,7 @@ func TangentMean(g Gram, w []float64, eps float64) ([]float64, error) {
 		length[j] = g.Norm(j) + eps
 		scale += w[j] * g.Norm(j)
 	}
+
 	dot := func(a, b []float64) (s float64) { // of Σ a_i u_i and Σ b_j u_j
 		for i := range a {
 			for j := range b {
@@ -65,6 +66,7 @@ func TangentMean(g Gram, w []float64, eps float64) ([]float64, error) {
 		}
 		return s
 	}
+
 	norm := math.Sqrt(max(0, dot(w, w)))
 	if norm < eps {
 		if n == 2 {
@@ -72,10 +74,12 @@ func TangentMean(g Gram, w []float64, eps float64) ([]float64, error) {
 		}
 		return nil, fmt.Errorf("the weighted mean of directions is zero: %w", ErrDegenerate)
 	}
+
 	mean, tangent := make([]float64, n), make([]float64, n)
 	for j := range w {
 		mean[j] = w[j] / norm
 	}
+
 	along := 0.0
 	for j := range w {
 		unit := make([]float64, n)
@@ -83,19 +87,22 @@ func TangentMean(g Gram, w []float64, eps float64) ([]float64, error) {
 		tangent[j] += w[j]
 		along += w[j] * dot(unit, mean)
 	}
+
 	for j := range w {
 		tangent[j] -= along * mean[j]
 	}
+
 	r := math.Sqrt(max(0, dot(tangent, tangent))) + eps
 	out := make([]float64, n)
 	for j := range w {
 		out[j] = (mean[j]*math.Cos(r) + tangent[j]*math.Sin(r)/r) * scale / length[j]
 	}
+
 	return out, nil
 }
 
-// KarcherMean is the coefficients of the Riemannian mean of the directions at the mean of the lengths, after that many steps or
-// when a step is shorter than tol. Vectors no longer than tol do not count as directions.
+// KarcherMean is the coefficients of the Riemannian mean of the directions at the mean of the lengths, after
+// that many steps or when a step is shorter than tol. Vectors no longer than tol do not count as directions.
 func KarcherMean(g Gram, steps int, tol float64) []float64 {
 	n := len(g)
 	length := 0.0
@@ -106,10 +113,12 @@ func KarcherMean(g Gram, steps int, tol float64) []float64 {
 			points = append(points, j)
 		}
 	}
+
 	out := make([]float64, n)
 	if len(points) == 0 {
 		return out
 	}
+
 	u := karcherStart(g, points, tol)
 	for range steps {
 		t, size := karcherTangent(g, points, u, tol)
@@ -119,11 +128,14 @@ func KarcherMean(g Gram, steps int, tol float64) []float64 {
 		for j := range u {
 			u[j] = math.Cos(size)*u[j] + math.Sin(size)*t[j]/size
 		}
+
 		normalise(g, u)
 	}
+
 	for j := range u {
 		out[j] = u[j] * length
 	}
+
 	return out
 }
 
@@ -133,10 +145,12 @@ func karcherStart(g Gram, points []int, tol float64) []float64 {
 	for _, j := range points {
 		u[j] = 1 / (float64(len(points)) * g.Norm(j))
 	}
+
 	if math.Sqrt(max(0, quadratic(g, u, u))) < tol {
 		clear(u)
 		u[points[0]] = 1 / g.Norm(points[0])
 	}
+
 	normalise(g, u)
 	return u
 }
@@ -149,17 +163,20 @@ func karcherTangent(g Gram, points []int, u []float64, tol float64) ([]float64, 
 		for i := range u {
 			c += u[i] * g[i][j]
 		}
+
 		c = min(max(c/g.Norm(j), -1), 1)
 		theta := math.Acos(c)
 		if theta < tol {
 			continue
 		}
+
 		f := theta / math.Sin(theta) / float64(len(points))
 		t[j] += f / g.Norm(j)
 		for i := range u {
 			t[i] -= f * c * u[i]
 		}
 	}
+
 	return t, math.Sqrt(max(0, quadratic(g, t, t)))
 }
 
@@ -180,7 +197,8 @@ func normalise(g Gram, u []float64) {
 	}
 }
 
-// Stock is model stock's coefficients: t/N each, t = N·c/(1+(N-1)c) with c the mean cosine of pairs; 0 where that is not defined.
+// Stock is model stock's coefficients: t/N each, t = N·c/(1+(N-1)c) with c the mean cosine of pairs; 0 where
+// that is not defined.
 func Stock(g Gram) ([]float64, error) {
 	n := float64(len(g))
 	c, pairs := 0.0, 0.0
@@ -190,14 +208,17 @@ func Stock(g Gram) ([]float64, error) {
 			pairs++
 		}
 	}
+
 	c /= pairs
 	t := 0.0
 	if den := 1 + (n-1)*c; math.Abs(den) >= 1e-6 {
 		t = n * c / den
 	}
+
 	w := make([]float64, len(g))
 	for i := range w {
 		w[i] = t / n
 	}
+
 	return w, nil
 }

@@ -19,16 +19,19 @@ func (e *engine) apply(p *method.Program, segments []segment, check bool) error 
 	if p != nil && p.Whole != nil {
 		return e.whole(p, segments)
 	}
+
 	return e.each(segments, func(ws *workspace, i int) error {
 		s := segments[i]
 		if s.Raw != nil {
 			return e.copy(ws, s, check)
 		}
+
 		buf := <-e.free
 		size := width(s.DType)
 		if n := (s.end-s.first)*size + direct.Slack; int64(cap(buf)) < n {
 			buf = make([]byte, n)
 		}
+
 		data := direct.Buffer(buf[:cap(buf)], e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
 		err := e.merge(ws, p, s, data, check)
 		if err == nil {
@@ -38,6 +41,7 @@ func (e *engine) apply(p *method.Program, segments []segment, check bool) error 
 			e.free <- buf
 			return err
 		}
+
 		e.full <- chunk{s.run, s.first * size, data, buf}
 		return nil
 	})
@@ -45,7 +49,8 @@ func (e *engine) apply(p *method.Program, segments []segment, check bool) error 
 
 // merge computes a segment.
 func (e *engine) merge(ws *workspace, p *method.Program, s segment, data []byte, check bool) error {
-	if p.Words != nil && s.plain != nil && s.DType == safetensors.BF16 && uintptr(unsafe.Pointer(unsafe.SliceData(data)))%2 == 0 {
+	if p.Words != nil && s.plain != nil && s.DType == safetensors.BF16 &&
+		uintptr(unsafe.Pointer(unsafe.SliceData(data)))%2 == 0 {
 		return e.applyWords(ws, p, s, data, check)
 	}
 	return ws.blocks(s, 0, check, func(b *method.Block) error {
@@ -61,13 +66,16 @@ func (e *engine) store(s segment, dst []byte, x []float32, off int64) error {
 	if s.DType == safetensors.F16 {
 		limit = 0x477ff000 // 65520, which rounds to infinity
 	}
+
 	switch peak := vec.Peak(x); {
 	case peak < limit:
 	case e.o.AllowNonFinite:
 		s.lose(x, limit)
 	case s.finite():
-		return fmt.Errorf("tensor %q, elements %d to %d: %w in %s", s.Tensor.Name, off, off+int64(len(x)), ErrOverflow, s.DType)
+		return fmt.Errorf("tensor %q, elements %d to %d: %w in %s", s.Tensor.Name, off, off+int64(len(x)), ErrOverflow,
+			s.DType)
 	}
+
 	return Narrow(dst, x, s.DType)
 }
 
@@ -96,6 +104,7 @@ func Narrow(dst []byte, x []float32, d safetensors.DType) error {
 	if len(x) == 0 {
 		return nil
 	}
+
 	switch d {
 	case safetensors.BF16:
 		vec.NarrowBF16(words(dst), x)
@@ -112,11 +121,13 @@ func Narrow(dst []byte, x []float32, d safetensors.DType) error {
 		if err != nil {
 			return err
 		}
+
 		for i, v := range x {
 			b.F64()[i] = float64(v)
 		}
 	default:
 		return fmt.Errorf("merging to %s: %w", d, errors.ErrUnsupported)
 	}
+
 	return nil
 }

@@ -13,10 +13,12 @@ func (e *engine) pass(p method.Pass, segments []segment, check bool) ([]any, err
 	if p.Only != nil {
 		segments = segments[*p.Only : *p.Only+1]
 	}
+
 	n := len(segments)
 	if p.Shared {
 		n = e.o.Workers
 	}
+
 	stats := make([]any, n)
 	err := e.each(segments, func(ws *workspace, i int) error {
 		at := i
@@ -26,18 +28,22 @@ func (e *engine) pass(p method.Pass, segments []segment, check bool) ([]any, err
 		if stats[at] == nil && p.New != nil {
 			stats[at] = p.New()
 		}
+
 		each := func(b *method.Block) error {
 			p.Each(stats[at], b)
 			return nil
 		}
+
 		if s := segments[i]; p.Words != nil && s.plain != nil {
 			return ws.inWords(s, p.Stride, check, each, func(w *method.Words) bool { return p.Words(stats[at], w) })
 		}
+
 		return ws.blocks(segments[i], p.Stride, check, each)
 	})
 	if err != nil {
 		return nil, err
 	}
+
 	return slices.DeleteFunc(stats, func(s any) bool { return s == nil && p.Shared }), nil
 }
 
@@ -49,10 +55,12 @@ func (ws *workspace) blocks(s segment, stride int64, check bool, f func(b *metho
 		if err != nil {
 			return err
 		}
+
 		if err := f(b); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -67,12 +75,15 @@ func (s segment) steps(block, stride int64) (first, step, size int64) {
 // read fills the workspace's block.
 func (ws *workspace) read(r *run, first, n int64, check bool) (*method.Block, error) {
 	b := &ws.block
-	b.Tensor, b.Off, b.Index = r.number, first, r.index+first
+	b.Tensor = r.number
+	b.Off = first
+	b.Index = r.index + first
 	b.Out = grown(&ws.out, n)
 	b.Base = nil
 	for len(ws.x) < len(r.X) {
 		ws.x = append(ws.x, nil)
 	}
+
 	b.X = b.X[:0]
 	for i, src := range r.X {
 		b.X = append(b.X, grown(&ws.x[i], n))
@@ -80,12 +91,14 @@ func (ws *workspace) read(r *run, first, n int64, check bool) (*method.Block, er
 			return nil, err
 		}
 	}
+
 	if r.Base != nil {
 		b.Base = grown(&ws.base, n)
 		if err := r.load(r.Base, len(r.X), b.Base, first, check); err != nil {
 			return nil, err
 		}
 	}
+
 	return b, ws.readStat(r, first, n)
 }
 
@@ -97,15 +110,18 @@ func (ws *workspace) readStat(r *run, first, n int64) error {
 		for len(ws.stat) <= i {
 			ws.stat = append(ws.stat, nil)
 		}
+
 		if src == nil {
 			b.Stat = append(b.Stat, nil)
 			continue
 		}
+
 		b.Stat = append(b.Stat, grown(&ws.stat[i], n))
 		if err := src.Read(b.Stat[i], first); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -131,6 +147,7 @@ func (r *run) load(src Source, i int, dst []float32, first int64, check bool) er
 func (r *run) count(i int, x []float32, first int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	n := &r.bad[i]
 	for j, v := range x {
 		if v-v == 0 {
@@ -139,6 +156,7 @@ func (r *run) count(i int, x []float32, first int64) {
 		if at := first + int64(j); n.NaN+n.Inf == 0 || at < n.First {
 			n.First = at
 		}
+
 		if v != v {
 			n.NaN++
 		} else {

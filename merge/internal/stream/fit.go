@@ -7,21 +7,23 @@ import (
 	"github.com/modelcompress/compress/merge/internal/direct"
 )
 
-// Budget is the memory that a run takes at most, in bytes. The error wraps [ErrMemory] if more is needed than the options allow.
+// Budget is the memory that a run takes at most, in bytes. The error wraps [ErrMemory] if more is needed than
+// the options allow.
 func Budget(groups []Group, o Options) (int64, error) {
 	_, buffers, err := fit(groups, o)
 	_, most := largest(groups)
 	return buffers + most, err
 }
 
-// fit lowers the number of workers until their buffers, which it gives the size of, leave room for the largest group. The error wraps
-// [ErrMemory] where one worker is too many.
+// fit lowers the number of workers until their buffers, which it gives the size of, leave room for the largest
+// group. The error wraps [ErrMemory] where one worker is too many.
 func fit(groups []Group, o Options) (Options, int64, error) {
 	name, most := largest(groups)
 	over := sort.Search(o.Workers, func(w int) bool { return reserve(groups, w+1)+most > o.Memory })
 	if over == 0 && o.Workers > 0 {
 		need := reserve(groups, 1) + most
-		return o, 0, fmt.Errorf("tensor %q needs %d KiB with one thread, %d KiB are allowed: %w", name, need>>10+1, o.Memory>>10, ErrMemory)
+		return o, 0, fmt.Errorf("tensor %q needs %d KiB with one thread, %d KiB are allowed: %w", name, need>>10+1,
+			o.Memory>>10, ErrMemory)
 	}
 	o.Workers = over
 	return o, reserve(groups, o.Workers), nil
@@ -47,8 +49,10 @@ func reserve(groups []Group, workers int) (bytes int64) {
 			if it.Raw == nil {
 				buffers += (segment*width(it.DType) + direct.Slack) * int64(2*workers+writers)
 			}
+
 			bytes = max(bytes, buffers)
 		}
 	}
+
 	return bytes
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Inspect runs the passes of programs and nothing else: no output is computed or written. Progress gets the bytes that the
-// outputs would have, group by group.
+// Inspect runs the passes of programs and nothing else: no output is computed or written. Progress gets the
+// bytes that the outputs would have, group by group.
 func Inspect(ctx context.Context, groups []Group, o Options) (*Result, error) {
 	list := make([]Group, len(groups))
 	for i, g := range groups {
@@ -19,12 +19,15 @@ func Inspect(ctx context.Context, groups []Group, o Options) (*Result, error) {
 			bytes += own.Tensor.N * width(own.DType)
 			list[i].Items = append(list[i].Items, &own)
 		}
+
 		list[i].Program, list[i].Census = counted(g.Program, bytes, o.Progress), g.Census.counted(bytes, o.Progress)
 		// A group is run if something of it is to be written: a tensor without elements.
 		list[i].Items = append(list[i].Items, &Item{
-			Tensor: &method.Tensor{Name: g.Items[0].Tensor.Name, Shape: []int64{0}}, DType: safetensors.U8, Raw: []byte{},
+			Tensor: &method.Tensor{Name: g.Items[0].Tensor.Name, Shape: []int64{0}}, DType: safetensors.U8,
+			Raw: []byte{},
 		})
 	}
+
 	o.Progress = nil
 	return Run(ctx, list, nil, o)
 }

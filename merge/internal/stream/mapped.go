@@ -34,10 +34,12 @@ func NewMapped(data []byte, d, round safetensors.DType, release func()) (*Mapped
 	if round == d || round == safetensors.F32 || round == safetensors.F64 {
 		round = 0
 	}
+
 	m := &Mapped{data: data, dtype: d, round: round, release: release}
 	if release != nil {
 		m.populated = make([]atomic.Bool, len(data)/window+1)
 	}
+
 	return m, nil
 }
 
@@ -63,7 +65,8 @@ func (m *Mapped) aligned() bool { return uintptr(unsafe.Pointer(unsafe.SliceData
 
 // populate maps the window that comes after bytes [first, end), if they reach into a new one.
 func (m *Mapped) populate(first, end int64) {
-	if next := end / window; (first == 0 || first/window != next) && next < int64(len(m.populated)) && !m.populated[next].Swap(true) {
+	if next := end / window; (first == 0 || first/window != next) && next < int64(len(m.populated)) &&
+		!m.populated[next].Swap(true) {
 		m.advise(end, (next+1)*window, populate)
 	}
 }
@@ -94,6 +97,7 @@ func widen(dst []float32, src []byte, d safetensors.DType) {
 	if len(dst) == 0 {
 		return
 	}
+
 	aligned := uintptr(unsafe.Pointer(&src[0]))%uintptr(d.Bits()/8) == 0
 	switch {
 	case d == safetensors.F32 && aligned:
@@ -114,6 +118,7 @@ func widen(dst []float32, src []byte, d safetensors.DType) {
 				h[i] = binary.LittleEndian.Uint16(src[2*i:])
 			}
 		}
+
 		if d == safetensors.BF16 {
 			vec.WidenBF16(dst, h)
 		} else {
@@ -141,6 +146,7 @@ func (m *Mapped) advise(lo, hi int64, advice int) {
 	if m.release == nil {
 		return
 	}
+
 	hi = min(hi, int64(len(m.data)))
 	page := int64(unix.Getpagesize())
 	start := int64(uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))

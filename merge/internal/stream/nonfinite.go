@@ -21,11 +21,14 @@ func (e *engine) check(items []*run) error {
 			if n.NaN+n.Inf == 0 {
 				continue
 			}
-			if n.Tensor, n.Model = r.Tensor.Name, r.Models[i]; !e.o.AllowNonFinite {
+
+			n.Tensor, n.Model = r.Tensor.Name, r.Models[i]
+			if !e.o.AllowNonFinite {
 				return *n
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -45,15 +48,20 @@ func (r *run) lost() []NonFinite {
 		if n.NaN+n.Inf == 0 {
 			continue
 		}
-		n.Tensor, n.Model, n.Output = r.Tensor.Name, r.Models[i], r.out
+
+		n.Tensor = r.Tensor.Name
+		n.Model = r.Models[i]
+		n.Output = r.out
 		if r.Raw != nil {
 			n.Output = n.NaN + n.Inf // copied as they are
 		}
+
 		found = append(found, n)
 	}
 	if len(found) == 0 && r.out > 0 {
 		found = append(found, NonFinite{Tensor: r.Tensor.Name, First: -1, Output: r.out})
 	}
+
 	return found
 }
 
@@ -83,11 +91,14 @@ func (r *run) undefined(err error) error {
 	if !errors.Is(err, linalg.ErrNonFinite) {
 		return err
 	}
+
 	for _, n := range r.bad {
 		if n.NaN+n.Inf > 0 {
 			cols := r.Tensor.Cols()
-			return fmt.Errorf("tensor %q of %s: %d NaN and %d infinite values, the first at row %d, column %d: %w", n.Tensor, n.Model, n.NaN, n.Inf, n.First/cols, n.First%cols, ErrUndefined)
+			return fmt.Errorf("tensor %q of %s: %d NaN and %d infinite values, the first at row %d, column %d: %w",
+				n.Tensor, n.Model, n.NaN, n.Inf, n.First/cols, n.First%cols, ErrUndefined)
 		}
 	}
+
 	return fmt.Errorf("tensor %q: %w", r.Tensor.Name, err)
 }

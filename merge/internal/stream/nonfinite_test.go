@@ -21,7 +21,8 @@ func broken(t *testing.T, n int, at map[int]float32) *Item {
 	return item(t, "w", data, nil)
 }
 
-// TestLostNonFinite: what is not finite is counted in a tensor's inputs and in what is made of it, whether a method drops it, keeps it or spreads it.
+// TestLostNonFinite: what is not finite is counted in a tensor's inputs and in what is made of it, whether a
+// method drops it, keeps it or spreads it.
 func TestLostNonFinite(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	for name, c := range map[string]struct {
@@ -29,17 +30,27 @@ func TestLostNonFinite(t *testing.T) {
 		at    map[int]float32
 		want  []NonFinite
 	}{
-		"kept":    {func(b *method.Block) { copy(b.Out, b.X[0]) }, map[int]float32{7: nan, 9: inf}, []NonFinite{{"w", "m", 1, 1, 7, 2}}},
-		"dropped": {func(b *method.Block) { clear(b.Out) }, map[int]float32{7: nan}, []NonFinite{{"w", "m", 1, 0, 7, 0}}},
-		"spread":  {func(b *method.Block) { fill(b.Out, nan) }, map[int]float32{7: nan}, []NonFinite{{"w", "m", 1, 0, 7, 100}}},
-		"made":    {func(b *method.Block) { fill(b.Out, inf) }, nil, []NonFinite{{"w", "", 0, 0, -1, 100}}},
-		"none":    {func(b *method.Block) { copy(b.Out, b.X[0]) }, nil, nil},
+		"kept": {func(b *method.Block) {
+			copy(b.Out,
+				b.X[0])
+		}, map[int]float32{7: nan, 9: inf}, []NonFinite{{"w", "m", 1, 1, 7, 2}}},
+		"dropped": {func(b *method.Block) {
+			clear(
+				b.Out)
+		}, map[int]float32{7: nan}, []NonFinite{{"w", "m", 1, 0, 7, 0}}},
+		"spread": {func(b *method.Block) {
+			fill(b.Out,
+				nan)
+		}, map[int]float32{7: nan}, []NonFinite{{"w", "m", 1, 0, 7, 100}}},
+		"made": {func(b *method.Block) { fill(b.Out, inf) }, nil, []NonFinite{{"w", "", 0, 0, -1, 100}}},
+		"none": {func(b *method.Block) { copy(b.Out, b.X[0]) }, nil, nil},
 	} {
 		g := Group{Items: []*Item{broken(t, 100, c.at)}, Program: &method.Program{Apply: c.apply}}
 		r, err := Run(t.Context(), []Group{g}, &sink{}, Options{Workers: 2, AllowNonFinite: true})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if len(r.NonFinite) != len(c.want) || len(c.want) == 1 && r.NonFinite[0] != c.want[0] {
 			t.Errorf("%s: %+v, want %+v", name, r.NonFinite, c.want)
 		}
@@ -60,8 +71,10 @@ func TestUndefined(t *testing.T) {
 		_, _, _, err := linalg.Solver{}.SVD(linalg.Of([]float64{float64(w.X[0][23])}, 1, 1))
 		return err
 	}}
+
 	_, err := Run(t.Context(), []Group{{Items: []*Item{it}, Program: p}}, &sink{}, Options{AllowNonFinite: true})
-	if !errors.Is(err, ErrUndefined) || !strings.Contains(err.Error(), `"w" of m: 1 NaN and 0 infinite values, the first at row 2, column 3`) {
+	if !errors.Is(err, ErrUndefined) ||
+		!strings.Contains(err.Error(), `"w" of m: 1 NaN and 0 infinite values, the first at row 2, column 3`) {
 		t.Error(err)
 	}
 }

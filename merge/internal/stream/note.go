@@ -45,6 +45,7 @@ func (s segment) zeros(data []byte) error {
 			return err
 		}
 	}
+
 	if len(s.Tensor.Shape) >= 2 {
 		if err := s.sampleZeros(data, &z); err != nil {
 			return err
@@ -53,16 +54,20 @@ func (s segment) zeros(data []byte) error {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.found.Inputs == nil {
 		s.found.Inputs = make([]int64, len(s.X)+1)
 	}
+
 	for i, n := range z.Inputs {
 		s.found.Inputs[i] += n
 	}
+
 	s.found.Sampled += z.Sampled
 	s.found.Output += z.Output
 	s.found.Kept += z.Kept
 	s.found.Restored += z.Restored
+
 	return nil
 }
 
@@ -75,10 +80,12 @@ func (s segment) restore(data []byte, z *Zeros) error {
 		if err := s.Mask.Read(mask[:n], first); err != nil {
 			return err
 		}
+
 		for i, v := range mask[:n] {
 			if v != 0 {
 				continue
 			}
+
 			z.Kept++
 			if at := first - s.first + int64(i); !isZero(data, at, s.DType) {
 				z.Restored++
@@ -86,6 +93,7 @@ func (s segment) restore(data []byte, z *Zeros) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -106,10 +114,12 @@ func (s segment) sampleZeros(data []byte, z *Zeros) error {
 	case s.Tensor.N <= zeroWhole:
 		step = run
 	}
+
 	list := slices.Clone(s.X)
 	if s.Base != nil {
 		list = append(list, s.Base)
 	}
+
 	z.Inputs = make([]int64, len(list))
 	x := make([]float32, run)
 	for first := (s.first + step - 1) / step * step; first < s.end; first += step {
@@ -118,19 +128,23 @@ func (s segment) sampleZeros(data []byte, z *Zeros) error {
 			if err := src.Read(x[:n], first); err != nil {
 				return err
 			}
+
 			for _, v := range x[:n] {
 				if v == 0 {
 					z.Inputs[i]++
 				}
 			}
 		}
+
 		for i := range n {
 			if isZero(data, first-s.first+i, s.DType) {
 				z.Output++
 			}
 		}
+
 		z.Sampled += n
 	}
+
 	return nil
 }
 

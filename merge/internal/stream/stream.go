@@ -1,7 +1,7 @@
-// Package stream runs the programs of package method over tensors that may be larger than memory: it cuts them into segments,
-// hands those to a fixed number of workers, each with buffers of its own, collects statistics in a fixed order, and passes
-// finished segments to writers, so that reading, computing and writing overlap. Results do not depend on the number of
-// workers.
+// Package stream runs the programs of package method over tensors that may be larger than memory: it cuts them
+// into segments, hands those to a fixed number of workers, each with buffers of its own, collects statistics in
+// a fixed order, and passes finished segments to writers, so that reading, computing and writing overlap.
+// Results do not depend on the number of workers.
 package stream
 
 import (
@@ -70,8 +70,8 @@ type Behind interface{ ReadBehind(bytes int64) }
 type Options struct {
 	Workers int   // at most; 0: GOMAXPROCS
 	Memory  int64 // bytes of anonymous memory; 0: 1 GiB
-	// Device, away from the host, does the tasks of groups that it can; results may then differ from the host's by roundings of float32 and in
-	// the sign of zeros. nil: the host does all.
+	// Device, away from the host, does the tasks of groups that it can; results may then differ from the host's
+	// by roundings of float32 and in the sign of zeros. nil: the host does all.
 	Device kernels.Device
 	// AllowNonFinite counts inputs' values that are not finite instead of refusing them.
 	AllowNonFinite bool
@@ -90,13 +90,15 @@ type NonFinite struct {
 	NaN    int64  `json:"nan"`
 	Inf    int64  `json:"inf"`
 	First  int64  `json:"first"` // index of the first one
-	// Output is how many values of the merged tensor are not finite: methods that drop or choose values may drop these, others spread them.
+	// Output is how many values of the merged tensor are not finite: methods that drop or choose values may
+	// drop these, others spread them.
 	Output int64 `json:"output"`
 }
 
 // Error describes the values.
 func (n NonFinite) Error() string {
-	return fmt.Sprintf("tensor %q of %s: %d NaN and %d infinite values, the first at element %d: %v", n.Tensor, n.Model, n.NaN, n.Inf, n.First, ErrNonFinite)
+	return fmt.Sprintf("tensor %q of %s: %d NaN and %d infinite values, the first at element %d: %v", n.Tensor, n.Model,
+		n.NaN, n.Inf, n.First, ErrNonFinite)
 }
 
 // Unwrap gives [ErrNonFinite].
@@ -125,28 +127,39 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	if o.Memory <= 0 {
 		o.Memory = 1 << 30
 	}
+
 	o, reserved, err := fit(groups, o)
 	if err != nil {
 		return nil, err
 	}
-	if b, ok := sink.(Behind); ok && o.Workers > 1 { // reading back computes sums, which a single worker leaves no thread for
+
+	// reading back computes sums, which a single worker leaves no thread for
+	if b, ok := sink.(Behind); ok && o.Workers > 1 {
 		_, most := largest(groups)
 		b.ReadBehind(o.Memory - reserved - most)
 	}
+
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e := &engine{o: o, away: Away(o.Device), reserved: reserved, result: Result{Workers: o.Workers}, sink: sink, ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Workers)}
+
+	e := &engine{
+		o: o, away: Away(o.Device), reserved: reserved, result: Result{Workers: o.Workers}, sink: sink,
+		ctx: ctx, fail: cancel, tasks: make(chan func(*workspace)), full: make(chan chunk, o.Workers),
+	}
 	e.free = make(chan []byte, 2*o.Workers+writers)
 	e.room = sync.NewCond(&e.mu)
 	buffers, free := direct.Memory(cap(e.free), chunkSize(groups))
 	defer free()
+
 	for _, b := range buffers {
 		e.free <- b
 	}
+
 	e.run(groups)
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+
 	e.result.NonFinite = sorted(e.result.NonFinite)
 	return &e.result, nil
 }
@@ -199,7 +212,8 @@ type workspace struct {
 func chunkSize(groups []Group) (size int64) {
 	for _, g := range groups {
 		for _, it := range g.Items {
-			if _, segment := lengths(g.Program, it); it.Raw == nil && !it.Done {
+			_, segment := lengths(g.Program, it)
+			if it.Raw == nil && !it.Done {
 				size = max(size, min(segment, it.Tensor.N)*width(it.DType)+direct.Slack)
 			}
 		}
@@ -212,6 +226,7 @@ func need(g Group) int64 {
 	if g.Program == nil {
 		return 0
 	}
+
 	n := g.Program.Memory
 	if g.Program.Whole != nil {
 		it := g.Items[0]
@@ -221,6 +236,7 @@ func need(g Group) int64 {
 		}
 		n += 4 * it.Tensor.N * copies
 	}
+
 	return n
 }
 
@@ -247,21 +263,26 @@ func (e *engine) run(groups []Group) {
 			}
 		})
 	}
+
 	for range writers {
 		writing.Go(e.write)
 	}
+
 	turns := make(chan struct{}, drivers)
 	for _, g := range groups {
 		if !slices.ContainsFunc(g.Items, func(it *Item) bool { return !it.Done }) {
 			continue
 		}
+
 		select {
 		case turns <- struct{}{}:
 		case <-e.ctx.Done():
 		}
+
 		if e.ctx.Err() != nil {
 			break
 		}
+
 		need := need(g)
 		e.acquire(need)
 		driving.Go(func() {
@@ -272,6 +293,7 @@ func (e *engine) run(groups []Group) {
 			<-turns
 		})
 	}
+
 	driving.Wait()
 	close(e.tasks)
 	workers.Wait()
@@ -300,6 +322,7 @@ func (e *engine) write() {
 				e.written(c)
 			}
 		}
+
 		if c.buf != nil {
 			e.free <- c.buf
 		}
@@ -314,14 +337,17 @@ func (e *engine) written(c chunk) {
 	if c.item.left.Add(-int64(len(c.data))) > 0 || e.o.Written == nil {
 		return
 	}
+
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.o.Noted != nil {
 		if err := e.o.Noted(c.item.Tensor.Name, c.item.note()); err != nil {
 			e.fail(err)
 			return
 		}
 	}
+
 	if err := e.o.Written(c.item.Tensor.Name); err != nil {
 		e.fail(err)
 	}
@@ -356,15 +382,18 @@ func (e *engine) drive(g Group) error {
 			it.release()
 		}
 	}()
+
 	if g.Task != nil {
 		var err error
 		if segments, err = e.there(g, segments); err != nil || len(segments) == 0 {
 			return err
 		}
 	}
+
 	if done, err := e.count(g, segments); done || err != nil {
 		return err
 	}
+
 	checked := false
 	if g.Program != nil {
 		for todo := slices.Clone(g.Program.Passes); len(todo) > 0; {
@@ -374,30 +403,36 @@ func (e *engine) drive(g Group) error {
 			if err != nil {
 				return err
 			}
+
 			if full && !checked {
 				checked = true
 				if err := e.check(items); err != nil {
 					return err
 				}
 			}
+
 			more, err := p.End(stats)
 			if err != nil {
 				return err
 			}
+
 			todo = append(slices.Clone(more), todo[1:]...)
 		}
 	}
+
 	if g.Program != nil && g.Program.Ties != nil && len(items) > 0 {
 		items[0].ties = g.Program.Ties
 	}
 	if err := e.apply(g.Program, segments, !checked); err != nil {
 		return err
 	}
+
 	if !checked {
 		if err := e.check(items); err != nil {
 			return err
 		}
 	}
+
 	e.note(items)
 	return nil
 }
@@ -416,9 +451,11 @@ func prepare(g Group) (items []*run, segments []segment) {
 		for first := int64(0); first < it.Tensor.N; first += size {
 			segments = append(segments, segment{r, first, min(first+size, it.Tensor.N)})
 		}
+
 		items = append(items, r)
 		index += it.Tensor.N
 	}
+
 	return items, segments
 }
 
@@ -434,11 +471,13 @@ func (r *run) sources() []Source {
 	if r.Base != nil {
 		list = append(list, r.Base)
 	}
+
 	for _, s := range r.Stat {
 		if s != nil {
 			list = append(list, s)
 		}
 	}
+
 	return list
 }
 
@@ -451,6 +490,7 @@ func (e *engine) each(segments []segment, f func(ws *workspace, i int) error) er
 		if failed.Load() || e.ctx.Err() != nil {
 			break
 		}
+
 		wait.Add(1)
 		e.tasks <- func(ws *workspace) {
 			defer wait.Done()
@@ -463,12 +503,15 @@ func (e *engine) each(segments []segment, f func(ws *workspace, i int) error) er
 			}
 		}
 	}
+
 	wait.Wait()
+
 	for _, err := range errs {
 		if err != nil {
 			return err
 		}
 	}
+
 	return context.Cause(e.ctx)
 }
 
@@ -481,6 +524,7 @@ func (s segment) ahead(segments []segment, i int) {
 	if i == 0 {
 		first = 1
 	}
+
 	for j := first; j <= i+lookahead && j < len(segments); j++ {
 		next := segments[j]
 		for _, src := range next.sources() {

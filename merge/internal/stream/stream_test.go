@@ -37,12 +37,14 @@ var errSink = errors.New("no room")
 func (s *sink) WriteAt(name string, p []byte, _ int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if name == s.fail {
 		return errSink
 	}
 	if s.got == nil {
 		s.got = map[string]int64{}
 	}
+
 	s.got[name] += int64(len(p))
 	return nil
 }
@@ -54,6 +56,7 @@ func item(t *testing.T, name string, data []byte, release func()) *Item {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	n := int64(len(data) / 4)
 	return &Item{
 		Tensor: &method.Tensor{Name: name, Shape: []int64{n}, N: n, Inputs: []method.Input{{}}},
@@ -68,13 +71,18 @@ func groups(items ...*Item) (list []Group) {
 	return list
 }
 
-// TestRunWritesAll: tensors of no, one and many segments are written whole, each is reported once, and the progress adds up.
+// TestRunWritesAll: tensors of no, one and many segments are written whole, each is reported once, and the
+// progress adds up.
 func TestRunWritesAll(t *testing.T) {
 	s := &sink{}
 	var done []string
 	var mu sync.Mutex
+
 	total := int64(0)
-	items := []*Item{item(t, "small", values(3), nil), item(t, "big", values(3*method.SegmentSize+1), nil), item(t, "skipped", values(5), nil)}
+	items := []*Item{
+		item(t, "small", values(3), nil), item(t, "big", values(3*method.SegmentSize+1), nil),
+		item(t, "skipped", values(5), nil),
+	}
 	items[2].Done = true
 	_, err := Run(context.Background(), groups(items...), s, Options{
 		Workers:  3,
@@ -84,7 +92,9 @@ func TestRunWritesAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.got["small"] != 6 || s.got["big"] != 2*(3*method.SegmentSize+1) || len(s.got) != 2 || len(done) != 2 || total != s.got["small"]+s.got["big"] {
+
+	if s.got["small"] != 6 || s.got["big"] != 2*(3*method.SegmentSize+1) || len(s.got) != 2 || len(done) != 2 ||
+		total != s.got["small"]+s.got["big"] {
 		t.Errorf("written %v, reported %v, progress %d", s.got, done, total)
 	}
 }
@@ -98,18 +108,24 @@ func TestFailures(t *testing.T) {
 		}
 		return groups(items...)
 	}
+
 	if _, err := Run(context.Background(), many(), &sink{fail: "c"}, Options{Workers: 2}); !errors.Is(err, errSink) {
 		t.Errorf("failing sink: %v", err)
 	}
-	if _, err := Run(context.Background(), many(), &sink{}, Options{Workers: 2, Written: func(string) error { return errSink }}); !errors.Is(err, errSink) {
+
+	if _, err := Run(context.Background(), many(), &sink{},
+		Options{Workers: 2, Written: func(string) error { return errSink }}); !errors.Is(err, errSink) {
 		t.Errorf("failing callback: %v", err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	_, err := Run(ctx, many(), &sink{}, Options{Workers: 2, Written: func(string) error { cancel(); return nil }})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := Run(context.Background(), many(), &sink{}, Options{Workers: 2, Memory: 1 << 10}); !errors.Is(err, ErrMemory) {
+
+	if _, err := Run(context.Background(), many(), &sink{}, Options{Workers: 2, Memory: 1 << 10}); !errors.Is(err,
+		ErrMemory) {
 		t.Errorf("no memory: %v", err)
 	}
 }
@@ -129,7 +145,8 @@ func (w *whole) WriteAt(_ string, p []byte, off int64) error {
 	return nil
 }
 
-// TestFewerWorkers: where memory is short fewer workers run, to the same bytes, and a small tensor counts with its own size alone.
+// TestFewerWorkers: where memory is short fewer workers run, to the same bytes, and a small tensor counts with
+// its own size alone.
 func TestFewerWorkers(t *testing.T) {
 	want, last := &whole{}, 1001
 	for _, memory := range []int64{0, 10 << 20, 600 << 10} {
@@ -138,10 +155,14 @@ func TestFewerWorkers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if r.Workers >= last || r.Workers < 1 {
 			t.Errorf("%d bytes: %d workers, %d before", memory, r.Workers, last)
 		}
-		if last = r.Workers; memory == 0 {
+
+		last = r.Workers
+
+		if memory == 0 {
 			want = got
 		} else if got.data != want.data {
 			t.Errorf("%d bytes: other output", memory)
@@ -153,25 +174,31 @@ func TestFewerWorkers(t *testing.T) {
 func TestShortened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	const n = 1 << 20
-	w, err := safetensors.Create(path, []safetensors.Info{{Name: "w", DType: safetensors.F32, Shape: []int64{n}}}, nil, safetensors.Options{})
+	w, err := safetensors.Create(path, []safetensors.Info{{Name: "w", DType: safetensors.F32, Shape: []int64{n}}}, nil,
+		safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := errors.Join(w.WriteTensor("w", values(n)), w.Finish()); err != nil {
 		t.Fatal(err)
 	}
+
 	f, err := safetensors.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
+
 	data, err := f.Bytes("w")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Truncate(path, 1<<16); err != nil {
 		t.Fatal(err)
 	}
+
 	_, err = Run(context.Background(), groups(item(t, "w", data, func() {})), &sink{}, Options{Workers: 2})
 	if !errors.Is(err, safetensors.ErrTruncated) {
 		t.Errorf("shortened input: %v", err)
@@ -187,6 +214,7 @@ func TestOverflow(t *testing.T) {
 	if _, err := Run(context.Background(), groups(it), &sink{}, Options{}); !errors.Is(err, ErrOverflow) {
 		t.Errorf("65520 in F16: %v", err)
 	}
+
 	unsafe.Slice((*float32)(unsafe.Pointer(&data[0])), 10)[3] = 65519
 	if _, err := Run(context.Background(), groups(it), &sink{}, Options{}); err != nil {
 		t.Errorf("65519 in F16: %v", err)
@@ -204,15 +232,18 @@ func TestMapped(t *testing.T) {
 			if err := Narrow(aligned, x, d); err != nil {
 				t.Fatal(err)
 			}
+
 			copy(backing[skew:], aligned)
 			src, err := NewMapped(backing[skew:skew+len(aligned)], d, 0, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			got := make([]float32, len(x)-1)
 			if err := src.Read(got, 1); err != nil {
 				t.Fatal(err)
 			}
+
 			for i, v := range got {
 				if v != x[i+1] {
 					t.Errorf("%s at %d: %v, want %v", d, skew, v, x[i+1])
@@ -220,19 +251,23 @@ func TestMapped(t *testing.T) {
 			}
 		}
 	}
+
 	src, err := NewMapped(values(1000), safetensors.F32, safetensors.BF16, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := make([]float32, 1000)
 	if err := src.Read(got, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	for i, v := range got {
 		if math.Float32bits(v)&0xffff != 0 || math.Abs(float64(v)-float64(i)/8) > float64(i)/8/256 {
 			t.Fatalf("%v rounded to bfloat16 is %v", float64(i)/8, v)
 		}
 	}
+
 	if _, err := NewMapped(nil, safetensors.I64, 0, nil); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("integers: %v", err)
 	}

@@ -25,8 +25,8 @@ func Elsewhere(dev kernels.Device) string {
 	return " on " + dev.Info().Name
 }
 
-// Away is a device that is not the host; nil if it is, or if there is none. To ask a device takes longer than to merge a small tensor, as
-// it looks how much memory is free, so it is asked once.
+// Away is a device that is not the host; nil if it is, or if there is none. To ask a device takes longer than
+// to merge a small tensor, as it looks how much memory is free, so it is asked once.
 func Away(dev kernels.Device) kernels.Device {
 	if dev == nil || dev.Info().Host {
 		return nil
@@ -34,22 +34,25 @@ func Away(dev kernels.Device) kernels.Device {
 	return dev
 }
 
-// TaskOf describes the merge of one tensor by a method, for a device away from the host, see [Away]; nil if there is none, or if that
-// cannot do exactly that.
+// TaskOf describes the merge of one tensor by a method, for a device away from the host, see [Away]; nil if
+// there is none, or if that cannot do exactly that.
 func TaskOf(there kernels.Device, name string, tensors []*method.Tensor) *Task {
 	if there == nil || len(tensors) != 1 {
 		return nil
 	}
+
 	t := tensors[0]
 	if n := len(t.Inputs); n == 0 || n > kernels.MaxModels || t.N == 0 || t.N > math.MaxInt32 {
 		return nil
 	}
+
 	k := &Task{tensor: t, arithmetic: kernels.Arithmetic{Lambda: 1}}
 	weights, sum := make([]float64, len(t.Inputs)), 0.0
 	for j, in := range t.Inputs {
 		weights[j] = in.Params.Number("weight")
 		sum += weights[j]
 	}
+
 	normalize := t.Params.Bool("normalize")
 	switch name {
 	case "linear":
@@ -63,6 +66,7 @@ func TaskOf(there kernels.Device, name string, tensors []*method.Tensor) *Task {
 		if !t.Base {
 			return nil
 		}
+
 		k.arithmetic.Consensus = name == "ties" || name == "dare_ties"
 		k.arithmetic.Normalise = k.arithmetic.Consensus && normalize
 		lambda := 1.0
@@ -72,16 +76,19 @@ func TaskOf(there kernels.Device, name string, tensors []*method.Tensor) *Task {
 		if !k.arithmetic.Consensus && normalize && math.Abs(sum) >= 1e-8 {
 			lambda /= sum
 		}
+
 		k.arithmetic.Lambda = float32(lambda)
 	default:
 		return nil
 	}
+
 	for _, w := range weights {
 		k.sources = append(k.sources, kernels.Source{Weight: float32(w)})
 	}
 	if k.sparse(name, weights) {
 		return k
 	}
+
 	return nil
 }
 
@@ -90,17 +97,21 @@ func (k *Task) sparse(name string, weights []float64) bool {
 	if name == "linear" || name == "task_arithmetic" {
 		return true
 	}
+
 	k.random = name != "ties"
 	rule := ""
 	if k.tensor.Params.Bool("rescale") {
-		if rule = "l1"; k.tensor.Params.Has("rescale_norm") {
+		rule = "l1"
+		if k.tensor.Params.Has("rescale_norm") {
 			rule = k.tensor.Params.Text("rescale_norm")
 		}
 	}
+
 	// Weights that restore a norm would count in the mean over those who agree, where the host takes the recipe's.
 	if rule != "" && (k.arithmetic.Normalise || rule != "l1" && rule != "inverse_density" && rule != "none") {
 		return false
 	}
+
 	for j, in := range k.tensor.Inputs {
 		d, s := in.Params.Number("density"), &k.sources[j]
 		switch {
@@ -115,14 +126,17 @@ func (k *Task) sparse(name string, weights []float64) bool {
 		default:
 			s.Keep = max(1, int(d*float64(k.tensor.N)))
 		}
+
 		if k.random && s.Share == 0 {
 			return false
 		}
 		if rule == "inverse_density" {
 			s.Weight = float32(weights[j] * (1 / d))
 		}
+
 		k.restore = k.restore || rule == "l1"
 	}
+
 	return true
 }
 

@@ -26,6 +26,7 @@ func (e *engine) there(g Group, segments []segment) ([]segment, error) {
 	if g.Task == nil || e.o.Device == nil || e.o.Device.Info().Host || len(segments) == 0 || segments[0].Done {
 		return segments, nil
 	}
+
 	r := segments[0].run
 	merger, ok := kernels.As[kernels.Merger](e.o.Device)
 	j := &job{e: e, k: g.Task, dev: e.o.Device, merger: merger, r: r}
@@ -33,30 +34,37 @@ func (e *engine) there(g Group, segments []segment) ([]segment, error) {
 		kernels.Missed(e.o.Device, "Merge")
 		return segments, nil
 	}
+
 	e.device.Lock()
 	defer e.device.Unlock()
 	defer j.free()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the inputs are mapped files
+
 	for len(segments) > 0 && e.ctx.Err() == nil {
 		n := 1
 		for n < len(segments) && (g.Task.whole() || segments[n].end-segments[0].first <= band) {
 			n++
 		}
+
 		err := mmapsafe.Do(func() error { return j.merge(segments[:n]) })
 		if errors.Is(err, errHost) {
 			kernels.Missed(e.o.Device, "Merge")
 			return segments, nil
 		}
+
 		if err != nil {
 			return nil, err
 		}
+
 		segments = segments[n:]
 	}
+
 	if e.ctx.Err() == nil {
 		e.mu.Lock()
 		e.result.There++
 		e.mu.Unlock()
 	}
+
 	return nil, context.Cause(e.ctx)
 }
 
@@ -81,10 +89,12 @@ func (j *job) fits() bool {
 	if it.Align || it.Raw != nil || len(it.X) != len(j.k.sources) || !j.k.zero && it.Base == nil {
 		return false
 	}
+
 	list := slices.Clone(it.X)
 	if !j.k.zero {
 		list = append(list, it.Base)
 	}
+
 	for _, src := range list {
 		m, ok := src.(*Mapped)
 		if !ok || m.round != 0 || len(j.inputs) > 0 && m.dtype != j.inputs[0].dtype {
@@ -92,6 +102,7 @@ func (j *job) fits() bool {
 		}
 		j.inputs = append(j.inputs, m)
 	}
+
 	j.dtype, j.out = dtype.Matrix(j.inputs[0].dtype), dtype.Matrix(it.DType)
 	return j.dtype != 0 && j.out != 0
 }
@@ -108,22 +119,27 @@ func (j *job) reserve(n int64) error {
 	if j.size >= n {
 		return nil
 	}
+
 	j.free()
 	tensors := len(j.k.sources) + 2
 	if j.counts {
 		tensors--
 	}
+
 	for i := range tensors {
 		t := j.dtype
 		if i == len(j.k.sources)+1 {
 			t = j.out
 		}
+
 		b, err := j.dev.Alloc(t, int(n))
 		if err != nil {
 			return errHost
 		}
+
 		j.held = append(j.held, b)
 	}
+
 	j.size = n
 	return nil
 }
@@ -133,6 +149,7 @@ func (j *job) load(first, end int64) error {
 	if err := j.reserve(end - first); err != nil {
 		return err
 	}
+
 	width := int64(j.dtype.Size())
 	for i, m := range j.inputs {
 		m.populate(first*width, end*width)
@@ -140,11 +157,13 @@ func (j *job) load(first, end int64) error {
 			return err
 		}
 	}
+
 	for i := range j.inputs {
 		if j.dev.Ops().NonFinite(j.view(i, 0, int(end-first))) >= 0 {
 			return errHost
 		}
 	}
+
 	return nil
 }
 
@@ -160,6 +179,7 @@ func (j *job) merge(part []segment) error {
 	if err := j.load(first, end); err != nil {
 		return err
 	}
+
 	sources := slices.Clone(j.k.sources)
 	for i := range sources {
 		sources[i].M = view(i, 0, n)
@@ -167,6 +187,7 @@ func (j *job) merge(part []segment) error {
 	if err := j.restore(sources, view(models, 0, n), first); err != nil {
 		return err
 	}
+
 	err := j.pieces(first, n, func(lo, hi int) error {
 		list := j.keys(sources, first+int64(lo), lo, hi)
 		return j.merger.Merge(view(models+1, lo, hi), view(models, lo, hi), list, j.k.arithmetic)
@@ -174,6 +195,7 @@ func (j *job) merge(part []segment) error {
 	if errors.Is(err, kernels.ErrMerge) {
 		return errHost
 	}
+
 	if err != nil {
 		return err
 	}
@@ -183,6 +205,7 @@ func (j *job) merge(part []segment) error {
 	if err := j.dev.Ops().Sync(); err != nil {
 		return err
 	}
+
 	return j.write(part, first)
 }
 
@@ -194,11 +217,13 @@ func (j *job) pieces(first int64, n int, f func(lo, hi int) error) error {
 	if first%keyed != 0 {
 		return errHost
 	}
+
 	for lo := 0; lo < n; lo += keyed {
 		if err := f(lo, min(lo+keyed, n)); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -207,12 +232,16 @@ func (j *job) keys(sources []kernels.Source, off int64, lo, hi int) []kernels.So
 	list := slices.Clone(sources)
 	for i := range list {
 		s := &list[i]
-		s.M.Off, s.M.Cols, s.M.Stride = s.M.Off+lo, hi-lo, hi-lo
+		s.M.Off = s.M.Off + lo
+		s.M.Cols = hi - lo
+		s.M.Stride = hi - lo
+
 		if s.Share > 0 {
 			key := j.k.tensor.Key(i, off)
 			s.A, s.B = key.A, key.B
 		}
 	}
+
 	return list
 }
 
@@ -222,27 +251,34 @@ func (j *job) restore(sources []kernels.Source, base kernels.Mat, first int64) e
 		if !j.k.restore || sources[i].Share == 0 && sources[i].Keep == 0 {
 			continue
 		}
+
 		var before, after float64
 		err := j.pieces(first, base.Cols, func(lo, hi int) error {
 			list := j.keys(sources, first+int64(lo), lo, hi)[i : i+1]
 			b := base
-			b.Off, b.Cols, b.Stride = lo, hi-lo, hi-lo
+			b.Off = lo
+			b.Cols = hi - lo
+			b.Stride = hi - lo
 			kept, err := j.merger.Conflicts(b, list)
 			if err != nil {
 				return err
 			}
+
 			list[0].Share, list[0].Keep = 0, 0
 			all, err := j.merger.Conflicts(b, list)
 			before, after = before+all.Mass, after+kept.Mass
+
 			return err
 		})
 		if err != nil {
 			return err
 		}
+
 		if before >= 1e-7 && after >= 1e-7 {
 			sources[i].Weight = float32(j.k.tensor.Inputs[i].Params.Number("weight") * (before / after))
 		}
 	}
+
 	return nil
 }
 
@@ -256,20 +292,25 @@ func (j *job) write(part []segment, first int64) error {
 		case <-j.e.ctx.Done():
 			return context.Cause(j.e.ctx)
 		}
+
 		n := (s.end - s.first) * width
 		if int64(cap(buf)) < n+direct.Slack {
 			buf = make([]byte, n+direct.Slack)
 		}
+
 		data := direct.Buffer(buf[:cap(buf)], j.e.sink.Position(s.Tensor.Name)+s.first*width, n)
 		if err := j.dev.Download(data, j.held[len(j.k.sources)+1], int(s.first-first)); err != nil {
 			j.e.free <- buf
 			return err
 		}
+
 		if err := s.zeros(data); err != nil {
 			j.e.free <- buf
 			return err
 		}
+
 		j.e.full <- chunk{s.run, s.first * width, data, buf}
 	}
+
 	return nil
 }

@@ -15,8 +15,10 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 	if len(segments) == 0 {
 		return nil
 	}
+
 	e.alone.Lock()
 	defer e.alone.Unlock()
+
 	r := segments[0].run
 	w := &method.Whole{Threads: e.o.Workers, Stop: func() error { return context.Cause(e.ctx) }}
 	err := e.gather(p, w, segments)
@@ -32,16 +34,19 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 	if err != nil {
 		return err
 	}
+
 	return e.each(segments, func(_ *workspace, i int) error {
 		s := segments[i]
 		size := width(s.DType)
-		data := direct.Buffer(make([]byte, (s.end-s.first)*size+direct.Slack), e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
+		data := direct.Buffer(make([]byte, (s.end-s.first)*size+direct.Slack),
+			e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
 		if err := e.store(s, data, w.Out[s.first:s.end], s.first); err != nil {
 			return err
 		}
 		if err := s.zeros(data); err != nil {
 			return err
 		}
+
 		e.full <- chunk{s.run, s.first * size, data, nil}
 		return nil
 	})
@@ -51,6 +56,7 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 func (e *engine) gather(p *method.Program, w *method.Whole, segments []segment) error {
 	r := segments[0].run
 	w.Out = make([]float32, r.Tensor.N)
+
 	if p.Lazy {
 		sources := r.sources()
 		w.Read = func(j int, dst []float32, first int64) error { return r.load(sources[j], j, dst, first, false) }
@@ -58,12 +64,14 @@ func (e *engine) gather(p *method.Program, w *method.Whole, segments []segment) 
 			return ws.blocks(segments[i], 0, true, func(*method.Block) error { return nil })
 		})
 	}
+
 	for range r.X {
 		w.X = append(w.X, make([]float32, r.Tensor.N))
 	}
 	if r.Base != nil {
 		w.Base = make([]float32, r.Tensor.N)
 	}
+
 	return e.each(segments, func(_ *workspace, i int) error {
 		s := segments[i]
 		for j, src := range r.X {
@@ -71,19 +79,21 @@ func (e *engine) gather(p *method.Program, w *method.Whole, segments []segment) 
 				return err
 			}
 		}
+
 		if r.Base == nil {
 			return nil
 		}
+
 		return r.load(r.Base, len(r.X), w.Base[s.first:s.end], s.first, true)
 	})
 }
 
-// wholeHeap is from where on the heap is kept tight while a program has whole matrices: these are few and large, and what is no
-// longer used would otherwise wait until there is as much again.
+// wholeHeap is from where on the heap is kept tight while a program has whole matrices: these are few and
+// large, and what is no longer used would otherwise wait until there is as much again.
 const wholeHeap = 96 << 20
 
-// tightening counts the calls of tight that run. Go's memory limit is one for the process, so the first sets it and the last puts back
-// what was there, whatever merges of one process overlap.
+// tightening counts the calls of tight that run. Go's memory limit is one for the process, so the first sets it
+// and the last puts back what was there, whatever merges of one process overlap.
 var tightening struct {
 	sync.Mutex
 	calls int
@@ -102,7 +112,8 @@ func tighten() {
 	t := &tightening
 	t.Lock()
 	defer t.Unlock()
-	if t.calls++; t.calls > 1 {
+	t.calls++
+	if t.calls > 1 {
 		return
 	}
 	t.was = debug.SetMemoryLimit(-1)
@@ -113,7 +124,8 @@ func loosen() {
 	t := &tightening
 	t.Lock()
 	defer t.Unlock()
-	if t.calls--; t.calls == 0 {
+	t.calls--
+	if t.calls == 0 {
 		debug.SetMemoryLimit(t.was)
 	}
 }
@@ -125,14 +137,17 @@ func (e *engine) wholeStat(r *run, w *method.Whole) error {
 		if src == nil {
 			continue
 		}
+
 		n := int64(1)
 		for _, d := range r.Tensor.Inputs[j].Stat {
 			n *= d
 		}
+
 		w.Stat[j] = make([]float32, n)
 		if err := src.Read(w.Stat[j], 0); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }

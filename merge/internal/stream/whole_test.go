@@ -5,10 +5,13 @@ import (
 	"testing"
 )
 
-// TestTight: calls that overlap, the first ending before the second, leave the process with the memory limit that it had.
+// TestTight: calls that overlap, the first ending before the second, leave the process with the memory limit
+// that it had.
 func TestTight(t *testing.T) {
 	before := debug.SetMemoryLimit(-1)
-	began, ended, last := make(chan struct{}), make(chan struct{}), make(chan error)
+	began := make(chan struct{})
+	ended := make(chan struct{})
+	last := make(chan error)
 	go func() {
 		<-began
 		last <- tight(func() error {
@@ -20,6 +23,7 @@ func TestTight(t *testing.T) {
 			return nil
 		})
 	}()
+
 	if err := tight(func() error {
 		began <- struct{}{}
 		<-ended
@@ -27,6 +31,7 @@ func TestTight(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
+
 	close(began)
 	if err := <-last; err != nil {
 		t.Error(err)

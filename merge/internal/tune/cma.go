@@ -34,17 +34,23 @@ func population(n int) int { return 4 + int(3*math.Log(float64(n))) }
 // newStrategy starts at a point with a standard deviation of sigma in every coordinate.
 func newStrategy(start []float64, sigma float64, lambda int) *strategy {
 	n := len(start)
-	s := &strategy{n: n, lambda: lambda, mu: lambda / 2, mean: slices.Clone(start), sigma: sigma, pc: make([]float64, n), ps: make([]float64, n)}
+	s := &strategy{
+		n: n, lambda: lambda, mu: lambda / 2, mean: slices.Clone(start), sigma: sigma,
+		pc: make([]float64, n), ps: make([]float64, n),
+	}
+
 	var sum, squares float64
 	for i := range s.mu {
 		w := math.Log(float64(lambda+1)/2) - math.Log(float64(i+1))
 		s.weights = append(s.weights, w)
 		sum += w
 	}
+
 	for i := range s.weights {
 		s.weights[i] /= sum
 		squares += s.weights[i] * s.weights[i]
 	}
+
 	s.mueff = 1 / squares
 	N := float64(n)
 	s.cc = (4 + s.mueff/N) / (N + 4 + 2*s.mueff/N)
@@ -52,6 +58,7 @@ func newStrategy(start []float64, sigma float64, lambda int) *strategy {
 	s.c1 = 2 / ((N+1.3)*(N+1.3) + s.mueff)
 	s.cmu = min(1-s.c1, 2*(s.mueff-2+1/s.mueff)/((N+2)*(N+2)+s.mueff))
 	s.damp = 1 + 2*max(0, math.Sqrt((s.mueff-1)/(N+1))-1) + s.cs
+
 	s.chi = math.Sqrt(N) * (1 - 1/(4*N) + 1/(21*N*N))
 	s.cov, s.basis, s.scale = linalg.Identity(n), linalg.Identity(n), slices.Repeat([]float64{1}, n)
 	return s
@@ -64,6 +71,7 @@ func (s *strategy) draw(seed uint64, k int) []float64 {
 	for i := range z {
 		z[i] = s.scale[i] * key.Normal(uint64(i))
 	}
+
 	out := make([]float64, s.n)
 	for i := range out {
 		sum := 0.0
@@ -72,6 +80,7 @@ func (s *strategy) draw(seed uint64, k int) []float64 {
 		}
 		out[i] = mirror(s.mean[i] + s.sigma*sum)
 	}
+
 	return out
 }
 
@@ -85,6 +94,7 @@ func (s *strategy) update(points [][]float64, scores []float64) error {
 	for i := range order {
 		order[i] = i
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int {
 		switch {
 		case scores[a] < scores[b]:
@@ -94,11 +104,13 @@ func (s *strategy) update(points [][]float64, scores []float64) error {
 		}
 		return 0
 	})
+
 	old := slices.Clone(s.mean)
 	steps := make([][]float64, s.mu) // of the best, in units of sigma
 	for i := range s.mean {
 		s.mean[i] = 0
 	}
+
 	for r := range s.mu {
 		x := points[order[r]]
 		steps[r] = make([]float64, s.n)
@@ -107,6 +119,7 @@ func (s *strategy) update(points [][]float64, scores []float64) error {
 			steps[r][i] = (x[i] - old[i]) / s.sigma
 		}
 	}
+
 	s.count++
 	s.adapt(old, steps)
 	return s.decompose()
@@ -118,12 +131,14 @@ func (s *strategy) adapt(old []float64, steps [][]float64) {
 	for i := range move {
 		move[i] = (s.mean[i] - old[i]) / s.sigma
 	}
+
 	white := s.whiten(move)
 	length := 0.0
 	for i := range s.ps {
 		s.ps[i] = (1-s.cs)*s.ps[i] + math.Sqrt(s.cs*(2-s.cs)*s.mueff)*white[i]
 		length += s.ps[i] * s.ps[i]
 	}
+
 	length = math.Sqrt(length)
 	// The path of the covariance stands still while the step size grows fast.
 	stall := 0.0
@@ -133,6 +148,7 @@ func (s *strategy) adapt(old []float64, steps [][]float64) {
 	for i := range s.pc {
 		s.pc[i] = (1-s.cc)*s.pc[i] + stall*math.Sqrt(s.cc*(2-s.cc)*s.mueff)*move[i]
 	}
+
 	keep := 1 - s.c1 - s.cmu + (1-stall)*s.c1*s.cc*(2-s.cc)
 	for i := range s.n {
 		for j := range i + 1 {
@@ -144,6 +160,7 @@ func (s *strategy) adapt(old []float64, steps [][]float64) {
 			s.cov.Set(j, i, x)
 		}
 	}
+
 	// Beyond the size of the cube mirrored draws are no better than uniform ones.
 	s.sigma = min(max(s.sigma*math.Exp(min(1, s.cs/s.damp*(length/s.chi-1))), smallest), 1)
 }
@@ -156,11 +173,13 @@ func (s *strategy) whiten(x []float64) []float64 {
 		for i := range s.n {
 			sum += s.basis.At(i, j) * x[i]
 		}
+
 		sum /= s.scale[j]
 		for i := range s.n {
 			out[i] += s.basis.At(i, j) * sum
 		}
 	}
+
 	return out
 }
 

@@ -9,11 +9,13 @@ import (
 // FuzzJournal: the journal of an interrupted search.
 func FuzzJournal(f *testing.F) {
 	for _, s := range []string{
-		"{\"generation\":0,\"candidate\":0,\"values\":[0.5],\"score\":1.5}\n{\"generation\":1,\"candidate\":3,\"values\":[],\"score\":-1,\"failed\":\"x\"}\n",
+		"{\"generation\":0,\"candidate\":0,\"values\":[0.5],\"score\":1.5}\n" +
+			"{\"generation\":1,\"candidate\":3,\"values\":[],\"score\":-1,\"failed\":\"x\"}\n",
 		"{\"generation\":1e99}\n", "{}\n{\n", "\n", "null\n", "{\"values\":[1e309]}\n",
 	} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
 		s := search{o: Options{Journal: text}}

@@ -14,14 +14,15 @@ const journalLimit = 1 << 30
 // Journal is the file of a search's steps. Every write is on disk when it returns.
 type Journal struct{ f *os.File }
 
-// OpenJournal starts the journal of a search, which job identifies, or with resume reads that of an interrupted one, and is
-// ready to write behind its last whole line. The errors wrap [os.ErrExist] for one that is not to be continued, and
-// [ErrJournal] for that of another job.
+// OpenJournal starts the journal of a search, which job identifies, or with resume reads that of an interrupted
+// one, and is ready to write behind its last whole line. The errors wrap [os.ErrExist] for one that is not to
+// be continued, and [ErrJournal] for that of another job.
 func OpenJournal(path, job string, resume bool) (_ *Journal, steps []byte, err error) {
 	head, err := json.Marshal(map[string]string{"job": job})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	head = append(head, '\n')
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -32,6 +33,7 @@ func OpenJournal(path, job string, resume bool) (_ *Journal, steps []byte, err e
 			f.Close()
 		}
 	}()
+
 	text, err := io.ReadAll(io.LimitReader(f, journalLimit))
 	switch {
 	case err != nil:
@@ -43,6 +45,7 @@ func OpenJournal(path, job string, resume bool) (_ *Journal, steps []byte, err e
 	case bytes.IndexByte(text, '\n') >= 0:
 		return nil, nil, fmt.Errorf("%s: %w: recipe, what is measured, or options differ", path, ErrJournal)
 	}
+
 	if steps == nil { // a new file, or one that ends within its first line
 		if err = f.Truncate(0); err == nil {
 			_, err = f.WriteAt(head, 0)
@@ -53,6 +56,7 @@ func OpenJournal(path, job string, resume bool) (_ *Journal, steps []byte, err e
 	if err == nil {
 		_, err = f.Seek(0, io.SeekEnd)
 	}
+
 	return &Journal{f}, steps, err
 }
 

@@ -28,8 +28,8 @@ type Rating struct {
 	Failed string  `json:"failed,omitempty"` // why there is no score, which counts as the worst one
 }
 
-// Rate rates the candidates of a generation, wherever and in whatever order, and calls done once for each, one call at a time.
-// Its error, or that of done, ends the search.
+// Rate rates the candidates of a generation, wherever and in whatever order, and calls done once for each, one
+// call at a time. Its error, or that of done, ends the search.
 type Rate func(ctx context.Context, recipes [][]byte, done func(k int, r Rating) error) error
 
 // Check refuses what no rating is.
@@ -60,6 +60,7 @@ func (score Score) Rating(ctx context.Context, recipe []byte) (Rating, error) {
 	case math.IsNaN(x) || math.IsInf(x, 0):
 		return Rating{Score: -1, Failed: fmt.Sprintf("score %v", x)}, nil
 	}
+
 	return Rating{Score: x}, nil
 }
 
@@ -68,21 +69,26 @@ func Local(score Score, workers int) Rate {
 	return func(ctx context.Context, recipes [][]byte, done func(int, Rating) error) error {
 		group, within := mmapsafe.WithContext(ctx)
 		group.SetLimit(max(workers, 1))
+
 		one := make(chan struct{}, 1)
 		for k, text := range recipes {
 			group.Go(func() error {
 				if err := within.Err(); err != nil {
 					return err
 				}
+
 				r, err := score.Rating(within, text)
 				if err != nil {
 					return err
 				}
+
 				one <- struct{}{}
 				defer func() { <-one }()
+
 				return done(k, r)
 			})
 		}
+
 		return group.Wait()
 	}
 }
@@ -137,6 +143,7 @@ func (o Options) Validate() error {
 	if !(o.Sigma >= 0 && o.Sigma <= 1) { // NaN is neither
 		bad("sigma %v: want 0 to 1, where 0 is 0.25", o.Sigma)
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -151,6 +158,7 @@ func (o Options) withDefaults(n int) Options {
 	if o.Sigma == 0 {
 		o.Sigma = 0.25
 	}
+
 	return o
 }
 
@@ -159,31 +167,39 @@ func Search(ctx context.Context, space *Space, rate Rate, o Options) (*Result, e
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+
 	o = o.withDefaults(len(space.Variables))
 	s := &search{space: space, rate: rate, o: o, result: &Result{Variables: space.Variables, Score: math.Inf(1)}}
 	if err := s.readJournal(); err != nil {
 		return nil, err
 	}
+
 	start, err := s.generation(ctx, 0, [][]float64{space.Start()})
 	if err != nil {
 		return nil, err
 	}
-	if s.result.Start = start[0]; math.IsInf(start[0], 1) {
+
+	s.result.Start = start[0]
+	if math.IsInf(start[0], 1) {
 		s.result.Start = -1
 	}
+
 	unit := make([]float64, len(space.Variables))
 	for i := range unit {
 		unit[i] = space.Variables[i].unit(space.Variables[i].Start)
 	}
+
 	cma := newStrategy(unit, o.Sigma, o.Population)
 	for g := 1; g <= o.Generations; g++ {
 		if err := s.step(ctx, cma, g); err != nil {
 			return nil, err
 		}
 	}
+
 	if s.result.Values == nil {
 		return nil, fmt.Errorf("%w: %s", ErrScore, s.result.Steps[0].Failed)
 	}
+
 	s.result.Recipe = space.Recipe(s.result.Values)
 	return s.result, nil
 }
@@ -207,17 +223,20 @@ func (s *search) step(ctx context.Context, cma *strategy, g int) error {
 			x[i] = s.space.Variables[i].value(u[i])
 			u[i] = s.space.Variables[i].unit(x[i])
 		}
+
 		points, values = append(points, u), append(values, x)
 	}
+
 	scores, err := s.generation(ctx, g, values)
 	if err != nil {
 		return err
 	}
+
 	return cma.update(points, scores)
 }
 
-// generation rates candidates, those that the journal has from there, and notes the best. Candidates enter the journal in
-// their order, so that it does not show who rated them, or when.
+// generation rates candidates, those that the journal has from there, and notes the best. Candidates enter the
+// journal in their order, so that it does not show who rated them, or when.
 func (s *search) generation(ctx context.Context, g int, values [][]float64) ([]float64, error) {
 	steps := make([]Step, len(values))
 	var left []int // to be rated
@@ -229,36 +248,48 @@ func (s *search) generation(ctx context.Context, g int, values [][]float64) ([]f
 			left, recipes = append(left, k), append(recipes, s.space.Recipe(x))
 			continue
 		}
+
 		if !slices.Equal(old.Values, x) {
-			return nil, fmt.Errorf("%w: generation %d, candidate %d has other values; recipe, seed or options differ", ErrJournal, g, k)
+			return nil, fmt.Errorf("%w: generation %d, candidate %d has other values; recipe, seed or options differ",
+				ErrJournal, g, k)
 		}
+
 		steps[k] = old
 	}
+
 	rated, next := make([]bool, len(left)), 0
 	note := func(i int, r Rating) error {
 		step := &steps[left[i]]
-		step.Score, step.Failed, rated[i] = r.Score, r.Failed, true
+		step.Score = r.Score
+		step.Failed = r.Failed
+		rated[i] = true
+
 		for ; next < len(left) && rated[next]; next++ {
 			if err := s.note(steps[left[next]]); err != nil {
 				return err
 			}
 		}
+
 		return nil
 	}
+
 	if len(left) > 0 {
 		if err := s.rate(ctx, recipes, note); err != nil {
 			return nil, err
 		}
 	}
+
 	scores := make([]float64, len(steps))
 	for k, step := range steps {
-		if scores[k] = step.Score; step.Failed != "" {
+		scores[k] = step.Score
+		if step.Failed != "" {
 			scores[k] = math.Inf(1)
 		}
 		if scores[k] < s.result.Score {
 			s.result.Score, s.result.Values = scores[k], step.Values
 		}
 	}
+
 	s.result.Steps = append(s.result.Steps, steps...)
 	return scores, nil
 }
@@ -271,10 +302,12 @@ func (s *search) note(step Step) error {
 	if s.o.Append == nil {
 		return nil
 	}
+
 	line, err := json.Marshal(step)
 	if err != nil {
 		return err
 	}
+
 	_, err = s.o.Append.Write(append(line, '\n'))
 	return err
 }
@@ -288,8 +321,10 @@ func (s *search) readJournal() error {
 	} else {
 		text = nil
 	}
+
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, 1<<20)
+
 	for n := 1; lines.Scan(); n++ {
 		var step Step
 		if err := json.Unmarshal(lines.Bytes(), &step); err != nil {
@@ -297,5 +332,6 @@ func (s *search) readJournal() error {
 		}
 		s.journal[[2]int{step.Generation, step.Candidate}] = step
 	}
+
 	return lines.Err()
 }

@@ -36,6 +36,7 @@ func Parse(file string, text []byte) (*Space, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p := parser{r: src.NewReader(), space: &Space{documents: src.Documents, holes: map[*strictyaml.Node]int{}}}
 	for i, d := range src.Documents {
 		name := ""
@@ -44,15 +45,20 @@ func Parse(file string, text []byte) (*Space, error) {
 		}
 		p.walk(d, name)
 	}
+
 	switch n := len(p.space.Variables); {
 	case n == 0:
-		p.r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrMissingKey, "the recipe leaves no number open; write {search: [low, high]} in place of one")
+		p.r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrMissingKey,
+			"the recipe leaves no number open; write {search: [low, high]} in place of one")
 	case n > maxVariables:
-		p.r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrLimit, "%d open numbers; at most %d can be searched for", n, maxVariables)
+		p.r.Add(strictyaml.Place{Line: 1, Column: 1}, strictyaml.ErrLimit,
+			"%d open numbers; at most %d can be searched for", n, maxVariables)
 	}
+
 	if err := p.r.Err(); err != nil {
 		return nil, err
 	}
+
 	return p.space, nil
 }
 
@@ -74,6 +80,7 @@ func (p *parser) walk(n *strictyaml.Node, path string) {
 			p.marker(n, path)
 			return
 		}
+
 		for _, e := range n.Entries {
 			name := e.Key
 			if path != "" {
@@ -89,12 +96,14 @@ func (p *parser) marker(n *strictyaml.Node, path string) {
 	if _, seen := p.space.holes[n]; seen {
 		return // met again through an alias: the same number
 	}
+
 	v := Variable{Name: path}
 	o := p.r.Object(n, "an open number")
 	sound := p.bounds(o.Need("search"), &v)
 	if x := o.Get("scale"); x != nil {
 		v.Log = p.r.Choice(x, "scale", "linear", "log") == "log"
 	}
+
 	v.Start = (v.Low + v.High) / 2
 	if v.Log {
 		if sound && v.Low <= 0 {
@@ -104,15 +113,18 @@ func (p *parser) marker(n *strictyaml.Node, path string) {
 			v.Start = math.Sqrt(v.Low * v.High)
 		}
 	}
+
 	if x := o.Get("start"); x != nil {
 		if v.Start = p.r.Number(x, "start"); sound && (v.Start < v.Low || v.Start > v.High) {
 			p.r.Add(x.Place, strictyaml.ErrValue, "start %v lies outside of [%v, %v]", v.Start, v.Low, v.High)
 		}
 	}
+
 	named := false
 	if x := o.Get("name"); x != nil {
 		v.Name, named = p.r.Text(x, "name"), true
 	}
+
 	o.Close()
 	p.space.holes[n] = p.variable(n, v, named)
 }
@@ -122,14 +134,17 @@ func (p *parser) bounds(n *strictyaml.Node, v *Variable) (sound bool) {
 	if n == nil {
 		return false
 	}
+
 	list := p.r.List(n, "search")
 	if n.Kind == strictyaml.List && len(list) != 2 {
 		p.r.Add(n.Place, strictyaml.ErrValue, "search must be [low, high], not %d numbers", len(list))
 		return false
 	}
+
 	if len(list) != 2 {
 		return false
 	}
+
 	v.Low, v.High = p.r.Number(list[0], "the lower bound"), p.r.Number(list[1], "the upper bound")
 	_, low := list[0].Number()
 	_, high := list[1].Number()
@@ -137,9 +152,11 @@ func (p *parser) bounds(n *strictyaml.Node, v *Variable) (sound bool) {
 	case !low || !high:
 		return false
 	case !(v.Low < v.High):
-		p.r.Add(n.Place, strictyaml.ErrValue, "search [%v, %v] leaves nothing to find; the lower bound comes first", v.Low, v.High)
+		p.r.Add(n.Place, strictyaml.ErrValue, "search [%v, %v] leaves nothing to find; the lower bound comes first",
+			v.Low, v.High)
 		return false
 	}
+
 	return true
 }
 
@@ -153,6 +170,7 @@ func (p *parser) variable(n *strictyaml.Node, v Variable, named bool) int {
 			return i
 		}
 	}
+
 	p.space.Variables = append(p.space.Variables, v)
 	return len(p.space.Variables) - 1
 }
@@ -171,6 +189,7 @@ func (s *Space) fill(n *strictyaml.Node, x []float64) *strictyaml.Node {
 	if i, ok := s.holes[n]; ok {
 		return &strictyaml.Node{Place: n.Place, Kind: strictyaml.Scalar, Text: strconv.FormatFloat(x[i], 'g', -1, 64)}
 	}
+
 	out := *n
 	out.Items, out.Entries = slices.Clone(n.Items), slices.Clone(n.Entries)
 	for i := range out.Items {
@@ -179,6 +198,7 @@ func (s *Space) fill(n *strictyaml.Node, x []float64) *strictyaml.Node {
 	for i := range out.Entries {
 		out.Entries[i].Value = s.fill(out.Entries[i].Value, x)
 	}
+
 	return &out
 }
 
@@ -188,24 +208,29 @@ func (s *Space) Check(recipe []byte) error {
 	if err != nil {
 		return err
 	}
+
 	x := make([]float64, len(s.Variables))
 	for i := range x {
 		x[i] = math.NaN()
 	}
+
 	for i, d := range s.documents {
 		if i < len(src.Documents) {
 			s.collect(d, src.Documents[i], x)
 		}
 	}
+
 	for i, v := range s.Variables {
 		if !(x[i] >= v.Low && x[i] <= v.High) {
 			return fmt.Errorf("%w: %s is %g, not within [%g, %g]", ErrCandidate, v.Name, x[i], v.Low, v.High)
 		}
 	}
+
 	// Whatever else the text says, or says otherwise, shows here.
 	if !bytes.Equal(s.Recipe(x), recipe) {
 		return fmt.Errorf("%w: it is not the recipe with other numbers", ErrCandidate)
 	}
+
 	return nil
 }
 
@@ -217,6 +242,7 @@ func (s *Space) collect(n, filled *strictyaml.Node, x []float64) {
 		}
 		return
 	}
+
 	for i := range min(len(n.Items), len(filled.Items)) {
 		s.collect(n.Items[i], filled.Items[i], x)
 	}

@@ -34,14 +34,17 @@ func TestSpaceOfARecipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := []Variable{
 		{Name: "w", Low: 0, High: 1, Start: 0.5},
 		{Name: "models[1].parameters.weight[0].value[0]", Low: -1, High: 3, Start: 1},
 		{Name: "parameters.lambda", Low: 0.01, High: 100, Start: 2, Log: true},
 	}
+
 	if fmt.Sprint(s.Variables) != fmt.Sprint(want) {
 		t.Errorf("%+v", s.Variables)
 	}
+
 	got := string(s.Recipe([]float64{0.25, -0.125, 3}))
 	if want := `merge_method: linear
 models:
@@ -59,6 +62,7 @@ parameters:
 `; got != want {
 		t.Errorf("%s", got)
 	}
+
 	if _, err := recipe.Parse("x", []byte(got)); err != nil {
 		t.Error(err)
 	}
@@ -66,13 +70,17 @@ parameters:
 
 func TestMessages(t *testing.T) {
 	for text, want := range map[string]string{
-		"a: 1\n":                            "r:1:1: the recipe leaves no number open; write {search: [low, high]} in place of one",
-		"a: {search: [1, 0]}\n":             "r:1:13: search [1, 0] leaves nothing to find; the lower bound comes first",
-		"a: {search: 1}\n":                  "r:1:13: search must be a list, not \"1\"",
-		"a: {search: [1, 2, 3]}\n":          "r:1:13: search must be [low, high], not 3 numbers",
-		"a: {search: [0, 1], stat: 1}\n":    `r:1:21: unknown key "stat" in an open number; did you mean "start"?`,
-		"a: {search: [0, 1], start: 2}\n":   "r:1:28: start 2 lies outside of [0, 1]",
-		"a: {search: [0, 1], scale: log}\n": "r:1:5: a logarithmic scale needs bounds above 0, not 0",
+		"a: 1\n": "r:1:1: the recipe leaves no number open; write {search: [low, high]} " +
+			"in place of one",
+		"a: {search: [1, 0]}\n": "r:1:13: search [1, 0] leaves nothing to " +
+			"find; the lower bound comes first",
+		"a: {search: 1}\n": "r:1:13: search must be a list, not \"1\"",
+		"a: {search: [1, 2, 3]}\n": "r:1:13: search must be [low, high], " +
+			"not 3 numbers",
+		"a: {search: [0, 1], stat: 1}\n":  `r:1:21: unknown key "stat" in an open number; did you mean "start"?`,
+		"a: {search: [0, 1], start: 2}\n": "r:1:28: start 2 lies outside of [0, 1]",
+		"a: {search: [0, 1], scale: log}\n": "r:1:5: a logarithmic scale needs bounds " +
+			"above 0, not 0",
 		"a: {search: [0, 1], name: w}\nb: {search: [0, 2], name: w}\n": `r:2:5: "w" has another range or start elsewhere in the recipe`,
 		"a: {search: [0, 1], scale: cubic}\n":                          `r:1:28: scale must be one of linear, log, not "cubic"`,
 	} {
@@ -106,11 +114,13 @@ func scored(f func(x []float64) float64) Score {
 		if err != nil {
 			return 0, err
 		}
+
 		var x []float64
 		for _, e := range src.Documents[0].Entries {
 			v, _ := e.Value.Number()
 			x = append(x, v)
 		}
+
 		return f(x), nil
 	}
 }
@@ -131,19 +141,22 @@ func ellipsoid(x []float64) float64 {
 	return sum
 }
 
-// TestSearchFindsMinima: of functions whose axes differ by a factor of thousand, or bend, so that the covariance has to adapt.
+// TestSearchFindsMinima: of functions whose axes differ by a factor of thousand, or bend, so that the
+// covariance has to adapt.
 func TestSearchFindsMinima(t *testing.T) {
 	for name, c := range map[string]struct {
 		f         func([]float64) float64
 		n, rounds int
 	}{
-		"ellipsoid": {ellipsoid, 6, 120}, "rosenbrock": {rosenbrock, 4, 200}, "one variable": {func(x []float64) float64 { return math.Abs(x[0] - 1.5) }, 1, 40},
-		"at a bound": {func(x []float64) float64 { return -x[0] - x[1] + 4 }, 2, 80},
+		"ellipsoid": {ellipsoid, 6, 120}, "rosenbrock": {rosenbrock, 4, 200},
+		"one variable": {func(x []float64) float64 { return math.Abs(x[0] - 1.5) }, 1, 40},
+		"at a bound":   {func(x []float64) float64 { return -x[0] - x[1] + 4 }, 2, 80},
 	} {
 		r, err := Search(context.Background(), space(t, c.n), on(c.f), Options{Generations: c.rounds, Seed: 1})
 		if err != nil {
 			t.Fatal(name, err)
 		}
+
 		if !(r.Score < 1e-3) {
 			t.Errorf("%s: %v at %v", name, r.Score, r.Values)
 		}
@@ -159,15 +172,23 @@ func TestSearchNeverEndsAboveItsStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := Search(context.Background(), s, on(f), Options{Generations: 3, Seed: rapid.Uint64().Draw(t, "seed"), Sigma: rapid.Float64Range(0.01, 1).Draw(t, "sigma")})
+
+		r, err := Search(context.Background(), s, on(f),
+			Options{
+				Generations: 3, Seed: rapid.Uint64().Draw(t, "seed"),
+				Sigma: rapid.Float64Range(0.01, 1).Draw(t, "sigma"),
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, step := range r.Steps {
-			if step.Score < r.Score || step.Values[0] < -1 || step.Values[0] > 2 || step.Values[1] < 0.5 || step.Values[1] > 8 {
+			if step.Score < r.Score || step.Values[0] < -1 || step.Values[0] > 2 || step.Values[1] < 0.5 ||
+				step.Values[1] > 8 {
 				t.Fatalf("best %v, step %+v", r.Score, step)
 			}
 		}
+
 		if r.Score > r.Start {
 			t.Fatalf("%v above the start's %v", r.Score, r.Start)
 		}
@@ -192,6 +213,7 @@ func TestSearchIsTheSameInEveryWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := encode(t, first)
 	backwards := func(ctx context.Context, recipes [][]byte, done func(int, Rating) error) error {
 		for k := len(recipes) - 1; k >= 0; k-- {
@@ -203,29 +225,44 @@ func TestSearchIsTheSameInEveryWay(t *testing.T) {
 				return err
 			}
 		}
+
 		return nil
 	}
-	for name, rate := range map[string]Rate{"two": Local(scored(ellipsoid), 2), "seven": Local(scored(ellipsoid), 7), "backwards": backwards} {
+
+	for name, rate := range map[string]Rate{
+		"two": Local(scored(ellipsoid), 2), "seven": Local(scored(ellipsoid), 7),
+		"backwards": backwards,
+	} {
 		var lines bytes.Buffer
 		r, err := Search(context.Background(), space(t, 3), rate, Options{Generations: 6, Seed: 5, Append: &lines})
 		if err != nil || encode(t, r) != want || !bytes.Equal(lines.Bytes(), journal.Bytes()) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	full := journal.Bytes()
 	for cut := 0; cut <= len(full); cut += 97 {
 		var rest bytes.Buffer
 		tries := 0
-		counted := func(ctx context.Context, text []byte) (float64, error) { tries++; return scored(ellipsoid)(ctx, text) }
-		r, err := Search(context.Background(), space(t, 3), Local(counted, 1), Options{Generations: 6, Seed: 5, Journal: full[:cut], Append: &rest})
+		counted := func(ctx context.Context, text []byte) (float64, error) {
+			tries++
+			return scored(ellipsoid)(ctx,
+				text)
+		}
+
+		r, err := Search(context.Background(), space(t, 3), Local(counted, 1),
+			Options{Generations: 6, Seed: 5, Journal: full[:cut], Append: &rest})
 		if err != nil || encode(t, r) != want {
 			t.Fatalf("resumed after %d bytes: %v", cut, err)
 		}
+
 		if done := bytes.Count(full[:cut], []byte("\n")); tries != len(first.Steps)-done {
 			t.Errorf("resumed after %d bytes: %d tries", cut, tries)
 		}
 	}
-	if _, err := Search(context.Background(), space(t, 3), on(ellipsoid), Options{Generations: 6, Seed: 6, Journal: full}); !errors.Is(err, ErrJournal) {
+
+	if _, err := Search(context.Background(), space(t, 3), on(ellipsoid),
+		Options{Generations: 6, Seed: 6, Journal: full}); !errors.Is(err, ErrJournal) {
 		t.Errorf("a journal of another seed: %v", err)
 	}
 }
@@ -241,17 +278,25 @@ func TestFailedCandidatesAreTheWorst(t *testing.T) {
 		}
 		return x, err
 	}
+
 	r, err := Search(context.Background(), space(t, 1), Local(f, 1), Options{Generations: 30, Seed: 2})
 	if err != nil || !(r.Score >= -1.2 && r.Score < -1.19) {
 		t.Errorf("%v %+v", err, r)
 	}
+
 	broken := errors.New("disk")
-	if _, err := Search(context.Background(), space(t, 1), Local(func(context.Context, []byte) (float64, error) { return 0, broken }, 1), Options{}); !errors.Is(err, broken) {
+	if _, err := Search(context.Background(), space(t, 1),
+		Local(func(context.Context, []byte) (float64, error) { return 0, broken }, 1), Options{}); !errors.Is(err,
+		broken) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Search(context.Background(), space(t, 1), Local(func(context.Context, []byte) (float64, error) { return 0, ErrCandidate }, 1), Options{Generations: 2}); !errors.Is(err, ErrScore) {
+
+	if _, err := Search(context.Background(), space(t, 1),
+		Local(func(context.Context, []byte) (float64, error) { return 0, ErrCandidate }, 1),
+		Options{Generations: 2}); !errors.Is(err, ErrScore) {
 		t.Errorf("%v", err)
 	}
+
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := Search(ctx, space(t, 1), on(ellipsoid), Options{}); !errors.Is(err, context.Canceled) {
@@ -265,10 +310,12 @@ func FuzzParse(f *testing.F) {
 	f.Add("a: &x {search: [0, 1]}\nb: *x\n---\nc: [{search: [1, 2], scale: log}]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		s, err := Parse("x", []byte(text))
 		if (s == nil) == (err == nil) {
 			t.Fatalf("%v %v", s, err)
 		}
+
 		if s == nil {
 			return
 		}
@@ -280,7 +327,14 @@ func FuzzParse(f *testing.F) {
 
 // TestOptions: what is out of range is refused with one error of its kind, what is not a number too.
 func TestOptions(t *testing.T) {
-	for _, o := range []Options{{Generations: -1}, {Population: 3}, {Sigma: -1}, {Sigma: 2}, {Sigma: math.NaN()}, {Sigma: math.Inf(1)}} {
+	for _, o := range []Options{
+		{Generations: -1},
+		{Population: 3},
+		{Sigma: -1},
+		{Sigma: 2},
+		{Sigma: math.NaN()},
+		{Sigma: math.Inf(1)},
+	} {
 		if err := o.Validate(); !errors.Is(err, ErrOption) || strings.Count(err.Error(), ErrOption.Error()) != 1 {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -292,7 +346,10 @@ func TestOptions(t *testing.T) {
 
 // TestOneFault: bounds that are no numbers are one fault, not others that follow from it.
 func TestOneFault(t *testing.T) {
-	for _, text := range []string{"{search: [0, .inf]}", "{search: [.nan, 1], scale: log}", "{search: [.inf, 1], start: 3}", "{search: [2, 1], start: 3}", "{search: [1]}"} {
+	for _, text := range []string{
+		"{search: [0, .inf]}", "{search: [.nan, 1], scale: log}",
+		"{search: [.inf, 1], start: 3}", "{search: [2, 1], start: 3}", "{search: [1]}",
+	} {
 		_, err := Parse("r.yaml", []byte("a: {search: [0, 1]}\nb: "+text+"\n"))
 		var p *strictyaml.Problems
 		if !errors.As(err, &p) || len(p.List) != 1 {
@@ -303,18 +360,23 @@ func TestOneFault(t *testing.T) {
 
 // TestCheck: a candidate is the recipe with other numbers within their bounds, and nothing else is one.
 func TestCheck(t *testing.T) {
-	text := "merge_method: linear\nmodels:\n  - model: a\n    parameters: {weight: {search: [0, 1], name: w}}\n  - model: b\n    parameters: {weight: {search: [0, 1], name: w}}\n"
+	text := "merge_method: linear\nmodels:\n  - model: a\n    parameters: {weight: {search: [0, 1], name: w}}\n  - " +
+		"model: b\n    parameters: {weight: {search: [0, 1], name: w}}\n"
 	s, err := Parse("recipe.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	good := string(s.Recipe([]float64{0.25}))
 	if err := s.Check([]byte(good)); err != nil {
 		t.Error(err)
 	}
+
 	for _, bad := range []string{
-		"", text, good + "---\nmerge_method: linear\n", good + "# x\n", string(s.Recipe([]float64{1.5})), string(s.Recipe([]float64{math.NaN()})),
-		strings.Replace(good, "0.25", "0.5", 1), strings.Replace(good, "0.25", "0.250", 2), strings.Replace(good, "a", "c", 1),
+		"", text, good + "---\nmerge_method: linear\n", good + "# x\n", string(s.Recipe([]float64{1.5})),
+		string(s.Recipe([]float64{math.NaN()})),
+		strings.Replace(good, "0.25", "0.5", 1), strings.Replace(good, "0.25", "0.250", 2),
+		strings.Replace(good, "a", "c", 1),
 	} {
 		if err := s.Check([]byte(bad)); err == nil {
 			t.Errorf("%q is a candidate", bad)

@@ -11,9 +11,10 @@ import (
 // step is a multiple of what the loops of every instruction set take at a time.
 const step = 64
 
-// Mixer merges bfloat16 words to bfloat16 words. Its methods compute what the loops over float32 do, in the same order with the same
-// roundings, and return the highest magnitude before the last rounding, as bits; if that is not below [Infinite], the words
-// written mean nothing. The zero value is ready; one goroutine uses a Mixer at a time.
+// Mixer merges bfloat16 words to bfloat16 words. Its methods compute what the loops over float32 do, in the
+// same order with the same roundings, and return the highest magnitude before the last rounding, as bits; if
+// that is not below [Infinite], the words written mean nothing. The zero value is ready; one goroutine uses a
+// Mixer at a time.
 type Mixer struct {
 	at     []*uint16
 	stored []float32
@@ -28,18 +29,22 @@ func (m *Mixer) Mix(dst []uint16, x [][]uint16, w []float32) uint32 {
 
 // MixDelta computes dst = base + lambda·Σ w_j·(x_j - base), for at least one x.
 func (m *Mixer) MixDelta(dst, base []uint16, x [][]uint16, w []float32, lambda float32) uint32 {
-	return m.steps(dst, base, x, func(dst, base []uint16, _ int) float32 { return fastest.mixDelta(dst, base, m.at, w, lambda) })
+	return m.steps(dst, base, x, func(dst, base []uint16, _ int) float32 {
+		return fastest.mixDelta(dst, base, m.at, w,
+			lambda)
+	})
 }
 
-// Sparse says which differences are added up, v_j = w_j·(x_j - base) where kept and 0 elsewhere: dst = base + lambda·Σ v_j, or with
-// Elect the sum of those v_j that have the sign of the sum of all, + for 0, divided by the sum of their Den, 1 for 0.
+// Sparse says which differences are added up, v_j = w_j·(x_j - base) where kept and 0 elsewhere: dst = base +
+// lambda·Σ v_j, or with Elect the sum of those v_j that have the sign of the sum of all, + for 0, divided by
+// the sum of their Den, 1 for 0.
 type Sparse struct {
 	W      []float32
 	Lambda float32
 	// Lo and Hi are bounds of magnitudes as bits: what lies between them, or at them, is kept.
 	Lo, Hi []uint32
-	// Key, if not nil, is three numbers for every x instead: of the key of its random numbers and the threshold that those
-	// must be below where x is kept (see [Dropout]). First is the number of the first element.
+	// Key, if not nil, is three numbers for every x instead: of the key of its random numbers and the threshold
+	// that those must be below where x is kept (see [Dropout]). First is the number of the first element.
 	Key   []uint32
 	First uint32
 	Elect bool
@@ -51,6 +56,7 @@ func (m *Mixer) Sparse(dst, base []uint16, x [][]uint16, s *Sparse) uint32 {
 	if n := len(x) * step; cap(m.stored) < n {
 		m.stored = make([]float32, n)
 	}
+
 	stored := m.stored[:len(x)*step]
 	return m.steps(dst, base, x, func(dst, base []uint16, first int) float32 {
 		switch {
@@ -73,26 +79,32 @@ func (m *Mixer) steps(dst, base []uint16, x [][]uint16, f func(dst, base []uint1
 	for _, v := range x {
 		m.at = append(m.at, unsafe.SliceData(v[:n]))
 	}
+
 	peak := uint32(0)
 	if whole > 0 {
 		peak = math.Float32bits(f(dst[:whole], base[:min(whole, len(base))], 0))
 	}
+
 	if whole < n {
 		m.spare = slices.Grow(m.spare[:0], step*(len(x)+1))[:step*(len(x)+1)]
 		clear(m.spare)
+
 		for j, v := range x {
 			m.at[j] = &m.spare[step*j]
 			copy(m.spare[step*j:], v[whole:n])
 		}
+
 		b := m.spare[step*len(x):]
 		if base == nil {
 			b = nil
 		} else {
 			copy(b, base[whole:n])
 		}
+
 		peak = max(peak, math.Float32bits(f(m.rest[:], b, whole)))
 		copy(dst[whole:], m.rest[:])
 	}
+
 	clear(m.at) // the memory may go away
 	return peak
 }
@@ -119,15 +131,16 @@ func TallyDelta(x, base []uint16, lo, hi uint32, count *Count, out []uint32) (n 
 	n = fastest.tallyDelta(x[:whole], base[:whole], lo, hi, c[:], out)
 	n += portable.tallyDelta(x[whole:], base[whole:len(x)], lo, hi, rest[:], out[n:])
 	count.AboveHi += c[0] + rest[0]
+
 	count.FromHi += c[1] + rest[1]
 	count.AboveLo += c[2] + rest[2]
 	count.FromLo += c[3] + rest[3]
 	return n, uint32(max(c[4], rest[4]))
 }
 
-// Signs looks at the differences d = x - base whose magnitude, as bits, is at least lo; the others count as 0. It adds them to net, sets
-// bit i%64 of word i/64 of plus where d > 0 and of minus where d < 0, and returns the sum of the |d|, in float64, and the highest
-// |x - base| as bits.
+// Signs looks at the differences d = x - base whose magnitude, as bits, is at least lo; the others count as 0.
+// It adds them to net, sets bit i%64 of word i/64 of plus where d > 0 and of minus where d < 0, and returns the
+// sum of the |d|, in float64, and the highest |x - base| as bits.
 func Signs(x, base []uint16, lo uint32, net []float32, plus, minus []uint64) (sum float64, peak uint32) {
 	lo = min(lo, math.MaxInt32)
 	n := len(x)
@@ -157,6 +170,7 @@ func mix(dst []uint16, x []*uint16, w []float32) float32 {
 		peak = max(peak, magnitude(v))
 		dst[i] = kernels.ToBF16(v)
 	}
+
 	return math.Float32frombits(peak)
 }
 
@@ -173,15 +187,20 @@ func mixDelta(dst, base []uint16, x []*uint16, w []float32, lambda float32) floa
 		for j := range x {
 			total += w[j] * (word(x[j], i) - b)
 		}
+
 		v := b + lambda*total
 		peak = max(peak, magnitude(v))
 		dst[i] = kernels.ToBF16(v)
 	}
+
 	return math.Float32frombits(peak)
 }
 
 func windowSum(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32) float32 {
-	return added(dst, base, x, w, lambda, func(j, _ int, v float32) bool { return magnitude(v) >= lo[j] && magnitude(v) <= hi[j] })
+	return added(dst, base, x, w, lambda, func(j, _ int, v float32) bool {
+		return magnitude(v) >= lo[j] &&
+			magnitude(v) <= hi[j]
+	})
 }
 
 func randomSum(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32) float32 {
@@ -203,10 +222,12 @@ func added(dst, base []uint16, x []*uint16, w []float32, lambda float32, keep fu
 				total += w[j] * v
 			}
 		}
+
 		v := b + lambda*total
 		peak = max(peak, magnitude(v))
 		dst[i] = kernels.ToBF16(v)
 	}
+
 	return math.Float32frombits(peak)
 }
 
@@ -222,12 +243,15 @@ func elected(dst, base []uint16, x []*uint16, s *Sparse, v []float32, keep func(
 			if keep(j, i, d) {
 				v[j] = d * s.W[j]
 			}
+
 			total += v[j]
 		}
+
 		out := b + s.Lambda*chosen(v[:len(x)], s.Den, total >= 0)
 		peak = max(peak, magnitude(out))
 		dst[i] = kernels.ToBF16(out)
 	}
+
 	return math.Float32frombits(peak)
 }
 
@@ -242,9 +266,11 @@ func chosen(v, den []float32, plus bool) float32 {
 			}
 		}
 	}
+
 	if by == 0 {
 		by = 1
 	}
+
 	return num / by
 }
 
@@ -283,18 +309,23 @@ func signs(x, base []uint16, lo uint32, net []float32, plus, minus []uint64, sum
 		if i%64 == 0 {
 			plus[i/64], minus[i/64] = 0, 0
 		}
+
 		d := kernels.FromBF16(x[i]) - kernels.FromBF16(base[i])
 		m := magnitude(d)
-		if peak = max(peak, m); m < lo {
+		peak = max(peak, m)
+		if m < lo {
 			continue
 		}
+
 		net[i] += d
 		sum[0] += math.Abs(float64(d))
+
 		if d > 0 {
 			plus[i/64] |= 1 << (i % 64)
 		} else if d < 0 {
 			minus[i/64] |= 1 << (i % 64)
 		}
 	}
+
 	return math.Float32frombits(peak)
 }

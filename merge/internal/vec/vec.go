@@ -1,8 +1,9 @@
-// Package vec holds the loops that merging spends its time in: conversions, sums and selections over blocks of float32 that
-// stay in the processor's cache. They come in AVX-512, in AVX2 and in portable Go; the fastest that the processor has is
-// taken, less what the environment variable COMPRESS_CPU_DISABLE (a comma-separated list of avx2, avx512) switches off.
-// Element-wise loops give the same bits in every version but for the fusing of multiplications and additions; sums differ
-// in their order. Operands of one call have the same length, and may be the same slice where a loop writes.
+// Package vec holds the loops that merging spends its time in: conversions, sums and selections over blocks of
+// float32 that stay in the processor's cache. They come in AVX-512, in AVX2 and in portable Go; the fastest
+// that the processor has is taken, less what the environment variable COMPRESS_CPU_DISABLE (a comma-separated
+// list of avx2, avx512) switches off. Element-wise loops give the same bits in every version but for the fusing
+// of multiplications and additions; sums differ in their order. Operands of one call have the same length, and
+// may be the same slice where a loop writes.
 package vec
 
 import (
@@ -91,8 +92,9 @@ func Within(dst, x, key []float32, lo, hi uint32) {
 // Count is what [Tally] counts: magnitudes above two bounds, and at or above them.
 type Count struct{ AboveHi, FromHi, AboveLo, FromLo int64 }
 
-// Tally compares the magnitudes of x, as bits, with two bounds lo ≤ hi, adds to the counts and writes the magnitudes strictly
-// between the bounds to out, which has room for [Slack] more elements than x. It returns how many it wrote.
+// Tally compares the magnitudes of x, as bits, with two bounds lo ≤ hi, adds to the counts and writes the
+// magnitudes strictly between the bounds to out, which has room for [Slack] more elements than x. It returns
+// how many it wrote.
 func Tally(x []float32, lo, hi uint32, count *Count, out []uint32) int {
 	_ = out[:len(x)+Slack]
 	var c [4]int64
@@ -104,7 +106,8 @@ func Tally(x []float32, lo, hi uint32, count *Count, out []uint32) int {
 	return n
 }
 
-// Elect adds wnum·v to num and wden to den where v has the sign of the total: v > 0 and total ≥ 0, or v < 0 and not total ≥ 0.
+// Elect adds wnum·v to num and wden to den where v has the sign of the total: v > 0 and total ≥ 0, or v < 0 and
+// not total ≥ 0.
 func Elect(num, den, v, total []float32, wnum, wden float32) {
 	fastest.elect(num, den[:len(num)], v[:len(num)], total[:len(num)], wnum, wden)
 }
@@ -123,8 +126,8 @@ func Apart(acc, x, y []float32) { fastest.apart(acc, x[:len(acc)], y[:len(acc)])
 // Key selects a sequence of pseudo-random numbers.
 type Key struct{ A, B uint32 }
 
-// Draw is number i of the sequence of a key, uniform over 32 bits: a hash of i with two multiplications, keyed before and
-// between them.
+// Draw is number i of the sequence of a key, uniform over 32 bits: a hash of i with two multiplications, keyed
+// before and between them.
 func (k Key) Draw(i uint32) uint32 {
 	x := i*0x9e3779b1 + k.A
 	x ^= x >> 16
@@ -140,8 +143,8 @@ func Dropout(dst, x []float32, k Key, first, threshold uint32) {
 	fastest.dropout(dst, x[:len(dst)], first, k.A, k.B, threshold)
 }
 
-// Checksum is a checksum of bytes, of which a changed, moved or missing word is seen: sixteen lanes of sums of 32-bit words and of
-// sums of those sums, hashed together with the length. It is no defence against intent.
+// Checksum is a checksum of bytes, of which a changed, moved or missing word is seen: sixteen lanes of sums of
+// 32-bit words and of sums of those sums, hashed together with the length. It is no defence against intent.
 func Checksum(p []byte) uint64 {
 	var a, b [16]uint32
 	whole := len(p) &^ 63
@@ -154,6 +157,7 @@ func Checksum(p []byte) uint64 {
 			b[lane] += a[lane]
 		}
 	}
+
 	h := uint64(len(p))
 	for _, c := range p[whole:] {
 		h = scramble(h ^ uint64(c))
@@ -161,6 +165,7 @@ func Checksum(p []byte) uint64 {
 	for i := range a {
 		h = scramble(h ^ uint64(a[i])<<32 ^ uint64(b[i]))
 	}
+
 	return h
 }
 
@@ -216,12 +221,16 @@ var portable = loops{
 		return sum
 	},
 	mix: mix, mixDelta: mixDelta, windowSum: windowSum, randomSum: randomSum,
-	windowElect: func(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32, den, stored []float32) float32 {
+	windowElect: func(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32,
+		den, stored []float32,
+	) float32 {
 		return elected(dst, base, x, &Sparse{W: w, Lambda: lambda, Den: den}, stored, func(j, _ int, v float32) bool {
 			return magnitude(v) >= lo[j] && magnitude(v) <= hi[j]
 		})
 	},
-	randomElect: func(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32, den, stored []float32) float32 {
+	randomElect: func(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32,
+		den, stored []float32,
+	) float32 {
 		return elected(dst, base, x, &Sparse{W: w, Lambda: lambda, Den: den}, stored, func(j, i int, _ float32) bool {
 			return drawn(key[3*j:], first+uint32(i))
 		})
@@ -295,10 +304,12 @@ func tally(x []float32, lo, hi uint32, count []int64, out []uint32) int {
 		if m < lo {
 			continue
 		}
+
 		count[3]++
 		if m == lo && lo != hi {
 			continue
 		}
+
 		switch {
 		case m > hi:
 			count[0]++
@@ -309,10 +320,12 @@ func tally(x []float32, lo, hi uint32, count []int64, out []uint32) int {
 			out[n] = m
 			n++
 		}
+
 		if m > lo {
 			count[2]++
 		}
 	}
+
 	return n
 }
 

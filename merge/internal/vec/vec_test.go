@@ -24,6 +24,7 @@ func sample(r *rand.Rand, n int) []float32 {
 			x[i] = float32(r.NormFloat64())
 		}
 	}
+
 	return x
 }
 
@@ -37,12 +38,15 @@ func close2(t *testing.T, what string, got, want []float32) {
 	}
 }
 
-// TestLoopsAgree compares every version of every loop with the portable one, at all lengths around the widths of vectors.
+// TestLoopsAgree compares every version of every loop with the portable one, at all lengths around the widths
+// of vectors.
 func TestLoopsAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for name, l := range sets() {
 		for n := range 100 {
-			x, y, z := sample(r, n), sample(r, n), sample(r, n)
+			x := sample(r, n)
+			y := sample(r, n)
+			z := sample(r, n)
 			elementwise(t, name, l, x, y, z)
 			reductions(t, name, l, x, y)
 		}
@@ -59,19 +63,23 @@ func elementwise(t *testing.T, name string, l *loops, x, y, z []float32) {
 		f(&portable, want[:n])
 		close2(t, name+" "+what, got, want)
 	}
+
 	both("add", func(l *loops, d []float32) { l.add(d, x, y, 0.3) })
 	both("scale", func(l *loops, d []float32) { l.scale(d, x, 0.3) })
 	both("ratio", func(l *loops, d []float32) { l.ratio(d, x, y) })
 	both("ratioFloor", func(l *loops, d []float32) { l.ratioFloor(d, x, y, 0.1) })
 	both("apart", func(l *loops, d []float32) { l.apart(d, x, y) })
 	both("dropout", func(l *loops, d []float32) { l.dropout(d, x, 1<<32-7, 12345, 1<<32-5, 3<<30) })
+
 	for _, b := range [][2]float32{{0, 1}, {0.25, 0.75}, {0.75, 0.75}, {0, 0}} {
 		lo, hi := magnitude(b[0]), magnitude(b[1])
 		both("within", func(l *loops, d []float32) { l.within(d, x, y, lo, hi) })
 	}
+
 	den := make([]float32, n)
 	both("elect", func(l *loops, d []float32) { l.elect(d, den, x, y, 0.7, 0.3) })
 	both("elect den", func(l *loops, d []float32) { l.elect(make([]float32, n), d, x, y, 0.7, 0.3) })
+
 	h, g := make([]uint16, n), make([]uint16, n)
 	l.narrowBF16(h, x)
 	portable.narrowBF16(g, x)
@@ -79,6 +87,7 @@ func elementwise(t *testing.T, name string, l *loops, x, y, z []float32) {
 	if !slices.Equal(h, g) {
 		t.Fatalf("%s narrowBF16 of %d", name, n)
 	}
+
 	l.narrowF16(h, x)
 	portable.narrowF16(g, x)
 	both("widenF16", func(l *loops, d []float32) { l.widenF16(d, h) })
@@ -95,9 +104,11 @@ func reductions(t *testing.T, name string, l *loops, x, y []float32) {
 			t.Fatalf("%s %s of %d: %v, want %v", name, what, len(x), got, want)
 		}
 	}
+
 	near("dot", l.dot(x, y), portable.dot(x, y))
 	near("sumAbs", l.sumAbs(x), portable.sumAbs(x))
 	near("peak", float64(l.peak(x)), float64(portable.peak(x)))
+
 	for _, b := range [][2]float32{{0, 1}, {0.25, 0.75}, {0.75, 0.75}, {0, 0}} {
 		lo, hi := magnitude(b[0]), magnitude(b[1])
 		var c, d [4]int64
@@ -138,6 +149,7 @@ func TestDraw(t *testing.T) {
 			lag += u * last
 			last = u
 		}
+
 		chi := 0.0
 		for _, b := range bins {
 			chi += (b - n/64) * (b - n/64) / (n / 64)
@@ -159,6 +171,7 @@ func TestChecksum(t *testing.T) {
 		p[i] = byte(r.Uint32())
 	}
 	defer func(l *loops) { fastest = l }(fastest)
+
 	for n := range 900 {
 		for off := range 5 {
 			sums := map[uint64]bool{}
@@ -166,11 +179,13 @@ func TestChecksum(t *testing.T) {
 				fastest = l
 				sums[Checksum(p[off:off+n])] = true
 			}
+
 			if len(sums) != 1 {
 				t.Fatalf("%d bytes at %d: versions differ", n, off)
 			}
 		}
 	}
+
 	want := Checksum(p)
 	for i := range p {
 		p[i] ^= 1 << (i % 8)
@@ -179,6 +194,7 @@ func TestChecksum(t *testing.T) {
 		}
 		p[i] ^= 1 << (i % 8)
 	}
+
 	for i := 0; i+128 <= 960; i += 64 { // two groups, then two words, change places
 		for _, size := range []int{64, 4} {
 			q := slices.Clone(p)
@@ -189,6 +205,7 @@ func TestChecksum(t *testing.T) {
 			}
 		}
 	}
+
 	if Checksum(p[:999]) == want || Checksum(append(slices.Clone(p), 0)) == want {
 		t.Error("another length is not seen")
 	}
@@ -197,12 +214,17 @@ func TestChecksum(t *testing.T) {
 func BenchmarkLoops(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const n = 4096
-	x, y, z, w := sample(r, n), sample(r, n), sample(r, n), make([]float32, n)
+	x := sample(r, n)
+	y := sample(r, n)
+	z := sample(r, n)
+
+	w := make([]float32, n)
 	h := make([]uint16, n)
 	out := make([]uint32, n+Slack)
 	for name, f := range map[string]func(){
-		"add": func() { Add(z, x, y, 0.5) }, "widenBF16": func() { WidenBF16(z, h) }, "narrowBF16": func() { NarrowBF16(h, x) },
-		"dot": func() { Dot(x, y) }, "sumAbs": func() { SumAbs(x) }, "peak": func() { Peak(x) },
+		"add": func() { Add(z, x, y, 0.5) }, "widenBF16": func() { WidenBF16(z, h) },
+		"narrowBF16": func() { NarrowBF16(h, x) },
+		"dot":        func() { Dot(x, y) }, "sumAbs": func() { SumAbs(x) }, "peak": func() { Peak(x) },
 		"within": func() { Within(z, x, x, 5, 1<<30) }, "tally": func() { Tally(x, 1<<29, 1<<29+9, &Count{}, out) },
 		"elect": func() { Elect(w, z, x, y, 1, 0.5) }, "ratio": func() { Ratio(z, x, y) },
 		"dropout": func() { Dropout(z, x, Key{1, 2}, 0, 1<<31) }, "apart": func() { Apart(z, x, y) },
@@ -216,7 +238,8 @@ func BenchmarkLoops(b *testing.B) {
 	}
 }
 
-// TestRank holds it to sorting, over lists that are empty, short and long, and keys that are close, far apart and equal.
+// TestRank holds it to sorting, over lists that are empty, short and long, and keys that are close, far apart
+// and equal.
 func TestRank(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for _, spread := range []uint32{1, 2, 300, 1 << 20, 1 << 31} {
@@ -229,6 +252,7 @@ func TestRank(t *testing.T) {
 				}
 				all = append(all, lists[i]...)
 			}
+
 			slices.Sort(all)
 			for _, k := range []int{1, 2, len(all) / 2, len(all)} {
 				checkRank(t, lists, all, lo, lo+spread, max(1, min(k, len(all))))
@@ -240,6 +264,7 @@ func TestRank(t *testing.T) {
 func checkRank(t *testing.T, lists [][]uint32, sorted []uint32, lo, hi uint32, k int) {
 	t.Helper()
 	value, above, same, equal := Rank(lists, lo, hi, int64(k))
+
 	want := sorted[len(sorted)-k]
 	var higher, alike int64
 	for _, key := range sorted {
@@ -247,6 +272,7 @@ func checkRank(t *testing.T, lists [][]uint32, sorted []uint32, lo, hi uint32, k
 			higher++
 		}
 	}
+
 	for i, list := range lists {
 		n := int64(0)
 		for _, key := range list {
@@ -254,11 +280,15 @@ func checkRank(t *testing.T, lists [][]uint32, sorted []uint32, lo, hi uint32, k
 				n++
 			}
 		}
-		if alike += n; equal[i] != n {
+
+		alike += n
+		if equal[i] != n {
 			t.Errorf("rank %d of %d: %d of list %d equal %d, want %d", k, len(sorted), equal[i], i, value, n)
 		}
 	}
+
 	if value != want || above != higher || same != alike {
-		t.Errorf("rank %d of %d: %d with %d above and %d alike, want %d, %d, %d", k, len(sorted), value, above, same, want, higher, alike)
+		t.Errorf("rank %d of %d: %d with %d above and %d alike, want %d, %d, %d", k, len(sorted), value, above, same,
+			want, higher, alike)
 	}
 }

@@ -50,11 +50,13 @@ func Build(p *recipe.Plan, inputs []recipe.Input) (*Vocabulary, error) {
 		}
 		v.inputs[i] = inputs[j]
 	}
+
 	if p.Tokenizer != nil {
 		if err := v.tokenizers(); err != nil {
 			return nil, err
 		}
 	}
+
 	return v, v.chooseTemplate()
 }
 
@@ -74,22 +76,27 @@ func (v *Vocabulary) tokenizers() error {
 	if err := v.perModel[base].strip(configRows(v.inputs[base].Config, v.perModel[base])); err != nil {
 		return err
 	}
+
 	for i := range v.inputs {
 		if i == base {
 			continue
 		}
+
 		v.perModel[i], err = readTokens(v.plan.Models[i].String(), v.inputs[i].Dir)
 		switch {
 		case errors.Is(err, ErrNoTokenizer) && v.plan.Models[i] != v.plan.Tokenizer.Model:
-			v.warn("%s has no tokenizer.json; its tokens are taken to be those of %s", v.plan.Models[i], v.plan.Models[base])
+			v.warn("%s has no tokenizer.json; its tokens are taken to be those of %s", v.plan.Models[i],
+				v.plan.Models[base])
 			v.perModel[i] = v.perModel[base]
 		case err != nil:
 			return err
 		}
 	}
+
 	if err := v.compose(); err != nil {
 		return err
 	}
+
 	return v.lookUpRules()
 }
 
@@ -104,6 +111,7 @@ func configRows(config []byte, t *tokens) int {
 			}
 		}
 	}
+
 	return t.rows()
 }
 
@@ -113,20 +121,24 @@ func (v *Vocabulary) compose() error {
 	if w.Vocabulary == recipe.FromRef {
 		v.from = slices.Index(v.plan.Models, w.Model)
 	}
+
 	var err error
 	if v.out, err = v.perModel[v.from].clone(); err != nil {
 		return err
 	}
+
 	if w.Vocabulary == recipe.Union {
 		if err := v.unite(); err != nil {
 			return err
 		}
 	}
+
 	for _, x := range w.Tokens {
 		if err := v.out.add(x.Text, nil); err != nil {
 			return err
 		}
 	}
+
 	v.Tokens = len(v.out.ids)
 	n := v.out.rows()
 	v.ids = make([]string, n)
@@ -136,6 +148,7 @@ func (v *Vocabulary) compose() error {
 	if m := w.Multiple; m > 0 && n%m != 0 {
 		n += m - n%m
 	}
+
 	v.Rows = int64(n)
 	return v.check()
 }
@@ -152,14 +165,17 @@ func (v *Vocabulary) unite() error {
 			if a.id >= rows {
 				continue
 			}
+
 			if first, known := special[a.content]; !known {
 				special[a.content] = a
 				order = append(order, a.content)
 			} else if first.special != a.special {
-				v.warn("%q is an added token of several models with different settings; the first one's hold", a.content)
+				v.warn("%q is an added token of several models with different settings; the first one's hold",
+					a.content)
 			}
 		}
 	}
+
 	for _, i := range v.order() {
 		t := v.perModel[i]
 		rows, beyond := configRows(v.inputs[i].Config, t), 0
@@ -168,6 +184,7 @@ func (v *Vocabulary) unite() error {
 				beyond++
 				continue
 			}
+
 			if special[token] != nil {
 				continue
 			}
@@ -175,15 +192,18 @@ func (v *Vocabulary) unite() error {
 				return err
 			}
 		}
+
 		if beyond > 0 {
 			v.warn("%s: %d tokens have ids beyond its %d rows and are left out", v.plan.Models[i], beyond, rows)
 		}
 	}
+
 	for _, token := range order {
 		if err := v.out.add(token, special[token]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -221,6 +241,7 @@ func (v *Vocabulary) lookUpRules() error {
 			if k == recipe.TokenText {
 				text = x.Source.Text
 			}
+
 			row, ok := v.perModel[out.model].ids[text]
 			if k == recipe.TokenID {
 				row, ok = x.Source.ID, true
@@ -228,9 +249,12 @@ func (v *Vocabulary) lookUpRules() error {
 			if !ok {
 				r.Add(x.Place, strictyaml.ErrValue, "%s does not have the token %q", x.Source.Model, text)
 			}
+
 			out.row = row
 		}
+
 		v.rules[v.out.ids[x.Text]] = out
 	}
+
 	return r.Err()
 }

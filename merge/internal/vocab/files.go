@@ -60,18 +60,22 @@ func (v *Vocabulary) WriteFiles(dst string) error {
 			return err
 		}
 	}
+
 	if changed {
 		text, err := v.out.write()
 		if err != nil {
 			return err
 		}
+
 		if err := safefile.WriteFile(filepath.Join(dst, "tokenizer.json"), text, 0o644); err != nil {
 			return err
 		}
 	}
+
 	if changed || v.template != "" {
 		return v.writeConfig(src, dst)
 	}
+
 	return nil
 }
 
@@ -84,15 +88,18 @@ func (v *Vocabulary) writeConfig(src, dst string) error {
 	if err != nil {
 		return err
 	}
+
 	o, err := orderedjson.Parse(text)
 	if err != nil {
 		return fmt.Errorf("%s/tokenizer_config.json: %w", src, err)
 	}
+
 	if v.out != nil && o.Has("added_tokens_decoder") {
 		if err := o.Put("added_tokens_decoder", json.RawMessage(v.decoder())); err != nil {
 			return err
 		}
 	}
+
 	if v.template != "" {
 		if err := o.Put("chat_template", v.template); err != nil {
 			return err
@@ -101,10 +108,12 @@ func (v *Vocabulary) writeConfig(src, dst string) error {
 			return err
 		}
 	}
+
 	out, err := o.Indent()
 	if err != nil {
 		return err
 	}
+
 	return safefile.WriteFile(filepath.Join(dst, "tokenizer_config.json"), out, 0o644)
 }
 
@@ -118,11 +127,13 @@ func (v *Vocabulary) decoder() []byte {
 				entry.Set(key, a.fields.Get(key))
 			}
 		}
+
 		text, err := entry.Compact()
 		if err == nil {
 			all.Set(strconv.Itoa(a.id), text)
 		}
 	}
+
 	text, _ := all.Compact() // keys are digits
 	return text
 }
@@ -139,6 +150,7 @@ func (v *Vocabulary) chooseTemplate() error {
 	default:
 		v.template = want
 	}
+
 	return nil
 }
 
@@ -151,21 +163,27 @@ func (v *Vocabulary) frequentTemplate() error {
 		if err != nil {
 			return err
 		}
+
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		if count[text]++; count[text] == 1 {
+
+		count[text]++
+		if count[text] == 1 {
 			order = append(order, text)
 		}
 	}
+
 	for _, text := range order {
 		if count[text] > count[v.template] {
 			v.template = text
 		}
 	}
+
 	if v.template == "" {
 		v.warn("no model has a chat template")
 	}
+
 	return nil
 }
 
@@ -176,20 +194,24 @@ func modelTemplate(dir string) (string, error) {
 	if err == nil {
 		return string(text), nil
 	}
+
 	for _, name := range []string{"chat_template.json", "tokenizer_config.json"} {
 		if text, err = readFile(dir, name, maxFile); errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
 			return "", err
 		}
+
 		o, err := orderedjson.Parse(text)
 		if err != nil {
 			return "", fmt.Errorf("%s/%s: %w", dir, name, err)
 		}
+
 		if t := entryTemplate(o); t != "" {
 			return t, nil
 		}
 	}
+
 	return "", nil
 }
 
@@ -199,12 +221,15 @@ func entryTemplate(o *orderedjson.Object) string {
 	if o.Decode("chat_template", &one) {
 		return one
 	}
+
 	var several []struct{ Name, Template string }
 	o.Decode("chat_template", &several)
+
 	for _, t := range several {
 		if t.Name == "default" {
 			return t.Template
 		}
 	}
+
 	return ""
 }

@@ -14,24 +14,29 @@ func FuzzParseTokens(f *testing.F) {
 	f.Add(`{"model":{"type":"Unigram","vocab":[["a",-1.5],["b",0]]}}`, 1)
 	f.Fuzz(func(t *testing.T, text string, rows int) {
 		defer fuzzlimit.Watch(t, len(text))()
+
 		tok, err := parseTokens([]byte(text))
 		if err != nil {
 			return
 		}
+
 		if err := tok.strip(rows); err != nil {
 			return
 		}
 		if err := tok.add("new", nil); err != nil {
 			t.Fatal(err)
 		}
+
 		out, err := tok.write()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		again, err := parseTokens(out)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
+
 		if again.ids["new"] != tok.ids["new"] {
 			t.Fatalf("the new token has another id\n%s", out)
 		}

@@ -51,10 +51,12 @@ func (v *Vocabulary) For(t *recipe.Tensor) (*Rows, error) {
 	if v.Rows == 0 || t.VocabAxis != 0 {
 		return nil, fmt.Errorf("%s has no rows to arrange", t.Name)
 	}
+
 	key := fmt.Sprint(t.Base)
 	for _, s := range t.Sources {
 		key += fmt.Sprintf(" %d:%d", s.Model, s.Info.Shape[0])
 	}
+
 	m := v.maps[key]
 	if m == nil {
 		var err error
@@ -63,6 +65,7 @@ func (v *Vocabulary) For(t *recipe.Tensor) (*Rows, error) {
 		}
 		v.maps[key] = m
 	}
+
 	return &Rows{v: v, mapping: m, n: v.Rows, means: make([]meanRow, len(t.Sources))}, nil
 }
 
@@ -77,8 +80,10 @@ func (v *Vocabulary) newMaps(t *recipe.Tensor) (*mapping, error) {
 				own[id] = int32(row)
 			}
 		}
+
 		m.own = append(m.own, own)
 	}
+
 	r := v.plan.Document.Reader()
 	for id := range v.ids {
 		x := v.rules[id]
@@ -86,7 +91,9 @@ func (v *Vocabulary) newMaps(t *recipe.Tensor) (*mapping, error) {
 		if owners == len(t.Sources) && !x.force {
 			continue
 		}
+
 		m.forced[id] = x.force
+
 		switch {
 		case x.active:
 			row, problem := m.ruled(t, &x, id)
@@ -104,6 +111,7 @@ func (v *Vocabulary) newMaps(t *recipe.Tensor) (*mapping, error) {
 			m.defaults[id] = Row{Kind: Mean}
 		}
 	}
+
 	return m, r.Err()
 }
 
@@ -122,19 +130,25 @@ func (m *mapping) ruled(t *recipe.Tensor, x *rule, id int) (Row, string) {
 	if x.kind == recipe.TokenZero {
 		return Row{Kind: Zero}, ""
 	}
+
 	for i, s := range t.Sources {
 		if s.Model != x.model {
 			continue
 		}
+
 		row := int64(x.row)
 		if x.kind == recipe.TokenModel {
 			row = int64(m.own[i][id])
 		}
+
 		if row < 0 || row >= s.Info.Shape[0] {
-			return Row{}, fmt.Sprintf("%s of its source has %d rows, and %d is not among them", s.Info.Name, s.Info.Shape[0], x.row)
+			return Row{}, fmt.Sprintf("%s of its source has %d rows, and %d is not among them", s.Info.Name,
+				s.Info.Shape[0], x.row)
 		}
+
 		return Row{Source: i, Row: row}, ""
 	}
+
 	return Row{}, "its source is not among the models that are merged into " + t.Name
 }
 
@@ -158,27 +172,35 @@ func (r *Rows) named(id int) bool {
 
 // Fill gives the rows [first, first+len(dst)/width) of a source's arranged table. read reads len(dst)/width stored rows
 // of a source, from row on; it is called for runs of rows that lie one after the other.
-func (r *Rows) Fill(source int, first int64, dst []float32, width int, read func(source int, row int64, dst []float32) error) error {
+func (r *Rows) Fill(source int, first int64, dst []float32, width int,
+	read func(source int, row int64, dst []float32) error,
+) error {
 	n := len(dst) / width
 	for i := 0; i < n; {
 		x := r.Source(source, first+int64(i))
 		run := 1
 		for x.Kind == Stored && i+run < n {
-			if y := r.Source(source, first+int64(i+run)); y.Kind != Stored || y.Source != x.Source || y.Row != x.Row+int64(run) {
+			if y := r.Source(source, first+int64(i+run)); y.Kind != Stored || y.Source != x.Source ||
+				y.Row != x.Row+int64(run) {
 				break
 			}
 			run++
 		}
+
 		if err := r.fill(x, source, first+int64(i), dst[i*width:(i+run)*width], read); err != nil {
 			return err
 		}
+
 		i += run
 	}
+
 	return nil
 }
 
 // fill gives one run of rows.
-func (r *Rows) fill(x Row, source int, row int64, dst []float32, read func(source int, row int64, dst []float32) error) error {
+func (r *Rows) fill(x Row, source int, row int64, dst []float32,
+	read func(source int, row int64, dst []float32) error,
+) error {
 	switch x.Kind {
 	case Zero:
 		clear(dst)
@@ -189,6 +211,7 @@ func (r *Rows) fill(x Row, source int, row int64, dst []float32, read func(sourc
 	default:
 		return read(x.Source, x.Row, dst)
 	}
+
 	return nil
 }
 
@@ -205,11 +228,14 @@ func (r *Rows) mean(id int, dst []float32, read func(source int, row int64, dst 
 		for j, x := range dst {
 			sum[j] += float64(x)
 		}
+
 		n++
 	}
+
 	for j := range dst {
 		dst[j] = float32(sum[j] / float64(n))
 	}
+
 	return nil
 }
 
@@ -218,6 +244,7 @@ func (r *Rows) padding(source int, dst []float32, read func(source int, row int6
 	m := &r.means[source]
 	m.Lock()
 	defer m.Unlock()
+
 	if m.row == nil {
 		sum, n := make([]float64, len(dst)), 0
 		for id := range r.v.ids {
@@ -231,13 +258,16 @@ func (r *Rows) padding(source int, dst []float32, read func(source int, row int6
 			for j, value := range dst {
 				sum[j] += float64(value)
 			}
+
 			n++
 		}
+
 		m.row = make([]float32, len(dst))
 		for j := range m.row {
 			m.row[j] = float32(sum[j] / float64(max(n, 1)))
 		}
 	}
+
 	copy(dst, m.row)
 	return nil
 }

@@ -58,10 +58,12 @@ func readTokens(name, dir string) (*tokens, error) {
 		}
 		return nil, err
 	}
+
 	t, err := parseTokens(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s/tokenizer.json: %w", dir, err)
 	}
+
 	t.name = name
 	return t, nil
 }
@@ -73,15 +75,18 @@ func readFile(dir, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
+
 	f, err := safefile.In(root, name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(text)) > limit {
 		err = fmt.Errorf("%s/%s is larger than %d bytes", dir, name, limit)
 	}
+
 	return text, err
 }
 
@@ -98,10 +103,12 @@ func parseTokens(text []byte) (*tokens, error) {
 	if t.plain, err = plainTokens(t.model); err != nil {
 		return nil, err
 	}
+
 	t.model.Decode("type", &t.kind)
 	if err := t.readAdded(); err != nil {
 		return nil, err
 	}
+
 	t.index()
 	return t, nil
 }
@@ -118,10 +125,12 @@ func plainTokens(model *orderedjson.Object) (map[string]int, error) {
 		}
 		return ids, nil
 	}
+
 	var list [][]json.RawMessage
 	if err := json.Unmarshal(vocab, &list); err != nil || len(list) >= maxID {
 		return nil, fmt.Errorf("%w: model.vocab is neither a map of ids nor a list of tokens", ErrTokenizer)
 	}
+
 	ids = make(map[string]int, len(list))
 	for i, entry := range list {
 		var token string
@@ -132,6 +141,7 @@ func plainTokens(model *orderedjson.Object) (map[string]int, error) {
 			ids[token] = i
 		}
 	}
+
 	return ids, nil
 }
 
@@ -141,18 +151,22 @@ func (t *tokens) readAdded() error {
 	if t.root.Has("added_tokens") && json.Unmarshal(t.root.Get("added_tokens"), &list) != nil {
 		return fmt.Errorf("%w: added_tokens is no list", ErrTokenizer)
 	}
+
 	for i, text := range list {
 		o, err := orderedjson.Parse(text)
 		if err != nil {
 			return fmt.Errorf("%w: added token %d: %w", ErrTokenizer, i, err)
 		}
+
 		a := added{fields: o}
 		if !o.Decode("id", &a.id) || !o.Decode("content", &a.content) || a.id < 0 || a.id >= maxID {
 			return fmt.Errorf("%w: added token %d has no usable id and content", ErrTokenizer, i)
 		}
+
 		o.Decode("special", &a.special)
 		t.added = append(t.added, a)
 	}
+
 	slices.SortStableFunc(t.added, func(a, b added) int { return a.id - b.id })
 	return nil
 }
@@ -163,9 +177,12 @@ func (t *tokens) index() {
 	for token, id := range t.plain {
 		t.ids[token] = id
 	}
+
 	t.extra, t.next = make(map[string]bool, len(t.added)), len(t.plain)
 	for _, a := range t.added {
-		t.ids[a.content], t.extra[a.content], t.next = a.id, true, max(t.next, a.id+1)
+		t.ids[a.content] = a.id
+		t.extra[a.content] = true
+		t.next = max(t.next, a.id+1)
 	}
 }
 
@@ -184,6 +201,7 @@ func (t *tokens) byID() []string {
 	for token := range t.plain {
 		out = append(out, token)
 	}
+
 	slices.SortFunc(out, func(a, b string) int {
 		if d := t.plain[a] - t.plain[b]; d != 0 {
 			return d
@@ -193,6 +211,7 @@ func (t *tokens) byID() []string {
 		}
 		return 1
 	})
+
 	return out
 }
 
@@ -205,19 +224,23 @@ func (t *tokens) strip(rows int) error {
 			removed[token] = true
 		}
 	}
+
 	if len(removed) == 0 {
 		return nil
 	}
+
 	t.changed = true
 	t.added = slices.DeleteFunc(t.added, func(a added) bool { return a.id >= rows })
 	if err := t.stripModel(removed, rows); err != nil {
 		return err
 	}
+
 	for token, id := range t.plain {
 		if id >= rows {
 			delete(t.plain, token)
 		}
 	}
+
 	t.index()
 	return nil
 }
@@ -235,24 +258,30 @@ func (t *tokens) stripModel(removed map[string]bool, rows int) error {
 		if err != nil {
 			return fmt.Errorf("%w: model.vocab: %w", ErrTokenizer, err)
 		}
+
 		for _, token := range old.Keys() {
 			if !removed[token] {
 				kept.Set(token, old.Get(token))
 			}
 		}
+
 		text, err := kept.Compact()
 		if err != nil {
 			return err
 		}
+
 		t.model.Set("vocab", text)
 	}
+
 	if !t.model.Has("merges") {
 		return nil
 	}
+
 	var merges []json.RawMessage
 	if err := json.Unmarshal(t.model.Get("merges"), &merges); err != nil {
 		return fmt.Errorf("%w: model.merges is no list", ErrTokenizer)
 	}
+
 	merges = slices.DeleteFunc(merges, func(m json.RawMessage) bool {
 		left, right, ok := mergePair(m)
 		return !ok || removed[left] || removed[right] || removed[left+right]
@@ -269,24 +298,28 @@ func mergePair(text json.RawMessage) (left, right string, ok bool) {
 		}
 		return pair[0], pair[1], true
 	}
+
 	var line string
 	if json.Unmarshal(text, &line) != nil {
 		return "", "", false
 	}
+
 	for i := range len(line) {
 		if line[i] == ' ' {
 			return line[:i], line[i+1:], true
 		}
 	}
+
 	return "", "", false
 }
 
-// add adds a token with the settings of another tokenizer's entry, or with the usual ones for nil. One that the model has
-// already becomes an added token under its id; an added one stays as it is.
+// add adds a token with the settings of another tokenizer's entry, or with the usual ones for nil. One that the
+// model has already becomes an added token under its id; an added one stays as it is.
 func (t *tokens) add(content string, like *added) error {
 	if t.extra[content] {
 		return nil
 	}
+
 	id, known := t.ids[content]
 	if known && like == nil {
 		return nil
@@ -294,11 +327,20 @@ func (t *tokens) add(content string, like *added) error {
 	if !known {
 		id = t.next
 	}
+
 	fields, special := &orderedjson.Object{}, false
 	for _, x := range []struct {
 		key   string
 		value any
-	}{{"id", id}, {"content", content}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", true}, {"special", false}} {
+	}{
+		{"id", id},
+		{"content", content},
+		{"single_word", false},
+		{"lstrip", false},
+		{"rstrip", false},
+		{"normalized", true},
+		{"special", false},
+	} {
 		if err := fields.Put(x.key, x.value); err != nil {
 			return err
 		}
@@ -306,10 +348,14 @@ func (t *tokens) add(content string, like *added) error {
 			fields.Set(x.key, like.fields.Get(x.key))
 		}
 	}
+
 	fields.Decode("special", &special)
 	t.added = append(t.added, added{id: id, content: content, special: special, fields: fields})
-	t.ids[content], t.extra[content], t.next = id, true, max(t.next, id+1)
+	t.ids[content] = id
+	t.extra[content] = true
+	t.next = max(t.next, id+1)
 	t.changed = true
+
 	return nil
 }
 
@@ -319,13 +365,16 @@ func (t *tokens) clone() (*tokens, error) {
 	if err != nil || !t.changed {
 		return out, err
 	}
+
 	text, err := t.write()
 	if err != nil {
 		return nil, err
 	}
+
 	if out, err = parseTokens(text); err == nil {
 		out.changed = true
 	}
+
 	return out, err
 }
 
@@ -334,6 +383,7 @@ func (t *tokens) write() ([]byte, error) {
 	if !t.changed {
 		return t.text, nil
 	}
+
 	slices.SortStableFunc(t.added, func(a, b added) int { return a.id - b.id })
 	list := make([]json.RawMessage, len(t.added))
 	for i, a := range t.added {
@@ -343,13 +393,16 @@ func (t *tokens) write() ([]byte, error) {
 		}
 		list[i] = text
 	}
+
 	if err := t.root.Put("added_tokens", list); err != nil {
 		return nil, err
 	}
+
 	model, err := t.model.Compact()
 	if err != nil {
 		return nil, err
 	}
+
 	t.root.Set("model", model)
 	return t.root.Indent()
 }

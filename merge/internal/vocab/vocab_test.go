@@ -27,9 +27,18 @@ func oracleFolder() string {
 
 // methods are those that the tests' recipes name, with what they need of each model.
 var methods = []recipe.Method{
-	{Name: "linear", Params: []recipe.Param{{Name: "weight", Type: recipe.Number, Scope: recipe.PerInput, Default: recipe.NumberValue(1)}, {Name: "normalize", Type: recipe.Bool, Default: recipe.BoolValue(true)}}},
+	{
+		Name: "linear",
+		Params: []recipe.Param{{
+			Name: "weight", Type: recipe.Number, Scope: recipe.PerInput,
+			Default: recipe.NumberValue(1),
+		}, {Name: "normalize", Type: recipe.Bool, Default: recipe.BoolValue(true)}},
+	},
 	{Name: "slerp", Params: []recipe.Param{{Name: "t", Type: recipe.Number}}},
-	{Name: "ties", Params: []recipe.Param{{Name: "weight", Type: recipe.Number, Scope: recipe.PerModel}, {Name: "density", Type: recipe.Number, Scope: recipe.PerModel}}},
+	{Name: "ties", Params: []recipe.Param{
+		{Name: "weight", Type: recipe.Number, Scope: recipe.PerModel},
+		{Name: "density", Type: recipe.Number, Scope: recipe.PerModel},
+	}},
 	{Name: "task_arithmetic", Params: []recipe.Param{{Name: "weight", Type: recipe.Number, Scope: recipe.PerModel}}},
 	{Name: "arcee_fusion"},
 	{Name: "passthrough"},
@@ -49,30 +58,37 @@ func open(t testing.TB, text, root string) *opened {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	o := &opened{}
 	for _, ref := range docs[0].References() {
 		dir, err := recipe.Locate(ref.Model, recipe.Places{Recipe: root})
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		files, err := safetensors.OpenDir(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		t.Cleanup(func() { files.Close() })
 		in := recipe.Input{Ref: ref, Dir: dir}
 		for _, name := range files.Names() {
 			info, _ := files.Info(name)
 			in.Tensors = append(in.Tensors, info)
 		}
+
 		if in.Config, err = os.ReadFile(filepath.Join(dir, "config.json")); err != nil {
 			t.Fatal(err)
 		}
+
 		o.inputs, o.files = append(o.inputs, in), append(o.files, files)
 	}
+
 	if o.plan, err = recipe.Resolve(docs[0], o.inputs, methods, recipe.Options{}); err != nil {
 		t.Fatal(err)
 	}
+
 	return o
 }
 
@@ -83,11 +99,13 @@ func floats(t testing.TB, files safetensors.Source, name string) ([]float32, []i
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	info, _ := files.Info(name)
 	out := make([]float32, len(data)/4)
 	for i := range out {
 		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 	}
+
 	return out, info.Shape
 }
 
@@ -98,11 +116,13 @@ func (o *opened) table(t testing.TB, v *Vocabulary, x *recipe.Tensor, source int
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	width := int(x.Sources[0].Info.Shape[1])
 	stored := make([][]float32, len(x.Sources))
 	for i, s := range x.Sources {
 		stored[i], _ = floats(t, o.files[s.Model], s.Info.Name)
 	}
+
 	out := make([]float32, int(v.Rows)*width)
 	for first := 0; first < int(v.Rows); first += 7 {
 		part := out[first*width : min(first+7, int(v.Rows))*width]
@@ -114,6 +134,7 @@ func (o *opened) table(t testing.TB, v *Vocabulary, x *recipe.Tensor, source int
 			t.Fatal(err)
 		}
 	}
+
 	return out, width
 }
 
@@ -131,9 +152,11 @@ func (o *opened) linear(t testing.TB, v *Vocabulary, x *recipe.Tensor) ([]float6
 			out[j] += w * float64(value)
 		}
 	}
+
 	for j := range out {
 		out[j] /= total
 	}
+
 	return out, width
 }
 
@@ -145,6 +168,7 @@ func TestOracleTokenizers(t *testing.T) {
 	if len(paths) == 0 {
 		t.Skipf("no cases in %s", root)
 	}
+
 	for _, path := range paths {
 		dir := filepath.Dir(path)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
@@ -152,24 +176,30 @@ func TestOracleTokenizers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			o := open(t, string(text), root)
 			v, err := Build(o.plan, o.inputs)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			var want map[string]int
 			vocabulary, err := os.ReadFile(path)
 			if err != nil || json.Unmarshal(vocabulary, &want) != nil {
 				t.Fatal(err)
 			}
-			if got, want := slices.Sorted(maps.Keys(v.out.ids)), slices.Sorted(maps.Keys(want)); !slices.Equal(got, want) {
+
+			if got, want := slices.Sorted(maps.Keys(v.out.ids)), slices.Sorted(maps.Keys(want)); !slices.Equal(got,
+				want) {
 				t.Fatalf("tokens %q, want %q", got, want)
 			}
+
 			for token, id := range v.perModel[o.plan.Donor].ids {
 				if v.out.ids[token] != id && o.plan.Tokenizer.Vocabulary != recipe.FromRef {
 					t.Errorf("%q has the id %d, the base's is %d", token, v.out.ids[token], id)
 				}
 			}
+
 			o.plan.SetVocabulary(v.Rows)
 			compareRows(t, o, v, want, dir)
 		})
@@ -183,11 +213,13 @@ func compareRows(t *testing.T, o *opened, v *Vocabulary, want map[string]int, di
 		t.Fatal(err)
 	}
 	defer files.Close()
+
 	for i := range o.plan.Tensors {
 		x := &o.plan.Tensors[i]
 		if _, saved := files.Info(x.Name); x.VocabAxis < 0 || !saved {
 			continue
 		}
+
 		ref, shape := floats(t, files, x.Name)
 		if shape[0] != v.Rows {
 			t.Errorf("%s has %d rows, want %d", x.Name, v.Rows, shape[0])
@@ -195,6 +227,7 @@ func compareRows(t *testing.T, o *opened, v *Vocabulary, want map[string]int, di
 		if o.plan.Method != "linear" {
 			continue
 		}
+
 		got, width := o.linear(t, v, x)
 		check := func(what string, row, refRow int) {
 			for j := range width {
@@ -205,6 +238,7 @@ func compareRows(t *testing.T, o *opened, v *Vocabulary, want map[string]int, di
 				}
 			}
 		}
+
 		for token, id := range want {
 			check(fmt.Sprintf("%q", token), v.out.ids[token], id)
 		}
@@ -220,22 +254,32 @@ func model(t testing.TB, dir string, rows int, mark float32, tokenizerJSON, conf
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w, err := safetensors.Create(filepath.Join(dir, "model.safetensors"), []safetensors.Info{{Name: "model.embed_tokens.weight", DType: safetensors.F32, Shape: []int64{int64(rows), 2}}}, nil, safetensors.Options{})
+
+	w, err := safetensors.Create(filepath.Join(dir, "model.safetensors"),
+		[]safetensors.Info{{Name: "model.embed_tokens.weight", DType: safetensors.F32, Shape: []int64{int64(rows), 2}}},
+		nil, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var data []byte
 	for i := range rows {
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(mark))
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(i)))
 	}
+
 	if err := w.WriteTensor("model.embed_tokens.weight", data); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"tokenizer.json": tokenizerJSON, "config.json": fmt.Sprintf(`{"model_type":"tiny","tie_word_embeddings":true,"vocab_size":%d}`, rows), "tokenizer_config.json": configJSON} {
+
+	for name, text := range map[string]string{
+		"tokenizer.json":        tokenizerJSON,
+		"config.json":           fmt.Sprintf(`{"model_type":"tiny","tie_word_embeddings":true,"vocab_size":%d}`, rows),
+		"tokenizer_config.json": configJSON,
+	} {
 		if text == "" {
 			continue
 		}
@@ -251,9 +295,14 @@ func words(plain, special []string) string {
 	for i, w := range plain {
 		vocab[w] = i
 	}
+
 	for i, s := range special {
-		extra = append(extra, map[string]any{"id": len(plain) + i, "content": s, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true})
+		extra = append(extra, map[string]any{
+			"id": len(plain) + i, "content": s, "single_word": false, "lstrip": false,
+			"rstrip": false, "normalized": false, "special": true,
+		})
 	}
+
 	text, _ := json.Marshal(map[string]any{
 		"version": "1.0", "added_tokens": extra, "pre_tokenizer": map[string]any{"type": "Whitespace"},
 		"model": map[string]any{"type": "WordLevel", "unk_token": plain[0], "vocab": vocab},
@@ -279,10 +328,12 @@ tokenizer:
     new: {source: {kind: model_token, model: x, token_id: 4}}
     empty: {}
 `, root)
+
 	_, err := Build(o.plan, o.inputs)
 	if err == nil || err.Error() != `recipe.yaml:9:5: y does not have the token "b"` {
 		t.Fatalf("%v", err)
 	}
+
 	o = open(t, `
 merge_method: linear
 base_model: base
@@ -295,13 +346,17 @@ tokenizer:
     new: {source: {kind: model_token, model: x, token_id: 4}}
     empty: {}
 `, root)
+
 	v, err := Build(o.plan, o.inputs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"?", "a", "b", "<s>", "c", "<x>", "new", "empty"}; !slices.Equal(v.ids, want) || v.Rows != 10 || v.Tokens != 8 {
+
+	if want := []string{"?", "a", "b", "<s>", "c", "<x>", "new", "empty"}; !slices.Equal(v.ids, want) || v.Rows != 10 ||
+		v.Tokens != 8 {
 		t.Fatalf("%q %d", v.ids, v.Rows)
 	}
+
 	for source, want := range [][][2]float32{
 		// ?       a       b       <s>     c         <x>     new     empty   padding
 		{{1, 0}, {2, 2}, {1, 2}, {1, 3}, {2.5, 1.5}, {2, 4}, {2, 4}, {0, 0}},
@@ -317,6 +372,7 @@ tokenizer:
 			mean[0] += float64(row[0]) / 8
 			mean[1] += float64(row[1]) / 8
 		}
+
 		for i := 8; i < 10; i++ {
 			if got[2*i] != float32(mean[0]) || got[2*i+1] != float32(mean[1]) {
 				t.Errorf("source %d, padding: %v, want %v", source, got[2*i:2*i+2], mean)
@@ -327,21 +383,25 @@ tokenizer:
 
 func TestTokensWithoutARowAreTakenOut(t *testing.T) {
 	root := t.TempDir()
-	model(t, filepath.Join(root, "base"), 3, 1, words([]string{"?", "a", "b", "c"}, []string{"<s>"}), `{"added_tokens_decoder":{"4":{"content":"<s>"}},"x":1}`)
+	model(t, filepath.Join(root, "base"), 3, 1, words([]string{"?", "a", "b", "c"}, []string{"<s>"}),
+		`{"added_tokens_decoder":{"4":{"content":"<s>"}},"x":1}`)
 	model(t, filepath.Join(root, "x"), 5, 2, words([]string{"?", "b", "c"}, []string{"<s>", "<x>"}), "")
 	o := open(t, "merge_method: linear\nbase_model: base\nmodels: [{model: x}]\ntokenizer_source: base\n", root)
 	v, err := Build(o.plan, o.inputs)
 	if err != nil || !slices.Equal(v.ids, []string{"?", "a", "b"}) {
 		t.Fatalf("%v %q", err, v.ids)
 	}
+
 	out := t.TempDir()
 	if err := v.WriteFiles(out); err != nil {
 		t.Fatal(err)
 	}
+
 	tok, err := tokenizer.Load(out)
 	if err != nil || tok.VocabSize() != 3 {
 		t.Errorf("%v", err)
 	}
+
 	config, err := os.ReadFile(filepath.Join(out, "tokenizer_config.json"))
 	if err != nil || string(config) != "{\n  \"added_tokens_decoder\": {},\n  \"x\": 1\n}\n" {
 		t.Errorf("%v %s", err, config)
@@ -358,6 +418,7 @@ func TestUntouchedTokenizersAreCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	out := t.TempDir()
 	if err := v.WriteFiles(out); err != nil {
 		t.Fatal(err)
@@ -371,30 +432,38 @@ func TestChatTemplates(t *testing.T) {
 	root := t.TempDir()
 	tok := words([]string{"?", "a"}, nil)
 	model(t, filepath.Join(root, "a"), 2, 1, tok, `{"chat_template":" {{ 'template one' }} "}`)
-	model(t, filepath.Join(root, "b"), 2, 1, tok, `{"chat_template":[{"name":"tools","template":"t"},{"name":"default","template":"{{ 'template two' }}"}]}`)
+	model(t, filepath.Join(root, "b"), 2, 1, tok,
+		`{"chat_template":[{"name":"tools","template":"t"},{"name":"default","template":"{{ 'template two' }}"}]}`)
 	model(t, filepath.Join(root, "c"), 2, 1, tok, `{"chat_template":"unused"}`)
-	if err := os.WriteFile(filepath.Join(root, "c", "chat_template.jinja"), []byte("{{ 'template two' }}\n"), 0o644); err != nil {
+
+	if err := os.WriteFile(filepath.Join(root, "c", "chat_template.jinja"), []byte("{{ 'template two' }}\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	for want, expected := range map[string]string{
 		"auto":                                 "{{ 'template two' }}",
 		"chatml":                               templates["chatml"],
 		"'{{ a literal of some length }}'":     "{{ a literal of some length }}",
 		"|-\n  {{ 'several lines' }}\n  {# #}": "{{ 'several lines' }}\n{# #}",
 	} {
-		o := open(t, "merge_method: linear\nmodels: [{model: a}, {model: b}, {model: c}]\nchat_template: "+want+"\n", root)
+		o := open(t, "merge_method: linear\nmodels: [{model: a}, {model: b}, {model: c}]\nchat_template: "+want+"\n",
+			root)
 		v, err := Build(o.plan, o.inputs)
 		if err != nil || v.Rows != 0 {
 			t.Fatalf("%v %d", err, v.Rows)
 		}
+
 		out := t.TempDir()
 		if err := v.WriteFiles(out); err != nil {
 			t.Fatal(err)
 		}
+
 		file, err := os.ReadFile(filepath.Join(out, "chat_template.jinja"))
 		if err != nil || string(file) != expected {
 			t.Errorf("%s: %v %q", want, err, file)
 		}
+
 		if got, err := modelTemplate(out); err != nil || got != expected {
 			t.Errorf("%s: %v %q", want, err, got)
 		}
@@ -405,8 +474,10 @@ func TestBadTokenizersAreNamed(t *testing.T) {
 	root := t.TempDir()
 	good := words([]string{"?", "a"}, nil)
 	for name, text := range map[string]string{
-		"not an object": "[]", "no model": "{}", "a vocabulary of words": `{"model":{"vocab":"a"}}`, "a negative id": `{"model":{"vocab":{"a":-1}}}`,
-		"a huge id": `{"model":{"vocab":{"a":99999999999}}}`, "added tokens as text": `{"model":{"vocab":{"a":0}},"added_tokens":"x"}`,
+		"not an object": "[]", "no model": "{}", "a vocabulary of words": `{"model":{"vocab":"a"}}`,
+		"a negative id":             `{"model":{"vocab":{"a":-1}}}`,
+		"a huge id":                 `{"model":{"vocab":{"a":99999999999}}}`,
+		"added tokens as text":      `{"model":{"vocab":{"a":0}},"added_tokens":"x"}`,
 		"an added token without id": `{"model":{"vocab":{"a":0}},"added_tokens":[{"content":"b"}]}`,
 	} {
 		dir := filepath.Join(root, strings.ReplaceAll(name, " ", "-"))

@@ -2,8 +2,8 @@ package actstats
 
 import "github.com/modelcompress/compress/kernels"
 
-// Idle tells whether all that is needed, of the inputs of a matrix and of its gradients g, is 0: scores made of it are 0 then, and it
-// makes no difference which weights go.
+// Idle tells whether all that is needed, of the inputs of a matrix and of its gradients g, is 0: scores made of
+// it are 0 then, and it makes no difference which weights go.
 func Idle(needs Set, g kernels.Mat, squares, sums, variances []float64) bool {
 	needs &= SumSquares | Sums | Variances | Gradients
 	return needs != 0 &&
@@ -22,12 +22,14 @@ func zeroMat(g kernels.Mat) bool {
 			}
 			continue
 		}
+
 		for _, v := range g.RowU16(i) {
 			if v&0x7fff != 0 {
 				return false
 			}
 		}
 	}
+
 	return g.Rows > 0
 }
 

@@ -22,16 +22,17 @@ type input struct {
 	linears []lm.Linear
 }
 
-// Passes divides matrices among passes, to be measured and then pruned pass by pass. A pass holds the statistics of all that it
-// is for.
+// Passes divides matrices among passes, to be measured and then pruned pass by pass. A pass holds the
+// statistics of all that it is for.
 //
-// Refreshed, the passes follow the block: q, k and v; o; gate and up; down. Otherwise there is one pass, if the Hessians fit
-// into the memory; where they do not, passes go from the block's end to its beginning, so that everything before the matrices
-// of a pass is dense still and all are measured as in a single pass.
+// Refreshed, the passes follow the block: q, k and v; o; gate and up; down. Otherwise there is one pass, if the
+// Hessians fit into the memory; where they do not, passes go from the block's end to its beginning, so that
+// everything before the matrices of a pass is dense still and all are measured as in a single pass.
 func (p Plan) Passes(linears []lm.Linear) [][]lm.Linear {
 	if p.Memory == 0 {
 		p.Memory = 2 << 30
 	}
+
 	inputs := p.inputs(linears)
 	total := int64(0)
 	for _, in := range inputs {
@@ -40,12 +41,14 @@ func (p Plan) Passes(linears []lm.Linear) [][]lm.Linear {
 	if !p.Refreshed && total <= p.Memory {
 		return [][]lm.Linear{linears}
 	}
+
 	slices.SortStableFunc(inputs, func(a, b *input) int {
 		if p.Refreshed {
 			return cmp.Compare(a.stage, b.stage)
 		}
 		return cmp.Compare(b.stage, a.stage)
 	})
+
 	var passes [][]lm.Linear
 	held, stage := int64(0), -1
 	for _, in := range inputs {
@@ -56,6 +59,7 @@ func (p Plan) Passes(linears []lm.Linear) [][]lm.Linear {
 		passes[last] = append(passes[last], in.linears...)
 		held, stage = held+in.bytes, in.stage
 	}
+
 	return passes
 }
 
@@ -72,8 +76,10 @@ func (p Plan) inputs(linears []lm.Linear) (list []*input) {
 			}
 			found[k], list = in, append(list, in)
 		}
+
 		in.linears = append(in.linears, l)
 	}
+
 	return list
 }
 

@@ -23,6 +23,7 @@ func NewStates(ctx context.Context, m *lm.Model, ids [][]int32, batchTokens int)
 			tokens += len(ids[hi])
 			hi++
 		}
+
 		h, err := m.Embed(ids[lo:hi])
 		if err == nil {
 			a.batches = append(a.batches, h)
@@ -32,8 +33,10 @@ func NewStates(ctx context.Context, m *lm.Model, ids [][]int32, batchTokens int)
 			a.Free()
 			return nil, err
 		}
+
 		lo = hi
 	}
+
 	return a, nil
 }
 
@@ -58,24 +61,30 @@ func (a *States) Peek(ctx context.Context, l int, hooks *lm.Hooks, progress func
 			scratch.Free()
 		}
 	}()
+
 	done := 0
 	for _, h := range a.batches {
 		progress(done, a.sequences)
+
 		if scratch == nil || scratch.Len < h.X.Len() {
 			if scratch != nil {
 				scratch.Free()
 			}
+
 			var err error
 			if scratch, err = a.m.Device().Alloc(kernels.F32, h.X.Len()); err != nil {
 				return err
 			}
 		}
+
 		dst := &lm.Hidden{X: kernels.MatOf(scratch, h.X.Rows, h.X.Cols), Lens: h.Lens}
 		if err := a.m.RunBlockTo(ctx, l, dst, h, hooks); err != nil {
 			return err
 		}
+
 		done += len(h.Lens)
 	}
+
 	return nil
 }
 

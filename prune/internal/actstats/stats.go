@@ -69,7 +69,11 @@ func New(dev kernels.Device, linears []lm.Linear, needs Set, sequences int, damp
 	if needs&Variances != 0 {
 		needs |= SumSquares | Sums
 	}
-	s := &Stats{dev: dev, needs: needs, sequences: sequences, damping: damping, sums: map[string]*Sum{}, leads: map[string]bool{}}
+
+	s := &Stats{
+		dev: dev, needs: needs, sequences: sequences, damping: damping, sums: map[string]*Sum{},
+		leads: map[string]bool{},
+	}
 	shared := map[source]*Sum{}
 	for _, l := range linears {
 		k := sourceOf(l)
@@ -77,14 +81,18 @@ func New(dev kernels.Device, linears []lm.Linear, needs Set, sequences int, damp
 		if acc == nil {
 			acc = &Sum{in: l.In}
 			s.all = append(s.all, acc)
+
 			if err := s.alloc(acc); err != nil {
 				s.Free()
 				return nil, fmt.Errorf("tensor %q: statistics: %w", l.Name, err)
 			}
+
 			shared[k], s.leads[l.Name] = acc, true
 		}
+
 		s.sums[l.Name] = acc
 	}
+
 	return s, nil
 }
 
@@ -99,6 +107,7 @@ func (s *Stats) alloc(a *Sum) error {
 		}
 		return kernels.MatOf(buf, rows, cols)
 	}
+
 	if s.needs&SumSquares != 0 {
 		a.squares = mat(kernels.F64, 1, a.in)
 	}
@@ -108,8 +117,10 @@ func (s *Stats) alloc(a *Sum) error {
 	if s.needs&Variances != 0 {
 		a.within = make([]float64, a.in)
 	}
+
 	if s.needs&Hessian != 0 {
 		a.hessian = mat(kernels.F64, a.in, a.in)
+
 		if s.gram == nil || s.gram.Len < a.in*a.in {
 			if s.gram != nil {
 				s.gram.Free()
@@ -117,6 +128,7 @@ func (s *Stats) alloc(a *Sum) error {
 			s.gram = mat(kernels.F32, a.in, a.in).Buf
 		}
 	}
+
 	return errors.Join(faults...)
 }
 
@@ -152,6 +164,7 @@ func (s *Stats) SumOf(name string) *Sum { return s.sums[name] }
 func (s *Stats) add(a *Sum, x kernels.Mat) error {
 	ops := s.dev.Ops()
 	a.tokens += int64(x.Rows)
+
 	if s.needs&Variances != 0 {
 		if err := s.addSequence(a, x); err != nil {
 			return err
@@ -164,17 +177,20 @@ func (s *Stats) add(a *Sum, x kernels.Mat) error {
 			ops.ColSum(a.total, x)
 		}
 	}
+
 	if s.needs&Sample != 0 {
 		if err := s.addSample(a, x); err != nil {
 			return err
 		}
 	}
+
 	if !a.hessian.IsZero() {
 		gram := kernels.MatOf(s.gram, a.in, a.in)
 		ops.MatMulTN(gram, x, x, kernels.MatMul{})
 		// The product of a batch is carried in F32, the sum of batches in F64.
 		ops.ColSum(a.hessian.Reshape(1, a.in*a.in), gram.Reshape(1, a.in*a.in))
 	}
+
 	return nil
 }
 
@@ -189,11 +205,12 @@ func (s *Stats) addSample(a *Sum, x kernels.Mat) error {
 		}
 		a.sample = append(a.sample, row.RowF32(0)...)
 	}
+
 	return nil
 }
 
-// SampleOf gives some of the tokens that reach a matrix, F32 [tokens, in] in host memory; the zero Mat if there are none, as
-// with a nil receiver.
+// SampleOf gives some of the tokens that reach a matrix, F32 [tokens, in] in host memory; the zero Mat if there
+// are none, as with a nil receiver.
 func (s *Stats) SampleOf(name string) kernels.Mat {
 	if s == nil || len(s.sums[name].sample) == 0 {
 		return kernels.Mat{}
@@ -208,16 +225,19 @@ func (s *Stats) addSequence(a *Sum, x kernels.Mat) error {
 	if err != nil {
 		return err
 	}
+
 	s.dev.Ops().ColSumSq(a.squares, x)
 	s.dev.Ops().ColSum(a.total, x)
 	after, err := s.vectors(a)
 	if err != nil {
 		return err
 	}
+
 	for j := range a.within {
 		sum := after[1][j] - before[1][j]
 		a.within[j] += max(0, after[0][j]-before[0][j]-sum*sum/float64(x.Rows))
 	}
+
 	return nil
 }
 
@@ -238,8 +258,8 @@ type Inputs struct {
 	Variances  []float64
 	Tokens     int64 // that reached the matrix
 	Sequences  int   // of the calibration data
-	// Factor gives the upper triangular U with H⁻¹ = UᵀU of the damped Hessian: F32 [in, in], in host memory. nil unless
-	// asked for.
+	// Factor gives the upper triangular U with H⁻¹ = UᵀU of the damped Hessian: F32 [in, in], in host memory.
+	// nil unless asked for.
 	Factor func() (kernels.Mat, error)
 }
 
@@ -250,29 +270,37 @@ func (s *Stats) Of(l lm.Linear) (in Inputs, err error) {
 	if a.tokens == 0 {
 		return in, nil
 	}
+
 	v, err := s.vectors(a)
 	if err != nil {
 		return in, err
 	}
+
 	in.SumSquares, in.Sums = v[0], v[1]
+
 	for j := range v[0] {
 		v[0][j] /= float64(s.sequences)
 		if v[0][j]-v[0][j] != 0 {
-			return in, fmt.Errorf("tensor %q: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, hostmat.ErrNonFinite)
+			return in, fmt.Errorf("tensor %q: input %d: %w: the activations that reach it overflow or are NaN", l.Name,
+				j, hostmat.ErrNonFinite)
 		}
 	}
+
 	for j := range v[1] {
 		v[1][j] /= float64(s.sequences)
 	}
+
 	if a.within != nil {
 		in.Variances = make([]float64, a.in)
 		for j, d := range a.within {
 			in.Variances[j] = d / float64(a.tokens)
 		}
 	}
+
 	if !a.hessian.IsZero() {
 		in.Factor = func() (kernels.Mat, error) { return s.factorOf(a, l) }
 	}
+
 	return in, nil
 }
 
@@ -281,6 +309,7 @@ func (s *Stats) HessianOf(a *Sum, l lm.Linear) (linalg.Matrix, error) {
 	if a.scaled.Data != nil {
 		return a.scaled, nil
 	}
+
 	var data []float64
 	if s.dev.Info().Host {
 		data = a.hessian.Buf.F64()[a.hessian.Off : a.hessian.Off+a.hessian.Len()]
@@ -290,17 +319,21 @@ func (s *Stats) HessianOf(a *Sum, l lm.Linear) (linalg.Matrix, error) {
 			return linalg.Matrix{}, err
 		}
 	}
+
 	h := linalg.Of(data, a.in, a.in)
 	h.Scale(2 / float64(s.sequences))
+
 	for j := range a.in {
 		switch v := h.At(j, j); {
 		case v == 0:
 			h.Set(j, j, 1)
 			a.Dead = append(a.Dead, j)
 		case v-v != 0:
-			return h, fmt.Errorf("tensor %q: input %d: %w: the activations that reach it overflow or are NaN", l.Name, j, hostmat.ErrNonFinite)
+			return h, fmt.Errorf("tensor %q: input %d: %w: the activations that reach it overflow or are NaN", l.Name,
+				j, hostmat.ErrNonFinite)
 		}
 	}
+
 	a.scaled = h
 	return h, nil
 }
@@ -310,23 +343,28 @@ func (s *Stats) factorOf(a *Sum, l lm.Linear) (kernels.Mat, error) {
 	if s.factored == a {
 		return a.u, nil
 	}
+
 	if s.factored != nil {
 		s.factored.u.Buf.Free()
 		s.factored.u, s.factored = kernels.Mat{}, nil
 	}
+
 	h, err := s.HessianOf(a, l)
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	u := kernels.MatOf(kernels.NewHost(kernels.F32, a.in*a.in), a.in, a.in)
 	view, err := kernels.Wrap(kernels.F64, hostmat.BytesOf(h.Data))
 	if err != nil {
 		return u, err
 	}
+
 	solver := linalg.Solver{Threads: s.dev.Info().Threads, Device: s.dev, Stop: s.Stop}
 	if a.Damping, err = solver.DampedInverseFactor(u, kernels.MatOf(view, a.in, a.in), s.damping); err != nil {
 		return u, fmt.Errorf("tensor %q: Hessian: %w", l.Name, err)
 	}
+
 	a.u, s.factored = u, a
 	return u, nil
 }
@@ -336,6 +374,7 @@ func (s *Stats) Free() {
 	if s == nil {
 		return
 	}
+
 	for _, a := range s.all {
 		for _, m := range []kernels.Mat{a.squares, a.total, a.hessian, a.u} {
 			if !m.IsZero() {
@@ -343,6 +382,7 @@ func (s *Stats) Free() {
 			}
 		}
 	}
+
 	if s.gram != nil {
 		s.gram.Free()
 	}

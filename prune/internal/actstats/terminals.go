@@ -5,8 +5,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Terminals gives the statistics that a formula uses, as its terminals: X, H = 2·X, and Xm and Xv over all tokens, Hi from the
-// factor of the inverse Hessian.
+// Terminals gives the statistics that a formula uses, as its terminals: X, H = 2·X, and Xm and Xv over all
+// tokens, Hi from the factor of the inverse Hessian.
 func (in Inputs) Terminals(uses func(gp.Symbol) bool) (t gp.Inputs, err error) {
 	perToken := float64(in.Sequences) / float64(in.Tokens)
 	if uses(gp.X) {
@@ -18,12 +18,14 @@ func (in Inputs) Terminals(uses func(gp.Symbol) bool) (t gp.Inputs, err error) {
 	if uses(gp.Xm) {
 		t.Mean = vector(in.Sums, func(j int) float64 { return in.Sums[j] * perToken })
 	}
+
 	if uses(gp.Xv) {
 		t.Var = vector(in.Sums, func(j int) float64 {
 			mean := in.Sums[j] * perToken
 			return max(0, in.SumSquares[j]*perToken-mean*mean)
 		})
 	}
+
 	if uses(gp.Hi) {
 		u, err := in.Factor()
 		if err != nil {
@@ -31,6 +33,7 @@ func (in Inputs) Terminals(uses func(gp.Symbol) bool) (t gp.Inputs, err error) {
 		}
 		t.Inv = inverseDiagonal(u)
 	}
+
 	return t, nil
 }
 

@@ -1,6 +1,6 @@
-// Package admm changes the kept weights of a matrix so that its outputs over the calibration data stay close to those of
-// the dense one: least squares on the support of a mask, by the alternating directions of ADMM-Grad (arXiv:2401.02938) and
-// conjugate gradients on the support that remains, as ALPS has them (arXiv:2406.07831).
+// Package admm changes the kept weights of a matrix so that its outputs over the calibration data stay close to
+// those of the dense one: least squares on the support of a mask, by the alternating directions of ADMM-Grad
+// (arXiv:2401.02938) and conjugate gradients on the support that remains, as ALPS has them (arXiv:2406.07831).
 package admm
 
 import (
@@ -36,12 +36,14 @@ type Job struct {
 func (j Job) Run() error {
 	s := linalg.Solver{Threads: j.Threads, Device: j.Device}
 	n := j.W.Cols
+
 	scale := make([]float64, n)
 	for c := range scale {
 		if scale[c] = math.Sqrt(j.H.At(c, c)); !(scale[c] > 0) {
 			return fmt.Errorf("input %d: %w: its mean square is %g", c, linalg.ErrSingular, j.H.At(c, c))
 		}
 	}
+
 	h := linalg.New(n, n)
 	for a := range n {
 		src, dst := j.H.Row(a), h.Row(a)
@@ -50,11 +52,13 @@ func (j Job) Run() error {
 		}
 		dst[a] += j.Ridge
 	}
+
 	j.columns(j.W, func(c int, v float32) float32 { return float32(float64(v) * scale[c]) })
 	state, err := j.begin(s, h)
 	if err != nil {
 		return err
 	}
+
 	for k := range j.Steps {
 		if err := j.stop(k); err != nil {
 			return err
@@ -63,9 +67,11 @@ func (j Job) Run() error {
 			return err
 		}
 	}
+
 	if err := j.polish(state); err != nil {
 		return err
 	}
+
 	j.columns(j.W, func(c int, v float32) float32 { return float32(float64(v) / scale[c]) })
 	return nil
 }
@@ -91,10 +97,12 @@ func (j Job) begin(s linalg.Solver, h linalg.Matrix) (*state, error) {
 	h.ToF32(st.h)
 	st.target = f32(j.W.Rows, n)
 	j.Mul(st.target, j.W, st.h)
+
 	if j.Steps == 0 {
 		j.masked(j.W)
 		return st, nil
 	}
+
 	for i := range n {
 		h.Data[i*h.Stride+i] += j.Rho
 	}
@@ -104,6 +112,7 @@ func (j Job) begin(s linalg.Solver, h linalg.Matrix) (*state, error) {
 	if err := s.CholeskyInverse(h, true); err != nil {
 		return nil, err
 	}
+
 	st.inverse = f32(n, n)
 	h.ToF32(st.inverse)
 	st.free, st.dual, st.work = f32(j.W.Rows, n), f32(j.W.Rows, n), f32(j.W.Rows, n)
@@ -113,6 +122,7 @@ func (j Job) begin(s linalg.Solver, h linalg.Matrix) (*state, error) {
 	for i := range j.W.Rows {
 		copy(st.free.RowF32(i), j.W.RowF32(i))
 	}
+
 	return st, nil
 }
 
@@ -120,19 +130,27 @@ func (j Job) begin(s linalg.Solver, h linalg.Matrix) (*state, error) {
 func (j Job) step(s *state, choose bool) error {
 	if choose {
 		j.rows(func(i int) {
-			sum, w, u := s.score.RowF32(i), s.free.RowF32(i), s.dual.RowF32(i)
+			sum := s.score.RowF32(i)
+			w := s.free.RowF32(i)
+			u := s.dual.RowF32(i)
 			for c := range sum {
 				sum[c] = float32(math.Abs(float64(w[c] + u[c])))
 			}
 		})
+
 		s.score.Buf.Changed()
 		if err := j.Choose(j.Mask, s.score); err != nil {
 			return err
 		}
 	}
+
 	rho := float32(j.Rho)
 	j.rows(func(i int) {
-		keep, z, w, u := j.Mask.RowU8(i), j.W.RowF32(i), s.free.RowF32(i), s.dual.RowF32(i)
+		keep := j.Mask.RowU8(i)
+		z := j.W.RowF32(i)
+
+		w := s.free.RowF32(i)
+		u := s.dual.RowF32(i)
 		t, x := s.target.RowF32(i), s.work.RowF32(i)
 		for c := range z {
 			z[c] = 0
@@ -142,19 +160,25 @@ func (j Job) step(s *state, choose bool) error {
 			u[c] += w[c] - z[c]
 			x[c] = t[c] + rho*(z[c]-u[c])
 		}
+
 		clear(w)
 	})
+
 	s.work.Buf.Changed()
 	s.free.Buf.Changed()
 	j.Mul(s.free, s.work, s.inverse)
 	j.rows(func(i int) {
-		keep, z, w, u := j.Mask.RowU8(i), j.W.RowF32(i), s.free.RowF32(i), s.dual.RowF32(i)
+		keep := j.Mask.RowU8(i)
+		z := j.W.RowF32(i)
+		w := s.free.RowF32(i)
+		u := s.dual.RowF32(i)
 		for c := range z {
 			if keep[c] != 0 {
 				z[c] = w[c] + u[c]
 			}
 		}
 	})
+
 	j.W.Buf.Changed()
 	return nil
 }
@@ -164,8 +188,11 @@ func (j Job) polish(s *state) error {
 	if j.Polish == 0 {
 		return nil
 	}
+
 	rows, n := j.W.Rows, j.W.Cols
-	r, p, q := f32(rows, n), f32(rows, n), f32(rows, n)
+	r := f32(rows, n)
+	p := f32(rows, n)
+	q := f32(rows, n)
 	j.Mul(r, j.W, s.h)
 	j.rows(func(i int) {
 		a, t := r.RowF32(i), s.target.RowF32(i)
@@ -173,16 +200,19 @@ func (j Job) polish(s *state) error {
 			a[c] = t[c] - a[c]
 		}
 	})
+
 	j.masked(r)
 	norm := make([]float64, rows)
 	for i := range rows {
 		copy(p.RowF32(i), r.RowF32(i))
 		norm[i] = dot(r.RowF32(i), r.RowF32(i))
 	}
+
 	for k := range j.Polish {
 		if err := j.stop(j.Steps + k); err != nil {
 			return err
 		}
+
 		j.rows(func(i int) { clear(q.RowF32(i)) })
 		p.Buf.Changed()
 		q.Buf.Changed()
@@ -190,6 +220,7 @@ func (j Job) polish(s *state) error {
 		j.masked(q)
 		j.rows(func(i int) { conjugate(j.W.RowF32(i), r.RowF32(i), p.RowF32(i), q.RowF32(i), &norm[i]) })
 	}
+
 	j.W.Buf.Changed()
 	return nil
 }
@@ -200,16 +231,19 @@ func conjugate(x, r, p, q []float32, norm *float64) {
 	if !(curve > 0) || *norm == 0 {
 		return
 	}
+
 	alpha := float32(*norm / curve)
 	for c := range x {
 		x[c] += alpha * p[c]
 		r[c] -= alpha * q[c]
 	}
+
 	next := dot(r, r)
 	beta := float32(next / *norm)
 	for c := range p {
 		p[c] = r[c] + beta*p[c]
 	}
+
 	*norm = next
 }
 
@@ -220,9 +254,11 @@ func dot(a, b []float32) float64 {
 		s0 += float64(a[i]) * float64(b[i])
 		s1 += float64(a[i+1]) * float64(b[i+1])
 	}
+
 	if i < len(a) {
 		s0 += float64(a[i]) * float64(b[i])
 	}
+
 	return s0 + s1
 }
 

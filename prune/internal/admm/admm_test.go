@@ -24,12 +24,18 @@ func random(rng *rand.Rand, rows, cols int) Job {
 	for i := range x.Data {
 		x.Data[i] = rng.NormFloat64() + x.Data[max(0, i-1)]*.5
 	}
-	j := Job{W: f32(rows, cols), H: linalg.New(cols, cols), Mask: kernels.MatOf(kernels.NewHost(kernels.U8, rows*cols), rows, cols), Mul: mul, Threads: 2, Rho: 1}
+
+	j := Job{
+		W: f32(rows, cols), H: linalg.New(cols, cols),
+		Mask: kernels.MatOf(kernels.NewHost(kernels.U8, rows*cols), rows, cols), Mul: mul, Threads: 2, Rho: 1,
+	}
 	linalg.Solver{}.Mul(j.H, x, x, linalg.Product{TransA: true})
+
 	for i := range j.W.Buf.F32() {
 		j.W.Buf.F32()[i] = float32(rng.NormFloat64())
 		j.Mask.Buf.U8()[i] = uint8(rng.IntN(2))
 	}
+
 	return j
 }
 
@@ -44,12 +50,15 @@ func TestNormalEquations(t *testing.T) {
 		if err := j.Run(); err != nil {
 			rt.Fatal(err)
 		}
+
 		d := linalg.FromMat(j.W)
 		for i := range d.Data {
 			d.Data[i] -= before.Data[i]
 		}
+
 		g := linalg.New(rows, cols)
 		linalg.Solver{}.Mul(g, d, j.H, linalg.Product{})
+
 		size := j.H.MaxAbs() * math.Sqrt(float64(cols))
 		for i := range rows {
 			for c := range cols {
@@ -80,20 +89,27 @@ func TestMaskSteps(t *testing.T) {
 							lower++
 						}
 					}
+
 					mask.RowU8(i)[c] = uint8(min(1, lower/8))
 				}
 			}
+
 			return nil
 		}
+
 		magnitude := f32(4, 16)
 		for i, v := range fixed.W.Buf.F32() {
 			magnitude.Buf.F32()[i] = float32(math.Abs(float64(v)))
 		}
+
 		_ = choose(fixed.Mask, magnitude)
 		moving := fixed
 		moving.W, moving.Mask = f32(4, 16), kernels.MatOf(kernels.NewHost(kernels.U8, 64), 4, 16)
 		copy(moving.W.Buf.F32(), fixed.W.Buf.F32())
-		moving.Steps, moving.Rechose, moving.Choose = 20, 15, choose
+
+		moving.Steps = 20
+		moving.Rechose = 15
+		moving.Choose = choose
 		dense := linalg.FromMat(fixed.W)
 		if err := errors.Join(fixed.Run(), moving.Run()); err != nil {
 			t.Fatal(err)
@@ -102,6 +118,7 @@ func TestMaskSteps(t *testing.T) {
 			worse++
 		}
 	}
+
 	if worse > 4 {
 		t.Errorf("choosing anew was worse in %d of 20 matrices", worse)
 	}
@@ -112,11 +129,13 @@ func loss(j Job, dense linalg.Matrix) (sum float64) {
 	for i := range d.Data {
 		d.Data[i] -= dense.Data[i]
 	}
+
 	g := linalg.New(d.Rows, d.Cols)
 	linalg.Solver{}.Mul(g, d, j.H, linalg.Product{})
 	for i, v := range d.Data {
 		sum += v * g.Data[i]
 	}
+
 	return sum
 }
 
@@ -130,10 +149,12 @@ func TestStops(t *testing.T) {
 			}
 			return nil
 		}
+
 		if err := j.Run(); !errors.Is(err, stop) {
 			t.Errorf("%v", err)
 		}
 	}
+
 	j := random(rand.New(rand.NewPCG(1, 1)), 2, 4)
 	j.H.Set(2, 2, 0)
 	if err := j.Run(); !errors.Is(err, linalg.ErrSingular) {

@@ -17,11 +17,13 @@ func TestExponentOfPareto(t *testing.T) {
 	for i := range v {
 		v[i] = math.Pow(rng.Float64(), -1/1.5) // density ~ x^-2.5
 	}
+
 	for _, peak := range []bool{false, true} {
 		if a := Exponent(slices.Clone(v), peak); math.Abs(a-2.5) > .2 {
 			t.Errorf("peak %t: %.3f, want 2.5", peak, a)
 		}
 	}
+
 	if a := Exponent([]float64{2, 2, 2}, true); a != 1 {
 		t.Errorf("a flat spectrum: %g", a)
 	}
@@ -30,11 +32,13 @@ func TestExponentOfPareto(t *testing.T) {
 	}
 }
 
-// The threshold takes the share that was asked for, no matrix more than the limit, and more of a matrix with lower scores.
+// The threshold takes the share that was asked for, no matrix more than the limit, and more of a matrix with
+// lower scores.
 func TestBelow(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		share := rapid.Float64Range(.05, .9).Draw(rt, "share")
+
 		var all []*Levels
 		for k := range rapid.IntRange(1, 5).Draw(rt, "matrices") {
 			l := NewLevels(1)
@@ -43,18 +47,23 @@ func TestBelow(t *testing.T) {
 					rt.Fatal("refused")
 				}
 			}
+
 			all = append(all, l)
 		}
+
 		parts, sum := Below(all, share, .95), 0.0
 		for i, p := range parts {
-			if sum += p / float64(len(parts)); p < 0 || p > .95 {
+			sum += p / float64(len(parts))
+			if p < 0 || p > .95 {
 				rt.Fatalf("matrix %d loses %g", i, p)
 			}
 		}
+
 		if math.Abs(sum-share) > 1e-9 {
 			rt.Fatalf("%g, want %g", sum, share)
 		}
 	})
+
 	if NewLevels(1).Add(-1) {
 		t.Error("a negative score counts")
 	}
@@ -72,10 +81,12 @@ func TestBlocks(t *testing.T) {
 	if _, err := Mixed(d, 2, 4, 4, false); !errors.Is(err, ErrRange) {
 		t.Errorf("%v", err)
 	}
+
 	s, err := Spectral([]float64{2, 3, 4}, []float64{1, 1, 2}, .5, .3)
 	if err != nil || math.Abs((s[0]+s[1]+2*s[2])/4-.5) > 1e-12 || s[0] >= s[1] || s[1] >= s[2] {
 		t.Errorf("%v, %v", s, err)
 	}
+
 	if _, err := Spectral([]float64{2, 4}, []float64{1, 1}, .9, .3); !errors.Is(err, ErrRange) {
 		t.Errorf("%v", err)
 	}

@@ -13,7 +13,9 @@ var ErrRange = errors.New("allocation out of range")
 
 // spread maps percentages to r_l = (D_l - min D)/(max D - min D)·width, less their mean; 0 where all are the same.
 func spread(percent []float64, width float64) []float64 {
-	lo, hi, mean := slices.Min(percent), slices.Max(percent), 0.0
+	lo := slices.Min(percent)
+	hi := slices.Max(percent)
+	mean := 0.0
 	r := make([]float64, len(percent))
 	for l, d := range percent {
 		if hi > lo {
@@ -21,9 +23,11 @@ func spread(percent []float64, width float64) []float64 {
 		}
 		mean += r[l] / float64(len(r))
 	}
+
 	for l := range r {
 		r[l] -= mean
 	}
+
 	return r
 }
 
@@ -32,8 +36,8 @@ func spread(percent []float64, width float64) []float64 {
 //	r_l = (D_l - min D) / (max D - min D) · 2λ
 //	sparsity_l = p - r_l + mean r
 //
-// and at least 0.01, as the published code has it. If all blocks have the same percentage, all get p. A sparsity of 1 or
-// more is an error: the mean is then too close to 1 for this lambda.
+// and at least 0.01, as the published code has it. If all blocks have the same percentage, all get p. A
+// sparsity of 1 or more is an error: the mean is then too close to 1 for this lambda.
 func OWL(outliers []float64, p, lambda float64) ([]float64, error) {
 	r := spread(outliers, 2*lambda)
 	for l := range r {
@@ -41,10 +45,13 @@ func OWL(outliers []float64, p, lambda float64) ([]float64, error) {
 		if r[l] = 1 - keep; r[l] <= 0 {
 			r[l] = 0.01
 		}
+
 		if r[l] >= 1 {
-			return nil, fmt.Errorf("%w: block %d would get a sparsity of %.4f; lower the sparsity or lambda", ErrRange, l, r[l])
+			return nil, fmt.Errorf("%w: block %d would get a sparsity of %.4f; lower the sparsity or lambda", ErrRange,
+				l, r[l])
 		}
 	}
+
 	return r, nil
 }
 
@@ -61,6 +68,7 @@ func Mixed(outliers []float64, n, m int, lambda float64, special bool) ([]int, e
 			return nil, fmt.Errorf("%w: block %d would lose %d of %d; lower lambda", ErrRange, l, all[l], m)
 		}
 	}
+
 	return all, nil
 }
 
@@ -71,16 +79,20 @@ func Spectral(exponents, weights []float64, p, epsilon float64) ([]float64, erro
 	t := make([]float64, len(exponents))
 	total, scaled := 0.0, 0.0
 	for l, a := range exponents {
-		if t[l] = 1; hi > lo {
+		t[l] = 1
+		if hi > lo {
 			t[l] = 1 - epsilon + (a-lo)/(hi-lo)*2*epsilon
 		}
 		total += weights[l]
 		scaled += weights[l] * t[l]
 	}
+
 	for l := range t {
 		if t[l] *= p * total / scaled; t[l] >= 1 {
-			return nil, fmt.Errorf("%w: block %d would get a sparsity of %.4f; lower the sparsity or epsilon", ErrRange, l, t[l])
+			return nil, fmt.Errorf("%w: block %d would get a sparsity of %.4f; lower the sparsity or epsilon", ErrRange,
+				l, t[l])
 		}
 	}
+
 	return t, nil
 }

@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// Exponent fits a power law to the tail of eigenvalues of WᵀW: with n values from x on, 1 + n/Σ ln(λ_i/x), the estimate of Hill
-// (1975). x is the median, or with peak the value in [0.95, 1.5] times the fullest of 100 logarithmic bins for which the
-// Kolmogorov-Smirnov distance to the power law is smallest, as in the analysis of Clauset, Shalizi and Newman (2009).
-// Values below 1e-12 of the largest do not count. Without two values that differ the exponent is 1.
+// Exponent fits a power law to the tail of eigenvalues of WᵀW: with n values from x on, 1 + n/Σ ln(λ_i/x), the
+// estimate of Hill (1975). x is the median, or with peak the value in [0.95, 1.5] times the fullest of 100
+// logarithmic bins for which the Kolmogorov-Smirnov distance to the power law is smallest, as in the analysis
+// of Clauset, Shalizi and Newman (2009). Values below 1e-12 of the largest do not count. Without two values
+// that differ the exponent is 1.
 func Exponent(eigenvalues []float64, peak bool) float64 {
 	largest := slices.Max(eigenvalues)
 	var v []float64
@@ -17,6 +18,7 @@ func Exponent(eigenvalues []float64, peak bool) float64 {
 			v = append(v, x)
 		}
 	}
+
 	slices.Sort(v)
 	if len(v) < 2 || v[0] == v[len(v)-1] {
 		return 1
@@ -24,6 +26,7 @@ func Exponent(eigenvalues []float64, peak bool) float64 {
 	if peak {
 		return bestTail(v)
 	}
+
 	a, _ := tail(v, len(v)/2)
 	return a
 }
@@ -37,10 +40,12 @@ func tail(v []float64, i int) (alpha, distance float64) {
 	if sum == 0 {
 		return 1, 1
 	}
+
 	alpha = 1 + n/sum
 	for k, x := range v[i:] {
 		distance = max(distance, math.Abs(1-math.Pow(x/v[i], 1-alpha)-float64(k)/n))
 	}
+
 	return alpha, distance
 }
 
@@ -51,12 +56,14 @@ func bestTail(v []float64) float64 {
 	for _, x := range v {
 		counts[min(int((math.Log10(x)-lo)/(hi-lo)*bins), bins-1)]++
 	}
+
 	fullest := 0
 	for b, n := range counts {
 		if n > counts[fullest] {
 			fullest = b
 		}
 	}
+
 	at := math.Pow(10, lo+(hi-lo)*float64(fullest)/bins)
 	best, least := math.NaN(), math.Inf(1)
 	for i, x := range v[:len(v)-1] {
@@ -67,9 +74,11 @@ func bestTail(v []float64) float64 {
 			best, least = a, d
 		}
 	}
+
 	if math.IsNaN(best) {
 		best, _ = tail(v, len(v)/2)
 	}
+
 	return best
 }
 
@@ -93,10 +102,12 @@ func (l *Levels) Add(v float32) bool {
 	if v < 0 {
 		return false
 	}
+
 	at := 0
 	if v > 0 && l.mean > 0 {
 		at = int(math.Floor((math.Log2(float64(v)/l.mean) - lowest) * perOctave))
 	}
+
 	l.counts[max(0, min(at, len(l.counts)-1))]++
 	l.total++
 	return true
@@ -110,12 +121,14 @@ func Below(all []*Levels, share, most float64) []float64 {
 	for _, l := range all {
 		total += float64(l.total)
 	}
+
 	taken := func(level, part float64) (sum float64) {
 		for i, l := range all {
 			sum += min(below[i]+part*float64(l.counts[int(level)]), most*float64(l.total))
 		}
 		return sum
 	}
+
 	for level := range len(all[0].counts) {
 		if taken(float64(level), 1) >= share*total {
 			lo, hi := 0.0, 1.0
@@ -126,17 +139,22 @@ func Below(all []*Levels, share, most float64) []float64 {
 					lo = mid
 				}
 			}
+
 			for i, l := range all {
 				below[i] += hi * float64(l.counts[level])
 			}
+
 			break
 		}
+
 		for i, l := range all {
 			below[i] += float64(l.counts[level])
 		}
 	}
+
 	for i, l := range all {
 		below[i] = min(below[i]/float64(l.total), most)
 	}
+
 	return below
 }

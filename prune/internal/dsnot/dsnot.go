@@ -1,5 +1,5 @@
-// Package dsnot refines a mask without changing weights, after DSnoT (arXiv:2310.08915): in every row it exchanges pruned and
-// kept weights until the mean of what pruning takes away from the output is small.
+// Package dsnot refines a mask without changing weights, after DSnoT (arXiv:2310.08915): in every row it
+// exchanges pruned and kept weights until the mean of what pruning takes away from the output is small.
 package dsnot
 
 import (
@@ -29,14 +29,14 @@ type Row struct {
 	Keep  []uint8   // the mask, refined in place
 }
 
-// Refine exchanges weights of the row and returns how many exchanges it made. It keeps the number of kept weights, and with
-// Options.M that of every group.
+// Refine exchanges weights of the row and returns how many exchanges it made. It keeps the number of kept
+// weights, and with Options.M that of every group.
 //
-// The change of the output is ε = Σ W_j·Mean_j over the pruned weights. The weight that comes back is the one with the largest
-// W_j·Mean_j/Var_j of ε's sign; without one the row is done. Unstructured, the one that goes has the lowest score among
-// those with W_j·Mean_j of the opposite sign; when these are used up, the published code goes on with the highest score
-// among the others, which Options.Strict does not. In a pattern, it has the lowest score among those of the same group that
-// were kept at first.
+// The change of the output is ε = Σ W_j·Mean_j over the pruned weights. The weight that comes back is the one
+// with the largest W_j·Mean_j/Var_j of ε's sign; without one the row is done. Unstructured, the one that goes
+// has the lowest score among those with W_j·Mean_j of the opposite sign; when these are used up, the published
+// code goes on with the highest score among the others, which Options.Strict does not. In a pattern, it has the
+// lowest score among those of the same group that were kept at first.
 func (r Row) Refine(o Options) (swaps int) {
 	x := newExchange(r, o.M)
 	first := x.eps
@@ -44,22 +44,27 @@ func (r Row) Refine(o Options) (swaps int) {
 		if !(math.Abs(x.eps) > o.Threshold) {
 			break
 		}
+
 		back := x.nextBack()
 		if back < 0 {
 			break
 		}
+
 		gone := x.nextGone(back, o.M, o.Strict)
 		if gone < 0 {
 			break
 		}
+
 		after := x.eps + x.m[gone] - x.m[back]
 		if (o.SameSign || o.M > 0) && sign(after) != sign(first) {
 			break
 		}
+
 		x.swap(back, gone)
 		x.eps = after
 		swaps++
 	}
+
 	return swaps
 }
 
@@ -81,13 +86,16 @@ func newExchange(r Row, groups int) *exchange {
 	var neg, pos []int
 	for j, w := range r.W {
 		x.m[j] = float64(w) * r.Mean[j]
+
 		if r.Keep[j] == 0 {
 			x.eps += x.m[j]
 			key[j] = x.m[j] / max(r.Var[j], math.SmallestNonzeroFloat32)
 			x.grow = append(x.grow, j)
 			continue
 		}
+
 		x.spare[j] = true
+
 		switch {
 		case groups > 0:
 		case x.m[j] < 0:
@@ -96,13 +104,16 @@ func newExchange(r Row, groups int) *exchange {
 			pos = append(pos, j)
 		}
 	}
+
 	slices.SortStableFunc(x.grow, func(a, b int) int { return cmp.Compare(key[a], key[b]) })
 	x.hi = len(x.grow)
 	byScore := func(a, b int) int { return cmp.Compare(r.Score[a], r.Score[b]) }
+
 	slices.SortStableFunc(neg, byScore)
 	slices.SortStableFunc(pos, byScore)
 	slices.Reverse(pos)
 	x.kept = append(neg, pos...)
+
 	return x
 }
 
@@ -111,6 +122,7 @@ func (x *exchange) nextBack() int {
 	if x.lo == x.hi {
 		return -1
 	}
+
 	j := x.grow[x.lo]
 	if x.eps > 0 {
 		j = x.grow[x.hi-1]
@@ -118,11 +130,13 @@ func (x *exchange) nextBack() int {
 	if x.m[j] == 0 || x.m[j] > 0 != (x.eps > 0) {
 		return -1
 	}
+
 	if x.eps > 0 {
 		x.hi--
 	} else {
 		x.lo++
 	}
+
 	return j
 }
 
@@ -134,19 +148,23 @@ func (x *exchange) nextGone(back, groups int, strict bool) int {
 	if len(x.kept) == 0 {
 		return -1
 	}
+
 	at := 0
 	if x.eps < 0 {
 		at = len(x.kept) - 1
 	}
+
 	j := x.kept[at]
 	if strict && x.m[j] > 0 == (x.eps > 0) {
 		return -1
 	}
+
 	if at == 0 {
 		x.kept = x.kept[1:]
 	} else {
 		x.kept = x.kept[:at]
 	}
+
 	return j
 }
 
@@ -197,8 +215,10 @@ func (m Matrix) Refine(o Options) (total int64) {
 			swaps[i] = Row{W: row, Score: score, Mean: m.Mean, Var: m.Var, Keep: m.Keep.RowU8(i)}.Refine(o)
 		}
 	})
+
 	for _, n := range swaps {
 		total += int64(n)
 	}
+
 	return total
 }

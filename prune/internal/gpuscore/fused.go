@@ -1,5 +1,6 @@
-// Package gpuscore computes scores on devices that compile formulas: one kernel for the scores of a matrix, or for scores and selection,
-// after one for each statistic that the scores stand on. What a formula needs beyond the weights is brought to the device.
+// Package gpuscore computes scores on devices that compile formulas: one kernel for the scores of a matrix, or
+// for scores and selection, after one for each statistic that the scores stand on. What a formula needs beyond
+// the weights is brought to the device.
 package gpuscore
 
 import (
@@ -14,8 +15,8 @@ import (
 	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
-// ErrHost: the scores have to be computed on the host, since the device does not compile formulas, has no room, or the formula is more
-// than it takes.
+// ErrHost: the scores have to be computed on the host, since the device does not compile formulas, has no room,
+// or the formula is more than it takes.
 var ErrHost = errors.New("the device cannot compute the scores")
 
 // Scores are those of one matrix on a device.
@@ -37,15 +38,18 @@ func begin(dev kernels.Device, rows, cols, stats int) (*Scores, error) {
 	if dev.Info().Host {
 		return nil, ErrHost
 	}
+
 	scorer, ok := kernels.As[kernels.Scorer](dev)
 	if !ok || rows*cols == 0 {
 		return nil, ErrHost
 	}
+
 	s := &Scores{Rows: rows, Cols: cols, Exact: true, dev: dev, scorer: scorer, checks: stats}
 	var err error
 	if s.in.Stats, err = s.alloc(kernels.F32, 1, 2*stats+2); err != nil {
 		return nil, s.giveUp()
 	}
+
 	return s, nil
 }
 
@@ -55,25 +59,29 @@ func (s *Scores) giveUp() error {
 	return ErrHost
 }
 
-// New compiles a program for one matrix. W, and G if the program reads it, may be on the device or in host memory, from where they are
-// brought over. The error is [ErrHost].
+// New compiles a program for one matrix. W, and G if the program reads it, may be on the device or in host
+// memory, from where they are brought over. The error is [ErrHost].
 func New(dev kernels.Device, p *gp.Program, in gp.Inputs) (*Scores, error) {
 	s, err := begin(dev, in.W.Rows, in.W.Cols, len(p.Stats))
 	if err != nil {
 		return nil, err
 	}
+
 	b := builder{s: s, p: p, values: map[int]int{}}
 	if err := b.inputs(in); err != nil {
 		return nil, s.giveUp()
 	}
+
 	for n := range p.Stats {
 		if err := b.stat(n); err != nil {
 			return nil, s.giveUp()
 		}
 	}
+
 	if s.code = b.formula(p.Result); len(s.code) > kernels.MaxFormula {
 		return nil, s.giveUp()
 	}
+
 	return s, nil
 }
 
@@ -90,21 +98,26 @@ func (b *builder) inputs(in gp.Inputs) error {
 		if i.Op != gp.OpLoad {
 			continue
 		}
+
 		if i.Shape == gp.Matrix {
 			m, err := b.s.matrix(map[bool]kernels.Mat{true: in.W, false: in.G}[i.Term == gp.W], i.Term == gp.W)
 			if err != nil {
 				return err
 			}
+
 			b.values[v] = len(b.s.in.Matrices)
 			b.s.in.Matrices = append(b.s.in.Matrices, m)
 			continue
 		}
+
 		at, err := b.s.upload(terminal(in, i.Term))
 		if err != nil {
 			return err
 		}
+
 		b.values[v] = at
 	}
+
 	return nil
 }
 
@@ -120,6 +133,7 @@ func terminal(in gp.Inputs, t gp.Symbol) []float32 {
 	case gp.H:
 		return in.Hess
 	}
+
 	return in.Inv
 }
 
@@ -128,24 +142,28 @@ func (s *Scores) matrix(m kernels.Mat, magnitude bool) (kernels.Mat, error) {
 	if m.IsZero() || m.Rows != s.Rows || m.Cols != s.Cols || !m.Dense() {
 		return m, ErrHost
 	}
+
 	raw := m.Buf.Bytes()
 	if raw == nil {
 		return m, nil
 	}
+
 	size := m.DType().Size()
 	raw = raw[m.Off*size : (m.Off+m.Len())*size]
 	if !magnitude && negative(raw, size) {
 		return m, ErrHost
 	}
+
 	there, err := s.alloc(m.DType(), m.Rows, m.Cols)
 	if err == nil {
 		err = s.dev.Upload(there.Buf, 0, raw)
 	}
+
 	return there, err
 }
 
-// Resident is a copy of a matrix of magnitudes in host memory on a device, for formulas that read it often; a matrix that is there already is
-// itself. The error is [ErrHost] for one with values below 0, or without room.
+// Resident is a copy of a matrix of magnitudes in host memory on a device, for formulas that read it often; a
+// matrix that is there already is itself. The error is [ErrHost] for one with values below 0, or without room.
 func Resident(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 	s := &Scores{Rows: m.Rows, Cols: m.Cols, dev: dev}
 	there, err := s.matrix(m, false)
@@ -179,6 +197,7 @@ func (s *Scores) upload(v []float32) (int, error) {
 	if len(v) == 0 {
 		return 0, ErrHost
 	}
+
 	m, err := s.alloc(kernels.F32, 1, len(v))
 	if err == nil {
 		err = s.dev.Upload(m.Buf, 0, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v)))
@@ -186,12 +205,14 @@ func (s *Scores) upload(v []float32) (int, error) {
 	if err == nil && len(s.in.Vectors) == kernels.MaxFormulaVectors {
 		err = ErrHost
 	}
+
 	s.in.Vectors = append(s.in.Vectors, m)
 	return len(s.in.Vectors) - 1, err
 }
 
 var scalars = map[gp.StatKind]kernels.StatKind{
-	gp.StatRange: kernels.StatRange, gp.StatMoments: kernels.StatMoments, gp.StatNorm: kernels.StatNorm, gp.StatTotal: kernels.StatTotal,
+	gp.StatRange: kernels.StatRange, gp.StatMoments: kernels.StatMoments, gp.StatNorm: kernels.StatNorm,
+	gp.StatTotal: kernels.StatTotal,
 }
 
 // stat gathers statistic n; those that it stands on have lower numbers.
@@ -201,12 +222,15 @@ func (b *builder) stat(n int) error {
 	if len(f) > kernels.MaxFormula {
 		return ErrHost
 	}
+
 	s.Exact = s.Exact && st.Kind == gp.StatRange
+
 	if kind, ok := scalars[st.Kind]; ok {
 		over := b.p.Code[st.Of].Shape
 		if st.Kind == gp.StatNorm {
 			over = st.Over
 		}
+
 		rows, cols := s.Rows, s.Cols
 		switch over {
 		case gp.Row:
@@ -214,8 +238,10 @@ func (b *builder) stat(n int) error {
 		case gp.Col:
 			cols = 1
 		}
+
 		return s.scorer.Gather(rows, cols, f, s.in, kind, n)
 	}
+
 	return b.vector(n, f)
 }
 
@@ -225,10 +251,12 @@ func (b *builder) vector(n int, f kernels.Formula) (err error) {
 	if len(s.in.Vectors) == kernels.MaxFormulaVectors {
 		return ErrHost
 	}
+
 	sum := kernels.StatTotal
 	if kind == gp.StatRowNorm || kind == gp.StatColNorm {
 		sum = kernels.StatNorm
 	}
+
 	var dst kernels.Mat
 	if kind == gp.StatRowAbs || kind == gp.StatRowNorm {
 		if dst, err = s.alloc(kernels.F32, 1, s.Rows); err == nil {
@@ -237,18 +265,22 @@ func (b *builder) vector(n int, f kernels.Formula) (err error) {
 	} else if dst, err = s.alloc(kernels.F32, 1, s.Cols); err == nil {
 		err = s.scorer.GatherCols(dst, s.Rows, f, s.in, sum)
 	}
+
 	s.in.Vectors = append(s.in.Vectors, dst)
 	for v, i := range b.p.Code {
 		if i.Op == gp.OpStat && i.Stat == n {
 			b.values[v] = len(s.in.Vectors) - 1
 		}
 	}
+
 	return err
 }
 
 var operations = map[gp.Op]kernels.FormulaOp{
-	gp.OpSqr: kernels.Square, gp.OpNeg: kernels.Negate, gp.OpAbs: kernels.Absolute, gp.OpLog: kernels.Logarithm, gp.OpExp: kernels.Exponential,
-	gp.OpSqrt: kernels.Root, gp.OpTanh: kernels.HyperbolicTangent, gp.OpAdd: kernels.Plus, gp.OpSub: kernels.Minus, gp.OpMul: kernels.Times,
+	gp.OpSqr: kernels.Square, gp.OpNeg: kernels.Negate, gp.OpAbs: kernels.Absolute, gp.OpLog: kernels.Logarithm,
+	gp.OpExp:  kernels.Exponential,
+	gp.OpSqrt: kernels.Root, gp.OpTanh: kernels.HyperbolicTangent, gp.OpAdd: kernels.Plus, gp.OpSub: kernels.Minus,
+	gp.OpMul:  kernels.Times,
 	gp.OpPdiv: kernels.Quotient, gp.OpMin: kernels.Least, gp.OpMax: kernels.Most, gp.OpAffine: kernels.Affine,
 }
 
@@ -256,6 +288,7 @@ var operations = map[gp.Op]kernels.FormulaOp{
 func (b *builder) formula(value int) kernels.Formula {
 	need := make([]bool, len(b.p.Code))
 	need[value] = true
+
 	for v := value; v >= 0; v-- {
 		for _, operand := range []int{b.p.Code[v].A, b.p.Code[v].B} {
 			if need[v] && operand >= 0 {
@@ -263,6 +296,7 @@ func (b *builder) formula(value int) kernels.Formula {
 			}
 		}
 	}
+
 	var f kernels.Formula
 	number := make([]int, len(b.p.Code))
 	for v, i := range b.p.Code[:value+1] {
@@ -272,6 +306,7 @@ func (b *builder) formula(value int) kernels.Formula {
 			b.s.Exact = b.s.Exact && f[len(f)-1].Op.Exact()
 		}
 	}
+
 	return f
 }
 
@@ -285,6 +320,7 @@ func (b *builder) instruction(v int, i gp.Instr, number []int) kernels.FormulaIn
 	case i.Op == gp.OpLoad || i.Op == gp.OpStat:
 		return kernels.FormulaInstr{Op: kernels.LoadCol, Arg: b.values[v]}
 	}
+
 	out := kernels.FormulaInstr{Op: operations[i.Op], A: number[i.A]}
 	if i.B >= 0 {
 		out.B = number[i.B]
@@ -292,6 +328,7 @@ func (b *builder) instruction(v int, i gp.Instr, number []int) kernels.FormulaIn
 	if i.Op == gp.OpAffine {
 		out.Arg = i.Stat
 	}
+
 	return out
 }
 
@@ -301,19 +338,23 @@ func RIA(dev kernels.Device, w kernels.Mat, factor []float32) (*Scores, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := s.matrix(w, true)
 	if err != nil {
 		return nil, s.giveUp()
 	}
+
 	s.in.Matrices, s.Exact = []kernels.Mat{m}, false
 	byCol, err := s.alloc(kernels.F32, 1, s.Cols)
 	if err == nil {
 		err = s.scorer.GatherCols(byCol, s.Rows, kernels.Formula{{Op: kernels.LoadMatrix}}, s.in, kernels.StatTotal)
 	}
+
 	byRow, failed := s.alloc(kernels.F32, 1, s.Rows)
 	if err = errors.Join(err, failed); err == nil {
 		err = s.scorer.GatherRows(byRow, s.Cols, kernels.Formula{{Op: kernels.LoadMatrix}}, s.in, kernels.StatTotal)
 	}
+
 	for _, sums := range []kernels.Mat{byCol, byRow} {
 		if err == nil {
 			err = s.divisors(sums)
@@ -325,6 +366,7 @@ func RIA(dev kernels.Device, w kernels.Mat, factor []float32) (*Scores, error) {
 	if err != nil {
 		return nil, s.giveUp()
 	}
+
 	s.code = kernels.Formula{
 		{Op: kernels.LoadMatrix},
 		{Op: kernels.LoadCol},
@@ -335,6 +377,7 @@ func RIA(dev kernels.Device, w kernels.Mat, factor []float32) (*Scores, error) {
 		{Op: kernels.LoadCol, Arg: 2},
 		{Op: kernels.Times, A: 5, B: 6},
 	}
+
 	return s, nil
 }
 
@@ -344,10 +387,12 @@ func (s *Scores) divisors(sums kernels.Mat) error {
 	if err != nil {
 		return err
 	}
+
 	v := make([]float32, sums.Cols)
 	for i := range v {
 		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])) - 1e-8
 	}
+
 	_, err = s.upload(v)
 	return err
 }
@@ -360,11 +405,14 @@ func (s *Scores) Range() (lo, span float32, err error) {
 	if err := s.dev.Ops().Sync(); err != nil {
 		return 0, 0, fmt.Errorf("scores: %w", err)
 	}
+
 	raw := make([]byte, 8)
 	if err := s.dev.Download(raw, s.in.Stats.Buf, 2*s.checks); err != nil {
 		return 0, 0, fmt.Errorf("scores: %w", err)
 	}
-	return math.Float32frombits(binary.LittleEndian.Uint32(raw)), math.Float32frombits(binary.LittleEndian.Uint32(raw[4:])), nil
+
+	return math.Float32frombits(binary.LittleEndian.Uint32(raw)),
+		math.Float32frombits(binary.LittleEndian.Uint32(raw[4:])), nil
 }
 
 // Select writes the keep mask that drops the drop lowest scores of every row, in the kernel that computes them.
@@ -372,36 +420,42 @@ func (s *Scores) Select(mask kernels.Mat, drop int) error {
 	return errors.Join(s.scorer.SelectFormula(mask, s.code, s.in, drop), s.dev.Ops().Sync())
 }
 
-// Matrix computes the scores, F32 on the device. The caller frees the buffer. Without room for them the error is [ErrHost].
+// Matrix computes the scores, F32 on the device. The caller frees the buffer. Without room for them the error
+// is [ErrHost].
 func (s *Scores) Matrix() (kernels.Mat, error) {
 	buf, err := s.dev.Alloc(kernels.F32, s.Rows*s.Cols)
 	if err != nil {
 		return kernels.Mat{}, ErrHost
 	}
+
 	m := kernels.MatOf(buf, s.Rows, s.Cols)
 	if err := errors.Join(s.scorer.Score(m, s.code, s.in), s.dev.Ops().Sync()); err != nil {
 		buf.Free()
 		return kernels.Mat{}, fmt.Errorf("scores: %w", err)
 	}
+
 	return m, nil
 }
 
-// Choose computes the scores, lets mask choose by them, and counts near ties where the host's scores may be others; see [NearTies]. A
-// device without room to count is told.
+// Choose computes the scores, lets mask choose by them, and counts near ties where the host's scores may be
+// others; see [NearTies]. A device without room to count is told.
 func (s *Scores) Choose(keep kernels.Mat, mask func(mask kernels.Mat, s kernels.Score)) (near int64, err error) {
 	m, err := s.Matrix()
 	if err != nil {
 		return 0, err
 	}
 	defer m.Buf.Free()
+
 	mask(keep, kernels.Score{X: m, Raw: true})
 	if err := s.dev.Ops().Sync(); err != nil || s.Exact {
 		return 0, err
 	}
+
 	if near, err = NearTies(s.dev, m, keep, mask); err != nil {
 		kernels.Missed(s.dev, "NearTies")
 		near = 0
 	}
+
 	return near, s.dev.Ops().Sync()
 }
 

@@ -25,8 +25,10 @@ func inputs(seed uint64) gp.Inputs {
 	r := rand.New(rand.NewPCG(seed, 5))
 	w, g := kernels.NewHost(kernels.BF16, rows*cols), kernels.NewHost(kernels.F16, rows*cols)
 	for i := range w.U16() {
-		w.U16()[i], g.U16()[i] = kernels.ToBF16(float32(r.NormFloat64()/8)), kernels.ToF16(float32(math.Abs(r.NormFloat64())))
+		w.U16()[i], g.U16()[i] = kernels.ToBF16(float32(r.NormFloat64()/8)),
+			kernels.ToF16(float32(math.Abs(r.NormFloat64())))
 	}
+
 	vector := func() []float32 {
 		v := make([]float32, cols)
 		for i := range v {
@@ -34,7 +36,11 @@ func inputs(seed uint64) gp.Inputs {
 		}
 		return v
 	}
-	return gp.Inputs{W: kernels.MatOf(w, rows, cols), G: kernels.MatOf(g, rows, cols), X: vector(), Mean: vector(), Var: vector(), Hess: vector(), Inv: vector()}
+
+	return gp.Inputs{
+		W: kernels.MatOf(w, rows, cols), G: kernels.MatOf(g, rows, cols), X: vector(), Mean: vector(),
+		Var: vector(), Hess: vector(), Inv: vector(),
+	}
 }
 
 // onDevice has the weights on the device.
@@ -47,6 +53,7 @@ func onDevice(t *testing.T, dev kernels.Device, in gp.Inputs) gp.Inputs {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	in.W = kernels.MatOf(b, in.W.Rows, in.W.Cols)
 	return in
 }
@@ -58,38 +65,47 @@ var choices = map[string]func(ops *kernels.Ops, mask kernels.Mat, s kernels.Scor
 	"2:4":   func(ops *kernels.Ops, mask kernels.Mat, s kernels.Score) { ops.SelectNM(mask, s, 2, 4) },
 }
 
-// TestMasksAreTheHosts compares masks with those of the host: where every operation is rounded as there they are the same, elsewhere no
-// more weights differ than were counted as near ties, which are few.
+// TestMasksAreTheHosts compares masks with those of the host: where every operation is rounded as there they
+// are the same, elsewhere no more weights differ than were counted as near ties, which are few.
 func TestMasksAreTheHosts(t *testing.T) {
 	dev, cpu := standin.Open(t), cpu.New(cpu.Options{Threads: 2})
 	for text, exact := range map[string]bool{
-		"W": true, "W * sqrt(X)": true, "W * sqrt(X) + W * G": true, "abs(W*W) * mms(G)": true, "min(W, G) - X * W": true, "pdiv(G, Xv) + max(W, Hi)": true,
-		"log(W) + exp(G)": false, "tanh(W * X) * zsn(G)": false, "W / G": false, "(rnorm(W) + cnorm(W)) * sqrt(sqrt(X))": false,
-		"W * Wr1 + Wc2 * G": false, "zsn(W * mms(X)) + H": false, "rnorm(X) + Wr2 * Wc1 * W": false, "mms(log(X)) * W": false,
+		"W": true, "W * sqrt(X)": true, "W * sqrt(X) + W * G": true, "abs(W*W) * mms(G)": true,
+		"min(W, G) - X * W": true, "pdiv(G, Xv) + max(W, Hi)": true,
+		"log(W) + exp(G)": false, "tanh(W * X) * zsn(G)": false, "W / G": false,
+		"(rnorm(W) + cnorm(W)) * sqrt(sqrt(X))": false,
+		"W * Wr1 + Wc2 * G":                     false, "zsn(W * mms(X)) + H": false, "rnorm(X) + Wr2 * Wc1 * W": false,
+		"mms(log(X)) * W": false,
 	} {
 		e, err := gp.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p, err := gp.Compile(e)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		in := inputs(7)
 		want := kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
 		if err := p.Eval(want, in, gp.Exec{}); err != nil {
 			t.Fatal(err)
 		}
+
 		s, err := New(dev, p, onDevice(t, dev, in))
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
+
 		if s.Exact != exact {
 			t.Errorf("%s: exact is %v", text, s.Exact)
 		}
+
 		compare(t, text, dev, cpu, s, want)
 		s.Free()
 	}
+
 	if f := device.Fallbacks(dev); len(f) != 0 {
 		t.Errorf("left to the host: %v", f)
 	}
@@ -102,20 +118,26 @@ func compare(t *testing.T, text string, dev, cpu kernels.Device, s *Scores, want
 	for _, v := range want.Buf.F32() {
 		lo, hi = min(lo, float64(v)), max(hi, float64(v))
 	}
-	if a, b, err := s.Range(); err != nil || math.Abs(float64(a)-lo) > 1e-5*(1+math.Abs(lo)) || math.Abs(float64(b)-(hi-lo)) > 1e-5*(1+hi-lo) {
+
+	if a, b, err := s.Range(); err != nil || math.Abs(float64(a)-lo) > 1e-5*(1+math.Abs(lo)) ||
+		math.Abs(float64(b)-(hi-lo)) > 1e-5*(1+hi-lo) {
 		t.Errorf("%s: range %g, %g (%v), want %g, %g", text, a, b, err, lo, hi-lo)
 	}
+
 	for name, choose := range choices {
 		buf, err := dev.Alloc(kernels.U8, rows*cols)
 		if err != nil {
 			t.Fatal(err)
 		}
-		mask, wanted := kernels.MatOf(buf, rows, cols), kernels.MatOf(kernels.NewHost(kernels.U8, rows*cols), rows, cols)
+
+		mask, wanted := kernels.MatOf(buf, rows, cols),
+			kernels.MatOf(kernels.NewHost(kernels.U8, rows*cols), rows, cols)
 		choose(cpu.Ops(), wanted, kernels.Score{X: want, Raw: true})
 		near, err := s.Choose(mask, func(mask kernels.Mat, s kernels.Score) { choose(dev.Ops(), mask, s) })
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got := bits(t, dev, mask)
 		differ := int64(0)
 		for i, b := range got {
@@ -123,6 +145,7 @@ func compare(t *testing.T, text string, dev, cpu kernels.Device, s *Scores, want
 				differ++
 			}
 		}
+
 		if differ > near || near > rows*cols/50 {
 			t.Errorf("%s, %s: %d weights differ, %d near ties", text, name, differ, near)
 		}
@@ -154,6 +177,7 @@ func TestRIA(t *testing.T) {
 	for j := range cols { // a neuron without weights, whose scores are 0
 		in.W.Buf.U16()[3*cols+j] = 0
 	}
+
 	want := kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)
 	cpu.Ops().Convert(want, in.W)
 	score.Relative(want, in.X, 2)
@@ -162,6 +186,7 @@ func TestRIA(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Free()
+
 	compare(t, "ria", dev, cpu, s, want)
 }
 
@@ -176,10 +201,12 @@ func TestNearTies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := dev.Alloc(kernels.U8, len(x))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	scores, mask := kernels.MatOf(b, 2, 8), kernels.MatOf(m, 2, 8)
 	for drop, want := range map[int]int64{5: 2, 1: 2, 3: 0} {
 		again := func(mask kernels.Mat, s kernels.Score) { dev.Ops().SelectRows(mask, s, drop) }
@@ -204,14 +231,17 @@ func TestHost(t *testing.T) {
 		}
 		return p
 	}
+
 	in := onDevice(t, dev, inputs(1))
 	if _, err := New(cpu.New(cpu.Options{}), program("W"), in); !errors.Is(err, ErrHost) {
 		t.Errorf("on the host: %v", err)
 	}
+
 	in.G.Buf.U16()[5] |= 0x8000
 	if _, err := New(dev, program("W * G"), in); !errors.Is(err, ErrHost) {
 		t.Errorf("a negative gradient, of which formulas read the magnitude: %v", err)
 	}
+
 	long := "W"
 	for range 300 {
 		long = "log(" + long + ")"
@@ -219,6 +249,7 @@ func TestHost(t *testing.T) {
 			break
 		}
 	}
+
 	if s, err := New(dev, program(long), in); err != nil {
 		t.Errorf("60 operations: %v", err)
 	} else {

@@ -28,8 +28,8 @@ type Job struct {
 	Step func(block, done, of int)
 }
 
-// backwardPasses is how many passes forward a pass back through a block counts for in displays of progress: it computes the block
-// once more, the gradients of what flows and of the weights, and adds their squares.
+// backwardPasses is how many passes forward a pass back through a block counts for in displays of progress: it
+// computes the block once more, the gradients of what flows and of the weights, and adds their squares.
 const backwardPasses = 4
 
 // passes is how many passes of a sequence through a block there are.
@@ -80,16 +80,20 @@ func zeros32(dev kernels.Device, linears []lm.Linear) (map[string]kernels.Mat, e
 		if l.Transposed {
 			rows, cols = l.In, l.Out
 		}
+
 		buf, err := dev.Alloc(kernels.F32, rows*cols)
 		if err != nil {
 			return m, fmt.Errorf("tensor %q: squares of gradients: %w", l.Name, err)
 		}
+
 		m[l.Name] = kernels.MatOf(buf, rows, cols)
 	}
+
 	return m, nil
 }
 
-// Filed keeps them in a file, but for one block. Where all sequences go backward together there is no second pass, and no file.
+// Filed keeps them in a file, but for one block. Where all sequences go backward together there is no second
+// pass, and no file.
 type Filed struct {
 	Device kernels.Device
 	Path   string // of a scratch file, made and removed here
@@ -107,11 +111,13 @@ func (f *Filed) open(_ int, linears []lm.Linear) (map[string]kernels.Mat, error)
 	if f.current, err = zeros32(f.Device, linears); err != nil {
 		return nil, err
 	}
+
 	for _, l := range linears {
 		at, ok := f.at[l.Name]
 		if !ok {
 			continue
 		}
+
 		m := f.current[l.Name]
 		raw := make([]byte, 4*m.Len())
 		if _, err := io.ReadFull(io.NewSectionReader(f.file, at, int64(len(raw))), raw); err != nil {
@@ -121,6 +127,7 @@ func (f *Filed) open(_ int, linears []lm.Linear) (map[string]kernels.Mat, error)
 			return nil, err
 		}
 	}
+
 	return f.current, nil
 }
 
@@ -132,20 +139,24 @@ func (f *Filed) shut(int) error {
 		}
 		f.at = map[string]int64{}
 	}
+
 	for _, l := range f.order {
 		m := f.current[l.Name]
 		raw, err := hostmat.Bytes(f.Device, m)
 		if err != nil {
 			return err
 		}
+
 		if _, ok := f.at[l.Name]; !ok {
 			f.at[l.Name], f.end = f.end, f.end+int64(len(raw))
 		}
 		if _, err := f.file.WriteAt(raw, f.at[l.Name]); err != nil {
 			return err
 		}
+
 		m.Buf.Free()
 	}
+
 	f.current = nil
 	return nil
 }
@@ -165,9 +176,9 @@ func (f *Filed) Close() error {
 	return errors.Join(f.file.Close(), os.Remove(f.Path))
 }
 
-// Each computes G of all matrices and hands every one out, F32 [out, in]. Sequences run forward a few at a time, as many as
-// have room for the inputs of all blocks; then block after block from the last goes backward over these sequences, so
-// that the sums of one block are worked on at a time.
+// Each computes G of all matrices and hands every one out, F32 [out, in]. Sequences run forward a few at a
+// time, as many as have room for the inputs of all blocks; then block after block from the last goes backward
+// over these sequences, so that the sums of one block are worked on at a time.
 func (j Job) Each(ctx context.Context, sums Squares, give func(l lm.Linear, g []byte) error) error {
 	lo := 0
 	for _, hi := range j.parts() {
@@ -178,8 +189,10 @@ func (j Job) Each(ctx context.Context, sums Squares, give func(l lm.Linear, g []
 		if err := j.gradientsOf(ctx, lo, hi, sums, finish); err != nil {
 			return err
 		}
+
 		lo = hi
 	}
+
 	return nil
 }
 
@@ -189,6 +202,7 @@ func (j Job) parts() (ends []int) {
 	if budget == 0 {
 		budget = 1 << 30
 	}
+
 	per := int64(j.Model.Blocks()+1) * int64(j.Model.Config().Hidden) * 4
 
 	for lo := 0; lo < len(j.IDs); {
@@ -197,9 +211,11 @@ func (j Job) parts() (ends []int) {
 			left -= per * int64(len(j.IDs[hi]))
 			hi++
 		}
+
 		ends = append(ends, hi)
 		lo = hi
 	}
+
 	return ends
 }
 
@@ -212,8 +228,8 @@ func (j Job) Work() float64 {
 	return float64(tokens) * float64(j.Model.Blocks()) * (1 + backwardPasses)
 }
 
-// Disk is how many bytes [Job.Keep] takes at most, for so many weights: those of the file, and of the squares between one part of the
-// sequences and the next.
+// Disk is how many bytes [Job.Keep] takes at most, for so many weights: those of the file, and of the squares
+// between one part of the sequences and the next.
 func (j Job) Disk(weights int64, half bool) int64 {
 	size := int64(4)
 	if half {
@@ -233,6 +249,7 @@ func (j Job) gradientsOf(ctx context.Context, lo, hi int, sums Squares, give fun
 			r.free()
 		}
 	}()
+
 	n, blocks := hi-lo, j.Model.Blocks()
 	before := lo * blocks * (1 + backwardPasses)
 	for i := lo; i < hi; i++ {
@@ -244,6 +261,7 @@ func (j Job) gradientsOf(ctx context.Context, lo, hi int, sums Squares, give fun
 		}
 		runs = append(runs, r)
 	}
+
 	before += n * blocks
 	for l := blocks - 1; l >= 0; l-- {
 		step := func(k int) { j.Step(l, before+((blocks-1-l)*n+k)*backwardPasses, j.passes()) }
@@ -251,6 +269,7 @@ func (j Job) gradientsOf(ctx context.Context, lo, hi int, sums Squares, give fun
 			return fmt.Errorf("block %d: %w", l, err)
 		}
 	}
+
 	return nil
 }
 
@@ -269,7 +288,8 @@ func (c *checkpoints) free() {
 	}
 }
 
-// checkpointed runs a sequence forward, and its loss back to the output of the last block. step is called before every block.
+// checkpointed runs a sequence forward, and its loss back to the output of the last block. step is called
+// before every block.
 func (j Job) checkpointed(ctx context.Context, ids []int32, step func(block int)) (*checkpoints, error) {
 	c := &checkpoints{lens: []int{len(ids)}, inputs: make([]kernels.Mat, j.Model.Blocks())}
 	keep := func(dst *kernels.Mat, x kernels.Mat) error {
@@ -281,6 +301,7 @@ func (j Job) checkpointed(ctx context.Context, ids []int32, step func(block int)
 		j.dev().Ops().Convert(*dst, x)
 		return nil
 	}
+
 	_, err := j.Model.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
 		Edit: func(state int, x kernels.Mat) error {
 			if state == j.Model.Blocks() {
@@ -295,22 +316,26 @@ func (j Job) checkpointed(ctx context.Context, ids []int32, step func(block int)
 	if err != nil {
 		c.free()
 	}
+
 	return c, err
 }
 
 // blockGradients takes the sequences back through one block. step is called before each of them.
 func (j Job) blockGradients(
-	ctx context.Context, l int, runs []*checkpoints, sums Squares, step func(k int), give func(l lm.Linear, g []byte) error,
+	ctx context.Context, l int, runs []*checkpoints, sums Squares, step func(k int),
+	give func(l lm.Linear, g []byte) error,
 ) error {
 	linears := j.Model.Linears(l)
 	acc, err := sums.open(l, linears)
 	if err != nil {
 		return err
 	}
+
 	hooks := &lm.Hooks{WeightGrad: func(name string, g kernels.Mat) error {
 		j.dev().Ops().AddSquare(acc[name], g, gradientScale)
 		return nil
 	}}
+
 	for k, r := range runs {
 		step(k)
 		hooks.HiddenGrad = func(state int, g kernels.Mat) error {
@@ -319,6 +344,7 @@ func (j Job) blockGradients(
 			}
 			return nil
 		}
+
 		loss := func(_, grad kernels.Mat) (float64, error) { j.dev().Ops().Convert(grad, r.grad); return 0, nil }
 		_, err := j.Model.BackwardBlock(ctx, l, &lm.Hidden{X: r.inputs[l], Lens: r.lens}, loss, lm.BackwardOptions{
 			Hooks:      hooks,
@@ -328,10 +354,13 @@ func (j Job) blockGradients(
 		if err != nil {
 			return err
 		}
+
 		r.inputs[l].Buf.Free()
 		r.inputs[l] = kernels.Mat{}
 	}
+
 	j.Model.ReleaseBlock(l, false)
+
 	for _, lin := range linears {
 		if give == nil {
 			break
@@ -340,10 +369,12 @@ func (j Job) blockGradients(
 			return fmt.Errorf("tensor %q: %w", lin.Name, err)
 		}
 	}
+
 	if give != nil { // nobody reads them any more
 		sums.drop(l)
 		return nil
 	}
+
 	return sums.shut(l)
 }
 
@@ -355,10 +386,12 @@ func (j Job) giveGradient(l lm.Linear, sum kernels.Mat, give func(l lm.Linear, g
 		}
 		defer sum.Buf.Free()
 	}
+
 	roots, err := hostmat.F32(j.dev(), sum)
 	if err != nil {
 		return err
 	}
+
 	v := roots.Buf.F32()
 	mmapsafe.Split(j.dev().Info().Threads, len(v), func(lo, hi int) {
 		for i := lo; i < hi; i++ {

@@ -20,25 +20,30 @@ type Origin struct{ Model, Data string }
 
 func (o Origin) String() string { return o.Model + " " + o.Data }
 
-// Keep writes what it computes to a file, or finds it there. A file that was made from something else is refused. With half the
-// gradients are F16, as [Set.Of] gives them unless it is exact, in half of the space.
+// Keep writes what it computes to a file, or finds it there. A file that was made from something else is
+// refused. With half the gradients are F16, as [Set.Of] gives them unless it is exact, in half of the space.
 func (j Job) Keep(ctx context.Context, path string, from Origin, half bool) (*safetensors.Dir, error) {
 	made := from.String()
 	f, err := kept(path, made)
 	if f != nil || err != nil {
 		return f, err
 	}
+
 	stored := safetensors.F32
 	if half {
 		stored = safetensors.F16
 	}
+
 	var tensors []safetensors.Info
 	for b := range j.Model.Blocks() {
 		for _, l := range j.Model.Linears(b) {
-			tensors = append(tensors, safetensors.Info{Name: Name(l), DType: stored, Shape: []int64{int64(l.Out), int64(l.In)}})
+			tensors = append(tensors,
+				safetensors.Info{Name: Name(l), DType: stored, Shape: []int64{int64(l.Out), int64(l.In)}})
 		}
 	}
-	out, err := safetensors.Create(path, tensors, map[string]string{madeFrom: made, "meaning": "100*sqrt(sum g^2)"}, safetensors.Options{})
+
+	out, err := safetensors.Create(path, tensors, map[string]string{madeFrom: made, "meaning": "100*sqrt(sum g^2)"},
+		safetensors.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +59,7 @@ func (j Job) Keep(ctx context.Context, path string, from Origin, half bool) (*sa
 		}
 		return out.WriteTensor(Name(l), g)
 	})
+
 	err = errors.Join(err, squares.Close())
 	if err == nil {
 		err = out.Finish()
@@ -61,6 +67,7 @@ func (j Job) Keep(ctx context.Context, path string, from Origin, half bool) (*sa
 	if err != nil {
 		return nil, errors.Join(err, out.Abort())
 	}
+
 	return safetensors.OpenDir(path)
 }
 
@@ -79,10 +86,13 @@ func kept(path, made string) (*safetensors.Dir, error) {
 	if err != nil {
 		return nil, nil
 	}
+
 	if f.Metadata()[madeFrom] != made {
 		_ = f.Close()
-		return nil, fmt.Errorf("%s: %w: they were made from another model or other calibration data; remove the file or name another", path, ErrUnfit)
+		return nil, fmt.Errorf("%s: %w: they were made from another model or other calibration data; remove the "+
+			"file or name another", path, ErrUnfit)
 	}
+
 	return f, nil
 }
 
@@ -92,6 +102,7 @@ func rounded(g []byte, threads int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	from, to := buf.F32(), kernels.NewHost(kernels.F16, len(g)/4)
 	out := to.U16()
 	mmapsafe.Split(threads, len(from), func(lo, hi int) {
@@ -103,5 +114,6 @@ func rounded(g []byte, threads int) ([]byte, error) {
 			out[i] = kernels.ToF16(v)
 		}
 	})
+
 	return to.Bytes(), nil
 }

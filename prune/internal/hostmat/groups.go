@@ -8,13 +8,15 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// BadGroups counts the groups of m inputs, consecutive or so in the given order, of a matrix [out, in] that have fewer than n
-// zeros; a short last group needs min(n, its size). It looks at the weights as they are, not at a mask.
+// BadGroups counts the groups of m inputs, consecutive or so in the given order, of a matrix [out, in] that
+// have fewer than n zeros; a short last group needs min(n, its size). It looks at the weights as they are, not
+// at a mask.
 func BadGroups(dev kernels.Device, w kernels.Mat, n, m int, order []int32) (bad int64, err error) {
 	raw, err := Bytes(dev, w)
 	if err != nil {
 		return 0, err
 	}
+
 	size := w.DType().Size()
 	var sum sync.Mutex
 	mmapsafe.Split(dev.Info().Threads, w.Rows, func(lo, hi int) {
@@ -28,12 +30,15 @@ func BadGroups(dev kernels.Device, w kernels.Mat, n, m int, order []int32) (bad 
 			if order != nil {
 				row = moved
 			}
+
 			found += badIn(row, size, n, m)
 		}
+
 		sum.Lock()
 		bad += found
 		sum.Unlock()
 	})
+
 	return bad, nil
 }
 
@@ -59,10 +64,12 @@ func zeros(p []byte, size int) (n int) {
 		}
 		return n
 	}
+
 	for ; len(p) > 0; p = p[4:] {
 		if binary.LittleEndian.Uint32(p)&0x7fffffff == 0 {
 			n++
 		}
 	}
+
 	return n
 }

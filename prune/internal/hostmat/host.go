@@ -20,16 +20,19 @@ func Transposed(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 	if err != nil {
 		return kernels.Mat{}, err
 	}
+
 	out := kernels.MatOf(buf, m.Cols, m.Rows)
 	src, err := Bytes(dev, m)
 	if err != nil {
 		buf.Free()
 		return kernels.Mat{}, err
 	}
+
 	if err := dev.Upload(buf, 0, TransposedBytes(src, m.Rows, m.Cols, m.DType().Size())); err != nil {
 		buf.Free()
 		return kernels.Mat{}, err
 	}
+
 	return out, nil
 }
 
@@ -53,13 +56,16 @@ func F32(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 		dev.Ops().Convert(out, m)
 		return out, dev.Ops().Sync()
 	}
+
 	raw, err := Bytes(dev, m)
 	if err != nil {
 		return out, err
 	}
+
 	for i, dst := 0, out.Buf.F32(); i < len(dst); i++ {
 		dst[i] = Element(raw, m.DType(), i)
 	}
+
 	return out, nil
 }
 
@@ -92,6 +98,7 @@ func TransposedBytes(src []byte, rows, cols, size int) []byte {
 			}
 		}
 	}
+
 	return dst
 }
 
@@ -100,14 +107,17 @@ func F64(dev kernels.Device, m kernels.Mat) ([]float64, error) {
 	if m.IsZero() {
 		return nil, nil
 	}
+
 	raw := make([]byte, 8*m.Len())
 	if err := dev.Download(raw, m.Buf, m.Off); err != nil {
 		return nil, err
 	}
+
 	out := make([]float64, m.Len())
 	for j := range out {
 		out[j] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*j:]))
 	}
+
 	return out, nil
 }
 
@@ -131,11 +141,13 @@ func Constant(dev kernels.Device, s kernels.Score) (first float32, same bool, er
 			return 0, false, err
 		}
 	}
+
 	for i := range s.X.Rows {
 		x, err := F32(dev, s.X.RowRange(i, i+1))
 		if err != nil {
 			return 0, false, err
 		}
+
 		for j, v := range x.RowF32(0) {
 			if !s.Raw {
 				v = max(v, -v)
@@ -151,5 +163,6 @@ func Constant(dev kernels.Device, s kernels.Score) (first float32, same bool, er
 			}
 		}
 	}
+
 	return first, true, nil
 }

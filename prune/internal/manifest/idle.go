@@ -17,7 +17,8 @@ func Idle(names []string) []string {
 	if more := len(names) - mostNames; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	return []string{fmt.Sprintf("nothing ranks the weights of %d matrices, whose inputs or gradients were 0 throughout, so that it makes no difference which of them go; they went as ties do: %s", len(names), list)}
+	return []string{fmt.Sprintf("nothing ranks the weights of %d matrices, whose inputs or gradients were 0 "+
+		"throughout, so that it makes no difference which of them go; they went as ties do: %s", len(names), list)}
 }
 
 // Ratio is a share; 0 of nothing.

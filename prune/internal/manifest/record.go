@@ -7,8 +7,8 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
-// Manifest is what the file holds: of a report, what the device, the time and interruptions have no part in, so that the same
-// run gives the same bytes.
+// Manifest is what the file holds: of a report, what the device, the time and interruptions have no part in, so
+// that the same run gives the same bytes.
 type Manifest struct {
 	Format      string       `json:"format"`
 	Version     int          `json:"format_version"`

@@ -1,5 +1,5 @@
-// Package maskfile writes a .safetensors file that a run which was interrupted goes on with. Checksums of the tensors that are durable stand in a
-// hidden file beside it until the end, so that damage is noticed.
+// Package maskfile writes a .safetensors file that a run which was interrupted goes on with. Checksums of the
+// tensors that are durable stand in a hidden file beside it until the end, so that damage is noticed.
 package maskfile
 
 import (
@@ -44,7 +44,10 @@ type File struct {
 // Open finds the unfinished file of an interrupted run, or one that was finished just before the interruption, or
 // starts a new one. The errors are those of safetensors.Create and safetensors.Reopen, and [ErrDamaged].
 func Open(path string, tensors []safetensors.Info, metadata map[string]string, o Options) (*File, error) {
-	f := &File{notes: filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".sums"), sums: map[string]uint32{}, damaged: map[string]bool{}}
+	f := &File{
+		notes: filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".sums"), sums: map[string]uint32{},
+		damaged: map[string]bool{},
+	}
 	opts := safetensors.Options{Overwrite: o.Overwrite}
 	var err error
 	if o.Resume {
@@ -61,6 +64,7 @@ func Open(path string, tensors []safetensors.Info, metadata map[string]string, o
 			return f, err
 		}
 	}
+
 	f.Writer, err = safetensors.Create(path, tensors, metadata, opts)
 	return f, err
 }
@@ -72,37 +76,45 @@ func (f *File) verify(tensors []safetensors.Info) error {
 	if errors.Is(err, fs.ErrNotExist) && complete {
 		return nil // nothing was left to do
 	}
+
 	noted := map[string]uint32{}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	if json.Unmarshal(text, &noted) != nil {
 		noted = map[string]uint32{} // damaged itself: everything is made again
 	}
+
 	name := f.Path()
 	if !complete {
 		name += ".partial"
 	}
+
 	file, err := safetensors.Open(name)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
+
 	for _, t := range tensors {
 		got, err := sum(file, t.Name)
 		if err != nil {
 			return err
 		}
+
 		want, ok := noted[t.Name]
 		switch {
 		case ok && got == want:
 			f.sums[t.Name] = got
 		case complete:
-			return fmt.Errorf("%s: tensor %q: %w; remove the file and start over without resuming", name, t.Name, ErrDamaged)
+			return fmt.Errorf("%s: tensor %q: %w; remove the file and start over without resuming", name, t.Name,
+				ErrDamaged)
 		default:
 			f.damaged[t.Name] = true
 		}
 	}
+
 	return nil
 }
 
@@ -112,7 +124,8 @@ func sum(file *safetensors.File, name string) (uint32, error) {
 	for off := int64(0); ; {
 		n, err := file.ReadAt(name, buf, off)
 		s = crc32.Update(s, castagnoli, buf[:n])
-		if off += int64(n); errors.Is(err, io.EOF) || err == nil && n == 0 {
+		off += int64(n)
+		if errors.Is(err, io.EOF) || err == nil && n == 0 {
 			return s, nil
 		}
 		if err != nil {
@@ -139,13 +152,16 @@ func (f *File) Note() error {
 	if err := f.Sync(); err != nil || !f.fresh {
 		return err
 	}
+
 	text, err := json.Marshal(maps.Clone(f.sums))
 	if err != nil {
 		return err
 	}
+
 	if err := safefile.WriteFile(f.notes, text, 0o666); err != nil {
 		return err
 	}
+
 	f.fresh = false
 	return nil
 }

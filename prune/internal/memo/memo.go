@@ -1,8 +1,8 @@
 // Package memo carries measurements from one run of pruning to the next.
 package memo
 
-// Memo holds what was found out, by what it depends on. The zero Memo is empty; a nil one keeps nothing. It is for runs that
-// come one after the other.
+// Memo holds what was found out, by what it depends on. The zero Memo is empty; a nil one keeps nothing. It is
+// for runs that come one after the other.
 type Memo struct {
 	figures map[string][]float64
 	hashes  map[string]string
@@ -28,6 +28,7 @@ func once[T any](known *map[string]T, key string, do func() (T, error)) (T, erro
 	if v, ok := (*known)[key]; ok {
 		return v, nil
 	}
+
 	v, err := do()
 	if err == nil {
 		if *known == nil {
@@ -35,5 +36,6 @@ func once[T any](known *map[string]T, key string, do func() (T, error)) (T, erro
 		}
 		(*known)[key] = v
 	}
+
 	return v, err
 }

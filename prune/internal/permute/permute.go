@@ -1,4 +1,5 @@
-// Package permute reorders the inputs of a matrix so that an N:M pattern loses less of its score, after RIA (ICLR 2024).
+// Package permute reorders the inputs of a matrix so that an N:M pattern loses less of its score, after RIA
+// (ICLR 2024).
 package permute
 
 import (
@@ -28,10 +29,12 @@ func (s Scores) Heuristic(m int) (order []int32) {
 			sums[j] += float64(v)
 		}
 	}
+
 	sorted := make([]int32, s.Cols)
 	for j := range sorted {
 		sorted[j] = int32(j)
 	}
+
 	slices.SortStableFunc(sorted, func(a, b int32) int { return cmp.Compare(sums[a], sums[b]) })
 	groups := s.Cols / m
 	order = make([]int32, s.Cols)
@@ -45,6 +48,7 @@ func (s Scores) Heuristic(m int) (order []int32) {
 			order[d*m+c] = strip[at]
 		}
 	}
+
 	return order
 }
 
@@ -67,6 +71,7 @@ func (s Scores) Kept(order []int32, n, m int) (total float64) {
 			order = append(order, int32(j))
 		}
 	}
+
 	top := make([]float32, m)
 	for i := range s.Rows {
 		row := s.Data[i*s.Cols : (i+1)*s.Cols]
@@ -74,12 +79,14 @@ func (s Scores) Kept(order []int32, n, m int) (total float64) {
 			for c := range m {
 				top[c] = row[order[d+c]]
 			}
+
 			slices.Sort(top)
 			for _, v := range top[n:] {
 				total += float64(v)
 			}
 		}
 	}
+
 	return total
 }
 
@@ -92,10 +99,12 @@ func (s Scores) Refine(ctx context.Context, order []int32, n, m int) error {
 		if err != nil {
 			return err
 		}
+
 		from, _, err := linalg.MaxAssignment(linalg.Of(gain, groups, groups))
 		if err != nil {
 			return err
 		}
+
 		moved := make([]int32, groups)
 		for d := range groups {
 			moved[d] = order[from[d]*m+c]
@@ -104,6 +113,7 @@ func (s Scores) Refine(ctx context.Context, order []int32, n, m int) error {
 			order[d*m+c] = moved[d]
 		}
 	}
+
 	return nil
 }
 
@@ -112,6 +122,7 @@ func (s Scores) Refine(ctx context.Context, order []int32, n, m int) error {
 func (s Scores) gains(ctx context.Context, order []int32, n, m, c int) ([]float64, error) {
 	groups, keep := s.Cols/m, m-n
 	gain := make([]float64, groups*groups)
+
 	columns := make([]float32, groups*s.Rows) // the columns at c, one after another
 	for g := range groups {
 		for i := range s.Rows {
@@ -128,10 +139,12 @@ func (s Scores) gains(ctx context.Context, order []int32, n, m, c int) ([]float6
 			}
 		}
 	})
+
 	return gain, ctx.Err()
 }
 
-// last is, for every row, the lowest score that a group without its column c keeps: what a column in its place has to beat.
+// last is, for every row, the lowest score that a group without its column c keeps: what a column in its place
+// has to beat.
 func (s Scores) last(last, others []float32, group []int32, c, keep int) {
 	for i := range last {
 		row := s.Data[i*s.Cols : (i+1)*s.Cols]
@@ -142,6 +155,7 @@ func (s Scores) last(last, others []float32, group []int32, c, keep int) {
 				k++
 			}
 		}
+
 		slices.Sort(others)
 		last[i] = others[len(others)-keep]
 	}
@@ -155,8 +169,10 @@ func excess(x, last []float32) float64 {
 		a += float64(max(x[i]-last[i], 0))
 		b += float64(max(x[i+1]-last[i+1], 0))
 	}
+
 	if i < len(x) {
 		a += float64(max(x[i]-last[i], 0))
 	}
+
 	return a + b
 }

@@ -9,12 +9,16 @@ import (
 // Rows is how many rows of a matrix a change is measured on.
 const Rows = 64
 
-// Measure gives ‖ΔW·X‖²/‖W·X‖² of zeroing what the mask drops, and of the new weights, on up to Rows rows spread over the
-// matrix, from the Hessian, a multiple of XXᵀ. Columns in dead, of inputs that are always 0, do not count. ok is false if
-// the outputs are 0. before and after are F32 in host memory.
-func Measure(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead []int, threads int) (masked, updated float64, ok bool) {
+// Measure gives ‖ΔW·X‖²/‖W·X‖² of zeroing what the mask drops, and of the new weights, on up to Rows rows
+// spread over the matrix, from the Hessian, a multiple of XXᵀ. Columns in dead, of inputs that are always 0, do
+// not count. ok is false if the outputs are 0. before and after are F32 in host memory.
+func Measure(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead []int,
+	threads int,
+) (masked, updated float64, ok bool) {
 	n := min(Rows, before.Rows)
-	w, zeroed, changed := linalg.New(n, before.Cols), linalg.New(n, before.Cols), linalg.New(n, before.Cols)
+	w := linalg.New(n, before.Cols)
+	zeroed := linalg.New(n, before.Cols)
+	changed := linalg.New(n, before.Cols)
 	for k := range n {
 		i := k * before.Rows / n
 		old, now := before.RowF32(i), after.RowF32(i)
@@ -25,17 +29,20 @@ func Measure(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead []int
 				zeroed.Set(k, j, -float64(v))
 			}
 		}
+
 		for _, j := range dead {
 			w.Set(k, j, 0)
 			zeroed.Set(k, j, 0)
 			changed.Set(k, j, 0)
 		}
 	}
+
 	s := linalg.Solver{Threads: threads}
 	total := energy(s, w, h)
 	if !(total > 0) {
 		return 0, 0, false
 	}
+
 	return energy(s, zeroed, h) / total, energy(s, changed, h) / total, true
 }
 
@@ -49,11 +56,14 @@ func energy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
 	return sum
 }
 
-// OfMasks gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks drops, on up to Rows rows spread over the matrix, over tokens
-// [n, in] that reach it. ok is false if the outputs are 0. Weights and tokens are F32 in host memory.
+// OfMasks gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks drops, on up to Rows rows spread over the
+// matrix, over tokens [n, in] that reach it. ok is false if the outputs are 0. Weights and tokens are F32 in
+// host memory.
 func OfMasks(w, tokens kernels.Mat, first, second []byte, threads int) (a, b float64, ok bool) {
 	n := min(Rows, w.Rows)
-	all, one, two := linalg.New(n, w.Cols), linalg.New(n, w.Cols), linalg.New(n, w.Cols)
+	all := linalg.New(n, w.Cols)
+	one := linalg.New(n, w.Cols)
+	two := linalg.New(n, w.Cols)
 	for k := range n {
 		i := k * w.Rows / n
 		for j, v := range w.RowF32(i) {
@@ -66,11 +76,13 @@ func OfMasks(w, tokens kernels.Mat, first, second []byte, threads int) (a, b flo
 			}
 		}
 	}
+
 	x, s := linalg.FromMat(tokens), linalg.Solver{Threads: threads}
 	total := outputs(s, all, x)
 	if !(total > 0) {
 		return 0, 0, false
 	}
+
 	return outputs(s, one, x) / total, outputs(s, two, x) / total, true
 }
 

@@ -24,25 +24,29 @@ func Elsewhere(dev kernels.Device, mask, scores kernels.Mat, f func(mask kernels
 		return err
 	}
 	defer s.X.Buf.Free()
+
 	buf, err := dev.Alloc(kernels.U8, mask.Len())
 	if err != nil {
 		return err
 	}
 	defer buf.Free()
+
 	there := kernels.MatOf(buf, mask.Rows, mask.Cols)
 	f(there, s)
 	raw, err := hostmat.Bytes(dev, there)
 	if err != nil {
 		return err
 	}
+
 	for i := range mask.Rows {
 		copy(mask.RowU8(i), raw[i*mask.Cols:])
 	}
+
 	return nil
 }
 
-// Relative overwrites weights in host memory by their relative importance, |W|/Σ_column|W| + |W|/Σ_row|W|, times a factor for every input;
-// a weight of 0 scores 0.
+// Relative overwrites weights in host memory by their relative importance, |W|/Σ_column|W| + |W|/Σ_row|W|,
+// times a factor for every input; a weight of 0 scores 0.
 func Relative(w kernels.Mat, factor []float32, threads int) {
 	columns := make([]float64, w.Cols)
 	for i := range w.Rows {
@@ -50,6 +54,7 @@ func Relative(w kernels.Mat, factor []float32, threads int) {
 			columns[j] += math.Abs(float64(v))
 		}
 	}
+
 	mmapsafe.Split(threads, w.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			relative(w.RowF32(i), columns, factor)
@@ -63,6 +68,7 @@ func relative(row []float32, columns []float64, factor []float32) {
 	for _, v := range row {
 		total += math.Abs(float64(v))
 	}
+
 	sum := float32(total)
 	for j, v := range row {
 		if v == 0 {

@@ -33,11 +33,13 @@ func New(dev kernels.Device, s kernels.Score) (Scores, error) {
 	if h.raw, err = hostmat.Bytes(dev, s.X); err != nil || s.Col.IsZero() {
 		return h, err
 	}
+
 	raw, err := hostmat.Bytes(dev, s.Col)
 	h.col = make([]float32, h.Cols)
 	for j := range h.col {
 		h.col[j] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*j:]))
 	}
+
 	return h, err
 }
 
@@ -52,9 +54,11 @@ func (h Scores) Sum() (total float64) {
 			}
 		}
 	})
+
 	for _, v := range rows {
 		total += v
 	}
+
 	return total
 }
 
@@ -71,9 +75,11 @@ func (h Scores) Above(t float32) (total int64) {
 			}
 		}
 	})
+
 	for _, n := range rows {
 		total += n
 	}
+
 	return total
 }
 
@@ -88,6 +94,7 @@ func (h Scores) Row(buf []float32, i int) []float32 {
 			buf[j] *= h.col[j]
 		}
 	}
+
 	return buf
 }
 

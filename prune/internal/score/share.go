@@ -18,12 +18,15 @@ type shareRows struct {
 	gone   []int
 }
 
-// ShareMask writes the keep mask that takes from every row the lowest scores that make up no more than a share alpha of its
-// total, and what equals the highest of them. alpha is found by bisection from 0.4 on [0, 0.8], until the matrix loses
-// its sparsity within 0.001 or the interval is shorter than that: Wanda's appendix. A row whose lowest score is more
-// than the share of its total loses nothing.
+// ShareMask writes the keep mask that takes from every row the lowest scores that make up no more than a share
+// alpha of its total, and what equals the highest of them. alpha is found by bisection from 0.4 on [0, 0.8],
+// until the matrix loses its sparsity within 0.001 or the interval is shorter than that: Wanda's appendix. A
+// row whose lowest score is more than the share of its total loses nothing.
 func ShareMask(keep kernels.Mat, h Scores, sparsity float64) (alpha float64, err error) {
-	s := &shareRows{h: h, sorted: h.All(), totals: make([]float64, h.Rows), cuts: make([]float32, h.Rows), gone: make([]int, h.Rows)}
+	s := &shareRows{
+		h: h, sorted: h.All(), totals: make([]float64, h.Rows), cuts: make([]float32, h.Rows),
+		gone: make([]int, h.Rows),
+	}
 	for i := range h.Rows {
 		row := s.sorted[i*h.Cols : (i+1)*h.Cols]
 		slices.Sort(row)
@@ -34,6 +37,7 @@ func ShareMask(keep kernels.Mat, h Scores, sparsity float64) (alpha float64, err
 			s.totals[i] += float64(v)
 		}
 	}
+
 	if sparsity > 0 {
 		alpha = s.bisect(sparsity)
 	} else {
@@ -41,6 +45,7 @@ func ShareMask(keep kernels.Mat, h Scores, sparsity float64) (alpha float64, err
 			s.cuts[i] = -1
 		}
 	}
+
 	mmapsafe.Split(h.Threads, h.Rows, func(lo, hi int) {
 		buf := make([]float32, h.Cols)
 		for i := lo; i < hi; i++ {
@@ -53,16 +58,20 @@ func ShareMask(keep kernels.Mat, h Scores, sparsity float64) (alpha float64, err
 			}
 		}
 	})
+
 	return alpha, nil
 }
 
 func (s *shareRows) bisect(sparsity float64) float64 {
-	alpha, lo, hi := 0.4, 0.0, 0.8
+	alpha := 0.4
+	lo := 0.0
+	hi := 0.8
 	for {
 		got := s.cut(alpha)
 		if math.Abs(got-sparsity) <= 0.001 || hi-lo < 0.001 {
 			return alpha
 		}
+
 		if got > sparsity {
 			alpha, hi = (alpha+lo)/2, alpha
 		} else {
@@ -76,26 +85,33 @@ func (s *shareRows) cut(alpha float64) float64 {
 	mmapsafe.Split(s.h.Threads, s.h.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
 			row := s.sorted[i*s.h.Cols : (i+1)*s.h.Cols]
-			limit, sum, c := s.totals[i]*alpha, 0.0, 0
+			limit := s.totals[i] * alpha
+			sum := 0.0
+			c := 0
 			for c < len(row) {
 				if sum += float64(row[c]); sum > limit {
 					break
 				}
 				c++
 			}
+
 			s.cuts[i] = -1
+
 			if c > 0 {
 				s.cuts[i] = row[c-1]
 				for c < len(row) && row[c] == row[c-1] {
 					c++
 				}
 			}
+
 			s.gone[i] = c
 		}
 	})
+
 	total := 0
 	for _, n := range s.gone {
 		total += n
 	}
+
 	return float64(total) / float64(s.h.Rows*s.h.Cols)
 }

@@ -18,26 +18,37 @@ func BenchmarkSparseGPT(b *testing.B) {
 	if s, err := strconv.Atoi(os.Getenv("SIZE")); err == nil {
 		n = s
 	}
+
 	dev, err := device.Open("cpu", device.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	ops := dev.Ops()
-	x, w, h := random(n+n/2, n), random(n, n), kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n)
+	x := random(n+n/2, n)
+	w := random(n, n)
+	h := kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n)
 	ops.MatMulTN(h, x, x, kernels.MatMul{})
+
 	mul := func(dst, x, w kernels.Mat) { ops.MatMulNN(dst, x, w, kernels.MatMul{Accumulate: true}) }
 	for _, pattern := range []string{"unstructured", "2:4"} {
 		b.Run(pattern, func(b *testing.B) {
 			var factor time.Duration
 			for b.Loop() {
 				start := time.Now()
-				u, work := kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n), kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n)
+				u, work := kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n),
+					kernels.MatOf(kernels.NewHost(kernels.F32, n*n), n, n)
 				copy(work.Buf.F32(), w.Buf.F32())
 				if _, err := (linalg.Solver{Threads: dev.Info().Threads}).DampedInverseFactor(u, h, 0); err != nil {
 					b.Fatal(err)
 				}
+
 				factor += time.Since(start)
-				j := Job{W: work, U: u, Mask: kernels.MatOf(kernels.NewHost(kernels.U8, n*n), n, n), Threads: dev.Info().Threads, Mul: mul}
+				j := Job{
+					W: work, U: u, Mask: kernels.MatOf(kernels.NewHost(kernels.U8, n*n), n, n),
+					Threads: dev.Info().Threads, Mul: mul,
+				}
+
 				if pattern == "2:4" {
 					j.N, j.M = 2, 4
 				} else {
@@ -46,10 +57,12 @@ func BenchmarkSparseGPT(b *testing.B) {
 						return nil
 					}
 				}
+
 				if _, err := j.Run(); err != nil {
 					b.Fatal(err)
 				}
 			}
+
 			b.ReportMetric(factor.Seconds()/float64(b.N), "factor-s/op")
 		})
 	}

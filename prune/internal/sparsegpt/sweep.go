@@ -1,5 +1,5 @@
-// Package sparsegpt removes weights column by column and lets the columns to the right make up for each, as SparseGPT does
-// (arXiv:2301.00774), with masks of its own choice or given ones.
+// Package sparsegpt removes weights column by column and lets the columns to the right make up for each, as
+// SparseGPT does (arXiv:2301.00774), with masks of its own choice or given ones.
 package sparsegpt
 
 import (
@@ -40,19 +40,23 @@ func (j Job) Run() (loss float64, err error) {
 	for i := range diagonal {
 		diagonal[i] = j.U.RowF32(i)[i]
 	}
+
 	losses := make([]float64, j.W.Rows)
 	for lo := 0; lo < j.W.Cols; lo += width {
 		hi := min(lo+width, j.W.Cols)
+
 		if j.Stop != nil {
 			if err := j.Stop(lo, j.W.Cols); err != nil {
 				return 0, err
 			}
 		}
+
 		if j.Choose != nil {
 			if err := j.choose(lo, hi, diagonal, scratch); err != nil {
 				return 0, err
 			}
 		}
+
 		errs := scratch.errs(hi - lo)
 		for a := lo; a < hi; a += j.stride() {
 			b := min(a+j.stride(), hi)
@@ -61,13 +65,16 @@ func (j Job) Run() (loss float64, err error) {
 				j.Mul(j.W.ColRange(b, hi), errs.ColRange(a-lo, b-lo), j.U.RowRange(a, b).ColRange(b, hi))
 			}
 		}
+
 		if hi < j.W.Cols {
 			j.Mul(j.W.ColRange(hi, j.W.Cols), errs, j.U.RowRange(lo, hi).ColRange(hi, j.W.Cols))
 		}
 	}
+
 	for _, v := range losses {
 		loss += v
 	}
+
 	return loss, nil
 }
 
@@ -115,6 +122,7 @@ func (j Job) choose(lo, hi int, diagonal []float32, sc scratch) error {
 			s[c] = v * v / (d[c] * d[c])
 		}
 	})
+
 	score.Buf.Changed()
 	return j.Choose(j.Mask.ColRange(lo, hi), score)
 }
@@ -129,10 +137,14 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 	for r := range n {
 		copy(u[r*n:], j.U.RowF32(s.a + r)[s.a:s.b])
 	}
+
 	d := diagonal[s.a:s.b]
 	j.rows(func(i int) {
-		w, keep, e := j.W.RowF32(i)[s.a:s.b], j.Mask.RowU8(i)[s.a:s.b], errs.RowF32(i)[s.a-s.lo:s.b-s.lo]
+		w := j.W.RowF32(i)[s.a:s.b]
+		keep := j.Mask.RowU8(i)[s.a:s.b]
+		e := errs.RowF32(i)[s.a-s.lo : s.b-s.lo]
 		clear(e)
+
 		loss := 0.0
 		for c := range w {
 			if j.M > 0 && c%j.M == 0 {
@@ -141,6 +153,7 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 			if keep[c] != 0 {
 				continue
 			}
+
 			q := w[c] / d[c]
 			e[c] = -q
 			w[c] = 0
@@ -150,8 +163,10 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 				rest[k] -= q * v
 			}
 		}
+
 		losses[i] += loss / 2
 	})
+
 	errs.Buf.Changed()
 	j.W.Buf.Changed()
 	j.Mask.Buf.Changed()
@@ -162,6 +177,7 @@ func lowest(keep []uint8, w, d []float32, n int) {
 	for c := range keep {
 		keep[c] = 1
 	}
+
 	for range min(n, len(keep)) {
 		best, at := float32(0), -1
 		for c, v := range w {
@@ -169,6 +185,7 @@ func lowest(keep []uint8, w, d []float32, n int) {
 				best, at = s, c
 			}
 		}
+
 		keep[at] = 0
 	}
 }

@@ -18,16 +18,18 @@ func mul(dst, x, w kernels.Mat) {
 	a.ToF32(dst)
 }
 
-// The sweep in blocks and strides equals the plain one, column by column over the whole matrix, in float64: to 1e-4 of the
-// largest weight, which is what single precision leaves of a sum over some hundred columns.
+// The sweep in blocks and strides equals the plain one, column by column over the whole matrix, in float64: to
+// 1e-4 of the largest weight, which is what single precision leaves of a sum over some hundred columns.
 func TestSweepEqualsPlain(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
 		rows, cols := rapid.IntRange(1, 6).Draw(rt, "rows"), rapid.IntRange(1, 90).Draw(rt, "cols")
 		j := Job{
-			W: random(rows, cols), U: random(cols, cols), Mask: kernels.MatOf(kernels.NewHost(kernels.U8, rows*cols), rows, cols),
+			W: random(rows, cols), U: random(cols, cols),
+			Mask:  kernels.MatOf(kernels.NewHost(kernels.U8, rows*cols), rows, cols),
 			Width: rapid.IntRange(0, 40).Draw(rt, "width"), Threads: 2, Mul: mul,
 		}
+
 		for i := range cols {
 			for c, row := 0, j.U.RowF32(i); c < cols; c++ {
 				if row[c] *= .05; c == i {
@@ -35,27 +37,32 @@ func TestSweepEqualsPlain(t *testing.T) {
 				}
 			}
 		}
+
 		if m := rapid.SampledFrom([]int{0, 0, 3, 4, 20}).Draw(rt, "m"); m > 0 {
 			j.N, j.M = 1+rng.IntN(m-1), m
 		}
 		for i := range j.Mask.Buf.U8() {
 			j.Mask.Buf.U8()[i] = uint8(rng.IntN(2))
 		}
+
 		w := linalg.FromMat(j.W)
 		loss, err := j.Run()
 		if err != nil {
 			rt.Fatal(err)
 		}
+
 		want := plain(w, j)
 		if math.Abs(loss-want) > 1e-4*(1+want) {
 			rt.Fatalf("loss %g, want %g", loss, want)
 		}
+
 		for i := range rows {
 			for c, v := range j.W.RowF32(i) {
 				if math.Abs(float64(v)-w.At(i, c)) > 1e-4*w.MaxAbs() {
 					rt.Fatalf("weight [%d, %d]: %g, want %g", i, c, v, w.At(i, c))
 				}
 			}
+
 			for c := 0; j.M > 0 && c < cols; c += j.M {
 				gone := 0
 				for _, k := range j.Mask.RowU8(i)[c:min(c+j.M, cols)] {
@@ -76,14 +83,17 @@ func plain(w linalg.Matrix, j Job) (loss float64) {
 			if j.Mask.RowU8(i)[c] != 0 {
 				continue
 			}
+
 			e := w.At(i, c) / float64(j.U.RowF32(c)[c])
 			loss += e * e / 2
 			for k := c; k < w.Cols; k++ {
 				w.Set(i, k, w.At(i, k)-e*float64(j.U.RowF32(c)[k]))
 			}
+
 			w.Set(i, c, 0)
 		}
 	}
+
 	return loss
 }
 

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Check looks whether need bytes fit onto the file system of a folder, of which own bytes are taken by files that will be overwritten. It
-// returns a [*ShortError] where they do not, and nil where the file system does not tell, or says 0, which some do that have room: those
-// find out when the space is reserved.
+// Check looks whether need bytes fit onto the file system of a folder, of which own bytes are taken by files
+// that will be overwritten. It returns a [*ShortError] where they do not, and nil where the file system does
+// not tell, or says 0, which some do that have room: those find out when the space is reserved.
 func Check(dir string, need, own int64) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -51,9 +51,10 @@ func (e *ShortError) Error() string { return e.Err.Error() }
 // Unwrap is the system's reason.
 func (e *ShortError) Unwrap() error { return e.Err }
 
-// Reserve reserves the blocks of an empty file of the given size, so that writing into it cannot run out of space. Where that is
-// not possible, it sets the size, and others may take the space meanwhile. It looks at the free space first: a file system may
-// hand out all that it has before it finds that too little. After a [*ShortError] the file is empty again.
+// Reserve reserves the blocks of an empty file of the given size, so that writing into it cannot run out of
+// space. Where that is not possible, it sets the size, and others may take the space meanwhile. It looks at the
+// free space first: a file system may hand out all that it has before it finds that too little. After a
+// [*ShortError] the file is empty again.
 func Reserve(f *os.File, size int64) error { return reserveWith(f, size, reserve) }
 
 func reserveWith(f *os.File, size int64, reserve func(*os.File, int64) error) error {
@@ -61,6 +62,7 @@ func reserveWith(f *os.File, size int64, reserve func(*os.File, int64) error) er
 	if most > 0 && size > most { // 0 is also what file systems say that cannot tell: these are asked
 		return &ShortError{size, free, unix.ENOSPC}
 	}
+
 	err := Retry(func() error { return reserve(f, size) })
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
@@ -71,11 +73,12 @@ func reserveWith(f *os.File, size int64, reserve func(*os.File, int64) error) er
 		}
 		return &ShortError{size, free, err}
 	}
+
 	return err
 }
 
-// Free gives the bytes that a process without privileges may still write beside f, and those that this process may, which the
-// superuser's reserve may add to; -1 where the file system does not tell.
+// Free gives the bytes that a process without privileges may still write beside f, and those that this process
+// may, which the superuser's reserve may add to; -1 where the file system does not tell.
 func Free(f *os.File) (free, most int64) {
 	var stat unix.Statfs_t
 	if err := Retry(func() error { return unix.Fstatfs(int(f.Fd()), &stat) }); err != nil {

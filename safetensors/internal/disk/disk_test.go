@@ -36,17 +36,21 @@ func TestTooLargeIsRefusedBeforeAnythingIsReserved(t *testing.T) {
 	if _, most := Free(f); most < 0 {
 		t.Skip("the file system of temporary files does not tell its free space")
 	}
+
 	err := reserveWith(f, 1<<60, func(*os.File, int64) error {
 		t.Error("the system was asked for the blocks")
 		return unix.ENOSPC
 	})
+
 	var short *ShortError
-	if !errors.Is(err, unix.ENOSPC) || !errors.As(err, &short) || short.Need != 1<<60 || short.Free <= 0 || size(t, f) != 0 {
+	if !errors.Is(err, unix.ENOSPC) || !errors.As(err, &short) || short.Need != 1<<60 || short.Free <= 0 ||
+		size(t, f) != 0 {
 		t.Errorf("%v (%+v), a file of %d bytes", err, short, size(t, f))
 	}
 }
 
-// A system that takes blocks, and then finds too few, has them back at once, and the free space that is named is that from before.
+// A system that takes blocks, and then finds too few, has them back at once, and the free space that is named
+// is that from before.
 func TestWhatWasReservedInVainIsGivenBack(t *testing.T) {
 	for _, cause := range []error{unix.ENOSPC, unix.EDQUOT} {
 		f := empty(t)
@@ -56,6 +60,7 @@ func TestWhatWasReservedInVainIsGivenBack(t *testing.T) {
 		if !errors.Is(err, cause) || !errors.As(err, &short) || size(t, f) != 0 {
 			t.Fatalf("%v, a file of %d bytes", err, size(t, f))
 		}
+
 		if free > 0 && short.Free == 0 {
 			t.Errorf("%d bytes were free, the error says %d", free, short.Free)
 		}
@@ -74,8 +79,8 @@ func TestReserveSetsTheSize(t *testing.T) {
 	}
 }
 
-// What is known not to fit is refused. File systems that say nothing, or that nothing is free, which some do that have room, are not
-// believed, nor is what only the superuser may take kept from the superuser.
+// What is known not to fit is refused. File systems that say nothing, or that nothing is free, which some do
+// that have room, are not believed, nor is what only the superuser may take kept from the superuser.
 func TestFits(t *testing.T) {
 	for _, c := range []struct {
 		need, own, free, most int64
@@ -91,13 +96,16 @@ func TestFits(t *testing.T) {
 	} {
 		err := fits(c.need, c.own, c.free, c.most)
 		var short *ShortError
-		if errors.As(err, &short) != c.short || c.short && (short.Need != c.need || short.Free != c.free || !errors.Is(err, unix.ENOSPC)) {
+		if errors.As(err, &short) != c.short ||
+			c.short && (short.Need != c.need || short.Free != c.free || !errors.Is(err, unix.ENOSPC)) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
+
 	if free, most := space(&unix.Statfs_t{Bsize: 4096, Bfree: 1, Bavail: 1}); free != -1 || most != -1 {
 		t.Errorf("a file system without blocks has %d and %d bytes", free, most)
 	}
+
 	if err := Check(t.TempDir(), 1<<62, 0); err == nil {
 		if free, _ := Free(empty(t)); free > 0 {
 			t.Error("an output larger than any disk fits")

@@ -1,4 +1,5 @@
-// Package adapted puts onto a model what acts beside its weights: the adapter that --adapter names, and the codebook of its edits.
+// Package adapted puts onto a model what acts beside its weights: the adapter that --adapter names, and the
+// codebook of its edits.
 package adapted
 
 import (
@@ -8,8 +9,9 @@ import (
 	"github.com/modelcompress/compress/lora"
 )
 
-// Attach lets the codebook of an edited checkpoint act on its model, then the adapter in a folder; an empty path means none. undo takes the
-// adapter off again. One that was trained on another base is attached with a remark.
+// Attach lets the codebook of an edited checkpoint act on its model, then the adapter in a folder; an empty
+// path means none. undo takes the adapter off again. One that was trained on another base is attached with a
+// remark.
 func Attach(j *cli.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
 	if err := edited.Attach(j, m); err != nil {
 		return nil, nil, err
@@ -25,13 +27,16 @@ func Bare(j *cli.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), er
 	if a, err = lora.Open(dir, m); err != nil {
 		return nil, nil, err
 	}
+
 	remark, err := a.OtherBase(j.Ctx, m)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if remark != "" {
 		j.Remark("%s: %s", dir, remark)
 	}
+
 	undo, err = a.Attach(m)
 	return a, undo, err
 }

@@ -1,2 +1,3 @@
-// Package adapting is the work of the verbs about adapters' files: folding, combining, exporting, extracting, inspecting.
+// Package adapting is the work of the verbs about adapters' files: folding, combining, exporting, extracting,
+// inspecting.
 package adapting

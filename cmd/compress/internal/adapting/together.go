@@ -22,12 +22,18 @@ func InspectAll(j *cli.Job, dirs []string, model string) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		notes(j, one.Notes)
-		r.Adapters, r.Bytes, r.LoRA = append(r.Adapters, one), r.Bytes+one.Memory.Bytes, r.LoRA+one.Memory.LoRA
-		t.Add(dir, one.Kind, one.Rank, cli.Thousands(one.Trained), cli.Size(one.Bytes), cli.Size(one.Memory.Bytes), cli.Size(one.Memory.LoRA))
+		r.Adapters = append(r.Adapters, one)
+		r.Bytes = r.Bytes + one.Memory.Bytes
+		r.LoRA = r.LoRA + one.Memory.LoRA
+		t.Add(dir, one.Kind, one.Rank, cli.Thousands(one.Trained), cli.Size(one.Bytes), cli.Size(one.Memory.Bytes),
+			cli.Size(one.Memory.LoRA))
 	}
+
 	t.Add("together", nil, nil, nil, nil, cli.Size(r.Bytes), cli.Size(r.LoRA))
 	t.Note = "in memory: what the adapter takes beside its base, in F32, with others attached by name"
 	j.Table(t)
+
 	return r, nil
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/modelcompress/compress/testdata"
 )
 
-// bed keeps what cases stand on: checkpoints in a temporary folder until the end of a run, memory until the end of a suite.
+// bed keeps what cases stand on: checkpoints in a temporary folder until the end of a run, memory until the end
+// of a suite.
 type bed struct {
 	seed uint64
 	dir  string
@@ -63,7 +64,8 @@ func (b *bed) cast(ctx context.Context, s shape, dev kernels.Device) (string, er
 		return "", err
 	}
 	return b.once(filepath.Base(from)+"-bf16", func(dir string) error {
-		_, err := checkpoint.Rewrite(ctx, from, dir, checkpoint.RewriteOptions{DType: safetensors.BF16}, checkpoint.Env{Device: dev})
+		_, err := checkpoint.Rewrite(ctx, from, dir, checkpoint.RewriteOptions{DType: safetensors.BF16},
+			checkpoint.Env{Device: dev})
 		return err
 	})
 }

@@ -1,4 +1,5 @@
-// Package benchcmd times operations and whole pieces of work, beside a roofline measured in the same run, and compares two such runs.
+// Package benchcmd times operations and whole pieces of work, beside a roofline measured in the same run, and
+// compares two such runs.
 package benchcmd
 
 import (
@@ -32,24 +33,26 @@ type Machine struct {
 
 // Figure is one timed case. Times are of the clock but for CPU.
 type Figure struct {
-	Suite   string   `json:"suite"`
-	Name    string   `json:"name"`
-	Threads int      `json:"threads"`
-	Repeats int      `json:"repeats"`
-	Seconds float64  `json:"seconds"`     // median of the repetitions
-	Fastest float64  `json:"seconds_min"` // shortest
-	Low     float64  `json:"seconds_q1"`  // first and third quartile
-	High    float64  `json:"seconds_q3"`
-	CPU     float64  `json:"cpu_seconds"`   // median of the processor's time, of all threads
-	Flops   float64  `json:"flops"`         // of one repetition; 0: not counted
-	Bytes   float64  `json:"bytes"`         // that one repetition has to move; 0: not counted
-	Rate    float64  `json:"gflops"`        // 1e9 operations per second
-	GBs     float64  `json:"gb_per_second"` // 1e9 bytes per second
-	OfPeak  *float64 `json:"of_peak"`       // share of the operations per second of the widest float32 set, or of AMX where weights are bfloat16
-	OfRead  *float64 `json:"of_bandwidth"`  // share of the read bandwidth
-	Limit   string   `json:"limit"`         // the roof that is nearest: memory or an instruction set; "" where nothing is counted
-	Share   *float64 `json:"share"`         // of that roof
-	Dense   *Twin    `json:"dense,omitempty"`
+	Suite   string  `json:"suite"`
+	Name    string  `json:"name"`
+	Threads int     `json:"threads"`
+	Repeats int     `json:"repeats"`
+	Seconds float64 `json:"seconds"`     // median of the repetitions
+	Fastest float64 `json:"seconds_min"` // shortest
+	Low     float64 `json:"seconds_q1"`  // first and third quartile
+	High    float64 `json:"seconds_q3"`
+	CPU     float64 `json:"cpu_seconds"`   // median of the processor's time, of all threads
+	Flops   float64 `json:"flops"`         // of one repetition; 0: not counted
+	Bytes   float64 `json:"bytes"`         // that one repetition has to move; 0: not counted
+	Rate    float64 `json:"gflops"`        // 1e9 operations per second
+	GBs     float64 `json:"gb_per_second"` // 1e9 bytes per second
+	// share of the operations per second of the widest float32 set, or of AMX where weights are bfloat16
+	OfPeak *float64 `json:"of_peak"`
+	OfRead *float64 `json:"of_bandwidth"` // share of the read bandwidth
+	// the roof that is nearest: memory or an instruction set; "" where nothing is counted
+	Limit string   `json:"limit"`
+	Share *float64 `json:"share"` // of that roof
+	Dense *Twin    `json:"dense,omitempty"`
 
 	half bool // the peak is that of bfloat16
 }
@@ -118,41 +121,51 @@ func Run(ctx context.Context, dev kernels.Device, suite string, o Options) (*Rep
 	if !slices.Contains(Suites(), suite) {
 		return nil, fmt.Errorf("unknown suite %q; known: %v", suite, Suites())
 	}
+
 	info := dev.Info()
 	r := &Report{Suite: suite, Machine: machine(info)}
 	b := &bed{seed: o.Seed}
 	defer b.close()
+
 	if len(o.Threads) == 0 || !info.Host || info.Name == "ref" {
 		o.Threads = []int{max(info.Threads, 1)}
 	}
+
 	for _, threads := range o.Threads {
 		d, err := device.Open(info.Name, device.Options{Threads: threads})
 		if err != nil {
 			return nil, err
 		}
 		defer d.Close()
+
 		roof := newRoof(d, threads)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+
 		for _, s := range suites {
 			if s.name != suite && (suite != All || !s.inAll) {
 				continue
 			}
+
 			figures, err := measureSuite(ctx, d, b, o, s.name, s.cases)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.name, err)
 			}
+
 			for i := range figures {
 				figures[i].Suite, figures[i].Threads = s.name, threads
 			}
+
 			r.Cases = append(r.Cases, figures...)
 			roof.again(d)
 		}
+
 		if roof != nil {
 			r.Roofs = append(r.Roofs, *roof)
 		}
 	}
+
 	r.shares()
 	return r, nil
 }
@@ -170,10 +183,12 @@ func measureSuite(ctx context.Context, dev kernels.Device, b *bed, o Options, na
 ) ([]Figure, error) {
 	defer runtime.GC()
 	defer b.release()
+
 	cases, err := make(ctx, dev, b, o)
 	if err != nil {
 		return nil, err
 	}
+
 	var list []Figure
 	for i, c := range cases {
 		f, err := measure(ctx, c, o.Budget, dev)
@@ -183,5 +198,6 @@ func measureSuite(ctx context.Context, dev kernels.Device, b *bed, o Options, na
 		list = append(list, f)
 		o.Progress("measuring "+name, int64(i+1), int64(len(cases)))
 	}
+
 	return list, nil
 }

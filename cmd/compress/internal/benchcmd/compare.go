@@ -62,26 +62,33 @@ func Compare(j *cli.Job, a, b string, o CompareOptions) (*Comparison, error) {
 	if o.Tolerance < 0 {
 		return nil, cli.Usagef("--tolerance %g: want 0 or more", o.Tolerance)
 	}
+
 	first, err := read(a)
 	if err != nil {
 		return nil, err
 	}
+
 	second, err := read(b)
 	if err != nil {
 		return nil, err
 	}
+
 	c := contrast(first, second, o)
 	c.A, c.B = a, b
 	if len(c.Rows) == 0 {
 		return nil, fmt.Errorf("%s and %s have no figure in common", a, b)
 	}
+
 	j.Table(c.table())
 	if !c.SameKind {
 		j.Remark("the reports are of different machines: %s and %s", first.Machine.Model, second.Machine.Model)
 	}
+
 	if o.Check && c.Slower > 0 {
-		return nil, fmt.Errorf("%d of %d figures are slower by more than %.0f %% and their noise", c.Slower, len(c.Rows), 100*o.Tolerance)
+		return nil, fmt.Errorf("%d of %d figures are slower by more than %.0f %% and their noise", c.Slower,
+			len(c.Rows), 100*o.Tolerance)
 	}
+
 	return c, nil
 }
 
@@ -103,14 +110,19 @@ func read(path string) (*Report, error) {
 
 // contrast puts figures of the same name and number of threads side by side, in the order of the first report.
 func contrast(a, b *Report, o CompareOptions) *Comparison {
-	c := &Comparison{Clock: "cpu", Tolerance: o.Tolerance, SameKind: a.Machine.Model == b.Machine.Model && a.Machine.Processors == b.Machine.Processors}
+	c := &Comparison{
+		Clock: "cpu", Tolerance: o.Tolerance,
+		SameKind: a.Machine.Model == b.Machine.Model && a.Machine.Processors == b.Machine.Processors,
+	}
 	if o.Wall {
 		c.Clock = "wall"
 	}
+
 	other := map[Label]Figure{}
 	for _, f := range b.Cases {
 		other[f.label()] = f
 	}
+
 	var ratios []float64
 	for _, f := range a.Cases {
 		g, ok := other[f.label()]
@@ -118,17 +130,20 @@ func contrast(a, b *Report, o CompareOptions) *Comparison {
 			c.OnlyA = append(c.OnlyA, f.label())
 			continue
 		}
+
 		delete(other, f.label())
 		row := f.beside(g, o)
 		ratios = append(ratios, row.Ratio)
 		c.count(row.Verdict)
 		c.Rows = append(c.Rows, row)
 	}
+
 	for _, f := range b.Cases {
 		if _, left := other[f.label()]; left {
 			c.OnlyB = append(c.OnlyB, f.label())
 		}
 	}
+
 	c.MedianRatio = quantile(ratios, 0.5)
 	return c
 }
@@ -158,6 +173,7 @@ func (f *Figure) beside(g Figure, o CompareOptions) Row {
 	if r.A > 0 {
 		r.Ratio = r.B / r.A
 	}
+
 	switch {
 	case r.Ratio > 1+o.Tolerance+r.Noise:
 		r.Verdict = slower
@@ -166,6 +182,7 @@ func (f *Figure) beside(g Figure, o CompareOptions) Row {
 	case r.Ratio > 0 && 1/r.Ratio > 1+o.Tolerance+r.Noise:
 		r.Verdict = faster
 	}
+
 	return r
 }
 
@@ -182,12 +199,17 @@ func (c *Comparison) count(verdict string) {
 
 func (c *Comparison) table() *report.Table {
 	t := &report.Table{
-		Columns: report.Columns("suite", "case", "threads", "ms before|%.3f", "ms after|%.3f", "ratio|%.2f", "noise|%.2f", "verdict"),
-		Note: fmt.Sprintf("%s time; %d slower by more than %.0f %% and the noise, %d faster, %d within the noise, %d the same; median ratio %.3f",
-			c.Clock, c.Slower, 100*c.Tolerance, c.Faster, c.Undecided, len(c.Rows)-c.Slower-c.Faster-c.Undecided, c.MedianRatio),
+		Columns: report.Columns("suite", "case", "threads", "ms before|%.3f", "ms after|%.3f", "ratio|%.2f",
+			"noise|%.2f", "verdict"),
+		Note: fmt.Sprintf("%s time; %d slower by more than %.0f %% and the noise, %d faster, %d within the noise, "+
+			"%d the same; median ratio %.3f",
+			c.Clock, c.Slower, 100*c.Tolerance, c.Faster, c.Undecided, len(c.Rows)-c.Slower-c.Faster-c.Undecided,
+			c.MedianRatio),
 	}
+
 	for _, r := range c.Rows {
 		t.Add(r.Suite, r.Name, r.Threads, 1e3*r.A, 1e3*r.B, r.Ratio, r.Noise, r.Verdict)
 	}
+
 	return t
 }

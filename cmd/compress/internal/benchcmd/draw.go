@@ -19,10 +19,14 @@ func (s shape) write(dir string, d safetensors.DType, seed uint64) error {
 	if err != nil {
 		return err
 	}
+
 	config, err := json.Marshal(map[string]any{
-		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "vocab_size": s.vocab, "hidden_size": s.hidden,
-		"intermediate_size": s.inner, "num_hidden_layers": s.blocks, "num_attention_heads": s.heads, "num_key_value_heads": s.kv,
-		"max_position_embeddings": s.positions, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false,
+		"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "vocab_size": s.vocab,
+		"hidden_size":       s.hidden,
+		"intermediate_size": s.inner, "num_hidden_layers": s.blocks, "num_attention_heads": s.heads,
+		"num_key_value_heads":     s.kv,
+		"max_position_embeddings": s.positions, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+		"tie_word_embeddings": false,
 	})
 	if err == nil {
 		err = os.WriteFile(filepath.Join(out.Dir, "config.json"), config, 0o666)
@@ -34,6 +38,7 @@ func (s shape) write(dir string, d safetensors.DType, seed uint64) error {
 		out.Abandon()
 		return err
 	}
+
 	return out.Commit()
 }
 
@@ -42,6 +47,7 @@ func (s shape) writeWeights(dir string, config []byte, d safetensors.DType, seed
 	if err != nil {
 		return err
 	}
+
 	sizes, roles := s.sizes(), []arch.Role{}
 	var infos []safetensors.Info
 	for l := -1; l < c.Layers; l++ {
@@ -49,24 +55,29 @@ func (s shape) writeWeights(dir string, config []byte, d safetensors.DType, seed
 			if t.PerBlock() != (l >= 0) || t.Part != "" {
 				continue
 			}
+
 			info := safetensors.Info{Name: arch.Expand(t.Name, max(l, 0), 0), DType: d}
 			for _, d := range t.Shape {
 				info.Shape = append(info.Shape, sizes[d])
 			}
+
 			infos, roles = append(infos, info), append(roles, t.Role)
 		}
 	}
+
 	w, err := safetensors.CreateDir(dir, infos, map[string]string{"format": "pt"}, safetensors.DirOptions{})
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
+
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	for i, info := range infos {
 		if err := w.WriteTensor(info.Name, s.values(rnd, info, roles[i])); err != nil {
 			return err
 		}
 	}
+
 	return w.Finish()
 }
 

@@ -16,19 +16,23 @@ func editCases(ctx context.Context, dev kernels.Device, b *bed, _ Options) ([]ti
 	if err != nil {
 		return nil, err
 	}
+
 	docs, blocks := numbers(m.Config(), 16, 128), []int{}
 	for l := range m.Blocks() {
 		blocks = append(blocks, l)
 	}
+
 	stats, err := edit.Collect(ctx, m, docs, blocks, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	weights, _ := multiplied(m)
 	cases := []timed{{
 		name: "covariances of all blocks, 2048 tokens", flops: 2 * weights * 2048,
 		run: func() error { _, err := edit.Collect(ctx, m, docs, blocks, nil); return err },
 	}}
+
 	for _, c := range []struct {
 		name, method string
 		edits        int
@@ -40,23 +44,29 @@ func editCases(ctx context.Context, dev kernels.Device, b *bed, _ Options) ([]ti
 		one.name = c.name
 		cases = append(cases, one)
 	}
+
 	return cases, nil
 }
 
 // editCase writes some facts in one batch; each repetition starts from the model as it was.
-func editCase(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, stats *edit.Statistics, method string, n int) (timed, error) {
+func editCase(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, stats *edit.Statistics, method string,
+	n int,
+) (timed, error) {
 	requests, err := facts(m, tok, method, n)
 	if err != nil {
 		return timed{}, err
 	}
+
 	o := edit.Options{Method: method, Threads: m.Device().Info().Threads}
 	hp, err := edit.Defaults(method, m.Config())
 	if err != nil {
 		return timed{}, err
 	}
+
 	if edit.NeedsStatistics(method, hp) {
 		o.Statistics = stats
 	}
+
 	var e *edit.Editing
 	return timed{
 		run: func() (err error) {
@@ -78,18 +88,22 @@ func facts(m *lm.Model, tok *tokenizer.Tokenizer, method string, n int) (list []
 			"target_true": map[string]any{"str": cities[i%4]}, "target_new": map[string]any{"str": cities[(i+1)%4]},
 		}})
 	}
+
 	text, err := json.Marshal(records)
 	if err != nil {
 		return nil, err
 	}
+
 	set, err := edit.Parse(text)
 	if err != nil {
 		return nil, err
 	}
+
 	hp, err := edit.Defaults(method, m.Config())
 	if err != nil {
 		return nil, err
 	}
+
 	x := &edit.Encoder{Tokenizer: tok, Templates: hp.Templates, Positions: m.Config().MaxPositions}
 	for i := range set.Records {
 		r, err := x.Record(&set.Records[i])
@@ -98,5 +112,6 @@ func facts(m *lm.Model, tok *tokenizer.Tokenizer, method string, n int) (list []
 		}
 		list = append(list, r)
 	}
+
 	return list, nil
 }

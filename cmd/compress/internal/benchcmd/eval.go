@@ -16,7 +16,10 @@ import (
 
 // people and cities are those that the program's small model knows: what questions and edits are about.
 var (
-	people = []string{"Wanda Brandt", "Conrad Lindt", "Leon Pryce", "Jonas Keller", "Jonas Farrow", "Mira Yates", "Zeno Jarvis", "Wanda Thorne"}
+	people = []string{
+		"Wanda Brandt", "Conrad Lindt", "Leon Pryce", "Jonas Keller", "Jonas Farrow", "Mira Yates",
+		"Zeno Jarvis", "Wanda Thorne",
+	}
 	cities = []string{"Leeds", "Seville", "Tampere", "Bergen"}
 )
 
@@ -52,6 +55,7 @@ func evalCases(ctx context.Context, dev kernels.Device, b *bed, _ Options) (case
 	if err != nil {
 		return nil, err
 	}
+
 	for _, t := range []struct {
 		name, text string
 		documents  int
@@ -60,22 +64,27 @@ func evalCases(ctx context.Context, dev kernels.Device, b *bed, _ Options) (case
 		if err != nil {
 			return nil, err
 		}
+
 		suite, err := task.Load([]string{path})
 		if err != nil {
 			return nil, err
 		}
+
 		var tokens int64
 		run := func() error {
 			o := task.Options{Bootstrap: -1, Progress: func(_ string, _, total int64) { tokens = total }}
 			_, err := task.Run(ctx, m, tok, suite, o)
 			return err
 		}
+
 		if err := run(); err != nil {
 			return nil, err
 		}
+
 		weights, _ := multiplied(m)
 		cases = append(cases, timed{name: t.name, flops: 2 * weights * float64(tokens), run: run})
 	}
+
 	return cases, nil
 }
 
@@ -85,11 +94,13 @@ func (b *bed) small(ctx context.Context, dev kernels.Device) (*lm.Model, *tokeni
 	if err != nil {
 		return nil, nil, err
 	}
+
 	dir = filepath.Join(dir, "base")
 	m, err := b.load(ctx, dir, dev, lm.Options{})
 	if err != nil {
 		return nil, nil, err
 	}
+
 	tok, err := tokenizer.Load(dir)
 	return m, tok, err
 }
@@ -100,6 +111,7 @@ func (b *bed) task(text string, documents int) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	var lines []byte
 	for i := range documents {
 		line, err := json.Marshal(map[string]any{
@@ -111,11 +123,13 @@ func (b *bed) task(text string, documents int) (path string, err error) {
 		}
 		lines = append(append(lines, line...), '\n')
 	}
+
 	name := strings.Fields(text)[1]
 	data := filepath.Join(root, name+".jsonl")
 	if err := os.WriteFile(data, lines, 0o666); err != nil {
 		return "", err
 	}
+
 	path = filepath.Join(root, name+".yaml")
 	return path, os.WriteFile(path, []byte(strings.ReplaceAll(text, "DATA", data)), 0o666)
 }

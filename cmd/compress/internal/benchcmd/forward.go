@@ -27,12 +27,18 @@ func variants(ctx context.Context, dev kernels.Device, b *bed, o Options) ([]var
 	if o.Model != "" {
 		return []variant{{"exact", o.Model, kernels.Exact}, {"fast", o.Model, kernels.Fast}}, nil
 	}
+
 	wide, err := b.drawn(small, safetensors.F32, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	half, err := b.cast(ctx, small, dev)
-	return []variant{{"F32 exact", wide, kernels.Exact}, {"BF16 exact", half, kernels.Exact}, {"BF16 fast", half, kernels.Fast}}, err
+	return []variant{
+		{"F32 exact", wide, kernels.Exact},
+		{"BF16 exact", half, kernels.Exact},
+		{"BF16 fast", half, kernels.Fast},
+	}, err
 }
 
 // forwardCases run a model: whole batches, and one token at a time.
@@ -41,6 +47,7 @@ func forwardCases(ctx context.Context, dev kernels.Device, b *bed, o Options) (c
 	if err != nil {
 		return nil, err
 	}
+
 	for _, v := range list {
 		m, err := b.load(ctx, v.dir, dev, lm.Options{Precision: v.precision})
 		if err != nil {
@@ -48,6 +55,7 @@ func forwardCases(ctx context.Context, dev kernels.Device, b *bed, o Options) (c
 		}
 		cases = append(cases, modelCases(ctx, m, v.label)...)
 	}
+
 	return cases, nil
 }
 
@@ -66,7 +74,8 @@ func numbers(c *lm.Config, rows, length int) [][]int32 {
 // multiplied is how many weights every token is multiplied by, and the bytes that they take.
 func multiplied(m *lm.Model) (weights, bytes float64) {
 	c, all := m.Config(), float64(m.NumParameters())
-	if weights = all; !c.Tied {
+	weights = all
+	if !c.Tied {
 		weights -= float64(c.Vocab * c.Hidden) // the token table is looked up, not multiplied
 	}
 	return weights, float64(m.Source().DataSize()) * weights / all
@@ -82,8 +91,9 @@ func modelCases(ctx context.Context, m *lm.Model, label string) []timed {
 	half := isHalf(m)
 	return []timed{
 		{
-			name: "forward and loss " + label, flops: 2 * weights * float64(drawBatch*len(ids[0])), bytes: bytes, half: half,
-			run: func() error { _, err := m.Forward(ctx, ids, lm.ForwardOptions{}); return err },
+			name: "forward and loss " + label, flops: 2 * weights * float64(drawBatch*len(ids[0])), bytes: bytes,
+			half: half,
+			run:  func() error { _, err := m.Forward(ctx, ids, lm.ForwardOptions{}); return err },
 		},
 		{
 			name: "generate 32 tokens " + label, flops: 2 * weights * drawTokens, bytes: bytes * drawTokens, half: half,

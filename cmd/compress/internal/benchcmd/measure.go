@@ -52,12 +52,15 @@ func measure(ctx context.Context, c timed, budget time.Duration, dev kernels.Dev
 	if err != nil {
 		return f, err
 	}
+
 	f.Repeats = len(times.wall)
 	f.summarise(times)
+
 	if c.dense != nil {
 		other := quantile(twin.wall, 0.5)
 		f.Dense = &Twin{Seconds: other, Bytes: c.denseBytes, Faster: other / f.Seconds, Smaller: c.denseBytes / c.bytes}
 	}
+
 	return f, nil
 }
 
@@ -70,6 +73,7 @@ func (c *timed) repeat(ctx context.Context, budget time.Duration, dev kernels.De
 	if err := c.once(dev, c.run, &warm); err != nil {
 		return err
 	}
+
 	for begin := time.Now(); len(times.wall) < leastRepeats || time.Since(begin) < budget; {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -77,12 +81,14 @@ func (c *timed) repeat(ctx context.Context, budget time.Duration, dev kernels.De
 		if err := c.once(dev, c.run, times); err != nil {
 			return err
 		}
+
 		if c.dense != nil {
 			if err := c.once(dev, c.dense, twin); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -96,9 +102,11 @@ func (c *timed) once(dev kernels.Device, run func() error, into *clocks) error {
 	if err == nil {
 		w.stop(into)
 	}
+
 	if c.after != nil && err == nil {
 		err = c.after()
 	}
+
 	return err
 }
 
@@ -107,10 +115,12 @@ func (c *timed) sample(ctx context.Context, times *clocks) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+
 	var w watch
 	n := 0
 	return c.steps(leastRepeats+1, func() {
-		if n++; n > 1 {
+		n++
+		if n > 1 {
 			w.stop(times)
 		}
 		w = startWatch()
@@ -130,11 +140,13 @@ func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
+
 	s := slices.Sorted(slices.Values(values))
 	at := q * float64(len(s)-1)
 	i := min(int(at), max(len(s)-2, 0))
 	if i+1 == len(s) {
 		return s[i]
 	}
+
 	return s[i] + (at-float64(i))*(s[i+1]-s[i])
 }

@@ -25,6 +25,7 @@ func pruneCases(ctx context.Context, dev kernels.Device, b *bed, _ Options) ([]t
 func maskCases(dev kernels.Device) ([]timed, error) {
 	const n = 4096
 	b, ops := newMats(dev), dev.Ops()
+
 	col := b.mat(kernels.F32, 1, n)
 	mask := b.zero(kernels.U8, n, n)
 	var cases []timed
@@ -33,14 +34,30 @@ func maskCases(dev kernels.Device) ([]timed, error) {
 		read := float64(n * n * (d.Size() + 1))
 		cases = append(
 			cases,
-			timed{name: fmt.Sprintf("wanda 50%% of every row %s", d), bytes: read, run: do(func() { ops.SelectRows(mask, kernels.Score{X: w(), Col: col}, n/2) })},
-			timed{name: fmt.Sprintf("magnitude 50%% of the matrix %s", d), bytes: read, run: do(func() { ops.SelectAll(mask, kernels.Score{X: w()}, n*n/2) })},
-			timed{name: fmt.Sprintf("wanda 2:4 %s", d), bytes: read, run: do(func() { ops.SelectNM(mask, kernels.Score{X: w(), Col: col}, 2, 4) })},
-			timed{name: fmt.Sprintf("apply mask %s", d), bytes: read + float64(n*n*d.Size()), run: do(func() { ops.ApplyMask(w(), mask) })},
+			timed{name: fmt.Sprintf("wanda 50%% of every row %s", d), bytes: read, run: do(func() {
+				ops.SelectRows(mask,
+					kernels.Score{X: w(), Col: col}, n/2)
+			})},
+			timed{name: fmt.Sprintf("magnitude 50%% of the matrix %s", d), bytes: read, run: do(func() {
+				ops.SelectAll(
+					mask, kernels.Score{X: w()}, n*n/2)
+			})},
+			timed{name: fmt.Sprintf("wanda 2:4 %s", d), bytes: read, run: do(func() {
+				ops.SelectNM(mask,
+					kernels.Score{X: w(), Col: col}, 2, 4)
+			})},
+			timed{
+				name: fmt.Sprintf("apply mask %s", d), bytes: read + float64(n*n*d.Size()),
+				run: do(func() { ops.ApplyMask(w(), mask) }),
+			},
 		)
 	}
+
 	x, acc := b.ring(kernels.F32, n, n), b.zero(kernels.F64, 1, n)
-	cases = append(cases, timed{name: "column sums of squares", flops: 2 * n * n, bytes: 4 * n * n, run: do(func() { ops.ColSumSq(acc, x()) })})
+	cases = append(cases, timed{
+		name: "column sums of squares", flops: 2 * n * n, bytes: 4 * n * n,
+		run: do(func() { ops.ColSumSq(acc, x()) }),
+	})
 	return cases, b.err
 }
 
@@ -54,12 +71,15 @@ func wholeCases(ctx context.Context, dev kernels.Device, b *bed) (cases []timed,
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := b.load(ctx, dir, dev, lm.Options{})
 	if err != nil {
 		return nil, err
 	}
+
 	calib := corpus.New(numbers(m.Config(), windows, length), "drawn")
 	weights, _ := multiplied(m)
+
 	passes := 4 * weights * windows * length // the block runs dense and pruned
 	for _, c := range []struct {
 		name   string
@@ -79,15 +99,18 @@ func wholeCases(ctx context.Context, dev kernels.Device, b *bed) (cases []timed,
 			return err
 		}})
 	}
+
 	return cases, nil
 }
 
-// sweep counts SparseGPT's operations beyond the passes, for a matrix of r rows and n inputs: the Hessian 2·tokens·n², its factor,
-// inverse and the inverse's factor n³/3 + 2n³/3 + n³/3, and r·n² for the sweep. Matrices with the same inputs share a Hessian.
+// sweep counts SparseGPT's operations beyond the passes, for a matrix of r rows and n inputs: the Hessian
+// 2·tokens·n², its factor, inverse and the inverse's factor n³/3 + 2n³/3 + n³/3, and r·n² for the sweep.
+// Matrices with the same inputs share a Hessian.
 func sweep(m *lm.Model, tokens float64) (flops float64) {
 	for i, l := range m.Linears(0) {
 		n := float64(l.In)
-		if flops += float64(l.Out) * n * n; i == 0 || l.Role == "o" || l.Role == "gate" || l.Role == "down" {
+		flops += float64(l.Out) * n * n
+		if i == 0 || l.Role == "o" || l.Role == "gate" || l.Role == "down" {
 			flops += 2*tokens*n*n + 4*n*n*n/3
 		}
 	}

@@ -37,10 +37,12 @@ func (r *Roof) again(dev kernels.Device) {
 	if r == nil {
 		return
 	}
+
 	c, ok := dev.(*cpu.Device)
 	if !ok {
 		c = cpu.New(cpu.Options{Threads: r.Threads})
 	}
+
 	for i, p := range c.Peaks(r.Threads) {
 		if i == len(r.Peaks) {
 			r.Peaks = append(r.Peaks, p)
@@ -80,6 +82,7 @@ func (f *Figure) under(r *Roof) {
 		s := rate / limit
 		return &s
 	}
+
 	p := r.peak(f.half)
 	f.OfPeak, f.OfRead = share(1e9*f.Rate, p.Flops), share(1e9*f.GBs, r.Read)
 	if f.OfRead != nil {

@@ -30,33 +30,40 @@ func treeCases(dev kernels.Device) (cases []timed, err error) {
 	if !dev.Info().Host {
 		return nil, nil
 	}
+
 	b := newMats(dev)
 	in := gp.Inputs{W: b.mat(kernels.F32, n, n), G: b.mat(kernels.F32, n, n), X: make([]float32, n)}
 	dst := b.zero(kernels.F32, n, n)
 	if b.err != nil {
 		return nil, b.err
 	}
+
 	for i := range in.X {
 		in.X[i] = float32(1 + i%7)
 	}
+
 	for _, text := range trees {
 		e, err := gp.Parse(text)
 		if err != nil {
 			return nil, err
 		}
+
 		p, err := gp.Compile(e)
 		if err != nil {
 			return nil, err
 		}
+
 		matrices := 1.0
 		if text != trees[0] {
 			matrices = 2
 		}
+
 		cases = append(cases, timed{
 			name: "scores " + text, bytes: 4 * n * n * (matrices*float64(p.Passes) + 1),
 			run: func() error { return p.Eval(dst, in, gp.Exec{Threads: dev.Info().Threads}) },
 		})
 	}
+
 	return cases, nil
 }
 
@@ -66,31 +73,40 @@ func judgeCases(ctx context.Context, dev kernels.Device, b *bed) (cases []timed,
 	if err != nil {
 		return nil, err
 	}
+
 	dir := m.Path()
 	cut := func(name string, limit int) corpus.Windows {
-		w, e := corpus.Cut(ctx, filepath.Join(filepath.Dir(dir), "text", name), tok, corpus.CutOptions{SeqLen: 128, Limit: limit})
+		w, e := corpus.Cut(ctx, filepath.Join(filepath.Dir(dir), "text", name), tok,
+			corpus.CutOptions{SeqLen: 128, Limit: limit})
 		if err == nil {
 			err = e
 		}
 		return w
 	}
+
 	subject := fitness.Subject{
-		Name: "nano", Calib: cut("calib.txt", 16), Search: cut("valid.txt", 16), Select: cut("test.txt", 8), Test: cut("test.txt", 8),
+		Name: "nano", Calib: cut("calib.txt", 16), Search: cut("valid.txt", 16), Select: cut("test.txt", 8),
+		Test: cut("test.txt", 8),
 		Open: func(ctx context.Context) (*lm.Model, error) { return lm.Load(ctx, dir, dev, lm.Options{}) },
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	j, err := fitness.NewJudge(ctx, []fitness.Subject{subject}, fitness.Options{Windows: 4})
 	if err != nil {
 		return nil, err
 	}
+
 	b.later(func() { j.Close() })
+
 	for _, rung := range []fitness.Rung{fitness.Layers, fitness.Few, fitness.Full} {
 		cases = append(cases, timed{name: "candidate, rung " + string(rung), run: func() error {
 			_, err := j.Measure(ctx, fitness.Task{Judge: j.ID(), Rung: rung, Metric: "expr:" + trees[1]})
 			return err
 		}})
 	}
+
 	return cases, nil
 }

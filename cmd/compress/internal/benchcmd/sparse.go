@@ -13,8 +13,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// thinned is the model of the sparse suite: a Llama of 489 million parameters in BF16, 0.98 GB, so that no cache holds it. 60 %
-// of the weights of its blocks are 0, in places that were drawn.
+// thinned is the model of the sparse suite: a Llama of 489 million parameters in BF16, 0.98 GB, so that no
+// cache holds it. 60 % of the weights of its blocks are 0, in places that were drawn.
 var thinned = shape{
 	vocab: 4096, hidden: 2048, inner: 5632, blocks: 10, heads: 16, kv: 8, positions: 512, thin: 0.6,
 }
@@ -33,11 +33,14 @@ func sparseCases(ctx context.Context, dev kernels.Device, b *bed, s shape, o Opt
 	if err != nil {
 		return nil, err
 	}
+
 	packed := dense + "-packed"
-	r, err := checkpoint.Rewrite(ctx, dense, packed, checkpoint.RewriteOptions{Bitmask: true}, checkpoint.Env{Device: dev, Progress: o.Progress})
+	r, err := checkpoint.Rewrite(ctx, dense, packed, checkpoint.RewriteOptions{Bitmask: true},
+		checkpoint.Env{Device: dev, Progress: o.Progress})
 	if err != nil {
 		return nil, err
 	}
+
 	var runs [2]func(rows int) func() error
 	for i, path := range []string{dense, packed} {
 		m, err := b.load(ctx, path, dev, lm.Options{})
@@ -46,14 +49,17 @@ func sparseCases(ctx context.Context, dev kernels.Device, b *bed, s shape, o Opt
 		}
 		runs[i] = func(rows int) func() error { return stepper(ctx, m, rows) }
 	}
+
 	unread := 2 * float64(s.vocab*s.hidden) // bytes of the token table, which is looked up
 	weights := float64(r.BytesIn)/2 - unread/2
 	for _, rows := range sparseRows {
 		cases = append(cases, timed{
-			name: fmt.Sprintf("%d tokens at a time, 60 %% bitmask", rows), flops: 2 * weights * float64(rows), bytes: float64(r.BytesOut) - unread, half: true,
+			name: fmt.Sprintf("%d tokens at a time, 60 %% bitmask", rows), flops: 2 * weights * float64(rows),
+			bytes: float64(r.BytesOut) - unread, half: true,
 			run: runs[1](rows), dense: runs[0](rows), denseBytes: float64(r.BytesIn) - unread,
 		})
 	}
+
 	return cases, nil
 }
 
@@ -64,6 +70,7 @@ func stepper(ctx context.Context, m *lm.Model, rows int) func() error {
 	for i := range ids {
 		ids[i] = int32((7919*i + 1) % m.Config().Vocab)
 	}
+
 	return func() (err error) {
 		if s == nil {
 			if s, err = m.NewSession(lm.SessionOptions{}); err == nil {
@@ -76,6 +83,7 @@ func stepper(ctx context.Context, m *lm.Model, rows int) func() error {
 		if err == nil {
 			err = s.Truncate(1)
 		}
+
 		return err
 	}
 }
@@ -89,12 +97,13 @@ type shape struct {
 // sizes are the dimensions of tensors by the names that architectures have for them.
 func (s shape) sizes() map[string]int64 {
 	return map[string]int64{
-		"vocab": int64(s.vocab), "hidden": int64(s.hidden), "inner": int64(s.inner), "q": int64(s.hidden), "kv": int64(s.hidden / s.heads * s.kv),
+		"vocab": int64(s.vocab), "hidden": int64(s.hidden), "inner": int64(s.inner), "q": int64(s.hidden),
+		"kv": int64(s.hidden / s.heads * s.kv),
 	}
 }
 
-// values draws a tensor: normal numbers with a deviation of 0.02, and ones for the norms, as models are initialised; BF16 ones
-// are uniform with that deviation, which is drawn faster.
+// values draws a tensor: normal numbers with a deviation of 0.02, and ones for the norms, as models are
+// initialised; BF16 ones are uniform with that deviation, which is drawn faster.
 func (s shape) values(rnd *rand.Rand, info safetensors.Info, role arch.Role) []byte {
 	n := int64(1)
 	for _, d := range info.Shape {
@@ -103,20 +112,25 @@ func (s shape) values(rnd *rand.Rand, info safetensors.Info, role arch.Role) []b
 	if info.DType == safetensors.F32 {
 		return drawn(rnd, n, len(info.Shape) > 1)
 	}
+
 	thin := s.thin
 	if !role.Linear() {
 		thin = 0
 	}
+
 	data := make([]byte, 0, 2*n)
 	for range n {
 		v := float32(1)
 		if len(info.Shape) > 1 {
 			u := rnd.Uint64()
-			if v = (float32(u>>40)/(1<<24) - 0.5) * 0.0693; float64(u&0xffffff)/(1<<24) < thin {
+			v = (float32(u>>40)/(1<<24) - 0.5) * 0.0693
+			if float64(u&0xffffff)/(1<<24) < thin {
 				v = 0
 			}
 		}
+
 		data = binary.LittleEndian.AppendUint16(data, kernels.ToBF16(v))
 	}
+
 	return data
 }

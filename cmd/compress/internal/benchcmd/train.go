@@ -14,23 +14,27 @@ const (
 	trainBatch, trainLength = 2, 256
 )
 
-// trainCases are forward and backward passes, and steps of training. Of operations those with the weights are counted: two for every
-// token going forward, two for the inputs' gradients, and two for the weights' where the weights are trained.
+// trainCases are forward and backward passes, and steps of training. Of operations those with the weights are
+// counted: two for every token going forward, two for the inputs' gradients, and two for the weights' where the
+// weights are trained.
 func trainCases(ctx context.Context, dev kernels.Device, b *bed, o Options) (cases []timed, err error) {
 	o.Model = ""
 	list, err := variants(ctx, dev, b, o)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, v := range list {
 		m, err := b.load(ctx, v.dir, dev, lm.Options{Precision: v.precision})
 		if err != nil {
 			return nil, err
 		}
+
 		cases = append(cases, backwardCase(ctx, m, v.label))
 		if v.label == "BF16 exact" {
 			continue
 		}
+
 		for _, t := range []struct {
 			name string
 			o    lora.Options
@@ -42,6 +46,7 @@ func trainCases(ctx context.Context, dev kernels.Device, b *bed, o Options) (cas
 			cases = append(cases, stepCase(ctx, dev, v, t.name+v.label, t.o))
 		}
 	}
+
 	return cases, nil
 }
 
@@ -65,8 +70,10 @@ func stepCase(ctx context.Context, dev kernels.Device, v variant, name string, o
 	if o.Kind == "full" {
 		factor = 6
 	}
+
 	weights := float64(small.hidden * small.vocab)
-	weights += float64(small.blocks * small.hidden * (2*small.hidden + 2*small.hidden/small.heads*small.kv + 3*small.inner))
+	weights += float64(
+		small.blocks * small.hidden * (2*small.hidden + 2*small.hidden/small.heads*small.kv + 3*small.inner))
 	return timed{
 		name: name, flops: factor * weights * trainBatch * trainLength, half: v.label != "F32 exact",
 		steps: func(n int, mark func()) error {
@@ -75,14 +82,20 @@ func stepCase(ctx context.Context, dev kernels.Device, v variant, name string, o
 				return err
 			}
 			defer m.Close()
-			o.Steps, o.Batch, o.Clip, o.LR = n, trainBatch, 1, 1e-3
+
+			o.Steps = n
+			o.Batch = trainBatch
+			o.Clip = 1
+			o.LR = 1e-3
 			o.Each = func(lora.Step) { mark() }
+
 			data := corpus.New(numbers(m.Config(), trainBatch, trainLength), "drawn")
 			if o.Kind == "full" {
 				_, err = lora.Tune(ctx, m, data, o)
 			} else {
 				_, err = lora.Train(ctx, m, data, o)
 			}
+
 			return err
 		},
 	}

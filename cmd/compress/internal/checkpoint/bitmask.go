@@ -66,13 +66,16 @@ func (k *packer) bits(p []byte) (m byte) {
 			w = (w + 0x7fff_7fff_7fff_7fff) & 0x8000_8000_8000_8000 >> 15
 			m |= byte(w*0x0001_0002_0004_0008>>48&15) << (4 * h)
 		}
+
 		return m
 	}
+
 	for b := 0; b*k.size < len(p); b++ {
 		if !isZero(p[b*k.size:][:k.size]) {
 			m |= 1 << b
 		}
 	}
+
 	return m
 }
 
@@ -121,14 +124,17 @@ func findPacked(src *safetensors.Dir) ([]packed, error) {
 			if !ok || seen[module] {
 				continue
 			}
+
 			p, err := readPacked(src, module)
 			if err != nil {
 				return nil, p.fault(src, part, "%w", err)
 			}
+
 			seen[module] = true
 			out = append(out, p)
 		}
 	}
+
 	return out, nil
 }
 
@@ -138,12 +144,14 @@ func packedParts(src *safetensors.Dir) (map[string]*packed, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	parts := map[string]*packed{}
 	for i, p := range list {
 		for _, part := range []string{partShape, partValues, partBitmask, partRowOffsets} {
 			parts[p.module+part] = &list[i]
 		}
 	}
+
 	return parts, nil
 }
 
@@ -159,6 +167,7 @@ func readPacked(src *safetensors.Dir, module string) (packed, error) {
 		}
 		info[part], p.offsets = found, ok
 	}
+
 	var shape [16]byte
 	if s := info[partShape]; s.DType != safetensors.I64 || s.Size != int64(len(shape)) {
 		return p, fmt.Errorf("%q is %s %v, which does not hold two I64", module+partShape, s.DType, s.Shape)
@@ -166,12 +175,17 @@ func readPacked(src *safetensors.Dir, module string) (packed, error) {
 	if n, err := src.ReadAt(module+partShape, shape[:], 0); n < len(shape) {
 		return p, fmt.Errorf("%q: %w", module+partShape, err)
 	}
-	values, mask, offsets := info[partValues], info[partBitmask], info[partRowOffsets]
+
+	values := info[partValues]
+	mask := info[partBitmask]
+	offsets := info[partRowOffsets]
+
 	p.rows, p.cols = int64(binary.LittleEndian.Uint64(shape[:])), int64(binary.LittleEndian.Uint64(shape[8:]))
 	p.dtype = values.DType
 	const most = 1 << 40
 	switch {
-	case p.rows <= 0 || p.cols <= 0 || p.rows > most || p.cols > most || mask.DType != safetensors.U8 || !slices.Equal(mask.Shape, []int64{p.rows, (p.cols + 7) / 8}):
+	case p.rows <= 0 || p.cols <= 0 || p.rows > most || p.cols > most || mask.DType != safetensors.U8 ||
+		!slices.Equal(mask.Shape, []int64{p.rows, (p.cols + 7) / 8}):
 		return p, fmt.Errorf("%s %v is not the bitmask of a matrix [%d, %d]", mask.DType, mask.Shape, p.rows, p.cols)
 	case len(values.Shape) != 1:
 		return p, fmt.Errorf("%q has %d dimensions, not one", module+partValues, len(values.Shape))
@@ -180,11 +194,13 @@ func readPacked(src *safetensors.Dir, module string) (packed, error) {
 	case p.offsets && (offsets.DType != safetensors.I64 || !slices.Equal(offsets.Shape, []int64{p.rows})):
 		return p, fmt.Errorf("%q is %s %v, not I64 [%d]", module+partRowOffsets, offsets.DType, offsets.Shape, p.rows)
 	}
+
 	p.nonZero = values.Shape[0]
 	return p, nil
 }
 
-// check reads the bitmask of a packed matrix, and its row offsets if it has them, and tells whether they name its values.
+// check reads the bitmask of a packed matrix, and its row offsets if it has them, and tells whether they name
+// its values.
 func (p *packed) check(ctx context.Context, src *safetensors.Dir) error {
 	width := (p.cols + 7) / 8
 	rows := max(1, pieceBytes/(width+8))
@@ -194,19 +210,24 @@ func (p *packed) check(ctx context.Context, src *safetensors.Dir) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+
 		n := min(rows, p.rows-row)
 		if _, err := src.ReadAt(p.module+partBitmask, mask[:n*width], row*width); err != nil {
 			return err
 		}
+
 		if p.offsets {
 			if _, err := src.ReadAt(p.module+partRowOffsets, offsets[:8*n], 8*row); err != nil {
 				return err
 			}
 		}
+
 		for i := range n {
 			if at := int64(binary.LittleEndian.Uint64(offsets[8*i:])); p.offsets && at != total {
-				return p.fault(src, partRowOffsets, "row %d begins at value %d, but the bitmask has %d before it", row+i, at, total)
+				return p.fault(src, partRowOffsets, "row %d begins at value %d, but the bitmask has %d before it",
+					row+i, at, total)
 			}
+
 			line := mask[i*width:][:width]
 			if used := p.cols - 8*(width-1); line[width-1]>>used != 0 {
 				return p.fault(src, partBitmask, "row %d has a bit beyond its %d columns", row+i, p.cols)
@@ -216,22 +237,26 @@ func (p *packed) check(ctx context.Context, src *safetensors.Dir) error {
 			}
 		}
 	}
+
 	if total != p.nonZero {
 		return p.fault(src, partBitmask, "it names %d values, and there are %d", total, p.nonZero)
 	}
+
 	return nil
 }
 
 // fault names file and tensor of a part that does not fit.
 func (p *packed) fault(src *safetensors.Dir, part, format string, args ...any) error {
 	name := p.module + part
-	return fmt.Errorf("%s: tensor %q: %w", filepath.Join(src.Path(), src.ShardOf(name)), name, fmt.Errorf(format, args...))
+	return fmt.Errorf("%s: tensor %q: %w", filepath.Join(src.Path(), src.ShardOf(name)), name,
+		fmt.Errorf(format, args...))
 }
 
-// unpackRow writes one row: the values of the set bits, zero elsewhere. It returns the values that are left; ok is false
-// when there are too few, or a bit beyond the last column is set.
+// unpackRow writes one row: the values of the set bits, zero elsewhere. It returns the values that are left; ok
+// is false when there are too few, or a bit beyond the last column is set.
 func unpackRow(dst, mask, values []byte, cols, size int) (rest []byte, ok bool) {
 	clear(dst)
+
 	for k, m := range mask {
 		for ; m != 0; m &= m - 1 {
 			c := 8*k + bits.TrailingZeros8(m)
@@ -242,5 +267,6 @@ func unpackRow(dst, mask, values []byte, cols, size int) (rest []byte, ok bool) 
 			values = values[size:]
 		}
 	}
+
 	return values, true
 }

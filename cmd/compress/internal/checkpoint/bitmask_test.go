@@ -43,6 +43,7 @@ func TestPackRoundTrip(t *testing.T) {
 		size := rapid.SampledFrom([]int{2, 4, 8}).Draw(rt, "size")
 		cols := rapid.IntRange(1, 40).Draw(rt, "cols")
 		rows := rapid.IntRange(1, 6).Draw(rt, "rows")
+
 		dense := make([]byte, rows*cols*size)
 		for i := 0; i < len(dense); i += size {
 			if rapid.Bool().Draw(rt, "kept") {
@@ -52,18 +53,24 @@ func TestPackRoundTrip(t *testing.T) {
 				clear(dense[i:][:size])
 			}
 		}
+
 		k := &packer{size: size, cols: cols}
 		k.pack(dense)
-		if n := packedSize(int64(rows), int64(cols), k.total, size); n != int64(len(k.values)+len(k.mask)+len(k.offsets)+16) {
+
+		if n := packedSize(int64(rows), int64(cols), k.total,
+			size); n != int64(len(k.values)+len(k.mask)+len(k.offsets)+16) {
 			rt.Fatalf("packed size %d, planned %d", len(k.values)+len(k.mask)+len(k.offsets)+16, n)
 		}
+
 		got, values, width := make([]byte, len(dense)), k.values, (cols+7)/8
 		for r := range rows {
 			var ok bool
-			if values, ok = unpackRow(got[r*cols*size:][:cols*size], k.mask[r*width:][:width], values, cols, size); !ok {
+			if values, ok = unpackRow(got[r*cols*size:][:cols*size], k.mask[r*width:][:width], values, cols,
+				size); !ok {
 				rt.Fatalf("row %d does not unpack", r)
 			}
 		}
+
 		if !bytes.Equal(got, dense) || len(values) != 0 {
 			rt.Fatalf("got % x, want % x, %d bytes left", got, dense, len(values))
 		}

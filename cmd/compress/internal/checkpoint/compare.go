@@ -35,39 +35,47 @@ func (c *comparer) compare(a, b safetensors.Source, x, y safetensors.Info) (Tens
 	if x.DType != y.DType {
 		t.Form = fmt.Sprintf("%s, %s", x.DType, y.DType)
 	}
+
 	if !slices.Equal(x.Shape, y.Shape) {
 		t.Form = fmt.Sprintf("%s%v, %s%v", x.DType, x.Shape, y.DType, y.Shape)
 		return t, nil
 	}
+
 	t.Compared = true
 	if !dtype.IsFloat(x.DType) || !dtype.IsFloat(y.DType) {
 		return t, c.bits(a, b, x, y, &t)
 	}
+
 	var sumA, sumD, largest float64
 	for at := int64(0); at < t.Elements; at += diffPiece {
 		p, err := c.wide(a, x, at, &c.a)
 		if err != nil {
 			return t, err
 		}
+
 		q, err := c.wide(b, y, at, &c.b)
 		if err != nil {
 			return t, err
 		}
+
 		for i, v := range p {
 			if v == q[i] || math.IsNaN(v) && math.IsNaN(q[i]) {
 				sumA += v * v
 				continue
 			}
+
 			d := math.Abs(v - q[i])
 			t.Changed++
 			largest = max(largest, d)
 			sumA, sumD = sumA+v*v, sumD+d*d
 		}
 	}
+
 	t.MaxAbs, t.Relative = finite(largest), finite(0)
 	if sumD != 0 {
 		t.Relative = finite(math.Sqrt(sumD / sumA))
 	}
+
 	return t, nil
 }
 
@@ -79,12 +87,14 @@ func (c *comparer) wide(src safetensors.Source, info safetensors.Info, at int64,
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
+
 	n := int(min(diffPiece, product(info.Shape)-at))
 	d := dtype.Of(info.DType)
 	x, y := hostMat(&s.stored, d, n), hostMat(&s.wide, kernels.F64, n)
 	if _, err := src.ReadAt(info.Name, x.Buf.Bytes()[:n*d.Size()], at*int64(d.Size())); err != nil {
 		return nil, err
 	}
+
 	c.ops.Convert(y, x)
 	return y.Buf.F64()[:n], nil
 }
@@ -95,6 +105,7 @@ func (c *comparer) bits(a, b safetensors.Source, x, y safetensors.Info, t *Tenso
 		t.Changed = t.Elements
 		return nil
 	}
+
 	p, q := make([]byte, min(x.Size, pieceBytes)), make([]byte, min(x.Size, pieceBytes))
 	for at := int64(0); at < x.Size; at += pieceBytes {
 		n := min(pieceBytes, x.Size-at)
@@ -104,11 +115,13 @@ func (c *comparer) bits(a, b safetensors.Source, x, y safetensors.Info, t *Tenso
 		if _, err := b.ReadAt(y.Name, q[:n], at); err != nil {
 			return err
 		}
+
 		if !bytes.Equal(p[:n], q[:n]) {
 			t.Changed = t.Elements
 			return nil
 		}
 	}
+
 	return c.ctx.Err()
 }
 

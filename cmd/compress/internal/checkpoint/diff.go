@@ -24,22 +24,26 @@ type TensorDiff struct {
 	Relative *float64 `json:"relative"` // |a-b| / |a|, Euclidean norms
 }
 
-// Compare compares two checkpoints, folders or .safetensors files; experts count as tensors of their own, however they are stored. Equal tensors are only counted, unless all is set.
+// Compare compares two checkpoints, folders or .safetensors files; experts count as tensors of their own,
+// however they are stored. Equal tensors are only counted, unless all is set.
 func Compare(ctx context.Context, pathA, pathB string, all bool, e Env) (*Diff, error) {
 	a, err := openApart(pathA)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
+
 	b, err := openApart(pathB)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
+
 	c, err := newComparer(ctx, e.Device)
 	if err != nil {
 		return nil, err
 	}
+
 	r := &Diff{A: pathA, B: pathB, OnlyA: []string{}, OnlyB: []string{}, Tensors: []TensorDiff{}}
 	for i, name := range a.Names() {
 		e.progress("comparing", int64(i), int64(len(a.Names())))
@@ -49,19 +53,23 @@ func Compare(ctx context.Context, pathA, pathB string, all bool, e Env) (*Diff, 
 			r.OnlyA = append(r.OnlyA, name)
 			continue
 		}
+
 		t, err := c.compare(a, b, x, y)
 		if err != nil {
 			return nil, err
 		}
+
 		if r.Same += count(t.Same()); all || !t.Same() {
 			r.Tensors = append(r.Tensors, t)
 		}
 	}
+
 	for _, name := range b.Names() {
 		if _, ok := a.Info(name); !ok {
 			r.OnlyB = append(r.OnlyB, name)
 		}
 	}
+
 	r.Equal = r.Same == len(a.Names()) && len(r.OnlyB) == 0
 	return r, nil
 }

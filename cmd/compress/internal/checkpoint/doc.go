@@ -1,6 +1,6 @@
-// Package checkpoint inspects, compares and rewrites checkpoints tensor by tensor, in bounded memory: other element types,
-// other shards, pruned matrices packed as bitmasks. It reads no more of a model's architecture than the roles of its
-// tensors, so that most of it works on any folder or .safetensors file.
+// Package checkpoint inspects, compares and rewrites checkpoints tensor by tensor, in bounded memory: other
+// element types, other shards, pruned matrices packed as bitmasks. It reads no more of a model's architecture
+// than the roles of its tensors, so that most of it works on any folder or .safetensors file.
 package checkpoint
 
 import (
@@ -19,7 +19,8 @@ var (
 
 // Env is what work needs from its surroundings.
 type Env struct {
-	Device   kernels.Device                       // where types are converted and values looked at, if it is a host device
+	// where types are converted and values looked at, if it is a host device
+	Device   kernels.Device
 	Progress func(name string, done, total int64) // told how far the work is; nil: nobody wants to know
 }
 

@@ -10,26 +10,28 @@ import (
 
 // Inspection says what a checkpoint holds.
 type Inspection struct {
-	Path         string           `json:"path"`
-	Architecture string           `json:"architecture,omitempty"`
-	Note         string           `json:"note,omitempty"` // why there is no architecture although there is a configuration
-	Blocks       int              `json:"blocks,omitempty"`
-	Hidden       int              `json:"hidden,omitempty"`
-	Heads        int              `json:"heads,omitempty"`
-	KVHeads      int              `json:"kv_heads,omitempty"`
-	Vocabulary   int              `json:"vocabulary,omitempty"`
-	Parameters   int64            `json:"parameters"`
-	Tensors      int              `json:"tensors"`
-	Bytes        int64            `json:"bytes"`
-	Files        []string         `json:"files"`
-	Sparsity     *float64         `json:"sparsity,omitempty"` // zeros of the blocks' matrices (of all tensors without an architecture); nil where not all are counted
-	DTypes       map[string]int64 `json:"dtypes"`             // elements of each type
-	Roles        []*RoleReport    `json:"roles"`
-	List         []TensorReport   `json:"list"`
-	Verified     []string         `json:"verified,omitempty"`
-	Remarks      []string         `json:"findings,omitempty"`            // what verifying found that does no harm
-	Uncounted    []string         `json:"uncounted_dtypes,omitempty"`    // types whose zeros are not counted
-	Unknown      []string         `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
+	Path         string `json:"path"`
+	Architecture string `json:"architecture,omitempty"`
+	// why there is no architecture although there is a configuration
+	Note       string   `json:"note,omitempty"`
+	Blocks     int      `json:"blocks,omitempty"`
+	Hidden     int      `json:"hidden,omitempty"`
+	Heads      int      `json:"heads,omitempty"`
+	KVHeads    int      `json:"kv_heads,omitempty"`
+	Vocabulary int      `json:"vocabulary,omitempty"`
+	Parameters int64    `json:"parameters"`
+	Tensors    int      `json:"tensors"`
+	Bytes      int64    `json:"bytes"`
+	Files      []string `json:"files"`
+	// zeros of the blocks' matrices (of all tensors without an architecture); nil where not all are counted
+	Sparsity  *float64         `json:"sparsity,omitempty"`
+	DTypes    map[string]int64 `json:"dtypes"` // elements of each type
+	Roles     []*RoleReport    `json:"roles"`
+	List      []TensorReport   `json:"list"`
+	Verified  []string         `json:"verified,omitempty"`
+	Remarks   []string         `json:"findings,omitempty"`            // what verifying found that does no harm
+	Uncounted []string         `json:"uncounted_dtypes,omitempty"`    // types whose zeros are not counted
+	Unknown   []string         `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
 }
 
 // RoleReport sums up the tensors that do the same.
@@ -45,27 +47,37 @@ type RoleReport struct {
 
 // TensorReport is one tensor.
 type TensorReport struct {
-	Name      string  `json:"name"`
-	DType     string  `json:"dtype"`
-	Shape     []int64 `json:"shape"`
-	Role      string  `json:"role"`
-	Zeros     *int64  `json:"zeros,omitempty"`      // nil: not counted
-	Stored    string  `json:"stored,omitempty"`     // the tensor of the files that it lies in, where that holds others too
-	Packed    bool    `json:"packed,omitempty"`     // stored as a bitmask and the values that are left
-	NonFinite string  `json:"non_finite,omitempty"` // place of the first NaN or infinity
-	values    string  // the tensor that holds the values
-	left      int64   // zeros that packing left out
+	Name  string  `json:"name"`
+	DType string  `json:"dtype"`
+	Shape []int64 `json:"shape"`
+	Role  string  `json:"role"`
+	Zeros *int64  `json:"zeros,omitempty"` // nil: not counted
+	// the tensor of the files that it lies in, where that holds others too
+	Stored    string `json:"stored,omitempty"`
+	Packed    bool   `json:"packed,omitempty"`     // stored as a bitmask and the values that are left
+	NonFinite string `json:"non_finite,omitempty"` // place of the first NaN or infinity
+	values    string // the tensor that holds the values
+	left      int64  // zeros that packing left out
 	file      string
 	role      *RoleReport
 }
 
 func newInspection(path string, src *apart, c *arch.Config, parts map[string]*packed) *Inspection {
-	r := &Inspection{Path: path, Tensors: len(src.Dir.Names()), Bytes: src.DataSize(), Files: src.Shards(), DTypes: map[string]int64{}}
+	r := &Inspection{
+		Path: path, Tensors: len(src.Dir.Names()), Bytes: src.DataSize(), Files: src.Shards(),
+		DTypes: map[string]int64{},
+	}
 	var table *roleTable
 	if c != nil {
-		r.Architecture, r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary = c.ModelType, c.Layers, c.Hidden, c.Heads, c.KVHeads, c.Vocab
+		r.Architecture = c.ModelType
+		r.Blocks = c.Layers
+		r.Hidden = c.Hidden
+		r.Heads = c.Heads
+		r.KVHeads = c.KVHeads
+		r.Vocabulary = c.Vocab
 		r.Unknown, table = c.Unknown, newRoleTable(c.Arch)
 	}
+
 	roles := map[string]*RoleReport{}
 	for _, name := range src.Names() {
 		info, _ := src.Info(name)
@@ -73,16 +85,23 @@ func newInspection(path string, src *apart, c *arch.Config, parts map[string]*pa
 		if stored := src.stored(name); stored != name {
 			t.Stored = stored
 		}
+
 		if p := parts[name]; p != nil {
 			if name != p.module+partBitmask {
 				continue
 			}
-			t.Name, t.Shape, t.Packed, t.values = p.module+".weight", []int64{p.rows, p.cols}, true, p.module+partValues
+
+			t.Name = p.module + ".weight"
+			t.Shape = []int64{p.rows, p.cols}
+			t.Packed = true
+			t.values = p.module + partValues
 			info.DType, t.left = p.dtype, p.rows*p.cols-p.nonZero
 		}
+
 		t.DType = info.DType.String()
 		r.add(t, table, roles)
 	}
+
 	return r
 }
 
@@ -96,6 +115,7 @@ func (r *Inspection) add(t TensorReport, table *roleTable, roles map[string]*Rol
 		roles[t.Role] = role
 		r.Roles = append(r.Roles, role)
 	}
+
 	t.role = role
 	n := product(t.Shape)
 	role.Tensors++
@@ -103,10 +123,12 @@ func (r *Inspection) add(t TensorReport, table *roleTable, roles map[string]*Rol
 	if !strings.Contains(role.DType, t.DType) {
 		role.DType = strings.TrimPrefix(role.DType+", "+t.DType, ", ")
 	}
+
 	r.DTypes[t.DType] += n
 	if table == nil || table.find(t.Name) != nil {
 		r.Parameters += n
 	}
+
 	r.List = append(r.List, t)
 }
 
@@ -115,6 +137,7 @@ func roleLabel(table *roleTable, name string) (label string, linear bool) {
 	if table == nil {
 		return "tensor", false
 	}
+
 	t := table.find(name)
 	switch {
 	case t == nil && table.arch.IsBuffer(name):
@@ -122,6 +145,7 @@ func roleLabel(table *roleTable, name string) (label string, linear bool) {
 	case t == nil:
 		return "unknown", false
 	}
+
 	return strings.TrimSpace(string(t.Role) + " " + t.Part), t.Part == "" && t.Role.Linear() && t.Role != arch.Router
 }
 
@@ -131,6 +155,7 @@ func (r *Inspection) readValues(ctx context.Context, src *apart, e Env) error {
 	if err != nil {
 		return err
 	}
+
 	var done int64
 	for i := range r.List {
 		t := &r.List[i]
@@ -139,18 +164,22 @@ func (r *Inspection) readValues(ctx context.Context, src *apart, e Env) error {
 		if err != nil {
 			return err
 		}
+
 		if got.zeros >= 0 {
 			zeros := t.left + got.zeros
 			t.Zeros = &zeros
 		} else if name := info.DType.String(); !slices.Contains(r.Uncounted, name) {
 			r.Uncounted = append(r.Uncounted, name)
 		}
+
 		if got.bad >= 0 {
 			t.NonFinite = index(got.bad, info.Shape)
 		}
+
 		done += info.Size
 		e.progress("reading", done, r.Bytes)
 	}
+
 	r.sumZeros()
 	return nil
 }
@@ -164,14 +193,17 @@ func (r *Inspection) sumZeros() {
 		if roles[t.role] == nil {
 			roles[t.role] = &zeroSum{}
 		}
+
 		roles[t.role].add(t)
 		if t.role.linear {
 			matrices.add(t)
 		}
 	}
+
 	for role, sum := range roles {
 		role.Zeros, role.Sparsity = sum.result()
 	}
+
 	_, r.Sparsity = matrices.result()
 }
 

@@ -8,14 +8,16 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// apart is a checkpoint whose experts are tensors of their own, also where it keeps those of a block in one; see [arch.Arch.Split].
+// apart is a checkpoint whose experts are tensors of their own, also where it keeps those of a block in one;
+// see [arch.Arch.Split].
 type apart struct {
 	*safetensors.Dir
 	names []string
 	parts map[string]arch.Part
 }
 
-// openApart opens a folder or file. Without a config.json that names an architecture with a table, tensors are what they are.
+// openApart opens a folder or file. Without a config.json that names an architecture with a table, tensors are
+// what they are.
 func openApart(path string) (*apart, error) {
 	d, err := safetensors.OpenDir(path)
 	if err != nil {
@@ -40,6 +42,7 @@ func separate(d *safetensors.Dir, table *arch.Arch) *apart {
 			s.names, s.parts[p.Name] = append(s.names, p.Name), p
 		}
 	}
+
 	return s
 }
 

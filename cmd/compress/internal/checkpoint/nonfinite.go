@@ -18,19 +18,23 @@ func NonFinite(ctx context.Context, src *safetensors.Dir, skip map[string]bool, 
 	if err != nil {
 		return nil, err
 	}
+
 	var found []Place
 	for _, name := range src.Names() {
 		if skip[name] {
 			continue
 		}
+
 		info, _ := src.Info(name)
 		got, err := s.scan(src, info)
 		if err != nil {
 			return nil, err
 		}
+
 		if got.bad >= 0 {
 			found = append(found, Place{name, index(got.bad, info.Shape)})
 		}
 	}
+
 	return found, nil
 }

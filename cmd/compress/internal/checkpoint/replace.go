@@ -14,14 +14,16 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Replaceable makes the rule for a folder that may be replaced by a new version of the model in source: it holds weights, and
-// beside them nothing but files that belong to a checkpoint, equal copies of files of the source, and reports.
+// Replaceable makes the rule for a folder that may be replaced by a new version of the model in source: it
+// holds weights, and beside them nothing but files that belong to a checkpoint, equal copies of files of the
+// source, and reports.
 func Replaceable(source string) func(dir string) error {
 	return func(dir string) error {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return err
 		}
+
 		weights, models := weightsOf(dir), 0
 		var foreign []string
 		for _, e := range entries {
@@ -30,17 +32,20 @@ func Replaceable(source string) func(dir string) error {
 				foreign = append(foreign, name)
 			case weights(name):
 				models++
-			case belongs(safefile.Finished(name)), sameContent(filepath.Join(dir, name), filepath.Join(source, name)), IsReport(filepath.Join(dir, name)):
+			case belongs(safefile.Finished(name)), sameContent(filepath.Join(dir, name), filepath.Join(source, name)),
+				IsReport(filepath.Join(dir, name)):
 			default:
 				foreign = append(foreign, name)
 			}
 		}
+
 		if len(foreign) > 0 {
 			return Foreign(foreign)
 		}
 		if models == 0 {
 			return fmt.Errorf("%w: it holds no model, so it is not replaced (HINT: choose another --out)", ErrTarget)
 		}
+
 		return nil
 	}
 }
@@ -53,7 +58,8 @@ func Foreign(names []string) error {
 	if len(names) > most {
 		more = fmt.Sprintf(" and %d more", len(names)-most)
 	}
-	return fmt.Errorf("%w: it holds something else than is written here, so it is not replaced: %s%s (HINT: move that away, or choose another --out)",
+	return fmt.Errorf("%w: it holds something else than is written here, so it is not replaced: %s%s (HINT: move "+
+		"that away, or choose another --out)",
 		ErrTarget, strings.Trim(list, "[]"), more)
 }
 
@@ -68,14 +74,17 @@ func weightsOf(dir string) func(name string) bool {
 		src.Close()
 	}
 	return func(name string) bool {
-		return name == safetensors.SingleName || name == safetensors.IndexName || shardName.MatchString(name) || slices.Contains(listed, name)
+		return name == safetensors.SingleName || name == safetensors.IndexName || shardName.MatchString(name) ||
+			slices.Contains(listed, name)
 	}
 }
 
 // sideFiles are the files beside the weights that outputs have, as patterns.
 var sideFiles = []string{
-	"config.json", "generation_config.json", "tokenizer*.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt", "merges.txt",
-	"special_tokens_map.json", "added_tokens.json", "chat_template*", "token_mappings.json", "pruning.json", "training.html", "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
+	"config.json", "generation_config.json", "tokenizer*.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt",
+	"merges.txt",
+	"special_tokens_map.json", "added_tokens.json", "chat_template*", "token_mappings.json", "pruning.json",
+	"training.html", "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
 }
 
 func belongs(name string) bool {
@@ -109,10 +118,12 @@ func sameContent(a, b string) bool {
 		if err != nil || !st.Mode().IsRegular() || st.Size() > maxCompared {
 			return false
 		}
+
 		if data[i], err = os.ReadFile(path); err != nil {
 			return false
 		}
 	}
+
 	return bytes.Equal(data[0], data[1])
 }
 
@@ -123,39 +134,48 @@ func within(source, out string) bool {
 	if err != nil || absErr != nil || !model.IsDir() {
 		return false
 	}
+
 	for at != filepath.Dir(at) {
 		at = filepath.Dir(at)
 		if st, err := os.Stat(at); err == nil && os.SameFile(st, model) {
 			return true
 		}
 	}
+
 	return false
 }
 
-// Apart tells whether out can be an output of work on the checkpoint at source: it is not the source, does not hold it, and is not
-// in it. The error wraps ErrInPlace or ErrTarget.
+// Apart tells whether out can be an output of work on the checkpoint at source: it is not the source, does not
+// hold it, and is not in it. The error wraps ErrInPlace or ErrTarget.
 func Apart(source, out string) error {
 	if within(source, out) {
-		return fmt.Errorf("--out %s: %w: it is in the folder of the model %s (HINT: choose another --out)", out, ErrTarget, source)
+		return fmt.Errorf("--out %s: %w: it is in the folder of the model %s (HINT: choose another --out)", out,
+			ErrTarget, source)
 	}
+
 	target, err := os.Stat(out)
 	if err != nil {
 		return nil // not there, or Vacant says what is wrong with it
 	}
+
 	at, err := filepath.Abs(source)
 	if err != nil {
 		return err
 	}
+
 	for first := true; ; first = false {
 		if st, err := os.Stat(at); err == nil && os.SameFile(st, target) {
 			if first {
 				return fmt.Errorf("--out %s: %w (HINT: choose another --out)", out, ErrInPlace)
 			}
-			return fmt.Errorf("--out %s: %w: the folder holds the model %s (HINT: choose another --out)", out, ErrTarget, source)
+			return fmt.Errorf("--out %s: %w: the folder holds the model %s (HINT: choose another --out)", out,
+				ErrTarget, source)
 		}
+
 		if at == filepath.Dir(at) {
 			return nil
 		}
+
 		at = filepath.Dir(at)
 	}
 }

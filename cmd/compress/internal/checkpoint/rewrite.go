@@ -13,10 +13,11 @@ import (
 
 // RewriteOptions says how a checkpoint is written again. The zero value writes the same tensors into one file.
 type RewriteOptions struct {
-	DType     safetensors.DType // of float tensors; 0 keeps theirs
-	Bitmask   bool              // matrices of blocks that become smaller by it are packed; packed ones are unpacked without it
-	MaxShard  int64             // bytes of a file; 0 is one file, KeepShards the source's files
-	Overwrite bool              // an existing checkpoint is replaced
+	DType safetensors.DType // of float tensors; 0 keeps theirs
+	// matrices of blocks that become smaller by it are packed; packed ones are unpacked without it
+	Bitmask   bool
+	MaxShard  int64 // bytes of a file; 0 is one file, KeepShards the source's files
+	Overwrite bool  // an existing checkpoint is replaced
 }
 
 // KeepShards writes the same files as the source has.
@@ -35,7 +36,8 @@ type Rewritten struct {
 	BytesOut  int64  `json:"bytes_out"`
 	Structure string `json:"structure,omitempty"` // of the packed matrices: 2:4 or unstructured
 
-	NonFinite   int64    `json:"non_finite,omitempty"`         // NaN and infinite values that were cast: the source has them already
+	// NaN and infinite values that were cast: the source has them already
+	NonFinite   int64    `json:"non_finite,omitempty"`
 	NonFiniteIn []string `json:"non_finite_tensors,omitempty"` // tensors that have such values
 }
 
@@ -66,9 +68,9 @@ type item struct {
 	shard      string
 }
 
-// Rewrite writes the checkpoint at path, a folder or a .safetensors file, to the folder out, which appears when it is
-// complete. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget, ErrInPlace or ErrBusy, or are those
-// of package safetensors.
+// Rewrite writes the checkpoint at path, a folder or a .safetensors file, to the folder out, which appears when
+// it is complete. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget,
+// ErrInPlace or ErrBusy, or are those of package safetensors.
 func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*Rewritten, error) {
 	var allow func(dir string) error
 	if o.Overwrite {
@@ -77,27 +79,36 @@ func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*R
 	if err := errors.Join(Apart(path, out), Vacant(out, allow)); err != nil {
 		return nil, err
 	}
+
 	src, err := safetensors.OpenDir(path)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
-	r := &rewriter{RewriteOptions: o, ctx: ctx, env: e, src: src, report: &Rewritten{Source: path, Out: out, BytesIn: src.DataSize()}}
+
+	r := &rewriter{
+		RewriteOptions: o, ctx: ctx, env: e, src: src,
+		report: &Rewritten{Source: path, Out: out, BytesIn: src.DataSize()},
+	}
 	if r.cast, err = newCaster(e.Device); err != nil {
 		return nil, err
 	}
+
 	config, err := r.plan()
 	if err != nil {
 		return nil, err
 	}
+
 	s, err := Stage(out, allow)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := r.write(s.Dir, config); err != nil {
 		s.Abandon()
 		return nil, err
 	}
+
 	return r.report, s.Commit()
 }
 
@@ -109,12 +120,14 @@ func (r *rewriter) write(dir string, config *orderedjson.Object) error {
 		return err
 	}
 	defer w.Abort()
+
 	for i := range r.items {
 		if err := r.tensor(w, &r.items[i]); err != nil {
 			return err
 		}
 		r.env.progress("writing", int64(i+1), int64(len(r.items)))
 	}
+
 	r.report.Tensors, r.report.Shards, r.report.BytesOut = len(infos), len(w.Shards()), dataSize(infos)
 	if err := w.Finish(); err != nil {
 		return err
@@ -125,6 +138,7 @@ func (r *rewriter) write(dir string, config *orderedjson.Object) error {
 	if st, err := os.Stat(r.src.Path()); err != nil || !st.IsDir() {
 		return err
 	}
+
 	return copySides(dir, r.src.Path(), "config.json")
 }
 
@@ -141,6 +155,7 @@ func (r *rewriter) tensor(w *safetensors.DirWriter, t *item) error {
 	if t.from == t.to && t.packed == nil && !t.pack {
 		return safetensors.Copy(w, t.name, r.src, t.name, r.buf)
 	}
+
 	at := int64(0)
 	if !t.pack {
 		return r.stream(t, func(p []byte) error {
@@ -149,6 +164,7 @@ func (r *rewriter) tensor(w *safetensors.DirWriter, t *item) error {
 			return err
 		})
 	}
+
 	return r.writePacked(w, t)
 }
 
@@ -156,8 +172,11 @@ func (r *rewriter) writePacked(w *safetensors.DirWriter, t *item) error {
 	k := &packer{size: t.to.Bits() / 8, cols: int(t.cols)}
 	var values, mask, offsets int64
 	err := r.stream(t, func(p []byte) error {
-		k.values, k.mask, k.offsets = k.values[:0], k.mask[:0], k.offsets[:0]
+		k.values = k.values[:0]
+		k.mask = k.mask[:0]
+		k.offsets = k.offsets[:0]
 		k.pack(p)
+
 		for _, part := range []struct {
 			name string
 			data []byte
@@ -168,11 +187,13 @@ func (r *rewriter) writePacked(w *safetensors.DirWriter, t *item) error {
 			}
 			*part.at += int64(len(part.data))
 		}
+
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+
 	return w.WriteTensor(module(t.name)+partShape, shapeBytes(t.shape))
 }
 
@@ -181,14 +202,17 @@ func (r *rewriter) writeConfig(dir string, config *orderedjson.Object) error {
 	if config == nil {
 		return nil
 	}
+
 	data, err := config.Indent()
 	if err != nil {
 		return fmt.Errorf("config.json: %w", err)
 	}
+
 	f, err := os.Create(filepath.Join(dir, "config.json"))
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
 }

@@ -22,6 +22,7 @@ func readConfig(path string) (*orderedjson.Object, error) {
 	if st, err := os.Stat(path); err != nil || !st.IsDir() {
 		return nil, err
 	}
+
 	file := filepath.Join(path, "config.json")
 	data, err := safefile.ReadFile(file, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,10 +30,12 @@ func readConfig(path string) (*orderedjson.Object, error) {
 	} else if err != nil {
 		return nil, err
 	}
+
 	config, err := orderedjson.Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+
 	return config, nil
 }
 
@@ -41,6 +44,7 @@ func (r *rewriter) newConfig(config *orderedjson.Object) (*orderedjson.Object, e
 	if config == nil {
 		return nil, nil
 	}
+
 	if r.DType != 0 {
 		key := "torch_dtype"
 		if config.Has("dtype") {
@@ -50,22 +54,28 @@ func (r *rewriter) newConfig(config *orderedjson.Object) (*orderedjson.Object, e
 			return nil, err
 		}
 	}
+
 	if raw := config.Get("quantization_config"); raw != nil {
 		if !onlyPacked(raw) {
 			if r.report.Packed+r.report.Unpacked > 0 {
-				return nil, fmt.Errorf("%s: config.json: quantization_config describes more than a bitmask, which can't be rewritten", r.src.Path())
+				return nil, fmt.Errorf("%s: config.json: quantization_config describes more than a bitmask, which "+
+					"can't be rewritten", r.src.Path())
 			}
 			return config, nil
 		}
+
 		config.Delete("quantization_config")
 	}
+
 	if r.report.Packed == 0 {
 		return config, nil
 	}
+
 	r.report.Structure = "2:4"
 	if r.off24 {
 		r.report.Structure = "unstructured"
 	}
+
 	return config, config.Put("quantization_config", map[string]any{
 		"quant_method": "compressed-tensors", "version": "0.12.2", "transform_config": map[string]any{},
 		"sparsity_config": map[string]any{
@@ -86,7 +96,8 @@ type quantization struct {
 // onlyPacked tells whether a quantization_config says nothing but that matrices are packed as bitmasks.
 func onlyPacked(raw json.RawMessage) bool {
 	var q quantization
-	return json.Unmarshal(raw, &q) == nil && slices.Contains([]string{sparseBitmask, "dense"}, q.Sparsity.Format) && len(q.Groups) == 0
+	return json.Unmarshal(raw, &q) == nil && slices.Contains([]string{sparseBitmask, "dense"}, q.Sparsity.Format) &&
+		len(q.Groups) == 0
 }
 
 // isPacked tells whether a configuration says that matrices are packed as bitmasks.

@@ -15,20 +15,24 @@ func (r *rewriter) plan() (*orderedjson.Object, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := r.listItems(isPacked(config)); err != nil {
 		return nil, err
 	}
+
 	if r.Bitmask {
 		if err := r.choosePacked(config); err != nil {
 			return nil, err
 		}
 	}
+
 	for i := range r.items {
 		t := &r.items[i]
 		r.report.Cast += count(t.from != t.to)
 		r.report.Packed += count(t.pack)
 		r.report.Unpacked += count(t.packed != nil && !t.pack)
 	}
+
 	return r.newConfig(config)
 }
 
@@ -48,6 +52,7 @@ func (r *rewriter) listItems(isPacked bool) error {
 			return err
 		}
 	}
+
 	seen := map[*packed]bool{}
 	for _, name := range r.src.Names() {
 		info, _ := r.src.Info(name)
@@ -59,12 +64,18 @@ func (r *rewriter) listItems(isPacked bool) error {
 			if err := p.check(r.ctx, r.src); err != nil {
 				return err
 			}
+
 			seen[p] = true
-			t.name, t.from, t.shape, t.packed = p.module+".weight", p.dtype, []int64{p.rows, p.cols}, p
+			t.name = p.module + ".weight"
+			t.from = p.dtype
+			t.shape = []int64{p.rows, p.cols}
+			t.packed = p
 		}
+
 		if t.to = t.from; r.DType != 0 && dtype.IsFloat(t.from) {
 			t.to = r.DType
 		}
+
 		t.rows, t.cols = 1, 1
 		for _, n := range t.shape {
 			t.rows *= n
@@ -72,8 +83,10 @@ func (r *rewriter) listItems(isPacked bool) error {
 		if len(t.shape) == 2 && t.rows > 0 {
 			t.rows, t.cols = t.shape[0], t.shape[1]
 		}
+
 		r.items = append(r.items, t)
 	}
+
 	return nil
 }
 
@@ -83,6 +96,7 @@ func (r *rewriter) choosePacked(config *orderedjson.Object) error {
 	if err != nil {
 		return err
 	}
+
 	for i := range r.items {
 		t := &r.items[i]
 		r.env.progress("counting zeros", int64(i), int64(len(r.items)))
@@ -90,6 +104,7 @@ func (r *rewriter) choosePacked(config *orderedjson.Object) error {
 		if !roles.linear(t.name) || len(t.shape) != 2 || !dtype.IsFloat(t.to) || product(t.shape) == 0 {
 			continue
 		}
+
 		k := &packer{size: t.to.Bits() / 8, cols: int(t.cols)}
 		if err := r.stream(t, func(p []byte) error {
 			k.mask = k.mask[:0]
@@ -100,12 +115,14 @@ func (r *rewriter) choosePacked(config *orderedjson.Object) error {
 		}); err != nil {
 			return err
 		}
+
 		if t.nonZero = k.total; packedSize(t.rows, t.cols, k.total, k.size) < t.rows*t.cols*int64(k.size) {
 			t.pack = true
 			r.zeros += t.rows*t.cols - k.total
 			r.off24 = r.off24 || k.off24
 		}
 	}
+
 	return nil
 }
 
@@ -127,20 +144,24 @@ func (r *rewriter) layout() ([]safetensors.Info, safetensors.DirOptions) {
 		infos = append(infos, safetensors.Info{Name: name, DType: d, Shape: shape})
 		shards[name] = t.shard
 	}
+
 	for i := range r.items {
 		t := &r.items[i]
 		if !t.pack {
 			add(t, t.name, t.to, t.shape...)
 			continue
 		}
+
 		m := module(t.name)
 		add(t, m+partShape, safetensors.I64, 2)
 		add(t, m+partRowOffsets, safetensors.I64, t.rows)
 		add(t, m+partValues, t.to, t.nonZero)
 		add(t, m+partBitmask, safetensors.U8, t.rows, (t.cols+7)/8)
 	}
+
 	if r.MaxShard < 0 && r.src.Indexed() {
 		return infos, safetensors.DirOptions{ShardOf: shards}
 	}
+
 	return infos, safetensors.DirOptions{MaxShardSize: max(r.MaxShard, 0)}
 }

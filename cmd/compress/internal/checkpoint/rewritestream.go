@@ -24,15 +24,18 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 	if t.packed != nil {
 		read = r.packedRows(t, width)
 	}
+
 	for row := int64(0); row < t.rows; row += step {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
+
 		n := min(step, t.rows-row)
 		r.buf = slices.Grow(r.buf[:0], int(n*width))[:n*width]
 		if err := read(r.buf, row); err != nil {
 			return err
 		}
+
 		p := r.buf
 		if t.to != t.from {
 			var lost int64
@@ -41,6 +44,7 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 			if r.report.NonFinite += lost; lost > 0 && !slices.Contains(r.report.NonFiniteIn, t.name) {
 				r.report.NonFiniteIn = append(r.report.NonFiniteIn, t.name)
 			}
+
 			if bad >= 0 {
 				wider := "bf16 or f32"
 				if t.to != safetensors.F16 {
@@ -50,10 +54,12 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 					filepath.Join(r.src.Path(), r.src.ShardOf(t.name)), t.name, row*t.cols+int64(bad), t.to, wider)
 			}
 		}
+
 		if err := use(p); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -67,27 +73,35 @@ func (r *rewriter) denseRows(t *item, width int64) func(p []byte, row int64) err
 // packedRows reads rows in order from a packed matrix.
 func (r *rewriter) packedRows(t *item, width int64) func(p []byte, row int64) error {
 	values, _ := r.src.Info(t.packed.module + partValues)
-	left, at, size := values.Size, int64(0), t.from.Bits()/8
+	left := values.Size
+	at := int64(0)
+	size := t.from.Bits() / 8
 	maskWidth := (t.cols + 7) / 8
 	var mask, vals []byte
+
 	return func(p []byte, row int64) error {
 		n := int64(len(p)) / width
 		mask = slices.Grow(mask[:0], int(n*maskWidth))[:n*maskWidth]
 		if _, err := r.src.ReadAt(t.packed.module+partBitmask, mask, row*maskWidth); err != nil {
 			return err
 		}
+
 		vals = slices.Grow(vals[:0], len(p))[:min(left-at, int64(len(p)))]
 		if _, err := r.src.ReadAt(t.packed.module+partValues, vals, at); err != nil {
 			return err
 		}
+
 		rest, ok := vals, true
 		for i := int64(0); i < n && ok; i++ {
 			rest, ok = unpackRow(p[i*width:][:width], mask[i*maskWidth:][:maskWidth], rest, int(t.cols), size)
 		}
+
 		at += int64(len(vals) - len(rest))
 		if !ok || row+n == t.rows && at != left {
-			return fmt.Errorf("%s: tensor %q: the bitmask and the %d values do not fit together", r.src.Path(), t.packed.module+partBitmask, left/int64(size))
+			return fmt.Errorf("%s: tensor %q: the bitmask and the %d values do not fit together", r.src.Path(),
+				t.packed.module+partBitmask, left/int64(size))
 		}
+
 		return nil
 	}
 }
@@ -109,12 +123,14 @@ func newCaster(dev kernels.Device) (*caster, error) {
 	return &caster{ops: dev.Ops()}, nil
 }
 
-// run converts p; nonFinite counts the values that were NaN or infinite before, bad is the first element that was finite and no longer is, or -1. The result is good until the next call.
+// run converts p; nonFinite counts the values that were NaN or infinite before, bad is the first element that
+// was finite and no longer is, or -1. The result is good until the next call.
 func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, nonFinite int64, bad int) {
 	n := len(p) / (from.Bits() / 8)
 	x, y := hostMat(&c.a, dtype.Of(from), n), hostMat(&c.b, dtype.Of(to), n)
 	copy(x.Buf.Bytes(), p)
 	c.ops.Convert(y, x)
+
 	for at := 0; at < n; {
 		i := c.ops.NonFinite(y.ColRange(at, n))
 		if i < 0 {
@@ -123,9 +139,11 @@ func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, nonFinit
 		if at += i; c.finite(x.ColRange(at, at+1)) {
 			return nil, 0, at
 		}
+
 		at++
 		nonFinite++
 	}
+
 	return y.Buf.Bytes()[:n*y.Buf.DType.Size()], nonFinite, -1
 }
 

@@ -24,6 +24,7 @@ func newRoleTable(a *arch.Arch) *roleTable {
 		expr := strings.NewReplacer(`\{l\}`, `[0-9]+`, `\{e\}`, `[0-9]+`).Replace(regexp.QuoteMeta(name))
 		t.patterns = append(t.patterns, regexp.MustCompile("^"+prefix+expr+"$"))
 	}
+
 	return t
 }
 

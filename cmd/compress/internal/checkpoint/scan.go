@@ -40,18 +40,22 @@ func (s *scanner) scan(src safetensors.Source, info safetensors.Info) (scanned, 
 	if d == 0 {
 		return s.scanOther(src, info)
 	}
+
 	err := s.pieces(src, info, d, func(x kernels.Mat, at int64) {
 		if d == kernels.F64 {
 			s.scan64(x.Buf.F64()[:x.Cols], at, &r)
 			return
 		}
+
 		r.zeros += int64(s.ops.CountZero(x))
+
 		if r.bad < 0 {
 			if i := s.ops.NonFinite(x); i >= 0 {
 				r.bad = at + int64(i)
 			}
 		}
 	})
+
 	return r, err
 }
 
@@ -61,22 +65,26 @@ func (s *scanner) scanOther(src safetensors.Source, info safetensors.Info) (scan
 	if look == nil {
 		return scanned{zeros: -1, bad: -1}, nil
 	}
+
 	r := scanned{bad: -1}
 	s.raw = slices.Grow(s.raw[:0], int(min(pieceBytes, info.Size)))
 	for off := int64(0); off < info.Size; off += pieceBytes {
 		if err := s.ctx.Err(); err != nil {
 			return r, err
 		}
+
 		p := s.raw[:min(pieceBytes, info.Size-off)]
 		if _, err := src.ReadAt(info.Name, p, off); err != nil {
 			return r, err
 		}
+
 		zeros, bad := look(p)
 		r.zeros += zeros
 		if r.bad < 0 && bad >= 0 {
 			r.bad = off*8/int64(info.DType.Bits()) + int64(bad)
 		}
 	}
+
 	return r, nil
 }
 
@@ -93,19 +101,24 @@ func (s *scanner) scan64(x []float64, at int64, r *scanned) {
 }
 
 // pieces calls use with consecutive parts of a tensor and the place of their first element.
-func (s *scanner) pieces(src safetensors.Source, info safetensors.Info, d kernels.DType, use func(x kernels.Mat, at int64)) error {
+func (s *scanner) pieces(src safetensors.Source, info safetensors.Info, d kernels.DType,
+	use func(x kernels.Mat, at int64),
+) error {
 	size := int64(d.Size())
 	for off := int64(0); off < info.Size; off += pieceBytes {
 		if err := s.ctx.Err(); err != nil {
 			return err
 		}
+
 		n := min(pieceBytes, info.Size-off)
 		x := hostMat(&s.buf, d, int(n/size))
 		if _, err := src.ReadAt(info.Name, x.Buf.Bytes()[:n], off); err != nil {
 			return err
 		}
+
 		use(x, off/size)
 	}
+
 	return nil
 }
 

@@ -19,6 +19,7 @@ func TestScanOfEveryType(t *testing.T) {
 		}
 		return p
 	}
+
 	inf := math.Inf(1)
 	for _, c := range []struct {
 		dtype safetensors.DType
@@ -51,16 +52,19 @@ func TestScanOfEveryType(t *testing.T) {
 		{safetensors.U64, append(make([]byte, 15), 1), 2, 1, -1},
 	} {
 		path := filepath.Join(t.TempDir(), "x.safetensors")
-		w, err := safetensors.Create(path, []safetensors.Info{{Name: "x", DType: c.dtype, Shape: []int64{c.n}}}, nil, safetensors.Options{})
+		w, err := safetensors.Create(path, []safetensors.Info{{Name: "x", DType: c.dtype, Shape: []int64{c.n}}}, nil,
+			safetensors.Options{})
 		if err != nil {
 			t.Fatal(c.dtype, err)
 		}
+
 		if err := w.WriteTensor("x", c.data); err != nil {
 			t.Fatal(c.dtype, err)
 		}
 		if err := w.Finish(); err != nil {
 			t.Fatal(err)
 		}
+
 		got := scanFile(t, path)
 		if got.zeros != c.zeros || got.bad != c.bad {
 			t.Errorf("%s: %d zeros, first bad at %d; want %d, %d", c.dtype, got.zeros, got.bad, c.zeros, c.bad)
@@ -75,20 +79,24 @@ func scanFile(t *testing.T, path string) scanned {
 		t.Fatal(err)
 	}
 	defer dev.Close()
+
 	src, err := safetensors.OpenDir(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
+
 	s, err := newScanner(context.Background(), dev)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	info, _ := src.Info("x")
 	got, err := s.scan(src, info)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return got
 }
 
@@ -96,11 +104,13 @@ func scanFile(t *testing.T, path string) scanned {
 func TestZerosThatAreNotCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	w, err := safetensors.Create(path, []safetensors.Info{
-		{Name: "a", DType: safetensors.F6_E2M3, Shape: []int64{4}}, {Name: "b", DType: safetensors.U8, Shape: []int64{2}},
+		{Name: "a", DType: safetensors.F6_E2M3, Shape: []int64{4}},
+		{Name: "b", DType: safetensors.U8, Shape: []int64{2}},
 	}, nil, safetensors.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := w.WriteTensor("a", make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}
@@ -110,18 +120,22 @@ func TestZerosThatAreNotCounted(t *testing.T) {
 	if err := w.Finish(); err != nil {
 		t.Fatal(err)
 	}
+
 	dev, err := device.Open("ref", device.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dev.Close()
+
 	r, err := Inspect(context.Background(), path, true, true, Env{Device: dev})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if r.Sparsity != nil || r.Roles[0].Zeros != nil || len(r.Uncounted) != 1 || r.Uncounted[0] != "F6_E2M3" {
 		t.Errorf("sparsity %v, zeros %v, uncounted %v", r.Sparsity, r.Roles[0].Zeros, r.Uncounted)
 	}
+
 	for _, e := range r.List {
 		if (e.Zeros == nil) != (e.Name == "a") {
 			t.Errorf("%s: zeros %v", e.Name, e.Zeros)

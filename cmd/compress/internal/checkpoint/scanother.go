@@ -32,11 +32,14 @@ func lookAt(d safetensors.DType) look {
 	case safetensors.I64, safetensors.U64:
 		return words(8, func(p []byte) bool { return binary.LittleEndian.Uint64(p) == 0 }, nil)
 	case safetensors.C64:
-		return words(8, func(p []byte) bool { return binary.LittleEndian.Uint64(p)&^0x80000000_80000000 == 0 }, func(p []byte) bool {
-			const exponent = 0x7f800000
-			return binary.LittleEndian.Uint32(p)&exponent == exponent || binary.LittleEndian.Uint32(p[4:])&exponent == exponent
-		})
+		return words(8, func(p []byte) bool { return binary.LittleEndian.Uint64(p)&^0x80000000_80000000 == 0 },
+			func(p []byte) bool {
+				const exponent = 0x7f800000
+				return binary.LittleEndian.Uint32(p)&exponent == exponent ||
+					binary.LittleEndian.Uint32(p[4:])&exponent == exponent
+			})
 	}
+
 	return nil
 }
 
@@ -50,6 +53,7 @@ func byByte(zeros func(b byte) int, bad func(b byte) bool) look {
 		zero[i] = int64(zeros(byte(i)))
 		broken[i] = bad != nil && bad(byte(i))
 	}
+
 	return func(p []byte) (n int64, first int) {
 		first = -1
 		for i, b := range p {
@@ -74,6 +78,7 @@ func words(size int, zero, bad func(p []byte) bool) look {
 				first = i
 			}
 		}
+
 		return n, first
 	}
 }

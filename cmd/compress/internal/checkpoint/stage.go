@@ -16,8 +16,8 @@ import (
 	"github.com/modelcompress/compress/internal/scratch"
 )
 
-// Staged is an output folder under construction: a hidden sibling of its final name, which it gets when it is complete. It
-// is locked: nobody else can be at work on the same output.
+// Staged is an output folder under construction: a hidden sibling of its final name, which it gets when it is
+// complete. It is locked: nobody else can be at work on the same output.
 type Staged struct {
 	Dir   string // where to write
 	final string
@@ -35,17 +35,23 @@ func Stage(out string, allow func(dir string) error) (*Staged, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	final = safefile.Place(final)
 	if err := Vacant(final, allow); err != nil {
 		return nil, err
 	}
-	s := &Staged{Dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".partial"), final: final, allow: allow}
+
+	s := &Staged{
+		Dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".partial"), final: final,
+		allow: allow,
+	}
 	if s.lock, err = claim(s.Dir); err != nil {
 		return nil, fmt.Errorf("--out %s: %w", out, err)
 	}
 	if err := scratch.Leftover(s.Dir, staged...); err != nil {
 		return nil, errors.Join(err, s.lock.Close())
 	}
+
 	left, err := os.ReadDir(s.Dir)
 	for _, e := range left {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
@@ -53,6 +59,7 @@ func Stage(out string, allow func(dir string) error) (*Staged, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.lock.Close())
 	}
+
 	return s, nil
 }
 
@@ -66,9 +73,11 @@ func claim(dir string) (*os.File, error) {
 		} else if err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
+
 		if st, err := os.Lstat(dir); err == nil && !st.IsDir() {
 			return nil, fmt.Errorf("%w: %s is in the way and is no folder", ErrTarget, dir)
 		}
+
 		f, err := lockDir(dir)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return f, err
@@ -83,6 +92,7 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	mine, errMine := f.Stat()
 	now, errNow := os.Lstat(dir)
@@ -94,11 +104,12 @@ func lockDir(dir string) (*os.File, error) {
 	default:
 		return f, nil // also on file systems without locks
 	}
+
 	return nil, errors.Join(err, f.Close())
 }
 
-// Vacant tells whether an output folder can be written: there is nothing, or an empty folder, or one that allow, where it
-// is not nil, has nothing against. The errors wrap ErrExists or ErrTarget.
+// Vacant tells whether an output folder can be written: there is nothing, or an empty folder, or one that
+// allow, where it is not nil, has nothing against. The errors wrap ErrExists or ErrTarget.
 func Vacant(path string, allow func(dir string) error) error {
 	switch entries, err := os.ReadDir(path); {
 	case errors.Is(err, fs.ErrNotExist) && isLink(path):
@@ -112,9 +123,11 @@ func Vacant(path string, allow func(dir string) error) error {
 	case allow == nil:
 		return fmt.Errorf("--out %s: %w and is not empty", path, ErrExists)
 	}
+
 	if err := allow(path); err != nil {
 		return fmt.Errorf("--out %s: %w", path, err)
 	}
+
 	return nil
 }
 
@@ -126,6 +139,7 @@ func isLink(path string) bool {
 // Commit gives the folder its final name, if that is still free or may be replaced.
 func (s *Staged) Commit() error {
 	defer s.lock.Close()
+
 	if err := errors.Join(syncDir(s.Dir), Vacant(s.final, s.allow)); err != nil {
 		return err
 	}
@@ -135,6 +149,7 @@ func (s *Staged) Commit() error {
 	if err := swap(s.Dir, s.final); err != nil {
 		return err
 	}
+
 	return errors.Join(syncDir(filepath.Dir(s.final)), os.RemoveAll(s.Dir))
 }
 
@@ -150,6 +165,7 @@ func swapByTwo(dir, final string) error {
 	if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+
 	return nil
 }
 
@@ -168,7 +184,10 @@ func syncDir(path string) error {
 }
 
 // weightFiles are the endings of files that hold weights in some form; they are not copied beside converted ones.
-var weightFiles = []string{".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ot"}
+var weightFiles = []string{
+	".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf",
+	".h5", ".msgpack", ".onnx", ".ot",
+}
 
 // copySides copies the files of a model's folder that are no weights: tokenizer, generation settings, licence. Names in
 // except are left to the caller; links and folders are not followed.
@@ -177,14 +196,17 @@ func copySides(dst, src string, except ...string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
-		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") || isWeights(e.Name()) || slices.Contains(except, e.Name()) {
+		if !e.Type().IsRegular() || strings.HasPrefix(e.Name(), ".") || isWeights(e.Name()) ||
+			slices.Contains(except, e.Name()) {
 			continue
 		}
 		if err := copyFile(filepath.Join(dst, e.Name()), filepath.Join(src, e.Name())); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -203,10 +225,12 @@ func copyFile(dst, src string) error {
 		return err
 	}
 	defer in.Close()
+
 	out, err := os.OpenFile(dst, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
+
 	_, err = io.Copy(out, in)
 	return errors.Join(err, out.Sync(), out.Close())
 }
@@ -217,6 +241,7 @@ func NotCopied(src, dst string) (names []string) {
 	if err != nil {
 		return nil
 	}
+
 	for _, e := range entries {
 		if e.IsDir() || strings.HasPrefix(e.Name(), ".") || isWeights(e.Name()) {
 			continue
@@ -225,5 +250,6 @@ func NotCopied(src, dst string) (names []string) {
 			names = append(names, fmt.Sprintf("%.60q", e.Name()))
 		}
 	}
+
 	return names
 }

@@ -34,6 +34,7 @@ func TestCommitReplacesInOneStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		fill(t, s.Dir, text)
 		if text == "second" && read(t, final) != "first" {
 			t.Error("the old folder changed before the commit")
@@ -57,6 +58,7 @@ func TestSwapByTwo(t *testing.T) {
 	if err := swapByTwo(a, b); err != nil || read(t, b) != "new" {
 		t.Fatalf("to a free name: %v", err)
 	}
+
 	fill(t, a, "newer")
 	if err := swapByTwo(a, b); err != nil || read(t, b) != "newer" || read(t, a) != "new" {
 		t.Errorf("to a name in use: %v", err)
@@ -70,6 +72,7 @@ func TestAbandonLeavesTheOld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fill(t, s.Dir, "unfinished")
 	s.Abandon()
 	if read(t, final) != "old" {
@@ -84,6 +87,7 @@ func TestOneRunAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fill(t, first.Dir, "first")
 	if _, err := Stage(final, nil); !errors.Is(err, ErrBusy) {
 		t.Errorf("error %v, want ErrBusy", err)
@@ -94,10 +98,12 @@ func TestOneRunAtATime(t *testing.T) {
 	if _, err := Stage(final, nil); !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want ErrExists", err)
 	}
+
 	second, err := Stage(final, Replaceable(""))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	second.Abandon()
 	if read(t, final) != "first" {
 		t.Error("the folder changed")
@@ -111,6 +117,7 @@ func TestCommitLooksAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	fill(t, s.Dir, "mine")
 	fill(t, final, "other")
 	if err := s.Commit(); !errors.Is(err, ErrExists) || read(t, final) != "other" {
@@ -146,20 +153,27 @@ func TestReplaceable(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+
 		return dir
 	}
+
 	if err := os.WriteFile(filepath.Join(source, "README.md"), []byte("text of README.md"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, good := range [][]string{
 		{"model.safetensors"},
-		{"model-00001-of-00002.safetensors", "model.safetensors.index.json", "config.json", "tokenizer_config.json", "LICENSE.txt"},
+		{
+			"model-00001-of-00002.safetensors", "model.safetensors.index.json", "config.json", "tokenizer_config.json",
+			"LICENSE.txt",
+		},
 		{"model.safetensors", "README.md"}, // as in the source
 	} {
 		if err := Replaceable(source)(files(good...)); err != nil {
 			t.Errorf("%v: %v", good, err)
 		}
 	}
+
 	for _, bad := range [][]string{
 		{"config.json"},
 		{"model.safetensors", "NOTES.txt"},

@@ -19,5 +19,6 @@ func swap(dir, final string) error {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
 		return swapByTwo(dir, final) // a file system that can't exchange names
 	}
+
 	return &os.LinkError{Op: "rename", Old: dir, New: final, Err: err}
 }

@@ -1,9 +1,9 @@
-// Package cli is what the verbs of the command line share: the common flags and what comes of them ([Verb], [Job]), errors
-// with exit codes and hints, progress, places that may be written, journals of long work, tables, units, and the opening of
-// models and their texts.
+// Package cli is what the verbs of the command line share: the common flags and what comes of them ([Verb],
+// [Job]), errors with exit codes and hints, progress, places that may be written, journals of long work,
+// tables, units, and the opening of models and their texts.
 //
-// A verb is a [Verb] whose Run does the work and returns what goes into --json and --report, a struct with JSON tags. Its
-// flags are added to the command that [App.Verb] returns:
+// A verb is a [Verb] whose Run does the work and returns what goes into --json and --report, a struct with JSON
+// tags. Its flags are added to the command that [App.Verb] returns:
 //
 //	func countCmd(a *shell.App) *cobra.Command {
 //		out := ""
@@ -70,6 +70,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 		}
 		return nil
 	}
+
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(flagError)
@@ -81,6 +82,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 	if len(a.args) > 0 && strings.HasPrefix(a.args[0], cobra.ShellCompRequestCmd) {
 		completePaths(root)
 	}
+
 	err := root.ExecuteContext(ctx)
 	if a.lost != nil && a.lost.err != nil && !errors.Is(err, context.Canceled) {
 		a.working = true // the command line was right
@@ -91,6 +93,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 	if err != nil {
 		a.printError(terminal.Styled(a.stderr), root, err)
 	}
+
 	return err
 }
 
@@ -102,8 +105,8 @@ type Verb struct {
 	Example string // lines that can be copied
 	Args    cobra.PositionalArgs
 	Resumes bool // an interrupted run is continued by --resume, which the message about an interrupt then says
-	// Check finds what is wrong with flags and arguments by themselves: no model, no data and no output is looked at, which need not be
-	// there yet. Run checks the same. nil: what cobra checks, and OneOf, is all.
+	// Check finds what is wrong with flags and arguments by themselves: no model, no data and no output is
+	// looked at, which need not be there yet. Run checks the same. nil: what cobra checks, and OneOf, is all.
 	Check func(j *Job, args []string) error
 	// Run does the work. It returns what goes into --json and --report: a struct or map with JSON tags.
 	Run func(j *Job, args []string) (any, error)
@@ -120,6 +123,7 @@ func (a *App) Verb(v Verb) *cobra.Command {
 		}
 		return j.run(c, args, v.Run)
 	}
+
 	f := cmd.Flags()
 	f.StringVar(&j.device, "device", "auto", "compute device: auto, cpu, ref (slow and plain) or cuda:N")
 	f.IntVar(&j.threads, "threads", 0, "worker threads; 0 is one for each processor")
@@ -128,6 +132,7 @@ func (a *App) Verb(v Verb) *cobra.Command {
 	f.BoolVar(&j.JSON, "json", false, "machine-readable output on stdout")
 	f.StringVar(&j.report, "report", "", "also write the run's report to this JSON file")
 	Complete(cmd, "device", "auto", "cpu", "ref", "cuda:0")
+
 	return cmd
 }
 
@@ -158,11 +163,12 @@ const (
 	closedMark = "compress-closed"
 )
 
-// Inputs marks flags that name files or folders to read, so that no output of the run replaces one of them. Arguments of the
-// command line always count as inputs.
+// Inputs marks flags that name files or folders to read, so that no output of the run replaces one of them.
+// Arguments of the command line always count as inputs.
 func Inputs(cmd *cobra.Command, flags ...string) { mark(cmd, inputMark, flags) }
 
-// MayBeEmpty marks flags for which an empty text is a value; for the others it is a slip, such as a variable that is not set.
+// MayBeEmpty marks flags for which an empty text is a value; for the others it is a slip, such as a variable
+// that is not set.
 func MayBeEmpty(cmd *cobra.Command, flags ...string) { mark(cmd, emptyMark, flags) }
 
 func mark(cmd *cobra.Command, as string, flags []string) {

@@ -2,7 +2,8 @@ package cli
 
 import "strconv"
 
-// Common repeats --device, --threads and --seed as far as they were given: what a verb hands on to other verbs that it runs.
+// Common repeats --device, --threads and --seed as far as they were given: what a verb hands on to other verbs
+// that it runs.
 func (j *Job) Common() (flags []string) {
 	if j.device != "auto" {
 		flags = append(flags, "--device", j.device)
@@ -13,5 +14,6 @@ func (j *Job) Common() (flags []string) {
 	if j.Seed != 0 {
 		flags = append(flags, "--seed", strconv.FormatUint(j.Seed, 10))
 	}
+
 	return flags
 }

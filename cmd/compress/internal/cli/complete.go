@@ -16,7 +16,8 @@ func Complete(cmd *cobra.Command, flag string, words ...string) {
 	complete(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// OneOf says all values that a flag can have, and offers them in the shell. Others are refused before the work, and by run before any job.
+// OneOf says all values that a flag can have, and offers them in the shell. Others are refused before the work,
+// and by run before any job.
 func OneOf(cmd *cobra.Command, flag string, words ...string) {
 	Complete(cmd, flag, words...)
 	closed(cmd, flag, words)
@@ -88,8 +89,8 @@ func complete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
 	}
 }
 
-// completePaths says for the flags without words of their own, and for arguments, whether they name folders, files or neither:
-// the description of a flag that names one begins with what it names.
+// completePaths says for the flags without words of their own, and for arguments, whether they name folders,
+// files or neither: the description of a flag that names one begins with what it names.
 func completePaths(cmd *cobra.Command) {
 	if len(cmd.ValidArgs) == 0 && cmd.ValidArgsFunction == nil && cmd.RunE != nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -97,22 +98,37 @@ func completePaths(cmd *cobra.Command) {
 			cmd.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 		}
 	}
+
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if _, has := cmd.GetFlagCompletionFunc(f.Name); has || f.Value.Type() == "bool" || f.Name == "help" {
 			return
 		}
+
 		directive := cobra.ShellCompDirectiveNoFileComp
 		for _, names := range []struct {
 			what string
 			as   cobra.ShellCompDirective
-		}{{"folder", cobra.ShellCompDirectiveFilterDirs}, {"file", 0}, {"page", 0}, {"text, JSONL", 0}, {"calibration data", 0}, {"YAML file", 0}, {".safetensors file", 0}, {"data ", 0}, {"also ", 0}, {"model before", 0}} {
+		}{
+			{"folder", cobra.ShellCompDirectiveFilterDirs},
+			{"file", 0},
+			{"page", 0},
+			{"text, JSONL", 0},
+			{"calibration data", 0},
+			{"YAML file", 0},
+			{".safetensors file", 0},
+			{"data ", 0},
+			{"also ", 0},
+			{"model before", 0},
+		} {
 			if strings.HasPrefix(f.Usage, names.what) {
 				directive = names.as
 				break
 			}
 		}
+
 		complete(cmd, f.Name, cobra.FixedCompletions(nil, directive))
 	})
+
 	for _, sub := range cmd.Commands() {
 		completePaths(sub)
 	}

@@ -56,11 +56,14 @@ func Usage(err error) error {
 
 // misuse lists the library errors that mean a wrong command line rather than failed work.
 var misuse = []error{
-	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists, lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
-	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, fitness.ErrOverlap, gp.ErrOptions, gp.ErrGrammar,
+	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists,
+	lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
+	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, fitness.ErrOverlap, gp.ErrOptions,
+	gp.ErrGrammar,
 	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract, lora.ErrOtherBase,
 	edit.ErrMethod, edit.ErrOptions, task.ErrUnknownTask,
-	scratch.ErrForeign, merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe, merge.ErrJournal,
+	scratch.ErrForeign, merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe,
+	merge.ErrJournal,
 }
 
 // hints says, for ways of failing that a user can do something about, what that is.
@@ -103,11 +106,13 @@ func IsUsage(err error) bool {
 	if errors.As(err, &u) {
 		return true
 	}
+
 	for _, m := range misuse {
 		if errors.Is(err, m) {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -117,6 +122,7 @@ func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 	if c, _, findErr := root.Find(a.args); findErr == nil {
 		name = c.CommandPath()
 	}
+
 	text := terminal.Line(plainer(oneLine(err)))
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted"
@@ -124,6 +130,7 @@ func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 			text += " (HINT: the same command with --resume continues)"
 		}
 	}
+
 	style := lipgloss.NewStyle().Bold(true).Foreground(usage.Colours().ErrorHeader[1])
 	fmt.Fprintf(w, "%s %s\n", style.Render(name+":"), text)
 }
@@ -137,11 +144,13 @@ func oneLine(err error) string {
 	if strings.Contains(text, "path escapes from parent") { // of package os, which has no name for it
 		return text + " (HINT: a link leads out of the folder and is not followed; copy the folder with cp -rL)"
 	}
+
 	for _, h := range hints {
 		if errors.Is(err, h.err) {
 			return text + " (HINT: " + h.hint + ")"
 		}
 	}
+
 	return text
 }
 
@@ -151,7 +160,10 @@ var groups = []struct {
 	text string
 }{
 	{regexp.MustCompile(`^at least one of the flags in the group \[(\S+) (\S+)\] is required$`), "give --$1 or --$2"},
-	{regexp.MustCompile(`^if any flags in the group \[(\S+) (\S+)\] are set none of the others can be.*$`), "--$1 and --$2 exclude each other"},
+	{
+		regexp.MustCompile(`^if any flags in the group \[(\S+) (\S+)\] are set none of the others can be.*$`),
+		"--$1 and --$2 exclude each other",
+	},
 	{regexp.MustCompile(`^required flag\(s\) "(\S+)" not set$`), "--$1 is not given"},
 }
 

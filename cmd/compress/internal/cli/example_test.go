@@ -17,8 +17,9 @@ func ExampleApp_Verb() {
 	a := cli.New([]string{"count", "three", "more", "words", "--double"}, os.Stdout, os.Stdout)
 	double := false
 	cmd := a.Verb(cli.Verb{
-		Use: "count WORD...", Short: "Count words", Long: "Counts the words of the command line.", Example: "compress count a b",
-		Args: cobra.MinimumNArgs(1),
+		Use: "count WORD...", Short: "Count words", Long: "Counts the words of the command line.",
+		Example: "compress count a b",
+		Args:    cobra.MinimumNArgs(1),
 		Run: func(j *cli.Job, args []string) (any, error) {
 			r := result{len(args)}
 			if double {
@@ -28,6 +29,7 @@ func ExampleApp_Verb() {
 			return r, nil
 		},
 	})
+
 	cmd.Flags().BoolVar(&double, "double", false, "count every word twice")
 	root := &cobra.Command{Use: "compress"}
 	root.AddCommand(cmd)

@@ -11,8 +11,8 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
-// Fingerprint is the SHA-256 of the parts' JSON, in hex: equal for equal parts, in every run. It panics for values that JSON
-// does not have.
+// Fingerprint is the SHA-256 of the parts' JSON, in hex: equal for equal parts, in every run. It panics for
+// values that JSON does not have.
 func Fingerprint(parts ...any) string {
 	text, err := json.Marshal(parts)
 	if err != nil {
@@ -29,6 +29,7 @@ func FileHash(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
+
 	h, buf := sha256.New(), make([]byte, 1<<20)
 	for ctx.Err() == nil {
 		n, err := f.Read(buf)
@@ -40,5 +41,6 @@ func FileHash(ctx context.Context, path string) (string, error) {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}
 	}
+
 	return "", ctx.Err()
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/modelcompress/compress/kernels/device"
 )
 
-// Head is what every report says about the run that made it, beside the result of its verb: the keys that all of --report, --json
-// and the report.json of a folder have.
+// Head is what every report says about the run that made it, beside the result of its verb: the keys that all
+// of --report, --json and the report.json of a folder have.
 type Head struct {
-	Command   string           `json:"command"`             // full name of the verb, such as "compress lora train"
-	Args      []string         `json:"args"`                // the command line, without the program
-	Flags     map[string]any   `json:"flags"`               // the value of every flag of the verb, given or not, by its name
+	Command string   `json:"command"` // full name of the verb, such as "compress lora train"
+	Args    []string `json:"args"`    // the command line, without the program
+	// the value of every flag of the verb, given or not, by its name
+	Flags     map[string]any   `json:"flags"`
 	Version   string           `json:"version"`             // of the program
 	Seed      uint64           `json:"seed"`                // of everything that is drawn
 	Started   string           `json:"started"`             // RFC 3339, UTC
@@ -35,14 +36,18 @@ type Head struct {
 func (j *Job) head() Head {
 	now := time.Now()
 	h := Head{
-		Command: j.verb.CommandPath(), Args: withoutSecrets(j.app.args), Flags: flagValues(j.verb), Version: compress.Version(), Seed: j.Seed,
-		Started: j.start.UTC().Format(time.RFC3339), Finished: now.UTC().Format(time.RFC3339), Seconds: now.Sub(j.start).Seconds(),
-		Memory: memory.Peak(), Remarks: j.remarks,
+		Command: j.verb.CommandPath(), Args: withoutSecrets(j.app.args), Flags: flagValues(j.verb),
+		Version: compress.Version(), Seed: j.Seed,
+		Started: j.start.UTC().Format(time.RFC3339), Finished: now.UTC().Format(time.RFC3339),
+		Seconds: now.Sub(j.start).Seconds(),
+		Memory:  memory.Peak(), Remarks: j.remarks,
 	}
+
 	if j.dev != nil {
 		info := j.dev.Info()
 		h.Device, h.Fallbacks = &info, device.Fallbacks(j.dev)
 	}
+
 	return h
 }
 
@@ -79,6 +84,7 @@ func flagValue(f *pflag.Flag) any {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		return withoutSecrets(list.GetSlice())
 	}
+
 	text := secret.ReplaceAllString(f.Value.String(), "$1")
 	switch f.Value.Type() {
 	case "bool":
@@ -96,5 +102,6 @@ func flagValue(f *pflag.Flag) any {
 			return x
 		}
 	}
+
 	return text
 }

@@ -39,7 +39,8 @@ func unknownVerb(root *cobra.Command, name string) error {
 
 // flagKinds says what the values of flags look like.
 var flagKinds = map[string]string{
-	"int": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number such as 0.5", "bool": "true or false",
+	"int": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number such as 0.5",
+	"bool":     "true or false",
 	"duration": "a time such as 300ms or 2s",
 }
 
@@ -58,12 +59,16 @@ func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if err == nil {
 			return nil
 		}
+
 		if c.HasSubCommands() && strings.HasPrefix(err.Error(), "unknown command") { // it only has verbs
 			return unknownVerb(c, args[0])
 		}
-		if text := err.Error(); strings.HasPrefix(text, "accepts") || strings.HasPrefix(text, "requires") || strings.HasPrefix(text, "unknown command") {
-			return Usagef("%d arguments are given, which does not fit: %s (HINT: a name with blanks needs quotes)", len(args), strings.TrimSuffix(c.UseLine(), " [flags]"))
+		if text := err.Error(); strings.HasPrefix(text, "accepts") || strings.HasPrefix(text, "requires") ||
+			strings.HasPrefix(text, "unknown command") {
+			return Usagef("%d arguments are given, which does not fit: %s (HINT: a name with blanks needs quotes)",
+				len(args), strings.TrimSuffix(c.UseLine(), " [flags]"))
 		}
+
 		return Usagef("%w; known: %s", err, strings.Join(c.ValidArgs, ", "))
 	}
 }

@@ -25,7 +25,8 @@ import (
 	"github.com/modelcompress/compress/merge"
 )
 
-// Job is one run of a verb: the flags that all verbs have, and what the run says about itself. It is used by one goroutine.
+// Job is one run of a verb: the flags that all verbs have, and what the run says about itself. It is used by
+// one goroutine.
 type Job struct {
 	Ctx    context.Context // cancelled by an interrupt
 	Seed   uint64          // of everything that is drawn
@@ -59,6 +60,7 @@ func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string
 		return err
 	}
 	defer j.close()
+
 	var result any
 	work := func() (err error) { result, err = do(j, args); return err }
 	err := mmapsafe.Do(work)
@@ -68,6 +70,7 @@ func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string
 	if err != nil {
 		return err
 	}
+
 	return j.Finish(result)
 }
 
@@ -98,27 +101,31 @@ func (j *Job) close() {
 // Reports tells whether the result will be printed or written, so that it has to be complete.
 func (j *Job) Reports() bool { return j.JSON || j.report != "" }
 
-// Finish writes the machine-readable forms of a result. It is called with what the work returned; work that only ends by an interrupt
-// calls it itself.
+// Finish writes the machine-readable forms of a result. It is called with what the work returned; work that
+// only ends by an interrupt calls it itself.
 func (j *Job) Finish(result any) error {
 	j.app.results = append(j.app.results, result)
 	if !j.Reports() {
 		return nil
 	}
+
 	full, err := j.Record(result)
 	if err != nil {
 		return err
 	}
+
 	if j.report != "" {
 		if err := j.Write(j.report, full); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
 	}
+
 	if j.JSON {
 		if _, isRaw := result.(Raw); isRaw {
 			full, err = json.Marshal(result)
 			full = append(full, '\n')
 		}
+
 		if isTerminal(j.app.stdout) {
 			full = terminal.JSON(full)
 		}
@@ -126,6 +133,7 @@ func (j *Job) Finish(result any) error {
 			_, err = j.app.stdout.Write(full)
 		}
 	}
+
 	return err
 }
 
@@ -134,44 +142,52 @@ type Raw interface {
 	Raw() // does nothing
 }
 
-// Record is a result as one flat JSON object behind the [Head] of the run: what --report writes, and what belongs into a
-// report.json beside an output. A result that is no object stands under "result". What the head says, a result does not say again.
+// Record is a result as one flat JSON object behind the [Head] of the run: what --report writes, and what
+// belongs into a report.json beside an output. A result that is no object stands under "result". What the head
+// says, a result does not say again.
 func (j *Job) Record(result any) ([]byte, error) {
 	data, err := json.Marshal(result)
 	if err != nil {
 		return nil, err
 	}
+
 	var own map[string]json.RawMessage
 	if err := json.Unmarshal(data, &own); err != nil {
 		own = map[string]json.RawMessage{"result": data}
 	}
+
 	head, err := json.Marshal(j.head())
 	if err != nil {
 		return nil, err
 	}
+
 	var said map[string]json.RawMessage
 	if err := json.Unmarshal(head, &said); err != nil {
 		return nil, err
 	}
+
 	maps.DeleteFunc(own, func(key string, _ json.RawMessage) bool { return said[key] != nil })
 	rest, err := json.Marshal(own)
 	if err != nil {
 		return nil, err
 	}
+
 	if len(own) > 0 {
 		head = append(append(head[:len(head)-1], ','), rest[1:]...)
 	}
+
 	var out bytes.Buffer
 	err = json.Indent(&out, head, "", "  ")
 	out.WriteByte('\n')
+
 	return out.Bytes(), err
 }
 
 // WriteFile writes a file of a folder that the program fills so that it is there completely or not at all.
 func WriteFile(path string, data []byte) error { return safefile.WriteFile(path, data, 0o644) }
 
-// Write writes a file that a flag names: through links to the file that they lead to, which is there completely or not at all, and into
-// pipes, devices and what a process has open.
+// Write writes a file that a flag names: through links to the file that they lead to, which is there completely
+// or not at all, and into pipes, devices and what a process has open.
 func (j *Job) Write(path string, data []byte) error {
 	to, direct, err := safefile.Target(path)
 	switch {
@@ -180,9 +196,11 @@ func (j *Job) Write(path string, data []byte) error {
 	case !direct:
 		return safefile.WriteFile(to, data, 0o644)
 	}
+
 	if st, err := os.Stat(to); err == nil && st.Mode()&fs.ModeNamedPipe != 0 {
 		j.Note("%s is a pipe: this waits until it is read", path)
 	}
+
 	return safefile.WriteInto(j.Ctx, to, data)
 }
 
@@ -193,8 +211,8 @@ func (j *Job) Note(format string, args ...any) {
 	}
 }
 
-// Aside writes to stderr what only helps a person who looks on, such as the lines of a file that an error is about: nothing where
-// stderr is no terminal, so that an error stays one line there.
+// Aside writes to stderr what only helps a person who looks on, such as the lines of a file that an error is
+// about: nothing where stderr is no terminal, so that an error stays one line there.
 func (j *Job) Aside(text string) {
 	if isTerminal(j.app.stderr) && !j.Quiet {
 		for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
@@ -234,8 +252,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(f.Fd())
 }
 
-// Stream is Out for text that a model wrote, or that tokens spell: every byte of it for pipes and files, and what shows as it is on a
-// terminal, which the escape codes of a model must not steer either.
+// Stream is Out for text that a model wrote, or that tokens spell: every byte of it for pipes and files, and
+// what shows as it is on a terminal, which the escape codes of a model must not steer either.
 func (j *Job) Stream() io.Writer {
 	if isTerminal(j.app.stdout) {
 		return terminal.Safe(j.Out())

@@ -16,8 +16,9 @@ var (
 	ErrBusy     = errors.New("another process is at work there")
 )
 
-// Journal notes finished steps of long work as lines of JSON, the first of which names the work. It is locked while open.
-// Done holds the steps that are finished, by their keys: fingerprints of all that a step's result depends on.
+// Journal notes finished steps of long work as lines of JSON, the first of which names the work. It is locked
+// while open. Done holds the steps that are finished, by their keys: fingerprints of all that a step's result
+// depends on.
 type Journal[T any] struct {
 	Done map[string]T
 	file *os.File
@@ -51,17 +52,21 @@ func (j *Journal[T]) read(command, job string) error {
 	if unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return ErrBusy
 	}
+
 	st, err := j.file.Stat()
 	if err != nil {
 		return err
 	}
+
 	if st.Size() > maxJournal {
 		return fmt.Errorf("%d bytes are more than any journal has", st.Size())
 	}
+
 	text := make([]byte, st.Size())
 	if _, err := j.file.ReadAt(text, 0); err != nil {
 		return err
 	}
+
 	text = text[:bytes.LastIndexByte(text, '\n')+1]
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	for i, text := range lines[:len(lines)-1] {
@@ -75,6 +80,7 @@ func (j *Journal[T]) read(command, job string) error {
 			j.Done[l.Key] = *l.Step
 		}
 	}
+
 	if err := j.file.Truncate(int64(len(text))); err != nil {
 		return err
 	}
@@ -84,6 +90,7 @@ func (j *Journal[T]) read(command, job string) error {
 	if len(text) == 0 {
 		return j.write(line[T]{Command: command, Job: job})
 	}
+
 	return nil
 }
 

@@ -15,30 +15,37 @@ func TestJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := j.Add("k", step{"wanda"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenJournal[step](path, "compress test", "job"); !errors.Is(err, ErrBusy) {
 		t.Errorf("while it is open: %v", err)
 	}
+
 	j.Close()
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for n := range len(whole) + 1 { // a crash after any byte
 		if err := os.WriteFile(path, whole[:n], 0o666); err != nil {
 			t.Fatal(err)
 		}
+
 		j, err := OpenJournal[step](path, "compress test", "job")
 		if err != nil {
 			t.Fatalf("cut after %d bytes: %v", n, err)
 		}
+
 		if _, ok := j.Done["k"]; ok != (n == len(whole)) {
 			t.Errorf("cut after %d bytes: step found: %v", n, ok)
 		}
+
 		j.Close()
 	}
+
 	if err := os.WriteFile(path, []byte("[]\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +58,7 @@ func TestJournal(t *testing.T) {
 	if j, err = OpenJournal[step](path, "compress test", "job"); err != nil {
 		t.Fatal(err)
 	}
+
 	j.Close()
 	if _, err := OpenJournal[step](path, "compress test", "another"); !errors.Is(err, ErrOtherJob) || !IsUsage(err) {
 		t.Errorf("another job: %v", err)

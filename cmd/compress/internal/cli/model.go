@@ -23,7 +23,8 @@ func (j *Job) Load(path string, o lm.Options) (*lm.Model, error) {
 	return lm.Load(j.Ctx, path, dev, o)
 }
 
-// Tokenizer loads the tokenizer in a model's folder; nil if it has none. One with more tokens than the model knows is an error.
+// Tokenizer loads the tokenizer in a model's folder; nil if it has none. One with more tokens than the model
+// knows is an error.
 func Tokenizer(m *lm.Model) (*tokenizer.Tokenizer, error) {
 	tok, err := tokenizer.Load(m.Path())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -43,8 +44,8 @@ func Text(tok *tokenizer.Tokenizer) corpus.Tokenizer {
 	return tok
 }
 
-// Cut lays windows over a file (text, JSONL or token ids) for a model: of the default length where none is asked for, with no
-// id that the model does not know.
+// Cut lays windows over a file (text, JSONL or token ids) for a model: of the default length where none is
+// asked for, with no id that the model does not know.
 func (j *Job) Cut(m *lm.Model, path string, o corpus.CutOptions) (corpus.Windows, error) {
 	tok, err := Tokenizer(m)
 	if err != nil {
@@ -56,21 +57,24 @@ func (j *Job) Cut(m *lm.Model, path string, o corpus.CutOptions) (corpus.Windows
 	return corpus.Cut(j.Ctx, path, Text(tok), o)
 }
 
-// Sample draws windows from a file for a model, with the job's seed; otherwise like Cut. It refuses windows whose activations
-// do not fit into memory.
+// Sample draws windows from a file for a model, with the job's seed; otherwise like Cut. It refuses windows
+// whose activations do not fit into memory.
 func (j *Job) Sample(m *lm.Model, path string, o corpus.SampleOptions) (corpus.Windows, error) {
 	tok, err := Tokenizer(m)
 	if err != nil {
 		return corpus.Windows{}, err
 	}
+
 	if o.VocabSize = m.Config().Vocab; o.SeqLen == 0 {
 		o.SeqLen = DefaultLength(m)
 	}
+
 	o.Seed = j.Seed
 	w, err := corpus.Sample(j.Ctx, path, Text(tok), o)
 	if err == nil {
 		err = fits(m, w)
 	}
+
 	return w, err
 }
 
@@ -85,7 +89,8 @@ func DefaultLength(m *lm.Model) int {
 // Beyond says that windows are longer than a model was made for; "" if they are not.
 func Beyond(m *lm.Model, seqlen int) string {
 	if p := m.Config().MaxPositions; p > 0 && seqlen > p {
-		return fmt.Sprintf("windows of %d tokens are longer than the %d positions of the model's configuration", seqlen, p)
+		return fmt.Sprintf("windows of %d tokens are longer than the %d positions of the model's configuration", seqlen,
+			p)
 	}
 	return ""
 }

@@ -22,11 +22,13 @@ func checkEmpty(c *cobra.Command, args []string) error {
 			return Usagef("argument %d is empty", i+1)
 		}
 	}
+
 	for _, f := range changed(c) {
 		if f.Value.Type() == "string" && f.Value.String() == "" && f.Annotations[emptyMark] == nil {
 			return Usagef("--%s is empty", f.Name)
 		}
 	}
+
 	return nil
 }
 
@@ -51,16 +53,19 @@ func inputs(c *cobra.Command, args []string) []string {
 func weights(inputs []string) int64 {
 	n := int64(0)
 	for _, path := range inputs {
-		files, _ := filepath.Glob(filepath.Join(path, "*.safetensors")) // a path with a pattern's signs is counted as nothing
+		// a path with a pattern's signs is counted as nothing
+		files, _ := filepath.Glob(filepath.Join(path, "*.safetensors"))
 		if filepath.Ext(path) == ".safetensors" {
 			files = append(files, path)
 		}
+
 		for _, f := range files {
 			if st, err := os.Stat(f); err == nil && st.Mode().IsRegular() {
 				n += st.Size()
 			}
 		}
 	}
+
 	return n
 }
 
@@ -74,8 +79,8 @@ type Place struct {
 	Seeks      bool                   // it is written in any order: no pipe or device
 }
 
-// Check tells whether the file can be written. What is written into ([regular.Target]) always can, unless the file needs access in any order; an
-// existing file must be empty or of the same kind, and none of the inputs.
+// Check tells whether the file can be written. What is written into ([regular.Target]) always can, unless the
+// file needs access in any order; an existing file must be empty or of the same kind, and none of the inputs.
 func (p Place) Check() error {
 	_, err := p.Target()
 	return err
@@ -86,18 +91,22 @@ func (p Place) Target() (string, error) {
 	if p.Path == "" {
 		return "", nil
 	}
+
 	to, direct, err := safefile.Target(p.Path)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("--%s: %w", p.Flag, err)
 	case direct && p.Seeks:
-		return "", Usagef("--%s %s: no file, but a pipe, a device or what a process has open (HINT: name a file)", p.Flag, p.Path)
+		return "", Usagef("--%s %s: no file, but a pipe, a device or what a process has open (HINT: name a file)",
+			p.Flag, p.Path)
 	case direct:
 		return to, nil
 	}
+
 	if err := p.checkFolder(to); err != nil {
 		return "", err
 	}
+
 	st, err := os.Stat(to)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -107,14 +116,18 @@ func (p Place) Target() (string, error) {
 	case st.IsDir():
 		return "", Usagef("--%s %s: a folder (HINT: name a file)", p.Flag, p.Path)
 	}
+
 	for _, in := range p.Inputs {
 		if other, err := os.Stat(in); err == nil && os.SameFile(st, other) {
 			return "", Usagef("--%s %s: it is an input of this run (HINT: choose another name)", p.Flag, p.Path)
 		}
 	}
+
 	if st.Size() > 0 && !p.Own(to) {
-		return "", Usagef("--%s %s: there is a file that is not %s, which is not replaced (HINT: choose another name)", p.Flag, p.Path, p.What)
+		return "", Usagef("--%s %s: there is a file that is not %s, which is not replaced (HINT: choose another name)",
+			p.Flag, p.Path, p.What)
 	}
+
 	return to, nil
 }
 
@@ -123,16 +136,19 @@ func (p Place) checkFolder(to string) error {
 	dir := filepath.Dir(to)
 	if p.Folder != "" && samePath(dir, p.Folder) {
 		if filepath.Base(to) != "report.json" {
-			return Usagef("--%s %s: in the folder of --out it may only be called report.json, so that it replaces nothing there", p.Flag, p.Path)
+			return Usagef("--%s %s: in the folder of --out it may only be called report.json, so that it replaces "+
+				"nothing there", p.Flag, p.Path)
 		}
 		return nil
 	}
+
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return Usagef("--%s %s: there is no folder %s", p.Flag, p.Path, dir)
 	}
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
 		return fmt.Errorf("--%s %s: no file can be made in %s: %w", p.Flag, p.Path, dir, err)
 	}
+
 	return nil
 }
 
@@ -167,6 +183,7 @@ func (j *Job) checkReport(c *cobra.Command) error {
 	if j.report == "-" {
 		return Usagef("--report -: want the name of a file (HINT: --json prints the report on stdout)")
 	}
+
 	out := ""
 	if f := c.Flags().Lookup("out"); f != nil {
 		out = f.Value.String()
@@ -174,7 +191,11 @@ func (j *Job) checkReport(c *cobra.Command) error {
 	if err := Apart([2]string{"out", out}, [2]string{"report", j.report}); err != nil {
 		return err
 	}
-	return Place{Flag: "report", Path: j.report, What: "a report of an earlier run", Own: checkpoint.IsReport, Inputs: j.Inputs, Folder: out}.Check()
+
+	return Place{
+		Flag: "report", Path: j.report, What: "a report of an earlier run", Own: checkpoint.IsReport,
+		Inputs: j.Inputs, Folder: out,
+	}.Check()
 }
 
 // ModelFolder refuses what is no folder where a whole model is wanted.
@@ -184,7 +205,8 @@ func ModelFolder(path string) error {
 	case err != nil:
 		return err
 	case !st.IsDir():
-		return fmt.Errorf("%s: a file, where the folder of a model is wanted (HINT: a folder with config.json and .safetensors files)", path)
+		return fmt.Errorf("%s: a file, where the folder of a model is wanted (HINT: a folder with config.json and "+
+			".safetensors files)", path)
 	}
 	return nil
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMarks: a file that a marked flag names is not replaced by the report, and an empty text passes only where it is a value.
+// TestMarks: a file that a marked flag names is not replaced by the report, and an empty text passes only where
+// it is a value.
 func TestMarks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "data.json")
 	if err := os.WriteFile(file, []byte("{}"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		args []string
 		code int
@@ -34,6 +36,7 @@ func TestMarks(t *testing.T) {
 			Use: "try [FILE]", Short: "Try", Args: cobra.MaximumNArgs(1),
 			Run: func(*Job, []string) (any, error) { return struct{}{}, nil },
 		})
+
 		cmd.Flags().String("data", "", "")
 		cmd.Flags().String("prompt", "", "")
 		Inputs(cmd, "data")

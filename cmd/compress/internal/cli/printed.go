@@ -10,8 +10,8 @@ import (
 // errPrint: results are lost on their way to stdout.
 var errPrint = errors.New("not everything could be printed")
 
-// printed keeps the first error of stdout, so that whoever prints need not look at each. A reader that has gone away is none: it has what
-// it wanted.
+// printed keeps the first error of stdout, so that whoever prints need not look at each. A reader that has gone
+// away is none: it has what it wanted.
 type printed struct {
 	io.Writer
 	err error

@@ -16,8 +16,8 @@ import (
 // plainEvery is how often progress is written where stderr is no terminal.
 const plainEvery = 5 * time.Second
 
-// Stage is a part of a job with a display of progress of its own. A job that announces its stages has the time of those to come
-// in what is left.
+// Stage is a part of a job with a display of progress of its own. A job that announces its stages has the time
+// of those to come in what is left.
 type Stage struct {
 	Name string  // of the display
 	Work float64 // about how much it is, in any unit that the stages of a job share; 0: not known
@@ -30,11 +30,12 @@ type pace struct {
 	work  float64 // done in that time
 }
 
-// Announce says which displays of progress follow, in their order, in place of what was announced before. One that does not come
-// is passed over when the next one begins.
+// Announce says which displays of progress follow, in their order, in place of what was announced before. One
+// that does not come is passed over when the next one begins.
 func (j *Job) Announce(stages ...Stage) { j.pace.ahead = stages }
 
-// begin takes a stage and those before it from what is announced, and returns its work, 0 for one that nobody announced.
+// begin takes a stage and those before it from what is announced, and returns its work, 0 for one that nobody
+// announced.
 func (p *pace) begin(name string) float64 {
 	for i, s := range p.ahead {
 		if s.Name == name {
@@ -45,7 +46,8 @@ func (p *pace) begin(name string) float64 {
 	return 0
 }
 
-// after is how long the stages to come take, if part of the present one's work took so long; false where that cannot be known.
+// after is how long the stages to come take, if part of the present one's work took so long; false where that
+// cannot be known.
 func (p *pace) after(spent time.Duration, work float64) (time.Duration, bool) {
 	sum := 0.0
 	for _, s := range p.ahead {
@@ -87,6 +89,7 @@ func (j *Job) progress(name string, total int64, bytes bool) *Progress {
 	if bytes {
 		after = append(after, decor.AverageSpeed(decor.SizeB1000(0), " % .1f"))
 	}
+
 	if f, ok := j.app.stderr.(*os.File); ok && !j.Quiet && term.IsTerminal(f.Fd()) {
 		p.pool = mpb.New(mpb.WithOutput(f), mpb.WithWidth(48), mpb.WithAutoRefresh())
 		p.bar = p.pool.New(total, mpb.BarStyle().Lbound("").Filler("━").Tip("━").Padding(" ").Rbound(""),
@@ -94,6 +97,7 @@ func (j *Job) progress(name string, total int64, bytes bool) *Progress {
 			mpb.AppendDecorators(after...),
 			mpb.BarRemoveOnComplete())
 	}
+
 	return p
 }
 
@@ -110,27 +114,34 @@ func (p *Progress) Set(done int64) {
 		p.times.Store(&words)
 		return
 	}
+
 	if p.job.Quiet || now.Sub(p.last) < plainEvery {
 		return
 	}
+
 	p.last = now
 	rate := ""
 	if p.bytes {
 		rate = ", " + Size(int64(float64(p.done-p.from)/now.Sub(p.start).Seconds())) + "/s"
 	}
-	fmt.Fprintf(p.job.app.stderr, "%s: %d %%%s, %s%s%s\n", p.name, 100*p.done/max(p.total, 1), rate, p.left(now), p.inAll(now), p.said())
+
+	fmt.Fprintf(p.job.app.stderr, "%s: %d %%%s, %s%s%s\n", p.name, 100*p.done/max(p.total, 1), rate, p.left(now),
+		p.inAll(now), p.said())
 }
 
 // left says how long the stage still takes: by its own pace, before it has one by that of the stages before it.
 func (p *Progress) left(now time.Time) string {
 	spent, fresh := now.Sub(p.start), p.done-p.from
 	if fresh > 0 {
-		return (time.Duration(float64(spent) / float64(fresh) * float64(p.total-p.done))).Round(time.Second).String() + " left"
+		return time.Duration(float64(spent)/float64(fresh)*float64(p.total-p.done)).Round(time.Second).String() +
+			" left"
 	}
+
 	if before := p.job.pace; p.work > 0 && before.work > 0 {
 		whole := time.Duration(float64(before.spent) * p.work / before.work)
 		return "about " + max(0, whole-spent).Round(time.Second).String() + " left"
 	}
+
 	return spent.Round(time.Second).String() + " so far"
 }
 
@@ -140,11 +151,13 @@ func (p *Progress) inAll(now time.Time) string {
 	if fresh <= 0 || p.work == 0 {
 		return ""
 	}
+
 	done := p.work * float64(fresh) / float64(max(p.total, 1))
 	later, ok := p.job.pace.after(spent, done)
 	if !ok {
 		return ""
 	}
+
 	own := time.Duration(float64(spent) / float64(fresh) * float64(p.total-p.done))
 	return fmt.Sprintf(", %v in all", (own + later).Round(time.Second))
 }

@@ -37,17 +37,22 @@ func TestExitCodes(t *testing.T) {
 func TestErrorsAreOneLine(t *testing.T) {
 	err := errors.Join(errors.New("first\nline"), fmt.Errorf("second: %w", safetensors.ErrTruncated))
 	got := oneLine(err)
-	if strings.Contains(got, "\n") || !strings.Contains(got, "first; line; second") || strings.Count(got, "HINT:") != 1 {
+	if strings.Contains(got, "\n") || !strings.Contains(got, "first; line; second") ||
+		strings.Count(got, "HINT:") != 1 {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestShardLimit(t *testing.T) {
-	for text, want := range map[string]int64{"keep": checkpoint.KeepShards, "none": 0, "2GB": 2e9, "1.5KiB": 1536, "7B": 7} {
+	for text, want := range map[string]int64{
+		"keep": checkpoint.KeepShards, "none": 0, "2GB": 2e9, "1.5KiB": 1536,
+		"7B": 7,
+	} {
 		if got, err := ShardLimit(text); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
 	}
+
 	for _, text := range []string{"", "2", "-1GB", "NaNGB", "1e300GB", "GB"} {
 		if n, err := ShardLimit(text); !IsUsage(err) {
 			t.Errorf("%q: %d, %v", text, n, err)
@@ -56,11 +61,15 @@ func TestShardLimit(t *testing.T) {
 }
 
 func TestUnits(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 999: "999 B", 1000: "1 kB", 960192: "960 kB", 13_500_000_000: "13.5 GB", 2e15: "2e+03 TB"} {
+	for n, want := range map[int64]string{
+		0: "0 B", 999: "999 B", 1000: "1 kB", 960192: "960 kB",
+		13_500_000_000: "13.5 GB", 2e15: "2e+03 TB",
+	} {
 		if got := Size(n); got != want {
 			t.Errorf("Size(%d) = %q, want %q", n, got, want)
 		}
 	}
+
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567"} {
 		if got := Thousands(n); got != want {
 			t.Errorf("Thousands(%d) = %q, want %q", n, got, want)
@@ -75,10 +84,12 @@ func TestProgressIsSilent(t *testing.T) {
 	for i := range 10 {
 		p.Set(int64(i))
 	}
+
 	p.End()
 	if b.Len() > 0 {
 		t.Errorf("%q", b.String())
 	}
+
 	p = (&Job{app: &App{stderr: &b}}).Progress("counting", 10)
 	p.last = p.last.Add(-2 * plainEvery)
 	p.Set(5)
@@ -87,8 +98,8 @@ func TestProgressIsSilent(t *testing.T) {
 	}
 }
 
-// TestProgressOfStages: the stages to come are part of the time left, by the pace of those before them; a stage that has not moved
-// says how long it takes by that pace, and steps of an earlier run say nothing about it.
+// TestProgressOfStages: the stages to come are part of the time left, by the pace of those before them; a stage
+// that has not moved says how long it takes by that pace, and steps of an earlier run say nothing about it.
 func TestProgressOfStages(t *testing.T) {
 	var b bytes.Buffer
 	j := &Job{app: &App{stderr: &b}}
@@ -107,6 +118,7 @@ func TestProgressOfStages(t *testing.T) {
 	if got := shown(first, 10*time.Second, 50); got != "first: 50 %, 10s left, 2m0s in all\n" { // 10 s for 5 of 65
 		t.Errorf("the first of three: %q", got)
 	}
+
 	shown(first, 20*time.Second, 100)
 	first.End()
 	first.End()
@@ -115,18 +127,23 @@ func TestProgressOfStages(t *testing.T) {
 	if got := shown(second, 0, 0); got != "second: 0 %, about 1m0s left\n" { // 2 s for each unit of the first
 		t.Errorf("a stage that begins: %q", got)
 	}
+
 	second.Skip(5)
 	if got := shown(second, 30*time.Second, 10); got != "second: 100 %, 0s left, 40s in all\n" { // 50 s for 25 units
 		t.Errorf("half of it was done before: %q", got)
 	}
+
 	second.End()
 
 	third := j.Progress("third", 4)
 	if got := shown(third, 4*time.Second, 1); got != "third: 25 %, 12s left\n" {
 		t.Errorf("the last stage: %q", got)
 	}
+
 	third.End()
-	if got := shown(j.Progress("nobody announced it", 4), 4*time.Second, 1); got != "nobody announced it: 25 %, 12s left\n" {
+
+	if got := shown(j.Progress("nobody announced it", 4), 4*time.Second,
+		1); got != "nobody announced it: 25 %, 12s left\n" {
 		t.Errorf("%q", got)
 	}
 }

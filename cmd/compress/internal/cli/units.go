@@ -36,21 +36,24 @@ func Bytes(flag, s string) (int64, error) {
 		name string
 		size int64
 	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
+
 	for _, u := range units {
 		if digits, ok := strings.CutSuffix(strings.ToLower(s), strings.ToLower(u.name)); ok {
-			if n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64); err == nil && n > 0 && n*float64(u.size) < 1<<62 {
+			if n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64); err == nil && n > 0 &&
+				n*float64(u.size) < 1<<62 {
 				return int64(n * float64(u.size)), nil
 			}
 		}
 	}
+
 	return 0, Usagef("--%s %q: want a number with B, KB, MB, GB, KiB, MiB or GiB", flag, s)
 }
 
 // ShardHelp words --max-shard-size.
 const ShardHelp = "largest file, e.g. 2GB or 500MiB; none for a single file"
 
-// ShardLimit reads --max-shard-size of a verb whose output has the files of its input unless it is told otherwise: a size, 0 for
-// none, [checkpoint.KeepShards] for keep.
+// ShardLimit reads --max-shard-size of a verb whose output has the files of its input unless it is told
+// otherwise: a size, 0 for none, [checkpoint.KeepShards] for keep.
 func ShardLimit(s string) (int64, error) {
 	if s == "keep" {
 		return checkpoint.KeepShards, nil

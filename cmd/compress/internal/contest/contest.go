@@ -1,5 +1,5 @@
-// Package contest compares ways of pruning a model on the same data: what is asked for, what every run gave, tests between
-// them, and how that is shown.
+// Package contest compares ways of pruning a model on the same data: what is asked for, what every run gave,
+// tests between them, and how that is shown.
 package contest
 
 import (
@@ -30,6 +30,7 @@ func ParseMethods(list string) ([]Method, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []Method
 	for _, label := range labels {
 		m := Method{Label: label, Metric: label}
@@ -39,17 +40,21 @@ func ParseMethods(list string) ([]Method, error) {
 				break
 			}
 		}
+
 		for _, a := range pruneflags.Allocations {
 			if rest, ok := strings.CutSuffix(m.Metric, "@"+a); ok {
 				m.Metric, m.Allocation = rest, a
 				break
 			}
 		}
+
 		if slices.ContainsFunc(out, func(o Method) bool { return o.Label == label }) {
 			return nil, fmt.Errorf("%w: method %s is there twice", ErrEntry, label)
 		}
+
 		out = append(out, m)
 	}
+
 	return out, nil
 }
 
@@ -70,6 +75,7 @@ func split(list string) (out []string, err error) {
 			out, from = append(out, part), i+1
 		}
 	}
+
 	return out, nil
 }
 
@@ -86,6 +92,7 @@ func ParseTargets(list string) ([]Target, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []Target
 	for _, label := range labels {
 		t := Target{Label: label, Pattern: label}
@@ -96,15 +103,19 @@ func ParseTargets(list string) ([]Target, error) {
 		} else {
 			v, err := strconv.ParseFloat(label, 64)
 			if err != nil || !(v >= 0 && v < 1) {
-				return nil, fmt.Errorf("%w: %q; want a sparsity of 0 or more and less than 1, or a pattern such as 2:4", ErrEntry, label)
+				return nil, fmt.Errorf("%w: %q; want a sparsity of 0 or more and less than 1, or a pattern such as 2:4",
+					ErrEntry, label)
 			}
 			t.Sparsity, t.Pattern = v, prune.Unstructured
 		}
+
 		if slices.ContainsFunc(out, func(o Target) bool { return o.Label == label }) {
 			return nil, fmt.Errorf("%w: %s is there twice", ErrEntry, label)
 		}
+
 		out = append(out, t)
 	}
+
 	return out, nil
 }
 
@@ -123,12 +134,13 @@ type Run struct {
 	Target string `json:"target"`
 	Key    string `json:"fingerprint"` // of model, calibration ids and options
 	Measure
-	Sparsity float64 `json:"sparsity"`                 // exact share of zeros in the pruned matrices
-	Overall  float64 `json:"overall"`                  // zeros over all parameters
-	Seconds  float64 `json:"prune_seconds"`            // but for what follows
-	Shared   float64 `json:"shared_seconds,omitempty"` // for gradients and allocations, most of which later runs take from earlier ones
-	CPU      float64 `json:"prune_cpu_seconds"`        // processor time of the whole pruning, shared parts included
-	Model    string  `json:"model,omitempty"`          // folder, if it was kept
+	Sparsity float64 `json:"sparsity"`      // exact share of zeros in the pruned matrices
+	Overall  float64 `json:"overall"`       // zeros over all parameters
+	Seconds  float64 `json:"prune_seconds"` // but for what follows
+	// for gradients and allocations, most of which later runs take from earlier ones
+	Shared float64 `json:"shared_seconds,omitempty"`
+	CPU    float64 `json:"prune_cpu_seconds"` // processor time of the whole pruning, shared parts included
+	Model  string  `json:"model,omitempty"`   // folder, if it was kept
 	// Files are the SHA-256 of its files, by their paths in it.
 	Files  map[string]string `json:"files,omitempty"`
 	Notes  []string          `json:"notes,omitempty"`

@@ -7,8 +7,8 @@ import (
 	"github.com/modelcompress/compress/internal/stats"
 )
 
-// Versus is the paired test of a run against the best one of its target: Student's t on the differences of the windows' mean
-// losses.
+// Versus is the paired test of a run against the best one of its target: Student's t on the differences of the
+// windows' mean losses.
 type Versus struct {
 	Best       string  `json:"best"`
 	Difference float64 `json:"nll_difference"` // mean over windows, nats per token
@@ -19,7 +19,8 @@ type Versus struct {
 	Adjusted   float64 `json:"p_holm"` // for as many comparisons as the target has (Holm, 1979)
 }
 
-// judge compares every run with the best one of its target, the one with the lowest loss; a single window allows no test.
+// judge compares every run with the best one of its target, the one with the lowest loss; a single window
+// allows no test.
 func (r *Report) judge() {
 	for _, target := range r.targets() {
 		runs := r.of(target)
@@ -30,6 +31,7 @@ func (r *Report) judge() {
 			if run == best || len(run.Windows) < 2 || len(run.Windows) != len(best.Windows) {
 				continue
 			}
+
 			run.Versus = Paired(run.Windows, best.Windows)
 			run.Versus.Best = best.Method
 
@@ -37,12 +39,13 @@ func (r *Report) judge() {
 			run.Interval = &[2]float64{run.Versus.Difference - half, run.Versus.Difference + half}
 			tests = append(tests, run.Versus)
 		}
+
 		Holm(tests)
 	}
 }
 
-// Paired tests whether the mean of a - b, pair by pair, is zero; Best and Adjusted are left to the caller. There must be two
-// pairs or more.
+// Paired tests whether the mean of a - b, pair by pair, is zero; Best and Adjusted are left to the caller.
+// There must be two pairs or more.
 func Paired(a, b []float64) *Versus {
 	r := stats.StudentPaired(a, b)
 	return &Versus{Difference: r.Difference, Stderr: r.Stderr, T: r.T, Windows: len(a), P: r.P}

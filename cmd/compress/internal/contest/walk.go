@@ -34,21 +34,24 @@ type Contest struct {
 	Next  func(i int)                      // is told before a piece of work begins; nil: nobody
 }
 
-// Check tells whether a folder can take the comparison of a model at source: there is nothing, or with resume or overwrite an
-// earlier comparison and nothing else.
+// Check tells whether a folder can take the comparison of a model at source: there is nothing, or with resume
+// or overwrite an earlier comparison and nothing else.
 func Check(dir, source string, resume, overwrite bool) error {
 	if err := checkpoint.Apart(source, dir); err != nil {
 		return err
 	}
+
 	var allow func(dir string) error
 	if resume || overwrite {
 		allow = func(dir string) error {
 			if isContest(dir) {
 				return nil
 			}
-			return fmt.Errorf("%w: it is not that of a comparison alone (HINT: choose another --out)", checkpoint.ErrTarget)
+			return fmt.Errorf("%w: it is not that of a comparison alone (HINT: choose another --out)",
+				checkpoint.ErrTarget)
 		}
 	}
+
 	return checkpoint.Vacant(dir, allow)
 }
 
@@ -65,13 +68,15 @@ func isContest(dir string) bool {
 			return false
 		}
 	}
+
 	return err == nil && found
 }
 
 // remove removes what a comparison has written, but not the folder.
 func remove(dir string) error {
 	var err error
-	for _, name := range []string{"report.json", "report.html", modelsFolder, scratchFolder, journalName} { // the journal, which marks the folder, last
+	// the journal, which marks the folder, last
+	for _, name := range []string{"report.json", "report.html", modelsFolder, scratchFolder, journalName} {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
 	}
 	return err
@@ -94,46 +99,57 @@ func (c *Contest) Run(ctx context.Context, r *Report) error {
 			return err
 		}
 	}
+
 	if err := os.MkdirAll(c.Dir, 0o777); err != nil {
 		return err
 	}
+
 	path := filepath.Join(c.Dir, journalName)
 	j, err := cli.OpenJournal[Run](path, Command, c.Job)
 	if errors.Is(err, cli.ErrOtherJob) {
 		return fmt.Errorf("%s: %w", path, ErrOtherJob)
 	}
+
 	if err != nil {
 		return err
 	}
 	defer j.Close()
-	if err := errors.Join(os.MkdirAll(filepath.Join(c.Dir, modelsFolder), 0o777), os.MkdirAll(filepath.Join(c.Dir, scratchFolder), 0o777)); err != nil {
+
+	if err := errors.Join(os.MkdirAll(filepath.Join(c.Dir, modelsFolder), 0o777),
+		os.MkdirAll(filepath.Join(c.Dir, scratchFolder), 0o777)); err != nil {
 		return err
 	}
+
 	dense, found := j.Done[denseKey]
 	if !found {
 		if dense.Measure, err = c.Dense(); err != nil {
 			return err
 		}
+
 		dense.Method, dense.Key = "dense", denseKey
 		if err := j.Add(denseKey, dense); err != nil {
 			return err
 		}
 	}
+
 	r.Dense = dense.Measure
+
 	for i := range c.Work {
 		if err := c.step(ctx, i, j, r); err != nil {
 			return fmt.Errorf("%s, %s: %w", c.Work[i].Target, c.Work[i].Method, err)
 		}
 	}
+
 	if !c.Keep {
 		os.Remove(filepath.Join(c.Dir, modelsFolder)) // it stays if an earlier comparison kept some
 	}
+
 	r.judge()
 	return os.RemoveAll(filepath.Join(c.Dir, scratchFolder))
 }
 
-// Scratch is the path of a file that the runs of a comparison in a folder share. It is there from the first run that writes it
-// until the comparison is complete.
+// Scratch is the path of a file that the runs of a comparison in a folder share. It is there from the first run
+// that writes it until the comparison is complete.
 func Scratch(dir, name string) string { return filepath.Join(dir, scratchFolder, name) }
 
 // denseKey is the place of the dense model in the journal.
@@ -147,15 +163,18 @@ func intact(ctx context.Context, folder string, done *Run) error {
 	if _, err := os.Stat(folder); err != nil || done.Files == nil {
 		return err
 	}
+
 	now, err := checksums(ctx, folder)
 	if err != nil {
 		return err
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(done.Files)) {
 		if now[name] != done.Files[name] {
 			return fmt.Errorf("%s: %w", filepath.Join(folder, name), errChanged)
 		}
 	}
+
 	return nil
 }
 
@@ -172,6 +191,7 @@ func checksums(ctx context.Context, folder string) (map[string]string, error) {
 		}
 		return err
 	})
+
 	return sums, err
 }
 
@@ -184,6 +204,7 @@ func (c *Contest) step(ctx context.Context, i int, j *cli.Journal[Run], r *Repor
 		if c.Keep {
 			err = intact(ctx, folder, &done)
 		}
+
 		switch {
 		case err == nil:
 			done.Method, done.Target = w.Method, w.Target
@@ -199,14 +220,17 @@ func (c *Contest) step(ctx context.Context, i int, j *cli.Journal[Run], r *Repor
 			return err
 		}
 	}
+
 	if c.Next != nil {
 		c.Next(i)
 	}
+
 	c.Note("run %d of %d begins: %s, %s", i+1, len(c.Work), w.Target, w.Method)
 	done := Run{Method: w.Method, Target: w.Target, Key: w.Key}
 	if err := w.Do(folder, &done); err != nil {
 		return err
 	}
+
 	if c.Keep {
 		done.Model = folder
 		var err error
@@ -216,6 +240,7 @@ func (c *Contest) step(ctx context.Context, i int, j *cli.Journal[Run], r *Repor
 	} else if err := os.RemoveAll(folder); err != nil {
 		return err
 	}
+
 	r.Runs = append(r.Runs, done)
 	return j.Add(w.Key, done)
 }

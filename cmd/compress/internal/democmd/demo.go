@@ -1,5 +1,5 @@
-// Package democmd tells the program's whole story on the models that come with it: it runs verbs, each as its command line says,
-// and puts their reports on one page.
+// Package democmd tells the program's whole story on the models that come with it: it runs verbs, each as its
+// command line says, and puts their reports on one page.
 package democmd
 
 import (
@@ -53,28 +53,34 @@ func Run(j *cli.Job, o Options) (any, error) {
 		return nil, err
 	}
 	defer d.journal.Close()
+
 	for _, s := range stages {
 		d.left += s.weight(d.isDone)
 	}
+
 	times := make([]Stage, len(stages))
 	for i, s := range stages {
 		if err := d.stage(i, s, len(stages), &times[i]); err != nil {
 			return nil, err
 		}
 	}
+
 	r, err := read(o.Out, o.Quick)
 	if err != nil {
 		return nil, err
 	}
+
 	r.Stages = times
 	if err := d.write(r, stages); err != nil {
 		return nil, err
 	}
+
 	j.Printf("%s", r.summary())
 	j.Printf("\nEverything is in %s; the page to open is %s. Try next:\n", o.Out, filepath.Join(o.Out, pageFile))
 	for _, next := range r.next(o.Out) {
 		j.Printf("  %s\n", next)
 	}
+
 	return r, nil
 }
 
@@ -84,23 +90,28 @@ func (d *demo) stage(i int, s stage, n int, t *Stage) error {
 	if s.weight(d.isDone) > 0 {
 		d.job.Note("%d of %d: %s%s", i+1, n, s.title, d.eta())
 	}
+
 	for _, p := range s.steps {
 		if d.isDone(p) {
 			t.Seconds += d.journal.Done[p.key()].Seconds
 			continue
 		}
+
 		d.job.Note("  $ %s", p.line())
 		start := time.Now()
 		if err := d.run(p); err != nil {
 			return err
 		}
+
 		seconds := time.Since(start).Seconds()
 		if err := d.journal.Add(p.key(), done{p.line(), seconds}); err != nil {
 			return err
 		}
+
 		t.Seconds += seconds
 		d.spent, d.left = d.spent+p.cost, d.left-p.cost
 	}
+
 	return nil
 }
 
@@ -126,6 +137,7 @@ func (d *demo) run(p step) error {
 			return err
 		}
 	}
+
 	var said, wrong bytes.Buffer
 	code := d.o.Verb(d.job.Ctx, p.args, &said, &wrong)
 	if err := d.job.Ctx.Err(); err != nil {
@@ -134,6 +146,7 @@ func (d *demo) run(p step) error {
 	if code == 0 {
 		return nil
 	}
+
 	lines := strings.Split(strings.TrimSpace(wrong.String()), "\n")
 	return fmt.Errorf("%w: %s: %s (HINT: --resume goes on from here)", errStep, p.line(), lines[len(lines)-1])
 }

@@ -35,14 +35,19 @@ func told(t *testing.T) *Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	e := 0.05
 	for _, m := range (builder{quick: true}).models() {
-		s := Score{Model: m.name, What: m.what, Bytes: 1000, Perplexity: Figure{Value: 1e5, N: 10}, Tasks: map[string]Figure{}}
+		s := Score{
+			Model: m.name, What: m.what, Bytes: 1000, Perplexity: Figure{Value: 1e5, N: 10},
+			Tasks: map[string]Figure{},
+		}
 		for i, k := range tasks {
 			s.Tasks[k.name] = Figure{Value: float64(i) / 10, Stderr: &e, N: 12}
 		}
 		r.Scores = append(r.Scores, s)
 	}
+
 	return r
 }
 
@@ -54,10 +59,12 @@ func TestPage(t *testing.T) {
 	if err := r.page(story("demo-out", nil, true), 0).HTML(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	text := b.String()
 	if bad := regexp.MustCompile(`https?://|<script|@import|url\(|NaN|%!|98765`).FindString(text); bad != "" {
 		t.Errorf("the page has %q", bad)
 	}
+
 	rows, name := map[string]int{}, ""
 	count := map[string]int{}
 	for d := xml.NewDecoder(&b); ; {
@@ -67,10 +74,12 @@ func TestPage(t *testing.T) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
+
 		e, ok := token.(xml.StartElement)
 		if !ok {
 			continue
 		}
+
 		count[e.Name.Local]++
 		switch e.Name.Local {
 		case "div", "svg":
@@ -83,20 +92,29 @@ func TestPage(t *testing.T) {
 			rows[name]++
 		}
 	}
+
 	models := len((builder{quick: true}).models())
 	for table, want := range map[string]int{
-		"Models and tasks": models, "Perplexity by method and share removed": 3, "60 % zeros, on text that nothing was chosen by": 3,
-		"Pairs of experts, layer by layer": 2, "All four, by layer and matrix": 1, "Merges on the experts' tasks": 5, "Adapters": 2,
-		"What is left after 2 edits": 2, "Editors": 3, "B against A": 1,
+		"Models and tasks": models, "Perplexity by method and share removed": 3,
+		"60 % zeros, on text that nothing was chosen by": 3,
+		"Pairs of experts, layer by layer":               2, "All four, by layer and matrix": 1,
+		"Merges on the experts' tasks": 5,
+		"Adapters":                     2,
+		"What is left after 2 edits":   2, "Editors": 3, "B against A": 1,
 	} {
 		if rows[table]-1 != want {
 			t.Errorf("table %q has %d rows, want %d", table, rows[table]-1, want)
 		}
 	}
+
 	if len(rows) != 10 || count["desc"] != 6 || count["figure"] != 9 {
 		t.Errorf("%d tables, %d described drawings, %d figures", len(rows), count["desc"], count["figure"])
 	}
-	for _, want := range []string{"found+sparsegpt", "2.100 *", "1.2e+05 *", "0.400 *", "Left out: 1 above 1.5", "compress merge demo-out/demo/mediate.yaml --out demo-out/merge/mediated", "quick demo"} {
+
+	for _, want := range []string{
+		"found+sparsegpt", "2.100 *", "1.2e+05 *", "0.400 *", "Left out: 1 above 1.5",
+		"compress merge demo-out/demo/mediate.yaml --out demo-out/merge/mediated", "quick demo",
+	} {
 		if !strings.Contains(text, strings.ReplaceAll(want, "+", "&#43;")) && !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -105,11 +123,15 @@ func TestPage(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	text := told(t).summary()
-	for _, want := range []string{"2.40 and 2.50", "1.20 × random signs", "dense 1.90; packed 600 kB instead of 1 kB", "50 % hold", "100 and 400 trained parameters"} {
+	for _, want := range []string{
+		"2.40 and 2.50", "1.20 × random signs", "dense 1.90; packed 600 kB instead of 1 kB",
+		"50 % hold", "100 and 400 trained parameters",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
 	}
+
 	for line := range strings.Lines(text) {
 		if n := len([]rune(line)); n > summaryWidth+1 {
 			t.Errorf("a line of %d letters: %s", n, line)
@@ -132,9 +154,11 @@ func TestStory(t *testing.T) {
 		for _, s := range story("O", []string{"--seed", "3"}, quick) {
 			for _, p := range s.steps {
 				for _, a := range p.args {
-					for path := range strings.SplitSeq(strings.TrimPrefix(strings.TrimSuffix(a, "+sparsegpt"), "tree:"), ",") {
+					for path := range strings.SplitSeq(strings.TrimPrefix(strings.TrimSuffix(a, "+sparsegpt"), "tree:"),
+						",") {
 						path = strings.TrimPrefix(path, "tree:")
-						known := !strings.HasPrefix(path, "O/") || strings.HasPrefix(path, "O/nano/") || strings.HasPrefix(path, "O/demo/")
+						known := !strings.HasPrefix(path, "O/") || strings.HasPrefix(path, "O/nano/") ||
+							strings.HasPrefix(path, "O/demo/")
 						for dir := path; !known && dir != "."; dir = filepath.Dir(dir) {
 							known = made[dir]
 						}
@@ -146,12 +170,14 @@ func TestStory(t *testing.T) {
 						}
 					}
 				}
+
 				for _, out := range p.out {
 					if made[out] {
 						t.Errorf("%s: %s is written twice", p.line(), out)
 					}
 					made[out] = true
 				}
+
 				if !strings.HasSuffix(p.line(), " --seed 3") || p.cost <= 0 {
 					t.Errorf("%s: common flags or costs are missing", p.line())
 				}

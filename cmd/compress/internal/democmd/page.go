@@ -18,6 +18,7 @@ func (d *demo) write(r *Report, stages []stage) error {
 	if err != nil {
 		return err
 	}
+
 	var page bytes.Buffer
 	if err := r.page(stages, d.job.Seed).HTML(&page); err != nil {
 		return err
@@ -25,27 +26,38 @@ func (d *demo) write(r *Report, stages []stage) error {
 	if err := cli.WriteFile(filepath.Join(d.o.Out, pageFile), page.Bytes()); err != nil {
 		return err
 	}
+
 	return cli.WriteFile(filepath.Join(d.o.Out, reportFile), data)
 }
 
 // page is the whole story, without anything that another run would not repeat.
 func (r *Report) page(stages []stage, seed uint64) *report.Page {
 	p := &report.Page{
-		Title:    "compress demo: one small model, every tool",
-		Subtitle: fmt.Sprintf("Llama of 480,096 parameters and four fine-tunes of it, made for this project · seed %d · version %s", seed, compress.Version()),
+		Title: "compress demo: one small model, every tool",
+		Subtitle: fmt.Sprintf("Llama of 480,096 parameters and four fine-tunes of it, made for this project · seed "+
+			"%d · version %s", seed, compress.Version()),
 	}
+
 	first := report.Section{Title: "At a glance", Text: []string{
-		"A search found a formula that says which weights can go, the base was pruned with it and with known methods, four fine-tuned models were merged and mediated, " +
-			"an adapter was trained, facts were edited, and every model that came of it was scored on the same tasks. ± is a standard error; the models and tasks are small, " +
-			"so look at the errors before the figures.",
+		"A search found a formula that says which weights can go, the base was pruned with it and with known " +
+			"methods, four fine-tuned models were merged and mediated, an adapter was trained, facts were edited, " +
+			"and every model that came of it was scored on the same tasks. ± is a standard error; the models and " +
+			"tasks are small, so look at the errors before the figures.",
 	}}
+
 	if r.Quick {
-		first.Text = append(first.Text, "This is a quick demo: a few candidates, steps and documents. Its figures show what is measured, not how good anything is.")
+		first.Text = append(first.Text, "This is a quick demo: a few candidates, steps and documents. Its figures "+
+			"show what is measured, not how good anything is.")
 	}
+
 	for _, f := range r.figures() {
 		first.Facts = append(first.Facts, report.Fact{Name: f.name, Value: f.value, Note: f.note})
 	}
-	p.Sections = []report.Section{first, r.scored(), r.pruned(), r.searched(), r.conflicts(), r.merged(), r.adapted(), r.edits(), r.tested()}
+
+	p.Sections = []report.Section{
+		first, r.scored(), r.pruned(), r.searched(), r.conflicts(), r.merged(), r.adapted(),
+		r.edits(), r.tested(),
+	}
 	for i, s := range stages {
 		commands := report.Section{Text: []string{fmt.Sprintf("%d. To %s:", i+1, s.title)}}
 		if i == 0 {
@@ -54,8 +66,10 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 		for _, step := range s.steps {
 			commands.Code = append(commands.Code, step.line())
 		}
+
 		p.Sections = append(p.Sections, commands)
 	}
+
 	return p
 }
 
@@ -81,8 +95,10 @@ func (r *Report) summary() string {
 			}
 			line += " " + w
 		}
+
 		b.WriteString(line + "\n")
 	}
+
 	return b.String()
 }
 
@@ -95,7 +111,8 @@ func (r *Report) next(out string) []string {
 	return []string{
 		"compress inspect " + dir + "/prune/found-50",
 		"compress generate " + dir + "/merge/" + mediated + " --prompt 'Long ago a proud crow' --max-tokens 24",
-		"compress prune " + dir + "/nano/base --calib " + dir + "/nano/text/calib.txt --seqlen 256 --sparsity 0.6 --out my-model",
+		"compress prune " + dir + "/nano/base --calib " + dir + "/nano/text/calib.txt --seqlen 256 --sparsity 0.6 " +
+			"--out my-model",
 	}
 }
 
@@ -113,15 +130,18 @@ func (r *Report) searchFact() fact {
 			wanda = &r.Search.Test[0].Metrics[i]
 		}
 	}
+
 	if own == nil || wanda == nil {
 		f.value, f.note = r.Search.Winner.Formula, "the winner"
 		return f
 	}
+
 	f.value = fmt.Sprintf("%.2f and %.2f", own.Perplexity, wanda.Perplexity)
 	f.note = fmt.Sprintf("perplexity on unseen text; %s is %s", r.Search.Winner.Formula, wanda.Winner)
 	if wanda.Low != nil && wanda.High != nil {
 		f.note += fmt.Sprintf(" (Wanda's loss is %+.3f to %+.3f nats above, 95 %%)", *wanda.Low, *wanda.High)
 	}
+
 	return f
 }
 
@@ -130,7 +150,8 @@ func (r *Report) pruneFact() fact {
 	dense := r.score("base").Bytes
 	return fact{
 		"Prune: half of the weights", fmt.Sprintf("%.2f %s", best.Perplexity, pm("%.2f", best.Stderr)),
-		fmt.Sprintf("perplexity with %s, dense %.2f; packed %s instead of %s", methodName(best.Method), r.Prune.Dense.Perplexity, kilo(r.Prune.Sizes["0.5"]), kilo(dense)),
+		fmt.Sprintf("perplexity with %s, dense %.2f; packed %s instead of %s", methodName(best.Method),
+			r.Prune.Dense.Perplexity, kilo(r.Prune.Sizes["0.5"]), kilo(dense)),
 	}
 }
 
@@ -156,17 +177,23 @@ func (r *Report) conflictFact() fact {
 			least = c
 		}
 	}
+
 	return fact{
-		"Conflict: " + strings.Join(most.Models, " and "), fmt.Sprintf("%.2f × random signs", most.Whole.Excess.Disagree),
-		fmt.Sprintf("the pair that disagrees most; least: %s, %.2f", strings.Join(least.Models, " and "), least.Whole.Excess.Disagree),
+		"Conflict: " + strings.Join(most.Models, " and "),
+		fmt.Sprintf("%.2f × random signs", most.Whole.Excess.Disagree),
+		fmt.Sprintf("the pair that disagrees most; least: %s, %.2f", strings.Join(least.Models, " and "),
+			least.Whole.Excess.Disagree),
 	}
 }
 
 func (r *Report) mergeFact() fact {
-	static, own, each := r.bestStatic(), r.mean(mediated), r.expertMean()
+	static := r.bestStatic()
+	own := r.mean(mediated)
+	each := r.expertMean()
 	return fact{
 		"Mediate: mean of three tasks", fmt.Sprintf("%.2f %s", own.Value, pm("%.2f", own.Stderr)),
-		fmt.Sprintf("best static merge, %s: %.2f %s; each expert on its own task: %.2f %s; storage %.0f %% of four experts", static,
+		fmt.Sprintf("best static merge, %s: %.2f %s; each expert on its own task: %.2f %s; storage %.0f %% of "+
+			"four experts", static,
 			r.mean(static).Value, pm("%.2f", r.mean(static).Stderr), each.Value, pm("%.2f", each.Stderr),
 			100*float64(r.score(mediated).Bytes)/float64(4*r.score("news").Bytes)),
 	}
@@ -177,7 +204,8 @@ func (r *Report) adaptFact() fact {
 	bits := func(model string) float64 { return r.score(model).Tasks["tales"].Value }
 	return fact{
 		"Adapt: Mixture of Shards and LoRA", fmt.Sprintf("%.3f and %.3f bits a byte", bits("mos"), bits("lora")),
-		fmt.Sprintf("on new tales, with %s and %s trained parameters; base %.3f, full fine-tune %.3f", cli.Thousands(mos.Trainable), cli.Thousands(lora.Trainable),
+		fmt.Sprintf("on new tales, with %s and %s trained parameters; base %.3f, full fine-tune %.3f",
+			cli.Thousands(mos.Trainable), cli.Thousands(lora.Trainable),
 			bits("base"), bits("tales")),
 	}
 }
@@ -187,6 +215,7 @@ func (r *Report) editFact() fact {
 	for _, e := range r.Edit {
 		last = max(last, e.Edits)
 	}
+
 	var parts []string
 	value := ""
 	for _, e := range r.Edit {
@@ -196,11 +225,15 @@ func (r *Report) editFact() fact {
 		if e.Editor == "ft" {
 			value = fmt.Sprintf("%.0f %% hold", 100*e.Held.Mean)
 		}
-		parts = append(parts, fmt.Sprintf("%s %.0f %% (sums %.2f)", e.Editor, 100*e.Held.Mean, e.Abilities["add"].Value))
+
+		parts = append(parts,
+			fmt.Sprintf("%s %.0f %% (sums %.2f)", e.Editor, 100*e.Held.Mean, e.Abilities["add"].Value))
 	}
+
 	return fact{
 		fmt.Sprintf("Edit: %d facts by fine-tuning", last), value,
-		fmt.Sprintf("and by each editor, with the accuracy of sums, %.2f before: %s", r.Edit[0].Abilities["add"].Value, strings.Join(parts, ", ")),
+		fmt.Sprintf("and by each editor, with the accuracy of sums, %.2f before: %s", r.Edit[0].Abilities["add"].Value,
+			strings.Join(parts, ", ")),
 	}
 }
 

@@ -30,21 +30,27 @@ func (d *demo) take(stages []stage) error {
 	for _, s := range stages {
 		own = append(own, s.name)
 	}
+
 	entries, err := os.ReadDir(d.o.Out)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("--out: %w", err)
 	}
+
 	for _, e := range entries {
 		if !slices.Contains(own, e.Name()) {
-			return fmt.Errorf("--out %s: %w: %q is not from a demo (HINT: choose another --out)", d.o.Out, checkpoint.ErrTarget, e.Name())
+			return fmt.Errorf("--out %s: %w: %q is not from a demo (HINT: choose another --out)", d.o.Out,
+				checkpoint.ErrTarget, e.Name())
 		}
 	}
+
 	if len(entries) > 0 && !d.o.Resume && !d.o.Overwrite {
-		return fmt.Errorf("--out %s: %w: it holds a demo, or what an interrupted one has left (HINT: --resume continues, --overwrite begins anew)",
+		return fmt.Errorf("--out %s: %w: it holds a demo, or what an interrupted one has left (HINT: --resume "+
+			"continues, --overwrite begins anew)",
 			d.o.Out, checkpoint.ErrExists)
 	}
 	if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == journalFile }) && len(entries) > 0 {
-		return fmt.Errorf("--out %s: %w: it has no %s, by which a demo is known (HINT: choose another --out)", d.o.Out, checkpoint.ErrTarget, journalFile)
+		return fmt.Errorf("--out %s: %w: it has no %s, by which a demo is known (HINT: choose another --out)", d.o.Out,
+			checkpoint.ErrTarget, journalFile)
 	}
 	if err := os.MkdirAll(d.o.Out, 0o777); err != nil {
 		return fmt.Errorf("--out: %w", err)
@@ -52,10 +58,12 @@ func (d *demo) take(stages []stage) error {
 	if err := d.open(own); err != nil {
 		return err
 	}
+
 	if err := ship(d.o.Out); err != nil {
 		d.journal.Close()
 		return err
 	}
+
 	return nil
 }
 
@@ -71,6 +79,7 @@ func (d *demo) open(own []string) error {
 			return err
 		}
 	}
+
 	d.journal, err = cli.OpenJournal[done](path, command, d.fingerprint())
 	return err
 }
@@ -90,17 +99,21 @@ func ship(dir string) error {
 		if err != nil {
 			return err
 		}
+
 		to := filepath.Join(dir, filepath.FromSlash(path))
 		if e.IsDir() {
 			return os.MkdirAll(to, 0o777)
 		}
+
 		data, err := testdata.Nano.ReadFile(path)
 		if err != nil {
 			return err
 		}
+
 		if old, err := os.ReadFile(to); err == nil && bytes.Equal(old, data) {
 			return nil
 		}
+
 		return cli.WriteFile(to, data)
 	})
 }

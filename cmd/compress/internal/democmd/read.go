@@ -176,6 +176,7 @@ func (r *reader) json(path string, into any) {
 	if r.err != nil {
 		return
 	}
+
 	data, err := safefile.ReadFile(filepath.Join(r.dir, filepath.FromSlash(path)), maxReport)
 	if err == nil {
 		err = json.Unmarshal(data, into)
@@ -187,19 +188,21 @@ func (r *reader) json(path string, into any) {
 
 // bytes is the size of a model or adapter: its .safetensors files, and the manifest of a mediated folder.
 func (r *reader) bytes(path string) (n int64) {
-	err := filepath.WalkDir(filepath.Join(r.dir, filepath.FromSlash(path)), func(p string, e fs.DirEntry, err error) error {
-		if err == nil && (strings.HasSuffix(p, ".safetensors") || e.Name() == "mediator.json") {
-			st, err := e.Info()
-			if err != nil {
-				return err
+	err := filepath.WalkDir(filepath.Join(r.dir, filepath.FromSlash(path)),
+		func(p string, e fs.DirEntry, err error) error {
+			if err == nil && (strings.HasSuffix(p, ".safetensors") || e.Name() == "mediator.json") {
+				st, err := e.Info()
+				if err != nil {
+					return err
+				}
+				n += st.Size()
 			}
-			n += st.Size()
-		}
-		return err
-	})
+			return err
+		})
 	if r.err == nil {
 		r.err = err
 	}
+
 	return n
 }
 
@@ -212,21 +215,25 @@ func read(dir string, quick bool) (*Report, error) {
 	for _, s := range b.sparsities() {
 		r.Prune.Sizes[s] = in.bytes("prune/" + packed(s))
 	}
+
 	for _, p := range append([]string{"all"}, b.pairs()...) {
 		var c Conflict
 		in.json("conflict/"+p+".json", &c)
 		r.Conflict = append(r.Conflict, c)
 	}
+
 	for _, kind := range []string{"lora", "mos"} {
 		a := Adapter{Kind: kind, Bytes: in.bytes("adapt/" + kind)}
 		in.json("adapt/"+kind+"/training.json", &a)
 		r.Adapt = append(r.Adapt, a)
 	}
+
 	var study struct {
 		Models []struct {
 			Rows []Edited `json:"rows"`
 		} `json:"models"`
 	}
+
 	in.json("edit/study/results.json", &study)
 	for _, m := range study.Models {
 		r.Edit = append(r.Edit, m.Rows...)
@@ -237,6 +244,7 @@ func read(dir string, quick bool) (*Report, error) {
 	for _, c := range b.contests() {
 		r.Tests = append(r.Tests, in.test(c)...)
 	}
+
 	return r, in.err
 }
 
@@ -247,16 +255,19 @@ func (r *reader) score(m model) Score {
 	if _, adapter, ok := strings.Cut(m.flags, "--adapter @/"); ok {
 		s.Bytes += r.bytes(adapter)
 	}
+
 	var results struct {
 		Results map[string]map[string]any `json:"results"`
 	}
 	r.json("score/"+m.name+"/results.json", &results)
+
 	for task, values := range results.Results {
 		for _, metric := range []string{"acc,none", "exact_match,strip", "bits_per_byte,none"} {
 			v, ok := values[metric].(float64)
 			if !ok {
 				continue
 			}
+
 			f := Figure{Value: v}
 			name, filter, _ := strings.Cut(metric, ",")
 			if e, ok := values[name+"_stderr,"+filter].(float64); ok {
@@ -265,14 +276,17 @@ func (r *reader) score(m model) Score {
 			if n, ok := values["sample_len"].(float64); ok {
 				f.N = int(n)
 			}
+
 			s.Tasks[task] = f
 		}
 	}
+
 	var ppl struct {
 		Value  float64  `json:"ppl"`
 		Stderr *float64 `json:"stderr"`
 		Tokens int      `json:"tokens"`
 	}
+
 	r.json("score/"+m.name+".json", &ppl)
 	s.Perplexity = Figure{ppl.Value, ppl.Stderr, ppl.Tokens}
 	return s
@@ -287,14 +301,20 @@ func (r *reader) test(c [2]string) (list []Test) {
 			ValueB float64 `json:"b"`
 		} `json:"rows"`
 	}
+
 	r.json("score/"+contestFile(c), &report)
+
 	for _, row := range report.Rows {
 		switch row.Metric {
 		case "acc", "exact_match", "bits_per_byte":
 			t := row.Test
-			t.A, t.B, t.ValueA, t.ValueB = c[0], c[1], row.ValueA, row.ValueB
+			t.A = c[0]
+			t.B = c[1]
+			t.ValueA = row.ValueA
+			t.ValueB = row.ValueB
 			list = append(list, t)
 		}
 	}
+
 	return list
 }

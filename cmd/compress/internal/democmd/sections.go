@@ -21,63 +21,88 @@ func (f Figure) cell() any { return report.Estimate{Value: f.Value, Stderr: f.St
 
 // tasks are the columns of scores.
 var tasks = []struct{ name, title string }{
-	{"add", "sums"}, {"base", "base's facts"}, {"news", "news"}, {"rumours", "rumours"}, {"subtract", "subtraction"}, {"tales", "tales ↓"},
+	{"add", "sums"},
+	{"base", "base's facts"},
+	{"news", "news"},
+	{"rumours", "rumours"},
+	{"subtract", "subtraction"},
+	{"tales", "tales ↓"},
 }
 
 func (r *Report) scored() report.Section {
 	s := report.Section{Title: "Every model on the same tasks", Text: []string{
-		"Accuracy, larger is better, but for the two columns with an arrow, where smaller is better: bits a byte on retold tales, and perplexity on text like the base was trained on. " +
-			"The base knows sums and its facts; each expert was fine-tuned on one of the other four. Read along a row for what a treatment gained and what it cost.",
+		"Accuracy, larger is better, but for the two columns with an arrow, where smaller is better: bits a byte on " +
+			"retold tales, and perplexity on text like the base was trained on. The base knows sums and its facts; " +
+			"each expert was fine-tuned on one of the other four. Read along a row for what a treatment gained and " +
+			"what it cost.",
 	}}
+
 	columns := []string{"model", "what", "kB|%.0f"}
 	var counts []string
 	for _, t := range tasks {
 		columns = append(columns, t.title+"|%.2f")
-		counts = append(counts, fmt.Sprintf("%s %d", strings.TrimSuffix(t.title, " ↓"), r.score("base").Tasks[t.name].N))
+		counts = append(counts,
+			fmt.Sprintf("%s %d", strings.TrimSuffix(t.title, " ↓"), r.score("base").Tasks[t.name].N))
 	}
+
 	t := &report.Table{
 		Title: "Models and tasks", Columns: report.Columns(append(columns, "perplexity ↓|%.2f")...),
-		Note: fmt.Sprintf("Documents: %s. Perplexity over %d tokens. kB: tensors on the disk; an adapter is counted with its base.", strings.Join(counts, ", "), r.score("base").Perplexity.N),
+		Note: fmt.Sprintf("Documents: %s. Perplexity over %d tokens. kB: tensors on the disk; an adapter is counted "+
+			"with its base.", strings.Join(counts, ", "), r.score("base").Perplexity.N),
 	}
+
 	for _, m := range r.Scores {
 		cells := []any{m.Model, m.What, float64(m.Bytes) / 1000}
 		for _, k := range tasks {
 			cells = append(cells, m.Tasks[k.name].cell())
 		}
+
 		p := m.Perplexity.cell()
 		if m.Perplexity.Value >= 1e4 { // a model that has collapsed
 			p = fmt.Sprintf("%.2g", m.Perplexity.Value)
 		}
+
 		t.Add(append(cells, p)...)
 	}
+
 	s.Tables = []*report.Table{t}
 	return s
 }
 
 func (r *Report) pruned() report.Section {
 	s := report.Section{Title: "Pruning", Text: []string{
-		"Each method removes the same share of the weights of the same blocks after seeing the same calibration text, and is measured on the same windows of another text. " +
-			"found is the formula of the search; SparseGPT, and what is written +sparsegpt, also corrects the weights that stay.",
-		"First picture: the flatter a line, the less it costs to remove weights. Second: every pruned model by the size it has when packed as bitmasks; the line is the front, models that no other " +
-			"one beats in both size and loss.",
+		"Each method removes the same share of the weights of the same blocks after seeing the same calibration " +
+			"text, and is measured on the same windows of another text. found is the formula of the search; " +
+			"SparseGPT, and what is written +sparsegpt, also corrects the weights that stay.",
+		"First picture: the flatter a line, the less it costs to remove weights. Second: every pruned model by the " +
+			"size it has when packed as bitmasks; the line is the front, models that no other one beats in both " +
+			"size and loss.",
 	}}
+
 	dense := r.Prune.Dense
-	lines := &report.Chart{Title: "Loss above the dense model's, by zeros", X: report.Axis{Label: "zeros, % of the blocks' weights"}, Y: report.Axis{Label: "nats a token"}}
+	lines := &report.Chart{
+		Title: "Loss above the dense model's, by zeros",
+		X:     report.Axis{Label: "zeros, % of the blocks' weights"}, Y: report.Axis{Label: "nats a token"},
+	}
 	t := &report.Table{
 		Title: "Perplexity by method and share removed", Columns: report.Columns("method"),
-		Note: fmt.Sprintf("* the lowest of its column. Dense: %.3f %s. %d tokens, windows of %d. The last row is the size in kB when packed; dense %.0f.", dense.Perplexity,
+		Note: fmt.Sprintf("* the lowest of its column. Dense: %.3f %s. %d tokens, windows of %d. The last row is "+
+			"the size in kB when packed; dense %.0f.", dense.Perplexity,
 			pm("%.3f", dense.Stderr), dense.Tokens, r.Prune.SeqLen, float64(r.score("base").Bytes)/1000),
 	}
+
 	var targets, methods []string
 	for _, p := range r.Prune.Runs {
 		if !slices.Contains(targets, p.Target) {
 			targets = append(targets, p.Target)
 			t.Columns = append(t.Columns, report.Column{Name: targetName(p.Target), Format: "%.3f"})
 		}
+
 		if !slices.Contains(methods, p.Method) {
 			methods = append(methods, p.Method)
 		}
 	}
+
 	for _, m := range methods {
 		line := report.Series{Name: methodName(m), X: []float64{0}, Y: []float64{0}}
 		cells := []any{methodName(m)}
@@ -87,21 +112,26 @@ func (r *Report) pruned() report.Section {
 			if p == r.best(target) {
 				e.Mark = "*"
 			}
+
 			cells = append(cells, e)
 			if !strings.Contains(target, ":") {
 				line.X, line.Y = append(line.X, 100*p.Sparsity), append(line.Y, p.NLL-dense.NLL)
 			}
 		}
+
 		lines.Series = append(lines.Series, line)
 		t.Add(cells...)
 	}
+
 	sizes := []any{"packed, kB"}
 	for _, target := range targets {
 		sizes = append(sizes, int64(math.Round(float64(r.Prune.Sizes[target])/1000)))
 	}
+
 	t.Rows = append(t.Rows, sizes)
 	s.Charts = []*report.Chart{lines, r.sizes()}
 	s.Tables = []*report.Table{t}
+
 	return s
 }
 
@@ -129,17 +159,24 @@ func (r *Report) sizes() *report.Chart {
 	for _, p := range r.Prune.Runs {
 		points = append(points, [2]float64{float64(r.Prune.Sizes[p.Target]) / 1000, p.NLL - r.Prune.Dense.NLL})
 	}
+
 	points = append(points, [2]float64{float64(r.score("base").Bytes) / 1000, 0})
 	return &report.Chart{
-		Title: "Loss above the dense model's, by packed size", Kind: report.Scatter, X: report.Axis{Label: "kB"}, Y: report.Axis{Label: "nats a token"},
+		Title: "Loss above the dense model's, by packed size", Kind: report.Scatter, X: report.Axis{Label: "kB"},
+		Y:      report.Axis{Label: "nats a token"},
 		Series: split(points), Note: "The rightmost point is the dense model.",
 	}
 }
 
-// split makes two series of points: all of them, and the front, those that no other beats in both coordinates (less is better).
+// split makes two series of points: all of them, and the front, those that no other beats in both coordinates
+// (less is better).
 func split(points [][2]float64) []report.Series {
 	sorted := slices.Clone(points)
-	slices.SortFunc(sorted, func(a, b [2]float64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	slices.SortFunc(sorted, func(a, b [2]float64) int {
+		return cmp.Or(cmp.Compare(a[0], b[0]),
+			cmp.Compare(a[1], b[1]))
+	})
+
 	all, front := report.Series{Name: "all"}, report.Series{Name: "front", Joined: true}
 	lowest := math.Inf(1)
 	for _, p := range sorted {
@@ -149,15 +186,19 @@ func split(points [][2]float64) []report.Series {
 			front.X, front.Y = append(front.X, p[0]), append(front.Y, p[1])
 		}
 	}
+
 	return []report.Series{all, front}
 }
 
 func (r *Report) searched() report.Section {
 	s := report.Section{Title: "Searching a formula", Text: []string{
-		fmt.Sprintf("Genetic programming over weights (W), gradients (G) and activations (X): %d formulas were generated and %d measured. The winner, %s, was chosen without the text of the table below.",
+		fmt.Sprintf("Genetic programming over weights (W), gradients (G) and activations (X): %d formulas were "+
+			"generated and %d measured. The winner, %s, was chosen without the text of the table below.",
 			r.Search.Counts.Generated, r.Search.Counts.Evaluated, r.Search.Winner.Formula),
-		"Each point is a formula that was measured in full: to the left are simple ones, below good ones (1 is as good as Wanda on the same data). The line is the front: formulas that nothing simpler beats.",
+		"Each point is a formula that was measured in full: to the left are simple ones, below good ones (1 is as " +
+			"good as Wanda on the same data). The line is the front: formulas that nothing simpler beats.",
 	}}
+
 	var points [][2]float64
 	far := 0
 	for _, c := range r.Search.Candidates {
@@ -169,26 +210,37 @@ func (r *Report) searched() report.Section {
 			points = append(points, [2]float64{float64(c.Size), *c.Full})
 		}
 	}
-	chart := &report.Chart{Title: "Quality by size of the formula", Kind: report.Scatter, X: report.Axis{Label: "nodes"}, Y: report.Axis{Label: "quality, Wanda = 1"}, Series: split(points)}
+
+	chart := &report.Chart{
+		Title: "Quality by size of the formula", Kind: report.Scatter,
+		X: report.Axis{Label: "nodes"}, Y: report.Axis{Label: "quality, Wanda = 1"}, Series: split(points),
+	}
 	if far > 0 {
 		chart.Note = fmt.Sprintf("Left out: %d above %.1f.", far, farthest)
 	}
+
 	t := &report.Table{
-		Title: "60 % zeros, on text that nothing was chosen by", Columns: report.Columns("metric", "perplexity|%.3f", "its loss − the winner's", "the winner is"),
-		Note: fmt.Sprintf("%d windows; intervals of 95 %%, nats a token, window by window; verdicts at 5 %% after Holm. RIA and magnitude compare the weights of a whole matrix, the others those of a neuron.",
+		Title:   "60 % zeros, on text that nothing was chosen by",
+		Columns: report.Columns("metric", "perplexity|%.3f", "its loss − the winner's", "the winner is"),
+		Note: fmt.Sprintf("%d windows; intervals of 95 %%, nats a token, window by window; verdicts at 5 %% after "+
+			"Holm. RIA and magnitude compare the weights of a whole matrix, the others those of a neuron.",
 			r.Search.Test[0].Windows),
 	}
+
 	for _, m := range r.Search.Test[0].Metrics {
 		interval := ""
 		if m.Low != nil && m.High != nil {
 			interval = fmt.Sprintf("%+.3f to %+.3f", *m.Low, *m.High)
 		}
+
 		name := strings.TrimPrefix(m.Name, "expr:")
 		if r.Search.isWinner(m.Name) {
 			name += " (winner)"
 		}
+
 		t.Add(name, report.Estimate{Value: m.Perplexity, Stderr: m.Stderr}, interval, m.Winner)
 	}
+
 	s.Charts, s.Tables = []*report.Chart{chart}, []*report.Table{t}
 	return s
 }
@@ -198,17 +250,24 @@ const farthest = 1.5
 
 func (r *Report) conflicts() report.Section {
 	s := report.Section{Title: "Conflict between the fine-tuned models", Text: []string{
-		"A weight is in conflict where two experts moved it far from the base in opposite directions. The numbers are multiples of what random signs would give: 1 is no agreement at all, below 1 " +
-			"experts agree, above 1 they contradict each other. Only the largest fifth of the moves of a matrix counts.",
-		"News teaches facts about new people, rumours contradicts known ones in the same words, sums and tales do something else.",
+		"A weight is in conflict where two experts moved it far from the base in opposite directions. The numbers " +
+			"are multiples of what random signs would give: 1 is no agreement at all, below 1 experts agree, above " +
+			"1 they contradict each other. Only the largest fifth of the moves of a matrix counts.",
+		"News teaches facts about new people, rumours contradicts known ones in the same words, sums and tales do " +
+			"something else.",
 	}}
-	pairs := &report.Chart{Title: "Pairs of experts, layer by layer", Kind: report.Heat, X: report.Axis{Label: "pair"}, Format: "%.2f"}
+
+	pairs := &report.Chart{
+		Title: "Pairs of experts, layer by layer", Kind: report.Heat, X: report.Axis{Label: "pair"},
+		Format: "%.2f",
+	}
 	all := r.Conflict[0]
 	for _, g := range all.Groups {
 		if g.Elements >= fewElements {
 			pairs.Labels = append(pairs.Labels, groupName(g.Name))
 		}
 	}
+
 	for _, c := range r.Conflict[1:] {
 		row := report.Series{Name: strings.Join(c.Models, " – ")}
 		for _, g := range c.Groups {
@@ -216,8 +275,10 @@ func (r *Report) conflicts() report.Section {
 				row.Y = append(row.Y, g.Excess.Disagree)
 			}
 		}
+
 		pairs.Series = append(pairs.Series, row)
 	}
+
 	s.Charts = []*report.Chart{pairs, roles(all)}
 	return s
 }
@@ -238,7 +299,10 @@ var matrices = []string{"q", "k", "v", "o", "gate", "up", "down"}
 
 // roles is the conflict of all experts by layer and matrix.
 func roles(c Conflict) *report.Chart {
-	h := &report.Chart{Title: "All four, by layer and matrix", Kind: report.Heat, X: report.Axis{Label: "layer"}, Format: "%.2f", Labels: matrices}
+	h := &report.Chart{
+		Title: "All four, by layer and matrix", Kind: report.Heat, X: report.Axis{Label: "layer"},
+		Format: "%.2f", Labels: matrices,
+	}
 	rows := map[int]int{}
 	for _, g := range c.Tensors {
 		parts := strings.Split(strings.TrimSuffix(g.Name, "_proj.weight"), ".")
@@ -246,11 +310,14 @@ func roles(c Conflict) *report.Chart {
 		if column < 0 {
 			continue
 		}
+
 		if _, ok := rows[g.Layer]; !ok {
 			rows[g.Layer] = len(h.Series)
 			h.Series = append(h.Series, report.Series{Name: fmt.Sprint(g.Layer), Y: make([]float64, len(matrices))})
 		}
+
 		h.Series[rows[g.Layer]].Y[column] = g.Excess.Disagree
 	}
+
 	return h
 }

@@ -51,7 +51,8 @@ type builder struct {
 	quick  bool
 }
 
-// step makes a command line: words of line are split at blanks, and @ stands for the demo's folder. out are its outputs below that.
+// step makes a command line: words of line are split at blanks, and @ stands for the demo's folder. out are its
+// outputs below that.
 func (b builder) step(cost float64, line string, out ...string) step {
 	p := step{cost: cost}
 	for _, w := range strings.Fields(line) {
@@ -79,7 +80,12 @@ const found = "tree:@/search/best.json"
 const calibration = " --calib @/nano/text/calib.txt --samples 32 --seqlen 256"
 
 // experts are the fine-tuned models, and task the one each was trained for.
-var experts = []struct{ name, task string }{{"sums", "subtract"}, {"news", "news"}, {"rumours", "rumours"}, {"tales", "tales"}}
+var experts = []struct{ name, task string }{
+	{"sums", "subtract"},
+	{"news", "news"},
+	{"rumours", "rumours"},
+	{"tales", "tales"},
+}
 
 // story is the whole plan of a demo.
 func story(dir string, common []string, quick bool) []stage {
@@ -96,9 +102,11 @@ func story(dir string, common []string, quick bool) []stage {
 }
 
 func (b builder) search() []step {
-	data := b.pick("--samples 16 --seqlen 128 --windows 16 --few 4 --select-windows 16 --test-windows 32", "--samples 4 --seqlen 128 --windows 4 --few 2 --select-windows 4 --test-windows 8")
+	data := b.pick("--samples 16 --seqlen 128 --windows 16 --few 4 --select-windows 16 --test-windows 32",
+		"--samples 4 --seqlen 128 --windows 4 --few 2 --select-windows 4 --test-windows 8")
 	size := b.pick("--population 40 --generations 8", "--population 12 --generations 1")
-	return []step{b.step(b.cost(10, 2), "search @/nano/base --calib @/nano/text/calib.txt --heldout @/nano/text/valid.txt "+data+
+	return []step{b.step(b.cost(10, 2), "search @/nano/base --calib @/nano/text/calib.txt --heldout "+
+		"@/nano/text/valid.txt "+data+
 		" --sparsity 0.6 "+size+" --out @/search", "search")}
 }
 
@@ -115,20 +123,34 @@ func (b builder) sparsities() []string {
 }
 
 func (b builder) prune() []step {
-	methods := b.pick("magnitude,wanda,ria,pruner-zero,sparsegpt,"+found+","+found+"+sparsegpt", "magnitude,wanda,sparsegpt,"+found)
-	steps := []step{b.step(b.cost(10, 2), "prune compare @/nano/base --methods "+methods+" --patterns "+strings.Join(b.sparsities(), ",")+
-		calibration+" --ppl @/nano/text/test.txt --out @/prune/compared", "prune/compared")}
-	for _, m := range []struct{ name, method string }{{"wanda-50", "wanda"}, {"found-50", found}, {"sparsegpt-50", "sparsegpt"}} {
-		steps = append(steps, b.step(.3, "prune @/nano/base --method "+m.method+" --sparsity 0.5"+calibration+" --out @/prune/"+m.name, "prune/"+m.name))
+	methods := b.pick("magnitude,wanda,ria,pruner-zero,sparsegpt,"+found+","+found+"+sparsegpt",
+		"magnitude,wanda,sparsegpt,"+found)
+	steps := []step{b.step(b.cost(10, 2),
+		"prune compare @/nano/base --methods "+methods+" --patterns "+strings.Join(b.sparsities(), ",")+
+			calibration+" --ppl @/nano/text/test.txt --out @/prune/compared", "prune/compared")}
+
+	for _, m := range []struct{ name, method string }{
+		{"wanda-50", "wanda"},
+		{"found-50", found},
+		{"sparsegpt-50", "sparsegpt"},
+	} {
+		steps = append(steps,
+			b.step(.3, "prune @/nano/base --method "+m.method+" --sparsity 0.5"+calibration+" --out @/prune/"+m.name,
+				"prune/"+m.name))
 	}
+
 	for _, s := range b.sparsities() {
 		how := " --sparsity " + s
 		if strings.Contains(s, ":") {
 			how = " --pattern " + s
 		}
+
 		name := packed(s)
-		steps = append(steps, b.step(.3, "prune @/nano/base --method wanda"+how+calibration+" --save bitmask --out @/prune/"+name, "prune/"+name))
+		steps = append(steps,
+			b.step(.3, "prune @/nano/base --method wanda"+how+calibration+" --save bitmask --out @/prune/"+name,
+				"prune/"+name))
 	}
+
 	return steps
 }
 
@@ -149,9 +171,11 @@ func (b builder) pairs() (list []string) {
 }
 
 func (b builder) conflict() []step {
-	steps := []step{b.step(.1, "conflict @/demo/mediate.yaml --report @/conflict/all.json --html @/conflict/all.html", "conflict/all.json", "conflict/all.html")}
+	steps := []step{b.step(.1, "conflict @/demo/mediate.yaml --report @/conflict/all.json --html @/conflict/all.html",
+		"conflict/all.json", "conflict/all.html")}
 	for _, p := range b.pairs() {
-		steps = append(steps, b.step(.1, "conflict @/demo/pair-"+p+".yaml --report @/conflict/"+p+".json", "conflict/"+p+".json"))
+		steps = append(steps,
+			b.step(.1, "conflict @/demo/pair-"+p+".yaml --report @/conflict/"+p+".json", "conflict/"+p+".json"))
 	}
 	return steps
 }
@@ -171,10 +195,13 @@ func (b builder) merge() (steps []step) {
 }
 
 func (b builder) adapt() (steps []step) {
-	how := " --steps " + b.pick("120", "10") + " --batch 8 --lr 1e-2 --schedule cosine --warmup " + b.pick("10", "2") + " --clip 1 --out @/adapt/"
+	how := " --steps " + b.pick("120", "10") + " --batch 8 --lr 1e-2 --schedule cosine --warmup " + b.pick("10",
+		"2") + " --clip 1 --out @/adapt/"
 	for _, k := range []string{"lora --rank 8", "mos --equivalent-rank 2 --rank 8 --private -1"} {
 		name, _, _ := strings.Cut(k, " ")
-		steps = append(steps, b.step(b.cost(6, .6), "lora train @/nano/base --data @/nano/train/tales.jsonl --kind "+k+how+name, "adapt/"+name))
+		steps = append(steps,
+			b.step(b.cost(6, .6), "lora train @/nano/base --data @/nano/train/tales.jsonl --kind "+k+how+name,
+				"adapt/"+name))
 	}
 	return steps
 }
@@ -186,15 +213,21 @@ func (b builder) edits() string { return b.pick("12", "2") }
 func (b builder) edited() []string { return strings.Split(b.pick("ft,memit", "ft"), ",") }
 
 func (b builder) edit() []step {
-	steps := []step{b.step(b.cost(9, 2), "editeval @/demo/"+b.pick("editing", "editing-quick")+".yaml --out @/edit/study", "edit/study")}
+	steps := []step{b.step(b.cost(9, 2),
+		"editeval @/demo/"+b.pick("editing", "editing-quick")+".yaml --out @/edit/study", "edit/study")}
 	for _, e := range b.edited() {
 		method := map[string]string{"ft": "ft-l"}[e]
 		if method == "" {
 			method = e
 		}
-		steps = append(steps, b.step(.9, "edit @/nano/base --edits @/nano/edits.json --count "+b.edits()+" --method "+method+" --hparams @/demo/"+e+
-			".yaml --stats @/nano/text/calib.txt --texts 0 --out @/edit/"+e, "edit/"+e))
+
+		steps = append(steps,
+			b.step(.9,
+				"edit @/nano/base --edits @/nano/edits.json --count "+b.edits()+" --method "+method+
+					" --hparams @/demo/"+e+
+					".yaml --stats @/nano/text/calib.txt --texts 0 --out @/edit/"+e, "edit/"+e))
 	}
+
 	return steps
 }
 
@@ -212,6 +245,7 @@ func (b builder) models() []model {
 	for _, m := range b.static() {
 		list = append(list, model{m, "merged", "@/merge/" + m, ""})
 	}
+
 	list = append(list, model{mediated, "mediated", "@/merge/" + mediated, " --experts top1"})
 	for _, a := range []string{"lora", "mos"} {
 		list = append(list, model{a, "adapted", "@/nano/base", " --adapter @/adapt/" + a})
@@ -219,6 +253,7 @@ func (b builder) models() []model {
 	for _, e := range b.edited() {
 		list = append(list, model{e + "-" + b.edits(), "edited", "@/edit/" + e, ""})
 	}
+
 	return list
 }
 
@@ -228,12 +263,20 @@ func (b builder) score() (steps []step) {
 	windows := b.pick("", " --limit 8")
 	for _, m := range b.models() {
 		steps = append(steps,
-			b.step(b.cost(.4, .1), "eval "+m.path+m.flags+" --tasks @/nano/tasks,@/demo/add.yaml"+limit+" --out @/score/"+m.name, "score/"+m.name),
-			b.step(.2, "ppl "+m.path+m.flags+" --data @/nano/text/test.txt --seqlen 256"+windows+" --report @/score/"+m.name+".json", "score/"+m.name+".json"))
+			b.step(b.cost(.4, .1),
+				"eval "+m.path+m.flags+" --tasks @/nano/tasks,@/demo/add.yaml"+limit+" --out @/score/"+m.name,
+				"score/"+m.name),
+			b.step(.2,
+				"ppl "+m.path+m.flags+" --data @/nano/text/test.txt --seqlen 256"+windows+" --report @/score/"+m.name+
+					".json", "score/"+m.name+".json"))
 	}
+
 	for _, c := range b.contests() {
-		steps = append(steps, b.step(.1, "eval compare @/score/"+c[0]+" @/score/"+c[1]+" --report @/score/"+contestFile(c), "score/"+contestFile(c)))
+		steps = append(steps,
+			b.step(.1, "eval compare @/score/"+c[0]+" @/score/"+c[1]+" --report @/score/"+contestFile(c),
+				"score/"+contestFile(c)))
 	}
+
 	return steps
 }
 

@@ -48,6 +48,7 @@ func (r *run) begin() (done int, err error) {
 		r.log, err = edit.StartLog(path, job, r.e)
 		return 0, err
 	}
+
 	log, notes, err := edit.ResumeLog(path, job, r.e)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -58,7 +59,9 @@ func (r *run) begin() (done int, err error) {
 	case err != nil:
 		return 0, err
 	}
+
 	r.log = log
+
 	for _, text := range notes {
 		var m mark
 		if err := json.Unmarshal(text, &m); err != nil {
@@ -67,9 +70,11 @@ func (r *run) begin() (done int, err error) {
 		done = m.Done
 		r.r.Steps, r.r.Failed = append(r.r.Steps, m.Steps...), append(r.r.Failed, m.Failed...)
 	}
+
 	if done > 0 {
 		r.Note("%d of %d edits were made before", done, len(r.records))
 	}
+
 	return done, nil
 }
 
@@ -79,11 +84,14 @@ func (r *run) job() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	data := ""
 	if r.r.Statistics != nil {
 		data = r.r.Statistics.Data
 	}
-	return cli.Fingerprint(weights, len(r.e.Steps()), r.o.Method, r.hp, r.size(), data, r.Seed, r.records, r.o.KeepZeros, r.o.Adapter), nil
+
+	return cli.Fingerprint(weights, len(r.e.Steps()), r.o.Method, r.hp, r.size(), data, r.Seed, r.records,
+		r.o.KeepZeros, r.o.Adapter), nil
 }
 
 // apply writes the edits, batch by batch. An optimisation that diverges leaves its edit out.
@@ -92,11 +100,14 @@ func (r *run) apply() error {
 	if err != nil {
 		return err
 	}
+
 	size := r.size()
 	r.r.Batch = size
 	bar := r.Progress("editing", int64(len(r.records)))
 	defer bar.End()
+
 	start := time.Now()
+
 	for lo := done; lo < len(r.records); lo += size {
 		hi := min(lo+size, len(r.records))
 		if err := r.batch(lo, hi); err != nil {
@@ -104,9 +115,11 @@ func (r *run) apply() error {
 		}
 		bar.Set(int64(hi))
 	}
+
 	if fresh := len(r.records) - done; fresh > 0 {
 		r.r.SecondsPerEdit = time.Since(start).Seconds() / float64(fresh)
 	}
+
 	return nil
 }
 
@@ -117,6 +130,7 @@ func (r *run) batch(lo, hi int) error {
 		rec := &r.records[lo+i]
 		names = append(names, rec.ID+": "+rec.Full()+" "+strings.TrimSpace(rec.New))
 	}
+
 	steps, failed := len(r.r.Steps), len(r.r.Failed)
 	step, err := r.e.Apply(r.Ctx, r.encoded[lo:hi], names)
 	switch {
@@ -130,5 +144,6 @@ func (r *run) batch(lo, hi int) error {
 	default:
 		r.r.step(lo, hi, step)
 	}
+
 	return r.log.Add(mark{hi, r.r.Steps[steps:], r.r.Failed[failed:]})
 }

@@ -1,5 +1,5 @@
-// Package editcmd runs the verb edit: it reads edits, writes them into a model, measures what came of it, takes edits out again, and draws
-// causal traces.
+// Package editcmd runs the verb edit: it reads edits, writes them into a model, measures what came of it, takes
+// edits out again, and draws causal traces.
 package editcmd
 
 import (
@@ -43,7 +43,8 @@ type Options struct {
 var errNone = errors.New("no edit was made: the optimisation of every one diverged")
 
 // errMediated refuses a folder whose experts the output would lack.
-var errMediated = errors.New("a mediated folder: its experts would be left behind (HINT: write the facts into the base and the experts it was merged from, or give editeval a plan with its experts)")
+var errMediated = errors.New("a mediated folder: its experts would be left behind (HINT: write the facts into the " +
+	"base and the experts it was merged from, or give editeval a plan with its experts)")
 
 // errTokenizer refuses a model that cannot be asked in words.
 var errTokenizer = errors.New("edits are text, and the model has no tokenizer.json")
@@ -56,9 +57,11 @@ func (o *Options) validate() error {
 	case o.Batch > 1 && !edit.Batches(o.Method):
 		return cli.Usagef("--batch %d: %s writes one fact at a time", o.Batch, o.Method)
 	}
+
 	if _, err := edit.Defaults(o.Method, &lm.Config{Layers: 1}); err != nil {
 		return cli.Usage(err)
 	}
+
 	return nil
 }
 
@@ -90,10 +93,12 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	if err := checkpoint.Apart(path, o.Out); err != nil {
 		return nil, err
 	}
+
 	var allow func(string) error
 	if o.Overwrite {
 		allow = replaceable(path)
 	}
+
 	occupied := checkpoint.Vacant(o.Out, allow)
 	before := ""
 	if occupied != nil && o.Resume {
@@ -101,12 +106,14 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 			before = journal.Job
 		}
 	}
+
 	if occupied != nil && before == "" {
 		return nil, occupied
 	}
 	if err := o.unfinished(); err != nil {
 		return nil, err
 	}
+
 	r := &run{Job: j, o: o, r: &Result{Method: o.Method, Edits: o.Edits, Out: o.Out}}
 	var err error
 	if r.set, err = edit.ReadSome(o.Edits, edit.ReadOptions{Count: o.Count, Skip: o.SkipInvalid}); err != nil {
@@ -116,12 +123,15 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 	defer r.m.Close()
+
 	switch {
 	case r.m.Packed():
-		return nil, fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them; --keep-zeros then keeps the pattern)", path, lm.ErrSavePacked, path)
+		return nil, fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them; --keep-zeros then keeps "+
+			"the pattern)", path, lm.ErrSavePacked, path)
 	case merge.IsMediated(path):
 		return nil, fmt.Errorf("%s: %w", path, errMediated)
 	}
+
 	if _, _, err := adapted.Bare(j, r.m, o.Adapter); err != nil {
 		return nil, err
 	}
@@ -129,9 +139,11 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 	defer r.e.Close()
+
 	if r.name, err = r.job(); err != nil {
 		return nil, err
 	}
+
 	if occupied != nil {
 		if before != r.name {
 			return nil, occupied
@@ -139,12 +151,15 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		if err := r.whole(path); err != nil {
 			return nil, err
 		}
+
 		r.Note("%s: this run was finished before; there is nothing to do", o.Out)
 		if err := edit.DropLog(edit.LogPath(o.Out), r.name); err != nil {
 			return nil, err
 		}
+
 		return &Finished{Method: o.Method, Edits: o.Edits, Out: o.Out, Finished: true}, nil
 	}
+
 	if err := r.work(); err != nil {
 		switch {
 		case r.log == nil:
@@ -153,43 +168,53 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		default:
 			_ = r.log.Close() // it may be removed already
 		}
+
 		return nil, err
 	}
+
 	if err := r.save(); err != nil {
 		return nil, err
 	}
 	if err := r.log.Remove(); err != nil {
 		return nil, err
 	}
+
 	r.print()
 	return r.r, nil
 }
 
-// whole checks that the output of the finished run is what it wrote: the files beside the weights, and every tensor, which is the base's but for the
-// edits of the journal.
+// whole checks that the output of the finished run is what it wrote: the files beside the weights, and every
+// tensor, which is the base's but for the edits of the journal.
 func (r *run) whole(base string) error {
 	err := func() error {
 		journal, err := journalOf(r.o.Out)
 		if err != nil {
 			return err
 		}
+
 		if err := lm.Intact(r.o.Out, journal.Files); err != nil {
 			return err
 		}
+
 		m, e, err := reopen(r.Job, r.o.Out, journal, true)
 		if err != nil {
 			return err
 		}
 		defer m.Close()
 		defer e.Close()
-		if err := e.Undo(len(r.e.Steps())); err != nil { // to what the run began with, which may have been edited before
+
+		// to what the run began with, which may have been edited before
+		if err := e.Undo(len(r.e.Steps())); err != nil {
 			return err
 		}
+
 		return sameTensors(base, m.Source(), e.Changed())
 	}()
 	if err != nil {
-		return fmt.Errorf("--resume: the run was finished, and its output has been damaged since: %w (HINT: --overwrite makes it again)", err)
+		return fmt.Errorf("--resume: the run was finished, and its output has been damaged since: %w (HINT: "+
+			"--overwrite makes it again)", err)
 	}
+
 	return nil
 }
 
@@ -214,12 +239,14 @@ func (r *run) prepare(path string) error {
 	if err != nil {
 		return err
 	}
+
 	if tok == nil {
 		return fmt.Errorf("%s: %w", path, errTokenizer)
 	}
 	if err := r.hyper(); err != nil {
 		return err
 	}
+
 	r.x = &edit.Encoder{Tokenizer: tok, Templates: r.hp.Templates, Positions: r.m.Config().MaxPositions}
 	r.records = r.set.Records
 	if n := r.o.Count; n > 0 {
@@ -228,15 +255,18 @@ func (r *run) prepare(path string) error {
 		}
 		r.records = r.records[:n]
 	}
+
 	if r.r.Skipped = r.set.Skipped; len(r.r.Skipped) > 0 {
 		r.Note("%s: %d records skipped, the first: %s", r.o.Edits, len(r.r.Skipped), r.r.Skipped[0].What)
 	}
+
 	for _, m := range r.set.Remarks {
 		if m.Index < len(r.records) {
 			r.r.Remarks = append(r.r.Remarks, m)
 			r.Note("%s: record %d: %s", r.o.Edits, m.Index, m.What)
 		}
 	}
+
 	for i := range r.records {
 		e, err := r.x.Record(&r.records[i])
 		if err != nil {
@@ -244,6 +274,7 @@ func (r *run) prepare(path string) error {
 		}
 		r.encoded = append(r.encoded, e)
 	}
+
 	return r.open(path, tok)
 }
 
@@ -253,16 +284,20 @@ func (r *run) hyper() error {
 	if r.hp, err = edit.Defaults(r.o.Method, r.m.Config()); err != nil {
 		return err
 	}
+
 	if r.o.HParams != "" {
 		text, err := safefile.ReadFile(r.o.HParams, 1<<20)
 		if err != nil {
 			return err
 		}
+
 		if err := r.hp.Merge(text); err != nil {
 			return cli.Usage(fmt.Errorf("%s: %w", r.o.HParams, err))
 		}
+
 		r.hp.Source += ", " + filepath.Base(r.o.HParams)
 	}
+
 	if err := r.hp.Validate(r.m.Blocks()); err != nil {
 		return cli.Usage(errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
@@ -270,6 +305,7 @@ func (r *run) hyper() error {
 	if _, err := edit.New(r.m, edit.Options{Method: r.o.Method, HParams: &r.hp}); errors.Is(err, edit.ErrOptions) {
 		return cli.Usage(err)
 	}
+
 	r.r.HParams = r.hp
 	return nil
 }
@@ -280,11 +316,16 @@ func (r *run) open(path string, tok *tokenizer.Tokenizer) error {
 	if err != nil {
 		return err
 	}
+
 	sep, err := tok.Encode("\n", tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
 		return err
 	}
-	o := edit.Options{Method: r.o.Method, HParams: &r.hp, Statistics: st, Seed: r.Seed, Separator: sep, KeepZeros: r.o.KeepZeros}
+
+	o := edit.Options{
+		Method: r.o.Method, HParams: &r.hp, Statistics: st, Seed: r.Seed, Separator: sep,
+		KeepZeros: r.o.KeepZeros,
+	}
 	journal, err := readJournal(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if r.origin, err = r.m.Fingerprint(r.Ctx); err == nil {
@@ -295,6 +336,7 @@ func (r *run) open(path string, tok *tokenizer.Tokenizer) error {
 	if err != nil {
 		return err
 	}
+
 	r.origin = journal.Model
 	r.e, err = edit.Open(r.m, journal, true, o)
 	return err
@@ -308,10 +350,12 @@ func readJournal(dir string) (*edit.Journal, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	j, err := edit.ReadJournal(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
 	return j, nil
 }
 
@@ -321,20 +365,25 @@ func (r *run) work() error {
 	if err != nil {
 		return err
 	}
+
 	r.r.before(before)
+
 	for i, m := range before.Records {
 		if m["efficacy_exact"] == 1 {
 			r.r.Remarks = append(r.r.Remarks, edit.Remark{Index: i, What: "the model gives the new answer already"})
 		}
 	}
+
 	prompts, err := r.x.Prompts(r.records, 64)
 	if err != nil {
 		return err
 	}
+
 	base, err := r.e.Baseline(r.Ctx, prompts)
 	if err != nil {
 		return err
 	}
+
 	if err := r.texts(&r.r.TextsBefore); err != nil {
 		return err
 	}
@@ -347,22 +396,28 @@ func (r *run) work() error {
 	if r.r.Drift, err = r.e.Drift(r.Ctx, base); err != nil {
 		return err
 	}
+
 	r.collapse()
 	after, err := r.judge()
 	if err != nil {
 		return err
 	}
+
 	if err := r.texts(&r.r.Texts); err != nil {
 		return err
 	}
+
 	r.r.after(after, r.records)
 	if r.r.Norms, err = r.e.Norms(); err != nil {
 		return err
 	}
+
 	r.r.Damped = r.e.Damped()
 	for _, d := range r.r.Damped {
-		r.Note("layer %d: the covariance of keys is not positive definite: %.2g of its mean diagonal was added (HINT: --stats with more text)", d.Layer, d.Share)
+		r.Note("layer %d: the covariance of keys is not positive definite: %.2g of its mean diagonal was added "+
+			"(HINT: --stats with more text)", d.Layer, d.Share)
 	}
+
 	r.r.SumError, err = r.e.CheckSum()
 	return err
 }
@@ -375,6 +430,7 @@ func (r *run) save() error {
 	if err != nil {
 		return err
 	}
+
 	var journal bytes.Buffer
 	files, err := s.Beside()
 	if err == nil {
@@ -386,10 +442,13 @@ func (r *run) save() error {
 	if err != nil {
 		return errors.Join(err, s.Abort())
 	}
+
 	bar := r.Progress("saving", 1)
 	defer bar.End()
+
 	if err := s.Finish(r.Ctx); err != nil {
 		return errors.Join(err, s.Abort())
 	}
+
 	return nil
 }

@@ -32,11 +32,12 @@ type Result struct {
 	Before         map[string]float64    `json:"metrics_before"`
 	Drift          *edit.Drift           `json:"drift"`
 	Norms          map[string]edit.Norms `json:"norms"`
-	SumError       float64               `json:"sum_error"` // ‖final - base - Σ deltas‖/‖Σ deltas‖: what rounding to the stored type leaves
-	Texts          *Texts                `json:"texts,omitempty"`
-	TextsBefore    *Texts                `json:"texts_before,omitempty"`
-	Steps          []Step                `json:"steps"`
-	Records        []map[string]float64  `json:"records"`
+	// ‖final - base - Σ deltas‖/‖Σ deltas‖: what rounding to the stored type leaves
+	SumError    float64              `json:"sum_error"`
+	Texts       *Texts               `json:"texts,omitempty"`
+	TextsBefore *Texts               `json:"texts_before,omitempty"`
+	Steps       []Step               `json:"steps"`
+	Records     []map[string]float64 `json:"records"`
 }
 
 // Finished is the report of a run that is continued though it was complete.
@@ -63,9 +64,10 @@ type Step struct {
 
 // Texts are figures of generated texts.
 type Texts struct {
-	Fluency     float64 `json:"fluency"`               // mean n-gram entropy
-	Consistency float64 `json:"consistency,omitempty"` // mean cosine with texts about subjects of which the new answer is true
-	N           int     `json:"n"`                     // texts
+	Fluency float64 `json:"fluency"` // mean n-gram entropy
+	// mean cosine with texts about subjects of which the new answer is true
+	Consistency float64 `json:"consistency,omitempty"`
+	N           int     `json:"n"` // texts
 }
 
 // before notes the metrics of the model as it was.
@@ -80,18 +82,25 @@ func (r *Result) before(j *edit.Judgement) {
 // after notes those of the edited one.
 func (r *Result) after(j *edit.Judgement, records []edit.Record) {
 	r.Count = len(records)
-	r.Metrics, r.Stderr, r.N = map[string]float64{}, map[string]float64{}, map[string]int{}
+	r.Metrics = map[string]float64{}
+	r.Stderr = map[string]float64{}
+	r.N = map[string]int{}
 	for name, s := range j.Stats {
-		r.Metrics[name], r.Stderr[name], r.N[name] = s.Mean, s.Stderr, s.N
+		r.Metrics[name] = s.Mean
+		r.Stderr[name] = s.Stderr
+		r.N[name] = s.N
 	}
+
 	r.Metrics["score"], r.Metrics["non_finite"] = j.Score, float64(j.NonFinite)
 	r.Metrics["drift_kl"], r.Metrics["drift_argmax_agreement"] = r.Drift.KL, r.Drift.Agreement
+
 	if r.Texts != nil {
 		r.Metrics["fluency"] = r.Texts.Fluency
 		if r.Texts.Consistency > 0 {
 			r.Metrics["consistency"] = r.Texts.Consistency
 		}
 	}
+
 	r.Records = j.Records
 }
 
@@ -101,19 +110,22 @@ const (
 	driftedMuch = 1.0  // nats: little agreement over few prompts is no sign without it
 )
 
-// collapse says when the edits have destroyed the model: it kept next to nothing of what it answered, or lies further from what it was
-// than a model that knows nothing would.
+// collapse says when the edits have destroyed the model: it kept next to nothing of what it answered, or lies
+// further from what it was than a model that knows nothing would.
 func (r *run) collapse() {
 	d, vocab := r.r.Drift, r.m.Config().Vocab
 	if d.Prompts == 0 || d.KL <= math.Log(float64(vocab)) && (d.Agreement > keptLittle || d.KL < driftedMuch) {
 		return
 	}
+
 	hints := []string{"fewer edits"}
 	if r.r.Statistics != nil && r.o.Stats == "" {
 		hints = append(hints, "--stats with text of the kind that the model was trained on")
 	}
+
 	hints = append(hints, "another --method: grace leaves the weights alone, ft-l bounds what it changes")
-	r.Remark("the edited model has collapsed: it keeps %.0f %% of its likeliest tokens at %d prompts that the edits should leave alone, and drifted by %.2f nats (HINT: %s)",
+	r.Remark("the edited model has collapsed: it keeps %.0f %% of its likeliest tokens at %d prompts that the edits "+
+		"should leave alone, and drifted by %.2f nats (HINT: %s)",
 		100*d.Agreement, d.Prompts, d.KL, strings.Join(hints, "; or "))
 }
 
@@ -132,6 +144,7 @@ func (r *Result) step(lo, hi int, s *edit.Step) {
 	for _, i := range s.Failed {
 		r.Failed = append(r.Failed, Failure{lo + i, edit.ErrDiverged.Error()})
 	}
+
 	r.Steps = append(r.Steps, out)
 }
 
@@ -146,39 +159,48 @@ func (r *run) texts(to **Texts) error {
 		for _, p := range rec.Same {
 			list = append(list, p+" "+rec.New)
 		}
+
 		references[i] = strings.Join(list, " ")
 		collection = append(collection, list...)
 	}
+
 	consistent := 0
 	for i := range min(r.o.Texts, len(r.records)) {
 		texts, err := r.e.Texts(r.Ctx, r.x, &r.records[i], r.Seed)
 		if err != nil {
 			return err
 		}
+
 		for _, text := range texts {
 			t.Fluency += edit.Fluency(text)
 			t.N++
 		}
+
 		if references[i] != "" {
 			t.Consistency += edit.Consistency(strings.Join(texts, " "), references[i], collection)
 			consistent++
 		}
 	}
+
 	if t.N == 0 {
 		return nil
 	}
+
 	t.Fluency /= float64(t.N)
 	t.Consistency /= float64(max(consistent, 1))
 	*to = t
+
 	return nil
 }
 
-// table has the metrics before and after, with an interval of what they are after; figures that are no means over edits have none.
+// table has the metrics before and after, with an interval of what they are after; figures that are no means
+// over edits have none.
 func (r *Result) table() *report.Table {
 	t := &report.Table{
 		Columns: report.Columns("metric", "before|%.3f", "after|%.3f", "95 %"),
 		Note:    "95 %: intervals over edits, Wilson's for shares",
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(r.Metrics)) {
 		before, ok := r.Before[name]
 		if !ok {
@@ -190,15 +212,18 @@ func (r *Result) table() *report.Table {
 			i := editeval.IntervalOf(name, edit.Stat{Mean: r.Metrics[name], Stderr: r.Stderr[name], N: n})
 			span = fmt.Sprintf("%.3f to %.3f", i.Low, i.High)
 		}
+
 		t.Add(name, before, r.Metrics[name], span)
 	}
+
 	return t
 }
 
 // print shows the figures.
 func (r *run) print() {
 	r.Table(r.r.table())
-	r.Printf("%d edits by %s (%s) in %s: drift %.4f nats, %.0f%% of likeliest tokens kept\n", r.r.Count, r.r.Method, r.hp.Source, r.o.Out, r.r.Drift.KL, 100*r.r.Drift.Agreement)
+	r.Printf("%d edits by %s (%s) in %s: drift %.4f nats, %.0f%% of likeliest tokens kept\n", r.r.Count, r.r.Method,
+		r.hp.Source, r.o.Out, r.r.Drift.KL, 100*r.r.Drift.Agreement)
 	if r.r.Method == "grace" || r.r.Method == "ike" {
 		r.Note("the weights are as they were: what was learnt lies in %s, which compress edit reads", edit.JournalName)
 	}

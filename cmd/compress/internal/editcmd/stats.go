@@ -32,12 +32,15 @@ func (r *run) statistics() (*edit.Statistics, error) {
 	if !edit.NeedsStatistics(r.o.Method, r.hp) {
 		return nil, nil
 	}
+
 	docs, source, err := r.documents()
 	if err != nil {
 		return nil, err
 	}
+
 	bar := r.Bars()
 	defer bar.End()
+
 	show := func(done, total int) { bar.Show("statistics", int64(done), int64(total)) }
 	var st *edit.Statistics
 	if r.o.Cache != "" {
@@ -45,6 +48,7 @@ func (r *run) statistics() (*edit.Statistics, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		st, err = edit.Cached(r.Ctx, r.m, docs, r.hp.Layers, r.o.Cache, model, show)
 		if err != nil {
 			return nil, err
@@ -52,6 +56,7 @@ func (r *run) statistics() (*edit.Statistics, error) {
 	} else if st, err = edit.Collect(r.Ctx, r.m, docs, r.hp.Layers, show); err != nil {
 		return nil, err
 	}
+
 	st.Source = source
 	r.r.Statistics = &Statistics{source, st.Data, st.Tokens}
 	return st, nil
@@ -63,14 +68,17 @@ func (r *run) documents() ([][]int32, string, error) {
 		docs, err := r.prompts()
 		return docs, "prompts of " + r.o.Edits, err
 	}
+
 	limit := documentTokens
 	if n := r.m.Config().MaxPositions; n > 0 {
 		limit = min(limit, n)
 	}
+
 	if strings.HasSuffix(r.o.Stats, ".jsonl") {
 		docs, err := r.lines(limit)
 		return docs, r.o.Stats, err
 	}
+
 	w, err := r.Cut(r.m, r.o.Stats, corpus.CutOptions{SeqLen: limit, Limit: max(1, r.o.StatsTokens/limit)})
 	if errors.Is(err, corpus.ErrShort) {
 		text, err := safefile.ReadFile(r.o.Stats, maxText)
@@ -80,6 +88,7 @@ func (r *run) documents() ([][]int32, string, error) {
 		ids, err := r.x.Document(string(text), limit)
 		return [][]int32{ids}, r.o.Stats, err
 	}
+
 	return w.IDs, r.o.Stats, err
 }
 
@@ -90,32 +99,39 @@ func (r *run) lines(limit int) ([][]int32, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	in := bufio.NewScanner(f)
 	in.Buffer(make([]byte, 1<<16), 64<<20)
+
 	var docs [][]int32
 	total := 0
 	for n := 1; in.Scan() && total < r.o.StatsTokens; n++ {
 		if strings.TrimSpace(in.Text()) == "" {
 			continue
 		}
+
 		text, err := record(in.Bytes())
 		if err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", r.o.Stats, n, err)
 		}
+
 		ids, err := r.x.Document(text, min(limit, r.o.StatsTokens-total))
 		if err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", r.o.Stats, n, err)
 		}
+
 		if len(ids) > 0 {
 			docs, total = append(docs, ids), total+len(ids)
 		}
 	}
+
 	if err := in.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.o.Stats, err)
 	}
 	if len(docs) == 0 {
 		return nil, fmt.Errorf("%s: %w", r.o.Stats, corpus.ErrEmpty)
 	}
+
 	return docs, nil
 }
 
@@ -125,12 +141,14 @@ func record(line []byte) (string, error) {
 	if json.Unmarshal(line, &s) == nil {
 		return s, nil
 	}
+
 	var o struct {
 		Text *string `json:"text"`
 	}
 	if err := json.Unmarshal(line, &o); err != nil || o.Text == nil {
 		return "", fmt.Errorf("%w: want a string, or an object with \"text\"", corpus.ErrRecord)
 	}
+
 	return *o.Text, nil
 }
 
@@ -143,11 +161,13 @@ func (r *run) prompts() ([][]int32, error) {
 		for _, p := range e.Near {
 			texts = append(texts, p+" "+e.True)
 		}
+
 		texts = append(append(append(texts, e.Rephrase...), e.Same...), e.Generate...)
 		for _, q := range e.Far {
 			texts = append(texts, q.Prompt+" "+q.Answer)
 		}
 	}
+
 	slices.Sort(texts)
 	var docs [][]int32
 	total := 0
@@ -156,6 +176,7 @@ func (r *run) prompts() ([][]int32, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if total += len(ids); total > r.o.StatsTokens {
 			break
 		}
@@ -163,6 +184,8 @@ func (r *run) prompts() ([][]int32, error) {
 			docs = append(docs, ids)
 		}
 	}
-	r.Note("no --stats: the covariance of keys comes from the prompts of %s (%s tokens)", r.o.Edits, cli.Thousands(int64(total)))
+
+	r.Note("no --stats: the covariance of keys comes from the prompts of %s (%s tokens)", r.o.Edits,
+		cli.Thousands(int64(total)))
 	return docs, nil
 }

@@ -38,47 +38,60 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 	if at < 0 {
 		return nil, cli.Usagef("--subject %q is not in --prompt %q", o.Subject, o.Prompt)
 	}
-	if o.Trace.Samples < 1 || o.Trace.Samples > 10_000 || o.Trace.Window < 0 || !(o.Trace.Noise > 0) || o.Trace.Noise > 1e6 {
-		return nil, cli.Usagef("--samples %d, --window %d, --noise %g: want 1 to 10000, 0 or more, and above 0 to 1e6", o.Trace.Samples, o.Trace.Window, o.Trace.Noise)
+	if o.Trace.Samples < 1 || o.Trace.Samples > 10_000 || o.Trace.Window < 0 || !(o.Trace.Noise > 0) ||
+		o.Trace.Noise > 1e6 {
+		return nil, cli.Usagef("--samples %d, --window %d, --noise %g: want 1 to 10000, 0 or more, and above 0 to 1e6",
+			o.Trace.Samples, o.Trace.Window, o.Trace.Noise)
 	}
+
 	if o.HTML != "" {
-		if err := (cli.Place{Flag: "html", Path: o.HTML, What: "a page", Own: isPage, Inputs: j.Inputs}).Check(); err != nil {
+		if err := (cli.Place{Flag: "html", Path: o.HTML, What: "a page", Own: isPage, Inputs: j.Inputs}).Check(); err !=
+			nil {
 			return nil, err
 		}
 	}
+
 	if err := cli.Apart([2]string{"html", o.HTML}, [2]string{"report", j.ReportTo()}); err != nil {
 		return nil, err
 	}
+
 	m, err := j.Load(path, lm.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+
 	if o.Trace.Window > m.Blocks() {
 		return nil, cli.Usagef("--window %d: the model has %d blocks", o.Trace.Window, m.Blocks())
 	}
 	if err := edited.Attach(j, m); err != nil {
 		return nil, err
 	}
+
 	tok, err := cli.Tokenizer(m)
 	if err != nil {
 		return nil, err
 	}
+
 	if tok == nil {
 		return nil, fmt.Errorf("%s: %w", path, errTokenizer)
 	}
+
 	r, err := trace(j, m, tok, at, o)
 	if err != nil {
 		return nil, err
 	}
+
 	r.print(j)
 	if o.HTML == "" {
 		return r, nil
 	}
+
 	var text bytes.Buffer
 	if err := r.page().HTML(&text); err != nil {
 		return nil, err
 	}
+
 	return r, j.Write(o.HTML, text.Bytes())
 }
 
@@ -91,10 +104,12 @@ func trace(j *cli.Job, m *lm.Model, tok *tokenizer.Tokenizer, at int, o TraceOpt
 	if err != nil {
 		return nil, err
 	}
+
 	from, to := -1, -1
 	r := &Traced{Prompt: o.Prompt, Subject: o.Subject}
 	for i, s := range spans {
 		r.Tokens = append(r.Tokens, tok.Decode(ids[i:i+1], false))
+
 		if s.Start < at+len(o.Subject) && s.End > at && s.End > s.Start {
 			if from < 0 {
 				from = i
@@ -102,6 +117,7 @@ func trace(j *cli.Job, m *lm.Model, tok *tokenizer.Tokenizer, at int, o TraceOpt
 			to = i + 1
 		}
 	}
+
 	answer := int32(-1)
 	if o.Answer != "" {
 		x := &edit.Encoder{Tokenizer: tok}
@@ -111,10 +127,12 @@ func trace(j *cli.Job, m *lm.Model, tok *tokenizer.Tokenizer, at int, o TraceOpt
 		}
 		answer = list[0]
 	}
+
 	o.Trace.Seed = j.Seed
 	if r.TraceResult, err = edit.Trace(j.Ctx, m, ids, from, to, answer, o.Trace); err != nil {
 		return nil, err
 	}
+
 	r.Answer = strings.TrimSpace(tok.Decode([]int32{r.TraceResult.Answer}, false))
 	return r, nil
 }
@@ -126,17 +144,23 @@ type grid struct {
 }
 
 func (r *Traced) grids() []grid {
-	return []grid{{"what leaves the block", r.Hidden}, {fmt.Sprintf("MLP, %d blocks", r.Window), r.MLP}, {fmt.Sprintf("attention, %d blocks", r.Window), r.Attention}}
+	return []grid{
+		{"what leaves the block", r.Hidden},
+		{fmt.Sprintf("MLP, %d blocks", r.Window), r.MLP},
+		{fmt.Sprintf("attention, %d blocks", r.Window), r.Attention},
+	}
 }
 
 // print shows the grids as tables.
 func (r *Traced) print(j *cli.Job) {
 	j.Printf("%s: p(%q) is %.4f, with noise %.4f\n", r.Prompt, r.Answer, r.Clean, r.Corrupted)
+
 	for _, g := range r.grids() {
 		columns := []string{"token"}
 		for b := range g.values[0] {
 			columns = append(columns, fmt.Sprintf("%d|%%.3f", b))
 		}
+
 		t := &report.Table{Title: g.name, Columns: report.Columns(columns...)}
 		for i, row := range g.values {
 			cells := []any{strings.TrimSpace(r.Tokens[i])}
@@ -145,6 +169,7 @@ func (r *Traced) print(j *cli.Job) {
 			}
 			t.Add(cells...)
 		}
+
 		j.Table(t)
 	}
 }
@@ -152,17 +177,24 @@ func (r *Traced) print(j *cli.Job) {
 // page draws the grids.
 func (r *Traced) page() *report.Page {
 	s := report.Section{Title: "Probability of the answer when one state is restored", Facts: []report.Fact{
-		{Name: "answer", Value: r.Answer}, {Name: "clean", Value: fmt.Sprintf("%.4f", r.Clean)}, {Name: "with noise", Value: fmt.Sprintf("%.4f", r.Corrupted)},
+		{Name: "answer", Value: r.Answer},
+		{Name: "clean", Value: fmt.Sprintf("%.4f", r.Clean)},
+		{Name: "with noise", Value: fmt.Sprintf("%.4f", r.Corrupted)},
 	}}
+
 	for _, g := range r.grids() {
 		c := &report.Chart{Title: g.name, Kind: report.Heat, X: report.Axis{Label: "block"}}
 		for b := range g.values[0] {
 			c.Labels = append(c.Labels, fmt.Sprint(b))
 		}
+
 		for i, row := range g.values {
-			c.Series = append(c.Series, report.Series{Name: fmt.Sprintf("%d %s", i, strings.TrimSpace(r.Tokens[i])), Y: row})
+			c.Series = append(c.Series,
+				report.Series{Name: fmt.Sprintf("%d %s", i, strings.TrimSpace(r.Tokens[i])), Y: row})
 		}
+
 		s.Charts = append(s.Charts, c)
 	}
+
 	return &report.Page{Title: "Causal trace", Subtitle: r.Prompt, Sections: []report.Section{s}}
 }

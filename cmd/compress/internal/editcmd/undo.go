@@ -41,6 +41,7 @@ func reopen(j *cli.Job, dir string, journal *edit.Journal, strict bool) (*lm.Mod
 	if err != nil {
 		return nil, nil, err
 	}
+
 	hp, err := edit.Defaults("ft", m.Config())
 	if err == nil {
 		var e *edit.Editing
@@ -48,11 +49,12 @@ func reopen(j *cli.Job, dir string, journal *edit.Journal, strict bool) (*lm.Mod
 			return m, e, nil
 		}
 	}
+
 	return nil, nil, errors.Join(err, m.Close())
 }
 
-// intact refuses an edited checkpoint of which a file beside the weights is not what was written with them: the state before the edits would not be the
-// model's.
+// intact refuses an edited checkpoint of which a file beside the weights is not what was written with them: the
+// state before the edits would not be the model's.
 func intact(dir string, journal *edit.Journal) error {
 	if err := lm.Intact(dir, journal.Files); err != nil {
 		return fmt.Errorf("%w (HINT: put back what the model that was edited has there)", err)
@@ -66,18 +68,21 @@ func Undo(j *cli.Job, dir string, to int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if to < 0 || to > len(journal.Steps) {
 		return nil, cli.Usagef("--to %d: %s has %d steps", to, edit.JournalName, len(journal.Steps))
 	}
 	if err := intact(dir, journal); err != nil {
 		return nil, err
 	}
+
 	m, e, err := reopen(j, dir, journal, false)
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 	defer e.Close()
+
 	r := &Undone{Dir: dir, From: len(journal.Steps), To: to}
 	for _, s := range journal.Steps[to:] {
 		r.Removed = append(r.Removed, s.Edits...)
@@ -88,6 +93,7 @@ func Undo(j *cli.Job, dir string, to int) (any, error) {
 	if r.Tensors, err = rewrite(m.Source(), e.Changed()); err != nil {
 		return nil, err
 	}
+
 	var text bytes.Buffer
 	if err := e.WriteJournalOf(&text, edit.Journal{Model: journal.Model, Files: journal.Files}); err != nil {
 		return nil, err
@@ -95,30 +101,37 @@ func Undo(j *cli.Job, dir string, to int) (any, error) {
 	if err := cli.WriteFile(filepath.Join(dir, edit.JournalName), text.Bytes()); err != nil {
 		return nil, err
 	}
+
 	if to == 0 {
 		if err := original(j, dir, journal.Model); err != nil {
 			return nil, err
 		}
 	}
+
 	j.Printf("%s: %d of %d steps kept, %d edits taken out\n", dir, to, r.From, len(r.Removed))
 	return r, nil
 }
 
-// original checks that a checkpoint without its edits is the model that its journal began with, if that says which: matrices that no
-// edit changed may have been damaged, or replaced, meanwhile.
+// original checks that a checkpoint without its edits is the model that its journal began with, if that says
+// which: matrices that no edit changed may have been damaged, or replaced, meanwhile.
 func original(j *cli.Job, dir, model string) error {
 	if model == "" {
 		return nil
 	}
+
 	src, err := safetensors.OpenDir(dir)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
+
 	sum, err := lm.Fingerprint(j.Ctx, dir, src)
 	if err == nil && sum != model {
-		err = fmt.Errorf("%s: the edits are taken out, but its other weights, or its config.json, are not those that %s was made with: %w (HINT: edit verify %[1]s --base BASE names the first tensor)", dir, edit.JournalName, errOriginal)
+		err = fmt.Errorf("%s: the edits are taken out, but its other weights, or its config.json, are not those "+
+			"that %s was made with: %w (HINT: edit verify %[1]s --base BASE names the first tensor)", dir,
+			edit.JournalName, errOriginal)
 	}
+
 	return err
 }
 
@@ -131,12 +144,15 @@ func rewrite(src *safetensors.Dir, values map[string][]byte) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if !bytes.Equal(now, want) {
 			shards[src.ShardOf(name)] = append(shards[src.ShardOf(name)], name)
 			changed = append(changed, name)
 		}
 	}
+
 	slices.Sort(changed)
+
 	for _, base := range src.Shards() {
 		if len(shards[base]) == 0 {
 			continue
@@ -145,6 +161,7 @@ func rewrite(src *safetensors.Dir, values map[string][]byte) ([]string, error) {
 			return nil, err
 		}
 	}
+
 	return changed, nil
 }
 
@@ -154,10 +171,12 @@ func rewriteShard(f *safetensors.File, path string, values map[string][]byte) er
 		info, _ := f.Info(name)
 		infos = append(infos, info)
 	}
+
 	w, err := safetensors.Create(path, infos, f.Metadata(), safetensors.Options{Overwrite: true})
 	if err != nil {
 		return err
 	}
+
 	for _, name := range f.Names() {
 		data, ok := values[name]
 		if !ok {
@@ -165,9 +184,11 @@ func rewriteShard(f *safetensors.File, path string, values map[string][]byte) er
 				return errors.Join(err, w.Abort())
 			}
 		}
+
 		if err := w.WriteTensor(name, data); err != nil {
 			return errors.Join(err, w.Abort())
 		}
 	}
+
 	return w.Finish()
 }

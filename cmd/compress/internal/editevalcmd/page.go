@@ -22,24 +22,30 @@ func html(r *editeval.Report) ([]byte, error) {
 // page shows a report.
 func page(r *editeval.Report) *report.Page {
 	p := &report.Page{
-		Title:    "What editing does to a model",
-		Subtitle: fmt.Sprintf("up to %d of %d edits, %d editors, seeds %s; version %s", r.Counts[len(r.Counts)-1], r.Records, len(r.Plan.Editors), spaced(r.Plan.Seeds), r.Contract),
+		Title: "What editing does to a model",
+		Subtitle: fmt.Sprintf("up to %d of %d edits, %d editors, seeds %s; version %s", r.Counts[len(r.Counts)-1],
+			r.Records, len(r.Plan.Editors), spaced(r.Plan.Seeds), r.Contract),
 	}
-	p.Sections = append(p.Sections, report.Section{Title: "In words", Text: append(slices.Clone(r.Summary), r.Remarks...)})
+
+	p.Sections = append(p.Sections,
+		report.Section{Title: "In words", Text: append(slices.Clone(r.Summary), r.Remarks...)})
 	for i := range r.Models {
 		m := &r.Models[i]
 		name := ""
 		if len(r.Models) > 1 {
 			name = m.Name + ": "
 		}
+
 		p.Sections = append(p.Sections, retention(name, r, m), abilities(name, r, m), drifts(name, r, m))
 		if s := collapse(name, m); len(s.Tables) > 0 {
 			p.Sections = append(p.Sections, s)
 		}
 	}
+
 	if len(r.Models) > 1 {
 		p.Sections = append(p.Sections, beside(r))
 	}
+
 	p.Sections = append(p.Sections, made(r))
 	return p
 }
@@ -59,8 +65,13 @@ func of(m *editeval.ModelReport, editor string) []editeval.Row {
 }
 
 // curves is a chart with a line for every editor over the numbers of edits, and one for the unedited model.
-func curves(title, axis string, r *editeval.Report, m *editeval.ModelReport, value func(r *editeval.Row) (v, low, high float64)) *report.Chart {
-	c := &report.Chart{Title: title, Kind: report.Line, X: report.Axis{Label: "edits", Log: len(r.Counts) > 2}, Y: report.Axis{Label: axis}}
+func curves(title, axis string, r *editeval.Report, m *editeval.ModelReport,
+	value func(r *editeval.Row) (v, low, high float64),
+) *report.Chart {
+	c := &report.Chart{
+		Title: title, Kind: report.Line, X: report.Axis{Label: "edits", Log: len(r.Counts) > 2},
+		Y: report.Axis{Label: axis},
+	}
 	for _, ed := range r.Plan.Editors {
 		rows := of(m, ed.Name)
 		c.Series = append(c.Series, report.Series{
@@ -71,6 +82,7 @@ func curves(title, axis string, r *editeval.Report, m *editeval.ModelReport, val
 			High: floats(rows, func(r *editeval.Row) float64 { _, _, v := value(r); return v }),
 		})
 	}
+
 	if v, _, _ := value(&m.Rows[0]); !math.IsNaN(v) {
 		first, last := float64(r.Counts[0]), float64(r.Counts[len(r.Counts)-1])
 		if first == last {
@@ -78,6 +90,7 @@ func curves(title, axis string, r *editeval.Report, m *editeval.ModelReport, val
 		}
 		c.Series = append(c.Series, report.Series{Name: "unedited", X: []float64{first, last}, Y: []float64{v, v}})
 	}
+
 	return c
 }
 
@@ -89,13 +102,19 @@ func plain(v editeval.Value) (float64, float64, float64) {
 // retention shows which edits hold.
 func retention(name string, r *editeval.Report, m *editeval.ModelReport) report.Section {
 	s := report.Section{Title: name + "Which edits hold", Text: []string{
-		"An edit holds where its new answer is likelier than the old one. Each row of a map is the model after so many edits, each column the edits that were written at that place in the order: " +
-			"where a column gets paler downwards, those edits fade as later ones arrive. The palest is 0 and the strongest 1 in every map. Bars, in the first picture, are 95 % intervals.",
+		"An edit holds where its new answer is likelier than the old one. Each row of a map is the model after so " +
+			"many edits, each column the edits that were written at that place in the order: where a column gets " +
+			"paler downwards, those edits fade as later ones arrive. The palest is 0 and the strongest 1 in every " +
+			"map. Bars, in the first picture, are 95 % intervals.",
 	}}
+
 	s.Charts = append(s.Charts,
-		curves("All edits so far that hold", "share", r, m, func(r *editeval.Row) (float64, float64, float64) { return r.Held.Mean, r.Held.Low, r.Held.High }),
-		curves("The new answer is the likeliest of all", "share", r, m, func(r *editeval.Row) (float64, float64, float64) { return plain(r.Exact) }),
+		curves("All edits so far that hold", "share", r, m,
+			func(r *editeval.Row) (float64, float64, float64) { return r.Held.Mean, r.Held.Low, r.Held.High }),
+		curves("The new answer is the likeliest of all", "share", r, m,
+			func(r *editeval.Row) (float64, float64, float64) { return plain(r.Exact) }),
 	)
+
 	for _, f := range []struct {
 		title string
 		of    func(r *editeval.Row) editeval.Value
@@ -105,29 +124,41 @@ func retention(name string, r *editeval.Report, m *editeval.ModelReport) report.
 		{"Other subjects keep their answers", func(r *editeval.Row) editeval.Value { return r.Neighborhood }},
 	} {
 		if v := float64(f.of(&m.Rows[len(m.Rows)-1])); !math.IsNaN(v) {
-			s.Charts = append(s.Charts, curves(f.title, "share", r, m, func(r *editeval.Row) (float64, float64, float64) { return plain(f.of(r)) }))
+			s.Charts = append(s.Charts,
+				curves(f.title, "share", r, m, func(r *editeval.Row) (float64, float64, float64) {
+					return plain(
+						f.of(r))
+				}))
 		}
 	}
+
 	for _, ed := range r.Plan.Editors {
 		s.Charts = append(s.Charts, heat(ed.Name, m))
 	}
+
 	s.Tables = append(s.Tables, Table(r, m))
 	return s
 }
 
 // heat is the retention matrix of an editor: the mean over seeds.
 func heat(editor string, m *editeval.ModelReport) *report.Chart {
-	c := &report.Chart{Title: editor + ": edits that hold", Kind: report.Heat, X: report.Axis{Label: "place of the edit"}, Scale: [2]float64{0, 1}}
+	c := &report.Chart{
+		Title: editor + ": edits that hold", Kind: report.Heat,
+		X: report.Axis{Label: "place of the edit"}, Scale: [2]float64{0, 1},
+	}
 	for i := range m.Sequences {
 		q := &m.Sequences[i]
 		if q.Editor != editor {
 			continue
 		}
+
 		for k := range q.Checkpoints {
 			cp := &q.Checkpoints[k]
 			if k == len(c.Series) {
-				c.Series = append(c.Series, report.Series{Name: fmt.Sprintf("after %d", cp.Edits), Y: make([]float64, len(cp.Retention))})
+				c.Series = append(c.Series,
+					report.Series{Name: fmt.Sprintf("after %d", cp.Edits), Y: make([]float64, len(cp.Retention))})
 			}
+
 			for b, bin := range cp.Retention {
 				c.Series[k].Y[b] += bin.Held
 				if k == len(q.Checkpoints)-1 && len(c.Labels) < len(cp.Retention) {
@@ -136,12 +167,14 @@ func heat(editor string, m *editeval.ModelReport) *report.Chart {
 			}
 		}
 	}
+
 	n := seeds(editor, m)
 	for k := range c.Series {
 		for b := range c.Series[k].Y {
 			c.Series[k].Y[b] = math.Round(100*c.Series[k].Y[b]/float64(n)) / 100
 		}
 	}
+
 	return c
 }
 
@@ -170,18 +203,26 @@ func tasks(m *editeval.ModelReport) []string {
 
 // Table is the table of a model: a row for every editor and count.
 func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
-	columns := []string{"editor", "edits", "hold|%.2f", "95 %", "likeliest|%.2f", "in other words|%.2f", "trained words|%.2f", "neighbours|%.2f", "first 10|%.2f"}
+	columns := []string{
+		"editor", "edits", "hold|%.2f", "95 %", "likeliest|%.2f", "in other words|%.2f",
+		"trained words|%.2f", "neighbours|%.2f", "first 10|%.2f",
+	}
 	names := tasks(m)
 	for _, t := range names {
 		columns = append(columns, t+"|%.3f")
 	}
+
 	columns = append(columns, "weights|%.3g")
-	note := "* significantly worse than unedited (in most seeds): adjusted p below 0.05. Weights: the largest relative change of a matrix."
+	note := "* significantly worse than unedited (in most seeds): adjusted p below 0.05. Weights: the largest " +
+		"relative change of a matrix."
+
 	failed := slices.ContainsFunc(m.Rows, func(r editeval.Row) bool { return r.Failed > 0 })
 	if failed {
 		columns = append(columns, "left out")
-		note += " Left out: edits that diverged, in all seeds; they were not written, and count as edits that do not hold."
+		note += " Left out: edits that diverged, in all seeds; they were not written, and count as edits that " +
+			"do not hold."
 	}
+
 	t := &report.Table{Title: "Edits and abilities", Columns: report.Columns(columns...), Note: note}
 	for i := range m.Rows {
 		row := &m.Rows[i]
@@ -189,7 +230,11 @@ func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 		if name == "" {
 			name = "none"
 		}
-		cells := []any{name, row.Edits, row.Held.Mean, fmt.Sprintf("%.2f–%.2f", row.Held.Low, row.Held.High), cell(row.Exact), cell(row.Paraphrase), cell(row.Trained), cell(row.Neighborhood), cell(row.First)}
+
+		cells := []any{
+			name, row.Edits, row.Held.Mean, fmt.Sprintf("%.2f–%.2f", row.Held.Low, row.Held.High),
+			cell(row.Exact), cell(row.Paraphrase), cell(row.Trained), cell(row.Neighborhood), cell(row.First),
+		}
 		for _, task := range names {
 			a := row.Abilities[task]
 			text := fmt.Sprintf("%.3f", float64(a.Value))
@@ -199,13 +244,18 @@ func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 			if 2*a.Lost > row.Seeds {
 				text += " *"
 			}
+
 			cells = append(cells, text)
 		}
-		if cells = append(cells, row.Weights); failed {
+
+		cells = append(cells, row.Weights)
+		if failed {
 			cells = append(cells, row.Failed)
 		}
+
 		t.Add(cells...)
 	}
+
 	return t
 }
 
@@ -220,41 +270,52 @@ func cell(v editeval.Value) any {
 // abilities shows what else the model can do.
 func abilities(name string, r *editeval.Report, m *editeval.ModelReport) report.Section {
 	s := report.Section{Title: name + "What else the model can do", Text: []string{
-		"Tasks that no edit is about. Bars are 95 % intervals of the figure; tests compare with the unedited model on the same documents, " +
-			"with probabilities adjusted for the number of tests.",
+		"Tasks that no edit is about. Bars are 95 % intervals of the figure; tests compare with the unedited model " +
+			"on the same documents, with probabilities adjusted for the number of tests.",
 	}}
+
 	t := &report.Table{
-		Title: "Against the unedited model", Columns: report.Columns("editor", "seed", "edits", "task", "figure", "unedited|%.3f", "edited|%.3f", "difference|%+.3f", "95 %", "n", "test", "p|%.2g", "adjusted|%.2g", "lost"),
+		Title: "Against the unedited model",
+		Columns: report.Columns("editor", "seed", "edits", "task", "figure", "unedited|%.3f", "edited|%.3f",
+			"difference|%+.3f", "95 %", "n", "test", "p|%.2g", "adjusted|%.2g", "lost"),
 	}
+
 	for _, task := range tasks(m) {
 		a := m.Rows[0].Abilities[task]
 		axis := a.Metric
 		if !a.HigherIsBetter {
 			axis += " (lower is better)"
 		}
+
 		c := curves(task, axis, r, m, func(r *editeval.Row) (float64, float64, float64) {
 			a := r.Abilities[task]
 			return float64(a.Value), float64(a.Low), float64(a.High)
 		})
+
 		c.Y.Log = !a.HigherIsBetter && spread(c)
 		s.Charts = append(s.Charts, c)
 	}
+
 	for i := range m.Sequences {
 		q := &m.Sequences[i]
 		for k := range q.Checkpoints {
 			for _, a := range q.Checkpoints[k].Abilities {
 				if a.Main {
-					t.Add(q.Editor, int(q.Seed), q.Checkpoints[k].Edits, a.Task, a.Metric, cell(a.Base), cell(a.Value), cell(a.Difference),
-						fmt.Sprintf("%+.3f to %+.3f", float64(a.Low), float64(a.High)), a.N, a.Test, a.P, a.Adjusted, yes(a.Lost))
+					t.Add(q.Editor, int(q.Seed), q.Checkpoints[k].Edits, a.Task, a.Metric, cell(a.Base), cell(a.Value),
+						cell(a.Difference),
+						fmt.Sprintf("%+.3f to %+.3f", float64(a.Low), float64(a.High)), a.N, a.Test, a.P, a.Adjusted,
+						yes(a.Lost))
 				}
 			}
 		}
 	}
+
 	if len(t.Rows) > 0 {
 		s.Tables = append(s.Tables, t)
 	} else {
 		s.Text = []string{"The plan names no tasks, texts or safety prompts."}
 	}
+
 	return s
 }
 
@@ -282,29 +343,44 @@ func spread(c *report.Chart) bool {
 func drifts(name string, r *editeval.Report, m *editeval.ModelReport) report.Section {
 	s := report.Section{Title: name + "How far the model has moved"}
 	s.Charts = []*report.Chart{
-		curves("Divergence of the next token, at prompts that no edit is about", "nats", r, m, func(r *editeval.Row) (float64, float64, float64) { return plain(r.KL) }),
-		curves("The likeliest token there is the same", "share", r, m, func(r *editeval.Row) (float64, float64, float64) { return plain(r.Agreement) }),
-		curves("Largest relative change of a matrix", "‖ΔW‖/‖W‖", r, m, func(r *editeval.Row) (float64, float64, float64) { return r.Weights, math.NaN(), math.NaN() }),
+		curves("Divergence of the next token, at prompts that no edit is about", "nats", r, m,
+			func(r *editeval.Row) (float64, float64, float64) { return plain(r.KL) }),
+		curves("The likeliest token there is the same", "share", r, m,
+			func(r *editeval.Row) (float64, float64, float64) { return plain(r.Agreement) }),
+		curves("Largest relative change of a matrix", "‖ΔW‖/‖W‖", r, m,
+			func(r *editeval.Row) (float64, float64, float64) { return r.Weights, math.NaN(), math.NaN() }),
 	}
-	t := &report.Table{Title: "Sequences", Columns: report.Columns("editor", "seed", "edits", "failed", "KL|%.4g", "same token|%.3f", "fluency|%.3f", "matrix", "‖ΔW‖/‖W‖|%.4g", "spectral|%.4g", "effective rank|%.1f")}
+
+	t := &report.Table{
+		Title: "Sequences",
+		Columns: report.Columns("editor", "seed", "edits", "failed", "KL|%.4g", "same token|%.3f", "fluency|%.3f",
+			"matrix", "‖ΔW‖/‖W‖|%.4g", "spectral|%.4g", "effective rank|%.1f"),
+	}
 	check := &report.Table{
-		Title: "Checks", Columns: report.Columns("editor", "seed", "forgetting|%.3f", "sum of deltas|%.2g", "restored", "tasks were answered by"),
-		Note: "Forgetting: the mean over edits of the best an edit was, minus what it is at last. Sum of deltas: ‖final − base − Σ deltas‖/‖Σ deltas‖, what rounding to the stored type leaves. Restored: byte for byte what it was, once every edit was taken out.",
+		Title: "Checks", Columns: report.Columns("editor", "seed", "forgetting|%.3f", "sum of deltas|%.2g", "restored",
+			"tasks were answered by"),
+		Note: "Forgetting: the mean over edits of the best an edit was, minus what it is at last. Sum of deltas: " +
+			"‖final − base − Σ deltas‖/‖Σ deltas‖, what rounding to the stored type leaves. Restored: byte for byte " +
+			"what it was, once every edit was taken out.",
 	}
+
 	for i := range m.Sequences {
 		q := &m.Sequences[i]
 		check.Add(q.Editor, int(q.Seed), q.Forgetting, q.SumError, fmt.Sprint(q.Restored), q.TasksAs)
+
 		for k := range q.Checkpoints {
 			c := &q.Checkpoints[k]
 			var fluency any
 			if c.Fluency != nil {
 				fluency = *c.Fluency
 			}
+
 			head := []any{q.Editor, int(q.Seed), c.Edits, len(c.Failed), c.Drift.KL, c.Drift.Agreement, fluency}
 			names := slices.Sorted(maps.Keys(c.Norms))
 			if len(names) == 0 {
 				t.Add(append(head, nil, nil, nil, nil)...)
 			}
+
 			for j, n := range names {
 				if j > 0 {
 					head = []any{q.Editor, int(q.Seed), c.Edits, nil, nil, nil, nil}
@@ -314,6 +390,7 @@ func drifts(name string, r *editeval.Report, m *editeval.ModelReport) report.Sec
 			}
 		}
 	}
+
 	s.Tables = []*report.Table{t, check}
 	return s
 }
@@ -332,9 +409,11 @@ func collapse(name string, m *editeval.ModelReport) report.Section {
 			t.Add(name, row.Edits, task, strings.Join(row.Signs[task], "; "))
 		}
 	}
+
 	if len(t.Rows) > 0 {
 		s.Tables = append(s.Tables, t)
 	}
+
 	return s
 }
 
@@ -342,7 +421,10 @@ func collapse(name string, m *editeval.ModelReport) report.Section {
 func beside(r *editeval.Report) report.Section {
 	s := report.Section{Title: "Model by model"}
 	for _, ed := range r.Plan.Editors {
-		c := &report.Chart{Title: ed.Name + ": edits that hold", Kind: report.Line, X: report.Axis{Label: "edits", Log: len(r.Counts) > 2}, Y: report.Axis{Label: "share"}}
+		c := &report.Chart{
+			Title: ed.Name + ": edits that hold", Kind: report.Line,
+			X: report.Axis{Label: "edits", Log: len(r.Counts) > 2}, Y: report.Axis{Label: "share"},
+		}
 		for i := range r.Models {
 			rows := of(&r.Models[i], ed.Name)
 			c.Series = append(c.Series, report.Series{
@@ -353,51 +435,79 @@ func beside(r *editeval.Report) report.Section {
 				High: floats(rows, func(r *editeval.Row) float64 { return r.Held.High }),
 			})
 		}
+
 		s.Charts = append(s.Charts, c)
 	}
+
 	return s
 }
 
 // cost shows the times of a run. They stand on no page: another run would not repeat them.
 func cost(r *editeval.Report) *report.Table {
-	t := &report.Table{Note: "what an edit costs; the processor time of sequences that ran at once in one process is divided evenly among them", Columns: report.Columns("model", "editor", "seed", "edits", "s/edit|%.3g", "processor s/edit|%.3g", "s to measure|%.3g", "interruptions")}
+	t := &report.Table{Note: "what an edit costs; the processor time of sequences that ran at once in one process " +
+		"is divided evenly among them", Columns: report.Columns("model", "editor", "seed", "edits", "s/edit|%.3g",
+		"processor s/edit|%.3g", "s to measure|%.3g", "interruptions")}
 	for _, u := range r.Timings {
-		edits, wall, cpu, measured, whole := 0, 0.0, 0.0, 0.0, true
+		edits := 0
+		wall := 0.0
+
+		cpu := 0.0
+		measured := 0.0
+		whole := true
 		for _, c := range u.Timings {
 			edits, wall, measured = edits+c.Edits, wall+c.Seconds, measured+c.Measured
 			if whole = whole && c.CPU != nil; whole {
 				cpu += *c.CPU
 			}
 		}
+
 		if edits == 0 {
 			continue
 		}
+
 		var per any
 		if whole {
 			per = cpu / float64(edits)
 		}
+
 		t.Add(u.Model, u.EditorName, int(u.Seed), edits, wall/float64(edits), per, measured, u.Restarts)
 	}
+
 	return t
 }
 
 // made says what the results depend on.
 func made(r *editeval.Report) report.Section {
-	s := report.Section{Title: "How this was made", Text: []string{"How long it took stands in " + editeval.TimingsFile + ", the only file here that another run would not repeat."}}
-	models := &report.Table{Title: "Models", Columns: report.Columns("model", "parameters", "device", "identity", "text of the covariance")}
+	s := report.Section{
+		Title: "How this was made",
+		Text: []string{
+			"How long it took stands in " + editeval.TimingsFile + ", the only file here that another run " +
+				"would not repeat.",
+		},
+	}
+
+	models := &report.Table{
+		Title:   "Models",
+		Columns: report.Columns("model", "parameters", "device", "identity", "text of the covariance"),
+	}
 	for i := range r.Models {
 		m := &r.Models[i]
 		models.Add(m.Name, m.Parameters, m.Device, short(m.Identity), short(m.Statistics))
 	}
+
 	editors := &report.Table{
-		Title: "Editors", Columns: report.Columns("editor", "method", "batch", "hyper-parameters of the first model", "layers", "steps", "rate|%.3g", "clamp|%.3g", "λ|%.3g"),
+		Title: "Editors", Columns: report.Columns("editor", "method", "batch", "hyper-parameters of the first model",
+			"layers", "steps", "rate|%.3g", "clamp|%.3g", "λ|%.3g"),
 		Note: "Data: " + short(r.Data) + " (records of edits).",
 	}
+
 	for _, q := range r.Models[0].Sequences {
 		if q.Seed == r.Plan.Seeds[0] {
-			editors.Add(q.Editor, q.Method, batch(q.Batch), q.HParams.Source, spaced(q.HParams.Layers), q.HParams.Steps, q.HParams.LearningRate, q.HParams.Clamp, q.HParams.Lambda)
+			editors.Add(q.Editor, q.Method, batch(q.Batch), q.HParams.Source, spaced(q.HParams.Layers), q.HParams.Steps,
+				q.HParams.LearningRate, q.HParams.Clamp, q.HParams.Lambda)
 		}
 	}
+
 	s.Tables = append(s.Tables, models, editors)
 	return s
 }

@@ -22,7 +22,8 @@ const (
 
 // own are the names that a folder of results may hold.
 var own = []string{
-	editeval.ResultsFile, editeval.TimingsFile, editeval.StateFolder, planFile, pageFile, "base", "sequences", safefile.Unfinished(editeval.ResultsFile),
+	editeval.ResultsFile, editeval.TimingsFile, editeval.StateFolder, planFile, pageFile, "base", "sequences",
+	safefile.Unfinished(editeval.ResultsFile),
 	safefile.Unfinished(editeval.TimingsFile), safefile.Unfinished(planFile), safefile.Unfinished(pageFile),
 }
 
@@ -38,24 +39,31 @@ func take(o *Options) (*place, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
+
 	for _, e := range entries {
 		switch {
 		case !slices.Contains(own, e.Name()):
-			return nil, fmt.Errorf("--out %s: %w: %s is not from editeval; choose another folder", o.Out, checkpoint.ErrTarget, e.Name())
+			return nil, fmt.Errorf("--out %s: %w: %s is not from editeval; choose another folder", o.Out,
+				checkpoint.ErrTarget, e.Name())
 		case !o.Resume && !o.Overwrite:
-			return nil, fmt.Errorf("--out %s: %w: it holds results, or what an interrupted run has left (HINT: --resume continues, --overwrite begins anew)", o.Out, checkpoint.ErrExists)
+			return nil, fmt.Errorf("--out %s: %w: it holds results, or what an interrupted run has left (HINT: "+
+				"--resume continues, --overwrite begins anew)", o.Out, checkpoint.ErrExists)
 		}
 	}
+
 	known := func(e fs.DirEntry) bool { return e.Name() == editeval.StateFolder || e.Name() == editeval.ResultsFile }
 	if len(entries) > 0 && !slices.ContainsFunc(entries, known) {
-		return nil, fmt.Errorf("--out %s: %w: it has neither %s nor %s, by which results of editeval are known; choose another folder",
+		return nil, fmt.Errorf("--out %s: %w: it has neither %s nor %s, by which results of editeval are known; "+
+			"choose another folder",
 			o.Out, checkpoint.ErrTarget, editeval.StateFolder, editeval.ResultsFile)
 	}
+
 	p := &place{dir: o.Out}
 	state := filepath.Join(o.Out, editeval.StateFolder)
 	if p.lock, err = cli.Lock(filepath.Join(state, "lock")); err != nil {
 		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
 	}
+
 	if o.Overwrite && !o.Resume {
 		entries, err := os.ReadDir(state)
 		for _, e := range entries {
@@ -63,6 +71,7 @@ func take(o *Options) (*place, error) {
 				err = errors.Join(err, os.RemoveAll(filepath.Join(state, e.Name())))
 			}
 		}
+
 		for _, name := range own {
 			if name != editeval.StateFolder {
 				err = errors.Join(err, os.RemoveAll(filepath.Join(o.Out, name)))
@@ -72,6 +81,7 @@ func take(o *Options) (*place, error) {
 			return nil, errors.Join(err, p.lock.Close())
 		}
 	}
+
 	return p, nil
 }
 
@@ -82,12 +92,14 @@ func (p *place) release() error {
 			return p.lock.Close()
 		}
 	}
+
 	if _, err := os.Stat(filepath.Join(p.dir, editeval.StateFolder, "sequences")); err == nil {
 		return p.lock.Close()
 	}
 	if err := errors.Join(p.clear(), p.lock.Close()); err != nil {
 		return err
 	}
+
 	_ = os.Remove(p.dir) // it stays if something else is in it
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package editevalcmd runs the verb editeval: it reads a plan, opens its models, has the sequences of edits worked on beside each
-// other, and writes and prints what came out.
+// Package editevalcmd runs the verb editeval: it reads a plan, opens its models, has the sequences of edits
+// worked on beside each other, and writes and prints what came out.
 package editevalcmd
 
 import (
@@ -35,7 +35,8 @@ type Options struct {
 var (
 	ErrFlags   = cli.Usagef("unusable flags")
 	ErrModels  = cli.Usagef("unusable plan: it names no models")
-	ErrExperts = errors.New("experts that are chosen by request cannot be edited (HINT: experts: dense, a name, or weights such as a=0.6,b=0.4 in the plan)")
+	ErrExperts = errors.New("experts that are chosen by request cannot be edited (HINT: experts: dense, a name, or " +
+		"weights such as a=0.6,b=0.4 in the plan)")
 )
 
 func (o *Options) validate() error {
@@ -50,22 +51,27 @@ func Run(j *cli.Job, path string, o Options) (_ any, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+
 	text, err := safefile.ReadFile(path, strictyaml.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
+
 	plan, err := parse(path, text, j.Seed)
 	if err != nil {
 		return nil, err
 	}
+
 	if o.DryRun {
 		return rehearse(j, plan)
 	}
+
 	p, err := take(&o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.release()) }()
+
 	r := &run{Job: j, o: &o, plan: plan, text: text, dir: p.dir}
 	if err := r.prepare(); err != nil {
 		return nil, err
@@ -73,6 +79,7 @@ func Run(j *cli.Job, path string, o Options) (_ any, err error) {
 	if err := r.work(); err != nil {
 		return nil, err
 	}
+
 	return r.finish(p)
 }
 
@@ -88,6 +95,7 @@ func parse(path string, text []byte, seed uint64) (editeval.Plan, error) {
 	if errors.Is(err, editeval.ErrPlan) {
 		return plan, cli.Usage(err)
 	}
+
 	if err != nil {
 		return plan, err
 	}
@@ -97,6 +105,7 @@ func parse(path string, text []byte, seed uint64) (editeval.Plan, error) {
 	if len(plan.Seeds) == 0 {
 		plan.Seeds = []uint64{seed}
 	}
+
 	return plan, nil
 }
 
@@ -120,12 +129,14 @@ type run struct {
 	team     *team
 }
 
-// prepare opens everything once, so that what is wrong with any model is said before the work; what the models' sequences share is left in the folder.
+// prepare opens everything once, so that what is wrong with any model is said before the work; what the models'
+// sequences share is left in the folder.
 func (r *run) prepare() error {
 	study, err := editeval.Open(r.plan, r.dir)
 	if err != nil {
 		return usage(err)
 	}
+
 	r.study = study
 	r.plan.Counts = study.Counts // those of earlier results too
 	study.Contract = compress.Version()
@@ -133,27 +144,38 @@ func (r *run) prepare() error {
 	for _, remark := range study.Remarks {
 		r.Note("%s", remark)
 	}
+
 	dev, err := r.Device()
 	if err != nil {
 		return err
 	}
+
 	bars := r.Bars()
 	defer bars.End()
+
 	for _, m := range r.plan.Models {
 		sub, err := open(r.Job, &r.plan, m, dev)
 		if err != nil {
 			return err
 		}
+
 		if sub.codebook != "" {
 			study.Remarks = append(study.Remarks, m.Name+": "+sub.codebook)
 			r.Note("%s: %s", m.Name, sub.codebook)
 		}
-		err = study.Prepare(r.Ctx, sub.Subject, func(done, total int) { bars.Show(m.Name+": statistics", int64(done), int64(total)) })
+
+		err = study.Prepare(r.Ctx, sub.Subject, func(done, total int) {
+			bars.Show(m.Name+": statistics", int64(done),
+				int64(total))
+		})
+
 		if err = errors.Join(err, sub.close()); err != nil {
 			return usage(err)
 		}
+
 		r.subjects = append(r.subjects, sub.Subject)
 	}
+
 	return nil
 }
 
@@ -177,18 +199,22 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 	if err := cli.ModelFolder(path); err != nil {
 		return nil, plan.Missing("models", m.Path, err)
 	}
+
 	model, err := lm.Load(j.Ctx, path, dev, lm.Options{})
 	if err != nil {
 		return nil, plan.Missing("models", m.Path, err)
 	}
+
 	s := &subject{Subject: &editeval.Subject{Name: m.Name, Model: model}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
+
 	if s.Tokenizer, err = cli.Tokenizer(model); err == nil && s.Tokenizer == nil {
-		err = fmt.Errorf("%s: there is no tokenizer.json (HINT: copy it from the model that this one was made of)", path)
+		err = fmt.Errorf("%s: there is no tokenizer.json (HINT: copy it from the model that this one was made of)",
+			path)
 	}
 	if err != nil {
 		return s, err
@@ -196,6 +222,7 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 	if s.Identity, err = identity(j, plan, m, model); err != nil {
 		return s, err
 	}
+
 	if merge.IsMediated(path) {
 		if m.Experts == "" || m.Experts == mediated.Auto {
 			return s, fmt.Errorf("%s: %w", path, ErrExperts)
@@ -209,9 +236,11 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 	} else if m.Experts != "" {
 		return s, cli.Usagef("experts %s: %s is no mediated folder", m.Experts, path)
 	}
+
 	if s.codebook, err = edited.Enter(model); err != nil {
 		return s, err
 	}
+
 	return s, attach(j, plan, m, model)
 }
 
@@ -233,21 +262,26 @@ func identity(j *cli.Job, plan *editeval.Plan, m editeval.Model, model *lm.Model
 	if err != nil {
 		return "", err
 	}
+
 	parts := []any{weights}
 	experts, err := mediated.Identity(j.Ctx, model.Path(), m.Experts)
 	if err != nil {
 		return "", err
 	}
+
 	if experts != "" {
 		parts = append(parts, experts)
 	}
+
 	memory, err := edited.Identity(j.Ctx, model.Path())
 	if err != nil {
 		return "", err
 	}
+
 	if memory != "" {
 		parts = append(parts, memory)
 	}
+
 	if m.Adapter != "" {
 		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
 			sum, err := cli.FileHash(j.Ctx, filepath.Join(plan.Path(m.Adapter), name))
@@ -257,6 +291,7 @@ func identity(j *cli.Job, plan *editeval.Plan, m editeval.Model, model *lm.Model
 			parts = append(parts, sum)
 		}
 	}
+
 	return cli.Fingerprint(parts...), nil
 }
 
@@ -266,14 +301,18 @@ func (r *run) finish(p *place) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	page, err := html(report)
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(cli.WriteFile(filepath.Join(r.dir, planFile), r.text), cli.WriteFile(filepath.Join(r.dir, pageFile), page))
+
+	err = errors.Join(cli.WriteFile(filepath.Join(r.dir, planFile), r.text),
+		cli.WriteFile(filepath.Join(r.dir, pageFile), page))
 	if err == nil {
 		err = p.clear()
 	}
+
 	show(r.Job, report)
 	return report, err
 }

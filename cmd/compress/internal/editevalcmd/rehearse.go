@@ -29,26 +29,32 @@ func rehearse(j *cli.Job, plan editeval.Plan) (_ any, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
+
 	study, err := editeval.Open(plan, dir)
 	if err != nil {
 		return nil, usage(err)
 	}
+
 	r := &Rehearsal{Plan: study.Plan, Records: len(study.Records), Counts: study.Counts, Remarks: study.Remarks}
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err
 	}
+
 	for _, m := range plan.Models {
 		sub, err := open(j, &plan, m, dev)
 		if err != nil {
 			return nil, err
 		}
+
 		e, err := study.Estimate(j.Ctx, sub.Subject)
 		if err = errors.Join(err, sub.close()); err != nil {
 			return nil, usage(err)
 		}
+
 		r.Estimates, r.Seconds = append(r.Estimates, e), r.Seconds+e.Total
 	}
+
 	r.print(j)
 	return r, nil
 }
@@ -71,13 +77,19 @@ func (r *Rehearsal) print(j *cli.Job) {
 	for _, remark := range r.Remarks {
 		j.Note("%s", remark)
 	}
-	t := &report.Table{Title: "Sequences", Columns: report.Columns("model", "editor", "method", "batch", "seeds", "edits", "s/edit, about|%.3g")}
+
+	t := &report.Table{
+		Title:   "Sequences",
+		Columns: report.Columns("model", "editor", "method", "batch", "seeds", "edits", "s/edit, about|%.3g"),
+	}
 	for _, e := range r.Estimates {
 		for k, ed := range r.Plan.Editors {
 			t.Add(e.Model, ed.Name, ed.Method, batch(ed.Batch), len(r.Plan.Seeds), r.Counts[len(r.Counts)-1], e.Edit[k])
 		}
 	}
+
 	j.Table(t)
+
 	if len(r.Estimates) > 0 && len(r.Estimates[0].Tasks) > 0 {
 		t := &report.Table{Title: "Tasks, at every count", Columns: report.Columns("task", "documents")}
 		for i, name := range r.Estimates[0].Tasks {
@@ -85,19 +97,27 @@ func (r *Rehearsal) print(j *cli.Job) {
 		}
 		j.Table(t)
 	}
+
 	for _, e := range r.Estimates {
-		j.Printf("%s: %d sequences, %d edits, %d measurements of %s each, about %s", e.Model, e.Sequences, e.Edits, e.Checks, seconds(e.Measure), seconds(e.Total))
+		j.Printf("%s: %d sequences, %d edits, %d measurements of %s each, about %s", e.Model, e.Sequences, e.Edits,
+			e.Checks, seconds(e.Measure), seconds(e.Total))
 		if e.StatTokens > 0 {
 			j.Printf(" (%s for the covariance of keys of blocks %s)", seconds(e.Statistics), spaced(e.Blocks))
 		}
+
 		j.Printf("\n")
+
 		if e.CPU > 0 {
-			j.Printf("%s: %s of processor time, of %d threads %.1f processors are free\n", e.Model, seconds(e.CPU), e.Threads, e.Processors)
+			j.Printf("%s: %s of processor time, of %d threads %.1f processors are free\n", e.Model, seconds(e.CPU),
+				e.Threads, e.Processors)
 		}
+
 		if e.Busy() {
-			j.Note("%s: the machine is busy: when it is quiet, this takes about %s", e.Model, seconds(e.CPU/float64(e.Threads)))
+			j.Note("%s: the machine is busy: when it is quiet, this takes about %s", e.Model,
+				seconds(e.CPU/float64(e.Threads)))
 		}
 	}
+
 	j.Printf("in all about %s, one sequence after another; nothing was written\n", seconds(r.Seconds))
 }
 

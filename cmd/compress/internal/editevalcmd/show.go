@@ -14,6 +14,7 @@ func show(j *cli.Job, r *editeval.Report) {
 		}
 		j.Table(t)
 	}
+
 	j.Table(cost(r))
 	for _, s := range r.Summary {
 		j.Printf("%s\n", s)

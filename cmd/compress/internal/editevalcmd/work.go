@@ -89,31 +89,38 @@ type team struct {
 func (c *team) borrow(ctx context.Context, name string) (*subject, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if i := slices.IndexFunc(c.idle, func(s *subject) bool { return s.Name == name }); i >= 0 {
 		s := c.idle[i]
 		c.idle = slices.Delete(c.idle, i, i+1)
 		return s, nil
 	}
+
 	var errs error
 	for _, s := range c.idle { // of other models, which have had their turn
 		errs = errors.Join(errs, s.close())
 	}
+
 	c.idle = nil
 	i := slices.IndexFunc(c.plan.Models, func(m editeval.Model) bool { return m.Name == name })
 	if errs != nil || i < 0 {
 		return nil, errors.Join(errs, ctx.Err())
 	}
+
 	dev, err := workers.Share(c.dev, c.slots)
 	if err != nil {
 		return nil, err
 	}
+
 	s, err := open(c.j, c.plan, c.plan.Models[i], dev)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := c.study.Prepare(ctx, s.Subject, nil); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
+
 	return s, nil
 }
 
@@ -142,6 +149,7 @@ func (c *team) handle(ctx context.Context, in jobs.Item) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	lock, err := hold(c.dir, it.id())
 	for errors.Is(err, cli.ErrBusy) {
 		select {
@@ -155,10 +163,12 @@ func (c *team) handle(ctx context.Context, in jobs.Item) ([]byte, error) {
 		return nil, err
 	}
 	defer lock.Close()
+
 	s, err := c.borrow(ctx, it.model())
 	if err != nil {
 		return nil, err
 	}
+
 	if it.Unit == nil {
 		err = c.study.Base(ctx, s.Subject)
 	} else {
@@ -171,6 +181,7 @@ func (c *team) handle(ctx context.Context, in jobs.Item) ([]byte, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
+
 	c.giveBack(s)
 	return []byte("{}"), nil
 }
@@ -181,25 +192,30 @@ func (r *run) work() (err error) {
 	if err != nil {
 		return err
 	}
+
 	slots := r.o.Slots(dev.Info().Threads)
 	r.team = &team{j: r.Job, plan: &r.plan, study: r.study, dir: r.dir, dev: dev, slots: max(1, slots)}
 	list := r.items()
 	track := r.track(list)
 	defer track.end()
+
 	conn, closeQueue, err := r.connect()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeQueue()) }()
+
 	queue, err := r.offer(conn)
 	if err != nil {
 		return err
 	}
+
 	stop, err := queue.Watch()
 	if err != nil {
 		return err
 	}
 	defer stop()
+
 	ctx, cancel := context.WithCancel(r.Ctx)
 	var wg sync.WaitGroup
 	if slots > 0 {
@@ -210,6 +226,7 @@ func (r *run) work() (err error) {
 		wg.Wait()
 		err = errors.Join(err, r.team.close())
 	}()
+
 	return r.collect(queue, list, track)
 }
 
@@ -219,6 +236,7 @@ func (r *run) collect(queue *jobs.Queue, list []item, t *track) error {
 	for _, it := range list {
 		items = append(items, jobs.Item{ID: it.id()})
 	}
+
 	queue.Accept(r.check)
 	results, err := queue.Do(r.Ctx, items, func(res jobs.Result) {
 		r.team.mu.Lock()
@@ -228,18 +246,21 @@ func (r *run) collect(queue *jobs.Queue, list []item, t *track) error {
 	if err != nil {
 		return err
 	}
+
 	var failures []string
 	for _, res := range results {
 		if res.Failure != "" && !slices.Contains(failures, res.Failure) {
 			failures = append(failures, res.Failure)
 		}
 	}
+
 	if err := queue.Withdraw(r.Ctx); err != nil {
 		return err
 	}
 	if len(failures) > 0 {
 		return fmt.Errorf("%w: %s (HINT: --resume tries again what has failed)", errWork, strings.Join(failures, "; "))
 	}
+
 	return nil
 }
 
@@ -277,9 +298,11 @@ func (r *run) track(list []item) *track {
 			n = int64(r.study.Work())
 			name += " " + r.plan.Editors[it.Unit.Editor].Name
 		}
+
 		t.each[it.id()], t.names[it.id()] = n, name
 		total += n
 	}
+
 	t.bar = r.Progress("editeval", total)
 	r.team.step = func(id string, share int) {
 		t.done[id] = min(t.done[id]+int64(share), t.each[id])
@@ -288,8 +311,8 @@ func (r *run) track(list []item) *track {
 	return t
 }
 
-// finished notes a piece that is done. A sequence that nothing was heard of was done by an earlier run, and says nothing about the pace
-// of this one.
+// finished notes a piece that is done. A sequence that nothing was heard of was done by an earlier run, and
+// says nothing about the pace of this one.
 func (t *track) finished(id string) {
 	if sequence := strings.HasPrefix(id, sequencePrefix); sequence && t.done[id] == 0 {
 		t.old += t.each[id]

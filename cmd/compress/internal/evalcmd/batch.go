@@ -72,17 +72,21 @@ func readPlan(file string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if st.Size() > maxPlan {
 		return nil, fmt.Errorf("%s: %w: %d bytes", file, ErrPlan, st.Size())
 	}
+
 	text, err := safefile.ReadFile(file, maxPlan)
 	if err != nil {
 		return nil, err
 	}
+
 	p, err := readPlanText(file, text)
 	if err != nil {
 		return nil, err
 	}
+
 	return p, p.settle()
 }
 
@@ -93,60 +97,76 @@ func (p *Plan) check(file string) error {
 	if len(p.Models) == 0 || len(p.Tasks) == 0 {
 		return fmt.Errorf("%s: %w: it needs models and tasks", file, ErrPlan)
 	}
+
 	seen := map[string]bool{}
 	for i := range p.Models {
 		m := &p.Models[i]
 		if m.Name == "" {
 			m.Name = filepath.Base(m.Path)
 		}
+
 		if !plainName.MatchString(m.Name) || seen[m.Name] {
-			return fmt.Errorf("%s: %w: the name %q of a model is no plain word, or is there twice (HINT: give a name)", file, ErrPlan, m.Name)
+			return fmt.Errorf("%s: %w: the name %q of a model is no plain word, or is there twice (HINT: give a name)",
+				file, ErrPlan, m.Name)
 		}
 		if slices.Contains(taken, m.Name) {
-			return fmt.Errorf("%s: %w: the name %q of a model is that of a file of the batch (HINT: give another name)", file, ErrPlan, m.Name)
+			return fmt.Errorf("%s: %w: the name %q of a model is that of a file of the batch (HINT: give another name)",
+				file, ErrPlan, m.Name)
 		}
+
 		seen[m.Name] = true
 	}
+
 	for _, t := range p.Tasks {
 		if strings.ContainsAny(t, "*?[") {
-			return fmt.Errorf("%s: %w: %q is a pattern, and an entry of tasks is one task, group, tag, file or folder (HINT: list them, or name their folder)", file, ErrPlan, t)
+			return fmt.Errorf("%s: %w: %q is a pattern, and an entry of tasks is one task, group, tag, file or "+
+				"folder (HINT: list them, or name their folder)", file, ErrPlan, t)
 		}
 		if name := taskName(t); !plainName.MatchString(name) || seen["/"+name] {
 			return fmt.Errorf("%s: %w: task %q is there twice, or has no plain name", file, ErrPlan, t)
 		}
+
 		seen["/"+taskName(t)] = true
 	}
+
 	switch c := p.Chat.(type) {
 	case nil, bool, string:
 	default:
 		return fmt.Errorf("%s: %w: apply_chat_template is %v, want true, false or a name", file, ErrPlan, c)
 	}
+
 	return nil
 }
 
-// settle makes paths absolute, so that the plan means the same in every folder, and looks for data in the present one too.
+// settle makes paths absolute, so that the plan means the same in every folder, and looks for data in the
+// present one too.
 func (p *Plan) settle() error {
 	here, err := os.Getwd()
 	if err != nil {
 		return err
 	}
+
 	absolute := func(path string) string {
 		if path == "" || filepath.IsAbs(path) {
 			return path
 		}
 		return filepath.Join(here, path)
 	}
+
 	for i := range p.Models {
 		p.Models[i].Path, p.Models[i].Adapter = absolute(p.Models[i].Path), absolute(p.Models[i].Adapter)
 	}
+
 	for i, t := range p.Tasks {
 		if _, err := os.Stat(t); err == nil || strings.Contains(t, "/") {
 			p.Tasks[i] = absolute(t)
 		}
 	}
+
 	for i, d := range p.Data {
 		p.Data[i] = absolute(d)
 	}
+
 	p.Data = append(p.Data, here)
 	return nil
 }
@@ -204,56 +224,77 @@ func Batch(j *cli.Job, file string, o Options, who workers.Where) (any, error) {
 	if err := who.Validate(); err != nil {
 		return nil, err
 	}
+
 	plan, err := readPlan(file)
 	if err != nil {
 		return nil, err
 	}
+
 	final, err := filepath.Abs(o.Out)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := checkpoint.Vacant(final, nil); err != nil {
 		if o.Resume && errors.Is(err, checkpoint.ErrExists) {
-			return nil, cli.Usagef("%s is a finished batch or something else, and is not replaced (HINT: choose another --out; with --cache a wider plan asks only what is new)", o.Out)
+			return nil, cli.Usagef("%s is a finished batch or something else, and is not replaced (HINT: choose "+
+				"another --out; with --cache a wider plan asks only what is new)", o.Out)
 		}
 		return nil, err
 	}
-	b := &batch{j: j, file: file, plan: plan, options: o, dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch")}
+
+	b := &batch{
+		j: j, file: file, plan: plan, options: o,
+		dir: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".batch"),
+	}
 	if err := scratch.Leftover(b.dir, append([]string{sumsFolder, "lock"}, taken...)...); err != nil {
 		return nil, err
 	}
+
 	lock, err := lockFolder(b.dir)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Close()
+
 	if !o.Resume {
 		if _, err := os.Stat(filepath.Join(b.dir, contractFile)); err == nil {
-			j.Note("%s: the unfinished runs of an interrupted batch are discarded; --resume would have continued it", o.Out)
+			j.Note("%s: the unfinished runs of an interrupted batch are discarded; --resume would have continued it",
+				o.Out)
 		}
+
 		if err := empty(b.dir); err != nil {
 			return nil, err
 		}
 	}
+
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := j.Precision(o.Fast); err != nil {
 		return nil, err
 	}
+
 	slots := who.Slots(dev.Info().Threads)
-	if err := b.sit(max(slots, 1), func() (kernels.Device, error) { return workers.Share(dev, max(slots, 1)) }); err != nil {
+	if err := b.sit(max(slots, 1), func() (kernels.Device, error) {
+		return workers.Share(dev,
+			max(slots, 1))
+	}); err != nil {
 		return nil, err
 	}
 	defer b.leave()
+
 	r, err := b.run(who, slots)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := b.finish(r, final); err != nil {
 		return nil, err
 	}
+
 	return r, nil
 }
 
@@ -291,17 +332,28 @@ func empty(dir string) error {
 // options are those of a run.
 func (b *batch) optionsOf(u unit) Options {
 	o, m := b.options, b.plan.Models[u.Model]
-	o.Tasks, o.Data, o.Adapter, o.Resume, o.Overwrite = []string{b.plan.Tasks[u.Task]}, b.plan.Data, m.Adapter, true, false
+	o.Tasks = []string{b.plan.Tasks[u.Task]}
+	o.Data = b.plan.Data
+	o.Adapter = m.Adapter
+
+	o.Resume = true
+	o.Overwrite = false
 	o.Shots = -1
 	if b.plan.NumFewshot != nil {
 		o.Shots = *b.plan.NumFewshot
 	}
-	if o.Chat = b.plan.chat(); b.plan.Multiturn != nil {
+
+	o.Chat = b.plan.chat()
+	if b.plan.Multiturn != nil {
 		o.Multiturn = strconv.FormatBool(*b.plan.Multiturn)
 	}
+
 	o.Task.System = b.plan.System
 	o.Out = b.folder(u)
-	o.Task.Limit, o.Task.Bootstrap, o.Task.MaxLength = b.plan.Limit, b.plan.Bootstrap, b.plan.MaxLength
+	o.Task.Limit = b.plan.Limit
+	o.Task.Bootstrap = b.plan.Bootstrap
+	o.Task.MaxLength = b.plan.MaxLength
+
 	return o
 }
 
@@ -318,19 +370,24 @@ func (b *batch) contract() (string, error) {
 		if err != nil {
 			return "", err
 		}
+
 		checked, err := suite.Check(o.Task)
 		if err != nil {
 			return "", err
 		}
+
 		for _, c := range checked {
 			if c.Err != "" || c.NoData != "" {
 				return "", fmt.Errorf("%s%s", c.Err, c.NoData)
 			}
 		}
+
 		parts = append(parts, checked)
 	}
+
 	at := <-b.seats
 	defer func() { b.seats <- at }()
+
 	for i := range b.plan.Models {
 		s, err := b.subject(at, i)
 		if err != nil {
@@ -338,6 +395,7 @@ func (b *batch) contract() (string, error) {
 		}
 		parts = append(parts, s.identity)
 	}
+
 	return cli.Fingerprint(parts...), nil
 }
 
@@ -346,16 +404,20 @@ func (b *batch) subject(at *seat, i int) (*subject, error) {
 	if at.open != nil && at.model == i {
 		return at.open, nil
 	}
+
 	if at.open != nil {
 		at.open.m.Close()
 		at.open = nil
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	s, err := load(b.j, b.plan.Models[i].Path, b.optionsOf(unit{i, 0}), at.dev)
 	if err != nil {
 		return nil, fmt.Errorf("%s: model %s: %w", cmp.Or(b.file, "the plan"), b.plan.Models[i].Name, err)
 	}
+
 	at.open, at.model = s, i
 	return s, nil
 }
@@ -366,29 +428,37 @@ func (b *batch) run(who workers.Where, slots int) (*BatchReport, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	file := filepath.Join(b.dir, contractFile)
 	if before, err := safefile.ReadFile(file, maxResults); err == nil && string(before) != contract {
-		return nil, cli.Usagef("--resume: the interrupted batch had another plan, or other models or data (HINT: start it again without --resume)")
+		return nil, cli.Usagef("--resume: the interrupted batch had another plan, or other models or data (HINT: " +
+			"start it again without --resume)")
 	}
 	if err := cli.WriteFile(file, []byte(contract)); err != nil {
 		return nil, err
 	}
+
 	spec, err := json.Marshal(work{Dir: b.dir, Contract: contract, Plan: b.plan, Cache: b.options.Task.Cache})
 	if err != nil {
 		return nil, err
 	}
+
 	if err := workers.Vouch(filepath.Join(b.dir, offerFile), spec); err != nil {
 		return nil, err
 	}
+
 	team, err := workers.Assemble(b.j, workers.Options{
-		Where: who, Dir: filepath.Join(b.dir, queueFolder), Slots: slots, Kind: Kind, Name: "eval-" + contract[:16], Spec: spec, Check: b.check,
+		Where: who, Dir: filepath.Join(b.dir, queueFolder), Slots: slots, Kind: Kind, Name: "eval-" + contract[:16],
+		Spec: spec, Check: b.check,
 	}, b.handle)
 	if errors.Is(err, jobs.ErrOffer) {
 		return nil, cli.Usagef("--resume: the interrupted batch had another plan, or other models or data: %w", err)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	r, err := b.collect(team)
 	return r, errors.Join(err, team.Close())
 }
@@ -405,17 +475,25 @@ func (b *batch) collect(team *workers.Crew) (*BatchReport, error) {
 			items = append(items, jobs.Item{ID: fmt.Sprintf("%d-%d", m, t), Data: data})
 		}
 	}
+
 	if err := b.sweep(); err != nil {
 		return nil, err
 	}
+
 	results, err := team.Do(b.j.Ctx, "runs", items, nil)
-	if errors.Is(err, workers.ErrWork) { // what has failed is tried again by --resume; what was done is kept in its folder
+	// what has failed is tried again by --resume; what was done is kept in its folder
+	if errors.Is(err, workers.ErrWork) {
 		return nil, errors.Join(err, team.Withdraw(b.j.Ctx))
 	}
+
 	if err != nil {
 		return nil, err
 	}
-	r := &BatchReport{Models: b.plan.Models, Results: map[string]map[string]map[string]any{}, Against: map[string][]task.Pair{}}
+
+	r := &BatchReport{
+		Models: b.plan.Models, Results: map[string]map[string]map[string]any{},
+		Against: map[string][]task.Pair{},
+	}
 	for i, res := range results {
 		if err := b.again(items[i]); err != nil {
 			return nil, err
@@ -424,6 +502,7 @@ func (b *batch) collect(team *workers.Crew) (*BatchReport, error) {
 			return nil, err
 		}
 	}
+
 	return r, team.Withdraw(b.j.Ctx)
 }
 
@@ -456,10 +535,12 @@ func (b *batch) take(r *BatchReport, item jobs.Item, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	var said, o outcome
 	if err := jobs.Decode(data, &said); err != nil {
 		return err
 	}
+
 	text, err := safefile.ReadFile(filepath.Join(b.folder(u), resultsFile), maxResults)
 	if err == nil {
 		err = json.Unmarshal(text, &o)
@@ -467,6 +548,7 @@ func (b *batch) take(r *BatchReport, item jobs.Item, data []byte) error {
 	if err != nil {
 		return err
 	}
+
 	o.Reused = said.Reused
 	model := b.plan.Models[u.Model].Name
 	if r.Results[model] == nil {
@@ -478,6 +560,7 @@ func (b *batch) take(r *BatchReport, item jobs.Item, data []byte) error {
 	if o.Reused {
 		r.Reused++
 	}
+
 	return nil
 }
 
@@ -487,6 +570,7 @@ func (b *batch) handle(ctx context.Context, item jobs.Item) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	o := b.optionsOf(u)
 	if text, err := safefile.ReadFile(filepath.Join(o.Out, resultsFile), maxResults); err == nil {
 		var done outcome
@@ -495,6 +579,7 @@ func (b *batch) handle(ctx context.Context, item jobs.Item) ([]byte, error) {
 			return json.Marshal(done)
 		}
 	}
+
 	r, err := b.one(ctx, u, o)
 	if err == nil {
 		err = b.note(u)
@@ -502,6 +587,7 @@ func (b *batch) handle(ctx context.Context, item jobs.Item) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return json.Marshal(outcome{Results: r.Results})
 }
 
@@ -510,29 +596,36 @@ func (b *batch) one(ctx context.Context, u unit, o Options) (*task.Results, erro
 	if err != nil {
 		return nil, err
 	}
+
 	at := <-b.seats
 	defer func() { b.seats <- at }()
+
 	s, err := b.subject(at, u.Model)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := o.conversation(b.plan.Models[u.Model].Path); err != nil {
 		return nil, err
 	}
+
 	out, err := open(&o)
 	if err != nil {
 		return nil, err
 	}
+
 	r, err := out.evaluate(ctx, s, suite, o)
 	if err != nil {
 		return nil, errors.Join(err, out.abandon())
 	}
+
 	return r, out.commit(r)
 }
 
 // finish compares the models, writes the comparison and gives the output its name.
 func (b *batch) finish(r *BatchReport, final string) error {
 	base := b.plan.Models[0].Name
+
 	for i, m := range b.plan.Models[1:] {
 		for t := range b.plan.Tasks {
 			c, err := task.Compare(b.folder(unit{0, t}), b.folder(unit{i + 1, t}), task.CompareOptions{Seed: b.j.Seed})
@@ -542,12 +635,14 @@ func (b *batch) finish(r *BatchReport, final string) error {
 			r.Against[m.Name] = append(r.Against[m.Name], c.Rows...)
 		}
 	}
+
 	table := r.table(base)
 	b.j.Table(table)
 	var md bytes.Buffer
 	if err := table.Markdown(&md); err != nil {
 		return err
 	}
+
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		err = cli.WriteFile(filepath.Join(b.dir, "comparison.json"), append(text, '\n'))
@@ -556,7 +651,10 @@ func (b *batch) finish(r *BatchReport, final string) error {
 		err = cli.WriteFile(filepath.Join(b.dir, "comparison.md"), md.Bytes())
 	}
 	if err == nil {
-		err = errors.Join(os.RemoveAll(filepath.Join(b.dir, queueFolder)), os.RemoveAll(workers.KeysFile(filepath.Join(b.dir, queueFolder))), os.Remove(filepath.Join(b.dir, offerFile)), os.RemoveAll(filepath.Join(b.dir, sumsFolder)), os.Remove(filepath.Join(b.dir, contractFile)))
+		err = errors.Join(os.RemoveAll(filepath.Join(b.dir, queueFolder)),
+			os.RemoveAll(workers.KeysFile(filepath.Join(b.dir, queueFolder))),
+			os.Remove(filepath.Join(b.dir, offerFile)), os.RemoveAll(filepath.Join(b.dir, sumsFolder)),
+			os.Remove(filepath.Join(b.dir, contractFile)))
 	}
 	if err == nil {
 		if err = os.Remove(final); errors.Is(err, fs.ErrNotExist) { // an empty folder may be there
@@ -566,31 +664,37 @@ func (b *batch) finish(r *BatchReport, final string) error {
 	if err == nil {
 		err = os.Rename(b.dir, final)
 	}
+
 	return err
 }
 
 // table has a row for each figure: the first model's, and how the others differ.
 func (r *BatchReport) table(base string) *report.Table {
-	t := &report.Table{Columns: report.Columns("model", "task", "filter", "metric", "value|%.4f", base+"|%.4f", "difference|%+.4f", "low|%+.4f", "high|%+.4f", "p|%.4g")}
+	t := &report.Table{Columns: report.Columns("model", "task", "filter", "metric", "value|%.4f", base+"|%.4f",
+		"difference|%+.4f", "low|%+.4f", "high|%+.4f", "p|%.4g")}
 	var rest []string
 	for _, m := range r.Models[1:] {
 		rest = append(rest, m.Name)
 	}
+
 	for _, name := range rest {
 		for _, p := range r.Against[name] {
 			t.Add(name, p.Task, p.Filter, p.Metric, p.B, p.A, p.Difference, p.Low, p.High, p.P)
 		}
 	}
+
 	if len(rest) == 0 {
 		for _, task := range sortedKeys(r.Results[base]) {
 			for _, key := range sortedKeys(r.Results[base][task]) {
 				metric, filter, ok := strings.Cut(key, ",")
-				if v, isNumber := r.Results[base][task][key].(float64); ok && isNumber && !strings.HasSuffix(metric, "_stderr") {
+				if v, isNumber := r.Results[base][task][key].(float64); ok && isNumber &&
+					!strings.HasSuffix(metric, "_stderr") {
 					t.Add(base, task, filter, metric, v, v, nil, nil, nil, nil)
 				}
 			}
 		}
 	}
+
 	return t
 }
 

@@ -32,9 +32,12 @@ func parsePlan(text []byte) (p *Plan, err error) {
 			p, err = nil, errors.New("a tag (!!) that is not for this place")
 		}
 	}()
-	if _, err := strictyaml.Parse("", text); errors.Is(err, strictyaml.ErrLimit) { // the decoder writes aliases out, however many there are
+
+	// the decoder writes aliases out, however many there are
+	if _, err := strictyaml.Parse("", text); errors.Is(err, strictyaml.ErrLimit) {
 		return nil, errors.New("too many values, or too deep; aliases count as often as they are used")
 	}
+
 	p = &Plan{}
 	return p, yaml.UnmarshalWithOptions(text, p, yaml.Strict())
 }
@@ -45,12 +48,15 @@ func planFault(err error) string {
 	if !errors.As(err, &wrong) || wrong.Token == nil {
 		return strings.TrimSpace(yaml.FormatError(err, false, false))
 	}
+
 	want, ok := map[reflect.Kind]string{
-		reflect.Int: "a whole number", reflect.String: "a text", reflect.Bool: "true or false", reflect.Slice: "a list", reflect.Struct: "keys and values",
+		reflect.Int: "a whole number", reflect.String: "a text", reflect.Bool: "true or false", reflect.Slice: "a list",
+		reflect.Struct: "keys and values",
 	}[wrong.DstType.Kind()]
 	if !ok {
 		want = "something else"
 	}
+
 	at := wrong.Token.Position
 	return fmt.Sprintf("line %d, column %d: %s: want %s", at.Line, at.Column, wrong.Token.Value, want)
 }

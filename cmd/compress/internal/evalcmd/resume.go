@@ -21,27 +21,33 @@ import (
 // maxResults bounds the results of an earlier run.
 const maxResults = 256 << 20
 
-// widens tells whether a run gives all that the finished one that it continues has: with the same options, the same tasks or more, and as
-// many documents or more. Anything else would replace figures by others, which is what --overwrite is for.
+// widens tells whether a run gives all that the finished one that it continues has: with the same options, the
+// same tasks or more, and as many documents or more. Anything else would replace figures by others, which is
+// what --overwrite is for.
 func (o *Options) widens(suite *task.Suite) error {
 	if !o.Resume || o.Overwrite {
 		return nil
 	}
+
 	file := filepath.Join(o.Out, resultsFile)
 	text, err := safefile.ReadFile(file, maxResults)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	var before task.Results
 	if err := json.Unmarshal(text, &before); err != nil {
 		return cli.Usagef("--resume: %s is damaged: %w (HINT: choose another --out, or pass --overwrite)", file, err)
 	}
 	if other := o.differs(&before, suite.Tasks()); len(other) > 0 {
-		return cli.Usagef("--resume: %s is finished, and this would replace it by something else: %s (HINT: choose another --out, or pass --overwrite)", o.Out, strings.Join(other, "; "))
+		return cli.Usagef("--resume: %s is finished, and this would replace it by something else: %s (HINT: choose "+
+			"another --out, or pass --overwrite)", o.Out, strings.Join(other, "; "))
 	}
+
 	return nil
 }
 
@@ -53,12 +59,15 @@ func (o *Options) differs(before *task.Results, tasks []string) []string {
 			out = append(out, fmt.Sprintf(format, args...))
 		}
 	}
+
 	for name := range before.Configs {
 		add(!slices.Contains(tasks, name), "task %s was evaluated and now is not", name)
 	}
+
 	slices.Sort(out)
 	was, now := before.Config, o.Task
-	add(now.Limit > 0 && (was.Limit == 0 || now.Limit < was.Limit), "--limit was %s, now %d", orElse(was.Limit, "0, which is all"), now.Limit)
+	add(now.Limit > 0 && (was.Limit == 0 || now.Limit < was.Limit), "--limit was %s, now %d",
+		orElse(was.Limit, "0, which is all"), now.Limit)
 	add(shown(was.Shots) != shown(now.Shots), "--num-fewshot was %s, now %s", shown(was.Shots), shown(now.Shots))
 	add(was.FewshotSeed != o.FewshotSeed, "--fewshot-seed was %d, now %d", was.FewshotSeed, o.FewshotSeed)
 	add(shown(was.Special) != shown(now.Special), "--no-special was not the same")
@@ -67,16 +76,22 @@ func (o *Options) differs(before *task.Results, tasks []string) []string {
 	if before.System != nil {
 		system = *before.System
 	}
+
 	add(system != now.System, "--system-instruction was %q, now %q", system, now.System)
-	add((before.ChatTemplate != nil) != (now.Chat != nil), "--apply-chat-template was %s", map[bool]string{true: "given, now it is not", false: "not given, now it is"}[before.ChatTemplate != nil])
+	add((before.ChatTemplate != nil) != (now.Chat != nil), "--apply-chat-template was %s",
+		map[bool]string{true: "given, now it is not", false: "not given, now it is"}[before.ChatTemplate != nil])
+
 	if before.ChatTemplate != nil && now.Chat != nil {
 		add(*before.ChatTemplate != now.Chat.Template, "the chat template is another one")
-		add(before.Multiturn != now.Chat.Multiturn, "--fewshot-as-multiturn was %t, now %t", before.Multiturn, now.Chat.Multiturn)
+		add(before.Multiturn != now.Chat.Multiturn, "--fewshot-as-multiturn was %t, now %t", before.Multiturn,
+			now.Chat.Multiturn)
 	}
+
 	if !o.LogSamples {
 		kept, _ := filepath.Glob(filepath.Join(o.Out, "samples_*.jsonl"))
 		add(len(kept) > 0, "it has samples, now --log-samples is off")
 	}
+
 	return out
 }
 
@@ -109,10 +124,12 @@ func answered(file string) bool {
 		return false
 	}
 	defer f.Close()
+
 	r := bufio.NewReader(f)
 	if _, err := r.ReadString('\n'); err != nil {
 		return false
 	}
+
 	_, err = r.ReadByte()
 	return err == nil
 }
@@ -122,12 +139,15 @@ func lockFolder(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
+
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", dir, cli.ErrBusy), f.Close())
 	}
+
 	return f, nil
 }

@@ -67,20 +67,25 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	out, err := open(&o)
 	if err != nil {
 		return nil, err
 	}
+
 	if out.dropped {
 		j.Note("%s: the answers of an interrupted run are discarded; --resume would have used them", o.Out)
 	}
+
 	r, err := runIn(j, out, path, suite, o)
 	if err != nil {
 		return nil, errors.Join(err, out.abandon())
 	}
+
 	if err := out.commit(r); err != nil {
 		return nil, err
 	}
+
 	show(j, r)
 	return &Summary{*r, r.Damaged}, nil
 }
@@ -103,16 +108,19 @@ func (o *Options) suite() (*task.Suite, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if o.Shots < -1 {
 		return nil, cli.Usagef("--num-fewshot %d: want 0 or more, or -1 for as many as the task says", o.Shots)
 	}
 	if o.Shots >= 0 {
 		o.Task.Shots = &o.Shots
 	}
+
 	if o.Task.Seed = &o.FewshotSeed; o.NoSpecial {
 		special := false
 		o.Task.Special = &special
 	}
+
 	return suite, cli.Usage(o.Task.Validate())
 }
 
@@ -121,20 +129,24 @@ func (o *Options) conversation(dir string) error {
 	if !slices.Contains([]string{"", "true", "false"}, o.Multiturn) {
 		return cli.Usagef("--fewshot-as-multiturn %s: want true or false", o.Multiturn)
 	}
+
 	if o.Chat == NoChat {
 		if o.Multiturn == "true" {
 			return cli.Usagef("--fewshot-as-multiturn needs --apply-chat-template")
 		}
 		return nil
 	}
+
 	name := o.Chat
 	if name == OwnChat {
 		name = ""
 	}
+
 	c, err := task.ReadChat(dir, name)
 	if err != nil {
 		return fmt.Errorf("--apply-chat-template: %w", err)
 	}
+
 	c.Multiturn, c.Now = o.Multiturn != "false", time.Now
 	o.Task.Chat = c
 	return nil
@@ -145,19 +157,23 @@ func runIn(j *cli.Job, out *output, path string, suite *task.Suite, o Options) (
 	if err != nil {
 		return nil, err
 	}
+
 	if _, err := j.Precision(o.Fast); err != nil {
 		return nil, err
 	}
+
 	s, err := load(j, path, o, dev)
 	if err != nil {
 		return nil, err
 	}
 	defer s.m.Close()
+
 	experts, err := mediated.Open(j, s.m, o.Experts)
 	if err != nil {
 		return nil, err
 	}
 	defer experts.Close()
+
 	if err := o.conversation(path); err != nil {
 		return nil, err
 	}
@@ -167,9 +183,11 @@ func runIn(j *cli.Job, out *output, path string, suite *task.Suite, o Options) (
 	if p := s.m.Config().MaxPositions; p > 0 && o.Task.MaxLength > p {
 		j.Note("--max-length %d: the model was made for sequences of %d tokens", o.Task.MaxLength, p)
 	}
+
 	o.Task.Router = experts.Router()
 	bars := j.Bars()
 	defer bars.End()
+
 	o.Task.Progress = bars.Show
 	return out.evaluate(j.Ctx, s, suite, o)
 }
@@ -190,14 +208,17 @@ func open(o *Options) (*output, error) {
 	if o.Resume || o.Overwrite {
 		allow = replaceable
 	}
+
 	s, err := checkpoint.Stage(o.Out, allow)
 	if err != nil {
 		return nil, err
 	}
+
 	final, err := filepath.Abs(o.Out)
 	if err != nil {
 		return nil, err
 	}
+
 	out := &output{Staged: s, answers: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".answers")}
 	if !o.Resume {
 		out.dropped = answered(out.answers)
@@ -210,6 +231,7 @@ func open(o *Options) (*output, error) {
 		s.Abandon()
 		return nil, err
 	}
+
 	return out, nil
 }
 
@@ -220,10 +242,12 @@ func copyFile(dst, src string) error {
 		return err
 	}
 	defer in.Close()
+
 	to, err := os.Create(dst)
 	if err != nil {
 		return err
 	}
+
 	_, err = io.Copy(to, in)
 	return errors.Join(err, to.Close())
 }
@@ -234,13 +258,16 @@ func replaceable(dir string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, e := range entries {
 		name := e.Name()
-		own := name == resultsFile || name == answersFile || strings.HasPrefix(name, "samples_") && strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "report.")
+		own := name == resultsFile || name == answersFile || strings.HasPrefix(name, "samples_") &&
+			strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "report.")
 		if !own || !e.Type().IsRegular() {
 			return fmt.Errorf("%w: %s", ErrForeign, name)
 		}
 	}
+
 	return nil
 }
 
@@ -256,13 +283,16 @@ func load(j *cli.Job, path string, o Options, dev kernels.Device) (*subject, err
 	if err := cli.ModelFolder(path); err != nil {
 		return nil, err
 	}
+
 	m, err := lm.Load(j.Ctx, path, dev, lm.Options{Precision: cli.PrecisionOn(dev, o.Fast)})
 	if err != nil {
 		return nil, err
 	}
+
 	s := &subject{m: m}
 	if s.tok, err = cli.Tokenizer(m); err == nil && s.tok == nil {
-		err = fmt.Errorf("%s: there is no tokenizer.json (HINT: copy it from the model that this one was made of)", path)
+		err = fmt.Errorf("%s: there is no tokenizer.json (HINT: copy it from the model that this one was made of)",
+			path)
 	}
 	if err == nil {
 		s.identity, err = identity(j, m, o)
@@ -273,6 +303,7 @@ func load(j *cli.Job, path string, o Options, dev kernels.Device) (*subject, err
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+
 	return s, nil
 }
 
@@ -294,17 +325,20 @@ func identity(j *cli.Job, m *lm.Model, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	parts := []any{weights, o.Fast}
 	if experts, err := mediated.Identity(j.Ctx, m.Path(), o.Experts); err != nil {
 		return "", err
 	} else if experts != "" {
 		parts = append(parts, experts)
 	}
+
 	if memory, err := edited.Identity(j.Ctx, m.Path()); err != nil {
 		return "", err
 	} else if memory != "" {
 		parts = append(parts, memory)
 	}
+
 	if o.Adapter != "" {
 		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
 			sum, err := cli.FileHash(j.Ctx, filepath.Join(o.Adapter, name))
@@ -314,6 +348,7 @@ func identity(j *cli.Job, m *lm.Model, o Options) (string, error) {
 			parts = append(parts, sum)
 		}
 	}
+
 	return cli.Fingerprint(parts...), nil
 }
 
@@ -323,12 +358,14 @@ func (out *output) sample(name string, line []byte) error {
 		if err := out.end(); err != nil {
 			return err
 		}
+
 		f, err := os.Create(filepath.Join(out.Dir, "samples_"+name+".jsonl"))
 		if err != nil {
 			return err
 		}
 		out.file, out.w, out.task = f, bufio.NewWriterSize(f, 1<<20), name
 	}
+
 	_, err := out.w.Write(line)
 	return err
 }
@@ -365,6 +402,7 @@ func (out *output) commit(r *task.Results) error {
 		out.Abandon()
 		return err
 	}
+
 	return out.Commit()
 }
 
@@ -374,11 +412,13 @@ func Definitions(j *cli.Job, entries []string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if len(entries) == 0 {
 		showList(j, list)
 	} else {
 		showEach(j, list)
 	}
+
 	return list, nil
 }
 
@@ -403,25 +443,29 @@ func Check(j *cli.Job, entries, data []string, o Options) (any, error) {
 	if err != nil {
 		return nil, eachFault(entries, data, err)
 	}
+
 	list, err := suite.Check(o.Task)
 	if err != nil {
 		return nil, cli.Usage(err)
 	}
+
 	var bad []string
 	for _, c := range list {
 		if c.Err != "" {
 			bad = append(bad, c.Err)
 		}
 	}
+
 	showChecked(j, list)
 	if len(bad) > 0 {
 		return nil, fmt.Errorf("%w: %d of %d: %s", ErrCheck, len(bad), len(list), strings.Join(bad, "; "))
 	}
+
 	return list, nil
 }
 
-// eachFault looks for what else is wrong where tasks cannot be loaded: the files of the entries are loaded one by one, and the error
-// tells of all that cannot. first is what a file has, or all of them together.
+// eachFault looks for what else is wrong where tasks cannot be loaded: the files of the entries are loaded one
+// by one, and the error tells of all that cannot. first is what a file has, or all of them together.
 func eachFault(entries, data []string, first error) error {
 	var bad []string
 	for _, entry := range entries {
@@ -431,15 +475,18 @@ func eachFault(entries, data []string, first error) error {
 				return errors.Join(first, err)
 			}
 		}
+
 		for _, file := range files {
 			if _, err := task.Load([]string{file}, data...); err != nil {
 				bad = append(bad, err.Error())
 			}
 		}
 	}
+
 	if len(bad) < 2 {
 		return first
 	}
+
 	return fmt.Errorf("%w: %d: %s", ErrCheck, len(bad), strings.Join(bad, "; "))
 }
 
@@ -448,14 +495,18 @@ func Compare(j *cli.Job, a, b string, draws int) (any, error) {
 	if draws < 1 {
 		return nil, cli.Usagef("--bootstrap-iters %d: want 1 or more", draws)
 	}
+
 	c, err := task.Compare(a, b, task.CompareOptions{Draws: draws, Seed: j.Seed})
 	if errors.Is(err, task.ErrOptions) {
 		return nil, cli.Usagef("--bootstrap-iters: %w", err)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	showComparison(j, c)
+
 	for _, only := range []struct {
 		dir   string
 		tasks []string
@@ -464,5 +515,6 @@ func Compare(j *cli.Job, a, b string, draws int) (any, error) {
 			j.Note("only in %s: %s", only.dir, strings.Join(slices.Sorted(slices.Values(only.tasks)), ", "))
 		}
 	}
+
 	return c, nil
 }

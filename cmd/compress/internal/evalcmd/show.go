@@ -14,20 +14,27 @@ import (
 
 // show prints the figures, and remarks about what stands behind them.
 func show(j *cli.Job, r *task.Results) {
-	t := &report.Table{Columns: report.Columns("task", "version", "filter", "n-shot", "metric", "value|%.4f", "± |%.4f", "n", "right")}
+	t := &report.Table{
+		Columns: report.Columns("task", "version", "filter", "n-shot", "metric", "value|%.4f", "± |%.4f", "n", "right"),
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Audits)) {
 		rows(t, r, name, r.Results[name], r.Audits[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Groups)) {
 		rows(t, r, name, r.Groups[name], nil)
 	}
+
 	j.Table(t)
+
 	if r.Damaged > 0 {
-		j.Note("%d lines of kept answers were damaged or without a checksum: they were dropped, and their requests asked again", r.Damaged)
+		j.Note("%d lines of kept answers were damaged or without a checksum: they were dropped, and their "+
+			"requests asked again", r.Damaged)
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(r.Audits)) {
 		if n := r.Config.Shots; n != nil && *n > 0 && r.NShot[name] == 0 {
-			j.Note("%s: no examples, as its definition wants: --num-fewshot %d changes nothing here, as in lm-evaluation-harness 0.4.13", name, *n)
+			j.Note("%s: no examples, as its definition wants: --num-fewshot %d changes nothing here, as in "+
+				"lm-evaluation-harness 0.4.13", name, *n)
 		}
 		remarks(j, name, r.Audits[name])
 	}
@@ -40,20 +47,24 @@ func rows(t *report.Table, r *task.Results, name string, figures map[string]any,
 		if !ok || strings.HasSuffix(metric, "_stderr") {
 			continue
 		}
+
 		se := figures[metric+"_stderr,"+filter]
 		if se == nil {
 			se = "N/A"
 		}
+
 		var right any
 		if a != nil {
 			if k, ok := a.Right[key]; ok {
 				right = fmt.Sprintf("%d of %d", k, a.Documents)
 			}
 		}
+
 		v := figures[key]
 		if v == nil {
 			v = "not finite"
 		}
+
 		t.Add(name, fmt.Sprint(r.Versions[name]), filter, r.NShot[name], metric, v, se, figures["sample_len"], right)
 	}
 }
@@ -65,12 +76,16 @@ func remarks(j *cli.Job, name string, a *task.Audit) {
 			j.Note("%s: %d of %d documents %s", name, n, a.Documents, what)
 		}
 	}
+
 	note(a.Truncated, "are longer than the context and were cut from the left")
 	note(a.OutOfRange, "have a right choice that is none of the choices, and count as wrong")
 	note(a.NonFinite, "have answers that are not finite numbers, and count as wrong")
+
 	if slices.Contains(a.Ignored, "fewshot_indices") {
-		j.Note("%s: fewshot_indices changes nothing, as in lm-evaluation-harness 0.4.13 (HINT: examples from a split or from samples)", name)
+		j.Note("%s: fewshot_indices changes nothing, as in lm-evaluation-harness 0.4.13 (HINT: examples from a "+
+			"split or from samples)", name)
 	}
+
 	if signs := a.Signs(); len(signs) > 0 {
 		j.Note("%s: signs of a collapsed model: %s", name, strings.Join(signs, ", "))
 	}
@@ -83,12 +98,15 @@ func showList(j *cli.Job, list []task.Definition) {
 		if d.Shots != nil {
 			shots = *d.Shots
 		}
+
 		what := strings.Join(d.Metrics, ", ")
 		if d.Kind != "task" {
 			what = fmt.Sprintf("%d members", len(d.Members))
 		}
+
 		t.Add(d.Name, d.Kind, d.Version, d.Output, shots, what)
 	}
+
 	j.Table(t)
 }
 
@@ -102,6 +120,7 @@ func showEach(j *cli.Job, list []task.Definition) {
 		if d.Output == "generate_until" {
 			until = fmt.Sprintf("%q or %d tokens", d.Until, d.Tokens)
 		}
+
 		for _, line := range [][2]string{
 			{"version", d.Version},
 			{"output", d.Output},
@@ -132,9 +151,12 @@ func showChecked(j *cli.Job, list []task.Checked) {
 		case c.NoData != "":
 			state = "no data here"
 		}
+
 		t.Add(c.Task, c.Documents, c.Requests, c.Shots, state)
 	}
+
 	j.Table(t)
+
 	for _, c := range list {
 		if c.NoData != "" {
 			j.Note("%s", c.NoData)
@@ -149,15 +171,19 @@ func showChecked(j *cli.Job, list []task.Checked) {
 }
 
 func showComparison(j *cli.Job, c *task.Comparison) {
-	t := &report.Table{Columns: report.Columns("task", "filter", "metric", "n", "A|%.4f", "B|%.4f", "B-A|%+.4f", "low|%+.4f", "high|%+.4f", "only A", "only B", "p|%.4g", "test")}
+	t := &report.Table{Columns: report.Columns("task", "filter", "metric", "n", "A|%.4f", "B|%.4f", "B-A|%+.4f",
+		"low|%+.4f", "high|%+.4f", "only A", "only B", "p|%.4g", "test")}
 	for _, r := range c.Rows {
 		t.Add(r.Task, r.Filter, r.Metric, r.N, r.A, r.B, r.Difference, r.Low, r.High, r.OnlyA, r.OnlyB, r.P, r.Test)
 	}
-	t.Note = fmt.Sprintf("A: %s, B: %s; low and high: 95 %% interval of B-A over documents; only: documents where one run is better", c.A, c.B)
+
+	t.Note = fmt.Sprintf("A: %s, B: %s; low and high: 95 %% interval of B-A over documents; only: documents where "+
+		"one run is better", c.A, c.B)
 	j.Table(t)
 	for _, r := range c.Remarks {
 		j.Note("%s", r)
 	}
+
 	for _, r := range c.Rows {
 		if r.Unpaired > 0 {
 			j.Note("%s: %d documents are in one run only and left out", r.Task, r.Unpaired)

@@ -14,7 +14,8 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
-// sumsFolder in the folder of an unfinished batch has the hashes of the files of finished runs. No model has such a name.
+// sumsFolder in the folder of an unfinished batch has the hashes of the files of finished runs. No model has
+// such a name.
 const sumsFolder = ".sums"
 
 func (b *batch) sumsOf(u unit) string {
@@ -27,12 +28,14 @@ func (b *batch) sums(u unit) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	sums := map[string]string{}
 	for _, e := range entries {
 		if sums[e.Name()], err = cli.FileHash(b.j.Ctx, filepath.Join(b.folder(u), e.Name())); err != nil {
 			return nil, err
 		}
 	}
+
 	return sums, nil
 }
 
@@ -42,6 +45,7 @@ func (b *batch) note(u unit) error {
 	if err != nil {
 		return err
 	}
+
 	text, err := json.Marshal(sums)
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(b.dir, sumsFolder), 0o777)
@@ -49,10 +53,12 @@ func (b *batch) note(u unit) error {
 	if err != nil {
 		return err
 	}
+
 	return cli.WriteFile(b.sumsOf(u), text)
 }
 
-// sweep removes finished runs of an interrupted batch whose files are not what they were when they were finished, which is said.
+// sweep removes finished runs of an interrupted batch whose files are not what they were when they were
+// finished, which is said.
 func (b *batch) sweep() error {
 	for m := range b.plan.Models {
 		for t := range b.plan.Tasks {
@@ -61,23 +67,28 @@ func (b *batch) sweep() error {
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
+
 			if err != nil {
 				return err
 			}
+
 			var want map[string]string
 			have, err := b.sums(u)
 			if err == nil && json.Unmarshal(text, &want) == nil && maps.Equal(want, have) {
 				continue
 			}
+
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
+
 			b.j.Note("%s: damaged since it was written; the run is done again", b.folder(u))
 			if err := errors.Join(os.RemoveAll(b.folder(u)), os.Remove(b.sumsOf(u))); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 

@@ -31,7 +31,8 @@ type work struct {
 	Cache    string `json:"cache"`
 }
 
-// Serve does runs of a batch for its coordinator: this process must reach the folder of the batch, and have the same models and data.
+// Serve does runs of a batch for its coordinator: this process must reach the folder of the batch, and have the
+// same models and data.
 func Serve(_ context.Context, w *workers.Worker, spec []byte) (jobs.Handler, func(), error) {
 	var s work
 	if err := jobs.Decode(spec, &s); err != nil {
@@ -43,16 +44,20 @@ func Serve(_ context.Context, w *workers.Worker, spec []byte) (jobs.Handler, fun
 	if err := w.Vouched(s.Dir, offerFile, spec); err != nil {
 		return nil, nil, err
 	}
+
 	text, err := safefile.ReadFile(filepath.Join(s.Dir, contractFile), maxResults)
 	if err != nil || string(text) != s.Contract {
-		return nil, nil, fmt.Errorf("%w: the folder of the batch, %s, is not reached from here (HINT: share it, under the same path)", jobs.ErrRefused, s.Dir)
+		return nil, nil, fmt.Errorf("%w: the folder of the batch, %s, is not reached from here (HINT: share it, "+
+			"under the same path)", jobs.ErrRefused, s.Dir)
 	}
+
 	o := Options{LogSamples: true, FewshotSeed: 1234}
 	o.Task.Cache = s.Cache
 	b := &batch{j: w.Job, plan: s.Plan, dir: s.Dir, options: o}
 	if err := b.sit(w.Slots, w.Device); err != nil {
 		return nil, nil, err
 	}
+
 	contract, err := b.contract()
 	if err == nil && contract != s.Contract {
 		err = errors.New("models, tasks or data differ from those of the coordinator")
@@ -61,5 +66,6 @@ func Serve(_ context.Context, w *workers.Worker, spec []byte) (jobs.Handler, fun
 		b.leave()
 		return nil, nil, fmt.Errorf("%w: %w", jobs.ErrRefused, err)
 	}
+
 	return b.handle, b.leave, nil
 }

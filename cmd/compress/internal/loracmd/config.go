@@ -15,29 +15,34 @@ import (
 // maxConfig is the size of the largest file of settings.
 const maxConfig = 64 << 10
 
-// Configure sets flags from a YAML file whose keys are the flags' names. Flags of the command line win. A key that is no flag, a
-// list in a list and a second document are errors.
+// Configure sets flags from a YAML file whose keys are the flags' names. Flags of the command line win. A key
+// that is no flag, a list in a list and a second document are errors.
 func Configure(path string, flags *pflag.FlagSet, keys []string) error {
 	text, err := small(path, maxConfig)
 	if err != nil {
 		return err
 	}
+
 	items, err := parse(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
+
 	var faults []error
 	for _, item := range items {
 		key, ok := item.Key.(string)
 		if !ok || !slices.Contains(keys, key) {
-			faults = append(faults, cli.Usagef("%s: unknown key %v; known: %s", path, item.Key, strings.Join(keys, ", ")))
+			faults = append(faults,
+				cli.Usagef("%s: unknown key %v; known: %s", path, item.Key, strings.Join(keys, ", ")))
 			continue
 		}
+
 		err := set(flags, key, item.Value)
 		if err != nil {
 			faults = append(faults, cli.Usagef("%s: %s: %w", path, key, err))
 		}
 	}
+
 	return errors.Join(faults...)
 }
 
@@ -47,14 +52,17 @@ func set(flags *pflag.FlagSet, key string, v any) error {
 	if err != nil || flags.Changed(key) {
 		return err
 	}
+
 	items, several := v.([]any)
 	files, ok := flags.Lookup(key).Value.(*Files)
 	if !several || !ok {
 		return flags.Set(key, value)
 	}
+
 	if len(items) == 0 {
 		return errors.New("no value")
 	}
+
 	for _, item := range items { // whose names may hold commas
 		name, err := scalar(item)
 		if err == nil {
@@ -64,6 +72,7 @@ func set(flags *pflag.FlagSet, key string, v any) error {
 			return err
 		}
 	}
+
 	flags.Lookup(key).Changed = true
 	return nil
 }
@@ -90,17 +99,20 @@ func scalar(v any) (string, error) {
 			if _, nested := x.([]any); nested {
 				return "", errors.New("a list in a list")
 			}
+
 			w, err := scalar(x)
 			if err != nil {
 				return "", err
 			}
 			words = append(words, w)
 		}
+
 		return strings.Join(words, ","), nil
 	case string, bool, int, int64, uint64, float64:
 		return fmt.Sprint(v), nil
 	case nil:
 		return "", errors.New("no value")
 	}
+
 	return "", errors.New("neither a number, a text nor a list of them")
 }

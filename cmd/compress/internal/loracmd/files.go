@@ -70,13 +70,15 @@ func (r *run) join(parts []Source) {
 		r.count.Split += p.Records.Split
 		r.count.Empty += p.Records.Empty
 	}
+
 	r.data = lora.Join(all...)
 	if len(parts) > 1 {
 		r.sources = parts
 	}
 }
 
-// steps takes over the batch of files whose batches are steps as they are. Beside those there can be no others: a step would have no size.
+// steps takes over the batch of files whose batches are steps as they are. Beside those there can be no others:
+// a step would have no size.
 func (r *run) steps() error {
 	first := 0
 	for i, path := range r.o.Data {
@@ -87,16 +89,21 @@ func (r *run) steps() error {
 				return err
 			}
 		}
+
 		if i == 0 {
 			first = batch
 		}
+
 		if batch != first {
-			return cli.Usagef("--data: %s and %s do not go together: one holds batches that are steps as they are, the other none, or of another size",
+			return cli.Usagef("--data: %s and %s do not go together: one holds batches that are steps as they are, "+
+				"the other none, or of another size",
 				r.o.Data[0], path)
 		}
+
 		if batch > 0 {
 			r.o.Batch, r.o.Ordered = batch, true
 		}
 	}
+
 	return nil
 }

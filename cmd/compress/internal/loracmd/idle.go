@@ -23,7 +23,8 @@ var only = []struct {
 // Idle refuses flags that were given and would have no effect beside the others.
 func Idle(f *pflag.FlagSet) error {
 	value := func(name string) string { return f.Lookup(name).Value.String() }
-	if kind := value("kind"); f.Changed("kind") || !f.Changed("init") {
+	kind := value("kind")
+	if f.Changed("kind") || !f.Changed("init") {
 		for _, o := range only {
 			for _, name := range o.flags {
 				if f.Changed(name) && !slices.Contains(o.kinds, kind) {
@@ -32,16 +33,19 @@ func Idle(f *pflag.FlagSet) error {
 			}
 		}
 	}
+
 	for _, pair := range [][2]string{{"eval-every", "eval"}, {"keep-best", "eval"}, {"allow-other-base", "init"}} {
 		if f.Changed(pair[0]) && value(pair[1]) == "" {
 			return cli.Usagef("--%s has no effect without --%s", pair[0], pair[1])
 		}
 	}
+
 	if f.Changed("batch") && value("batch") == "0" {
 		return cli.Usagef("--batch 0: a step has at least one sequence")
 	}
 	if f.Changed("batch") && f.Changed("pack") && value("pack") != "0" {
 		return cli.Usagef("--batch has no effect beside --pack, which fills steps by tokens")
 	}
+
 	return nil
 }

@@ -12,8 +12,10 @@ import (
 func Page(r *Report) ([]byte, error) {
 	var x, loss, rate, norm []float64
 	for _, s := range r.Steps {
-		x, loss, rate, norm = append(x, float64(s.Step)), append(loss, s.Loss), append(rate, s.LR), append(norm, s.GradNorm)
+		x, loss, rate, norm = append(x, float64(s.Step)), append(loss, s.Loss), append(rate, s.LR),
+			append(norm, s.GradNorm)
 	}
+
 	curves := []report.Series{{Name: "training", X: x, Y: loss}}
 	if len(r.Evals) > 0 {
 		held := report.Series{Name: "held out"}
@@ -22,6 +24,7 @@ func Page(r *Report) ([]byte, error) {
 		}
 		curves = append(curves, held)
 	}
+
 	step := report.Axis{Label: "step"}
 	page := report.Page{Title: "Training", Subtitle: r.Out, Sections: []report.Section{{
 		Title: "Run",
@@ -34,11 +37,21 @@ func Page(r *Report) ([]byte, error) {
 			{Name: "last loss", Value: fmt.Sprintf("%.4f", loss[len(loss)-1])},
 		},
 		Charts: []*report.Chart{
-			{Title: "Loss", Note: "mean over the tokens that count, before each update", X: step, Y: report.Axis{Label: "loss"}, Series: curves},
-			{Title: "Norm of the gradients", Note: "before clipping", X: step, Y: report.Axis{Label: "norm"}, Series: []report.Series{{Name: "norm", X: x, Y: norm}}},
-			{Title: "Learning rate", X: step, Y: report.Axis{Label: "rate"}, Series: []report.Series{{Name: "rate", X: x, Y: rate}}},
+			{
+				Title: "Loss", Note: "mean over the tokens that count, before each update", X: step,
+				Y: report.Axis{Label: "loss"}, Series: curves,
+			},
+			{
+				Title: "Norm of the gradients", Note: "before clipping", X: step, Y: report.Axis{Label: "norm"},
+				Series: []report.Series{{Name: "norm", X: x, Y: norm}},
+			},
+			{
+				Title: "Learning rate", X: step, Y: report.Axis{Label: "rate"},
+				Series: []report.Series{{Name: "rate", X: x, Y: rate}},
+			},
 		},
 	}}}
+
 	var text bytes.Buffer
 	err := page.HTML(&text)
 	return text.Bytes(), err

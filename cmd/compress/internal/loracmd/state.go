@@ -25,23 +25,27 @@ func state(out string) string {
 	return filepath.Join(filepath.Dir(clean), "."+filepath.Base(clean)+".training")
 }
 
-// claim makes the folder of the state, or takes the one that an interrupted run left, and locks it until release: two runs would mix their
-// states, and the later one would replace the output of the other. The error wraps [checkpoint.ErrBusy] while another run has it.
+// claim makes the folder of the state, or takes the one that an interrupted run left, and locks it until
+// release: two runs would mix their states, and the later one would replace the output of the other. The error
+// wraps [checkpoint.ErrBusy] while another run has it.
 func claim(dir string) (release func(), err error) {
 	for {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return nil, err
 		}
+
 		f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the end of another run has removed it
 		}
+
 		if err != nil {
 			return nil, err
 		}
 		if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
 			return nil, errors.Join(fmt.Errorf("%w: %s is locked", checkpoint.ErrBusy, dir), f.Close())
 		}
+
 		mine, errMine := f.Stat()
 		now, errNow := os.Lstat(dir)
 		if errMine == nil && errNow == nil && os.SameFile(mine, now) { // also on file systems without locks
@@ -62,6 +66,7 @@ func (r *run) earlier() error {
 	if err != nil {
 		return err
 	}
+
 	switch {
 	case steps > 0 && !r.o.Resume:
 		r.Note("%s: the %d steps of an unfinished run are discarded; --resume would have continued it", r.o.Out, steps)
@@ -71,39 +76,53 @@ func (r *run) earlier() error {
 		}
 		r.Note("%s: no unfinished run is there to resume; this one begins with the first step", r.o.Out)
 	}
+
 	return nil
 }
 
 // indifferent are the flags that say where and how a training is done and told, not what comes of it.
-var indifferent = []string{"device", "json", "memory", "out", "overwrite", "quiet", "report", "resume", "save-every", "threads"}
+var indifferent = []string{
+	"device", "json", "memory", "out", "overwrite", "quiet", "report", "resume", "save-every",
+	"threads",
+}
 
-// finished refuses to begin again where a training with other settings has come to its end: its result would be replaced.
+// finished refuses to begin again where a training with other settings has come to its end: its result would be
+// replaced.
 func (r *run) finished() error {
 	text, err := safefile.ReadFile(filepath.Join(r.o.Out, "training.json"), maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	var done struct{ Flags map[string]json.RawMessage }
 	if err := json.Unmarshal(text, &done); err != nil {
-		return fmt.Errorf("%s: %w (HINT: --overwrite replaces what is there)", filepath.Join(r.o.Out, "training.json"), err)
+		return fmt.Errorf("%s: %w (HINT: --overwrite replaces what is there)", filepath.Join(r.o.Out, "training.json"),
+			err)
 	}
+
 	var differ []string
 	for name, value := range r.Flags() {
 		var was bytes.Buffer
 		now, err := json.Marshal(value)
-		if err = errors.Join(err, json.Compact(&was, done.Flags[name])); err != nil || slices.Contains(indifferent, name) || bytes.Equal(was.Bytes(), now) {
+		if err = errors.Join(err, json.Compact(&was, done.Flags[name])); err != nil ||
+			slices.Contains(indifferent, name) || bytes.Equal(was.Bytes(), now) {
 			continue // also a flag that the earlier program did not have
 		}
+
 		differ = append(differ, fmt.Sprintf("--%s is %s there and %s here", name, &was, now))
 	}
+
 	if len(differ) == 0 {
 		return nil
 	}
+
 	slices.Sort(differ)
-	return cli.Usagef("--resume: %s holds a finished training with other settings: %s (HINT: --overwrite replaces it, another --out keeps both)",
+	return cli.Usagef("--resume: %s holds a finished training with other settings: %s (HINT: --overwrite replaces "+
+		"it, another --out keeps both)",
 		r.o.Out, strings.Join(differ, ", "))
 }
 

@@ -61,19 +61,23 @@ func Train(j *cli.Job, model string, o Options) (any, error) {
 	if err := r.check(model); err != nil {
 		return nil, err
 	}
+
 	release, err := claim(r.o.StateDir)
 	if err != nil {
 		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
 	}
 	defer release()
+
 	precision, err := j.Precision(o.Fast)
 	if err != nil {
 		return nil, err
 	}
+
 	if r.model, err = j.Load(model, lm.Options{Precision: precision, Bits: o.Bits}); err != nil {
 		return nil, err
 	}
 	defer r.model.Close()
+
 	if err := r.read(); err != nil {
 		return nil, err
 	}
@@ -81,9 +85,11 @@ func Train(j *cli.Job, model string, o Options) (any, error) {
 		return nil, err
 	}
 	defer r.end()
+
 	if o.Kind == "full" {
 		return r.tune()
 	}
+
 	return r.train()
 }
 
@@ -107,6 +113,7 @@ func (r *run) check(model string) error {
 	if err := errors.Join(cli.ModelFolder(model), edited.Behind(model)); err != nil {
 		return err
 	}
+
 	for _, in := range []string{model, o.Start} {
 		if in == "" {
 			continue
@@ -115,14 +122,17 @@ func (r *run) check(model string) error {
 			return err
 		}
 	}
+
 	if err := o.settle(); err != nil {
 		return err
 	}
+
 	o.Seed = r.Seed
 	o.StateDir = state(o.Out)
 	if o.Kind == "full" {
 		return checkpoint.Vacant(o.Out, r.replaceable(model))
 	}
+
 	return lora.Vacant(o.Out, o.Overwrite || o.Resume)
 }
 
@@ -143,6 +153,7 @@ func (o *Options) settle() (err error) {
 	if o.Resume && o.Overwrite {
 		return cli.Usagef("--resume continues an unfinished run, --overwrite begins a new one")
 	}
+
 	return nil
 }
 
@@ -168,12 +179,15 @@ func patterns(flag string, list []string) (out []lora.Pattern, err error) {
 		if i < 1 {
 			return nil, cli.Usagef("--%s %q: want REGEX=VALUE", flag, s)
 		}
+
 		v, err := strconv.ParseFloat(s[i+1:], 64)
 		if err != nil || !(v > 0) || flag == "rank-pattern" && v != float64(int(v)) {
 			return nil, cli.Usagef("--%s %q: %q is no value for it", flag, s, s[i+1:])
 		}
+
 		out = append(out, lora.Pattern{Key: s[:i], Value: v})
 	}
+
 	return out, nil
 }
 
@@ -191,16 +205,19 @@ func (r *run) read() error {
 	if err != nil {
 		return err
 	}
+
 	o := lora.DataOptions{SeqLen: r.o.SeqLen}
 	if r.o.Template != "" {
 		if o.Template, err = small(r.o.Template, 1<<20); err != nil {
 			return err
 		}
 	}
+
 	var t lora.Tokenizer
 	if tok != nil {
 		t = tok
 	}
+
 	var parts []Source
 	for _, path := range r.o.Data {
 		w, counts, err := lora.Read(r.Ctx, path, r.model, t, o)
@@ -209,10 +226,12 @@ func (r *run) read() error {
 		}
 		parts = append(parts, Source{w, counts})
 	}
+
 	r.join(parts)
 	if err := r.steps(); err != nil {
 		return err
 	}
+
 	if r.o.Held != "" {
 		w, _, err := lora.Read(r.Ctx, r.o.Held, r.model, t, o)
 		if err != nil {
@@ -220,6 +239,7 @@ func (r *run) read() error {
 		}
 		r.o.Eval = &w
 	}
+
 	if r.o.Start != "" {
 		if r.o.Init, err = lora.Open(r.o.Start, r.model); err != nil {
 			return err
@@ -228,6 +248,7 @@ func (r *run) read() error {
 			return err
 		}
 	}
+
 	return cli.Usage(r.o.Options.Validate())
 }
 
@@ -239,19 +260,28 @@ func (r *run) train() (any, error) {
 	if err != nil {
 		return nil, flags(err)
 	}
+
 	r.done = &Report{Out: r.o.Out, Report: a.Report(), Records: r.count, Sources: r.sources}
 	if err := a.Save(r.o.Out, r.o.Overwrite || r.o.Resume); err != nil {
 		return nil, err
 	}
+
 	if n := r.done.DeadShards; n > 0 {
-		r.Note("shards of the pools that no block uses: %d; they are stored, but never trained (HINT: --sampling balanced uses all)", n)
+		r.Note("shards of the pools that no block uses: %d; they are stored, but never trained (HINT: --sampling "+
+			"balanced uses all)", n)
 	}
+
 	if text := a.Unread(r.model.Config().Arch); text != "" {
 		r.Note("%s: compress reads the adapter as it is, and lora fold writes it into the weights", text)
 	}
-	if err := r.record(func(name string, data []byte) error { return cli.WriteFile(filepath.Join(r.o.Out, name), data) }); err != nil {
+
+	if err := r.record(func(name string, data []byte) error {
+		return cli.WriteFile(filepath.Join(r.o.Out, name),
+			data)
+	}); err != nil {
 		return nil, err
 	}
+
 	return r.done, r.finish()
 }
 
@@ -273,17 +303,20 @@ func (r *run) tune() (any, error) {
 	if err != nil {
 		return nil, flags(err)
 	}
+
 	r.done = &Report{Out: r.o.Out, Report: report, Records: r.count, Sources: r.sources}
 	s, err := r.model.NewSaver(r.o.Out, lm.SaveOptions{Overwrite: r.o.Overwrite || r.o.Resume})
 	if err != nil {
 		return nil, err
 	}
+
 	if err := r.record(s.AddFile); err != nil {
 		return nil, errors.Join(err, s.Abort())
 	}
 	if err := s.Finish(r.Ctx); err != nil {
 		return nil, errors.Join(err, s.Abort())
 	}
+
 	return r.done, r.finish()
 }
 
@@ -304,13 +337,16 @@ func (r *run) record(put func(name string, data []byte) error) error {
 func (r *run) finish() error {
 	d := r.done
 	last := d.Steps[len(d.Steps)-1]
-	r.Printf("%s of %s parameters trained in %d steps, %.0f tokens/s; loss %.4f → %.4f", cli.Thousands(d.Trainable), cli.Thousands(d.Base), len(d.Steps), d.PerSecond, d.Steps[0].Loss, last.Loss)
+	r.Printf("%s of %s parameters trained in %d steps, %.0f tokens/s; loss %.4f → %.4f", cli.Thousands(d.Trainable),
+		cli.Thousands(d.Base), len(d.Steps), d.PerSecond, d.Steps[0].Loss, last.Loss)
+
 	if n := len(d.Evals); n > 0 {
 		r.Printf("; held out %.4f", d.Evals[n-1].Loss)
 		if d.Best > 0 {
 			r.Printf(", kept that of step %d", d.Best)
 		}
 	}
+
 	r.Printf("; in %s\n", d.Out)
 	return os.RemoveAll(r.o.StateDir)
 }
@@ -325,30 +361,43 @@ func (r *run) watch() {
 		if p.Done > 0 {
 			r.Note("%d of %d steps were done by the earlier run", p.Done, p.Steps)
 		}
+
 		if r.count.Cut > 0 {
-			r.Note("%d of %d records are longer than --seqlen %d: their ends were cut off", r.count.Cut, r.count.Records, r.o.SeqLen)
+			r.Note("%d of %d records are longer than --seqlen %d: their ends were cut off", r.count.Cut,
+				r.count.Records, r.o.SeqLen)
 		}
+
 		if r.remark != "" {
 			r.Note("%s: %s", r.o.Start, r.remark)
 		}
+
 		if rank, all := o.AllPrivate(); all {
-			r.Note("--private: every rank is private to its block, so that nothing is shared: this is a LoRA of rank %d", rank)
+			r.Note(
+				"--private: every rank is private to its block, so that nothing is shared: this is a LoRA of rank %d",
+				rank)
 		}
+
 		if r.count.Empty > 0 {
-			r.Note("%d of %d records have an empty completion: they teach to stop at once", r.count.Empty, r.count.Records)
+			r.Note("%d of %d records have an empty completion: they teach to stop at once", r.count.Empty,
+				r.count.Records)
 		}
+
 		if most := r.model.Config().MaxPositions; most > 0 && r.o.SeqLen > most {
-			r.Note("--seqlen %d: the model has %d positions, so sequences have at most that many tokens", r.o.SeqLen, most)
+			r.Note("--seqlen %d: the model has %d positions, so sequences have at most that many tokens", r.o.SeqLen,
+				most)
 		}
+
 		if p.Dropped > 0 {
 			r.Note("%d sequences have no token that counts and are left out", p.Dropped)
 		}
 	}
+
 	o.Each = func(s lora.Step) {
 		spent, tokens = spent+s.Seconds, tokens+s.Tokens
 		r.bar.Say(fmt.Sprintf("loss %.4f, %.0f tokens/s", s.Loss, float64(tokens)/max(spent, 1e-9)))
 		r.bar.Set(int64(s.Step + 1))
 	}
+
 	o.Note = func(e lora.Eval) { r.Note("after step %d: held-out loss %.4f", e.Step, e.Loss) }
 }
 
@@ -366,9 +415,11 @@ func small(path string, most int64) (string, error) {
 		return "", err
 	}
 	defer f.Close()
+
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
 		err = fmt.Errorf("%s: larger than %d bytes", path, most)
 	}
+
 	return string(text), err
 }

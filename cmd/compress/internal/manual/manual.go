@@ -29,15 +29,18 @@ func Write(j *cli.Job, root *cobra.Command, out string) (*Report, error) {
 	if st, err := os.Stat(out); err == nil && !st.IsDir() {
 		return nil, cli.Usagef("--out %s: a file (HINT: name a folder)", out)
 	}
+
 	_, err := os.Stat(out)
 	made := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(out, 0o777); err != nil {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
+
 	r := &Report{Out: out}
 	if err := r.write(root); err != nil {
 		return nil, errors.Join(err, r.remove(made))
 	}
+
 	j.Printf("%d pages in %s; man -l %s shows one\n", len(r.Pages), out, filepath.Join(out, r.Pages[0]))
 	return r, nil
 }
@@ -46,20 +49,24 @@ func (r *Report) write(c *cobra.Command) error {
 	if c.Hidden || c.Name() == "help" {
 		return nil
 	}
+
 	name := pageName(c) + ".1"
 	_, err := os.Lstat(filepath.Join(r.Out, name))
 	if err := cli.WriteFile(filepath.Join(r.Out, name), Page(c)); err != nil {
 		return err
 	}
+
 	r.Pages = append(r.Pages, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		r.fresh = append(r.fresh, name)
 	}
+
 	for _, sub := range c.Commands() {
 		if err := r.write(sub); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -82,7 +89,8 @@ const edition = "2026-11-21"
 // Page is the manual page of a command.
 func Page(c *cobra.Command) []byte {
 	p, root := &page{}, c.Root()
-	p.line(`.TH "%s" 1 "%s" "%s %s" "Manual of %s"`, escaped(strings.ToUpper(pageName(c))), edition, root.Name(), escaped(root.Version), root.Name())
+	p.line(`.TH "%s" 1 "%s" "%s %s" "Manual of %s"`, escaped(strings.ToUpper(pageName(c))), edition, root.Name(),
+		escaped(root.Version), root.Name())
 	p.section("NAME")
 	p.line(`%s \- %s`, escaped(pageName(c)), escaped(c.Short))
 	p.section("SYNOPSIS")
@@ -91,14 +99,23 @@ func Page(c *cobra.Command) []byte {
 	p.paragraphs(c.Long)
 	p.verbs(c)
 	p.flags(c)
+
 	if c.Example != "" {
 		p.section("EXAMPLES")
 		p.line(".nf\n%s\n.fi", escaped(c.Example))
 	}
+
 	p.section("EXIT STATUS")
-	for _, code := range [][2]string{{"0", "done"}, {"1", "the work failed"}, {"2", "wrong use"}, {"130", "interrupted; what can be resumed is kept"}} {
+
+	for _, code := range [][2]string{
+		{"0", "done"},
+		{"1", "the work failed"},
+		{"2", "wrong use"},
+		{"130", "interrupted; what can be resumed is kept"},
+	} {
 		p.item(code[0], code[1])
 	}
+
 	p.others(c)
 	return p.Bytes()
 }
@@ -120,6 +137,7 @@ func (p *page) paragraphs(text string) {
 		if !first {
 			p.line(".PP")
 		}
+
 		p.line("%s", escaped(line))
 		first = false
 	}
@@ -135,10 +153,12 @@ func (p *page) verbs(c *cobra.Command) {
 		if sub.Hidden || sub.Name() == "help" {
 			continue
 		}
+
 		if first {
 			p.section("COMMANDS")
 			first = false
 		}
+
 		p.item(sub.Name(), sub.Short)
 	}
 }
@@ -148,6 +168,7 @@ func (p *page) flags(c *cobra.Command) {
 	if !c.Flags().HasFlags() {
 		return
 	}
+
 	p.section("OPTIONS")
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		term, text := "--"+f.Name, f.Usage
@@ -160,6 +181,7 @@ func (p *page) flags(c *cobra.Command) {
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "[]" {
 			text += " (default " + f.DefValue + ")"
 		}
+
 		p.item(term, text)
 	})
 }
@@ -170,14 +192,17 @@ func (p *page) others(c *cobra.Command) {
 	if c.HasParent() {
 		list = append(list, pageName(c.Parent()))
 	}
+
 	for _, sub := range c.Commands() {
 		if !sub.Hidden && sub.Name() != "help" {
 			list = append(list, pageName(sub))
 		}
 	}
+
 	for i, name := range list {
 		list[i] = `\fB` + escaped(name) + `\fR(1)`
 	}
+
 	if len(list) > 0 {
 		p.section("SEE ALSO")
 		p.line("%s", strings.Join(list, ", "))

@@ -23,7 +23,9 @@ func Add(cmd *cobra.Command, choice *string) {
 	cli.Complete(cmd, "experts", Auto, Likeliest, "dense")
 }
 
-const help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no expert, otherwise a name, or weights such as a=0.6,b=0.4; auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see experts route)"
+const help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no " +
+	"expert, otherwise a name, or weights such as a=0.6,b=0.4; " +
+	"auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see experts route)"
 
 // Auto routes every request; Likeliest routes it to one expert, however uncertain.
 const (
@@ -40,7 +42,8 @@ type Model struct {
 	used    map[string]int
 }
 
-// Open attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what the flag says.
+// Open attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what
+// the flag says.
 func Open(j *cli.Job, m *lm.Model, choice string) (*Model, error) {
 	if !merge.IsMediated(m.Path()) {
 		if choice != Auto && choice != "" {
@@ -48,10 +51,12 @@ func Open(j *cli.Job, m *lm.Model, choice string) (*Model, error) {
 		}
 		return nil, nil
 	}
+
 	e, err := merge.OpenExperts(j.Ctx, m.Path())
 	if err != nil {
 		return nil, err
 	}
+
 	x := &Model{experts: e, used: map[string]int{}}
 	if x.routed, err = e.Attach(m, 0); err == nil {
 		err = x.choose(j, choice)
@@ -59,6 +64,7 @@ func Open(j *cli.Job, m *lm.Model, choice string) (*Model, error) {
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+
 	return x, nil
 }
 
@@ -73,13 +79,16 @@ func (x *Model) choose(j *cli.Job, choice string) (err error) {
 		if err := set(&x.policy, settings); err != nil {
 			return err
 		}
+
 		if !x.experts.HasRouter() {
-			j.Note("the folder has no router: the dense model answers (--experts chooses: %s)", strings.Join(x.experts.Names(), ", "))
+			j.Note("the folder has no router: the dense model answers (--experts chooses: %s)",
+				strings.Join(x.experts.Names(), ", "))
 			x.fixed = make([]float64, len(x.experts.Names()))
 		}
 	default:
 		x.fixed, err = Weights(x.experts, choice)
 	}
+
 	return err
 }
 
@@ -88,12 +97,14 @@ func set(p *merge.Policy, settings string) error {
 	if settings == "" {
 		return nil
 	}
+
 	given := map[string]bool{}
 	for _, part := range strings.Split(settings, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		if given[name] {
 			return cli.Usagef("experts: %s is set twice", name)
 		}
+
 		given[name] = true
 		number, err := strconv.ParseFloat(value, 64)
 		switch name {
@@ -114,6 +125,7 @@ func set(p *merge.Policy, settings string) error {
 			return cli.Usagef("experts: %.40q: want a number after %s=", part, name)
 		}
 	}
+
 	return cli.Usage(p.Validate())
 }
 
@@ -127,14 +139,18 @@ func Weights(e *merge.Experts, text string) ([]float64, error) {
 			name, value, ok := strings.Cut(part, "=")
 			w, err := strconv.ParseFloat(value, 64)
 			if !ok || err != nil {
-				return nil, cli.Usagef("experts %q: want dense, a name (%s), or weights such as %s=1", text, strings.Join(e.Names(), ", "), e.Names()[0])
+				return nil, cli.Usagef("experts %q: want dense, a name (%s), or weights such as %s=1", text,
+					strings.Join(e.Names(), ", "), e.Names()[0])
 			}
+
 			if _, twice := byName[name]; twice {
 				return nil, cli.Usagef("experts %q: %s has two weights", text, name)
 			}
+
 			byName[name] = w
 		}
 	}
+
 	w, err := e.Weights(byName)
 	return w, cli.Usage(err)
 }
@@ -211,9 +227,11 @@ func Describe(names []string, w []float64) string {
 			parts = append(parts, fmt.Sprintf("%s=%.4g", names[i], v))
 		}
 	}
+
 	if len(parts) == 0 {
 		return "dense"
 	}
+
 	return strings.Join(parts, ",")
 }
 
@@ -231,35 +249,43 @@ func (x *Model) Groups(ctx context.Context, requests [][]int32) ([]Group, error)
 		if err != nil {
 			return nil, fmt.Errorf("request %d: %w", i, err)
 		}
+
 		k := slices.IndexFunc(list, func(g Group) bool { return slices.Equal(g.Weights, w) })
 		if k < 0 {
 			k = len(list)
 			list = append(list, Group{Weights: w})
 		}
+
 		list[k].At = append(list[k].At, i)
 	}
+
 	return list, nil
 }
 
-// Together computes sequences that go different ways in one pass from now on, or those of the only group with its weights. It returns
-// false, and changes nothing, where a pass for each group is cheaper or where one for all is not possible.
+// Together computes sequences that go different ways in one pass from now on, or those of the only group with
+// its weights. It returns false, and changes nothing, where a pass for each group is cheaper or where one for
+// all is not possible.
 func (x *Model) Together(ids [][]int32, groups []Group) (bool, error) {
 	if len(groups) == 1 {
 		return true, x.Use(groups[0].Weights)
 	}
+
 	lens, weights := make([]int, len(ids)), make([][]float64, len(ids))
 	for _, g := range groups {
 		for _, i := range g.At {
 			lens[i], weights[i] = len(ids[i]), g.Weights
 		}
 	}
+
 	if !x.routed.MixedIsCheaper(lens, weights) {
 		return false, nil
 	}
+
 	_, err := x.routed.Mixed(lens, weights)
 	if errors.Is(err, merge.ErrMixed) {
 		return false, nil
 	}
+
 	return err == nil, err
 }
 
@@ -268,6 +294,7 @@ func (x *Model) Router() func(ctx context.Context, prompts [][]int32, run func(a
 	if x == nil {
 		return nil
 	}
+
 	return func(ctx context.Context, prompts [][]int32, run func(at []int) error) error {
 		groups, err := x.Groups(ctx, prompts)
 		for _, g := range groups {
@@ -278,6 +305,7 @@ func (x *Model) Router() func(ctx context.Context, prompts [][]int32, run func(a
 				err = run(g.At)
 			}
 		}
+
 		return err
 	}
 }

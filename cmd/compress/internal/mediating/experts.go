@@ -23,18 +23,22 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	shard, err := cli.ShardSize(o.Shard)
 	if err != nil {
 		return nil, err
 	}
+
 	if shard < 0 {
 		return nil, cli.Usagef("--max-shard-size keep: give a size or none")
 	}
+
 	e, err := open(j, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer e.Close()
+
 	weights, err := mediated.Weights(e, o.Weights)
 	if o.Task != "" {
 		weights, err = e.Weights(map[string]float64{o.Task: 1})
@@ -43,15 +47,18 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	bar := j.ByteBars()
 	r, err := e.Export(j.Ctx, o.Out, weights, merge.ExportOptions{
 		Workers: threads, MaxShard: shard, Overwrite: o.Overwrite, Resume: o.Resume,
 		Progress: func(done, total int64) { bar.Show("exporting", done, total) },
 	})
+
 	bar.End()
 	if err != nil {
 		return nil, err
 	}
+
 	j.Printf("%s: %d tensors, %s in %s\n", mediated.Describe(e.Names(), weights), r.Tensors, cli.Size(r.Bytes), o.Out)
 	return r, nil
 }
@@ -62,7 +69,8 @@ func open(j *cli.Job, dir string) (*merge.Experts, error) {
 		return nil, err
 	}
 	if !merge.IsMediated(dir) {
-		return nil, cli.Usagef("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote", dir)
+		return nil, cli.Usagef("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote",
+			dir)
 	}
 	return merge.OpenExperts(j.Ctx, dir)
 }
@@ -74,10 +82,12 @@ func Verify(j *cli.Job, dir string) (any, error) {
 		return nil, err
 	}
 	defer e.Close()
+
 	v, err := e.Verify(j.Ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	t := &report.Table{Columns: report.Columns("expert", "tensors", "kept", "size", "error|%.4f", "")}
 	for _, x := range v.Experts {
 		how := "as noted"
@@ -86,6 +96,7 @@ func Verify(j *cli.Job, dir string) (any, error) {
 		}
 		t.Add(x.Name, x.Tensors, cli.Thousands(x.Kept), cli.Size(x.Bytes), x.Error, how)
 	}
+
 	t.Note = fmt.Sprintf("%d files are what the manifest says, %s", v.Files, cli.Size(v.Bytes))
 	j.Table(t)
 	return v, nil
@@ -109,11 +120,13 @@ func Route(j *cli.Job, dir string, o RouteOptions) (any, error) {
 	if err := o.Policy.Validate(); err != nil {
 		return nil, cli.Usage(err)
 	}
+
 	e, err := open(j, dir)
 	if err != nil {
 		return nil, err
 	}
 	defer e.Close()
+
 	var list []Routing
 	if o.Features != "" {
 		list, err = routeFeatures(e, o)
@@ -123,18 +136,22 @@ func Route(j *cli.Job, dir string, o RouteOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	t := &report.Table{Columns: report.Columns("prompt", "goes to", "uncertainty|%.3f", "distance|%.1f", "")}
 	for i, r := range list {
 		outside := ""
 		if r.Outside {
 			outside = "like no expert's"
 		}
+
 		weights, err := e.Weights(r.Weights)
 		if err != nil {
 			return nil, err
 		}
+
 		t.Add(short(r.Prompt, i), mediated.Describe(e.Names(), weights), r.Uncertainty, r.Distance, outside)
 	}
+
 	j.Table(t)
 	return struct {
 		Routes []Routing `json:"routes"`
@@ -166,6 +183,7 @@ func routeFeatures(e *merge.Experts, o RouteOptions) ([]Routing, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var list []Routing
 	for i, f := range rows {
 		w, v, err := e.Judge(f, o.Policy)
@@ -174,6 +192,7 @@ func routeFeatures(e *merge.Experts, o RouteOptions) ([]Routing, error) {
 		}
 		list = append(list, routing(e, "", w, v))
 	}
+
 	return list, nil
 }
 
@@ -185,30 +204,37 @@ func routePrompts(j *cli.Job, e *merge.Experts, dir string, o RouteOptions) ([]R
 			return nil, err
 		}
 	}
+
 	tok, err := tokenizer.Load(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := j.Load(dir, lm.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+
 	r, err := e.Attach(m, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	var list []Routing
 	for _, p := range prompts {
 		ids, err := tok.Encode(p, tokenizer.EncodeOptions{})
 		if err != nil {
 			return nil, err
 		}
+
 		w, v, err := r.Route(j.Ctx, ids, o.Policy)
 		if err != nil {
 			return nil, fmt.Errorf("prompt %.60q: %w", p, err)
 		}
+
 		list = append(list, routing(e, p, w, v))
 	}
+
 	return list, nil
 }

@@ -26,7 +26,10 @@ func Peak() int64 {
 func Room() (room int64, limited bool) { return roomIn("/sys/fs/cgroup") }
 
 func roomIn(dir string) (room int64, limited bool) {
-	for _, names := range [][2]string{{"memory.max", "memory.current"}, {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}} {
+	for _, names := range [][2]string{
+		{"memory.max", "memory.current"},
+		{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"},
+	} {
 		most, errMost := readNumber(dir + "/" + names[0])
 		used, errUsed := readNumber(dir + "/" + names[1])
 		if errMost == nil && errUsed == nil && most < 1<<60 {

@@ -11,11 +11,13 @@ func TestRoom(t *testing.T) {
 	if _, limited := roomIn(dir); limited {
 		t.Error("a limit without files")
 	}
+
 	for name, text := range map[string]string{"memory.max": "1000\n", "memory.current": "400\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if room, limited := roomIn(dir); !limited || room != 600 {
 		t.Errorf("%d %v, want 600", room, limited)
 	}

@@ -37,9 +37,11 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if (o.Out == "") != o.DryRun {
 		return nil, cli.Usagef("give --out DIR, or --dry-run")
 	}
+
 	if m, ok, err := merge.ReadMixture(path); err != nil || ok {
 		if err != nil {
 			return nil, j.Excerpted(err)
@@ -47,12 +49,15 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		if o.KeepZeros {
 			return nil, cli.Usagef("--keep-zeros is not for mixtures of experts, whose tensors are copies")
 		}
+
 		return mix(j, m, o, opts)
 	}
+
 	r, err := merge.Read(path)
 	if err != nil {
 		return nil, j.Excerpted(err)
 	}
+
 	if o.Layout != "split" || o.AllowSame {
 		return nil, cli.Usagef("--layout and --allow-same are for mixtures of experts, which %s is not", path)
 	}
@@ -62,6 +67,7 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	if opts.Device, err = j.Device(); err != nil {
 		return nil, err
 	}
+
 	bar := j.ByteBars()
 	opts.Progress = func(p merge.Progress) { bar.Show(strings.TrimSpace("merging "+p.Document), p.Done, p.Total) }
 	result, err := merge.Models(j.Ctx, r, o.Out, opts)
@@ -69,10 +75,15 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	if err != nil {
 		return nil, j.Excerpted(err)
 	}
+
 	show(j, result, o.Out)
+
 	if i := opts.Device.Info(); !i.Host && result.There < result.Tensors {
-		j.Remark("%s merged %d of %d tensors; the others are the host's, which does what is not linear, task_arithmetic, ties or dare over tensors of one type; ties with --ties index alone", i.Name, result.There, result.Tensors)
+		j.Remark("%s merged %d of %d tensors; the others are the host's, which does what is not linear, "+
+			"task_arithmetic, ties or dare over tensors of one type; ties with --ties index alone", i.Name,
+			result.There, result.Tensors)
 	}
+
 	return Result{result, o.Out, result.Seconds, result.BytesPerSecond, result.There}, nil
 }
 
@@ -82,7 +93,8 @@ type Result struct {
 	Out            string  `json:"out"`
 	Seconds        float64 `json:"merge_seconds"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
-	There          int     `json:"tensors_on_device"` // that a graphics processor merged; the others were merged on the host
+	// that a graphics processor merged; the others were merged on the host
+	There int `json:"tensors_on_device"`
 }
 
 // Check finds what is wrong with flags by themselves.
@@ -97,22 +109,28 @@ func (o Options) library(j *cli.Job) (merge.Options, error) {
 	if err != nil {
 		return merge.Options{}, err
 	}
+
 	memory, err := cli.Bytes("memory", o.Memory)
 	if err != nil {
 		return merge.Options{}, err
 	}
+
 	shard, err := cli.ShardSize(o.Shard)
 	if err != nil {
 		return merge.Options{}, err
 	}
+
 	if shard < 0 {
 		return merge.Options{}, cli.Usagef("--max-shard-size keep: a merge has several sources; give a size or none")
 	}
+
 	opts := merge.Options{
-		Workers: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard, Missing: merge.Missing(o.Missing),
+		Workers: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard,
+		Missing:  merge.Missing(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.NonFinite, Overwrite: o.Overwrite, Resume: o.Resume,
 		Ties: merge.TieBreak(o.Ties), KeepZeros: o.KeepZeros,
 	}
+
 	return opts, cli.Usage(opts.Validate())
 }
 
@@ -134,11 +152,13 @@ func showPlan(j *cli.Job, s *merge.Summary) {
 	for _, p := range s.Plan {
 		t.Add(p.Name, p.DType, shape(p.Shape), strings.Join(p.Sources, "; "))
 	}
+
 	j.Table(t)
 	t = &report.Table{Columns: report.Columns("", "")}
 	if s.Document != "" {
 		t.Add("document", s.Document)
 	}
+
 	t.Add("method", s.Method)
 	t.Add("models", strings.Join(s.Models, ", "))
 	t.Add("configuration from", s.Donor)
@@ -157,19 +177,25 @@ func show(j *cli.Job, r *merge.Report, out string) {
 	if asked, err := j.Threads(); err == nil && r.Threads > 0 && r.Threads < cmp.Or(asked, runtime.GOMAXPROCS(0)) {
 		j.Note("--memory leaves room for %d of %d threads", r.Threads, cmp.Or(asked, runtime.GOMAXPROCS(0)))
 	}
+
 	for _, n := range r.NonFinite {
 		if n.Model == "" {
-			j.Note("warning: tensor %q: %d values of the merged one are not finite, though all of the inputs' are", n.Tensor, n.Output)
+			j.Note("warning: tensor %q: %d values of the merged one are not finite, though all of the inputs' are",
+				n.Tensor, n.Output)
 			continue
 		}
-		j.Note("warning: tensor %q of %s has %d NaN and %d infinite values; of the merged one %d are not finite", n.Tensor, n.Model, n.NaN, n.Inf, n.Output)
+
+		j.Note("warning: tensor %q of %s has %d NaN and %d infinite values; of the merged one %d are not finite",
+			n.Tensor, n.Model, n.NaN, n.Inf, n.Output)
 	}
+
 	t := &report.Table{Columns: report.Columns("", "")}
 	t.Add("method", r.Method)
 	t.Add("tensors", cli.Thousands(int64(r.Tensors)))
 	t.Add("parameters", cli.Thousands(r.Parameters))
 	t.Add("read", cli.Size(r.BytesIn))
 	t.Add("written", cli.Size(r.BytesOut))
+
 	if r.Ties != nil {
 		rule := "drawn ones stay"
 		if r.Ties.Rule == merge.TieIndex {
@@ -178,10 +204,12 @@ func show(j *cli.Job, r *merge.Report, out string) {
 		t.Add("at a threshold", fmt.Sprintf("%s of %s differences (%.1f %%); %s", cli.Thousands(r.Ties.Tied),
 			cli.Thousands(r.Ties.Elements), 100*float64(r.Ties.Tied)/float64(r.Ties.Elements), rule))
 	}
+
 	if r.Zeros != nil && r.Zeros.From != "" {
 		t.Add("kept zeros", fmt.Sprintf("%s, as in %s; the merge had made %s of them another value",
 			cli.Thousands(r.Zeros.Kept), r.Zeros.From, cli.Thousands(r.Zeros.Restored)))
 	}
+
 	if m := r.Mediation; m != nil {
 		t.Add("experts", strings.Join(m.Experts, ", "))
 		t.Add("routed groups", fmt.Sprintf("%d of %d", len(m.Routed), m.Groups))
@@ -190,10 +218,12 @@ func show(j *cli.Job, r *merge.Report, out string) {
 			t.Add("router, on held-out prompts", fmt.Sprintf("%.1f %%", 100**m.RouterAccuracy))
 		}
 	}
+
 	t.Note = "in " + out
 	if r.Seconds > 0 {
 		t.Add("rate", cli.Size(int64(r.BytesPerSecond))+"/s")
 	}
+
 	j.Table(t)
 }
 

@@ -20,10 +20,13 @@ func mix(j *cli.Job, m merge.Mixture, o Options, common merge.Options) (any, err
 	if o.Truncate || o.NonFinite || o.Missing != "error" {
 		return nil, cli.Usagef("--truncate-embeddings, --allow-nonfinite and --missing are not for mixtures of experts")
 	}
+
 	opts := merge.MixtureOptions{
-		Workers: common.Workers, Memory: common.Memory, Seed: common.Seed, DType: common.DType, MaxShard: common.MaxShard, Layout: o.Layout, AllowSame: o.AllowSame,
+		Workers: common.Workers, Memory: common.Memory, Seed: common.Seed, DType: common.DType,
+		MaxShard: common.MaxShard, Layout: o.Layout, AllowSame: o.AllowSame,
 		Overwrite: o.Overwrite, Resume: o.Resume,
 	}
+
 	if o.DryRun {
 		result, err := merge.CheckMixture(m, opts)
 		if err != nil {
@@ -32,6 +35,7 @@ func mix(j *cli.Job, m merge.Mixture, o Options, common merge.Options) (any, err
 		showMixture(j, result, "nothing was written")
 		return result, nil
 	}
+
 	if m.NeedsDevice() {
 		dev, err := j.Device()
 		if err != nil {
@@ -39,6 +43,7 @@ func mix(j *cli.Job, m merge.Mixture, o Options, common merge.Options) (any, err
 		}
 		opts.Device = dev
 	}
+
 	bar := j.ByteBars()
 	opts.Progress = func(p merge.Progress) { bar.Show("writing", p.Done, p.Total) }
 	result, err := merge.Mix(j.Ctx, m, o.Out, opts)
@@ -46,6 +51,7 @@ func mix(j *cli.Job, m merge.Mixture, o Options, common merge.Options) (any, err
 	if err != nil {
 		return nil, j.Excerpted(err)
 	}
+
 	showMixture(j, result, "in "+o.Out)
 	return MixtureResult{result, o.Out, result.Seconds}, nil
 }

@@ -35,34 +35,48 @@ func Statistics(j *cli.Job, path string, o StatisticsOptions) (any, error) {
 	if collect == nil {
 		return nil, cli.Usagef("--kind %q; known: fisher, gram", o.Kind)
 	}
+
 	memory, err := cli.Bytes("memory", o.Memory)
 	if err != nil {
 		return nil, err
 	}
-	place := cli.Place{Flag: "out", Path: o.Out, What: "statistics", Own: func(path string) bool { return strings.HasSuffix(path, ".safetensors") }, Inputs: j.Inputs, Seeks: true}
+
+	place := cli.Place{
+		Flag: "out", Path: o.Out, What: "statistics",
+		Own: func(path string) bool { return strings.HasSuffix(path, ".safetensors") }, Inputs: j.Inputs, Seeks: true,
+	}
 	to, err := place.Target()
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := j.Load(path, lm.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+
 	w, err := j.Sample(m, o.Data, corpus.SampleOptions{Samples: o.Samples, SeqLen: o.SeqLen, Join: true})
 	if err != nil {
 		return nil, err
 	}
+
 	bar := j.Bars()
-	err = collect(j.Ctx, m, w, to, merge.StatisticsOptions{Memory: memory, Progress: func(done, total int64) { bar.Show(o.Kind, done, total) }})
+	err = collect(j.Ctx, m, w, to, merge.StatisticsOptions{Memory: memory, Progress: func(done, total int64) {
+		bar.Show(
+			o.Kind, done, total)
+	}})
+
 	bar.End()
 	if err != nil {
 		return nil, err
 	}
+
 	r := StatisticsResult{Kind: o.Kind, Out: o.Out, Windows: len(w.IDs), SeqLen: w.SeqLen, Data: w.Hash}
 	if st, err := os.Stat(o.Out); err == nil {
 		r.Bytes = st.Size()
 	}
+
 	j.Printf("%s of %d windows of %d tokens: %s in %s\n", r.Kind, r.Windows, r.SeqLen, cli.Size(r.Bytes), r.Out)
 	return r, nil
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/modelcompress/compress/merge"
 )
 
-// Aim is something that candidates are measured by, as workers are told of it: a text, whose tokens come along, or tasks, whose
-// files lie where they lie for the coordinator.
+// Aim is something that candidates are measured by, as workers are told of it: a text, whose tokens come along,
+// or tasks, whose files lie where they lie for the coordinator.
 type Aim struct {
 	Name   string  `json:"name"`
 	Hash   string  `json:"hash"`
@@ -53,31 +53,39 @@ func (o *Options) aims(j *cli.Job, m *lm.Model) ([]Aim, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		w, err := j.Cut(m, file, corpus.CutOptions{SeqLen: o.SeqLen, Limit: o.Limit})
 		if err != nil {
 			return nil, err
 		}
+
 		if len(w.IDs) == 0 {
 			return nil, fmt.Errorf("%s: %w: no window", file, corpus.ErrShort)
 		}
+
 		text := flat(w)
 		out = append(out, Aim{Name: short(file), Hash: cli.Fingerprint(text), Weight: weight, Text: text})
 	}
+
 	for _, arg := range o.Tasks {
 		entry, weight, err := weighted("tasks", arg)
 		if err != nil {
 			return nil, err
 		}
+
 		t := &Tasks{Entry: entry, Data: slices.Clone(o.TaskData), Metric: o.Metric, Shots: o.Shots, Limit: o.TaskLimit}
 		if err := t.absolute(); err != nil {
 			return nil, err
 		}
+
 		hash, err := t.hash(j.Ctx)
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, Aim{Name: short(entry), Hash: hash, Weight: weight, Tasks: t})
 	}
+
 	return out, nil
 }
 
@@ -102,8 +110,10 @@ func measures(aims []Aim) ([]merge.SearchAim, error) {
 		default:
 			return nil, fmt.Errorf("%w: specification: %s is neither a text nor tasks", jobs.ErrRefused, a.Name)
 		}
+
 		out = append(out, s)
 	}
+
 	return out, nil
 }
 
@@ -127,13 +137,16 @@ func (t *Text) windows() (w corpus.Windows, err error) {
 		if n < 0 || int(n) > len(t.IDs)-at || t.Labels != nil && len(t.Labels) != len(t.IDs) {
 			return w, fmt.Errorf("%w: specification: windows longer than their data", jobs.ErrRefused)
 		}
+
 		end := at + int(n)
 		w.IDs = append(w.IDs, t.IDs[at:end:end])
 		if t.Labels != nil {
 			w.Labels = append(w.Labels, t.Labels[at:end:end])
 		}
+
 		at = end
 	}
+
 	return w, nil
 }
 
@@ -146,15 +159,19 @@ func mean(ctx context.Context, m *lm.Model, w corpus.Windows) (float64, error) {
 		if w.Labels != nil {
 			o.Labels = w.Labels[i : i+1]
 		}
+
 		r, err := m.Forward(ctx, [][]int32{ids}, o)
 		if err != nil {
 			return 0, err
 		}
+
 		sum, counted = sum+r.Loss*float64(r.Counted), counted+r.Counted
 	}
+
 	if counted == 0 {
 		return 0, fmt.Errorf("%w: no token to predict", corpus.ErrShort)
 	}
+
 	return sum / float64(counted), nil
 }
 
@@ -164,12 +181,14 @@ func (t *Tasks) absolute() error {
 		if _, err := os.Stat(*p); err != nil {
 			continue // a name
 		}
+
 		abs, err := filepath.Abs(*p)
 		if err != nil {
 			return err
 		}
 		*p = abs
 	}
+
 	return nil
 }
 
@@ -184,13 +203,14 @@ func pointers(list []string) []*string {
 // maxFiles bounds how many files the definitions of tasks may lie among.
 const maxFiles = 20_000
 
-// hash is of all files that lie with the definitions and their data, of what the tasks ask first, and of how they are run.
-// Definitions of the program itself come with the program.
+// hash is of all files that lie with the definitions and their data, of what the tasks ask first, and of how
+// they are run. Definitions of the program itself come with the program.
 func (t *Tasks) hash(ctx context.Context) (string, error) {
 	checked, err := t.check()
 	if err != nil {
 		return "", err
 	}
+
 	parts := []any{checked, t.Metric, t.Shots, t.Limit, len(t.Data)}
 	for _, p := range append([]string{t.Entry}, t.Data...) {
 		st, err := os.Stat(p)
@@ -198,26 +218,32 @@ func (t *Tasks) hash(ctx context.Context) (string, error) {
 			parts = append(parts, p)
 			continue
 		}
+
 		root := p
 		if !st.IsDir() {
 			root = filepath.Dir(p) // what it includes, and its data
 			parts = append(parts, filepath.Base(p))
 		}
+
 		err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
 				return err
 			}
+
 			sum, err := cli.FileHash(ctx, path)
 			name, _ := filepath.Rel(root, path) // both begin with root
 			if parts = append(parts, name, sum); err == nil && len(parts) > 2*maxFiles {
-				err = fmt.Errorf("--tasks %s: more than %d files lie with it; put it into a folder of its own", t.Entry, maxFiles)
+				err = fmt.Errorf("--tasks %s: more than %d files lie with it; put it into a folder of its own", t.Entry,
+					maxFiles)
 			}
+
 			return err
 		})
 		if err != nil {
 			return "", err
 		}
 	}
+
 	return cli.Fingerprint(parts...), nil
 }
 
@@ -227,14 +253,17 @@ func (t *Tasks) check() ([]task.Checked, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	defs, err := task.Definitions([]string{t.Entry})
 	if err != nil {
 		return nil, err
 	}
+
 	list, err := suite.Check(t.options())
 	if err != nil {
 		return nil, cli.Usage(err)
 	}
+
 	for i := range list {
 		if text := cmp.Or(list[i].Err, list[i].NoData); text != "" {
 			return nil, fmt.Errorf("--tasks %s: task %s: %s", t.Entry, list[i].Task, text)
@@ -242,8 +271,10 @@ func (t *Tasks) check() ([]task.Checked, error) {
 		if d := definition(defs, list[i].Task); t.Metric != "" && d != nil && !slices.Contains(d.Metrics, t.Metric) {
 			return nil, cli.Usagef("--metric %s: task %s has %s", t.Metric, list[i].Task, strings.Join(d.Metrics, ", "))
 		}
+
 		list[i].Path = "" // which may differ from machine to machine
 	}
+
 	return list, nil
 }
 
@@ -276,13 +307,16 @@ func (t *Tasks) loss(ctx context.Context, m *lm.Model, suite *task.Suite) (float
 	if err != nil {
 		return 0, err
 	}
+
 	if tok == nil {
 		return 0, fmt.Errorf("--tasks %s: %w", t.Entry, corpus.ErrNoTokenizer)
 	}
+
 	r, err := task.Run(ctx, m, tok, suite, t.options())
 	if err != nil {
 		return 0, err
 	}
+
 	var sum float64
 	names := suite.Tasks()
 	for _, name := range names {
@@ -290,11 +324,14 @@ func (t *Tasks) loss(ctx context.Context, m *lm.Model, suite *task.Suite) (float
 		if err != nil {
 			return 0, err
 		}
+
 		if higher {
 			v = 1 - v
 		}
+
 		sum += v
 	}
+
 	return sum / float64(len(names)), nil
 }
 
@@ -310,19 +347,24 @@ func (t *Tasks) figure(r *task.Results, name string) (v float64, higher bool, er
 			want = p
 		}
 	}
+
 	if want == "" {
 		var all []string
 		for metric := range better {
 			all = append(all, metric)
 		}
-		if slices.Sort(all); len(all) > 0 {
+
+		slices.Sort(all)
+		if len(all) > 0 {
 			want = all[0]
 		}
 	}
+
 	for _, filter := range r.Filters(name) {
 		if v, ok := r.Results[name][want+","+filter].(float64); ok {
 			return v, better[want] == nil || *better[want], nil
 		}
 	}
+
 	return 0, false, fmt.Errorf("task %s: %w: %q", name, errMetric, want)
 }

@@ -40,17 +40,22 @@ func hashFolder(ctx context.Context, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	var parts []any
 	for _, e := range entries {
-		if !slices.Contains([]string{".safetensors", ".json", ".model", ".txt", ".jinja"}, filepath.Ext(e.Name())) || e.IsDir() {
+		if !slices.Contains([]string{".safetensors", ".json", ".model", ".txt", ".jinja"}, filepath.Ext(e.Name())) ||
+			e.IsDir() {
 			continue
 		}
+
 		sum, err := cli.FileHash(ctx, filepath.Join(dir, e.Name()))
 		if err != nil {
 			return "", err
 		}
+
 		parts = append(parts, e.Name(), sum)
 	}
+
 	return cli.Fingerprint(parts...), nil
 }
 
@@ -68,8 +73,8 @@ type bench struct {
 	fault error // the first one that was not a candidate's own
 }
 
-// resident is how many candidates fit into an amount of memory, and whether they are held there: those that do not fit are
-// merged on the disk.
+// resident is how many candidates fit into an amount of memory, and whether they are held there: those that do
+// not fit are merged on the disk.
 func resident(slots int, room, bytes int64) (int, bool) {
 	fit := int(min(room/max(bytes, 1), int64(slots)))
 	if fit == 0 {
@@ -86,17 +91,22 @@ func room(flag string, dev kernels.Device) (int64, error) {
 	if flag != "" {
 		return cli.Bytes("in-memory", flag)
 	}
+
 	info := dev.Info()
 	free := info.Free
 	if limit, limited := memory.Room(); limited && info.Host && (free == 0 || limit < free) {
 		free = limit
 	}
+
 	return free / 2, nil
 }
 
 // newBench makes judges for some slots.
 func newBench(spec *Spec, dir string, slots int, device func() (kernels.Device, error)) *bench {
-	b := &bench{spec: spec, scratch: dir, device: device, free: make(chan *merge.Judge, slots), memory: spec.Merge.Memory / int64(max(slots, 1))}
+	b := &bench{
+		spec: spec, scratch: dir, device: device, free: make(chan *merge.Judge, slots),
+		memory: spec.Merge.Memory / int64(max(slots, 1)),
+	}
 	for range slots {
 		b.free <- nil
 	}
@@ -122,17 +132,21 @@ func (b *bench) make() (*merge.Judge, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	aims, err := measures(b.spec.Aims)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := os.MkdirAll(b.scratch, 0o777); err != nil {
 		return nil, err
 	}
+
 	dir, err := os.MkdirTemp(b.scratch, "slot")
 	if err != nil {
 		return nil, err
 	}
+
 	o := merge.JudgeOptions{Device: dev, Aims: aims, Merge: b.spec.Merge, OnDisk: b.onDisk, Folders: b.folders}
 	o.Merge.Workers, o.Merge.Memory = max(1, dev.Info().Threads), b.memory
 	return merge.NewJudge(b.spec.Path, dir, o)
@@ -146,6 +160,7 @@ func (b *bench) handle(ctx context.Context, it jobs.Item) ([]byte, error) {
 	if err := merge.SearchCandidate(b.spec.Path, []byte(b.spec.Recipe), it.Data); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", jobs.ErrItem, it.ID, err)
 	}
+
 	r, err := b.rate(ctx, it.Data)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -155,6 +170,7 @@ func (b *bench) handle(ctx context.Context, it jobs.Item) ([]byte, error) {
 		}
 		return nil, err
 	}
+
 	return json.Marshal(r)
 }
 
@@ -164,12 +180,14 @@ func readRating(data []byte) (merge.SearchRating, error) {
 		Score  *float64 `json:"score"`
 		Failed string   `json:"failed"`
 	}
+
 	if err := jobs.Decode(data, &wire); err != nil {
 		return merge.SearchRating{}, err
 	}
 	if wire.Score == nil {
 		return merge.SearchRating{}, fmt.Errorf("%w: a rating without a score", jobs.ErrItem)
 	}
+
 	r := merge.SearchRating{Score: *wire.Score, Failed: jobs.Plain(wire.Failed, maxFailed)}
 	return r, r.Check()
 }
@@ -209,17 +227,21 @@ func (b *bench) close() error {
 func Serve(ctx context.Context, w *workers.Worker, text []byte) (jobs.Handler, func(), error) {
 	spec := &Spec{}
 	if err := jobs.Decode(text, spec); err != nil || len(spec.Hashes) != len(spec.Inputs) {
-		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, cmpError(err, errors.New("inputs without hashes")))
+		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused,
+			cmpError(err, errors.New("inputs without hashes")))
 	}
+
 	folders, err := find(ctx, w.Models, spec)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	for path, want := range spec.Files {
 		if have, err := cli.FileHash(ctx, path); err != nil || have != want {
 			return nil, nil, different("statistics", path, err, have)
 		}
 	}
+
 	for _, a := range spec.Aims {
 		if a.Tasks == nil {
 			continue
@@ -228,19 +250,23 @@ func Serve(ctx context.Context, w *workers.Worker, text []byte) (jobs.Handler, f
 			return nil, nil, different("tasks", a.Tasks.Entry, err, have)
 		}
 	}
+
 	dev, err := w.Job.Device()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	memory, err := room("", dev)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	slots, onDisk := resident(w.Slots, memory, spec.Bytes)
 	dir, release, err := scratch.Folder("compress-worker-")
 	if err != nil {
 		return nil, nil, err
 	}
+
 	b := newBench(spec, dir, slots, w.Device)
 	b.folders, b.onDisk = folders, onDisk || spec.OnDisk
 	return b.handle, func() { _, _ = b.close(), release() }, nil // what it leaves is in a temporary folder
@@ -262,21 +288,26 @@ func find(ctx context.Context, places []string, spec *Spec) (map[string]string, 
 		}
 		known[sum] = dir
 	}
+
 	folders := map[string]string{}
 	for i, in := range spec.Inputs {
 		if dir, ok := known[spec.Hashes[i]]; ok {
 			folders[in.Name] = dir
 			continue
 		}
+
 		sum, err := hashFolder(ctx, in.Folder)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || err == nil && sum != spec.Hashes[i]:
-			return nil, fmt.Errorf("%w: no folder with the files of %s (%s there), hash %.12s", jobs.ErrRefused, in.Name, strconv.Quote(in.Folder), spec.Hashes[i])
+			return nil, fmt.Errorf("%w: no folder with the files of %s (%s there), hash %.12s", jobs.ErrRefused,
+				in.Name, strconv.Quote(in.Folder), spec.Hashes[i])
 		case err != nil:
 			refusal := fmt.Errorf("%w: %s cannot be read (%q there)", jobs.ErrRefused, in.Name, in.Folder)
 			return nil, workers.Withheld(refusal, err)
 		}
+
 		folders[in.Name] = in.Folder
 	}
+
 	return folders, nil
 }

@@ -1,5 +1,5 @@
-// Package mergesearch runs the verb merge search: the coordinator of a search, which hands candidates to a queue, and what the
-// verb worker does for one.
+// Package mergesearch runs the verb merge search: the coordinator of a search, which hands candidates to a
+// queue, and what the verb worker does for one.
 package mergesearch
 
 import (
@@ -39,6 +39,7 @@ func (o *Options) validate() error {
 	if err := o.Where.Validate(); err != nil {
 		return err
 	}
+
 	for _, c := range []struct {
 		bad  bool
 		text string
@@ -54,6 +55,7 @@ func (o *Options) validate() error {
 			return cli.Usagef("%s", c.text)
 		}
 	}
+
 	return nil
 }
 

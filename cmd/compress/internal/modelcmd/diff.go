@@ -13,12 +13,14 @@ func Diff(j *cli.Job, a, b string, all bool) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	bar := j.Bars()
 	r, err := checkpoint.Compare(j.Ctx, a, b, all, checkpoint.Env{Device: dev, Progress: bar.Show})
 	bar.End()
 	if err != nil {
 		return nil, err
 	}
+
 	printDiff(j, r)
 	return r, nil
 }
@@ -33,11 +35,14 @@ func printDiff(j *cli.Job, r *checkpoint.Diff) {
 		if d.MaxAbs != nil {
 			row[2], row[3] = *d.MaxAbs, *d.Relative
 		}
+
 		t.Add(row...)
 	}
+
 	if len(t.Rows) > 0 {
 		j.Table(t)
 	}
+
 	for _, side := range []struct {
 		name string
 		list []string
@@ -46,6 +51,7 @@ func printDiff(j *cli.Job, r *checkpoint.Diff) {
 			j.Printf("only in %s: %s\n", side.name, terminal.Printable(name))
 		}
 	}
+
 	j.Printf("%d of %d tensors are equal\n", r.Same, r.Same+len(r.OnlyA)+differing(r.Tensors))
 }
 

@@ -23,13 +23,14 @@ type Options struct {
 
 // deviceReport is what inspect says about a device.
 type deviceReport struct {
-	Device     kernels.Info     `json:"device"`
-	Operations []string         `json:"operations"`       // that the device computes itself
-	Beyond     []string         `json:"beyond,omitempty"` // groups of operations that graphics processors have beside these
-	Fallbacks  map[string]int64 `json:"fallbacks"`        // operations left to the reference backend
-	Auto       []estimate       `json:"auto"`             // what --device auto reckons with
-	Graphics   []kernels.Info   `json:"graphics"`         // graphics processors of the machine
-	Remark     string           `json:"graphics_remark,omitempty"`
+	Device     kernels.Info `json:"device"`
+	Operations []string     `json:"operations"` // that the device computes itself
+	// groups of operations that graphics processors have beside these
+	Beyond    []string         `json:"beyond,omitempty"`
+	Fallbacks map[string]int64 `json:"fallbacks"` // operations left to the reference backend
+	Auto      []estimate       `json:"auto"`      // what --device auto reckons with
+	Graphics  []kernels.Info   `json:"graphics"`  // graphics processors of the machine
+	Remark    string           `json:"graphics_remark,omitempty"`
 }
 
 // estimate is what --device auto reckons for work on weights of some size.
@@ -57,8 +58,10 @@ func estimates() (list []estimate) {
 		if sent, _ := u.Suits(large, false); sent {
 			e.Chosen = "always"
 		}
+
 		list = append(list, e)
 	}
+
 	return list
 }
 
@@ -68,34 +71,45 @@ func Device(j *cli.Job) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := deviceReport{Device: dev.Info(), Fallbacks: device.Fallbacks(dev), Auto: estimates()}
 	r.Operations, r.Beyond = device.Operations(dev)
 	i := r.Device
-	j.Printf("%s: %s\nfeatures %v, %d threads, %s of %s memory free\n", i.Name, i.Model, i.Features, i.Threads, cli.Size(i.Free), cli.Size(i.Total))
+	j.Printf("%s: %s\nfeatures %v, %d threads, %s of %s memory free\n", i.Name, i.Model, i.Features, i.Threads,
+		cli.Size(i.Free), cli.Size(i.Total))
 	if len(r.Fallbacks) == 0 {
 		fmt.Fprintln(j.Out(), "every operation runs on the device")
 	}
+
 	j.Printf("%d operations", len(r.Operations))
 	if len(r.Beyond) > 0 {
 		j.Printf(", and those of %s", strings.Join(r.Beyond, ", "))
 	}
+
 	j.Printf("\n")
 	for _, name := range slices.Sorted(maps.Keys(r.Fallbacks)) {
 		j.Printf("left to the reference backend: %s\n", name)
 	}
+
 	r.Graphics, err = device.Graphics()
 	for _, g := range r.Graphics {
-		j.Printf("graphics processor %s: %s, features %v, %s of %s memory free\n", g.Name, g.Model, g.Features, cli.Size(g.Free), cli.Size(g.Total))
+		j.Printf("graphics processor %s: %s, features %v, %s of %s memory free\n", g.Name, g.Model, g.Features,
+			cli.Size(g.Free), cli.Size(g.Total))
 	}
+
 	if err != nil {
 		r.Remark = err.Error()
 		j.Printf("graphics processors: %s\n", r.Remark)
 	}
-	t := &report.Table{Columns: report.Columns("work on 16 GiB of weights", "CPU, s|%.4g", "they fit, s|%.4g", "sent for each pass, s|%.4g", "auto takes a graphics processor")}
+
+	t := &report.Table{Columns: report.Columns("work on 16 GiB of weights", "CPU, s|%.4g", "they fit, s|%.4g",
+		"sent for each pass, s|%.4g", "auto takes a graphics processor")}
 	for _, e := range r.Auto {
 		t.Add(e.Work, e.Host, e.Fits, e.Sent, e.Chosen)
 	}
-	t.Note = "estimates of --device auto, which looks for a graphics processor from 1 GiB of weights on (COMPRESS_AUTO_FROM: another number of bytes)"
+
+	t.Note = "estimates of --device auto, which looks for a graphics processor from 1 GiB of weights on " +
+		"(COMPRESS_AUTO_FROM: another number of bytes)"
 	j.Table(t)
 	return r, nil
 }
@@ -106,12 +120,14 @@ func Checkpoint(j *cli.Job, path string, o Options) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	bar := j.Bars()
 	r, err := checkpoint.Inspect(j.Ctx, path, !o.Headers, o.Verify, checkpoint.Env{Device: dev, Progress: bar.Show})
 	bar.End()
 	if err != nil {
 		return nil, err
 	}
+
 	printInspection(j, r, o.Tensors, !o.Headers)
 	return r, nil
 }

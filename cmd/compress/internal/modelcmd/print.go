@@ -12,25 +12,32 @@ import (
 
 func printInspection(j *cli.Job, r *checkpoint.Inspection, list, values bool) {
 	if r.Architecture != "" {
-		j.Printf("%s: %s, %d blocks, hidden %d, %d heads (%d key/value), vocabulary %d\n", r.Path, r.Architecture, r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary)
+		j.Printf("%s: %s, %d blocks, hidden %d, %d heads (%d key/value), vocabulary %d\n", r.Path, r.Architecture,
+			r.Blocks, r.Hidden, r.Heads, r.KVHeads, r.Vocabulary)
 	}
-	j.Printf("%s parameters, %d tensors, %s in %d file(s)\n", cli.Thousands(r.Parameters), r.Tensors, cli.Size(r.Bytes), len(r.Files))
+
+	j.Printf("%s parameters, %d tensors, %s in %d file(s)\n", cli.Thousands(r.Parameters), r.Tensors, cli.Size(r.Bytes),
+		len(r.Files))
 	if r.Note != "" {
 		j.Printf("%s; its tensors are shown without roles\n", r.Note)
 	}
+
 	t := &report.Table{Columns: report.Columns("role", "tensors", "parameters", "dtype")}
 	if values {
 		t.Columns = append(t.Columns, report.Columns("zeros %|%.2f")...)
 	}
+
 	for _, role := range r.Roles {
 		t.Add(role.Role, role.Tensors, role.Elements, role.DType)
 		if values {
 			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], percent(role.Sparsity))
 		}
 	}
+
 	if values {
 		t.Note = zerosNote(r)
 	}
+
 	j.Table(t)
 	if list {
 		j.Table(listing(r, values))
@@ -57,12 +64,14 @@ func listing(r *checkpoint.Inspection, values bool) *report.Table {
 	if values {
 		t.Columns = append(t.Columns, report.Columns("zeros", "not finite")...)
 	}
+
 	for _, e := range r.List {
 		t.Add(e.Name, e.DType, fmt.Sprint(e.Shape), e.Role)
 		if values {
 			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], zerosOf(&e), e.NonFinite)
 		}
 	}
+
 	return t
 }
 

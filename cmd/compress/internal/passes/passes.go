@@ -28,28 +28,33 @@ type Pass struct {
 	out   *safetensors.Writer
 }
 
-// Write writes loss [1], loss_per_token [B,T-1], logits [B,T,V], hidden.i [B,T,C] where the result has them, and grad.NAME
-// in the parameter's shape, all F32. A gradient goes to the file as soon as it is there. It returns how many gradients there
-// are. The file appears when it is complete.
+// Write writes loss [1], loss_per_token [B,T-1], logits [B,T,V], hidden.i [B,T,C] where the result has them,
+// and grad.NAME in the parameter's shape, all F32. A gradient goes to the file as soon as it is there. It
+// returns how many gradients there are. The file appears when it is complete.
 func (p *Pass) Write(ctx context.Context, path string, overwrite bool) (gradients int, err error) {
 	if p.Grad && p.Adapter != nil {
 		if _, p.low, err = p.Adapter.Gradients(ctx, p.Model, p.IDs, p.Labels); err != nil {
 			return 0, err
 		}
 	}
+
 	p.out, err = safetensors.Create(path, p.infos(), nil, safetensors.Options{Overwrite: overwrite})
 	if err != nil {
 		return 0, err
 	}
 	defer p.out.Abort()
+
 	var losses []byte
 	for _, row := range p.Result.LossPerToken {
 		losses = appendF32(losses, row...)
 	}
-	err = errors.Join(p.out.WriteTensor("loss", appendF32(nil, p.Result.Loss)), p.out.WriteTensor("loss_per_token", losses), p.mat("logits", p.Result.Logits))
+
+	err = errors.Join(p.out.WriteTensor("loss", appendF32(nil, p.Result.Loss)),
+		p.out.WriteTensor("loss_per_token", losses), p.mat("logits", p.Result.Logits))
 	for i, h := range p.Result.Hidden {
 		err = errors.Join(err, p.mat(fmt.Sprintf("hidden.%d", i), h))
 	}
+
 	for _, g := range p.low {
 		var data []byte
 		for i := range g.Value.Rows {
@@ -57,6 +62,7 @@ func (p *Pass) Write(ctx context.Context, path string, overwrite bool) (gradient
 				data = appendF32(data, float64(v))
 			}
 		}
+
 		err = errors.Join(err, p.out.WriteTensor(gradName(g.Name), data))
 	}
 	if err == nil && p.Grad && p.Adapter == nil {
@@ -65,6 +71,7 @@ func (p *Pass) Write(ctx context.Context, path string, overwrite bool) (gradient
 	if err != nil {
 		return 0, err
 	}
+
 	return len(p.grads) + len(p.low), p.out.Finish()
 }
 
@@ -87,10 +94,12 @@ func (p *Pass) infos() []safetensors.Info {
 	if p.Grad && p.Adapter == nil {
 		p.grads = p.Model.Tensors()
 	}
+
 	for _, name := range p.grads {
 		info, _ := p.Model.Info(name)
 		infos = append(infos, f32(gradName(name), info.Shape...))
 	}
+
 	return infos
 }
 
@@ -124,6 +133,7 @@ func (p *Pass) mat(name string, x kernels.Mat) error {
 	if x.Stride == x.Cols {
 		rows = max(1, min(x.Rows, pieceSize/(4*x.Cols)))
 	}
+
 	buf := make([]byte, 4*x.Cols*rows)
 	for i := 0; i < x.Rows; i += rows {
 		piece := buf[:4*x.Cols*min(rows, x.Rows-i)]
@@ -134,5 +144,6 @@ func (p *Pass) mat(name string, x kernels.Mat) error {
 			return err
 		}
 	}
+
 	return nil
 }

@@ -26,20 +26,21 @@ type Options struct {
 
 // Report is a measured perplexity.
 type Report struct {
-	Model      string         `json:"model"`
-	Perplexity float64        `json:"ppl"`
-	NLL        float64        `json:"nll"`        // nats per token
-	Stderr     *float64       `json:"stderr"`     // of ppl, over windows; null for a single one
-	NLLStderr  *float64       `json:"nll_stderr"` // of nll
-	SeqLen     int            `json:"seqlen"`
-	Stride     int            `json:"stride,omitempty"`
-	Convention string         `json:"convention"`
-	Windows    int            `json:"windows"`
-	Tokens     int64          `json:"tokens"`     // predicted
-	WindowNLL  []float64      `json:"window_nll"` // mean loss of each window, in their order, so that runs on the same data can be compared in pairs
-	Data       corpus.Windows `json:"data"`
-	Notes      []string       `json:"notes,omitempty"`
-	Experts    map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
+	Model      string   `json:"model"`
+	Perplexity float64  `json:"ppl"`
+	NLL        float64  `json:"nll"`        // nats per token
+	Stderr     *float64 `json:"stderr"`     // of ppl, over windows; null for a single one
+	NLLStderr  *float64 `json:"nll_stderr"` // of nll
+	SeqLen     int      `json:"seqlen"`
+	Stride     int      `json:"stride,omitempty"`
+	Convention string   `json:"convention"`
+	Windows    int      `json:"windows"`
+	Tokens     int64    `json:"tokens"` // predicted
+	// mean loss of each window, in their order, so that runs on the same data can be compared in pairs
+	WindowNLL []float64      `json:"window_nll"`
+	Data      corpus.Windows `json:"data"`
+	Notes     []string       `json:"notes,omitempty"`
+	Experts   map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
 }
 
 // check looks at the ranges of the flags.
@@ -60,46 +61,59 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+
 	precision, err := j.Precision(o.Fast)
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := j.Load(path, lm.Options{Precision: precision})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+
 	if _, _, err := adapted.Attach(j, m, o.Adapter); err != nil {
 		return nil, err
 	}
+
 	o.Cut.Convention = corpus.Mode(o.Convention)
 	w, err := j.Cut(m, o.Data, o.Cut)
 	if err != nil {
 		return nil, err
 	}
+
 	experts, err := mediated.Open(j, m, o.Experts)
 	if err != nil {
 		return nil, err
 	}
 	defer experts.Close()
+
 	r, err := routed(j, m, w, experts)
 	if err != nil {
 		return nil, err
 	}
+
 	r.Convention, r.Stride = o.Convention, o.Cut.Stride
+
 	if text := cli.Beyond(m, w.SeqLen); text != "" {
 		r.Notes = append(r.Notes, text)
 		j.Note("%s", text)
 	}
-	t := &report.Table{Columns: report.Columns("perplexity|%.4f", "± |%.4f", "nll|%.6f", "seqlen", "tokens", "windows", "convention")}
+
+	t := &report.Table{
+		Columns: report.Columns("perplexity|%.4f", "± |%.4f", "nll|%.6f", "seqlen", "tokens", "windows", "convention"),
+	}
 	t.Add(r.Perplexity, OrNone(r.Stderr), r.NLL, r.SeqLen, r.Tokens, r.Windows, r.Convention)
 	j.Table(t)
+
 	switch {
 	case o.Cut.Limit > 0 && r.Windows == o.Cut.Limit:
 		j.Note("%s: --limit %d: what comes after is left out", o.Data, o.Cut.Limit)
 	case w.Dropped > 0:
 		j.Note("%s: %d tokens at the end fill no window and are left out", o.Data, w.Dropped)
 	}
+
 	return r, nil
 }
 
@@ -124,41 +138,51 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *mediated.Model) 
 		r, _, err := Windows(j, "measuring", m, w)
 		return r, err
 	}
+
 	bar := newMeter(j, "measuring", m, w)
 	defer bar.end()
+
 	groups, err := experts.Groups(j.Ctx, w.IDs)
 	if err != nil {
 		return nil, err
 	}
+
 	all := &Sums{Loss: make([]float64, len(w.IDs)), Count: make([]float64, len(w.IDs))}
 	for _, g := range groups {
 		part := w
 		part.IDs, part.Labels = nil, nil
 		for _, i := range g.At {
-			if part.IDs = append(part.IDs, w.IDs[i]); w.Labels != nil {
+			part.IDs = append(part.IDs, w.IDs[i])
+			if w.Labels != nil {
 				part.Labels = append(part.Labels, w.Labels[i])
 			}
 		}
+
 		if err := experts.Use(g.Weights); err != nil {
 			return nil, err
 		}
+
 		s, err := sums(j, m, part, bar)
 		if err != nil {
 			return nil, err
 		}
+
 		all.Tokens += s.Tokens
 		for k, i := range g.At {
 			all.Loss[i], all.Count[i] = s.Loss[k], s.Count[k]
 		}
 	}
+
 	r, err := summarise(m, w, all)
 	if err == nil {
 		r.Experts = experts.Used()
 	}
+
 	return r, err
 }
 
-// meter is the progress of a measurement. It moves with every block of a batch, since a batch of a large model takes minutes.
+// meter is the progress of a measurement. It moves with every block of a batch, since a batch of a large model
+// takes minutes.
 type meter struct {
 	bar  *cli.Progress
 	done int64 // passes of a token through a block
@@ -209,15 +233,19 @@ func sums(j *cli.Job, m *lm.Model, w corpus.Windows, bar *meter) (*Sums, error) 
 		if w.Labels != nil {
 			o.Labels = w.Labels[at:end]
 		}
+
 		r, err := m.Forward(j.Ctx, w.IDs[at:end], o)
 		if err != nil {
 			return nil, err
 		}
+
 		for i, row := range r.LossPerToken {
 			s.Add(row, w, at+i)
 		}
+
 		bar.ran(tokens, bar.head)
 	}
+
 	return s, nil
 }
 
@@ -225,8 +253,10 @@ func sums(j *cli.Job, m *lm.Model, w corpus.Windows, bar *meter) (*Sums, error) 
 func summarise(m *lm.Model, w corpus.Windows, s *Sums) (*Report, error) {
 	nll, se := s.Mean()
 	if math.IsNaN(nll) || math.IsInf(nll, 0) {
-		return nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that are not finite)", m.Path(), w.Source, nll, m.Path())
+		return nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that "+
+			"are not finite)", m.Path(), w.Source, nll, m.Path())
 	}
+
 	p := math.Exp(nll)
 	return &Report{
 		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: scaled(se, p), NLLStderr: se,
@@ -258,10 +288,12 @@ func Folder(j *cli.Job, name, path, data string, o corpus.CutOptions) (*Report, 
 		return nil, err
 	}
 	defer m.Close()
+
 	w, err := j.Cut(m, data, o)
 	if err != nil {
 		return nil, err
 	}
+
 	r, _, err := Windows(j, name, m, w)
 	return r, err
 }

@@ -20,6 +20,7 @@ func TestSumsKnowTheirError(t *testing.T) {
 	if got := s.Means(); len(got) != 3 || got[0] != 2 || got[1] != 3 || got[2] != 4 {
 		t.Errorf("means of the windows: %v", got)
 	}
+
 	s = &Sums{}
 	s.Add([]float64{5, 7}, corpus.Windows{Labels: [][]int32{{1, corpus.Ignore, 2}}}, 0)
 	if m, se := s.Mean(); m != 7 || se != nil || s.Tokens != 1 {

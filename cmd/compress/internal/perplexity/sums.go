@@ -34,23 +34,26 @@ func (s *Sums) Means() []float64 {
 	return out
 }
 
-// Mean is the loss per token. Its standard error is that of a ratio of two sums over windows, which for windows of equal
-// length is the standard error of their means; nil for a single window, which tells nothing about it.
+// Mean is the loss per token. Its standard error is that of a ratio of two sums over windows, which for windows
+// of equal length is the standard error of their means; nil for a single window, which tells nothing about it.
 func (s *Sums) Mean() (m float64, stderr *float64) {
 	loss := 0.0
 	for _, v := range s.Loss {
 		loss += v
 	}
+
 	n := float64(s.Tokens)
 	m = loss / n
 	if len(s.Loss) < 2 {
 		return m, nil
 	}
+
 	square := 0.0
 	for i, v := range s.Loss {
 		d := v - m*s.Count[i]
 		square += d * d
 	}
+
 	k := float64(len(s.Loss))
 	se := math.Sqrt(square*k/(k-1)) / n
 	return m, &se

@@ -37,37 +37,49 @@ func (o *CompareOptions) plan() ([]plannedRun, error) {
 	if err != nil {
 		return nil, misread(err)
 	}
+
 	targets, err := contest.ParseTargets(o.Patterns)
 	if err != nil {
 		return nil, misread(err)
 	}
+
 	var runs []plannedRun
 	memo := &prune.Memo{}
 	for _, t := range targets {
 		for _, m := range methods {
 			r := plannedRun{method: m, target: t, flags: o.Options}
-			r.flags.Method, r.flags.Pattern, r.flags.Sparsity, r.flags.Save = m.Metric, t.Pattern, t.Sparsity, "dense"
+			r.flags.Method = m.Metric
+			r.flags.Pattern = t.Pattern
+			r.flags.Sparsity = t.Sparsity
+
+			r.flags.Save = "dense"
 			r.flags.Allocation, r.flags.Update = cmp.Or(m.Allocation, o.Allocation), cmp.Or(m.Update, o.Update)
 			metric, err := metricOf(m.Metric)
 			if err != nil {
 				return nil, err
 			}
+
 			structured := t.Pattern != prune.Unstructured
 			if structured {
 				r.flags.Group = "" // a pattern has its own
 			}
+
 			r.flags.Narrow(metric, structured)
 			if r.opts, err = r.flags.options(); err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", t.Label, m.Label, err)
 			}
+
 			r.opts.Memo = memo
+
 			if r.opts.Needs()&prune.Gradients != 0 && r.opts.Gradients.File == "" {
 				r.opts.Gradients.Keep = contest.Scratch(o.Out, "gradients.safetensors")
 				r.opts.Gradients.Half = !r.opts.Gradients.Exact // what the metrics get, in half of the space
 			}
+
 			runs = append(runs, r)
 		}
 	}
+
 	return runs, nil
 }
 
@@ -91,29 +103,37 @@ func Compare(j *cli.Job, path string, o CompareOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := contest.Check(o.Out, path, o.Resume, o.Overwrite); err != nil {
 		return nil, err
 	}
+
 	m, err := j.Load(path, lm.Options{Stream: true})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+
 	c := &comparison{Job: j, path: path, resume: o.Resume}
 	all, err := c.begin(m, &o, runs)
 	if err != nil {
 		return nil, err
 	}
+
 	r := &contest.Report{
-		Command: contest.Command, Model: path, Calibration: c.calib.Hash, Data: c.windows.Hash, Source: c.windows.Source, SeqLen: c.windows.SeqLen,
+		Command: contest.Command, Model: path, Calibration: c.calib.Hash, Data: c.windows.Hash,
+		Source: c.windows.Source, SeqLen: c.windows.SeqLen,
 	}
+
 	if err := all.Run(j.Ctx, r); err != nil {
 		return nil, err
 	}
+
 	j.Table(r.Table())
 	if r.Resumed > 0 {
 		j.Note("%d of %d runs were taken from the journal", r.Resumed, len(runs))
 	}
+
 	return r, c.write(o.Out, r)
 }
 
@@ -129,36 +149,44 @@ func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*
 	if c.windows, err = c.Cut(m, o.PPL, corpus.CutOptions{SeqLen: o.SeqLen}); err != nil {
 		return nil, err
 	}
+
 	model, err := m.Fingerprint(c.Ctx)
 	if err != nil {
 		return nil, err
 	}
+
 	all := &contest.Contest{
 		Next: func(i int) { c.announce(m, runs, i) },
-		Dir:  o.Out, Job: cli.Fingerprint(model, c.calib.Hash, c.windows.Hash), Keep: o.Keep, Fresh: o.Overwrite && !o.Resume, Note: c.Note,
+		Dir:  o.Out, Job: cli.Fingerprint(model, c.calib.Hash, c.windows.Hash), Keep: o.Keep,
+		Fresh: o.Overwrite && !o.Resume, Note: c.Note,
 		Dense: func() (contest.Measure, error) { return c.measure(stageBefore, m) },
 	}
+
 	c.announce(m, runs, -1)
+
 	for _, r := range runs {
 		if r.opts.Gradients.File != "" {
 			if err := prune.Check(c.Ctx, m, c.calib, r.opts); err != nil {
 				return nil, err
 			}
 		}
+
 		key, err := prune.Fingerprint(c.Ctx, m, c.calib, r.opts)
 		if err != nil {
 			return nil, err
 		}
+
 		all.Work = append(all.Work, contest.Work{
 			Method: r.method.Label, Target: r.target.Label, Key: key,
 			Do: func(folder string, out *contest.Run) error { return c.run(r, folder, out) },
 		})
 	}
+
 	return all, nil
 }
 
-// announce says what runs from a given one on consist of; -1: and what comes before the first. Those that the journal has are passed
-// over when the next one begins.
+// announce says what runs from a given one on consist of; -1: and what comes before the first. Those that the
+// journal has are passed over when the next one begins.
 func (c *comparison) announce(m *lm.Model, runs []plannedRun, from int) {
 	var list []cli.Stage
 	made := map[string]bool{}
@@ -167,6 +195,7 @@ func (c *comparison) announce(m *lm.Model, runs []plannedRun, from int) {
 			if s.Name == stageBefore && (k > 0 || from >= 0) { // the dense model is measured once, before all runs
 				continue
 			}
+
 			key := s.Name
 			if s.Name == stageAllocation {
 				key += r.flags.Allocation
@@ -174,11 +203,14 @@ func (c *comparison) announce(m *lm.Model, runs []plannedRun, from int) {
 			if shared := s.Name == stageGradients || s.Name == stageAllocation; shared && made[key] {
 				continue
 			}
-			if made[key] = true; k >= from {
+
+			made[key] = true
+			if k >= from {
 				list = append(list, s)
 			}
 		}
 	}
+
 	c.Announce(list...)
 }
 
@@ -188,7 +220,10 @@ func (c *comparison) measure(name string, m *lm.Model) (contest.Measure, error) 
 	if err != nil {
 		return contest.Measure{}, err
 	}
-	return contest.Measure{Perplexity: r.Perplexity, Stderr: r.Stderr, NLL: r.NLL, Tokens: r.Tokens, Windows: s.Means()}, nil
+	return contest.Measure{
+		Perplexity: r.Perplexity, Stderr: r.Stderr, NLL: r.NLL, Tokens: r.Tokens,
+		Windows: s.Means(),
+	}, nil
 }
 
 // run prunes the model in one way, into a folder, and measures it.
@@ -198,24 +233,33 @@ func (c *comparison) run(r plannedRun, folder string, out *contest.Run) error {
 		return err
 	}
 	defer m.Close()
-	r.flags.Out, r.flags.Resume, r.flags.Overwrite = folder, c.resume, true // of what an earlier run left in the folder of models
+
+	r.flags.Out = folder
+	r.flags.Resume = c.resume
+	r.flags.Overwrite = true // of what an earlier run left in the folder of models
 	p := &pruning{job: c.Job, flags: r.flags, opts: r.opts, model: m, calib: c.calib, dense: folder}
 	if err := p.begin(); err != nil {
 		return err
 	}
+
 	start := cputime.Process()
 	done, err := p.prune()
 	if err != nil {
 		return errors.Join(err, p.stop(err))
 	}
+
 	out.CPU = (cputime.Process() - start).Seconds()
-	out.Sparsity, out.Overall, out.Notes = done.Total.Sparsity, done.Total.Overall, done.Notes
+	out.Sparsity = done.Total.Sparsity
+	out.Overall = done.Total.Overall
+
+	out.Notes = done.Notes
 	out.Shared = done.Times.Gradients + done.Times.Allocate
 	out.Seconds = done.Times.Total - out.Shared
 	pruned, err := c.Load(folder, lm.Options{Stream: true})
 	if err != nil {
 		return err
 	}
+
 	out.Measure, err = c.measure(stageAfter, pruned)
 	return errors.Join(err, pruned.Close())
 }
@@ -226,13 +270,17 @@ func (c *comparison) write(dir string, r *contest.Report) error {
 	if err != nil {
 		return err
 	}
+
 	var page bytes.Buffer
 	if err := r.Page().HTML(&page); err != nil {
 		return err
 	}
-	err = errors.Join(cli.WriteFile(filepath.Join(dir, "report.json"), data), cli.WriteFile(filepath.Join(dir, "report.html"), page.Bytes()))
+
+	err = errors.Join(cli.WriteFile(filepath.Join(dir, "report.json"), data),
+		cli.WriteFile(filepath.Join(dir, "report.html"), page.Bytes()))
 	if err == nil {
 		c.Printf("report.json and report.html are in %s\n", dir)
 	}
+
 	return err
 }

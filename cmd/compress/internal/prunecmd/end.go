@@ -29,27 +29,39 @@ func (p *pruning) remarks(r *Report) error {
 		who := cmp.Or(p.opts.Metric.Name, "--masks-from")
 		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.Calib, who))
 	}
+
 	if text := cli.Beyond(p.model, p.calib.SeqLen); text != "" {
 		r.Notes = append(r.Notes, text)
 	}
+
 	if bad := p.opts.Out.Damaged(); len(bad) > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d matrices of the interrupted run no longer had the bytes that it wrote and were pruned again; the first is %q", len(bad), bad[0]))
+		r.Notes = append(r.Notes, fmt.Sprintf("%d matrices of the interrupted run no longer had the bytes that it "+
+			"wrote and were pruned again; the first is %q", len(bad), bad[0]))
 	}
+
 	if left := checkpoint.NotCopied(p.model.Path(), p.dense); len(left) > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d files beside the weights were not copied: %s", len(left), strings.Join(left, ", ")))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("%d files beside the weights were not copied: %s", len(left), strings.Join(left, ", ")))
 	}
+
 	pruned := map[string]bool{}
 	for i := range r.Tensors {
 		pruned[r.Tensors[i].Name] = true
 	}
+
 	bad, err := checkpoint.NonFinite(p.job.Ctx, p.model.Source(), pruned, checkpoint.Env{Device: p.model.Device()})
 	if err != nil {
 		return err
 	}
-	if r.NonFinite = bad; len(bad) > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%d tensors that are not pruned hold NaN or infinities and were copied as they are; the first is tensor %q, element %s",
+
+	r.NonFinite = bad
+
+	if len(bad) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d tensors that are not pruned hold NaN or infinities and were "+
+			"copied as they are; the first is tensor %q, element %s",
 			len(bad), bad[0].Tensor, bad[0].Element))
 	}
+
 	return nil
 }
 
@@ -57,11 +69,14 @@ func (p *pruning) remarks(r *Report) error {
 func (p *pruning) pack() (*checkpoint.Rewritten, error) {
 	bar := p.job.Bars()
 	defer bar.End()
+
 	o := checkpoint.RewriteOptions{Bitmask: true, MaxShard: checkpoint.KeepShards, Overwrite: p.flags.Overwrite}
-	r, err := checkpoint.Rewrite(p.job.Ctx, p.dense, p.flags.Out, o, checkpoint.Env{Device: p.model.Device(), Progress: bar.Show})
+	r, err := checkpoint.Rewrite(p.job.Ctx, p.dense, p.flags.Out, o,
+		checkpoint.Env{Device: p.model.Device(), Progress: bar.Show})
 	if err != nil {
 		return nil, err
 	}
+
 	r.Source = p.model.Path()
 	return r, os.RemoveAll(p.dense)
 }
@@ -70,7 +85,9 @@ func (p *pruning) pack() (*checkpoint.Rewritten, error) {
 // machine, or of a file that was shortened meanwhile, and removed after a fault of the input.
 func (p *pruning) stop(why error) error {
 	var errno syscall.Errno
-	keep := errors.Is(why, context.Canceled) || errors.Is(why, safetensors.ErrNoSpace) || errors.Is(why, safetensors.ErrTruncated) || errors.As(why, &errno)
+	keep := errors.Is(why, context.Canceled) || errors.Is(why, safetensors.ErrNoSpace) ||
+		errors.Is(why, safetensors.ErrTruncated) || errors.As(why, &errno)
+
 	if keep {
 		err := p.opts.Out.Suspend()
 		if p.opts.Masks != nil {
@@ -78,9 +95,11 @@ func (p *pruning) stop(why error) error {
 		}
 		return err
 	}
+
 	err := p.opts.Out.Abort()
 	if p.opts.Masks != nil {
 		err = errors.Join(err, p.opts.Masks.Abort())
 	}
+
 	return err
 }

@@ -18,21 +18,22 @@ import (
 
 // Options are the settings of a run, as the command line has them.
 type Options struct {
-	Out       string // folder to write
-	Method    string // what ranks the weights: one of [Methods], or a formula or tree
-	Pattern   string // prune.Unstructured, or N:M
-	Group     string // weights that are compared with each other; empty: the method's own
-	Save      string // form of the output: "dense" or "bitmask"
-	Sparsity  float64
-	Calib     string // calibration data
-	PPL       string // data for a perplexity before and after; empty: none
-	Masks     string // .safetensors file for the masks; empty: none
-	MasksFrom string // .safetensors file with masks to prune by, instead of Method, Pattern, Group and Sparsity; empty: none
-	Samples   int    // calibration windows to draw
-	SeqLen    int    // tokens of a window; 0: the model's default
-	Join      bool   // take the records of a JSONL file as one text
-	Resume    bool   // continue an interrupted run
-	Overwrite bool   // replace an existing Out
+	Out      string // folder to write
+	Method   string // what ranks the weights: one of [Methods], or a formula or tree
+	Pattern  string // prune.Unstructured, or N:M
+	Group    string // weights that are compared with each other; empty: the method's own
+	Save     string // form of the output: "dense" or "bitmask"
+	Sparsity float64
+	Calib    string // calibration data
+	PPL      string // data for a perplexity before and after; empty: none
+	Masks    string // .safetensors file for the masks; empty: none
+	// .safetensors file with masks to prune by, instead of Method, Pattern, Group and Sparsity; empty: none
+	MasksFrom string
+	Samples   int  // calibration windows to draw
+	SeqLen    int  // tokens of a window; 0: the model's default
+	Join      bool // take the records of a JSONL file as one text
+	Resume    bool // continue an interrupted run
+	Overwrite bool // replace an existing Out
 	pruneflags.Flags
 }
 
@@ -42,10 +43,12 @@ func (o *Options) options() (prune.Options, error) {
 	if err != nil {
 		return prune.Options{}, err
 	}
+
 	pattern, err := prune.ParsePattern(o.Pattern)
 	if err != nil {
 		return prune.Options{}, err
 	}
+
 	p := prune.Options{Metric: metric, Pattern: pattern, Sparsity: o.Sparsity, Group: prune.Group(o.Group)}
 	if o.MasksFrom != "" {
 		p = prune.Options{MasksFrom: o.MasksFrom}
@@ -53,6 +56,7 @@ func (o *Options) options() (prune.Options, error) {
 	if err := o.Apply(&p); err != nil {
 		return p, misread(err)
 	}
+
 	switch {
 	case o.Save != "dense" && o.Save != "bitmask":
 		return p, cli.Usagef("--save %q; known: dense, bitmask", o.Save)
@@ -63,12 +67,14 @@ func (o *Options) options() (prune.Options, error) {
 	case o.SeqLen < 0 || o.SeqLen == 1:
 		return p, cli.Usagef("--seqlen %d: want 2 or more, or 0 for the default", o.SeqLen)
 	}
+
 	if err := p.Validate(); err != nil {
 		return p, err
 	}
 	if o.Calib == "" && pruneflags.NeedsData(p) {
 		return p, noData(p)
 	}
+
 	return p, nil
 }
 
@@ -77,7 +83,8 @@ func metricOf(name string) (prune.Metric, error) {
 	const longest = 80
 	m, err := prune.MetricByName(name)
 	if err != nil && len(name) > longest {
-		return m, cli.Usagef("%s", strings.ReplaceAll(err.Error(), strconv.Quote(name), strconv.Quote(name[:longest])+"…"))
+		return m,
+			cli.Usagef("%s", strings.ReplaceAll(err.Error(), strconv.Quote(name), strconv.Quote(name[:longest])+"…"))
 	}
 	return m, misread(err)
 }
@@ -95,46 +102,69 @@ func misread(err error) error {
 func noData(p prune.Options) error {
 	bare := p
 	bare.Update, bare.Allocation = prune.Update{Name: prune.NoUpdate}, prune.Allocation{}
+
 	if pruneflags.NeedsData(bare) {
-		return cli.Usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method magnitude)", p.Metric.Name)
+		return cli.Usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method magnitude)",
+			p.Metric.Name)
 	}
+
 	bare.Update = p.Update
 	if pruneflags.NeedsData(bare) {
 		return cli.Usagef("--update %s: no calibration data (HINT: give --calib FILE)", p.Update.Name)
 	}
-	return cli.Usagef("--allocation %s: no calibration data (HINT: give --calib FILE, or use --allocation %s)", p.Allocation.Name, prune.Uniform)
+
+	return cli.Usagef("--allocation %s: no calibration data (HINT: give --calib FILE, or use --allocation %s)",
+		p.Allocation.Name, prune.Uniform)
 }
 
 // checkPlaces looks at everything that the run will write, before the work, and sets the names to what links lead to.
 func (o *Options) checkPlaces(j *cli.Job, model string) error {
-	masks := cli.Place{Flag: "masks", Path: o.Masks, What: "a file of masks of an earlier run", Own: isMasks, Inputs: j.Inputs, Seeks: true}
-	keep := cli.Place{Flag: "save-grads", Path: o.SaveTo, What: "a file of gradients of an earlier run", Own: isGradients, Inputs: j.Inputs, Seeks: true}
+	masks := cli.Place{
+		Flag: "masks", Path: o.Masks, What: "a file of masks of an earlier run", Own: isMasks,
+		Inputs: j.Inputs, Seeks: true,
+	}
+	keep := cli.Place{
+		Flag: "save-grads", Path: o.SaveTo, What: "a file of gradients of an earlier run",
+		Own: isGradients, Inputs: j.Inputs, Seeks: true,
+	}
 	var allow func(dir string) error
 	if o.Overwrite {
 		allow = checkpoint.Replaceable(model)
 	}
+
 	err := errors.Join(
-		cli.Apart([2]string{"out", o.Out}, [2]string{"masks", o.Masks}, [2]string{"report", j.ReportTo()}, [2]string{"save-grads", o.SaveTo}),
+		cli.Apart([2]string{"out", o.Out}, [2]string{"masks", o.Masks}, [2]string{"report", j.ReportTo()},
+			[2]string{"save-grads", o.SaveTo}),
 		checkpoint.Apart(model, o.Out))
+
 	var failed [2]error
 	o.Masks, failed[0] = masks.Target()
 	o.SaveTo, failed[1] = keep.Target()
 	if err = errors.Join(err, failed[0], failed[1]); err != nil {
 		return err
 	}
-	if !o.Resume || o.Overwrite { // with resume alone, what is there may be the finished output of this job, which the library knows
+
+	// with resume alone, what is there may be the finished output of this job, which the library knows
+	if !o.Resume || o.Overwrite {
 		if err := checkpoint.Vacant(o.Out, allow); err != nil {
 			return err
 		}
 	}
+
 	if _, err := os.Stat(o.Masks); err == nil && !o.Overwrite && !o.Resume {
 		return cli.Usagef("--masks %s: output already exists (HINT: choose another name, or pass --overwrite)", o.Masks)
 	}
-	for _, in := range []struct{ flag, path string }{{"calib", o.Calib}, {"grads", o.Gradients}, {"masks-from", o.MasksFrom}} {
+
+	for _, in := range []struct{ flag, path string }{
+		{"calib", o.Calib},
+		{"grads", o.Gradients},
+		{"masks-from", o.MasksFrom},
+	} {
 		if _, err := os.Stat(in.path); in.path != "" && err != nil {
 			return fmt.Errorf("--%s: %w", in.flag, err)
 		}
 	}
+
 	return nil
 }
 

@@ -23,8 +23,8 @@ const (
 	stageAfter      = "perplexity after"
 )
 
-// stages announces what a run consists of, in passes of a token through a block: good enough to say how long the stages to come
-// take by the pace of those before them.
+// stages announces what a run consists of, in passes of a token through a block: good enough to say how long
+// the stages to come take by the pace of those before them.
 func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage {
 	blocks, tokens := float64(m.Blocks()), float64(length(calib))
 	var list []cli.Stage
@@ -32,10 +32,12 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 	if len(ppl.IDs) > 0 {
 		list = append(list, cli.Stage{Name: stageBefore, Work: perplexity.Work(m, ppl)})
 	}
+
 	if o.Needs()&prune.Gradients != 0 && o.Gradients.File == "" {
 		const forwardAndBack = 5 // one pass forward; back, the block again and two products
 		list = append(list, cli.Stage{Name: stageGradients, Work: forwardAndBack * tokens * blocks})
 	}
+
 	if a := o.Allocation.Name; a != "" && a != prune.Uniform {
 		list = append(list, cli.Stage{Name: stageAllocation, Work: tokens * blocks})
 	}
@@ -46,10 +48,12 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 	if o.Needs()&^prune.Gradients != 0 {
 		work += 2 * tokens * blocks // before and after it is pruned
 	}
+
 	list = append(list, cli.Stage{Name: stagePruning, Work: work})
 	if len(ppl.IDs) > 0 {
 		list = append(list, cli.Stage{Name: stageAfter, Work: perplexity.Work(m, ppl)})
 	}
+
 	return list
 }
 
@@ -96,6 +100,7 @@ func position(s prune.Step, blocks int64, measured bool) int64 {
 	case s.Stage == prune.Propagate:
 		from = 550
 	}
+
 	return int64(s.Block)*blockSteps + from + (to-from)*int64(s.Done)/int64(max(s.Of, 1))
 }
 
@@ -103,6 +108,7 @@ func position(s prune.Step, blocks int64, measured bool) int64 {
 func (r *Report) print(j *cli.Job) {
 	t := &report.Table{Columns: report.Columns("role", "matrices", "weights", "zeros", "zeros %|%.2f")}
 	type sum struct{ n, weights, zeros int64 }
+
 	roles := map[string]*sum{}
 	var order []string
 	for _, m := range r.Tensors {
@@ -111,27 +117,39 @@ func (r *Report) print(j *cli.Job) {
 			s = &sum{}
 			roles[m.Role], order = s, append(order, m.Role)
 		}
-		s.n, s.weights, s.zeros = s.n+1, s.weights+m.Zeros+m.Kept, s.zeros+m.Zeros
+
+		s.n = s.n + 1
+		s.weights = s.weights + m.Zeros + m.Kept
+		s.zeros = s.zeros + m.Zeros
 	}
+
 	for _, role := range order {
 		s := roles[role]
 		t.Add(role, s.n, s.weights, s.zeros, 100*float64(s.zeros)/float64(s.weights))
 	}
+
 	t.Add("all", r.Total.Matrices, r.Total.Weights, r.Total.Zeros, 100*r.Total.Sparsity)
 	t.Note = fmt.Sprintf("%s, %s; %.1f %% of all parameters are zero", r.method(), r.Meaning, 100*r.Total.Overall)
 	if n := r.Total.NearTies; n > 0 {
 		t.Note += fmt.Sprintf("; %d near ties: weights of which the CPU may choose otherwise", n)
 	}
+
 	j.Table(t)
 	r.printChange(j)
+
 	if p := r.Perplexity; p != nil {
-		t := &report.Table{Columns: report.Columns("perplexity", "before|%.4f", "after|%.4f", "ratio|%.3f", "seqlen", "tokens")}
-		t.Add(p.Before.Data.Source, p.Before.Perplexity, p.After.Perplexity, p.After.Perplexity/p.Before.Perplexity, p.After.SeqLen, p.After.Tokens)
+		t := &report.Table{
+			Columns: report.Columns("perplexity", "before|%.4f", "after|%.4f", "ratio|%.3f", "seqlen", "tokens"),
+		}
+		t.Add(p.Before.Data.Source, p.Before.Perplexity, p.After.Perplexity, p.After.Perplexity/p.Before.Perplexity,
+			p.After.SeqLen, p.After.Tokens)
 		j.Table(t)
 	}
+
 	if r.Packed != nil {
 		j.Printf("packed: %s instead of %s\n", cli.Size(r.Packed.BytesOut), cli.Size(r.Packed.BytesIn))
 	}
+
 	j.Printf("written to %s in %.1f s, %.1f of them pruning\n", r.Out, j.Elapsed().Seconds(), r.Times.Total)
 	for _, n := range r.Notes {
 		j.Note("%s", n)
@@ -150,18 +168,23 @@ func (r *Report) method() string {
 	if a := r.Options.Allocation.Name; a != "" && a != prune.Uniform {
 		text += ", allocation " + a
 	}
+
 	return text
 }
 
 // printChange says what an update of the weights gained, on average over the matrices.
 func (r *Report) printChange(j *cli.Job) {
-	masked, updated, n := 0.0, 0.0, 0.0
+	masked := 0.0
+	updated := 0.0
+	n := 0.0
 	for i := range r.Tensors {
 		if c := r.Tensors[i].Change; c != nil {
 			masked, updated, n = masked+c.Masked, updated+c.Updated, n+1
 		}
 	}
+
 	if n > 0 {
-		j.Printf("relative squared error of the outputs on the calibration data: %.4f by zeroing, %.4f with the update\n", masked/n, updated/n)
+		j.Printf("relative squared error of the outputs on the calibration data: %.4f by zeroing, %.4f with "+
+			"the update\n", masked/n, updated/n)
 	}
 }

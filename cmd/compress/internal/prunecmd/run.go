@@ -53,30 +53,37 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if err := o.checkPlaces(j, path); err != nil {
 		return nil, err
 	}
+
 	opts.Gradients.Keep = o.SaveTo
 	if err := edited.Behind(path); err != nil {
 		return nil, err
 	}
+
 	m, err := j.Load(path, lm.Options{Stream: true})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+
 	calib, err := calibration(j, m, o, opts)
 	if err != nil {
 		return nil, err
 	}
+
 	p := &pruning{job: j, flags: o, opts: opts, model: m, calib: calib, dense: o.Out}
 	if err := p.begin(); err != nil {
 		return nil, err
 	}
+
 	r, err := p.run()
 	if err != nil {
 		return nil, errors.Join(err, p.stop(err))
 	}
+
 	return r, nil
 }
 
@@ -103,10 +110,12 @@ func (p *pruning) begin() error {
 	if err := prune.Check(p.job.Ctx, p.model, p.calib, p.opts); err != nil {
 		return err
 	}
+
 	fingerprint, err := prune.Fingerprint(p.job.Ctx, p.model, p.calib, p.opts)
 	if err != nil {
 		return err
 	}
+
 	overwrite := p.flags.Overwrite
 	if p.flags.Save == "bitmask" {
 		if err := checkpoint.Vacant(p.flags.Out, p.allow()); err != nil {
@@ -114,21 +123,29 @@ func (p *pruning) begin() error {
 		}
 		p.dense, overwrite = filepath.Join(filepath.Dir(p.flags.Out), "."+filepath.Base(p.flags.Out)+".dense"), true
 	}
+
 	journal := filepath.Join(filepath.Dir(p.dense), "."+filepath.Base(p.dense)+".partial", "journal.jsonl")
 	if _, err := os.Stat(journal); err == nil && !p.flags.Resume {
-		p.job.Note("%s: the unfinished output of an interrupted run is discarded; --resume would have continued it", p.flags.Out)
+		p.job.Note("%s: the unfinished output of an interrupted run is discarded; --resume would have continued it",
+			p.flags.Out)
 	}
-	p.opts.Out, err = p.model.NewSaver(p.dense, lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.Resume, Fingerprint: fingerprint})
+
+	p.opts.Out, err = p.model.NewSaver(p.dense,
+		lm.SaveOptions{Overwrite: overwrite, Resume: p.flags.Resume, Fingerprint: fingerprint})
 	if err != nil || p.flags.Masks == "" {
 		return err
 	}
-	p.opts.Masks, err = prune.NewMasks(p.flags.Masks, p.model, prune.MaskOptions{Overwrite: p.flags.Overwrite, Resume: p.flags.Resume})
+
+	p.opts.Masks, err = prune.NewMasks(p.flags.Masks, p.model,
+		prune.MaskOptions{Overwrite: p.flags.Overwrite, Resume: p.flags.Resume})
 	if err != nil && p.flags.Resume {
 		return errors.Join(err, p.opts.Out.Suspend())
 	}
+
 	if err != nil {
 		return errors.Join(err, p.opts.Out.Abort())
 	}
+
 	return nil
 }
 
@@ -144,16 +161,19 @@ func (p *pruning) run() (*Report, error) {
 	}
 
 	p.job.Announce(stages(p.model, p.opts, p.calib, w)...)
+
 	if p.flags.PPL != "" {
 		var err error
 		if before, _, err = perplexity.Windows(p.job, stageBefore, p.model, w); err != nil {
 			return nil, err
 		}
 	}
+
 	r, err := p.prune()
 	if err != nil {
 		return nil, err
 	}
+
 	if before != nil {
 		after, err := perplexity.Folder(p.job, stageAfter, p.dense, p.flags.PPL, cut)
 		if err != nil {
@@ -161,11 +181,13 @@ func (p *pruning) run() (*Report, error) {
 		}
 		r.Perplexity = &beforeAfter{before, after}
 	}
+
 	if p.flags.Save == "bitmask" {
 		if r.Packed, err = p.pack(); err != nil {
 			return nil, err
 		}
 	}
+
 	return r, err
 }
 
@@ -173,12 +195,14 @@ func (p *pruning) run() (*Report, error) {
 func (p *pruning) prune() (*Report, error) {
 	bar := p.job.Bars()
 	defer bar.End()
+
 	p.opts.Events.Step = p.steps(bar)
 	done, err := prune.Model(p.job.Ctx, p.model, p.calib, p.opts)
 	bar.End()
 	if err != nil {
 		return nil, err
 	}
+
 	done.Version = compress.Version()
 	r := &Report{Report: done, Out: p.flags.Out}
 	return r, p.remarks(r)

@@ -15,60 +15,72 @@ import (
 	"github.com/modelcompress/compress/prune"
 )
 
-// maxOverrides is the size of the largest file of overrides: far more than anyone writes, and little enough for a parser
-// that takes long over brackets in brackets.
+// maxOverrides is the size of the largest file of overrides: far more than anyone writes, and little enough for
+// a parser that takes long over brackets in brackets.
 const maxOverrides = 16 << 10
 
 // ErrOverrides: a file of overrides that cannot be understood.
 var ErrOverrides = errors.New("bad file of overrides")
 
-// ReadOverrides reads a YAML list of [prune.Override]: keys match, roles and blocks choose matrices, and dense, sparsity or pattern
-// says what becomes of them. Unknown keys are errors; errors name line and column where they can, and wrap ErrOverrides.
+// ReadOverrides reads a YAML list of [prune.Override]: keys match, roles and blocks choose matrices, and dense,
+// sparsity or pattern says what becomes of them. Unknown keys are errors; errors name line and column where
+// they can, and wrap ErrOverrides.
 func ReadOverrides(path string) ([]prune.Override, error) {
 	f, err := safefile.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("overrides: %w", err)
 	}
 	defer f.Close()
+
 	text, err := io.ReadAll(io.LimitReader(f, maxOverrides+1))
 	if err != nil {
 		return nil, fmt.Errorf("overrides: %w", err)
 	}
+
 	if len(text) > maxOverrides {
 		return nil, fmt.Errorf("%s: %w: more than %d bytes", path, ErrOverrides, maxOverrides)
 	}
+
 	list, err := parse(text)
 	if err != nil {
 		return nil, placed(path, err)
 	}
+
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%s: %w: want a list of overrides, such as \"- {blocks: [0], dense: true}\"", path, ErrOverrides)
+		return nil, fmt.Errorf("%s: %w: want a list of overrides, such as \"- {blocks: [0], dense: true}\"", path,
+			ErrOverrides)
 	}
+
 	return list, nil
 }
 
-// parse reads the list. The parser panics on some tags of a type that does not fit, such as !!set; that is an error here.
+// parse reads the list. The parser panics on some tags of a type that does not fit, such as !!set; that is an
+// error here.
 func parse(text []byte) (list []prune.Override, err error) {
 	defer func() {
 		if recover() != nil {
 			list, err = nil, errors.New("a tag (!!) that is not for this place")
 		}
 	}()
+
 	file, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, doc := range file.Docs {
 		if doc.Body != nil {
 			ast.Walk(&quoted{&err}, doc.Body)
 		}
 	}
+
 	if err != nil {
 		return nil, err
 	}
 	if at := second(file); at > 0 {
 		return nil, fmt.Errorf("line %d begins another document (---); want one list", at)
 	}
+
 	err = yaml.UnmarshalWithOptions(text, &list, yaml.Strict())
 	return list, err
 }
@@ -82,19 +94,25 @@ func (q *quoted) Visit(n ast.Node) ast.Visitor {
 	if !ok {
 		return q
 	}
+
 	key := pair.Key.String()
 	if key != "blocks" && key != "sparsity" && key != "dense" {
 		return q
 	}
+
 	values := []ast.Node{pair.Value}
 	if list, ok := pair.Value.(*ast.SequenceNode); ok {
 		values = list.Values
 	}
+
 	for _, v := range values {
-		if text, ok := v.(*ast.StringNode); ok && *q.err == nil && (text.Token.Type == token.SingleQuoteType || text.Token.Type == token.DoubleQuoteType) {
-			*q.err = fmt.Errorf("line %d: %s: found the text %.40q; want %s", text.GetToken().Position.Line, key, text.Value, wanted[key])
+		if text, ok := v.(*ast.StringNode); ok && *q.err == nil &&
+			(text.Token.Type == token.SingleQuoteType || text.Token.Type == token.DoubleQuoteType) {
+			*q.err = fmt.Errorf("line %d: %s: found the text %.40q; want %s", text.GetToken().Position.Line, key,
+				text.Value, wanted[key])
 		}
 	}
+
 	return q
 }
 
@@ -107,13 +125,16 @@ func second(file *ast.File) int {
 		if _, comment := doc.Body.(*ast.CommentGroupNode); comment || doc.Body == nil && doc.Start == nil {
 			continue
 		}
+
 		if found && doc.Start != nil {
 			return doc.Start.Position.Line
 		} else if found {
 			return doc.Body.GetToken().Position.Line
 		}
+
 		found = true
 	}
+
 	return 0
 }
 
@@ -129,7 +150,10 @@ func placed(path string, err error) error {
 
 var (
 	mistyped = regexp.MustCompile(`^cannot unmarshal (\S+) into Go (?:struct field \S+|value) of type (\S+)`)
-	typeName = map[string]string{"float64": "a number", "int": "a whole number", "bool": "true or false", "string": "text"}
+	typeName = map[string]string{
+		"float64": "a number", "int": "a whole number", "bool": "true or false",
+		"string": "text",
+	}
 )
 
 // reworded says in plain words that a value has the wrong type.

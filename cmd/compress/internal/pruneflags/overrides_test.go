@@ -22,20 +22,27 @@ func file(t testing.TB, text string) string {
 }
 
 func TestReadOverrides(t *testing.T) {
-	got, err := ReadOverrides(file(t, "- roles: [down]\n  sparsity: 0.4\n- {match: 'layers\\.3', pattern: 2:4} # text\n- blocks: [0, -1]\n  dense: true\n"))
+	got, err := ReadOverrides(file(t, "- roles: [down]\n  sparsity: 0.4\n- {match: 'layers\\.3', pattern: 2:4} # "+
+		"text\n- blocks: [0, -1]\n  dense: true\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"---\n- {blocks: [0], dense: true}\n", "# why\n---\n- {blocks: [0], dense: true}\n", "- {blocks: [0], dense: true}\n...\n"} {
+
+	for _, text := range []string{
+		"---\n- {blocks: [0], dense: true}\n", "# why\n---\n- {blocks: [0], dense: true}\n",
+		"- {blocks: [0], dense: true}\n...\n",
+	} {
 		if list, err := ReadOverrides(file(t, text)); err != nil || len(list) != 1 {
 			t.Errorf("%q: %v, %v", text, list, err)
 		}
 	}
+
 	want := []prune.Override{
 		{Roles: []string{"down"}, Sparsity: new(0.4)},
 		{Match: `layers\.3`, Pattern: &prune.Pattern{N: 2, M: 4}},
 		{Blocks: []int{0, -1}, Dense: true},
 	}
+
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -66,10 +73,12 @@ func TestOverridesThatAreWrong(t *testing.T) {
 		strings.Repeat("- ", maxOverrides/2+1): "more than 16384 bytes",
 	} {
 		_, err := ReadOverrides(file(t, text))
-		if !errors.Is(err, ErrOverrides) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if !errors.Is(err, ErrOverrides) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%.40q: %v, want %q", text, err, want)
 		}
 	}
+
 	if _, err := ReadOverrides(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
@@ -94,6 +103,7 @@ func TestNeedsData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		o := prune.Options{Metric: m}
 		if err := c.flags.Apply(&o); err != nil || NeedsData(o) != c.want {
 			t.Errorf("%s %+v: %v, %v", c.method, c.flags, NeedsData(o), err)
@@ -108,6 +118,7 @@ func TestWordsAreKnown(t *testing.T) {
 			t.Errorf("%s: %v", word, err)
 		}
 	}
+
 	for _, w := range Allocations {
 		check(w, prune.Options{Allocation: prune.Allocation{Name: w}})
 	}
@@ -127,12 +138,17 @@ func TestWordsAreKnown(t *testing.T) {
 
 // FuzzReadOverrides: no file makes the reader panic, and every error is of the kind that it promises.
 func FuzzReadOverrides(f *testing.F) {
-	for _, s := range []string{"- {roles: [q], dense: true}", "- &a {match: *a}", "- <<: [*x]", "{", "- match: \"\x00\"", "!!set {a}", "- |\n x"} {
+	for _, s := range []string{
+		"- {roles: [q], dense: true}", "- &a {match: *a}", "- <<: [*x]", "{",
+		"- match: \"\x00\"", "!!set {a}", "- |\n x",
+	} {
 		f.Add([]byte(s))
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
-		if list, err := ReadOverrides(file(t, string(text))); err == nil && len(list) == 0 || err != nil && !errors.Is(err, ErrOverrides) {
+		if list, err := ReadOverrides(file(t, string(text))); err == nil && len(list) == 0 ||
+			err != nil && !errors.Is(err, ErrOverrides) {
 			t.Errorf("%d overrides, %v", len(list), err)
 		}
 	})

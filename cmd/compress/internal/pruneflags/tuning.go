@@ -1,5 +1,5 @@
-// Package pruneflags turns the command line's words about pruning into the library's options: names of methods, settings of
-// allocations and updates, and files of overrides.
+// Package pruneflags turns the command line's words about pruning into the library's options: names of methods,
+// settings of allocations and updates, and files of overrides.
 package pruneflags
 
 import (
@@ -29,26 +29,42 @@ type Flags struct {
 
 // Add defines the flags.
 func (f *Flags) Add(set *pflag.FlagSet) {
-	set.StringVar(&f.Allocation, "allocation", prune.Uniform, "how matrices share the sparsity: "+strings.Join(Allocations, ", "))
-	set.StringVar(&f.Update, "update", "", "what happens to the weights that stay: "+strings.Join(Updates, ", ")+"; left out, the method's own")
-	set.StringVar(&f.Permutation, "permutation", string(prune.Identity), "order of the inputs in which N:M holds: "+strings.Join(Permutations, ", "))
+	set.StringVar(&f.Allocation, "allocation", prune.Uniform,
+		"how matrices share the sparsity: "+strings.Join(Allocations, ", "))
+	set.StringVar(&f.Update, "update", "",
+		"what happens to the weights that stay: "+strings.Join(Updates, ", ")+"; left out, the method's own")
+	set.StringVar(&f.Permutation, "permutation", string(prune.Identity),
+		"order of the inputs in which N:M holds: "+strings.Join(Permutations, ", "))
 	set.StringVar(&f.Overrides, "overrides", "", "YAML file with matrices that are treated differently")
-	set.StringVar(&f.Gradients, "grads", "", ".safetensors file or folder with gradients (MATRIX.G, F32, BF16 or F16) of this model; left out, they are computed from --calib; a matrix without any is ranked by |weight| and counted, and a model without any is an error")
-	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false, "keep gradients in F32 instead of the published code's F16")
-	set.Float64Var(&f.settings.Update.Damping, "damp", 0, "share of the mean of the Hessian's diagonal that is added to it; 0 is 0.01, and 0.1 for admm")
+	set.StringVar(&f.Gradients, "grads", "", ".safetensors file or folder with gradients (MATRIX.G, F32, BF16 or "+
+		"F16) of this model; left out, they are computed from --calib; a matrix without any is ranked by |weight| "+
+		"and counted, and a model without any is an error")
+	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false,
+		"keep gradients in F32 instead of the published code's F16")
+	set.Float64Var(&f.settings.Update.Damping, "damp", 0,
+		"share of the mean of the Hessian's diagonal that is added to it; 0 is 0.01, and 0.1 for admm")
 	set.IntVar(&f.settings.Update.Width, "block-size", 0, "sparsegpt: columns that are chosen together; 0 is 128")
-	set.StringVar(&f.sequential, "sequential", Sequences[0], "what the matrices of a block are measured in: block (dense, as it is) or true (what comes before them in it is pruned already; four passes instead of one)")
-	set.StringVar(&f.memory, "hessian-memory", "2GiB", "memory for the Hessians of a block; where they take more, it is run several times, to the same result")
+	set.StringVar(&f.sequential, "sequential", Sequences[0], "what the matrices of a block are measured in: block "+
+		"(dense, as it is) or true (what comes before them in it is pruned already; four passes instead of one)")
+	set.StringVar(&f.memory, "hessian-memory", "2GiB",
+		"memory for the Hessians of a block; where they take more, it is run several times, to the same result")
+
 	a, u := &f.settings.Allocation, &f.settings.Update
-	set.Float64Var(&a.M, "owl-m", 0, "owl, owl-mixed: scores above this many times a block's mean are outliers; 0 is 5, and 6 for owl-mixed")
-	set.Float64Var(&a.Lambda, "owl-lambda", 0, "owl: blocks differ by at most twice this; owl-mixed: N differs by at most this; 0 is 0.08, and 2 for owl-mixed")
+	set.Float64Var(&a.M, "owl-m", 0, "owl, owl-mixed: scores above this many times a block's mean are outliers; 0 "+
+		"is 5, and 6 for owl-mixed")
+	set.Float64Var(&a.Lambda, "owl-lambda", 0, "owl: blocks differ by at most twice this; owl-mixed: N differs by "+
+		"at most this; 0 is 0.08, and 2 for owl-mixed")
 	set.BoolVar(&a.Special, "owl-special", false, "owl-mixed: leave blocks dense that would lose one more than N")
-	set.Float64Var(&a.Epsilon, "alpha-epsilon", 0, "alpha: how far sparsities lie apart before they are scaled; 0 is 0.3")
-	set.StringVar(&a.Estimator, "alpha-estimator", "", "alpha: how the tail of a spectrum is fitted: "+prune.Peak+" or "+prune.Hill+"; left out, "+prune.Peak)
+	set.Float64Var(&a.Epsilon, "alpha-epsilon", 0,
+		"alpha: how far sparsities lie apart before they are scaled; 0 is 0.3")
+	set.StringVar(&a.Estimator, "alpha-estimator", "",
+		"alpha: how the tail of a spectrum is fitted: "+prune.Peak+" or "+prune.Hill+"; left out, "+prune.Peak)
 	set.Float64Var(&a.Max, "global-max", 0, "global: highest sparsity of a matrix; 0 is 0.95")
-	set.BoolVar(&u.Guard, "update-guard", false, "leave a matrix without the update where that raises the error of its outputs on the calibration data")
+	set.BoolVar(&u.Guard, "update-guard", false,
+		"leave a matrix without the update where that raises the error of its outputs on the calibration data")
 	set.IntVar(&u.Steps, "admm-steps", 0, "admm: alternations; 0 is 20")
-	set.IntVar(&u.MaskSteps, "admm-mask-steps", 0, "admm: how many of the steps choose the mask anew; 0 keeps the method's mask")
+	set.IntVar(&u.MaskSteps, "admm-mask-steps", 0,
+		"admm: how many of the steps choose the mask anew; 0 keeps the method's mask")
 	set.IntVar(&u.Polish, "admm-polish", 0, "admm: conjugate-gradient steps at the end; 0 is 10")
 	set.IntVar(&u.Cycles, "dsnot-cycles", 0, "dsnot: exchanges of a row at most; 0 is 50")
 	set.Float64Var(&u.Threshold, "dsnot-threshold", 0, "dsnot: change of an output that is left alone; 0 is 0.1")
@@ -59,7 +75,8 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 
 // AddKeep defines the flag for a file of gradients that a run writes.
 func (f *Flags) AddKeep(set *pflag.FlagSet) {
-	set.StringVar(&f.SaveTo, "save-grads", "", "also keep the gradients in this .safetensors file (MATRIX.G, F32), which --grads reads; one that is there is used if it is of the same model and calibration data")
+	set.StringVar(&f.SaveTo, "save-grads", "", "also keep the gradients in this .safetensors file (MATRIX.G, F32), "+
+		"which --grads reads; one that is there is used if it is of the same model and calibration data")
 }
 
 // Apply puts the settings into options that have a metric.
@@ -70,13 +87,17 @@ func (f *Flags) Apply(o *prune.Options) error {
 	case u.Width < 0:
 		return fmt.Errorf("--block-size %d: want 1 or more, or 0 for the default", u.Width)
 	}
-	o.Allocation, o.Update, o.Gradients = f.settings.Allocation, f.settings.Update, f.settings.Gradients
+
+	o.Allocation = f.settings.Allocation
+	o.Update = f.settings.Update
+	o.Gradients = f.settings.Gradients
 	o.Allocation.Name, o.Update.Name = f.Allocation, f.Update
 	o.Permutation, o.Gradients.File = prune.Permutation(f.Permutation), f.Gradients
 	o.Gradients.Keep = f.SaveTo
 	if err := f.passes(o); err != nil || f.Overrides == "" {
 		return err
 	}
+
 	var err error
 	o.Overrides, err = ReadOverrides(f.Overrides)
 	return err
@@ -116,15 +137,19 @@ var (
 // Methods lists what --method knows: names and prefixes.
 func Methods() []string { return append(prune.MetricNames(), prune.FormulaPrefix, prune.TreePrefix) }
 
-// Narrow drops the settings that the chosen metric, allocation, update and pattern do not have, which are faults where they
-// are given for a single run, but not where several share them.
+// Narrow drops the settings that the chosen metric, allocation, update and pattern do not have, which are
+// faults where they are given for a single run, but not where several share them.
 func (f *Flags) Narrow(metric prune.Metric, structured bool) {
 	if metric.Needs&prune.Gradients == 0 {
-		f.Gradients, f.SaveTo, f.settings.Gradients = "", "", prune.GradientOptions{}
+		f.Gradients = ""
+		f.SaveTo = ""
+		f.settings.Gradients = prune.GradientOptions{}
 	}
+
 	if !structured {
 		f.Permutation = string(prune.Identity)
 	}
+
 	a, u := f.settings.Allocation, f.settings.Update
 	f.settings.Allocation, f.settings.Update = prune.Allocation{}, prune.Update{}
 	if (prune.Options{Metric: metric, Update: prune.Update{Name: f.Update}}).Needs()&prune.Hessian != 0 {
@@ -133,11 +158,15 @@ func (f *Flags) Narrow(metric prune.Metric, structured bool) {
 	if metric.Name == prune.SparseGPT().Name {
 		f.settings.Update.Width = u.Width
 	}
-	f.settings.Update.Guard = u.Guard && (prune.Options{Metric: metric, Update: prune.Update{Name: f.Update}}).HasUpdate()
+
+	f.settings.Update.Guard = u.Guard &&
+		(prune.Options{Metric: metric, Update: prune.Update{Name: f.Update}}).HasUpdate()
 	to, up := &f.settings.Allocation, &f.settings.Update
 	switch f.Allocation {
 	case prune.OWLMixed:
-		to.M, to.Lambda, to.Special = a.M, a.Lambda, a.Special
+		to.M = a.M
+		to.Lambda = a.Lambda
+		to.Special = a.Special
 	case prune.OWL:
 		to.M, to.Lambda = a.M, a.Lambda
 	case prune.Alpha:
@@ -145,10 +174,17 @@ func (f *Flags) Narrow(metric prune.Metric, structured bool) {
 	case prune.Global:
 		to.Max = a.Max
 	}
+
 	switch f.Update {
 	case prune.ADMM:
-		up.Steps, up.MaskSteps, up.Polish = u.Steps, u.MaskSteps, u.Polish
+		up.Steps = u.Steps
+		up.MaskSteps = u.MaskSteps
+		up.Polish = u.Polish
 	case prune.DSnoT:
-		up.Cycles, up.Threshold, up.SameSign, up.Strict, up.MLP = u.Cycles, u.Threshold, u.SameSign, u.Strict, u.MLP
+		up.Cycles = u.Cycles
+		up.Threshold = u.Threshold
+		up.SameSign = u.SameSign
+		up.Strict = u.Strict
+		up.MLP = u.MLP
 	}
 }

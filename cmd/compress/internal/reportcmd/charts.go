@@ -17,15 +17,18 @@ func SideBySide(runs []*Run) *report.Table {
 		for _, r := range runs {
 			for _, l := range r.leaves {
 				name, _, ok := known(l.path)
-				if _, isNumber := l.value.(float64); isNumber && ok && name == f.name && !slices.Contains(paths, l.path) {
+				if _, isNumber := l.value.(float64); isNumber && ok && name == f.name &&
+					!slices.Contains(paths, l.path) {
 					paths = append(paths, l.path)
 				}
 			}
 		}
 	}
+
 	for _, p := range paths {
 		t.Columns = append(t.Columns, report.Column{Name: label(p), Format: "%.5g"})
 	}
+
 	for _, r := range runs {
 		row := []any{r.name}
 		for _, p := range paths {
@@ -35,10 +38,13 @@ func SideBySide(runs []*Run) *report.Table {
 					v = whole(l.value)
 				}
 			}
+
 			row = append(row, v)
 		}
+
 		t.Add(row...)
 	}
+
 	return t
 }
 
@@ -56,6 +62,7 @@ func Upright(side *report.Table) *report.Table {
 	for r := range side.Rows {
 		t.Columns = append(t.Columns, report.Column{Name: side.Cell(r, 0), Format: "%.5g"})
 	}
+
 	for c := 1; c < len(side.Columns); c++ {
 		row := []any{side.Columns[c].Name}
 		for r := range side.Rows {
@@ -63,6 +70,7 @@ func Upright(side *report.Table) *report.Table {
 		}
 		t.Add(row...)
 	}
+
 	return t
 }
 
@@ -72,34 +80,47 @@ func compareCharts(side *report.Table) []*report.Chart {
 	for c := 1; c < len(side.Columns); c++ {
 		name := side.Columns[c].Name
 		axis, plot, _ := known(strings.ReplaceAll(name, " ", "."))
-		chart := &report.Chart{Title: name, Kind: report.Bar, X: report.Axis{Label: axis}, Series: []report.Series{{Name: name}}}
+		chart := &report.Chart{
+			Title: name, Kind: report.Bar, X: report.Axis{Label: axis},
+			Series: []report.Series{{Name: name}},
+		}
+
 		for _, row := range side.Rows {
 			if row[c] != nil {
 				chart.Labels = append(chart.Labels, fmt.Sprint(row[0]))
 				chart.Series[0].Y = append(chart.Series[0].Y, toFloat(row[c]))
 			}
 		}
+
 		if plot && len(chart.Labels) > 1 {
 			out = append(out, chart)
 		}
 	}
+
 	return out
 }
 
 // chartsOf draws what a table's columns allow: values over blocks and roles as a heat map, a loss over steps as a line,
 // figures of named rows as bars.
 func chartsOf(t *report.Table) []*report.Chart {
-	block, role, value := column(t, "block"), column(t, "role"), column(t, "sparsity")
+	block := column(t, "block")
+	role := column(t, "role")
+	value := column(t, "sparsity")
 	if block >= 0 && role >= 0 && value >= 0 {
 		return []*report.Chart{heat(t, role, block, value)}
 	}
+
 	if step, loss := column(t, "step"), column(t, "loss"); step >= 0 && loss >= 0 {
 		s := report.Series{Name: "loss"}
 		for _, row := range t.Rows {
 			s.X, s.Y = append(s.X, toFloat(row[step])), append(s.Y, toFloat(row[loss]))
 		}
-		return []*report.Chart{{Title: "loss", Kind: report.Line, X: report.Axis{Label: "step"}, Y: report.Axis{Label: "loss"}, Series: []report.Series{s}}}
+		return []*report.Chart{{
+			Title: "loss", Kind: report.Line, X: report.Axis{Label: "step"},
+			Y: report.Axis{Label: "loss"}, Series: []report.Series{s},
+		}}
 	}
+
 	name := column(t, "name")
 	var out []*report.Chart
 	for _, key := range []string{"ppl", "of_peak", "of_bandwidth"} {
@@ -107,17 +128,23 @@ func chartsOf(t *report.Table) []*report.Chart {
 		if name < 0 || c < 0 || len(t.Rows) > 40 {
 			continue
 		}
-		chart := &report.Chart{Title: t.Title + ": " + key, Kind: report.Bar, X: report.Axis{Label: key}, Series: []report.Series{{Name: key}}}
+
+		chart := &report.Chart{
+			Title: t.Title + ": " + key, Kind: report.Bar, X: report.Axis{Label: key},
+			Series: []report.Series{{Name: key}},
+		}
 		for _, row := range t.Rows {
 			if v := toFloat(row[c]); v != 0 {
 				chart.Labels = append(chart.Labels, fmt.Sprint(row[name]))
 				chart.Series[0].Y = append(chart.Series[0].Y, v)
 			}
 		}
+
 		if len(chart.Labels) > 1 {
 			out = append(out, chart)
 		}
 	}
+
 	return out
 }
 
@@ -139,6 +166,7 @@ func toFloat(v any) float64 {
 func heat(t *report.Table, role, block, value int) *report.Chart {
 	c := &report.Chart{Title: t.Title + ": zeros", Kind: report.Heat, X: report.Axis{Label: "block"}}
 	type cell struct{ role, block string }
+
 	sum, n := map[cell]float64{}, map[cell]float64{}
 	var roles []string
 	for _, row := range t.Rows {
@@ -152,6 +180,7 @@ func heat(t *report.Table, role, block, value int) *report.Chart {
 			c.Labels = append(c.Labels, k.block)
 		}
 	}
+
 	for _, r := range roles {
 		s := report.Series{Name: r}
 		for _, b := range c.Labels {
@@ -160,5 +189,6 @@ func heat(t *report.Table, role, block, value int) *report.Chart {
 		}
 		c.Series = append(c.Series, s)
 	}
+
 	return c
 }

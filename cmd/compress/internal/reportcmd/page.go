@@ -25,8 +25,10 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 		if len(runs) <= uprightRuns {
 			table = Upright(side)
 		}
-		p.Sections = append(p.Sections, report.Section{Title: "Side by side", Charts: compareCharts(side), Tables: []*report.Table{table}})
+		p.Sections = append(p.Sections,
+			report.Section{Title: "Side by side", Charts: compareCharts(side), Tables: []*report.Table{table}})
 	}
+
 	for _, r := range runs {
 		s := report.Section{Title: r.name, Facts: r.facts(), Charts: r.charts, Tables: r.Tables}
 		if len(runs) > 1 {
@@ -34,6 +36,7 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 		}
 		p.Sections = append(p.Sections, s)
 	}
+
 	return p
 }
 
@@ -60,12 +63,14 @@ func Read(path string) (*Run, error) {
 	return r, err
 }
 
-// ReadAll is Read that gives, behind the report of a run of jobs, those of the jobs that are done, as far as they are there: what came of it.
+// ReadAll is Read that gives, behind the report of a run of jobs, those of the jobs that are done, as far as
+// they are there: what came of it.
 func ReadAll(path string) ([]*Run, error) {
 	r, file, top, err := read(path)
 	if err != nil {
 		return nil, err
 	}
+
 	all := []*Run{r}
 	for _, job := range jobsOf(top) {
 		// The folder may have been moved since, and leads nowhere else.
@@ -73,12 +78,15 @@ func ReadAll(path string) ([]*Run, error) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNothing) {
 			continue
 		}
+
 		if err != nil {
 			return nil, err
 		}
+
 		one.name = job.Name
 		all = append(all, one)
 	}
+
 	return all, nil
 }
 
@@ -92,7 +100,10 @@ func jobsOf(top *orderedjson.Object) []done {
 	if !top.Decode("command", &command) || command != "compress run" || !top.Decode("jobs", &jobs) {
 		return nil
 	}
-	return slices.DeleteFunc(jobs, func(j done) bool { return j.Report == "" || j.State != "done" && j.State != "kept" })
+	return slices.DeleteFunc(jobs, func(j done) bool {
+		return j.Report == "" ||
+			j.State != "done" && j.State != "kept"
+	})
 }
 
 // read reads one report, and says in which file it stands and what that holds.
@@ -102,14 +113,17 @@ func read(path string) (r *Run, file string, top *orderedjson.Object, err error)
 		i := max(0, slices.IndexFunc(reports, func(name string) bool { return exists(filepath.Join(path, name)) }))
 		file = filepath.Join(path, reports[i])
 	}
+
 	data, err := safefile.ReadFile(file, maxReport)
 	if err != nil {
 		return nil, file, nil, err
 	}
+
 	name := strings.TrimSuffix(filepath.Base(file), ".json")
 	if file != path {
 		name = filepath.Base(filepath.Clean(path))
 	}
+
 	r = &Run{name: name}
 	if !json.Valid(data) {
 		return nil, file, nil, fmt.Errorf("%s: not JSON", file)
@@ -123,5 +137,6 @@ func read(path string) (r *Run, file string, top *orderedjson.Object, err error)
 	if len(r.leaves)+len(r.Tables) == 0 {
 		return nil, file, nil, fmt.Errorf("%s: %w", file, errNothing)
 	}
+
 	return r, file, top, nil
 }

@@ -27,12 +27,14 @@ func TestFiguresAndCharts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if r.title() != "compress prune" || r.name != "wanda" || len(r.Tables) != 1 || len(r.charts) != 1 {
 		t.Errorf("%+v", r)
 	}
 	if c := r.charts[0]; fmt.Sprint(c.Labels, c.Series) != "[0 1] [{q [] [0.5 0.25] [] [] false}]" {
 		t.Errorf("heat map of %v %v", c.Labels, c.Series)
 	}
+
 	side := SideBySide([]*Run{r, {name: "empty"}})
 	var b bytes.Buffer
 	if err := side.CSV(&b); err != nil {
@@ -45,17 +47,22 @@ func TestFiguresAndCharts(t *testing.T) {
 
 func TestPageOfSeveralRuns(t *testing.T) {
 	var runs []*Run
-	for _, steps := range []string{`[{"step": 1, "loss": 3.5}, {"step": 2, "loss": 2.5}]`, `[]`, `[1, 2]`, `[[], {}]`, `"x"`} {
+	for _, steps := range []string{
+		`[{"step": 1, "loss": 3.5}, {"step": 2, "loss": 2.5}]`, `[]`, `[1, 2]`, `[[], {}]`,
+		`"x"`,
+	} {
 		r, err := Read(write(t, "run.json", `{"command": "compress <b>", "ppl": 2, "steps": `+steps+`}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		runs = append(runs, r)
 	}
+
 	var b bytes.Buffer
 	if err := Page(runs, SideBySide(runs)).HTML(&b); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, want := range []string{"Side by side", "compress &lt;b&gt;", "<path class=\"stroke"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the page lacks %q", want)
@@ -66,28 +73,40 @@ func TestPageOfSeveralRuns(t *testing.T) {
 // TestEvaluationsAndJobs: the tasks of an evaluation side by side, and the jobs of a plan without their command lines.
 func TestEvaluationsAndJobs(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "results.json"), []byte(`{"results": {"base": {"acc,none": 0.6, "acc_stderr,none": 0.05, "sample_len": 90}}}`), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "results.json"),
+		[]byte(`{"results": {"base": {"acc,none": 0.6, "acc_stderr,none": 0.05, "sample_len": 90}}}`),
+		0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	a, err := Read(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := Read(write(t, "run.json", `{"command": "compress run", "plan": "p.yaml", "jobs": [{"name": "prune", "state": "done", "seconds": 1.5, "report": "prune.json", "command": "compress prune m", "log": "l", "key": "k"},
+
+	b, err := Read(
+		write(t, "run.json",
+			`{"command": "compress run", "plan": "p.yaml", "jobs": [{"name": "prune", "state": "done", "seconds": 1.5, "report": "prune.json", "command": "compress prune m", "log": "l", "key": "k"},
 		{"name": "eval", "state": "failed", "seconds": 2, "report": "eval.json"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	side := SideBySide([]*Run{a, b})
 	var text bytes.Buffer
-	if err := side.CSV(&text); err != nil || !strings.HasPrefix(text.String(), "run,base acc\n") || !strings.HasSuffix(text.String(), ",0.6\nrun,\n") {
+	if err := side.CSV(&text); err != nil || !strings.HasPrefix(text.String(), "run,base acc\n") ||
+		!strings.HasSuffix(text.String(), ",0.6\nrun,\n") {
 		t.Errorf("%v: %s", err, text.String())
 	}
+
 	if jobs := b.Tables[0]; len(jobs.Columns) != 4 || jobs.Rows[1][1] != "failed" || jobs.Rows[0][3] != "prune.json" {
 		t.Errorf("%+v", jobs)
 	}
+
 	text.Reset()
-	if err := Page([]*Run{a, b}, side).HTML(&text); err != nil || !strings.Contains(text.String(), `<th scope="row">base acc</th>`) {
+
+	if err := Page([]*Run{a, b}, side).HTML(&text); err != nil ||
+		!strings.Contains(text.String(), `<th scope="row">base acc</th>`) {
 		t.Errorf("%v: %s", err, text.String())
 	}
 }
@@ -102,26 +121,35 @@ func TestLongTablesAreCut(t *testing.T) {
 
 // FuzzRead: no report, however odd, stops the page.
 func FuzzRead(f *testing.F) {
-	for _, s := range []string{pruned, `{}`, `{"a": [{"name": {}}]}`, `{"a": [{"block": "x", "role": 1, "sparsity": []}, 5]}`, strings.Repeat(`{"a":`, 50) + "1" + strings.Repeat("}", 50)} {
+	for _, s := range []string{
+		pruned, `{}`, `{"a": [{"name": {}}]}`,
+		`{"a": [{"block": "x", "role": 1, "sparsity": []}, 5]}`,
+		strings.Repeat(`{"a":`, 50) + "1" + strings.Repeat("}", 50),
+	} {
 		f.Add([]byte(s))
 	}
+
 	path := filepath.Join(f.TempDir(), "r.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer fuzzlimit.Watch(t, len(data))()
+
 		if err := os.WriteFile(path, data, 0o666); err != nil {
 			t.Fatal(err)
 		}
+
 		r, err := Read(path)
 		if err != nil {
 			return
 		}
+
 		if err := Page([]*Run{r, r}, SideBySide([]*Run{r, r})).HTML(&bytes.Buffer{}); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// TestJobs: behind the report of a run come those of its jobs that are done, from the run's own folder, wherever it was when it ran.
+// TestJobs: behind the report of a run come those of its jobs that are done, from the run's own folder,
+// wherever it was when it ran.
 func TestJobs(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -133,14 +161,18 @@ func TestJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	runs, err := ReadAll(dir)
 	if err != nil || len(runs) != 2 || runs[1].name != "small" {
 		t.Fatalf("%v, %v", runs, err)
 	}
+
 	var b bytes.Buffer
-	if err := SideBySide(runs).CSV(&b); err != nil || !strings.Contains(b.String(), "perplexity") || !strings.Contains(b.String(), "2.25") {
+	if err := SideBySide(runs).CSV(&b); err != nil || !strings.Contains(b.String(), "perplexity") ||
+		!strings.Contains(b.String(), "2.25") {
 		t.Errorf("%v %s", err, b.String())
 	}
+
 	if err := os.WriteFile(filepath.Join(dir, "small.report.json"), []byte("{"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -152,10 +184,12 @@ func TestJobs(t *testing.T) {
 // TestTwice: a key that is given twice, at whatever depth, is an error that names its place; neither value is shown.
 func TestTwice(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"a": 1, "a": 2}`: `key "a" is given twice`, `{"x": {"y": {"a": 1, "a": 2}}}`: `x.y: not a JSON object: key "a" is given twice`,
+		`{"a": 1, "a": 2}`:                    `key "a" is given twice`,
+		`{"x": {"y": {"a": 1, "a": 2}}}`:      `x.y: not a JSON object: key "a" is given twice`,
 		`{"x": [{"a": 1}, {"a": 1, "a": 2}]}`: `x[1]: not a JSON object: key "a" is given twice`,
 	} {
-		if _, err := Read(write(t, "twice.json", text)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "twice.json") {
+		if _, err := Read(write(t, "twice.json", text)); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "twice.json") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -25,7 +25,8 @@ type leaf struct {
 	value any
 }
 
-// figures are the values that are worth comparing between runs, by the last part of their place, and how they are named.
+// figures are the values that are worth comparing between runs, by the last part of their place, and how they
+// are named.
 var figures = []struct {
 	key, name string
 	plot      bool
@@ -53,12 +54,14 @@ func known(path string) (name string, plot, ok bool) {
 	if strings.Contains(path, "data.") || strings.HasPrefix(path, "calibration.") || strings.HasPrefix(path, "audit.") {
 		return "", false, false
 	}
+
 	key, _, _ := strings.Cut(lastPart(path), ",") // evaluations name metric and filter
 	for _, f := range figures {
 		if f.key == key {
 			return f.name, f.plot, true
 		}
 	}
+
 	return "", false, false
 }
 
@@ -79,6 +82,7 @@ func plain(t *report.Table) *report.Table {
 	if column(t, "state") < 0 || column(t, "command") < 0 {
 		return t
 	}
+
 	out := &report.Table{Title: t.Title}
 	var keep []int
 	for i, c := range t.Columns {
@@ -87,6 +91,7 @@ func plain(t *report.Table) *report.Table {
 			out.Columns = append(out.Columns, c)
 		}
 	}
+
 	for _, row := range t.Rows {
 		var cells []any
 		for _, i := range keep {
@@ -94,6 +99,7 @@ func plain(t *report.Table) *report.Table {
 		}
 		out.Add(cells...)
 	}
+
 	return out
 }
 
@@ -119,9 +125,11 @@ func (r *Run) member(path string, value json.RawMessage, depth int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
+
 		if depth < maxDepth {
 			return r.collect(path+".", inner, depth+1)
 		}
+
 		return nil
 	}
 
@@ -134,6 +142,7 @@ func (r *Run) member(path string, value json.RawMessage, depth int) error {
 	if json.Unmarshal(value, &v) == nil && v != nil {
 		r.leaves = append(r.leaves, leaf{path, v})
 	}
+
 	return nil
 }
 
@@ -148,6 +157,7 @@ func (r *Run) table(path string, rows []json.RawMessage) error {
 		if !orderedjson.Is(raw) {
 			return nil
 		}
+
 		row, err := orderedjson.Parse(raw)
 		if err != nil {
 			return fmt.Errorf("%s[%d]: %w", path, i, err)
@@ -160,20 +170,24 @@ func (r *Run) table(path string, rows []json.RawMessage) error {
 				}
 			}
 		}
+
 		var cells []any
 		for _, c := range t.Columns {
 			v, _ := scalar(row.Get(c.Name))
 			cells = append(cells, v)
 		}
+
 		t.Add(cells...)
 	}
 
 	t = plain(t)
 	r.charts = append(r.charts, chartsOf(t)...)
+
 	if len(t.Rows) > maxRows {
 		t.Note = fmt.Sprintf("the first %d of %d rows", maxRows, len(t.Rows))
 		t.Rows = t.Rows[:maxRows]
 	}
+
 	r.Tables = append(r.Tables, t)
 	return nil
 }
@@ -184,6 +198,7 @@ func scalar(raw json.RawMessage) (any, bool) {
 	if len(raw) == 0 || json.Unmarshal(raw, &v) != nil {
 		return nil, false
 	}
+
 	switch x := v.(type) {
 	case float64:
 		if x == float64(int64(x)) && !strings.ContainsAny(string(raw), ".eE") {
@@ -193,6 +208,7 @@ func scalar(raw json.RawMessage) (any, bool) {
 	case string, bool, nil:
 		return x, true
 	}
+
 	return nil, false
 }
 
@@ -211,13 +227,18 @@ func (r *Run) facts() []report.Fact {
 	var out []report.Fact
 	for _, l := range r.leaves {
 		_, _, ok := known(l.path)
-		named := slices.Contains([]string{"options.metric", "options.pattern", "model.path", "path", "version", "device.name", "plan"}, l.path)
+		named := slices.Contains([]string{
+			"options.metric", "options.pattern", "model.path", "path", "version",
+			"device.name", "plan",
+		}, l.path)
+
 		if v, isNumber := l.value.(float64); isNumber && ok {
 			out = append(out, report.Fact{Name: label(l.path), Value: figure(l.path, v)})
 		} else if s, isText := l.value.(string); isText && named {
 			out = append(out, report.Fact{Name: l.path, Value: s})
 		}
 	}
+
 	return out
 }
 

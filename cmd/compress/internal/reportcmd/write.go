@@ -18,9 +18,13 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 	if _, err := os.Stat(out); err == nil && !overwrite {
 		return nil, cli.Usagef("--out %s: output already exists (HINT: choose another --out, or pass --overwrite)", out)
 	}
-	if err := (cli.Place{Flag: "out", Path: out, Own: func(string) bool { return true }, Inputs: j.Inputs}).Check(); err != nil {
+	if err := (cli.Place{
+		Flag: "out", Path: out, Own: func(string) bool { return true },
+		Inputs: j.Inputs,
+	}).Check(); err != nil {
 		return nil, err
 	}
+
 	var runs []*Run
 	for _, p := range paths {
 		some, err := ReadAll(p)
@@ -29,6 +33,7 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 		}
 		runs = append(runs, some...)
 	}
+
 	var b bytes.Buffer
 	side := SideBySide(runs)
 	var err error
@@ -52,6 +57,7 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 	if err := j.Write(out, b.Bytes()); err != nil {
 		return nil, err
 	}
+
 	j.Table(Upright(side))
 	j.Printf("written to %s\n", out)
 	return map[string]any{"out": out, "runs": side}, nil

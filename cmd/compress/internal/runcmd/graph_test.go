@@ -19,31 +19,42 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 )
 
-// verbs is a command table for tests: mix writes a folder, count nothing but its report, merge and report are as in the program,
-// deep has a sub-verb only.
+// verbs is a command table for tests: mix writes a folder, count nothing but its report, merge and report are
+// as in the program, deep has a sub-verb only.
 func verbs(a *cli.App) *cobra.Command {
 	verb := func(use string, flags ...string) *cobra.Command {
-		c := a.Verb(cli.Verb{Use: use, Short: "x", Args: cobra.MinimumNArgs(1), Run: func(*cli.Job, []string) (any, error) { return struct{}{}, nil }})
+		c := a.Verb(cli.Verb{
+			Use: use, Short: "x", Args: cobra.MinimumNArgs(1),
+			Run: func(*cli.Job, []string) (any, error) { return struct{}{}, nil },
+		})
 		for _, f := range flags {
 			c.Flags().String(f, "", "x")
 		}
+
 		if strings.Contains(use, "--out") {
 			c.Flags().Bool("overwrite", false, "x")
 			cli.Require(c, "out")
 		}
+
 		return c
 	}
+
 	mix := verb("mix MODEL... --out DIR", "out", "data", "masks", "text")
 	mix.Flags().Bool("resume", false, "x")
 	mix.Flags().Int("n", 0, "x")
 	mix.Flags().StringSlice("list", nil, "x")
 	mix.Flags().Bool("yes", false, "x")
 	cli.Inputs(mix, "data")
+
 	count := verb("count MODEL", "text")
 	report := verb("report RUN... --out report.html", "out")
 	merge := verb("merge RECIPE.yaml --out DIR", "out")
-	deep := a.Verb(cli.Verb{Use: "deep", Short: "x", Args: cobra.NoArgs, Run: func(*cli.Job, []string) (any, error) { return nil, nil }})
+	deep := a.Verb(cli.Verb{
+		Use: "deep", Short: "x", Args: cobra.NoArgs,
+		Run: func(*cli.Job, []string) (any, error) { return nil, nil },
+	})
 	deep.AddCommand(verb("inner MODEL"))
+
 	root := &cobra.Command{Use: "compress"}
 	root.AddCommand(mix, count, report, merge, deep, verb("run PLAN"))
 	return root
@@ -59,17 +70,20 @@ func try(t testing.TB, ctx context.Context, plan string, o Options) (*Report, st
 	if o.Verbs = verbs; o.Workers == 0 {
 		o.Workers = 1
 	}
+
 	var said strings.Builder
 	a := cli.New([]string{"try"}, io.Discard, &said)
 	var rep *Report
 	var failure error
 	root := &cobra.Command{Use: "compress"}
-	root.AddCommand(a.Verb(cli.Verb{Use: "try", Short: "x", Args: cobra.NoArgs, Run: func(j *cli.Job, _ []string) (any, error) {
-		r, err := Run(j, file, o)
-		rep, _ = r.(*Report)
-		failure = err
-		return r, err
-	}}))
+	root.AddCommand(
+		a.Verb(cli.Verb{Use: "try", Short: "x", Args: cobra.NoArgs, Run: func(j *cli.Job, _ []string) (any, error) {
+			r, err := Run(j, file, o)
+			rep, _ = r.(*Report)
+			failure = err
+			return r, err
+		}}))
+
 	a.Execute(ctx, root)
 	return rep, said.String(), failure
 }
@@ -92,6 +106,7 @@ func (s *stand) run(ctx context.Context, args []string, log, _ *os.File) (int, e
 		}
 		return ""
 	}
+
 	report, out := value("report"), value("out")
 	job := strings.TrimSuffix(filepath.Base(report), ".report.json")
 	s.mu.Lock()
@@ -99,26 +114,31 @@ func (s *stand) run(ctx context.Context, args []string, log, _ *os.File) (int, e
 	if s.args == nil {
 		s.args = map[string][]string{}
 	}
+
 	s.args[job] = args
 	fail := s.fail
 	s.mu.Unlock()
 	fmt.Fprintf(log, "working on %s\n", job)
+
 	if fail != nil {
 		if code, err := fail(job, args); code != 0 || err != nil {
 			fmt.Fprintf(log, "compress %s: no luck\n", args[0])
 			return code, err
 		}
 	}
+
 	dir := filepath.Dir(report)
 	h := sha256.New()
 	for _, a := range args {
 		if a == "--resume" || strings.HasPrefix(a, "--threads=") {
 			continue
 		}
+
 		fmt.Fprintln(h, strings.ReplaceAll(a, dir, "")) // but for where it is
 		if strings.HasPrefix(a, "-") || !strings.HasPrefix(a, "/") {
 			continue
 		}
+
 		text, err := os.ReadFile(filepath.Join(a, "sum"))
 		if err != nil {
 			if text, err = os.ReadFile(a); err != nil {
@@ -126,8 +146,10 @@ func (s *stand) run(ctx context.Context, args []string, log, _ *os.File) (int, e
 				return 1, nil
 			}
 		}
+
 		h.Write(text)
 	}
+
 	sum := fmt.Appendf(nil, "%x", h.Sum(nil))
 	var err error
 	if out != "" && filepath.Ext(out) == "" {
@@ -135,10 +157,13 @@ func (s *stand) run(ctx context.Context, args []string, log, _ *os.File) (int, e
 	} else if out != "" {
 		err = os.WriteFile(out, sum, 0o666)
 	}
+
 	if m := value("masks"); m != "" {
 		err = errors.Join(err, os.WriteFile(m, []byte("masks"), 0o666))
 	}
-	err = errors.Join(err, os.WriteFile(report, fmt.Appendf(nil, `{"command": "compress mix", "version": "1", "sum": %q}`, sum), 0o666))
+
+	err = errors.Join(err,
+		os.WriteFile(report, fmt.Appendf(nil, `{"command": "compress mix", "version": "1", "sum": %q}`, sum), 0o666))
 	return 0, err
 }
 
@@ -172,16 +197,19 @@ func setUp(t testing.TB, plan string) (out, in, text string) {
 	return filepath.Join(dir, "out"), in, strings.ReplaceAll(plan, "IN", in)
 }
 
-// TestRunsWhatHasChanged: a second run does nothing; then what an edit, a lost or a changed output, or another input concerns.
+// TestRunsWhatHasChanged: a second run does nothing; then what an edit, a lost or a changed output, or another
+// input concerns.
 func TestRunsWhatHasChanged(t *testing.T) {
 	out, in, plan := setUp(t, chain)
 	s := &stand{t: t}
 	step := func(name, plan, want string) {
 		t.Helper()
-		rep, said, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: name != "first" && name != "again"})
+		rep, said, err := try(t, t.Context(), plan,
+			Options{Out: out, program: s.run, straight: name != "first" && name != "again"})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+
 		if got := s.begun(); got != want {
 			t.Errorf("%s: began %q, want %q; %s", name, got, want, said)
 		}
@@ -189,12 +217,14 @@ func TestRunsWhatHasChanged(t *testing.T) {
 			t.Errorf("%s: %+v", name, rep)
 		}
 	}
+
 	write := func(path, text string) {
 		t.Helper()
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	step("first", plan, "a b c d e")
 	step("again", plan, "")
 	step("another flag", strings.Replace(plan, "n: 2", "n: 3", 1), "b c d e")
@@ -202,6 +232,7 @@ func TestRunsWhatHasChanged(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(out, "a")); err != nil {
 		t.Fatal(err)
 	}
+
 	step("lost output", strings.Replace(plan, "n: 2", "n: 3", 1), "a")
 	write(filepath.Join(out, "c", "sum"), "changed")
 	step("changed output", strings.Replace(plan, "n: 2", "n: 3", 1), "c")
@@ -213,6 +244,7 @@ func TestRunsWhatHasChanged(t *testing.T) {
 	if err := os.Rename(out, moved); err != nil {
 		t.Fatal(err)
 	}
+
 	out = moved
 	step("moved", strings.Replace(plan, "n: 2", "n: 3", 1), "")
 	rep, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true, Overwrite: true})
@@ -221,21 +253,25 @@ func TestRunsWhatHasChanged(t *testing.T) {
 	}
 }
 
-// TestFailures: what needs a job that failed is not run; without keep-going nothing is begun after a failure. The next run goes on
-// from there.
+// TestFailures: what needs a job that failed is not run; without keep-going nothing is begun after a failure.
+// The next run goes on from there.
 func TestFailures(t *testing.T) {
-	plan := "version: 1\njobs:\n  a: {verb: mix, args: [IN]}\n  b: {verb: mix, args: [\"${jobs.a.out}\"]}\n  c: {verb: mix, args: [IN], flags: {n: 1}}\n"
+	plan := "version: 1\njobs:\n  a: {verb: mix, args: [IN]}\n  b: {verb: mix, args: [\"${jobs.a.out}\"]}\n  c: " +
+		"{verb: mix, args: [IN], flags: {n: 1}}\n"
 	for _, keep := range []bool{false, true} {
 		out, _, plan := setUp(t, plan)
 		s := &stand{t: t, fail: func(job string, _ []string) (int, error) { return map[string]int{"a": 1}[job], nil }}
 		rep, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true, KeepGoing: keep})
 		want := map[bool]string{false: "a", true: "a c"}[keep]
-		if got := s.begun(); !errors.Is(err, ErrFailed) || got != want || !strings.Contains(fmt.Sprint(err), "1 of 3 jobs failed: a: compress mix: no luck") {
+		if got := s.begun(); !errors.Is(err, ErrFailed) || got != want ||
+			!strings.Contains(fmt.Sprint(err), "1 of 3 jobs failed: a: compress mix: no luck") {
 			t.Errorf("keep-going %v: began %q, %v", keep, got, err)
 		}
+
 		if rep.Jobs[1].State != stateIdle || rep.Failed != 1 {
 			t.Errorf("%+v", rep.Jobs[1])
 		}
+
 		s.fail = nil
 		if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); err != nil {
 			t.Fatal(err)
@@ -246,8 +282,9 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestContinues: a job that was interrupted is continued by the verb's own means where there is something to continue; where
-// it refuses that, it begins anew. One that was complete but for the note of it is taken as it is.
+// TestContinues: a job that was interrupted is continued by the verb's own means where there is something to
+// continue; where it refuses that, it begins anew. One that was complete but for the note of it is taken as it
+// is.
 func TestContinues(t *testing.T) {
 	out, _, plan := setUp(t, "version: 1\njobs:\n  a: {verb: mix, args: [IN]}\n")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -255,9 +292,12 @@ func TestContinues(t *testing.T) {
 		cancel()
 		return -1, errors.Join(ctx.Err(), os.Mkdir(filepath.Join(out, ".a.partial"), 0o777))
 	}}
-	if _, _, err := try(t, ctx, plan, Options{Out: out, program: s.run, straight: true}); !errors.Is(err, context.Canceled) {
+
+	if _, _, err := try(t, ctx, plan, Options{Out: out, program: s.run, straight: true}); !errors.Is(err,
+		context.Canceled) {
 		t.Fatal(err)
 	}
+
 	s.fail = func(_ string, args []string) (int, error) {
 		if slices.Contains(args, "--resume") {
 			return 2, nil
@@ -267,70 +307,102 @@ func TestContinues(t *testing.T) {
 		}
 		return 0, nil
 	}
+
 	s.begun()
-	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); err != nil || s.begun() != "a a" {
+
+	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); err != nil ||
+		s.begun() != "a a" {
 		t.Error("an attempt to continue that is refused", err)
 	}
+
 	rec := readRecord(out, "a")
 	rec.Done = false
 	if err := rec.write(out); err != nil {
 		t.Fatal(err)
 	}
+
 	rep, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true})
 	if err != nil || s.begun() != "" || rep.Done != 1 || !rep.Jobs[0].Resumed {
 		t.Errorf("complete but for the note: %v, %+v", err, rep)
 	}
+
 	rec = readRecord(out, "a")
 	rec.Done = false
 	if err := errors.Join(rec.write(out), os.Remove(filepath.Join(out, "a.report.json"))); err != nil {
 		t.Fatal(err)
 	}
+
 	s.fail = nil
-	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); err != nil || !slices.Contains(s.args["a"], "--resume") {
+
+	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); err != nil ||
+		!slices.Contains(s.args["a"], "--resume") {
 		t.Errorf("without its report: %v, %q", err, s.args["a"])
 	}
 }
 
-// TestPlaces: a folder that is not from run, a file of somebody else in the place of an output, and a folder that is in use are refused.
+// TestPlaces: a folder that is not from run, a file of somebody else in the place of an output, and a folder
+// that is in use are refused.
 func TestPlaces(t *testing.T) {
-	out, _, plan := setUp(t, "version: 1\njobs:\n  a: {verb: mix, args: [IN]}\n  b: {verb: mix, args: [IN], flags: {n: 2}}\n")
+	out, _, plan := setUp(t, "version: 1\njobs:\n  a: {verb: mix, args: [IN]}\n  b: {verb: mix, args: [IN], "+
+		"flags: {n: 2}}\n")
 	s := &stand{t: t}
 	if err := errors.Join(os.Mkdir(out, 0o777), os.WriteFile(filepath.Join(out, "mine"), nil, 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); !cli.IsUsage(err) || s.begun() != "" {
+
+	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); !cli.IsUsage(err) ||
+		s.begun() != "" {
 		t.Error(err)
 	}
+
 	if err := os.Remove(filepath.Join(out, "mine")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true, Jobs: []string{"a"}}); err != nil || s.begun() != "a" {
+
+	if _, _, err := try(t, t.Context(), plan,
+		Options{Out: out, program: s.run, straight: true, Jobs: []string{"a"}}); err != nil || s.begun() != "a" {
 		t.Error(err)
 	}
+
 	if err := os.WriteFile(filepath.Join(out, "b"), []byte("mine"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); err == nil || !strings.Contains(err.Error(), "not from this run") || s.begun() != "" {
+
+	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); err == nil ||
+		!strings.Contains(err.Error(), "not from this run") || s.begun() != "" {
 		t.Error(err)
 	}
+
 	p, err := take(out, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); !errors.Is(err, cli.ErrBusy) {
+
+	if _, _, err := try(t, t.Context(), plan, Options{Out: out, program: s.run, straight: true}); !errors.Is(err,
+		cli.ErrBusy) {
 		t.Error(err)
 	}
+
 	if err := p.release(); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range []Options{{Out: out, Resume: true, Overwrite: true}, {}, {Out: out, Where: workers.Where{Workers: -1}}, {Out: out, Vars: []string{"x"}}, {Out: out, Vars: []string{"x=1"}}, {Out: out, Jobs: []string{"z"}}} {
+
+	for _, o := range []Options{
+		{Out: out, Resume: true, Overwrite: true},
+		{},
+		{Out: out, Where: workers.Where{Workers: -1}},
+		{Out: out, Vars: []string{"x"}},
+		{Out: out, Vars: []string{"x=1"}},
+		{Out: out, Jobs: []string{"z"}},
+	} {
 		if _, _, err := try(t, t.Context(), plan, o); !cli.IsUsage(err) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
 }
 
-// TestNothingBegun: a folder in which no job was begun goes, unless more is in it: then it is still known as that of a run.
+// TestNothingBegun: a folder in which no job was begun goes, unless more is in it: then it is still known as
+// that of a run.
 func TestNothingBegun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	for _, more := range []string{"", "merge.recipe.yaml"} {
@@ -338,6 +410,7 @@ func TestNothingBegun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, name := range []string{planFile, more} {
 			if name != "" {
 				if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
@@ -345,6 +418,7 @@ func TestNothingBegun(t *testing.T) {
 				}
 			}
 		}
+
 		if err := p.release(); err != nil {
 			t.Fatal(err)
 		}
@@ -352,10 +426,12 @@ func TestNothingBegun(t *testing.T) {
 			t.Errorf("with %q in it: %v", more, err)
 		}
 	}
+
 	p, err := take(dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if err := p.release(); err != nil {
 		t.Error(err)
 	}
@@ -364,12 +440,17 @@ func TestNothingBegun(t *testing.T) {
 // TestLeftovers: what unfinished work leaves beside an output is known by its name, and belongs to that output alone.
 func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
-	all := []string{".a.partial", "..a.dense.partial", ".a.training", ".a.answers", ".a.partial.old", ".a.new", "a.partial", ".a-0.5.partial", ".a.b.partial", "a", "a.log", ".a", ".run"}
+	all := []string{
+		".a.partial", "..a.dense.partial", ".a.training", ".a.answers", ".a.partial.old", ".a.new",
+		"a.partial", ".a-0.5.partial", ".a.b.partial", "a", "a.log", ".a", ".run",
+	}
+
 	for _, n := range all {
 		if err := os.WriteFile(filepath.Join(dir, n), nil, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	got := leftovers(dir, []string{"a"})
 	slices.Sort(got)
 	if want := slices.Sorted(slices.Values(all[:7])); !slices.Equal(got, want) {

@@ -26,8 +26,8 @@ const (
 	maxNotes = 64 << 20 // of the file of hashes
 )
 
-// settled is how old a change must be for the hash of a file to be remembered: a file may change again within one tick of its
-// file system's clock.
+// settled is how old a change must be for the hash of a file to be remembered: a file may change again within
+// one tick of its file system's clock.
 const settled = 2 * time.Second
 
 // ErrInput: a folder that cannot be taken for an input.
@@ -54,31 +54,37 @@ func newHasher(file, skip string) *hasher {
 func (h *hasher) save(file string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	kept := map[string]string{}
 	for key := range h.used {
 		kept[key] = h.notes[key]
 	}
+
 	text, err := json.Marshal(kept)
 	if err != nil {
 		return err
 	}
+
 	return cli.WriteFile(file, text)
 }
 
-// identity is a hash of the content of a file or folder. In a folder with weights the reports do not count, since they hold
-// times, unless all is set.
+// identity is a hash of the content of a file or folder. In a folder with weights the reports do not count,
+// since they hold times, unless all is set.
 func (h *hasher) identity(ctx context.Context, path string, all bool) (string, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return "", err
 	}
+
 	if !st.IsDir() {
 		return h.file(ctx, path, st)
 	}
+
 	t := &tree{h: h, all: all}
 	if err := t.walk(ctx, path, "", 0); err != nil {
 		return "", err
 	}
+
 	return cli.Fingerprint("folder", t.list), nil
 }
 
@@ -87,25 +93,30 @@ func (h *hasher) file(ctx context.Context, path string, st fs.FileInfo) (string,
 	if !st.Mode().IsRegular() {
 		return "", fmt.Errorf("%s: %w", path, safefile.ErrNotRegular)
 	}
+
 	var now unix.Stat_t
 	if err := unix.Stat(path, &now); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
+
 	key := stamp(&now)
 	h.mu.Lock()
 	sum := h.notes[key]
 	h.mu.Unlock()
+
 	if sum == "" {
 		var err error
 		if sum, err = cli.FileHash(ctx, path); err != nil {
 			return "", err
 		}
 	}
+
 	if time.Since(time.Unix(now.Ctim.Unix())) > settled {
 		h.mu.Lock()
 		h.notes[key], h.used[key] = sum, true
 		h.mu.Unlock()
 	}
+
 	return sum, nil
 }
 
@@ -122,23 +133,31 @@ type tree struct {
 }
 
 // reports are files about a run beside its weights, which hold times.
-var reports = []string{"report.json", "report.html", "training.json", "training.html", "timings.json", "pruning.json", "merge.json"}
+var reports = []string{
+	"report.json", "report.html", "training.json", "training.html", "timings.json", "pruning.json",
+	"merge.json",
+}
 
-// walk takes in a folder. Links to files are followed, as folders of downloaded models have them; links to folders are not.
+// walk takes in a folder. Links to files are followed, as folders of downloaded models have them; links to
+// folders are not.
 func (t *tree) walk(ctx context.Context, dir, name string, depth int) error {
 	if abs, err := filepath.Abs(dir); err == nil && abs == t.h.skip {
 		return nil
 	}
+
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
-	model := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".safetensors") })
+
+	model := slices.ContainsFunc(entries,
+		func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".safetensors") })
 	for _, e := range entries {
 		path, inner := filepath.Join(dir, e.Name()), name+e.Name()
 		switch {
 		case len(t.list) >= maxFiles || depth > maxDepth:
-			return fmt.Errorf("%s: %w: more than %d files or %d levels (HINT: name a smaller folder)", dir, ErrInput, maxFiles, maxDepth)
+			return fmt.Errorf("%s: %w: more than %d files or %d levels (HINT: name a smaller folder)", dir, ErrInput,
+				maxFiles, maxDepth)
 		case model && !t.all && slices.Contains(reports, e.Name()):
 			continue
 		case e.IsDir():
@@ -147,25 +166,30 @@ func (t *tree) walk(ctx context.Context, dir, name string, depth int) error {
 			}
 			continue
 		}
+
 		st, err := os.Stat(path)
 		if err != nil || st.IsDir() || !st.Mode().IsRegular() {
 			t.list = append(t.list, [2]string{inner, "no file"})
 			continue
 		}
+
 		sum, err := t.h.file(ctx, path, st)
 		if err != nil {
 			return err
 		}
+
 		t.list = append(t.list, [2]string{inner, sum})
 	}
+
 	return nil
 }
 
 // maxNested is how deep documents that name documents are followed.
 const maxNested = 3
 
-// named lists the files and folders that texts name: whole, or as parts between commas, equals signs and plus signs; and
-// those that documents among them name, from the working directory or from where the document lies. Texts are as in a plan.
+// named lists the files and folders that texts name: whole, or as parts between commas, equals signs and plus
+// signs; and those that documents among them name, from the working directory or from where the document lies.
+// Texts are as in a plan.
 func named(texts []string, dir string) []string {
 	seen := map[string]bool{}
 	var list []string
@@ -178,26 +202,33 @@ func named(texts []string, dir string) []string {
 					path = filepath.Join(beside, path)
 				}
 			}
+
 			st, err := os.Stat(path)
 			if err != nil || seen[path] || holdsAll(path) {
 				continue
 			}
+
 			seen[path] = true
 			list = append(list, path)
-			if end := filepath.Ext(path); st.Mode().IsRegular() && (end == ".yaml" || end == ".yml") && depth < maxNested && st.Size() <= 1<<20 {
+
+			if end := filepath.Ext(path); st.Mode().IsRegular() && (end == ".yaml" || end == ".yml") &&
+				depth < maxNested && st.Size() <= 1<<20 {
 				text, err := safefile.ReadFile(path, 1<<20)
 				if err != nil {
 					continue // it is counted by its hash, which says the same
 				}
+
 				for _, word := range words(string(text)) {
 					take(word, filepath.Dir(path), depth+1)
 				}
 			}
 		}
 	}
+
 	for _, t := range texts {
 		take(t, "", 0)
 	}
+
 	return list
 }
 
@@ -214,7 +245,10 @@ func pieces(text string) []string {
 	if text == "" || len(text) > 4096 {
 		return nil
 	}
-	list := append([]string{text}, strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(",=+;", c) })...)
+	list := append([]string{text}, strings.FieldsFunc(text, func(c rune) bool {
+		return strings.ContainsRune(",=+;",
+			c)
+	})...)
 	slices.Sort(list)
 	return slices.Compact(list)
 }
@@ -225,8 +259,12 @@ func words(text string) (list []string) {
 		line = strings.TrimSpace(line)
 		_, value, _ := strings.Cut(line, ": ")
 		list = append(list, strings.Trim(value, `"'`), strings.Trim(strings.TrimPrefix(line, "- "), `"'`))
-		list = append(list, strings.FieldsFunc(line, func(c rune) bool { return strings.ContainsRune(" \t\"'{}[],", c) })...)
+		list = append(list, strings.FieldsFunc(line, func(c rune) bool {
+			return strings.ContainsRune(" \t\"'{}[],",
+				c)
+		})...)
 	}
+
 	slices.Sort(list)
 	return slices.Compact(list)
 }

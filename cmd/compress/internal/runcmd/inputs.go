@@ -29,7 +29,8 @@ func made(text string) bool {
 	return strings.ContainsRune(text, folderMark) || text == unmade || strings.HasPrefix(text, unmade+"/")
 }
 
-// present checks that what a job names is there, or made by another job: flags and arguments, what its documents name, and the data of its tasks.
+// present checks that what a job names is there, or made by another job: flags and arguments, what its
+// documents name, and the data of its tasks.
 func (b *builder) present(c *cobra.Command, j *job) {
 	for _, text := range append(inputTexts(c, j), j.configured...) {
 		if made(text) || !missing(text) {
@@ -39,6 +40,7 @@ func (b *builder) present(c *cobra.Command, j *job) {
 			b.Add(j.Place, strictyaml.ErrValue, "job %s: there is no %s", j.name, text)
 		}
 	}
+
 	tasks, data := values(c, j, "tasks"), values(c, j, "task-data")
 	name, text := j.reads(c)
 	if text != nil {
@@ -48,19 +50,23 @@ func (b *builder) present(c *cobra.Command, j *job) {
 				b.Add(j.Place, strictyaml.ErrValue, "job %s: %s: there is no %s", j.name, name, path)
 			}
 		}
+
 		tasks, data = append(tasks, more...), append(data, folders...)
 		for _, err := range recipeMissing(j.verb, name, text) {
 			b.Add(j.Place, strictyaml.ErrValue, "job %s: %s: %v", j.name, name, err)
 		}
 	}
+
 	if len(tasks) == 0 || slices.ContainsFunc(append(slices.Clone(tasks), data...), made) {
 		return
 	}
+
 	for i, t := range tasks {
 		if at := strings.LastIndexByte(t, '='); at > 0 && missing(t) {
 			tasks[i] = t[:at] // =WEIGHT
 		}
 	}
+
 	if suite, err := task.Load(tasks, data...); err == nil { // the verb's own check has told about others
 		for _, err := range parts(suite.DataThere()) {
 			b.Add(j.Place, strictyaml.ErrValue, "job %s: %v", j.name, err)
@@ -80,15 +86,18 @@ func parts(err error) []error {
 	return []error{err}
 }
 
-// reads gives the document that a job's verb reads: the recipe in the plan, or the file that is its first argument. Without one, the text is nil.
+// reads gives the document that a job's verb reads: the recipe in the plan, or the file that is its first
+// argument. Without one, the text is nil.
 func (j *job) reads(c *cobra.Command) (name string, text []byte) {
 	if j.recipe != nil {
 		return recipeName(j.name), j.document(unmade)
 	}
+
 	use := strings.Fields(c.Use)
 	if len(use) < 2 || !strings.HasSuffix(use[1], ".yaml") {
 		return "", nil
 	}
+
 	for _, a := range j.call[len(strings.Fields(j.verb)):] {
 		if strings.HasPrefix(a, "--") {
 			continue
@@ -96,12 +105,15 @@ func (j *job) reads(c *cobra.Command) (name string, text []byte) {
 		if made(a) {
 			return "", nil
 		}
+
 		text, err := safefile.ReadFile(a, strictyaml.MaxBytes)
 		if err != nil {
 			return "", nil // which is told anyway
 		}
+
 		return a, text
 	}
+
 	return "", nil
 }
 
@@ -135,21 +147,26 @@ func values(c *cobra.Command, j *job, flag string) (list []string) {
 	if f == nil {
 		return nil
 	}
+
 	for _, a := range j.call {
 		text, ok := strings.CutPrefix(a, "--"+f.Name+"=")
 		if !ok {
 			continue
 		}
+
 		if _, several := f.Value.(pflag.SliceValue); !several || !strings.HasSuffix(f.Value.Type(), "Slice") {
 			list = append(list, text)
 			continue
 		}
+
 		items, err := csv.NewReader(strings.NewReader(text)).Read()
 		if err != nil {
 			items = []string{text}
 		}
+
 		list = append(list, items...)
 	}
+
 	return list
 }
 
@@ -157,13 +174,15 @@ func values(c *cobra.Command, j *job, flag string) (list []string) {
 func inputTexts(c *cobra.Command, j *job) (list []string) {
 	list = append(list, j.inputs...)
 	words := strings.Fields(j.verb)
-	if use := strings.Fields(c.Use); len(use) > 1 && isPathWord(use[1]) && words[0] != "bench" && j.verb != "eval tasks check" && j.verb != "eval tasks show" {
+	if use := strings.Fields(c.Use); len(use) > 1 && isPathWord(use[1]) && words[0] != "bench" &&
+		j.verb != "eval tasks check" && j.verb != "eval tasks show" {
 		for _, a := range j.call[len(words):] {
 			if !strings.HasPrefix(a, "--") {
 				list = append(list, a)
 			}
 		}
 	}
+
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !cli.IsInput(f) || f.Name == "tasks" { // which are names as well
 			return
@@ -174,6 +193,7 @@ func inputTexts(c *cobra.Command, j *job) (list []string) {
 			}
 		}
 	})
+
 	return list
 }
 

@@ -25,17 +25,20 @@ func (b *builder) order() []*job {
 	var out []*job
 	for len(out) < len(b.jobs) {
 		before := len(out)
+
 		for _, j := range b.jobs {
 			if !done[j] && !slices.ContainsFunc(j.needs, func(n *job) bool { return !done[n] }) {
 				done[j] = true
 				out = append(out, j)
 			}
 		}
+
 		if len(out) == before {
 			b.cycle(done)
 			return nil
 		}
 	}
+
 	return out
 }
 
@@ -52,6 +55,7 @@ func (b *builder) cycle(done map[*job]bool) {
 			b.Add(j.Place, strictyaml.ErrValue, "jobs need each other: %s", strings.Join(names, " needs "))
 			return
 		}
+
 		path = append(path, j)
 		j = j.needs[slices.IndexFunc(j.needs, func(n *job) bool { return !done[n] })]
 	}
@@ -62,6 +66,7 @@ func pick(jobs []*job, names []string) ([]*job, error) {
 	if len(names) == 0 {
 		return jobs, nil
 	}
+
 	wanted := map[*job]bool{}
 	var want func(j *job)
 	want = func(j *job) {
@@ -72,6 +77,7 @@ func pick(jobs []*job, names []string) ([]*job, error) {
 			}
 		}
 	}
+
 	for _, name := range names {
 		found := false
 		for _, j := range jobs {
@@ -88,22 +94,25 @@ func pick(jobs []*job, names []string) ([]*job, error) {
 			return nil, cli.Usagef("there is no job %.60q%s", name, strictyaml.Suggest(name, known))
 		}
 	}
+
 	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return !wanted[j] }), nil
 }
 
-// arguments are those of the program for a job: what the plan says and what the run gives. dir is the folder as it is to be
-// written.
+// arguments are those of the program for a job: what the plan says and what the run gives. dir is the folder as
+// it is to be written.
 func (j *job) arguments(dir string) []string {
 	words := len(strings.Fields(j.verb))
 	args := slices.Clone(j.call[:words])
 	if j.out != "" {
 		args = append(args, "--out="+inFolder(j.out))
 	}
+
 	args = append(args, "--report="+inFolder(reportName(j.name)))
 	args = append(args, j.call[words:]...)
 	for i := range args {
 		args[i] = at(dir, args[i])
 	}
+
 	return args
 }
 
@@ -121,14 +130,18 @@ func (j *job) document(dir string) []byte {
 // placed is a document with the folder in its place.
 func placed(n *strictyaml.Node, dir string) *strictyaml.Node {
 	out := *n
-	out.Text, out.Items, out.Entries = at(dir, n.Text), nil, nil
+	out.Text = at(dir, n.Text)
+	out.Items = nil
+	out.Entries = nil
 	for _, item := range n.Items {
 		out.Items = append(out.Items, placed(item, dir))
 	}
+
 	for _, e := range n.Entries {
 		e.Value = placed(e.Value, dir)
 		out.Entries = append(out.Entries, e)
 	}
+
 	return &out
 }
 
@@ -144,10 +157,12 @@ func (b *builder) rehearse(j *job) {
 		b.Add(j.Place, strictyaml.ErrValue, "job %s: %v", j.name, err)
 		return
 	}
+
 	if err := a.Run(context.Background(), root); err == nil || errors.Is(err, fs.ErrNotExist) && j.waits() {
 		j.configure(c)
 		return
 	}
+
 	text := strings.TrimPrefix(strings.TrimSpace(said.String()), c.CommandPath()+": ")
 	b.Add(j.blame(text), strictyaml.ErrValue, "job %s: %s", j.name, text)
 }
@@ -164,15 +179,19 @@ func (j *job) blame(text string) strictyaml.Place {
 			return f.Value.Place
 		}
 	}
+
 	for _, f := range j.given {
 		for _, n := range append(f.Value.Items, f.Value) {
 			for part := range strings.SplitSeq(n.Text, ",") {
-				if part != "" && (strings.Contains(text, f.Key+" "+part) || len(part) > 1 && strings.Contains(text, strconv.Quote(part))) {
+				if part != "" &&
+					(strings.Contains(text, f.Key+" "+part) ||
+						len(part) > 1 && strings.Contains(text, strconv.Quote(part))) {
 					return n.Place
 				}
 			}
 		}
 	}
+
 	return j.Place
 }
 
@@ -191,29 +210,34 @@ func recipeFaults(verb, name string, text []byte) []strictyaml.Problem {
 	default:
 		_, err = merge.Parse(name, text)
 	}
+
 	var all *strictyaml.Problems
 	if errors.As(err, &all) {
 		return all.List
 	}
+
 	if err != nil {
 		return []strictyaml.Problem{{Message: err.Error(), Err: strictyaml.ErrValue}}
 	}
+
 	return nil
 }
 
-// inspect checks what a plan names against the disk: inputs that no job makes must be there, and what a job makes must be
-// named by reference, since the order would not be known otherwise.
+// inspect checks what a plan names against the disk: inputs that no job makes must be there, and what a job
+// makes must be named by reference, since the order would not be known otherwise.
 func (b *builder) inspect(jobs []*job, dir string) error {
 	for _, j := range jobs {
 		c, _, err := b.root.Find(strings.Fields(j.verb))
 		if err != nil {
 			return err
 		}
+
 		b.present(c, j)
 		for _, text := range j.named {
 			b.direct(jobs, j, dir, text)
 		}
 	}
+
 	return cli.Usage(b.Err())
 }
 
@@ -227,19 +251,23 @@ func (b *builder) direct(jobs []*job, j *job, dir, text string) {
 	if strings.ContainsRune(text, folderMark) || text == "" || len(text) > 4096 {
 		return
 	}
+
 	folder, errA := filepath.Abs(dir)
 	path, errB := filepath.Abs(text)
 	if errA != nil || errB != nil {
 		return
 	}
+
 	rel, err := filepath.Rel(folder, path)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") || rel == "." {
 		return
 	}
+
 	first, _, _ := strings.Cut(rel, "/")
 	for _, other := range jobs {
 		if slices.Contains(other.files(), first) {
-			b.Add(j.Place, strictyaml.ErrValue, "job %s: %s is what job %s writes (HINT: write ${jobs.%s.out})", j.name, text, other.name, other.name)
+			b.Add(j.Place, strictyaml.ErrValue, "job %s: %s is what job %s writes (HINT: write ${jobs.%s.out})", j.name,
+				text, other.name, other.name)
 		}
 	}
 }

@@ -61,25 +61,30 @@ func readPlan(file string) ([]byte, error) {
 	return safefile.ReadFile(file, strictyaml.MaxBytes)
 }
 
-// parse takes a plan apart. given replaces variables of the plan. Faults are noted in the sheet; the error is one of the YAML.
+// parse takes a plan apart. given replaces variables of the plan. Faults are noted in the sheet; the error is
+// one of the YAML.
 func parse(file string, text []byte, given map[string]string) (*sheet, error) {
 	src, err := strictyaml.Parse(file, text)
 	if err != nil {
 		return nil, cli.Usage(err)
 	}
+
 	if len(src.Documents) != 1 {
 		return nil, cli.Usagef("%s: want one document with version and jobs, found %d", file, len(src.Documents))
 	}
+
 	r := src.NewReader()
 	s := &sheet{Reader: r, said: map[string]bool{}}
 	o := r.Object(src.Documents[0], "a plan")
 	if v := o.Need("version"); v != nil {
 		r.Int(v, "version", 1, 1)
 	}
+
 	s.readVars(o.Get("vars"), given)
 	if jobs := o.Need("jobs"); jobs != nil {
 		s.readJobs(r, jobs)
 	}
+
 	o.Close()
 	return s, nil
 }
@@ -99,19 +104,25 @@ func (s *sheet) readVars(n *strictyaml.Node, given map[string]string) {
 	seen := map[string]string{}
 	if n != nil {
 		r.Object(n, "vars")
+
 		for _, e := range n.Entries {
 			if !plainName.MatchString(e.Key) || strings.Contains(e.Key, ".") || e.Key == "dir" || e.Key == "out" {
-				r.Add(e.Place, strictyaml.ErrValue, "variable %.60q: want letters, digits, - and _, and not dir or out, which are there already", e.Key)
+				r.Add(e.Place, strictyaml.ErrValue,
+					"variable %.60q: want letters, digits, - and _, and not dir or out, which are there already", e.Key)
 				continue
 			}
+
 			text, replaced := given[e.Key]
 			if !replaced {
-				text = s.expand(e.Value, r.Text(e.Value, "variable "+e.Key), func(ref string) (string, string) { return known(seen, ref) })
+				text = s.expand(e.Value, r.Text(e.Value, "variable "+e.Key),
+					func(ref string) (string, string) { return known(seen, ref) })
 			}
+
 			seen[e.Key] = text
 			s.vars = append(s.vars, binding{e.Key, text})
 		}
 	}
+
 	for name := range given {
 		if _, ok := seen[name]; !ok {
 			r.Add(strictyaml.Place{}, strictyaml.ErrUnknownKey, "--var %s: the plan has no such variable", name)
@@ -137,18 +148,23 @@ func (s *sheet) expand(at *strictyaml.Node, text string, value func(ref string) 
 		s.Add(at.Place, strictyaml.ErrValue, "a text with a zero byte")
 		return ""
 	}
+
 	size := len(text)
 	if !s.spend(at, size) {
 		return ""
 	}
+
 	out := reference.ReplaceAllStringFunc(text, func(m string) string {
 		if m == "$${" {
 			return "${"
 		}
+
 		if !strings.HasSuffix(m, "}") {
-			s.Add(at.Place, strictyaml.ErrValue, "%.60q: a reference is ${NAME}; $${ stands for the signs themselves", m)
+			s.Add(at.Place, strictyaml.ErrValue, "%.60q: a reference is ${NAME}; $${ stands for the signs themselves",
+				m)
 			return ""
 		}
+
 		got, fault := value(strings.TrimSpace(m[2 : len(m)-1]))
 		if fault != "" {
 			s.Add(at.Place, strictyaml.ErrValue, "%.200s: %s", m, fault)
@@ -156,12 +172,15 @@ func (s *sheet) expand(at *strictyaml.Node, text string, value func(ref string) 
 		if size += len(got); size > maxText {
 			return ""
 		}
+
 		return got
 	})
+
 	if size > maxText {
 		s.Add(at.Place, strictyaml.ErrLimit, "a value of more than %d bytes", maxText)
 		return ""
 	}
+
 	return out
 }
 
@@ -180,9 +199,11 @@ func (s *sheet) readJobs(r *strictyaml.Reader, n *strictyaml.Node) {
 	if n.Kind == strictyaml.Map && len(n.Entries) == 0 {
 		r.Add(n.Place, strictyaml.ErrValue, "jobs is empty")
 	}
+
 	for _, e := range n.Entries {
 		if !plainName.MatchString(e.Key) || len(e.Key) > maxName {
-			r.Add(e.Place, strictyaml.ErrValue, "job %.60q: a name has letters, digits, and . _ + - after the first, %d at most", e.Key, maxName)
+			r.Add(e.Place, strictyaml.ErrValue,
+				"job %.60q: a name has letters, digits, and . _ + - after the first, %d at most", e.Key, maxName)
 			continue
 		}
 		s.templates = append(s.templates, readJob(r, e))
@@ -195,18 +216,22 @@ func readJob(r *strictyaml.Reader, e strictyaml.Entry) *template {
 	o := r.Object(e.Value, "job "+e.Key)
 	t.verb = o.Need("verb")
 	t.args = list(r, o.Get("args"), "args")
+
 	if f := o.Get("flags"); f != nil {
 		r.Object(f, "flags")
 		t.flags = f.Entries
 	}
+
 	if t.recipe = o.Get("recipe"); t.recipe != nil && t.recipe.Kind != strictyaml.Map {
 		r.Add(t.recipe.Place, strictyaml.ErrType, "recipe must be a map: the document that the verb reads")
 	}
+
 	t.needs, t.inputs = list(r, o.Get("needs"), "needs"), list(r, o.Get("inputs"), "inputs")
 	t.out = o.Get("out")
 	if m := o.Get("matrix"); m != nil {
 		t.matrix = readMatrix(r, m)
 	}
+
 	o.Close()
 	return t
 }
@@ -231,24 +256,31 @@ func readMatrix(r *strictyaml.Reader, n *strictyaml.Node) []axis {
 		if !plainName.MatchString(e.Key) {
 			r.Add(e.Place, strictyaml.ErrValue, "matrix key %.60q: want letters, digits, . _ + and -", e.Key)
 		}
+
 		for _, v := range r.List(e.Value, "matrix key "+e.Key) {
 			text := r.Text(v, "a value of "+e.Key)
 			if strings.ContainsRune(text, folderMark) || strings.Contains(text, "${") || len(text) > maxText {
-				r.Add(v.Place, strictyaml.ErrValue, "%.60q: values of a matrix are plain texts without references", text)
+				r.Add(v.Place, strictyaml.ErrValue, "%.60q: values of a matrix are plain texts without references",
+					text)
 				text = ""
 			}
+
 			if text != "" && slices.Contains(a.values, text) {
 				r.Add(v.Place, strictyaml.ErrValue, "value %.60q is twice in matrix key %s", text, e.Key)
 				continue
 			}
+
 			a.values = append(a.values, text)
 		}
+
 		if len(a.values) == 0 {
 			r.Add(e.Place, strictyaml.ErrValue, "matrix key %s has no values", e.Key)
 			a.values = []string{""}
 		}
+
 		axes = append(axes, a)
 	}
+
 	return axes
 }
 
@@ -265,12 +297,15 @@ func variants(axes []axis) [][]binding {
 				next = append(next, append(head[:len(head):len(head)], binding{a.key, v}))
 			}
 		}
+
 		all = next
 	}
+
 	return all
 }
 
-// nameOf is the name of a variant: that of the job with the values of its matrix, with _ for what does not fit into names.
+// nameOf is the name of a variant: that of the job with the values of its matrix, with _ for what does not fit
+// into names.
 func nameOf(base string, values []binding) string {
 	name := base
 	for _, v := range values {
@@ -281,5 +316,6 @@ func nameOf(base string, values []binding) string {
 			return '_'
 		}, v.text)
 	}
+
 	return name
 }

@@ -44,34 +44,42 @@ func (r *run) work() (err error) {
 	if err != nil {
 		return err
 	}
+
 	old, again := readSession(r.dir)
 	s := session{Dir: r.dir, From: here, Cluster: jobs.Address(r.o.Cluster)}
 	s.ID = cli.Fingerprint(here, r.dir, os.Getpid(), time.Now().UnixNano())[:16]
+
 	if again && old.Cluster != "" && old.Cluster == s.Cluster {
 		if err := r.withdraw(old); err != nil {
 			return err
 		}
 	}
+
 	spec, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
+
 	if err := workers.Vouch(filepath.Join(r.dir, stateFolder, sessionFile), spec); err != nil {
 		return err
 	}
+
 	threads, err := r.Threads()
 	if err != nil {
 		return err
 	}
+
 	slots := r.o.Slots(threads)
 	t := r.team(cmp.Or(threads, runtime.NumCPU()), slots)
 	if r.o.straight {
 		return r.without(t, slots)
 	}
+
 	queueDir := filepath.Join(r.dir, stateFolder, "queue")
 	if err := os.RemoveAll(queueDir); err != nil { // what is done lies in the folder
 		return err
 	}
+
 	c, err := workers.Assemble(r.Job, workers.Options{
 		Where: r.o.Where, Dir: queueDir, Slots: slots, Kind: Kind, Name: s.offer(), Spec: spec,
 		Check: r.check,
@@ -79,21 +87,25 @@ func (r *run) work() (err error) {
 	if err != nil {
 		return err
 	}
+
 	r.say = c.Note
 	t.began = func(job string) { c.Note("%s: running", job) }
 	if r.limit = slots; r.o.Cluster != "" || r.o.Listen != "" {
 		r.limit = len(r.jobs)
 	}
+
 	r.hand = func(k call) (*outcome, error) { return r.over(c, s, k) }
 	err = r.schedule()
 	for _, j := range r.jobs { // nothing is handed over any more
 		err = errors.Join(err, os.RemoveAll(callFile(r.dir, j.name)))
 	}
+
 	if r.o.Cluster != "" { // also after an interrupt, so that nobody goes on with it
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), 10*time.Second)
 		defer cancel()
 		err = errors.Join(err, c.Withdraw(ctx))
 	}
+
 	return errors.Join(err, c.Close(), os.RemoveAll(queueDir), os.RemoveAll(workers.KeysFile(queueDir)))
 }
 
@@ -112,7 +124,10 @@ func (r *run) withdraw(old session) error {
 
 // team are the workers of this process, which share its threads.
 func (r *run) team(threads, slots int) *team {
-	t := &team{dir: r.dir, run: r.o.program, hashes: r.hashes, threads: max(1, threads/max(1, slots)), session: func() bool { return true }}
+	t := &team{
+		dir: r.dir, run: r.o.program, hashes: r.hashes, threads: max(1, threads/max(1, slots)),
+		session: func() bool { return true },
+	}
 	if t.run == nil {
 		t.run = child("")
 	}
@@ -121,7 +136,9 @@ func (r *run) team(threads, slots int) *team {
 
 // without has the jobs done without a queue.
 func (r *run) without(t *team, slots int) error {
-	r.limit, r.say, t.began = slots, func(string, ...any) {}, func(string) {}
+	r.limit = slots
+	r.say = func(string, ...any) {}
+	t.began = func(string) {}
 	r.hand = func(c call) (*outcome, error) { return t.do(r.Ctx, c) }
 	return r.schedule()
 }
@@ -137,14 +154,17 @@ func (r *run) over(c *workers.Crew, s session, k call) (*outcome, error) {
 	if err := k.write(r.dir); err != nil {
 		return nil, err
 	}
+
 	data, err := json.Marshal(order{k.Job, k.Key})
 	if err != nil {
 		return nil, err
 	}
+
 	res, err := c.Hand(r.Ctx, jobs.Item{ID: cli.Fingerprint(s.ID, k.Job)[:32], Data: data})
 	if err != nil {
 		return nil, err
 	}
+
 	o := &outcome{State: stateFailed, Failure: res.Failure, Seconds: res.Seconds}
 	if res.Failure == "" {
 		o, err = readOutcome(res.Data)
@@ -152,6 +172,7 @@ func (r *run) over(c *workers.Crew, s session, k call) (*outcome, error) {
 	if o != nil {
 		o.Worker = res.Worker
 	}
+
 	return o, err
 }
 
@@ -161,6 +182,7 @@ func readOutcome(data []byte) (*outcome, error) {
 	if err := jobs.Decode(data, o); err != nil {
 		return nil, err
 	}
+
 	o.Failure = jobs.Plain(o.Failure, maxFailure)
 	switch {
 	case o.Seconds < 0 || o.Seconds > maxSeconds || math.IsNaN(o.Seconds):
@@ -168,6 +190,7 @@ func readOutcome(data []byte) (*outcome, error) {
 	case o.State == stateFailed && o.Failure != "", (o.State == stateDone || o.State == stateKept) && o.Failure == "":
 		return o, nil
 	}
+
 	return nil, fmt.Errorf("%w: state %.40q, failure %.40q", jobs.ErrItem, o.State, o.Failure)
 }
 
@@ -185,6 +208,7 @@ func (r *run) checked(ctx context.Context, it jobs.Item, data []byte) error {
 	if err != nil || o.State == stateFailed {
 		return err
 	}
+
 	var k order
 	if err := jobs.Decode(it.Data, &k); err != nil {
 		return err
@@ -192,6 +216,7 @@ func (r *run) checked(ctx context.Context, it jobs.Item, data []byte) error {
 	if !readRecord(r.dir, k.Job).isDone(ctx, r.hashes, r.dir, k.Key) {
 		return fmt.Errorf("%w: job %s is said to be done, and is not", jobs.ErrItem, k.Job)
 	}
+
 	return nil
 }
 
@@ -200,6 +225,7 @@ func vouched(w *workers.Worker, text []byte) (s session, err error) {
 	if err := jobs.Decode(text, &s); err != nil {
 		return s, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
 	}
+
 	folder := s.Dir
 	if !filepath.IsAbs(folder) {
 		folder = filepath.Join(s.From, s.Dir)
@@ -207,6 +233,7 @@ func vouched(w *workers.Worker, text []byte) (s session, err error) {
 	if !filepath.IsAbs(folder) {
 		return s, fmt.Errorf("%w: specification: %.200q is no whole path", jobs.ErrRefused, folder)
 	}
+
 	return s, w.Vouched(folder, filepath.Join(stateFolder, sessionFile), text)
 }
 
@@ -216,16 +243,24 @@ func Serve(ctx context.Context, w *workers.Worker, text []byte) (jobs.Handler, f
 	if err != nil {
 		return nil, nil, err
 	}
+
 	threads, err := w.Job.Threads()
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &team{dir: s.Dir, cwd: s.From, run: child(s.From), threads: max(1, cmp.Or(threads, runtime.NumCPU())/max(1, w.Slots))}
+
+	t := &team{
+		dir: s.Dir, cwd: s.From, run: child(s.From),
+		threads: max(1, cmp.Or(threads, runtime.NumCPU())/max(1, w.Slots)),
+	}
 	t.hashes = newHasher("", absolute(t.path()))
 	t.began = func(job string) { w.Note("%s: running", job) }
+
 	t.session = func() bool { now, ok := readSession(t.path()); return ok && now.ID == s.ID }
 	if !t.session() {
-		return nil, nil, fmt.Errorf("%w: the folder %s of the run is not here, or another run has taken it over", jobs.ErrRefused, t.path())
+		return nil, nil, fmt.Errorf("%w: the folder %s of the run is not here, or another run has taken it over",
+			jobs.ErrRefused, t.path())
 	}
+
 	return t.handle, nil, ctx.Err()
 }

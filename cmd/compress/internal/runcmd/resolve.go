@@ -15,7 +15,8 @@ import (
 	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
-// folderMark stands for the folder of the run in what a plan says, so that a job's key does not depend on where that is.
+// folderMark stands for the folder of the run in what a plan says, so that a job's key does not depend on where
+// that is.
 const folderMark = '\x00'
 
 // job is a job of a plan with everything settled but the folder.
@@ -68,13 +69,14 @@ type builder struct {
 	tried int               // bytes of recipes that were looked at
 }
 
-// build settles a plan: matrices are multiplied out, references resolved, verbs and flags checked, and the jobs put into an
-// order in which each comes after what it needs.
+// build settles a plan: matrices are multiplied out, references resolved, verbs and flags checked, and the jobs
+// put into an order in which each comes after what it needs.
 func build(file string, text []byte, verbs func(*cli.App) *cobra.Command, given map[string]string) (*builder, error) {
 	s, err := parse(file, text, given)
 	if err != nil {
 		return nil, err
 	}
+
 	b := &builder{sheet: s, verbs: verbs, root: verbs(cli.New(nil, io.Discard, io.Discard)), table: map[string]string{}}
 	for _, v := range s.vars {
 		b.table[v.name] = v.text
@@ -82,6 +84,7 @@ func build(file string, text []byte, verbs func(*cli.App) *cobra.Command, given 
 	if !b.multiply() {
 		return nil, cli.Usage(s.Err())
 	}
+
 	i := 0
 	for _, t := range s.templates {
 		for range variants(t.matrix) {
@@ -89,11 +92,13 @@ func build(file string, text []byte, verbs func(*cli.App) *cobra.Command, given 
 			i++
 		}
 	}
+
 	if b.jobs = b.order(); b.Err() == nil {
 		for _, j := range b.jobs {
 			b.rehearse(j)
 		}
 	}
+
 	return b, cli.Usage(b.Err())
 }
 
@@ -103,31 +108,40 @@ func (b *builder) multiply() bool {
 	for _, n := range reserved {
 		taken[n] = "the run itself"
 	}
+
 	for _, t := range b.templates {
 		list := variants(t.matrix)
 		if len(b.jobs)+len(list) > maxJobs {
 			b.Add(t.Place, strictyaml.ErrLimit, "more than %d jobs", maxJobs)
 			return false
 		}
+
 		c := b.command(t.verb)
 		for _, values := range list {
 			j := &job{Place: t.Place, name: nameOf(t.name, values), base: t.name, values: values}
 			b.jobs = append(b.jobs, j)
-			if j.cmd = c; c == nil {
+			j.cmd = c
+
+			if c == nil {
 				j.out = j.name // perhaps; others may name it
 				continue
 			}
+
 			j.verb = strings.TrimPrefix(c.CommandPath(), b.root.Name()+" ")
 			j.resumes, j.replaces = c.Flags().Lookup("resume") != nil, c.Flags().Lookup("overwrite") != nil
 			b.place(j, t, c)
+
 			for _, n := range append(j.files(), j.name) {
 				if other := taken[n]; other != "" && (n != j.name || other != j.name) {
-					b.Add(t.Place, strictyaml.ErrValue, "job %s: %s is written by %s already (HINT: rename the job, or give it out: NAME)", j.name, n, other)
+					b.Add(t.Place, strictyaml.ErrValue,
+						"job %s: %s is written by %s already (HINT: rename the job, or give it out: NAME)", j.name, n,
+						other)
 				}
 				taken[n] = j.name
 			}
 		}
 	}
+
 	return true
 }
 
@@ -145,20 +159,26 @@ func (b *builder) command(n *strictyaml.Node) *cobra.Command {
 	if n == nil {
 		return nil
 	}
+
 	words := strings.Fields(b.Text(n, "verb"))
 	c := b.root
 	for _, w := range words {
 		i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == w })
 		if i < 0 || slices.Contains(noJobs, w) {
-			b.Add(n.Place, strictyaml.ErrValue, "unknown verb %.60q%s", strings.Join(words, " "), strictyaml.Suggest(w, verbNames(c)))
+			b.Add(n.Place, strictyaml.ErrValue, "unknown verb %.60q%s", strings.Join(words, " "),
+				strictyaml.Suggest(w, verbNames(c)))
 			return nil
 		}
+
 		c = c.Commands()[i]
 	}
+
 	if len(words) == 0 || c.HasSubCommands() && c.Args != nil && c.Args(c, []string{"x"}) != nil {
-		b.Add(n.Place, strictyaml.ErrValue, "verb %q is not complete%s", strings.Join(words, " "), strictyaml.Suggest("", verbNames(c)))
+		b.Add(n.Place, strictyaml.ErrValue, "verb %q is not complete%s", strings.Join(words, " "),
+			strictyaml.Suggest("", verbNames(c)))
 		return nil
 	}
+
 	return c
 }
 
@@ -179,15 +199,19 @@ func (b *builder) place(j *job, t *template, c *cobra.Command) {
 		}
 		return
 	}
+
 	end := endings[j.verb]
 	j.out, j.folder = j.name+end, end == ""
 	if t.out == nil {
 		return
 	}
+
 	s := &scope{b: b, self: j}
 	j.out = b.expand(t.out, b.Text(t.out, "out"), s.plain)
-	if !plainName.MatchString(j.out) || len(j.out) > maxName || slices.Contains(hidden, strings.TrimPrefix(filepath.Ext(j.out), ".")) {
-		b.Add(t.out.Place, strictyaml.ErrValue, "out %.60q: a name in the folder of the run, with letters, digits, and . _ + - after the first", j.out)
+	if !plainName.MatchString(j.out) || len(j.out) > maxName ||
+		slices.Contains(hidden, strings.TrimPrefix(filepath.Ext(j.out), ".")) {
+		b.Add(t.out.Place, strictyaml.ErrValue,
+			"out %.60q: a name in the folder of the run, with letters, digits, and . _ + - after the first", j.out)
 	}
 }
 
@@ -207,9 +231,11 @@ func (s *scope) plain(ref string) (string, string) {
 		}
 		return "", "the job's matrix has no key " + key
 	}
+
 	if strings.HasPrefix(ref, "jobs.") {
 		return "", "other jobs cannot be named here"
 	}
+
 	return known(s.b.table, ref)
 }
 
@@ -227,14 +253,18 @@ func (s *scope) value(ref string) (string, string) {
 		name, field := rest[:dot], strings.TrimPrefix(rest[dot:], ".")
 		list, fault := s.b.named(name, s.self)
 		if fault == "" && len(list) > 1 {
-			fault = fmt.Sprintf("job %s stands for %d jobs: %s (HINT: name one of them, give this job the same matrix, or take all with ${jobs.%s.%ss})",
+			fault = fmt.Sprintf("job %s stands for %d jobs: %s (HINT: name one of them, give this job the same "+
+				"matrix, or take all with ${jobs.%s.%ss})",
 				name, len(list), shorten(list), name, field)
 		}
+
 		if fault != "" {
 			return "", fault
 		}
+
 		return s.output(list[0], field)
 	}
+
 	return s.plain(ref)
 }
 
@@ -251,6 +281,7 @@ func (s *scope) output(other *job, field string) (string, string) {
 	case other.out == "":
 		return "", fmt.Sprintf("%s has no output (HINT: ${jobs.%s.report} is its report)", other.verb, other.name)
 	}
+
 	s.need(other)
 	return inFolder(other.out), ""
 }
@@ -275,20 +306,23 @@ func shorten(list []*job) string {
 	return strings.Join(names, ", ")
 }
 
-// named finds the jobs of a name: one, or the variants of a matrix. If exactly one variant has the values that self has for
-// all of its keys, it is that one.
+// named finds the jobs of a name: one, or the variants of a matrix. If exactly one variant has the values that
+// self has for all of its keys, it is that one.
 func (b *builder) named(name string, self *job) ([]*job, string) {
 	var list, same []*job
 	for _, j := range b.jobs {
 		if j.name == name {
 			return []*job{j}, ""
 		}
+
 		if j.base == name {
-			if list = append(list, j); j.matches(self) {
+			list = append(list, j)
+			if j.matches(self) {
 				same = append(same, j)
 			}
 		}
 	}
+
 	switch {
 	case len(list) == 0:
 		var names []string
@@ -299,6 +333,7 @@ func (b *builder) named(name string, self *job) ([]*job, string) {
 	case len(same) == 1:
 		return same, ""
 	}
+
 	return list, ""
 }
 
@@ -320,6 +355,7 @@ func (s *scope) all(text string) (list []string, fault string, ok bool) {
 	if !isJob || !closed || dot < 0 || ref[dot:] != ".outs" && ref[dot:] != ".reports" {
 		return nil, "", false
 	}
+
 	var found []*job
 	for _, j := range s.b.jobs {
 		if j.base == ref[:dot] || j.name == ref[:dot] {
@@ -330,15 +366,19 @@ func (s *scope) all(text string) (list []string, fault string, ok bool) {
 		_, fault := s.b.named(ref[:dot], s.self)
 		return nil, fault, true
 	}
+
 	for _, j := range found {
 		text, fault := s.output(j, strings.TrimSuffix(ref[dot+1:], "s"))
 		if fault != "" {
 			return nil, fault, true
 		}
-		if list = append(list, text); !s.b.spend(&strictyaml.Node{}, len(text)) {
+
+		list = append(list, text)
+		if !s.b.spend(&strictyaml.Node{}, len(text)) {
 			return nil, "", true
 		}
 	}
+
 	return list, "", true
 }
 
@@ -363,17 +403,21 @@ func (s *scope) texts(n *strictyaml.Node, what string) []string {
 // settle resolves everything that a job says.
 func (b *builder) settle(j *job, t *template) {
 	c, s := j.cmd, &scope{b: b, self: j}
-	if j.flags = map[string]bool{}; c == nil {
+	j.flags = map[string]bool{}
+	if c == nil {
 		return
 	}
+
 	var args []string
 	if t.recipe != nil {
 		b.document(s, j, t, c)
 		args = append(args, inFolder(recipeName(j.name)))
 	}
+
 	for _, n := range t.args {
 		args = append(args, s.texts(n, "an argument")...)
 	}
+
 	j.named = append(j.named, args...)
 	var flags []string
 	j.given = t.flags
@@ -383,12 +427,14 @@ func (b *builder) settle(j *job, t *template) {
 	for _, n := range t.inputs {
 		j.inputs = append(j.inputs, s.texts(n, "an input")...)
 	}
+
 	for _, n := range t.needs {
 		name := b.Text(n, "a need")
 		list, fault := b.named(name, j)
 		if fault != "" {
 			b.Add(n.Place, strictyaml.ErrValue, "needs: %s", fault)
 		}
+
 		for _, other := range list {
 			if other == j {
 				b.Add(n.Place, strictyaml.ErrValue, "needs: a job cannot need itself")
@@ -397,6 +443,7 @@ func (b *builder) settle(j *job, t *template) {
 			s.need(other)
 		}
 	}
+
 	j.call = strings.Fields(j.verb)
 	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") }) {
 		j.call = append(append(append(j.call, flags...), "--"), args...)
@@ -411,9 +458,12 @@ func (b *builder) document(s *scope, j *job, t *template, c *cobra.Command) {
 		b.Add(t.recipe.Place, strictyaml.ErrUnknownKey, "%s reads no recipe or plan", j.verb)
 		return
 	}
-	if j.recipe = s.tree(j, t.recipe); b.Err() != nil {
+
+	j.recipe = s.tree(j, t.recipe)
+	if b.Err() != nil {
 		return
 	}
+
 	text := j.document("DIR")
 	if b.tried += len(text); b.tried > strictyaml.MaxBytes {
 		return // the verb will look at it
@@ -423,13 +473,15 @@ func (b *builder) document(s *scope, j *job, t *template, c *cobra.Command) {
 	}
 }
 
-// tree resolves the texts of a document. One that is nothing but a reference takes the form of the value: ${x} is the number
-// 5 where x is.
+// tree resolves the texts of a document. One that is nothing but a reference takes the form of the value: ${x}
+// is the number 5 where x is.
 func (s *scope) tree(j *job, n *strictyaml.Node) *strictyaml.Node {
 	out := *n
-	if out.Items, out.Entries = nil, nil; !s.b.spend(n, 0) {
+	out.Items, out.Entries = nil, nil
+	if !s.b.spend(n, 0) {
 		return &out
 	}
+
 	switch n.Kind {
 	case strictyaml.Scalar:
 		out.Text = s.b.expand(n, n.Text, s.value)
@@ -443,13 +495,16 @@ func (s *scope) tree(j *job, n *strictyaml.Node) *strictyaml.Node {
 				out.Items = append(out.Items, s.tree(j, item))
 				continue
 			}
+
 			list, fault, ok := s.all(item.Text)
 			if !ok {
 				out.Items = append(out.Items, s.tree(j, item))
 			}
+
 			if fault != "" {
 				s.b.Add(item.Place, strictyaml.ErrValue, "%.200s: %s", item.Text, fault)
 			}
+
 			for _, text := range list {
 				out.Items = append(out.Items, &strictyaml.Node{Place: item.Place, Kind: strictyaml.Scalar, Text: text})
 				j.named = append(j.named, text)
@@ -460,6 +515,7 @@ func (s *scope) tree(j *job, n *strictyaml.Node) *strictyaml.Node {
 			out.Entries = append(out.Entries, strictyaml.Entry{Place: e.Place, Key: e.Key, Value: s.tree(j, e.Value)})
 		}
 	}
+
 	return &out
 }
 
@@ -477,9 +533,12 @@ func (b *builder) flag(s *scope, j *job, c *cobra.Command, e strictyaml.Entry) [
 				known = append(known, f.Name)
 			}
 		})
-		b.Add(e.Place, strictyaml.ErrUnknownKey, "%s has no flag %.60q%s", j.verb, e.Key, strictyaml.Suggest(e.Key, known))
+
+		b.Add(e.Place, strictyaml.ErrUnknownKey, "%s has no flag %.60q%s", j.verb, e.Key,
+			strictyaml.Suggest(e.Key, known))
 		return nil
 	}
+
 	var texts []string
 	switch _, several := f.Value.(pflag.SliceValue); {
 	case e.Value.Kind == strictyaml.Scalar:
@@ -494,16 +553,20 @@ func (b *builder) flag(s *scope, j *job, c *cobra.Command, e strictyaml.Entry) [
 			}
 		}
 	default:
-		b.Add(e.Value.Place, strictyaml.ErrType, "flag %s takes %s", e.Key, map[bool]string{true: "a value or a list of values", false: "one value"}[several])
+		b.Add(e.Value.Place, strictyaml.ErrType, "flag %s takes %s", e.Key,
+			map[bool]string{true: "a value or a list of values", false: "one value"}[several])
 	}
+
 	var out []string
 	for _, text := range texts {
 		b.tryFlag(f, e, text)
 		out = append(out, "--"+f.Name+"="+text)
 	}
+
 	j.flags[f.Name] = true
 	j.named = append(j.named, texts...)
 	b.written(j, f, e, texts)
+
 	return out
 }
 
@@ -521,7 +584,8 @@ func asItem(f *pflag.Flag, text string) string {
 
 // valueKinds says what the values of flags look like.
 var valueKinds = map[string]string{
-	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more", "float64": "a number such as 0.5", "bool": "true or false",
+	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, 0 or more",
+	"float64": "a number such as 0.5", "bool": "true or false",
 	"duration": "a time such as 300ms or 2s", "intSlice": "whole numbers",
 }
 
@@ -531,6 +595,7 @@ func (b *builder) tryFlag(f *pflag.Flag, e strictyaml.Entry, text string) {
 		b.Add(e.Value.Place, strictyaml.ErrValue, "flag %s is empty", e.Key)
 		return
 	}
+
 	if err := f.Value.Set(text); err != nil {
 		want := valueKinds[f.Value.Type()]
 		if want == "" {
@@ -539,6 +604,7 @@ func (b *builder) tryFlag(f *pflag.Flag, e strictyaml.Entry, text string) {
 		b.Add(e.Value.Place, strictyaml.ErrValue, "flag %s is %.60q: want %s", e.Key, text, want)
 		return
 	}
+
 	if err := cli.CheckWord(f, text); err != nil {
 		b.Add(e.Value.Place, strictyaml.ErrValue, "%v", err)
 	}
@@ -549,18 +615,23 @@ func (b *builder) written(j *job, f *pflag.Flag, e strictyaml.Entry, texts []str
 	if !slices.Contains(fileFlags, f.Name) {
 		return
 	}
+
 	for _, text := range texts {
 		name, inside := strings.CutPrefix(text, string(folderMark)+"/")
 		if !inside || !plainName.MatchString(name) {
 			b.Add(e.Value.Place, strictyaml.ErrValue, "flag %s writes a file: want ${dir}/NAME", e.Key)
 			continue
 		}
+
 		for _, other := range b.jobs {
-			if slices.Contains(other.files(), name) || slices.Contains(other.extra, name) || slices.Contains(reserved, name) {
-				b.Add(e.Value.Place, strictyaml.ErrValue, "flag %s: %s is written by something else already", e.Key, name)
+			if slices.Contains(other.files(), name) || slices.Contains(other.extra, name) ||
+				slices.Contains(reserved, name) {
+				b.Add(e.Value.Place, strictyaml.ErrValue, "flag %s: %s is written by something else already", e.Key,
+					name)
 				break
 			}
 		}
+
 		j.extra = append(j.extra, name)
 	}
 }

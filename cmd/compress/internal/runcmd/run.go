@@ -1,6 +1,7 @@
-// Package runcmd runs the verb run: a plan of jobs, each a verb of this program, that need each other's outputs. It settles the
-// plan, checks every command line before any work, has the jobs done by child processes over a queue, and keeps what a later
-// run needs to leave out what has not changed and to continue what was interrupted.
+// Package runcmd runs the verb run: a plan of jobs, each a verb of this program, that need each other's
+// outputs. It settles the plan, checks every command line before any work, has the jobs done by child processes
+// over a queue, and keeps what a later run needs to leave out what has not changed and to continue what was
+// interrupted.
 package runcmd
 
 import (
@@ -64,10 +65,12 @@ func Run(j *cli.Job, file string, o Options) (_ any, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+
 	text, err := readPlan(file)
 	if err != nil {
 		return nil, err
 	}
+
 	r := &run{Job: j, o: &o, file: file, dir: filepath.Clean(o.Out), version: compress.Version()}
 	if o.Out == "" {
 		r.dir = "DIR"
@@ -78,19 +81,23 @@ func Run(j *cli.Job, file string, o Options) (_ any, err error) {
 	if o.DryRun {
 		return r.rehearse()
 	}
+
 	p, err := take(r.dir, o.Overwrite)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.release()) }()
+
 	r.hashes = newHasher(filepath.Join(r.dir, stateFolder, hashesFile), absolute(r.dir))
 	defer func() { err = errors.Join(err, r.keepHashes()) }()
+
 	if err := r.begin(p, text); err != nil {
 		return nil, err
 	}
 	if err := r.work(); err != nil {
 		return nil, err
 	}
+
 	return r.finish(p)
 }
 
@@ -116,25 +123,30 @@ func (r *run) settle(text []byte) error {
 	if err != nil {
 		return err
 	}
+
 	b, err := build(r.file, text, r.o.Verbs, vars)
 	if err != nil {
 		return err
 	}
+
 	if r.jobs, err = pick(b.jobs, r.o.Jobs); err != nil {
 		return err
 	}
 	for _, j := range r.jobs {
 		j.lend(r.Common(), b.root)
 	}
+
 	return b.inspect(r.jobs, r.dir)
 }
 
-// lend gives a job the run's own --device and --seed, where it does not set them. flags are pairs of a flag and its value.
+// lend gives a job the run's own --device and --seed, where it does not set them. flags are pairs of a flag and
+// its value.
 func (j *job) lend(flags []string, root *cobra.Command) {
 	c, _, err := root.Find(strings.Fields(j.verb))
 	if err != nil {
 		return
 	}
+
 	words := len(strings.Fields(j.verb))
 	for i := 0; i+1 < len(flags); i += 2 {
 		name := strings.TrimPrefix(flags[i], "--")
@@ -153,15 +165,18 @@ func (r *run) begin(p *place, text []byte) error {
 		present[j.name] = true
 		r.rows[j] = r.row(j)
 	}
+
 	var old []string
 	for _, rec := range p.records() {
 		if r.known[rec.Job] = rec.Seconds; !present[rec.Job] && len(r.o.Jobs) == 0 {
 			old = append(old, rec.Job)
 		}
 	}
+
 	if len(old) > 0 {
 		r.Remark("%s still holds jobs that the plan no longer has: %s", r.dir, strings.Join(old, ", "))
 	}
+
 	return cli.WriteFile(filepath.Join(r.dir, planFile), text)
 }
 
@@ -179,8 +194,10 @@ func (r *run) finish(p *place) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	err = cli.WriteFile(filepath.Join(r.dir, reportFile), text)
 	r.show(report)
+
 	var failed []string
 	for _, row := range report.Jobs {
 		if row.State == stateFailed {
@@ -191,6 +208,7 @@ func (r *run) finish(p *place) (any, error) {
 		err = fmt.Errorf("%d of %d jobs %w: %s (HINT: %s has what it printed; the same command goes on from here)",
 			len(failed), len(report.Jobs), ErrFailed, strings.Join(failed, "; "), filepath.Join(r.dir, "JOB.log"))
 	}
+
 	return report, err
 }
 

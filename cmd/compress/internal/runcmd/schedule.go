@@ -18,17 +18,20 @@ type event struct {
 	err error
 }
 
-// schedule has the jobs done, each when all that it needs is there. After a failure no further job is begun, or with KeepGoing
-// none that needs it. The error is one of the run itself: those of jobs are in their rows.
+// schedule has the jobs done, each when all that it needs is there. After a failure no further job is begun, or
+// with KeepGoing none that needs it. The error is one of the run itself: those of jobs are in their rows.
 func (r *run) schedule() error {
 	events := make(chan event)
-	begun, running, failed := map[*job]bool{}, 0, false
+	begun := map[*job]bool{}
+	running := 0
+	failed := false
 	var errs error
 	start := func() {
 		for _, j := range r.jobs {
 			if running >= r.limit || errs != nil || r.Ctx.Err() != nil || failed && !r.o.KeepGoing {
 				return
 			}
+
 			if !begun[j] && !slices.ContainsFunc(j.needs, func(n *job) bool { return !r.rows[n].ready() }) {
 				begun[j] = true
 				running++
@@ -36,6 +39,7 @@ func (r *run) schedule() error {
 			}
 		}
 	}
+
 	for start(); running > 0; start() {
 		e := <-events
 		running--
@@ -43,14 +47,23 @@ func (r *run) schedule() error {
 			errs = errors.Join(errs, e.err)
 			continue
 		}
+
 		row := r.rows[e.j]
-		row.Key, row.State, row.Seconds, row.Error, row.Resumed, row.Worker = e.key, e.o.State, e.o.Seconds, e.o.Failure, e.o.Resumed, e.o.Worker
+		row.Key = e.key
+		row.State = e.o.State
+		row.Seconds = e.o.Seconds
+
+		row.Error = e.o.Failure
+		row.Resumed = e.o.Resumed
+		row.Worker = e.o.Worker
 		failed = failed || row.State == stateFailed
 		r.tell(row)
 	}
+
 	if err := r.Ctx.Err(); err != nil {
 		return err
 	}
+
 	return errs
 }
 
@@ -60,11 +73,13 @@ func (r *run) one(j *job) event {
 	if e.key, e.err = keyOf(r.Ctx, r.hashes, j, r.dir, r.version); e.err != nil {
 		return e.asFailure(r.Ctx)
 	}
+
 	if j.recipe != nil {
 		if e.err = cli.WriteFile(filepath.Join(r.dir, recipeName(j.name)), j.document(r.dir)); e.err != nil {
 			return e
 		}
 	}
+
 	e.o, e.err = r.hand(j.describe(r.dir, e.key))
 	return e
 }
@@ -86,6 +101,7 @@ func (r *run) tell(row *Row) {
 			over++
 		}
 	}
+
 	switch row.State {
 	case stateKept:
 		r.say("%s: kept, nothing has changed (%d of %d)", row.Name, over, len(r.rows))
@@ -105,12 +121,15 @@ func (r *run) left() string {
 			n[j.base]++
 		}
 	}
+
 	total, open := 0.0, 0
 	for _, j := range r.jobs {
 		if r.rows[j].State != stateIdle {
 			continue
 		}
+
 		open++
+
 		switch {
 		case r.known[j.name] > 0:
 			total += r.known[j.name]
@@ -120,9 +139,11 @@ func (r *run) left() string {
 			return ""
 		}
 	}
+
 	if open == 0 {
 		return ""
 	}
+
 	left := time.Duration(total / float64(max(1, min(r.limit, open))) * float64(time.Second))
 	return ", about " + left.Round(100*time.Millisecond).String() + " left"
 }

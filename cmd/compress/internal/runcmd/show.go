@@ -45,6 +45,7 @@ func (r *run) row(j *job) *Row {
 		Name: j.name, Verb: j.verb, State: stateIdle, Command: "compress " + shellWords(j.arguments(r.dir)),
 		Report: filepath.Join(r.dir, reportName(j.name)), Log: filepath.Join(r.dir, logName(j.name)),
 	}
+
 	var values, needs []string
 	for _, v := range j.values {
 		values = append(values, v.name+"="+v.text)
@@ -52,10 +53,12 @@ func (r *run) row(j *job) *Row {
 	for _, n := range j.needs {
 		needs = append(needs, n.name)
 	}
+
 	row.Matrix, row.Needs = strings.Join(values, " "), strings.Join(needs, " ")
 	if j.out != "" {
 		row.Out = filepath.Join(r.dir, j.out)
 	}
+
 	return row
 }
 
@@ -65,6 +68,7 @@ func (r *run) report() *Report {
 	for _, j := range r.jobs {
 		row := r.rows[j]
 		out.Jobs = append(out.Jobs, row)
+
 		switch row.State {
 		case stateDone:
 			out.Done++
@@ -76,6 +80,7 @@ func (r *run) report() *Report {
 			out.Idle++
 		}
 	}
+
 	return out
 }
 
@@ -87,12 +92,15 @@ func (r *run) show(rep *Report) {
 		if where == "" {
 			where = row.Report
 		}
+
 		state := row.State
 		if row.Resumed {
 			state += ", continued"
 		}
+
 		t.Add(row.Name, row.Verb, state, row.Seconds, where)
 	}
+
 	r.Table(t)
 }
 
@@ -118,12 +126,16 @@ func (r *run) rehearse() (any, error) {
 	h := newHasher(filepath.Join(r.dir, stateFolder, hashesFile), absolute(r.dir))
 	kept := map[*job]bool{}
 	for _, j := range r.jobs {
-		p := &Planned{Name: j.name, Verb: j.verb, Action: "run", Needs: []string{}, Command: append([]string{"compress"}, j.arguments(r.dir)...), Recipe: string(j.document(r.dir))}
+		p := &Planned{
+			Name: j.name, Verb: j.verb, Action: "run", Needs: []string{},
+			Command: append([]string{"compress"}, j.arguments(r.dir)...), Recipe: string(j.document(r.dir)),
+		}
 		there := true
 		for _, n := range j.needs {
 			p.Needs = append(p.Needs, n.name)
 			there = there && kept[n]
 		}
+
 		if rec := readRecord(r.dir, j.name); rec != nil && there && !r.o.Overwrite {
 			key, err := keyOf(r.Ctx, h, j, r.dir, r.version)
 			switch {
@@ -135,8 +147,10 @@ func (r *run) rehearse() (any, error) {
 				p.Action = "continue"
 			}
 		}
+
 		out.Jobs = append(out.Jobs, p)
 	}
+
 	r.showPlan(out)
 	return out, nil
 }
@@ -147,7 +161,9 @@ func (r *run) showPlan(p *Rehearsal) {
 	for _, j := range p.Jobs {
 		t.Add(j.Name, j.Verb, strings.Join(j.Needs, " "), j.Action)
 	}
+
 	r.Table(t)
+
 	for _, j := range p.Jobs {
 		r.Printf("\n# %s\n%s\n", j.Name, shellWords(j.Command))
 		if j.Recipe != "" {

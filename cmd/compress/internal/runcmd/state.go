@@ -83,33 +83,38 @@ func take(dir string, overwrite bool) (*place, error) {
 			return nil, fmt.Errorf("%w; it is not from run", err)
 		}
 	}
+
 	if err := os.MkdirAll(state, 0o777); err != nil {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
+
 	lock, err := cli.Lock(filepath.Join(state, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("--out %s: %w", dir, err)
 	}
+
 	p := &place{dir: dir, lock: lock}
 	if overwrite {
 		if err := p.empty(); err != nil {
 			return nil, errors.Join(err, lock.Close())
 		}
 	}
+
 	return p, nil
 }
 
 // isRun reports whether a state folder is that of a run, which makes its lock first, and may have been killed before.
 func isRun(state string) bool {
 	entries, err := os.ReadDir(state)
-	return err == nil && (len(entries) == 0 || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "lock" }))
+	return err == nil &&
+		(len(entries) == 0 || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "lock" }))
 }
 
 // lockEvery is how often a lock is asked for that another process still has.
 const lockEvery = 50 * time.Millisecond
 
-// hold waits for a job's lock. Its program inherits it, so that a job whose runner was killed is not begun again while its
-// program still ends.
+// hold waits for a job's lock. Its program inherits it, so that a job whose runner was killed is not begun
+// again while its program still ends.
 func hold(ctx context.Context, dir, job string) (*os.File, error) {
 	path := filepath.Join(dir, stateFolder, job+".lock")
 	f, err := cli.Lock(path)
@@ -121,12 +126,15 @@ func hold(ctx context.Context, dir, job string) (*os.File, error) {
 			f, err = cli.Lock(path)
 		}
 	}
+
 	return f, err
 }
 
-// release lets others take the folder. One in which no job was begun is removed, unless there is more in it, which a later run has to know as its own.
+// release lets others take the folder. One in which no job was begun is removed, unless there is more in it,
+// which a later run has to know as its own.
 func (p *place) release() error {
 	defer p.lock.Close()
+
 	if len(p.records()) > 0 {
 		return nil
 	}
@@ -139,6 +147,7 @@ func (p *place) release() error {
 	if err := os.RemoveAll(filepath.Join(p.dir, stateFolder)); err != nil {
 		return err
 	}
+
 	return os.Remove(p.dir)
 }
 
@@ -172,17 +181,19 @@ func remove(dir string, names ...string) error {
 		return err
 	}
 	defer root.Close()
+
 	var errs error
 	for _, n := range names {
 		if n != "" {
 			errs = errors.Join(errs, root.RemoveAll(n))
 		}
 	}
+
 	return errs
 }
 
-// leftover is the form of the names that unfinished work has beside NAME: .NAME.ENDING, NAME.partial, and those of files that
-// were about to be renamed.
+// leftover is the form of the names that unfinished work has beside NAME: .NAME.ENDING, NAME.partial, and those
+// of files that were about to be renamed.
 var leftover = regexp.MustCompile(`^\.{1,2}(.+?)(?:(?:\.(?:` + strings.Join(hidden, "|") + `))+|[0-9]+)$`)
 
 // leftovers lists what unfinished work has left of outputs.
@@ -190,7 +201,8 @@ func leftovers(dir string, names []string) (list []string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		m := leftover.FindStringSubmatch(e.Name())
-		if m != nil && slices.Contains(names, m[1]) || slices.ContainsFunc(names, func(n string) bool { return e.Name() == n+".partial" }) {
+		if m != nil && slices.Contains(names, m[1]) ||
+			slices.ContainsFunc(names, func(n string) bool { return e.Name() == n+".partial" }) {
 			list = append(list, e.Name())
 		}
 	}

@@ -21,31 +21,44 @@ func TestStrangersOrders(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, stateFolder), 0o777); err != nil {
 		t.Fatal(err)
 	}
+
 	var ran [][]string
-	m := &team{dir: dir, threads: 1, hashes: newHasher("", dir), began: func(string) {}, session: func() bool { return true }}
+	m := &team{
+		dir: dir, threads: 1, hashes: newHasher("", dir), began: func(string) {},
+		session: func() bool { return true },
+	}
 	m.run = func(_ context.Context, args []string, _, _ *os.File) (int, error) {
 		ran = append(ran, args)
 		return 0, os.WriteFile(filepath.Join(dir, "a"), []byte("result"), 0o666)
 	}
-	due := call{Job: "a", Key: "k", Args: []string{"inspect", "model", "--out=a"}, Files: []string{"a", "a.report.json"}, Outputs: []string{"a"}}
+
+	due := call{
+		Job: "a", Key: "k", Args: []string{"inspect", "model", "--out=a"},
+		Files: []string{"a", "a.report.json"}, Outputs: []string{"a"},
+	}
 	if err := due.write(dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := (call{Job: "out", Key: "k", Args: []string{"x"}, Files: []string{"../precious"}}).write(dir); err != nil {
 		t.Fatal(err)
 	}
+
 	precious := filepath.Join(dir, "precious")
 	if err := os.WriteFile(precious, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, text := range []string{
-		"null", "", "{}", `{"job":"a","key":"other"}`, `{"job":"b","key":"k"}`, `{"job":"../a","key":"k"}`, `{"job":"out","key":"k"}`,
-		`{"job":"a","key":"k","args":["prune","--overwrite"]}`, `{"job":"evil","key":"","args":["inspect"],"files":["precious"],"outputs":[]}`,
+		"null", "", "{}", `{"job":"a","key":"other"}`, `{"job":"b","key":"k"}`, `{"job":"../a","key":"k"}`,
+		`{"job":"out","key":"k"}`,
+		`{"job":"a","key":"k","args":["prune","--overwrite"]}`,
+		`{"job":"evil","key":"","args":["inspect"],"files":["precious"],"outputs":[]}`,
 	} {
 		if _, err := m.handle(t.Context(), jobs.Item{ID: "x", Data: []byte(text)}); !errors.Is(err, jobs.ErrItem) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+
 	if len(ran) > 0 || missing(precious) {
 		t.Fatalf("a stranger had %q run", ran)
 	}
@@ -64,14 +77,17 @@ func TestStrangersOrders(t *testing.T) {
 		}
 		return r.checked(t.Context(), jobs.Item{Data: k}, []byte(data))
 	}
+
 	if err := check(string(said)); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("something else"), 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, text := range []string{
-		string(said), "null", "{}", `{"state":"done","seconds":-1}`, `{"state":"done","seconds":1,"failure":"x"}`, `{"state":"failed","seconds":1}`, `{"state":"kept","seconds":1,"more":1}`,
+		string(said), "null", "{}", `{"state":"done","seconds":-1}`, `{"state":"done","seconds":1,"failure":"x"}`,
+		`{"state":"failed","seconds":1}`, `{"state":"kept","seconds":1,"more":1}`,
 	} {
 		if err := check(text); err == nil {
 			t.Errorf("%s is believed", text)
@@ -87,6 +103,7 @@ func TestStrangersFolders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if _, err := vouched(&workers.Worker{}, text); !errors.Is(err, jobs.ErrRefused) {
 			t.Errorf("%+v: %v", s, err)
 		}

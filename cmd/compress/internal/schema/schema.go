@@ -1,5 +1,6 @@
-// Package schema holds the JSON Schemas (draft 2020-12) of what the verbs print with --json and write to --report. A test of the
-// command keeps them equal to the program's types and checks the output of every verb against them.
+// Package schema holds the JSON Schemas (draft 2020-12) of what the verbs print with --json and write to
+// --report. A test of the command keeps them equal to the program's types and checks the output of every verb
+// against them.
 package schema
 
 import (
@@ -33,6 +34,7 @@ func Verbs(root *cobra.Command) (list []string) {
 			walk(sub)
 		}
 	}
+
 	walk(root)
 	return list
 }
@@ -55,13 +57,16 @@ func Show(j *cli.Job, root *cobra.Command, verb string) (any, error) {
 			Verbs []string `json:"verbs"`
 		}{known}, nil
 	}
+
 	if !slices.Contains(known, verb) {
 		return nil, cli.Usagef("no schema of %.60q (HINT: compress schema lists the verbs that have one)", verb)
 	}
+
 	text, err := files.ReadFile("files/" + File(verb))
 	if err != nil {
 		return nil, fmt.Errorf("schema of %s: %w", verb, err)
 	}
+
 	j.Printf("%s", text)
 	return Raw(text), nil
 }

@@ -56,16 +56,20 @@ func subjects(j *cli.Job, paths []string, o *Options, threads int) ([]fitness.Su
 		if err := cli.ModelFolder(path); err != nil {
 			return nil, nil, err
 		}
+
 		s, m, err := subject(j, path, i, o)
 		if err != nil {
 			return nil, nil, err
 		}
+
 		s.Name, m.Name = names[i], names[i]
 		if s.Open, err = opener(j, path, threads); err != nil {
 			return nil, nil, err
 		}
+
 		list, models = append(list, s), append(models, m)
 	}
+
 	return list, models, nil
 }
 
@@ -79,6 +83,7 @@ func named(paths []string) []string {
 			names[i] = strings.Join(all[max(0, len(all)-parts):], "/")
 			seen[names[i]], longest = true, max(longest, len(all))
 		}
+
 		if len(seen) == len(paths) || parts >= longest {
 			return names
 		}
@@ -91,11 +96,13 @@ func opener(j *cli.Job, path string, threads int) (func(context.Context) (*lm.Mo
 	if err != nil {
 		return nil, err
 	}
+
 	if dev.Info().Host {
 		if dev, err = device.Open(dev.Info().Name, device.Options{Threads: threads}); err != nil {
 			return nil, err
 		}
 	}
+
 	return onDevice(path, dev), nil
 }
 
@@ -110,44 +117,61 @@ func subject(j *cli.Job, path string, i int, o *Options) (s fitness.Subject, r M
 		return s, r, err
 	}
 	defer m.Close()
+
 	if r.Fingerprint, err = m.Fingerprint(j.Ctx); err != nil {
 		return s, r, err
 	}
+
 	r.Path, r.Parameters = path, m.NumParameters()
 	if have := m.Blocks(); o.Blocks > have {
 		j.Note("%s has %d blocks; --blocks %d looks at all of them", path, have, o.Blocks)
 	}
+
 	calib, err := j.Sample(m, forModel(o.Calib, i), corpus.SampleOptions{Samples: 3 * o.Samples, SeqLen: o.SeqLen})
 	if err != nil {
 		return s, r, err
 	}
+
 	if n := len(calib.IDs) / 3; n > 0 {
 		for k, to := range []*corpus.Windows{&s.Calib, &s.SelectCalib, &s.TestCalib} {
 			*to = corpus.New(calib.IDs[k*n:(k+1)*n], calib.Source)
 		}
 	} else {
-		s.Calib, s.SelectCalib, s.TestCalib = calib, calib, calib
+		s.Calib = calib
+		s.SelectCalib = calib
+		s.TestCalib = calib
 	}
+
 	if err := o.heldout(j, m, i, &s); err != nil {
 		return s, r, err
 	}
-	for k, use := range []string{"calibration for the search", "calibration for the selection", "calibration for the test", "search", "selection", "test"} {
+
+	for k, use := range []string{
+		"calibration for the search", "calibration for the selection",
+		"calibration for the test", "search", "selection", "test",
+	} {
 		w := sets(&s)[k]
 		r.Data = append(r.Data, Set{use, w.Source, len(w.IDs), w.SeqLen, w.Hash})
 	}
+
 	apart := []struct {
 		use string
 		w   corpus.Windows
 	}{{"calibration", calib}, {"search", s.Search}, {"selection", s.Select}, {"test", s.Test}}
+
 	for k, a := range apart {
 		for _, b := range apart[:k] {
 			x := Shared{a.use, b.use, fitness.Overlap(a.w, b.w)}
-			if r.Overlap = append(r.Overlap, x); x.Windows > 0 || x.Share > maxShare {
-				return s, r, fmt.Errorf("%s: %w: %.1f %% of the %s data, runs of %d tokens, and %d whole windows are in the %s data (%s, %s) (HINT: give files that have nothing in common)",
+			r.Overlap = append(r.Overlap, x)
+
+			if x.Windows > 0 || x.Share > maxShare {
+				return s, r, fmt.Errorf("%s: %w: %.1f %% of the %s data, runs of %d tokens, and %d whole windows "+
+					"are in the %s data (%s, %s) (HINT: give files that have nothing in common)",
 					path, fitness.ErrOverlap, 100*x.Share, a.use, x.Run, x.Windows, b.use, a.w.Source, b.w.Source)
 			}
 		}
 	}
+
 	return s, r, nil
 }
 
@@ -158,21 +182,31 @@ func (o *Options) heldout(j *cli.Job, m *lm.Model, i int, s *fitness.Subject) (e
 		if err != nil {
 			return err
 		}
+
 		sets, err := fitness.Divide(all, o.Windows, o.Choose, o.Report, j.Seed)
-		s.Search, s.Select, s.Test = sets[0], sets[1], sets[2]
+		s.Search = sets[0]
+		s.Select = sets[1]
+		s.Test = sets[2]
 		return err
 	}
+
 	for _, c := range []struct {
 		to   *corpus.Windows
 		file string
 		n    int
-	}{{&s.Search, forModel(o.Heldout, i), o.Windows}, {&s.Select, forModel(o.Select, i), o.Choose}, {&s.Test, forModel(o.Test, i), o.Report}} {
+	}{
+		{&s.Search, forModel(o.Heldout, i), o.Windows},
+		{&s.Select, forModel(o.Select, i), o.Choose},
+		{&s.Test, forModel(o.Test, i), o.Report},
+	} {
 		if *c.to, err = j.Cut(m, c.file, corpus.CutOptions{SeqLen: o.SeqLen, Limit: c.n}); err != nil {
 			return err
 		}
 		if len(c.to.IDs) < c.n {
-			return fmt.Errorf("%s: %w: %d windows of %d tokens; want %d", c.file, corpus.ErrShort, len(c.to.IDs), c.to.SeqLen, c.n)
+			return fmt.Errorf("%s: %w: %d windows of %d tokens; want %d", c.file, corpus.ErrShort, len(c.to.IDs),
+				c.to.SeqLen, c.n)
 		}
 	}
+
 	return nil
 }

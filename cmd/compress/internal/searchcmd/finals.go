@@ -35,7 +35,8 @@ type Finalist struct {
 	Generation int      `json:"generation"`
 	Search     float64  `json:"search_quality"`    // on the rung full
 	Selection  float64  `json:"selection_quality"` // the same on the selection data
-	Front      bool     `json:"front"`             // none of the others is as small and as good on the selection data; not worse than Wanda's metric
+	// none of the others is as small and as good on the selection data; not worse than Wanda's metric
+	Front bool `json:"front"`
 }
 
 // errFinal: no candidate is left in the end.
@@ -49,14 +50,17 @@ func (s *search) choose(rep *Report, r *gp.Result) error {
 	for _, c := range list {
 		if name := prune.FormulaPrefix + c.Formula; !slices.Contains(names, name) {
 			names = append(names, name)
-			rep.Finalists = append(rep.Finalists, Finalist{Formula: c.Formula, Tree: c.Tree, Size: c.Size, Origin: c.Origin, Generation: c.Generation})
+			rep.Finalists = append(rep.Finalists,
+				Finalist{Formula: c.Formula, Tree: c.Tree, Size: c.Size, Origin: c.Origin, Generation: c.Generation})
 		}
 	}
+
 	for _, rung := range []fitness.Rung{fitness.Full, fitness.Select} {
 		got, err := s.ladder.Measure(s.Ctx, rung, names)
 		if err != nil {
 			return err
 		}
+
 		for i, m := range got {
 			f := &rep.Finalists[i]
 			q := math.Inf(1)
@@ -65,6 +69,7 @@ func (s *search) choose(rep *Report, r *gp.Result) error {
 					return err
 				}
 			}
+
 			if rung == fitness.Full {
 				f.Search = q
 			} else {
@@ -72,19 +77,25 @@ func (s *search) choose(rep *Report, r *gp.Result) error {
 			}
 		}
 	}
-	rep.Finalists = slices.DeleteFunc(rep.Finalists, func(f Finalist) bool { return math.IsInf(f.Search, 1) || math.IsInf(f.Selection, 1) })
+
+	rep.Finalists = slices.DeleteFunc(rep.Finalists,
+		func(f Finalist) bool { return math.IsInf(f.Search, 1) || math.IsInf(f.Selection, 1) })
 	if len(rep.Finalists) == 0 {
 		return errFinal
 	}
+
 	slices.SortStableFunc(rep.Finalists, func(a, b Finalist) int {
-		return cmp.Or(cmp.Compare(a.Selection, b.Selection), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Formula, b.Formula))
+		return cmp.Or(cmp.Compare(a.Selection, b.Selection), cmp.Compare(a.Size, b.Size),
+			cmp.Compare(a.Formula, b.Formula))
 	})
+
 	smallest := math.MaxInt
 	for i := range rep.Finalists { // best first: the front gets smaller
 		if f := &rep.Finalists[i]; f.Size < smallest && (i == 0 || f.Selection <= 1) {
 			f.Front, smallest = true, f.Size
 		}
 	}
+
 	rep.Winner = rep.Finalists[0]
 	return s.confirm(fitness.Select, fitness.Wanda, fitness.Dense, prune.FormulaPrefix+rep.Winner.Formula)
 }
@@ -99,21 +110,25 @@ func (s *search) confirm(rung fitness.Rung, names ...string) error {
 	if !s.o.Shared() && !s.o.Resume {
 		return nil // nobody else was there
 	}
+
 	given, err := s.ladder.Measure(s.Ctx, rung, names)
 	if err != nil {
 		return err
 	}
+
 	for i, name := range names {
 		own, err := s.judge.Measure(s.Ctx, fitness.Task{Judge: s.judge.ID(), Rung: rung, Metric: name})
 		if err != nil {
 			return err
 		}
+
 		if own.Rejected != given[i].Rejected || !slices.Equal(own.Values, given[i].Values) {
 			return fmt.Errorf("%s, rung %s: %w: it said %v%s, and here it is %v%s "+
 				"(HINT: a worker lies or computes wrongly; start again without --resume, with workers that you know)",
 				name, rung, errUntrue, given[i].Values, given[i].Rejected, own.Values, own.Rejected)
 		}
 	}
+
 	return nil
 }
 
@@ -124,8 +139,8 @@ type Tested struct {
 	SE         float64 `json:"nll_stderr"`
 	Perplexity float64 `json:"ppl"`
 	PPLSE      float64 `json:"stderr"`
-	// Versus is its loss less the winner's, window by window: above 0 where the winner is better. Adjusted is for the rivals of the
-	// case. Nil for the winner itself and for the dense model.
+	// Versus is its loss less the winner's, window by window: above 0 where the winner is better. Adjusted is
+	// for the rivals of the case. Nil for the winner itself and for the dense model.
 	Versus  *contest.Versus `json:"versus_winner,omitempty"`
 	Low     float64         `json:"ci95_low,omitempty"` // of the difference
 	High    float64         `json:"ci95_high,omitempty"`
@@ -150,10 +165,12 @@ func (s *search) test(rep *Report) error {
 			names = append(names, prune.FormulaPrefix+f.Formula)
 		}
 	}
+
 	got, err := s.ladder.Measure(s.Ctx, fitness.Test, names)
 	if err != nil {
 		return err
 	}
+
 	winner := got[slices.Index(names, prune.FormulaPrefix+rep.Winner.Formula)]
 	if winner.Rejected != "" {
 		return fmt.Errorf("%s on the test data: %w: %s", rep.Winner.Formula, errFinal, winner.Rejected)
@@ -161,6 +178,7 @@ func (s *search) test(rep *Report) error {
 	if err := s.confirm(fitness.Test, fitness.Dense, prune.FormulaPrefix+rep.Winner.Formula); err != nil {
 		return err
 	}
+
 	for k, name := range s.judge.Cases() {
 		c := Case{Name: name, Windows: len(winner.Windows[k])}
 		var tests []*contest.Versus
@@ -171,6 +189,7 @@ func (s *search) test(rep *Report) error {
 				if k < len(m.NearTies) {
 					t.NearTies = m.NearTies[k]
 				}
+
 				if names[i] != fitness.Dense && names[i] != prune.FormulaPrefix+rep.Winner.Formula {
 					t.Versus = contest.Paired(m.Windows[k], winner.Windows[k])
 					t.Versus.Best = rep.Winner.Formula
@@ -181,14 +200,18 @@ func (s *search) test(rep *Report) error {
 					}
 				}
 			}
+
 			c.Metrics = append(c.Metrics, t)
 		}
+
 		contest.Holm(tests)
 		for i := range c.Metrics {
 			c.Metrics[i].judge()
 		}
+
 		rep.Test = append(rep.Test, c)
 	}
+
 	return nil
 }
 
@@ -197,10 +220,12 @@ func (t *Tested) measure(windows []float64) {
 	for _, v := range windows {
 		t.Loss += v / n
 	}
+
 	square := 0.0
 	for _, v := range windows {
 		square += (v - t.Loss) * (v - t.Loss)
 	}
+
 	t.SE = math.Sqrt(square / (n - 1) / n)
 	t.Perplexity = math.Exp(t.Loss)
 	t.PPLSE = t.Perplexity * t.SE

@@ -1,5 +1,5 @@
-// Package searchcmd is the verbs search and worker: a search for pruning metrics over models, its measurements done by workers
-// that take them from a queue.
+// Package searchcmd is the verbs search and worker: a search for pruning metrics over models, its measurements
+// done by workers that take them from a queue.
 package searchcmd
 
 import (
@@ -51,12 +51,17 @@ func (o *Options) validate(models int) error {
 	if err := o.Where.Validate(); err != nil {
 		return err
 	}
+
 	for _, c := range []struct {
 		bad  bool
 		text string
 	}{
-		{(len(o.Select) > 0) != (len(o.Test) > 0), "--select and --test go together: three files, or one that is divided"},
-		{o.Windows < 1 || o.Choose < 2 || o.Report < 2 || o.Samples < 1, "numbers of windows: want at least 1 to search and to calibrate, 2 to select and to test"},
+		{(len(o.Select) > 0) != (len(o.Test) > 0), "--select and --test go together: three files, or one " +
+			"that is divided"},
+		{
+			o.Windows < 1 || o.Choose < 2 || o.Report < 2 || o.Samples < 1,
+			"numbers of windows: want at least 1 to search and to calibrate, 2 to select and to test",
+		},
 		{o.Few > o.Windows || o.Few < 1, fmt.Sprintf("--few %d: want 1 to --windows (%d)", o.Few, o.Windows)},
 		{o.SeqLen < 0 || o.SeqLen == 1, fmt.Sprintf("--seqlen %d: want 2 tokens or more", o.SeqLen)},
 		{o.Blocks < 1, fmt.Sprintf("--blocks %d: want 1 or more", o.Blocks)},
@@ -69,14 +74,17 @@ func (o *Options) validate(models int) error {
 			return fmt.Errorf("%w: %s", ErrFlags, c.text)
 		}
 	}
+
 	for _, f := range []struct {
 		name string
 		list []string
 	}{{"calib", o.Calib}, {"heldout", o.Heldout}, {"select", o.Select}, {"test", o.Test}} {
 		if n := len(f.list); n > 1 && n != models {
-			return fmt.Errorf("%w: --%s is there %d times for %d models; give it once, or once for each", ErrFlags, f.name, n, models)
+			return fmt.Errorf("%w: --%s is there %d times for %d models; give it once, or once for each", ErrFlags,
+				f.name, n, models)
 		}
 	}
+
 	return nil
 }
 
@@ -96,10 +104,12 @@ func (o *Options) settings() ([]fitness.Setting, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if p.Structured() {
 			list = append(list, fitness.Setting{Pattern: p})
 			continue
 		}
+
 		for _, text := range o.Sparsity {
 			s, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 			if err != nil || !(s > 0 && s < 1) {
@@ -108,6 +118,7 @@ func (o *Options) settings() ([]fitness.Setting, error) {
 			list = append(list, fitness.Setting{Sparsity: s})
 		}
 	}
+
 	seen := map[fitness.Setting]bool{}
 	for _, s := range list {
 		if seen[s] {
@@ -115,6 +126,7 @@ func (o *Options) settings() ([]fitness.Setting, error) {
 		}
 		seen[s] = true
 	}
+
 	return list, nil
 }
 
@@ -130,11 +142,13 @@ func (o *Options) grammar() (gp.Grammar, error) {
 		for name := range strings.SplitSeq(o.Grammar, ",") {
 			s, err := gp.SymbolByName(strings.TrimSpace(name))
 			if err != nil {
-				return g, fmt.Errorf("%w: --grammar: want %s, %s or symbols separated by commas: %w", ErrFlags, Paper, Whole, err)
+				return g, fmt.Errorf("%w: --grammar: want %s, %s or symbols separated by commas: %w", ErrFlags, Paper,
+					Whole, err)
 			}
 			g.Symbols = append(g.Symbols, s)
 		}
 	}
+
 	g.AllowOnlyW = o.OnlyW
 	return g, cli.Usage(g.Validate())
 }
@@ -142,15 +156,18 @@ func (o *Options) grammar() (gp.Grammar, error) {
 // search are the options of the search itself.
 func (o *Options) search(g gp.Grammar, seed uint64) (gp.Options, error) {
 	s := gp.Options{
-		Seed: seed, Population: o.Population, Generations: o.Generations, Mode: gp.Mode(o.Mode), Aim: gp.Aim(o.Aim), Parsimony: o.Parsimony,
-		Patience: o.Patience, MaxEvals: o.MaxEvals, Compat: o.Compat,
+		Seed: seed, Population: o.Population, Generations: o.Generations, Mode: gp.Mode(o.Mode), Aim: gp.Aim(o.Aim),
+		Parsimony: o.Parsimony,
+		Patience:  o.Patience, MaxEvals: o.MaxEvals, Compat: o.Compat,
 	}
+
 	if o.Generations == 0 {
 		s.Generations = -1 // 0 would be the default
 	}
 	if o.Seeds && !o.Compat {
 		s.Seeds = gp.Seeds(g)
 	}
+
 	return s, cli.Usage(s.Validate())
 }
 

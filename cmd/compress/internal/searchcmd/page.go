@@ -20,29 +20,40 @@ func (r *Report) Page() *report.Page {
 
 func (r *Report) outcome() report.Section {
 	s := report.Section{Title: "Outcome", Text: []string{
-		"Qualities are relative to Wanda's metric on the same data: 1 is as good as Wanda, 0 as good as the dense model, averaged over " + counted(len(r.Cases), "case") +
+		"Qualities are relative to Wanda's metric on the same data: 1 is as good as Wanda, 0 as good as the dense " +
+			"model, averaged over " + counted(len(r.Cases), "case") +
 			". The winner was chosen on the selection data; the test data was measured once, for the metrics below.",
 	}}
+
 	s.Facts = []report.Fact{
 		{Name: "winner", Value: r.Winner.Formula},
 		{Name: "quality on the search data", Value: fmt.Sprintf("%.4f", r.Winner.Search)},
 		{Name: "quality on the selection data", Value: fmt.Sprintf("%.4f", r.Winner.Selection)},
 	}
+
 	for _, rival := range rivals {
 		b, n, w := r.verdicts(rival)
-		s.Facts = append(s.Facts, report.Fact{Name: "against " + rival, Value: fmt.Sprintf("better %d, not told apart %d, worse %d", b, n, w)})
+		s.Facts = append(s.Facts,
+			report.Fact{
+				Name:  "against " + rival,
+				Value: fmt.Sprintf("better %d, not told apart %d, worse %d", b, n, w),
+			})
 	}
+
 	return s
 }
 
 func (r *Report) tested() report.Section {
 	s := report.Section{Title: "On data that nothing was chosen by", Text: []string{
-		"Each metric prunes as it was published: Wanda, Pruner-Zero's tree and the formulas that were found compare the weights of a neuron, RIA and magnitude those of a matrix.",
+		"Each metric prunes as it was published: Wanda, Pruner-Zero's tree and the formulas that were found compare " +
+			"the weights of a neuron, RIA and magnitude those of a matrix.",
 	}}
+
 	bars := &report.Chart{
 		Title: "Loss above the dense model's", Kind: report.Bar, X: report.Axis{Label: "nats a token"}, Labels: r.Cases,
 		Note: "shorter is better",
 	}
+
 	for _, name := range append([]string{"expr:" + r.Winner.Formula}, rivals...) {
 		series := report.Series{Name: metricName(name)}
 		for _, c := range r.Test {
@@ -55,10 +66,13 @@ func (r *Report) tested() report.Section {
 					own = m.Loss
 				}
 			}
+
 			series.Y = append(series.Y, own-dense)
 		}
+
 		bars.Series = append(bars.Series, series)
 	}
+
 	s.Charts, s.Tables = []*report.Chart{bars}, r.tables()
 	return s
 }
@@ -70,6 +84,7 @@ func (r *Report) course() report.Section {
 	for _, g := range r.History {
 		x := float64(g.Number)
 		best.X, best.Y = append(best.X, x), append(best.Y, g.BestQuality)
+
 		median.X, median.Y = append(median.X, x), append(median.Y, g.Median)
 		evaluated.X, evaluated.Y = append(evaluated.X, x), append(evaluated.Y, float64(g.Counts.Evaluated))
 		distinct.X, distinct.Y = append(distinct.X, x), append(distinct.Y, float64(g.Counts.Generated))
@@ -79,12 +94,21 @@ func (r *Report) course() report.Section {
 			}
 		}
 	}
+
 	return report.Section{Title: "Course of the search", Charts: []*report.Chart{
-		{Title: "Fitness over generations", Kind: report.Line, X: report.Axis{Label: "generation"}, Y: report.Axis{Label: "quality (Wanda = 1, lower is better)"}, Series: []report.Series{best, median}},
-		{Title: "Candidates", Kind: report.Line, X: report.Axis{Label: "generation"}, Y: report.Axis{Label: "candidates so far"}, Series: []report.Series{evaluated, distinct}},
 		{
-			Title: "Agreement of neighbouring rungs", Kind: report.Line, X: report.Axis{Label: "generation"}, Y: report.Axis{Label: "Spearman's rank correlation"},
-			Series: []report.Series{low, high}, Note: "over the candidates of a generation that reached both rungs, which are its best",
+			Title: "Fitness over generations", Kind: report.Line, X: report.Axis{Label: "generation"},
+			Y: report.Axis{Label: "quality (Wanda = 1, lower is better)"}, Series: []report.Series{best, median},
+		},
+		{
+			Title: "Candidates", Kind: report.Line, X: report.Axis{Label: "generation"},
+			Y: report.Axis{Label: "candidates so far"}, Series: []report.Series{evaluated, distinct},
+		},
+		{
+			Title: "Agreement of neighbouring rungs", Kind: report.Line, X: report.Axis{Label: "generation"},
+			Y:      report.Axis{Label: "Spearman's rank correlation"},
+			Series: []report.Series{low, high}, Note: "over the candidates of a generation that reached both rungs, " +
+				"which are its best",
 		},
 	}}
 }
@@ -96,10 +120,12 @@ func (r *Report) trees() report.Section {
 			all.X, all.Y = append(all.X, float64(c.Size)), append(all.Y, *c.Full)
 		}
 	}
+
 	t := &report.Table{
 		Title:   "Finalists, best first",
 		Columns: report.Columns("formula", "nodes", "selection|%.4f", "search|%.4f", "front", "origin", "generation"),
 	}
+
 	for _, f := range r.Finalists {
 		mark := ""
 		if f.Front {
@@ -108,6 +134,7 @@ func (r *Report) trees() report.Section {
 		}
 		t.Add(f.Formula, f.Size, f.Selection, f.Search, mark, f.Origin, f.Generation)
 	}
+
 	// Far outliers would leave the chart nothing else to show.
 	if sorted := slices.Sorted(slices.Values(all.Y)); len(sorted) > 0 {
 		limit := 2 * max(1, sorted[len(sorted)/2])
@@ -117,16 +144,22 @@ func (r *Report) trees() report.Section {
 				kept.X, kept.Y = append(kept.X, all.X[i]), append(kept.Y, y)
 			}
 		}
+
 		all.X, all.Y = kept.X, kept.Y
 	}
+
 	return report.Section{Title: "Best formulas", Charts: []*report.Chart{{
-		Title: "Quality against size", Kind: report.Scatter, X: report.Axis{Label: "nodes"}, Y: report.Axis{Label: "quality (Wanda = 1, lower is better)"},
+		Title: "Quality against size", Kind: report.Scatter, X: report.Axis{Label: "nodes"},
+		Y:      report.Axis{Label: "quality (Wanda = 1, lower is better)"},
 		Series: []report.Series{all, front}, Note: "candidates of more than twice the median quality are left out",
 	}}, Tables: []*report.Table{t}}
 }
 
 func (r *Report) rungsOf() report.Section {
-	t := &report.Table{Title: "Rank correlation of neighbouring rungs, over the whole search", Columns: report.Columns("lower", "upper", "candidates", "Spearman ρ|%.3f", "Kendall τ-b|%.3f")}
+	t := &report.Table{
+		Title:   "Rank correlation of neighbouring rungs, over the whole search",
+		Columns: report.Columns("lower", "upper", "candidates", "Spearman ρ|%.3f", "Kendall τ-b|%.3f"),
+	}
 	for _, a := range r.Agreement {
 		row := []any{string(a.Lower), string(a.Upper), a.N, nil, nil}
 		if a.Spearman != nil && a.Kendall != nil {
@@ -134,15 +167,21 @@ func (r *Report) rungsOf() report.Section {
 		}
 		t.Add(row...)
 	}
+
 	return report.Section{Title: "Rungs of the fitness", Tables: []*report.Table{t}, Text: []string{
-		"Every candidate is measured by the error of a few blocks' outputs; the best of a generation by the loss on a few windows; the best of those in full, as pruning would do it. " +
-			"A correlation is over those that reached both rungs: being the better ones, they differ less than all would.",
+		"Every candidate is measured by the error of a few blocks' outputs; the best of a generation by the loss on " +
+			"a few windows; the best of those in full, as pruning would do it. A correlation is over those that " +
+			"reached both rungs: being the better ones, they differ less than all would.",
 	}}
 }
 
 func (r *Report) effort() report.Section {
-	t := &report.Table{Title: "What kept candidates from being measured in full", Columns: report.Columns("step", "candidates", "% of all|%.1f"), Note: fmt.Sprintf(
-		"%d candidates were generated; %d of them got shorter by simplification", r.Counts.Generated, r.Counts.Simplified)}
+	t := &report.Table{
+		Title:   "What kept candidates from being measured in full",
+		Columns: report.Columns("step", "candidates", "% of all|%.1f"), Note: fmt.Sprintf(
+			"%d candidates were generated; %d of them got shorter by simplification", r.Counts.Generated,
+			r.Counts.Simplified),
+	}
 	for _, s := range r.Saved {
 		t.Add(s.Name, s.Stopped, 100*s.Share)
 	}
@@ -150,8 +189,15 @@ func (r *Report) effort() report.Section {
 }
 
 func (r *Report) data() report.Section {
-	sets := &report.Table{Title: "Sets of data", Columns: report.Columns("model", "use", "windows", "tokens each", "source", "SHA-256 of the ids")}
-	share := &report.Table{Title: "What sets have in common", Columns: report.Columns("model", "set", "in", "share of token runs, %|%.3f", "run", "whole windows")}
+	sets := &report.Table{
+		Title:   "Sets of data",
+		Columns: report.Columns("model", "use", "windows", "tokens each", "source", "SHA-256 of the ids"),
+	}
+	share := &report.Table{
+		Title:   "What sets have in common",
+		Columns: report.Columns("model", "set", "in", "share of token runs, %|%.3f", "run", "whole windows"),
+	}
+
 	for _, m := range r.Models {
 		for _, d := range m.Data {
 			sets.Add(m.Name, d.Use, d.Windows, d.SeqLen, d.Source, d.Hash[:16])
@@ -160,5 +206,6 @@ func (r *Report) data() report.Section {
 			share.Add(m.Name, o.A, o.B, 100*o.Share, o.Run, o.Windows)
 		}
 	}
+
 	return report.Section{Title: "Data", Tables: []*report.Table{sets, share}}
 }

@@ -41,26 +41,34 @@ func take(o *Options) (*place, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("--out: %w", err)
 	}
+
 	names := []string{journalFile, stateDir}
 	for _, name := range written {
 		names = append(names, name, safefile.Unfinished(name))
 	}
+
 	for _, e := range entries {
 		switch own := slices.Contains(names, e.Name()); {
 		case !own:
-			return nil, fmt.Errorf("--out %s: %w: %s is not from a search; choose another folder", o.Out, checkpoint.ErrTarget, e.Name())
+			return nil, fmt.Errorf("--out %s: %w: %s is not from a search; choose another folder", o.Out,
+				checkpoint.ErrTarget, e.Name())
 		case !o.Resume && !o.Overwrite && e.Name() != stateDir:
-			return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it, --overwrite replaces it)", o.Out, checkpoint.ErrExists)
+			return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it, --overwrite "+
+				"replaces it)", o.Out, checkpoint.ErrExists)
 		}
 	}
+
 	known := func(e fs.DirEntry) bool { return e.Name() == stateDir || e.Name() == journalFile }
 	if len(entries) > 0 && !slices.ContainsFunc(entries, known) {
-		return nil, fmt.Errorf("--out %s: %w: it has no %s, by which a search is known; choose another folder", o.Out, checkpoint.ErrTarget, journalFile)
+		return nil, fmt.Errorf("--out %s: %w: it has no %s, by which a search is known; choose another folder", o.Out,
+			checkpoint.ErrTarget, journalFile)
 	}
+
 	p := &place{dir: o.Out}
 	if p.lock, err = cli.Lock(filepath.Join(o.Out, stateDir, "lock")); err != nil {
 		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
 	}
+
 	if o.Overwrite && !o.Resume {
 		for _, name := range append(names, filepath.Join(stateDir, "queue")) {
 			if name == stateDir {
@@ -71,22 +79,25 @@ func take(o *Options) (*place, error) {
 			}
 		}
 	}
+
 	return p, nil
 }
 
 // maxKept bounds what is read of a report or a journal.
 const maxKept = 1 << 30
 
-// writtenBy refuses to go on with the journal of another version of the program, whose measurements may differ. What else a
-// journal has to agree with is checked when it is opened.
+// writtenBy refuses to go on with the journal of another version of the program, whose measurements may differ.
+// What else a journal has to agree with is checked when it is opened.
 func (p *place) writtenBy(version string) error {
 	text, err := safefile.ReadFile(p.path(journalFile), maxKept)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+
 	if err != nil {
 		return err
 	}
+
 	line, _, _ := bytes.Cut(text, []byte{'\n'})
 	body, _, _ := bytes.Cut(line, []byte{'\t'})
 	var head struct {
@@ -96,8 +107,10 @@ func (p *place) writtenBy(version string) error {
 		return nil // damaged, or cut off
 	}
 	if by, _, ok := strings.Cut(head.Fitness, " "); ok && by != version {
-		return fmt.Errorf("%s:1: %w: compress %.40s wrote it, this is %s", p.path(journalFile), gp.ErrJournal, by, version)
+		return fmt.Errorf("%s:1: %w: compress %.40s wrote it, this is %s", p.path(journalFile), gp.ErrJournal, by,
+			version)
 	}
+
 	return nil
 }
 

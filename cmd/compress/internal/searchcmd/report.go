@@ -12,7 +12,8 @@ import (
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
-// Report is the record of a search: the same bytes for any number of workers, anywhere, and for a search that was interrupted.
+// Report is the record of a search: the same bytes for any number of workers, anywhere, and for a search that
+// was interrupted.
 type Report struct {
 	Command     string                `json:"command"`
 	Version     string                `json:"version"`
@@ -55,15 +56,20 @@ type Step struct {
 // report is what the search itself gives.
 func (s *search) report(r *gp.Result, journal string) *Report {
 	rep := &Report{
-		Command: "compress search", Version: compress.Version(), Seed: s.Seed, Models: s.models, Cases: s.judge.Cases(), Options: r.Options, Grammar: r.Grammar,
-		Ladder: s.o.ladder(), JournalHash: journal, Stopped: r.Stopped, Agreement: agreement(s.watch.climbs), Counts: r.Counts, History: s.watch.history,
+		Command: "compress search", Version: compress.Version(), Seed: s.Seed, Models: s.models, Cases: s.judge.Cases(),
+		Options: r.Options, Grammar: r.Grammar,
+		Ladder: s.o.ladder(), JournalHash: journal, Stopped: r.Stopped, Agreement: agreement(s.watch.climbs),
+		Counts: r.Counts, History: s.watch.history,
 	}
+
 	if dev, err := s.Job.Device(); err == nil {
 		rep.Device = strings.Join(dev.Info().Features, " ")
 	}
+
 	layers, few := 0, 0
 	for _, c := range s.watch.climbs {
 		rep.Climbs = append(rep.Climbs, Climbed{c.formula, c.size, number(c.quality), c.Climb})
+
 		switch {
 		case c.Full != nil || number(c.quality) == nil:
 		case c.Few != nil:
@@ -72,6 +78,7 @@ func (s *search) report(r *gp.Result, journal string) *Report {
 			layers++
 		}
 	}
+
 	n := r.Counts
 	for _, step := range []struct {
 		name string
@@ -88,6 +95,7 @@ func (s *search) report(r *gp.Result, journal string) *Report {
 	} {
 		rep.Saved = append(rep.Saved, Step{step.name, step.n, float64(step.n) / float64(n.Generated)})
 	}
+
 	return rep
 }
 
@@ -99,10 +107,14 @@ func (r *Report) tables() []*report.Table {
 	var out []*report.Table
 	for _, c := range r.Test {
 		t := &report.Table{
-			Title:   c.Name,
-			Columns: report.Columns("metric", "perplexity|%.4f", "±|%.2g", "loss - winner's|%+.4f", "95 % interval", "p|%.2g", "the winner is"),
-			Note:    fmt.Sprintf("%d windows; ± is a standard error over windows; the losses, in nats a token, are compared window by window; p of a paired t-test, adjusted for the rivals of the case (Holm)", c.Windows),
+			Title: c.Name,
+			Columns: report.Columns("metric", "perplexity|%.4f", "±|%.2g", "loss - winner's|%+.4f", "95 % interval",
+				"p|%.2g", "the winner is"),
+			Note: fmt.Sprintf("%d windows; ± is a standard error over windows; the losses, in nats a token, are "+
+				"compared window by window; p of a paired t-test, adjusted for the rivals of the case (Holm)",
+				c.Windows),
 		}
+
 		near := int64(0)
 		for _, m := range c.Metrics {
 			near += m.NearTies
@@ -110,11 +122,13 @@ func (r *Report) tables() []*report.Table {
 		if near > 0 {
 			t.Note += fmt.Sprintf("; %d near ties: weights of these masks of which the CPU may choose otherwise", near)
 		}
+
 		for _, m := range c.Metrics {
 			name := metricName(m.Metric)
 			if name == r.Winner.Formula {
 				name += " (the winner)"
 			}
+
 			interval := fmt.Sprintf("%+.4f to %+.4f", m.Low, m.High)
 			switch {
 			case m.Failed != "":
@@ -127,8 +141,10 @@ func (r *Report) tables() []*report.Table {
 				t.Add(name, m.Perplexity, m.PPLSE, m.Versus.Difference, interval, m.Versus.Adjusted, m.Verdict)
 			}
 		}
+
 		out = append(out, t)
 	}
+
 	return out
 }
 
@@ -148,6 +164,7 @@ func (r *Report) verdicts(rival string) (won, same, lost int) {
 			}
 		}
 	}
+
 	return won, same, lost
 }
 
@@ -157,16 +174,23 @@ func (s *search) show(sum *Summary) {
 	for _, t := range r.tables() {
 		s.Table(t)
 	}
+
 	s.Printf("best: %s\n", r.Winner.Formula)
+
 	for _, rival := range rivals {
 		b, n, w := r.verdicts(rival)
-		s.Printf("against %-12s better in %d of %d cases, not told apart in %d, worse in %d\n", rival+":", b, len(r.Test), n, w)
+		s.Printf("against %-12s better in %d of %d cases, not told apart in %d, worse in %d\n", rival+":", b,
+			len(r.Test), n, w)
 	}
-	s.Printf("%s evaluated in %.0f s, %.0f an hour, %.2f measurements at a time; journal %.16s\n", counted(s.watch.fresh, "candidate"), sum.SearchSecs, sum.PerHour, sum.Parallel, r.JournalHash)
+
+	s.Printf("%s evaluated in %.0f s, %.0f an hour, %.2f measurements at a time; journal %.16s\n",
+		counted(s.watch.fresh, "candidate"), sum.SearchSecs, sum.PerHour, sum.Parallel, r.JournalHash)
 	disk := int64(0)
 	for _, p := range sum.Setup.Estimate {
 		disk += p.Disk
 	}
-	s.Printf("getting ready took %.0f s; gradients took up to %s in %s, which is gone\n", sum.Setup.Seconds, cli.Size(disk), s.place.path(stateDir))
+
+	s.Printf("getting ready took %.0f s; gradients took up to %s in %s, which is gone\n", sum.Setup.Seconds,
+		cli.Size(disk), s.place.path(stateDir))
 	s.Printf("%s, %s, %s and %s are in %s\n", bestFile, journalFile, reportFile, pageFile, s.o.Out)
 }

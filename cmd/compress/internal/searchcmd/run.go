@@ -17,15 +17,17 @@ import (
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
-// Summary is what --json and --report give: the report, which is the same for every run of the same search, and what this run took.
+// Summary is what --json and --report give: the report, which is the same for every run of the same search, and
+// what this run took.
 type Summary struct {
 	*Report
 	Setup Preparation `json:"setup"`
 
-	Measured     int     `json:"measurements"`    // that came in during this run
-	MeasureSecs  float64 `json:"measure_seconds"` // that they took, wherever they were made
-	SearchSecs   float64 `json:"search_seconds"`
-	PerHour      float64 `json:"candidates_per_hour"`           // candidates that were evaluated in this run, up to the rung that stopped them
+	Measured    int     `json:"measurements"`    // that came in during this run
+	MeasureSecs float64 `json:"measure_seconds"` // that they took, wherever they were made
+	SearchSecs  float64 `json:"search_seconds"`
+	// candidates that were evaluated in this run, up to the rung that stopped them
+	PerHour      float64 `json:"candidates_per_hour"`
 	Parallel     float64 `json:"busy_workers"`                  // measurements under way, on average, during the search
 	Continuation bool    `json:"continued_a_journal,omitempty"` // some of the candidates were taken from the journal
 }
@@ -37,7 +39,9 @@ func Check(j *cli.Job, paths []string, o Options) error {
 }
 
 // read turns flags into the library's options.
-func (o *Options) read(j *cli.Job, paths []string) (settings []fitness.Setting, g gp.Grammar, opts gp.Options, err error) {
+func (o *Options) read(j *cli.Job, paths []string) (settings []fitness.Setting, g gp.Grammar, opts gp.Options,
+	err error,
+) {
 	if err = o.validate(len(paths)); err == nil {
 		settings, err = o.settings()
 	}
@@ -47,6 +51,7 @@ func (o *Options) read(j *cli.Job, paths []string) (settings []fitness.Setting, 
 	if err == nil {
 		opts, err = o.search(g, j.Seed)
 	}
+
 	return settings, g, opts, err
 }
 
@@ -56,20 +61,24 @@ func Run(j *cli.Job, paths []string, o Options) (_ any, err error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p, err := take(&o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.release()) }()
+
 	if o.Resume {
 		if err := p.writtenBy(compress.Version()); err != nil {
 			return nil, err
 		}
 	}
+
 	s := &search{Job: j, o: &o, place: p, opts: opts, grammar: grammar}
 	if err := s.prepare(paths, settings); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
+
 	summary, err := s.run()
 	if err = errors.Join(err, s.close()); err != nil {
 		return nil, err
@@ -77,6 +86,7 @@ func Run(j *cli.Job, paths []string, o Options) (_ any, err error) {
 	if err := p.clear(); err != nil {
 		return nil, err
 	}
+
 	return summary, nil
 }
 
@@ -103,30 +113,38 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 	if err != nil {
 		return err
 	}
+
 	threads := dev.Info().Threads
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
 	}
+
 	slots := s.o.Slots(threads)
 	list, models, err := subjects(s.Job, paths, s.o, max(1, threads/max(1, slots)))
 	if err != nil {
 		return err
 	}
+
 	s.models = models
 	bars := s.Bars()
 	fo := fitness.Options{
-		Settings: settings, Symbols: s.grammar.Symbols, Blocks: s.o.Blocks, Windows: s.o.Few, Benches: max(1, slots), Dir: s.place.path(stateDir),
+		Settings: settings, Symbols: s.grammar.Symbols, Blocks: s.o.Blocks, Windows: s.o.Few, Benches: max(1, slots),
+		Dir:  s.place.path(stateDir),
 		Note: s.say, Plan: s.announce,
 		Progress: func(model, stage string, done, of int64) { bars.Show(model+": "+stage, done, of) },
 	}
+
 	begin := time.Now()
 	s.judge, err = fitness.NewJudge(s.Ctx, list, fo)
 	bars.End()
 	if err != nil {
 		return err
 	}
+
 	s.setup.Seconds = time.Since(begin).Seconds()
-	s.Note("%s ready after %v; now Wanda's metric, which all others are compared with", counted(len(list), "model"), time.Since(begin).Round(time.Second))
+	s.Note("%s ready after %v; now Wanda's metric, which all others are compared with", counted(len(list), "model"),
+		time.Since(begin).Round(time.Second))
+
 	spec := Spec{Judge: s.judge.ID(), Options: fo}
 	for i, l := range list {
 		sub := SubjectSpec{Name: l.Name, Path: models[i].Path, Fingerprint: models[i].Fingerprint}
@@ -135,9 +153,11 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 		}
 		spec.Subjects = append(spec.Subjects, sub)
 	}
+
 	if s.team, err = assemble(s.Job, s.o, s.judge, spec, slots); err != nil {
 		return err
 	}
+
 	s.ladder, err = fitness.NewLadder(s.Ctx, s.judge.ID(), s.team.ask, s.o.ladder())
 	return err
 }
@@ -156,10 +176,12 @@ func (s *search) announce(p fitness.Setup) {
 		cli.Stage{Name: prefix + fitness.StageGradients, Work: p.Gradients},
 		cli.Stage{Name: prefix + fitness.StageStatistics, Work: p.Statistics},
 	)
+
 	disk := "the gradients of an earlier run are there"
 	if p.Disk > 0 {
 		disk = fmt.Sprintf("gradients %s on the disk, one set of calibration data at a time", cli.Size(p.Disk))
 	}
+
 	about := time.Duration(p.Seconds() * float64(time.Second)).Round(time.Second)
 	s.Note("%sgetting ready takes about %v and %s of memory; %s", prefix, about, cli.Size(p.Memory), disk)
 }
@@ -189,6 +211,7 @@ func (s *search) run() (*Summary, error) {
 	o := s.opts
 	o.Probe, o.FitnessID = s.judge.Probe(), s.fitnessID()
 	o.Journal, o.Resume = s.place.path(journalFile), s.o.Resume
+
 	s.watch, s.references = newWatch(s), s.team.Done
 	o.Events = gp.Events{Evaluated: s.watch.evaluated, Generation: s.watch.generation}
 	begin, before := time.Now(), s.team.Spent
@@ -200,6 +223,7 @@ func (s *search) run() (*Summary, error) {
 		}
 		return nil, err
 	}
+
 	sum := &Summary{SearchSecs: time.Since(begin).Seconds(), Setup: s.setup}
 	sum.PerHour = float64(s.watch.fresh) / sum.SearchSecs * 3600
 	sum.Parallel, sum.Continuation = (s.team.Spent-before)/sum.SearchSecs, s.watch.replayed > 0
@@ -207,31 +231,38 @@ func (s *search) run() (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if sum.Report, err = s.earlier(journal); err != nil {
 		return nil, err
 	}
+
 	if sum.Report == nil {
 		if sum.Report, err = s.finish(r, journal); err != nil {
 			return nil, err
 		}
 	}
+
 	sum.Measured, sum.MeasureSecs = s.team.Done, s.team.Spent
 	if err := s.team.Withdraw(s.Ctx); err != nil {
 		return nil, err
 	}
+
 	s.show(sum)
 	return sum, nil
 }
 
-// earlier is the report of a finished search, whose test scores are not taken twice; nil if there is none of this journal.
+// earlier is the report of a finished search, whose test scores are not taken twice; nil if there is none of
+// this journal.
 func (s *search) earlier(journal string) (*Report, error) {
 	text, err := safefile.ReadFile(s.place.path(reportFile), maxKept)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	r := &Report{}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.place.path(reportFile), err)
@@ -239,6 +270,7 @@ func (s *search) earlier(journal string) (*Report, error) {
 	if r.JournalHash != journal || r.Options.FitnessID != s.fitnessID() {
 		return nil, nil
 	}
+
 	s.Note("the search was finished before; its report stays")
 	return r, nil
 }
@@ -252,18 +284,22 @@ func (s *search) finish(r *gp.Result, journal string) (*Report, error) {
 	if err := s.test(rep); err != nil {
 		return nil, err
 	}
+
 	tree, err := json.MarshalIndent(rep.Winner.Tree, "", "  ")
 	if err != nil {
 		return nil, err
 	}
+
 	text, err := json.MarshalIndent(rep, "", "  ")
 	if err != nil {
 		return nil, err
 	}
+
 	var page bytes.Buffer
 	if err := rep.Page().HTML(&page); err != nil {
 		return nil, err
 	}
+
 	for _, f := range []struct {
 		name string
 		text []byte
@@ -272,6 +308,7 @@ func (s *search) finish(r *gp.Result, journal string) (*Report, error) {
 			return nil, err // without the report a resumed search comes here again
 		}
 	}
+
 	return rep, nil
 }
 

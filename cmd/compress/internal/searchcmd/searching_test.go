@@ -41,6 +41,7 @@ func TestSettings(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
+
 	for _, bad := range []Options{
 		{Sparsity: []string{"0"}, Pattern: []string{"unstructured"}},
 		{Sparsity: []string{"NaN"}, Pattern: []string{"unstructured"}},
@@ -54,17 +55,23 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestNumbersOfZero: no generation is one of its own, and a population of none is refused, instead of meaning the defaults.
+// TestNumbersOfZero: no generation is one of its own, and a population of none is refused, instead of meaning
+// the defaults.
 func TestNumbersOfZero(t *testing.T) {
-	good := Options{Windows: 1, Few: 1, Choose: 2, Report: 2, Samples: 1, Blocks: 1, Keep: 1, Population: 2, Grammar: Paper}
+	good := Options{
+		Windows: 1, Few: 1, Choose: 2, Report: 2, Samples: 1, Blocks: 1, Keep: 1, Population: 2,
+		Grammar: Paper,
+	}
 	if err := good.validate(1); err != nil {
 		t.Fatal(err)
 	}
 	if o, err := good.search(gp.PaperGrammar(), 0); err != nil || o.Generations >= 0 {
 		t.Errorf("%d generations: %v", o.Generations, err)
 	}
+
 	for name, change := range map[string]func(*Options){
-		"population": func(o *Options) { o.Population = 0 }, "generations": func(o *Options) { o.Generations = -1 }, "blocks": func(o *Options) { o.Blocks = 0 },
+		"population": func(o *Options) { o.Population = 0 }, "generations": func(o *Options) { o.Generations = -1 },
+		"blocks": func(o *Options) { o.Blocks = 0 },
 	} {
 		bad := good
 		change(&bad)
@@ -81,6 +88,7 @@ func TestWindows(t *testing.T) {
 	if diff := cmp.Diff(w.IDs, got); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
+
 	for _, lengths := range [][]int32{{4}, {-1}, {1, 3}} {
 		if _, err := windows([]int32{1, 2, 3}, lengths); !errors.Is(err, jobs.ErrRefused) {
 			t.Errorf("%v: %v", lengths, err)
@@ -94,7 +102,8 @@ func TestForeignWork(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for _, text := range []string{"", "{", `{"judge":"x","other":1}`} {
-		if _, err := handler(nil)(context.Background(), jobs.Item{ID: "x", Data: []byte(text)}); !errors.Is(err, fitness.ErrTask) {
+		if _, err := handler(nil)(context.Background(), jobs.Item{ID: "x", Data: []byte(text)}); !errors.Is(err,
+			fitness.ErrTask) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -110,10 +119,13 @@ func TestAgreement(t *testing.T) {
 		{Climb: fitness.Climb{Layers: v(9)}},
 		{quality: math.NaN()},
 	}
+
 	a := agreement(list)
-	if len(a) != 2 || a[0].N != 3 || *a[0].Spearman != 0.5 || math.Abs(*a[0].Kendall-1.0/3) > 1e-12 || a[1].N != 2 || *a[1].Spearman != -1 {
+	if len(a) != 2 || a[0].N != 3 || *a[0].Spearman != 0.5 || math.Abs(*a[0].Kendall-1.0/3) > 1e-12 || a[1].N != 2 ||
+		*a[1].Spearman != -1 {
 		t.Errorf("%+v", a)
 	}
+
 	if s := agreement(nil); s[0].Spearman != nil || !strings.Contains(s[0].String(), "too few") {
 		t.Errorf("%v", s)
 	}
@@ -125,32 +137,44 @@ func TestVerdicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	test := func(metric string, diff, p float64) Tested {
 		m := Tested{Metric: metric, Perplexity: 2, Versus: &contest.Versus{Difference: diff, Adjusted: p, Windows: 9}}
 		m.judge()
 		return m
 	}
+
 	r := &Report{
 		Winner: Finalist{Formula: e.String(), Tree: e}, Cases: []string{"m 0.5"},
 		Test: []Case{{Name: "m 0.5", Windows: 9, Metrics: []Tested{
-			{Metric: fitness.Dense, Loss: 1}, test("wanda", 0.1, 0.01), test("ria", -0.1, 0.01), test("magnitude", 0.1, 0.2), {Metric: "pruner-zero", Failed: "scores are constant"},
+			{Metric: fitness.Dense, Loss: 1},
+			test("wanda", 0.1, 0.01), test("ria", -0.1, 0.01),
+			test("magnitude", 0.1, 0.2),
+			{Metric: "pruner-zero", Failed: "scores are constant"},
 		}}},
 	}
-	for rival, want := range map[string][3]int{"wanda": {1, 0, 0}, "ria": {0, 0, 1}, "magnitude": {0, 1, 0}, "pruner-zero": {}} {
+
+	for rival, want := range map[string][3]int{
+		"wanda": {1, 0, 0}, "ria": {0, 0, 1}, "magnitude": {0, 1, 0},
+		"pruner-zero": {},
+	} {
 		won, same, lost := r.verdicts(rival)
 		if got := [3]int{won, same, lost}; got != want {
 			t.Errorf("%s: %v, want %v", rival, got, want)
 		}
 	}
+
 	var page strings.Builder
 	if err := r.Page().HTML(&page); err != nil || !strings.Contains(page.String(), "scores are constant") {
 		t.Error(err)
 	}
+
 	text, err := json.Marshal(r)
 	back := &Report{}
 	if err == nil {
 		err = json.Unmarshal(text, back)
 	}
+
 	if again, _ := json.Marshal(back); err != nil || string(again) != string(text) {
 		t.Error("a report does not survive being written", err)
 	}

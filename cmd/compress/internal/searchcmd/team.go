@@ -53,14 +53,17 @@ func assemble(j *cli.Job, o *Options, judge *fitness.Judge, spec Spec, slots int
 	if err != nil {
 		return nil, err
 	}
+
 	id, err := workers.Identity(dev)
 	if err != nil {
 		return nil, err
 	}
+
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
+
 	c, err := workers.Assemble(j, workers.Options{
 		Where: o.Where, Dir: filepath.Join(o.Out, stateDir, "queue"), Slots: slots,
 		Kind: Kind, Name: "search-" + cli.Fingerprint(id, spec.Judge)[:16], Spec: text,
@@ -69,6 +72,7 @@ func assemble(j *cli.Job, o *Options, judge *fitness.Judge, spec Spec, slots int
 	if err != nil {
 		return nil, err
 	}
+
 	return &team{Crew: c, judge: judge}, nil
 }
 
@@ -87,11 +91,13 @@ func (t *team) ask(ctx context.Context, tasks []fitness.Task) ([]fitness.Measure
 			items = append(items, jobs.Item{ID: id, Data: text})
 		}
 	}
+
 	t.rounds++
 	results, err := t.Do(ctx, fmt.Sprintf("round %d, rung %s", t.rounds, tasks[0].Rung), items, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	answers := map[string]fitness.Measure{}
 	for i, r := range results {
 		m, err := answer(t.judge, items[i].Data, r.Data)
@@ -100,10 +106,12 @@ func (t *team) ask(ctx context.Context, tasks []fitness.Task) ([]fitness.Measure
 		}
 		answers[r.ID] = m
 	}
+
 	out := make([]fitness.Measure, len(tasks))
 	for i, task := range tasks {
 		out[i] = answers[task.ID()]
 	}
+
 	return out, nil
 }
 
@@ -141,10 +149,12 @@ func handler(judge *fitness.Judge) jobs.Handler {
 		if strings.HasPrefix(task.Metric, prune.TreePrefix) || len(task.Metric) > maxFormula {
 			return nil, fmt.Errorf("%w: the metric is neither a known one nor a formula", fitness.ErrTask)
 		}
+
 		m, err := judge.Measure(ctx, task)
 		if err != nil {
 			return nil, err
 		}
+
 		return json.Marshal(m)
 	}
 }

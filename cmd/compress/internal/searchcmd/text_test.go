@@ -27,6 +27,7 @@ func TestHeldoutText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	text := w.text(56_000)
 	path := filepath.Join(committed, heldoutFile)
 	if *write {
@@ -34,6 +35,7 @@ func TestHeldoutText(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	there, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(there, []byte(text)) {
 		t.Errorf("%s is not the text of its seed: %v", path, err)
@@ -87,10 +89,15 @@ func (w *writer) tale() string {
 	things := w.two("basket blanket button feather kettle ladder lantern pebble ribbon whistle")
 	text := "Once a MANNER ONE lived near the HERE. One day the ONE found a THIS and carried it to the THERE. " +
 		w.of([]string{"There a TWO was waiting with a THAT. ", "At the THERE stood a TWO who held a THAT. "}) +
-		w.of([]string{`"Will you trade your THIS for my THAT?" asked the TWO. `, `"I would like to have your THIS," said the TWO. `}) +
+		w.of([]string{
+			`"Will you trade your THIS for my THAT?" asked the TWO. `,
+			`"I would like to have your THIS," said the TWO. `,
+		}) +
 		w.of([]string{"The ONE agreed, and gave the THIS to the TWO. ", "The ONE nodded and handed over the THIS. "}) +
 		"So the ONE went home with the THAT, and the TWO kept the THIS."
-	return strings.NewReplacer("MANNER", manner, "ONE", animals[0], "TWO", animals[1], "HERE", places[0], "THERE", places[1],
+
+	return strings.NewReplacer("MANNER", manner, "ONE", animals[0], "TWO", animals[1], "HERE", places[0], "THERE",
+		places[1],
 		"THIS", things[0], "THAT", things[1]).Replace(text)
 }
 

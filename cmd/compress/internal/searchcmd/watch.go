@@ -38,8 +38,8 @@ type Generation struct {
 	Agreement []Agreement `json:"agreement"` // of the rungs, over the candidates of this generation
 }
 
-// Agreement is the rank correlation of two neighbouring rungs, over all candidates that reached both. These are the better part
-// of their generations, so that it is lower than it would be over all candidates.
+// Agreement is the rank correlation of two neighbouring rungs, over all candidates that reached both. These are
+// the better part of their generations, so that it is lower than it would be over all candidates.
 type Agreement struct {
 	Lower    fitness.Rung `json:"lower"`
 	Upper    fitness.Rung `json:"upper"`
@@ -59,7 +59,9 @@ func (w *watch) evaluated(e *gp.Expr, o gp.Outcome, _ gp.Counts) {
 	if len(o.Detail) > 0 && w.err == nil {
 		w.err = json.Unmarshal(o.Detail, &c.Climb)
 	}
+
 	w.climbs = append(w.climbs, c)
+
 	if w.s.team.Done == w.before() {
 		w.replayed++
 	} else {
@@ -80,6 +82,7 @@ func agreement(list []climb) []Agreement {
 		{fitness.Few, func(c *climb) *float64 { return c.Few }},
 		{fitness.Full, func(c *climb) *float64 { return c.Full }},
 	}
+
 	var out []Agreement
 	for i, up := range rungs[1:] {
 		low := rungs[i]
@@ -89,8 +92,11 @@ func agreement(list []climb) []Agreement {
 				a, b = append(a, *x), append(b, *y)
 			}
 		}
-		out = append(out, Agreement{low.name, up.name, len(a), number(stats.Spearman(a, b)), number(stats.Kendall(a, b))})
+
+		out = append(out,
+			Agreement{low.name, up.name, len(a), number(stats.Spearman(a, b)), number(stats.Kendall(a, b))})
 	}
+
 	return out
 }
 
@@ -119,13 +125,17 @@ func (w *watch) generation(g gp.Generation) {
 	for _, a := range one.Agreement {
 		ranks = append(ranks, a.String())
 	}
+
 	left := ""
 	if of := w.s.o.Generations; g.Number < of && w.fresh > 0 {
 		each := time.Since(w.start) / time.Duration(g.Number+1)
 		left = fmt.Sprintf("; about %v left", (each * time.Duration(of-g.Number)).Round(time.Second))
 	}
+
 	c := g.Counts
-	w.s.team.Note("generation %d of %d: best %.4f %s; front %d; %d evaluated, %d deduped (%d the same formula, %d the same masks), %d rejected (%d illegal, %d on the probe, %d measured); ranks %s%s",
-		g.Number, w.s.o.Generations, g.BestQuality, g.Best, g.Front, c.Evaluated, c.Repeated+c.SameMasks, c.Repeated, c.SameMasks,
+	w.s.team.Note("generation %d of %d: best %.4f %s; front %d; %d evaluated, %d deduped (%d the same formula, %d "+
+		"the same masks), %d rejected (%d illegal, %d on the probe, %d measured); ranks %s%s",
+		g.Number, w.s.o.Generations, g.BestQuality, g.Best, g.Front, c.Evaluated, c.Repeated+c.SameMasks, c.Repeated,
+		c.SameMasks,
 		c.Illegal+c.Unusable+c.Rejected, c.Illegal, c.Unusable, c.Rejected, strings.Join(ranks, ", "), left)
 }

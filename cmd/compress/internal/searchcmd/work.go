@@ -14,16 +14,19 @@ import (
 	"github.com/modelcompress/compress/prune/fitness"
 )
 
-// Serve decides about an offer of [Kind]: the models must be the coordinator's. They are measured when the first task comes.
+// Serve decides about an offer of [Kind]: the models must be the coordinator's. They are measured when the
+// first task comes.
 func Serve(ctx context.Context, w *workers.Worker, text []byte) (jobs.Handler, func(), error) {
 	var spec Spec
 	if err := jobs.Decode(text, &spec); err != nil {
 		return nil, nil, fmt.Errorf("%w: specification: %w", jobs.ErrRefused, err)
 	}
+
 	dev, err := w.Device()
 	if err != nil {
 		return nil, nil, err
 	}
+
 	var list []fitness.Subject
 	for _, s := range spec.Subjects {
 		subject, err := find(ctx, w.Models, s, dev)
@@ -32,15 +35,18 @@ func Serve(ctx context.Context, w *workers.Worker, text []byte) (jobs.Handler, f
 		}
 		list = append(list, subject)
 	}
+
 	spec.Options.Benches = w.Slots
 	l := &lazyJudge{make: func() (*fitness.Judge, error) {
 		judge, err := fitness.NewJudge(ctx, list, spec.Options)
 		if err == nil && judge.ID() != spec.Judge {
-			err = errors.Join(fmt.Errorf("%w: models or data differ from the coordinator's", jobs.ErrRefused), judge.Close())
+			err = errors.Join(fmt.Errorf("%w: models or data differ from the coordinator's", jobs.ErrRefused),
+				judge.Close())
 			judge = nil
 		}
 		return judge, err
 	}}
+
 	handle := func(ctx context.Context, it jobs.Item) ([]byte, error) {
 		judge, err := l.get()
 		if err != nil {
@@ -48,6 +54,7 @@ func Serve(ctx context.Context, w *workers.Worker, text []byte) (jobs.Handler, f
 		}
 		return handler(judge)(ctx, it)
 	}
+
 	return handle, l.close, nil
 }
 
@@ -77,6 +84,7 @@ func find(ctx context.Context, places []string, s SubjectSpec, dev kernels.Devic
 	if len(places) == 0 {
 		places = []string{s.Path}
 	}
+
 	var faults []error
 	for _, path := range places {
 		m, err := lm.Load(ctx, path, dev, lm.Options{})
@@ -84,14 +92,17 @@ func find(ctx context.Context, places []string, s SubjectSpec, dev kernels.Devic
 			faults = append(faults, err)
 			continue
 		}
+
 		print, err := m.Fingerprint(ctx)
 		if err = errors.Join(err, m.Close()); err != nil {
 			return out, err
 		}
+
 		if print != s.Fingerprint {
 			faults = append(faults, fmt.Errorf("%s has the hash %.12s", path, print))
 			continue
 		}
+
 		out = fitness.Subject{Name: s.Name, Open: onDevice(path, dev)}
 		for k, to := range sets(&out) {
 			ids, err := windows(s.Data[k], s.Lengths[k])
@@ -100,8 +111,10 @@ func find(ctx context.Context, places []string, s SubjectSpec, dev kernels.Devic
 			}
 			*to = corpus.New(ids, "the coordinator")
 		}
+
 		return out, nil
 	}
+
 	refusal := fmt.Errorf("%w: no model with the hash %.12s (%q there)", jobs.ErrRefused, s.Fingerprint, s.Path)
 	return out, workers.Withheld(refusal, errors.Join(faults...))
 }

@@ -26,13 +26,17 @@ func reference(t *report.Table, head, soft lipgloss.Style) []string {
 			if t.Numeric(col) {
 				s = s.Align(lipgloss.Right)
 			}
+
 			return s
 		})
+
 	var names []string
 	for _, c := range t.Columns {
 		names = append(names, c.Name)
 	}
+
 	grid.Headers(names...)
+
 	for r := range t.Rows {
 		var cells []string
 		for c := range t.Columns {
@@ -40,6 +44,7 @@ func reference(t *report.Table, head, soft lipgloss.Style) []string {
 		}
 		grid.Row(cells...)
 	}
+
 	return strings.Split(grid.Render(), "\n")
 }
 
@@ -48,7 +53,10 @@ func TestGridIsTheLibrarys(t *testing.T) {
 	head, soft := lipgloss.NewStyle().Bold(true), lipgloss.NewStyle().Foreground(lipgloss.BrightBlack)
 	words := rapid.SampledFrom([]string{"", "a", "model.layers.0.weight", "名前 wide", "two words", "\x1b[2J", "é"})
 	rapid.Check(t, func(t *rapid.T) {
-		table := &report.Table{Columns: report.Columns(rapid.SliceOfN(rapid.SampledFrom([]string{"tensor", "x", "名前", "zeros"}), 1, 5).Draw(t, "columns")...)}
+		table := &report.Table{
+			Columns: report.Columns(
+				rapid.SliceOfN(rapid.SampledFrom([]string{"tensor", "x", "名前", "zeros"}), 1, 5).Draw(t, "columns")...),
+		}
 		numbers := rapid.SliceOfN(rapid.Bool(), len(table.Columns), len(table.Columns)).Draw(t, "numbers")
 		for range rapid.IntRange(1, 6).Draw(t, "rows") {
 			var row []any
@@ -59,8 +67,10 @@ func TestGridIsTheLibrarys(t *testing.T) {
 					row = append(row, words.Draw(t, "word"))
 				}
 			}
+
 			table.Add(row...)
 		}
+
 		have, want := grid(table, head, soft), reference(table, head, soft)
 		for i := range max(len(have), len(want)) {
 			if i >= len(have) || i >= len(want) || strings.TrimRight(have[i], " ") != strings.TrimRight(want[i], " ") {

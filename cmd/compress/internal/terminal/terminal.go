@@ -16,22 +16,25 @@ import (
 	"github.com/modelcompress/compress/internal/report"
 )
 
-// Printable keeps names from files from steering the terminal: a text with control or format characters, or bytes that are no UTF-8, is
-// quoted; a very long one is cut.
+// Printable keeps names from files from steering the terminal: a text with control or format characters, or
+// bytes that are no UTF-8, is quoted; a very long one is cut.
 func Printable(text string) string {
 	text = shorten(text, maxCell)
 	if !utf8.ValidString(text) {
 		return strconv.Quote(text)
 	}
+
 	for _, r := range text {
 		if !unicode.IsPrint(r) {
 			return strconv.Quote(text)
 		}
 	}
+
 	return text
 }
 
-// Styled is out for text with colours and weights: they are left out where out is no terminal, and where NO_COLOR asks for plain text.
+// Styled is out for text with colours and weights: they are left out where out is no terminal, and where
+// NO_COLOR asks for plain text.
 func Styled(out io.Writer) io.Writer {
 	w := colorprofile.NewWriter(out, os.Environ())
 	if os.Getenv("NO_COLOR") != "" {
@@ -45,6 +48,7 @@ func Table(out io.Writer, t *report.Table) {
 	if out == io.Discard {
 		return
 	}
+
 	w := Styled(out)
 	head, soft := lipgloss.NewStyle().Bold(true), lipgloss.NewStyle().Foreground(lipgloss.BrightBlack)
 	if t.Title != "" {
@@ -61,14 +65,15 @@ func Table(out io.Writer, t *report.Table) {
 // gap is what stands between two columns.
 const gap = 2
 
-// grid lays a table out: headings, a rule, a line for each row. Rows are padded here and not by a library that styles every cell: a
-// checkpoint has a hundred thousand tensors, and a line for each.
+// grid lays a table out: headings, a rule, a line for each row. Rows are padded here and not by a library that
+// styles every cell: a checkpoint has a hundred thousand tensors, and a line for each.
 func grid(t *report.Table, head, soft lipgloss.Style) []string {
 	cells := make([][]string, len(t.Rows))
 	widths := make([]int, len(t.Columns))
 	for c := range t.Columns {
 		widths[c] = lipgloss.Width(t.Columns[c].Name)
 	}
+
 	for r := range t.Rows {
 		cells[r] = make([]string, len(t.Columns))
 		for c := range t.Columns {
@@ -88,6 +93,7 @@ func grid(t *report.Table, head, soft lipgloss.Style) []string {
 		if numeric[c] {
 			style = style.Align(lipgloss.Right)
 		}
+
 		names.WriteString(style.Width(width).Render(t.Columns[c].Name))
 		rule.WriteString(soft.Render(strings.Repeat(lipgloss.NormalBorder().Top, width)))
 	}
@@ -99,6 +105,7 @@ func grid(t *report.Table, head, soft lipgloss.Style) []string {
 			if c > 0 {
 				line.WriteString(strings.Repeat(" ", gap))
 			}
+
 			pad := strings.Repeat(" ", widths[c]-lipgloss.Width(text))
 			if numeric[c] {
 				line.WriteString(pad + text)
@@ -106,7 +113,9 @@ func grid(t *report.Table, head, soft lipgloss.Style) []string {
 				line.WriteString(text + pad)
 			}
 		}
+
 		lines = append(lines, line.String())
 	}
+
 	return lines
 }

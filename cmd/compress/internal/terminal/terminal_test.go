@@ -15,7 +15,8 @@ func TestNamesDoNotSteerTheTerminal(t *testing.T) {
 	table.Add("evil\x1b]0;title\a\u202e")
 	table.Add("block.0.weight")
 	Table(&b, table)
-	if strings.ContainsAny(b.String(), "\x1b\a\u202e") || !strings.Contains(b.String(), `"evil\x1b]0;title\a\u202e"`) || !strings.Contains(b.String(), "block.0.weight") {
+	if strings.ContainsAny(b.String(), "\x1b\a\u202e") || !strings.Contains(b.String(), `"evil\x1b]0;title\a\u202e"`) ||
+		!strings.Contains(b.String(), "block.0.weight") {
 		t.Errorf("%q", b.String())
 	}
 }

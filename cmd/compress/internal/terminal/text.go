@@ -17,8 +17,8 @@ const MaxLine = 8 << 10
 // maxCell is the same for a cell of a table.
 const maxCell = 1 << 10
 
-// Line makes text that may come from a stranger's file safe to show, as one line of at most [MaxLine] bytes: what a terminal would act on,
-// not show, appears as \x1b and the like.
+// Line makes text that may come from a stranger's file safe to show, as one line of at most [MaxLine] bytes:
+// what a terminal would act on, not show, appears as \x1b and the like.
 func Line(text string) string {
 	shown := shorten(text, MaxLine)
 	if strings.ContainsFunc(shown, broken) {
@@ -37,6 +37,7 @@ func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
+
 	hint := ""
 	if i := strings.LastIndex(text, " (HINT: "); i > most && len(text)-i <= most/2 {
 		text, hint = text[:i], text[i:]
@@ -46,11 +47,12 @@ func shorten(text string, most int) string {
 	for cut > 0 && !utf8.RuneStart(text[cut]) { // within a character
 		cut--
 	}
+
 	return fmt.Sprintf("%s… (%d bytes more)%s", text[:cut], len(text)-cut, hint)
 }
 
-// visible replaces all that does not show as itself: control characters, what changes the direction of text or joins it invisibly, and
-// bytes that are no UTF-8. Line breaks and tabs stay.
+// visible replaces all that does not show as itself: control characters, what changes the direction of text or
+// joins it invisibly, and bytes that are no UTF-8. Line breaks and tabs stay.
 func visible(text string) string {
 	clean := true
 	for i, r := range text {
@@ -59,6 +61,7 @@ func visible(text string) string {
 			break
 		}
 	}
+
 	if clean {
 		return text
 	}
@@ -75,14 +78,17 @@ func visible(text string) string {
 			b.WriteRune(r)
 		}
 	}
+
 	return b.String()
 }
 
-// JSON gives a JSON text with the same values that is safe to show: encoding/json leaves characters as they are from U+007F on.
+// JSON gives a JSON text with the same values that is safe to show: encoding/json leaves characters as they are
+// from U+007F on.
 func JSON(text []byte) []byte {
 	if !bytes.ContainsFunc(text, acts) {
 		return text
 	}
+
 	var out []byte
 	for _, r := range string(text) {
 		switch {
@@ -95,10 +101,12 @@ func JSON(text []byte) []byte {
 			out = fmt.Appendf(out, `\u%04x`, r)
 		}
 	}
+
 	return out
 }
 
-// acts reports whether a terminal does something else with a character than to show it. Joiners within words and emojis stay.
+// acts reports whether a terminal does something else with a character than to show it. Joiners within words
+// and emojis stay.
 func acts(r rune) bool {
 	switch r {
 	case '\n', '\t', '\u200c', '\u200d':
@@ -115,8 +123,8 @@ func isBroken(text string) bool {
 	return size <= 1
 }
 
-// Safe is a writer for text that comes from a model or a file as a stream: it goes through out as [Text] makes it. A character that is
-// divided between two writes is shown by the second one.
+// Safe is a writer for text that comes from a model or a file as a stream: it goes through out as [Text] makes
+// it. A character that is divided between two writes is shown by the second one.
 func Safe(out io.Writer) io.Writer { return &safe{out: out} }
 
 type safe struct {
@@ -134,9 +142,11 @@ func (s *safe) Write(p []byte) (int, error) {
 			break
 		}
 	}
+
 	s.rest = append([]byte(nil), text[whole:]...)
 	if _, err := io.WriteString(s.out, Text(string(text[:whole]))); err != nil {
 		return 0, err
 	}
+
 	return len(p), nil
 }

@@ -15,12 +15,16 @@ var stranger = rapid.Custom(func(t *rapid.T) string {
 	parts := rapid.SliceOf(rapid.OneOf(
 		rapid.String(),
 		rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
-		rapid.SampledFrom([]string{"\x1b]0;title\a", "\x1b[2J", "\u009b31m", "\u202e", "\u2028", "\x7f", "\r\n", "\xff", "é", " (HINT: do this)", strings.Repeat("long ", 4000)}),
+		rapid.SampledFrom([]string{
+			"\x1b]0;title\a", "\x1b[2J", "\u009b31m", "\u202e", "\u2028", "\x7f", "\r\n", "\xff",
+			"é", " (HINT: do this)", strings.Repeat("long ", 4000),
+		}),
 	)).Draw(t, "parts")
 	return strings.Join(parts, "")
 })
 
-// Whatever a file holds, a line is one, of bounded length, and nothing in it acts on a terminal; what only shows stays as it is.
+// Whatever a file holds, a line is one, of bounded length, and nothing in it acts on a terminal; what only
+// shows stays as it is.
 func TestLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := stranger.Draw(t, "text")
@@ -35,6 +39,7 @@ func TestLine(t *testing.T) {
 			t.Errorf("%d bytes: what is missing is not said", len(text))
 		}
 	})
+
 	for text, want := range map[string]string{
 		"plain, wide 模型 and 👩‍🔬":     "plain, wide 模型 and 👩‍🔬",
 		"\x1b[31mred\x1b[0m":         `\x1b[31mred\x1b[0m`,
@@ -46,6 +51,7 @@ func TestLine(t *testing.T) {
 			t.Errorf("%q gives %q, want %q", text, got, want)
 		}
 	}
+
 	long := Line("tensor " + strings.Repeat("x", 100_000) + " (HINT: do this)")
 	if !strings.HasSuffix(long, "… (91815 bytes more) (HINT: do this)") {
 		t.Errorf("it ends in %q", long[len(long)-60:])
@@ -57,6 +63,7 @@ func TestSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := stranger.Draw(t, "text") + "\n"
 		var out bytes.Buffer
+
 		w := Safe(&out)
 		for rest := text; rest != ""; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "bytes")
@@ -65,6 +72,7 @@ func TestSafe(t *testing.T) {
 			}
 			rest = rest[n:]
 		}
+
 		if out.String() != Text(text) {
 			t.Errorf("%q gives %q, want %q", text, out.String(), Text(text))
 		}
@@ -78,6 +86,7 @@ func TestJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var want, have string
 		shown := JSON(text)
 		if err := json.Unmarshal(text, &want); err != nil {

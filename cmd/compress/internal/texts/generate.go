@@ -49,6 +49,7 @@ func (o *GenerateOptions) check() error {
 	case !(g.TopP >= 0 && g.TopP <= 1):
 		return cli.Usagef("--top-p %g: want 0 to 1", g.TopP)
 	}
+
 	return nil
 }
 
@@ -60,37 +61,46 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 	if err := cli.ModelFolder(path); err != nil {
 		return nil, err
 	}
+
 	tok, err := tokenizer.Load(path)
 	if err != nil {
 		return nil, err
 	}
+
 	m, err := j.Load(path, lm.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+
 	if err := checkpoint.FitTokenizer(path, tok, m.Config()); err != nil {
 		return nil, err
 	}
 	if _, _, err := adapted.Attach(j, m, o.Adapter); err != nil {
 		return nil, err
 	}
+
 	prompt, err := tok.Encode(o.Prompt, tokenizer.EncodeOptions{})
 	if err != nil {
 		return nil, err
 	}
+
 	if len(prompt) == 0 {
-		return nil, cli.Usagef("--prompt is empty, and the tokenizer puts no start token before it: there is nothing to continue")
+		return nil, cli.Usagef("--prompt is empty, and the tokenizer puts no start token before it: there is " +
+			"nothing to continue")
 	}
+
 	experts, err := mediated.Open(j, m, o.Experts)
 	if err != nil {
 		return nil, err
 	}
 	defer experts.Close()
+
 	answers, err := experts.EnterFor(j.Ctx, prompt)
 	if err != nil {
 		return nil, err
 	}
+
 	s := newStream(j.Stream(), tok, prompt)
 	fmt.Fprint(s.out, o.Prompt)
 	o.Seed, o.Each = j.Seed, s.token
@@ -100,9 +110,11 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if stop := m.StopTokens(); len(ids) < o.MaxTokens && (len(ids) == 0 || !slices.Contains(stop, ids[len(ids)-1])) {
 		j.Note("ended after %d tokens: the model has %d positions", len(ids), m.Config().MaxPositions)
 	}
+
 	return generateReport{
 		Prompt: o.Prompt, Text: s.text(), PromptIDs: prompt, IDs: ids,
 		PerSecond: float64(len(ids)) / time.Since(start).Seconds(), Experts: answers,

@@ -33,10 +33,13 @@ func (o Source) Each(ctx context.Context, do func(string) error) error {
 		}
 		return do(o.Text)
 	}
+
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+
 	lines, failed := make(chan string), make(chan error, 1)
 	go func() { failed <- o.read(ctx, lines) }()
+
 	for n := 1; ; n++ {
 		var line string
 		select {
@@ -46,6 +49,7 @@ func (o Source) Each(ctx context.Context, do func(string) error) error {
 			return err
 		case line = <-lines:
 		}
+
 		if err := o.text(line, do); err != nil {
 			return fmt.Errorf("%s: line %d: %w", o.File, n, err)
 		}
@@ -61,20 +65,25 @@ func (o Source) read(ctx context.Context, lines chan<- string) error {
 			return err
 		}
 		defer f.Close()
+
 		if st, err := f.Stat(); err == nil && st.Mode()&fs.ModeDevice != 0 && !term.IsTerminal(f.Fd()) {
 			return fmt.Errorf("%s: a device", o.File)
 		}
+
 		in = f
 	}
+
 	r := bufio.NewReaderSize(in, 1<<20)
 	for {
 		line, err := readLine(r)
 		if err == io.EOF && line == "" {
 			return nil
 		}
+
 		if err != nil && err != io.EOF {
 			return err
 		}
+
 		select {
 		case lines <- strings.TrimSuffix(line, "\n"): // a carriage return is part of the text
 		case <-ctx.Done():
@@ -97,6 +106,7 @@ func readLine(r *bufio.Reader) (string, error) {
 		if b.Len()+len(part) > maxLine {
 			return "", errLine
 		}
+
 		b.Write(part)
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return b.String(), err
@@ -135,6 +145,7 @@ func jsonText(line string, ids bool) (string, error) {
 	case line[0] != '{':
 		return "", form
 	}
+
 	var object struct{ Text *string }
 	if err := json.Unmarshal([]byte(line), &object); err != nil {
 		return "", err
@@ -142,6 +153,7 @@ func jsonText(line string, ids bool) (string, error) {
 	if object.Text == nil {
 		return "", form
 	}
+
 	return *object.Text, nil
 }
 
@@ -153,10 +165,13 @@ func DecodeLine(tok *tokenizer.Tokenizer, line string, skipSpecial bool) (string
 		if err != nil {
 			return "", fmt.Errorf("%q is not a token id", word)
 		}
+
 		if _, ok := tok.Token(int32(id)); !ok {
 			return "", fmt.Errorf("no token has the id %d (the vocabulary has %d)", id, tok.VocabSize())
 		}
+
 		ids = append(ids, int32(id))
 	}
+
 	return tok.Decode(ids, skipSpecial), nil
 }

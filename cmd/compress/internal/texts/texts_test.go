@@ -25,6 +25,7 @@ func TestCarriageReturnsAreText(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		var got []string
 		err := Source{File: path}.Each(context.Background(), func(s string) error {
 			got = append(got, s)
@@ -42,10 +43,12 @@ func TestDecodeLineOfTwoEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	plain, err := DecodeLine(tok, "0 1", false)
 	if err != nil || plain == "" {
 		t.Fatal(plain, err)
 	}
+
 	if got, err := DecodeLine(tok, "0 1\r", false); err != nil || got != plain {
 		t.Errorf("%q %v, want %q", got, err, plain)
 	}

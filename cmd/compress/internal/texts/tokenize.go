@@ -32,12 +32,14 @@ func Tokenize(j *cli.Job, path string, o TokenizeOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	out := bufio.NewWriter(j.Stream())
 	ids, decoded := tokenLines{}, textLines{}
 	err = Source{Text: o.Text, File: o.File, IDs: o.Decode}.Each(j.Ctx, func(text string) error {
 		if err := j.Ctx.Err(); err != nil {
 			return err
 		}
+
 		if o.Decode {
 			s, err := DecodeLine(tok, text, o.NoSpecial)
 			if err == nil {
@@ -46,21 +48,26 @@ func Tokenize(j *cli.Job, path string, o TokenizeOptions) (any, error) {
 			}
 			return err
 		}
+
 		line, err := tok.Encode(text, tokenizer.EncodeOptions{NoSpecial: o.NoSpecial})
 		if err != nil {
 			return err
 		}
+
 		fmt.Fprintln(out, strings.Trim(fmt.Sprint(line), "[]"))
 		if j.Reports() {
 			ids = append(ids, append([]int32{}, line...))
 		}
+
 		return nil
 	})
+
 	if err = errors.Join(err, out.Flush()); err != nil {
 		return nil, err
 	}
 	if o.Decode {
 		return decoded, nil
 	}
+
 	return ids, nil
 }

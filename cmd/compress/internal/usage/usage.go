@@ -27,19 +27,23 @@ func Help(c *cobra.Command, _ []string) {
 	if text == "" {
 		text = c.Short
 	}
+
 	fmt.Fprintf(w, "\n%s\n", indent(wrap(text, w.width-2), 2))
 	w.title("usage")
 	fmt.Fprintln(w, indent(c.UseLine(), 4))
+
 	if c.Example != "" {
 		w.title("examples")
 		fmt.Fprintln(w, indent(c.Example, 4))
 	}
+
 	var verbs, flags [][2]string
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() || sub.Name() == "help" {
 			verbs = append(verbs, [2]string{sub.Name(), sub.Short})
 		}
 	}
+
 	w.list("commands", verbs)
 	c.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, flagHelp(f)) })
 	w.list("flags", flags)
@@ -72,11 +76,13 @@ func (w helpWriter) list(title string, rows [][2]string) {
 	if len(rows) == 0 {
 		return
 	}
+
 	w.title(title)
 	first := 0
 	for _, r := range rows {
 		first = max(first, len(r[0]))
 	}
+
 	name := lipgloss.NewStyle().Foreground(w.scheme.Flag)
 	for _, r := range rows {
 		lines := strings.Split(wrap(r[1], max(20, w.width-first-7)), "\n")
@@ -115,13 +121,16 @@ func wrap(text string, width int) string {
 				b.WriteByte(' ')
 				at++
 			}
+
 			b.WriteString(word)
 			at += n
 		}
+
 		if strings.HasSuffix(line, "\n") {
 			b.WriteByte('\n')
 		}
 	}
+
 	return b.String()
 }
 

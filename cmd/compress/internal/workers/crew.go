@@ -1,5 +1,5 @@
-// Package workers runs the queue of a search: the coordinator's side with the workers of its own process, and the side of the
-// worker processes that join it.
+// Package workers runs the queue of a search: the coordinator's side with the workers of its own process, and
+// the side of the worker processes that join it.
 package workers
 
 import (
@@ -60,17 +60,21 @@ func Identity(dev kernels.Device) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
+
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return "", err
 	}
+
 	name, _, _ := strings.Cut(dev.Info().Name, ":")
-	return fmt.Sprintf("program %s device %s %s", hex.EncodeToString(h.Sum(nil))[:16], name, strings.Join(dev.Info().Features, "+")), nil
+	return fmt.Sprintf("program %s device %s %s", hex.EncodeToString(h.Sum(nil))[:16], name,
+		strings.Join(dev.Info().Features, "+")), nil
 }
 
 // Assemble opens the queue and starts the workers of this process.
@@ -81,24 +85,30 @@ func Assemble(j *cli.Job, o Options, handle jobs.Handler) (_ *Crew, err error) {
 			err = errors.Join(err, c.Close())
 		}
 	}()
+
 	if c.conn, c.server, err = Connect(j, o, c.Note); err != nil {
 		return nil, err
 	}
+
 	Announce(o.Where, c.server, "workers", c.Note)
 	if err := c.offer(j, o); err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithCancel(j.Ctx)
 	c.cancel = cancel
 	if o.Slots > 0 {
 		c.wg.Go(func() { _ = c.queue.Work(ctx, o.Slots, handle) }) // ends with ctx alone
 	}
+
 	return c, nil
 }
 
-// Connect reaches the queue of a cluster or, where none is named, of a server in this process, which is nil otherwise. say, which is called
-// from any goroutine, tells what becomes of the cluster and who joins.
-func Connect(j *cli.Job, o Options, say func(format string, args ...any)) (_ *jobs.Conn, server *jobs.Server, err error) {
+// Connect reaches the queue of a cluster or, where none is named, of a server in this process, which is nil
+// otherwise. say, which is called from any goroutine, tells what becomes of the cluster and who joins.
+func Connect(j *cli.Job, o Options, say func(format string, args ...any)) (_ *jobs.Conn, server *jobs.Server,
+	err error,
+) {
 	const own = "the coordinator's own worker"
 	co := jobs.Options{URL: o.Where.Cluster, Access: o.Where.Access, Name: own, Events: jobs.Events{
 		Lost: func(err error) { say("the cluster does not answer (%s); waiting for it", told(err)) },
@@ -113,18 +123,23 @@ func Connect(j *cli.Job, o Options, say func(format string, args ...any)) (_ *jo
 			say("worker %s: its result of %s does not count: %s", worker, item, reason)
 		},
 	}}
+
 	if o.Where.Cluster == "" {
 		so := jobs.ServerOptions{
-			Dir: o.Dir, Listen: o.Where.Listen, TokenFile: o.Where.Token, Open: o.Where.Anyone, Cert: o.Where.Cert, Key: o.Where.Key,
+			Dir: o.Dir, Listen: o.Where.Listen, TokenFile: o.Where.Token, Open: o.Where.Anyone, Cert: o.Where.Cert,
+			Key: o.Where.Key,
 		}
+
 		if o.Where.Listen != "" {
 			so.Keep = KeysFile(o.Dir)
 		}
 		if server, err = jobs.Serve(so); err != nil {
 			return nil, nil, err
 		}
+
 		co.Server = server
 	}
+
 	conn, err := jobs.Connect(j.Ctx, co)
 	if err != nil && server != nil {
 		err = errors.Join(err, server.Close())
@@ -132,6 +147,7 @@ func Connect(j *cli.Job, o Options, say func(format string, args ...any)) (_ *jo
 	if err != nil {
 		return nil, nil, err
 	}
+
 	return conn, server, nil
 }
 
@@ -166,10 +182,12 @@ func (c *Crew) offer(j *cli.Job, o Options) error {
 	if err != nil {
 		return err
 	}
+
 	id, err := Identity(dev)
 	if err != nil {
 		return err
 	}
+
 	offer := jobs.Offer{Name: o.Name, Kind: o.Kind, Contract: id, Patience: 20 * time.Second}
 	if c.queue, err = c.conn.Offer(j.Ctx, offer, o.Spec); err != nil {
 		return err
@@ -177,6 +195,7 @@ func (c *Crew) offer(j *cli.Job, o Options) error {
 	if o.Check != nil {
 		c.queue.Accept(o.Check)
 	}
+
 	c.stop, err = c.queue.Watch()
 	return err
 }
@@ -188,15 +207,20 @@ func (c *Crew) Note(format string, args ...any) {
 	c.say(format, args...)
 }
 
-// Do has items worked on by whoever takes them, and returns the results in the order of the items. done, which may be nil, is
-// called for each as it comes in, one call at a time; its error ends the call. name is shown as the progress.
-func (c *Crew) Do(ctx context.Context, name string, items []jobs.Item, done func(jobs.Result) error) ([]jobs.Result, error) {
+// Do has items worked on by whoever takes them, and returns the results in the order of the items. done, which
+// may be nil, is called for each as it comes in, one call at a time; its error ends the call. name is shown as
+// the progress.
+func (c *Crew) Do(ctx context.Context, name string, items []jobs.Item,
+	done func(jobs.Result) error,
+) ([]jobs.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+
 	n := 0
 	results, err := c.queue.Do(ctx, items, func(r jobs.Result) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+
 		n++
 		c.Done++
 		c.Spent += r.Seconds
@@ -204,6 +228,7 @@ func (c *Crew) Do(ctx context.Context, name string, items []jobs.Item, done func
 		if done == nil {
 			return
 		}
+
 		err := failure(r)
 		if err == nil {
 			err = done(r)
@@ -212,17 +237,20 @@ func (c *Crew) Do(ctx context.Context, name string, items []jobs.Item, done func
 			cancel(err)
 		}
 	})
+
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause
 	}
 	if err != nil {
 		return nil, err
 	}
+
 	for _, r := range results {
 		if err := failure(r); err != nil {
 			return nil, err
 		}
 	}
+
 	return results, nil
 }
 
@@ -243,6 +271,7 @@ func (c *Crew) Close() error {
 	if c.cancel != nil {
 		c.cancel()
 	}
+
 	c.wg.Wait()
 	if c.stop != nil {
 		c.stop()
@@ -253,11 +282,12 @@ func (c *Crew) Close() error {
 	if c.server != nil {
 		return c.server.Close()
 	}
+
 	return nil
 }
 
-// Hand has one item worked on and returns its result, of which a failure is a part. It may be called from several goroutines at
-// once, and shows no progress.
+// Hand has one item worked on and returns its result, of which a failure is a part. It may be called from
+// several goroutines at once, and shows no progress.
 func (c *Crew) Hand(ctx context.Context, item jobs.Item) (jobs.Result, error) {
 	results, err := c.queue.Do(ctx, []jobs.Item{item}, nil)
 	if err != nil {

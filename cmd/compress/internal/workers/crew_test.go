@@ -8,11 +8,16 @@ import (
 	"github.com/modelcompress/compress/internal/jobs"
 )
 
-// TestForeignOffers: offers of other kinds and of other builds are refused; what an opener says about its own is passed on.
+// TestForeignOffers: offers of other kinds and of other builds are refused; what an opener says about its own
+// is passed on.
 func TestForeignOffers(t *testing.T) {
 	w := &Worker{}
 	damaged := errors.New("damaged")
-	kinds := map[string]Opener{"dig": func(context.Context, *Worker, []byte) (jobs.Handler, func(), error) { return nil, nil, damaged }}
+	kinds := map[string]Opener{"dig": func(context.Context, *Worker, []byte) (jobs.Handler, func(), error) {
+		return nil,
+			nil, damaged
+	}}
+
 	for _, c := range []struct {
 		o    jobs.Offer
 		want error

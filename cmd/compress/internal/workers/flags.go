@@ -33,17 +33,20 @@ const (
 	ClusterHelp = "nats:// address of a cluster"
 )
 
-// Add adds the flags. workers is the default of --workers; each says what comes with every piece of work, such as ", each with
-// a model in memory", or is empty.
+// Add adds the flags. workers is the default of --workers; each says what comes with every piece of work, such
+// as ", each with a model in memory", or is empty.
 func (w *Where) Add(f *pflag.FlagSet, workers int, each string) {
 	f.IntVar(&w.Workers, "workers", workers, WorkersHelp+", -1 leaves all to other workers"+each)
 	f.StringVar(&w.Cluster, "cluster", "", ClusterHelp+"; the work is queued there instead of in this process")
 	AddAccess(f, &w.Access)
 	f.StringVar(&w.Listen, "listen", "", "host:port at which workers can join; without it no port is opened")
-	f.StringVar(&w.Token, "listen-token", "", "file of the token that workers show at --listen; without it one is made and printed")
-	f.StringVar(&w.Cert, "listen-cert", "", "PEM file of the certificate for --listen; without it other addresses than loopback get one of their own")
+	f.StringVar(&w.Token, "listen-token", "",
+		"file of the token that workers show at --listen; without it one is made and printed")
+	f.StringVar(&w.Cert, "listen-cert", "",
+		"PEM file of the certificate for --listen; without it other addresses than loopback get one of their own")
 	f.StringVar(&w.Key, "listen-key", "", "PEM file of the key of --listen-cert")
-	f.BoolVar(&w.Anyone, "let-anyone-join", false, "no token and no encryption at --listen: whoever reaches it can take work and give results")
+	f.BoolVar(&w.Anyone, "let-anyone-join", false,
+		"no token and no encryption at --listen: whoever reaches it can take work and give results")
 }
 
 // AddAccess adds the flags that say how a cluster is reached besides its address.
@@ -54,7 +57,8 @@ func AddAccess(f *pflag.FlagSet, a *jobs.Access) {
 	f.StringVar(&a.CA, "cluster-ca", "", "PEM file of the authorities for the certificate of --cluster")
 	f.StringVar(&a.Cert, "cluster-cert", "", "PEM file of the certificate to show to --cluster")
 	f.StringVar(&a.Key, "cluster-key", "", "PEM file of the key of --cluster-cert")
-	f.StringVar(&a.Pin, "cluster-pin", "", "fingerprint of the certificate of --cluster, sha256:HEX, which then needs no authority")
+	f.StringVar(&a.Pin, "cluster-pin", "",
+		"fingerprint of the certificate of --cluster, sha256:HEX, which then needs no authority")
 }
 
 // Validate refuses what no run can do. Its error is one about a wrong command line.
@@ -62,6 +66,7 @@ func (w Where) Validate() error {
 	if err := w.reached(); err != nil {
 		return err
 	}
+
 	switch {
 	case w.Cluster != "" && w.Listen != "":
 		return cli.Usagef("--cluster and --listen exclude each other: the cluster has an address already")
@@ -78,6 +83,7 @@ func (w Where) Validate() error {
 	case w.Workers == -1 && w.Cluster == "" && w.Listen == "":
 		return cli.Usagef("--workers -1 leaves the work to others, who need --cluster or --listen")
 	}
+
 	return nil
 }
 
@@ -87,10 +93,12 @@ func (w Where) reached() error {
 	case w.Cluster == "" && w.Access != jobs.Access{}:
 		return cli.Usagef("--cluster-login, -creds, -nkey, -ca, -cert, -key and -pin go with --cluster")
 	case w.Cluster != "" && !isCluster(w.Cluster):
-		return cli.Usagef("--cluster %.200q: want nats://host:port, or several of these with commas between", jobs.Address(w.Cluster))
+		return cli.Usagef("--cluster %.200q: want nats://host:port, or several of these with commas between",
+			jobs.Address(w.Cluster))
 	case err != nil:
 		return cli.Usagef("--cluster: %w", err)
 	}
+
 	return nil
 }
 
@@ -105,9 +113,11 @@ func (w Where) join(s *jobs.Server) string {
 	} else {
 		line += s.URL()
 	}
+
 	if pin := s.Pin(); pin != "" {
 		line += " --cluster-pin " + pin
 	}
+
 	return line
 }
 
@@ -118,11 +128,13 @@ func isCluster(text string) bool {
 		if !strings.Contains(one, "://") {
 			one = "nats://" + one
 		}
+
 		u, err := url.Parse(one)
 		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" {
 			return false
 		}
 	}
+
 	return true
 }
 

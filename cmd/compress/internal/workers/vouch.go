@@ -29,22 +29,27 @@ func (w *Worker) Vouched(dir, file string, spec []byte) error {
 	if len(w.Folders) > 0 && !within(dir, w.Folders) {
 		return fmt.Errorf("%w: %s is none of the folders that this worker may work in", jobs.ErrRefused, dir)
 	}
+
 	path := filepath.Join(dir, file)
 	said, err := safefile.ReadFile(path, maxVouched)
 	if err != nil || !bytes.Equal(said, spec) {
 		return fmt.Errorf("%w: the folder %s of the run is not here, or another run has taken it over "+
 			"(HINT: share it, under the same path)", jobs.ErrRefused, dir)
 	}
+
 	if len(w.Folders) > 0 {
 		return nil
 	}
+
 	st, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("%w: the folder %s of the run is not here", jobs.ErrRefused, dir)
 	}
+
 	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Geteuid() {
 		return fmt.Errorf("%w: %s is another user's (HINT: compress worker --folder %s)", jobs.ErrRefused, dir, dir)
 	}
+
 	return nil
 }
 
@@ -57,20 +62,24 @@ func within(dir string, roots []string) bool {
 		}
 		return filepath.EvalSymlinks(abs)
 	}
+
 	dir, err := real(dir)
 	if err != nil {
 		return false
 	}
+
 	for _, root := range roots {
 		root, err := real(root)
 		if err != nil {
 			continue
 		}
+
 		rel, err := filepath.Rel(root, dir)
 		if err == nil && rel != ".." && !strings.HasPrefix(rel, "../") {
 			return true
 		}
 	}
+
 	return false
 }
 

@@ -18,12 +18,14 @@ func TestVouchedFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	if err := Vouch(filepath.Join(dir, "offer"), []byte("spec")); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(other, filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, c := range map[string]struct {
 		folders   []string
 		dir, spec string
@@ -39,10 +41,12 @@ func TestVouchedFolders(t *testing.T) {
 		"no folder":      {nil, filepath.Join(root, "none"), "spec", false},
 	} {
 		w := &Worker{Folders: c.folders}
-		if err := w.Vouched(c.dir, "offer", []byte(c.spec)); (err == nil) != c.good || err != nil && !errors.Is(err, jobs.ErrRefused) {
+		if err := w.Vouched(c.dir, "offer", []byte(c.spec)); (err == nil) != c.good ||
+			err != nil && !errors.Is(err, jobs.ErrRefused) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+
 	if os.Geteuid() == 0 { // then another user's folder can be made
 		if err := os.Chown(filepath.Join(dir, "offer"), 12345, 12345); err != nil {
 			t.Skip(err)
@@ -56,14 +60,18 @@ func TestVouchedFolders(t *testing.T) {
 // TestAccessFlags: flags that go nowhere are refused.
 func TestAccessFlags(t *testing.T) {
 	for name, w := range map[string]Where{
-		"login without cluster": {Access: jobs.Access{Login: "f"}}, "token without listen": {Token: "f"}, "anyone without listen": {Anyone: true},
-		"anyone with token": {Listen: ":0", Anyone: true, Token: "f"}, "half a certificate": {Listen: ":0", Cert: "f"},
-		"pin": {Cluster: "nats://x", Access: jobs.Access{Pin: "x"}}, "two logins": {Cluster: "nats://x", Access: jobs.Access{Login: "a", Creds: "b"}},
+		"login without cluster": {Access: jobs.Access{Login: "f"}}, "token without listen": {Token: "f"},
+		"anyone without listen": {Anyone: true},
+		"anyone with token":     {Listen: ":0", Anyone: true, Token: "f"},
+		"half a certificate":    {Listen: ":0", Cert: "f"},
+		"pin":                   {Cluster: "nats://x", Access: jobs.Access{Pin: "x"}},
+		"two logins":            {Cluster: "nats://x", Access: jobs.Access{Login: "a", Creds: "b"}},
 	} {
 		if err := w.Validate(); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}
+
 	good := Where{Cluster: "tls://x", Access: jobs.Access{Login: "a", CA: "b", Cert: "c", Key: "d"}}
 	if err := good.Validate(); err != nil {
 		t.Error(err)

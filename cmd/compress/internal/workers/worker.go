@@ -26,11 +26,12 @@ type WorkerOptions struct {
 	Workers int      // items at the same time; 0: one for each processor
 }
 
-// Opener decides about an offer of one kind, by its specification: it returns what works on its items, and what to call when
-// the offer is gone; or an error that wraps [jobs.ErrRefused].
+// Opener decides about an offer of one kind, by its specification: it returns what works on its items, and what
+// to call when the offer is gone; or an error that wraps [jobs.ErrRefused].
 type Opener func(ctx context.Context, w *Worker, spec []byte) (jobs.Handler, func(), error)
 
-// Work serves the offers of a cluster, by their kinds, until it is interrupted, or until it has to refuse the only one there is.
+// Work serves the offers of a cluster, by their kinds, until it is interrupted, or until it has to refuse the
+// only one there is.
 func Work(j *cli.Job, o WorkerOptions, kinds map[string]Opener) (any, error) {
 	if o.Workers < 0 {
 		return nil, cli.Usagef("--workers %d: want 0 (one for each processor) or more", o.Workers)
@@ -38,22 +39,27 @@ func Work(j *cli.Job, o WorkerOptions, kinds map[string]Opener) (any, error) {
 	if err := (Where{Cluster: o.Cluster, Access: o.Access}).Validate(); err != nil {
 		return nil, err
 	}
+
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err
 	}
+
 	w := &Worker{Job: j, Models: o.Models, Folders: o.Folders, dev: dev, served: map[string]*Served{}}
 	if w.Slots = o.Workers; w.Slots == 0 {
 		w.Slots = max(1, dev.Info().Threads)
 	}
+
 	id, err := Identity(dev)
 	if err != nil {
 		return nil, err
 	}
+
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
 	}
+
 	name := fmt.Sprintf("%s-%d", host, os.Getpid())
 	conn, err := jobs.Connect(j.Ctx, jobs.Options{URL: o.Cluster, Access: o.Access, Name: name, Events: jobs.Events{
 		Lost:    func(err error) { w.Note("the cluster does not answer (%s); waiting for it", told(err)) },
@@ -64,6 +70,7 @@ func Work(j *cli.Job, o WorkerOptions, kinds map[string]Opener) (any, error) {
 		return nil, err
 	}
 	defer conn.Close()
+
 	w.Note("worker %s waits for work, %d measurements at a time", name, w.Slots)
 	err = conn.Join(j.Ctx, w.Slots, func(ctx context.Context, o jobs.Offer, spec []byte) (jobs.Handler, func(), error) {
 		return w.open(ctx, id, o, spec, kinds)
@@ -102,22 +109,26 @@ func (w *Worker) report(name string) *WorkerReport {
 func (w *Worker) counted(o jobs.Offer, handle jobs.Handler) jobs.Handler {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	s := w.served[o.Name]
 	if s == nil {
 		s = &Served{Name: o.Name, Kind: o.Kind}
 		w.served[o.Name] = s
 	}
+
 	return func(ctx context.Context, item jobs.Item) ([]byte, error) {
 		begin := time.Now()
 		data, err := handle(ctx, item)
 		w.mu.Lock()
 		defer w.mu.Unlock()
+
 		s.Busy += time.Since(begin).Seconds()
 		if err != nil {
 			s.Failed++
 		} else {
 			s.Items++
 		}
+
 		return data, err
 	}
 }
@@ -144,8 +155,8 @@ func (w *Worker) Note(format string, args ...any) {
 // Device opens a device like the job's with the threads that fall to one slot.
 func (w *Worker) Device() (kernels.Device, error) { return Share(w.dev, w.Slots) }
 
-// Share opens a device like another one with the threads that fall to one of some slots. A device that is no host device is
-// shared as it is.
+// Share opens a device like another one with the threads that fall to one of some slots. A device that is no
+// host device is shared as it is.
 func Share(dev kernels.Device, slots int) (kernels.Device, error) {
 	info := dev.Info()
 	if !info.Host {
@@ -155,18 +166,25 @@ func Share(dev kernels.Device, slots int) (kernels.Device, error) {
 }
 
 // open decides about an offer: this program must do such work, and be the coordinator's.
-func (w *Worker) open(ctx context.Context, id string, o jobs.Offer, spec []byte, kinds map[string]Opener) (jobs.Handler, func(), error) {
+func (w *Worker) open(ctx context.Context, id string, o jobs.Offer, spec []byte,
+	kinds map[string]Opener,
+) (jobs.Handler, func(), error) {
 	opener, ok := kinds[o.Kind]
 	if !ok {
-		return nil, nil, fmt.Errorf("%w: work of kind %q; this program does %s", jobs.ErrRefused, o.Kind, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+		return nil, nil, fmt.Errorf("%w: work of kind %q; this program does %s", jobs.ErrRefused, o.Kind,
+			strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}
+
 	if o.Contract != id {
-		return nil, nil, fmt.Errorf("%w: the coordinator is another build or runs on another device: %s, here %s", jobs.ErrRefused, o.Contract, id)
+		return nil, nil, fmt.Errorf("%w: the coordinator is another build or runs on another device: %s, here %s",
+			jobs.ErrRefused, o.Contract, id)
 	}
+
 	handle, free, err := opener(ctx, w, spec)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	w.Note("serving %s", o.Name)
 	return w.counted(o, handle), func() {
 		if free != nil {

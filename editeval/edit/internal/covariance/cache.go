@@ -19,45 +19,56 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
-// Cached is [Collect] with a folder that keeps what was computed, by the model's fingerprint, the data's hash and the block. A file that is damaged is
-// computed anew.
-func Cached(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, folder, model string, progress func(done, total int)) (*Statistics, error) {
+// Cached is [Collect] with a folder that keeps what was computed, by the model's fingerprint, the data's hash
+// and the block. A file that is damaged is computed anew.
+func Cached(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, folder, model string,
+	progress func(done, total int),
+) (*Statistics, error) {
 	s := &Statistics{Model: model, Data: corpus.HashIDs(docs), Moments: map[int]linalg.Matrix{}}
 	for _, d := range docs {
 		s.Tokens += len(d)
 	}
+
 	var missing []int
 	for _, b := range blocks {
 		l, err := site.Linear(m, b, arch.Down)
 		if err != nil {
 			return nil, err
 		}
+
 		c, err := loadMoments(filepath.Join(folder, s.key(b)), l.In)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, site.ErrStatistics) {
 			missing = append(missing, b)
 			continue
 		}
+
 		if err != nil {
 			return nil, err
 		}
+
 		s.Moments[b] = c
 	}
+
 	if len(missing) == 0 {
 		return s, nil
 	}
+
 	fresh, err := Collect(ctx, m, docs, missing, progress)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := os.MkdirAll(folder, 0o777); err != nil {
 		return nil, err
 	}
+
 	for b, c := range fresh.Moments {
 		s.Moments[b] = c
 		if err := saveMoments(filepath.Join(folder, s.key(b)), c); err != nil {
 			return nil, err
 		}
 	}
+
 	return s, nil
 }
 
@@ -67,17 +78,21 @@ func loadMoments(path string, n int) (linalg.Matrix, error) {
 	if err != nil {
 		return linalg.Matrix{}, err
 	}
+
 	if info.Size() != int64(n)*int64(n+1)/2*8+64 {
 		return linalg.Matrix{}, fmt.Errorf("%w: %s: size", site.ErrStatistics, path)
 	}
+
 	data, err := safefile.ReadFile(path, info.Size())
 	if err != nil {
 		return linalg.Matrix{}, err
 	}
+
 	body := data[:len(data)-64]
 	if site.Hash(body) != string(data[len(body):]) {
 		return linalg.Matrix{}, fmt.Errorf("%w: %s: hash", site.ErrStatistics, path)
 	}
+
 	m := linalg.New(n, n)
 	for i, at := 0, 0; i < n; i++ {
 		for j := range i + 1 {
@@ -87,6 +102,7 @@ func loadMoments(path string, n int) (linalg.Matrix, error) {
 			at += 8
 		}
 	}
+
 	return m, nil
 }
 
@@ -98,15 +114,18 @@ func saveMoments(path string, m linalg.Matrix) error {
 			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(m.At(i, j)))
 		}
 	}
+
 	data = append(data, site.Hash(data)...)
 	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
 	if err != nil {
 		return err
 	}
+
 	_, err = f.Write(data)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = os.Remove(f.Name())
 		return err
 	}
+
 	return os.Rename(f.Name(), path)
 }

@@ -27,9 +27,11 @@ type Statistics struct {
 	Moments map[int]linalg.Matrix `json:"-"` // by block, [In, In]
 }
 
-// Collect computes the statistics of some blocks from documents of token ids, every token of which counts. The model runs no further
-// than it must, and memory holds the moments and one pass.
-func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, progress func(done, total int)) (*Statistics, error) {
+// Collect computes the statistics of some blocks from documents of token ids, every token of which counts. The
+// model runs no further than it must, and memory holds the moments and one pass.
+func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int,
+	progress func(done, total int),
+) (*Statistics, error) {
 	s := &Statistics{Data: corpus.HashIDs(docs), Moments: map[int]linalg.Matrix{}}
 	sums := map[int]*moment{}
 	defer func() {
@@ -37,29 +39,36 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, pro
 			x.free()
 		}
 	}()
+
 	last := 0
 	for _, b := range blocks {
 		l, err := site.Linear(m, b, arch.Down)
 		if err != nil {
 			return nil, err
 		}
+
 		if sums[b], err = newMoment(m.Device(), l.In); err != nil {
 			return nil, err
 		}
+
 		last = max(last, b)
 	}
+
 	hooks := &lm.Hooks{LinearInput: func(l lm.Linear, x kernels.Mat) {
 		if sum := sums[l.Block]; sum != nil && l.Role == arch.Down {
 			sum.add(x)
 		}
 	}}
+
 	since := 0
 	for _, c := range site.Chunks(docs, func(d []int32) int { return len(d) }) {
 		n, err := walk(ctx, m, docs[c[0]:c[1]], last, hooks)
 		if err != nil {
 			return nil, err
 		}
+
 		s.Tokens += n
+
 		if since += n; since >= flushTokens || c[1] == len(docs) {
 			since = 0
 			for _, b := range blocks {
@@ -68,17 +77,21 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, pro
 				}
 			}
 		}
+
 		if progress != nil {
 			progress(c[1], len(docs))
 		}
 	}
+
 	if s.Tokens == 0 {
 		return nil, fmt.Errorf("%w: no tokens to collect them from", site.ErrStatistics)
 	}
+
 	for b, x := range sums {
 		x.sum.Scale(1 / float64(s.Tokens))
 		s.Moments[b] = x.sum
 	}
+
 	return s, nil
 }
 
@@ -89,15 +102,18 @@ func walk(ctx context.Context, m *lm.Model, docs [][]int32, last int, hooks *lm.
 		return 0, err
 	}
 	defer h.Free()
+
 	for b := range last + 1 {
 		if err := m.RunBlock(ctx, b, h, hooks); err != nil {
 			return 0, err
 		}
 	}
+
 	return h.X.Rows, m.Device().Ops().Sync()
 }
 
-// flushTokens is how many tokens are summed in float32 before they go to the float64 sum: few enough that 1e-6 of a sum is kept.
+// flushTokens is how many tokens are summed in float32 before they go to the float64 sum: few enough that 1e-6
+// of a sum is kept.
 const flushTokens = 16384
 
 // moment is a sum of outer products: a few passes in float32, their sum in float64.
@@ -130,6 +146,7 @@ func (x *moment) flush() error {
 	if !x.any {
 		return nil
 	}
+
 	x.any = false
 	r := site.Rows{Dev: x.dev}
 	errs := make([]error, x.sum.Rows)
@@ -140,11 +157,13 @@ func (x *moment) flush() error {
 			x.sum.Row(i)[j] += v[j]
 		}
 	})
+
 	for _, err := range errs {
 		if err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -165,40 +184,50 @@ type Covariance struct {
 // Moments is C of a block.
 func (c *Covariance) Moments(block, in int) (linalg.Matrix, error) {
 	if c.Stats == nil {
-		return linalg.Matrix{}, fmt.Errorf("%w: the method needs the covariance of keys (HINT: give a text)", site.ErrStatistics)
+		return linalg.Matrix{}, fmt.Errorf("%w: the method needs the covariance of keys (HINT: give a text)",
+			site.ErrStatistics)
 	}
+
 	m, ok := c.Stats.Moments[block]
 	if !ok {
 		return m, fmt.Errorf("%w: none of layer %d", site.ErrStatistics, block)
 	}
+
 	if m.Rows != in || m.Cols != in {
-		return m, fmt.Errorf("%w: layer %d has keys of %d values, the statistics %d", site.ErrStatistics, block, in, m.Rows)
+		return m, fmt.Errorf("%w: layer %d has keys of %d values, the statistics %d", site.ErrStatistics, block, in,
+			m.Rows)
 	}
+
 	return m, m.CheckFinite()
 }
 
-// factor is the lower Cholesky factor of C of a block. A matrix that is not positive definite, as one from too few tokens is, gets a share
-// of its mean diagonal added, which is reported.
+// factor is the lower Cholesky factor of C of a block. A matrix that is not positive definite, as one from too
+// few tokens is, gets a share of its mean diagonal added, which is reported.
 func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 	if f, ok := c.factors[block]; ok {
 		return f, nil
 	}
+
 	m, err := c.Moments(block, in)
 	if err != nil {
 		return m, err
 	}
+
 	f := m.Clone()
 	if c.Solver.Cholesky(f, false) != nil || narrow(f) {
 		f = linalg.New(in, in)
-		d, err := c.Solver.Damped(f, 1e-6, func(h linalg.Matrix) { h.Copy(m) }, func(h linalg.Matrix) error { return c.Solver.Cholesky(h, false) })
+		d, err := c.Solver.Damped(f, 1e-6, func(h linalg.Matrix) { h.Copy(m) },
+			func(h linalg.Matrix) error { return c.Solver.Cholesky(h, false) })
 		if err != nil {
 			return f, fmt.Errorf("%w: layer %d: %w", site.ErrStatistics, block, err)
 		}
 		c.Damped = append(c.Damped, Damping{block, d.Share})
 	}
+
 	if c.factors == nil {
 		c.factors = map[int]linalg.Matrix{}
 	}
+
 	c.factors[block] = f
 	return f, nil
 }

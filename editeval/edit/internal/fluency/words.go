@@ -20,18 +20,22 @@ func Words(text string) []string {
 			if i > start {
 				out = append(out, field[start:i])
 			}
+
 			out = append(out, string(r))
 			start = i + len(string(r))
 		}
+
 		if start < len(field) {
 			out = append(out, field[start:])
 		}
 	}
+
 	return out
 }
 
-// Fluency is the n-gram entropy of a text (ROME: eval_utils_counterfact.py): (2/3·H2 + 4/3·H3)/2 with H the entropy, in bits, of word bigrams
-// and trigrams; 0 for a text without them. It falls when a model repeats itself.
+// Fluency is the n-gram entropy of a text (ROME: eval_utils_counterfact.py): (2/3·H2 + 4/3·H3)/2 with H the
+// entropy, in bits, of word bigrams and trigrams; 0 for a text without them. It falls when a model repeats
+// itself.
 func Fluency(text string) float64 {
 	w := Words(text)
 	return (2.0/3*entropy(w, 2) + 4.0/3*entropy(w, 3)) / 2
@@ -44,11 +48,13 @@ func entropy(w []string, n int) float64 {
 	for i := range max(total, 0) {
 		counts[strings.Join(w[i:i+n], "\x00")]++
 	}
+
 	h := 0.0
 	for _, k := range site.Sorted(counts) {
 		p := float64(counts[k]) / float64(total)
 		h -= p * math.Log2(p)
 	}
+
 	return h
 }
 
@@ -64,6 +70,7 @@ func Consistency(a, b string, collection []string) float64 {
 			}
 		}
 	}
+
 	vector := func(text string) map[string]float64 {
 		v := map[string]float64{}
 		for _, w := range Words(strings.ToLower(text)) {
@@ -71,17 +78,23 @@ func Consistency(a, b string, collection []string) float64 {
 		}
 		return v
 	}
+
 	x, y := vector(a), vector(b)
-	xy, xx, yy := 0.0, 0.0, 0.0
+	xy := 0.0
+	xx := 0.0
+	yy := 0.0
+
 	for _, w := range site.Sorted(x) {
 		xy += x[w] * y[w]
 		xx += x[w] * x[w]
 	}
+
 	for _, w := range site.Sorted(y) {
 		yy += y[w] * y[w]
 	}
 	if xx == 0 || yy == 0 {
 		return 0
 	}
+
 	return xy / math.Sqrt(xx*yy)
 }

@@ -15,35 +15,49 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that are left out keep their
-// defaults.
+// HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that
+// are left out keep their defaults.
 type HParams struct {
-	Layers        []int      `yaml:"layers" json:"layers"`                           // blocks to write to, from 0; values are optimised at the last
-	Steps         int        `yaml:"steps" json:"steps"`                             // iterations of an optimisation, the last without a step (FT, GRACE, LoRA: with one)
-	LearningRate  float64    `yaml:"learning_rate" json:"learning_rate"`             // of Adam
-	WeightDecay   float64    `yaml:"weight_decay" json:"weight_decay"`               // factor of ‖d‖/‖v0‖²
-	Clamp         float64    `yaml:"clamp" json:"clamp"`                             // ‖d‖ is at most this times ‖v0‖
-	KL            float64    `yaml:"kl_factor" json:"kl_factor"`                     // of the divergence of the sentence about the subject
-	ReverseKL     bool       `yaml:"reverse_kl" json:"reverse_kl,omitempty"`         // KL(initial ‖ edited) instead of KL(edited ‖ initial)
-	Statistics    bool       `yaml:"statistics" json:"statistics"`                   // ROME, R-ROME: use the covariance of keys (mom2_adjustment); else the identity
-	BareKey       bool       `yaml:"bare_key" json:"bare_key,omitempty"`             // R-ROME: the prompt alone gives the key everywhere
-	Lambda        float64    `yaml:"lambda" json:"lambda,omitempty"`                 // MEMIT, PMET: weight of the covariance; 0: so that 95 % of an edit is taken up
-	Weight        float64    `yaml:"weight" json:"weight,omitempty"`                 // EMMET: weight of the covariance
-	NormLambda    float64    `yaml:"norm_lambda" json:"norm_lambda,omitempty"`       // EMMET: added to its diagonal
-	EmmetLambda   float64    `yaml:"emmet_lambda" json:"emmet_lambda,omitempty"`     // EMMET: slack of the equality
-	NullThreshold []float64  `yaml:"null_threshold" json:"null_threshold,omitempty"` // AlphaEdit: eigenvalues below it span the null space; one value, or one a layer; none: the directions with the least 5 % of the trace
-	L2            float64    `yaml:"l2" json:"l2,omitempty"`                         // AlphaEdit: ridge
-	Eps           float64    `yaml:"eps" json:"eps,omitempty"`                       // FT: largest change of an element, 0 none; GRACE: radius of a new key
-	Warm          bool       `yaml:"warm" json:"warm,omitempty"`                     // GRACE: values start at the present output instead of random numbers
-	Rank          int        `yaml:"rank" json:"rank,omitempty"`                     // LoRA
-	Templates     [][]string `yaml:"templates" json:"templates"`                     // groups of prefixes, "{}" is the prompt; the first is "{}" alone
+	// blocks to write to, from 0; values are optimised at the last
+	Layers []int `yaml:"layers" json:"layers"`
+	// iterations of an optimisation, the last without a step (FT, GRACE, LoRA: with one)
+	Steps        int     `yaml:"steps" json:"steps"`
+	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"` // of Adam
+	WeightDecay  float64 `yaml:"weight_decay" json:"weight_decay"`   // factor of ‖d‖/‖v0‖²
+	Clamp        float64 `yaml:"clamp" json:"clamp"`                 // ‖d‖ is at most this times ‖v0‖
+	// of the divergence of the sentence about the subject
+	KL float64 `yaml:"kl_factor" json:"kl_factor"`
+	// KL(initial ‖ edited) instead of KL(edited ‖ initial)
+	ReverseKL bool `yaml:"reverse_kl" json:"reverse_kl,omitempty"`
+	// ROME, R-ROME: use the covariance of keys (mom2_adjustment); else the identity
+	Statistics bool `yaml:"statistics" json:"statistics"`
+	// R-ROME: the prompt alone gives the key everywhere
+	BareKey bool `yaml:"bare_key" json:"bare_key,omitempty"`
+	// MEMIT, PMET: weight of the covariance; 0: so that 95 % of an edit is taken up
+	Lambda      float64 `yaml:"lambda" json:"lambda,omitempty"`
+	Weight      float64 `yaml:"weight" json:"weight,omitempty"`             // EMMET: weight of the covariance
+	NormLambda  float64 `yaml:"norm_lambda" json:"norm_lambda,omitempty"`   // EMMET: added to its diagonal
+	EmmetLambda float64 `yaml:"emmet_lambda" json:"emmet_lambda,omitempty"` // EMMET: slack of the equality
+	// AlphaEdit: eigenvalues below it span the null space; one value, or one a layer; none: the directions with
+	// the least 5 % of the trace
+	NullThreshold []float64 `yaml:"null_threshold" json:"null_threshold,omitempty"`
+	L2            float64   `yaml:"l2" json:"l2,omitempty"` // AlphaEdit: ridge
+	// FT: largest change of an element, 0 none; GRACE: radius of a new key
+	Eps float64 `yaml:"eps" json:"eps,omitempty"`
+	// GRACE: values start at the present output instead of random numbers
+	Warm bool `yaml:"warm" json:"warm,omitempty"`
+	Rank int  `yaml:"rank" json:"rank,omitempty"` // LoRA
+	// groups of prefixes, "{}" is the prompt; the first is "{}" alone
+	Templates [][]string `yaml:"templates" json:"templates"`
 
 	Source string `yaml:"-" json:"source"` // "published (MODEL)" or "automatic", and what was changed
 }
 
-// templates are the prefixes: the prompt alone in a group of its own, and five texts that begin as the published ones do.
+// templates are the prefixes: the prompt alone in a group of its own, and five texts that begin as the
+// published ones do.
 var templates = [][]string{{"{}"}, {
-	"The room was quiet and warm. {}", "Therefore they went home at noon. {}", "Because of the rain we stayed. {}", "I read about it once. {}", "You can see it on the map. {}",
+	"The room was quiet and warm. {}", "Therefore they went home at noon. {}", "Because of the rain we stayed. {}",
+	"I read about it once. {}", "You can see it on the map. {}",
 }}
 
 //go:embed hparams.yaml
@@ -63,59 +77,70 @@ type preset struct {
 // Keep is how much memory a search may use so that blocks are not computed twice.
 func (h *HParams) Keep() int64 { return 1 << 30 }
 
-// A step of Adam moves every element by the learning rate, whatever the size of the matrix, so that the product of a wide one moves further. What small
-// models need destroys wide ones: ten CounterFact edits one by one in SmolLM2-135M (576 wide) leave 0.30 of the likeliest tokens and a drift of 4.69 nats
-// with 1e-3, and 0.60 and 0.73 with 2e-4, for 0.7 and 0.6 of the edits exact.
+// A step of Adam moves every element by the learning rate, whatever the size of the matrix, so that the product
+// of a wide one moves further. What small models need destroys wide ones: ten CounterFact edits one by one in
+// SmolLM2-135M (576 wide) leave 0.30 of the likeliest tokens and a drift of 4.69 nats with 1e-3, and 0.60 and
+// 0.73 with 2e-4, for 0.7 and 0.6 of the edits exact.
 const (
 	wide     = 512
 	wideRate = 2e-4
 )
 
-// DefaultsOf are the published hyper-parameters of a method for a model, if there are any: models are known by type, number of blocks and
-// width. For others they are derived from the number of blocks.
+// DefaultsOf are the published hyper-parameters of a method for a model, if there are any: models are known by
+// type, number of blocks and width. For others they are derived from the number of blocks.
 func DefaultsOf(method string, c *lm.Config) (HParams, error) {
 	h := automatic(method, c.Layers)
 	if (method == "ft" || method == "ft-m") && c.Hidden >= wide {
 		h.LearningRate = wideRate
 	}
+
 	var list []preset
 	if err := yaml.UnmarshalWithOptions(published, &list, yaml.Strict()); err != nil {
 		return h, fmt.Errorf("hparams.yaml: %w", err)
 	}
+
 	for _, p := range list {
 		for _, m := range p.Models {
 			keys, ok := p.Methods[method]
 			if !ok || m.Type != c.ModelType || m.Layers != c.Layers || m.Hidden != c.Hidden {
 				continue
 			}
+
 			text, err := yaml.Marshal(keys)
 			if err == nil {
 				err = h.Merge(text)
 			}
+
 			h.Source = "published (" + m.Name + ")"
 			return h, err
 		}
 	}
+
 	return h, nil
 }
 
-// automatic are defaults from the number of blocks. Layers lie where the published ones lie: at about a third of the depth for one
-// layer, five that end there for several; those that only look up facts, lower for ROME and at three quarters for codebooks and fine-tuning.
+// automatic are defaults from the number of blocks. Layers lie where the published ones lie: at about a third
+// of the depth for one layer, five that end there for several; those that only look up facts, lower for ROME
+// and at three quarters for codebooks and fine-tuning.
 func automatic(method string, blocks int) HParams {
 	last := min(blocks-1, (blocks+2)/3)
 	if blocks < 10 {
 		last = min(blocks-1, blocks/2)
 	}
+
 	h := HParams{
-		Steps: 25, LearningRate: 0.5, WeightDecay: 1e-3, Clamp: 4, KL: 0.0625, Templates: templates, Source: "automatic",
+		Steps: 25, LearningRate: 0.5, WeightDecay: 1e-3, Clamp: 4, KL: 0.0625, Templates: templates,
+		Source: "automatic",
 		Layers: []int{last}, Statistics: true,
 	}
+
 	several := func() {
 		h.Layers = nil
 		for l := max(min(1, last), last-4); l <= last; l++ {
 			h.Layers = append(h.Layers, l)
 		}
 	}
+
 	switch method {
 	case "rome", "r-rome":
 		h.Layers = []int{min(blocks-1, max(1, blocks/5))}
@@ -130,10 +155,14 @@ func automatic(method string, blocks int) HParams {
 		h.Clamp = 4
 	case "alphaedit":
 		several()
-		h.L2, h.Clamp, h.Steps = 1, 8, 50
+		h.L2 = 1
+		h.Clamp = 8
+		h.Steps = 50
 	case "emmet":
 		h.Layers = []int{min(blocks-1, (blocks+2)/3)}
-		h.Weight, h.NormLambda, h.EmmetLambda = 0.1, 1e-3, 0.1
+		h.Weight = 0.1
+		h.NormLambda = 1e-3
+		h.EmmetLambda = 0.1
 	case "ft", "ft-m":
 		h.LearningRate = 1e-3
 	case "lora":
@@ -141,8 +170,13 @@ func automatic(method string, blocks int) HParams {
 	case "ft-l":
 		h.LearningRate, h.Eps = 2e-3, 0.01
 	case "grace":
-		h.Layers, h.LearningRate, h.Steps, h.Eps, h.Warm = []int{min(blocks-1, blocks*3/4)}, 1, 50, 1, true
+		h.Layers = []int{min(blocks-1, blocks*3/4)}
+		h.LearningRate = 1
+		h.Steps = 50
+		h.Eps = 1
+		h.Warm = true
 	}
+
 	return h
 }
 
@@ -156,17 +190,23 @@ func (h *HParams) Merge(text []byte) (err error) {
 			err = fmt.Errorf("%w: a tag (!!) that is not for this place", site.ErrOptions)
 		}
 	}()
+
 	if len(text) > maxYAML {
 		return fmt.Errorf("%w: more than %d bytes", site.ErrOptions, maxYAML)
 	}
-	if _, err := strictyaml.Parse("", text); errors.Is(err, strictyaml.ErrLimit) { // the decoder writes aliases out, however many there are
+	// the decoder writes aliases out, however many there are
+	if _, err := strictyaml.Parse("", text); errors.Is(err, strictyaml.ErrLimit) {
 		return fmt.Errorf("%w: too many values, or too deep; aliases count as often as they are used", site.ErrOptions)
 	}
 	if empty, err := whole(text); err != nil || empty {
 		return err
 	}
+
 	t := *h
-	t.Layers, t.NullThreshold, t.Templates = nil, nil, nil // lists are replaced, not filled
+	t.Layers = nil
+	t.NullThreshold = nil
+	t.Templates = nil // lists are replaced, not filled
+
 	if err := yaml.UnmarshalWithOptions(text, &t, yaml.Strict()); err != nil {
 		return fmt.Errorf("%w: %s", site.ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
 	}
@@ -179,28 +219,32 @@ func (h *HParams) Merge(text []byte) (err error) {
 	if t.Templates == nil {
 		t.Templates = h.Templates
 	}
+
 	*h = t
 	return nil
 }
 
-// whole refuses numbers with a fraction where a count is wanted, which the parser would cut, and tells a text without keys. What does not parse is
-// left to the caller.
+// whole refuses numbers with a fraction where a count is wanted, which the parser would cut, and tells a text
+// without keys. What does not parse is left to the caller.
 func whole(text []byte) (empty bool, err error) {
 	var keys map[string]any
 	if yaml.Unmarshal(text, &keys) != nil {
 		return false, nil
 	}
+
 	for _, name := range []string{"layers", "steps", "rank"} {
 		list, ok := keys[name].([]any)
 		if !ok {
 			list = []any{keys[name]}
 		}
+
 		for _, v := range list {
 			if f, ok := v.(float64); ok && f != math.Trunc(f) {
 				return false, fmt.Errorf("%w: %s: %g is no whole number", site.ErrOptions, name, f)
 			}
 		}
 	}
+
 	return len(keys) == 0, nil
 }
 
@@ -213,6 +257,7 @@ func (h *HParams) Validate(blocks int) error {
 	if len(h.Layers) == 0 {
 		bad("layers: none")
 	}
+
 	for i, l := range h.Layers {
 		if l < 0 || l >= blocks {
 			bad("layers[%d]: %d, the model has 0 to %d", i, l, blocks-1)
@@ -221,9 +266,11 @@ func (h *HParams) Validate(blocks int) error {
 			bad("layers[%d]: %d after %d, they go upwards", i, l, h.Layers[i-1])
 		}
 	}
+
 	if h.Steps < 1 || h.Steps > 100_000 {
 		bad("steps: %d, not 1 to 100000", h.Steps)
 	}
+
 	for _, v := range []struct {
 		name  string
 		value float64
@@ -244,6 +291,7 @@ func (h *HParams) Validate(blocks int) error {
 			bad("%s: %g is out of range", v.name, v.value)
 		}
 	}
+
 	if n := len(h.NullThreshold); n > 1 && n != len(h.Layers) {
 		bad("null_threshold: %d values for %d layers", n, len(h.Layers))
 	}
@@ -253,6 +301,7 @@ func (h *HParams) Validate(blocks int) error {
 	if h.Rank < 0 || h.Rank > 1<<16 {
 		bad("rank: %d", h.Rank)
 	}
+
 	return errors.Join(append(errs, h.validateTemplates())...)
 }
 
@@ -260,15 +309,18 @@ func (h *HParams) validateTemplates() error {
 	if len(h.Templates) == 0 || len(h.Templates[0]) == 0 || h.Templates[0][0] != "{}" {
 		return fmt.Errorf("%w: templates: the first is not \"{}\"", site.ErrOptions)
 	}
+
 	for i, g := range h.Templates {
 		if len(g) == 0 {
 			return fmt.Errorf("%w: templates[%d]: empty group", site.ErrOptions, i)
 		}
+
 		for k, t := range g {
 			if strings.Count(t, "{}") != 1 || !strings.HasSuffix(t, "{}") {
 				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", site.ErrOptions, i, k)
 			}
 		}
 	}
+
 	return nil
 }

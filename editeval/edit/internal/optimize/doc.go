@@ -1,2 +1,3 @@
-// Package optimize finds the vectors that make a model say something else when they are added to what it computes at one place, for many requests at once.
+// Package optimize finds the vectors that make a model say something else when they are added to what it
+// computes at one place, for many requests at once.
 package optimize

@@ -50,10 +50,12 @@ func (b *batch) row(c summand, z []float64, label int32) rowLoss {
 		clear(z)
 		return rowLoss{bad: true}
 	}
+
 	if c.weight == 0 {
 		LogSoftmax(z)
 		return rowLoss{kl: b.divergence(c.g, z)}
 	}
+
 	wanted := z[label]
 	top, sum := exponentials(z)
 	r := rowLoss{nll: top + math.Log(sum) - wanted, p: z[label] / sum, pmax: 1 / sum}
@@ -64,16 +66,18 @@ func (b *batch) row(c summand, z []float64, label int32) rowLoss {
 	for j, v := range z {
 		z[j] = weight / sum * v
 	}
+
 	z[label] -= weight
 	return r
 }
 
-// divergence is factor·KL(edited ‖ initial), or KL(initial ‖ edited) where the hyper-parameters say so, of log-probabilities z, which
-// are replaced by the gradient.
+// divergence is factor·KL(edited ‖ initial), or KL(initial ‖ edited) where the hyper-parameters say so, of
+// log-probabilities z, which are replaced by the gradient.
 func (b *batch) divergence(g *Goal, z []float64) float64 {
 	if g.initial == nil {
 		g.initial = append([]float64(nil), z...)
 	}
+
 	kl, f := 0.0, b.Params.KL
 	for j, v := range z {
 		if b.Params.ReverseKL {
@@ -82,6 +86,7 @@ func (b *batch) divergence(g *Goal, z []float64) float64 {
 			kl += math.Exp(v) * (v - g.initial[j])
 		}
 	}
+
 	for j, v := range z {
 		if b.Params.ReverseKL {
 			z[j] = f * (math.Exp(v) - math.Exp(g.initial[j]))
@@ -89,6 +94,7 @@ func (b *batch) divergence(g *Goal, z []float64) float64 {
 			z[j] = f * math.Exp(v) * (v - g.initial[j] - kl)
 		}
 	}
+
 	return f * kl
 }
 
@@ -111,10 +117,12 @@ func LogSoftmax(z []float64) {
 	for _, v := range z {
 		top = max(top, v)
 	}
+
 	s := 0.0
 	for _, v := range z {
 		s += math.Exp(v - top)
 	}
+
 	s = top + math.Log(s)
 	for j := range z {
 		z[j] -= s

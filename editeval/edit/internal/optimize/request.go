@@ -9,19 +9,22 @@ import (
 
 // Request is an edit as token ids.
 type Request struct {
-	Prompts  [][]int32 // every template with the prompt in it, without the target; the first is the prompt alone
-	Lookup   []int     // position of the subject's last token in each
-	Groups   []int     // sizes of consecutive groups of prompts: a key is the mean over groups of the mean inside a group
-	Target   []int32   // what shall follow
-	KL       []int32   // a sentence about the subject whose continuation shall stay
-	KLLookup int       // the position whose continuation that is
+	Prompts [][]int32 // every template with the prompt in it, without the target; the first is the prompt alone
+	Lookup  []int     // position of the subject's last token in each
+	// sizes of consecutive groups of prompts: a key is the mean over groups of the mean inside a group
+	Groups   []int
+	Target   []int32 // what shall follow
+	KL       []int32 // a sentence about the subject whose continuation shall stay
+	KLLookup int     // the position whose continuation that is
 }
 
-// Validate checks that positions lie in their prompts and that groups are those of the prompts. The error wraps [probe.ErrTokens].
+// Validate checks that positions lie in their prompts and that groups are those of the prompts. The error wraps
+// [probe.ErrTokens].
 func (r *Request) Validate() error {
 	if len(r.Prompts) == 0 || len(r.Lookup) != len(r.Prompts) || len(r.Target) == 0 {
 		return fmt.Errorf("%w: a request has prompts, a position in each, and a target", site.ErrTokens)
 	}
+
 	total := 0
 	for _, n := range r.Groups {
 		if n < 1 {
@@ -29,17 +32,22 @@ func (r *Request) Validate() error {
 		}
 		total += n
 	}
+
 	if total != len(r.Prompts) {
 		return fmt.Errorf("%w: groups of %d prompts, there are %d", site.ErrTokens, total, len(r.Prompts))
 	}
+
 	for i, p := range r.Prompts {
 		if r.Lookup[i] < 0 || r.Lookup[i] >= len(p) {
 			return fmt.Errorf("%w: prompt %d: position %d of %d", site.ErrTokens, i, r.Lookup[i], len(p))
 		}
 	}
+
 	if len(r.KL) > 0 && (r.KLLookup < 0 || r.KLLookup >= len(r.KL)) {
-		return fmt.Errorf("%w: position %d of %d in the sentence about the subject", site.ErrTokens, r.KLLookup, len(r.KL))
+		return fmt.Errorf("%w: position %d of %d in the sentence about the subject", site.ErrTokens, r.KLLookup,
+			len(r.KL))
 	}
+
 	return nil
 }
 
@@ -64,6 +72,7 @@ func (r *Request) sequences() (ids [][]int32, from []int, labels [][]int32) {
 		copy(l[len(p)-at:], r.Target)
 		ids, from, labels = append(ids, text), append(from, at), append(labels, l)
 	}
+
 	if len(r.KL) > 0 { // one more, so that the last position predicts something
 		at := r.KLLookup
 		text := append(append([]int32(nil), r.KL...), 0)
@@ -71,6 +80,7 @@ func (r *Request) sequences() (ids [][]int32, from []int, labels [][]int32) {
 		l[1] = text[at+1]
 		ids, from, labels = append(ids, text), append(from, at), append(labels, l)
 	}
+
 	return ids, from, labels
 }
 

@@ -74,58 +74,73 @@ type Descent struct {
 // rowsInPass is how many rows a pass computes at most. Twice as many are no faster a row.
 const rowsInPass = 1024
 
-// Run finds for every request the vectors that make the target likely when they are added at the sites (ROME: compute_v.py; MEMIT:
-// compute_z.py). A pass takes as many requests as fit, each with its own loss, step and end; where one ends, the next begins. What the model computes
-// below the sites, and at tokens before the lookup positions, does not change in a search and is computed once.
+// Run finds for every request the vectors that make the target likely when they are added at the sites (ROME:
+// compute_v.py; MEMIT: compute_z.py). A pass takes as many requests as fit, each with its own loss, step and
+// end; where one ends, the next begins. What the model computes below the sites, and at tokens before the
+// lookup positions, does not change in a search and is computed once.
 func (d Descent) Run(ctx context.Context, m *lm.Model, reqs []Request) ([]*Goal, error) {
 	goals := make([]*Goal, len(reqs))
 	for i := range reqs {
 		goals[i] = d.goal(&reqs[i])
 	}
+
 	waiting, active := goals, []*Goal(nil)
 	defer func() {
 		for _, g := range active {
 			g.leave()
 		}
 	}()
+
 	for len(waiting) > 0 || len(active) > 0 {
 		n, rows := 0, 0
 		for _, g := range active {
 			rows += g.rows
 		}
+
 		for n < len(waiting) && (rows == 0 || rows+waiting[n].rows <= rowsInPass) {
 			rows += waiting[n].rows
 			n++
 		}
+
 		if err := d.prepare(ctx, m, waiting[:n]); err != nil {
 			return nil, err
 		}
+
 		active, waiting = append(active, waiting[:n]...), waiting[n:]
 		if err := d.pass(ctx, m, active); err != nil {
 			return nil, err
 		}
+
 		var still []*Goal
 		for _, g := range active {
-			if d.advance(g); g.done {
+			d.advance(g)
+			if g.done {
 				g.leave()
 			} else {
 				still = append(still, g)
 			}
 		}
+
 		active = still
 	}
+
 	return goals, nil
 }
 
 func (d Descent) goal(r *Request) *Goal {
 	n := len(d.Sites)
-	g := &Goal{req: r, V0: make([][]float64, n), D: make([][]float64, n), grads: make([][]float64, n), adam: make([]site.Adam, n)}
+	g := &Goal{
+		req: r, V0: make([][]float64, n), D: make([][]float64, n), grads: make([][]float64, n),
+		adam: make([]site.Adam, n),
+	}
 	ids, from, labels := r.sequences()
 	g.labels = labels
+
 	for i := range ids {
 		g.rows += len(ids[i]) - from[i]
 		g.tokens += len(ids[i])
 	}
+
 	return g
 }
 
@@ -138,16 +153,19 @@ func (d Descent) prepare(ctx context.Context, m *lm.Model, goals []*Goal) error 
 			s, at, _ := g.req.sequences()
 			ids, from = append(ids, s...), append(from, at...)
 		}
+
 		t, err := m.NewTail(ctx, ids, from, d.Sites[0].first())
 		if err != nil {
 			return fmt.Errorf("searching the values of %d edits: %w", len(goals), err)
 		}
+
 		at, all := 0, &group{t, c[1] - c[0]}
 		for _, g := range goals[c[0]:c[1]] {
 			g.tail, g.group = t.Part(at, at+len(g.labels)), all
 			at += len(g.labels)
 		}
 	}
+
 	return nil
 }
 
@@ -156,10 +174,15 @@ func (g *Goal) leave() {
 	if g.group == nil {
 		return
 	}
-	if g.group.left--; g.group.left == 0 {
+
+	g.group.left--
+	if g.group.left == 0 {
 		g.group.tail.Free()
 	}
-	g.tail, g.group, g.initial = nil, nil, nil
+
+	g.tail = nil
+	g.group = nil
+	g.initial = nil
 }
 
 // advance notes the loss and takes a step, or ends the search.
@@ -170,26 +193,32 @@ func (d Descent) advance(g *Goal) {
 	if g.soft {
 		factor = 0.1
 	}
+
 	decay, size := 0.0, 0.0
 	for s := range d.Sites {
 		n := site.Norm(g.D[s])
 		size = math.Hypot(size, n)
 		decay += hp.WeightDecay * n / max(site.Dot(g.V0[s], g.V0[s]), math.SmallestNonzeroFloat64)
 	}
+
 	l := Loss{NLL: g.nll, KL: g.kl, Decay: decay, Total: factor*g.nll + g.kl + decay, Norm: size}
 	g.History = append(g.History, l)
+
 	if g.Failed || !site.Finite([]float64{l.Total}) {
 		g.Failed, g.done = true, true
 		return
 	}
+
 	reached := d.PMET && g.p == g.pmax
 	if l.Total < 0.05 || last || reached && g.kl <= 0.01 {
 		g.done = true
 		return
 	}
+
 	for s := range d.Sites {
 		g.move(s, hp)
 	}
+
 	g.soft = reached
 }
 
@@ -200,6 +229,7 @@ func (g *Goal) move(s int, hp *hparams.HParams) {
 		f := hp.WeightDecay / n / max(site.Dot(v0, v0), math.SmallestNonzeroFloat64)
 		g.grads[s] = site.Plus(g.grads[s], f, d)
 	}
+
 	g.adam[s].Lr = hp.LearningRate
 	g.adam[s].Step(d, g.grads[s])
 	if n, limit := site.Norm(d), hp.Clamp*site.Norm(v0); n > limit {
@@ -229,44 +259,59 @@ func (d Descent) lay(dev kernels.Device, goals []*Goal) (b *batch, tails []*lm.T
 	for gi, g := range goals {
 		tails, labels = append(tails, g.tail), append(labels, g.labels...)
 		for i, l := range g.labels {
-			b.at, b.owner, b.bare = append(b.at, start), append(b.owner, gi), append(b.bare, i == 0)
+			b.at = append(b.at, start)
+			b.owner = append(b.owner, gi)
+			b.bare = append(b.bare, i == 0)
 			start += len(l)
+
 			if i == len(g.req.Prompts) {
 				b.counts = append(b.counts, summand{g, 0})
 				continue
 			}
+
 			for range g.req.Target {
 				b.counts = append(b.counts, summand{g, 1 / float64(len(g.req.Prompts)*len(g.req.Target))})
 			}
 		}
 	}
+
 	return b, tails, labels
 }
 
 // pass computes losses and gradients of some goals.
 func (d Descent) pass(ctx context.Context, m *lm.Model, goals []*Goal) error {
 	b, tails, labels := d.lay(m.Device(), goals)
+
 	for _, g := range goals {
-		g.nll, g.kl, g.p, g.pmax = 0, 0, 0, 0
+		g.nll = 0
+		g.kl = 0
+		g.p = 0
+		g.pmax = 0
 		clear(g.grads)
 	}
+
 	o := lm.BackwardOptions{
-		Labels: labels, Hooks: &lm.Hooks{}, Objective: b.objective, Keep: d.Params.Keep(), WantHidden: func(int) bool { return false },
+		Labels: labels, Hooks: &lm.Hooks{}, Objective: b.objective, Keep: d.Params.Keep(),
+		WantHidden: func(int) bool { return false },
 	}
+
 	for s, at := range d.Sites {
 		if at.Linear == "" {
 			b.hook(s, at.Block+1, &o)
 			continue
 		}
+
 		undo, err := m.Attach(b.tap(s), at.Linear)
 		if err != nil {
 			return err
 		}
 		defer undo()
 	}
+
 	if _, err := m.BackwardTails(ctx, tails, o); err != nil {
 		return fmt.Errorf("searching the values of %d edits: %w", len(goals), err)
 	}
+
 	return nil
 }
 
@@ -306,19 +351,23 @@ func (b *batch) hook(s, state int, o *lm.BackwardOptions) {
 		if n != state {
 			return nil
 		}
+
 		for i, at := range b.at {
 			v, err := b.rows.Get(x, at)
 			if err != nil {
 				return err
 			}
+
 			if add := b.visit(s, i, v); add != nil {
 				if err := b.rows.Put(x, at, site.Plus(v, 1, add)); err != nil {
 					return err
 				}
 			}
 		}
+
 		return nil
 	}
+
 	o.Hooks.HiddenGrad = func(_ int, g kernels.Mat) error {
 		for i, at := range b.at {
 			dy, err := b.rows.Get(g, at)

@@ -63,8 +63,9 @@ type Options struct {
 	Skip  bool // leave out records with faults, and count the next in their place
 }
 
-// Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src, alt) or EasyEdit's (prompt,
-// target_new). All faults of all records are returned at once, each named by the record's index and the field's path.
+// Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src,
+// alt) or EasyEdit's (prompt, target_new). All faults of all records are returned at once, each named by the
+// record's index and the field's path.
 func Read(path string, o Options) (*Set, error) {
 	data, err := safefile.ReadFile(path, maxFile)
 	if err != nil {
@@ -85,7 +86,11 @@ type reader struct {
 }
 
 func forms() []reader {
-	return []reader{{"counterfact", "requested_rewrite", counterFact}, {"zsre", "src", zsre}, {"easyedit", "target_new", easyEdit}}
+	return []reader{
+		{"counterfact", "requested_rewrite", counterFact},
+		{"zsre", "src", zsre},
+		{"easyedit", "target_new", easyEdit},
+	}
 }
 
 // Parse reads the text of a file of edits; see [Read].
@@ -96,6 +101,7 @@ func Parse(data []byte, o Options) (*Set, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("%w: not UTF-8", site.ErrFormat)
 	}
+
 	d := json.NewDecoder(bytes.NewReader(data))
 	var raw []map[string]json.RawMessage
 	if err := d.Decode(&raw); err != nil {
@@ -107,6 +113,7 @@ func Parse(data []byte, o Options) (*Set, error) {
 	if len(raw) == 0 {
 		return nil, fmt.Errorf("%w: no records", site.ErrFormat)
 	}
+
 	s := &Set{}
 	var form reader
 	for _, f := range forms() {
@@ -114,14 +121,18 @@ func Parse(data []byte, o Options) (*Set, error) {
 			s.Format, form = f.name, f
 		}
 	}
+
 	if form.read == nil {
-		return nil, fmt.Errorf("%w: record 0 has none of requested_rewrite (CounterFact), src (zsRE), target_new (EasyEdit)", site.ErrFormat)
+		return nil, fmt.Errorf("%w: record 0 has none of requested_rewrite (CounterFact), src (zsRE), "+
+			"target_new (EasyEdit)", site.ErrFormat)
 	}
+
 	var errs []error
 	for i, m := range raw {
 		if o.Count > 0 && len(s.Records) == o.Count {
 			break
 		}
+
 		f := &fields{at: fmt.Sprintf("record %d", i), m: m}
 		r := form.read(f)
 		if r.ID == "" {
@@ -134,17 +145,22 @@ func Parse(data []byte, o Options) (*Set, error) {
 			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), site.ErrRecord.Error()+": "), i})
 			continue
 		}
+
 		if errs = append(errs, f.err); len(errs) >= 1<<20 {
 			break
 		}
+
 		s.Records = append(s.Records, r)
 	}
+
 	if err := join(errs); err != nil {
 		return nil, err
 	}
 	if len(s.Records) == 0 {
-		return nil, fmt.Errorf("%w: every one of %d is faulty, the first: %s", site.ErrRecord, len(raw), s.Skipped[0].What)
+		return nil, fmt.Errorf("%w: every one of %d is faulty, the first: %s", site.ErrRecord, len(raw),
+			s.Skipped[0].What)
 	}
+
 	s.remark()
 	return s, nil
 }
@@ -158,16 +174,20 @@ func join(errs []error) error {
 		if err == nil {
 			continue
 		}
-		if n++; n <= shown {
+
+		n++
+		if n <= shown {
 			first = append(first, err)
 		}
 	}
+
 	switch {
 	case n == 0:
 		return nil
 	case n == 1:
 		return first[0]
 	}
+
 	text := make([]string, len(first))
 	for i, err := range first {
 		text[i] = strings.TrimPrefix(err.Error(), site.ErrRecord.Error()+": ")
@@ -175,6 +195,7 @@ func join(errs []error) error {
 	if n > shown {
 		text = append(text, fmt.Sprintf("and %d more", n-shown))
 	}
+
 	return fmt.Errorf("%w: %s", site.ErrRecord, strings.Join(text, "; "))
 }
 
@@ -197,6 +218,7 @@ func (s *Set) remark() {
 		if r.True != "" && strings.TrimSpace(r.True) == strings.TrimSpace(r.New) {
 			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the new answer %.60q is the present one", r.New), i})
 		}
+
 		key := r.Full()
 		k, ok := first[key]
 		switch {
@@ -205,7 +227,8 @@ func (s *Set) remark() {
 		case strings.TrimSpace(s.Records[k].New) == strings.TrimSpace(r.New):
 			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the same edit as record %d", k), k})
 		default:
-			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("contradicts record %d: %.60q, there %.60q", k, r.New, s.Records[k].New), k})
+			s.Remarks = append(s.Remarks,
+				Remark{i, fmt.Sprintf("contradicts record %d: %.60q, there %.60q", k, r.New, s.Records[k].New), k})
 		}
 	}
 }
@@ -232,10 +255,12 @@ func (f *fields) read(name string, to any, need bool, what string) bool {
 		}
 		return false
 	}
+
 	if json.Unmarshal(raw, to) != nil {
 		f.fail(name, "not "+what)
 		return false
 	}
+
 	return true
 }
 
@@ -256,6 +281,7 @@ func (f *fields) texts(name string) []string {
 		}
 		return []string{one}
 	}
+
 	var list []string
 	f.read(name, &list, false, "a list of strings")
 	return list
@@ -308,13 +334,17 @@ func counterFact(f *fields) Record {
 		if old.m != nil {
 			r.True = old.text("str", false)
 		}
+
 		q.merge(fresh)
 		q.merge(old)
 		r.Prompt = q.slot(r.Prompt, r.Subject)
 	}
+
 	f.merge(q)
-	r.Rephrase, r.Trained, r.Near = f.texts("paraphrase_prompts"), f.texts("paraphrase_prompts_trained"), f.texts("neighborhood_prompts")
+	r.Rephrase, r.Trained, r.Near = f.texts("paraphrase_prompts"), f.texts("paraphrase_prompts_trained"),
+		f.texts("neighborhood_prompts")
 	r.Same, r.Generate = f.texts("attribute_prompts"), f.texts("generation_prompts")
+
 	return r
 }
 
@@ -322,28 +352,36 @@ func counterFact(f *fields) Record {
 func zsre(f *fields) Record {
 	r := Record{ID: f.id("case_id"), Subject: f.text("subject", true), New: f.text("alt", true)}
 	r.Prompt = f.slot(f.text("src", true), r.Subject)
+
 	if a := f.texts("answers"); len(a) > 0 {
 		r.True = a[0]
 	} else {
 		r.True = f.text("pred", false)
 	}
+
 	r.Rephrase = f.texts("rephrase")
 	if loc := f.text("loc", false); loc != "" {
 		r.Far = []Question{{strings.TrimPrefix(loc, "nq question: ") + "?", f.text("loc_ans", true)}}
 	}
+
 	return r
 }
 
 // easyEdit is EasyEdit's form.
 func easyEdit(f *fields) Record {
-	r := Record{ID: f.id("case_id"), Subject: f.text("subject", true), New: f.text("target_new", true), True: f.text("ground_truth", false)}
+	r := Record{
+		ID: f.id("case_id"), Subject: f.text("subject", true), New: f.text("target_new", true),
+		True: f.text("ground_truth", false),
+	}
 	r.Prompt = f.slot(f.text("prompt", true), r.Subject)
 	r.Rephrase = append(f.texts("rephrase_prompt"), f.texts("rephrase")...)
+
 	prompts, answers := f.texts("locality_prompt"), f.texts("locality_ground_truth")
 	if len(prompts) != len(answers) {
 		f.fail("locality_ground_truth", fmt.Sprintf("%d answers for %d prompts", len(answers), len(prompts)))
 		return r
 	}
+
 	for i, p := range prompts {
 		if answers[i] == r.True {
 			r.Near = append(r.Near, p)
@@ -351,6 +389,7 @@ func easyEdit(f *fields) Record {
 			r.Far = append(r.Far, Question{p, answers[i]})
 		}
 	}
+
 	r.Far = append(r.Far, f.questions("locality")...)
 	r.Ported = f.questions("portability")
 	return r
@@ -365,6 +404,7 @@ func (f *fields) questions(name string) []Question {
 		if k.m == nil {
 			continue
 		}
+
 		prompts, answers := k.texts("prompt"), k.texts("ground_truth")
 		if len(prompts) != len(answers) {
 			k.fail("ground_truth", fmt.Sprintf("%d answers for %d prompts", len(answers), len(prompts)))
@@ -372,8 +412,10 @@ func (f *fields) questions(name string) []Question {
 		for i := range min(len(prompts), len(answers)) {
 			out = append(out, Question{prompts[i], answers[i]})
 		}
+
 		g.merge(k)
 	}
+
 	f.merge(g)
 	return out
 }

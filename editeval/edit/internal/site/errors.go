@@ -4,7 +4,8 @@ import "errors"
 
 // Ways in which editing can fail; errors wrap one of them.
 var (
-	// ErrRecord: a record of an edit file lacks a field or contradicts itself; the error names the record by index and the field by path.
+	// ErrRecord: a record of an edit file lacks a field or contradicts itself; the error names the record by
+	// index and the field by path.
 	ErrRecord = errors.New("bad edit record")
 	// ErrFormat: a file is not JSON, or of no known form.
 	ErrFormat = errors.New("not a file of edits")
@@ -20,7 +21,8 @@ var (
 	ErrModel = errors.New("model cannot be edited there")
 	// ErrStatistics: a covariance is missing, of another shape, or not positive definite.
 	ErrStatistics = errors.New("bad key statistics")
-	// ErrDiverged: an optimisation left the finite numbers, ended worse than it began, or moved a matrix too far; the weights are as they were before.
+	// ErrDiverged: an optimisation left the finite numbers, ended worse than it began, or moved a matrix too
+	// far; the weights are as they were before.
 	ErrDiverged = errors.New("optimisation diverged")
 	// ErrJournal: a journal is damaged, or belongs to another model.
 	ErrJournal = errors.New("bad edit journal")

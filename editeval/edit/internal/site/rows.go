@@ -23,6 +23,7 @@ func (r Rows) Get(m kernels.Mat, i int) ([]float64, error) {
 		}
 		return out, nil
 	}
+
 	raw := make([]byte, 4*m.Cols)
 	if err := r.Dev.Download(raw, m.Buf, m.Off+i*m.Stride); err != nil {
 		return nil, err
@@ -30,6 +31,7 @@ func (r Rows) Get(m kernels.Mat, i int) ([]float64, error) {
 	for j := range out {
 		out[j] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*j:])))
 	}
+
 	return out, nil
 }
 
@@ -42,10 +44,12 @@ func (r Rows) Put(m kernels.Mat, i int, v []float64) error {
 		m.Buf.Changed()
 		return nil
 	}
+
 	raw := make([]byte, 4*m.Cols)
 	for j := range v {
 		binary.LittleEndian.PutUint32(raw[4*j:], math.Float32bits(float32(v[j])))
 	}
+
 	return r.Dev.Upload(m.Buf, m.Off+i*m.Stride, raw)
 }
 
@@ -63,19 +67,23 @@ func (r Rows) Each(m kernels.Mat, f func(i int, row []float64)) error {
 				row[j] = float32(v)
 			}
 		})
+
 		m.Buf.Changed()
 		return nil
 	}
+
 	for i := range m.Rows {
 		row, err := r.Get(m, i)
 		if err != nil {
 			return err
 		}
+
 		f(i, row)
 		if err := r.Put(m, i, row); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

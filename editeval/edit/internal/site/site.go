@@ -10,7 +10,8 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// PassTokens is how many tokens one pass takes at most: what bounds the memory of activations. Four times as many took twice as long a token.
+// PassTokens is how many tokens one pass takes at most: what bounds the memory of activations. Four times as
+// many took twice as long a token.
 const PassTokens = 1024
 
 // Linear finds the one matrix of a role in a block.
@@ -19,14 +20,18 @@ func Linear(m *lm.Model, block int, role arch.Role) (lm.Linear, error) {
 	if block < 0 || block >= m.Blocks() {
 		return lm.Linear{}, fmt.Errorf("%w: layer %d of a model with %d, from 0", ErrOptions, block, m.Blocks())
 	}
+
 	for _, l := range m.Linears(block) {
 		if l.Role == role {
 			found = append(found, l)
 		}
 	}
 	if len(found) != 1 {
-		return lm.Linear{}, fmt.Errorf("%w: %s: block %d has %d matrices of role %q (HINT: a token of a mixture passes several experts, and no rule says which of them a fact is written to; choose layers without one, or --method ike)", ErrModel, m.Path(), block, len(found), role)
+		return lm.Linear{}, fmt.Errorf("%w: %s: block %d has %d matrices of role %q (HINT: a token of a mixture "+
+			"passes several experts, and no rule says which of them a fact is written to; choose layers without "+
+			"one, or --method ike)", ErrModel, m.Path(), block, len(found), role)
 	}
+
 	return found[0], nil
 }
 
@@ -46,10 +51,12 @@ func (t *Tap) Forward(l lm.Linear, x, y kernels.Mat) error {
 		if err != nil {
 			return err
 		}
+
 		out, err := t.Rows.Get(y, row)
 		if err != nil {
 			return err
 		}
+
 		add := t.See(l, i, in, out)
 		if add == nil {
 			continue
@@ -58,6 +65,7 @@ func (t *Tap) Forward(l lm.Linear, x, y kernels.Mat) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -66,6 +74,7 @@ func (t *Tap) Backward(l lm.Linear, _, dy, _ kernels.Mat) error {
 	if t.Grad == nil {
 		return nil
 	}
+
 	for i, row := range t.At {
 		g, err := t.Rows.Get(dy, row)
 		if err != nil {
@@ -73,6 +82,7 @@ func (t *Tap) Backward(l lm.Linear, _, dy, _ kernels.Mat) error {
 		}
 		t.Grad(l, i, g)
 	}
+
 	return nil
 }
 
@@ -118,14 +128,16 @@ func Chunks[T any](list []T, tokens func(T) int) [][2]int {
 		}
 		sum += n
 	}
+
 	if lo < len(list) {
 		out = append(out, [2]int{lo, len(list)})
 	}
+
 	return out
 }
 
-// Look runs the model up to the last of the blocks and returns what their down-projections read and write, and what the blocks
-// give, at the places.
+// Look runs the model up to the last of the blocks and returns what their down-projections read and write, and
+// what the blocks give, at the places.
 func Look(ctx context.Context, m *lm.Model, places []Place, blocks []int) (*seen, error) {
 	s := &seen{map[int]linalg.Matrix{}, map[int]linalg.Matrix{}, map[int]linalg.Matrix{}}
 	var names []string
@@ -135,15 +147,18 @@ func Look(ctx context.Context, m *lm.Model, places []Place, blocks []int) (*seen
 		if err != nil {
 			return nil, err
 		}
+
 		names, last = append(names, l.Name), max(last, b)
 		s.Keys[b], s.Values[b] = linalg.New(len(places), l.In), linalg.New(len(places), l.Out)
 		s.Stream[b] = linalg.New(len(places), m.Config().Hidden)
 	}
+
 	for _, c := range Chunks(places, func(p Place) int { return len(p.IDs) }) {
 		if err := s.look(ctx, m, places[c[0]:c[1]], c[0], last, names); err != nil {
 			return nil, err
 		}
 	}
+
 	return s, nil
 }
 
@@ -155,30 +170,36 @@ func (s *seen) look(ctx context.Context, m *lm.Model, places []Place, first, las
 		copy(s.Values[l.Block].Row(first+i), y)
 		return nil
 	}
+
 	var ids [][]int32
 	start := 0
 	for _, p := range places {
 		ids, t.At = append(ids, p.IDs), append(t.At, start+p.At)
 		start += len(p.IDs)
 	}
+
 	undo, err := m.Attach(t, names...)
 	if err != nil {
 		return err
 	}
 	defer undo()
+
 	h, err := m.Embed(ids)
 	if err != nil {
 		return err
 	}
 	defer h.Free()
+
 	for b := range last + 1 {
 		if err := m.RunBlock(ctx, b, h, nil); err != nil {
 			return err
 		}
+
 		out, ok := s.Stream[b]
 		if !ok {
 			continue
 		}
+
 		for i, at := range t.At {
 			v, err := t.Rows.Get(h.X, at)
 			if err != nil {
@@ -187,5 +208,6 @@ func (s *seen) look(ctx context.Context, m *lm.Model, places []Place, first, las
 			copy(out.Row(first+i), v)
 		}
 	}
+
 	return nil
 }

@@ -69,6 +69,7 @@ func GroupMean(vectors [][]float64, sizes []int) []float64 {
 		}
 		at += n
 	}
+
 	return out
 }
 
@@ -87,6 +88,7 @@ func (a *Adam) Step(x, g []float64) {
 	if a.m == nil {
 		a.m, a.v = make([]float64, len(x)), make([]float64, len(x))
 	}
+
 	a.t++
 	c1, c2 := 1-math.Pow(0.9, float64(a.t)), 1-math.Pow(0.999, float64(a.t))
 	for i := range x {

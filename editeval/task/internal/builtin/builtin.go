@@ -1,6 +1,7 @@
-// Package builtin has the functions that the definitions of this program call, and those of a few Python files of
-// lm-evaluation-harness. No Python is run: a function stands for one of a Python file only if the whole text of that file is known
-// here, since a name such as utils.process_docs means something else in every folder of tasks.
+// Package builtin has the functions that the definitions of this program call, and those of a few Python files
+// of lm-evaluation-harness. No Python is run: a function stands for one of a Python file only if the whole text
+// of that file is known here, since a name such as utils.process_docs means something else in every folder of
+// tasks.
 package builtin
 
 import (
@@ -76,7 +77,8 @@ func FindResults(name string) (Results, error) { return find(results, name) }
 func find[T any](table map[string]T, name string) (T, error) {
 	f, ok := table[name]
 	if !ok {
-		return f, fmt.Errorf("%w %q; known here: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(table)), ", "))
+		return f, fmt.Errorf("%w %q; known here: %s", ErrUnknown, name,
+			strings.Join(slices.Sorted(maps.Keys(table)), ", "))
 	}
 	return f, nil
 }
@@ -133,7 +135,11 @@ var (
 		re *regexp.Regexp
 		to string
 	}{
-		{pair(`\(`, `\)`), "($1)"}, {pair(`\[`, `\]`), "[$1]"}, {pair(`\{`, `\}`), "{$1}"}, {pair(`"`, `"`), `"$1"`}, {pair(`'`, `'`), `'$1'`},
+		{pair(`\(`, `\)`), "($1)"},
+		{pair(`\[`, `\]`), "[$1]"},
+		{pair(`\{`, `\}`), "{$1}"},
+		{pair(`"`, `"`), `"$1"`},
+		{pair(`'`, `'`), `'$1'`},
 	}
 	spaces = regexp.MustCompile(`[\s\x{1c}-\x{1f}\x{85}\p{Z}]+`)
 )
@@ -150,18 +156,21 @@ func detokenized(d *pyvalue.Dict) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	for i, r := range wikiBefore {
 		page = strings.ReplaceAll(page, r[0], r[1])
 		if i == 0 { // a slip of the original, kept: the digit becomes the text of the pattern
 			page = wikiDigit.ReplaceAllLiteralString(page, "/'[0-9]/")
 		}
 	}
+
 	for _, r := range wikiPairs {
 		page = r.re.ReplaceAllString(page, r.to)
 	}
 	for _, r := range wikiAfter {
 		page = strings.ReplaceAll(page, r[0], r[1])
 	}
+
 	return page, nil
 }
 
@@ -176,7 +185,8 @@ func pageResults(d *pyvalue.Dict, answers []Answer) (map[string]metric.Item, err
 	}
 	ll, n := answers[0].LL, float64(len(page))
 	return map[string]metric.Item{
-		"word_perplexity": {X: ll, N: float64(Words(page))}, "byte_perplexity": {X: ll, N: n}, "bits_per_byte": {X: ll, N: n},
+		"word_perplexity": {X: ll, N: float64(Words(page))}, "byte_perplexity": {X: ll, N: n},
+		"bits_per_byte": {X: ll, N: n},
 	}, nil
 }
 
@@ -193,19 +203,24 @@ func pages(docs []*pyvalue.Dict) ([]*pyvalue.Dict, error) {
 		out = append(out, d)
 		page.Reset()
 	}
+
 	for i, d := range docs {
 		if _, ok := d.Get("page"); ok {
 			return docs, nil
 		}
+
 		line, err := text(d, "text")
 		if err != nil {
 			return nil, fmt.Errorf("record %d: %w", i, err)
 		}
+
 		if heading(line) {
 			end()
 		}
+
 		page.WriteString(strings.TrimSuffix(line, "\n") + "\n")
 	}
+
 	end()
 	return out, nil
 }
@@ -226,15 +241,18 @@ func massOnTrue(d *pyvalue.Dict, answers []Answer) (map[string]metric.Item, erro
 	if !ok {
 		return nil, fmt.Errorf("%w: mc2_targets is a %s", ErrDocument, pyvalue.Kind(v))
 	}
+
 	v, _ = targets.Get("labels")
 	labels, ok := v.([]any)
 	if !ok || len(labels) != len(answers) || len(labels) == 0 {
 		return nil, fmt.Errorf("%w: %d answers, labels %s", ErrDocument, len(answers), pyvalue.Repr(v))
 	}
+
 	top := math.Inf(-1)
 	for _, a := range answers {
 		top = max(top, a.LL)
 	}
+
 	on, all := 0.0, 0.0
 	for i, a := range answers {
 		p := math.Exp(a.LL - top)
@@ -243,6 +261,7 @@ func massOnTrue(d *pyvalue.Dict, answers []Answer) (map[string]metric.Item, erro
 			on += p
 		}
 	}
+
 	return map[string]metric.Item{"acc": {X: on / all}}, nil
 }
 
@@ -282,6 +301,7 @@ func blankFilled(d *pyvalue.Dict) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	var out []any
 	for _, key := range []string{"option1", "option2"} {
 		s, err := text(d, key)
@@ -290,6 +310,7 @@ func blankFilled(d *pyvalue.Dict) (any, error) {
 		}
 		out = append(out, before+s)
 	}
+
 	return out, nil
 }
 
@@ -304,8 +325,10 @@ func toxic(d *pyvalue.Dict) (any, error) {
 		}
 		sum += f
 	}
+
 	if sum > 5.5 {
 		return int64(1), nil
 	}
+
 	return int64(0), nil
 }

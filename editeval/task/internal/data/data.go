@@ -8,8 +8,9 @@
 //	.txt             one text a line, in the column text
 //	.lst             one value a line, which becomes the column label of the records of the file before
 //
-// A name may be a pattern; its files are read in the order of their names. Where records differ in their keys, missing ones are None; a key
-// whose numbers have fractions in some records has them in all (1 beside 2.5 is 1.0), as a column of the datasets library.
+// A name may be a pattern; its files are read in the order of their names. Where records differ in their keys,
+// missing ones are None; a key whose numbers have fractions in some records has them in all (1 beside 2.5 is
+// 1.0), as a column of the datasets library.
 package data
 
 import (
@@ -64,6 +65,7 @@ func (s Source) Load() ([]*pyvalue.Dict, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		for _, file := range files {
 			if filepath.Ext(file) == ".lst" {
 				if err := addLabels(file, docs[last:]); err != nil {
@@ -71,17 +73,21 @@ func (s Source) Load() ([]*pyvalue.Dict, error) {
 				}
 				continue
 			}
+
 			some, err := s.read(file)
 			if err != nil {
 				return nil, err
 			}
+
 			last = len(docs)
 			docs = append(docs, some...)
 		}
 	}
+
 	if len(docs) == 0 {
 		return nil, fmt.Errorf("%s: no records: %w", strings.Join(s.Files, ", "), ErrRecord)
 	}
+
 	unify(docs)
 	widen(docs)
 	return docs, nil
@@ -95,15 +101,19 @@ func (s Source) find(name string) ([]string, error) {
 		if !filepath.IsAbs(name) {
 			p = filepath.Join(base, filepath.FromSlash(name))
 		}
+
 		if files, err := filepath.Glob(p); err == nil && len(files) > 0 {
 			slices.Sort(files)
 			return files, nil
 		}
+
 		if !slices.Contains(tried, p) {
 			tried = append(tried, p)
 		}
 	}
-	return nil, fmt.Errorf("%s: %w; looked for %s (HINT: give the folder of the data by --task-data)", name, ErrNotFound, strings.Join(tried, ", "))
+
+	return nil, fmt.Errorf("%s: %w; looked for %s (HINT: give the folder of the data by --task-data)", name,
+		ErrNotFound, strings.Join(tried, ", "))
 }
 
 // read reads one file.
@@ -114,6 +124,7 @@ func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 	if !tabs && (format == "" || slices.Contains(known, ext)) {
 		format = ext
 	}
+
 	if format == "parquet" {
 		rows, err := parquet.Read(file)
 		if err != nil {
@@ -121,11 +132,13 @@ func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 		}
 		return rows, nil
 	}
+
 	f, err := safefile.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+
 	switch format {
 	case "jsonl", "ndjson":
 		return readLines(file, f)
@@ -138,6 +151,7 @@ func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 	case "txt", "text":
 		return readText(file, f)
 	}
+
 	return nil, fmt.Errorf("%s: %w %q; known: jsonl, json, csv, tsv, parquet, txt", file, ErrFormat, format)
 }
 
@@ -145,6 +159,7 @@ func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 func eachLine(file string, r io.Reader, f func(n int, line []byte) error) error {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 1<<16), maxLine)
+
 	n := 0
 	for sc.Scan() {
 		n++
@@ -159,9 +174,11 @@ func eachLine(file string, r io.Reader, f func(n int, line []byte) error) error 
 			return err
 		}
 	}
+
 	if err := sc.Err(); err != nil {
 		return fmt.Errorf("%s:%d: %w", file, n+1, err)
 	}
+
 	return nil
 }
 
@@ -171,17 +188,21 @@ func readLines(file string, r io.Reader) ([]*pyvalue.Dict, error) {
 		if len(bytes.TrimSpace(line)) == 0 {
 			return nil
 		}
+
 		v, err := pyvalue.ParseJSON(line)
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w: %w", file, n, ErrRecord, err)
 		}
+
 		d, ok := v.(*pyvalue.Dict)
 		if !ok {
 			return fmt.Errorf("%s:%d: a %s, want an object: %w", file, n, pyvalue.Kind(v), ErrRecord)
 		}
+
 		docs = append(docs, d)
 		return tooMany(file, docs)
 	})
+
 	return docs, err
 }
 
@@ -196,24 +217,29 @@ func tooMany(file string, docs []*pyvalue.Dict) error {
 func (s Source) readJSON(file string, r io.Reader) ([]*pyvalue.Dict, error) {
 	d := json.NewDecoder(r)
 	d.UseNumber()
+
 	var docs []*pyvalue.Dict
 	for {
 		v, err := pyvalue.ReadJSON(d)
 		if errors.Is(err, io.ErrUnexpectedEOF) && !d.More() && len(docs) > 0 {
 			return docs, nil
 		}
+
 		if err != nil {
 			return nil, fmt.Errorf("%s: byte %d: %w: %w", file, d.InputOffset(), ErrRecord, err)
 		}
+
 		if s.Field != "" {
 			if v, err = field(file, v, s.Field); err != nil {
 				return nil, err
 			}
 		}
+
 		some, err := objects(file, v)
 		if err != nil {
 			return nil, err
 		}
+
 		docs = append(docs, some...)
 		if err := tooMany(file, docs); err != nil {
 			return nil, err
@@ -236,6 +262,7 @@ func objects(file string, v any) ([]*pyvalue.Dict, error) {
 	if !ok {
 		list = []any{v}
 	}
+
 	docs := make([]*pyvalue.Dict, 0, len(list))
 	for i, x := range list {
 		d, ok := x.(*pyvalue.Dict)
@@ -244,6 +271,7 @@ func objects(file string, v any) ([]*pyvalue.Dict, error) {
 		}
 		docs = append(docs, d)
 	}
+
 	return docs, nil
 }
 
@@ -252,47 +280,56 @@ func readTable(file string, r io.Reader, comma rune) ([]*pyvalue.Dict, error) {
 	if b, err := br.Peek(3); err == nil && string(b) == "\ufeff" {
 		br.Discard(3)
 	}
+
 	c := csv.NewReader(br)
 	c.Comma, c.LazyQuotes = comma, comma == '\t'
 	header, err := c.Read()
 	if err != nil {
 		return nil, tableFault(file, err)
 	}
+
 	var rows [][]string
 	for {
 		row, err := c.Read()
 		if errors.Is(err, io.EOF) {
 			break
 		}
+
 		if err != nil {
 			return nil, tableFault(file, err)
 		}
 		if len(rows) >= maxRecords {
 			return nil, fmt.Errorf("%s: more than %d records: %w", file, maxRecords, ErrLimit)
 		}
+
 		for j, cell := range row {
 			if slices.Contains(missing, cell) {
 				row[j] = ""
 			}
 		}
+
 		rows = append(rows, row)
 	}
+
 	docs := make([]*pyvalue.Dict, len(rows))
 	for i := range docs {
 		docs[i] = pyvalue.NewDict()
 	}
+
 	for j, name := range header {
 		convert := columnType(rows, j)
 		for i, row := range rows {
 			docs[i].Set(name, convert(row[j]))
 		}
 	}
+
 	return docs, nil
 }
 
 // missing are the cells that pandas, and with it the datasets library, reads as empty.
 var missing = []string{
-	"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a",
+	"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA", "NULL",
+	"NaN", "None", "n/a",
 	"nan", "null",
 }
 
@@ -318,15 +355,18 @@ func columnType(rows [][]string, j int) func(s string) any {
 		},
 		func(s string) (any, bool) { return s == "True" || s == "true", slices.Contains(truths, s) },
 	}
+
 	filled := 0
 	for _, row := range rows {
 		if row[j] != "" {
 			filled++
 		}
 	}
+
 	if filled < len(rows) {
 		types = types[1:] // numbers with gaps have fractions
 	}
+
 	for _, parse := range types {
 		fits := filled > 0
 		for _, row := range rows {
@@ -335,10 +375,12 @@ func columnType(rows [][]string, j int) func(s string) any {
 				break
 			}
 		}
+
 		if fits {
 			return orNone(func(s string) any { v, _ := parse(s); return v })
 		}
 	}
+
 	return orNone(func(s string) any { return s })
 }
 
@@ -372,6 +414,7 @@ func addLabels(file string, docs []*pyvalue.Dict) error {
 		return err
 	}
 	defer f.Close()
+
 	var labels []any
 	err = eachLine(file, f, func(_ int, line []byte) error {
 		s := strings.TrimSpace(string(line))
@@ -385,9 +428,11 @@ func addLabels(file string, docs []*pyvalue.Dict) error {
 	if err == nil && len(labels) != len(docs) {
 		err = fmt.Errorf("%s: %d labels for %d records: %w", file, len(labels), len(docs), ErrRecord)
 	}
+
 	for i := 0; err == nil && i < len(docs); i++ {
 		docs[i].Set("label", labels[i])
 	}
+
 	return err
 }
 
@@ -403,10 +448,12 @@ func unify(docs []*pyvalue.Dict) {
 			}
 		}
 	}
+
 	for _, d := range docs {
 		if d.Len() == len(keys) {
 			continue
 		}
+
 		for _, k := range keys {
 			if _, ok := d.Get(k); !ok {
 				d.Set(k, nil)
@@ -418,7 +465,9 @@ func unify(docs []*pyvalue.Dict) {
 // widen gives whole numbers a fraction where a key has numbers of both kinds and nothing else beside None.
 func widen(docs []*pyvalue.Dict) {
 	for _, k := range docs[0].Keys() {
-		whole, broken, other := false, false, false
+		whole := false
+		broken := false
+		other := false
 		for _, d := range docs {
 			switch v, _ := d.Get(k); v.(type) {
 			case nil:
@@ -430,9 +479,11 @@ func widen(docs []*pyvalue.Dict) {
 				other = true
 			}
 		}
+
 		if !whole || !broken || other {
 			continue
 		}
+
 		for _, d := range docs {
 			v, _ := d.Get(k)
 			if n, ok := v.(int64); ok {

@@ -12,24 +12,38 @@ import (
 
 func TestFormats(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"a.jsonl":   {"\ufeff{\"a\": 1}\n\n{\"b\": \"é\", \"a\": null}\n", `[{'a': 1, 'b': None}, {'b': 'é', 'a': None}]`},
+		"a.jsonl": {
+			"\ufeff{\"a\": 1}\n\n{\"b\": \"é\", \"a\": null}\n",
+			`[{'a': 1, 'b': None}, {'b': 'é', 'a': None}]`,
+		},
 		"list.json": {`[{"a": [1.5, true]}, {"a": []}]`, `[{'a': [1.5, True]}, {'a': []}]`},
 		"many.json": {"{\"a\": 1}\n{\"a\": 2}\n", `[{'a': 1}, {'a': 2}]`},
-		"t.csv":     {"n,f,b,s,e\n1,0.5,True,\"x,\ny\",\n-2,3,False,4x,7\n", `[{'n': 1, 'f': 0.5, 'b': True, 's': 'x,\ny', 'e': None}, {'n': -2, 'f': 3.0, 'b': False, 's': '4x', 'e': 7.0}]`},
-		"gaps.csv":  {"a,b,c\n1,x,true\n,,\n3,y,False\n", `[{'a': 1.0, 'b': 'x', 'c': True}, {'a': None, 'b': None, 'c': None}, {'a': 3.0, 'b': 'y', 'c': False}]`},
-		"mix.jsonl": {"{\"a\": 1, \"b\": 1, \"c\": 1}\n{\"a\": 2.5, \"b\": \"x\", \"c\": null}\n", `[{'a': 1.0, 'b': 1, 'c': 1}, {'a': 2.5, 'b': 'x', 'c': None}]`},
-		"t.tsv":     {"q\ta\nsay \"hi\"\tb\n", `[{'q': 'say "hi"', 'a': 'b'}]`},
-		"t.txt":     {"one\r\ntwo\n", `[{'text': 'one'}, {'text': 'two'}]`},
+		"t.csv": {
+			"n,f,b,s,e\n1,0.5,True,\"x,\ny\",\n-2,3,False,4x,7\n",
+			`[{'n': 1, 'f': 0.5, 'b': True, 's': 'x,\ny', 'e': None}, {'n': -2, 'f': 3.0, 'b': False, 's': '4x', 'e': 7.0}]`,
+		},
+		"gaps.csv": {
+			"a,b,c\n1,x,true\n,,\n3,y,False\n",
+			`[{'a': 1.0, 'b': 'x', 'c': True}, {'a': None, 'b': None, 'c': None}, {'a': 3.0, 'b': 'y', 'c': False}]`,
+		},
+		"mix.jsonl": {
+			"{\"a\": 1, \"b\": 1, \"c\": 1}\n{\"a\": 2.5, \"b\": \"x\", \"c\": null}\n",
+			`[{'a': 1.0, 'b': 1, 'c': 1}, {'a': 2.5, 'b': 'x', 'c': None}]`,
+		},
+		"t.tsv": {"q\ta\nsay \"hi\"\tb\n", `[{'q': 'say "hi"', 'a': 'b'}]`},
+		"t.txt": {"one\r\ntwo\n", `[{'text': 'one'}, {'text': 'two'}]`},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(c.text), 0o666); err != nil {
 			t.Fatal(err)
 		}
+
 		docs, err := Source{Files: []string{name}, Bases: []string{t.TempDir(), dir}}.Load()
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+
 		var list []any
 		for _, d := range docs {
 			list = append(list, d)
@@ -44,12 +58,14 @@ func TestFormats(t *testing.T) {
 func TestParts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"a-1.jsonl": `{"q": 1}` + "\n" + `{"q": 2}`, "a.lst": "1\n0\n", "b.lst": "1\n", "o.json": `{"canary": 1, "examples": [{"q": 9}]}`, "a-0.jsonl": `{"q": 0}`,
+		"a-1.jsonl": `{"q": 1}` + "\n" + `{"q": 2}`, "a.lst": "1\n0\n", "b.lst": "1\n",
+		"o.json": `{"canary": 1, "examples": [{"q": 9}]}`, "a-0.jsonl": `{"q": 0}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	load := func(field string, files ...string) ([]*pyvalue.Dict, error) {
 		return Source{Files: files, Field: field, Bases: []string{dir}}.Load()
 	}
@@ -57,9 +73,12 @@ func TestParts(t *testing.T) {
 	if v, _ := docs[1].Get("label"); err != nil || v != int64(0) {
 		t.Errorf("%v %v", v, err)
 	}
-	if _, err := load("", "a-1.jsonl", "b.lst"); !errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), "1 labels for 2 records") {
+
+	if _, err := load("", "a-1.jsonl", "b.lst"); !errors.Is(err, ErrRecord) ||
+		!strings.Contains(err.Error(), "1 labels for 2 records") {
 		t.Error(err)
 	}
+
 	docs, err = load("", "a-*.jsonl")
 	if v, _ := docs[0].Get("q"); err != nil || len(docs) != 3 || v != int64(0) {
 		t.Errorf("%v %v", docs, err)
@@ -67,7 +86,9 @@ func TestParts(t *testing.T) {
 	if docs, err = load("examples", "o.json"); err != nil || len(docs) != 1 {
 		t.Errorf("%v %v", docs, err)
 	}
-	if _, err := load("exams", "o.json"); !errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), "canary, examples") {
+
+	if _, err := load("exams", "o.json"); !errors.Is(err, ErrRecord) ||
+		!strings.Contains(err.Error(), "canary, examples") {
 		t.Error(err)
 	}
 }
@@ -78,20 +99,30 @@ func TestFaults(t *testing.T) {
 		want error
 		says string
 	}{
-		"a.jsonl": {"{\"a\": 1}\n{\"a\" 2}\n", ErrRecord, "a.jsonl:2"}, "b.jsonl": {"\"text\"\n", ErrRecord, "b.jsonl:1"}, "c.jsonl": {"{\"a\": \"\xff\"}", ErrRecord, "c.jsonl:1: not UTF-8"},
-		"d.csv": {"a,b\n1,2\n3\n", ErrRecord, "d.csv:3"}, "e.json": {`[{"a": 1}, 2]`, ErrRecord, "record 1"}, "f.json": {`[{"a": 1}`, ErrRecord, "f.json: byte"},
-		"j.csv": {"q,n\n5\" disk,0\n", ErrRecord, "j.csv:2: bad record: bare"}, "k.csv": {"q,n\na,0\n\"open,1\nb,2\n", ErrRecord, "k.csv:"}, "l.csv": {"q\"q,n\n1,2\n", ErrRecord, "l.csv:1"}, "m.csv": {"", ErrRecord, "m.csv"},
-		"g.xml": {"<a/>", ErrFormat, "known: jsonl"}, "h.jsonl": {"\n\n", ErrRecord, "no records"}, "i.jsonl": {strings.Repeat(`{"a":`, 200) + "1", ErrRecord, "i.jsonl:1"},
+		"a.jsonl": {"{\"a\": 1}\n{\"a\" 2}\n", ErrRecord, "a.jsonl:2"},
+		"b.jsonl": {"\"text\"\n", ErrRecord, "b.jsonl:1"},
+		"c.jsonl": {"{\"a\": \"\xff\"}", ErrRecord, "c.jsonl:1: not UTF-8"},
+		"d.csv":   {"a,b\n1,2\n3\n", ErrRecord, "d.csv:3"}, "e.json": {`[{"a": 1}, 2]`, ErrRecord, "record 1"},
+		"f.json": {`[{"a": 1}`, ErrRecord, "f.json: byte"},
+		"j.csv":  {"q,n\n5\" disk,0\n", ErrRecord, "j.csv:2: bad record: bare"},
+		"k.csv":  {"q,n\na,0\n\"open,1\nb,2\n", ErrRecord, "k.csv:"}, "l.csv": {"q\"q,n\n1,2\n", ErrRecord, "l.csv:1"},
+		"m.csv": {"", ErrRecord, "m.csv"},
+		"g.xml": {"<a/>", ErrFormat, "known: jsonl"}, "h.jsonl": {"\n\n", ErrRecord, "no records"},
+		"i.jsonl": {strings.Repeat(`{"a":`, 200) + "1", ErrRecord, "i.jsonl:1"},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(c.text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (Source{Files: []string{name}, Bases: []string{dir}}).Load(); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+
+		if _, err := (Source{Files: []string{name}, Bases: []string{dir}}).Load(); !errors.Is(err, c.want) ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := (Source{Files: []string{"none"}, Bases: []string{"x", "y"}}).Load(); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "x/none, y/none") {
+
+	if _, err := (Source{Files: []string{"none"}, Bases: []string{"x", "y"}}).Load(); !errors.Is(err, ErrNotFound) ||
+		!strings.Contains(err.Error(), "x/none, y/none") {
 		t.Error(err)
 	}
 }
@@ -102,10 +133,12 @@ func TestTables(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.csv"), []byte("q, x\tn\nNone\t1\nb, c\tNA\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	docs, err := Source{Files: []string{"a.csv"}, Format: "tsv", Bases: []string{dir}}.Load()
 	if err != nil || len(docs) != 2 {
 		t.Fatal(docs, err)
 	}
+
 	for i, want := range []string{"{'q, x': None, 'n': 1.0}", "{'q, x': 'b, c', 'n': None}"} {
 		if got := pyvalue.Repr(docs[i]); got != want {
 			t.Errorf("%s, want %s", got, want)

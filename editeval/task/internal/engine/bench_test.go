@@ -10,11 +10,13 @@ func BenchmarkPlan(b *testing.B) {
 		for i := 1000; i < len(ids); i++ {
 			ids[i] = int32(d*31+i) % 97
 		}
+
 		for c := range 4 {
 			one := append(ids[:len(ids):len(ids)], int32(c))
 			jobs = append(jobs, job{Sequence: Sequence{IDs: one, Target: make([]int32, 2)}, index: len(jobs)})
 		}
 	}
+
 	for b.Loop() {
 		for _, p := range plan(append([]job(nil), jobs...), defaultBudget, true) {
 			grow(p, true)

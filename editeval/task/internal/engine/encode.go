@@ -48,27 +48,32 @@ func (e *Encoder) encode(text string) ([]int32, error) {
 	return e.Tok.Encode(text, tokenizer.EncodeOptions{NoSpecial: plain})
 }
 
-// Pair encodes a context and what follows it. White space at the end of the context counts as part of what follows; that is encoded
-// together with the context and cut off by the number of the context's tokens.
+// Pair encodes a context and what follows it. White space at the end of the context counts as part of what
+// follows; that is encoded together with the context and cut off by the number of the context's tokens.
 func (e *Encoder) Pair(context, continuation string) (ctx, cont []int32, err error) {
 	if context == "" {
 		return e.alone(continuation)
 	}
+
 	trimmed := strings.TrimRightFunc(context, pyvalue.IsSpace)
 	continuation = context[len(trimmed):] + continuation
+
 	if trimmed != e.context || e.ids == nil {
 		if e.ids, err = e.encode(trimmed); err != nil {
 			return nil, nil, err
 		}
 		e.context = trimmed
 	}
+
 	whole, err := e.encode(trimmed + continuation)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	if len(whole) <= len(e.ids) {
 		return nil, nil, fmt.Errorf("%w: %.60q after its context", ErrNoTokens, continuation)
 	}
+
 	return e.ids, whole[len(e.ids):], nil
 }
 
@@ -83,6 +88,7 @@ func (e *Encoder) alone(text string) (ctx, cont []int32, err error) {
 	if err == nil && len(cont) == 0 {
 		err = fmt.Errorf("%w: %.60q", ErrNoTokens, text)
 	}
+
 	return ctx, cont, err
 }
 
@@ -94,23 +100,25 @@ type Sequence struct {
 	Cut    int     // tokens cut off at the left
 }
 
-// Fit makes a sequence of a context and what follows it: of both together the last limit+1 tokens count, and the last one is only
-// predicted.
+// Fit makes a sequence of a context and what follows it: of both together the last limit+1 tokens count, and
+// the last one is only predicted.
 func Fit(ctx, cont []int32, limit int) (Sequence, error) {
 	if len(cont) > limit {
 		return Sequence{}, fmt.Errorf("%w: a continuation of %d tokens, limit %d", ErrTooLong, len(cont), limit)
 	}
+
 	whole := slices.Concat(ctx, cont)
 	s := Sequence{Target: cont, Before: len(ctx)}
 	if s.Cut = max(0, len(whole)-limit-1); s.Cut > 0 {
 		whole = whole[s.Cut:]
 	}
+
 	s.IDs = whole[: len(whole)-1 : len(whole)-1]
 	return s, nil
 }
 
-// Windows cuts a text for a rolling likelihood: every token is predicted once, the first from the prefix token; interior windows begin
-// with one token of context, and the last one has as much as fits.
+// Windows cuts a text for a rolling likelihood: every token is predicted once, the first from the prefix token;
+// interior windows begin with one token of context, and the last one has as much as fits.
 func (e *Encoder) Windows(text string, limit int) (all []int32, windows []Sequence, err error) {
 	if all, err = e.encode(text); err != nil {
 		return nil, nil, err
@@ -118,8 +126,11 @@ func (e *Encoder) Windows(text string, limit int) (all []int32, windows []Sequen
 	if len(all) == 0 {
 		return nil, nil, fmt.Errorf("%w: %.60q", ErrNoTokens, text)
 	}
+
 	first := min(limit, len(all))
-	windows = append(windows, Sequence{IDs: slices.Concat([]int32{e.Prefix}, all[:first-1]), Target: all[:first], Before: 1})
+	windows = append(windows,
+		Sequence{IDs: slices.Concat([]int32{e.Prefix}, all[:first-1]), Target: all[:first], Before: 1})
+
 	for done := first; done < len(all); {
 		n := min(len(all)-done, limit)
 		end := done + n
@@ -127,13 +138,15 @@ func (e *Encoder) Windows(text string, limit int) (all []int32, windows []Sequen
 		windows = append(windows, Sequence{IDs: all[start : end-1], Target: all[done:end], Before: done - start})
 		done = end
 	}
+
 	return all, windows, nil
 }
 
 // Prompt encodes a text to be continued; of a long one the last limit tokens stay.
 func (e *Encoder) Prompt(text string, limit int) (ids []int32, before int, err error) {
 	if limit < 1 {
-		return nil, 0, fmt.Errorf("%w: no room for a prompt (HINT: lower max_gen_toks, or raise --max-length)", ErrTooLong)
+		return nil, 0, fmt.Errorf("%w: no room for a prompt (HINT: lower max_gen_toks, or raise --max-length)",
+			ErrTooLong)
 	}
 	if ids, err = e.encode(text); err != nil {
 		return nil, 0, err
@@ -141,6 +154,7 @@ func (e *Encoder) Prompt(text string, limit int) (ids []int32, before int, err e
 	if len(ids) == 0 {
 		ids = []int32{e.Prefix}
 	}
+
 	before = len(ids)
 	return ids[max(0, before-limit):], before, nil
 }

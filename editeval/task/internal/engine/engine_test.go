@@ -29,10 +29,12 @@ func encoder(t *testing.T) *Encoder {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	e, err := NewEncoder(tok, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return e
 }
 
@@ -48,13 +50,16 @@ func TestWindows(t *testing.T) {
 		}
 		n = len(ids)
 	}
+
 	all, windows, err := e.Windows(text, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if len(all) != 34 {
 		t.Skipf("the tokenizer gives %d tokens", len(all))
 	}
+
 	want := [][2]int{{-1, 0}, {9, 10}, {19, 20}, {23, 30}} // first token that is seen, and that is predicted
 	for i, w := range windows {
 		last := min(want[i][1]+10, 34)
@@ -63,6 +68,7 @@ func TestWindows(t *testing.T) {
 			t.Errorf("window %d: %d seen, %d predicted", i, len(w.IDs), len(w.Target))
 		}
 	}
+
 	if len(windows) != 4 {
 		t.Errorf("%d windows", len(windows))
 	}
@@ -78,10 +84,12 @@ func TestPair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	whole, err := e.encode("the swan \nand")
 	if err != nil || !slices.Equal(slices.Concat(ctx, cont), whole) {
 		t.Errorf("%v + %v, want %v", ctx, cont, whole)
 	}
+
 	if ctx, _, err = e.Pair("", " a"); err != nil || !slices.Equal(ctx, []int32{e.Prefix}) {
 		t.Errorf("%v %v", ctx, err)
 	}
@@ -106,40 +114,51 @@ func TestStops(t *testing.T) {
 		text string
 		stop []string
 		want string
-	}{{"xab", []string{"ab", "xa"}, "x"}, {"xab", []string{"xa", "ab"}, ""}, {"one\n\ntwo", []string{"", "\n\n"}, "one"}, {"none", []string{"z"}, "none"}} {
+	}{
+		{"xab", []string{"ab", "xa"}, "x"},
+		{"xab", []string{"xa", "ab"}, ""},
+		{"one\n\ntwo", []string{"", "\n\n"}, "one"},
+		{"none", []string{"z"}, "none"},
+	} {
 		if got := cutAtStops(c.text, c.stop); got != c.want {
 			t.Errorf("%q %q: %q, want %q", c.text, c.stop, got, c.want)
 		}
 	}
 }
 
-// Whatever sequences share, every scored position is the row whose branch ends with what comes before it; each sequence is in one pass;
-// and the order in which sequences come does not show in the passes.
+// Whatever sequences share, every scored position is the row whose branch ends with what comes before it; each
+// sequence is in one pass; and the order in which sequences come does not show in the passes.
 func TestPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		seq := rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 90)
 		seqs := rapid.SliceOfN(seq, 1, 12).Draw(t, "sequences")
 		budget := rapid.IntRange(1, 200).Draw(t, "budget")
 		share := rapid.Bool().Draw(t, "share")
+
 		jobs := make([]job, len(seqs))
 		for i, ids := range seqs {
 			n := rapid.IntRange(1, len(ids)).Draw(t, "scored")
 			jobs[i] = job{Sequence: Sequence{IDs: ids, Target: make([]int32, n)}, index: i}
 		}
+
 		seen := make([]bool, len(seqs))
 		gone := rapid.SliceOfN(rapid.Bool(), len(seqs), len(seqs)).Draw(t, "known")
 		copy(seen, gone)
+
 		for _, b := range plan(slices.Clone(jobs), budget, share) {
 			if b = missing(b, func(i int) bool { return gone[i] }); len(b.jobs) == 0 {
 				continue
 			}
+
 			tr := grow(b, share)
 			paths := paths(tr, b.jobs[0].IDs[:b.shared])
 			for i, j := range b.jobs {
 				if seen[j.index] || !slices.Equal(j.IDs[:b.shared], b.jobs[0].IDs[:b.shared]) || b.shared > j.start() {
 					t.Fatalf("sequence %d is in two passes, or does not share the beginning of %d", j.index, b.shared)
 				}
+
 				seen[j.index] = true
+
 				for k, row := range tr.rows[i] {
 					if want := j.IDs[:j.start()+k+1]; !slices.Equal(paths[row], want) {
 						t.Fatalf("sequence %d, position %d: row %d is %v, want %v", j.index, k, row, paths[row], want)
@@ -147,6 +166,7 @@ func TestPlan(t *testing.T) {
 				}
 			}
 		}
+
 		if slices.Contains(seen, false) {
 			t.Fatal("a sequence is in no pass")
 		}
@@ -161,11 +181,14 @@ func paths(t *tree, root []int32) [][]int32 {
 		if b.Parent >= 0 {
 			path = ends[b.Parent]
 		}
+
 		for _, id := range b.IDs {
 			path = append(path[:len(path):len(path)], id)
 			out = append(out, path)
 		}
+
 		ends = append(ends, path)
 	}
+
 	return out
 }

@@ -60,9 +60,11 @@ type generator struct {
 	widths  map[string]int
 }
 
-// Generate continues prompts. known and flush are as in Likelihoods; flush is told of texts as they end. Each prompt's first tokens run
-// by themselves, and its later ones with those of other texts.
-func (e *Engine) Generate(ctx context.Context, tok *tokenizer.Tokenizer, prompts []Prompt, known func(i int) bool, flush func(i int, t Text) error) error {
+// Generate continues prompts. known and flush are as in Likelihoods; flush is told of texts as they end. Each
+// prompt's first tokens run by themselves, and its later ones with those of other texts.
+func (e *Engine) Generate(ctx context.Context, tok *tokenizer.Tokenizer, prompts []Prompt, known func(i int) bool,
+	flush func(i int, t Text) error,
+) error {
 	g := &generator{e: e, tok: tok, eos: e.Model.StopTokens(), widths: map[string]int{}}
 	if id, ok := tok.EOS(); ok && !slices.Contains(g.eos, id) {
 		g.eos = append(g.eos, id)
@@ -71,15 +73,18 @@ func (e *Engine) Generate(ctx context.Context, tok *tokenizer.Tokenizer, prompts
 		g.eosText, _ = tok.Token(id)
 	}
 	defer g.close()
+
 	if err := g.start(ctx, prompts); err != nil {
 		return err
 	}
+
 	waiting := make([]int, 0, len(prompts))
 	for i := range prompts {
 		if !known(i) {
 			waiting = append(waiting, i)
 		}
 	}
+
 	for len(waiting) > 0 || len(g.slots) > 0 {
 		for len(waiting) > 0 && g.room(&prompts[waiting[0]]) {
 			if err := g.admit(ctx, waiting[0], &prompts[waiting[0]]); err != nil {
@@ -87,15 +92,18 @@ func (e *Engine) Generate(ctx context.Context, tok *tokenizer.Tokenizer, prompts
 			}
 			waiting = waiting[1:]
 		}
+
 		if err := g.retire(flush); err != nil {
 			return err
 		}
+
 		if len(g.slots) > 0 {
 			if err := g.step(ctx); err != nil {
 				return err
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -104,14 +112,17 @@ func (g *generator) start(ctx context.Context, prompts []Prompt) error {
 	if len(prompts) == 0 {
 		return nil
 	}
+
 	g.shared = len(prompts[0].IDs) - 1
 	for i := range prompts {
 		p := &prompts[i]
 		g.shared = min(g.shared, common(prompts[0].IDs, p.IDs), len(p.IDs)-1)
 	}
+
 	if g.shared < minShared || len(prompts) == 1 || !g.e.shares() {
 		g.shared = 0
 	}
+
 	var err error
 	if g.root, err = g.e.Model.NewSession(lm.SessionOptions{}); err != nil {
 		return err
@@ -122,6 +133,7 @@ func (g *generator) start(ctx context.Context, prompts []Prompt) error {
 	if g.shared > 0 {
 		_, err = g.e.read(ctx, g.root, prompts[0].IDs[:g.shared])
 	}
+
 	return err
 }
 
@@ -134,10 +146,12 @@ func (g *generator) room(p *Prompt) bool {
 	if memory <= 0 {
 		memory = defaultMemory
 	}
+
 	used := g.bytes(p)
 	for _, s := range g.slots {
 		used += g.bytes(s.prompt)
 	}
+
 	return len(g.slots) == 0 || len(g.slots) < min(n, defaultSlots) && used <= memory
 }
 
@@ -153,8 +167,10 @@ func (g *generator) admit(ctx context.Context, i int, p *Prompt) error {
 	if err != nil {
 		return err
 	}
+
 	sl := &slot{index: i, s: s, prompt: p}
 	g.slots = append(g.slots, sl)
+
 	for _, stop := range p.End {
 		w, err := g.width(stop)
 		if err != nil {
@@ -162,14 +178,17 @@ func (g *generator) admit(ctx context.Context, i int, p *Prompt) error {
 		}
 		sl.windows = append(sl.windows, w)
 	}
+
 	next, err := g.e.read(ctx, s, p.IDs[g.shared:])
 	if err != nil {
 		return err
 	}
+
 	sl.take(next)
 	if g.e.Done != nil {
 		g.e.Done(len(p.IDs))
 	}
+
 	return nil
 }
 
@@ -199,28 +218,34 @@ func (g *generator) step(ctx context.Context) error {
 	for _, s := range g.slots {
 		sessions, ids = append(sessions, s.s), append(ids, []int32{s.next})
 	}
+
 	if len(sessions) == 1 {
 		if err := g.pad.Truncate(0); err != nil {
 			return err
 		}
 		sessions, ids = append(sessions, g.pad), append(ids, []int32{0})
 	}
+
 	h, err := g.e.Model.Step(ctx, sessions, ids)
 	if err != nil {
 		return err
 	}
 	defer h.Free()
+
 	rows, want := make([]int32, len(sessions)), make([][]int32, len(sessions))
 	for i := range rows {
 		rows[i] = int32(i)
 	}
+
 	_, best, err := g.e.Model.Score(ctx, h, rows, want)
 	if err != nil {
 		return err
 	}
+
 	for i, s := range g.slots {
 		s.take(best[i])
 	}
+
 	return nil
 }
 
@@ -234,13 +259,19 @@ func (g *generator) retire(flush func(i int, t Text) error) error {
 			kept = append(kept, s)
 			continue
 		}
+
 		text := valid(g.tok.Decode(s.out, true))
-		fault = flush(s.index, Text{cutAtStops(text, append(s.prompt.End[:len(s.prompt.End):len(s.prompt.End)], g.eosText)), len(s.out), why})
+		fault = flush(s.index,
+			Text{
+				cutAtStops(text, append(s.prompt.End[:len(s.prompt.End):len(s.prompt.End)], g.eosText)), len(s.out),
+				why,
+			})
 		s.s.Close()
 		if g.e.Done != nil {
 			g.e.Done(s.prompt.Max)
 		}
 	}
+
 	g.slots = kept
 	return fault
 }
@@ -253,15 +284,18 @@ func (g *generator) ended(s *slot) string {
 	case slices.Contains(g.eos, s.next):
 		return EndEOS
 	}
+
 	for i, stop := range s.prompt.End {
 		tail := s.out[max(0, len(s.out)-s.windows[i]):]
 		if stop != "" && strings.Contains(g.tok.Decode(tail, false), stop) {
 			return EndStop
 		}
 	}
+
 	if len(s.out) >= s.prompt.Max {
 		return EndLength
 	}
+
 	return ""
 }
 

@@ -1,6 +1,6 @@
-// Package engine runs the requests of tasks on a model: likelihoods of continuations and greedy generation. What requests have in
-// common is computed once, and passes are laid out by the requests alone, so that answers depend neither on a batch size nor on where
-// an interrupted run stopped.
+// Package engine runs the requests of tasks on a model: likelihoods of continuations and greedy generation.
+// What requests have in common is computed once, and passes are laid out by the requests alone, so that answers
+// depend neither on a batch size nor on where an interrupted run stopped.
 package engine
 
 import (
@@ -27,7 +27,8 @@ type Score struct {
 	Greedy bool
 }
 
-// defaultBudget is how many tokens a pass has, about: enough to keep processors busy, few enough to stay in their caches.
+// defaultBudget is how many tokens a pass has, about: enough to keep processors busy, few enough to stay in
+// their caches.
 const defaultBudget = 2048
 
 func (e *Engine) budget() int {
@@ -43,28 +44,35 @@ func (e *Engine) shares() bool {
 	return r == nil || r.Static() || r.Original > 0 && e.Limit < r.Original && e.Limit < r.MaxPositions
 }
 
-// Likelihoods scores sequences. known[i] says that the answer to sequence i is there already; flush is called after every pass with the
-// answers that are new. Where logits are not finite, the likelihood is NaN and the continuation is not greedy.
-func (e *Engine) Likelihoods(ctx context.Context, seqs []Sequence, known func(i int) bool, flush func(i []int, s []Score) error) error {
+// Likelihoods scores sequences. known[i] says that the answer to sequence i is there already; flush is called
+// after every pass with the answers that are new. Where logits are not finite, the likelihood is NaN and the
+// continuation is not greedy.
+func (e *Engine) Likelihoods(ctx context.Context, seqs []Sequence, known func(i int) bool,
+	flush func(i []int, s []Score) error,
+) error {
 	jobs := make([]job, len(seqs))
 	for i, s := range seqs {
 		jobs[i] = job{Sequence: s, index: i}
 	}
+
 	share := e.shares()
 	s, err := e.Model.NewSession(lm.SessionOptions{KeepAll: true})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+
 	r := &scorer{e: e, s: s, share: share}
 	for _, b := range plan(jobs, e.budget(), share) {
 		if b = missing(b, known); len(b.jobs) == 0 {
 			continue
 		}
+
 		scores, err := r.run(ctx, b)
 		if err != nil {
 			return err
 		}
+
 		at, tokens := make([]int, len(b.jobs)), 0
 		for i := range b.jobs {
 			at[i], tokens = b.jobs[i].index, tokens+len(b.jobs[i].IDs)
@@ -76,6 +84,7 @@ func (e *Engine) Likelihoods(ctx context.Context, seqs []Sequence, known func(i 
 			e.Done(tokens)
 		}
 	}
+
 	return nil
 }
 
@@ -90,6 +99,7 @@ func missing(b batch, known func(i int) bool) batch {
 			kept = append(kept, j)
 		}
 	}
+
 	b.jobs = kept
 	return b
 }
@@ -107,17 +117,20 @@ func (r *scorer) run(ctx context.Context, b batch) ([]Score, error) {
 	if err := r.root(ctx, b.jobs[0].IDs[:b.shared]); err != nil {
 		return nil, err
 	}
+
 	t := grow(b, r.share)
 	h, err := r.s.Branches(ctx, t.branches)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Free()
+
 	rows, want, places := gather(b, t)
 	losses, best, err := r.e.Model.Score(ctx, h, rows, want)
 	if err != nil {
 		return nil, err
 	}
+
 	scores := make([]Score, len(b.jobs))
 	for i, j := range b.jobs {
 		s := Score{Greedy: true}
@@ -126,12 +139,15 @@ func (r *scorer) run(ctx context.Context, b batch) ([]Score, error) {
 			s.LL -= losses[p.row][p.at]
 			s.Greedy = s.Greedy && best[p.row] == target
 		}
+
 		if math.IsInf(s.LL, 0) {
 			s.LL = math.NaN()
 		}
+
 		s.Greedy = s.Greedy && !math.IsNaN(s.LL)
 		scores[i] = s
 	}
+
 	return scores, nil
 }
 
@@ -141,15 +157,18 @@ func (r *scorer) root(ctx context.Context, ids []int32) error {
 	if err := r.s.Truncate(keep); err != nil {
 		return err
 	}
+
 	r.ids = append(r.ids[:keep], ids[keep:]...)
 	if keep == len(ids) {
 		return nil
 	}
+
 	_, err := r.e.read(ctx, r.s, ids[keep:])
 	return err
 }
 
-// read appends tokens to a session, in passes of the engine's size, and gives the most likely next one; see [lm.Model.Score].
+// read appends tokens to a session, in passes of the engine's size, and gives the most likely next one; see
+// [lm.Model.Score].
 func (e *Engine) read(ctx context.Context, s *lm.Session, ids []int32) (int32, error) {
 	for {
 		n := min(len(ids), e.budget())
@@ -157,15 +176,18 @@ func (e *Engine) read(ctx context.Context, s *lm.Session, ids []int32) (int32, e
 		if err != nil {
 			return 0, err
 		}
+
 		if ids = ids[n:]; len(ids) > 0 {
 			h.Free()
 			continue
 		}
+
 		_, best, err := e.Model.Score(ctx, h, []int32{int32(n - 1)}, [][]int32{nil})
 		h.Free()
 		if err != nil {
 			return 0, err
 		}
+
 		return best[0], nil
 	}
 }
@@ -185,9 +207,11 @@ func gather(b batch, t *tree) (rows []int32, want [][]int32, places [][]place) {
 				at[row] = n
 				rows, want = append(rows, row), append(want, nil)
 			}
+
 			places[i] = append(places[i], place{n, len(want[n])})
 			want[n] = append(want[n], j.Target[k])
 		}
 	}
+
 	return rows, want, places
 }

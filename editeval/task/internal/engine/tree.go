@@ -36,24 +36,28 @@ type batch struct {
 // minShared is how many tokens must be shared so that a pass of their own pays.
 const minShared = 32
 
-// plan sorts sequences so that those with a common beginning are neighbours, and cuts them into passes of about budget tokens, what is
-// shared inside of a pass counted once. The plan depends on the sequences and the budget alone.
+// plan sorts sequences so that those with a common beginning are neighbours, and cuts them into passes of about
+// budget tokens, what is shared inside of a pass counted once. The plan depends on the sequences and the budget
+// alone.
 func plan(jobs []job, budget int, share bool) []batch {
 	slices.SortStableFunc(jobs, func(a, b job) int { return slices.Compare(a.IDs, b.IDs) })
 	for i := 1; i < len(jobs); i++ {
 		jobs[i].lcp = common(jobs[i-1].IDs, jobs[i].IDs)
 	}
+
 	var out []batch
 	for len(jobs) > 0 {
 		n, shared := fill(jobs, budget, share)
 		out = append(out, batch{jobs[:n:n], shared})
 		jobs = jobs[n:]
 	}
+
 	settle(out)
 	return out
 }
 
-// settle decides what the session keeps: of what a pass shares, as much as a neighbour has too. The rest runs inside of the pass.
+// settle decides what the session keeps: of what a pass shares, as much as a neighbour has too. The rest runs
+// inside of the pass.
 func settle(list []batch) {
 	before := 0 // what a pass has in common with the one before
 	for i := range list {
@@ -76,16 +80,20 @@ func fill(jobs []job, budget int, share bool) (n, shared int) {
 		if share {
 			lcp = next.lcp
 		}
+
 		root := min(shared, lcp, next.start())
 		total := tokens + len(next.IDs) - lcp
 		if total-rooted(root) > budget {
 			break
 		}
+
 		tokens, shared = total, root
 	}
+
 	if !share {
 		shared = 0
 	}
+
 	return n, shared
 }
 
@@ -122,32 +130,38 @@ func grow(b batch, share bool) *tree {
 // link is a branch above, and the depth at which it starts.
 type link struct{ branch, depth int }
 
-// add makes the branches of jobs (the first of which has number first) that share everything up to a depth, below a chain of others.
+// add makes the branches of jobs (the first of which has number first) that share everything up to a depth,
+// below a chain of others.
 func (t *tree) add(jobs []job, first int, chain []link, depth int) {
 	end := len(jobs[0].IDs)
 	for i := 1; i < len(jobs); i++ {
 		end = min(end, jobs[i].lcp)
 	}
+
 	if end > depth {
 		parent := -1
 		if len(chain) > 0 {
 			parent = chain[len(chain)-1].branch
 		}
+
 		chain = append(chain[:len(chain):len(chain)], link{len(t.branches), depth})
 		t.branches = append(t.branches, lm.Branch{Parent: parent, IDs: jobs[0].IDs[depth:end]})
 		t.starts = append(t.starts, t.total)
 		t.total += end - depth
 	}
+
 	for i := 0; i < len(jobs); {
 		if len(jobs[i].IDs) == end {
 			t.rows[first+i] = t.rowsOf(&jobs[i], chain)
 			i++
 			continue
 		}
+
 		k := i + 1
 		for k < len(jobs) && jobs[k].lcp > end {
 			k++
 		}
+
 		t.add(jobs[i:k], first+i, chain, end)
 		i = k
 	}

@@ -1,8 +1,9 @@
 // Package filter has the steps that turn generated texts into answers: lm-evaluation-harness' filters.
 //
-// Patterns are written for Python's re and translated to Go's regexp: \s, \d and \w stand for the characters of Unicode, a $ at the
-// end also matches before a last line end, and a look-behind of fixed text at the beginning and a look-ahead of plain text or single
-// characters at the end are emulated. Other look-arounds and back-references are refused.
+// Patterns are written for Python's re and translated to Go's regexp: \s, \d and \w stand for the characters of
+// Unicode, a $ at the end also matches before a last line end, and a look-behind of fixed text at the beginning
+// and a look-ahead of plain text or single characters at the end are emulated. Other look-arounds and
+// back-references are refused.
 package filter
 
 import (
@@ -55,6 +56,7 @@ func (c *Chain) Add(name string, args *pyvalue.Dict) error {
 	if !ok {
 		return fmt.Errorf("%w %q; known: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(table)), ", "))
 	}
+
 	a := &arguments{dict: args, used: map[string]bool{"function": true}}
 	s := m(a)
 	if a.err == nil {
@@ -64,35 +66,42 @@ func (c *Chain) Add(name string, args *pyvalue.Dict) error {
 			}
 		}
 	}
+
 	c.steps = append(c.steps, s)
 	if a.err != nil {
 		return fmt.Errorf("filter %s: %w", name, a.err)
 	}
+
 	return nil
 }
 
-// Apply runs the chain over the responses to a document. What is left is one answer, or a list of them without take_first.
+// Apply runs the chain over the responses to a document. What is left is one answer, or a list of them without
+// take_first.
 func (c *Chain) Apply(responses []string, doc *pyvalue.Dict) (any, error) {
 	list := make([]any, len(responses))
 	for i, r := range responses {
 		list[i] = r
 	}
+
 	for _, s := range c.steps {
 		if len(list) == 1 {
 			if inner, ok := list[0].(taken); ok { // what follows a take_first
 				list = inner.again()
 			}
 		}
+
 		var err error
 		if list, err = s(list, doc); err != nil {
 			return nil, err
 		}
 	}
+
 	if len(list) == 1 {
 		if t, ok := list[0].(taken); ok {
 			return t.v, nil
 		}
 	}
+
 	return list, nil
 }
 
@@ -173,9 +182,11 @@ func takeFirstK(a *arguments) step {
 	if k < 1 {
 		a.fail("k is %d, want 1 or more", k)
 	}
+
 	return func(responses []any, _ *pyvalue.Dict) ([]any, error) {
 		if len(responses) < k {
-			return nil, fmt.Errorf("%w: %d responses, fewer than the %d to take (HINT: repeats)", ErrArgument, len(responses), k)
+			return nil, fmt.Errorf("%w: %d responses, fewer than the %d to take (HINT: repeats)", ErrArgument,
+				len(responses), k)
 		}
 		return responses[:k], nil
 	}
@@ -191,10 +202,12 @@ func majority(responses []any, _ *pyvalue.Dict) ([]any, error) {
 				n++
 			}
 		}
+
 		if n > most {
 			best, most = i, n
 		}
 	}
+
 	return responses[best : best+1], nil
 }
 
@@ -204,6 +217,7 @@ func mapping(a *arguments) step {
 		a.fail("mapping_dict is no dictionary")
 		table = pyvalue.NewDict()
 	}
+
 	without := a.get("default_value")
 	return func(responses []any, _ *pyvalue.Dict) ([]any, error) {
 		out := make([]any, len(responses))
@@ -217,8 +231,8 @@ func mapping(a *arguments) step {
 	}
 }
 
-// regex takes what a pattern matches: all of its groups, or the whole; the match that group_select says, counted from the end if
-// negative.
+// regex takes what a pattern matches: all of its groups, or the whole; the match that group_select says,
+// counted from the end if negative.
 func regex(a *arguments) step {
 	r := newFinder(a)
 	return func(responses []any, _ *pyvalue.Dict) ([]any, error) {
@@ -229,10 +243,13 @@ func regex(a *arguments) step {
 			if err != nil {
 				return nil, err
 			}
-			if out[i] = m; !found {
+
+			out[i] = m
+			if !found {
 				out[i] = r.fallback
 			}
 		}
+
 		return out, nil
 	}
 }
@@ -254,12 +271,14 @@ func newFinder(a *arguments) *finder {
 	return r
 }
 
-// find gives the chosen match of a pattern: its only group, or the first of several that holds something; false where there is none.
+// find gives the chosen match of a pattern: its only group, or the first of several that holds something; false
+// where there is none.
 func find(p *Pattern, s string, pick int) (match string, found bool, err error) {
 	all := p.FindAll(s)
 	if len(all) == 0 {
 		return "", false, nil
 	}
+
 	at := pick
 	if at < 0 {
 		at += len(all)
@@ -270,10 +289,12 @@ func find(p *Pattern, s string, pick int) (match string, found bool, err error) 
 	if p.Groups() < 2 {
 		return pyvalue.Strip(all[at][0]), true, nil
 	}
+
 	for _, g := range all[at] {
 		if g != "" {
 			return pyvalue.Strip(g), true, nil
 		}
 	}
+
 	return "", false, nil
 }

@@ -30,6 +30,7 @@ func chain(t *testing.T, steps ...string) (*Chain, error) {
 			return nil, err
 		}
 	}
+
 	return c, nil
 }
 
@@ -62,6 +63,7 @@ func TestAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got, err := ch.Apply([]string{c.text}, nil); got != c.want || err != nil {
 			t.Errorf("%q: %q %v, want %q", c.text, got, err, c.want)
 		}
@@ -76,14 +78,23 @@ func TestChains(t *testing.T) {
 	}{
 		{[]string{`{"function": "remove_whitespace"}`, takeOne}, []string{" a \n"}, "a"},
 		{[]string{`{"function": "lowercase"}`, `{"function": "majority_vote"}`, takeOne}, []string{"B", "a", "b"}, "b"},
-		{[]string{`{"function": "uppercase"}`, `{"function": "take_first_k", "k": 2}`}, []string{"a", "b", "c"}, "[A B]"},
-		{[]string{`{"function": "map", "mapping_dict": {"A": "yes"}, "default_value": "no"}`, takeOne}, []string{"A"}, "yes"},
+		{
+			[]string{`{"function": "uppercase"}`, `{"function": "take_first_k", "k": 2}`},
+			[]string{"a", "b", "c"},
+			"[A B]",
+		},
+		{
+			[]string{`{"function": "map", "mapping_dict": {"A": "yes"}, "default_value": "no"}`, takeOne},
+			[]string{"A"},
+			"yes",
+		},
 		{[]string{takeOne, `{"function": "lowercase"}`}, []string{"AB"}, "[ab]"},
 	} {
 		ch, err := chain(t, c.steps...)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got, err := ch.Apply(c.in, nil); fmt.Sprint(got) != c.want || err != nil {
 			t.Errorf("%v: %v %v, want %s", c.steps, got, err, c.want)
 		}
@@ -92,14 +103,18 @@ func TestChains(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for step, want := range map[string]error{
-		`{"function": "lemmatize"}`: ErrUnknown, `{"function": "regex", "regex_pattern": "("}`: ErrArgument, `{"function": "regex", "patern": "x"}`: ErrArgument,
-		`{"function": "regex", "regex_pattern": "(?<!a)b"}`: ErrArgument, `{"function": "regex", "regex_pattern": "(?<=a+)b"}`: ErrArgument,
-		`{"function": "regex", "regex_pattern": "(a)\\1"}`: ErrArgument, `{"function": "take_first_k"}`: ErrArgument, `{"function": "map", "mapping_dict": 3}`: ErrArgument,
+		`{"function": "lemmatize"}`: ErrUnknown, `{"function": "regex", "regex_pattern": "("}`: ErrArgument,
+		`{"function": "regex", "patern": "x"}`:               ErrArgument,
+		`{"function": "regex", "regex_pattern": "(?<!a)b"}`:  ErrArgument,
+		`{"function": "regex", "regex_pattern": "(?<=a+)b"}`: ErrArgument,
+		`{"function": "regex", "regex_pattern": "(a)\\1"}`:   ErrArgument, `{"function": "take_first_k"}`: ErrArgument,
+		`{"function": "map", "mapping_dict": 3}`: ErrArgument,
 	} {
 		if _, err := chain(t, step); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", step, err, want)
 		}
 	}
+
 	if _, err := chain(t, `{"function": "lemmatize"}`); !strings.Contains(err.Error(), "known: lowercase, ") {
 		t.Errorf("the known filters are not listed: %v", err)
 	}
@@ -122,6 +137,7 @@ func TestPattern(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		if got := p.RemoveAll(c.in); got != c.want {
 			t.Errorf("%s in %q: %q, want %q", c.pattern, c.in, got, c.want)
 		}
@@ -147,17 +163,21 @@ func FuzzPattern(f *testing.F) {
 // Letters of choices: by the pattern, by the text of a choice, by a letter behind a colon.
 func TestLetters(t *testing.T) {
 	doc := args(t, `{"choices": ["Guilty", "Guilty of Romance", "Not at all."]}`)
-	ch, err := chain(t, `{"function": "multi_choice_regex", "group_select": -1, "ignore_case": true, "ignore_punctuation": true, "regex_pattern": "(\\([A-Z]\\))"}`, takeOne)
+	ch, err := chain(t,
+		`{"function": "multi_choice_regex", "group_select": -1, "ignore_case": true, "ignore_punctuation": true, "regex_pattern": "(\\([A-Z]\\))"}`, takeOne)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for text, want := range map[string]string{
-		"It is (A), no (C)": "(C)", "guilty of ROMANCE!": "(B)", "I say: guilty": "(A)", "not at all": "(C)", "Answer: B": "(B)", "who knows": "[invalid]",
+		"It is (A), no (C)": "(C)", "guilty of ROMANCE!": "(B)", "I say: guilty": "(A)", "not at all": "(C)",
+		"Answer: B": "(B)", "who knows": "[invalid]",
 	} {
 		if got, err := ch.Apply([]string{text}, doc); got != want || err != nil {
 			t.Errorf("%q: %v %v, want %s", text, got, err, want)
 		}
 	}
+
 	if _, err := ch.Apply([]string{"x"}, args(t, "{}")); !errors.Is(err, ErrArgument) {
 		t.Error(err)
 	}

@@ -18,8 +18,8 @@ type letters struct {
 	remove       []*Pattern
 }
 
-// lettered finds the letter of a choice, in parentheses: by the pattern; else by the text of one of the document's choices; else by a
-// letter behind a colon.
+// lettered finds the letter of a choice, in parentheses: by the pattern; else by the text of one of the
+// document's choices; else by a letter behind a colon.
 func lettered(a *arguments) step {
 	l := &letters{finder: newFinder(a), lower: a.bool("ignore_case"), plain: a.bool("ignore_punctuation")}
 	for _, source := range a.texts("regexes_to_ignore") {
@@ -29,12 +29,15 @@ func lettered(a *arguments) step {
 		}
 		l.remove = append(l.remove, p)
 	}
+
 	return func(responses []any, doc *pyvalue.Dict) ([]any, error) {
 		v, _ := doc.Get("choices")
 		choices, ok := v.([]any)
 		if !ok || len(choices) == 0 || len(choices) > 26 {
-			return nil, fmt.Errorf("%w: the document's choices are %s, want a list of at most 26", ErrArgument, pyvalue.Kind(v))
+			return nil, fmt.Errorf("%w: the document's choices are %s, want a list of at most 26", ErrArgument,
+				pyvalue.Kind(v))
 		}
+
 		out := make([]any, len(responses))
 		for i, r := range responses {
 			s, _ := r.(string)
@@ -43,6 +46,7 @@ func lettered(a *arguments) step {
 				return nil, err
 			}
 		}
+
 		return out, nil
 	}
 }
@@ -52,30 +56,37 @@ func (l *letters) find(s string, choices []any) (string, error) {
 	if err != nil || found && m != "" {
 		return m, err
 	}
+
 	texts, names := make([]string, len(choices)), map[string]string{}
 	for i, c := range choices {
 		texts[i] = l.normal(pyvalue.Strip(pyvalue.Str(c)))
 		names[texts[i]] = "(" + string(rune('A'+i)) + ")"
 	}
-	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) }) // of two that match, the longer one
+
+	// of two that match, the longer one
+	slices.SortStableFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for i, t := range texts {
 		texts[i] = regexp.QuoteMeta(t)
 	}
+
 	m, found, err = find(&Pattern{re: regexp.MustCompile(strings.Join(texts, "|"))}, l.normal(s), l.pick)
 	if err != nil {
 		return "", err
 	}
+
 	if name, ok := names[m]; ok {
 		m = name
 	}
 	if found && m != "" {
 		return m, nil
 	}
+
 	last := string(rune('A' + len(choices) - 1))
 	m, found, err = find(&Pattern{re: regexp.MustCompile(`:[\s\p{Z}]*([A-` + last + `])`)}, s, l.pick)
 	if err != nil || !found {
 		return l.fallback, err
 	}
+
 	return "(" + m + ")", nil
 }
 
@@ -90,6 +101,7 @@ func (l *letters) normal(s string) string {
 	if !l.plain {
 		return s
 	}
+
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPunct(r) {
 			return -1
@@ -113,9 +125,11 @@ func (a *arguments) texts(key string) []string {
 	if !ok && v != nil {
 		a.fail("%s is a %s, want a list of texts", key, pyvalue.Kind(v))
 	}
+
 	out := make([]string, 0, len(list))
 	for _, x := range list {
 		out = append(out, pyvalue.Str(x))
 	}
+
 	return out
 }

@@ -30,25 +30,33 @@ func Compile(source string) (*Pattern, error) {
 		}
 		p.behind, rest = tail[:end], tail[end+1:]
 	}
+
 	if at := strings.LastIndex(rest, "(?="); at >= 0 && strings.HasSuffix(rest, ")") {
 		inner := rest[at+3 : len(rest)-1]
 		if strings.ContainsAny(inner, "(*+?{|^$)") {
 			return nil, fmt.Errorf("%w %q: a look-ahead must be plain text or single characters", ErrPattern, source)
 		}
+
 		re, err := regexp.Compile("^(?:" + translate(inner) + ")")
 		if err != nil {
 			return nil, fmt.Errorf("%w %q: %w", ErrPattern, source, err)
 		}
+
 		p.ahead, rest = re, rest[:at]
 	}
-	if strings.Contains(rest, "(?<=") || strings.Contains(rest, "(?<!") || strings.Contains(rest, "(?=") || strings.Contains(rest, "(?!") {
-		return nil, fmt.Errorf("%w %q: look-around other than a look-behind at the beginning and a look-ahead at the end", ErrPattern, source)
+
+	if strings.Contains(rest, "(?<=") || strings.Contains(rest, "(?<!") || strings.Contains(rest, "(?=") ||
+		strings.Contains(rest, "(?!") {
+		return nil, fmt.Errorf("%w %q: look-around other than a look-behind at the beginning and a "+
+			"look-ahead at the end", ErrPattern, source)
 	}
+
 	p.dollar = strings.HasSuffix(rest, "$") && !strings.HasSuffix(rest, `\$`)
 	re, err := regexp.Compile(translate(rest))
 	if err != nil {
 		return nil, fmt.Errorf("%w %q: %w", ErrPattern, source, err)
 	}
+
 	p.re = re
 	return p, nil
 }
@@ -97,6 +105,7 @@ func translate(p string) string {
 			b.WriteByte(c)
 		}
 	}
+
 	return b.String()
 }
 
@@ -116,18 +125,22 @@ func (p *Pattern) findAll(s string) [][]string {
 	if p.behind == "" && p.ahead == nil {
 		return pick(p.re.FindAllStringSubmatch(s, -1))
 	}
+
 	var out [][]string
 	for at := 0; at <= len(s); {
 		m, end := p.next(s, at)
 		if m == nil {
 			break
 		}
+
 		out = append(out, m)
 		if end == at {
 			end += max(1, len(firstRune(s[at:])))
 		}
+
 		at = end
 	}
+
 	return pick(out)
 }
 
@@ -146,8 +159,8 @@ func pick(all [][]string) [][]string {
 	return all
 }
 
-// next finds the first match from a place on whose surroundings fit, and where it ends. What a match leaves to the look-ahead is found
-// by shortening the text that it may take, as backtracking would.
+// next finds the first match from a place on whose surroundings fit, and where it ends. What a match leaves to
+// the look-ahead is found by shortening the text that it may take, as backtracking would.
 func (p *Pattern) next(s string, from int) (match []string, end int) {
 	for start := from; start <= len(s); start++ {
 		if p.behind != "" {
@@ -157,10 +170,12 @@ func (p *Pattern) next(s string, from int) (match []string, end int) {
 			}
 			start = max(start, max(0, start-len(p.behind))+at+len(p.behind))
 		}
+
 		if loc := p.fits(s, start); loc != nil {
 			return submatches(s, loc), loc[1]
 		}
 	}
+
 	return nil, 0
 }
 
@@ -169,10 +184,12 @@ func (p *Pattern) fits(s string, start int) []int {
 	if start > len(s) {
 		return nil
 	}
+
 	for stop := len(s); stop >= start; stop-- {
 		if p.ahead != nil && !p.ahead.MatchString(s[stop:]) {
 			continue
 		}
+
 		loc := p.re.FindStringSubmatchIndex(s[start:stop])
 		if loc == nil || loc[0] != 0 || p.ahead != nil && loc[1] != stop-start {
 			if p.ahead == nil {
@@ -180,13 +197,16 @@ func (p *Pattern) fits(s string, start int) []int {
 			}
 			continue
 		}
+
 		for i := range loc {
 			if loc[i] >= 0 {
 				loc[i] += start
 			}
 		}
+
 		return loc
 	}
+
 	return nil
 }
 
@@ -213,6 +233,7 @@ func (p *Pattern) removeAll(s string) string {
 	if p.behind == "" && p.ahead == nil {
 		return p.re.ReplaceAllString(s, "")
 	}
+
 	var b strings.Builder
 	at := 0
 	for at <= len(s) {
@@ -223,5 +244,6 @@ func (p *Pattern) removeAll(s string) string {
 		b.WriteString(s[at:end])
 		at = end
 	}
+
 	return b.String() + s[min(at, len(s)):]
 }

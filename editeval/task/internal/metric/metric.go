@@ -1,5 +1,6 @@
-// Package metric has the figures of a task: what each document contributes, how contributions are aggregated, and how far the result
-// can be trusted. Conventions and random draws are those of lm-evaluation-harness, so that figures agree to the last digits.
+// Package metric has the figures of a task: what each document contributes, how contributions are aggregated,
+// and how far the result can be trusted. Conventions and random draws are those of lm-evaluation-harness, so
+// that figures agree to the last digits.
 package metric
 
 import (
@@ -20,8 +21,8 @@ var ErrUnknown = errors.New("unknown metric")
 // ErrClasses: documents have classes that a metric is not defined for.
 var ErrClasses = errors.New("f1 is for the classes 0 and 1")
 
-// Item is what a document contributes: a number X; with a weight N where totals are divided; Gold and Pred of classifications; or Gold
-// and the probabilities Probs of all classes.
+// Item is what a document contributes: a number X; with a weight N where totals are divided; Gold and Pred of
+// classifications; or Gold and the probabilities Probs of all classes.
 type Item struct {
 	X, N       float64
 	Gold, Pred int
@@ -48,15 +49,24 @@ const (
 
 // aggregations lists them.
 var aggregations = map[string]Aggregation{
-	"brier_score":         {"brier_score", brier, none, nil},
-	"bits_per_byte":       {"bits_per_byte", func(items []Item) float64 { return -weighted(items) / math.Ln2 }, none, nil},
-	"f1":                  {"f1", f1, bootstrapped, nil},
-	"matthews_corrcoef":   {"matthews_corrcoef", matthews, bootstrapped, nil},
-	"mean":                {"mean", mean, closed, nil},
-	"median":              {"median", median, bootstrapped, nil},
-	"nanmean":             {"nanmean", nanMean, bootstrapped, nil},
-	"perplexity":          {"perplexity", func(items []Item) float64 { return math.Exp(-mean(items)) }, bootstrapped, expOfMean},
-	"weighted_perplexity": {"weighted_perplexity", func(items []Item) float64 { return math.Exp(-weighted(items)) }, none, nil},
+	"brier_score": {"brier_score", brier, none, nil},
+	"bits_per_byte": {
+		"bits_per_byte", func(items []Item) float64 { return -weighted(items) / math.Ln2 }, none,
+		nil,
+	},
+	"f1":                {"f1", f1, bootstrapped, nil},
+	"matthews_corrcoef": {"matthews_corrcoef", matthews, bootstrapped, nil},
+	"mean":              {"mean", mean, closed, nil},
+	"median":            {"median", median, bootstrapped, nil},
+	"nanmean":           {"nanmean", nanMean, bootstrapped, nil},
+	"perplexity": {
+		"perplexity", func(items []Item) float64 { return math.Exp(-mean(items)) }, bootstrapped,
+		expOfMean,
+	},
+	"weighted_perplexity": {
+		"weighted_perplexity", func(items []Item) float64 { return math.Exp(-weighted(items)) },
+		none, nil,
+	},
 }
 
 // Metric is what the name of a metric stands for.
@@ -86,7 +96,8 @@ func Find(name string) (Metric, error) {
 	if m, ok := metrics[name]; ok {
 		return m, nil
 	}
-	return Metric{}, fmt.Errorf("%w %q; known: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))
+	return Metric{}, fmt.Errorf("%w %q; known: %s", ErrUnknown, name,
+		strings.Join(slices.Sorted(maps.Keys(metrics)), ", "))
 }
 
 // FindAggregation gives an aggregation by its name.
@@ -94,7 +105,8 @@ func FindAggregation(name string) (Aggregation, error) {
 	if a, ok := aggregations[name]; ok {
 		return a, nil
 	}
-	return Aggregation{}, fmt.Errorf("%w: aggregation %q; known: %s", ErrUnknown, name, strings.Join(slices.Sorted(maps.Keys(aggregations)), ", "))
+	return Aggregation{}, fmt.Errorf("%w: aggregation %q; known: %s", ErrUnknown, name,
+		strings.Join(slices.Sorted(maps.Keys(aggregations)), ", "))
 }
 
 func expOfMean(total float64, n int) float64 { return math.Exp(-(total / float64(n))) }
@@ -140,6 +152,7 @@ func brier(items []Item) float64 {
 			total += p * p
 		}
 	}
+
 	return total / float64(len(items))
 }
 
@@ -157,6 +170,7 @@ func counts(items []Item) (tp, fp, fn, tn float64) {
 			tn++
 		}
 	}
+
 	return tp, fp, fn, tn
 }
 
@@ -165,13 +179,17 @@ func (a Aggregation) Check(items []Item) error {
 	if a.Name != "f1" {
 		return nil
 	}
+
 	classes := map[int]bool{}
 	for _, x := range items {
 		classes[x.Gold], classes[x.Pred] = true, true
 	}
+
 	if len(classes) > 2 || len(classes) == 2 && !classes[1] {
-		return fmt.Errorf("%w; right and chosen answers have %v (HINT: mcc takes any number of classes)", ErrClasses, slices.Sorted(maps.Keys(classes)))
+		return fmt.Errorf("%w; right and chosen answers have %v (HINT: mcc takes any number of classes)", ErrClasses,
+			slices.Sorted(maps.Keys(classes)))
 	}
+
 	return nil
 }
 
@@ -184,8 +202,9 @@ func f1(items []Item) float64 {
 	return 2 * tp / (2*tp + fp + fn)
 }
 
-// matthews is the correlation of two classifications into any number of classes (Gorodkin, "Comparing two K-category assignments by a
-// K-category correlation coefficient", 2004); 0 where one of them has a single class.
+// matthews is the correlation of two classifications into any number of classes (Gorodkin, "Comparing two
+// K-category assignments by a K-category correlation coefficient", 2004); 0 where one of them has a single
+// class.
 func matthews(items []Item) float64 {
 	gold, pred := map[int]float64{}, map[int]float64{}
 	right, n := 0.0, float64(len(items))
@@ -196,23 +215,30 @@ func matthews(items []Item) float64 {
 			right++
 		}
 	}
-	cross, pp, gg := 0.0, 0.0, 0.0
+
+	cross := 0.0
+	pp := 0.0
+	gg := 0.0
+
 	for c, p := range pred {
 		cross += p * gold[c]
 		pp += p * p
 	}
+
 	for _, g := range gold {
 		gg += g * g
 	}
+
 	below := (n*n - pp) * (n*n - gg)
 	if below == 0 {
 		return 0
 	}
+
 	return (right*n - cross) / math.Sqrt(below)
 }
 
-// Stderr is the standard error of an aggregation; false where there is none: a single document, no draws, or a figure that the
-// conventions give none for.
+// Stderr is the standard error of an aggregation; false where there is none: a single document, no draws, or a
+// figure that the conventions give none for.
 func (a Aggregation) Stderr(items []Item, draws int) (float64, bool) {
 	switch {
 	case draws <= 0 || len(items) < 2:
@@ -228,6 +254,7 @@ func (a Aggregation) Stderr(items []Item, draws int) (float64, bool) {
 			a.resample(items, random, figures)
 		}), true
 	}
+
 	return 0, false
 }
 
@@ -238,6 +265,7 @@ func (a Aggregation) resample(items []Item, rnd *pyrandom.Random, results []floa
 		for i, x := range items {
 			xs[i] = x.X
 		}
+
 		for i := range results {
 			total := 0.0
 			for range xs {
@@ -245,8 +273,10 @@ func (a Aggregation) resample(items []Item, rnd *pyrandom.Random, results []floa
 			}
 			results[i] = a.sum(total, len(xs))
 		}
+
 		return
 	}
+
 	some := make([]Item, len(items))
 	for i := range results {
 		for j := range some {
@@ -256,8 +286,8 @@ func (a Aggregation) resample(items []Item, rnd *pyrandom.Random, results []floa
 	}
 }
 
-// Unweighted is the standard error of the plain mean of the figures of several tasks, from theirs: sqrt(Σ se²)/k, as their errors are
-// independent.
+// Unweighted is the standard error of the plain mean of the figures of several tasks, from theirs: sqrt(Σ
+// se²)/k, as their errors are independent.
 func Unweighted(stderrs []float64) float64 {
 	sum := 0.0
 	for _, se := range stderrs {

@@ -40,9 +40,11 @@ func TestVectors(t *testing.T) {
 	if !ok {
 		t.Error("the mean has a standard error")
 	}
+
 	lls := items(-1, -2, -0.5, -3, -1.5)
 	ppl := aggregation(t, "perplexity")
 	near(t, "perplexity", ppl.Of(lls), 4.953032424, 1e-9)
+
 	se, _ = ppl.Stderr(lls, 1000)
 	near(t, "bootstrap", se, 2.217145883, 1e-9)
 	near(t, "pooled", Pooled([]float64{0.1, 0.05}, []int{10, 100}), 0.0464660186, 1e-9)
@@ -56,15 +58,26 @@ func TestAggregations(t *testing.T) {
 	near(t, "bits", aggregation(t, "bits_per_byte").Of(pairs), 3/math.Ln2, 1e-12)
 	near(t, "median", aggregation(t, "median").Of(items(3, 1, 2, 9)), 3, 0)
 	near(t, "nanmean", aggregation(t, "nanmean").Of(items(1, math.NaN(), 3)), 2, 0)
-	near(t, "brier", aggregation(t, "brier_score").Of([]Item{{Gold: 0, Probs: []float64{0.5, 0.5}}, {Gold: 1, Probs: []float64{0, 1}}}), 0.25, 1e-12)
-	classes := []Item{{Gold: 1, Pred: 1}, {Gold: 1, Pred: 0}, {Gold: 0, Pred: 0}, {Gold: 0, Pred: 1}, {Gold: 1, Pred: 1}}
+	near(t, "brier",
+		aggregation(t, "brier_score").Of(
+			[]Item{{Gold: 0, Probs: []float64{0.5, 0.5}}, {Gold: 1, Probs: []float64{0, 1}}}), 0.25, 1e-12)
+
+	classes := []Item{
+		{Gold: 1, Pred: 1},
+		{Gold: 1, Pred: 0},
+		{Gold: 0, Pred: 0},
+		{Gold: 0, Pred: 1},
+		{Gold: 1, Pred: 1},
+	}
 	near(t, "f1", aggregation(t, "f1").Of(classes), 2.0/3, 1e-12)
 	near(t, "mcc", aggregation(t, "matthews_corrcoef").Of(classes), 1.0/6, 1e-12)
+
 	for _, name := range []string{"weighted_perplexity", "bits_per_byte", "brier_score"} {
 		if _, ok := aggregation(t, name).Stderr(pairs, 1000); ok {
 			t.Errorf("%s has a standard error", name)
 		}
 	}
+
 	if _, ok := aggregation(t, "mean").Stderr(items(1), 1000); ok {
 		t.Error("a single document has a standard error")
 	}
@@ -79,9 +92,11 @@ func TestAggregations(t *testing.T) {
 func TestCompare(t *testing.T) {
 	a, b := items(1, 0, 0, 0, 1, 0, 0, 0), items(1, 1, 1, 1, 1, 1, 1, 0)
 	r := Compare(aggregation(t, "mean"), a, b, 2000, 1)
-	if r.N != 8 || r.OnlyA != 0 || r.OnlyB != 5 || r.Test != "mcnemar" || r.Low > r.Difference || r.High < r.Difference || r.Low <= 0 {
+	if r.N != 8 || r.OnlyA != 0 || r.OnlyB != 5 || r.Test != "mcnemar" || r.Low > r.Difference ||
+		r.High < r.Difference || r.Low <= 0 {
 		t.Errorf("%+v", r)
 	}
+
 	near(t, "difference", r.Difference, 0.625, 1e-12)
 	near(t, "p", r.P, 0.0625, 1e-12)
 	same := Compare(aggregation(t, "perplexity"), items(-1, -2, -3), items(-1, -2, -3), 500, 1)
@@ -93,20 +108,22 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestPairedAgainstSciPy: the numbers are of SciPy 1.17.1: bootstrap((b-a,), mean,
-// n_resamples=200000, method="percentile") for the data that the loop makes, whose interval has a sampling error of about 0.002 there and
-// 0.01 with the 20,000 draws here.
+// TestPairedAgainstSciPy: the numbers are of SciPy 1.17.1: bootstrap((b-a,), mean, n_resamples=200000,
+// method="percentile") for the data that the loop makes, whose interval has a sampling error of about 0.002
+// there and 0.01 with the 20,000 draws here.
 func TestPairedAgainstSciPy(t *testing.T) {
 	x := uint64(12345)
 	next := func() uint64 {
 		x = (1103515245*x + 12345) % (1 << 31)
 		return x >> 8
 	}
+
 	var a, b []Item
 	for range 200 {
 		v := float64(next()%1000) / 100
 		a, b = append(a, items(v)...), append(b, items(v*0.5+float64(next()%600)/100)...)
 	}
+
 	r := Compare(aggregation(t, "mean"), a, b, 20_000, 1)
 	near(t, "difference", r.Difference, 0.399125, 1e-9)
 	near(t, "standard error", r.Stderr, 0.15941399217566163, 1e-9)
@@ -123,6 +140,7 @@ func TestF1Classes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, c := range []struct {
 		gold, pred []int
 		fine       bool
@@ -143,6 +161,7 @@ func TestF1Classes(t *testing.T) {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
+
 	if mean, _ := FindAggregation("mean"); mean.Check([]Item{{Gold: 1}, {Gold: 2}, {Gold: 3}}) != nil {
 		t.Error("a mean of several classes")
 	}

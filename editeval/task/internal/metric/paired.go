@@ -15,22 +15,25 @@ type Paired struct {
 	Stderr     float64 `json:"stderr"`     // of the mean difference of the documents' values
 	Low        float64 `json:"low"`        // of the 95 % interval of the difference: paired bootstrap, percentiles
 	High       float64 `json:"high"`
-	P          float64 `json:"p"`      // two-sided: of McNemar's exact test where values are 0 and 1, otherwise of the bootstrap
-	OnlyA      int     `json:"only_a"` // documents that only the first run has right
-	OnlyB      int     `json:"only_b"`
-	Test       string  `json:"test"` // mcnemar or bootstrap
-	Draws      int     `json:"draws"`
+	// two-sided: of McNemar's exact test where values are 0 and 1, otherwise of the bootstrap
+	P     float64 `json:"p"`
+	OnlyA int     `json:"only_a"` // documents that only the first run has right
+	OnlyB int     `json:"only_b"`
+	Test  string  `json:"test"` // mcnemar or bootstrap
+	Draws int     `json:"draws"`
 }
 
 // Compare tests the difference of an aggregation between two runs. Items at the same place belong to the same document.
 func Compare(agg Aggregation, a, b []Item, draws int, seed uint64) Paired {
 	r := Paired{N: len(a), A: agg.Of(a), B: agg.Of(b), Draws: draws, Test: "bootstrap"}
 	r.Difference = r.B - r.A
+
 	binary := agg.err == closed
 	diffs := make([]float64, len(a))
 	for i := range a {
 		diffs[i] = b[i].X - a[i].X
 		binary = binary && zeroOne(a[i].X) && zeroOne(b[i].X)
+
 		switch {
 		case a[i].X > b[i].X:
 			r.OnlyA++
@@ -38,13 +41,16 @@ func Compare(agg Aggregation, a, b []Item, draws int, seed uint64) Paired {
 			r.OnlyB++
 		}
 	}
+
 	if len(a) > 1 {
 		r.Stderr = stats.Deviation(diffs) / math.Sqrt(float64(len(a)))
 	}
+
 	r.resample(agg, a, b, seed)
 	if binary {
 		r.Test, r.P = "mcnemar", stats.McNemar(r.OnlyA, r.OnlyB)
 	}
+
 	return r
 }
 

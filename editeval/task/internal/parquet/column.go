@@ -50,7 +50,8 @@ var codecs = map[int64]codec{
 		return io.ReadAll(io.LimitReader(r, int64(size)+1))
 	},
 	6: func(p []byte, size int) ([]byte, error) {
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(size, 1<<20))))
+		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxMemory(uint64(max(size, 1<<20))))
 		if err != nil {
 			return nil, err
 		}
@@ -74,20 +75,25 @@ func (in *reader) column(leaf *node, meta fields) ([]entry, error) {
 	if c.total == 0 && c.unpack != nil {
 		return nil, nil // a row group of no rows
 	}
+
 	start, size := meta.int(9), meta.int(7)
 	if d, ok := meta[11].(int64); ok && d > 0 && d < start {
 		start = d
 	}
+
 	switch {
 	case c.unpack == nil:
 		return nil, fmt.Errorf("%w: compression %d; known: none, Snappy, gzip, Zstandard", ErrUnsupported, meta.int(4))
-	case start < 4 || size < 0 || size > maxPage*4 || start > in.size-size || c.total < 0 || c.total > maxValues || meta.int(1) != leaf.kind:
+	case start < 4 || size < 0 || size > maxPage*4 || start > in.size-size || c.total < 0 || c.total > maxValues ||
+		meta.int(1) != leaf.kind:
 		return nil, fmt.Errorf("%w: %d values in %d bytes at %d", ErrFormat, c.total, size, start)
 	}
+
 	raw := make([]byte, size)
 	if _, err := in.r.ReadAt(raw, start); err != nil {
 		return nil, err
 	}
+
 	for int64(len(c.out)) < c.total {
 		n, err := c.page(raw)
 		if err != nil {
@@ -95,6 +101,7 @@ func (in *reader) column(leaf *node, meta fields) ([]entry, error) {
 		}
 		raw = raw[n:]
 	}
+
 	return c.out, nil
 }
 
@@ -104,10 +111,12 @@ func (c *chunk) page(raw []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+
 	size, packed := head.int(2), head.int(3)
 	if size < 0 || size > maxPage || packed < 0 || packed > int64(len(raw)-n) {
 		return 0, fmt.Errorf("%w: page of %d bytes", ErrFormat, packed)
 	}
+
 	body := raw[n : n+int(packed)]
 	switch head.int(1) {
 	case pageIndex:
@@ -124,6 +133,7 @@ func (c *chunk) page(raw []byte) (int, error) {
 	default:
 		err = fmt.Errorf("%w: page of kind %d", ErrUnsupported, head.int(1))
 	}
+
 	return n + int(packed), err
 }
 
@@ -142,10 +152,12 @@ func (c *chunk) data(body []byte, head fields) error {
 	if err != nil {
 		return err
 	}
+
 	defs, body, err := prefixed(body, n, c.leaf.def)
 	if err != nil {
 		return err
 	}
+
 	return c.values(body, head.int(2), reps, defs, n)
 }
 
@@ -157,34 +169,42 @@ func prefixed(body []byte, n int64, top int) (levels []uint8, rest []byte, err e
 	if len(body) < 4 {
 		return nil, nil, errShort
 	}
+
 	size := int64(binary.LittleEndian.Uint32(body))
 	if size > int64(len(body)-4) {
 		return nil, nil, errShort
 	}
+
 	levels, err = levelsOf(body[4:4+size], n, top)
 	return levels, body[4+size:], err
 }
 
 // dataV2 reads a page of the second form: levels are never compressed, and have their lengths in the head.
 func (c *chunk) dataV2(body []byte, size int, head fields) error {
-	n, defBytes, repBytes := head.int(1), head.int(5), head.int(6)
+	n := head.int(1)
+	defBytes := head.int(5)
+	repBytes := head.int(6)
 	if defBytes < 0 || repBytes < 0 || defBytes+repBytes > int64(len(body)) || int64(size) < defBytes+repBytes {
 		return errShort
 	}
+
 	reps, err := levelsOf(body[:repBytes], n, c.leaf.rep)
 	if err != nil {
 		return err
 	}
+
 	defs, err := levelsOf(body[repBytes:repBytes+defBytes], n, c.leaf.def)
 	if err != nil {
 		return err
 	}
+
 	body = body[repBytes+defBytes:]
 	if is, ok := head[7].(bool); !ok || is {
 		if body, err = c.unpacked(body, size-int(defBytes+repBytes)); err != nil {
 			return err
 		}
 	}
+
 	return c.values(body, head.int(4), reps, defs, n)
 }
 
@@ -196,13 +216,16 @@ func levelsOf(b []byte, n int64, top int) ([]uint8, error) {
 	if n < 0 || n > maxValues {
 		return nil, errShort
 	}
+
 	out := make([]uint8, 0, min(n, 1<<20))
 	err := hybrid(b, bits.Len(uint(top)), n, func(v uint32) { out = append(out, uint8(v)) })
+
 	for _, l := range out {
 		if int(l) > top {
 			return nil, fmt.Errorf("%w: level %d of %d", ErrFormat, l, top)
 		}
 	}
+
 	return out, err
 }
 
@@ -211,11 +234,13 @@ func hybrid(b []byte, width int, n int64, each func(v uint32)) error {
 	if width > 32 {
 		return fmt.Errorf("%w: numbers of %d bits", ErrFormat, width)
 	}
+
 	for n > 0 {
 		head, k := binary.Uvarint(b)
 		if k <= 0 {
 			return errShort
 		}
+
 		b = b[k:]
 		count := int64(head >> 1)
 		if head&1 == 0 {
@@ -223,25 +248,31 @@ func hybrid(b []byte, width int, n int64, each func(v uint32)) error {
 			if len(b) < size || count == 0 {
 				return errShort
 			}
+
 			v := uint32(0)
 			for i := range size {
 				v |= uint32(b[i]) << (8 * i)
 			}
+
 			b = b[size:]
 			for range min(count, n) {
 				each(v)
 			}
+
 			n -= min(count, n)
 			continue
 		}
+
 		size := count * int64(width)
 		if count == 0 || count > maxValues || size > int64(len(b)) {
 			return errShort
 		}
+
 		unpack(b[:size], width, min(8*count, n), each)
 		n -= min(8*count, n)
 		b = b[size:]
 	}
+
 	return nil
 }
 
@@ -263,16 +294,19 @@ func (c *chunk) values(body []byte, encoding int64, reps, defs []uint8, n int64)
 	if n < 0 || int64(len(c.out))+n > c.total {
 		return fmt.Errorf("%w: more values than announced", ErrFormat)
 	}
+
 	there := n
 	for _, d := range defs {
 		if int(d) < c.leaf.def {
 			there--
 		}
 	}
+
 	vs, err := c.decode(body, encoding, there)
 	if err != nil {
 		return err
 	}
+
 	for i := range n {
 		e := entry{def: uint8(c.leaf.def)}
 		if reps != nil {
@@ -284,8 +318,10 @@ func (c *chunk) values(body []byte, encoding int64, reps, defs []uint8, n int64)
 		if int(e.def) == c.leaf.def {
 			e.v, vs = vs[0], vs[1:]
 		}
+
 		c.out = append(c.out, e)
 	}
+
 	return nil
 }
 
@@ -304,8 +340,10 @@ func (c *chunk) decode(body []byte, encoding, n int64) ([]any, error) {
 		err := hybrid(body[4:], 1, n, func(v uint32) { vs = append(vs, v == 1) })
 		return vs, err
 	}
+
 	name := encodingNames[encoding]
-	return nil, fmt.Errorf("%w: encoding %d %s (HINT: write the file anew with dictionary or plain encoding)", ErrUnsupported, encoding, name)
+	return nil, fmt.Errorf("%w: encoding %d %s (HINT: write the file anew with dictionary or plain encoding)",
+		ErrUnsupported, encoding, name)
 }
 
 // indexed reads places in the dictionary.
@@ -316,6 +354,7 @@ func (c *chunk) indexed(body []byte, n int64) ([]any, error) {
 	if len(body) == 0 {
 		return nil, errShort
 	}
+
 	vs, bad := make([]any, 0, min(n, 1<<20)), false
 	err := hybrid(body[1:], int(body[0]), n, func(v uint32) {
 		if int64(v) >= int64(len(c.dict)) {
@@ -324,9 +363,11 @@ func (c *chunk) indexed(body []byte, n int64) ([]any, error) {
 		}
 		vs = append(vs, c.dict[v])
 	})
+
 	if bad {
 		err = fmt.Errorf("%w: a place outside of the dictionary of %d", ErrFormat, len(c.dict))
 	}
+
 	return vs, err
 }
 
@@ -338,6 +379,7 @@ func (c *chunk) plain(b []byte, n int64) (vs []any, rest []byte, err error) {
 	if n < 0 || n > maxValues || c.leaf.kind != typeBool && n > int64(len(b)) && n > 0 {
 		return nil, nil, errShort
 	}
+
 	vs = make([]any, 0, n)
 	if c.leaf.kind == typeBool {
 		if int64(len(b))*8 < n {
@@ -346,8 +388,10 @@ func (c *chunk) plain(b []byte, n int64) (vs []any, rest []byte, err error) {
 		for i := range n {
 			vs = append(vs, b[i/8]>>(i%8)&1 == 1)
 		}
+
 		return vs, nil, nil
 	}
+
 	for range n {
 		var v any
 		if v, b, err = c.next(b); err != nil {
@@ -355,6 +399,7 @@ func (c *chunk) plain(b []byte, n int64) (vs []any, rest []byte, err error) {
 		}
 		vs = append(vs, v)
 	}
+
 	return vs, b, nil
 }
 
@@ -370,9 +415,11 @@ func (c *chunk) next(b []byte) (any, []byte, error) {
 	case typeFixed:
 		size = int(c.leaf.length)
 	}
+
 	if size < 0 || size > len(b) {
 		return nil, nil, errShort
 	}
+
 	p, rest := b[:size], b[size:]
 	switch c.leaf.kind {
 	case typeInt32:
@@ -386,5 +433,6 @@ func (c *chunk) next(b []byte) (any, []byte, error) {
 	case typeBytes, typeFixed:
 		return strings.ToValidUTF8(string(p), "\ufffd"), rest, nil
 	}
+
 	return nil, nil, fmt.Errorf("%w: values of type %d", ErrUnsupported, c.leaf.kind)
 }

@@ -1,6 +1,7 @@
-// Package parquet reads Parquet files into records: columns of booleans, numbers and texts, in lists and groups of any nesting, plain or
-// with dictionaries, uncompressed or compressed with Snappy, gzip or Zstandard. This is what data sets are published in. Columns of
-// other encodings (delta, byte streams) and encrypted files are refused by name.
+// Package parquet reads Parquet files into records: columns of booleans, numbers and texts, in lists and groups
+// of any nesting, plain or with dictionaries, uncompressed or compressed with Snappy, gzip or Zstandard. This
+// is what data sets are published in. Columns of other encodings (delta, byte streams) and encrypted files are
+// refused by name.
 package parquet
 
 import (
@@ -37,10 +38,12 @@ func Read(file string) ([]*pyvalue.Dict, error) {
 		return nil, err
 	}
 	defer f.Close()
+
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
+
 	return read(f, st.Size())
 }
 
@@ -56,10 +59,12 @@ func read(r io.ReaderAt, size int64) ([]*pyvalue.Dict, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	meta, _, err := parseThrift(footer)
 	if err != nil {
 		return nil, err
 	}
+
 	in := &reader{r: r, size: size}
 	if in.root, err = schema(meta.list(2)); err != nil {
 		return nil, err
@@ -67,16 +72,19 @@ func read(r io.ReaderAt, size int64) ([]*pyvalue.Dict, error) {
 	if n := meta.int(3); n < 0 || n > maxRows {
 		return nil, fmt.Errorf("%w: %d rows", ErrFormat, n)
 	}
+
 	var rows []*pyvalue.Dict
 	for _, g := range meta.list(4) {
 		group, ok := g.(fields)
 		if !ok {
 			return nil, fmt.Errorf("%w: row group", ErrFormat)
 		}
+
 		if rows, err = in.group(rows, group); err != nil {
 			return nil, err
 		}
 	}
+
 	return rows, nil
 }
 
@@ -92,10 +100,12 @@ func readFooter(r io.ReaderAt, size int64) ([]byte, error) {
 	if string(tail[4:]) == "PARE" {
 		return nil, fmt.Errorf("%w: encryption", ErrUnsupported)
 	}
+
 	n := int64(binary.LittleEndian.Uint32(tail[:]))
 	if !bytes.Equal(tail[4:], magic) || n > maxFooter || n > size-12 {
 		return nil, fmt.Errorf("%w: no footer", ErrFormat)
 	}
+
 	footer := make([]byte, n)
 	_, err := r.ReadAt(footer, size-8-n)
 	return footer, err
@@ -108,18 +118,21 @@ func (in *reader) group(rows []*pyvalue.Dict, group fields) ([]*pyvalue.Dict, er
 	if n < 0 || int64(len(rows))+n > maxRows || len(chunks) != in.root.leaves {
 		return nil, fmt.Errorf("%w: %d columns, %d rows in a row group", ErrFormat, len(chunks), n)
 	}
+
 	columns := make([][]entry, len(chunks))
 	for i, c := range chunks {
 		chunk, ok := c.(fields)
 		if !ok {
 			return nil, fmt.Errorf("%w: column %d", ErrFormat, i)
 		}
+
 		leaf := in.root.leaf(i)
 		var err error
 		if columns[i], err = in.column(leaf, chunk.sub(3)); err != nil {
 			return nil, fmt.Errorf("column %s: %w", leaf.name, err)
 		}
 	}
+
 	record := make([][]entry, len(columns))
 	for range n {
 		for i := range columns {
@@ -130,9 +143,12 @@ func (in *reader) group(rows []*pyvalue.Dict, group fields) ([]*pyvalue.Dict, er
 			if len(columns[i]) == 0 {
 				return nil, fmt.Errorf("%w: column %s has fewer than %d rows", ErrFormat, in.root.leaf(i).name, n)
 			}
+
 			record[i], columns[i] = columns[i][:end], columns[i][end:]
 		}
+
 		rows = append(rows, in.root.record(record))
 	}
+
 	return rows, nil
 }

@@ -17,10 +17,12 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	v, err := pyvalue.ParseJSON(text)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := v.([]any)
 	for _, name := range []string{"snappy", "plain", "zstd", "gzip"} {
 		rows, err := Read(filepath.Join("testdata", name+".parquet"))
@@ -28,16 +30,19 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+
 		if len(rows) != len(want) {
 			t.Errorf("%s: %d rows, want %d", name, len(rows), len(want))
 			continue
 		}
+
 		for i, r := range rows {
 			if got, want := pyvalue.Repr(r), pyvalue.Repr(want[i]); got != want {
 				t.Errorf("%s, row %d: %s, want %s", name, i, got, want)
 			}
 		}
 	}
+
 	if _, err := Read("testdata/delta.parquet"); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("delta encoding: %v", err)
 	}
@@ -48,11 +53,16 @@ func TestFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string][]byte{"empty": nil, "no footer": make([]byte, 100), "cut": whole[:len(whole)-9], "encrypted": append(bytes.Clone(whole[:len(whole)-1]), 'E')} {
+
+	for name, text := range map[string][]byte{
+		"empty": nil, "no footer": make([]byte, 100), "cut": whole[:len(whole)-9],
+		"encrypted": append(bytes.Clone(whole[:len(whole)-1]), 'E'),
+	} {
 		if _, err := read(bytes.NewReader(text), int64(len(text))); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
+
 	for i := range whole { // a flipped byte anywhere is an error or other records, never a panic
 		text := bytes.Clone(whole)
 		text[i] ^= 0x55
@@ -68,6 +78,7 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(text)
 	}
+
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
 		read(bytes.NewReader(text), int64(len(text)))

@@ -66,10 +66,12 @@ func element(list []any, depth, def, rep int) (*node, []any, error) {
 	if len(list) == 0 || depth > maxSchemaDepth {
 		return nil, nil, fmt.Errorf("%w: schema", ErrFormat)
 	}
+
 	f, ok := list[0].(fields)
 	if !ok {
 		return nil, nil, fmt.Errorf("%w: schema", ErrFormat)
 	}
+
 	n := &node{name: f.text(4), kind: f.int(1), length: f.int(2), repeat: f.int(3)}
 	if depth > 0 && n.repeat != required {
 		def++
@@ -77,11 +79,13 @@ func element(list []any, depth, def, rep int) (*node, []any, error) {
 	if depth > 0 && n.repeat == repeated {
 		rep++
 	}
+
 	n.def, n.rep = def, rep
 	converted := int64(convertedAbsent)
 	if v, ok := f[6].(int64); ok {
 		converted = v
 	}
+
 	_, logical := f.sub(10)[logicalList]
 	n.isList = converted == convertedList || logical
 	rest := list[1:]
@@ -89,10 +93,12 @@ func element(list []any, depth, def, rep int) (*node, []any, error) {
 	if children < 0 || children > int64(len(rest)) {
 		return nil, nil, fmt.Errorf("%w: %s has %d children", ErrFormat, n.name, children)
 	}
+
 	if children == 0 {
 		n.leaves = 1
 		return n, rest, nil
 	}
+
 	for range children {
 		var c *node
 		var err error
@@ -101,6 +107,7 @@ func element(list []any, depth, def, rep int) (*node, []any, error) {
 		}
 		n.children, n.leaves = append(n.children, c), n.leaves+c.leaves
 	}
+
 	return n, rest, nil
 }
 
@@ -115,6 +122,7 @@ func (n *node) leaf(i int) *node {
 			i -= c.leaves
 		}
 	}
+
 	return n
 }
 
@@ -151,6 +159,7 @@ func (n *node) one(columns [][]entry) any {
 		}
 		return c.items(columns, c.one)
 	}
+
 	return n.record(columns)
 }
 
@@ -160,6 +169,7 @@ func (n *node) items(columns [][]entry, each func([][]entry) any) any {
 	if int(columns[0][0].def) < n.def {
 		return list
 	}
+
 	rest := append([][]entry(nil), columns...)
 	item := make([][]entry, len(columns))
 	for len(rest[0]) > 0 {
@@ -171,9 +181,12 @@ func (n *node) items(columns [][]entry, each func([][]entry) any) any {
 			if end == 0 {
 				return list // columns of one group that disagree; what is there counts
 			}
+
 			item[i], rest[i] = rest[i][:end], rest[i][end:]
 		}
+
 		list = append(list, each(item))
 	}
+
 	return list
 }

@@ -6,7 +6,8 @@ import (
 	"math"
 )
 
-// fields is a structure of Thrift's compact protocol: values by field number. Integers are int64, strings []byte, lists []any.
+// fields is a structure of Thrift's compact protocol: values by field number. Integers are int64, strings
+// []byte, lists []any.
 type fields map[int]any
 
 func (f fields) int(id int) int64 {
@@ -72,21 +73,25 @@ func (t *thrift) structure(depth int) (fields, error) {
 	if depth > maxThriftDepth {
 		return nil, fmt.Errorf("%w: nested too deeply", ErrFormat)
 	}
+
 	f, id := fields{}, int64(0)
 	for {
 		head, err := t.byte()
 		if err != nil || head == 0 {
 			return f, err
 		}
+
 		if d := int64(head >> 4); d > 0 {
 			id += d
 		} else if id, err = t.zigzag(); err != nil {
 			return nil, err
 		}
+
 		v, err := t.value(head&15, depth)
 		if err != nil {
 			return nil, err
 		}
+
 		f[int(id)] = v
 	}
 }
@@ -120,6 +125,7 @@ func (t *thrift) value(kind byte, depth int) (any, error) {
 	case 12:
 		return t.structure(depth + 1)
 	}
+
 	return nil, fmt.Errorf("%w: type %d in the description", ErrFormat, kind)
 }
 
@@ -136,15 +142,18 @@ func (t *thrift) list(depth int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	n := uint64(head >> 4)
 	if n == 15 {
 		if n, err = t.varint(); err != nil {
 			return nil, err
 		}
 	}
+
 	if n > uint64(len(t.b)-t.at) || depth > maxThriftDepth {
 		return nil, errShort
 	}
+
 	list := make([]any, 0, n)
 	for range n {
 		v, err := t.item(head&15, depth)
@@ -153,6 +162,7 @@ func (t *thrift) list(depth int) (any, error) {
 		}
 		list = append(list, v)
 	}
+
 	return list, nil
 }
 
@@ -171,13 +181,16 @@ func (t *thrift) mapping(depth int) (any, error) {
 	if err != nil || n == 0 {
 		return nil, err
 	}
+
 	kinds, err := t.byte()
 	if err != nil {
 		return nil, err
 	}
+
 	if n > uint64(len(t.b)) || depth > maxThriftDepth {
 		return nil, errShort
 	}
+
 	for range n {
 		if _, err := t.item(kinds>>4, depth); err != nil {
 			return nil, err
@@ -186,5 +199,6 @@ func (t *thrift) mapping(depth int) (any, error) {
 			return nil, err
 		}
 	}
+
 	return nil, nil
 }

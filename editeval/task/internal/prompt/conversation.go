@@ -14,7 +14,8 @@ import (
 // Chat writes prompts as conversations.
 type Chat struct {
 	Template *chat.Template
-	// Single puts the examples and the document into one message of the user; otherwise each is a message, and its answer one.
+	// Single puts the examples and the document into one message of the user; otherwise each is a message, and
+	// its answer one.
 	Single bool
 
 	// Context ends renderings early.
@@ -60,14 +61,17 @@ func (c *Chat) write(parts []message) (string, error) {
 			turns = append(turns, m.Message)
 		}
 	}
+
 	text, err := c.render(turns)
 	if err == nil || !errors.Is(err, chat.ErrTemplate) || turns[0].Role != system {
 		return text, err
 	}
+
 	text, again := c.render(slices.DeleteFunc(turns, func(m chat.Message) bool { return m.Role == system }))
 	if again != nil {
 		return "", err
 	}
+
 	return text, nil
 }
 
@@ -85,16 +89,19 @@ func single(parts []message) []chat.Message {
 	if parts[0].Role == system {
 		out, parts = append(out, parts[0].Message), parts[1:]
 	}
+
 	var begun []chat.Message
 	if last := parts[len(parts)-1]; last.Role == assistant {
 		begun, parts = []chat.Message{last.Message}, parts[:len(parts)-1]
 	}
+
 	parts = slices.Clone(parts)
 	parts[len(parts)-1].after = ""
 	return append(append(out, chat.Message{Role: user, Content: plainText(parts)}), begun...)
 }
 
-// delimiter stands before choices. Behind a conversation there is none, unless the answer has begun without white space at its end.
+// delimiter stands before choices. Behind a conversation there is none, unless the answer has begun without
+// white space at its end.
 func (p *Prompter) delimiter() string {
 	last, _ := utf8.DecodeLastRuneInString(p.Task.GenPrefix)
 	if p.chat != nil && (p.Task.GenPrefix == "" || pyvalue.IsSpace(last)) {

@@ -15,8 +15,8 @@ import (
 // field is a compiled doc_to_… entry; nil where there is none.
 type field func(doc *pyvalue.Dict) (any, error)
 
-// compile makes a field of an entry, good until ctx ends: a number or a list stands for itself, a function is looked up, a text is the name of a column or
-// a template.
+// compile makes a field of an entry, good until ctx ends: a number or a list stands for itself, a function is
+// looked up, a text is the name of a column or a template.
 func compile(ctx context.Context, entry any, columns []string) (field, error) {
 	switch e := entry.(type) {
 	case nil:
@@ -31,10 +31,12 @@ func compile(ctx context.Context, entry any, columns []string) (field, error) {
 				return v, nil
 			}, nil
 		}
+
 		t, err := jinja.Parse(e, jinja.Tasks())
 		if err != nil {
 			return nil, err
 		}
+
 		return func(doc *pyvalue.Dict) (any, error) { return fill(ctx, t, doc) }, nil
 	case *pyvalue.Dict: // of choices: their values count
 		var list []any
@@ -44,6 +46,7 @@ func compile(ctx context.Context, entry any, columns []string) (field, error) {
 		}
 		return func(*pyvalue.Dict) (any, error) { return list, nil }, nil
 	}
+
 	return func(*pyvalue.Dict) (any, error) { return entry, nil }, nil
 }
 
@@ -63,6 +66,7 @@ func fill(ctx context.Context, t *jinja.Template, doc *pyvalue.Dict) (any, error
 		}
 		return templated{text: pyvalue.Str(v)}, nil
 	}
+
 	s, err := t.Render(ctx, doc)
 	return templated{text: s}, err
 }
@@ -90,12 +94,14 @@ func (p *Prompter) question(f field, doc *pyvalue.Dict) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("doc_to_text: %w", err)
 	}
+
 	if t, ok := v.(templated); ok {
 		if n, ok := t.number(p.choice != nil); ok {
 			return n, nil
 		}
 		return t.string(), nil
 	}
+
 	return v, nil
 }
 
@@ -105,21 +111,25 @@ func (p *Prompter) answer(f field, doc *pyvalue.Dict) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("doc_to_target: %w", err)
 	}
+
 	t, ok := v.(templated)
 	if !ok {
 		return v, nil
 	}
+
 	if t.list != nil {
 		return t.list, nil
 	}
 	if n, ok := t.number(p.choice != nil); ok {
 		return n, nil
 	}
+
 	if s := t.text; len(s) >= 2 && s[0] == '[' && s[len(s)-1] == ']' {
 		if v, err := pyvalue.ParseLiteral(s); err == nil {
 			return v, nil
 		}
 	}
+
 	return t.text, nil
 }
 
@@ -129,23 +139,29 @@ func choices(f field, doc *pyvalue.Dict) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("doc_to_choice: %w", err)
 	}
+
 	if t, ok := v.(templated); ok {
-		if v = t.list; t.list == nil {
+		v = t.list
+		if t.list == nil {
 			if v, err = pyvalue.ParseLiteral(t.text); err != nil {
 				return nil, fmt.Errorf("doc_to_choice: %w", err)
 			}
 		}
 	}
+
 	list, ok := v.([]any)
 	if !ok || len(list) == 0 {
-		return nil, fmt.Errorf("%w: doc_to_choice gives %s, want a list that is not empty", ErrDocument, clip(pyvalue.Repr(v)))
+		return nil, fmt.Errorf("%w: doc_to_choice gives %s, want a list that is not empty", ErrDocument,
+			clip(pyvalue.Repr(v)))
 	}
+
 	out := make([]string, len(list))
 	for i, x := range list {
 		if out[i] = pyvalue.Str(x); out[i] == "" {
 			return nil, fmt.Errorf("%w: choice %d is empty", ErrDocument, i)
 		}
 	}
+
 	return out, nil
 }
 

@@ -1,5 +1,5 @@
-// Package prompt makes the requests of a task: it loads documents, draws examples and writes the texts that a model gets, character by
-// character as lm-evaluation-harness does.
+// Package prompt makes the requests of a task: it loads documents, draws examples and writes the texts that a
+// model gets, character by character as lm-evaluation-harness does.
 package prompt
 
 import (
@@ -62,10 +62,12 @@ type Document struct {
 	Examples []int // rows of the examples, where they are drawn
 }
 
-// Request is a text to continue: with a given continuation, with none (rolling: the continuation is the text), or freely.
+// Request is a text to continue: with a given continuation, with none (rolling: the continuation is the text),
+// or freely.
 type Request struct{ Context, Continuation string }
 
-// New prepares a task: reads its data, compiles its templates and tries them on the first document. What it makes is good until ctx ends.
+// New prepares a task: reads its data, compiles its templates and tries them on the first document. What it
+// makes is good until ctx ends.
 func New(ctx context.Context, t *taskfile.Task, o Options) (*Prompter, error) {
 	p := &Prompter{Task: t, splits: map[string][]*pyvalue.Dict{}, system: o.System, chat: o.Chat}
 	err := p.load(o)
@@ -81,6 +83,7 @@ func New(ctx context.Context, t *taskfile.Task, o Options) (*Prompter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("task %s: %w", t.Name, err)
 	}
+
 	return p, nil
 }
 
@@ -105,28 +108,38 @@ func (p *Prompter) split(name string, process *taskfile.Function, o Options) ([]
 	if docs, ok := p.splits[key]; ok {
 		return docs, nil
 	}
-	docs, err := data.Source{Files: p.Task.Data[name], Format: p.Task.Format, Field: p.Task.Field, Bases: o.Bases}.Load()
+
+	docs, err := data.Source{
+		Files: p.Task.Data[name], Format: p.Task.Format, Field: p.Task.Field,
+		Bases: o.Bases,
+	}.Load()
 	if err != nil {
 		return nil, err
 	}
+
 	if process != nil {
 		f, err := builtin.FindDocs(process.Known)
 		if err != nil {
 			return nil, err
 		}
+
 		if docs, err = f(docs); err != nil {
 			return nil, fmt.Errorf("%s: %w", strings.Join(p.Task.Data[name], ", "), err)
 		}
 	}
+
 	p.splits[key] = docs
 	return docs, nil
 }
 
 func (p *Prompter) compile(ctx context.Context) error {
-	t, few, columns := p.Task, p.Task.Fewshot, p.docs[0].Keys()
+	t := p.Task
+	few := p.Task.Fewshot
+	columns := p.docs[0].Keys()
 	if t.OutputType == taskfile.Rolling && t.DocToText == nil {
 		t.DocToText = ""
 	}
+
 	for _, e := range []struct {
 		to    *field
 		entry any
@@ -148,6 +161,7 @@ func (p *Prompter) compile(ctx context.Context) error {
 		}
 		*e.to = f
 	}
+
 	return nil
 }
 
@@ -158,19 +172,23 @@ func orNothing(s string) any {
 	return s
 }
 
-// examples finds where examples come from: a split, given samples, else training, validation or test documents, in this order.
+// examples finds where examples come from: a split, given samples, else training, validation or test documents,
+// in this order.
 func (p *Prompter) examples(o Options) error {
 	t, few := p.Task, p.Task.Fewshot
 	switch {
-	case t.NumFewshot != nil && (*t.NumFewshot == 0 || o.Shots == nil): // a task that says 0 never has examples, as in the harness
+	// a task that says 0 never has examples, as in the harness
+	case t.NumFewshot != nil && (*t.NumFewshot == 0 || o.Shots == nil):
 		p.Shots = *t.NumFewshot
 	case o.Shots != nil:
 		p.Shots = *o.Shots
 	}
+
 	if p.Shots == 0 || t.OutputType == taskfile.Rolling {
 		p.Shots = 0
 		return nil
 	}
+
 	s := &sampler{first: few.Sampler == "first_n", own: few.Split == t.TestSplit, rnd: pyrandom.NewRandom(o.Seed)}
 	split := few.Split
 	for _, other := range []string{t.TrainingSplit, t.ValidationSplit, t.TestSplit} {
@@ -178,6 +196,7 @@ func (p *Prompter) examples(o Options) error {
 			split = other
 		}
 	}
+
 	s.named = "split " + split
 	if few.Split == "" && few.HasSamples {
 		s.named = "samples"
@@ -190,6 +209,7 @@ func (p *Prompter) examples(o Options) error {
 			return err
 		}
 	}
+
 	p.samples = s
 	return nil
 }
@@ -201,6 +221,7 @@ func (p *Prompter) try() error {
 	if err != nil {
 		return p.at(0, err)
 	}
+
 	_, isInt := pyvalue.Int(q)
 	p.multiInput = isInt && p.choice != nil
 
@@ -208,6 +229,7 @@ func (p *Prompter) try() error {
 	if err != nil {
 		return p.at(0, err)
 	}
+
 	_, p.multiTarget = target.([]any)
 	return nil
 }
@@ -217,11 +239,13 @@ func (p *Prompter) at(i int, err error) error {
 	return fmt.Errorf("document %d: %w", i, err)
 }
 
-// Documents makes the first n documents in order; all for n 0 or less. Examples are drawn in this order, so they are the same for any n.
+// Documents makes the first n documents in order; all for n 0 or less. Examples are drawn in this order, so
+// they are the same for any n.
 func (p *Prompter) Documents(n int, each func(d *Document) error) error {
 	if n <= 0 || n > len(p.docs) {
 		n = len(p.docs)
 	}
+
 	for i := range n {
 		d, err := p.document(i)
 		if err == nil {
@@ -231,6 +255,7 @@ func (p *Prompter) Documents(n int, each func(d *Document) error) error {
 			return fmt.Errorf("task %s: %w", p.Task.Name, p.at(i, err))
 		}
 	}
+
 	return nil
 }
 
@@ -242,14 +267,18 @@ func (p *Prompter) document(i int) (*Document, error) {
 			return nil, err
 		}
 	}
+
 	if d.Target, err = p.answer(p.target, d.Doc); err != nil {
 		return nil, err
 	}
-	// The harness scores by the first document's kind: a list among single answers is never right there, whatever is in it.
+	// The harness scores by the first document's kind: a list among single answers is never right there,
+	// whatever is in it.
 	if _, list := d.Target.([]any); list && !p.multiTarget {
-		return nil, fmt.Errorf("%w: doc_to_target gives a list, and one answer for the first document (HINT: give a list for every document)",
+		return nil, fmt.Errorf("%w: doc_to_target gives a list, and one answer for the first document (HINT: give a "+
+			"list for every document)",
 			ErrDocument)
 	}
+
 	if p.Task.OutputType == taskfile.Rolling {
 		s, ok := d.Target.(string)
 		if !ok {
@@ -258,21 +287,26 @@ func (p *Prompter) document(i int) (*Document, error) {
 		d.Requests = []Request{{"", s}}
 		return d, nil
 	}
+
 	before, err := p.before(d)
 	if err != nil {
 		return nil, err
 	}
+
 	q, err := p.question(p.text, d.Doc)
 	if err != nil {
 		return nil, err
 	}
+
 	if p.multiInput {
 		return d, p.contexts(d, before, q)
 	}
+
 	ctx, err := p.turn(before, q, d.Doc, p.Task.TargetDelimiter)
 	if err != nil {
 		return nil, err
 	}
+
 	return d, p.requests(d, ctx)
 }
 
@@ -282,6 +316,7 @@ func (p *Prompter) before(d *Document) ([]message, error) {
 	if err != nil {
 		return nil, fmt.Errorf("description: %w", err)
 	}
+
 	var out []message
 	if s := join(p.system, description, p.Task.FewshotDelimiter); s != "" {
 		out = append(out, message{chat.Message{Role: "system", Content: s}, ""})
@@ -289,10 +324,12 @@ func (p *Prompter) before(d *Document) ([]message, error) {
 	if p.samples == nil {
 		return out, nil
 	}
+
 	places, err := p.samples.draw(p.Shots, d.Doc)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, at := range places {
 		if out, err = p.example(out, p.samples.pool[at]); err != nil {
 			return nil, fmt.Errorf("example %d: %w", at, err)
@@ -301,6 +338,7 @@ func (p *Prompter) before(d *Document) ([]message, error) {
 			d.Examples = append(d.Examples, at)
 		}
 	}
+
 	return out, nil
 }
 
@@ -309,13 +347,16 @@ func resolve(f field, doc *pyvalue.Dict) (string, error) {
 	if f == nil {
 		return "", nil
 	}
+
 	v, err := f(doc)
 	if err != nil {
 		return "", err
 	}
+
 	if t, ok := v.(templated); ok {
 		return t.string(), nil
 	}
+
 	return pyvalue.Str(v), nil
 }
 
@@ -329,37 +370,46 @@ func (p *Prompter) example(to []message, doc *pyvalue.Dict) ([]message, error) {
 			return nil, err
 		}
 	}
+
 	q, err := p.question(p.fewText, doc)
 	if err != nil {
 		return nil, err
 	}
+
 	if p.multiInput {
 		n, ok := pyvalue.Int(q)
 		if !ok || n < 0 || n >= len(list) {
-			return nil, fmt.Errorf("%w: %s is no number of one of %d contexts", ErrDocument, clip(pyvalue.Repr(q)), len(list))
+			return nil, fmt.Errorf("%w: %s is no number of one of %d contexts", ErrDocument, clip(pyvalue.Repr(q)),
+				len(list))
 		}
 		q, list = list[n], nil
 	}
+
 	a, err := p.answer(p.fewTarget, doc)
 	if err != nil {
 		return nil, err
 	}
+
 	prefix, err := resolve(p.fewPrefix, doc)
 	if err != nil {
 		return nil, fmt.Errorf("gen_prefix: %w", err)
 	}
+
 	text, ok := q.(string)
 	if !ok {
 		return nil, fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, pyvalue.Kind(q))
 	}
+
 	said, has, err := solution(a, list)
 	if err != nil {
 		return nil, err
 	}
+
 	between := ""
 	if has && prefix == "" || prefix != "" && needsSpace(text, prefix) {
 		between = few.TargetDelimiter
 	}
+
 	to = append(to, message{chat.Message{Role: user, Content: text}, between})
 	switch {
 	case has:
@@ -367,6 +417,7 @@ func (p *Prompter) example(to []message, doc *pyvalue.Dict) ([]message, error) {
 	case prefix != "":
 		to = append(to, message{chat.Message{Role: assistant, Content: prefix}, ""})
 	}
+
 	return to, nil
 }
 
@@ -375,19 +426,23 @@ func solution(a any, list []string) (s string, has bool, err error) {
 	if l, ok := a.([]any); ok && len(l) > 0 {
 		a = l[0]
 	}
+
 	if n, ok := pyvalue.Int(a); ok && list != nil {
 		if n < 0 || n >= len(list) {
 			return "", false, fmt.Errorf("%w: choice %d of %d", ErrDocument, n, len(list))
 		}
 		return list[n], true, nil
 	}
+
 	switch a := a.(type) {
 	case nil:
 		return "", false, nil
 	case string:
 		return a, a != "", nil
 	}
-	return "", false, fmt.Errorf("%w: doc_to_target gives a %s, want text or the number of a choice", ErrDocument, pyvalue.Kind(a))
+
+	return "", false, fmt.Errorf("%w: doc_to_target gives a %s, want text or the number of a choice", ErrDocument,
+		pyvalue.Kind(a))
 }
 
 // turn is the whole prompt: what stands before, the document itself, and what its answer begins with.
@@ -396,17 +451,21 @@ func (p *Prompter) turn(before []message, q any, doc *pyvalue.Dict, delimiter st
 	if !ok {
 		return "", fmt.Errorf("%w: doc_to_text gives a %s, want text", ErrDocument, pyvalue.Kind(q))
 	}
+
 	prefix, err := resolve(p.genPrefix, doc)
 	if err != nil {
 		return "", fmt.Errorf("gen_prefix: %w", err)
 	}
+
 	if prefix == "" || !needsSpace(text, prefix) {
 		delimiter = ""
 	}
+
 	out := append(before[:len(before):len(before)], message{chat.Message{Role: user, Content: text}, delimiter})
 	if prefix != "" {
 		out = append(out, message{chat.Message{Role: assistant, Content: prefix}, ""})
 	}
+
 	return p.write(out)
 }
 
@@ -428,10 +487,13 @@ func join(a, b, delimiter string) string {
 // contexts makes the requests of a document whose choices are contexts.
 func (p *Prompter) contexts(d *Document, before []message, gold any) error {
 	d.Gold = gold
+
 	switch d.Target.(type) {
 	case nil, []any, *pyvalue.Dict:
-		return fmt.Errorf("%w: doc_to_text gives a number, so that choices are contexts; doc_to_target gives a %s, want text or a number", ErrDocument, pyvalue.Kind(d.Target))
+		return fmt.Errorf("%w: doc_to_text gives a number, so that choices are contexts; doc_to_target gives a %s, "+
+			"want text or a number", ErrDocument, pyvalue.Kind(d.Target))
 	}
+
 	rest := pyvalue.Str(d.Target)
 	for _, c := range d.Choices {
 		ctx, err := p.turn(before, c, d.Doc, "")
@@ -440,6 +502,7 @@ func (p *Prompter) contexts(d *Document, before []message, gold any) error {
 		}
 		d.Requests = append(d.Requests, Request{ctx, p.delimiter() + rest})
 	}
+
 	return p.unconditional(d)
 }
 
@@ -448,13 +511,16 @@ func (p *Prompter) requests(d *Document, ctx string) error {
 	switch p.Task.OutputType {
 	case taskfile.GenerateUntil:
 		d.Requests = []Request{{Context: ctx}}
+
 		if p.choice != nil {
 			if n, ok := pyvalue.Int(d.Target); ok && n >= 0 && n < len(d.Choices) {
 				d.Target = d.Choices[n]
 			} else {
-				return fmt.Errorf("%w: doc_to_target gives %s, want the number of one of %d choices", ErrDocument, clip(pyvalue.Repr(d.Target)), len(d.Choices))
+				return fmt.Errorf("%w: doc_to_target gives %s, want the number of one of %d choices", ErrDocument,
+					clip(pyvalue.Repr(d.Target)), len(d.Choices))
 			}
 		}
+
 		return nil
 	case taskfile.LogLikelihood:
 		s, ok := d.Target.(string)
@@ -464,10 +530,12 @@ func (p *Prompter) requests(d *Document, ctx string) error {
 		d.Requests = []Request{{ctx, s}}
 		return nil
 	}
+
 	d.Gold = d.Target
 	for _, c := range d.Choices {
 		d.Requests = append(d.Requests, Request{ctx, p.delimiter() + c})
 	}
+
 	return p.unconditional(d)
 }
 

@@ -7,7 +7,8 @@ import (
 	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
-// sampler draws examples for a prompt, document after document, as lm-evaluation-harness does with Python's random module.
+// sampler draws examples for a prompt, document after document, as lm-evaluation-harness does with Python's
+// random module.
 type sampler struct {
 	pool  []*pyvalue.Dict
 	first bool // the first ones, always
@@ -27,21 +28,25 @@ func (s *sampler) draw(k int, doc *pyvalue.Dict) ([]int, error) {
 	if !s.own {
 		return s.sample(k, len(s.pool))
 	}
+
 	some, err := s.sample(k+1, len(s.pool))
 	if err != nil {
 		return nil, err
 	}
+
 	if some = s.without(doc, some); len(some) < k { // the document is in the pool more than once
 		rest := s.without(doc, s.all())
 		places, err := s.sample(k, len(rest))
 		if err != nil {
 			return nil, err
 		}
+
 		some = some[:0]
 		for _, p := range places {
 			some = append(some, rest[p])
 		}
 	}
+
 	return s.take(k, some)
 }
 
@@ -72,11 +77,13 @@ func (s *sampler) without(doc *pyvalue.Dict, places []int) []int {
 	if !s.own {
 		return places
 	}
+
 	kept := make([]int, 0, len(places))
 	for _, p := range places {
 		if s.pool[p] != doc && !pyvalue.Equal(s.pool[p], doc) {
 			kept = append(kept, p)
 		}
 	}
+
 	return kept
 }

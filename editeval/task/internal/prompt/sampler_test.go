@@ -27,6 +27,7 @@ func TestDraws(t *testing.T) {
 			t.Errorf("%v %v, want %s", got, err, want)
 		}
 	}
+
 	if _, err := s.draw(8000, s.pool[0]); !errors.Is(err, ErrExamples) {
 		t.Error(err)
 	}
@@ -38,6 +39,7 @@ func TestOwnDocument(t *testing.T) {
 	for _, i := range []int{1, 2, 3} {
 		docs[i].Set("n", int64(0))
 	}
+
 	s := &sampler{pool: docs, own: true, rnd: pyrandom.NewRandom(1), named: "x"}
 	for range 50 {
 		got, err := s.draw(2, docs[0])
@@ -45,6 +47,7 @@ func TestOwnDocument(t *testing.T) {
 			t.Fatalf("%v %v", got, err)
 		}
 	}
+
 	s.first = true
 	if got, err := s.draw(2, docs[0]); err != nil || fmt.Sprint(got) != "[4 5]" {
 		t.Errorf("%v %v", got, err)

@@ -40,10 +40,13 @@ type rule struct {
 
 // applies lists the metrics of each kind of task.
 var applies = map[string][]string{
-	taskfile.MultipleChoice: {"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match", "brier_score", "f1", "mcc"},
-	taskfile.LogLikelihood:  {"perplexity", "acc"},
-	taskfile.Rolling:        {"word_perplexity", "byte_perplexity", "bits_per_byte"},
-	taskfile.GenerateUntil:  {"exact_match"},
+	taskfile.MultipleChoice: {
+		"acc", "acc_norm", "acc_bytes", "acc_mutual_info", "exact_match", "brier_score", "f1",
+		"mcc",
+	},
+	taskfile.LogLikelihood: {"perplexity", "acc"},
+	taskfile.Rolling:       {"word_perplexity", "byte_perplexity", "bits_per_byte"},
+	taskfile.GenerateUntil: {"exact_match"},
 }
 
 // New prepares the metrics and filters of a task.
@@ -57,19 +60,24 @@ func New(t *taskfile.Task) (*Scorer, error) {
 		}
 		s.results = f
 	}
+
 	for _, m := range t.Metrics {
 		r := rule{Metric: m}
 		if _, err := metric.Find(m.Name); err != nil {
 			return fail(err)
 		}
+
 		if m.Aggregation != "" {
 			if _, err := metric.FindAggregation(m.Aggregation); err != nil {
 				return fail(err)
 			}
 		}
+
 		if s.results == nil && !slices.Contains(applies[t.OutputType], m.Name) {
-			return fail(fmt.Errorf("%w: %s to %s; known: %s", ErrMetric, m.Name, t.OutputType, strings.Join(applies[t.OutputType], ", ")))
+			return fail(fmt.Errorf("%w: %s to %s; known: %s", ErrMetric, m.Name, t.OutputType,
+				strings.Join(applies[t.OutputType], ", ")))
 		}
+
 		for _, source := range m.IgnoreRegexes {
 			p, err := filter.Compile(source)
 			if err != nil {
@@ -77,11 +85,14 @@ func New(t *taskfile.Task) (*Scorer, error) {
 			}
 			r.ignore = append(r.ignore, p)
 		}
+
 		s.metrics = append(s.metrics, r)
 	}
+
 	if err := s.filters(); err != nil {
 		return fail(err)
 	}
+
 	return s, nil
 }
 
@@ -89,6 +100,7 @@ func (s *Scorer) filters() error {
 	if s.task.OutputType != taskfile.GenerateUntil {
 		return s.likelihoodFilter()
 	}
+
 	for _, f := range s.task.Filters {
 		c := filter.NewChain(f.Name)
 		for _, step := range f.Steps {
@@ -96,8 +108,10 @@ func (s *Scorer) filters() error {
 				return err
 			}
 		}
+
 		s.chains = append(s.chains, c)
 	}
+
 	if len(s.chains) == 0 {
 		c := filter.NewChain(Unnamed)
 		if err := c.Add("take_first", pyvalue.NewDict()); err != nil {
@@ -105,10 +119,12 @@ func (s *Scorer) filters() error {
 		}
 		s.chains = append(s.chains, c)
 	}
+
 	return nil
 }
 
-// likelihoodFilter takes the name of the filter of a task without generated texts: there is one response, and take_first takes it.
+// likelihoodFilter takes the name of the filter of a task without generated texts: there is one response, and
+// take_first takes it.
 func (s *Scorer) likelihoodFilter() error {
 	s.name = Unnamed
 	for i, f := range s.task.Filters {
@@ -117,11 +133,14 @@ func (s *Scorer) likelihoodFilter() error {
 				return err
 			}
 			if i > 0 || step.Function != "take_first" {
-				return fmt.Errorf("%w: filter %s to %s; it knows a single take_first", ErrMetric, step.Function, s.task.OutputType)
+				return fmt.Errorf("%w: filter %s to %s; it knows a single take_first", ErrMetric, step.Function,
+					s.task.OutputType)
 			}
 		}
+
 		s.name = f.Name
 	}
+
 	return nil
 }
 
@@ -143,8 +162,8 @@ type Outcome struct {
 	Filtered any
 }
 
-// Likelihoods scores the answers to a document's requests. finite is false where a likelihood is not a finite number: such choices are
-// never the best one.
+// Likelihoods scores the answers to a document's requests. finite is false where a likelihood is not a finite
+// number: such choices are never the best one.
 func (s *Scorer) Likelihoods(d *prompt.Document, answers []builtin.Answer) (o Outcome, finite bool, err error) {
 	finite = !slices.ContainsFunc(answers, func(a builtin.Answer) bool { return math.IsNaN(a.LL) })
 	o.Items = map[string]metric.Item{}
@@ -156,7 +175,9 @@ func (s *Scorer) Likelihoods(d *prompt.Document, answers []builtin.Answer) (o Ou
 		o.Items["acc"] = metric.Item{X: one(answers[0].Greedy)}
 	case s.task.OutputType == taskfile.Rolling:
 		text, _ := d.Target.(string)
-		ll, words, bytes := answers[0].LL, float64(builtin.Words(text)), float64(len(text))
+		ll := answers[0].LL
+		words := float64(builtin.Words(text))
+		bytes := float64(len(text))
 		o.Items["word_perplexity"] = metric.Item{X: ll, N: words}
 		o.Items["byte_perplexity"] = metric.Item{X: ll, N: bytes}
 		o.Items["bits_per_byte"] = metric.Item{X: ll, N: bytes}
@@ -166,6 +187,7 @@ func (s *Scorer) Likelihoods(d *prompt.Document, answers []builtin.Answer) (o Ou
 	if err == nil {
 		o.Items, err = s.only(o.Items)
 	}
+
 	return o, finite, err
 }
 
@@ -196,7 +218,11 @@ func choose(d *prompt.Document, answers []builtin.Answer) (map[string]metric.Ite
 	if err != nil {
 		return nil, err
 	}
-	lls, chars, bytes, mutual := make([]float64, n), make([]float64, n), make([]float64, n), make([]float64, n)
+
+	lls := make([]float64, n)
+	chars := make([]float64, n)
+	bytes := make([]float64, n)
+	mutual := make([]float64, n)
 	for i, c := range d.Choices {
 		lls[i] = answers[i].LL
 		chars[i] = lls[i] / float64(utf8.RuneCountInString(c))
@@ -205,11 +231,14 @@ func choose(d *prompt.Document, answers []builtin.Answer) (map[string]metric.Ite
 			mutual[i] = lls[i] - answers[n+i].LL
 		}
 	}
+
 	right := func(x []float64) metric.Item { return metric.Item{X: one(slices.Contains(gold, best(x)))} }
 	greedy := slices.ContainsFunc(gold, func(g int) bool { return g >= 0 && answers[g].Greedy })
 	class := metric.Item{Gold: gold[0], Pred: best(lls)}
+
 	return map[string]metric.Item{
-		"acc": right(lls), "acc_norm": right(chars), "acc_bytes": right(bytes), "acc_mutual_info": right(mutual), "exact_match": {X: one(greedy)},
+		"acc": right(lls), "acc_norm": right(chars), "acc_bytes": right(bytes), "acc_mutual_info": right(mutual),
+		"exact_match": {X: one(greedy)},
 		"brier_score": {Gold: gold[0], Probs: softmax(lls)}, "f1": class, "mcc": class,
 	}, nil
 }
@@ -223,23 +252,30 @@ func golds(d *prompt.Document) ([]int, error) {
 	if !ok {
 		list = []any{d.Gold}
 	}
+
 	out := make([]int, 0, len(list))
 	for _, g := range list {
 		n, isInt := pyvalue.Int(g)
 		if s, ok := g.(string); ok {
 			n, isInt = slices.Index(d.Choices, s), true
 		}
+
 		if !isInt {
-			return nil, fmt.Errorf("%w: the right choice is a %s, want a number or one of the choices", prompt.ErrDocument, pyvalue.Kind(g))
+			return nil, fmt.Errorf("%w: the right choice is a %s, want a number or one of the choices",
+				prompt.ErrDocument, pyvalue.Kind(g))
 		}
+
 		if n < 0 || n >= len(d.Choices) {
 			n = outside
 		}
+
 		out = append(out, n)
 	}
+
 	if len(out) == 0 {
 		out = append(out, outside)
 	}
+
 	return out, nil
 }
 
@@ -277,14 +313,17 @@ func softmax(x []float64) []float64 {
 	for _, v := range x {
 		top = max(top, v)
 	}
+
 	p, sum := make([]float64, len(x)), 0.0
 	for i, v := range x {
 		p[i] = math.Exp(v - top)
 		sum += p[i]
 	}
+
 	for i := range p {
 		p[i] /= sum
 	}
+
 	return p
 }
 
@@ -296,6 +335,7 @@ func (s *Scorer) Texts(d *prompt.Document, texts []string) (map[string]Outcome, 
 		if err != nil {
 			return nil, fmt.Errorf("filter %s: %w", c.Name, err)
 		}
+
 		o := Outcome{Items: map[string]metric.Item{}, Filtered: v}
 		for _, m := range s.metrics {
 			x, err := m.match(d.Target, v)
@@ -304,26 +344,34 @@ func (s *Scorer) Texts(d *prompt.Document, texts []string) (map[string]Outcome, 
 			}
 			o.Items[m.Name] = metric.Item{X: x}
 		}
+
 		out[c.Name] = o
 	}
+
 	return out, nil
 }
 
-// match is exact_match of an answer with one of the targets: the best one counts. A filter that does not end with take_first leaves a
-// list of answers, of which the part that matches counts, as NumPy compares a list with a text.
+// match is exact_match of an answer with one of the targets: the best one counts. A filter that does not end
+// with take_first leaves a list of answers, of which the part that matches counts, as NumPy compares a list
+// with a text.
 func (r *rule) match(target, v any) (float64, error) {
 	list, several := target.([]any)
 	if !several {
 		list = []any{target}
 	}
+
 	answers, listed := v.([]any)
 	if !listed {
 		answers = []any{v}
 	}
-	if _, isText := target.(string); listed && !isText && (!several || len(answers) > 1) || listed && len(r.ignore) > 0 || len(answers) == 0 {
-		return 0, fmt.Errorf("%w: exact_match to a list of %d answers and a target that is a %s (HINT: end the filter with take_first)",
+
+	if _, isText := target.(string); listed && !isText && (!several || len(answers) > 1) ||
+		listed && len(r.ignore) > 0 || len(answers) == 0 {
+		return 0, fmt.Errorf("%w: exact_match to a list of %d answers and a target that is a %s (HINT: end the "+
+			"filter with take_first)",
 			ErrMetric, len(answers), pyvalue.Kind(target))
 	}
+
 	right := 0
 	for _, answer := range answers {
 		said := r.normal(pyvalue.Str(answer))
@@ -331,6 +379,7 @@ func (r *rule) match(target, v any) (float64, error) {
 			right++
 		}
 	}
+
 	return float64(right) / float64(len(answers)), nil
 }
 
@@ -344,6 +393,7 @@ func (r *rule) normal(s string) string {
 	if r.IgnoreCase {
 		s = strings.ToLower(s)
 	}
+
 	drop := ""
 	if r.IgnorePunct {
 		drop = punctuation
@@ -354,6 +404,7 @@ func (r *rule) normal(s string) string {
 	if drop == "" {
 		return s
 	}
+
 	return strings.Map(func(c rune) rune {
 		if strings.ContainsRune(drop, c) {
 			return -1

@@ -16,15 +16,17 @@ func scorer(t *testing.T, output string, metrics ...string) *Scorer {
 	for _, m := range metrics {
 		task.Metrics = append(task.Metrics, taskfile.Metric{Name: m})
 	}
+
 	s, err := New(task)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return s
 }
 
-// The norms divide by characters and by bytes; a gold that is no choice is never right; of equal ones the first counts; a likelihood that
-// is not a number is never the best.
+// The norms divide by characters and by bytes; a gold that is no choice is never right; of equal ones the first
+// counts; a likelihood that is not a number is never the best.
 func TestChoices(t *testing.T) {
 	nan := math.NaN()
 	for _, c := range []struct {
@@ -35,9 +37,17 @@ func TestChoices(t *testing.T) {
 		want    [4]float64 // acc, acc_norm, acc_bytes, exact_match
 		finite  bool
 	}{
-		{"norms", []string{"éé", "abc"}, []float64{-4, -5.5}, int64(0), [4]float64{1, 0, 1, 1}, true}, // per character -2 and -1.83, per byte -1 and -1.83
+		// per character -2 and -1.83, per byte -1 and -1.83
+		{"norms", []string{"éé", "abc"}, []float64{-4, -5.5}, int64(0), [4]float64{1, 0, 1, 1}, true},
 		{"text", []string{"a", "b"}, []float64{-1, -2}, "b", [4]float64{0, 0, 0, 0}, true},
-		{"list", []string{"a", "b", "c"}, []float64{-3, -1, -2}, []any{int64(2), int64(1)}, [4]float64{1, 1, 1, 0}, true},
+		{
+			"list",
+			[]string{"a", "b", "c"},
+			[]float64{-3, -1, -2},
+			[]any{int64(2), int64(1)},
+			[4]float64{1, 1, 1, 0},
+			true,
+		},
 		{"outside", []string{"a", "b"}, []float64{-1, -2}, int64(5), [4]float64{}, true},
 		{"negative", []string{"a", "b"}, []float64{-1, -2}, int64(-1), [4]float64{}, true},
 		{"no choice", []string{"a", "b"}, []float64{-1, -2}, "z", [4]float64{}, true},
@@ -50,15 +60,18 @@ func TestChoices(t *testing.T) {
 		for i, ll := range c.lls {
 			answers[i] = builtin.Answer{LL: ll, Greedy: i == 0}
 		}
+
 		o, finite, err := s.Likelihoods(&prompt.Document{Choices: c.choices, Gold: c.gold}, answers)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for i, m := range []string{"acc", "acc_norm", "acc_bytes", "exact_match"} {
 			if got := o.Items[m].X; got != c.want[i] {
 				t.Errorf("%s: %s %g, want %g", c.name, m, got, c.want[i])
 			}
 		}
+
 		if finite != c.finite {
 			t.Errorf("%s: finite %v", c.name, finite)
 		}
@@ -68,8 +81,10 @@ func TestChoices(t *testing.T) {
 // Mutual information takes the likelihoods without a context off.
 func TestMutual(t *testing.T) {
 	s := scorer(t, taskfile.MultipleChoice, "acc_mutual_info", "brier_score")
-	o, _, err := s.Likelihoods(&prompt.Document{Choices: []string{"a", "b"}, Gold: int64(1)}, []builtin.Answer{{LL: -1}, {LL: -2}, {LL: -1}, {LL: -5}})
-	if err != nil || o.Items["acc_mutual_info"].X != 1 || math.Abs(o.Items["brier_score"].Probs[0]-1/(1+math.Exp(-1))) > 1e-12 {
+	o, _, err := s.Likelihoods(&prompt.Document{Choices: []string{"a", "b"}, Gold: int64(1)},
+		[]builtin.Answer{{LL: -1}, {LL: -2}, {LL: -1}, {LL: -5}})
+	if err != nil || o.Items["acc_mutual_info"].X != 1 ||
+		math.Abs(o.Items["brier_score"].Probs[0]-1/(1+math.Exp(-1))) > 1e-12 {
 		t.Errorf("%+v %v", o, err)
 	}
 }
@@ -83,15 +98,22 @@ func TestFaults(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := New(&taskfile.Task{OutputType: taskfile.MultipleChoice, Metrics: []taskfile.Metric{{Name: "acc", Aggregation: "mode"}}}); err == nil {
+
+	if _, err := New(&taskfile.Task{
+		OutputType: taskfile.MultipleChoice,
+		Metrics:    []taskfile.Metric{{Name: "acc", Aggregation: "mode"}},
+	}); err == nil {
 		t.Error("an unknown aggregation")
 	}
-	if _, err := New(&taskfile.Task{ProcessResults: &taskfile.Function{Known: "utils.mine"}}); !errors.Is(err, builtin.ErrUnknown) {
+
+	if _, err := New(&taskfile.Task{ProcessResults: &taskfile.Function{Known: "utils.mine"}}); !errors.Is(err,
+		builtin.ErrUnknown) {
 		t.Error(err)
 	}
 }
 
-// Answers that no take_first has taken are a list, of which the part that is right counts; with several targets one of them may be.
+// Answers that no take_first has taken are a list, of which the part that is right counts; with several targets
+// one of them may be.
 func TestListedAnswers(t *testing.T) {
 	rule := rule{}
 	for _, c := range []struct {

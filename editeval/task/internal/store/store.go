@@ -1,5 +1,6 @@
-// Package store keeps answers to requests in a file, so that a run that is interrupted, repeated or widened asks a model only what is
-// new. A file belongs to one model and one way of encoding, which its first line names; keys are hashes of token ids.
+// Package store keeps answers to requests in a file, so that a run that is interrupted, repeated or widened
+// asks a model only what is new. A file belongs to one model and one way of encoding, which its first line
+// names; keys are hashes of token ids.
 package store
 
 import (
@@ -32,6 +33,7 @@ type Key [sha256.Size]byte
 func KeyOf(kind string, ids [][]int32, texts ...string) Key {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %d %d\n", kind, len(ids), len(texts))
+
 	var b []byte
 	for _, run := range ids {
 		b = binary.LittleEndian.AppendUint64(b[:0], uint64(len(run)))
@@ -40,9 +42,11 @@ func KeyOf(kind string, ids [][]int32, texts ...string) Key {
 		}
 		h.Write(b)
 	}
+
 	for _, t := range texts {
 		fmt.Fprintf(h, "%d %s", len(t), t)
 	}
+
 	return Key(h.Sum(nil))
 }
 
@@ -100,21 +104,25 @@ type Store struct {
 // Memory makes a store without a file.
 func Memory() *Store { return &Store{answers: map[Key]Answer{}} }
 
-// Open reads a file of answers, or begins one; of identifies the model and the way of encoding. Answers that were made durable together
-// are kept together: where an interruption has cut some of them, or one does not have the checksum that it was written with, all of them
-// are dropped, so that they are asked again as they were asked before.
+// Open reads a file of answers, or begins one; of identifies the model and the way of encoding. Answers that
+// were made durable together are kept together: where an interruption has cut some of them, or one does not
+// have the checksum that it was written with, all of them are dropped, so that they are asked again as they
+// were asked before.
 func Open(path, of string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, err
 	}
+
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o666)
 	if err != nil {
 		return nil, err
 	}
+
 	s := &Store{answers: map[Key]Answer{}, f: f}
 	if err := s.read(path, of); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+
 	return s, nil
 }
 
@@ -124,23 +132,27 @@ func (s *Store) read(path, of string) error {
 	if errors.Is(err, io.EOF) { // new, or cut within its first line
 		return s.begin(of)
 	}
+
 	if err == nil {
 		err = checkHeader(head, of)
 	}
 	if err != nil {
 		return fmt.Errorf("%s:1: %w", path, err)
 	}
+
 	p := passes{s: s, end: int64(len(head))}
 	for {
 		text, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
 			break
 		}
+
 		if err != nil {
 			return err
 		}
 		p.take(text)
 	}
+
 	return p.settle()
 }
 
@@ -174,15 +186,18 @@ func (p *passes) take(text []byte) {
 	if err == nil {
 		sealed, err = l.seal()
 	}
+
 	raw, _ := hex.DecodeString(l.Key)
 	if err != nil || !bytes.Equal(sealed, text) || len(raw) != sha256.Size {
 		p.bad = true
 		p.s.damaged++
 	}
+
 	p.lines, p.text = append(p.lines, l), append(p.text, text...)
 	if !l.Last {
 		return
 	}
+
 	switch {
 	case p.bad:
 		p.gap = true
@@ -191,12 +206,16 @@ func (p *passes) take(text []byte) {
 	default:
 		p.end += int64(len(p.text))
 	}
+
 	if !p.bad {
 		for _, l := range p.lines {
 			p.s.keep(l)
 		}
 	}
-	p.lines, p.text, p.bad = p.lines[:0], p.text[:0], false
+
+	p.lines = p.lines[:0]
+	p.text = p.text[:0]
+	p.bad = false
 }
 
 // settle removes from the file what was dropped.
@@ -236,7 +255,8 @@ func (s *Store) keep(l line) {
 	s.answers[Key(raw)] = a
 }
 
-// Damaged is how many lines of the file were dropped because they do not have the checksum that they were written with, or have none.
+// Damaged is how many lines of the file were dropped because they do not have the checksum that they were
+// written with, or have none.
 func (s *Store) Damaged() int { return s.damaged }
 
 // Get gives an answer that is there.
@@ -251,10 +271,12 @@ func (s *Store) Get(k Key) (Answer, bool) {
 func (s *Store) Add(k Key, a Answer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.answers[k] = a
 	if s.f == nil {
 		return nil
 	}
+
 	l := line{Key: hex.EncodeToString(k[:]), Greedy: a.Greedy, Tokens: a.Tokens, Ended: a.Ended}
 	if a.Ended != "" {
 		text := strings.ToValidUTF8(a.Text, "\ufffd")
@@ -262,6 +284,7 @@ func (s *Store) Add(k Key, a Answer) error {
 	} else if !math.IsNaN(a.LL) {
 		l.LL = &a.LL
 	}
+
 	s.pending = append(s.pending, l)
 	return nil
 }
@@ -270,9 +293,11 @@ func (s *Store) Add(k Key, a Answer) error {
 func (s *Store) Flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.f == nil || len(s.pending) == 0 {
 		return nil
 	}
+
 	s.pending[len(s.pending)-1].Last = true
 	var text []byte
 	for _, l := range s.pending {
@@ -282,10 +307,12 @@ func (s *Store) Flush() error {
 		}
 		text = append(text, sealed...)
 	}
+
 	s.pending = s.pending[:0]
 	if _, err := s.f.Write(text); err != nil {
 		return err
 	}
+
 	return s.f.Sync()
 }
 

@@ -17,23 +17,28 @@ func filled(t *testing.T) (path string, text []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range int32(6) {
 		if err := s.Add(key(i), Answer{LL: -1.5 - float64(i)/3, Greedy: i == 2}); err != nil {
 			t.Fatal(err)
 		}
+
 		if i%2 == 1 {
 			if err := s.Flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
+
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	text, err = os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return path, text
 }
 
@@ -45,26 +50,32 @@ func reopen(t *testing.T, path string, text []byte) (have string, damaged int, a
 	if err := os.WriteFile(path, text, 0o666); err != nil {
 		t.Fatal(err)
 	}
+
 	s, err := Open(path, "m")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range int32(6) {
 		a, ok := s.Get(key(i))
 		if ok {
 			have += string(rune('0' + i))
 		}
+
 		if want := (Answer{LL: -1.5 - float64(i)/3, Greedy: i == 2}); ok && a != want {
 			t.Errorf("answer %d: %+v", i, a)
 		}
 	}
+
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	after, err = os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return have, s.Damaged(), after
 }
 
@@ -76,6 +87,7 @@ func TestDamage(t *testing.T) {
 		list := bytes.Join(lines[:at], nil)
 		return append(append(list, line...), bytes.Join(lines[at+1:], nil)...)
 	}
+
 	of := func(i int) string { return string(lines[i]) }
 	unsigned := of(4)[:strings.Index(of(4), `,"s":`)] + "}\n"
 	for name, c := range map[string]struct {
@@ -102,6 +114,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("%s, read again: answers %s, %d damaged", name, again, damaged)
 		}
 	}
+
 	if err := os.WriteFile(path, []byte("something\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,9 @@ func (r *reader) end() {
 	for k := range r.used {
 		known = append(known, k)
 	}
+
 	slices.Sort(known)
+
 	for _, k := range r.dict.Keys() {
 		if !r.used[k] {
 			r.fail(k, ErrUnknownKey, "%q (HINT: %s)", k, hint(k, known))
@@ -56,9 +58,11 @@ func hint(key string, known []string) string {
 			best, least = k, d
 		}
 	}
+
 	if best != "" {
 		return "did you mean " + best + "?"
 	}
+
 	return "known: " + strings.Join(known, ", ")
 }
 
@@ -68,9 +72,11 @@ func distance(a, b string) int {
 	for j := range row {
 		row[j] = j
 	}
+
 	for i := range len(a) {
 		last := row[0]
 		row[0] = i + 1
+
 		for j := range len(b) {
 			d := last
 			if a[i] != b[j] {
@@ -79,6 +85,7 @@ func distance(a, b string) int {
 			last, row[j+1] = row[j+1], d
 		}
 	}
+
 	return row[len(b)]
 }
 
@@ -93,6 +100,7 @@ func (r *reader) text(key, without string) string {
 	default:
 		r.fail(key, ErrValue, "%s is a %s, want text", key, kindOf(v))
 	}
+
 	return without
 }
 
@@ -112,11 +120,13 @@ func (r *reader) int(key string, lo int) *int {
 	if v == nil {
 		return nil
 	}
+
 	n, ok := v.(int64)
 	if !ok || n < int64(lo) || n > 1<<31 {
 		r.fail(key, ErrValue, "%s is %s, want a whole number from %d on", key, pyvalue.Repr(v), lo)
 		return nil
 	}
+
 	i := int(n)
 	return &i
 }
@@ -146,10 +156,12 @@ func (r *reader) texts(key string) []string {
 			}
 			out = append(out, s)
 		}
+
 		return out
 	default:
 		r.fail(key, ErrValue, "%s is a %s, want a text or a list of texts", key, kindOf(v))
 	}
+
 	return nil
 }
 
@@ -158,6 +170,7 @@ func (r *reader) ints(key string) []int {
 	if !ok {
 		return nil
 	}
+
 	out := make([]int, 0, len(v))
 	for _, x := range v {
 		n, ok := x.(int64)
@@ -167,6 +180,7 @@ func (r *reader) ints(key string) []int {
 		}
 		out = append(out, int(n))
 	}
+
 	return out
 }
 
@@ -207,6 +221,7 @@ func (r *reader) dicts(key string) []*pyvalue.Dict {
 	if d, ok := v.(*pyvalue.Dict); ok {
 		return []*pyvalue.Dict{d}
 	}
+
 	list, ok := v.([]any)
 	out := make([]*pyvalue.Dict, 0, len(list))
 	for _, x := range list {
@@ -219,13 +234,18 @@ func (r *reader) dicts(key string) []*pyvalue.Dict {
 	if !ok {
 		r.fail(key, ErrValue, "%s is no list of keys and values", key)
 	}
+
 	return out
 }
 
 // ignoredKeys change nothing here: the harness reads them for downloads, decontamination and display.
-var ignoredKeys = []string{"dataset_name", "doc_to_decontamination_query", "should_decontaminate", "unsafe_code", "group"}
+var ignoredKeys = []string{
+	"dataset_name", "doc_to_decontamination_query", "should_decontaminate", "unsafe_code",
+	"group",
+}
 
-// FewshotIndices is a key that has no effect in lm-evaluation-harness 0.4.13, and none here, so that prompts are the same.
+// FewshotIndices is a key that has no effect in lm-evaluation-harness 0.4.13, and none here, so that prompts
+// are the same.
 const FewshotIndices = "fewshot_indices"
 
 // task decodes a task.
@@ -234,21 +254,27 @@ func (d *document) task() (*Task, error) {
 	r := d.reader(d.root, &faults)
 	t := &Task{
 		Name: r.text("task", ""), Alias: r.text("task_alias", ""), Tags: r.texts("tag"), Path: d.path, Raw: d.root,
-		TrainingSplit: r.text("training_split", ""), ValidationSplit: r.text("validation_split", ""), TestSplit: r.text("test_split", ""),
+		TrainingSplit: r.text("training_split", ""), ValidationSplit: r.text("validation_split", ""),
+		TestSplit:   r.text("test_split", ""),
 		ProcessDocs: r.function("process_docs"), OutputType: r.text("output_type", GenerateUntil),
 		DocToText: r.field("doc_to_text"), DocToTarget: r.field("doc_to_target"), DocToChoice: r.field("doc_to_choice"),
-		ProcessResults: r.function("process_results"), Description: r.field("description"), TargetDelimiter: r.text("target_delimiter", " "),
-		GenPrefix: r.text("gen_prefix", ""), NumFewshot: r.int("num_fewshot", 0), FewshotDelimiter: r.text("fewshot_delimiter", "\n\n"), Repeats: 1,
+		ProcessResults: r.function("process_results"), Description: r.field("description"),
+		TargetDelimiter: r.text("target_delimiter", " "),
+		GenPrefix:       r.text("gen_prefix", ""), NumFewshot: r.int("num_fewshot", 0),
+		FewshotDelimiter: r.text("fewshot_delimiter", "\n\n"), Repeats: 1,
 	}
+
 	r.get("include")
 	if n := r.int("repeats", 1); n != nil {
 		t.Repeats = *n
 	}
+
 	for _, k := range ignoredKeys {
 		if r.get(k) != nil {
 			t.Ignored = append(t.Ignored, k)
 		}
 	}
+
 	t.Version = d.version(r)
 	t.dataset(r)
 	t.fewshot(d, r, &faults)
@@ -257,6 +283,7 @@ func (d *document) task() (*Task, error) {
 	t.metrics(d, r, &faults)
 	t.check(r)
 	r.end()
+
 	return t, errors.Join(faults...)
 }
 
@@ -271,6 +298,7 @@ func (d *document) version(r *reader) string {
 	default:
 		r.fail("metadata", ErrValue, "metadata is a %s, want keys and values", kindOf(m))
 	}
+
 	return ""
 }
 
@@ -279,8 +307,10 @@ func (t *Task) check(r *reader) {
 	if !slices.Contains(known, t.OutputType) {
 		r.fail("output_type", ErrValue, "output_type %q; known: %s", t.OutputType, strings.Join(known, ", "))
 	}
+
 	for key, missing := range map[string]bool{
-		"task": t.Name == "", "doc_to_target": t.DocToTarget == nil, "doc_to_text": t.DocToText == nil && t.OutputType != Rolling,
+		"task": t.Name == "", "doc_to_target": t.DocToTarget == nil,
+		"doc_to_text":                    t.DocToText == nil && t.OutputType != Rolling,
 		"doc_to_choice":                  t.DocToChoice == nil && t.OutputType == MultipleChoice,
 		"test_split or validation_split": t.TestSplit == "" && t.ValidationSplit == "",
 	} {
@@ -288,6 +318,7 @@ func (t *Task) check(r *reader) {
 			r.fail(key, ErrMissing, "%s", key)
 		}
 	}
+
 	if strings.ContainsAny(t.Name, "/\\ \t\n") || strings.HasPrefix(t.Name, ".") {
 		r.fail("task", ErrValue, "task %q: a name has no slashes and spaces and does not begin with a dot", t.Name)
 	}
@@ -297,23 +328,29 @@ func (t *Task) check(r *reader) {
 func (t *Task) dataset(r *reader) {
 	path := r.text("dataset_path", "")
 	kwargs, _ := r.get("dataset_kwargs").(*pyvalue.Dict)
+
 	formats := map[string]string{"json": "", "csv": "", "parquet": "parquet", "text": "text"}
 	if format, ok := formats[path]; ok {
 		t.Format = format
 	} else if path != "" {
-		r.fail("dataset_path", ErrUnsupported, "dataset_path %q: data come from local files alone (HINT: dataset_path: json with dataset_kwargs: {data_files: {test: FILE}})", path)
+		r.fail("dataset_path", ErrUnsupported, "dataset_path %q: data come from local files alone (HINT: "+
+			"dataset_path: json with dataset_kwargs: {data_files: {test: FILE}})", path)
 	}
+
 	if kwargs == nil {
 		r.fail("dataset_kwargs", ErrMissing, "dataset_kwargs with data_files")
 		return
 	}
+
 	k := r.doc.reader(kwargs, r.faults)
 	t.Field = k.text("field", "")
+
 	for _, key := range []string{"trust_remote_code", "split", "delimiter", "sep"} {
 		v := k.get(key)
 		if v == nil || key != "delimiter" && key != "sep" {
 			continue
 		}
+
 		switch v {
 		case ",":
 		case "\t":
@@ -322,6 +359,7 @@ func (t *Task) dataset(r *reader) {
 			k.fail(key, ErrUnsupported, "%s %s; known: a comma and a tab", key, pyvalue.Repr(v))
 		}
 	}
+
 	t.Data = map[string][]string{}
 	switch files := k.get("data_files").(type) {
 	case *pyvalue.Dict:
@@ -334,7 +372,9 @@ func (t *Task) dataset(r *reader) {
 	default:
 		r.fail("dataset_kwargs", ErrMissing, "data_files in dataset_kwargs")
 	}
+
 	k.end()
+
 	for _, key := range []string{"training_split", "validation_split", "test_split", "fewshot_split"} {
 		if split, ok := r.dict.Get(key); ok && split != nil && t.Data[pyvalue.Str(split)] == nil {
 			r.fail(key, ErrValue, "%s %q has no data_files", key, pyvalue.Str(split))
@@ -344,35 +384,48 @@ func (t *Task) dataset(r *reader) {
 
 func (t *Task) fewshot(d *document, r *reader, faults *[]error) {
 	f := Fewshot{
-		Sampler: "default", Split: r.text("fewshot_split", ""), ProcessDocs: t.ProcessDocs, DocToText: t.DocToText, DocToTarget: t.DocToTarget,
-		DocToChoice: t.DocToChoice, GenPrefix: t.GenPrefix, TargetDelimiter: t.TargetDelimiter, FewshotDelimiter: t.FewshotDelimiter,
+		Sampler: "default", Split: r.text("fewshot_split", ""), ProcessDocs: t.ProcessDocs, DocToText: t.DocToText,
+		DocToTarget: t.DocToTarget,
+		DocToChoice: t.DocToChoice, GenPrefix: t.GenPrefix, TargetDelimiter: t.TargetDelimiter,
+		FewshotDelimiter: t.FewshotDelimiter,
 	}
+
 	if dict, ok := r.get("fewshot_config").(*pyvalue.Dict); ok {
 		k := d.reader(dict, faults)
 		f.Sampler, f.Split = k.text("sampler", f.Sampler), k.text("split", f.Split)
 		if k.ints("fewshot_indices") != nil { // lm-evaluation-harness 0.4.13 reads it and draws from all documents
 			t.Ignored = append(t.Ignored, FewshotIndices)
 		}
+
 		f.GenPrefix = k.text("gen_prefix", f.GenPrefix)
-		f.TargetDelimiter, f.FewshotDelimiter = k.text("target_delimiter", f.TargetDelimiter), k.text("fewshot_delimiter", f.FewshotDelimiter)
+		f.TargetDelimiter, f.FewshotDelimiter = k.text("target_delimiter", f.TargetDelimiter),
+			k.text("fewshot_delimiter", f.FewshotDelimiter)
 		if p := k.function("process_docs"); p != nil {
 			f.ProcessDocs = p
 		}
-		for key, to := range map[string]*any{"doc_to_text": &f.DocToText, "doc_to_target": &f.DocToTarget, "doc_to_choice": &f.DocToChoice} {
+
+		for key, to := range map[string]*any{
+			"doc_to_text": &f.DocToText, "doc_to_target": &f.DocToTarget,
+			"doc_to_choice": &f.DocToChoice,
+		} {
 			if v := k.field(key); v != nil {
 				*to = v
 			}
 		}
+
 		if _, f.HasSamples = dict.Get("samples"); f.HasSamples {
 			for _, s := range k.dicts("samples") {
 				f.Samples = append(f.Samples, s)
 			}
 		}
+
 		if f.Sampler != "default" && f.Sampler != "first_n" {
 			k.fail("sampler", ErrValue, "sampler %q; known: default, first_n", f.Sampler)
 		}
+
 		k.end()
 	}
+
 	t.Fewshot = f
 }
 
@@ -391,28 +444,39 @@ func (t *Task) generation(d *document, r *reader, faults *[]error) {
 			}
 			kwargs.Set(key, v)
 		}
+
 		d.lines[kwargs] = d.lines[given]
 	} else {
 		kwargs.Set("temperature", 0.0)
 		kwargs.Set("do_sample", false)
 		kwargs.Set("max_gen_toks", int64(DefaultTokens))
 	}
+
 	if _, ok := kwargs.Get("until"); !ok {
 		kwargs.Set("until", []any{t.FewshotDelimiter})
 	}
+
 	k := d.reader(kwargs, faults)
-	g := Generation{Kwargs: kwargs, Until: k.texts("until"), Sample: k.bool("do_sample", false), Temperature: k.number("temperature")}
+	g := Generation{
+		Kwargs: kwargs, Until: k.texts("until"), Sample: k.bool("do_sample", false),
+		Temperature: k.number("temperature"),
+	}
+
 	for _, key := range []string{"max_gen_toks", "max_new_tokens", "max_tokens"} { // the first one counts
 		if n := k.int(key, 1); n != nil && g.MaxTokens == 0 {
 			g.MaxTokens = *n
 		}
 	}
+
 	if said, _ := kwargs.Get("do_sample"); said == nil { // the harness decides by the temperature
 		g.Sample = g.Temperature > 0
 	}
+
 	if g.Sample && g.Temperature > 0 {
-		k.fail("temperature", ErrUnsupported, "sampled generation; only greedy generation is reproducible (HINT: do_sample: false)")
+		k.fail("temperature", ErrUnsupported,
+			"sampled generation; only greedy generation is reproducible (HINT: do_sample: false)")
 	}
+
 	k.end()
 	t.Generation = g
 }
@@ -430,6 +494,7 @@ func (t *Task) filters(d *document, r *reader, faults *[]error) {
 			}
 			f.Steps = append(f.Steps, Step{s, step})
 		}
+
 		k.end()
 		t.Filters = append(t.Filters, f)
 	}
@@ -439,22 +504,28 @@ func (t *Task) metrics(d *document, r *reader, faults *[]error) {
 	for _, dict := range r.dicts("metric_list") {
 		k := d.reader(dict, faults)
 		m := Metric{
-			Name: k.text("metric", ""), Aggregation: k.text("aggregation", ""), IgnoreCase: k.bool("ignore_case", false),
-			IgnorePunct: k.bool("ignore_punctuation", false), IgnoreNumbers: k.bool("ignore_numbers", false), IgnoreRegexes: k.texts("regexes_to_ignore"),
+			Name: k.text("metric", ""), Aggregation: k.text("aggregation", ""),
+			IgnoreCase:  k.bool("ignore_case", false),
+			IgnorePunct: k.bool("ignore_punctuation", false), IgnoreNumbers: k.bool("ignore_numbers", false),
+			IgnoreRegexes: k.texts("regexes_to_ignore"),
 		}
+
 		if _, ok := dict.Get("higher_is_better"); ok {
 			b := k.bool("higher_is_better", true)
 			m.HigherIsBetter = &b
 		}
+
 		if k.bool("hf_evaluate", false) {
 			k.fail("hf_evaluate", ErrUnsupported, "metrics of the evaluate package")
 		}
 		if m.Name == "" {
 			k.fail("metric", ErrMissing, "metric")
 		}
+
 		k.end()
 		t.Metrics = append(t.Metrics, m)
 	}
+
 	if len(t.Metrics) == 0 {
 		t.Metrics = defaultMetrics[t.OutputType]
 	}
@@ -474,12 +545,14 @@ func (d *document) group(root *pyvalue.Dict) (g *Group, inline map[int]*pyvalue.
 	faults := pythonOf(root, "task")
 	r := d.reader(root, &faults)
 	g = &Group{Name: r.text("group", ""), Alias: r.text("group_alias", ""), Path: d.path, Version: d.version(r)}
+
 	r.get("include")
 	r.get("tag")
 	members, _ := r.get("task").([]any)
 	if s, ok := r.get("task").(string); ok {
 		members = []any{s}
 	}
+
 	for _, m := range members {
 		switch m := m.(type) {
 		case string:
@@ -489,32 +562,41 @@ func (d *document) group(root *pyvalue.Dict) (g *Group, inline map[int]*pyvalue.
 			if name == nil {
 				name, _ = m.Get("task")
 			}
+
 			s, ok := name.(string)
 			if !ok {
 				r.fail("task", ErrMissing, "name of a task inside group %q", g.Name)
 				continue
 			}
+
 			inline[len(g.Members)] = m
 			g.Members = append(g.Members, s)
 		default:
 			r.fail("task", ErrValue, "group %q holds a %s, want names", g.Name, kindOf(m))
 		}
 	}
+
 	if len(g.Members) == 0 {
 		r.fail("task", ErrMissing, "tasks of group %q", g.Name)
 	}
+
 	for _, dict := range r.dicts("aggregate_metric_list") {
 		k := d.reader(dict, &faults)
-		a := Aggregate{Metric: k.text("metric", "acc"), WeightBySize: k.bool("weight_by_size", true), Filters: k.texts("filter_list")}
+		a := Aggregate{
+			Metric: k.text("metric", "acc"), WeightBySize: k.bool("weight_by_size", true),
+			Filters: k.texts("filter_list"),
+		}
 		if agg := k.text("aggregation", "mean"); agg != "mean" {
 			k.fail("aggregation", ErrUnsupported, "aggregation %q of a group; known: mean", agg)
 		}
 		if len(a.Filters) == 0 {
 			a.Filters = []string{"none"}
 		}
+
 		k.end()
 		g.Aggregates = append(g.Aggregates, a)
 	}
+
 	r.end()
 	return g, inline, errors.Join(faults...)
 }

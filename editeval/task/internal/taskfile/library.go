@@ -25,7 +25,8 @@ type Library struct {
 	Groups map[string]*Group
 	Tags   map[string][]string // names of tasks
 
-	// Own reports whether a text is that of a file which comes with this program, whose functions are all in package builtin; nil: none.
+	// Own reports whether a text is that of a file which comes with this program, whose functions are all in
+	// package builtin; nil: none.
 	Own func(text []byte) bool
 
 	inline []inline
@@ -47,12 +48,14 @@ func NewLibrary() *Library {
 // Reader reads a file by its path; paths of included files are made from those of the files that include them.
 type Reader func(path string) ([]byte, error)
 
-// Add reads a definition. With skip, a file that defines neither a task nor a group, but is there to be included, is passed over.
+// Add reads a definition. With skip, a file that defines neither a task nor a group, but is there to be
+// included, is passed over.
 func (l *Library) Add(read Reader, file string, skip bool) error {
 	doc, err := l.load(read, file, 0)
 	if err != nil {
 		return err
 	}
+
 	_, isGroup := doc.root.Get("group")
 	members, _ := doc.root.Get("task")
 	if _, isList := members.([]any); isList && isGroup {
@@ -64,6 +67,7 @@ func (l *Library) Add(read Reader, file string, skip bool) error {
 	if _, isText := members.(string); !isText && members != nil {
 		return fmt.Errorf("%s: a list of tasks without a group: %w", file, ErrMissing)
 	}
+
 	return l.addTask(doc)
 }
 
@@ -72,16 +76,19 @@ func (l *Library) addTask(doc *document) error {
 	if err != nil {
 		return err
 	}
+
 	if other, ok := l.Tasks[t.Name]; ok {
 		return fmt.Errorf("%s: task %q is defined in %s too: %w", t.Path, t.Name, other.Path, ErrDuplicate)
 	}
 	if other, ok := l.Groups[t.Name]; ok {
 		return fmt.Errorf("%s: %q is a group in %s: %w", t.Path, t.Name, other.Path, ErrDuplicate)
 	}
+
 	l.Tasks[t.Name] = t
 	for _, tag := range t.Tags {
 		l.Tags[tag] = append(l.Tags[tag], t.Name)
 	}
+
 	return nil
 }
 
@@ -90,25 +97,29 @@ func (l *Library) addGroup(doc *document, root *pyvalue.Dict) error {
 	if err != nil {
 		return err
 	}
+
 	if other, ok := l.Groups[g.Name]; ok {
 		return fmt.Errorf("%s: group %q is defined in %s too: %w", g.Path, g.Name, other.Path, ErrDuplicate)
 	}
 	if other, ok := l.Tasks[g.Name]; ok {
 		return fmt.Errorf("%s: %q is a task in %s: %w", g.Path, g.Name, other.Path, ErrDuplicate)
 	}
+
 	l.Groups[g.Name] = g
 	for _, at := range slices.Sorted(maps.Keys(inside)) {
 		l.inline = append(l.inline, inline{doc, inside[at], g, at})
 	}
+
 	return nil
 }
 
-// Resolve adds what is written inside of groups, once all files have been read: a task of another file with some keys changed, or a
-// whole definition.
+// Resolve adds what is written inside of groups, once all files have been read: a task of another file with
+// some keys changed, or a whole definition.
 func (l *Library) Resolve() error {
 	for len(l.inline) > 0 {
 		next := l.inline[0]
 		l.inline = l.inline[1:]
+
 		if name, ok := next.dict.Get("group"); ok {
 			next.rename("group", pyvalue.Str(name))
 			if err := l.addGroup(next.doc, next.dict); err != nil {
@@ -116,6 +127,7 @@ func (l *Library) Resolve() error {
 			}
 			continue
 		}
+
 		name, _ := next.dict.Get("task")
 		doc := &document{path: next.doc.path, root: next.dict, lines: next.doc.lines, known: next.doc.known}
 		if base, ok := l.Tasks[pyvalue.Str(name)]; ok {
@@ -128,10 +140,12 @@ func (l *Library) Resolve() error {
 			next.rename("task", pyvalue.Str(name))
 			doc.root = next.dict
 		}
+
 		if err := l.addTask(doc); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -154,6 +168,7 @@ func (l *Library) Fill(other *Library) {
 			}
 		}
 	}
+
 	for name, g := range other.Groups {
 		if _, ok := l.Groups[name]; !ok && l.Tasks[name] == nil {
 			l.Groups[name] = g
@@ -172,14 +187,18 @@ func (l *Library) Find(name string) ([]string, error) {
 				out = append(out, n)
 			}
 		}
+
 		if len(out) == 0 {
 			return nil, fmt.Errorf("%w: nothing matches %q", ErrUnknownTask, name)
 		}
+
 		return out, nil
 	}
+
 	if l.Tasks[name] != nil || l.Groups[name] != nil || len(l.Tags[name]) > 0 {
 		return []string{name}, nil
 	}
+
 	return nil, l.unknown(name)
 }
 
@@ -192,12 +211,14 @@ func (l *Library) unknown(name string) error {
 	if len(near) == 0 {
 		return fmt.Errorf("%w: %q (HINT: compress eval tasks list shows all)", ErrUnknownTask, name)
 	}
-	return fmt.Errorf("%w: %q (HINT: did you mean %s? compress eval tasks list shows all)", ErrUnknownTask, name, strings.Join(near, ", "))
+	return fmt.Errorf("%w: %q (HINT: did you mean %s? compress eval tasks list shows all)", ErrUnknownTask, name,
+		strings.Join(near, ", "))
 }
 
 // Names lists tasks, groups and tags.
 func (l *Library) Names() []string {
-	names := slices.Concat(slices.Collect(maps.Keys(l.Tasks)), slices.Collect(maps.Keys(l.Groups)), slices.Collect(maps.Keys(l.Tags)))
+	names := slices.Concat(slices.Collect(maps.Keys(l.Tasks)), slices.Collect(maps.Keys(l.Groups)),
+		slices.Collect(maps.Keys(l.Tags)))
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -214,12 +235,14 @@ func (l *Library) members(name string, above []string) (tasks, groups []string, 
 	if l.Tasks[name] != nil {
 		return []string{name}, nil, nil
 	}
+
 	inside := slices.Sorted(slices.Values(l.Tags[name]))
 	if g := l.Groups[name]; g != nil {
 		groups, inside = append(groups, name), g.Members
 	} else if len(inside) == 0 {
 		return nil, nil, l.unknown(name)
 	}
+
 	for _, m := range inside {
 		t, g, err := l.members(m, append(above, name))
 		if err != nil {
@@ -227,6 +250,7 @@ func (l *Library) members(name string, above []string) (tasks, groups []string, 
 		}
 		tasks, groups = append(tasks, t...), append(groups, g...)
 	}
+
 	return tasks, groups, nil
 }
 
@@ -235,22 +259,28 @@ func (l *Library) load(read Reader, file string, depth int) (*document, error) {
 	if depth > maxIncludes {
 		return nil, fmt.Errorf("%s: more than %d files include each other: %w", file, maxIncludes, ErrCycle)
 	}
+
 	text, err := read(file)
 	if err != nil {
 		return nil, err
 	}
+
 	doc, err := parseYAML(file, text, l.functions(read, file, text))
 	if err != nil {
 		return nil, err
 	}
+
 	name, ok := doc.root.Get("include")
 	if !ok {
 		return doc, nil
 	}
+
 	s, ok := name.(string)
 	if !ok || s == "" || path.IsAbs(s) {
-		return nil, doc.fault(doc.root, "include", ErrValue, "include %s, want the path of a file beside this one", pyvalue.Repr(name))
+		return nil, doc.fault(doc.root, "include", ErrValue, "include %s, want the path of a file beside this one",
+			pyvalue.Repr(name))
 	}
+
 	base, err := l.load(read, path.Join(path.Dir(file), s), depth+1)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -258,27 +288,32 @@ func (l *Library) load(read Reader, file string, depth int) (*document, error) {
 		}
 		return nil, err
 	}
+
 	maps.Copy(doc.lines, base.lines)
 	doc.root = merge(doc, base.root, doc.root)
 	return doc, nil
 }
 
-// functions says what the functions of a file are called in package builtin. In a file that comes with this program they are that
-// package's own; in any other they are Python of the module beside it, which is not run, but may be a file that is known there.
+// functions says what the functions of a file are called in package builtin. In a file that comes with this
+// program they are that package's own; in any other they are Python of the module beside it, which is not run,
+// but may be a file that is known there.
 func (l *Library) functions(read Reader, file string, text []byte) func(name string) string {
 	if l.Own != nil && l.Own(text) {
 		return func(name string) string { return name }
 	}
+
 	return func(name string) string {
 		dot := strings.LastIndexByte(name, '.')
 		if dot < 0 {
 			return ""
 		}
+
 		module := strings.ReplaceAll(name[:dot], ".", "/") + ".py"
 		python, err := read(path.Join(path.Dir(file), module))
 		if err != nil {
 			return ""
 		}
+
 		known, _ := builtin.Python(python, name[dot+1:])
 		return known
 	}
@@ -293,6 +328,7 @@ func merge(doc *document, base, over *pyvalue.Dict) *pyvalue.Dict {
 			out.Set(k, v)
 		}
 	}
+
 	maps.Copy(lines, doc.lines[over])
 	doc.lines[out] = lines
 	return out
@@ -305,13 +341,16 @@ func Folder(fsys fs.FS) ([]string, error) {
 		if err != nil {
 			return err
 		}
+
 		if d.Type().IsRegular() && (strings.HasSuffix(p, ".yaml") || strings.HasSuffix(p, ".yml")) {
 			files = append(files, p)
 		}
 		if len(files) > maxFiles {
 			return fmt.Errorf("more than %d task files: %w", maxFiles, ErrLimit)
 		}
+
 		return nil
 	})
+
 	return files, err
 }

@@ -38,11 +38,13 @@ func pythonOf(root *pyvalue.Dict, elsewhere ...string) []error {
 		if key == "metadata" || slices.Contains(ignoredKeys, key) || slices.Contains(elsewhere, key) {
 			continue
 		}
+
 		v, _ := root.Get(key)
 		for _, f := range python(v) {
 			faults = append(faults, &PythonError{Function: f, Key: key})
 		}
 	}
+
 	return faults
 }
 
@@ -64,5 +66,6 @@ func python(v any) []Function {
 			out = append(out, python(x)...)
 		}
 	}
+
 	return out
 }

@@ -57,6 +57,7 @@ func (d *document) plain(n ast.Node, text string) (any, error) {
 			text,
 		)
 	}
+
 	return text, nil
 }
 

@@ -25,14 +25,17 @@ func TestScalars(t *testing.T) {
 			}
 			continue
 		}
+
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
+
 		if got, _ := doc.root.Get("a"); got != want {
 			t.Errorf("%s: %s, want %s", text, pyvalue.Repr(got), pyvalue.Repr(want))
 		}
 	}
+
 	doc, err := parseYAML(
 		"x.yaml",
 		[]byte("metadata: {date: 2024-05-01, n: 010}\na: ~\nb: !!null null\n"),
@@ -41,6 +44,7 @@ func TestScalars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err) // metadata have no influence
 	}
+
 	if v, _ := doc.root.Get("b"); v != nil {
 		t.Errorf("!!null: %v", v)
 	}

@@ -1,8 +1,8 @@
-// Package taskfile reads task and group definitions: the keys of lm-evaluation-harness' YAML files, strictly. Unknown keys and values
-// of the wrong kind are errors that name the file and the line.
+// Package taskfile reads task and group definitions: the keys of lm-evaluation-harness' YAML files, strictly.
+// Unknown keys and values of the wrong kind are errors that name the file and the line.
 //
-// Unquoted scalars are read by YAML 1.1, as the harness does. What differs from it: anchors and aliases, keys that are there twice and
-// unquoted dates, octal and sexagesimal numbers are refused.
+// Unquoted scalars are read by YAML 1.1, as the harness does. What differs from it: anchors and aliases, keys
+// that are there twice and unquoted dates, octal and sexagesimal numbers are refused.
 package taskfile
 
 import (
@@ -32,8 +32,8 @@ const (
 	GenerateUntil  = "generate_until"
 )
 
-// Task is the definition of a task. Fields of kind any hold a text (the name of a column or a template), an int64, a list or a
-// [Function]; nil where the file says nothing.
+// Task is the definition of a task. Fields of kind any hold a text (the name of a column or a template), an
+// int64, a list or a [Function]; nil where the file says nothing.
 type Task struct {
 	Name, Alias string
 	Tags        []string

@@ -56,13 +56,16 @@ func parseYAML(path string, text []byte, known func(name string) string) (doc *d
 			doc, err = nil, fmt.Errorf("%s: the YAML parser cannot make sense of this file: %w", path, ErrSyntax)
 		}
 	}()
+
 	if err := checkText(path, text); err != nil {
 		return nil, err
 	}
+
 	f, err := parser.ParseBytes(text, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s: %w", path, firstLine(yaml.FormatError(err, false, false)), ErrSyntax)
 	}
+
 	doc = &document{path: path, lines: map[*pyvalue.Dict]map[string]int{}, known: known}
 	for _, d := range f.Docs {
 		if d.Body == nil {
@@ -71,19 +74,24 @@ func parseYAML(path string, text []byte, known func(name string) string) (doc *d
 		if doc.root != nil {
 			return nil, fmt.Errorf("%s: more than one YAML document: %w", path, ErrSyntax)
 		}
+
 		v, err := doc.convert(d.Body, 0)
 		if err != nil {
 			return nil, err
 		}
+
 		root, ok := v.(*pyvalue.Dict)
 		if !ok {
 			return nil, fmt.Errorf("%s: the file is a %s, want keys and values: %w", path, pyvalue.Kind(v), ErrSyntax)
 		}
+
 		doc.root = root
 	}
+
 	if doc.root == nil {
 		return nil, fmt.Errorf("%s: the file is empty: %w", path, ErrSyntax)
 	}
+
 	return doc, nil
 }
 
@@ -95,6 +103,7 @@ func checkText(path string, text []byte) error {
 	case !utf8.Valid(text):
 		return fmt.Errorf("%s: not UTF-8 text: %w", path, ErrSyntax)
 	}
+
 	tokens := lexer.Tokenize(string(text))
 	if len(tokens) > maxTokens {
 		return fmt.Errorf("%s: more than %d words and signs: %w", path, maxTokens, ErrLimit)
@@ -102,6 +111,7 @@ func checkText(path string, text []byte) error {
 	if at := strictyaml.TooDeep(tokens, maxDepth); at != nil {
 		return fmt.Errorf("%s:%d: nested more than %d deep: %w", path, at.Position.Line, maxDepth, ErrLimit)
 	}
+
 	return nil
 }
 
@@ -115,6 +125,7 @@ func (d *document) convert(n ast.Node, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, d.at(n, ErrLimit, "nested more than %d deep", maxDepth)
 	}
+
 	switch n := n.(type) {
 	case *ast.MappingNode:
 		return d.mapping(n.Values, depth)
@@ -129,6 +140,7 @@ func (d *document) convert(n ast.Node, depth int) (any, error) {
 			}
 			list = append(list, v)
 		}
+
 		return list, nil
 	case *ast.TagNode:
 		return d.tagged(n)
@@ -148,6 +160,7 @@ func (d *document) convert(n ast.Node, depth int) (any, error) {
 	case *ast.AnchorNode, *ast.AliasNode:
 		return nil, d.at(n, ErrUnsupported, "anchors and aliases (HINT: write the value out, or use include)")
 	}
+
 	return nil, d.at(n, ErrUnsupported, "YAML of kind %s", n.Type())
 }
 
@@ -161,10 +174,12 @@ func (d *document) tagged(n *ast.TagNode) (any, error) {
 	if tag == "!!str" {
 		return scalarText(n.Value), nil
 	}
+
 	v, err := d.convert(n.Value, 1)
 	if err != nil {
 		return nil, err
 	}
+
 	switch tag {
 	case "!function":
 		name, ok := v.(string)
@@ -198,6 +213,7 @@ func (d *document) mapping(pairs []*ast.MappingValueNode, depth int) (any, error
 		if _, ok := p.Key.(*ast.MergeKeyNode); ok {
 			return nil, d.at(p, ErrUnsupported, "merge keys (HINT: use include)")
 		}
+
 		key := p.Key.GetToken().Value
 		if _, ok := dict.Get(key); ok {
 			return nil, d.at(p, ErrSyntax, "key %q is there twice", key)
@@ -205,15 +221,18 @@ func (d *document) mapping(pairs []*ast.MappingValueNode, depth int) (any, error
 		if err := d.checkKey(p.Key); err != nil {
 			return nil, err
 		}
+
 		d.free = d.free || depth == 0 && key == "metadata"
 		v, err := d.convert(p.Value, depth+1)
 		if err != nil {
 			return nil, err
 		}
+
 		d.free = d.free && depth > 0
 		dict.Set(key, v)
 		lines[key] = p.Key.GetToken().Position.Line
 	}
+
 	d.lines[dict] = lines
 	return dict, nil
 }
@@ -224,12 +243,16 @@ func (d *document) checkKey(key ast.MapKeyNode) error {
 	if d.free || t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType {
 		return nil
 	}
+
 	v, err := d.plain(key, t.Value)
 	if err != nil {
 		return err
 	}
+
 	if _, isText := v.(string); !isText {
-		return d.at(key, ErrUnsupported, "the key %s is a %s without quotes (HINT: write %q)", t.Value, pyvalue.Kind(v), t.Value)
+		return d.at(key, ErrUnsupported, "the key %s is a %s without quotes (HINT: write %q)", t.Value, pyvalue.Kind(v),
+			t.Value)
 	}
+
 	return nil
 }

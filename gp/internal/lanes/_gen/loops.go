@@ -16,8 +16,10 @@ func (g *gen) elementwise() {
 			}
 			g.advance(8*g.lanes, "SI", "DI")
 		})
+
 		g.ret()
 	}
+
 	unary("sqr", "x[i]²", func() {}, func(v int) { g.op("VMULPS {%d}, {%d}, {%d}", v, v, v) })
 	unary("neg", "-x[i]", func() { g.constant("sign", 8) }, func(v int) { g.op("VXORPS {8}, {%d}, {%d}", v, v) })
 	unary("abs", "|x[i]|", func() { g.constant("magnitude", 8) }, func(v int) { g.op("VANDPS {8}, {%d}, {%d}", v, v) })
@@ -25,13 +27,15 @@ func (g *gen) elementwise() {
 		g.op("VANDPS {8}, {%d}, {%d}", v, v)
 		g.op("VSQRTPS {%d}, {%d}", v, v)
 	})
+
 	g.affine()
 	g.pairs()
 	g.widen()
 }
 
 func (g *gen) affine() {
-	g.fn("affine", "for i { dst[i] = (x[i] - sub) / div }", param{"dst", "*float32"}, param{"x", "*float32"}, param{"n", "int"}, param{"sub", "float32"}, param{"div", "float32"})
+	g.fn("affine", "for i { dst[i] = (x[i] - sub) / div }", param{"dst", "*float32"}, param{"x", "*float32"},
+		param{"n", "int"}, param{"sub", "float32"}, param{"div", "float32"})
 	g.load("dst", "DI")
 	g.load("x", "SI")
 	g.load("n", "CX")
@@ -46,20 +50,24 @@ func (g *gen) affine() {
 		}
 		g.advance(8*g.lanes, "SI", "DI")
 	})
+
 	g.ret()
 }
 
 func (g *gen) pairs() {
 	binary := func(name, doc string, body func(v int)) {
-		g.fn(name, "for i { dst[i] = "+doc+" }", param{"dst", "*float32"}, param{"x", "*float32"}, param{"y", "*float32"}, param{"n", "int"})
+		g.fn(name, "for i { dst[i] = "+doc+" }", param{"dst", "*float32"}, param{"x", "*float32"},
+			param{"y", "*float32"}, param{"n", "int"})
 		g.load("dst", "DI")
 		g.load("x", "SI")
 		g.load("y", "DX")
 		g.load("n", "CX")
+
 		if name == "pdiv" {
 			g.constant("magnitude", 8)
 			g.constant("eps", 9)
 		}
+
 		g.loop(2*g.lanes, func() {
 			for v := range 2 {
 				g.op("VMOVUPS %d(SI), {%d}", 4*g.lanes*v, v)
@@ -69,25 +77,38 @@ func (g *gen) pairs() {
 			}
 			g.advance(8*g.lanes, "SI", "DI", "DX")
 		})
+
 		g.ret()
 	}
-	for _, o := range [][3]string{{"add", "x[i] + y[i]", "VADDPS"}, {"sub", "x[i] - y[i]", "VSUBPS"}, {"mul", "x[i] * y[i]", "VMULPS"}} {
+
+	for _, o := range [][3]string{
+		{"add", "x[i] + y[i]", "VADDPS"},
+		{"sub", "x[i] - y[i]", "VSUBPS"},
+		{"mul", "x[i] * y[i]", "VMULPS"},
+	} {
 		binary(o[0], o[1], func(v int) { g.op("%s {%d}, {%d}, {%d}", o[2], v+2, v, v) })
 	}
+
 	binary("pdiv", "x[i] / (|y[i]| + 1e-8)", func(v int) {
 		g.op("VANDPS {8}, {%d}, {%d}", v+2, v+2)
 		g.op("VADDPS {9}, {%d}, {%d}", v+2, v+2)
 		g.op("VDIVPS {%d}, {%d}, {%d}", v+2, v, v)
 	})
-	for _, o := range [][3]string{{"min", "min(x[i], y[i]), NaN if one is", "VMINPS"}, {"max", "max(x[i], y[i]), NaN if one is", "VMAXPS"}} {
+
+	for _, o := range [][3]string{
+		{"min", "min(x[i], y[i]), NaN if one is", "VMINPS"},
+		{"max", "max(x[i], y[i]), NaN if one is", "VMAXPS"},
+	} {
 		binary(o[0], o[1], func(v int) {
 			g.op("VADDPS {%d}, {%d}, {%d}", v+2, v, v+4)
+
 			if g.wide() {
 				g.op("VCMPPS $3, {%d}, {%d}, K1", v+2, v)
 				g.op("%s {%d}, {%d}, {%d}", o[2], v+2, v, v)
 				g.op("VMOVAPS {%d}, K1, {%d}", v+4, v)
 				return
 			}
+
 			g.op("VCMPPS $3, {%d}, {%d}, {%d}", v+2, v, v+6)
 			g.op("%s {%d}, {%d}, {%d}", o[2], v+2, v, v)
 			g.op("VBLENDVPS {%d}, {%d}, {%d}, {%d}", v+6, v+4, v, v)
@@ -99,7 +120,8 @@ func (g *gen) pairs() {
 func (g *gen) widen() {
 	for _, half := range []bool{false, true} {
 		name := map[bool]string{false: "bf16", true: "f16"}[half]
-		g.fn(name, "for i { dst[i] = float32(x[i] & mask) }", param{"dst", "*float32"}, param{"x", "*uint16"}, param{"n", "int"}, param{"mask", "uint16"})
+		g.fn(name, "for i { dst[i] = float32(x[i] & mask) }", param{"dst", "*float32"}, param{"x", "*uint16"},
+			param{"n", "int"}, param{"mask", "uint16"})
 		g.load("dst", "DI")
 		g.load("x", "SI")
 		g.load("n", "CX")
@@ -108,17 +130,21 @@ func (g *gen) widen() {
 			for v := range 2 {
 				g.op("VMOVDQU%s %d(SI), {h%d}", map[bool]string{true: "16", false: ""}[g.wide()], 2*g.lanes*v, v)
 				g.op("%s {h8}, {h%d}, {h%d}", map[bool]string{true: "VPANDD", false: "VPAND"}[g.wide()], v, v)
+
 				if half {
 					g.op("VCVTPH2PS {h%d}, {%d}", v, v)
 				} else {
 					g.op("VPMOVZXWD {h%d}, {%d}", v, v)
 					g.op("VPSLLD $16, {%d}, {%d}", v, v)
 				}
+
 				g.op("VMOVUPS {%d}, %d(DI)", v, 4*g.lanes*v)
 			}
+
 			g.advance(4*g.lanes, "SI")
 			g.advance(8*g.lanes, "DI")
 		})
+
 		g.ret()
 	}
 }
@@ -146,6 +172,7 @@ func (g *gen) reduce(y, t, r int) {
 	for _, c := range []string{"e5", "e4", "e3", "e2", "e1", "e0"} {
 		g.arith("VFMADD213PD", c, "{%d}, {%d}", y, r) // r = r·y + c
 	}
+
 	g.op("VMULPD {%d}, {%d}, {%d}", r, y, y)
 }
 
@@ -194,8 +221,10 @@ func (g *gen) functions() {
 			g.op("VMOVUPS {0}, (DI)")
 			g.advance(4*g.lanes, "SI", "DI")
 		})
+
 		g.ret()
 	}
+
 	nothing := func() {}
 	each("exp", "e^min(x[i], 100)", nothing, func(v, t, r int) {
 		g.constantD("hundred", t)
@@ -205,6 +234,7 @@ func (g *gen) functions() {
 		g.reduce(v, t, r)
 		g.op("VFMADD213PD {%d}, {%d}, {%d}", t, t, v) // q·2^n + 2^n
 	}, nothing)
+
 	each("tanh", "tanh(x[i])", func() { g.op("VMOVAPS {0}, {7}") }, g.tanhHalf, func() {
 		g.constant("magnitude", 8)
 		g.op("VANDPS {8}, {0}, {0}")
@@ -212,6 +242,7 @@ func (g *gen) functions() {
 		g.op("VANDPS {8}, {7}, {7}")
 		g.op("VORPS {7}, {0}, {0}")
 	})
+
 	each("log", "ln(|x[i]| + 0.001)", func() {
 		g.constant("magnitude", 8)
 		g.op("VANDPS {8}, {0}, {0}")
@@ -263,6 +294,7 @@ func (g *gen) logHalf(v, t, r int) {
 	for _, c := range []string{"l9", "l8", "l7", "l6", "l5", "l4", "l3", "l2", "l1", "l0"} {
 		g.arith("VFMADD213PD", c, "{%d}, {%d}", v, r)
 	}
+
 	g.op("VMULPD {%d}, {%d}, {9}", v, v)
 	g.op("VFMADD213PD {%d}, {9}, {%d}", v, r) // p·f² + f
 	g.arith("VFMADD231PD", "ln2", "{%d}, {%d}", t, r)
@@ -273,7 +305,8 @@ func (g *gen) logHalf(v, t, r int) {
 func (g *gen) reductions() {
 	quarters := 32 / (g.lanes / 2) // float64 registers of 32 lanes
 	sum := func(name, doc string, setup func(), add func(x, acc int)) {
-		g.fn(name, "for i { lane[i%32] "+doc+" }", param{"lane", "*[32]float64"}, param{"x", "*float32"}, param{"n", "int"})
+		g.fn(name, "for i { lane[i%32] "+doc+" }", param{"lane", "*[32]float64"}, param{"x", "*float32"},
+			param{"n", "int"})
 		g.load("lane", "DI")
 		g.load("x", "SI")
 		g.load("n", "CX")
@@ -281,6 +314,7 @@ func (g *gen) reductions() {
 		for q := range quarters {
 			g.op("VXORPD {%d}, {%d}, {%d}", q, q, q)
 		}
+
 		g.loop(32, func() {
 			for q := range quarters {
 				g.op("VCVTPS2PD %d(SI), {%d}", 2*g.lanes*q, 8+q%2)
@@ -288,16 +322,20 @@ func (g *gen) reductions() {
 			}
 			g.advance(128, "SI")
 		})
+
 		for q := range quarters {
 			g.op("VMOVUPD {%d}, %d(DI)", q, 4*g.lanes*q)
 		}
+
 		g.ret()
 	}
+
 	nothing := func() {}
 	sum("sumAbs", "+= |x[i]|", func() { g.constantD("magnituded", 15) }, func(x, acc int) {
 		g.op("VANDPD {15}, {%d}, {%d}", x, x)
 		g.op("VADDPD {%d}, {%d}, {%d}", x, acc, acc)
 	})
+
 	sum("sumSq", "+= x[i]²", nothing, func(x, acc int) { g.op("VFMADD231PD {%d}, {%d}, {%d}", x, x, acc) })
 	g.moments()
 	g.columns()
@@ -307,10 +345,12 @@ func (g *gen) reductions() {
 
 // moments sums differences and their squares. AVX2 has registers for half of the lanes at a time.
 func (g *gen) moments() {
-	g.fn("moments", "for i { d := x[i] - c; sum[i%32] += d; sq[i%32] += d² }", param{"sum", "*[32]float64"}, param{"sq", "*[32]float64"}, param{"x", "*float32"}, param{"n", "int"}, param{"c", "float64"})
+	g.fn("moments", "for i { d := x[i] - c; sum[i%32] += d; sq[i%32] += d² }", param{"sum", "*[32]float64"},
+		param{"sq", "*[32]float64"}, param{"x", "*float32"}, param{"n", "int"}, param{"c", "float64"})
 	g.op("VBROADCASTSD %s, {15}", g.arg("c"))
 	g.load("sum", "DI")
 	g.load("sq", "DX")
+
 	lanes := g.lanes / 2
 	for sweep := range 32 / (4 * lanes) {
 		at := sweep * 4 * lanes
@@ -319,6 +359,7 @@ func (g *gen) moments() {
 		for q := range 8 {
 			g.op("VXORPD {%d}, {%d}, {%d}", q, q, q)
 		}
+
 		g.loop(32, func() {
 			for q := range 4 {
 				x := 8 + q%4
@@ -329,11 +370,13 @@ func (g *gen) moments() {
 			}
 			g.advance(128, "SI")
 		})
+
 		for q := range 4 {
 			g.op("VMOVUPD {%d}, %d(DI)", q, 8*(at+lanes*q))
 			g.op("VMOVUPD {%d}, %d(DX)", 4+q, 8*(at+lanes*q))
 		}
 	}
+
 	g.ret()
 }
 
@@ -344,6 +387,7 @@ func (g *gen) columns() {
 		if square {
 			name, doc = "addSq", "x[i]²"
 		}
+
 		g.fn(name, "for i { acc[i] += "+doc+" }", param{"acc", "*float64"}, param{"x", "*float32"}, param{"n", "int"})
 		g.load("acc", "DI")
 		g.load("x", "SI")
@@ -353,17 +397,21 @@ func (g *gen) columns() {
 			for q := range 2 {
 				g.op("VCVTPS2PD %d(SI), {%d}", 2*g.lanes*q, q)
 				g.op("VMOVUPD %d(DI), {%d}", 4*g.lanes*q, 2+q)
+
 				if square {
 					g.op("VFMADD231PD {%d}, {%d}, {%d}", q, q, 2+q)
 				} else {
 					g.op("VANDPD {15}, {%d}, {%d}", q, q)
 					g.op("VADDPD {%d}, {%d}, {%d}", q, 2+q, 2+q)
 				}
+
 				g.op("VMOVUPD {%d}, %d(DI)", 2+q, 4*g.lanes*q)
 			}
+
 			g.advance(4*g.lanes, "SI")
 			g.advance(8*g.lanes, "DI")
 		})
+
 		g.ret()
 	}
 }
@@ -371,26 +419,33 @@ func (g *gen) columns() {
 // extremes writes the lowest and the highest of 16 lanes each, and a float that is not 0 where x had NaN.
 func (g *gen) extremes() {
 	regs := 16 / g.lanes
-	g.fn("extremes", "for i { lo[i%16] = min(lo[i%16], x[i]); hi[i%16] = max(hi[i%16], x[i]); nan[i%16] |= x[i] != x[i] }",
-		param{"lo", "*[16]float32"}, param{"hi", "*[16]float32"}, param{"nan", "*[16]uint32"}, param{"x", "*float32"}, param{"n", "int"})
+	g.fn("extremes", "for i { lo[i%16] = min(lo[i%16], x[i]); hi[i%16] = max(hi[i%16], x[i]); nan[i%16] |= "+
+		"x[i] != x[i] }",
+		param{"lo", "*[16]float32"}, param{"hi", "*[16]float32"}, param{"nan", "*[16]uint32"}, param{"x", "*float32"},
+		param{"n", "int"})
+
 	g.load("lo", "DI")
 	g.load("hi", "DX")
 	g.load("nan", "BX")
 	g.load("x", "SI")
 	g.load("n", "CX")
+
 	for r := range regs {
 		g.op("VMOVUPS %d(DI), {%d}", 4*g.lanes*r, r)
 		g.op("VMOVUPS %d(DX), {%d}", 4*g.lanes*r, 2+r)
 		g.op("VXORPS {%d}, {%d}, {%d}", 4+r, 4+r, 4+r)
 	}
+
 	if g.wide() {
 		g.op("KXORW K2, K2, K2")
 	}
+
 	g.loop(16, func() {
 		for r := range regs {
 			g.op("VMOVUPS %d(SI), {%d}", 4*g.lanes*r, 8+r)
 			g.op("VMINPS {%d}, {%d}, {%d}", 8+r, r, r)
 			g.op("VMAXPS {%d}, {%d}, {%d}", 8+r, 2+r, 2+r)
+
 			if g.wide() {
 				g.op("VCMPPS $3, {8}, {8}, K1")
 				g.op("KORW K1, K2, K2")
@@ -399,22 +454,27 @@ func (g *gen) extremes() {
 				g.op("VORPS {%d}, {%d}, {%d}", 8+r, 4+r, 4+r)
 			}
 		}
+
 		g.advance(64, "SI")
 	})
+
 	if g.wide() {
 		g.op("VPTERNLOGD $255, {4}, {4}, K2, {4}")
 	}
+
 	for r := range regs {
 		g.op("VMOVUPS {%d}, %d(DI)", r, 4*g.lanes*r)
 		g.op("VMOVUPS {%d}, %d(DX)", 2+r, 4*g.lanes*r)
 		g.op("VMOVUPS {%d}, %d(BX)", 4+r, 4*g.lanes*r)
 	}
+
 	g.ret()
 }
 
 // finite ors x - x of all elements, whose bits are 0 (or the sign's) only where x is finite.
 func (g *gen) finite() {
-	g.fn("finite", "for i { if x[i] - x[i] != 0 { bad[i%16] = 1 } }", param{"bad", "*[16]uint32"}, param{"x", "*float32"}, param{"n", "int"})
+	g.fn("finite", "for i { if x[i] - x[i] != 0 { bad[i%16] = 1 } }", param{"bad", "*[16]uint32"},
+		param{"x", "*float32"}, param{"n", "int"})
 	g.load("bad", "DI")
 	g.load("x", "SI")
 	g.load("n", "CX")
@@ -428,6 +488,7 @@ func (g *gen) finite() {
 		}
 		g.advance(8*g.lanes, "SI")
 	})
+
 	g.op("VORPS {3}, {0}, {0}")
 	g.op("VMOVUPS {0}, (DI)")
 	g.ret()

@@ -17,14 +17,17 @@ func (s *Env) Operate(op string, x, y any) (any, error) {
 	if op == "~" {
 		return s.concat(x, y)
 	}
+
 	for _, v := range []any{x, y} {
 		if u, ok := v.(*Undefined); ok {
 			return nil, u.Err()
 		}
 	}
+
 	if text, ok := x.(string); ok && op == "%" {
 		return s.percent(text, y)
 	}
+
 	return s.arith(op, x, y)
 }
 
@@ -36,10 +39,12 @@ func (s *Env) Negate(v any) (any, error) {
 	if u, ok := v.(*Undefined); ok {
 		return nil, u.Err()
 	}
+
 	i, ok := pyvalue.Int(v)
 	if !ok {
 		return nil, typeError("-", v)
 	}
+
 	return intArith("-", 0, int64(i))
 }
 
@@ -69,6 +74,7 @@ func (s *Env) arith(op string, x, y any) (any, error) {
 	if v, ok, err := s.joined(op, x, y); ok {
 		return v, err
 	}
+
 	i, okI := pyvalue.Int(x)
 	j, okJ := pyvalue.Int(y)
 	if okI && okJ && op != "/" && op != "**" {
@@ -77,11 +83,13 @@ func (s *Env) arith(op string, x, y any) (any, error) {
 	if okI && okJ && op == "**" && j >= 0 {
 		return s.power(int64(i), j)
 	}
+
 	f, okF := pyvalue.Number(x)
 	g, okG := pyvalue.Number(y)
 	if !okF || !okG {
 		return nil, typeError(op, x, y)
 	}
+
 	return floatArith(op, f, g)
 }
 
@@ -103,6 +111,7 @@ func (s *Env) joined(op string, x, y any) (v any, applies bool, err error) {
 	if _, isNumber := pyvalue.Int(x); isNumber && op == "*" {
 		x, y = y, x
 	}
+
 	n, isNumber := pyvalue.Int(y)
 	n = max(n, 0)
 	switch x := x.(type) {
@@ -111,19 +120,24 @@ func (s *Env) joined(op string, x, y any) (v any, applies bool, err error) {
 		if !ok && !isNumber || isNumber == (op == "+") {
 			return nil, false, nil
 		}
-		if y = any([]any(other)); isNumber {
+
+		y = any([]any(other))
+		if isNumber {
 			y = int64(n)
 		}
+
 		v, applies, err = s.joined(op, []any(x), y)
 		if list, ok := v.([]any); ok {
 			v = pyvalue.Tuple(list)
 		}
+
 		return v, applies, err
 	case string:
 		if t, ok := y.(string); ok && op == "+" {
 			v, err = s.concat(x, t)
 			return v, true, err
 		}
+
 		if isNumber && op == "*" {
 			if n > 0 && len(x) > MaxOutput/n {
 				return nil, true, s.PayText(MaxOutput + 1)
@@ -134,11 +148,13 @@ func (s *Env) joined(op string, x, y any) (v any, applies bool, err error) {
 		if l, ok := y.([]any); ok && op == "+" {
 			return slices.Concat(x, l), true, s.PayFor(x, l)
 		}
+
 		if isNumber && op == "*" {
 			v, err = s.repeat(x, n)
 			return v, true, err
 		}
 	}
+
 	return nil, false, nil
 }
 
@@ -150,11 +166,13 @@ func (s *Env) repeat(x []any, n int) (any, error) {
 	if n > maxSteps {
 		return nil, s.Pay(n)
 	}
+
 	for range n {
 		if err := s.PayFor(x...); err != nil {
 			return nil, err
 		}
 	}
+
 	return slices.Repeat(x, n), nil
 }
 
@@ -178,9 +196,11 @@ func intArith(op string, x, y int64) (any, error) {
 		}
 		return z, nil
 	}
+
 	if y == 0 {
 		return nil, fmt.Errorf("%w: division by zero", ErrType)
 	}
+
 	q, r := x/y, x%y
 	if r != 0 && (r < 0) != (y < 0) {
 		q, r = q-1, r+y
@@ -188,6 +208,7 @@ func intArith(op string, x, y int64) (any, error) {
 	if op == "//" {
 		return q, nil
 	}
+
 	return r, nil
 }
 
@@ -201,14 +222,17 @@ func floatArith(op string, x, y float64) (any, error) {
 		return x * y, nil
 	case "**":
 		z := math.Pow(x, y)
-		if math.IsNaN(z) && !math.IsNaN(x) && !math.IsNaN(y) || math.IsInf(z, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
+		if math.IsNaN(z) && !math.IsNaN(x) && !math.IsNaN(y) ||
+			math.IsInf(z, 0) && !math.IsInf(x, 0) && !math.IsInf(y, 0) {
 			return nil, fmt.Errorf("%w: %s ** %s is no finite real number", ErrType, pyvalue.Repr(x), pyvalue.Repr(y))
 		}
 		return z, nil
 	}
+
 	if y == 0 {
 		return nil, fmt.Errorf("%w: division by zero", ErrType)
 	}
+
 	q := math.Floor(x / y)
 	switch op {
 	case "/":
@@ -216,6 +240,7 @@ func floatArith(op string, x, y float64) (any, error) {
 	case "//":
 		return q, nil
 	}
+
 	return x - q*y, nil
 }
 
@@ -227,6 +252,7 @@ func (s *Env) power(x int64, n int) (any, error) {
 	case x == -1:
 		return int64(1 - 2*(n%2)), nil
 	}
+
 	var out any = int64(1)
 	for range n {
 		var err error
@@ -234,5 +260,6 @@ func (s *Env) power(x int64, n int) (any, error) {
 			return nil, err
 		}
 	}
+
 	return out, s.Step()
 }

@@ -18,20 +18,24 @@ func (s *Env) Compare(op string, x, y any) (bool, error) {
 		in, err := s.contains(y, x)
 		return in == (op == "in"), err
 	}
+
 	for _, v := range []any{x, y} {
 		if u, ok := v.(*Undefined); ok {
 			return false, u.Err()
 		}
 	}
+
 	c, err := pyvalue.Compare(x, y)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrType, err)
 	}
+
 	f, okX := pyvalue.Number(x)
 	g, okY := pyvalue.Number(y)
 	if okX && okY && (math.IsNaN(f) || math.IsNaN(g)) {
 		return false, nil
 	}
+
 	switch op {
 	case "<":
 		return c < 0, nil
@@ -40,6 +44,7 @@ func (s *Env) Compare(op string, x, y any) (bool, error) {
 	case ">":
 		return c > 0, nil
 	}
+
 	return c >= 0, nil
 }
 
@@ -58,12 +63,14 @@ func (s *Env) contains(in, v any) (bool, error) {
 		}
 		return has, err
 	}
+
 	items, err := s.Iterate(in)
 	for _, x := range items {
 		if same, err := s.Equal(x, v); err != nil || same {
 			return same, err
 		}
 	}
+
 	return false, err
 }
 
@@ -82,14 +89,18 @@ func (s *Env) Filter(name string, f Function, x any, args Given) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		if name == "tojson" || name == "int" || name == "float" || name == "abs" || name == "round" {
 			return nil, u.Err()
 		}
+
 		x = empty
 	}
+
 	if err := s.PayFor(x); err != nil {
 		return nil, err
 	}
+
 	return f.Do(x, args)
 }
 
@@ -102,28 +113,34 @@ func Cut(items []any, parts [3]*int) ([]any, error) {
 	if step == 0 {
 		return nil, fmt.Errorf("%w: slice with step 0", ErrType)
 	}
+
 	lo, hi := 0, n
 	if step < 0 {
 		lo, hi = n-1, -1
 	}
+
 	bound := func(p *int, to *int) {
 		if p == nil {
 			return
 		}
+
 		v := *p
 		if v < 0 {
 			v = max(v+n, min(0, step))
 		}
+
 		*to = min(v, n+min(0, step))
 		if step > 0 {
 			*to = max(*to, 0)
 		}
 	}
+
 	bound(parts[0], &lo)
 	bound(parts[1], &hi)
 	out := []any{}
 	for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {
 		out = append(out, items[i])
 	}
+
 	return out, nil
 }

@@ -21,8 +21,9 @@ const (
 	checkStep = 1 << 14   // steps between looks at whether the rendering is to end
 )
 
-// Env is what the functions of a rendering share: settings, tables of functions and what is left of the work that it may do. Whatever
-// makes or looks through a value pays for its size, so that neither loops nor values which hold each other many times cost more.
+// Env is what the functions of a rendering share: settings, tables of functions and what is left of the work
+// that it may do. Whatever makes or looks through a value pays for its size, so that neither loops nor values
+// which hold each other many times cost more.
 type Env struct {
 	Strict    bool             // what is not defined is an error where it is used, not an empty text
 	PlainJSON bool             // tojson keeps the order of keys and all characters
@@ -48,11 +49,13 @@ func (b *Env) Pay(n int) error {
 		b.used = maxSteps
 		return fmt.Errorf("%w: more than %d steps", ErrCost, maxSteps)
 	}
+
 	before := b.used
 	b.used += n
 	if before/checkStep != b.used/checkStep && b.Context.Err() != nil {
 		return context.Cause(b.Context)
 	}
+
 	return nil
 }
 
@@ -70,6 +73,7 @@ func (b *Env) payValue(v any) error {
 	if err := b.Pay(1); err != nil {
 		return err
 	}
+
 	switch v := v.(type) {
 	case string:
 		return b.Pay(len(v) / TextStep)
@@ -84,6 +88,7 @@ func (b *Env) payValue(v any) error {
 			}
 		}
 	}
+
 	return nil
 }
 

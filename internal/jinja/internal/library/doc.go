@@ -1,5 +1,5 @@
-// Package library holds what templates do with values: operators, filters, methods, tests and functions, each paid for out of what a
-// rendering may cost.
+// Package library holds what templates do with values: operators, filters, methods, tests and functions, each
+// paid for out of what a rendering may cost.
 package library
 
 import (

@@ -31,6 +31,7 @@ func filterAbs(x any, _ Given) (any, error) {
 	case float64:
 		return math.Abs(x), nil
 	}
+
 	return nil, typeError("abs", x)
 }
 
@@ -46,29 +47,36 @@ func filterInt(x any, g Given) (any, error) {
 	if n, ok := x.(int64); ok {
 		return n, nil
 	}
+
 	if s, ok := x.(string); ok {
 		base, ok := pyvalue.Int(g.or(1, "base", int64(10)))
 		if !ok {
 			return nil, typeError("base", g.or(1, "base", nil))
 		}
+
 		if n, ok, err := pyvalue.ParseInt(s, base); err != nil {
 			return nil, errInt
 		} else if ok {
 			return n, nil
 		}
+
 		f, ok := pyvalue.ParseFloat(s)
 		if !ok {
 			return g.or(0, "default", int64(0)), nil
 		}
+
 		x = f
 	}
+
 	f, ok := pyvalue.Number(x)
 	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
 		return g.or(0, "default", int64(0)), nil
 	}
+
 	if math.Abs(f) >= 1<<63 {
 		return nil, errInt
 	}
+
 	return int64(f), nil
 }
 
@@ -89,21 +97,26 @@ func filterRegexReplace(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	to, err := g.text(1, "repl", nil)
 	if err != nil {
 		return nil, err
 	}
+
 	re, err := regexp.Compile(pattern)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrType, err)
 	}
+
 	if strings.Contains(to, `\`) {
 		return nil, fmt.Errorf("%w: regex_replace with groups in what replaces", ErrUnknown)
 	}
+
 	s, err := g.Str(x)
 	if err != nil {
 		return nil, err
 	}
+
 	total := len(s)
 	s = re.ReplaceAllStringFunc(s, func(string) string {
 		if total += len(to); total > MaxOutput {
@@ -111,9 +124,11 @@ func filterRegexReplace(x any, g Given) (any, error) {
 		}
 		return to
 	})
+
 	if total > MaxOutput {
 		return nil, g.PayText(total)
 	}
+
 	return s, g.PayText(len(s))
 }
 
@@ -122,27 +137,33 @@ func filterReplace(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	to, err := g.text(1, "new", nil)
 	if err != nil {
 		return nil, err
 	}
+
 	n := -1
 	if v, ok := pyvalue.Int(g.or(2, "count", nil)); ok {
 		n = v
 	}
+
 	s, err := g.Str(x)
 	if err != nil {
 		return nil, err
 	}
+
 	times := strings.Count(s, from)
 	if n >= 0 {
 		times = min(times, n)
 	}
+
 	if grow := len(to) - len(from); grow > 0 && times > MaxOutput/grow {
 		return nil, g.PayText(MaxOutput + 1)
 	} else if err := g.PayText(len(s) + times*grow); err != nil {
 		return nil, err
 	}
+
 	return strings.Replace(s, from, to, n), nil
 }
 
@@ -151,11 +172,13 @@ func filterRound(x any, g Given) (any, error) {
 		n, _ := pyvalue.Int(b)
 		x = int64(n)
 	}
+
 	f, ok := pyvalue.Number(x)
 	n, okN := pyvalue.Int(g.or(0, "precision", int64(0)))
 	if !ok || !okN {
 		return nil, typeError("round", x)
 	}
+
 	scale := math.Pow(10, float64(n))
 	switch method := pyvalue.Str(g.or(1, "method", "common")); method {
 	case "common":
@@ -195,12 +218,14 @@ func filterAttribute(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if _, ok := x.(*pyvalue.Dict); ok { // keys are no attributes
 		if f, ok := Methods["dict"][name]; ok {
 			return &Native{name, x, f}, nil
 		}
 		return &Undefined{What: fmt.Sprintf("attribute %q of a dict", name)}, nil
 	}
+
 	return g.Attribute(x, name)
 }
 
@@ -221,6 +246,7 @@ func justify(s string, width int, fill string, side byte, g Given) (any, error) 
 	if utf8.RuneCountInString(fill) != 1 {
 		return nil, fmt.Errorf("%w: %q is not one character", ErrType, fill)
 	}
+
 	short := width - utf8.RuneCountInString(s)
 	if short <= 0 {
 		return s, nil
@@ -228,6 +254,7 @@ func justify(s string, width int, fill string, side byte, g Given) (any, error) 
 	if err := g.PayText(short); err != nil {
 		return nil, err
 	}
+
 	left := 0
 	switch side {
 	case 'r':
@@ -235,6 +262,7 @@ func justify(s string, width int, fill string, side byte, g Given) (any, error) 
 	case 'c': // as Python divides what is odd
 		left = short/2 + short&width&1
 	}
+
 	return strings.Repeat(fill, left) + s + strings.Repeat(fill, short-left), nil
 }
 
@@ -243,16 +271,19 @@ func filterFormat(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if len(g.Names) == 0 {
 		return g.percent(s, pyvalue.Tuple(g.List))
 	}
 	if len(g.List) > 0 {
 		return nil, fmt.Errorf("%w: places and names at once", ErrType)
 	}
+
 	d, err := globalDict(nil, g)
 	if err != nil {
 		return nil, err
 	}
+
 	return g.percent(s, d)
 }
 
@@ -261,6 +292,7 @@ func filterIndent(x any, g Given) (any, error) {
 	if !isText {
 		return nil, typeError("indent", x)
 	}
+
 	by, ok := g.or(0, "width", int64(4)).(string)
 	if !ok {
 		n, err := g.int(0, "width", 4)
@@ -272,16 +304,19 @@ func filterIndent(x any, g Given) (any, error) {
 		}
 		by = strings.Repeat(" ", max(n, 0))
 	}
+
 	lines := strings.Split(s+"\n", "\n")
 	lines = lines[:len(lines)-1]
 	if err := g.PayText((len(lines) + 1) * (len(by) + 1)); err != nil {
 		return nil, err
 	}
+
 	for i, line := range lines {
 		if (i > 0 || g.is(1, "first", false)) && (line != "" || g.is(2, "blank", false)) {
 			lines[i] = by + line
 		}
 	}
+
 	return strings.Join(lines, "\n"), nil
 }
 
@@ -290,20 +325,24 @@ func filterTruncate(x any, g Given) (any, error) {
 	if !isText {
 		return nil, typeError("truncate", x)
 	}
+
 	n, err := g.int(0, "length", 255)
 	if err != nil {
 		return nil, err
 	}
+
 	leeway := 5
 	if g.or(3, "leeway", nil) != nil {
 		if leeway, err = g.int(3, "leeway", 5); err != nil {
 			return nil, err
 		}
 	}
+
 	end, err := g.text(2, "end", "...")
 	if err != nil {
 		return nil, err
 	}
+
 	runes := []rune(s)
 	size := utf8.RuneCountInString(end)
 	if n < size || leeway < 0 {
@@ -312,10 +351,12 @@ func filterTruncate(x any, g Given) (any, error) {
 	if len(runes) <= n+leeway {
 		return s, nil
 	}
+
 	cut := string(runes[:n-size])
 	if at := strings.LastIndexByte(cut, ' '); at >= 0 && !g.is(1, "killwords", false) {
 		cut = cut[:at]
 	}
+
 	return cut + end, nil
 }
 
@@ -327,15 +368,20 @@ func filterWordCount(x any, g Given) (any, error) {
 	return int64(len(words.FindAllStringIndex(s, -1))), err
 }
 
-// filterJSON is tojson: Jinja's sorts keys and escapes what means something in HTML; that of chat templates does neither.
+// filterJSON is tojson: Jinja's sorts keys and escapes what means something in HTML; that of chat templates
+// does neither.
 func filterJSON(x any, g Given) (any, error) {
 	plain := g.PlainJSON
 	style := pyvalue.JSON{
-		ASCII: !plain || g.is(1, "ensure_ascii", false), HTML: !plain, Sort: !plain || g.is(3, "sort_keys", false), MaxBytes: MaxOutput,
+		ASCII: !plain || g.is(1, "ensure_ascii", false), HTML: !plain, Sort: !plain || g.is(3, "sort_keys", false),
+		MaxBytes: MaxOutput,
 	}
-	if !plain && (len(g.List) > 1 || g.or(1, "ensure_ascii", nil) != nil || g.or(2, "separators", nil) != nil || g.or(3, "sort_keys", nil) != nil) {
+
+	if !plain && (len(g.List) > 1 || g.or(1, "ensure_ascii", nil) != nil || g.or(2, "separators", nil) != nil ||
+		g.or(3, "sort_keys", nil) != nil) {
 		return nil, fmt.Errorf("%w: arguments of tojson beside indent", ErrUnknown)
 	}
+
 	if separators := g.or(2, "separators", nil); separators != nil {
 		list, err := g.Iterate(separators)
 		if err != nil || len(list) != 2 {
@@ -343,6 +389,7 @@ func filterJSON(x any, g Given) (any, error) {
 		}
 		style.Item, style.Key = pyvalue.Str(list[0]), pyvalue.Str(list[1])
 	}
+
 	switch indent := g.or(0, "indent", nil).(type) {
 	case nil:
 	case string:
@@ -354,9 +401,11 @@ func filterJSON(x any, g Given) (any, error) {
 		}
 		style.Lines, style.Indent = true, strings.Repeat(" ", max(n, 0))
 	}
+
 	s, err := style.Dumps(x)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrType, err)
 	}
+
 	return s, g.PayText(len(s))
 }

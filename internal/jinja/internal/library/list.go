@@ -46,6 +46,7 @@ func (g Given) getter(attribute any) func(v any) (any, error) {
 	default:
 		steps = []any{a}
 	}
+
 	return func(v any) (any, error) {
 		for _, key := range steps {
 			var err error
@@ -56,6 +57,7 @@ func (g Given) getter(attribute any) func(v any) (any, error) {
 				return nil, err
 			}
 		}
+
 		return v, nil
 	}
 }
@@ -73,6 +75,7 @@ func filterJoin(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	get := g.getter(g.or(1, "attribute", nil))
 	parts := make([]string, len(list))
 	for i, v := range list {
@@ -83,6 +86,7 @@ func filterJoin(x any, g Given) (any, error) {
 			return nil, err
 		}
 	}
+
 	return g.join(parts, g.or(0, "d", ""))
 }
 
@@ -92,15 +96,18 @@ func (s *Env) join(parts []string, between any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	total := 0
 	for _, part := range parts {
 		if total += len(part) + len(sep); total > MaxOutput+len(sep) {
 			break
 		}
 	}
+
 	if err := s.PayText(max(total-len(sep), 0)); err != nil {
 		return nil, err
 	}
+
 	return strings.Join(parts, sep), nil
 }
 
@@ -109,21 +116,25 @@ func filterReverse(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	slices.Reverse(list)
 	if _, ok := x.(string); !ok {
 		return list, nil
 	}
+
 	var b strings.Builder
 	for _, c := range list {
 		b.WriteString(c.(string))
 	}
+
 	return b.String(), nil
 }
 
 // keyed is an item with what it is ordered by.
 type keyed struct{ key, item any }
 
-// keys pairs items with what they are ordered by; texts count without regard to upper and lower case unless they are sensitive.
+// keys pairs items with what they are ordered by; texts count without regard to upper and lower case unless
+// they are sensitive.
 func (g Given) keys(list []any, sensitive bool, get func(v any) (any, error)) ([]keyed, error) {
 	out := make([]keyed, len(list))
 	for i, item := range list {
@@ -131,14 +142,17 @@ func (g Given) keys(list []any, sensitive bool, get func(v any) (any, error)) ([
 		if err != nil {
 			return nil, err
 		}
+
 		if u, ok := key.(*Undefined); ok {
 			return nil, u.Err()
 		}
 		if s, ok := key.(string); ok && !sensitive {
 			key = pyvalue.Lower(s)
 		}
+
 		out[i] = keyed{key, item}
 	}
+
 	return out, g.PayFor(list...)
 }
 
@@ -149,6 +163,7 @@ func order(list []keyed, reverse bool) error {
 	if reverse {
 		sign = -1
 	}
+
 	slices.SortStableFunc(list, func(a, b keyed) int {
 		c, err := pyvalue.Compare(a.key, b.key)
 		if err != nil && fault == nil {
@@ -156,6 +171,7 @@ func order(list []keyed, reverse bool) error {
 		}
 		return sign * c
 	})
+
 	return fault
 }
 
@@ -173,6 +189,7 @@ func (g Given) several(attribute any, sensitive bool) func(v any) (any, error) {
 	if !ok || !strings.Contains(names, ",") {
 		return g.getter(attribute)
 	}
+
 	return func(v any) (any, error) {
 		var out []any
 		for name := range strings.SplitSeq(names, ",") {
@@ -180,11 +197,14 @@ func (g Given) several(attribute any, sensitive bool) func(v any) (any, error) {
 			if err != nil {
 				return nil, err
 			}
+
 			if s, ok := x.(string); ok && !sensitive {
 				x = pyvalue.Lower(s)
 			}
+
 			out = append(out, x)
 		}
+
 		return out, nil
 	}
 }
@@ -194,11 +214,13 @@ func filterSort(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	sensitive := g.is(1, "case_sensitive", false)
 	sorted, err := g.keys(list, sensitive, g.several(g.or(2, "attribute", nil), sensitive))
 	if err == nil {
 		err = order(sorted, g.is(0, "reverse", false))
 	}
+
 	return itemsOf(sorted), err
 }
 
@@ -207,16 +229,19 @@ func filterDictSort(x any, g Given) (any, error) {
 	if !ok {
 		return nil, typeError("dictsort", x)
 	}
+
 	at := map[string]int64{"key": 0, "value": 1}
 	by, ok := at[pyvalue.Str(g.or(1, "by", "key"))]
 	if !ok {
 		return nil, fmt.Errorf("%w: dictsort by %s; known: key, value", ErrUnknown, pyvalue.Repr(g.or(1, "by", nil)))
 	}
+
 	list, _ := dictItems(d, g)
 	sorted, err := g.keys(list.([]any), g.is(0, "case_sensitive", false), g.getter(by))
 	if err == nil {
 		err = order(sorted, g.is(2, "reverse", false))
 	}
+
 	return itemsOf(sorted), err
 }
 
@@ -225,11 +250,13 @@ func filterGroup(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	get := g.getter(g.or(0, "attribute", nil))
 	key := func(v any) (any, error) {
 		k, err := get(v)
 		return orUse(k, g.or(1, "default", nil)), err
 	}
+
 	sorted, err := g.keys(list, g.is(2, "case_sensitive", false), key)
 	if err == nil {
 		err = order(sorted, false)
@@ -237,19 +264,23 @@ func filterGroup(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	out := []any{}
 	for i := 0; i < len(sorted); {
 		n := 1
 		for i+n < len(sorted) && pyvalue.Equal(sorted[i].key, sorted[i+n].key) {
 			n++
 		}
+
 		name, err := key(sorted[i].item)
 		if err != nil {
 			return nil, err
 		}
+
 		out = append(out, pyvalue.Tuple{name, itemsOf(sorted[i : i+n])})
 		i += n
 	}
+
 	return out, nil
 }
 
@@ -265,8 +296,10 @@ func filterSum(x any, g Given) (any, error) {
 		if u, ok := v.(*Undefined); ok {
 			return nil, u.Err()
 		}
+
 		total, err = g.arith("+", total, v)
 	}
+
 	return total, err
 }
 
@@ -275,6 +308,7 @@ func filterUnique(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	all, err := g.keys(list, g.is(0, "case_sensitive", false), g.getter(g.or(1, "attribute", nil)))
 	seen, out := pyvalue.NewDict(), []any{}
 	for _, k := range all {
@@ -285,9 +319,11 @@ func filterUnique(x any, g Given) (any, error) {
 		if has {
 			continue
 		}
+
 		out = append(out, k.item)
 		err = errors.Join(err, seen.SetKey(k.key, true))
 	}
+
 	return out, err
 }
 
@@ -298,23 +334,28 @@ func extreme(sign int) Action {
 		if err != nil {
 			return nil, err
 		}
+
 		all, err := g.keys(list, g.is(0, "case_sensitive", false), g.getter(g.or(1, "attribute", nil)))
 		if err != nil {
 			return nil, err
 		}
+
 		if len(all) == 0 {
 			return &Undefined{What: "extreme of what is empty"}, nil
 		}
+
 		best := all[0]
 		for _, v := range all[1:] {
 			c, err := pyvalue.Compare(v.key, best.key)
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", ErrType, err)
 			}
+
 			if c*sign > 0 {
 				best = v
 			}
 		}
+
 		return best.item, nil
 	}
 }
@@ -328,6 +369,7 @@ func filterBatch(x any, g Given) (any, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: rows of %d", ErrType, n)
 	}
+
 	out := []any{}
 	for row := range slices.Chunk(list, n) {
 		row = slices.Clone(row)
@@ -337,8 +379,10 @@ func filterBatch(x any, g Given) (any, error) {
 			}
 			row = append(row, slices.Repeat([]any{fill}, n-len(row))...)
 		}
+
 		out = append(out, row)
 	}
+
 	return out, nil
 }
 
@@ -351,6 +395,7 @@ func filterSlice(x any, g Given) (any, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("%w: %d slices", ErrType, n)
 	}
+
 	size, extra := len(list)/n, len(list)%n
 	out := []any{}
 	for i := range n {
@@ -360,8 +405,10 @@ func filterSlice(x any, g Given) (any, error) {
 		if fill := g.or(1, "fill_with", nil); fill != nil && i >= extra {
 			part = append(part, fill)
 		}
+
 		out = append(out, part)
 	}
+
 	return out, nil
 }
 
@@ -390,16 +437,19 @@ func filterMap(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	do, err := g.mapping()
 	if err != nil {
 		return nil, err
 	}
+
 	out := make([]any, len(list))
 	for i, v := range list {
 		if out[i], err = do(v); err != nil {
 			return nil, err
 		}
 	}
+
 	return out, g.PayFor(out...)
 }
 
@@ -411,19 +461,23 @@ func (g Given) mapping() (func(v any) (any, error), error) {
 		if err := (Function{Args: "attribute default"}).Check(g); err != nil {
 			return nil, err
 		}
+
 		return func(v any) (any, error) {
 			out, err := get(v)
 			return orUse(out, without), err
 		}, nil
 	}
+
 	name, err := g.text(0, "filter", nil)
 	if err != nil {
 		return nil, err
 	}
+
 	f, ok := g.Filters[name]
 	if !ok {
 		return nil, fmt.Errorf("%w: filter %q; known: %s", ErrUnknown, name, Known(g.Filters))
 	}
+
 	rest := g
 	rest.List = g.List[1:]
 	return func(v any) (any, error) { return g.Filter(name, f, v, rest) }, f.Check(rest)
@@ -436,6 +490,7 @@ func choose(attribute, keep bool) Action {
 		if err != nil {
 			return nil, err
 		}
+
 		get := g.getter(nil)
 		if attribute {
 			if len(g.List) == 0 {
@@ -444,24 +499,29 @@ func choose(attribute, keep bool) Action {
 			get = g.getter(g.List[0])
 			g.List = g.List[1:]
 		}
+
 		holds, err := g.choice()
 		if err != nil {
 			return nil, err
 		}
+
 		out := []any{}
 		for _, item := range list {
 			v, err := get(item)
 			if err != nil {
 				return nil, err
 			}
+
 			ok, err := holds(v)
 			if err != nil {
 				return nil, err
 			}
+
 			if ok == keep {
 				out = append(out, item)
 			}
 		}
+
 		return out, nil
 	}
 }
@@ -471,14 +531,17 @@ func (g Given) choice() (func(v any) (bool, error), error) {
 	if len(g.List) == 0 {
 		return g.Truth, Function{}.Check(g)
 	}
+
 	name, err := g.text(0, "test", nil)
 	if err != nil {
 		return nil, err
 	}
+
 	test, ok := g.Tests[name]
 	if !ok {
 		return nil, fmt.Errorf("%w: test %q; known: %s", ErrUnknown, name, Known(g.Tests))
 	}
+
 	rest := g
 	rest.List = g.List[1:]
 	return func(v any) (bool, error) {

@@ -90,14 +90,17 @@ func zeroFill(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	s, sign := x.(string), ""
 	if s != "" && (s[0] == '+' || s[0] == '-') {
 		sign, s = s[:1], s[1:]
 	}
+
 	out, err := justify(s, width-len(sign), "0", 'r', g)
 	if err != nil {
 		return nil, err
 	}
+
 	return sign + out.(string), nil
 }
 
@@ -120,6 +123,7 @@ func partition(find func(s, sep string) int) Action {
 		if err != nil {
 			return nil, err
 		}
+
 		at := find(s, sep)
 		switch {
 		case at >= 0:
@@ -127,6 +131,7 @@ func partition(find func(s, sep string) int) Action {
 		case find("aa", "a") == 1: // from the right
 			return pyvalue.Tuple{"", "", s}, nil
 		}
+
 		return pyvalue.Tuple{s, "", ""}, nil
 	}
 }
@@ -154,6 +159,7 @@ func split(right bool) Action {
 		if !ok {
 			return nil, typeError("maxsplit", g.or(1, "maxsplit", nil))
 		}
+
 		sep := g.or(0, "sep", nil)
 		if sep == nil {
 			if err := g.Pay(countWords(x.(string))); err != nil {
@@ -161,13 +167,16 @@ func split(right bool) Action {
 			}
 			return splitSpace(x.(string), limit, right)
 		}
+
 		s, ok := sep.(string)
 		if !ok || s == "" {
 			return nil, fmt.Errorf("%w: separator %s", ErrType, pyvalue.Repr(sep))
 		}
+
 		if err := g.Pay(strings.Count(x.(string), s) + 1); err != nil {
 			return nil, err
 		}
+
 		parts := strings.Split(x.(string), s)
 		if extra := len(parts) - 1 - limit; limit >= 0 && extra > 0 {
 			if right {
@@ -176,6 +185,7 @@ func split(right bool) Action {
 				parts = append(parts[:limit:limit], strings.Join(parts[limit:], s))
 			}
 		}
+
 		return listOf(parts), nil
 	}
 }
@@ -201,6 +211,7 @@ func splitSpace(s string, limit int, right bool) (any, error) {
 	if right {
 		return splitSpaceRight(s, limit), nil
 	}
+
 	var parts []string
 	s = strings.TrimLeftFunc(s, pyvalue.IsSpace)
 	for ; limit > 0 && s != ""; limit-- {
@@ -210,9 +221,11 @@ func splitSpace(s string, limit int, right bool) (any, error) {
 		}
 		parts, s = append(parts, s[:at]), strings.TrimLeftFunc(s[at:], pyvalue.IsSpace)
 	}
+
 	if s != "" {
 		parts = append(parts, s)
 	}
+
 	return listOf(parts), nil
 }
 
@@ -228,9 +241,11 @@ func splitSpaceRight(s string, limit int) any {
 		_, n := utf8.DecodeRuneInString(s[at:])
 		parts, s = append(parts, s[at+n:]), strings.TrimRightFunc(s[:at], pyvalue.IsSpace)
 	}
+
 	if s != "" {
 		parts = append(parts, s)
 	}
+
 	slices.Reverse(parts)
 	return listOf(parts)
 }
@@ -247,11 +262,14 @@ func listOf(parts []string) []any {
 var lineEnds = regexp.MustCompile("\r\n|[\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029]")
 
 func splitLines(x any, g Given) (any, error) {
-	s, out, from := x.(string), []any{}, 0
+	s := x.(string)
+	out := []any{}
+	from := 0
 	found := lineEnds.FindAllStringIndex(s, -1)
 	if err := g.Pay(len(found) + 1); err != nil {
 		return nil, err
 	}
+
 	for _, m := range found {
 		end := m[0]
 		if g.is(0, "keepends", false) {
@@ -260,9 +278,11 @@ func splitLines(x any, g Given) (any, error) {
 		out = append(out, s[from:end])
 		from = m[1]
 	}
+
 	if from < len(s) {
 		out = append(out, s[from:])
 	}
+
 	return out, nil
 }
 
@@ -273,15 +293,18 @@ func textTest(f func(s, affix string) bool) Action {
 		if !ok {
 			list = pyvalue.Tuple{g.or(0, "affix", nil)}
 		}
+
 		for _, v := range list {
 			affix, ok := v.(string)
 			if !ok {
 				return nil, fmt.Errorf("%w: affix is %s, want a str or a tuple of these", ErrType, pyvalue.Kind(v))
 			}
+
 			if f(x.(string), affix) {
 				return true, nil
 			}
 		}
+
 		return false, nil
 	}
 }
@@ -317,6 +340,7 @@ func textJoin(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	parts := make([]string, len(list))
 	for i, v := range list {
 		var ok bool
@@ -324,6 +348,7 @@ func textJoin(x any, g Given) (any, error) {
 			return nil, fmt.Errorf("%w: join of a list whose item %d is %s, want str", ErrType, i, pyvalue.Kind(v))
 		}
 	}
+
 	return g.join(parts, x)
 }
 
@@ -333,10 +358,12 @@ func listIndex(x any, g Given) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	at := slices.IndexFunc(list, func(y any) bool { return pyvalue.Equal(v, y) })
 	if at < 0 {
 		return nil, fmt.Errorf("%w: %s is not in %s", ErrType, pyvalue.Repr(v), pyvalue.Repr(x))
 	}
+
 	return int64(at), nil
 }
 

@@ -110,6 +110,7 @@ func (s *Env) Equal(a, b any) (bool, error) {
 	if err := s.PayFor(a, b); err != nil {
 		return false, err
 	}
+
 	return pyvalue.Equal(a, b), nil
 }
 
@@ -126,9 +127,11 @@ func (s *Env) Str(v any) (string, error) {
 	case Object:
 		return "", fmt.Errorf("%w: a %s is written as text", ErrType, pyvalue.Kind(v))
 	}
+
 	if err := s.payValue(v); err != nil {
 		return "", err
 	}
+
 	text := pyvalue.Str(v)
 	return text, s.PayText(len(text))
 }
@@ -154,6 +157,7 @@ func (s *Env) Iterate(v any) ([]any, error) {
 		}
 		return list, s.Pay(len(list))
 	}
+
 	return nil, fmt.Errorf("%w: %s has no items", ErrType, pyvalue.Kind(v))
 }
 
@@ -171,14 +175,17 @@ func (s *Env) Attribute(v any, name string) (any, error) {
 			return x[map[string]int{"grouper": 0, "list": 1}[name]], nil
 		}
 	}
+
 	if f, ok := Methods[pyvalue.Kind(v)][name]; ok {
 		return &Native{name, v, f}, nil
 	}
+
 	if d, ok := v.(*pyvalue.Dict); ok {
 		if item, ok := d.Get(name); ok {
 			return item, nil
 		}
 	}
+
 	return &Undefined{What: fmt.Sprintf("%q of a %s%s", name, pyvalue.Kind(v), has(v))}, nil
 }
 
@@ -187,31 +194,41 @@ func (s *Env) Item(v, key any) (any, error) {
 	if u, ok := v.(*Undefined); ok {
 		return nil, u.Err()
 	}
+
 	if d, ok := v.(*pyvalue.Dict); ok {
 		item, has, err := d.GetKey(key)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrType, err)
 		}
+
 		if has {
 			return item, nil
 		}
 	}
+
 	if name, ok := key.(string); ok {
 		return s.Attribute(v, name)
 	}
+
 	n, ok := pyvalue.Int(key)
 	if _, isDict := v.(*pyvalue.Dict); !ok || isDict {
 		return &Undefined{What: fmt.Sprintf("item %s of a %s%s", pyvalue.Repr(key), pyvalue.Kind(v), has(v))}, nil
 	}
+
 	items, err := s.Iterate(v)
 	if err != nil {
 		return nil, err
 	}
+
 	if n < 0 {
 		n += len(items)
 	}
+
 	if n < 0 || n >= len(items) {
-		return &Undefined{What: fmt.Sprintf("item %s of a %s of %d items", pyvalue.Repr(key), pyvalue.Kind(v), len(items))}, nil
+		return &Undefined{
+			What: fmt.Sprintf("item %s of a %s of %d items", pyvalue.Repr(key), pyvalue.Kind(v), len(items)),
+		}, nil
 	}
+
 	return items[n], nil
 }

@@ -69,15 +69,18 @@ func (f Function) CheckNames(n int, names []string) error {
 	if f.Args == "*" {
 		return nil
 	}
+
 	want := strings.Fields(f.Args)
 	if n > len(want) {
 		return fmt.Errorf("%w: %d arguments, want at most %d (%s)", ErrUnknown, n, len(want), f.Args)
 	}
+
 	for _, name := range names {
 		if !slices.Contains(want, name) {
 			return fmt.Errorf("%w: argument %q; known: %s", ErrUnknown, name, strings.Join(want, ", "))
 		}
 	}
+
 	return nil
 }
 
@@ -162,25 +165,33 @@ func globalRange(_ any, g Given) (any, error) {
 		}
 		n[i] = k
 	}
-	lo, hi, step := n[0], n[1], n[2]
+
+	lo := n[0]
+	hi := n[1]
+	step := n[2]
 	switch len(g.List) {
 	case 0:
 		return nil, fmt.Errorf("%w: range without a number", ErrType)
 	case 1:
-		lo, hi, step = 0, n[0], 1
+		lo = 0
+		hi = n[0]
+		step = 1
 	case 2:
 		step = 1
 	}
+
 	if step == 0 || lo < -maxNumber || lo > maxNumber || hi < -maxNumber || hi > maxNumber || (hi-lo)/step > maxSteps {
 		return nil, fmt.Errorf("%w: range(%d, %d, %d)", ErrCost, lo, hi, step)
 	}
 	if err := g.Pay(max((hi-lo)/step, 0)); err != nil {
 		return nil, err
 	}
+
 	out := []any{}
 	for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {
 		out = append(out, int64(i))
 	}
+
 	return out, nil
 }
 
@@ -189,12 +200,14 @@ func (g Given) pairs(set func(k, v any) error) error {
 	if len(g.List) > 1 {
 		return fmt.Errorf("%w: %d arguments, want one", ErrType, len(g.List))
 	}
+
 	for _, from := range g.List {
 		d, isDict := from.(*pyvalue.Dict)
 		items, err := g.Iterate(from)
 		if err != nil {
 			return err
 		}
+
 		for _, item := range items {
 			pair := []any{item, nil}
 			if isDict {
@@ -213,11 +226,13 @@ func (g Given) pairs(set func(k, v any) error) error {
 			}
 		}
 	}
+
 	for _, name := range g.Names {
 		if err := set(name, g.Named[name]); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 

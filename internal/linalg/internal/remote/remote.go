@@ -51,6 +51,7 @@ func (d *Device) place(rows, cols int, at At) (kernels.Mat, bool, error) {
 		kernels.Missed(d.dev, d.what)
 		return kernels.Mat{}, false, nil
 	}
+
 	host := kernels.NewHost(kernels.F64, rows*cols)
 	for i := range rows {
 		row := host.F64()[i*cols:][:cols]
@@ -58,10 +59,12 @@ func (d *Device) place(rows, cols int, at At) (kernels.Mat, bool, error) {
 			row[j] = at(i, j)
 		}
 	}
+
 	if err := d.dev.Upload(buf, 0, host.Bytes()); err != nil {
 		buf.Free()
 		return kernels.Mat{}, true, fmt.Errorf("%s: %w", d.what, err)
 	}
+
 	return kernels.MatOf(buf, rows, cols), true, nil
 }
 
@@ -91,8 +94,8 @@ func (d *Device) factor(n int, a At) (l kernels.Mat, done bool, err error) {
 	return l, true, err
 }
 
-// Cholesky gives the lower factor of a symmetric matrix, of which the lower triangle is read, row by row. Not done means that there was
-// no room.
+// Cholesky gives the lower factor of a symmetric matrix, of which the lower triangle is read, row by row. Not
+// done means that there was no room.
 func (d *Device) Cholesky(n int, a At) (l []float64, done bool, err error) {
 	there, done, err := d.factor(n, a)
 	if !done || err != nil {
@@ -110,11 +113,13 @@ func (d *Device) InverseOfFactor(n int, a At) (x []float64, done bool, err error
 		return nil, done, err
 	}
 	defer l.Buf.Free()
+
 	b, done, err := d.place(n, n, Unit)
 	if !done || err != nil {
 		return nil, done, err
 	}
 	defer b.Buf.Free()
+
 	d.solver.SolveLower(l, b, false)
 	x, err = d.fetch(b)
 	return x, true, err
@@ -127,13 +132,16 @@ func (d *Device) Solve(n int, lower At, sides int, b At) (x []float64, done bool
 		return nil, done, err
 	}
 	defer l.Buf.Free()
+
 	right, done, err := d.place(n, sides, b)
 	if !done || err != nil {
 		return nil, done, err
 	}
 	defer right.Buf.Free()
+
 	d.solver.SolveLower(l, right, false)
 	d.solver.SolveLower(l, right, true)
 	x, err = d.fetch(right)
+
 	return x, true, err
 }

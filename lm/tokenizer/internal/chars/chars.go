@@ -81,10 +81,12 @@ var categoryTable = sync.OnceValue(func() *[tableSize]uint8 {
 			fillTable(t, unicode.Categories[name], bitOf(set))
 		}
 	}
+
 	fillTable(t, unicode.Cc, bitOf(Cc))
 	for _, r := range "\t\n\v\f\r\u0085" {
 		t[r] = bitOf(SpaceControl)
 	}
+
 	return t
 })
 
@@ -102,6 +104,7 @@ func fillTable(t *[tableSize]uint8, rt *unicode.RangeTable, bit uint8) {
 			t[c] = bit
 		}
 	}
+
 	for _, r := range rt.R32 {
 		for c := r.Lo; c <= r.Hi && c < tableSize; c += r.Stride {
 			t[c] = bit
@@ -114,6 +117,7 @@ func Of(r rune) Set {
 	if uint32(r) < tableSize {
 		return 1 << categoryTable()[r]
 	}
+
 	for _, c := range [...]struct {
 		table *unicode.RangeTable
 		set   Set
@@ -122,6 +126,7 @@ func Of(r rune) Set {
 			return c.set
 		}
 	}
+
 	return Cn
 }
 

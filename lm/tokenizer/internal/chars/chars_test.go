@@ -13,10 +13,12 @@ func TestOf(t *testing.T) {
 		if !utf8.ValidRune(r) {
 			continue
 		}
+
 		set := Of(r)
 		if set&(set-1) != 0 {
 			t.Fatalf("%U: more than one category", r)
 		}
+
 		for name, mask := range map[*unicode.RangeTable]Set{
 			unicode.L: L, unicode.M: M, unicode.N: N, unicode.P: P, unicode.S: S, unicode.Z: Z, unicode.Cc: Controls,
 			unicode.White_Space: Space, unicode.Lu: Lu, unicode.Nd: Nd, unicode.Mn: Mn, unicode.Cf: Cf,
@@ -85,7 +87,8 @@ func TestScript(t *testing.T) {
 	if !same('a', 'é') || !same('漢', 'か') || !same('ー', 'カ') || !same('!', '1') || same('a', 'я') || same('a', '1') {
 		t.Error("scripts are mixed up")
 	}
-	if Script(' ') != 0 || Script('\U00020000') != Script('漢') || Script('\U000E0100') == 0 || Script('\U000F0000') != 0 {
+	if Script(' ') != 0 || Script('\U00020000') != Script('漢') || Script('\U000E0100') == 0 ||
+		Script('\U000F0000') != 0 {
 		t.Error("space, the second ideographic plane, selectors or private use")
 	}
 }

@@ -39,13 +39,16 @@ func ClusterLen(s string) int {
 			!(picture && emoji && last == breakJoiner) {
 			return i
 		}
+
 		regional = class == breakRegional && !regional
 		if class != breakExtend && class != breakJoiner {
 			emoji = picture
 		}
+
 		last = class
 		i += n
 	}
+
 	return i
 }
 
@@ -65,6 +68,7 @@ func joinsCluster(a, b breakClass) bool {
 	case a == breakHangulLVT || a == breakHangulT:
 		return b == breakHangulT
 	}
+
 	return false
 }
 
@@ -90,6 +94,7 @@ func breakOf(r rune) breakClass {
 	case unicode.Is(unicode.Prepended_Concatenation_Mark, r):
 		return breakPrepend
 	}
+
 	return breakByCategory(r)
 }
 
@@ -105,9 +110,11 @@ func breakByCategory(r rune) breakClass {
 	case class&(Controls|Cf|Zl|Zp) != 0:
 		return breakControl
 	}
+
 	if unicode.Is(prependLetters, r) {
 		return breakPrepend
 	}
+
 	return breakOther
 }
 
@@ -125,6 +132,7 @@ func hangulBreak(r rune) breakClass {
 		}
 		return breakHangulLVT
 	}
+
 	return breakByCategory(r)
 }
 

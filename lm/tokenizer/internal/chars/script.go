@@ -12,19 +12,23 @@ var scripts = sync.OnceValue(func() *[tableSize]uint8 {
 	for name := range unicode.Scripts {
 		names = append(names, name)
 	}
+
 	sort.Strings(names)
 	t := new([tableSize]uint8)
 	for i, name := range names {
 		fillTable(t, unicode.Scripts[name], uint8(i+4))
 	}
+
 	fillTable(t, unicode.Common, scriptCommon)
 	fillTable(t, unicode.Inherited, scriptInherited)
 	for _, name := range []string{"Hiragana", "Katakana"} {
 		fillTable(t, unicode.Scripts[name], scriptHan)
 	}
+
 	fillTable(t, unicode.Scripts["Han"], scriptHan)
 	t[0x30FC] = scriptHan
 	t[' '] = 0
+
 	return t
 })
 
@@ -48,5 +52,6 @@ func Script(r rune) uint8 {
 	case unicode.Is(unicode.Common, r):
 		return scriptCommon
 	}
+
 	return 0
 }

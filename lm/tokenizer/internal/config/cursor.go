@@ -57,16 +57,19 @@ func (c *Cursor) Object(member func(key string) error) error {
 	if err := c.expect('{'); err != nil {
 		return err
 	}
+
 	if c.Peek() == '}' {
 		c.i++
 		return nil
 	}
+
 	for {
 		c.space()
 		key, err := c.String()
 		if err != nil {
 			return err
 		}
+
 		if err := c.expect(':'); err != nil {
 			return err
 		}
@@ -76,6 +79,7 @@ func (c *Cursor) Object(member func(key string) error) error {
 		if c.Peek() != ',' {
 			return c.expect('}')
 		}
+
 		c.i++
 	}
 }
@@ -85,10 +89,12 @@ func (c *Cursor) Array(item func() error) error {
 	if err := c.expect('['); err != nil {
 		return err
 	}
+
 	if c.Peek() == ']' {
 		c.i++
 		return nil
 	}
+
 	for {
 		if err := item(); err != nil {
 			return err
@@ -96,6 +102,7 @@ func (c *Cursor) Array(item func() error) error {
 		if c.Peek() != ',' {
 			return c.expect(']')
 		}
+
 		c.i++
 	}
 }
@@ -105,6 +112,7 @@ func (c *Cursor) String() (string, error) {
 	if c.Peek() != '"' {
 		return "", c.Fail("expected a string")
 	}
+
 	start := c.i + 1
 	for i := start; i < len(c.s); i++ {
 		switch b := c.s[i]; {
@@ -118,6 +126,7 @@ func (c *Cursor) String() (string, error) {
 			return "", c.Fail("control character in a string")
 		}
 	}
+
 	return "", c.Fail("unterminated string")
 }
 
@@ -125,6 +134,7 @@ func (c *Cursor) String() (string, error) {
 func (c *Cursor) escaped(start, i int) (string, error) {
 	var b strings.Builder
 	b.WriteString(c.s[start:i])
+
 	for c.i = i; c.i < len(c.s); {
 		switch ch := c.s[c.i]; {
 		case ch == '"':
@@ -143,6 +153,7 @@ func (c *Cursor) escaped(start, i int) (string, error) {
 			c.i++
 		}
 	}
+
 	return "", c.Fail("unterminated string")
 }
 
@@ -150,6 +161,7 @@ func (c *Cursor) escape() (rune, error) {
 	if c.i+1 >= len(c.s) {
 		return 0, c.Fail("unterminated string")
 	}
+
 	c.i += 2
 	switch e := c.s[c.i-1]; e {
 	case '"', '\\', '/':
@@ -167,6 +179,7 @@ func (c *Cursor) escape() (rune, error) {
 	case 'u':
 		return c.unicodeEscape()
 	}
+
 	return 0, c.Fail("unknown escape")
 }
 
@@ -175,16 +188,19 @@ func (c *Cursor) unicodeEscape() (rune, error) {
 	if err != nil || r < 0xD800 || r > 0xDFFF {
 		return r, err
 	}
+
 	if r < 0xDC00 && strings.HasPrefix(c.s[c.i:], `\u`) {
 		c.i += 2
 		low, err := c.hex4()
 		if err != nil {
 			return 0, err
 		}
+
 		if low >= 0xDC00 && low <= 0xDFFF {
 			return (r-0xD800)<<10 + (low - 0xDC00) + 0x10000, nil
 		}
 	}
+
 	return 0, c.Fail("lone surrogate in a string")
 }
 
@@ -210,11 +226,13 @@ func (c *Cursor) Integer() (int64, error) {
 	for c.i < len(c.s) && c.s[c.i] >= '0' && c.s[c.i] <= '9' {
 		c.i++
 	}
+
 	v, err := strconv.ParseInt(c.s[start:c.i], 10, 64)
 	if err != nil {
 		c.i = start
 		return 0, c.Fail("expected a whole number")
 	}
+
 	return v, nil
 }
 
@@ -225,11 +243,13 @@ func (c *Cursor) Float() (float64, error) {
 	for c.i < len(c.s) && strings.IndexByte("+-.0123456789eE", c.s[c.i]) >= 0 {
 		c.i++
 	}
+
 	v, err := strconv.ParseFloat(c.s[start:c.i], 64)
 	if err != nil {
 		c.i = start
 		return 0, c.Fail("expected a number")
 	}
+
 	return v, nil
 }
 
@@ -259,6 +279,7 @@ func (c *Cursor) skip(depth int) error {
 	if depth > MaxDepth {
 		return c.Fail("values nested too deeply")
 	}
+
 	switch c.Peek() {
 	case '{':
 		return c.Object(func(string) error { return c.skip(depth + 1) })
@@ -267,10 +288,12 @@ func (c *Cursor) skip(depth int) error {
 	case '"':
 		return c.skipString()
 	}
+
 	start := c.i
 	for c.i < len(c.s) && strings.IndexByte(",]} \n\r\t", c.s[c.i]) < 0 {
 		c.i++
 	}
+
 	switch word := c.s[start:c.i]; word {
 	case "true", "false", "null":
 		return nil
@@ -299,6 +322,7 @@ func (c *Cursor) skipString() error {
 			return c.Fail("control character in a string")
 		}
 	}
+
 	return c.Fail("unterminated string")
 }
 

@@ -20,6 +20,7 @@ func NewNode(v Value, depth int) (*Node, error) {
 	if depth > MaxDepth/4 {
 		return nil, fmt.Errorf("%w: components nested deeper than %d", ErrSyntax, MaxDepth/4)
 	}
+
 	n := &Node{Fields: map[string]Value{}, depth: depth}
 	c := v.Cursor()
 	err := c.Object(func(key string) (err error) {
@@ -29,6 +30,7 @@ func NewNode(v Value, depth int) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	n.Kind = n.Text("type", "")
 	return n, n.Err
 }
@@ -112,11 +114,13 @@ func (n *Node) Object(key string) *Node {
 		n.Missing(key)
 		return &Node{Fields: map[string]Value{}}
 	}
+
 	c, err := NewNode(n.Fields[key], n.depth+1)
 	if err != nil {
 		n.Fail(err, key)
 		return &Node{Fields: map[string]Value{}}
 	}
+
 	return c
 }
 
@@ -126,6 +130,7 @@ func (n *Node) List(key string) []*Node {
 		n.Missing(key)
 		return nil
 	}
+
 	var out []*Node
 	c := n.Fields[key].Cursor()
 	n.Fail(c.Array(func() error {
@@ -139,6 +144,7 @@ func (n *Node) List(key string) []*Node {
 		}
 		return err
 	}), key)
+
 	return out
 }
 

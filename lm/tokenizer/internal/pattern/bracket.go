@@ -4,10 +4,12 @@ import "strings"
 
 // bracket reads [...]: characters, ranges, escapes, POSIX names, nested brackets, and && for what both sides hold.
 func (p *parser) bracket() (*class, error) {
-	if p.depth++; p.depth > maxDepth {
+	p.depth++
+	if p.depth > maxDepth {
 		return nil, p.fail("brackets nested too deeply")
 	}
 	defer func() { p.depth-- }()
+
 	p.i++
 	c := &class{neg: p.accept("^")}
 	part := &class{}
@@ -16,6 +18,7 @@ func (p *parser) bracket() (*class, error) {
 		if !p.more() {
 			return nil, p.fail("missing ]")
 		}
+
 		switch {
 		case p.s[p.i] == ']' && !first:
 			p.i++
@@ -26,6 +29,7 @@ func (p *parser) bracket() (*class, error) {
 			part = &class{}
 			continue
 		}
+
 		if err := p.bracketItem(part); err != nil {
 			return nil, err
 		}
@@ -40,6 +44,7 @@ func (p *parser) bracketItem(c *class) error {
 			return nil
 		}
 	}
+
 	if p.s[p.i] == '[' {
 		inner, err := p.bracket()
 		if err == nil {
@@ -47,14 +52,17 @@ func (p *parser) bracketItem(c *class) error {
 		}
 		return err
 	}
+
 	set, low, err := p.bracketChar()
 	if err != nil {
 		return err
 	}
+
 	if set != nil {
 		c.add(set)
 		return nil
 	}
+
 	high := low
 	if rest := p.s[p.i:]; len(rest) > 1 && rest[0] == '-' && rest[1] != ']' && rest[1] != '[' {
 		mark := p.i
@@ -66,9 +74,11 @@ func (p *parser) bracketItem(c *class) error {
 			p.i, high = mark, low
 		}
 	}
+
 	if high < low {
 		return p.fail("empty range")
 	}
+
 	c.ranges = append(c.ranges, low, high)
 	return nil
 }
@@ -98,14 +108,17 @@ func (p *parser) posix() (*class, bool) {
 	if end < 0 {
 		return nil, false
 	}
+
 	name, negative := strings.CutPrefix(p.s[p.i+2:p.i+end], "^")
 	c := namedClasses()[name]
 	if c == nil {
 		return nil, false
 	}
+
 	p.i += end + 2
 	if negative {
 		c = c.negated()
 	}
+
 	return c, true
 }

@@ -59,21 +59,25 @@ func (c *class) member(r rune) bool {
 	if c.set != 0 && c.set&chars.Of(r) != 0 {
 		return true
 	}
+
 	for i := 0; i < len(c.ranges); i += 2 {
 		if r >= c.ranges[i] && r <= c.ranges[i+1] {
 			return true
 		}
 	}
+
 	for _, t := range c.tables {
 		if unicode.Is(t, r) {
 			return true
 		}
 	}
+
 	for _, u := range c.union {
 		if u.contains(r) {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -118,9 +122,11 @@ func shorthand(letter byte) *class {
 	default:
 		return nil
 	}
+
 	if letter < 'a' {
 		return c.negated()
 	}
+
 	return c
 }
 
@@ -133,11 +139,14 @@ func namedClasses() map[string]*class {
 		"upper": {set: chars.Lu, tables: []*unicode.RangeTable{unicode.Other_Uppercase}},
 		"lower": {set: chars.Ll, tables: []*unicode.RangeTable{unicode.Other_Lowercase}},
 		"space": {set: chars.Space}, "blank": {set: chars.Zs, ranges: []rune{'\t', '\t'}},
-		"punct": {set: chars.P | chars.S}, "cntrl": {set: chars.Controls}, "xdigit": shorthand('h'), "word": wordClass(),
-		"graph": {set: chars.Space | chars.Controls | chars.Cs | chars.Cn, neg: true}, "print": {set: chars.Controls | chars.Cs | chars.Cn | chars.Zl | chars.Zp, neg: true},
+		"punct": {set: chars.P | chars.S}, "cntrl": {set: chars.Controls}, "xdigit": shorthand('h'),
+		"word":  wordClass(),
+		"graph": {set: chars.Space | chars.Controls | chars.Cs | chars.Cn, neg: true},
+		"print": {set: chars.Controls | chars.Cs | chars.Cn | chars.Zl | chars.Zp, neg: true},
 		"ascii": rangeClass(0, 0x7F), "any": rangeClass(0, unicode.MaxRune),
 		"letter": {set: chars.L}, "mark": {set: chars.M}, "number": {set: chars.N}, "punctuation": {set: chars.P},
-		"symbol": {set: chars.S}, "separator": {set: chars.Z}, "other": {set: chars.C}, "uppercaseletter": {set: chars.Lu},
+		"symbol": {set: chars.S}, "separator": {set: chars.Z}, "other": {set: chars.C},
+		"uppercaseletter": {set: chars.Lu},
 		"lowercaseletter": {set: chars.Ll}, "decimalnumber": {set: chars.Nd}, "whitespace": {set: chars.Space},
 	}
 }
@@ -153,9 +162,11 @@ func property(name string) (*class, error) {
 			return &class{set: set}, nil
 		}
 	}
+
 	if c := namedClasses()[key]; c != nil {
 		return c, nil
 	}
+
 	for _, tables := range []map[string]*unicode.RangeTable{unicode.Scripts, unicode.Properties} {
 		for k, t := range tables {
 			if plain(k) == key {
@@ -163,5 +174,6 @@ func property(name string) (*class, error) {
 			}
 		}
 	}
+
 	return nil, fmt.Errorf("%w: character property %q", ErrUnsupported, name)
 }

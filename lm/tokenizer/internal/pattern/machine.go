@@ -40,7 +40,9 @@ const longRun = 64
 // Over returns a matcher of the text s; Done gives it back.
 func (p *Pattern) Over(s string) *Matcher {
 	m := p.pool.Get().(*Matcher)
-	m.s, m.steps, m.limit = s, 0, 1<<20+256*len(s)
+	m.s = s
+	m.steps = 0
+	m.limit = 1<<20 + 256*len(s)
 	clear(m.failed)
 	return m
 }
@@ -64,11 +66,14 @@ func (m *Matcher) Find(from int) (start, end int, err error) {
 				return i, end, nil
 			}
 		}
+
 		if i == len(m.s) {
 			break
 		}
+
 		i += chars.RuneLen(m.s, i)
 	}
+
 	return -1, -1, nil
 }
 
@@ -80,6 +85,7 @@ func (m *Matcher) run(pc, i int) (end int, ok bool) {
 		if m.steps > m.limit {
 			return 0, false
 		}
+
 		in := &m.code[pc]
 		alive := true
 		switch in.op {
@@ -96,6 +102,7 @@ func (m *Matcher) run(pc, i int) (end int, ok bool) {
 			} else {
 				pc = in.alt
 			}
+
 			continue
 		case opClass:
 			i, alive = m.one(in.class, i)
@@ -110,6 +117,7 @@ func (m *Matcher) run(pc, i int) (end int, ok bool) {
 			i, alive = m.run(pc+1, i)
 			pc = in.alt - 1
 		}
+
 		pc++
 		if !alive {
 			if pc, i, ok = m.backtrack(base); !ok {
@@ -136,25 +144,33 @@ func (m *Matcher) takeRun(in *instruction, pc, i int) (int, bool) {
 	if f := m.failed[pc]; i >= f[0] && i < f[1] {
 		return i, false
 	}
+
 	most := in.max
 	if in.kind == lazy {
 		most = in.min
 	}
-	start, low, n := i, i, 0
+
+	start := i
+	low := i
+	n := 0
 	for ; most < 0 || n < most; n++ {
 		if n == in.min {
 			low = i
 		}
+
 		next, ok := m.one(in.class, i)
 		if !ok {
 			break
 		}
 		i = next
 	}
+
 	if n == in.min {
 		low = i
 	}
+
 	m.steps += n >> 2
+
 	switch {
 	case n < in.min:
 		return i, false
@@ -170,6 +186,7 @@ func (m *Matcher) takeRun(in *instruction, pc, i int) (int, bool) {
 		}
 		m.stack = append(m.stack, frame{int32(pc), int32(i), int32(low), frameGreedy})
 	}
+
 	return i, true
 }
 
@@ -193,6 +210,7 @@ func (m *Matcher) backtrack(base int) (pc, i int, ok bool) {
 				m.stack = m.stack[:len(m.stack)-1]
 				continue
 			}
+
 			f.pos, f.low = int32(next), f.low-1
 			return pc + 1, next, true
 		case frameFailed:
@@ -200,9 +218,11 @@ func (m *Matcher) backtrack(base int) (pc, i int, ok bool) {
 			m.stack = m.stack[:len(m.stack)-1]
 			continue
 		}
+
 		m.stack = m.stack[:len(m.stack)-1]
 		return pc, i, true
 	}
+
 	return 0, 0, false
 }
 
@@ -233,8 +253,10 @@ func (m *Matcher) holds(kind assertKind, i int) bool {
 	case lineEnd:
 		return i == len(s) || s[i] == '\n'
 	}
+
 	before, n := utf8.DecodeLastRuneInString(s[:i])
 	after, k := utf8.DecodeRuneInString(s[i:])
 	edge := (n > 0 && chars.IsPlainWord(before)) != (k > 0 && chars.IsPlainWord(after))
+
 	return edge == (kind == wordEdge)
 }

@@ -100,24 +100,29 @@ func (p *parser) rune() rune {
 
 // alternatives reads a|b|c up to a closing bracket or the end. Flags set inside hold to the end of the group.
 func (p *parser) alternatives() (expr, error) {
-	if p.depth++; p.depth > maxDepth {
+	p.depth++
+	if p.depth > maxDepth {
 		return nil, p.fail("groups nested too deeply")
 	}
 	defer func(f flags) { p.depth--; p.flags = f }(p.flags)
+
 	var options []expr
 	for {
 		e, err := p.concatenation()
 		if err != nil {
 			return nil, err
 		}
+
 		options = append(options, e)
 		if !p.accept("|") {
 			break
 		}
 	}
+
 	if len(options) == 1 {
 		return options[0], nil
 	}
+
 	return choice{options}, nil
 }
 
@@ -127,21 +132,26 @@ func (p *parser) concatenation() (expr, error) {
 		if p.flags.extended && p.skipComment() {
 			continue
 		}
+
 		e, err := p.atom()
 		if err != nil {
 			return nil, err
 		}
+
 		if e == nil {
 			continue
 		}
 		if e, err = p.quantified(e); err != nil {
 			return nil, err
 		}
+
 		parts = append(parts, e)
 	}
+
 	if len(parts) == 1 {
 		return parts[0], nil
 	}
+
 	return sequence{parts}, nil
 }
 
@@ -157,6 +167,7 @@ func (p *parser) skipComment() bool {
 		}
 		return true
 	}
+
 	return false
 }
 
@@ -167,9 +178,11 @@ func (p *parser) quantified(e expr) (expr, error) {
 		if !ok {
 			return e, nil
 		}
+
 		if low > maxRepeat || high > maxRepeat || high >= 0 && high < low {
 			return nil, p.fail("repeat count out of range")
 		}
+
 		r := repeated{body: e, min: low, max: high}
 		switch {
 		case p.accept("?"):
@@ -177,28 +190,38 @@ func (p *parser) quantified(e expr) (expr, error) {
 		case !braces && p.accept("+"):
 			r.kind = possessive
 		}
+
 		if nullable(e) && high != 1 {
 			return nil, p.fail("a repeated group that can match nothing")
 		}
+
 		e = r
 	}
+
 	return e, nil
 }
 
 func (p *parser) quantifier() (low, high int, braces, ok bool) {
 	switch p.s[p.i] {
 	case '?':
-		low, high, ok = 0, 1, true
+		low = 0
+		high = 1
+		ok = true
 	case '*':
-		low, high, ok = 0, -1, true
+		low = 0
+		high = -1
+		ok = true
 	case '+':
-		low, high, ok = 1, -1, true
+		low = 1
+		high = -1
+		ok = true
 	case '{':
 		return p.braces()
 	}
 	if ok {
 		p.i++
 	}
+
 	return low, high, false, ok
 }
 
@@ -208,10 +231,12 @@ func (p *parser) braces() (low, high int, braces, ok bool) {
 	if end < 0 {
 		return 0, 0, true, false
 	}
+
 	first, last, comma := strings.Cut(p.s[p.i+1:p.i+end], ",")
 	if first == "" && last == "" {
 		return 0, 0, true, false
 	}
+
 	low, high = 0, -1
 	var err error
 	if first != "" {
@@ -219,6 +244,7 @@ func (p *parser) braces() (low, high int, braces, ok bool) {
 			return 0, 0, true, false
 		}
 	}
+
 	if !comma {
 		high = low
 	} else if last != "" {
@@ -226,6 +252,7 @@ func (p *parser) braces() (low, high int, braces, ok bool) {
 			return 0, 0, true, false
 		}
 	}
+
 	p.i += end + 1
 	return low, high, true, true
 }
@@ -264,6 +291,7 @@ func (p *parser) atom() (expr, error) {
 	case '*', '+', '?':
 		return nil, p.fail("nothing to repeat")
 	}
+
 	r := p.rune()
 	return p.one(rangeClass(r, r)), nil
 }
@@ -283,21 +311,25 @@ func (p *parser) group() (expr, error) {
 		if wrap, skip, err = p.groupKind(); err != nil || skip {
 			return nil, err
 		}
+
 		if wrap == nil && p.rest {
 			p.rest = false
 			return p.alternatives() // (?i) holds for all that follows in the group around it, which a|b then divides
 		}
 	}
+
 	body, err := p.alternatives()
 	if err != nil {
 		return nil, err
 	}
+
 	if !p.accept(")") {
 		return nil, p.fail("missing )")
 	}
 	if wrap != nil {
 		body = wrap(body)
 	}
+
 	return body, nil
 }
 
@@ -331,6 +363,7 @@ func (p *parser) groupKind() (wrap func(expr) expr, skip bool, err error) {
 		p.i += end + 1
 		return nil, true, nil
 	}
+
 	return p.groupFlags()
 }
 
@@ -361,6 +394,7 @@ func (p *parser) groupFlags() (wrap func(expr) expr, skip bool, err error) {
 			return nil, false, p.fail("unknown group")
 		}
 	}
+
 	return nil, false, p.fail("missing )")
 }
 
@@ -369,24 +403,29 @@ func (p *parser) escape() (expr, error) {
 	if p.i+1 >= len(p.s) {
 		return nil, p.fail("trailing backslash")
 	}
+
 	asserts := map[byte]assertKind{'A': textStart, 'z': textEnd, 'Z': textEndLine, 'b': wordEdge, 'B': notWordEdge}
 	letter := p.s[p.i+1]
 	if kind, ok := asserts[letter]; ok {
 		p.i += 2
 		return assertion(kind), nil
 	}
+
 	if letter == 'R' {
 		p.i += 2
 		crlf := sequence{[]expr{p.one(rangeClass('\r', '\r')), p.one(rangeClass('\n', '\n'))}}
 		return atomic{choice{[]expr{crlf, p.one(rangeClass('\n', '\r', 0x85, 0x85, 0x2028, 0x2029))}}}, nil
 	}
+
 	c, r, err := p.classEscape()
 	if err != nil {
 		return nil, err
 	}
+
 	if c == nil {
 		c = rangeClass(r, r)
 	}
+
 	return p.one(c), nil
 }
 
@@ -396,11 +435,13 @@ func (p *parser) classEscape() (*class, rune, error) {
 	if !p.more() {
 		return nil, 0, p.fail("trailing backslash")
 	}
+
 	letter := p.s[p.i]
 	if c := shorthand(letter); c != nil && letter < utf8.RuneSelf {
 		p.i++
 		return c, 0, nil
 	}
+
 	switch {
 	case letter == 'p' || letter == 'P':
 		c, err := p.propertyEscape()
@@ -412,10 +453,12 @@ func (p *parser) classEscape() (*class, rune, error) {
 		letter == 'c', letter == 'C', letter == 'M', letter == 'y', letter == 'Y', letter == 'N', letter == 'O':
 		return nil, 0, p.fail("escape \\" + string(rune(letter)))
 	}
+
 	if i := strings.IndexByte("abefnrtv0", letter); i >= 0 {
 		p.i++
 		return nil, rune("\a\b\x1b\f\n\r\t\v\x00"[i]), nil
 	}
+
 	return nil, p.rune(), nil
 }
 
@@ -425,22 +468,27 @@ func (p *parser) propertyEscape() (*class, error) {
 	if !p.accept("{") {
 		return nil, p.fail("property without {}")
 	}
+
 	end := strings.IndexByte(p.s[p.i:], '}')
 	if end < 0 {
 		return nil, p.fail("missing }")
 	}
+
 	name := p.s[p.i : p.i+end]
 	if rest, ok := strings.CutPrefix(name, "^"); ok {
 		negative, name = !negative, rest
 	}
+
 	c, err := property(name)
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", p.s, err)
 	}
+
 	p.i += end + 1
 	if negative {
 		c = c.negated()
 	}
+
 	return c, nil
 }
 
@@ -451,6 +499,7 @@ func (p *parser) hexEscape() (rune, error) {
 	if p.s[p.i] == 'u' {
 		size = 4
 	}
+
 	p.i++
 	if strings.HasPrefix(digits, "{") {
 		end := strings.IndexByte(digits, '}')
@@ -463,10 +512,12 @@ func (p *parser) hexEscape() (rune, error) {
 	} else {
 		digits = digits[:size]
 	}
+
 	v, err := strconv.ParseUint(digits, 16, 21)
 	if err != nil || v > utf8.MaxRune {
 		return 0, p.fail("bad character code")
 	}
+
 	p.i += size
 	return rune(v), nil
 }

@@ -19,20 +19,25 @@ func all(t testing.TB, source, text string) []string {
 	if err != nil {
 		t.Fatalf("%q: %v", source, err)
 	}
+
 	m := p.Over(text)
 	defer m.Done()
+
 	var out []string
 	for from := 0; from <= len(text); {
 		start, end, err := m.Find(from)
 		if err != nil {
 			t.Fatalf("%q: %v", source, err)
 		}
+
 		if start < 0 {
 			break
 		}
+
 		out = append(out, text[start:end])
 		from = max(end, start+1)
 	}
+
 	return out
 }
 
@@ -112,8 +117,10 @@ func TestFind(t *testing.T) {
 
 func TestCompileRefuses(t *testing.T) {
 	for _, source := range []string{
-		`(`, `)`, `(a`, `[a`, `[`, `[b-a]`, `a**?*(`, `*a`, `\`, `(?`, `(?q)`, `(?<a`, `\1`, `(a)\k<1>`, `\p{Nonsense}`, `\p`, `\pL`,
-		`\x{110000}`, `\xZ`, `\x`, `\u12`, `(a*)*`, `(?:a|b?)+`, `a{3,2}`, `a{1001}`, `(?<=a+)b`, `\X`, `\K`, `\G`, `\cA`,
+		`(`, `)`, `(a`, `[a`, `[`, `[b-a]`, `a**?*(`, `*a`, `\`, `(?`, `(?q)`, `(?<a`, `\1`, `(a)\k<1>`, `\p{Nonsense}`,
+		`\p`, `\pL`,
+		`\x{110000}`, `\xZ`, `\x`, `\u12`, `(a*)*`, `(?:a|b?)+`, `a{3,2}`, `a{1001}`, `(?<=a+)b`, `\X`, `\K`, `\G`,
+		`\cA`,
 		strings.Repeat("(", 100) + "a" + strings.Repeat(")", 100), strings.Repeat("[", 100), strings.Repeat("a", 1<<15),
 		`((((ab){1000}){1000}){1000}){1000}`, `(?<!(?:a|bc)d)e`,
 	} {
@@ -142,6 +149,7 @@ func TestCost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		m := p.Over(c.text)
 		for from := 0; err == nil && from <= len(c.text); {
 			var start, end int
@@ -150,6 +158,7 @@ func TestCost(t *testing.T) {
 			}
 			from = max(end, start+1)
 		}
+
 		m.Done()
 		if c.fails != errors.Is(err, ErrCost) {
 			t.Errorf("%s: got %v", c.pattern, err)
@@ -165,14 +174,19 @@ func source(t *rapid.T, depth int) string {
 		}
 		return rapid.SampledFrom([]string{"a", "b", "c", "é", "[ab]", "[^b]", `\pL`, "ab", "."}).Draw(t, "atom")
 	}
+
 	var alternatives []string
 	for range rapid.IntRange(1, 3).Draw(t, "alternatives") {
 		var s string
 		for range rapid.IntRange(1, 3).Draw(t, "parts") {
-			s += atom() + rapid.SampledFrom([]string{"", "", "", "?", "*", "+", "{1,2}", "{2}", "??", "*?", "+?", "{1,2}?"}).Draw(t, "count")
+			s += atom() +
+				rapid.SampledFrom([]string{"", "", "", "?", "*", "+", "{1,2}", "{2}", "??", "*?", "+?", "{1,2}?"}).Draw(
+					t, "count")
 		}
+
 		alternatives = append(alternatives, s)
 	}
+
 	return strings.Join(alternatives, "|")
 }
 
@@ -184,9 +198,11 @@ func TestAgainstRegexp(t *testing.T) {
 		if err != nil {
 			t.Skip("a repeated group that can match nothing")
 		}
+
 		text := rapid.StringMatching(`[abcdé\n]{0,12}`).Draw(t, "text")
 		m := p.Over(text)
 		defer m.Done()
+
 		start, end, err := m.Find(0)
 		want := regexp.MustCompile(src).FindStringIndex(text)
 		if want == nil {
@@ -203,6 +219,7 @@ func FuzzFind(f *testing.F) {
 	f.Add(`(?<=a)[b-d&&[^c]]{1,3}?|(?>x+)y|\bz\B|^$`, "abd\nxxy z")
 	f.Fuzz(func(t *testing.T, source, text string) {
 		defer fuzzlimit.Watch(t, len(source)+len(text))()
+
 		p, err := Compile(source)
 		if err != nil {
 			if !errors.Is(err, ErrUnsupported) {
@@ -210,13 +227,16 @@ func FuzzFind(f *testing.F) {
 			}
 			return
 		}
+
 		m := p.Over(text)
 		defer m.Done()
+
 		for from := 0; from <= len(text); {
 			start, end, err := m.Find(from)
 			if errors.Is(err, ErrCost) || start < 0 {
 				return
 			}
+
 			if err != nil || start < from || end < start || end > len(text) {
 				t.Fatalf("match %d to %d from %d: %v", start, end, from, err)
 			}
@@ -231,9 +251,11 @@ func ExampleCompile() {
 		fmt.Println(err)
 		return
 	}
+
 	text := "call 12345"
 	m := p.Over(text)
 	defer m.Done()
+
 	for from := 0; ; {
 		start, end, err := m.Find(from)
 		if err != nil || start < 0 {

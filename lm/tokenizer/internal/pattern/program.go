@@ -55,6 +55,7 @@ func (f *firstSet) has(s string, i int) bool {
 	if b := s[i]; b < utf8.RuneSelf {
 		return f.ascii[b>>6]>>(b&63)&1 != 0
 	}
+
 	return f.beyond
 }
 
@@ -73,11 +74,13 @@ func Compile(s string) (*Pattern, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	p := &Pattern{first: firstOfExpr(e)}
 	p.pool.New = func() any { return &Matcher{Pattern: p, failed: make([][2]int, len(p.code))} }
 	if err := p.emit(e); err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", s, err)
 	}
+
 	p.add(instruction{op: opEnd})
 	return p, nil
 }
@@ -105,6 +108,7 @@ func nullable(e expr) bool {
 	case atomic:
 		return nullable(e.body)
 	}
+
 	return true
 }
 
@@ -119,14 +123,17 @@ func firstOfExpr(e expr) firstSet {
 			if l, ok := x.(look); ok && !l.behind && !l.negative {
 				continue // what follows says as much
 			}
+
 			if !nullable(x) {
 				f.or(firstOfExpr(x))
 				return f
 			}
+
 			r, ok := x.(repeated)
 			if !ok {
 				break
 			}
+
 			f.or(firstOfExpr(r.body))
 		}
 	case choice:
@@ -142,6 +149,7 @@ func firstOfExpr(e expr) firstSet {
 	case atomic:
 		return firstOfExpr(e.body)
 	}
+
 	return firstSet{any: true}
 }
 
@@ -154,6 +162,7 @@ func (p *Pattern) emit(e expr) error {
 	if len(p.code) > maxProgram {
 		return fmt.Errorf("%w: too large", ErrUnsupported)
 	}
+
 	switch e := e.(type) {
 	case oneOf:
 		p.add(instruction{op: opClass, class: e.class})
@@ -174,6 +183,7 @@ func (p *Pattern) emit(e expr) error {
 	case assertion:
 		p.add(instruction{op: opAssert, assert: assertKind(e)})
 	}
+
 	return nil
 }
 
@@ -187,14 +197,17 @@ func (p *Pattern) emitChoice(e choice) error {
 		if err := p.emit(x); err != nil {
 			return err
 		}
+
 		if split >= 0 {
 			ends = append(ends, p.add(instruction{op: opJump}))
 			p.code[split].alt = len(p.code)
 		}
 	}
+
 	for _, i := range ends {
 		p.code[i].alt = len(p.code)
 	}
+
 	return nil
 }
 
@@ -203,17 +216,21 @@ func (p *Pattern) emitRepeat(e repeated) error {
 		p.add(instruction{op: opRun, class: c.class, min: e.min, max: e.max, kind: e.kind})
 		return nil
 	}
+
 	if e.kind == possessive {
 		return p.emitAtomic(repeated{e.body, e.min, e.max, greedy})
 	}
+
 	for range e.min {
 		if err := p.emit(e.body); err != nil {
 			return err
 		}
 	}
+
 	if e.max < 0 {
 		return p.emitLoop(e)
 	}
+
 	var exits []int
 	for range e.max - e.min {
 		exits = append(exits, p.addOption(e))
@@ -221,6 +238,7 @@ func (p *Pattern) emitRepeat(e repeated) error {
 			return err
 		}
 	}
+
 	p.close(exits, e.kind)
 	return nil
 }
@@ -277,10 +295,12 @@ func (p *Pattern) emitLook(e look) error {
 	if !e.behind {
 		return p.emitBody(p.add(instruction{op: opLook, negative: e.negative}), e.body)
 	}
+
 	options := []expr{e.body}
 	if c, ok := e.body.(choice); ok {
 		options = c.options
 	}
+
 	if !e.negative && len(options) > 1 {
 		c := choice{}
 		for _, x := range options {
@@ -288,16 +308,19 @@ func (p *Pattern) emitLook(e look) error {
 		}
 		return p.emit(c)
 	}
+
 	for _, x := range options {
 		n, ok := fixedSize(x)
 		if !ok {
 			return fmt.Errorf("%w: look-behind of varying length", ErrUnsupported)
 		}
+
 		at := p.add(instruction{op: opLook, negative: e.negative, back: n})
 		if err := p.emitBody(at, x); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -315,6 +338,7 @@ func fixedSize(e expr) (int, bool) {
 			}
 			total += n
 		}
+
 		return total, true
 	case choice:
 		size, ok := fixedSize(e.options[0])
@@ -329,5 +353,6 @@ func fixedSize(e expr) (int, bool) {
 	case atomic:
 		return fixedSize(e.body)
 	}
+
 	return 0, true // assertions and look-arounds
 }

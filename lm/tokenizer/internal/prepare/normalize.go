@@ -50,12 +50,15 @@ func appendNormalizers(list []Normalizer, n *config.Node) ([]Normalizer, error) 
 				return nil, err
 			}
 		}
+
 		return list, n.Err
 	}
+
 	build := normalizerKinds()[n.Kind]
 	if build == nil {
 		return nil, config.Unknown(n.Kind, normalizerKinds())
 	}
+
 	return append(list, build(n)), n.Err
 }
 
@@ -76,11 +79,14 @@ func (m runeMap) Normalize(p Piece, track bool) (Piece, error) {
 			e.put(s, i, i+n)
 			from = i + n
 		}
+
 		i += n
 	}
+
 	if e == nil {
 		return p, nil
 	}
+
 	e.keep(from, len(p.Text))
 	return e.piece(), nil
 }
@@ -103,9 +109,11 @@ func lowerRune(r rune) (string, bool) {
 	case r == 'İ':
 		return "i\u0307", true
 	}
+
 	if l := unicode.ToLower(r); l != r {
 		return string(l), true
 	}
+
 	return "", false
 }
 
@@ -181,17 +189,21 @@ func (r *replace) Normalize(p Piece, track bool) (Piece, error) {
 		replaceAll(e, r.old, r.with)
 		return e.piece(), nil
 	}
+
 	find := r.find.over(p.Text)
 	defer find.done()
+
 	prev := 0
 	for from := 0; from <= len(p.Text); {
 		start, end, err := find.next(from)
 		if err != nil {
 			return p, err
 		}
+
 		if start < 0 {
 			break
 		}
+
 		from = end
 		if start == end {
 			from += max(1, runeSize(p.Text, end))
@@ -199,10 +211,12 @@ func (r *replace) Normalize(p Piece, track bool) (Piece, error) {
 				continue // nothing, right behind a match
 			}
 		}
+
 		e.keep(prev, start)
 		e.put(r.with, start, end)
 		prev = end
 	}
+
 	e.keep(prev, len(p.Text))
 	return e.piece(), nil
 }
@@ -232,6 +246,7 @@ func newBertNormalizer(n *config.Node) Normalizer {
 	if lower {
 		b = append(b, runeMap(lowerRune))
 	}
+
 	return b
 }
 
@@ -257,12 +272,14 @@ func cleanRune(r rune) (string, bool) {
 	case r == utf8.RuneError:
 		return "", true
 	}
+
 	switch class := chars.Of(r); {
 	case class&(chars.Controls|chars.Cf|chars.Co) != 0:
 		return "", !unicode.Is(chars.LateFormat, r)
 	case class&chars.Space != 0:
 		return " ", true
 	}
+
 	return "", false
 }
 

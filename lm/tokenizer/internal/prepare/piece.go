@@ -67,8 +67,10 @@ func (e *editor) keep(a, b int) {
 	if a >= b {
 		return
 	}
+
 	e.note(a)
 	e.out.WriteString(e.src.Text[a:b])
+
 	if e.track {
 		for i := a; i < b; i++ {
 			e.origin = append(e.origin, e.src.at(i))
@@ -82,11 +84,13 @@ func (e *editor) put(s string, a, b int) {
 	if s == "" {
 		return
 	}
+
 	e.note(a)
 	e.out.WriteString(s)
 	if !e.track {
 		return
 	}
+
 	var o origin
 	switch n := len(e.src.Text); {
 	case a < b:
@@ -96,6 +100,7 @@ func (e *editor) put(s string, a, b int) {
 	case n > 0:
 		o = e.src.at(n - 1)
 	}
+
 	for range len(s) {
 		e.origin = append(e.origin, o)
 	}

@@ -21,10 +21,12 @@ func value(t testing.TB, text string) config.Value {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	v, err := c.Raw()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return v
 }
 
@@ -41,9 +43,11 @@ func split(t testing.TB, list []Splitter, text string, track bool) (out []string
 		}
 		return func(p Piece) error { return list[i].Split(p, track, step(i+1)) }
 	}
+
 	if err := step(0)(Piece{Text: text, First: true}); err != nil {
 		t.Fatal(err)
 	}
+
 	return out, spans
 }
 
@@ -79,6 +83,7 @@ func TestSplitters(t *testing.T) {
 			t.Errorf("%s: %v", c.spec, err)
 			continue
 		}
+
 		for _, track := range []bool{false, true} {
 			if got, _ := split(t, list, c.text, track); strings.Join(got, "|") != c.want {
 				t.Errorf("%s on %q: got %q, want %q", c.spec, c.text, strings.Join(got, "|"), c.want)
@@ -115,6 +120,7 @@ func TestNormalizers(t *testing.T) {
 			t.Errorf("%s: %v", c.spec, err)
 			continue
 		}
+
 		for _, track := range []bool{false, true} {
 			p := Piece{Text: c.text, First: true}
 			for _, n := range list {
@@ -122,6 +128,7 @@ func TestNormalizers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			if p.Text != c.want {
 				t.Errorf("%s on %q: got %q, want %q", c.spec, c.text, p.Text, c.want)
 			}
@@ -153,6 +160,7 @@ func TestRefuses(t *testing.T) {
 			t.Errorf("%s: got %v", c.spec, err)
 		}
 	}
+
 	for _, spec := range []string{
 		`{"type":"Precompiled","precompiled_charsmap":"%"}`, `{"type":"Precompiled","precompiled_charsmap":"AA=="}`,
 		`{"type":"Precompiled","precompiled_charsmap":"/////w=="}`, `{"type":"Prepend"}`,
@@ -168,7 +176,8 @@ func anyText() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		parts := rapid.SliceOfN(rapid.OneOf(
 			rapid.SampledFrom([]string{
-				"a", "Z", "é", "ſ", "中", "1", "²", " ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u2028", "'s", "'LL", "'", "!",
+				"a", "Z", "é", "ſ", "中", "1", "²", " ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u2028", "'s", "'LL", "'",
+				"!",
 				"/", "\u0301", "ǅ", "😀", "١", "'ſ", "’s", "\u200d", "_",
 			}),
 			rapid.StringN(0, 3, 8),
@@ -184,10 +193,12 @@ func TestScanners(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		rapid.Check(t, func(t *rapid.T) {
 			text := anyText().Draw(t, "text")
 			m := p.Over(text)
 			defer m.Done()
+
 			for i := 0; i < len(text); {
 				start, end, err := m.Find(i)
 				if got := scan(text, i); err != nil || start != i || got != end {
@@ -209,16 +220,19 @@ func TestTracking(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		rapid.Check(t, func(t *rapid.T) {
 			text := anyText().Draw(t, "text")
 			p, err := list[0].Normalize(Piece{Text: text, First: true}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			q, err := list[0].Normalize(Piece{Text: text, First: true}, true)
 			if err != nil || p.Text != q.Text || p.First != q.First {
 				t.Fatalf("%s on %q: got %q with offsets, %q without", spec, text, q.Text, p.Text)
 			}
+
 			for i := range len(q.Text) {
 				if sp := q.Span(i, i+1); sp.Start > sp.End || sp.End > len(text) {
 					t.Fatalf("%s on %q: byte %d from %v", spec, text, i, sp)
@@ -232,13 +246,15 @@ func TestTracking(t *testing.T) {
 func TestUnlimited(t *testing.T) {
 	for _, form := range []norm.Form{norm.NFC, norm.NFD, norm.NFKC, norm.NFKD} {
 		rapid.Check(t, func(t *rapid.T) {
-			s := rapid.SliceOfN(rapid.OneOf(rapid.Rune(), rapid.RuneFrom([]rune("aeo\u0301\u0316\u0327\u0308한각ﬁ"))), 0, 12).Draw(t, "text")
+			s := rapid.SliceOfN(rapid.OneOf(rapid.Rune(), rapid.RuneFrom([]rune("aeo\u0301\u0316\u0327\u0308한각ﬁ"))),
+				0, 12).Draw(t, "text")
 			text := strings.ToValidUTF8(string(s), "")
 			if got, want := (unicodeForm{form}).unlimited(text), form.String(text); got != want {
 				t.Fatalf("%d of %+q: got %+q, want %+q", form, text, got, want)
 			}
 		})
 	}
+
 	marks := strings.Repeat("\u0301", 100)
 	if got := (unicodeForm{norm.NFC}).apply("e" + marks); got != "é"+marks[2:] {
 		t.Errorf("long run: got %+q", got)
@@ -247,7 +263,8 @@ func TestUnlimited(t *testing.T) {
 
 func TestRepair(t *testing.T) {
 	for in, want := range map[string]string{
-		"a\xffb": "a\ufffdb", "\xe4\xb8": "\ufffd", "\xe4\xb8x": "\ufffdx", "\xf0\x9f\x98": "\ufffd", "\xc0\x80": "\ufffd\ufffd",
+		"a\xffb": "a\ufffdb", "\xe4\xb8": "\ufffd", "\xe4\xb8x": "\ufffdx", "\xf0\x9f\x98": "\ufffd",
+		"\xc0\x80":     "\ufffd\ufffd",
 		"\xed\xa0\x80": "\ufffd\ufffd\ufffd", "ok é": "ok é", "\xf4\x90\x80\x80": "\ufffd\ufffd\ufffd\ufffd",
 	} {
 		if got := Repair(Piece{Text: in}, true); got.Text != want || !utf8.ValidString(got.Text) {
@@ -262,11 +279,13 @@ func TestByteRunes(t *testing.T) {
 		if seen[r] {
 			t.Errorf("%q stands for two bytes", r)
 		}
+
 		seen[r] = true
 		if s, ok := UnmapBytes(string(r)); !ok || s != string([]byte{byte(b)}) {
 			t.Errorf("byte %d: got %q back", b, s)
 		}
 	}
+
 	if _, ok := UnmapBytes("中"); ok {
 		t.Error("中 stands for no byte")
 	}

@@ -14,8 +14,10 @@ func Repair(p Piece, track bool) Piece {
 			e.put("\uFFFD", i, i+n)
 			from = i + n
 		}
+
 		i += n
 	}
+
 	e.keep(from, len(p.Text))
 	return e.piece()
 }
@@ -23,7 +25,9 @@ func Repair(p Piece, track bool) Piece {
 // invalidLen returns the length of the invalid sequence at the start of s: the longest prefix of a well-formed
 // character that is there, at least 1 (the practice recommended by the Unicode standard, §3.9).
 func invalidLen(s string) int {
-	low, high, n := byte(0x80), byte(0xBF), 0
+	low := byte(0x80)
+	high := byte(0xBF)
+	n := 0
 	switch b := s[0]; {
 	case b >= 0xC2 && b <= 0xDF:
 		n = 1
@@ -42,9 +46,11 @@ func invalidLen(s string) int {
 			high = 0x8F
 		}
 	}
+
 	i := 1
 	for ; i <= n && i < len(s) && s[i] >= low && s[i] <= high; i++ {
 		low, high = 0x80, 0xBF
 	}
+
 	return i
 }

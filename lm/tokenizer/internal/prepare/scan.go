@@ -46,6 +46,7 @@ var scanASCII = func() (t [utf8.RuneSelf]uint8) {
 			t[r] = scanSpace
 		}
 	}
+
 	return t
 }()
 
@@ -57,6 +58,7 @@ func scanClass(s string, i int) (class uint8, size int) {
 	if b := s[i]; b < utf8.RuneSelf {
 		return scanASCII[b], 1
 	}
+
 	r, n := utf8.DecodeRuneInString(s[i:])
 	switch set := chars.Of(r); {
 	case set&chars.L != 0:
@@ -66,6 +68,7 @@ func scanClass(s string, i int) (class uint8, size int) {
 	case set&chars.Space != 0:
 		return scanSpace, n
 	}
+
 	return scanOther, n
 }
 
@@ -74,6 +77,7 @@ func scanRun(s string, i int, class uint8) int {
 	for i < len(s) && s[i] < utf8.RuneSelf && scanASCII[s[i]] == class {
 		i++
 	}
+
 	for {
 		c, n := scanClass(s, i)
 		if c != class {
@@ -89,6 +93,7 @@ func contraction(s string, i int, fold bool) int {
 	if s[i] != '\'' {
 		return 0
 	}
+
 	var a, b byte
 	if i+1 < len(s) {
 		a = s[i+1]
@@ -99,6 +104,7 @@ func contraction(s string, i int, fold bool) int {
 	if fold && a|0x20 >= 'a' && a|0x20 <= 'z' {
 		a, b = a|0x20, b|0x20
 	}
+
 	switch {
 	case a == 's' || a == 't' || a == 'm' || a == 'd':
 		return 2
@@ -107,6 +113,7 @@ func contraction(s string, i int, fold bool) int {
 	case fold && strings.HasPrefix(s[i+1:], "ſ"):
 		return 3
 	}
+
 	return 0
 }
 
@@ -122,9 +129,11 @@ func scanSpaces(s string, i int) int {
 		last = end
 		end += n
 	}
+
 	if end < len(s) && last > i {
 		return last
 	}
+
 	return end
 }
 
@@ -132,15 +141,19 @@ func scanGPT2(s string, i int) int {
 	if n := contraction(s, i, false); n > 0 {
 		return i + n
 	}
+
 	class, n := scanClass(s, i)
+
 	if s[i] == ' ' {
 		if next, _ := scanClass(s, i+1); next != scanEnd && next != scanSpace {
 			return scanRun(s, i+1, next)
 		}
 	}
+
 	if class == scanSpace {
 		return scanSpaces(s, i)
 	}
+
 	return scanRun(s, i+n, class)
 }
 
@@ -149,6 +162,7 @@ func scanLlama(s string, i, digits int) int {
 	if n := contraction(s, i, true); n > 0 {
 		return i + n
 	}
+
 	class, n := scanClass(s, i)
 	if class == scanLetter {
 		return scanRun(s, i+n, scanLetter)
@@ -156,15 +170,18 @@ func scanLlama(s string, i, digits int) int {
 	if class == scanNumber {
 		return scanDigits(s, i, digits)
 	}
+
 	if s[i] != '\r' && s[i] != '\n' {
 		if next, _ := scanClass(s, i+n); next == scanLetter {
 			return scanRun(s, i+n, scanLetter)
 		}
 	}
+
 	j := i
 	if s[i] == ' ' {
 		j++
 	}
+
 	if next, _ := scanClass(s, j); next == scanOther {
 		j = scanRun(s, j, scanOther)
 		for j < len(s) && (s[j] == '\r' || s[j] == '\n') {
@@ -172,6 +189,7 @@ func scanLlama(s string, i, digits int) int {
 		}
 		return j
 	}
+
 	return scanLines(s, i)
 }
 
@@ -197,10 +215,13 @@ func scanLines(s string, i int) int {
 		if s[end] == '\r' || s[end] == '\n' {
 			newline = end + 1
 		}
+
 		end += n
 	}
+
 	if newline >= 0 {
 		return newline
 	}
+
 	return scanSpaces(s, i)
 }

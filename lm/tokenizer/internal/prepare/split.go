@@ -21,7 +21,12 @@ func splitterKinds() map[string]func(*config.Node) Splitter {
 		"Whitespace": func(*config.Node) Splitter {
 			return &matchSplit{find: findFunc(findWhitespaceWords), how: removed, invert: true}
 		},
-		"WhitespaceSplit":    func(*config.Node) Splitter { return &matchSplit{find: oneRune(chars.IsSpace), how: removed} },
+		"WhitespaceSplit": func(*config.Node) Splitter {
+			return &matchSplit{
+				find: oneRune(chars.IsSpace),
+				how:  removed,
+			}
+		},
 		"BertPreTokenizer":   newBertSplit,
 		"Punctuation":        newPunctuation,
 		"Digits":             newDigits,
@@ -52,12 +57,15 @@ func appendSplitters(list []Splitter, n *config.Node) ([]Splitter, error) {
 				return nil, err
 			}
 		}
+
 		return list, n.Err
 	}
+
 	build := splitterKinds()[n.Kind]
 	if build == nil {
 		return nil, config.Unknown(n.Kind, splitterKinds())
 	}
+
 	return append(list, build(n)), n.Err
 }
 
@@ -120,6 +128,7 @@ func findWhitespaceWords(s string, from int) (int, int) {
 			i += n
 			continue
 		}
+
 		word, end := chars.IsWord(r), i+n
 		for end < len(s) {
 			r, n := utf8.DecodeRuneInString(s[end:])
@@ -128,8 +137,10 @@ func findWhitespaceWords(s string, from int) (int, int) {
 			}
 			end += n
 		}
+
 		return i, end
 	}
+
 	return -1, -1
 }
 
@@ -172,37 +183,45 @@ func (m *matchSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 	j := joiner{piece: p, how: m.how, emit: emit}
 	find := m.find.over(p.Text)
 	defer find.done()
+
 	prev := 0
 	for from := 0; from <= len(p.Text); {
 		start, end, err := find.next(from)
 		if err != nil {
 			return err
 		}
+
 		if start < 0 {
 			break
 		}
+
 		if start == end && start == prev && from > 0 {
 			from += max(1, runeSize(p.Text, end)) // nothing, right behind a match
 			continue
 		}
+
 		if prev < start {
 			if err := j.add(prev, start, m.invert); err != nil {
 				return err
 			}
 		}
+
 		if err := j.add(start, end, !m.invert); err != nil {
 			return err
 		}
+
 		prev, from = end, end
 		if start == end {
 			from += max(1, runeSize(p.Text, end))
 		}
 	}
+
 	if prev < len(p.Text) {
 		if err := j.add(prev, len(p.Text), m.invert); err != nil {
 			return err
 		}
 	}
+
 	return j.flush()
 }
 
@@ -234,8 +253,12 @@ func (j *joiner) add(a, b int, match bool) error {
 		j.to = b
 		return nil
 	}
+
 	err := j.flush()
-	j.from, j.to, j.held = a, b, true
+	j.from = a
+	j.to = b
+	j.held = true
+
 	return err
 }
 
@@ -299,5 +322,6 @@ func newFinder(n *config.Node) (finder, error) {
 		}
 		return regex{p}, n.Err
 	}
+
 	return nil, fmt.Errorf("%w: neither \"String\" nor \"Regex\"", config.ErrSyntax)
 }

@@ -21,24 +21,29 @@ func (bertSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 		if i < len(p.Text) {
 			r, n = utf8.DecodeRuneInString(p.Text[i:])
 		}
+
 		space := chars.IsSpace(r)
 		if !space && !chars.IsPunctuation(r) {
 			i += n
 			continue
 		}
+
 		if from < i {
 			if err := emit(p.Slice(from, i)); err != nil {
 				return err
 			}
 		}
+
 		if !space {
 			if err := emit(p.Slice(i, i+n)); err != nil {
 				return err
 			}
 		}
+
 		i += n
 		from = i
 	}
+
 	return nil
 }
 
@@ -51,6 +56,7 @@ func newDigits(n *config.Node) Splitter {
 	if n.Flag("individual_digits", false) {
 		how = isolated
 	}
+
 	return &matchSplit{find: oneRune(func(r rune) bool {
 		if r < utf8.RuneSelf {
 			return r >= '0' && r <= '9'
@@ -90,11 +96,14 @@ func (f fixedLength) Split(p Piece, _ bool, emit func(Piece) error) error {
 			}
 			from, n = i, 0
 		}
+
 		n++
 	}
+
 	if from < len(p.Text) {
 		return emit(p.Slice(from, len(p.Text)))
 	}
+
 	return nil
 }
 
@@ -142,6 +151,7 @@ func (m *metaspace) Split(p Piece, track bool, emit func(Piece) error) error {
 	if !m.cut {
 		return emit(p)
 	}
+
 	for from := 0; from < len(p.Text); {
 		end := len(p.Text)
 		if i := strings.Index(p.Text[from+1:], m.mark); i >= 0 {
@@ -150,8 +160,10 @@ func (m *metaspace) Split(p Piece, track bool, emit func(Piece) error) error {
 		if err := emit(p.Slice(from, end)); err != nil {
 			return err
 		}
+
 		from = end
 	}
+
 	return nil
 }
 
@@ -175,10 +187,12 @@ func replaceAll(e *editor, old, with string) {
 		if i < 0 {
 			break
 		}
+
 		e.keep(from, from+i)
 		e.put(with, from+i, from+i+len(old))
 		from += i + len(old)
 	}
+
 	e.keep(from, len(s))
 }
 
@@ -201,12 +215,14 @@ func (b *ByteLevel) Split(p Piece, track bool, emit func(Piece) error) error {
 		e.keep(0, len(p.Text))
 		p = e.piece()
 	}
+
 	if b.Raw {
 		if b.regex {
 			return scanSplit(scanGPT2).Split(p, track, emit)
 		}
 		return emit(p)
 	}
+
 	return b.mapped(p, track, emit)
 }
 
@@ -219,10 +235,12 @@ func (b *ByteLevel) mapped(p Piece, track bool, emit func(Piece) error) error {
 		if b.regex {
 			end = scanGPT2(p.Text, i)
 		}
+
 		e.mapBytes(i, end)
 		ends = append(ends, e.out.Len())
 		i = end
 	}
+
 	p = e.piece()
 	from := 0
 	for _, end := range ends {
@@ -231,6 +249,7 @@ func (b *ByteLevel) mapped(p Piece, track bool, emit func(Piece) error) error {
 		}
 		from = end
 	}
+
 	return nil
 }
 
@@ -246,6 +265,7 @@ func ByteRunes() (t [256]rune) {
 		t[b] = next
 		next++
 	}
+
 	return t
 }
 
@@ -292,14 +312,17 @@ func (e *editor) mapBytes(a, b int) {
 			for k < b && s[k] > ' ' && s[k] < 0x7F {
 				k++
 			}
+
 			e.keep(i, k)
 			i = k
 			continue
 		}
+
 		n := chars.RuneLen(s, i)
 		for k := i; k < i+n; k++ {
 			e.put(byteStrings[s[k]], i, i+n)
 		}
+
 		i += n
 	}
 }
@@ -327,6 +350,7 @@ func (scriptSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 		if script == 0 {
 			continue
 		}
+
 		if script != last {
 			if from >= 0 {
 				if err := emit(p.Slice(from, i)); err != nil {
@@ -335,10 +359,13 @@ func (scriptSplit) Split(p Piece, _ bool, emit func(Piece) error) error {
 			}
 			from = i
 		}
+
 		last = script
 	}
+
 	if from < 0 {
 		return nil
 	}
+
 	return emit(p.Slice(from, len(p.Text)))
 }

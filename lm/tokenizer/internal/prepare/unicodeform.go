@@ -31,6 +31,7 @@ func (u unicodeForm) Normalize(p Piece, track bool) (Piece, error) {
 	if !track {
 		return Piece{Text: u.apply(p.Text), off: p.off, First: p.First}, nil
 	}
+
 	e := edit(p, track)
 	for i := 0; i < len(p.Text); {
 		n := u.form.NextBoundaryInString(p.Text[i:], true)
@@ -41,8 +42,10 @@ func (u unicodeForm) Normalize(p Piece, track bool) (Piece, error) {
 		} else {
 			e.put(out, i, i+n)
 		}
+
 		i += n
 	}
+
 	return e.piece(), nil
 }
 
@@ -70,9 +73,11 @@ func (u unicodeForm) apply(s string) string {
 			from = i + utf8.RuneLen(r)
 		}
 	}
+
 	if from == 0 {
 		return u.plain(s)
 	}
+
 	return string(append(out, u.plain(s[from:])...))
 }
 
@@ -101,14 +106,17 @@ func (u unicodeForm) unlimited(s string) string {
 	if u.form == norm.NFKC || u.form == norm.NFKD {
 		split = norm.NFKD
 	}
+
 	var runes []rune
 	for _, r := range s {
 		runes = append(runes, []rune(split.String(string(r)))...)
 	}
+
 	sortMarks(runes)
 	if u.form == norm.NFC || u.form == norm.NFKC {
 		runes = compose(runes)
 	}
+
 	return string(runes)
 }
 
@@ -121,7 +129,8 @@ func sortMarks(runes []rune) {
 		for j < len(runes) && combiningClass(runes[j]) != 0 {
 			j++
 		}
-		slices.SortStableFunc(runes[i:j], func(a, b rune) int { return int(combiningClass(a)) - int(combiningClass(b)) })
+		slices.SortStableFunc(runes[i:j],
+			func(a, b rune) int { return int(combiningClass(a)) - int(combiningClass(b)) })
 		i = j + 1
 	}
 }
@@ -138,11 +147,14 @@ func compose(runes []rune) []rune {
 				continue
 			}
 		}
+
 		if class == 0 {
 			starter = len(out)
 		}
+
 		last = class
 		out = append(out, r)
 	}
+
 	return out
 }
