@@ -23,7 +23,9 @@ const (
 //
 //	v_j = w_j·sparse(δ_j); out = b + λ·Σ v_j/(Σ w_j if normalised)
 //
-// With consensus, only the v_j count whose sign is that of Σ v_j, element by element, and only their w_j.
+// With consensus, only the v_j count whose sign is that of Σ v_j, element by element, and only their w_j. TIES (Yadav
+// et al., 2023, arXiv:2306.01708) is the largest magnitudes with consensus: trim, elect, disjoint merge. DARE (Yu et
+// al., 2024, arXiv:2311.03099), breadcrumbs and DELLA choose other elements.
 type arithmetic struct {
 	consensus bool
 	sparsify  sparsifier
