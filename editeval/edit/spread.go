@@ -15,7 +15,7 @@ import (
 //
 // A transformer's MLP is read as a memory: its down-projection W maps a key k (what the MLP makes of the subject's last
 // token) to a value. A batch of n facts has keys K [in, n], and for each a value is found by gradient descent that
-// makes the model say the target (package optimize). R [out, n] is what is missing to these values in a layer. W should
+// makes the model say the target (package optimize). R [out, n] is a layer's share of what is missing. W should
 // change by ΔW·K ≈ R and leave the values of all other keys as they are, of which only the covariance C = E[k·kᵀ] over
 // ordinary text is known. With α the methods' weight of C:
 //

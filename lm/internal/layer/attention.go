@@ -110,6 +110,7 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 		return q, k, v, err
 	}
 
+	// Heads of one fused matrix can't be written to the cache by the product itself.
 	q, k, v = split(p.Config, y)
 	if p.cached() {
 		ck, cv := p.keys(b, sK, h.Rows), p.values(b, sV, h.Rows)

@@ -51,6 +51,7 @@ func (e *engine) count(g Group, segments []segment) (done bool, err error) {
 	defer j.free()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the inputs are mapped files
 
+	// Kept until all is counted: if the device gives up half-way, the host counts the whole tensor.
 	var parts []Counts
 	for at := 0; at < len(segments) && e.ctx.Err() == nil; {
 		end := at + 1

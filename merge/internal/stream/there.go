@@ -90,6 +90,7 @@ func (j *job) fits() bool {
 		return false
 	}
 
+	// Bytes go to the device as they lie in the file, so the inputs must agree in type.
 	list := slices.Clone(it.X)
 	if !j.k.zero {
 		list = append(list, it.Base)
@@ -264,7 +265,7 @@ func (j *job) restore(sources []kernels.Source, base kernels.Mat, first int64) e
 				return err
 			}
 
-			list[0].Share, list[0].Keep = 0, 0
+			list[0].Share, list[0].Keep = 0, 0 // nothing dropped
 			all, err := j.merger.Conflicts(b, list)
 			before, after = before+all.Mass, after+kept.Mass
 
