@@ -66,6 +66,8 @@ func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kerne
 	a.n = b.g.lanes.n
 	a.groups = pieces(a.HeadDim, a.n)
 	a.plan()
+
+	// size is the scratch of one key/value head.
 	size := a.rep * q.Rows * (2*a.HeadDim + 2 + len(a.runs)*a.groups*a.n)
 	batch := min(max(1, b.space/max(1, size)), a.KVHeads)
 	work, owner := lend(batch * size)
@@ -164,7 +166,7 @@ func (a *attendGrad) finish(i int) {
 			dst := own[c:][:min(a.n, a.HeadDim-c)]
 			first := true
 			for s, rows := range a.rows {
-				if i < rows[0] || i >= rows[1] {
+				if i < rows[0] || i >= rows[1] { // no key of the run is seen, and the part was never written
 					continue
 				}
 

@@ -134,7 +134,7 @@ func (a *attend) attendLanes(blocks []*laneBlock, g int) {
 
 	for _, b := range blocks {
 		if !a.LSE.IsZero() {
-			a.storeLSE(b)
+			a.storeLSE(b) // before the sums are turned into factors
 		}
 		for lane, sum := range b.sum {
 			b.sum[lane] = 1 / sum

@@ -142,6 +142,7 @@ func (p *directProduct) multiplyGroups(st *stage, j, groups int) {
 // storeColumns transposes out [n columns][32 rows] into dst. Sums that are not finite are computed again
 // without parts, where infinities stay infinities.
 func (p *directProduct) storeColumns(st *stage, j, n int) {
+	// out is dst transposed: it is turned 16×16 at a time into the stage, and goes to dst from there, row by row.
 	rows := p.x.Rows
 	const size = maxGroups * 32
 	out, turned := st.sums[:size*32], st.f32[:size*32]

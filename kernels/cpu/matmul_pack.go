@@ -134,7 +134,7 @@ func (st *stage) packLeft(dst []uint32, o operand, r int) {
 	switch t.layout {
 	case panelFloats:
 		st.packFloats(dst, o, r, t.rows, st.ks.packA, t.rows)
-	case panelPairs:
+	case panelPairs: // rounded to bfloat16 row by row first: then a pair is 32 bits, and is turned like a float
 		src, stride := st.stagedRows(o, r, t.rows)
 		st.split.step = 64
 		st.split.part = 0
@@ -306,6 +306,7 @@ func (st *stage) stagedRows(o operand, r, n int) (src unsafe.Pointer, stride int
 		}
 	}
 
+	// Zeros add nothing to a product, so what is not there may be multiplied along.
 	depth := roundUp(st.kc, 32)
 	rows := min(n, max(0, o.rows()-r))
 	if o.kMajor {
