@@ -36,6 +36,8 @@ func (b *backward) head(ctx context.Context, h *Hidden) (*Result, error) {
 	}
 	defer m.done(m.output)
 
+	// The loss is divided by the number of labels of all chunks, which is known beforehand, so that the gradients of a
+	// chunk are final when it is done.
 	size := m.chunk(len(counted))
 	for lo := 0; lo < len(counted); lo += size {
 		if err := ctx.Err(); err != nil {

@@ -415,6 +415,7 @@ func (b *backward) embeddings() error {
 	}
 	defer m.done(m.input)
 
+	// A tied table has a gradient already, the head's, to which this one is added.
 	if b.wants(m.embed) && b.table.IsZero() {
 		var err error
 		if b.table, err = b.take(m.embed.rows, m.embed.cols); err != nil {

@@ -52,6 +52,8 @@ func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		}
 	}
 
+	// Values are searched for once, on the model as it is, at the highest layer; the layers below share the way to
+	// them.
 	goals, err := d.Run(ctx, e.m, reqs)
 	if err != nil {
 		return nil, err
