@@ -299,7 +299,6 @@ func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 		}
 		return nil, q.ensure(ctx)
 	}
-
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +307,6 @@ func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
-
 	if err != nil {
 		return nil, err
 	}

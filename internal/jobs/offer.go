@@ -236,7 +236,6 @@ func (c *Conn) Offers(ctx context.Context) ([]Offer, error) {
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
 			return nil
 		}
-
 		if err != nil {
 			return err
 		}

@@ -70,7 +70,6 @@ func (q *Queue) next(ctx context.Context) (msg jetstream.Msg, err error) {
 		if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return pause(ask, fetchTime) // withdrawn, or its coordinator has yet to restore it
 		}
-
 		if err != nil {
 			return err
 		}
@@ -338,7 +337,6 @@ func (j *joining) begin(ctx context.Context, o Offer, key string) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // withdrawn meanwhile
 	}
-
 	if err != nil {
 		return err
 	}

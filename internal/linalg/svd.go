@@ -211,7 +211,6 @@ func (s Solver) fromColumns(cols, w Matrix, values []float64) (Matrix, []float64
 	sorted := New(n, n)
 	right := New(n, n)
 	u := New(n, n)
-
 	out := make([]float64, n)
 	rank := 0
 	for i, from := range order {

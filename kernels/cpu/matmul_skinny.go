@@ -58,7 +58,6 @@ func (p *skinnyProduct) set(ks *kernelSet, dst, x, w kernels.Mat, o kernels.MatM
 	p.dst = dst
 	p.x = x
 	p.w = w
-
 	p.o = o
 
 	p.out, p.bias = dst.Buf.F32(), p.bias[:0]

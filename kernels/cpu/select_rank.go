@@ -34,7 +34,6 @@ func (k *selectKernels) nth(keys []int32, rank int, a, b []int32) (key int32, be
 		}
 
 		// A guess that missed has still found on which side the rank lies: everything there is kept.
-
 		kept, under := k.within(a, keys, from, to)
 		switch r := rank - below; {
 		case r < under: // the guess lies too high

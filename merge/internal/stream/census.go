@@ -69,7 +69,6 @@ func (e *engine) count(g Group, segments []segment) (done bool, err error) {
 			kernels.Missed(e.o.Device, "Conflicts")
 			return false, nil
 		}
-
 		if err != nil {
 			return false, err
 		}
@@ -114,7 +113,6 @@ func (j *job) count(first, end int64) (c Counts, err error) {
 		if errors.Is(err, kernels.ErrMerge) {
 			return c, errHost
 		}
-
 		if err != nil {
 			return c, err
 		}

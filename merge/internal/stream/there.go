@@ -51,7 +51,6 @@ func (e *engine) there(g Group, segments []segment) ([]segment, error) {
 			kernels.Missed(e.o.Device, "Merge")
 			return segments, nil
 		}
-
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +195,6 @@ func (j *job) merge(part []segment) error {
 	if errors.Is(err, kernels.ErrMerge) {
 		return errHost
 	}
-
 	if err != nil {
 		return err
 	}

@@ -223,8 +223,8 @@ func (b *builder) stat(n int) error {
 		return ErrHost
 	}
 
+	// Minima and maxima are the same in any order; sums are not, and differ from the host's in their last bits.
 	s.Exact = s.Exact && st.Kind == gp.StatRange
-
 	if kind, ok := scalars[st.Kind]; ok {
 		over := b.p.Code[st.Of].Shape
 		if st.Kind == gp.StatNorm {
