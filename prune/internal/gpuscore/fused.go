@@ -344,6 +344,7 @@ func RIA(dev kernels.Device, w kernels.Mat, factor []float32) (*Scores, error) {
 		return nil, s.giveUp()
 	}
 
+	// The sums are gathered on the device, which orders them differently from the host: not exact.
 	s.in.Matrices, s.Exact = []kernels.Mat{m}, false
 	byCol, err := s.alloc(kernels.F32, 1, s.Cols)
 	if err == nil {
