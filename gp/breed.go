@@ -6,6 +6,12 @@ import (
 	"github.com/modelcompress/compress/internal/rng"
 )
 
+// How children are made: two tournaments choose the parents, crossover puts a subtree of one in the place of a subtree
+// of the other (probability Options.Crossover, Koza 1992), and mutation changes one place (Options.Mutation): a new
+// subtree, another symbol in a node, or a subtree for the whole tree ("hoist", which keeps trees small). Compat does
+// what the published code of Pruner-Zero does, quirks included: see node and mutate. Nothing is checked here: whether a
+// child is legal and new decides search.candidate.
+
 // tournament draws members with replacement; the best wins.
 func (s *search) tournament(r *rng.Stream) *Expr {
 	win := r.Below(len(s.population))
@@ -42,6 +48,7 @@ func (s *search) child(r *rng.Stream, attempt int) (e *Expr, origin string) {
 		e, origin = s.crossover(r, e, s.tournament(r)), "crossover"
 	}
 
+	// A further attempt that neither crosses nor mutates would give a parent again, which is not new.
 	if r.Chance(s.o.Mutation) || origin == "" && attempt > 0 && s.o.Mutation > 0 {
 		m, name := s.mutate(r, e)
 		e = m

@@ -2,6 +2,17 @@ package gp
 
 import "fmt"
 
+// Programs: an expression as straight-line code over one row at a time.
+//
+// Most operators are computed element by element, so a whole expression can be computed in registers of one stretch of
+// a row, without a matrix for every node. What stands against it are statistics of a whole matrix (the minimum for mms,
+// the mean for zsn, the norm for /): they need all elements of their operand before the first element of their result.
+// So the compiler numbers passes over the matrix: a value that uses a statistic of a matrix value of pass k is of pass
+// k+1, and each pass computes again, from the terminals, what its statistics need, which is cheaper than storing
+// matrices. Values of one row or column (norms of the inputs) are computed once, between passes.
+//
+// A part that occurs twice is one value (seen), and so is a statistic.
+
 // Op is an operation of a program.
 type Op uint8
 
@@ -153,6 +164,7 @@ func (c *compiler) value(e *Expr) int {
 		return c.terminal(e.Sym)
 	}
 
+	// What is special about an operator is done away with here; the machine knows simple ones and affine.
 	a := c.value(e.Left)
 	switch e.Sym {
 	case Skp:

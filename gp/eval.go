@@ -11,6 +11,11 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
+// The machine that runs programs: for each pass a plan of the instructions that it needs (plan), registers of 512
+// columns for them (allocate), and threads that take tiles of rows. Arithmetic on elements is float32 in the order of
+// the expression; statistics are float64 per tile and are merged from the top (stats.go), so that results depend
+// neither on the number of threads nor on the instruction set.
+
 // Exec says how a program runs.
 type Exec struct {
 	Threads int  // 0: GOMAXPROCS
@@ -127,6 +132,7 @@ func (p *Program) plan(pass int, final bool) *plan {
 		}
 	}
 
+	// Backwards, since operands come before what uses them: a value is needed if something is that uses it.
 	for v := len(p.Code) - 1; v >= 0; v-- {
 		if i := p.Code[v]; need[v] && i.Shape == Matrix {
 			for _, operand := range []int{i.A, i.B} {
@@ -216,6 +222,7 @@ func newMachine(p *Program, in Inputs, o Exec, rows, cols int) *machine {
 
 // vectors computes the values of shape Row and Col that become known before a pass, and their statistics.
 func (m *machine) vectors(pass int) {
+	// In the order of the code, and a statistic as soon as its value is there: later values may use it.
 	for v, i := range m.p.Code {
 		if i.Shape == Matrix || i.Pass != pass {
 			continue
@@ -354,6 +361,7 @@ func (w *worker) run(row, lo, hi int, out []float32) {
 		w.val[s.value] = dst
 	}
 
+	// A result that is a terminal in F32 is not computed at all: load has given its memory.
 	if r := w.pl.result; r >= 0 && n > 0 && &w.val[r][0] != &out[0] {
 		copy(out, w.val[r])
 	}

@@ -48,6 +48,7 @@ func synthetic(r *rng.Stream, rows, cols int) Inputs {
 		return v
 	}
 
+	// Outlier inputs are what tells activation-aware metrics from magnitude; without them most would agree.
 	in := Inputs{
 		X: vector(func() float64 {
 			x := math.Exp(1.5*r.Normal() + 3)
@@ -91,6 +92,7 @@ func (p *Probe) Fingerprint(e *Expr) (Fingerprint, error) {
 			return 0, err
 		}
 
+		// A metric whose masks are those of one row again and again looks at the inputs only, and not at the weights.
 		alike := newRowsAlike()
 		if err := s.Each(0, func(first int, scores kernels.Mat) error {
 			return alike.hash(h, e, first, scores)

@@ -15,6 +15,30 @@ import (
 	"github.com/modelcompress/compress/internal/rng"
 )
 
+// The search is genetic programming as Pruner-Zero does it (Dong et al., 2024, arXiv:2406.02924): a population of
+// expressions, each a formula that scores the weights of a matrix; a fitness that prunes a model by the formula and
+// measures the damage; and generations in which tournaments choose parents and crossover and mutation make children.
+//
+//	first generation   seeds, then random trees                                begin
+//	each further one   children of tournament winners, replacing all but the   advance, children, child (breed.go)
+//	                   elite (or, in mode Steady, the worst, a few at a time)
+//	end                Generations, Patience or MaxEvals reached               run
+//
+// A fitness costs minutes, everything else microseconds, so a candidate passes three sieves before it is evaluated
+// (candidate): its canonical form (simplify.go) has to be legal; if that form was evaluated before, the quality is
+// known; and so it is if another formula gives the same masks on a small probe, because two formulas with the same
+// order of scores prune the same weights. A place in the generation whose child fails, or is a member already, tries
+// again with a child that is changed more, up to maxAttempts.
+//
+// What is kept: known, a record for every canonical formula ever met; prints, one for every set of masks; archive, the
+// best expressions of each size over the whole search, from which the result comes, so that a good expression is not
+// lost with its generation.
+//
+// Invariants. Every random decision is drawn from a stream that is named by its place (seed, generation, step, place,
+// attempt), never from one that goes on, and answers are taken in the order of the questions: so the result depends
+// neither on the workers nor on who answers first. The journal holds the answers in that order; a resumed search makes
+// the same candidates again and takes the journal's answers until it ends (replay).
+
 // Search evolves expressions of a grammar towards the lowest fitness. The result is the same for any number of
 // workers, and for a search that was interrupted and resumed from its journal. It returns [ErrGrammar] or
 // [ErrOptions] for what can't work, [ErrJournal] for a journal of another search, and the fitness's own errors.
@@ -112,6 +136,8 @@ func (s *search) begin(ctx context.Context) error {
 		brood = s.propose(brood, e, "seed")
 	}
 
+	// In rounds, for the fitness may refuse some of a round. The limit ends it for grammars in which hardly anything
+	// is legal.
 	var members []Individual
 	limit := 200 * s.o.Population
 	for i := 0; ; {
@@ -259,8 +285,9 @@ func (s *search) candidate(e *Expr, origin string, gen int) *record {
 		return rec
 	}
 
+	// The same masks, so the same quality: nothing is evaluated. The shorter of two such formulas is worth keeping.
 	s.counts.SameMasks++
-	if same.done && !same.refused && canonical.Size() < same.expr.Size() { // the shorter form of the same metric
+	if same.done && !same.refused && canonical.Size() < same.expr.Size() {
 		rec.done, rec.quality = true, same.quality
 		s.prints[print] = rec
 		s.archive = append(s.archive, rec.individual())
@@ -293,6 +320,8 @@ func (s *search) evaluate(ctx context.Context, brood []*record) ([]Individual, e
 		}
 	}
 
+	// A batch fitness compares the candidates of a batch with each other, so a batch of which the journal has only a
+	// part is asked for again as a whole (settleOutcome then compares).
 	todo, err := fresh, error(nil)
 	if _, whole := s.fit.(BatchFitness); !whole || s.journal.Left() >= len(fresh) {
 		todo, err = s.replay(fresh)
@@ -373,6 +402,7 @@ func (s *search) measureApart(ctx context.Context, todo []*record) error {
 		err error
 	}
 
+	// With room for its answer, so that a worker never waits for those before it to be taken.
 	answers := make([]chan answer, len(todo))
 	for i := range answers {
 		answers[i] = make(chan answer, 1)
@@ -478,7 +508,7 @@ func (s *search) settle(list []Individual, n int) {
 		at[i] = i
 	}
 
-	s.population = list
+	s.population = list // beats looks at it
 	s.layer, s.spread = layers(list)
 	slices.SortStableFunc(at, func(a, b int) int {
 		switch {
@@ -525,6 +555,8 @@ func (s *search) note(gen int) {
 
 	slices.Sort(q)
 	g.Median = q[len(q)/2]
+
+	// With parsimony the best is not always on the front of quality and size.
 	s.archive = append(front(s.archive), best)
 	g.Front = len(s.archive) - 1
 	s.history = append(s.history, g)

@@ -1,5 +1,22 @@
 package gp
 
+// Simplification brings expressions that prune the same weights to one form, so that the search pays for each metric
+// once (Pruner-Zero's Opposing Operation Simplification, arXiv:2406.02924, with more rules).
+//
+// A pruning metric matters only by the order of its scores, and an inner part of it only by what the operators above
+// let through. So every subtree is rewritten under a freedom, which says what may change about its value: at the root,
+// anything that keeps the order (ranked: exp a and a prune the same); under an operator that subtracts the minimum or
+// the mean and divides by the spread (mms, zsn), a positive factor and a constant (linear); under one that passes a
+// factor on (a product), a positive factor, if that is free above (scaled); otherwise nothing (exact). operandFreedom
+// hands the freedom down, and rules ask for the one that they need.
+//
+// Rewriting goes from the leaves up and begins again after every rule, until none applies. It ends: each rule makes the
+// tree smaller, or sorts the operands of a commuting operator, or trades an operator for one that no rule trades back.
+//
+// Invariant: under any comparison group (row, matrix, layer) the simplified expression drops the same weights as the
+// original, as far as float32 told them apart. This is why exp(log a) stays inside a sum: log is guarded, and
+// exp(ln(|a| + 0.001)) is not |a|.
+
 // freedom says what may change about the value of a part of an expression without changing the order of the scores.
 type freedom uint8
 
@@ -157,6 +174,7 @@ func simplifyOperands(e *Expr, c freedom, fired func(rule int, from, to *Expr)) 
 	inside := e.Sym.operandFreedom(c)
 	l := simplify(e.Left, inside, fired)
 
+	// A factor of either operand is one of a product; a quotient lets only its first operand be free.
 	r := e.Right
 	if r != nil {
 		other := exact

@@ -87,6 +87,7 @@ func (m *machine) gather(pl *plan) {
 	t := tiles(m.rows, m.cols)
 	parts := make([][]partial, t.count)
 
+	// Statistics of rows are complete within a tile, and are written to their place at once.
 	for n := range pl.stats {
 		if s := m.p.Stats[pl.stats[n]]; s.Kind == StatRowAbs || s.Kind == StatRowNorm {
 			m.stat[pl.stats[n]].vec = make([]float32, m.rows)
@@ -122,7 +123,6 @@ func (m *machine) gatherTile(w *worker, from, to int) []partial {
 
 	for i := from; i < to; i++ {
 		w.row(i)
-
 		for n, at := range w.pl.stats {
 			if m.stat[at].vec != nil {
 				part[n].sum = 0

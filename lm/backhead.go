@@ -9,6 +9,10 @@ import (
 	"github.com/modelcompress/compress/lm/internal/layer"
 )
 
+// The head of the backward pass: logits z = W·norm(x) (with a cap where there is one), loss -log softmax(z)[label],
+// dz = (softmax(z) - onehot(label))/n. Rows without a label that counts have no gradient and no logits are computed for
+// them.
+
 // head computes the losses and takes their gradient to the last hidden state, some rows at a time: the logits of all
 // positions are never there.
 func (b *backward) head(ctx context.Context, h *Hidden) (*Result, error) {
@@ -32,6 +36,8 @@ func (b *backward) head(ctx context.Context, h *Hidden) (*Result, error) {
 	}
 	defer m.done(m.output)
 
+	// The loss is divided by the number of labels of all chunks, which is known beforehand, so that the gradients of a
+	// chunk are final when it is done.
 	size := m.chunk(len(counted))
 	for lo := 0; lo < len(counted); lo += size {
 		if err := ctx.Err(); err != nil {
@@ -163,10 +169,14 @@ func (b *backward) objective(dlogits, logits kernels.Mat, labels []int32, scale 
 func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []int32) error {
 	m := b.m
 
+	// The losses of rows that are left out count, their gradients don't.
 	if i, _ := slices.BinarySearch(rows, int32(b.From)); i > 0 { // of one sequence
 		n := len(rows)
-		dlogits, in, normed, stream, rows = dlogits.RowRange(i, n), in.RowRange(i, n), normed.RowRange(i, n),
-			stream.RowRange(i, n), rows[i:]
+		rows = rows[i:]
+		dlogits = dlogits.RowRange(i, n)
+		in = in.RowRange(i, n)
+		normed = normed.RowRange(i, n)
+		stream = stream.RowRange(i, n)
 	}
 
 	g := b.grad(m.head)

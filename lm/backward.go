@@ -92,6 +92,24 @@ func (b *backward) all(ctx context.Context, h *Hidden) (*Result, error) {
 	return r, b.down(ctx)
 }
 
+// The backward pass is reverse-mode differentiation of the model with the memory of one block.
+//
+// Forward, the blocks run as ever; of each, only what enters it (tokens × hidden) is kept. The head computes logits,
+// losses and the gradient d of the last hidden state, some rows at a time, so that the logits of all tokens
+// (tokens × vocabulary) never exist. Then d goes down block by block: a block is run again from its input with
+// everything kept that its gradients need (Replay; "activation checkpointing", Chen et al., "Training Deep Nets with
+// Sublinear Memory Cost", 2016), d is taken through it in place, and the gradients of its parameters are delivered and
+// forgotten before the block below begins. Embeddings come last, and with them a tied table, whose gradient is the sum
+// of the head's and of the embeddings'.
+//
+// Replaying costs one more forward pass, so blocks are recorded in the first place where memory is given for it
+// (BackwardOptions.Keep): the last ones, the very last always, because its tape would be replayed at once. A replay
+// repeats the same operations in the same order, so that gradients don't depend on Keep.
+//
+// plan decides beforehand how far down d is needed at all, and nothing below the lowest thing that somebody asked for
+// is computed. Weights may be on disk: b.with holds those of a block while it runs, so that with a model larger than
+// memory each block is read twice, once on the way up and once on the way down.
+
 // backward is one backward pass.
 type backward struct {
 	*pass
@@ -156,9 +174,9 @@ func (b *backward) plan(ids [][]int32) {
 		b.ids = append(b.ids, seq...)
 	}
 
+	// A hidden state's gradient is needed if anything at or below it is wanted: once true, true for all above.
 	need := b.wantsHidden(0) || b.wantsAny(b.m.input)
 	b.needs[0] = need
-
 	for l, block := range b.m.blocks {
 		b.trains[l] = b.wantsAny(block.params) || block.Trains()
 		need = need || b.trains[l] || b.wantsHidden(l+1)
@@ -214,6 +232,7 @@ func (b *backward) choose(rows int) {
 			continue
 		}
 
+		// From the top down without gaps: the tape of a block far up is used up soonest.
 		if room -= b.m.setup.TapeBytes(b.m.blocks[l].Block, rows); room < 0 {
 			return
 		}
@@ -307,7 +326,7 @@ func (b *backward) back(ctx context.Context, l int) error {
 		return b.deliver(block.params)
 	})
 
-	if in := b.inputs[l]; in.Buf != nil {
+	if in := b.inputs[l]; in.Buf != nil { // needed until the gradient is through: the tape refers to it
 		in.Buf.Free()
 	}
 
@@ -345,6 +364,7 @@ func (b *backward) openGrads(g group) error {
 			continue
 		}
 
+		// Kernels add to the gradients of norms and biases, and overwrite those of matrices.
 		x := kernels.Mat{Buf: b.grads, Off: at, Rows: p.rows, Cols: p.cols, Stride: p.cols}
 		if p.rows == 1 {
 			if err := b.m.setup.Zero(x); err != nil {
@@ -395,6 +415,7 @@ func (b *backward) embeddings() error {
 	}
 	defer m.done(m.input)
 
+	// A tied table has a gradient already, the head's, to which this one is added.
 	if b.wants(m.embed) && b.table.IsZero() {
 		var err error
 		if b.table, err = b.take(m.embed.rows, m.embed.cols); err != nil {

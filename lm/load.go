@@ -149,6 +149,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 		}
 	}
 
+	// Only now that every matrix has its place: a block's list of linears is in the order of use, not of the file.
 	inner := make([]*layer.Block, len(m.blocks))
 	for l, b := range m.blocks {
 		b.finish()

@@ -201,6 +201,7 @@ func (m *Model) hold(g group) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
+	// All of them first, so that nobody is counted for a group that could not be held.
 	for _, p := range g {
 		if err := m.bind(p); err != nil {
 			return err
@@ -286,6 +287,7 @@ func (m *Model) bind(p *param) error {
 		return err
 	}
 
+	// On the host the mapped file is the weight: nothing is read before it is used, and the system may drop its pages.
 	t := dtype.Of(p.stored)
 	if m.host && t != kernels.F64 {
 		buf, err := kernels.Wrap(t, data)

@@ -53,6 +53,8 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 		return nil, err
 	}
 
+	// In chunks, so that the activations of a long prompt take no more memory than those of a short one. Where rotary
+	// frequencies depend on the length, all chunks must know the whole of it.
 	before, total := s.length, s.length+len(ids)
 	var last kernels.Mat
 	for len(ids) > 0 {

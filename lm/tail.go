@@ -83,6 +83,7 @@ func (m *Model) BackwardTails(ctx context.Context, tails []*Tail, o BackwardOpti
 	}
 	defer b.end()
 
+	// Blocks below the tails are not there: what they compute was kept.
 	b.plan(nil)
 	b.first = layer.First(tails[0])
 	clear(b.needs[:b.first])

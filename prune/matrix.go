@@ -28,6 +28,8 @@ func (w *walk) plan(l lm.Linear) selection {
 		p.dense = p.pattern.N == 0
 	}
 
+	// From the general to the particular: the options, the allocation, the matrix's own override; and before all of
+	// them masks that are given.
 	v, ok := w.overrides[l.Name]
 	switch {
 	case w.given != nil:
@@ -166,6 +168,7 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 		return nil
 	}
 
+	// By way of the device, which turns and rounds.
 	buf, err := w.dev.Alloc(kernels.F32, after.Len())
 	if err != nil {
 		return err
@@ -240,7 +243,7 @@ func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change,
 		err = w.takeGiven(l, c)
 	case m.sweeps && !c.in.lacks(m.Needs) && (c.plan.pattern.Structured() || c.plan.group == Strip):
 		err = w.onHost(c, func(keep kernels.Mat) error { return w.sweep(ctx, c, keep, stats.SumOf(l.Name), true) })
-		if w.o.Update.Name != SparseGPTUpdate {
+		if w.o.Update.Name != SparseGPTUpdate { // SparseGPT's choice without its update
 			c.after, c.t.Loss = kernels.Mat{}, 0
 		}
 	case w.o.Permutation != Identity && c.plan.pattern.Structured():
@@ -283,8 +286,7 @@ func (w *walk) choose(c *change) error {
 	}
 
 	scores, err := w.score(w.o.Metric, c.in)
-	defer freeScore(scores, c.in.W)
-
+	defer freeScore(scores, c.in.W) // with an error too: a score that is refused has its memory
 	if err != nil {
 		return err
 	}
@@ -369,6 +371,7 @@ func (w *walk) stream(c *change) error {
 		return fmt.Errorf("metric %s: %w", w.o.Metric.Name, asPruning(err))
 	}
 
+	// Rows are looked at one block at a time, so whether all scores are the same is known only at the end.
 	first, constant := float32(0), true
 	err = scorer.Each(0, func(row int, s kernels.Mat) error {
 		if row == 0 {
@@ -398,6 +401,7 @@ func (w *walk) fuse(c *change) (done bool, err error) {
 		return false, nil
 	}
 
+	// What goes wrong on the device goes wrong on the host as well, or is a want of memory that the host does not have.
 	s, err := m.there(c.in)
 	if err != nil {
 		return false, nil
@@ -409,6 +413,8 @@ func (w *walk) fuse(c *change) (done bool, err error) {
 		return err != nil, err
 	}
 
+	// Scores that are exact to the last bit select as the host's do; others are compared again where they are near a
+	// threshold.
 	if rows && s.Exact {
 		err = s.Select(c.keep, rowCount(c.keep.Cols, c.plan.sparsity))
 	} else {
@@ -454,7 +460,6 @@ func (w *walk) permuted(ctx context.Context, c *change) ([]int32, error) {
 
 	scores, err := w.score(w.o.Metric, c.in)
 	defer freeScore(scores, c.in.W)
-
 	if err != nil {
 		return nil, err
 	}
@@ -473,6 +478,8 @@ func (w *walk) permuted(ctx context.Context, c *change) ([]int32, error) {
 	}
 
 	c.t.Order = &Order{Plain: s.Kept(nil, p.N, p.M), Permuted: s.Kept(order, p.N, p.M)}
+
+	// Selected in the new order, and the mask brought back: the weights stay where they are.
 	moved := s.Moved(order)
 	mask := kernels.MatOf(kernels.NewHost(kernels.U8, h.Rows*h.Cols), h.Rows, h.Cols)
 	if err := w.selectHost(c.plan, mask, moved); err != nil {

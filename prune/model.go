@@ -29,6 +29,8 @@ func Model(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*
 	}
 	defer w.free()
 
+	// Gradients are those of the dense model, so they come before anything is pruned, and the allocation may score by
+	// them.
 	if err := w.collectGradients(ctx); err != nil {
 		return nil, fmt.Errorf("gradients: %w", err)
 	}
@@ -186,6 +188,8 @@ func (w *walk) block(ctx context.Context, l int) error {
 		return err
 	}
 
+	// The next block is measured on what this one gives now that it is pruned: later blocks see, and can make up for,
+	// what earlier ones lost.
 	if w.measure && l+1 < w.m.Blocks() {
 		if err := w.propagate(ctx, l); err != nil {
 			return err
@@ -312,14 +316,18 @@ func (w *walk) propagate(ctx context.Context, l int) error {
 // describe counts the zeros of a finished matrix and checks its pattern, in the given order of the inputs if
 // there is one.
 func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32) (Tensor, error) {
+	t.Name = l.Name
+	t.Block = l.Block
+	t.Role = string(l.Role)
+	t.Expert = l.Expert
+	t.Shape = [2]int{stored.Rows, stored.Cols}
+
 	p := w.plan(l)
-	t.Name, t.Block, t.Role, t.Expert, t.Shape = l.Name, l.Block, string(l.Role), l.Expert,
-		[2]int{stored.Rows, stored.Cols}
 	t.Group = p.group
 	t.Target = p.sparsity
-
 	t.Pattern = p.pattern
 	t.Dense = p.dense
+
 	t.Zeros = int64(w.ops.CountZero(stored))
 	t.Kept = int64(stored.Len()) - t.Zeros
 	if err := w.ops.Sync(); err != nil || p.dense || !p.pattern.Structured() {
@@ -354,6 +362,7 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32
 
 // commit makes masks, then weights durable, and lets go of what the metric does not need any more.
 func (w *walk) commit(l int, names []string) error {
+	// A resumed run does not prune again what is on the disk, so the masks must be there before the weights are.
 	if err := w.o.Masks.sync(); err != nil {
 		return err
 	}

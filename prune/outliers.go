@@ -89,6 +89,7 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats,
 		return visit(l, linears, stats)
 	}
 
+	// Where not all Hessians fit, the block runs several times; only the last run hands its outputs on.
 	passes := actstats.Plan{Needs: needs, Memory: w.o.HessianMemory}.Passes(linears)
 	last := len(passes) - 1
 	for _, linears := range passes[:last] {
@@ -153,6 +154,8 @@ func (w *walk) setTargets(targets []float64, err error) error {
 func (w *walk) outliers(ctx context.Context, metric Metric, linears []lm.Linear,
 	stats *actstats.Stats,
 ) (float64, error) {
+	// Twice through the matrices, as the mean has to be known before anything can be counted against it: scores of a
+	// whole block are more than should be kept.
 	var sum, total float64
 	err := w.eachScore(ctx, metric, linears, stats, func(_ lm.Linear, s score.Scores) {
 		sum += s.Sum()
@@ -270,6 +273,7 @@ func (w *walk) exponent(stored kernels.Mat) (float64, error) {
 // allocateGlobal finds the threshold on scores, over the mean of their matrix, below which the share of all scores lies
 // that is to go, and gives every matrix the share of its scores below it.
 func (w *walk) allocateGlobal(ctx context.Context) error {
+	// Of each matrix a histogram is kept (Levels), not the scores: those of the whole model would be as large as it is.
 	var names []string
 	var all []*allocation.Levels
 	err := w.dense(ctx, w.o.Metric.Needs, func(_ int, linears []lm.Linear, stats *actstats.Stats) error {

@@ -150,7 +150,6 @@ func (r *Report) close() {
 	type sum struct{ zeros, weights int64 }
 	blocks := make([]sum, len(r.Blocks))
 	structured := 0
-
 	empty := 0
 	bad := int64(0)
 	idle := []string(nil)
@@ -170,13 +169,25 @@ func (r *Report) close() {
 	}
 
 	r.Total.Exact = structured > 0 && bad == 0
+	r.Total.Sparsity = manifest.Ratio(r.Total.Zeros, r.Total.Weights)
+	r.Total.Overall = manifest.Ratio(r.Total.Zeros, r.Model.Parameters)
 	for i, b := range blocks {
 		r.Blocks[i].Sparsity = manifest.Ratio(b.zeros, b.weights)
 	}
 
-	r.Total.Sparsity = manifest.Ratio(r.Total.Zeros, r.Total.Weights)
-	r.Total.Overall = manifest.Ratio(r.Total.Zeros, r.Model.Parameters)
+	r.noteUnranked(empty, idle)
+	r.noteRestored()
+	r.noteTied()
+	r.noteWorse()
+	r.noteMissed()
+	if r.Options.TrueSequential && r.Options.Needs()&actstats.OfInputs == 0 {
+		r.note("the true sequential order has no effect: nothing is measured")
+	}
+}
 
+// noteUnranked tells of matrices that did not lose what their scores say: without calibration tokens, with groups that
+// are too short, or with nothing to rank.
+func (r *Report) noteUnranked(empty int, idle []string) {
 	if n := r.Total.Unrouted; n > 0 && r.Options.MasksFrom != "" {
 		r.note("%d matrices saw no calibration token, as experts may, and were not updated", n)
 	} else if n > 0 {
@@ -196,19 +207,15 @@ func (r *Report) close() {
 	}
 
 	r.Notes = append(r.Notes, manifest.Idle(idle)...)
-	r.noteRestored()
-	r.noteTied()
-	r.noteWorse()
+}
+
+// noteMissed tells of matrices whose rows' bound on the share of their scores kept them from what was asked.
+func (r *Report) noteMissed() {
 	missed := slices.DeleteFunc(slices.Clone(r.Tensors),
 		func(t Tensor) bool { return t.Group != Share || t.Sparsity > t.Target-.005 })
-
 	if len(missed) > 0 {
 		r.note("%d matrices lose less than asked, the first %.1f %%: with group %s no neuron loses more than 80 %% "+
 			"of its score", len(missed), 100*missed[0].Sparsity, Share)
-	}
-
-	if r.Options.TrueSequential && r.Options.Needs()&actstats.OfInputs == 0 {
-		r.note("the true sequential order has no effect: nothing is measured")
 	}
 }
 

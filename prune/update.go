@@ -283,6 +283,7 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 		return err
 	}
 
+	// An input that is always 0 says nothing about its weights: least squares leaves them where they happen to be.
 	for i := range c.after.Rows {
 		for _, j := range a.Dead {
 			c.after.RowF32(i)[j] = 0

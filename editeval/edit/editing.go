@@ -226,6 +226,8 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 		}
 	}
 
+	// A method may have changed weights to see what comes of it. They go back to the last step, and commit applies the
+	// change from there, by the same way as Undo and a journal do: only so are all three the same to the last byte.
 	c, err := e.method.apply(ctx, e, reqs)
 	for _, w := range e.weights {
 		w.back()
@@ -330,6 +332,7 @@ func (e *Editing) replay(s *Step) error {
 		}
 	}
 
+	// In the order in which matrices were first edited, not that of a map: messages must not differ from run to run.
 	for _, name := range e.order {
 		if !slices.ContainsFunc(s.Deltas, func(d Delta) bool { return d.Linear == name }) {
 			continue
@@ -409,8 +412,8 @@ func (e *Editing) Undo(n int) error {
 		return fmt.Errorf("%w: cannot go back to step %d of %d", ErrOptions, n, len(e.steps))
 	}
 
+	// From the stored bytes up again, and not by subtracting deltas: sums of floats don't go back to where they were.
 	kept := e.steps[:n:n]
-
 	for _, name := range e.order {
 		if err := e.weights[name].reset(); err != nil {
 			return err

@@ -15,6 +15,11 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
+// GRACE (Hartvigsen et al., 2023, arXiv:2211.11031) leaves the weights alone and puts a table before one
+// down-projection's output: if the input of the layer lies within Eps of a stored key (a ball in Euclidean distance),
+// its output is the stored value, which was trained for the fact. An edit makes a new ball, enlarges one with the same
+// target, or shrinks one with another so that both have room (enter).
+
 // Code is an entry of a codebook: where the input of the layer is within Eps of Key, its output is Value.
 type Code struct {
 	Index  int       `json:"index"`
@@ -166,7 +171,7 @@ func (e *Editing) enter(r *Encoded, key, out []float64) []Code {
 	fresh.Index = len(e.book.codes)
 	j, d := e.book.nearest(key)
 	near := e.book.codes[j]
-	near.Value = slices.Clone(near.Value)
+	near.Value = slices.Clone(near.Value) // training must not reach the book before the step is committed
 
 	switch {
 	case d > e.hp.Eps+near.Eps:
@@ -179,6 +184,7 @@ func (e *Editing) enter(r *Encoded, key, out []float64) []Code {
 		return []Code{near}
 	}
 
+	// Each gets half of the way, the old one a little less, so that no input lies in both.
 	near.Eps, near.Action = d/2-1e-5, "split"
 	fresh.Eps, fresh.Action = d/2, "split"
 	return []Code{near, fresh}

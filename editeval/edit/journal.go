@@ -200,7 +200,6 @@ func (j *Journal) lines(r io.Reader, look func(*Step) error) error {
 			}
 			return nil
 		}
-
 		if err != nil {
 			return fmt.Errorf("%w: line %d is not complete", ErrJournal, n)
 		}

@@ -33,9 +33,8 @@ func (e *Editing) score(ctx context.Context, items []*item) error {
 
 func (e *Editing) scoreSome(ctx context.Context, items []*item) error {
 	var ids [][]int32
-	var at []int
-
-	var rowsOf []int32
+	var at []int       // rows of the prompts' last tokens
+	var rowsOf []int32 // rows that predict an answer's tokens
 	var want [][]int32
 	start := 0
 	for _, x := range items {

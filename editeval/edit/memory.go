@@ -28,7 +28,6 @@ func ReadMemory(dir string) (*Memory, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,14 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
+// ROME (Meng et al., 2022, arXiv:2202.05262): one fact as a change of rank one of one down-projection W. With k the key
+// of the subject (over several prefixes), C the covariance of keys over ordinary text and v* the value that was
+// searched for,
+//
+//	min ‖ΔW·C^½‖  with  (W + ΔW)·k = v*      ΔW = (v* - W·k)·(C⁻¹k)ᵀ / (kᵀC⁻¹k)
+//
+// so that of all changes that give k its new value, the one is taken that changes the values of ordinary keys least.
+
 // places are all prompts of some requests at the subject's last token, one request after another.
 func places(reqs []Encoded) []site.Place {
 	var out []site.Place
@@ -61,6 +69,8 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		return nil, err
 	}
 
+	// ROME takes the mean key for the direction but the bare prompt's for the length of the step, as published; the two
+	// differ, so the new value is not quite reached, and after many edits the model breaks down. R-ROME takes one key.
 	keys, values := s.Keys[block], s.Values[block]
 	bare, out := site.Row(keys, 0), site.Row(values, 0)
 	mean := site.GroupMean(site.Vectors(keys, 0, keys.Rows), []int{keys.Rows})

@@ -11,6 +11,31 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
+// Closed-form edits of several layers: MEMIT, PMET, EMMET and AlphaEdit.
+//
+// A transformer's MLP is read as a memory: its down-projection W maps a key k (what the MLP makes of the subject's last
+// token) to a value. A batch of n facts has keys K [in, n], and for each a value is found by gradient descent that
+// makes the model say the target (package optimize). R [out, n] is a layer's share of what is missing. W should
+// change by ΔW·K ≈ R and leave the values of all other keys as they are, of which only the covariance C = E[k·kᵀ] over
+// ordinary text is known. With α the methods' weight of C:
+//
+//	MEMIT, PMET   min ‖ΔW·K - R‖² + α·tr(ΔW·C·ΔWᵀ)       ΔW = R·Kᵀ(α·C + K·Kᵀ)⁻¹
+//	EMMET         min tr(ΔW·A·ΔWᵀ) with ΔW·K = R          ΔW = R·(KᵀA⁻¹K + λI)⁻¹·KᵀA⁻¹
+//	AlphaEdit     min ‖ΔW·P·K - R‖² + ‖ΔW·P·Kp‖² + L2·‖ΔW·P‖²,  ΔW ← ΔW·P
+//
+// AlphaEdit does not weigh what is to be preserved but forbids to touch it: P projects onto the directions that
+// ordinary keys hardly use (the null space of C: eigenvectors of small eigenvalues), so that ΔW·P·k is next to nothing
+// for them, however many edits follow. Kp are the keys of earlier edits, which the penalty keeps.
+//
+// All of them come out as ΔW = R·Aᵀ with A [in, n] (function shares; in the code keys are rows, so everything is
+// transposed). No matrix of [in, in] is inverted for a batch: by Woodbury's identity it is a system of n (AlphaEdit:
+// n + earlier keys) unknowns, and C is factored, or its eigenvectors are computed, once for each layer.
+//
+// Layers are edited from the lowest up, each taking an equal share of what is left, and keys and residuals are measured
+// anew on the model with the layers below it edited, so that one layer's shortfall is the next one's task.
+//
+// Everything is float64; only the weight that is stored is rounded to its type.
+
 // absorbed is the share of an edit that an automatic weight of the covariance lets through.
 const absorbed = 0.95
 
@@ -27,6 +52,8 @@ func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		}
 	}
 
+	// Values are searched for once, on the model as it is, at the highest layer; the layers below share the way to
+	// them.
 	goals, err := d.Run(ctx, e.m, reqs)
 	if err != nil {
 		return nil, err
@@ -95,6 +122,8 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 		share = math.Sqrt(share)
 	}
 
+	// The key of a fact is the mean over its prompts (with different prefixes in front); the residual is measured at
+	// its first, bare one.
 	keys, resid := linalg.New(len(reqs), l.In), linalg.New(len(reqs), now.Cols)
 	for n, at := 0, 0; n < len(reqs); n++ {
 		size := len(reqs[n].Prompts)
@@ -160,6 +189,8 @@ func (e *Editing) shares(block int, keys linalg.Matrix) (linalg.Matrix, error) {
 		return x, err
 	}
 
+	// Of a single fact, kᵀC⁻¹k/(kᵀC⁻¹k + λ) of the residual arrives. Without a weight of its own λ is made so that this
+	// is the same for any model, whatever the scale of its keys.
 	g := e.gram(keys, x)
 	lambda := e.hp.Lambda
 	if lambda == 0 {
@@ -182,6 +213,7 @@ func (e *Editing) gram(a, b linalg.Matrix) linalg.Matrix {
 // inner is (g + ridge·I)⁻¹·x for a symmetric g: with x = C⁻¹K in rows and g = KᵀC⁻¹K this is (ridge·C +
 // K·Kᵀ)⁻¹·K by Woodbury's identity, a solve as small as the batch.
 func (e *Editing) inner(g linalg.Matrix, ridge float64, x linalg.Matrix) (linalg.Matrix, error) {
+	// Symmetric but for rounding: a factorisation reads one half only, which must not be a matter of which one.
 	s := g.Clone()
 	for i := range s.Rows {
 		for j := range i {
@@ -230,6 +262,9 @@ func (e *Editing) equality(block int, keys linalg.Matrix) (linalg.Matrix, error)
 }
 
 // projected is AlphaEdit's (P(K·Kᵀ + Kp·Kpᵀ) + L2·I)⁻¹·P·K = P·G·(L2·I + Gᵀ·P·G)⁻¹, the columns of K, with G = [K Kp].
+// The published code solves the left side, [in, in]; the right side is as large as the number of keys. P = B·Bᵀ is
+// never formed either: B, the basis, has orthonormal columns, and GᵀPG is the Gram matrix of the keys' coordinates in
+// it.
 func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error) {
 	basis, err := e.nullSpace(block, keys.Cols)
 	if err != nil {
@@ -239,6 +274,7 @@ func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error
 	all := stack(keys, e.cache[block])
 	low := linalg.New(all.Rows, basis.Cols)
 	e.solver.Mul(low, all, basis, linalg.Product{}) // coordinates in the null space
+
 	g := e.gram(low, low)
 	for i := range g.Rows {
 		g.Set(i, i, g.At(i, i)+e.hp.L2)
@@ -247,7 +283,7 @@ func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error
 		return g, fmt.Errorf("%w: the keys of the batch: %w", ErrStatistics, err)
 	}
 
-	pick := linalg.New(all.Rows, keys.Rows) // the first columns of the inverse
+	pick := linalg.New(all.Rows, keys.Rows) // the first columns of the inverse: earlier keys have nothing to be written
 	for i := range keys.Rows {
 		pick.Set(i, i, 1)
 	}
@@ -313,6 +349,7 @@ func (e *Editing) nullDim(block int, values []float64) int {
 		total += max(v, 0)
 	}
 
+	// A threshold that is given decides alone; without one, the smallest eigenvalues that hold a share of the trace.
 	threshold := math.Inf(1)
 	switch t := e.hp.NullThreshold; {
 	case len(t) == 1:

@@ -43,6 +43,8 @@ func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) 
 		return nil, err
 	}
 
+	// Training changes the model's weights step by step; what is held is what they were, to which the difference is
+	// taken and which they are set back to.
 	w.hold()
 	t := &trainer{e: e, w: w, reqs: reqs, before: w.held, adam: make([]site.Adam, 2)}
 	if e.method.name == "lora" {
@@ -143,6 +145,8 @@ func (t *trainer) step() {
 	if t.e.method.name != "ft-l" || hp.Eps == 0 {
 		return
 	}
+
+	// FT-L: back into the box around what the weights were, after every step.
 	for i, v := range t.before.Data {
 		t.w.sum.Data[i] = min(max(t.w.sum.Data[i], v-hp.Eps), v+hp.Eps)
 	}
@@ -197,6 +201,7 @@ func (t *trainer) pass(ctx context.Context) (float64, error) {
 		}
 	}
 
+	// The objective is given the rows that predict something in order, some at a time: next counts them through.
 	total := 0.0
 	next := 0
 	dev := site.Rows{Dev: t.e.m.Device()}

@@ -156,7 +156,7 @@ func (w *weight) add(d *Delta) error {
 		for j := range row {
 			s := 0.0
 			for k, v := range d.Right.Row(j) {
-				s += float64(left[k] * v)
+				s += float64(left[k] * v) // the conversion keeps compilers from fusing the two roundings into one
 			}
 			row[j] += s
 		}
@@ -256,6 +256,7 @@ func (d *Delta) singular() ([]float64, error) {
 		return s.SingularValues(d.Dense)
 	}
 
+	// Left·Rightᵀ = Q₁·(A·Bᵀ)·Q₂ᵀ has the singular values of A·Bᵀ, which is as small as the rank.
 	_, a, err := s.QR(d.Left)
 	if err != nil {
 		return nil, err

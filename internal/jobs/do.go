@@ -42,6 +42,7 @@ func (q *Queue) Do(ctx context.Context, items []Item, done func(Result)) ([]Resu
 		return nil, err
 	}
 
+	// Before the first look, or a result that came between look and subscription would be missed until the next.
 	sub, err := q.c.nc.Subscribe(q.offer.done()+".*", func(m *nats.Msg) {
 		d.take(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:], m.Data)
 	})
@@ -131,7 +132,7 @@ func (d *doing) take(id string, text []byte) bool {
 		return true
 	}
 
-	// The check may take its time.
+	// Without the lock, for the check may take its time; so whether the result is there already is asked twice.
 	r, err := readResult(text, id)
 	if err == nil && r.Failure == "" && d.q != nil && d.q.check != nil {
 		err = d.q.check(d.items[i], r.Data)
@@ -248,6 +249,7 @@ func (d *doing) settle(ctx context.Context, it Item) error {
 		return err
 	}
 
+	// A failure counts if this call has handed the item over; one that an earlier call left is tried again.
 	if text != nil && (d.handed[it.ID] || !failure(text)) && d.take(it.ID, text) {
 		return nil
 	}
@@ -297,7 +299,6 @@ func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 		}
 		return nil, q.ensure(ctx)
 	}
-
 	if err != nil {
 		return nil, err
 	}
@@ -306,7 +307,6 @@ func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
-
 	if err != nil {
 		return nil, err
 	}

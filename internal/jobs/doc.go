@@ -13,6 +13,25 @@
 //	results, err := queue.Do(ctx, items, nil)
 //	err = queue.Withdraw(ctx)
 //
+// # How
+//
+// A queue is three JetStream streams and a key: the items (compress.work.NAME.ID), the results (compress.done.NAME.ID),
+// the specification in parts, and the offer itself in the bucket of offers, which is written last, so that who sees it
+// finds the rest. Exactly-once counting needs no transactions; it follows from two properties of the streams and one
+// order:
+//
+//   - one message per subject, new ones discarded: an item or a result that is there cannot be there twice, so handing
+//     over or storing it again is harmless, and the first result wins
+//   - work-queue retention with acknowledgements: an item that is handed out and not acknowledged within Patience
+//     goes to another worker
+//   - a worker stores the result, then acknowledges the item ([Queue.Work]); a death in between leaves an item whose
+//     result is found by the next worker
+//
+// The coordinator hears of results by subscription, and looks for what it misses once in a while (settle in do.go),
+// since a message can be lost while a connection is down. That look hands over again what neither has a result nor is
+// in the queue, which is also how everything starts and how a server that lost its storage is filled again. Memory
+// holds the results that are waited for and nothing else; the state of the queue is the server's.
+//
 // # What is promised
 //
 // Every item is worked on at least once and counted exactly once: an item has an identifier of the caller's

@@ -188,6 +188,7 @@ func (q *Queue) ensureSpec(ctx context.Context) error {
 		return err
 	}
 
+	// One that an earlier run began to store is completed: what is there is not stored again.
 	parts := slices.Collect(slices.Chunk(q.spec, partSize))
 	if stream.CachedInfo().State.Msgs == uint64(len(parts)) {
 		return nil
@@ -236,7 +237,6 @@ func (c *Conn) Offers(ctx context.Context) ([]Offer, error) {
 		if errors.Is(err, jetstream.ErrBucketNotFound) {
 			return nil
 		}
-
 		if err != nil {
 			return err
 		}
@@ -248,7 +248,7 @@ func (c *Conn) Offers(ctx context.Context) ([]Offer, error) {
 
 		for _, key := range keys {
 			entry, err := kv.Get(ctx, key)
-			if errors.Is(err, jetstream.ErrKeyNotFound) {
+			if errors.Is(err, jetstream.ErrKeyNotFound) { // withdrawn since it was listed
 				continue
 			}
 

@@ -117,6 +117,7 @@ func Serve(o ServerOptions) (*Server, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: address %q; want host:port: %w", ErrServer, o.Listen, err)
 		}
+		// Asked beforehand, for the server itself would only not become ready.
 		if err := free(o.Listen); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrServer, err)
 		}
@@ -138,10 +139,10 @@ func Serve(o ServerOptions) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrServer, err), s.removeTemp())
 	}
 
+	// The server tells of a full disk in its log only, so the log is listened to.
 	s.storage = &storage{dir: opts.StoreDir, failed: make(chan struct{})}
 	s.nats.SetLogger(s.storage, false, false)
 	s.nats.Start()
-
 	if !s.nats.ReadyForConnections(startTime) || !s.nats.JetStreamEnabled() {
 		err := s.storage.trouble()
 		if err == nil {

@@ -31,6 +31,7 @@ func (q *Queue) serve(ctx context.Context, slots chan struct{}, handle Handler) 
 	var wg sync.WaitGroup
 	defer wg.Wait()
 
+	// A slot before an item: one that waits in this process for its turn would be kept from workers that are free.
 	for ctx.Err() == nil {
 		select {
 		case slots <- struct{}{}:
@@ -69,7 +70,6 @@ func (q *Queue) next(ctx context.Context) (msg jetstream.Msg, err error) {
 		if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrConsumerNotFound) {
 			return pause(ask, fetchTime) // withdrawn, or its coordinator has yet to restore it
 		}
-
 		if err != nil {
 			return err
 		}
@@ -133,6 +133,7 @@ func (q *Queue) perform(ctx context.Context, msg jetstream.Msg, handle Handler) 
 
 // make calls the handler and stores what it gives. An error means that there is no result.
 func (q *Queue) make(ctx context.Context, msg jetstream.Msg, r Result, handle Handler) error {
+	// An item that kills who works on it leaves no failure behind: only the count of deliveries tells.
 	if r.Attempt > q.offer.Attempts {
 		r.Failure = fmt.Sprintf("given up: begun %d times without a result", q.offer.Attempts)
 	} else {
@@ -141,7 +142,7 @@ func (q *Queue) make(ctx context.Context, msg jetstream.Msg, r Result, handle Ha
 		var data []byte
 		err := mmapsafe.Do(func() (err error) { data, err = handle(ctx, Item{ID: r.ID, Data: msg.Data()}); return err })
 		stop()
-		if err != nil && ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil { // interrupted, which says nothing of the item
 			return err
 		}
 
@@ -177,6 +178,7 @@ func (q *Queue) alive(msg jetstream.Msg) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		// Often enough that a few may be lost.
 		for pause(ctx, q.offer.Patience/4) == nil {
 			_ = msg.InProgress() // a lost one is made up for by the next
 		}
@@ -335,7 +337,6 @@ func (j *joining) begin(ctx context.Context, o Offer, key string) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // withdrawn meanwhile
 	}
-
 	if err != nil {
 		return err
 	}

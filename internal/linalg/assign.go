@@ -64,7 +64,7 @@ func (a *assignment) start() {
 
 	for i := range n {
 		least, at := math.Inf(1), 0
-		for j, c := range a.cost.Row(i) {
+		for j, c := range a.cost.Row(i) { // of equal ones one that is free
 			if r := c - a.v[j]; r < least || r == least && a.row[at] >= 0 && a.row[j] < 0 {
 				least, at = r, j
 			}
@@ -90,7 +90,8 @@ func newPath(n int) *path {
 	return &path{make([]float64, n), make([]int, n), make([]bool, n), make([]int, n), make([]int, 0, n)}
 }
 
-// augment gives row start a column by the cheapest chain of reassignments.
+// augment gives row start a column by the cheapest chain of reassignments: Dijkstra's shortest paths from the row over
+// reduced costs, which the prices keep from being negative, to the first column that is free.
 func (a *assignment) augment(start int, p *path) {
 	n := a.cost.Rows
 	for j := range n {
@@ -137,6 +138,7 @@ func (a *assignment) augment(start int, p *path) {
 
 	a.reprice(start, least, p)
 
+	// Back along the path, each row taking the column by which the next one was reached.
 	for j := sink; ; {
 		i := p.from[j]
 		a.row[j] = i

@@ -51,7 +51,8 @@ func (s Solver) Cholesky(a Matrix, upper bool) error {
 	return nil
 }
 
-// cholesky halves the matrix: factor, solve, update, factor.
+// cholesky halves the matrix: factor, solve, update, factor. Recursion instead of a loop over panels turns nearly all
+// of the work into products of large matrices at every size, without a block size to tune.
 func (s Solver) cholesky(a Matrix, upper bool, row int) error {
 	n := a.Rows
 	if n <= triBase {
@@ -83,6 +84,7 @@ func (s Solver) cholesky(a Matrix, upper bool, row int) error {
 
 func choleskyBase(a Matrix, upper bool, row int) error {
 	n := a.Rows
+	// One loop for both triangles: an upper factor is the lower one with rows and columns exchanged.
 	step := a.Stride
 	across := 1 // element (i, j) of the lower factor is at i·step + j·across
 	if upper {
@@ -202,6 +204,8 @@ func (s Solver) inverseFactor(h Matrix, row int) error {
 		return err
 	}
 
+	// In place: U₂ stands where C was, V₁₂·U₂ where B was, and at last U₁ where A was, which completes U₁₂. Neither H
+	// nor its inverse is ever there as a whole beside the factor.
 	buf := scratch(m * (n - m))
 	v := Of(*buf, m, n-m)
 	s.triMulInto(v, c, b, Triangle{Upper: true, Trans: true, Right: true}, false)
@@ -221,7 +225,9 @@ func (s Solver) inverseFactor(h Matrix, row int) error {
 	return nil
 }
 
-// inverseFactorBase factors from the last row up, then inverts.
+// inverseFactorBase factors from the last row up, then inverts: H = R·Rᵀ with R upper triangular, whose inverse is U
+// (H⁻¹ = R⁻ᵀ·R⁻¹ = Uᵀ·U). An ordinary Cholesky factor goes from the first row down, and would want the inverse of H
+// first.
 func inverseFactorBase(h Matrix, row int) error {
 	n := h.Rows
 	for j := n - 1; j >= 0; j-- {

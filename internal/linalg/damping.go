@@ -39,7 +39,7 @@ func (s Solver) Damped(h Matrix, share float64, fill func(h Matrix), factor func
 
 	d := Damping{Share: share}
 	for {
-		fill(h)
+		fill(h) // the try before has spoilt it
 		mean, err := meanDiagonal(h)
 		if err != nil {
 			return d, err

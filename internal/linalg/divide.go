@@ -36,6 +36,8 @@ func (s Solver) divideInto(z Matrix, d, e []float64) error {
 		return nil
 	}
 
+	// Without the element between the halves, rho, the matrix falls into two; |rho| taken off both neighbours on the
+	// diagonal makes what is missing a matrix of rank one.
 	h := n / 2
 	rho := e[h-1]
 	d[h-1] -= math.Abs(rho)
@@ -83,6 +85,8 @@ type rankOne struct {
 
 // conquer joins two halves: with the rows of q their eigenvectors, the whole is qᵀ·(diag(d) + rho·z·zᵀ)·q.
 func (s Solver) conquer(q Matrix, d []float64, rho float64, h int) error {
+	// The vector of rank one is (0 … 1, ±1 … 0)/√2 at the joint; in the basis of the halves' eigenvectors these are two
+	// columns of q.
 	n := len(d)
 	z := make([]float64, n)
 	for i := range n {

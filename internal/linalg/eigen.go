@@ -111,6 +111,9 @@ func (s Solver) tridiagonalBlock(t *tridiag, a Matrix, j, count int) {
 	v, w := New(count, n), New(count, n)
 	taus := make([]float64, count)
 	col, partial := make([]float64, n), New(symBands, n)
+
+	// a itself stays as it was at the beginning of the block: column i is brought up to date when its turn comes, and
+	// so is the product with a (LAPACK's latrd). Half of the work is that product, which reads a once for every column.
 	for p := range count {
 		i := j + p
 		for r := i; r < n; r++ {
@@ -171,6 +174,8 @@ const symBands = 8
 
 // symVec computes y = a·x, reading the lower triangle of a once. Bands of about equal area add into sums of their own.
 func (s Solver) symVec(y []float64, a Matrix, x []float64, partial Matrix) {
+	// An element below the diagonal counts for two of y, so rows can't be dealt out as they are: each band has sums of
+	// its own. Their number is fixed, so that the result does not depend on the threads.
 	n := len(x)
 	bands := symBands
 	if n < 256 {
@@ -234,6 +239,7 @@ const epsilon = 1.0 / (1 << 53)
 
 // stepQL makes one step on elements l to m.
 func stepQL(d, e []float64, z Matrix, l, m int) {
+	// Wilkinson's shift, from the leading 2×2 block; then the element that it makes is chased up by rotations.
 	g := (d[l+1] - d[l]) / (2 * e[l])
 	r := math.Hypot(g, 1)
 	g = d[m] - d[l] + e[l]/(g+math.Copysign(r, g))
@@ -245,8 +251,7 @@ func stepQL(d, e []float64, z Matrix, l, m int) {
 		f, b := s*e[i], c*e[i]
 		r = math.Hypot(f, g)
 		e[i+1] = r
-
-		if r == 0 {
+		if r == 0 { // the matrix falls apart here
 			d[i+1] -= p
 			e[m] = 0
 			return

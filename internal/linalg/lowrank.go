@@ -58,6 +58,9 @@ func (s Solver) sketchSVD(a Matrix, width int, o Sketch) (u Matrix, values []flo
 		omega.Data[i] = signs.Sign(uint64(i))
 	}
 
+	// The columns of A·Ω span the leading left vectors all but for what the smaller values mix in, which each iteration
+	// with A·Aᵀ damps by the square of the quotient. QR in between keeps the columns from all turning to the first
+	// vector.
 	q := New(a.Rows, width)
 	s.Mul(q, a, omega, Product{})
 	if q, _, err = s.QR(q); err != nil {
@@ -95,6 +98,7 @@ func (s Solver) gram(a Matrix) (d []float64, scale float64, err error) {
 		return nil, 0, err
 	}
 
+	// Scaled, because squares of large or small elements overflow or vanish.
 	n, tall := min(a.Rows, a.Cols), a.Rows > a.Cols
 	scale = a.MaxAbs()
 	if n == 0 || scale == 0 {
@@ -159,6 +163,8 @@ func (s Solver) SpectralNorm(a Matrix, tolerance float64) (float64, error) {
 		return 0, err
 	}
 
+	// A block of eight converges with the quotient of the ninth value to the first, not of the second, which may be
+	// nearly 1. What changes by less than an eighth of the tolerance in a step is taken to be as near as asked for.
 	signs := rng.Sketch(1)
 	x, y := New(a.Cols, width), New(a.Rows, width)
 	for i := range x.Data {

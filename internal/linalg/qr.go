@@ -34,6 +34,7 @@ func (s Solver) QR(a Matrix) (q, r Matrix, err error) {
 
 	s.reflect(h, q, false)
 
+	// With a diagonal that is not negative the factors of a matrix of full rank are unique.
 	for i := range k {
 		if r.At(i, i) < 0 {
 			for j := i; j < r.Cols; j++ {

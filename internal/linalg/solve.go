@@ -18,6 +18,7 @@ func (s Solver) LeastSquares(a, b Matrix) (Matrix, error) {
 		return Matrix{}, err
 	}
 
+	// What is left of a column that depends on those before it is rounding of the largest.
 	top := 0.0
 	for i := range r.Rows {
 		top = max(top, math.Abs(r.At(i, i)))

@@ -69,10 +69,10 @@ func (s Solver) svdSquare(a Matrix) (u Matrix, values []float64, v Matrix, err e
 		return Matrix{}, nil, Matrix{}, err
 	}
 
+	// A = U·P with P = Uᵀ·A symmetric but for rounding, and its eigenvectors W: A = (U·W)·Λ·Wᵀ.
 	n := a.Rows
 	p := New(n, n)
 	s.Mul(p, orth, a, Product{TransA: true})
-
 	for i := range n {
 		for j := range i {
 			p.Set(i, j, (p.At(i, j)+p.At(j, i))/2)
@@ -180,7 +180,7 @@ func (s Solver) jacobi(a Matrix) (u Matrix, values []float64, v Matrix, err erro
 func jacobiSweep(cols, w Matrix) (changed bool) {
 	n := cols.Rows
 	floor := cols.Norm() * epsilon
-	floor *= floor
+	floor *= floor // squares are compared with it
 	for i := range n {
 		for j := i + 1; j < n; j++ {
 			x, y := cols.Row(i), cols.Row(j)
@@ -211,7 +211,6 @@ func (s Solver) fromColumns(cols, w Matrix, values []float64) (Matrix, []float64
 	sorted := New(n, n)
 	right := New(n, n)
 	u := New(n, n)
-
 	out := make([]float64, n)
 	rank := 0
 	for i, from := range order {
@@ -252,6 +251,8 @@ func (s Solver) polar(a Matrix) (Matrix, error) {
 		return Matrix{}, err
 	}
 
+	// The polar factor of a singular matrix is not unique, and the iteration would stall on values that are 0: signs of
+	// the size of rounding make the matrix regular.
 	if least < 1e-15*norm {
 		signs := rng.Sketch(1)
 		f := 4 * epsilon * norm / math.Sqrt(float64(a.Rows))
@@ -312,6 +313,7 @@ func (s Solver) halley(x Matrix, l float64) (float64, error) {
 
 	b := (a - 1) * (a - 1) / 4
 	c := a + b - 1
+	// Cholesky is cheaper, but squares the condition of √c·X, which only small c allow.
 	var err error
 	if c > 100 {
 		err = s.halleyQR(x, a, b, c)

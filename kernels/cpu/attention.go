@@ -6,12 +6,24 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Attention reads keys and values in blocks and keeps, for every query and head, the highest score so far, the sum of
-// the exponentials and the weighted sum of the values; when the highest score rises, the two sums are scaled down
-// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). Scores exist for one block at a time.
+// Attention, O = softmax(cap(scale·QKᵀ) + mask)·V with grouped key/value heads, without a matrix of scores in memory.
 //
-// Few queries (generation) are computed one by one, so that a key or value is read once from memory and the loops run
-// along the channels. Many queries (prompts) are computed in lane blocks: see attendLanes.
+// Keys and values are read in blocks, and for every query and head three things are kept: the highest score so far, m,
+// the sum of the exponentials, l = Σ_j exp(s_j - m), and the weighted sum of the values, o = Σ_j exp(s_j - m)·v_j. When
+// the highest score rises from m to m', l and o are multiplied by exp(m - m') ("carry"); the result is o/l (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022). Scores exist for
+// one block at a time, so memory grows with the keys and not with their square. For the backward pass, LSE = m + ln l
+// of every query and head is kept, from which any weight can be computed again.
+//
+// Two forms, by the number of queries:
+//
+//   - rows (this file), for few queries, as in generation: a query at a time, loops along the channels, so that every
+//     key and value is read from memory once and in the order in which it lies. A call with few queries would leave
+//     threads idle, so the keys are split too, and the states (m, l, o) of the splits joined by the same rule.
+//   - lanes (attention_lanes.go), for prompts and training: blocks of queries, one to a vector lane.
+//
+// Scores, exponentials and weighted sums are float32; the sum of a block's exponentials is float64. How queries and
+// keys are cut depends on the shapes alone, so results don't depend on the number of threads.
 
 const (
 	rowKeys   = 64  // keys in a block of the row form
@@ -38,6 +50,7 @@ func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
 	a.defaults()
 	a.check()
 
+	// Lanes without a query are computed in vain, so at least three in eight must have one.
 	lanes := l.v.lanes.n
 	switch {
 	case q.Rows == 0:
@@ -102,7 +115,7 @@ func (a *attend) rows() {
 	}
 
 	splits := 1
-	if n < 32 {
+	if n < 32 { // else there are rows enough for all threads
 		splits = (longest + splitKeys - 1) / splitKeys
 	}
 
@@ -159,6 +172,7 @@ func (a *attend) update(state, q, k, vals, s []float32) {
 	top := max(state[d], v.top(s))
 	base := finite(top)
 	carry := float32(math.Exp(float64(state[d] - base)))
+
 	state[d], state[d+1] = top, state[d+1]*carry+float32(v.exp(s, s, base))
 	v.weigh(state[:d], s, vals, a.v.Stride, carry)
 }
@@ -182,6 +196,7 @@ func (a *attend) join(part []float32, splits, i int) {
 			top = max(top, part[p*width+at+d])
 		}
 
+		// A split that saw no key has a highest score of -Inf, and exp(-Inf) = 0 leaves it out.
 		base := finite(top)
 		dst, sum := row[h*d:(h+1)*d], float32(0)
 		for p := range splits {

@@ -2,15 +2,27 @@ package cpu
 
 import "github.com/modelcompress/compress/kernels"
 
-// The gradients of attention are computed for blocks of keys, one key to a vector lane, against blocks of
-// queries: scores and their gradients exist for one pair of blocks at a time, the weights are recomputed from
-// LSE (Dao et al., "FlashAttention", 2022, algorithm 4). All five products are the tile loop of the forward
-// pass: a scalar of the queries, or of their gradients, times a vector of lanes; only the last, dq, has
-// channels for lanes and so wants the keys of the block in rows of that many channels.
+// The gradients of attention. With S the scores before the cap, P = exp(cap(S) - LSE) the weights and dO the gradient
+// of the result (Dao et al., "FlashAttention", 2022, algorithm 4):
 //
-// A piece of work is a run of blocks of keys of one key/value head; the runs of a head have about the same
-// work. A piece owns its dk and dv, and sums its own part of dq; the parts are added in order. With many heads
-// and rows, some heads are done before the next, for the sake of memory.
+//	dV = Pᵀ·dO
+//	dP = dO·Vᵀ
+//	dS = P ∘ (dP - D) ∘ cap'(S)      D_i = Σ_c dO_ic·O_ic, which is Σ_j P_ij·dP_ij without the sum over keys
+//	dQ = scale·dS·K
+//	dK = scale·dSᵀ·Q
+//
+// Nothing of size [queries, keys] is kept from the forward pass or written here: P is computed again from LSE, and S,
+// dP and dS exist for one pair of blocks at a time, a block of keys (one key to a vector lane) against gradQueries
+// queries. All five products are the tile loop of the forward pass: a scalar of the queries, or of their gradients,
+// times a vector of lanes; only the last, dq, has channels for lanes and so wants the keys of the block in rows of that
+// many channels.
+//
+// Keys are the outer loop because of what is summed: dk and dv of a block of keys stay in the cache over all queries
+// and all query heads that share it, and belong to one thread. dq is summed over keys, so over threads: a piece of work
+// is a run of blocks of keys of one key/value head (runs have about the same work, which under a causal mask are fewer
+// blocks at the beginning, since more rows see them), every run has a part of dq of its own, and finish adds the parts
+// in the order of the keys. The number of runs depends on the shapes alone, and so does the result. With many heads and
+// rows, some heads are done before the next, for the sake of memory (gradSpace).
 
 const (
 	gradQueries = 64 // queries in a block
@@ -54,6 +66,8 @@ func (b *backward) attention(dq, dk, dv, dout, q, k, v, out kernels.Mat, o kerne
 	a.n = b.g.lanes.n
 	a.groups = pieces(a.HeadDim, a.n)
 	a.plan()
+
+	// size is the scratch of one key/value head.
 	size := a.rep * q.Rows * (2*a.HeadDim + 2 + len(a.runs)*a.groups*a.n)
 	batch := min(max(1, b.space/max(1, size)), a.KVHeads)
 	work, owner := lend(batch * size)
@@ -152,7 +166,7 @@ func (a *attendGrad) finish(i int) {
 			dst := own[c:][:min(a.n, a.HeadDim-c)]
 			first := true
 			for s, rows := range a.rows {
-				if i < rows[0] || i >= rows[1] {
+				if i < rows[0] || i >= rows[1] { // no key of the run is seen, and the part was never written
 					continue
 				}
 
@@ -295,6 +309,7 @@ func (a *attendGrad) pair(b *keyBlock, h, i, m int) {
 	t(s, q, b.kT, nil, m, d, d, 1)
 	t(ds, g, b.vT, nil, m, d, d, 1)
 
+	// inverse tells scores that s is capped: the slope of the cap follows from its value.
 	inverse := float32(0)
 	if a.Softcap != 0 {
 		inverse = 1 / a.Softcap
@@ -309,6 +324,8 @@ func (a *attendGrad) pair(b *keyBlock, h, i, m int) {
 	t(b.dvT, g, s, b.ones, d, m, 1, d)
 	t(b.dkT, q, ds, b.ones, d, m, 1, d)
 
+	// The first block of a run that reaches a row writes its part of dq, and later ones add: parts are as large as many
+	// times dq, and clearing them beforehand would be one more pass through memory.
 	for c := range a.groups {
 		dq, wide := a.queryPart(b.part, h, c)[i*n:(i+m)*n], b.wide[c*n*n:]
 		if i >= b.written {

@@ -5,6 +5,20 @@ import (
 	"sync"
 )
 
+// The lane form of attention: a block holds as many queries as a vector has lanes (16 with AVX-512, 8 with AVX2), one
+// to a lane, and everything of a block is a matrix [rows, lanes]:
+//
+//	S [keys, lanes]      = K [keys, HeadDim] · Qᵀ [HeadDim, lanes]
+//	Oᵀ [HeadDim, lanes]  = Oᵀ·carry + Vᵀ [HeadDim, keys] · exp(S - m)
+//
+// Scores stand as [keys, lanes], so that highest scores and sums are vertical operations of vectors, one running value
+// to a lane, and nothing is ever summed across a vector. Both products are the same loop (tile): a scalar of K or V, as
+// they lie in memory, times a vector of lanes; the weights come out of the first product in the order in which the
+// second wants them, so that nothing is transposed in between. Only Q and O are turned, once per block of queries.
+//
+// The mask is the range [lo, hi) of keys that a lane sees (causal, and with a window). Blocks of keys that all lanes
+// see are not masked at all.
+
 // laneKeys is the number of keys in a block of the lane form: their scores, the queries and the results of a block stay
 // in the first-level cache.
 const laneKeys = 64
@@ -68,9 +82,7 @@ func (a *attend) plan() lanePlan {
 	return p
 }
 
-// laneBlocks computes many queries at a time. Scores are kept as [keys, lanes], so that highest scores and sums
-// need no work across a vector, and both products are the same loop: a scalar of the keys (or values), as they
-// lie in memory, times a vector of lanes.
+// laneBlocks computes many queries at a time. A piece of work is one block of queries, or two that read the same keys.
 func (a *attend) laneBlocks() {
 	p := a.plan()
 	perHead := p.rowBlocks * p.groups
@@ -81,8 +93,8 @@ func (a *attend) laneBlocks() {
 		// One head after the other, so that its keys and values stay in the cache. The last positions see the most keys
 		// and go first, so that no thread is left with them at the end.
 		g, lo := i/pieces, i%pieces*p.together
-		var blocks [2]*laneBlock
 
+		var blocks [2]*laneBlock
 		set := blocks[:min(p.together, perHead-lo)]
 		for j := range set {
 			b := lo + j
@@ -122,7 +134,7 @@ func (a *attend) attendLanes(blocks []*laneBlock, g int) {
 
 	for _, b := range blocks {
 		if !a.LSE.IsZero() {
-			a.storeLSE(b)
+			a.storeLSE(b) // before the sums are turned into factors
 		}
 		for lane, sum := range b.sum {
 			b.sum[lane] = 1 / sum
@@ -166,8 +178,8 @@ func (b *laneBlock) size(n, d int) {
 		b.s = make([]float32, laneKeys*n)
 		b.top = make([]float32, n)
 		b.sum = make([]float32, n)
-
 		b.carry = make([]float32, n)
+
 		b.qAt = make([]int32, n)
 		b.outAt = make([]int32, n)
 		b.lo = make([]int32, n)
@@ -189,6 +201,7 @@ func (a *attend) place(b *laneBlock, rows, head, heads int) {
 	b.head = head
 	b.count = rows * heads
 
+	// A lane that has no query needs some address and some range of keys that are valid.
 	for lane := range b.lo {
 		r, h := lane%rows, lane/rows
 		if h >= heads {

@@ -28,7 +28,7 @@ func (b *backward) rowSums(rows, cols int, dst []kernels.Mat, block func(sums []
 			block(sums, lo, min(lo+gradRows, rows))
 		})
 
-		for p := range n {
+		for p := range n { // in the order of the blocks, whoever computed them
 			b.g.sum(total, part[p*width:(p+1)*width])
 		}
 	}
@@ -94,6 +94,8 @@ func (b *backward) layerNorm(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
 			mean := b.v.sum(xr) / c
 			r := float32(1 / math.Sqrt(b.v.sumSqDev(xr, mean)/c+float64(eps)))
 
+			// The mean in two floats: subtracted one after the other, they leave x - mean accurate where the mean is
+			// large against the deviation.
 			m0 := float32(mean)
 			m1 := float32(mean - float64(m0))
 			b.g.moments(m[:], xr, g, wr, m0, m1, r, 0)

@@ -2,18 +2,33 @@ package cpu
 
 import "github.com/modelcompress/compress/kernels"
 
+// The products of a model: Y = X·Wᵀ (linear layers), X·W (gradients of inputs) and AᵀB (gradients of weights). X is
+// float32 and is one row per token, W is F32, BF16 or F16, sums are float32.
+//
+// A product takes one of three ways, by the number of rows of X (the tokens):
+//
+//	up to 16   matmul_skinny.go: generation reads all of W for a few tokens, so memory is the limit. W is read
+//	           once, as it lies, four rows at a time; nothing is packed, the sums stay in registers.
+//	up to 32   matmul_direct.go: the same with AMX, whose tiles can be loaded from a BF16 W without packing.
+//	more       matmul_panels.go: prompts and training are limited by arithmetic. The scheme is Goto and van de
+//	           Geijn's ("Anatomy of High-Performance Matrix Multiplication", 2008): both operands are cut into
+//	           blocks of the inner size k, packed into panels that the micro-kernel reads front to back
+//	           (matmul_pack.go), and the micro-kernel (matmul_kernels.go) keeps one tile of sums in registers
+//	           over the whole block.
+//
+// The kernels themselves are generated assembly (kernels/_gen); portableTile in matmul_portable.go says in Go what a
+// micro-kernel computes. The files here decide shapes and order.
+//
+// Two precisions. Fast rounds X to bfloat16 where W is bfloat16, and both factors of AᵀB, if the processor multiplies
+// bfloat16. Exact carries float32 accuracy: with AMX, which only knows bfloat16, a float32 x is cut into three parts
+// of 8 bits each, x = x₀ + x₁ + x₂, whose products are exact in float32; of the nine products of two such sums the
+// six with i + j ≤ 2 are taken, and what is left out is below 2^-24 of an element's largest.
+//
+// Invariant: every element of a product is computed by one kernel, in one order of summation over k, and both depend on
+// the shapes, the types, the precision and the values alone. Threads and the bounds of pieces do not show in the
+// result.
+
 // matmuls are the matrix products of one device.
-//
-// A product takes one of two ways. Few rows (up to skinnyRows) read the weight once, as it lies in memory, and
-// keep one sum per register: such products are bound by memory. The others cut both operands into blocks, bring
-// these into panel order and multiply panels with a micro-kernel. Every element of a product is computed by one
-// kernel in one order, given by the shapes, the types and the precision, so the number of threads does not show
-// in the result.
-//
-// Exact products carry F32 accuracy: on processors with AMX, both operands are cut into three bfloat16 parts whose
-// products are exact, and products below 2^-24 of an element's largest are left out; blocks whose magnitudes the parts
-// cannot carry (NaN, infinities, near overflow, below 2^-90) take the F32 kernel. Kernels on bfloat16 count parts and
-// weights below 2^-126 as zero.
 type matmuls struct {
 	d  *Device
 	ks kernelSet

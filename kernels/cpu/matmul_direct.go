@@ -7,6 +7,15 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
+// The product of 2 to 32 rows with a BF16 weight, by AMX: dstᵀ = w·xᵀ. A tile of the left operand is 16 rows by 32
+// bfloat16, which is how a row-major w lies in memory already, so that tiles of w are loaded from where it is, once,
+// and nothing of it is packed; the few rows of x are the right operand, packed once for the whole product. What comes
+// out is dst transposed, [columns][32 rows], and is turned when it is stored.
+//
+// Exact products cut x into three bfloat16 parts; w is one part as it is. Where x can't be cut, nt takes another way;
+// an infinity in w shows in the sums, which are then computed again by the dot kernels (storeColumns): w is read once
+// and isn't looked through beforehand.
+
 // directRows is the largest number of rows for which a bfloat16 weight is multiplied as it lies in memory, by
 // tiles: beyond it, packed panels reuse more.
 const directRows = 32
@@ -115,6 +124,7 @@ func (p *directProduct) multiplyGroups(st *stage, j, groups int) {
 	run := p.ks.direct(p.parts, p.x.Rows)
 	step := p.parts * 2 * tileBytes
 	stretch := directSpace / (step * roundUp(p.x.Rows, 16) / 32)
+
 	a, steps := &st.direct, p.w.Cols/32
 	*a = directArgs{
 		out: unsafe.Pointer(&st.sums), wStride: p.w.Stride * 2, groups: groups,
@@ -132,9 +142,11 @@ func (p *directProduct) multiplyGroups(st *stage, j, groups int) {
 // storeColumns transposes out [n columns][32 rows] into dst. Sums that are not finite are computed again
 // without parts, where infinities stay infinities.
 func (p *directProduct) storeColumns(st *stage, j, n int) {
+	// out is dst transposed: it is turned 16×16 at a time into the stage, and goes to dst from there, row by row.
 	rows := p.x.Rows
 	const size = maxGroups * 32
 	out, turned := st.sums[:size*32], st.f32[:size*32]
+
 	for h := 0; h < rows; h += 16 {
 		for c := 0; c < n; c += 16 {
 			st.pack = packArgs{unsafe.Pointer(&turned[h*size+c]), unsafe.Pointer(&out[c*32+h]), 1, 0, size * 4, 32 * 4}

@@ -2,6 +2,12 @@ package cpu
 
 import "unsafe"
 
+// A micro-kernel multiplies packed panels: the sums of tile.rows × tile.cols elements stay in registers over all of a
+// block's k, and every step loads one column of each panel. The tile is as large as the registers allow, because
+// rows · cols multiply-adds are done for rows + cols loads: 12 × 32 floats with AVX-512 (24 of 32 registers for sums),
+// 6 × 16 with AVX2 (12 of 16), four tiles of 16 × 16 with AMX. The structures of arguments are laid out for the
+// assembly, which is generated in kernels/_gen and knows their offsets.
+
 // layout says how a packed panel is ordered.
 type layout uint8
 

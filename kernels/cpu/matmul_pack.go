@@ -7,6 +7,19 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
+// Packing brings a block of an operand (some rows, up to tile.depth elements of k) into the order in which a
+// micro-kernel reads it: panels of as many rows as the register tile has, element after element of k (see layout). On
+// the way it widens BF16 and F16 to float32 or cuts float32 into bfloat16 parts, and fills rows and elements that are
+// not there with zeros, so that kernels know whole tiles only.
+//
+// There is a way for each place where an operand can come from, chosen by what it saves:
+//
+//	[rows, k], float32   transposed from where it lies (directRows); copied first only at the edges, because
+//	                     kernels read whole registers
+//	[rows, k], BF16      pairs of neighbours in k are one 32-bit unit, so that the same transposition applies
+//	[k, rows] (kMajor)   rows of k are in panel order already: pairs of rows are interleaved (packPairs), and
+//	                     left tiles are turned panel by panel (packLeftColumns)
+
 // operand is one side of a product, seen as [rows, k]: the matrix itself, or its transpose if kMajor.
 type operand struct {
 	kernels.Mat
@@ -121,7 +134,7 @@ func (st *stage) packLeft(dst []uint32, o operand, r int) {
 	switch t.layout {
 	case panelFloats:
 		st.packFloats(dst, o, r, t.rows, st.ks.packA, t.rows)
-	case panelPairs:
+	case panelPairs: // rounded to bfloat16 row by row first: then a pair is 32 bits, and is turned like a float
 		src, stride := st.stagedRows(o, r, t.rows)
 		st.split.step = 64
 		st.split.part = 0
@@ -149,6 +162,8 @@ const tileBytes = 1024
 
 // packRight packs the panel of the right operand that starts at row r.
 func (st *stage) packRight(dst []uint32, s source, r int) {
+	// The operand may hold a part of the matrix only (a sparse weight is expanded part by part), while r and the block
+	// are counted in the whole of it.
 	o, t, k0 := s.op, st.tile, st.k0
 	r, st.k0 = r-s.row, k0-s.k0
 	defer func() { st.k0 = k0 }()
@@ -181,6 +196,8 @@ func (st *stage) packRight(dst []uint32, s source, r int) {
 		}
 	}
 
+	// A bfloat16 weight is one part as it is and needs no split, but an infinity in it would still make NaNs of the
+	// left operand's parts (∞·x₁ where x₁ is 0), so its magnitudes count as well.
 	if t.aParts > 1 && t.bParts == 1 {
 		peak := st.ks.peak16((*uint16)(unsafe.Pointer(&dst[0])), len(dst)*2)
 		st.split.peak = max(st.split.peak, uint32(peak)<<16)
@@ -219,8 +236,10 @@ func (st *stage) packTurned(dst []uint32, o operand, r int) {
 	}
 
 	a := &st.pairs
-	a.dst, a.src, a.n, a.stride = unsafe.Pointer(&dst[0]), unsafe.Pointer(&st.sums), pieces(st.kc, squareSide),
-		squareSide*4
+	a.dst = unsafe.Pointer(&dst[0])
+	a.src = unsafe.Pointer(&st.sums)
+	a.n = pieces(st.kc, squareSide)
+	a.stride = squareSide * 4
 	st.ks.pairParts(a)
 }
 
@@ -237,7 +256,6 @@ func (st *stage) packFloats(dst []uint32, o operand, r, width int, transpose fun
 		}
 	case transpose == nil:
 		clear(f)
-
 		for i := range rows {
 			st.ks.widen(st.f32[:st.kc], o.Mat, r+i, st.k0)
 			for q, v := range st.f32[:st.kc] {
@@ -288,6 +306,7 @@ func (st *stage) stagedRows(o operand, r, n int) (src unsafe.Pointer, stride int
 		}
 	}
 
+	// Zeros add nothing to a product, so what is not there may be multiplied along.
 	depth := roundUp(st.kc, 32)
 	rows := min(n, max(0, o.rows()-r))
 	if o.kMajor {
@@ -371,10 +390,14 @@ func (st *stage) packPairs(dst []uint32, o operand, r int) {
 	}
 
 	if whole > 0 {
-		a.dst, a.src, a.n, a.stride = unsafe.Pointer(&dst[0]), o.at(st.k0, r), whole, o.strideBytes()
+		a.dst = unsafe.Pointer(&dst[0])
+		a.src = o.at(st.k0, r)
+		a.n = whole
+		a.stride = o.strideBytes()
 		run(a)
 	}
 
+	// Squares at the edges, and F16, which no kernel reads, go through the stage.
 	for q := whole; q*squareSide < st.kc; q++ {
 		a.dst, a.n = unsafe.Pointer(&dst[q*a.step/4]), 1
 		a.src, a.stride = st.square(o, q*squareSide, r)
@@ -425,8 +448,8 @@ func (st *stage) packLeftColumns(dst []uint32, size int, o operand, r int, peaks
 		st.split.n = squareSide
 		st.split.step = 64
 		st.split.part = 2 * tileBytes
-
 		st.split.parts = parts
+
 		for i := range panels {
 			st.split.dst = unsafe.Pointer(&dst[i*size+q/squareSide*parts*2*tileBytes/4])
 			st.split.src = unsafe.Pointer(&st.f32[i*panel])

@@ -7,11 +7,30 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Bounds of the pieces of a product. A piece packs its blocks of both operands, a block of the inner size at a
-// time: reading them again is cheaper than writing packed ones beyond the second-level cache and reading those.
-// A piece's sums lie together in memory, because rows of dst that are a power of two apart compete for the same
-// cache lines. The sums and the block of the left operand stay in the second-level cache, and a panel of the
-// right operand in the first-level cache.
+// The product of many rows: dst = a·bᵀ, a as [m,k] and b as [n,k], both possibly stored transposed.
+//
+// dst is cut into rectangles (pieces), which threads take one by one. A piece does
+//
+//	for every block of up to depth elements of k:
+//	    pack the piece's rows of a for the block, in left panels of tile.rows rows
+//	    for every right panel, tile.cols rows of b:
+//	        pack it
+//	        the micro-kernel: sums of [left panels × right panel] += left panels · right panel
+//	add the bias, store the sums
+//
+// A right panel (tens of KB) stays in the first-level cache while all left panels run over it; the left block
+// (pieceSpace) and the sums stay in the second-level cache. A piece packs for itself: reading the operands again is
+// cheaper than writing packed ones beyond the second-level cache and reading those. The sums lie together in memory,
+// because rows of dst that are a power of two apart compete for the same cache lines; they go to dst at the end, and
+// only where one block covers k do kernels write to dst itself.
+//
+// The bounds of pieces depend on the number of threads, the blocks of k do not: every sum is over the same blocks in
+// the same order whatever piece its element is in.
+//
+// With kernels on bfloat16 parts, packing also collects the largest magnitude of every panel. Pairs of panels whose
+// magnitudes three parts cannot carry (see splittable) are multiplied by the float32 kernel instead, block by block.
+
+// Bounds of the pieces of a product.
 const (
 	pieceSide  = 512       // rows and columns of a piece, at most about
 	directSide = 1024      // columns of a piece whose sums are dst itself
@@ -21,8 +40,8 @@ const (
 	sumsPad    = 16        // floats between two rows of a piece's sums
 )
 
-// panelProduct is one product in progress: dst[m,n] = a·bᵀ with the operands seen as [m,k] and [n,k]. Where the
-// bounds of pieces are does not show in the result.
+// panelProduct is one product in progress. It comes from a pool: a model's step makes hundreds, and none should cost an
+// allocation.
 type panelProduct struct {
 	ks     *kernelSet
 	tile   *tileKernel
@@ -118,6 +137,9 @@ func (p *panelProduct) prepare(tile *tileKernel, threads int) {
 
 	p.rows = evenBlock(p.panels, max(1, min(pieceSide/tile.rows, pieceSpace/(4*p.aSize))), 1)
 	p.cols = evenBlock(across, max(1, side/tile.cols), 1)
+
+	// Two pieces to a thread, so that none waits long for the last one; the longer side is halved, because a piece
+	// packs rows + columns for the rows · columns that it multiplies.
 	for threads > 1 && p.count() < 2*threads && p.rows*p.cols > 1 {
 		if p.rows*tile.rows >= p.cols*tile.cols && p.rows > 1 || p.cols == 1 {
 			p.rows = pieces(p.rows, 2)
@@ -166,8 +188,10 @@ func grow(s []uint32, n int) []uint32 {
 	return raw[off : off+n : off+n]
 }
 
-// splittable reports whether bfloat16 parts carry values up to the given magnitude: not too near to overflow,
-// infinite or NaN, and with room below for the third part.
+// splittable reports whether bfloat16 parts carry values up to the given magnitude, as float32 bits: not too near to
+// overflow (rounding the first part up would make it infinite), infinite or NaN (the rest would be NaN), and with room
+// below for the third part: kernels on bfloat16 take parts below 2^-126 for zero, which is next to nothing (2^-36)
+// where the largest value is at least 2^-90.
 func splittable(peak uint32) bool {
 	const smallest, largest = (127 - 90) << 23, 0x7f000000
 	return peak == 0 || peak >= smallest && peak < largest
@@ -219,6 +243,8 @@ func (p *panelProduct) multiplyBlock(st *stage, c piece, s source) {
 		st.split.peak = 0
 		st.packRight(st.right, s, j)
 
+		// One infinity must not send the whole product to the slower kernel: the choice is made for each pair of
+		// panels.
 		whole := t.aParts <= 1 || splittable(st.split.peak)
 		for lo := c.lo; lo < c.hi; {
 			hi, exact := p.stretch(st, c, lo, whole)
@@ -284,6 +310,8 @@ func (p *panelProduct) multiplyPanels(st *stage, c piece, lo, hi, j int) {
 		st.args.a = unsafe.Add(st.args.a, whole*p.aSize*4)
 	}
 
+	// Tiles that reach over the edge of dst, and all of them where k has several blocks. The first block overwrites
+	// what the piece before left in the sums.
 	if lo < hi {
 		st.args.c = st.sum(p, c, lo*p.tile.rows, j)
 		st.args.ldc = st.pitch * 4
@@ -318,6 +346,8 @@ func (p *panelProduct) exactPanels(st *stage, q, c piece, s source) {
 	right, left := st.spare[:size], st.spare[size:]
 	st.packRight(right, s, q.j)
 
+	// The exact kernel's tiles are of another size than those of the panels in hand, so its panels are packed anew and
+	// its tiles go through st.c into the piece's sums. This is rare, and need not be fast.
 	end := min(p.dst.Rows, q.hi*p.tile.rows)
 	for i := q.lo * p.tile.rows; i < end; i += t.rows {
 		st.packLeft(left, p.a, i)
@@ -351,6 +381,7 @@ func (p *panelProduct) storeSums(st *stage, c piece) {
 	for i := first; i < min(p.dst.Rows, c.hi*p.tile.rows); i++ {
 		row, sum := p.dst.RowF32(i)[c.j:c.end], st.total[(i-first)*st.pitch:][:c.end-c.j]
 		if p.direct && i < p.dst.Rows/p.tile.rows*p.tile.rows {
+			// whole tiles are in dst already
 			done := (c.end - c.j) / p.tile.cols * p.tile.cols
 			row, sum = row[done:], sum[done:]
 		}

@@ -8,6 +8,18 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
+// The product of few rows, dst = x·wᵀ (NT) or x·w (NN) with up to 16 rows of x: a step of generation. Every weight is
+// used once for each row of x, so the time is that of reading w, and all that counts is to read it once, front to back,
+// with the prefetcher ahead.
+//
+// NT: w is [n,k]; an element of dst is a dot product of a row of w and a row of x. A kernel takes four rows of w and up
+// to four rows of x at once: up to sixteen sums in registers, each loaded register of w used for every row of x. NN: w
+// is [k,n]; rows of w, scaled by elements of x, are added to rows of dst (axpy), four rows at a time, so that the sums
+// are read and written a quarter as often; the sums of a piece's 512 columns stay in the first-level cache.
+//
+// w of a narrower type is widened in registers. A piece is some rows (NT) or columns (NN) of w; a sum is never cut, so
+// the pieces don't show in the result.
+
 // skinnyRows is the largest number of rows for which a product reads the weight as it lies in memory: beyond
 // it, the panels' better reuse of registers outweighs the packing.
 const skinnyRows = 16
@@ -46,8 +58,8 @@ func (p *skinnyProduct) set(ks *kernelSet, dst, x, w kernels.Mat, o kernels.MatM
 	p.dst = dst
 	p.x = x
 	p.w = w
-
 	p.o = o
+
 	p.out, p.bias = dst.Buf.F32(), p.bias[:0]
 	if !o.Bias.IsZero() {
 		p.bias = slices.Grow(p.bias, o.Bias.Cols)[:o.Bias.Cols]
@@ -116,9 +128,12 @@ func (p *skinnyProduct) roundX() {
 			p.ks.split(&st.split)
 		}
 
+		// Zeros after the last element: the pair kernels know no tail.
 		if rest := p.x.RowF32(i)[k/32*32:]; len(rest) > 0 {
 			clear(st.f32[copy(st.f32[:32], rest):32])
-			st.split.dst, st.split.src, st.split.n = unsafe.Pointer(&dst[k/32*16]), unsafe.Pointer(&st.f32), 1
+			st.split.dst = unsafe.Pointer(&dst[k/32*16])
+			st.split.src = unsafe.Pointer(&st.f32)
+			st.split.n = 1
 			p.ks.split(&st.split)
 		}
 	}
@@ -141,7 +156,7 @@ func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
 	whole := p.w.Cols / lanes * lanes
 	a := &st.dot
 	*a = dotArgs{w: address(p.w, j, 0), out: unsafe.Pointer(&st.out), xStride: pitch, k: whole}
-	if n == 4 {
+	if n == 4 { // else a stride of 0: the one row four times, for there is no kernel for one
 		a.wStride = p.w.Stride * p.w.DType().Size()
 	}
 
@@ -162,7 +177,8 @@ func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
 	}
 }
 
-// prefetchDistance looks ahead along long rows, and to the next four where rows are short.
+// prefetchDistance looks ahead along long rows, and to the next four where rows are short: there the processor's own
+// prefetcher, which follows a row, starts anew too often to be of use.
 func prefetchDistance(stride int) int {
 	if stride >= 4096 {
 		return 2048

@@ -91,6 +91,8 @@ func (s selector) all(mask kernels.Mat, score kernels.Score, drop int) {
 		return
 	}
 
+	// Two readings of the matrix: one finds the threshold, one compares. Keys are made in both, which is cheaper than
+	// keeping four bytes for every weight.
 	t := s.threshold(src, mask, drop)
 	g := tiling(mask, keyChunk)
 	s.dev.parallel(g.count(), func(p int) {
@@ -167,7 +169,6 @@ func (s selector) source(mask kernels.Mat, score kernels.Score) keySource {
 	if score.Raw {
 		src.abs = math.MaxUint32
 	}
-
 	if !score.Col.IsZero() {
 		if score.Col.Rows != 1 || score.Col.Cols != score.X.Cols {
 			panic("cpu: Score.Col must be [1, cols]")

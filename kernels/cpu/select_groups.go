@@ -57,6 +57,7 @@ func (s selector) groups(mask []uint8, keys []int32, p *groupPlan, ahead uintptr
 		at = s.k.groups(mask, keys, p, ahead)
 	}
 
+	// What the kernel left: groups that do not fill a vector, the short one at the end of a row, long groups.
 	for ; at < len(keys); at += p.m {
 		end := min(at+p.m, len(keys))
 		if g := keys[at:end]; p.n >= len(g) {

@@ -33,6 +33,7 @@ func (k *selectKernels) nth(keys []int32, rank int, a, b []int32) (key int32, be
 			from, to = bracket(keys, rank-below, lo, hi)
 		}
 
+		// A guess that missed has still found on which side the rank lies: everything there is kept.
 		kept, under := k.within(a, keys, from, to)
 		switch r := rank - below; {
 		case r < under: // the guess lies too high
@@ -98,6 +99,8 @@ func (s selector) threshold(src keySource, m kernels.Mat, rank int) int32 {
 	room := scratch.take(len(scratch.mem) - keyPad)
 	for {
 		w := s.sweep(src, m, from, to, room)
+
+		// Each case shrinks [lo, hi] around the key, so the loop ends after some 32 halvings.
 		switch {
 		case rank < w.below:
 			hi = from - 1
@@ -144,6 +147,8 @@ func (s selector) sweep(src keySource, m kernels.Mat, from, to int32, room []int
 			if from == to || n == 0 {
 				return
 			}
+			// Places are taken as pieces come, so the order of the keys differs from run to run; the key of a rank does
+			// not.
 			if end := next.Add(int64(n)); end <= int64(len(room)) {
 				copy(room[end-int64(n):], kept[:n])
 			}

@@ -89,6 +89,7 @@ func (s selector) nonFinite(x kernels.Mat) int {
 	g := tiling(x, tileSize)
 	s.dev.parallel(g.count(), func(p int) {
 		g.each(p, func(i, lo, hi int) {
+			// The first one counts, so what lies behind one that was found need not be looked at.
 			if at := int64(i*cols + lo); at < first.Load() {
 				if j := s.firstNonFinite(x, i, lo, hi); j >= 0 {
 					lower(&first, at+int64(j))

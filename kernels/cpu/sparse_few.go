@@ -109,6 +109,8 @@ func (p *sparseProduct) runPiece(piece int) {
 	q.lo, q.tileKernel = piece*p.per, p.sparse.tiles
 	q.start(p.sparse, p.w)
 
+	// Every chunk of x expands the rows again: their stored elements are in the second-level cache by then, where the
+	// dense rows of a whole piece need not fit.
 	rows := min(p.per, p.w.Rows()-q.lo)
 	st := getStage(p.chunks[0].ks, nil)
 	for c := range p.chunks {

@@ -77,6 +77,8 @@ func (s *sparseKernels) fused(t kernels.DType) *fusedKernels {
 
 // fused is matMul for at most fusedRows rows of x.
 func (s *sparseOps) fused(dst, x kernels.Mat, w kernels.Sparse, o kernels.MatMul) {
+	// The last rows go another way: a kernel reads a whole step of stored elements, and there it would read beyond the
+	// end of the buffer.
 	safe := s.safeRows(w)
 	if rest := w.Rows() - safe; rest > 0 {
 		part := o
@@ -200,7 +202,6 @@ func (p *fusedProduct) rows4(st *stage, q *fusedPiece, j, n int) {
 	}
 
 	a.ahead = aheadOf((last - first) * size)
-
 	for i := 0; i < p.x.Rows; i += len(p.by) {
 		rows := min(len(p.by), p.x.Rows-i)
 		a.x, a.tails = unsafe.Pointer(&p.packed[i*roundUp(p.w.Cols, fusedStep)]), min(tail, 1)

@@ -191,6 +191,8 @@ func (s *source) text(tok Tokenizer, vocab int, sep string, w *Windows) *textSou
 // draw counts the tokens of the text, draws w.Count windows of w.SeqLen and collects them, from memory if the
 // text has at most keep tokens.
 func (w *Windows) draw(ctx context.Context, t *textSource, keep int) error {
+	// The windows are drawn from all of the text, so its length has to be known first. A text that does not fit into
+	// memory is tokenised a second time, which is the same tokens.
 	var all []int32
 	err := t.each(func(ids []int32) error {
 		w.Tokens += int64(len(ids))

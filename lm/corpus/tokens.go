@@ -113,6 +113,7 @@ func (t *textSource) tokenize(p *pieces, yield func(ids []int32) error) error {
 		return yield(ids)
 	}
 
+	// In pieces, but as one text: what the tokenizer puts before and after a text comes once, at its ends.
 	before, after, err := affixes(t.tok)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.path, err)

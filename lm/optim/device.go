@@ -99,6 +99,8 @@ func (a *DeviceAdamW) Apply(p Param, s Step) error {
 		Step: k.step,
 	}
 
+	// The step is float32. Of a narrower parameter a float32 master is kept where asked for; without one, what a step
+	// changes by less than half a unit of the narrow type is lost.
 	switch {
 	case p.Value.DType() == kernels.F32:
 		a.stepper.AdamW(p.Value, r.m, r.v, p.Grad, step)

@@ -120,6 +120,7 @@ func (b *bench) scoreHere(p *gp.Program, m *matrix, threads int) (kernels.Mat, e
 		b.scores = kernels.NewHost(kernels.F32, n).F32()
 	}
 
+	// An expert that no calibration token reached has statistics of 0 only; it is ranked as prune.Model ranks it.
 	s := kernels.MatOf(kernels.WrapF32(b.scores[:m.in.W.Len()]), m.in.W.Rows, m.in.W.Cols)
 	if m.blind {
 		for i := range s.Rows {

@@ -106,7 +106,6 @@ func (s *subject) collectGradients(ctx context.Context, r Rung, path string, sho
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.newGradients(ctx, r, path, show)
 	}
-
 	if err != nil {
 		return err
 	}

@@ -292,6 +292,7 @@ func (j *Judge) Measure(ctx context.Context, t Task) (Measure, error) {
 		return out, fmt.Errorf("%w: rung %q", ErrTask, t.Rung)
 	}
 
+	// What a metric makes of the weights is its own doing, and an answer; everything else is an error of the search.
 	for _, reason := range []error{gp.ErrNonFinite, gp.ErrConstant, prune.ErrNonFinite, prune.ErrConstant} {
 		if errors.Is(err, reason) {
 			return Measure{Rejected: reason.Error()}, nil
@@ -320,6 +321,7 @@ func (j *Judge) Answers(t Task, m Measure) error {
 			fmt.Sprintf(format, args...))
 	}
 
+	// Answers may come from workers elsewhere and are not taken on trust.
 	if m.Rejected != "" {
 		if len(m.Values)+len(m.Windows)+len(m.NearTies) > 0 {
 			return bad("values although the metric is said to be unusable")

@@ -13,6 +13,20 @@ import (
 	"github.com/modelcompress/compress/prune"
 )
 
+// The ladder is successive halving (Karnin et al., 2013; Jamieson and Talwalkar, 2016): all candidates of a generation
+// are measured by the cheapest means, the best 30 % of them by the next, the best 30 % of those by pruning the whole
+// model. The package comment says what the rungs measure and how well each orders candidates.
+//
+// Two things have to be settled for a genetic search to work with that.
+//
+// Qualities of different rungs must be comparable. Each is relative: 0 is the dense model, 1 is Wanda's metric under
+// the same conditions, q = (loss - dense)/(wanda - dense), averaged over models and sparsities (reference.quality). A
+// case in which Wanda costs next to nothing would divide by next to nothing, and is refused (ErrEasy).
+//
+// A candidate that stopped at a low rung must not beat one that climbed further, whatever the low rung says of it:
+// cheap rungs flatter. So the qualities of a generation are settled from the top rung down; who was left behind gets
+// the worst quality of those that went on, plus the distance by which it missed them (settle).
+
 // Wanda is the metric that qualities are relative to.
 const Wanda = prune.FormulaPrefix + "W * sqrt(X)"
 
@@ -191,6 +205,8 @@ func (l *Ladder) EvaluateBatch(ctx context.Context, batch []*gp.Expr) ([]gp.Outc
 
 	settle(fallen)
 
+	// Everybody who was not refused on the first rung; those refused further up keep the qualities that they had as a
+	// note.
 	for _, c := range fallen[0] {
 		o := &out[c.at]
 		if o.Rejected == "" {
@@ -247,7 +263,9 @@ func (l *Ladder) climb(ctx context.Context, r Rung, list []*candidate, out []gp.
 // best first.
 func settle(lists [][]*candidate) {
 	for n := len(lists) - 1; n >= 0; n-- {
-		worst, edge := math.Inf(-1), math.Inf(-1) // of those that were measured on the next rung, and on this one
+		// Of those that were measured on the next rung: the worst quality, which they have already, and the worst on
+		// this rung. They stand before the others, since the list is in the order of this rung.
+		worst, edge := math.Inf(-1), math.Inf(-1)
 		for _, c := range lists[n] {
 			switch {
 			case n == len(rungs)-1:

@@ -251,7 +251,7 @@ func (m *matrix) reside(dense *lm.Model) error {
 
 	if m.linear.Transposed {
 		if w, err = hostmat.Transposed(dev, w); err != nil {
-			return nil
+			return nil // no room: the host scores it
 		}
 		m.held = append(m.held, w.Buf)
 	}
@@ -306,6 +306,8 @@ func (s *subject) sample(ctx context.Context, blocks []int) error {
 	}
 	defer h.Free()
 
+	// The error of a block is measured against its own dense output on its own dense input, so that the blocks of a
+	// rung can be measured one by one, in any order.
 	for l, next := 0, 0; next < len(blocks); l++ {
 		x := sample{block: l, rows: h.X.Rows, lens: h.Lens}
 		in, err := hostmat.F32(s.dense.Device(), h.X)

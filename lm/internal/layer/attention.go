@@ -5,6 +5,26 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
+// The attention branch of a decoder layer (Vaswani et al., 2017; grouped key/value heads: Ainslie et al., 2023), for
+// the normed stream h [tokens, hidden]:
+//
+//	Q, K, V = h·Wqᵀ, h·Wkᵀ, h·Wvᵀ      separate or one fused matrix; project
+//	Q, K = norm(Q), norm(K)             where the architecture does; normHeads
+//	Q, K, V = clamp(…, ±ClipQKV)        where the architecture does; clampHeads
+//	Q, K = rotated by their positions   rotate
+//	O = softmax(scale·QKᵀ + mask)·V     sequence by sequence; attend, the kernel of kernels.Ops
+//	branch = O·Woᵀ                      linear
+//
+// The backward pass takes the same steps in reverse order. Each function stands next to its backward one.
+//
+// No step copies heads into a layout of its own: kernels take a stride between heads (type heads), so that queries,
+// keys and values are used where the projection wrote them, be it a fused matrix whose heads are interleaved (split),
+// or the rows of the cache of the only sequence, in which case nothing is copied to the cache afterwards (cached).
+//
+// What is kept for the backward pass: Q, K, V as attention saw them, O, and the logarithm of the sum of exponentials of
+// every row and head (sLSE), from which the kernel computes the weights again; the values before norms and clamps where
+// there are some. A rotation is orthogonal, so that its backward pass is the inverse rotation of the gradients.
+
 // heads is a view of queries, keys or values: the heads of a token lie stride apart.
 type heads struct {
 	mat    kernels.Mat
@@ -49,7 +69,8 @@ func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate boo
 		return err
 	}
 
-	dk, dv = p.late(dk), p.late(dv) // queries see keys that are left out
+	// Only now: the queries that are left see keys of rows that are left out, so the kernel needed these.
+	dk, dv = p.late(dk), p.late(dv)
 	p.rotate(dq, dk, true)
 	if err := p.clampHeadsBackward(dq, dk, dv); err != nil {
 		return err
@@ -89,6 +110,7 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 		return q, k, v, err
 	}
 
+	// Heads of one fused matrix can't be written to the cache by the product itself.
 	q, k, v = split(p.Config, y)
 	if p.cached() {
 		ck, cv := p.keys(b, sK, h.Rows), p.values(b, sV, h.Rows)
@@ -107,6 +129,7 @@ func (p *Pass) projectBackward(b *Block, dh, h kernels.Mat, d [3]heads, accumula
 		return p.linearBackward(dh, dy, h, b.QKV, accumulate)
 	}
 
+	// All three see h, so their gradients of it add up.
 	for i, l := range []*Linear{b.Q, b.K, b.V} {
 		if err := p.linearBackward(dh, d[i].mat, h, l, accumulate || i > 0); err != nil {
 			return err
@@ -146,7 +169,7 @@ func (p *Pass) gradHeads(b *Block, rows int) (q, k, v heads) {
 // split views queries, keys and values in the output of a fused projection.
 func split(c *arch.Config, y kernels.Mat) (q, k, v heads) {
 	d := c.HeadDim
-	if c.Arch.QKV == arch.HeadBlocks {
+	if c.Arch.QKV == arch.HeadBlocks { // q, k and v of the first head, of the second, …
 		w := y.Cols - 2*d
 		return heads{y.ColRange(0, w), 3 * d}, heads{y.ColRange(d, d+w), 3 * d}, heads{y.ColRange(2*d, 2*d+w), 3 * d}
 	}
@@ -240,6 +263,7 @@ func (p *Pass) clampHeadsBackward(dq, dk, dv heads) error {
 		return nil
 	}
 
+	// From the values before the limit: after it, one that was cut and one that was there by itself look the same.
 	for i, d := range []heads{dq, dk, dv} {
 		open := p.mat(sQOpen+i, d.mat.Rows, d.mat.Cols)
 		err := p.onHost(func(rows [][]float32) {
@@ -283,13 +307,12 @@ func (p *Pass) rotate(q, k heads, inverse bool) {
 
 // attend computes softmax attention sequence by sequence.
 func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
-	a := p.shape(b, q.stride, k.stride)
-
 	if p.Past != nil {
 		p.attendPast(b, out, q, k, v)
 		return
 	}
 
+	a := p.shape(b, q.stride, k.stride)
 	p.sequences(func(lo, hi int) {
 		if p.t.full {
 			a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(lo, hi)
@@ -304,6 +327,8 @@ func (p *Pass) attendBackward(b *Block, d [3]heads, dout, out kernels.Mat) error
 		return p.attendPastBackward(b, d, dout, out)
 	}
 
+	// With rows left out, what the tape gives starts at the first that is left. Keys and values are needed from the
+	// beginning.
 	from := p.from
 	p.from = 0
 	q, k, v := p.recordedHeads(b, from+out.Rows)

@@ -84,6 +84,8 @@ func (p *Pass) feedForwardBackward(dx, dy, x kernels.Mat, f *MLP, in inner, accu
 		return err
 	}
 
+	// gate and up are read for the last time here, so their gradients may lie in their place: as wide as they are, they
+	// would be the largest matrices of the backward pass.
 	switch act := p.activation; {
 	case f.GateUp != nil:
 		g, u := gate.ColRange(0, mid.Cols), gate.ColRange(mid.Cols, gate.Cols)

@@ -48,6 +48,8 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 		return p.multiply(dst, x, l, accumulate)
 	}
 
+	// A delta changes what the linear gives, not what the linear is added to (DoRA scales it, for one), so it must see
+	// that alone.
 	y := dst
 	if accumulate {
 		y = p.mat(sDelta, x.Rows, l.Out)
@@ -95,6 +97,7 @@ func (p *Pass) dense(w *Weight) (kernels.Mat, error) {
 		return w.Value, nil
 	}
 
+	// One buffer for all weights: no two are wanted at a time.
 	buf, t := &p.scratch.expanded, w.DType()
 	if *buf != nil && (*buf).DType != t {
 		(*buf).Free()
@@ -122,6 +125,7 @@ func (p *Pass) dense(w *Weight) (kernels.Mat, error) {
 // linearBackward computes the gradients of what linear does with x, for the gradient dy of its result: those of its
 // parameters where they are wanted, and that of x in dx, or added to it, unless dx is absent.
 func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool) error {
+	// dW = dyᵀ·x, db = Σ dy over the rows, dx = dy·W.
 	if g := p.grad(l.W); !g.IsZero() {
 		if l.Transposed {
 			p.Outer(g, x, dy, l.W, false)

@@ -13,9 +13,18 @@ type route struct {
 	weights []float32
 }
 
+// A mixture of experts (Shazeer et al., 2017; Mixtral, Qwen2-MoE): p = softmax(router·h), the TopK largest of p choose
+// the experts of a token, y = Σ w_e·expert_e(h) with w_e = p_e, or p_e over the sum of the chosen ones (NormTopK), and
+// where there is a shared expert, + sigmoid(g·h)·shared(h).
+//
+// The loop is over experts, not over tokens: an expert's tokens are gathered, pass its matrices together, so that these
+// are read once, and are added back with their weights. Experts go in the order of their numbers, and so do the sums of
+// each token.
+
 // mixture sends every token to its experts and adds their weighted outputs to dst. Tokens are routed on the host; an
 // expert runs once, on all of its tokens.
 func (p *Pass) mixture(b *Block, dst, h kernels.Mat) error {
+	// In full precision: a rounding that exchanged two experts of nearly equal weight would change the token entirely.
 	weights := p.mat(sRoute, h.Rows, p.Config.Experts)
 	p.ops.MatMulNT(weights, h, b.Router.Value, kernels.MatMul{})
 	p.ops.Softmax(weights, weights)
@@ -107,12 +116,14 @@ func (p *Pass) expertBackward(b *Block, e int, m *mixing) error {
 		return p.zeroGrads(f)
 	}
 
+	// The expert's input is gathered again; its inner matrices are on the tape, in the rows that the forward pass gave
+	// it.
 	x, in := p.work(gInput, n, m.h.Cols), p.expertInner(&m.at, n)
 	rows, dy := p.work(gRows, n, m.h.Cols), p.work(gExpertOut, n, m.h.Cols)
 	p.ops.Gather(x, m.h, r.ids, 1)
 	p.ops.Gather(rows, m.dy, r.ids, 1)
 
-	if m.routed {
+	if m.routed { // y = w·out, so dw = dy·out
 		dots, err := p.rowDots(rows, p.inside(sExpertOut, in.row, n, m.h.Cols))
 		if err != nil {
 			return err
@@ -299,7 +310,7 @@ func (p *Pass) sharedBackward(b *Block, m *mixing) error {
 		token := 0
 		err = p.onHost(func(rows [][]float32) {
 			s := float64(r.weights[token])
-			rows[0][0] = float32(float64(dots[token]) * s * (1 - s))
+			rows[0][0] = float32(float64(dots[token]) * s * (1 - s)) // the slope of the sigmoid
 			token++
 		}, dlogits)
 		if err != nil {

@@ -112,6 +112,7 @@ func (p *Pass) attendPastBackward(b *Block, d [3]heads, dout, out kernels.Mat) e
 		hi := lo + p.lens[i]
 		end := at + hi - lo
 		if hi > lo {
+			// The kernel computes the gradients of all keys; what is behind the new ones is dropped.
 			dk, dv := both.RowRange(0, end), both.RowRange(longest, longest+end)
 			a.Pos, a.LSE = at, lse.RowRange(lo, hi)
 			p.ops.AttentionBackward(d[0].mat.RowRange(lo, hi), dk, dv, dout.RowRange(lo, hi), q.mat.RowRange(lo, hi),
@@ -141,6 +142,7 @@ func (s *Setup) Room(kv *KV, n, window int) error {
 		keep = min(keep, window-1)
 	}
 
+	// Moving is worth it only where it makes as much room as it copies, or every token would move a whole window.
 	if drop := kv.Rows - keep; drop >= keep && drop >= n && kv.Keys.Buf != nil {
 		for _, x := range []kernels.Mat{kv.Keys, kv.Values} { // the rows do not overlap with where they go
 			s.ops.Convert(x.RowRange(0, keep), x.RowRange(kv.Rows-keep, kv.Rows))

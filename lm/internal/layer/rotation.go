@@ -42,6 +42,7 @@ func (p *Pass) positions() error {
 		longest = max(longest, start+n)
 	}
 
+	// The usual case: the angles of a position are the same in every sequence, so that one rotation serves all rows.
 	if rope.Static() {
 		t, err := p.ropeTable(longest, longest)
 		p.scratch.one[0] = rotation{t, p.scratch.pos}
@@ -127,7 +128,7 @@ func (s *Setup) ropeTable(rows, n int) (*ropeTable, error) {
 		return nil, err
 	}
 
-	t.older = old
+	t.older = old // not freed: other passes may be reading it
 	s.rope.byKind[kind] = t
 	return t, nil
 }

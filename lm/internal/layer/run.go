@@ -29,6 +29,8 @@ func (p *Pass) Replay(b *Block, in kernels.Mat, t *Tape) error {
 	p.replay = true
 	t.in = in
 
+	// The branches write to x, and in must stay. With parallel branches the only thing that is written to x is the
+	// block's output, which a replay leaves out.
 	x := in
 	switch {
 	case p.Config.PostNorm:
@@ -70,10 +72,13 @@ func (p *Pass) run(b *Block, x kernels.Mat) error {
 	return p.branch(b, p.last(x), p.norm(sNorm2, b.MLPNorm, x), b.MLPPost, p.mlp)
 }
 
-// runBackward turns d, the gradient of what leaves the block, into that of what enters it.
+// runBackward turns d, the gradient of what leaves the block, into that of what enters it. The residual connections
+// hand d on as it is, and each branch adds what reaches its input: NormBackward adds to d.
 func (p *Pass) runBackward(b *Block, d kernels.Mat, below bool) error {
 	attn, attnIn := p.attentionNeeds(b, below)
 	dh := p.work(gNorm, d.Rows, d.Cols)
+
+	// middle: somebody needs the gradient of the stream between the branches
 	if middle := attn || p.wants(b.MLPNorm); middle || p.mlpTrains(b) {
 		into := only(middle, dh)
 		if err := p.branchBackward(b, into, d, sNorm2, p.mlpBackward); err != nil {
@@ -161,6 +166,8 @@ func (p *Pass) runPostNorm(b *Block, x kernels.Mat) error {
 	return nil
 }
 
+// runPostNormBackward: a norm stands on the stream itself, so nothing of d goes past it as it is; what the residual
+// connection hands on is the gradient behind the norm, ds, to which the branch's is added.
 func (p *Pass) runPostNormBackward(b *Block, d kernels.Mat, below bool) error {
 	attn, attnIn := below || p.attentionTrains(b), below
 	middle := attn || p.wants(b.AttnNorm)

@@ -57,6 +57,8 @@ func (s *Setup) NewTail(total, from []int, first int) (*Tail, error) {
 
 // caches makes the caches of all blocks.
 func (t *Tail) caches(s *Setup, total []int, all, longest int) error {
+	// Below first, what a block writes is read by that block of the same pass only, so one cache, as long as the
+	// longest sequence, serves all of these blocks and all sequences in turn.
 	var own [2]kernels.Mat
 	for l := range s.blocks {
 		rows := all

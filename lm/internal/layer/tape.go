@@ -70,7 +70,8 @@ const (
 	gSlots
 )
 
-// Memory of attention starts at firstAttn, that of the MLP at firstMLP: a plain run lays the one over the other.
+// Memory of attention starts at firstAttn, that of the MLP at firstMLP: a plain run lays the one over the other, since
+// attention is over when the MLP begins.
 const (
 	firstAttn = sQ
 	firstMLP  = sGate
@@ -135,9 +136,9 @@ func round64(n int) int { return (n + 15) / 16 * 16 }
 // reservePlain makes the plain tape large enough for a number of rows, so that taking a matrix cannot fail.
 func (s *Setup) reservePlain(t *Tape, rows int) error {
 	w := s.plain
-	end := 0
 	at := 0
-	start := 0
+	start := 0 // of attention
+	end := 0   // of attention
 	for slot, width := range w {
 		switch slot {
 		case firstAttn:
@@ -169,7 +170,7 @@ func (s *Setup) layTape(t *Tape, b *Block, rows int) int {
 	w := s.widths(b)
 	w[sExpertIn] = 0 // gathered again
 
-	if b.Mixture {
+	if b.Mixture { // a token is a row of TopK experts
 		for _, slot := range perExpert {
 			w[slot] *= s.Config.TopK
 		}
@@ -217,7 +218,7 @@ func Grow(dev kernels.Device, b **kernels.Buffer, t kernels.DType, n int) error 
 		return nil
 	}
 
-	if *b != nil {
+	if *b != nil { // before the new one is there, or both would have to fit
 		(*b).Free()
 		*b = nil
 	}
@@ -260,9 +261,9 @@ func (s *Setup) widths(b *Block) (w [slots]int) {
 	c := s.Config
 	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 	w[sIn] = c.Hidden
-	w[sNorm] = max(c.Hidden, c.EmbedDim)
+	w[sNorm] = max(c.Hidden, c.EmbedDim) // embeddings use it too; see Spare
 	w[sAttn] = q
-	w[sLSE] = c.Heads // embeddings use sNorm too
+	w[sLSE] = c.Heads
 
 	switch {
 	case c.PostNorm:

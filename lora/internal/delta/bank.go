@@ -93,6 +93,7 @@ func (b *Bank) Run(run func() (*lm.Result, error), lens []int, names []string) (
 			return nil, fmt.Errorf("%w: no adapter is called %.100q", adapter.ErrConfig, names[i])
 		}
 
+		// Neighbours with the same adapter share its products.
 		if k := len(b.spans) - 1; k >= 0 && names[i] == names[i-1] {
 			b.spans[k].hi = at + n
 		} else {
@@ -138,6 +139,7 @@ func (b *Bank) one(low *adapter.Low, x, y kernels.Mat) error {
 	low.Assemble(a, bt)
 	scale(a, low.Scale)
 
+	// The gradients' slots are free: a bank has no backward pass.
 	if !r.host {
 		for slot, m := range map[int]*kernels.Mat{wDA: &a, wDB: &bt} {
 			d, err := w.mat(slot, m.Rows, m.Cols)

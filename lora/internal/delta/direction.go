@@ -32,6 +32,8 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 		return err
 	}
 
+	// ‖(sBA)_o‖² = b_o·(sA·sAᵀ)·b_oᵀ: with the Gram matrix of A's rows, a row of the change, as wide as the input, is
+	// never written out.
 	a := make([][]float32, m.low.Rank)
 	gram := make([]float64, m.low.Rank*m.low.Rank)
 	ha, err := r.hostFactor(m)
@@ -41,7 +43,6 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 
 	for i := range a {
 		a[i] = ha.RowF32(i)
-
 		for j := range i + 1 {
 			s := 0.0
 			for k, v := range a[i] {
@@ -61,8 +62,7 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 			}
 		}
 
-		d.norm[o] = float32(math.Sqrt(max(sum, 0)))
-
+		d.norm[o] = float32(math.Sqrt(max(sum, 0))) // a difference of large numbers can end below 0
 		if d.norm[o] == 0 {
 			return fmt.Errorf("%w: output %d of the adapted matrix is all zero, DoRA cannot scale it",
 				adapter.ErrUnsupported, o)
@@ -230,6 +230,7 @@ func (r *Runtime) backwardDirection(w *workspace, m *module, x, dy, dx kernels.M
 		return dz, err
 	}
 
+	// The base has added dy·W to dx already, as if its gain were 1; (dz - dy)·W is what is missing.
 	r.ops.Add(more, dz, dy, -1)
 	o := kernels.MatMul{Precision: r.m.Precision(), Accumulate: true}
 	if m.lin.Transposed {
@@ -248,6 +249,8 @@ func (r *Runtime) magnitudeGradient(w *workspace, m *module, weight, x, dy kerne
 		return err
 	}
 
+	// Wx again: the forward pass scaled it in place, and keeping it for all matrices would take more memory than the
+	// product takes time.
 	o := kernels.MatMul{Precision: r.m.Precision()}
 	if m.lin.Transposed {
 		r.ops.MatMulNN(z, x, weight, o)
@@ -256,7 +259,6 @@ func (r *Runtime) magnitudeGradient(w *workspace, m *module, weight, x, dy kerne
 	}
 
 	r.widen(m, z, r.kept(m, x.Rows), m.bt, kernels.Mat{})
-
 	if err := r.edit(z, dy, func(_ int, to, from []float32) {
 		for i, v := range from {
 			to[i] *= v

@@ -41,7 +41,8 @@ func (r *Runtime) Forward(l lm.Linear, x, y kernels.Mat) error {
 }
 
 // skinny reports whether the products that make x·aᵀ read x as it lies, with few rows: the result is then
-// turned around, [rank, rows].
+// turned around, [rank, rows]. On the CPU a product with few rows on the left reads the right side once, without
+// packing it (see package cpu); so A, of few rows, is taken for the left side and x for the "weight".
 func (r *Runtime) skinny(m *module) bool { return r.host && m.low.Rank <= skinny }
 
 // narrow computes t = x·fᵀ, turned around where that is the faster way.
@@ -130,6 +131,7 @@ func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 		return r.backwardMasked(w, m, x, dy, dx)
 	}
 
+	// What follows is the backward pass of the plain sum; DoRA's scaling comes before it.
 	dz := dy
 	if m.dora != nil {
 		var err error
@@ -181,6 +183,7 @@ func (r *Runtime) inputGradient(w *workspace, m *module, dt, dx kernels.Mat) err
 
 // gradients adds to those of the parameters.
 func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) error {
+	// The same mask as in the forward pass comes out of the same key.
 	t := r.kept(m, x.Rows)
 	in, err := r.dropped(w, m, x)
 	if err != nil {
@@ -204,6 +207,7 @@ func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) erro
 		return err
 	}
 
+	// dt has no scale in it, so da wants it; t has, so dbt does not.
 	if r.host {
 		scale(da, m.low.Scale)
 		m.low.Scatter(da, dbt)

@@ -81,12 +81,14 @@ func (d *Resident) plan(noDecay bool) error {
 		return errForm
 	}
 
+	// All parameters lie one after the other in two long ones, so that an optimiser's step is two calls and not one for
+	// each of hundreds of small matrices, whose launches would take longer than their arithmetic.
 	decayed, plain := &flat{name: "adapter"}, &flat{name: "adapter.vectors", plain: true}
 	for _, l := range d.r.a.Low {
 		turned := false
 		switch l.Factors.(type) {
 		case adapter.Plain:
-			turned = true
+			turned = true // B is stored [out, r], and the products want bt
 		case mos.Part:
 			var ok bool
 			if d.shards, ok = kernels.As[kernels.Assembler](d.r.dev); !ok {
@@ -109,7 +111,7 @@ func (d *Resident) plan(noDecay bool) error {
 			if p.Frozen {
 				return errForm
 			}
-			if d.there[p] != nil {
+			if d.there[p] != nil { // a pool, which many modules share
 				continue
 			}
 

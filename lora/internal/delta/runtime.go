@@ -67,6 +67,7 @@ func Attach(m *lm.Model, a *adapter.Adapter, o Options) (*Runtime, error) {
 		}
 	}
 
+	// Before anything else: where the adapter gives a tied head a life of its own, the model has one more matrix.
 	err := r.separate()
 	if err == nil && r.keeps() {
 		err = r.keepable()
@@ -177,8 +178,7 @@ func (r *Runtime) Detach() {
 	}
 
 	r.copies = nil
-
-	if r.tie != nil {
+	if r.tie != nil { // after the copies: the head that it takes away may be one of them
 		r.tie()
 		r.tie = nil
 	}
@@ -242,6 +242,8 @@ func (r *Runtime) assemble(m *module) error {
 		return err
 	}
 
+	// Wide products with a BF16 weight in fast precision want BF16 factors; skinny ones, norms and written-out changes
+	// want F32, and get copies of their own.
 	m.fa, m.fb = m.a, m.bt
 	if m.a.DType() != kernels.F32 && (r.skinny(m) || m.dora != nil || r.keeps()) {
 		m.fa, m.fb = m.ownA, m.ownB

@@ -136,6 +136,7 @@ func (r *Runtime) gradientsMasked(w *workspace, m *module, x, dy kernels.Mat) er
 		left, right = right, left
 	}
 
+	// With ΔW = M∘(sBA) and G = dyᵀ·x, the gradient of sBA is M∘G, and those of the factors follow as for any product.
 	r.ops.MatMulTN(g, left, right, kernels.MatMul{})
 	if err := sparse.Clear(g, weight); err != nil {
 		return err

@@ -67,13 +67,17 @@ func (p *Pool) lists(order func(block int) []int32) []int32 {
 func (p *Pool) balanced(key rng.Key) func(block int) []int32 {
 	uses := make([]int, p.Public())
 	return func(block int) []int32 {
+		// Stable, so that rows that were used equally often stay in the random order.
 		k := key.With(uint64(block))
 		rows := k.Permutation(p.Public())
 		slices.SortStableFunc(rows, func(a, b int32) int { return cmp.Compare(uses[a], uses[b]) })
+
 		chosen := rows[:(p.Rank-p.Private)*p.Shards]
 		for _, row := range chosen {
 			uses[row]++
 		}
+
+		// Or the rows used least would always come first, and be joined to one vector.
 		k.With(1).Shuffle(chosen)
 		return rows
 	}

@@ -6,6 +6,21 @@
 // Rows 0 … (e-p)·L·l-1 are public; then block k owns the p·l rows from (e-p)·L·l + k·p·l on. Row j of a block's
 // factor is the l pool rows of its list, side by side; the last p rows are the private ones. A shard of A is
 // in/l wide, one of B out/l. The number of parameters, e·L·(in+out), does not depend on r, l and p.
+//
+// # Why
+//
+// LoRA of rank e gives each of L blocks e vectors of its own. With the same number of parameters, sharing lets every
+// block use r > e vectors, out of a pool of e·L. Blocks that all use the same vectors in the same order would have the
+// same adapter, so the method breaks the symmetry in four ways, none of which costs a parameter: each block gets a
+// random subset (the lists); A's list is not B's, so that pairs differ (dissociation); a vector is joined of l shards
+// (more combinations); and p vectors of a block are nobody else's (privatisation).
+//
+// # How
+//
+// Lists are drawn once, are stored with the adapter and never change. A block's factors are assembled by copying shards
+// to rows, an ordinary low-rank product follows, ΔW = scale·B·A, and gradients of the factors are added back to the
+// shards they came from (scatter): d pool[i] = Σ over all places where a list holds i. A shard is at most once in one
+// list but in those of several blocks, whose gradients add up in the order of the backward pass.
 package mos
 
 import (

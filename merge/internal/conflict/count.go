@@ -9,6 +9,25 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
+// What is counted of every element i of a tensor, over T models with differences τ_t = θ_t - θ0 and their denoised form
+// τ̂_t (the largest magnitudes of τ_t, the rest 0; a window of package method):
+//
+//	P_i, N_i   how many τ̂_t,i are positive, and negative        a table of counts by (P, N), exact
+//	Σ_t τ̂_t,i and Σ_t |τ̂_t,i|                                 sums of magnitudes, float64
+//	τ_s·τ_t                                                     a Gram matrix, float64
+//
+// From these follow all six metrics (metric.go), for a tensor and, since they add, for any group of tensors: the data
+// is read once.
+//
+// The table is the hot part: T signs for each of billions of elements. It is counted 64 elements at a time with bits.
+// For each model a word holds the signs "positive" of 64 elements, another "negative"; levels adds the T words up as
+// counters side by side, in unary: sets[a] is the set of those elements that were in exactly a words so far, and a word
+// m moves sets[a] ∩ m on to sets[a+1]. Then |plus[a] ∩ minus[b]|, a population count, goes to the table at (a, b).
+//
+// bfloat16 inputs are counted as they are stored, without float32 copies in memory (run); a block of float32 that holds
+// nothing but bfloat16 values takes the same way, so that it makes no difference how a checkpoint is stored. Anything
+// not finite takes the slow way, where it counts as no difference.
+
 // count is the pass that counts the elements of the windows. Elements that are bfloat16 are counted as such,
 // those of a wider type too if nothing is lost: where the inputs are stored does not change a bit of the sums.
 func count(windows []method.Window, c *Counts) method.Pass {
@@ -43,8 +62,7 @@ func (p *part) words(b *method.Words) bool {
 		p.before = NewCounts(p.Models)
 	}
 
-	p.before.set(p.Counts)
-
+	p.before.set(p.Counts) // what is not finite is found only on the way
 	for lo := 0; lo < b.Len(); lo += method.BlockSize {
 		hi := min(lo+method.BlockSize, b.Len())
 		p.at = p.at[:0]
@@ -139,6 +157,7 @@ func (p *part) products(x [][]uint16, base []uint16) {
 	vec.Pair(&own, base, base)
 	p.Base += own[0]
 
+	// A call gives s·s, s·t and t·t at the price of one: what s·s costs alone is had with the first pair of each s.
 	for s := range n {
 		for t := min(s+1, n-1); t < n; t++ {
 			var sums [3]float64
@@ -184,7 +203,7 @@ func levels(sets, words []uint64, step int) (top int) {
 
 	for at := 0; at < (len(sets)-1)*step; at += step {
 		m := words[at]
-		for a := top; a >= 0; a-- {
+		for a := top; a >= 0; a-- { // from the top, so that no element moves twice
 			sets[a+1] |= sets[a] & m
 			sets[a] &^= m
 		}
@@ -238,7 +257,7 @@ func (p *part) block(b *method.Block) {
 		p.Mass += vec.SumAbs(x)
 	}
 
-	clean(net, math.MaxFloat32)
+	clean(net, math.MaxFloat32) // finite differences whose sum overflows
 	p.Net += vec.SumAbs(net)
 	p.tally(size, b.Len())
 }

@@ -9,6 +9,30 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
+// TIES' cut, and that of all methods that keep the largest differences: of the n elements of δ = x - base, those with
+// the k largest magnitudes stay ("trim", Yadav et al., 2023, arXiv:2306.01708; breadcrumbs drops the very largest as
+// well). What is looked for is the k-th largest magnitude of a list that may have billions of elements, lies in files
+// and is seen a block at a time, exactly, and which of the elements equal to it stay.
+//
+// Magnitudes of float32 are compared as their bits without the sign, which are in the same order and are integers, so
+// that nothing is rounded and NaN has its place at the top. finder works in passes over the data (type Pass), each of
+// which the engine shares among threads in segments:
+//
+//	sample   quantiles of runs of neighbours bracket the cut, with five standard deviations to each side
+//	tally    counts what lies above and at the bounds and collects what lies between, which the sample has made
+//	         short; selection within that list gives the value
+//	locate   ties: bfloat16 differences have few distinct values, so thousands of elements may equal the cut, of
+//	         which some stay: the first ones by index, found in the one segment where they end, or by draws (ties.go)
+//
+// For small tensors the sample is left out. If the bracket misses, which five deviations make rare, or too much lies
+// between the bounds, as where most of δ is one value, histograms of the bits (11 at a time, from the top) decide
+// instead, in more passes and with memory that does not depend on the data.
+//
+// Nothing is approximate: the sample decides how fast the cut is found, never where it is. Counts are integers and are
+// added in the order of segments, so the cut does not depend on the number of workers.
+//
+// The result is a Window for each input, which later passes and the merge apply block by block.
+
 // Window selects elements by magnitude: those strictly between Lo and Hi, and of those equal to a bound the
 // ones whose index is below the bound's end. Magnitudes are compared as bits of float32.
 type Window struct {
@@ -107,6 +131,7 @@ const sampled = 1 << 17
 func (f *finder) passes(done func() ([]Pass, error)) []Pass {
 	f.cuts = make([][]Cut, f.streams)
 
+	// Everything lies in the bracket of a small tensor, and is collected once for both of its cuts.
 	if f.n < sampled {
 		brackets := make([][]bracket, f.streams)
 		for s := range brackets {
@@ -173,6 +198,7 @@ func (f *finder) bracket(s int, keys []uint32) []bracket {
 	for _, k := range f.want(s, int64(float64(nonzero)/size*float64(f.n))) {
 		p := float64(k) / float64(f.n)
 		margin := 5*math.Sqrt(p*(1-p)*4/size) + 20/size
+
 		// the k-th largest is the (n-k)-th of the ascending order
 		lo, hi := uint32(0), uint32(math.MaxInt32)
 		if at := (1 - p - margin) * size; at > 0 {
@@ -281,7 +307,8 @@ func (t *tallied) collect(s, i int, room *tallyRoom, n int, keys []uint32) {
 	have := t.keys[s][i]
 	need := int64(len(have) + len(keys))
 	if int64(cap(have)) < need {
-		// The blocks that are left are taken to be like this one, and an eighth more.
+		// Room for the whole segment at once, or the list would be copied again and again as it grows: the blocks that
+		// are left are taken to be like this one, and an eighth more.
 		most := int64(float64(len(keys)) * 1.125 * float64(room.size) / float64(max(n, 1)))
 		grown := make([]uint32, len(have), max(need, min(room.limit, max(most, need*9/8))))
 		copy(grown, have)
@@ -349,16 +376,16 @@ func settle(ts []*tallied, s, i int, br bracket, k int64) (c Cut, equal []int64,
 	c.K = k
 
 	switch {
-	case k <= sum.AboveHi || k > sum.FromLo:
+	case k <= sum.AboveHi || k > sum.FromLo: // outside of the bracket
 		return c, nil, false
-	case k <= sum.FromHi:
+	case k <= sum.FromHi: // at its upper bound
 		c.Value = br.hi
 		c.Above = sum.AboveHi
 		c.Equal = sum.FromHi - sum.AboveHi
 		for j, t := range ts {
 			equal[j] = t.counts[s][i].FromHi - t.counts[s][i].AboveHi
 		}
-	case k > sum.AboveLo:
+	case k > sum.AboveLo: // at its lower bound
 		c.Value = br.lo
 		c.Above = sum.AboveLo
 		c.Equal = sum.FromLo - sum.AboveLo
@@ -468,7 +495,7 @@ func locateEnds(f *finder, pending []*locating, done func() ([]Pass, error)) ([]
 				}
 
 				var x []float32
-				for s := range p.s + 1 {
+				for s := range p.s + 1 { // keys wants to be asked for all streams in order
 					x = f.keys(b, s)
 				}
 

@@ -52,7 +52,7 @@ func fisher(t *Tensor) (*Program, error) {
 				plain += weights[j] / total * float64(x[i])
 			}
 
-			if den != 0 {
+			if den != 0 { // else no model cares about the element, and it is averaged
 				plain = num / den
 			}
 
@@ -91,6 +91,7 @@ func regMean(t *Tensor) (*Program, error) {
 		return combination(w), nil
 	}
 
+	// A matrix that is not square says by the size of its statistics which of its axes are the inputs.
 	transposed := t.Params.Bool("transposed")
 	for _, i := range t.Inputs {
 		transposed = transposed || len(i.Stat) == 2 && i.Stat[0] == t.Shape[0] && i.Stat[0] != t.Shape[1]

@@ -31,6 +31,7 @@ func pcb(g []*Tensor) (*Program, error) {
 		return nil, outOfRange(g[0], "r", r.share, "above 0 and at most 1")
 	}
 
+	// The quantiles of |δ| first: B depends on them, and the floors of B again on all of B.
 	f := r.magnitudes()
 	second := r.balances()
 	p := &Program{Apply: r.apply, Memory: f.memory() + second.memory()}
@@ -92,6 +93,8 @@ func (r *pcbRun) balances() *finder {
 			}
 			return out
 		},
+		// A finder orders magnitudes, and B has both signs: the rank lies among the positive parts, or, counted from
+		// the other end, among the negative ones.
 		want: func(s int, nonzero int64) []int64 {
 			k := r.n - rank
 			if s%2 == 1 {

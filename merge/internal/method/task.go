@@ -23,7 +23,9 @@ const (
 //
 //	v_j = w_j·sparse(δ_j); out = b + λ·Σ v_j/(Σ w_j if normalised)
 //
-// With consensus, only the v_j count whose sign is that of Σ v_j, element by element, and only their w_j.
+// With consensus, only the v_j count whose sign is that of Σ v_j, element by element, and only their w_j. TIES (Yadav
+// et al., 2023, arXiv:2306.01708) is the largest magnitudes with consensus: trim, elect, disjoint merge. DARE (Yu et
+// al., 2024, arXiv:2311.03099), breadcrumbs and DELLA choose other elements.
 type arithmetic struct {
 	consensus bool
 	sparsify  sparsifier
@@ -159,6 +161,8 @@ func (r *arithmeticRun) finder() *finder {
 			}
 			return list
 		},
+		// Of the elements at a cut, as many are taken as are missing to its rank. Two cuts at one value take from the
+		// same elements: those between the ranks.
 		take: func(_, i int, c []Cut) int64 {
 			switch {
 			case i == 1: // the largest are dropped: of those that are equal, the last ones
@@ -182,7 +186,7 @@ func (r *arithmeticRun) ranks(s int) (low, high int64) {
 
 	target := int64(d * float64(r.n))
 	if r.sparsify == largest {
-		return max(1, target), 0
+		return max(1, target), 0 // as published: at least one stays
 	}
 	if target == 0 {
 		return 0, 0
@@ -418,6 +422,8 @@ func (r *arithmeticRun) apply(b *Block) {
 		return
 	}
 
+	// TIES' election and disjoint mean: total has the elected sign of each element; num and den are the sums of those
+	// v_j that have it, and of their weights.
 	num, den := b.Temp(1), b.Temp(2)
 	clear(num)
 	clear(den)

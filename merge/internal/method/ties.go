@@ -10,6 +10,17 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
+// Ties of a threshold: elements whose magnitude equals the cut (cut.go) and of which only some may stay. (The method
+// TIES is in task.go: its cut, the election of signs and the mean of those who agree.)
+//
+// Differences of bfloat16 weights have few distinct magnitudes, and of the elements equal to a cut the first ones by
+// index would be the upper rows of a matrix. So a recipe may have draws decide (Tensor.Drawn): each tied element gets a
+// random number of 32 bits that depends on the seed, the tensor, the input and the element's index alone, and the Take
+// smallest stay. As with cuts, the Take-th smallest draw is looked for without keeping or sorting all of them: draws
+// are uniform, so it lies near Take/Equal of the range, within a few standard deviations; one pass counts the draws
+// below the bounds and collects those between. What is kept of the outcome is one number, the draw of the last that
+// stays, and later passes make the draws again.
+
 // Ties counts the elements that equal a threshold of which some stay and others go. What tells them apart is no
 // magnitude: it is the rule for ties, by index or by a draw (see [Tensor.Drawn]).
 type Ties struct {
@@ -269,6 +280,7 @@ func (f *finder) settleDraws(list []*drawing, stats []any, done func() ([]Pass, 
 			all.found = append(all.found, part.found...)
 		}
 
+		// The bounds missed: the same again with wider ones.
 		c := &f.cuts[d.s][d.i]
 		last := c.Take - all.below - 1
 		if last < 0 || last >= int64(len(all.found)) {

@@ -194,6 +194,7 @@ func (r *Router) discriminants(train sample, experts int, shrinkage float64) err
 		return fmt.Errorf("all prompts of an expert have the same feature: %w", ErrPrompts)
 	}
 
+	// With fewer prompts than dimensions S is singular; the shrunk one is not.
 	r.Chol.Scale(1 - shrinkage)
 	for i := range d {
 		r.Chol.Set(i, i, r.Chol.At(i, i)+shrinkage*trace/float64(d))
@@ -326,6 +327,8 @@ func fitLinear(s sample, experts int) *linear {
 		x.Set(i, d, 1)
 	}
 
+	// Step 1/L with L the bound on the curvature: that of the softmax is at most ½ of ‖X‖²/n. The 10 % more make up for
+	// the norm's being found iteratively.
 	solver := linalg.Solver{}
 	norm, err := solver.SpectralNorm(x, 1e-3)
 	if err != nil {
@@ -352,6 +355,7 @@ func fitLinear(s sample, experts int) *linear {
 				penalty = 0 // the bias
 			}
 
+			// The gradient is taken ahead of w, where the momentum is about to carry it.
 			v := ahead.Data[k] - step*(g.Data[k]/float64(n)+penalty)
 			ahead.Data[k] = v + (momentum-1)/next*(v-w.Data[k])
 			w.Data[k] = v

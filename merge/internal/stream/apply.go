@@ -26,6 +26,7 @@ func (e *engine) apply(p *method.Program, segments []segment, check bool) error 
 			return e.copy(ws, s, check)
 		}
 
+		// Waits for the writers if they are behind: this is what bounds the memory of finished segments.
 		buf := <-e.free
 		size := width(s.DType)
 		if n := (s.end-s.first)*size + direct.Slack; int64(cap(buf)) < n {
@@ -71,7 +72,7 @@ func (e *engine) store(s segment, dst []byte, x []float32, off int64) error {
 	case peak < limit:
 	case e.o.AllowNonFinite:
 		s.lose(x, limit)
-	case s.finite():
+	case s.finite(): // else check reports the input
 		return fmt.Errorf("tensor %q, elements %d to %d: %w in %s", s.Tensor.Name, off, off+int64(len(x)), ErrOverflow,
 			s.DType)
 	}

@@ -14,6 +14,7 @@ func (e *engine) pass(p method.Pass, segments []segment, check bool) ([]any, err
 		segments = segments[*p.Only : *p.Only+1]
 	}
 
+	// Order counts: one statistic to a segment. It does not: one to a worker, which is less memory to combine.
 	n := len(segments)
 	if p.Shared {
 		n = e.o.Workers
@@ -44,6 +45,7 @@ func (e *engine) pass(p method.Pass, segments []segment, check bool) ([]any, err
 		return nil, err
 	}
 
+	// Workers that had nothing to do have no statistic.
 	return slices.DeleteFunc(stats, func(s any) bool { return s == nil && p.Shared }), nil
 }
 

@@ -51,6 +51,7 @@ func (e *engine) count(g Group, segments []segment) (done bool, err error) {
 	defer j.free()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the inputs are mapped files
 
+	// Kept until all is counted: if the device gives up half-way, the host counts the whole tensor.
 	var parts []Counts
 	for at := 0; at < len(segments) && e.ctx.Err() == nil; {
 		end := at + 1
@@ -68,7 +69,6 @@ func (e *engine) count(g Group, segments []segment) (done bool, err error) {
 			kernels.Missed(e.o.Device, "Conflicts")
 			return false, nil
 		}
-
 		if err != nil {
 			return false, err
 		}
@@ -113,7 +113,6 @@ func (j *job) count(first, end int64) (c Counts, err error) {
 		if errors.Is(err, kernels.ErrMerge) {
 			return c, errHost
 		}
-
 		if err != nil {
 			return c, err
 		}

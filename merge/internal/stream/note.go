@@ -120,6 +120,7 @@ func (s segment) sampleZeros(data []byte, z *Zeros) error {
 		list = append(list, s.Base)
 	}
 
+	// From a multiple of the step on, so that the same elements are looked at however the tensor is cut.
 	z.Inputs = make([]int64, len(list))
 	x := make([]float32, run)
 	for first := (s.first + step - 1) / step * step; first < s.end; first += step {

@@ -2,6 +2,25 @@
 // into segments, hands those to a fixed number of workers, each with buffers of its own, collects statistics in
 // a fixed order, and passes finished segments to writers, so that reading, computing and writing overlap.
 // Results do not depend on the number of workers.
+//
+// # How
+//
+// A group (usually one tensor of the output with its inputs) goes through its program's passes and then through Apply.
+// Each of these is a loop over segments of half a million elements, and each segment one over blocks of 4096, which fit
+// the caches with all their inputs. Three kinds of goroutines share the work:
+//
+//	drivers   one for each group under way, at most three: hand segments to the workers and wait, pass by pass. The
+//	          next group begins while the last segments of this one are computed
+//	workers   o.Workers: read, compute, round; each owns buffers for one block
+//	writers   two: take finished segments from the channel full and give their buffers back through free
+//
+// Nothing grows with the model: workers' and writers' buffers are allocated once (fit.go finds how many fit the
+// memory), groups that keep statistics wait in acquire until there is room, and input is read from mapped files, whose
+// pages the system is asked for a few segments ahead and may drop again.
+//
+// What makes results independent of the workers: statistics are collected per segment and combined in the order of
+// segments, segments depend on the tensor's size alone, and what is shared between segments (Pass.Shared) is so only
+// where order does not matter. Of several errors the first in the order of segments is reported.
 package stream
 
 import (
@@ -283,6 +302,8 @@ func (e *engine) run(groups []Group) {
 			break
 		}
 
+		// In the order of groups and before the driver starts, so that a large group is not overtaken for ever by small
+		// ones.
 		need := need(g)
 		e.acquire(need)
 		driving.Go(func() {
@@ -294,6 +315,7 @@ func (e *engine) run(groups []Group) {
 		})
 	}
 
+	// In the direction of the data: each closes what nobody sends to any more.
 	driving.Wait()
 	close(e.tasks)
 	workers.Wait()
@@ -305,6 +327,7 @@ func (e *engine) run(groups []Group) {
 func (e *engine) acquire(n int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	// One that is alone may begin whatever it needs: fit has refused what can't be done at all.
 	for n > 0 && e.used > 0 && e.reserved+e.used+n > e.o.Memory {
 		e.room.Wait()
 	}
@@ -394,6 +417,7 @@ func (e *engine) drive(g Group) error {
 		return err
 	}
 
+	// Whether the inputs are finite is found out on the first reading of all of them, be it a pass or Apply.
 	checked := false
 	if g.Program != nil {
 		for todo := slices.Clone(g.Program.Passes); len(todo) > 0; {
@@ -416,7 +440,7 @@ func (e *engine) drive(g Group) error {
 				return err
 			}
 
-			todo = append(slices.Clone(more), todo[1:]...)
+			todo = append(slices.Clone(more), todo[1:]...) // what a pass asks for comes before what was planned
 		}
 	}
 
@@ -521,7 +545,7 @@ const lookahead = 12
 // ahead asks for the bytes of a segment that comes later.
 func (s segment) ahead(segments []segment, i int) {
 	first := i + lookahead
-	if i == 0 {
+	if i == 0 { // nobody has asked for those before it
 		first = 1
 	}
 

@@ -53,6 +53,7 @@ func TaskOf(there kernels.Device, name string, tensors []*method.Tensor) *Task {
 		sum += weights[j]
 	}
 
+	// The methods whose whole arithmetic a device does in one pass; the formulas are those of package method.
 	normalize := t.Params.Bool("normalize")
 	switch name {
 	case "linear":

@@ -51,7 +51,6 @@ func (e *engine) there(g Group, segments []segment) ([]segment, error) {
 			kernels.Missed(e.o.Device, "Merge")
 			return segments, nil
 		}
-
 		if err != nil {
 			return nil, err
 		}
@@ -90,6 +89,7 @@ func (j *job) fits() bool {
 		return false
 	}
 
+	// Bytes go to the device as they lie in the file, so the inputs must agree in type.
 	list := slices.Clone(it.X)
 	if !j.k.zero {
 		list = append(list, it.Base)
@@ -195,7 +195,6 @@ func (j *job) merge(part []segment) error {
 	if errors.Is(err, kernels.ErrMerge) {
 		return errHost
 	}
-
 	if err != nil {
 		return err
 	}
@@ -264,7 +263,7 @@ func (j *job) restore(sources []kernels.Source, base kernels.Mat, first int64) e
 				return err
 			}
 
-			list[0].Share, list[0].Keep = 0, 0
+			list[0].Share, list[0].Keep = 0, 0 // nothing dropped
 			all, err := j.merger.Conflicts(b, list)
 			before, after = before+all.Mass, after+kept.Mass
 

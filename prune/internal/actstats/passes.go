@@ -42,6 +42,7 @@ func (p Plan) Passes(linears []lm.Linear) [][]lm.Linear {
 		return [][]lm.Linear{linears}
 	}
 
+	// The first pass is pruned before the second is measured.
 	slices.SortStableFunc(inputs, func(a, b *input) int {
 		if p.Refreshed {
 			return cmp.Compare(a.stage, b.stage)

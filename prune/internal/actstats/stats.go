@@ -78,10 +78,9 @@ func New(dev kernels.Device, linears []lm.Linear, needs Set, sequences int, damp
 	for _, l := range linears {
 		k := sourceOf(l)
 		acc := shared[k]
-		if acc == nil {
+		if acc == nil { // q, k and v read the same, and so do gate and up
 			acc = &Sum{in: l.In}
 			s.all = append(s.all, acc)
-
 			if err := s.alloc(acc); err != nil {
 				s.Free()
 				return nil, fmt.Errorf("tensor %q: statistics: %w", l.Name, err)
@@ -277,7 +276,6 @@ func (s *Stats) Of(l lm.Linear) (in Inputs, err error) {
 	}
 
 	in.SumSquares, in.Sums = v[0], v[1]
-
 	for j := range v[0] {
 		v[0][j] /= float64(s.sequences)
 		if v[0][j]-v[0][j] != 0 {
@@ -320,9 +318,10 @@ func (s *Stats) HessianOf(a *Sum, l lm.Linear) (linalg.Matrix, error) {
 		}
 	}
 
+	// In place: on the host the sum itself becomes the Hessian, since another would be as large. An input that is
+	// always 0 has a row and a column of zeros, and any diagonal makes the matrix regular without touching the others.
 	h := linalg.Of(data, a.in, a.in)
 	h.Scale(2 / float64(s.sequences))
-
 	for j := range a.in {
 		switch v := h.At(j, j); {
 		case v == 0:
@@ -344,6 +343,7 @@ func (s *Stats) factorOf(a *Sum, l lm.Linear) (kernels.Mat, error) {
 		return a.u, nil
 	}
 
+	// Matrices that read the same input come one after the other, so holding one factor is enough.
 	if s.factored != nil {
 		s.factored.u.Buf.Free()
 		s.factored.u, s.factored = kernels.Mat{}, nil

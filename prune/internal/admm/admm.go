@@ -44,6 +44,7 @@ func (j Job) Run() error {
 		}
 	}
 
+	// With a diagonal of 1 the ridge and ρ mean the same for every input, however large it is.
 	h := linalg.New(n, n)
 	for a := range n {
 		src, dst := j.H.Row(a), h.Row(a)
@@ -103,6 +104,7 @@ func (j Job) begin(s linalg.Solver, h linalg.Matrix) (*state, error) {
 		return st, nil
 	}
 
+	// The inverse once, and a product in every step: H + ρI does not change, and there are as many right sides as rows.
 	for i := range n {
 		h.Data[i*h.Stride+i] += j.Rho
 	}
@@ -148,9 +150,9 @@ func (j Job) step(s *state, choose bool) error {
 	j.rows(func(i int) {
 		keep := j.Mask.RowU8(i)
 		z := j.W.RowF32(i)
-
 		w := s.free.RowF32(i)
 		u := s.dual.RowF32(i)
+
 		t, x := s.target.RowF32(i), s.work.RowF32(i)
 		for c := range z {
 			z[c] = 0
@@ -167,6 +169,8 @@ func (j Job) step(s *state, choose bool) error {
 	s.work.Buf.Changed()
 	s.free.Buf.Changed()
 	j.Mul(s.free, s.work, s.inverse)
+
+	// Z once more with the new W: it is what Job.W holds if this was the last step.
 	j.rows(func(i int) {
 		keep := j.Mask.RowU8(i)
 		z := j.W.RowF32(i)
@@ -201,6 +205,8 @@ func (j Job) polish(s *state) error {
 		}
 	})
 
+	// Residuals and directions stay inside the mask, so these are conjugate gradients on H with the rows and columns of
+	// the kept weights, which are others in every row of W, without ever cutting H out.
 	j.masked(r)
 	norm := make([]float64, rows)
 	for i := range rows {
@@ -228,7 +234,7 @@ func (j Job) polish(s *state) error {
 // conjugate takes one step of a row: x += αp, r -= αq, p = r + βp. norm is r·r.
 func conjugate(x, r, p, q []float32, norm *float64) {
 	curve := dot(p, q)
-	if !(curve > 0) || *norm == 0 {
+	if !(curve > 0) || *norm == 0 { // done, or H is no longer definite in float32
 		return
 	}
 

@@ -131,6 +131,8 @@ func Below(all []*Levels, share, most float64) []float64 {
 
 	for level := range len(all[0].counts) {
 		if taken(float64(level), 1) >= share*total {
+			// Which part of the level goes is found by bisection: the bound on each matrix makes what is taken no
+			// simple function of it.
 			lo, hi := 0.0, 1.0
 			for range 60 {
 				if mid := (lo + hi) / 2; taken(float64(level), mid) >= share*total {

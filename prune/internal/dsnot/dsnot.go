@@ -95,7 +95,6 @@ func newExchange(r Row, groups int) *exchange {
 		}
 
 		x.spare[j] = true
-
 		switch {
 		case groups > 0:
 		case x.m[j] < 0:
@@ -109,6 +108,8 @@ func newExchange(r Row, groups int) *exchange {
 	x.hi = len(x.grow)
 	byScore := func(a, b int) int { return cmp.Compare(r.Score[a], r.Score[b]) }
 
+	// One list serves both signs of ε: from its front come negative changes by rising score, from its back positive
+	// ones by rising score, and each end runs into the other sign's highest scores, as in the published code.
 	slices.SortStableFunc(neg, byScore)
 	slices.SortStableFunc(pos, byScore)
 	slices.Reverse(pos)

@@ -223,8 +223,8 @@ func (b *builder) stat(n int) error {
 		return ErrHost
 	}
 
+	// Minima and maxima are the same in any order; sums are not, and differ from the host's in their last bits.
 	s.Exact = s.Exact && st.Kind == gp.StatRange
-
 	if kind, ok := scalars[st.Kind]; ok {
 		over := b.p.Code[st.Of].Shape
 		if st.Kind == gp.StatNorm {
@@ -344,6 +344,7 @@ func RIA(dev kernels.Device, w kernels.Mat, factor []float32) (*Scores, error) {
 		return nil, s.giveUp()
 	}
 
+	// The sums are gathered on the device, which orders them differently from the host: not exact.
 	s.in.Matrices, s.Exact = []kernels.Mat{m}, false
 	byCol, err := s.alloc(kernels.F32, 1, s.Cols)
 	if err == nil {

@@ -203,8 +203,7 @@ func (j Job) parts() (ends []int) {
 		budget = 1 << 30
 	}
 
-	per := int64(j.Model.Blocks()+1) * int64(j.Model.Config().Hidden) * 4
-
+	per := int64(j.Model.Blocks()+1) * int64(j.Model.Config().Hidden) * 4 // bytes that a token keeps
 	for lo := 0; lo < len(j.IDs); {
 		hi, left := lo, budget
 		for hi < len(j.IDs) && (hi == lo || left >= per*int64(len(j.IDs[hi]))) {
@@ -262,6 +261,8 @@ func (j Job) gradientsOf(ctx context.Context, lo, hi int, sums Squares, give fun
 		runs = append(runs, r)
 	}
 
+	// Block by block and not sequence by sequence: the sums of squares of one block are in memory at a time, and its
+	// weights are read once for all sequences.
 	before += n * blocks
 	for l := blocks - 1; l >= 0; l-- {
 		step := func(k int) { j.Step(l, before+((blocks-1-l)*n+k)*backwardPasses, j.passes()) }
@@ -291,6 +292,7 @@ func (c *checkpoints) free() {
 // checkpointed runs a sequence forward, and its loss back to the output of the last block. step is called
 // before every block.
 func (j Job) checkpointed(ctx context.Context, ids []int32, step func(block int)) (*checkpoints, error) {
+	// Edits see every hidden state before the block does, which is all that is wanted here: nothing is edited.
 	c := &checkpoints{lens: []int{len(ids)}, inputs: make([]kernels.Mat, j.Model.Blocks())}
 	keep := func(dst *kernels.Mat, x kernels.Mat) error {
 		buf, err := j.dev().Alloc(kernels.F32, x.Len())

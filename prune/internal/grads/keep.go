@@ -48,6 +48,8 @@ func (j Job) Keep(ctx context.Context, path string, from Origin, half bool) (*sa
 		return nil, err
 	}
 
+	// The sums between one part of the sequences and the next go to the disk as well: the file is for models whose
+	// gradients don't fit into memory.
 	squares := &Filed{Device: j.dev(), Path: path + ".squares"}
 	err = j.Each(ctx, squares, func(l lm.Linear, g []byte) error {
 		var err error

@@ -93,6 +93,8 @@ func (s Scores) Kept(order []int32, n, m int) (total float64) {
 // Refine improves an order in place: for each place c of the groups in turn, it exchanges the columns at c between
 // groups such that the score kept grows most, by a linear assignment.
 func (s Scores) Refine(ctx context.Context, order []int32, n, m int) error {
+	// One column of each group at a time is an assignment problem, which is solved exactly; all columns together are
+	// not.
 	groups := s.Cols / m
 	for c := range m {
 		gain, err := s.gains(ctx, order, n, m, c)
@@ -122,7 +124,6 @@ func (s Scores) Refine(ctx context.Context, order []int32, n, m int) error {
 func (s Scores) gains(ctx context.Context, order []int32, n, m, c int) ([]float64, error) {
 	groups, keep := s.Cols/m, m-n
 	gain := make([]float64, groups*groups)
-
 	columns := make([]float32, groups*s.Rows) // the columns at c, one after another
 	for g := range groups {
 		for i := range s.Rows {

@@ -15,6 +15,7 @@ const Rows = 64
 func Measure(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead []int,
 	threads int,
 ) (masked, updated float64, ok bool) {
+	// ‖d·X‖² = d·XXᵀ·dᵀ, so that the Hessian stands for all tokens; a factor of it cancels in the quotient.
 	n := min(Rows, before.Rows)
 	w := linalg.New(n, before.Cols)
 	zeroed := linalg.New(n, before.Cols)
@@ -60,6 +61,7 @@ func energy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
 // matrix, over tokens [n, in] that reach it. ok is false if the outputs are 0. Weights and tokens are F32 in
 // host memory.
 func OfMasks(w, tokens kernels.Mat, first, second []byte, threads int) (a, b float64, ok bool) {
+	// There is no Hessian here: the metrics that this is for want no more than sums of the inputs.
 	n := min(Rows, w.Rows)
 	all := linalg.New(n, w.Cols)
 	one := linalg.New(n, w.Cols)

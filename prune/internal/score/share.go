@@ -23,6 +23,7 @@ type shareRows struct {
 // until the matrix loses its sparsity within 0.001 or the interval is shorter than that: Wanda's appendix. A
 // row whose lowest score is more than the share of its total loses nothing.
 func ShareMask(keep kernels.Mat, h Scores, sparsity float64) (alpha float64, err error) {
+	// Sorted once: every step of the bisection looks for another place in the same order.
 	s := &shareRows{
 		h: h, sorted: h.All(), totals: make([]float64, h.Rows), cuts: make([]float32, h.Rows),
 		gone: make([]int, h.Rows),
@@ -95,8 +96,8 @@ func (s *shareRows) cut(alpha float64) float64 {
 				c++
 			}
 
+			// What equals the cut goes with it: the mask is made by comparing with it.
 			s.cuts[i] = -1
-
 			if c > 0 {
 				s.cuts[i] = row[c-1]
 				for c < len(row) && row[c] == row[c-1] {

@@ -1,5 +1,31 @@
 // Package sparsegpt removes weights column by column and lets the columns to the right make up for each, as
-// SparseGPT does (arXiv:2301.00774), with masks of its own choice or given ones.
+// SparseGPT does (Frantar and Alistarh, 2023, arXiv:2301.00774), with masks of its own choice or given ones.
+//
+// # What is computed
+//
+// For a matrix W [out, in] whose inputs have the Hessian H = (2/N)·Σ x·xᵀ, changing a row by δ costs ½·δ·H·δᵀ of
+// squared error of its output. The optimal brain surgeon removes weight j of a row and changes the others by what
+// undoes most of the damage, -(w_j/[H⁻¹]_jj)·[H⁻¹]_j. Exactly that needs an inverse for every row, since every row
+// loses other weights. SparseGPT goes through the columns of all rows in one order, from left to right, and lets only
+// the columns to the right, F = {j, j+1, …}, make up for column j. What is needed then is [H_F]⁻¹ for every suffix F,
+// which is the same for all rows, and one triangular factor holds all of them: with H⁻¹ = UᵀU, U upper triangular, the
+// first row of [H_F]⁻¹ is U_jj·U_j. So for a weight w that is removed in column j
+//
+//	e = w/U_jj,   the row's columns ≥ j get -e·U_j,   the loss grows by e²/2
+//
+// A weight that stays has e = 0. Where the mask is chosen here, the score of a weight is (w/U_jj)², twice the loss of
+// removing it.
+//
+// # How
+//
+// The update by single columns would pass through all of W for each. It is delayed instead: within a stride of some 16
+// columns, a column's errors go to the rest of the stride at once; from a stride to the rest of its block, and from a
+// block of 128 columns to all of W, they go as one matrix product W += E·U, E the negative errors. Since a column is
+// not looked at before its turn, when all updates from the left have reached it, this changes roundings and nothing
+// else.
+//
+// W, U and E are float32, as in the published code; losses are summed in float64. Rows do not know of each other,
+// except in Choose; they are what threads share, and the result does not depend on how many there are.
 package sparsegpt
 
 import (
@@ -27,12 +53,11 @@ type Job struct {
 	Stop    func(done, columns int) error // called between blocks; may be nil
 }
 
-// Run does the sweep. With U_jj the diagonal and w the value of a removed weight when its turn comes, e = w/U_jj is
-// subtracted, times row j of U, from what is right of it. loss is Σ e²/2 over all removed weights.
+// Run does the sweep. loss is Σ e²/2 over all removed weights.
 //
-// The order is that of the published code: scores w²/U_jj² are those of the weights as they are at the beginning of a
-// block, or for N:M at the beginning of a group. Within a block, products wait for a few columns, and across blocks for
-// a block, which changes roundings and nothing else.
+// Scores are those of the weights as they are at the beginning of a block, or for N:M at the beginning of a group, as
+// in the published code: a block's worth of weights has to be known before the first of them is removed, since they
+// compete for the sparsity of the block.
 func (j Job) Run() (loss float64, err error) {
 	width := j.width()
 	scratch := newScratch(j.W.Rows, width)
@@ -133,7 +158,7 @@ type span struct{ lo, a, b int }
 // columns removes what the mask drops in a few columns, row by row, and writes the negative errors.
 func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []float64) {
 	n := s.b - s.a
-	u := make([]float32, n*n) // the triangle, close together
+	u := make([]float32, n*n) // the triangle, close together: rows of U lie in·4 bytes apart
 	for r := range n {
 		copy(u[r*n:], j.U.RowF32(s.a + r)[s.a:s.b])
 	}
@@ -147,6 +172,8 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 
 		loss := 0.0
 		for c := range w {
+			// The weights of the group are up to date: everything to the left is through, this stride's columns
+			// included.
 			if j.M > 0 && c%j.M == 0 {
 				lowest(keep[c:min(c+j.M, n)], w[c:min(c+j.M, n)], d[c:], j.N)
 			}
@@ -158,6 +185,7 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 			e[c] = -q
 			w[c] = 0
 			loss += float64(q) * float64(q)
+
 			rest, row := w[c+1:], u[c*n+c+1:(c+1)*n]
 			for k, v := range row {
 				rest[k] -= q * v

@@ -41,7 +41,6 @@ func Cached(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, fold
 			missing = append(missing, b)
 			continue
 		}
-
 		if err != nil {
 			return nil, err
 		}

@@ -60,7 +60,7 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int,
 		}
 	}}
 
-	since := 0
+	since := 0 // tokens in the float32 sums
 	for _, c := range site.Chunks(docs, func(d []int32) int { return len(d) }) {
 		n, err := walk(ctx, m, docs[c[0]:c[1]], last, hooks)
 		if err != nil {
@@ -213,6 +213,8 @@ func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 		return m, err
 	}
 
+	// Undamped first, as in the published code, and with the least damping that helps: every share of the identity lets
+	// edits leak into directions that ordinary keys use.
 	f := m.Clone()
 	if c.Solver.Cholesky(f, false) != nil || narrow(f) {
 		f = linalg.New(in, in)

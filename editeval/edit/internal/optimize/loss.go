@@ -56,6 +56,7 @@ func (b *batch) row(c summand, z []float64, label int32) rowLoss {
 		return rowLoss{kl: b.divergence(c.g, z)}
 	}
 
+	// The gradient of -log softmax(z)[label] is softmax(z) - onehot(label), made in the place of z.
 	wanted := z[label]
 	top, sum := exponentials(z)
 	r := rowLoss{nll: top + math.Log(sum) - wanted, p: z[label] / sum, pmax: 1 / sum}

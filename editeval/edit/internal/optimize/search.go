@@ -84,6 +84,8 @@ func (d Descent) Run(ctx context.Context, m *lm.Model, reqs []Request) ([]*Goal,
 		goals[i] = d.goal(&reqs[i])
 	}
 
+	// Requests differ much in the steps they need. Passes are kept full with those that wait, and not cut into batches
+	// whose slowest member all others would wait for.
 	waiting, active := goals, []*Goal(nil)
 	defer func() {
 		for _, g := range active {
@@ -209,6 +211,7 @@ func (d Descent) advance(g *Goal) {
 		return
 	}
 
+	// PMET: where the target's tokens are the likeliest everywhere, both means are the same sum.
 	reached := d.PMET && g.p == g.pmax
 	if l.Total < 0.05 || last || reached && g.kl <= 0.01 {
 		g.done = true
@@ -368,6 +371,7 @@ func (b *batch) hook(s, state int, o *lm.BackwardOptions) {
 		return nil
 	}
 
+	// The vector is added to the state, so its gradient is that of the state at its rows.
 	o.Hooks.HiddenGrad = func(_ int, g kernels.Mat) error {
 		for i, at := range b.at {
 			dy, err := b.rows.Get(g, at)

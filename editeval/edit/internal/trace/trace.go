@@ -161,7 +161,7 @@ func (t *tracer) cleanRun(ctx context.Context, r *Result) error {
 		return err
 	}
 
-	if t.answer < 0 && best[0] >= 0 {
+	if t.answer < 0 && best[0] >= 0 { // which is known only now
 		t.answer = best[0]
 		losses, _, err = t.m.Score(ctx, h, []int32{int32(n - 1)}, [][]int32{{t.answer}})
 	}
@@ -226,6 +226,8 @@ func (t *tracer) grid(ctx context.Context, role arch.Role, clean []linalg.Matrix
 		out[i] = make([]float64, t.m.Blocks())
 	}
 
+	// A single MLP or attention changes too little to be seen against the noise, so a window of blocks is restored; a
+	// hidden state holds everything below it, and is restored alone.
 	per := max(1, site.PassTokens/(t.o.Samples*len(t.ids)))
 	for b := range t.m.Blocks() {
 		lo, hi := b, b+1
