@@ -2,6 +2,8 @@ package contest
 
 import (
 	"cmp"
+	"encoding/json"
+	"math"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/stats"
@@ -15,8 +17,28 @@ type Versus struct {
 	Stderr     float64 `json:"stderr"`
 	T          float64 `json:"t"`
 	Windows    int     `json:"windows"`
-	P          float64 `json:"p"`      // two-sided
+	P          float64 `json:"p"`      // two-sided; NaN where a loss is not finite
 	Adjusted   float64 `json:"p_holm"` // for as many comparisons as the target has (Holm, 1979)
+}
+
+// MarshalJSON writes null for what is not finite, of which JSON has nothing.
+func (v Versus) MarshalJSON() ([]byte, error) {
+	figure := func(x float64) *float64 {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return nil
+		}
+		return &x
+	}
+
+	return json.Marshal(struct {
+		Best       string   `json:"best"`
+		Difference *float64 `json:"nll_difference"`
+		Stderr     *float64 `json:"stderr"`
+		T          *float64 `json:"t"`
+		Windows    int      `json:"windows"`
+		P          *float64 `json:"p"`
+		Adjusted   *float64 `json:"p_holm"`
+	}{v.Best, figure(v.Difference), figure(v.Stderr), figure(v.T), v.Windows, figure(v.P), figure(v.Adjusted)})
 }
 
 // judge compares every run with the best one of its target, the one with the lowest loss; a single window

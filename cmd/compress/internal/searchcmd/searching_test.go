@@ -149,14 +149,14 @@ func TestVerdicts(t *testing.T) {
 		Test: []Case{{Name: "m 0.5", Windows: 9, Metrics: []Tested{
 			{Metric: fitness.Dense, Loss: 1},
 			test("wanda", 0.1, 0.01), test("ria", -0.1, 0.01),
-			test("magnitude", 0.1, 0.2),
+			test("magnitude", 0.1, 0.2), test("gblm", math.NaN(), math.NaN()),
 			{Metric: "pruner-zero", Failed: "scores are constant"},
 		}}},
 	}
 
 	for rival, want := range map[string][3]int{
 		"wanda": {1, 0, 0}, "ria": {0, 0, 1}, "magnitude": {0, 1, 0},
-		"pruner-zero": {},
+		"gblm": {0, 1, 0}, "pruner-zero": {},
 	} {
 		won, same, lost := r.verdicts(rival)
 		if got := [3]int{won, same, lost}; got != want {
