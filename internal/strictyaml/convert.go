@@ -240,9 +240,7 @@ func (c *converter) tag(v *ast.TagNode, at Place, depth int) *Node {
 
 	tagged := *n // an anchor's node is shared with its aliases, which have no tag
 	tagged.Tag = name
-	if tagged.Line == 0 {
-		tagged.Place = at
-	}
+	tagged.Place = at
 	if name == "!!str" && n.Kind <= Scalar { // "!!str ~" is the text "~"
 		tagged.Kind = Scalar
 		tagged.Quoted = true
