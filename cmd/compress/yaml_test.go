@@ -11,7 +11,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/loracmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 	"github.com/modelcompress/compress/editeval"
-	"github.com/modelcompress/compress/editeval/edit"
+	editing "github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/merge"
@@ -46,7 +46,7 @@ var yamlReaders = map[string]struct {
 	},
 	"hyper-parameters": {
 		func(path string) error {
-			var h edit.HParams
+			var h editing.HParams
 			return onText(path, h.MergeFile)
 		},
 		"steps: 3\n", "steps: 3\nsteps: 3\n", "step: 3\n", "steps: many\n",

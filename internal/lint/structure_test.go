@@ -23,7 +23,7 @@ func TestStructure(t *testing.T) {
 	for folder, want := range mayImport {
 		got, ok := shown[folder]
 		if !ok {
-			t.Errorf("%s has no row of %q; want | `%s` | what it holds | %s |", structure, folder, folder, inWords(want))
+			t.Errorf("%s has no row of its own for | `%s` | what it holds | %s |", structure, folder, inWords(want))
 			continue
 		}
 		if !slices.Equal(sorted(got), sorted(want)) {

@@ -146,7 +146,8 @@ func (c *converter) entries(values []*ast.MappingValueNode, at Place, depth int)
 		}
 
 		seen[key] = keyAt
-		out.Entries = append(out.Entries, Entry{Place: keyAt, Key: key, Quoted: inQuotes(v.Key.GetToken()), Value: value})
+		quoted := inQuotes(v.Key.GetToken())
+		out.Entries = append(out.Entries, Entry{Place: keyAt, Key: key, Quoted: quoted, Value: value})
 		out.nodes += value.nodes
 	}
 

@@ -69,7 +69,8 @@ func words(r *strictyaml.Reader, key string, n *strictyaml.Node) (list []string,
 		case item.Kind == strictyaml.Null:
 			r.Add(item.Place, strictyaml.ErrType, "%s: no value", key)
 		default:
-			r.Add(item.Place, strictyaml.ErrType, "%s: %s, which is no number, no text and no list of them", key, item.Kind)
+			r.Add(item.Place, strictyaml.ErrType, "%s: %s, which is no number, no text and no list of them", key,
+				item.Kind)
 		}
 		return nil, false
 	}
