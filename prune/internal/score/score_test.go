@@ -66,7 +66,8 @@ func TestScores(t *testing.T) {
 		for _, threads := range []int{1, 3} { // quarters and their sums are exact
 			h.Threads = threads
 			if h.Sum() != sum || h.Above(2) != above {
-				t.Errorf("%s, %d threads: sum %g, %d above; want %g, %d", name, threads, h.Sum(), h.Above(2), sum, above)
+				t.Errorf("%s, %d threads: sum %g, %d above; want %g, %d", name, threads, h.Sum(), h.Above(2), sum,
+					above)
 			}
 		}
 	}
@@ -128,7 +129,8 @@ func TestShareMask(t *testing.T) {
 		if highest >= least {
 			t.Errorf("row %d: %g went and %g stayed", i, highest, least)
 		}
-		if lost-float64(ties-1)*float64(highest) > alpha*total*(1+1e-12) || lost+float64(least) < alpha*total*(1-1e-12) {
+		limit := alpha * total // sums of 100 elements, whose roundings 1e-12 has room for
+		if lost-float64(ties-1)*float64(highest) > limit*(1+1e-12) || lost+float64(least) < limit*(1-1e-12) {
 			t.Errorf("row %d: %g of %g went, alpha %g, the next is %g", i, lost, total, alpha, least)
 		}
 	}

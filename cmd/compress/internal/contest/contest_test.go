@@ -92,6 +92,11 @@ func TestJudgeNotFinite(t *testing.T) {
 	if err != nil || string(got) != want {
 		t.Errorf("%s %v\nwant %s", got, err, want)
 	}
+
+	var back Versus
+	if err := json.Unmarshal(got, &back); err != nil || !math.IsNaN(back.P) || back.Windows != 3 {
+		t.Errorf("read back: %+v %v", back, err)
+	}
 }
 
 func TestJudge(t *testing.T) {

@@ -21,7 +21,18 @@ type Versus struct {
 	Adjusted   float64 `json:"p_holm"` // for as many comparisons as the target has (Holm, 1979)
 }
 
-// MarshalJSON writes null for what is not finite, of which JSON has nothing.
+// written is a Versus in JSON, which has nothing for what is not finite but null.
+type written struct {
+	Best       string   `json:"best"`
+	Difference *float64 `json:"nll_difference"`
+	Stderr     *float64 `json:"stderr"`
+	T          *float64 `json:"t"`
+	Windows    int      `json:"windows"`
+	P          *float64 `json:"p"`
+	Adjusted   *float64 `json:"p_holm"`
+}
+
+// MarshalJSON writes null for what is not finite.
 func (v Versus) MarshalJSON() ([]byte, error) {
 	figure := func(x float64) *float64 {
 		if math.IsNaN(x) || math.IsInf(x, 0) {
@@ -30,15 +41,31 @@ func (v Versus) MarshalJSON() ([]byte, error) {
 		return &x
 	}
 
-	return json.Marshal(struct {
-		Best       string   `json:"best"`
-		Difference *float64 `json:"nll_difference"`
-		Stderr     *float64 `json:"stderr"`
-		T          *float64 `json:"t"`
-		Windows    int      `json:"windows"`
-		P          *float64 `json:"p"`
-		Adjusted   *float64 `json:"p_holm"`
-	}{v.Best, figure(v.Difference), figure(v.Stderr), figure(v.T), v.Windows, figure(v.P), figure(v.Adjusted)})
+	return json.Marshal(written{
+		Best: v.Best, Windows: v.Windows, Difference: figure(v.Difference), Stderr: figure(v.Stderr), T: figure(v.T),
+		P: figure(v.P), Adjusted: figure(v.Adjusted),
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; null is NaN.
+func (v *Versus) UnmarshalJSON(text []byte) error {
+	var w written
+	if err := json.Unmarshal(text, &w); err != nil {
+		return err
+	}
+
+	figure := func(x *float64) float64 {
+		if x == nil {
+			return math.NaN()
+		}
+		return *x
+	}
+
+	*v = Versus{
+		Best: w.Best, Windows: w.Windows, Difference: figure(w.Difference), Stderr: figure(w.Stderr), T: figure(w.T),
+		P: figure(w.P), Adjusted: figure(w.Adjusted),
+	}
+	return nil
 }
 
 // judge compares every run with the best one of its target, the one with the lowest loss; a single window

@@ -149,14 +149,18 @@ func TestVerdicts(t *testing.T) {
 		Test: []Case{{Name: "m 0.5", Windows: 9, Metrics: []Tested{
 			{Metric: fitness.Dense, Loss: 1},
 			test("wanda", 0.1, 0.01), test("ria", -0.1, 0.01),
-			test("magnitude", 0.1, 0.2), test("gblm", math.NaN(), math.NaN()),
+			test("magnitude", 0.1, 0.2),
 			{Metric: "pruner-zero", Failed: "scores are constant"},
 		}}},
 	}
 
+	if m := test("wanda", math.NaN(), math.NaN()); m.Verdict != unclear {
+		t.Errorf("a test without a result: %q", m.Verdict)
+	}
+
 	for rival, want := range map[string][3]int{
 		"wanda": {1, 0, 0}, "ria": {0, 0, 1}, "magnitude": {0, 1, 0},
-		"gblm": {0, 1, 0}, "pruner-zero": {},
+		"pruner-zero": {},
 	} {
 		won, same, lost := r.verdicts(rival)
 		if got := [3]int{won, same, lost}; got != want {

@@ -69,7 +69,8 @@ func TestMomentsAreKept(t *testing.T) {
 		}
 	}
 
-	for name, text := range map[string][]byte{"cut": good[:len(good)-1], "longer": append(good[:len(good):len(good)], 0)} {
+	longer := append(good[:len(good):len(good)], 0)
+	for name, text := range map[string][]byte{"cut": good[:len(good)-1], "longer": longer} {
 		if err := os.WriteFile(path, text, 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +126,7 @@ func TestSolve(t *testing.T) {
 	}
 }
 
-// TestTooFewTokens: three tokens cannot fill six dimensions; what was added to the diagonal is reported, once.
+// TestTooFewTokens: three tokens cannot fill six dimensions; what was added to the diagonal is said, once.
 func TestTooFewTokens(t *testing.T) {
 	c := &Covariance{Stats: &Statistics{Moments: map[int]linalg.Matrix{0: definite(6, 3)}}}
 	for range 2 {
