@@ -129,12 +129,13 @@ func Parse(file string, text []byte) (Plan, error) {
 	}
 
 	r := planReader{src.NewReader()}
-	if len(src.Documents) != 1 {
-		r.Add(strictyaml.Place{}, strictyaml.ErrSyntax, "a plan is one document; there are %d", len(src.Documents))
+	top := r.Only(src, "a plan")
+	if top == nil {
+		r.Add(strictyaml.Place{}, strictyaml.ErrSyntax, "%s: the file is empty", file)
 		return Plan{}, faults(r.Err(), text)
 	}
 
-	p := r.plan(src.Documents[0])
+	p := r.plan(top)
 	if err := r.Err(); err != nil {
 		return Plan{}, faults(err, text)
 	}
@@ -398,7 +399,10 @@ func (r planReader) hparams(n *strictyaml.Node, method string) string {
 				name)
 			return f.Tag.Get("yaml") == e.Key
 		}); known {
-			if err := h.Merge(one); err != nil {
+			var why *strictyaml.Problems // places in the text of one key say nothing
+			if err := h.Merge(one); errors.As(err, &why) {
+				r.Add(e.Place, strictyaml.ErrType, "hparams: %s does not fit: %s", e.Key, why.List[0].Message)
+			} else if err != nil {
 				r.Add(e.Place, strictyaml.ErrType, "hparams: %s does not fit: %v", e.Key, err)
 			}
 		}

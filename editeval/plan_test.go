@@ -109,7 +109,7 @@ seeds: [1, 1]
 // TestPlanRefusals: what a single fault is called.
 func TestPlanRefusals(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                     "a plan is one document",
+		"":                                     "the file is empty",
 		"[1]":                                  "a plan must be a map",
 		"editors: [rome]\nedits: []":           "edits is empty",
 		"editors: [rome]\nedits: x\ncounts: 0": "a count must be from 1",

@@ -326,9 +326,9 @@ func TestMerge(t *testing.T) {
 	}
 
 	for text, words := range map[string]string{
-		"": "", "# nothing\n": "", "{}": "", "steps: 1.5": "steps: 1.5 is no whole number",
-		"layers: [1, 2.5]": "layers: 2.5 is no whole number",
-		"rank: 0.1":        "rank: 0.1 is no whole number", "steps: 25.0": "",
+		"": "", "# nothing\n": "", "{}": "", "steps: 1.5": `line 1, column 8: steps must be a whole number, not "1.5"`,
+		"layers: [1, 2.5]": `line 1, column 13: an entry of layers must be a whole number, not "2.5"`,
+		"rank: 0.1":        `line 1, column 7: rank must be a whole number, not "0.1"`, "steps: 25.0": "",
 	} {
 		h, _ := Defaults("memit", m)
 		err := h.Merge([]byte(text))

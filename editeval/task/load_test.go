@@ -17,7 +17,7 @@ func TestFaults(t *testing.T) {
 	}{
 		{
 			"unknown key", small("doc_to_target: g", "doc_to_targt: g"), smallData, ErrUnknownKey,
-			"did you mean doc_to_target?",
+			`did you mean "doc_to_target"?`,
 		},
 		{"line of a key", small("doc_to_target: g", "doc_to_targt: g"), smallData, ErrUnknownKey, "small.yaml:8"},
 		{

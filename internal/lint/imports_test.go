@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"kernels/kerneltest/standin": {"kernels", "kernels/cuda", "kernels/device", "kernels/kerneltest"},
 
 	"lm":           {"kernels", "safetensors", "lm/arch", "internal/rng", "internal/dtype"},
-	"lm/arch":      {},
+	"lm/arch":      {"internal/orderedjson"},
 	"lm/tokenizer": {},
 	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom"},
 	"lm/optim":     {"kernels"},

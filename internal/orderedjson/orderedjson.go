@@ -69,6 +69,65 @@ func Parse(text []byte) (*Object, error) {
 	return o, nil
 }
 
+// Twice gives the first key that an object of a valid JSON text has twice, at whatever level, as the path to it; ""
+// where there is none. Readers that fill a map take the last of two and say nothing.
+func Twice(text []byte) (path string) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	var open []level
+	for {
+		t, err := d.Token()
+		if err != nil {
+			return "" // the end
+		}
+
+		top := len(open) - 1
+		switch t {
+		case json.Delim('{'):
+			open = append(open, level{keys: map[string]bool{}, wantsKey: true})
+			continue
+		case json.Delim('['):
+			open = append(open, level{})
+			continue
+		case json.Delim('}'), json.Delim(']'):
+			open = open[:top]
+			top--
+		default:
+			if top >= 0 && open[top].wantsKey {
+				key, _ := t.(string)
+				open[top].at = key
+				open[top].wantsKey = false
+				if open[top].keys[key] {
+					return trail(open)
+				}
+				open[top].keys[key] = true
+				continue
+			}
+		}
+
+		if top >= 0 && open[top].keys != nil { // a value is complete
+			open[top].wantsKey = true
+		}
+	}
+}
+
+// level is an object or a list that is open while a text is read.
+type level struct {
+	keys     map[string]bool // nil for a list
+	at       string          // the last key
+	wantsKey bool            // what comes next is a key, or the end
+}
+
+// trail names the keys on the way to where the reading is.
+func trail(open []level) string {
+	var keys []string
+	for _, l := range open {
+		if l.keys != nil {
+			keys = append(keys, l.at)
+		}
+	}
+	return strings.Join(keys, ".")
+}
+
 // broken words an error inside an object, at the value of a key if there is one.
 func broken(key string, err error) error {
 	if errors.Is(err, io.EOF) {

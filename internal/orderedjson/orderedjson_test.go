@@ -172,3 +172,20 @@ func TestNothing(t *testing.T) {
 		t.Error(key)
 	}
 }
+
+// TestTwice: the same key of two objects is no fault, a key that is spelt differently but the same is.
+func TestTwice(t *testing.T) {
+	for text, want := range map[string]string{
+		`{}`: "", `{"a": 1, "b": 2}`: "", `{"a": {"a": 1}, "b": [{"a": 1}, {"a": "a"}]}`: "",
+		`{"a": "b", "b": "a"}`: "", `{"a": [], "b": {}, "c": [[]], "d": 1}`: "", `[1, "a", "a"]`: "",
+		`{"a": 1, "b": 2, "a": 3}`:                  "a",
+		`{"a": 1, "\u0061": 3}`:                     "a",
+		`{"rope": {"x": [1, {"f": 1, "f": 2}]}}`:    "rope.x.f",
+		`{"b": {"c": {}}, "d": [], "b": {"c": {}}}`: "b",
+		`[{"a": 1}, {"b": 1, "b": 1}]`:              "b",
+	} {
+		if got := Twice([]byte(text)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}

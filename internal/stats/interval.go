@@ -42,9 +42,12 @@ func wilson(share, m float64) (low, high float64) {
 // Holm adjusts probabilities for being one of many (Holm, "A simple sequentially rejective multiple test
 // procedure", 1979).
 func Holm(p []float64) []float64 {
-	by := make([]int, len(p))
-	for i := range by {
-		by[i] = i
+	out := slices.Repeat([]float64{math.NaN()}, len(p))
+	var by []int
+	for i := range p {
+		if !math.IsNaN(p[i]) { // a test without a result is none of the family
+			by = append(by, i)
+		}
 	}
 
 	slices.SortStableFunc(by, func(a, b int) int {
@@ -57,10 +60,9 @@ func Holm(p []float64) []float64 {
 		return a - b
 	})
 
-	out := make([]float64, len(p))
 	last := 0.0
 	for rank, i := range by {
-		last = max(last, min(1, p[i]*float64(len(p)-rank)))
+		last = max(last, min(1, p[i]*float64(len(by)-rank)))
 		out[i] = last
 	}
 

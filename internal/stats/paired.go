@@ -43,10 +43,10 @@ func PairedBootstrap(n, draws int, seed uint64, difference func(picked []int) fl
 
 		d := difference(picked)
 		differences[i] = d
-		if d <= 0 {
+		if !(d > 0) { // a difference that is not a number speaks for neither side
 			below++
 		}
-		if d >= 0 {
+		if !(d < 0) {
 			above++
 		}
 	}

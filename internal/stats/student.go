@@ -7,7 +7,7 @@ type PairedT struct {
 	Difference float64 // mean of a - b
 	Stderr     float64 // of the mean
 	T          float64
-	P          float64 // two-sided; 0 where all pairs differ by the same amount
+	P          float64 // two-sided; 0 where all pairs differ by the same amount, NaN where one is not finite
 }
 
 // StudentPaired tests two lists of the same length, of two values or more.
@@ -27,6 +27,9 @@ func StudentPaired(a, b []float64) PairedT {
 	r.Stderr = math.Sqrt(square / (n - 1) / n)
 
 	switch {
+	case math.IsNaN(r.Difference) || math.IsNaN(r.Stderr) || math.IsInf(r.Stderr, 0):
+		r.T = math.NaN()
+		r.P = math.NaN()
 	case r.Stderr > 0:
 		r.T = r.Difference / r.Stderr
 		r.P = StudentP(r.T, n-1)

@@ -43,3 +43,36 @@ func TestStudentPaired(t *testing.T) {
 		t.Errorf("no difference: %+v", r)
 	}
 }
+
+// TestStudentPairedNotFinite: a loss that is no number decides nothing, whichever list it stands in, and says so.
+func TestStudentPairedNotFinite(t *testing.T) {
+	for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.MaxFloat64} {
+		a := []float64{1, bad, 3}
+		b := []float64{1.5, 1, 2}
+		for _, r := range []PairedT{StudentPaired(a, b), StudentPaired(b, a)} {
+			if !math.IsNaN(r.P) || !math.IsNaN(r.T) {
+				t.Errorf("%g: %+v, want NaN", bad, r)
+			}
+		}
+	}
+}
+
+// TestHolmLeavesOutWhatHasNoResult: 0.01 and 0.04 are two tests, not three.
+func TestHolmLeavesOutWhatHasNoResult(t *testing.T) {
+	for _, p := range [][]float64{{0.04, math.NaN(), 0.01}, {math.NaN(), 0.04, 0.01}} {
+		got := Holm(p)
+		for i := range p {
+			want := map[float64]float64{0.01: 0.02, 0.04: 0.04}[p[i]]
+			if math.IsNaN(p[i]) != math.IsNaN(got[i]) || !math.IsNaN(p[i]) && got[i] != want {
+				t.Errorf("%v: %v", p, got)
+			}
+		}
+	}
+}
+
+// TestPairedBootstrapWithoutNumbers: differences that are no numbers are no evidence.
+func TestPairedBootstrapWithoutNumbers(t *testing.T) {
+	if _, _, p := PairedBootstrap(3, 100, 1, func([]int) float64 { return math.NaN() }); p != 1 {
+		t.Errorf("p %g, want 1", p)
+	}
+}

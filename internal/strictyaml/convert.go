@@ -11,6 +11,7 @@ import (
 // converter turns the parser's tree into nodes. Aliases share the node of their anchor; since a later walk
 // visits it once per alias, the nodes are counted as often as they are met.
 type converter struct {
+	options  Options
 	problems *Problems
 	anchors  map[string]*Node // those complete so far: an anchor cannot hold an alias of itself
 	spent    int              // nodes so far, aliases expanded
@@ -40,7 +41,7 @@ func (c *converter) node(n ast.Node, depth int) *Node {
 	}
 
 	c.spent++
-	if c.spent > maxNodes || depth > maxDepth {
+	if c.spent > maxNodes || depth > c.options.MaxDepth {
 		c.add(at, ErrLimit, "too many values, or lists and maps too deep within each other")
 		return nil
 	}
@@ -49,8 +50,16 @@ func (c *converter) node(n ast.Node, depth int) *Node {
 	case nil, *ast.NullNode:
 		return &Node{Place: at, nodes: 1}
 	case *ast.AnchorNode:
+		if c.options.NoAliases {
+			c.add(at, ErrUnsupported, "an anchor (HINT: write the value out)")
+			return nil
+		}
 		return c.anchor(v, depth)
 	case *ast.AliasNode:
+		if c.options.NoAliases {
+			c.add(at, ErrUnsupported, "an alias (HINT: write the value out)")
+			return nil
+		}
 		return c.alias(v, at)
 	case *ast.TagNode:
 		return c.tag(v, at, depth)
@@ -63,14 +72,18 @@ func (c *converter) node(n ast.Node, depth int) *Node {
 	case *ast.LiteralNode:
 		return &Node{Place: at, Kind: Scalar, Text: v.Value.Value, Quoted: true, nodes: 1}
 	case *ast.StringNode:
-		quoted := v.Token.Type == token.SingleQuoteType || v.Token.Type == token.DoubleQuoteType
-		return &Node{Place: at, Kind: Scalar, Text: v.Value, Quoted: quoted, nodes: 1}
+		return &Node{Place: at, Kind: Scalar, Text: v.Value, Quoted: inQuotes(v.Token), nodes: 1}
 	case *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode, *ast.MergeKeyNode:
 		return &Node{Place: at, Kind: Scalar, Text: n.GetToken().Value, nodes: 1}
 	}
 
 	c.add(at, ErrSyntax, "this kind of YAML value has no meaning here")
 	return nil
+}
+
+// inQuotes reports whether a word stands in quotes.
+func inQuotes(t *token.Token) bool {
+	return t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
 }
 
 // list converts a sequence.
@@ -109,6 +122,10 @@ func (c *converter) entries(values []*ast.MappingValueNode, at Place, depth int)
 			c.add(keyAt, ErrSyntax, "a key must be plain text")
 			return nil
 		}
+		if merges && c.options.NoAliases {
+			c.add(keyAt, ErrUnsupported, "a merge key (HINT: write the keys out)")
+			return nil
+		}
 
 		value := c.node(v.Value, depth+1)
 		if value == nil {
@@ -129,7 +146,8 @@ func (c *converter) entries(values []*ast.MappingValueNode, at Place, depth int)
 		}
 
 		seen[key] = keyAt
-		out.Entries = append(out.Entries, Entry{Place: keyAt, Key: key, Value: value})
+		quoted := inQuotes(v.Key.GetToken())
+		out.Entries = append(out.Entries, Entry{Place: keyAt, Key: key, Quoted: quoted, Value: value})
 		out.nodes += value.nodes
 	}
 
@@ -203,22 +221,34 @@ func (c *converter) alias(v *ast.AliasNode, at Place) *Node {
 	return n
 }
 
-// tag converts a value with one of YAML's own tags for scalars; "!!str" makes text of it.
+// tag converts a value with one of YAML's own tags for scalars, or with any where the schema looks at them; "!!str"
+// makes text of it.
 func (c *converter) tag(v *ast.TagNode, at Place, depth int) *Node {
-	name := v.GetToken().Value
+	name := strings.TrimSpace(v.GetToken().Value)
 	switch name {
 	case "!!str", "!!int", "!!float", "!!bool", "!!null", "!!map", "!!seq":
 	default:
-		c.add(at, ErrSyntax, "the tag %s has no meaning here", strings.TrimSpace(name))
-		return nil
+		if !c.options.Tags {
+			c.add(at, ErrSyntax, "the tag %s has no meaning here", name)
+			return nil
+		}
 	}
 
 	n := c.node(v.Value, depth)
-	if n == nil || name != "!!str" || n.Kind != Scalar {
-		return n
+	if n == nil {
+		return nil
 	}
 
-	text := *n
-	text.Quoted = true
-	return &text
+	tagged := *n // an anchor's node is shared with its aliases, which have no tag
+	tagged.Tag = name
+	tagged.Place = at
+	if name == "!!str" && n.Kind <= Scalar { // "!!str ~" is the text "~"
+		tagged.Kind = Scalar
+		tagged.Quoted = true
+		if null, ok := v.Value.(*ast.NullNode); ok && null.Token.Type != token.ImplicitNullType {
+			tagged.Text = null.Token.Value
+		}
+	}
+
+	return &tagged
 }

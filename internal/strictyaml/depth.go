@@ -8,21 +8,21 @@ import (
 
 // tooManySigns reports whether a text has more of the signs that open a level than a file may have words and signs:
 // each costs the lexer some two hundred bytes, and a megabyte of them should cost nothing.
-func tooManySigns(text string) bool {
+func tooManySigns(text string, most int) bool {
 	n := 0
 	for _, sign := range []string{"[", "{", ": ", "- ", "? "} {
 		n += strings.Count(text, sign)
 	}
-	return n > maxTokens
+	return n > most
 }
 
-// TooDeep gives the first word or sign at which lists and maps are within each other more than limit deep, nil if
+// tooDeep gives the first word or sign at which lists and maps are within each other more than limit deep, nil if
 // there is none. The YAML parser descends once per level, without a bound of its own, so this is asked before it runs.
 //
 // In blocks a level is open as long as what follows stands to the right of it, and its entries stand below each other.
 // In brackets it is open until its end, however many entries it has: JSON on one line is as deep as the same document
 // in blocks.
-func TooDeep(tokens token.Tokens, limit int) *token.Token {
+func tooDeep(tokens token.Tokens, limit int) *token.Token {
 	var blocks []level
 	var brackets []bracket
 	pairs := 0 // brackets with an open pair

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -37,6 +38,7 @@ const (
 type Node struct {
 	Place
 	Kind    Kind
+	Tag     string  // as written, such as "!!str"; "" without one
 	Text    string  // of a scalar
 	Quoted  bool    // the scalar stands in quotes or is a block of text
 	Items   []*Node // of a list
@@ -47,9 +49,10 @@ type Node struct {
 
 // Entry is one key of a map and its value.
 type Entry struct {
-	Place // of the key
-	Key   string
-	Value *Node
+	Place  // of the key
+	Key    string
+	Quoted bool // the key stands in quotes
+	Value  *Node
 }
 
 // Get gives the value of a key; nil if a map lacks it or the node is no map.
@@ -70,15 +73,35 @@ type Source struct {
 	lines []string
 }
 
+// Options bend the rules for files of a format that has rules of its own. The zero value is what Parse goes by.
+type Options struct {
+	MaxBytes, MaxDepth, MaxTokens int // 0: the bounds of this package
+
+	Tags      bool // every tag is left to the schema, which finds it in the nodes
+	NoAliases bool // anchors, aliases and merge keys are faults of kind ErrUnsupported
+}
+
+// filled puts the bounds of this package in the place of zeros.
+func (o Options) filled() Options {
+	o.MaxBytes = cmp.Or(o.MaxBytes, MaxBytes)
+	o.MaxDepth = cmp.Or(o.MaxDepth, maxDepth)
+	o.MaxTokens = cmp.Or(o.MaxTokens, maxTokens)
+	return o
+}
+
 // Parse reads a file of at most MaxBytes; file is its name for messages. Documents that hold nothing are left out.
 // The error is a *Problems.
-func Parse(file string, text []byte) (*Source, error) {
+func Parse(file string, text []byte) (*Source, error) { return ParseBy(Options{}, file, text) }
+
+// ParseBy is Parse by other rules.
+func ParseBy(o Options, file string, text []byte) (*Source, error) {
+	o = o.filled()
 	src := &Source{File: file}
 	problems := &Problems{File: file}
 	switch {
-	case len(text) > MaxBytes:
+	case len(text) > o.MaxBytes:
 		problems.add(Problem{
-			Message: fmt.Sprintf("the file has %d bytes; at most %d are read", len(text), MaxBytes),
+			Message: fmt.Sprintf("the file has %d bytes; at most %d are read", len(text), o.MaxBytes),
 			Err:     ErrLimit,
 		})
 		return nil, problems
@@ -91,13 +114,13 @@ func Parse(file string, text []byte) (*Source, error) {
 	src.lines = strings.Split(plain, "\n")
 	problems.lines = src.lines
 	for _, part := range split(src.lines) {
-		body, problem := parse(part)
+		body, problem := parse(part, o)
 		if problem != nil {
 			problems.add(*problem)
 			break
 		}
 
-		c := converter{problems: problems, anchors: map[string]*Node{}, offset: part.first}
+		c := converter{options: o, problems: problems, anchors: map[string]*Node{}, offset: part.first}
 		if n := c.node(body, 0); n != nil && n.Kind != Null {
 			src.Documents = append(src.Documents, n)
 		}
@@ -139,7 +162,7 @@ func split(lines []string) []part {
 
 // parse runs the YAML parser on one document. It descends once per level and has no bound of its own, so the depth is
 // counted first; a panic inside it is a fault of the file, not of this program.
-func parse(p part) (body ast.Node, problem *Problem) {
+func parse(p part, o Options) (body ast.Node, problem *Problem) {
 	defer func() {
 		if recover() != nil {
 			problem = &Problem{Message: "the YAML parser cannot make sense of this file", Err: ErrSyntax}
@@ -149,21 +172,21 @@ func parse(p part) (body ast.Node, problem *Problem) {
 		}
 	}()
 
-	if tooManySigns(p.text) {
-		return nil, &Problem{Message: fmt.Sprintf("more than %d words and signs", maxTokens), Err: ErrLimit}
+	if tooManySigns(p.text, o.MaxTokens) {
+		return nil, &Problem{Message: fmt.Sprintf("more than %d words and signs", o.MaxTokens), Err: ErrLimit}
 	}
 
 	tokens := lexer.Tokenize(p.text)
-	if len(tokens) > maxTokens {
+	if len(tokens) > o.MaxTokens {
 		return nil, &Problem{
-			Place:   place(tokens[maxTokens]),
-			Message: fmt.Sprintf("more than %d words and signs", maxTokens), Err: ErrLimit,
+			Place:   place(tokens[o.MaxTokens]),
+			Message: fmt.Sprintf("more than %d words and signs", o.MaxTokens), Err: ErrLimit,
 		}
 	}
-	if at := TooDeep(tokens, maxDepth); at != nil {
+	if at := tooDeep(tokens, o.MaxDepth); at != nil {
 		return nil, &Problem{
 			Place:   place(at),
-			Message: fmt.Sprintf("lists and maps within each other more than %d deep", maxDepth), Err: ErrLimit,
+			Message: fmt.Sprintf("lists and maps within each other more than %d deep", o.MaxDepth), Err: ErrLimit,
 		}
 	}
 

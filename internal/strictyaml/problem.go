@@ -18,6 +18,7 @@ var (
 	ErrMissingKey   = errors.New("required key is missing")
 	ErrType         = errors.New("wrong type")
 	ErrValue        = errors.New("value not allowed")
+	ErrUnsupported  = errors.New("not read here") // valid YAML that a format does without
 )
 
 // Place is a position in a file. Both count from 1; the zero value is no place.
@@ -59,13 +60,48 @@ func (p *Problems) Error() string {
 	return b.String()
 }
 
-// prefix gives "file:line:column: ", as far as it is known.
+// prefix gives "file:line:column: ", as far as it is known. A text without a name is of few lines, which are counted
+// in words.
 func (p *Problems) prefix(at Place) string {
-	if at.Line == 0 {
+	switch {
+	case at.Line == 0 && p.File == "":
+		return ""
+	case at.Line == 0:
 		return p.File + ": "
+	case p.File == "":
+		return fmt.Sprintf("line %d, column %d: ", at.Line, at.Column)
 	}
 	return fmt.Sprintf("%s:%d:%d: ", p.File, at.Line, at.Column)
 }
+
+// OneLine makes faults an error of a kind, on the one line that a command prints:
+// "kind: file:line:column: message; file:line:column: message". Any other error, which should be of the kind too, is
+// "kind: error"; nil stays nil.
+func OneLine(kind, err error) error {
+	if err == nil {
+		return nil
+	}
+
+	var p *Problems
+	if !errors.As(err, &p) {
+		return fmt.Errorf("%w: %w", kind, err)
+	}
+
+	return &oneLine{kind: kind, problems: p}
+}
+
+type oneLine struct {
+	kind     error
+	problems *Problems
+}
+
+// Error gives all faults.
+func (e *oneLine) Error() string {
+	return e.kind.Error() + ": " + strings.ReplaceAll(e.problems.Error(), "\n", "; ")
+}
+
+// Unwrap gives both to errors.Is and errors.As.
+func (e *oneLine) Unwrap() []error { return []error{e.kind, e.problems} }
 
 // Unwrap gives the faults' kinds to errors.Is.
 func (p *Problems) Unwrap() []error {

@@ -204,7 +204,7 @@ func (o *Object) Close() {
 func Suggest(word string, known []string) string {
 	best, least := "", 1+len(word)/3
 	for _, k := range known {
-		if d := distance(word, k); d <= least && (best == "" || d < least) {
+		if d := Distance(word, k); d <= least && (best == "" || d < least) {
 			best, least = k, d
 		}
 	}
@@ -223,8 +223,8 @@ func Suggest(word string, known []string) string {
 // maxWord bounds the words that are compared letter by letter.
 const maxWord = 64
 
-// distance counts the letters to insert, delete, replace or swap with their neighbour that turn a into b.
-func distance(a, b string) int {
+// Distance counts the letters to insert, delete, replace or swap with their neighbour that turn a into b.
+func Distance(a, b string) int {
 	if len(a) > maxWord || len(b) > maxWord {
 		return maxWord
 	}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/orderedjson"
 )
 
 // Config is a model's configuration: what config.json says, with the defaults of its architecture filled in and every
@@ -87,6 +89,10 @@ func ParseConfig(file string, text []byte) (*Config, error) {
 	}
 	if r.raw == nil {
 		return nil, &ConfigError{File: file, Problem: "not a JSON object"}
+	}
+
+	if key := orderedjson.Twice(text); key != "" { // another reader may take the other value
+		return nil, &ConfigError{File: file, Key: key, Problem: "given twice"}
 	}
 
 	c := &Config{flags: map[string]bool{}}

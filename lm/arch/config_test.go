@@ -263,6 +263,17 @@ func TestConfigFaults(t *testing.T) {
 		})
 	}
 
+	for text, want := range map[string]string{
+		`{"model_type": "llama", "hidden_size": 64, "hidden_size": 128}`: "config.json: hidden_size: given twice",
+		`{"model_type": "llama", "rope_scaling": {"factor": 2, "factor": 4}}`: "config.json: rope_scaling.factor: " +
+			"given twice",
+	} {
+		var typed *ConfigError
+		if _, err := ParseConfig("config.json", []byte(text)); !errors.As(err, &typed) || err.Error() != want {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+
 	for _, text := range []string{"", "[]", "null", "{", `{"model_type":`} {
 		if _, err := ParseConfig("config.json", []byte(text)); err == nil ||
 			!strings.HasPrefix(err.Error(), "config.json: not a JSON object") {

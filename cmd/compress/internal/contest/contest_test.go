@@ -2,6 +2,7 @@ package contest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -75,6 +76,27 @@ func sample() *Report {
 			Sparsity: 0.3,
 		},
 	}}
+}
+
+// TestJudgeNotFinite: where a loss is no number, the test has no result: null in the report, n/a in the table.
+func TestJudgeNotFinite(t *testing.T) {
+	v := Paired([]float64{1, math.NaN(), 3}, []float64{1.5, 1, 2})
+	v.Best = "a"
+	Holm([]*Versus{v})
+	if text := chance(v.Adjusted); text != "n/a" {
+		t.Errorf("shown as %s", text)
+	}
+
+	got, err := json.Marshal(v)
+	want := `{"best":"a","nll_difference":null,"stderr":null,"t":null,"windows":3,"p":null,"p_holm":null}`
+	if err != nil || string(got) != want {
+		t.Errorf("%s %v\nwant %s", got, err, want)
+	}
+
+	var back Versus
+	if err := json.Unmarshal(got, &back); err != nil || !math.IsNaN(back.P) || back.Windows != 3 {
+		t.Errorf("read back: %+v %v", back, err)
+	}
 }
 
 func TestJudge(t *testing.T) {

@@ -68,7 +68,10 @@ func orNone(v *float64) any {
 }
 
 func chance(p float64) string {
-	if p < 1e-4 {
+	switch {
+	case math.IsNaN(p):
+		return "n/a"
+	case p < 1e-4:
 		return "<0.0001"
 	}
 	return strconv.FormatFloat(p, 'f', 4, 64)

@@ -2,6 +2,8 @@ package contest
 
 import (
 	"cmp"
+	"encoding/json"
+	"math"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/stats"
@@ -15,8 +17,55 @@ type Versus struct {
 	Stderr     float64 `json:"stderr"`
 	T          float64 `json:"t"`
 	Windows    int     `json:"windows"`
-	P          float64 `json:"p"`      // two-sided
+	P          float64 `json:"p"`      // two-sided; NaN where a loss is not finite
 	Adjusted   float64 `json:"p_holm"` // for as many comparisons as the target has (Holm, 1979)
+}
+
+// written is a Versus in JSON, which has nothing for what is not finite but null.
+type written struct {
+	Best       string   `json:"best"`
+	Difference *float64 `json:"nll_difference"`
+	Stderr     *float64 `json:"stderr"`
+	T          *float64 `json:"t"`
+	Windows    int      `json:"windows"`
+	P          *float64 `json:"p"`
+	Adjusted   *float64 `json:"p_holm"`
+}
+
+// MarshalJSON writes null for what is not finite.
+func (v Versus) MarshalJSON() ([]byte, error) {
+	figure := func(x float64) *float64 {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return nil
+		}
+		return &x
+	}
+
+	return json.Marshal(written{
+		Best: v.Best, Windows: v.Windows, Difference: figure(v.Difference), Stderr: figure(v.Stderr), T: figure(v.T),
+		P: figure(v.P), Adjusted: figure(v.Adjusted),
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON writes; null is NaN.
+func (v *Versus) UnmarshalJSON(text []byte) error {
+	var w written
+	if err := json.Unmarshal(text, &w); err != nil {
+		return err
+	}
+
+	figure := func(x *float64) float64 {
+		if x == nil {
+			return math.NaN()
+		}
+		return *x
+	}
+
+	*v = Versus{
+		Best: w.Best, Windows: w.Windows, Difference: figure(w.Difference), Stderr: figure(w.Stderr), T: figure(w.T),
+		P: figure(w.P), Adjusted: figure(w.Adjusted),
+	}
+	return nil
 }
 
 // judge compares every run with the best one of its target, the one with the lowest loss; a single window

@@ -291,8 +291,8 @@ func (r *run) hyper() error {
 			return err
 		}
 
-		if err := r.hp.Merge(text); err != nil {
-			return cli.Usage(fmt.Errorf("%s: %w", r.o.HParams, err))
+		if err := r.hp.MergeFile(r.o.HParams, text); err != nil {
+			return cli.Usage(err)
 		}
 
 		r.hp.Source += ", " + filepath.Base(r.o.HParams)

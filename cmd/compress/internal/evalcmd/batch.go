@@ -25,6 +25,7 @@ import (
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
+	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -50,13 +51,15 @@ type PlanModel struct {
 	Adapter string `yaml:"adapter" json:"adapter,omitempty"`
 }
 
-// UnmarshalYAML reads a path, or a mapping.
-func (m *PlanModel) UnmarshalYAML(unmarshal func(any) error) error {
-	if err := unmarshal(&m.Path); err == nil {
-		return nil
+// DecodeYAML reads a path, or a mapping.
+func (m *PlanModel) DecodeYAML(r *strictyaml.Reader, n *strictyaml.Node) {
+	if n.Kind == strictyaml.Scalar {
+		m.Path = n.Text
+		return
 	}
+
 	type plain PlanModel // without this method
-	return unmarshal((*plain)(m))
+	r.Decode(n, "a model", (*plain)(m))
 }
 
 // ErrPlan: a plan that cannot be run.

@@ -1,20 +1,11 @@
 package evalcmd
 
-import (
-	"errors"
-	"fmt"
-	"reflect"
-	"strings"
-
-	"github.com/goccy/go-yaml"
-
-	"github.com/modelcompress/compress/internal/strictyaml"
-)
+import "github.com/modelcompress/compress/internal/strictyaml"
 
 func readPlanText(file string, text []byte) (*Plan, error) {
-	p, err := parsePlan(text)
+	p, err := parsePlan(file, text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", file, ErrPlan, planFault(err))
+		return nil, strictyaml.OneLine(ErrPlan, err)
 	}
 	return p, p.check(file)
 }
@@ -25,38 +16,18 @@ func CheckPlan(file string, text []byte) error {
 	return err
 }
 
-// parsePlan reads the YAML. Its parser panics on some tags that do not fit; that is an error here.
-func parsePlan(text []byte) (p *Plan, err error) {
-	defer func() {
-		if recover() != nil {
-			p, err = nil, errors.New("a tag (!!) that is not for this place")
-		}
-	}()
-
-	// the decoder writes aliases out, however many there are
-	if _, err := strictyaml.Parse("", text); errors.Is(err, strictyaml.ErrLimit) {
-		return nil, errors.New("too many values, or too deep; aliases count as often as they are used")
+// parsePlan reads the YAML.
+func parsePlan(file string, text []byte) (*Plan, error) {
+	src, err := strictyaml.Parse(file, text)
+	if err != nil {
+		return nil, err
 	}
 
-	p = &Plan{}
-	return p, yaml.UnmarshalWithOptions(text, p, yaml.Strict())
-}
-
-// planFault is what the YAML package has to say, without the names of this program's own types.
-func planFault(err error) string {
-	var wrong *yaml.TypeError
-	if !errors.As(err, &wrong) || wrong.Token == nil {
-		return strings.TrimSpace(yaml.FormatError(err, false, false))
+	p := &Plan{}
+	r := src.NewReader()
+	if n := r.Only(src, "a plan"); n != nil {
+		r.Decode(n, "a plan", p)
 	}
 
-	want, ok := map[reflect.Kind]string{
-		reflect.Int: "a whole number", reflect.String: "a text", reflect.Bool: "true or false", reflect.Slice: "a list",
-		reflect.Struct: "keys and values",
-	}[wrong.DstType.Kind()]
-	if !ok {
-		want = "something else"
-	}
-
-	at := wrong.Token.Position
-	return fmt.Sprintf("line %d, column %d: %s: want %s", at.Line, at.Column, wrong.Token.Value, want)
+	return p, r.Err()
 }

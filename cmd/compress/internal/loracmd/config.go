@@ -2,117 +2,105 @@ package loracmd
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // maxConfig is the size of the largest file of settings.
 const maxConfig = 64 << 10
 
+// errConfig: a file of settings that cannot be used.
+var errConfig = cli.Usagef("unusable settings")
+
 // Configure sets flags from a YAML file whose keys are the flags' names. Flags of the command line win. A key
-// that is no flag, a list in a list and a second document are errors.
+// that is no flag, a list in a list and a second document are errors; all faults are named at their places.
 func Configure(path string, flags *pflag.FlagSet, keys []string) error {
 	text, err := small(path, maxConfig)
 	if err != nil {
 		return err
 	}
 
-	items, err := parse(text)
+	src, err := strictyaml.Parse(path, []byte(text))
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return strictyaml.OneLine(errConfig, err)
 	}
 
-	var faults []error
+	r := src.NewReader()
+	top := r.Only(src, "a file of settings")
+	if top == nil {
+		return nil
+	}
+
+	o := r.Object(top, "the settings")
+	for _, key := range keys {
+		o.Get(key)
+	}
+
+	o.Close()
+	for _, e := range top.Entries {
+		if list, ok := words(r, e.Key, e.Value); ok && slices.Contains(keys, e.Key) {
+			set(r, flags, e, list)
+		}
+	}
+
+	return strictyaml.OneLine(errConfig, r.Err())
+}
+
+// words takes the words of a value: of a scalar one, of a list as many as it has.
+func words(r *strictyaml.Reader, key string, n *strictyaml.Node) (list []string, ok bool) {
+	items := []*strictyaml.Node{n}
+	if n.Kind == strictyaml.List {
+		items = n.Items
+	}
+
 	for _, item := range items {
-		key, ok := item.Key.(string)
-		if !ok || !slices.Contains(keys, key) {
-			faults = append(faults,
-				cli.Usagef("%s: unknown key %v; known: %s", path, item.Key, strings.Join(keys, ", ")))
+		switch {
+		case item.Kind == strictyaml.Scalar:
+			list = append(list, item.Text)
 			continue
+		case item.Kind == strictyaml.List:
+			r.Add(item.Place, strictyaml.ErrType, "%s: a list in a list", key)
+		case item.Kind == strictyaml.Null:
+			r.Add(item.Place, strictyaml.ErrType, "%s: no value", key)
+		default:
+			r.Add(item.Place, strictyaml.ErrType, "%s: %s, which is no number, no text and no list of them", key,
+				item.Kind)
 		}
-
-		err := set(flags, key, item.Value)
-		if err != nil {
-			faults = append(faults, cli.Usagef("%s: %s: %w", path, key, err))
-		}
+		return nil, false
 	}
 
-	return errors.Join(faults...)
+	return list, true
 }
 
 // set gives a flag a value of the file, unless the command line has given it one.
-func set(flags *pflag.FlagSet, key string, v any) error {
-	value, err := scalar(v)
-	if err != nil || flags.Changed(key) {
-		return err
+func set(r *strictyaml.Reader, flags *pflag.FlagSet, e strictyaml.Entry, list []string) {
+	flag := flags.Lookup(e.Key)
+	if flag.Changed {
+		return
 	}
 
-	items, several := v.([]any)
-	files, ok := flags.Lookup(key).Value.(*Files)
-	if !several || !ok {
-		return flags.Set(key, value)
-	}
-
-	if len(items) == 0 {
-		return errors.New("no value")
-	}
-
-	for _, item := range items { // whose names may hold commas
-		name, err := scalar(item)
-		if err == nil {
-			err = files.Append(name)
-		}
-		if err != nil {
-			return err
+	err := errors.New("no value")
+	files, several := flag.Value.(*Files)
+	switch {
+	case len(list) == 0 && several: // an empty list of anything else is an empty text
+	case several && e.Value.Kind == strictyaml.List: // their names may hold commas
+		err = files.Replace(list)
+		flag.Changed = true
+	default:
+		err = flags.Set(e.Key, strings.Join(list, ","))
+		// a count may be written as 1e3 or 20.0, which no flag takes
+		if x, ok := e.Value.Number(); err != nil && ok && !e.Value.Quoted {
+			err = flags.Set(e.Key, strconv.FormatFloat(x, 'f', -1, 64))
 		}
 	}
 
-	flags.Lookup(key).Changed = true
-	return nil
-}
-
-// parse reads one mapping. The parser panics on some tags that do not fit; that is an error here.
-func parse(text string) (items yaml.MapSlice, err error) {
-	defer func() {
-		if recover() != nil {
-			items, err = nil, cli.Usagef("a tag (!!) that is not for this place")
-		}
-	}()
-	if err := yaml.UnmarshalWithOptions([]byte(text), &items, yaml.Strict()); err != nil {
-		return nil, cli.Usagef("%s", strings.SplitN(err.Error(), "\n", 2)[0])
+	if err != nil {
+		r.Add(e.Value.Place, strictyaml.ErrValue, "%s: %v", e.Key, err)
 	}
-	return items, nil
-}
-
-// scalar is a value as the command line has it; lists become words between commas.
-func scalar(v any) (string, error) {
-	switch v := v.(type) {
-	case []any:
-		var words []string
-		for _, x := range v {
-			if _, nested := x.([]any); nested {
-				return "", errors.New("a list in a list")
-			}
-
-			w, err := scalar(x)
-			if err != nil {
-				return "", err
-			}
-			words = append(words, w)
-		}
-
-		return strings.Join(words, ","), nil
-	case string, bool, int, int64, uint64, float64:
-		return fmt.Sprint(v), nil
-	case nil:
-		return "", errors.New("no value")
-	}
-
-	return "", errors.New("neither a number, a text nor a list of them")
 }

@@ -31,6 +31,8 @@ func TestReadOverrides(t *testing.T) {
 	for _, text := range []string{
 		"---\n- {blocks: [0], dense: true}\n", "# why\n---\n- {blocks: [0], dense: true}\n",
 		"- {blocks: [0], dense: true}\n...\n",
+		// an empty document is nothing, as in recipes and plans
+		"- {blocks: [0], dense: true}\n---\n", "---\n---\n- {blocks: [0], dense: true}\n",
 	} {
 		if list, err := ReadOverrides(file(t, text)); err != nil || len(list) != 1 {
 			t.Errorf("%q: %v, %v", text, list, err)
@@ -50,26 +52,27 @@ func TestReadOverrides(t *testing.T) {
 
 func TestOverridesThatAreWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"- roles: [q]\n  sparse: 0.4\n":      `:2:3: bad file of overrides: unknown field "sparse"`,
-		"- sparsity: x\n":                    `:1:13: bad file of overrides: found string; want a number`,
-		"- {blocks: [\"0\"], dense: true}\n": `: bad file of overrides: line 1: blocks: found the text "0"; want whole numbers`,
-		"- {blocks: [0], sparsity: '0.5'}\n": `: bad file of overrides: line 1: sparsity: found the text "0.5"; want a number`,
-		"a: b\n":                             ":1:2: ",
+		"- roles: [q]\n  sparse: 0.4\n":      `:2:3: unknown key "sparse" in an override; did you mean "sparsity"?`,
+		"- sparsity: x\n":                    `:1:13: sparsity must be a number, not "x"`,
+		"- {blocks: [\"0\"], dense: true}\n": `:1:13: an entry of blocks must be a whole number, not "0"`,
+		"- {blocks: [0], sparsity: '0.5'}\n": `:1:27: sparsity must be a number, not "0.5"`,
+		"- {blocks: [0], dense: 'true'}\n":   `:1:24: dense must be true or false, not "true"`,
+		"- {blocks: [true], dense: true}\n":  `:1:13: an entry of blocks must be a whole number, not "true"`,
+		"a: b\n":                             ":1:1: a file of overrides must be a list, not a map",
 		"- roles: [down\n":                   ":1:10: ",
-		"- roles: down\n":                    ":1:10: ",
-		"- dense: true\n  dense: false\n":    `:2:3: bad file of overrides: mapping key "dense" already defined`,
-		"- pattern: 4:2\n":                   ": bad file of overrides: bad pruning options: pattern 4:2",
-		"- blocks: [99999999999999999999]":   "",
-		"!!set {a}":                          "a tag (!!)",
-		"- dense: true\n  blocks: [0]\n---\n- dense: true\n  blocks: [1]\n": "line 3 begins another document",
-		"- dense: true\n  blocks: [0]\n---\n":                               "line 3 begins another document",
-		"---\n---\n- dense: true\n  blocks: [0]\n":                          "want a list of overrides",
-		"- dense: true\n  blocks: [0]\n...\n- dense: true\n":                "",
+		"- roles: down\n":                    ":1:10: roles must be a list",
+		"- dense: true\n  dense: false\n":    `:2:3: key "dense" is given twice, first on line 1`,
+		"- sparse: 1\n  sparsity: y\n":       `:1:3: unknown key "sparse" in an override; did you mean "sparsity"?; `,
+		"- pattern: 4:2\n":                   ":1:12: pattern: bad pruning options: pattern 4:2",
+		"- blocks: [99999999999999999999]":   ":1:12: an entry of blocks must be from",
+		"!!set {a}":                          ":1:1: the tag !!set has no meaning here",
+		"- dense: true\n  blocks: [0]\n---\n- dense: true\n  blocks: [1]\n": ":4:1: a file of overrides is one",
+		"- dense: true\n  blocks: [0]\n...\n- dense: true\n":                ":4:1: a file of overrides is one",
 		"":                                     "want a list of overrides",
 		"[]":                                   "want a list of overrides",
 		"# nothing":                            "want a list of overrides",
-		strings.Repeat("[", maxOverrides):      ":1:16384: ",
-		strings.Repeat("- ", maxOverrides/2):   "",
+		strings.Repeat("[", maxOverrides):      ":1:49: lists and maps within each other more than 48 deep",
+		strings.Repeat("- ", maxOverrides/2):   ":1:97: lists and maps within each other more than 48 deep",
 		strings.Repeat("- ", maxOverrides/2+1): "more than 16384 bytes",
 	} {
 		_, err := ReadOverrides(file(t, text))

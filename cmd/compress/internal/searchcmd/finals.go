@@ -235,7 +235,7 @@ func (t *Tested) measure(windows []float64) {
 func (t *Tested) judge() {
 	switch {
 	case t.Versus == nil || !slices.Contains(rivals, t.Metric):
-	case t.Versus.Adjusted >= 0.05:
+	case !(t.Versus.Adjusted < 0.05): // NaN too: nothing was found out
 		t.Verdict = unclear
 	case t.Versus.Difference > 0:
 		t.Verdict = better

@@ -154,6 +154,10 @@ func TestVerdicts(t *testing.T) {
 		}}},
 	}
 
+	if m := test("wanda", math.NaN(), math.NaN()); m.Verdict != unclear {
+		t.Errorf("a test without a result: %q", m.Verdict)
+	}
+
 	for rival, want := range map[string][3]int{
 		"wanda": {1, 0, 0}, "ria": {0, 0, 1}, "magnitude": {0, 1, 0},
 		"pruner-zero": {},

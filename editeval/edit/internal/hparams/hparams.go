@@ -1,14 +1,14 @@
 package hparams
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
-
-	"github.com/goccy/go-yaml"
+	"sync"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/strictyaml"
@@ -71,8 +71,31 @@ type preset struct {
 		Layers int    `yaml:"layers"`
 		Hidden int    `yaml:"hidden"`
 	} `yaml:"models"`
-	Methods map[string]map[string]any `yaml:"methods"`
+	Methods methods `yaml:"methods"`
 }
+
+// methods are the hyper-parameters of each method as the file has them: what they leave out depends on the model.
+type methods map[string]*strictyaml.Node
+
+// DecodeYAML keeps the maps.
+func (m *methods) DecodeYAML(r *strictyaml.Reader, n *strictyaml.Node) {
+	*m = methods{}
+	for _, e := range n.Entries {
+		(*m)[e.Key] = e.Value
+	}
+}
+
+// presets reads the table of published values. It does not depend on anything but the program.
+var presets = sync.OnceValues(func() (list []preset, err error) {
+	src, err := strictyaml.Parse("hparams.yaml", published)
+	if err != nil {
+		return nil, err
+	}
+
+	r := src.NewReader()
+	r.Decode(r.Only(src, "the table"), "the table", &list)
+	return list, r.Err()
+})
 
 // Keep is how much memory a search may use so that blocks are not computed twice.
 func (h *HParams) Keep() int64 { return 1 << 30 }
@@ -94,9 +117,9 @@ func DefaultsOf(method string, c *lm.Config) (HParams, error) {
 		h.LearningRate = wideRate
 	}
 
-	var list []preset
-	if err := yaml.UnmarshalWithOptions(published, &list, yaml.Strict()); err != nil {
-		return h, fmt.Errorf("hparams.yaml: %w", err)
+	list, err := presets()
+	if err != nil {
+		return h, err
 	}
 
 	for _, p := range list {
@@ -106,13 +129,10 @@ func DefaultsOf(method string, c *lm.Config) (HParams, error) {
 				continue
 			}
 
-			text, err := yaml.Marshal(keys)
-			if err == nil {
-				err = h.Merge(text)
-			}
-
+			var r strictyaml.Reader
+			r.Decode(keys, "the hyper-parameters", &h)
 			h.Source = "published (" + m.Name + ")"
-			return h, err
+			return h, r.Err()
 		}
 	}
 
@@ -184,68 +204,33 @@ func automatic(method string, blocks int) HParams {
 const maxYAML = 64 << 10
 
 // Merge overwrites the values that a YAML text has. Unknown keys are an error.
-func (h *HParams) Merge(text []byte) (err error) {
-	defer func() {
-		if recover() != nil { // the parser panics on some tags
-			err = fmt.Errorf("%w: a tag (!!) that is not for this place", site.ErrOptions)
-		}
-	}()
+func (h *HParams) Merge(text []byte) error { return h.MergeFile("", text) }
 
+// MergeFile is Merge of a file, whose name stands in errors.
+func (h *HParams) MergeFile(name string, text []byte) error {
 	if len(text) > maxYAML {
-		return fmt.Errorf("%w: more than %d bytes", site.ErrOptions, maxYAML)
-	}
-	// the decoder writes aliases out, however many there are
-	if _, err := strictyaml.Parse("", text); errors.Is(err, strictyaml.ErrLimit) {
-		return fmt.Errorf("%w: too many values, or too deep; aliases count as often as they are used", site.ErrOptions)
-	}
-	if empty, err := whole(text); err != nil || empty {
-		return err
+		return fmt.Errorf("%w: %s: more than %d bytes", site.ErrOptions, cmp.Or(name, "YAML"), maxYAML)
 	}
 
-	t := *h
-	t.Layers = nil
-	t.NullThreshold = nil
-	t.Templates = nil // lists are replaced, not filled
+	src, err := strictyaml.Parse(name, text)
+	if err != nil {
+		return strictyaml.OneLine(site.ErrOptions, err)
+	}
 
-	if err := yaml.UnmarshalWithOptions(text, &t, yaml.Strict()); err != nil {
-		return fmt.Errorf("%w: %s", site.ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
+	r := src.NewReader()
+	top := r.Only(src, "hyper-parameters")
+	if top == nil {
+		return nil
 	}
-	if t.Layers == nil {
-		t.Layers = h.Layers
-	}
-	if t.NullThreshold == nil {
-		t.NullThreshold = h.NullThreshold
-	}
-	if t.Templates == nil {
-		t.Templates = h.Templates
+
+	t := *h // which stays as it is if anything is wrong
+	r.Decode(top, "the hyper-parameters", &t)
+	if err := r.Err(); err != nil {
+		return strictyaml.OneLine(site.ErrOptions, err)
 	}
 
 	*h = t
 	return nil
-}
-
-// whole refuses numbers with a fraction where a count is wanted, which the parser would cut, and tells a text
-// without keys. What does not parse is left to the caller.
-func whole(text []byte) (empty bool, err error) {
-	var keys map[string]any
-	if yaml.Unmarshal(text, &keys) != nil {
-		return false, nil
-	}
-
-	for _, name := range []string{"layers", "steps", "rank"} {
-		list, ok := keys[name].([]any)
-		if !ok {
-			list = []any{keys[name]}
-		}
-
-		for _, v := range list {
-			if f, ok := v.(float64); ok && f != math.Trunc(f) {
-				return false, fmt.Errorf("%w: %s: %g is no whole number", site.ErrOptions, name, f)
-			}
-		}
-	}
-
-	return len(keys) == 0, nil
 }
 
 // Validate returns every fault, for a model with so many blocks.

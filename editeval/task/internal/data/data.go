@@ -157,16 +157,24 @@ func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 
 // eachLine calls f with every line and its number, from 1.
 func eachLine(file string, r io.Reader, f func(n int, line []byte) error) error {
+	return eachPart(file, r, bufio.ScanLines, func(n int, line []byte) error {
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		return f(n, line)
+	})
+}
+
+// eachPart calls f for every part that split finds, each of which is text of a bounded length.
+func eachPart(file string, r io.Reader, split bufio.SplitFunc, f func(n int, part []byte) error) error {
 	sc := bufio.NewScanner(r)
 	sc.Buffer(make([]byte, 1<<16), maxLine)
+	sc.Split(split)
 
 	n := 0
 	for sc.Scan() {
 		n++
 		line := sc.Bytes()
-		if n == 1 {
-			line = bytes.TrimPrefix(line, []byte("\ufeff"))
-		}
 		if !utf8.Valid(line) {
 			return fmt.Errorf("%s:%d: not UTF-8 text: %w", file, n, ErrRecord)
 		}
@@ -396,15 +404,35 @@ func orNone(read func(s string) any) func(s string) any {
 
 var truths = []string{"True", "true", "False", "false"}
 
+// readText makes a record of every line, as the loader of the datasets package does that the harness uses: Python's
+// text mode ends a line at \n, \r\n and a \r alone, lines without text are records too, and a byte order mark is text.
 func readText(file string, r io.Reader) ([]*pyvalue.Dict, error) {
 	var docs []*pyvalue.Dict
-	err := eachLine(file, r, func(_ int, line []byte) error {
+	err := eachPart(file, r, universalLines, func(_ int, line []byte) error {
 		d := pyvalue.NewDict()
-		d.Set("text", strings.TrimSuffix(string(line), "\r"))
+		d.Set("text", string(line))
 		docs = append(docs, d)
 		return tooMany(file, docs)
 	})
 	return docs, err
+}
+
+// universalLines splits where Python's text mode does.
+func universalLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	end := bytes.IndexAny(data, "\r\n")
+	switch {
+	case end < 0 && atEOF && len(data) > 0:
+		return len(data), data, nil
+	case end < 0:
+		return 0, nil, nil
+	case data[end] == '\n':
+		return end + 1, data[:end:end], nil
+	case end+1 < len(data) && data[end+1] == '\n':
+		return end + 2, data[:end:end], nil
+	case end+1 < len(data) || atEOF:
+		return end + 1, data[:end:end], nil
+	}
+	return 0, nil, nil // whether \n follows is not read yet
 }
 
 // addLabels reads values that belong to records.

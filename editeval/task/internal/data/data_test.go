@@ -2,10 +2,13 @@ package data
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/modelcompress/compress/internal/pyvalue"
 )
@@ -32,6 +35,11 @@ func TestFormats(t *testing.T) {
 		},
 		"t.tsv": {"q\ta\nsay \"hi\"\tb\n", `[{'q': 'say "hi"', 'a': 'b'}]`},
 		"t.txt": {"one\r\ntwo\n", `[{'text': 'one'}, {'text': 'two'}]`},
+		"lines.txt": { // what datasets 5.2.0 gives for it, with lm-evaluation-harness 0.4.13
+			"\ufeffone\r\ntwo\rthree\n\nfour\u0085five\u2028six\x0bseven\n  eight \r\r\nlast\r",
+			`[{'text': '\ufeffone'}, {'text': 'two'}, {'text': 'three'}, {'text': ''}, ` +
+				`{'text': 'four\x85five\u2028six\x0bseven'}, {'text': '  eight '}, {'text': ''}, {'text': 'last'}]`,
+		},
 	} {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(c.text), 0o666); err != nil {
@@ -142,6 +150,22 @@ func TestTables(t *testing.T) {
 	for i, want := range []string{"{'q, x': None, 'n': 1.0}", "{'q, x': 'b, c', 'n': None}"} {
 		if got := pyvalue.Repr(docs[i]); got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestUniversalLines: where a buffer ends does not matter, least of all between \r and \n.
+func TestUniversalLines(t *testing.T) {
+	const text = "a\r\n\r\rb\n\nc\r"
+	want := []string{"a", "", "", "b", "", "c"}
+	for _, r := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text))} {
+		var got []string
+		err := eachPart("x", r, universalLines, func(_ int, line []byte) error {
+			got = append(got, string(line))
+			return nil
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q %v, want %q", got, err, want)
 		}
 	}
 }

@@ -240,12 +240,14 @@ func regex(a *arguments) step {
 		for i, resp := range responses {
 			s, _ := resp.(string)
 			m, found, err := find(r.p, s, r.pick)
-			if err != nil {
+			switch {
+			case err != nil:
 				return nil, err
-			}
-
-			out[i] = m
-			if !found {
+			case found:
+				out[i] = m
+			case r.p.Groups() > 1 && len(r.p.FindAll(s)) > 0:
+				out[i] = pyvalue.Strip(r.fallback) // as the harness does
+			default:
 				out[i] = r.fallback
 			}
 		}

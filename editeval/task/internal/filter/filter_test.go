@@ -50,6 +50,11 @@ func TestAnswers(t *testing.T) {
 		{flexible, "first 3, then $12.50 at last 7", "7"},
 		{flexible, "it costs $5.", "$5."},
 		{flexible, "none", "[invalid]"},
+		// what is left of no match stays as it is; a match whose groups are all empty is stripped, and so is what
+		// stands for it
+		{`{"function": "regex", "regex_pattern": "(x*)y|(z*)y", "fallback": " none "}`, "n", " none "},
+		{`{"function": "regex", "regex_pattern": "(x*)y|(z*)y", "fallback": " none "}`, "y", "none"},
+		{`{"function": "regex", "regex_pattern": "(x*)y", "fallback": " none "}`, "y", ""},
 		{cot, "The answer is 42", "4"},
 		{cot, "The answer is 42.", "42"},
 		{hard, "So the answer is False.", "False"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/pyvalue"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // reader takes values out of a dictionary and collects what is wrong.
@@ -45,48 +46,9 @@ func (r *reader) end() {
 
 	for _, k := range r.dict.Keys() {
 		if !r.used[k] {
-			r.fail(k, ErrUnknownKey, "%q (HINT: %s)", k, hint(k, known))
+			r.fail(k, ErrUnknownKey, "%q (HINT: %s)", k, strings.TrimPrefix(strictyaml.Suggest(k, known), "; "))
 		}
 	}
-}
-
-// hint names the known key that looks most like another, or all of them.
-func hint(key string, known []string) string {
-	best, least := "", 4
-	for _, k := range known {
-		if d := distance(key, k); d < least {
-			best, least = k, d
-		}
-	}
-
-	if best != "" {
-		return "did you mean " + best + "?"
-	}
-
-	return "known: " + strings.Join(known, ", ")
-}
-
-// distance is the number of letters to insert, delete or change.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-
-		for j := range len(b) {
-			d := last
-			if a[i] != b[j] {
-				d = 1 + min(last, row[j], row[j+1])
-			}
-			last, row[j+1] = row[j+1], d
-		}
-	}
-
-	return row[len(b)]
 }
 
 func (r *reader) text(key, without string) string {
@@ -445,7 +407,7 @@ func (t *Task) generation(d *document, r *reader, faults *[]error) {
 			kwargs.Set(key, v)
 		}
 
-		d.lines[kwargs] = d.lines[given]
+		d.keys[kwargs] = d.keys[given]
 	} else {
 		kwargs.Set("temperature", 0.0)
 		kwargs.Set("do_sample", false)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcompress/compress/editeval/task/internal/builtin"
 	"github.com/modelcompress/compress/internal/pyvalue"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 const (
@@ -129,7 +130,7 @@ func (l *Library) Resolve() error {
 		}
 
 		name, _ := next.dict.Get("task")
-		doc := &document{path: next.doc.path, root: next.dict, lines: next.doc.lines, known: next.doc.known}
+		doc := &document{path: next.doc.path, root: next.dict, keys: next.doc.keys, known: next.doc.known}
 		if base, ok := l.Tasks[pyvalue.Str(name)]; ok {
 			doc.root = merge(doc, base.Raw, next.dict)
 			delete(l.Tasks, base.Name)
@@ -154,7 +155,7 @@ func (i *inline) rename(key, name string) {
 	over := pyvalue.NewDict()
 	i.group.Members[i.at] = i.group.Name + "::" + name
 	over.Set(key, i.group.Members[i.at])
-	i.doc.lines[over] = map[string]int{key: i.doc.lines[i.dict][key]}
+	i.doc.keys[over] = places{key: i.doc.keys[i.dict][key]}
 	i.dict = merge(i.doc, i.dict, over)
 }
 
@@ -205,9 +206,11 @@ func (l *Library) Find(name string) ([]string, error) {
 // unknown says that a name has no definition, and which names look most like it.
 func (l *Library) unknown(name string) error {
 	near := l.Names()
-	slices.SortStableFunc(near, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	slices.SortStableFunc(near, func(a, b string) int {
+		return strictyaml.Distance(name, a) - strictyaml.Distance(name, b)
+	})
 	near = near[:min(len(near), nearest)]
-	near = slices.DeleteFunc(near, func(s string) bool { return distance(name, s) > max(len(name)/2, 3) })
+	near = slices.DeleteFunc(near, func(s string) bool { return strictyaml.Distance(name, s) > max(len(name)/2, 3) })
 	if len(near) == 0 {
 		return fmt.Errorf("%w: %q (HINT: compress eval tasks list shows all)", ErrUnknownTask, name)
 	}
@@ -289,7 +292,7 @@ func (l *Library) load(read Reader, file string, depth int) (*document, error) {
 		return nil, err
 	}
 
-	maps.Copy(doc.lines, base.lines)
+	maps.Copy(doc.keys, base.keys)
 	doc.root = merge(doc, base.root, doc.root)
 	return doc, nil
 }
@@ -321,7 +324,8 @@ func (l *Library) functions(read Reader, file string, text []byte) func(name str
 
 // merge makes a dictionary of another one with the keys of a third changed.
 func merge(doc *document, base, over *pyvalue.Dict) *pyvalue.Dict {
-	out, lines := pyvalue.NewDict(), map[string]int{}
+	out := pyvalue.NewDict()
+	at := places{}
 	for _, from := range []*pyvalue.Dict{base, over} {
 		for _, k := range from.Keys() {
 			v, _ := from.Get(k)
@@ -329,8 +333,8 @@ func merge(doc *document, base, over *pyvalue.Dict) *pyvalue.Dict {
 		}
 	}
 
-	maps.Copy(lines, doc.lines[over])
-	doc.lines[out] = lines
+	maps.Copy(at, doc.keys[over])
+	doc.keys[out] = at
 	return out
 }
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // The harness reads YAML 1.1, in which an unquoted yes is true and 1e5 is text; the parser here reads YAML 1.2. What
@@ -30,7 +30,7 @@ var (
 )
 
 // plain makes a value of an unquoted scalar.
-func (d *document) plain(n ast.Node, text string) (any, error) {
+func (d *document) plain(p strictyaml.Place, text string) (any, error) {
 	switch {
 	case slices.Contains(truths, text):
 		return true, nil
@@ -47,10 +47,10 @@ func (d *document) plain(n ast.Node, text string) (any, error) {
 		return notANumber(text), nil
 	case d.free: // of no influence
 	case dates.MatchString(text):
-		return nil, d.at(n, ErrUnsupported, "%s without quotes is a date in YAML 1.1 (HINT: write %q)", text, text)
+		return nil, d.at(p, ErrUnsupported, "%s without quotes is a date in YAML 1.1 (HINT: write %q)", text, text)
 	case otherNumber.MatchString(text):
 		return nil, d.at(
-			n,
+			p,
 			ErrUnsupported,
 			"%s without quotes is another number in YAML 1.1 (HINT: write %q, or the number in decimals)",
 			text,

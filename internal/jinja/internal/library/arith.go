@@ -201,6 +201,10 @@ func intArith(op string, x, y int64) (any, error) {
 		return nil, fmt.Errorf("%w: division by zero", ErrType)
 	}
 
+	if x == math.MinInt64 && y == -1 && op == "//" {
+		return nil, errInt
+	}
+
 	q, r := x/y, x%y
 	if r != 0 && (r < 0) != (y < 0) {
 		q, r = q-1, r+y
@@ -233,15 +237,41 @@ func floatArith(op string, x, y float64) (any, error) {
 		return nil, fmt.Errorf("%w: division by zero", ErrType)
 	}
 
-	q := math.Floor(x / y)
-	switch op {
-	case "/":
+	if op == "/" {
 		return x / y, nil
-	case "//":
-		return q, nil
 	}
 
-	return x - q*y, nil
+	quotient, rest := floorDivide(x, y)
+	if op == "//" {
+		return quotient, nil
+	}
+
+	return rest, nil
+}
+
+// floorDivide is Python's divmod (CPython, floatobject.c): the remainder is exact, and the quotient follows from it.
+// Rounding x/y down instead makes 10 of 1.0 // 0.1, whose rest of 0.1 less a rounding would be lost.
+func floorDivide(x, y float64) (quotient, rest float64) {
+	rest = math.Mod(x, y)
+	quotient = (x - rest) / y
+	switch {
+	case rest == 0:
+		rest = math.Copysign(0, y)
+	case (rest < 0) != (y < 0):
+		rest += y
+		quotient--
+	}
+
+	if quotient == 0 {
+		return math.Copysign(0, x/y), rest
+	}
+
+	floor := math.Floor(quotient)
+	if quotient-floor > 0.5 {
+		floor++
+	}
+
+	return floor, rest
 }
 
 // power is x ** n of integers.

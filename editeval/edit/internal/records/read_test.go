@@ -1,0 +1,133 @@
+package records
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+)
+
+// TestForms: the three forms give the same edit; the subject is cut out at its last place in the prompt.
+func TestForms(t *testing.T) {
+	for name, c := range map[string]struct {
+		text, format string
+		want         Record
+	}{
+		"CounterFact": {
+			`[{"case_id": 7, "requested_rewrite": {"prompt": "{} is in", "subject": "Rome", "relation_id": "P1",
+			  "target_new": {"str": "Spain"}, "target_true": {"str": "Italy"}},
+			  "paraphrase_prompts": ["Where is Rome? In"], "neighborhood_prompts": ["Milan is in"]}]`,
+			"counterfact",
+			Record{
+				ID: "7", Prompt: "{} is in", Subject: "Rome", New: "Spain", True: "Italy", Relation: "P1",
+				Rephrase: []string{"Where is Rome? In"}, Near: []string{"Milan is in"},
+			},
+		},
+		"zsRE": {
+			`[{"subject": "Rome", "src": "Rome, that is Rome, is in", "alt": "Spain", "answers": ["Italy", "EU"],
+			  "rephrase": "Where?", "loc": "nq question: who", "loc_ans": "me"}]`,
+			"zsre",
+			Record{
+				ID: "0", Prompt: "Rome, that is {}, is in", Subject: "Rome", New: "Spain", True: "Italy",
+				Rephrase: []string{"Where?"}, Far: []Question{{"who?", "me"}},
+			},
+		},
+		"EasyEdit": {
+			`[{"subject": "Rome", "prompt": "Rome is in", "target_new": "Spain", "ground_truth": "Italy",
+			  "locality_prompt": ["Milan is in", "2+2 is"], "locality_ground_truth": ["Italy", "4"],
+			  "portability": {"b": {"prompt": "q", "ground_truth": "a"}}}]`,
+			"easyedit",
+			Record{
+				ID: "0", Prompt: "{} is in", Subject: "Rome", New: "Spain", True: "Italy",
+				Near: []string{"Milan is in"}, Far: []Question{{"2+2 is", "4"}}, Ported: []Question{{"q", "a"}},
+			},
+		},
+	} {
+		s, err := Parse([]byte(c.text), Options{})
+		if err != nil || s.Format != c.format || len(s.Records) != 1 {
+			t.Errorf("%s: %+v %v", name, s, err)
+			continue
+		}
+		if diff := cmp.Diff(c.want, s.Records[0]); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// edit is a record of EasyEdit's form.
+func edit(subject, prompt, answer string) string {
+	return `{"subject": "` + subject + `", "prompt": "` + prompt + `", "target_new": "` + answer +
+		`", "ground_truth": "Italy"}`
+}
+
+func file(records ...string) []byte { return []byte("[" + strings.Join(records, ",") + "]") }
+
+// TestRemarks: what is odd about records is said of the later one, with the number of the earlier.
+func TestRemarks(t *testing.T) {
+	s, err := Parse(file(
+		edit("Rome", "Rome is in", "Spain"), edit("Milan", "Milan is in", " Italy"), edit("Rome", "{} is in", "Spain "),
+		edit("Rome", "Rome is in", "France"),
+	), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	want := []Remark{
+		{1, `the new answer " Italy" is the present one`, 1}, {2, "the same edit as record 0", 0},
+		{3, `contradicts record 0: "France", there "Spain"`, 0},
+	}
+	if !slices.Equal(s.Remarks, want) {
+		t.Errorf("%+v", s.Remarks)
+	}
+}
+
+// TestCountAndSkip: faults beyond the records that are wanted do not matter, and skipped ones are replaced by the next.
+func TestCountAndSkip(t *testing.T) {
+	good, bad := edit("Rome", "Rome is in", "Spain"), edit("Oslo", "Rome is in", "Spain")
+	text := file(good, bad, edit("Nice", "Nice is in", "Spain"), edit("Bonn", "Bonn is in", ""))
+
+	s, err := Parse(text, Options{Count: 1})
+	if err != nil || len(s.Records) != 1 {
+		t.Errorf("the first one: %v", err)
+	}
+
+	s, err = Parse(text, Options{Count: 2, Skip: true})
+	if err != nil || len(s.Records) != 2 || s.Records[1].Subject != "Nice" || len(s.Skipped) != 1 ||
+		s.Skipped[0].Index != 1 || !strings.Contains(s.Skipped[0].What, "subject is not in the prompt") {
+		t.Errorf("two good ones: %+v %v", s, err)
+	}
+
+	_, err = Parse(text, Options{})
+	if !errors.Is(err, site.ErrRecord) || !strings.Contains(err.Error(), "record 1: ") ||
+		!strings.Contains(err.Error(), "record 3: target_new: empty") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("all faults: %v", err)
+	}
+
+	if _, err := Parse(file(bad, bad), Options{Skip: true}); !errors.Is(err, site.ErrRecord) {
+		t.Errorf("nothing is left: %v", err)
+	}
+}
+
+// TestFaults: each is named by record and field.
+func TestFaults(t *testing.T) {
+	for text, want := range map[string]string{
+		`[`:                     "not a JSON array",
+		`{}`:                    "not a JSON array",
+		`[] []`:                 "something after the array",
+		`[]`:                    "no records",
+		`[{"a": 1}]`:            "record 0 has none of requested_rewrite",
+		"[{\"src\": \"\xff\"}]": "not UTF-8",
+		`[{"requested_rewrite": {"prompt": "{} {}", "subject": "a", "target_new": {"str": "b"}}}]`: "not exactly one {}",
+		`[{"requested_rewrite": {"prompt": "{}", "subject": "a", "target_new": {"str": 3}}}]`:      "target_new: str: not a string",
+		`[{"requested_rewrite": 5}]`: "record 0: requested_rewrite: not an object",
+		`[{"subject": "a", "prompt": "a", "target_new": "b", "locality_prompt": ["c"]}]`: "0 answers for 1 prompts",
+	} {
+		_, err := Parse([]byte(text), Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
