@@ -5,11 +5,11 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/passes"
+	"github.com/modelcompress/compress/cmd/compress/internal/modelcmd"
 )
 
 func forwardCmd(a *cli.App) *cobra.Command {
-	var o passes.Options
+	var o modelcmd.ForwardOptions
 	cmd := a.Verb(cli.Verb{
 		Use:   "forward MODEL --ids IN.safetensors --out OUT.safetensors",
 		Short: "Run a model on token ids and write what it computes",
@@ -21,7 +21,7 @@ func forwardCmd(a *cli.App) *cobra.Command {
 			"Gradients go to the file block by block.",
 		Example: "compress forward testdata/nano/base --ids IN.safetensors --out logits.safetensors --hidden --grad",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return passes.Run(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Forward(j, args[0], o) },
 	})
 
 	f := cmd.Flags()

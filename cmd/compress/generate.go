@@ -5,11 +5,11 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/texts"
+	"github.com/modelcompress/compress/cmd/compress/internal/modelcmd"
 )
 
 func generateCmd(a *cli.App) *cobra.Command {
-	var o texts.GenerateOptions
+	var o modelcmd.GenerateOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "generate MODEL --prompt S", Short: "Continue a text",
 		Long: "Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, " +
@@ -17,7 +17,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 			"same --seed.",
 		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return texts.Generate(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Generate(j, args[0], o) },
 	})
 
 	f := cmd.Flags()

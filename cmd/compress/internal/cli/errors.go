@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
-	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/gp"
@@ -123,7 +121,7 @@ func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 		name = c.CommandPath()
 	}
 
-	text := terminal.Line(plainer(oneLine(err)))
+	text := ShownLine(plainer(oneLine(err)))
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted"
 		if a.resumes {
@@ -131,7 +129,7 @@ func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 		}
 	}
 
-	style := lipgloss.NewStyle().Bold(true).Foreground(usage.Colours().ErrorHeader[1])
+	style := lipgloss.NewStyle().Bold(true).Foreground(Colours().ErrorHeader[1])
 	fmt.Fprintf(w, "%s %s\n", style.Render(name+":"), text)
 }
 
