@@ -4,8 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/modelcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 )
 
 func forwardCmd(a *cli.App) *cobra.Command {
@@ -30,7 +30,7 @@ func forwardCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Hidden, "hidden", false, "also write the hidden states")
 	f.BoolVar(&o.Grad, "grad", false, "also write the gradient of the loss for every parameter")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
-	mediated.Add(cmd, &o.Experts)
+	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "",
 		"folder of an adapter; it is applied first, and --grad gives the gradients of its parameters")
 	cli.Require(cmd, "ids", "out")

@@ -4,8 +4,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
 	"github.com/modelcompress/compress/cmd/compress/internal/modelcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 )
 
 func generateCmd(a *cli.App) *cobra.Command {
@@ -26,7 +26,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 	f.Float64Var(&o.Temperature, "temperature", 0, "0 is greedy")
 	f.Float64Var(&o.TopP, "top-p", 0, "draw from the likeliest tokens that make up this share; 0 is all")
 	f.IntVar(&o.TopK, "top-k", 0, "draw from this many likeliest tokens; 0 is all")
-	mediated.Add(cmd, &o.Experts)
+	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
 	cli.Require(cmd, "prompt")
 	cli.Inputs(cmd, "adapter")

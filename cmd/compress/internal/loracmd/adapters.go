@@ -10,7 +10,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/edited"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lora"
 )
@@ -54,7 +54,7 @@ type FoldOptions struct {
 
 // Fold writes a model with an adapter in its weights.
 func Fold(j *cli.Job, model string, o FoldOptions) (any, error) {
-	if err := errors.Join(cli.ModelFolder(model), edited.Behind(model)); err != nil {
+	if err := errors.Join(cli.ModelFolder(model), openmodel.OnlyWeights(model)); err != nil {
 		return nil, err
 	}
 	if err := apart(o.Out, model, o.Adapter); err != nil {
@@ -245,7 +245,7 @@ func Extract(j *cli.Job, base, tuned string, o ExtractOptions) (any, error) {
 	}
 
 	for _, dir := range []string{base, tuned} {
-		if err := errors.Join(cli.ModelFolder(dir), edited.Behind(dir)); err != nil {
+		if err := errors.Join(cli.ModelFolder(dir), openmodel.OnlyWeights(dir)); err != nil {
 			return nil, err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/edited"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -111,7 +111,7 @@ func (r *run) check(model string) error {
 	if len(o.Data) == 0 || o.Out == "" {
 		return errNeeds
 	}
-	if err := errors.Join(cli.ModelFolder(model), edited.Behind(model)); err != nil {
+	if err := errors.Join(cli.ModelFolder(model), openmodel.OnlyWeights(model)); err != nil {
 		return err
 	}
 

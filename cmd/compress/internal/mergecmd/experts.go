@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -39,7 +39,7 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 	}
 	defer e.Close()
 
-	weights, err := mediated.Weights(e, o.Weights)
+	weights, err := openmodel.ParseWeights(e, o.Weights)
 	if o.Task != "" {
 		weights, err = e.Weights(map[string]float64{o.Task: 1})
 		err = cli.Usage(err)
@@ -59,7 +59,7 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 		return nil, err
 	}
 
-	j.Printf("%s: %d tensors, %s in %s\n", mediated.Describe(e.Names(), weights), r.Tensors, cli.Size(r.Bytes), o.Out)
+	j.Printf("%s: %d tensors, %s in %s\n", openmodel.WeightsText(e.Names(), weights), r.Tensors, cli.Size(r.Bytes), o.Out)
 	return r, nil
 }
 
@@ -149,7 +149,7 @@ func Route(j *cli.Job, dir string, o RouteOptions) (any, error) {
 			return nil, err
 		}
 
-		t.Add(short(r.Prompt, i), mediated.Describe(e.Names(), weights), r.Uncertainty, r.Distance, outside)
+		t.Add(short(r.Prompt, i), openmodel.WeightsText(e.Names(), weights), r.Uncertainty, r.Distance, outside)
 	}
 
 	j.Table(t)

@@ -6,9 +6,8 @@ import (
 	"math"
 	"os"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -69,31 +68,20 @@ func Forward(j *cli.Job, path string, o ForwardOptions) (any, error) {
 		}
 	}
 
-	m, err := j.Load(path, lm.Options{})
+	m, err := openmodel.Open(j, path, lm.Options{}, openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 
-	if err := inVocabulary(m, o.IDs, "input_ids", ids, 0); err != nil {
+	if err := inVocabulary(m.Model, o.IDs, "input_ids", ids, 0); err != nil {
 		return nil, err
 	}
-	if err := inVocabulary(m, o.IDs, "labels", labels, lm.IgnoreLabel); err != nil {
-		return nil, err
-	}
-
-	a, undo, err := adapted.Attach(j, m, o.Adapter)
-	if err != nil {
+	if err := inVocabulary(m.Model, o.IDs, "labels", labels, lm.IgnoreLabel); err != nil {
 		return nil, err
 	}
 
-	experts, err := mediated.Open(j, m, o.Experts)
-	if err != nil {
-		return nil, err
-	}
-	defer experts.Close()
-
-	r, err := routed(j, m, experts, ids, lm.ForwardOptions{Logits: true, Hidden: o.Hidden, Labels: labels}, o.Grad)
+	r, err := routed(j, m.Model, m.Experts, ids, lm.ForwardOptions{Logits: true, Hidden: o.Hidden, Labels: labels}, o.Grad)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.IDs, err)
 	}
@@ -105,18 +93,22 @@ func Forward(j *cli.Job, path string, o ForwardOptions) (any, error) {
 		return nil, fmt.Errorf("%s: --grad: no position counts, so there is no loss to differentiate", o.IDs)
 	}
 
-	undo()
+	m.Detach() // the gradients are those of its own parameters
 	bar := j.Bars()
 	defer bar.End()
 
-	p := Pass{Adapter: a, Model: m, Result: r, IDs: ids, Labels: labels, Grad: o.Grad, Progress: bar.Show}
+	p := Pass{
+		Adapter: m.Adapter, Model: m.Model, Result: r, IDs: ids, Labels: labels, Grad: o.Grad, Progress: bar.Show,
+	}
 	gradients, err := p.Write(j.Ctx, to, o.Overwrite)
 	if err != nil {
 		return nil, err
 	}
 
 	bar.End()
-	report := ForwardReport{Out: o.Out, Sequences: len(ids), Length: len(ids[0]), Counted: r.Counted, Gradients: gradients}
+	report := ForwardReport{
+		Out: o.Out, Sequences: len(ids), Length: len(ids[0]), Counted: r.Counted, Gradients: gradients,
+	}
 	if r.Counted == 0 {
 		j.Printf("no position counts, so there is no loss; written to %s\n", o.Out)
 		return report, nil

@@ -8,10 +8,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -67,16 +66,13 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 		return nil, err
 	}
 
-	m, err := j.Load(path, lm.Options{})
+	m, err := openmodel.Open(j, path, lm.Options{}, openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 
 	if err := checkpoint.FitTokenizer(path, tok, m.Config()); err != nil {
-		return nil, err
-	}
-	if _, _, err := adapted.Attach(j, m, o.Adapter); err != nil {
 		return nil, err
 	}
 
@@ -90,13 +86,7 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 			"nothing to continue")
 	}
 
-	experts, err := mediated.Open(j, m, o.Experts)
-	if err != nil {
-		return nil, err
-	}
-	defer experts.Close()
-
-	answers, err := experts.EnterFor(j.Ctx, prompt)
+	answers, err := m.Experts.EnterFor(j.Ctx, prompt)
 	if err != nil {
 		return nil, err
 	}

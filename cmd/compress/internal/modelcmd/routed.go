@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 )
@@ -13,7 +13,7 @@ import (
 // routed runs sequences, of which those of a mediated folder are routed. Where they go different ways there is
 // one pass with several experts at once, or one for each way, whichever costs less; a gradient is of one set of
 // weights.
-func routed(j *cli.Job, m *lm.Model, experts *mediated.Model, ids [][]int32, o lm.ForwardOptions,
+func routed(j *cli.Job, m *lm.Model, experts *openmodel.Experts, ids [][]int32, o lm.ForwardOptions,
 	gradient bool,
 ) (*lm.Result, error) {
 	if experts == nil {
@@ -28,8 +28,8 @@ func routed(j *cli.Job, m *lm.Model, experts *mediated.Model, ids [][]int32, o l
 	if len(groups) > 1 && gradient {
 		return nil, cli.Usagef("--grad: its sequences go to %d different mixtures of experts, %s and %s among them "+
 			"(HINT: --experts chooses one for all, or split the file)",
-			len(groups), mediated.Describe(experts.Names(), groups[0].Weights),
-			mediated.Describe(experts.Names(), groups[1].Weights))
+			len(groups), openmodel.WeightsText(experts.Names(), groups[0].Weights),
+			openmodel.WeightsText(experts.Names(), groups[1].Weights))
 	}
 
 	together, err := experts.Together(ids, groups)
@@ -54,7 +54,7 @@ func routed(j *cli.Job, m *lm.Model, experts *mediated.Model, ids [][]int32, o l
 
 		r, err := m.Forward(j.Ctx, picked(ids, g.At), part)
 		if err != nil {
-			return nil, fmt.Errorf("sequences of %s: %w", mediated.Describe(experts.Names(), g.Weights), err)
+			return nil, fmt.Errorf("sequences of %s: %w", openmodel.WeightsText(experts.Names(), g.Weights), err)
 		}
 
 		join(all, r, g.At, len(ids[0]))

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
@@ -89,7 +89,7 @@ func check(t *testing.T, dev kernels.Device, dir string, ids [][]int32, together
 	defer m.Close()
 
 	j := &cli.Job{Ctx: t.Context()}
-	experts, err := mediated.Open(j, m, mediated.Likeliest)
+	experts, err := openmodel.OpenExperts(j, m, openmodel.Likeliest)
 	if err != nil {
 		t.Fatal(err)
 	}

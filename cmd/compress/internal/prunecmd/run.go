@@ -9,7 +9,7 @@ import (
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/edited"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -58,7 +58,7 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 	}
 
 	opts.Gradients.Keep = o.SaveTo
-	if err := edited.Behind(path); err != nil {
+	if err := openmodel.OnlyWeights(path); err != nil {
 		return nil, err
 	}
 

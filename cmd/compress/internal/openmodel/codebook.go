@@ -1,5 +1,4 @@
-// Package edited lets an edited checkpoint compute with what its edits keep outside of the weights.
-package edited
+package openmodel
 
 import (
 	"context"
@@ -20,18 +19,19 @@ var ErrContext = errors.New("the facts of in-context editing stand before every 
 var ErrBehind = errors.New("edits of this checkpoint (grace, ike) are not in its weights, and would be left behind " +
 	"(HINT: write them into the weights with another --method, or remove edits.journal to go on without them)")
 
-// Attach lets the codebook of an edited checkpoint, if it has one, answer in a model that was loaded from its
+// AttachCodebook lets the codebook of an edited checkpoint, if it has one, answer in a model that was loaded from its
 // folder. Facts in context are refused with [ErrContext].
-func Attach(j *cli.Job, m *lm.Model) error {
-	remark, err := Enter(m)
+func AttachCodebook(j *cli.Job, m *lm.Model) error {
+	remark, err := EnterCodebook(m)
 	if remark != "" {
 		j.Remark("%s: %s", m.Path(), remark)
 	}
 	return err
 }
 
-// Enter is [Attach] that leaves to the caller where a reader learns of it: remark is empty where nothing was attached.
-func Enter(m *lm.Model) (remark string, err error) {
+// EnterCodebook is [AttachCodebook] that leaves to the caller where a reader learns of it: remark is empty where
+// nothing was attached.
+func EnterCodebook(m *lm.Model) (remark string, err error) {
 	mem, err := edit.ReadMemory(m.Path())
 	if err != nil || mem == nil {
 		return "", err
@@ -48,9 +48,9 @@ func Enter(m *lm.Model) (remark string, err error) {
 		len(mem.Codes)), nil
 }
 
-// Behind refuses folders whose edits are not all in their weights: what is made of the weights alone would lose
+// OnlyWeights refuses folders whose edits are not all in their weights: what is made of the weights alone would lose
 // them without a word. The error wraps [ErrBehind]. Files that are no folders of models have no edits.
-func Behind(dirs ...string) error {
+func OnlyWeights(dirs ...string) error {
 	for _, dir := range dirs {
 		mem, err := edit.ReadMemory(dir)
 		if err != nil {
@@ -68,9 +68,9 @@ func Behind(dirs ...string) error {
 	return nil
 }
 
-// Identity is a text that changes with what the edits of a checkpoint keep outside of its weights; empty where
+// EditsIdentity is a text that changes with what the edits of a checkpoint keep outside of its weights; empty where
 // there is nothing.
-func Identity(ctx context.Context, dir string) (string, error) {
+func EditsIdentity(ctx context.Context, dir string) (string, error) {
 	mem, err := edit.ReadMemory(dir)
 	if err != nil || mem == nil {
 		return "", err

@@ -1,10 +1,7 @@
-// Package adapted puts onto a model what acts beside its weights: the adapter that --adapter names, and the
-// codebook of its edits.
-package adapted
+package openmodel
 
 import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/edited"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
 )
@@ -13,14 +10,14 @@ import (
 // path means none. undo takes the adapter off again. One that was trained on another base is attached with a
 // remark.
 func Attach(j *cli.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
-	if err := edited.Attach(j, m); err != nil {
+	if err := AttachCodebook(j, m); err != nil {
 		return nil, nil, err
 	}
-	return Bare(j, m, dir)
+	return AttachAdapter(j, m, dir)
 }
 
-// Bare lets the adapter alone act.
-func Bare(j *cli.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
+// AttachAdapter lets the adapter alone act.
+func AttachAdapter(j *cli.Job, m *lm.Model, dir string) (a *lora.Adapter, undo func(), err error) {
 	if dir == "" {
 		return nil, func() {}, nil
 	}

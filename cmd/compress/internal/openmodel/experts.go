@@ -1,5 +1,4 @@
-// Package mediated lets models that merge made by mediate compute with experts, chosen for every request.
-package mediated
+package openmodel
 
 import (
 	"context"
@@ -17,13 +16,13 @@ import (
 	"github.com/modelcompress/compress/merge"
 )
 
-// Add adds the flag that chooses experts.
-func Add(cmd *cobra.Command, choice *string) {
-	cmd.Flags().StringVar(choice, "experts", Auto, help)
+// ExpertsFlag adds the flag that chooses experts.
+func ExpertsFlag(cmd *cobra.Command, choice *string) {
+	cmd.Flags().StringVar(choice, "experts", Auto, expertsHelp)
 	cli.Complete(cmd, "experts", Auto, Likeliest, "dense")
 }
 
-const help = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no " +
+const expertsHelp = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no " +
 	"expert, otherwise a name, or weights such as a=0.6,b=0.4; " +
 	"auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see experts route)"
 
@@ -33,8 +32,8 @@ const (
 	Likeliest = "top1"
 )
 
-// Model is a mediated model at work.
-type Model struct {
+// Experts is a mediated model at work.
+type Experts struct {
 	experts *merge.Experts
 	routed  *merge.Routed
 	fixed   []float64 // nil: routed by request
@@ -42,9 +41,9 @@ type Model struct {
 	used    map[string]int
 }
 
-// Open attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what
+// OpenExperts attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what
 // the flag says.
-func Open(j *cli.Job, m *lm.Model, choice string) (*Model, error) {
+func OpenExperts(j *cli.Job, m *lm.Model, choice string) (*Experts, error) {
 	if !merge.IsMediated(m.Path()) {
 		if choice != Auto && choice != "" {
 			return nil, cli.Usagef("--experts %s: %s is no mediated folder", choice, m.Path())
@@ -57,7 +56,7 @@ func Open(j *cli.Job, m *lm.Model, choice string) (*Model, error) {
 		return nil, err
 	}
 
-	x := &Model{experts: e, used: map[string]int{}}
+	x := &Experts{experts: e, used: map[string]int{}}
 	if x.routed, err = e.Attach(m, 0); err == nil {
 		err = x.choose(j, choice)
 	}
@@ -69,14 +68,14 @@ func Open(j *cli.Job, m *lm.Model, choice string) (*Model, error) {
 }
 
 // choose reads the flag.
-func (x *Model) choose(j *cli.Job, choice string) (err error) {
+func (x *Experts) choose(j *cli.Job, choice string) (err error) {
 	word, settings, _ := strings.Cut(choice, ":")
 	switch word {
 	case Auto, Likeliest, "":
 		if word == Likeliest {
 			x.policy.Select = "top1"
 		}
-		if err := set(&x.policy, settings); err != nil {
+		if err := setPolicy(&x.policy, settings); err != nil {
 			return err
 		}
 
@@ -86,14 +85,14 @@ func (x *Model) choose(j *cli.Job, choice string) (err error) {
 			x.fixed = make([]float64, len(x.experts.Names()))
 		}
 	default:
-		x.fixed, err = Weights(x.experts, choice)
+		x.fixed, err = ParseWeights(x.experts, choice)
 	}
 
 	return err
 }
 
-// set reads what follows auto: names and values of a policy, with commas between.
-func set(p *merge.Policy, settings string) error {
+// setPolicy reads what follows auto: names and values of a policy, with commas between.
+func setPolicy(p *merge.Policy, settings string) error {
 	if settings == "" {
 		return nil
 	}
@@ -129,8 +128,8 @@ func set(p *merge.Policy, settings string) error {
 	return cli.Usage(p.Validate())
 }
 
-// Weights reads dense, the name of an expert, or weights by name.
-func Weights(e *merge.Experts, text string) ([]float64, error) {
+// ParseWeights reads dense, the name of an expert, or weights by name.
+func ParseWeights(e *merge.Experts, text string) ([]float64, error) {
 	byName := map[string]float64{}
 	if slices.Contains(e.Names(), text) {
 		byName[text] = 1
@@ -156,7 +155,7 @@ func Weights(e *merge.Experts, text string) ([]float64, error) {
 }
 
 // Close lets go of the experts.
-func (x *Model) Close() error {
+func (x *Experts) Close() error {
 	if x == nil {
 		return nil
 	}
@@ -164,10 +163,10 @@ func (x *Model) Close() error {
 }
 
 // Names are the experts.
-func (x *Model) Names() []string { return x.experts.Names() }
+func (x *Experts) Names() []string { return x.experts.Names() }
 
-// Identity is a text that changes with everything that decides what the experts do.
-func Identity(ctx context.Context, dir, choice string) (string, error) {
+// ExpertsIdentity is a text that changes with everything that decides what the experts do.
+func ExpertsIdentity(ctx context.Context, dir, choice string) (string, error) {
 	if !merge.IsMediated(dir) {
 		return "", nil
 	}
@@ -176,22 +175,22 @@ func Identity(ctx context.Context, dir, choice string) (string, error) {
 }
 
 // Route gives the weights for a request.
-func (x *Model) Route(ctx context.Context, ids []int32) ([]float64, error) {
+func (x *Experts) Route(ctx context.Context, ids []int32) ([]float64, error) {
 	if x.fixed != nil {
 		return x.fixed, nil
 	}
 	w, _, err := x.routed.Route(ctx, ids, x.policy)
 	if err == nil {
-		x.used[Describe(x.Names(), w)]++
+		x.used[WeightsText(x.Names(), w)]++
 	}
 	return w, err
 }
 
 // Use computes with weights from now on.
-func (x *Model) Use(w []float64) error { return x.routed.Use(w) }
+func (x *Experts) Use(w []float64) error { return x.routed.Use(w) }
 
 // Enter routes a request and computes with its weights from now on.
-func (x *Model) Enter(ctx context.Context, ids []int32) ([]float64, error) {
+func (x *Experts) Enter(ctx context.Context, ids []int32) ([]float64, error) {
 	w, err := x.Route(ctx, ids)
 	if err != nil {
 		return nil, err
@@ -200,24 +199,24 @@ func (x *Model) Enter(ctx context.Context, ids []int32) ([]float64, error) {
 }
 
 // EnterFor is Enter with a description of the weights; without experts it does nothing.
-func (x *Model) EnterFor(ctx context.Context, ids []int32) (string, error) {
+func (x *Experts) EnterFor(ctx context.Context, ids []int32) (string, error) {
 	if x == nil {
 		return "", nil
 	}
 	w, err := x.Enter(ctx, ids)
-	return Describe(x.Names(), w), err
+	return WeightsText(x.Names(), w), err
 }
 
 // Used counts how many requests went to which weights; nil without routing.
-func (x *Model) Used() map[string]int {
+func (x *Experts) Used() map[string]int {
 	if x == nil || x.fixed != nil {
 		return nil
 	}
 	return x.used
 }
 
-// Describe writes weights for people.
-func Describe(names []string, w []float64) string {
+// WeightsText writes weights for people.
+func WeightsText(names []string, w []float64) string {
 	var parts []string
 	for i, v := range w {
 		if v == 1 {
@@ -242,7 +241,7 @@ type Group struct {
 }
 
 // Groups routes requests and puts those together that go the same way, in the order of their first ones.
-func (x *Model) Groups(ctx context.Context, requests [][]int32) ([]Group, error) {
+func (x *Experts) Groups(ctx context.Context, requests [][]int32) ([]Group, error) {
 	var list []Group
 	for i, ids := range requests {
 		w, err := x.Route(ctx, ids)
@@ -265,7 +264,7 @@ func (x *Model) Groups(ctx context.Context, requests [][]int32) ([]Group, error)
 // Together computes sequences that go different ways in one pass from now on, or those of the only group with
 // its weights. It returns false, and changes nothing, where a pass for each group is cheaper or where one for
 // all is not possible.
-func (x *Model) Together(ids [][]int32, groups []Group) (bool, error) {
+func (x *Experts) Together(ids [][]int32, groups []Group) (bool, error) {
 	if len(groups) == 1 {
 		return true, x.Use(groups[0].Weights)
 	}
@@ -290,7 +289,7 @@ func (x *Model) Together(ids [][]int32, groups []Group) (bool, error) {
 }
 
 // Router is what evaluations ask; nil where there is nothing to ask.
-func (x *Model) Router() func(ctx context.Context, prompts [][]int32, run func(at []int) error) error {
+func (x *Experts) Router() func(ctx context.Context, prompts [][]int32, run func(at []int) error) error {
 	if x == nil {
 		return nil
 	}
