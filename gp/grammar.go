@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/rng"
 )
 
@@ -22,7 +23,7 @@ type Grammar struct {
 }
 
 // ErrGrammar says that a grammar can't build a legal expression.
-var ErrGrammar = errors.New("unusable grammar")
+var ErrGrammar = failure.Misuse("unusable grammar", "")
 
 // PaperGrammar is the published search space: W, G, X and 15 operators, depth 2 to 4 at the start.
 func PaperGrammar() Grammar { return Grammar{Symbols: PaperSymbols()}.withDefaults() }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // Fitness says how good an expression is as a pruning metric. Evaluate returns its quality, lower being better,
@@ -45,7 +47,7 @@ type Outcome struct {
 var ErrRejected = errors.New("candidate rejected")
 
 // ErrOptions says that a search can't run as asked.
-var ErrOptions = errors.New("unusable search options")
+var ErrOptions = failure.Misuse("unusable search options", "")
 
 // Mode says how a population is renewed.
 type Mode string

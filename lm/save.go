@@ -2,11 +2,11 @@ package lm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/stage"
@@ -22,7 +22,7 @@ var (
 	// ErrFileName: [Saver.AddFile] got a name that it cannot use.
 	ErrFileName = stage.ErrFileName
 	// ErrSavePacked refuses to save a model with packed matrices.
-	ErrSavePacked = errors.New("a model whose matrices are packed as bitmasks is not saved")
+	ErrSavePacked = failure.Misuse("a model whose matrices are packed as bitmasks is not saved", "")
 )
 
 // SaveOptions of [Model.NewSaver].

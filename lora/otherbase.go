@@ -2,16 +2,16 @@ package lora
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
 // ErrOtherBase: the adapter fits, but was trained on other weights than these.
-var ErrOtherBase = errors.New("the adapter was trained on another base")
+var ErrOtherBase = failure.Misuse("the adapter was trained on another base", "")
 
 // OtherBase compares the weights of a model with those that the adapter was trained on: a remark where they
 // differ, "" where they are the same. It reads all weights of the model, unless there is nothing to compare

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -24,7 +25,7 @@ var (
 	ErrInPlace   = output.ErrInPlace
 	ErrMethod    = errors.New("merge method is not possible here")
 	// ErrRecipe: the recipe has faults, which the error lists with line and column.
-	ErrRecipe = errors.New("recipe cannot be used")
+	ErrRecipe = failure.Misuse("recipe cannot be used", "")
 	// ErrMissing: models lack tensors that others have; Options.Missing says what to do.
 	ErrMissing = recipe.ErrMissing
 )

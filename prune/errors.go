@@ -3,6 +3,7 @@ package prune
 import (
 	"errors"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
@@ -10,11 +11,11 @@ import (
 // The ways in which pruning fails, besides those of the packages below. Test with errors.Is.
 var (
 	// ErrOptions: an option is out of range or contradicts another one.
-	ErrOptions = errors.New("bad pruning options")
+	ErrOptions = failure.Misuse("bad pruning options", "")
 	// ErrUnknown: no metric, allocation or group of that name.
-	ErrUnknown = errors.New("unknown name")
+	ErrUnknown = failure.Misuse("unknown name", "")
 	// ErrNoCalibration: the metric measures activations and there are no calibration windows.
-	ErrNoCalibration = errors.New("no calibration data")
+	ErrNoCalibration = failure.Misuse("no calibration data", "")
 	// ErrNonFinite: a weight, a statistic or a score is NaN or infinite.
 	ErrNonFinite = hostmat.ErrNonFinite
 	// ErrMask: a mask does not have the zeros that it must have.

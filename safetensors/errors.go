@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // Rules of the format: what a header can get wrong.
@@ -24,17 +26,19 @@ var (
 	ErrOverlap        = errors.New("tensors overlap")
 	ErrHole           = errors.New("hole between tensors")
 	ErrTrailing       = errors.New("data beyond the last tensor")
-	ErrTruncated      = errors.New("file is truncated")
-	ErrMetadata       = errors.New("__metadata__ is not a map of strings")
+	ErrTruncated      = failure.New("file is truncated",
+		"the download or copy may be incomplete: fetch the file again")
+	ErrMetadata = errors.New("__metadata__ is not a map of strings")
 )
 
 // Faults of folders and their index. Faults inside the index file wrap ErrIndex together
 // with the rule they break (ErrInvalidJSON, ErrDuplicateKey, …).
 var (
-	ErrIndex         = errors.New("invalid shard index")
-	ErrNoModel       = errors.New("no safetensors model in this folder")
+	ErrIndex   = errors.New("invalid shard index")
+	ErrNoModel = failure.New("no safetensors model in this folder",
+		"give a folder that holds model.safetensors, or the shards and their index")
 	ErrShardPath     = errors.New("shard lies outside the folder")
-	ErrMissingShard  = errors.New("shard is missing")
+	ErrMissingShard  = failure.New("shard is missing", "fetch the missing file, or the whole folder again")
 	ErrMissingTensor = errors.New("tensor of the index is not in its shard")
 	ErrExtraTensor   = errors.New("tensor of a shard is not in the index")
 	ErrNotRegular    = errors.New("not a regular file")
@@ -46,10 +50,11 @@ var (
 	ErrClosed        = errors.New("already closed")
 	ErrRange         = errors.New("outside the tensor")
 	ErrReservedName  = errors.New("reserved tensor name")
-	ErrExists        = errors.New("output already exists")
+	ErrExists        = failure.Misuse("output already exists", "choose another --out, or pass --overwrite")
 	ErrBusy          = errors.New("another writer holds this output")
-	ErrNoSpace       = errors.New("not enough disk space")
-	ErrFileSize      = errors.New("file larger than is allowed here")
+	ErrNoSpace       = failure.New("not enough disk space", "free space, or choose another disk with --out")
+	ErrFileSize      = failure.New("file larger than is allowed here",
+		"raise the limit on file sizes (ulimit -f), or use another file system")
 	ErrIncomplete    = errors.New("tensors not completely written")
 	ErrNoPartial     = errors.New("nothing to resume")
 	ErrLayoutChanged = errors.New("unfinished output has another layout")

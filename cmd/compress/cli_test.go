@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 )
 
 // TestEveryVerb: each command has a sentence, a help text, an example of itself, and the flags that all verbs have.
@@ -51,7 +50,7 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	for _, c := range root.Commands() {
 		var b bytes.Buffer
 		c.SetOut(&b)
-		usage.Help(c, nil)
+		cli.Help(c, nil)
 
 		for line := range strings.Lines(b.String()) {
 			if n := len([]rune(strings.TrimRight(line, "\n"))); n > 120 &&

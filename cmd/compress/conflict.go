@@ -4,11 +4,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediating"
+	"github.com/modelcompress/compress/cmd/compress/internal/mergecmd"
 )
 
 func conflictCmd(a *cli.App) *cobra.Command {
-	var o mediating.ConflictOptions
+	var o mergecmd.ConflictOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "conflict RECIPE.yaml", Short: "Measure how much models contradict each other",
 		Long: "Measures, layer by layer, how much the models of a recipe contradict each other in their differences " +
@@ -16,7 +16,7 @@ func conflictCmd(a *cli.App) *cobra.Command {
 			"(--density). Nothing is written but --report and --html, a page with tables and a heat map.",
 		Example: "compress conflict recipe.yaml --granularity block",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return mediating.Conflict(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return mergecmd.Conflict(j, args[0], o) },
 	})
 
 	f := cmd.Flags()

@@ -5,7 +5,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 )
 
@@ -29,7 +29,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Out, "out", "", "folder to write")
 	f.StringSliceVar(&o.Data, "task-data", nil,
 		"folders in which data files of --tasks are looked for, with commas between")
-	mediated.Add(cmd, &o.Experts)
+	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
 	f.IntVar(&o.Shots, "num-fewshot", -1, "examples in each prompt; -1 is as the task says")
 	f.IntVar(&o.Task.Limit, "limit", 0, "take the first only; documents of each task, 0 is all")

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediating"
+	"github.com/modelcompress/compress/cmd/compress/internal/mergecmd"
 )
 
 func expertsCmd(a *cli.App) *cobra.Command {
@@ -25,7 +25,7 @@ func expertsCmd(a *cli.App) *cobra.Command {
 }
 
 func expertsExportCmd(a *cli.App) *cobra.Command {
-	var o mediating.ExportOptions
+	var o mergecmd.ExportOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "export DIR --out DIR", Short: "Write an expert, or a mixture of experts, as an ordinary checkpoint",
 		Long: "Writes the model of a mediated folder under fixed weights as an ordinary checkpoint: --task takes " +
@@ -33,7 +33,7 @@ func expertsExportCmd(a *cli.App) *cobra.Command {
 			"only experts verify compares the dense model's too.",
 		Example: "compress experts export merged --weights sums=0.6,news=0.4 --out mixed",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *cli.Job, args []string) (any, error) { return mediating.Export(j, args[0], o) },
+		Run: func(j *cli.Job, args []string) (any, error) { return mergecmd.Export(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
@@ -53,7 +53,7 @@ func expertsExportCmd(a *cli.App) *cobra.Command {
 }
 
 func expertsRouteCmd(a *cli.App) *cobra.Command {
-	var o mediating.RouteOptions
+	var o mergecmd.RouteOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "route DIR", Short: "Show which experts would answer a prompt",
 		Long: "Shows for each prompt the probability of every expert, the uncertainty, the distance to what the " +
@@ -61,7 +61,7 @@ func expertsRouteCmd(a *cli.App) *cobra.Command {
 			"instead of prompts.",
 		Example: "compress experts route merged --prompt 'Question: 14 + 6 ='",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return mediating.Route(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return mergecmd.Route(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
@@ -92,6 +92,6 @@ func expertsVerifyCmd(a *cli.App) *cobra.Command {
 			"the kept elements, and gives every expert's error of reconstruction: measured on its own files where " +
 			"these are still there unchanged, otherwise as noted.",
 		Example: "compress experts verify merged", Args: cobra.ExactArgs(1),
-		Run: func(j *cli.Job, args []string) (any, error) { return mediating.Verify(j, args[0]) },
+		Run: func(j *cli.Job, args []string) (any, error) { return mergecmd.Verify(j, args[0]) },
 	})
 }

@@ -4,12 +4,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/passes"
+	"github.com/modelcompress/compress/cmd/compress/internal/modelcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 )
 
 func forwardCmd(a *cli.App) *cobra.Command {
-	var o passes.Options
+	var o modelcmd.ForwardOptions
 	cmd := a.Verb(cli.Verb{
 		Use:   "forward MODEL --ids IN.safetensors --out OUT.safetensors",
 		Short: "Run a model on token ids and write what it computes",
@@ -21,7 +21,7 @@ func forwardCmd(a *cli.App) *cobra.Command {
 			"Gradients go to the file block by block.",
 		Example: "compress forward testdata/nano/base --ids IN.safetensors --out logits.safetensors --hidden --grad",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return passes.Run(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Forward(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
@@ -30,7 +30,7 @@ func forwardCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Hidden, "hidden", false, "also write the hidden states")
 	f.BoolVar(&o.Grad, "grad", false, "also write the gradient of the loss for every parameter")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
-	mediated.Add(cmd, &o.Experts)
+	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "",
 		"folder of an adapter; it is applied first, and --grad gives the gradients of its parameters")
 	cli.Require(cmd, "ids", "out")

@@ -4,12 +4,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
-	"github.com/modelcompress/compress/cmd/compress/internal/texts"
+	"github.com/modelcompress/compress/cmd/compress/internal/modelcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 )
 
 func generateCmd(a *cli.App) *cobra.Command {
-	var o texts.GenerateOptions
+	var o modelcmd.GenerateOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "generate MODEL --prompt S", Short: "Continue a text",
 		Long: "Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, " +
@@ -17,7 +17,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 			"same --seed.",
 		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return texts.Generate(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Generate(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
@@ -26,7 +26,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 	f.Float64Var(&o.Temperature, "temperature", 0, "0 is greedy")
 	f.Float64Var(&o.TopP, "top-p", 0, "draw from the likeliest tokens that make up this share; 0 is all")
 	f.IntVar(&o.TopK, "top-k", 0, "draw from this many likeliest tokens; 0 is all")
-	mediated.Add(cmd, &o.Experts)
+	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
 	cli.Require(cmd, "prompt")
 	cli.Inputs(cmd, "adapter")

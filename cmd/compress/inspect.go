@@ -8,7 +8,7 @@ import (
 )
 
 func inspectCmd(a *cli.App) *cobra.Command {
-	var o modelcmd.Options
+	var o modelcmd.InspectOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "inspect [PATH]", Short: "Show what a checkpoint holds, check it, or show the device",
 		Long: "Shows architecture, parameters, element types and the share of zeros for every role. PATH is a " +
@@ -23,7 +23,7 @@ func inspectCmd(a *cli.App) *cobra.Command {
 			if len(args) == 0 {
 				return modelcmd.Device(j)
 			}
-			return modelcmd.Checkpoint(j, args[0], o)
+			return modelcmd.Inspect(j, args[0], o)
 		},
 	})
 

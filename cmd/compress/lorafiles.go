@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/adapting"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/loracmd"
 	"github.com/modelcompress/compress/lora"
 )
 
 func loraFoldCmd(a *cli.App) *cobra.Command {
-	var o adapting.FoldOptions
+	var o loracmd.FoldOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "fold MODEL --adapter DIR --out DIR", Short: "Put an adapter into the weights of its base",
 		Long: "Writes the model with the adapter folded into its weights: LoRA with all the options of PEFT, or " +
@@ -21,7 +21,7 @@ func loraFoldCmd(a *cli.App) *cobra.Command {
 			"where a change is smaller than the rounding.",
 		Example: "compress lora fold testdata/nano/base --adapter my-adapter --out folded",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *cli.Job, args []string) (any, error) { return adapting.Fold(j, args[0], o) },
+		Run: func(j *cli.Job, args []string) (any, error) { return loracmd.Fold(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
@@ -44,7 +44,7 @@ func loraFoldCmd(a *cli.App) *cobra.Command {
 }
 
 func loraCombineCmd(a *cli.App) *cobra.Command {
-	var o adapting.CombineOptions
+	var o loracmd.CombineOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "combine A B --out DIR", Short: "Make one adapter of several",
 		Long: "Combines adapters as PEFT does: cat is exact and adds the ranks up; svd is the best approximation of " +
@@ -53,7 +53,7 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 			"as it is. Adapters with DoRA, trained biases, rows or modules cannot be combined.",
 		Example: "compress lora combine first second --method ties --density 0.5 --weights 1,0.5 --out both",
 		Args:    cobra.MinimumNArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return adapting.Combine(j, args, o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return loracmd.Combine(j, args, o) },
 	})
 
 	f := cmd.Flags()
@@ -80,7 +80,7 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 }
 
 func loraExportCmd(a *cli.App) *cobra.Command {
-	var o adapting.ExportOptions
+	var o loracmd.ExportOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "export ADAPTER --out DIR", Short: "Write an adapter as a LoRA that other tools load",
 		Long: "Writes an adapter of any kind in the form of PEFT's LoRA, with the configuration keys only that " +
@@ -88,7 +88,7 @@ func loraExportCmd(a *cli.App) *cobra.Command {
 			"with rank and alpha unchanged, so the file is larger by the ratio of rank to equivalent rank.",
 		Example: "compress lora export my-mos --out my-lora",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return adapting.Export(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return loracmd.Export(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
@@ -110,7 +110,7 @@ func loraExportCmd(a *cli.App) *cobra.Command {
 }
 
 func loraExtractCmd(a *cli.App) *cobra.Command {
-	var o adapting.ExtractOptions
+	var o loracmd.ExtractOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "extract BASE TUNED --rank R --out DIR", Short: "Make a LoRA of the difference of two models",
 		Long: "Writes the LoRA that leads from BASE to TUNED: the difference of each matrix, cut to a rank by its " +
@@ -118,7 +118,7 @@ func loraExtractCmd(a *cli.App) *cobra.Command {
 			"matrix is in memory at a time.",
 		Example: "compress lora extract testdata/nano/base tuned --rank 8 --out difference",
 		Args:    cobra.ExactArgs(2),
-		Run:     func(j *cli.Job, args []string) (any, error) { return adapting.Extract(j, args[0], args[1], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return loracmd.Extract(j, args[0], args[1], o) },
 	})
 
 	f := cmd.Flags()
@@ -150,9 +150,9 @@ func loraInspectCmd(a *cli.App) *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		Run: func(j *cli.Job, args []string) (any, error) {
 			if len(args) > 1 {
-				return adapting.InspectAll(j, args, model)
+				return loracmd.InspectAll(j, args, model)
 			}
-			return adapting.Inspect(j, args[0], model)
+			return loracmd.Inspect(j, args[0], model)
 		},
 	})
 

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/manual"
+	"github.com/modelcompress/compress/cmd/compress/internal/reportcmd"
 )
 
 func manCmd(a *cli.App) *cobra.Command {
@@ -17,7 +17,7 @@ func manCmd(a *cli.App) *cobra.Command {
 			"on nothing but the program.",
 		Example: "compress man --out /usr/local/share/man/man1",
 		Args:    cobra.NoArgs,
-		Run:     func(j *cli.Job, _ []string) (any, error) { return manual.Write(j, cmd.Root(), out) },
+		Run:     func(j *cli.Job, _ []string) (any, error) { return reportcmd.WriteManual(j, cmd.Root(), out) },
 	})
 
 	cmd.Flags().StringVar(&out, "out", "", "folder to write")

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/manual"
+	"github.com/modelcompress/compress/cmd/compress/internal/reportcmd"
 )
 
 // TestManual: there is a page for every verb, with every flag, the same one each time, and groff finds nothing
@@ -22,8 +22,8 @@ import (
 func TestManual(t *testing.T) {
 	groff, missing := exec.LookPath("groff")
 	everyVerb(func(c *cobra.Command) {
-		text := manual.Page(c)
-		if !bytes.Equal(text, manual.Page(c)) {
+		text := reportcmd.ManualPage(c)
+		if !bytes.Equal(text, reportcmd.ManualPage(c)) {
 			t.Errorf("%s: the page differs from run to run", c.CommandPath())
 		}
 

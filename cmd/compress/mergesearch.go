@@ -5,11 +5,11 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
-	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
+	"github.com/modelcompress/compress/cmd/compress/internal/mergecmd"
 )
 
 func mergeSearchCmd(a *cli.App) *cobra.Command {
-	var o mergesearch.Options
+	var o mergecmd.SearchOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "search RECIPE.yaml --out DIR", Short: "Find the open numbers of a recipe",
 		Long: "Finds the numbers that a recipe leaves open, written {search: [low, high]}, by an evolution strategy " +
@@ -23,8 +23,8 @@ func mergeSearchCmd(a *cli.App) *cobra.Command {
 			"with --resume.",
 		Example: "compress merge search recipe.yaml --data held-out.txt --tasks lab_base.yaml=2 --out found",
 		Args:    cobra.ExactArgs(1), Resumes: true,
-		Check: func(*cli.Job, []string) error { return mergesearch.Check(o) },
-		Run:   func(j *cli.Job, args []string) (any, error) { return mergesearch.Run(j, args[0], o) },
+		Check: func(*cli.Job, []string) error { return mergecmd.CheckSearch(o) },
+		Run:   func(j *cli.Job, args []string) (any, error) { return mergecmd.Search(j, args[0], o) },
 	})
 
 	f := cmd.Flags()

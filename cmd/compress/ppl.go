@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -30,7 +30,7 @@ func pplCmd(a *cli.App) *cobra.Command {
 	f.IntVar(&o.Cut.Limit, "limit", 0, "take the first only; windows, 0 is all")
 	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot "+
 		"products for it")
-	mediated.Add(cmd, &o.Experts)
+	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
 	cli.Require(cmd, "data")
 	cli.OneOf(cmd, "convention", string(corpus.Window), string(corpus.Rolling))

@@ -7,7 +7,6 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/prunecmd"
-	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 	"github.com/modelcompress/compress/prune"
 )
 
@@ -56,11 +55,11 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
 	f.StringVar(&o.Method, "method", "wanda",
-		"method; what ranks the weights, "+strings.Join(pruneflags.Methods(), ", "))
+		"method; what ranks the weights, "+strings.Join(prunecmd.Methods(), ", "))
 	f.Float64Var(&o.Sparsity, "sparsity", 0.5, "share of the weights to remove; from 0 to less than 1")
 	f.StringVar(&o.Pattern, "pattern", prune.Unstructured, "pattern; unstructured, or N:M such as 2:4")
 	f.StringVar(&o.Group, "group", "",
-		"weights that are compared with each other; "+strings.Join(pruneflags.Groups,
+		"weights that are compared with each other; "+strings.Join(prunecmd.Groups,
 			", ")+", empty is the method's own")
 	o.Add(f)
 	o.AddKeep(f)
@@ -80,7 +79,7 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	cli.Require(cmd, "out")
 	cmd.AddCommand(pruneCompareCmd(a))
 	completeTuning(cmd)
-	cli.Complete(cmd, "method", pruneflags.Methods()...)
+	cli.Complete(cmd, "method", prunecmd.Methods()...)
 	cli.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	cli.OneOf(cmd, "save", "dense", "bitmask")
 	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from")
@@ -111,9 +110,9 @@ func masksAlone(cmd *cobra.Command, file string) error {
 // completeTuning completes the flags of prune and prune compare.
 func completeTuning(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{
-		"group": pruneflags.Groups, "allocation": pruneflags.Allocations, "update": pruneflags.Updates,
-		"permutation":     pruneflags.Permutations,
-		"alpha-estimator": pruneflags.Estimators, "sequential": pruneflags.Sequences,
+		"group": prunecmd.Groups, "allocation": prunecmd.Allocations, "update": prunecmd.Updates,
+		"permutation":     prunecmd.Permutations,
+		"alpha-estimator": prunecmd.Estimators, "sequential": prunecmd.Sequences,
 	} {
 		cli.Complete(cmd, flag, words...)
 	}

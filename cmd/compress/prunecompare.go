@@ -7,7 +7,6 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/prunecmd"
-	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 )
 
 func pruneCompareCmd(a *cli.App) *cobra.Command {
@@ -40,14 +39,14 @@ func pruneCompareCmd(a *cli.App) *cobra.Command {
 		"they are fewer")
 	f.BoolVar(&o.Join, "join", false, "take the records of a JSONL file as one text")
 	f.StringVar(&o.Group, "group", "",
-		"weights that are compared with each other; "+strings.Join(pruneflags.Groups,
+		"weights that are compared with each other; "+strings.Join(prunecmd.Groups,
 			", ")+", empty is the method's own, for patterns that are unstructured")
 	o.Add(f)
 	f.BoolVar(&o.Keep, "keep-models", false, "keep the pruned models, in --out/models")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run; or widen a finished one")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
 	completeTuning(cmd)
-	cli.CompleteList(cmd, "methods", pruneflags.Methods()...)
+	cli.CompleteList(cmd, "methods", prunecmd.Methods()...)
 	cli.Alias(cmd, "keep", "keep-models")
 	cli.Require(cmd, "ppl", "out")
 	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides")

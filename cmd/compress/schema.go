@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/schema"
+	"github.com/modelcompress/compress/cmd/compress/internal/reportcmd"
 )
 
 func schemaCmd(a *cli.App) *cobra.Command {
@@ -20,12 +20,12 @@ func schemaCmd(a *cli.App) *cobra.Command {
 		Example: "compress schema ppl\ncompress schema lora train",
 		Args:    cobra.MaximumNArgs(3),
 		Run: func(j *cli.Job, args []string) (any, error) {
-			return schema.Show(j, cmd.Root(), strings.Join(args, " "))
+			return reportcmd.Schema(j, cmd.Root(), strings.Join(args, " "))
 		},
 	})
 
 	cmd.ValidArgsFunction = func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		return schema.Verbs(c.Root()), cobra.ShellCompDirectiveNoFileComp
+		return reportcmd.SchemaVerbs(c.Root()), cobra.ShellCompDirectiveNoFileComp
 	}
 	return cmd
 }

@@ -19,8 +19,8 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/democmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/reportcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/runcmd"
-	"github.com/modelcompress/compress/cmd/compress/internal/schema"
 	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/safetensors"
@@ -28,7 +28,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the schemas of reports anew")
 
-const schemaFolder = "internal/schema/files"
+const schemaFolder = "internal/reportcmd/schemas"
 
 // reportRuns are command lines that show every form of report, in an order in which they can follow each other.
 // They run in a folder where nano is the folder of the shipped models.
@@ -191,7 +191,7 @@ func TestSchemas(t *testing.T) {
 			outputs[verb] = append(outputs[verb], left)
 		}
 
-		file := filepath.Join(home, schemaFolder, schema.File(verb))
+		file := filepath.Join(home, schemaFolder, reportcmd.SchemaFile(verb))
 		if *rewrite {
 			if err := os.WriteFile(file, text, 0o666); err != nil {
 				t.Error(err)
@@ -225,7 +225,7 @@ func fits(text, report []byte, verb string) error {
 
 // fitsSchema compares a report with the committed schema of a verb: schema FILE VERB
 func fitsSchema(ts *testscript.TestScript, _ bool, args []string) {
-	text, err := os.ReadFile(filepath.Join(schemaFolder, schema.File(args[1])))
+	text, err := os.ReadFile(filepath.Join(schemaFolder, reportcmd.SchemaFile(args[1])))
 	ts.Check(err)
 	ts.Check(fits(text, []byte(ts.ReadFile(args[0])), args[1]))
 }

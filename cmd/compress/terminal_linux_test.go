@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 // onTerminal runs a command line with a terminal for stdout and stderr, and returns what came out there.
@@ -78,7 +78,7 @@ func quiet(t *testing.T, shown string) {
 	}
 
 	for line := range strings.Lines(rest) {
-		if len(line) > 2*terminal.MaxLine {
+		if len(line) > 2*cli.MaxLine {
 			t.Errorf("a line of %d bytes: %.100q…", len(line), line)
 		}
 	}

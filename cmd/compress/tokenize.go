@@ -4,11 +4,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/texts"
+	"github.com/modelcompress/compress/cmd/compress/internal/modelcmd"
 )
 
 func tokenizeCmd(a *cli.App) *cobra.Command {
-	var o texts.TokenizeOptions
+	var o modelcmd.TokenizeOptions
 	cmd := a.Verb(cli.Verb{
 		Use: "tokenize MODEL (--text S | --file F)", Short: "Turn text into token ids, or back",
 		Long: "Prints the token ids of a text, one output line for each input line. MODEL is a folder or a " +
@@ -17,7 +17,7 @@ func tokenizeCmd(a *cli.App) *cobra.Command {
 			"arrays. --decode reads ids, separated by blanks or commas, and prints text.",
 		Example: "compress tokenize testdata/nano/base --text 'Question: 14 + 6 ='",
 		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return texts.Tokenize(j, args[0], o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Tokenize(j, args[0], o) },
 	})
 
 	f := cmd.Flags()

@@ -6,7 +6,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/editevalcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
-	"github.com/modelcompress/compress/cmd/compress/internal/mergesearch"
+	"github.com/modelcompress/compress/cmd/compress/internal/mergecmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/runcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
@@ -28,7 +28,7 @@ func workerCmd(a *cli.App) *cobra.Command {
 		Run: func(j *cli.Job, _ []string) (any, error) {
 			return workers.Work(j, o,
 				map[string]workers.Opener{
-					searchcmd.Kind: searchcmd.Serve, mergesearch.Kind: mergesearch.Serve,
+					searchcmd.Kind: searchcmd.Serve, mergecmd.SearchKind: mergecmd.ServeSearch,
 					editevalcmd.Kind: editevalcmd.Serve, evalcmd.Kind: evalcmd.Serve, runcmd.Kind: runcmd.Serve,
 				})
 		},

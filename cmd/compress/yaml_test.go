@@ -9,7 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/loracmd"
-	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
+	"github.com/modelcompress/compress/cmd/compress/internal/prunecmd"
 	"github.com/modelcompress/compress/editeval"
 	editing "github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/task"
@@ -26,7 +26,7 @@ var yamlReaders = map[string]struct {
 }{
 	"overrides": {
 		func(path string) error {
-			_, err := pruneflags.ReadOverrides(path)
+			_, err := prunecmd.ReadOverrides(path)
 			return err
 		},
 		"- dense: true\n  blocks: [0]\n", "- dense: true\n  dense: true\n", "- dens: true\n", "- dense: many\n",

@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // ErrForeign: what has the name of an unfinished or earlier output is something else, which is not touched.
-var ErrForeign = errors.New("the folder has the name of an output of this program, but holds something else")
+var ErrForeign = failure.Misuse("the folder has the name of an output of this program, but holds something else",
+	"")
 
 // Leftover returns an error that wraps [ErrForeign] unless a folder may be emptied for a new output: there is
 // none, or it is empty, or it holds what outputs have: weights, a configuration, or a file that one of the

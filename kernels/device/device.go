@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/kernels/ref"
@@ -31,7 +32,7 @@ type Options struct {
 
 var (
 	// ErrUnknown is the error of a name that is no device's.
-	ErrUnknown = errors.New("unknown device")
+	ErrUnknown = failure.Misuse("unknown device", "")
 	// ErrNoDevice is the error of a device that this machine or this build does not have.
 	ErrNoDevice = errors.New("no such device")
 )

@@ -1,6 +1,10 @@
 package corpus
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/modelcompress/compress/internal/failure"
+)
 
 // The ways in which data can be wrong. Errors of this package name the file and wrap one of these, or an error of the
 // file system; test with errors.Is.
@@ -8,7 +12,7 @@ var (
 	// ErrEmpty: the file holds no text, no record or no row.
 	ErrEmpty = errors.New("nothing in it")
 	// ErrShort: there are fewer tokens than one window needs.
-	ErrShort = errors.New("too short for one window")
+	ErrShort = failure.New("too short for one window", "use a smaller --seqlen or a longer text")
 	// ErrRecord: a line is not JSON, or not a record of a known form.
 	ErrRecord = errors.New("bad record")
 	// ErrUTF8: the text is not UTF-8.
@@ -20,7 +24,8 @@ var (
 	// ErrTooLarge: the file, a record or what a compressed file unpacks to is larger than is accepted.
 	ErrTooLarge = errors.New("too large")
 	// ErrOptions: the options contradict themselves or the file.
-	ErrOptions = errors.New("bad options")
+	ErrOptions = failure.Misuse("bad options", "")
 	// ErrNoTokenizer: the file holds text and no tokenizer was given.
-	ErrNoTokenizer = errors.New("text needs a tokenizer")
+	ErrNoTokenizer = failure.New("text needs a tokenizer",
+		"give token ids (.safetensors or .json), or put tokenizer.json into the model's folder")
 )

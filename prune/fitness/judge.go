@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
@@ -22,10 +23,10 @@ import (
 
 // The ways in which judging fails. Test with errors.Is.
 var (
-	ErrOptions = errors.New("unusable settings of the fitness")
+	ErrOptions = failure.Misuse("unusable settings of the fitness", "")
 	ErrSubject = errors.New("unusable model")
 	ErrTask    = errors.New("unusable task")
-	ErrOverlap = errors.New("sets of data overlap")
+	ErrOverlap = failure.Misuse("sets of data overlap", "")
 )
 
 // version changes with whatever changes what is measured.

@@ -12,10 +12,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // Err says that a journal is damaged or belongs to other work.
-var Err = errors.New("unusable journal")
+var Err = failure.New("unusable journal",
+	"--resume takes the command that began the search; --overwrite begins anew")
 
 // Journal is an open file. A nil Journal keeps nothing.
 type Journal[Step any] struct {

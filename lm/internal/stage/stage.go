@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/safetensors"
@@ -21,9 +22,9 @@ import (
 
 // Ways in which an output can be refused.
 var (
-	ErrExists   = errors.New("output exists already")
-	ErrOtherJob = errors.New("unfinished output belongs to another job")
-	ErrInPlace  = errors.New("output is the folder of the model itself")
+	ErrExists   = failure.Misuse("output exists already", "")
+	ErrOtherJob = failure.Misuse("unfinished output belongs to another job", "")
+	ErrInPlace  = failure.Misuse("output is the folder of the model itself", "")
 	ErrChanged  = errors.New("it changed while it was in use")
 	ErrDamaged  = errors.New("its bytes are not those that were written there")
 )

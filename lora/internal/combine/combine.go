@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -15,8 +16,8 @@ import (
 
 // Ways in which a combination can be refused.
 var (
-	ErrMethod  = errors.New("unknown way of combining adapters")
-	ErrOption  = errors.New("option does not fit the way of combining")
+	ErrMethod  = failure.Misuse("unknown way of combining adapters", "")
+	ErrOption  = failure.Misuse("option does not fit the way of combining", "")
 	ErrRanks   = errors.New("adapters differ in rank")
 	ErrRefused = errors.New("adapter cannot be combined")
 )

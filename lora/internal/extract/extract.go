@@ -4,12 +4,12 @@ package extract
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -18,7 +18,7 @@ import (
 )
 
 // ErrOption: an option is out of range.
-var ErrOption = errors.New("extraction option")
+var ErrOption = failure.Misuse("extraction option", "")
 
 // Options of [Run].
 type Options struct {

@@ -7,12 +7,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // ErrExists: there is something at the place of the output.
-var ErrExists = errors.New("output exists already")
+var ErrExists = failure.Misuse("output exists already", "")
 
 // Stage is the hidden folder beside dir in which an output grows.
 func Stage(dir string) string {

@@ -13,12 +13,14 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // ErrOtherRun: the state in the folder belongs to a run with other settings, data or model.
-var ErrOtherRun = errors.New("the unfinished run has other settings, data or base")
+var ErrOtherRun = failure.New("the unfinished run has other settings, data or base",
+	"--resume takes the flags, the data and the base that began the run; --overwrite begins anew")
 
 // ErrState: a file of state cannot be used.
 var ErrState = errors.New("state of the run")

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/lm/arch"
@@ -31,8 +32,8 @@ import (
 
 // Ways in which an output can be refused, or turn out wrong.
 var (
-	ErrExists   = errors.New("output exists already")
-	ErrOtherJob = errors.New("unfinished output belongs to another merge")
+	ErrExists   = failure.Misuse("output exists already", "")
+	ErrOtherJob = failure.Misuse("unfinished output belongs to another merge", "")
 	ErrBusy     = errors.New("another process is writing this output")
 	ErrVerify   = errors.New("output does not hold what was written")
 )

@@ -6,12 +6,14 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // Ways in which a caller can ask for what makes no sense.
 var (
-	ErrOption  = errors.New("option out of range")
-	ErrInPlace = errors.New("output is the folder of an input")
+	ErrOption  = failure.Misuse("option out of range", "")
+	ErrInPlace = failure.Misuse("output is the folder of an input", "")
 )
 
 // Stage is the hidden folder that becomes the output. What is put there in folders of their own stays, and is

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -83,7 +84,8 @@ type Options struct {
 
 // The ways in which the tensors of a recipe's models can fail to fit.
 var (
-	ErrMissing      = errors.New("tensor is missing")
+	ErrMissing = failure.New("tensor is missing",
+		"--missing merge, copy or skip says what becomes of such tensors")
 	ErrShape        = errors.New("shapes differ")
 	ErrDType        = errors.New("types differ")
 	ErrArchitecture = errors.New("different architectures")

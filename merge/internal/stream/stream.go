@@ -33,6 +33,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/direct"
@@ -43,11 +44,12 @@ import (
 // Ways of failing.
 var (
 	// ErrMemory: a method cannot do with the memory that is allowed.
-	ErrMemory = errors.New("more memory needed than is allowed")
+	ErrMemory = failure.New("more memory needed than is allowed", "raise --memory")
 	// ErrOverflow: finite inputs gave a result that the output's type cannot hold.
 	ErrOverflow = errors.New("result is not finite")
 	// ErrNonFinite: an input holds a NaN or an infinity.
-	ErrNonFinite = errors.New("input holds values that are not finite")
+	ErrNonFinite = failure.New("input holds values that are not finite",
+		"find the damage with compress inspect --verify, or pass --allow-nonfinite")
 )
 
 // Source gives the elements of one tensor of one model. Its methods are called by several goroutines at once.

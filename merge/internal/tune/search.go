@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/merge/internal/output"
 )
@@ -18,7 +19,7 @@ import (
 // The ways in which a search can fail.
 var (
 	ErrOption  = output.ErrOption
-	ErrJournal = errors.New("journal does not belong to this search")
+	ErrJournal = failure.Misuse("journal does not belong to this search", "")
 	ErrScore   = errors.New("no candidate has a score")
 )
 

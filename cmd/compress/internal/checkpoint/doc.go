@@ -6,14 +6,15 @@ package checkpoint
 import (
 	"errors"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 )
 
 // Ways in which an output folder is refused.
 var (
-	ErrExists  = errors.New("output already exists")
-	ErrTarget  = errors.New("not a folder to write to")
-	ErrInPlace = errors.New("output is the source itself")
+	ErrExists  = failure.Misuse("output already exists", "choose another --out, or pass --overwrite")
+	ErrTarget  = failure.Misuse("not a folder to write to", "")
+	ErrInPlace = failure.Misuse("output is the source itself", "")
 	ErrBusy    = errors.New("another process writes this output")
 )
 

@@ -27,9 +27,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
-	"github.com/modelcompress/compress/cmd/compress/internal/usage"
 )
 
 // App is one run of the program.
@@ -74,7 +71,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(flagError)
-	root.SetHelpFunc(usage.Help)
+	root.SetHelpFunc(Help)
 	root.SetHelpCommand(helpCmd())
 	root.SetArgs(a.args)
 	root.SetOut(a.stdout)
@@ -91,7 +88,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 		}
 	}
 	if err != nil {
-		a.printError(terminal.Styled(a.stderr), root, err)
+		a.printError(Styled(a.stderr), root, err)
 	}
 
 	return err

@@ -12,20 +12,7 @@ import (
 	"charm.land/lipgloss/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
-	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
-	"github.com/modelcompress/compress/cmd/compress/internal/usage"
-	"github.com/modelcompress/compress/editeval/edit"
-	"github.com/modelcompress/compress/editeval/task"
-	"github.com/modelcompress/compress/gp"
-	"github.com/modelcompress/compress/internal/scratch"
-	"github.com/modelcompress/compress/kernels/device"
-	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/lora"
-	"github.com/modelcompress/compress/merge"
-	"github.com/modelcompress/compress/prune"
-	"github.com/modelcompress/compress/prune/fitness"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -42,6 +29,7 @@ type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
+func (e usageError) Usage() bool   { return true }
 
 // Usagef is an error about a wrong command line, which ends the program with exit code 2.
 func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
@@ -52,40 +40,6 @@ func Usage(err error) error {
 		return nil
 	}
 	return usageError{err}
-}
-
-// misuse lists the library errors that mean a wrong command line rather than failed work.
-var misuse = []error{
-	safetensors.ErrExists, checkpoint.ErrExists, checkpoint.ErrTarget, checkpoint.ErrInPlace, lm.ErrExists,
-	lm.ErrInPlace, lm.ErrOtherJob, lm.ErrSavePacked, device.ErrUnknown, corpus.ErrOptions,
-	prune.ErrOptions, prune.ErrUnknown, prune.ErrNoCalibration, fitness.ErrOptions, fitness.ErrOverlap, gp.ErrOptions,
-	gp.ErrGrammar,
-	lora.ErrExists, lora.ErrMethod, lora.ErrOption, lora.ErrExtract, lora.ErrOtherBase,
-	edit.ErrMethod, edit.ErrOptions, task.ErrUnknownTask,
-	scratch.ErrForeign, merge.ErrExists, merge.ErrInPlace, merge.ErrOption, merge.ErrOtherJob, merge.ErrRecipe,
-	merge.ErrJournal,
-}
-
-// hints says, for ways of failing that a user can do something about, what that is.
-var hints = []struct {
-	err  error
-	hint string
-}{
-	{safetensors.ErrExists, "choose another --out, or pass --overwrite"},
-	{checkpoint.ErrExists, "choose another --out, or pass --overwrite"},
-	{merge.ErrMemory, "raise --memory"},
-	{merge.ErrNonFinite, "find the damage with compress inspect --verify, or pass --allow-nonfinite"},
-	{merge.ErrMissing, "--missing merge, copy or skip says what becomes of such tensors"},
-	{safetensors.ErrTruncated, "the download or copy may be incomplete: fetch the file again"},
-	{safetensors.ErrMissingShard, "fetch the missing file, or the whole folder again"},
-	{safetensors.ErrNoModel, "give a folder that holds model.safetensors, or the shards and their index"},
-	{safetensors.ErrNoSpace, "free space, or choose another disk with --out"},
-	{safetensors.ErrFileSize, "raise the limit on file sizes (ulimit -f), or use another file system"},
-	{syscall.ENOSPC, "free space, or choose another disk with --out"},
-	{lora.ErrOtherRun, "--resume takes the flags, the data and the base that began the run; --overwrite begins anew"},
-	{gp.ErrJournal, "--resume takes the command that began the search; --overwrite begins anew"},
-	{corpus.ErrShort, "use a smaller --seqlen or a longer text"},
-	{corpus.ErrNoTokenizer, "give token ids (.safetensors or .json), or put tokenizer.json into the model's folder"},
 }
 
 func (a *App) exitCode(err error) int {
@@ -100,21 +54,9 @@ func (a *App) exitCode(err error) int {
 	return exitFailed
 }
 
-// IsUsage tells an error about a wrong command line from one about the work.
-func IsUsage(err error) bool {
-	var u usageError
-	if errors.As(err, &u) {
-		return true
-	}
-
-	for _, m := range misuse {
-		if errors.Is(err, m) {
-			return true
-		}
-	}
-
-	return false
-}
+// IsUsage reports whether an error is about a wrong command line and not about the work. The errors of libraries say
+// so themselves.
+func IsUsage(err error) bool { return failure.IsUsage(err) }
 
 // printError writes the one line of a failed run.
 func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
@@ -123,7 +65,7 @@ func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 		name = c.CommandPath()
 	}
 
-	text := terminal.Line(plainer(oneLine(err)))
+	text := ShownLine(plainer(oneLine(err)))
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted"
 		if a.resumes {
@@ -131,7 +73,7 @@ func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 		}
 	}
 
-	style := lipgloss.NewStyle().Bold(true).Foreground(usage.Colours().ErrorHeader[1])
+	style := lipgloss.NewStyle().Bold(true).Foreground(Colours().ErrorHeader[1])
 	fmt.Fprintf(w, "%s %s\n", style.Render(name+":"), text)
 }
 
@@ -145,13 +87,15 @@ func oneLine(err error) string {
 		return text + " (HINT: a link leads out of the folder and is not followed; copy the folder with cp -rL)"
 	}
 
-	for _, h := range hints {
-		if errors.Is(err, h.err) {
-			return text + " (HINT: " + h.hint + ")"
-		}
+	hint := failure.Hint(err)
+	if hint == "" && errors.Is(err, syscall.ENOSPC) { // also where no library has seen it
+		hint = failure.Hint(safetensors.ErrNoSpace)
+	}
+	if hint == "" {
+		return text
 	}
 
-	return text
+	return text + " (HINT: " + hint + ")"
 }
 
 // groups are what the flag library says about flags that belong together, and how that is said here.

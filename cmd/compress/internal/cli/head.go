@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress"
-	"github.com/modelcompress/compress/cmd/compress/internal/memory"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 )
@@ -40,7 +39,7 @@ func (j *Job) head() Head {
 		Version: compress.Version(), Seed: j.Seed,
 		Started: j.start.UTC().Format(time.RFC3339), Finished: now.UTC().Format(time.RFC3339),
 		Seconds: now.Sub(j.start).Seconds(),
-		Memory:  memory.Peak(), Remarks: j.remarks,
+		Memory:  PeakMemory(), Remarks: j.remarks,
 	}
 
 	if j.dev != nil {

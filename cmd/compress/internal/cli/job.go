@@ -17,7 +17,6 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/safefile"
@@ -127,7 +126,7 @@ func (j *Job) Finish(result any) error {
 		}
 
 		if isTerminal(j.app.stdout) {
-			full = terminal.JSON(full)
+			full = ShownJSON(full)
 		}
 		if err == nil {
 			_, err = j.app.stdout.Write(full)
@@ -207,7 +206,7 @@ func (j *Job) Write(path string, data []byte) error {
 // Note writes a remark to stderr, as one line, unless --quiet.
 func (j *Job) Note(format string, args ...any) {
 	if !j.Quiet {
-		fmt.Fprintln(j.app.stderr, terminal.Line(fmt.Sprintf(format, args...)))
+		fmt.Fprintln(j.app.stderr, ShownLine(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -216,7 +215,7 @@ func (j *Job) Note(format string, args ...any) {
 func (j *Job) Aside(text string) {
 	if isTerminal(j.app.stderr) && !j.Quiet {
 		for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-			fmt.Fprintln(j.app.stderr, terminal.Line(line))
+			fmt.Fprintln(j.app.stderr, ShownLine(line))
 		}
 	}
 }
@@ -256,15 +255,15 @@ func isTerminal(w io.Writer) bool {
 // what shows as it is on a terminal, which the escape codes of a model must not steer either.
 func (j *Job) Stream() io.Writer {
 	if isTerminal(j.app.stdout) {
-		return terminal.Safe(j.Out())
+		return SafeWriter(j.Out())
 	}
 	return j.Out()
 }
 
 // Printf writes lines to Out. What the arguments quote of files steers no terminal.
 func (j *Job) Printf(format string, args ...any) {
-	fmt.Fprint(j.Out(), terminal.Text(fmt.Sprintf(format, args...)))
+	fmt.Fprint(j.Out(), Shown(fmt.Sprintf(format, args...)))
 }
 
 // Table writes a table to Out.
-func (j *Job) Table(t *report.Table) { terminal.Table(j.Out(), t) }
+func (j *Job) Table(t *report.Table) { PrintTable(j.Out(), t) }

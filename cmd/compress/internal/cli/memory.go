@@ -2,8 +2,13 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/memory"
+	"golang.org/x/sys/unix"
+
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -18,7 +23,7 @@ func fits(m *lm.Model, calib corpus.Windows) error {
 	need := tokens * int64(m.Config().Hidden) * 4
 	info := m.Device().Info()
 	free := info.Free
-	if room, limited := memory.Room(); limited && info.Host && (free == 0 || room < free) {
+	if room, limited := MemoryRoom(); limited && info.Host && (free == 0 || room < free) {
 		free = room
 	}
 
@@ -29,4 +34,41 @@ func fits(m *lm.Model, calib corpus.Windows) error {
 	}
 
 	return nil
+}
+
+// PeakMemory is the largest resident size that the process has had, in bytes; 0 where the system does not tell.
+func PeakMemory() int64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	if runtime.GOOS == "darwin" {
+		return int64(u.Maxrss) // bytes there, KiB elsewhere
+	}
+	return int64(u.Maxrss) << 10
+}
+
+// MemoryRoom is how much memory the process's control group may still use, if it is limited.
+func MemoryRoom() (room int64, limited bool) { return memoryRoomIn("/sys/fs/cgroup") }
+
+func memoryRoomIn(dir string) (room int64, limited bool) {
+	for _, names := range [][2]string{
+		{"memory.max", "memory.current"},
+		{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"},
+	} {
+		most, errMost := readNumber(dir + "/" + names[0])
+		used, errUsed := readNumber(dir + "/" + names[1])
+		if errMost == nil && errUsed == nil && most < 1<<60 {
+			return max(0, most-used), true
+		}
+	}
+	return 0, false
+}
+
+func readNumber(path string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }

@@ -9,8 +9,6 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
-
-	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 )
 
 // plainEvery is how often progress is written where stderr is no terminal.
@@ -81,7 +79,7 @@ type Progress struct {
 func (j *Job) Progress(name string, total int64) *Progress { return j.progress(name, total, false) }
 
 func (j *Job) progress(name string, total int64, bytes bool) *Progress {
-	name = terminal.Line(name)
+	name = ShownLine(name)
 	now := time.Now()
 	p := &Progress{job: j, name: name, total: total, start: now, last: now, bytes: bytes, work: j.pace.begin(name)}
 	after := []decor.Decorator{decor.NewPercentage(" %d")}
@@ -164,7 +162,7 @@ func (p *Progress) inAll(now time.Time) string {
 
 // Say shows a few words, such as a loss, beside the progress from the next update on.
 func (p *Progress) Say(words string) {
-	words = terminal.Line(words)
+	words = ShownLine(words)
 	p.text.Store(&words)
 }
 

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
@@ -132,7 +132,7 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		return nil, fmt.Errorf("%s: %w", path, errMediated)
 	}
 
-	if _, _, err := adapted.Bare(j, r.m, o.Adapter); err != nil {
+	if _, _, err := openmodel.AttachAdapter(j, r.m, o.Adapter); err != nil {
 		return nil, err
 	}
 	if err := r.prepare(path); err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/edited"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lm"
@@ -64,7 +64,7 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 	if o.Trace.Window > m.Blocks() {
 		return nil, cli.Usagef("--window %d: the model has %d blocks", o.Trace.Window, m.Blocks())
 	}
-	if err := edited.Attach(j, m); err != nil {
+	if err := openmodel.AttachCodebook(j, m); err != nil {
 		return nil, err
 	}
 

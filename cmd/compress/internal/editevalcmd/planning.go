@@ -9,8 +9,7 @@ import (
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/edited"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/editeval"
 	"github.com/modelcompress/compress/editeval/edit"
@@ -182,7 +181,7 @@ func (r *run) prepare() error {
 // subject is a model that is open.
 type subject struct {
 	*editeval.Subject
-	experts  *mediated.Model
+	experts  *openmodel.Experts
 	codebook string // what a reader must know of edits that are not in the weights; empty: there are none
 }
 
@@ -224,10 +223,10 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 	}
 
 	if merge.IsMediated(path) {
-		if m.Experts == "" || m.Experts == mediated.Auto {
+		if m.Experts == "" || m.Experts == openmodel.Auto {
 			return s, fmt.Errorf("%s: %w", path, ErrExperts)
 		}
-		if s.experts, err = mediated.Open(j, model, m.Experts); err != nil {
+		if s.experts, err = openmodel.OpenExperts(j, model, m.Experts); err != nil {
 			return s, err
 		}
 		if _, err = s.experts.Enter(j.Ctx, nil); err != nil {
@@ -237,7 +236,7 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 		return s, cli.Usagef("experts %s: %s is no mediated folder", m.Experts, path)
 	}
 
-	if s.codebook, err = edited.Enter(model); err != nil {
+	if s.codebook, err = openmodel.EnterCodebook(model); err != nil {
 		return s, err
 	}
 
@@ -263,36 +262,17 @@ func identity(j *cli.Job, plan *editeval.Plan, m editeval.Model, model *lm.Model
 		return "", err
 	}
 
-	parts := []any{weights}
-	experts, err := mediated.Identity(j.Ctx, model.Path(), m.Experts)
-	if err != nil {
-		return "", err
-	}
-
-	if experts != "" {
-		parts = append(parts, experts)
-	}
-
-	memory, err := edited.Identity(j.Ctx, model.Path())
-	if err != nil {
-		return "", err
-	}
-
-	if memory != "" {
-		parts = append(parts, memory)
-	}
-
+	o := openmodel.Options{Experts: m.Experts}
 	if m.Adapter != "" {
-		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
-			sum, err := cli.FileHash(j.Ctx, filepath.Join(plan.Path(m.Adapter), name))
-			if err != nil {
-				return "", err
-			}
-			parts = append(parts, sum)
-		}
+		o.Adapter = plan.Path(m.Adapter)
 	}
 
-	return cli.Fingerprint(parts...), nil
+	beside, err := openmodel.Identity(j.Ctx, model.Path(), o)
+	if err != nil {
+		return "", err
+	}
+
+	return cli.Fingerprint(append([]any{weights}, beside...)...), nil
 }
 
 // finish writes the report and removes what only an interrupted run needs.

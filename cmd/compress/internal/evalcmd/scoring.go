@@ -15,11 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/edited"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
@@ -168,7 +166,7 @@ func runIn(j *cli.Job, out *output, path string, suite *task.Suite, o Options) (
 	}
 	defer s.m.Close()
 
-	experts, err := mediated.Open(j, s.m, o.Experts)
+	experts, err := openmodel.OpenExperts(j, s.m, o.Experts)
 	if err != nil {
 		return nil, err
 	}
@@ -298,7 +296,7 @@ func load(j *cli.Job, path string, o Options, dev kernels.Device) (*subject, err
 		s.identity, err = identity(j, m, o)
 	}
 	if err == nil {
-		_, _, err = adapted.Attach(j, m, o.Adapter)
+		_, _, err = openmodel.Attach(j, m, o.Adapter)
 	}
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -326,30 +324,12 @@ func identity(j *cli.Job, m *lm.Model, o Options) (string, error) {
 		return "", err
 	}
 
-	parts := []any{weights, o.Fast}
-	if experts, err := mediated.Identity(j.Ctx, m.Path(), o.Experts); err != nil {
+	beside, err := openmodel.Identity(j.Ctx, m.Path(), openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
+	if err != nil {
 		return "", err
-	} else if experts != "" {
-		parts = append(parts, experts)
 	}
 
-	if memory, err := edited.Identity(j.Ctx, m.Path()); err != nil {
-		return "", err
-	} else if memory != "" {
-		parts = append(parts, memory)
-	}
-
-	if o.Adapter != "" {
-		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
-			sum, err := cli.FileHash(j.Ctx, filepath.Join(o.Adapter, name))
-			if err != nil {
-				return "", err
-			}
-			parts = append(parts, sum)
-		}
-	}
-
-	return cli.Fingerprint(parts...), nil
+	return cli.Fingerprint(append([]any{weights, o.Fast}, beside...)...), nil
 }
 
 // sample writes a line to the samples of a task.

@@ -3,7 +3,6 @@ package modelcmd
 import (
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/terminal"
 	"github.com/modelcompress/compress/internal/report"
 )
 
@@ -48,7 +47,7 @@ func printDiff(j *cli.Job, r *checkpoint.Diff) {
 		list []string
 	}{{r.A, r.OnlyA}, {r.B, r.OnlyB}} {
 		for _, name := range side.list {
-			j.Printf("only in %s: %s\n", side.name, terminal.Printable(name))
+			j.Printf("only in %s: %s\n", side.name, cli.Printable(name))
 		}
 	}
 

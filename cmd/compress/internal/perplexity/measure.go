@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/adapted"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/mediated"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -67,36 +66,27 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 
-	m, err := j.Load(path, lm.Options{Precision: precision})
+	m, err := openmodel.Open(j, path, lm.Options{Precision: precision},
+		openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 
-	if _, _, err := adapted.Attach(j, m, o.Adapter); err != nil {
-		return nil, err
-	}
-
 	o.Cut.Convention = corpus.Mode(o.Convention)
-	w, err := j.Cut(m, o.Data, o.Cut)
+	w, err := j.Cut(m.Model, o.Data, o.Cut)
 	if err != nil {
 		return nil, err
 	}
 
-	experts, err := mediated.Open(j, m, o.Experts)
-	if err != nil {
-		return nil, err
-	}
-	defer experts.Close()
-
-	r, err := routed(j, m, w, experts)
+	r, err := routed(j, m.Model, w, m.Experts)
 	if err != nil {
 		return nil, err
 	}
 
 	r.Convention, r.Stride = o.Convention, o.Cut.Stride
 
-	if text := cli.Beyond(m, w.SeqLen); text != "" {
+	if text := cli.Beyond(m.Model, w.SeqLen); text != "" {
 		r.Notes = append(r.Notes, text)
 		j.Note("%s", text)
 	}
@@ -133,7 +123,7 @@ func Windows(j *cli.Job, name string, m *lm.Model, w corpus.Windows) (*Report, *
 }
 
 // routed runs windows through a model with experts, those that are routed alike together; experts may be nil.
-func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *mediated.Model) (*Report, error) {
+func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Experts) (*Report, error) {
 	if experts == nil {
 		r, _, err := Windows(j, "measuring", m, w)
 		return r, err

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/contest"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
 	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/lm"
@@ -25,20 +24,20 @@ type CompareOptions struct {
 
 // plannedRun is one run of a comparison.
 type plannedRun struct {
-	method contest.Method
-	target contest.Target
+	method Method
+	target Target
 	flags  Options
 	opts   prune.Options
 }
 
 // plan turns the lists into runs, of which all are checked before the first one.
 func (o *CompareOptions) plan() ([]plannedRun, error) {
-	methods, err := contest.ParseMethods(o.Methods)
+	methods, err := ParseMethods(o.Methods)
 	if err != nil {
 		return nil, misread(err)
 	}
 
-	targets, err := contest.ParseTargets(o.Patterns)
+	targets, err := ParseTargets(o.Patterns)
 	if err != nil {
 		return nil, misread(err)
 	}
@@ -72,7 +71,7 @@ func (o *CompareOptions) plan() ([]plannedRun, error) {
 			r.opts.Memo = memo
 
 			if r.opts.Needs()&prune.Gradients != 0 && r.opts.Gradients.File == "" {
-				r.opts.Gradients.Keep = contest.Scratch(o.Out, "gradients.safetensors")
+				r.opts.Gradients.Keep = Scratch(o.Out, "gradients.safetensors")
 				r.opts.Gradients.Half = !r.opts.Gradients.Exact // what the metrics get, in half of the space
 			}
 
@@ -104,7 +103,7 @@ func Compare(j *cli.Job, path string, o CompareOptions) (any, error) {
 		return nil, err
 	}
 
-	if err := contest.Check(o.Out, path, o.Resume, o.Overwrite); err != nil {
+	if err := CheckContest(o.Out, path, o.Resume, o.Overwrite); err != nil {
 		return nil, err
 	}
 
@@ -120,8 +119,8 @@ func Compare(j *cli.Job, path string, o CompareOptions) (any, error) {
 		return nil, err
 	}
 
-	r := &contest.Report{
-		Command: contest.Command, Model: path, Calibration: c.calib.Hash, Data: c.windows.Hash,
+	r := &ContestReport{
+		Command: Command, Model: path, Calibration: c.calib.Hash, Data: c.windows.Hash,
 		Source: c.windows.Source, SeqLen: c.windows.SeqLen,
 	}
 
@@ -138,7 +137,7 @@ func Compare(j *cli.Job, path string, o CompareOptions) (any, error) {
 }
 
 // begin draws the data and makes the work of the runs.
-func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*contest.Contest, error) {
+func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*Contest, error) {
 	var err error
 	for i := 0; i < len(runs) && c.calib.IDs == nil && err == nil; i++ {
 		c.calib, err = calibration(c.Job, m, runs[i].flags, runs[i].opts)
@@ -155,11 +154,11 @@ func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*
 		return nil, err
 	}
 
-	all := &contest.Contest{
+	all := &Contest{
 		Next: func(i int) { c.announce(m, runs, i) },
 		Dir:  o.Out, Job: cli.Fingerprint(model, c.calib.Hash, c.windows.Hash), Keep: o.Keep,
 		Fresh: o.Overwrite && !o.Resume, Note: c.Note,
-		Dense: func() (contest.Measure, error) { return c.measure(stageBefore, m) },
+		Dense: func() (Measure, error) { return c.measure(stageBefore, m) },
 	}
 
 	c.announce(m, runs, -1)
@@ -176,9 +175,9 @@ func (c *comparison) begin(m *lm.Model, o *CompareOptions, runs []plannedRun) (*
 			return nil, err
 		}
 
-		all.Work = append(all.Work, contest.Work{
+		all.Work = append(all.Work, Work{
 			Method: r.method.Label, Target: r.target.Label, Key: key,
-			Do: func(folder string, out *contest.Run) error { return c.run(r, folder, out) },
+			Do: func(folder string, out *Run) error { return c.run(r, folder, out) },
 		})
 	}
 
@@ -215,19 +214,19 @@ func (c *comparison) announce(m *lm.Model, runs []plannedRun, from int) {
 }
 
 // measure gives a model's perplexity, with the mean losses of the windows. name is that of the progress.
-func (c *comparison) measure(name string, m *lm.Model) (contest.Measure, error) {
+func (c *comparison) measure(name string, m *lm.Model) (Measure, error) {
 	r, s, err := perplexity.Windows(c.Job, name, m, c.windows)
 	if err != nil {
-		return contest.Measure{}, err
+		return Measure{}, err
 	}
-	return contest.Measure{
+	return Measure{
 		Perplexity: r.Perplexity, Stderr: r.Stderr, NLL: r.NLL, Tokens: r.Tokens,
 		Windows: s.Means(),
 	}, nil
 }
 
 // run prunes the model in one way, into a folder, and measures it.
-func (c *comparison) run(r plannedRun, folder string, out *contest.Run) error {
+func (c *comparison) run(r plannedRun, folder string, out *Run) error {
 	m, err := c.Load(c.path, lm.Options{Stream: true})
 	if err != nil {
 		return err
@@ -265,7 +264,7 @@ func (c *comparison) run(r plannedRun, folder string, out *contest.Run) error {
 }
 
 // write writes the two reports.
-func (c *comparison) write(dir string, r *contest.Report) error {
+func (c *comparison) write(dir string, r *ContestReport) error {
 	data, err := c.Record(r)
 	if err != nil {
 		return err

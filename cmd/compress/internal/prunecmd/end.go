@@ -11,7 +11,6 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -25,7 +24,7 @@ func (p *pruning) allow() func(dir string) error {
 
 // remarks notes in the report what was not as one may think.
 func (p *pruning) remarks(r *Report) error {
-	if p.flags.Calib != "" && !pruneflags.NeedsData(p.opts) {
+	if p.flags.Calib != "" && !NeedsData(p.opts) {
 		who := cmp.Or(p.opts.Metric.Name, "--masks-from")
 		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.Calib, who))
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/safetensors"
@@ -34,7 +33,7 @@ type Options struct {
 	Join      bool // take the records of a JSONL file as one text
 	Resume    bool // continue an interrupted run
 	Overwrite bool // replace an existing Out
-	pruneflags.Flags
+	Flags
 }
 
 // options turns flags into the library's options. Names that are not known are errors that list the known ones.
@@ -71,7 +70,7 @@ func (o *Options) options() (prune.Options, error) {
 	if err := p.Validate(); err != nil {
 		return p, err
 	}
-	if o.Calib == "" && pruneflags.NeedsData(p) {
+	if o.Calib == "" && NeedsData(p) {
 		return p, noData(p)
 	}
 
@@ -103,13 +102,13 @@ func noData(p prune.Options) error {
 	bare := p
 	bare.Update, bare.Allocation = prune.Update{Name: prune.NoUpdate}, prune.Allocation{}
 
-	if pruneflags.NeedsData(bare) {
+	if NeedsData(bare) {
 		return cli.Usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method magnitude)",
 			p.Metric.Name)
 	}
 
 	bare.Update = p.Update
-	if pruneflags.NeedsData(bare) {
+	if NeedsData(bare) {
 		return cli.Usagef("--update %s: no calibration data (HINT: give --calib FILE)", p.Update.Name)
 	}
 

@@ -9,9 +9,8 @@ import (
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/edited"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
-	"github.com/modelcompress/compress/cmd/compress/internal/pruneflags"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
@@ -59,7 +58,7 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 	}
 
 	opts.Gradients.Keep = o.SaveTo
-	if err := edited.Behind(path); err != nil {
+	if err := openmodel.OnlyWeights(path); err != nil {
 		return nil, err
 	}
 
@@ -89,7 +88,7 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 
 // calibration draws the windows that a run needs.
 func calibration(j *cli.Job, m *lm.Model, o Options, opts prune.Options) (corpus.Windows, error) {
-	if !pruneflags.NeedsData(opts) {
+	if !NeedsData(opts) {
 		return corpus.Windows{}, nil
 	}
 	return j.Sample(m, o.Calib, corpus.SampleOptions{Samples: o.Samples, SeqLen: o.SeqLen, Join: o.Join})

@@ -1,4 +1,5 @@
-// Package reportcmd turns the JSON reports of past runs, whatever verb wrote them, into tables and charts.
+// Package reportcmd is the work of the verbs about what the program says: it turns the JSON reports of past runs into
+// tables and charts, holds their schemas, and writes the manual pages.
 package reportcmd
 
 import (

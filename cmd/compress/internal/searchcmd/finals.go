@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/contest"
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/stats"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
 )
@@ -141,11 +141,11 @@ type Tested struct {
 	PPLSE      float64 `json:"stderr"`
 	// Versus is its loss less the winner's, window by window: above 0 where the winner is better. Adjusted is
 	// for the rivals of the case. Nil for the winner itself and for the dense model.
-	Versus  *contest.Versus `json:"versus_winner,omitempty"`
-	Low     float64         `json:"ci95_low,omitempty"` // of the difference
-	High    float64         `json:"ci95_high,omitempty"`
-	Verdict string          `json:"winner_is,omitempty"` // better, worse or not told apart, at 5 % after adjustment
-	Failed  string          `json:"failed,omitempty"`    // why it could not be measured
+	Versus  *stats.Versus `json:"versus_winner,omitempty"`
+	Low     float64       `json:"ci95_low,omitempty"` // of the difference
+	High    float64       `json:"ci95_high,omitempty"`
+	Verdict string        `json:"winner_is,omitempty"` // better, worse or not told apart, at 5 % after adjustment
+	Failed  string        `json:"failed,omitempty"`    // why it could not be measured
 	// NearTies are weights of the mask that a graphics processor chose, of which the CPU may choose otherwise.
 	NearTies int64 `json:"near_ties,omitempty"`
 }
@@ -181,7 +181,7 @@ func (s *search) test(rep *Report) error {
 
 	for k, name := range s.judge.Cases() {
 		c := Case{Name: name, Windows: len(winner.Windows[k])}
-		var tests []*contest.Versus
+		var tests []*stats.Versus
 		for i, m := range got {
 			t := Tested{Metric: names[i], Failed: m.Rejected}
 			if m.Rejected == "" {
@@ -191,7 +191,7 @@ func (s *search) test(rep *Report) error {
 				}
 
 				if names[i] != fitness.Dense && names[i] != prune.FormulaPrefix+rep.Winner.Formula {
-					t.Versus = contest.Paired(m.Windows[k], winner.Windows[k])
+					t.Versus = stats.NewVersus(m.Windows[k], winner.Windows[k])
 					t.Versus.Best = rep.Winner.Formula
 					half := t.Versus.HalfWidth()
 					t.Low, t.High = t.Versus.Difference-half, t.Versus.Difference+half
@@ -204,7 +204,7 @@ func (s *search) test(rep *Report) error {
 			c.Metrics = append(c.Metrics, t)
 		}
 
-		contest.Holm(tests)
+		stats.AdjustHolm(tests)
 		for i := range c.Metrics {
 			c.Metrics[i].judge()
 		}

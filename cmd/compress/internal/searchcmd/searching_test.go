@@ -12,10 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/contest"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/internal/stats"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
@@ -139,7 +139,7 @@ func TestVerdicts(t *testing.T) {
 	}
 
 	test := func(metric string, diff, p float64) Tested {
-		m := Tested{Metric: metric, Perplexity: 2, Versus: &contest.Versus{Difference: diff, Adjusted: p, Windows: 9}}
+		m := Tested{Metric: metric, Perplexity: 2, Versus: &stats.Versus{Difference: diff, Adjusted: p, Windows: 9}}
 		m.judge()
 		return m
 	}

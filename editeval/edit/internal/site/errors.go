@@ -1,6 +1,10 @@
 package site
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/modelcompress/compress/internal/failure"
+)
 
 // Ways in which editing can fail; errors wrap one of them.
 var (
@@ -14,9 +18,9 @@ var (
 	// ErrTokens: the tokens of a prompt do not begin those of the prompt with its target.
 	ErrTokens = errors.New("tokens do not line up")
 	// ErrMethod: there is no method of that name.
-	ErrMethod = errors.New("unknown method")
+	ErrMethod = failure.Misuse("unknown method", "")
 	// ErrOptions: hyper-parameters are out of range or do not fit the model.
-	ErrOptions = errors.New("bad hyper-parameters")
+	ErrOptions = failure.Misuse("bad hyper-parameters", "")
 	// ErrModel: the model has no single down-projection in a block that is to be edited.
 	ErrModel = errors.New("model cannot be edited there")
 	// ErrStatistics: a covariance is missing, of another shape, or not positive definite.

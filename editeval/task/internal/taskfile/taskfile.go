@@ -8,6 +8,7 @@ package taskfile
 import (
 	"errors"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
@@ -20,7 +21,7 @@ var (
 	ErrValue       = errors.New("bad value")
 	ErrMissing     = errors.New("missing key")
 	ErrDuplicate   = errors.New("defined twice")
-	ErrUnknownTask = errors.New("no such task")
+	ErrUnknownTask = failure.Misuse("no such task", "")
 	ErrCycle       = errors.New("refers to itself")
 )
 

@@ -1,0 +1,339 @@
+package loracmd
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/lora"
+)
+
+// threads is how many the device may use.
+func threads(j *cli.Job) (int, error) {
+	dev, err := j.Device()
+	if err != nil {
+		return 0, err
+	}
+	return dev.Info().Threads, nil
+}
+
+// apart refuses an output that is one of the inputs, or holds one.
+func apart(out string, inputs ...string) error {
+	for _, in := range inputs {
+		if in == "" {
+			continue
+		}
+		if err := checkpoint.Apart(in, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notes prints what was accepted without effect.
+func notes(j *cli.Job, list []string) {
+	for _, n := range list {
+		j.Note("%s", n)
+	}
+}
+
+// FoldOptions are the flags of fold.
+type FoldOptions struct {
+	Adapter, Out, Shard     string
+	Safe, Overwrite, Resume bool
+	KeepZeros               bool // zeros of the base's matrices stay
+	OtherBase               bool // take an adapter that was trained on other weights
+}
+
+// Fold writes a model with an adapter in its weights.
+func Fold(j *cli.Job, model string, o FoldOptions) (any, error) {
+	if err := errors.Join(cli.ModelFolder(model), openmodel.OnlyWeights(model)); err != nil {
+		return nil, err
+	}
+	if err := apart(o.Out, model, o.Adapter); err != nil {
+		return nil, err
+	}
+
+	limit := int64(0)
+	if o.Shard != "keep" {
+		var err error
+		if limit, err = cli.ShardLimit(o.Shard); err != nil {
+			return nil, err
+		}
+		if limit == 0 { // a single file; the library's 0 is the source's files
+			limit = math.MaxInt64
+		}
+	}
+
+	threads, err := threads(j)
+	if err != nil {
+		return nil, err
+	}
+
+	bar := j.Bars()
+	r, err := lora.Fold(j.Ctx, model, o.Adapter, o.Out, lora.FoldOptions{
+		Overwrite: o.Overwrite, Resume: o.Resume, Safe: o.Safe, KeepZeros: o.KeepZeros, AllowOtherBase: o.OtherBase,
+		MaxShardSize: limit, Threads: threads, Progress: bar.Show,
+	})
+
+	bar.End()
+	if err != nil {
+		return nil, err
+	}
+
+	notes(j, r.Notes)
+	t := &report.Table{Columns: report.Columns("tensor", "moved %|%.2f", "largest", "relative")}
+	// no stored value has changed: a head that has only become its own tensor, or a change that rounds to
+	// nothing
+	still := 0
+	for _, x := range r.Tensors {
+		if x.Moved == 0 {
+			still++
+		}
+		t.Add(x.Name, 100*float64(x.Moved)/float64(max(x.Elements, 1)), x.MaxAbs, x.Relative)
+	}
+
+	if len(r.Tensors) > 0 {
+		j.Table(t)
+	}
+
+	j.Printf("%d tensors changed, %d as in %s; in %s\n", r.Edited-still, r.Copied+still, model, r.Out)
+	if z := r.Zeros; z != nil {
+		j.Printf("zeros of the changed matrices: %d before, %d after\n", z.Before, z.After)
+	}
+	if r.Untied {
+		j.Printf("the head is no longer the token table: the adapter changes one of them\n")
+	}
+
+	return r, nil
+}
+
+// CombineOptions are the flags of combine.
+type CombineOptions struct {
+	Method, Weights, Sign, Out, DType, Model string
+	Density                                  float64
+	Rank                                     int
+	Overwrite                                bool
+}
+
+// Combine writes one adapter made of several.
+func Combine(j *cli.Job, dirs []string, o CombineOptions) (any, error) {
+	t, err := cli.DType("dtype", o.DType)
+	if err != nil {
+		return nil, err
+	}
+
+	weights, err := numbers(o.Weights)
+	if err != nil {
+		return nil, err
+	}
+
+	if err := apart(o.Out, append(slices.Clone(dirs), o.Model)...); err != nil {
+		return nil, err
+	}
+
+	threads, err := threads(j)
+	if err != nil {
+		return nil, err
+	}
+
+	r, err := lora.Combine(j.Ctx, dirs, o.Out, lora.CombineOptions{
+		Method: o.Method, Weights: weights, Density: o.Density, Sign: o.Sign, Rank: o.Rank, Seed: j.Seed,
+		Threads: threads, DType: t,
+		Overwrite: o.Overwrite, Model: o.Model,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	notes(j, r.Notes)
+	list := &report.Table{Columns: report.Columns("module", "adapters", "energy kept|%.6f")}
+	for _, m := range r.Modules {
+		row := []any{m.Path, m.Adapters, nil}
+		if m.Energy != nil {
+			row[2] = *m.Energy
+		}
+		list.Add(row...)
+	}
+
+	j.Table(list)
+	exact := "not the weighted sum of the changes"
+	if r.Exact {
+		exact = "exactly the weighted sum of the changes"
+	}
+
+	j.Printf("%s of %d adapters, rank %d, %s; in %s\n", r.Method, len(dirs), r.Rank, exact, r.Out)
+	return r, nil
+}
+
+// numbers reads a list of weights.
+func numbers(text string) ([]float64, error) {
+	if text == "" {
+		return nil, nil
+	}
+
+	var list []float64
+	for field := range strings.SplitSeq(text, ",") {
+		x, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+		if err != nil {
+			return nil, cli.Usagef("--weights %q: %q is no number", text, field)
+		}
+		list = append(list, x)
+	}
+
+	return list, nil
+}
+
+// ExportOptions are the flags of export.
+type ExportOptions struct {
+	Out, DType, Model string
+	Rank              int
+	Bake, Overwrite   bool
+	WithExperts       bool
+}
+
+// Export writes an adapter of any kind as a LoRA that other tools load.
+func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
+	t, err := cli.DType("dtype", o.DType)
+	if err != nil {
+		return nil, err
+	}
+
+	if o.Rank < 0 {
+		return nil, cli.Usagef("--rank %d; 0 keeps the rank", o.Rank)
+	}
+	if err := apart(o.Out, dir, o.Model); err != nil {
+		return nil, err
+	}
+
+	r, err := lora.Export(j.Ctx, dir, o.Out,
+		lora.ExportOptions{
+			Model: o.Model, DType: t, Bake: o.Bake, Rank: o.Rank, Overwrite: o.Overwrite,
+			WithExperts: o.WithExperts,
+		})
+	if err != nil {
+		return nil, err
+	}
+
+	notes(j, r.Notes)
+	j.Printf("%s of %s parameters as a LoRA of rank %d on %d modules, %s parameters; in %s\n",
+		r.Kind, cli.Thousands(r.Trained), r.Rank, r.Modules, cli.Thousands(r.Exported), r.Out)
+	return r, nil
+}
+
+// ExtractOptions are the flags of extract.
+type ExtractOptions struct {
+	Out, DType       string
+	Targets          []string
+	Rank             int
+	Whole            bool
+	Exact, Overwrite bool
+}
+
+// Extract writes the LoRA that leads from one model to another.
+func Extract(j *cli.Job, base, tuned string, o ExtractOptions) (any, error) {
+	t, err := cli.DType("dtype", o.DType)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, dir := range []string{base, tuned} {
+		if err := errors.Join(cli.ModelFolder(dir), openmodel.OnlyWeights(dir)); err != nil {
+			return nil, err
+		}
+	}
+
+	if err := apart(o.Out, base, tuned); err != nil {
+		return nil, err
+	}
+
+	threads, err := threads(j)
+	if err != nil {
+		return nil, err
+	}
+
+	bar := j.Bars()
+	r, err := lora.Extract(j.Ctx, base, tuned, o.Out, lora.ExtractOptions{
+		Rank: o.Rank, Targets: names(o.Targets), DType: t, Whole: o.Whole, Exact: o.Exact, Seed: j.Seed,
+		Threads: threads, Overwrite: o.Overwrite, Progress: bar.Show,
+	})
+
+	bar.End()
+	if err != nil {
+		return nil, err
+	}
+
+	list := &report.Table{Columns: report.Columns("module", "change", "relative", "energy kept|%.6f")}
+	for _, m := range r.Matrices {
+		list.Add(m.Path, m.Norm, m.Relative, m.Energy)
+	}
+
+	list.Note = "change: norm of the difference; relative: by that of the base's matrix"
+	j.Table(list)
+	notes(j, r.Notes)
+	for _, x := range r.LeftOut {
+		j.Printf("differs and is left out: %s (relative %.3g)\n", x.Tensor, x.Relative)
+	}
+	for _, x := range r.Kept {
+		j.Printf("kept whole: %s (relative %.3g)\n", x.Tensor, x.Relative)
+	}
+
+	j.Printf("rank %d keeps %.4f %% of the energy of all differences; in %s\n", r.Rank, 100*r.Energy, r.Out)
+	return r, nil
+}
+
+// names reads a list of names.
+func names(fields []string) []string {
+	var list []string
+	for _, field := range fields {
+		if field = strings.TrimSpace(field); field != "" {
+			list = append(list, field)
+		}
+	}
+	return list
+}
+
+// Inspect shows what an adapter's folder holds.
+func Inspect(j *cli.Job, dir, model string) (any, error) {
+	r, err := lora.Inspect(j.Ctx, dir, model)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, n := range r.Notes {
+		j.Note("%s: %s", dir, n)
+	}
+
+	j.Printf("%s adapter of %q: %s parameters, %s, rank %d on %d modules\n", r.Kind, r.Base, cli.Thousands(r.Trained),
+		cli.Size(r.Bytes), r.Rank, len(r.Modules))
+	t := &report.Table{Columns: report.Columns("type", "modules", "ranks", "change")}
+	for _, x := range r.Types {
+		t.Add(x.Name, x.Modules, strings.Trim(fmt.Sprint(x.Ranks), "[]"), x.Norm)
+	}
+
+	t.Note = "change: root of the mean square of the norms of scale·B·A"
+	j.Table(t)
+	for _, w := range r.Whole {
+		j.Printf("whole tensor %s %v, %s\n", w.Tensor, w.Shape, w.SavedFor)
+	}
+
+	j.Printf("in memory %s, plain factors of the same ranks %s\n", cli.Size(r.Memory.Bytes), cli.Size(r.Memory.LoRA))
+
+	if s := r.Shards; s != nil {
+		j.Printf("equivalent rank %d, %d shards a vector, private rank %d, sampling %s, %d dead shards\n",
+			s.EquivalentRank, s.Shards, s.Private, s.Sampling, s.Dead)
+	}
+
+	if r.Checked != "" {
+		j.Printf("fits %s\n", r.Checked)
+	}
+
+	return r, nil
+}

@@ -1,0 +1,249 @@
+// Package mergecmd runs the verbs that merge models and measure how they conflict: merge, its search and statistics,
+// conflict, experts.
+package mergecmd
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/merge"
+)
+
+// Options are the flags of the verb.
+type Options struct {
+	Out, DType, Shard, Memory, Missing             string
+	Layout                                         string // of a mixture of experts
+	AllowSame                                      bool   // a mixture's experts may all be one model
+	Ties                                           string // which of equal elements stay
+	KeepZeros                                      bool
+	DryRun, Truncate, NonFinite, Overwrite, Resume bool
+}
+
+// MethodList names all methods, for the help.
+func MethodList() string {
+	var names []string
+	for _, m := range merge.Methods() {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Run merges, or with DryRun shows the plan.
+func Run(j *cli.Job, path string, o Options) (any, error) {
+	opts, err := o.library(j)
+	if err != nil {
+		return nil, err
+	}
+
+	if (o.Out == "") != o.DryRun {
+		return nil, cli.Usagef("give --out DIR, or --dry-run")
+	}
+
+	if m, ok, err := merge.ReadMixture(path); err != nil || ok {
+		if err != nil {
+			return nil, j.Excerpted(err)
+		}
+		if o.KeepZeros {
+			return nil, cli.Usagef("--keep-zeros is not for mixtures of experts, whose tensors are copies")
+		}
+
+		return mix(j, m, o, opts)
+	}
+
+	r, err := merge.Read(path)
+	if err != nil {
+		return nil, j.Excerpted(err)
+	}
+
+	if o.Layout != "split" || o.AllowSame {
+		return nil, cli.Usagef("--layout and --allow-same are for mixtures of experts, which %s is not", path)
+	}
+	if o.DryRun {
+		return dryRun(j, r, opts)
+	}
+	if opts.Device, err = j.Device(); err != nil {
+		return nil, err
+	}
+
+	bar := j.ByteBars()
+	opts.Progress = func(p merge.Progress) { bar.Show(strings.TrimSpace("merging "+p.Document), p.Done, p.Total) }
+	result, err := merge.Models(j.Ctx, r, o.Out, opts)
+	bar.End()
+	if err != nil {
+		return nil, j.Excerpted(err)
+	}
+
+	show(j, result, o.Out)
+
+	if i := opts.Device.Info(); !i.Host && result.There < result.Tensors {
+		j.Remark("%s merged %d of %d tensors; the others are the host's, which does what is not linear, "+
+			"task_arithmetic, ties or dare over tensors of one type; ties with --ties index alone", i.Name,
+			result.There, result.Tensors)
+	}
+
+	return Result{result, o.Out, result.Seconds, result.BytesPerSecond, result.There}, nil
+}
+
+// Result is the report of a merge with what only this run knows.
+type Result struct {
+	*merge.Report
+	Out            string  `json:"out"`
+	Seconds        float64 `json:"merge_seconds"`
+	BytesPerSecond float64 `json:"bytes_per_second"`
+	// that a graphics processor merged; the others were merged on the host
+	There int `json:"tensors_on_device"`
+}
+
+// Check finds what is wrong with flags by themselves.
+func Check(j *cli.Job, o Options) error {
+	_, err := o.library(j)
+	return err
+}
+
+// library makes the options of the library from the flags.
+func (o Options) library(j *cli.Job) (merge.Options, error) {
+	threads, err := j.Threads()
+	if err != nil {
+		return merge.Options{}, err
+	}
+
+	memory, err := cli.Bytes("memory", o.Memory)
+	if err != nil {
+		return merge.Options{}, err
+	}
+
+	shard, err := cli.ShardSize(o.Shard)
+	if err != nil {
+		return merge.Options{}, err
+	}
+
+	if shard < 0 {
+		return merge.Options{}, cli.Usagef("--max-shard-size keep: a merge has several sources; give a size or none")
+	}
+
+	opts := merge.Options{
+		Workers: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard,
+		Missing:  merge.Missing(o.Missing),
+		Truncate: o.Truncate, AllowNonFinite: o.NonFinite, Overwrite: o.Overwrite, Resume: o.Resume,
+		Ties: merge.TieBreak(o.Ties), KeepZeros: o.KeepZeros,
+	}
+
+	return opts, cli.Usage(opts.Validate())
+}
+
+// dryRun shows what a merge would do.
+func dryRun(j *cli.Job, r merge.Recipe, o merge.Options) (any, error) {
+	s, err := merge.Check(r, o)
+	if err != nil {
+		return nil, j.Excerpted(err)
+	}
+	for _, one := range append(s.Before[:len(s.Before):len(s.Before)], s) {
+		showPlan(j, one)
+	}
+	return s, nil
+}
+
+// showPlan shows what the merge of one document would do.
+func showPlan(j *cli.Job, s *merge.Summary) {
+	t := &report.Table{Columns: report.Columns("tensor", "type", "shape", "from")}
+	for _, p := range s.Plan {
+		t.Add(p.Name, p.DType, shape(p.Shape), strings.Join(p.Sources, "; "))
+	}
+
+	j.Table(t)
+	t = &report.Table{Columns: report.Columns("", "")}
+	if s.Document != "" {
+		t.Add("document", s.Document)
+	}
+
+	t.Add("method", s.Method)
+	t.Add("models", strings.Join(s.Models, ", "))
+	t.Add("configuration from", s.Donor)
+	t.Add("tensors", cli.Thousands(int64(s.Tensors)))
+	t.Add("parameters", cli.Thousands(s.Parameters))
+	t.Add("read", cli.Size(s.BytesIn))
+	t.Add("written", cli.Size(s.BytesOut))
+	t.Add("memory", cli.Size(s.Memory))
+	j.Table(t)
+	warn(j, s.Warnings)
+}
+
+// show prints what was merged.
+func show(j *cli.Job, r *merge.Report, out string) {
+	warn(j, r.Warnings)
+	if asked, err := j.Threads(); err == nil && r.Threads > 0 && r.Threads < cmp.Or(asked, runtime.GOMAXPROCS(0)) {
+		j.Note("--memory leaves room for %d of %d threads", r.Threads, cmp.Or(asked, runtime.GOMAXPROCS(0)))
+	}
+
+	for _, n := range r.NonFinite {
+		if n.Model == "" {
+			j.Note("warning: tensor %q: %d values of the merged one are not finite, though all of the inputs' are",
+				n.Tensor, n.Output)
+			continue
+		}
+
+		j.Note("warning: tensor %q of %s has %d NaN and %d infinite values; of the merged one %d are not finite",
+			n.Tensor, n.Model, n.NaN, n.Inf, n.Output)
+	}
+
+	t := &report.Table{Columns: report.Columns("", "")}
+	t.Add("method", r.Method)
+	t.Add("tensors", cli.Thousands(int64(r.Tensors)))
+	t.Add("parameters", cli.Thousands(r.Parameters))
+	t.Add("read", cli.Size(r.BytesIn))
+	t.Add("written", cli.Size(r.BytesOut))
+
+	if r.Ties != nil {
+		rule := "drawn ones stay"
+		if r.Ties.Rule == merge.TieIndex {
+			rule = "the first ones stay"
+		}
+		t.Add("at a threshold", fmt.Sprintf("%s of %s differences (%.1f %%); %s", cli.Thousands(r.Ties.Tied),
+			cli.Thousands(r.Ties.Elements), 100*float64(r.Ties.Tied)/float64(r.Ties.Elements), rule))
+	}
+
+	if r.Zeros != nil && r.Zeros.From != "" {
+		t.Add("kept zeros", fmt.Sprintf("%s, as in %s; the merge had made %s of them another value",
+			cli.Thousands(r.Zeros.Kept), r.Zeros.From, cli.Thousands(r.Zeros.Restored)))
+	}
+
+	if m := r.Mediation; m != nil {
+		t.Add("experts", strings.Join(m.Experts, ", "))
+		t.Add("routed groups", fmt.Sprintf("%d of %d", len(m.Routed), m.Groups))
+		t.Add("beside the dense model", cli.Size(m.ExpertBytes))
+		if m.RouterAccuracy != nil {
+			t.Add("router, on held-out prompts", fmt.Sprintf("%.1f %%", 100**m.RouterAccuracy))
+		}
+	}
+
+	t.Note = "in " + out
+	if r.Seconds > 0 {
+		t.Add("rate", cli.Size(int64(r.BytesPerSecond))+"/s")
+	}
+
+	j.Table(t)
+}
+
+// warn prints warnings, the first few of many.
+func warn(j *cli.Job, warnings []string) {
+	const most = 20
+	for _, w := range warnings[:min(len(warnings), most)] {
+		j.Note("warning: %s", w)
+	}
+	if n := len(warnings) - most; n > 0 {
+		j.Note("and %d warnings more; all are in the report", n)
+	}
+}
+
+// shape writes dimensions.
+func shape(dims []int64) string {
+	list := make([]string, len(dims))
+	for i, d := range dims {
+		list[i] = cli.Thousands(d)
+	}
+	return strings.Join(list, " × ")
+}

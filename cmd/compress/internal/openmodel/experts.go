@@ -1,0 +1,310 @@
+package openmodel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/merge"
+)
+
+// ExpertsFlag adds the flag that chooses experts.
+func ExpertsFlag(cmd *cobra.Command, choice *string) {
+	cmd.Flags().StringVar(choice, "experts", Auto, expertsHelp)
+	cli.Complete(cmd, "experts", Auto, Likeliest, "dense")
+}
+
+const expertsHelp = "of a mediated folder: auto routes every request, top1 to its likeliest expert alone, dense takes no " +
+	"expert, otherwise a name, or weights such as a=0.6,b=0.4; " +
+	"auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see experts route)"
+
+// Auto routes every request; Likeliest routes it to one expert, however uncertain.
+const (
+	Auto      = "auto"
+	Likeliest = "top1"
+)
+
+// Experts is a mediated model at work.
+type Experts struct {
+	experts *merge.Experts
+	routed  *merge.Routed
+	fixed   []float64 // nil: routed by request
+	policy  merge.Policy
+	used    map[string]int
+}
+
+// OpenExperts attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what
+// the flag says.
+func OpenExperts(j *cli.Job, m *lm.Model, choice string) (*Experts, error) {
+	if !merge.IsMediated(m.Path()) {
+		if choice != Auto && choice != "" {
+			return nil, cli.Usagef("--experts %s: %s is no mediated folder", choice, m.Path())
+		}
+		return nil, nil
+	}
+
+	e, err := merge.OpenExperts(j.Ctx, m.Path())
+	if err != nil {
+		return nil, err
+	}
+
+	x := &Experts{experts: e, used: map[string]int{}}
+	if x.routed, err = e.Attach(m, 0); err == nil {
+		err = x.choose(j, choice)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+
+	return x, nil
+}
+
+// choose reads the flag.
+func (x *Experts) choose(j *cli.Job, choice string) (err error) {
+	word, settings, _ := strings.Cut(choice, ":")
+	switch word {
+	case Auto, Likeliest, "":
+		if word == Likeliest {
+			x.policy.Select = "top1"
+		}
+		if err := setPolicy(&x.policy, settings); err != nil {
+			return err
+		}
+
+		if !x.experts.HasRouter() {
+			j.Note("the folder has no router: the dense model answers (--experts chooses: %s)",
+				strings.Join(x.experts.Names(), ", "))
+			x.fixed = make([]float64, len(x.experts.Names()))
+		}
+	default:
+		x.fixed, err = ParseWeights(x.experts, choice)
+	}
+
+	return err
+}
+
+// setPolicy reads what follows auto: names and values of a policy, with commas between.
+func setPolicy(p *merge.Policy, settings string) error {
+	if settings == "" {
+		return nil
+	}
+
+	given := map[string]bool{}
+	for _, part := range strings.Split(settings, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		if given[name] {
+			return cli.Usagef("experts: %s is set twice", name)
+		}
+
+		given[name] = true
+		number, err := strconv.ParseFloat(value, 64)
+		switch name {
+		case "certain":
+			p.Certain = number
+		case "cover":
+			p.Cover = number
+		case "most":
+			p.Most, err = strconv.Atoi(value)
+		case "soften":
+			p.Soften = number
+		case "outside":
+			p.Outside, err = value, nil
+		default:
+			return cli.Usagef("experts: %.40q: want certain, cover, most, soften or outside", part)
+		}
+		if err != nil {
+			return cli.Usagef("experts: %.40q: want a number after %s=", part, name)
+		}
+	}
+
+	return cli.Usage(p.Validate())
+}
+
+// ParseWeights reads dense, the name of an expert, or weights by name.
+func ParseWeights(e *merge.Experts, text string) ([]float64, error) {
+	byName := map[string]float64{}
+	if slices.Contains(e.Names(), text) {
+		byName[text] = 1
+	} else if text != "dense" {
+		for _, part := range strings.Split(text, ",") {
+			name, value, ok := strings.Cut(part, "=")
+			w, err := strconv.ParseFloat(value, 64)
+			if !ok || err != nil {
+				return nil, cli.Usagef("experts %q: want dense, a name (%s), or weights such as %s=1", text,
+					strings.Join(e.Names(), ", "), e.Names()[0])
+			}
+
+			if _, twice := byName[name]; twice {
+				return nil, cli.Usagef("experts %q: %s has two weights", text, name)
+			}
+
+			byName[name] = w
+		}
+	}
+
+	w, err := e.Weights(byName)
+	return w, cli.Usage(err)
+}
+
+// Close lets go of the experts.
+func (x *Experts) Close() error {
+	if x == nil {
+		return nil
+	}
+	return x.experts.Close()
+}
+
+// Names are the experts.
+func (x *Experts) Names() []string { return x.experts.Names() }
+
+// ExpertsIdentity is a text that changes with everything that decides what the experts do.
+func ExpertsIdentity(ctx context.Context, dir, choice string) (string, error) {
+	if !merge.IsMediated(dir) {
+		return "", nil
+	}
+	sum, err := cli.FileHash(ctx, filepath.Join(dir, "mediator", "mediator.json"))
+	return "mediated " + sum + " " + choice, err
+}
+
+// Route gives the weights for a request.
+func (x *Experts) Route(ctx context.Context, ids []int32) ([]float64, error) {
+	if x.fixed != nil {
+		return x.fixed, nil
+	}
+	w, _, err := x.routed.Route(ctx, ids, x.policy)
+	if err == nil {
+		x.used[WeightsText(x.Names(), w)]++
+	}
+	return w, err
+}
+
+// Use computes with weights from now on.
+func (x *Experts) Use(w []float64) error { return x.routed.Use(w) }
+
+// Enter routes a request and computes with its weights from now on.
+func (x *Experts) Enter(ctx context.Context, ids []int32) ([]float64, error) {
+	w, err := x.Route(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	return w, x.Use(w)
+}
+
+// EnterFor is Enter with a description of the weights; without experts it does nothing.
+func (x *Experts) EnterFor(ctx context.Context, ids []int32) (string, error) {
+	if x == nil {
+		return "", nil
+	}
+	w, err := x.Enter(ctx, ids)
+	return WeightsText(x.Names(), w), err
+}
+
+// Used counts how many requests went to which weights; nil without routing.
+func (x *Experts) Used() map[string]int {
+	if x == nil || x.fixed != nil {
+		return nil
+	}
+	return x.used
+}
+
+// WeightsText writes weights for people.
+func WeightsText(names []string, w []float64) string {
+	var parts []string
+	for i, v := range w {
+		if v == 1 {
+			return names[i]
+		}
+		if v != 0 {
+			parts = append(parts, fmt.Sprintf("%s=%.4g", names[i], v))
+		}
+	}
+
+	if len(parts) == 0 {
+		return "dense"
+	}
+
+	return strings.Join(parts, ",")
+}
+
+// Group is requests that are computed with the same weights.
+type Group struct {
+	Weights []float64
+	At      []int // positions of the requests
+}
+
+// Groups routes requests and puts those together that go the same way, in the order of their first ones.
+func (x *Experts) Groups(ctx context.Context, requests [][]int32) ([]Group, error) {
+	var list []Group
+	for i, ids := range requests {
+		w, err := x.Route(ctx, ids)
+		if err != nil {
+			return nil, fmt.Errorf("request %d: %w", i, err)
+		}
+
+		k := slices.IndexFunc(list, func(g Group) bool { return slices.Equal(g.Weights, w) })
+		if k < 0 {
+			k = len(list)
+			list = append(list, Group{Weights: w})
+		}
+
+		list[k].At = append(list[k].At, i)
+	}
+
+	return list, nil
+}
+
+// Together computes sequences that go different ways in one pass from now on, or those of the only group with
+// its weights. It returns false, and changes nothing, where a pass for each group is cheaper or where one for
+// all is not possible.
+func (x *Experts) Together(ids [][]int32, groups []Group) (bool, error) {
+	if len(groups) == 1 {
+		return true, x.Use(groups[0].Weights)
+	}
+
+	lens, weights := make([]int, len(ids)), make([][]float64, len(ids))
+	for _, g := range groups {
+		for _, i := range g.At {
+			lens[i], weights[i] = len(ids[i]), g.Weights
+		}
+	}
+
+	if !x.routed.MixedIsCheaper(lens, weights) {
+		return false, nil
+	}
+
+	_, err := x.routed.Mixed(lens, weights)
+	if errors.Is(err, merge.ErrMixed) {
+		return false, nil
+	}
+
+	return err == nil, err
+}
+
+// Router is what evaluations ask; nil where there is nothing to ask.
+func (x *Experts) Router() func(ctx context.Context, prompts [][]int32, run func(at []int) error) error {
+	if x == nil {
+		return nil
+	}
+
+	return func(ctx context.Context, prompts [][]int32, run func(at []int) error) error {
+		groups, err := x.Groups(ctx, prompts)
+		for _, g := range groups {
+			if err == nil {
+				err = x.Use(g.Weights)
+			}
+			if err == nil {
+				err = run(g.At)
+			}
+		}
+
+		return err
+	}
+}

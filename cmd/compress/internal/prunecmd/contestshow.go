@@ -1,0 +1,147 @@
+package prunecmd
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/modelcompress/compress/internal/report"
+)
+
+// Table has one row for every run, the dense model first.
+func (r *ContestReport) Table() *report.Table {
+	t := &report.Table{
+		Title: r.Model + ": perplexity after pruning",
+		Columns: report.Columns("target", "method", "zeros %|%.2f", "perplexity|%.3f", "±|%.3f", "times dense|%.3f",
+			"nll - best|%.4f", "95 %", "p",
+			"seconds|%.1f", "processor s|%.1f"),
+		Note: fmt.Sprintf("%s, windows of %d tokens, %d predicted tokens; ±: standard error over windows; 95 %%: "+
+			"interval of nll - best; p: paired t test against the best of the target over %d windows, adjusted for "+
+			"their number after Holm", r.Source, r.SeqLen, r.Dense.Tokens, len(r.Dense.Windows)),
+	}
+
+	if shared := r.shared(); shared > 0 {
+		t.Note += fmt.Sprintf("; seconds leave out %.1f for gradients and allocations, which runs share; processor "+
+			"time has them where they were made", shared)
+	}
+
+	t.Add("dense", "", 0.0, r.Dense.Perplexity, orNone(r.Dense.Stderr), 1.0, nil, nil, nil, nil, nil)
+
+	for _, target := range r.targets() {
+		for _, run := range r.of(target) {
+			var difference, interval, p, cpu any = "best", nil, nil, nil
+			switch v := run.Versus; {
+			case v != nil:
+				difference, p = v.Difference, chance(v.Adjusted)
+				interval = fmt.Sprintf("%.4f to %.4f", run.Interval[0], run.Interval[1])
+			case len(run.Windows) < 2:
+				difference = "n/a"
+			}
+
+			if run.CPU > 0 { // journals of earlier versions have none
+				cpu = run.CPU
+			}
+
+			t.Add(target, run.Method, 100*run.Sparsity, run.Perplexity, orNone(run.Stderr),
+				run.Perplexity/r.Dense.Perplexity,
+				difference, interval, p, run.Seconds, cpu)
+		}
+	}
+
+	return t
+}
+
+// shared is the time of what runs share.
+func (r *ContestReport) shared() (seconds float64) {
+	for i := range r.Runs {
+		seconds += r.Runs[i].Shared
+	}
+	return seconds
+}
+
+func orNone(v *float64) any {
+	if v == nil {
+		return "n/a"
+	}
+	return *v
+}
+
+func chance(p float64) string {
+	switch {
+	case math.IsNaN(p):
+		return "n/a"
+	case p < 1e-4:
+		return "<0.0001"
+	}
+	return strconv.FormatFloat(p, 'f', 4, 64)
+}
+
+// Page is the comparison for a browser.
+func (r *ContestReport) Page() *report.Page {
+	return &report.Page{
+		Title: "Ways of pruning " + r.Model, Subtitle: Command,
+		Sections: []report.Section{{
+			Title: "Perplexity",
+			Text: []string{"All runs had the same calibration ids and were measured on the same windows. Lower is " +
+				"better; the dense model has " + strconv.FormatFloat(r.Dense.Perplexity, 'g', 5, 64) + "."},
+			Charts: r.charts(), Tables: []*report.Table{r.Table()},
+		}},
+	}
+}
+
+// charts draws perplexity against sparsity for the targets without a pattern, and bars for every pattern.
+func (r *ContestReport) charts() []*report.Chart {
+	curve := &report.Chart{
+		Title: "Perplexity against sparsity", Kind: report.Line,
+		X: report.Axis{Label: "zeros in the pruned matrices, %"}, Y: report.Axis{Label: "perplexity"},
+	}
+	var out []*report.Chart
+	for _, target := range r.targets() {
+		runs := r.of(target)
+		if _, err := strconv.ParseFloat(target, 64); err == nil {
+			for _, run := range runs {
+				put(curve, run)
+			}
+			continue
+		}
+
+		bars := &report.Chart{
+			Title: "Perplexity with " + target, Kind: report.Bar, X: report.Axis{Label: "perplexity"},
+			Series: []report.Series{{Name: "perplexity"}},
+		}
+		for _, run := range runs {
+			bars.Labels = append(bars.Labels, run.Method)
+			bars.Series[0].Y = append(bars.Series[0].Y, run.Perplexity)
+		}
+
+		out = append(out, bars)
+	}
+
+	if len(curve.Series) == 0 {
+		return out
+	}
+
+	lo, hi := math.Inf(1), 0.0
+	for i := range curve.Series {
+		s := &curve.Series[i]
+		s.X, s.Y = append([]float64{0}, s.X...), append([]float64{r.Dense.Perplexity}, s.Y...)
+		lo, hi = min(lo, slices.Min(s.Y)), max(hi, slices.Max(s.Y))
+	}
+
+	curve.Y.Log = hi > 10*lo
+	return append([]*report.Chart{curve}, out...)
+}
+
+// put adds a run to its method's line, in order of sparsity.
+func put(c *report.Chart, run *Run) {
+	i := slices.IndexFunc(c.Series, func(s report.Series) bool { return s.Name == run.Method })
+	if i < 0 {
+		i = len(c.Series)
+		c.Series = append(c.Series, report.Series{Name: run.Method})
+	}
+	s := &c.Series[i]
+	x := 100 * run.Sparsity
+	at, _ := slices.BinarySearch(s.X, x)
+	s.X, s.Y = slices.Insert(s.X, at, x), slices.Insert(s.Y, at, run.Perplexity)
+}

@@ -1,0 +1,65 @@
+// Package failure makes errors that carry their own kind and hint: whether what was asked for was wrong, rather than
+// the work failed, and what a user can do about it. A program asks an error, with [IsUsage] and [Hint], and needs to
+// know no package that errors come from.
+package failure
+
+// named is a way of failing that has a name, which errors wrap.
+type named struct {
+	text, hint string
+	usage      bool
+}
+
+// New is a way in which work fails; hint, which may be empty, says what can be done about it.
+func New(text, hint string) error { return &named{text: text, hint: hint} }
+
+// Misuse is a way in which what was asked for is wrong; hint, which may be empty, says what to ask for instead.
+func Misuse(text, hint string) error { return &named{text: text, hint: hint, usage: true} }
+
+// Error implements error. The hint is not part of it, since it is in the words of the command line.
+func (e *named) Error() string { return e.text }
+
+// Usage reports whether what was asked for is wrong.
+func (e *named) Usage() bool { return e.usage }
+
+// Hint says what can be done about it; empty where there is nothing to say.
+func (e *named) Hint() string { return e.hint }
+
+// IsUsage reports whether an error, or one that it wraps, says that what was asked for is wrong.
+func IsUsage(err error) bool {
+	return find(err, func(err error) bool {
+		e, ok := err.(interface{ Usage() bool })
+		return ok && e.Usage()
+	})
+}
+
+// Hint is the first hint of an error and those that it wraps; empty where none has one.
+func Hint(err error) (hint string) {
+	find(err, func(err error) bool {
+		if e, ok := err.(interface{ Hint() string }); ok {
+			hint = e.Hint()
+		}
+		return hint != ""
+	})
+	return hint
+}
+
+// find looks through an error and all that it wraps, depth first. Unlike [errors.As] it goes on after an error that is
+// of the type but not what is looked for: of two joined errors either may be the wrong use.
+func find(err error, is func(error) bool) bool {
+	if err == nil || is(err) {
+		return err != nil
+	}
+
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return find(e.Unwrap(), is)
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			if find(inner, is) {
+				return true
+			}
+		}
+	}
+
+	return false
+}

@@ -1,0 +1,39 @@
+package failure
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+func TestKindAndHint(t *testing.T) {
+	plain := errors.New("plain")
+	broken := New("broken", "mend it")
+	wrong := Misuse("wrong", "")
+
+	for _, c := range []struct {
+		err   error
+		usage bool
+		hint  string
+	}{
+		{nil, false, ""},
+		{plain, false, ""},
+		{broken, false, "mend it"},
+		{wrong, true, ""},
+		{fmt.Errorf("file: %w", broken), false, "mend it"},
+		{errors.Join(plain, broken, wrong), true, "mend it"},
+		{fmt.Errorf("%w: %w", broken, fmt.Errorf("deep: %w", wrong)), true, "mend it"},
+		{fmt.Errorf("%w: %w", wrong, New("other", "do the other")), true, "do the other"},
+	} {
+		if usage := IsUsage(c.err); usage != c.usage {
+			t.Errorf("%v: usage %v, want %v", c.err, usage, c.usage)
+		}
+		if hint := Hint(c.err); hint != c.hint {
+			t.Errorf("%v: hint %q, want %q", c.err, hint, c.hint)
+		}
+	}
+
+	if err := fmt.Errorf("file: %w", broken); !errors.Is(err, broken) || err.Error() != "file: broken" {
+		t.Errorf("%v is not wrapped, or its hint is in its text", err)
+	}
+}
