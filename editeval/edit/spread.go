@@ -27,12 +27,14 @@ import (
 // ordinary keys hardly use (the null space of C: eigenvectors of small eigenvalues), so that ΔW·P·k is next to nothing
 // for them, however many edits follow. Kp are the keys of earlier edits, which the penalty keeps.
 //
-// All of them come out as ΔW = R·Aᵀ with A [in, n] (function shares; in the code keys are rows, so everything is
-// transposed). No matrix of [in, in] is inverted for a batch: by Woodbury's identity it is a system of n (AlphaEdit:
-// n + earlier keys) unknowns, and C is factored, or its eigenvectors are computed, once for each layer.
+// All of them come out as ΔW = R·Sᵀ with S [in, n] (function shares; in the code keys are rows, so everything is
+// transposed). By Woodbury's identity a batch is a system of n unknowns (AlphaEdit: n + earlier keys): C is factored,
+// or its eigenvectors are computed, once for each layer. EMMET alone factors a
+// matrix [in, in] for each batch, A = weight·C + norm_lambda·I.
 //
-// Layers are edited from the lowest up, each taking an equal share of what is left, and keys and residuals are measured
-// anew on the model with the layers below it edited, so that one layer's shortfall is the next one's task.
+// Layers are edited from the lowest up, each taking an equal share of what is left (PMET: the root of it), and keys and
+// residuals are measured anew on the model with the layers below it edited, so that one layer's shortfall is the next
+// one's task.
 //
 // Everything is float64; only the weight that is stored is rounded to its type.
 

@@ -278,10 +278,10 @@ type joining struct {
 
 // follow begins to serve new offers and leaves those that are gone.
 func (j *joining) follow(ctx context.Context, list []Offer) (err error) {
-	there := map[string]bool{}
+	listed := map[string]bool{}
 	for _, o := range list {
 		key := o.Name + " " + o.Contract + " " + o.Spec
-		there[key] = true
+		listed[key] = true
 		if j.serving[key] != nil || j.refused[key] {
 			continue
 		}
@@ -305,7 +305,7 @@ func (j *joining) follow(ctx context.Context, list []Offer) (err error) {
 	}
 
 	for key, cancel := range j.serving {
-		if !there[key] {
+		if !listed[key] {
 			cancel()
 			delete(j.serving, key)
 		}

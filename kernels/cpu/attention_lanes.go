@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// The lane form of attention: a block holds as many queries as a vector has lanes (16 with AVX-512, 8 with AVX2), one
-// to a lane, and everything of a block is a matrix [rows, lanes]:
+// The lane form of attention: a block holds one query to a lane, in a few vectors (32 lanes with AVX-512: two vectors;
+// 24 with AVX2: three), so that several independent sums are under way. Everything of a block is a matrix [rows,
+// lanes]:
 //
 //	S [keys, lanes]      = K [keys, HeadDim] · Qᵀ [HeadDim, lanes]
 //	Oᵀ [HeadDim, lanes]  = Oᵀ·carry + Vᵀ [HeadDim, keys] · exp(S - m)

@@ -112,7 +112,7 @@ func (p *Pass) attendPastBackward(b *Block, d [3]heads, dout, out kernels.Mat) e
 		hi := lo + p.lens[i]
 		end := at + hi - lo
 		if hi > lo {
-			// The kernel computes the gradients of all keys; what is behind the new ones is dropped.
+			// The kernel computes the gradients of all keys; those of earlier tokens are dropped.
 			dk, dv := both.RowRange(0, end), both.RowRange(longest, longest+end)
 			a.Pos, a.LSE = at, lse.RowRange(lo, hi)
 			p.ops.AttentionBackward(d[0].mat.RowRange(lo, hi), dk, dv, dout.RowRange(lo, hi), q.mat.RowRange(lo, hi),

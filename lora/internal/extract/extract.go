@@ -105,6 +105,7 @@ func Run(ctx context.Context, base, tuned *adapter.Checkpoint, out string, o Opt
 		return nil, err
 	}
 
+	// Matrices were noted as their pairs were written; the report has them in the order of the targets.
 	order := map[string]int{}
 	for i, m := range x.targets {
 		order[m.Path] = i

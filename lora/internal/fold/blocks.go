@@ -82,6 +82,8 @@ func (j *job) turned() bool { return j.e.low.Module.Transposed || j.e.low.Module
 
 // measure computes DoRA's factors: magnitude by the norm of each output's weights.
 func (j *job) measure(ctx context.Context) error {
+	// An output is a row of a matrix as most models store it, which lies in one block, or a column, whose squares are
+	// summed over all blocks, in their order.
 	byRow := !j.turned()
 	squares := make([][]float64, j.blocks())
 	err := j.each(ctx, func(b *block) error {

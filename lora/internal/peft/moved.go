@@ -76,6 +76,8 @@ func unmove(l *adapter.Low, init string, weights Weights) error {
 		return err
 	}
 
+	// The factors began at b0·a0, which was taken out of the base. On the base as it was the change is b·a - b0·a0: of
+	// twice the rank, the second half being what was there at the beginning, with its sign turned.
 	a, b := l.Pair()
 	f := adapter.Plain{
 		A: adapter.NewParam(l.Module.Path+".lora_A.weight", 2*l.Rank, l.Module.In),

@@ -230,6 +230,8 @@ func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int,
 		coefficient = optim.ClipCoefficient(norm, clip)
 	}
 
+	// A parameter moves as soon as its gradient is there, and the gradient is forgotten: memory holds those of one
+	// block. From the first on the step has to come to its end, since half of a step is no state to go on from.
 	squares = 0
 	began := false
 	loss, err = f.backward(context.WithoutCancel(ctx), batches, counted, func(name string, g kernels.Mat) error {

@@ -77,6 +77,8 @@ func (l *Low) Free() {
 func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, counted int,
 	lr, clip float64,
 ) (loss, norm float64, err error) {
+	// Dropout is keyed by the step and the batch, and not by what was drawn before: a resumed training has the same
+	// masks.
 	l.Runtime.ZeroGrad()
 	key := rng.New(l.Seed, "dropout").With(uint64(step))
 	for i, b := range batches {
@@ -89,6 +91,7 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 		loss += r.Loss * float64(r.Counted) / float64(counted)
 	}
 
+	// Up to here nothing has moved, so a step that fails leaves the parameters as they were.
 	l.Runtime.Drop(false, 0)
 	if err := finite("the loss", loss); err != nil {
 		return loss, 0, err

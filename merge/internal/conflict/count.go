@@ -16,8 +16,8 @@ import (
 //	Σ_t τ̂_t,i and Σ_t |τ̂_t,i|                                 sums of magnitudes, float64
 //	τ_s·τ_t                                                     a Gram matrix, float64
 //
-// From these follow all six metrics (metric.go), for a tensor and, since they add, for any group of tensors: the data
-// is read once.
+// From these follow all six metrics (metric.go), for a tensor and, since they add, for any group of tensors: once the
+// cuts are known, the data is read a single time.
 //
 // The table is the hot part: T signs for each of billions of elements. It is counted 64 elements at a time with bits.
 // For each model a word holds the signs "positive" of 64 elements, another "negative"; levels adds the T words up as
