@@ -178,3 +178,15 @@ func TestImportForms(t *testing.T) {
 		}
 	})
 }
+
+// TestOneYAML: files of YAML are read by one package, which bounds them and says where a fault is.
+func TestOneYAML(t *testing.T) {
+	eachFile(t, func(p *pkg, s *source) {
+		for _, spec := range s.ast.Imports {
+			if strings.Contains(spec.Path.Value, "yaml") && !strings.Contains(spec.Path.Value, module) &&
+				p.name != "internal/strictyaml" {
+				t.Errorf("%s: %s; internal/strictyaml reads YAML", at(spec), spec.Path.Value)
+			}
+		}
+	})
+}

@@ -106,7 +106,8 @@ func (s *Env) Filter(name string, f Function, x any, args Given) (any, error) {
 
 // Cut is items[lo:hi:step].
 func Cut(items []any, parts [3]*int) ([]any, error) {
-	step, n := 1, len(items)
+	n := len(items)
+	step := 1
 	if parts[2] != nil {
 		step = *parts[2]
 	}
@@ -114,29 +115,29 @@ func Cut(items []any, parts [3]*int) ([]any, error) {
 		return nil, fmt.Errorf("%w: slice with step 0", ErrType)
 	}
 
-	lo, hi := 0, n
+	// Positions are clamped to those that can be reached: a walk backwards begins at the last item and ends before the
+	// first (CPython, PySlice_AdjustIndices).
+	low, high := 0, n
 	if step < 0 {
-		lo, hi = n-1, -1
+		low, high = -1, n-1
 	}
 
-	bound := func(p *int, to *int) {
+	bound := func(p *int, without int) int {
 		if p == nil {
-			return
+			return without
 		}
-
 		v := *p
 		if v < 0 {
-			v = max(v+n, min(0, step))
+			v += n
 		}
-
-		*to = min(v, n+min(0, step))
-		if step > 0 {
-			*to = max(*to, 0)
-		}
+		return min(max(v, low), high)
 	}
 
-	bound(parts[0], &lo)
-	bound(parts[1], &hi)
+	lo, hi := bound(parts[0], low), bound(parts[1], high)
+	if step < 0 {
+		lo, hi = bound(parts[0], high), bound(parts[1], low)
+	}
+
 	out := []any{}
 	for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {
 		out = append(out, items[i])
