@@ -45,7 +45,8 @@ func TestEveryVerb(t *testing.T) {
 	}
 }
 
-// TestHelpFitsTheTerminal: no line is wider than the page, running text no wider than 80 columns, and examples are whole.
+// TestHelpFitsTheTerminal: no line is wider than the page, running text no wider than 80 columns, and examples are
+// whole.
 func TestHelpFitsTheTerminal(t *testing.T) {
 	root := root(cli.New(nil, nil, nil))
 	for _, c := range root.Commands() {

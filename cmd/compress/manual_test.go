@@ -17,8 +17,8 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/manual"
 )
 
-// TestManual: there is a page for every verb, with every flag that is not hidden, the same one each time, and groff finds nothing
-// to say of it.
+// TestManual: there is a page for every verb, with every flag that is not hidden, the same one each time, and groff
+// finds nothing to say of it.
 func TestManual(t *testing.T) {
 	groff, missing := exec.LookPath("groff")
 	everyVerb(func(c *cobra.Command) {

@@ -102,7 +102,7 @@ var misuses = []misuse{
 	{"merge nowhere --out o", 1, "nowhere"},
 	{"merge bad.yaml --out o", 2, "bad.yaml"},
 	{"merge empty --out o", 1, "empty"},
-	{"merge linear.yaml", 2, "--out"},
+	{"merge linear.yaml", 2, "--out is not given"},
 	{"merge linear.yaml --out full", 2, "full"},
 	{"merge linear.yaml --out o --memory -1GiB", 2, "-1GiB"},
 	{"merge linear.yaml --out o --missing nosuch", 2, "nosuch"},

@@ -8,7 +8,8 @@
 //	func countCmd(a *cli.App) *cobra.Command {
 //		out := ""
 //		cmd := a.Verb(cli.Verb{
-//			Use: "count MODEL --out FILE", Short: "…", Long: "…", Example: "compress count testdata/nano/base --out n.json",
+//			Use: "count MODEL --out FILE", Short: "…", Long: "…",
+//			Example: "compress count testdata/nano/base --out n.json",
 //			Args: cobra.ExactArgs(1),
 //			Run:  func(j *cli.Job, args []string) (any, error) { return counting.Run(j, args[0], out) },
 //		})
@@ -136,8 +137,8 @@ func (a *App) Verb(v Verb) *cobra.Command {
 	f := cmd.Flags()
 	f.SetNormalizeFunc(dashes)
 	f.StringVar(&j.device, "device", "auto",
-		"`NAME` where to compute: auto (a GPU if there is one, otherwise the CPU), cpu, cuda:N for a GPU, or ref (slow "+
-			"reference code)")
+		"`NAME` where to compute: auto (a GPU if there is one, otherwise the CPU), cpu, cuda:N for a GPU, or ref "+
+			"(slow reference code)")
 	f.IntVar(&j.threads, "threads", 0, "`N` number of CPU threads (default: one for each processor)")
 	f.Uint64Var(&j.Seed, "seed", 0, "`N` random seed (default: 0)")
 	f.BoolVarP(&j.Quiet, "quiet", "q", false, "print results only: no progress and no remarks on stderr")

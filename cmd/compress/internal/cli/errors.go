@@ -82,8 +82,8 @@ var hints = []struct {
 	{safetensors.ErrNoSpace, "free space, or choose another disk with --out"},
 	{safetensors.ErrFileSize, "raise the limit on file sizes (ulimit -f), or use another file system"},
 	{syscall.ENOSPC, "free space, or choose another disk with --out"},
-	{lora.ErrOtherRun, "--resume takes the flags, the data and the base that began the run; --overwrite begins anew"},
-	{gp.ErrJournal, "--resume takes the command that began the search; --overwrite begins anew"},
+	{lora.ErrOtherRun, "--resume takes the flags, the data and the base that began the run; --overwrite starts over"},
+	{gp.ErrJournal, "--resume takes the command that began the search; --overwrite starts over"},
 	{corpus.ErrShort, "use a smaller --seqlen or a longer text"},
 	{corpus.ErrNoTokenizer, "give token ids (.safetensors or .json), or put tokenizer.json into the model's folder"},
 }

@@ -128,7 +128,7 @@ var foreigners = []foreign{
 	{harness, "output-path", "", "--out"},
 	{harness, "include-path", "eval", "--tasks takes task files and folders"},
 	{harness, "use-cache", "eval", "--cache"},
-	{harness, "cache-requests", "eval", "not needed: prompts are made anew quickly"},
+	{harness, "cache-requests", "eval", "not needed: making prompts takes no time"},
 	{harness, "max-batch-size", "eval", "--batch-size"},
 	{harness, "write-out show-config", "eval", "compress eval tasks check TASK shows the first prompt"},
 	{harness, "check-integrity", "eval", "compress eval tasks check TASK"},

@@ -99,8 +99,8 @@ var flagGroups = []struct {
 		"config", "init", "folder", "var",
 	}},
 	{title: "Method", rest: true, names: []string{
-		"kind", "method", "methods", "patterns", "sparsity", "pattern", "group", "rank", "alpha", "targets", "steps", "lr",
-		"batch",
+		"kind", "method", "methods", "patterns", "sparsity", "pattern", "group", "rank", "alpha", "targets", "steps",
+		"lr", "batch",
 	}},
 	{title: "Output", names: []string{
 		"out", "overwrite", "resume", "dry-run", "dtype", "max-shard-size", "save", "masks", "save-grads",
