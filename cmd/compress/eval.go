@@ -162,8 +162,8 @@ func evalTasksCmd(a *cli.App) *cobra.Command {
 	cli.Alias(check, "data", "task-data")
 	cmd := a.Verb(cli.Verb{
 		Use: "tasks", Short: "List, show and check tasks",
-		Unused:  []string{"device", "threads", "seed", "json", "report", "quiet"},
-		Long:    "Lists the tasks that come with the program, shows how a task is defined, and checks task files and " +
+		Unused: []string{"device", "threads", "seed", "json", "report", "quiet"},
+		Long: "Lists the tasks that come with the program, shows how a task is defined, and checks task files and " +
 			"their data without a model.",
 		Example: "compress eval tasks list\ncompress eval tasks check my-task.yaml", Args: cobra.NoArgs,
 		Run: func(*cli.Job, []string) (any, error) {
