@@ -19,14 +19,17 @@ type convertFlags struct {
 func convertCmd(a *cli.App) *cobra.Command {
 	var o convertFlags
 	cmd := a.Verb(cli.Verb{
-		Use: "convert SRC --out DIR", Short: "Change dtype, shards or packing of a checkpoint",
-		Long: "Writes a checkpoint again with another element type, in shards of another size, or with pruned " +
-			"matrices packed as a bitmask and the values that are left (read by compressed-tensors 0.9 to 0.14). " +
-			"Rounding is to nearest even; a value that does not fit the new type is an error. Memory stays below 1 " +
-			"GiB whatever the model's size.",
+		Use:   "convert SRC --out DIR",
+		Short: "Change the element type, the files or the packing of a checkpoint",
+		Long: "Writes a copy of a checkpoint with another element type, in files of another size, or with its " +
+			"pruned matrices packed: a bitmask and the values that are not zero, in the layout that " +
+			"compressed-tensors 0.9 to 0.14 reads. --save dense unpacks again.\n\n" +
+			"Values are rounded to nearest even; a value too large for the new type is an error. Memory stays " +
+			"below 1 GiB, whatever the size of the model.",
 		Example: "compress convert pruned --save bitmask --out packed\n" +
 			"compress convert packed --dtype bf16 --max-shard-size 2GB --out dense",
-		Args: cobra.ExactArgs(1),
+		Habit: []string{"out"},
+		Args:  cobra.ExactArgs(1),
 		Check: func(*cli.Job, []string) error {
 			_, err := cli.ShardLimit(o.shard)
 			return err
@@ -35,11 +38,14 @@ func convertCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.out, "out", "", "folder to write; it appears when it is complete")
-	f.StringVar(&o.dtype, "dtype", "keep", "element type of the output; keep, f32, bf16 or f16")
-	f.StringVar(&o.save, "save", "dense", "form of pruned matrices; dense (zeros stay where they are) or bitmask")
-	f.StringVar(&o.shard, "max-shard-size", "keep", cli.ShardHelp+", keep for the source's files")
-	f.BoolVar(&o.overwrite, "overwrite", false, "replace an existing --out")
+	f.StringVar(&o.out, "out", "", "`DIR` folder for the result; it appears when it is complete")
+	f.StringVar(&o.dtype, "dtype", "keep",
+		"`TYPE` element type of the result: keep, f32, bf16 or f16 (default: keep, as in the source)")
+	f.StringVar(&o.save, "save", "dense", "`FORM` how pruned matrices are stored: dense or bitmask (packed)")
+	f.StringVar(&o.shard, "max-shard-size", "keep",
+		"`SIZE` largest file, such as 2GB or 500MiB, or none for a single file (default: keep, the files of "+
+			"the source)")
+	f.BoolVar(&o.overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out")
 	cli.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
 	cli.OneDType(cmd, "dtype", "keep")

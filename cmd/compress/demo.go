@@ -17,24 +17,27 @@ func demoCmd(a *cli.App) *cobra.Command {
 	}}
 
 	cmd := a.Verb(cli.Verb{
-		Use: "demo", Short: "Do everything once on the small models that come with the program",
-		Long: "Writes five 0.5M-parameter models with their texts, tasks and edits to --out and runs the other " +
-			"verbs on them: searches a pruning metric, prunes with it, measures conflicts of fine-tuned models, " +
-			"merges and mediates them, trains a Mixture of Shards, edits facts, and scores every model on the same " +
-			"tasks. Each command line is shown as it runs and can be repeated. All that the verbs write stays in " +
-			"--out, with report.json and one page, report.html, that is the same in every run with the same device. " +
-			"Takes about a minute and needs no network.",
+		Use:   "demo",
+		Short: "Try everything once on small models that come with the program",
+		Long: "Writes five models of 0.5M parameters, with their texts, tasks and edits, to a folder and runs " +
+			"the other verbs on them: searches a pruning metric, prunes with it, measures how fine-tuned " +
+			"models conflict, merges them, trains adapters, edits facts, and evaluates every model on the same " +
+			"tasks. It takes about a minute and needs no network.\n\n" +
+			"Each command is shown as it runs and can be repeated by hand. All outputs stay in the folder, " +
+			"with report.json and one page to open, report.html. The same device gives the same page.",
 		Example: "compress demo --out demo-out\ncompress demo --quick --out small-demo",
 		Args:    cobra.NoArgs, Resumes: true,
 		Run: func(j *cli.Job, _ []string) (any, error) { return democmd.Run(j, o) },
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Out, "out", "demo-out", "folder to write")
+	f.StringVar(&o.Out, "out", "demo-out", "`DIR` folder to write")
 	f.BoolVar(&o.Quick, "quick", false,
-		"the same in seconds: fewer candidates, methods, steps and documents, with figures that say little")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
+		"take seconds instead of a minute: fewer candidates, methods, steps and documents, so the figures say "+
+			"little")
+	f.BoolVar(&o.Resume, "resume", false,
+		"continue an interrupted run with the same result as without the interruption")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 
 	return cmd
 }

@@ -13,37 +13,48 @@ import (
 func editCmd(a *cli.App) *cobra.Command {
 	var o editcmd.Options
 	cmd := a.Verb(cli.Verb{
-		Use: "edit MODEL --edits FILE --method M --out DIR", Short: "Write facts into a model",
-		Long: "Writes the edits of a file (CounterFact, zsRE or EasyEdit JSON) into a model, and measures what was " +
-			"achieved and what moved: efficacy, paraphrases, neighbourhood, drift, norms. DIR gets the edited " +
-			"checkpoint and edits.journal, from which edit undo restores every earlier state byte for byte. " +
-			"Hyper-parameters are the published ones for models they are known for, and follow from the depth for " +
-			"others; a YAML file overrides them. Methods that need the covariance of keys collect it from --stats, " +
-			"or from the prompts of FILE.",
+		Use:   "edit MODEL --edits FILE --method M --out DIR",
+		Short: "Write facts into a model",
+		Long: "Changes single facts that a model has learnt, such as where somebody was born, without training " +
+			"it: reads the facts from a file, writes them into the weights by ROME, MEMIT, AlphaEdit, GRACE or " +
+			"another method, and saves the edited checkpoint. It then reports whether the facts are answered " +
+			"(efficacy), also when asked in other words (paraphrase), and how much else has moved " +
+			"(neighbourhood, drift, norms).\n\n" +
+			"The folder also gets edits.journal, from which compress edit undo restores every earlier state " +
+			"byte for byte.\n\n" +
+			"Hyper-parameters are the published ones for models that have some, and otherwise follow from the " +
+			"number of layers; --hparams replaces them. Methods that need the covariance of keys (ROME, MEMIT, " +
+			"AlphaEdit) collect it from --stats, or from the prompts of the edits if that is not given.",
 		Example: "compress edit testdata/nano/base --edits testdata/nano/edits.json --count 10 --method grace " +
 			"--out edited",
-		Args: cobra.ExactArgs(1), Resumes: true,
+		Habit: []string{"edits", "out"},
+		Args:  cobra.ExactArgs(1), Resumes: true,
 		Check: func(*cli.Job, []string) error { return editcmd.Check(o) },
 		Run:   func(j *cli.Job, args []string) (any, error) { return editcmd.Run(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Edits, "edits", "", "file of edits: CounterFact, zsRE or EasyEdit JSON")
-	f.StringVar(&o.Method, "method", "rome", "method; "+strings.Join(editors.Methods(), ", "))
-	f.StringVar(&o.Out, "out", "", "folder to write")
-	f.IntVar(&o.Count, "count", 0, "first edits of the file; 0 is all")
-	f.BoolVar(&o.SkipInvalid, "skip-invalid", false, "leave out records with faults, and count the next in their place")
-	f.IntVar(&o.Batch, "batch", 0, "how many at once; edits, 0 is all for methods that can, 1 for the others")
-	f.StringVar(&o.HParams, "hparams", "", "YAML file of hyper-parameters that replace the defaults")
-	f.StringVar(&o.Stats, "stats", "", "text or JSONL to collect the covariance of keys from")
-	f.IntVar(&o.StatsTokens, "stats-tokens", 1_000_000, "tokens of it at most")
-	f.StringVar(&o.Cache, "cache", "", "folder of what runs share; covariances, by weights and text")
-	f.IntVar(&o.Texts, "texts", 4, "records whose generation prompts are continued, for fluency and consistency")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out; an unfinished one is begun anew")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
-	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the matrices alone: a pruned model keeps its pattern")
+	f.StringVar(&o.Edits, "edits", "", "`FILE` CounterFact, zsRE or EasyEdit JSON with the facts to write")
+	f.StringVar(&o.Method, "method", "rome", "`NAME` editing method: "+strings.Join(editors.Methods(), ", "))
+	f.StringVar(&o.Out, "out", "", "`DIR` folder for the edited model")
+	f.IntVar(&o.Count, "count", 0, "`N` write only the first N edits of the file (default: all)")
+	f.BoolVar(&o.SkipInvalid, "skip-invalid", false,
+		"leave out faulty records instead of stopping; the next ones count in their place")
+	f.IntVar(&o.Batch, "batch", 0,
+		"`N` edits that are written at once (default: all for methods that can, otherwise 1)")
+	f.StringVar(&o.HParams, "hparams", "", "`FILE` YAML with hyper-parameters that replace the defaults")
+	f.StringVar(&o.Stats, "stats", "", "`FILE` plain text or JSONL to collect the covariance of keys from")
+	f.IntVar(&o.StatsTokens, "stats-tokens", 1_000_000, "`N` tokens of --stats to read at most")
+	f.StringVar(&o.Cache, "cache", "",
+		"`DIR` folder that keeps covariances for later runs with the same model and text")
+	f.IntVar(&o.Texts, "texts", 4,
+		"`N` records whose generation prompts are continued, to measure fluency and consistency")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out, even an unfinished run")
+	f.BoolVar(&o.Resume, "resume", false,
+		"continue an interrupted run with the same result as without the interruption")
+	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros zero, so a pruned model keeps its sparsity")
 	f.StringVar(&o.Adapter, "adapter", "",
-		"folder of an adapter; the model is edited as it makes it, DIR gets the model, to be used with the adapter")
+		"`DIR` apply this adapter while editing; the result is the model without it, to be used with it")
 	cli.Require(cmd, "edits", "out")
 	cli.Inputs(cmd, "edits", "hparams", "stats", "adapter")
 	cli.Complete(cmd, "method", editors.Methods()...)
@@ -55,15 +66,18 @@ func editCmd(a *cli.App) *cobra.Command {
 func editUndoCmd(a *cli.App) *cobra.Command {
 	to := 0
 	cmd := a.Verb(cli.Verb{
-		Use: "undo DIR --to N", Short: "Take edits out of a model again",
-		Long: "Restores the state after the first N steps of edits.journal (a step is an edit, or a batch of them), " +
-			"byte for byte; 0 is the model before all edits. Files are replaced one by one when they are complete: " +
-			"after an interruption the same command finishes the work.",
-		Example: "compress edit undo edited --to 0", Args: cobra.ExactArgs(1),
-		Run: func(j *cli.Job, args []string) (any, error) { return editcmd.Undo(j, args[0], to) },
+		Use:   "undo DIR --to N",
+		Short: "Take edits out of a model again",
+		Long: "Restores an edited model to what it was after the first N steps of its edits.journal, byte for " +
+			"byte. A step is one edit, or one batch of edits; with --to 0 all edits are taken out.\n\n" +
+			"Files are replaced one at a time when they are complete. After an interruption, the same command " +
+			"finishes the work.",
+		Example: "compress edit undo edited --to 0", Unused: []string{"device", "threads", "seed"},
+		Args: cobra.ExactArgs(1),
+		Run:  func(j *cli.Job, args []string) (any, error) { return editcmd.Undo(j, args[0], to) },
 	})
 
-	cmd.Flags().IntVar(&to, "to", 0, "steps to keep")
+	cmd.Flags().IntVar(&to, "to", 0, "`N` number of steps to keep")
 	cli.Require(cmd, "to")
 	return cmd
 }
@@ -71,15 +85,18 @@ func editUndoCmd(a *cli.App) *cobra.Command {
 func editVerifyCmd(a *cli.App) *cobra.Command {
 	base := ""
 	cmd := a.Verb(cli.Verb{
-		Use: "verify DIR [--base MODEL]", Short: "Check that an edited model is its base plus its edits",
-		Long: "Reads edits.journal and checks that the matrices in the files are what it says, and that they differ " +
-			"from what they were before all edits by the sum of the deltas of all steps, but for rounding to the " +
-			"stored type. With --base, that what they were is what MODEL has, and that no other tensor differs.",
-		Example: "compress edit verify edited --base testdata/nano/base", Args: cobra.ExactArgs(1),
-		Run: func(j *cli.Job, args []string) (any, error) { return editcmd.Verify(j, args[0], base) },
+		Use:   "verify DIR [--base MODEL]",
+		Short: "Check that an edited model is its base plus its edits",
+		Long: "Checks that the edited matrices are what edits.journal says, and that they differ from the " +
+			"originals by exactly the sum of all edits, except for rounding.\n\n" +
+			"With --base the originals are compared with those of the base model, and every other tensor must " +
+			"be the same.",
+		Example: "compress edit verify edited --base testdata/nano/base", Unused: []string{"device", "threads", "seed"},
+		Args: cobra.ExactArgs(1),
+		Run:  func(j *cli.Job, args []string) (any, error) { return editcmd.Verify(j, args[0], base) },
 	})
 
-	cmd.Flags().StringVar(&base, "base", "", "model before all edits")
+	cmd.Flags().StringVar(&base, "base", "", "`MODEL` the model before all edits")
 	cli.Inputs(cmd, "base")
 	return cmd
 }
@@ -87,10 +104,12 @@ func editVerifyCmd(a *cli.App) *cobra.Command {
 func editTraceCmd(a *cli.App) *cobra.Command {
 	var o editcmd.TraceOptions
 	cmd := a.Verb(cli.Verb{
-		Use: "trace MODEL --prompt TEXT --subject TEXT", Short: "Show where a model keeps a fact",
-		Long: "Causal tracing: noise on the subject's embeddings spoils the answer, and one state after another is " +
-			"put back to what it was. The grids tell how much of the answer's probability each token and layer " +
-			"brings back; --html draws them.",
+		Use:   "trace MODEL --prompt TEXT --subject TEXT",
+		Short: "Show in which layers a model keeps a fact (causal tracing)",
+		Long: "Adds noise to the embeddings of the subject until the answer is lost, then restores one hidden " +
+			"state at a time and measures how much of the answer's probability comes back, as in the ROME " +
+			"paper. The grids show this for every token and layer: of the residual stream, the MLPs and the " +
+			"attention. --html draws them.",
 		Example: "compress edit trace testdata/nano/base --prompt \"The birthplace of Wanda Brandt is\" --subject " +
 			"\"Wanda Brandt\"",
 		Args: cobra.ExactArgs(1),
@@ -98,14 +117,16 @@ func editTraceCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Prompt, "prompt", "", "text of the prompt; its next token is the answer")
-	f.StringVar(&o.Subject, "subject", "", "part of the prompt that the fact is about")
-	f.StringVar(&o.Answer, "answer", "", "answer to follow; by default the likeliest token")
-	f.IntVar(&o.Trace.Samples, "samples", 10, "noisy runs")
-	f.Float64Var(&o.Trace.Noise, "noise", 3, "noise in standard deviations of the subject's embeddings")
+	f.StringVar(&o.Prompt, "prompt", "", "`TEXT` prompt whose next token is the answer")
+	f.StringVar(&o.Subject, "subject", "", "`TEXT` part of the prompt that the fact is about")
+	f.StringVar(&o.Answer, "answer", "", "`TEXT` answer to follow (default: the most probable next token)")
+	f.IntVar(&o.Trace.Samples, "samples", 10, "`N` runs with noise to average")
+	f.Float64Var(&o.Trace.Noise, "noise", 3,
+		"`X` size of the noise, in standard deviations of the subject's embeddings")
 	f.IntVar(&o.Trace.Window, "window", 0,
-		"layers restored together in the MLP and attention grids; 0 is 10, at most half")
-	f.StringVar(&o.HTML, "html", "", "page to write; with pictures of the grids")
+		"`N` neighbouring layers restored together in the MLP and attention grids (default: 10, at most half "+
+			"of the layers)")
+	f.StringVar(&o.HTML, "html", "", "`FILE` page to write, with pictures of the grids")
 	cli.Require(cmd, "prompt", "subject")
 
 	return cmd

@@ -12,51 +12,57 @@ import (
 func evalCmd(a *cli.App) *cobra.Command {
 	var o evalcmd.Options
 	cmd := a.Verb(cli.Verb{
-		Use: "eval MODEL --tasks LIST --out DIR", Short: "Evaluate a model on benchmark tasks",
-		Long: "Evaluates a model by the conventions of lm-evaluation-harness: the same task files, prompts, tokens, " +
-			"metrics and standard errors. LIST names tasks, groups, tags, task files, folders or patterns of these, " +
-			"with commas between. DIR gets results.json, samples_TASK.jsonl and the answers, with which --resume " +
-			"continues or widens a run. Data files are looked for in the working directory, beside the task file " +
-			"and in --task-data.",
+		Use:   "eval MODEL --tasks LIST --out DIR",
+		Short: "Evaluate a model on benchmark tasks, as lm-evaluation-harness does",
+		Long: "Evaluates a model with the conventions of lm-evaluation-harness: the same task files, prompts, " +
+			"tokens, metrics and standard errors. Prints a table of metrics.\n\n" +
+			"--tasks names tasks, groups, tags, task files, folders or patterns of these. Task definitions " +
+			"come with the program, their data do not: data files are looked for in the working directory, " +
+			"beside the task file and in --task-data.\n\n" +
+			"The folder gets results.json, samples_TASK.jsonl and the answers, with which --resume continues " +
+			"or extends a run. Python in task files is not run.",
 		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml --out run",
+		Habit:   []string{"tasks", "out"},
 		Args:    cobra.ExactArgs(1), Resumes: true,
 		Check: func(*cli.Job, []string) error { return evalcmd.CheckFlags(o) },
 		Run:   func(j *cli.Job, args []string) (any, error) { return evalcmd.Run(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Tasks, "tasks", nil, "tasks, groups, tags, files or folders, with commas between")
-	f.StringVar(&o.Out, "out", "", "folder to write")
+	f.StringSliceVar(&o.Tasks, "tasks", nil, "`LIST` tasks, groups, tags, task files or folders, separated by commas")
+	f.StringVar(&o.Out, "out", "", "`DIR` folder for the results")
 	f.StringSliceVar(&o.Data, "task-data", nil,
-		"folders in which data files of --tasks are looked for, with commas between")
+		"`DIRS` folders in which the tasks' data files are looked for, separated by commas")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
-	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
-	f.IntVar(&o.Shots, "num-fewshot", -1, "examples in each prompt; -1 is as the task says")
-	f.IntVar(&o.Task.Limit, "limit", 0, "take the first only; documents of each task, 0 is all")
+	f.StringVar(&o.Adapter, "adapter", "", "`DIR` apply this adapter first")
+	f.IntVar(&o.Shots, "num-fewshot", -1, "`N` examples in each prompt (default: -1, as the task says)")
+	f.IntVar(&o.Task.Limit, "limit", 0, "`N` evaluate only the first N documents of each task (default: all)")
 	f.IntVar(&o.Task.BatchSize, "batch-size", 0,
-		"texts generated at a time, at most 16; 0 is as many as fit. No figure depends on it")
-	f.IntVar(&o.Task.MaxLength, "max-length", 0, "tokens of a sequence; 0 is what the model has")
+		"`N` prompts to generate for at a time, at most 16 (default: as many as fit); results do not depend on "+
+			"it")
+	f.IntVar(&o.Task.MaxLength, "max-length", 0,
+		"`N` tokens per sequence, prompt and answer (default: the model's context)")
 	f.IntVar(&o.Task.Bootstrap, "bootstrap-iters", 100_000,
-		"resamples of the bootstrap; for standard errors that have no formula, -1 leaves standard errors out")
-	f.Uint64Var(&o.FewshotSeed, "fewshot-seed", 1234, "seed of the draws of examples")
+		"`N` bootstrap resamples for standard errors that have no formula; -1 leaves standard errors out")
+	f.Uint64Var(&o.FewshotSeed, "fewshot-seed", 1234, "`N` random seed for choosing examples")
 	f.StringVar(&o.Chat, "apply-chat-template", evalcmd.NoChat,
-		"write prompts as conversations by the tokenizer's chat template; =NAME is one of several")
+		"`NAME` write prompts as chats with the tokenizer's chat template, or with the one of this name")
 
 	f.Lookup("apply-chat-template").NoOptDefVal = evalcmd.OwnChat
 	f.StringVar(&o.Multiturn, "fewshot-as-multiturn", "",
-		"examples as messages of their own: true (the default with a chat template) or false")
+		"`BOOL` give examples as messages of their own: true or false (default: true with a chat template)")
 	f.Lookup("fewshot-as-multiturn").NoOptDefVal = "true"
 
-	f.StringVar(&o.Task.System, "system-instruction", "", "text of the system, before the description of the task")
-	f.BoolVar(&o.NoSpecial, "no-special", false,
-		"add no special tokens; without it the start token is added where the tokenizer does so")
+	f.StringVar(&o.Task.System, "system-instruction", "", "`TEXT` system message, before the task's description")
+	f.BoolVar(&o.NoSpecial, "no-special", false, "add no special tokens, not even the start token")
 	f.BoolVar(&o.LogSamples, "log-samples", true,
-		"write what each document was asked and answered; eval compare needs it")
-	f.StringVar(&o.Task.Cache, "cache", "", "folder of what runs share; answers, by weights and request")
-	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot "+
-		"products for it")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run; or widen a finished one")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
+		"write what each document was asked and answered, which eval compare needs")
+	f.StringVar(&o.Task.Cache, "cache", "", "`DIR` folder that keeps answers for later runs with the same model")
+	f.BoolVar(&o.Fast, "fast", false,
+		"round activations to BF16 where the weights are BF16; faster on CPUs with BF16 instructions, slightly "+
+			"less precise")
+	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run, or extend a finished one")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Complete(cmd, "fewshot-as-multiturn", "true", "false")
 	cli.CompleteFiles(cmd, "tasks", evalcmd.TaskNames)
 	cli.Require(cmd, "tasks", "out")
@@ -70,15 +76,18 @@ func evalCmd(a *cli.App) *cobra.Command {
 func evalCompareCmd(a *cli.App) *cobra.Command {
 	draws := 10_000
 	cmd := a.Verb(cli.Verb{
-		Use: "compare RUN_A RUN_B", Short: "Test the differences between two evaluations",
+		Use:   "compare RUN_A RUN_B",
+		Short: "Test whether two evaluations differ significantly",
 		Long: "Pairs the documents of two outputs of eval and tests every difference: McNemar's exact test where " +
-			"documents are right or wrong, otherwise a paired bootstrap, which gives the intervals too.",
+			"documents are right or wrong, otherwise a paired bootstrap. Prints the differences with 95 % " +
+			"confidence intervals and which are statistically significant.",
 		Example: "compress eval compare dense-run pruned-run",
+		Unused:  []string{"device", "threads"},
 		Args:    cobra.ExactArgs(2),
 		Run:     func(j *cli.Job, args []string) (any, error) { return evalcmd.Compare(j, args[0], args[1], draws) },
 	})
 
-	cmd.Flags().IntVar(&draws, "bootstrap-iters", draws, "resamples of the bootstrap")
+	cmd.Flags().IntVar(&draws, "bootstrap-iters", draws, "`N` bootstrap resamples")
 	cli.Alias(cmd, "draws", "bootstrap-iters")
 	return cmd
 }
@@ -87,21 +96,26 @@ func evalBatchCmd(a *cli.App) *cobra.Command {
 	o := evalcmd.Options{LogSamples: true, FewshotSeed: 1234}
 	var who workers.Where
 	cmd := a.Verb(cli.Verb{
-		Use: "batch PLAN.yaml --out DIR", Short: "Evaluate several models on several tasks and compare them",
-		Long: "Runs every model of a plan (models: paths, or name, path and adapter; tasks; data; num_fewshot; " +
-			"limit; bootstrap_iters; max_length, apply_chat_template, fewshot_as_multiturn, system_instruction) on " +
-			"every task, through a durable queue, and compares all models with the first. DIR gets the output of " +
-			"every run under MODEL/TASK, comparison.json and comparison.md. Processes of the verb worker take runs " +
-			"with --cluster or --listen; they have to reach the models, the data and the folder beside DIR under " +
-			"the same paths.",
-		Example: "compress eval batch plan.yaml --out runs", Args: cobra.ExactArgs(1), Resumes: true,
+		Use:   "batch PLAN.yaml --out DIR",
+		Short: "Evaluate several models on several tasks and compare them",
+		Long: "Runs every model of a plan on every task, through a queue that survives interruptions, and " +
+			"compares all models with the first. The plan (YAML) has the keys models (paths; or name, path and " +
+			"adapter), tasks, data, num_fewshot, limit, bootstrap_iters, max_length, apply_chat_template, " +
+			"fewshot_as_multiturn and system_instruction.\n\n" +
+			"The folder gets the output of every run under MODEL/TASK, comparison.json and comparison.md. " +
+			"Other machines can take runs (compress worker with --cluster or --listen) if they see the models, " +
+			"the data and the folder under the same paths.",
+		Example: "compress eval batch plan.yaml --out runs", Habit: []string{"out"},
+		Args: cobra.ExactArgs(1), Resumes: true,
 		Run: func(j *cli.Job, args []string) (any, error) { return evalcmd.Batch(j, args[0], o, who) },
 	})
 
-	cmd.Flags().StringVar(&o.Out, "out", "", "folder to write")
-	cmd.Flags().StringVar(&o.Task.Cache, "cache", "", "folder of what runs share; answers, by weights and request")
+	cmd.Flags().StringVar(&o.Out, "out", "", "`DIR` folder for the results")
+	cmd.Flags().StringVar(&o.Task.Cache, "cache", "",
+		"`DIR` folder that keeps answers for later runs with the same model")
 	who.Add(cmd.Flags(), 1, ", each with a model in memory")
-	cmd.Flags().BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
+	cmd.Flags().BoolVar(&o.Resume, "resume", false,
+		"continue an interrupted run with the same result as without the interruption")
 	cli.Require(cmd, "out")
 
 	return cmd
@@ -109,38 +123,48 @@ func evalBatchCmd(a *cli.App) *cobra.Command {
 
 func evalTasksCmd(a *cli.App) *cobra.Command {
 	list := a.Verb(cli.Verb{
-		Use: "list", Short: "List the tasks that come with the program",
-		Long:    "Lists the tasks, groups and tags whose definitions come with the program; their data do not.",
-		Example: "compress eval tasks list", Args: cobra.NoArgs,
-		Run: func(j *cli.Job, _ []string) (any, error) { return evalcmd.Definitions(j, nil) },
+		Use:   "list",
+		Short: "List the tasks that come with the program",
+		Long: "Lists the tasks, groups and tags whose definitions come with the program. Their data do not come " +
+			"with it; compress eval tasks show TASK says which files a task reads.",
+		Example: "compress eval tasks list", Unused: []string{"device", "threads", "seed"},
+		Args: cobra.NoArgs,
+		Run:  func(j *cli.Job, _ []string) (any, error) { return evalcmd.Definitions(j, nil) },
 	})
 
 	show := a.Verb(cli.Verb{
-		Use: "show TASK…", Short: "Show the definition of tasks",
-		Long: "Shows where tasks, groups or task files are defined, what they ask for, and which data " +
-			"files they read.",
-		Example: "compress eval tasks show arc_easy mmlu", Args: cobra.MinimumNArgs(1),
-		Run: func(j *cli.Job, args []string) (any, error) { return evalcmd.Definitions(j, args) },
+		Use:   "show TASK…",
+		Short: "Show how tasks are defined",
+		Long: "Shows where tasks, groups or task files are defined, what they ask for, and which data files they " +
+			"read.",
+		Example: "compress eval tasks show arc_easy mmlu", Unused: []string{"device", "threads", "seed"},
+		Args: cobra.MinimumNArgs(1),
+		Run:  func(j *cli.Job, args []string) (any, error) { return evalcmd.Definitions(j, args) },
 	})
 
 	var data []string
 	var o evalcmd.Options
 	check := a.Verb(cli.Verb{
-		Use: "check TASK…", Short: "Try tasks without a model",
-		Long: "Reads task files and their data, makes every prompt, and says what is wrong; for a single task it " +
-			"shows the first prompt.",
-		Example: "compress eval tasks check testdata/nano/tasks", Args: cobra.MinimumNArgs(1),
-		Run: func(j *cli.Job, args []string) (any, error) { return evalcmd.Check(j, args, data, o) },
+		Use:   "check TASK…",
+		Short: "Try tasks without a model",
+		Long: "Reads task files and their data, makes every prompt, and reports what is wrong. For a single task " +
+			"it also shows the first prompt and its answers.",
+		Example: "compress eval tasks check testdata/nano/tasks", Unused: []string{"device", "threads", "seed"},
+		Args: cobra.MinimumNArgs(1),
+		Run:  func(j *cli.Job, args []string) (any, error) { return evalcmd.Check(j, args, data, o) },
 	})
 
 	check.Flags().StringSliceVar(&data, "task-data", nil,
-		"folders in which data files of --tasks are looked for, with commas between")
-	check.Flags().IntVar(&o.Task.Limit, "limit", 0, "take the first only; documents of each task, 0 is all")
+		"`DIRS` folders in which the tasks' data files are looked for, separated by commas")
+	check.Flags().IntVar(&o.Task.Limit, "limit", 0,
+		"`N` check only the first N documents of each task (default: all)")
 	cli.Inputs(check, "task-data")
 	cli.Alias(check, "data", "task-data")
 	cmd := a.Verb(cli.Verb{
 		Use: "tasks", Short: "List, show and check tasks",
-		Long:    "Lists the tasks that come with the program, shows definitions, and checks task files without a model.",
+		Unused: []string{"device", "threads", "seed", "json", "report", "quiet"},
+		Long: "Lists the tasks that come with the program, shows how a task is defined, and checks task files and " +
+			"their data without a model.",
 		Example: "compress eval tasks list\ncompress eval tasks check my-task.yaml", Args: cobra.NoArgs,
 		Run: func(*cli.Job, []string) (any, error) {
 			return nil, cli.Usagef("list, show or check? see compress eval tasks --help")

@@ -11,23 +11,28 @@ import (
 func generateCmd(a *cli.App) *cobra.Command {
 	var o modelcmd.GenerateOptions
 	cmd := a.Verb(cli.Verb{
-		Use: "generate MODEL --prompt S", Short: "Continue a text",
-		Long: "Continues the prompt until --max-tokens or an end token, printing text as it comes. Temperature 0, " +
-			"the default, always takes the likeliest token; otherwise tokens are drawn, the same ones for the " +
-			"same --seed.",
+		Use:   "generate MODEL --prompt S",
+		Short: "Continue a prompt",
+		Long: "Continues the prompt until --max-tokens or an end token, and prints the text as it is generated. " +
+			"By default the most probable token is always taken; with --temperature above 0 tokens are " +
+			"sampled, and the same --seed gives the same text.\n\n" +
+			"The prompt is taken as it stands: no chat template is applied, which instruct models may need.",
 		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8",
+		Habit:   []string{"prompt"},
 		Args:    cobra.ExactArgs(1),
 		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Generate(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Prompt, "prompt", "", "text of the prompt; it is continued")
-	f.IntVar(&o.MaxTokens, "max-tokens", 64, "tokens to add at most")
-	f.Float64Var(&o.Temperature, "temperature", 0, "0 is greedy")
-	f.Float64Var(&o.TopP, "top-p", 0, "draw from the likeliest tokens that make up this share; 0 is all")
-	f.IntVar(&o.TopK, "top-k", 0, "draw from this many likeliest tokens; 0 is all")
+	f.StringVar(&o.Prompt, "prompt", "", "`TEXT` text to continue")
+	f.IntVar(&o.MaxTokens, "max-tokens", 64, "`N` tokens to generate at most")
+	f.Float64Var(&o.Temperature, "temperature", 0,
+		"`X` sampling temperature (default: 0, always the most probable token)")
+	f.Float64Var(&o.TopP, "top-p", 0,
+		"`X` sample from the most probable tokens that together have this probability (default: all tokens)")
+	f.IntVar(&o.TopK, "top-k", 0, "`N` sample from the N most probable tokens (default: all tokens)")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
-	f.StringVar(&o.Adapter, "adapter", "", "folder of an adapter; it is applied first")
+	f.StringVar(&o.Adapter, "adapter", "", "`DIR` apply this adapter first")
 	cli.Require(cmd, "prompt")
 	cli.Inputs(cmd, "adapter")
 	cli.MayBeEmpty(cmd, "prompt")

@@ -23,14 +23,19 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	var config string
 	var cmd *cobra.Command
 	cmd = a.Verb(cli.Verb{
-		Use: "train MODEL --data FILE --out DIR", Short: "Train an adapter, or a whole model",
-		Long: "Trains a Mixture of Shards, a LoRA or one of its relatives on a frozen base, or with --kind full " +
-			"every parameter. Data: plain text; JSONL with text, with prompt and completion, or with chat messages " +
-			"(of the latter two only the answers count); or a .safetensors file with input_ids and labels " +
-			"[steps,B,T], whose batches are taken as they are. The output holds the adapter in PEFT's form (Mixture " +
-			"of Shards: its own), training.json and training.html with the curves. --resume goes on after an " +
-			"interruption, to the same bytes. --config reads the same settings from a YAML file.",
+		Use:   "train MODEL --data FILE --out DIR",
+		Short: "Train an adapter, or a whole model",
+		Long: "Trains an adapter on a frozen base model, or every parameter with --kind full. The data is plain " +
+			"text, JSONL with text, with prompt and completion, or with chat messages (of the last two only " +
+			"the answers are trained on), or a .safetensors file with input_ids and labels [steps,B,T], whose " +
+			"batches are used as they are.\n\n" +
+			"The result is a PEFT adapter, or with --kind mos a Mixture of Shards, which PEFT does not load " +
+			"and compress lora export converts. The folder also gets training.json, and training.html with the " +
+			"curves.\n\n" +
+			"An interrupted training goes on with --resume to the same bytes. --config reads the same settings " +
+			"from a YAML file.",
 		Example: loraTrainExample,
+		Habit:   []string{"data", "out"},
 		Args:    cobra.ExactArgs(1), Resumes: true,
 		Check: func(*cli.Job, []string) error {
 			settings := config
@@ -63,28 +68,31 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.Var(&o.Data, "data", "text, JSONL or token ids; to train on, several times for several files, whose records "+
-		"follow each other")
-	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
-	f.StringVar(&config, "config", "", "YAML file with the same settings as these flags, without the dashes")
-	f.StringVar(&o.Start, "init", "", "folder of an adapter to start from, with its kind and sizes")
+	f.Var(&o.Data, "data",
+		"`FILE` what to train on: plain text, JSONL, or token ids (.safetensors or .json); give it several "+
+			"times for several files")
+	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
+	f.StringVar(&config, "config", "", "`FILE` YAML with settings: the names of these flags without the dashes")
+	f.StringVar(&o.Start, "init", "", "`DIR` adapter to start from, with its kind and sizes")
 	f.BoolVar(&o.AllowOtherBase, "allow-other-base", false,
-		"take an adapter that was trained on other weights, if its shapes fit; with --init")
-	f.StringVar(&o.Held, "eval", "", "file to evaluate on")
-	f.StringVar(&o.Template, "chat-template", "",
-		"file with a chat template, instead of that of the tokenizer's configuration")
-	f.IntVar(&o.SeqLen, "seqlen", 512, "tokens of a window; of records the longest sequence")
-	f.BoolVar(&o.Fast, "fast", false, "round activations to BF16 where weights are BF16 and the processor has dot "+
-		"products for it")
+		"with --init, accept an adapter that was trained on other weights, if its shapes fit")
+	f.StringVar(&o.Held, "eval", "", "`FILE` held-out data to evaluate on")
+	f.StringVar(&o.Template, "chat-template", "", "`FILE` chat template to use instead of the tokenizer's")
+	f.IntVar(&o.SeqLen, "seqlen", 512, "`N` longest sequence in tokens")
+	f.BoolVar(&o.Fast, "fast", false,
+		"round activations to BF16 where the weights are BF16; faster on CPUs with BF16 instructions, slightly "+
+			"less precise")
 	f.StringSliceVar(&o.RankPattern, "rank-pattern", nil,
-		"lora: REGEX=RANK for modules whose path ends in what the expression matches; the first that fits counts")
-	f.StringSliceVar(&o.AlphaPattern, "alpha-pattern", nil, "lora: REGEX=ALPHA, likewise")
-	f.IntVar(&o.Bits, "base-bits", 0, "keep the frozen base's matrices in 8 or 4 bits (NormalFloat) an element; 0 "+
-		"is as stored")
-	f.StringVar(&o.Kept, "memory", "", "memory for buffers and statistics; for kept activations, none computes "+
-		"every block twice, empty is half of what is free; no influence on results")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
+		"`LIST` lora: REGEX=RANK for modules whose path ends in a match; the first that fits counts")
+	f.StringSliceVar(&o.AlphaPattern, "alpha-pattern", nil, "`LIST` lora: REGEX=ALPHA, like --rank-pattern")
+	f.IntVar(&o.Bits, "base-bits", 0,
+		"`N` keep the frozen base in 8 or 4 bits (NormalFloat), as QLoRA does (default: as stored)")
+	f.StringVar(&o.Kept, "memory", "",
+		"`SIZE` memory for stored activations, or none to recompute them in the backward pass; results do not "+
+			"change (default: half of what is free)")
+	f.BoolVar(&o.Resume, "resume", false,
+		"continue an interrupted run with the same result as without the interruption")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	addAdapterFlags(f, &o.Options)
 	addRunFlags(f, &o.Options)
 	cli.CompleteList(cmd, "targets", "q", "k", "v", "o", "gate", "up", "down")
@@ -113,56 +121,63 @@ func given[T any](cmd *cobra.Command, flag string, value T) T {
 
 // addAdapterFlags adds what an adapter is.
 func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
-	f.StringVar(&o.Kind, "kind", "mos", "kind; "+strings.Join(lora.Kinds, ", "))
-	f.IntVar(&o.Rank, "rank", 0, "rank of the adapter; 0 is 8, or for mos what the pools of a model with "+
-		"few blocks have")
-	f.Float64Var(&o.Alpha, "alpha", 16, "the change is alpha/rank times the product of its factors")
+	f.StringVar(&o.Kind, "kind", "mos", "`NAME` what to train: "+strings.Join(lora.Kinds, ", "))
+	f.IntVar(&o.Rank, "rank", 0,
+		"`N` rank of the adapter (default: 8; for mos on models with few layers what their pools allow)")
+	f.Float64Var(&o.Alpha, "alpha", 16, "`X` the adapter's change is scaled by alpha/rank")
 	f.Float64Var(&o.Dropout, "dropout", 0,
-		"share of a matrix' inputs that its change does not see, drawn anew in every step")
-	f.IntVar(&o.EquivalentRank, "equivalent-rank", 2, "mos: rank e of the LoRA with as many parameters")
-	f.IntVar(&o.Shards, "shards", 4, "mos: shards l of a vector")
-	f.IntVar(&o.Private, "private", 0, "mos: ranks p of each block's own; 0 is 1, or none with --equivalent-rank "+
-		"1, -1 is none")
-	f.StringVar(&o.Sampling, "sampling", "balanced", "mos: how shards are drawn: balanced (all equally often), "+
-		"official (some may be drawn by no block), pure (every block uses all)")
-	f.BoolVar(&o.Paired, "paired", false, "mos: draw the shards of B with those of A (no pair dissociation)")
-	f.BoolVar(&o.RSLoRA, "rslora", false, "scale by alpha/√rank")
-	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the matrices alone: a pruned model keeps its "+
-		"pattern; a step of an adapter takes about twice as long")
-	f.BoolVar(&o.DoRA, "dora", false, "lora: train magnitudes apart from directions")
-	f.BoolVar(&o.OutputBias, "lora-bias", false, "lora: train a bias beside B")
-	f.Float64Var(&o.DInitial, "d-initial", 0.1, "vera: start of the scales of A's rows")
-	f.IntVar(&o.Unshared, "unshared", 1, "prolora: ranks that are not shared; -1 is none")
-	f.IntVar(&o.InParts, "in-parts", 2, "prolora: copies along the inputs")
-	f.IntVar(&o.OutParts, "out-parts", 2, "prolora: copies along the outputs")
-	f.StringSliceVar(&o.Targets, "targets", nil, "matrices to change; roles (q, k, v, o, gate, up, down), names, or "+
-		"/regular expression/ of paths, all linears of the blocks by default")
-	f.StringSliceVar(&o.Exclude, "exclude", nil, "names, or /regular expression/, of matrices to leave alone")
-	f.IntSliceVar(&o.Layers, "layers", nil, "only these blocks, from 0")
-	f.StringSliceVar(&o.Whole, "modules-to-save", nil, "modules that are trained whole, by the ends of their paths")
+		"`X` fraction of an adapter's inputs that are dropped at random in each step")
+	f.IntVar(&o.EquivalentRank, "equivalent-rank", 2, "`N` mos: rank of the LoRA with as many parameters")
+	f.IntVar(&o.Shards, "shards", 4, "`N` mos: shards per vector")
+	f.IntVar(&o.Private, "private", 0,
+		"`N` mos: ranks that each layer has for itself, -1 for none (default: 1, or none with "+
+			"--equivalent-rank 1)")
+	f.StringVar(&o.Sampling, "sampling", "balanced",
+		"`NAME` mos: how shards are assigned to layers: balanced (all equally often), official (at random, "+
+			"some may be unused), pure (every layer uses all)")
+	f.BoolVar(&o.Paired, "paired", false,
+		"mos: assign the shards of B together with those of A (no pair dissociation)")
+	f.BoolVar(&o.RSLoRA, "rslora", false, "scale by alpha/√rank instead (rsLoRA)")
+	f.BoolVar(&o.KeepZeros, "keep-zeros", false,
+		"leave zeros zero, so a pruned model keeps its sparsity; a step takes about twice as long")
+	f.BoolVar(&o.DoRA, "dora", false, "lora: train magnitude and direction separately (DoRA)")
+	f.BoolVar(&o.OutputBias, "lora-bias", false, "lora: train a bias of B too")
+	f.Float64Var(&o.DInitial, "d-initial", 0.1, "`X` vera: initial value of the scales of A's rows")
+	f.IntVar(&o.Unshared, "unshared", 1, "`N` prolora: ranks that are not shared, -1 for none")
+	f.IntVar(&o.InParts, "in-parts", 2, "`N` prolora: copies along the inputs")
+	f.IntVar(&o.OutParts, "out-parts", 2, "`N` prolora: copies along the outputs")
+	f.StringSliceVar(&o.Targets, "targets", nil,
+		"`LIST` matrices to adapt: q, k, v, o, gate, up, down, names, or /regular expression/ of paths "+
+			"(default: all linear layers)")
+	f.StringSliceVar(&o.Exclude, "exclude", nil, "`LIST` names, or /regular expression/, of matrices to leave alone")
+	f.IntSliceVar(&o.Layers, "layers", nil, "`LIST` adapt only these decoder layers, counted from 0 (default: all)")
+	f.StringSliceVar(&o.Whole, "modules-to-save", nil, "`LIST` modules to train in full, by the ends of their paths")
 	f.BoolVar(&o.Tie, "ensure-weight-tying", false,
-		"lora: where the head is the token table, both change alike; else they part")
-	f.StringVar(&o.Bias, "bias", "none", "biases that are trained: none, all, lora_only (those of changed matrices)")
+		"lora: keep embeddings and output head the same where the model shares them; otherwise they become "+
+			"separate")
+	f.StringVar(&o.Bias, "bias", "none",
+		"`NAME` biases to train: none, all, or lora_only (those of adapted matrices)")
 }
 
 // addRunFlags adds how it is trained.
 func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
-	f.IntVar(&o.Steps, "steps", 0, "steps; 0 is one pass over the data")
-	f.IntVar(&o.Batch, "batch", 4, "how many at once; sequences of a step")
-	f.IntVar(&o.MicroBatch, "micro-batch", 0, "sequences per pass through the model; 0 is all of a step")
-	f.IntVar(&o.Pack, "pack", 0, "fill steps with short sequences up to this many tokens, instead of --batch")
-	f.BoolVar(&o.Ordered, "ordered", false, "take sequences as they stand instead of at random")
-	f.Float64Var(&o.LR, "lr", 0, "learning rate; 0 is 2e-4, for --kind full 1e-5")
-	f.StringVar(&o.Schedule, "schedule", "constant", "of the learning rate: "+strings.Join(optim.ScheduleNames, ", "))
-	f.IntVar(&o.Warmup, "warmup", 0, "steps over which the learning rate rises")
-	f.Float64Var(&o.WeightDecay, "weight-decay", 0,
-		"share of a value, times the learning rate, that a step takes away; norms and biases are left out")
-	f.Float64Var(&o.Clip, "clip", 0, "largest norm of all gradients together; 0 is no bound")
+	f.IntVar(&o.Steps, "steps", 0, "`N` number of training steps (default: one pass over the data)")
+	f.IntVar(&o.Batch, "batch", 4, "`N` sequences per step")
+	f.IntVar(&o.MicroBatch, "micro-batch", 0, "`N` sequences per pass through the model (default: all of a step)")
+	f.IntVar(&o.Pack, "pack", 0, "`N` fill each step with short sequences up to this many tokens, instead of --batch")
+	f.BoolVar(&o.Ordered, "ordered", false, "take sequences in the order of the file instead of a random one")
+	f.Float64Var(&o.LR, "lr", 0, "`X` learning rate (default: 2e-4, with --kind full 1e-5)")
+	f.StringVar(&o.Schedule, "schedule", "constant",
+		"`NAME` learning-rate schedule: "+strings.Join(optim.ScheduleNames, ", "))
+	f.IntVar(&o.Warmup, "warmup", 0, "`N` steps over which the learning rate rises")
+	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "`X` weight decay, not applied to norms and biases")
+	f.Float64Var(&o.Clip, "clip", 0,
+		"`X` largest norm of the gradient, which is scaled down to it (default: no limit)")
 	f.StringVar(&o.Optimizer, "optimizer", "adamw",
-		"adamw; with --kind full also lomo and adalomo, which keep next to no state")
-	f.IntVar(&o.EvalEvery, "eval-every", 0, "steps between evaluations; 0 is only after the last")
-	f.BoolVar(&o.KeepBest, "keep-best", false, "write what the best evaluation had, instead of the last")
-	f.IntVar(&o.SaveEvery, "save-every", 50, "steps between two states to resume from")
+		"`NAME` adamw, or with --kind full also lomo and adalomo, which need almost no memory")
+	f.IntVar(&o.EvalEvery, "eval-every", 0, "`N` steps between evaluations (default: only after the last step)")
+	f.BoolVar(&o.KeepBest, "keep-best", false, "write the state that evaluated best instead of the last one")
+	f.IntVar(&o.SaveEvery, "save-every", 50, "`N` steps between two states to resume from")
 }
 
 // trainKeys lists the flags that a configuration file may set: the verb's own and the seed.

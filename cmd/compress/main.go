@@ -1,5 +1,5 @@
-// Command compress makes language-model checkpoints smaller and says what it cost. Every verb is a thin layer over one
-// library call; run "compress help VERB" for a verb's flags and a worked example.
+// Command compress prunes, merges, adapts, edits and evaluates language models, and says what it cost. Run "compress
+// help VERB" for a verb's flags and a worked example.
 //
 // Exit codes: 0 done, 1 the work failed, 2 wrong use, 130 interrupted (what can be resumed is kept).
 package main
@@ -43,38 +43,43 @@ func ends() []os.Signal {
 func root(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compress",
-		Short: "Make language models smaller and measure what it costs",
-		Long: "compress prunes checkpoints in the Hugging Face layout, measures them before and after, and checks, " +
-			"converts and runs them.\n" +
-			"It needs no Python, no network and no GPU. Start with: compress demo",
+		Short: "Prune, merge, adapt, edit and evaluate language models",
+		Long: "compress works on language models in the Hugging Face layout (folders with safetensors files): it " +
+			"sets weights to zero (pruning), merges models, trains and merges LoRA adapters, changes single facts, and " +
+			"measures what each of these costs in perplexity and on benchmark tasks.\n\n" +
+			"It reads mergekit's recipes, PEFT's adapters and lm-evaluation-harness' task files, and what it writes " +
+			"loads in transformers and PEFT. It is one program that needs no Python and no network, and runs on the " +
+			"CPU or on an NVIDIA GPU. Inputs are never changed, outputs appear when they are complete, and the same " +
+			"command with the same seed gives the same bytes.\n\n" +
+			"compress VERB --help explains a verb and its flags; compress demo tries everything in a minute.",
+		Example: "compress prune MODEL --calib text.txt --sparsity 0.5 --ppl test.txt --out pruned\n" +
+			"compress merge recipe.yaml --out merged\n" +
+			"compress eval merged --tasks my-task.yaml --out results",
 		Version: compress.Version(),
 	}
 
-	c.AddCommand(
-		inspectCmd(a),
-		tokenizeCmd(a),
-		forwardCmd(a),
-		generateCmd(a),
-		pplCmd(a),
-		evalCmd(a),
-		editCmd(a),
-		editevalCmd(a),
-		pruneCmd(a),
-		searchCmd(a),
-		runCmd(a),
-		workerCmd(a),
-		convertCmd(a),
-		mergeCmd(a),
-		conflictCmd(a),
-		expertsCmd(a),
-		loraCmd(a),
-		demoCmd(a),
-		benchCmd(a),
-		reportCmd(a),
-		schemaCmd(a),
-		manCmd(a),
-		versionCmd(a),
-	)
+	for _, g := range []struct {
+		title string
+		verbs []*cobra.Command
+	}{
+		{"Look at a model", []*cobra.Command{inspectCmd(a), tokenizeCmd(a), forwardCmd(a), generateCmd(a)}},
+		{"Make it smaller", []*cobra.Command{pruneCmd(a), searchCmd(a), convertCmd(a)}},
+		{"Combine models", []*cobra.Command{mergeCmd(a), conflictCmd(a), expertsCmd(a)}},
+		{"Adapt", []*cobra.Command{loraCmd(a)}},
+		{"Edit facts", []*cobra.Command{editCmd(a), editevalCmd(a)}},
+		{"Measure", []*cobra.Command{pplCmd(a), evalCmd(a), benchCmd(a)}},
+		{"Automate and report", []*cobra.Command{runCmd(a), workerCmd(a), reportCmd(a), schemaCmd(a)}},
+		{"The program", []*cobra.Command{demoCmd(a), manCmd(a), versionCmd(a)}},
+	} {
+		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, verb := range g.verbs {
+			verb.GroupID = g.title
+			c.AddCommand(verb)
+		}
+
+		c.SetHelpCommandGroupID(g.title) // the last group has them, beside the manual
+		c.SetCompletionCommandGroupID(g.title)
+	}
 
 	return c
 }

@@ -10,41 +10,49 @@ import (
 func mergeCmd(a *cli.App) *cobra.Command {
 	var o mergecmd.Options
 	cmd := a.Verb(cli.Verb{
-		Use: "merge RECIPE.yaml --out DIR", Short: "Merge checkpoints by a recipe",
-		Long: "Merges checkpoints of one architecture by a recipe in mergekit's YAML: " + mergecmd.MethodList() +
-			". Inputs are streamed " +
-			"through --memory, whatever their size; the output appears when it is complete and read back, with a " +
-			"model card. An " +
-			"interrupted merge continues with --resume to the same bytes. --dry-run shows the plan and writes " +
-			"nothing. Vocabularies that differ are united with tokenizer_source or tokenizer, as mergekit does. " +
-			"A recipe with the " +
-			"key experts, as mergekit-moe takes them, makes a mixture of experts.",
+		Use:   "merge RECIPE.yaml --out DIR",
+		Short: "Merge models by a recipe, as mergekit does",
+		Long: "Merges models of one architecture into a new one. The recipe is mergekit's YAML, and recipes made " +
+			"for mergekit work unchanged. Methods: " + mergecmd.MethodList() +
+			". A recipe with the key experts makes a mixture of experts, as mergekit-moe does.\n\n" +
+			"The models are streamed through --memory, whatever their size. The output folder appears when it " +
+			"is complete and checked, with a model card and the recipe. An interrupted merge goes on with " +
+			"--resume to the same bytes. --dry-run shows what would be done.\n\n" +
+			"Vocabularies that differ are united with tokenizer_source or tokenizer in the recipe, as in " +
+			"mergekit.",
 		Example: "compress merge recipe.yaml --out merged\ncompress merge recipe.yaml --dry-run",
+		Habit:   []string{"out"},
 		Args:    cobra.ExactArgs(1), Resumes: true,
 		Check: func(j *cli.Job, _ []string) error { return mergecmd.Check(j, o) },
 		Run:   func(j *cli.Job, args []string) (any, error) { return mergecmd.Run(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
+	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
 	f.BoolVar(&o.DryRun, "dry-run", false, "check everything, show the plan and what it takes, and write nothing")
-	f.StringVar(&o.DType, "dtype", "", "element type of the output; f32, bf16, f16 or float64, empty is the recipe's")
-	f.StringVar(&o.Shard, "max-shard-size", "5GB", cli.ShardHelp)
-	f.StringVar(&o.Memory, "memory", "1GiB", "memory for buffers and statistics")
-	f.StringVar(&o.Missing, "missing", "error", "tensors that some models lack: error, merge, copy or skip")
+	f.StringVar(&o.DType, "dtype", "",
+		"`TYPE` element type of the result: f32, bf16, f16 or float64 (default: the recipe's)")
+	f.StringVar(&o.Shard, "max-shard-size", "5GB",
+		"`SIZE` largest file, such as 2GB or 500MiB, or none for a single file")
+	f.StringVar(&o.Memory, "memory", "1GiB", "`SIZE` memory for buffers")
+	f.StringVar(&o.Missing, "missing", "error",
+		"`NAME` what to do about tensors that some models lack: error, merge, copy or skip")
 	f.BoolVar(&o.Truncate, "truncate-embeddings", false,
 		"cut vocabularies that differ to the rows that all models have")
-	f.BoolVar(&o.NonFinite, "allow-nonfinite", false,
-		"take NaN and infinite values instead of refusing them; they are merged, and counted")
-	f.StringVar(&o.Ties, "ties", "draw", "elements that equal the threshold of ties, breadcrumbs or sce, or of one "+
-		"rank for della: draw (random ones stay), index (the first ones)")
-	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros of the matrices alone: a pruned model keeps its "+
-		"pattern; zeros of the base model, or of the first model where the recipe has no base")
+	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "accept NaN and infinite values; they are merged, and counted")
+	f.StringVar(&o.Ties, "ties", "draw",
+		"`NAME` how equal values at the threshold of ties, breadcrumbs, sce and della are decided: draw (at "+
+			"random) or index (the first ones are kept)")
+	f.BoolVar(&o.KeepZeros, "keep-zeros", false,
+		"leave zeros of the base model zero (of the first model, if there is no base), so a pruned model keeps "+
+			"its sparsity")
 	f.StringVar(&o.Layout, "layout", "split",
-		"of a mixture of experts: split, a tensor per matrix of an expert, or fused, all experts of a layer in one")
-	f.BoolVar(&o.AllowSame, "allow-same", false, "make a mixture whose experts are all the same model")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
+		"`NAME` how a mixture of experts is stored: split (a tensor for each matrix of an expert) or fused "+
+			"(all experts of a layer in one tensor)")
+	f.BoolVar(&o.AllowSame, "allow-same", false, "make a mixture even if all its experts are the same model")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
+	f.BoolVar(&o.Resume, "resume", false,
+		"continue an interrupted run with the same result as without the interruption")
 	cmd.AddCommand(mergeSearchCmd(a))
 	cli.MayBeEmpty(cmd, "dtype")
 	cli.Complete(cmd, "max-shard-size", "none", "500MB", "2GB", "5GB")

@@ -21,18 +21,25 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	var o prunecmd.Options
 	var cmd *cobra.Command
 	cmd = a.Verb(cli.Verb{
-		Use: "prune MODEL --out DIR", Short: "Remove weights of a model and write it again",
-		Long: "Zeroes weights of every matrix of every block, in the checkpoint's own layout, names and types. " +
-			"magnitude needs no data and no more than 1 GiB of memory; the other methods run calibration text " +
-			"through the model, one block in memory at a time, gblm and pruner-zero backwards too. expr:FORMULA " +
-			"ranks by a formula of your own: W is |weight|, X the mean square of an input, G the gradient, Xm, Xv, " +
-			"H, Hi, Wr1, Wr2, Wc1 and Wc2 statistics; + - *, sqrt, log, mms and other functions; a / b is the " +
-			"published code's, a by the Frobenius norm of b, while pdiv(a, b) divides element by element, and rnorm " +
-			"and cnorm by sums of rows and columns. A matrix without gradients is ranked by |weight|, one of zeros " +
-			"loses nothing more; both are counted. tree:FILE.json reads a tree of Pruner-Zero's form. Any method " +
-			"goes with any pattern, group, allocation and update. N:M prunes N of every M inputs. An interrupted " +
-			"run is continued by the same command with --resume, to the same bytes.",
+		Use:   "prune MODEL --out DIR",
+		Short: "Set weights of a model to zero with little loss",
+		Long: "Writes a copy of a model in which a part of the weights is zero: half of them by default, in " +
+			"every matrix of every decoder layer. The copy has the same layout, names and element types, and " +
+			"every tool loads it. It does not get smaller or faster by itself; compress convert --save bitmask " +
+			"packs it. The folder also gets pruning.json, a record of what was done.\n\n" +
+			"Methods other than magnitude run calibration text through the model, one decoder layer in memory " +
+			"at a time; gblm and pruner-zero also need gradients. 128 sequences of 2048 tokens, as in the " +
+			"papers, can take hours on a laptop: --samples 32 --seqlen 512 is good for a first look. Any " +
+			"method goes with any pattern, group, allocation and update. N:M prunes N of every M inputs. Long " +
+			"runs continue with --resume to the same bytes.\n\n" +
+			"expr:FORMULA ranks weights by a formula of your own: W is |weight|, X the mean square of the " +
+			"input, G the gradient; further Xm, Xv, H, Hi, Wr1, Wr2, Wc1, Wc2, the operators + - *, and " +
+			"functions such as sqrt, log and mms. As in the published code, a / b divides by the Frobenius " +
+			"norm of b, and pdiv(a, b) element by element; rnorm and cnorm divide by sums of rows and columns. " +
+			"tree:FILE reads a formula that compress search found. A matrix without gradients is ranked by " +
+			"|weight|, and both such matrices and those of zeros are reported.",
 		Example: pruneExample,
+		Habit:   []string{"out"},
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
 		Check: func(*cli.Job, []string) error {
@@ -53,29 +60,32 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Out, "out", "", "folder to write; it appears when it is complete")
+	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
 	f.StringVar(&o.Method, "method", "wanda",
-		"method; what ranks the weights, "+strings.Join(prunecmd.Methods(), ", "))
-	f.Float64Var(&o.Sparsity, "sparsity", 0.5, "share of the weights to remove; from 0 to less than 1")
-	f.StringVar(&o.Pattern, "pattern", prune.Unstructured, "pattern; unstructured, or N:M such as 2:4")
+		"`NAME` pruning metric: "+strings.Join(prunecmd.Methods(), ", ")+" (default: wanda)")
+	f.Float64Var(&o.Sparsity, "sparsity", 0.5, "`X` fraction of the weights to remove, 0.5 for half")
+	f.StringVar(&o.Pattern, "pattern", prune.Unstructured, "`NAME` unstructured, or N:M such as 2:4")
 	f.StringVar(&o.Group, "group", "",
-		"weights that are compared with each other; "+strings.Join(prunecmd.Groups,
-			", ")+", empty is the method's own")
+		"`NAME` weights that compete with each other: "+strings.Join(prunecmd.Groups, ", ")+
+			" (default: the method's own)")
 	o.Add(f)
 	o.AddKeep(f)
-	f.StringVar(&o.Calib, "calib", "", "calibration data; text, JSONL or token ids")
-	f.IntVar(&o.Samples, "samples", 128, "calibration windows to draw")
-	f.IntVar(&o.SeqLen, "seqlen", 0, "tokens of a window; also for --ppl, 0 is 2048, or the model's positions if "+
-		"they are fewer")
-	f.BoolVar(&o.Join, "join", false, "take the records of a JSONL file as one text")
-	f.StringVar(&o.Save, "save", "dense", "form of pruned matrices; dense (zeros stay where they are) or bitmask")
-	f.StringVar(&o.PPL, "ppl", "", "file to measure the perplexity on; before and after")
-	f.StringVar(&o.MasksFrom, "masks-from", "", "prune with the masks of this .safetensors file or folder, as "+
-		"--masks writes them, instead of a method's; --update sparsegpt and admm then make up for what goes, and "+
-		"alone need --calib")
-	f.StringVar(&o.Masks, "masks", "", "also write the masks to this .safetensors file (U8, 1 = kept)")
-	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run")
-	f.BoolVar(&o.Overwrite, "overwrite", false, "replace an existing --out")
+	f.StringVar(&o.Calib, "calib", "",
+		"`FILE` calibration text: plain text, JSONL, or token ids (.safetensors or .json)")
+	f.IntVar(&o.Samples, "samples", 128, "`N` calibration sequences, chosen at random")
+	f.IntVar(&o.SeqLen, "seqlen", 0,
+		"`N` tokens per calibration sequence, also for --ppl (default: 2048 or the model's context, whichever "+
+			"is smaller)")
+	f.BoolVar(&o.Join, "join", false, "read the records of a JSONL file as one text")
+	f.StringVar(&o.Save, "save", "dense", "`FORM` how pruned matrices are stored: dense or bitmask (packed)")
+	f.StringVar(&o.PPL, "ppl", "", "`FILE` measure the perplexity on this text, before and after")
+	f.StringVar(&o.MasksFrom, "masks-from", "",
+		"`PATH` prune with the masks of this file or folder, as --masks writes them, instead of a method; "+
+			"--update sparsegpt and admm then correct what remains, and need --calib")
+	f.StringVar(&o.Masks, "masks", "", "`FILE` also write the masks to this .safetensors file (U8, 1 = kept)")
+	f.BoolVar(&o.Resume, "resume", false,
+		"continue an interrupted run with the same result as without the interruption")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out")
 	cmd.AddCommand(pruneCompareCmd(a))
 	completeTuning(cmd)

@@ -11,19 +11,21 @@ func reportCmd(a *cli.App) *cobra.Command {
 	var out string
 	overwrite := false
 	cmd := a.Verb(cli.Verb{
-		Use: "report RUN... --out report.html", Short: "Put the reports of several runs on one page",
-		Long: "Reads the JSON reports that --report wrote, or that a verb left in its folder (a demo, a batch, a " +
-			"search, a comparison, an evaluation, a training, a merge; of a run of jobs those of its jobs too), and " +
-			"writes one self-contained page with figures, plots and tables, side by side. The ending of --out " +
-			"chooses the form: .html, .md or .csv (the figures side by side).",
+		Use:   "report RUN... --out report.html",
+		Short: "Put the results of several runs on one page",
+		Long: "Reads the JSON that --report wrote, or a folder that demo, eval, eval batch, prune compare, " +
+			"search, lora train, merge or run wrote, and writes one self-contained page with figures, plots " +
+			"and tables side by side. The ending of --out chooses the form: .html, .md, or .csv with the " +
+			"figures alone.",
 		Example: "compress demo\ncompress ppl demo-out/nano/base --data demo-out/nano/text/test.txt --seqlen 256 " +
 			"--report dense.json\ncompress report demo-out dense.json --out report.html",
-		Args: cobra.MinimumNArgs(1),
-		Run:  func(j *cli.Job, args []string) (any, error) { return reportcmd.Write(j, args, out, overwrite) },
+		Unused: []string{"device", "threads", "seed"},
+		Args:   cobra.MinimumNArgs(1),
+		Run:    func(j *cli.Job, args []string) (any, error) { return reportcmd.Write(j, args, out, overwrite) },
 	})
 
-	cmd.Flags().StringVar(&out, "out", "", "file to write; .html, .md or .csv")
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace an existing --out")
+	cmd.Flags().StringVar(&out, "out", "", "`FILE` page to write: .html, .md or .csv")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out")
 
 	return cmd

@@ -12,12 +12,14 @@ import (
 func schemaCmd(a *cli.App) *cobra.Command {
 	var cmd *cobra.Command
 	cmd = a.Verb(cli.Verb{
-		Use: "schema [VERB]", Short: "Print the JSON Schema of what a verb reports",
-		Long: "Prints the JSON Schema (draft 2020-12) of what a verb prints with --json and writes with --report, " +
-			"or without VERB the verbs that have one. Every report begins with the same keys: command, args, flags, " +
-			"version, seed, started, finished, seconds, peak_memory_bytes, and where they apply device, fallbacks " +
-			"and remarks.",
+		Use:   "schema [VERB]",
+		Short: "Print the JSON Schema of a verb's report",
+		Long: "Prints the JSON Schema (draft 2020-12) of what a verb prints with --json and writes with " +
+			"--report; without a verb, lists the verbs that have one.\n\n" +
+			"Every report begins with the same keys: command, args, flags, version, seed, started, finished, " +
+			"seconds, peak_memory_bytes, and where they apply device, fallbacks and remarks.",
 		Example: "compress schema ppl\ncompress schema lora train",
+		Unused:  []string{"device", "threads", "seed"},
 		Args:    cobra.MaximumNArgs(3),
 		Run: func(j *cli.Job, args []string) (any, error) {
 			return reportcmd.Schema(j, cmd.Root(), strings.Join(args, " "))

@@ -13,11 +13,13 @@ import (
 
 func versionCmd(a *cli.App) *cobra.Command {
 	return a.Verb(cli.Verb{
-		Use: "version", Short: "Print the version and the device that auto chooses",
-		Long: "Prints the version of the program, the Go release it was built with, what --device auto opens on " +
-			"this machine, and which kinds of devices the build can open: a build with -tags nogpu is one static " +
-			"file and has no cuda.",
+		Use:   "version",
+		Short: "Print the version and the device that is used by default",
+		Long: "Prints the version of the program, the Go release that built it, the device that --device auto " +
+			"opens on this machine, and the kinds of devices that this build knows. A build with -tags nogpu " +
+			"is one static file without CUDA.",
 		Example: "compress version --json",
+		Unused:  []string{"seed"},
 		Args:    cobra.NoArgs,
 		Run: func(j *cli.Job, _ []string) (any, error) {
 			dev, err := j.Device()

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -29,9 +31,8 @@ func everyVerb(visit func(c *cobra.Command)) {
 	}
 }
 
-// wording is what several verbs must agree on about a flag. What a flag means in a verb stands behind the first
-// semicolon of its description; what it is called stands before.
-type wording struct{ kind, shorthand, head string }
+// form is what several verbs must agree on about a flag. They describe it in their own words.
+type form struct{ kind, shorthand string }
 
 // otherwise lists the flags that differ between verbs, and why.
 var otherwise = map[string]string{
@@ -39,9 +40,8 @@ var otherwise = map[string]string{
 	"sparsity": "search takes several",
 	"pattern":  "search takes several",
 	"model":    "worker takes several",
-	"data":     "merge search takes several",
+	"data":     "lora train and merge search take several",
 	"select":   "experts route: which experts; search: data to select by",
-	"samples":  "edit trace draws noise, the others windows of text",
 }
 
 // usual lists the flags whose default differs between verbs, and why. A default that is empty in one verb and
@@ -68,20 +68,14 @@ var usual = map[string]string{
 	"workers":         "for measurements as many as there are processors, for whole models one",
 }
 
-// TestOneVoice: a flag that several verbs have is of one type, has one shorthand, one description, but for what
-// stands behind the semicolon, and one default. Of --out the description says whether it is a folder or a file.
+// TestOneVoice: a flag that several verbs have is of one type, has one shorthand and one default.
 func TestOneVoice(t *testing.T) {
-	seen, defaults := map[string]map[wording][]string{}, map[string]map[string][]string{}
+	seen, defaults := map[string]map[form][]string{}, map[string]map[string][]string{}
 	everyVerb(func(c *cobra.Command) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			head, _, _ := strings.Cut(f.Usage, ";")
-			if f.Name == "out" {
-				head = strings.Replace(head, "file", "folder", 1)
-			}
-
-			g := wording{f.Value.Type(), f.Shorthand, head}
+			g := form{f.Value.Type(), f.Shorthand}
 			if seen[f.Name] == nil {
-				seen[f.Name], defaults[f.Name] = map[wording][]string{}, map[string][]string{}
+				seen[f.Name], defaults[f.Name] = map[form][]string{}, map[string][]string{}
 			}
 
 			seen[f.Name][g] = append(seen[f.Name][g], c.CommandPath())
@@ -92,7 +86,7 @@ func TestOneVoice(t *testing.T) {
 	for name, kinds := range seen {
 		if len(kinds) > 1 && otherwise[name] == "" {
 			for g, verbs := range kinds {
-				t.Errorf("--%s is %s -%s %q in %s", name, g.kind, g.shorthand, g.head, strings.Join(verbs, ", "))
+				t.Errorf("--%s is %s -%s in %s", name, g.kind, g.shorthand, strings.Join(verbs, ", "))
 			}
 		}
 
@@ -105,7 +99,7 @@ func TestOneVoice(t *testing.T) {
 
 	for name := range otherwise {
 		if len(seen[name]) < 2 {
-			t.Errorf("--%s: the exception of the description is not needed", name)
+			t.Errorf("--%s: the exception of the type is not needed", name)
 		}
 	}
 
@@ -113,6 +107,101 @@ func TestOneVoice(t *testing.T) {
 		if len(defaults[name]) < 2 {
 			t.Errorf("--%s: the exception of the default is not needed", name)
 		}
+	}
+}
+
+// placeholders are the names for values in help: what kind of value it is, not what it means.
+var placeholders = strings.Fields("DIR DIRS FILE PATH MODEL N X NAME LIST MODE FORM TYPE SIZE TIME TEXT BOOL " +
+	"URL ADDRESS SHA256 NAME=TEXT")
+
+// unclear are words and forms that a user of the field's tools would have to read twice.
+var unclear = regexp.MustCompile(`(?i)\b0 (is|:)|-1 is\b|empty is|left out,|\bshare of\b|\bdrawn\b|likeliest|` +
+	`\banew\b|what flows|graphics processor|way back|told apart|the first only|how many at once|texts of`)
+
+// TestFlagWords: a flag that takes a value has a placeholder, says its default where that is not the value itself, and
+// neither flags nor descriptions of verbs use words that the field does not.
+func TestFlagWords(t *testing.T) {
+	everyVerb(func(c *cobra.Command) {
+		for _, text := range []string{c.Short, c.Long} {
+			if bad := unclear.FindString(text); bad != "" {
+				t.Errorf("%s: %q in %q", c.CommandPath(), bad, text)
+			}
+		}
+
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			name, text := cli.Placeholder(f)
+			flag := c.CommandPath() + " --" + f.Name
+			switch f.Value.Type() {
+			case "bool":
+				if name != "" {
+					t.Errorf("%s: placeholder %s of a flag without a value", flag, name)
+				}
+			default:
+				if !slices.Contains(placeholders, name) {
+					t.Errorf("%s: placeholder %q", flag, name)
+				}
+			}
+
+			if bad := unclear.FindString(text); bad != "" {
+				t.Errorf("%s: %q in %q", flag, bad, text)
+			}
+			if strings.Contains(text, "`") || strings.HasSuffix(text, ".") || text == "" {
+				t.Errorf("%s: %q", flag, text)
+			}
+		})
+	})
+}
+
+// TestRootHelp: the first page says what the program does, and lists every verb in a group.
+func TestRootHelp(t *testing.T) {
+	var out bytes.Buffer
+	if code := run(nil, &out, &bytes.Buffer{}); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+
+	text := out.String()
+	at := 0
+	for _, title := range []string{
+		"LOOK AT A MODEL", "MAKE IT SMALLER", "COMBINE MODELS", "ADAPT", "EDIT FACTS", "MEASURE", "AUTOMATE AND REPORT",
+		"THE PROGRAM",
+	} {
+		next := strings.Index(text, title)
+		if next < at {
+			t.Errorf("%q is missing or not in its place", title)
+		}
+		at = next
+	}
+
+	if strings.Contains(text, "COMMANDS") {
+		t.Error("a verb is in no group")
+	}
+
+	everyVerb(func(c *cobra.Command) {
+		if c.Parent() == c.Root() && !strings.Contains(text, "\n    "+c.Name()+" ") {
+			t.Errorf("%s is not listed", c.Name())
+		}
+	})
+
+	for _, words := range exampleLines(t, root(cli.New(nil, nil, nil)).Example) {
+		if err := parses(words); err != nil {
+			t.Errorf("example %q: %v", words, err)
+		}
+	}
+}
+
+// TestUnusedFlags: help leaves out the common flags that mean nothing to a verb, which accepts them all the same.
+func TestUnusedFlags(t *testing.T) {
+	for _, verb := range []string{"schema", "man", "eval tasks list", "report", "lora", "tokenize"} {
+		var out, wrong bytes.Buffer
+		words := strings.Fields(verb)
+		if code := run(append(words, "--help"), &out, &wrong); code != 0 || strings.Contains(out.String(), "--device") {
+			t.Errorf("%s: exit code %d, --device in %q", verb, code, out.String())
+		}
+	}
+
+	var wrong bytes.Buffer
+	if code := run([]string{"schema", "--threads", "1", "--device", "cpu"}, &bytes.Buffer{}, &wrong); code != 0 {
+		t.Errorf("exit code %d: %s", code, wrong.String())
 	}
 }
 

@@ -15,15 +15,17 @@ import (
 func workerCmd(a *cli.App) *cobra.Command {
 	var o workers.WorkerOptions
 	cmd := a.Verb(cli.Verb{
-		Use: "worker --cluster URL", Short: "Do measurements for searches, editing studies and batches that " +
-			"run elsewhere",
-		Long: "Takes work from a NATS cluster, or from a search that was started with --listen, until it is " +
-			"interrupted. It has to be the same program on the same kind of device, and to have the same models, " +
-			"else it refuses and says why. Data come with the work. A worker may die at any time: what it was at " +
-			"goes to another one, and the result of the search stays the same. For run, editeval and eval batch it " +
-			"has to see the coordinator's folders, under the same names; what is done there is what the folder " +
-			"itself says, and not the offer.",
+		Use:   "worker --cluster URL",
+		Short: "Do work for searches, studies and batches of other machines",
+		Long: "Takes work from a NATS cluster, or from a verb that was started with --listen, until it is " +
+			"interrupted: measurements of search and merge search, runs of eval batch and editeval, jobs of " +
+			"run. The inputs of a search come with the work. For run, editeval and eval batch the worker must " +
+			"see the coordinator's folders under the same names.\n\n" +
+			"It must be the same program on the same kind of device with the same models, otherwise it refuses " +
+			"and says why. A worker may be stopped at any time: its work goes to another one, and results do " +
+			"not change.",
 		Example: "compress worker --cluster nats://127.0.0.1:4222 --model testdata/nano/base --workers 2",
+		Unused:  []string{"seed"},
 		Args:    cobra.NoArgs,
 		Run: func(j *cli.Job, _ []string) (any, error) {
 			return workers.Work(j, o,
@@ -35,13 +37,14 @@ func workerCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Cluster, "cluster", "", workers.ClusterHelp)
+	f.StringVar(&o.Cluster, "cluster", "", "`URL` "+workers.ClusterHelp)
 	workers.AddAccess(f, &o.Access)
 	f.StringArrayVar(&o.Folders, "folder", nil,
-		"folder in which runs may be worked on; several times for several, without it those of this user's own")
-	f.StringArrayVar(&o.Models, "model", nil, "folder of a model; as often as there are models, without it they are "+
-		"looked for where the coordinator has them")
-	f.IntVar(&o.Workers, "workers", 0, workers.WorkersHelp)
+		"`DIR` folder in which runs may be worked on; give it several times for several (default: those of "+
+			"this user)")
+	f.StringArrayVar(&o.Models, "model", nil,
+		"`MODEL` folder of a model; once for each model (default: where the coordinator has them)")
+	f.IntVar(&o.Workers, "workers", 0, "`N` "+workers.WorkersHelp+" (default: one for each thread)")
 	cli.Require(cmd, "cluster")
 
 	return cmd

@@ -5,17 +5,21 @@
 // A verb is a [Verb] whose Run does the work and returns what goes into --json and --report, a struct with JSON
 // tags. Its flags are added to the command that [App.Verb] returns:
 //
-//	func countCmd(a *shell.App) *cobra.Command {
+//	func countCmd(a *cli.App) *cobra.Command {
 //		out := ""
-//		cmd := a.Verb(shell.Verb{
-//			Use: "count MODEL --out FILE", Short: "…", Long: "…", Example: "compress count testdata/nano/base --out n.json",
+//		cmd := a.Verb(cli.Verb{
+//			Use: "count MODEL --out FILE", Short: "…", Long: "…",
+//			Example: "compress count testdata/nano/base --out n.json",
 //			Args: cobra.ExactArgs(1),
-//			Run:  func(j *shell.Job, args []string) (any, error) { return counting.Run(j, args[0], out) },
+//			Run:  func(j *cli.Job, args []string) (any, error) { return counting.Run(j, args[0], out) },
 //		})
-//		cmd.Flags().StringVar(&out, "out", "", "file to write")
-//		shell.Require(cmd, "out")
+//		cmd.Flags().StringVar(&out, "out", "", "`FILE` file to write")
+//		cli.Require(cmd, "out")
 //		return cmd
 //	}
+//
+// The description of a flag begins with the placeholder for its value in back quotes: DIR and FILE are completed as
+// such by the shell. A default that is not the value itself is said in words at the end: (default: …).
 package cli
 
 import (
@@ -72,7 +76,7 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(Help)
-	root.SetHelpCommand(helpCmd())
+	root.SetHelpCommand(helpCmd(root))
 	root.SetArgs(a.args)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
@@ -98,9 +102,15 @@ func (a *App) Run(ctx context.Context, root *cobra.Command) error {
 type Verb struct {
 	Use     string // name, arguments and the flags that must be given
 	Short   string // one sentence
-	Long    string // a paragraph, without line breaks
+	Long    string // paragraphs, each without line breaks, with an empty line between them
 	Example string // lines that can be copied
 	Args    cobra.PositionalArgs
+	// Habit lists the flags whose values people write as further arguments, since other tools take them so: the
+	// message about too many arguments then shows the command line with these flags.
+	Habit []string
+	// Unused lists the common flags that mean nothing to the verb. Help leaves them out; they are accepted all the
+	// same, so that a script can give every verb the same ones.
+	Unused  []string
 	Resumes bool // an interrupted run is continued by --resume, which the message about an interrupt then says
 	// Check finds what is wrong with flags and arguments by themselves: no model, no data and no output is
 	// looked at, which need not be there yet. Run checks the same. nil: what cobra checks, and OneOf, is all.
@@ -112,7 +122,7 @@ type Verb struct {
 // Verb makes the command of a verb. The common flags are there; the verb's own are added by the caller.
 func (a *App) Verb(v Verb) *cobra.Command {
 	j := &Job{app: a}
-	cmd := &cobra.Command{Use: v.Use, Short: v.Short, Long: v.Long, Example: v.Example, Args: checkArgs(v.Args)}
+	cmd := &cobra.Command{Use: v.Use, Short: v.Short, Long: v.Long, Example: v.Example, Args: a.checkArgs(v)}
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		a.working, a.resumes = true, v.Resumes
 		if a.rehearses {
@@ -122,15 +132,27 @@ func (a *App) Verb(v Verb) *cobra.Command {
 	}
 
 	f := cmd.Flags()
-	f.StringVar(&j.device, "device", "auto", "compute device: auto, cpu, ref (slow and plain) or cuda:N")
-	f.IntVar(&j.threads, "threads", 0, "worker threads; 0 is one for each processor")
-	f.Uint64Var(&j.Seed, "seed", 0, "seed of everything that is drawn")
-	f.BoolVarP(&j.Quiet, "quiet", "q", false, "no progress and no remarks on stderr; results are printed all the same")
-	f.BoolVar(&j.JSON, "json", false, "machine-readable output on stdout")
-	f.StringVar(&j.report, "report", "", "also write the run's report to this JSON file")
+	f.SetNormalizeFunc(dashes)
+	f.StringVar(&j.device, "device", "auto",
+		"`NAME` where to compute: auto (a GPU if there is one, otherwise the CPU), cpu, cuda:N for a GPU, or ref "+
+			"(slow reference code)")
+	f.IntVar(&j.threads, "threads", 0, "`N` number of CPU threads (default: one for each processor)")
+	f.Uint64Var(&j.Seed, "seed", 0, "`N` random seed (default: 0)")
+	f.BoolVarP(&j.Quiet, "quiet", "q", false, "print results only: no progress and no remarks on stderr")
+	f.BoolVar(&j.JSON, "json", false, "print the result as JSON")
+	f.StringVar(&j.report, "report", "", "`FILE` also write the result and the settings to this JSON file")
 	Complete(cmd, "device", "auto", "cpu", "ref", "cuda:0")
 
+	for _, name := range v.Unused {
+		f.Lookup(name).Hidden = true
+	}
+
 	return cmd
+}
+
+// dashes takes flags with underscores, which other tools' have, for those with dashes.
+func dashes(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
 }
 
 // Require marks flags that must be given.

@@ -90,7 +90,8 @@ func complete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
 }
 
 // completePaths says for the flags without words of their own, and for arguments, whether they name folders,
-// files or neither: the description of a flag that names one begins with what it names.
+// files or neither: the placeholder of a flag says what it names. What the shell shows beside a flag is its
+// description without the placeholder.
 func completePaths(cmd *cobra.Command) {
 	if len(cmd.ValidArgs) == 0 && cmd.ValidArgsFunction == nil && cmd.RunE != nil {
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -100,30 +101,18 @@ func completePaths(cmd *cobra.Command) {
 	}
 
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		placeholder, text := Placeholder(f)
+		f.Usage = text
 		if _, has := cmd.GetFlagCompletionFunc(f.Name); has || f.Value.Type() == "bool" || f.Name == "help" {
 			return
 		}
 
 		directive := cobra.ShellCompDirectiveNoFileComp
-		for _, names := range []struct {
-			what string
-			as   cobra.ShellCompDirective
-		}{
-			{"folder", cobra.ShellCompDirectiveFilterDirs},
-			{"file", 0},
-			{"page", 0},
-			{"text, JSONL", 0},
-			{"calibration data", 0},
-			{"YAML file", 0},
-			{".safetensors file", 0},
-			{"data ", 0},
-			{"also ", 0},
-			{"model before", 0},
-		} {
-			if strings.HasPrefix(f.Usage, names.what) {
-				directive = names.as
-				break
-			}
+		switch {
+		case strings.HasPrefix(placeholder, "DIR"), placeholder == "MODEL", placeholder == "ADAPTER":
+			directive = cobra.ShellCompDirectiveFilterDirs
+		case strings.HasPrefix(placeholder, "FILE"), placeholder == "PATH":
+			directive = cobra.ShellCompDirectiveDefault
 		}
 
 		complete(cmd, f.Name, cobra.FixedCompletions(nil, directive))

@@ -60,12 +60,12 @@ func IsUsage(err error) bool { return failure.IsUsage(err) }
 
 // printError writes the one line of a failed run.
 func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
-	name := root.Name()
+	verb := root
 	if c, _, findErr := root.Find(a.args); findErr == nil {
-		name = c.CommandPath()
+		verb = c
 	}
 
-	text := ShownLine(plainer(oneLine(err)))
+	text := ShownLine(plainer(verb, oneLine(err)))
 	if errors.Is(err, context.Canceled) {
 		text = "interrupted"
 		if a.resumes {
@@ -74,7 +74,7 @@ func (a *App) printError(w io.Writer, root *cobra.Command, err error) {
 	}
 
 	style := lipgloss.NewStyle().Bold(true).Foreground(Colours().ErrorHeader[1])
-	fmt.Fprintf(w, "%s %s\n", style.Render(name+":"), text)
+	fmt.Fprintf(w, "%s %s\n", style.Render(verb.CommandPath()+":"), text)
 }
 
 // oneLine gives an error as one line, with a hint where there is one and the error has none yet.
@@ -108,13 +108,34 @@ var groups = []struct {
 		regexp.MustCompile(`^if any flags in the group \[(\S+) (\S+)\] are set none of the others can be.*$`),
 		"--$1 and --$2 exclude each other",
 	},
-	{regexp.MustCompile(`^required flag\(s\) "(\S+)" not set$`), "--$1 is not given"},
 }
 
-// plainer words what the flag library says.
-func plainer(text string) string {
+// missingFlags is what the flag library says about flags that must be given.
+var missingFlags = regexp.MustCompile(`^required flag\(s\) "(.+)" not set$`)
+
+// plainer words what the flag library says about the flags of a command.
+func plainer(c *cobra.Command, text string) string {
 	for _, g := range groups {
 		text = g.form.ReplaceAllString(text, g.text)
 	}
-	return text
+
+	found := missingFlags.FindStringSubmatch(text)
+	if found == nil {
+		return text
+	}
+
+	var names, terms []string
+	for name := range strings.SplitSeq(found[1], `", "`) {
+		names = append(names, "--"+name)
+		if f := c.Flags().Lookup(name); f != nil {
+			terms = append(terms, Term(f))
+		}
+	}
+
+	verb := "is"
+	if len(names) > 1 {
+		verb = "are"
+	}
+
+	return fmt.Sprintf("%s %s not given (HINT: add %s)", strings.Join(names, " and "), verb, strings.Join(terms, " "))
 }

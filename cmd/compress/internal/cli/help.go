@@ -1,16 +1,25 @@
 package cli
 
 import (
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
-// helpCmd shows a verb's help.
-func helpCmd() *cobra.Command {
+// helpCmd shows a verb's help. It stands in the last group of the verbs.
+func helpCmd(root *cobra.Command) *cobra.Command {
+	group := ""
+	if all := root.Groups(); len(all) > 0 {
+		group = all[len(all)-1].ID
+	}
+
 	return &cobra.Command{
-		Use: "help [VERB]", Short: "Show a verb's help",
+		Use: "help [VERB]", Short: "Show a verb's help", GroupID: group,
 		ValidArgsFunction: func(c *cobra.Command, _ []string, _ string) (names []string, _ cobra.ShellCompDirective) {
 			for _, sub := range c.Root().Commands() {
 				names = append(names, sub.Name())
@@ -46,16 +55,76 @@ var flagKinds = map[string]string{
 
 // flagError words what is wrong with a flag.
 func flagError(c *cobra.Command, err error) error {
-	if bad, ok := err.(*pflag.InvalidValueError); ok && flagKinds[bad.GetFlag().Value.Type()] != "" {
-		return Usagef("--%s %q: want %s", bad.GetFlag().Name, bad.GetValue(), flagKinds[bad.GetFlag().Value.Type()])
+	switch e := err.(type) {
+	case *pflag.InvalidValueError:
+		if kind := flagKinds[e.GetFlag().Value.Type()]; kind != "" {
+			return Usagef("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), kind)
+		}
+	case *pflag.NotExistError:
+		return unknownFlag(c, e)
+	case *pflag.ValueRequiredError:
+		name, _ := Placeholder(e.GetFlag())
+		return Usagef("--%s needs a value: --%[1]s %s", e.GetFlag().Name, name)
 	}
+
 	return Usagef("%w (HINT: %s --help lists the flags)", err, c.CommandPath())
 }
 
+// unknownFlag answers a flag that the verb does not have: with what another tool's flag is here, with the flag that is
+// spelt alike, or with where the flags are listed.
+func unknownFlag(c *cobra.Command, err *pflag.NotExistError) error {
+	name := err.GetSpecifiedName()
+	given, names := "--"+name, []string{name}
+	if short := err.GetSpecifiedShortnames(); short != "" { // -ngl is one flag of another tool, or -n with a value
+		given, names = "-"+short, []string{"-" + short, "-" + name}
+	}
+
+	for _, n := range names {
+		if answer := foreignFlag(c, n); answer != "" {
+			return Usagef("unknown flag %.60s (HINT: %s)", given, answer)
+		}
+	}
+
+	var known []string
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			known = append(known, f.Name)
+		}
+	})
+
+	if near := nearest(string(dashes(nil, name)), known); near != "" {
+		return Usagef("unknown flag %.60s (HINT: did you mean --%s?)", given, near)
+	}
+
+	return Usagef("unknown flag %.60s (HINT: %s --help lists the flags)", given, c.CommandPath())
+}
+
+// nearest is the known flag that is spelt alike, or that alone begins or ends with the given one; "" if there is none.
+func nearest(name string, known []string) string {
+	if text := strictyaml.Suggest(name, known); strings.Contains(text, "did you mean") {
+		_, text, _ = strings.Cut(text, `"`)
+		text, _, _ = strings.Cut(text, `"`)
+		return text
+	}
+
+	var parts []string
+	for _, k := range known {
+		if len(name) > 2 && (strings.HasPrefix(k, name+"-") || strings.HasSuffix(k, "-"+name)) {
+			parts = append(parts, k)
+		}
+	}
+
+	if len(parts) == 1 {
+		return parts[0]
+	}
+
+	return ""
+}
+
 // checkArgs words a wrong number of arguments.
-func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+func (a *App) checkArgs(v Verb) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		err := check(c, args)
+		err := v.Args(c, args)
 		if err == nil {
 			return nil
 		}
@@ -65,10 +134,88 @@ func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		if text := err.Error(); strings.HasPrefix(text, "accepts") || strings.HasPrefix(text, "requires") ||
 			strings.HasPrefix(text, "unknown command") {
-			return Usagef("%d arguments are given, which does not fit: %s (HINT: a name with blanks needs quotes)",
-				len(args), strings.TrimSuffix(c.UseLine(), " [flags]"))
+			return a.wrongCount(c, v, args)
 		}
 
 		return Usagef("%w; known: %s", err, strings.Join(c.ValidArgs, ", "))
 	}
+}
+
+// wrongCount is the error about too few or too many arguments.
+func (a *App) wrongCount(c *cobra.Command, v Verb, args []string) error {
+	fits := 0
+	for fits < len(args) && v.Args(c, args[:fits]) != nil {
+		fits++
+	}
+
+	count := strconv.Itoa(len(args)) + " arguments are given"
+	if len(args) == 1 {
+		count = "1 argument is given"
+	}
+
+	line := strings.TrimSuffix(c.UseLine(), " [flags]")
+	if fits == len(args) {
+		return Usagef("%s, which is too few: %s", count, line)
+	}
+	if fixed := a.corrected(c, v, args[:fits], args[fits:]); fixed != "" {
+		return Usagef("%s, which is too many: %s (HINT: did you mean %s?)", count, line, fixed)
+	}
+
+	if fits == 0 && v.Args(c, nil) == nil {
+		return Usagef("%s, but there is nothing to give: %s", count, line)
+	}
+
+	return Usagef("%s, which is too many: %s (HINT: a name with blanks needs quotes)", count, line)
+}
+
+// longestLine is the longest command line that a message repeats.
+const longestLine = 500
+
+// corrected is the command line that was meant, if the arguments that are too many are values of flags that were not
+// given: those of [Verb.Habit], in their order. It is empty if they cannot be.
+func (a *App) corrected(c *cobra.Command, v Verb, args, more []string) string {
+	line := []string{c.CommandPath()}
+	for _, arg := range args {
+		line = append(line, quoted(arg))
+	}
+
+	for _, name := range v.Habit {
+		if len(more) > 0 && !c.Flags().Changed(name) {
+			line = append(line, "--"+name, quoted(more[0]))
+			more = more[1:]
+		}
+	}
+
+	c.Flags().Visit(func(f *pflag.Flag) {
+		switch list, several := f.Value.(pflag.SliceValue); {
+		case several:
+			for _, text := range list.GetSlice() {
+				line = append(line, "--"+f.Name, quoted(text))
+			}
+		case f.NoOptDefVal != "" && f.Value.String() == f.NoOptDefVal:
+			line = append(line, "--"+f.Name)
+		case f.NoOptDefVal != "":
+			line = append(line, "--"+f.Name+"="+quoted(f.Value.String()))
+		default:
+			line = append(line, "--"+f.Name, quoted(f.Value.String()))
+		}
+	})
+
+	text := strings.Join(withoutSecrets(line), " ")
+	if len(more) > 0 || len(text) > longestLine || strings.ContainsAny(text, "\r\n") {
+		return ""
+	}
+
+	return text
+}
+
+// plainWord is a word that every shell takes as it stands.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
+
+// quoted is a word as a shell needs it.
+func quoted(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

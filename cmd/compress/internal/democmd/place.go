@@ -45,7 +45,7 @@ func (d *demo) take(stages []stage) error {
 
 	if len(entries) > 0 && !d.o.Resume && !d.o.Overwrite {
 		return fmt.Errorf("--out %s: %w: it holds a demo, or what an interrupted one has left (HINT: --resume "+
-			"continues, --overwrite begins anew)",
+			"continues, --overwrite starts over)",
 			d.o.Out, checkpoint.ErrExists)
 	}
 	if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == journalFile }) && len(entries) > 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // errUnfinished protects the work of an interrupted run.
-var errUnfinished = errors.New("an unfinished run is there (HINT: --resume continues it, --overwrite begins anew)")
+var errUnfinished = errors.New("it holds an unfinished run (HINT: --resume continues it, --overwrite starts over)")
 
 // unfinished refuses to begin where an interrupted run can be continued.
 func (o *Options) unfinished() error {
@@ -55,7 +55,7 @@ func (r *run) begin() (done int, err error) {
 		r.log, err = edit.StartLog(path, job, r.e)
 		return 0, err
 	case errors.Is(err, edit.ErrOtherJob):
-		return 0, cli.Usagef("--resume: %w (HINT: --overwrite begins anew)", err)
+		return 0, cli.Usagef("--resume: %w (HINT: --overwrite starts over)", err)
 	case err != nil:
 		return 0, err
 	}

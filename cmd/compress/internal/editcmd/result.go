@@ -124,8 +124,8 @@ func (r *run) collapse() {
 	}
 
 	hints = append(hints, "another --method: grace leaves the weights alone, ft-l bounds what it changes")
-	r.Remark("the edited model has collapsed: it keeps %.0f %% of its likeliest tokens at %d prompts that the edits "+
-		"should leave alone, and drifted by %.2f nats (HINT: %s)",
+	r.Remark("the edited model has collapsed: its top-1 predictions stay the same at %.0f %% of %d prompts "+
+		"that the edits should not touch, and it drifted by %.2f nats (HINT: %s)",
 		100*d.Agreement, d.Prompts, d.KL, strings.Join(hints, "; or "))
 }
 
@@ -222,7 +222,7 @@ func (r *Result) table() *report.Table {
 // print shows the figures.
 func (r *run) print() {
 	r.Table(r.r.table())
-	r.Printf("%d edits by %s (%s) in %s: drift %.4f nats, %.0f%% of likeliest tokens kept\n", r.r.Count, r.r.Method,
+	r.Printf("%d edits by %s (%s) in %s: drift %.4f nats, %.0f%% of top-1 predictions kept\n", r.r.Count, r.r.Method,
 		r.hp.Source, r.o.Out, r.r.Drift.KL, 100*r.r.Drift.Agreement)
 	if r.r.Method == "grace" || r.r.Method == "ike" {
 		r.Note("the weights are as they were: what was learnt lies in %s, which compress edit reads", edit.JournalName)

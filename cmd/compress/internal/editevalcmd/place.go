@@ -47,7 +47,7 @@ func take(o *Options) (*place, error) {
 				checkpoint.ErrTarget, e.Name())
 		case !o.Resume && !o.Overwrite:
 			return nil, fmt.Errorf("--out %s: %w: it holds results, or what an interrupted run has left (HINT: "+
-				"--resume continues, --overwrite begins anew)", o.Out, checkpoint.ErrExists)
+				"--resume continues, --overwrite starts over)", o.Out, checkpoint.ErrExists)
 		}
 	}
 

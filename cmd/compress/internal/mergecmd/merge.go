@@ -39,8 +39,8 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 
-	if (o.Out == "") != o.DryRun {
-		return nil, cli.Usagef("give --out DIR, or --dry-run")
+	if o.Out == "" && !o.DryRun { // with both nothing is written: people add --dry-run to the command that they have
+		return nil, cli.Usagef("--out is not given (HINT: add --out DIR, or --dry-run to see the plan)")
 	}
 
 	if m, ok, err := merge.ReadMixture(path); err != nil || ok {
@@ -80,8 +80,8 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	show(j, result, o.Out)
 
 	if i := opts.Device.Info(); !i.Host && result.There < result.Tensors {
-		j.Remark("%s merged %d of %d tensors; the others are the host's, which does what is not linear, "+
-			"task_arithmetic, ties or dare over tensors of one type; ties with --ties index alone", i.Name,
+		j.Remark("%s merged %d of %d tensors and the CPU the others: a GPU computes linear, task_arithmetic, ties "+
+			"(with --ties index) and dare, of tensors of one element type", i.Name,
 			result.There, result.Tensors)
 	}
 

@@ -94,22 +94,22 @@ func Device(j *cli.Job) (any, error) {
 
 	r.Graphics, err = device.Graphics()
 	for _, g := range r.Graphics {
-		j.Printf("graphics processor %s: %s, features %v, %s of %s memory free\n", g.Name, g.Model, g.Features,
+		j.Printf("GPU %s: %s, features %v, %s of %s memory free\n", g.Name, g.Model, g.Features,
 			cli.Size(g.Free), cli.Size(g.Total))
 	}
 
 	if err != nil {
 		r.Remark = err.Error()
-		j.Printf("graphics processors: %s\n", r.Remark)
+		j.Printf("GPUs: %s\n", r.Remark)
 	}
 
 	t := &report.Table{Columns: report.Columns("work on 16 GiB of weights", "CPU, s|%.4g", "they fit, s|%.4g",
-		"sent for each pass, s|%.4g", "auto takes a graphics processor")}
+		"sent for each pass, s|%.4g", "auto takes a GPU")}
 	for _, e := range r.Auto {
 		t.Add(e.Work, e.Host, e.Fits, e.Sent, e.Chosen)
 	}
 
-	t.Note = "estimates of --device auto, which looks for a graphics processor from 1 GiB of weights on " +
+	t.Note = "estimates of --device auto, which looks for a GPU from 1 GiB of weights on " +
 		"(COMPRESS_AUTO_FROM: another number of bytes)"
 	j.Table(t)
 	return r, nil

@@ -28,53 +28,63 @@ type Flags struct {
 // Add defines the flags.
 func (f *Flags) Add(set *pflag.FlagSet) {
 	set.StringVar(&f.Allocation, "allocation", prune.Uniform,
-		"how matrices share the sparsity: "+strings.Join(Allocations, ", "))
+		"`NAME` how the sparsity is divided among matrices: "+strings.Join(Allocations, ", "))
 	set.StringVar(&f.Update, "update", "",
-		"what happens to the weights that stay: "+strings.Join(Updates, ", ")+"; left out, the method's own")
+		"`NAME` how the remaining weights are corrected: "+strings.Join(Updates, ", ")+
+			" (default: the method's own)")
 	set.StringVar(&f.Permutation, "permutation", string(prune.Identity),
-		"order of the inputs in which N:M holds: "+strings.Join(Permutations, ", "))
-	set.StringVar(&f.Overrides, "overrides", "", "YAML file with matrices that are treated differently")
-	set.StringVar(&f.Gradients, "grads", "", ".safetensors file or folder with gradients (MATRIX.G, F32, BF16 or "+
-		"F16) of this model; left out, they are computed from --calib; a matrix without any is ranked by |weight| "+
-		"and counted, and a model without any is an error")
+		"`NAME` order of the inputs for N:M: "+strings.Join(Permutations, ", "))
+	set.StringVar(&f.Overrides, "overrides", "",
+		"`FILE` YAML list of matrices with settings of their own: match (a pattern of names), sparsity, …")
+	set.StringVar(&f.Gradients, "grads", "",
+		"`PATH` .safetensors file or folder with this model's gradients, MATRIX.G in F32, BF16 or F16 "+
+			"(default: computed from --calib)")
 	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false,
-		"keep gradients in F32 instead of the published code's F16")
+		"keep gradients in F32 instead of F16, as the published code has them")
 	set.Float64Var(&f.settings.Update.Damping, "damp", 0,
-		"share of the mean of the Hessian's diagonal that is added to it; 0 is 0.01, and 0.1 for admm")
-	set.IntVar(&f.settings.Update.Width, "block-size", 0, "sparsegpt: columns that are chosen together; 0 is 128")
-	set.StringVar(&f.sequential, "sequential", Sequences[0], "what the matrices of a block are measured in: block "+
-		"(dense, as it is) or true (what comes before them in it is pruned already; four passes instead of one)")
+		"`X` added to the Hessian's diagonal, as a fraction of its mean (default: 0.01, for admm 0.1)")
+	set.IntVar(&f.settings.Update.Width, "block-size", 0,
+		"`N` sparsegpt: columns that are pruned together (default: 128)")
+	set.StringVar(&f.sequential, "sequential", Sequences[0],
+		"`NAME` inputs that a matrix is measured with: block (of the dense decoder layer) or true (with the "+
+			"matrices before it in the layer already pruned, four passes instead of one)")
 	set.StringVar(&f.memory, "hessian-memory", "2GiB",
-		"memory for the Hessians of a block; where they take more, it is run several times, to the same result")
+		"`SIZE` memory for Hessians; a decoder layer that needs more is run several times, with the same result")
 
 	a, u := &f.settings.Allocation, &f.settings.Update
-	set.Float64Var(&a.M, "owl-m", 0, "owl, owl-mixed: scores above this many times a block's mean are outliers; 0 "+
-		"is 5, and 6 for owl-mixed")
-	set.Float64Var(&a.Lambda, "owl-lambda", 0, "owl: blocks differ by at most twice this; owl-mixed: N differs by "+
-		"at most this; 0 is 0.08, and 2 for owl-mixed")
-	set.BoolVar(&a.Special, "owl-special", false, "owl-mixed: leave blocks dense that would lose one more than N")
+	set.Float64Var(&a.M, "owl-m", 0,
+		"`X` owl, owl-mixed: scores above this many times a layer's mean are outliers (default: 5, for "+
+			"owl-mixed 6)")
+	set.Float64Var(&a.Lambda, "owl-lambda", 0,
+		"`X` owl: layers differ in sparsity by at most twice this; owl-mixed: N differs by at most this "+
+			"(default: 0.08, for owl-mixed 2)")
+	set.BoolVar(&a.Special, "owl-special", false,
+		"owl-mixed: leave decoder layers dense that would lose one more than N")
 	set.Float64Var(&a.Epsilon, "alpha-epsilon", 0,
-		"alpha: how far sparsities lie apart before they are scaled; 0 is 0.3")
+		"`X` alpha: how far sparsities are apart before scaling (default: 0.3)")
 	set.StringVar(&a.Estimator, "alpha-estimator", "",
-		"alpha: how the tail of a spectrum is fitted: "+prune.Peak+" or "+prune.Hill+"; left out, "+prune.Peak)
-	set.Float64Var(&a.Max, "global-max", 0, "global: highest sparsity of a matrix; 0 is 0.95")
+		"`NAME` alpha: how the tail of a spectrum is fitted: "+prune.Peak+" or "+prune.Hill+
+			" (default: "+prune.Peak+")")
+	set.Float64Var(&a.Max, "global-max", 0, "`X` global: highest sparsity of a matrix (default: 0.95)")
 	set.BoolVar(&u.Guard, "update-guard", false,
-		"leave a matrix without the update where that raises the error of its outputs on the calibration data")
-	set.IntVar(&u.Steps, "admm-steps", 0, "admm: alternations; 0 is 20")
+		"skip the update of a matrix where it raises the error of its outputs on the calibration data")
+	set.IntVar(&u.Steps, "admm-steps", 0, "`N` admm: iterations (default: 20)")
 	set.IntVar(&u.MaskSteps, "admm-mask-steps", 0,
-		"admm: how many of the steps choose the mask anew; 0 keeps the method's mask")
-	set.IntVar(&u.Polish, "admm-polish", 0, "admm: conjugate-gradient steps at the end; 0 is 10")
-	set.IntVar(&u.Cycles, "dsnot-cycles", 0, "dsnot: exchanges of a row at most; 0 is 50")
-	set.Float64Var(&u.Threshold, "dsnot-threshold", 0, "dsnot: change of an output that is left alone; 0 is 0.1")
+		"`N` admm: iterations that choose the mask again (default: none, the method's mask stays)")
+	set.IntVar(&u.Polish, "admm-polish", 0, "`N` admm: conjugate-gradient steps at the end (default: 10)")
+	set.IntVar(&u.Cycles, "dsnot-cycles", 0, "`N` dsnot: largest number of exchanges in a row (default: 50)")
+	set.Float64Var(&u.Threshold, "dsnot-threshold", 0,
+		"`X` dsnot: change of an output that is ignored (default: 0.1)")
 	set.BoolVar(&u.SameSign, "dsnot-same-sign", false, "dsnot: never let that change cross zero")
-	set.BoolVar(&u.Strict, "dsnot-strict", false, "dsnot: end a row's exchanges where one would make it worse")
+	set.BoolVar(&u.Strict, "dsnot-strict", false, "dsnot: stop a row when an exchange would make it worse")
 	set.BoolVar(&u.MLP, "dsnot-mlp", false, "dsnot: refine the matrices of the MLP too")
 }
 
 // AddKeep defines the flag for a file of gradients that a run writes.
 func (f *Flags) AddKeep(set *pflag.FlagSet) {
-	set.StringVar(&f.SaveTo, "save-grads", "", "also keep the gradients in this .safetensors file (MATRIX.G, F32), "+
-		"which --grads reads; one that is there is used if it is of the same model and calibration data")
+	set.StringVar(&f.SaveTo, "save-grads", "",
+		"`FILE` also keep the gradients in this .safetensors file (MATRIX.G, F32) for --grads; an existing one "+
+			"is used if model and calibration data are the same")
 }
 
 // Apply puts the settings into options that have a metric.

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
@@ -109,8 +108,8 @@ func ManualPage(c *cobra.Command) []byte {
 	for _, code := range [][2]string{
 		{"0", "done"},
 		{"1", "the work failed"},
-		{"2", "wrong use"},
-		{"130", "interrupted; what can be resumed is kept"},
+		{"2", "the command line, a recipe or a plan is wrong, or an output exists"},
+		{"130", "interrupted (verbs with --resume can continue)"},
 	} {
 		p.item(code[0], code[1])
 	}
@@ -147,42 +146,39 @@ func (p *roff) item(term, text string) { p.line(".TP\n\\fB%s\\fR\n%s", escaped(t
 
 // verbs lists the verbs below a command.
 func (p *roff) verbs(c *cobra.Command) {
-	first := true
-	for _, sub := range c.Commands() {
-		if sub.Hidden || sub.Name() == "help" {
-			continue
+	groups := cli.Verbs(c)
+	if len(groups) == 0 {
+		return
+	}
+
+	p.section("COMMANDS")
+	for _, g := range groups {
+		if len(groups) > 1 {
+			p.line(".SS %s", escaped(g.Title))
 		}
 
-		if first {
-			p.section("COMMANDS")
-			first = false
+		for _, row := range g.Rows {
+			if row[0] != "help" { // which has no page
+				p.item(row[0], row[1])
+			}
 		}
-
-		p.item(sub.Name(), sub.Short)
 	}
 }
 
 // flags lists the flags of a command with their defaults.
 func (p *roff) flags(c *cobra.Command) {
-	if !c.Flags().HasFlags() {
+	groups := cli.Flags(c)
+	if len(groups) == 0 {
 		return
 	}
 
 	p.section("OPTIONS")
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		term, text := "--"+f.Name, f.Usage
-		if f.Shorthand != "" {
-			term = "-" + f.Shorthand + ", " + term
+	for _, g := range groups {
+		p.line(".SS %s", escaped(g.Title))
+		for _, f := range g.Flags {
+			p.item(cli.Term(f), cli.Meaning(f))
 		}
-		if kind := f.Value.Type(); kind != "bool" {
-			term += " " + strings.ToUpper(kind)
-		}
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "[]" {
-			text += " (default " + f.DefValue + ")"
-		}
-
-		p.item(term, text)
-	})
+	}
 }
 
 // others names the pages of the commands above, below and beside.

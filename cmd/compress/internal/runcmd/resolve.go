@@ -523,7 +523,7 @@ func (s *scope) tree(j *job, n *strictyaml.Node) *strictyaml.Node {
 func (b *builder) flag(s *scope, j *job, c *cobra.Command, e strictyaml.Entry) []string {
 	f := c.Flags().Lookup(e.Key)
 	switch {
-	case slices.Contains(ownFlags, e.Key):
+	case slices.Contains(ownFlags, e.Key) || f != nil && slices.Contains(ownFlags, f.Name):
 		b.Add(e.Place, strictyaml.ErrUnknownKey, "flag %s is given by the run itself", e.Key)
 		return nil
 	case f == nil:

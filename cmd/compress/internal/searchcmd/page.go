@@ -36,7 +36,7 @@ func (r *Report) outcome() report.Section {
 		s.Facts = append(s.Facts,
 			report.Fact{
 				Name:  "against " + rival,
-				Value: fmt.Sprintf("better %d, not told apart %d, worse %d", b, n, w),
+				Value: fmt.Sprintf("better %d, not significantly different %d, worse %d", b, n, w),
 			})
 	}
 

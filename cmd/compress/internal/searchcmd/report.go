@@ -179,8 +179,8 @@ func (s *search) show(sum *Summary) {
 
 	for _, rival := range rivals {
 		b, n, w := r.verdicts(rival)
-		s.Printf("against %-12s better in %d of %d cases, not told apart in %d, worse in %d\n", rival+":", b,
-			len(r.Test), n, w)
+		s.Printf("against %-12s better in %d of %d cases, not significantly different in %d, worse in %d\n",
+			rival+":", b, len(r.Test), n, w)
 	}
 
 	s.Printf("%s evaluated in %.0f s, %.0f an hour, %.2f measurements at a time; journal %.16s\n",

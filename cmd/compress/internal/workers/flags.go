@@ -29,36 +29,43 @@ type Where struct {
 
 // How the flags are worded in every verb that has them.
 const (
-	WorkersHelp = "pieces of work at the same time in this process; 0 is one for each thread"
-	ClusterHelp = "nats:// address of a cluster"
+	WorkersHelp = "pieces of work at the same time in this process"
+	ClusterHelp = "nats:// address of a NATS cluster"
 )
 
 // Add adds the flags. workers is the default of --workers; each says what comes with every piece of work, such
 // as ", each with a model in memory", or is empty.
 func (w *Where) Add(f *pflag.FlagSet, workers int, each string) {
-	f.IntVar(&w.Workers, "workers", workers, WorkersHelp+", -1 leaves all to other workers"+each)
-	f.StringVar(&w.Cluster, "cluster", "", ClusterHelp+"; the work is queued there instead of in this process")
+	otherwise := " (default: one for each thread)"
+	if workers != 0 {
+		otherwise = "; 0 takes one for each thread"
+	}
+	f.IntVar(&w.Workers, "workers", workers, "`N` "+WorkersHelp+each+"; -1 leaves the work to others"+otherwise)
+
+	f.StringVar(&w.Cluster, "cluster", "",
+		"`URL` "+ClusterHelp+"; the work is queued there instead of in this process")
 	AddAccess(f, &w.Access)
-	f.StringVar(&w.Listen, "listen", "", "host:port at which workers can join; without it no port is opened")
+	f.StringVar(&w.Listen, "listen", "", "`ADDRESS` host:port at which workers can join (default: none is opened)")
 	f.StringVar(&w.Token, "listen-token", "",
-		"file of the token that workers show at --listen; without it one is made and printed")
+		"`FILE` token that workers must show at --listen (default: a new one, which is printed)")
 	f.StringVar(&w.Cert, "listen-cert", "",
-		"PEM file of the certificate for --listen; without it other addresses than loopback get one of their own")
-	f.StringVar(&w.Key, "listen-key", "", "PEM file of the key of --listen-cert")
+		"`FILE` PEM certificate for --listen (default: a new one, except on loopback)")
+	f.StringVar(&w.Key, "listen-key", "", "`FILE` PEM key of --listen-cert")
 	f.BoolVar(&w.Anyone, "let-anyone-join", false,
-		"no token and no encryption at --listen: whoever reaches it can take work and give results")
+		"use neither token nor encryption at --listen: whoever reaches it can take work and send results")
 }
 
 // AddAccess adds the flags that say how a cluster is reached besides its address.
 func AddAccess(f *pflag.FlagSet, a *jobs.Access) {
-	f.StringVar(&a.Login, "cluster-login", "", "file with USER:PASSWORD or a token for --cluster")
-	f.StringVar(&a.Creds, "cluster-creds", "", "NATS credentials file for --cluster")
-	f.StringVar(&a.NKey, "cluster-nkey", "", "file with an NKey seed for --cluster")
-	f.StringVar(&a.CA, "cluster-ca", "", "PEM file of the authorities for the certificate of --cluster")
-	f.StringVar(&a.Cert, "cluster-cert", "", "PEM file of the certificate to show to --cluster")
-	f.StringVar(&a.Key, "cluster-key", "", "PEM file of the key of --cluster-cert")
+	f.StringVar(&a.Login, "cluster-login", "", "`FILE` USER:PASSWORD or a token for --cluster")
+	f.StringVar(&a.Creds, "cluster-creds", "", "`FILE` NATS credentials for --cluster")
+	f.StringVar(&a.NKey, "cluster-nkey", "", "`FILE` NKey seed for --cluster")
+	f.StringVar(&a.CA, "cluster-ca", "",
+		"`FILE` PEM certificates of the authorities that --cluster is checked against")
+	f.StringVar(&a.Cert, "cluster-cert", "", "`FILE` PEM certificate to show to --cluster")
+	f.StringVar(&a.Key, "cluster-key", "", "`FILE` PEM key of --cluster-cert")
 	f.StringVar(&a.Pin, "cluster-pin", "",
-		"fingerprint of the certificate of --cluster, sha256:HEX, which then needs no authority")
+		"`SHA256` fingerprint (sha256:HEX) of the certificate of --cluster, which then needs no authority")
 }
 
 // Validate refuses what no run can do. Its error is one about a wrong command line.
