@@ -213,6 +213,7 @@ func comparedRuns(t *testing.T, dir string) (text string) {
 	for _, run := range r.Runs {
 		delete(run, "prune_seconds")
 		delete(run, "shared_seconds")
+		delete(run, "prune_cpu_seconds")
 		delete(run, "notes") // whether it was continued
 		line, err := json.Marshal(run)
 		if err != nil {
