@@ -16,7 +16,7 @@ func editevalCmd(a *cli.App) *cobra.Command {
 			"number it is measured which edits still hold and what the model has lost on tasks and texts, with " +
 			"paired tests against the unedited model.\n\n" +
 			"The plan (YAML) names models (plain, pruned, mediated or with an adapter), editors with " +
-			"hyper-parameters, edits, counts, seeds of the order (0 is the order of the file; without seeds, " +
+			"hyper-parameters, edits, counts, seeds of the order (0 keeps that of the file; without seeds, " +
 			"--seed), tasks, data, texts, stats (text for covariances), safety (prompts that should be " +
 			"refused), limit and num_fewshot. The folder gets results.json, timings.json, report.html and the " +
 			"samples of every measurement.\n\n" +

@@ -41,7 +41,7 @@ func TestManual(t *testing.T) {
 			t.Errorf("%s: %q is nothing that roff needs", c.CommandPath(), bad)
 		}
 
-		if missing == nil && (c.Name() == "prune" || c.Name() == "lora") {
+		if missing == nil && (c.Name() == "prune" || c.Name() == "train") {
 			cmd := exec.Command(groff, "-man", "-Tutf8", "-ww", "-z")
 			cmd.Stdin = bytes.NewReader(text)
 			if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -213,5 +214,15 @@ func escaped(text string) string {
 			lines[i] = `\&` + line
 		}
 	}
-	return strings.Join(lines, "\n")
+
+	var b strings.Builder
+	for _, r := range strings.Join(lines, "\n") {
+		if r < utf8.RuneSelf {
+			b.WriteRune(r)
+		} else { // roff reads bytes
+			fmt.Fprintf(&b, `\[u%04X]`, r)
+		}
+	}
+
+	return b.String()
 }
