@@ -57,7 +57,7 @@ func TestFaults(t *testing.T) {
 		{
 			"sampled by temperature", small("multiple_choice", "generate_until", "metric: acc}, {metric: acc_norm",
 				"metric: exact_match", "doc_to_choice: \"{{c}}\"", "generation_kwargs: {temperature: 0.7}"), smallData,
-			ErrUnsupported, "small.yaml:7: sampled",
+			ErrUnsupported, "small.yaml:7:21: sampled",
 		},
 		{"deep", "task: " + strings.Repeat("[", 5000), smallData, nil, "small.yaml"},
 	} {
