@@ -73,6 +73,7 @@ var mayImport = map[string][]string{
 	"internal/strictyaml":  {},
 	"internal/cputime":     {},
 	"internal/scratch":     {},
+	"internal/stage":       {"safetensors"},
 
 	"examples":         {},
 	"examples/prune":   append([]string{"prune", "kernels/device"}, engine...),
@@ -87,7 +88,7 @@ var mayImport = map[string][]string{
 // everywhere lists what every row of the table allows: packages of a few lines that any code may stand on.
 var everywhere = []string{
 	"internal/safefile", "internal/strictyaml", "internal/mmapsafe", "internal/memlimit", "internal/scratch",
-	"internal/cputime",
+	"internal/cputime", "internal/stage",
 }
 
 // anything in a row of the table allows all imports.

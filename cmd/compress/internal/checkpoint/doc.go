@@ -4,17 +4,16 @@
 package checkpoint
 
 import (
-	"errors"
-
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 )
 
 // Ways in which an output folder is refused.
 var (
-	ErrExists  = errors.New("output already exists")
-	ErrTarget  = errors.New("not a folder to write to")
-	ErrInPlace = errors.New("output is the source itself")
-	ErrBusy    = errors.New("another process writes this output")
+	ErrExists  = stage.ErrExists
+	ErrTarget  = stage.ErrTarget
+	ErrInPlace = stage.ErrInPlace
+	ErrBusy    = stage.ErrBusy
 )
 
 // Env is what work needs from its surroundings.
