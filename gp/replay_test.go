@@ -95,7 +95,8 @@ func TestReplayOfWhatIsThere(t *testing.T) {
 	if _, err := openReplay[workHead, workStep](path, false, workHead{"work"}, sameWork); !errors.Is(err, ErrJournal) {
 		t.Errorf("an existing file: %v", err)
 	}
-	if _, err := openReplay[workHead, workStep](filepath.Join(path, "below"), true, workHead{"work"}, sameWork); err == nil {
+	below := filepath.Join(path, "below")
+	if _, err := openReplay[workHead, workStep](below, true, workHead{"work"}, sameWork); err == nil {
 		t.Error("a file inside a file")
 	}
 

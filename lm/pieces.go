@@ -105,7 +105,9 @@ func convert(f *stage.Folder, dev kernels.Device, src parts, r placed, from, to 
 
 // planLike plans the tensors of a source in its order and, where maxShard is 0, its files; floating-point ones
 // become type t unless that is 0.
-func planLike(src *safetensors.Dir, t safetensors.DType, maxShard int64, float func(safetensors.DType) bool) stage.Plan {
+func planLike(src *safetensors.Dir, t safetensors.DType, maxShard int64,
+	float func(safetensors.DType) bool,
+) stage.Plan {
 	p := stage.Plan{Metadata: map[string]string{}}
 	maps.Copy(p.Metadata, src.Metadata())
 

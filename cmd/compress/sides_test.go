@@ -48,7 +48,10 @@ func TestEveryVerbKeepsWhatStandsBeside(t *testing.T) {
 		{"merge", in("moe.yaml")},
 		{"lora", "extract", in("base"), nano + "/sums", "--rank", "2"},
 		{"lora", "fold", in("base"), "--adapter", in("extract")},
-		{"lora", "train", in("base"), "--kind", "full", "--data", nano + "/train/news.jsonl", "--steps", "1", "--seqlen", "16"},
+		{
+			"lora", "train", in("base"), "--kind", "full", "--data", nano + "/train/news.jsonl", "--steps", "1",
+			"--seqlen", "16",
+		},
 		{"edit", in("base"), "--edits", nano + "/edits.json", "--count", "1", "--method", "ft", "--texts", "0"},
 	} {
 		out := in("out")
@@ -65,7 +68,8 @@ func TestEveryVerbKeepsWhatStandsBeside(t *testing.T) {
 		}
 
 		for _, name := range beside {
-			if text, err := os.ReadFile(filepath.Join(out, name)); err != nil || string(text) != `{"text": "`+name+`"}` {
+			text, err := os.ReadFile(filepath.Join(out, name))
+			if err != nil || string(text) != `{"text": "`+name+`"}` {
 				t.Errorf("%q: %q, %v", args, text, err)
 			}
 		}

@@ -49,7 +49,8 @@ func (f *Folder) sameJob() error {
 
 	var h header
 	if len(lines) == 0 || json.Unmarshal(lines[0], &h) != nil || h.Format != journalFormat {
-		return fmt.Errorf("%s: %w: another build of this program began it (HINT: %s)", f.place.Dir, ErrOtherJob, anew)
+		return fmt.Errorf("%s: %w: its journal is damaged, or another build of this program began it (HINT: %s)",
+			f.place.Dir, ErrOtherJob, anew)
 	}
 	if h.Job != f.opts.Fingerprint {
 		return fmt.Errorf("%s: %w: %q, this is %q; %s", f.place.Dir, ErrOtherJob, h.Job, f.opts.Fingerprint, anew)

@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/safefile"
-	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -70,7 +69,8 @@ type Folder struct {
 }
 
 // Open starts, or with Resume continues, the output at dir. The errors wrap [ErrExists], [ErrTarget], [ErrOtherJob],
-// [ErrInPlace], [ErrBusy], an error of package safetensors (disk space is reserved now), or one of the operating system.
+// [ErrInPlace], [ErrBusy], an error of package safetensors (disk space is reserved now), or one of the operating
+// system.
 func Open(dir string, p Plan, o Options) (*Folder, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -113,7 +113,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 
 // open begins in the hidden folder, or takes up what is there.
 func (f *Folder) open(p Plan) error {
-	if err := scratch.Leftover(f.place.Dir, journalName); err != nil {
+	if err := f.place.ours(); err != nil {
 		return err
 	}
 	if err := f.openJournal(); err != nil {

@@ -12,7 +12,8 @@ import (
 // after that is found again.
 func FuzzJournal(f *testing.F) {
 	for _, s := range []string{
-		"{\"format\":\"a\"}\t9e6e9f93\n{\"done\":[\"x\"", "{\"job\":1}\n", "null\t00000000\n", "\t00000000\n", "\n\n", "",
+		"{\"format\":\"a\"}\t9e6e9f93\n{\"done\":[\"x\"", "{\"job\":1}\n", "null\t00000000\n",
+		"\t00000000\n", "\n\n", "",
 	} {
 		f.Add([]byte(s))
 	}

@@ -67,7 +67,7 @@ func Begin(out string, rule Rule, own ...string) (*Place, error) {
 		return nil, err
 	}
 
-	if err := scratch.Leftover(p.Dir, append(own, "*.new", "tokenizer*.json")...); err != nil {
+	if err := p.ours(own...); err != nil {
 		return nil, errors.Join(err, p.Release())
 	}
 
@@ -80,6 +80,11 @@ func Begin(out string, rule Rule, own ...string) (*Place, error) {
 	}
 
 	return p, nil
+}
+
+// ours refuses a hidden folder that no run of this program has left, whatever the verb.
+func (p *Place) ours(own ...string) error {
+	return scratch.Leftover(p.Dir, append(own, journalName, "*.new", "tokenizer*.json")...)
 }
 
 // Write lets fill make the files of a new folder, which appears under its name when it is complete, or not at all.

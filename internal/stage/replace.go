@@ -81,7 +81,7 @@ func weightsOf(dir string) func(name string) bool {
 
 // belongs reports whether a file is part of a checkpoint by its name.
 func belongs(name string) bool {
-	return matches(needed, name) || matches(usual, name) || name == "pruning.json" || name == "training.html"
+	return matches(needed, name) || matches(usual, name) || matches(replaced, name)
 }
 
 // maxReport bounds what is read to recognize a report.

@@ -47,6 +47,10 @@ var (
 		"report.json", "report.html",
 	}
 
+	// replaced are the records that go with the model when it is replaced. An edits.journal is not among them, which
+	// undoes what was done to the model, nor are reports, which are known by what they hold.
+	replaced = []string{"pruning.json", "training.html", "merge.json", "mergekit_*config.yml"}
+
 	// weightEndings are those of files that hold weights in some form, which the new model has anew.
 	weightEndings = []string{
 		".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf",
@@ -64,7 +68,10 @@ func isRecord(path string) bool {
 	if matches(needed, name) || matches(usual, name) {
 		return false
 	}
-	return matches(records, name) || filepath.Ext(name) == ".json" && IsReport(path)
+	if matches(records, name) || name == journalName { // which the folder in the making has itself
+		return true
+	}
+	return filepath.Ext(name) == ".json" && IsReport(path)
 }
 
 func isWeights(name string) bool {
@@ -177,8 +184,8 @@ func NotCopied(src, dst string) (names []string) {
 	return names
 }
 
-// Beside gives the SHA-256 of what Finish writes beside the weights for the files that a model needs, by name; nil where
-// the output was complete before. A model card, say, may be written anew without damage to the model.
+// Beside gives the SHA-256 of what Finish writes beside the weights for the files that a model needs, by name; nil
+// where the output was complete before. A model card, say, may be written anew without damage to the model.
 func (f *Folder) Beside() (map[string]string, error) {
 	root, err := safefile.OpenFolder(f.opts.Source)
 	if err != nil {

@@ -94,7 +94,8 @@ func (f *Folder) takeUp() error {
 				return err
 			}
 		case published:
-			return fmt.Errorf("%s: tensor %q: %w; --overwrite without --resume starts anew", f.place.Dir, name, ErrDamaged)
+			return fmt.Errorf("%s: tensor %q: %w; --overwrite without --resume starts anew", f.place.Dir, name,
+				ErrDamaged)
 		default:
 			f.damaged = append(f.damaged, name)
 		}

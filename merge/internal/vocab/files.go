@@ -27,8 +27,8 @@ var derived = []string{"tokenizer.model", "added_tokens.json", "vocab.json", "me
 
 // tokenizers are the patterns of files that say how text becomes tokens.
 var tokenizers = []string{
-	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.model",
-	"*.tiktoken", "token_mappings.json", "chat_template*",
+	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
+	"*.model", "*.tiktoken", "token_mappings.json", "chat_template*",
 }
 
 // written are the files that a merge writes itself.
