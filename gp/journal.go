@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/modelcompress/compress/gp/internal/journal"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // ErrJournal says that a journal is damaged or belongs to another search.
-var ErrJournal = journal.Err
+var ErrJournal = stage.ErrJournal
 
 // journalVersion changes with whatever changes the course of a search.
 const journalVersion = 1
@@ -29,7 +29,7 @@ type entry struct {
 }
 
 // openJournal creates the journal of a search, or opens the one to go on with.
-func openJournal(g Grammar, o Options) (*journal.Journal[entry], error) {
+func openJournal(g Grammar, o Options) (*replay[entry], error) {
 	if o.Journal == "" {
 		return nil, nil
 	}
@@ -38,7 +38,7 @@ func openJournal(g Grammar, o Options) (*journal.Journal[entry], error) {
 		return nil, err
 	}
 	head := header{journalVersion, o.Seed, g.Hash(), hash, o.FitnessID}
-	return journal.Open[header, entry](o.Journal, o.Resume, head, head.differs)
+	return openReplay[header, entry](o.Journal, o.Resume, head, head.differs)
 }
 
 // differs says what another header differs in.

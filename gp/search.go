@@ -10,7 +10,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/modelcompress/compress/gp/internal/journal"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/rng"
 )
@@ -73,7 +72,7 @@ type search struct {
 	g       Grammar
 	o       Options
 	fit     Fitness
-	journal *journal.Journal[entry]
+	journal *replay[entry]
 
 	known      map[string]*record // by canonical formula
 	prints     map[Fingerprint]*record

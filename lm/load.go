@@ -13,7 +13,6 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
 	"github.com/modelcompress/compress/lm/internal/packed"
-	"github.com/modelcompress/compress/lm/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -210,7 +209,7 @@ func (m *Model) checkTied() error {
 				"tie_word_embeddings is true", ErrExtraTensor))
 		}
 
-		same, err := stage.Same(m.source, name, m.embed.Name)
+		same, err := sameTensor(m.source, name, m.embed.Name)
 		if err != nil {
 			return err
 		}

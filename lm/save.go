@@ -7,15 +7,17 @@ import (
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/lm/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // Ways in which saving can be refused.
 var (
 	ErrExists   = stage.ErrExists
+	ErrTarget   = stage.ErrTarget // it is no folder, or holds something else than a checkpoint
+	ErrBusy     = stage.ErrBusy   // another process writes it
 	ErrOtherJob = stage.ErrOtherJob
 	ErrInPlace  = stage.ErrInPlace
 	ErrDamaged  = stage.ErrDamaged
@@ -27,8 +29,8 @@ var (
 
 // SaveOptions of [Model.NewSaver].
 type SaveOptions struct {
-	// Overwrite replaces an existing checkpoint folder once the new one is complete. A folder that holds no checkpoint
-	// is never replaced.
+	// Overwrite replaces an existing checkpoint folder once the new one is complete. A folder that holds no checkpoint,
+	// or other files beside it, is never replaced.
 	Overwrite bool
 	// Resume continues an unfinished output of the same job; it starts one if there is none.
 	Resume bool
@@ -45,9 +47,8 @@ type SaveOptions struct {
 // hidden folder beside it, with a journal of the finished tensors, from which an interrupted job continues. The
 // model must stay open. It is used by one goroutine at a time.
 //
-// Besides the tensors the new folder gets, byte by byte, what tokenizers and generation need (config.json, with
-// dtype changed where tensors are converted, generation_config.json, tokenizer files, chat templates) and
-// licence files. Model cards are not copied: they describe another model.
+// Besides the tensors the new folder gets, byte by byte, every file beside the weights of the model (config.json with
+// dtype changed where tensors are converted), except records of how this program made that model.
 type Saver struct {
 	m      *Model
 	opts   SaveOptions
@@ -73,7 +74,7 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 		if !dtype.IsFloat(o.DType) {
 			return nil, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, o.DType)
 		}
-		so.Config = func(text []byte) []byte { return stage.RenameDType(text, o.DType) }
+		so.Config = func(text []byte) []byte { return renameDType(text, o.DType) }
 	}
 
 	var err error
@@ -86,7 +87,7 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 
 // plan lists the tensors to write: those of the source, in its order and files unless the options say otherwise.
 func (s *Saver) plan() stage.Plan {
-	p := stage.Like(s.m.source, s.opts.DType, s.opts.MaxShardSize, dtype.IsFloat)
+	p := planLike(s.m.source, s.opts.DType, s.opts.MaxShardSize, dtype.IsFloat)
 	for _, info := range p.Tensors {
 		s.infos[info.Name] = info
 	}
@@ -272,7 +273,7 @@ func (s *Saver) write(name string) error {
 		if err != nil {
 			return err
 		}
-		return stage.WriteMat(s.folder, s.m.dev, to, first, value, dtype.Of(want))
+		return writeMat(s.folder, s.m.dev, to, first, value, dtype.Of(want))
 	}
 
 	if to == name && info.DType == want {
@@ -282,7 +283,7 @@ func (s *Saver) write(name string) error {
 		return safetensors.Copy(s.folder.Writer(), name, s.m.source, name, s.buf)
 	}
 
-	return stage.Convert(s.folder, s.m.dev, s.m.dense, stage.Range{Info: info, To: to, First: first},
+	return convert(s.folder, s.m.dev, s.m.dense, placed{Info: info, To: to, First: first},
 		dtype.Of(info.DType), dtype.Of(want))
 }
 
@@ -300,16 +301,62 @@ func (s *Saver) AddFile(name string, data []byte) error { return s.folder.AddFil
 
 // Folder is a checkpoint in the making that is written tensor by tensor: it appears under its name when it is
 // complete, and an interrupted one is continued. [Saver] is built on it; it is for outputs whose tensors are
-// not those of one open model.
-type Folder = stage.Folder
+// not those of one open model. It is used by one goroutine at a time.
+type Folder struct{ inner *stage.Folder }
 
 // FolderPlan is what goes into a [Folder]'s files.
-type FolderPlan = stage.Plan
+type FolderPlan struct {
+	Tensors  []safetensors.Info
+	Metadata map[string]string // not nil
+	Files    safetensors.DirOptions
+}
 
 // FolderOptions of [OpenFolder].
-type FolderOptions = stage.Options
+type FolderOptions struct {
+	Overwrite   bool   // replace an existing checkpoint folder once the new one is complete
+	Resume      bool   // continue an unfinished output of the same job, or start one
+	Fingerprint string // identifies the job
+	Source      string // folder whose other files are copied
+	// Config changes the text of config.json on the way; nil copies it.
+	Config func(text []byte) []byte
+}
 
 // OpenFolder starts, or with Resume continues, the output at dir. The errors are those of [Model.NewSaver].
 func OpenFolder(dir string, p FolderPlan, o FolderOptions) (*Folder, error) {
-	return stage.Open(dir, p, o)
+	f, err := stage.Open(dir, stage.Plan(p), stage.Options(o))
+	if err != nil {
+		return nil, err
+	}
+	return &Folder{f}, nil
 }
+
+// Writer is where tensors are written.
+func (f *Folder) Writer() *safetensors.DirWriter { return f.inner.Writer() }
+
+// Commit makes tensors durable that were written, and notes that they are there and the checksums of their bytes.
+func (f *Folder) Commit(names []string) error { return f.inner.Commit(names) }
+
+// Done reports whether a tensor is complete, from this run or an interrupted one.
+func (f *Folder) Done(name string) bool { return f.inner.Done(name) }
+
+// Damaged lists the tensors of an interrupted run whose bytes are not those that it wrote; they are not done.
+func (f *Folder) Damaged() []string { return f.inner.Damaged() }
+
+// Open opens the file that holds a tensor, finished or not.
+func (f *Folder) Open(name string) (*safetensors.File, error) { return f.inner.Open(name) }
+
+// AddFile adds a small file that Finish writes beside the weights; see [Saver.AddFile].
+func (f *Folder) AddFile(name string, data []byte) error { return f.inner.AddFile(name, data) }
+
+// Complete reports whether an earlier run of the same job, or Finish, has finished the output.
+func (f *Folder) Complete() bool { return f.inner.Complete() }
+
+// Finish adds the other files and gives the folder its name. All tensors must be done. After an error it may be
+// called again.
+func (f *Folder) Finish() error { return f.inner.Finish() }
+
+// Suspend ends the run and leaves the unfinished output for one with Resume.
+func (f *Folder) Suspend() error { return f.inner.Suspend() }
+
+// Abort ends the run and removes the unfinished output.
+func (f *Folder) Abort() error { return f.inner.Abort() }

@@ -62,7 +62,7 @@ func (a *Adapter) Save(dir string, overwrite bool) error {
 	if a.inner.Config.Kind == adapter.LoRA {
 		return peft.Write(dir, a.inner, peft.WriteOptions{Overwrite: overwrite})
 	}
-	return mosfile.Write(dir, a.inner, safetensors.F32, overwrite)
+	return mosfile.Write(dir, a.inner, safetensors.F32, peft.Rule(overwrite))
 }
 
 // Vacant tells whether an adapter may be saved to dir: there is nothing, an empty folder, or, with overwrite,

@@ -10,13 +10,13 @@ import (
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/combine"
 	"github.com/modelcompress/compress/lora/internal/extract"
 	"github.com/modelcompress/compress/lora/internal/fold"
-	"github.com/modelcompress/compress/lora/internal/folder"
 	"github.com/modelcompress/compress/lora/internal/infer"
 	"github.com/modelcompress/compress/lora/internal/mosfile"
 	"github.com/modelcompress/compress/lora/internal/peft"
@@ -25,7 +25,7 @@ import (
 
 // Ways in which work on adapter files can be refused.
 var (
-	ErrExists  = folder.ErrExists  // there is something at the place of the output
+	ErrExists  = stage.ErrExists   // there is something at the place of the output
 	ErrMethod  = combine.ErrMethod // unknown way of combining
 	ErrOption  = combine.ErrOption // an option that does not fit the way of combining
 	ErrRanks   = combine.ErrRanks  // adapters differ in rank where they must not

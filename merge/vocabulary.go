@@ -39,6 +39,9 @@ func (w *work) writeTokenizer(donor, dir string) error {
 	if w.words == nil {
 		return vocab.CopyFiles(donor, dir)
 	}
+	if err := vocab.CopyOthers(donor, dir); err != nil {
+		return err
+	}
 	return w.words.WriteFiles(dir)
 }
 

@@ -22,7 +22,8 @@ var ErrOtherJob = errors.New("the unfinished run was another one")
 var errNoHeader = errors.New("a log without a whole first line")
 
 // Log is a journal on disk that grows with every step, so that a run of many edits continues where it was
-// interrupted. What is not followed by a note counts as never written.
+// interrupted. What is not followed by a note counts as never written. Its lines are those of the journal that the
+// finished model has, which is read by the same code, and not those of a [stage.Journal].
 type Log struct {
 	f            *os.File
 	e            *Editing

@@ -74,6 +74,7 @@ var mayImport = map[string][]string{
 	"internal/cputime":     {},
 	"internal/scratch":     {},
 	"internal/failure":     {},
+	"internal/stage":       {"safetensors"},
 
 	"examples":         {},
 	"examples/prune":   append([]string{"prune", "kernels/device"}, engine...),
@@ -88,7 +89,7 @@ var mayImport = map[string][]string{
 // everywhere lists what every row of the table allows: packages of a few lines that any code may stand on.
 var everywhere = []string{
 	"internal/safefile", "internal/strictyaml", "internal/mmapsafe", "internal/memlimit", "internal/scratch",
-	"internal/cputime", "internal/failure",
+	"internal/cputime", "internal/failure", "internal/stage",
 }
 
 // anything in a row of the table allows all imports.

@@ -107,15 +107,15 @@ func TestModulesThatFitNothing(t *testing.T) {
 		"two families": {
 			func(s map[string][]int) { pools(s, "c_attn", 2, 8, 8, 2) }, adapter.ErrUnsupported, "c_attn, q_proj",
 		},
-		"no list":      {func(s map[string][]int) { delete(s, "mos.q_proj.index_A") }, adapter.ErrFile, "index_A"},
+		"no list": {func(s map[string][]int) { delete(s, "mos.q_proj.index_A") }, adapter.ErrFile, "index_A"},
 		"flat list": {
 			func(s map[string][]int) { s["mos.q_proj.index_A"] = []int{2, 4} }, adapter.ErrFile, "index_A",
 		},
 		"no blocks": {
 			func(s map[string][]int) { s["mos.q_proj.index_A"] = []int{0, 2, 2} }, adapter.ErrFile, "index_A",
 		},
-		"no pool":      {func(s map[string][]int) { delete(s, "mos.q_proj.pool_B") }, adapter.ErrFile, "pool_B"},
-		"no matrix":    {func(s map[string][]int) { s["mos.q_proj.pool_B"] = []int{8} }, adapter.ErrFile, "pool_B"},
+		"no pool":   {func(s map[string][]int) { delete(s, "mos.q_proj.pool_B") }, adapter.ErrFile, "pool_B"},
+		"no matrix": {func(s map[string][]int) { s["mos.q_proj.pool_B"] = []int{8} }, adapter.ErrFile, "pool_B"},
 		"other blocks": {
 			func(s map[string][]int) { pools(s, "v_proj", 3, 8, 8, 2) }, adapter.ErrFile, "2 blocks, v_proj for 3",
 		},

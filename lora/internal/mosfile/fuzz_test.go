@@ -27,7 +27,7 @@ func FuzzRead(f *testing.F) {
 		}
 
 		dir := filepath.Join(f.TempDir(), "a")
-		if err := Write(dir, a, safetensors.F32, false); err != nil {
+		if err := Write(dir, a, safetensors.F32, nil); err != nil {
 			f.Fatal(err)
 		}
 

@@ -13,9 +13,9 @@ import (
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/folder"
 	"github.com/modelcompress/compress/lora/internal/kinds"
 	"github.com/modelcompress/compress/lora/internal/mos"
 	"github.com/modelcompress/compress/safetensors"
@@ -232,8 +232,9 @@ func int32s(p []byte) []int32 {
 }
 
 // Write writes an adapter to a folder that appears once it is complete. The type of the tensors is F32 or BF16.
-func Write(dir string, a *adapter.Adapter, t safetensors.DType, overwrite bool) error {
-	return folder.Write(dir, overwrite, func(stage string) error { return Fill(stage, a, t) })
+// The rule says what may be in its place.
+func Write(dir string, a *adapter.Adapter, t safetensors.DType, rule stage.Rule) error {
+	return stage.Write(dir, rule, func(at string) error { return Fill(at, a, t) })
 }
 
 // Fill writes the two files into an existing folder.
@@ -245,7 +246,7 @@ func Fill(dir string, a *adapter.Adapter, t safetensors.DType) error {
 	if err := weights(filepath.Join(dir, ModelName), a, t); err != nil {
 		return err
 	}
-	return folder.File(filepath.Join(dir, ConfigName), text)
+	return safefile.WriteFile(filepath.Join(dir, ConfigName), text, 0o666)
 }
 
 // weights writes the tensors.

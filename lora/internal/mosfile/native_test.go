@@ -54,7 +54,7 @@ func example(t testing.TB) (string, *adapter.Adapter) {
 	}
 
 	dir := filepath.Join(t.TempDir(), "a")
-	if err := Write(dir, a, safetensors.F32, false); err != nil {
+	if err := Write(dir, a, safetensors.F32, nil); err != nil {
 		t.Fatal(err)
 	}
 

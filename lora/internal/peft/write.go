@@ -3,18 +3,16 @@ package peft
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/folder"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -30,7 +28,7 @@ type WriteOptions struct {
 }
 
 // Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete.
-// The factors are those of [adapter.Low.Pair], whatever the kind. The errors wrap [folder.ErrExists],
+// The factors are those of [adapter.Low.Pair], whatever the kind. The errors wrap [stage.ErrExists],
 // [adapter.ErrUnsupported] for what plain LoRA cannot say, or are those of the operating system.
 func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	if o.DType == 0 {
@@ -50,11 +48,11 @@ func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 		return err
 	}
 
-	return folder.Write(dir, o.Overwrite, func(stage string) error {
-		if err := writeWeights(filepath.Join(stage, WeightsName), entries, o.DType, &a.Config); err != nil {
+	return stage.Write(dir, Rule(o.Overwrite), func(at string) error {
+		if err := writeWeights(filepath.Join(at, WeightsName), entries, o.DType, &a.Config); err != nil {
 			return err
 		}
-		return folder.File(filepath.Join(stage, ConfigName), text)
+		return safefile.WriteFile(filepath.Join(at, ConfigName), text, 0o666)
 	})
 }
 
@@ -282,31 +280,25 @@ func checkRange(key string, data []byte, x []float32, t safetensors.DType) error
 	return nil
 }
 
-// Vacant tells whether an adapter may be written to dir: there is nothing, an empty folder, or, with overwrite,
-// an adapter and nothing else.
-func Vacant(dir string, overwrite bool) error {
-	entries, err := os.ReadDir(dir)
-	link, linkErr := os.Lstat(dir)
-	switch {
-	case errors.Is(err, os.ErrNotExist) && linkErr == nil && link.Mode()&fs.ModeSymlink != 0:
-		return fmt.Errorf("%s: %w: a link to nothing (HINT: choose another place)", dir, folder.ErrExists)
-	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
+// Rule is what may be at the place of an adapter: nothing, an empty folder, or, with overwrite, an adapter and nothing
+// else.
+func Rule(overwrite bool) stage.Rule {
+	if !overwrite {
 		return nil
-	case errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("%s: %w: a file, or a link to one (HINT: choose another place)", dir, folder.ErrExists)
-	case err != nil:
-		return err
-	case !overwrite:
-		return fmt.Errorf("%s: %w and is not empty; --overwrite replaces an adapter", dir, folder.ErrExists)
 	}
 
 	known := []string{ConfigName, WeightsName, "README.md", "training.json", "training.html"}
-	for _, e := range entries {
-		if !slices.Contains(known, safefile.Finished(e.Name())) {
-			return fmt.Errorf("%s: %w and holds %q, which is no part of an adapter, so it is not replaced", dir,
-				folder.ErrExists, e.Name())
+	return func(dir string) error {
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			if !slices.Contains(known, safefile.Finished(e.Name())) {
+				return fmt.Errorf("%w and holds %q, which is no part of an adapter, so it is not replaced",
+					stage.ErrExists, e.Name())
+			}
 		}
+		return err
 	}
-
-	return nil
 }
+
+// Vacant returns nil if an adapter may be written to dir; see [Rule].
+func Vacant(dir string, overwrite bool) error { return stage.Vacant(dir, Rule(overwrite)) }

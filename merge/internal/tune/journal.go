@@ -11,7 +11,8 @@ import (
 // journalLimit bounds what is read of a journal.
 const journalLimit = 1 << 30
 
-// Journal is the file of a search's steps. Every write is on disk when it returns.
+// Journal is the file of a search's steps. Every write is on disk when it returns. It stays in the finished folder,
+// where people read it and earlier builds wrote it as plain lines, so it is no [stage.Journal].
 type Journal struct{ f *os.File }
 
 // OpenJournal starts the journal of a search, which job identifies, or with resume reads that of an interrupted

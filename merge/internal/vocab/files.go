@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // files are those that belong to a tokenizer and can be copied with it.
@@ -24,15 +25,22 @@ var files = []string{
 // derived are files that repeat the vocabulary in another form: a changed tokenizer goes without them.
 var derived = []string{"tokenizer.model", "added_tokens.json", "vocab.json", "merges.txt", "vocab.txt", "spiece.model"}
 
-// CopyFiles copies the files of a tokenizer from one folder to another, as they are; those that are not there are left
-// out.
-func CopyFiles(src, dst string) error {
-	for _, name := range files {
-		if err := copyFile(src, dst, name); err != nil {
-			return err
-		}
-	}
-	return nil
+// tokenizers are the patterns of files that say how text becomes tokens.
+var tokenizers = []string{
+	"tokenizer*.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
+	"*.model", "*.tiktoken", "token_mappings.json", "chat_template*",
+}
+
+// written are the files that a merge writes itself.
+var written = []string{"config.json", "README.md"}
+
+// CopyFiles copies what stands beside the weights of one model to another folder, with its tokenizer, but without what
+// a merge writes itself.
+func CopyFiles(src, dst string) error { return stage.CopySides(dst, src, false, written...) }
+
+// CopyOthers is [CopyFiles] without the files of the tokenizer, which [Vocabulary.WriteFiles] writes.
+func CopyOthers(src, dst string) error {
+	return stage.CopySides(dst, src, false, slices.Concat(written, tokenizers)...)
 }
 
 // copyFile copies one file if it is there.

@@ -1,5 +1,5 @@
 // Package maskfile writes a .safetensors file that a run which was interrupted goes on with. Checksums of the
-// tensors that are durable stand in a hidden file beside it until the end, so that damage is noticed.
+// tensors that are durable stand in a hidden journal beside it until the end, so that damage is noticed.
 package maskfile
 
 import (
@@ -9,19 +9,25 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // ErrDamaged: a file that has its final name already is not what the interrupted run wrote.
 var ErrDamaged = errors.New("its bytes are not those that the interrupted run wrote")
 
-// maxSums bounds what is read of a file of checksums: a few times the names of the largest checkpoints.
-const maxSums = 64 << 20
+// header is the first line of the journal of checksums.
+type header struct {
+	Format string `json:"format"`
+}
+
+const format = "compress masks 2"
+
+// note is another line: the checksums of tensors that are durable.
+type note map[string]uint32
 
 // castagnoli is the polynomial of CRC-32C, which processors compute about as fast as memory is read.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -35,18 +41,18 @@ type Options struct {
 // File is one in the making. It is used by one goroutine at a time.
 type File struct {
 	*safetensors.Writer
-	notes   string            // path of the checksums
-	sums    map[string]uint32 // CRC-32C of the tensors that were written
-	fresh   bool              // some of them are not noted yet
-	damaged map[string]bool   // tensors of an interrupted run that are not, or no longer, what it noted
+	notes   string          // path of the journal
+	journal *stage.Journal  // nil until there is something to note
+	fresh   note            // CRC-32C of the tensors that were written and are not noted yet
+	damaged map[string]bool // tensors of an interrupted run that are not, or no longer, what it noted
 }
 
 // Open finds the unfinished file of an interrupted run, or one that was finished just before the interruption, or
 // starts a new one. The errors are those of safetensors.Create and safetensors.Reopen, and [ErrDamaged].
 func Open(path string, tensors []safetensors.Info, metadata map[string]string, o Options) (*File, error) {
 	f := &File{
-		notes: filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".sums"), sums: map[string]uint32{},
-		damaged: map[string]bool{},
+		notes: filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".sums"),
+		fresh: note{}, damaged: map[string]bool{},
 	}
 	opts := safetensors.Options{Overwrite: o.Overwrite}
 	var err error
@@ -65,25 +71,28 @@ func Open(path string, tensors []safetensors.Info, metadata map[string]string, o
 		}
 	}
 
-	f.Writer, err = safetensors.Create(path, tensors, metadata, opts)
-	return f, err
+	if f.Writer, err = safetensors.Create(path, tensors, metadata, opts); err != nil {
+		return nil, err
+	}
+
+	// Checksums of a run that is not gone on with would be taken for those of this one.
+	return f, f.Forget()
 }
 
 // verify compares what an interrupted run left with its checksums.
 func (f *File) verify(tensors []safetensors.Info) error {
 	complete := len(f.Remaining()) == 0
-	text, err := safefile.ReadFile(f.notes, maxSums)
+	_, err := os.Lstat(f.notes)
 	if errors.Is(err, fs.ErrNotExist) && complete {
 		return nil // nothing was left to do
 	}
 
-	noted := map[string]uint32{}
+	noted := note{}
+	if err == nil {
+		noted, err = f.noted()
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	}
-
-	if json.Unmarshal(text, &noted) != nil {
-		noted = map[string]uint32{} // damaged itself: everything is made again
 	}
 
 	name := f.Path()
@@ -106,7 +115,6 @@ func (f *File) verify(tensors []safetensors.Info) error {
 		want, ok := noted[t.Name]
 		switch {
 		case ok && got == want:
-			f.sums[t.Name] = got
 		case complete:
 			return fmt.Errorf("%s: tensor %q: %w; remove the file and start over without resuming", name, t.Name,
 				ErrDamaged)
@@ -115,6 +123,48 @@ func (f *File) verify(tensors []safetensors.Info) error {
 		}
 	}
 
+	return nil
+}
+
+// noted opens the journal of an interrupted run and reads its checksums. What is damaged of it counts for nothing: the
+// tensors are made again.
+func (f *File) noted() (note, error) {
+	if err := f.open(); err != nil {
+		return nil, err
+	}
+
+	all := note{}
+	for i, line := range f.journal.Lines() {
+		if i == 0 {
+			continue // the header
+		}
+		if err := json.Unmarshal(line, &all); err != nil { // adds to what is there
+			return nil, f.journal.At(i+1, err)
+		}
+	}
+
+	return all, nil
+}
+
+// open opens the journal, and begins it where it is none that this program can go on with.
+func (f *File) open() error {
+	j, err := stage.OpenJournal(f.notes)
+	if err != nil {
+		return err
+	}
+
+	var h header
+	lines := j.Lines()
+	if len(lines) > 0 && json.Unmarshal(lines[0], &h) == nil && h.Format == format {
+		err = j.Keep(len(lines))
+	} else {
+		err = j.Start(header{format})
+	}
+	if err != nil {
+		return errors.Join(err, j.Close())
+	}
+
+	f.journal = j
 	return nil
 }
 
@@ -142,28 +192,39 @@ func (f *File) Write(name string, data []byte) error {
 	if err := f.WriteTensor(name, data); err != nil {
 		return err
 	}
-	f.sums[name], f.fresh = crc32.Checksum(data, castagnoli), true
+	f.fresh[name] = crc32.Checksum(data, castagnoli)
 	delete(f.damaged, name)
 	return nil
 }
 
 // Note makes what was written durable, then its checksums.
 func (f *File) Note() error {
-	if err := f.Sync(); err != nil || !f.fresh {
+	if err := f.Sync(); err != nil || len(f.fresh) == 0 {
+		return err
+	}
+	if f.journal == nil {
+		if err := f.open(); err != nil {
+			return err
+		}
+	}
+	if err := f.journal.Add(f.fresh); err != nil {
 		return err
 	}
 
-	text, err := json.Marshal(maps.Clone(f.sums))
-	if err != nil {
-		return err
-	}
-
-	if err := safefile.WriteFile(f.notes, text, 0o666); err != nil {
-		return err
-	}
-
-	f.fresh = false
+	f.fresh = note{}
 	return nil
+}
+
+// Suspend ends the run and leaves the unfinished file and its checksums for one that resumes.
+func (f *File) Suspend() error { return errors.Join(f.Writer.Suspend(), f.close()) }
+
+func (f *File) close() error {
+	if f.journal == nil {
+		return nil
+	}
+	err := f.journal.Close()
+	f.journal = nil
+	return err
 }
 
 // Forget removes the checksums, when nothing can be resumed any more.
@@ -171,14 +232,14 @@ func (f *File) Forget() error {
 	if err := os.Remove(f.notes); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return nil
+	return f.close()
 }
 
 // Abort removes the unfinished file.
 func (f *File) Abort() error {
 	err := f.Writer.Abort()
 	if _, there := os.Lstat(f.Path() + ".partial"); there == nil {
-		return err // suspended, so it can be resumed
+		return errors.Join(err, f.close()) // suspended, so it can be resumed
 	}
 	return errors.Join(err, f.Forget())
 }

@@ -3,19 +3,20 @@ package benchcmd
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // write writes the model into a new folder.
 func (s shape) write(dir string, d safetensors.DType, seed uint64) error {
-	out, err := checkpoint.Stage(dir, nil)
+	out, err := stage.Begin(dir, nil)
 	if err != nil {
 		return err
 	}
@@ -35,11 +36,10 @@ func (s shape) write(dir string, d safetensors.DType, seed uint64) error {
 		err = s.writeWeights(out.Dir, config, d, seed)
 	}
 	if err != nil {
-		out.Abandon()
-		return err
+		return errors.Join(err, out.Abandon())
 	}
 
-	return out.Commit()
+	return out.Publish()
 }
 
 func (s shape) writeWeights(dir string, config []byte, d safetensors.DType, seed uint64) error {

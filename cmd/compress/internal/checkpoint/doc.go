@@ -4,18 +4,16 @@
 package checkpoint
 
 import (
-	"errors"
-
-	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 )
 
 // Ways in which an output folder is refused.
 var (
-	ErrExists  = failure.Misuse("output already exists", "choose another --out, or pass --overwrite")
-	ErrTarget  = failure.Misuse("not a folder to write to", "")
-	ErrInPlace = failure.Misuse("output is the source itself", "")
-	ErrBusy    = errors.New("another process writes this output")
+	ErrExists  = stage.ErrExists
+	ErrTarget  = stage.ErrTarget
+	ErrInPlace = stage.ErrInPlace
+	ErrBusy    = stage.ErrBusy
 )
 
 // Env is what work needs from its surroundings.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -72,11 +73,11 @@ type item struct {
 // it is complete. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget,
 // ErrInPlace or ErrBusy, or are those of package safetensors.
 func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*Rewritten, error) {
-	var allow func(dir string) error
+	var allow stage.Rule
 	if o.Overwrite {
-		allow = Replaceable(path)
+		allow = stage.Replaceable(path)
 	}
-	if err := errors.Join(Apart(path, out), Vacant(out, allow)); err != nil {
+	if err := errors.Join(stage.Apart(path, out), stage.Vacant(out, allow)); err != nil {
 		return nil, err
 	}
 
@@ -99,17 +100,16 @@ func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*R
 		return nil, err
 	}
 
-	s, err := Stage(out, allow)
+	s, err := stage.Begin(out, allow)
 	if err != nil {
 		return nil, err
 	}
 
 	if err := r.write(s.Dir, config); err != nil {
-		s.Abandon()
-		return nil, err
+		return nil, errors.Join(err, s.Abandon())
 	}
 
-	return r.report, s.Commit()
+	return r.report, s.Publish()
 }
 
 // write fills the staged folder.
@@ -139,7 +139,7 @@ func (r *rewriter) write(dir string, config *orderedjson.Object) error {
 		return err
 	}
 
-	return copySides(dir, r.src.Path(), "config.json")
+	return stage.CopySides(dir, r.src.Path(), true, "config.json")
 }
 
 func dataSize(infos []safetensors.Info) (n int64) {

@@ -18,7 +18,8 @@ var (
 
 // Journal notes finished steps of long work as lines of JSON, the first of which names the work. It is locked
 // while open. Done holds the steps that are finished, by their keys: fingerprints of all that a step's result
-// depends on.
+// depends on. It is no [stage.Journal], whose lines carry checksums: finished comparisons have it among their
+// files, and those of earlier builds are added to.
 type Journal[T any] struct {
 	Done map[string]T
 	file *os.File

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // checkEmpty refuses empty arguments and flags.
@@ -193,7 +193,7 @@ func (j *Job) checkReport(c *cobra.Command) error {
 	}
 
 	return Place{
-		Flag: "report", Path: j.report, What: "a report of an earlier run", Own: checkpoint.IsReport,
+		Flag: "report", Path: j.report, What: "a report of an earlier run", Own: stage.IsReport,
 		Inputs: j.Inputs, Folder: out,
 	}.Check()
 }

@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/merge"
@@ -90,7 +90,7 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if err := checkpoint.Apart(path, o.Out); err != nil {
+	if err := stage.Apart(path, o.Out); err != nil {
 		return nil, err
 	}
 
@@ -99,7 +99,7 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		allow = replaceable(path)
 	}
 
-	occupied := checkpoint.Vacant(o.Out, allow)
+	occupied := stage.Vacant(o.Out, allow)
 	before := ""
 	if occupied != nil && o.Resume {
 		if journal, err := readJournal(o.Out); err == nil {
@@ -220,7 +220,7 @@ func (r *run) whole(base string) error {
 
 // replaceable lets an earlier output of the verb be replaced.
 func replaceable(source string) func(dir string) error {
-	plain := checkpoint.Replaceable(source)
+	plain := stage.Replaceable(source)
 	return func(dir string) error {
 		if f, err := safefile.Open(filepath.Join(dir, edit.JournalName)); err == nil {
 			_, err = edit.ReadJournal(f)

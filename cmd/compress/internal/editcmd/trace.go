@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -96,7 +96,7 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 }
 
 // isPage knows the pages that this program writes.
-func isPage(path string) bool { return strings.HasSuffix(path, ".html") && !checkpoint.IsReport(path) }
+func isPage(path string) bool { return strings.HasSuffix(path, ".html") && !stage.IsReport(path) }
 
 // trace encodes the prompt and runs the trace.
 func trace(j *cli.Job, m *lm.Model, tok *tokenizer.Tokenizer, at int, o TraceOptions) (*Traced, error) {

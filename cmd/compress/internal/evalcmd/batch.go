@@ -25,6 +25,7 @@ import (
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/kernels"
 )
@@ -238,7 +239,7 @@ func Batch(j *cli.Job, file string, o Options, who workers.Where) (any, error) {
 		return nil, err
 	}
 
-	if err := checkpoint.Vacant(final, nil); err != nil {
+	if err := stage.Vacant(final, nil); err != nil {
 		if o.Resume && errors.Is(err, checkpoint.ErrExists) {
 			return nil, cli.Usagef("%s is a finished batch or something else, and is not replaced (HINT: choose "+
 				"another --out; with --cache a wider plan asks only what is new)", o.Out)
@@ -254,7 +255,7 @@ func Batch(j *cli.Job, file string, o Options, who workers.Where) (any, error) {
 		return nil, err
 	}
 
-	lock, err := lockFolder(b.dir)
+	lock, err := stage.Lock(b.dir)
 	if err != nil {
 		return nil, err
 	}

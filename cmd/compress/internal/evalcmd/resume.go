@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/safefile"
@@ -132,22 +130,4 @@ func answered(file string) bool {
 
 	_, err = r.ReadByte()
 	return err == nil
-}
-
-// lockFolder makes a folder and keeps a second program away from it.
-func lockFolder(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
-	}
-
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", dir, cli.ErrBusy), f.Close())
-	}
-
-	return f, nil
 }

@@ -15,11 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -192,7 +192,7 @@ func runIn(j *cli.Job, out *output, path string, suite *task.Suite, o Options) (
 
 // output is the folder under construction and the answers beside it, which outlive an interruption.
 type output struct {
-	*checkpoint.Staged
+	place   *stage.Place
 	answers string // file
 	dropped bool   // answers of an interrupted run were there
 	kept    string // answers of a finished run, which answers began as; "" for none
@@ -202,12 +202,12 @@ type output struct {
 }
 
 func open(o *Options) (*output, error) {
-	var allow func(dir string) error
+	var allow stage.Rule
 	if o.Resume || o.Overwrite {
 		allow = replaceable
 	}
 
-	s, err := checkpoint.Stage(o.Out, allow)
+	s, err := stage.Begin(o.Out, allow, resultsFile, answersFile, "samples_*.jsonl", "report.*")
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +217,7 @@ func open(o *Options) (*output, error) {
 		return nil, err
 	}
 
-	out := &output{Staged: s, answers: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".answers")}
+	out := &output{place: s, answers: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".answers")}
 	if !o.Resume {
 		out.dropped = answered(out.answers)
 		err = os.Remove(out.answers)
@@ -226,8 +226,7 @@ func open(o *Options) (*output, error) {
 		err = copyFile(out.answers, out.kept)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.Abandon()
-		return nil, err
+		return nil, errors.Join(err, s.Abandon())
 	}
 
 	return out, nil
@@ -339,7 +338,7 @@ func (out *output) sample(name string, line []byte) error {
 			return err
 		}
 
-		f, err := os.Create(filepath.Join(out.Dir, "samples_"+name+".jsonl"))
+		f, err := os.Create(filepath.Join(out.place.Dir, "samples_"+name+".jsonl"))
 		if err != nil {
 			return err
 		}
@@ -366,24 +365,22 @@ func (out *output) abandon() error {
 	if out.kept != "" && unchanged(out.answers, out.kept) {
 		err = errors.Join(err, os.Remove(out.answers))
 	}
-	out.Abandon()
-	return err
+	return errors.Join(err, out.place.Abandon())
 }
 
 func (out *output) commit(r *task.Results) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
-		err = cli.WriteFile(filepath.Join(out.Dir, resultsFile), append(text, '\n'))
+		err = cli.WriteFile(filepath.Join(out.place.Dir, resultsFile), append(text, '\n'))
 	}
 	if err == nil {
-		err = os.Rename(out.answers, filepath.Join(out.Dir, answersFile))
+		err = os.Rename(out.answers, filepath.Join(out.place.Dir, answersFile))
 	}
 	if err != nil {
-		out.Abandon()
-		return err
+		return errors.Join(err, out.place.Abandon())
 	}
 
-	return out.Commit()
+	return out.place.Publish()
 }
 
 // Definitions lists or shows tasks.

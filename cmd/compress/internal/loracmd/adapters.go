@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lora"
 )
 
@@ -30,7 +30,7 @@ func apart(out string, inputs ...string) error {
 		if in == "" {
 			continue
 		}
-		if err := checkpoint.Apart(in, out); err != nil {
+		if err := stage.Apart(in, out); err != nil {
 			return err
 		}
 	}

@@ -11,11 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lora"
 )
 
@@ -27,37 +25,17 @@ func state(out string) string {
 
 // claim makes the folder of the state, or takes the one that an interrupted run left, and locks it until
 // release: two runs would mix their states, and the later one would replace the output of the other. The error
-// wraps [checkpoint.ErrBusy] while another run has it.
+// wraps [stage.ErrBusy] while another run has it.
 func claim(dir string) (release func(), err error) {
-	for {
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return nil, err
-		}
-
-		f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the end of another run has removed it
-		}
-
-		if err != nil {
-			return nil, err
-		}
-		if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
-			return nil, errors.Join(fmt.Errorf("%w: %s is locked", checkpoint.ErrBusy, dir), f.Close())
-		}
-
-		mine, errMine := f.Stat()
-		now, errNow := os.Lstat(dir)
-		if errMine == nil && errNow == nil && os.SameFile(mine, now) { // also on file systems without locks
-			return func() {
-				_ = os.Remove(dir) // where nothing is in it
-				_ = f.Close()
-			}, nil
-		}
-		if err := f.Close(); err != nil {
-			return nil, err
-		}
+	lock, err := stage.Lock(dir)
+	if err != nil {
+		return nil, err
 	}
+
+	return func() {
+		_ = os.Remove(dir) // where nothing is in it
+		_ = lock.Close()
+	}, nil
 }
 
 // earlier says what becomes of the state of an unfinished run, or that there is none to go on from.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // TestClaim: one run at a time has the folder of a state. It stays when something is in it, and is free again
@@ -22,7 +22,7 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := claim(dir); !errors.Is(err, checkpoint.ErrBusy) {
+	if _, err := claim(dir); !errors.Is(err, stage.ErrBusy) {
 		t.Error(err)
 	}
 

@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora"
@@ -119,7 +119,7 @@ func (r *run) check(model string) error {
 		if in == "" {
 			continue
 		}
-		if err := checkpoint.Apart(in, o.Out); err != nil {
+		if err := stage.Apart(in, o.Out); err != nil {
 			return err
 		}
 	}
@@ -131,7 +131,7 @@ func (r *run) check(model string) error {
 	o.Seed = r.Seed
 	o.StateDir = state(o.Out)
 	if o.Kind == "full" {
-		return checkpoint.Vacant(o.Out, r.replaceable(model))
+		return stage.Vacant(o.Out, r.replaceable(model))
 	}
 
 	return lora.Vacant(o.Out, o.Overwrite || o.Resume)
@@ -195,7 +195,7 @@ func patterns(flag string, list []string) (out []lora.Pattern, err error) {
 // replaceable is the rule for a checkpoint in the place of the output.
 func (r *run) replaceable(model string) func(dir string) error {
 	if r.o.Overwrite || r.o.Resume {
-		return checkpoint.Replaceable(model)
+		return stage.Replaceable(model)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // Work is one way of pruning that is to be run.
@@ -37,7 +38,7 @@ type Contest struct {
 // CheckContest tells whether a folder can take the comparison of a model at source: there is nothing, or with resume
 // or overwrite an earlier comparison and nothing else.
 func CheckContest(dir, source string, resume, overwrite bool) error {
-	if err := checkpoint.Apart(source, dir); err != nil {
+	if err := stage.Apart(source, dir); err != nil {
 		return err
 	}
 
@@ -52,7 +53,7 @@ func CheckContest(dir, source string, resume, overwrite bool) error {
 		}
 	}
 
-	return checkpoint.Vacant(dir, allow)
+	return stage.Vacant(dir, allow)
 }
 
 // isContest tells whether a folder is that of a comparison: nothing is there that none writes.

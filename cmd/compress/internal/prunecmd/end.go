@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -19,7 +20,7 @@ func (p *pruning) allow() func(dir string) error {
 	if !p.flags.Overwrite {
 		return nil
 	}
-	return checkpoint.Replaceable(p.model.Path())
+	return stage.Replaceable(p.model.Path())
 }
 
 // remarks notes in the report what was not as one may think.
@@ -38,7 +39,7 @@ func (p *pruning) remarks(r *Report) error {
 			"wrote and were pruned again; the first is %q", len(bad), bad[0]))
 	}
 
-	if left := checkpoint.NotCopied(p.model.Path(), p.dense); len(left) > 0 {
+	if left := stage.NotCopied(p.model.Path(), p.dense); len(left) > 0 {
 		r.Notes = append(r.Notes,
 			fmt.Sprintf("%d files beside the weights were not copied: %s", len(left), strings.Join(left, ", ")))
 	}

@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -128,13 +128,13 @@ func (o *Options) checkPlaces(j *cli.Job, model string) error {
 	}
 	var allow func(dir string) error
 	if o.Overwrite {
-		allow = checkpoint.Replaceable(model)
+		allow = stage.Replaceable(model)
 	}
 
 	err := errors.Join(
 		cli.Apart([2]string{"out", o.Out}, [2]string{"masks", o.Masks}, [2]string{"report", j.ReportTo()},
 			[2]string{"save-grads", o.SaveTo}),
-		checkpoint.Apart(model, o.Out))
+		stage.Apart(model, o.Out))
 
 	var failed [2]error
 	o.Masks, failed[0] = masks.Target()
@@ -145,7 +145,7 @@ func (o *Options) checkPlaces(j *cli.Job, model string) error {
 
 	// with resume alone, what is there may be the finished output of this job, which the library knows
 	if !o.Resume || o.Overwrite {
-		if err := checkpoint.Vacant(o.Out, allow); err != nil {
+		if err := stage.Vacant(o.Out, allow); err != nil {
 			return err
 		}
 	}

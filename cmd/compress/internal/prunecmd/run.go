@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
@@ -117,7 +118,7 @@ func (p *pruning) begin() error {
 
 	overwrite := p.flags.Overwrite
 	if p.flags.Save == "bitmask" {
-		if err := checkpoint.Vacant(p.flags.Out, p.allow()); err != nil {
+		if err := stage.Vacant(p.flags.Out, p.allow()); err != nil {
 			return err
 		}
 		p.dense, overwrite = filepath.Join(filepath.Dir(p.flags.Out), "."+filepath.Base(p.flags.Out)+".dense"), true

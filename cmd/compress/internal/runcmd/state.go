@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // Names in the folder of a run.
@@ -79,7 +79,7 @@ type place struct {
 func take(dir string, overwrite bool) (*place, error) {
 	state := filepath.Join(dir, stateFolder)
 	if !isRun(state) {
-		if err := checkpoint.Vacant(dir, nil); err != nil {
+		if err := stage.Vacant(dir, nil); err != nil {
 			return nil, fmt.Errorf("%w; it is not from run", err)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // call is how a job is done. Only the folder says it: what comes over the queue is the job's name and key.
@@ -165,7 +166,7 @@ func (t *team) do(ctx context.Context, c call) (*outcome, error) {
 	o := &outcome{State: stateDone, Resumed: half}
 	begin := time.Now()
 
-	if half && checkpoint.IsReport(filepath.Join(dir, reportName(c.Job))) {
+	if half && stage.IsReport(filepath.Join(dir, reportName(c.Job))) {
 		// The report is the last thing that a program writes: only the end of its run was not seen.
 	} else if o.Failure, err = t.attempts(ctx, dir, c, half, lock); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 // Package store keeps answers to requests in a file, so that a run that is interrupted, repeated or widened
 // asks a model only what is new. A file belongs to one model and one way of encoding, which its first line
-// names; keys are hashes of token ids.
+// names; keys are hashes of token ids. It is no stage.Journal: lines stand in any order, become part of finished
+// results as they are, and a line that is damaged costs one question, not all behind it.
 package store
 
 import (

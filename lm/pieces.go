@@ -1,15 +1,16 @@
-package stage
+package lm
 
 import (
 	"encoding/json"
 	"maps"
 
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Strings keeps the entries of an index's metadata that are strings; total_size is computed anew.
-func Strings(raw map[string]json.RawMessage) map[string]string {
+// stringsOf keeps the entries of an index's metadata that are strings; total_size is computed anew.
+func stringsOf(raw map[string]json.RawMessage) map[string]string {
 	all := map[string]string{}
 	for key, value := range raw {
 		var text string
@@ -23,8 +24,8 @@ func Strings(raw map[string]json.RawMessage) map[string]string {
 // pieceLen is how many elements are converted or downloaded at a time.
 const pieceLen = 1 << 20
 
-// WriteMat writes a matrix of a device to a folder's tensor from an element on, converted to a type.
-func WriteMat(f *Folder, dev kernels.Device, name string, first int64, x kernels.Mat, t kernels.DType) error {
+// writeMat writes a matrix of a device to a folder's tensor from an element on, converted to a type.
+func writeMat(f *stage.Folder, dev kernels.Device, name string, first int64, x kernels.Mat, t kernels.DType) error {
 	flat, size := x.Reshape(1, x.Len()), t.Size()
 	piece, err := dev.Alloc(t, min(pieceLen, flat.Cols))
 	if err != nil {
@@ -48,20 +49,20 @@ func WriteMat(f *Folder, dev kernels.Device, name string, first int64, x kernels
 	return nil
 }
 
-// Range is a parameter that stays as it is, and where its elements go.
-type Range struct {
+// placed is a parameter that stays as it is, and where its elements go.
+type placed struct {
 	Info  safetensors.Info // of the parameter
 	To    string           // tensor of the folder
 	First int64            // element there
 }
 
-// Reader reads parts of tensors.
-type Reader interface {
+// parts reads parts of tensors.
+type parts interface {
 	ReadAt(name string, p []byte, off int64) (int, error)
 }
 
-// Convert writes a parameter of other files in another type, piece by piece, or as it is where the types are one.
-func Convert(f *Folder, dev kernels.Device, src Reader, r Range, from, to kernels.DType) error {
+// convert writes a parameter of other files in another type, piece by piece, or as it is where the types are one.
+func convert(f *stage.Folder, dev kernels.Device, src parts, r placed, from, to kernels.DType) error {
 	n := int(r.Info.Elements())
 	a, err := dev.Alloc(from, min(pieceLen, n))
 	if err != nil {
@@ -102,10 +103,12 @@ func Convert(f *Folder, dev kernels.Device, src Reader, r Range, from, to kernel
 	return nil
 }
 
-// Like plans the tensors of a source in its order and, where maxShard is 0, its files; floating-point ones
+// planLike plans the tensors of a source in its order and, where maxShard is 0, its files; floating-point ones
 // become type t unless that is 0.
-func Like(src *safetensors.Dir, t safetensors.DType, maxShard int64, float func(safetensors.DType) bool) Plan {
-	p := Plan{Metadata: map[string]string{}}
+func planLike(src *safetensors.Dir, t safetensors.DType, maxShard int64,
+	float func(safetensors.DType) bool,
+) stage.Plan {
+	p := stage.Plan{Metadata: map[string]string{}}
 	maps.Copy(p.Metadata, src.Metadata())
 
 	for _, name := range src.Names() {
@@ -124,7 +127,7 @@ func Like(src *safetensors.Dir, t safetensors.DType, maxShard int64, float func(
 	p.Files.MaxShardSize = maxShard
 
 	if src.Indexed() {
-		p.Files.IndexMetadata = Strings(src.IndexMetadata())
+		p.Files.IndexMetadata = stringsOf(src.IndexMetadata())
 
 		if maxShard == 0 {
 			p.Files.ShardOf = map[string]string{}

@@ -1,4 +1,4 @@
-package stage
+package lm
 
 import (
 	"bytes"
@@ -7,8 +7,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Same compares two tensors without holding either.
-func Same(s *safetensors.Dir, a, b string) (bool, error) {
+// sameTensor compares two tensors without holding either.
+func sameTensor(s *safetensors.Dir, a, b string) (bool, error) {
 	x, _ := s.Info(a)
 	y, _ := s.Info(b)
 	if x.DType != y.DType || !slices.Equal(x.Shape, y.Shape) {

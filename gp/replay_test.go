@@ -1,4 +1,4 @@
-package journal
+package gp
 
 import (
 	"bytes"
@@ -10,28 +10,28 @@ import (
 	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
-type head struct{ Name string }
+type workHead struct{ Name string }
 
-type step struct{ N int }
+type workStep struct{ N int }
 
-func same(h head) error {
+func sameWork(h workHead) error {
 	if h.Name != "work" {
 		return errors.New("other work")
 	}
 	return nil
 }
 
-// FuzzOpen: whatever a file holds, it is opened and continued or refused, and a refused one is left as it is
+// FuzzReplay: whatever a file holds, it is opened and continued or refused, and a refused one is left as it is
 // but for a cut last line.
-func FuzzOpen(f *testing.F) {
+func FuzzReplay(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "seed")
-	j, err := Open[head, step](path, false, head{"work"}, same)
+	j, err := openReplay[workHead, workStep](path, false, workHead{"work"}, sameWork)
 	if err != nil {
 		f.Fatal(err)
 	}
 
 	for n := range 3 {
-		if err := j.Append(step{n}); err != nil {
+		if err := j.Append(workStep{n}); err != nil {
 			f.Fatal(err)
 		}
 	}
@@ -60,9 +60,9 @@ func FuzzOpen(f *testing.F) {
 		}
 
 		whole := text[:bytes.LastIndexByte(text, '\n')+1]
-		j, err := Open[head, step](path, true, head{"work"}, same)
+		j, err := openReplay[workHead, workStep](path, true, workHead{"work"}, sameWork)
 		if err != nil {
-			if after, _ := os.ReadFile(path); !errors.Is(err, Err) || !bytes.Equal(after, whole) {
+			if after, _ := os.ReadFile(path); !errors.Is(err, ErrJournal) || !bytes.Equal(after, whole) {
 				t.Fatalf("%v; the file is now %q", err, after)
 			}
 			return
@@ -74,11 +74,11 @@ func FuzzOpen(f *testing.F) {
 			_ = s
 		}
 
-		if err := errors.Join(j.Append(step{99}), j.Sync(), j.Close()); err != nil {
+		if err := errors.Join(j.Append(workStep{99}), j.Sync(), j.Close()); err != nil {
 			t.Fatal(err)
 		}
 
-		j, err = Open[head, step](path, true, head{"work"}, same)
+		j, err = openReplay[workHead, workStep](path, true, workHead{"work"}, sameWork)
 		if err != nil || j.Left() != n+1 {
 			t.Fatalf("%v: %d steps after adding one to %d", err, j.Left(), n)
 		}
@@ -87,20 +87,21 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-func TestExisting(t *testing.T) {
+func TestReplayOfWhatIsThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	if err := os.WriteFile(path, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open[head, step](path, false, head{"work"}, same); !errors.Is(err, Err) {
+	if _, err := openReplay[workHead, workStep](path, false, workHead{"work"}, sameWork); !errors.Is(err, ErrJournal) {
 		t.Errorf("an existing file: %v", err)
 	}
-	if _, err := Open[head, step](filepath.Join(path, "below"), true, head{"work"}, same); err == nil {
+	below := filepath.Join(path, "below")
+	if _, err := openReplay[workHead, workStep](below, true, workHead{"work"}, sameWork); err == nil {
 		t.Error("a file inside a file")
 	}
 
-	var none *Journal[step]
-	if _, ok := none.Next(); ok || errors.Join(none.Append(step{}), none.Sync(), none.Close()) != nil {
+	var none *replay[workStep]
+	if _, ok := none.Next(); ok || errors.Join(none.Append(workStep{}), none.Sync(), none.Close()) != nil {
 		t.Error("no journal isn't empty")
 	}
 }

@@ -16,16 +16,16 @@ func TestChangedSideFile(t *testing.T) {
 	source, out := t.TempDir(), t.TempDir()
 	path := filepath.Join(source, "tokenizer.json")
 	if err := errors.Join(os.WriteFile(path, []byte(`{"a": 1}`), 0o600),
-		os.WriteFile(filepath.Join(source, "other"), nil, 0o600)); err != nil {
+		os.WriteFile(filepath.Join(source, "other.safetensors"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 
-	files, err := sideFiles(source)
+	files, err := sides(source, isRecord)
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
 	}
 
-	f := &Folder{opts: Options{Source: source}, stage: out, side: files}
+	f := &Folder{opts: Options{Source: source}, place: &Place{Dir: out}, side: files}
 	if err := f.copySide(); err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package checkpoint
+package stage
 
 import (
 	"errors"
@@ -27,10 +27,10 @@ func read(t *testing.T, dir string) string {
 	return string(data)
 }
 
-func TestCommitReplacesInOneStep(t *testing.T) {
+func TestPublishReplacesInOneStep(t *testing.T) {
 	final := filepath.Join(t.TempDir(), "out")
 	for _, text := range []string{"first", "second"} {
-		s, err := Stage(final, Replaceable(""))
+		s, err := Begin(final, Replaceable(""))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestCommitReplacesInOneStep(t *testing.T) {
 		if text == "second" && read(t, final) != "first" {
 			t.Error("the old folder changed before the commit")
 		}
-		if err := s.Commit(); err != nil {
+		if err := s.Publish(); err != nil {
 			t.Fatal(err)
 		}
 		if got := read(t, final); got != text {
@@ -51,16 +51,16 @@ func TestCommitReplacesInOneStep(t *testing.T) {
 	}
 }
 
-func TestSwapByTwo(t *testing.T) {
+func TestExchangeByTwo(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 	fill(t, a, "new")
-	if err := swapByTwo(a, b); err != nil || read(t, b) != "new" {
+	if err := exchangeByTwo(a, b); err != nil || read(t, b) != "new" {
 		t.Fatalf("to a free name: %v", err)
 	}
 
 	fill(t, a, "newer")
-	if err := swapByTwo(a, b); err != nil || read(t, b) != "newer" || read(t, a) != "new" {
+	if err := exchangeByTwo(a, b); err != nil || read(t, b) != "newer" || read(t, a) != "new" {
 		t.Errorf("to a name in use: %v", err)
 	}
 }
@@ -68,13 +68,15 @@ func TestSwapByTwo(t *testing.T) {
 func TestAbandonLeavesTheOld(t *testing.T) {
 	final := filepath.Join(t.TempDir(), "out")
 	fill(t, final, "old")
-	s, err := Stage(final, Replaceable(""))
+	s, err := Begin(final, Replaceable(""))
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	fill(t, s.Dir, "unfinished")
-	s.Abandon()
+	if err := s.Abandon(); err != nil {
+		t.Error(err)
+	}
 	if read(t, final) != "old" {
 		t.Error("the old folder changed")
 	}
@@ -83,44 +85,46 @@ func TestAbandonLeavesTheOld(t *testing.T) {
 // TestOneRunAtATime: a second run of the same output is refused until the first has ended.
 func TestOneRunAtATime(t *testing.T) {
 	final := filepath.Join(t.TempDir(), "out")
-	first, err := Stage(final, nil)
+	first, err := Begin(final, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	fill(t, first.Dir, "first")
-	if _, err := Stage(final, nil); !errors.Is(err, ErrBusy) {
+	if _, err := Begin(final, nil); !errors.Is(err, ErrBusy) {
 		t.Errorf("error %v, want ErrBusy", err)
 	}
-	if err := first.Commit(); err != nil {
+	if err := first.Publish(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Stage(final, nil); !errors.Is(err, ErrExists) {
+	if _, err := Begin(final, nil); !errors.Is(err, ErrExists) {
 		t.Errorf("error %v, want ErrExists", err)
 	}
 
-	second, err := Stage(final, Replaceable(""))
+	second, err := Begin(final, Replaceable(""))
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	second.Abandon()
+	if err := second.Abandon(); err != nil {
+		t.Error(err)
+	}
 	if read(t, final) != "first" {
 		t.Error("the folder changed")
 	}
 }
 
-// TestCommitLooksAgain: what appeared under the final name meanwhile is not replaced.
-func TestCommitLooksAgain(t *testing.T) {
+// TestPublishLooksAgain: what appeared under the final name meanwhile is not replaced.
+func TestPublishLooksAgain(t *testing.T) {
 	final := filepath.Join(t.TempDir(), "out")
-	s, err := Stage(final, nil)
+	s, err := Begin(final, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	fill(t, s.Dir, "mine")
 	fill(t, final, "other")
-	if err := s.Commit(); !errors.Is(err, ErrExists) || read(t, final) != "other" {
+	if err := s.Publish(); !errors.Is(err, ErrExists) || read(t, final) != "other" {
 		t.Errorf("error %v, want ErrExists", err)
 	}
 }
@@ -132,7 +136,7 @@ func TestLinkInTheWay(t *testing.T) {
 	if err := os.Symlink("precious", filepath.Join(dir, ".out.partial")); err != nil {
 		t.Skip(err)
 	}
-	if _, err := Stage(filepath.Join(dir, "out"), nil); !errors.Is(err, ErrTarget) {
+	if _, err := Begin(filepath.Join(dir, "out"), nil); !errors.Is(err, ErrTarget) {
 		t.Errorf("error %v, want ErrTarget", err)
 	}
 	if read(t, filepath.Join(dir, "precious")) != "precious" {

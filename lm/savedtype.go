@@ -1,4 +1,4 @@
-package stage
+package lm
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// RenameDType changes the values of dtype and torch_dtype in a configuration and nothing else.
-func RenameDType(text []byte, t safetensors.DType) []byte {
+// renameDType changes the values of dtype and torch_dtype in a configuration and nothing else.
+func renameDType(text []byte, t safetensors.DType) []byte {
 	name := `"` + dtype.Torch(t) + `"`
 	d := json.NewDecoder(bytes.NewReader(text))
 

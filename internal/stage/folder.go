@@ -1,6 +1,13 @@
-// Package stage writes a checkpoint folder that appears under its name only when it is complete. Until then
-// everything is in a hidden folder beside it, with a journal of the finished tensors, from which an interrupted
-// job continues.
+// Package stage is how this program writes what has to be whole. An output folder grows in a hidden folder beside its
+// final name ([Place]), which is locked as long as a process is at work on it, and gets the name in one step once
+// everything in it is durable; what stood there before is exchanged for it, never mixed with it. A checkpoint
+// ([Folder]) has a journal in the hidden folder of the tensors that are durable, with checksums, from which an
+// interrupted job continues to the same bytes. Long work of other kinds keeps a [Journal] of its own.
+//
+// One rule says what is taken up: what the same job, identified by its fingerprint, began under the same format and
+// left undamaged. Anything else is refused with one line and stays as it is until the user gives it up.
+//
+// What stands beside the weights of a model travels to the models made of it: [Travels].
 package stage
 
 import (
@@ -9,22 +16,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
-	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // Ways in which an output can be refused.
 var (
-	ErrExists   = failure.Misuse("output exists already", "")
+	ErrExists   = failure.Misuse("output already exists", "choose another --out, or pass --overwrite")
+	ErrTarget   = failure.Misuse("not a folder to write to", "")
+	ErrInPlace  = failure.Misuse("output is the source itself", "")
+	ErrBusy     = errors.New("another process writes this output")
 	ErrOtherJob = failure.Misuse("unfinished output belongs to another job", "")
-	ErrInPlace  = failure.Misuse("output is the folder of the model itself", "")
 	ErrChanged  = errors.New("it changed while it was in use")
 	ErrDamaged  = errors.New("its bytes are not those that were written there")
 )
@@ -53,9 +57,9 @@ type Plan struct {
 type Folder struct {
 	opts     Options
 	dir      string // final
-	stage    string
+	place    *Place
 	writer   *safetensors.DirWriter
-	journal  *journal
+	journal  *Journal
 	side     []fs.FileInfo
 	extra    map[string][]byte // files of the caller
 	done     map[string]bool
@@ -65,60 +69,66 @@ type Folder struct {
 	over     bool
 }
 
-// Open starts, or with Resume continues, the output at dir. The errors wrap [ErrExists], [ErrOtherJob],
-// [ErrInPlace], an error of package safetensors (disk space is reserved now), or one of the operating system.
+// Open starts, or with Resume continues, the output at dir. The errors wrap [ErrExists], [ErrTarget], [ErrOtherJob],
+// [ErrInPlace], [ErrBusy], an error of package safetensors (disk space is reserved now), or one of the operating
+// system.
 func Open(dir string, p Plan, o Options) (*Folder, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
 
-	dir = safefile.Place(dir)
-	f := &Folder{
-		opts: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".partial"),
-		done: map[string]bool{},
+	f := &Folder{opts: o, dir: safefile.Place(dir), done: map[string]bool{}}
+	if err := Apart(o.Source, f.dir); err != nil {
+		return nil, err
 	}
 
-	if err := f.checkTarget(); err != nil || f.complete {
-		return f, err
+	if o.Resume && f.finished() {
+		if err := f.besideIntact(); err != nil {
+			return nil, fmt.Errorf("%w; --overwrite without --resume starts anew", err)
+		}
+		f.complete = true
+		return f, nil
 	}
-	if f.side, err = sideFiles(o.Source); err != nil {
+
+	if f.side, err = sides(o.Source, isRecord); err != nil {
 		return nil, err
 	}
 	if o.Fingerprint != "" {
 		p.Metadata[jobKey] = o.Fingerprint
 	}
-	if err := f.open(p); err != nil {
+
+	var rule Rule
+	if o.Overwrite {
+		rule = Replaceable(o.Source)
+	}
+	if f.place, err = Claim(f.dir, rule); err != nil {
 		return nil, err
+	}
+	if err := f.open(p); err != nil {
+		return nil, errors.Join(err, f.place.Release())
 	}
 
 	return f, nil
 }
 
-// open makes the staging folder or takes up the one that is there.
+// open begins in the hidden folder, or takes up what is there.
 func (f *Folder) open(p Plan) error {
-	if err := scratch.Leftover(f.stage, journalName); err != nil && !errors.Is(err, unix.ENOTDIR) {
+	if err := f.place.ours(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(f.stage, 0o777); err != nil {
+	if err := f.openJournal(); err != nil {
 		return err
-	}
-	if stat, err := os.Lstat(f.stage); err != nil || !stat.IsDir() {
-		return fmt.Errorf("%s: not a folder of its own, so nothing is written there; remove it", f.stage)
 	}
 
 	var err error
-	if f.journal, err = openJournal(filepath.Join(f.stage, journalName)); err != nil {
-		return err
-	}
-
 	if f.opts.Resume {
 		err = f.resume(p)
 	} else {
 		err = f.fresh(p)
 	}
 	if err != nil {
-		return errors.Join(err, f.journal.close())
+		return errors.Join(err, f.journal.Close())
 	}
 
 	return nil
@@ -126,13 +136,12 @@ func (f *Folder) open(p Plan) error {
 
 // resume takes up what the journal says is there.
 func (f *Folder) resume(p Plan) error {
-	if job, started := f.journal.job(); started && job != f.opts.Fingerprint {
-		return fmt.Errorf("%s: %w: %q, this is %q; --overwrite without --resume starts anew", f.stage, ErrOtherJob, job,
-			f.opts.Fingerprint)
+	if err := f.sameJob(); err != nil {
+		return err
 	}
 
 	var err error
-	f.writer, err = safetensors.ReopenDir(f.stage, p.Tensors, p.Metadata, p.Files)
+	f.writer, err = safetensors.ReopenDir(f.place.Dir, p.Tensors, p.Metadata, p.Files)
 	if errors.Is(err, safetensors.ErrNoPartial) {
 		return f.fresh(p)
 	}
@@ -155,7 +164,7 @@ func (f *Folder) resume(p Plan) error {
 
 // fresh discards what an earlier run left in the staging folder and starts.
 func (f *Folder) fresh(p Plan) error {
-	entries, err := os.ReadDir(f.stage)
+	entries, err := os.ReadDir(f.place.Dir)
 	if err != nil {
 		return err
 	}
@@ -164,16 +173,16 @@ func (f *Folder) fresh(p Plan) error {
 		if e.Name() == journalName {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(f.stage, e.Name())); err != nil {
+		if err := os.RemoveAll(filepath.Join(f.place.Dir, e.Name())); err != nil {
 			return err
 		}
 	}
 
-	if err := f.journal.start(f.opts.Fingerprint); err != nil {
+	if err := f.journal.Start(header{Format: journalFormat, Job: f.opts.Fingerprint}); err != nil {
 		return err
 	}
-	if f.writer, err = safetensors.CreateDir(f.stage, p.Tensors, p.Metadata, p.Files); err != nil {
-		return errors.Join(err, os.RemoveAll(f.stage))
+	if f.writer, err = safetensors.CreateDir(f.place.Dir, p.Tensors, p.Metadata, p.Files); err != nil {
+		return errors.Join(err, os.RemoveAll(f.place.Dir))
 	}
 
 	return nil
@@ -202,7 +211,7 @@ func (f *Folder) Commit(names []string) error {
 		return err
 	}
 
-	if err := f.journal.add(names, sums); err != nil {
+	if err := f.note(names, sums); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -222,7 +231,7 @@ func (f *Folder) Open(name string) (*safetensors.File, error) {
 		return safetensors.Open(filepath.Join(f.dir, shard))
 	}
 
-	path := filepath.Join(f.stage, f.writer.ShardOf(name))
+	path := filepath.Join(f.place.Dir, f.writer.ShardOf(name))
 	file, err := safetensors.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return safetensors.Open(path + ".partial")
@@ -243,15 +252,15 @@ func (f *Folder) Finish() error {
 	if err := f.copySide(); err != nil {
 		return err
 	}
-	if err := f.journal.remove(); err != nil {
+	if err := f.journal.Remove(); err != nil {
 		return err
 	}
-	if err := f.publish(); err != nil {
+	if err := f.place.publish(); err != nil {
 		return err
 	}
 
 	f.complete = true
-	return nil
+	return f.end()
 }
 
 // Suspend ends the run and leaves the unfinished output for one with Resume.
@@ -260,7 +269,7 @@ func (f *Folder) Suspend() error {
 		return nil
 	}
 	f.over = true
-	return errors.Join(f.writer.Suspend(), f.journal.close())
+	return errors.Join(f.writer.Suspend(), f.end())
 }
 
 // Abort ends the run and removes the unfinished output.
@@ -269,61 +278,7 @@ func (f *Folder) Abort() error {
 		return nil
 	}
 	f.over = true
-	return errors.Join(f.writer.Abort(), f.journal.close(), os.RemoveAll(f.stage))
-}
-
-// checkTarget decides whether the output may be written, and whether it is complete already.
-func (f *Folder) checkTarget() error {
-	if err := f.checkSource(); err != nil {
-		return err
-	}
-
-	entries, err := os.ReadDir(f.dir)
-	link, linkErr := os.Lstat(f.dir)
-	switch {
-	case errors.Is(err, os.ErrNotExist) && linkErr == nil && link.Mode()&os.ModeSymlink != 0:
-		return fmt.Errorf("%s: %w as a link to nothing; choose another name", f.dir, ErrExists)
-	case errors.Is(err, os.ErrNotExist), err == nil && len(entries) == 0:
-		return nil
-	case err != nil:
-		return err
-	case f.opts.Resume && f.finished():
-		if err := f.besideIntact(); err != nil {
-			return fmt.Errorf("%w; --overwrite without --resume starts anew", err)
-		}
-		f.complete = true
-		return nil
-	case !f.opts.Overwrite:
-		return fmt.Errorf("%s: %w and is not empty; --overwrite replaces it", f.dir, ErrExists)
-	case !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
-		return e.Name() == "config.json" || strings.HasSuffix(e.Name(), ".safetensors")
-	}):
-		return fmt.Errorf("%s: %w and holds no checkpoint, so it is not replaced", f.dir, ErrExists)
-	}
-
-	return nil
-}
-
-// checkSource refuses an output that is, or that holds, the folder of the model.
-func (f *Folder) checkSource() error {
-	source, err := filepath.Abs(f.opts.Source)
-	if err != nil {
-		return err
-	}
-
-	target, err := os.Stat(f.dir)
-	if err != nil {
-		return nil // not there, so it holds nothing
-	}
-
-	for at := source; ; at = filepath.Dir(at) {
-		if stat, err := os.Stat(at); err == nil && os.SameFile(stat, target) {
-			return fmt.Errorf("%s: %w", f.dir, ErrInPlace)
-		}
-		if at == filepath.Dir(at) {
-			return nil
-		}
-	}
+	return errors.Join(f.writer.Abort(), f.journal.Close(), f.place.Abandon())
 }
 
 // finished reports whether the folder at the final name is the complete output of this job.
@@ -348,47 +303,4 @@ func (f *Folder) finished() bool {
 	}
 
 	return true
-}
-
-// publish gives the staged folder its final name. An existing one is exchanged for it in one step, then removed.
-func (f *Folder) publish() error {
-	parent := filepath.Dir(f.dir)
-	if err := syncFolder(f.stage); err != nil {
-		return err
-	}
-
-	entries, err := os.ReadDir(f.dir)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		return err
-	case len(entries) == 0:
-		if err := os.Remove(f.dir); err != nil {
-			return err
-		}
-	case !f.opts.Overwrite:
-		return fmt.Errorf("%s: %w: it appeared meanwhile", f.dir, ErrExists)
-	default:
-		if err := exchange(f.stage, f.dir); err != nil {
-			return err
-		}
-		return errors.Join(syncFolder(parent), os.RemoveAll(f.stage), f.journal.close())
-	}
-
-	if err := os.Rename(f.stage, f.dir); err != nil {
-		return err
-	}
-
-	return errors.Join(syncFolder(parent), f.journal.close())
-}
-
-func syncFolderOf(path string) error { return syncFolder(filepath.Dir(path)) }
-
-// syncFolder makes the names in a folder durable.
-func syncFolder(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

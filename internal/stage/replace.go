@@ -1,4 +1,4 @@
-package checkpoint
+package stage
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // Replaceable makes the rule for a folder that may be replaced by a new version of the model in source: it
 // holds weights, and beside them nothing but files that belong to a checkpoint, equal copies of files of the
 // source, and reports.
-func Replaceable(source string) func(dir string) error {
+func Replaceable(source string) Rule {
 	return func(dir string) error {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -79,16 +79,9 @@ func weightsOf(dir string) func(name string) bool {
 	}
 }
 
-// sideFiles are the files beside the weights that outputs have, as patterns.
-var sideFiles = []string{
-	"config.json", "generation_config.json", "tokenizer*.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt",
-	"merges.txt",
-	"special_tokens_map.json", "added_tokens.json", "chat_template*", "token_mappings.json", "pruning.json",
-	"training.html", "LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*",
-}
-
+// belongs reports whether a file is part of a checkpoint by its name.
 func belongs(name string) bool {
-	return slices.ContainsFunc(sideFiles, func(p string) bool { ok, _ := filepath.Match(p, name); return ok })
+	return matches(needed, name) || matches(usual, name) || matches(replaced, name)
 }
 
 // maxReport bounds what is read to recognize a report.
@@ -148,8 +141,11 @@ func within(source, out string) bool {
 // Apart tells whether out can be an output of work on the checkpoint at source: it is not the source, does not
 // hold it, and is not in it. The error wraps ErrInPlace or ErrTarget.
 func Apart(source, out string) error {
+	if source == "" {
+		return nil
+	}
 	if within(source, out) {
-		return fmt.Errorf("--out %s: %w: it is in the folder of the model %s (HINT: choose another --out)", out,
+		return fmt.Errorf("%s: %w: it is in the folder of the model %s (HINT: choose another --out)", out,
 			ErrTarget, source)
 	}
 
@@ -166,9 +162,9 @@ func Apart(source, out string) error {
 	for first := true; ; first = false {
 		if st, err := os.Stat(at); err == nil && os.SameFile(st, target) {
 			if first {
-				return fmt.Errorf("--out %s: %w (HINT: choose another --out)", out, ErrInPlace)
+				return fmt.Errorf("%s: %w (HINT: choose another --out)", out, ErrInPlace)
 			}
-			return fmt.Errorf("--out %s: %w: the folder holds the model %s (HINT: choose another --out)", out,
+			return fmt.Errorf("%s: %w: the folder holds the model %s (HINT: choose another --out)", out,
 				ErrTarget, source)
 		}
 

@@ -1,15 +1,14 @@
 package stage
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // ErrFileName: a file of the caller cannot have that name.
@@ -38,13 +37,7 @@ func (f *Folder) AddFile(name string, data []byte) error {
 // writeExtra writes the files that were added.
 func (f *Folder) writeExtra() error {
 	for name, data := range f.extra {
-		out, err := os.OpenFile(filepath.Join(f.stage, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o666)
-		if err != nil {
-			return err
-		}
-
-		_, err = out.Write(data)
-		if err := errors.Join(err, out.Sync(), out.Close()); err != nil {
+		if err := write(filepath.Join(f.place.Dir, name), io.NopCloser(bytes.NewReader(data))); err != nil {
 			return err
 		}
 	}

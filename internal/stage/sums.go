@@ -27,7 +27,7 @@ func (f *Folder) reader() *reader {
 func (r *reader) sum(name string) (uint32, error) {
 	shard := r.folder.writer.ShardOf(name)
 	if shard == "" {
-		return 0, fmt.Errorf("%s: tensor %q: %w", r.folder.stage, name, safetensors.ErrUnknownTensor)
+		return 0, fmt.Errorf("%s: tensor %q: %w", r.folder.place.Dir, name, safetensors.ErrUnknownTensor)
 	}
 
 	file := r.files[shard]
@@ -80,7 +80,7 @@ func (f *Folder) takeUp() error {
 	r := f.reader()
 	defer r.close()
 
-	sums, names := f.journal.done()
+	sums, names := f.noted()
 	for _, name := range names {
 		want := sums[name]
 		got, err := r.sum(name)
@@ -94,7 +94,8 @@ func (f *Folder) takeUp() error {
 				return err
 			}
 		case published:
-			return fmt.Errorf("%s: tensor %q: %w; --overwrite without --resume starts anew", f.stage, name, ErrDamaged)
+			return fmt.Errorf("%s: tensor %q: %w; --overwrite without --resume starts anew", f.place.Dir, name,
+				ErrDamaged)
 		default:
 			f.damaged = append(f.damaged, name)
 		}

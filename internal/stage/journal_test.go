@@ -1,0 +1,243 @@
+package stage
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// lines opens a journal, gives its lines as one text, and closes it.
+func lines(t *testing.T, path string) (string, error) {
+	t.Helper()
+	j, err := OpenJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var all []string
+	for _, line := range j.Lines() {
+		all = append(all, string(line))
+	}
+
+	fault := j.Fault()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	return strings.Join(all, " "), fault
+}
+
+func TestJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.jsonl")
+	j, err := NewJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.Start(map[string]string{"job": "a"}), j.Add(1), j.Add(2)); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := OpenJournal(path); !errors.Is(err, ErrBusy) {
+		t.Errorf("a second time: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewJournal(path); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a new one in its place: %v", err)
+	}
+
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name, c := range map[string]struct {
+		text, want, fault string
+	}{
+		"whole":      {string(whole), `{"job":"a"} 1 2`, ""},
+		"torn":       {string(whole[:len(whole)-1]), `{"job":"a"} 1`, ""},
+		"torn early": {string(whole[:5]), ``, ""},
+		"changed":    {strings.Replace(string(whole), "\n1\t", "\n3\t", 1), `{"job":"a"}`, "journal.jsonl:2: "},
+		"line lost":  {whole2(string(whole)), `{"job":"a"}`, "journal.jsonl:2: "},
+		"old form":   {"{\"job\":\"a\"}\n", ``, "journal.jsonl:1: "},
+	} {
+		if err := os.WriteFile(path, []byte(c.text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+
+		got, fault := lines(t, path)
+		if got != c.want || (fault == nil) != (c.fault == "") {
+			t.Errorf("%s: %q, %v", name, got, fault)
+		}
+		if fault != nil && (!errors.Is(fault, ErrJournal) || !strings.Contains(fault.Error(), c.fault)) {
+			t.Errorf("%s: %v", name, fault)
+		}
+	}
+
+	// What is added behind a damaged end that was cut off is read again.
+	if err := os.WriteFile(path, append(whole, "damage\n"...), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if j, err = OpenJournal(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.Keep(2), j.Add(4), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got, fault := lines(t, path); got != `{"job":"a"} 1 4` || fault != nil {
+		t.Errorf("after damage: %q, %v", got, fault)
+	}
+}
+
+// whole2 is a journal without its second line.
+func whole2(text string) string {
+	list := strings.SplitAfter(text, "\n")
+	return list[0] + list[2]
+}
+
+// folder opens an output of one tensor.
+func folder(t *testing.T, source, out string, o Options) (*Folder, error) {
+	t.Helper()
+	o.Source = source
+	return Open(out, Plan{
+		Tensors:  []safetensors.Info{{Name: "x", DType: safetensors.F32, Shape: []int64{1}}},
+		Metadata: map[string]string{},
+	}, o)
+}
+
+// TestUnfinishedOfAnEarlierBuild: an unfinished output whose journal has another form is refused with one line and
+// stays as it is; without resuming it is begun anew.
+func TestUnfinishedOfAnEarlierBuild(t *testing.T) {
+	source, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	if err := os.MkdirAll(Hidden(out), 0o777); err != nil {
+		t.Fatal(err)
+	}
+
+	journal := filepath.Join(Hidden(out), journalName)
+	old := "{\"job\":\"a\"}\n{\"done\":[\"x\"],\"sums\":[1]}\n"
+	if err := os.WriteFile(journal, []byte(old), 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err := folder(t, source, out, Options{Resume: true, Fingerprint: "a"})
+	if !errors.Is(err, ErrOtherJob) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("resumed: %v", err)
+	}
+	if text, err := os.ReadFile(journal); err != nil || string(text) != old {
+		t.Errorf("the journal changed: %q, %v", text, err)
+	}
+
+	f, err := folder(t, source, out, Options{Fingerprint: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Abort(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(Hidden(out)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left behind: %v", err)
+	}
+}
+
+// TestFoldersAndPlacesShareTheLock: whatever writes an output, nothing else does at the same time.
+func TestFoldersAndPlacesShareTheLock(t *testing.T) {
+	source, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	f, err := folder(t, source, out, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := Begin(out, nil); !errors.Is(err, ErrBusy) {
+		t.Errorf("a place beside a folder: %v", err)
+	}
+	if err := f.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+
+	p, err := Begin(out, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := folder(t, source, out, Options{Resume: true}); !errors.Is(err, ErrBusy) {
+		t.Errorf("a folder beside a place: %v", err)
+	}
+	if err := p.Abandon(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestForeignFilesStay: an output that holds something besides a checkpoint is not replaced.
+func TestForeignFilesStay(t *testing.T) {
+	source, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	fill(t, out, "old")
+	if err := os.WriteFile(filepath.Join(out, "thesis.tex"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err := folder(t, source, out, Options{Overwrite: true})
+	if !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), "thesis.tex") {
+		t.Error(err)
+	}
+	if read(t, out) != "old" {
+		t.Error("the folder changed")
+	}
+}
+
+// TestWhatTravels: every file beside the weights, but no folder, hidden file, weights or record of how the model was
+// made; links within the folder count as files, others do not travel.
+func TestWhatTravels(t *testing.T) {
+	source, out := t.TempDir(), t.TempDir()
+	want := []string{
+		"LICENSE", "README.md", "chat_template.jinja", "modeling_x.py", "preprocessor_config.json", "tokenizer.model",
+	}
+	for _, name := range append([]string{
+		".gitattributes", "model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "pruning.json",
+		"merge.json", "training.html",
+	}, want...) {
+		if err := os.WriteFile(filepath.Join(source, name), []byte(name), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	report := []byte(`{"command": "compress prune a", "version": "1"}`)
+	if err := errors.Join(os.Mkdir(filepath.Join(source, "original"), 0o777),
+		os.WriteFile(filepath.Join(source, "r.json"), report, 0o666),
+		os.Symlink("LICENSE", filepath.Join(source, "COPYING")),
+		os.Symlink("/etc/hostname", filepath.Join(source, "host"))); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := CopySides(out, source, false); err != nil {
+		t.Fatal(err)
+	}
+
+	var got []string
+	entries, err := os.ReadDir(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+
+	if strings.Join(got, " ") != "COPYING "+strings.Join(want, " ") {
+		t.Errorf("%q", got)
+	}
+	if left := NotCopied(source, out); len(left) != 1 || left[0] != `"host"` {
+		t.Errorf("not copied: %q", left)
+	}
+
+	// The same weights in another form keep their records.
+	if err := CopySides(out, source, true, "README.md"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(out, "pruning.json")); err != nil || string(text) != "pruning.json" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
