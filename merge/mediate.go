@@ -17,7 +17,6 @@ import (
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/merge/internal/conflict"
 	"github.com/modelcompress/compress/merge/internal/experts"
-	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -94,7 +93,7 @@ func mediate(ctx context.Context, r Recipe, doc *recipe.Document, named map[stri
 	}
 
 	w.warnings = m.a.report(m.spec.Granularity).Warnings
-	m.manifest.Job = identity.Kept(job)
+	m.manifest.Job = output.JobKept(job)
 	out, err := output.Open(dst, output.Options{
 		Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(),
 		MaxShard: o.MaxShard, Readers: o.Workers, Every: o.journalEvery,
@@ -204,7 +203,7 @@ func (m *mediation) identity() (string, error) {
 		fmt.Fprintln(h, p.Expert, f.Size, f.SHA256)
 	}
 
-	return identity.And(job, hex.EncodeToString(h.Sum(nil)))
+	return output.JobAnd(job, hex.EncodeToString(h.Sum(nil)))
 }
 
 // decide measures the groups and chooses those that are routed.

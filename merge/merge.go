@@ -18,8 +18,6 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/scratch"
-	"github.com/modelcompress/compress/merge/internal/identity"
-	"github.com/modelcompress/compress/merge/internal/meter"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -291,7 +289,7 @@ func (w *work) show(done *atomic.Int64, total int64, wake chan struct{}) (stop f
 	if len(w.recipe.docs) > 1 {
 		name = w.doc.Name
 	}
-	return meter.Follow(wake, func() { w.o.Progress(Progress{name, done.Load(), total}) })
+	return stream.Follow(wake, func() { w.o.Progress(Progress{name, done.Load(), total}) })
 }
 
 // job identifies a merge: the recipe, the choices that change the output, and the inputs by path, size and time.
@@ -304,7 +302,7 @@ func (w *work) job() (string, error) {
 
 	o := w.o
 	o.Workers, o.Memory = 0, 0
-	return identity.Of(map[string]any{
+	return output.JobOf(map[string]any{
 		"format": 3, "version": build.Version(), "recipe": string(w.recipe.text),
 		"document": w.doc.Name + stream.Elsewhere(w.o.Device), "options": o,
 	}, files)

@@ -11,9 +11,6 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/merge/internal/card"
-	"github.com/modelcompress/compress/merge/internal/hub"
-	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/moe"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -110,7 +107,7 @@ func (r Mixture) open(o MixtureOptions) (*moe.Mixture, error) {
 	if err != nil {
 		return nil, err
 	}
-	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: hub.Cache()}
+	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: recipe.HubCache()}
 	m, err := moe.Open(r.config, places,
 		moe.Options{
 			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,
@@ -220,7 +217,7 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 		}
 
 		return errors.Join(m.WriteSide(dir),
-			output.WriteFile(filepath.Join(dir, "README.md"), card.Mixture(report.Models, what, report.Recipe)),
+			output.WriteFile(filepath.Join(dir, "README.md"), output.MixtureCard(report.Models, what, report.Recipe)),
 			output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n')))
 	})
 }
@@ -229,7 +226,7 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job string) *MixtureReport {
 	o.Workers, o.Memory = 0, 0
 	r := &MixtureReport{
-		Version: build.Version(), Job: identity.Kept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate,
+		Version: build.Version(), Job: output.JobKept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate,
 		Options:  o,
 		Warnings: m.Warnings, Recipe: string(c.Text),
 	}
@@ -252,6 +249,6 @@ func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job strin
 // mixtureJob identifies a run: the recipe, the choices that change the output, and the inputs by path, size and time.
 func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error) {
 	o.Workers, o.Memory = 0, 0
-	return identity.Of(map[string]any{"format": 2, "version": build.Version(), "mixture": string(c.Text), "options": o},
+	return output.JobOf(map[string]any{"format": 2, "version": build.Version(), "mixture": string(c.Text), "options": o},
 		m.Files())
 }

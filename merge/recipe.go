@@ -8,7 +8,6 @@ import (
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
-	"github.com/modelcompress/compress/merge/internal/hub"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -112,7 +111,7 @@ func (r Recipe) places(named map[string]string) recipe.Places {
 		all = map[string]string{}
 	}
 	maps.Copy(all, named)
-	return recipe.Places{Recipe: filepath.Dir(r.path), Named: all, Cache: hub.Cache()}
+	return recipe.Places{Recipe: filepath.Dir(r.path), Named: all, Cache: recipe.HubCache()}
 }
 
 // Method is a merge method for lists and help.

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/build"
-	"github.com/modelcompress/compress/merge/internal/card"
-	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -78,11 +76,11 @@ type Planned struct {
 func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
 	out := Planned{
 		Name: t.Name, DType: t.DType.String(), Shape: t.Shape, Copied: t.Copy,
-		Shared: card.Settings(t.Params),
+		Shared: t.Params.String(),
 	}
 	for _, s := range t.Sources {
 		text := p.Models[s.Model].String() + ": " + s.Info.Name
-		if v := card.Settings(s.Params); v != "" {
+		if v := s.Params.String(); v != "" {
 			text += " " + v
 		}
 		out.Sources = append(out.Sources, text)
@@ -95,7 +93,7 @@ func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
 func (w *work) report(job string) *Report {
 	s := w.plan.Summary()
 	r := &Report{
-		Version: build.Version(), Job: identity.Kept(job), Method: s.Method, Models: s.Models, Base: s.Base,
+		Version: build.Version(), Job: output.JobKept(job), Method: s.Method, Models: s.Models, Base: s.Base,
 		ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
 		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary,
 		Recipe: string(w.recipe.text),

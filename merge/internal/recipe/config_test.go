@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/merge/internal/naming"
 )
 
 // outputConfig resolves a recipe and gives the output's configuration as values.
@@ -175,7 +174,7 @@ func TestSheetOfAnAverage(t *testing.T) {
 
 	for _, x := range plan.Tensors {
 		v, want := sheet.At(&x), 3.0
-		if _, _, rest := naming.Layer(x.Name); len(rest) > 3 && rest[:3] == "mlp" {
+		if _, _, rest := splitLayer(x.Name); len(rest) > 3 && rest[:3] == "mlp" {
 			want = float64(x.Block) / 2
 		}
 		if v.Number("weight") != want || v.Number("density") != 0.5 || v.Number("lambda") != 1 {

@@ -8,8 +8,6 @@ import (
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/strictyaml"
-	"github.com/modelcompress/compress/merge/internal/hub"
-	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -211,7 +209,7 @@ func document(r *strictyaml.Reader, src *strictyaml.Source, n *strictyaml.Node) 
 // documentName decodes the name of a document, which becomes a folder.
 func documentName(r *strictyaml.Reader, n *strictyaml.Node) string {
 	name := r.Text(n, "name")
-	if !hub.Plain(name) || strings.HasPrefix(name, ".") {
+	if !plain(name) || strings.HasPrefix(name, ".") {
 		r.Add(n.Place, strictyaml.ErrValue, "name must be a plain word, not %q", name)
 	}
 	return name
@@ -317,8 +315,8 @@ func layerRange(r *strictyaml.Reader, n *strictyaml.Node) LayerRange {
 		if v.Kind == strictyaml.List && len(bounds) != 2 {
 			r.Add(v.Place, strictyaml.ErrValue, "layer_range must be [first, end], not %d numbers", len(bounds))
 		} else if len(bounds) == 2 {
-			out.First = r.Int(bounds[0], "the first layer", 0, naming.MaxLayers)
-			out.End = r.Int(bounds[1], "the end of the layers", 0, naming.MaxLayers)
+			out.First = r.Int(bounds[0], "the first layer", 0, MaxLayers)
+			out.End = r.Int(bounds[1], "the end of the layers", 0, MaxLayers)
 			if out.First >= out.End {
 				r.Add(v.Place, strictyaml.ErrValue,
 					"layer_range [%d, %d) holds no layer; the second number is the first layer left out", out.First,

@@ -6,7 +6,6 @@ import (
 
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -55,7 +54,7 @@ func newLayout(in *Input) *layout {
 	l := &layout{input: in, byName: map[string]*entry{}, layers: map[string]int{}, blocks: map[blockKey][]*entry{}}
 	l.readConfig()
 
-	index := naming.Templates(l.table)
+	index := templateIndex(l.table)
 	for _, info := range in.Tensors {
 		if l.table != nil && l.table.IsBuffer(info.Name) {
 			l.ignored = append(l.ignored, info.Name)
@@ -134,7 +133,7 @@ func (l *layout) entry(info safetensors.Info, index map[string]*arch.Tensor) ent
 	}
 
 	for _, name := range candidates {
-		if t := naming.Lookup(index, name); t != nil {
+		if t := lookupTemplate(index, name); t != nil {
 			e.name = name
 			e.role = t.Role
 			e.bias = t.Part == "bias"
@@ -142,9 +141,9 @@ func (l *layout) entry(info safetensors.Info, index map[string]*arch.Tensor) ent
 		}
 	}
 
-	e.stack, e.block, e.rest = naming.Layer(e.name)
+	e.stack, e.block, e.rest = splitLayer(e.name)
 	if e.role == "" && e.block < 0 {
-		e.role, e.bias = naming.Role(e.name)
+		e.role, e.bias = usualRole(e.name)
 	}
 
 	return e

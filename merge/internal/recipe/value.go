@@ -1,8 +1,11 @@
 package recipe
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Type is the type of a parameter.
@@ -92,6 +95,16 @@ func (v Values) Text(name string) string { return v[name].Text }
 func (v Values) Has(name string) bool {
 	_, ok := v[name]
 	return ok
+}
+
+// String writes the parameters in the order of their names.
+func (v Values) String() string {
+	var list []string
+	for name, value := range v {
+		list = append(list, fmt.Sprintf("%s=%s", name, value))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
 }
 
 // Param describes a parameter of a method.

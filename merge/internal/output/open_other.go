@@ -1,6 +1,6 @@
 //go:build !linux
 
-package direct
+package output
 
 import "os"
 

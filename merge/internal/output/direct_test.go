@@ -1,4 +1,4 @@
-package direct
+package output
 
 import (
 	"bytes"
@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestSameBytes: parts at any position, in buffers laid out for it or not, give the file that plain writes
+// TestDirectSameBytes: parts at any position, in buffers laid out for it or not, give the file that plain writes
 // give, and are read back at any position.
-func TestSameBytes(t *testing.T) {
+func TestDirectSameBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	want := make([]byte, 3<<20+777)
 	for i := range want {
@@ -52,7 +52,7 @@ func TestSameBytes(t *testing.T) {
 		t.Fatalf("the file differs (%v)", err)
 	}
 
-	in, err := Open(path)
+	in, err := OpenReader(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,8 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// TestFull: a file that may not grow ends in the system's error, and nothing is counted that was not written.
-func TestFull(t *testing.T) {
+// TestDirectFull: a file that may not grow ends in the system's error, and nothing is counted that was not written.
+func TestDirectFull(t *testing.T) {
 	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip("/dev/full is not there")

@@ -1,4 +1,4 @@
-package identity
+package output
 
 import (
 	"math"
@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// TestOf: choices and files change the hash; what is not there, and what JSON cannot say, are told apart.
-func TestOf(t *testing.T) {
+// TestJobOf: choices and files change the hash; what is not there, and what JSON cannot say, are told apart.
+func TestJobOf(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x")
 	hash := func(choice any, paths ...string) string {
 		t.Helper()
-		h, err := Of(map[string]any{"choice": choice}, paths)
+		h, err := JobOf(map[string]any{"choice": choice}, paths)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,16 +35,16 @@ func TestOf(t *testing.T) {
 	if two := hash(1, path); one == none || two == one || hash(1, path) != two {
 		t.Error("the hash does not follow the file")
 	}
-	if _, err := Of(map[string]any{"choice": math.NaN()}, nil); err == nil {
+	if _, err := JobOf(map[string]any{"choice": math.NaN()}, nil); err == nil {
 		t.Error("a choice without JSON is taken")
 	}
-	if _, err := Of(nil, []string{filepath.Join(path, "below")}); err == nil {
+	if _, err := JobOf(nil, []string{filepath.Join(path, "below")}); err == nil {
 		t.Error("a file below a file is taken")
 	}
 }
 
-// TestKept: what a result keeps does not follow times and folders; whether a result is that of a job does.
-func TestKept(t *testing.T) {
+// TestJobKept: what a result keeps does not follow times and folders; whether a result is that of a job does.
+func TestJobKept(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	job := func(at time.Time) string {
 		t.Helper()
@@ -56,12 +56,12 @@ func TestKept(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		of, err := Of(map[string]any{"choice": 1}, []string{path})
+		of, err := JobOf(map[string]any{"choice": 1}, []string{path})
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		if of, err = And(of, "prompts"); err != nil {
+		if of, err = JobAnd(of, "prompts"); err != nil {
 			t.Fatal(err)
 		}
 
@@ -69,10 +69,10 @@ func TestKept(t *testing.T) {
 	}
 
 	one, later := job(now), job(now.Add(time.Hour))
-	if one == later || Kept(one) != Kept(later) {
+	if one == later || JobKept(one) != JobKept(later) {
 		t.Errorf("%s and %s", one, later)
 	}
-	if other, err := And(one, "others"); err != nil || Kept(other) == Kept(one) {
+	if other, err := JobAnd(one, "others"); err != nil || JobKept(other) == JobKept(one) {
 		t.Error(other, err)
 	}
 
@@ -80,13 +80,13 @@ func TestKept(t *testing.T) {
 		kept, job string
 		want      bool
 	}{
-		{Kept(one), one, true},
-		{Kept(one), later, false},
+		{JobKept(one), one, true},
+		{JobKept(one), later, false},
 		{"x", one, false},
 		{"plain", "plain", true},
-		{Kept(one), Kept(one) + "@x@y", false},
+		{JobKept(one), JobKept(one) + "@x@y", false},
 	} {
-		if got := Made(c.kept, now.Add(time.Minute), c.job); got != c.want {
+		if got := jobMade(c.kept, now.Add(time.Minute), c.job); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}
 	}

@@ -1,22 +1,19 @@
-// Package sphere finds the coefficients of means and interpolations of vectors on the sphere. All of them are linear
-// combinations of the vectors that follow from their Gram matrix alone.
-package sphere
+package method
 
 import (
-	"errors"
 	"fmt"
 	"math"
 )
 
-// ErrDegenerate: the directions have no mean.
-var ErrDegenerate = errors.New("no direction can be averaged")
+// Coefficients of means and interpolations of vectors on the sphere: all of them are linear combinations of the
+// vectors that follow from their Gram matrix alone.
 
-// Gram is a Gram matrix of inputs.
-type Gram [][]float64
+// gram is a Gram matrix of inputs.
+type gram [][]float64
 
-// New is a matrix of zeros for n vectors.
-func New(n int) Gram {
-	g := make(Gram, n)
+// newGram is a matrix of zeros for n vectors.
+func newGram(n int) gram {
+	g := make(gram, n)
 	for i := range g {
 		g[i] = make([]float64, n)
 	}
@@ -24,7 +21,7 @@ func New(n int) Gram {
 }
 
 // Mirror fills the upper triangle.
-func (g Gram) Mirror() {
+func (g gram) Mirror() {
 	for i := range g {
 		for j := range i {
 			g[j][i] = g[i][j]
@@ -33,23 +30,23 @@ func (g Gram) Mirror() {
 }
 
 // Norm is the length of a vector.
-func (g Gram) Norm(i int) float64 { return math.Sqrt(g[i][i]) }
+func (g gram) Norm(i int) float64 { return math.Sqrt(g[i][i]) }
 
 // Cos is the cosine of two vectors whose lengths are bounded from below.
-func (g Gram) Cos(i, j int, floor float64) float64 {
+func (g gram) Cos(i, j int, floor float64) float64 {
 	return g[i][j] / (max(g.Norm(i), floor) * max(g.Norm(j), floor))
 }
 
-// Weights are the weights of an interpolation on the sphere at angle θ, given cos θ.
-func Weights(c, t float64) (float64, float64) {
+// sphereWeights are the weights of an interpolation on the sphere at angle θ, given cos θ.
+func sphereWeights(c, t float64) (float64, float64) {
 	theta := math.Acos(min(max(c, -1), 1))
 	s := math.Sin(theta)
 	return math.Sin((1-t)*theta) / s, math.Sin(t*theta) / s
 }
 
-// TangentMean are multislerp's coefficients: with u_j = x_j/(‖x_j‖+eps), m = Σ w_j u_j and m' = m/‖m‖, the tangents are
+// tangentMean are multislerp's coefficients: with u_j = x_j/(‖x_j‖+eps), m = Σ w_j u_j and m' = m/‖m‖, the tangents are
 // g_j = u_j - (u_j·m')m', G = Σ w_j g_j, r = ‖G‖+eps, and the result (m' cos r + G sin r / r)·Σ w_j‖x_j‖.
-func TangentMean(g Gram, w []float64, eps float64) ([]float64, error) {
+func tangentMean(g gram, w []float64, eps float64) ([]float64, error) {
 	n := len(w)
 	length := make([]float64, n)
 	scale := 0.0
@@ -101,9 +98,9 @@ func TangentMean(g Gram, w []float64, eps float64) ([]float64, error) {
 	return out, nil
 }
 
-// KarcherMean is the coefficients of the Riemannian mean of the directions at the mean of the lengths, after
+// karcherMean is the coefficients of the Riemannian mean of the directions at the mean of the lengths, after
 // that many steps or when a step is shorter than tol. Vectors no longer than tol do not count as directions.
-func KarcherMean(g Gram, steps int, tol float64) []float64 {
+func karcherMean(g gram, steps int, tol float64) []float64 {
 	n := len(g)
 	length := 0.0
 	var points []int
@@ -140,7 +137,7 @@ func KarcherMean(g Gram, steps int, tol float64) []float64 {
 }
 
 // karcherStart is the normalised mean of directions, as coefficients of the inputs, or the first direction.
-func karcherStart(g Gram, points []int, tol float64) []float64 {
+func karcherStart(g gram, points []int, tol float64) []float64 {
 	u := make([]float64, len(g))
 	for _, j := range points {
 		u[j] = 1 / (float64(len(points)) * g.Norm(j))
@@ -156,7 +153,7 @@ func karcherStart(g Gram, points []int, tol float64) []float64 {
 }
 
 // karcherTangent is the mean of the logarithms of the points at u, and its length.
-func karcherTangent(g Gram, points []int, u []float64, tol float64) ([]float64, float64) {
+func karcherTangent(g gram, points []int, u []float64, tol float64) ([]float64, float64) {
 	t := make([]float64, len(g))
 	for _, j := range points {
 		c := 0.0
@@ -181,7 +178,7 @@ func karcherTangent(g Gram, points []int, u []float64, tol float64) ([]float64, 
 }
 
 // quadratic is the product of Σ a_i x_i and Σ b_j x_j.
-func quadratic(g Gram, a, b []float64) (s float64) {
+func quadratic(g gram, a, b []float64) (s float64) {
 	for i := range a {
 		for j := range b {
 			s += a[i] * b[j] * g[i][j]
@@ -190,16 +187,16 @@ func quadratic(g Gram, a, b []float64) (s float64) {
 	return s
 }
 
-func normalise(g Gram, u []float64) {
+func normalise(g gram, u []float64) {
 	n := math.Sqrt(quadratic(g, u, u))
 	for i := range u {
 		u[i] /= n
 	}
 }
 
-// Stock is model stock's coefficients: t/N each, t = N·c/(1+(N-1)c) with c the mean cosine of pairs; 0 where
+// stockWeights is model stock's coefficients: t/N each, t = N·c/(1+(N-1)c) with c the mean cosine of pairs; 0 where
 // that is not defined.
-func Stock(g Gram) ([]float64, error) {
+func stockWeights(g gram) ([]float64, error) {
 	n := float64(len(g))
 	c, pairs := 0.0, 0.0
 	for i := range g {

@@ -1,5 +1,4 @@
-// Package card writes the README.md of a merged model: what it was made from and how, in the form that hubs read.
-package card
+package output
 
 import (
 	"encoding/json"
@@ -10,7 +9,7 @@ import (
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
-// Card is what a README.md says.
+// Card is what the README.md of a merged model says, in the form that hubs read: what it was made from, and how.
 type Card struct {
 	Plan      *recipe.Plan
 	Documents []*recipe.Document // of the recipe; models that name one of them stand for its models
@@ -31,7 +30,7 @@ func (c *Card) Text() []byte {
 	for _, m := range models {
 		if !slices.Contains(paths, m.Model.Path) {
 			paths = append(paths, m.Model.Path)
-			fmt.Fprintf(&b, "- %s\n", Quoted(m.Model.Path))
+			fmt.Fprintf(&b, "- %s\n", quoted(m.Model.Path))
 		}
 	}
 
@@ -93,8 +92,8 @@ func (c *Card) sources(refs []recipe.Ref, seen map[string]bool) []recipe.Ref {
 	return out
 }
 
-// Quoted is a YAML scalar.
-func Quoted(s string) string {
+// quoted is a YAML scalar.
+func quoted(s string) string {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return `""`
@@ -102,12 +101,12 @@ func Quoted(s string) string {
 	return string(text)
 }
 
-// Mixture gives the README.md of a mixture of experts. what is its opening, which the models follow, and its numbers.
-func Mixture(models []string, what [2]string, text string) []byte {
+// MixtureCard gives the README.md of a mixture of experts. what is its opening, which the models follow, and its numbers.
+func MixtureCard(models []string, what [2]string, text string) []byte {
 	var b strings.Builder
 	b.WriteString("---\nbase_model:\n")
 	for _, m := range models {
-		fmt.Fprintf(&b, "- %s\n", Quoted(m))
+		fmt.Fprintf(&b, "- %s\n", quoted(m))
 	}
 
 	fmt.Fprintf(&b, "library_name: transformers\n"+
@@ -118,14 +117,4 @@ func Mixture(models []string, what [2]string, text string) []byte {
 
 	fmt.Fprintf(&b, "\n%s\n\nRecipe:\n\n```yaml\n%s\n```\n", what[1], text)
 	return []byte(b.String())
-}
-
-// Settings writes parameters in the order of their names.
-func Settings(v recipe.Values) string {
-	var list []string
-	for name, value := range v {
-		list = append(list, fmt.Sprintf("%s=%s", name, value))
-	}
-	slices.Sort(list)
-	return strings.Join(list, " ")
 }

@@ -1,5 +1,4 @@
-// Package meter passes progress on.
-package meter
+package stream
 
 // Follow calls show after each wake, and once at the end, from one goroutine, until it is stopped. Wakes should
 // not block.

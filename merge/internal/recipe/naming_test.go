@@ -1,4 +1,4 @@
-package naming
+package recipe
 
 import (
 	"testing"
@@ -19,7 +19,7 @@ func TestLayer(t *testing.T) {
 		"h.1":                             {"", -1, ""},
 		"":                                {"", -1, ""},
 	} {
-		stack, block, rest := Layer(name)
+		stack, block, rest := splitLayer(name)
 		if stack != want.stack || block != want.block || rest != want.rest {
 			t.Errorf("%q: %q %d %q", name, stack, block, rest)
 		}
@@ -31,11 +31,11 @@ func TestRole(t *testing.T) {
 		"model.embed_tokens.weight": arch.Embed, "lm_head.weight": arch.Head,
 		"norm.weight": "",
 	} {
-		if role, bias := Role(name); role != want || bias {
+		if role, bias := usualRole(name); role != want || bias {
 			t.Errorf("%s: %q", name, role)
 		}
 	}
-	if role, bias := Role("lm_head.bias"); role != arch.Head || !bias {
+	if role, bias := usualRole("lm_head.bias"); role != arch.Head || !bias {
 		t.Errorf("%q %v", role, bias)
 	}
 }
@@ -46,13 +46,13 @@ func TestLookup(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	index := Templates(table)
-	if x := Lookup(index, "model.layers.3.mlp.up_proj.weight"); x == nil ||
+	index := templateIndex(table)
+	if x := lookupTemplate(index, "model.layers.3.mlp.up_proj.weight"); x == nil ||
 		x.Name != "model.layers.{l}.mlp.up_proj.weight" {
 		t.Errorf("%v", x)
 	}
 
-	if x := Lookup(index, "model.layers.3.mlp.other.weight"); x != nil {
+	if x := lookupTemplate(index, "model.layers.3.mlp.other.weight"); x != nil {
 		t.Errorf("%v", x)
 	}
 }

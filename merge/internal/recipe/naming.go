@@ -1,6 +1,4 @@
-// Package naming reads the names of tensors: which template of an architecture's table they follow, in which layer they
-// stand, and what they usually are where there is no table.
-package naming
+package recipe
 
 import (
 	"strconv"
@@ -12,9 +10,9 @@ import (
 // MaxLayers bounds layer numbers, far above any model.
 const MaxLayers = 100_000
 
-// Lookup finds the template of a name: its first number is the layer's, the second, if the template has one,
+// lookupTemplate finds the template of a name: its first number is the layer's, the second, if the template has one,
 // the expert's.
-func Lookup(index map[string]*arch.Tensor, name string) *arch.Tensor {
+func lookupTemplate(index map[string]*arch.Tensor, name string) *arch.Tensor {
 	if t := index[name]; t != nil {
 		return t
 	}
@@ -37,8 +35,8 @@ func Lookup(index map[string]*arch.Tensor, name string) *arch.Tensor {
 	return nil
 }
 
-// Layer splits a name at its first number between dots; block is -1 if there is none.
-func Layer(name string) (stack string, block int, rest string) {
+// splitLayer splits a name at its first number between dots; block is -1 if there is none.
+func splitLayer(name string) (stack string, block int, rest string) {
 	for from := 0; ; {
 		i := strings.IndexByte(name[from:], '.')
 		if i < 0 {
@@ -61,8 +59,8 @@ func Layer(name string) (stack string, block int, rest string) {
 	}
 }
 
-// Role knows the usual names of token tables and heads, for architectures without a table.
-func Role(name string) (role arch.Role, bias bool) {
+// usualRole knows the usual names of token tables and heads, for architectures without a table.
+func usualRole(name string) (role arch.Role, bias bool) {
 	stem, part := name, ""
 	if i := strings.LastIndexByte(name, '.'); i >= 0 {
 		stem, part = name[:i], name[i+1:]
@@ -79,8 +77,8 @@ func Role(name string) (role arch.Role, bias bool) {
 	return "", false
 }
 
-// Templates indexes the name templates of a table.
-func Templates(table *arch.Arch) map[string]*arch.Tensor {
+// templateIndex indexes the name templates of a table.
+func templateIndex(table *arch.Arch) map[string]*arch.Tensor {
 	index := map[string]*arch.Tensor{}
 	if table == nil {
 		return index

@@ -1,6 +1,4 @@
-// Package hub finds the folders of models: by paths, and by names in the cache of the Hugging Face hub. Nothing
-// is downloaded.
-package hub
+package recipe
 
 import (
 	"errors"
@@ -20,8 +18,8 @@ type Places struct {
 	Cache  string            // folder of the hub's cache (…/huggingface/hub), tried last; "": none
 }
 
-// Cache gives the folder of the hub's cache as the environment sets it, or its usual place.
-func Cache() string {
+// HubCache gives the folder of the hub's cache as the environment sets it, or its usual place.
+func HubCache() string {
 	if dir := os.Getenv("HF_HUB_CACHE"); dir != "" {
 		return dir
 	}
@@ -37,10 +35,11 @@ func Cache() string {
 	return filepath.Join(home, ".cache", "huggingface", "hub")
 }
 
-// Locate finds the folder of a model or adapter: the result of a named document, a path from the working
+// Locate finds the folder of a model or adapter, in the cache of the Hugging Face hub too: the result of a named document, a path from the working
 // directory or from the recipe, or a copy in the hub's cache. A revision only counts there, so a local folder
 // with one is refused. Nothing is fetched; the error wraps ErrNotFound and names what was tried.
-func Locate(path, revision string, p Places) (string, error) {
+func Locate(s Source, p Places) (string, error) {
+	path, revision := s.Path, s.Revision
 	if dir, ok := p.Named[path]; ok && revision == "" {
 		return dir, nil
 	}
@@ -63,22 +62,14 @@ func Locate(path, revision string, p Places) (string, error) {
 		return dir, nil
 	}
 
-	return "", fmt.Errorf("%w: %s (tried %s; nothing is downloaded)", ErrNotFound, named(path, revision),
+	return "", fmt.Errorf("%w: %s (tried %s; nothing is downloaded)", ErrNotFound, s,
 		strings.Join(append(tried[1:], "the hub's cache"), " and "))
-}
-
-// named gives the notation of recipes.
-func named(path, revision string) string {
-	if revision != "" {
-		return path + "@" + revision
-	}
-	return path
 }
 
 // cached finds a model in the hub's cache, where models--owner--name holds refs/<revision> and snapshots/<commit>.
 func cached(path, revision, cache string) (string, bool) {
 	owner, name, ok := strings.Cut(path, "/")
-	if cache == "" || !ok || !Plain(owner) || !Plain(name) {
+	if cache == "" || !ok || !plain(owner) || !plain(name) {
 		return "", false
 	}
 
@@ -86,7 +77,7 @@ func cached(path, revision, cache string) (string, bool) {
 	if revision == "" {
 		revision = "main"
 	}
-	if !Plain(revision) {
+	if !plain(revision) {
 		return "", false
 	}
 	if commit, err := os.ReadFile(filepath.Join(root, "refs", revision)); err == nil && len(commit) < 128 {
@@ -94,7 +85,7 @@ func cached(path, revision, cache string) (string, bool) {
 	}
 
 	dir := filepath.Join(root, "snapshots", revision)
-	if !Plain(revision) {
+	if !plain(revision) {
 		return "", false
 	}
 
@@ -102,7 +93,7 @@ func cached(path, revision, cache string) (string, bool) {
 	return dir, err == nil
 }
 
-// Plain tells a name that stays in its folder.
-func Plain(s string) bool {
+// plain reports whether a name stays in its folder.
+func plain(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\\\x00")
 }

@@ -1,8 +1,4 @@
-// Package direct writes and reads files past the system's cache of pages, where the file system allows it: what
-// is written once and not read again soon costs neither a copy nor cache that something else had, and what is
-// read back comes from the device. Only whole pages go this way; what lies before and after them, and
-// everything on file systems that refuse, goes through the cache as usual. Both ways give the same bytes.
-package direct
+package output
 
 import (
 	"errors"
@@ -10,6 +6,11 @@ import (
 	"sync"
 	"unsafe"
 )
+
+// Direct access: files are written and read past the system's cache of pages, where the file system allows it. What
+// is written once and not read again soon costs neither a copy nor cache that something else had, and what is
+// read back comes from the device. Only whole pages go this way; what lies before and after them, and
+// everything on file systems that refuse, goes through the cache as usual. Both ways give the same bytes.
 
 // Page is what positions in the file and addresses in memory must be multiples of.
 const Page = 4096
@@ -102,8 +103,8 @@ func Buffer(buf []byte, off, n int64) []byte {
 // Reader reads a file.
 type Reader struct{ plain, twin *os.File }
 
-// Open opens the file at path.
-func Open(path string) (*Reader, error) {
+// OpenReader opens the file at path.
+func OpenReader(path string) (*Reader, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
