@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/merge/internal/experts"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/output"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/serve"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -47,7 +48,7 @@ type mediation struct {
 // static is a method for the tensors of the dense model.
 type static struct {
 	method *method.Method
-	sheet  *recipe.Sheet
+	sheet  *plan.Sheet
 }
 
 // mediate merges one document by mediate.
@@ -357,12 +358,12 @@ func (m *mediation) groups(done func(name string) bool) ([]stream.Group, error) 
 }
 
 // denseItem is the engine's view of a tensor of the dense model; plain tells that it is a copy.
-func (m *mediation) denseItem(t *recipe.Tensor, s *static) (it *stream.Item, plain bool, err error) {
+func (m *mediation) denseItem(t *plan.Tensor, s *static) (it *stream.Item, plain bool, err error) {
 	base := t.Base
 	sources := t.Sources
 	t.Sources, t.Base = nil, -1
 	for _, k := range m.members {
-		if i := slices.IndexFunc(sources, func(s recipe.TensorSource) bool { return s.Model == k }); i >= 0 {
+		if i := slices.IndexFunc(sources, func(s plan.TensorSource) bool { return s.Model == k }); i >= 0 {
 			t.Sources = append(t.Sources, sources[i])
 		}
 	}
@@ -402,7 +403,7 @@ func (m *mediation) denseItem(t *recipe.Tensor, s *static) (it *stream.Item, pla
 }
 
 // chosenItem copies a tensor of the base or of one expert.
-func (m *mediation) chosenItem(t *recipe.Tensor, sources []recipe.TensorSource, base int) (*stream.Item, bool, error) {
+func (m *mediation) chosenItem(t *plan.Tensor, sources []plan.TensorSource, base int) (*stream.Item, bool, error) {
 	t.Copy = true
 
 	if m.spec.Dense.Kind == "base" {
@@ -412,7 +413,7 @@ func (m *mediation) chosenItem(t *recipe.Tensor, sources []recipe.TensorSource, 
 	}
 
 	i := slices.Index(m.names, m.spec.Dense.Expert)
-	k := slices.IndexFunc(t.Sources, func(s recipe.TensorSource) bool { return i >= 0 && s.Model == m.members[i] })
+	k := slices.IndexFunc(t.Sources, func(s plan.TensorSource) bool { return i >= 0 && s.Model == m.members[i] })
 	if k < 0 {
 		return nil, false, fmt.Errorf("tensor %q: expert %s has no such tensor: %w", t.Name, m.spec.Dense.Expert,
 			ErrMissing)

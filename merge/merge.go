@@ -110,7 +110,7 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	named, before := map[string]string{}, []*Summary(nil)
 	for i, doc := range r.docs {
 		named[doc.Name] = filepath.Join(dir, fmt.Sprint(i))
-		if s, err = plan(r, doc, named, o); err != nil {
+		if s, err = preview(r, doc, named, o); err != nil {
 			return nil, err
 		}
 		s.Document, s.Before = doc.Name, before
@@ -120,8 +120,8 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	return s, nil
 }
 
-// plan is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
-func plan(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
+// preview is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
+func preview(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
 	if doc.Mediate != nil {
 		return nil, fmt.Errorf("%s: mediate among several documents cannot be planned, only merged: %w", r.path,
 			ErrOption)

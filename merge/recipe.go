@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
@@ -46,9 +47,9 @@ func readText(path string) ([]byte, error) {
 // Parse checks a recipe. Paths in it are relative to the working directory, or else to the folder of path,
 // which also names the recipe in messages.
 func Parse(path string, text []byte) (Recipe, error) {
-	docs, err := recipe.Parse(path, text, method.Specs()...)
+	docs, err := plan.Parse(path, text, method.Specs()...)
 	if err != nil {
-		return Recipe{}, faulty(recipe.Ranges(docs, err, Recipe{path: path}.layers()))
+		return Recipe{}, faulty(plan.Ranges(docs, err, Recipe{path: path}.layers()))
 	}
 	if docs, err = recipe.Order(docs); err != nil {
 		return Recipe{}, faulty(err)
@@ -68,7 +69,7 @@ func (r Recipe) layers() func(recipe.Ref) int {
 
 		if dir, err := recipe.Locate(ref.Model, r.places(nil)); err == nil {
 			if m, err := input.Open(ref.String(), dir, ""); err == nil {
-				counted[ref.Model] = recipe.Layers(m.Infos())
+				counted[ref.Model] = plan.Layers(m.Infos())
 				_ = m.Close() // it was only read
 			}
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/merge/internal/output"
-	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/stream"
 )
 
@@ -55,7 +55,7 @@ type Source struct {
 
 // Summary is what a merge would do.
 type Summary struct {
-	recipe.Summary
+	plan.Summary
 	Document string     `json:"document,omitempty"` // of a recipe with several
 	Memory   int64      `json:"memory_bytes"`       // that buffers and statistics take at most
 	Plan     []Planned  `json:"plan"`
@@ -73,7 +73,7 @@ type Planned struct {
 }
 
 // planned describes a tensor of a plan.
-func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
+func planned(p *plan.Plan, t *plan.Tensor) Planned {
 	out := Planned{
 		Name: t.Name, DType: t.DType.String(), Shape: t.Shape, Copied: t.Copy,
 		Shared: t.Params.String(),

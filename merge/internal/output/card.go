@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
 // Card is what the README.md of a merged model says, in the form that hubs read: what it was made from, and how.
 type Card struct {
-	Plan      *recipe.Plan
+	Plan      *plan.Plan
 	Documents []*recipe.Document // of the recipe; models that name one of them stand for its models
 	Summary   string             // of the method
 	Based     bool               // the method makes something of a base

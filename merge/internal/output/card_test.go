@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
@@ -12,14 +13,14 @@ func TestSourcesOfDocuments(t *testing.T) {
 	text := []byte("name: first\nmerge_method: linear\nmodels: [{model: a}, {model: b}]\n---\n" +
 		"name: second\nmerge_method: linear\nmodels: [{model: first}, {model: b}]\n---\n" +
 		"merge_method: ties\nbase_model: first\nmodels: [{model: second}, {model: c@v1}]\n")
-	docs, err := recipe.Parse("r.yaml", text)
+	docs, err := recipe.Parse("r.yaml", text, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	last := docs[2]
 	c := Card{
-		Plan:      &recipe.Plan{Document: last, Method: last.Method, Models: last.References(), Base: 2},
+		Plan:      &plan.Plan{Document: last, Method: last.Method, Models: last.References(), Base: 2},
 		Documents: docs, Based: true, Summary: "s", Recipe: text,
 	}
 

@@ -123,3 +123,6 @@ func source(r *strictyaml.Reader, n *strictyaml.Node, what string) Source {
 	o.Close()
 	return out
 }
+
+// MaxLayers bounds layer numbers, far above any model.
+const MaxLayers = 100_000

@@ -2,7 +2,6 @@ package recipe
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,20 +125,12 @@ type Method struct {
 	MinModels, MaxModels int // beside the base; MaxModels 0: no bound
 }
 
-// param finds a parameter, nil if there is none of that name.
-func (m *Method) param(name string) *Param {
+// Param finds a parameter, nil if there is none of that name.
+func (m *Method) Param(name string) *Param {
 	for i := range m.Params {
 		if m.Params[i].Name == name {
 			return &m.Params[i]
 		}
 	}
 	return nil
-}
-
-// maxInteger bounds whole numbers to what a float64 holds exactly.
-const maxInteger = 1 << 53
-
-// whole tells whether a number can be a value of type Integer.
-func whole(x float64) bool {
-	return x == math.Trunc(x) && math.Abs(x) <= maxInteger
 }

@@ -1,4 +1,4 @@
-package recipe
+package plan
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -171,7 +172,7 @@ func (p *Plan) editLayers(text *orderedjson.Object, changed map[string]any) {
 
 // editTokens takes over the numbers of the special tokens from the model whose tokenizer the output has.
 func (p *Plan) editTokens(changed map[string]any) {
-	if p.Tokenizer == nil || p.Tokenizer.Vocabulary != FromRef {
+	if p.Tokenizer == nil || p.Tokenizer.Vocabulary != recipe.FromRef {
 		return
 	}
 

@@ -1,4 +1,4 @@
-package recipe
+package plan
 
 import (
 	"fmt"
@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // twoStacks is a model of an architecture without a table: a vision tower of two layers, a language model of three.
 func twoStacks(path string) Input {
 	in := Input{
-		Ref:    Ref{Model: Source{Path: path}},
+		Ref:    recipe.Ref{Model: recipe.Source{Path: path}},
 		Config: []byte(`{"model_type":"seer","text_config":{"num_hidden_layers":3,"vocab_size":8}}`),
 	}
 	add := func(name string, shape ...int64) {

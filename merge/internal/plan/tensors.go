@@ -1,4 +1,4 @@
-package recipe
+package plan
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -315,10 +316,10 @@ func promote(a, b safetensors.DType) (safetensors.DType, bool) {
 }
 
 // sharedParams resolves the parameters of scope Shared.
-func (x *resolver) sharedParams(at *tensorPlace, name string) Values {
-	out := Values{}
+func (x *resolver) sharedParams(at *tensorPlace, name string) recipe.Values {
+	out := recipe.Values{}
 	for i := range x.method.Params {
-		if p := &x.method.Params[i]; p.Scope == Shared {
+		if p := &x.method.Params[i]; p.Scope == recipe.Shared {
 			x.value(out, p, at, nil, name)
 		}
 	}
@@ -326,11 +327,11 @@ func (x *resolver) sharedParams(at *tensorPlace, name string) Values {
 }
 
 // inputParams resolves the parameters that an input has of its own.
-func (x *resolver) inputParams(at *tensorPlace, in *runInput, name string) Values {
-	out := Values{}
+func (x *resolver) inputParams(at *tensorPlace, in *runInput, name string) recipe.Values {
+	out := recipe.Values{}
 	isBase := in.model == at.run.base
 	for i := range x.method.Params {
-		if p := &x.method.Params[i]; p.Scope == PerInput || p.Scope == PerModel && !isBase {
+		if p := &x.method.Params[i]; p.Scope == recipe.PerInput || p.Scope == recipe.PerModel && !isBase {
 			x.value(out, p, at, in, name)
 		}
 	}
@@ -338,7 +339,7 @@ func (x *resolver) inputParams(at *tensorPlace, in *runInput, name string) Value
 }
 
 // value resolves one parameter: the source's setting, the slice's, the module's, the recipe's, the default.
-func (x *resolver) value(out Values, p *Param, at *tensorPlace, in *runInput, name string) {
+func (x *resolver) value(out recipe.Values, p *recipe.Param, at *tensorPlace, in *runInput, name string) {
 	scopes := []scope{at.run.scope, at.module.scope, x.root}
 	if in != nil {
 		scopes = slices.Insert(scopes, 0, in.scope)
@@ -357,7 +358,7 @@ func (x *resolver) value(out Values, p *Param, at *tensorPlace, in *runInput, na
 	case p.Required && in != nil:
 		x.r.Add(in.at, strictyaml.ErrMissingKey, "%s needs a %s for %s", x.method.Name, p.Name, x.plan.Models[in.model])
 	case p.Required:
-		x.r.Add(x.plan.Document.methodAt, strictyaml.ErrMissingKey, "%s needs the parameter %s", x.method.Name, p.Name)
+		x.r.Add(x.plan.Document.MethodAt, strictyaml.ErrMissingKey, "%s needs the parameter %s", x.method.Name, p.Name)
 	case p.Default != nil:
 		out[p.Name] = *p.Default
 	}

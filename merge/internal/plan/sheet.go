@@ -1,17 +1,20 @@
-package recipe
+package plan
 
-import "github.com/modelcompress/compress/internal/strictyaml"
+import (
+	"github.com/modelcompress/compress/internal/strictyaml"
+	"github.com/modelcompress/compress/merge/internal/recipe"
+)
 
 // Sheet is the parameters of a method that a mediate recipe names inside its own.
 type Sheet struct {
-	Method   *Method
+	Method   *recipe.Method
 	settings scope
 }
 
 // Sheet prepares a static merge of the plan's document: its method is looked up in the table, and its settings are
-// checked and converted. The error is a *strict.Problems.
-func (p *Plan) Sheet(s StaticMerge, methods []Method) (*Sheet, error) {
-	x := &resolver{r: p.Document.source.NewReader(), plan: p, methods: methods}
+// checked and converted. The error is a *strictyaml.Problems.
+func (p *Plan) Sheet(s recipe.StaticMerge, methods []recipe.Method) (*Sheet, error) {
+	x := &resolver{r: p.Document.Reader(), plan: p, methods: methods}
 	var known []string
 	for i := range methods {
 		known = append(known, methods[i].Name)
@@ -31,8 +34,8 @@ func (p *Plan) Sheet(s StaticMerge, methods []Method) (*Sheet, error) {
 
 // At gives every parameter's value for a tensor, by the tensor's name and position; parameters that a model has of its
 // own are the same for all. Those without value and default are absent.
-func (s *Sheet) At(t *Tensor) Values {
-	out := Values{}
+func (s *Sheet) At(t *Tensor) recipe.Values {
+	out := recipe.Values{}
 	for _, p := range s.Method.Params {
 		if set, ok := s.settings[p.Name]; ok {
 			if v, ok := set.at(t.Name, t.T); ok {

@@ -1,10 +1,11 @@
-package recipe
+package plan
 
 import (
 	"encoding/json"
 	"testing"
 
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
 // outputConfig resolves a recipe and gives the output's configuration as values.
@@ -182,7 +183,7 @@ func TestSheetOfAnAverage(t *testing.T) {
 		}
 	}
 
-	if _, err := plan.Sheet(StaticMerge{Method: "tise"}, g.methods(t)); err == nil {
+	if _, err := plan.Sheet(recipe.StaticMerge{Method: "tise"}, g.methods(t)); err == nil {
 		t.Error("an unknown method")
 	}
 }

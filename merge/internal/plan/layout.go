@@ -1,4 +1,4 @@
-package recipe
+package plan
 
 import (
 	"encoding/json"
@@ -6,12 +6,13 @@ import (
 
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // Input is a model of a recipe as it lies on disk.
 type Input struct {
-	Ref     Ref
+	Ref     recipe.Ref
 	Dir     string             // its folder
 	Tensors []safetensors.Info // in the order of the file
 	Config  []byte             // the text of config.json, nil if there is none

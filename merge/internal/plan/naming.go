@@ -1,14 +1,12 @@
-package recipe
+package plan
 
 import (
 	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/recipe"
 )
-
-// MaxLayers bounds layer numbers, far above any model.
-const MaxLayers = 100_000
 
 // lookupTemplate finds the template of a name: its first number is the layer's, the second, if the template has one,
 // the expert's.
@@ -50,7 +48,7 @@ func splitLayer(name string) (stack string, block int, rest string) {
 		}
 
 		j += i + 1
-		if n, err := strconv.ParseUint(name[i+1:j], 10, 31); err == nil && n < MaxLayers &&
+		if n, err := strconv.ParseUint(name[i+1:j], 10, 31); err == nil && n < recipe.MaxLayers &&
 			name[i+1:j] == strconv.FormatUint(n, 10) {
 			return name[:i], int(n), name[j+1:]
 		}

@@ -1,4 +1,4 @@
-package recipe
+package plan
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -65,13 +66,13 @@ func readGolden(t testing.TB) *golden {
 }
 
 // methods gives mergekit's table of methods.
-func (g *golden) methods(t testing.TB) []Method {
-	types := map[string]Type{"float": Number, "int": Integer, "bool": Bool}
-	scopes := map[string]Scope{"shared": Shared, "input": PerInput, "non_base": PerModel}
-	bases := map[string]BasePolicy{"ignored": BaseIgnored, "optional": BaseOptional, "required": BaseRequired}
-	var out []Method
+func (g *golden) methods(t testing.TB) []recipe.Method {
+	types := map[string]recipe.Type{"float": recipe.Number, "int": recipe.Integer, "bool": recipe.Bool}
+	scopes := map[string]recipe.Scope{"shared": recipe.Shared, "input": recipe.PerInput, "non_base": recipe.PerModel}
+	bases := map[string]recipe.BasePolicy{"ignored": recipe.BaseIgnored, "optional": recipe.BaseOptional, "required": recipe.BaseRequired}
+	var out []recipe.Method
 	for _, m := range g.Methods {
-		x := Method{
+		x := recipe.Method{
 			Name: m.Name, Base: bases[m.Base], MinInputs: m.Min, MaxInputs: m.Max, MinModels: m.MinModels,
 			MaxModels: m.MaxModels,
 		}
@@ -81,12 +82,12 @@ func (g *golden) methods(t testing.TB) []Method {
 				t.Fatalf("%s.%s has type %s", m.Name, p.Name, p.Type)
 			}
 
-			y := Param{Name: p.Name, Type: kind, Scope: scopes[p.Scope], Required: p.Required}
+			y := recipe.Param{Name: p.Name, Type: kind, Scope: scopes[p.Scope], Required: p.Required}
 			switch d := p.Default.(type) {
 			case bool:
-				y.Default = BoolValue(d)
+				y.Default = recipe.BoolValue(d)
 			case float64:
-				y.Default = NumberValue(d)
+				y.Default = recipe.NumberValue(d)
 				y.Default.Type = kind
 			}
 
@@ -100,7 +101,7 @@ func (g *golden) methods(t testing.TB) []Method {
 }
 
 // inputs gives the models of a document as the golden file describes them.
-func (g *golden) inputs(t testing.TB, d *Document) []Input {
+func (g *golden) inputs(t testing.TB, d *recipe.Document) []Input {
 	var out []Input
 	for _, ref := range d.References() {
 		m, ok := g.Models[ref.Model.Path]
@@ -209,7 +210,7 @@ func compare(t *testing.T, plan *Plan, c *goldenCase) {
 }
 
 // same compares parameters. Numbers are equal to the last bit: the interpolation rounds as mergekit's does.
-func same(t *testing.T, what string, got Values, want map[string]any) {
+func same(t *testing.T, what string, got recipe.Values, want map[string]any) {
 	if len(got) != len(want) {
 		t.Errorf("%s: parameters %v, want %v", what, got, want)
 	}
@@ -218,11 +219,11 @@ func same(t *testing.T, what string, got Values, want map[string]any) {
 		v := got[key]
 		switch w := w.(type) {
 		case bool:
-			if v.Type != Bool || v.Bool != w {
+			if v.Type != recipe.Bool || v.Bool != w {
 				t.Errorf("%s: %s is %v, want %v", what, key, v, w)
 			}
 		case float64:
-			if v.Type == Bool || v.Number != w {
+			if v.Type == recipe.Bool || v.Number != w {
 				t.Errorf("%s: %s is %v, want %v", what, key, v, w)
 			}
 		}
@@ -238,11 +239,11 @@ func oracleFolder() string {
 }
 
 // openInputs reads the models of a document from the oracle's folder.
-func openInputs(t testing.TB, d *Document, root string) []Input {
+func openInputs(t testing.TB, d *recipe.Document, root string) []Input {
 	t.Helper()
 	var out []Input
 	for _, ref := range d.References() {
-		dir, err := Locate(ref.Model, Places{Recipe: root})
+		dir, err := recipe.Locate(ref.Model, recipe.Places{Recipe: root})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +285,7 @@ func TestOracleRecipesResolve(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			if IsMoE(text) {
+			if recipe.IsMoE(text) {
 				return // merge/internal/moe has these
 			}
 

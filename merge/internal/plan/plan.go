@@ -1,4 +1,4 @@
-package recipe
+package plan
 
 import (
 	"errors"
@@ -7,22 +7,23 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // Plan is a document resolved: everything that a merge is going to write and from what.
 type Plan struct {
-	Document *Document
+	Document *recipe.Document
 	Method   string
-	Models   []Ref // in order of appearance, an unlisted base last; those that only the tokenizer needs follow
-	Base     int   // index into Models, -1: none
-	Donor    int   // index into Models of the model that gives configuration, tokenizer and other files
-	Blocks   int   // layers of the output's first stack
+	Models   []recipe.Ref // in order of appearance, an unlisted base last; those that only the tokenizer needs follow
+	Base     int          // index into Models, -1: none
+	Donor    int          // index into Models of the model that gives configuration, tokenizer and other files
+	Blocks   int          // layers of the output's first stack
 
 	DType, OutDType safetensors.DType // as the recipe says, 0: not at all
 	Tensors         []Tensor
 	Joints          []arch.Joint // what Tensors is written in, where the layout asks for it
-	Tokenizer       *Tokenizer
+	Tokenizer       *recipe.Tokenizer
 	ChatTemplate    string
 	Warnings        []string
 
@@ -51,7 +52,7 @@ type Tensor struct {
 
 	Sources []TensorSource // in the order of the recipe, an unlisted base last
 	Base    int            // index into Sources, -1: none
-	Params  Values         // parameters of scope Shared
+	Params  recipe.Values  // parameters of scope Shared
 	Absent  []int          // models that should have the tensor and lack it; Options.Missing allowed that
 	Copy    bool           // Sources[0] is written as it is: there is nothing to merge
 }
@@ -60,7 +61,7 @@ type Tensor struct {
 type TensorSource struct {
 	Model  int              // index into Plan.Models
 	Info   safetensors.Info // as that model stores it
-	Params Values           // parameters of scope PerInput and PerModel
+	Params recipe.Values    // parameters of scope PerInput and PerModel
 }
 
 // Missing says what becomes of a tensor that some of its models lack.

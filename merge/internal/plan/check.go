@@ -1,10 +1,11 @@
-package recipe
+package plan
 
 import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
 // scope is the settings of one place of the recipe, converted to the method's types.
@@ -12,17 +13,17 @@ type scope map[string]typed
 
 // settings converts the settings of a place and reports those that mean nothing there: unknown names are faults; what
 // another method knows, or what has no effect at this place, is a warning.
-func (x *resolver) settings(params Parameters, ofModel bool) scope {
+func (x *resolver) settings(params recipe.Parameters, ofModel bool) scope {
 	out := scope{}
 	for _, p := range params {
-		known := x.method.param(p.Name)
+		known := x.method.Param(p.Name)
 		switch {
 		case known == nil && x.knownElsewhere(p.Name):
 			x.warn("line %d: %s has no effect with %s", p.Line, p.Name, x.method.Name)
 		case known == nil:
 			x.r.Add(p.Place, strictyaml.ErrUnknownKey, "%s has no parameter %q%s", x.method.Name, p.Name,
-				strictyaml.Suggest(p.Name, x.method.names()))
-		case ofModel && known.Scope == Shared:
+				strictyaml.Suggest(p.Name, paramNames(x.method)))
+		case ofModel && known.Scope == recipe.Shared:
 			x.warn("line %d: %s has no effect under a model; it belongs under the parameters of the recipe, a "+
 				"module or a slice", p.Line, p.Name)
 		default:
@@ -33,8 +34,8 @@ func (x *resolver) settings(params Parameters, ofModel bool) scope {
 	return out
 }
 
-// names lists the parameters of a method.
-func (m *Method) names() []string {
+// paramNames lists the parameters of a method.
+func paramNames(m *recipe.Method) []string {
 	out := make([]string, len(m.Params))
 	for i, p := range m.Params {
 		out[i] = p.Name
@@ -44,18 +45,18 @@ func (m *Method) names() []string {
 
 // knownElsewhere tells whether another method has a parameter of that name.
 func (x *resolver) knownElsewhere(name string) bool {
-	return slices.ContainsFunc(x.methods, func(m Method) bool { return m.param(name) != nil })
+	return slices.ContainsFunc(x.methods, func(m recipe.Method) bool { return m.Param(name) != nil })
 }
 
 // chooseMethod finds the document's method in the table. A mediate recipe has no parameters of its own to resolve.
 func (x *resolver) chooseMethod() bool {
 	d := x.plan.Document
-	if d.Method == Mediated {
-		x.method = &Method{Name: Mediated, Base: BaseRequired, MinModels: 1}
+	if d.Method == recipe.Mediated {
+		x.method = &recipe.Method{Name: recipe.Mediated, Base: recipe.BaseRequired, MinModels: 1}
 		return true
 	}
 
-	known := []string{Mediated}
+	known := []string{recipe.Mediated}
 	for i := range x.methods {
 		if x.methods[i].Name == d.Method {
 			x.method = &x.methods[i]
@@ -64,7 +65,7 @@ func (x *resolver) chooseMethod() bool {
 		known = append(known, x.methods[i].Name)
 	}
 
-	x.r.Add(d.methodAt, strictyaml.ErrValue, "unknown merge_method %q%s", d.Method, strictyaml.Suggest(d.Method, known))
+	x.r.Add(d.MethodAt, strictyaml.ErrValue, "unknown merge_method %q%s", d.Method, strictyaml.Suggest(d.Method, known))
 	return false
 }
 
@@ -80,17 +81,17 @@ func (x *resolver) checkRun(s *run) {
 
 	has := s.base >= 0 && s.baseInput() >= 0
 	switch {
-	case m.Base == BaseRequired && s.base < 0:
-		x.r.Add(x.plan.Document.methodAt, strictyaml.ErrMissingKey, "%s needs a base_model", m.Name)
+	case m.Base == recipe.BaseRequired && s.base < 0:
+		x.r.Add(x.plan.Document.MethodAt, strictyaml.ErrMissingKey, "%s needs a base_model", m.Name)
 		return
-	case m.Base != BaseIgnored && s.base >= 0 && !has:
+	case m.Base != recipe.BaseIgnored && s.base >= 0 && !has:
 		x.r.Add(s.at, strictyaml.ErrValue, "the base_model %s must be among the sources of the slice",
 			x.plan.Models[s.base])
 		return
 	}
 
 	others := len(s.inputs)
-	if has && m.Base != BaseIgnored {
+	if has && m.Base != recipe.BaseIgnored {
 		others--
 	}
 
@@ -100,7 +101,7 @@ func (x *resolver) checkRun(s *run) {
 
 // checkCount notes a number of models outside of a method's bounds.
 func (x *resolver) checkCount(s *run, n, low, high int, what string) {
-	if x.method.Base == BaseIgnored || s.base < 0 {
+	if x.method.Base == recipe.BaseIgnored || s.base < 0 {
 		what = "models"
 	}
 
@@ -172,8 +173,8 @@ func (x *resolver) warnHeads() {
 		}
 	}
 
-	p := x.method.param("weight")
-	if p == nil || p.Scope != PerModel || x.plan.Base < 0 {
+	p := x.method.Param("weight")
+	if p == nil || p.Scope != recipe.PerModel || x.plan.Base < 0 {
 		return
 	}
 

@@ -1,4 +1,4 @@
-package recipe
+package plan
 
 import (
 	"errors"
@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/strictyaml"
+	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
 // Resolve makes the plan of a document: inputs are its References as they lie on disk, methods the table of methods.
-// The error joins a *strict.Problems about the recipe and a *Faults about the tensors.
-func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, error) {
+// The error joins a *strictyaml.Problems about the recipe and a *Faults about the tensors.
+func Resolve(d *recipe.Document, inputs []Input, methods []recipe.Method, o Options) (*Plan, error) {
 	x := &resolver{
-		r: d.source.NewReader(), methods: methods, options: o,
+		r: d.Reader(), methods: methods, options: o,
 		plan: &Plan{
 			Document: d, Method: d.Method, Base: -1, Tokenizer: d.Tokenizer, ChatTemplate: d.ChatTemplate,
 			DType: d.DType, OutDType: d.OutDType,
@@ -50,8 +51,8 @@ func Resolve(d *Document, inputs []Input, methods []Method, o Options) (*Plan, e
 type resolver struct {
 	r       *strictyaml.Reader
 	plan    *Plan
-	method  *Method
-	methods []Method
+	method  *recipe.Method
+	methods []recipe.Method
 	options Options
 	root    scope
 	modules []module
@@ -102,7 +103,7 @@ func (x *resolver) openModels(inputs []Input) error {
 	for _, ref := range d.References() {
 		i := slices.IndexFunc(inputs, func(in Input) bool { return in.Ref == ref })
 		if i < 0 {
-			return fmt.Errorf("%w: %s is not among the inputs given", ErrNotFound, ref)
+			return fmt.Errorf("%w: %s is not among the inputs given", recipe.ErrNotFound, ref)
 		}
 
 		x.plan.Models = append(x.plan.Models, ref)
@@ -147,7 +148,7 @@ func (x *resolver) adopt() {
 }
 
 // index gives the number of a model; every reference of the document has one.
-func (x *resolver) index(ref Ref) int {
+func (x *resolver) index(ref recipe.Ref) int {
 	return slices.Index(x.plan.Models, ref)
 }
 
@@ -218,14 +219,14 @@ func (x *resolver) addModules(names []string) {
 
 	for _, name := range names {
 		if !slices.ContainsFunc(x.modules, func(m module) bool { return m.name == name }) {
-			x.addModule(name, []Model{{Ref: x.plan.Models[x.plan.Donor]}}, nil, nil)
+			x.addModule(name, []recipe.Model{{Ref: x.plan.Models[x.plan.Donor]}}, nil, nil)
 			x.modules[len(x.modules)-1].copy = true
 		}
 	}
 }
 
 // addModule expands one module.
-func (x *resolver) addModule(name string, models []Model, parts []Slice, params Parameters) {
+func (x *resolver) addModule(name string, models []recipe.Model, parts []recipe.Slice, params recipe.Parameters) {
 	m := module{name: name, stack: name, scope: x.settings(params, false)}
 	if name == "default" {
 		m.stack = ""
@@ -245,7 +246,7 @@ func (x *resolver) addModule(name string, models []Model, parts []Slice, params 
 }
 
 // wholeModels is the one slice of all layers, with the base at the end if it is not listed.
-func (x *resolver) wholeModels(models []Model, m *module) run {
+func (x *resolver) wholeModels(models []recipe.Model, m *module) run {
 	s := run{at: models[0].Place, base: x.plan.Base}
 	for _, in := range models {
 		s.inputs = append(s.inputs,
@@ -253,7 +254,7 @@ func (x *resolver) wholeModels(models []Model, m *module) run {
 	}
 
 	if s.base >= 0 && s.baseInput() < 0 {
-		s.inputs = append(s.inputs, runInput{at: x.plan.Document.base, model: s.base})
+		s.inputs = append(s.inputs, runInput{at: x.plan.Document.BaseAt, model: s.base})
 	}
 	if m.stack == "" {
 		return s
@@ -272,7 +273,7 @@ func (x *resolver) wholeModels(models []Model, m *module) run {
 }
 
 // slice expands a slice of the recipe.
-func (x *resolver) slice(in *Slice) run {
+func (x *resolver) slice(in *recipe.Slice) run {
 	s := run{at: in.Place, base: x.plan.Base, scope: x.settings(in.Parameters, false)}
 	if in.Base != nil {
 		s.base = x.index(*in.Base)
@@ -333,4 +334,27 @@ func (x *resolver) result() (*Plan, error) {
 		return nil, errors.Join(err, faults)
 	}
 	return x.plan, nil
+}
+
+// repeated warns of layers that several slices take from one model: a stack of layers may be meant to have them
+// twice, or a range may be wrong. It warns of a key without an effect, too.
+func (x *resolver) repeated(slices []recipe.Slice) {
+	type use struct{ slice, first, end int }
+	before := map[recipe.Ref][]use{}
+	for i, s := range slices {
+		if s.Residual {
+			x.warn("residual_weight of slice %d has no effect, as in mergekit", i+1)
+		}
+
+		for _, l := range s.Sources {
+			for _, u := range before[l.Ref] {
+				if first, end := max(u.first, l.First), min(u.end, l.End); first < end && u.slice != i {
+					x.warn("slices %d and %d both take layers [%d, %d) of %s: the output has them twice", u.slice+1,
+						i+1, first, end, l.Ref)
+				}
+			}
+
+			before[l.Ref] = append(before[l.Ref], use{i, l.First, l.End})
+		}
+	}
 }
