@@ -59,6 +59,9 @@ func Conflict(ctx context.Context, r Recipe, o ConflictOptions) (*ConflictReport
 		return nil, err
 	}
 
+	if err := r.merges(); err != nil {
+		return nil, err
+	}
 	if len(r.docs) != 1 {
 		return nil, fmt.Errorf("recipe with %d documents, conflict takes one: %w", len(r.docs), ErrOption)
 	}

@@ -26,10 +26,6 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Mediation is what a report says about a merge by mediate, which averages groups of tensors where the models
-// agree and keeps experts where they conflict.
-type Mediation = experts.Summary
-
 // mediation is a merge by mediate on its way.
 type mediation struct {
 	*work

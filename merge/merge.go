@@ -34,6 +34,9 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	if err := r.merges(); err != nil {
+		return nil, err
+	}
 	if len(r.docs) == 0 {
 		return nil, fmt.Errorf("recipe without a document: %w", ErrOption)
 	}
@@ -97,6 +100,9 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	if err := r.merges(); err != nil {
+		return nil, err
+	}
 	if len(r.docs) == 1 && r.docs[0].Mediate != nil {
 		return checkMediation(r, o)
 	}
@@ -152,8 +158,12 @@ func (w *work) summary(groups []stream.Group) (*Summary, error) {
 		return nil, err
 	}
 
-	s := &Summary{Summary: *w.plan.Summary(), Memory: memory}
-	s.Warnings = w.warnings
+	p := w.plan.Summary()
+	s := &Summary{
+		Method: p.Method, Models: p.Models, Base: p.Base, Donor: p.Donor, Tensors: p.Tensors, Copied: p.Copied,
+		Parameters: p.Parameters, Blocks: p.Blocks, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Largest: p.Largest,
+		LargestIn: p.LargestIn, DTypes: p.DTypes, Vocabulary: p.Vocabulary, Warnings: w.warnings, Memory: memory,
+	}
 	for _, t := range w.plan.Tensors {
 		s.Plan = append(s.Plan, planned(w.plan, &t))
 	}
