@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/conflict"
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
 )
@@ -58,6 +59,9 @@ func Conflict(ctx context.Context, r Recipe, o ConflictOptions) (*ConflictReport
 		return nil, err
 	}
 
+	if err := r.merges(); err != nil {
+		return nil, err
+	}
 	if len(r.docs) != 1 {
 		return nil, fmt.Errorf("recipe with %d documents, conflict takes one: %w", len(r.docs), ErrOption)
 	}
@@ -187,8 +191,8 @@ func (w *work) analyse(ctx context.Context, density float64, progress func(Progr
 
 // listed tells whether some tensor comes from a model.
 func (w *work) listed(model int) bool {
-	return slices.ContainsFunc(w.plan.Tensors, func(t recipe.Tensor) bool {
-		return slices.ContainsFunc(t.Sources, func(s recipe.TensorSource) bool { return s.Model == model })
+	return slices.ContainsFunc(w.plan.Tensors, func(t plan.Tensor) bool {
+		return slices.ContainsFunc(t.Sources, func(s plan.TensorSource) bool { return s.Model == model })
 	})
 }
 

@@ -79,7 +79,7 @@ func (j *Judge) Rate(ctx context.Context, text []byte) (SearchRating, error) {
 
 // score is the loss of a candidate.
 func (j *Judge) score(ctx context.Context, text []byte) (loss float64, err error) {
-	r, err := Parse(j.path, text)
+	r, err := parseMerges(j.path, text)
 	if err != nil {
 		return 0, err
 	}
@@ -239,7 +239,7 @@ func PlanSearch(ctx context.Context, path string, text []byte, dir string, o Jud
 		return nil, faulty(err)
 	}
 
-	r, err := Parse(path, space.Recipe(space.Start()))
+	r, err := parseMerges(path, space.Recipe(space.Start()))
 	if err != nil {
 		return nil, err
 	}

@@ -17,18 +17,14 @@ import (
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/merge/internal/conflict"
 	"github.com/modelcompress/compress/merge/internal/experts"
-	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/output"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/serve"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
-
-// Mediation is what a report says about a merge by mediate, which averages groups of tensors where the models
-// agree and keeps experts where they conflict.
-type Mediation = experts.Summary
 
 // mediation is a merge by mediate on its way.
 type mediation struct {
@@ -48,7 +44,7 @@ type mediation struct {
 // static is a method for the tensors of the dense model.
 type static struct {
 	method *method.Method
-	sheet  *recipe.Sheet
+	sheet  *plan.Sheet
 }
 
 // mediate merges one document by mediate.
@@ -94,7 +90,7 @@ func mediate(ctx context.Context, r Recipe, doc *recipe.Document, named map[stri
 	}
 
 	w.warnings = m.a.report(m.spec.Granularity).Warnings
-	m.manifest.Job = identity.Kept(job)
+	m.manifest.Job = output.JobKept(job)
 	out, err := output.Open(dst, output.Options{
 		Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(),
 		MaxShard: o.MaxShard, Readers: o.Workers, Every: o.journalEvery,
@@ -204,7 +200,7 @@ func (m *mediation) identity() (string, error) {
 		fmt.Fprintln(h, p.Expert, f.Size, f.SHA256)
 	}
 
-	return identity.And(job, hex.EncodeToString(h.Sum(nil)))
+	return output.JobAnd(job, hex.EncodeToString(h.Sum(nil)))
 }
 
 // decide measures the groups and chooses those that are routed.
@@ -358,12 +354,12 @@ func (m *mediation) groups(done func(name string) bool) ([]stream.Group, error) 
 }
 
 // denseItem is the engine's view of a tensor of the dense model; plain tells that it is a copy.
-func (m *mediation) denseItem(t *recipe.Tensor, s *static) (it *stream.Item, plain bool, err error) {
+func (m *mediation) denseItem(t *plan.Tensor, s *static) (it *stream.Item, plain bool, err error) {
 	base := t.Base
 	sources := t.Sources
 	t.Sources, t.Base = nil, -1
 	for _, k := range m.members {
-		if i := slices.IndexFunc(sources, func(s recipe.TensorSource) bool { return s.Model == k }); i >= 0 {
+		if i := slices.IndexFunc(sources, func(s plan.TensorSource) bool { return s.Model == k }); i >= 0 {
 			t.Sources = append(t.Sources, sources[i])
 		}
 	}
@@ -403,7 +399,7 @@ func (m *mediation) denseItem(t *recipe.Tensor, s *static) (it *stream.Item, pla
 }
 
 // chosenItem copies a tensor of the base or of one expert.
-func (m *mediation) chosenItem(t *recipe.Tensor, sources []recipe.TensorSource, base int) (*stream.Item, bool, error) {
+func (m *mediation) chosenItem(t *plan.Tensor, sources []plan.TensorSource, base int) (*stream.Item, bool, error) {
 	t.Copy = true
 
 	if m.spec.Dense.Kind == "base" {
@@ -413,7 +409,7 @@ func (m *mediation) chosenItem(t *recipe.Tensor, sources []recipe.TensorSource, 
 	}
 
 	i := slices.Index(m.names, m.spec.Dense.Expert)
-	k := slices.IndexFunc(t.Sources, func(s recipe.TensorSource) bool { return i >= 0 && s.Model == m.members[i] })
+	k := slices.IndexFunc(t.Sources, func(s plan.TensorSource) bool { return i >= 0 && s.Model == m.members[i] })
 	if k < 0 {
 		return nil, false, fmt.Errorf("tensor %q: expert %s has no such tensor: %w", t.Name, m.spec.Dense.Expert,
 			ErrMissing)

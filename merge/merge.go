@@ -18,8 +18,6 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/scratch"
-	"github.com/modelcompress/compress/merge/internal/identity"
-	"github.com/modelcompress/compress/merge/internal/meter"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -34,6 +32,9 @@ import (
 // package safetensors, or list every fault of the recipe.
 func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, error) {
 	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if err := r.merges(); err != nil {
 		return nil, err
 	}
 	if len(r.docs) == 0 {
@@ -99,6 +100,9 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	if err := r.merges(); err != nil {
+		return nil, err
+	}
 	if len(r.docs) == 1 && r.docs[0].Mediate != nil {
 		return checkMediation(r, o)
 	}
@@ -112,7 +116,7 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	named, before := map[string]string{}, []*Summary(nil)
 	for i, doc := range r.docs {
 		named[doc.Name] = filepath.Join(dir, fmt.Sprint(i))
-		if s, err = plan(r, doc, named, o); err != nil {
+		if s, err = preview(r, doc, named, o); err != nil {
 			return nil, err
 		}
 		s.Document, s.Before = doc.Name, before
@@ -122,8 +126,8 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	return s, nil
 }
 
-// plan is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
-func plan(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
+// preview is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
+func preview(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
 	if doc.Mediate != nil {
 		return nil, fmt.Errorf("%s: mediate among several documents cannot be planned, only merged: %w", r.path,
 			ErrOption)
@@ -154,8 +158,12 @@ func (w *work) summary(groups []stream.Group) (*Summary, error) {
 		return nil, err
 	}
 
-	s := &Summary{Summary: *w.plan.Summary(), Memory: memory}
-	s.Warnings = w.warnings
+	p := w.plan.Summary()
+	s := &Summary{
+		Method: p.Method, Models: p.Models, Base: p.Base, Donor: p.Donor, Tensors: p.Tensors, Copied: p.Copied,
+		Parameters: p.Parameters, Blocks: p.Blocks, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Largest: p.Largest,
+		LargestIn: p.LargestIn, DTypes: p.DTypes, Vocabulary: p.Vocabulary, Warnings: w.warnings, Memory: memory,
+	}
 	for _, t := range w.plan.Tensors {
 		s.Plan = append(s.Plan, planned(w.plan, &t))
 	}
@@ -291,7 +299,7 @@ func (w *work) show(done *atomic.Int64, total int64, wake chan struct{}) (stop f
 	if len(w.recipe.docs) > 1 {
 		name = w.doc.Name
 	}
-	return meter.Follow(wake, func() { w.o.Progress(Progress{name, done.Load(), total}) })
+	return stream.Follow(wake, func() { w.o.Progress(Progress{name, done.Load(), total}) })
 }
 
 // job identifies a merge: the recipe, the choices that change the output, and the inputs by path, size and time.
@@ -304,7 +312,7 @@ func (w *work) job() (string, error) {
 
 	o := w.o
 	o.Workers, o.Memory = 0, 0
-	return identity.Of(map[string]any{
+	return output.JobOf(map[string]any{
 		"format": 3, "version": build.Version(), "recipe": string(w.recipe.text),
 		"document": w.doc.Name + stream.Elsewhere(w.o.Device), "options": o,
 	}, files)

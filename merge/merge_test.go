@@ -413,7 +413,7 @@ func TestCheck(t *testing.T) {
 	}
 	if s.Tensors != len(s.Plan) || s.BytesOut == 0 || s.BytesIn <= s.BytesOut || s.Memory <= 0 ||
 		s.Memory > DefaultMemory {
-		t.Errorf("%+v", s.Summary)
+		t.Errorf("%+v", s)
 	}
 }
 

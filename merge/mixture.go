@@ -11,9 +11,6 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/merge/internal/card"
-	"github.com/modelcompress/compress/merge/internal/hub"
-	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/moe"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -25,36 +22,6 @@ var (
 	ErrMixture = moe.ErrModels
 	ErrExpert  = moe.ErrTensor
 )
-
-// Mixture is a checked recipe for a mixture of experts, in mergekit-moe's YAML.
-type Mixture struct {
-	path   string
-	config *moe.Config
-}
-
-// ReadMixture reads a recipe file if it is one for a mixture of experts, which has the key "experts"; ok is
-// false, without an error, if it is another recipe or none.
-func ReadMixture(path string) (m Mixture, ok bool, err error) {
-	text, err := readText(path)
-	if err != nil || !recipe.IsMoE(text) {
-		return Mixture{}, false, err
-	}
-	m, err = ParseMixture(path, text)
-	return m, err == nil, err
-}
-
-// ParseMixture checks a recipe. Paths in it are relative to the working directory, or else to the folder of
-// path, which also names the recipe in messages. The error lists every fault with line and column.
-func ParseMixture(path string, text []byte) (Mixture, error) {
-	c, err := moe.Parse(path, text)
-	if err != nil {
-		return Mixture{}, faulty(err)
-	}
-	return Mixture{path: path, config: c}, nil
-}
-
-// NeedsDevice tells whether the gates are made of hidden states, for which MixtureOptions.Device has to be there.
-func (m Mixture) NeedsDevice() bool { return m.config.NeedsStates() }
 
 // MixtureOptions are the choices that a mixture's recipe does not make. The zero value is ready, but for the device.
 type MixtureOptions struct {
@@ -95,23 +62,27 @@ type MixtureReport struct {
 }
 
 // CheckMixture opens the models of a recipe and says what Mix would write, without computing gates or writing anything.
-func CheckMixture(r Mixture, o MixtureOptions) (report *MixtureReport, err error) {
-	m, err := r.open(o)
+func CheckMixture(r Recipe, o MixtureOptions) (report *MixtureReport, err error) {
+	m, err := r.openMixture(o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	return newMixtureReport(r.config, m, o, ""), nil
+	return newMixtureReport(r.mixture, m, o, ""), nil
 }
 
-// open checks the options and opens the models.
-func (r Mixture) open(o MixtureOptions) (*moe.Mixture, error) {
+// openMixture checks the options and opens the models.
+func (r Recipe) openMixture(o MixtureOptions) (*moe.Mixture, error) {
+	if r.mixture == nil {
+		return nil, faultyRecipe{fmt.Errorf("%s: no mixture of experts", r.path)}
+	}
+
 	dtype, err := o.validate()
 	if err != nil {
 		return nil, err
 	}
-	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: hub.Cache()}
-	m, err := moe.Open(r.config, places,
+	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: recipe.HubCache()}
+	m, err := moe.Open(r.mixture, places,
 		moe.Options{
 			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,
 			AllowSame: o.AllowSame,
@@ -121,13 +92,13 @@ func (r Mixture) open(o MixtureOptions) (*moe.Mixture, error) {
 
 // Mix makes a mixture of experts in the folder dst: weights, configuration, the base's tokenizer, a model card and a
 // manifest. Interruptions are treated as by Models.
-func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *MixtureReport, err error) {
+func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *MixtureReport, err error) {
 	start := time.Now()
-	if o.Device == nil && r.NeedsDevice() {
-		return nil, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", r.config.Gate, ErrOption)
+	if o.Device == nil && r.mixture != nil && r.NeedsDevice() {
+		return nil, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", r.mixture.Gate, ErrOption)
 	}
 
-	m, err := r.open(o)
+	m, err := r.openMixture(o)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +110,7 @@ func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *
 		}
 	}
 
-	job, err := mixtureJob(r.config, m, o)
+	job, err := mixtureJob(r.mixture, m, o)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +127,7 @@ func Mix(ctx context.Context, r Mixture, dst string, o MixtureOptions) (report *
 		return nil, err
 	}
 
-	report = newMixtureReport(r.config, m, o, job)
+	report = newMixtureReport(r.mixture, m, o, job)
 	if out.Complete() {
 		return report, nil
 	}
@@ -220,7 +191,7 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 		}
 
 		return errors.Join(m.WriteSide(dir),
-			output.WriteFile(filepath.Join(dir, "README.md"), card.Mixture(report.Models, what, report.Recipe)),
+			output.WriteFile(filepath.Join(dir, "README.md"), output.MixtureCard(report.Models, what, report.Recipe)),
 			output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n')))
 	})
 }
@@ -229,7 +200,7 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job string) *MixtureReport {
 	o.Workers, o.Memory = 0, 0
 	r := &MixtureReport{
-		Version: build.Version(), Job: identity.Kept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate,
+		Version: build.Version(), Job: output.JobKept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate,
 		Options:  o,
 		Warnings: m.Warnings, Recipe: string(c.Text),
 	}
@@ -252,6 +223,6 @@ func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job strin
 // mixtureJob identifies a run: the recipe, the choices that change the output, and the inputs by path, size and time.
 func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error) {
 	o.Workers, o.Memory = 0, 0
-	return identity.Of(map[string]any{"format": 2, "version": build.Version(), "mixture": string(c.Text), "options": o},
+	return output.JobOf(map[string]any{"format": 2, "version": build.Version(), "mixture": string(c.Text), "options": o},
 		m.Files())
 }

@@ -26,9 +26,9 @@ experts:
 // nanoFolder holds the project's small models.
 var nanoFolder = filepath.Join("..", "testdata", "nano")
 
-func parseMixture(t *testing.T, text string) Mixture {
+func parseMixture(t *testing.T, text string) Recipe {
 	t.Helper()
-	m, err := ParseMixture(filepath.Join(nanoFolder, "mixture.yaml"), []byte(text))
+	m, err := Parse(filepath.Join(nanoFolder, "mixture.yaml"), []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestMixtureOptionsAreChecked(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 
-	if _, err := ParseMixture("x.yaml", []byte("experts: 1\n")); !errors.Is(err, ErrRecipe) || Excerpts(err) == "" {
+	if _, err := Parse("x.yaml", []byte("experts: 1\n")); !errors.Is(err, ErrRecipe) || Excerpts(err) == "" {
 		t.Errorf("%v", err)
 	}
 }
@@ -183,7 +183,7 @@ func TestMixtureKeepsToItsMemory(t *testing.T) {
 		bigModel(t, filepath.Join(dir, name), 2, 512, 8192)
 	}
 
-	m, err := ParseMixture(filepath.Join(dir, "moe.yaml"),
+	m, err := Parse(filepath.Join(dir, "moe.yaml"),
 		[]byte("base_model: a\ngate_mode: random\nexperts: [{source_model: a, noise_scale: 0.1}, {source_model: b}]\n"))
 	if err != nil {
 		t.Fatal(err)

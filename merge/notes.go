@@ -61,7 +61,9 @@ func (w *work) noted(report *Report, notes map[string]json.RawMessage) error {
 			return fmt.Errorf("what is noted of tensor %q: %w", name, err)
 		}
 
-		report.NonFinite = append(report.NonFinite, n.NonFinite...)
+		for _, x := range n.NonFinite {
+			report.NonFinite = append(report.NonFinite, NonFinite(x))
+		}
 
 		if t := n.Ties; t != nil {
 			ties.Elements += t.Elements

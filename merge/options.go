@@ -7,7 +7,7 @@ import (
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/output"
-	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -27,7 +27,7 @@ var (
 	// ErrRecipe: the recipe has faults, which the error lists with line and column.
 	ErrRecipe = failure.Misuse("recipe cannot be used", "")
 	// ErrMissing: models lack tensors that others have; Options.Missing says what to do.
-	ErrMissing = recipe.ErrMissing
+	ErrMissing = plan.ErrMissing
 )
 
 // Missing says what becomes of a tensor that some models lack.
@@ -138,16 +138,16 @@ func (o Options) dtype() (safetensors.DType, error) {
 	return 0, fmt.Errorf("dtype %.50q: want bfloat16, float16, float32 or float64", o.DType)
 }
 
-func (o Options) missing() (recipe.Missing, error) {
+func (o Options) missing() (plan.Missing, error) {
 	switch o.Missing {
 	case "", MissingError:
-		return recipe.MissingError, nil
+		return plan.MissingError, nil
 	case MissingMerge:
-		return recipe.MissingMerge, nil
+		return plan.MissingMerge, nil
 	case MissingCopy:
-		return recipe.MissingCopy, nil
+		return plan.MissingCopy, nil
 	case MissingSkip:
-		return recipe.MissingSkip, nil
+		return plan.MissingSkip, nil
 	}
 
 	return 0, fmt.Errorf("missing %.50q: want error, merge, copy or skip", o.Missing)

@@ -5,56 +5,93 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
-	"github.com/modelcompress/compress/merge/internal/hub"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/moe"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
 // recipeLimit bounds what is read of a recipe file.
 const recipeLimit = 1 << 20
 
-// Recipe is a checked recipe file: mergekit's YAML, one merge per document.
+// Recipe is a checked recipe file in mergekit's YAML: one merge per document, for Models, or a mixture of experts, for
+// Mix.
 type Recipe struct {
-	path string
-	text []byte
-	docs []*recipe.Document
+	path    string
+	text    []byte
+	docs    []*recipe.Document // none of a mixture
+	mixture *moe.Config        // nil: merges
 
 	folders map[string]string // of models that lie elsewhere than their paths say
 }
 
 // Read reads a recipe file. The error lists every fault of the file with line and column.
 func Read(path string) (Recipe, error) {
-	text, err := readText(path)
+	text, err := safefile.ReadFile(path, recipeLimit)
+	if errors.Is(err, safefile.ErrTooLarge) {
+		err = fmt.Errorf("%s: longer than %d bytes, which no recipe is: %w", path, recipeLimit, ErrOption)
+	}
 	if err != nil {
 		return Recipe{}, err
 	}
 	return Parse(path, text)
 }
 
-// readText reads a recipe file of any kind.
-func readText(path string) ([]byte, error) {
-	text, err := safefile.ReadFile(path, recipeLimit)
-	if errors.Is(err, safefile.ErrTooLarge) {
-		err = fmt.Errorf("%s: longer than %d bytes, which no recipe is: %w", path, recipeLimit, ErrOption)
-	}
-	return text, err
-}
-
-// Parse checks a recipe. Paths in it are relative to the working directory, or else to the folder of path,
-// which also names the recipe in messages.
+// Parse checks a recipe, which is for a mixture of experts if it has the key "experts". Paths in it are relative to the
+// working directory, or else to the folder of path, which also names the recipe in messages.
 func Parse(path string, text []byte) (Recipe, error) {
-	docs, err := recipe.Parse(path, text, method.Specs()...)
+	if recipe.IsMoE(text) {
+		config, err := moe.Parse(path, text)
+		if err != nil {
+			return Recipe{}, faulty(err)
+		}
+		return Recipe{path: path, text: text, mixture: config}, nil
+	}
+
+	docs, err := plan.Parse(path, text, method.Specs()...)
 	if err != nil {
-		return Recipe{}, faulty(recipe.Ranges(docs, err, Recipe{path: path}.layers()))
+		return Recipe{}, faulty(plan.Ranges(docs, err, Recipe{path: path}.layers()))
 	}
 	if docs, err = recipe.Order(docs); err != nil {
 		return Recipe{}, faulty(err)
 	}
 	return Recipe{path: path, text: text, docs: docs}, nil
+}
+
+// parseMerges is Parse for what cannot be done with a mixture of experts.
+func parseMerges(path string, text []byte) (Recipe, error) {
+	r, err := Parse(path, text)
+	if err == nil {
+		err = r.merges()
+	}
+	return r, err
+}
+
+// merges refuses a mixture of experts where a merge is wanted.
+func (r Recipe) merges() error {
+	if r.mixture != nil {
+		return faultyRecipe{fmt.Errorf("%s: a mixture of experts, where a merge is wanted", r.path)}
+	}
+	return nil
+}
+
+// Mixture reports whether the recipe is for a mixture of experts: Mix makes it, and not Models.
+func (r Recipe) Mixture() bool { return r.mixture != nil }
+
+// NeedsDevice reports whether the recipe runs a model, for which the options' Device has to be there: for the features
+// of a router, or for a mixture's gates of hidden states.
+func (r Recipe) NeedsDevice() bool {
+	if r.mixture != nil {
+		return r.mixture.NeedsStates()
+	}
+	return slices.ContainsFunc(r.docs, func(d *recipe.Document) bool {
+		return d.Mediate != nil && len(d.Mediate.Router.Prompts) > 0 && d.Mediate.Router.Features != "external"
+	})
 }
 
 // layers counts the layers of models, each once, as 0 if it cannot be opened.
@@ -69,7 +106,7 @@ func (r Recipe) layers() func(recipe.Ref) int {
 
 		if dir, err := recipe.Locate(ref.Model, r.places(nil)); err == nil {
 			if m, err := input.Open(ref.String(), dir, ""); err == nil {
-				counted[ref.Model] = recipe.Layers(m.Infos())
+				counted[ref.Model] = plan.Layers(m.Infos())
 				_ = m.Close() // it was only read
 			}
 		}
@@ -112,7 +149,7 @@ func (r Recipe) places(named map[string]string) recipe.Places {
 		all = map[string]string{}
 	}
 	maps.Copy(all, named)
-	return recipe.Places{Recipe: filepath.Dir(r.path), Named: all, Cache: hub.Cache()}
+	return recipe.Places{Recipe: filepath.Dir(r.path), Named: all, Cache: recipe.HubCache()}
 }
 
 // Method is a merge method for lists and help.

@@ -6,15 +6,32 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/build"
-	"github.com/modelcompress/compress/merge/internal/card"
-	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/output"
-	"github.com/modelcompress/compress/merge/internal/recipe"
-	"github.com/modelcompress/compress/merge/internal/stream"
+	"github.com/modelcompress/compress/merge/internal/plan"
 )
 
 // NonFinite counts the values of a tensor that are not finite.
-type NonFinite = stream.NonFinite
+type NonFinite struct {
+	Tensor string `json:"tensor"`
+	Model  string `json:"model"`
+	NaN    int64  `json:"nan"`
+	Inf    int64  `json:"inf"`
+	First  int64  `json:"first"` // index of the first one
+	// Output is how many values of the merged tensor are not finite: methods that drop or choose values may
+	// drop these, others spread them.
+	Output int64 `json:"output"`
+}
+
+// Mediation is what a report says about a merge by mediate, which averages groups of tensors where the models
+// agree and keeps experts where they conflict.
+type Mediation struct {
+	Groups      int      `json:"groups"`
+	Routed      []string `json:"routed"` // groups
+	Experts     []string `json:"experts"`
+	ExpertBytes int64    `json:"expert_bytes"` // of all files beside the dense model
+	// RouterAccuracy is that on held-out prompts; nil without a router, or if none were held out.
+	RouterAccuracy *float64 `json:"router_accuracy,omitempty"`
+}
 
 // Report says what was merged and how. It lies in the output as merge.json.
 type Report struct {
@@ -57,7 +74,22 @@ type Source struct {
 
 // Summary is what a merge would do.
 type Summary struct {
-	recipe.Summary
+	Method     string         `json:"method"`
+	Models     []string       `json:"models"`
+	Base       string         `json:"base,omitempty"`
+	Donor      string         `json:"config_from"`
+	Tensors    int            `json:"tensors"`
+	Copied     int            `json:"tensors_copied"`
+	Parameters int64          `json:"parameters"`
+	Blocks     int            `json:"blocks"`   // decoder layers
+	BytesIn    int64          `json:"bytes_in"` // of the inputs' tensors, each counted as often as it is read
+	BytesOut   int64          `json:"bytes_out"`
+	Largest    string         `json:"largest_tensor"`
+	LargestIn  int64          `json:"largest_bytes_in"` // of all sources of the largest tensor together
+	DTypes     map[string]int `json:"dtypes"`           // tensors by output type
+	Vocabulary int64          `json:"vocabulary,omitempty"`
+	Warnings   []string       `json:"warnings,omitempty"`
+
 	Document string     `json:"document,omitempty"` // of a recipe with several
 	Memory   int64      `json:"memory_bytes"`       // that buffers and statistics take at most
 	Plan     []Planned  `json:"plan"`
@@ -75,14 +107,14 @@ type Planned struct {
 }
 
 // planned describes a tensor of a plan.
-func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
+func planned(p *plan.Plan, t *plan.Tensor) Planned {
 	out := Planned{
 		Name: t.Name, DType: t.DType.String(), Shape: t.Shape, Copied: t.Copy,
-		Shared: card.Settings(t.Params),
+		Shared: t.Params.String(),
 	}
 	for _, s := range t.Sources {
 		text := p.Models[s.Model].String() + ": " + s.Info.Name
-		if v := card.Settings(s.Params); v != "" {
+		if v := s.Params.String(); v != "" {
 			text += " " + v
 		}
 		out.Sources = append(out.Sources, text)
@@ -95,7 +127,7 @@ func planned(p *recipe.Plan, t *recipe.Tensor) Planned {
 func (w *work) report(job string) *Report {
 	s := w.plan.Summary()
 	r := &Report{
-		Version: build.Version(), Job: identity.Kept(job), Method: s.Method, Models: s.Models, Base: s.Base,
+		Version: build.Version(), Job: output.JobKept(job), Method: s.Method, Models: s.Models, Base: s.Base,
 		ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
 		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary,
 		Recipe: string(w.recipe.text),

@@ -15,17 +15,6 @@ import (
 	"github.com/modelcompress/compress/merge/internal/serve"
 )
 
-// NeedsDevice tells whether a router is trained on features that a model computes, for which Options.Device has
-// to be there.
-func (r Recipe) NeedsDevice() bool {
-	for _, d := range r.docs {
-		if d.Mediate != nil && len(d.Mediate.Router.Prompts) > 0 && d.Mediate.Router.Features != "external" {
-			return true
-		}
-	}
-	return false
-}
-
 // promptFile finds a file of prompts: as it is, or else from the recipe.
 func (m *mediation) promptFile(path string) string {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && !filepath.IsAbs(path) {

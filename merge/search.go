@@ -110,7 +110,7 @@ func Search(ctx context.Context, path string, text []byte, dst string, o SearchO
 		return nil, faulty(err)
 	}
 
-	if _, err := Parse(path, space.Recipe(space.Start())); err != nil {
+	if _, err := parseMerges(path, space.Recipe(space.Start())); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(dst, 0o777); err != nil {

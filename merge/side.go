@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/merge/internal/card"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
@@ -25,7 +24,7 @@ func (w *work) sideFiles(dir string, _ []string, report *Report) error {
 		return err
 	}
 
-	readme := card.Card{
+	readme := output.Card{
 		Plan: w.plan, Documents: w.recipe.docs, Summary: w.method.Summary,
 		Based: w.method.Spec.Base != recipe.BaseIgnored, Seed: w.o.Seed, Recipe: w.recipe.text,
 	}

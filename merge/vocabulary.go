@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/merge/internal/method"
-	"github.com/modelcompress/compress/merge/internal/recipe"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/merge/internal/vocab"
 )
@@ -30,7 +30,7 @@ func (w *work) readVocabulary() error {
 }
 
 // mapped tells whether a tensor's rows are arranged by the output's vocabulary.
-func (w *work) mapped(t *recipe.Tensor) bool {
+func (w *work) mapped(t *plan.Tensor) bool {
 	return w.words != nil && w.words.Rows > 0 && t.VocabAxis >= 0
 }
 
@@ -66,7 +66,7 @@ func (a *arranged) Read(dst []float32, off int64) error {
 func (a *arranged) Ahead(int64, int64) {}
 
 // mappedSource makes the arranged source of a model.
-func (w *work) mappedSource(it *stream.Item, t *recipe.Tensor, s *recipe.TensorSource) (stream.Source, error) {
+func (w *work) mappedSource(it *stream.Item, t *plan.Tensor, s *plan.TensorSource) (stream.Source, error) {
 	if t.VocabAxis != 0 {
 		return nil, fmt.Errorf("tensor %q runs over the vocabulary along axis %d; only axis 0 can be arranged: %w",
 			t.Name, t.VocabAxis, method.ErrUnsupported)

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/merge/internal/vocab"
@@ -25,10 +26,10 @@ type work struct {
 	doc      *recipe.Document
 	o        Options
 	method   *method.Method
-	inputs   []recipe.Input
+	inputs   []plan.Input
 	models   map[recipe.Ref]*input.Model
 	folders  map[recipe.Ref]string
-	plan     *recipe.Plan
+	plan     *plan.Plan
 	words    *vocab.Vocabulary // nil: tokenizer files are copied
 	stats    map[string]*safetensors.File
 	warnings []string
@@ -69,8 +70,8 @@ func (w *work) resolve(named map[string]string) error {
 		return err
 	}
 
-	w.plan, err = recipe.Resolve(w.doc, w.inputs, method.Specs(),
-		recipe.Options{Missing: missing, Truncate: w.o.Truncate, DType: dtype})
+	w.plan, err = plan.Resolve(w.doc, w.inputs, method.Specs(),
+		plan.Options{Missing: missing, Truncate: w.o.Truncate, DType: dtype})
 	if err != nil {
 		return faulty(err)
 	}
@@ -100,7 +101,7 @@ func (w *work) open(named map[string]string) error {
 			return err
 		}
 
-		w.inputs = append(w.inputs, recipe.Input{Ref: ref, Dir: dir, Tensors: m.Infos(), Config: config})
+		w.inputs = append(w.inputs, plan.Input{Ref: ref, Dir: dir, Tensors: m.Infos(), Config: config})
 	}
 
 	return nil
@@ -203,7 +204,7 @@ func (w *work) placed(err error) error {
 }
 
 // item makes the engine's view of a tensor. plain tells that it is copied, as bytes if Raw is set.
-func (w *work) item(t *recipe.Tensor) (it *stream.Item, plain bool, err error) {
+func (w *work) item(t *plan.Tensor) (it *stream.Item, plain bool, err error) {
 	h := fnv.New64a()
 	h.Write([]byte(t.Name))
 	tensor := &method.Tensor{
@@ -255,12 +256,12 @@ func (w *work) item(t *recipe.Tensor) (it *stream.Item, plain bool, err error) {
 }
 
 // unscaled tells whether passthrough leaves the elements as they are.
-func unscaled(t *recipe.Tensor) bool {
+func unscaled(t *plan.Tensor) bool {
 	return len(t.Sources) == 1 && (!t.Sources[0].Params.Has("scale") || t.Sources[0].Params.Number("scale") == 1)
 }
 
 // copied sets up a tensor that is its first source: as bytes where the type stays, otherwise element by element.
-func (w *work) copied(it *stream.Item, t *recipe.Tensor) error {
+func (w *work) copied(it *stream.Item, t *plan.Tensor) error {
 	s := &t.Sources[0]
 	name := w.plan.Models[s.Model].String()
 	it.Models = []string{name}
@@ -288,10 +289,10 @@ func (w *work) copied(it *stream.Item, t *recipe.Tensor) error {
 	return nil
 }
 
-func (w *work) model(s *recipe.TensorSource) *input.Model { return w.models[w.plan.Models[s.Model]] }
+func (w *work) model(s *plan.TensorSource) *input.Model { return w.models[w.plan.Models[s.Model]] }
 
 // source reads a tensor of a model in the shape of the output.
-func (w *work) source(it *stream.Item, t *recipe.Tensor, s *recipe.TensorSource) (stream.Source, error) {
+func (w *work) source(it *stream.Item, t *plan.Tensor, s *plan.TensorSource) (stream.Source, error) {
 	if w.mapped(t) {
 		return w.mappedSource(it, t, s)
 	}
@@ -315,7 +316,7 @@ func (w *work) source(it *stream.Item, t *recipe.Tensor, s *recipe.TensorSource)
 }
 
 // statistics finds what an input's file of statistics says about a tensor.
-func (w *work) statistics(it *stream.Item, in *method.Input, s *recipe.TensorSource) error {
+func (w *work) statistics(it *stream.Item, in *method.Input, s *plan.TensorSource) error {
 	if w.method.Stat == "" {
 		return nil
 	}

@@ -12,17 +12,6 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Summary is what a report says about a merge by mediate, which averages groups of tensors where the models
-// agree and keeps experts where they conflict.
-type Summary struct {
-	Groups      int      `json:"groups"`
-	Routed      []string `json:"routed"` // groups
-	Experts     []string `json:"experts"`
-	ExpertBytes int64    `json:"expert_bytes"` // of all files beside the dense model
-	// RouterAccuracy is that on held-out prompts; nil without a router, or if none were held out.
-	RouterAccuracy *float64 `json:"router_accuracy,omitempty"`
-}
-
 // FileOf is the file of an expert, whatever its name holds.
 func FileOf(name string) string { return prefix + url.PathEscape(name) + suffix }
 

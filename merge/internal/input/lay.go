@@ -3,13 +3,14 @@ package input
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
 // Lay lays the experts of a merge's output out as the base has them, or else the first model: all of a block in
 // two tensors if it keeps them so, unless they have to stay apart. That is noted in p.Joints, and in p.Warnings
 // what is worth telling.
-func Lay(p *recipe.Plan, models map[recipe.Ref]*Model, apart bool) {
+func Lay(p *plan.Plan, models map[recipe.Ref]*Model, apart bool) {
 	lead := models[p.Models[max(p.Base, 0)]]
 
 	if apart {
@@ -36,7 +37,7 @@ func Lay(p *recipe.Plan, models map[recipe.Ref]*Model, apart bool) {
 		return
 	}
 
-	byName := map[string]*recipe.Tensor{}
+	byName := map[string]*plan.Tensor{}
 	for i := range p.Tensors {
 		byName[p.Tensors[i].Name] = &p.Tensors[i]
 	}

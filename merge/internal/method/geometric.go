@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/merge/internal/sphere"
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
@@ -12,7 +11,7 @@ import (
 // from their Gram matrix G_ij = u_i·u_j alone: a pass for G in float64, and a pass that adds.
 
 // addProducts adds the products of a run of elements to a Gram matrix.
-func addProducts(g sphere.Gram, x [][]float32, first, end int) {
+func addProducts(g gram, x [][]float32, first, end int) {
 	for i := range x {
 		for j := range i + 1 {
 			g[i][j] += vec.Dot(x[i][first:end], x[j][first:end])
@@ -23,9 +22,9 @@ func addProducts(g sphere.Gram, x [][]float32, first, end int) {
 // angular is a program of this family. extent says over which elements a vector runs.
 type angular struct {
 	extent extent
-	deltas bool                                   // vectors are differences, and the base is added
-	front  bool                                   // the base is the first vector
-	coefs  func(g sphere.Gram) ([]float64, error) // a_j
+	deltas bool                            // vectors are differences, and the base is added
+	front  bool                            // the base is the first vector
+	coefs  func(g gram) ([]float64, error) // a_j
 }
 
 type extent uint8
@@ -53,12 +52,12 @@ func (a angular) program(t *Tensor) *Program {
 	var single []float32
 	p := &Program{
 		Passes: []Pass{{
-			New:  func() any { return sphere.New(n) },
-			Each: func(stat any, b *Block) { addProducts(stat.(sphere.Gram), a.vectors(b), 0, b.Len()) },
+			New:  func() any { return newGram(n) },
+			Each: func(stat any, b *Block) { addProducts(stat.(gram), a.vectors(b), 0, b.Len()) },
 			End: func(stats []any) ([]Pass, error) {
-				g := sphere.New(n)
+				g := newGram(n)
 				for _, s := range stats {
-					for i, row := range s.(sphere.Gram) {
+					for i, row := range s.(gram) {
 						for j, v := range row {
 							g[i][j] += v
 						}
@@ -78,7 +77,7 @@ func (a angular) program(t *Tensor) *Program {
 	}
 
 	if n == 2 {
-		p.Passes[0].Words = func(stat any, b *Words) bool { return a.pairs(stat.(sphere.Gram), b) }
+		p.Passes[0].Words = func(stat any, b *Words) bool { return a.pairs(stat.(gram), b) }
 	}
 
 	return p
@@ -135,7 +134,7 @@ func (a angular) byRows(t *Tensor) *Program {
 	return &Program{Rows: true, Apply: func(b *Block) {
 		u := a.vectors(b)
 		for first := 0; first+cols <= b.Len(); first += cols {
-			g := sphere.New(len(u))
+			g := newGram(len(u))
 			addProducts(g, u, first, first+cols)
 			g.Mirror()
 			weights, err := a.coefs(g)
@@ -194,7 +193,7 @@ func (a angular) columnWeights(stats []any, n, width int) ([][]float64, error) {
 		weights[i] = make([]float64, width)
 	}
 
-	g := sphere.New(n)
+	g := newGram(n)
 	for col := range width {
 		at := col
 		for i := range g {
@@ -249,7 +248,7 @@ func slerp(t *Tensor) (*Program, error) {
 	}
 
 	at := t.Params.Number("t")
-	return angular{front: true, coefs: func(g sphere.Gram) ([]float64, error) {
+	return angular{front: true, coefs: func(g gram) ([]float64, error) {
 		unit := func(i int) float64 {
 			if n := g.Norm(i); n > 1e-8 {
 				return n
@@ -262,7 +261,7 @@ func slerp(t *Tensor) (*Program, error) {
 			return []float64{1 - at, at}, nil
 		}
 
-		a, b := sphere.Weights(c, at)
+		a, b := sphereWeights(c, at)
 		return []float64{a, b}, nil
 	}}.program(t), nil
 }
@@ -281,12 +280,12 @@ func nuslerp(t *Tensor) (*Program, error) {
 		at = w[1] / s
 	}
 
-	a := angular{deltas: t.Base, coefs: func(g sphere.Gram) ([]float64, error) {
+	a := angular{deltas: t.Base, coefs: func(g gram) ([]float64, error) {
 		c := min(max(g.Cos(0, 1, 1e-7), -1), 1)
 		if 1+c < 1e-6 || 1-c*c <= 1e-16 {
 			return []float64{1 - at, at}, nil
 		}
-		x, y := sphere.Weights(c, at)
+		x, y := sphereWeights(c, at)
 		return []float64{x, y}, nil
 	}}
 
@@ -322,8 +321,8 @@ func multislerp(t *Tensor) (*Program, error) {
 	}
 
 	eps := t.Params.Number("eps")
-	return angular{deltas: t.Base, coefs: func(g sphere.Gram) ([]float64, error) {
-		return sphere.TangentMean(g, w,
+	return angular{deltas: t.Base, coefs: func(g gram) ([]float64, error) {
+		return tangentMean(g, w,
 			eps)
 	}}.program(t), nil
 }
@@ -340,8 +339,8 @@ func karcher(t *Tensor) (*Program, error) {
 		return nil, outOfRange(t, "max_iter", float64(steps), "0 or more")
 	}
 
-	return angular{coefs: func(g sphere.Gram) ([]float64, error) {
-		return sphere.KarcherMean(g, steps, tol),
+	return angular{coefs: func(g gram) ([]float64, error) {
+		return karcherMean(g, steps, tol),
 			nil
 	}}.program(t), nil
 }
@@ -356,7 +355,7 @@ func modelStock(t *Tensor) (*Program, error) {
 		return &Program{Apply: func(b *Block) { copy(b.Out, b.Base) }}, nil
 	}
 
-	a := angular{deltas: true, coefs: sphere.Stock}
+	a := angular{deltas: true, coefs: stockWeights}
 	if t.Params.Bool("filter_wise") {
 		a.extent = rows
 	}

@@ -12,15 +12,15 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/internal/rng"
-	"github.com/modelcompress/compress/merge/internal/sphere"
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
 // Ways of failing that a tensor's values cause.
 var (
-	ErrZeroWeight  = errors.New("weights sum to zero")
-	ErrAntipodal   = errors.New("inputs point in opposite directions")
-	ErrDegenerate  = sphere.ErrDegenerate
+	ErrZeroWeight = errors.New("weights sum to zero")
+	ErrAntipodal  = errors.New("inputs point in opposite directions")
+	// ErrDegenerate: the directions have no mean.
+	ErrDegenerate  = errors.New("no direction can be averaged")
 	ErrParameter   = errors.New("parameter out of range")
 	ErrShape       = errors.New("inputs have different shapes")
 	ErrStatistics  = errors.New("statistics do not fit the tensor")

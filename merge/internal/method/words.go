@@ -3,7 +3,6 @@ package method
 import (
 	"math"
 
-	"github.com/modelcompress/compress/merge/internal/sphere"
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
@@ -54,7 +53,7 @@ func mixed(w []float64) func(*Words) uint32 {
 }
 
 // pairs adds the products of the two vectors of a block to a Gram matrix, if they are finite.
-func (a angular) pairs(g sphere.Gram, b *Words) bool {
+func (a angular) pairs(g gram, b *Words) bool {
 	var s [3]float64
 	switch {
 	case a.deltas && b.Base != nil:

@@ -2,8 +2,6 @@ package output
 
 import (
 	"path/filepath"
-
-	"github.com/modelcompress/compress/merge/internal/direct"
 )
 
 // behind is the reading back of parts while others are still being made and written. It only takes work off
@@ -30,7 +28,7 @@ type part struct {
 func (f *Folder) ReadBehind(allowed int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if allowed < readSize+direct.Slack || f.behind.ended != nil {
+	if allowed < readSize+Slack || f.behind.ended != nil {
 		return
 	}
 	f.behind.ended, f.behind.read = make(chan struct{}), map[part]bool{}
@@ -40,10 +38,10 @@ func (f *Folder) ReadBehind(allowed int64) {
 func (f *Folder) readBehind() {
 	defer close(f.behind.ended)
 
-	buffers, free := direct.Memory(1, readSize+direct.Slack)
+	buffers, free := Memory(1, readSize+Slack)
 	defer free()
 
-	files := map[string]*direct.Reader{}
+	files := map[string]*Reader{}
 	defer func() {
 		for _, r := range files {
 			_ = r.Close() // which has only read
@@ -89,7 +87,7 @@ func (f *Folder) quiet() bool {
 }
 
 // readRun reads neighbouring parts and notes them if they are as they were written.
-func (f *Folder) readRun(files map[string]*direct.Reader, run []place, buf []byte) {
+func (f *Folder) readRun(files map[string]*Reader, run []place, buf []byte) {
 	last := run[len(run)-1]
 	if last.start()+last.Len-run[0].start() > readSize {
 		return
@@ -97,7 +95,7 @@ func (f *Folder) readRun(files map[string]*direct.Reader, run []place, buf []byt
 
 	shard := run[0].shard
 	if files[shard] == nil {
-		r, err := direct.Open(filepath.Join(f.stage, shard+partialSuffix))
+		r, err := OpenReader(filepath.Join(f.stage, shard+partialSuffix))
 		if err != nil {
 			return
 		}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -28,9 +27,9 @@ func wide(t *testing.T) (*Folder, string) {
 // write writes one of the three parts.
 func write(t *testing.T, f *Folder, number int) {
 	t.Helper()
-	buf := make([]byte, readSize/2+direct.Slack)
+	buf := make([]byte, readSize/2+Slack)
 	off := int64(number) * readSize / 2
-	p := direct.Buffer(buf, f.Position("a")+off, readSize/2)
+	p := Buffer(buf, f.Position("a")+off, readSize/2)
 	for i := range p {
 		p[i] = byte(i*7 + number)
 	}
@@ -55,9 +54,9 @@ func spoil(t *testing.T, f *Folder, number int) {
 // readNow does what the goroutine of ReadBehind does with what waits in the queue.
 func readNow(t *testing.T, f *Folder) {
 	t.Helper()
-	files := map[string]*direct.Reader{}
+	files := map[string]*Reader{}
 	for _, run := range f.written() {
-		f.readRun(files, run, make([]byte, readSize+direct.Slack))
+		f.readRun(files, run, make([]byte, readSize+Slack))
 	}
 
 	for _, r := range files {

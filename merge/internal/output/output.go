@@ -24,8 +24,6 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/merge/internal/direct"
-	"github.com/modelcompress/compress/merge/internal/identity"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -73,7 +71,7 @@ type Folder struct {
 	dir      string // final
 	stage    string
 	writer   *safetensors.DirWriter
-	files    direct.Files
+	files    Files
 	journal  *os.File
 	complete bool
 	inside   map[string]inside // tensors that lie in others
@@ -167,7 +165,7 @@ func (f *Folder) target() error {
 func (f *Folder) made() bool {
 	job, ok := Job(f.dir)
 	st, err := os.Stat(filepath.Join(f.dir, ManifestName))
-	return ok && err == nil && identity.Made(job, st.ModTime(), f.o.Job)
+	return ok && err == nil && jobMade(job, st.ModTime(), f.o.Job)
 }
 
 // tidy removes what a run left that was stopped after its output had its name: the replaced folder, the journal.

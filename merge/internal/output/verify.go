@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -59,7 +58,7 @@ type place struct {
 
 // compare reads parts from the device, where that can be done, and checks their sums.
 func (f *Folder) compare(places []place, shards []string) (err error) {
-	files := map[string]*direct.Reader{}
+	files := map[string]*Reader{}
 	defer func() {
 		for _, r := range files {
 			err = errors.Join(err, r.Close())
@@ -67,7 +66,7 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 	}()
 
 	for _, s := range shards {
-		if files[s], err = direct.Open(filepath.Join(f.stage, s)); err != nil {
+		if files[s], err = OpenReader(filepath.Join(f.stage, s)); err != nil {
 			delete(files, s)
 			return err
 		}
@@ -75,7 +74,7 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 
 	runs := together(places)
 	readers := f.o.readers()
-	buffers, free := direct.Memory(readers, readSize+direct.Slack)
+	buffers, free := Memory(readers, readSize+Slack)
 	defer free()
 
 	var next atomic.Int64
@@ -128,13 +127,13 @@ func together(places []place) (runs [][]place) {
 }
 
 // check reads neighbouring parts.
-func (f *Folder) check(r *direct.Reader, run []place, buf []byte) error {
+func (f *Folder) check(r *Reader, run []place, buf []byte) error {
 	start, end := run[0].start(), int64(0)
 	for _, p := range run {
 		end = max(end, p.start()+p.Len)
 	}
-	if int64(len(buf)) < end-start+direct.Slack {
-		buf = make([]byte, end-start+direct.Slack)
+	if int64(len(buf)) < end-start+Slack {
+		buf = make([]byte, end-start+Slack)
 	}
 
 	data, err := r.Read(buf, start, end-start)

@@ -1,15 +1,12 @@
 package recipe
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/strictyaml"
-	"github.com/modelcompress/compress/merge/internal/hub"
-	"github.com/modelcompress/compress/merge/internal/naming"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -23,16 +20,17 @@ type Document struct {
 	Slices  []Slice
 	Modules []Module
 
-	Base           *Ref              // nil: none
-	DType          safetensors.DType // to work in; 0: the type of the inputs
-	OutDType       safetensors.DType // to write; 0: DType
-	Tokenizer      *Tokenizer        // nil: the donor's files are copied
-	ChatTemplate   string            // "auto", the name of a known template, or a template; "": the tokenizer's own
-	Parameters     Parameters
-	Mediate        *Mediate // nil unless Method is "mediate"
-	Node           *strictyaml.Node
-	source         *strictyaml.Source
-	methodAt, base strictyaml.Place
+	Base         *Ref              // nil: none
+	DType        safetensors.DType // to work in; 0: the type of the inputs
+	OutDType     safetensors.DType // to write; 0: DType
+	Tokenizer    *Tokenizer        // nil: the donor's files are copied
+	ChatTemplate string            // "auto", the name of a known template, or a template; "": the tokenizer's own
+	Parameters   Parameters
+	Mediate      *Mediate // nil unless Method is "mediate"
+	Node         *strictyaml.Node
+	MethodAt     strictyaml.Place // of merge_method
+	BaseAt       strictyaml.Place // of base_model
+	source       *strictyaml.Source
 }
 
 // Model is an entry of models.
@@ -49,7 +47,7 @@ type Slice struct {
 	Sources    []LayerRange
 	Base       *Ref // instead of the document's
 	Parameters Parameters
-	residual   bool // it has the key residual_weight, which has no effect
+	Residual   bool // it has the key residual_weight, which has no effect
 }
 
 // LayerRange is the layers [First, End) of a model.
@@ -70,10 +68,10 @@ type Module struct {
 	Parameters Parameters
 }
 
-// Parse reads a recipe file: its documents in the order of the file. The error is a *strict.Problems with every
-// fault of every document, with a table of methods those of their parameters too. With an error the documents
-// hold what could be read, for Ranges alone.
-func Parse(file string, text []byte, methods ...Method) ([]*Document, error) {
+// Parse reads a recipe file: its documents in the order of the file. The error is a *strictyaml.Problems with every
+// fault of every document, with those that check adds, which may be nil. With an error the documents hold what could
+// be read.
+func Parse(file string, text []byte, check func(*strictyaml.Reader, *Document)) ([]*Document, error) {
 	src, err := strictyaml.Parse(file, text)
 	if err != nil {
 		return nil, err
@@ -88,65 +86,14 @@ func Parse(file string, text []byte, methods ...Method) ([]*Document, error) {
 	var out []*Document
 	for _, n := range src.Documents {
 		d := document(r, src, n)
-		d.checkSettings(r, methods)
+		if check != nil {
+			check(r, d)
+		}
 		out = append(out, d)
 	}
 
 	names(r, out)
 	return out, r.Err()
-}
-
-// checkSettings notes an unknown method, and settings that it does not have or of the wrong type.
-func (d *Document) checkSettings(r *strictyaml.Reader, methods []Method) {
-	x := &resolver{r: r, methods: methods, plan: &Plan{Document: d}}
-	if len(methods) == 0 || d.Method == "" || !x.chooseMethod() || d.Method == Mediated {
-		return
-	}
-
-	check := func(params Parameters, models []Model, parts []Slice) {
-		x.settings(params, false)
-		for _, m := range models {
-			x.settings(m.Parameters, true)
-		}
-
-		for _, s := range parts {
-			x.settings(s.Parameters, false)
-			for _, in := range s.Sources {
-				x.settings(in.Parameters, true)
-			}
-		}
-	}
-
-	check(d.Parameters, d.Models, d.Slices)
-	for _, m := range d.Modules {
-		check(m.Parameters, m.Models, m.Slices)
-	}
-}
-
-// Ranges adds the layers that models do not have to the faults that Parse found, a *strict.Problems: layers
-// counts those of a model, 0 if it is not known.
-func Ranges(docs []*Document, faults error, layers func(Ref) int) error {
-	var p *strictyaml.Problems
-	if !errors.As(faults, &p) {
-		return faults
-	}
-
-	for _, d := range docs {
-		for _, s := range d.Slices {
-			for _, in := range s.Sources {
-				if have := layers(in.Ref); in.End > have && have > 0 && in.First < in.End {
-					p.Add(in.Place, strictyaml.ErrValue, tooDeep(in.First, in.End, in.Ref, have))
-				}
-			}
-		}
-	}
-
-	return p
-}
-
-// tooDeep is the fault of layers that a model does not have.
-func tooDeep(first, end int, r Ref, have int) string {
-	return fmt.Sprintf("layers [%d, %d) of %s: it has %d", first, end, r, have)
 }
 
 // IsMoE tells whether a file is a recipe for a mixture of experts: its first document has the key "experts".
@@ -182,12 +129,12 @@ func document(r *strictyaml.Reader, src *strictyaml.Source, n *strictyaml.Node) 
 		d.Name = documentName(r, v)
 	}
 	if v := o.Need("merge_method"); v != nil {
-		d.Method, d.methodAt = r.Text(v, "merge_method"), v.Place
+		d.Method, d.MethodAt = r.Text(v, "merge_method"), v.Place
 	}
 
 	if v := o.Get("base_model"); v != nil {
 		base := DecodeRef(r, v, "base_model")
-		d.Base, d.base = &base, v.Place
+		d.Base, d.BaseAt = &base, v.Place
 	}
 
 	d.DType, d.OutDType = DecodeDType(r, o.Get("dtype"), "dtype"), DecodeDType(r, o.Get("out_dtype"), "out_dtype")
@@ -211,7 +158,7 @@ func document(r *strictyaml.Reader, src *strictyaml.Source, n *strictyaml.Node) 
 // documentName decodes the name of a document, which becomes a folder.
 func documentName(r *strictyaml.Reader, n *strictyaml.Node) string {
 	name := r.Text(n, "name")
-	if !hub.Plain(name) || strings.HasPrefix(name, ".") {
+	if !plain(name) || strings.HasPrefix(name, ".") {
 		r.Add(n.Place, strictyaml.ErrValue, "name must be a plain word, not %q", name)
 	}
 	return name
@@ -292,7 +239,7 @@ func slicesOf(r *strictyaml.Reader, n *strictyaml.Node) []Slice {
 		}
 
 		if v := o.Get("residual_weight"); v != nil {
-			_, s.residual = r.Number(v, "residual_weight"), true
+			_, s.Residual = r.Number(v, "residual_weight"), true
 		}
 
 		s.Parameters = parameters(r, o.Get("parameters"))
@@ -317,8 +264,8 @@ func layerRange(r *strictyaml.Reader, n *strictyaml.Node) LayerRange {
 		if v.Kind == strictyaml.List && len(bounds) != 2 {
 			r.Add(v.Place, strictyaml.ErrValue, "layer_range must be [first, end], not %d numbers", len(bounds))
 		} else if len(bounds) == 2 {
-			out.First = r.Int(bounds[0], "the first layer", 0, naming.MaxLayers)
-			out.End = r.Int(bounds[1], "the end of the layers", 0, naming.MaxLayers)
+			out.First = r.Int(bounds[0], "the first layer", 0, MaxLayers)
+			out.End = r.Int(bounds[1], "the end of the layers", 0, MaxLayers)
 			if out.First >= out.End {
 				r.Add(v.Place, strictyaml.ErrValue,
 					"layer_range [%d, %d) holds no layer; the second number is the first layer left out", out.First,
@@ -431,7 +378,7 @@ func (d *Document) References() []Ref {
 }
 
 // Order gives the documents so that each comes after those whose results it uses, otherwise in the order of the file.
-// The error, a *strict.Problems, names the documents of a cycle.
+// The error, a *strictyaml.Problems, names the documents of a cycle.
 func Order(docs []*Document) ([]*Document, error) {
 	byName := map[string]*Document{}
 	for _, d := range docs {

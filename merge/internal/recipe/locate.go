@@ -51,31 +51,8 @@ func (d *Document) placeOf(s Source) strictyaml.Place {
 	}
 
 	if d.Base != nil && is(*d.Base) {
-		return d.base
+		return d.BaseAt
 	}
 
 	return d.Place
-}
-
-// repeated warns of layers that several slices take from one model: a stack of layers may be meant to have them
-// twice, or a range may be wrong. It warns of a key without an effect, too.
-func (x *resolver) repeated(slices []Slice) {
-	type use struct{ slice, first, end int }
-	before := map[Ref][]use{}
-	for i, s := range slices {
-		if s.residual {
-			x.warn("residual_weight of slice %d has no effect, as in mergekit", i+1)
-		}
-
-		for _, l := range s.Sources {
-			for _, u := range before[l.Ref] {
-				if first, end := max(u.first, l.First), min(u.end, l.End); first < end && u.slice != i {
-					x.warn("slices %d and %d both take layers [%d, %d) of %s: the output has them twice", u.slice+1,
-						i+1, first, end, l.Ref)
-				}
-			}
-
-			before[l.Ref] = append(before[l.Ref], use{i, l.First, l.End})
-		}
-	}
 }

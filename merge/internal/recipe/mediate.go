@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/strictyaml"
-	"github.com/modelcompress/compress/merge/internal/naming"
 )
 
 // Mediated is the merge_method of a conflict-aware merge into a dense model and sparse experts.
@@ -161,12 +160,12 @@ func selection(r *strictyaml.Reader, n *strictyaml.Node) Select {
 	case "top_fraction", "quantile":
 		out.Value = share(r, e.Value, e.Key)
 	case "top_k":
-		out.Value = float64(r.Int(e.Value, e.Key, 0, naming.MaxLayers))
+		out.Value = float64(r.Int(e.Value, e.Key, 0, MaxLayers))
 	case "budget":
 		out.Bytes = byteCount(r, e.Value)
 	case "layers":
 		for _, x := range r.List(e.Value, e.Key) {
-			out.Layers = append(out.Layers, r.Int(x, "a layer", 0, naming.MaxLayers))
+			out.Layers = append(out.Layers, r.Int(x, "a layer", 0, MaxLayers))
 		}
 	default:
 		known := []string{

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/strictyaml"
-	"github.com/modelcompress/compress/merge/internal/hub"
 )
 
 // Source is a folder with a checkpoint or an adapter: a path or a name on the Hugging Face hub, and a revision of it.
@@ -125,11 +124,5 @@ func source(r *strictyaml.Reader, n *strictyaml.Node, what string) Source {
 	return out
 }
 
-// ErrNotFound: no folder is where a reference points.
-var ErrNotFound = hub.ErrNotFound
-
-// Places says where the models of a recipe may lie.
-type Places = hub.Places
-
-// Locate finds the folder of a source; see [hub.Locate]. The error wraps ErrNotFound.
-func Locate(s Source, p Places) (string, error) { return hub.Locate(s.Path, s.Revision, p) }
+// MaxLayers bounds layer numbers, far above any model.
+const MaxLayers = 100_000

@@ -123,142 +123,6 @@ func values(r *strictyaml.Reader, n *strictyaml.Node, name string) Rule {
 	return Rule{}
 }
 
-// Blame gives a fault of a tensor's parameter, found while its merge was prepared, its place in the recipe: the value
-// itself if a setting holds it, else the first setting of that name, else the method. The result wraps fault.
-func (p *Plan) Blame(fault error, name string, value float64) error {
-	d, r := p.Document, p.Document.Reader()
-	at, found := d.methodAt, false
-	look := func(params Parameters) {
-		s, _ := params.Get(name)
-		for _, rule := range s {
-			for _, n := range rule.Values {
-				if v, ok := n.Number(); at == d.methodAt || !found && ok && v == value {
-					at, found = n.Place, ok && v == value
-				}
-			}
-		}
-	}
-
-	each := func(models []Model, parts []Slice, params Parameters) {
-		for _, m := range models {
-			look(m.Parameters)
-		}
-
-		for _, s := range parts {
-			for _, in := range s.Sources {
-				look(in.Parameters)
-			}
-			look(s.Parameters)
-		}
-
-		look(params)
-	}
-
-	for _, m := range d.Modules {
-		each(m.Models, m.Slices, m.Parameters)
-	}
-
-	each(d.Models, d.Slices, d.Parameters)
-	r.Add(at, fault, "%v", fault)
-	return r.Err()
-}
-
-// matches tells whether a rule holds for a tensor.
-func (x *Rule) matches(tensor string) bool {
-	return x.Filter == "" || x.Filter == "*" || strings.Contains(tensor, x.Filter)
-}
-
-// typed is a setting with its values converted to the type of a parameter.
-type typed []typedRule
-
-type typedRule struct {
-	Rule
-	values []Value
-}
-
-// convert gives a scalar the type of a parameter.
-func convert(n *strictyaml.Node, t Type) (Value, bool) {
-	v := Value{Type: t}
-	ok := true
-	switch t {
-	case Number, Integer:
-		v.Number, ok = n.Number()
-		ok = ok && (t == Number || whole(v.Number))
-	case Bool:
-		v.Bool, ok = n.Bool()
-	case Text:
-		v.Text = n.Text
-	}
-
-	return v, ok
-}
-
-// typedSetting converts a setting, noting each value that has the wrong type.
-func typedSetting(r *strictyaml.Reader, s Setting, p *Param) typed {
-	var out typed
-	for _, x := range s {
-		y := typedRule{Rule: x}
-		for _, n := range x.Values {
-			v, ok := convert(n, p.Type)
-			if !ok {
-				r.Add(n.Place, strictyaml.ErrType, "%s must be %s, not %q", p.Name, p.Type, n.Text)
-			}
-			y.values = append(y.values, v)
-		}
-
-		if p.Type == Integer && x.Gradient {
-			fractions(r, p, y.values, x.Values)
-		}
-
-		out = append(out, y)
-	}
-
-	return out
-}
-
-// fractions notes a gradient of whole numbers that has to be interpolated: the values between would not be whole.
-func fractions(r *strictyaml.Reader, p *Param, values []Value, nodes []*strictyaml.Node) {
-	for _, v := range values {
-		if v != values[0] {
-			r.Add(nodes[0].Place, strictyaml.ErrValue, "%s is a whole number; a gradient of it would not be", p.Name)
-			return
-		}
-	}
-}
-
-// at gives the setting's value for a tensor at gradient position t; false if no rule matches or its list is empty.
-func (s typed) at(tensor string, t float64) (Value, bool) {
-	for i := range s {
-		x := &s[i]
-		if !x.matches(tensor) {
-			continue
-		}
-		if len(x.values) == 0 {
-			return Value{}, false
-		}
-
-		return interpolate(x.values, t), true
-	}
-
-	return Value{}, false
-}
-
-// interpolate gives a list's value at t in [0, 1].
-func interpolate(values []Value, t float64) Value {
-	m := len(values)
-	if values[0].Type == Bool || values[0].Type == Text {
-		return values[int(t*float64(m-1))]
-	}
-
-	scaled := t * float64(m-1)
-	i := int(scaled)
-	j := min(m-1, i+1)
-	f := scaled - float64(i)
-	// Each product is rounded by itself, as everywhere else: a fused multiply-add would differ by machine.
-	low, high := float64((1-f)*values[i].Number), float64(f*values[j].Number)
-	return Value{Type: values[i].Type, Number: low + high}
-}
-
 // String writes a setting for messages and tables.
 func (s Setting) String() string {
 	parts := make([]string, len(s))
@@ -278,4 +142,9 @@ func (s Setting) String() string {
 	}
 
 	return strings.Join(parts, "; ")
+}
+
+// Matches reports whether a rule holds for a tensor.
+func (x *Rule) Matches(tensor string) bool {
+	return x.Filter == "" || x.Filter == "*" || strings.Contains(tensor, x.Filter)
 }

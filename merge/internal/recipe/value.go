@@ -1,8 +1,10 @@
 package recipe
 
 import (
-	"math"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // Type is the type of a parameter.
@@ -94,6 +96,16 @@ func (v Values) Has(name string) bool {
 	return ok
 }
 
+// String writes the parameters in the order of their names.
+func (v Values) String() string {
+	var list []string
+	for name, value := range v {
+		list = append(list, fmt.Sprintf("%s=%s", name, value))
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
 // Param describes a parameter of a method.
 type Param struct {
 	Name     string
@@ -113,20 +125,12 @@ type Method struct {
 	MinModels, MaxModels int // beside the base; MaxModels 0: no bound
 }
 
-// param finds a parameter, nil if there is none of that name.
-func (m *Method) param(name string) *Param {
+// Param finds a parameter, nil if there is none of that name.
+func (m *Method) Param(name string) *Param {
 	for i := range m.Params {
 		if m.Params[i].Name == name {
 			return &m.Params[i]
 		}
 	}
 	return nil
-}
-
-// maxInteger bounds whole numbers to what a float64 holds exactly.
-const maxInteger = 1 << 53
-
-// whole tells whether a number can be a value of type Integer.
-func whole(x float64) bool {
-	return x == math.Trunc(x) && math.Abs(x) <= maxInteger
 }

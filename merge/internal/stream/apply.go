@@ -7,8 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -29,11 +29,11 @@ func (e *engine) apply(p *method.Program, segments []segment, check bool) error 
 		// Waits for the writers if they are behind: this is what bounds the memory of finished segments.
 		buf := <-e.free
 		size := width(s.DType)
-		if n := (s.end-s.first)*size + direct.Slack; int64(cap(buf)) < n {
+		if n := (s.end-s.first)*size + output.Slack; int64(cap(buf)) < n {
 			buf = make([]byte, n)
 		}
 
-		data := direct.Buffer(buf[:cap(buf)], e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
+		data := output.Buffer(buf[:cap(buf)], e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
 		err := e.merge(ws, p, s, data, check)
 		if err == nil {
 			err = s.zeros(data)

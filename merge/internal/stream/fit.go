@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sort"
 
-	"github.com/modelcompress/compress/merge/internal/direct"
+	"github.com/modelcompress/compress/merge/internal/output"
 )
 
 // Budget is the memory that a run takes at most, in bytes. The error wraps [ErrMemory] if more is needed than
@@ -47,7 +47,7 @@ func reserve(groups []Group, workers int) (bytes int64) {
 			block, segment = min(block, it.Tensor.N), min(segment, it.Tensor.N)
 			buffers := int64(len(it.X)+8) * block * 4 * int64(workers)
 			if it.Raw == nil {
-				buffers += (segment*width(it.DType) + direct.Slack) * int64(2*workers+writers)
+				buffers += (segment*width(it.DType) + output.Slack) * int64(2*workers+writers)
 			}
 
 			bytes = max(bytes, buffers)

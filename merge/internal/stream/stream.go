@@ -36,8 +36,8 @@ import (
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -169,7 +169,7 @@ func Run(ctx context.Context, groups []Group, sink Sink, o Options) (*Result, er
 	}
 	e.free = make(chan []byte, 2*o.Workers+writers)
 	e.room = sync.NewCond(&e.mu)
-	buffers, free := direct.Memory(cap(e.free), chunkSize(groups))
+	buffers, free := output.Memory(cap(e.free), chunkSize(groups))
 	defer free()
 
 	for _, b := range buffers {
@@ -235,7 +235,7 @@ func chunkSize(groups []Group) (size int64) {
 		for _, it := range g.Items {
 			_, segment := lengths(g.Program, it)
 			if it.Raw == nil && !it.Done {
-				size = max(size, min(segment, it.Tensor.N)*width(it.DType)+direct.Slack)
+				size = max(size, min(segment, it.Tensor.N)*width(it.DType)+output.Slack)
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/merge/internal/direct"
+	"github.com/modelcompress/compress/merge/internal/output"
 )
 
 // keyed is how many neighbouring elements are drawn by the numbers of one key.
@@ -293,11 +293,11 @@ func (j *job) write(part []segment, first int64) error {
 		}
 
 		n := (s.end - s.first) * width
-		if int64(cap(buf)) < n+direct.Slack {
-			buf = make([]byte, n+direct.Slack)
+		if int64(cap(buf)) < n+output.Slack {
+			buf = make([]byte, n+output.Slack)
 		}
 
-		data := direct.Buffer(buf[:cap(buf)], j.e.sink.Position(s.Tensor.Name)+s.first*width, n)
+		data := output.Buffer(buf[:cap(buf)], j.e.sink.Position(s.Tensor.Name)+s.first*width, n)
 		if err := j.dev.Download(data, j.held[len(j.k.sources)+1], int(s.first-first)); err != nil {
 			j.e.free <- buf
 			return err

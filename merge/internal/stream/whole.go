@@ -6,8 +6,8 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
-	"github.com/modelcompress/compress/merge/internal/direct"
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/output"
 )
 
 // whole runs a program that wants all elements at once, one such at a time: it uses all threads itself.
@@ -38,7 +38,7 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 	return e.each(segments, func(_ *workspace, i int) error {
 		s := segments[i]
 		size := width(s.DType)
-		data := direct.Buffer(make([]byte, (s.end-s.first)*size+direct.Slack),
+		data := output.Buffer(make([]byte, (s.end-s.first)*size+output.Slack),
 			e.sink.Position(s.Tensor.Name)+s.first*size, (s.end-s.first)*size)
 		if err := e.store(s, data, w.Out[s.first:s.end], s.first); err != nil {
 			return err

@@ -63,7 +63,7 @@ parameters:
 		t.Errorf("%s", got)
 	}
 
-	if _, err := recipe.Parse("x", []byte(got)); err != nil {
+	if _, err := recipe.Parse("x", []byte(got), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm/tokenizer"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
@@ -17,11 +18,11 @@ type Vocabulary struct {
 	Tokens   int      // of the output
 	Warnings []string // what the report should say
 
-	plan     *recipe.Plan
-	inputs   []recipe.Input // as plan.Models
-	out      *tokens        // nil for Rows 0
-	from     int            // the model whose other files are copied
-	template string         // chat template; "" for that of the files
+	plan     *plan.Plan
+	inputs   []plan.Input // as plan.Models
+	out      *tokens      // nil for Rows 0
+	from     int          // the model whose other files are copied
+	template string       // chat template; "" for that of the files
 	perModel []*tokens
 	ids      []string     // the output's tokens by id, "" for none
 	rules    map[int]rule // by id
@@ -40,11 +41,11 @@ type rule struct {
 
 // Build makes the vocabulary that a plan's recipe asks for; inputs are those that the plan was made of. The error is a
 // *strict.Problems for what the recipe says about single tokens.
-func Build(p *recipe.Plan, inputs []recipe.Input) (*Vocabulary, error) {
+func Build(p *plan.Plan, inputs []plan.Input) (*Vocabulary, error) {
 	v := &Vocabulary{plan: p, from: p.Donor, maps: map[string]*mapping{}, rules: map[int]rule{}}
-	v.inputs = make([]recipe.Input, len(p.Models))
+	v.inputs = make([]plan.Input, len(p.Models))
 	for i, ref := range p.Models {
-		j := slices.IndexFunc(inputs, func(in recipe.Input) bool { return in.Ref == ref })
+		j := slices.IndexFunc(inputs, func(in plan.Input) bool { return in.Ref == ref })
 		if j < 0 {
 			return nil, fmt.Errorf("%w: %s is not among the inputs given", recipe.ErrNotFound, ref)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
@@ -47,7 +48,7 @@ type mapping struct {
 }
 
 // For gives the rows of a tensor over the vocabulary. The error names a rule whose source this tensor does not have.
-func (v *Vocabulary) For(t *recipe.Tensor) (*Rows, error) {
+func (v *Vocabulary) For(t *plan.Tensor) (*Rows, error) {
 	if v.Rows == 0 || t.VocabAxis != 0 {
 		return nil, fmt.Errorf("%s has no rows to arrange", t.Name)
 	}
@@ -70,7 +71,7 @@ func (v *Vocabulary) For(t *recipe.Tensor) (*Rows, error) {
 }
 
 // newMaps works out the rows for a set of sources.
-func (v *Vocabulary) newMaps(t *recipe.Tensor) (*mapping, error) {
+func (v *Vocabulary) newMaps(t *plan.Tensor) (*mapping, error) {
 	m := &mapping{defaults: map[int]Row{}, forced: map[int]bool{}}
 	for _, s := range t.Sources {
 		own := make([]int32, len(v.ids))
@@ -98,7 +99,7 @@ func (v *Vocabulary) newMaps(t *recipe.Tensor) (*mapping, error) {
 		case x.active:
 			row, problem := m.ruled(t, &x, id)
 			if problem != "" {
-				r.Add(x.at, recipe.ErrMissing, "%q: %s", v.ids[id], problem)
+				r.Add(x.at, plan.ErrMissing, "%q: %s", v.ids[id], problem)
 			}
 			m.defaults[id] = row
 		case owners == 0:
@@ -126,7 +127,7 @@ func (m *mapping) owners(id int) (n, first int) {
 }
 
 // ruled gives the row that a rule names.
-func (m *mapping) ruled(t *recipe.Tensor, x *rule, id int) (Row, string) {
+func (m *mapping) ruled(t *plan.Tensor, x *rule, id int) (Row, string) {
 	if x.kind == recipe.TokenZero {
 		return Row{Kind: Zero}, ""
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/lm/tokenizer"
+	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -46,15 +47,15 @@ var methods = []recipe.Method{
 
 // opened is a recipe with its models.
 type opened struct {
-	plan   *recipe.Plan
-	inputs []recipe.Input
+	plan   *plan.Plan
+	inputs []plan.Input
 	files  []*safetensors.Dir // as plan.Models
 }
 
 // open resolves a recipe whose models lie below root.
 func open(t testing.TB, text, root string) *opened {
 	t.Helper()
-	docs, err := recipe.Parse("recipe.yaml", []byte(text))
+	docs, err := recipe.Parse("recipe.yaml", []byte(text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func open(t testing.TB, text, root string) *opened {
 		}
 
 		t.Cleanup(func() { files.Close() })
-		in := recipe.Input{Ref: ref, Dir: dir}
+		in := plan.Input{Ref: ref, Dir: dir}
 		for _, name := range files.Names() {
 			info, _ := files.Info(name)
 			in.Tensors = append(in.Tensors, info)
@@ -85,7 +86,7 @@ func open(t testing.TB, text, root string) *opened {
 		o.inputs, o.files = append(o.inputs, in), append(o.files, files)
 	}
 
-	if o.plan, err = recipe.Resolve(docs[0], o.inputs, methods, recipe.Options{}); err != nil {
+	if o.plan, err = plan.Resolve(docs[0], o.inputs, methods, plan.Options{}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -110,7 +111,7 @@ func floats(t testing.TB, files safetensors.Source, name string) ([]float32, []i
 }
 
 // table arranges the rows of one source of a tensor, a few at a time.
-func (o *opened) table(t testing.TB, v *Vocabulary, x *recipe.Tensor, source int) ([]float32, int) {
+func (o *opened) table(t testing.TB, v *Vocabulary, x *plan.Tensor, source int) ([]float32, int) {
 	t.Helper()
 	rows, err := v.For(x)
 	if err != nil {
@@ -139,7 +140,7 @@ func (o *opened) table(t testing.TB, v *Vocabulary, x *recipe.Tensor, source int
 }
 
 // linear merges the arranged tables of a tensor with the recipe's weights.
-func (o *opened) linear(t testing.TB, v *Vocabulary, x *recipe.Tensor) ([]float64, int) {
+func (o *opened) linear(t testing.TB, v *Vocabulary, x *plan.Tensor) ([]float64, int) {
 	t.Helper()
 	out := make([]float64, int(v.Rows)*int(x.Sources[0].Info.Shape[1]))
 	total, width := 0.0, 0

@@ -43,20 +43,16 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		return nil, cli.Usagef("--out is not given (HINT: add --out DIR, or --dry-run to see the plan)")
 	}
 
-	if m, ok, err := merge.ReadMixture(path); err != nil || ok {
-		if err != nil {
-			return nil, j.Excerpted(err)
-		}
-		if o.KeepZeros {
-			return nil, cli.Usagef("--keep-zeros is not for mixtures of experts, whose tensors are copies")
-		}
-
-		return mix(j, m, o, opts)
-	}
-
 	r, err := merge.Read(path)
 	if err != nil {
 		return nil, j.Excerpted(err)
+	}
+
+	if r.Mixture() {
+		if o.KeepZeros {
+			return nil, cli.Usagef("--keep-zeros is not for mixtures of experts, whose tensors are copies")
+		}
+		return mix(j, r, o, opts)
 	}
 
 	if o.Layout != "split" || o.AllowSame {

@@ -16,7 +16,7 @@ type MixtureResult struct {
 }
 
 // mix makes a mixture of experts.
-func mix(j *cli.Job, m merge.Mixture, o Options, common merge.Options) (any, error) {
+func mix(j *cli.Job, m merge.Recipe, o Options, common merge.Options) (any, error) {
 	if o.Truncate || o.NonFinite || o.Missing != "error" {
 		return nil, cli.Usagef("--truncate-embeddings, --allow-nonfinite and --missing are not for mixtures of experts")
 	}

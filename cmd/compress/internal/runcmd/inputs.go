@@ -1,7 +1,6 @@
 package runcmd
 
 import (
-	"bytes"
 	"encoding/csv"
 	"errors"
 	"os"
@@ -130,10 +129,10 @@ func documentInputs(verb, name string, text []byte) (paths, tasks, data []string
 
 // recipeMissing tells which models of a recipe are not there.
 func recipeMissing(verb, name string, text []byte) []error {
-	mixture := bytes.Contains(text, []byte("\nexperts:")) || bytes.HasPrefix(text, []byte("experts:"))
-	if verb != "merge" && verb != "conflict" || mixture {
+	if verb != "merge" && verb != "conflict" {
 		return nil
 	}
+
 	r, err := merge.Parse(name, text)
 	if err != nil {
 		return nil // which is told anyway

@@ -205,8 +205,6 @@ func recipeFaults(verb, name string, text []byte) []strictyaml.Problem {
 		err = editevalcmd.CheckPlan(name, text)
 	case verb != "merge" && verb != "conflict":
 		return nil
-	case bytes.Contains(text, []byte("\nexperts:")) || bytes.HasPrefix(text, []byte("experts:")):
-		_, err = merge.ParseMixture(name, text)
 	default:
 		_, err = merge.Parse(name, text)
 	}
