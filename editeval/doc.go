@@ -5,7 +5,11 @@
 //
 // # Use
 //
-//	plan := editeval.Plan{Editors: []editeval.Editor{{Method: "memit"}}, Edits: []string{"facts.json"}, Counts: []int{1, 10, 100}}
+//	plan := editeval.Plan{
+//		Editors: []editeval.Editor{{Method: "memit"}},
+//		Edits:   []string{"facts.json"},
+//		Counts:  []int{1, 10, 100},
+//	}
 //	plan.Tasks = []editeval.Task{{Entry: "arc_easy", Limit: 200}}
 //	report, err := editeval.Run(ctx, model, plan, editeval.Options{Dir: "study"})
 //

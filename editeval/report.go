@@ -508,7 +508,9 @@ func (m *ModelReport) unedited(base *Base) Row {
 	}
 
 	share, n := metric("efficacy_success")
-	row.Held.Mean, row.Held.N, row.First = share, n, Value(math.NaN())
+	row.Held.Mean = share
+	row.Held.N = n
+	row.First = Value(math.NaN())
 	row.Held.Low, row.Held.High = stats.Wilson(share, n)
 	set := func(to *Value, name string) {
 		v, _ := metric(name)
@@ -561,7 +563,9 @@ func (r *Row) fill(list []*CheckpointReport) {
 	}
 
 	r.metrics(list)
-	r.First, r.KL, r.Agreement = Value(stats.Mean(first)), Value(stats.Mean(kl)), Value(stats.Mean(agreement))
+	r.First = Value(stats.Mean(first))
+	r.KL = Value(stats.Mean(kl))
+	r.Agreement = Value(stats.Mean(agreement))
 	for t, all := range abilities {
 		r.Abilities[t] = rowAbility(all)
 	}

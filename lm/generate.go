@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
 )
 
 // GenerateOptions say how [Model.Generate] continues a prompt.

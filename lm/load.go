@@ -278,4 +278,6 @@ func (t *Tensors) Bytes(name string) ([]byte, error) { return t.source.Bytes(nam
 
 // ReadAt copies a part of a parameter, off bytes into it, as [safetensors.Dir.ReadAt] does; not of one that is
 // packed. It does not read on into the parameter that follows in the same tensor.
-func (t *Tensors) ReadAt(name string, b []byte, off int64) (int, error) { return t.source.ReadAt(name, b, off) }
+func (t *Tensors) ReadAt(name string, b []byte, off int64) (int, error) {
+	return t.source.ReadAt(name, b, off)
+}

@@ -38,17 +38,17 @@ func (w *walk) attachManifest() error {
 // manifest is what the file holds: of a report, what the device, the time and interruptions have no part in, so
 // that the same run gives the same bytes.
 type manifest struct {
-	Format      string       `json:"format"`
-	Version     int          `json:"format_version"`
-	Metric      any          `json:"metric"`
-	Options     any          `json:"options"`
-	Meaning     string       `json:"pattern_meaning"`
-	Fingerprint string       `json:"model_fingerprint"` // of the model before
+	Format      string      `json:"format"`
+	Version     int         `json:"format_version"`
+	Metric      any         `json:"metric"`
+	Options     any         `json:"options"`
+	Meaning     string      `json:"pattern_meaning"`
+	Fingerprint string      `json:"model_fingerprint"` // of the model before
 	Calibration *calibrated `json:"calibration,omitempty"`
-	Weights     int64        `json:"weights"` // of the pruned matrices
-	Zeros       int64        `json:"zeros"`
-	Sparsity    float64      `json:"sparsity"`
-	Tensors     []recorded     `json:"tensors"`
+	Weights     int64       `json:"weights"` // of the pruned matrices
+	Zeros       int64       `json:"zeros"`
+	Sparsity    float64     `json:"sparsity"`
+	Tensors     []recorded  `json:"tensors"`
 }
 
 // calibrated says which token ids were run through the model, wherever they came from.

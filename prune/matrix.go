@@ -40,7 +40,10 @@ func (w *walk) plan(l lm.Linear) selection {
 		p.pattern = Pattern{}
 		p.sparsity = *v.Sparsity
 	default:
-		p.dense, p.pattern, p.group, p.sparsity = false, *v.Pattern, Row, v.Pattern.Sparsity()
+		p.dense = false
+		p.pattern = *v.Pattern
+		p.group = Row
+		p.sparsity = v.Pattern.Sparsity()
 	}
 
 	if p.dense {

@@ -73,14 +73,14 @@ type Tensor struct {
 	Empty     bool  `json:"empty,omitempty"` // all its weights were 0 before
 	Idle      bool  `json:"idle,omitempty"`  // all that the metric looks at besides the weights was 0
 
-	Alpha   float64         `json:"alpha,omitempty"`   // group share: the share of its score that every neuron loses
+	Alpha   float64  `json:"alpha,omitempty"`   // group share: the share of its score that every neuron loses
 	Damping *Damping `json:"damping,omitempty"` // of the Hessian
-	Dead    int             `json:"dead,omitempty"`    // inputs that are always 0; an update drops their weights
-	Loss    float64         `json:"loss,omitempty"`    // SparseGPT: Σ e²/2 over what went
-	Change  *Change         `json:"change,omitempty"`  // with an update of the weights
-	Undone  bool            `json:"undone,omitempty"`  // the guard left the matrix without the update
-	Swaps   int64           `json:"swaps,omitempty"`   // DSnoT: exchanges
-	Order   *Order          `json:"order,omitempty"`   // with a permutation
+	Dead    int      `json:"dead,omitempty"`    // inputs that are always 0; an update drops their weights
+	Loss    float64  `json:"loss,omitempty"`    // SparseGPT: Σ e²/2 over what went
+	Change  *Change  `json:"change,omitempty"`  // with an update of the weights
+	Undone  bool     `json:"undone,omitempty"`  // the guard left the matrix without the update
+	Swaps   int64    `json:"swaps,omitempty"`   // DSnoT: exchanges
+	Order   *Order   `json:"order,omitempty"`   // with a permutation
 	// NearTies are weights whose scores are so near the cut (2⁻¹⁸ of themselves) that the host may have chosen
 	// otherwise: scores of a formula with sums, logarithms or exponentials, computed on another device.
 	NearTies int64 `json:"near_ties,omitempty"`

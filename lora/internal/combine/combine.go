@@ -100,7 +100,7 @@ type Report struct {
 // Module says what became of one module.
 type Module struct {
 	Path     string
-	Adapters int         // that change it
+	Adapters int      // that change it
 	Energy   *float64 // share of the squares of the singular values that the rank keeps
 }
 

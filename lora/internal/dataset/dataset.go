@@ -53,7 +53,7 @@ type Options struct {
 type Counts struct {
 	Records int
 	Blank   int // lines without a record
-	Cut     int   // answers and conversations that lost their ends
+	Cut     int // answers and conversations that lost their ends
 	Split   int // texts that became several sequences
 	Empty   int // completions without a token, which teach to stop at once
 }

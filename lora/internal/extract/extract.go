@@ -38,19 +38,19 @@ type Options struct {
 
 // Report says what an extraction kept.
 type Report struct {
-	Rank     int   // of the adapter
+	Rank     int     // of the adapter
 	Energy   float64 // share of the squares of all differences of the matrices that the factors hold
 	Matrices []Matrix
 	LeftOut  []Rest // other tensors that differ; the adapter does not hold them
-	Kept     []Rest    // other tensors that differ; the adapter holds them as they are
+	Kept     []Rest // other tensors that differ; the adapter holds them as they are
 }
 
 // Matrix says what was kept of one matrix.
 type Matrix struct {
 	Path     string
-	Norm     float64     // Frobenius norm of the difference
+	Norm     float64 // Frobenius norm of the difference
 	Relative float64 // by the norm of the base's matrix
-	Energy   float64   // share of the squares of its singular values; 1 where nothing differs
+	Energy   float64 // share of the squares of its singular values; 1 where nothing differs
 }
 
 // Rest is a tensor outside of the matrices that differs.

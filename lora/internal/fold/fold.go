@@ -23,9 +23,9 @@ type Options struct {
 	// KeepZeros leaves zeros of the base's matrices alone: what the adapter would put there is lost, and the
 	// report says how much that is.
 	KeepZeros    bool
-	MaxShardSize int64 // bytes per file; 0: files as in the base
-	Threads      int   // 0: all processors
-	Job            string // fingerprint of base, adapter and options
+	MaxShardSize int64  // bytes per file; 0: files as in the base
+	Threads      int    // 0: all processors
+	Job          string // fingerprint of base, adapter and options
 	// elements that one thread computes at a time, in whole rows; 0: 512 Ki; only DoRA's norms of columns
 	// depend on it, by rounding
 	Block int
@@ -37,11 +37,11 @@ type Options struct {
 // Report says what folding did.
 type Report struct {
 	Out     string
-	Edited  int  // tensors that the adapter changes
-	Copied  int  // tensors that stay as they are
+	Edited  int // tensors that the adapter changes
+	Copied  int // tensors that stay as they are
 	Resumed int // edited tensors that an interrupted run had finished; they are not in Tensors
 	Bytes   int64
-	Untied  bool          // the head is no longer the token table
+	Untied  bool   // the head is no longer the token table
 	Zeros   *Zeros // of the tensors; nil where none has any before or after
 	Tensors []Tensor
 }
@@ -50,8 +50,8 @@ type Report struct {
 type Tensor struct {
 	Name     string
 	Elements int64
-	Moved    int64    // elements whose stored value has changed
-	MaxAbs   float64  // largest change
+	Moved    int64   // elements whose stored value has changed
+	MaxAbs   float64 // largest change
 	Relative float64 // norm of the change by the norm of what was there
 
 	Before int64
@@ -64,8 +64,8 @@ type Tensor struct {
 
 // Zeros counts the elements that are zero in the matrices that the adapter changes.
 type Zeros struct {
-	Kept     bool   // where the base has them
-	Pruned   int // matrices with at least [sparse.Pruned] zeros before
+	Kept     bool // where the base has them
+	Pruned   int  // matrices with at least [sparse.Pruned] zeros before
 	Elements int64
 	Before   int64
 	After    int64

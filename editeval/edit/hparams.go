@@ -1,4 +1,4 @@
-package hparams
+package edit
 
 import (
 	_ "embed"
@@ -10,13 +10,13 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm"
 )
 
 // HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that
-// are left out keep their defaults.
+// are left out keep their defaults. Layers are decoder layers, from 0.
 type HParams struct {
 	// blocks to write to, from 0; values are optimised at the last
 	Layers []int `yaml:"layers" json:"layers"`
@@ -53,9 +53,9 @@ type HParams struct {
 	Source string `yaml:"-" json:"source"` // "published (MODEL)" or "automatic", and what was changed
 }
 
-// templates are the prefixes: the prompt alone in a group of its own, and five texts that begin as the
+// defaultTemplates are the prefixes: the prompt alone in a group of its own, and five texts that begin as the
 // published ones do.
-var templates = [][]string{{"{}"}, {
+var defaultTemplates = [][]string{{"{}"}, {
 	"The room was quiet and warm. {}", "Therefore they went home at noon. {}", "Because of the rain we stayed. {}",
 	"I read about it once. {}", "You can see it on the map. {}",
 }}
@@ -63,8 +63,8 @@ var templates = [][]string{{"{}"}, {
 //go:embed hparams.yaml
 var published []byte
 
-// preset is one entry of hparams.yaml.
-type preset struct {
+// presets is one entry of hparams.yaml.
+type presets struct {
 	Models []struct {
 		Name   string `yaml:"name"`
 		Type   string `yaml:"type"`
@@ -74,27 +74,40 @@ type preset struct {
 	Methods map[string]map[string]any `yaml:"methods"`
 }
 
-// Keep is how much memory a search may use so that blocks are not computed twice.
-func (h *HParams) Keep() int64 { return 1 << 30 }
+// keepMemory is how many bytes of activations a search may keep, so that decoder layers are not computed twice.
+const keepMemory = 1 << 30
+
+// search are the hyper-parameters of a search for values.
+func (h *HParams) search() optimize.Params {
+	return optimize.Params{
+		Steps: h.Steps, LearningRate: h.LearningRate, WeightDecay: h.WeightDecay, Clamp: h.Clamp, KL: h.KL,
+		ReverseKL: h.ReverseKL, Keep: keepMemory,
+	}
+}
 
 // A step of Adam moves every element by the learning rate, whatever the size of the matrix, so that the product
 // of a wide one moves further. What small models need destroys wide ones: ten CounterFact edits one by one in
-// SmolLM2-135M (576 wide) leave 0.30 of the likeliest tokens and a drift of 4.69 nats with 1e-3, and 0.60 and
+// SmolLM2-135M (576 wide) leave 0.30 of the top-1 tokens and a drift of 4.69 nats with 1e-3, and 0.60 and
 // 0.73 with 2e-4, for 0.7 and 0.6 of the edits exact.
 const (
 	wide     = 512
 	wideRate = 2e-4
 )
 
-// DefaultsOf are the published hyper-parameters of a method for a model, if there are any: models are known by
-// type, number of blocks and width. For others they are derived from the number of blocks.
-func DefaultsOf(method string, c *lm.Config) (HParams, error) {
+// Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by
+// type, number of blocks and width. For others they are derived from the number of blocks. The error wraps
+// [ErrMethod].
+func Defaults(method string, c *lm.Config) (HParams, error) {
+	if _, err := find(method); err != nil {
+		return HParams{}, err
+	}
+
 	h := automatic(method, c.Layers)
 	if (method == "ft" || method == "ft-m") && c.Hidden >= wide {
 		h.LearningRate = wideRate
 	}
 
-	var list []preset
+	var list []presets
 	if err := yaml.UnmarshalWithOptions(published, &list, yaml.Strict()); err != nil {
 		return h, fmt.Errorf("hparams.yaml: %w", err)
 	}
@@ -129,7 +142,7 @@ func automatic(method string, blocks int) HParams {
 	}
 
 	h := HParams{
-		Steps: 25, LearningRate: 0.5, WeightDecay: 1e-3, Clamp: 4, KL: 0.0625, Templates: templates,
+		Steps: 25, LearningRate: 0.5, WeightDecay: 1e-3, Clamp: 4, KL: 0.0625, Templates: defaultTemplates,
 		Source: "automatic",
 		Layers: []int{last}, Statistics: true,
 	}
@@ -187,18 +200,18 @@ const maxYAML = 64 << 10
 func (h *HParams) Merge(text []byte) (err error) {
 	defer func() {
 		if recover() != nil { // the parser panics on some tags
-			err = fmt.Errorf("%w: a tag (!!) that is not for this place", site.ErrOptions)
+			err = fmt.Errorf("%w: a tag (!!) that is not for this place", ErrOptions)
 		}
 	}()
 
 	if len(text) > maxYAML {
-		return fmt.Errorf("%w: more than %d bytes", site.ErrOptions, maxYAML)
+		return fmt.Errorf("%w: more than %d bytes", ErrOptions, maxYAML)
 	}
 	// the decoder writes aliases out, however many there are
 	if _, err := strictyaml.Parse("", text); errors.Is(err, strictyaml.ErrLimit) {
-		return fmt.Errorf("%w: too many values, or too deep; aliases count as often as they are used", site.ErrOptions)
+		return fmt.Errorf("%w: too many values, or too deep; aliases count as often as they are used", ErrOptions)
 	}
-	if empty, err := whole(text); err != nil || empty {
+	if empty, err := wholeNumbers(text); err != nil || empty {
 		return err
 	}
 
@@ -208,7 +221,7 @@ func (h *HParams) Merge(text []byte) (err error) {
 	t.Templates = nil // lists are replaced, not filled
 
 	if err := yaml.UnmarshalWithOptions(text, &t, yaml.Strict()); err != nil {
-		return fmt.Errorf("%w: %s", site.ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
+		return fmt.Errorf("%w: %s", ErrOptions, strings.SplitN(yaml.FormatError(err, false, false), "\n", 2)[0])
 	}
 	if t.Layers == nil {
 		t.Layers = h.Layers
@@ -224,9 +237,9 @@ func (h *HParams) Merge(text []byte) (err error) {
 	return nil
 }
 
-// whole refuses numbers with a fraction where a count is wanted, which the parser would cut, and tells a text
+// wholeNumbers refuses numbers with a fraction where a count is wanted, which the parser would cut, and tells a text
 // without keys. What does not parse is left to the caller.
-func whole(text []byte) (empty bool, err error) {
+func wholeNumbers(text []byte) (empty bool, err error) {
 	var keys map[string]any
 	if yaml.Unmarshal(text, &keys) != nil {
 		return false, nil
@@ -240,7 +253,7 @@ func whole(text []byte) (empty bool, err error) {
 
 		for _, v := range list {
 			if f, ok := v.(float64); ok && f != math.Trunc(f) {
-				return false, fmt.Errorf("%w: %s: %g is no whole number", site.ErrOptions, name, f)
+				return false, fmt.Errorf("%w: %s: %g is no whole number", ErrOptions, name, f)
 			}
 		}
 	}
@@ -252,7 +265,7 @@ func whole(text []byte) (empty bool, err error) {
 func (h *HParams) Validate(blocks int) error {
 	var errs []error
 	bad := func(format string, a ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{site.ErrOptions}, a...)...))
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, a...)...))
 	}
 	if len(h.Layers) == 0 {
 		bad("layers: none")
@@ -307,17 +320,17 @@ func (h *HParams) Validate(blocks int) error {
 
 func (h *HParams) validateTemplates() error {
 	if len(h.Templates) == 0 || len(h.Templates[0]) == 0 || h.Templates[0][0] != "{}" {
-		return fmt.Errorf("%w: templates: the first is not \"{}\"", site.ErrOptions)
+		return fmt.Errorf("%w: templates: the first is not \"{}\"", ErrOptions)
 	}
 
 	for i, g := range h.Templates {
 		if len(g) == 0 {
-			return fmt.Errorf("%w: templates[%d]: empty group", site.ErrOptions, i)
+			return fmt.Errorf("%w: templates[%d]: empty group", ErrOptions, i)
 		}
 
 		for k, t := range g {
 			if strings.Count(t, "{}") != 1 || !strings.HasSuffix(t, "{}") {
-				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", site.ErrOptions, i, k)
+				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", ErrOptions, i, k)
 			}
 		}
 	}
