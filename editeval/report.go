@@ -91,7 +91,7 @@ type Interval struct {
 }
 
 // Bin is a cell of the retention matrix: of the edits From to To, counted from 1 in the order in which they
-// were written, how many hold, and for how many the whole answer is the likeliest.
+// were written, how many hold, and for how many the whole answer is top-1.
 type Bin struct {
 	From  int     `json:"from"`
 	To    int     `json:"to"`
@@ -309,7 +309,7 @@ func (s *Study) retention(c *Checkpoint) []Bin {
 	return out
 }
 
-// held tells whether an edit holds: the new answer is likelier than the old one, or is the likeliest where no
+// held tells whether an edit holds: the new answer is more probable than the old one, or is top-1 where no
 // old one is known.
 func held(m map[string]float64) float64 {
 	if v, ok := m["efficacy_success"]; ok {

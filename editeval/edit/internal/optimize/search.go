@@ -56,7 +56,7 @@ type Goal struct {
 	adam    []site.Adam
 	initial []float64 // log-probabilities of the sentence about the subject before the edit
 	nll, kl float64
-	p, pmax float64 // mean probability of the target's tokens, and of the likeliest ones
+	p, pmax float64 // mean probability of the target's tokens, and of the top-1 ones
 	soft    bool    // PMET: the target is reached, its loss counts less
 	done    bool
 	tail    *lm.Tail

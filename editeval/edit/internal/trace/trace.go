@@ -51,8 +51,8 @@ type tracer struct {
 type seenAll struct{ stream, mlp, attn []linalg.Matrix }
 
 // Run does causal tracing (ROME: causal_trace.py): noise is added to the embeddings of the tokens from … to-1,
-// the subject, and one state after another is restored. A negative answer means the token that the clean model
-// finds likeliest.
+// the subject, and one state after another is restored. A negative answer means the top-1 token of
+// the clean model.
 func Run(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer int32, o Options) (*Result, error) {
 	if from < 0 || to <= from || to > len(ids) {
 		return nil, fmt.Errorf("%w: tokens %d to %d of %d", site.ErrSubject, from, to, len(ids))
