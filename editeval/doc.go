@@ -5,7 +5,11 @@
 //
 // # Use
 //
-//	plan := editeval.Plan{Editors: []editeval.Editor{{Method: "memit"}}, Edits: []string{"facts.json"}, Counts: []int{1, 10, 100}}
+//	plan := editeval.Plan{
+//		Editors: []editeval.Editor{{Method: "memit"}},
+//		Edits:   []string{"facts.json"},
+//		Counts:  []int{1, 10, 100},
+//	}
 //	plan.Tasks = []editeval.Task{{Entry: "arc_easy", Limit: 200}}
 //	report, err := editeval.Run(ctx, model, plan, editeval.Options{Dir: "study"})
 //
@@ -35,14 +39,14 @@
 //
 // # Conventions
 //
-//   - Edit metrics are those of package edit, over all edits so far; "held" is the share of edits whose new
-//     answer is likelier than the old one.
+//   - Edit metrics are those of package edit, over all edits so far; "held" is the fraction of edits whose new
+//     answer is more probable than the old one.
 //   - Ability is measured by package task; figures and standard errors are its. Differences are paired by
-//     document: McNemar's exact test
-//     where documents are right or wrong, otherwise a bootstrap. Probabilities are adjusted by Holm's method over all editors,
-//     counts and tasks of a model.
-//   - Intervals of shares are Wilson's (1927), at 95 %.
+//     document: McNemar's exact test where documents are right or wrong, otherwise a bootstrap. Probabilities are
+//     adjusted by Holm's method over all editors, counts and tasks of a model.
+//   - Intervals of fractions are Wilson's (1927), at 95 %.
 //   - GRACE's codebook answers at every token during tasks, and at the last token of prompts in edit metrics, as
 //     package edit has it.
-//     What in-context editing puts before prompts is not put before those of tasks: its abilities are the unedited model's.
+//     What in-context editing puts before prompts is not put before those of tasks: its abilities are the
+//     unedited model's.
 package editeval

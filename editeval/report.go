@@ -91,7 +91,7 @@ type Interval struct {
 }
 
 // Bin is a cell of the retention matrix: of the edits From to To, counted from 1 in the order in which they
-// were written, how many hold, and for how many the whole answer is the likeliest.
+// were written, how many hold, and for how many the whole answer is top-1.
 type Bin struct {
 	From  int     `json:"from"`
 	To    int     `json:"to"`
@@ -309,7 +309,7 @@ func (s *Study) retention(c *Checkpoint) []Bin {
 	return out
 }
 
-// held tells whether an edit holds: the new answer is likelier than the old one, or is the likeliest where no
+// held tells whether an edit holds: the new answer is more probable than the old one, or is top-1 where no
 // old one is known.
 func held(m map[string]float64) float64 {
 	if v, ok := m["efficacy_success"]; ok {
@@ -508,7 +508,9 @@ func (m *ModelReport) unedited(base *Base) Row {
 	}
 
 	share, n := metric("efficacy_success")
-	row.Held.Mean, row.Held.N, row.First = share, n, Value(math.NaN())
+	row.Held.Mean = share
+	row.Held.N = n
+	row.First = Value(math.NaN())
 	row.Held.Low, row.Held.High = stats.Wilson(share, n)
 	set := func(to *Value, name string) {
 		v, _ := metric(name)
@@ -561,7 +563,9 @@ func (r *Row) fill(list []*CheckpointReport) {
 	}
 
 	r.metrics(list)
-	r.First, r.KL, r.Agreement = Value(stats.Mean(first)), Value(stats.Mean(kl)), Value(stats.Mean(agreement))
+	r.First = Value(stats.Mean(first))
+	r.KL = Value(stats.Mean(kl))
+	r.Agreement = Value(stats.Mean(agreement))
 	for t, all := range abilities {
 		r.Abilities[t] = rowAbility(all)
 	}

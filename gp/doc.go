@@ -4,7 +4,9 @@
 // # Use
 //
 //	fit := gp.Func(func(ctx context.Context, e *gp.Expr) (float64, error) { … }) // lower is better
-//	r, err := gp.Search(ctx, gp.PaperGrammar(), fit, gp.Options{Population: 100, Generations: 50, Journal: "journal.jsonl"})
+//	r, err := gp.Search(ctx, gp.PaperGrammar(), fit, gp.Options{
+//		Population: 100, Generations: 50, Journal: "journal.jsonl",
+//	})
 //	fmt.Println(r.Best.Formula, r.Best.Quality)
 //
 // Package prune/fitness makes fitnesses of models; the Result has the best expression of every size, the last

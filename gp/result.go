@@ -3,8 +3,6 @@ package gp
 import (
 	"cmp"
 	"slices"
-
-	"github.com/modelcompress/compress/gp/internal/pareto"
 )
 
 // Individual is an evaluated expression.
@@ -90,11 +88,11 @@ func front(list []Individual) []Individual {
 	return out
 }
 
-// layers ranks members by size and quality; see [pareto.Layers].
+// layers ranks members by size and quality; see [paretoLayers].
 func layers(list []Individual) (layer []int, spread []float64) {
-	points := make([]pareto.Point, len(list))
+	points := make([]point, len(list))
 	for i, m := range list {
-		points[i] = pareto.Point{Size: float64(m.Size), Quality: m.Quality}
+		points[i] = point{size: float64(m.Size), quality: m.Quality}
 	}
-	return pareto.Layers(points)
+	return paretoLayers(points)
 }

@@ -2,8 +2,16 @@ package lm
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
 
-	"github.com/modelcompress/compress/lm/internal/fingerprint"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/lm/internal/packed"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -12,7 +20,7 @@ import (
 // in the files: what the model computes from, wherever it lies, however it is sharded, and whether or not
 // experts lie in one tensor. Changes in memory do not count.
 func (m *Model) Fingerprint(ctx context.Context) (string, error) {
-	return m.print.Get(func() (string, error) { return Fingerprint(ctx, m.dir, m.source) })
+	return m.print.get(func() (string, error) { return Fingerprint(ctx, m.dir, m.source) })
 }
 
 // Fingerprint is [Model.Fingerprint] of a checkpoint folder that is not loaded.
@@ -32,5 +40,66 @@ func Fingerprint(ctx context.Context, dir string, source *safetensors.Dir) (stri
 		return "", err
 	}
 
-	return fingerprint.Of(ctx, config, tensors)
+	return hashAll(ctx, config, tensors)
+}
+
+// hashAll is the SHA-256, in hex, over a configuration and every tensor's name, element type, shape and bytes.
+func hashAll(ctx context.Context, config []byte, source *packed.Source) (string, error) {
+	names := slices.Sorted(slices.Values(source.Names()))
+	sums := make([]string, len(names))
+	g, ctx := mmapsafe.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+
+	for i, name := range names {
+		g.Go(func() (err error) {
+			sums[i], err = hashTensor(ctx, source, name)
+			return err
+		})
+	}
+
+	if err := g.Wait(); err != nil {
+		return "", err
+	}
+
+	h := sha256.New()
+	fmt.Fprintf(h, "%d\n%s\n", len(config), config)
+	for _, line := range sums {
+		fmt.Fprintln(h, line)
+	}
+
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// hashTensor describes a tensor and its bytes, read through a small buffer.
+func hashTensor(ctx context.Context, source *packed.Source, name string) (string, error) {
+	info, _ := source.Info(name)
+	h, buf := sha256.New(), make([]byte, 1<<20)
+	for off := int64(0); ; {
+		n, err := source.ReadAt(name, buf, off)
+		h.Write(buf[:n])
+		off += int64(n)
+		if errors.Is(err, io.EOF) {
+			return fmt.Sprintf("%q %s %v %x", name, info.DType, info.Shape, h.Sum(nil)), nil
+		}
+		if err := errors.Join(err, ctx.Err()); err != nil {
+			return "", err
+		}
+	}
+}
+
+// onceHex is a fingerprint that is computed when it is first asked for, and kept unless that fails. The zero value
+// is ready.
+type onceHex struct {
+	mu  sync.Mutex
+	hex string
+}
+
+// get gives the fingerprint, from compute where there is none yet.
+func (o *onceHex) get(compute func() (string, error)) (hex string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.hex == "" {
+		o.hex, err = compute()
+	}
+	return o.hex, err
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-
-	"github.com/modelcompress/compress/lm/internal/sample"
 )
 
 // GenerateOptions say how [Model.Generate] continues a prompt.
@@ -56,7 +54,7 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 	}
 	defer s.Close()
 
-	pick := sample.Sampler{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, Seed: o.Seed}
+	pick := sampler{temperature: o.Temperature, topK: o.TopK, topP: o.TopP, seed: o.Seed}
 	var out []int32
 	next := prompt
 	for len(out) < o.MaxTokens {
@@ -69,7 +67,7 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 			return out, err
 		}
 
-		id, ok := pick.Next(logits, s.Len())
+		id, ok := pick.next(logits, s.Len())
 		if !ok {
 			return out, fmt.Errorf("logits at position %d: %w: %s", s.Len()-1, ErrNonFinite, m.blame())
 		}

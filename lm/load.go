@@ -243,9 +243,41 @@ func (m *Model) loadStops() error {
 
 // Tensors is the parameters of a checkpoint, nothing loaded: as if no matrix were packed, and each expert had
 // tensors of its own. Those that lie in one stored tensor are ranges of it.
-type Tensors = packed.Source
+type Tensors struct{ source *packed.Source }
 
 // Separate finds the parameters of open files. The errors are those of [Load].
 func Separate(source *safetensors.Dir, c *Config) (*Tensors, error) {
-	return packed.Find(source, c, false)
+	found, err := packed.Find(source, c, false)
+	if err != nil {
+		return nil, err
+	}
+	return &Tensors{found}, nil
+}
+
+// Names lists the parameters.
+func (t *Tensors) Names() []string { return t.source.Names() }
+
+// Info says what a parameter is.
+func (t *Tensors) Info(name string) (safetensors.Info, bool) { return t.source.Info(name) }
+
+// Shape gives a parameter's dimensions; false if there is none of that name.
+func (t *Tensors) Shape(name string) ([]int64, bool) { return t.source.Shape(name) }
+
+// File is the path of the file that holds a parameter, of the folder for an unknown one.
+func (t *Tensors) File(name string) string { return t.source.File(name) }
+
+// Parts lists the parameters that lie in a stored tensor of the fused layout, in their order there; nil for
+// every other tensor.
+func (t *Tensors) Parts(stored string) []arch.Part { return t.source.Parts(stored) }
+
+// Place is where a parameter's bytes are: the stored tensor, and its first element there.
+func (t *Tensors) Place(name string) (stored string, first int64) { return t.source.Place(name) }
+
+// Bytes gives a parameter's data without copying it; not of one that is packed.
+func (t *Tensors) Bytes(name string) ([]byte, error) { return t.source.Bytes(name) }
+
+// ReadAt copies a part of a parameter, off bytes into it, as [safetensors.Dir.ReadAt] does; not of one that is
+// packed. It does not read on into the parameter that follows in the same tensor.
+func (t *Tensors) ReadAt(name string, b []byte, off int64) (int, error) {
+	return t.source.ReadAt(name, b, off)
 }

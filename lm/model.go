@@ -7,7 +7,6 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/lm/internal/fingerprint"
 	"github.com/modelcompress/compress/lm/internal/layer"
 	"github.com/modelcompress/compress/lm/internal/packed"
 	"github.com/modelcompress/compress/safetensors"
@@ -71,7 +70,7 @@ type Model struct {
 	mu      sync.Mutex // guards residency and pool
 	pool    []*scratch
 	closing sync.Once
-	print   fingerprint.Once
+	print   onceHex
 }
 
 // Linear is one matrix of a block.

@@ -9,7 +9,13 @@ import (
 
 // Tail is the last tokens of sequences, run again and again from one block up: what the tokens before them and
 // the blocks below compute is kept, and the model must not change there.
-type Tail = layer.Tail
+type Tail struct{ inner *layer.Tail }
+
+// Part is the sequences lo … hi-1 of a tail, whose memory it uses: Free of the whole ends it too.
+func (t *Tail) Part(lo, hi int) *Tail { return &Tail{t.inner.Part(lo, hi)} }
+
+// Free gives the memory back.
+func (t *Tail) Free() { t.inner.Free() }
 
 // NewTail prepares passes over the tokens ids[i][from[i]:] of sequences that start at position 0, from block
 // first on ([Model.Blocks]: the head alone). Free gives the memory back.
@@ -34,29 +40,29 @@ func (m *Model) NewTail(ctx context.Context, ids [][]int32, from []int, first in
 		return nil, err
 	}
 
-	layer.Filled(t, from)
-	return t, nil
+	t.Filled(from)
+	return &Tail{t}, nil
 }
 
 // fill runs whole sequences for a tail.
-func (m *Model) fill(ctx context.Context, t *Tail, h *Hidden) error {
+func (m *Model) fill(ctx context.Context, t *layer.Tail, h *Hidden) error {
 	s := m.borrow()
 	defer m.giveBack(s)
 
-	p, err := m.beginAfter(s, h.Lens, nil, layer.Before(t))
+	p, err := m.beginAfter(s, h.Lens, nil, t.Before())
 	if err != nil {
 		return err
 	}
 	defer p.End()
 
 	for l := range m.blocks {
-		layer.Enter(t, l, h.X)
+		t.Enter(l, h.X)
 		if err := p.runBlock(ctx, l, h.X); err != nil {
 			return err
 		}
 	}
 
-	layer.Enter(t, len(m.blocks), h.X)
+	t.Enter(len(m.blocks), h.X)
 	return m.ops.Sync()
 }
 
@@ -64,7 +70,12 @@ func (m *Model) fill(ctx context.Context, t *Tail, h *Hidden) error {
 // block: labels, rows and hidden states are those of these tokens. There are no gradients of parameters, nor of
 // hidden states below the block.
 func (m *Model) BackwardTails(ctx context.Context, tails []*Tail, o BackwardOptions) (*Result, error) {
-	x, lens, past, err := m.setup.Join(tails)
+	inner := make([]*layer.Tail, len(tails))
+	for i, t := range tails {
+		inner[i] = t.inner
+	}
+
+	x, lens, past, err := m.setup.Join(inner)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +96,7 @@ func (m *Model) BackwardTails(ctx context.Context, tails []*Tail, o BackwardOpti
 
 	// Blocks below the tails are not there: what they compute was kept.
 	b.plan(nil)
-	b.first = layer.First(tails[0])
+	b.first = tails[0].inner.First()
 	clear(b.needs[:b.first])
 	clear(b.trains[:b.first])
 

@@ -8,11 +8,18 @@ import (
 	"github.com/modelcompress/compress/internal/chat"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/lora/internal/dataset"
 )
 
 // Tokenizer is what reading text needs of one; *tokenizer.Tokenizer has it.
-type Tokenizer = dataset.Tokenizer
+type Tokenizer interface {
+	corpus.Tokenizer
+	// EncodeOffsets also says which bytes of the text each token stands for.
+	EncodeOffsets(text string, o tokenizer.EncodeOptions) ([]int32, []tokenizer.Span, error)
+	// AddsEOS reports whether Encode ends a text with EOS by itself.
+	AddsEOS() (add, known bool)
+}
 
 // DataOptions of [Read].
 type DataOptions struct {
@@ -24,7 +31,13 @@ type DataOptions struct {
 }
 
 // DataCounts says what became of the records of a file.
-type DataCounts = dataset.Counts
+type DataCounts struct {
+	Records int `json:"records"`
+	Blank   int `json:"blank"` // lines without a record
+	Cut     int `json:"cut"`   // answers and conversations that lost their ends
+	Split   int `json:"split"` // texts that became several sequences
+	Empty   int `json:"empty"` // completions without a token, which teach to stop at once
+}
 
 // Read reads training data for a model from a file of text, of records (one JSON string or object on a line:
 // "text"; "prompt" and "completion"; or chat "messages") or of token ids (.safetensors with input_ids and, if
@@ -47,11 +60,11 @@ func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer,
 
 	d := dataset.Options{SeqLen: seq, Vocab: c.Vocab, Chat: render}
 	w, counts, err := dataset.Read(ctx, path, tok, d)
-	if err != nil {
-		return w, counts, err
+	if err == nil {
+		err = w.Check(c.Vocab)
 	}
 
-	return w, counts, w.Check(c.Vocab)
+	return w, DataCounts(counts), err
 }
 
 // Join puts data after each other as one: the sequences of the first, then those of the second, and so on.

@@ -22,8 +22,9 @@
 //
 // Kinds, with W [out, in] frozen and the change s·B·A of rank r:
 //
-//	mos      A and B are made of rows of pools that all blocks share (see Options for e, r, l, p); s = alpha/r
-//	lora     A and B are trained themselves; with RSLoRA s = alpha/√r; with DoRA the rows of the sum get trained lengths
+//	mos      A and B are made of rows of pools that all decoder layers share (see Options for e, r, l, p); s = alpha/r
+//	lora     A and B are trained themselves; with RSLoRA s = alpha/√r; with DoRA the rows of the sum get
+//	         trained lengths
 //	vera     A = diag(d)·A₀, B = diag(b)·B₀ with random frozen A₀, B₀ for all modules; d and b are trained
 //	prolora  narrow factors repeated along the channels with their ranks rotated
 //	full     every parameter, with Tune

@@ -34,25 +34,6 @@ var (
 	ErrExtract = extract.ErrOption
 )
 
-// FoldOptions of [Fold]. Job is filled in by Fold.
-type FoldOptions = fold.Options
-
-// What reports of files are made of.
-type (
-	FoldedTensor    = fold.Tensor    // of [FoldReport]
-	CombinedModule  = combine.Module // of the report of [Combine]
-	ExtractedMatrix = extract.Matrix // of the report of [Extract]
-	LeftOut         = extract.Rest   // a tensor that differs and that no factor has
-)
-
-// FoldReport says what [Fold] did.
-type FoldReport struct {
-	Model   string   `json:"model"`
-	Adapter string   `json:"adapter"`
-	Notes   []string `json:"notes,omitempty"` // what was accepted without effect
-	fold.Report
-}
-
 // Fold writes the checkpoint in the folder model with an adapter of any kind folded into its weights to the
 // folder out. The weights keep their element types; one block of rows is in memory at a time, beside the
 // adapter. An interrupted run is continued with Resume, to the same bytes. An adapter that says it was trained
@@ -86,13 +67,12 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 		notes = append(notes, remark)
 	}
 
-	o.Job = foldJob(weights, sum, o)
-	r, err := fold.Run(ctx, base, a, out, o)
+	r, err := fold.Run(ctx, base, a, out, o.of(foldJob(weights, sum, o)))
 	if err != nil {
 		return nil, err
 	}
 
-	return &FoldReport{Model: model, Adapter: dir, Notes: append(notes, zerosOf(r)...), Report: *r}, nil
+	return foldReport(model, dir, append(notes, zerosOf(r)...), r), nil
 }
 
 // zerosOf are the remarks about zeros of the base: what was left out to keep them, or that they are gone.
@@ -269,15 +249,6 @@ type ExtractOptions struct {
 	Progress func(name string, done, total int64)
 }
 
-// ExtractReport says what [Extract] kept.
-type ExtractReport struct {
-	Base  string   `json:"base"`
-	Tuned string   `json:"tuned"`
-	Out   string   `json:"out"`
-	Notes []string `json:"notes,omitempty"` // what others may not read
-	extract.Report
-}
-
 // Extract writes the LoRA that leads from one checkpoint to another of the same shape, as PEFT's folders are,
 // to the folder out: each matrix' difference, cut to a rank by its singular values. One matrix is in memory at
 // a time. The errors wrap this package's or those of package safetensors.
@@ -314,7 +285,7 @@ func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*E
 			fmt.Sprintf("no matrix has a rank of %d: the adapter has %d, the most that one can have", o.Rank, r.Rank))
 	}
 
-	return &ExtractReport{Base: base, Tuned: tuned, Out: out, Notes: notes, Report: *r}, nil
+	return extractReport(base, tuned, out, notes, r), nil
 }
 
 // CombineOptions of [Combine].
@@ -333,14 +304,6 @@ type CombineOptions struct {
 
 // CombineMethods lists the ways of combining adapters.
 func CombineMethods() []string { return combine.Methods() }
-
-// CombineReport says what [Combine] did.
-type CombineReport struct {
-	Adapters []string `json:"adapters"`
-	Out      string   `json:"out"`
-	Notes    []string `json:"notes,omitempty"` // what was accepted without effect
-	combine.Report
-}
 
 // Combine writes one LoRA made of several adapters, of any kind, to the folder out: the combinations of PEFT,
 // with its results. The result's scale is 1. One adapter with weight 1 comes back as it is. The errors wrap
@@ -374,7 +337,8 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 		return nil, err
 	}
 
-	r.Report, r.Notes = *part, lostIn(base, a).note(r.Notes)
+	r.did(part)
+	r.Notes = lostIn(base, a).note(r.Notes)
 	if a.Config.KeepZeros {
 		r.Notes = append(r.Notes, unmasked)
 	}
@@ -418,7 +382,7 @@ type ExportReport struct {
 	Trained    int64            `json:"trained_parameters"`  // of the adapter
 	Exported   int64            `json:"exported_parameters"` // of the factors that were written
 	Exact      bool             `json:"exact"`               // factors and scale are the adapter's own
-	Truncation []combine.Module `json:"truncation,omitempty"`
+	Truncation []CombinedModule `json:"truncation,omitempty"`
 	Notes      []string         `json:"notes,omitempty"`
 }
 
@@ -463,7 +427,9 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 		if err != nil {
 			return nil, err
 		}
-		a, r.Truncation, r.Exact = cut, part.Modules, false
+		a = cut
+		r.Truncation = each(part.Modules, func(m combine.Module) CombinedModule { return CombinedModule(m) })
+		r.Exact = false
 	}
 
 	for _, l := range a.Low {

@@ -36,7 +36,8 @@ func (o Options) reportOf(m *lm.Model, data corpus.Windows, p *batches.Plan, don
 	r := &Report{
 		Options: o, Trainable: trainable, Base: m.NumParameters(), Data: data, Dropped: p.Dropped,
 		Device: m.Device().Info(),
-		Steps:  done.Steps, Evals: done.Evals,
+		Steps:  each(done.Steps, func(s train.Step) Step { return Step(s) }),
+		Evals:  each(done.Evals, func(e train.Eval) Eval { return Eval(e) }),
 	}
 
 	for _, s := range done.Steps {

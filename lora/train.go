@@ -34,10 +34,22 @@ func Unfinished(dir string) (steps int, err error) {
 var ErrNothingToLearn = batches.ErrEmpty
 
 // Step is what happened in one step of training.
-type Step = train.Step
+type Step struct {
+	Step     int     `json:"step"` // from 0
+	Loss     float64 `json:"loss"` // mean over the tokens that count, before the update
+	LR       float64 `json:"lr"`
+	GradNorm float64 `json:"grad_norm"` // global, before clipping
+	Tokens   int     `json:"tokens"`    // all that the model saw
+	Counted  int     `json:"counted"`   // those whose loss counts
+	Seconds  float64 `json:"seconds"`
+}
 
-// Eval is an evaluation during training.
-type Eval = train.Eval
+// Eval is the loss on held-out data after some steps.
+type Eval struct {
+	Step int     `json:"step"` // steps done
+	Loss float64 `json:"loss"`
+	Best bool    `json:"best,omitempty"` // so far
+}
 
 // Train trains an adapter for a model, which stays as it is, on sequences of tokens; labels that are
 // corpus.Ignore are context only. An interrupted run keeps its state in Options.StateDir, from which the same
@@ -314,7 +326,13 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s tr
 	set := train.Settings{
 		LR: o.LR, Schedule: schedule, Clip: o.Clip, EvalEvery: o.EvalEvery, Batch: or(o.MicroBatch, o.Batch),
 		KeepBest: o.KeepBest,
-		Dir:      o.StateDir, SaveEvery: o.SaveEvery, Resume: o.Resume, Each: o.Each, Note: o.Note, Remark: o.Remark,
+		Dir:      o.StateDir, SaveEvery: o.SaveEvery, Resume: o.Resume, Remark: o.Remark,
+	}
+	if o.Each != nil {
+		set.Each = func(s train.Step) { o.Each(Step(s)) }
+	}
+	if o.Note != nil {
+		set.Note = func(e train.Eval) { o.Note(Eval(e)) }
 	}
 
 	if o.Eval != nil {

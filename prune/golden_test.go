@@ -47,7 +47,7 @@ func TestGoldenStatistics(t *testing.T) {
 	for name, dev := range devices(t) {
 		l := lm.Linear{Name: "w", Role: arch.K, Expert: -1, In: 8, Out: 2}
 		q := lm.Linear{Name: "q", Role: arch.Q, Expert: -1, In: 8, Out: 2}
-		stats, err := actstats.New(dev, []lm.Linear{q, l}, SumSquares, 1, 0)
+		stats, err := actstats.New(dev, []lm.Linear{q, l}, actstats.SumSquares, 1, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func golden(t *testing.T, dev kernels.Device, o Options) *change {
 	o.setDefaults()
 	w := &walk{dev: dev, ops: dev.Ops(), o: o, report: &Report{Blocks: []Block{{Target: o.Sparsity}}}}
 	l := lm.Linear{Name: "w", Role: arch.Q, Expert: -1, In: 8, Out: 2}
-	stats, err := actstats.New(dev, []lm.Linear{l}, SumSquares|Hessian, 1, o.Update.Damping)
+	stats, err := actstats.New(dev, []lm.Linear{l}, actstats.SumSquares|actstats.Hessian, 1, o.Update.Damping)
 	if err != nil {
 		t.Fatal(err)
 	}

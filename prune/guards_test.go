@@ -380,7 +380,7 @@ func TestConstantScores(t *testing.T) {
 
 		if c.dir == dead && err == nil &&
 			(c.metric.Needs == SumSquares) != strings.Contains(strings.Join(r.Notes, "\n"),
-				"went as ties do: model.layers.1.self_attn.q_proj.weight, ") {
+				"ties were broken by column: model.layers.1.self_attn.q_proj.weight, ") {
 			t.Errorf("%s: notes %q", c.metric.Name, r.Notes)
 		}
 	}

@@ -42,7 +42,10 @@ func (w *walk) plan(l lm.Linear) selection {
 		p.pattern = Pattern{}
 		p.sparsity = *v.Sparsity
 	default:
-		p.dense, p.pattern, p.group, p.sparsity = false, *v.Pattern, Row, v.Pattern.Sparsity()
+		p.dense = false
+		p.pattern = *v.Pattern
+		p.group = Row
+		p.sparsity = v.Pattern.Sparsity()
 	}
 
 	if p.dense {
@@ -82,8 +85,7 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *actstats.Stats) (
 	defer release()
 
 	c.t.Empty = w.ops.CountZero(own) == own.Len()
-	if c.t.Idle = !c.t.Empty && actstats.Idle(w.o.Metric.Needs, c.in.G, c.in.SumSquares, c.in.Sums,
-		c.in.Variances); c.t.Idle {
+	if c.t.Idle = !c.t.Empty && c.in.idle(w.o.Metric.Needs); c.t.Idle {
 		c.plan.group = Row // with the others all would go, which are as low as the lowest
 	}
 
@@ -344,7 +346,7 @@ func (w *walk) score(m Metric, in Inputs) (kernels.Score, error) {
 func (w *walk) unranked(m Metric, in Inputs, score float32) error {
 	switch {
 	case w.ops.CountZero(in.W) == in.W.Len(),
-		score == 0 && actstats.Idle(m.Needs, in.G, in.SumSquares, in.Sums, in.Variances):
+		score == 0 && in.idle(m.Needs):
 		return nil
 	case score-score != 0:
 		return fmt.Errorf("metric %s: %w: all scores are %g", m.Name, ErrNonFinite, score)

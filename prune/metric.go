@@ -29,18 +29,21 @@ type Metric struct {
 	sweeps  bool                                      // chooses as the weights before have been updated
 }
 
-// Stats is a set of statistics that a metric, an allocation or an update reads.
-type Stats = actstats.Set
+// Stats is a set of statistics that a metric, an allocation or an update reads: the bitwise or of those below.
+type Stats uint8
 
 // The statistics. All but Gradients are of the inputs of a matrix, over the tokens that reach it; with N the number of
 // calibration sequences:
 const (
-	SumSquares = actstats.SumSquares // s_j = (1/N)·Σ x_j²
-	Sums       = actstats.Sums       // (1/N)·Σ x_j
-	// variance of x_j within a sequence, over n, averaged over sequences by their tokens
-	Variances = actstats.Variances
-	Hessian   = actstats.Hessian   // (2/N)·Σ x xᵀ, and the factor of its damped inverse
-	Gradients = actstats.Gradients // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
+	SumSquares = Stats(actstats.SumSquares) // s_j = (1/N)·Σ x_j²
+	Sums       = Stats(actstats.Sums)       // (1/N)·Σ x_j
+	Variances  = Stats(actstats.Variances)  // of x_j within a sequence, over n, averaged over sequences by their tokens
+	Hessian    = Stats(actstats.Hessian)    // (2/N)·Σ x xᵀ, and the factor of its damped inverse
+	// 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
+	Gradients = Stats(actstats.Gradients)
+
+	sample   = Stats(actstats.Sample)   // some of the x themselves, to measure outputs on
+	ofInputs = Stats(actstats.OfInputs) // those that need a pass through the decoder layer
 )
 
 // Inputs is what a metric may look at. Slices are nil unless the metric needs them.
@@ -61,7 +64,12 @@ type Inputs struct {
 
 // lacks tells whether statistics that a metric needs are not there, since no token reached the matrix.
 func (in Inputs) lacks(needs Stats) bool {
-	return needs&actstats.OfInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
+	return needs&ofInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
+}
+
+// idle reports whether all of the statistics that a metric needs are 0, and so all scores that are made of them.
+func (in Inputs) idle(needs Stats) bool {
+	return actstats.Idle(actstats.Set(needs), in.G, in.SumSquares, in.Sums, in.Variances)
 }
 
 // Magnitude ranks by |W|, by default over the whole layer.

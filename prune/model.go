@@ -102,7 +102,7 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 		overrides: map[string]Override{}, targets: map[string]float64{},
 	}
 
-	w.measure = w.needs&actstats.OfInputs != 0
+	w.measure = w.needs&ofInputs != 0
 	if w.measure || w.needs&Gradients != 0 && o.Gradients.File == "" {
 		if err := checkCalibration(m, calib, o); err != nil {
 			return nil, err
@@ -230,7 +230,9 @@ func (w *walk) pruneBlock(ctx context.Context, l int, linears []lm.Linear) error
 }
 
 func (w *walk) passes(needs Stats, linears []lm.Linear) [][]lm.Linear {
-	return actstats.Plan{Needs: needs, Memory: w.o.HessianMemory, Refreshed: w.o.TrueSequential}.Passes(linears)
+	return actstats.Plan{
+		Needs: actstats.Set(needs), Memory: w.o.HessianMemory, Refreshed: w.o.TrueSequential,
+	}.Passes(linears)
 }
 
 // statisticsNeeded are those that the matrices of a block are pruned by.
@@ -302,7 +304,7 @@ func (w *walk) newStats(linears []lm.Linear, needs Stats) (*actstats.Stats, erro
 	if w.o.Update.Name == ADMM {
 		damping = 0 // that is the ridge of the least squares
 	}
-	return actstats.New(w.dev, linears, needs, len(w.calib.IDs), damping)
+	return actstats.New(w.dev, linears, actstats.Set(needs), len(w.calib.IDs), damping)
 }
 
 // propagate runs the pruned block in place.

@@ -409,8 +409,9 @@ func (w *walk) selectFrom(t *testing.T, r *oracleRun, l lm.Linear) ([]byte, erro
 
 	name := strings.TrimSuffix(l.Name, ".weight")
 	c.in.Tokens, c.in.Sequences = 1, 1
-	c.in.SumSquares, c.in.Sums, c.in.Variances = floats(r.tensors, name+".X"), floats(r.tensors, name+".sum_x"),
-		floats(r.tensors, name+".var_x")
+	c.in.SumSquares = floats(r.tensors, name+".X")
+	c.in.Sums = floats(r.tensors, name+".sum_x")
+	c.in.Variances = floats(r.tensors, name+".var_x")
 	if w.needs&SumSquares != 0 && c.in.SumSquares == nil {
 		t.Fatalf("%s: no statistics of %s", r.name, l.Name)
 	}

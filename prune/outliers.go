@@ -44,7 +44,7 @@ func (w *walk) allocate(ctx context.Context) error {
 func (w *walk) dense(ctx context.Context, needs Stats,
 	visit func(l int, linears []lm.Linear, stats *actstats.Stats) error,
 ) error {
-	if needs&actstats.OfInputs != 0 {
+	if needs&ofInputs != 0 {
 		if err := w.embed(ctx); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats,
 	step(0, len(linears))
 	defer w.m.ReleaseBlock(l, false)
 
-	if needs&actstats.OfInputs == 0 {
+	if needs&ofInputs == 0 {
 		return visit(l, linears, nil)
 	}
 
@@ -90,7 +90,7 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats,
 	}
 
 	// Where not all Hessians fit, the block runs several times; only the last run hands its outputs on.
-	passes := actstats.Plan{Needs: needs, Memory: w.o.HessianMemory}.Passes(linears)
+	passes := actstats.Plan{Needs: actstats.Set(needs), Memory: w.o.HessianMemory}.Passes(linears)
 	last := len(passes) - 1
 	for _, linears := range passes[:last] {
 		if err := part(linears, w.states.Peek); err != nil {

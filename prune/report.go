@@ -7,14 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/manifest"
 )
 
 // Report is the record of a run.
@@ -75,14 +73,14 @@ type Tensor struct {
 	Empty     bool  `json:"empty,omitempty"` // all its weights were 0 before
 	Idle      bool  `json:"idle,omitempty"`  // all that the metric looks at besides the weights was 0
 
-	Alpha   float64         `json:"alpha,omitempty"`   // group share: the share of its score that every neuron loses
-	Damping *linalg.Damping `json:"damping,omitempty"` // of the Hessian
-	Dead    int             `json:"dead,omitempty"`    // inputs that are always 0; an update drops their weights
-	Loss    float64         `json:"loss,omitempty"`    // SparseGPT: Σ e²/2 over what went
-	Change  *Change         `json:"change,omitempty"`  // with an update of the weights
-	Undone  bool            `json:"undone,omitempty"`  // the guard left the matrix without the update
-	Swaps   int64           `json:"swaps,omitempty"`   // DSnoT: exchanges
-	Order   *Order          `json:"order,omitempty"`   // with a permutation
+	Alpha   float64  `json:"alpha,omitempty"`   // group share: the share of its score that every neuron loses
+	Damping *Damping `json:"damping,omitempty"` // of the Hessian
+	Dead    int      `json:"dead,omitempty"`    // inputs that are always 0; an update drops their weights
+	Loss    float64  `json:"loss,omitempty"`    // SparseGPT: Σ e²/2 over what went
+	Change  *Change  `json:"change,omitempty"`  // with an update of the weights
+	Undone  bool     `json:"undone,omitempty"`  // the guard left the matrix without the update
+	Swaps   int64    `json:"swaps,omitempty"`   // DSnoT: exchanges
+	Order   *Order   `json:"order,omitempty"`   // with a permutation
 	// NearTies are weights whose scores are so near the cut (2⁻¹⁸ of themselves) that the host may have chosen
 	// otherwise: scores of a formula with sums, logarithms or exponentials, computed on another device.
 	NearTies int64 `json:"near_ties,omitempty"`
@@ -169,10 +167,10 @@ func (r *Report) close() {
 	}
 
 	r.Total.Exact = structured > 0 && bad == 0
-	r.Total.Sparsity = manifest.Ratio(r.Total.Zeros, r.Total.Weights)
-	r.Total.Overall = manifest.Ratio(r.Total.Zeros, r.Model.Parameters)
+	r.Total.Sparsity = ratio(r.Total.Zeros, r.Total.Weights)
+	r.Total.Overall = ratio(r.Total.Zeros, r.Model.Parameters)
 	for i, b := range blocks {
-		r.Blocks[i].Sparsity = manifest.Ratio(b.zeros, b.weights)
+		r.Blocks[i].Sparsity = ratio(b.zeros, b.weights)
 	}
 
 	r.noteUnranked(empty, idle)
@@ -180,7 +178,7 @@ func (r *Report) close() {
 	r.noteTied()
 	r.noteWorse()
 	r.noteMissed()
-	if r.Options.TrueSequential && r.Options.Needs()&actstats.OfInputs == 0 {
+	if r.Options.TrueSequential && r.Options.Needs()&ofInputs == 0 {
 		r.note("the true sequential order has no effect: nothing is measured")
 	}
 }
@@ -206,7 +204,7 @@ func (r *Report) noteUnranked(empty int, idle []string) {
 		r.note("%d inputs of matrices were 0 throughout; the update dropped their weights", r.Total.Dead)
 	}
 
-	r.Notes = append(r.Notes, manifest.Idle(idle)...)
+	r.noteIdle(idle)
 }
 
 // noteMissed tells of matrices whose rows' bound on the share of their scores kept them from what was asked.
@@ -217,6 +215,31 @@ func (r *Report) noteMissed() {
 		r.note("%d matrices lose less than asked, the first %.1f %%: with group %s no neuron loses more than 80 %% "+
 			"of its score", len(missed), 100*missed[0].Sparsity, Share)
 	}
+}
+
+// mostNames of matrices are in a note.
+const mostNames = 5
+
+// noteIdle tells of matrices whose scores are all 0 because their inputs or gradients are.
+func (r *Report) noteIdle(names []string) {
+	if len(names) == 0 {
+		return
+	}
+
+	list := strings.Join(names[:min(mostNames, len(names))], ", ")
+	if more := len(names) - mostNames; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	r.note("%d matrices had all-zero inputs or gradients, so all their scores are 0; ties were broken by column: %s",
+		len(names), list)
+}
+
+// ratio is a fraction; 0 of nothing.
+func ratio(a, b int64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
 }
 
 // tiedMargin is how far a matrix' sparsity may be above what was asked before it is said why.
@@ -319,13 +342,13 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	}
 
 	if path := o.MasksFrom; path != "" {
-		if o.MasksFrom, err = o.Memo.Hash(path, func() (string, error) { return grads.Hash(ctx, path) }); err != nil {
+		if o.MasksFrom, err = o.Memo.hash(path, func() (string, error) { return grads.Hash(ctx, path) }); err != nil {
 			return "", err
 		}
 	}
 
 	if path := o.Gradients.File; path != "" {
-		if o.Gradients.File, err = o.Memo.Hash(path,
+		if o.Gradients.File, err = o.Memo.hash(path,
 			func() (string, error) { return grads.Hash(ctx, path) }); err != nil {
 			return "", err
 		}

@@ -14,12 +14,15 @@ import (
 	"github.com/modelcompress/compress/prune/internal/admm"
 	"github.com/modelcompress/compress/prune/internal/dsnot"
 	"github.com/modelcompress/compress/prune/internal/hostmat"
-	"github.com/modelcompress/compress/prune/internal/reconerr"
 	"github.com/modelcompress/compress/prune/internal/sparsegpt"
 )
 
 // Damping is what a Hessian's diagonal was given so that it could be factored.
-type Damping = linalg.Damping
+type Damping struct {
+	Share float64 `json:"share"` // fraction of the mean of the diagonal
+	Added float64 `json:"added"` // to every element of the diagonal
+	Tries int     `json:"tries"` // factorisations attempted; 1 if the first damping did
+}
 
 // Update says what happens to a matrix besides that weights go. The zero Update is none.
 type Update struct {
@@ -104,7 +107,7 @@ func (u Update) needs() Stats {
 	case SparseGPTUpdate, ADMM:
 		return Hessian
 	case DSnoT:
-		return SumSquares | Sums | Variances | actstats.Sample
+		return SumSquares | Sums | Variances | sample
 	}
 	return 0
 }
@@ -240,7 +243,7 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *actsta
 	c.dropDead(keep, a)
 
 	// A copy: a pointer into the sum would keep its Hessian for as long as the report lives.
-	damping := a.Damping
+	damping := Damping(a.Damping)
 	c.t.Damping = &damping
 
 	return nil
@@ -321,7 +324,7 @@ func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
 		return nil
 	}
 
-	if a, b, ok := reconerr.OfMasks(x, tokens, before, mask, w.dev.Info().Threads); ok && c.compared(a, b, u.Guard) {
+	if a, b, ok := maskErrors(x, tokens, before, mask, w.dev.Info().Threads); ok && c.compared(a, b, u.Guard) {
 		copy(mask, before)
 		c.t.Swaps = 0
 	}
@@ -359,7 +362,7 @@ func (w *walk) measureChange(l lm.Linear, c *change, stats *actstats.Stats) erro
 		return err
 	}
 
-	if a, b, ok := reconerr.Measure(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok &&
+	if a, b, ok := outputError(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok &&
 		c.compared(a, b, w.o.Update.Guard) {
 		c.after = kernels.Mat{}
 	}

@@ -4,10 +4,6 @@ import (
 	"context"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/covariance"
-	"github.com/modelcompress/compress/editeval/edit/internal/fluency"
-	"github.com/modelcompress/compress/editeval/edit/internal/hparams"
-	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
-	"github.com/modelcompress/compress/editeval/edit/internal/records"
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/editeval/edit/internal/trace"
 	"github.com/modelcompress/compress/internal/linalg"
@@ -31,92 +27,113 @@ var (
 	ErrJournal  = site.ErrJournal // a journal is damaged, or belongs to another model
 )
 
-// Record is one edit and the prompts that judge it.
-type Record = records.Record
-
-// Question is a prompt and what a model should say after it.
-type Question = records.Question
-
-// Set is a file of edits.
-type Set = records.Set
-
-// Remark is something about a record that is not an error.
-type Remark = records.Remark
-
-// Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src,
-// alt) or EasyEdit's (prompt, target_new). All faults of all records are returned at once, each named by the
-// record's index and the field's path.
-func Read(path string) (*Set, error) { return records.Read(path, ReadOptions{}) }
-
-// ReadOptions say which records of a file are wanted.
-type ReadOptions = records.Options
-
-// ReadSome is [Read] of some records only. Those that are skipped are named by [Set].
-func ReadSome(path string, o ReadOptions) (*Set, error) { return records.Read(path, o) }
-
-// Parse reads the text of a file of edits; see [Read].
-func Parse(data []byte) (*Set, error) { return records.Parse(data, ReadOptions{}) }
-
-// Encoded is a request as token ids.
-type Encoded = optimize.Request
-
 // Loss is one iteration of the search for a value.
-type Loss = optimize.Loss
+type Loss struct {
+	NLL   float64 `json:"nll"`        // mean over prompts of the mean of -log p over the target's tokens
+	KL    float64 `json:"kl"`         // times its factor
+	Decay float64 `json:"wd"`         // factor · ‖d‖/‖v0‖²
+	Total float64 `json:"loss"`       // their sum
+	Norm  float64 `json:"delta_norm"` // of d, before the step
+}
 
-// HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that
-// are left out keep their defaults.
-type HParams = hparams.HParams
+// Matrix holds float64 values in rows.
+type Matrix struct {
+	Rows, Cols int
+	Stride     int       // elements between the starts of two rows; at least Cols
+	Data       []float64 // element i, j is at i·Stride+j
+}
 
-// Statistics are second moments of the keys of a model, not centred: C = Σ k·kᵀ / tokens.
-type Statistics = covariance.Statistics
+// Row is row i, not a copy.
+func (m Matrix) Row(i int) []float64 { return m.Data[i*m.Stride : i*m.Stride+m.Cols] }
 
-// Matrix holds float64 values in rows; Place is one position of one sequence.
-type (
-	Matrix = linalg.Matrix
-	Place  = site.Place
-)
+// Statistics are second moments of the keys of a model, not centred: C = Σ k·kᵀ / tokens (ROME: layer_stats.py).
+type Statistics struct {
+	Model  string `json:"model"`  // fingerprint of the weights; empty: unknown
+	Data   string `json:"data"`   // hash of the token ids
+	Source string `json:"source"` // what they were
+	Tokens int    `json:"tokens"`
+
+	Moments map[int]Matrix `json:"-"` // by decoder layer, [in, in] of its down-projection
+}
+
+// moments are those of the statistics; nil for none.
+func (s *Statistics) moments() map[int]linalg.Matrix {
+	if s == nil {
+		return nil
+	}
+
+	out := map[int]linalg.Matrix{}
+	for l, m := range s.Moments {
+		out[l] = linalg.Matrix(m)
+	}
+
+	return out
+}
+
+func statisticsOf(found *covariance.Statistics, err error) (*Statistics, error) {
+	if err != nil {
+		return nil, err
+	}
+
+	s := &Statistics{Model: found.Model, Data: found.Data, Tokens: found.Tokens, Moments: map[int]Matrix{}}
+	for l, m := range found.Moments {
+		s.Moments[l] = Matrix(m)
+	}
+
+	return s, nil
+}
 
 // Damping says what had to be added to the diagonal of a covariance, so that it could be factored.
-type Damping = covariance.Damping
+type Damping struct {
+	Layer int     `json:"layer"`
+	Share float64 `json:"share"` // fraction of the mean of the diagonal
+}
 
-// Collect computes the statistics of some blocks from documents of token ids, every token of which counts. The
-// model runs no further than it must, and memory holds the moments and one pass.
-func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int,
+// Collect computes the statistics of some decoder layers from documents of token ids, every token of which
+// counts. The model runs no further than it must, and memory holds the moments and one pass.
+func Collect(ctx context.Context, m *lm.Model, docs [][]int32, layers []int,
 	progress func(done, total int),
 ) (*Statistics, error) {
-	return covariance.Collect(ctx, m, docs, blocks, progress)
+	return statisticsOf(covariance.Collect(ctx, m, docs, layers, progress))
 }
 
 // Cached is [Collect] with a folder that keeps what was computed, by the model's fingerprint, the data's hash
-// and the block. A file that is damaged is computed anew.
-func Cached(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, folder, model string,
+// and the layer. A file that is damaged is computed anew.
+func Cached(ctx context.Context, m *lm.Model, docs [][]int32, layers []int, folder, model string,
 	progress func(done, total int),
 ) (*Statistics, error) {
-	return covariance.Cached(ctx, m, docs, blocks, folder, model, progress)
+	return statisticsOf(covariance.Cached(ctx, m, docs, layers, folder, model, progress))
 }
 
 // TraceOptions configure [Trace].
-type TraceOptions = trace.Options
+type TraceOptions struct {
+	Samples int     // noisy copies; 0 means 10
+	Noise   float64 // standard deviations of the subject's embeddings; 0 means 3
+	Window  int     // layers whose MLP or attention is restored together; 0 means 10, at most half of the model's
+	Seed    uint64  // of the noise
+}
 
 // TraceResult is where a model keeps a fact: the mean probability of the answer over noisy runs in which one
-// state is what it is in the clean run, by token and block.
-type TraceResult = trace.Result
+// state is what it is in the clean run, by token and decoder layer.
+type TraceResult struct {
+	Answer    int32       `json:"answer"`
+	Clean     float64     `json:"clean"`     // probability without noise
+	Corrupted float64     `json:"corrupted"` // and with
+	Sigma     float64     `json:"sigma"`     // standard deviation of the noise
+	Window    int         `json:"window"`
+	Hidden    [][]float64 `json:"hidden"` // hidden state after a decoder layer
+	MLP       [][]float64 `json:"mlp"`
+	Attention [][]float64 `json:"attention"`
+}
 
 // Trace runs causal tracing (ROME: causal_trace.py): noise is added to the embeddings of the tokens from …
-// to-1, the subject, and one state after another is restored. A negative answer means the token that the clean
-// model finds likeliest.
+// to-1, the subject, and one state after another is restored. A negative answer means the top-1 token of the
+// clean model.
 func Trace(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer int32,
 	o TraceOptions,
 ) (*TraceResult, error) {
-	return trace.Run(ctx, m, ids, from, to, answer, o)
-}
-
-// Fluency is the n-gram entropy of a text (ROME: eval_utils_counterfact.py): (2/3·H2 + 4/3·H3)/2 with H the
-// entropy, in bits, of word bigrams and trigrams; 0 for a text without them. It falls when a model repeats
-// itself.
-func Fluency(text string) float64 { return fluency.Fluency(text) }
-
-// Consistency is the cosine of the TF-IDF vectors of two texts; document frequencies are those of the given collection.
-func Consistency(a, b string, collection []string) float64 {
-	return fluency.Consistency(a, b, collection)
+	r, err := trace.Run(ctx, m, ids, from, to, answer, trace.Options{
+		Samples: o.Samples, Noise: o.Noise, Window: o.Window, Seed: o.Seed,
+	})
+	return (*TraceResult)(r), err
 }

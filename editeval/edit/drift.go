@@ -20,7 +20,7 @@ type Baseline struct {
 type Drift struct {
 	Prompts   int     `json:"prompts"`
 	KL        float64 `json:"kl"`               // mean KL(before ‖ after) of the next token, in nats
-	Agreement float64 `json:"argmax_agreement"` // share of prompts with the same likeliest token
+	Agreement float64 `json:"argmax_agreement"` // fraction of prompts with the same top-1 token
 }
 
 // Prompts are what drift is measured at: one prompt of each record that the edit should leave alone, another
@@ -131,7 +131,7 @@ func (e *Editing) Drift(ctx context.Context, b *Baseline) (*Drift, error) {
 }
 
 // Texts continues a record's generation prompts (else the prompt itself) to a hundred tokens, drawing among the
-// five likeliest, as ROME's evaluation does, with a seed of its own for each prompt.
+// five most probable, as ROME's evaluation does, with a seed of its own for each prompt.
 func (e *Editing) Texts(ctx context.Context, x *Encoder, r *Record, seed uint64) ([]string, error) {
 	prompts := r.Generate
 	if len(prompts) == 0 {

@@ -221,10 +221,10 @@ func TestIdentities(t *testing.T) {
 		}
 
 		k := s.Keys[block].Row(0)
-		change := linalg.New(1, d.Left.Rows)
-		linalg.Solver{}.Mul(change, linalg.Of(k, 1, len(k)), d.Matrix(), linalg.Product{TransB: true})
-		r := site.Row(d.Left.T(), 0)
-		want := site.Scaled(site.Dot(k, site.Row(d.Right.T(), 0)), r)
+		change := linalg.New(1, d.left.Rows)
+		linalg.Solver{}.Mul(change, linalg.Of(k, 1, len(k)), d.written(), linalg.Product{TransB: true})
+		r := site.Row(d.left.T(), 0)
+		want := site.Scaled(site.Dot(k, site.Row(d.right.T(), 0)), r)
 		near(t, "W·k0", change.Data, want, 1e-12)
 		if err := e.Undo(0); err != nil {
 			t.Fatal(err)
@@ -239,13 +239,13 @@ func (b *bench) woodbury(t *testing.T) {
 	hp, _ := Defaults("memit", b.m.Config())
 	hp.Lambda = 3
 	block := hp.Layers[0]
-	c := b.stats.Moments[block].Clone()
+	c := linalg.Matrix(b.stats.Moments[block]).Clone()
 	for i := range c.Rows {
 		c.Set(i, i, c.At(i, i)+0.01)
 	}
 
 	e, err := New(b.m,
-		Options{Method: "memit", HParams: &hp, Statistics: &Statistics{Moments: map[int]linalg.Matrix{block: c}}})
+		Options{Method: "memit", HParams: &hp, Statistics: &Statistics{Moments: map[int]Matrix{block: Matrix(c)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func (b *bench) woodbury(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	values, v, err := linalg.Solver{}.SymEigen(b.stats.Moments[block])
+	values, v, err := linalg.Solver{}.SymEigen(linalg.Matrix(b.stats.Moments[block]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +363,7 @@ func TestPositions(t *testing.T) {
 		t.Errorf("a long answer: %v", err)
 	}
 
-	if x.Positions = len(b.encoded[0].Bare()) + len(b.encoded[0].Target); x.Positions > 0 {
+	if x.Positions = len(b.encoded[0].bare()) + len(b.encoded[0].Target); x.Positions > 0 {
 		if _, err := x.Record(&r); !errors.Is(err, ErrTokens) || !strings.Contains(err.Error(), "with a prefix") {
 			t.Errorf("prefixes: %v", err)
 		}
@@ -450,7 +450,7 @@ func TestRefused(t *testing.T) {
 	e, err = New(b.m,
 		Options{
 			Method:     "memit",
-			Statistics: &Statistics{Moments: map[int]linalg.Matrix{0: bad, 1: bad, 2: bad, 3: bad}},
+			Statistics: &Statistics{Moments: map[int]Matrix{0: Matrix(bad), 1: Matrix(bad), 2: Matrix(bad), 3: Matrix(bad)}},
 		})
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/covariance"
-	"github.com/modelcompress/compress/editeval/edit/internal/hparams"
 	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/linalg"
@@ -60,16 +59,6 @@ func find(name string) (method, error) {
 		}
 	}
 	return method{}, fmt.Errorf("%w %.100q (known: %s)", ErrMethod, name, strings.Join(Methods(), ", "))
-}
-
-// Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by
-// type, number of blocks and width. For others they are derived from the number of blocks. The error wraps
-// [ErrMethod].
-func Defaults(method string, c *lm.Config) (HParams, error) {
-	if _, err := find(method); err != nil {
-		return HParams{}, err
-	}
-	return hparams.DefaultsOf(method, c)
 }
 
 // Batches reports whether a method writes several facts at once.
@@ -157,7 +146,7 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 			ErrStatistics, method.name)
 	}
 
-	e.cov = covariance.Covariance{Stats: o.Statistics, Solver: e.solver}
+	e.cov = covariance.Covariance{Stats: o.Statistics.moments(), Solver: e.solver}
 	return e, nil
 }
 
@@ -165,7 +154,13 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 func (e *Editing) HParams() HParams { return e.hp }
 
 // Damped lists the covariances that had to be made positive definite.
-func (e *Editing) Damped() []Damping { return e.cov.Damped }
+func (e *Editing) Damped() []Damping {
+	var out []Damping
+	for _, d := range e.cov.Damped {
+		out = append(out, Damping(d))
+	}
+	return out
+}
 
 // Steps are the edits so far.
 func (e *Editing) Steps() []Step { return e.steps }
@@ -199,8 +194,8 @@ type Step struct {
 	Deltas  []Delta               `json:"deltas,omitempty"`
 	Linear  string                `json:"linear,omitempty"` // of the codebook
 	Codes   []Code                `json:"codes,omitempty"`
-	Keys    map[int]linalg.Matrix `json:"-"` // AlphaEdit: keys, in rows, that later edits leave alone, by block
 	Context []int32               `json:"context,omitempty"`
+	keys    map[int]linalg.Matrix // AlphaEdit: keys, in rows, that later edits leave alone, by decoder layer
 	// SHA-256 of the stored bytes of every edited matrix afterwards
 	State   map[string]string `json:"state,omitempty"`
 	History [][]Loss          `json:"-"`
@@ -240,7 +235,7 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	}
 
 	s := Step{
-		Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Keys: c.cache, Context: c.context,
+		Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, keys: c.cache, Context: c.context,
 		Losses: c.losses,
 	}
 	if len(c.codes) > 0 {
@@ -252,7 +247,12 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	}
 
 	for i, g := range c.goals {
-		s.History = append(s.History, g.History)
+		var h []Loss
+		for _, l := range g.History {
+			h = append(h, Loss(l))
+		}
+		s.History = append(s.History, h)
+
 		if g.Failed {
 			s.Failed = append(s.Failed, i)
 		}
@@ -286,7 +286,7 @@ func (c *change) learnt() error {
 func (e *Editing) finite(c *change) error {
 	for i := range c.deltas {
 		d := &c.deltas[i]
-		for _, m := range []linalg.Matrix{d.Left, d.Right, d.Dense} {
+		for _, m := range []linalg.Matrix{d.left, d.right, d.dense} {
 			if err := m.CheckFinite(); err != nil {
 				return fmt.Errorf("%w: tensor %q: %w", ErrDiverged, d.Linear, err)
 			}
@@ -361,7 +361,7 @@ func (e *Editing) replay(s *Step) error {
 		}
 	}
 
-	for b, k := range s.Keys {
+	for b, k := range s.keys {
 		e.cache[b] = stack(e.cache[b], k)
 	}
 	if s.Context != nil {

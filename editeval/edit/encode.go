@@ -5,8 +5,75 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
+
+// Encoded is a request as token ids.
+type Encoded struct {
+	Prompts [][]int32 // every template with the prompt in it, without the target; the first is the prompt alone
+	Lookup  []int     // position of the subject's last token in each
+	// sizes of consecutive groups of prompts: a key is the mean over groups of the mean inside a group
+	Groups   []int
+	Target   []int32 // what shall follow
+	KL       []int32 // a sentence about the subject whose continuation shall stay
+	KLLookup int     // the position whose continuation that is
+}
+
+// Validate checks that positions lie in their prompts and that groups are those of the prompts. The error wraps
+// [ErrTokens].
+func (r *Encoded) Validate() error {
+	if len(r.Prompts) == 0 || len(r.Lookup) != len(r.Prompts) || len(r.Target) == 0 {
+		return fmt.Errorf("%w: a request has prompts, a position in each, and a target", ErrTokens)
+	}
+
+	total := 0
+	for _, n := range r.Groups {
+		if n < 1 {
+			return fmt.Errorf("%w: an empty group of prompts", ErrTokens)
+		}
+		total += n
+	}
+
+	if total != len(r.Prompts) {
+		return fmt.Errorf("%w: groups of %d prompts, there are %d", ErrTokens, total, len(r.Prompts))
+	}
+
+	for i, p := range r.Prompts {
+		if r.Lookup[i] < 0 || r.Lookup[i] >= len(p) {
+			return fmt.Errorf("%w: prompt %d: position %d of %d", ErrTokens, i, r.Lookup[i], len(p))
+		}
+	}
+
+	if len(r.KL) > 0 && (r.KLLookup < 0 || r.KLLookup >= len(r.KL)) {
+		return fmt.Errorf("%w: position %d of %d in the sentence about the subject", ErrTokens, r.KLLookup,
+			len(r.KL))
+	}
+
+	return nil
+}
+
+// bare is the prompt alone.
+func (r *Encoded) bare() []int32 { return r.Prompts[0] }
+
+// places are all prompts at the subject's last token.
+func (r *Encoded) places() []site.Place {
+	var out []site.Place
+	for i, p := range r.Prompts {
+		out = append(out, site.Place{IDs: p[:r.Lookup[i]+1], At: r.Lookup[i]})
+	}
+	return out
+}
+
+// searchable are the requests as the search for values takes them.
+func searchable(reqs []Encoded) []optimize.Request {
+	out := make([]optimize.Request, len(reqs))
+	for i, r := range reqs {
+		out[i] = optimize.Request(r)
+	}
+	return out
+}
 
 // Encoder turns records into token ids.
 type Encoder struct {

@@ -138,7 +138,7 @@ func (b *Codebook) enter(l lm.Linear, list []Code) error {
 // another target the two share the distance.
 func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	r := &reqs[0]
-	p := r.Bare()
+	p := r.bare()
 
 	if e.book != nil {
 		e.book.At([]int{}) // values start at the layer's own output
@@ -212,7 +212,7 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 
 	var grad []float64
 	t := &site.Tap{
-		Rows: site.Rows{Dev: e.m.Device()}, At: []int{len(r.Bare()) - 1},
+		Rows: site.Rows{Dev: e.m.Device()}, At: []int{len(r.bare()) - 1},
 		None: kernels.MatOf(kernels.WrapF32(make([]float32, 1)), 1, 1),
 		See:  func(_ lm.Linear, _ int, _, y []float64) []float64 { return site.Minus(c.Value, y) },
 		Grad: func(_ lm.Linear, _ int, dy []float64) { grad = dy },
@@ -245,12 +245,12 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 
 // answer runs the target behind the prompt and returns its mean loss; gradients go to attached deltas.
 func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
-	p := r.Bare()
+	p := r.bare()
 	ids := append(slices.Clone(p), r.Target...)
 	labels := optimize.Ignored(len(ids))
 	copy(labels[len(p):], r.Target)
 	res, err := e.m.Backward(ctx, [][]int32{ids}, lm.BackwardOptions{
-		Labels: [][]int32{labels}, Keep: e.hp.Keep(), Hooks: &lm.Hooks{},
+		Labels: [][]int32{labels}, Keep: keepMemory, Hooks: &lm.Hooks{},
 		WantHidden: func(int) bool { return false }, Want: func(string) bool { return false },
 	})
 	if err != nil {
@@ -268,7 +268,7 @@ func (e *Editing) answer(ctx context.Context, r *Encoded) (float64, error) {
 func inContext(_ context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	text := slices.Clone(e.context)
 	for i := range reqs {
-		text = append(text, follow(reqs[i].Bare(), e.m.Config().BOS, len(text) > 0)...)
+		text = append(text, follow(reqs[i].bare(), e.m.Config().BOS, len(text) > 0)...)
 		text = append(append(text, reqs[i].Target...), e.sep...)
 	}
 

@@ -155,15 +155,15 @@ func packStep(s *Step) *stepLine {
 	l := &stepLine{Step: *s}
 	for i := range s.Deltas {
 		d := &s.Deltas[i]
-		if d.Dense.Rows > 0 {
-			l.Parts = append(l.Parts, part{Dense: pack(d.Dense, true)})
+		if d.dense.Rows > 0 {
+			l.Parts = append(l.Parts, part{Dense: pack(d.dense, true)})
 		} else {
-			l.Parts = append(l.Parts, part{Left: pack(d.Left, false), Right: pack(d.Right, false)})
+			l.Parts = append(l.Parts, part{Left: pack(d.left, false), Right: pack(d.right, false)})
 		}
 	}
 
-	for _, b := range site.Sorted(s.Keys) {
-		l.Keys = append(l.Keys, keysPart{b, pack(s.Keys[b], false)})
+	for _, b := range site.Sorted(s.keys) {
+		l.Keys = append(l.Keys, keysPart{b, pack(s.keys[b], false)})
 	}
 
 	return l
@@ -283,9 +283,9 @@ func (l *stepLine) unpack() (*Step, error) {
 	for i, p := range l.Parts {
 		d := &s.Deltas[i]
 		var errs [3]error
-		d.Left, errs[0] = p.Left.unpack()
-		d.Right, errs[1] = p.Right.unpack()
-		d.Dense, errs[2] = p.Dense.unpack()
+		d.left, errs[0] = p.Left.unpack()
+		d.right, errs[1] = p.Right.unpack()
+		d.dense, errs[2] = p.Dense.unpack()
 		if err := errors.Join(errs[:]...); err != nil {
 			return nil, err
 		}
@@ -297,11 +297,11 @@ func (l *stepLine) unpack() (*Step, error) {
 			return nil, err
 		}
 
-		if s.Keys == nil {
-			s.Keys = map[int]linalg.Matrix{}
+		if s.keys == nil {
+			s.keys = map[int]linalg.Matrix{}
 		}
 
-		s.Keys[k.Block] = m
+		s.keys[k.Block] = m
 	}
 
 	return &s, nil
@@ -416,13 +416,13 @@ func (e *Editing) Norms() (map[string]Norms, error) {
 	out := map[string]Norms{}
 	for _, name := range e.order {
 		w := e.weights[name]
-		d := Delta{Linear: name, Dense: w.sum.Clone()}
+		d := Delta{Linear: name, dense: w.sum.Clone()}
 		base := &weight{linear: w.linear, dtype: w.dtype, base: w.base}
 		if err := base.reset(); err != nil {
 			return nil, err
 		}
 		for i, v := range base.sum.Data {
-			d.Dense.Data[i] -= v
+			d.dense.Data[i] -= v
 		}
 		if err := w.measure(&d); err != nil {
 			return nil, err

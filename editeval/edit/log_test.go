@@ -216,7 +216,7 @@ func TestMemory(t *testing.T) {
 		}
 
 		r := &b.encoded[0]
-		ids, err := fresh.Generate(ctx, r.Bare(), lm.GenerateOptions{MaxTokens: len(r.Target), Stop: []int32{}})
+		ids, err := fresh.Generate(ctx, r.bare(), lm.GenerateOptions{MaxTokens: len(r.Target), Stop: []int32{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ type item struct {
 	prompt, answer []int32
 
 	nll   float64 // mean over the answer's tokens
-	right int     // tokens of it that are the likeliest ones, each given those before
+	right int     // tokens of it that are top-1, each given those before
 	bad   bool    // not finite
 }
 
@@ -131,7 +131,7 @@ type panel struct {
 // Judge measures edits the way of ROME and MEMIT (summarize.py), with s the mean of -log p over an answer's
 // tokens: success is s(true) > s(new) and magnitude p(new) - p(true), for the prompt itself (efficacy), its
 // paraphrases (paraphrase, and paraphrase_trained), and the other way round for other subjects with the same
-// true answer (neighborhood). *_exact: all tokens of the wanted answer are the likeliest; *_accuracy: their
+// true answer (neighborhood). *_exact: all tokens of the wanted answer are top-1; *_accuracy: their
 // share. locality and portability: the share of right tokens of the answers that the file gives. A mean is over
 // prompts of a record first, then over records.
 func (e *Editing) Judge(ctx context.Context, x *Encoder, records []Record) (*Judgement, error) {

@@ -165,14 +165,14 @@ func (s *suite) has(name string) bool { _, ok := s.src.Info(name); return ok }
 
 // statistics are the reference's.
 func (s *suite) statistics(t *testing.T) *Statistics {
-	st := &Statistics{Moments: map[int]linalg.Matrix{}}
+	st := &Statistics{Moments: map[int]Matrix{}}
 	for _, name := range s.src.Names() {
 		if n, ok := strings.CutPrefix(name, "stats.C."); ok {
 			b, err := strconv.Atoi(n)
 			if err != nil {
 				t.Fatal(err)
 			}
-			st.Moments[b] = s.tensor(t, name)
+			st.Moments[b] = Matrix(s.tensor(t, name))
 		}
 	}
 
@@ -482,7 +482,7 @@ func (s *suite) rome(t *testing.T, name string, c map[string]json.RawMessage, e 
 		}
 
 		last = step
-		d := step.Deltas[0].Matrix()
+		d := step.Deltas[0].written()
 		if sum.Rows == 0 {
 			sum = linalg.New(d.Rows, d.Cols)
 		}
@@ -499,8 +499,8 @@ func (s *suite) rome(t *testing.T, name string, c map[string]json.RawMessage, e 
 
 	history(t, name, last.History[0], c["history"])
 	d := last.Deltas[0]
-	near(t, "r", site.Row(d.Left.T(), 0), s.tensor(t, name+".r").Data, tolDelta)
-	near(t, "u", site.Row(d.Right.T(), 0), s.tensor(t, name+".u").Data, tolDelta)
+	near(t, "r", site.Row(d.left.T(), 0), s.tensor(t, name+".r").Data, tolDelta)
+	near(t, "u", site.Row(d.right.T(), 0), s.tensor(t, name+".u").Data, tolDelta)
 	s.searched(t, name, e, reqs[0])
 }
 
@@ -538,8 +538,8 @@ func (s *suite) spread(t *testing.T, name string, c map[string]json.RawMessage, 
 	}
 
 	for i, b := range e.hp.Layers {
-		s.delta(t, name+".dW."+strconv.Itoa(b), step.Deltas[i].Matrix())
-		near(t, "R", step.Deltas[i].Left.Data, s.tensor(t, name+".R."+strconv.Itoa(b)).Data, tolDelta)
+		s.delta(t, name+".dW."+strconv.Itoa(b), step.Deltas[i].written())
+		near(t, "R", step.Deltas[i].left.Data, s.tensor(t, name+".R."+strconv.Itoa(b)).Data, tolDelta)
 		if n := "alphaedit.cache." + strconv.Itoa(b); name == "alphaedit.batch1" && s.has(n) {
 			near(t, n, e.gram(e.cache[b].T(), e.cache[b].T()).Data, s.tensor(t, n).Data, tolDelta)
 		}
@@ -561,11 +561,11 @@ func (s *suite) train(t *testing.T, name string, c map[string]json.RawMessage, e
 	}
 
 	near(t, "history", step.Losses[0], want, tolValue)
-	s.delta(t, name+".dW", step.Deltas[0].Matrix())
+	s.delta(t, name+".dW", step.Deltas[0].written())
 	s.logits(t, e, name+".logits", tolDelta)
 
 	if e.hp.Eps > 0 {
-		if d := step.Deltas[0].Matrix().MaxAbs(); d > e.hp.Eps*(1+1e-12) {
+		if d := step.Deltas[0].written().MaxAbs(); d > e.hp.Eps*(1+1e-12) {
 			t.Errorf("largest change %g, above %g", d, e.hp.Eps)
 		}
 	}

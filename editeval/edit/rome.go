@@ -23,7 +23,7 @@ import (
 func places(reqs []Encoded) []site.Place {
 	var out []site.Place
 	for i := range reqs {
-		out = append(out, reqs[i].Places()...)
+		out = append(out, reqs[i].places()...)
 	}
 	return out
 }
@@ -59,8 +59,8 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		return nil, err
 	}
 
-	goals, err := optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Linear: l.Name, Block: block}}}.Run(ctx, e.m,
-		reqs)
+	goals, err := optimize.Descent{Params: e.hp.search(), Sites: []optimize.Site{{Linear: l.Name, Block: block}}}.Run(ctx, e.m,
+		searchable(reqs))
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	}
 
 	r := site.Scaled(1/d, site.Minus(goals[0].Value(), out))
-	delta, err := e.masked(Delta{Linear: l.Name, Left: column(r), Right: column(u)})
+	delta, err := e.masked(Delta{Linear: l.Name, left: column(r), right: column(u)})
 	return &change{deltas: []Delta{delta}, goals: goals}, err
 }
 

@@ -46,7 +46,7 @@ const absorbed = 0.95
 // 2410.02355). Each layer takes an equal share of what is left (PMET: the root of it) of the way to the values.
 func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
-	d := optimize.Descent{Params: &e.hp, Sites: []optimize.Site{{Block: top}}}
+	d := optimize.Descent{Params: e.hp.search(), Sites: []optimize.Site{{Block: top}}}
 	if e.method.name == "pmet" {
 		var err error
 		if d, err = e.twoSites(top); err != nil {
@@ -56,7 +56,7 @@ func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 
 	// Values are searched for once, on the model as it is, at the highest layer; the layers below share the way to
 	// them.
-	goals, err := d.Run(ctx, e.m, reqs)
+	goals, err := d.Run(ctx, e.m, searchable(reqs))
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (e *Editing) twoSites(top int) (optimize.Descent, error) {
 	}
 
 	return optimize.Descent{
-		Params: &e.hp,
+		Params: e.hp.search(),
 		Sites:  []optimize.Site{{Linear: down.Name, Block: top}, {Linear: o.Name, Block: top}}, PMET: true,
 	}, nil
 }
@@ -139,7 +139,7 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 		return err
 	}
 
-	d, err := e.masked(Delta{Linear: l.Name, Left: resid.T(), Right: right.T()})
+	d, err := e.masked(Delta{Linear: l.Name, left: resid.T(), right: right.T()})
 	if err != nil {
 		return err
 	}

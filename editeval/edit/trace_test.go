@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/trace"
 	"github.com/modelcompress/compress/internal/linalg"
 )
 
@@ -42,7 +43,7 @@ func (s *suite) trace(t *testing.T, name string, c map[string]json.RawMessage) {
 	}
 
 	noise := s.tensor(t, "trace.noise")
-	r, err := Trace(context.Background(), s.m, v.IDs, v.Corrupt[0], v.Corrupt[1], v.Answer, TraceOptions{
+	r, err := trace.Run(context.Background(), s.m, v.IDs, v.Corrupt[0], v.Corrupt[1], v.Answer, trace.Options{
 		Window: v.Window, Samples: noise.Rows / (v.Corrupt[1] - v.Corrupt[0]), Draws: noise,
 	})
 	if err != nil {

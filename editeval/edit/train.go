@@ -58,9 +58,9 @@ func fineTune(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) 
 
 	d := Delta{Linear: l.Name}
 	if t.a.Rows > 0 {
-		d.Left, d.Right = t.b, t.a.T()
+		d.left, d.right = t.b, t.a.T()
 	} else {
-		d.Dense = t.difference()
+		d.dense = t.difference()
 	}
 
 	if d, err = e.masked(d); err != nil {
@@ -170,7 +170,7 @@ func (t *trainer) atPrompt() bool { return t.e.method.name == "ft" || t.e.method
 // sequences are the batch's texts and labels.
 func (t *trainer) sequences() (ids, labels [][]int32) {
 	for _, r := range t.reqs {
-		p := r.Bare()
+		p := r.bare()
 		text := append(append([]int32(nil), p...), r.Target...)
 		l := optimize.Ignored(len(text))
 		if t.atPrompt() {
@@ -206,7 +206,7 @@ func (t *trainer) pass(ctx context.Context) (float64, error) {
 	next := 0
 	dev := site.Rows{Dev: t.e.m.Device()}
 	o := lm.BackwardOptions{
-		Labels: labels, Keep: t.e.hp.Keep(), Want: func(name string) bool { return name == t.w.linear.Name },
+		Labels: labels, Keep: keepMemory, Want: func(name string) bool { return name == t.w.linear.Name },
 		Hooks: &lm.Hooks{WeightGrad: func(_ string, g kernels.Mat) error { return t.take(g) }},
 		Objective: func(logits kernels.Mat, _ []int32, losses []float64) error {
 			for i := range losses {

@@ -13,13 +13,14 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// Delta is the change of one matrix, W ← W + Left·Rightᵀ or W ← W + Dense.
+// Delta is the change of one matrix, W ← W + ΔW, kept as factors, ΔW = left·rightᵀ, or dense.
 type Delta struct {
-	Linear string        `json:"linear"`
-	Left   linalg.Matrix `json:"-"` // [out, n]
-	Right  linalg.Matrix `json:"-"` // [in, n]
-	Dense  linalg.Matrix `json:"-"` // [out, in]; empty for factors
-	Norms  Norms         `json:"norms"`
+	Linear string `json:"linear"`
+	Norms  Norms  `json:"norms"`
+
+	left  linalg.Matrix // [out, n]
+	right linalg.Matrix // [in, n]
+	dense linalg.Matrix // [out, in]; empty for factors
 }
 
 // Norms measure a delta against the matrix it changes.
@@ -31,12 +32,14 @@ type Norms struct {
 }
 
 // Matrix is the delta written out, [out, in].
-func (d *Delta) Matrix() linalg.Matrix {
-	if d.Dense.Rows > 0 {
-		return d.Dense
+func (d *Delta) Matrix() Matrix { return Matrix(d.written()) }
+
+func (d *Delta) written() linalg.Matrix {
+	if d.dense.Rows > 0 {
+		return d.dense
 	}
-	m := linalg.New(d.Left.Rows, d.Right.Rows)
-	linalg.Solver{}.Mul(m, d.Left, d.Right, linalg.Product{TransB: true})
+	m := linalg.New(d.left.Rows, d.right.Rows)
+	linalg.Solver{}.Mul(m, d.left, d.right, linalg.Product{TransB: true})
 	return m
 }
 
@@ -57,7 +60,7 @@ func (e *Editing) masked(d Delta) (Delta, error) {
 		return d, err
 	}
 
-	m := d.Matrix().Clone()
+	m := d.written().Clone()
 	for i, v := range base.sum.Data {
 		m.Data[i] = float64(float32(m.Data[i]))
 		if v == 0 {
@@ -65,7 +68,7 @@ func (e *Editing) masked(d Delta) (Delta, error) {
 		}
 	}
 
-	return Delta{Linear: d.Linear, Dense: m}, nil
+	return Delta{Linear: d.Linear, dense: m}, nil
 }
 
 // weight is a matrix that is edited: what is stored, and the exact sum of that and all deltas, of which the
@@ -137,25 +140,25 @@ func (w *weight) reset() error {
 // add adds a delta to the sum, in an order that does not depend on the machine.
 func (w *weight) add(d *Delta) error {
 	in, out := w.linear.In, w.linear.Out
-	dense := d.Dense.Rows > 0
-	if dense && (d.Dense.Rows != out || d.Dense.Cols != in) ||
-		!dense && (d.Left.Rows != out || d.Right.Rows != in || d.Left.Cols != d.Right.Cols) {
+	dense := d.dense.Rows > 0
+	if dense && (d.dense.Rows != out || d.dense.Cols != in) ||
+		!dense && (d.left.Rows != out || d.right.Rows != in || d.left.Cols != d.right.Cols) {
 		return fmt.Errorf("%w: the delta of tensor %q has another shape", ErrJournal, w.linear.Name)
 	}
 
 	mmapsafe.Each(0, out, func(i int) {
 		row := w.sum.Row(i)
 		if dense {
-			for j, v := range d.Dense.Row(i) {
+			for j, v := range d.dense.Row(i) {
 				row[j] += v
 			}
 			return
 		}
 
-		left := d.Left.Row(i)
+		left := d.left.Row(i)
 		for j := range row {
 			s := 0.0
-			for k, v := range d.Right.Row(j) {
+			for k, v := range d.right.Row(j) {
 				s += float64(left[k] * v) // the conversion keeps compilers from fusing the two roundings into one
 			}
 			row[j] += s
@@ -252,17 +255,17 @@ func (w *weight) measure(d *Delta) error {
 // singular are the singular values of a delta; those of factors come from their triangular parts.
 func (d *Delta) singular() ([]float64, error) {
 	var s linalg.Solver
-	if d.Dense.Rows > 0 {
-		return s.SingularValues(d.Dense)
+	if d.dense.Rows > 0 {
+		return s.SingularValues(d.dense)
 	}
 
 	// Left·Rightᵀ = Q₁·(A·Bᵀ)·Q₂ᵀ has the singular values of A·Bᵀ, which is as small as the rank.
-	_, a, err := s.QR(d.Left)
+	_, a, err := s.QR(d.left)
 	if err != nil {
 		return nil, err
 	}
 
-	_, b, err := s.QR(d.Right)
+	_, b, err := s.QR(d.right)
 	if err != nil {
 		return nil, err
 	}

@@ -13,11 +13,10 @@
 // # Conventions
 //
 //   - Special tokens are added as the tokenizer does it by itself, unless [Options].Special says otherwise; a
-//     text that begins with the
-//     start token gets no second one. An empty context is the start token, or the end token where there is no start token.
+//     text that begins with the start token gets no second one. An empty context is the start token, or the end
+//     token where there is no start token.
 //   - A continuation's tokens are those behind as many tokens as its context has by itself. White space at the
-//     end of the context
-//     counts as the continuation's.
+//     end of the context counts as the continuation's.
 //   - A sequence longer than the context is cut from the left, and counted in the audit.
 //   - acc_norm divides by characters, acc_bytes by bytes of the choice without the delimiter.
 //   - A likelihood that is not a finite number is never the best, and counted; the harness would take it for the

@@ -342,7 +342,9 @@ func describe(lib *taskfile.Library, name string) Definition {
 		Name: name, Kind: "task", Path: t.Path, Version: t.Version, Output: t.OutputType,
 		Shots: t.NumFewshot,
 	}
-	d.Template, d.Target, d.Choices = written(t.DocToText), written(t.DocToTarget), written(t.DocToChoice)
+	d.Template = written(t.DocToText)
+	d.Target = written(t.DocToTarget)
+	d.Choices = written(t.DocToChoice)
 
 	if t.OutputType == taskfile.GenerateUntil {
 		if d.Until, d.Tokens = t.Generation.Until, t.Generation.MaxTokens; d.Tokens == 0 {

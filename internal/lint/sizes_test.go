@@ -28,7 +28,8 @@ func TestInterfaceSize(t *testing.T) {
 
 		for name, x := range types {
 			if n := methods(x, types, 0); n > maxMethods {
-				t.Errorf("%s: interface %s has %d methods; at most %d, or a struct of funcs", at(x), name, n, maxMethods)
+				t.Errorf("%s: interface %s has %d methods; at most %d, or a struct of funcs", at(x), name, n,
+					maxMethods)
 			}
 		}
 	})

@@ -11,8 +11,8 @@ import (
 //
 //   - very few: elements go from memory into the lanes that the mask names and are multiplied there; see fusedProduct.
 //   - few: a piece of the weight is expanded into scratch memory that stays in the second-level cache, and multiplied
-//     by the kernels for dense weights; or, where tiles multiply and for any number of rows, 32×32 elements at a time are
-//     expanded into tiles; see sparseProduct.
+//     by the kernels for dense weights; or, where tiles multiply and for any number of rows, 32×32 elements at a
+//     time are expanded into tiles; see sparseProduct.
 //   - many: as few, a block of the inner size at a time, which is packed into panels; see sparsePanels.
 //
 // Elements that are not stored are zeros that are multiplied like others, in all three.

@@ -74,7 +74,9 @@ func (q *sparsePiece) multiplyTiles(st *stage, n int) {
 // group sets the operands of group g of 32 rows for the columns from k0 on.
 func (q *sparsePiece) group(st *stage, g, k0 int) *sparseTileArgs {
 	a, w, row := &q.groups[g], q.expander.w, q.lo+32*g
-	a.mask, a.out, a.buffer = address(w.Mask, row, k0/8), unsafe.Pointer(&st.sums[g*32*32]), aligned(&st.f32)
+	a.mask = address(w.Mask, row, k0/8)
+	a.out = unsafe.Pointer(&st.sums[g*32*32])
+	a.buffer = aligned(&st.f32)
 	if k0 == 0 {
 		a.maskStride, a.ahead = w.Mask.Stride, sparseAhead
 		for r := range a.values {

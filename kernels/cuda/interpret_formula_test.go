@@ -332,12 +332,15 @@ func TestInterpretedPTXHasTheBitsOfCompiledPTX(t *testing.T) {
 				b.run(prefix+"_score", f, score, grid{x: 2, y: 2, threads: 32})
 
 				stat := args
-				stat.d, stat.kind, stat.part = mat{rows: 3, cols: 77}, int32(StatTotal), b.place(make([]byte, 32*4))
+				stat.d = mat{rows: 3, cols: 77}
+				stat.kind = int32(StatTotal)
+				stat.part = b.place(make([]byte, 32*4))
 				b.run(prefix+"_stat", f, stat, grid{x: 2, y: 2, threads: 32})
 
 				vector := args
-				vector.d, vector.kind, vector.slot = mat{p: b.place(make([]byte, 4*77)), rows: 3, cols: 77},
-					int32(StatNorm), 1
+				vector.d = mat{p: b.place(make([]byte, 4*77)), rows: 3, cols: 77}
+				vector.kind = int32(StatNorm)
+				vector.slot = 1
 				b.run(prefix+"_vector", f, vector, grid{x: 5, y: 1, threads: 32})
 				sel := args
 				sel.mask, sel.drop = mat{b.place(make([]byte, 77)), 77, 1, 77}, 30

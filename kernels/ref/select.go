@@ -111,7 +111,8 @@ func selectAll(mask kernels.Mat, s kernels.Score, drop int) {
 // selectNM computes
 //
 //	for i, g {
-//		mask[i, g·m : g·m+m] = 0 for the n lowest scores of the group, of equal ones the lower column first; 1 elsewhere
+//		mask[i, g·m : g·m+m] = 0 for the n lowest scores of the group, of equal ones the lower column first
+//		                       1 elsewhere
 //	}
 func selectNM(mask kernels.Mat, s kernels.Score, n, m int) {
 	checkScore(mask, s)

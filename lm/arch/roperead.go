@@ -212,7 +212,9 @@ func (s *ropeReader) scaling(p *Rope, table *RopeKeys) {
 		}
 	case "yarn":
 		p.BetaFast, p.BetaSlow = s.positive("beta_fast", 32), s.positive("beta_slow", 1)
-		p.AttentionGain, p.MScale, p.MScaleAllDim = s.gain(), s.real("mscale", 0), s.real("mscale_all_dim", 0)
+		p.AttentionGain = s.gain()
+		p.MScale = s.real("mscale", 0)
+		p.MScaleAllDim = s.real("mscale_all_dim", 0)
 		p.Truncate = true
 		if v, ok := s.find("truncate"); ok {
 			p.Truncate = s.boolean(s.section+".truncate", v)

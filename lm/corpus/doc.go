@@ -15,8 +15,8 @@
 //
 //	"text": string
 //	"prompt": string, "completion": string          the two one after the other, nothing between
-//	"messages": [{"role": string, "content": …}]    one line "role: content" a message; content is a string or a list of
-//	                                                 {"type": "text", "text": string}
+//	"messages": [{"role": string, "content": …}]    one line "role: content" a message; content is a string or a
+//	                                                list of {"type": "text", "text": string}
 //
 // looked for in this order; other keys are ignored. Messages are rendered plainly, whatever chat template the
 // tokenizer may have, because a calibration or a perplexity must not depend on a template language.

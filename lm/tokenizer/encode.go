@@ -8,7 +8,7 @@ import (
 )
 
 // Span is a range of bytes [Start, End) of the text that was encoded.
-type Span = prepare.Span
+type Span struct{ Start, End int }
 
 // maxText bounds the input of one call; positions are kept in 32 bits.
 const maxText = 1 << 30
@@ -180,7 +180,7 @@ func (x *encoder) text(s string) error {
 func (x *encoder) emit(id int32, p prepare.Piece, a, b int) {
 	x.ids = append(x.ids, id)
 	if x.track {
-		x.spans = append(x.spans, p.Span(a, b))
+		x.spans = append(x.spans, Span(p.Span(a, b)))
 	}
 }
 

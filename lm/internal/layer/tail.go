@@ -98,23 +98,21 @@ func (t *Tail) take(s *Setup, rows, cols int) (kernels.Mat, error) {
 	return kernels.MatOf(b, rows, cols), nil
 }
 
-// What follows on tails is the engine's alone: functions, since programs that use lm.Tail see its methods.
-
 // First is the block from which a tail runs.
-func First(t *Tail) int { return t.first }
+func (t *Tail) First() int { return t.first }
 
 // Before is what the last tokens of every sequence find before them.
-func Before(t *Tail) []Past { return t.past }
+func (t *Tail) Before() []Past { return t.past }
 
 // Enter keeps what enters a block, x, if that is the first one of a tail.
-func Enter(t *Tail, block int, x kernels.Mat) {
+func (t *Tail) Enter(block int, x kernels.Mat) {
 	if block == t.first {
 		t.ops.Gather(t.x, x, t.rows, 1)
 	}
 }
 
 // Filled makes the last tokens of a tail the new ones, once the whole sequences have run.
-func Filled(t *Tail, from []int) {
+func (t *Tail) Filled(from []int) {
 	for i := range t.past {
 		t.past[i].Start = from[i]
 		for l := range t.past[i].KV {

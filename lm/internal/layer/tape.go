@@ -112,7 +112,7 @@ func (t *Tape) Free() {
 type Scratch struct {
 	plain    Tape
 	grads    Tape
-	expanded *kernels.Buffer // a sparse weight on the way back
+	expanded *kernels.Buffer // a sparse weight, in the backward pass
 	past     *kernels.Buffer // gradients of the keys and values of one sequence, earlier ones included
 	pos      []int32         // rows' positions in the tables of the rotation
 	one      [1]rotation

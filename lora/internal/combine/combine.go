@@ -91,18 +91,18 @@ type Named struct {
 
 // Report says what a combination did.
 type Report struct {
-	Method  string    `json:"method"` // as computed: one adapter alone is always linear
-	Weights []float64 `json:"weights"`
-	Rank    int       `json:"rank"`
-	Exact   bool      `json:"exact"` // the result is the weighted sum of the changes, up to rounding
-	Modules []Module  `json:"modules"`
+	Method  string // as computed: one adapter alone is always linear
+	Weights []float64
+	Rank    int
+	Exact   bool // the result is the weighted sum of the changes, up to rounding
+	Modules []Module
 }
 
 // Module says what became of one module.
 type Module struct {
-	Path     string   `json:"path"`
-	Adapters int      `json:"adapters"`         // that change it
-	Energy   *float64 `json:"energy,omitempty"` // share of the squares of the singular values that the rank keeps
+	Path     string
+	Adapters int      // that change it
+	Energy   *float64 // share of the squares of the singular values that the rank keeps
 }
 
 // Run combines adapters. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or [adapter.ErrBase] for

@@ -51,11 +51,11 @@ type Options struct {
 
 // Counts says what became of the records.
 type Counts struct {
-	Records int `json:"records"`
-	Blank   int `json:"blank"` // lines without a record
-	Cut     int `json:"cut"`   // answers and conversations that lost their ends
-	Split   int `json:"split"` // texts that became several sequences
-	Empty   int `json:"empty"` // completions without a token, which teach to stop at once
+	Records int
+	Blank   int // lines without a record
+	Cut     int // answers and conversations that lost their ends
+	Split   int // texts that became several sequences
+	Empty   int // completions without a token, which teach to stop at once
 }
 
 // sample is one sequence.

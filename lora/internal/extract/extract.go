@@ -38,26 +38,26 @@ type Options struct {
 
 // Report says what an extraction kept.
 type Report struct {
-	Rank     int      `json:"rank"`   // of the adapter
-	Energy   float64  `json:"energy"` // share of the squares of all differences of the matrices that the factors hold
-	Matrices []Matrix `json:"matrices"`
-	LeftOut  []Rest   `json:"left_out"` // other tensors that differ; the adapter does not hold them
-	Kept     []Rest   `json:"whole"`    // other tensors that differ; the adapter holds them as they are
+	Rank     int     // of the adapter
+	Energy   float64 // share of the squares of all differences of the matrices that the factors hold
+	Matrices []Matrix
+	LeftOut  []Rest // other tensors that differ; the adapter does not hold them
+	Kept     []Rest // other tensors that differ; the adapter holds them as they are
 }
 
 // Matrix says what was kept of one matrix.
 type Matrix struct {
-	Path     string  `json:"path"`
-	Norm     float64 `json:"norm"`     // Frobenius norm of the difference
-	Relative float64 `json:"relative"` // by the norm of the base's matrix
-	Energy   float64 `json:"energy"`   // share of the squares of its singular values; 1 where nothing differs
+	Path     string
+	Norm     float64 // Frobenius norm of the difference
+	Relative float64 // by the norm of the base's matrix
+	Energy   float64 // share of the squares of its singular values; 1 where nothing differs
 }
 
 // Rest is a tensor outside of the matrices that differs.
 type Rest struct {
-	Tensor   string  `json:"tensor"`
-	Norm     float64 `json:"norm"`
-	Relative float64 `json:"relative"`
+	Tensor   string
+	Norm     float64
+	Relative float64
 }
 
 // Run writes the LoRA that leads from base to tuned to the folder out: B = U·√S and A = √S·Vᵀ of the difference

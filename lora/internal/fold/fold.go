@@ -23,11 +23,9 @@ type Options struct {
 	// KeepZeros leaves zeros of the base's matrices alone: what the adapter would put there is lost, and the
 	// report says how much that is.
 	KeepZeros    bool
-	MaxShardSize int64 // bytes per file; 0: files as in the base
-	Threads      int   // 0: all processors
-	// AllowOtherBase takes an adapter that was trained on other weights; Run leaves the comparison to its caller.
-	AllowOtherBase bool
-	Job            string // fingerprint of base, adapter and options
+	MaxShardSize int64  // bytes per file; 0: files as in the base
+	Threads      int    // 0: all processors
+	Job          string // fingerprint of base, adapter and options
 	// elements that one thread computes at a time, in whole rows; 0: 512 Ki; only DoRA's norms of columns
 	// depend on it, by rounding
 	Block int
@@ -38,41 +36,41 @@ type Options struct {
 
 // Report says what folding did.
 type Report struct {
-	Out     string   `json:"out"`
-	Edited  int      `json:"edited"`  // tensors that the adapter changes
-	Copied  int      `json:"copied"`  // tensors that stay as they are
-	Resumed int      `json:"resumed"` // edited tensors that an interrupted run had finished; they are not in Tensors
-	Bytes   int64    `json:"bytes"`
-	Untied  bool     `json:"untied"`          // the head is no longer the token table
-	Zeros   *Zeros   `json:"zeros,omitempty"` // of the tensors; nil where none has any before or after
-	Tensors []Tensor `json:"tensors"`
+	Out     string
+	Edited  int // tensors that the adapter changes
+	Copied  int // tensors that stay as they are
+	Resumed int // edited tensors that an interrupted run had finished; they are not in Tensors
+	Bytes   int64
+	Untied  bool   // the head is no longer the token table
+	Zeros   *Zeros // of the tensors; nil where none has any before or after
+	Tensors []Tensor
 }
 
 // Tensor says how a tensor has changed.
 type Tensor struct {
-	Name     string  `json:"name"`
-	Elements int64   `json:"elements"`
-	Moved    int64   `json:"moved"`    // elements whose stored value has changed
-	MaxAbs   float64 `json:"max_abs"`  // largest change
-	Relative float64 `json:"relative"` // norm of the change by the norm of what was there
+	Name     string
+	Elements int64
+	Moved    int64   // elements whose stored value has changed
+	MaxAbs   float64 // largest change
+	Relative float64 // norm of the change by the norm of what was there
 
-	Before int64 `json:"zeros_before"`
-	After  int64 `json:"zeros_after"`
+	Before int64
+	After  int64
 	// norm of the change that keeping zeros left out, by the norm of the whole change
-	Lost float64 `json:"lost,omitempty"`
+	Lost float64
 
 	change, left float64 // squares of the whole change, and of what was left out
 }
 
 // Zeros counts the elements that are zero in the matrices that the adapter changes.
 type Zeros struct {
-	Kept     bool  `json:"kept"`   // where the base has them
-	Pruned   int   `json:"pruned"` // matrices with at least [sparse.Pruned] zeros before
-	Elements int64 `json:"elements"`
-	Before   int64 `json:"before"`
-	After    int64 `json:"after"`
+	Kept     bool // where the base has them
+	Pruned   int  // matrices with at least [sparse.Pruned] zeros before
+	Elements int64
+	Before   int64
+	After    int64
 	// norm of the change that keeping zeros left out, by the norm of the whole change
-	Lost float64 `json:"lost,omitempty"`
+	Lost float64
 }
 
 // Run writes the base with the adapter folded in to the folder out. After an error, or when ctx is cancelled,

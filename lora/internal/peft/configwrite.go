@@ -102,7 +102,10 @@ func scales(a *adapter.Adapter, o WriteOptions, keys map[string]any) {
 		}
 	}
 
-	keys["r"], keys["lora_alpha"], keys["rank_pattern"], keys["alpha_pattern"] = rank, whole(alpha), ranks, alphas
+	keys["r"] = rank
+	keys["lora_alpha"] = whole(alpha)
+	keys["rank_pattern"] = ranks
+	keys["alpha_pattern"] = alphas
 }
 
 // alphaOf is the alpha from which a reader gets the module's scale.

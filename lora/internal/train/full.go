@@ -206,7 +206,7 @@ func (v *value) collect(g kernels.Mat) {
 	}
 }
 
-// fused updates on the way back. Clipping by the norm takes a pass that only measures before it.
+// fused updates in the backward pass. Clipping by the norm takes a pass that only measures before it.
 func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int,
 	lr, clip float64,
 ) (loss, norm float64, err error) {

@@ -66,7 +66,8 @@ type Settings struct {
 type Subject interface {
 	// Step computes the loss of some batches (the mean over counted tokens) and its gradients, and updates with
 	// the learning rate. A loss or gradient that is not finite is an error that leaves the values as they are.
-	Step(ctx context.Context, step int, batches []batches.Batch, counted int, lr, clip float64) (loss, norm float64, err error)
+	Step(ctx context.Context, step int, batches []batches.Batch, counted int, lr, clip float64) (
+		loss, norm float64, err error)
 	// Eval computes the sum of the losses of a batch, and how many there are.
 	Eval(ctx context.Context, b batches.Batch) (sum float64, counted int, err error)
 	// Save writes all values and the optimiser's state; with best only the values.

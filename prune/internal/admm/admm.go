@@ -117,7 +117,9 @@ func (j Job) begin(s linalg.Solver, h linalg.Matrix) (*state, error) {
 
 	st.inverse = f32(n, n)
 	h.ToF32(st.inverse)
-	st.free, st.dual, st.work = f32(j.W.Rows, n), f32(j.W.Rows, n), f32(j.W.Rows, n)
+	st.free = f32(j.W.Rows, n)
+	st.dual = f32(j.W.Rows, n)
+	st.work = f32(j.W.Rows, n)
 	if j.Rechose > 0 {
 		st.score = f32(j.W.Rows, n)
 	}

@@ -20,7 +20,9 @@ func TestRefineKeepsCounts(t *testing.T) {
 		}
 
 		for j := range n {
-			r.W[j], r.Mean[j], r.Var[j] = float32(rng.NormFloat64()), rng.NormFloat64()*3, rng.Float64()
+			r.W[j] = float32(rng.NormFloat64())
+			r.Mean[j] = rng.NormFloat64() * 3
+			r.Var[j] = rng.Float64()
 			r.Score[j] = float32(math.Abs(float64(r.W[j])))
 			r.Keep[j] = uint8(j / 2 % 2)
 		}

@@ -104,7 +104,11 @@ func TestStops(t *testing.T) {
 		{Stop: func(int, int) error { return stop }},
 		{Choose: func(kernels.Mat, kernels.Mat) error { return stop }},
 	} {
-		j.W, j.U, j.Mask, j.Mul, j.Threads = random(8, 8), random(8, 8), mask, mul, 1
+		j.W = random(8, 8)
+		j.U = random(8, 8)
+		j.Mask = mask
+		j.Mul = mul
+		j.Threads = 1
 		if _, err := j.Run(); !errors.Is(err, stop) {
 			t.Errorf("%v", err)
 		}

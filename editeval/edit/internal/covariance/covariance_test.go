@@ -109,14 +109,14 @@ func TestKeyTellsApart(t *testing.T) {
 // TestSolve: C times the solution is the key again. 1e-12 is far above the roundings of 6 × 6 sums in float64 times the
 // condition of these matrices, some hundreds.
 func TestSolve(t *testing.T) {
-	c := &Covariance{Stats: &Statistics{Moments: map[int]linalg.Matrix{3: definite(6, 60)}}}
+	c := &Covariance{Stats: map[int]linalg.Matrix{3: definite(6, 60)}}
 	keys := definite(6, 9)
 	x, err := c.Solve(3, keys)
 	if err != nil || len(c.Damped) != 0 {
 		t.Fatalf("damped %v, %v", c.Damped, err)
 	}
 
-	m := c.Stats.Moments[3]
+	m := c.Stats[3]
 	for r := range keys.Rows {
 		for i := range 6 {
 			if got := site.Dot(m.Row(i), x.Row(r)); math.Abs(got-keys.At(r, i)) > 1e-12 {
@@ -128,7 +128,7 @@ func TestSolve(t *testing.T) {
 
 // TestTooFewTokens: three tokens cannot fill six dimensions; what was added to the diagonal is said, once.
 func TestTooFewTokens(t *testing.T) {
-	c := &Covariance{Stats: &Statistics{Moments: map[int]linalg.Matrix{0: definite(6, 3)}}}
+	c := &Covariance{Stats: map[int]linalg.Matrix{0: definite(6, 3)}}
 	for range 2 {
 		x, err := c.Solve(0, definite(6, 9))
 		if err != nil || x.CheckFinite() != nil {
@@ -144,7 +144,7 @@ func TestTooFewTokens(t *testing.T) {
 func TestMomentsThatAreNotThere(t *testing.T) {
 	bad := definite(2, 4)
 	bad.Set(0, 0, math.NaN())
-	some := &Covariance{Stats: &Statistics{Moments: map[int]linalg.Matrix{0: definite(2, 4), 1: bad}}}
+	some := &Covariance{Stats: map[int]linalg.Matrix{0: definite(2, 4), 1: bad}}
 	for name, f := range map[string]func() (linalg.Matrix, error){
 		"none":          func() (linalg.Matrix, error) { return (&Covariance{}).Moments(0, 2) },
 		"another block": func() (linalg.Matrix, error) { return some.Moments(2, 2) },

@@ -19,12 +19,11 @@ import (
 
 // Statistics are second moments of the keys of a model, not centred: C = Σ k·kᵀ / tokens (ROME: layer_stats.py).
 type Statistics struct {
-	Model  string `json:"model"`  // fingerprint of the weights; empty: unknown
-	Data   string `json:"data"`   // hash of the token ids
-	Source string `json:"source"` // what they were
-	Tokens int    `json:"tokens"`
+	Model  string // fingerprint of the weights; empty: unknown
+	Data   string // hash of the token ids
+	Tokens int
 
-	Moments map[int]linalg.Matrix `json:"-"` // by block, [In, In]
+	Moments map[int]linalg.Matrix // by decoder layer, [In, In]
 }
 
 // Collect computes the statistics of some blocks from documents of token ids, every token of which counts. The
@@ -169,13 +168,13 @@ func (x *moment) flush() error {
 
 // Damping says what had to be added to the diagonal of a covariance, so that it could be factored.
 type Damping struct {
-	Layer int     `json:"layer"`
-	Share float64 `json:"share"` // of the mean of the diagonal
+	Layer int
+	Share float64 // of the mean of the diagonal
 }
 
 // Covariance gives factors and solves of the second moments, made once a block.
 type Covariance struct {
-	Stats   *Statistics
+	Stats   map[int]linalg.Matrix // by decoder layer; nil: none are given
 	Solver  linalg.Solver
 	factors map[int]linalg.Matrix // lower Cholesky
 	Damped  []Damping
@@ -188,7 +187,7 @@ func (c *Covariance) Moments(block, in int) (linalg.Matrix, error) {
 			site.ErrStatistics)
 	}
 
-	m, ok := c.Stats.Moments[block]
+	m, ok := c.Stats[block]
 	if !ok {
 		return m, fmt.Errorf("%w: none of layer %d", site.ErrStatistics, block)
 	}

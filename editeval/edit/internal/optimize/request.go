@@ -1,11 +1,6 @@
 package optimize
 
-import (
-	"fmt"
-
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
-	"github.com/modelcompress/compress/lm"
-)
+import "github.com/modelcompress/compress/lm"
 
 // Request is an edit as token ids.
 type Request struct {
@@ -16,51 +11,6 @@ type Request struct {
 	Target   []int32 // what shall follow
 	KL       []int32 // a sentence about the subject whose continuation shall stay
 	KLLookup int     // the position whose continuation that is
-}
-
-// Validate checks that positions lie in their prompts and that groups are those of the prompts. The error wraps
-// [probe.ErrTokens].
-func (r *Request) Validate() error {
-	if len(r.Prompts) == 0 || len(r.Lookup) != len(r.Prompts) || len(r.Target) == 0 {
-		return fmt.Errorf("%w: a request has prompts, a position in each, and a target", site.ErrTokens)
-	}
-
-	total := 0
-	for _, n := range r.Groups {
-		if n < 1 {
-			return fmt.Errorf("%w: an empty group of prompts", site.ErrTokens)
-		}
-		total += n
-	}
-
-	if total != len(r.Prompts) {
-		return fmt.Errorf("%w: groups of %d prompts, there are %d", site.ErrTokens, total, len(r.Prompts))
-	}
-
-	for i, p := range r.Prompts {
-		if r.Lookup[i] < 0 || r.Lookup[i] >= len(p) {
-			return fmt.Errorf("%w: prompt %d: position %d of %d", site.ErrTokens, i, r.Lookup[i], len(p))
-		}
-	}
-
-	if len(r.KL) > 0 && (r.KLLookup < 0 || r.KLLookup >= len(r.KL)) {
-		return fmt.Errorf("%w: position %d of %d in the sentence about the subject", site.ErrTokens, r.KLLookup,
-			len(r.KL))
-	}
-
-	return nil
-}
-
-// Bare is the prompt alone.
-func (r *Request) Bare() []int32 { return r.Prompts[0] }
-
-// Places are all prompts at the subject's last token.
-func (r *Request) Places() []site.Place {
-	var out []site.Place
-	for i, p := range r.Prompts {
-		out = append(out, site.Place{IDs: p[:r.Lookup[i]+1], At: r.Lookup[i]})
-	}
-	return out
 }
 
 // sequences are what a search runs, the tokens from where the vector acts, and the labels of these.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/hparams"
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -13,11 +12,22 @@ import (
 
 // Loss is one iteration of the search for a value.
 type Loss struct {
-	NLL   float64 `json:"nll"`        // mean over prompts of the mean of -log p over the target's tokens
-	KL    float64 `json:"kl"`         // times its factor
-	Decay float64 `json:"wd"`         // factor · ‖d‖/‖v0‖²
-	Total float64 `json:"loss"`       //
-	Norm  float64 `json:"delta_norm"` // of d, before the step
+	NLL   float64 // mean over prompts of the mean of -log p over the target's tokens
+	KL    float64 // times its factor
+	Decay float64 // factor · ‖d‖/‖v0‖²
+	Total float64 //
+	Norm  float64 // of d, before the step
+}
+
+// Params are the hyper-parameters of a search.
+type Params struct {
+	Steps        int     // the last one without a step of Adam
+	LearningRate float64 // of Adam
+	WeightDecay  float64 // factor of ‖d‖/‖v0‖²
+	Clamp        float64 // ‖d‖ is at most this times ‖v0‖
+	KL           float64 // factor of the divergence of the sentence about the subject
+	ReverseKL    bool    // KL(initial ‖ edited) instead of KL(edited ‖ initial)
+	Keep         int64   // bytes of activations that may be kept, so that decoder layers are not computed twice
 }
 
 // Site is where a vector is added at the lookup positions: a linear's output, or what leaves a block.
@@ -46,7 +56,7 @@ type Goal struct {
 	adam    []site.Adam
 	initial []float64 // log-probabilities of the sentence about the subject before the edit
 	nll, kl float64
-	p, pmax float64 // mean probability of the target's tokens, and of the likeliest ones
+	p, pmax float64 // mean probability of the target's tokens, and of the top-1 ones
 	soft    bool    // PMET: the target is reached, its loss counts less
 	done    bool
 	tail    *lm.Tail
@@ -66,7 +76,7 @@ type group struct {
 
 // Descent is how values are searched. The sites belong to one block.
 type Descent struct {
-	Params *hparams.HParams
+	Params Params
 	Sites  []Site
 	PMET   bool // the schedule of PMET
 }
@@ -226,7 +236,7 @@ func (d Descent) advance(g *Goal) {
 }
 
 // move takes the step of one vector and keeps it in its ball.
-func (g *Goal) move(s int, hp *hparams.HParams) {
+func (g *Goal) move(s int, hp Params) {
 	d, v0 := g.D[s], g.V0[s]
 	if n := site.Norm(d); n > 0 {
 		f := hp.WeightDecay / n / max(site.Dot(v0, v0), math.SmallestNonzeroFloat64)
@@ -294,7 +304,7 @@ func (d Descent) pass(ctx context.Context, m *lm.Model, goals []*Goal) error {
 	}
 
 	o := lm.BackwardOptions{
-		Labels: labels, Hooks: &lm.Hooks{}, Objective: b.objective, Keep: d.Params.Keep(),
+		Labels: labels, Hooks: &lm.Hooks{}, Objective: b.objective, Keep: d.Params.Keep,
 		WantHidden: func(int) bool { return false },
 	}
 

@@ -26,14 +26,14 @@ type Options struct {
 // Result is where a model keeps a fact: the mean probability of the answer over noisy runs in which one state
 // is what it is in the clean run, by token and block.
 type Result struct {
-	Answer    int32       `json:"answer"`
-	Clean     float64     `json:"clean"`     // probability without noise
-	Corrupted float64     `json:"corrupted"` // and with
-	Sigma     float64     `json:"sigma"`     // standard deviation of the noise
-	Window    int         `json:"window"`
-	Hidden    [][]float64 `json:"hidden"` // what leaves a block
-	MLP       [][]float64 `json:"mlp"`
-	Attention [][]float64 `json:"attention"`
+	Answer    int32
+	Clean     float64 // probability without noise
+	Corrupted float64 // and with
+	Sigma     float64 // standard deviation of the noise
+	Window    int
+	Hidden    [][]float64 // what leaves a block
+	MLP       [][]float64
+	Attention [][]float64
 }
 
 // tracer is a trace under way.
@@ -51,8 +51,8 @@ type tracer struct {
 type seenAll struct{ stream, mlp, attn []linalg.Matrix }
 
 // Run does causal tracing (ROME: causal_trace.py): noise is added to the embeddings of the tokens from … to-1,
-// the subject, and one state after another is restored. A negative answer means the token that the clean model
-// finds likeliest.
+// the subject, and one state after another is restored. A negative answer means the top-1 token of
+// the clean model.
 func Run(ctx context.Context, m *lm.Model, ids []int32, from, to int, answer int32, o Options) (*Result, error) {
 	if from < 0 || to <= from || to > len(ids) {
 		return nil, fmt.Errorf("%w: tokens %d to %d of %d", site.ErrSubject, from, to, len(ids))

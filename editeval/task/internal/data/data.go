@@ -2,8 +2,9 @@
 //
 //	.jsonl .ndjson   one JSON object a line; blank lines are skipped
 //	.json            a list of objects, an object that holds such a list under a field, or objects one after another
-//	.csv .tsv        a header line, then records; columns of whole numbers, numbers or True/False alone are read as such, of whole
-//	                 numbers with empty cells as numbers with a fraction, and empty cells are None, as pandas reads them; so are NA, None, nan, null and their like
+//	.csv .tsv        a header line, then records, as pandas reads them: columns of whole numbers, numbers or
+//	                 True/False alone are read as such, whole numbers with empty cells as numbers with a
+//	                 fraction; empty cells are None, and so are NA, None, nan, null and their like
 //	.parquet         columns of any nesting of lists and groups (see package parquet)
 //	.txt             one text a line, in the column text
 //	.lst             one value a line, which becomes the column label of the records of the file before

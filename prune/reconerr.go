@@ -1,22 +1,21 @@
-// Package reconerr measures what a change of weights does to the outputs of a matrix.
-package reconerr
+package prune
 
 import (
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Rows is how many rows of a matrix a change is measured on.
-const Rows = 64
+// errorRows is how many rows of a matrix a change is measured on.
+const errorRows = 64
 
-// Measure gives ‖ΔW·X‖²/‖W·X‖² of zeroing what the mask drops, and of the new weights, on up to Rows rows
+// outputError gives ‖ΔW·X‖²/‖W·X‖² of zeroing what the mask drops, and of the new weights, on up to errorRows rows
 // spread over the matrix, from the Hessian, a multiple of XXᵀ. Columns in dead, of inputs that are always 0, do
 // not count. ok is false if the outputs are 0. before and after are F32 in host memory.
-func Measure(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead []int,
+func outputError(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead []int,
 	threads int,
 ) (masked, updated float64, ok bool) {
 	// ‖d·X‖² = d·XXᵀ·dᵀ, so that the Hessian stands for all tokens; a factor of it cancels in the quotient.
-	n := min(Rows, before.Rows)
+	n := min(errorRows, before.Rows)
 	w := linalg.New(n, before.Cols)
 	zeroed := linalg.New(n, before.Cols)
 	changed := linalg.New(n, before.Cols)
@@ -39,16 +38,16 @@ func Measure(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead []int
 	}
 
 	s := linalg.Solver{Threads: threads}
-	total := energy(s, w, h)
+	total := outputEnergy(s, w, h)
 	if !(total > 0) {
 		return 0, 0, false
 	}
 
-	return energy(s, zeroed, h) / total, energy(s, changed, h) / total, true
+	return outputEnergy(s, zeroed, h) / total, outputEnergy(s, changed, h) / total, true
 }
 
-// energy is Σ_i d_i·H·d_iᵀ over the rows of d.
-func energy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
+// outputEnergy is Σ_i d_i·H·d_iᵀ over the rows of d.
+func outputEnergy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
 	p := linalg.New(d.Rows, d.Cols)
 	s.Mul(p, d, h, linalg.Product{})
 	for i, v := range d.Data {
@@ -57,12 +56,12 @@ func energy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
 	return sum
 }
 
-// OfMasks gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks drops, on up to Rows rows spread over the
+// maskErrors gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks drops, on up to errorRows rows spread over the
 // matrix, over tokens [n, in] that reach it. ok is false if the outputs are 0. Weights and tokens are F32 in
 // host memory.
-func OfMasks(w, tokens kernels.Mat, first, second []byte, threads int) (a, b float64, ok bool) {
-	// There is no Hessian here: the metrics that this is for want no more than sums of the inputs.
-	n := min(Rows, w.Rows)
+// There is no Hessian here: the metrics that this is for want no more than sums of the inputs.
+func maskErrors(w, tokens kernels.Mat, first, second []byte, threads int) (a, b float64, ok bool) {
+	n := min(errorRows, w.Rows)
 	all := linalg.New(n, w.Cols)
 	one := linalg.New(n, w.Cols)
 	two := linalg.New(n, w.Cols)
@@ -80,16 +79,16 @@ func OfMasks(w, tokens kernels.Mat, first, second []byte, threads int) (a, b flo
 	}
 
 	x, s := linalg.FromMat(tokens), linalg.Solver{Threads: threads}
-	total := outputs(s, all, x)
+	total := outputNorm(s, all, x)
 	if !(total > 0) {
 		return 0, 0, false
 	}
 
-	return outputs(s, one, x) / total, outputs(s, two, x) / total, true
+	return outputNorm(s, one, x) / total, outputNorm(s, two, x) / total, true
 }
 
-// outputs is ‖d·xᵀ‖².
-func outputs(s linalg.Solver, d, x linalg.Matrix) (sum float64) {
+// outputNorm is ‖d·xᵀ‖².
+func outputNorm(s linalg.Solver, d, x linalg.Matrix) (sum float64) {
 	p := linalg.New(d.Rows, x.Rows)
 	s.Mul(p, d, x, linalg.Product{TransB: true})
 	for _, v := range p.Data {

@@ -1,4 +1,4 @@
-package records
+package edit
 
 import (
 	"bytes"
@@ -57,8 +57,8 @@ type Set struct {
 	Skipped []Remark `json:"skipped,omitempty"` // records that were left out, by their place in the file, and why
 }
 
-// Options say which records of a file are wanted.
-type Options struct {
+// ReadOptions say which records of a file are wanted.
+type ReadOptions struct {
 	Count int  // the first ones, of which alone faults are looked for; 0: all
 	Skip  bool // leave out records with faults, and count the next in their place
 }
@@ -66,57 +66,62 @@ type Options struct {
 // Read opens a file of edits: a JSON array of records in CounterFact's form (requested_rewrite), zsRE's (src,
 // alt) or EasyEdit's (prompt, target_new). All faults of all records are returned at once, each named by the
 // record's index and the field's path.
-func Read(path string, o Options) (*Set, error) {
+func Read(path string) (*Set, error) { return ReadSome(path, ReadOptions{}) }
+
+// ReadSome is [Read] of some records only. Those that are skipped are named by [Set].
+func ReadSome(path string, o ReadOptions) (*Set, error) {
 	data, err := safefile.ReadFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
-	s, err := Parse(data, o)
+	s, err := parse(data, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
 }
 
-// reader reads one form.
-type reader struct {
+// Parse reads the text of a file of edits; see [Read].
+func Parse(data []byte) (*Set, error) { return parse(data, ReadOptions{}) }
+
+// recordForm is one form of a file of edits.
+type recordForm struct {
 	name string
 	mark string // the field that tells
 	read func(*fields) Record
 }
 
-func forms() []reader {
-	return []reader{
+func recordForms() []recordForm {
+	return []recordForm{
 		{"counterfact", "requested_rewrite", counterFact},
 		{"zsre", "src", zsre},
 		{"easyedit", "target_new", easyEdit},
 	}
 }
 
-// Parse reads the text of a file of edits; see [Read].
-func Parse(data []byte, o Options) (*Set, error) {
+func parse(data []byte, o ReadOptions) (*Set, error) {
 	if len(data) > maxFile {
-		return nil, fmt.Errorf("%w: larger than %d bytes", site.ErrFormat, maxFile)
+		return nil, fmt.Errorf("%w: larger than %d bytes", ErrFormat, maxFile)
 	}
 	if !utf8.Valid(data) {
-		return nil, fmt.Errorf("%w: not UTF-8", site.ErrFormat)
+		return nil, fmt.Errorf("%w: not UTF-8", ErrFormat)
 	}
 
 	d := json.NewDecoder(bytes.NewReader(data))
 	var raw []map[string]json.RawMessage
 	if err := d.Decode(&raw); err != nil {
-		return nil, fmt.Errorf("%w: not a JSON array of records: %w", site.ErrFormat, err)
+		return nil, fmt.Errorf("%w: not a JSON array of records: %w", ErrFormat, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: something after the array, at byte %d", site.ErrFormat, d.InputOffset())
+		return nil, fmt.Errorf("%w: something after the array, at byte %d", ErrFormat, d.InputOffset())
 	}
 	if len(raw) == 0 {
-		return nil, fmt.Errorf("%w: no records", site.ErrFormat)
+		return nil, fmt.Errorf("%w: no records", ErrFormat)
 	}
 
 	s := &Set{}
-	var form reader
-	for _, f := range forms() {
+	var form recordForm
+	for _, f := range recordForms() {
 		if _, ok := raw[0][f.mark]; ok && form.read == nil {
 			s.Format, form = f.name, f
 		}
@@ -124,7 +129,7 @@ func Parse(data []byte, o Options) (*Set, error) {
 
 	if form.read == nil {
 		return nil, fmt.Errorf("%w: record 0 has none of requested_rewrite (CounterFact), src (zsRE), "+
-			"target_new (EasyEdit)", site.ErrFormat)
+			"target_new (EasyEdit)", ErrFormat)
 	}
 
 	var errs []error
@@ -142,7 +147,7 @@ func Parse(data []byte, o Options) (*Set, error) {
 			f.err = r.check(f.at)
 		}
 		if f.err != nil && o.Skip {
-			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), site.ErrRecord.Error()+": "), i})
+			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), ErrRecord.Error()+": "), i})
 			continue
 		}
 
@@ -153,11 +158,11 @@ func Parse(data []byte, o Options) (*Set, error) {
 		s.Records = append(s.Records, r)
 	}
 
-	if err := join(errs); err != nil {
+	if err := joinFaults(errs); err != nil {
 		return nil, err
 	}
 	if len(s.Records) == 0 {
-		return nil, fmt.Errorf("%w: every one of %d is faulty, the first: %s", site.ErrRecord, len(raw),
+		return nil, fmt.Errorf("%w: every one of %d is faulty, the first: %s", ErrRecord, len(raw),
 			s.Skipped[0].What)
 	}
 
@@ -165,8 +170,8 @@ func Parse(data []byte, o Options) (*Set, error) {
 	return s, nil
 }
 
-// join makes one line of the first faults.
-func join(errs []error) error {
+// joinFaults makes one line of the first faults.
+func joinFaults(errs []error) error {
 	const shown = 8
 	var first []error
 	n := 0
@@ -190,22 +195,22 @@ func join(errs []error) error {
 
 	text := make([]string, len(first))
 	for i, err := range first {
-		text[i] = strings.TrimPrefix(err.Error(), site.ErrRecord.Error()+": ")
+		text[i] = strings.TrimPrefix(err.Error(), ErrRecord.Error()+": ")
 	}
 	if n > shown {
 		text = append(text, fmt.Sprintf("and %d more", n-shown))
 	}
 
-	return fmt.Errorf("%w: %s", site.ErrRecord, strings.Join(text, "; "))
+	return fmt.Errorf("%w: %s", ErrRecord, strings.Join(text, "; "))
 }
 
 // check refuses what no method can use.
 func (r *Record) check(at string) error {
 	switch {
 	case strings.TrimSpace(r.Subject) == "" || strings.TrimSpace(r.Prompt) == "" || strings.TrimSpace(r.New) == "":
-		return fmt.Errorf("%w: %s: prompt, subject and target_new must not be empty", site.ErrRecord, at)
+		return fmt.Errorf("%w: %s: prompt, subject and target_new must not be empty", ErrRecord, at)
 	case strings.Count(r.Prompt, "{}") != 1:
-		return fmt.Errorf("%w: %s: prompt %.100q: not exactly one {} for the subject", site.ErrRecord, at, r.Prompt)
+		return fmt.Errorf("%w: %s: prompt %.100q: not exactly one {} for the subject", ErrRecord, at, r.Prompt)
 	}
 	return nil
 }
@@ -242,7 +247,7 @@ type fields struct {
 
 func (f *fields) fail(name, what string) {
 	if f.err == nil {
-		f.err = fmt.Errorf("%w: %s: %s: %s", site.ErrRecord, f.at, name, what)
+		f.err = fmt.Errorf("%w: %s: %s: %s", ErrRecord, f.at, name, what)
 	}
 }
 
@@ -315,7 +320,7 @@ func (f *fields) slot(prompt, subject string) string {
 	}
 	i := strings.LastIndex(prompt, subject)
 	if i < 0 || subject == "" {
-		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", site.ErrRecord, f.at, site.ErrSubject, prompt, subject)
+		f.err = fmt.Errorf("%w: %s: %w: %.100q, subject %.60q", ErrRecord, f.at, ErrSubject, prompt, subject)
 		return prompt
 	}
 	return prompt[:i] + "{}" + prompt[i+len(subject):]
@@ -326,7 +331,9 @@ func counterFact(f *fields) Record {
 	q := f.inside("requested_rewrite", true)
 	r := Record{ID: f.id("case_id")}
 	if q.m != nil {
-		r.Prompt, r.Subject, r.Relation = q.text("prompt", true), q.text("subject", true), q.text("relation_id", false)
+		r.Prompt = q.text("prompt", true)
+		r.Subject = q.text("subject", true)
+		r.Relation = q.text("relation_id", false)
 		fresh, old := q.inside("target_new", true), q.inside("target_true", false)
 		if fresh.m != nil {
 			r.New = fresh.text("str", true)
@@ -341,8 +348,9 @@ func counterFact(f *fields) Record {
 	}
 
 	f.merge(q)
-	r.Rephrase, r.Trained, r.Near = f.texts("paraphrase_prompts"), f.texts("paraphrase_prompts_trained"),
-		f.texts("neighborhood_prompts")
+	r.Rephrase = f.texts("paraphrase_prompts")
+	r.Trained = f.texts("paraphrase_prompts_trained")
+	r.Near = f.texts("neighborhood_prompts")
 	r.Same, r.Generate = f.texts("attribute_prompts"), f.texts("generation_prompts")
 
 	return r

@@ -1,18 +1,17 @@
-// Package pareto compares things by two figures, both better when lower.
-package pareto
+package gp
 
 import (
 	"cmp"
 	"slices"
 )
 
-// Point is what is compared.
-type Point struct{ Size, Quality float64 }
+// point is what two members are compared by; both figures are better when lower.
+type point struct{ size, quality float64 }
 
-// Layers ranks points by non-dominated sorting: 0 for the front, 1 for the front of the rest, and so on; of
+// paretoLayers ranks points by non-dominated sorting: 0 for the front, 1 for the front of the rest, and so on; of
 // equal points the later one comes one layer down. Within a layer, spread tells how far apart a point's
 // neighbours are (crowding distance, Deb et al. 2002).
-func Layers(list []Point) (layer []int, spread []float64) {
+func paretoLayers(list []point) (layer []int, spread []float64) {
 	layer, spread = make([]int, len(list)), make([]float64, len(list))
 	left := make([]int, len(list))
 	for i := range left {
@@ -20,13 +19,13 @@ func Layers(list []Point) (layer []int, spread []float64) {
 	}
 
 	slices.SortStableFunc(left, func(a, b int) int {
-		return cmp.Or(cmp.Compare(list[a].Size, list[b].Size), cmp.Compare(list[a].Quality, list[b].Quality))
+		return cmp.Or(cmp.Compare(list[a].size, list[b].size), cmp.Compare(list[a].quality, list[b].quality))
 	})
 
 	for n := 0; len(left) > 0; n++ {
 		var here, rest []int
 		for _, i := range left {
-			if len(here) == 0 || list[i].Quality < list[here[len(here)-1]].Quality {
+			if len(here) == 0 || list[i].quality < list[here[len(here)-1]].quality {
 				layer[i] = n
 				here = append(here, i)
 			} else {
@@ -42,7 +41,7 @@ func Layers(list []Point) (layer []int, spread []float64) {
 }
 
 // crowd sets the spread of the points of one layer, which are in order of size.
-func crowd(list []Point, here []int, spread []float64) {
+func crowd(list []point, here []int, spread []float64) {
 	first, last := list[here[0]], list[here[len(here)-1]]
 	for k, i := range here {
 		if k == 0 || k == len(here)-1 {
@@ -50,6 +49,6 @@ func crowd(list []Point, here []int, spread []float64) {
 			continue
 		}
 		a, b := list[here[k-1]], list[here[k+1]]
-		spread[i] = (b.Size-a.Size)/(last.Size-first.Size) + (a.Quality-b.Quality)/(first.Quality-last.Quality)
+		spread[i] = (b.size-a.size)/(last.size-first.size) + (a.quality-b.quality)/(first.quality-last.quality)
 	}
 }

@@ -1,4 +1,4 @@
-package records
+package edit
 
 import (
 	"errors"
@@ -7,11 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
 )
 
-// TestForms: the three forms give the same edit; the subject is cut out at its last place in the prompt.
-func TestForms(t *testing.T) {
+// TestRecordForms: the three forms give the same edit; the subject is cut out at its last place in the prompt.
+func TestRecordForms(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, format string
 		want         Record
@@ -46,7 +45,7 @@ func TestForms(t *testing.T) {
 			},
 		},
 	} {
-		s, err := Parse([]byte(c.text), Options{})
+		s, err := parse([]byte(c.text), ReadOptions{})
 		if err != nil || s.Format != c.format || len(s.Records) != 1 {
 			t.Errorf("%s: %+v %v", name, s, err)
 			continue
@@ -57,20 +56,20 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// edit is a record of EasyEdit's form.
-func edit(subject, prompt, answer string) string {
+// fact is a record of EasyEdit's form.
+func fact(subject, prompt, answer string) string {
 	return `{"subject": "` + subject + `", "prompt": "` + prompt + `", "target_new": "` + answer +
 		`", "ground_truth": "Italy"}`
 }
 
-func file(records ...string) []byte { return []byte("[" + strings.Join(records, ",") + "]") }
+func listed(records ...string) []byte { return []byte("[" + strings.Join(records, ",") + "]") }
 
-// TestRemarks: what is odd about records is said of the later one, with the number of the earlier.
-func TestRemarks(t *testing.T) {
-	s, err := Parse(file(
-		edit("Rome", "Rome is in", "Spain"), edit("Milan", "Milan is in", " Italy"), edit("Rome", "{} is in", "Spain "),
-		edit("Rome", "Rome is in", "France"),
-	), Options{})
+// TestRecordRemarks: what is odd about records is said of the later one, with the number of the earlier.
+func TestRecordRemarks(t *testing.T) {
+	s, err := parse(listed(
+		fact("Rome", "Rome is in", "Spain"), fact("Milan", "Milan is in", " Italy"), fact("Rome", "{} is in", "Spain "),
+		fact("Rome", "Rome is in", "France"),
+	), ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,33 +85,33 @@ func TestRemarks(t *testing.T) {
 
 // TestCountAndSkip: faults beyond the records that are wanted do not matter, and skipped ones are replaced by the next.
 func TestCountAndSkip(t *testing.T) {
-	good, bad := edit("Rome", "Rome is in", "Spain"), edit("Oslo", "Rome is in", "Spain")
-	text := file(good, bad, edit("Nice", "Nice is in", "Spain"), edit("Bonn", "Bonn is in", ""))
+	good, bad := fact("Rome", "Rome is in", "Spain"), fact("Oslo", "Rome is in", "Spain")
+	text := listed(good, bad, fact("Nice", "Nice is in", "Spain"), fact("Bonn", "Bonn is in", ""))
 
-	s, err := Parse(text, Options{Count: 1})
+	s, err := parse(text, ReadOptions{Count: 1})
 	if err != nil || len(s.Records) != 1 {
 		t.Errorf("the first one: %v", err)
 	}
 
-	s, err = Parse(text, Options{Count: 2, Skip: true})
+	s, err = parse(text, ReadOptions{Count: 2, Skip: true})
 	if err != nil || len(s.Records) != 2 || s.Records[1].Subject != "Nice" || len(s.Skipped) != 1 ||
 		s.Skipped[0].Index != 1 || !strings.Contains(s.Skipped[0].What, "subject is not in the prompt") {
 		t.Errorf("two good ones: %+v %v", s, err)
 	}
 
-	_, err = Parse(text, Options{})
-	if !errors.Is(err, site.ErrRecord) || !strings.Contains(err.Error(), "record 1: ") ||
+	_, err = parse(text, ReadOptions{})
+	if !errors.Is(err, ErrRecord) || !strings.Contains(err.Error(), "record 1: ") ||
 		!strings.Contains(err.Error(), "record 3: target_new: empty") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("all faults: %v", err)
 	}
 
-	if _, err := Parse(file(bad, bad), Options{Skip: true}); !errors.Is(err, site.ErrRecord) {
+	if _, err := parse(listed(bad, bad), ReadOptions{Skip: true}); !errors.Is(err, ErrRecord) {
 		t.Errorf("nothing is left: %v", err)
 	}
 }
 
-// TestFaults: each is named by record and field.
-func TestFaults(t *testing.T) {
+// TestRecordFaults: each is named by record and field.
+func TestRecordFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		`[`:                     "not a JSON array",
 		`{}`:                    "not a JSON array",
@@ -125,7 +124,7 @@ func TestFaults(t *testing.T) {
 		`[{"requested_rewrite": 5}]`: "record 0: requested_rewrite: not an object",
 		`[{"subject": "a", "prompt": "a", "target_new": "b", "locality_prompt": ["c"]}]`: "0 answers for 1 prompts",
 	} {
-		_, err := Parse([]byte(text), Options{})
+		_, err := parse([]byte(text), ReadOptions{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}

@@ -1,5 +1,4 @@
-// Package sample draws tokens from logits.
-package sample
+package lm
 
 import (
 	"cmp"
@@ -9,12 +8,12 @@ import (
 	"github.com/modelcompress/compress/internal/rng"
 )
 
-// Sampler draws tokens.
-type Sampler struct {
-	Temperature float64 // 0: always the most likely token
-	TopP        float64 // only the most likely tokens whose probabilities add up to p; 0 or 1: all
-	TopK        int     // only the k most likely tokens; 0: all
-	Seed        uint64
+// sampler chooses the next token from logits.
+type sampler struct {
+	temperature float64 // 0: always the most likely token
+	topP        float64 // only the most likely tokens whose probabilities add up to p; 0 or 1: all
+	topK        int     // only the k most likely tokens; 0: all
+	seed        uint64
 
 	order []candidate
 }
@@ -24,9 +23,9 @@ type candidate struct {
 	p  float64
 }
 
-// Next draws the token at a position. The draw depends on the seed, the position and the logits alone; of equal
+// next samples the token at a position. It depends on the seed, the position and the logits alone; of equal
 // logits the lower id wins. False: the largest logit is not a finite number.
-func (s *Sampler) Next(logits []float32, position int) (int32, bool) {
+func (s *sampler) next(logits []float32, position int) (int32, bool) {
 	best := 0
 	for i, v := range logits {
 		if v > logits[best] || logits[best] != logits[best] {
@@ -38,7 +37,7 @@ func (s *Sampler) Next(logits []float32, position int) (int32, bool) {
 	if math.IsNaN(top) || math.IsInf(top, 0) {
 		return 0, false
 	}
-	if s.Temperature == 0 {
+	if s.temperature == 0 {
 		return int32(best), true
 	}
 
@@ -49,7 +48,7 @@ func (s *Sampler) Next(logits []float32, position int) (int32, bool) {
 		total += c.p
 	}
 
-	left := rng.Token(s.Seed).Float(uint64(position)) * total
+	left := rng.Token(s.seed).Float(uint64(position)) * total
 	for _, c := range s.order {
 		if left -= c.p; left < 0 {
 			return c.id, true
@@ -60,15 +59,15 @@ func (s *Sampler) Next(logits []float32, position int) (int32, bool) {
 }
 
 // weigh makes the candidates, in the order of ids, or the most likely first where only some of them stay.
-func (s *Sampler) weigh(logits []float32, top float64) {
+func (s *sampler) weigh(logits []float32, top float64) {
 	s.order = s.order[:0]
 	for i, v := range logits {
-		if p := math.Exp((float64(v) - top) / s.Temperature); p > 0 {
+		if p := math.Exp((float64(v) - top) / s.temperature); p > 0 {
 			s.order = append(s.order, candidate{int32(i), p})
 		}
 	}
 
-	if s.TopK > 0 || s.TopP > 0 && s.TopP < 1 {
+	if s.topK > 0 || s.topP > 0 && s.topP < 1 {
 		slices.SortFunc(s.order, func(a, b candidate) int {
 			return cmp.Or(cmp.Compare(b.p, a.p),
 				cmp.Compare(a.id, b.id))
@@ -77,11 +76,11 @@ func (s *Sampler) weigh(logits []float32, top float64) {
 }
 
 // cut keeps the first k candidates, then the first whose probabilities reach p.
-func (s *Sampler) cut() {
-	if k := s.TopK; k > 0 && k < len(s.order) {
+func (s *sampler) cut() {
+	if k := s.topK; k > 0 && k < len(s.order) {
 		s.order = s.order[:k]
 	}
-	if s.TopP == 0 || s.TopP == 1 {
+	if s.topP == 0 || s.topP == 1 {
 		return
 	}
 
@@ -91,7 +90,7 @@ func (s *Sampler) cut() {
 	}
 
 	for i, c := range s.order {
-		if sum += c.p; sum >= s.TopP*total {
+		if sum += c.p; sum >= s.topP*total {
 			s.order = s.order[:i+1]
 			return
 		}

@@ -1,4 +1,4 @@
-package fluency
+package edit
 
 import (
 	"math"
@@ -8,8 +8,8 @@ import (
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
 )
 
-// Words cuts a text into words and punctuation marks, each mark a word of its own.
-func Words(text string) []string {
+// words cuts a text into words and punctuation marks, each mark a word of its own.
+func words(text string) []string {
 	var out []string
 	for _, field := range strings.Fields(text) {
 		start := 0
@@ -37,12 +37,12 @@ func Words(text string) []string {
 // entropy, in bits, of word bigrams and trigrams; 0 for a text without them. It falls when a model repeats
 // itself.
 func Fluency(text string) float64 {
-	w := Words(text)
-	return (2.0/3*entropy(w, 2) + 4.0/3*entropy(w, 3)) / 2
+	w := words(text)
+	return (2.0/3*ngramEntropy(w, 2) + 4.0/3*ngramEntropy(w, 3)) / 2
 }
 
-// entropy is that of the n-grams of words, in bits.
-func entropy(w []string, n int) float64 {
+// ngramEntropy is that of the n-grams of words, in bits.
+func ngramEntropy(w []string, n int) float64 {
 	counts := map[string]int{}
 	total := len(w) - n + 1
 	for i := range max(total, 0) {
@@ -63,7 +63,7 @@ func Consistency(a, b string, collection []string) float64 {
 	df := map[string]float64{}
 	for _, text := range collection {
 		seen := map[string]bool{}
-		for _, w := range Words(strings.ToLower(text)) {
+		for _, w := range words(strings.ToLower(text)) {
 			if !seen[w] {
 				seen[w] = true
 				df[w]++
@@ -73,7 +73,7 @@ func Consistency(a, b string, collection []string) float64 {
 
 	vector := func(text string) map[string]float64 {
 		v := map[string]float64{}
-		for _, w := range Words(strings.ToLower(text)) {
+		for _, w := range words(strings.ToLower(text)) {
 			v[w] += math.Log((1+float64(len(collection)))/(1+df[w])) + 1
 		}
 		return v

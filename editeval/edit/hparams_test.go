@@ -1,11 +1,11 @@
-package hparams
+package edit
 
 import (
 	"errors"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/lm"
 )
 
 // FuzzMerge: a file of hyper-parameters is taken or refused; values out of range are found before anything is
@@ -25,7 +25,7 @@ func FuzzMerge(f *testing.F) {
 
 		h := automatic("memit", 12)
 		if err := h.Merge(text); err != nil {
-			if !errors.Is(err, site.ErrOptions) {
+			if !errors.Is(err, ErrOptions) {
 				t.Error(err)
 			}
 			return
@@ -35,4 +35,23 @@ func FuzzMerge(f *testing.F) {
 			t.Errorf("%+v", h)
 		}
 	})
+}
+
+// TestWideRate: fine-tuning takes smaller steps in wide models, unless a rate was published for the model.
+func TestWideRate(t *testing.T) {
+	for _, c := range []struct {
+		method string
+		config lm.Config
+		want   float64
+	}{
+		{"ft", lm.Config{ModelType: "llama", Layers: 4, Hidden: 64}, 1e-3},
+		{"ft", lm.Config{ModelType: "llama", Layers: 30, Hidden: 576}, 2e-4},
+		{"ft", lm.Config{ModelType: "gptj", Layers: 28, Hidden: 4096}, 5e-4},
+		{"ft-m", lm.Config{ModelType: "llama", Layers: 30, Hidden: 576}, 2e-4},
+	} {
+		h, err := Defaults(c.method, &c.config)
+		if err != nil || h.LearningRate != c.want {
+			t.Errorf("%s, %d wide: %g, want %g (%v)", c.method, c.config.Hidden, h.LearningRate, c.want, err)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package hparams
+package edit
 
 import (
 	"cmp"
@@ -10,13 +10,13 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm"
 )
 
 // HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that
-// are left out keep their defaults.
+// are left out keep their defaults. Layers are decoder layers, from 0.
 type HParams struct {
 	// blocks to write to, from 0; values are optimised at the last
 	Layers []int `yaml:"layers" json:"layers"`
@@ -53,9 +53,9 @@ type HParams struct {
 	Source string `yaml:"-" json:"source"` // "published (MODEL)" or "automatic", and what was changed
 }
 
-// templates are the prefixes: the prompt alone in a group of its own, and five texts that begin as the
+// defaultTemplates are the prefixes: the prompt alone in a group of its own, and five texts that begin as the
 // published ones do.
-var templates = [][]string{{"{}"}, {
+var defaultTemplates = [][]string{{"{}"}, {
 	"The room was quiet and warm. {}", "Therefore they went home at noon. {}", "Because of the rain we stayed. {}",
 	"I read about it once. {}", "You can see it on the map. {}",
 }}
@@ -71,15 +71,15 @@ type preset struct {
 		Layers int    `yaml:"layers"`
 		Hidden int    `yaml:"hidden"`
 	} `yaml:"models"`
-	Methods methods `yaml:"methods"`
+	Methods presetMethods `yaml:"methods"`
 }
 
-// methods are the hyper-parameters of each method as the file has them: what they leave out depends on the model.
-type methods map[string]*strictyaml.Node
+// presetMethods are the hyper-parameters of each method as the file has them: what they leave out depends on the model.
+type presetMethods map[string]*strictyaml.Node
 
 // DecodeYAML keeps the maps.
-func (m *methods) DecodeYAML(r *strictyaml.Reader, n *strictyaml.Node) {
-	*m = methods{}
+func (m *presetMethods) DecodeYAML(r *strictyaml.Reader, n *strictyaml.Node) {
+	*m = presetMethods{}
 	for _, e := range n.Entries {
 		(*m)[e.Key] = e.Value
 	}
@@ -97,21 +97,34 @@ var presets = sync.OnceValues(func() (list []preset, err error) {
 	return list, r.Err()
 })
 
-// Keep is how much memory a search may use so that blocks are not computed twice.
-func (h *HParams) Keep() int64 { return 1 << 30 }
+// keepMemory is how many bytes of activations a search may keep, so that decoder layers are not computed twice.
+const keepMemory = 1 << 30
+
+// search are the hyper-parameters of a search for values.
+func (h *HParams) search() optimize.Params {
+	return optimize.Params{
+		Steps: h.Steps, LearningRate: h.LearningRate, WeightDecay: h.WeightDecay, Clamp: h.Clamp, KL: h.KL,
+		ReverseKL: h.ReverseKL, Keep: keepMemory,
+	}
+}
 
 // A step of Adam moves every element by the learning rate, whatever the size of the matrix, so that the product
 // of a wide one moves further. What small models need destroys wide ones: ten CounterFact edits one by one in
-// SmolLM2-135M (576 wide) leave 0.30 of the likeliest tokens and a drift of 4.69 nats with 1e-3, and 0.60 and
+// SmolLM2-135M (576 wide) leave 0.30 of the top-1 tokens and a drift of 4.69 nats with 1e-3, and 0.60 and
 // 0.73 with 2e-4, for 0.7 and 0.6 of the edits exact.
 const (
 	wide     = 512
 	wideRate = 2e-4
 )
 
-// DefaultsOf are the published hyper-parameters of a method for a model, if there are any: models are known by
-// type, number of blocks and width. For others they are derived from the number of blocks.
-func DefaultsOf(method string, c *lm.Config) (HParams, error) {
+// Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by
+// type, number of blocks and width. For others they are derived from the number of blocks. The error wraps
+// [ErrMethod].
+func Defaults(method string, c *lm.Config) (HParams, error) {
+	if _, err := find(method); err != nil {
+		return HParams{}, err
+	}
+
 	h := automatic(method, c.Layers)
 	if (method == "ft" || method == "ft-m") && c.Hidden >= wide {
 		h.LearningRate = wideRate
@@ -149,7 +162,7 @@ func automatic(method string, blocks int) HParams {
 	}
 
 	h := HParams{
-		Steps: 25, LearningRate: 0.5, WeightDecay: 1e-3, Clamp: 4, KL: 0.0625, Templates: templates,
+		Steps: 25, LearningRate: 0.5, WeightDecay: 1e-3, Clamp: 4, KL: 0.0625, Templates: defaultTemplates,
 		Source: "automatic",
 		Layers: []int{last}, Statistics: true,
 	}
@@ -209,12 +222,12 @@ func (h *HParams) Merge(text []byte) error { return h.MergeFile("", text) }
 // MergeFile is Merge of a file, whose name stands in errors.
 func (h *HParams) MergeFile(name string, text []byte) error {
 	if len(text) > maxYAML {
-		return fmt.Errorf("%w: %s: more than %d bytes", site.ErrOptions, cmp.Or(name, "YAML"), maxYAML)
+		return fmt.Errorf("%w: %s: more than %d bytes", ErrOptions, cmp.Or(name, "YAML"), maxYAML)
 	}
 
 	src, err := strictyaml.Parse(name, text)
 	if err != nil {
-		return strictyaml.OneLine(site.ErrOptions, err)
+		return strictyaml.OneLine(ErrOptions, err)
 	}
 
 	r := src.NewReader()
@@ -226,7 +239,7 @@ func (h *HParams) MergeFile(name string, text []byte) error {
 	t := *h // which stays as it is if anything is wrong
 	r.Decode(top, "the hyper-parameters", &t)
 	if err := r.Err(); err != nil {
-		return strictyaml.OneLine(site.ErrOptions, err)
+		return strictyaml.OneLine(ErrOptions, err)
 	}
 
 	*h = t
@@ -237,7 +250,7 @@ func (h *HParams) MergeFile(name string, text []byte) error {
 func (h *HParams) Validate(blocks int) error {
 	var errs []error
 	bad := func(format string, a ...any) {
-		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{site.ErrOptions}, a...)...))
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, a...)...))
 	}
 	if len(h.Layers) == 0 {
 		bad("layers: none")
@@ -292,17 +305,17 @@ func (h *HParams) Validate(blocks int) error {
 
 func (h *HParams) validateTemplates() error {
 	if len(h.Templates) == 0 || len(h.Templates[0]) == 0 || h.Templates[0][0] != "{}" {
-		return fmt.Errorf("%w: templates: the first is not \"{}\"", site.ErrOptions)
+		return fmt.Errorf("%w: templates: the first is not \"{}\"", ErrOptions)
 	}
 
 	for i, g := range h.Templates {
 		if len(g) == 0 {
-			return fmt.Errorf("%w: templates[%d]: empty group", site.ErrOptions, i)
+			return fmt.Errorf("%w: templates[%d]: empty group", ErrOptions, i)
 		}
 
 		for k, t := range g {
 			if strings.Count(t, "{}") != 1 || !strings.HasSuffix(t, "{}") {
-				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", site.ErrOptions, i, k)
+				return fmt.Errorf("%w: templates[%d][%d]: not one {}, at the end", ErrOptions, i, k)
 			}
 		}
 	}

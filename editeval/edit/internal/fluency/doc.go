@@ -1,2 +1,0 @@
-// Package fluency measures generated texts.
-package fluency

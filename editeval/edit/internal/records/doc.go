@@ -1,2 +1,0 @@
-// Package records reads files of edits.
-package records
