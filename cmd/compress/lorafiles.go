@@ -162,8 +162,8 @@ func loraInspectCmd(a *cli.App) *cobra.Command {
 			"LoRAs.",
 		Example: "compress lora inspect my-adapter --model testdata/nano/base\n" +
 			"compress lora inspect first second third",
-		Unused:  []string{"device", "threads", "seed"},
-		Args:    cobra.MinimumNArgs(1),
+		Unused: []string{"device", "threads", "seed"},
+		Args:   cobra.MinimumNArgs(1),
 		Run: func(j *cli.Job, args []string) (any, error) {
 			if len(args) > 1 {
 				return adapting.InspectAll(j, args, model)
