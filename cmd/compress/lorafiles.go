@@ -160,9 +160,10 @@ func loraInspectCmd(a *cli.App) *cobra.Command {
 			"not is named.\n\n" +
 			"For several adapters it shows the memory that they take together, beside that of as many plain " +
 			"LoRAs.",
-		Example: "compress lora inspect my-adapter --model testdata/nano/base\ncompress lora inspect first second third",
-		Unused:  []string{"device", "threads", "seed"},
-		Args:    cobra.MinimumNArgs(1),
+		Example: "compress lora inspect my-adapter --model testdata/nano/base\n" +
+			"compress lora inspect first second third",
+		Unused: []string{"device", "threads", "seed"},
+		Args:   cobra.MinimumNArgs(1),
 		Run: func(j *cli.Job, args []string) (any, error) {
 			if len(args) > 1 {
 				return loracmd.InspectAll(j, args, model)
