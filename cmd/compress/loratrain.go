@@ -9,7 +9,6 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/loracmd"
-	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora"
 )
 
@@ -92,7 +91,7 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	cli.Inputs(cmd, "data", "init", "eval", "config", "chat-template")
 
 	for flag, words := range map[string][]string{
-		"kind": lora.Kinds, "schedule": optim.ScheduleNames, "optimizer": lora.Optimizers,
+		"kind": lora.Kinds, "schedule": lora.Schedules, "optimizer": lora.Optimizers,
 		"sampling": {"official", "balanced", "pure"},
 		"bias":     {"none", "all", "lora_only"},
 	} {
@@ -153,7 +152,7 @@ func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.IntVar(&o.Pack, "pack", 0, "fill steps with short sequences up to this many tokens, instead of --batch")
 	f.BoolVar(&o.Ordered, "ordered", false, "take sequences as they stand instead of at random")
 	f.Float64Var(&o.LR, "lr", 0, "learning rate; 0 is 2e-4, for --kind full 1e-5")
-	f.StringVar(&o.Schedule, "schedule", "constant", "of the learning rate: "+strings.Join(optim.ScheduleNames, ", "))
+	f.StringVar(&o.Schedule, "schedule", "constant", "of the learning rate: "+strings.Join(lora.Schedules, ", "))
 	f.IntVar(&o.Warmup, "warmup", 0, "steps over which the learning rate rises")
 	f.Float64Var(&o.WeightDecay, "weight-decay", 0,
 		"share of a value, times the learning rate, that a step takes away; norms and biases are left out")

@@ -18,7 +18,7 @@ import (
 
 // Err says that a journal is damaged or belongs to other work.
 var Err = failure.New("unusable journal",
-	"--resume takes the command that began the search; --overwrite begins anew")
+	"--resume takes the command that began the search; --overwrite starts over")
 
 // Journal is an open file. A nil Journal keeps nothing.
 type Journal[Step any] struct {

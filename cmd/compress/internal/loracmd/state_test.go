@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/checkpoint"
 )
 
 // TestClaim: one run at a time has the folder of a state. It stays when something is in it, and is free again
