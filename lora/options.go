@@ -17,6 +17,9 @@ import (
 // Kinds are the names of what can be trained.
 var Kinds = []string{"mos", "lora", "vera", "prolora", "full"}
 
+// Schedules are the names of the learning rate's schedules.
+var Schedules = optim.ScheduleNames
+
 // Optimizers are the names of the optimisers. LOMO and AdaLomo are for kind full.
 var Optimizers = []string{"adamw", "lomo", "adalomo"}
 

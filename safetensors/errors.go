@@ -52,7 +52,7 @@ var (
 	ErrReservedName  = errors.New("reserved tensor name")
 	ErrExists        = failure.Misuse("output already exists", "choose another --out, or pass --overwrite")
 	ErrBusy          = errors.New("another writer holds this output")
-	ErrNoSpace       = failure.New("not enough disk space", "free space, or choose another disk with --out")
+	ErrNoSpace       = failure.New("not enough disk space", failure.NoSpace)
 	ErrFileSize      = failure.New("file larger than is allowed here",
 		"raise the limit on file sizes (ulimit -f), or use another file system")
 	ErrIncomplete    = errors.New("tensors not completely written")

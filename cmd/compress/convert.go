@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/safetensors"
@@ -77,9 +77,10 @@ func convert(j *cli.Job, path string, o convertFlags) (any, error) {
 	}
 
 	bar := j.Bars()
-	r, err := checkpoint.Rewrite(j.Ctx, path, o.out, checkpoint.RewriteOptions{
-		DType: to, Bitmask: o.save == "bitmask", MaxShard: limit, Overwrite: o.overwrite,
-	}, checkpoint.Env{Device: dev, Progress: bar.Show})
+	r, err := checkpoint.Convert(j.Ctx, path, o.out, checkpoint.ConvertOptions{
+		DType: to, Pack: o.save == "bitmask", MaxShard: limit, Overwrite: o.overwrite,
+		Device: dev, Progress: bar.Show,
+	})
 	bar.End()
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/loracmd"
-	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora"
 )
 
@@ -100,7 +99,7 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	cli.Inputs(cmd, "data", "init", "eval", "config", "chat-template")
 
 	for flag, words := range map[string][]string{
-		"kind": lora.Kinds, "schedule": optim.ScheduleNames, "optimizer": lora.Optimizers,
+		"kind": lora.Kinds, "schedule": lora.Schedules, "optimizer": lora.Optimizers,
 		"sampling": {"official", "balanced", "pure"},
 		"bias":     {"none", "all", "lora_only"},
 	} {
@@ -168,7 +167,7 @@ func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.BoolVar(&o.Ordered, "ordered", false, "take sequences in the order of the file instead of a random one")
 	f.Float64Var(&o.LR, "lr", 0, "`X` learning rate (default: 2e-4, with --kind full 1e-5)")
 	f.StringVar(&o.Schedule, "schedule", "constant",
-		"`NAME` learning-rate schedule: "+strings.Join(optim.ScheduleNames, ", "))
+		"`NAME` learning-rate schedule: "+strings.Join(lora.Schedules, ", "))
 	f.IntVar(&o.Warmup, "warmup", 0, "`N` steps over which the learning rate rises")
 	f.Float64Var(&o.WeightDecay, "weight-decay", 0, "`X` weight decay, not applied to norms and biases")
 	f.Float64Var(&o.Clip, "clip", 0,

@@ -3,6 +3,9 @@
 // know no package that errors come from.
 package failure
 
+// NoSpace is the hint about a full disk, whoever met it.
+const NoSpace = "free space, or choose another disk with --out"
+
 // named is a way of failing that has a name, which errors wrap.
 type named struct {
 	text, hint string

@@ -30,6 +30,9 @@ var mayImport = map[string][]string{
 	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom"},
 	"lm/optim":     {"kernels"},
 
+	"checkpoint": append([]string{
+		"kernels", "kernels/device", "safetensors", "internal/stage", "internal/dtype", "internal/orderedjson",
+	}, engine...),
 	"prune": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
 		"gp",

@@ -13,11 +13,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // ErrJournal says that a journal is damaged or cannot be used.
-var ErrJournal = errors.New("unusable journal")
+var ErrJournal = failure.New("unusable journal",
+	"--resume takes the command that began the work; --overwrite starts over")
 
 // maxJournal bounds what is read of a journal: a few times the names of the largest checkpoints.
 const maxJournal = 1 << 30

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -64,8 +64,7 @@ func (b *bed) cast(ctx context.Context, s shape, dev kernels.Device) (string, er
 		return "", err
 	}
 	return b.once(filepath.Base(from)+"-bf16", func(dir string) error {
-		_, err := checkpoint.Rewrite(ctx, from, dir, checkpoint.RewriteOptions{DType: safetensors.BF16},
-			checkpoint.Env{Device: dev})
+		_, err := checkpoint.Convert(ctx, from, dir, checkpoint.ConvertOptions{DType: safetensors.BF16, Device: dev})
 		return err
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -35,8 +35,9 @@ func sparseCases(ctx context.Context, dev kernels.Device, b *bed, s shape, o Opt
 	}
 
 	packed := dense + "-packed"
-	r, err := checkpoint.Rewrite(ctx, dense, packed, checkpoint.RewriteOptions{Bitmask: true},
-		checkpoint.Env{Device: dev, Progress: o.Progress})
+	r, err := checkpoint.Convert(ctx, dense, packed, checkpoint.ConvertOptions{
+		Pack: true, Device: dev, Progress: o.Progress,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/internal/failure"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // Exit codes of the program.
@@ -89,7 +88,7 @@ func oneLine(err error) string {
 
 	hint := failure.Hint(err)
 	if hint == "" && errors.Is(err, syscall.ENOSPC) { // also where no library has seen it
-		hint = failure.Hint(safetensors.ErrNoSpace)
+		hint = failure.NoSpace
 	}
 	if hint == "" {
 		return text

@@ -59,7 +59,8 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 		return nil, err
 	}
 
-	j.Printf("%s: %d tensors, %s in %s\n", openmodel.WeightsText(e.Names(), weights), r.Tensors, cli.Size(r.Bytes), o.Out)
+	j.Printf("%s: %d tensors, %s in %s\n", openmodel.WeightsText(e.Names(), weights), r.Tensors, cli.Size(r.Bytes),
+		o.Out)
 	return r, nil
 }
 

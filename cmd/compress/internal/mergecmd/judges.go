@@ -20,7 +20,8 @@ import (
 	"github.com/modelcompress/compress/merge"
 )
 
-// SearchSpec is what the candidates of a search have in common: all that a worker elsewhere needs besides the models' files.
+// SearchSpec is what the candidates of a search have in common: all that a worker elsewhere needs besides the models'
+// files.
 type SearchSpec struct {
 	Path   string              `json:"path"`   // of the recipe
 	Recipe string              `json:"recipe"` // with its open numbers

@@ -1,7 +1,7 @@
 package modelcmd
 
 import (
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 )
@@ -14,7 +14,7 @@ func Diff(j *cli.Job, a, b string, all bool) (any, error) {
 	}
 
 	bar := j.Bars()
-	r, err := checkpoint.Compare(j.Ctx, a, b, all, checkpoint.Env{Device: dev, Progress: bar.Show})
+	r, err := checkpoint.Diff(j.Ctx, a, b, checkpoint.DiffOptions{All: all, Device: dev, Progress: bar.Show})
 	bar.End()
 	if err != nil {
 		return nil, err
@@ -24,7 +24,7 @@ func Diff(j *cli.Job, a, b string, all bool) (any, error) {
 	return r, nil
 }
 
-func printDiff(j *cli.Job, r *checkpoint.Diff) {
+func printDiff(j *cli.Job, r *checkpoint.Difference) {
 	t := &report.Table{Columns: report.Columns("tensor", "changed %|%.2f", "largest", "relative", "form")}
 	for _, d := range r.Tensors {
 		row := []any{d.Name, 100 * float64(d.Changed) / float64(max(d.Elements, 1)), nil, nil, d.Form}

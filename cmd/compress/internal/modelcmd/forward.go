@@ -81,7 +81,8 @@ func Forward(j *cli.Job, path string, o ForwardOptions) (any, error) {
 		return nil, err
 	}
 
-	r, err := routed(j, m.Model, m.Experts, ids, lm.ForwardOptions{Logits: true, Hidden: o.Hidden, Labels: labels}, o.Grad)
+	pass := lm.ForwardOptions{Logits: true, Hidden: o.Hidden, Labels: labels}
+	r, err := routed(j, m.Model, m.Experts, ids, pass, o.Grad)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.IDs, err)
 	}

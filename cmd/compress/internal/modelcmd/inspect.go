@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/kernels"
@@ -122,8 +122,13 @@ func Inspect(j *cli.Job, path string, o InspectOptions) (any, error) {
 		return nil, err
 	}
 
+	look := checkpoint.Inspect
+	if o.Verify {
+		look = checkpoint.Verify
+	}
+
 	bar := j.Bars()
-	r, err := checkpoint.Inspect(j.Ctx, path, !o.Headers, o.Verify, checkpoint.Env{Device: dev, Progress: bar.Show})
+	r, err := look(j.Ctx, path, checkpoint.InspectOptions{Headers: o.Headers, Device: dev, Progress: bar.Show})
 	bar.End()
 	if err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
@@ -49,7 +49,7 @@ func (p *pruning) remarks(r *Report) error {
 		pruned[r.Tensors[i].Name] = true
 	}
 
-	bad, err := checkpoint.NonFinite(p.job.Ctx, p.model.Source(), pruned, checkpoint.Env{Device: p.model.Device()})
+	bad, err := checkpoint.NonFinite(p.job.Ctx, p.model.Source(), pruned, p.model.Device())
 	if err != nil {
 		return err
 	}
@@ -66,13 +66,14 @@ func (p *pruning) remarks(r *Report) error {
 }
 
 // pack turns the hidden dense folder into the packed output.
-func (p *pruning) pack() (*checkpoint.Rewritten, error) {
+func (p *pruning) pack() (*checkpoint.Conversion, error) {
 	bar := p.job.Bars()
 	defer bar.End()
 
-	o := checkpoint.RewriteOptions{Bitmask: true, MaxShard: checkpoint.KeepShards, Overwrite: p.flags.Overwrite}
-	r, err := checkpoint.Rewrite(p.job.Ctx, p.dense, p.flags.Out, o,
-		checkpoint.Env{Device: p.model.Device(), Progress: bar.Show})
+	r, err := checkpoint.Convert(p.job.Ctx, p.dense, p.flags.Out, checkpoint.ConvertOptions{
+		Pack: true, MaxShard: checkpoint.KeepShards, Overwrite: p.flags.Overwrite,
+		Device: p.model.Device(), Progress: bar.Show,
+	})
 	if err != nil {
 		return nil, err
 	}

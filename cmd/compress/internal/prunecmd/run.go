@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress"
-	"github.com/modelcompress/compress/cmd/compress/internal/checkpoint"
+	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
@@ -20,10 +20,10 @@ import (
 // Report is the library's report with what the command line adds.
 type Report struct {
 	*prune.Report
-	Out        string                `json:"out"`
-	Perplexity *beforeAfter          `json:"perplexity,omitempty"`
-	Packed     *checkpoint.Rewritten `json:"packed,omitempty"`
-	NonFinite  []checkpoint.Place    `json:"non_finite,omitempty"` // in tensors that are not pruned
+	Out        string                 `json:"out"`
+	Perplexity *beforeAfter           `json:"perplexity,omitempty"`
+	Packed     *checkpoint.Conversion `json:"packed,omitempty"`
+	NonFinite  []checkpoint.Place     `json:"non_finite,omitempty"` // in tensors that are not pruned
 }
 
 // beforeAfter is a perplexity on the same data before and after.

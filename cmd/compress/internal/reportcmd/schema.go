@@ -39,7 +39,7 @@ func SchemaVerbs(root *cobra.Command) (list []string) {
 // SchemaText is a schema, printed as it is with --json.
 type SchemaText []byte
 
-// SchemaText does nothing: see [shell.Raw].
+// SchemaText does nothing: see [cli.Raw].
 func (SchemaText) Raw() {}
 
 // MarshalJSON gives the schema.

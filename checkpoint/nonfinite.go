@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -12,9 +13,10 @@ type Place struct {
 	Element string `json:"element"` // its coordinates
 }
 
-// NonFinite finds the first NaN or infinity of every tensor that has one, except those that skip names.
-func NonFinite(ctx context.Context, src *safetensors.Dir, skip map[string]bool, e Env) ([]Place, error) {
-	s, err := newScanner(ctx, e.Device)
+// NonFinite finds the first NaN or infinity of every tensor that has one, except those that skip names. dev is as in
+// [InspectOptions].
+func NonFinite(ctx context.Context, src *safetensors.Dir, skip map[string]bool, dev kernels.Device) ([]Place, error) {
+	s, err := newScanner(ctx, dev)
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,7 @@ func TestZerosThatAreNotCounted(t *testing.T) {
 	}
 	defer dev.Close()
 
-	r, err := Inspect(context.Background(), path, true, true, Env{Device: dev})
+	r, err := Inspect(context.Background(), path, InspectOptions{Device: dev})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,14 +42,14 @@ func TestDiffOfLayouts(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
-	r, err := Compare(t.Context(), fused, apart, false, Env{Device: dev})
+	r, err := Diff(t.Context(), fused, apart, DiffOptions{Device: dev})
 	if err != nil || !r.Equal || r.Same != 4 {
 		t.Fatalf("%+v %v", r, err)
 	}
 
 	values[infos[3].Name][0]++ // of what data holds too
 	changed := writeTensors(t, infos, values)
-	r, err = Compare(t.Context(), changed, fused, false, Env{Device: dev})
+	r, err = Diff(t.Context(), changed, fused, DiffOptions{Device: dev})
 	if err != nil || r.Equal || len(r.Tensors) != 1 ||
 		r.Tensors[0].Name != "model.layers.0.mlp.experts.1.up_proj.weight" {
 		t.Fatalf("%+v %v", r, err)
@@ -96,7 +96,7 @@ func TestInspectFused(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
-	r, err := Inspect(t.Context(), dir, true, false, Env{Device: dev})
+	r, err := Inspect(t.Context(), dir, InspectOptions{Device: dev})
 	if err != nil {
 		t.Fatal(err)
 	}

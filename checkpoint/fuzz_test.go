@@ -36,7 +36,7 @@ func FuzzConfig(f *testing.F) {
 		}
 
 		_ = structureOf(config)
-		r := &rewriter{RewriteOptions: RewriteOptions{DType: safetensors.BF16}, report: &Rewritten{}}
+		r := &rewriter{ConvertOptions: ConvertOptions{DType: safetensors.BF16}, report: &Conversion{}}
 		changed, err := r.newConfig(config)
 		if err != nil {
 			t.Fatal(err)

@@ -43,12 +43,12 @@ func one(t testing.TB, name string, d safetensors.DType, data []byte, shape ...i
 	return dir
 }
 
-var env = Env{Device: ref.New()}
+var host = ref.New()
 
 func TestOverflowIsAnError(t *testing.T) {
 	dir := one(t, "w", safetensors.F32, float32s(1, float32(math.Inf(1)), -70000, 2), 2, 2)
 	out := filepath.Join(t.TempDir(), "out")
-	_, err := Rewrite(context.Background(), dir, out, RewriteOptions{DType: safetensors.F16}, env)
+	_, err := Convert(context.Background(), dir, out, ConvertOptions{DType: safetensors.F16, Device: host})
 	if err == nil || !strings.Contains(err.Error(), `tensor "w", element 2: the value does not fit F16`) {
 		t.Errorf("error %v", err)
 	}
@@ -57,8 +57,8 @@ func TestOverflowIsAnError(t *testing.T) {
 		t.Errorf("something was written: %v", err)
 	}
 
-	if r, err := Rewrite(context.Background(), dir, out, RewriteOptions{DType: safetensors.BF16}, env); err != nil ||
-		r.Cast != 1 {
+	r, err := Convert(context.Background(), dir, out, ConvertOptions{DType: safetensors.BF16, Device: host})
+	if err != nil || r.Cast != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -73,7 +73,8 @@ func TestRoundsToNearestEven(t *testing.T) {
 	}
 
 	dir, out := one(t, "w", safetensors.F32, data, 4), filepath.Join(t.TempDir(), "out")
-	if _, err := Rewrite(context.Background(), dir, out, RewriteOptions{DType: safetensors.BF16}, env); err != nil {
+	o := ConvertOptions{DType: safetensors.BF16, Device: host}
+	if _, err := Convert(context.Background(), dir, out, o); err != nil {
 		t.Fatal(err)
 	}
 
@@ -97,8 +98,9 @@ func TestRoundsToNearestEven(t *testing.T) {
 
 func TestInPlaceAndForeignFoldersAreRefused(t *testing.T) {
 	dir := one(t, "w", safetensors.I64, make([]byte, 8), 1)
-	for _, o := range []RewriteOptions{{}, {Overwrite: true}} {
-		if _, err := Rewrite(context.Background(), dir, dir, o, env); !errors.Is(err, ErrInPlace) {
+	for _, o := range []ConvertOptions{{}, {Overwrite: true}} {
+		o.Device = host
+		if _, err := Convert(context.Background(), dir, dir, o); !errors.Is(err, ErrInPlace) {
 			t.Errorf("in place: %v", err)
 		}
 	}
@@ -107,12 +109,12 @@ func TestInPlaceAndForeignFoldersAreRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(full, "letter.txt"), nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Rewrite(context.Background(), dir, full, RewriteOptions{}, env); !errors.Is(err, ErrExists) {
+	if _, err := Convert(context.Background(), dir, full, ConvertOptions{Device: host}); !errors.Is(err, ErrExists) {
 		t.Errorf("full folder: %v", err)
 	}
 
-	if _, err := Rewrite(context.Background(), dir, full, RewriteOptions{Overwrite: true}, env); !errors.Is(err,
-		ErrTarget) {
+	again := ConvertOptions{Overwrite: true, Device: host}
+	if _, err := Convert(context.Background(), dir, full, again); !errors.Is(err, ErrTarget) {
 		t.Errorf("folder of something else: %v", err)
 	}
 }
@@ -146,8 +148,8 @@ func packedFolder(t testing.TB, shape, mask, offsets, values []byte, maskShape [
 func TestHostileBitmasks(t *testing.T) {
 	good := packedFolder(t, shapeBytes([]int64{2, 8}), []byte{0x6a, 0xc9}, shapeBytes([]int64{0, 4}),
 		float32s(1, 2, 3, 4, 5, 6, 7, 8), []int64{2, 1})
-	if r, err := Rewrite(context.Background(), good, filepath.Join(t.TempDir(), "o"), RewriteOptions{},
-		env); err != nil || r.Unpacked != 1 {
+	r, err := Convert(context.Background(), good, filepath.Join(t.TempDir(), "o"), ConvertOptions{Device: host})
+	if err != nil || r.Unpacked != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 
@@ -170,7 +172,7 @@ func TestHostileBitmasks(t *testing.T) {
 			float32s(1), []int64{2, 1}),
 	} {
 		out := filepath.Join(t.TempDir(), "out")
-		_, err := Rewrite(context.Background(), dir, out, RewriteOptions{}, env)
+		_, err := Convert(context.Background(), dir, out, ConvertOptions{Device: host})
 		if err == nil || !strings.Contains(err.Error(), "l.") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -179,7 +181,7 @@ func TestHostileBitmasks(t *testing.T) {
 			t.Errorf("%s: something was written", name)
 		}
 
-		if _, err := Inspect(context.Background(), dir, true, true, env); err == nil ||
+		if _, err := Verify(context.Background(), dir, InspectOptions{Device: host}); err == nil ||
 			!strings.Contains(err.Error(), `tensor "l.`) {
 			t.Errorf("%s: inspect: %v", name, err)
 		}
@@ -191,11 +193,11 @@ func TestBitmasksWithoutOffsets(t *testing.T) {
 	dir := packedFolder(t, shapeBytes([]int64{2, 8}), []byte{0x6a, 0xc9}, nil, float32s(1, 2, 3, 4, 5, 6, 7, 8),
 		[]int64{2, 1})
 	out := filepath.Join(t.TempDir(), "out")
-	if r, err := Rewrite(context.Background(), dir, out, RewriteOptions{}, env); err != nil || r.Unpacked != 1 {
+	if r, err := Convert(context.Background(), dir, out, ConvertOptions{Device: host}); err != nil || r.Unpacked != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 
-	r, err := Inspect(context.Background(), dir, true, true, env)
+	r, err := Verify(context.Background(), dir, InspectOptions{Device: host})
 	if err != nil || len(r.List) != 1 || *r.List[0].Zeros != 8 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -218,19 +220,20 @@ func TestPromisedPattern(t *testing.T) {
 			float32s(1, 2, 3, 0, 5, 6, 7, 8), []int64{2, 1})
 	}
 
-	r, err := Inspect(context.Background(), says(folder(0x6a, 0xc9), "2:4"), true, true, env)
+	r, err := Verify(context.Background(), says(folder(0x6a, 0xc9), "2:4"), InspectOptions{Device: host})
 	if err != nil || len(r.Remarks) != 1 || !strings.Contains(r.Remarks[0], "packed matrices: 1") {
 		t.Errorf("%+v, %v", r, err)
 	}
 
 	for mask, place := range map[byte]string{0xe1: "4 columns from 4 on", 0x1e: "4 columns from 0 on"} {
-		if _, err := Inspect(context.Background(), says(folder(0x6a, mask), "2:4"), true, true, env); err == nil ||
+		_, err := Verify(context.Background(), says(folder(0x6a, mask), "2:4"), InspectOptions{Device: host})
+		if err == nil ||
 			!strings.Contains(err.Error(), `tensor "l.bitmask": row 1 has`) || !strings.Contains(err.Error(), place) {
 			t.Errorf("mask %x: %v", mask, err)
 		}
 
-		if _, err := Inspect(context.Background(), says(folder(0x6a, mask), "unstructured"), true, true,
-			env); err != nil {
+		_, err = Verify(context.Background(), says(folder(0x6a, mask), "unstructured"), InspectOptions{Device: host})
+		if err != nil {
 			t.Errorf("mask %x: %v", mask, err)
 		}
 	}
@@ -259,14 +262,15 @@ func TestShardsDoNotMatter(t *testing.T) {
 		c := filepath.Join(base, "c")
 		write(t, a, infos, data, safetensors.DirOptions{})
 		limit := rapid.Int64Range(1, 120).Draw(rt, "limit")
-		if _, err := Rewrite(context.Background(), a, b, RewriteOptions{MaxShard: limit}, env); err != nil {
+		if _, err := Convert(context.Background(), a, b, ConvertOptions{MaxShard: limit, Device: host}); err != nil {
 			rt.Fatal(err)
 		}
-		if _, err := Rewrite(context.Background(), b, c, RewriteOptions{MaxShard: KeepShards}, env); err != nil {
+		keep := ConvertOptions{MaxShard: KeepShards, Device: host}
+		if _, err := Convert(context.Background(), b, c, keep); err != nil {
 			rt.Fatal(err)
 		}
 
-		d, err := Compare(context.Background(), a, c, false, env)
+		d, err := Diff(context.Background(), a, c, DiffOptions{Device: host})
 		if err != nil || !d.Equal || d.Same != n {
 			rt.Fatalf("%+v, %v", d, err)
 		}
@@ -289,7 +293,7 @@ func TestCancelledRewriteLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 
-	if _, err := Rewrite(ctx, dir, out, RewriteOptions{DType: safetensors.BF16}, env); !errors.Is(err,
+	if _, err := Convert(ctx, dir, out, ConvertOptions{DType: safetensors.BF16, Device: host}); !errors.Is(err,
 		context.Canceled) {
 		t.Errorf("error %v", err)
 	}

@@ -50,7 +50,7 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 				if t.to != safetensors.F16 {
 					wider = "f32"
 				}
-				return fmt.Errorf("%s: tensor %q, element %d: the value does not fit %s (HINT: use --dtype %s)",
+				return fmt.Errorf("%s: tensor %q, element %d: the value does not fit %s (HINT: choose %s)",
 					filepath.Join(r.src.Path(), r.src.ShardOf(t.name)), t.name, row*t.cols+int64(bad), t.to, wider)
 			}
 		}
@@ -112,15 +112,22 @@ type caster struct {
 	a, b *kernels.Buffer
 }
 
-// newCaster uses dev where it works on host memory, the processor otherwise: the data never leaves it.
+// newCaster casts on dev, or on the CPU.
 func newCaster(dev kernels.Device) (*caster, error) {
-	if !dev.Info().Host {
-		var err error
-		if dev, err = device.Open("cpu", device.Options{}); err != nil {
-			return nil, err
-		}
+	dev, err := hostDevice(dev)
+	if err != nil {
+		return nil, err
 	}
 	return &caster{ops: dev.Ops()}, nil
+}
+
+// hostDevice is dev where it works on the host's memory, the CPU otherwise: to send every value to a GPU and back costs
+// more than to look at it here.
+func hostDevice(dev kernels.Device) (kernels.Device, error) {
+	if dev != nil && dev.Info().Host {
+		return dev, nil
+	}
+	return device.Open("cpu", device.Options{})
 }
 
 // run converts p; nonFinite counts the values that were NaN or infinite before, bad is the first element that

@@ -1,9 +1,22 @@
 package checkpoint
 
-import "context"
+import (
+	"context"
 
-// Diff is the result of a comparison.
-type Diff struct {
+	"github.com/modelcompress/compress/kernels"
+)
+
+// DiffOptions say how two checkpoints are compared.
+type DiffOptions struct {
+	All bool // list equal tensors too, which otherwise are only counted
+	// Device converts types and looks at values, if it works on the host's memory; otherwise, and if it is nil, the
+	// CPU does.
+	Device   kernels.Device
+	Progress func(name string, done, total int64) // told how far the work is; nil: nobody wants to know
+}
+
+// Difference is how two checkpoints differ.
+type Difference struct {
 	A       string       `json:"a"`
 	B       string       `json:"b"`
 	Equal   bool         `json:"equal"` // same names, types, shapes and values
@@ -24,9 +37,10 @@ type TensorDiff struct {
 	Relative *float64 `json:"relative"` // |a-b| / |a|, Euclidean norms
 }
 
-// Compare compares two checkpoints, folders or .safetensors files; experts count as tensors of their own,
-// however they are stored. Equal tensors are only counted, unless all is set.
-func Compare(ctx context.Context, pathA, pathB string, all bool, e Env) (*Diff, error) {
+// Diff compares two checkpoints, folders or .safetensors files, element by element; experts count as tensors of their
+// own, however they are stored.
+func Diff(ctx context.Context, pathA, pathB string, o DiffOptions) (*Difference, error) {
+	e := env{o.Device, o.Progress}
 	a, err := openApart(pathA)
 	if err != nil {
 		return nil, err
@@ -39,12 +53,12 @@ func Compare(ctx context.Context, pathA, pathB string, all bool, e Env) (*Diff, 
 	}
 	defer b.Close()
 
-	c, err := newComparer(ctx, e.Device)
+	c, err := newComparer(ctx, e.device)
 	if err != nil {
 		return nil, err
 	}
 
-	r := &Diff{A: pathA, B: pathB, OnlyA: []string{}, OnlyB: []string{}, Tensors: []TensorDiff{}}
+	r := &Difference{A: pathA, B: pathB, OnlyA: []string{}, OnlyB: []string{}, Tensors: []TensorDiff{}}
 	for i, name := range a.Names() {
 		e.progress("comparing", int64(i), int64(len(a.Names())))
 		x, _ := a.Info(name)
@@ -59,7 +73,7 @@ func Compare(ctx context.Context, pathA, pathB string, all bool, e Env) (*Diff, 
 			return nil, err
 		}
 
-		if r.Same += count(t.Same()); all || !t.Same() {
+		if r.Same += count(t.Same()); o.All || !t.Same() {
 			r.Tensors = append(r.Tensors, t)
 		}
 	}
@@ -74,5 +88,5 @@ func Compare(ctx context.Context, pathA, pathB string, all bool, e Env) (*Diff, 
 	return r, nil
 }
 
-// Same tells whether there is no difference at all.
+// Same reports whether there is no difference at all.
 func (t *TensorDiff) Same() bool { return t.Form == "" && t.Changed == 0 }

@@ -7,15 +7,36 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Inspect looks at a folder or a .safetensors file: at the headers, with values also at every number, and with
-// verify also at the shapes that the configuration gives. A value that is not finite is an error with verify.
-func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Inspection, error) {
+// InspectOptions say how closely a checkpoint is looked at. The zero value looks at every number.
+type InspectOptions struct {
+	Headers bool // read the headers only: zeros are not counted, and values that are not finite not found
+	// Device converts types and looks at values, if it works on the host's memory; otherwise, and if it is nil, the
+	// CPU does.
+	Device   kernels.Device
+	Progress func(name string, done, total int64) // told how far the work is; nil: nobody wants to know
+}
+
+// Inspect looks at a folder or a .safetensors file: what its tensors are, what they do in the model, how many of their
+// elements are zero, and which are not finite.
+func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
+	return inspect(ctx, path, !o.Headers, false, env{o.Device, o.Progress})
+}
+
+// Verify is [Inspect] that also checks all that can be checked without another copy: every value is finite, shapes are
+// those that the configuration gives, the tokenizer fits the vocabulary, and bitmasks, row offsets and values of packed
+// matrices fit together. The first fault is the error. It reads every value, also where only headers are asked for.
+func Verify(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
+	return inspect(ctx, path, true, true, env{o.Device, o.Progress})
+}
+
+func inspect(ctx context.Context, path string, values, verify bool, e env) (*Inspection, error) {
 	src, err := safetensors.OpenDir(path)
 	if err != nil {
 		return nil, err
@@ -71,7 +92,7 @@ func Inspect(ctx context.Context, path string, values, verify bool, e Env) (*Ins
 }
 
 // verify checks what the headers, read already, cannot tell: every value, and the shapes against the configuration.
-func (r *Inspection) verify(ctx context.Context, path string, loads bool, e Env) error {
+func (r *Inspection) verify(ctx context.Context, path string, loads bool, e env) error {
 	var first *TensorReport
 	bad := 0
 	for i := range r.List {
@@ -93,7 +114,15 @@ func (r *Inspection) verify(ctx context.Context, path string, loads bool, e Env)
 		return nil
 	}
 
-	m, err := lm.Load(ctx, path, e.Device, lm.Options{Stream: true})
+	dev := e.device
+	if dev == nil {
+		var err error
+		if dev, err = hostDevice(nil); err != nil {
+			return err
+		}
+	}
+
+	m, err := lm.Load(ctx, path, dev, lm.Options{Stream: true})
 	if err != nil {
 		return err
 	}

@@ -9,23 +9,28 @@ import (
 
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// RewriteOptions says how a checkpoint is written again. The zero value writes the same tensors into one file.
-type RewriteOptions struct {
+// ConvertOptions say how a checkpoint is written again. The zero value writes the same tensors into one file.
+type ConvertOptions struct {
 	DType safetensors.DType // of float tensors; 0 keeps theirs
 	// matrices of blocks that become smaller by it are packed; packed ones are unpacked without it
-	Bitmask   bool
+	Pack      bool
 	MaxShard  int64 // bytes of a file; 0 is one file, KeepShards the source's files
 	Overwrite bool  // an existing checkpoint is replaced
+	// Device converts types and looks at values, if it works on the host's memory; otherwise, and if it is nil, the
+	// CPU does.
+	Device   kernels.Device
+	Progress func(name string, done, total int64) // told how far the work is; nil: nobody wants to know
 }
 
 // KeepShards writes the same files as the source has.
 const KeepShards = -1
 
-// Rewritten is what a rewrite says about itself.
-type Rewritten struct {
+// Conversion is what [Convert] has done.
+type Conversion struct {
 	Source    string `json:"source"`
 	Out       string `json:"out"`
 	Tensors   int    `json:"tensors"`
@@ -44,12 +49,12 @@ type Rewritten struct {
 
 // rewriter streams the tensors of a checkpoint into a new folder, a bounded piece at a time.
 type rewriter struct {
-	RewriteOptions
+	ConvertOptions
 	ctx    context.Context
-	env    Env
+	env    env
 	src    *safetensors.Dir
 	items  []item
-	report *Rewritten
+	report *Conversion
 	zeros  int64 // in packed matrices
 	params int64
 	off24  bool
@@ -69,10 +74,10 @@ type item struct {
 	shard      string
 }
 
-// Rewrite writes the checkpoint at path, a folder or a .safetensors file, to the folder out, which appears when
+// Convert writes the checkpoint at path, a folder or a .safetensors file, to the folder out, which appears when
 // it is complete. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget,
 // ErrInPlace or ErrBusy, or are those of package safetensors.
-func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*Rewritten, error) {
+func Convert(ctx context.Context, path, out string, o ConvertOptions) (*Conversion, error) {
 	var allow stage.Rule
 	if o.Overwrite {
 		allow = stage.Replaceable(path)
@@ -88,10 +93,10 @@ func Rewrite(ctx context.Context, path, out string, o RewriteOptions, e Env) (*R
 	defer src.Close()
 
 	r := &rewriter{
-		RewriteOptions: o, ctx: ctx, env: e, src: src,
-		report: &Rewritten{Source: path, Out: out, BytesIn: src.DataSize()},
+		ConvertOptions: o, ctx: ctx, env: env{o.Device, o.Progress}, src: src,
+		report: &Conversion{Source: path, Out: out, BytesIn: src.DataSize()},
 	}
-	if r.cast, err = newCaster(e.Device); err != nil {
+	if r.cast, err = newCaster(o.Device); err != nil {
 		return nil, err
 	}
 

@@ -20,7 +20,7 @@ func (r *rewriter) plan() (*orderedjson.Object, error) {
 		return nil, err
 	}
 
-	if r.Bitmask {
+	if r.Pack {
 		if err := r.choosePacked(config); err != nil {
 			return nil, err
 		}

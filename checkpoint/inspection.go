@@ -150,8 +150,8 @@ func roleLabel(table *roleTable, name string) (label string, linear bool) {
 }
 
 // readValues counts zeros and looks for values that are not finite.
-func (r *Inspection) readValues(ctx context.Context, src *apart, e Env) error {
-	s, err := newScanner(ctx, e.Device)
+func (r *Inspection) readValues(ctx context.Context, src *apart, e env) error {
+	s, err := newScanner(ctx, e.device)
 	if err != nil {
 		return err
 	}
