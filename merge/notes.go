@@ -150,7 +150,8 @@ func (w *work) lostWarnings(lost []LostZeros) (list []string) {
 		}
 
 		list = append(list, fmt.Sprintf(
-			"the zeros of %s are lost: of %d of its matrices about %.1f %% are 0, of the merged ones %.1f %% (HINT: %s)",
+			"the zeros of %s are lost: of %d of its matrices about %.1f %% are 0, of the merged ones %.1f %% "+
+				"(HINT: %s)",
 			l.Model, l.Matrices, 100*l.Before, 100*l.After, hint))
 	}
 

@@ -135,7 +135,8 @@ func TestStatisticsNonFinite(t *testing.T) {
 	}
 	defer m.Close()
 
-	for kind, collect := range map[string]func(context.Context, *lm.Model, corpus.Windows, string, StatisticsOptions) error{"fisher": Fisher, "gram": Gram} {
+	type collector = func(context.Context, *lm.Model, corpus.Windows, string, StatisticsOptions) error
+	for kind, collect := range map[string]collector{"fisher": Fisher, "gram": Gram} {
 		out := filepath.Join(t.TempDir(), kind)
 		err := collect(t.Context(), m, windows(), out, StatisticsOptions{})
 		// a loss has an error of its own

@@ -44,7 +44,7 @@ func workerCmd(a *cli.App) *cobra.Command {
 			"this user)")
 	f.StringArrayVar(&o.Models, "model", nil,
 		"`MODEL` folder of a model; once for each model (default: where the coordinator has them)")
-	f.IntVar(&o.Workers, "workers", 0, "`N` "+workers.WorkersHelp+" (default: one for each thread)")
+	f.IntVar(&o.Workers, "workers", 0, "`N` "+workers.AtOnce+" (default: one for each thread)")
 	cli.Require(cmd, "cluster")
 
 	return cmd

@@ -449,8 +449,9 @@ func TestRefused(t *testing.T) {
 	bad.Set(0, 0, -1)
 	e, err = New(b.m,
 		Options{
-			Method:     "memit",
-			Statistics: &Statistics{Moments: map[int]Matrix{0: Matrix(bad), 1: Matrix(bad), 2: Matrix(bad), 3: Matrix(bad)}},
+			Method: "memit",
+			Statistics: &Statistics{
+				Moments: map[int]Matrix{0: Matrix(bad), 1: Matrix(bad), 2: Matrix(bad), 3: Matrix(bad)}},
 		})
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,8 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		return nil, err
 	}
 
-	goals, err := optimize.Descent{Params: e.hp.search(), Sites: []optimize.Site{{Linear: l.Name, Block: block}}}.Run(ctx, e.m,
+	goals, err := optimize.Descent{Params: e.hp.search(), Sites: []optimize.Site{{Linear: l.Name, Block: block}}}.Run(
+		ctx, e.m,
 		searchable(reqs))
 	if err != nil {
 		return nil, err

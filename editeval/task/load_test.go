@@ -51,7 +51,8 @@ func TestFaults(t *testing.T) {
 		{"name", small("task: small", "task: a/b"), smallData, ErrValue, "slashes"},
 		{
 			"sampled", small("multiple_choice", "generate_until", "metric: acc}, {metric: acc_norm",
-				"metric: exact_match", "doc_to_choice: \"{{c}}\"", "generation_kwargs: {do_sample: true, temperature: 1.0}"), smallData,
+				"metric: exact_match", "doc_to_choice: \"{{c}}\"", "generation_kwargs: {do_sample: true, "+
+					"temperature: 1.0}"), smallData,
 			ErrUnsupported, "greedy",
 		},
 		{

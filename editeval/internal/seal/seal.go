@@ -1,4 +1,5 @@
 // Package seal tells whether files of results are still what they were when they were finished.
+// It is a package of its own because a sealed folder of a study must not be opened by any other way than this one.
 package seal
 
 import (

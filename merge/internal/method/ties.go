@@ -218,7 +218,7 @@ func (f *finder) draws(list []*drawing, done func() ([]Pass, error)) Pass {
 			found := stat.([]drawn)
 			for s := range f.streams {
 				x := f.keys(b, s)
-				f.search(found, list, s, b.Tensor, b.Off, b.Index, len(x),
+				f.search(found, list, stretch{s, b.Tensor, b.Off, b.Index, len(x)},
 					func(value uint32, lo, hi int, at *[tieRun]uint16) int {
 						return equalTo(x[lo:hi], value, at)
 					})
@@ -231,7 +231,7 @@ func (f *finder) draws(list []*drawing, done func() ([]Pass, error)) Pass {
 		p.Words = func(stat any, b *Words) bool {
 			found := stat.([]drawn)
 			for s, x := range b.X {
-				f.search(found, list, s, b.Tensor, b.Off, b.Index, len(x),
+				f.search(found, list, stretch{s, b.Tensor, b.Off, b.Index, len(x)},
 					func(value uint32, lo, hi int, at *[tieRun]uint16) int {
 						return equalWords(x[lo:hi], b.Base[lo:hi], value, at)
 					})
@@ -243,26 +243,34 @@ func (f *finder) draws(list []*drawing, done func() ([]Pass, error)) Pass {
 	return p
 }
 
+// stretch is where the values of one stream of a block lie: n elements of a tensor from off on, which are those from
+// index on of all that is compared.
+type stretch struct {
+	stream, tensor int
+	off, index     int64
+	n              int
+}
+
 // search adds the ties of one stream of a block.
-func (f *finder) search(found []drawn, list []*drawing, s, tensor int, off, index int64, n int,
+func (f *finder) search(found []drawn, list []*drawing, at stretch,
 	find func(value uint32, lo, hi int, at *[tieRun]uint16) int,
 ) {
 	for j, d := range list {
-		if d.s != s {
+		if d.s != at.stream {
 			continue
 		}
 
 		value := f.cuts[d.s][d.i].Value
-		tiesOf(func(off int64) vec.Key { return f.draw(s, tensor, off) }, off, n,
-			func(lo, hi int, at *[tieRun]uint16) int {
-				return find(value, lo, hi, at)
-			}, func(k vec.Key, lo int, first uint32, at []uint16) {
-				for _, i := range at {
+		tiesOf(func(off int64) vec.Key { return f.draw(at.stream, at.tensor, off) }, at.off, at.n,
+			func(lo, hi int, places *[tieRun]uint16) int {
+				return find(value, lo, hi, places)
+			}, func(k vec.Key, lo int, first uint32, places []uint16) {
+				for _, i := range places {
 					switch v := k.Draw(first + uint32(i)); {
 					case uint64(v) < d.lo:
 						found[j].below++
 					case uint64(v) < d.hi:
-						found[j].found = append(found[j].found, draw{v, index + int64(lo) + int64(i)})
+						found[j].found = append(found[j].found, draw{v, at.index + int64(lo) + int64(i)})
 					}
 				}
 			})

@@ -50,7 +50,9 @@ func TestWordsEqualBlocks(t *testing.T) {
 
 	for _, bad := range []bool{false, true} {
 		if bad {
-			models[1][n/3], models[0][5], base[n-1] = float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))
+			models[1][n/3] = float32(math.NaN())
+			models[0][5] = float32(math.Inf(1))
+			base[n-1] = float32(math.Inf(-1))
 		}
 
 		for _, p := range []problem{

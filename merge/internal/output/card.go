@@ -102,7 +102,8 @@ func quoted(s string) string {
 	return string(text)
 }
 
-// MixtureCard gives the README.md of a mixture of experts. what is its opening, which the models follow, and its numbers.
+// MixtureCard gives the README.md of a mixture of experts. what is its opening, which the models follow, and
+// its numbers.
 func MixtureCard(models []string, what [2]string, text string) []byte {
 	var b strings.Builder
 	b.WriteString("---\nbase_model:\n")

@@ -480,7 +480,10 @@ func (f *Folder) Written(name string) error {
 		done[n] = slices.Clone(f.sums[n])
 	}
 
-	f.pending, f.bytes, f.syncing, f.last = nil, 0, true, time.Now()
+	f.pending = nil
+	f.bytes = 0
+	f.syncing = true
+	f.last = time.Now()
 	go f.commit(entry{Done: done, Notes: f.unnoted()})
 	return nil
 }

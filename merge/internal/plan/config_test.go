@@ -108,8 +108,9 @@ func TestOutputConfigUntiesAWrittenHead(t *testing.T) {
 func TestOutputConfigTiesALostHead(t *testing.T) {
 	const untied = `{"model_type":"llama","num_hidden_layers":3,"tie_word_embeddings":false}`
 	for text, warned := range map[string]int{
-		"slices:\n- sources: [{model: m/a, layer_range: [0, 2]}]\n- sources: [{model: m/tied, layer_range: [2, 3]}]\n": 1,
-		"base_model: m/a\nslices: [{sources: [{model: m/tied, layer_range: [0, 3]}]}]\n":                               0,
+		"base_model: m/a\nslices: [{sources: [{model: m/tied, layer_range: [0, 3]}]}]\n": 0,
+		"slices:\n- sources: [{model: m/a, layer_range: [0, 2]}]\n" +
+			"- sources: [{model: m/tied, layer_range: [2, 3]}]\n": 1,
 	} {
 		text = "merge_method: passthrough\n" + text
 		if got, _ := outputConfig(t, text, untied); got["tie_word_embeddings"] != true {

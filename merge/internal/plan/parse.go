@@ -8,8 +8,8 @@ import (
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
-// Parse reads a recipe file as [recipe.Parse] does, with the faults of parameters by the table of methods. With an error
-// the documents hold what could be read, for Ranges alone.
+// Parse reads a recipe file as [recipe.Parse] does, with the faults of parameters by the table of methods. With
+// an error the documents hold what could be read, for Ranges alone.
 func Parse(file string, text []byte, methods ...recipe.Method) ([]*recipe.Document, error) {
 	return recipe.Parse(file, text, func(r *strictyaml.Reader, d *recipe.Document) { checkSettings(r, d, methods) })
 }

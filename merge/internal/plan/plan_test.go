@@ -513,7 +513,8 @@ parameters:
 	m := plan.Document.Mediate
 	if m.Granularity != "block" || m.Metric != "mass" || m.Density != 0.3 || m.Select.Bytes != 3<<29 ||
 		m.Average.Method != "ties" ||
-		len(m.Average.Parameters) != 1 || m.Dense.Expert != "b" || m.Keep != (recipe.Keep{Kind: "lowrank", Value: 16}) ||
+		len(m.Average.Parameters) != 1 || m.Dense.Expert != "b" ||
+		m.Keep != (recipe.Keep{Kind: "lowrank", Value: 16}) ||
 		!m.RouteEmbeddings ||
 		m.Router.Classifier != "logistic" || len(m.Router.Prompts) != 2 || plan.Document.Models[1].Name != "b" {
 		t.Errorf("%+v", m)

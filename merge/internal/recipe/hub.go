@@ -35,9 +35,10 @@ func HubCache() string {
 	return filepath.Join(home, ".cache", "huggingface", "hub")
 }
 
-// Locate finds the folder of a model or adapter, in the cache of the Hugging Face hub too: the result of a named document, a path from the working
-// directory or from the recipe, or a copy in the hub's cache. A revision only counts there, so a local folder
-// with one is refused. Nothing is fetched; the error wraps ErrNotFound and names what was tried.
+// Locate finds the folder of a model or adapter, in the cache of the Hugging Face hub too: the result of a
+// named document, a path from the working directory or from the recipe, or a copy in the hub's cache. A
+// revision only counts there, so a local folder with one is refused. Nothing is fetched; the error wraps
+// ErrNotFound and names what was tried.
 func Locate(s Source, p Places) (string, error) {
 	path, revision := s.Path, s.Revision
 	if dir, ok := p.Named[path]; ok && revision == "" {

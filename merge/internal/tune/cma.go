@@ -60,7 +60,9 @@ func newStrategy(start []float64, sigma float64, lambda int) *strategy {
 	s.damp = 1 + 2*max(0, math.Sqrt((s.mueff-1)/(N+1))-1) + s.cs
 
 	s.chi = math.Sqrt(N) * (1 - 1/(4*N) + 1/(21*N*N))
-	s.cov, s.basis, s.scale = linalg.Identity(n), linalg.Identity(n), slices.Repeat([]float64{1}, n)
+	s.cov = linalg.Identity(n)
+	s.basis = linalg.Identity(n)
+	s.scale = slices.Repeat([]float64{1}, n)
 	return s
 }
 

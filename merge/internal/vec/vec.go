@@ -36,13 +36,15 @@ type loops struct {
 	mix         func(dst []uint16, x []*uint16, w []float32) float32
 	mixDelta    func(dst, base []uint16, x []*uint16, w []float32, lambda float32) float32
 	windowSum   func(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32) float32
-	windowElect func(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32, den, stored []float32) float32
+	windowElect func(dst, base []uint16, x []*uint16, w []float32, lambda float32, lo, hi []uint32,
+		den, stored []float32) float32
 	randomSum   func(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32) float32
-	randomElect func(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32, den, stored []float32) float32
-	pair        func(sums []float64, x, y []uint16)
-	pairDelta   func(sums []float64, x, y, base []uint16)
-	tallyDelta  func(x, base []uint16, lo, hi uint32, count []int64, out []uint32) int
-	signs       func(x, base []uint16, lo uint32, net []float32, plus, minus []uint64, sum []float64) float32
+	randomElect func(dst, base []uint16, x []*uint16, w []float32, lambda float32, key []uint32, first uint32,
+		den, stored []float32) float32
+	pair       func(sums []float64, x, y []uint16)
+	pairDelta  func(sums []float64, x, y, base []uint16)
+	tallyDelta func(x, base []uint16, lo, hi uint32, count []int64, out []uint32) int
+	signs      func(x, base []uint16, lo uint32, net []float32, plus, minus []uint64, sum []float64) float32
 }
 
 // fastest is what this process uses.

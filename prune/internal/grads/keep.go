@@ -18,6 +18,7 @@ const madeFrom = "made_from"
 // Origin is what gradients were made from: fingerprints of the model and of the calibration data.
 type Origin struct{ Model, Data string }
 
+// String is the pair as files keep it.
 func (o Origin) String() string { return o.Model + " " + o.Data }
 
 // Keep writes what it computes to a file, or finds it there. A file that was made from something else is

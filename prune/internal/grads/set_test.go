@@ -51,8 +51,8 @@ func TestRoundedOnTheWay(t *testing.T) {
 	}
 }
 
-// TestRoundedRefuses: a root of squares is no negative number; the error says which element it is. What is not finite is
-// refused after the way through a file too.
+// TestRoundedRefuses: a root of squares is no negative number; the error says which element it is. What is not
+// finite is refused after the way through a file too.
 func TestRoundedRefuses(t *testing.T) {
 	l := lm.Linear{Name: "a.weight", In: 3, Out: 2}
 	for _, bad := range []float32{-1, float32(math.NaN()), float32(math.Inf(1))} {

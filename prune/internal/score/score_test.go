@@ -106,7 +106,9 @@ func TestShareMask(t *testing.T) {
 
 	gone := 0
 	for i := range x.Rows {
-		total, lost, highest := 0.0, 0.0, float32(-1)
+		total := 0.0
+		lost := 0.0
+		highest := float32(-1)
 		least := float32(math.MaxFloat32)
 		for j, v := range x.RowF32(i) {
 			total += float64(v)

@@ -75,7 +75,9 @@ func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string
 
 // rehearse does what can be done of a run before there are inputs.
 func (j *Job) rehearse(c *cobra.Command, args []string, check func(j *Job, args []string) error) error {
-	j.verb, j.Ctx, j.start = c, c.Context(), time.Now()
+	j.verb = c
+	j.Ctx = c.Context()
+	j.start = time.Now()
 	_, err := j.Threads()
 	if err = errors.Join(checkEmpty(c, args), checkWords(c), err); err != nil || check == nil {
 		return err

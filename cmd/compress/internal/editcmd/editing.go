@@ -94,28 +94,15 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		return nil, err
 	}
 
-	var allow func(string) error
-	if o.Overwrite {
-		allow = replaceable(path)
-	}
-
-	occupied := stage.Vacant(o.Out, allow)
-	before := ""
-	if occupied != nil && o.Resume {
-		if journal, err := readJournal(o.Out); err == nil {
-			before = journal.Job
-		}
-	}
-
-	if occupied != nil && before == "" {
-		return nil, occupied
+	before, occupied, err := o.earlier(path)
+	if err != nil {
+		return nil, err
 	}
 	if err := o.unfinished(); err != nil {
 		return nil, err
 	}
 
 	r := &run{Job: j, o: o, r: &Result{Method: o.Method, Edits: o.Edits, Out: o.Out}}
-	var err error
 	if r.set, err = edit.ReadSome(o.Edits, edit.ReadOptions{Count: o.Count, Skip: o.SkipInvalid}); err != nil {
 		return nil, err
 	}
@@ -148,27 +135,11 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 		if before != r.name {
 			return nil, occupied
 		}
-		if err := r.whole(path); err != nil {
-			return nil, err
-		}
-
-		r.Note("%s: this run was finished before; there is nothing to do", o.Out)
-		if err := edit.DropLog(edit.LogPath(o.Out), r.name); err != nil {
-			return nil, err
-		}
-
-		return &Finished{Method: o.Method, Edits: o.Edits, Out: o.Out, Finished: true}, nil
+		return r.finished(path)
 	}
 
 	if err := r.work(); err != nil {
-		switch {
-		case r.log == nil:
-		case len(r.r.Steps)+len(r.r.Failed) == 0: // there is nothing to go on with
-			_ = r.log.Remove()
-		default:
-			_ = r.log.Close() // it may be removed already
-		}
-
+		r.leave()
 		return nil, err
 	}
 
@@ -181,6 +152,56 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 
 	r.print()
 	return r.r, nil
+}
+
+// earlier looks at what is at the place of the output: occupied is why it cannot be written, unless it is the finished
+// run whose name is before.
+func (o *Options) earlier(path string) (before string, occupied, err error) {
+	var allow func(string) error
+	if o.Overwrite {
+		allow = replaceable(path)
+	}
+
+	occupied = stage.Vacant(o.Out, allow)
+	if occupied == nil {
+		return "", nil, nil
+	}
+
+	if o.Resume {
+		if journal, err := readJournal(o.Out); err == nil {
+			before = journal.Job
+		}
+	}
+	if before == "" {
+		return "", nil, occupied
+	}
+
+	return before, occupied, nil
+}
+
+// finished is the result of a run that was finished before, if its output is still what it wrote.
+func (r *run) finished(path string) (any, error) {
+	if err := r.whole(path); err != nil {
+		return nil, err
+	}
+
+	r.Note("%s: this run was finished before; there is nothing to do", r.o.Out)
+	if err := edit.DropLog(edit.LogPath(r.o.Out), r.name); err != nil {
+		return nil, err
+	}
+
+	return &Finished{Method: r.o.Method, Edits: r.o.Edits, Out: r.o.Out, Finished: true}, nil
+}
+
+// leave lets go of the log after work that failed, and removes one that holds nothing to go on with.
+func (r *run) leave() {
+	switch {
+	case r.log == nil:
+	case len(r.r.Steps)+len(r.r.Failed) == 0:
+		_ = r.log.Remove()
+	default:
+		_ = r.log.Close() // it may be removed already
+	}
 }
 
 // whole checks that the output of the finished run is what it wrote: the files beside the weights, and every

@@ -342,7 +342,9 @@ func (out *output) sample(name string, line []byte) error {
 		if err != nil {
 			return err
 		}
-		out.file, out.w, out.task = f, bufio.NewWriterSize(f, 1<<20), name
+		out.file = f
+		out.w = bufio.NewWriterSize(f, 1<<20)
+		out.task = name
 	}
 
 	_, err := out.w.Write(line)

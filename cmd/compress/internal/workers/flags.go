@@ -29,7 +29,7 @@ type Where struct {
 
 // How the flags are worded in every verb that has them.
 const (
-	WorkersHelp = "pieces of work at the same time in this process"
+	AtOnce      = "pieces of work at the same time in this process"
 	ClusterHelp = "nats:// address of a NATS cluster"
 )
 
@@ -40,7 +40,7 @@ func (w *Where) Add(f *pflag.FlagSet, workers int, each string) {
 	if workers != 0 {
 		otherwise = "; 0 takes one for each thread"
 	}
-	f.IntVar(&w.Workers, "workers", workers, "`N` "+WorkersHelp+each+"; -1 leaves the work to others"+otherwise)
+	f.IntVar(&w.Workers, "workers", workers, "`N` "+AtOnce+each+"; -1 leaves the work to others"+otherwise)
 
 	f.StringVar(&w.Cluster, "cluster", "",
 		"`URL` "+ClusterHelp+"; the work is queued there instead of in this process")

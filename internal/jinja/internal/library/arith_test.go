@@ -105,7 +105,8 @@ func at(v int) *int { return &v }
 
 // TestCut: slices of 0 to 4 as CPython gives them; all with bounds from -7 to 7 and steps to 3 by their hash, of
 //
-//	"\n".join(str(l[a:b:c]) for a in bounds for b in bounds for c in (-3, -2, -1, 1, 2, 3)), bounds = [None, *range(-7, 8)]
+//	bounds = [None, *range(-7, 8)]
+//	"\n".join(str(l[a:b:c]) for a in bounds for b in bounds for c in (-3, -2, -1, 1, 2, 3))
 func TestCut(t *testing.T) {
 	list := []any{int64(0), int64(1), int64(2), int64(3), int64(4)}
 	for _, c := range []struct {
