@@ -223,7 +223,9 @@ func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job strin
 // mixtureJob identifies a run: the recipe, the choices that change the output, and the inputs by path, size and time.
 func mixtureJob(c *moe.Config, m *moe.Mixture, o MixtureOptions) (string, error) {
 	o.Workers, o.Memory = 0, 0
-	return output.JobOf(map[string]any{"format": 2, "version": build.Version(), "mixture": string(c.Text),
-		"options": o},
+	return output.JobOf(map[string]any{
+		"format": 2, "version": build.Version(), "mixture": string(c.Text),
+		"options": o,
+	},
 		m.Files())
 }

@@ -451,7 +451,8 @@ func TestRefused(t *testing.T) {
 		Options{
 			Method: "memit",
 			Statistics: &Statistics{
-				Moments: map[int]Matrix{0: Matrix(bad), 1: Matrix(bad), 2: Matrix(bad), 3: Matrix(bad)}},
+				Moments: map[int]Matrix{0: Matrix(bad), 1: Matrix(bad), 2: Matrix(bad), 3: Matrix(bad)},
+			},
 		})
 	if err != nil {
 		t.Fatal(err)

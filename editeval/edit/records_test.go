@@ -75,7 +75,8 @@ func TestRecordRemarks(t *testing.T) {
 	}
 
 	want := []Remark{
-		{1, `the new answer " Italy" is the present one`, 1}, {2, "the same edit as record 0", 0},
+		{1, `the new answer " Italy" is the present one`, 1},
+		{2, "the same edit as record 0", 0},
 		{3, `contradicts record 0: "France", there "Spain"`, 0},
 	}
 	if !slices.Equal(s.Remarks, want) {

@@ -12,7 +12,7 @@ func TestKeys(t *testing.T) {
 	if k != New(1, "a") || k == New(2, "a") || k == New(1, "b") || k.With(1) == k.With(2) {
 		t.Error("keys are not what seed and purpose make them")
 	}
-	if NewWide(3, "x") != NewWide(3, "x") {
+	if first, again := NewWide(3, "x"), NewWide(3, "x"); first != again {
 		t.Error("a wide key is not a function of seed and purpose")
 	}
 

@@ -69,8 +69,10 @@ func readGolden(t testing.TB) *golden {
 func (g *golden) methods(t testing.TB) []recipe.Method {
 	types := map[string]recipe.Type{"float": recipe.Number, "int": recipe.Integer, "bool": recipe.Bool}
 	scopes := map[string]recipe.Scope{"shared": recipe.Shared, "input": recipe.PerInput, "non_base": recipe.PerModel}
-	bases := map[string]recipe.BasePolicy{"ignored": recipe.BaseIgnored, "optional": recipe.BaseOptional,
-		"required": recipe.BaseRequired}
+	bases := map[string]recipe.BasePolicy{
+		"ignored": recipe.BaseIgnored, "optional": recipe.BaseOptional,
+		"required": recipe.BaseRequired,
+	}
 	var out []recipe.Method
 	for _, m := range g.Methods {
 		x := recipe.Method{

@@ -118,8 +118,7 @@ modules:
 
 func TestSlicesNeedOneStack(t *testing.T) {
 	_, err := resolveStacks(t, "merge_method: passthrough\nslices: [{sources: [{model: a, layer_range: [0, 2]}]}]\n")
-	if want :=
-		`r.yaml:2:11: the model has several stacks of layers; write modules, one of ["model.layers" "visual.blocks" "default"] each`; err == nil || err.Error() != want {
+	if want := `r.yaml:2:11: the model has several stacks of layers; write modules, one of ["model.layers" "visual.blocks" "default"] each`; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }
