@@ -58,8 +58,8 @@ type Options struct {
 	AlphaPattern []Pattern `json:"alpha_pattern,omitempty"` // lora
 	Whole        []string  `json:"modules_to_save,omitempty"`
 	// KeepZeros leaves zeros of the base's matrices alone: a pruned model keeps its pattern, also when the
-	// adapter is folded in. Of kind full the gradients are masked, which costs next to nothing; an adapter's
-	// change is masked in every pass, which makes a step about twice as long. On the CPU only, and not with
+	// adapter is folded in. Of kind full the gradients are masked; an adapter's
+	// change is masked in every pass, for which it is made whole: steps take longer. On the CPU only, and not with
 	// DoRA.
 	KeepZeros bool `json:"keep_zeros,omitempty"`
 	// lora: in a tied model the token table and the head change alike

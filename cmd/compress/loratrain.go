@@ -138,7 +138,7 @@ func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 		"mos: assign the shards of B together with those of A (no pair dissociation)")
 	f.BoolVar(&o.RSLoRA, "rslora", false, "scale by alpha/√rank instead (rsLoRA)")
 	f.BoolVar(&o.KeepZeros, "keep-zeros", false,
-		"leave zeros zero, so a pruned model keeps its sparsity; a step takes about twice as long")
+		"leave zeros zero, so a pruned model keeps its sparsity; steps of adapters take longer")
 	f.BoolVar(&o.DoRA, "dora", false, "lora: train magnitude and direction separately (DoRA)")
 	f.BoolVar(&o.OutputBias, "lora-bias", false, "lora: train a bias of B too")
 	f.Float64Var(&o.DInitial, "d-initial", 0.1, "`X` vera: initial value of the scales of A's rows")
