@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/nlpodyssey/spago/ag"
-	"github.com/nlpodyssey/spago/losses"
 	"github.com/nlpodyssey/spago/mat"
 	"github.com/nlpodyssey/spago/nn"
-	"github.com/nlpodyssey/spago/optimizers"
 	"github.com/nlpodyssey/spago/optimizers/adam"
 
 	"github.com/modelcompress/compress/internal/linalg"
@@ -53,8 +52,8 @@ func (n *network) scores(x []float64) []float64 {
 	return h
 }
 
-// fitNetwork trains by AdamW on shuffled batches. Gradients are added up prompt by prompt, so that the result
-// depends on the prompts and the seed alone.
+// fitNetwork trains by AdamW on shuffled batches. Gradients are added up prompt by prompt and parameters step in their
+// order, so that the result depends on the prompts and the seed alone.
 func fitNetwork(s sample, experts int, seed uint64) (*network, error) {
 	centre, scale := spread(s.x)
 	d := len(centre)
@@ -82,7 +81,9 @@ func fitNetwork(s sample, experts int, seed uint64) (*network, error) {
 		inputs[i] = mat.NewDense[float64](mat.WithShape(d), mat.WithBacking(x))
 	}
 
-	opt := optimizers.New(nn.StreamParams(params), adam.New(adam.NewAdamWConfig(learning, 0.9, 0.999, 1e-8, decay)))
+	// The parameters take their steps one after the other, here: optimizers.Optimizer starts a goroutine for each and
+	// returns without waiting for them, so that the next batch would read weights that are still being written.
+	opt := adam.New(adam.NewAdamWConfig(learning, 0.9, 0.999, 1e-8, decay))
 	order := rng.Perm(len(inputs))
 	for range epochs {
 		rng.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
@@ -92,14 +93,27 @@ func fitNetwork(s sample, experts int, seed uint64) (*network, error) {
 			for _, i := range batch {
 				h := ag.ReLU(ag.Affine(params[1], params[0], inputs[i]))
 				h = ag.ReLU(ag.Affine(params[3], params[2], h))
-				loss := losses.CrossEntropy(ag.Affine(params[5], params[4], h), s.t[i])
-				if err := ag.Backward(ag.ProdScalar(loss, mat.Scalar(1/float64(len(batch))))); err != nil {
+				logits := ag.Affine(params[5], params[4], h)
+
+				// The gradient of the cross entropy is given here. Its graph would use the logits several times, and
+				// add up what comes back from each use in the order in which goroutines end.
+				g := slices.Clone(logits.Data().F64())
+				softmax(g)
+				g[s.t[i]]--
+				for k := range g {
+					g[k] /= float64(len(batch))
+				}
+
+				logits.AccGrad(mat.NewDense[float64](mat.WithShape(experts), mat.WithBacking(g)))
+				if err := ag.Backward(logits); err != nil {
 					return nil, fmt.Errorf("%w: %w", ErrPrompts, err)
 				}
 			}
 
-			if err := opt.Optimize(); err != nil {
-				return nil, fmt.Errorf("%w: %w", ErrPrompts, err)
+			for _, p := range params {
+				if err := opt.OptimizeParams(p); err != nil {
+					return nil, fmt.Errorf("%w: %w", ErrPrompts, err)
+				}
 			}
 		}
 	}

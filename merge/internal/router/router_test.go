@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // clouds are normalised features around a direction of each expert.
@@ -271,5 +273,38 @@ func TestBadFeatures(t *testing.T) {
 	}
 	if _, err := Load(path, 2); !errors.Is(err, ErrFile) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Many networks are fitted at once, so that whatever runs beside its own fit is disturbed by the others.
+func TestNetworkDependsOnSeedAlone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 0))
+	var s sample
+	for i := range 48 {
+		x := make([]float64, 6)
+		for j := range x {
+			x[j] = rng.NormFloat64() + float64(i%3*j)
+		}
+		s.add(x, i%3)
+	}
+
+	fits := make([]*network, 8)
+	var group errgroup.Group
+	for i := range fits {
+		group.Go(func() (err error) {
+			fits[i], err = fitNetwork(s, 3, 11)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	for i, n := range fits[1:] {
+		for l := range n.weight {
+			if !slices.Equal(n.weight[l].Data, fits[0].weight[l].Data) || !slices.Equal(n.bias[l], fits[0].bias[l]) {
+				t.Fatalf("fit %d of the same prompts and seed: layer %d differs", i+1, l)
+			}
+		}
 	}
 }
