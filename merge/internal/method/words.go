@@ -117,6 +117,12 @@ func (r *arithmeticRun) applyWords(b *Words) uint32 {
 	*s = vec.Sparse{Lambda: float32(lambda), W: s.W[:0], Elect: r.consensus, Lo: b.lo, Hi: b.hi, Key: s.Key[:0]}
 	for j, w := range weights {
 		s.W = append(s.W, float32(w*r.factor[b.Tensor][j]))
+
+		// A model with a value that is not finite has no finite norm to be rescaled to. Over float32, what such a
+		// factor makes of dropped elements too is NaN, which sums over words don't see: they never multiply them.
+		if !(math.Abs(float64(s.W[j])) <= math.MaxFloat32) {
+			return vec.Infinite
+		}
 	}
 	if r.consensus && t.Params.Bool("normalize") {
 		s.Den = singles(weights)
