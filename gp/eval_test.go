@@ -226,7 +226,7 @@ func TestProgramsAgainstDefinition(t *testing.T) {
 		}
 	})
 
-	if good < 10 {
+	if good < 10 && !testing.Short() { // -short draws a fifth of the trees
 		t.Errorf("only %d expressions were compared", good)
 	}
 }

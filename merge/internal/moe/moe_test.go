@@ -39,7 +39,11 @@ type memory struct {
 	done []string
 }
 
-func (m *memory) Done(name string) bool { return slices.Contains(m.done, name) }
+func (m *memory) Done(name string) bool {
+	m.Lock()
+	defer m.Unlock()
+	return slices.Contains(m.done, name)
+}
 
 func (m *memory) WriteAt(name string, p []byte, off int64) error {
 	m.Lock()
