@@ -62,6 +62,8 @@ func mixing(f *file) {
 	f.pairLoops()
 	f.tallyDelta()
 	f.signs()
+	f.equal(false)
+	f.equal(true)
 }
 
 var pointers = "[]*uint16"
@@ -736,4 +738,56 @@ func (f *file) signsStep() {
 	f.widenHalves()
 	f.op("VADDPD {1}, {9}, {9}")
 	f.op("VADDPD {2}, {10}, {10}")
+}
+
+// equal marks what equals a threshold, of values or of the differences of words.
+func (f *file) equal(delta bool) {
+	value := param{"value", "uint32"}
+	set := param{"set", "[]uint64"}
+	if delta {
+		f.fn("equalDelta", "bit i%64 of set[i/64] = bits(|x[i] - base[i]|) is value", "", param{"x", words},
+			param{"base", words}, value, set)
+		f.load("DX", "base_base")
+	} else {
+		f.fn("equal", "bit i%64 of set[i/64] = bits(|x[i]|) is value", "", param{"x", floats}, value, set)
+	}
+
+	f.load("SI", "x_base")
+	f.load("CX", "x_len")
+	f.load("DI", "set_base")
+	f.set("magnitude", 14)
+	f.spread("value", 12)
+
+	f.op("XORL AX, AX")
+	loop, done := f.label("loop"), f.label("done")
+	f.op("SUBQ $%d, CX", f.lanes)
+	f.op("JLT %s", done)
+	f.at(loop)
+
+	if delta {
+		f.op("VPMOVZXWD (SI)(AX*1), {0}")
+		f.op("VPMOVZXWD (DX)(AX*1), {7}")
+		f.op("VPSLLD $16, {0}, {0}")
+		f.op("VPSLLD $16, {7}, {7}")
+		f.op("VSUBPS {7}, {0}, {0}")
+	} else {
+		f.op("VMOVUPS (SI)(AX*2), {0}")
+	}
+
+	f.op("VANDPS {14}, {0}, {0}")
+	if f.wide() {
+		f.op("VPCMPEQD {12}, {0}, K2")
+		f.op("KMOVW K2, (DI)")
+	} else {
+		f.op("VPCMPEQD {12}, {0}, {0}")
+		f.op("VMOVMSKPS {0}, BX")
+		f.op("MOVB BX, (DI)")
+	}
+
+	f.op("ADDQ $%d, DI", f.lanes/8)
+	f.op("ADDQ $%d, AX", 2*f.lanes)
+	f.op("SUBQ $%d, CX", f.lanes)
+	f.op("JGE %s", loop)
+	f.at(done)
+	f.ret()
 }

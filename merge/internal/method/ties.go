@@ -3,10 +3,10 @@ package method
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/rng"
-	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
@@ -84,52 +84,37 @@ func (s *share) keeps(draw uint32, index int64) bool {
 const tieRun = 1024
 
 // tiesOf calls f with the places of those of n elements that equal a bound, a run at a time: of the first is element
-// lo, with the number first within the key. find lists the places of a run.
-func tiesOf(key func(off int64) vec.Key, off int64, n int, find func(lo, hi int, at *[tieRun]uint16) int,
+// lo, with the number first within the key. mark sets the bits of a run's elements that do.
+func tiesOf(key func(off int64) vec.Key, off int64, n int, mark func(lo, hi int, set []uint64),
 	f func(k vec.Key, lo int, first uint32, at []uint16),
 ) {
+	var set [tieRun / 64]uint64
 	var places [tieRun]uint16
 	for lo := 0; lo < n; {
 		first := uint32((off + int64(lo)) & (1<<drawBits - 1))
 		hi := min(n, lo+tieRun, lo+1<<drawBits-int(first))
-		if found := find(lo, hi, &places); found > 0 {
+		mark(lo, hi, set[:])
+
+		found := 0
+		for i, word := range set[:(hi-lo+63)/64] {
+			for ; word != 0; word &= word - 1 {
+				places[found] = uint16(64*i + bits.TrailingZeros64(word))
+				found++
+			}
+		}
+
+		if found > 0 {
 			f(key(off+int64(lo)), lo, first, places[:found])
 		}
 		lo = hi
 	}
 }
 
-// equalTo lists the places of the elements of a magnitude. It has no branch that ties could mislead.
-func equalTo(x []float32, value uint32, at *[tieRun]uint16) int {
-	n := 0
-	for i, v := range x {
-		at[n&(tieRun-1)] = uint16(i)
-		if math.Float32bits(v)&math.MaxInt32 == value {
-			n++
-		}
-	}
-	return n
-}
-
-// equalWords is equalTo of the differences of words.
-func equalWords(x, base []uint16, value uint32, at *[tieRun]uint16) int {
-	n := 0
-	for i, v := range x {
-		at[n&(tieRun-1)] = uint16(i)
-		d := kernels.FromBF16(v) - kernels.FromBF16(base[i])
-		if math.Float32bits(d)&math.MaxInt32 == value {
-			n++
-		}
-	}
-	return n
-}
-
 // thin clears those elements of dst that equal a bound by the key and do not stay.
 func (s *share) thin(dst, key []float32, value uint32, b *Block) {
 	tiesOf(func(off int64) vec.Key { return s.key(b.Tensor, off) }, b.Off, len(dst),
-		func(lo, hi int, at *[tieRun]uint16) int {
-			return equalTo(key[lo:hi], value, at)
-		}, func(k vec.Key, lo int, first uint32, at []uint16) {
+		func(lo, hi int, set []uint64) { vec.Equal(key[lo:hi], value, set) },
+		func(k vec.Key, lo int, first uint32, at []uint16) {
 			for _, i := range at {
 				if !s.keeps(k.Draw(first+uint32(i)), b.Index+int64(lo)+int64(i)) {
 					dst[lo+int(i)] = 0
@@ -142,9 +127,8 @@ func (s *share) thin(dst, key []float32, value uint32, b *Block) {
 // left of them.
 func (s *share) thinWords(x, base []uint16, value uint32, tensor int, off, index int64) {
 	tiesOf(func(off int64) vec.Key { return s.key(tensor, off) }, off, len(x),
-		func(lo, hi int, at *[tieRun]uint16) int {
-			return equalWords(x[lo:hi], base[lo:hi], value, at)
-		}, func(k vec.Key, lo int, first uint32, at []uint16) {
+		func(lo, hi int, set []uint64) { vec.EqualDelta(x[lo:hi], base[lo:hi], value, set) },
+		func(k vec.Key, lo int, first uint32, at []uint16) {
 			for _, i := range at {
 				if !s.keeps(k.Draw(first+uint32(i)), index+int64(lo)+int64(i)) {
 					x[lo+int(i)] = base[lo+int(i)]
@@ -219,9 +203,7 @@ func (f *finder) draws(list []*drawing, done func() ([]Pass, error)) Pass {
 			for s := range f.streams {
 				x := f.keys(b, s)
 				f.search(found, list, stretch{s, b.Tensor, b.Off, b.Index, len(x)},
-					func(value uint32, lo, hi int, at *[tieRun]uint16) int {
-						return equalTo(x[lo:hi], value, at)
-					})
+					func(value uint32, lo, hi int, set []uint64) { vec.Equal(x[lo:hi], value, set) })
 			}
 		},
 		End: func(stats []any) ([]Pass, error) { return f.settleDraws(list, stats, done) },
@@ -232,8 +214,8 @@ func (f *finder) draws(list []*drawing, done func() ([]Pass, error)) Pass {
 			found := stat.([]drawn)
 			for s, x := range b.X {
 				f.search(found, list, stretch{s, b.Tensor, b.Off, b.Index, len(x)},
-					func(value uint32, lo, hi int, at *[tieRun]uint16) int {
-						return equalWords(x[lo:hi], b.Base[lo:hi], value, at)
+					func(value uint32, lo, hi int, set []uint64) {
+						vec.EqualDelta(x[lo:hi], b.Base[lo:hi], value, set)
 					})
 			}
 			return true
@@ -253,7 +235,7 @@ type stretch struct {
 
 // search adds the ties of one stream of a block.
 func (f *finder) search(found []drawn, list []*drawing, at stretch,
-	find func(value uint32, lo, hi int, at *[tieRun]uint16) int,
+	mark func(value uint32, lo, hi int, set []uint64),
 ) {
 	for j, d := range list {
 		if d.s != at.stream {
@@ -262,9 +244,8 @@ func (f *finder) search(found []drawn, list []*drawing, at stretch,
 
 		value := f.cuts[d.s][d.i].Value
 		tiesOf(func(off int64) vec.Key { return f.draw(at.stream, at.tensor, off) }, at.off, at.n,
-			func(lo, hi int, places *[tieRun]uint16) int {
-				return find(value, lo, hi, places)
-			}, func(k vec.Key, lo int, first uint32, places []uint16) {
+			func(lo, hi int, set []uint64) { mark(value, lo, hi, set) },
+			func(k vec.Key, lo int, first uint32, places []uint16) {
 				for _, i := range places {
 					switch v := k.Draw(first + uint32(i)); {
 					case uint64(v) < d.lo:

@@ -1889,6 +1889,59 @@ done2:
 	VZEROUPPER
 	RET
 
+// func equalAVX2(x []float32, value uint32, set []uint64)
+TEXT ·equalAVX2(SB), NOSPLIT, $0-56
+	MOVQ x_base+0(FP), SI
+	MOVQ x_len+8(FP), CX
+	MOVQ set_base+32(FP), DI
+	VBROADCASTSS layers<>+64(SB), Y14
+	VBROADCASTSS value+24(FP), Y12
+	XORL AX, AX
+	SUBQ $8, CX
+	JLT done2
+loop1:
+	VMOVUPS (SI)(AX*2), Y0
+	VANDPS Y14, Y0, Y0
+	VPCMPEQD Y12, Y0, Y0
+	VMOVMSKPS Y0, BX
+	MOVB BX, (DI)
+	ADDQ $1, DI
+	ADDQ $16, AX
+	SUBQ $8, CX
+	JGE loop1
+done2:
+	VZEROUPPER
+	RET
+
+// func equalDeltaAVX2(x []uint16, base []uint16, value uint32, set []uint64)
+TEXT ·equalDeltaAVX2(SB), NOSPLIT, $0-80
+	MOVQ base_base+24(FP), DX
+	MOVQ x_base+0(FP), SI
+	MOVQ x_len+8(FP), CX
+	MOVQ set_base+56(FP), DI
+	VBROADCASTSS layers<>+64(SB), Y14
+	VBROADCASTSS value+48(FP), Y12
+	XORL AX, AX
+	SUBQ $8, CX
+	JLT done2
+loop1:
+	VPMOVZXWD (SI)(AX*1), Y0
+	VPMOVZXWD (DX)(AX*1), Y7
+	VPSLLD $16, Y0, Y0
+	VPSLLD $16, Y7, Y7
+	VSUBPS Y7, Y0, Y0
+	VANDPS Y14, Y0, Y0
+	VPCMPEQD Y12, Y0, Y0
+	VMOVMSKPS Y0, BX
+	MOVB BX, (DI)
+	ADDQ $1, DI
+	ADDQ $16, AX
+	SUBQ $8, CX
+	JGE loop1
+done2:
+	VZEROUPPER
+	RET
+
 // func apartAVX2(acc []float32, x []float32, y []float32)
 TEXT ·apartAVX2(SB), NOSPLIT, $0-72
 	MOVQ acc_base+0(FP), DI

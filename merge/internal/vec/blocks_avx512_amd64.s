@@ -2494,6 +2494,57 @@ done2:
 	VZEROUPPER
 	RET
 
+// func equalAVX512(x []float32, value uint32, set []uint64)
+TEXT ·equalAVX512(SB), NOSPLIT, $0-56
+	MOVQ x_base+0(FP), SI
+	MOVQ x_len+8(FP), CX
+	MOVQ set_base+32(FP), DI
+	VBROADCASTSS layers<>+64(SB), Z14
+	VBROADCASTSS value+24(FP), Z12
+	XORL AX, AX
+	SUBQ $16, CX
+	JLT done2
+loop1:
+	VMOVUPS (SI)(AX*2), Z0
+	VANDPS Z14, Z0, Z0
+	VPCMPEQD Z12, Z0, K2
+	KMOVW K2, (DI)
+	ADDQ $2, DI
+	ADDQ $32, AX
+	SUBQ $16, CX
+	JGE loop1
+done2:
+	VZEROUPPER
+	RET
+
+// func equalDeltaAVX512(x []uint16, base []uint16, value uint32, set []uint64)
+TEXT ·equalDeltaAVX512(SB), NOSPLIT, $0-80
+	MOVQ base_base+24(FP), DX
+	MOVQ x_base+0(FP), SI
+	MOVQ x_len+8(FP), CX
+	MOVQ set_base+56(FP), DI
+	VBROADCASTSS layers<>+64(SB), Z14
+	VBROADCASTSS value+48(FP), Z12
+	XORL AX, AX
+	SUBQ $16, CX
+	JLT done2
+loop1:
+	VPMOVZXWD (SI)(AX*1), Z0
+	VPMOVZXWD (DX)(AX*1), Z7
+	VPSLLD $16, Z0, Z0
+	VPSLLD $16, Z7, Z7
+	VSUBPS Z7, Z0, Z0
+	VANDPS Z14, Z0, Z0
+	VPCMPEQD Z12, Z0, K2
+	KMOVW K2, (DI)
+	ADDQ $2, DI
+	ADDQ $32, AX
+	SUBQ $16, CX
+	JGE loop1
+done2:
+	VZEROUPPER
+	RET
+
 // func apartAVX512(acc []float32, x []float32, y []float32)
 TEXT ·apartAVX512(SB), NOSPLIT, $0-72
 	MOVQ acc_base+0(FP), DI

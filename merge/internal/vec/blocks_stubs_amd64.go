@@ -186,6 +186,20 @@ func tallyDeltaAVX512(x []uint16, base []uint16, lo uint32, hi uint32, count []i
 //go:noescape
 func signsAVX512(x []uint16, base []uint16, lo uint32, net []float32, plus []uint64, minus []uint64, sum []float64) float32
 
+// equalAVX512 computes
+//
+//	bit i%64 of set[i/64] = bits(|x[i]|) is value
+//
+//go:noescape
+func equalAVX512(x []float32, value uint32, set []uint64)
+
+// equalDeltaAVX512 computes
+//
+//	bit i%64 of set[i/64] = bits(|x[i] - base[i]|) is value
+//
+//go:noescape
+func equalDeltaAVX512(x []uint16, base []uint16, value uint32, set []uint64)
+
 // apartAVX512 computes
 //
 //	for i { acc[i] += (x[i] - y[i])² }
@@ -374,6 +388,20 @@ func tallyDeltaAVX2(x []uint16, base []uint16, lo uint32, hi uint32, count []int
 //
 //go:noescape
 func signsAVX2(x []uint16, base []uint16, lo uint32, net []float32, plus []uint64, minus []uint64, sum []float64) float32
+
+// equalAVX2 computes
+//
+//	bit i%64 of set[i/64] = bits(|x[i]|) is value
+//
+//go:noescape
+func equalAVX2(x []float32, value uint32, set []uint64)
+
+// equalDeltaAVX2 computes
+//
+//	bit i%64 of set[i/64] = bits(|x[i] - base[i]|) is value
+//
+//go:noescape
+func equalDeltaAVX2(x []uint16, base []uint16, value uint32, set []uint64)
 
 // apartAVX2 computes
 //

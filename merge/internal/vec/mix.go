@@ -151,6 +151,14 @@ func Signs(x, base []uint16, lo uint32, net []float32, plus, minus []uint64) (su
 	return s[0], max(math.Float32bits(high), math.Float32bits(rest))
 }
 
+// EqualDelta is [Equal] of x - base.
+func EqualDelta(x, base []uint16, value uint32, set []uint64) {
+	n := len(x)
+	whole := n / step * step
+	fastest.equalDelta(x[:whole], base[:whole], value, set[:whole/64])
+	portable.equalDelta(x[whole:], base[whole:n], value, set[whole/64:])
+}
+
 // Magnitudes computes dst = |x - base| as bits.
 func Magnitudes(dst []uint32, x, base []uint16) {
 	for i := range dst {
@@ -328,4 +336,15 @@ func signs(x, base []uint16, lo uint32, net []float32, plus, minus []uint64, sum
 	}
 
 	return math.Float32frombits(peak)
+}
+
+func equalDelta(x, base []uint16, value uint32, set []uint64) {
+	for i := range x {
+		if i%64 == 0 {
+			set[i/64] = 0
+		}
+		if magnitude(kernels.FromBF16(x[i])-kernels.FromBF16(base[i])) == value {
+			set[i/64] |= 1 << (i % 64)
+		}
+	}
 }

@@ -326,3 +326,52 @@ func TestSigns(t *testing.T) {
 		}
 	}
 }
+
+// TestEqual compares every version with the definition, at lengths around the steps, for values that some, all and no
+// elements have, and for NaN, which equals itself here because bits are compared.
+func TestEqual(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	defer func(l *loops) { fastest = l }(fastest)
+
+	for _, n := range []int{0, 1, 15, 63, 64, 65, 127, 128, 200, 1000} {
+		x, base := halves(r, n), halves(r, n)
+		for i := 0; i < n; i += 3 {
+			x[i] = base[i] // no difference
+		}
+		if n > 70 {
+			x[70] = 0x7fc0
+		}
+
+		d := make([]float32, n)
+		for i := range d {
+			d[i] = math.Float32frombits(uint32(x[i])<<16) - math.Float32frombits(uint32(base[i])<<16)
+		}
+
+		values := []uint32{0, math.MaxInt32, 0x7fc00000}
+		if n > 0 {
+			values = append(values, magnitude(d[n-1]), magnitude(d[n/2]))
+		}
+
+		for _, value := range values {
+			want := make([]uint64, (n+63)/64)
+			for i, v := range d {
+				if magnitude(v) == value {
+					want[i/64] |= 1 << (i % 64)
+				}
+			}
+
+			for name, l := range sets() {
+				fastest = l
+				set := slices.Repeat([]uint64{77}, len(want)) // what was there before
+				if Equal(d, value, set); !slices.Equal(set, want) {
+					t.Fatalf("%s: %d values, %#x: %x, want %x", name, n, value, set, want)
+				}
+
+				set = slices.Repeat([]uint64{99}, len(want))
+				if EqualDelta(x, base, value, set); !slices.Equal(set, want) {
+					t.Fatalf("%s: %d differences, %#x: %x, want %x", name, n, value, set, want)
+				}
+			}
+		}
+	}
+}

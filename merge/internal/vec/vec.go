@@ -32,6 +32,7 @@ type loops struct {
 	dropout               func(dst, x []float32, first, k0, k1, threshold uint32)
 	apart                 func(acc, x, y []float32)
 	lanes                 func(x, a, b []uint32)
+	equal                 func(x []float32, value uint32, set []uint64)
 
 	mix         func(dst []uint16, x []*uint16, w []float32) float32
 	mixDelta    func(dst, base []uint16, x []*uint16, w []float32, lambda float32) float32
@@ -45,6 +46,7 @@ type loops struct {
 	pairDelta  func(sums []float64, x, y, base []uint16)
 	tallyDelta func(x, base []uint16, lo, hi uint32, count []int64, out []uint32) int
 	signs      func(x, base []uint16, lo uint32, net []float32, plus, minus []uint64, sum []float64) float32
+	equalDelta func(x, base []uint16, value uint32, set []uint64)
 }
 
 // fastest is what this process uses.
@@ -106,6 +108,14 @@ func Tally(x []float32, lo, hi uint32, count *Count, out []uint32) int {
 	count.AboveLo += c[2]
 	count.FromLo += c[3]
 	return n
+}
+
+// Equal sets bit i%64 of word i/64 of set where the magnitude of x[i], as bits, is the value, and clears the others, up
+// to the end of the last word that x reaches.
+func Equal(x []float32, value uint32, set []uint64) {
+	whole := len(x) / step * step
+	fastest.equal(x[:whole], value, set[:whole/64])
+	portable.equal(x[whole:], value, set[whole/64:])
 }
 
 // Elect adds wnum·v to num and wden to den where v has the sign of the total: v > 0 and total ≥ 0, or v < 0 and
@@ -237,7 +247,7 @@ var portable = loops{
 			return drawn(key[3*j:], first+uint32(i))
 		})
 	},
-	pair: pair, pairDelta: pairDelta, tallyDelta: tallyDelta, signs: signs,
+	pair: pair, pairDelta: pairDelta, tallyDelta: tallyDelta, signs: signs, equal: equal, equalDelta: equalDelta,
 	peak:   peak,
 	within: within, tally: tally, elect: elect,
 	ratio: func(dst, num, den []float32) {
@@ -287,6 +297,17 @@ func peak(x []float32) float32 {
 		highest = max(highest, magnitude(v))
 	}
 	return math.Float32frombits(highest)
+}
+
+func equal(x []float32, value uint32, set []uint64) {
+	for i, v := range x {
+		if i%64 == 0 {
+			set[i/64] = 0
+		}
+		if magnitude(v) == value {
+			set[i/64] |= 1 << (i % 64)
+		}
+	}
 }
 
 func within(dst, x, key []float32, lo, hi uint32) {

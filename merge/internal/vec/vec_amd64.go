@@ -24,7 +24,7 @@ func choose(disable string) *loops {
 			dropout: dropoutAVX2, apart: apartAVX2, lanes: lanesAVX2,
 			mix: mixAVX2, mixDelta: mixDeltaAVX2, windowSum: windowSumAVX2, windowElect: windowElectAVX2,
 			randomSum: randomSumAVX2, randomElect: randomElectAVX2, pair: pairAVX2, pairDelta: pairDeltaAVX2,
-			tallyDelta: tallyDeltaAVX2, signs: signsAVX2,
+			tallyDelta: tallyDeltaAVX2, signs: signsAVX2, equal: equalAVX2, equalDelta: equalDeltaAVX2,
 		}
 	}
 
@@ -36,6 +36,6 @@ func choose(disable string) *loops {
 		dropout: dropoutAVX512, apart: apartAVX512, lanes: lanesAVX512,
 		mix: mixAVX512, mixDelta: mixDeltaAVX512, windowSum: windowSumAVX512, windowElect: windowElectAVX512,
 		randomSum: randomSumAVX512, randomElect: randomElectAVX512, pair: pairAVX512, pairDelta: pairDeltaAVX512,
-		tallyDelta: tallyDeltaAVX512, signs: signsAVX512,
+		tallyDelta: tallyDeltaAVX512, signs: signsAVX512, equal: equalAVX512, equalDelta: equalDeltaAVX512,
 	}
 }
