@@ -48,7 +48,7 @@ func BenchmarkMask(b *testing.B) {
 			b.Run(name+" "+pattern.String(), func(b *testing.B) {
 				o := Options{Metric: m, Sparsity: .5, Pattern: pattern}
 				o.setDefaults()
-				k := &walk{dev: dev, ops: dev.Ops(), o: o, report: &Report{Blocks: []Block{{Target: .5}}}}
+				k := &walk{site: on(dev), o: o, report: &Report{Blocks: []Block{{Target: .5}}}}
 				c := &change{plan: k.plan(lm.Linear{}), in: Inputs{
 					Device: dev, W: kernels.MatOf(kernels.WrapF32(w), n, n), G: kernels.MatOf(g, n, n), SumSquares: s,
 					Tokens: 1, Sequences: 1,

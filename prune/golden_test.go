@@ -104,7 +104,7 @@ var goldenG = []float32{
 func golden(t *testing.T, dev kernels.Device, o Options) *change {
 	t.Helper()
 	o.setDefaults()
-	w := &walk{dev: dev, ops: dev.Ops(), o: o, report: &Report{Blocks: []Block{{Target: o.Sparsity}}}}
+	w := &walk{site: on(dev), o: o, report: &Report{Blocks: []Block{{Target: o.Sparsity}}}}
 	l := lm.Linear{Name: "w", Role: arch.Q, Expert: -1, In: 8, Out: 2}
 	stats, err := actstats.New(dev, []lm.Linear{l}, actstats.SumSquares|actstats.Hessian, 1, o.Update.Damping)
 	if err != nil {

@@ -357,7 +357,7 @@ func (w *walk) unranked(m Metric, in Inputs, score float32) error {
 // streams tells whether a formula can be computed and selected from a few rows at a time.
 func (w *walk) streams(c *change) bool {
 	rows := c.plan.pattern.Structured() || c.plan.group == Row
-	return w.o.Metric.program != nil && rows && w.dev.Info().Host && !c.in.lacks(w.o.Metric.Needs)
+	return w.o.Metric.program != nil && rows && w.host && !c.in.lacks(w.o.Metric.Needs)
 }
 
 // stream scores and selects rows while they are in the cache.
@@ -398,7 +398,7 @@ func (w *walk) stream(c *change) error {
 // better error.
 func (w *walk) fuse(c *change) (done bool, err error) {
 	m, rows := w.o.Metric, c.plan.group == Row && !c.plan.pattern.Structured()
-	if m.there == nil || w.dev.Info().Host || c.in.lacks(m.Needs) ||
+	if m.there == nil || w.host || c.in.lacks(m.Needs) ||
 		c.plan.group == Share && !c.plan.pattern.Structured() {
 		return false, nil
 	}
@@ -441,9 +441,9 @@ func freeScore(s kernels.Score, w kernels.Mat) {
 
 // selectHost selects from scores in host memory, sign included.
 func (w *walk) selectHost(p selection, mask, scores kernels.Mat) error {
-	if w.dev.Info().Host {
+	if w.host {
 		if p.group == Share && !p.pattern.Structured() {
-			_, err := score.ShareMask(mask, score.Of(scores, w.dev.Info().Threads), p.sparsity)
+			_, err := score.ShareMask(mask, score.Of(scores, w.threads), p.sparsity)
 			return err
 		}
 		p.mask(w.ops, mask, kernels.Score{X: scores, Raw: true})

@@ -72,9 +72,8 @@ func Check(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) er
 
 // walk is one run over a model.
 type walk struct {
+	site
 	m       *lm.Model
-	dev     kernels.Device
-	ops     *kernels.Ops
 	o       Options
 	calib   corpus.Windows
 	needs   Stats
@@ -90,6 +89,20 @@ type walk struct {
 	given     *givenMasks // nil: the metric chooses
 }
 
+// site is the device that a walk computes on. What never changes of its description is asked for once:
+// [kernels.Device.Info] also finds out how much memory is free, which takes longer than many a small matrix.
+type site struct {
+	dev     kernels.Device
+	ops     *kernels.Ops
+	host    bool // buffers are ordinary memory
+	threads int  // of a host device
+}
+
+func on(dev kernels.Device) site {
+	info := dev.Info()
+	return site{dev: dev, ops: dev.Ops(), host: info.Host, threads: info.Threads}
+}
+
 // newWalk checks what can be checked before anything runs.
 func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*walk, error) {
 	if err := o.Validate(); err != nil {
@@ -98,7 +111,7 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 
 	o.setDefaults()
 	w := &walk{
-		m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, calib: calib, needs: o.Needs(),
+		site: on(m.Device()), m: m, o: o, calib: calib, needs: o.Needs(),
 		overrides: map[string]Override{}, targets: map[string]float64{},
 	}
 
@@ -388,7 +401,7 @@ const largeMatrix = 1 << 21
 // once: left to itself, the collector would let as much garbage pile up as there is live memory.
 func (w *walk) letGo(l int) {
 	w.m.ReleaseBlock(l, true)
-	if w.keep != nil && w.keep.Len >= largeMatrix && w.dev.Info().Host {
+	if w.keep != nil && w.keep.Len >= largeMatrix && w.host {
 		w.keep.Free()
 		w.keep = nil
 		debug.FreeOSMemory()

@@ -339,7 +339,7 @@ func (r *oracleRun) compareSelection(t *testing.T, m *lm.Model, device string) {
 
 	o := r.options
 	o.setDefaults()
-	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, needs: o.Needs(), report: &Report{}}
+	w := &walk{site: on(m.Device()), m: m, o: o, needs: o.Needs(), report: &Report{}}
 	if err := w.collectGradients(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -475,7 +475,7 @@ func (r *oracleRun) compareSweep(t *testing.T, m *lm.Model, l lm.Linear, h []flo
 	t.Helper()
 	o := r.options
 	o.setDefaults()
-	w := &walk{m: m, dev: m.Device(), ops: m.Device().Ops(), o: o, report: &Report{Blocks: make([]Block, m.Blocks())}}
+	w := &walk{site: on(m.Device()), m: m, o: o, report: &Report{Blocks: make([]Block, m.Blocks())}}
 	w.report.Blocks[l.Block].Target = o.Sparsity
 	defer w.free()
 

@@ -267,7 +267,7 @@ func (w *walk) exponent(stored kernels.Mat) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return allocation.ExponentOf(m, w.o.Allocation.Estimator == Peak, w.dev.Info().Threads)
+	return allocation.ExponentOf(m, w.o.Allocation.Estimator == Peak, w.threads)
 }
 
 // allocateGlobal finds the threshold on scores, over the mean of their matrix, below which the share of all scores lies

@@ -99,6 +99,7 @@ func TestResumeAfterKill(t *testing.T) {
 	for _, metric := range append(MetricNames(), "wanda+owl", "wanda+global", "wanda+alpha", "gblm+sparsegpt",
 		"magnitude+admm", "ria+dsnot") {
 		t.Run(metric, func(t *testing.T) {
+			t.Parallel() // most of the time goes into starting processes
 			whole := t.TempDir()
 			m := load(t, llama(3).write(t, filepath.Join(whole, "in"), nil), 1, lm.Options{})
 			if _, err := resumable(ctx, m, whole, metric, false, Events{}); err != nil {

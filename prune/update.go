@@ -173,7 +173,7 @@ func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *actsta
 
 // onHost lets f read and change the mask in host memory.
 func (w *walk) onHost(c *change, f func(keep kernels.Mat) error) error {
-	if w.dev.Info().Host {
+	if w.host {
 		defer c.keep.Buf.Changed()
 		return f(c.keep)
 	}
@@ -197,7 +197,7 @@ func (w *walk) onHost(c *change, f func(keep kernels.Mat) error) error {
 
 // multiply adds x·w to dst, all in host memory.
 func (w *walk) multiply(dst, x, y kernels.Mat) {
-	if w.dev.Info().Host {
+	if w.host {
 		w.ops.MatMulNN(dst, x, y, kernels.MatMul{Accumulate: true})
 		return
 	}
@@ -224,7 +224,7 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *actsta
 	job := sparsegpt.Job{
 		W: c.after, U: u, Mask: keep,
 		Width:   min(w.o.Update.Width, (c.after.Cols+sparsegpt.Width-1)/sparsegpt.Width*sparsegpt.Width),
-		Threads: w.dev.Info().Threads, Mul: w.multiply,
+		Threads: w.threads, Mul: w.multiply,
 		Stop: func(int, int) error { return ctx.Err() },
 	}
 
@@ -276,7 +276,7 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 	u := w.o.Update
 	err = admm.Job{
 		W: c.after, H: h, Mask: keep, Ridge: u.Damping, Rho: 1, Steps: u.Steps, Rechose: u.MaskSteps, Polish: u.Polish,
-		Mul: w.multiply, Threads: w.dev.Info().Threads, Device: w.dev,
+		Mul: w.multiply, Threads: w.threads, Device: w.dev,
 		Stop: func(int, int) error { return ctx.Err() },
 		Choose: func(mask, score kernels.Mat) error {
 			return w.selectHost(c.plan, mask, score)
@@ -318,13 +318,13 @@ func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
 	before := slices.Clone(mask)
 	c.t.Swaps = dsnot.Matrix{
 		W: x, Norm: norm, Mean: c.in.Sums, Var: c.in.Variances, Keep: keep,
-		Threads: w.dev.Info().Threads,
+		Threads: w.threads,
 	}.Refine(o)
 	if tokens.IsZero() {
 		return nil
 	}
 
-	if a, b, ok := maskErrors(x, tokens, before, mask, w.dev.Info().Threads); ok && c.compared(a, b, u.Guard) {
+	if a, b, ok := maskErrors(x, tokens, before, mask, w.threads); ok && c.compared(a, b, u.Guard) {
 		copy(mask, before)
 		c.t.Swaps = 0
 	}
@@ -362,7 +362,7 @@ func (w *walk) measureChange(l lm.Linear, c *change, stats *actstats.Stats) erro
 		return err
 	}
 
-	if a, b, ok := outputError(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.dev.Info().Threads); ok &&
+	if a, b, ok := outputError(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.threads); ok &&
 		c.compared(a, b, w.o.Update.Guard) {
 		c.after = kernels.Mat{}
 	}

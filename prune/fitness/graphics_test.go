@@ -5,7 +5,6 @@ package fitness
 import (
 	"context"
 	"math"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -18,28 +17,21 @@ import (
 )
 
 // TestGraphics judges formulas on a device that runs the host build of the graphics kernels, which scores and
-// masks, and on the host. The errors of blocks agree to 1 %: activations differ by roundings, which move a few
+// masks, and on the host. The model is small, since the device's stand-in is slow. The errors of blocks agree to 1 %: activations differ by roundings, which move a few
 // weights across the cut. A search compiles many formulas, of which few stay loaded.
 func TestGraphics(t *testing.T) {
-	dev := standin.Open(t)
-	small := corpus.New([][]int32{{5, 9, 3, 40, 7, 21}, {8, 1, 2, 30, 11, 4}}, "test")
-	subject := func(name string) Subject {
-		s := subjectOf(t, name, 2)
-		s.Calib = small
-		s.Search = small
-		s.Select = small
-		s.Test = small
-		s.TestCalib = small
-		return s
-	}
-
-	host, there := subject("base"), subject("base")
-	there.Open = func(ctx context.Context) (*lm.Model, error) {
-		return lm.Load(ctx, filepath.Join(nano, "base"), dev, lm.Options{})
+	dev, host := standin.Open(t), cpu(t, 2)
+	dir := tiny(t)
+	ids := corpus.New([][]int32{{5, 9, 3, 40, 7, 21}, {8, 1, 2, 30, 11, 4}}, "test")
+	subject := func(dev kernels.Device) Subject {
+		return Subject{
+			Name: "tiny", Calib: ids, Search: ids, Select: ids, Test: ids, TestCalib: ids,
+			Open: func(ctx context.Context) (*lm.Model, error) { return lm.Load(ctx, dir, dev, lm.Options{}) },
+		}
 	}
 
 	o := Options{Settings: settings()[1:], Blocks: 1, Windows: 1}
-	a, b := judge(t, o, there), judge(t, o, host)
+	a, b := judge(t, o, subject(dev)), judge(t, o, subject(host))
 	for _, metric := range []string{"expr:W * sqrt(X)", "expr:log(W) * mms(G) + X"} {
 		got, want := measure(t, a, Layers, metric), measure(t, b, Layers, metric)
 		for i, v := range want.Values {
@@ -49,9 +41,17 @@ func TestGraphics(t *testing.T) {
 		}
 	}
 
-	got, want := measure(t, a, Test, "expr:log(W) + X"), measure(t, b, Test, "expr:log(W) + X")
-	if len(got.NearTies) != len(o.Settings) || want.NearTies != nil || slices.Max(got.NearTies) == 0 {
-		t.Errorf("%v near ties for %d cases, on the host %v", got.NearTies, len(o.Settings), want.NearTies)
+	// Without what reaches the inputs, weights of one magnitude tie, of which there are many in BF16.
+	tied := int64(0)
+	for _, metric := range []string{"expr:log(W) + X", "expr:log(W) + Wr1"} {
+		got, want := measure(t, a, Test, metric), measure(t, b, Test, metric)
+		if len(got.NearTies) != len(o.Settings) || want.NearTies != nil {
+			t.Fatalf("%s: %v near ties for %d cases, on the host %v", metric, got.NearTies, len(o.Settings), want.NearTies)
+		}
+		tied = slices.Max(got.NearTies)
+	}
+	if tied == 0 {
+		t.Error("equal weights are no near ties")
 	}
 
 	own, _ := kernels.As[*cuda.Device](dev)
