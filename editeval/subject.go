@@ -2,9 +2,6 @@ package editeval
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/internal/sources"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -204,13 +202,6 @@ func (s *Study) editing(sub *Subject, k int, seed uint64) (*edit.Editing, edit.O
 	return e, o, err
 }
 
-// fingerprint is the SHA-256 of the parts' JSON.
-func fingerprint(parts ...any) (string, error) {
-	text, err := json.Marshal(parts)
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), err
-}
-
 // common is a hash of what all measurements of a model depend on.
 func (s *Study) common(sub *Subject) (string, error) {
 	parts := []any{
@@ -230,5 +221,5 @@ func (s *Study) common(sub *Subject) (string, error) {
 		parts = append(parts, t.name, t.Limit, t.Shots, s.Plan.Limit, s.Plan.Shots, s.Plan.Bootstrap, checked)
 	}
 
-	return fingerprint(parts...)
+	return stage.Fingerprint(parts...)
 }
