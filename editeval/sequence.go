@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/modelcompress/compress/editeval/edit"
@@ -399,14 +398,8 @@ func (q *sequence) checkpoint(ctx context.Context, count int) error {
 
 // apply writes one batch and returns the edits that diverged.
 func (q *sequence) apply(ctx context.Context, lo, hi int) ([]int, error) {
-	var names []string
-	for i := lo; i < hi; i++ {
-		r := &q.records[i]
-		names = append(names, r.ID+": "+r.Full()+" "+strings.TrimSpace(r.New))
-	}
-
 	active, watch := q.s.active.Load(), cputime.Start()
-	step, err := q.e.Apply(ctx, q.encoded[lo:hi], names)
+	step, err := q.e.Apply(ctx, q.encoded[lo:hi], edit.Titles(q.records[lo:hi]))
 	active = max(1, (active+q.s.active.Load())/2)
 	q.state.Open.add(hi-lo, watch.Stop(), int(active))
 	q.step(hi-lo, 0)

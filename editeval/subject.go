@@ -162,26 +162,12 @@ func (s *Study) statistics(sub *Subject) ([][]int32, error) {
 	return docs, nil
 }
 
-func (s *Study) statisticsTexts() (texts []string, err error) {
+func (s *Study) statisticsTexts() ([]string, error) {
 	if path := s.Plan.Stats.File; path != "" {
 		return sources.Documents(s.Plan.find(path), 0)
 	}
 
-	for i := range s.Records {
-		e := &s.Records[i]
-		texts = append(texts, e.Full()+" "+e.True)
-		for _, p := range e.Near {
-			texts = append(texts, p+" "+e.True)
-		}
-
-		texts = slices.Concat(texts, e.Rephrase, e.Same, e.Generate)
-		for _, q := range e.Far {
-			texts = append(texts, q.Prompt+" "+q.Answer)
-		}
-	}
-
-	slices.Sort(texts)
-	return slices.Compact(texts), nil
+	return edit.PromptTexts(s.Records), nil
 }
 
 // Release forgets what only measurements need: [Study.Report] still takes the subject, whose model may be closed.
