@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // measure measures the model as it is after a number of edits.
@@ -168,7 +169,7 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 	}
 
 	used := s.used()
-	job, err := fingerprint(common, used)
+	job, err := stage.Fingerprint(common, used)
 	if err != nil {
 		return err
 	}

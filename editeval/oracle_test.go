@@ -11,8 +11,8 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
-// stage is a line of the reference's table.
-type stage struct {
+// referenceRow is a line of the reference's table.
+type referenceRow struct {
 	Edits   int                `json:"edits"`
 	Edit    map[string]float64 `json:"edit"`
 	Ability map[string]float64 `json:"ability"`
@@ -28,7 +28,7 @@ func TestOracleRetention(t *testing.T) {
 	}
 
 	var table struct {
-		Methods map[string][]stage `json:"methods"`
+		Methods map[string][]referenceRow `json:"methods"`
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "editing", "retention.json"))
 	base := filepath.Join(dir, "../data/lab/base")

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/editeval/internal/seal"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // sums is where the hashes of a folder of results are kept.
@@ -19,7 +19,7 @@ func (s *Study) sums(folder string) string {
 // which has the last file has them too.
 func (s *Study) seal(folder, last string, v any) error {
 	dir := filepath.Join(s.dir, folder)
-	sums, err := seal.Sums(dir)
+	sums, err := stage.Sums(dir)
 	if err != nil {
 		return err
 	}
@@ -30,8 +30,8 @@ func (s *Study) seal(folder, last string, v any) error {
 	}
 
 	text = append(text, '\n')
-	sums[last] = seal.Sum(text)
-	if err := errors.Join(seal.Write(s.sums(folder), sums), os.MkdirAll(dir, 0o777)); err != nil {
+	sums[last] = stage.Sum(text)
+	if err := errors.Join(stage.WriteSealed(s.sums(folder), sums), os.MkdirAll(dir, 0o777)); err != nil {
 		return err
 	}
 
@@ -47,7 +47,7 @@ func (s *Study) finished(folder, last string, v any) bool {
 	}
 	var want map[string]string
 	if err == nil {
-		err = seal.Read(s.sums(folder), &want)
+		err = stage.ReadSealed(s.sums(folder), &want)
 	}
 	return missing(err) || s.whole(folder, want, err)
 }
@@ -65,7 +65,7 @@ func (s *Study) Written(model string, u *Unit) bool {
 // whole tells whether a folder of results is what it was when it had some hashes, unless these could not be read.
 func (s *Study) whole(folder string, want map[string]string, err error) bool {
 	if err == nil {
-		err = seal.Check(filepath.Join(s.dir, folder), want)
+		err = stage.CheckSums(filepath.Join(s.dir, folder), want)
 	}
 	if err != nil && s.Note != nil {
 		s.Note(fmt.Sprintf("%v: %s is made anew", err, folder))

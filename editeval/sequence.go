@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/modelcompress/compress/editeval/edit"
-	"github.com/modelcompress/compress/editeval/internal/seal"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // Unit is a sequence: an editor of the plan on a model with one order of the edits.
@@ -178,11 +177,11 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 	if edit.NeedsStatistics(q.ed.Method, hp) {
 		statistics = sub.stats.Data
 	}
-	if q.edits, err = fingerprint(common, q.ed.Method, q.ed.Batch, u.Seed, hp, statistics); err != nil {
+	if q.edits, err = stage.Fingerprint(common, q.ed.Method, q.ed.Batch, u.Seed, hp, statistics); err != nil {
 		return nil, false, err
 	}
 
-	job, err := fingerprint(q.edits, s.Counts)
+	job, err := stage.Fingerprint(q.edits, s.Counts)
 	if err != nil {
 		return nil, false, err
 	}
@@ -222,7 +221,7 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 
 // unfinished reads the state of an interrupted run of a job, and checks that what it had done is still what it was.
 func (q *sequence) unfinished(job string) bool {
-	err := seal.Read(filepath.Join(q.kept, stateFile), &q.state)
+	err := stage.ReadSealed(filepath.Join(q.kept, stateFile), &q.state)
 	return !missing(err) && q.s.whole(q.s.folder(q.u), q.state.Sums, err) && q.state.Job == job
 }
 
@@ -317,10 +316,10 @@ func (q *sequence) save() error {
 	}
 
 	var err error
-	if q.state.Sums, err = seal.Sums(q.dir); err != nil {
+	if q.state.Sums, err = stage.Sums(q.dir); err != nil {
 		return err
 	}
-	if err := seal.Write(filepath.Join(q.kept, stateFile), &q.state); err != nil {
+	if err := stage.WriteSealed(filepath.Join(q.kept, stateFile), &q.state); err != nil {
 		return err
 	}
 
@@ -399,14 +398,8 @@ func (q *sequence) checkpoint(ctx context.Context, count int) error {
 
 // apply writes one batch and returns the edits that diverged.
 func (q *sequence) apply(ctx context.Context, lo, hi int) ([]int, error) {
-	var names []string
-	for i := lo; i < hi; i++ {
-		r := &q.records[i]
-		names = append(names, r.ID+": "+r.Full()+" "+strings.TrimSpace(r.New))
-	}
-
 	active, watch := q.s.active.Load(), cputime.Start()
-	step, err := q.e.Apply(ctx, q.encoded[lo:hi], names)
+	step, err := q.e.Apply(ctx, q.encoded[lo:hi], edit.Titles(q.records[lo:hi]))
 	active = max(1, (active+q.s.active.Load())/2)
 	q.state.Open.add(hi-lo, watch.Stop(), int(active))
 	q.step(hi-lo, 0)

@@ -2,9 +2,6 @@ package editeval
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -12,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/internal/sources"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -164,26 +162,12 @@ func (s *Study) statistics(sub *Subject) ([][]int32, error) {
 	return docs, nil
 }
 
-func (s *Study) statisticsTexts() (texts []string, err error) {
+func (s *Study) statisticsTexts() ([]string, error) {
 	if path := s.Plan.Stats.File; path != "" {
 		return sources.Documents(s.Plan.find(path), 0)
 	}
 
-	for i := range s.Records {
-		e := &s.Records[i]
-		texts = append(texts, e.Full()+" "+e.True)
-		for _, p := range e.Near {
-			texts = append(texts, p+" "+e.True)
-		}
-
-		texts = slices.Concat(texts, e.Rephrase, e.Same, e.Generate)
-		for _, q := range e.Far {
-			texts = append(texts, q.Prompt+" "+q.Answer)
-		}
-	}
-
-	slices.Sort(texts)
-	return slices.Compact(texts), nil
+	return edit.PromptTexts(s.Records), nil
 }
 
 // Release forgets what only measurements need: [Study.Report] still takes the subject, whose model may be closed.
@@ -202,13 +186,6 @@ func (s *Study) editing(sub *Subject, k int, seed uint64) (*edit.Editing, edit.O
 	}
 	e, err := edit.New(sub.Model, o)
 	return e, o, err
-}
-
-// fingerprint is the SHA-256 of the parts' JSON.
-func fingerprint(parts ...any) (string, error) {
-	text, err := json.Marshal(parts)
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), err
 }
 
 // common is a hash of what all measurements of a model depend on.
@@ -230,5 +207,5 @@ func (s *Study) common(sub *Subject) (string, error) {
 		parts = append(parts, t.name, t.Limit, t.Shots, s.Plan.Limit, s.Plan.Shots, s.Plan.Bootstrap, checked)
 	}
 
-	return fingerprint(parts...)
+	return stage.Fingerprint(parts...)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // A sequence that is finished is gone on with when a plan has more counts: its rows stay, and its edits are
@@ -135,5 +136,5 @@ func likeness(p Plan) (string, error) {
 	p.Editors = nil
 	p.Counts = nil
 	p.Seeds = nil
-	return fingerprint(p)
+	return stage.Fingerprint(p)
 }

@@ -32,6 +32,9 @@ type SaveOptions struct {
 	// Overwrite replaces an existing checkpoint folder once the new one is complete. A folder that holds no checkpoint,
 	// or other files beside it, is never replaced.
 	Overwrite bool
+	// Own are names of further files beside the weights that Overwrite may replace, such as those that
+	// [Saver.AddFile] writes.
+	Own []string
 	// Resume continues an unfinished output of the same job; it starts one if there is none.
 	Resume bool
 	// MaxShardSize splits the model anew, in bytes per file; 0: files as in the source.
@@ -69,7 +72,9 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 	}
 
 	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}}
-	so := stage.Options{Overwrite: o.Overwrite, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir}
+	so := stage.Options{
+		Overwrite: o.Overwrite, Own: o.Own, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir,
+	}
 	if o.DType != 0 {
 		if !dtype.IsFloat(o.DType) {
 			return nil, fmt.Errorf("%w: %s; known: F32, BF16, F16, F64", ErrDType, o.DType)
@@ -313,10 +318,11 @@ type FolderPlan struct {
 
 // FolderOptions of [OpenFolder].
 type FolderOptions struct {
-	Overwrite   bool   // replace an existing checkpoint folder once the new one is complete
-	Resume      bool   // continue an unfinished output of the same job, or start one
-	Fingerprint string // identifies the job
-	Source      string // folder whose other files are copied
+	Overwrite   bool     // replace an existing checkpoint folder once the new one is complete
+	Resume      bool     // continue an unfinished output of the same job, or start one
+	Fingerprint string   // identifies the job
+	Source      string   // folder whose other files are copied
+	Own         []string // names of further files of an existing folder that Overwrite may replace
 	// Config changes the text of config.json on the way; nil copies it.
 	Config func(text []byte) []byte
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
+	"github.com/modelcompress/compress/editeval/task"
 )
 
 func evalCmd(a *cli.App) *cobra.Command {
@@ -48,14 +49,14 @@ func evalCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Chat, "apply-chat-template", evalcmd.NoChat,
 		"`NAME` write prompts as chats with the tokenizer's chat template, or with the one of this name")
 
-	f.Lookup("apply-chat-template").NoOptDefVal = evalcmd.OwnChat
+	f.Lookup("apply-chat-template").NoOptDefVal = task.OwnChat
 	f.StringVar(&o.Multiturn, "fewshot-as-multiturn", "",
 		"`BOOL` give examples as messages of their own: true or false (default: true with a chat template)")
 	f.Lookup("fewshot-as-multiturn").NoOptDefVal = "true"
 
 	f.StringVar(&o.Task.System, "system-instruction", "", "`TEXT` system message, before the task's description")
 	f.BoolVar(&o.NoSpecial, "no-special", false, "add no special tokens, not even the start token")
-	f.BoolVar(&o.LogSamples, "log-samples", true,
+	f.BoolVar(&o.Samples, "log-samples", true,
 		"write what each document was asked and answered, which eval compare needs")
 	f.StringVar(&o.Task.Cache, "cache", "", "`DIR` folder that keeps answers for later runs with the same model")
 	f.BoolVar(&o.Fast, "fast", false,
@@ -93,7 +94,7 @@ func evalCompareCmd(a *cli.App) *cobra.Command {
 }
 
 func evalBatchCmd(a *cli.App) *cobra.Command {
-	o := evalcmd.Options{LogSamples: true, FewshotSeed: 1234}
+	var o evalcmd.BatchOptions
 	var who workers.Where
 	cmd := a.Verb(cli.Verb{
 		Use:   "batch PLAN.yaml --out DIR",
@@ -111,7 +112,7 @@ func evalBatchCmd(a *cli.App) *cobra.Command {
 	})
 
 	cmd.Flags().StringVar(&o.Out, "out", "", "`DIR` folder for the results")
-	cmd.Flags().StringVar(&o.Task.Cache, "cache", "",
+	cmd.Flags().StringVar(&o.Cache, "cache", "",
 		"`DIR` folder that keeps answers for later runs with the same model")
 	who.Add(cmd.Flags(), 1, ", each with a model in memory")
 	cmd.Flags().BoolVar(&o.Resume, "resume", false,

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -527,7 +528,7 @@ func FuzzParse(f *testing.F) {
 
 func FuzzReadJournal(f *testing.F) {
 	body := []byte(`{"header":{"format":"compress edits journal","version":1}}`)
-	f.Add(append([]byte(site.Hash(body)+" "), append(body, '\n')...))
+	f.Add(append([]byte(stage.Sum(body)+" "), append(body, '\n')...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		defer fuzzlimit.Watch(t, len(data))()
 		_, _ = ReadJournal(bytes.NewReader(data))

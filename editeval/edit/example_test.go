@@ -3,7 +3,10 @@ package edit_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/kernels/cpu"
@@ -70,4 +73,57 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// Facts are written into a checkpoint in a folder, which is checked, and restored.
+func ExampleApplyFolder() {
+	ctx := context.Background()
+	base := "../../testdata/nano/base"
+	dir := must(os.MkdirTemp("", "example"))
+	defer os.RemoveAll(dir)
+
+	dev := cpu.New(cpu.Options{})
+	model := must(lm.Load(ctx, base, dev, lm.Options{}))
+	defer model.Close()
+
+	set := must(edit.ReadSome("../../testdata/nano/edits.json", edit.ReadOptions{Count: 2}))
+	o := edit.FolderOptions{Options: edit.Options{Method: "ft-m"}, Out: filepath.Join(dir, "edited")}
+	report := must(edit.ApplyFolder(ctx, model, set, o))
+	fmt.Println("answered:", report.Before["efficacy_success"], "before,", report.Metrics["efficacy_success"], "after")
+
+	verified := must(edit.VerifyFolder(ctx, o.Out, base, dev))
+	fmt.Println("verified:", verified.Steps, "step,", verified.Matrices, "matrix")
+
+	undone := must(edit.UndoFolder(ctx, o.Out, dev, 0))
+	fmt.Println("restored:", undone.Tensors)
+	// Output:
+	// answered: 0 before, 1 after
+	// verified: 1 step, 1 matrix
+	// restored: [model.layers.2.mlp.down_proj.weight]
+}
+
+// The first step of two is kept: the folder is that of the first batch.
+func ExampleUndoFolder() {
+	ctx := context.Background()
+	dir := must(os.MkdirTemp("", "example"))
+	defer os.RemoveAll(dir)
+
+	dev := cpu.New(cpu.Options{})
+	model := must(lm.Load(ctx, "../../testdata/nano/base", dev, lm.Options{}))
+	defer model.Close()
+
+	set := must(edit.ReadSome("../../testdata/nano/edits.json", edit.ReadOptions{Count: 2}))
+	o := edit.FolderOptions{Options: edit.Options{Method: "ft-m"}, Batch: 1, Out: filepath.Join(dir, "edited")}
+	must(edit.ApplyFolder(ctx, model, set, o))
+
+	undone := must(edit.UndoFolder(ctx, o.Out, dev, 1))
+	fmt.Println(undone.From, "steps before,", undone.To, "after,", len(undone.Removed), "edit taken out")
+	// Output: 2 steps before, 1 after, 1 edit taken out
+}
+
+// A folder whose weights are not what its journal says is no edited model.
+func ExampleVerifyFolder() {
+	_, err := edit.VerifyFolder(context.Background(), "../../testdata/nano/base", "", cpu.New(cpu.Options{}))
+	fmt.Println(errors.Is(err, edit.ErrNotEdited))
+	// Output: true
 }

@@ -2,11 +2,12 @@ package edit
 
 import (
 	"bytes"
-	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // FuzzSealed: journals and logs whose lines have their checksums, so that what is in them is looked at.
@@ -22,23 +23,29 @@ func FuzzSealed(f *testing.F) {
 		f.Add([]byte(head + s))
 	}
 
+	path := filepath.Join(f.TempDir(), "log")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
 
 		var sealed []byte
 		for line := range bytes.Lines(text) {
-			line = bytes.TrimSuffix(line, []byte("\n"))
-			sealed = fmt.Appendf(sealed, "%s %s\n", site.Hash(line), line)
+			sealed = append(sealed, stage.SealLine(bytes.TrimSuffix(line, []byte("\n")))...)
 		}
 
 		_, _ = ReadJournal(bytes.NewReader(sealed))
-		j, notes, good, err := readLog(bytes.NewReader(sealed), "job")
+		if err := os.WriteFile(path, sealed, 0o666); err != nil {
+			t.Fatal(err)
+		}
+
+		u, err := openLog(path, "job")
 		if err != nil {
 			return
 		}
-
-		if j == nil || good <= 0 || good > int64(len(sealed)) || len(notes) > bytes.Count(sealed[:good], []byte("\n")) {
-			t.Errorf("%d of %d bytes, %d notes", good, len(sealed), len(notes))
+		if u.good > bytes.Count(sealed, []byte("\n")) || len(u.notes) > max(0, u.good-1) {
+			t.Errorf("%d lines, %d notes", u.good, len(u.notes))
+		}
+		if err := u.file.Close(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
-
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -103,7 +103,7 @@ func (n *numbers) unpack() (linalg.Matrix, error) {
 	return m, m.CheckFinite()
 }
 
-// journalLine is one line: exactly one field is set. It follows its SHA-256 and a space.
+// journalLine is one line: exactly one field is set. It is sealed by [stage.SealLine].
 type journalLine struct {
 	Header *header         `json:"header,omitempty"`
 	Base   *baseLine       `json:"base,omitempty"`
@@ -127,7 +127,7 @@ func (e *Editing) WriteJournalOf(w io.Writer, of Journal) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(out, "%s %s\n", site.Hash(text), text)
+		_, err = out.Write(stage.SealLine(text))
 		return err
 	}
 
@@ -204,9 +204,9 @@ func (j *Journal) lines(r io.Reader, look func(*Step) error) error {
 			return fmt.Errorf("%w: line %d is not complete", ErrJournal, n)
 		}
 
-		body, err := verified(n, bytes.TrimSuffix(text, []byte("\n")))
-		if err != nil {
-			return err
+		body, ok := stage.UnsealLine(bytes.TrimSuffix(text, []byte("\n")))
+		if !ok {
+			return fmt.Errorf("%w: line %d is damaged", ErrJournal, n)
 		}
 
 		if look == nil || n == 1 {
@@ -218,15 +218,6 @@ func (j *Journal) lines(r io.Reader, look func(*Step) error) error {
 			return err
 		}
 	}
-}
-
-// verified is a line without its hash.
-func verified(n int, text []byte) ([]byte, error) {
-	sum, body, ok := bytes.Cut(text, []byte(" "))
-	if !ok || string(sum) != site.Hash(body) {
-		return nil, fmt.Errorf("%w: line %d is damaged", ErrJournal, n)
-	}
-	return body, nil
 }
 
 // glance shows a step without its numbers.
@@ -344,8 +335,8 @@ func (e *Editing) adopt(b *baseLine, j *Journal, strict bool) error {
 		return fmt.Errorf("%w: tensor %q is stored in another way than the journal says", ErrJournal, b.Linear)
 	}
 
-	now := site.Hash(w.base)
-	last, known := site.Hash(b.Data), now == site.Hash(b.Data)
+	now := stage.Sum(w.base)
+	last, known := stage.Sum(b.Data), now == stage.Sum(b.Data)
 	for _, s := range j.Steps {
 		if h, ok := s.State[b.Linear]; ok {
 			last, known = h, known || h == now

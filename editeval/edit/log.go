@@ -1,130 +1,118 @@
 package edit
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
-	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
 // ErrOtherJob: a log was written by a run with other edits, another model or other options.
-var ErrOtherJob = errors.New("the unfinished run was another one")
-
-// errNoHeader: a run was killed while it wrote the first line of its log, and had done nothing else.
-var errNoHeader = errors.New("a log without a whole first line")
+var ErrOtherJob = failure.Misuse("the unfinished run was another one", "--overwrite starts over")
 
 // Log is a journal on disk that grows with every step, so that a run of many edits continues where it was
-// interrupted. What is not followed by a note counts as never written. Its lines are those of the journal that the
-// finished model has, which is read by the same code, and not those of a [stage.Journal].
+// interrupted. It is locked while it is open. What is not followed by a note counts as never written. Its lines are
+// those of the journal that the finished model has.
 type Log struct {
-	f            *os.File
+	path         string
+	j            *stage.Journal
 	e            *Editing
 	bases, steps int // that are in the file
 }
 
 // StartLog begins a log, in place of what is at path, with the edits so far. job names all that the outcome depends on.
+// The error wraps [stage.ErrBusy] while another process has the log.
 func StartLog(path, job string, e *Editing) (*Log, error) {
-	f, err := os.Create(path)
+	j, err := stage.StartLarge(path,
+		journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Job: job}})
 	if err != nil {
 		return nil, err
 	}
-
-	l := &Log{f: f, e: e}
-	if err := l.put(journalLine{Header: &header{Format: journalFormat, Version: journalVersion, Job: job}}); err !=
-		nil {
-		return nil, errors.Join(err, f.Close())
-	}
-
-	return l, nil
+	return &Log{path: path, j: j, e: e}, nil
 }
 
 // ResumeLog brings a model, edited as far as it was when the log began, to the last note of the log, and
 // returns the notes. A line that a crash has torn, and what it follows without a note, is dropped. Errors wrap
 // [ErrOtherJob], [ErrJournal], or are those of the file.
 func ResumeLog(path, job string, e *Editing) (*Log, []json.RawMessage, error) {
-	in, err := safefile.Open(path)
+	old, err := openLog(path, job)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer in.Close()
 
-	j, notes, good, err := readLog(in, job)
-	if errors.Is(err, errNoHeader) {
+	if old.good == 0 { // nothing but a torn header
+		if err := old.file.Close(); err != nil {
+			return nil, nil, err
+		}
 		l, err := StartLog(path, job, e)
 		return l, nil, err
 	}
 
+	err = e.carryOn(&old.journal)
 	if err == nil {
-		err = e.carryOn(j)
+		err = old.file.Keep(old.good)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), old.file.Close())
 	}
 
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-
-	if _, err = f.Seek(good, io.SeekStart); err == nil {
-		err = f.Truncate(good)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-
-	return &Log{f: f, e: e, bases: len(j.bases), steps: len(j.Steps)}, notes, nil
+	l := &Log{path: path, j: old.file, e: e, bases: len(old.journal.bases), steps: len(old.journal.Steps)}
+	return l, old.notes, nil
 }
 
-// readLog reads as far as the last note that is followed by nothing damaged; good is where that ends.
-func readLog(r io.Reader, job string) (j *Journal, notes []json.RawMessage, good int64, err error) {
-	in := bufio.NewReaderSize(r, 1<<20)
-	j = &Journal{}
+// unfinished is the log of an interrupted run, as far as its last note that is followed by nothing damaged.
+type unfinished struct {
+	file    *stage.Journal
+	journal Journal
+	notes   []json.RawMessage
+	good    int // lines as far as the last note; 0: there is no whole line, the run had done nothing
+}
 
+// openLog reads the log of an interrupted run of a job.
+func openLog(path, job string) (*unfinished, error) {
+	u := &unfinished{}
 	bases := 0
 	steps := 0
-	at := int64(0)
-	for n := 1; ; n++ {
-		text, err := in.ReadBytes('\n')
-		at += int64(len(text))
-		body, bad := verified(n, bytes.TrimSuffix(text, []byte("\n")))
-		if err != nil || bad != nil {
-			if n == 1 && errors.Is(err, io.EOF) {
-				return nil, nil, 0, errNoHeader
-			}
-			if n == 1 {
-				return nil, nil, 0, fmt.Errorf("%w: line 1 is not complete", ErrJournal)
-			}
 
-			j.bases, j.Steps = j.bases[:bases], j.Steps[:steps]
-			return j, notes, good, nil
-		}
-
+	var err error
+	u.file, err = stage.OpenLarge(path, func(n int, value []byte) error {
 		var l journalLine
-		if err := json.Unmarshal(body, &l); err == nil && l.Note != nil {
-			notes, bases, steps, good = append(notes, l.Note), len(j.bases), len(j.Steps), at
-			continue
+		if err := json.Unmarshal(value, &l); err == nil && l.Note != nil && n > 1 {
+			u.notes = append(u.notes, l.Note)
+			u.good = n
+			bases = len(u.journal.bases)
+			steps = len(u.journal.Steps)
+			return nil
 		}
 
-		if err := j.line(n, body); err != nil {
-			return nil, nil, 0, err
+		if err := u.journal.line(n, value); err != nil {
+			return err
+		}
+		if n > 1 {
+			return nil
 		}
 
-		if n == 1 {
-			good = at
-			if l.Header.Job != job {
-				return nil, nil, 0, ErrOtherJob
-			}
+		u.good = 1
+		if u.journal.Job != job {
+			return ErrOtherJob
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
+
+	if u.file.Fault() != nil && u.good == 0 {
+		return nil, errors.Join(fmt.Errorf("%s: %w: line 1 is damaged", path, ErrJournal), u.file.Close())
+	}
+
+	u.journal.bases = u.journal.bases[:bases]
+	u.journal.Steps = u.journal.Steps[:steps]
+	return u, nil
 }
 
 // carryOn takes the steps of a journal that the model does not have yet.
@@ -174,13 +162,13 @@ func (l *Log) Add(note any) error {
 	for ; l.bases < len(l.e.order); l.bases++ {
 		name := l.e.order[l.bases]
 		w := l.e.weights[name]
-		if err := l.put(journalLine{Base: &baseLine{name, w.dtype.String(), w.base}}); err != nil {
+		if err := l.j.Put(journalLine{Base: &baseLine{name, w.dtype.String(), w.base}}); err != nil {
 			return err
 		}
 	}
 
 	for ; l.steps < len(l.e.steps); l.steps++ {
-		if err := l.put(journalLine{Step: packStep(&l.e.steps[l.steps])}); err != nil {
+		if err := l.j.Put(journalLine{Step: packStep(&l.e.steps[l.steps])}); err != nil {
 			return err
 		}
 	}
@@ -190,48 +178,26 @@ func (l *Log) Add(note any) error {
 		return err
 	}
 
-	if err := l.put(journalLine{Note: text}); err != nil {
-		return err
-	}
-
-	return l.f.Sync()
-}
-
-func (l *Log) put(line journalLine) error {
-	text, err := json.Marshal(line)
-	if err != nil {
-		return err
-	}
-	out := append(append([]byte(site.Hash(text)), ' '), text...)
-	_, err = l.f.Write(append(out, '\n'))
-	return err
+	return l.j.Add(journalLine{Note: text})
 }
 
 // Close closes the file, which stays.
-func (l *Log) Close() error { return l.f.Close() }
+func (l *Log) Close() error { return l.j.Close() }
 
-// Remove closes and removes the file, once the edited model is safe elsewhere.
-func (l *Log) Remove() error { return errors.Join(l.f.Close(), os.Remove(l.f.Name())) }
+// Remove removes the file and closes it, once the edited model is safe elsewhere.
+func (l *Log) Remove() error { return errors.Join(l.j.Remove(), l.j.Close()) }
 
 // DropLog removes the log that a run left which was killed once its output was complete: that of job, or one
 // that has not even a whole first line. Logs of other jobs stay. It is no error if there is none.
 func DropLog(path, job string) error {
-	f, err := safefile.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	u, err := openLog(path, job)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrOtherJob), errors.Is(err, ErrJournal):
 		return nil
-	}
-
-	if err != nil {
+	case err != nil:
 		return err
 	}
-
-	_, _, _, err = readLog(f, job)
-	f.Close()
-	if err != nil && !errors.Is(err, errNoHeader) {
-		return nil
-	}
-
-	return os.Remove(path)
+	return errors.Join(u.file.Remove(), u.file.Close())
 }
 
 // LogPath is where the log of a run lies whose output is dir.

@@ -51,6 +51,7 @@ type Remark struct {
 
 // Set is a file of edits.
 type Set struct {
+	File    string   `json:"-"`      // that the edits were read from; "": none
 	Format  string   `json:"format"` // counterfact, zsre or easyedit
 	Records []Record `json:"-"`
 	Remarks []Remark `json:"remarks,omitempty"` // duplicates, contradictions, targets that are the present answer
@@ -78,6 +79,8 @@ func ReadSome(path string, o ReadOptions) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+
+	s.File = path
 	return s, nil
 }
 

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
-	"github.com/modelcompress/compress/internal/mmapsafe"
-
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 )
@@ -229,7 +228,7 @@ func (w *weight) store(m *lm.Model) (string, error) {
 	}
 
 	p.Buf.Changed()
-	return site.Hash(data), nil
+	return stage.Sum(data), nil
 }
 
 // measure fills in a delta's norms.

@@ -23,6 +23,9 @@ type Chat struct {
 	Now func() time.Time `json:"-"`
 }
 
+// OwnChat stands for the tokenizer's own chat template where a name is wanted.
+const OwnChat = "default"
+
 // ReadChat finds the chat template of a checkpoint: chat_template.jinja, or that of tokenizer_config.json. name
 // chooses one of several, "" the default one. Examples are messages of their own, as is usual.
 func ReadChat(dir, name string) (*Chat, error) {

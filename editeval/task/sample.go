@@ -1,8 +1,6 @@
 package task
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -11,12 +9,11 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/store"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
 	"github.com/modelcompress/compress/internal/pyvalue"
+	"github.com/modelcompress/compress/internal/stage"
 )
 
-func hash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:])
-}
+// hash is the SHA-256 of a text, in hexadecimal digits, as the harness has it.
+func hash(s string) string { return stage.Sum([]byte(s)) }
 
 // sample is the JSON line of a document and a filter: the harness' keys, and with them the tokens of each request.
 func sample(t *one, d *document, answers []store.Answer, filter string, o score.Outcome) ([]byte, error) {

@@ -48,7 +48,7 @@ var mayImport = map[string][]string{
 		"internal/orderedjson", "internal/dtype", "internal/chat",
 	}, engine...),
 	"editeval":      append([]string{"editeval/edit", "editeval/task", "internal/rng", "internal/stats"}, engine...),
-	"editeval/edit": append([]string{"kernels", "internal/linalg"}, engine...),
+	"editeval/edit": append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
 	"editeval/task": {
 		"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue",
 		"internal/jinja", "internal/chat",

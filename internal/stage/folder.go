@@ -38,10 +38,11 @@ const jobKey = "compress.job"
 
 // Options of [Open].
 type Options struct {
-	Overwrite   bool   // replace an existing checkpoint folder once the new one is complete
-	Resume      bool   // continue an unfinished output of the same job, or start one
-	Fingerprint string // identifies the job
-	Source      string // folder whose other files are copied
+	Overwrite   bool     // replace an existing checkpoint folder once the new one is complete
+	Resume      bool     // continue an unfinished output of the same job, or start one
+	Fingerprint string   // identifies the job
+	Source      string   // folder whose other files are copied
+	Own         []string // names of further files of an existing folder that Overwrite may replace
 	// Config changes the text of config.json on the way; nil copies it.
 	Config func(text []byte) []byte
 }
@@ -100,7 +101,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 
 	var rule Rule
 	if o.Overwrite {
-		rule = Replaceable(o.Source)
+		rule = Replaceable(o.Source, o.Own...)
 	}
 	if f.place, err = Claim(f.dir, rule); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -28,9 +29,14 @@ const maxJournal = 1 << 30
 // digits: the CRC-32 of all values up to there, so that a line that was changed, lost or moved is noticed. The first
 // line is the header, which identifies the work; the following ones are its steps in order. A last line without its
 // end, which a crash can leave, counts for nothing.
+//
+// A journal of large values ([StartLarge]) has another form, since it is not kept in memory and its lines become part
+// of a finished file: each line stands behind its own SHA-256 ([SealLine]).
 type Journal struct {
 	path  string
 	file  *os.File
+	take  func(line int, value []byte) error // of a journal of large values; nil: lines are kept
+	large bool
 	sum   uint32
 	lines [][]byte
 	ends  []int64 // of the lines
@@ -40,23 +46,46 @@ type Journal struct {
 
 // OpenJournal opens the journal at path, or makes one, and reads what is there. The error wraps [ErrBusy] while another
 // process has it, or is one of the operating system; damage is no error here, see [Journal.Fault].
-func OpenJournal(path string) (*Journal, error) { return openJournal(path, 0) }
+func OpenJournal(path string) (*Journal, error) { return (&Journal{path: path}).open(os.O_CREATE) }
 
 // NewJournal makes a journal where none is. The error wraps fs.ErrExist where there is one.
-func NewJournal(path string) (*Journal, error) { return openJournal(path, os.O_EXCL) }
+func NewJournal(path string) (*Journal, error) {
+	return (&Journal{path: path}).open(os.O_CREATE | os.O_EXCL)
+}
 
-func openJournal(path string, flags int) (*Journal, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|flags, 0o666)
+// OpenLarge opens a journal of large values, which must be there. Its lines are handed to take, the first with number
+// 1, up to the first that is damaged, and not kept: [Journal.Lines] has none. An error of take ends the reading.
+// Otherwise it is [OpenJournal].
+func OpenLarge(path string, take func(line int, value []byte) error) (*Journal, error) {
+	return (&Journal{path: path, large: true, take: take}).open(0)
+}
+
+// StartLarge makes a journal of large values, in place of what is at path, and writes its header.
+func StartLarge(path string, header any) (*Journal, error) {
+	j, err := (&Journal{path: path, large: true}).open(os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.Start(header); err != nil {
+		return nil, errors.Join(err, j.Close())
+	}
+	return j, nil
+}
+
+// open locks the file and reads it.
+func (j *Journal) open(flags int) (*Journal, error) {
+	f, err := os.OpenFile(j.path, os.O_RDWR|unix.O_NOFOLLOW|flags, 0o666)
 	if err != nil {
 		return nil, err
 	}
 
-	j := &Journal{path: path, file: f}
 	if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, ErrBusy), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", j.path, ErrBusy), f.Close())
 	}
+
+	j.file = f
 	if err := j.read(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", j.path, err), f.Close())
 	}
 
 	return j, nil
@@ -64,40 +93,70 @@ func openJournal(path string, flags int) (*Journal, error) {
 
 // read takes the lines up to the first that is damaged, and cuts off a torn last one.
 func (j *Journal) read() error {
-	if st, err := j.file.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() > maxJournal {
+	st, err := j.file.Stat()
+	if err != nil || !st.Mode().IsRegular() || !j.large && st.Size() > maxJournal {
 		return errors.Join(err, ErrJournal)
 	}
 
-	text, err := io.ReadAll(j.file)
-	if err != nil {
-		return err
+	if j.large && j.take == nil { // about to be emptied
+		return nil
 	}
 
-	whole := bytes.LastIndexByte(text, '\n') + 1
-	if whole < len(text) {
-		if err := j.file.Truncate(int64(whole)); err != nil {
+	in := bufio.NewReaderSize(j.file, 1<<20)
+	for at := int64(0); ; {
+		line, err := in.ReadBytes('\n')
+		torn := errors.Is(err, io.EOF)
+		if torn && len(line) > 0 {
+			err = j.file.Truncate(at)
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if torn {
+			break
+		}
+
+		value, sum, ok := j.unseal(line[:len(line)-1])
+		if !ok {
+			j.fault = j.At(len(j.ends)+1, errors.New("the line is damaged"))
+			break
+		}
+
+		at += int64(len(line))
+		j.sum = sum
+		j.ends = append(j.ends, at)
+		j.sums = append(j.sums, sum)
+
+		if !j.large {
+			j.lines = append(j.lines, value)
+		} else if err := j.take(len(j.ends), value); err != nil {
 			return err
 		}
 	}
 
-	for at := 0; at < whole && j.fault == nil; {
-		length := bytes.IndexByte(text[at:], '\n')
-		body, mark, ok := bytes.Cut(text[at:at+length], []byte{'\t'})
-		sum := crc32.Update(j.sum, crc32.IEEETable, body)
-		if !ok || string(mark) != fmt.Sprintf("%08x", sum) {
-			j.fault = j.At(len(j.lines)+1, errors.New("the line is damaged"))
-			break
-		}
-
-		at += length + 1
-		j.sum = sum
-		j.lines = append(j.lines, body)
-		j.sums = append(j.sums, sum)
-		j.ends = append(j.ends, int64(at))
-	}
-
 	_, err = j.file.Seek(0, io.SeekEnd)
 	return err
+}
+
+// seal is a value as a line of the journal, and the sum of all values up to it.
+func (j *Journal) seal(value []byte) (line []byte, sum uint32) {
+	if j.large {
+		return SealLine(value), 0
+	}
+	sum = crc32.Update(j.sum, crc32.IEEETable, value)
+	return fmt.Appendf(value, "\t%08x\n", sum), sum
+}
+
+// unseal is what seal made a line of; false for a damaged one.
+func (j *Journal) unseal(line []byte) (value []byte, sum uint32, ok bool) {
+	if j.large {
+		value, ok = UnsealLine(line)
+		return value, 0, ok
+	}
+
+	value, mark, ok := bytes.Cut(line, []byte{'\t'})
+	sum = crc32.Update(j.sum, crc32.IEEETable, value)
+	return value, sum, ok && string(mark) == fmt.Sprintf("%08x", sum)
 }
 
 // Lines are the JSON values that were there when the journal was opened, in front of damage; the first is the header.
@@ -121,7 +180,7 @@ func (j *Journal) Keep(n int) error {
 		j.sum = j.sums[n-1]
 	}
 
-	j.lines = j.lines[:n]
+	j.lines = j.lines[:min(n, len(j.lines))]
 	j.ends = j.ends[:n]
 	j.sums = j.sums[:n]
 	j.fault = nil
@@ -154,9 +213,9 @@ func (j *Journal) Put(v any) error {
 		return err
 	}
 
-	sum := crc32.Update(j.sum, crc32.IEEETable, body)
+	line, sum := j.seal(body)
 	// In one call, so that a line that is cut short can only be the last one.
-	if _, err := j.file.Write(fmt.Appendf(body, "\t%08x\n", sum)); err != nil {
+	if _, err := j.file.Write(line); err != nil {
 		return fmt.Errorf("%s: %w", j.path, err)
 	}
 	j.sum = sum

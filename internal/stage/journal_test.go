@@ -95,6 +95,93 @@ func TestJournal(t *testing.T) {
 	}
 }
 
+// TestLargeJournal: the values of a journal of large ones come back one by one, up to where it was cut or damaged, and
+// what is added behind the last that is kept is found again.
+func TestLargeJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	read := func() (values []string, j *Journal) {
+		t.Helper()
+		j, err := OpenLarge(path, func(line int, value []byte) error {
+			if line != len(values)+1 {
+				t.Errorf("line %d after %d", line, len(values))
+			}
+			values = append(values, string(value))
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return values, j
+	}
+
+	if _, err := OpenLarge(path, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one that is not there: %v", err)
+	}
+
+	j, err := StartLarge(path, "head")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.Add(1), j.Add(2)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StartLarge(path, "other"); !errors.Is(err, ErrBusy) {
+		t.Errorf("beside the one that is open: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for cut := range len(whole) + 1 {
+		if err := os.WriteFile(path, whole[:cut], 0o666); err != nil {
+			t.Fatal(err)
+		}
+
+		values, j := read()
+		if want := strings.Count(string(whole[:cut]), "\n"); len(values) != want || j.Fault() != nil {
+			t.Fatalf("cut at %d: %q, %v", cut, values, j.Fault())
+		}
+		if err := errors.Join(j.Add("new"), j.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if again, j := read(); len(again) != len(values)+1 || again[len(values)] != `"new"` || j.Close() != nil {
+			t.Fatalf("cut at %d, and one more: %q", cut, again)
+		}
+	}
+
+	for bit := range 8 * len(whole) {
+		bad := append([]byte(nil), whole...)
+		bad[bit/8] ^= 1 << (bit % 8)
+		if err := os.WriteFile(path, bad, 0o666); err != nil {
+			t.Fatal(err)
+		}
+
+		values, j := read()
+		if len(values) == 3 || j.Close() != nil {
+			t.Fatalf("bit %d: %q", bit, values)
+		}
+	}
+
+	if err := os.WriteFile(path, whole, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	stop := errors.New("stop")
+	if _, err := OpenLarge(path, func(int, []byte) error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("an error of the reader: %v", err)
+	}
+	if j, err := StartLarge(path, "anew"); err != nil || j.Close() != nil {
+		t.Fatal(err)
+	}
+	if values, j := read(); len(values) != 1 || values[0] != `"anew"` || j.Close() != nil {
+		t.Errorf("begun again: %q", values)
+	}
+}
+
 // whole2 is a journal without its second line.
 func whole2(text string) string {
 	list := strings.SplitAfter(text, "\n")

@@ -16,8 +16,8 @@ import (
 
 // Replaceable makes the rule for a folder that may be replaced by a new version of the model in source: it
 // holds weights, and beside them nothing but files that belong to a checkpoint, equal copies of files of the
-// source, and reports.
-func Replaceable(source string) Rule {
+// source, and reports. own are names of further files that the caller writes there.
+func Replaceable(source string, own ...string) Rule {
 	return func(dir string) error {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -32,6 +32,7 @@ func Replaceable(source string) Rule {
 				foreign = append(foreign, name)
 			case weights(name):
 				models++
+			case slices.Contains(own, name):
 			case belongs(safefile.Finished(name)), sameContent(filepath.Join(dir, name), filepath.Join(source, name)),
 				IsReport(filepath.Join(dir, name)):
 			default:

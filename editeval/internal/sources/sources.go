@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/lm/corpus"
 )
 
 // ErrData: a file cannot be used.
@@ -132,9 +133,9 @@ func Documents(path string, limit int) ([]string, error) {
 		switch line := in.Text(); {
 		case records && strings.TrimSpace(line) == "":
 		case records:
-			text, err := lineText(in.Bytes())
+			text, err := corpus.RecordText(in.Bytes())
 			if err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", path, n, err)
+				return nil, fmt.Errorf("%s:%d: %w: %w", path, n, ErrData, err)
 			}
 			add(text)
 		case strings.TrimSpace(line) == "":
@@ -156,23 +157,6 @@ func Documents(path string, limit int) ([]string, error) {
 	}
 
 	return docs, nil
-}
-
-// lineText is the text of a line: a JSON string, or an object with "text".
-func lineText(line []byte) (string, error) {
-	var text string
-	if json.Unmarshal(line, &text) == nil {
-		return text, nil
-	}
-
-	var o struct {
-		Text *string `json:"text"`
-	}
-	if err := json.Unmarshal(line, &o); err != nil || o.Text == nil {
-		return "", fmt.Errorf("%w: want a string, or an object with \"text\"", ErrData)
-	}
-
-	return *o.Text, nil
 }
 
 // column reads a column of a table with a line of headings.

@@ -183,8 +183,30 @@ const (
 )
 
 // Inputs marks flags that name files or folders to read, so that no output of the run replaces one of them.
-// Arguments of the command line always count as inputs.
-func Inputs(cmd *cobra.Command, flags ...string) { mark(cmd, inputMark, flags) }
+// Arguments of the command line always count as inputs. A flag that takes one of them refuses a second.
+func Inputs(cmd *cobra.Command, flags ...string) {
+	mark(cmd, inputMark, flags)
+	for _, flag := range flags {
+		if f := cmd.Flags().Lookup(flag); f.Value.Type() == "string" {
+			f.Value = &single{Value: f.Value}
+		}
+	}
+}
+
+// single is the value of a flag that takes one input. The flag library would take the last of several without a word.
+type single struct {
+	pflag.Value
+	set bool
+}
+
+// Set implements pflag.Value.
+func (s *single) Set(text string) error {
+	if s.set {
+		return fmt.Errorf("it is given twice, first as %q, and takes one", s.Value)
+	}
+	s.set = true
+	return s.Value.Set(text)
+}
 
 // MayBeEmpty marks flags for which an empty text is a value; for the others it is a slip, such as a variable
 // that is not set.

@@ -74,7 +74,7 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 	}
 
 	if tok == nil {
-		return nil, fmt.Errorf("%s: %w", path, errTokenizer)
+		return nil, fmt.Errorf("%s: %w", path, edit.ErrNoTokenizer)
 	}
 
 	r, err := trace(j, m, tok, at, o)

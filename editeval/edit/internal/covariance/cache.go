@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
-
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -88,7 +88,7 @@ func loadMoments(path string, n int) (linalg.Matrix, error) {
 	}
 
 	body := data[:len(data)-64]
-	if site.Hash(body) != string(data[len(body):]) {
+	if stage.Sum(body) != string(data[len(body):]) {
 		return linalg.Matrix{}, fmt.Errorf("%w: %s: hash", site.ErrStatistics, path)
 	}
 
@@ -114,17 +114,6 @@ func saveMoments(path string, m linalg.Matrix) error {
 		}
 	}
 
-	data = append(data, site.Hash(data)...)
-	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
-	if err != nil {
-		return err
-	}
-
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		_ = os.Remove(f.Name())
-		return err
-	}
-
-	return os.Rename(f.Name(), path)
+	data = append(data, stage.Sum(data)...)
+	return safefile.WriteFile(path, data, 0o666)
 }

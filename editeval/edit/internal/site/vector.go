@@ -1,8 +1,6 @@
 package site
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"math"
 	"slices"
@@ -96,12 +94,6 @@ func (a *Adam) Step(x, g []float64) {
 		a.v[i] = 0.999*a.v[i] + 0.001*g[i]*g[i]
 		x[i] -= a.Lr * (a.m[i] / c1) / (math.Sqrt(a.v[i]/c2) + 1e-8)
 	}
-}
-
-// Hash is the SHA-256 in hex.
-func Hash(data []byte) string {
-	h := sha256.Sum256(data)
-	return hex.EncodeToString(h[:])
 }
 
 // Sorted are the keys of a map in order.

@@ -1,8 +1,7 @@
-// Package seal tells whether files of results are still what they were when they were finished.
-// It is a package of its own because a sealed folder of a study must not be opened by any other way than this one.
-package seal
+package stage
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -17,11 +16,8 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
-// ErrDamaged: a file is not what was written.
-var ErrDamaged = errors.New("damaged since it was written")
-
-// maxFile bounds the files that are read.
-const maxFile = 2 << 30
+// maxSealed bounds the sealed files that are read.
+const maxSealed = 2 << 30
 
 // sealed is a value in a file, with the hash of its text.
 type sealed struct {
@@ -29,8 +25,8 @@ type sealed struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// Write writes a value with its hash, in a folder that is made if need be.
-func Write(path string, v any) error {
+// WriteSealed writes a value as JSON with its SHA-256, in a folder that is made if need be.
+func WriteSealed(path string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -46,9 +42,10 @@ func Write(path string, v any) error {
 	return safefile.WriteFile(path, text, 0o666)
 }
 
-// Read reads a value back. The error wraps [ErrDamaged] where the file is there and is not what was written.
-func Read(path string, v any) error {
-	text, err := safefile.ReadFile(path, maxFile)
+// ReadSealed reads the value of [WriteSealed] back. The error wraps [ErrDamaged] where the file is there and is not
+// what was written.
+func ReadSealed(path string, v any) error {
+	text, err := safefile.ReadFile(path, maxSealed)
 	if err != nil {
 		return err
 	}
@@ -68,6 +65,26 @@ func Read(path string, v any) error {
 func Sum(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
+}
+
+// Fingerprint is the SHA-256 of the parts' JSON, in hexadecimal digits: equal for equal parts, in every run. The error
+// is about a part that JSON does not have, such as NaN.
+func Fingerprint(parts ...any) (string, error) {
+	text, err := json.Marshal(parts)
+	return Sum(text), err
+}
+
+// SealLine is a value as a line of its own, behind its [Sum] and a space.
+func SealLine(value []byte) []byte {
+	line := make([]byte, 0, 2*sha256.Size+len(value)+2)
+	line = append(append(line, Sum(value)...), ' ')
+	return append(append(line, value...), '\n')
+}
+
+// UnsealLine is the value of a line of [SealLine], which comes without its end; false for one that is damaged.
+func UnsealLine(line []byte) (value []byte, ok bool) {
+	sum, value, ok := bytes.Cut(line, []byte{' '})
+	return value, ok && string(sum) == Sum(value)
 }
 
 // Sums are those of all files below a folder, by their paths in it, hidden ones apart. A folder that is not
@@ -101,9 +118,9 @@ func Sums(dir string) (map[string]string, error) {
 	return sums, err
 }
 
-// Check compares a folder with its sums of some time ago. Files that came later do no harm. The error wraps
+// CheckSums compares a folder with its [Sums] of some time ago. Files that came later do no harm. The error wraps
 // [ErrDamaged], or is one of a file.
-func Check(dir string, want map[string]string) error {
+func CheckSums(dir string, want map[string]string) error {
 	have, err := Sums(dir)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package seal
+package stage
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 func TestSealed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "v.json")
 	want := map[string]float64{"a": 1.5, "b": -2}
-	if err := Write(path, want); err != nil {
+	if err := WriteSealed(path, want); err != nil {
 		t.Fatal(err)
 	}
 
@@ -29,7 +29,7 @@ func TestSealed(t *testing.T) {
 		}
 
 		var got map[string]float64
-		err := Read(path, &got)
+		err := ReadSealed(path, &got)
 		if err != nil && !errors.Is(err, ErrDamaged) {
 			t.Fatalf("bit %d: %v", bit, err)
 		}
@@ -39,13 +39,13 @@ func TestSealed(t *testing.T) {
 		}
 	}
 
-	if err := Read(path+"x", new(int)); !errors.Is(err, fs.ErrNotExist) {
+	if err := ReadSealed(path+"x", new(int)); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }
 
-// TestCheck: files that were changed or removed are noticed, at any depth; others that came later are not minded.
-func TestCheck(t *testing.T) {
+// TestCheckSums: files that were changed or removed are noticed, at any depth; others that came later are not minded.
+func TestCheckSums(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -65,15 +65,15 @@ func TestCheck(t *testing.T) {
 
 	write("later", "4")
 	write(".hidden", "5")
-	if err := Check(dir, sums); err != nil {
+	if err := CheckSums(dir, sums); err != nil {
 		t.Error(err)
 	}
 
 	write("b/c", "6")
-	if err := Check(dir, sums); !errors.Is(err, ErrDamaged) {
+	if err := CheckSums(dir, sums); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}
-	if err := Check(filepath.Join(dir, "none"), sums); !errors.Is(err, ErrDamaged) {
+	if err := CheckSums(filepath.Join(dir, "none"), sums); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
 	}
 }
