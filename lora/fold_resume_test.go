@@ -62,7 +62,7 @@ func foldNano(ctx context.Context, dir, out string, o FoldOptions) (*FoldReport,
 	return Fold(ctx, nano, dir, out, o)
 }
 
-// writeSample writes an adapter of the small base: token table and some matrices, one of them by DoRA's rule if so asked.
+// writeSample writes an adapter of the small base: token table and some matrices, by DoRA's rule if so asked.
 func writeSample(t *testing.T, dir string, dora bool) {
 	t.Helper()
 	c, err := adapter.OpenCheckpoint(nano)
@@ -203,7 +203,8 @@ func TestFoldCancel(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 
-	if r, err = foldNano(t.Context(), filepath.Join(dir, "adapter"), out, FoldOptions{}); err != nil || r.Resumed != 10 {
+	r, err = foldNano(t.Context(), filepath.Join(dir, "adapter"), out, FoldOptions{})
+	if err != nil || r.Resumed != 10 {
 		t.Errorf("complete: %+v, %v", r, err)
 	}
 }

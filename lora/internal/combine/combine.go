@@ -171,7 +171,8 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 		return nil, fmt.Errorf("%w: a rank of %d with %s; it is for svd and the methods that end in _svd", ErrOption,
 			o.Rank, o.Method)
 	case c.method.prune != "" && !(o.Density > 0):
-		return nil, fmt.Errorf("%w: %s needs a density above 0, the fraction of values that are kept", ErrOption, o.Method)
+		return nil, fmt.Errorf("%w: %s needs a density above 0, the fraction of values that are kept", ErrOption,
+			o.Method)
 	case c.method.prune == "" && o.Density != 0:
 		return nil, fmt.Errorf("%w: %s prunes nothing, so it has no density", ErrOption, o.Method)
 	case o.Sign != "" && o.Sign != Total && (o.Sign != Frequency || !c.method.elect):
