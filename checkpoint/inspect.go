@@ -10,7 +10,6 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -129,36 +128,13 @@ func (r *Inspection) verify(ctx context.Context, path string, loads bool, e env)
 	defer m.Close()
 
 	r.Verified = append(r.Verified, "shapes")
-	tok, err := tokenizer.Load(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-
-	if err == nil {
-		err = FitTokenizer(path, tok, m.Config())
-	}
-	if err == nil {
+	_, err = m.Tokenizer()
+	switch {
+	case err == nil:
 		r.Verified = append(r.Verified, "tokenizer")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
 	}
 
 	return err
-}
-
-// FitTokenizer tells whether a model knows every token of a tokenizer. A model may have more: rows that fill
-// its table up.
-func FitTokenizer(path string, tok *tokenizer.Tokenizer, c *arch.Config) error {
-	if tok.VocabSize() <= c.Vocab {
-		return nil
-	}
-
-	table := ""
-	for _, t := range c.Arch.Tensors {
-		if t.Role == arch.Embed {
-			table = t.Name
-		}
-	}
-
-	return fmt.Errorf("%s: the tokenizer has %d token ids, but tensor %q and vocab_size of config.json have %d: "+
-		"they do not belong together",
-		filepath.Join(path, "tokenizer.json"), tok.VocabSize(), table, c.Vocab)
 }

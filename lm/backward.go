@@ -117,14 +117,14 @@ type backward struct {
 	ids   []int32 // of all rows
 	first int     // block
 
-	needs  []bool // hidden states whose gradients are needed, here or for what is below
-	trains []bool // blocks in which something is wanted
-	inputs []kernels.Mat
+	needs  []bool        // hidden states whose gradients are needed, here or for what is below
+	trains []bool        // blocks in which something is wanted
+	inputs []kernels.Mat // of the blocks that are replayed, each freed once the gradient is through
 	tapes  []*layer.Tape // of the blocks that are recorded
 	d      kernels.Mat   // gradient of the hidden state where the pass is
 	table  kernels.Mat   // gradient of the token table
 	grads  *kernels.Buffer
-	taken  []*kernels.Buffer // for the whole pass
+	taken  []*kernels.Buffer // freed at the end of the pass
 }
 
 func (m *Model) beginBackward(lens []int, o BackwardOptions, past []layer.Past) (*backward, error) {
@@ -157,6 +157,10 @@ func (b *backward) end() {
 		if b.tapes[l] != t { // the next pass is likely to want no more
 			t.Free()
 		}
+	}
+
+	for l := range b.inputs { // a pass that has failed leaves some
+		b.release(l)
 	}
 
 	for _, buf := range append(b.taken, b.grads) {
@@ -205,7 +209,7 @@ func (b *backward) wantsHidden(state int) bool {
 	return b.hooks.HiddenGrad != nil && (b.o.WantHidden == nil || b.o.WantHidden(state))
 }
 
-// forward runs the blocks on x in place and keeps what the way back needs.
+// forward runs the blocks on x in place and keeps what the backward pass needs.
 func (b *backward) forward(ctx context.Context, x kernels.Mat) error {
 	b.choose(x.Rows)
 	if err := b.edit(b.first, x); err != nil {
@@ -249,7 +253,7 @@ func (b *backward) step(block *block, x kernels.Mat) error {
 	case b.tapes[l] != nil:
 		err = b.Record(block.Block, x, b.tapes[l])
 	case b.needs[l] || b.trains[l]:
-		if b.inputs[l], err = b.take(x.Rows, x.Cols); err != nil {
+		if b.inputs[l], err = b.alloc(x.Rows, x.Cols); err != nil {
 			return err
 		}
 		b.ops.Convert(b.inputs[l], x)
@@ -271,14 +275,30 @@ func (b *backward) edit(state int, x kernels.Mat) error {
 	return b.o.Edit(state, x)
 }
 
-// take allocates a zeroed matrix for the whole pass.
-func (b *backward) take(rows, cols int) (kernels.Mat, error) {
+// alloc makes a zeroed matrix, which the caller frees.
+func (b *backward) alloc(rows, cols int) (kernels.Mat, error) {
 	buf, err := b.m.dev.Alloc(kernels.F32, rows*cols)
 	if err != nil {
 		return kernels.Mat{}, fmt.Errorf("gradients: %w", err)
 	}
-	b.taken = append(b.taken, buf)
 	return kernels.MatOf(buf, rows, cols), nil
+}
+
+// take allocates a zeroed matrix for the whole pass.
+func (b *backward) take(rows, cols int) (kernels.Mat, error) {
+	x, err := b.alloc(rows, cols)
+	if err == nil {
+		b.taken = append(b.taken, x.Buf)
+	}
+	return x, err
+}
+
+// release frees the input of block l, if it is kept.
+func (b *backward) release(l int) {
+	if in := b.inputs[l]; in.Buf != nil {
+		in.Buf.Free()
+		b.inputs[l] = kernels.Mat{}
+	}
 }
 
 // down takes the gradient from the last hidden state as far down as anything is wanted.
@@ -326,10 +346,9 @@ func (b *backward) back(ctx context.Context, l int) error {
 		return b.deliver(block.params)
 	})
 
-	if in := b.inputs[l]; in.Buf != nil { // needed until the gradient is through: the tape refers to it
-		in.Buf.Free()
-	}
-
+	// Not before: the tape refers to it. Not at the end of the pass: then the inputs of all blocks would lie beside
+	// the gradients of the lowest.
+	b.release(l)
 	return err
 }
 

@@ -142,6 +142,8 @@ type accountant struct {
 	live []*kernels.Buffer
 	size []int
 	peak int
+
+	marked []*kernels.Buffer // see mark
 }
 
 func (a *accountant) Alloc(d kernels.DType, n int) (*kernels.Buffer, error) {
@@ -160,6 +162,74 @@ func (a *accountant) Alloc(d kernels.DType, n int) (*kernels.Buffer, error) {
 
 	a.peak = max(a.peak, total)
 	return b, nil
+}
+
+// twice counts the buffers that are freed a second time: [kernels.Buffer.Free] forgets what is packed, so that a mark
+// in a freed buffer is gone after another call. mark is called between the two.
+func (a *accountant) mark() {
+	for _, b := range a.live {
+		if b.Len == 0 && b.Packed.Load() == nil && !slices.Contains(a.marked, b) {
+			var sign any = "freed"
+			b.Packed.Store(&sign)
+			a.marked = append(a.marked, b)
+		}
+	}
+}
+
+func (a *accountant) twice() (n int) {
+	for _, b := range a.marked {
+		if b.Packed.Load() == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// TestBackwardFrees: all memory of a pass but the model's working memory is freed, and nothing is freed twice: whoever
+// frees a buffer owns it. The inputs of replayed blocks go one by one on the way down, or all at the end of a pass
+// that fails on the way.
+func TestBackwardFrees(t *testing.T) {
+	config := maps.Clone(tiny()["llama"])
+	config["num_hidden_layers"] = 6
+	ids := tokens(20, 37, 40, 24)
+	failed := errors.New("enough")
+
+	for _, until := range []int{-1, 3} {
+		dev := &accountant{Device: cpuDevice(t, 2)}
+		m := load(t, recipe{config: config}.write(t, t.TempDir()), dev, Options{})
+		held := 0
+		for range 3 {
+			h := &Hooks{WeightGrad: func(name string, _ kernels.Mat) error {
+				dev.mark()
+				if strings.Contains(name, fmt.Sprintf("layers.%d.", until)) {
+					return failed
+				}
+				return nil
+			}}
+			_, err := m.Backward(context.Background(), ids, BackwardOptions{Hooks: h})
+			if !errors.Is(err, failed) && (until >= 0 || err != nil) {
+				t.Fatal(err)
+			}
+
+			now := 0
+			for _, b := range dev.live {
+				if b.Len > 0 {
+					now++
+				}
+			}
+			if held > 0 && now != held {
+				t.Errorf("stopped at block %d: %d buffers are held after a pass, %d after the next", until, held, now)
+			}
+			held = now
+		}
+
+		if len(dev.marked) < 3*4 {
+			t.Errorf("stopped at block %d: only %d buffers were freed in time", until, len(dev.marked))
+		}
+		if n := dev.twice(); n > 0 {
+			t.Errorf("stopped at block %d: %d buffers are freed twice", until, n)
+		}
+	}
 }
 
 // More blocks cost their inputs and nothing else, and a wanted gradient its block's.

@@ -5,6 +5,8 @@
 //	m, err := lm.Load(ctx, dir, dev, lm.Options{})                // dev of kernels/device.Open
 //	r, err := m.Forward(ctx, [][]int32{ids}, lm.ForwardOptions{}) // r.Loss, in nats a token; m.Generate continues ids
 //
+// For a folder and a text there is a call each: [Perplexity] measures, [Generate] continues.
+//
 // # Weights
 //
 // Weights keep the type they are stored in (F32, BF16, F16; F64 is narrowed to F32). On a host device they are

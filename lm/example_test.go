@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
 )
 
 const nano = "../testdata/nano/base"
@@ -101,6 +102,29 @@ func ExampleModel_BackwardBlock() {
 	// Output:
 	// block 0 has 9 gradients
 	// block 1 has 9 gradients
+}
+
+// The perplexity of a model folder on a text file, as compress ppl prints it.
+func ExamplePerplexity() {
+	text := "../testdata/nano/text/test.txt"
+	o := lm.PerplexityOptions{Cut: corpus.CutOptions{SeqLen: 256, Limit: 8}}
+	r, err := lm.Perplexity(context.Background(), nano, text, cpu.New(cpu.Options{}), o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%.2f ± %.2f over %d tokens in %d sequences\n", r.Perplexity, *r.Stderr, r.Tokens, r.Windows)
+	// Output: 1.85 ± 0.06 over 2040 tokens in 8 sequences
+}
+
+// Text in, text out: the model and the tokenizer in a folder continue a prompt.
+func ExampleGenerate() {
+	o := lm.TextOptions{GenerateOptions: lm.GenerateOptions{MaxTokens: 8}}
+	r, err := lm.Generate(context.Background(), nano, "Question: 14 + 6 =", cpu.New(cpu.Options{}), o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d tokens: %q\n", len(r.IDs), r.Text)
+	// Output: 8 tokens: " instrument of Felix Farrow is the oboe."
 }
 
 func ExampleModel_Generate() {

@@ -9,14 +9,12 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/combine"
-	"github.com/modelcompress/compress/lora/internal/extract"
-	"github.com/modelcompress/compress/lora/internal/fold"
 	"github.com/modelcompress/compress/lora/internal/infer"
 	"github.com/modelcompress/compress/lora/internal/mosfile"
 	"github.com/modelcompress/compress/lora/internal/peft"
@@ -31,79 +29,8 @@ var (
 	ErrRanks   = combine.ErrRanks  // adapters differ in rank where they must not
 	ErrRefused = combine.ErrRefused
 	// ErrExtract: an option of an extraction is out of range.
-	ErrExtract = extract.ErrOption
+	ErrExtract = failure.Misuse("extraction option", "")
 )
-
-// Fold writes the checkpoint in the folder model with an adapter of any kind folded into its weights to the
-// folder out. The weights keep their element types; one block of rows is in memory at a time, beside the
-// adapter. An interrupted run is continued with Resume, to the same bytes. An adapter that says it was trained
-// on other weights is refused (ErrOtherBase) unless that is allowed. The errors wrap this package's, those of
-// package safetensors and of [lm.OpenFolder].
-func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldReport, error) {
-	base, err := adapter.OpenCheckpoint(model)
-	if err != nil {
-		return nil, err
-	}
-	defer base.Close()
-
-	a, notes, sum, err := loadSummed(dir, base)
-	if err != nil {
-		return nil, err
-	}
-
-	weights, err := lm.Fingerprint(ctx, base.Dir, base.Source)
-	if err != nil {
-		return nil, err
-	}
-
-	remark := otherBase(&a.Config, weights)
-	if err := refuseOther(remark, o.AllowOtherBase); err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
-	if remark == "" {
-		remark = otherName(&a.Config, base.Dir)
-	}
-	if remark != "" {
-		notes = append(notes, remark)
-	}
-
-	r, err := fold.Run(ctx, base, a, out, o.of(foldJob(weights, sum, o)))
-	if err != nil {
-		return nil, err
-	}
-
-	return foldReport(model, dir, append(notes, zerosOf(r)...), r), nil
-}
-
-// zerosOf are the remarks about zeros of the base: what was left out to keep them, or that they are gone.
-func zerosOf(r *fold.Report) []string {
-	z := r.Zeros
-	switch {
-	case z == nil:
-		return nil
-	case z.Kept && z.Lost > 0:
-		return []string{fmt.Sprintf("zeros of the base are kept: what the adapter would put there, %.1f %% of the "+
-			"norm of its change, is left out", 100*z.Lost)}
-	case !z.Kept && z.Pruned > 0 && z.After < z.Before:
-		return []string{fmt.Sprintf("%d of the changed matrices are pruned, and the adapter fills them: %.1f %% "+
-			"zeros before, %.1f %% after (HINT: --keep-zeros keeps them; lora train --keep-zeros makes an adapter "+
-			"that loses nothing by it)", z.Pruned, percent(z.Before, z.Elements), percent(z.After, z.Elements))}
-	}
-
-	return nil
-}
-
-func percent(part, all int64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
-
-// foldJob identifies the work of folding by all that the output depends on: what is in the files, wherever they lie.
-func foldJob(weights, adapter string, o FoldOptions) string {
-	text := fmt.Appendf(nil, "fold 3\n%s\n%s\n%v %d\n", weights, adapter, o.Safe, o.MaxShardSize)
-	if o.KeepZeros {
-		text = append(text, "keep zeros\n"...)
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
 
 // loadSummed loads an adapter and says what its files hold. Summed before and after, since another process may
 // be writing them: the sum names what was loaded.
@@ -234,65 +161,11 @@ func (s stored) Values(name string) (kernels.Mat, error) {
 	return p.Value, dtype.Decode(p.Data(), data, info.DType)
 }
 
-// ExtractOptions of [Extract].
-type ExtractOptions struct {
-	// of every matrix; at most what the largest can have, and one that is smaller is padded with zeros
-	Rank      int
-	Targets   []string          // names of matrices; nil: all linears of the blocks
-	DType     safetensors.DType // of the factors; 0: F32
-	Whole     bool              // other tensors that differ are kept whole, as modules_to_save
-	Exact     bool              // whole decompositions instead of sketches
-	Seed      uint64            // of the sketches
-	Threads   int               // 0: all processors
-	Overwrite bool              // replace an adapter that is there
-	// Progress is told how many matrices are done; nil: nobody wants to know.
-	Progress func(name string, done, total int64)
-}
-
-// Extract writes the LoRA that leads from one checkpoint to another of the same shape, as PEFT's folders are,
-// to the folder out: each matrix' difference, cut to a rank by its singular values. One matrix is in memory at
-// a time. The errors wrap this package's or those of package safetensors.
-func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*ExtractReport, error) {
-	b, err := adapter.OpenCheckpoint(base)
-	if err != nil {
-		return nil, err
-	}
-	defer b.Close()
-
-	t, err := adapter.OpenCheckpoint(tuned)
-	if err != nil {
-		return nil, err
-	}
-	defer t.Close()
-
-	r, err := extract.Run(ctx, b, t, out, extract.Options{
-		Rank: o.Rank, Targets: adapter.Match{Names: o.Targets}, DType: o.DType, Whole: o.Whole, Exact: o.Exact,
-		Seed: o.Seed, Threads: o.Threads,
-		Overwrite: o.Overwrite, Base: base, Progress: o.Progress,
-	})
-	if err != nil {
-		return nil, err
-	}
-
-	var chosen []adapter.Module
-	for _, m := range r.Matrices {
-		chosen = append(chosen, adapter.Module{Path: m.Path, Expert: -1})
-	}
-
-	notes := lostOn(b.Config.Arch, chosen).note(nil)
-	if r.Rank < o.Rank {
-		notes = append(notes,
-			fmt.Sprintf("no matrix has a rank of %d: the adapter has %d, the most that one can have", o.Rank, r.Rank))
-	}
-
-	return extractReport(base, tuned, out, notes, r), nil
-}
-
 // CombineOptions of [Combine].
 type CombineOptions struct {
 	Method    string            // see [CombineMethods]
 	Weights   []float64         // of the adapters; nil: 1 each
-	Density   float64           // share of values that pruning keeps; 1: all; required where the method prunes
+	Density   float64           // fraction of values that pruning keeps; 1: all; required where the method prunes
 	Sign      string            // how ties elects signs: total (default) or frequency
 	Rank      int               // of the methods that cut to a rank; 0: the largest of the adapters
 	Seed      uint64            // of random pruning
@@ -304,6 +177,50 @@ type CombineOptions struct {
 
 // CombineMethods lists the ways of combining adapters.
 func CombineMethods() []string { return combine.Methods() }
+
+// CombineReport says what [Combine] did.
+type CombineReport struct {
+	Adapters []string `json:"adapters"`
+	Out      string   `json:"out"`
+	Notes    []string `json:"notes,omitempty"` // what was accepted without effect
+
+	Method  string           `json:"method"` // as computed: one adapter alone is always linear
+	Weights []float64        `json:"weights"`
+	Rank    int              `json:"rank"`
+	Exact   bool             `json:"exact"` // the result is the weighted sum of the changes, up to rounding
+	Modules []CombinedModule `json:"modules"`
+}
+
+// CombinedModule says what became of one module.
+type CombinedModule struct {
+	Path     string   `json:"path"`
+	Adapters int      `json:"adapters"`         // that change it
+	Energy   *float64 `json:"energy,omitempty"` // fraction of the squared singular values that the rank keeps
+}
+
+// did fills in what the combination of some adapters came to.
+func (r *CombineReport) did(list []combine.Named, c *combine.Result) {
+	r.Method = c.Method
+	r.Weights = c.Weights
+	r.Rank = c.MaxRank()
+	r.Exact = c.Exact
+	r.Modules = combinedModules(list, c)
+}
+
+// combinedModules reports on the modules of a combination.
+func combinedModules(list []combine.Named, c *combine.Result) []CombinedModule {
+	modules := make([]CombinedModule, len(c.Low))
+	for i, l := range c.Low {
+		m := CombinedModule{Path: l.Module.Path, Energy: c.Energy[i]}
+		for _, n := range list {
+			if n.Adapter.Find(m.Path) != nil {
+				m.Adapters++
+			}
+		}
+		modules[i] = m
+	}
+	return modules
+}
 
 // Combine writes one LoRA made of several adapters, of any kind, to the folder out: the combinations of PEFT,
 // with its results. The result's scale is 1. One adapter with weight 1 comes back as it is. The errors wrap
@@ -329,7 +246,7 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 		}
 	}
 
-	a, part, err := combine.Run(ctx, list, combine.Options{
+	c, err := combine.Run(ctx, list, combine.Options{
 		Method: o.Method, Weights: o.Weights, Density: o.Density, Sign: combine.Sign(o.Sign), Rank: o.Rank,
 		Seed: o.Seed, Threads: o.Threads,
 	})
@@ -337,13 +254,13 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 		return nil, err
 	}
 
-	r.did(part)
-	r.Notes = lostIn(base, a).note(r.Notes)
-	if a.Config.KeepZeros {
+	r.did(list, c)
+	r.Notes = lostIn(base, c.Adapter).note(r.Notes)
+	if c.Config.KeepZeros {
 		r.Notes = append(r.Notes, unmasked)
 	}
 
-	return r, peft.Write(out, a, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite})
+	return r, peft.Write(out, c.Adapter, peft.WriteOptions{DType: o.DType, Overwrite: o.Overwrite})
 }
 
 // openBase opens a base, nil where none is named.
@@ -423,12 +340,14 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 	}
 
 	if o.Rank > 0 {
-		cut, part, err := combine.Cut(ctx, combine.Named{Name: dir, Adapter: a}, o.Rank, o.Threads)
+		whole := combine.Named{Name: dir, Adapter: a}
+		cut, err := combine.Cut(ctx, whole, o.Rank, o.Threads)
 		if err != nil {
 			return nil, err
 		}
-		a = cut
-		r.Truncation = each(part.Modules, func(m combine.Module) CombinedModule { return CombinedModule(m) })
+
+		a = cut.Adapter
+		r.Truncation = combinedModules([]combine.Named{whole}, cut)
 		r.Exact = false
 	}
 

@@ -4,8 +4,6 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/lora/internal/batches"
-	"github.com/modelcompress/compress/lora/internal/train"
 )
 
 // Report is what a run of training did.
@@ -30,30 +28,27 @@ type Report struct {
 // Report is what the training of the adapter did; nil for one that was read from files.
 func (a *Adapter) Report() *Report { return a.report }
 
-func (o Options) reportOf(m *lm.Model, data corpus.Windows, p *batches.Plan, done *train.Progress,
-	trainable int64,
-) *Report {
-	r := &Report{
-		Options: o, Trainable: trainable, Base: m.NumParameters(), Data: data, Dropped: p.Dropped,
-		Device: m.Device().Info(),
-		Steps:  each(done.Steps, func(s train.Step) Step { return Step(s) }),
-		Evals:  each(done.Evals, func(e train.Eval) Eval { return Eval(e) }),
+// report sums up what the run has done, earlier runs of which it is the continuation included.
+func (r *run) report(m *lm.Model, data corpus.Windows, trainable int64) *Report {
+	out := &Report{
+		Options: r.o, Trainable: trainable, Base: m.NumParameters(), Data: data, Dropped: r.plan.Dropped,
+		Device: m.Device().Info(), Steps: r.done.Steps, Evals: r.done.Evals,
 	}
 
-	for _, s := range done.Steps {
-		r.Seconds += s.Seconds
-		r.Tokens += int64(s.Tokens)
+	for _, s := range r.done.Steps {
+		out.Seconds += s.Seconds
+		out.Tokens += int64(s.Tokens)
 	}
 
-	if r.Seconds > 0 {
-		r.PerSecond = float64(r.Tokens) / r.Seconds
+	if out.Seconds > 0 {
+		out.PerSecond = float64(out.Tokens) / out.Seconds
 	}
 
-	for _, e := range done.Evals {
-		if e.Best && o.KeepBest {
-			r.Best = e.Step
+	for _, e := range r.done.Evals {
+		if e.Best && r.o.KeepBest {
+			out.Best = e.Step
 		}
 	}
 
-	return r
+	return out
 }

@@ -23,33 +23,15 @@ import (
 // ErrOtherRun: the state to resume from belongs to a run with other settings, data or base.
 var ErrOtherRun = train.ErrOtherRun
 
-// Unfinished tells how many steps the state in a folder has behind it, from which Options.Resume would go on; 0
-// where there is none.
+// Unfinished returns after how many steps the newest state in a folder was written, from which Options.Resume goes
+// on; 0 where there is none.
 func Unfinished(dir string) (steps int, err error) {
-	_, steps, err = train.Latest(dir)
+	_, steps, err = train.Folder(dir).Latest()
 	return steps, err
 }
 
 // ErrNothingToLearn: no token of the data counts.
 var ErrNothingToLearn = batches.ErrEmpty
-
-// Step is what happened in one step of training.
-type Step struct {
-	Step     int     `json:"step"` // from 0
-	Loss     float64 `json:"loss"` // mean over the tokens that count, before the update
-	LR       float64 `json:"lr"`
-	GradNorm float64 `json:"grad_norm"` // global, before clipping
-	Tokens   int     `json:"tokens"`    // all that the model saw
-	Counted  int     `json:"counted"`   // those whose loss counts
-	Seconds  float64 `json:"seconds"`
-}
-
-// Eval is the loss on held-out data after some steps.
-type Eval struct {
-	Step int     `json:"step"` // steps done
-	Loss float64 `json:"loss"`
-	Best bool    `json:"best,omitempty"` // so far
-}
 
 // Train trains an adapter for a model, which stays as it is, on sequences of tokens; labels that are
 // corpus.Ignore are context only. An interrupted run keeps its state in Options.StateDir, from which the same
@@ -301,9 +283,9 @@ func (o Options) keep(m *lm.Model) int64 {
 }
 
 // run lays the run out and trains a subject.
-func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s train.Subject,
-	trainable int64,
-) (*Report, error) {
+func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s subject, trainable int64) (
+	*Report, error,
+) {
 	if err := data.Check(m.Config().Vocab); err != nil {
 		return nil, err
 	}
@@ -318,21 +300,9 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s tr
 		return nil, err
 	}
 
-	schedule, err := optim.NewSchedule(o.Schedule, o.Warmup, len(p.Steps))
-	if err != nil {
+	r := &run{subject: s, o: o, plan: p, states: train.Folder(o.StateDir)}
+	if r.schedule, err = optim.NewSchedule(o.Schedule, o.Warmup, len(p.Steps)); err != nil {
 		return nil, err
-	}
-
-	set := train.Settings{
-		LR: o.LR, Schedule: schedule, Clip: o.Clip, EvalEvery: o.EvalEvery, Batch: or(o.MicroBatch, o.Batch),
-		KeepBest: o.KeepBest,
-		Dir:      o.StateDir, SaveEvery: o.SaveEvery, Resume: o.Resume, Remark: o.Remark,
-	}
-	if o.Each != nil {
-		set.Each = func(s train.Step) { o.Each(Step(s)) }
-	}
-	if o.Note != nil {
-		set.Note = func(e train.Eval) { o.Note(Eval(e)) }
 	}
 
 	if o.Eval != nil {
@@ -340,36 +310,35 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s tr
 			return nil, err
 		}
 
-		set.Eval = &batches.Data{IDs: o.Eval.IDs, Labels: o.Eval.Labels}
-		if _, err := batches.New(*set.Eval, batches.Options{Batch: 1, Ordered: true}); err != nil {
+		// Data of which no token counts is refused now rather than after the first steps.
+		r.heldOut = &batches.Data{IDs: o.Eval.IDs, Labels: o.Eval.Labels}
+		if _, err := batches.New(*r.heldOut, batches.Options{Batch: 1, Ordered: true}); err != nil {
 			return nil, fmt.Errorf("evaluation data: %w", err)
 		}
 	}
 
 	if o.StateDir != "" {
-		if set.Fingerprint, err = o.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
+		if r.fingerprint, err = o.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
 			return nil, err
 		}
 
 		free := o
 		free.LR, free.Clip = 0, 0
-		if set.Same, err = free.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
+		if r.same, err = free.fingerprint(ctx, m, data, len(p.Steps)); err != nil {
 			return nil, err
 		}
 	}
 
-	set.Start = func(done int) {
+	err = r.train(ctx, func(done int) {
 		if o.Plan != nil {
 			o.Plan(RunPlan{Steps: len(p.Steps), Done: done, Trainable: trainable, Dropped: p.Dropped})
 		}
-	}
-
-	done, err := train.Run(ctx, s, p, set)
+	})
 	if err != nil {
 		return nil, err
 	}
 
-	return o.reportOf(m, data, p, done, trainable), nil
+	return r.report(m, data, trainable), nil
 }
 
 // fingerprint identifies a run: what its result depends on.

@@ -21,6 +21,22 @@ func Misuse(text, hint string) error { return &named{text: text, hint: hint, usa
 // Error implements error. The hint is not part of it, since it is in the words of the command line.
 func (e *named) Error() string { return e.text }
 
+// hinted is an error with a hint of its own.
+type hinted struct {
+	error
+	hint string
+}
+
+// Hinted adds to an error what can be done about it. The text of the error stays as it is: a program that calls a
+// library has other words for that than the command line.
+func Hinted(err error, hint string) error { return &hinted{err, hint} }
+
+// Unwrap makes the error visible to [errors.Is].
+func (e *hinted) Unwrap() error { return e.error }
+
+// Hint says what can be done about it.
+func (e *hinted) Hint() string { return e.hint }
+
 // Usage reports whether what was asked for is wrong.
 func (e *named) Usage() bool { return e.usage }
 

@@ -24,6 +24,8 @@ func TestKindAndHint(t *testing.T) {
 		{errors.Join(plain, broken, wrong), true, "mend it"},
 		{fmt.Errorf("%w: %w", broken, fmt.Errorf("deep: %w", wrong)), true, "mend it"},
 		{fmt.Errorf("%w: %w", wrong, New("other", "do the other")), true, "do the other"},
+		{Hinted(wrong, "ask for less"), true, "ask for less"},
+		{fmt.Errorf("file: %w", Hinted(broken, "mend it here")), false, "mend it here"},
 	} {
 		if usage := IsUsage(c.err); usage != c.usage {
 			t.Errorf("%v: usage %v, want %v", c.err, usage, c.usage)
@@ -31,6 +33,10 @@ func TestKindAndHint(t *testing.T) {
 		if hint := Hint(c.err); hint != c.hint {
 			t.Errorf("%v: hint %q, want %q", c.err, hint, c.hint)
 		}
+	}
+
+	if err := Hinted(broken, "mend it here"); !errors.Is(err, broken) || err.Error() != "broken" {
+		t.Errorf("%v is not wrapped, or its hint is in its text", err)
 	}
 
 	if err := fmt.Errorf("file: %w", broken); !errors.Is(err, broken) || err.Error() != "file: broken" {

@@ -24,7 +24,9 @@ var mayImport = map[string][]string{
 
 	"kernels/kerneltest/standin": {"kernels", "kernels/cuda", "kernels/device", "kernels/kerneltest"},
 
-	"lm":           {"kernels", "safetensors", "lm/arch", "internal/rng", "internal/dtype"},
+	"lm": {
+		"kernels", "safetensors", "lm/arch", "lm/tokenizer", "lm/corpus", "internal/rng", "internal/dtype",
+	},
 	"lm/arch":      {"internal/orderedjson"},
 	"lm/tokenizer": {},
 	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom"},

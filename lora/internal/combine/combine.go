@@ -35,7 +35,7 @@ const (
 type Options struct {
 	Method  string    // see [Methods]
 	Weights []float64 // of the adapters; nil: 1 each
-	Density float64   // share of values that pruning keeps; 1: all; required where the method prunes
+	Density float64   // fraction of values that pruning keeps; 1: all; required where the method prunes
 	Sign    Sign      // Total by default
 	Rank    int       // of the methods that cut to a rank; 0: the largest of the adapters
 	Seed    uint64    // of random pruning
@@ -89,53 +89,49 @@ type Named struct {
 	Adapter *adapter.Adapter
 }
 
-// Report says what a combination did.
-type Report struct {
+// Result is a combination, and what of it its factors do not show.
+type Result struct {
+	*adapter.Adapter
 	Method  string // as computed: one adapter alone is always linear
 	Weights []float64
-	Rank    int
-	Exact   bool // the result is the weighted sum of the changes, up to rounding
-	Modules []Module
-}
-
-// Module says what became of one module.
-type Module struct {
-	Path     string
-	Adapters int      // that change it
-	Energy   *float64 // share of the squares of the singular values that the rank keeps
+	// Exact: the result is the weighted sum of the changes, up to rounding.
+	Exact bool
+	// Energy is, of each module, the fraction of the squared singular values that the rank keeps; nil where nothing
+	// was cut.
+	Energy []*float64
 }
 
 // Run combines adapters. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or [adapter.ErrBase] for
 // adapters of different bases.
-func Run(ctx context.Context, list []Named, o Options) (*adapter.Adapter, *Report, error) {
+func Run(ctx context.Context, list []Named, o Options) (*Result, error) {
 	c, err := newCombiner(list, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 
 	if len(list) == 1 && c.weights[0] == 1 {
-		return list[0].Adapter, c.identity(), nil
+		return c.identity(), nil
 	}
 
 	for _, n := range list {
 		if err := combinable(n); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 
 	for _, n := range list[1:] {
 		if n.Adapter.Config.KeepZeros != list[0].Adapter.Config.KeepZeros {
-			return nil, nil, fmt.Errorf("%s: %w: of it and %s one keeps zeros of the base and the other does not, "+
+			return nil, fmt.Errorf("%s: %w: of it and %s one keeps zeros of the base and the other does not, "+
 				"which no adapter can do at once",
 				n.Name, ErrRefused, list[0].Name)
 		}
 	}
 
 	if err := c.modules(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := c.ranks(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 
 	return c.run(ctx)
@@ -164,7 +160,7 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 
 	switch {
 	case o.Density > 1:
-		return nil, fmt.Errorf("%w: density %g is no share; 1 keeps all values", ErrOption, o.Density)
+		return nil, fmt.Errorf("%w: density %g is above 1, which keeps all values", ErrOption, o.Density)
 	case len(list) == 0:
 		return nil, fmt.Errorf("%w: there are no adapters", ErrOption)
 	case len(c.weights) != len(list):
@@ -175,7 +171,8 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 		return nil, fmt.Errorf("%w: a rank of %d with %s; it is for svd and the methods that end in _svd", ErrOption,
 			o.Rank, o.Method)
 	case c.method.prune != "" && !(o.Density > 0):
-		return nil, fmt.Errorf("%w: %s needs a density above 0, the share of values that are kept", ErrOption, o.Method)
+		return nil, fmt.Errorf("%w: %s needs a density above 0, the fraction of values that are kept", ErrOption,
+			o.Method)
 	case c.method.prune == "" && o.Density != 0:
 		return nil, fmt.Errorf("%w: %s prunes nothing, so it has no density", ErrOption, o.Method)
 	case o.Sign != "" && o.Sign != Total && (o.Sign != Frequency || !c.method.elect):
@@ -190,15 +187,10 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 	return c, err
 }
 
-// identity reports on one adapter that comes back.
-func (c *combiner) identity() *Report {
+// identity gives one adapter back.
+func (c *combiner) identity() *Result {
 	a := c.list[0].Adapter
-	r := &Report{Method: "linear", Weights: c.weights, Exact: true, Modules: []Module{}}
-	for _, l := range a.Low {
-		r.Rank = max(r.Rank, l.Rank)
-		r.Modules = append(r.Modules, Module{Path: l.Module.Path, Adapters: 1})
-	}
-	return r
+	return &Result{Adapter: a, Method: "linear", Weights: c.weights, Exact: true, Energy: make([]*float64, len(a.Low))}
 }
 
 // combinable refuses adapters that are more than low-rank changes.
@@ -305,26 +297,27 @@ func (c *combiner) parts(path string) []part {
 }
 
 // run combines module by module.
-func (c *combiner) run(ctx context.Context) (*adapter.Adapter, *Report, error) {
+func (c *combiner) run(ctx context.Context) (*Result, error) {
 	low := make([]*adapter.Low, len(c.paths))
-	r := &Report{Method: c.method.name, Weights: c.weights, Rank: c.rank, Modules: make([]Module, len(c.paths))}
+	energy := make([]*float64, len(c.paths))
 	for i, m := range c.paths {
 		if err := ctx.Err(); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 
-		list := c.parts(m.Path)
-		a, b, energy, err := c.module(m, list)
+		a, b, kept, err := c.module(m, c.parts(m.Path))
 		if err != nil {
-			return nil, nil, fmt.Errorf("module %s: %w", m.Path, err)
+			return nil, fmt.Errorf("module %s: %w", m.Path, err)
 		}
 
 		low[i] = c.low(m, a, b)
-		r.Modules[i] = Module{Path: m.Path, Adapters: len(list), Energy: energy}
+		energy[i] = kept
 	}
 
-	r.Exact = c.method.name == "cat" || len(c.list) == 1
-	return &adapter.Adapter{Config: c.config(), Low: low, Whole: c.along()}, r, nil
+	return &Result{
+		Adapter: &adapter.Adapter{Config: c.config(), Low: low, Whole: c.along()}, Method: c.method.name,
+		Weights: c.weights, Exact: c.method.name == "cat" || len(c.list) == 1, Energy: energy,
+	}, nil
 }
 
 // module combines the changes of one module: A [r, in], B [out, r].
@@ -417,29 +410,31 @@ func (c *combiner) along() []*adapter.Whole {
 
 // Cut gives an adapter of a smaller rank: the best approximation of every module's change. The errors are those
 // of [Run].
-func Cut(ctx context.Context, n Named, rank, threads int) (*adapter.Adapter, *Report, error) {
+func Cut(ctx context.Context, n Named, rank, threads int) (*Result, error) {
 	o := Options{Method: "svd", Rank: rank, Threads: threads}
 	c, err := newCombiner([]Named{n}, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 
 	if err := combinable(n); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := c.modules(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 
+	// One adapter alone is combined linearly; here it is cut all the same.
 	c.rank = rank
 	if c.method, err = lookup(o.Method); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 
-	a, r, err := c.run(ctx)
-	if r != nil {
-		r.Exact = false
+	r, err := c.run(ctx)
+	if err != nil {
+		return nil, err
 	}
 
-	return a, r, err
+	r.Exact = false
+	return r, nil
 }

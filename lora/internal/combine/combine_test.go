@@ -84,7 +84,7 @@ func TestExact(t *testing.T) {
 		weights := []float64{rapid.Float64Range(-2, 2).Draw(t, "w"), 0.5, -1}
 		for _, o := range []combine.Options{{Method: "cat"}, {Method: "svd", Rank: 7}} {
 			o.Weights = weights
-			got, _, err := combine.Run(t.Context(), list, o)
+			got, err := combine.Run(t.Context(), list, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,14 +114,14 @@ func TestIdentity(t *testing.T) {
 			density = 0.3
 		}
 
-		got, r, err := combine.Run(t.Context(), []combine.Named{a}, combine.Options{Method: method, Density: density})
-		if err != nil || got != a.Adapter || !r.Exact {
-			t.Fatalf("%v, %+v", err, r)
+		got, err := combine.Run(t.Context(), []combine.Named{a}, combine.Options{Method: method, Density: density})
+		if err != nil || got.Adapter != a.Adapter || !got.Exact {
+			t.Fatalf("%v, %+v", err, got)
 		}
 
 		a.Adapter.Config.DoRA = false
 		w := rapid.Float64Range(-2, 2).Draw(t, "w")
-		if got, _, err = combine.Run(t.Context(), []combine.Named{a},
+		if got, err = combine.Run(t.Context(), []combine.Named{a},
 			combine.Options{Method: "cat", Weights: []float64{w}}); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestDensityOne(t *testing.T) {
 			{"magnitude_prune_svd", "svd"},
 			{"dare_ties", "ties"},
 		} {
-			var got [2]*adapter.Adapter
+			var got [2]*combine.Result
 			for i, method := range pair {
 				o := combine.Options{Method: method}
 				if i == 0 || method == "ties" {
@@ -152,7 +152,7 @@ func TestDensityOne(t *testing.T) {
 				}
 
 				var err error
-				if got[i], _, err = combine.Run(t.Context(), list, o); err != nil {
+				if got[i], err = combine.Run(t.Context(), list, o); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -176,13 +176,13 @@ func TestThreads(t *testing.T) {
 			o.Density = 0.5
 		}
 
-		one, _, err := combine.Run(t.Context(), list, o)
+		one, err := combine.Run(t.Context(), list, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		o.Threads = 4
-		four, _, err := combine.Run(t.Context(), list, o)
+		four, err := combine.Run(t.Context(), list, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,13 +240,13 @@ func TestRefused(t *testing.T) {
 		{ok, combine.Options{Method: "cat", Weights: []float64{1, math.Inf(1)}}, combine.ErrOption},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			if _, _, err := combine.Run(t.Context(), []combine.Named{ok, c.n}, c.o); !errors.Is(err, c.want) {
+			if _, err := combine.Run(t.Context(), []combine.Named{ok, c.n}, c.o); !errors.Is(err, c.want) {
 				t.Errorf("%+v: %v, want %v", c.o, err, c.want)
 			}
 		})
 	}
 
-	if _, _, err := combine.Run(t.Context(), nil, combine.Options{Method: "cat"}); !errors.Is(err, combine.ErrOption) {
+	if _, err := combine.Run(t.Context(), nil, combine.Options{Method: "cat"}); !errors.Is(err, combine.ErrOption) {
 		t.Errorf("nothing to combine: %v", err)
 	}
 }

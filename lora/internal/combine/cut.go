@@ -56,7 +56,7 @@ func (c *combiner) cutDense(m adapter.Module, list []part) (a, b linalg.Matrix, 
 }
 
 // cut decomposes d [out, in] and keeps the rank of the result: A = Vᵀ [r, in], B = U·S [out, r]. energy is the
-// share of the squares of the singular values that is kept, 1 for zeros.
+// fraction of the squares of the singular values that is kept, 1 for zeros.
 func (c *combiner) cut(d linalg.Matrix) (a, b linalg.Matrix, energy *float64, err error) {
 	u, s, v, err := c.solver().SVD(d)
 	if err != nil {
@@ -72,9 +72,9 @@ func (c *combiner) cut(d linalg.Matrix) (a, b linalg.Matrix, energy *float64, er
 		}
 	}
 
-	share := 1.0
+	fraction := 1.0
 	if all > 0 {
-		share = kept / all
+		fraction = kept / all
 	}
 
 	b = u.Sub(0, u.Rows, 0, r).Clone()
@@ -84,5 +84,5 @@ func (c *combiner) cut(d linalg.Matrix) (a, b linalg.Matrix, energy *float64, er
 		}
 	}
 
-	return v.Sub(0, v.Rows, 0, r).T(), b, &share, nil
+	return v.Sub(0, v.Rows, 0, r).T(), b, &fraction, nil
 }

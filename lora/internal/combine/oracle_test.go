@@ -115,13 +115,13 @@ func TestCombineOracle(t *testing.T) {
 				o.Density = *c.Options.Density
 			}
 
-			got, r, err := combine.Run(t.Context(), named(t, c.Adapters), o)
+			got, err := combine.Run(t.Context(), named(t, c.Adapters), o)
 			if err != nil {
 				t.Fatal(err)
 			}
 
-			if r.Rank != c.Rank {
-				t.Errorf("rank %d, want %d", r.Rank, c.Rank)
+			if got.MaxRank() != c.Rank {
+				t.Errorf("rank %d, want %d", got.MaxRank(), c.Rank)
 			}
 
 			fault := 1.0
@@ -134,7 +134,7 @@ func TestCombineOracle(t *testing.T) {
 				limit = 1e-5
 			}
 
-			compare(t, got, filepath.Join(dir, "expected.safetensors"), fault, limit)
+			compare(t, got.Adapter, filepath.Join(dir, "expected.safetensors"), fault, limit)
 		})
 	}
 }
@@ -205,7 +205,7 @@ func TestCombineRefusedOracle(t *testing.T) {
 				strings.HasPrefix(c.Type, "magnitude") {
 				o.Density = 0.5
 			}
-			if _, _, err := combine.Run(t.Context(), named(t, c.Adapters), o); err == nil {
+			if _, err := combine.Run(t.Context(), named(t, c.Adapters), o); err == nil {
 				t.Errorf("%s accepted, although %s", c.Type, c.Reason)
 			}
 		})

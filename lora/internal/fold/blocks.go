@@ -14,10 +14,31 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
+// Editor computes the edited tensors of an output.
+type Editor struct {
+	Base    *adapter.Checkpoint
+	Out     Writer
+	Threads int  // 0: all processors
+	Safe    bool // round the delta to the base's element type before it is added
+	// KeepZeros leaves zeros of the base's matrices alone.
+	KeepZeros bool
+	// Trained: the adapter was trained to keep zeros. What its factors say there has never counted, so nothing of
+	// its change is lost.
+	Trained bool
+	// Block is how many elements one thread computes at a time, in whole rows; 0: 512 Ki. Only DoRA's norms of
+	// columns depend on it, by rounding.
+	Block int
+}
+
+// Writer is where edited tensors go. It is called by several goroutines at once.
+type Writer interface {
+	WriteAt(name string, data []byte, off int64) error
+}
+
 // job is the editing of one tensor in blocks of its stored rows.
 type job struct {
-	w          *writer
-	e          *edit
+	*Editor
+	e          *Edit
 	rows, cols int
 	step       int           // rows of a block
 	p, q       linalg.Matrix // stored delta / scale = p [rows, r] · q [r, cols]
@@ -25,35 +46,40 @@ type job struct {
 	byCol      []float32     // DoRA: factors of the stored columns; nil: none
 }
 
-// edit computes and writes one tensor.
-func (w *writer) edit(ctx context.Context, e *edit) (Tensor, error) {
-	j := &job{w: w, e: e, rows: 1, cols: int(e.info.Shape[len(e.info.Shape)-1])}
-	if len(e.info.Shape) == 2 {
-		j.rows = int(e.info.Shape[0])
+// Edit computes and writes one tensor.
+func (w *Editor) Edit(ctx context.Context, e *Edit) (Sums, error) {
+	j := &job{Editor: w, e: e, rows: 1, cols: int(e.Info.Shape[len(e.Info.Shape)-1])}
+	if len(e.Info.Shape) == 2 {
+		j.rows = int(e.Info.Shape[0])
 	}
 
-	elements := w.opts.Block
+	elements := w.Block
 	if elements <= 0 {
 		elements = 1 << 19
 	}
 
 	j.step = max(1, elements/max(1, j.cols))
 	if err := j.prepare(ctx); err != nil {
-		return Tensor{}, err
+		return Sums{}, err
 	}
 
-	parts := make([]sums, j.blocks())
+	// Each block has sums of its own, added up in their order, so that they do not depend on the number of threads.
+	parts := make([]Sums, j.blocks())
 	err := j.each(ctx, func(b *block) error {
-		parts[b.index] = sums{}
 		j.apply(b)
 		j.keep(b, &parts[b.index])
 		return j.write(b, &parts[b.index])
 	})
 	if err != nil {
-		return Tensor{}, err
+		return Sums{}, err
 	}
 
-	return total(e.info, parts), nil
+	var total Sums
+	for _, s := range parts {
+		total.Add(s)
+	}
+
+	return total, nil
 }
 
 // prepare lays the factors out as the tensor is stored, and measures DoRA's norms.
@@ -113,7 +139,7 @@ func (j *job) measure(ctx context.Context) error {
 	factors := factorsOf(j.e.low.Magnitude.Data(), squares, byRow)
 	if i := dtype.NonFinite(factors); i >= 0 {
 		return fmt.Errorf("%s: tensor %q: %w: the weights of output %d are all zero, so DoRA cannot scale them",
-			j.w.base.Dir, j.e.info.Name, adapter.ErrUnsupported, i)
+			j.Base.Dir, j.e.Info.Name, adapter.ErrUnsupported, i)
 	}
 
 	if byRow {
@@ -163,7 +189,7 @@ func (j *job) blocks() int { return (j.rows + j.step - 1) / j.step }
 
 // each reads the blocks and calls fn with them, several at once.
 func (j *job) each(ctx context.Context, fn func(*block) error) error {
-	workers := j.w.opts.Threads
+	workers := j.Threads
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
@@ -200,19 +226,19 @@ func (j *job) read(b *block) error {
 	n := b.rows * j.cols
 	if cap(b.x) < n {
 		b.x, b.before = make([]float32, n), make([]float32, n)
-		b.raw = make([]byte, n*dtype.Size(j.e.info.DType))
+		b.raw = make([]byte, n*dtype.Size(j.e.Info.DType))
 	}
 
-	b.x, b.before, b.raw = b.x[:n], b.before[:n], b.raw[:n*dtype.Size(j.e.info.DType)]
-	off := int64(b.row) * int64(j.cols) * int64(dtype.Size(j.e.info.DType))
-	if _, err := j.w.base.Tensors.ReadAt(j.e.from, b.raw, off); err != nil {
+	b.x, b.before, b.raw = b.x[:n], b.before[:n], b.raw[:n*dtype.Size(j.e.Info.DType)]
+	off := int64(b.row) * int64(j.cols) * int64(dtype.Size(j.e.Info.DType))
+	if _, err := j.Base.Tensors.ReadAt(j.e.From, b.raw, off); err != nil {
 		return err
 	}
-	if err := dtype.Decode(b.before, b.raw, j.e.info.DType); err != nil {
+	if err := dtype.Decode(b.before, b.raw, j.e.Info.DType); err != nil {
 		return err
 	}
 	if i := dtype.NonFinite(b.before); i >= 0 {
-		return fmt.Errorf("%s: tensor %q: %w: element %d of the base is %v", j.w.base.Dir, j.e.from, adapter.ErrBase,
+		return fmt.Errorf("%s: tensor %q: %w: element %d of the base is %v", j.Base.Dir, j.e.From, adapter.ErrBase,
 			b.row*j.cols+i, b.before[i])
 	}
 
@@ -266,17 +292,17 @@ func (j *job) apply(b *block) {
 }
 
 // keep takes back what the adapter has put where the base has zeros, and measures that.
-func (j *job) keep(b *block, s *sums) {
-	if !j.w.opts.KeepZeros || !j.e.matrix() {
+func (j *job) keep(b *block, s *Sums) {
+	if !j.KeepZeros || !j.e.Matrix() {
 		return
 	}
 
 	for i, was := range b.before {
 		change := float64(b.x[i]) - float64(was)
-		if !j.w.trained {
-			s.whole += change * change
+		if !j.Trained {
+			s.Whole += change * change
 			if was == 0 {
-				s.left += change * change
+				s.Left += change * change
 			}
 		}
 
@@ -285,9 +311,6 @@ func (j *job) keep(b *block, s *sums) {
 		}
 	}
 }
-
-// matrix reports whether what is edited has a pattern of zeros to keep: vectors, such as biases, have none.
-func (e *edit) matrix() bool { return len(e.info.Shape) > 1 }
 
 // addDelta adds the scaled product of the factors.
 func (j *job) addDelta(b *block) {
@@ -299,13 +322,13 @@ func (j *job) addDelta(b *block) {
 	linalg.Solver{Threads: 1}.Mul(d, j.p.Sub(b.row, b.row+b.rows, 0, j.p.Cols), j.q, linalg.Product{})
 
 	scale := float32(j.e.low.Scale)
-	safe := j.w.opts.Safe && j.e.low.Magnitude == nil
+	safe := j.Safe && j.e.low.Magnitude == nil
 	for i := range b.rows {
 		row := b.x[i*j.cols : (i+1)*j.cols]
 		for k, v := range d.Row(i) {
 			delta := float32(v) * scale
 			if safe {
-				delta = round(delta, j.e.info.DType)
+				delta = round(delta, j.e.Info.DType)
 			}
 			row[k] += delta
 		}
@@ -323,72 +346,73 @@ func round(v float32, t safetensors.DType) float32 {
 	return v
 }
 
-// sums are what a block contributes to the report.
-type sums struct {
-	moved              int64
-	most               float64
-	change, difference float64 // squares of what was there and of the difference
-	before, after      int64   // zeros
-	whole, left        float64 // squares of the change, and of what of it was left out to keep zeros
+// Sums are what is known of a change, in sums over elements: those of parts can be added.
+type Sums struct {
+	Moved         int64   // elements whose stored value has changed
+	MaxAbs        float64 // largest change
+	Was           float64 // squares of what was there
+	Difference    float64 // squares of the change as stored
+	Before, After int64   // zeros
+	Whole, Left   float64 // squares of the adapter's change, and of what of it was left out to keep zeros
+}
+
+// Add adds those of another part.
+func (s *Sums) Add(t Sums) {
+	s.Moved += t.Moved
+	s.MaxAbs = max(s.MaxAbs, t.MaxAbs)
+	s.Was += t.Was
+	s.Difference += t.Difference
+	s.Before += t.Before
+	s.After += t.After
+	s.Whole += t.Whole
+	s.Left += t.Left
+}
+
+// Lost is the norm of what was left out to keep zeros, by the norm of the adapter's change.
+func (s *Sums) Lost() float64 { return rootOf(s.Left, s.Whole) }
+
+// Relative is the norm of the change by the norm of what was there.
+func (s *Sums) Relative() float64 { return rootOf(s.Difference, s.Was) }
+
+// rootOf is the root of a ratio, 0 of nothing.
+func rootOf(a, b float64) float64 {
+	if b > 0 {
+		return math.Sqrt(a / b)
+	}
+	return 0
 }
 
 // write stores a block and compares it with what was there.
-func (j *job) write(b *block, s *sums) error {
-	if err := dtype.Encode(b.raw, b.x, j.e.info.DType); err != nil {
+func (j *job) write(b *block, s *Sums) error {
+	if err := dtype.Encode(b.raw, b.x, j.e.Info.DType); err != nil {
 		return err
 	}
-	if err := dtype.Decode(b.x, b.raw, j.e.info.DType); err != nil {
+	if err := dtype.Decode(b.x, b.raw, j.e.Info.DType); err != nil {
 		return err
 	}
 
 	for i, v := range b.x {
 		if v-v != 0 {
-			return fmt.Errorf("%s: tensor %q: %w: element %d becomes %v in %s", j.w.base.Dir, j.e.info.Name,
-				adapter.ErrFile, b.row*j.cols+i, v, j.e.info.DType)
+			return fmt.Errorf("%s: tensor %q: %w: element %d becomes %v in %s", j.Base.Dir, j.e.Info.Name,
+				adapter.ErrFile, b.row*j.cols+i, v, j.e.Info.DType)
 		}
 
 		d := float64(v) - float64(b.before[i])
 		if d != 0 {
-			s.moved++
+			s.Moved++
 		}
 		if b.before[i] == 0 {
-			s.before++
+			s.Before++
 		}
 		if v == 0 {
-			s.after++
+			s.After++
 		}
 
-		s.most = max(s.most, math.Abs(d))
-		s.change += float64(b.before[i]) * float64(b.before[i])
-		s.difference += d * d
+		s.MaxAbs = max(s.MaxAbs, math.Abs(d))
+		s.Was += float64(b.before[i]) * float64(b.before[i])
+		s.Difference += d * d
 	}
 
-	off := (j.e.first + int64(b.row)*int64(j.cols)) * int64(dtype.Size(j.e.info.DType))
-	return j.w.folder.Writer().WriteAt(j.e.to, b.raw, off)
-}
-
-// total adds the blocks up, in order.
-func total(info safetensors.Info, parts []sums) Tensor {
-	t := Tensor{Name: info.Name, Elements: info.Elements()}
-	var was, difference float64
-	for _, s := range parts {
-		t.Moved += s.moved
-		t.MaxAbs = max(t.MaxAbs, s.most)
-		was += s.change
-
-		difference += s.difference
-		t.Before += s.before
-		t.After += s.after
-		t.change += s.whole
-		t.left += s.left
-	}
-
-	if t.change > 0 {
-		t.Lost = math.Sqrt(t.left / t.change)
-	}
-	if was > 0 {
-		t.Relative = math.Sqrt(difference / was)
-	}
-
-	return t
+	off := (j.e.first + int64(b.row)*int64(j.cols)) * int64(dtype.Size(j.e.Info.DType))
+	return j.Out.WriteAt(j.e.to, b.raw, off)
 }

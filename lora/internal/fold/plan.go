@@ -5,14 +5,15 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// edit is how one tensor of the output comes about.
-type edit struct {
-	info  safetensors.Info // of the output
-	from  string           // parameter of the base that it starts from
+// Edit is how one tensor of the output comes about.
+type Edit struct {
+	Info  safetensors.Info // of the output
+	From  string           // parameter of the base that it starts from
 	to    string           // tensor of the output that holds it, and
 	first int64            // its first element there
 	whole *adapter.Whole   // replaces that; nil: none
@@ -21,25 +22,28 @@ type edit struct {
 	bias  *adapter.Low     // whose output bias is added; nil: none
 }
 
-// plan is what becomes of a base.
-type plan struct {
-	edits map[string]*edit // by parameter of the output
-	names []string         // edited ones in the order of the output
-	head  string           // the head that a tied model gets; "": none
-	untie bool
+// Plan is what becomes of a base.
+type Plan struct {
+	Edits map[string]*Edit // by parameter of the output
+	Names []string         // edited ones in the order of the output
+	Head  string           // the head that a tied model gets; "": none
+	Untie bool
 }
+
+// Matrix reports whether what is edited has a pattern of zeros to keep: vectors, such as biases, have none.
+func (e *Edit) Matrix() bool { return len(e.Info.Shape) > 1 }
 
 // planner collects edits.
 type planner struct {
 	base *adapter.Checkpoint
-	plan
+	Plan
 	table string // token table of the base
 }
 
-// makePlan finds the tensors that an adapter changes. The error wraps [adapter.ErrBase] and names the first
+// NewPlan finds the tensors that an adapter changes. The error wraps [adapter.ErrBase] and names the first
 // that does not fit.
-func makePlan(base *adapter.Checkpoint, a *adapter.Adapter) (*plan, error) {
-	p := &planner{base: base, plan: plan{edits: map[string]*edit{}}}
+func NewPlan(base *adapter.Checkpoint, a *adapter.Adapter) (*Plan, error) {
+	p := &planner{base: base, Plan: Plan{Edits: map[string]*Edit{}}}
 	for _, m := range base.Modules {
 		if m.Table {
 			p.table = m.Tensor
@@ -69,18 +73,18 @@ func makePlan(base *adapter.Checkpoint, a *adapter.Adapter) (*plan, error) {
 	}
 
 	p.order()
-	return &p.plan, nil
+	return &p.Plan, nil
 }
 
 // order lists the edited tensors as the output has them, a new head last.
 func (p *planner) order() {
 	for _, name := range p.base.Tensors.Names() {
-		if p.edits[name] != nil {
-			p.names = append(p.names, name)
+		if p.Edits[name] != nil {
+			p.Names = append(p.Names, name)
 		}
 	}
-	if p.head != "" && !slices.Contains(p.names, p.head) {
-		p.names = append(p.names, p.head)
+	if p.Head != "" && !slices.Contains(p.Names, p.Head) {
+		p.Names = append(p.Names, p.Head)
 	}
 }
 
@@ -97,22 +101,23 @@ func (p *planner) separateHead(a *adapter.Adapter) error {
 			p.base.Dir, adapter.ErrUnsupported, p.base.Config.ModelType)
 	}
 
-	p.untie, p.head = true, p.base.Config.Arch.HeadName()
+	p.Untie = true
+	p.Head = p.base.Config.Arch.HeadName()
 	e, err := p.edit(p.table)
 	if err != nil {
 		return err
 	}
 
-	delete(p.edits, p.table)
-	e.info.Name, e.to = p.head, p.head
-	p.edits[p.head] = e
+	delete(p.Edits, p.table)
+	e.Info.Name, e.to = p.Head, p.Head
+	p.Edits[p.Head] = e
 
 	return nil
 }
 
 // edit gives the edit of a tensor of the base, a new one if there is none.
-func (p *planner) edit(name string) (*edit, error) {
-	if e := p.edits[name]; e != nil {
+func (p *planner) edit(name string) (*Edit, error) {
+	if e := p.Edits[name]; e != nil {
 		return e, nil
 	}
 
@@ -122,13 +127,13 @@ func (p *planner) edit(name string) (*edit, error) {
 	}
 
 	if !dtype.IsFloat(info.DType) || info.DType == safetensors.F64 {
-		return nil, fmt.Errorf("%s: tensor %.200q: %w: nothing is folded into %s (HINT: compress convert --dtype f32)",
-			p.base.Dir, name, adapter.ErrUnsupported, info.DType)
+		return nil, failure.Hinted(fmt.Errorf("%s: tensor %.200q: %w: nothing is folded into %s", p.base.Dir, name,
+			adapter.ErrUnsupported, info.DType), "compress convert --dtype f32")
 	}
 
-	e := &edit{info: info, from: name}
+	e := &Edit{Info: info, From: name}
 	e.to, e.first = p.base.Tensors.Place(name)
-	p.edits[name] = e
+	p.Edits[name] = e
 
 	return e, nil
 }
@@ -137,7 +142,7 @@ func (p *planner) edit(name string) (*edit, error) {
 func (p *planner) addWhole(w *adapter.Whole) error {
 	name := w.Tensor
 	if p.base.Config.Tied && w.Head() {
-		if name = p.head; name == "" {
+		if name = p.Head; name == "" {
 			return nil // the table says the same
 		}
 	}
@@ -147,13 +152,13 @@ func (p *planner) addWhole(w *adapter.Whole) error {
 		return err
 	}
 
-	if !slices.Equal(e.info.Shape, w.Shape) {
+	if !slices.Equal(e.Info.Shape, w.Shape) {
 		return fmt.Errorf("%s: tensor %.200q: %w: shape %v, the adapter's %q has %v", p.base.Dir, w.Tensor,
-			adapter.ErrBase, e.info.Shape, w.Key, w.Shape)
+			adapter.ErrBase, e.Info.Shape, w.Key, w.Shape)
 	}
 
 	e.whole = w
-	if head := p.edits[p.head]; head != nil && w.Frozen && w.Tensor == p.table {
+	if head := p.Edits[p.Head]; head != nil && w.Frozen && w.Tensor == p.table {
 		head.whole = w
 	}
 
@@ -163,11 +168,11 @@ func (p *planner) addWhole(w *adapter.Whole) error {
 // addRows replaces rows of a table, for both uses where they are tied.
 func (p *planner) addRows(r *adapter.Rows) error {
 	names := []string{r.Module.Tensor}
-	if p.head != "" && r.Module.Table {
-		names = append(names, p.head)
+	if p.Head != "" && r.Module.Table {
+		names = append(names, p.Head)
 	}
-	if r.Module.Tied && p.head != "" {
-		names = []string{p.head}
+	if r.Module.Tied && p.Head != "" {
+		names = []string{p.Head}
 	}
 
 	for _, name := range names {
@@ -185,7 +190,7 @@ func (p *planner) addRows(r *adapter.Rows) error {
 func (p *planner) addLow(l *adapter.Low) error {
 	name := l.Module.Tensor
 	if l.Module.Tied {
-		if name = p.head; name == "" {
+		if name = p.Head; name == "" {
 			return nil // the table's change is the head's
 		}
 	}

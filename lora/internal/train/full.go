@@ -16,9 +16,6 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// errTorn: some parameters were updated and others not, so the values are of no use.
-var errTorn = errors.New("the step was half done")
-
 // Full trains every parameter of a model.
 type Full struct {
 	Model   *lm.Model
@@ -116,7 +113,8 @@ func (f *Full) Free() {
 	}
 }
 
-// Step implements [Subject].
+// Step computes the loss of some batches (the mean over counted tokens) and its gradients, and updates with the
+// learning rate. A loss or gradient that is not finite is an error that leaves the values as they are.
 func (f *Full) Step(ctx context.Context, step int, batches []batches.Batch, counted int,
 	lr, clip float64,
 ) (loss, norm float64, err error) {
@@ -144,12 +142,12 @@ func (f *Full) Step(ctx context.Context, step int, batches []batches.Batch, coun
 
 	for _, p := range params {
 		if err := f.apply(p, optim.Step{LR: lr, GradScale: coefficient}); err != nil {
-			return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
+			return loss, norm, fmt.Errorf("%w: %w", ErrTorn, err)
 		}
 	}
 
 	if err := f.Model.Device().Ops().Sync(); err != nil {
-		return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
+		return loss, norm, fmt.Errorf("%w: %w", ErrTorn, err)
 	}
 
 	return loss, norm, nil
@@ -223,7 +221,7 @@ func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int,
 		}
 
 		norm = math.Sqrt(squares)
-		if err := finite("the norm of the gradients", norm); err != nil {
+		if err := Finite("the norm of the gradients", norm); err != nil {
 			return loss, norm, err
 		}
 
@@ -238,7 +236,7 @@ func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int,
 		if err := measure(name, g); err != nil {
 			return err
 		}
-		if err := finite("the gradient of "+name, squares); err != nil {
+		if err := Finite("the gradient of "+name, squares); err != nil {
 			return err
 		}
 		began = true
@@ -247,7 +245,7 @@ func (f *Full) fused(ctx context.Context, batches []batches.Batch, counted int,
 
 	err = errors.Join(err, f.Model.Device().Ops().Sync())
 	if err != nil && began {
-		err = fmt.Errorf("%w: %w", errTorn, err)
+		err = fmt.Errorf("%w: %w", ErrTorn, err)
 	}
 
 	return loss, math.Sqrt(squares), err
@@ -284,7 +282,7 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 		loss += r.Loss * float64(r.Counted) / float64(counted)
 	}
 
-	return loss, finite("the loss", loss)
+	return loss, Finite("the loss", loss)
 }
 
 func (f *Full) toHost(g kernels.Mat) (kernels.Mat, error) {
@@ -318,13 +316,13 @@ func (f *Full) changed(v *value) error {
 	return f.Model.Device().Upload(v.model.Buf, v.model.Off, v.host.Buf.Bytes())
 }
 
-// Eval implements [Subject].
+// Eval is the sum of the losses of a batch, and how many there are.
 func (f *Full) Eval(ctx context.Context, b batches.Batch) (float64, int, error) {
 	return eval(ctx, f.Model, b)
 }
 
-// Save implements [Subject].
-func (f *Full) Save(path string, p Progress, best bool) error {
+// Save writes all values and the optimiser's state, with progress (as JSON) in the header; with best only the values.
+func (f *Full) Save(path string, progress any, best bool) error {
 	var list []entry
 	for _, n := range f.names {
 		v := f.values[n].host
@@ -345,7 +343,7 @@ func (f *Full) Save(path string, p Progress, best bool) error {
 		list = append(list, optimizerEntries(f.Optim.State())...)
 	}
 
-	return writeState(path, list, p)
+	return writeState(path, list, progress)
 }
 
 // read takes a value from a file.
@@ -369,9 +367,9 @@ func (f *Full) read(file *safetensors.File, name string, size int64) error {
 	return f.Model.Device().Upload(v.model.Buf, v.model.Off, raw)
 }
 
-// Restore implements [Subject].
-func (f *Full) Restore(path string, p *Progress, best bool) error {
-	file, err := readState(path, p)
+// Restore takes over what Save has written.
+func (f *Full) Restore(path string, best bool) error {
+	file, err := readState(path, new(struct{}))
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package train
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/fuzzlimit"
@@ -12,14 +11,13 @@ import (
 
 // FuzzState: the state of an interrupted training run.
 func FuzzState(f *testing.F) {
-	path := filepath.Join(f.TempDir(), stateName(3))
+	path := Folder(f.TempDir()).State(3)
 	entries := []entry{
 		f32Entry("a", []float32{1, 2}), f32Entry(optimiser+"m.a", []float32{3, 4}),
 		f32Entry(optimiser+"v.a", []float32{5, 6}),
 	}
 
-	if err := writeState(path, entries,
-		Progress{Step: 3, Fingerprint: "x", Steps: []Step{{}}, Evals: []Eval{{}}}); err != nil {
+	if err := writeState(path, entries, steps{Step: 3}); err != nil {
 		f.Fatal(err)
 	}
 
@@ -40,7 +38,7 @@ func FuzzState(f *testing.F) {
 			t.Fatal(err)
 		}
 
-		var p Progress
+		var p steps
 		s, err := readState(path, &p)
 		if errors.Is(err, ErrState) { // of what is not damaged no more is known than of this
 			s, err = safetensors.Open(path)

@@ -73,7 +73,8 @@ func (l *Low) Free() {
 	}
 }
 
-// Step implements [Subject].
+// Step computes the loss of some batches (the mean over counted tokens) and its gradients, and updates with the
+// learning rate. A loss or gradient that is not finite is an error that leaves the values as they are.
 func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, counted int,
 	lr, clip float64,
 ) (loss, norm float64, err error) {
@@ -93,7 +94,7 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 
 	// Up to here nothing has moved, so a step that fails leaves the parameters as they were.
 	l.Runtime.Drop(false, 0)
-	if err := finite("the loss", loss); err != nil {
+	if err := Finite("the loss", loss); err != nil {
 		return loss, 0, err
 	}
 
@@ -113,7 +114,7 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 		return loss, norm, err
 	}
 	if err := l.Model.Device().Ops().Sync(); err != nil {
-		return loss, norm, fmt.Errorf("%w: %w", errTorn, err)
+		return loss, norm, fmt.Errorf("%w: %w", ErrTorn, err)
 	}
 
 	return loss, norm, nil
@@ -139,14 +140,14 @@ func (l *Low) params() []optim.Param {
 	return params
 }
 
-// Eval implements [Subject].
+// Eval is the sum of the losses of a batch, and how many there are.
 func (l *Low) Eval(ctx context.Context, b batches.Batch) (float64, int, error) {
 	l.Runtime.Drop(false, 0)
 	return eval(ctx, l.Model, b)
 }
 
-// Save implements [Subject].
-func (l *Low) Save(path string, p Progress, best bool) error {
+// Save writes all values and the optimiser's state, with progress (as JSON) in the header; with best only the values.
+func (l *Low) Save(path string, progress any, best bool) error {
 	if err := l.Fetch(); err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (l *Low) Save(path string, p Progress, best bool) error {
 		list = append(list, optimizerEntries(state)...)
 	}
 
-	return writeState(path, list, p)
+	return writeState(path, list, progress)
 }
 
 // state is the optimiser's, by the names of the parameters.
@@ -172,9 +173,9 @@ func (l *Low) state() (map[string][]float32, error) {
 	return l.there.Apart(l.step.State()), err
 }
 
-// Restore implements [Subject].
-func (l *Low) Restore(path string, p *Progress, best bool) error {
-	f, err := readState(path, p)
+// Restore takes over what Save has written.
+func (l *Low) Restore(path string, best bool) error {
+	f, err := readState(path, new(struct{}))
 	if err != nil {
 		return err
 	}

@@ -1,3 +1,6 @@
+// Package train is what the training loop drives: the steps of an adapter ([Low]) and of all parameters of a model
+// ([Full]), from batches to gradients, clipping and updates, and the files of state ([Folder]) from which an
+// interrupted run goes on with the same bits.
 package train
 
 import (
@@ -6,14 +9,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -25,26 +27,22 @@ var ErrOtherRun = failure.New("the unfinished run has other settings, data or ba
 // ErrState: a file of state cannot be used.
 var ErrState = errors.New("state of the run")
 
-// Progress is what a run has done so far.
-type Progress struct {
-	Step        int     `json:"step"` // steps done
-	Fingerprint string  `json:"fingerprint"`
-	Same        string  `json:"same"` // see [Settings]
-	Steps       []Step  `json:"steps"`
-	Evals       []Eval  `json:"evals,omitempty"`
-	Seconds     float64 `json:"seconds"`
+// ErrTorn: some parameters were updated and others not, so the values are of no use.
+var ErrTorn = errors.New("the step was half done")
+
+// Finite refuses a norm or a loss that training cannot go on with.
+func Finite(what string, x float64) error {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Errorf("%s is %v: %w", what, x, lm.ErrNonFinite)
+	}
+	return nil
 }
 
-// The names of state files: state-00000120.safetensors is the state after 120 steps; best.safetensors the best
-// values so far.
+// Names within a state file.
 const (
-	statePrefix = "state-"
-	stateSuffix = ".safetensors"
-	bestName    = "best.safetensors"
-	optimiser   = "optimizer."
-	progressKey = "progress"
+	optimiser   = "optimizer."      // before the names of the optimiser's tensors
+	progressKey = "progress"        // of the metadata: the run's progress, in JSON
 	sumName     = "checksum.sha256" // a tensor of 32 bytes: see [checksum]
-	haltedName  = "halted"          // is there after a step whose loss was not finite, until the next state is written
 )
 
 // entry is a tensor of a state file.
@@ -149,70 +147,6 @@ func f32Entry(name string, x []float32) entry {
 	return entry{name, safetensors.F32, len(x), func(data []byte) ([]byte, error) {
 		return data, dtype.Encode(data, x, safetensors.F32)
 	}}
-}
-
-// Latest finds the newest state of a folder, and after how many steps it was written; "" if there is none.
-func Latest(dir string) (path string, steps int, err error) {
-	list, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", 0, nil
-	}
-
-	if err != nil {
-		return "", 0, err
-	}
-
-	name, most := "", -1
-	for _, e := range list {
-		digits, ok := strings.CutPrefix(e.Name(), statePrefix)
-		if !ok {
-			continue
-		}
-
-		if digits, ok = strings.CutSuffix(digits, stateSuffix); !ok {
-			continue
-		}
-		if n, err := strconv.Atoi(digits); err == nil && n > most {
-			name, most = e.Name(), n
-		}
-	}
-
-	if name == "" {
-		return "", 0, nil
-	}
-
-	return filepath.Join(dir, name), most, nil
-}
-
-// prune removes all states but those after some numbers of steps.
-func prune(dir string, keep ...int) error {
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-
-	for _, e := range list {
-		if n := e.Name(); strings.HasPrefix(n, statePrefix) &&
-			!slices.ContainsFunc(keep, func(k int) bool { return n == stateName(k) }) {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, n)))
-		}
-	}
-
-	return err
-}
-
-func stateName(step int) string { return fmt.Sprintf("%s%08d%s", statePrefix, step, stateSuffix) }
-
-// empty removes what is in a folder. The folder itself stays, as it may be locked.
-func empty(dir string) error {
-	list, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	for _, e := range list {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
-	}
-	return err
 }
 
 // readState opens a state file, checks that it is what was written, and reads what is in its header.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 
-	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -26,12 +25,9 @@ func (j *Job) Load(path string, o lm.Options) (*lm.Model, error) {
 // Tokenizer loads the tokenizer in a model's folder; nil if it has none. One with more tokens than the model
 // knows is an error.
 func Tokenizer(m *lm.Model) (*tokenizer.Tokenizer, error) {
-	tok, err := tokenizer.Load(m.Path())
+	tok, err := m.Tokenizer()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	if err == nil {
-		err = checkpoint.FitTokenizer(m.Path(), tok, m.Config())
 	}
 	return tok, err
 }
@@ -47,14 +43,7 @@ func Text(tok *tokenizer.Tokenizer) corpus.Tokenizer {
 // Cut lays windows over a file (text, JSONL or token ids) for a model: of the default length where none is
 // asked for, with no id that the model does not know.
 func (j *Job) Cut(m *lm.Model, path string, o corpus.CutOptions) (corpus.Windows, error) {
-	tok, err := Tokenizer(m)
-	if err != nil {
-		return corpus.Windows{}, err
-	}
-	if o.VocabSize = m.Config().Vocab; o.SeqLen == 0 {
-		o.SeqLen = DefaultLength(m)
-	}
-	return corpus.Cut(j.Ctx, path, Text(tok), o)
+	return m.Cut(j.Ctx, path, o)
 }
 
 // Sample draws windows from a file for a model, with the job's seed; otherwise like Cut. It refuses windows
@@ -66,7 +55,7 @@ func (j *Job) Sample(m *lm.Model, path string, o corpus.SampleOptions) (corpus.W
 	}
 
 	if o.VocabSize = m.Config().Vocab; o.SeqLen == 0 {
-		o.SeqLen = DefaultLength(m)
+		o.SeqLen = m.DefaultSeqLen()
 	}
 
 	o.Seed = j.Seed
@@ -76,14 +65,6 @@ func (j *Job) Sample(m *lm.Model, path string, o corpus.SampleOptions) (corpus.W
 	}
 
 	return w, err
-}
-
-// DefaultLength is 2048 tokens, or the model's positions if they are fewer.
-func DefaultLength(m *lm.Model) int {
-	if p := m.Config().MaxPositions; p > 0 {
-		return min(p, 2048)
-	}
-	return 2048
 }
 
 // Beyond says that windows are longer than a model was made for; "" if they are not.

@@ -2,13 +2,10 @@ package modelcmd
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
-	"time"
 	"unicode/utf8"
 
-	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/lm"
@@ -25,12 +22,8 @@ type GenerateOptions struct {
 
 // generateReport is a generated text.
 type generateReport struct {
-	Prompt    string  `json:"prompt"`
-	Text      string  `json:"text"` // without the prompt
-	PromptIDs []int32 `json:"prompt_ids"`
-	IDs       []int32 `json:"ids"`
-	PerSecond float64 `json:"tokens_per_second"`
-	Experts   string  `json:"experts,omitempty"` // that answered, of a mediated folder
+	lm.Generated
+	Experts string `json:"experts,omitempty"` // that answered, of a mediated folder
 }
 
 // check looks at the ranges of the flags.
@@ -61,18 +54,14 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 		return nil, err
 	}
 
-	tok, err := tokenizer.Load(path)
-	if err != nil {
-		return nil, err
-	}
-
 	m, err := openmodel.Open(j, path, lm.Options{}, openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 
-	if err := checkpoint.FitTokenizer(path, tok, m.Config()); err != nil {
+	tok, err := m.Tokenizer()
+	if err != nil {
 		return nil, err
 	}
 
@@ -91,60 +80,21 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 		return nil, err
 	}
 
-	s := newStream(j.Stream(), tok, prompt)
-	fmt.Fprint(s.out, o.Prompt)
-	o.Seed, o.Each = j.Seed, s.token
-	start := time.Now()
-	ids, err := m.Generate(j.Ctx, prompt, o.GenerateOptions)
-	fmt.Fprintln(s.out, s.rest())
+	o.Seed = j.Seed
+	out := j.Stream()
+	fmt.Fprint(out, o.Prompt)
+	r, err := m.GenerateText(j.Ctx, tok, o.Prompt, lm.TextOptions{
+		GenerateOptions: o.GenerateOptions, Text: func(piece string) { fmt.Fprint(out, piece) },
+	})
+	fmt.Fprintln(out)
 	if err != nil {
 		return nil, err
 	}
 
-	if stop := m.StopTokens(); len(ids) < o.MaxTokens && (len(ids) == 0 || !slices.Contains(stop, ids[len(ids)-1])) {
-		j.Note("ended after %d tokens: the model has %d positions", len(ids), m.Config().MaxPositions)
+	ended := len(r.IDs) > 0 && slices.Contains(m.StopTokens(), r.IDs[len(r.IDs)-1])
+	if len(r.IDs) < o.MaxTokens && !ended {
+		j.Note("ended after %d tokens: the model has %d positions", len(r.IDs), m.Config().MaxPositions)
 	}
 
-	return generateReport{
-		Prompt: o.Prompt, Text: s.text(), PromptIDs: prompt, IDs: ids,
-		PerSecond: float64(len(ids)) / time.Since(start).Seconds(), Experts: answers,
-	}, nil
-}
-
-// stream prints tokens as whole characters.
-type stream struct {
-	out   io.Writer
-	tok   *tokenizer.Tokenizer
-	ids   []int32 // the prompt's too: how a token is spelt depends on what is before it
-	start int     // bytes of the prompt's text
-	shown int     // bytes, the prompt's too
-}
-
-func newStream(out io.Writer, tok *tokenizer.Tokenizer, prompt []int32) *stream {
-	n := len(tok.Decode(prompt, true))
-	return &stream{out: out, tok: tok, ids: append([]int32{}, prompt...), start: n, shown: n}
-}
-
-// token takes the next token; text that ends inside a character waits for the rest of it.
-func (s *stream) token(id int32) bool {
-	s.ids = append(s.ids, id)
-	text := s.tok.Decode(s.ids, true)
-	if r, _ := utf8.DecodeLastRuneInString(text); r == utf8.RuneError || s.shown > len(text) {
-		return true
-	}
-	fmt.Fprint(s.out, text[s.shown:])
-	s.shown = len(text)
-	return true
-}
-
-// text is everything after the prompt.
-func (s *stream) text() string {
-	text := s.tok.Decode(s.ids, true)
-	return text[min(s.start, len(text)):]
-}
-
-// rest is what has not been shown yet.
-func (s *stream) rest() string {
-	text := s.tok.Decode(s.ids, true)
-	return text[min(s.shown, len(text)):]
+	return generateReport{Generated: *r, Experts: answers}, nil
 }

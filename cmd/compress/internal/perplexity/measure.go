@@ -2,13 +2,9 @@
 package perplexity
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/report"
-	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -23,23 +19,11 @@ type Options struct {
 	Experts    string            // which experts of a mediated folder answer
 }
 
-// Report is a measured perplexity.
+// Report is a measured perplexity, and what the command line adds.
 type Report struct {
-	Model      string   `json:"model"`
-	Perplexity float64  `json:"ppl"`
-	NLL        float64  `json:"nll"`        // nats per token
-	Stderr     *float64 `json:"stderr"`     // of ppl, over windows; null for a single one
-	NLLStderr  *float64 `json:"nll_stderr"` // of nll
-	SeqLen     int      `json:"seqlen"`
-	Stride     int      `json:"stride,omitempty"`
-	Convention string   `json:"convention"`
-	Windows    int      `json:"windows"`
-	Tokens     int64    `json:"tokens"` // predicted
-	// mean loss of each window, in their order, so that runs on the same data can be compared in pairs
-	WindowNLL []float64      `json:"window_nll"`
-	Data      corpus.Windows `json:"data"`
-	Notes     []string       `json:"notes,omitempty"`
-	Experts   map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
+	lm.PerplexityReport
+	Notes   []string       `json:"notes,omitempty"`
+	Experts map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
 }
 
 // check looks at the ranges of the flags.
@@ -107,17 +91,16 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 	return r, nil
 }
 
-// batchTokens is about how many tokens are run at a time.
-const batchTokens = 8192
-
 // Windows runs windows through a model and also gives the losses of every window. name is that of the progress.
-func Windows(j *cli.Job, name string, m *lm.Model, w corpus.Windows) (*Report, *Sums, error) {
+func Windows(j *cli.Job, name string, m *lm.Model, w corpus.Windows) (*Report, *lm.SequenceLosses, error) {
 	bar := newMeter(j, name, m, w)
 	defer bar.end()
-	s, err := sums(j, m, w, bar)
+
+	s, err := m.SequenceLosses(j.Ctx, w, bar.add)
 	if err != nil {
 		return nil, nil, err
 	}
+
 	r, err := summarise(m, w, s)
 	return r, s, err
 }
@@ -137,7 +120,7 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 		return nil, err
 	}
 
-	all := &Sums{Loss: make([]float64, len(w.IDs)), Count: make([]float64, len(w.IDs))}
+	all := &lm.SequenceLosses{Loss: make([]float64, len(w.IDs)), Count: make([]float64, len(w.IDs))}
 	for _, g := range groups {
 		part := w
 		part.IDs, part.Labels = nil, nil
@@ -152,14 +135,15 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 			return nil, err
 		}
 
-		s, err := sums(j, m, part, bar)
+		s, err := m.SequenceLosses(j.Ctx, part, bar.add)
 		if err != nil {
 			return nil, err
 		}
 
 		all.Tokens += s.Tokens
 		for k, i := range g.At {
-			all.Loss[i], all.Count[i] = s.Loss[k], s.Count[k]
+			all.Loss[i] = s.Loss[k]
+			all.Count[i] = s.Count[k]
 		}
 	}
 
@@ -171,96 +155,30 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 	return r, err
 }
 
-// meter is the progress of a measurement. It moves with every block of a batch, since a batch of a large model
-// takes minutes.
+// meter is the progress of a measurement.
 type meter struct {
 	bar  *cli.Progress
-	done int64 // passes of a token through a block
-	head int64 // blocks that what follows the last one counts for
+	done int64
 }
 
 func newMeter(j *cli.Job, name string, m *lm.Model, w corpus.Windows) *meter {
-	return &meter{bar: j.Progress(name, int64(Work(m, w))), head: headBlocks(m)}
+	return &meter{bar: j.Progress(name, m.LossWork(w))}
 }
 
-// ran says that tokens have passed so many blocks.
-func (p *meter) ran(tokens int, blocks int64) {
-	p.done += int64(tokens) * blocks
+func (p *meter) add(more int64) {
+	p.done += more
 	p.bar.Set(p.done)
 }
 
 func (p *meter) end() { p.bar.End() }
 
-// headBlocks is how many blocks have the work of a model's head, at least one.
-func headBlocks(m *lm.Model) int64 {
-	c := m.Config()
-	head := int64(c.Vocab) * int64(c.Hidden)
-	blocks := max(1, m.NumParameters()-head)
-	return max(1, head*int64(m.Blocks())/blocks)
-}
-
-// Work is what measuring windows takes, in passes of a token through a block.
-func Work(m *lm.Model, w corpus.Windows) float64 {
-	tokens := 0
-	for _, ids := range w.IDs {
-		tokens += len(ids)
-	}
-	return float64(tokens) * float64(int64(m.Blocks())+headBlocks(m))
-}
-
-// sums runs windows through a model.
-func sums(j *cli.Job, m *lm.Model, w corpus.Windows, bar *meter) (*Sums, error) {
-	s := &Sums{}
-	batch := max(1, batchTokens/max(w.SeqLen, 1))
-	for at := 0; at < len(w.IDs); at += batch {
-		end := min(at+batch, len(w.IDs))
-		tokens := 0
-		for _, ids := range w.IDs[at:end] {
-			tokens += len(ids)
-		}
-
-		o := lm.ForwardOptions{Hooks: &lm.Hooks{BlockOutput: func(int, kernels.Mat) { bar.ran(tokens, 1) }}}
-		if w.Labels != nil {
-			o.Labels = w.Labels[at:end]
-		}
-
-		r, err := m.Forward(j.Ctx, w.IDs[at:end], o)
-		if err != nil {
-			return nil, err
-		}
-
-		for i, row := range r.LossPerToken {
-			s.Add(row, w, at+i)
-		}
-
-		bar.ran(tokens, bar.head)
-	}
-
-	return s, nil
-}
-
 // summarise makes the report of losses.
-func summarise(m *lm.Model, w corpus.Windows, s *Sums) (*Report, error) {
-	nll, se := s.Mean()
-	if math.IsNaN(nll) || math.IsInf(nll, 0) {
-		return nil, fmt.Errorf("%s: the loss on %s is %g (HINT: compress inspect %s --verify finds weights that "+
-			"are not finite)", m.Path(), w.Source, nll, m.Path())
+func summarise(m *lm.Model, w corpus.Windows, s *lm.SequenceLosses) (*Report, error) {
+	r, err := s.Perplexity(m, w)
+	if err != nil {
+		return nil, err
 	}
-
-	p := math.Exp(nll)
-	return &Report{
-		Model: m.Path(), Perplexity: p, NLL: nll, Stderr: scaled(se, p), NLLStderr: se,
-		SeqLen: w.SeqLen, Windows: len(w.IDs), Tokens: s.Tokens, Data: w, WindowNLL: s.Means(),
-	}, nil
-}
-
-// scaled multiplies a figure that may be missing.
-func scaled(v *float64, by float64) *float64 {
-	if v == nil {
-		return nil
-	}
-	p := *v * by
-	return &p
+	return &Report{PerplexityReport: *r}, nil
 }
 
 // OrNone is a table's cell for a figure that may be missing.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -30,7 +29,7 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 	var list []cli.Stage
 
 	if len(ppl.IDs) > 0 {
-		list = append(list, cli.Stage{Name: stageBefore, Work: perplexity.Work(m, ppl)})
+		list = append(list, cli.Stage{Name: stageBefore, Work: float64(m.LossWork(ppl))})
 	}
 
 	if o.Needs()&prune.Gradients != 0 && o.Gradients.File == "" {
@@ -51,7 +50,7 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 
 	list = append(list, cli.Stage{Name: stagePruning, Work: work})
 	if len(ppl.IDs) > 0 {
-		list = append(list, cli.Stage{Name: stageAfter, Work: perplexity.Work(m, ppl)})
+		list = append(list, cli.Stage{Name: stageAfter, Work: float64(m.LossWork(ppl))})
 	}
 
 	return list

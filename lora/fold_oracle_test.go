@@ -1,8 +1,7 @@
-package fold_test
+package lora
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,39 +11,11 @@ import (
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/fold"
-	"github.com/modelcompress/compress/lora/internal/peft"
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// oracle is the folder of reference cases; the test is skipped without it.
-func oracle(t *testing.T) string {
-	t.Helper()
-	root := os.Getenv("COMPRESS_ORACLE")
-	if root == "" {
-		root = filepath.Join("..", "..", "..", "..", "shared", "oracle")
-	}
-
-	root = filepath.Join(root, "lora")
-	if _, err := os.Stat(root); err != nil {
-		t.Skipf("no reference cases at %s", root)
-	}
-
-	return root
-}
-
-func open(t *testing.T, path string) *safetensors.File {
-	t.Helper()
-	f, err := safetensors.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
-func values(t *testing.T, f safetensors.Source, name string) []float32 {
+// decoded is a tensor in F32.
+func decoded(t *testing.T, f safetensors.Source, name string) []float32 {
 	t.Helper()
 	info, ok := f.Info(name)
 	if !ok {
@@ -64,21 +35,10 @@ func values(t *testing.T, f safetensors.Source, name string) []float32 {
 }
 
 // folded folds the adapter in a folder into a base and opens the result.
-func folded(t *testing.T, base, dir string, o fold.Options) *safetensors.Dir {
+func folded(t *testing.T, base, dir string, o FoldOptions) *safetensors.Dir {
 	t.Helper()
-	c, err := adapter.OpenCheckpoint(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-
-	a, err := peft.Read(dir, c.Modules)
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	out := filepath.Join(t.TempDir(), "out")
-	if _, err := fold.Run(t.Context(), c, a, out, o); err != nil {
+	if _, err := Fold(t.Context(), base, dir, out, o); err != nil {
 		t.Fatal(err)
 	}
 
@@ -96,7 +56,7 @@ func inBF16(t *testing.T, base string) string {
 	t.Helper()
 	dir := t.TempDir()
 
-	src := open(t, filepath.Join(base, safetensors.SingleName))
+	src := openTensors(t, filepath.Join(base, safetensors.SingleName))
 	var infos []safetensors.Info
 	for _, n := range src.Names() {
 		info, _ := src.Info(n)
@@ -110,7 +70,7 @@ func inBF16(t *testing.T, base string) string {
 	}
 
 	for _, info := range infos {
-		x := values(t, src, info.Name)
+		x := decoded(t, src, info.Name)
 		data := make([]byte, 2*len(x))
 		if err := dtype.Encode(data, x, info.DType); err != nil {
 			t.Fatal(err)
@@ -138,30 +98,18 @@ func inBF16(t *testing.T, base string) string {
 // there), everything else is the base's to the bit. Folded into BF16, at most one element in 1000 differs, by
 // one step: where the sums of both lie on different sides of a tie.
 func TestFoldOracle(t *testing.T) {
-	list, err := filepath.Glob(filepath.Join(oracle(t), "peft", "*", "case.json"))
-	if err != nil || len(list) == 0 {
-		t.Skip("no cases of adapters")
-	}
-
-	for _, path := range list {
-		dir := filepath.Dir(path)
+	root := oracle(t)
+	for _, dir := range cases(t, filepath.Join(root, "peft")) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-
 			var c struct {
 				Base string
 			}
-			if err := json.Unmarshal(text, &c); err != nil {
-				t.Fatal(err)
-			}
+			readJSON(t, filepath.Join(dir, "case.json"), &c)
 
-			base := filepath.Join(oracle(t), "base", c.Base)
-			want := open(t, filepath.Join(dir, "expected.safetensors"))
-			checkMerged(t, open(t, filepath.Join(base, safetensors.SingleName)), folded(t, base, dir, fold.Options{}),
-				want)
+			base := filepath.Join(root, "base", c.Base)
+			want := openTensors(t, filepath.Join(dir, "expected.safetensors"))
+			whole := openTensors(t, filepath.Join(base, safetensors.SingleName))
+			checkMerged(t, whole, folded(t, base, dir, FoldOptions{}), want)
 			checkBF16(t, base, dir, want)
 		})
 	}
@@ -180,7 +128,7 @@ func checkMerged(t *testing.T, base safetensors.Source, got *safetensors.Dir, wa
 			continue
 		}
 
-		x, y := values(t, want, "merged."+n), values(t, got, n)
+		x, y := decoded(t, want, "merged."+n), decoded(t, got, n)
 		for i := range x {
 			if d := math.Abs(float64(x[i]) - float64(y[i])); d > 1e-6 {
 				t.Errorf("%s: element %d is %g, want %g", n, i, y[i], x[i])
@@ -207,8 +155,8 @@ func checkBF16(t *testing.T, base, dir string, want safetensors.Source) {
 				half = inBF16(t, base)
 			}
 
-			got := folded(t, half, dir, fold.Options{Safe: way == "safe"})
-			x, y := values(t, want, n), values(t, got, name)
+			got := folded(t, half, dir, FoldOptions{Safe: way == "safe"})
+			x, y := decoded(t, want, n), decoded(t, got, name)
 			elements += len(x)
 
 			for i := range x {

@@ -1,4 +1,4 @@
-package extract
+package lora
 
 import (
 	"fmt"
@@ -55,7 +55,8 @@ func (x *extractor) keepWhole(a *adapter.Adapter) error {
 		}
 	}
 
-	x.report.Kept, x.report.LeftOut = x.report.LeftOut, []Rest{}
+	x.report.Kept = x.report.LeftOut
+	x.report.LeftOut = []LeftOut{}
 	return nil
 }
 

@@ -1,6 +1,4 @@
-// Package extract makes a LoRA of the difference of two checkpoints of one shape: the truncated singular value
-// decomposition of each matrix' difference, matrix by matrix.
-package extract
+package lora
 
 import (
 	"context"
@@ -9,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
-	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -17,83 +14,128 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// ErrOption: an option is out of range.
-var ErrOption = failure.Misuse("extraction option", "")
-
-// Options of [Run].
-type Options struct {
+// ExtractOptions of [Extract].
+type ExtractOptions struct {
 	// of every matrix; at most what the largest can have, and one that is smaller is padded with zeros
 	Rank      int
-	Targets   adapter.Match     // matrices; zero: all linears of the blocks
+	Targets   []string          // names of matrices; nil: all linears of the blocks
 	DType     safetensors.DType // of the factors; 0: F32
-	Whole     bool              // other tensors that differ are kept whole (modules_to_save)
+	Whole     bool              // other tensors that differ are kept whole, as modules_to_save
 	Exact     bool              // whole decompositions instead of sketches
 	Seed      uint64            // of the sketches
 	Threads   int               // 0: all processors
 	Overwrite bool              // replace an adapter that is there
-	Base      string            // base_model_name_or_path of the result
 	// Progress is told how many matrices are done; nil: nobody wants to know.
 	Progress func(name string, done, total int64)
 }
 
-// Report says what an extraction kept.
-type Report struct {
-	Rank     int     // of the adapter
-	Energy   float64 // share of the squares of all differences of the matrices that the factors hold
-	Matrices []Matrix
-	LeftOut  []Rest // other tensors that differ; the adapter does not hold them
-	Kept     []Rest // other tensors that differ; the adapter holds them as they are
+// ExtractReport says what [Extract] kept.
+type ExtractReport struct {
+	Base  string   `json:"base"`
+	Tuned string   `json:"tuned"`
+	Out   string   `json:"out"`
+	Notes []string `json:"notes,omitempty"` // what others may not read
+
+	Rank     int               `json:"rank"`   // of the adapter
+	Energy   float64           `json:"energy"` // fraction of the squares of all the matrices' differences in the factors
+	Matrices []ExtractedMatrix `json:"matrices"`
+	LeftOut  []LeftOut         `json:"left_out"` // other tensors that differ; the adapter does not hold them
+	Kept     []LeftOut         `json:"whole"`    // other tensors that differ; the adapter holds them as they are
 }
 
-// Matrix says what was kept of one matrix.
-type Matrix struct {
-	Path     string
-	Norm     float64 // Frobenius norm of the difference
-	Relative float64 // by the norm of the base's matrix
-	Energy   float64 // share of the squares of its singular values; 1 where nothing differs
+// ExtractedMatrix says what was kept of one matrix.
+type ExtractedMatrix struct {
+	Path     string  `json:"path"`
+	Norm     float64 `json:"norm"`     // Frobenius norm of the difference
+	Relative float64 `json:"relative"` // by the norm of the base's matrix
+	Energy   float64 `json:"energy"`   // fraction of the squares of its singular values; 1 where nothing differs
 }
 
-// Rest is a tensor outside of the matrices that differs.
-type Rest struct {
-	Tensor   string
-	Norm     float64
-	Relative float64
+// LeftOut is a tensor that differs and that no factor has.
+type LeftOut struct {
+	Tensor   string  `json:"tensor"`
+	Norm     float64 `json:"norm"`     // Frobenius norm of the difference
+	Relative float64 `json:"relative"` // by the norm of the base's tensor
 }
 
-// Run writes the LoRA that leads from base to tuned to the folder out: B = U·√S and A = √S·Vᵀ of the difference
-// U·S·Vᵀ cut to the rank, with scale 1. One matrix is in memory at a time. The errors wrap ErrOption,
-// [adapter.ErrBase] where the checkpoints differ in shape, [adapter.ErrTarget] or [adapter.ErrFile] for values
-// that are not finite.
-func Run(ctx context.Context, base, tuned *adapter.Checkpoint, out string, o Options) (*Report, error) {
-	x := &extractor{
-		Options: o, base: base, tuned: tuned,
-		report: &Report{Rank: o.Rank, Matrices: []Matrix{}, LeftOut: []Rest{}, Kept: []Rest{}},
+// Extract writes the LoRA that leads from one checkpoint to another of the same shape, as PEFT's folders are, to the
+// folder out: B = U·√S and A = √S·Vᵀ of each matrix' difference U·S·Vᵀ, cut to a rank, with scale 1. One matrix is in
+// memory at a time. The errors wrap ErrExtract, ErrBase where the checkpoints differ in shape, ErrTarget, ErrFile for
+// values that are not finite, or those of package safetensors.
+func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*ExtractReport, error) {
+	b, err := adapter.OpenCheckpoint(base)
+	if err != nil {
+		return nil, err
 	}
-	if o.Rank < 1 {
-		return nil, fmt.Errorf("%w: a rank of %d", ErrOption, o.Rank)
+	defer b.Close()
+
+	t, err := adapter.OpenCheckpoint(tuned)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+
+	x := &extractor{ExtractOptions: o, base: b, tuned: t, report: &ExtractReport{
+		Base: base, Tuned: tuned, Out: out, Rank: o.Rank,
+		Matrices: []ExtractedMatrix{}, LeftOut: []LeftOut{}, Kept: []LeftOut{},
+	}}
+	if err := x.run(ctx); err != nil {
+		return nil, err
+	}
+
+	var chosen []adapter.Module
+	for _, m := range x.report.Matrices {
+		chosen = append(chosen, adapter.Module{Path: m.Path, Expert: -1})
+	}
+
+	r := x.report
+	r.Notes = lostOn(b.Config.Arch, chosen).note(nil)
+	if r.Rank < o.Rank {
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("no matrix has a rank of %d: the adapter has %d, the most that one can have", o.Rank, r.Rank))
+	}
+
+	return r, nil
+}
+
+// extractor makes one extraction.
+type extractor struct {
+	ExtractOptions
+	base, tuned *adapter.Checkpoint
+	report      *ExtractReport
+	targets     []adapter.Module
+	kept, all   float64   // squares of the singular values, of all matrices
+	space       []float64 // of a difference
+	head        string    // the tuned model's own head where the base's is its token table; "": none
+}
+
+// run writes the adapter and fills the report.
+func (x *extractor) run(ctx context.Context) error {
+	if x.Rank < 1 {
+		return fmt.Errorf("%w: a rank of %d", ErrExtract, x.Rank)
 	}
 	if err := x.compare(); err != nil {
-		return nil, err
+		return err
 	}
 
 	a, err := x.plan()
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	if err := x.rest(ctx); err != nil {
-		return nil, err
+		return err
 	}
 
-	if o.Whole {
+	if x.Whole {
 		if err := x.keepWhole(a); err != nil {
-			return nil, err
+			return err
 		}
 	}
 
-	err = peft.Write(out, a,
+	err = peft.Write(x.report.Out, a,
 		peft.WriteOptions{
-			DType: o.DType, Overwrite: o.Overwrite,
+			DType: x.DType, Overwrite: x.Overwrite,
 			Pair: func(l *adapter.Low) (kernels.Mat, kernels.Mat, error) {
 				if err := ctx.Err(); err != nil {
 					return kernels.Mat{}, kernels.Mat{}, err
@@ -102,7 +144,7 @@ func Run(ctx context.Context, base, tuned *adapter.Checkpoint, out string, o Opt
 			},
 		})
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	// Matrices were noted as their pairs were written; the report has them in the order of the targets.
@@ -111,19 +153,9 @@ func Run(ctx context.Context, base, tuned *adapter.Checkpoint, out string, o Opt
 		order[m.Path] = i
 	}
 
-	slices.SortFunc(x.report.Matrices, func(p, q Matrix) int { return order[p.Path] - order[q.Path] })
+	slices.SortFunc(x.report.Matrices, func(p, q ExtractedMatrix) int { return order[p.Path] - order[q.Path] })
 	x.report.Energy = ratio(x.kept, x.all)
-	return x.report, nil
-}
-
-type extractor struct {
-	Options
-	base, tuned *adapter.Checkpoint
-	report      *Report
-	targets     []adapter.Module
-	kept, all   float64
-	space       []float64 // of a difference
-	head        string    // the tuned model's own head where the base's is its token table; "": none
+	return nil
 }
 
 // compare finds the first tensor in which the two differ in shape.
@@ -154,8 +186,8 @@ func (x *extractor) compare() error {
 // plan lists the modules of the adapter.
 func (x *extractor) plan() (*adapter.Adapter, error) {
 	c := adapter.Config{
-		Kind: adapter.LoRA, Base: x.Base, Rank: x.Rank, Alpha: float64(x.Rank), Biases: adapter.NoBias,
-		Targets: x.Targets,
+		Kind: adapter.LoRA, Base: x.report.Base, Rank: x.Rank, Alpha: float64(x.Rank), Biases: adapter.NoBias,
+		Targets: adapter.Match{Names: x.Targets},
 	}
 	if c.Targets.IsZero() {
 		c.Targets.All = true
@@ -237,7 +269,7 @@ func (x *extractor) pair(l *adapter.Low) (a, b kernels.Mat, err error) {
 	all := d.Norm() * d.Norm()
 	x.kept, x.all = x.kept+min(kept, all), x.all+all
 	x.report.Matrices = append(x.report.Matrices,
-		Matrix{l.Module.Path, math.Sqrt(all), quotient(math.Sqrt(all), norm), ratio(min(kept, all), all)})
+		ExtractedMatrix{l.Module.Path, math.Sqrt(all), quotient(math.Sqrt(all), norm), ratio(min(kept, all), all)})
 	if x.Progress != nil {
 		x.Progress("extract", int64(len(x.report.Matrices)), int64(len(x.targets)))
 	}
@@ -352,7 +384,7 @@ func (x *extractor) leave(ctx context.Context, before, after string) error {
 	}
 	norm, difference, err := x.each(before, after, func(_, _ []float32) {})
 	if err == nil && difference > 0 {
-		x.report.LeftOut = append(x.report.LeftOut, Rest{after, difference, quotient(difference, norm)})
+		x.report.LeftOut = append(x.report.LeftOut, LeftOut{after, difference, quotient(difference, norm)})
 	}
 	return err
 }

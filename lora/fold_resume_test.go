@@ -1,4 +1,4 @@
-package fold_test
+package lora
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
-	"github.com/modelcompress/compress/lora/internal/fold"
 	"github.com/modelcompress/compress/lora/internal/peft"
 )
 
@@ -36,8 +35,8 @@ func child(where string) int {
 	}
 
 	seen := 0
-	_, err = run(context.Background(), filepath.Join(filepath.Dir(where), "adapter"), where,
-		fold.Options{Progress: func(string, int64, int64) {
+	_, err = foldNano(context.Background(), filepath.Join(filepath.Dir(where), "adapter"), where,
+		FoldOptions{Progress: func(string, int64, int64) {
 			seen++
 			if seen == after {
 				if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
@@ -54,32 +53,17 @@ func child(where string) int {
 	return 0
 }
 
-// nano is a small base of the repository.
-var nano = filepath.Join("..", "..", "..", "testdata", "nano", "base")
-
-// run folds the adapter in a folder into the small base, with an entry of the journal for every tensor.
-func run(ctx context.Context, dir, out string, o fold.Options) (*fold.Report, error) {
-	c, err := adapter.OpenCheckpoint(nano)
-	if err != nil {
-		return nil, err
+// foldNano folds the adapter in a folder into the small base, with an entry of the journal for every tensor.
+func foldNano(ctx context.Context, dir, out string, o FoldOptions) (*FoldReport, error) {
+	o.Resume = true
+	if o.batch == 0 {
+		o.batch = 1
 	}
-	defer c.Close()
-
-	a, err := peft.Read(dir, c.Modules)
-	if err != nil {
-		return nil, err
-	}
-
-	o.Resume, o.Job = true, "job"
-	if o.Batch == 0 {
-		o.Batch = 1
-	}
-
-	return fold.Run(ctx, c, a, out, o)
+	return Fold(ctx, nano, dir, out, o)
 }
 
-// sample writes an adapter of the small base: token table and some matrices, one of them by DoRA's rule if so asked.
-func sample(t *testing.T, dir string, dora bool) {
+// writeSample writes an adapter of the small base: token table and some matrices, by DoRA's rule if so asked.
+func writeSample(t *testing.T, dir string, dora bool) {
 	t.Helper()
 	c, err := adapter.OpenCheckpoint(nano)
 	if err != nil {
@@ -121,8 +105,8 @@ func sample(t *testing.T, dir string, dora bool) {
 	}
 }
 
-// contents are the files of a folder.
-func contents(t *testing.T, dir string) map[string][]byte {
+// filesOf are the files of a folder.
+func filesOf(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -151,22 +135,22 @@ func sameFolder(t *testing.T, what string, got, want map[string][]byte) {
 	}
 }
 
-// TestKillAndResume: a process that is killed with SIGKILL after any tensor leaves what a second run continues
+// TestFoldKillAndResume: a process that is killed with SIGKILL after any tensor leaves what a second run continues
 // to the same bytes.
-func TestKillAndResume(t *testing.T) {
+func TestFoldKillAndResume(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	dir := t.TempDir()
-	sample(t, filepath.Join(dir, "adapter"), true)
+	writeSample(t, filepath.Join(dir, "adapter"), true)
 	whole := filepath.Join(dir, "whole")
-	if _, err := run(t.Context(), filepath.Join(dir, "adapter"), whole, fold.Options{}); err != nil {
+	if _, err := foldNano(t.Context(), filepath.Join(dir, "adapter"), whole, FoldOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
-	want := contents(t, whole)
+	want := filesOf(t, whole)
 	for _, after := range []int{1, 9, 38, 39} {
 		out := filepath.Join(dir, fmt.Sprint("out", after))
 		cmd := exec.Command(self)
@@ -181,7 +165,7 @@ func TestKillAndResume(t *testing.T) {
 			t.Errorf("killed after %d tensors: %s is there", after, out)
 		}
 
-		r, err := run(t.Context(), filepath.Join(dir, "adapter"), out, fold.Options{})
+		r, err := foldNano(t.Context(), filepath.Join(dir, "adapter"), out, FoldOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,17 +174,17 @@ func TestKillAndResume(t *testing.T) {
 			t.Errorf("killed after %d tensors: nothing was continued", after)
 		}
 
-		sameFolder(t, fmt.Sprintf("killed after %d tensors", after), contents(t, out), want)
+		sameFolder(t, fmt.Sprintf("killed after %d tensors", after), filesOf(t, out), want)
 	}
 }
 
-// TestCancel: a cancelled run is continued; one of another job is refused.
-func TestCancel(t *testing.T) {
+// TestFoldCancel: a cancelled run is continued; one of another job is refused.
+func TestFoldCancel(t *testing.T) {
 	dir := t.TempDir()
-	sample(t, filepath.Join(dir, "adapter"), false)
+	writeSample(t, filepath.Join(dir, "adapter"), false)
 	ctx, cancel := context.WithCancel(t.Context())
 	out := filepath.Join(dir, "out")
-	_, err := run(ctx, filepath.Join(dir, "adapter"), out, fold.Options{Progress: func(_ string, done, _ int64) {
+	_, err := foldNano(ctx, filepath.Join(dir, "adapter"), out, FoldOptions{Progress: func(_ string, done, _ int64) {
 		if done > 100000 {
 			cancel()
 		}
@@ -209,53 +193,43 @@ func TestCancel(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	c, err := adapter.OpenCheckpoint(nano)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-
-	a, err := peft.Read(filepath.Join(dir, "adapter"), c.Modules)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if _, err := fold.Run(t.Context(), c, a, out, fold.Options{Resume: true, Job: "another"}); !errors.Is(err,
+	if _, err := foldNano(t.Context(), filepath.Join(dir, "adapter"), out, FoldOptions{Safe: true}); !errors.Is(err,
 		lm.ErrOtherJob) {
 		t.Errorf("a resume of another job: %v", err)
 	}
 
-	r, err := run(t.Context(), filepath.Join(dir, "adapter"), out, fold.Options{})
+	r, err := foldNano(t.Context(), filepath.Join(dir, "adapter"), out, FoldOptions{})
 	if err != nil || r.Edited != 10 || !r.Untied {
 		t.Errorf("%+v, %v", r, err)
 	}
 
-	if r, err = run(t.Context(), filepath.Join(dir, "adapter"), out, fold.Options{}); err != nil || r.Resumed != 10 {
+	r, err = foldNano(t.Context(), filepath.Join(dir, "adapter"), out, FoldOptions{})
+	if err != nil || r.Resumed != 10 {
 		t.Errorf("complete: %+v, %v", r, err)
 	}
 }
 
-// TestThreads: the bytes do not depend on the number of threads, nor on how matrices are cut into blocks.
-func TestThreads(t *testing.T) {
+// TestFoldThreads: the bytes do not depend on the number of threads, nor on how matrices are cut into blocks.
+func TestFoldThreads(t *testing.T) {
 	for _, dora := range []bool{false, true} {
 		dir := t.TempDir()
-		sample(t, filepath.Join(dir, "adapter"), dora)
+		writeSample(t, filepath.Join(dir, "adapter"), dora)
 
 		var want map[string][]byte
 		for _, threads := range []int{1, 2, 3, 7} {
 			out := filepath.Join(dir, fmt.Sprint(threads))
-			o := fold.Options{Threads: threads, Batch: 1 << 30}
+			o := FoldOptions{Threads: threads, batch: 1 << 30}
 			if !dora { // the norms of DoRA are added up block by block
-				o.Block = 700 * (threads - 1)
+				o.block = 700 * (threads - 1)
 			}
-			if _, err := run(t.Context(), filepath.Join(dir, "adapter"), out, o); err != nil {
+			if _, err := foldNano(t.Context(), filepath.Join(dir, "adapter"), out, o); err != nil {
 				t.Fatal(err)
 			}
 			if want == nil {
-				want = contents(t, out)
+				want = filesOf(t, out)
 			}
 
-			sameFolder(t, fmt.Sprintf("%d threads", threads), contents(t, out), want)
+			sameFolder(t, fmt.Sprintf("%d threads", threads), filesOf(t, out), want)
 		}
 	}
 }
