@@ -6,18 +6,25 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // memory returns the machine's total and available memory in bytes, 0 where unknown.
 func memory() (total, free int64) {
-	return procField("/proc/meminfo", "MemTotal"), procField("/proc/meminfo", "MemAvailable")
+	return totalMemory(), procField("/proc/meminfo", "MemAvailable")
 }
 
-// model is the processor's name.
-func model() string {
-	s, _ := procLine("/proc/cpuinfo", "model name")
-	return s
-}
+// What does not change while a process runs is read once: callers ask a device what it is for every matrix, and the
+// kernel writes /proc/cpuinfo anew for each reader, with a paragraph for each processor whose clock it first measures.
+var (
+	totalMemory = sync.OnceValue(func() int64 { return procField("/proc/meminfo", "MemTotal") })
+
+	// model is the processor's name.
+	model = sync.OnceValue(func() string {
+		s, _ := procLine("/proc/cpuinfo", "model name")
+		return s
+	})
+)
 
 func procField(file, key string) int64 {
 	s, _ := procLine(file, key)
