@@ -53,7 +53,7 @@ func TestStudyKilled(t *testing.T) {
 		"sequences/base/memit/seed-0/edits-1/base/results.json", "sequences/base/grace/seed-0/edits-4",
 	} {
 		out := filepath.Join(dir, string(rune('a'+i)))
-		_, _, stopped := stopWhen(t, exec.Command(binary, studyArgs(out)...), syscall.SIGKILL, func() bool {
+		_, _, stopped := stopWhen(t, exec.Command(binary, studyArgs(out)...), syscall.SIGKILL, dir, func() bool {
 			_, err := os.Stat(filepath.Join(out, point))
 			return err == nil
 		})

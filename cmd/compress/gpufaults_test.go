@@ -16,7 +16,7 @@ import (
 
 // TestGraphicsFaultScripts runs the command lines of testdata/gpufaults, in which DRIVER is a stand-in of the
 // NVIDIA driver (skipped without a C++ compiler): FAKE_CUDA says what it does wrong. NANO is the folder of the
-// shipped models, IDS a file with eight of their tokens.
+// shipped models, SHALLOW one of the same with one decoder layer each, IDS a file with eight of their tokens.
 func TestGraphicsFaultScripts(t *testing.T) {
 	lib := kerneltest.StandIn(t)
 	ids := filepath.Join(t.TempDir(), "ids.safetensors")
@@ -24,11 +24,13 @@ func TestGraphicsFaultScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	one := shallow(t, "base")
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/gpufaults",
 		Setup: func(e *testscript.Env) error {
 			nano, err := filepath.Abs("../../testdata/nano")
 			e.Setenv("NANO", nano)
+			e.Setenv("SHALLOW", one)
 			e.Setenv("IDS", ids)
 			e.Setenv("DRIVER", lib)
 			e.Setenv("COMPRESS_CUDA_DRIVER", lib)

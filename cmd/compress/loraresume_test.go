@@ -36,7 +36,7 @@ func TestKilledTraining(t *testing.T) {
 			for _, after := range []int{2, 6, 10} {
 				state := filepath.Join(dir, "."+name+"-killed.training", fmt.Sprintf("state-%08d.safetensors", after))
 				if _, _, stopped := stopWhen(t, exec.Command(binary, args(out, "--resume")...), syscall.SIGKILL,
-					func() bool {
+					dir, func() bool {
 						_, err := os.Stat(state)
 						return err == nil
 					}); stopped {

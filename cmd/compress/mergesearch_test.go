@@ -46,7 +46,7 @@ func TestMergeSearches(t *testing.T) {
 				more = append(more, "--resume")
 			}
 
-			stopWhen(t, exec.Command(binary, args(out, more...)...), syscall.SIGKILL, func() bool {
+			stopWhen(t, exec.Command(binary, args(out, more...)...), syscall.SIGKILL, filepath.Dir(out), func() bool {
 				data, _ := os.ReadFile(filepath.Join(out, "journal.jsonl"))
 				return bytes.Count(data, []byte("\n")) >= lines
 			})
@@ -69,7 +69,9 @@ func joinedMergeSearch(t *testing.T, binary string, args []string) {
 	var mu sync.Mutex
 	var workers []*exec.Cmd
 	joined := 0
-	wait := follow(t, exec.Command(binary, args...), func(line string) {
+	coordinator := exec.Command(binary, args...)
+	coordinator.Env = append(os.Environ(), patience+"=3s") // the one that is killed may have a candidate
+	wait := follow(t, coordinator, func(line string) {
 		mu.Lock()
 		defer mu.Unlock()
 

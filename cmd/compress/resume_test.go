@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,12 +28,11 @@ func program(t *testing.T) string {
 	return path
 }
 
-// pruneArgs is a run long enough to be interrupted: its statistics take most of a second.
+// pruneArgs is a run long enough to be interrupted between any two lines of its journal.
 func pruneArgs(out string, more ...string) []string {
 	return append([]string{
-		"prune", "../../testdata/nano/base", "--calib", "../../testdata/nano/text/calib.txt", "--samples", "64",
-		"--seqlen", "256",
-		"--threads", "1", "--quiet", "--out", out, "--masks", out + "-masks.safetensors",
+		"prune", "../../testdata/nano/base", "--calib", "../../testdata/nano/text/calib.txt", "--samples", "16",
+		"--seqlen", "256", "--threads", "1", "--quiet", "--out", out, "--masks", out + "-masks.safetensors",
 	}, more...)
 }
 
@@ -43,41 +41,29 @@ func pruneArgs(out string, more ...string) []string {
 func stopAt(t *testing.T, binary, out string, lines int, signal syscall.Signal) (code int, stderr string, midway bool) {
 	t.Helper()
 	journal := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".partial", "journal.jsonl")
-	return stopWhen(t, exec.Command(binary, pruneArgs(out)...), signal, func() bool {
+	return stopWhen(t, exec.Command(binary, pruneArgs(out)...), signal, filepath.Dir(out), func() bool {
 		data, _ := os.ReadFile(journal)
 		return bytes.Count(data, []byte("\n")) >= lines
 	})
 }
 
-// stopWhen starts a command and sends it a signal once something is the case.
-func stopWhen(t *testing.T, cmd *exec.Cmd, signal syscall.Signal,
+// stopWhen starts a command and sends it a signal once something is the case, which is asked whenever something below
+// dir has changed.
+func stopWhen(t *testing.T, cmd *exec.Cmd, signal syscall.Signal, dir string,
 	due func() bool,
 ) (code int, stderr string, midway bool) {
 	t.Helper()
 	var text bytes.Buffer
 	cmd.Stderr = &text
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	ended := startUntil(t, cmd, dir, due)
 
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-
-	for {
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Fatalf("run ended by itself: %v: %s", err, text.String())
-			}
-			return 0, "", false
-		default:
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Fatalf("run ended by itself: %v: %s", err, text.String())
 		}
-
-		if due() {
-			break
-		}
-
-		runtime.Gosched()
+		return 0, "", false
+	default:
 	}
 
 	if err := cmd.Process.Signal(signal); err != nil {
@@ -91,6 +77,35 @@ func stopWhen(t *testing.T, cmd *exec.Cmd, signal syscall.Signal,
 	}
 
 	return 0, text.String(), false
+}
+
+// startUntil starts a command and returns when something is the case or the command has ended, whose error the channel
+// then holds, or will.
+func startUntil(t *testing.T, cmd *exec.Cmd, dir string, due func() bool) <-chan error {
+	t.Helper()
+	changed, stop := watch(t, dir)
+	defer stop()
+
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+
+	ended := make(chan error, 1)
+	gone := make(chan struct{})
+	go func() {
+		ended <- cmd.Wait()
+		close(gone)
+	}()
+
+	for !due() {
+		select {
+		case <-changed:
+		case <-gone:
+			return ended
+		}
+	}
+
+	return ended
 }
 
 func run1(t *testing.T, binary string, args ...string) {
@@ -183,13 +198,25 @@ func TestResumeRefusesAnotherJob(t *testing.T) {
 	run1(t, binary, pruneArgs(out, "--resume")...)
 }
 
-// compareArgs is a comparison of several runs, one of which keeps gradients for the others.
-func compareArgs(out string, more ...string) []string {
+// compareArgs is a comparison of several runs, one of which keeps gradients for the others. Its perplexities are those of
+// a short text.
+func compareArgs(t *testing.T, out string, more ...string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../testdata/nano/text/valid.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	short := filepath.Join(filepath.Dir(out), "short.txt")
+	if err := os.WriteFile(short, text[:3000], 0o666); err != nil {
+		t.Fatal(err)
+	}
+
 	return append([]string{
 		"prune", "compare", "../../testdata/nano/base", "--methods", "pruner-zero,gblm@owl,wanda@owl,magnitude",
 		"--patterns", "0.5,2:4",
 		"--calib", "../../testdata/nano/text/calib.txt", "--samples", "6", "--seqlen", "64", "--ppl",
-		"../../testdata/nano/text/valid.txt",
+		short,
 		"--threads", "1", "--quiet", "--out", out,
 	}, more...)
 }
@@ -230,7 +257,7 @@ func comparedRuns(t *testing.T, dir string) (text string) {
 func TestKilledComparison(t *testing.T) {
 	binary, dir := program(t), t.TempDir()
 	want := filepath.Join(dir, "want")
-	run1(t, binary, compareArgs(want)...)
+	run1(t, binary, compareArgs(t, want)...)
 	lines := func(path string) int {
 		data, _ := os.ReadFile(path)
 		return bytes.Count(data, []byte("\n"))
@@ -248,13 +275,13 @@ func TestKilledComparison(t *testing.T) {
 		},
 	} {
 		out := filepath.Join(dir, string(rune('a'+i)))
-		_, _, stopped := stopWhen(t, exec.Command(binary, compareArgs(out)...), syscall.SIGKILL,
+		_, _, stopped := stopWhen(t, exec.Command(binary, compareArgs(t, out)...), syscall.SIGKILL, dir,
 			func() bool { return due(out) })
 		if !stopped {
 			t.Logf("point %d: the run ended before its signal", i)
 		}
 
-		run1(t, binary, compareArgs(out, "--resume")...)
+		run1(t, binary, compareArgs(t, out, "--resume")...)
 		if a, b := comparedRuns(t, want), comparedRuns(t, out); a != b {
 			t.Errorf("point %d: the figures differ:\n%s\n%s", i, a, b)
 		}

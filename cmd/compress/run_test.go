@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -125,9 +124,9 @@ func TestGraphKilled(t *testing.T) {
 		stopped := false
 		due := func() bool { return exists(filepath.Join(home, "built", point.file)) }
 		if point.child {
-			stopped = killChild(t, cmd, due)
+			stopped = killChild(t, cmd, dir, due)
 		} else {
-			code, stderr, stopped = stopWhen(t, cmd, point.signal, due)
+			code, stderr, stopped = stopWhen(t, cmd, point.signal, dir, due)
 		}
 
 		if stopped {
@@ -162,27 +161,18 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// killChild runs a command, kills its child process once something is the case, and tells whether that was
+// killChild runs a command, kills its child process once something is the case, and reports whether that was
 // before the end. The command then has to fail and to say why.
-func killChild(t *testing.T, cmd *exec.Cmd, due func() bool) bool {
+func killChild(t *testing.T, cmd *exec.Cmd, dir string, due func() bool) bool {
 	t.Helper()
 	var text bytes.Buffer
 	cmd.Stderr = &text
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-
-	for !due() {
-		select {
-		case err := <-ended:
-			t.Logf("the run ended before its signal: %v", err)
-			return false
-		default:
-			runtime.Gosched()
-		}
+	ended := startUntil(t, cmd, dir, due)
+	select {
+	case err := <-ended:
+		t.Logf("the run ended before its signal: %v", err)
+		return false
+	default:
 	}
 
 	killed := false

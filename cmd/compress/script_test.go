@@ -12,12 +12,26 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"compress": main})
+	testscript.Main(m, map[string]func(){"compress": tested})
+}
+
+// patience names the environment variable that makes the program under test wait less long for a worker that is silent.
+const patience = "COMPRESS_TEST_PATIENCE"
+
+// tested is the program as tests run it.
+func tested() {
+	if d, err := time.ParseDuration(os.Getenv(patience)); err == nil {
+		workers.Patience = d
+	}
+	main()
 }
 
 // TestScripts runs the command lines of testdata/script. NANO is the folder of the shipped models.
@@ -32,7 +46,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": exitCode, "json": jsonValue, "copydir": copyDir, "hostile": hostile, "edit": edit, "same": same,
 			"tensors": tensors, "near": near, "samevalue": sameValue, "deep": deep, "readme": asReadme,
-			"schema": fitsSchema,
+			"schema": fitsSchema, "head": head,
 		},
 	})
 }
@@ -124,6 +138,14 @@ func near(ts *testscript.TestScript, _ bool, args []string) {
 	if !(math.Abs(got-want) <= tolerance) {
 		ts.Fatalf("%s is %v, want %v within %v", args[1], got, want, tolerance)
 	}
+}
+
+// head copies the first lines of a file, about so many bytes: head BYTES FROM TO. A perplexity takes as long as its text.
+func head(ts *testscript.TestScript, _ bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	text := ts.ReadFile(args[1])[:n]
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(text[:strings.LastIndexByte(text, '\n')+1]), 0o666))
 }
 
 // copyDir copies a folder: copydir FROM TO

@@ -25,7 +25,7 @@ func searchArgs(out string, more ...string) []string {
 		"../../testdata/nano/text/valid.txt",
 		"--samples", "4", "--seqlen", "32", "--windows", "4", "--few", "2", "--select-windows", "2", "--test-windows",
 		"4",
-		"--sparsity", "0.6", "--population", "12", "--generations", "3", "--seeds=false", "--seed", "3", "--threads",
+		"--sparsity", "0.6", "--population", "8", "--generations", "2", "--seeds=false", "--seed", "3", "--threads",
 		"2", "--out", out,
 	}, more...)
 }
@@ -84,7 +84,7 @@ func killedSearch(t *testing.T, binary, want string) {
 		}
 
 		lines := 1 + draw.IntN(total-1)
-		code, stderr, mid := stopWhen(t, exec.Command(binary, searchArgs(out, "--quiet")...), signal, func() bool {
+		code, stderr, mid := stopWhen(t, exec.Command(binary, searchArgs(out, "--quiet")...), signal, dir, func() bool {
 			data, _ := os.ReadFile(filepath.Join(out, "journal.jsonl"))
 			return bytes.Count(data, []byte("\n")) >= lines
 		})

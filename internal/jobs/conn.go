@@ -92,6 +92,7 @@ type Conn struct {
 	name   string
 	events Events
 	store  *storage // of the server inside this process; nil for others
+	alone  bool     // nobody outside this process reaches the server
 
 	served atomic.Bool // something was asked for and done
 	said   sayings
@@ -113,6 +114,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	where := Address(o.URL)
 	if o.Server != nil {
 		where, c.store = "the server inside the program", o.Server.storage
+		c.alone = o.Server.Address() == ""
 		// Answers come to an inbox of its own, which workers cannot listen to.
 		opts = append(opts, nats.InProcessServer(o.Server.nats), nats.UserInfo(ownUser, o.Server.own),
 			nats.CustomInboxPrefix("_COORDINATOR"))

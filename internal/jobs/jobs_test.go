@@ -189,6 +189,48 @@ func TestRestartedCoordinator(t *testing.T) {
 	checkSquares(t, results, 5)
 }
 
+// TestAbandonedItem: what a coordinator had in hand when it died is taken up at once by the next one that is alone, not
+// when patience ends.
+func TestAbandonedItem(t *testing.T) {
+	dir := t.TempDir()
+	long := Offer{Name: "q", Contract: "1", Patience: time.Hour}
+
+	die := func() {
+		s, err := Serve(ServerOptions{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+
+		c, err := Connect(t.Context(), Options{Server: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+
+		q := offer(t, c, long, "")
+		if _, err := c.js.Publish(t.Context(), q.offer.work()+".n0", []byte("0")); err != nil {
+			t.Fatal(err)
+		}
+		if msg, err := q.next(t.Context()); err != nil || msg == nil { // neither done nor given back
+			t.Fatal(msg, err)
+		}
+	}
+	die()
+
+	_, c := open(t, ServerOptions{Dir: dir}, Events{})
+	q := offer(t, c, long, "")
+	within(t, func(ctx context.Context) {
+		_ = q.Work(ctx, 1, func(_ context.Context, it Item) ([]byte, error) { return square(it) })
+	})
+
+	results, err := q.Do(t.Context(), squares(1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSquares(t, results, 1)
+}
+
 // herd is worker processes that are killed and replaced.
 type herd struct {
 	t    *testing.T

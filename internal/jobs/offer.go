@@ -105,11 +105,26 @@ func (c *Conn) Offer(ctx context.Context, o Offer, spec []byte) (*Queue, error) 
 	sum := sha256.Sum256(spec)
 	o.Spec, o.Bytes = hex.EncodeToString(sum[:]), len(spec)
 	q := &Queue{c: c, offer: o, spec: bytes.Clone(spec)}
+	if c.alone {
+		if err := c.persist(ctx, q.release); err != nil {
+			return nil, fmt.Errorf("offer %s: %w", o.Name, err)
+		}
+	}
 	if err := c.persist(ctx, q.ensure); err != nil {
 		return nil, fmt.Errorf("offer %s: %w", o.Name, err)
 	}
 
 	return q, nil
+}
+
+// release makes free what an earlier run of this coordinator had taken when it was killed. Where nobody else can reach
+// the server, nobody works on it any more, and to wait until patience ends would be to wait for nothing.
+func (q *Queue) release(ctx context.Context) error {
+	err := q.c.js.DeleteConsumer(ctx, q.offer.stream("work"), "workers")
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return err
 }
 
 // ensure makes whatever of the queue is not there, and lists it last.

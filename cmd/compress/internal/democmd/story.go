@@ -77,7 +77,9 @@ func (b builder) pick(full, quick string) string {
 const found = "tree:@/search/best.json"
 
 // calibration is what every pruning is given.
-const calibration = " --calib @/nano/text/calib.txt --samples 32 --seqlen 256"
+func (b builder) calibration() string {
+	return " --calib @/nano/text/calib.txt --seqlen 256 --samples " + b.pick("32", "8")
+}
 
 // experts are the fine-tuned models, and task the one each was trained for.
 var experts = []struct{ name, task string }{
@@ -127,7 +129,7 @@ func (b builder) prune() []step {
 		"magnitude,wanda,sparsegpt,"+found)
 	steps := []step{b.step(b.cost(10, 2),
 		"prune compare @/nano/base --methods "+methods+" --patterns "+strings.Join(b.sparsities(), ",")+
-			calibration+" --ppl @/nano/text/test.txt --out @/prune/compared", "prune/compared")}
+			b.calibration()+" --ppl @/nano/text/test.txt --out @/prune/compared", "prune/compared")}
 
 	for _, m := range []struct{ name, method string }{
 		{"wanda-50", "wanda"},
@@ -135,7 +137,7 @@ func (b builder) prune() []step {
 		{"sparsegpt-50", "sparsegpt"},
 	} {
 		steps = append(steps,
-			b.step(.3, "prune @/nano/base --method "+m.method+" --sparsity 0.5"+calibration+" --out @/prune/"+m.name,
+			b.step(.3, "prune @/nano/base --method "+m.method+" --sparsity 0.5"+b.calibration()+" --out @/prune/"+m.name,
 				"prune/"+m.name))
 	}
 
@@ -147,7 +149,7 @@ func (b builder) prune() []step {
 
 		name := packed(s)
 		steps = append(steps,
-			b.step(.3, "prune @/nano/base --method wanda"+how+calibration+" --save bitmask --out @/prune/"+name,
+			b.step(.3, "prune @/nano/base --method wanda"+how+b.calibration()+" --save bitmask --out @/prune/"+name,
 				"prune/"+name))
 	}
 

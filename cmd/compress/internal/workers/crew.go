@@ -176,6 +176,10 @@ func told(err error) string {
 	return jobs.Plain(err.Error(), 500)
 }
 
+// Patience is how long a worker that has taken a piece of work may be silent until another one gets it. Tests that kill
+// workers shorten it.
+var Patience = 20 * time.Second
+
 // offer makes the offer.
 func (c *Crew) offer(j *cli.Job, o Options) error {
 	dev, err := j.Device()
@@ -188,7 +192,7 @@ func (c *Crew) offer(j *cli.Job, o Options) error {
 		return err
 	}
 
-	offer := jobs.Offer{Name: o.Name, Kind: o.Kind, Contract: id, Patience: 20 * time.Second}
+	offer := jobs.Offer{Name: o.Name, Kind: o.Kind, Contract: id, Patience: Patience}
 	if c.queue, err = c.conn.Offer(j.Ctx, offer, o.Spec); err != nil {
 		return err
 	}
