@@ -1,3 +1,5 @@
+//go:build !amd64 || noasm
+
 package quantized
 
 // choose returns the loops of this build.
