@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/modelcompress/compress/safetensors/internal/disk"
+	"github.com/modelcompress/compress/internal/disk"
 )
 
 // DirOptions says how a folder is written. The zero value writes everything into model.safetensors.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/safetensors/internal/disk"
+	"github.com/modelcompress/compress/internal/disk"
 )
 
 // Files that fit one by one, but not together, are refused with their sum before there is any of them, also

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/modelcompress/compress/safetensors/internal/disk"
+	"github.com/modelcompress/compress/internal/disk"
 )
 
 // diskError turns a full disk or quota into ErrNoSpace, and a limit on the size of a file into ErrFileSize.

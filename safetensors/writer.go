@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/modelcompress/compress/safetensors/internal/disk"
+	"github.com/modelcompress/compress/internal/disk"
 )
 
 // partialSuffix is what an unfinished file has behind its final name.

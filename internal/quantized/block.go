@@ -1,0 +1,142 @@
+package quantized
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// Block is a format whose rows are sequences of blocks. An element is mul·q - sub, with a small integer q, and mul and
+// sub of the group of elements that it is in.
+type Block struct {
+	Name     string
+	Elements int // of a block
+	Bytes    int // of a block
+
+	group  int   // elements that share mul and sub: 16 or 32; 0 for formats that widen
+	offset bool  // whether there is a sub; without, an element is mul·q, which keeps the sign of a zero
+	halves []int // where in a block the float16 scales are, which must be finite
+
+	// unpack takes a block apart: Elements bytes of q, as int8, and a mul and sub for every group.
+	unpack func(b []byte, q []byte, mul, sub []float32)
+	// translate, where there is one, replaces q by its entry.
+	translate *[16]int8
+	// bad reports whether a scale that is no float16 stands for no number.
+	bad func(b []byte) bool
+	// widen decodes formats without groups.
+	widen func(dst []float32, src []byte)
+}
+
+// chunk is how many elements are taken apart at a time: few enough to stay in the first-level cache with their results.
+const chunk = 2048
+
+// minGroup is the smallest group of elements with a scale of its own.
+const minGroup = 16
+
+// work is the space for one chunk.
+type work struct {
+	q        [chunk]byte
+	mul, sub [chunk / minGroup]float32
+}
+
+// works keeps the space of earlier calls; what functions of a table are given escapes from the stack.
+var works = sync.Pool{New: func() any { return new(work) }}
+
+// Decode writes the elements of whole blocks to dst, which has exactly as many. The error wraps [ErrNotFinite].
+func (f *Block) Decode(dst []float32, src []byte) error {
+	if len(dst)/f.Elements*f.Bytes != len(src) || len(dst)%f.Elements != 0 {
+		panic("quantized: blocks and elements differ in number")
+	}
+
+	if f.widen != nil {
+		f.widen(dst, src)
+		return nil
+	}
+
+	w := works.Get().(*work)
+	defer works.Put(w)
+
+	for first := 0; len(dst) > 0; first += chunk {
+		n := min(len(dst), chunk)
+		size := n / f.Elements * f.Bytes
+		if err := f.decodeChunk(dst[:n], src[:size], w); err != nil {
+			return fmt.Errorf("%w: element %d of the tensor's part", err, first)
+		}
+		dst = dst[n:]
+		src = src[size:]
+	}
+
+	return nil
+}
+
+func (f *Block) decodeChunk(dst []float32, src []byte, w *work) error {
+	groups := f.Elements / f.group
+	for i := range len(dst) / f.Elements {
+		b := src[i*f.Bytes:][:f.Bytes]
+		if !f.finite(b) {
+			return ErrNotFinite
+		}
+		f.unpack(b, w.q[i*f.Elements:][:f.Elements], w.mul[i*groups:][:groups], w.sub[i*groups:][:groups])
+	}
+
+	q := w.q[:len(dst)]
+	if f.translate != nil {
+		fastest.translate(q, f.translate)
+	}
+	if f.offset {
+		fastest.affine(dst, q, w.mul[:], w.sub[:], f.group)
+	} else {
+		fastest.scale(dst, q, w.mul[:], f.group)
+	}
+
+	return nil
+}
+
+// finite reports whether the scales of a block are numbers. Those of groups within it are integers.
+func (f *Block) finite(b []byte) bool {
+	for _, at := range f.halves {
+		if binary.LittleEndian.Uint16(b[at:])&0x7c00 == 0x7c00 {
+			return false
+		}
+	}
+	return f.bad == nil || !f.bad(b)
+}
+
+// half reads a float16.
+func half(b []byte) float32 { return kernels.FromF16(binary.LittleEndian.Uint16(b)) }
+
+// Bytes are handled eight at a time; each is called ones where all eight are 1.
+const (
+	ones  = 0x0101010101010101
+	low4  = 0x0f * ones
+	low2  = 0x03 * ones
+	signs = 0x80 * ones
+)
+
+// load and store move eight bytes.
+func load(b []byte) uint64     { return binary.LittleEndian.Uint64(b) }
+func store(b []byte, v uint64) { binary.LittleEndian.PutUint64(b, v) }
+
+// minus subtracts n, at most 127, from eight bytes that are less than 128, to int8: the borrow of no byte reaches the
+// next one, since the sign bit is set for the subtraction.
+func minus(v uint64, n byte) uint64 { return ((v | signs) - uint64(n)*ones) ^ signs }
+
+// nibbles writes the low halves of 16 bytes and then the high ones.
+func nibbles(q, b []byte) {
+	x := load(b)
+	y := load(b[8:])
+	store(q, x&low4)
+	store(q[8:], y&low4)
+	store(q[16:], x>>4&low4)
+	store(q[24:], y>>4&low4)
+}
+
+// spread makes eight bytes of eight bits, 0 or 1 each, the lowest bit first.
+func spread(bits byte) uint64 {
+	// The multiplication puts a copy of the bits into every byte, of which the mask keeps bit i in byte i; adding
+	// 0x7f then carries into the sign bit where it is set.
+	v := uint64(bits) * ones & 0x8040201008040201
+	return (v + (0x7f * ones)) >> 7 & ones
+}

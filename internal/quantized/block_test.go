@@ -1,0 +1,130 @@
+package quantized
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// blocks lists the formats of this package.
+var blocks = []*Block{
+	&F32, &F16, &BF16, &Q4_0, &Q4_1, &Q5_0, &Q5_1, &Q8_0, &Q2_K, &Q3_K, &Q4_K, &Q5_K, &Q6_K, &IQ4_NL, &IQ4_XS, &MXFP4,
+	&NVFP4,
+}
+
+// random is so many bytes of which no float16 is infinite or a NaN.
+func random(seed uint64, n int) []byte {
+	r := rand.New(rand.NewPCG(seed, 1))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Uint32())
+		if b[i]&0x7c == 0x7c {
+			b[i] &^= 0x40
+		}
+	}
+	return b
+}
+
+// TestPortable: every instruction set decodes to the same bits, for a block, a chunk, and what is neither.
+func TestPortable(t *testing.T) {
+	chosen := fastest
+	defer func() { fastest = chosen }()
+
+	for _, f := range blocks {
+		for _, n := range []int{1, chunk / f.Elements, chunk/f.Elements*2 + 3} {
+			src := random(uint64(n), n*f.Bytes)
+			got := make([]float32, n*f.Elements)
+			want := make([]float32, n*f.Elements)
+
+			fastest = chosen
+			if err := f.Decode(got, src); err != nil {
+				t.Fatalf("%s: %v", f.Name, err)
+			}
+			fastest = &portable
+			if err := f.Decode(want, src); err != nil {
+				t.Fatalf("%s: %v", f.Name, err)
+			}
+
+			for i := range want {
+				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+					t.Fatalf("%s, %d blocks: element %d is %x, portable %x", f.Name, n, i, got[i], want[i])
+				}
+			}
+		}
+	}
+}
+
+// TestScales: a scale that is no number is an error wherever in the rows it stands, and no other byte is taken for one.
+func TestScales(t *testing.T) {
+	for _, f := range blocks {
+		const n = 70
+		src := random(3, n*f.Bytes)
+		dst := make([]float32, n*f.Elements)
+
+		for at := range f.Bytes {
+			isScale := slices.Contains(f.halves, at-1) || f == &MXFP4 && at == 0
+			b := slices.Clone(src)
+			b[(n-1)*f.Bytes+at] = 0xff
+			if err := f.Decode(dst, b); (err != nil) != isScale {
+				t.Errorf("%s: byte %d of the last block: %v", f.Name, at, err)
+			}
+		}
+	}
+}
+
+// TestBytes tries the tricks on eight bytes at a time against one byte at a time.
+func TestBytes(t *testing.T) {
+	var b [8]byte
+	for v := range 128 {
+		for _, n := range []byte{4, 8, 16, 32} {
+			for i := range b {
+				b[i] = byte(v*i) & 127
+			}
+			got := minus(load(b[:]), n)
+			for i := range b {
+				if byte(got>>(8*i)) != b[i]-n {
+					t.Fatalf("%d - %d is %d", b[i], n, int8(got>>(8*i)))
+				}
+			}
+		}
+	}
+
+	for bits := range 256 {
+		got := spread(byte(bits))
+		for i := range 8 {
+			if byte(got>>(8*i)) != byte(bits)>>i&1 {
+				t.Fatalf("bit %d of %08b is %d", i, bits, byte(got>>(8*i)))
+			}
+		}
+	}
+}
+
+// TestNoAllocation: rows are decoded into what the caller has.
+func TestNoAllocation(t *testing.T) {
+	for _, f := range blocks {
+		n := 3 * chunk / f.Elements
+		src := random(5, n*f.Bytes)
+		dst := make([]float32, n*f.Elements)
+		if got := testing.AllocsPerRun(3, func() { _ = f.Decode(dst, src) }); got != 0 {
+			t.Errorf("%s: %v allocations", f.Name, got)
+		}
+	}
+}
+
+// BenchmarkBlock decodes rows of 4096 elements; the rate is that of the float32 written.
+func BenchmarkBlock(b *testing.B) {
+	for _, f := range blocks {
+		b.Run(f.Name, func(b *testing.B) {
+			const n = 4096
+			src := random(7, n/f.Elements*f.Bytes)
+			dst := make([]float32, n)
+			b.SetBytes(4 * n)
+			for b.Loop() {
+				if err := f.Decode(dst, src); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package quantized
+
+import "math"
+
+// fp4Doubled is twice the value of each code of a 4-bit float E2M1. Code 8 is a zero without a sign, as ggml has it.
+var fp4Doubled = [16]int8{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
+
+// MXFP4 is a byte e, 16 bytes of codes as in [Q4_0]. The value is 2^(e-128)·doubled[code]; 255 stands for no number.
+var MXFP4 = Block{
+	Name: "MXFP4", Elements: 32, Bytes: 17, group: 32, translate: &fp4Doubled,
+	bad: func(b []byte) bool { return b[0] == 255 },
+	unpack: func(b, q []byte, mul, _ []float32) {
+		mul[0] = halfPower(b[0])
+		nibbles(q, b[1:])
+	},
+}
+
+// halfPower is 2^(e-128), also where that is below the normal numbers.
+func halfPower(e byte) float32 {
+	if e < 2 {
+		return math.Float32frombits(0x00200000 << e)
+	}
+	return math.Float32frombits(uint32(e-1) << 23)
+}
+
+// NVFP4 is four bytes of scales, floats E4M3 whose sign is not looked at, for 16 elements each, and for each of them 8
+// bytes of codes: the low nibbles are the first 8 elements. The value is (scale/2)·doubled[code]. Files may have a
+// factor for the whole tensor in a tensor of its own, which is not part of this format.
+var NVFP4 = Block{
+	Name: "NVFP4", Elements: 64, Bytes: 36, group: 16, translate: &fp4Doubled,
+	unpack: func(b, q []byte, mul, _ []float32) {
+		for i, s := range b[:4] {
+			mul[i] = halfScale(s)
+			x := load(b[4+8*i:])
+			store(q[16*i:], x&low4)
+			store(q[16*i+8:], x>>4&low4)
+		}
+	},
+}
+
+// halfScale is half of an unsigned float E4M3. The code of its NaN, 0x7f, is 0 in ggml.
+func halfScale(s byte) float32 {
+	man := float32(s & 7)
+	exp := int(s >> 3 & 15)
+	switch {
+	case s == 0x7f:
+		return 0
+	case exp == 0:
+		return man / (1 << 10)
+	}
+	return float32(math.Ldexp(float64(1+man/8), exp-8))
+}

@@ -1,0 +1,266 @@
+package quantized
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// gptq is the format of GPTQ's tools, for 2, 3, 4 and 8 bits. The matrix is stored transposed: the columns of qweight
+// [in·bits/32, out] are strings of bits, as are the rows of qzeros [in/group, out·bits/32]; scales is [in/group, out],
+// and g_idx has the group of every input. Version 1 stores zero points less 1, modulo 2^bits. The value is (q - z)·scale,
+// rounded to the type of the scales.
+var gptq = Format{
+	Name: "gptq", marks: []string{".qweight"}, parts: []string{".qzeros", ".scales", ".g_idx"},
+	open: func(w *stored, s Scheme) (*Matrix, error) {
+		qweight, err := w.matrix(".qweight", safetensors.I32)
+		if err != nil {
+			return nil, err
+		}
+		if s.Bits != 2 && s.Bits != 3 && s.Bits != 4 && s.Bits != 8 {
+			return nil, fmt.Errorf("%w: bits %d (known: 2, 3, 4, 8)", ErrConfig, s.Bits)
+		}
+
+		t := &transposed{bits: s.Bits, in: qweight.rows() * 32 / s.Bits, out: qweight.cols()}
+		if w.has(".g_idx") { // the last word of a column may hold fewer inputs
+			p, err := w.part(".g_idx", safetensors.I32)
+			if err != nil {
+				return nil, err
+			}
+			if n := len(p.data) / 4; n < 1 || ceil(n*s.Bits, 32) != qweight.rows() {
+				return nil, qweight.misfit("%d-bit numbers of the %d inputs of g_idx", s.Bits, n)
+			}
+			t.in = len(p.data) / 4
+		}
+
+		if err := t.openScales(w, s); err != nil {
+			return nil, err
+		}
+		if err := t.openGroups(w, s); err != nil {
+			return nil, err
+		}
+
+		qzeros, err := w.part(".qzeros", safetensors.I32)
+		if err != nil {
+			return nil, err
+		}
+		if err := qzeros.expect(int64(t.n), int64(ceil(t.out*s.Bits, 32))); err != nil {
+			return nil, err
+		}
+		t.zero = gptqZeros(qzeros, s)
+
+		words := s.Bits // that hold 32 inputs
+		if 32%s.Bits == 0 {
+			words = 1
+		}
+		t.step = words * 32 / s.Bits
+		t.read = func(q []byte, first, column int) { gptqColumn(q, qweight, first/t.step*words, column, s.Bits) }
+
+		return t.matrix(), nil
+	},
+}
+
+func gptqZeros(p part, s Scheme) func(group, column int) int {
+	most := 1<<s.Bits - 1
+	return func(group, column int) int {
+		size := p.cols() * 4
+		z := int(bits(p.data[group*size:][:size], column, s.Bits))
+		if s.ZerosLessOne {
+			z = (z + 1) & most
+		}
+		return z
+	}
+}
+
+// gptqColumn reads numbers of a column from a word on.
+func gptqColumn(q []byte, p part, word, column, n int) {
+	var b [32]byte // at most 8 words, and what bits may look at behind them
+	size := ceil(len(q)*n, 32)
+	for i := range min(size, p.rows()-word) {
+		copy(b[4*i:4*i+4], p.data[4*((word+i)*p.cols()+column):])
+	}
+
+	if n == 4 { // the usual case: one word
+		v := binary.LittleEndian.Uint32(b[:])
+		for i := range q {
+			q[i] = byte(v & 15)
+			v >>= 4
+		}
+		return
+	}
+	codes(q, b[:], n)
+}
+
+// awqOrder is where in a word the column 8·c + i is.
+var awqOrder = [8]int{0, 4, 1, 5, 2, 6, 3, 7}
+
+// awq is the format of AutoAWQ's version "gemm", of 4 bits. The matrix is stored transposed: a word of qweight
+// [in, out/8] has eight columns in the order 0 2 4 6 1 3 5 7, as qzeros [in/group, out/8] has; scales is
+// [in/group, out]. The value is (q - z)·scale, rounded to the type of the scales.
+var awq = Format{
+	Name: "awq", marks: []string{".qweight"}, parts: []string{".qzeros", ".scales"},
+	open: func(w *stored, s Scheme) (*Matrix, error) {
+		qweight, err := w.matrix(".qweight", safetensors.I32)
+		if err != nil {
+			return nil, err
+		}
+		if s.Bits != 4 {
+			return nil, fmt.Errorf("%w: bits %d (known: 4)", ErrConfig, s.Bits)
+		}
+
+		t := &transposed{bits: 4, in: qweight.rows(), out: 8 * qweight.cols(), step: 1}
+		if err := t.openScales(w, s); err != nil {
+			return nil, err
+		}
+		if err := t.openGroups(w, s); err != nil {
+			return nil, err
+		}
+
+		qzeros, err := w.part(".qzeros", safetensors.I32)
+		if err != nil {
+			return nil, err
+		}
+		if err := qzeros.expect(int64(t.n), int64(qweight.cols())); err != nil {
+			return nil, err
+		}
+
+		number := func(p part, row, column int) byte {
+			at := row*p.cols() + column/8
+			return byte(binary.LittleEndian.Uint32(p.data[4*at:]) >> (4 * awqOrder[column%8]) & 15)
+		}
+		t.zero = func(group, column int) int { return int(number(qzeros, group, column)) }
+
+		t.step = awqStep
+		t.read = func(q []byte, first, column int) {
+			at := 4 * (first*qweight.cols() + column/8)
+			shift := 4 * awqOrder[column%8]
+			for i := range q {
+				q[i] = byte(binary.LittleEndian.Uint32(qweight.data[at+4*i*qweight.cols():]) >> shift & 15)
+			}
+		}
+
+		return t.matrix(), nil
+	},
+}
+
+// awqStep is how many inputs of a column are read at once, so that what is written fills cache lines.
+const awqStep = 16
+
+// transposed is a matrix that is stored by input, then by output.
+type transposed struct {
+	bits    int
+	in, out int
+	step    int // inputs that are read at once
+
+	read   func(q []byte, first, column int) // at most step numbers of a column, from a multiple of it on
+	zero   func(group, column int) int
+	scales part
+	scale  func(b []byte, i int) float32
+	n      int     // groups
+	groups []int32 // of each input
+}
+
+func (t *transposed) openScales(w *stored, s Scheme) error {
+	scales, err := w.matrix(".scales", floats...)
+	if err != nil {
+		return err
+	}
+
+	t.scales = scales
+	t.scale = number(scales.DType)
+	t.n = scales.rows()
+	if scales.cols() != t.out {
+		return scales.misfit("%d columns", t.out)
+	}
+	if size := s.Group; size > 0 && ceil(t.in, size) != t.n {
+		return scales.misfit("%d groups of %d inputs", ceil(t.in, size), size)
+	}
+
+	return nil
+}
+
+func (t *transposed) openGroups(w *stored, s Scheme) (err error) {
+	if t.groups, err = permutation(w, ".g_idx", t.in, t.n); err != nil || t.groups != nil {
+		return err
+	}
+
+	t.groups = make([]int32, t.in)
+	size := s.Group
+	if size <= 0 {
+		size = ceil(t.in, t.n)
+	}
+	for i := range t.groups {
+		t.groups[i] = int32(i / size)
+	}
+
+	return nil
+}
+
+// band is how many rows share the tables of values that they are decoded by.
+const band = 16
+
+func (t *transposed) matrix() *Matrix {
+	m := &Matrix{Rows: t.out, Cols: t.in, DType: t.scales.DType, Band: band}
+	m.decode = func(dst []float32, first, n int) error {
+		for n > 0 {
+			k := min(n, band-first%band)
+			if err := t.decode(dst[:k*t.in], first, k); err != nil {
+				return err
+			}
+			dst = dst[k*t.in:]
+			first += k
+			n -= k
+		}
+		return nil
+	}
+	return m
+}
+
+// decode writes n rows. For up to 4 bits, the values of all numbers of every group are worked out first, which are
+// fewer than the elements; the rounding to 16 bits takes the most time.
+func (t *transposed) decode(dst []float32, first, n int) error {
+	values, err := t.tables(first, n)
+	if err != nil {
+		return err
+	}
+
+	q := make([]byte, t.step)
+	per := 1 << t.bits
+	for from := 0; from < t.in; from += t.step {
+		q = q[:min(t.step, t.in-from)]
+		for j := range n {
+			t.read(q, from, first+j)
+			out := dst[j*t.in+from:][:len(q)]
+			groups := t.groups[from:][:len(q)]
+			for i, v := range q {
+				out[i] = values[(int(groups[i])*n+j)*per+int(v)]
+			}
+		}
+	}
+
+	return nil
+}
+
+// tables has, for every group and each of n rows, the value of every number.
+func (t *transposed) tables(first, n int) ([]float32, error) {
+	per := 1 << t.bits
+	values := make([]float32, t.n*n*per)
+	at := 0
+	for group := range t.n {
+		for j := range n {
+			s := t.scale(t.scales.data, group*t.out+first+j)
+			if s-s != 0 {
+				return nil, fmt.Errorf("%w: row %d, group %d", ErrNotFinite, first+j, group)
+			}
+
+			z := t.zero(group, first+j)
+			for v := range per {
+				values[at] = rounded(float32(v-z)*s, t.scales.DType)
+				at++
+			}
+		}
+	}
+
+	return values, nil
+}

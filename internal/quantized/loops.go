@@ -1,0 +1,82 @@
+package quantized
+
+import (
+	"encoding/binary"
+	"os"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// loops are the loops of one instruction set. They give the same bits in every version, but for the payloads of NaNs of
+// float16. Lengths are multiples of 32 and not 0.
+type loops struct {
+	// scale computes dst[i] = mul[i/group]·q[i] for int8 q; group is 16 or a multiple of it, and divides len(dst).
+	scale func(dst []float32, q []byte, mul []float32, group int)
+	// affine computes dst[i] = mul[i/group]·q[i] - sub[i/group], both operations rounded.
+	affine func(dst []float32, q []byte, mul, sub []float32, group int)
+	// translate replaces q[i], 0 to 15, by table[q[i]].
+	translate func(q []byte, table *[16]int8)
+	// widenF16 and widenBF16 convert two bytes each; dst may be of any multiple of 16.
+	widenF16, widenBF16 func(dst []float32, x []byte)
+}
+
+// fastest is what this process uses: the variable COMPRESS_CPU_DISABLE, a list of avx2 and avx512, switches off.
+var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
+
+// portable is plain Go.
+var portable = loops{
+	scale: scalePortable, affine: affinePortable, translate: translatePortable,
+	widenF16: widenF16Portable, widenBF16: widenBF16Portable,
+}
+
+func scalePortable(dst []float32, q []byte, mul []float32, group int) {
+	for g := 0; len(dst) > 0; g++ {
+		d := mul[g]
+		out := dst[:group]
+		for i, v := range q[:len(out)] {
+			out[i] = d * float32(int8(v))
+		}
+		dst = dst[group:]
+		q = q[group:]
+	}
+}
+
+func affinePortable(dst []float32, q []byte, mul, sub []float32, group int) {
+	for g := 0; len(dst) > 0; g++ {
+		d := mul[g]
+		m := sub[g]
+		out := dst[:group]
+		for i, v := range q[:len(out)] {
+			out[i] = float32(d*float32(int8(v))) - m // the conversion keeps compilers from fusing the two
+		}
+		dst = dst[group:]
+		q = q[group:]
+	}
+}
+
+func translatePortable(q []byte, table *[16]int8) {
+	for i, v := range q {
+		q[i] = byte(table[v&15])
+	}
+}
+
+func widenF16Portable(dst []float32, x []byte) {
+	for i := range dst {
+		dst[i] = kernels.FromF16(binary.LittleEndian.Uint16(x[2*i:]))
+	}
+}
+
+func widenBF16Portable(dst []float32, x []byte) {
+	for i := range dst {
+		dst[i] = kernels.FromBF16(binary.LittleEndian.Uint16(x[2*i:]))
+	}
+}
+
+// widen runs a loop over what it takes, and the portable one over the rest.
+func widen(dst []float32, x []byte, fast, rest func([]float32, []byte)) {
+	n := len(dst) / 16 * 16
+	if n > 0 {
+		fast(dst[:n], x)
+	}
+	rest(dst[n:], x[2*n:])
+}

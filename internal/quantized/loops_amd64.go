@@ -1,0 +1,27 @@
+//go:build amd64 && !noasm
+
+package quantized
+
+import (
+	"strings"
+
+	"golang.org/x/sys/cpu"
+)
+
+// choose returns the fastest loops that the processor has and the list does not switch off.
+func choose(disable string) *loops {
+	x := cpu.X86
+	switch {
+	case strings.Contains(disable, "avx2") || !x.HasAVX2 || !x.HasF16C:
+		return &portable
+	case strings.Contains(disable, "avx512") || !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
+		return &loops{
+			scale: scaleAVX2, affine: affineAVX2, translate: translateAVX2,
+			widenF16: widenF16AVX2, widenBF16: widenBF16AVX2,
+		}
+	}
+	return &loops{
+		scale: scaleAVX512, affine: affineAVX512, translate: translateAVX512,
+		widenF16: widenF16AVX512, widenBF16: widenBF16AVX512,
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !amd64 || noasm
+
+package quantized
+
+// choose returns the loops of this build.
+func choose(string) *loops { return &portable }

@@ -1,0 +1,23 @@
+package quantized
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// F32 is IEEE 754 binary32 as it is.
+var F32 = Block{Name: "F32", Elements: 1, Bytes: 4, widen: func(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+	}
+}}
+
+// F16 is IEEE 754 binary16.
+var F16 = Block{Name: "F16", Elements: 1, Bytes: 2, widen: func(dst []float32, src []byte) {
+	widen(dst, src, fastest.widenF16, widenF16Portable)
+}}
+
+// BF16 is the upper half of a binary32.
+var BF16 = Block{Name: "BF16", Elements: 1, Bytes: 2, widen: func(dst []float32, src []byte) {
+	widen(dst, src, fastest.widenBF16, widenBF16Portable)
+}}

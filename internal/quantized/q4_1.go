@@ -1,0 +1,11 @@
+package quantized
+
+// Q4_1 is f16 d, f16 m, 16 bytes of q as in [Q4_0]. The value is d·q + m.
+var Q4_1 = Block{
+	Name: "Q4_1", Elements: 32, Bytes: 20, group: 32, offset: true, halves: []int{0, 2},
+	unpack: func(b, q []byte, mul, sub []float32) {
+		mul[0] = half(b)
+		sub[0] = -half(b[2:])
+		nibbles(q, b[4:])
+	},
+}

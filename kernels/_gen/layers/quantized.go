@@ -1,0 +1,107 @@
+package main
+
+// quantised writes the loops of package quantized, which run over chunks that stay in the first-level cache. Lengths
+// are multiples of 16 elements, so that there are no tails.
+func quantised(f *file) {
+	f.fn("scale", "for i { dst[i] = mul[i/group] · q[i] }", "", param{"dst", floats}, param{"q", octets},
+		param{"mul", floats}, param{"group", "int"})
+	f.groups(func() {
+		f.op("VBROADCASTSS (DX), {0}")
+		f.op("ADDQ $4, DX")
+	}, func(v int) { f.op("VMULPS {0}, {%d}, {%d}", v, v) })
+
+	f.fn("affine", "for i { dst[i] = mul[i/group] · q[i] - sub[i/group] }", "", param{"dst", floats},
+		param{"q", octets}, param{"mul", floats}, param{"sub", floats}, param{"group", "int"})
+	f.load("R9", "sub_base")
+	f.groups(func() {
+		f.op("VBROADCASTSS (DX), {0}")
+		f.op("VBROADCASTSS (R9), {1}")
+		f.op("ADDQ $4, DX")
+		f.op("ADDQ $4, R9")
+	}, func(v int) {
+		// Two operations with a rounding each: the reference fuses nothing.
+		f.op("VMULPS {0}, {%d}, {%d}", v, v)
+		f.op("VSUBPS {1}, {%d}, {%d}", v, v)
+	})
+
+	f.fn("translate", "for i { q[i] = table[q[i]] }", "", param{"q", octets}, param{"table", "*[16]int8"})
+	f.load("SI", "q_base")
+	f.load("CX", "q_len")
+	f.load("AX", "table")
+	f.raw("\tVBROADCASTI128 (AX), Y0") // of 32 bytes on every processor: blocks are no multiples of 64
+	next := f.label("translate")
+	f.at(next)
+	f.raw("\tVMOVDQU (SI), Y1")
+	f.raw("\tVPSHUFB Y1, Y0, Y1")
+	f.raw("\tVMOVDQU Y1, (SI)")
+	f.op("ADDQ $32, SI")
+	f.op("SUBQ $32, CX")
+	f.op("JNZ %s", next)
+	f.ret()
+
+	for _, w := range []struct{ name, doc string }{
+		{"widenF16", "for i { dst[i] = float32(x[i]) }, x being IEEE halves"},
+		{"widenBF16", "for i { dst[i] = float32(x[i]) }, x being bfloat16"},
+	} {
+		f.fn(w.name, w.doc, "", param{"dst", floats}, param{"x", octets})
+		f.load("DI", "dst_base")
+		f.load("CX", "dst_len")
+		f.load("SI", "x_base")
+		next := f.label(w.name)
+		f.at(next)
+		f.sixteen(func(i, v int) {
+			if w.name == "widenF16" {
+				f.op("VCVTPH2PS %d(SI), {%d}", 2*i, v)
+				return
+			}
+			f.op("VPMOVZXWD %d(SI), {%d}", 2*i, v)
+			f.op("VPSLLD $16, {%d}, {%d}", v, v)
+		})
+		f.op("ADDQ $32, SI")
+		f.op("ADDQ $64, DI")
+		f.op("SUBQ $16, CX")
+		f.op("JNZ %s", next)
+		f.ret()
+	}
+}
+
+const octets = "[]byte"
+
+// groups writes the loop over int8 q, group by group: begin prepares a group, apply works on a register of numbers.
+func (f *file) groups(begin func(), apply func(v int)) {
+	f.load("DI", "dst_base")
+	f.load("CX", "dst_len")
+	f.load("SI", "q_base")
+	f.load("DX", "mul_base")
+	f.load("BX", "group")
+
+	outer := f.label("group")
+	f.at(outer)
+	begin()
+	f.op("MOVQ BX, R8")
+
+	inner := f.label("elements")
+	f.at(inner)
+	f.sixteen(func(i, v int) {
+		f.op("VPMOVSXBD %d(SI), {%d}", i, v)
+		f.op("VCVTDQ2PS {%d}, {%d}", v, v)
+		apply(v)
+	})
+	f.op("ADDQ $16, SI")
+	f.op("ADDQ $64, DI")
+	f.op("SUBQ $16, R8")
+	f.op("JNZ %s", inner)
+
+	f.op("SUBQ BX, CX")
+	f.op("JNZ %s", outer)
+	f.ret()
+}
+
+// sixteen writes 16 elements: one computes the register of those from i on, which go to DI.
+func (f *file) sixteen(one func(i, v int)) {
+	for i := 0; i < 16; i += f.lanes {
+		v := 2 + i/f.lanes
+		one(i, v)
+		f.op("VMOVUPS {%d}, %d(DI)", v, 4*i)
+	}
+}
