@@ -750,7 +750,7 @@ def cell(r, notes):
 
 
 def markdown(versions, results):
-    notes, text = [], ["# Interop check", "", "Made by `compare/interop.sh`. " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".", ""]
+    notes, text = [], ["# Interop check", "", "**What compress writes, transformers, PEFT, mergekit and lm-eval read as the same model, and the other way round.**", "", "Made by `compare/interop.sh`. " + ", ".join(f"{k} {v}" for k, v in versions.items()) + ".", ""]
     rows = [r for checks in results.values() for r in checks.values()]
     count = collections.Counter(r["ok"] for r in rows)
     text += [f"{len(results)} models, {len(rows)} checks: {count[True]} agree, {count[False]} do not, {count[None]} one side does not offer. A number is the largest relative difference;",

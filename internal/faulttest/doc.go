@@ -4,7 +4,7 @@
 //
 //	go test ./internal/faulttest                                                   # a few points of every verb
 //	go test ./internal/faulttest -run Campaign -timeout 0 -args -long -results F   # the whole campaign
-//	go test ./internal/faulttest -run Table -args -table docs/faults.md -results F # the page about it
+//	go test ./internal/faulttest -run Table -args -table docs/evidence/faults.md -results F # the page about it
 //
 // F holds the results of the campaign; a second call goes on from it.
 //

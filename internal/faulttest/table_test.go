@@ -36,11 +36,13 @@ func page(list []record) string {
 	var b strings.Builder
 	b.WriteString(`# What faults do
 
+**After every fault at a chosen moment, a resumed run ended with the bytes of a run that was left alone; what did not is bold below.**
+
 Every verb that writes was run with faults at chosen moments by ` + "`internal/faulttest`" +
 		` (its package comment says how). Repeat it with
 
     go test ./internal/faulttest -run Campaign -timeout 0 -args -long -results faults.jsonl     # hours; a second call goes on
-    go test ./internal/faulttest -run Table -args -results faults.jsonl -table docs/faults.md   # this page
+    go test ./internal/faulttest -run Table -args -results faults.jsonl -table docs/evidence/faults.md   # this page
 
 `)
 

@@ -209,6 +209,12 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	evidence, err := filepath.Glob(filepath.Join(root, "docs", "evidence", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages = append(pages, evidence...)
+
 	for _, name := range []string{
 		"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "compare/README.md",
 		"testdata/README.md",
@@ -241,7 +247,7 @@ func TestPages(t *testing.T) {
 	}
 
 	for _, page := range pages {
-		if filepath.Base(filepath.Dir(page)) == "docs" && !led[filepath.Clean(page)] {
+		if dir := filepath.Base(filepath.Dir(page)); (dir == "docs" || dir == "evidence") && !led[filepath.Clean(page)] {
 			t.Errorf("README.md does not link to %s", page)
 		}
 	}
