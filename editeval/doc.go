@@ -13,7 +13,7 @@
 //	plan.Tasks = []editeval.Task{{Entry: "arc_easy", Limit: 200}}
 //	report, err := editeval.Run(ctx, model, plan, editeval.Options{Dir: "study"})
 //
-// The [Report] has a [Row] for every editor and count: the share of edits that hold, with its interval,
+// The [Report] has a [Row] for every editor and count: the fraction of edits that hold, with its interval,
 // paraphrases, neighbours, drift, and each task with the test against the unedited model; report.Summary says
 // it in sentences. The model is in the end what it was.
 //

@@ -195,7 +195,7 @@ func (e *Estimate) scale(host bool) {
 	}
 }
 
-// Busy tells whether others use so much of the machine that the work will take longer than it could.
+// Busy reports whether others use so much of the machine that the work will take longer than it could.
 func (e *Estimate) Busy() bool { return e.Processors < 0.7*float64(e.Threads) }
 
 // total adds everything up. A step of an optimisation is taken for three forward passes.

@@ -24,7 +24,7 @@ type Plan struct {
 	Models  []Model  `json:"models"`         // for programs that load models; [Run] is given one
 	Editors []Editor `json:"editors"`
 	Edits   []string `json:"edits"`                  // files of records
-	Skip    bool     `json:"skip_invalid,omitempty"` // records with faults are left out, which a remark tells
+	Skip    bool     `json:"skip_invalid,omitempty"` // records with faults are left out, which a remark says
 	// of edits after which everything is measured, upwards; empty: 1, 10, 50, 100, 500, 1000
 	Counts []int    `json:"counts"`
 	Seeds  []uint64 `json:"seeds"` // of the order of the edits: 0 is the order of the files; empty: 0

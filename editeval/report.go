@@ -82,7 +82,7 @@ type CheckpointReport struct {
 	Audits    map[string]*task.Audit `json:"audits,omitempty"`
 }
 
-// Interval is a mean over edits with its standard error and an interval of 95 %: Wilson's for shares (of
+// Interval is a mean over edits with its standard error and an interval of 95 %: Wilson's for fractions (of
 // prompts: with as many independent ones as have that standard error), the normal one for magnitudes.
 type Interval struct {
 	edit.Stat
@@ -267,8 +267,8 @@ func (s *Study) sequence(sub *Subject, u Unit) (*SequenceReport, error) {
 	return r, nil
 }
 
-// IntervalOf is that of a metric of package edit, by its name: those with one prompt a record are shares of
-// edits, others but the magnitudes are means of shares.
+// IntervalOf is that of a metric of package edit, by its name: those with one prompt a record are fractions of
+// edits, others but the magnitudes are means of fractions.
 func IntervalOf(name string, st edit.Stat) Interval {
 	i := Interval{Stat: st}
 	switch {
@@ -309,7 +309,7 @@ func (s *Study) retention(c *Checkpoint) []Bin {
 	return out
 }
 
-// held tells whether an edit holds: the new answer is more probable than the old one, or is top-1 where no
+// held reports whether an edit holds: the new answer is more probable than the old one, or is top-1 where no
 // old one is known.
 func held(m map[string]float64) float64 {
 	if v, ok := m["efficacy_success"]; ok {
@@ -444,7 +444,7 @@ type Row struct {
 	Editor       string   `json:"editor,omitempty"`
 	Edits        int      `json:"edits"`
 	Seeds        int      `json:"seeds"`
-	Held         Interval `json:"held"` // share of edits whose new answer is likelier than the old one
+	Held         Interval `json:"held"` // fraction of edits whose new answer is more probable than the old one
 	Exact        Value    `json:"exact"`
 	Paraphrase   Value    `json:"paraphrase"` // null: the records have no such prompts
 	Trained      Value    `json:"paraphrase_trained"`
@@ -507,11 +507,11 @@ func (m *ModelReport) unedited(base *Base) Row {
 		return stats.Mean(list), len(list)
 	}
 
-	share, n := metric("efficacy_success")
-	row.Held.Mean = share
+	fraction, n := metric("efficacy_success")
+	row.Held.Mean = fraction
 	row.Held.N = n
 	row.First = Value(math.NaN())
-	row.Held.Low, row.Held.High = stats.Wilson(share, n)
+	row.Held.Low, row.Held.High = stats.Wilson(fraction, n)
 	set := func(to *Value, name string) {
 		v, _ := metric(name)
 		*to = Value(v)
@@ -584,17 +584,17 @@ func (r *Row) metrics(list []*CheckpointReport) {
 		return stats.Mean(values), n
 	}
 
-	share, n := of("efficacy_success")
+	fraction, n := of("efficacy_success")
 	if n == 0 {
-		share, n = of("efficacy_exact")
+		fraction, n = of("efficacy_exact")
 	}
 
-	r.Held.Mean, r.Held.N = share, n
-	r.Held.Low, r.Held.High = stats.Wilson(share, n)
+	r.Held.Mean, r.Held.N = fraction, n
+	r.Held.Low, r.Held.High = stats.Wilson(fraction, n)
 
 	if n > 1 {
 		// a mean of ones may be rounded to more than 1
-		r.Held.Stderr = math.Sqrt(max(0, share*(1-share)) / float64(n-1))
+		r.Held.Stderr = math.Sqrt(max(0, fraction*(1-fraction)) / float64(n-1))
 	}
 
 	for _, f := range []struct {
@@ -619,7 +619,7 @@ func rowAbility(list []Ability) RowAbility {
 		v := float64(a.Value)
 		values = append(values, v)
 
-		if se := float64(a.Stderr); !math.IsNaN(se) && share(a.Metric) {
+		if se := float64(a.Stderr); !math.IsNaN(se) && isFraction(a.Metric) {
 			l, h := stats.Share(v, se, a.N)
 			low, high = append(low, l), append(high, h)
 		} else if !math.IsNaN(se) {
@@ -635,15 +635,15 @@ func rowAbility(list []Ability) RowAbility {
 	}
 
 	r.Value, r.Low, r.High = Value(stats.Mean(values)), Value(stats.Mean(low)), Value(stats.Mean(high))
-	if share(r.Metric) {
+	if isFraction(r.Metric) {
 		r.Low, r.High = max(r.Low, 0), min(r.High, 1)
 	}
 
 	return r
 }
 
-// share tells metrics that are shares of documents.
-func share(metric string) bool {
+// isFraction reports whether a metric is a fraction of documents.
+func isFraction(metric string) bool {
 	return metric == "acc" || metric == "acc_norm" || metric == "exact_match"
 }
 

@@ -38,7 +38,7 @@ func (s *Study) seal(folder, last string, v any) error {
 	return writeFile(filepath.Join(dir, last), text)
 }
 
-// finished reads the last file of a folder of results that is finished, and tells whether all of the folder is
+// finished reads the last file of a folder of results that is finished, and reports whether all of the folder is
 // what it was then. Of one without hashes, whose state was removed, nothing more is known.
 func (s *Study) finished(folder, last string, v any) bool {
 	err := readJSON(filepath.Join(s.dir, folder, last), v)
@@ -62,7 +62,7 @@ func (s *Study) Written(model string, u *Unit) bool {
 	return err == nil
 }
 
-// whole tells whether a folder of results is what it was when it had some hashes, unless these could not be read.
+// whole reports whether a folder of results is what it was when it had some hashes, unless these could not be read.
 func (s *Study) whole(folder string, want map[string]string, err error) bool {
 	if err == nil {
 		err = stage.CheckSums(filepath.Join(s.dir, folder), want)

@@ -110,7 +110,7 @@ func (p *Plan) find(path string) string {
 // Path is where a path of the plan leads: as it is, or beside the plan if there is nothing.
 func (p *Plan) Path(path string) string { return p.find(path) }
 
-// Missing says which plan names a path, under which key, and where it was looked for, if err tells of a file
+// Missing says which plan names a path, under which key, and where it was looked for, if err is about a file
 // that is not there.
 func (p *Plan) Missing(key, path string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) || p.File == "" {
@@ -316,5 +316,5 @@ func (s *Study) written(folder string) ([]Task, error) {
 	return entries, nil
 }
 
-// missing tells that a file is not there.
+// missing reports whether a file is not there.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

@@ -63,7 +63,7 @@ func (m *ModelReport) editors() []string {
 
 func percent(v float64) string { return fmt.Sprintf("%.0f %%", 100*v) }
 
-// nothing tells an editor whose edits have all diverged: its model is the unedited one.
+// nothing reports whether an editor is one whose edits have all diverged: its model is the unedited one.
 func (r *Row) nothing() bool { return r.Edits > 0 && r.Failed >= r.Edits*r.Seeds }
 
 // failed counts the edits that were not made.
@@ -121,7 +121,7 @@ func (m *ModelReport) kept() string {
 	return fmt.Sprintf("%s The intervals of %s overlap with that of %s.", text, listed(level), rows[0].Editor)
 }
 
-// generalise tells who answers other wordings.
+// generalise says who answers other wordings.
 func (m *ModelReport) generalise() string {
 	base := float64(m.Rows[0].Paraphrase)
 	var parts, none []string
@@ -146,7 +146,7 @@ func (m *ModelReport) generalise() string {
 	return text
 }
 
-// neighbours tells what became of other subjects.
+// neighbours says what became of other subjects.
 func (m *ModelReport) neighbours() string {
 	var parts []string
 	for _, r := range m.last() {
@@ -159,7 +159,7 @@ func (m *ModelReport) neighbours() string {
 		"and then: %s.", percent(float64(m.Rows[0].Neighborhood)), strings.Join(parts, ", "))
 }
 
-// faded tells whether early edits fade as later ones arrive.
+// faded says whether early edits fade as later ones arrive.
 func (m *ModelReport) faded(counts []int) []string {
 	var fade, unclear, keep []string
 	for _, name := range m.editors() {
@@ -225,7 +225,7 @@ func (m *ModelReport) faded(counts []int) []string {
 	return out
 }
 
-// abilities tells, task by task, who lost it and when, in the order in which they are lost.
+// abilities says, task by task, who lost it and when, in the order in which they are lost.
 func (m *ModelReport) abilities(counts []int) []string {
 	names := sortedKeys(m.Rows[0].Abilities)
 	type course struct {

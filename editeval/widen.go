@@ -36,7 +36,7 @@ func (q *sequence) keepJournal() error {
 	return os.Rename(path, filepath.Join(q.dir, keptJournal))
 }
 
-// widens tells whether the sequence begins as a finished one did.
+// widens reports whether the sequence begins as a finished one did.
 func (q *sequence) widens(before *Sequence) bool {
 	if before.Edits != q.edits || len(before.Checkpoints) == 0 || len(before.Checkpoints) >= len(q.s.Counts) ||
 		before.Probes < 1 {
@@ -79,7 +79,7 @@ func (q *sequence) widen(job string, before *Sequence) error {
 	return q.save()
 }
 
-// readable tells whether a journal of edits is what was written, every line of which has a hash.
+// readable reports whether a journal of edits is what was written, every line of which has a hash.
 func (q *sequence) readable(path string) bool {
 	f, err := safefile.Open(path)
 	if err == nil {

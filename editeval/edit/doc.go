@@ -5,7 +5,7 @@
 //
 // [Read] opens a file of edits (CounterFact, zsRE or EasyEdit form), [New] prepares a method for a model,
 // [Editing.Apply] edits, and [Editing.Undo] goes back to an earlier state, byte for byte. [Encoder] turns
-// requests into token ids, [Editing.Judge] tells what an edit achieved, [Trace] where a model keeps a fact.
+// requests into token ids, [Editing.Judge] measures what an edit achieved, [Trace] where a model keeps a fact.
 //
 // # Conventions
 //

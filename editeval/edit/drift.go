@@ -16,7 +16,7 @@ type Baseline struct {
 	logp    [][]float32
 }
 
-// Drift tells how far an edited model has moved from its baseline.
+// Drift is how far an edited model has moved from its baseline.
 type Drift struct {
 	Prompts   int     `json:"prompts"`
 	KL        float64 `json:"kl"`               // mean KL(before ‖ after) of the next token, in nats

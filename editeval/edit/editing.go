@@ -205,7 +205,7 @@ type Step struct {
 }
 
 // Apply writes one batch of facts; methods that write one at a time refuse several. An optimisation that
-// diverges leaves its request out, which the step tells; where it was the only one, the error wraps
+// diverges leaves its request out, and the step names it; where it was the only one, the error wraps
 // [ErrDiverged]. After any error the model is as it was.
 func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*Step, error) {
 	if len(reqs) == 0 {

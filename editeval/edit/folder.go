@@ -39,7 +39,7 @@ type FolderOptions struct {
 	Options
 	Batch int // facts that are written at once; 0: all for methods that can ([Batches]), otherwise 1
 
-	Stats       string // plain text or JSONL that the covariance of keys is collected from; "": the prompts of the edits
+	Stats       string // text or JSONL that the covariance of keys is collected from; "": the prompts of the edits
 	StatsTokens int    // of Stats, at most; 0: 1,000,000
 	Cache       string // folder that keeps covariances for later runs with the same model and text; "": none
 
@@ -133,7 +133,10 @@ func ApplyFolder(ctx context.Context, m *lm.Model, set *Set, o FolderOptions) (*
 		return nil, fmt.Errorf("%s: %w", m.Path(), lm.ErrSavePacked)
 	}
 
-	r := &folderRun{o: o, m: m, set: set, records: set.Records, report: &FolderReport{Method: o.Method, vocab: m.Config().Vocab}}
+	r := &folderRun{
+		o: o, m: m, set: set, records: set.Records,
+		report: &FolderReport{Method: o.Method, vocab: m.Config().Vocab},
+	}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}

@@ -277,7 +277,7 @@ func TestNothingEdited(t *testing.T) {
 	}
 }
 
-// TestFolderOverwrites: an earlier output of edits is replaced where that is asked for, and nothing that has other files.
+// TestFolderOverwrites: an earlier output of edits is replaced where that is asked for, but not with other files in it.
 func TestFolderOverwrites(t *testing.T) {
 	dir := t.TempDir()
 	o := quick(t, "ft", filepath.Join(dir, "out"))

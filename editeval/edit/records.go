@@ -90,7 +90,7 @@ func Parse(data []byte) (*Set, error) { return parse(data, ReadOptions{}) }
 // recordForm is one form of a file of edits.
 type recordForm struct {
 	name string
-	mark string // the field that tells
+	mark string // the field by which the form is known
 	read func(*fields) Record
 }
 

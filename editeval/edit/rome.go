@@ -28,7 +28,7 @@ func places(reqs []Encoded) []site.Place {
 	return out
 }
 
-// searched runs the search for values and tells which requests are left.
+// searched runs the search for values and returns which requests are left.
 func searched(goals []*optimize.Goal, reqs []Encoded) ([]*optimize.Goal, []Encoded, error) {
 	var ok []*optimize.Goal
 	var left []Encoded

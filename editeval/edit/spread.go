@@ -15,7 +15,7 @@ import (
 //
 // A transformer's MLP is read as a memory: its down-projection W maps a key k (what the MLP makes of the subject's last
 // token) to a value. A batch of n facts has keys K [in, n], and for each a value is found by gradient descent that
-// makes the model say the target (package optimize). R [out, n] is a layer's share of what is missing. W should
+// makes the model say the target (package optimize). R [out, n] is a layer's part of what is missing. W should
 // change by ΔW·K ≈ R and leave the values of all other keys as they are, of which only the covariance C = E[k·kᵀ] over
 // ordinary text is known. With α the methods' weight of C:
 //
@@ -32,18 +32,18 @@ import (
 // or its eigenvectors are computed, once for each layer. EMMET alone factors a
 // matrix [in, in] for each batch, A = weight·C + norm_lambda·I.
 //
-// Layers are edited from the lowest up, each taking an equal share of what is left (PMET: the root of it), and keys and
+// Layers are edited from the lowest up, each taking an equal fraction of what is left (PMET: the root of it), and keys and
 // residuals are measured anew on the model with the layers below it edited, so that one layer's shortfall is the next
 // one's task.
 //
 // Everything is float64; only the weight that is stored is rounded to its type.
 
-// absorbed is the share of an edit that an automatic weight of the covariance lets through.
+// absorbed is the fraction of an edit that an automatic weight of the covariance lets through.
 const absorbed = 0.95
 
 // spread writes a batch of facts into several layers, from the lowest to the highest, on the progressively
 // edited model (MEMIT: memit_main.py; PMET: arXiv 2308.08742; EMMET: arXiv 2403.14236; AlphaEdit: arXiv
-// 2410.02355). Each layer takes an equal share of what is left (PMET: the root of it) of the way to the values.
+// 2410.02355). Each layer takes an equal fraction of what is left (PMET: the root of it) of the way to the values.
 func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
 	d := optimize.Descent{Params: e.hp.search(), Sites: []optimize.Site{{Block: top}}}
@@ -101,7 +101,7 @@ func (e *Editing) twoSites(top int) (optimize.Descent, error) {
 	}, nil
 }
 
-// layer writes one layer's share.
+// layer writes one layer's part of the edits.
 func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*optimize.Goal, reqs []Encoded) error {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
 	l, err := site.Linear(e.m, block, arch.Down)
@@ -119,9 +119,9 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 		now = s.Values[top]
 	}
 
-	share := 1 / float64(len(e.hp.Layers)-i)
+	fraction := 1 / float64(len(e.hp.Layers)-i)
 	if e.method.name == "pmet" {
-		share = math.Sqrt(share)
+		fraction = math.Sqrt(fraction)
 	}
 
 	// The key of a fact is the mean over its prompts (with different prefixes in front); the residual is measured at
@@ -130,7 +130,7 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 	for n, at := 0, 0; n < len(reqs); n++ {
 		size := len(reqs[n].Prompts)
 		copy(keys.Row(n), site.GroupMean(site.Vectors(s.Keys[block], at, at+size), reqs[n].Groups))
-		copy(resid.Row(n), site.Scaled(share, site.Minus(goals[n].Value(), now.Row(at))))
+		copy(resid.Row(n), site.Scaled(fraction, site.Minus(goals[n].Value(), now.Row(at))))
 		at += size
 	}
 
@@ -313,7 +313,7 @@ func stack(a, b linalg.Matrix) linalg.Matrix {
 	return out
 }
 
-// spent is the share of the trace of C that an automatic null space may hold.
+// spent is the fraction of the trace of C that an automatic null space may hold.
 const spent = 0.05
 
 // nullSpace is a basis, in columns, of the directions in which C is small: eigenvalues below the threshold.
@@ -351,7 +351,7 @@ func (e *Editing) nullDim(block int, values []float64) int {
 		total += max(v, 0)
 	}
 
-	// A threshold that is given decides alone; without one, the smallest eigenvalues that hold a share of the trace.
+	// A threshold that is given decides alone; without one, the smallest eigenvalues that hold a fraction of the trace.
 	threshold := math.Inf(1)
 	switch t := e.hp.NullThreshold; {
 	case len(t) == 1:

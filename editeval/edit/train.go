@@ -243,7 +243,7 @@ func (t *trainer) position(owners []int, i int) int {
 	return n
 }
 
-// row replaces logits by the gradient of a row's share of the loss.
+// row replaces logits by the gradient of a row's part of the loss.
 func (t *trainer) row(z []float64, owner, position int) float64 {
 	target := t.reqs[owner].Target
 	weight := 1 / float64(len(t.reqs)*len(target))

@@ -28,18 +28,18 @@ type Audit struct {
 	Right map[string]int `json:"right,omitempty"`
 
 	// Multiple choice.
-	Constant *float64 `json:"constant_answer_rate,omitempty"` // share of the place that is chosen most often
-	// share of the place that is right most often: what a constant answer can reach
+	Constant *float64 `json:"constant_answer_rate,omitempty"` // fraction of the place that is chosen most often
+	// fraction of the place that is right most often: what a constant answer can reach
 	Prior     *float64 `json:"class_prior,omitempty"`
 	Chance    *float64 `json:"chance,omitempty"`               // what guessing reaches
 	FewChosen *int     `json:"choices_never_chosen,omitempty"` // places that are never chosen
 
 	// Generation.
-	Empty *float64 `json:"empty_rate,omitempty"`     // share of texts without a visible character
-	Same  *float64 `json:"same_text_rate,omitempty"` // share of the text that is generated most often
-	// share of texts of which most runs of four words are repeats
+	Empty *float64 `json:"empty_rate,omitempty"`     // fraction of texts without a visible character
+	Same  *float64 `json:"same_text_rate,omitempty"` // fraction of the text that is generated most often
+	// fraction of texts of which most runs of four words are repeats
 	Repeated *float64       `json:"repetition_rate,omitempty"`
-	Invalid  *float64       `json:"no_answer_rate,omitempty"` // share of texts in which the filters find no answer
+	Invalid  *float64       `json:"no_answer_rate,omitempty"` // fraction of texts in which the filters find no answer
 	Ended    map[string]int `json:"ended,omitempty"`          // texts by what ended them: stop, eos, length, nonfinite
 
 	chosen, gold map[int]int
@@ -133,7 +133,7 @@ func repeats(text string) bool {
 func (a *Audit) finish(t *one) {
 	a.Left, a.Ignored = t.Total-a.Documents, t.Task.Ignored
 	n := float64(a.Documents)
-	share := func(counts map[int]int) *float64 {
+	fraction := func(counts map[int]int) *float64 {
 		most := 0
 		for _, c := range counts {
 			most = max(most, c)
@@ -145,7 +145,7 @@ func (a *Audit) finish(t *one) {
 	rate := func(k int) *float64 { v := float64(k) / n; return &v }
 
 	if a.chosen != nil {
-		a.Constant, a.Prior = share(a.chosen), share(a.gold)
+		a.Constant, a.Prior = fraction(a.chosen), fraction(a.gold)
 		chance, never := a.chance/n, 0
 		for i := range a.places {
 			if a.chosen[i] == 0 {

@@ -85,8 +85,8 @@ type Batch struct {
 //
 // What it consists of can be called piece by piece, so that runs may go on beside each other or in other processes:
 // [OpenBatch], [Batch.Contract], [Batch.Begin], [Batch.Run] for every [Unit], [Batch.Report], [Batch.Publish].
-func RunBatch(ctx context.Context, p *Plan, out string, open func(ctx context.Context, m PlanModel) (*BatchModel, error),
-	closed func(m *BatchModel) error, o BatchOptions,
+func RunBatch(ctx context.Context, p *Plan, out string,
+	open func(ctx context.Context, m PlanModel) (*BatchModel, error), closed func(m *BatchModel) error, o BatchOptions,
 ) (_ *BatchReport, err error) {
 	b, err := OpenBatch(p, out, o)
 	if err != nil {

@@ -88,7 +88,7 @@ func Compare(a, b string, o CompareOptions) (*Comparison, error) {
 			c.Remarks = append(c.Remarks,
 				fmt.Sprintf("%s: the prompts of A have %d examples, those of B %d", task, x, y))
 		} else if x > 0 && runA.res.Setup.Seed != runB.res.Setup.Seed {
-			c.Remarks = append(c.Remarks, fmt.Sprintf("%s: the examples were drawn with different seeds", task))
+			c.Remarks = append(c.Remarks, fmt.Sprintf("%s: the examples were chosen with different seeds", task))
 		}
 	}
 
@@ -107,7 +107,7 @@ func Compare(a, b string, o CompareOptions) (*Comparison, error) {
 	return c, nil
 }
 
-// finished is a run as its folder tells.
+// finished is a run as its folder has it.
 type finished struct {
 	dir   string
 	tasks []string

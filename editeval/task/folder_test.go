@@ -150,7 +150,8 @@ func TestNarrower(t *testing.T) {
 			t.Errorf("limit %d: %q", more, list)
 		}
 	}
-	if list := narrower(before, []string{"b"}, &was); len(list) != 1 || list[0] != "task a was evaluated and now is not" {
+	list := narrower(before, []string{"b"}, &was)
+	if len(list) != 1 || list[0] != "task a was evaluated and now is not" {
 		t.Errorf("without a: %q", list)
 	}
 }

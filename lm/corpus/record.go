@@ -14,8 +14,8 @@ import (
 // maxRecord bounds a line of a JSONL file.
 const maxRecord = 256 << 20
 
-// RecordText is the text of one line of a JSONL file; see the package comment for the forms. The error wraps [ErrRecord]
-// or [ErrUTF8].
+// RecordText is the text of one line of a JSONL file; see the package comment for the forms. The error wraps
+// [ErrRecord] or [ErrUTF8].
 func RecordText(line []byte) (string, error) {
 	if line = bytes.TrimSpace(line); len(line) == 0 {
 		return "", fmt.Errorf("%w: an empty line", ErrRecord)

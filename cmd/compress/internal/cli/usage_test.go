@@ -36,7 +36,8 @@ func TestInputsOnce(t *testing.T) {
 	cmd.Flags().StringArrayVar(&several, "calib", nil, "")
 	Inputs(cmd, "data", "calib")
 
-	if f := cmd.Flags().Lookup("data"); f.Value.Type() != "string" || f.Value.String() != "none" || f.DefValue != "none" {
+	f := cmd.Flags().Lookup("data")
+	if f.Value.Type() != "string" || f.Value.String() != "none" || f.DefValue != "none" {
 		t.Errorf("%s %s", f.Value.Type(), f.Value)
 	}
 	if err := cmd.ParseFlags([]string{"--calib", "x", "--data", "a", "--calib", "y"}); err != nil || one != "a" ||

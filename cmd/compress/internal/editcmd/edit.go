@@ -164,7 +164,8 @@ func (o *Options) fit(m *lm.Model) (err error) {
 
 // show prints the figures, and what a reader of them must know.
 func show(j *cli.Job, r *edit.FolderReport, o *Options) {
-	if d := r.Drift; r.Collapsed() {
+	if r.Collapsed() {
+		d := r.Drift
 		hints := []string{"fewer edits"}
 		if r.Statistics != nil && o.Stats == "" {
 			hints = append(hints, "--stats with text of the kind that the model was trained on")

@@ -109,9 +109,9 @@ func retention(name string, r *editeval.Report, m *editeval.ModelReport) report.
 	}}
 
 	s.Charts = append(s.Charts,
-		curves("All edits so far that hold", "share", r, m,
+		curves("All edits so far that hold", "fraction", r, m,
 			func(r *editeval.Row) (float64, float64, float64) { return r.Held.Mean, r.Held.Low, r.Held.High }),
-		curves("The new answer is the likeliest of all", "share", r, m,
+		curves("The new answer is the top-1 token", "fraction", r, m,
 			func(r *editeval.Row) (float64, float64, float64) { return plain(r.Exact) }),
 	)
 
@@ -125,7 +125,7 @@ func retention(name string, r *editeval.Report, m *editeval.ModelReport) report.
 	} {
 		if v := float64(f.of(&m.Rows[len(m.Rows)-1])); !math.IsNaN(v) {
 			s.Charts = append(s.Charts,
-				curves(f.title, "share", r, m, func(r *editeval.Row) (float64, float64, float64) {
+				curves(f.title, "fraction", r, m, func(r *editeval.Row) (float64, float64, float64) {
 					return plain(
 						f.of(r))
 				}))
@@ -204,7 +204,7 @@ func tasks(m *editeval.ModelReport) []string {
 // Table is the table of a model: a row for every editor and count.
 func Table(r *editeval.Report, m *editeval.ModelReport) *report.Table {
 	columns := []string{
-		"editor", "edits", "hold|%.2f", "95 %", "likeliest|%.2f", "in other words|%.2f",
+		"editor", "edits", "hold|%.2f", "95 %", "top-1|%.2f", "in other words|%.2f",
 		"trained words|%.2f", "neighbours|%.2f", "first 10|%.2f",
 	}
 	names := tasks(m)
@@ -326,7 +326,7 @@ func yes(b bool) string {
 	return ""
 }
 
-// spread tells whether the values of a chart need a logarithmic axis.
+// spread reports whether the values of a chart need a logarithmic axis.
 func spread(c *report.Chart) bool {
 	lo, hi := math.Inf(1), 0.0
 	for _, s := range c.Series {
@@ -345,7 +345,7 @@ func drifts(name string, r *editeval.Report, m *editeval.ModelReport) report.Sec
 	s.Charts = []*report.Chart{
 		curves("Divergence of the next token, at prompts that no edit is about", "nats", r, m,
 			func(r *editeval.Row) (float64, float64, float64) { return plain(r.KL) }),
-		curves("The likeliest token there is the same", "share", r, m,
+		curves("The top-1 token there is the same", "fraction", r, m,
 			func(r *editeval.Row) (float64, float64, float64) { return plain(r.Agreement) }),
 		curves("Largest relative change of a matrix", "‖ΔW‖/‖W‖", r, m,
 			func(r *editeval.Row) (float64, float64, float64) { return r.Weights, math.NaN(), math.NaN() }),
@@ -423,7 +423,7 @@ func beside(r *editeval.Report) report.Section {
 	for _, ed := range r.Plan.Editors {
 		c := &report.Chart{
 			Title: ed.Name + ": edits that hold", Kind: report.Line,
-			X: report.Axis{Label: "edits", Log: len(r.Counts) > 2}, Y: report.Axis{Label: "share"},
+			X: report.Axis{Label: "edits", Log: len(r.Counts) > 2}, Y: report.Axis{Label: "fraction"},
 		}
 		for i := range r.Models {
 			rows := of(&r.Models[i], ed.Name)

@@ -41,7 +41,7 @@ func (r *run) connect() (*jobs.Conn, func() error, error) {
 	}, nil
 }
 
-// say tells something while the work goes on.
+// say writes a remark while the work goes on.
 func (r *run) say(text string) {
 	r.team.mu.Lock()
 	defer r.team.mu.Unlock()

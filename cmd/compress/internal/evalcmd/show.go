@@ -69,7 +69,7 @@ func rows(t *report.Table, r *task.Results, name string, figures map[string]any,
 	}
 }
 
-// remarks tells of documents that were cut or do not count, and of signs of a collapsed model.
+// remarks names documents that were cut or do not count, and of signs of a collapsed model.
 func remarks(j *cli.Job, name string, a *task.Audit) {
 	note := func(n int, what string) {
 		if n > 0 {

@@ -71,7 +71,7 @@ func Check(j *cli.Job, entries, data []string, o Options) (any, error) {
 }
 
 // eachFault looks for what else is wrong where tasks cannot be loaded: the files of the entries are loaded one
-// by one, and the error tells of all that cannot. first is what a file has, or all of them together.
+// by one, and the error names all that cannot. first is what a file has, or all of them together.
 func eachFault(entries, data []string, first error) error {
 	var bad []string
 	for _, entry := range entries {

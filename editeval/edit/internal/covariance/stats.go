@@ -201,7 +201,7 @@ func (c *Covariance) Moments(block, in int) (linalg.Matrix, error) {
 }
 
 // factor is the lower Cholesky factor of C of a block. A matrix that is not positive definite, as one from too
-// few tokens is, gets a share of its mean diagonal added, which is reported.
+// few tokens is, gets a fraction of its mean diagonal added, which is reported.
 func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 	if f, ok := c.factors[block]; ok {
 		return f, nil
@@ -212,7 +212,7 @@ func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 		return m, err
 	}
 
-	// Undamped first, as in the published code, and with the least damping that helps: every share of the identity lets
+	// Undamped first, as in the published code, and with the least damping that helps: every fraction of the identity lets
 	// edits leak into directions that ordinary keys use.
 	f := m.Clone()
 	if c.Solver.Cholesky(f, false) != nil || narrow(f) {

@@ -221,7 +221,7 @@ func (d Descent) advance(g *Goal) {
 		return
 	}
 
-	// PMET: where the target's tokens are the likeliest everywhere, both means are the same sum.
+	// PMET: where the target's tokens are top-1 everywhere, both means are the same sum.
 	reached := d.PMET && g.p == g.pmax
 	if l.Total < 0.05 || last || reached && g.kl <= 0.01 {
 		g.done = true

@@ -234,7 +234,7 @@ func heading(line string) bool {
 
 // TruthfulQA
 
-// massOnTrue is the share of the probability that lies on the true answers; a common factor is taken out first.
+// massOnTrue is the fraction of the probability that lies on the true answers; a common factor is taken out first.
 func massOnTrue(d *pyvalue.Dict, answers []Answer) (map[string]metric.Item, error) {
 	v, _ := d.Get("mc2_targets")
 	targets, ok := v.(*pyvalue.Dict)

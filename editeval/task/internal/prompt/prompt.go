@@ -59,7 +59,7 @@ type Document struct {
 	Gold     any      // the number of the right choice, or a list of numbers; nil where there are no choices
 	Choices  []string // nil where there are none
 	Requests []Request
-	Examples []int // rows of the examples, where they are drawn
+	Examples []int // rows of the examples, where they are random
 }
 
 // Request is a text to continue: with a given continuation, with none (rolling: the continuation is the text),
@@ -214,7 +214,7 @@ func (p *Prompter) examples(o Options) error {
 	return nil
 }
 
-// try makes the first document, which tells what kind of prompts the task has.
+// try makes the first document, by which the kind of prompts of the task is known.
 func (p *Prompter) try() error {
 	doc := p.docs[0]
 	q, err := p.question(p.text, doc)
@@ -239,7 +239,7 @@ func (p *Prompter) at(i int, err error) error {
 	return fmt.Errorf("document %d: %w", i, err)
 }
 
-// Documents makes the first n documents in order; all for n 0 or less. Examples are drawn in this order, so
+// Documents makes the first n documents in order; all for n 0 or less. Examples are chosen in this order, so
 // they are the same for any n.
 func (p *Prompter) Documents(n int, each func(d *Document) error) error {
 	if n <= 0 || n > len(p.docs) {
