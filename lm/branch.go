@@ -150,7 +150,7 @@ func (m *Model) extend(ctx context.Context, sc *scratch, x kernels.Mat, lens []i
 	return nil
 }
 
-// Score tells how the model predicts: for each of some rows of the last hidden state -log p, natural logarithm,
+// Score measures how well the model predicts: for each of some rows of the last hidden state -log p, natural logarithm,
 // of each of the tokens that are wanted there, and the most likely token, of equal ones the lowest; -1 where
 // the largest logit is not a finite number. The logits are computed for some rows at a time.
 func (m *Model) Score(ctx context.Context, h *Hidden, rows []int32,

@@ -283,7 +283,7 @@ func (p *pass) with(ctx context.Context, l int, f func(b *block) error) error {
 	return nil
 }
 
-// left waits for a block's output and tells who asked.
+// left waits for a block's output and hands it to whoever asked.
 func (p *pass) left(l int, x kernels.Mat) error {
 	if err := p.ops.Sync(); err != nil {
 		return err

@@ -13,7 +13,7 @@ type GenerateOptions struct {
 	Temperature float64 // 0: always the most likely token
 	TopK        int     // only the k most likely tokens; 0: all
 	TopP        float64 // only the most likely tokens whose probabilities add up to p; 0 or 1: all
-	Seed        uint64  // of the draws, which also depend on the position alone
+	Seed        uint64  // of the sampling; what is sampled at a position depends on that and the seed alone
 	Stop        []int32 // tokens that end the text; nil: those of the checkpoint; empty: none
 	// Each gets every token as it comes; false ends the generation.
 	Each func(id int32) bool

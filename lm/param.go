@@ -118,7 +118,7 @@ func (m *Model) readOwned(p *param) error {
 }
 
 // WidenParam lets an F32 copy of a parameter, which may be changed like that of [Model.MutableParam], stand for
-// it until undo is called: so a change smaller than the stored type tells apart counts too. No pass may run at
+// it until undo is called: so a change smaller than the stored type resolves counts too. No pass may run at
 // either moment, and of several copies the latest is undone first.
 func (m *Model) WidenParam(name string) (v kernels.Mat, undo func(), err error) {
 	if v, err = m.Param(name); err == nil {
@@ -161,7 +161,7 @@ func (m *Model) converted(name string, v kernels.Mat, t kernels.DType) (kernels.
 func (m *Model) Untie() (name string, undo func(), err error) {
 	name = m.config.Arch.HeadName()
 	if m.head != m.embed || name == "" {
-		return "", nil, fmt.Errorf("%s: %w: no head that can be told from the token table", m.dir, ErrUnknownTensor)
+		return "", nil, fmt.Errorf("%s: %w: no head besides the token table", m.dir, ErrUnknownTensor)
 	}
 
 	v, err := m.Param(m.embed.Name)

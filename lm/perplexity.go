@@ -18,7 +18,7 @@ type PerplexityOptions struct {
 	// Cut says how the text is cut into sequences. The zero value is what papers on pruning report: sequences that do
 	// not overlap, of [Model.DefaultSeqLen] tokens. The size of the vocabulary is the model's.
 	Cut corpus.CutOptions
-	// Progress is told how much is done, in tokens that have passed a decoder layer; nil: nobody wants to know.
+	// Progress gets how much is done, in tokens that have passed a decoder layer; nil: nobody wants to know.
 	Progress func(done, total int64)
 }
 
@@ -101,7 +101,7 @@ func (m *Model) DefaultSeqLen() int {
 	return 2048
 }
 
-// Perplexity measures the model on sequences. progress, unless nil, is told how much more of [Model.LossWork] is done.
+// Perplexity measures the model on sequences. progress, unless nil, gets how much more of [Model.LossWork] is done.
 // The stride and the convention of the report are left to whoever has cut the sequences.
 func (m *Model) Perplexity(ctx context.Context, w corpus.Windows, progress func(more int64)) (
 	*PerplexityReport, error,
@@ -116,7 +116,7 @@ func (m *Model) Perplexity(ctx context.Context, w corpus.Windows, progress func(
 // lossBatch is about how many tokens are run at a time to measure losses.
 const lossBatch = 8192
 
-// SequenceLosses runs sequences through the model. progress, unless nil, is told how much more of [Model.LossWork] is
+// SequenceLosses runs sequences through the model. progress, unless nil, gets how much more of [Model.LossWork] is
 // done, with every block of a batch: a batch of a large model takes minutes.
 func (m *Model) SequenceLosses(ctx context.Context, w corpus.Windows, progress func(more int64)) (
 	*SequenceLosses, error,
@@ -207,7 +207,7 @@ func (s *SequenceLosses) Means() []float64 {
 }
 
 // Mean is the loss per token. Its standard error is that of a ratio of two sums over sequences, which for sequences
-// of equal length is the standard error of their means; nil for a single sequence, which tells nothing about it.
+// of equal length is the standard error of their means; nil for a single sequence, which says nothing about it.
 func (s *SequenceLosses) Mean() (mean float64, stderr *float64) {
 	loss := 0.0
 	for _, v := range s.Loss {

@@ -68,7 +68,8 @@ type Saver struct {
 // the operating system.
 func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 	if m.Packed() {
-		return nil, fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them)", m.dir, ErrSavePacked, m.dir)
+		return nil, failure.Hinted(fmt.Errorf("%s: %w", m.dir, ErrSavePacked),
+			fmt.Sprintf("compress convert %s --out DIR unpacks them", m.dir))
 	}
 
 	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}}
@@ -200,7 +201,7 @@ func (s *Saver) Save(names ...string) error {
 	return nil
 }
 
-// whole tells whether all of a stored tensor has been written, and not only some of its parameters.
+// whole reports whether all of a stored tensor has been written, and not only some of its parameters.
 func (s *Saver) whole(stored string) bool {
 	return !slices.ContainsFunc(s.m.dense.Parts(stored), func(p arch.Part) bool { return !s.written[p.Name] })
 }

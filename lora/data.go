@@ -24,7 +24,7 @@ type Tokenizer interface {
 // DataOptions of [Read].
 type DataOptions struct {
 	// SeqLen is the longest sequence, in tokens; 0: 512, or the model's positions where they are fewer. Longer
-	// texts are cut into several sequences, answers and conversations at their end.
+	// documents are cut into several sequences, answers and conversations at their end.
 	SeqLen int
 	// Template overrides the chat template of the tokenizer's configuration.
 	Template string
@@ -35,7 +35,7 @@ type DataCounts struct {
 	Records int `json:"records"`
 	Blank   int `json:"blank"` // lines without a record
 	Cut     int `json:"cut"`   // answers and conversations that lost their ends
-	Split   int `json:"split"` // texts that became several sequences
+	Split   int `json:"split"` // documents that became several sequences
 	Empty   int `json:"empty"` // completions without a token, which teach to stop at once
 }
 
@@ -122,7 +122,7 @@ func chatOf(ctx context.Context, dir, source string) (dataset.Render, error) {
 		return nil, nil
 	}
 
-	var t *chat.Template // read when the first conversation comes: texts need none
+	var t *chat.Template // read when the first conversation comes: plain documents need none
 	return func(messages []dataset.Message) (string, [][2]int, error) {
 		if t == nil {
 			var err error

@@ -44,7 +44,7 @@
 // LoRA is written as PEFT writes it. The other kinds have folders of their own with the same two files;
 // [Export] makes a plain LoRA of any, exactly. A Mixture of Shards is adapter_config.json (peft_type MOS) and
 // adapter_model.safetensors with mos.TYPE.pool_A [n, in/l], pool_B [n, out/l], index_A and index_B I32 [L, r,
-// l]: the lists are data, nothing has to be drawn again.
+// l]: the lists are data, nothing has to be sampled again.
 //
 // # Tied models
 //

@@ -23,7 +23,7 @@ func (l lost) note(list []string) []string {
 	return append(list, l.text)
 }
 
-// lostOn tells whether PEFT would leave out factors of modules. Version 5 of the transformers library has the
+// lostOn reports whether PEFT would leave out factors of modules. Version 5 of the transformers library has the
 // experts of a block in one tensor; for those PEFT 0.21 renames factors architecture by architecture, and where
 // a shared expert, whose matrices have the names of theirs, lies beside them, it takes that one alone and
 // passes over the others without a word. table is nil where no base is given: then the paths of the modules

@@ -25,7 +25,7 @@ type ExtractOptions struct {
 	Seed      uint64            // of the sketches
 	Threads   int               // 0: all processors
 	Overwrite bool              // replace an adapter that is there
-	// Progress is told how many matrices are done; nil: nobody wants to know.
+	// Progress gets how many matrices are done, of how many; nil: nobody wants to know.
 	Progress func(name string, done, total int64)
 }
 

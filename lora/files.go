@@ -87,8 +87,8 @@ func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, err
 		a, err := mosfile.Read(dir, stored{base})
 		return a, nil, err
 	case kind != "MOS":
-		return nil, nil, fmt.Errorf("%s: %w: the sizes of a %s adapter are those of its base (HINT: --model names it)",
-			dir, ErrUnsupported, kind)
+		return nil, nil, failure.Hinted(fmt.Errorf("%s: %w: the sizes of a %s adapter are those of its base", dir,
+			ErrUnsupported, kind), "--model names it")
 	}
 
 	return loadPools(dir)
@@ -116,8 +116,8 @@ func loadPools(dir string) (*adapter.Adapter, []string, error) {
 	}
 
 	if a.Config.Layers != nil {
-		return nil, nil, fmt.Errorf("%s: %w: it adapts some blocks only, which the files do not name (HINT: --model "+
-			"names the base)", dir, ErrUnsupported)
+		return nil, nil, failure.Hinted(fmt.Errorf("%s: %w: it adapts some blocks only, which the files do not name", dir,
+			ErrUnsupported), "--model names the base")
 	}
 
 	return a, []string{fmt.Sprintf("module paths are those of %s (HINT: --model takes them from a base)", names)}, nil
@@ -322,8 +322,8 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 
 	lost := lostIn(base, a)
 	if lost.sure && !o.WithExperts {
-		return nil, fmt.Errorf("%s: %w: %s (HINT: compress reads the adapter as it is, lora fold writes it into the "+
-			"weights, and --with-experts exports it all the same)", dir, ErrUnsupported, lost.text)
+		return nil, failure.Hinted(fmt.Errorf("%s: %w: %s", dir, ErrUnsupported, lost.text), "compress reads the "+
+			"adapter as it is, lora fold writes it into the weights, and --with-experts exports it all the same")
 	}
 
 	notes = lost.note(notes)

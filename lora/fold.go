@@ -28,7 +28,7 @@ type FoldOptions struct {
 	MaxShardSize   int64 // bytes per file; 0: files as in the base
 	Threads        int   // 0: all processors
 	AllowOtherBase bool  // take an adapter whose files say that it was trained on other weights
-	// Progress is told how many bytes of the output are there; nil: nobody wants to know.
+	// Progress gets how many bytes of the output are written, of how many; nil: nobody wants to know.
 	Progress func(name string, done, total int64)
 
 	batch int64 // bytes that may have to be written again after a crash; 0: 64 MiB

@@ -3,6 +3,7 @@ package lora
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/memlimit"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -50,8 +51,8 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 	}
 
 	if err := memlimit.Check((4*inStep + 24) * steps); err != nil {
-		return fmt.Errorf("%w: %d steps of %.0f sequences: %w (HINT: fewer --steps, or a smaller --batch)", ErrConfig,
-			o.Steps, inStep, err)
+		return failure.Hinted(fmt.Errorf("%w: %d steps of %.0f sequences: %w", ErrConfig, o.Steps, inStep, err),
+			"fewer --steps, or a smaller --batch")
 	}
 
 	pass := inStep
@@ -61,8 +62,8 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 
 	c := m.Config()
 	if err := memlimit.Check(4 * pass * mean * float64(c.Hidden) * float64(c.Layers+2)); err != nil {
-		return fmt.Errorf("%w: a pass of %.0f sequences, %.0f tokens: %w (HINT: a smaller --batch, or "+
-			"--micro-batch, which gives the same steps)", ErrConfig, pass, pass*mean, err)
+		return failure.Hinted(fmt.Errorf("%w: a pass of %.0f sequences, %.0f tokens: %w", ErrConfig, pass, pass*mean, err),
+			"a smaller --batch, or --micro-batch, which gives the same steps")
 	}
 
 	return nil

@@ -37,7 +37,7 @@ type Options struct {
 	Private int `json:"private,omitempty"`
 	// mos: balanced (the default: every shard is used), official, pure
 	Sampling string `json:"sampling,omitempty"`
-	// mos: B's shards are drawn with A's (no pair dissociation)
+	// mos: B's shards are sampled with A's (no pair dissociation)
 	Paired bool `json:"paired,omitempty"`
 
 	RSLoRA     bool    `json:"rslora,omitempty"`      // scale alpha/√rank

@@ -60,8 +60,8 @@ func refuseOther(remark string, allowed bool) error {
 	if remark == "" || allowed {
 		return nil
 	}
-	return fmt.Errorf("%w%s (HINT: --allow-other-base takes it all the same)", ErrOtherBase,
-		remark[len(ErrOtherBase.Error()):])
+	return failure.Hinted(fmt.Errorf("%w%s", ErrOtherBase, remark[len(ErrOtherBase.Error()):]),
+		"--allow-other-base takes it all the same")
 }
 
 // onStored compares an adapter with a base in a folder; see [Adapter.OtherBase].

@@ -86,9 +86,9 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	}
 
 	s := &train.Low{Model: m, Adapter: inner, Runtime: r, Optim: opt, Keep: o.keep(m), Seed: o.Seed, NoDecay: true}
-	there, err := o.resident(m)
+	onDevice, err := o.resident(m)
 	if err == nil {
-		err = s.Reside(there)
+		err = s.Reside(onDevice)
 	}
 	if err != nil {
 		return nil, err
@@ -141,12 +141,12 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 		return nil, err
 	}
 
-	there, err := o.resident(m)
+	onDevice, err := o.resident(m)
 	if err != nil {
 		return nil, err
 	}
 
-	f, err := train.NewFull(m, there, !fused)
+	f, err := train.NewFull(m, onDevice, !fused)
 	if err != nil {
 		return nil, err
 	}
@@ -246,11 +246,11 @@ func (o Options) resident(m *lm.Model) (*optim.DeviceAdamW, error) {
 	if o.Optimizer == "lomo" || o.Optimizer == "adalomo" {
 		return nil, nil
 	}
-	there, err := optim.NewDeviceAdamW(o.adamw(m), m.Device())
+	onDevice, err := optim.NewDeviceAdamW(o.adamw(m), m.Device())
 	if errors.Is(err, optim.ErrDevice) {
 		return nil, nil
 	}
-	return there, err
+	return onDevice, err
 }
 
 func (o Options) adamw(m *lm.Model) optim.AdamWOptions {

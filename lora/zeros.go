@@ -3,6 +3,7 @@ package lora
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -21,10 +22,11 @@ type Zeros struct {
 }
 
 // zeros counts the zeros of the matrices that an adapter changes, nil for all matrices of the model, and says
-// where a pruned model is about to lose its pattern. nil: there are none, or they cannot be told.
+// where a pruned model is about to lose its pattern. nil: there are none, or they are not known.
 func (o Options) zeros(m *lm.Model, a *adapter.Adapter) (*Zeros, error) {
 	if o.KeepZeros && !m.Device().Info().Host {
-		return nil, fmt.Errorf("%w: keeping zeros is computed on the CPU only (HINT: --device cpu)", ErrUnsupported)
+		return nil, failure.Hinted(fmt.Errorf("%w: keeping zeros is computed on the CPU only", ErrUnsupported),
+			"--device cpu")
 	}
 	if m.Packed() && !o.KeepZeros {
 		return nil, nil // counting would expand the matrices, beside which the packed ones stay

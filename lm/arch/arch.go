@@ -78,7 +78,7 @@ type Rule struct {
 type RopeKeys struct {
 	Style   string `json:"style"`   // "half": channels (i, i+d/2); "interleaved": (2i, 2i+1)
 	Theta   Key    `json:"theta"`   // base of the frequencies
-	Partial *Key   `json:"partial"` // share of a head's channels that is rotated; nil: all
+	Partial *Key   `json:"partial"` // fraction of a head's channels that is rotated; nil: all
 	// number of rotated channels, where the configuration gives it directly
 	Dim      *Key              `json:"dim"`
 	Original *Key              `json:"original"` // the original length, where it stands outside of the rope section

@@ -129,7 +129,7 @@ func (a *Arch) members(fused string) []Tensor {
 	return list
 }
 
-// Fuse is the way back from [Arch.Split]: the fused tensors of a block, made of parameters whose shapes are
+// Fuse is the inverse of [Arch.Split]: the fused tensors of a block, made of parameters whose shapes are
 // given by the table's names. ok is false where some of them are missing or do not go together; a block without
 // experts has none.
 func (a *Arch) Fuse(block int, shape func(name string) ([]int64, bool)) (list []Joint, ok bool) {

@@ -121,7 +121,7 @@ func (s *ropeReader) either(key string, k Key) float64 {
 
 // dim works out how many channels of a head are rotated.
 func (s *ropeReader) dim(c *Config, table *RopeKeys) int {
-	d, share := c.HeadDim, s.real("partial_rotary_factor", 1)
+	d, fraction := c.HeadDim, s.real("partial_rotary_factor", 1)
 	switch {
 	case table.Dim != nil:
 		v, _ := s.keyed(*table.Dim)
@@ -131,13 +131,13 @@ func (s *ropeReader) dim(c *Config, table *RopeKeys) int {
 			s.fail(table.Dim.Key, "%s is not a whole number", clip(v))
 		}
 	case table.Partial != nil:
-		share = s.either("partial_rotary_factor", *table.Partial)
+		fraction = s.either("partial_rotary_factor", *table.Partial)
 		d = 0
-		if share > 0 && share <= 1 {
-			d = int(float64(c.HeadDim) * share)
+		if fraction > 0 && fraction <= 1 {
+			d = int(float64(c.HeadDim) * fraction)
 		}
-	case share != 1:
-		s.fault("partial_rotary_factor", "%g is not supported for %s", share, c.ModelType)
+	case fraction != 1:
+		s.fault("partial_rotary_factor", "%g is not supported for %s", fraction, c.ModelType)
 	}
 
 	if d < 2 || d%2 != 0 || d > c.HeadDim {

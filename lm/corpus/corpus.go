@@ -24,11 +24,11 @@ type Windows struct {
 	Hash    string `json:"hash"`   // see HashIDs
 	Source  string `json:"source"` // path of the file
 	Mode    Mode   `json:"mode"`
-	Seed    uint64 `json:"seed"`              // of the draws; 0 also where nothing is drawn
+	Seed    uint64 `json:"seed"`              // of the sampling; 0 also where nothing is sampled
 	Docs    int    `json:"documents"`         // records of the file, 1 for plain text, rows for token ids
-	Tokens  int64  `json:"tokens"`            // tokens that were read; 0 where documents are drawn
+	Tokens  int64  `json:"tokens"`            // tokens that were read; 0 where documents are sampled
 	Dropped int64  `json:"dropped,omitempty"` // tokens at the end that fill no window; 0 where a limit ends it before
-	Redrawn int    `json:"redrawn,omitempty"` // drawn documents that were too short
+	Redrawn int    `json:"redrawn,omitempty"` // sampled documents that were too short
 	Blank   int    `json:"blank,omitempty"`   // blank lines of a JSONL file
 }
 
@@ -38,8 +38,8 @@ type Mode string
 // The modes. Documents and Joined are ways of Sample, Window and Rolling ways of Cut.
 const (
 	IDs       Mode = "ids"       // rows of a file of token ids, as they are
-	Documents Mode = "documents" // a drawn document, in it a drawn window
-	Joined    Mode = "joined"    // drawn windows of one long text
+	Documents Mode = "documents" // a random document, in it a random window
+	Joined    Mode = "joined"    // random windows of one long text
 	Window    Mode = "window"    // consecutive windows of one long text
 	Rolling   Mode = "rolling"   // overlapping windows, each token predicted once
 )
@@ -82,7 +82,7 @@ func HashIDs(ids [][]int32) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Check tells whether all ids lie in a vocabulary of that size. The error wraps ErrVocabulary and names the first id
+// Check reports, by a nil error, whether all ids lie in a vocabulary of that size. The error wraps ErrVocabulary and names the first id
 // that does not.
 func (w Windows) Check(vocab int) error {
 	for i, row := range w.IDs {

@@ -118,7 +118,7 @@ func (w *Windows) tooShort(o CutOptions) error {
 		w.Tokens, need)
 }
 
-// full tells whether there are as many windows as asked for.
+// full reports whether there are as many windows as asked for.
 func (w *Windows) full(o CutOptions) bool { return o.Limit > 0 && len(w.IDs) >= o.Limit }
 
 // cutText cuts one long text into windows that do not overlap.

@@ -3,7 +3,7 @@
 //
 // # Files
 //
-// What a file holds is told by its name, and by its first characters for ".json"; a further ".gz" is unpacked
+// What a file holds follows from its name, and by its first characters for ".json"; a further ".gz" is unpacked
 // on the way.
 //
 //	.jsonl .ndjson   one record a line (below); blank lines are skipped and counted
@@ -27,7 +27,7 @@
 //
 // # Windows
 //
-// [Sample] draws calibration windows the way the published pruning code does, bit for bit: the same file, tokenizer and
+// [Sample] samples calibration windows the way the published pruning code does, bit for bit: the same file, tokenizer and
 // seed give the windows that Python's random module gives there. [Cut] lays windows over a text for a perplexity. Token
 // ids of a file are taken as they are by both. Every way leads to a [Windows], whose Hash identifies the tokens.
 //

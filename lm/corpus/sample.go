@@ -10,11 +10,11 @@ import (
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
-// SampleOptions says which windows to draw.
+// SampleOptions says which windows to sample.
 type SampleOptions struct {
-	Samples int    // windows to draw; 0 means 128
+	Samples int    // windows to sample; 0 means 128
 	SeqLen  int    // tokens of a window; 0 means 2048
-	Seed    uint64 // of the draws; the default, 0, is a seed like any other
+	Seed    uint64 // of the sampling; the default, 0, is a seed like any other
 
 	// Join takes the records of a JSONL file as one text, a space between two, instead of drawing documents: for files
 	// whose records are shorter than a window. Plain text is always taken as one text.
@@ -49,7 +49,7 @@ func (o *SampleOptions) setDefaults(tok Tokenizer) error {
 	return nil
 }
 
-// Sample draws calibration windows from a file as the code published with SparseGPT and Wanda does, with
+// Sample samples calibration windows from a file as the code published with SparseGPT and Wanda does, with
 // Python's random module seeded with o.Seed.
 //
 // Records (JSONL): draw a record uniformly, with replacement, and tokenize it with the tokenizer's own special tokens;
@@ -91,7 +91,7 @@ func tensorNames(name string, otherwise ...string) []string {
 	return otherwise
 }
 
-// sampleDocuments draws a document for every window.
+// sampleDocuments samples a document for every window.
 func sampleDocuments(ctx context.Context, s *source, tok Tokenizer, o SampleOptions) (Windows, error) {
 	docs, err := openDocuments(s)
 	if err != nil {
@@ -119,7 +119,7 @@ func sampleDocuments(ctx context.Context, s *source, tok Tokenizer, o SampleOpti
 	return w, nil
 }
 
-// drawer draws documents.
+// drawer samples documents.
 type drawer struct {
 	ctx     context.Context
 	docs    *documents
@@ -130,7 +130,7 @@ type drawer struct {
 	redrawn int
 }
 
-// long draws until a document has more than SeqLen tokens, and gives them.
+// long samples until a document has more than SeqLen tokens, and gives them.
 func (d *drawer) long() ([]int32, error) {
 	for {
 		i := d.random.RandInt(0, len(d.docs.lines)-1)
@@ -172,7 +172,7 @@ func (d *drawer) tokens(i int) ([]int32, error) {
 // tokenized twice.
 const keepTokens = 1 << 26
 
-// sampleJoined draws windows of the whole text.
+// sampleJoined samples windows of the whole text.
 func sampleJoined(ctx context.Context, s *source, tok Tokenizer, o SampleOptions) (Windows, error) {
 	w := Windows{Count: o.Samples, SeqLen: o.SeqLen, Source: s.path, Mode: Joined, Seed: o.Seed, Docs: 1}
 	t := s.text(tok, o.VocabSize, " ", &w)
@@ -188,10 +188,10 @@ func (s *source) text(tok Tokenizer, vocab int, sep string, w *Windows) *textSou
 	return t
 }
 
-// draw counts the tokens of the text, draws w.Count windows of w.SeqLen and collects them, from memory if the
+// draw counts the tokens of the text, samples w.Count windows of w.SeqLen and collects them, from memory if the
 // text has at most keep tokens.
 func (w *Windows) draw(ctx context.Context, t *textSource, keep int) error {
-	// The windows are drawn from all of the text, so its length has to be known first. A text that does not fit into
+	// The windows are sampled from all of the text, so its length has to be known first. A text that does not fit into
 	// memory is tokenised a second time, which is the same tokens.
 	var all []int32
 	err := t.each(func(ids []int32) error {

@@ -56,7 +56,7 @@ func openSource(path string) (*source, error) {
 
 func (s *source) close() { s.file.Close() }
 
-// detect tells the format by the name and, for .json, by the first characters.
+// detect finds the format by the name and, for .json, by the first characters.
 func (s *source) detect() error {
 	stat, err := s.file.Stat()
 	switch {
@@ -83,7 +83,7 @@ func (s *source) detect() error {
 	return nil
 }
 
-// sniff tells an array of arrays from records.
+// sniff distinguishes an array of arrays from records.
 func (s *source) sniff() error {
 	r, err := s.reader()
 	if err != nil {

@@ -10,7 +10,7 @@ type AdamWOptions struct {
 	Beta1 float64 // decay of the mean gradient; 0 means 0.9
 	Beta2 float64 // decay of the mean squared gradient; 0 means 0.999
 	Eps   float64 // added to the root of the corrected mean square; 0 means 1e-8
-	// share of the value, times the learning rate, that a step takes away; default 0 (torch's own is 0.01)
+	// fraction of the value, times the learning rate, that a step takes away; default 0 (torch's own is 0.01)
 	WeightDecay float64
 	Master      bool // keep float32 copies of values that are not F32
 	Threads     int  // 0 means GOMAXPROCS

@@ -12,7 +12,7 @@ import (
 // LOMOOptions configures [NewLOMO].
 type LOMOOptions struct {
 	ClipValue   float64 // largest magnitude of a gradient's element, before GradScale; 0 means no bound
-	WeightDecay float64 // share of the value, times the learning rate, that a step takes away; default 0
+	WeightDecay float64 // fraction of the value, times the learning rate, that a step takes away; default 0
 	Threads     int     // 0 means GOMAXPROCS
 }
 
@@ -90,7 +90,7 @@ type AdaLomoOptions struct {
 	EpsScale    float64 // smallest root mean square of a value that scales the learning rate; 0 means 1e-3
 	Threshold   float64 // root mean square beyond which a matrix's update is scaled down; 0 means 1
 	ClipValue   float64 // largest magnitude of a gradient's element, before GradScale; 0 means no bound
-	WeightDecay float64 // share of the value, times the scaled learning rate, that a step takes away; default 0
+	WeightDecay float64 // fraction of the value, times the scaled learning rate, that a step takes away; default 0
 	Threads     int     // 0 means GOMAXPROCS
 }
 

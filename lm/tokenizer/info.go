@@ -33,7 +33,7 @@ func (s *specialName) UnmarshalJSON(data []byte) error {
 }
 
 // readInfo fills info from tokenizer_config.json, then special_tokens_map.json, in dir; a missing file is fine. What
-// neither tells stays as the post-processor has it.
+// neither says stays as the post-processor has it.
 func (t *Tokenizer) readInfo(dir string) error {
 	var bos, eos, pad specialName
 	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {

@@ -47,7 +47,7 @@ const (
 )
 
 // Load reads a tokenizer: path is a tokenizer.json file or a folder that holds one. A tokenizer_config.json
-// (or special_tokens_map.json) beside it, where present, tells which tokens are BOS,
+// (or special_tokens_map.json) beside it, where present, says which tokens are BOS,
 // EOS and PAD.
 func Load(path string) (*Tokenizer, error) {
 	if st, err := os.Stat(path); err != nil {
@@ -78,7 +78,7 @@ func Load(path string) (*Tokenizer, error) {
 const maxFile = 1 << 27
 
 // Parse reads the text of a tokenizer.json of at most 128 MiB. BOS, EOS and PAD are then known only as far as
-// the post-processor tells.
+// the post-processor says.
 func Parse(data []byte) (*Tokenizer, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrSyntax, len(data), maxFile)

@@ -49,7 +49,7 @@ type Pass struct {
 	*Setup
 	// Input gets what a matrix multiplies; nil: nobody asks.
 	Input func(l *Linear, x kernels.Mat)
-	// Past tells what came before each of the sequences; nil: nothing, and keys and values are not kept.
+	// Past is what came before each of the sequences; nil: nothing, and keys and values are not kept.
 	Past []Past
 	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row
 	// and overwrites the others.

@@ -20,7 +20,7 @@ func (p *Pass) Record(b *Block, x kernels.Mat, t *Tape) error {
 }
 
 // Replay records a block again from its input in, which must stay as it is until the backward pass is done. The
-// block's output is not computed, and nobody is told of what matrices see.
+// block's output is not computed, and Input is not called again.
 func (p *Pass) Replay(b *Block, in kernels.Mat, t *Tape) error {
 	if err := p.open(b, t); err != nil {
 		return err

@@ -32,7 +32,7 @@ type Matrix struct {
 	scales     []uint16 // BF16
 }
 
-// Check tells whether a number of bits is supported; 0 means none.
+// Check reports, by a nil error, whether a number of bits is supported; 0 means none.
 func Check(bits int) error {
 	if bits == 0 || bits == 4 || bits == 8 {
 		return nil

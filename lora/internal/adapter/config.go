@@ -64,11 +64,11 @@ type MoSConfig struct {
 	EquivalentRank   int      // e: the rank of the LoRA with as many parameters
 	Shards           int      // l: shards per vector
 	Private          int      // p: ranks of each block's own
-	PairDissociation bool     // B's shards are drawn apart from A's
-	Sampling         Sampling // how shards are drawn
+	PairDissociation bool     // B's shards are sampled apart from A's
+	Sampling         Sampling // how shards are sampled
 }
 
-// Sampling is how the shards of blocks are drawn from a pool.
+// Sampling is how the shards of blocks are sampled from a pool.
 type Sampling string
 
 // The ways.

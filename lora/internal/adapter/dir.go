@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
@@ -37,7 +38,8 @@ func OpenCheckpoint(dir string) (*Checkpoint, error) {
 	}
 	if err != nil {
 		if slices.ContainsFunc(c.Source.Names(), func(n string) bool { return strings.HasSuffix(n, ".bitmask") }) {
-			err = fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them)", dir, lm.ErrSavePacked, dir)
+			err = failure.Hinted(fmt.Errorf("%s: %w", dir, lm.ErrSavePacked),
+				fmt.Sprintf("compress convert %s --out DIR unpacks them", dir))
 		}
 		return nil, errors.Join(err, c.Source.Close())
 	}

@@ -44,7 +44,7 @@ type Render func(messages []Message) (text string, answers [][2]int, err error)
 
 // Options of [Read].
 type Options struct {
-	SeqLen int    // longer sequences are cut: texts into several, answers at their end
+	SeqLen int    // longer sequences are cut: documents into several, answers at their end
 	Vocab  int    // ids outside are refused
 	Chat   Render // nil: conversations are refused
 }
@@ -54,7 +54,7 @@ type Counts struct {
 	Records int
 	Blank   int // lines without a record
 	Cut     int // answers and conversations that lost their ends
-	Split   int // texts that became several sequences
+	Split   int // documents that became several sequences
 	Empty   int // completions without a token, which teach to stop at once
 }
 
@@ -63,7 +63,7 @@ type sample struct {
 	ids, labels []int32
 }
 
-// Read reads a file of text, records or token ids. What the file holds is told by its name, as in package
+// Read reads a file of text, records or token ids. What the file holds follows from its name, as in package
 // corpus. Every record of text is a sequence that ends with EOS; of a prompt with a completion, and of a
 // conversation, only the answers count. The labels of the result are aligned with its ids.
 func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Windows, Counts, error) {

@@ -44,7 +44,7 @@ func (b *Bank) Add(name string, a *adapter.Adapter) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	if _, there := b.all[name]; there || name == "" {
+	if _, taken := b.all[name]; taken || name == "" {
 		return fmt.Errorf("%w: an adapter called %.100q is there, or the name is empty", adapter.ErrConfig, name)
 	}
 	if a.Config.KeepZeros {

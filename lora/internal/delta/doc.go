@@ -15,7 +15,7 @@
 // (package mos), and all narrow products are of one form. The scale s is multiplied into A once per update, not into
 // every result.
 //
-// Variants change a part of it: dropout masks x before A (the masks are drawn from keys, so that the backward pass
+// Variants change a part of it: dropout masks x before A (the masks come of keys, so that the backward pass
 // makes them again instead of keeping them), DoRA scales the sum of both (direction.go), adapters that keep a pruned
 // model's zeros need the product written out (zeros.go), and tables and heads are replaced whole (outside.go,
 // replace.go).

@@ -70,7 +70,7 @@ func (r *Runtime) widen(m *module, y, t, f, bias kernels.Mat) {
 	r.ops.MatMulNN(y, t, f, o)
 }
 
-// narrowed is where x·aᵀ goes: in training it is kept for the way back.
+// narrowed is where x·aᵀ goes: in training it is kept for the backward pass.
 func (r *Runtime) narrowed(w *workspace, m *module, rows int) (kernels.Mat, error) {
 	if !r.train {
 		return r.narrowMat(w, m, wT, rows)
@@ -117,7 +117,7 @@ func (r *Runtime) drop(m *module, dst, x kernels.Mat) error {
 	})
 }
 
-// backward is the way back through a linear's change.
+// backward takes the gradient dy through a linear's change: it adds to dx, and in training to the parameters' gradients.
 func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 	m, ok := r.modules[l.Name]
 	if !ok {

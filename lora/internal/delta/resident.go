@@ -12,13 +12,13 @@ import (
 )
 
 // Resident holds the trained parameters of an adapter on the model's device, and their gradients: the factors
-// are made of them there, and what the way back finds is added there. The parameters in host memory are what
+// are made of them there, and what the backward pass finds is added there. The parameters in host memory are what
 // the last Fetch has brought.
 type Resident struct {
 	r       *Runtime
 	shards  kernels.Assembler // nil: no factors are made of shards
 	flat    []*flat
-	there   map[*adapter.Param]*param
+	places  map[*adapter.Param]*param
 	zeros   kernels.Mat
 	scratch [2]*kernels.Buffer // of most elements
 	most    int                // of a factor
@@ -37,7 +37,7 @@ type flat struct {
 // param is where a parameter lies.
 type param struct {
 	value, grad kernels.Mat
-	turned      bool // the transpose is there
+	turned      bool // the transpose is on the device
 }
 
 // flatCols is the width of the matrices that parameters lie in, zeroRows how many rows are cleared at a time.
@@ -51,13 +51,13 @@ var errForm = errors.New("not on the device")
 
 // Reside moves the parameters to the device, if that is away from the host, has room, and can do what the
 // adapter's kind needs: factors that are parameters themselves, or shards of pools. nil: they stay, and the
-// device is told. With noDecay, weight decay leaves vectors alone.
+// device notes it. With noDecay, weight decay leaves vectors alone.
 func (r *Runtime) Reside(noDecay bool) (*Resident, error) {
 	if r.host {
 		return nil, nil
 	}
 
-	d := &Resident{r: r, there: map[*adapter.Param]*param{}}
+	d := &Resident{r: r, places: map[*adapter.Param]*param{}}
 	err := d.plan(noDecay)
 	if err == nil {
 		err = d.alloc()
@@ -111,7 +111,7 @@ func (d *Resident) plan(noDecay bool) error {
 			if p.Frozen {
 				return errForm
 			}
-			if d.there[p] != nil { // a pool, which many modules share
+			if d.places[p] != nil { // a pool, which many modules share
 				continue
 			}
 
@@ -120,7 +120,7 @@ func (d *Resident) plan(noDecay bool) error {
 				f = plain
 			}
 
-			d.there[p] = &param{turned: turned && k == 1}
+			d.places[p] = &param{turned: turned && k == 1}
 			f.params = append(f.params, p)
 			f.size += room(p)
 		}
@@ -159,11 +159,11 @@ func (d *Resident) alloc() error {
 
 		f.each(func(p *adapter.Param, at int) {
 			rows, cols := p.Value.Rows, p.Value.Cols
-			if d.there[p].turned {
+			if d.places[p].turned {
 				rows, cols = cols, rows
 			}
-			d.there[p].value = kernels.Mat{Buf: f.value.Buf, Off: at, Rows: rows, Cols: cols, Stride: cols}
-			d.there[p].grad = kernels.Mat{Buf: f.grad.Buf, Off: at, Rows: rows, Cols: cols, Stride: cols}
+			d.places[p].value = kernels.Mat{Buf: f.value.Buf, Off: at, Rows: rows, Cols: cols, Stride: cols}
+			d.places[p].grad = kernels.Mat{Buf: f.grad.Buf, Off: at, Rows: rows, Cols: cols, Stride: cols}
 		})
 	}
 
@@ -249,19 +249,19 @@ func (f *flat) each(do func(p *adapter.Param, at int)) {
 func room(p *adapter.Param) int { return (p.Value.Len() + 63) / 64 * 64 }
 
 // lay copies a matrix of a parameter's shape to the way it lies on the device, or back.
-func (d *Resident) lay(p *adapter.Param, host, there []float32, to bool) {
+func (d *Resident) lay(p *adapter.Param, host, onDevice []float32, to bool) {
 	rows, cols := p.Value.Rows, p.Value.Cols
 	for i := range rows {
 		for j := range cols {
 			at := i*cols + j
-			if d.there[p].turned {
+			if d.places[p].turned {
 				at = j*rows + i
 			}
 
 			if to {
-				there[at] = host[i*cols+j]
+				onDevice[at] = host[i*cols+j]
 			} else {
-				host[i*cols+j] = there[at]
+				host[i*cols+j] = onDevice[at]
 			}
 		}
 	}
@@ -313,17 +313,17 @@ func lists(l *adapter.Low) (a, b []int32) {
 // factor is a parameter, or what is made of its shards in scratch memory.
 func (d *Resident) factor(p *adapter.Param, list []int32, rows, cols int) kernels.Mat {
 	if list == nil {
-		return d.there[p].value
+		return d.places[p].value
 	}
 	f := kernels.MatOf(d.scratch[0], rows, cols)
-	d.shards.Assemble(f, d.there[p].value, list)
+	d.shards.Assemble(f, d.places[p].value, list)
 	return f
 }
 
 // scatter adds the gradients of a module's factors to those of the parameters.
 func (d *Resident) scatter(l *adapter.Low, da, dbt kernels.Mat) {
 	p, ops := l.Parameters(), d.r.ops
-	ga, gb := d.there[p[0]].grad, d.there[p[1]].grad
+	ga, gb := d.places[p[0]].grad, d.places[p[1]].grad
 	ofA, ofB := lists(l)
 	if ofA == nil {
 		ops.Add(ga, ga, da, float32(l.Scale))

@@ -46,7 +46,7 @@ type module struct {
 	bias   kernels.Mat // times the scale; absent: none
 	ownA   kernels.Mat // memory of fa and fb where that is not a's and bt's
 	ownB   kernels.Mat
-	t      *kernels.Buffer // x·aᵀ of the latest forward pass, kept for the way back; skinny ones turned around
+	t      *kernels.Buffer // x·aᵀ of the latest forward pass, kept for the backward pass; skinny ones transposed
 	key    rng.Key
 	dora   *direction
 }

@@ -3,21 +3,22 @@ package delta
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/sparse"
 )
 
 // An adapter that keeps zeros changes W to W + M∘(sBA), M being 0 where W is 0 and 1 elsewhere. M∘(sBA) has no
-// narrow factors, so that the product of a pass is one with a matrix as large as W, forward and twice on the
-// way back: a step costs about twice as much as without. The matrix is made anew in every pass, which is little
+// narrow factors, so that the product of a pass is one with a matrix as large as W, forward and twice in the
+// backward pass: a step costs about twice as much as without. The matrix is made anew in every pass, which is little
 // beside the product with all tokens and takes the memory of one matrix, not of all.
 
 // keepable refuses to keep zeros where that cannot be computed.
 func (r *Runtime) keepable() error {
 	if !r.host {
-		return fmt.Errorf("%w: an adapter that keeps zeros acts on the CPU only (HINT: --device cpu, or lora fold "+
-			"writes it into the weights)", adapter.ErrUnsupported)
+		return failure.Hinted(fmt.Errorf("%w: an adapter that keeps zeros acts on the CPU only", adapter.ErrUnsupported),
+			"--device cpu, or lora fold writes it into the weights")
 	}
 
 	for _, l := range r.a.Low {
@@ -76,7 +77,7 @@ func (r *Runtime) forwardMasked(w *workspace, m *module, x, y kernels.Mat) error
 	return nil
 }
 
-// backwardMasked is the way back through a module that keeps zeros. The gradient of the factors is that of the
+// backwardMasked is the backward pass of a module that keeps zeros. The gradient of the factors is that of the
 // matrix where it may change.
 func (r *Runtime) backwardMasked(w *workspace, m *module, x, dy, dx kernels.Mat) error {
 	if r.train {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -25,8 +26,8 @@ func (b Base) Shapes() ([]string, map[string][]int64) { return nil, nil }
 
 // Values has none.
 func (b Base) Values(name string) (kernels.Mat, error) {
-	return kernels.Mat{}, fmt.Errorf("%w: tensor %.200q of the base is needed (HINT: --model names the base)",
-		adapter.ErrUnsupported, name)
+	return kernels.Mat{}, failure.Hinted(fmt.Errorf("%w: tensor %.200q of the base is needed", adapter.ErrUnsupported,
+		name), "--model names the base")
 }
 
 // place is where an architecture has a kind of projection.
@@ -47,8 +48,8 @@ func Modules(f *safetensors.File) (Base, []string, error) {
 
 	places, names := family(types)
 	if places == nil {
-		return nil, nil, fmt.Errorf("%w: no architecture that is known has all of %s (HINT: --model names the base)",
-			adapter.ErrUnsupported, strings.Join(types, ", "))
+		return nil, nil, failure.Hinted(fmt.Errorf("%w: no architecture that is known has all of %s",
+			adapter.ErrUnsupported, strings.Join(types, ", ")), "--model names the base")
 	}
 
 	blocks, sizes, err := measure(f, types)

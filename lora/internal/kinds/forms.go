@@ -289,7 +289,7 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 	return a, nil
 }
 
-// start draws a factor uniformly within 1/√in: Kaiming's rule with a = √5 for an assembled row, whatever the
+// start samples a factor uniformly within 1/√in: Kaiming's rule with a = √5 for an assembled row, whatever the
 // width of its pieces. B stays zero.
 func start(p *adapter.Param, seed uint64, in int) {
 	rng.New(seed, p.Name).FillUniform(p.Data(), 1/math.Sqrt(float64(in)))

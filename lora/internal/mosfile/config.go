@@ -123,7 +123,7 @@ var choices = []string{"target_modules", "exclude_modules", "layers_to_transform
 func nulls(text []byte) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(text, &keys); err != nil {
-		return nil // more than one value, of which the caller tells
+		return nil // more than one value, which the caller reports
 	}
 
 	for _, key := range slices.Sorted(maps.Keys(keys)) {

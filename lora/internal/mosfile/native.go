@@ -106,7 +106,7 @@ func Load(f *safetensors.File, c adapter.Config, base kinds.Base) (*adapter.Adap
 }
 
 // fits compares the shapes of the pools with the base before anything is allocated, so that an adapter of
-// another base is told by its first tensor that does not fit.
+// another base is recognised by its first tensor that does not fit.
 func fits(f *safetensors.File, c *adapter.Config, modules []adapter.Module) error {
 	if c.Kind != adapter.MoS {
 		return nil

@@ -14,7 +14,7 @@ import (
 )
 
 // ReadAlone reads the adapter in a folder without its base: the modules are those that the file has factors
-// for, and whether the configuration targets more cannot be told.
+// for, and whether the configuration targets more is not known.
 func ReadAlone(dir string) (*adapter.Adapter, []string, error) {
 	s, err := readSettings(dir)
 	if err != nil {

@@ -291,7 +291,7 @@ func readBias(key string, value json.RawMessage, b *adapter.Biases) error {
 	return nil
 }
 
-// lost are the starts that change the base's weights by what neither the adapter nor the base tells.
+// lost are the starts that change the base's weights by what follows from neither the adapter nor the base.
 var lost = []string{"pissa_niter_", "corda", "lora_ga", "loftq"}
 
 // readInit reads how the factors were started. Once they are trained, that matters only where the start has

@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -48,9 +49,9 @@ func ReadOn(dir string, modules []adapter.Module, weights Weights) (*adapter.Ada
 
 // needsBase is the error about an adapter that cannot be read without its base's weights.
 func needsBase(dir, init string) error {
-	return fmt.Errorf("%s: %w: key \"init_lora_weights\": %q takes a part of the base's weights into the factors, "+
-		"so the base is needed (HINT: --model names it)",
-		filepath.Join(dir, ConfigName), adapter.ErrUnsupported, init)
+	return failure.Hinted(fmt.Errorf("%s: %w: key \"init_lora_weights\": %q takes a part of the base's weights into "+
+		"the factors, so the base is needed", filepath.Join(dir, ConfigName), adapter.ErrUnsupported, init),
+		"--model names it")
 }
 
 // moves reports whether a start changes the base in a way that can be computed again.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lora/internal/adapter"
@@ -53,13 +54,14 @@ func Count(x kernels.Mat) (int64, error) {
 	return n.Load(), err
 }
 
-// rows calls f with every row of a matrix, several at once, and with what tells which of its elements are zero.
+// rows calls f with every row of a matrix, several at once, and with a function that reports which of its elements are
+// zero.
 func rows(x kernels.Mat, f func(i int, zero func(j int) bool)) error {
 	switch x.DType() {
 	case kernels.F32, kernels.BF16, kernels.F16:
 	default:
-		return fmt.Errorf("%w: the zeros of a matrix of %s are not those of the base (HINT: no --base-bits)",
-			adapter.ErrUnsupported, x.DType())
+		return failure.Hinted(fmt.Errorf("%w: the zeros of a matrix of %s are not those of the base",
+			adapter.ErrUnsupported, x.DType()), "no --base-bits")
 	}
 
 	var wg mmapsafe.Group

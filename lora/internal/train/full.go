@@ -29,9 +29,9 @@ type Full struct {
 	KeepZeros bool
 
 	// Optim where it is on the device, with values and gradients; nil: they are in host memory
-	there  *optim.DeviceAdamW
-	names  []string
-	values map[string]*value
+	resident *optim.DeviceAdamW
+	names    []string
+	values   map[string]*value
 }
 
 // value is a parameter as the optimiser sees it, in host memory unless the optimiser is on the device.
@@ -43,8 +43,9 @@ type value struct {
 }
 
 // NewFull prepares the training of all parameters. An optimiser on the device, if not nil, is used if there is
-// room for its state and, where they are held, for the gradients; the device is told where there is none.
-func NewFull(m *lm.Model, there *optim.DeviceAdamW, held bool) (*Full, error) {
+// room for its state and, where they are held, for the gradients; otherwise the step is the host's, which counts as
+// missed by the device.
+func NewFull(m *lm.Model, onDevice *optim.DeviceAdamW, held bool) (*Full, error) {
 	f := &Full{Model: m, names: m.Tensors(), values: map[string]*value{}}
 	for _, n := range f.names {
 		v, err := m.MutableParam(n)
@@ -54,7 +55,7 @@ func NewFull(m *lm.Model, there *optim.DeviceAdamW, held bool) (*Full, error) {
 		f.values[n] = &value{model: v, host: v}
 	}
 
-	if there != nil && f.reside(there, held) {
+	if onDevice != nil && f.reside(onDevice, held) {
 		return f, nil
 	}
 
@@ -74,20 +75,21 @@ func NewFull(m *lm.Model, there *optim.DeviceAdamW, held bool) (*Full, error) {
 }
 
 // reside puts the optimiser's state on the device, and room for gradients, or nothing of it.
-func (f *Full) reside(there *optim.DeviceAdamW, held bool) bool {
+func (f *Full) reside(onDevice *optim.DeviceAdamW, held bool) bool {
 	for n, v := range f.values {
-		err := there.Reserve(n, v.model)
+		err := onDevice.Reserve(n, v.model)
 		if err == nil && held {
 			v.grad, err = f.alloc(v.model)
 		}
 		if err != nil {
 			f.Free()
-			there.Free()
+			onDevice.Free()
 			return false
 		}
 	}
 
-	f.there, f.Optim = there, there
+	f.resident = onDevice
+	f.Optim = onDevice
 	return true
 }
 
@@ -108,8 +110,8 @@ func (f *Full) Free() {
 			v.grad = kernels.Mat{}
 		}
 	}
-	if f.there != nil {
-		f.there.Free()
+	if f.resident != nil {
+		f.resident.Free()
 	}
 }
 
@@ -155,7 +157,7 @@ func (f *Full) Step(ctx context.Context, step int, batches []batches.Batch, coun
 
 // clip measures the gradients where they are.
 func (f *Full) clip(params []optim.Param, bound float64) (norm, coefficient float64, err error) {
-	if f.there != nil {
+	if f.resident != nil {
 		return optim.ClipOn(f.Model.Device(), params, bound)
 	}
 	return optim.Clip(params, bound, f.Threads)
@@ -163,7 +165,7 @@ func (f *Full) clip(params []optim.Param, bound float64) (norm, coefficient floa
 
 // squares is Σ g² of a gradient where it is.
 func (f *Full) squares(g kernels.Mat) (float64, error) {
-	if f.there != nil {
+	if f.resident != nil {
 		return optim.SumSquaresOn(f.Model.Device(), g)
 	}
 	return optim.SumSquares(g, f.Threads), nil
@@ -173,7 +175,7 @@ func (f *Full) squares(g kernels.Mat) (float64, error) {
 func (f *Full) collect(name string, g kernels.Mat) error {
 	v := f.values[name]
 	switch ops := f.Model.Device().Ops(); {
-	case f.there == nil:
+	case f.resident == nil:
 		v.collect(g)
 	case v.filled:
 		ops.Add(v.grad, v.grad, g, 1)
@@ -286,7 +288,7 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 }
 
 func (f *Full) toHost(g kernels.Mat) (kernels.Mat, error) {
-	if f.there != nil || f.Model.Device().Info().Host {
+	if f.resident != nil || f.Model.Device().Info().Host {
 		return g, nil
 	}
 	h := kernels.MatOf(kernels.NewHost(kernels.F32, g.Len()), g.Rows, g.Cols)
@@ -298,7 +300,7 @@ func (f *Full) param(name string, g kernels.Mat) optim.Param {
 	return optim.Param{Name: name, Value: v, Grad: g, NoDecay: f.NoDecay && v.Rows == 1}
 }
 
-// apply updates a parameter and tells the model.
+// apply updates a parameter in the model.
 func (f *Full) apply(p optim.Param, s optim.Step) error {
 	if err := f.Optim.Apply(p, s); err != nil {
 		return err
@@ -306,7 +308,7 @@ func (f *Full) apply(p optim.Param, s optim.Step) error {
 	return f.changed(f.values[p.Name])
 }
 
-// changed brings a value to the device, if it is not there.
+// changed brings a value to the device, if that has it in memory of its own.
 func (f *Full) changed(v *value) error {
 	v.host.Buf.Changed()
 	if v.model.Buf == v.host.Buf {
@@ -327,7 +329,7 @@ func (f *Full) Save(path string, progress any, best bool) error {
 	for _, n := range f.names {
 		v := f.values[n].host
 		list = append(list, entry{n, dtype.Stored(v.DType()), v.Len(), func(scratch []byte) ([]byte, error) {
-			if f.there != nil {
+			if f.resident != nil {
 				return scratch, f.Model.Device().Download(scratch, v.Buf, v.Off)
 			}
 			return v.Buf.Bytes()[v.Off*v.DType().Size():][:v.Len()*v.DType().Size()], nil
@@ -335,8 +337,8 @@ func (f *Full) Save(path string, progress any, best bool) error {
 	}
 
 	if !best {
-		if f.there != nil {
-			if err := f.there.Fetch(); err != nil {
+		if f.resident != nil {
+			if err := f.resident.Fetch(); err != nil {
 				return err
 			}
 		}
@@ -350,7 +352,7 @@ func (f *Full) Save(path string, progress any, best bool) error {
 func (f *Full) read(file *safetensors.File, name string, size int64) error {
 	v := f.values[name]
 	var raw []byte
-	if f.there != nil {
+	if f.resident != nil {
 		raw = make([]byte, size)
 	} else {
 		raw = v.host.Buf.Bytes()[v.host.Off*v.host.DType().Size():][:size]
@@ -359,7 +361,7 @@ func (f *Full) read(file *safetensors.File, name string, size int64) error {
 	if _, err := file.ReadAt(name, raw, 0); err != nil {
 		return err
 	}
-	if f.there == nil {
+	if f.resident == nil {
 		return f.changed(v)
 	}
 	defer v.model.Buf.Changed()

@@ -25,32 +25,34 @@ type Low struct {
 	// NoDecay keeps weight decay from vectors.
 	NoDecay bool
 
-	there *delta.Resident    // nil: the parameters are in host memory
-	step  *optim.DeviceAdamW // Optim, with it
+	resident *delta.Resident    // nil: the parameters are in host memory
+	step     *optim.DeviceAdamW // Optim, with it
 }
 
 // Reside moves the parameters and the optimiser's state to the model's device, if that is away from the host
-// and can make its steps; else it is told. step is an optimiser there, nil if there is none.
+// and can make its steps; otherwise the steps are the host's, which counts as missed by the device. step is an
+// optimiser on the device, nil if there is none.
 func (l *Low) Reside(step *optim.DeviceAdamW) error {
-	there, err := (*delta.Resident)(nil), error(nil)
+	var resident *delta.Resident
+	var err error
 	if step != nil {
-		there, err = l.Runtime.Reside(l.NoDecay)
+		resident, err = l.Runtime.Reside(l.NoDecay)
 	}
-	if there == nil || err != nil {
+	if resident == nil || err != nil {
 		kernels.Missed(l.Model.Device(), "Optimizer")
 		return err
 	}
 
-	for _, p := range there.Params() {
+	for _, p := range resident.Params() {
 		if step.Reserve(p.Name, p.Value) != nil {
 			step.Free()
-			there.Free()
+			resident.Free()
 			kernels.Missed(l.Model.Device(), "Optimizer")
 			return l.Runtime.Update()
 		}
 	}
 
-	l.there = there
+	l.resident = resident
 	l.step = step
 	l.Optim = step
 
@@ -59,16 +61,16 @@ func (l *Low) Reside(step *optim.DeviceAdamW) error {
 
 // Fetch brings the parameters to host memory, if they are elsewhere.
 func (l *Low) Fetch() error {
-	if l.there == nil {
+	if l.resident == nil {
 		return nil
 	}
-	return l.there.Fetch()
+	return l.resident.Fetch()
 }
 
 // Free gives back what is held on the device.
 func (l *Low) Free() {
-	if l.there != nil {
-		l.there.Free()
+	if l.resident != nil {
+		l.resident.Free()
 		l.step.Free()
 	}
 }
@@ -78,7 +80,7 @@ func (l *Low) Free() {
 func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, counted int,
 	lr, clip float64,
 ) (loss, norm float64, err error) {
-	// Dropout is keyed by the step and the batch, and not by what was drawn before: a resumed training has the same
+	// Dropout is keyed by the step and the batch, and not by what was sampled before: a resumed training has the same
 	// masks.
 	l.Runtime.ZeroGrad()
 	key := rng.New(l.Seed, "dropout").With(uint64(step))
@@ -110,7 +112,7 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 		}
 	}
 
-	if err := l.Runtime.Update(); err != nil || l.there == nil {
+	if err := l.Runtime.Update(); err != nil || l.resident == nil {
 		return loss, norm, err
 	}
 	if err := l.Model.Device().Ops().Sync(); err != nil {
@@ -122,15 +124,15 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 
 // clip measures the gradients where they are.
 func (l *Low) clip(params []optim.Param, bound float64) (norm, coefficient float64, err error) {
-	if l.there != nil {
+	if l.resident != nil {
 		return optim.ClipOn(l.Model.Device(), params, bound)
 	}
 	return optim.Clip(params, bound, l.Threads)
 }
 
 func (l *Low) params() []optim.Param {
-	if l.there != nil {
-		return l.there.Params()
+	if l.resident != nil {
+		return l.resident.Params()
 	}
 	list := l.Adapter.Trainable()
 	params := make([]optim.Param, len(list))
@@ -166,11 +168,11 @@ func (l *Low) Save(path string, progress any, best bool) error {
 
 // state is the optimiser's, by the names of the parameters.
 func (l *Low) state() (map[string][]float32, error) {
-	if l.there == nil {
+	if l.resident == nil {
 		return l.Optim.State(), nil
 	}
 	err := l.step.Fetch()
-	return l.there.Apart(l.step.State()), err
+	return l.resident.Apart(l.step.State()), err
 }
 
 // Restore takes over what Save has written.
@@ -190,8 +192,8 @@ func (l *Low) Restore(path string, best bool) error {
 
 	if !best {
 		state, err := optimizerState(f)
-		if l.there != nil {
-			state = l.there.Together(state)
+		if l.resident != nil {
+			state = l.resident.Together(state)
 		}
 		if err == nil {
 			err = l.Optim.Restore(state)
@@ -201,8 +203,8 @@ func (l *Low) Restore(path string, best bool) error {
 		}
 	}
 
-	if l.there != nil {
-		if err := l.there.Push(); err != nil {
+	if l.resident != nil {
+		if err := l.resident.Push(); err != nil {
 			return err
 		}
 	}

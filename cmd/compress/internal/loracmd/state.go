@@ -58,7 +58,7 @@ func (r *run) earlier() error {
 	return nil
 }
 
-// indifferent are the flags that say where and how a training is done and told, not what comes of it.
+// indifferent are the flags that say where and how a training is done and shown, not what comes of it.
 var indifferent = []string{
 	"device", "json", "memory", "out", "overwrite", "quiet", "report", "resume", "save-every",
 	"threads",
