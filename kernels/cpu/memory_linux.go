@@ -7,11 +7,36 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // memory returns the machine's total and available memory in bytes, 0 where unknown.
-func memory() (total, free int64) {
-	return totalMemory(), procField("/proc/meminfo", "MemAvailable")
+func memory() (total, free int64) { return totalMemory(), available.read() }
+
+// available is the memory that is available, as it was a moment ago: whether a device is the host is asked for every
+// matrix, and each answer has the memory in it.
+var available memoryGauge
+
+// memoryGauge remembers what it has read for a moment.
+type memoryGauge struct {
+	mu    sync.Mutex
+	until time.Time
+	bytes int64
+}
+
+// moment is how old an answer may be: far less than it takes to fill any memory by a noticeable part.
+const moment = 50 * time.Millisecond
+
+func (g *memoryGauge) read() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	if now := time.Now(); now.After(g.until) {
+		g.bytes = procField("/proc/meminfo", "MemAvailable")
+		g.until = now.Add(moment)
+	}
+
+	return g.bytes
 }
 
 // What does not change while a process runs is read once: callers ask a device what it is for every matrix, and the
