@@ -27,10 +27,11 @@ const maxJournal = 1 << 30
 // Journal is an append-only file of lines, which is locked while open. Each line is a JSON value, a tab and eight
 // digits: the CRC-32 of all values up to there, so that a line that was changed, lost or moved is noticed. The first
 // line is the header, which identifies the work; the following ones are its steps in order. A last line without its
-// end, which a crash can leave, counts for nothing.
+// end, which a crash can leave, counts for nothing. A plain journal has the values alone.
 type Journal struct {
 	path  string
 	file  *os.File
+	plain bool
 	sum   uint32
 	lines [][]byte
 	ends  []int64 // of the lines
@@ -40,20 +41,24 @@ type Journal struct {
 
 // OpenJournal opens the journal at path, or makes one, and reads what is there. The error wraps [ErrBusy] while another
 // process has it, or is one of the operating system; damage is no error here, see [Journal.Fault].
-func OpenJournal(path string) (*Journal, error) { return openJournal(path, 0) }
+func OpenJournal(path string) (*Journal, error) { return openJournal(path, 0, false) }
+
+// OpenPlainJournal is [OpenJournal] for a plain journal. Comparisons and demos keep theirs among their finished files,
+// which later builds add to, so that its form is theirs for good.
+func OpenPlainJournal(path string) (*Journal, error) { return openJournal(path, 0, true) }
 
 // NewJournal makes a journal where none is. The error wraps fs.ErrExist where there is one.
-func NewJournal(path string) (*Journal, error) { return openJournal(path, os.O_EXCL) }
+func NewJournal(path string) (*Journal, error) { return openJournal(path, os.O_EXCL, false) }
 
-func openJournal(path string, flags int) (*Journal, error) {
+func openJournal(path string, flags int, plain bool) (*Journal, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|flags, 0o666)
 	if err != nil {
 		return nil, err
 	}
 
-	j := &Journal{path: path, file: f}
-	if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, ErrBusy), f.Close())
+	j := &Journal{path: path, file: f, plain: plain}
+	if err := hold(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	if err := j.read(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
@@ -82,9 +87,9 @@ func (j *Journal) read() error {
 
 	for at := 0; at < whole && j.fault == nil; {
 		length := bytes.IndexByte(text[at:], '\n')
-		body, mark, ok := bytes.Cut(text[at:at+length], []byte{'\t'})
+		body, ok := j.value(text[at : at+length])
 		sum := crc32.Update(j.sum, crc32.IEEETable, body)
-		if !ok || string(mark) != fmt.Sprintf("%08x", sum) {
+		if !ok {
 			j.fault = j.At(len(j.lines)+1, errors.New("the line is damaged"))
 			break
 		}
@@ -98,6 +103,15 @@ func (j *Journal) read() error {
 
 	_, err = j.file.Seek(0, io.SeekEnd)
 	return err
+}
+
+// value is the JSON value of the line that follows those that were read, and whether the line is whole.
+func (j *Journal) value(line []byte) (body []byte, whole bool) {
+	if j.plain {
+		return line, json.Valid(line)
+	}
+	body, mark, ok := bytes.Cut(line, []byte{'\t'})
+	return body, ok && string(mark) == fmt.Sprintf("%08x", crc32.Update(j.sum, crc32.IEEETable, body))
 }
 
 // Lines are the JSON values that were there when the journal was opened, in front of damage; the first is the header.
@@ -155,8 +169,13 @@ func (j *Journal) Put(v any) error {
 	}
 
 	sum := crc32.Update(j.sum, crc32.IEEETable, body)
+	line := append(body, '\n')
+	if !j.plain {
+		line = fmt.Appendf(body, "\t%08x\n", sum)
+	}
+
 	// In one call, so that a line that is cut short can only be the last one.
-	if _, err := j.file.Write(fmt.Appendf(body, "\t%08x\n", sum)); err != nil {
+	if _, err := j.file.Write(line); err != nil {
 		return fmt.Errorf("%s: %w", j.path, err)
 	}
 	j.sum = sum
