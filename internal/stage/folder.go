@@ -27,7 +27,7 @@ var (
 	ErrExists   = failure.Misuse("output already exists", "choose another --out, or pass --overwrite")
 	ErrTarget   = failure.Misuse("not a folder to write to", "")
 	ErrInPlace  = failure.Misuse("output is the source itself", "")
-	ErrBusy     = errors.New("another process writes this output")
+	ErrBusy     = errors.New("another process is at work on this output")
 	ErrOtherJob = failure.Misuse("unfinished output belongs to another job", "")
 	ErrChanged  = errors.New("it changed while it was in use")
 	ErrDamaged  = errors.New("its bytes are not those that were written there")

@@ -31,12 +31,14 @@ const maxJournal = 1 << 30
 // end, which a crash can leave, counts for nothing.
 //
 // A journal of large values ([StartLarge]) has another form, since it is not kept in memory and its lines become part
-// of a finished file: each line stands behind its own SHA-256 ([SealLine]).
+// of a finished file: each line stands behind its own SHA-256 ([SealLine]). A plain journal ([OpenPlainJournal]) has the
+// values alone.
 type Journal struct {
 	path  string
 	file  *os.File
 	take  func(line int, value []byte) error // of a journal of large values; nil: lines are kept
 	large bool
+	plain bool
 	sum   uint32
 	lines [][]byte
 	ends  []int64 // of the lines
@@ -47,6 +49,12 @@ type Journal struct {
 // OpenJournal opens the journal at path, or makes one, and reads what is there. The error wraps [ErrBusy] while another
 // process has it, or is one of the operating system; damage is no error here, see [Journal.Fault].
 func OpenJournal(path string) (*Journal, error) { return (&Journal{path: path}).open(os.O_CREATE) }
+
+// OpenPlainJournal is [OpenJournal] for a plain journal. Comparisons and demos keep theirs among their finished files,
+// which later builds add to, so that its form is theirs for good.
+func OpenPlainJournal(path string) (*Journal, error) {
+	return (&Journal{path: path, plain: true}).open(os.O_CREATE)
+}
 
 // NewJournal makes a journal where none is. The error wraps fs.ErrExist where there is one.
 func NewJournal(path string) (*Journal, error) {
@@ -79,8 +87,8 @@ func (j *Journal) open(flags int) (*Journal, error) {
 		return nil, err
 	}
 
-	if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
-		return nil, errors.Join(fmt.Errorf("%s: %w", j.path, ErrBusy), f.Close())
+	if err := hold(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", j.path, err), f.Close())
 	}
 
 	j.file = f
@@ -140,8 +148,11 @@ func (j *Journal) read() error {
 
 // seal is a value as a line of the journal, and the sum of all values up to it.
 func (j *Journal) seal(value []byte) (line []byte, sum uint32) {
-	if j.large {
+	switch {
+	case j.large:
 		return SealLine(value), 0
+	case j.plain:
+		return append(value, '\n'), 0
 	}
 	sum = crc32.Update(j.sum, crc32.IEEETable, value)
 	return fmt.Appendf(value, "\t%08x\n", sum), sum
@@ -152,6 +163,9 @@ func (j *Journal) unseal(line []byte) (value []byte, sum uint32, ok bool) {
 	if j.large {
 		value, ok = UnsealLine(line)
 		return value, 0, ok
+	}
+	if j.plain {
+		return line, 0, json.Valid(line)
 	}
 
 	value, mark, ok := bytes.Cut(line, []byte{'\t'})

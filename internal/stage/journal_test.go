@@ -182,6 +182,79 @@ func TestLargeJournal(t *testing.T) {
 	}
 }
 
+// TestPlainJournal: a journal without checksums keeps its form, a torn last line counts for nothing, and a line that is
+// no JSON is damage, which is named.
+func TestPlainJournal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.jsonl")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	write("{\"job\":\"a\"}\n1\n[2")
+	j, err := OpenPlainJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(j.Lines()); n != 2 || j.Fault() != nil {
+		t.Errorf("%d lines, %v", n, j.Fault())
+	}
+	if _, err := OpenPlainJournal(path); !errors.Is(err, ErrBusy) {
+		t.Errorf("a second time: %v", err)
+	}
+	if err := errors.Join(j.Add("x"), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "{\"job\":\"a\"}\n1\n\"x\"\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+
+	write("{\"job\":\"a\"}\n1}\n2\n")
+	if j, err = OpenPlainJournal(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Fault(); len(j.Lines()) != 1 || !errors.Is(err, ErrJournal) ||
+		!strings.Contains(err.Error(), "journal.jsonl:2: ") {
+		t.Errorf("%d lines, %v", len(j.Lines()), err)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLockFile: one at a time has the lock, the next one once the first has closed it, and a link in its place is not
+// followed.
+func TestLockFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deep", "lock")
+	f, err := LockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockFile(path); !errors.Is(err, ErrBusy) {
+		t.Errorf("while it is held: %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	again, err := LockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+
+	link := filepath.Join(filepath.Dir(path), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Skip(err)
+	}
+	if _, err := LockFile(link); err == nil || errors.Is(err, ErrBusy) {
+		t.Errorf("through a link: %v", err)
+	}
+}
+
 // whole2 is a journal without its second line.
 func whole2(text string) string {
 	list := strings.SplitAfter(text, "\n")

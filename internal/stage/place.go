@@ -121,6 +121,33 @@ func Lock(dir string) (*os.File, error) {
 	}
 }
 
+// LockFile makes a file and the folders above it, or takes the file that is there, and locks it until it is closed. The
+// error wraps [ErrBusy] while another process has it.
+func LockFile(path string) (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return nil, err
+	}
+
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err := hold(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+
+	return f, nil
+}
+
+// hold locks what is open, until it is closed. On file systems without locks nobody is kept out: there, too, most have
+// the place for themselves.
+func hold(f *os.File) error {
+	if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		return ErrBusy
+	}
+	return nil
+}
+
 // lockThere locks a folder. The error wraps fs.ErrNotExist where the folder vanished meanwhile, which the end of
 // another run does.
 func lockThere(dir string) (*os.File, error) {
@@ -129,12 +156,12 @@ func lockThere(dir string) (*os.File, error) {
 		return nil, err
 	}
 
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = hold(f)
 	mine, errMine := f.Stat()
 	now, errNow := os.Lstat(dir)
 	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		err = fmt.Errorf("%w: %s is locked", ErrBusy, dir)
+	case err != nil:
+		err = fmt.Errorf("%w: %s is locked", err, dir)
 	case errMine != nil || errNow != nil || !os.SameFile(mine, now):
 		err = fmt.Errorf("%s: %w", dir, fs.ErrNotExist)
 	default:
