@@ -91,7 +91,7 @@ func (c *cursor) str(what string) (string, error) {
 // parse reads the header of a whole file. The file may be mapped: nothing of the result points into it.
 func parse(data []byte) (*header, error) {
 	c := &cursor{data: data}
-	h := &header{alignment: defaultAlignment}
+	h := &header{}
 	if err := h.readVersion(c); err != nil {
 		return nil, err
 	}
@@ -158,15 +158,22 @@ func (h *header) readMetadata(c *cursor, n int) error {
 		h.metadata = append(h.metadata, Entry{key, v})
 	}
 
-	if v, ok := h.metadata.Get(alignmentKey); ok {
-		n, _ := v.Uint()
-		if v.Kind() != Uint32 || n == 0 || n&(n-1) != 0 {
-			return fault(ErrAlignment, -1, "%s %v; it is a uint32 and a power of 2", v.Kind(), v)
-		}
-		h.alignment = int64(n)
-	}
+	alignment, err := alignmentOf(h.metadata)
+	h.alignment = alignment
+	return err
+}
 
-	return nil
+// alignmentOf is the alignment that the metadata name.
+func alignmentOf(m Metadata) (int64, error) {
+	v, ok := m.Get(alignmentKey)
+	if !ok {
+		return defaultAlignment, nil
+	}
+	n, _ := v.Uint()
+	if v.Kind() != Uint32 || n == 0 || n&(n-1) != 0 {
+		return 0, fault(ErrAlignment, -1, "%s %v; it is a uint32 and a power of 2", v.Kind(), v)
+	}
+	return int64(n), nil
 }
 
 // keyed names the key that an error is about.

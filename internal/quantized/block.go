@@ -3,9 +3,8 @@ package quantized
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"sync"
-
-	"github.com/modelcompress/compress/kernels"
 )
 
 // Block is a format whose rows are sequences of blocks. An element is mul·q - sub, with a small integer q, and mul and
@@ -104,8 +103,13 @@ func (f *Block) finite(b []byte) bool {
 	return f.bad == nil || !f.bad(b)
 }
 
-// half reads a float16.
-func half(b []byte) float32 { return kernels.FromF16(binary.LittleEndian.Uint16(b)) }
+// half reads a float16 that is finite. The product is exact: it moves the exponent, whose bias is 15 and not 127, and
+// makes normal numbers of those that were below.
+func half(b []byte) float32 {
+	h := uint32(binary.LittleEndian.Uint16(b))
+	v := math.Float32frombits(h&0x7fff<<13) * 0x1p112
+	return math.Float32frombits(math.Float32bits(v) | h&0x8000<<16)
+}
 
 // Bytes are handled eight at a time; each is called ones where all eight are 1.
 const (
@@ -125,12 +129,14 @@ func minus(v uint64, n byte) uint64 { return ((v | signs) - uint64(n)*ones) ^ si
 
 // nibbles writes the low halves of 16 bytes and then the high ones.
 func nibbles(q, b []byte) {
-	x := load(b)
-	y := load(b[8:])
-	store(q, x&low4)
-	store(q[8:], y&low4)
-	store(q[16:], x>>4&low4)
-	store(q[24:], y>>4&low4)
+	to := (*[32]byte)(q)
+	from := (*[16]byte)(b)
+	x := load(from[:])
+	y := load(from[8:])
+	store(to[:], x&low4)
+	store(to[8:], y&low4)
+	store(to[16:], x>>4&low4)
+	store(to[24:], y>>4&low4)
 }
 
 // spread makes eight bytes of eight bits, 0 or 1 each, the lowest bit first.

@@ -30,7 +30,7 @@ var NVFP4 = Block{
 	Name: "NVFP4", Elements: 64, Bytes: 36, group: 16, translate: &fp4Doubled,
 	unpack: func(b, q []byte, mul, _ []float32) {
 		for i, s := range b[:4] {
-			mul[i] = halfScale(s)
+			mul[i] = halfScales[s]
 			x := load(b[4+8*i:])
 			store(q[16*i:], x&low4)
 			store(q[16*i+8:], x>>4&low4)
@@ -38,15 +38,18 @@ var NVFP4 = Block{
 	},
 }
 
-// halfScale is half of an unsigned float E4M3. The code of its NaN, 0x7f, is 0 in ggml.
-func halfScale(s byte) float32 {
-	man := float32(s & 7)
-	exp := int(s >> 3 & 15)
-	switch {
-	case s == 0x7f:
-		return 0
-	case exp == 0:
-		return man / (1 << 10)
+// halfScales is half of each unsigned float E4M3. The code of its NaN, 0x7f, is 0 in ggml.
+var halfScales = func() (t [256]float32) {
+	for i := range t {
+		man := float64(i & 7)
+		exp := i >> 3 & 15
+		switch {
+		case i == 0x7f:
+		case exp == 0:
+			t[i] = float32(man / (1 << 10))
+		default:
+			t[i] = float32(math.Ldexp(1+man/8, exp-8))
+		}
 	}
-	return float32(math.Ldexp(float64(1+man/8), exp-8))
-}
+	return t
+}()

@@ -7,6 +7,15 @@ import (
 
 // F32 is IEEE 754 binary32 as it is.
 var F32 = Block{Name: "F32", Elements: 1, Bytes: 4, widen: func(dst []float32, src []byte) {
+	for len(dst) >= 8 { // the bounds of eight are checked at once
+		out := (*[8]float32)(dst)
+		in := (*[32]byte)(src)
+		for i := range out {
+			out[i] = math.Float32frombits(binary.LittleEndian.Uint32(in[4*i:]))
+		}
+		dst = dst[8:]
+		src = src[32:]
+	}
 	for i := range dst {
 		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
 	}

@@ -6,9 +6,12 @@ var Q4_0 = Block{
 	Name: "Q4_0", Elements: 32, Bytes: 18, group: 32, halves: []int{0},
 	unpack: func(b, q []byte, mul, _ []float32) {
 		mul[0] = half(b)
-		nibbles(q, b[2:])
-		for i := 0; i < 32; i += 8 {
-			store(q[i:], minus(load(q[i:]), 8))
-		}
+		x := load(b[2:])
+		y := load(b[10:])
+		to := (*[32]byte)(q)
+		store(to[:], minus(x&low4, 8))
+		store(to[8:], minus(y&low4, 8))
+		store(to[16:], minus(x>>4&low4, 8))
+		store(to[24:], minus(y>>4&low4, 8))
 	},
 }

@@ -5,9 +5,12 @@ var Q5_0 = Block{
 	Name: "Q5_0", Elements: 32, Bytes: 22, group: 32, halves: []int{0},
 	unpack: func(b, q []byte, mul, _ []float32) {
 		mul[0] = half(b)
-		nibbles(q, b[6:])
-		for i := range 4 {
-			store(q[8*i:], minus(load(q[8*i:])|spread(b[2+i])<<4, 16))
-		}
+		x := load(b[6:])
+		y := load(b[14:])
+		to := (*[32]byte)(q)
+		store(to[:], minus(x&low4|spread(b[2])<<4, 16))
+		store(to[8:], minus(y&low4|spread(b[3])<<4, 16))
+		store(to[16:], minus(x>>4&low4|spread(b[4])<<4, 16))
+		store(to[24:], minus(y>>4&low4|spread(b[5])<<4, 16))
 	},
 }

@@ -7,9 +7,12 @@ var Q5_1 = Block{
 	unpack: func(b, q []byte, mul, sub []float32) {
 		mul[0] = half(b)
 		sub[0] = -half(b[2:])
-		nibbles(q, b[8:])
-		for i := range 4 {
-			store(q[8*i:], load(q[8*i:])|spread(b[4+i])<<4)
-		}
+		x := load(b[8:])
+		y := load(b[16:])
+		to := (*[32]byte)(q)
+		store(to[:], x&low4|spread(b[4])<<4)
+		store(to[8:], y&low4|spread(b[5])<<4)
+		store(to[16:], x>>4&low4|spread(b[6])<<4)
+		store(to[24:], y>>4&low4|spread(b[7])<<4)
 	},
 }

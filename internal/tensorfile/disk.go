@@ -1,0 +1,103 @@
+//go:build unix
+
+package tensorfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/internal/disk"
+)
+
+// diskFault turns a full disk or quota into ErrNoSpace, and a limit on the size of a file into ErrFileSize.
+func diskFault(err error, f *os.File, need int64) error {
+	var cause unix.Errno
+	errors.As(err, &cause)
+
+	switch cause {
+	case unix.EFBIG:
+		return fault(fmt.Errorf("%w: %w", ErrFileSize, cause), -1, "it needs %d bytes", need)
+	case unix.ENOSPC, unix.EDQUOT:
+		free, _ := disk.Free(f)
+		if short := (*disk.ShortError)(nil); errors.As(err, &short) {
+			free = short.Free // from before the attempt
+		}
+		if free < 0 {
+			return fault(fmt.Errorf("%w: %w", ErrNoSpace, cause), -1, "%d bytes are needed", need)
+		}
+
+		return fault(fmt.Errorf("%w: %w", ErrNoSpace, cause), -1, "%d bytes are needed, %d are free", need, free)
+	}
+
+	return err
+}
+
+// syncDir makes the names in the folder of path durable.
+func syncDir(path string) error {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// lock takes f for this writer alone; ErrBusy if another one has it. File systems without locks (some network ones)
+// give no protection.
+func lock(f *os.File) error {
+	err := disk.Retry(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return ErrBusy
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK):
+		return nil
+	}
+	return err
+}
+
+// openPartial opens an unfinished output and locks it. flag may hold os.O_CREATE. Since the writer that had it may
+// rename or remove it between opening and locking, the name is looked at again.
+func openPartial(path string, flag int) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|flag, 0o666)
+		if err != nil {
+			return nil, err
+		}
+
+		same, err := lockSame(f, path)
+		if err == nil && same {
+			return f, nil
+		}
+
+		_ = f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lockSame locks f and reports whether path still leads to it.
+func lockSame(f *os.File, path string) (bool, error) {
+	mine, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+
+	if !mine.Mode().IsRegular() {
+		return false, ErrNotRegular
+	}
+	if err := lock(f); err != nil {
+		return false, err
+	}
+
+	now, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+
+	return err == nil && os.SameFile(mine, now), err
+}
