@@ -17,7 +17,7 @@ import (
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
-	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // Options are the flags of the verb.
@@ -115,7 +115,7 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	case r.m.Packed():
 		return nil, fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them; --keep-zeros then keeps "+
 			"the pattern)", path, lm.ErrSavePacked, path)
-	case merge.IsMediated(path):
+	case mediate.IsFolder(path):
 		return nil, fmt.Errorf("%s: %w", path, errMediated)
 	}
 
