@@ -367,7 +367,8 @@ func TestMediateEnergyHoldsItsShare(t *testing.T) {
 
 // TestMediateWeighsExperts: weights mix what was kept: with everything kept, halves of two experts are their mean.
 func TestMediateWeighsExperts(t *testing.T) {
-	_, e := mediated(t, "dtype: float32\n"+mediateRecipe("{select: all, keep: 1, dense: base}", trio...), merge.Options{})
+	text := "dtype: float32\n" + mediateRecipe("{select: all, keep: 1, dense: base}", trio...)
+	_, e := mediated(t, text, merge.Options{})
 	got := exported(t, e, map[string]float64{"news": 0.5, "sums": 0.5})
 	a := exported(t, e, map[string]float64{"news": 1})
 	b := exported(t, e, map[string]float64{"sums": 1})

@@ -25,15 +25,15 @@ import (
 // SearchSpec is what the candidates of a search have in common: all that a worker elsewhere needs besides the models'
 // files.
 type SearchSpec struct {
-	Path   string              `json:"path"`   // of the recipe
-	Recipe string              `json:"recipe"` // with its open numbers
-	Inputs []search.Input `json:"inputs"`
-	Hashes []string            `json:"hashes"` // of the inputs
-	Files  map[string]string   `json:"files"`  // of statistics, with their hashes
-	Bytes  int64               `json:"bytes"`  // of a candidate
-	OnDisk bool                `json:"on_disk"`
-	Merge  merge.Options       `json:"merge"`
-	Aims   []Aim               `json:"aims"`
+	Path   string            `json:"path"`   // of the recipe
+	Recipe string            `json:"recipe"` // with its open numbers
+	Inputs []search.Input    `json:"inputs"`
+	Hashes []string          `json:"hashes"` // of the inputs
+	Files  map[string]string `json:"files"`  // of statistics, with their hashes
+	Bytes  int64             `json:"bytes"`  // of a candidate
+	OnDisk bool              `json:"on_disk"`
+	Merge  merge.Options     `json:"merge"`
+	Aims   []Aim             `json:"aims"`
 }
 
 // hashFolder is the hash of a model's or adapter's files.
