@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/modelcompress/compress/merge/internal/mergetest"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -63,7 +64,7 @@ func weights(t *testing.T, dir string) map[string][]byte {
 // empty checks that nothing lies in a folder.
 func empty(t *testing.T, dir string) {
 	t.Helper()
-	if left := folder(t, dir); len(left) > 0 {
+	if left := mergetest.Files(t, dir); len(left) > 0 {
 		t.Errorf("%d files are left in %s", len(left), dir)
 	}
 }
@@ -166,6 +167,6 @@ func TestStoppedInAWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		sameFolder(t, dst, filepath.Join(dir, "whole"))
+		mergetest.Same(t, dst, filepath.Join(dir, "whole"))
 	}
 }

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/scratch"
+	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -34,15 +36,12 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if err := r.merges(); err != nil {
+	all, err := r.Job()
+	if err != nil {
 		return nil, err
 	}
-	if len(r.docs) == 0 {
-		return nil, fmt.Errorf("recipe without a document: %w", ErrOption)
-	}
 
-	dst, err := filepath.Abs(dst)
-	if err != nil {
+	if dst, err = filepath.Abs(dst); err != nil {
 		return nil, err
 	}
 
@@ -53,19 +52,19 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 
 	parts := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+".parts")
 	named := map[string]string{}
-	for _, doc := range r.docs[:len(r.docs)-1] {
+	for _, doc := range all.Docs[:len(all.Docs)-1] {
 		part := o
 		part.Resume, part.Overwrite = true, true
 		named[doc.Name] = filepath.Join(parts, fmt.Sprintf("%x", sha256.Sum256([]byte(doc.Name)))[:16])
 		if err := os.MkdirAll(parts, 0o777); err != nil {
 			return nil, err
 		}
-		if _, err := one(ctx, r, doc, named, named[doc.Name], part); err != nil {
+		if _, err := one(ctx, all, doc, named, named[doc.Name], part); err != nil {
 			return nil, fmt.Errorf("document %q: %w", doc.Name, err)
 		}
 	}
 
-	report, err := one(ctx, r, r.docs[len(r.docs)-1], named, dst, o)
+	report, err := one(ctx, all, all.Docs[len(all.Docs)-1], named, dst, o)
 	if err != nil {
 		return nil, err
 	}
@@ -95,16 +94,16 @@ func removeParts(dir string) error {
 
 // Check resolves a recipe without writing an output: what would be read and written, and what is to be warned
 // of. Of several documents it gives the last one's summary, with those before it, whose results it plans with
-// as if they were there.
+// as if they were there. Which tensors mediate would keep apart is not known before they are compared: the plan is
+// that of its dense model with all of them averaged.
 func Check(r Recipe, o Options) (s *Summary, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if err := r.merges(); err != nil {
+
+	all, err := r.Job()
+	if err != nil {
 		return nil, err
-	}
-	if len(r.docs) == 1 && r.docs[0].Mediate != nil {
-		return checkMediation(r, o)
 	}
 
 	dir, release, err := scratch.Folder("compress-plan-")
@@ -114,9 +113,14 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 	defer func() { err = errors.Join(err, release()) }()
 
 	named, before := map[string]string{}, []*Summary(nil)
-	for i, doc := range r.docs {
+	for i, doc := range all.Docs {
+		if doc.Mediate != nil && len(all.Docs) > 1 {
+			return nil, fmt.Errorf("%s: mediate among several documents cannot be planned, only merged: %w", all.Path,
+				ErrOption)
+		}
+
 		named[doc.Name] = filepath.Join(dir, fmt.Sprint(i))
-		if s, err = preview(r, doc, named, o); err != nil {
+		if s, err = preview(all, doc, named, o); err != nil {
 			return nil, err
 		}
 		s.Document, s.Before = doc.Name, before
@@ -127,193 +131,246 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 }
 
 // preview is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
-func preview(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
-	if doc.Mediate != nil {
-		return nil, fmt.Errorf("%s: mediate among several documents cannot be planned, only merged: %w", r.path,
-			ErrOption)
+func preview(r job.Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
+	w, err := job.Open(r, doc, named, o.Job())
+	if err != nil {
+		return nil, err
 	}
+	defer w.Close() // it was only read
 
-	w, err := prepare(r, doc, named, o)
-	defer w.close()
-
+	steps, err := o.steps(w, false)
 	if err != nil {
 		return nil, err
 	}
 
-	groups, err := w.groups(func(string) bool { return false })
+	groups, err := steps.Groups(nothing)
 	if err == nil && doc.Name != "" {
-		err = w.outline(named[doc.Name])
+		err = w.Outline(named[doc.Name])
 	}
 	if err != nil {
 		return nil, err
 	}
 
-	return w.summary(groups)
+	memory, err := stream.Budget(groups, w.Engine())
+	if err != nil {
+		return nil, err
+	}
+
+	return newSummary(w, memory), nil
 }
 
-// summary is what a merge of groups would do.
-func (w *work) summary(groups []stream.Group) (*Summary, error) {
-	memory, err := stream.Budget(groups, w.streaming())
-	if err != nil {
-		return nil, err
-	}
+// nothing is what an interrupted run has finished where there was none.
+func nothing(string) bool { return false }
 
-	p := w.plan.Summary()
-	s := &Summary{
-		Method: p.Method, Models: p.Models, Base: p.Base, Donor: p.Donor, Tensors: p.Tensors, Copied: p.Copied,
-		Parameters: p.Parameters, Blocks: p.Blocks, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Largest: p.Largest,
-		LargestIn: p.LargestIn, DTypes: p.DTypes, Vocabulary: p.Vocabulary, Warnings: w.warnings, Memory: memory,
+// steps are what makes a document; works is false where nothing is going to be written.
+func (o Options) steps(w *job.Work, works bool) (job.Steps, error) {
+	switch {
+	case w.Doc.Mediate == nil:
+		return job.Ordinary{Work: w}, nil
+	case o.Mediator == nil:
+		return nil, fmt.Errorf("%s: merge_method %s needs Options.Mediator, which package merge/mediate has: %w",
+			w.Recipe.Path, recipe.Mediated, ErrOption)
 	}
-	for _, t := range w.plan.Tensors {
-		s.Plan = append(s.Plan, planned(w.plan, &t))
-	}
-
-	return s, nil
+	return o.Mediator.Steps(w, works)
 }
 
 // one merges one document.
-func one(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]string, dst string,
+func one(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[string]string, dst string,
 	o Options,
 ) (report *Report, err error) {
-	if doc.Mediate != nil {
-		return mediate(ctx, r, doc, named, dst, o)
-	}
-
 	start := time.Now()
-	w, err := prepare(r, doc, named, o)
-	defer func() { err = errors.Join(err, w.close()) }()
-
+	w, err := job.Open(r, doc, named, o.Job())
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, w.Close()) }()
 
-	for _, dir := range w.folders {
+	for _, dir := range w.Folders {
 		if output.Same(dir, dst) {
 			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
 		}
 	}
 
-	job, err := w.job()
+	steps, err := o.steps(w, true)
 	if err != nil {
 		return nil, err
 	}
 
-	if _, err := w.groups(func(string) bool { return false }); err != nil { // before anything is written
+	key, err := identity(w, o)
+	if err == nil {
+		key, err = steps.Identity(ctx, key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := steps.Prepare(ctx, output.JobKept(key)); err != nil {
 		return nil, err
 	}
 
-	w.warnings = append([]string(nil), w.plan.Warnings...)
+	// Groups are made once before anything is written, for the faults of their parameters. Their warnings come again
+	// with those that are run.
+	warnings := w.Warnings
+	if _, err := steps.Groups(nothing); err != nil {
+		return nil, err
+	}
+	w.Warnings = slices.Clone(warnings)
+
 	out, err := output.Open(dst, output.Options{
-		Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: w.layout(),
-		Joints: w.plan.Joints, MaxShard: o.MaxShard, Readers: o.Workers, Every: o.journalEvery,
+		Overwrite: o.Overwrite, Resume: o.Resume, Job: key, Tensors: w.Layout(),
+		Joints: w.Plan.Joints, MaxShard: o.MaxShard, Readers: o.Workers, Every: o.journalEvery,
 	})
 	if err != nil {
 		return nil, err
 	}
 
-	return w.fill(ctx, dst, job, out, func(report *Report) error { return w.run(ctx, out, report, start) })
-}
-
-// fill has run write an output unless that is complete already. What run leaves when it fails stays where a
-// resumed merge can use it.
-func (w *work) fill(ctx context.Context, dst, job string, out *output.Folder,
-	run func(report *Report) error,
-) (*Report, error) {
 	if out.Complete() {
 		return readReport(dst)
 	}
 
-	report := w.report(job)
-	if err := run(report); err != nil {
+	d := &document{Work: w, steps: steps, o: o, out: out, report: newReport(w, o, key), start: start}
+	if err := d.run(ctx); err != nil {
 		if output.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())
 	}
 
-	return report, nil
+	return d.report, nil
 }
 
-func (w *work) streaming() stream.Options {
-	workers := w.o.Workers
-	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	memory := w.o.Memory
-	if memory == 0 {
-		memory = DefaultMemory
-	}
-	return stream.Options{Workers: workers, Memory: memory, AllowNonFinite: w.o.AllowNonFinite, Device: w.o.Device}
+// document is a document whose output is open.
+type document struct {
+	*job.Work
+	steps  job.Steps
+	o      Options
+	out    *output.Folder
+	report *Report
+	start  time.Time
 }
 
-// run merges into an open output and finishes it.
-func (w *work) run(ctx context.Context, out *output.Folder, report *Report, start time.Time) error {
-	groups, err := w.groups(out.Done)
+// run merges into the output and finishes it.
+func (d *document) run(ctx context.Context) error {
+	if err := d.steps.Begin(d.out.Stage()); err != nil {
+		return err
+	}
+
+	groups, err := d.steps.Groups(d.out.Done)
 	if err != nil {
 		return err
 	}
 
-	o := w.streaming()
-	o.Written, o.Noted = out.Written, func(name string, n stream.Note) error { return out.Note(name, n) }
-
-	var done atomic.Int64
-	for _, t := range w.layout() {
-		if size, err := t.DType.ByteSize(t.Shape); err == nil && out.Done(t.Name) {
-			done.Add(size)
-		}
-	}
-
-	show := make(chan struct{}, 1)
-	o.Progress = func(n int64) {
-		done.Add(n)
-		select {
-		case show <- struct{}{}:
-		default:
-		}
-	}
-
-	stop := w.show(&done, report.BytesOut, show)
-	result, err := stream.Run(ctx, groups, out, o)
+	engine := d.Engine()
+	engine.Written = d.out.Written
+	engine.Noted = func(name string, n stream.Note) error { return d.out.Note(name, n) }
+	stop := d.show(&engine)
+	result, err := stream.Run(ctx, groups, d.out, engine)
 	stop()
 	if err != nil {
 		return err
 	}
 
-	report.Threads, report.There = result.Workers, result.There
-	report.Warnings = w.warnings
-	if err := w.noted(report, out.Notes()); err != nil {
+	d.report.Threads, d.report.There = result.Workers, result.There
+	d.report.Seconds = time.Since(d.start).Seconds()
+	d.report.BytesPerSecond = float64(d.report.BytesOut) / d.report.Seconds
+	return d.out.Finish(func(dir string) error { return d.finish(ctx, dir) })
+}
+
+// finish adds to the folder, whose weights have been read back, everything else.
+func (d *document) finish(ctx context.Context, dir string) error {
+	made, err := d.steps.Finish(ctx, dir)
+	if err != nil {
 		return err
 	}
 
-	report.Seconds = time.Since(start).Seconds()
-	report.BytesPerSecond = float64(report.BytesOut) / report.Seconds
-	return out.Finish(func(dir string) error { return w.sideFiles(dir, out.Shards(), report) })
+	if made != nil {
+		m := Mediation(*made)
+		d.report.Mediation = &m
+		d.report.Seconds = time.Since(d.start).Seconds() // experts and routers take long
+	}
+
+	d.report.Warnings = d.Warnings
+	if err := d.noted(d.out.Notes()); err != nil {
+		return err
+	}
+	if err := d.writeSide(dir); err != nil {
+		return err
+	}
+
+	return d.steps.Seal(ctx, dir)
 }
 
-// show passes progress on, from one goroutine, until it is stopped.
-func (w *work) show(done *atomic.Int64, total int64, wake chan struct{}) (stop func()) {
-	if w.o.Progress == nil {
+// writeSide writes everything beside the weights: configuration, tokenizer, card, recipe and manifest.
+func (d *document) writeSide(dir string) error {
+	if err := d.WriteSide(dir); err != nil {
+		return err
+	}
+	if err := output.WriteFile(filepath.Join(dir, "mergekit_config.yml"), d.Recipe.Text); err != nil {
+		return err
+	}
+
+	card := output.Card{
+		Plan: d.Plan, Documents: d.Recipe.Docs, Summary: d.Method.Summary,
+		Based: d.Method.Spec.Base != recipe.BaseIgnored, Seed: d.o.Seed, Recipe: d.Recipe.Text,
+	}
+	if err := output.WriteFile(filepath.Join(dir, "README.md"), card.Text()); err != nil {
+		return err
+	}
+
+	var err error
+	if d.report.Files, err = output.Sums(dir); err != nil {
+		return err
+	}
+
+	manifest, err := json.MarshalIndent(d.report, "", "  ")
+	if err != nil {
+		return err
+	}
+
+	return output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n'))
+}
+
+// show passes the engine's progress on, from one goroutine, until it is stopped. What an interrupted run has done
+// counts.
+func (d *document) show(engine *stream.Options) (stop func()) {
+	if d.o.Progress == nil {
 		return func() {}
 	}
+
 	name := ""
-	if len(w.recipe.docs) > 1 {
-		name = w.doc.Name
+	if len(d.Recipe.Docs) > 1 {
+		name = d.Doc.Name
 	}
-	return stream.Follow(wake, func() { w.o.Progress(Progress{name, done.Load(), total}) })
+
+	var done atomic.Int64
+	for _, t := range d.Layout() {
+		if size, err := t.DType.ByteSize(t.Shape); err == nil && d.out.Done(t.Name) {
+			done.Add(size)
+		}
+	}
+
+	wake := make(chan struct{}, 1)
+	engine.Progress = func(n int64) {
+		done.Add(n)
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+
+	return stream.Follow(wake, func() { d.o.Progress(Progress{name, done.Load(), d.report.BytesOut}) })
 }
 
-// job identifies a merge: the recipe, the choices that change the output, and the inputs by path, size and time.
-func (w *work) job() (string, error) {
+// identity identifies a merge: the recipe, the choices that change the output, and the inputs by path, size and time.
+func identity(w *job.Work, o Options) (string, error) {
 	var files []string
-	for _, in := range w.inputs {
-		files = append(append(files, w.models[in.Ref].Files()...), filepath.Join(in.Dir, "config.json"),
+	for _, in := range w.Inputs {
+		files = append(append(files, w.Models[in.Ref].Files()...), filepath.Join(in.Dir, "config.json"),
 			filepath.Join(in.Dir, "tokenizer.json"))
 	}
 
-	o := w.o
 	o.Workers, o.Memory = 0, 0
 	return output.JobOf(map[string]any{
-		"format": 3, "version": build.Version(), "recipe": string(w.recipe.text),
-		"document": w.doc.Name + stream.Elsewhere(w.o.Device), "options": o,
+		"format": 3, "version": build.Version(), "recipe": string(w.Recipe.Text),
+		"document": w.Doc.Name + stream.Elsewhere(o.Device), "options": o,
 	}, files)
 }

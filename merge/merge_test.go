@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/merge/internal/mergetest"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -42,41 +42,6 @@ func parse(t testing.TB, text string) Recipe {
 		t.Fatal(err)
 	}
 	return r
-}
-
-// folder reads every file of a folder.
-func folder(t *testing.T, dir string) map[string]string {
-	t.Helper()
-	files := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		name, _ := filepath.Rel(dir, path)
-		files[name] = string(data)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return files
-}
-
-// sameFolder compares two folders file by file.
-func sameFolder(t *testing.T, got, want string) {
-	t.Helper()
-	a, b := folder(t, got), folder(t, want)
-	for name, data := range b {
-		if a[name] != data {
-			t.Errorf("%s differs", name)
-		}
-	}
-
-	if len(a) != len(b) {
-		t.Errorf("%d files, want %d", len(a), len(b))
-	}
 }
 
 // leftovers fails if anything but the named entries is in a folder.
@@ -108,7 +73,7 @@ func TestSameBytes(t *testing.T) {
 	}
 
 	one := run("one", Options{Workers: 1})
-	sameFolder(t, run("five", Options{Workers: 5, Memory: 64 << 20}), one)
+	mergetest.Same(t, run("five", Options{Workers: 5, Memory: 64 << 20}), one)
 	sharded, err := safetensors.OpenDir(run("sharded", Options{MaxShard: 1 << 16}))
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +156,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	sameFolder(t, out, whole)
+	mergetest.Same(t, out, whole)
 	if r, err := readReport(whole); err != nil || r.Ties == nil || len(r.Ties.Tensors) < 10 {
 		t.Errorf("%v: ties are %+v", err, r.Ties)
 	}
@@ -250,7 +215,7 @@ func TestDiskEndsMidway(t *testing.T) {
 		}
 	}
 
-	sameFolder(t, filepath.Join(dir, "out"), filepath.Join(dir, "whole"))
+	mergetest.Same(t, filepath.Join(dir, "out"), filepath.Join(dir, "whole"))
 }
 
 // TestCancelled: an interrupt keeps what is done, another recipe does not take it up, and a resume continues.
@@ -280,7 +245,7 @@ func TestCancelled(t *testing.T) {
 		}
 	}
 
-	sameFolder(t, out, whole)
+	mergetest.Same(t, out, whole)
 }
 
 // damaged copies a nano expert and changes one value of one tensor.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/moe"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -74,20 +75,20 @@ func CheckMixture(r Recipe, o MixtureOptions) (report *MixtureReport, err error)
 // openMixture checks the options and opens the models.
 func (r Recipe) openMixture(o MixtureOptions) (*moe.Mixture, error) {
 	if r.mixture == nil {
-		return nil, faultyRecipe{fmt.Errorf("%s: no mixture of experts", r.path)}
+		return nil, job.Faultf(r.merges.Path, "no mixture of experts")
 	}
 
 	dtype, err := o.validate()
 	if err != nil {
 		return nil, err
 	}
-	places := recipe.Places{Recipe: filepath.Dir(r.path), Cache: recipe.HubCache()}
+	places := recipe.Places{Recipe: filepath.Dir(r.merges.Path), Cache: recipe.HubCache()}
 	m, err := moe.Open(r.mixture, places,
 		moe.Options{
 			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,
 			AllowSame: o.AllowSame,
 		})
-	return m, faulty(err)
+	return m, job.Faulty(err)
 }
 
 // Mix makes a mixture of experts in the folder dst: weights, configuration, the base's tokenizer, a model card and a
@@ -110,7 +111,7 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 		}
 	}
 
-	job, err := mixtureJob(r.mixture, m, o)
+	key, err := mixtureJob(r.mixture, m, o)
 	if err != nil {
 		return nil, err
 	}
@@ -120,14 +121,14 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 	}
 
 	out, err := output.Open(dst, output.Options{
-		Overwrite: o.Overwrite, Resume: o.Resume, Job: job, Tensors: m.Layout(),
+		Overwrite: o.Overwrite, Resume: o.Resume, Job: key, Tensors: m.Layout(),
 		MaxShard: o.MaxShard, Readers: o.Workers,
 	})
 	if err != nil {
 		return nil, err
 	}
 
-	report = newMixtureReport(r.mixture, m, o, job)
+	report = newMixtureReport(r.mixture, m, o, key)
 	if out.Complete() {
 		return report, nil
 	}
@@ -197,10 +198,10 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 }
 
 // newMixtureReport says what is going to be written.
-func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, job string) *MixtureReport {
+func newMixtureReport(c *moe.Config, m *moe.Mixture, o MixtureOptions, key string) *MixtureReport {
 	o.Workers, o.Memory = 0, 0
 	r := &MixtureReport{
-		Version: build.Version(), Job: output.JobKept(job), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate,
+		Version: build.Version(), Job: output.JobKept(key), Kind: m.Family, Experts: len(c.Experts), Gate: c.Gate,
 		Options:  o,
 		Warnings: m.Warnings, Recipe: string(c.Text),
 	}

@@ -1,7 +1,6 @@
 package merge
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/merge/internal/resident"
+	"github.com/modelcompress/compress/merge/internal/job"
+	"github.com/modelcompress/compress/merge/internal/mergetest"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -66,28 +66,11 @@ func TestMixtureIsResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		sameFolders(t, whole, out)
+		mergetest.Same(t, whole, out)
 	}
 
 	if _, err := Mix(context.Background(), m, whole, MixtureOptions{Seed: 4}); !errors.Is(err, ErrExists) {
 		t.Errorf("%v", err)
-	}
-}
-
-// sameFolders compares the files of two folders.
-func sameFolders(t *testing.T, a, b string) {
-	t.Helper()
-	files, err := os.ReadDir(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	for _, f := range files {
-		x, errX := os.ReadFile(filepath.Join(a, f.Name()))
-		y, errY := os.ReadFile(filepath.Join(b, f.Name()))
-		if errX != nil || errY != nil || !bytes.Equal(x, y) {
-			t.Errorf("%s differs: %v %v", f.Name(), errX, errY)
-		}
 	}
 }
 
@@ -153,7 +136,7 @@ func bigModel(t *testing.T, dir string, layers, hidden, inner int) {
 	for i := range list {
 		list[i].DType = safetensors.BF16
 	}
-	if err := resident.WriteZeros(dir, list); err != nil {
+	if err := job.WriteZeros(dir, list); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -209,7 +192,7 @@ func TestMixtureKeepsToItsMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	sameFolders(t, filepath.Join(dir, "small"), filepath.Join(dir, "large"))
+	mergetest.Same(t, filepath.Join(dir, "small"), filepath.Join(dir, "large"))
 
 	if _, err := Mix(context.Background(), m, filepath.Join(dir, "none"),
 		MixtureOptions{Memory: 1 << 12}); !errors.Is(err, ErrMemory) {

@@ -1,11 +1,12 @@
 package merge
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
-	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -25,7 +26,7 @@ var (
 	ErrInPlace   = output.ErrInPlace
 	ErrMethod    = errors.New("merge method is not possible here")
 	// ErrRecipe: the recipe has faults, which the error lists with line and column.
-	ErrRecipe = failure.Misuse("recipe cannot be used", "")
+	ErrRecipe = job.ErrRecipe
 	// ErrMissing: models lack tensors that others have; Options.Missing says what to do.
 	ErrMissing = plan.ErrMissing
 )
@@ -41,7 +42,7 @@ const (
 	MissingSkip  Missing = "skip"  // it is left out
 )
 
-// TieBreak says which of the elements stay that equal the threshold of a method that keeps a share of them.
+// TieBreak says which of the elements stay that equal the threshold of a method that keeps a fraction of them.
 type TieBreak string
 
 // The choices. The zero value is TieDraw.
@@ -80,10 +81,30 @@ type Options struct {
 	// Device runs the dense model for the features of a router (see Recipe.NeedsDevice), and away from the host
 	// merges what it can; nil: the host.
 	Device kernels.Device `json:"-"`
+	// Mediator makes documents by mediate; nil refuses them. Package merge/mediate has one.
+	Mediator Mediator `json:"-"`
 	// Progress is called now and then, by one goroutine at a time. May be nil.
 	Progress func(Progress) `json:"-"`
 
 	journalEvery int64 // bytes between two entries of the journal; 0: the package's choice
+}
+
+// Mediator is how package merge/mediate makes the documents of a recipe that merge by mediate; its types are internal.
+type Mediator interface {
+	// Steps checks a document that is open. works is false where nothing is going to be written.
+	Steps(w *job.Work, works bool) (job.Steps, error)
+}
+
+// Job gives the options of a job to the packages beside this one. They have to be valid, see [Options.Validate].
+func (o Options) Job() job.Options {
+	// Validate has the errors.
+	dtype, _ := o.dtype()
+	missing, _ := o.missing()
+	return job.Options{
+		Workers: o.Workers, Memory: cmp.Or(o.Memory, DefaultMemory), Seed: o.Seed, DType: dtype, Missing: missing,
+		Truncate: o.Truncate, AllowNonFinite: o.AllowNonFinite, RandomTies: o.Ties != TieIndex,
+		KeepZeros: o.KeepZeros, Device: o.Device,
+	}
 }
 
 // Progress is how far a merge has come.

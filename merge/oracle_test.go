@@ -89,7 +89,7 @@ func TestStaticMethodsOracle(t *testing.T) {
 			}
 
 			// the cases' paths are relative to the folder above
-			r.path = filepath.Join(filepath.Dir(c.dir), "config.yaml")
+			r.merges.Path = filepath.Join(filepath.Dir(c.dir), "config.yaml")
 			if _, err := Models(context.Background(), r, out, Options{Workers: 2, Seed: 42}); err != nil {
 				t.Fatal(err)
 			}

@@ -3,16 +3,13 @@ package merge
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"path/filepath"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
-	"github.com/modelcompress/compress/merge/internal/input"
+	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/method"
 	"github.com/modelcompress/compress/merge/internal/moe"
-	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
 
@@ -22,12 +19,8 @@ const recipeLimit = 1 << 20
 // Recipe is a checked recipe file in mergekit's YAML: one merge per document, for Models, or a mixture of experts, for
 // Mix.
 type Recipe struct {
-	path    string
-	text    []byte
-	docs    []*recipe.Document // none of a mixture
-	mixture *moe.Config        // nil: merges
-
-	folders map[string]string // of models that lie elsewhere than their paths say
+	merges  job.Recipe  // without documents: a mixture
+	mixture *moe.Config // nil: merges
 }
 
 // Read reads a recipe file. The error lists every fault of the file with line and column.
@@ -45,39 +38,35 @@ func Read(path string) (Recipe, error) {
 // Parse checks a recipe, which is for a mixture of experts if it has the key "experts". Paths in it are relative to the
 // working directory, or else to the folder of path, which also names the recipe in messages.
 func Parse(path string, text []byte) (Recipe, error) {
-	if recipe.IsMoE(text) {
-		config, err := moe.Parse(path, text)
-		if err != nil {
-			return Recipe{}, faulty(err)
-		}
-		return Recipe{path: path, text: text, mixture: config}, nil
+	if !recipe.IsMoE(text) {
+		merges, err := job.Parse(path, text)
+		return Recipe{merges: merges}, err
 	}
 
-	docs, err := plan.Parse(path, text, method.Specs()...)
+	config, err := moe.Parse(path, text)
 	if err != nil {
-		return Recipe{}, faulty(plan.Ranges(docs, err, Recipe{path: path}.layers()))
+		return Recipe{}, job.Faulty(err)
 	}
-	if docs, err = recipe.Order(docs); err != nil {
-		return Recipe{}, faulty(err)
-	}
-	return Recipe{path: path, text: text, docs: docs}, nil
+
+	return Recipe{merges: job.Recipe{Path: path, Text: text}, mixture: config}, nil
 }
 
-// parseMerges is Parse for what cannot be done with a mixture of experts.
-func parseMerges(path string, text []byte) (Recipe, error) {
-	r, err := Parse(path, text)
-	if err == nil {
-		err = r.merges()
+// Job gives the merges of a recipe to the packages beside this one. The error wraps [ErrRecipe] for a mixture of
+// experts, and [ErrOption] for a recipe that was not read.
+func (r Recipe) Job() (job.Recipe, error) {
+	switch {
+	case r.mixture != nil:
+		return job.Recipe{}, job.Faultf(r.merges.Path, "a mixture of experts, where a merge is wanted")
+	case len(r.merges.Docs) == 0:
+		return job.Recipe{}, fmt.Errorf("recipe without a document: %w", ErrOption)
 	}
-	return r, err
+	return r.merges, nil
 }
 
-// merges refuses a mixture of experts where a merge is wanted.
-func (r Recipe) merges() error {
-	if r.mixture != nil {
-		return faultyRecipe{fmt.Errorf("%s: a mixture of experts, where a merge is wanted", r.path)}
-	}
-	return nil
+// At is the recipe with models in other folders than it says, by their paths in the recipe.
+func (r Recipe) At(folders map[string]string) Recipe {
+	r.merges.Folders = folders
+	return r
 }
 
 // Mixture reports whether the recipe is for a mixture of experts: Mix makes it, and not Models.
@@ -89,45 +78,39 @@ func (r Recipe) NeedsDevice() bool {
 	if r.mixture != nil {
 		return r.mixture.NeedsStates()
 	}
-	return slices.ContainsFunc(r.docs, func(d *recipe.Document) bool {
+	return slices.ContainsFunc(r.merges.Docs, func(d *recipe.Document) bool {
 		return d.Mediate != nil && len(d.Mediate.Router.Prompts) > 0 && d.Mediate.Router.Features != "external"
 	})
 }
 
-// layers counts the layers of models, each once, as 0 if it cannot be opened.
-func (r Recipe) layers() func(recipe.Ref) int {
-	counted := map[recipe.Source]int{{}: 0}
-	return func(ref recipe.Ref) int {
-		if n, known := counted[ref.Model]; known {
-			return n
-		}
+// Text is the recipe as it was written.
+func (r Recipe) Text() []byte { return r.merges.Text }
 
-		counted[ref.Model] = 0
+// Missing looks for the models and adapters that a recipe names, without opening any. Those that made reports
+// as not there yet are left out. The error names every one that is not there.
+func (r Recipe) Missing(made func(path string) bool) error {
+	named := map[string]string{} // results of other documents
+	var faults []error
+	for _, doc := range r.merges.Docs {
+		places := r.merges.Places(named)
+		seen := map[recipe.Source]bool{}
+		for _, ref := range doc.References() {
+			for _, s := range []recipe.Source{ref.Model, ref.Adapter} {
+				if s.Path == "" || seen[s] || made(s.Path) {
+					continue
+				}
 
-		if dir, err := recipe.Locate(ref.Model, r.places(nil)); err == nil {
-			if m, err := input.Open(ref.String(), dir, ""); err == nil {
-				counted[ref.Model] = plan.Layers(m.Infos())
-				_ = m.Close() // it was only read
+				seen[s] = true
+				if _, err := recipe.Locate(s, places); err != nil {
+					faults = append(faults, err)
+				}
 			}
 		}
 
-		return counted[ref.Model]
+		named[doc.Name] = ""
 	}
-}
 
-// faultyRecipe is a *strict.Problems that is an ErrRecipe too, and says nothing more.
-type faultyRecipe struct{ error }
-
-// Unwrap gives what it wraps.
-func (f faultyRecipe) Unwrap() []error { return []error{f.error, ErrRecipe} }
-
-// faulty marks the faults of a recipe.
-func faulty(err error) error {
-	var p *strictyaml.Problems
-	if errors.As(err, &p) {
-		return faultyRecipe{err}
-	}
-	return err
+	return errors.Join(faults...)
 }
 
 // Excerpts is an error about a recipe with the lines it is about, for people; "" if the error is about something else.
@@ -137,19 +120,6 @@ func Excerpts(err error) string {
 		return p.Excerpts()
 	}
 	return ""
-}
-
-// Text is the recipe as it was written.
-func (r Recipe) Text() []byte { return r.text }
-
-// places says where a document's models may lie. The results of other documents hide folders of the same name.
-func (r Recipe) places(named map[string]string) recipe.Places {
-	all := maps.Clone(r.folders)
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, named)
-	return recipe.Places{Recipe: filepath.Dir(r.path), Named: all, Cache: recipe.HubCache()}
 }
 
 // Method is a merge method for lists and help.

@@ -1,13 +1,19 @@
 package merge
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/plan"
+	"github.com/modelcompress/compress/merge/internal/stream"
 )
 
 // NonFinite counts the values of a tensor that are not finite.
@@ -20,6 +26,42 @@ type NonFinite struct {
 	// Output is how many values of the merged tensor are not finite: methods that drop or choose values may
 	// drop these, others spread them.
 	Output int64 `json:"output"`
+}
+
+// Ties counts the elements that equal a threshold, of which the rule for ties keeps some: no magnitude tells them
+// apart.
+type Ties struct {
+	Rule     TieBreak `json:"rule"`
+	Elements int64    `json:"elements"` // of all inputs, that were compared with a threshold
+	Tied     int64    `json:"tied"`
+	Kept     int64    `json:"kept"`
+	// that have some; those of thresholds over the whole model stand with its first tensor
+	Tensors []TensorTies `json:"tensors,omitempty"`
+}
+
+// TensorTies are those of one tensor.
+type TensorTies struct {
+	Tensor   string `json:"tensor"`
+	Elements int64  `json:"elements"`
+	Tied     int64  `json:"tied"`
+	Kept     int64  `json:"kept"`
+}
+
+// Zeros says what became of elements that are 0.
+type Zeros struct {
+	From     string      `json:"from,omitempty"` // the model whose zeros are kept
+	Kept     int64       `json:"kept"`           // elements that are 0 there, and so in the output
+	Restored int64       `json:"restored"`       // of these, those that the method had given another value
+	Lost     []LostZeros `json:"lost,omitempty"`
+}
+
+// LostZeros are matrices of a model of which zeros are a good part, and most of these are gone in the output.
+// Fractions are estimates from a sample of the elements.
+type LostZeros struct {
+	Model    string  `json:"model"`
+	Matrices int     `json:"matrices"`
+	Before   float64 `json:"before"` // zeros among the elements of the model's matrices
+	After    float64 `json:"after"`  // and among those of the output's
 }
 
 // Mediation is what a report says about a merge by mediate, which averages groups of tensors where the models
@@ -106,6 +148,21 @@ type Planned struct {
 	Shared  string   `json:"parameters,omitempty"`
 }
 
+// newSummary is what a merge that takes so much memory would do.
+func newSummary(w *job.Work, memory int64) *Summary {
+	p := w.Plan.Summary()
+	s := &Summary{
+		Method: p.Method, Models: p.Models, Base: p.Base, Donor: p.Donor, Tensors: p.Tensors, Copied: p.Copied,
+		Parameters: p.Parameters, Blocks: p.Blocks, BytesIn: p.BytesIn, BytesOut: p.BytesOut, Largest: p.Largest,
+		LargestIn: p.LargestIn, DTypes: p.DTypes, Vocabulary: p.Vocabulary, Warnings: w.Warnings, Memory: memory,
+	}
+	for _, t := range w.Plan.Tensors {
+		s.Plan = append(s.Plan, planned(w.Plan, &t))
+	}
+
+	return s
+}
+
 // planned describes a tensor of a plan.
 func planned(p *plan.Plan, t *plan.Tensor) Planned {
 	out := Planned{
@@ -123,21 +180,21 @@ func planned(p *plan.Plan, t *plan.Tensor) Planned {
 	return out
 }
 
-// report is what is known before the work.
-func (w *work) report(job string) *Report {
-	s := w.plan.Summary()
+// newReport is what is known before the work.
+func newReport(w *job.Work, o Options, key string) *Report {
+	s := w.Plan.Summary()
 	r := &Report{
-		Version: build.Version(), Job: output.JobKept(job), Method: s.Method, Models: s.Models, Base: s.Base,
-		ConfigFrom: s.Donor, Options: w.o, Tensors: s.Tensors,
+		Version: build.Version(), Job: output.JobKept(key), Method: s.Method, Models: s.Models, Base: s.Base,
+		ConfigFrom: s.Donor, Options: o, Tensors: s.Tensors,
 		Parameters: s.Parameters, BytesIn: s.BytesIn, BytesOut: s.BytesOut, DTypes: s.DTypes, Vocabulary: s.Vocabulary,
-		Recipe: string(w.recipe.text),
+		Recipe: string(w.Recipe.Text),
 	}
 
 	r.Options.Workers, r.Options.Memory = 0, 0 // without effect on the output
 
-	for _, in := range w.inputs {
-		src := Source{Name: in.Ref.String(), Bytes: w.models[in.Ref].Dir.DataSize()}
-		for _, f := range w.models[in.Ref].Files() {
+	for _, in := range w.Inputs {
+		src := Source{Name: in.Ref.String(), Bytes: w.Models[in.Ref].Dir.DataSize()}
+		for _, f := range w.Models[in.Ref].Files() {
 			src.Files = append(src.Files, filepath.Base(f))
 		}
 		r.Inputs = append(r.Inputs, src)
@@ -146,9 +203,124 @@ func (w *work) report(job string) *Report {
 	return r
 }
 
+// A pattern of zeros is lost if that fraction of a matrix is 0 and less than half as much of the merged one.
+const pattern = 0.3
+
+// noted puts what was noted of all tensors into the report.
+func (d *document) noted(notes map[string]json.RawMessage) error {
+	ties, zeros := &Ties{Rule: cmp.Or(d.o.Ties, TieDraw)}, &Zeros{}
+	lost := map[string]*LostZeros{}
+	weight := map[string]float64{}
+	d.report.NonFinite = nil
+	for _, name := range slices.Sorted(maps.Keys(notes)) {
+		var n stream.Note
+		if err := json.Unmarshal(notes[name], &n); err != nil {
+			return fmt.Errorf("what is noted of tensor %q: %w", name, err)
+		}
+
+		for _, x := range n.NonFinite {
+			d.report.NonFinite = append(d.report.NonFinite, NonFinite(x))
+		}
+
+		if t := n.Ties; t != nil {
+			ties.Elements += t.Elements
+			ties.Tied += t.Tied
+			ties.Kept += t.Kept
+			if t.Tied > 0 {
+				ties.Tensors = append(ties.Tensors, TensorTies{name, t.Elements, t.Tied, t.Kept})
+			}
+		}
+
+		if z := n.Zeros; z != nil {
+			zeros.Kept += z.Kept
+			zeros.Restored += z.Restored
+			lose(lost, weight, z)
+		}
+	}
+
+	if ties.Tied > 0 {
+		d.report.Ties = ties
+	}
+
+	for _, name := range slices.Sorted(maps.Keys(lost)) {
+		l := lost[name]
+		l.Before /= weight[name]
+		l.After /= weight[name]
+		zeros.Lost = append(zeros.Lost, *l)
+	}
+
+	if d.o.KeepZeros {
+		zeros.From = d.zerosOf()
+	}
+	if d.o.KeepZeros || len(zeros.Lost) > 0 {
+		d.report.Zeros = zeros
+	}
+
+	d.report.Warnings = append(slices.Clip(d.report.Warnings), d.lostWarnings(zeros.Lost)...)
+	return nil
+}
+
+// lose adds the zeros of a matrix that are gone, by the models that had them.
+func lose(lost map[string]*LostZeros, weight map[string]float64, z *stream.Zeros) {
+	if z.Sampled == 0 {
+		return
+	}
+
+	after := float64(z.Output) / float64(z.Sampled)
+	for i, name := range z.Models[:min(len(z.Models), len(z.Inputs))] {
+		before := float64(z.Inputs[i]) / float64(z.Sampled)
+		if before < pattern || after >= before/2 {
+			continue
+		}
+
+		l := lost[name]
+		if l == nil {
+			l = &LostZeros{Model: name}
+			lost[name] = l
+		}
+
+		n := float64(z.Elements)
+		l.Matrices++
+		l.Before += before * n
+		l.After += after * n
+		weight[name] += n
+	}
+}
+
+// zerosOf is the model whose zeros Options.KeepZeros keeps.
+func (d *document) zerosOf() string {
+	if d.Plan.Base >= 0 {
+		return d.Plan.Models[d.Plan.Base].String()
+	}
+	for i := range d.Plan.Models {
+		return d.Plan.Models[i].String()
+	}
+	return ""
+}
+
+// lostWarnings tells of patterns of zeros that are gone, and how they could have stayed.
+func (d *document) lostWarnings(lost []LostZeros) (list []string) {
+	for _, l := range lost {
+		hint := "--keep-zeros keeps the zeros of " + d.zerosOf()
+		if d.zerosOf() != l.Model {
+			hint += " alone"
+		}
+
+		list = append(list, fmt.Sprintf(
+			"the zeros of %s are lost: of %d of its matrices about %.1f %% are 0, of the merged ones %.1f %% "+
+				"(HINT: %s)",
+			l.Model, l.Matrices, 100*l.Before, 100*l.After, hint))
+	}
+
+	return list
+}
+
+// manifestLimit bounds what is read of a report.
+const manifestLimit = 64 << 20
+
 // readReport reads the report of a finished output.
 func readReport(dir string) (*Report, error) {
-	text, err := readFile(filepath.Join(dir, output.ManifestName))
+	text, err := safefile.ReadFile(filepath.Join(dir, output.ManifestName), manifestLimit)
 	if err != nil {
 		return nil, err
 	}

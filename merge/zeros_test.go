@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/merge/internal/mergetest"
 )
 
 // prunedModels writes a base half of whose matrix is 0, a model that has other values everywhere, and one with the
@@ -32,7 +34,7 @@ func prunedModels(t *testing.T) (dir string) {
 	}
 
 	for name, x := range map[string][]float32{"base": base, "dense": dense, "sparse": sparse} {
-		writeModel(t, filepath.Join(dir, name), map[string][]float32{"w": x})
+		mergetest.WriteModel(t, filepath.Join(dir, name), map[string][]float32{"w": x})
 	}
 
 	return dir
@@ -69,9 +71,9 @@ func TestKeepZeros(t *testing.T) {
 			t.Fatal(name, err)
 		}
 
-		base := numbers(t, filepath.Join(dir, "base"))["w"]
-		x := numbers(t, plain)["w"]
-		y := numbers(t, kept)["w"]
+		base := mergetest.Values(t, filepath.Join(dir, "base"))["w"]
+		x := mergetest.Values(t, plain)["w"]
+		y := mergetest.Values(t, kept)["w"]
 		zeros, restored := int64(0), int64(0)
 		for i, b := range base {
 			want := x[i]
@@ -93,7 +95,7 @@ func TestKeepZeros(t *testing.T) {
 			t.Errorf("%s: report says %+v, want %d zeros, %d of them restored", name, z, zeros, restored)
 		}
 
-		if !slices.Equal(y, numbers(t, again)["w"]) {
+		if !slices.Equal(y, mergetest.Values(t, again)["w"]) {
 			t.Errorf("%s: one worker and three differ", name)
 		}
 		if restored < zeros/4 { // ties keeps what is not 0 of the difference: most of the pattern stays
@@ -129,8 +131,8 @@ func TestTiesReported(t *testing.T) {
 		one[i] = float32(i%4) / 4 // 1000 each of 0, 1/4, 1/2, 3/4
 	}
 
-	writeModel(t, filepath.Join(dir, "base"), map[string][]float32{"w": base})
-	writeModel(t, filepath.Join(dir, "one"), map[string][]float32{"w": one})
+	mergetest.WriteModel(t, filepath.Join(dir, "base"), map[string][]float32{"w": base})
+	mergetest.WriteModel(t, filepath.Join(dir, "one"), map[string][]float32{"w": one})
 	text := fmt.Sprintf("merge_method: ties\nbase_model: %[1]s/base\nmodels:\n  - {model: %[1]s/one, parameters: "+
 		"{weight: 1, density: 0.3}}\n", dir)
 
@@ -147,7 +149,7 @@ func TestTiesReported(t *testing.T) {
 		}
 
 		last := 0
-		for i, v := range numbers(t, out)["w"] {
+		for i, v := range mergetest.Values(t, out)["w"] {
 			if v == 0.5 {
 				last = i
 			}

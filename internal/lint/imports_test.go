@@ -45,6 +45,12 @@ var mayImport = map[string][]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
 		"internal/orderedjson", "internal/dtype",
 	}, engine...),
+	"merge/mediate": append([]string{
+		"merge", "kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
+	}, engine...),
+	"merge/search": append([]string{
+		"merge", "kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
+	}, engine...),
 	"lora": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng",
 		"internal/orderedjson", "internal/dtype", "internal/chat",

@@ -3,7 +3,6 @@ package lint
 import (
 	"go/ast"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,10 +54,6 @@ func TestSmallPackages(t *testing.T) {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// owed are files whose types live in internal packages until Mediator and the search over recipes are packages of
-// their own, as the design has them.
-var owed = []string{"merge/conflict.go", "merge/experts.go", "merge/search.go"}
-
 // TestAliases: a public type is a type with documented fields, and no other name of one that a user cannot look up.
 func TestAliases(t *testing.T) {
 	eachFile(t, func(p *pkg, s *source) {
@@ -79,10 +74,6 @@ func TestAliases(t *testing.T) {
 				}
 				hidden[name] = true
 			}
-		}
-
-		if slices.Contains(owed, s.name) {
-			return
 		}
 
 		for _, spec := range aliases(s.ast) {

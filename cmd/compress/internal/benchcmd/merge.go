@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -76,7 +77,10 @@ func mixedCases(ctx context.Context, dev kernels.Device, b *bed, s shape) (cases
 		[]byte(place.Replace("merge_method: mediate\nbase_model: BASE\nmodels: [{model: ONE}, {model: TWO}]\n")))
 	return append(cases, timed{
 		name: "conflict of two models", bytes: 3 * size,
-		run: func() error { _, err := merge.Conflict(ctx, r, merge.ConflictOptions{Workers: workers}); return err },
+		run: func() error {
+			_, err := mediate.Conflict(ctx, r, mediate.ConflictOptions{Workers: workers})
+			return err
+		},
 	}), err
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // Options are the flags of the verb.
@@ -121,7 +121,7 @@ func (o *Options) open(j *cli.Job, path string) (*lm.Model, error) {
 	case m.Packed():
 		err = fmt.Errorf("%s: %w (HINT: compress convert %s --out DIR unpacks them; --keep-zeros then keeps "+
 			"the pattern)", path, lm.ErrSavePacked, path)
-	case merge.IsMediated(path):
+	case mediate.IsFolder(path):
 		err = fmt.Errorf("%s: %w", path, errMediated)
 	default:
 		if _, _, err = openmodel.AttachAdapter(j, m, o.Adapter); err == nil {

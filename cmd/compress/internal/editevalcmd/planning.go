@@ -18,7 +18,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
-	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // Options are the flags of the verb.
@@ -222,7 +222,7 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 		return s, err
 	}
 
-	if merge.IsMediated(path) {
+	if mediate.IsFolder(path) {
 		if m.Experts == "" || m.Experts == openmodel.Auto {
 			return s, fmt.Errorf("%s: %w", path, ErrExperts)
 		}

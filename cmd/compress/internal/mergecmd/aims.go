@@ -16,7 +16,7 @@ import (
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/search"
 )
 
 // Aim is something that candidates are measured by, as workers are told of it: a text, whose tokens come along,
@@ -90,10 +90,10 @@ func (o *SearchOptions) aims(j *cli.Job, m *lm.Model) ([]Aim, error) {
 }
 
 // searchAims makes what a judge needs of aims.
-func searchAims(aims []Aim) ([]merge.SearchAim, error) {
-	var out []merge.SearchAim
+func searchAims(aims []Aim) ([]search.Aim, error) {
+	var out []search.Aim
 	for _, a := range aims {
-		s := merge.SearchAim{Name: a.Name, Hash: a.Hash, Weight: a.Weight}
+		s := search.Aim{Name: a.Name, Hash: a.Hash, Weight: a.Weight}
 		switch {
 		case a.Text != nil:
 			w, err := a.Text.windows()

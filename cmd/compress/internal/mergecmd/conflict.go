@@ -7,6 +7,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // ConflictOptions are the flags of conflict.
@@ -50,7 +51,7 @@ func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 	}
 
 	bar := j.ByteBars()
-	result, err := merge.Conflict(j.Ctx, r, merge.ConflictOptions{
+	result, err := mediate.Conflict(j.Ctx, r, mediate.ConflictOptions{
 		Workers: threads, Memory: memory, Density: o.Density, Granularity: o.Granularity, AllowNonFinite: o.NonFinite,
 		Device:   dev,
 		Progress: func(p merge.Progress) { bar.Show("comparing", p.Done, p.Total) },
@@ -79,7 +80,7 @@ func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 }
 
 // measures is a row per group, the baseline last.
-func measures(r *merge.ConflictReport, groups []merge.ConflictGroup) *report.Table {
+func measures(r *mediate.ConflictReport, groups []mediate.ConflictGroup) *report.Table {
 	t := &report.Table{Columns: report.Columns("group", "elements", "active", "conflicting", "disagree|%.4f",
 		"any|%.4f", "coactive|%.4f",
 		"total|%.4f", "mass|%.4f", "cosine|%.4f", "excess|%.3f")}
@@ -107,9 +108,9 @@ const manyGroups = 12
 
 // conflictPage shows the metrics as multiples of their baselines: a row per metric, a column per group; the
 // other way round where there are many groups.
-func conflictPage(r *merge.ConflictReport) *report.Page {
-	heat := func(title string, value func(m merge.Measures, metric string) float64) *report.Chart {
-		at := func(g merge.ConflictGroup, metric string) float64 {
+func conflictPage(r *mediate.ConflictReport) *report.Page {
+	heat := func(title string, value func(m mediate.Measures, metric string) float64) *report.Chart {
+		at := func(g mediate.ConflictGroup, metric string) float64 {
 			if title != excessTitle {
 				return value(g.Measures, metric)
 			}
@@ -118,7 +119,7 @@ func conflictPage(r *merge.ConflictReport) *report.Page {
 
 		c := &report.Chart{Title: title, Kind: report.Heat, X: report.Axis{Label: "group"}}
 		if len(r.Groups) > manyGroups {
-			c.X.Label, c.Labels = "metric", merge.Metrics()
+			c.X.Label, c.Labels = "metric", mediate.Metrics()
 			before, after := shared(r.Groups)
 			for _, g := range r.Groups {
 				s := report.Series{Name: g.Name}
@@ -139,7 +140,7 @@ func conflictPage(r *merge.ConflictReport) *report.Page {
 			c.Labels = append(c.Labels, g.Name)
 		}
 
-		for _, name := range merge.Metrics() {
+		for _, name := range mediate.Metrics() {
 			s := report.Series{Name: name}
 			for _, g := range r.Groups {
 				s.Y = append(s.Y, at(g, name))
@@ -150,7 +151,7 @@ func conflictPage(r *merge.ConflictReport) *report.Page {
 		return c
 	}
 
-	value := func(m merge.Measures, metric string) float64 {
+	value := func(m mediate.Measures, metric string) float64 {
 		v, _ := m.Of(metric)
 		return v
 	}
@@ -168,7 +169,7 @@ func conflictPage(r *merge.ConflictReport) *report.Page {
 
 // shared are the first and the last parts that all names of groups in layers have, as far as dots and no
 // further than leaves something.
-func shared(groups []merge.ConflictGroup) (before, after string) {
+func shared(groups []mediate.ConflictGroup) (before, after string) {
 	first := true
 	for _, g := range groups {
 		if g.Layer < 0 {

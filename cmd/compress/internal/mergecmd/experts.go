@@ -8,7 +8,7 @@ import (
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
-	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // ExportOptions are the flags of experts export.
@@ -49,7 +49,7 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 	}
 
 	bar := j.ByteBars()
-	r, err := e.Export(j.Ctx, o.Out, weights, merge.ExportOptions{
+	r, err := e.Export(j.Ctx, o.Out, weights, mediate.ExportOptions{
 		Workers: threads, MaxShard: shard, Overwrite: o.Overwrite, Resume: o.Resume,
 		Progress: func(done, total int64) { bar.Show("exporting", done, total) },
 	})
@@ -65,15 +65,15 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 }
 
 // open opens a mediated folder.
-func open(j *cli.Job, dir string) (*merge.Experts, error) {
+func open(j *cli.Job, dir string) (*mediate.Experts, error) {
 	if err := cli.ModelFolder(dir); err != nil {
 		return nil, err
 	}
-	if !merge.IsMediated(dir) {
+	if !mediate.IsFolder(dir) {
 		return nil, cli.Usagef("%s: no mediator/mediator.json, so it is not a folder that merge_method: mediate wrote",
 			dir)
 	}
-	return merge.OpenExperts(j.Ctx, dir)
+	return mediate.Open(j.Ctx, dir)
 }
 
 // Verify checks a folder.
@@ -106,14 +106,14 @@ func Verify(j *cli.Job, dir string) (any, error) {
 // RouteOptions are the flags of experts route.
 type RouteOptions struct {
 	Prompt, File, Features string
-	Policy                 merge.Policy
+	Policy                 mediate.Policy
 }
 
 // Routing is a routed prompt.
 type Routing struct {
 	Prompt  string             `json:"prompt,omitempty"`
 	Weights map[string]float64 `json:"weights"`
-	merge.Verdict
+	mediate.Verdict
 }
 
 // Route shows where prompts go.
@@ -171,7 +171,7 @@ func short(prompt string, i int) string {
 }
 
 // routing puts a decision together.
-func routing(e *merge.Experts, prompt string, w []float64, v merge.Verdict) Routing {
+func routing(e *mediate.Experts, prompt string, w []float64, v mediate.Verdict) Routing {
 	r := Routing{Prompt: prompt, Weights: map[string]float64{}, Verdict: v}
 	for i, n := range e.Names() {
 		r.Weights[n] = w[i]
@@ -179,8 +179,8 @@ func routing(e *merge.Experts, prompt string, w []float64, v merge.Verdict) Rout
 	return r
 }
 
-func routeFeatures(e *merge.Experts, o RouteOptions) ([]Routing, error) {
-	rows, err := merge.ReadFeatures(o.Features)
+func routeFeatures(e *mediate.Experts, o RouteOptions) ([]Routing, error) {
+	rows, err := mediate.ReadFeatures(o.Features)
 	if err != nil {
 		return nil, err
 	}
@@ -197,11 +197,11 @@ func routeFeatures(e *merge.Experts, o RouteOptions) ([]Routing, error) {
 	return list, nil
 }
 
-func routePrompts(j *cli.Job, e *merge.Experts, dir string, o RouteOptions) ([]Routing, error) {
+func routePrompts(j *cli.Job, e *mediate.Experts, dir string, o RouteOptions) ([]Routing, error) {
 	prompts := []string{o.Prompt}
 	if o.File != "" {
 		var err error
-		if prompts, err = merge.ReadPrompts(o.File); err != nil {
+		if prompts, err = mediate.ReadPrompts(o.File); err != nil {
 			return nil, err
 		}
 	}

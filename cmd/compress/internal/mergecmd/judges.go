@@ -18,20 +18,22 @@ import (
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
+	"github.com/modelcompress/compress/merge/search"
 )
 
 // SearchSpec is what the candidates of a search have in common: all that a worker elsewhere needs besides the models'
 // files.
 type SearchSpec struct {
-	Path   string              `json:"path"`   // of the recipe
-	Recipe string              `json:"recipe"` // with its open numbers
-	Inputs []merge.SearchInput `json:"inputs"`
-	Hashes []string            `json:"hashes"` // of the inputs
-	Files  map[string]string   `json:"files"`  // of statistics, with their hashes
-	Bytes  int64               `json:"bytes"`  // of a candidate
-	OnDisk bool                `json:"on_disk"`
-	Merge  merge.Options       `json:"merge"`
-	Aims   []Aim               `json:"aims"`
+	Path   string            `json:"path"`   // of the recipe
+	Recipe string            `json:"recipe"` // with its open numbers
+	Inputs []search.Input    `json:"inputs"`
+	Hashes []string          `json:"hashes"` // of the inputs
+	Files  map[string]string `json:"files"`  // of statistics, with their hashes
+	Bytes  int64             `json:"bytes"`  // of a candidate
+	OnDisk bool              `json:"on_disk"`
+	Merge  merge.Options     `json:"merge"`
+	Aims   []Aim             `json:"aims"`
 }
 
 // hashFolder is the hash of a model's or adapter's files.
@@ -62,7 +64,7 @@ func hashFolder(ctx context.Context, dir string) (string, error) {
 // bench is the judges of a process, each for one candidate at a time.
 type bench struct {
 	spec    *SearchSpec
-	free    chan *merge.Judge
+	free    chan *search.Judge
 	folders map[string]string // of models that lie elsewhere than the recipe says
 	scratch string
 	onDisk  bool
@@ -104,7 +106,7 @@ func room(flag string, dev kernels.Device) (int64, error) {
 // newBench makes judges for some slots.
 func newBench(spec *SearchSpec, dir string, slots int, device func() (kernels.Device, error)) *bench {
 	b := &bench{
-		spec: spec, scratch: dir, device: device, free: make(chan *merge.Judge, slots),
+		spec: spec, scratch: dir, device: device, free: make(chan *search.Judge, slots),
 		memory: spec.Merge.Memory / int64(max(slots, 1)),
 	}
 	for range slots {
@@ -114,7 +116,7 @@ func newBench(spec *SearchSpec, dir string, slots int, device func() (kernels.De
 }
 
 // judge takes a judge that is free, or makes it.
-func (b *bench) judge() (*merge.Judge, error) {
+func (b *bench) judge() (*search.Judge, error) {
 	j := <-b.free
 	if j != nil {
 		return j, nil
@@ -127,7 +129,7 @@ func (b *bench) judge() (*merge.Judge, error) {
 }
 
 // make makes a judge.
-func (b *bench) make() (*merge.Judge, error) {
+func (b *bench) make() (*search.Judge, error) {
 	dev, err := b.device()
 	if err != nil {
 		return nil, err
@@ -147,9 +149,10 @@ func (b *bench) make() (*merge.Judge, error) {
 		return nil, err
 	}
 
-	o := merge.JudgeOptions{Device: dev, Aims: aims, Merge: b.spec.Merge, OnDisk: b.onDisk, Folders: b.folders}
+	o := search.JudgeOptions{Device: dev, Aims: aims, Merge: b.spec.Merge, OnDisk: b.onDisk, Folders: b.folders}
 	o.Merge.Workers, o.Merge.Memory = max(1, dev.Info().Threads), b.memory
-	return merge.NewJudge(b.spec.Path, dir, o)
+	o.Merge.Mediator = mediate.Mediator{} // which no specification carries
+	return search.NewJudge(b.spec.Path, dir, o)
 }
 
 // handle rates a candidate.
@@ -157,7 +160,7 @@ func (b *bench) handle(ctx context.Context, it jobs.Item) ([]byte, error) {
 	if cli.Fingerprint(string(it.Data))[:32] != it.ID {
 		return nil, fmt.Errorf("%w: %s is not the one of its name", jobs.ErrItem, it.ID)
 	}
-	if err := merge.SearchCandidate(b.spec.Path, []byte(b.spec.Recipe), it.Data); err != nil {
+	if err := search.CheckCandidate(b.spec.Path, []byte(b.spec.Recipe), it.Data); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", jobs.ErrItem, it.ID, err)
 	}
 
@@ -175,20 +178,20 @@ func (b *bench) handle(ctx context.Context, it jobs.Item) ([]byte, error) {
 }
 
 // readRating reads what somebody says that a candidate is worth.
-func readRating(data []byte) (merge.SearchRating, error) {
+func readRating(data []byte) (search.Rating, error) {
 	var wire struct {
 		Score  *float64 `json:"score"`
 		Failed string   `json:"failed"`
 	}
 
 	if err := jobs.Decode(data, &wire); err != nil {
-		return merge.SearchRating{}, err
+		return search.Rating{}, err
 	}
 	if wire.Score == nil {
-		return merge.SearchRating{}, fmt.Errorf("%w: a rating without a score", jobs.ErrItem)
+		return search.Rating{}, fmt.Errorf("%w: a rating without a score", jobs.ErrItem)
 	}
 
-	r := merge.SearchRating{Score: *wire.Score, Failed: jobs.Plain(wire.Failed, maxFailed)}
+	r := search.Rating{Score: *wire.Score, Failed: jobs.Plain(wire.Failed, maxFailed)}
 	return r, r.Check()
 }
 
@@ -203,7 +206,7 @@ func cmpError(a, b error) error {
 	return b
 }
 
-func (b *bench) rate(ctx context.Context, recipe []byte) (r merge.SearchRating, err error) {
+func (b *bench) rate(ctx context.Context, recipe []byte) (r search.Rating, err error) {
 	j, err := b.judge()
 	if err != nil {
 		return r, err

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // Options are the flags of the verb.
@@ -125,7 +126,7 @@ func (o Options) library(j *cli.Job) (merge.Options, error) {
 		Workers: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard,
 		Missing:  merge.Missing(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.NonFinite, Overwrite: o.Overwrite, Resume: o.Resume,
-		Ties: merge.TieBreak(o.Ties), KeepZeros: o.KeepZeros,
+		Ties: merge.TieBreak(o.Ties), KeepZeros: o.KeepZeros, Mediator: mediate.Mediator{},
 	}
 
 	return opts, cli.Usage(opts.Validate())

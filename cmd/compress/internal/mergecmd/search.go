@@ -17,6 +17,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
+	"github.com/modelcompress/compress/merge/search"
 )
 
 const (
@@ -32,7 +34,7 @@ func Search(j *cli.Job, path string, o SearchOptions) (_ any, err error) {
 		return nil, err
 	}
 
-	s := &search{Job: j, o: &o, out: o.Out}
+	s := &searchRun{Job: j, o: &o, out: o.Out}
 	if s.path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
@@ -59,8 +61,8 @@ func Search(j *cli.Job, path string, o SearchOptions) (_ any, err error) {
 	return result, errors.Join(err, lock.Close())
 }
 
-// search is one run of the verb.
-type search struct {
+// searchRun is one run of the verb.
+type searchRun struct {
 	*cli.Job
 	o         *SearchOptions
 	path, out string
@@ -73,16 +75,16 @@ type search struct {
 }
 
 // state is a path below the folder of what an interrupted search goes on with.
-func (s *search) state(name string) string { return filepath.Join(s.out, stateDir, name) }
+func (s *searchRun) state(name string) string { return filepath.Join(s.out, stateDir, name) }
 
 // begun tells whether there is something to go on with.
-func (s *search) begun() bool {
-	st, err := os.Stat(filepath.Join(s.out, merge.JournalName))
+func (s *searchRun) begun() bool {
+	st, err := os.Stat(filepath.Join(s.out, search.JournalName))
 	return err == nil && st.Size() > 0
 }
 
 // take makes the folder of the search, or takes an earlier one, and keeps others out of it.
-func (s *search) take() (*os.File, error) {
+func (s *searchRun) take() (*os.File, error) {
 	if s.begun() && !s.o.Resume {
 		return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it)", s.out, merge.ErrExists)
 	}
@@ -94,7 +96,7 @@ func (s *search) take() (*os.File, error) {
 }
 
 // run plans, assembles the workers and searches.
-func (s *search) run() (any, error) {
+func (s *searchRun) run() (any, error) {
 	opts, err := s.plan()
 	if err != nil {
 		return nil, s.Excerpted(err)
@@ -109,7 +111,7 @@ func (s *search) run() (any, error) {
 		opts.Confirm = s.confirm
 	}
 
-	result, err := merge.Search(s.Ctx, s.path, s.text, s.out, opts)
+	result, err := search.Run(s.Ctx, s.path, s.text, s.out, opts)
 	if err != nil {
 		return nil, s.Excerpted(err)
 	}
@@ -123,12 +125,13 @@ func (s *search) run() (any, error) {
 }
 
 // plan finds out what candidates are, and what they are measured by.
-func (s *search) plan() (o merge.SearchOptions, err error) {
+func (s *searchRun) plan() (o search.Options, err error) {
 	if s.spec.Merge.Memory, err = cli.Bytes("memory", s.o.Memory); err != nil {
 		return o, err
 	}
 
 	s.spec.Merge.Seed = s.Seed
+	s.spec.Merge.Mediator = mediate.Mediator{}
 	dev, err := s.Device()
 	if err != nil {
 		return o, err
@@ -139,7 +142,7 @@ func (s *search) plan() (o merge.SearchOptions, err error) {
 		return o, err
 	}
 
-	p, err := merge.PlanSearch(s.Ctx, s.path, s.text, outline, merge.JudgeOptions{Device: dev, Merge: s.spec.Merge})
+	p, err := search.Preview(s.Ctx, s.path, s.text, outline, search.JudgeOptions{Device: dev, Merge: s.spec.Merge})
 	if err != nil {
 		return o, err
 	}
@@ -165,7 +168,7 @@ func (s *search) plan() (o merge.SearchOptions, err error) {
 		return o, err
 	}
 
-	return merge.SearchOptions{
+	return search.Options{
 		Aims: aims, Models: models, Generations: s.o.Generations, Population: s.o.Population, Sigma: s.o.Sigma,
 		Seed:   s.Seed,
 		Resume: s.o.Resume, Merge: s.spec.Merge,
@@ -173,7 +176,7 @@ func (s *search) plan() (o merge.SearchOptions, err error) {
 }
 
 // describe writes what candidates are into the specification, and hashes what they are made of.
-func (s *search) describe(p *merge.SearchPlan) (models map[string]string, err error) {
+func (s *searchRun) describe(p *search.Plan) (models map[string]string, err error) {
 	s.spec.Path, s.spec.Recipe = s.path, string(s.text)
 	s.spec.Bytes, s.spec.OnDisk = p.Bytes, p.OnDisk != ""
 
@@ -213,7 +216,7 @@ func (s *search) describe(p *merge.SearchPlan) (models map[string]string, err er
 }
 
 // assemble opens the queue, with as many slots in this process as fit.
-func (s *search) assemble() error {
+func (s *searchRun) assemble() error {
 	dev, err := s.Device()
 	if err != nil {
 		return err
@@ -260,7 +263,7 @@ func (s *search) assemble() error {
 }
 
 // close ends the workers of this process.
-func (s *search) close() error {
+func (s *searchRun) close() error {
 	var errs []error
 	if s.crew != nil {
 		errs = append(errs, s.crew.Close())
@@ -272,7 +275,7 @@ func (s *search) close() error {
 }
 
 // rate has the candidates of a generation measured by whoever takes them.
-func (s *search) rate(ctx context.Context, recipes [][]byte, done func(int, merge.SearchRating) error) error {
+func (s *searchRun) rate(ctx context.Context, recipes [][]byte, done func(int, search.Rating) error) error {
 	var items []jobs.Item
 	same := map[string][]int{} // candidates by their item: rounded, two can be the same
 	for k, text := range recipes {
@@ -311,7 +314,7 @@ var errUntrue = errors.New("a score that a worker gave is not true")
 
 // confirm measures the best candidate here, before it is written: others than this process may have measured it. The
 // same program on the same kind of device gives the same bits.
-func (s *search) confirm(ctx context.Context, recipe []byte, score float64) error {
+func (s *searchRun) confirm(ctx context.Context, recipe []byte, score float64) error {
 	b := s.bench
 	if cap(b.free) == 0 { // all work was left to others
 		b = newBench(&s.spec, s.state("confirmed"), 1, s.Device)
@@ -335,7 +338,7 @@ func (s *search) confirm(ctx context.Context, recipe []byte, score float64) erro
 }
 
 // found is the table of what a search found.
-func found(r *merge.SearchReport, out string) *report.Table {
+func found(r *search.Report, out string) *report.Table {
 	t := &report.Table{Columns: report.Columns("number", "from", "to", "start", "best")}
 	for i, v := range r.Variables {
 		t.Add(v.Name, v.Low, v.High, v.Start, r.Values[i])
@@ -359,6 +362,6 @@ func found(r *merge.SearchReport, out string) *report.Table {
 	}
 
 	t.Note += fmt.Sprintf("; %d candidates, %d of them without a score; recipe in %s", len(r.Steps), failed,
-		filepath.Join(out, merge.BestName))
+		filepath.Join(out, search.BestName))
 	return t
 }

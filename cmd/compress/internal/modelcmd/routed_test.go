@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // recipe mediates two experts with a router.
@@ -72,7 +73,8 @@ func TestForwardOfRoutedSequences(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if _, err := merge.Models(t.Context(), r, dir, merge.Options{Device: dev}); err != nil {
+		o := merge.Options{Device: dev, Mediator: mediate.Mediator{}}
+		if _, err := merge.Models(t.Context(), r, dir, o); err != nil {
 			t.Fatal(err)
 		}
 

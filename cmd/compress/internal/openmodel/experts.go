@@ -13,7 +13,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // ExpertsFlag adds the flag that chooses experts.
@@ -34,24 +34,24 @@ const (
 
 // Experts is a mediated model at work.
 type Experts struct {
-	experts *merge.Experts
-	routed  *merge.Routed
+	experts *mediate.Experts
+	routed  *mediate.Routed
 	fixed   []float64 // nil: routed by request
-	policy  merge.Policy
+	policy  mediate.Policy
 	used    map[string]int
 }
 
 // OpenExperts attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what
 // the flag says.
 func OpenExperts(j *cli.Job, m *lm.Model, choice string) (*Experts, error) {
-	if !merge.IsMediated(m.Path()) {
+	if !mediate.IsFolder(m.Path()) {
 		if choice != Auto && choice != "" {
 			return nil, cli.Usagef("--experts %s: %s is no mediated folder", choice, m.Path())
 		}
 		return nil, nil
 	}
 
-	e, err := merge.OpenExperts(j.Ctx, m.Path())
+	e, err := mediate.Open(j.Ctx, m.Path())
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (x *Experts) choose(j *cli.Job, choice string) (err error) {
 }
 
 // setPolicy reads what follows auto: names and values of a policy, with commas between.
-func setPolicy(p *merge.Policy, settings string) error {
+func setPolicy(p *mediate.Policy, settings string) error {
 	if settings == "" {
 		return nil
 	}
@@ -129,7 +129,7 @@ func setPolicy(p *merge.Policy, settings string) error {
 }
 
 // ParseWeights reads dense, the name of an expert, or weights by name.
-func ParseWeights(e *merge.Experts, text string) ([]float64, error) {
+func ParseWeights(e *mediate.Experts, text string) ([]float64, error) {
 	byName := map[string]float64{}
 	if slices.Contains(e.Names(), text) {
 		byName[text] = 1
@@ -167,7 +167,7 @@ func (x *Experts) Names() []string { return x.experts.Names() }
 
 // ExpertsIdentity is a text that changes with everything that decides what the experts do.
 func ExpertsIdentity(ctx context.Context, dir, choice string) (string, error) {
-	if !merge.IsMediated(dir) {
+	if !mediate.IsFolder(dir) {
 		return "", nil
 	}
 	sum, err := cli.FileHash(ctx, filepath.Join(dir, "mediator", "mediator.json"))
@@ -281,7 +281,7 @@ func (x *Experts) Together(ids [][]int32, groups []Group) (bool, error) {
 	}
 
 	_, err := x.routed.Mixed(lens, weights)
-	if errors.Is(err, merge.ErrMixed) {
+	if errors.Is(err, mediate.ErrMixed) {
 		return false, nil
 	}
 
