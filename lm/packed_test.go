@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/kernels/ref"
@@ -408,8 +409,8 @@ func TestPackedSave(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	_, err := m.NewSaver(out, SaveOptions{})
 	if !errors.Is(err, ErrSavePacked) || !strings.Contains(err.Error(), packed) ||
-		!strings.Contains(err.Error(), "compress convert") {
-		t.Errorf("error %v", err)
+		!strings.Contains(failure.Hint(err), "compress convert") {
+		t.Errorf("error %v (%s)", err, failure.Hint(err))
 	}
 
 	if entries, _ := os.ReadDir(filepath.Dir(out)); len(entries) > 0 {

@@ -28,12 +28,12 @@ import (
 // bits.
 func TestGraphicsTune(t *testing.T) {
 	graphics := standin.Open(t)
-	data := corpus.New([][]int32{{5, 9, 3, 40, 7, 21}, {8, 1, 2, 30, 4, 11}}, "test")
+	data := corpus.New([][]int32{{5, 9, 3, 30, 7, 21}, {8, 1, 2, 29, 4, 11}}, "test")
 	for name, o := range map[string]lora.Options{
 		"held": {Steps: 3, Batch: 1, LR: 1e-3, Clip: 1}, "fused": {Steps: 3, Batch: 1, LR: 1e-3},
 	} {
 		losses := func(dev kernels.Device, o lora.Options, until int) []float64 {
-			m, err := lm.Load(t.Context(), filepath.Join("..", "testdata", "nano", "base"), dev, lm.Options{})
+			m, err := lm.Load(t.Context(), filepath.Join("testdata", "peft", "base-llama"), dev, lm.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,7 +93,7 @@ func TestGraphicsTune(t *testing.T) {
 // host's.
 func TestGraphicsTrain(t *testing.T) {
 	graphics := standin.Open(t)
-	data := corpus.New([][]int32{{5, 9, 3, 40, 7, 21}, {8, 1, 2, 30, 4, 11}}, "test")
+	data := corpus.New([][]int32{{5, 9, 3, 30, 7, 21}, {8, 1, 2, 29, 4, 11}}, "test")
 	for name, o := range map[string]lora.Options{
 		"lora":        {Rank: 4, Alpha: 12, Clip: 1, WeightDecay: 0.1},
 		"lora rank 1": {Rank: 1, Alpha: 1},
@@ -105,7 +105,7 @@ func TestGraphicsTrain(t *testing.T) {
 			o.LR = 1e-3
 			o.Seed = 4
 			train := func(dev kernels.Device, o lora.Options, until int) (*lora.Adapter, []float64) {
-				m, err := lm.Load(t.Context(), filepath.Join("..", "testdata", "nano", "base"), dev, lm.Options{})
+				m, err := lm.Load(t.Context(), filepath.Join("testdata", "peft", "base-llama"), dev, lm.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -275,7 +275,7 @@ func TestResume(t *testing.T) {
 			o.SaveEvery = 2
 			o.EvalEvery = 3
 			finish := func(dir string, stop int) []byte {
-				m := openModel(t, nano, "cpu", lm.Options{})
+				m := openModel(t, little, "cpu", lm.Options{})
 				held := sequences(m.Config().Vocab, 2, 12)
 				o := o
 				o.StateDir = dir

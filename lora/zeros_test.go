@@ -17,11 +17,14 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// halved writes the nano model with half of every matrix' elements set to zero, in a pattern without structure,
+// little is a tied Llama of three blocks, a fiftieth of the nano model.
+var little = filepath.Join("testdata", "peft", "base-llamatied")
+
+// halved writes the little model with half of every matrix' elements set to zero, in a pattern without structure,
 // in an element type.
 func halved(t *testing.T, dtype safetensors.DType) string {
 	t.Helper()
-	m := openModel(t, inType(t, nano, dtype), "cpu", lm.Options{})
+	m := openModel(t, inType(t, little, dtype), "cpu", lm.Options{})
 	for k, name := range m.Tensors() {
 		v, err := m.MutableParam(name)
 		if err != nil {

@@ -47,12 +47,26 @@ func TestDamagedState(t *testing.T) {
 		t.Fatalf("%s, %+v, %v, %q", path, p, err, said)
 	}
 
-	for bit := range 8 * len(text) {
-		bad := append([]byte(nil), text...)
-		bad[bit/8] ^= 1 << (bit % 8)
-		if err := os.WriteFile(newer, bad, 0o666); err != nil {
+	// In place, one byte at a time: a file that is written anew takes ten times as long.
+	file, err := os.OpenFile(newer, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+
+	flip := func(bit int) {
+		bad := []byte{text[bit/8] ^ 1<<(bit%8)}
+		if _, err := file.WriteAt(bad, int64(bit/8)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for bit := range 8 * len(text) {
+		if bit%8 == 0 && bit > 0 {
+			if _, err := file.WriteAt(text[bit/8-1:bit/8], int64(bit/8-1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flip(bit)
 
 		var p steps
 		f, err := readState(newer, &p)
