@@ -108,7 +108,9 @@ func Fit(ctx, cont []int32, limit int) (Sequence, error) {
 	}
 
 	whole := slices.Concat(ctx, cont)
-	s := Sequence{Target: cont, Before: len(ctx)}
+	// A copy, since cont is the end of the encoding of both, which would be kept in memory with it: the sequences of a
+	// whole task are.
+	s := Sequence{Target: slices.Clone(cont), Before: len(ctx)}
 	if s.Cut = max(0, len(whole)-limit-1); s.Cut > 0 {
 		whole = whole[s.Cut:]
 	}

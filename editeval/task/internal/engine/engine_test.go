@@ -108,6 +108,21 @@ func TestFit(t *testing.T) {
 	}
 }
 
+// TestFitKeepsNothingElse: a sequence holds its own tokens alone. The sequences of a whole task are in memory at once, and
+// each would otherwise keep the encoding that it was cut from.
+func TestFitKeepsNothingElse(t *testing.T) {
+	whole := []int32{1, 2, 3, 4, 5, 6}
+	s, err := Fit(whole[:4], whole[4:], 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	clear(whole)
+	if fmt.Sprint(s.IDs, s.Target) != "[1 2 3 4 5] [5 6]" {
+		t.Errorf("%v %v are parts of what they were cut from", s.IDs, s.Target)
+	}
+}
+
 // Stops cut in the order of the list, empty ones never.
 func TestStops(t *testing.T) {
 	for _, c := range []struct {
