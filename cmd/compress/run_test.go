@@ -195,16 +195,23 @@ func killChild(t *testing.T, cmd *exec.Cmd, dir string, due func() bool) bool {
 	return killed && err != nil
 }
 
-// TestGraphElsewhere: a worker of another process does all jobs, and the coordinator takes what it did for done.
+// TestGraphElsewhere: a worker of another process joins by the line that the coordinator prints, does all jobs, and the
+// coordinator takes what it did for done. Others could reach the address for all that the coordinator knows (it is
+// loopback by a name that is not known to be), so that the line has a token and the fingerprint of a certificate.
 func TestGraphElsewhere(t *testing.T) {
 	binary, dir := program(t), t.TempDir()
 	home := filepath.Join(dir, "out")
-	cmd := graphRun(t, binary, home, "--workers", "-1", "--listen", "127.0.0.1:0", "--quiet=false")
+	cmd := graphRun(t, binary, home, "--workers", "-1", "--listen", "LOCALHOST:0", "--quiet=false")
 	var worker *exec.Cmd
 	ran := map[string]bool{}
 	err := follow(t, cmd, func(line string) {
-		if _, url, ok := strings.Cut(line, "--cluster "); ok && worker == nil {
-			worker = exec.Command(binary, "worker", "--cluster", url, "--workers", "2", "--threads", "2", "--quiet")
+		if _, args, ok := strings.Cut(line, "can join with: compress "); ok && worker == nil {
+			if !strings.Contains(args, " --cluster tls://worker:") || !strings.Contains(args, " --cluster-pin sha256:") {
+				t.Errorf("no token, or no fingerprint: %s", line)
+			}
+
+			words := append(strings.Fields(args), "--workers", "2", "--threads", "2", "--quiet")
+			worker = exec.Command(binary, words...)
 			worker.Dir = dir // paths count from where the coordinator is
 			if err := worker.Start(); err != nil {
 				t.Error(err)
