@@ -220,19 +220,35 @@ func (t *transposed) matrix() *Matrix {
 // decode writes n rows. For up to 4 bits, the values of all numbers of every group are worked out first, which are
 // fewer than the elements; the rounding to 16 bits takes the most time.
 func (t *transposed) decode(dst []float32, first, n int) error {
-	values, err := t.tables(first, n)
+	scales, err := t.groupScales(first, n)
 	if err != nil {
 		return err
 	}
 
-	q := make([]byte, t.step)
+	var values []float32
 	per := 1 << t.bits
+	if t.bits <= 4 {
+		values = make([]float32, 0, len(scales)*per)
+		for _, s := range scales {
+			for v := range per {
+				values = append(values, s.value(v, t.scales.DType))
+			}
+		}
+	}
+
+	q := make([]byte, t.step)
 	for from := 0; from < t.in; from += t.step {
 		q = q[:min(t.step, t.in-from)]
+		groups := t.groups[from:][:len(q)]
 		for j := range n {
 			t.read(q, from, first+j)
 			out := dst[j*t.in+from:][:len(q)]
-			groups := t.groups[from:][:len(q)]
+			if values == nil {
+				for i, v := range q {
+					out[i] = scales[int(groups[i])*n+j].value(int(v), t.scales.DType)
+				}
+				continue
+			}
 			for i, v := range q {
 				out[i] = values[(int(groups[i])*n+j)*per+int(v)]
 			}
@@ -242,25 +258,25 @@ func (t *transposed) decode(dst []float32, first, n int) error {
 	return nil
 }
 
-// tables has, for every group and each of n rows, the value of every number.
-func (t *transposed) tables(first, n int) ([]float32, error) {
-	per := 1 << t.bits
-	values := make([]float32, t.n*n*per)
-	at := 0
-	for group := range t.n {
-		for j := range n {
-			s := t.scale(t.scales.data, group*t.out+first+j)
-			if s-s != 0 {
-				return nil, fmt.Errorf("%w: row %d, group %d", ErrNotFinite, first+j, group)
-			}
+// scaleAndZero is what numbers are decoded by.
+type scaleAndZero struct {
+	scale float32
+	zero  int
+}
 
-			z := t.zero(group, first+j)
-			for v := range per {
-				values[at] = rounded(float32(v-z)*s, t.scales.DType)
-				at++
+func (s scaleAndZero) value(v int, d safetensors.DType) float32 { return rounded(float32(v-s.zero)*s.scale, d) }
+
+// groupScales has the scale and zero point of every group for each of n rows.
+func (t *transposed) groupScales(first, n int) ([]scaleAndZero, error) {
+	list := make([]scaleAndZero, 0, t.n*n)
+	for group := range t.n {
+		for row := first; row < first+n; row++ {
+			s := t.scale(t.scales.data, group*t.out+row)
+			if s-s != 0 {
+				return nil, fmt.Errorf("%w: row %d, group %d", ErrNotFinite, row, group)
 			}
+			list = append(list, scaleAndZero{s, t.zero(group, row)})
 		}
 	}
-
-	return values, nil
+	return list, nil
 }

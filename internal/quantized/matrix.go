@@ -235,7 +235,13 @@ func newGrid(p part, rows, cols int, block [2]int) (*grid, error) {
 	return nil, p.misfit("scales for %d rows of %d columns", rows, cols)
 }
 
-func ceil(n, by int) int { return (n + by - 1) / by }
+// ceil is n/by rounded up; neither is negative.
+func ceil(n, by int) int {
+	if n%by != 0 {
+		return n/by + 1
+	}
+	return n / by
+}
 
 // bits reads the i-th number of so many bits, at most 8, of a string of bits that fills bytes from the lowest bit up.
 func bits(b []byte, i, n int) byte {
