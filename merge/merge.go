@@ -19,6 +19,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/scratch"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -73,7 +74,7 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 }
 
 // partName is the form of the names of the results of documents, and of those that are not complete.
-var partName = regexp.MustCompile(`^(?:[0-9a-f]{16}|\.[0-9a-f]{16}\.merging)$`)
+var partName = regexp.MustCompile(`^(?:[0-9a-f]{16}|\.[0-9a-f]{16}\.(?:partial|merging))$`)
 
 // removeParts removes the results of a recipe's other documents. The folder stays if there is something else in it.
 func removeParts(dir string) error {
@@ -229,7 +230,7 @@ func one(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[stri
 
 	d := &document{Work: w, steps: steps, o: o, out: out, report: newReport(w, o, key), start: start}
 	if err := d.run(ctx); err != nil {
-		if output.Resumable(ctx, err) {
+		if stage.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())

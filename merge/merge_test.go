@@ -119,7 +119,7 @@ var killedRecipe = strings.Replace(nanoRecipe, "dare_ties", "ties", 1)
 // TestKilled kills a merge twice, each time once its journal has grown, and continues to the same bytes.
 func TestKilled(t *testing.T) {
 	if out := os.Getenv("MERGE_TEST_KILLED"); out != "" {
-		journal := filepath.Join(filepath.Dir(out), ".out.merging", ".merge-journal.jsonl")
+		journal := filepath.Join(filepath.Dir(out), ".out.partial", "journal.jsonl")
 		lines := func() int {
 			text, _ := os.ReadFile(journal) // not there yet: no lines
 			return bytes.Count(text, []byte("\n"))
@@ -146,7 +146,7 @@ func TestKilled(t *testing.T) {
 		if !errors.As(err, &exit) || exit.ExitCode() != -1 {
 			t.Fatalf("run %d was not killed: %v\n%s", i, err, text)
 		}
-		leftovers(t, dir, ".out.merging")
+		leftovers(t, dir, ".out.partial")
 	}
 
 	if _, err := Models(t.Context(), parse(t, killedRecipe), out, Options{Resume: true}); err != nil {
@@ -203,7 +203,7 @@ func TestDiskEndsMidway(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
-	leftovers(t, dir, ".out.merging", "a", "b")
+	leftovers(t, dir, ".out.partial", "a", "b")
 	r, err := Parse(filepath.Join(dir, "recipe.yaml"), []byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestCancelled(t *testing.T) {
 		t.Skipf("the merge was faster than its interruption: %v", err)
 	}
 
-	leftovers(t, dir, ".out.merging")
+	leftovers(t, dir, ".out.partial")
 
 	if _, err := Models(t.Context(), parse(t, nanoRecipe), out, Options{Resume: true, Seed: 3}); !errors.Is(err,
 		ErrOtherJob) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/moe"
@@ -134,7 +135,7 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 	}
 
 	if err := mix(ctx, m, out, report, o.Progress); err != nil {
-		if output.Resumable(ctx, err) {
+		if stage.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())

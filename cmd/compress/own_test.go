@@ -49,7 +49,7 @@ func TestNothingThatIsNotOursIsTouched(t *testing.T) {
 			"prune", nano + "base", "--method", "magnitude", "--out", in("b"),
 			"--overwrite",
 		}},
-		{in(".c.merging/notes"), 2, []string{"merge", recipe, "--out", in("c"), "--overwrite"}},
+		{in(".c.partial/notes"), 2, []string{"merge", recipe, "--out", in("c"), "--overwrite"}},
 		{in(".d.parts/notes"), 0, []string{"merge", recipe, "--out", in("d")}},
 		{in("e/base/notes"), 2, []string{"demo", "--quick", "--out", in("e"), "--overwrite"}},
 		{in("f/plan.yaml"), 2, []string{"editeval", "testdata/editeval/nano.yaml", "--out", in("f"), "--overwrite"}},

@@ -115,7 +115,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 
 // open begins in the hidden folder, or takes up what is there.
 func (f *Folder) open(p Plan) error {
-	if err := f.place.ours(); err != nil {
+	if err := f.place.Ours(); err != nil {
 		return err
 	}
 	if err := f.openJournal(); err != nil {

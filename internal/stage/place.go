@@ -67,7 +67,7 @@ func Begin(out string, rule Rule, own ...string) (*Place, error) {
 		return nil, err
 	}
 
-	if err := p.ours(own...); err != nil {
+	if err := p.Ours(own...); err != nil {
 		return nil, errors.Join(err, p.Release())
 	}
 
@@ -82,8 +82,9 @@ func Begin(out string, rule Rule, own ...string) (*Place, error) {
 	return p, nil
 }
 
-// ours refuses a hidden folder that no run of this program has left, whatever the verb.
-func (p *Place) ours(own ...string) error {
+// Ours refuses a hidden folder that no run of this program has left, whatever the verb; own are patterns of files that
+// the caller writes, as for [Begin].
+func (p *Place) Ours(own ...string) error {
 	return scratch.Leftover(p.Dir, append(own, journalName, "*.new", "tokenizer*.json")...)
 }
 

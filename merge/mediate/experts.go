@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/vocab"
 	"github.com/modelcompress/compress/merge/mediate/internal/experts"
@@ -404,7 +405,7 @@ func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o E
 	}
 
 	if err := e.export(ctx, out, infos, weights, o, r); err != nil {
-		if output.Resumable(ctx, err) {
+		if stage.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}
 		return nil, errors.Join(err, out.Abort())

@@ -95,7 +95,7 @@ func (f *Folder) readRun(files map[string]*Reader, run []place, buf []byte) {
 
 	shard := run[0].shard
 	if files[shard] == nil {
-		r, err := OpenReader(filepath.Join(f.stage, shard+partialSuffix))
+		r, err := OpenReader(filepath.Join(f.place.Dir, shard+partialSuffix))
 		if err != nil {
 			return
 		}

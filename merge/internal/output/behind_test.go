@@ -41,7 +41,7 @@ func write(t *testing.T, f *Folder, number int) {
 // spoil changes a byte of a part in the unfinished file.
 func spoil(t *testing.T, f *Folder, number int) {
 	t.Helper()
-	file, err := os.OpenFile(filepath.Join(f.stage, "model.safetensors"+partialSuffix), os.O_WRONLY, 0)
+	file, err := os.OpenFile(filepath.Join(f.place.Dir, "model.safetensors"+partialSuffix), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

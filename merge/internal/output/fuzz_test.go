@@ -25,7 +25,7 @@ func FuzzJournal(f *testing.F) {
 		defer fuzzlimit.Watch(t, len(text))()
 
 		dir := filepath.Join(t.TempDir(), "out")
-		stage := filepath.Join(filepath.Dir(dir), ".out.merging")
+		stage := filepath.Join(filepath.Dir(dir), ".out.partial")
 		if err := os.Mkdir(stage, 0o777); err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,8 @@ func (f *Folder) join() {
 	f.o.Tensors = list
 }
 
-// place is where the bytes of a tensor go: itself, unless it lies in another one.
-func (f *Folder) place(name string) inside {
+// within is where the bytes of a tensor go: itself, unless it lies in another one.
+func (f *Folder) within(name string) inside {
 	if p, ok := f.inside[name]; ok {
 		return p
 	}

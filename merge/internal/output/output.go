@@ -1,10 +1,10 @@
-// Package output writes the folder of a merge. Until it is complete everything lies in a hidden folder beside
-// it, with a journal of the tensors that are durable, from which an interrupted merge continues to the same
-// bytes.
+// Package output writes the folder of a merge, as package stage has folders written: until it is complete everything
+// lies in a hidden folder beside it, with a journal of the tensors that are durable, from which an interrupted merge
+// continues to the same bytes. Unlike the folders of package stage itself, it is written part by part, by several
+// goroutines, and read back from the device while it is written.
 package output
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -18,11 +18,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
-	"github.com/modelcompress/compress/internal/scratch"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
@@ -30,20 +28,35 @@ import (
 
 // Ways in which an output can be refused, or turn out wrong.
 var (
-	ErrExists   = failure.Misuse("output exists already", "")
-	ErrOtherJob = failure.Misuse("unfinished output belongs to another merge", "")
-	ErrBusy     = errors.New("another process is writing this output")
-	ErrVerify   = errors.New("output does not hold what was written")
+	ErrOption   = failure.Misuse("option out of range", "")
+	ErrExists   = stage.ErrExists
+	ErrOtherJob = stage.ErrOtherJob
+	ErrBusy     = stage.ErrBusy
+	ErrInPlace  = failure.Misuse("output is the folder of an input", "")
+	ErrVerify   = failure.New("output does not hold what was written", "")
 )
+
+// errChanged: a finished output is not as it was left.
+var errChanged = failure.New("it has changed since the merge wrote it", "--overwrite without --resume merges anew")
+
+// errBegun: something is in the way of a resumed merge that it cannot continue.
+var errBegun = failure.Misuse("unfinished output of another merge or another build",
+	"--overwrite without --resume starts anew")
 
 // ManifestName is the file that records how the output was made.
 const ManifestName = "merge.json"
 
 const (
-	journalName   = ".merge-journal.jsonl"
+	journalName = "journal.jsonl"
+	// journalFormat is the first thing that a journal says. It changes whenever an unfinished output of an earlier
+	// build can not be continued by this one.
+	journalFormat = "compress merge 4"
 	partialSuffix = ".partial" // of a file that safetensors is writing
-	journalLimit  = 1 << 30
 	manifestMax   = 64 << 20
+
+	// An earlier build wrote in a hidden folder with another suffix and another journal.
+	earlierSuffix  = ".merging"
+	earlierJournal = ".merge-journal.jsonl"
 )
 
 // syncBytes and syncTime are how much is written between two entries of the journal.
@@ -56,7 +69,7 @@ const (
 type Options struct {
 	Overwrite bool   // replace an existing folder once the new one is complete
 	Resume    bool   // continue an unfinished output of the same job, or start one
-	Job       string // identifies recipe, inputs and choices, see package identity; the manifest keeps a part of it
+	Job       string // identifies recipe, inputs and choices, see [JobOf]; the manifest keeps a part of it
 	Tensors   []safetensors.Info
 	// tensors to write in place of those that lie in them, which are still written and noted by their own names
 	Joints   []arch.Joint
@@ -69,10 +82,10 @@ type Options struct {
 type Folder struct {
 	o        Options
 	dir      string // final
-	stage    string
+	place    *stage.Place
 	writer   *safetensors.DirWriter
 	files    Files
-	journal  *os.File
+	journal  *stage.Journal
 	complete bool
 	inside   map[string]inside // tensors that lie in others
 
@@ -97,11 +110,15 @@ type sum struct {
 	Sum uint64 `json:"c"`
 }
 
-// entry is a line of the journal: the job first, then tensors that are durable.
-type entry struct {
-	Job  string           `json:"job,omitempty"`
-	Done map[string][]sum `json:"done,omitempty"`
+// header is the first line of the journal.
+type header struct {
+	Format string `json:"format"`
+	Job    string `json:"job"`
+}
 
+// entry is a further line: tensors that are durable, with the checksums of their parts, and what is noted of them.
+type entry struct {
+	Done  map[string][]sum           `json:"done,omitempty"`
 	Notes map[string]json.RawMessage `json:"notes,omitempty"` // see [Folder.Note]
 }
 
@@ -114,53 +131,47 @@ func Open(dir string, o Options) (*Folder, error) {
 	}
 
 	f := &Folder{
-		o: o, dir: dir, stage: filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".merging"),
-		sums: map[string][]sum{}, notes: map[string]json.RawMessage{}, last: time.Now(),
+		o: o, dir: safefile.Place(dir), sums: map[string][]sum{}, notes: map[string]json.RawMessage{}, last: time.Now(),
 	}
 	f.idle = sync.NewCond(&f.mu)
 	f.join()
-	if err := f.target(); err != nil || f.complete {
-		return f, err
+
+	if o.Resume && f.made() {
+		f.complete = true
+		return f, errors.Join(intact(f.dir), f.tidy())
 	}
-	if err := f.lock(); err != nil {
+
+	var rule stage.Rule
+	if o.Overwrite {
+		rule = replaceable
+	}
+	if f.place, err = stage.Claim(f.dir, rule); err != nil {
 		return nil, err
 	}
 	if err := f.open(); err != nil {
-		return nil, errors.Join(err, f.journal.Close())
+		return nil, errors.Join(err, f.place.Release())
 	}
 
 	return f, nil
 }
 
-// target looks at what stands under the final name.
-func (f *Folder) target() error {
-	entries, err := os.ReadDir(f.dir)
-	switch {
-	case errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0:
-		return nil
-	case err != nil:
+// replaceable is the rule of what may be replaced: a checkpoint, of whatever files.
+func replaceable(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
 		return err
 	}
 
-	if f.o.Resume && f.made() {
-		f.complete = true
-		return errors.Join(intact(f.dir), f.tidy())
-	}
-
-	if !f.o.Overwrite {
-		return fmt.Errorf("%s: %w (HINT: --overwrite replaces it)", f.dir, ErrExists)
-	}
 	if slices.ContainsFunc(entries, func(e os.DirEntry) bool {
-		return e.Name() == "config.json" ||
-			filepath.Ext(e.Name()) == ".safetensors"
+		return e.Name() == "config.json" || filepath.Ext(e.Name()) == ".safetensors"
 	}) {
 		return nil
 	}
 
-	return fmt.Errorf("%s: %w, and is no checkpoint that could be replaced", f.dir, ErrExists)
+	return fmt.Errorf("%w, and is no checkpoint that could be replaced", ErrExists)
 }
 
-// made tells whether the finished folder is the outcome of this job, of which its manifest keeps what does not
+// made reports whether the finished folder is the outcome of this job, of which its manifest keeps what does not
 // depend on times and places.
 func (f *Folder) made() bool {
 	job, ok := Job(f.dir)
@@ -168,19 +179,22 @@ func (f *Folder) made() bool {
 	return ok && err == nil && jobMade(job, st.ModTime(), f.o.Job)
 }
 
-// tidy removes what a run left that was stopped after its output had its name: the replaced folder, the journal.
+// tidy removes what a run left that was stopped after its output had its name: the replaced folder under the hidden
+// name, or the journal that an earlier build removed last.
 func (f *Folder) tidy() error {
-	if err := os.Remove(filepath.Join(f.dir, journalName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(filepath.Join(f.dir, earlierJournal)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if _, err := os.Lstat(f.stage); err != nil {
+	if _, err := os.Lstat(stage.Hidden(f.dir)); err != nil {
 		return nil
 	}
-	if err := f.lock(); err != nil {
+
+	left, err := stage.Begin(f.dir, func(string) error { return nil })
+	if err != nil {
 		return err
 	}
 
-	return errors.Join(os.RemoveAll(f.stage), f.journal.Close())
+	return left.Abandon()
 }
 
 // made is what a manifest says of how a folder was made.
@@ -254,48 +268,11 @@ func intact(dir string) error {
 	if err != nil {
 		return err
 	}
-
-	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
-		if name != filepath.Base(name) {
-			return fmt.Errorf("%s: %q is no name of a file", filepath.Join(dir, ManifestName), name)
-		}
-
-		sum, err := digest(filepath.Join(dir, name))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-
-		if sum != m.Files[name] {
-			return fmt.Errorf("%s has changed since the merge wrote it, or is gone: %w (HINT: --overwrite without "+
-				"--resume merges anew)",
-				filepath.Join(dir, name), ErrVerify)
-		}
-	}
-
-	return nil
-}
-
-// lock makes the staging folder, and opens and locks its journal.
-func (f *Folder) lock() error {
-	if err := scratch.Leftover(f.stage, journalName); err != nil && !errors.Is(err, unix.ENOTDIR) {
+	if err := stage.Intact(dir, m.Files); errors.Is(err, stage.ErrDamaged) {
+		return fmt.Errorf("%w: %w: %w", err, errChanged, ErrVerify)
+	} else if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(f.stage, 0o777); err != nil {
-		return err
-	}
-	if stat, err := os.Lstat(f.stage); err != nil || !stat.IsDir() {
-		return fmt.Errorf("%s: not a folder of its own, so nothing is written there; remove it", f.stage)
-	}
-
-	var err error
-	if f.journal, err = os.OpenFile(filepath.Join(f.stage, journalName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW,
-		0o666); err != nil {
-		return err
-	}
-	if err := unix.Flock(int(f.journal.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", f.stage, ErrBusy), f.journal.Close())
-	}
-
 	return nil
 }
 
@@ -306,21 +283,67 @@ func (f *Folder) options() safetensors.DirOptions {
 // metadata is what readers of the format look for.
 func metadata() map[string]string { return map[string]string{"format": "pt"} }
 
-// open takes up what the journal says is there, or starts.
+// open begins in the hidden folder, or takes up what is there.
 func (f *Folder) open() error {
-	entries, err := f.read()
-	if err != nil {
+	if err := f.place.Ours(earlierJournal); err != nil {
+		return err
+	}
+	if err := f.earlier(); err != nil {
 		return err
 	}
 
-	if !f.o.Resume || len(entries) == 0 {
-		return f.fresh()
-	}
-	if entries[0].Job != f.o.Job {
-		return fmt.Errorf("%s: %w (HINT: --overwrite without --resume starts anew)", f.stage, ErrOtherJob)
+	var err error
+	if f.journal, err = stage.OpenJournal(filepath.Join(f.place.Dir, journalName)); err != nil {
+		return err
 	}
 
-	f.writer, err = safetensors.ReopenDir(f.stage, f.o.Tensors, metadata(), f.options())
+	if f.o.Resume {
+		err = f.resume()
+	} else {
+		err = f.fresh()
+	}
+	if err != nil {
+		return errors.Join(err, f.journal.Close())
+	}
+
+	return nil
+}
+
+// earlier refuses to resume where an earlier build has left an unfinished output, which this one cannot read, and
+// removes that where all begins anew.
+func (f *Folder) earlier() error {
+	dir := filepath.Join(filepath.Dir(f.dir), "."+filepath.Base(f.dir)+earlierSuffix)
+	if _, err := os.Lstat(filepath.Join(dir, earlierJournal)); err != nil {
+		return nil
+	}
+	if f.o.Resume {
+		return fmt.Errorf("%s: %w: %w", dir, errBegun, ErrOtherJob)
+	}
+	return os.RemoveAll(dir)
+}
+
+// resume takes up what the journal says is there.
+func (f *Folder) resume() error {
+	lines := f.journal.Lines()
+	if len(lines) == 0 && f.journal.Fault() == nil {
+		return f.fresh()
+	}
+
+	var h header
+	if len(lines) == 0 || json.Unmarshal(lines[0], &h) != nil || h.Format != journalFormat || h.Job != f.o.Job {
+		return fmt.Errorf("%s: %w: %w", f.place.Dir, errBegun, ErrOtherJob)
+	}
+
+	// What a crash or a fault of the disk has left of the journal's end goes: the tensors that it noted are written
+	// again.
+	if f.journal.Fault() != nil {
+		if err := f.journal.Keep(len(lines)); err != nil {
+			return err
+		}
+	}
+
+	var err error
+	f.writer, err = safetensors.ReopenDir(f.place.Dir, f.o.Tensors, metadata(), f.options())
 	if errors.Is(err, safetensors.ErrNoPartial) {
 		return f.fresh()
 	}
@@ -328,8 +351,21 @@ func (f *Folder) open() error {
 	if err != nil {
 		return err
 	}
+	if err := f.takeUp(lines[1:]); err != nil {
+		return errors.Join(err, f.writer.Suspend())
+	}
 
-	for _, e := range entries[1:] {
+	return nil
+}
+
+// takeUp marks the tensors that entries of the journal name.
+func (f *Folder) takeUp(lines [][]byte) error {
+	for _, line := range lines {
+		var e entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("%s: %w: %w", f.place.Dir, err, stage.ErrJournal)
+		}
+
 		maps.Copy(f.notes, e.Notes)
 
 		for name, sums := range e.Done {
@@ -346,41 +382,9 @@ func (f *Folder) open() error {
 	return nil
 }
 
-// read takes the whole lines of the journal and cuts off the rest.
-func (f *Folder) read() ([]entry, error) {
-	text, err := io.ReadAll(io.LimitReader(f.journal, journalLimit))
-	if err != nil {
-		return nil, err
-	}
-
-	var list []entry
-	good := 0
-	for {
-		end := bytes.IndexByte(text[good:], '\n')
-		if end < 0 {
-			break
-		}
-
-		var e entry
-		if json.Unmarshal(text[good:good+end], &e) != nil {
-			break
-		}
-
-		list = append(list, e)
-		good += end + 1
-	}
-
-	if err := f.journal.Truncate(int64(good)); err != nil {
-		return nil, err
-	}
-
-	_, err = f.journal.Seek(int64(good), io.SeekStart)
-	return list, err
-}
-
 // fresh discards what an earlier run left and starts.
 func (f *Folder) fresh() error {
-	entries, err := os.ReadDir(f.stage)
+	entries, err := os.ReadDir(f.place.Dir)
 	if err != nil {
 		return err
 	}
@@ -389,56 +393,39 @@ func (f *Folder) fresh() error {
 		if e.Name() == journalName {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(f.stage, e.Name())); err != nil {
+		if err := os.RemoveAll(filepath.Join(f.place.Dir, e.Name())); err != nil {
 			return err
 		}
 	}
 
-	if err := f.journal.Truncate(0); err != nil {
+	if err := f.journal.Start(header{Format: journalFormat, Job: f.o.Job}); err != nil {
 		return err
 	}
-	if _, err := f.journal.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	if err := f.note(entry{Job: f.o.Job}); err != nil {
-		return err
-	}
-	if f.writer, err = safetensors.CreateDir(f.stage, f.o.Tensors, metadata(), f.options()); err != nil {
-		return errors.Join(err, os.RemoveAll(f.stage))
+	if f.writer, err = safetensors.CreateDir(f.place.Dir, f.o.Tensors, metadata(), f.options()); err != nil {
+		return errors.Join(err, os.RemoveAll(f.place.Dir))
 	}
 
-	return syncFolder(filepath.Dir(f.stage))
+	return safefile.SyncFolder(filepath.Dir(f.place.Dir))
 }
 
-func (f *Folder) note(e entry) error {
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	if _, err := f.journal.Write(append(line, '\n')); err != nil {
-		return err
-	}
-	return f.journal.Sync()
-}
-
-// Complete tells that an earlier run of the same job has finished the output.
+// Complete reports that an earlier run of the same job has finished the output.
 func (f *Folder) Complete() bool { return f.complete }
 
-// Done tells whether a tensor is complete, from this run or an interrupted one.
-func (f *Folder) Done(name string) bool { return f.writer.Done(f.place(name).name) }
+// Done reports whether a tensor is complete, from this run or an interrupted one.
+func (f *Folder) Done(name string) bool { return f.writer.Done(f.within(name).name) }
 
 // Shards lists the names of the files.
 func (f *Folder) Shards() []string { return f.writer.Shards() }
 
 // Position is where a tensor's first byte lies in its file.
 func (f *Folder) Position(name string) int64 {
-	at := f.place(name)
+	at := f.within(name)
 	return f.writer.Position(at.name) + at.first
 }
 
 // WriteAt writes a part of a tensor; several goroutines may call it at once.
 func (f *Folder) WriteAt(name string, p []byte, off int64) error {
-	at := f.place(name)
+	at := f.within(name)
 	name, off = at.name, off+at.first
 	f.enter()
 	err := f.writer.WriteAt(name, p, off)
@@ -461,7 +448,7 @@ func (f *Folder) WriteAt(name string, p []byte, off int64) error {
 // Written notes that all parts of a tensor are written. Now and then what was written is made durable and
 // entered in the journal, beside further work.
 func (f *Folder) Written(name string) error {
-	name = f.place(name).name
+	name = f.within(name).name
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
@@ -519,7 +506,7 @@ func (f *Folder) unnoted() map[string]json.RawMessage {
 	return list
 }
 
-// due tells whether it is time for an entry.
+// due reports whether it is time for an entry.
 func (f *Folder) due() bool {
 	if f.o.Every > 0 {
 		return f.bytes >= f.o.Every
@@ -531,7 +518,7 @@ func (f *Folder) due() bool {
 func (f *Folder) commit(e entry) {
 	err := f.writer.Sync()
 	if err == nil {
-		err = f.note(e)
+		err = f.journal.Add(e)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -567,14 +554,14 @@ func (f *Folder) Finish(side func(dir string) error) error {
 	if err := f.verify(); err != nil {
 		return err
 	}
-	if err := side(f.stage); err != nil {
+	if err := side(f.place.Dir); err != nil {
 		return err
 	}
-	if err := f.publish(); err != nil {
+	if err := f.journal.Remove(); err != nil {
 		return err
 	}
 
-	return errors.Join(f.journal.Close(), os.Remove(filepath.Join(f.dir, journalName)))
+	return errors.Join(f.journal.Close(), f.place.Publish())
 }
 
 // catchUp makes everything durable that is written and enters it in the journal.
@@ -599,34 +586,7 @@ func (f *Folder) catchUp() error {
 		return err
 	}
 
-	return f.note(entry{Done: done, Notes: notes})
-}
-
-// publish gives the folder its name, in one step where something stands there.
-func (f *Folder) publish() error {
-	if err := syncFolder(f.stage); err != nil {
-		return err
-	}
-
-	if _, err := os.Lstat(f.dir); errors.Is(err, os.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(f.dir), 0o777); err != nil {
-			return err
-		}
-		if err := os.Rename(f.stage, f.dir); err != nil {
-			return err
-		}
-
-		return syncFolder(filepath.Dir(f.dir))
-	}
-
-	if err := swap(f.stage, f.dir); err != nil {
-		return err
-	}
-	if err := syncFolder(filepath.Dir(f.dir)); err != nil {
-		return err
-	}
-
-	return os.RemoveAll(f.stage) // by now what stood there before
+	return f.journal.Add(entry{Done: done, Notes: notes})
 }
 
 // Suspend leaves the unfinished output for a later run with Resume.
@@ -635,7 +595,8 @@ func (f *Folder) Suspend() error {
 		return nil
 	}
 	f.halt()
-	return errors.Join(f.catchUp(), f.files.Close(), f.writer.Suspend(), f.journal.Close())
+	return errors.Join(f.catchUp(), f.files.Close(), f.writer.Suspend(), f.journal.Close(),
+		f.place.Release())
 }
 
 // Abort removes the unfinished output.
@@ -645,15 +606,7 @@ func (f *Folder) Abort() error {
 	}
 	f.halt()
 	_ = f.settle() // the output goes anyway
-	return errors.Join(f.files.Close(), f.writer.Abort(), f.journal.Close(), os.RemoveAll(f.stage))
-}
-
-func syncFolder(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(f.files.Close(), f.writer.Abort(), f.journal.Close(), f.place.Abandon())
 }
 
 // WriteFile writes a file of the folder durably.

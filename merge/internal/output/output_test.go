@@ -1,11 +1,14 @@
 package output
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -44,7 +47,7 @@ func TestVerify(t *testing.T) {
 	f := start(t, dir, false)
 	fill(t, f, "a", 300)
 	fill(t, f, "b", 5)
-	path := filepath.Join(f.stage, "model.safetensors.partial")
+	path := filepath.Join(f.place.Dir, "model.safetensors.partial")
 	st, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +86,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	journal, err := os.OpenFile(filepath.Join(f.stage, journalName), os.O_APPEND|os.O_WRONLY, 0)
+	journal, err := os.OpenFile(filepath.Join(f.place.Dir, journalName), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,5 +120,129 @@ func TestResume(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 2 {
 		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestEarlierBuild: a finished output of an earlier build is complete; an unfinished one is refused with one line,
+// stays as it is, and goes when all begins anew.
+func TestEarlierBuild(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "out")
+	old := filepath.Join(parent, ".out"+earlierSuffix)
+	journal := filepath.Join(old, earlierJournal)
+	if err := os.Mkdir(old, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(journal, []byte("{\"job\":\"job\"}\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err := Open(dir, Options{Job: "job", Tensors: layout, Resume: true})
+	if !errors.Is(err, ErrOtherJob) || strings.Contains(err.Error(), "\n") || failure.Hint(err) == "" {
+		t.Errorf("resumed: %v", err)
+	}
+	if _, err := os.Stat(journal); err != nil {
+		t.Error(err)
+	}
+
+	f := start(t, dir, false)
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("begun anew, it is still there: %v", err)
+	}
+
+	fill(t, f, "a", 300)
+	fill(t, f, "b", 5)
+
+	// The earlier build removed its journal last, from the folder that had its name already.
+	manifest := func(dir string) error {
+		return errors.Join(WriteFile(filepath.Join(dir, ManifestName), []byte(`{"job":"job"}`)),
+			WriteFile(filepath.Join(dir, earlierJournal), nil))
+	}
+	if err := f.Finish(manifest); err != nil {
+		t.Fatal(err)
+	}
+
+	if f = start(t, dir, true); !f.Complete() {
+		t.Error("a finished output is not complete")
+	}
+	if _, err := os.Stat(filepath.Join(dir, earlierJournal)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its journal is still there: %v", err)
+	}
+}
+
+// TestDamagedJournal: behind a line that was changed nothing counts, so that those tensors are written again; without
+// its first line the journal is nobody's.
+func TestDamagedJournal(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	f := start(t, dir, false)
+	path := filepath.Join(f.place.Dir, journalName)
+	fill(t, f, "a", 300)
+	if err := f.settle(); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, f, "b", 5)
+	if err := f.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+
+	whole, err := os.ReadFile(path)
+	if err != nil || bytes.Count(whole, []byte("\n")) != 3 {
+		t.Fatalf("%q, %v", whole, err)
+	}
+
+	flip := func(line int) {
+		t.Helper()
+		lines := bytes.SplitAfter(bytes.Clone(whole), []byte("\n"))
+		lines[line][5] ^= 1
+		if err := os.WriteFile(path, bytes.Join(lines, nil), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	flip(2)
+	f = start(t, dir, true)
+	if !f.Done("a") || f.Done("b") {
+		t.Errorf("done: a %v, b %v", f.Done("a"), f.Done("b"))
+	}
+	if err := f.Suspend(); err != nil {
+		t.Fatal(err)
+	}
+
+	flip(0)
+	if _, err := Open(dir, Options{Job: "job", Tensors: layout, Resume: true}); !errors.Is(err, ErrOtherJob) {
+		t.Errorf("a damaged first line: %v", err)
+	}
+}
+
+// TestReplace: an existing checkpoint is replaced as a whole, and anything else is not, with whatever options.
+func TestReplace(t *testing.T) {
+	for name, refused := range map[string]bool{"config.json": false, "old.safetensors": false, "thesis.txt": true} {
+		dir := filepath.Join(t.TempDir(), "out")
+		if err := os.Mkdir(dir, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir, Options{Job: "job", Tensors: layout}); !errors.Is(err, ErrExists) {
+			t.Errorf("%s, not to be replaced: %v", name, err)
+		}
+
+		f, err := Open(dir, Options{Job: "job", Tensors: layout, Overwrite: true})
+		if refused != errors.Is(err, ErrExists) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			continue
+		}
+
+		fill(t, f, "a", 300)
+		fill(t, f, "b", 5)
+		if err := f.Finish(nothing); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", name, err)
+		}
 	}
 }

@@ -15,21 +15,21 @@ import (
 
 // verify opens the finished files and compares every part that was not read back before with its checksum.
 func (f *Folder) verify() error {
-	d, err := safetensors.OpenDir(f.stage)
+	d, err := safetensors.OpenDir(f.place.Dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
 
 	if len(d.Names()) != len(f.o.Tensors) {
-		return fmt.Errorf("%s: %d tensors, want %d: %w", f.stage, len(d.Names()), len(f.o.Tensors), ErrVerify)
+		return fmt.Errorf("%s: %d tensors, want %d: %w", f.place.Dir, len(d.Names()), len(f.o.Tensors), ErrVerify)
 	}
 
 	var places []place
 	for _, t := range f.o.Tensors {
 		info, ok := d.Info(t.Name)
 		if !ok || info.DType != t.DType || !slices.Equal(info.Shape, t.Shape) {
-			return fmt.Errorf("%s: tensor %q is not what was laid out: %w", f.stage, t.Name, ErrVerify)
+			return fmt.Errorf("%s: tensor %q is not what was laid out: %w", f.place.Dir, t.Name, ErrVerify)
 		}
 
 		covered := int64(0)
@@ -41,7 +41,7 @@ func (f *Folder) verify() error {
 		}
 
 		if covered != info.Size {
-			return fmt.Errorf("%s: tensor %q: %d of %d bytes were written: %w", f.stage, t.Name, covered, info.Size,
+			return fmt.Errorf("%s: tensor %q: %d of %d bytes were written: %w", f.place.Dir, t.Name, covered, info.Size,
 				ErrVerify)
 		}
 	}
@@ -66,7 +66,7 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 	}()
 
 	for _, s := range shards {
-		if files[s], err = OpenReader(filepath.Join(f.stage, s)); err != nil {
+		if files[s], err = OpenReader(filepath.Join(f.place.Dir, s)); err != nil {
 			delete(files, s)
 			return err
 		}
@@ -138,12 +138,12 @@ func (f *Folder) check(r *Reader, run []place, buf []byte) error {
 
 	data, err := r.Read(buf, start, end-start)
 	if err != nil {
-		return fmt.Errorf("%s: tensor %q: %w", f.stage, run[0].tensor, err)
+		return fmt.Errorf("%s: tensor %q: %w", f.place.Dir, run[0].tensor, err)
 	}
 
 	for _, p := range run {
 		if at := p.start() - start; vec.Checksum(data[at:at+p.Len]) != p.Sum {
-			return fmt.Errorf("%s: tensor %q, bytes %d to %d: %w", f.stage, p.tensor, p.Off, p.Off+p.Len, ErrVerify)
+			return fmt.Errorf("%s: tensor %q, bytes %d to %d: %w", f.place.Dir, p.tensor, p.Off, p.Off+p.Len, ErrVerify)
 		}
 	}
 
