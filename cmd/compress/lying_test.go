@@ -20,7 +20,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/internal/jobs"
-	"github.com/modelcompress/compress/merge"
+	mergesearch "github.com/modelcompress/compress/merge/search"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
 )
@@ -151,7 +151,7 @@ func TestLyingWorkers(t *testing.T) {
 		said, winner string
 	}{
 		"merge search": {mergeSearch, func(t *testing.T, _, result []byte) []byte {
-			var r merge.SearchRating
+			var r mergesearch.Rating
 			if err := json.Unmarshal(result, &r); err != nil {
 				t.Error(err)
 			}
@@ -162,7 +162,7 @@ func TestLyingWorkers(t *testing.T) {
 				t.Error(err)
 			}
 			return text
-		}, "a score that a worker gave is not true", merge.BestName},
+		}, "a score that a worker gave is not true", mergesearch.BestName},
 		"search, selection": {
 			search, better(fitness.Select), "rung select: a measurement that a worker gave is not true", "best.json",
 		},
@@ -184,7 +184,7 @@ func TestLyingWorkers(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	code, stderr := runLying(t, append(mergeSearch, "--out", out),
 		func(_ *testing.T, _, result []byte) []byte { return result })
-	if _, err := os.Stat(filepath.Join(out, merge.BestName)); code != 0 || err != nil {
+	if _, err := os.Stat(filepath.Join(out, mergesearch.BestName)); code != 0 || err != nil {
 		t.Errorf("an honest worker: exit code %d, %v: %s", code, err, stderr)
 	}
 }

@@ -363,12 +363,14 @@ func TestEqual(t *testing.T) {
 			for name, l := range sets() {
 				fastest = l
 				set := slices.Repeat([]uint64{77}, len(want)) // what was there before
-				if Equal(d, value, set); !slices.Equal(set, want) {
+				Equal(d, value, set)
+				if !slices.Equal(set, want) {
 					t.Fatalf("%s: %d values, %#x: %x, want %x", name, n, value, set, want)
 				}
 
 				set = slices.Repeat([]uint64{99}, len(want))
-				if EqualDelta(x, base, value, set); !slices.Equal(set, want) {
+				EqualDelta(x, base, value, set)
+				if !slices.Equal(set, want) {
 					t.Fatalf("%s: %d differences, %#x: %x, want %x", name, n, value, set, want)
 				}
 			}
