@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/merge/internal/output"
 )
 
 // hash reads a file for its hash.
@@ -46,8 +47,7 @@ func hashFolder(ctx context.Context, dir string) ([]hashedFile, error) {
 // people to change.
 func hashOthers(ctx context.Context, dir string) ([]hashedFile, error) {
 	return hashThose(ctx, dir, func(name string) bool {
-		return !weights(name) && name[0] != '.' &&
-			name != "README.md"
+		return !weights(name) && name[0] != '.' && name != "README.md" && name != output.JournalName
 	})
 }
 

@@ -269,7 +269,7 @@ func (w *Work) Item(m *method.Method, t *plan.Tensor) (it *stream.Item, copied b
 	tensor := &method.Tensor{
 		Name: t.Name, Shape: t.Shape, N: safetensors.Info{Shape: t.Shape}.Elements(), Params: t.Params,
 		Vocab: t.VocabAxis >= 0, Seed: [2]uint64{w.Options.Seed, h.Sum64()},
-		Drawn: w.Options.RandomTies,
+		RandomTies: w.Options.RandomTies,
 	}
 
 	it = &stream.Item{Tensor: tensor, DType: t.DType}

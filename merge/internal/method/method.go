@@ -58,10 +58,10 @@ type Tensor struct {
 	Inputs []Input   // in the order of the recipe, without the base
 	Params Values    // those that hold for the tensor as a whole
 	Seed   [2]uint64 // of the random choices: the recipe's seed and a hash of the tensor's name
-	// Drawn has random numbers decide which of the elements that equal a threshold stay, instead of their index:
+	// RandomTies has random numbers decide which of the elements that equal a threshold stay, instead of their index:
 	// where many are equal, as in differences of bfloat16, the first rows of a matrix would stay and the last ones
 	// go.
-	Drawn bool
+	RandomTies bool
 }
 
 // Input is one input of a tensor beside the base.

@@ -255,7 +255,7 @@ func (r *arithmeticRun) graduate(b *Block, j int) {
 	cols := int(t.Cols())
 	order := make([]uint64, 2*cols)
 	var draws []uint16
-	if t.Drawn {
+	if t.RandomTies {
 		draws = make([]uint16, cols)
 	}
 

@@ -101,7 +101,7 @@ func (p problem) try() ([]float32, error) {
 
 	tensor := &method.Tensor{
 		Name: "w", Shape: p.shape, N: n, Base: p.base != nil,
-		Params: p.defaults(m, p.params, recipe.Shared), Seed: [2]uint64{p.seed, 7}, Drawn: p.drawn,
+		Params: p.defaults(m, p.params, recipe.Shared), Seed: [2]uint64{p.seed, 7}, RandomTies: p.drawn,
 	}
 	it := &stream.Item{Tensor: tensor, DType: safetensors.F32}
 	if p.half {

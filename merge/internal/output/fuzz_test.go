@@ -29,7 +29,7 @@ func FuzzJournal(f *testing.F) {
 		if err := os.Mkdir(stage, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(stage, journalName), text, 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(stage, JournalName), text, 0o666); err != nil {
 			t.Fatal(err)
 		}
 

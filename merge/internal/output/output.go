@@ -36,18 +36,20 @@ var (
 	ErrVerify   = failure.New("output does not hold what was written", "")
 )
 
-// errChanged: a finished output is not as it was left.
-var errChanged = failure.New("it has changed since the merge wrote it", "--overwrite without --resume merges anew")
+// errChanged is [ErrVerify] of a finished output, with what can be done about it.
+var errChanged = fmt.Errorf("%w%w", ErrVerify, failure.New("", "--overwrite without --resume merges anew"))
 
-// errBegun: something is in the way of a resumed merge that it cannot continue.
-var errBegun = failure.Misuse("unfinished output of another merge or another build",
+// errBegun: a resumed merge cannot continue what is there.
+var errBegun = failure.Misuse("another merge or another build of this program began it, or its journal is damaged",
 	"--overwrite without --resume starts anew")
 
 // ManifestName is the file that records how the output was made.
 const ManifestName = "merge.json"
 
+// JournalName is the file of an unfinished output that goes before it gets its name.
+const JournalName = "journal.jsonl"
+
 const (
-	journalName = "journal.jsonl"
 	// journalFormat is the first thing that a journal says. It changes whenever an unfinished output of an earlier
 	// build can not be continued by this one.
 	journalFormat = "compress merge 4"
@@ -230,7 +232,7 @@ func Sums(dir string) (map[string]string, error) {
 	sums := map[string]string{}
 	for _, e := range entries {
 		name := e.Name()
-		if !e.Type().IsRegular() || name == ManifestName || name == journalName || weights(name) {
+		if !e.Type().IsRegular() || name == ManifestName || name == JournalName || weights(name) {
 			continue
 		}
 		if sums[name], err = digest(filepath.Join(dir, name)); err != nil {
@@ -269,7 +271,7 @@ func intact(dir string) error {
 		return err
 	}
 	if err := stage.Intact(dir, m.Files); errors.Is(err, stage.ErrDamaged) {
-		return fmt.Errorf("%w: %w: %w", err, errChanged, ErrVerify)
+		return fmt.Errorf("%w: %w", err, errChanged)
 	} else if err != nil {
 		return err
 	}
@@ -293,7 +295,7 @@ func (f *Folder) open() error {
 	}
 
 	var err error
-	if f.journal, err = stage.OpenJournal(filepath.Join(f.place.Dir, journalName)); err != nil {
+	if f.journal, err = stage.OpenJournal(filepath.Join(f.place.Dir, JournalName)); err != nil {
 		return err
 	}
 
@@ -317,7 +319,7 @@ func (f *Folder) earlier() error {
 		return nil
 	}
 	if f.o.Resume {
-		return fmt.Errorf("%s: %w: %w", dir, errBegun, ErrOtherJob)
+		return fmt.Errorf("%s: %w: %w", dir, ErrOtherJob, errBegun)
 	}
 	return os.RemoveAll(dir)
 }
@@ -331,7 +333,7 @@ func (f *Folder) resume() error {
 
 	var h header
 	if len(lines) == 0 || json.Unmarshal(lines[0], &h) != nil || h.Format != journalFormat || h.Job != f.o.Job {
-		return fmt.Errorf("%s: %w: %w", f.place.Dir, errBegun, ErrOtherJob)
+		return fmt.Errorf("%s: %w: %w", f.place.Dir, ErrOtherJob, errBegun)
 	}
 
 	// What a crash or a fault of the disk has left of the journal's end goes: the tensors that it noted are written
@@ -390,7 +392,7 @@ func (f *Folder) fresh() error {
 	}
 
 	for _, e := range entries {
-		if e.Name() == journalName {
+		if e.Name() == JournalName {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(f.place.Dir, e.Name())); err != nil {

@@ -86,7 +86,7 @@ func TestResume(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	journal, err := os.OpenFile(filepath.Join(f.place.Dir, journalName), os.O_APPEND|os.O_WRONLY, 0)
+	journal, err := os.OpenFile(filepath.Join(f.place.Dir, JournalName), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestEarlierBuild(t *testing.T) {
 func TestDamagedJournal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	f := start(t, dir, false)
-	path := filepath.Join(f.place.Dir, journalName)
+	path := filepath.Join(f.place.Dir, JournalName)
 	fill(t, f, "a", 300)
 	if err := f.settle(); err != nil {
 		t.Fatal(err)

@@ -120,7 +120,7 @@ func (k *Task) sparse(name string, weights []float64) bool {
 			continue
 		case !(d > 0):
 			return false
-		case !k.random && k.tensor.Drawn: // a device keeps of equal differences the first ones
+		case !k.random && k.tensor.RandomTies: // a device keeps of equal differences the first ones
 			return false
 		case k.random:
 			s.Share = uint32(d * (1 << 32))

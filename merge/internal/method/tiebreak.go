@@ -10,19 +10,19 @@ import (
 	"github.com/modelcompress/compress/merge/internal/vec"
 )
 
-// Ties of a threshold: elements whose magnitude equals the cut (cut.go) and of which only some may stay. (The method
-// TIES is in task.go: its cut, the election of signs and the mean of those who agree.)
+// Which elements stay of those whose magnitude equals a cut (cut.go), where only some may. (The method TIES is in
+// task.go: its cut, the election of signs and the mean of those who agree.)
 //
 // Differences of bfloat16 weights have few distinct magnitudes, and of the elements equal to a cut the first ones by
-// index would be the upper rows of a matrix. So a recipe may have draws decide (Tensor.Drawn): each tied element gets a
-// random number of 32 bits that depends on the seed, the tensor, the input and the element's index alone, and the Take
-// smallest stay. As with cuts, the Take-th smallest draw is looked for without keeping or sorting all of them: draws
-// are uniform, so it lies near Take/Equal of the range, within a few standard deviations; one pass counts the draws
-// below the bounds and collects those between. What is kept of the outcome is one number, the draw of the last that
-// stays, and later passes make the draws again.
+// index would be the upper rows of a matrix. So a recipe may have random numbers decide (Tensor.RandomTies): each tied
+// element gets one of 32 bits, its draw, that depends on the seed, the tensor, the input and the element's index alone,
+// and the Take smallest stay. As with cuts, the Take-th smallest draw is looked for without keeping or sorting all of
+// them: draws are uniform, so it lies near Take/Equal of the range, within a few standard deviations; one pass counts
+// the draws below the bounds and collects those between. What is kept of the outcome is one number, the draw of the
+// last that stays, and later passes compute the draws again.
 
-// Ties counts the elements that equal a threshold of which some stay and others go. What tells them apart is no
-// magnitude: it is the rule for ties, by index or by a draw (see [Tensor.Drawn]).
+// Ties counts the elements that equal a threshold of which some stay and others go. Their magnitudes are the same: it is
+// the rule for ties that decides, by index or by a random number (see [Tensor.RandomTies]).
 type Ties struct {
 	Elements int64 `json:"elements"` // differences that were compared with a threshold
 	Tied     int64 `json:"tied"`     // of these, those that equal it
@@ -36,7 +36,7 @@ func (t *Ties) Add(o Ties) {
 	t.Kept += o.Kept
 }
 
-// tieDraw sets the draws that break ties apart from those that drop elements at random.
+// tieDraw makes the random numbers that break ties others than those that drop elements at random.
 const tieDraw = 0x7469_6573
 
 // tieKey is the key of the draws that break ties of an input, -1 for what all inputs are compared by together, for
@@ -56,7 +56,7 @@ type drawer func(stream, tensor int, off int64) vec.Key
 // byDraw is the drawer of a group whose streams are its inputs, or of a single stream that all inputs make together;
 // nil where ties go by index.
 func byDraw(g []*Tensor, together bool) drawer {
-	if !g[0].Drawn {
+	if !g[0].RandomTies {
 		return nil
 	}
 	return func(s, tensor int, off int64) vec.Key {
@@ -75,7 +75,7 @@ type share struct {
 	drop []int64
 }
 
-// keeps tells whether the element of a draw and an index stays.
+// keeps reports whether the element of a draw and an index stays.
 func (s *share) keeps(draw uint32, index int64) bool {
 	return draw < s.top || draw == s.top && !slices.Contains(s.drop, index)
 }
@@ -137,7 +137,7 @@ func (s *share) thinWords(x, base []uint16, value uint32, tensor int, off, index
 		})
 }
 
-// Drawn tells whether draws break ties of the window.
+// Drawn reports whether random numbers break ties of the window.
 func (w Window) Drawn() bool { return w.lo != nil || w.hi != nil }
 
 // Thinned is a run of words without the ties that the window does not keep, in the buffer, or as it is where no draws
