@@ -32,7 +32,7 @@ import (
 // or its eigenvectors are computed, once for each layer. EMMET alone factors a
 // matrix [in, in] for each batch, A = weight·C + norm_lambda·I.
 //
-// Layers are edited from the lowest up, each taking an equal fraction of what is left (PMET: the root of it), and keys and
+// Layers are edited from the lowest up, each taking an equal part of what is left (PMET: the root of it), and keys and
 // residuals are measured anew on the model with the layers below it edited, so that one layer's shortfall is the next
 // one's task.
 //

@@ -247,7 +247,7 @@ func TestSweep(t *testing.T) {
 func TestPlan(t *testing.T) {
 	for text, want := range map[string]string{
 		"models: [m]\n":                                         "it needs models and tasks",
-		"models: [a, x/a]\ntasks: [t]\n":                        `the name "a" of a model is no plain word, or is there twice`,
+		"models: [a, x/a]\ntasks: [t]\n":                        `"a" of a model is no plain word, or is there twice`,
 		"models: [{name: ../x, path: y}]\ntasks: [t]\n":         "is no plain word",
 		"models: [queue]\ntasks: [t]\n":                         "is that of a file of the batch",
 		"models: [m]\ntasks: ['t*']\n":                          "is a pattern",

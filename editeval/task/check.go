@@ -7,6 +7,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/prompt"
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
@@ -40,15 +41,23 @@ func (s *Suite) Check(o Options) ([]Checked, error) {
 		err := s.check(context.Background(), t, &c, &o)
 		switch {
 		case errors.Is(err, ErrNoData):
-			c.NoData = err.Error()
+			c.NoData = told(err)
 		case err != nil:
-			c.Err = err.Error()
+			c.Err = told(err)
 		}
 
 		out = append(out, c)
 	}
 
 	return out, nil
+}
+
+// told is an error as a text of its own, with the hint that it carries.
+func told(err error) string {
+	if hint := failure.Hint(err); hint != "" {
+		return err.Error() + " (HINT: " + hint + ")"
+	}
+	return err.Error()
 }
 
 func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Options) error {

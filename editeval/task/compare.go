@@ -11,13 +11,14 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // The ways in which two runs cannot be compared.
 var (
 	ErrNoRun     = errors.New("no results of an evaluation")
-	ErrNoSamples = errors.New("no samples")
+	ErrNoSamples = failure.New("no samples", "run eval with --log-samples")
 	ErrDiffer    = errors.New("not the same documents")
 )
 
@@ -192,7 +193,7 @@ func (f *finished) samples(task string) (*samples, error) {
 	path := filepath.Join(f.dir, "samples_"+task+".jsonl")
 	file, err := safefile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w (HINT: run eval with --log-samples)", path, ErrNoSamples)
+		return nil, fmt.Errorf("%s: %w", path, ErrNoSamples)
 	}
 
 	if err != nil {

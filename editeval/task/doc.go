@@ -32,5 +32,7 @@
 //
 // Requests are ordered so that those with a common beginning are neighbours; what they share is computed once.
 // Memory holds one task's documents, prompts and token ids (four bytes for each token of each request; choices
-// of one token share theirs with the context) and the activations of about 2048 tokens.
+// of one token share theirs with the context) and the activations of about 2048 tokens. It grows with the first
+// documents until these fill a pass; from there on a document of four choices behind ten examples, 150 tokens each,
+// takes 12 KB until its task is done.
 package task

@@ -19,7 +19,7 @@ const hellaswagData = `{"q": "one", "c": ["a", "b"], "g": 0, "activity_label": "
 // The two ways out of Python.
 const (
 	applyOnce = "apply it once in Python and give the result as JSONL"
-	compute   = "compute it in Python from the answers that --log-samples writes"
+	compute   = "compute it in Python from the answers in samples_TASK.jsonl"
 )
 
 // A function of a user's file is Python, whatever it is called and whatever stands beside it: it is refused

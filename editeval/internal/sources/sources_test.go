@@ -82,7 +82,8 @@ func TestTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	refusals, err := Refusals(dir, write(t, "p.csv", "goal\nhow?\nwhy?\n"), "goal", []string{"I can't", "Sorry (no)"}, 9)
+	prompts := write(t, "p.csv", "goal\nhow?\nwhy?\n")
+	refusals, err := Refusals(dir, prompts, "goal", []string{"I can't", "Sorry (no)"}, 9)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,8 @@ func TestTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var doc struct{ Text string }
-	if err := json.Unmarshal([]byte(strings.Split(string(lines), "\n")[1]), &doc); err != nil || doc.Text != `two "quoted"` {
+	second := strings.Split(string(lines), "\n")[1]
+	if err := json.Unmarshal([]byte(second), &doc); err != nil || doc.Text != `two "quoted"` {
 		t.Errorf("%q %v", doc.Text, err)
 	}
 }

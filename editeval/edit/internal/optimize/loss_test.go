@@ -62,8 +62,8 @@ func loss(b *batch, c summand, z []float64, label int32) float64 {
 	return weight * r.nll
 }
 
-// TestRowGradient: what a row leaves in place of its logits is the gradient of its loss, by differences of the loss, for
-// targets, for targets of PMET that are reached, and for the divergence in both directions.
+// TestRowGradient: what a row leaves in place of its logits is the gradient of its loss, by differences of the loss,
+// for targets, for targets of PMET that are reached, and for the divergence in both directions.
 func TestRowGradient(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	const vocabulary, step = 20, 1e-5
@@ -196,7 +196,10 @@ func TestAdvance(t *testing.T) {
 		"no number":            {Goal{nll: math.NaN()}, 5, false, true, true},
 	} {
 		g := c.goal
-		g.V0, g.D, g.grads, g.adam = [][]float64{{1}}, [][]float64{{0}}, [][]float64{{1}}, make([]site.Adam, 1)
+		g.V0 = [][]float64{{1}}
+		g.D = [][]float64{{0}}
+		g.grads = [][]float64{{1}}
+		g.adam = make([]site.Adam, 1)
 		d := Descent{Params: Params{Steps: c.steps, LearningRate: 0.1, Clamp: 1}, Sites: make([]Site, 1), PMET: c.pmet}
 		d.advance(&g)
 		if g.done != c.done || g.Failed != c.failed || len(g.History) != 1 {

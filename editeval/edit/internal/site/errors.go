@@ -22,7 +22,8 @@ var (
 	// ErrOptions: hyper-parameters are out of range or do not fit the model.
 	ErrOptions = failure.Misuse("bad hyper-parameters", "")
 	// ErrModel: the model has no single down-projection in a block that is to be edited.
-	ErrModel = errors.New("model cannot be edited there")
+	ErrModel = failure.New("model cannot be edited there",
+		"choose layers without a mixture, or --method ike")
 	// ErrStatistics: a covariance is missing, of another shape, or not positive definite.
 	ErrStatistics = errors.New("bad key statistics")
 	// ErrDiverged: an optimisation left the finite numbers, ended worse than it began, or moved a matrix too

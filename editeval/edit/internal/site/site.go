@@ -27,9 +27,9 @@ func Linear(m *lm.Model, block int, role arch.Role) (lm.Linear, error) {
 		}
 	}
 	if len(found) != 1 {
-		return lm.Linear{}, fmt.Errorf("%w: %s: block %d has %d matrices of role %q (HINT: a token of a mixture "+
-			"passes several experts, and no rule says which of them a fact is written to; choose layers without "+
-			"one, or --method ike)", ErrModel, m.Path(), block, len(found), role)
+		return lm.Linear{}, fmt.Errorf("%w: %s: layer %d has %d matrices of role %q: a token of a mixture passes "+
+			"several experts, and no rule says which of them a fact is written to", ErrModel, m.Path(), block,
+			len(found), role)
 	}
 
 	return found[0], nil

@@ -29,8 +29,8 @@ func nano(t *testing.T) *lm.Model {
 // same is what restoring a float32 state leaves of the probabilities that it decides: nothing but the order of sums.
 const same = 1e-6
 
-// TestRestored: the state after the last layer at the last token decides the answer, so that restoring it gives the clean
-// probability; what does not reach the last token, or comes before the subject, changes nothing.
+// TestRestored: the state after the last layer at the last token decides the answer, so that restoring it gives the
+// clean probability; what does not reach the last token, or comes before the subject, changes nothing.
 func TestRestored(t *testing.T) {
 	m := nano(t)
 	r, err := Run(t.Context(), m, prompt, 1, 3, -1, Options{Samples: 3, Noise: 3, Seed: 1})

@@ -29,13 +29,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress/editeval/task/internal/parquet"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/pyvalue"
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // The ways in which a data file can be wrong.
 var (
-	ErrNotFound = errors.New("no such data file")
+	ErrNotFound = failure.New("no such data file", "give the folder of the data by --task-data")
 	ErrRecord   = errors.New("bad record")
 	ErrFormat   = errors.New("unknown format")
 	ErrLimit    = errors.New("beyond a limit")
@@ -113,8 +114,7 @@ func (s Source) find(name string) ([]string, error) {
 		}
 	}
 
-	return nil, fmt.Errorf("%s: %w; looked for %s (HINT: give the folder of the data by --task-data)", name,
-		ErrNotFound, strings.Join(tried, ", "))
+	return nil, fmt.Errorf("%s: %w; looked for %s", name, ErrNotFound, strings.Join(tried, ", "))
 }
 
 // read reads one file.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/pyvalue"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -14,7 +15,7 @@ import (
 // The ways in which a request cannot be made.
 var (
 	ErrNoTokens = errors.New("no tokens to score")
-	ErrTooLong  = errors.New("longer than the model's context")
+	ErrTooLong  = failure.New("longer than the model's context", "raise --max-length, or lower max_gen_toks")
 	ErrNoPrefix = errors.New("the tokenizer names neither a start nor an end token")
 )
 
@@ -147,8 +148,7 @@ func (e *Encoder) Windows(text string, limit int) (all []int32, windows []Sequen
 // Prompt encodes a text to be continued; of a long one the last limit tokens stay.
 func (e *Encoder) Prompt(text string, limit int) (ids []int32, before int, err error) {
 	if limit < 1 {
-		return nil, 0, fmt.Errorf("%w: no room for a prompt (HINT: lower max_gen_toks, or raise --max-length)",
-			ErrTooLong)
+		return nil, 0, fmt.Errorf("%w: no room for a prompt", ErrTooLong)
 	}
 	if ids, err = e.encode(text); err != nil {
 		return nil, 0, err

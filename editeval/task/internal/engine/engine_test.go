@@ -108,8 +108,8 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// TestFitKeepsNothingElse: a sequence holds its own tokens alone. The sequences of a whole task are in memory at once, and
-// each would otherwise keep the encoding that it was cut from.
+// TestFitKeepsNothingElse: a sequence holds its own tokens alone. The sequences of a whole task are in memory at once,
+// and each would otherwise keep the encoding that it was cut from.
 func TestFitKeepsNothingElse(t *testing.T) {
 	whole := []int32{1, 2, 3, 4, 5, 6}
 	s, err := Fit(whole[:4], whole[4:], 10)

@@ -174,7 +174,8 @@ func counts(items []Item) (tp, fp, fn, tn float64) {
 	return tp, fp, fn, tn
 }
 
-// Check returns nil if the figure is defined: f1 is not where there are more than two classes, or two of which none is 1.
+// Check returns nil if the figure is defined: f1 is not where there are more than two classes, or two of which none
+// is 1.
 func (a Aggregation) Check(items []Item) error {
 	if a.Name != "f1" {
 		return nil

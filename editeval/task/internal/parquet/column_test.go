@@ -158,8 +158,8 @@ func TestPages(t *testing.T) {
 	}
 
 	bools := &chunk{leaf: &node{kind: typeBool}, total: 3}
-	if err := bools.values(append(make([]byte, 4), packed([]uint32{1, 0, 1}, 1)...), runLength, nil, nil, 3); err != nil ||
-		bools.out[0].v != true || bools.out[1].v != false {
+	err := bools.values(append(make([]byte, 4), packed([]uint32{1, 0, 1}, 1)...), runLength, nil, nil, 3)
+	if err != nil || bools.out[0].v != true || bools.out[1].v != false {
 		t.Errorf("truth values in runs: %v %v", bools.out, err)
 	}
 }

@@ -102,8 +102,9 @@ func TestRequests(t *testing.T) {
 			`"2+2 = 4\n\n3+3 = 6\n\n1+1 =" + ""`, Options{Shots: &two},
 		},
 		"given examples, written in their own way": {
-			"doc_to_text: q\ndoc_to_target: a\nfewshot_config: {sampler: first_n, samples: [{q: x, a: y}, {q: z, a: w}], " +
-				"doc_to_text: 'Q {{q}}', target_delimiter: ' A ', fewshot_delimiter: ' | '}\n",
+			"doc_to_text: q\ndoc_to_target: a\nfewshot_config: {sampler: first_n, " +
+				"samples: [{q: x, a: y}, {q: z, a: w}], doc_to_text: 'Q {{q}}', target_delimiter: ' A ', " +
+				"fewshot_delimiter: ' | '}\n",
 			`"Q x A y | Q z A w | 1+1" + ""`, Options{Shots: &two},
 		},
 		"examples of choices": {
@@ -112,7 +113,8 @@ func TestRequests(t *testing.T) {
 			`"1+1 2\n\n1+1" + " 1"` + "\n" + `"1+1 2\n\n1+1" + " 2"`, Options{},
 		},
 		"a task that says none has none": {
-			"doc_to_text: q\ndoc_to_target: a\nfewshot_split: few\nnum_fewshot: 0\n", `"1+1" + ""`, Options{Shots: &two},
+			"doc_to_text: q\ndoc_to_target: a\nfewshot_split: few\nnum_fewshot: 0\n", `"1+1" + ""`,
+			Options{Shots: &two},
 		},
 	} {
 		p, err := prompter(t, c.definition, rows, c.o)
@@ -200,7 +202,8 @@ func TestMisfits(t *testing.T) {
 		if err == nil {
 			_, err = requests(p, 0)
 		}
-		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "task t: ") {
+		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "task t: ") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

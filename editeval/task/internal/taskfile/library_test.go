@@ -49,9 +49,11 @@ func libraryOf(files map[string]string) (*Library, error) {
 
 // TestTask: every key lands where it belongs, and what is not said has the harness' default.
 func TestTask(t *testing.T) {
-	l, err := library(t, "task: plain\n"+data, "task: full\ntask_alias: alias\ntag: [x, y]\noutput_type: multiple_choice\n"+
-		"doc_to_choice: c\ndataset_path: json\ndataset_kwargs: {data_files: {test: [a, b], few: c}, field: rows}\n"+
-		"test_split: test\ntraining_split: few\ndoc_to_text: q\ndoc_to_target: 1\ndescription: d\ntarget_delimiter: ''\n"+
+	l, err := library(t, "task: plain\n"+data, "task: full\ntask_alias: alias\ntag: [x, y]\n"+
+		"output_type: multiple_choice\ndoc_to_choice: c\ndataset_path: json\n"+
+		"dataset_kwargs: {data_files: {test: [a, b], few: c}, field: rows}\n"+
+		"test_split: test\ntraining_split: few\ndoc_to_text: q\ndoc_to_target: 1\ndescription: d\n"+
+		"target_delimiter: ''\n"+
 		"gen_prefix: g\nnum_fewshot: 3\nfewshot_delimiter: '|'\nrepeats: 2\nfewshot_split: few\n"+
 		"fewshot_config: {sampler: first_n, doc_to_text: Q, gen_prefix: G}\nshould_decontaminate: true\n"+
 		"generation_kwargs: {until: [a, b], max_gen_toks: 7, temperature: 0}\n"+
@@ -87,7 +89,8 @@ func TestTask(t *testing.T) {
 	if x := f.Filters; len(x) != 1 || x[0].Name != "f" || len(x[0].Steps) != 2 || x[0].Steps[0].Function != "regex" {
 		t.Errorf("%+v", x)
 	}
-	if m := f.Metrics; len(m) != 1 || m[0].Name != "acc" || *m[0].HigherIsBetter || !m[0].IgnoreCase || m[0].IgnorePunct {
+	if m := f.Metrics; len(m) != 1 || m[0].Name != "acc" || *m[0].HigherIsBetter || !m[0].IgnoreCase ||
+		m[0].IgnorePunct {
 		t.Errorf("%+v", m)
 	}
 	if !slices.Equal(l.Tags["x"], []string{"full"}) {
@@ -101,33 +104,82 @@ func TestFaultsOfTasks(t *testing.T) {
 		want string
 		kind error
 	}{
-		"outptu_type: x\n":                                         {`a.yaml:7:1: "outptu_type" (HINT: did you mean "output_type"?)`, ErrUnknownKey},
-		"output_type: guess\n":                                     {`output_type "guess"; known: multiple_choice, loglikelihood`, ErrValue},
-		"output_type: multiple_choice\n":                           {"a.yaml: doc_to_choice: missing key", ErrMissing},
-		"num_fewshot: -1\n":                                        {"num_fewshot is -1, want a whole number from 0 on", ErrValue},
-		"repeats: 0\n":                                             {"repeats is 0, want a whole number from 1 on", ErrValue},
-		"doc_to_choice: 1.5\n":                                     {"doc_to_choice is 1.5, want a text, a whole number", ErrValue},
-		"tag: {a: b}\n":                                            {"tag is a dict, want a text or a list of texts", ErrValue},
-		"tag: [1]\n":                                               {"tag holds a int, want texts", ErrValue},
-		"gen_prefix: [x]\n":                                        {"gen_prefix is a list, want text", ErrValue},
-		"metadata: 3\n":                                            {"metadata is a int, want keys and values", ErrValue},
-		"training_split: train\n":                                  {`training_split "train" has no data_files`, ErrValue},
-		"process_docs: text\n":                                     {"process_docs is a str, want a !function", ErrValue},
-		"process_docs: !function m.f\n":                            {"a.yaml:7: !function m.f is Python, which is not run (HINT: apply it", ErrUnsupported},
-		"process_results: !function m.f\n":                         {"compute it in Python from the answers", ErrUnsupported},
-		"filter_list: [{filter: [{a: 1}]}]\n":                      {"function of a filter: missing key", ErrMissing},
-		"filter_list: 3\n":                                         {"filter_list is no list of keys and values", ErrValue},
-		"metric_list: [{aggregation: mean}]\n":                     {"metric: missing key", ErrMissing},
-		"metric_list: [{metric: a, hf_evaluate: yes}]\n":           {"metrics of the evaluate package", ErrUnsupported},
-		"metric_list: [{metric: a, ignore_case: 1}]\n":             {"ignore_case is 1, want true or false", ErrValue},
-		"fewshot_config: {sampler: best}\n":                        {`sampler "best"; known: default, first_n`, ErrValue},
-		"fewshot_config: {fewshot_indices: [-1]}\n":                {"fewshot_indices holds -1, want row numbers", ErrValue},
-		"generation_kwargs: {do_sample: true, temperature: 0.7}\n": {"sampled generation", ErrUnsupported},
-		"generation_kwargs: {until: 3}\n":                          {"until is a int, want a text or a list", ErrValue},
-		"repeats: 0\nnum_fewshot: -1\n":                            {"num_fewshot is -1", ErrValue},
+		"outptu_type: x\n": {
+			`a.yaml:7:1: "outptu_type" (HINT: did you mean "output_type"?)`, ErrUnknownKey,
+		},
+		"output_type: guess\n": {
+			`output_type "guess"; known: multiple_choice, loglikelihood`, ErrValue,
+		},
+		"output_type: multiple_choice\n": {
+			"a.yaml: doc_to_choice: missing key", ErrMissing,
+		},
+		"num_fewshot: -1\n": {
+			"num_fewshot is -1, want a whole number from 0 on", ErrValue,
+		},
+		"repeats: 0\n": {
+			"repeats is 0, want a whole number from 1 on", ErrValue,
+		},
+		"doc_to_choice: 1.5\n": {
+			"doc_to_choice is 1.5, want a text, a whole number", ErrValue,
+		},
+		"tag: {a: b}\n": {
+			"tag is a dict, want a text or a list of texts", ErrValue,
+		},
+		"tag: [1]\n": {
+			"tag holds a int, want texts", ErrValue,
+		},
+		"gen_prefix: [x]\n": {
+			"gen_prefix is a list, want text", ErrValue,
+		},
+		"metadata: 3\n": {
+			"metadata is a int, want keys and values", ErrValue,
+		},
+		"training_split: train\n": {
+			`training_split "train" has no data_files`, ErrValue,
+		},
+		"process_docs: text\n": {
+			"process_docs is a str, want a !function", ErrValue,
+		},
+		"process_docs: !function m.f\n": {
+			"a.yaml:7: !function m.f is Python, which is not run (HINT: apply it", ErrUnsupported,
+		},
+		"process_results: !function m.f\n": {
+			"compute it in Python from the answers", ErrUnsupported,
+		},
+		"filter_list: [{filter: [{a: 1}]}]\n": {
+			"function of a filter: missing key", ErrMissing,
+		},
+		"filter_list: 3\n": {
+			"filter_list is no list of keys and values", ErrValue,
+		},
+		"metric_list: [{aggregation: mean}]\n": {
+			"metric: missing key", ErrMissing,
+		},
+		"metric_list: [{metric: a, hf_evaluate: yes}]\n": {
+			"metrics of the evaluate package", ErrUnsupported,
+		},
+		"metric_list: [{metric: a, ignore_case: 1}]\n": {
+			"ignore_case is 1, want true or false", ErrValue,
+		},
+		"fewshot_config: {sampler: best}\n": {
+			`sampler "best"; known: default, first_n`, ErrValue,
+		},
+		"fewshot_config: {fewshot_indices: [-1]}\n": {
+			"fewshot_indices holds -1, want row numbers", ErrValue,
+		},
+		"generation_kwargs: {do_sample: true, temperature: 0.7}\n": {
+			"sampled generation", ErrUnsupported,
+		},
+		"generation_kwargs: {until: 3}\n": {
+			"until is a int, want a text or a list", ErrValue,
+		},
+		"repeats: 0\nnum_fewshot: -1\n": {
+			"num_fewshot is -1", ErrValue,
+		},
 	} {
 		_, err := library(t, "task: t\n"+data+more)
-		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "a.yaml:") {
+		if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "a.yaml:") {
 			t.Errorf("%q: %v", more, err)
 		}
 		if strings.Count(more, "\n") == 2 && !strings.Contains(err.Error(), "repeats is 0") {
@@ -142,7 +194,8 @@ func TestFaultsOfTasks(t *testing.T) {
 		"task: [a, b]\n": ErrMissing,
 	} {
 		l := NewLibrary()
-		if err := l.Add(func(string) ([]byte, error) { return []byte(text), nil }, "a.yaml", false); !errors.Is(err, want) {
+		read := func(string) ([]byte, error) { return []byte(text), nil }
+		if err := l.Add(read, "a.yaml", false); !errors.Is(err, want) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -178,8 +231,8 @@ func TestDatasets(t *testing.T) {
 	}
 }
 
-// TestGroups: members by name, whole definitions inside, a member with other keys, groups inside of groups; outer groups
-// come first.
+// TestGroups: members by name, whole definitions inside, a member with other keys, groups inside of groups; outer
+// groups come first.
 func TestGroups(t *testing.T) {
 	l, err := library(t, "task: one\ntag: pair\n"+data, "task: two\ntag: pair\n"+data,
 		"group: all\ngroup_alias: everything\ntask: [pair, {task: one, num_fewshot: 2}, {group: inner, task: [two]}, "+
@@ -208,7 +261,9 @@ func TestGroups(t *testing.T) {
 	}
 
 	for text, want := range map[string]error{
-		"group: g\ntask: []\n": ErrMissing, "group: g\ntask: [[x]]\n": ErrValue, "group: g\ntask: [{num_fewshot: 1}]\n": ErrMissing,
+		"group: g\ntask: []\n":                                               ErrMissing,
+		"group: g\ntask: [[x]]\n":                                            ErrValue,
+		"group: g\ntask: [{num_fewshot: 1}]\n":                               ErrMissing,
 		"group: g\ntask: [a]\naggregate_metric_list: [{aggregation: max}]\n": ErrUnsupported,
 		"group: g\ntask: [a]\ncolour: red\n":                                 ErrUnknownKey,
 	} {
@@ -272,13 +327,15 @@ func TestInclude(t *testing.T) {
 
 // TestFind: names, patterns, and what was probably meant.
 func TestFind(t *testing.T) {
-	l, err := library(t, "task: arc_easy\ntag: arc\n"+data, "task: arc_hard\ntag: arc\n"+data, "group: all\ntask: [arc]\n")
+	l, err := library(t, "task: arc_easy\ntag: arc\n"+data, "task: arc_hard\ntag: arc\n"+data,
+		"group: all\ntask: [arc]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	for name, want := range map[string]string{
-		"arc_easy": "arc_easy", "all": "all", "arc": "arc", "arc_*": "arc_easy arc_hard", "*": "all arc arc_easy arc_hard",
+		"arc_easy": "arc_easy", "all": "all", "arc": "arc", "arc_*": "arc_easy arc_hard",
+		"*": "all arc arc_easy arc_hard",
 	} {
 		if got, err := l.Find(name); err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: %v %v", name, got, err)
@@ -305,7 +362,8 @@ func TestFill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := library(t, "task: a\nnum_fewshot: 2\n"+data, "task: g\n"+data, "group: h\ntask: [a]\n", "task: b\ntag: x\n"+data)
+	other, err := library(t, "task: a\nnum_fewshot: 2\n"+data, "task: g\n"+data, "group: h\ntask: [a]\n",
+		"task: b\ntag: x\n"+data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,8 +375,8 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestFunctions: a function is known in files of this program, and in others only where the module beside it is one that
-// is known.
+// TestFunctions: a function is known in files of this program, and in others only where the module beside it is one
+// that is known.
 func TestFunctions(t *testing.T) {
 	text := "task: t\nprocess_docs: !function preprocess_winogrande.x\n" + data
 	l := NewLibrary()

@@ -25,7 +25,7 @@ func (e *PythonError) Unwrap() error { return ErrUnsupported }
 func (e *PythonError) wayOut() string {
 	switch e.Key {
 	case "process_results", "metric_list", "filter_list", "aggregate_metric_list":
-		return "compute it in Python from the answers that --log-samples writes"
+		return "compute it in Python from the answers in samples_TASK.jsonl"
 	}
 	return "apply it once in Python and give the result as JSONL"
 }
