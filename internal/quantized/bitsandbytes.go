@@ -170,6 +170,7 @@ func (s *state) openScales(w *stored, n int) (func(block int) float32, error) {
 // decodeNibbles writes elements from a first one on, block by block.
 func decodeNibbles(dst []float32, data []byte, first int, s state, absmax func(int) float32,
 	values *[16]float32) error {
+	whole := dst
 	for len(dst) > 0 {
 		block := first / s.block
 		scale := absmax(block)
@@ -177,21 +178,33 @@ func decodeNibbles(dst []float32, data []byte, first int, s state, absmax func(i
 			return fmt.Errorf("%w: block %d", ErrNotFinite, block)
 		}
 
-		var table [16]float32
-		for v := range table {
-			table[v] = rounded(values[v]*scale, s.dtype)
-		}
-
 		n := min(len(dst), (block+1)*s.block-first)
-		for i := range dst[:n] {
-			at := first + i
-			dst[i] = table[data[at/2]>>(4-4*(at%2))&15]
-		}
+		highFirst(dst[:n], data, first, values, scale)
 		dst = dst[n:]
 		first += n
 	}
 
+	round(whole, s.dtype)
 	return nil
+}
+
+// highFirst looks up nibbles from a first one on, the high one of each byte first, and scales what they stand for.
+func highFirst(dst []float32, data []byte, first int, table *[16]float32, scale float32) {
+	if first%2 == 1 && len(dst) > 0 {
+		dst[0] = table[data[first/2]&15] * scale
+		dst = dst[1:]
+		first++
+	}
+
+	b := data[first/2:]
+	for i, v := range b[:len(dst)/2] {
+		pair := (*[2]float32)(dst[2*i:])
+		pair[0] = table[v>>4] * scale
+		pair[1] = table[v&15] * scale
+	}
+	if n := len(dst); n%2 == 1 {
+		dst[n-1] = table[b[n/2]>>4] * scale
+	}
 }
 
 // llmInt8 is bitsandbytes' format of 8 bits with a scale for each row. The value is (q·SCB)·(1/127) in F32, each

@@ -5,12 +5,14 @@ import (
 	"math"
 	"sync"
 
-	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// rowBuffer is space for the numbers of a row.
-type rowBuffer struct{ b []byte }
+// rowBuffer is space for the numbers of a row, and for the values of the numbers of a group.
+type rowBuffer struct {
+	b     []byte
+	table [128]float32 // of 7 bits
+}
 
 var rowBuffers = sync.Pool{New: func() any { return new(rowBuffer) }}
 
@@ -89,26 +91,10 @@ func openE4M3(w *stored, ending string, s Scheme, types ...safetensors.DType) (*
 }
 
 func scaleE4M3(dst []float32, row []byte, s float32, d safetensors.DType) {
-	if d == safetensors.F32 {
-		for i, v := range row {
-			dst[i] = e4m3[v] * s
-		}
-		return
-	}
-	if len(dst) < len(e4m3) {
-		for i, v := range row {
-			dst[i] = rounded(e4m3[v]*s, d)
-		}
-		return
-	}
-
-	var table [256]float32
-	for v := range table {
-		table[v] = rounded(e4m3[v]*s, d)
-	}
 	for i, v := range row {
-		dst[i] = table[v]
+		dst[i] = e4m3[v] * s
 	}
+	round(dst, d)
 }
 
 // e2m1 is the value of each 4-bit float E2M1.
@@ -181,24 +167,20 @@ func openE2M1(w *stored, adjust func(float32) float32, scaleType safetensors.DTy
 				return err
 			}
 
-			s = adjust(s)
-			var table [16]float32
-			for v := range table {
-				table[v] = kernels.FromBF16(kernels.ToBF16(e2m1[v] * s))
-			}
-			pairTable(dst[group*g.cols:][:g.cols], row[group*g.cols/2:][:g.cols/2], &table)
+			pairs16(dst[group*g.cols:][:g.cols], row[group*g.cols/2:][:g.cols/2], &e2m1, adjust(s))
 		}
+		round(dst, m.DType)
 		return nil
 	})
 
 	return m, nil
 }
 
-// pairTable looks up the nibbles of bytes, the low ones first.
-func pairTable(dst []float32, b []byte, table *[16]float32) {
+// pairs16 looks up the nibbles of bytes, the low ones first, and scales what they stand for.
+func pairs16(dst []float32, b []byte, table *[16]float32, s float32) {
 	for i, v := range b {
-		pair := dst[2*i:][:2]
-		pair[0] = table[v&15]
-		pair[1] = table[v>>4]
+		pair := (*[2]float32)(dst[2*i:])
+		pair[0] = table[v&15] * s
+		pair[1] = table[v>>4] * s
 	}
 }

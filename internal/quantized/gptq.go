@@ -56,6 +56,14 @@ var gptq = Format{
 		}
 		t.step = words * 32 / s.Bits
 		t.read = func(q []byte, first, column int) { gptqColumn(q, qweight, first/t.step*words, column, s.Bits) }
+		if s.Bits == 4 && t.eights() {
+			t.eight = func(q []uint32, from, first int) {
+				row := qweight.data[4*(from/8*t.out+first):]
+				for j := range q {
+					q[j] = binary.LittleEndian.Uint32(row[4*j:])
+				}
+			}
+		}
 
 		return t.matrix(), nil
 	},
@@ -139,9 +147,49 @@ var awq = Format{
 				q[i] = byte(binary.LittleEndian.Uint32(qweight.data[at+4*i*qweight.cols():]) >> shift & 15)
 			}
 		}
+		if t.eights() {
+			t.eight = func(q []uint32, from, first int) { awqEight(q, qweight, from, first) }
+		}
 
 		return t.matrix(), nil
 	},
+}
+
+// awqEight turns the words of eight inputs, each of which has eight columns, into a word for each column.
+func awqEight(q []uint32, p part, from, first int) {
+	for j := 0; j < len(q); {
+		column := first + j
+		words := eightNibbles(p, from, column/8)
+		for i := column % 8; i < 8 && j < len(q); i++ {
+			q[j] = words[awqOrder[i]]
+			j++
+		}
+	}
+}
+
+// eightNibbles transposes 8×8 numbers of four bits: nibble i of word k becomes nibble k of word i.
+func eightNibbles(p part, from, column int) (w [8]uint32) {
+	for i := range w {
+		w[i] = binary.LittleEndian.Uint32(p.data[4*((from+i)*p.cols()+column):])
+	}
+
+	// Squares of 1, 2 and 4 nibbles trade places across the diagonal.
+	for _, step := range []struct {
+		n     int
+		mask  uint32
+		shift int
+	}{{4, 0x0000ffff, 16}, {2, 0x00ff00ff, 8}, {1, 0x0f0f0f0f, 4}} {
+		for i := range 8 {
+			if i&step.n != 0 {
+				continue
+			}
+			a, b := w[i], w[i+step.n]
+			w[i] = a&step.mask | b&step.mask<<step.shift
+			w[i+step.n] = a>>step.shift&step.mask | b&^step.mask
+		}
+	}
+
+	return w
 }
 
 // awqStep is how many inputs of a column are read at once, so that what is written fills cache lines.
@@ -157,6 +205,10 @@ type transposed struct {
 	zero   func(group, column int) int
 	scales part
 	scale  func(b []byte, i int) float32
+	// eight gives the numbers of eight inputs, from a multiple of eight on, of each of some columns: the first in the
+	// lowest four bits. nil where that does not fit the groups.
+	eight func(q []uint32, from, first int)
+
 	n      int     // groups
 	groups []int32 // of each input
 }
@@ -197,6 +249,19 @@ func (t *transposed) openGroups(w *stored, s Scheme) (err error) {
 	return nil
 }
 
+// eights reports whether all groups are whole eights of inputs that follow each other.
+func (t *transposed) eights() bool {
+	if t.in%8 != 0 {
+		return false
+	}
+	for i, g := range t.groups {
+		if g != t.groups[i/8*8] {
+			return false
+		}
+	}
+	return true
+}
+
 // band is how many rows share the tables of values that they are decoded by.
 const band = 16
 
@@ -218,22 +283,30 @@ func (t *transposed) matrix() *Matrix {
 }
 
 // decode writes n rows. For up to 4 bits, the values of all numbers of every group are worked out first, which are
-// fewer than the elements; the rounding to 16 bits takes the most time.
+// fewer than the elements.
 func (t *transposed) decode(dst []float32, first, n int) error {
 	scales, err := t.groupScales(first, n)
 	if err != nil {
 		return err
 	}
 
-	var values []float32
+	if t.bits > 4 {
+		t.decodeDirect(dst, first, n, scales)
+		return nil
+	}
+
 	per := 1 << t.bits
-	if t.bits <= 4 {
-		values = make([]float32, 0, len(scales)*per)
-		for _, s := range scales {
-			for v := range per {
-				values = append(values, s.value(v, t.scales.DType))
-			}
+	values := make([]float32, 0, len(scales)*per)
+	for _, s := range scales {
+		for v := range per {
+			values = append(values, float32(v-s.zero)*s.scale)
 		}
+	}
+	round(values, t.scales.DType)
+
+	if t.eight != nil {
+		t.decodeEights(dst, first, n, values)
+		return nil
 	}
 
 	q := make([]byte, t.step)
@@ -243,12 +316,6 @@ func (t *transposed) decode(dst []float32, first, n int) error {
 		for j := range n {
 			t.read(q, from, first+j)
 			out := dst[j*t.in+from:][:len(q)]
-			if values == nil {
-				for i, v := range q {
-					out[i] = scales[int(groups[i])*n+j].value(int(v), t.scales.DType)
-				}
-				continue
-			}
 			for i, v := range q {
 				out[i] = values[(int(groups[i])*n+j)*per+int(v)]
 			}
@@ -258,13 +325,51 @@ func (t *transposed) decode(dst []float32, first, n int) error {
 	return nil
 }
 
+// decodeDirect is for numbers of which there are more than elements in a group.
+func (t *transposed) decodeDirect(dst []float32, first, n int, scales []scaleAndZero) {
+	q := make([]byte, t.step)
+	for from := 0; from < t.in; from += t.step {
+		q = q[:min(t.step, t.in-from)]
+		groups := t.groups[from:][:len(q)]
+		for j := range n {
+			t.read(q, from, first+j)
+			out := dst[j*t.in+from:][:len(q)]
+			for i, v := range q {
+				s := scales[int(groups[i])*n+j]
+				out[i] = float32(int(v)-s.zero) * s.scale
+			}
+		}
+	}
+
+	round(dst, t.scales.DType)
+}
+
+// decodeEights is for 4 bits, where the groups follow each other and are multiples of eight.
+func (t *transposed) decodeEights(dst []float32, first, n int, values []float32) {
+	var words [band]uint32
+	for from := 0; from < t.in; from += 8 {
+		t.eight(words[:n], from, first)
+		tables := values[int(t.groups[from])*n*16:]
+		for j, q := range words[:n] {
+			table := (*[16]float32)(tables[j*16:])
+			out := (*[8]float32)(dst[j*t.in+from:])
+			out[0] = table[q&15]
+			out[1] = table[q>>4&15]
+			out[2] = table[q>>8&15]
+			out[3] = table[q>>12&15]
+			out[4] = table[q>>16&15]
+			out[5] = table[q>>20&15]
+			out[6] = table[q>>24&15]
+			out[7] = table[q>>28]
+		}
+	}
+}
+
 // scaleAndZero is what numbers are decoded by.
 type scaleAndZero struct {
 	scale float32
 	zero  int
 }
-
-func (s scaleAndZero) value(v int, d safetensors.DType) float32 { return rounded(float32(v-s.zero)*s.scale, d) }
 
 // groupScales has the scale and zero point of every group for each of n rows.
 func (t *transposed) groupScales(first, n int) ([]scaleAndZero, error) {

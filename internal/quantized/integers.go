@@ -206,7 +206,7 @@ func (q *integers) decode(dst []float32, r int) error {
 	for group := range q.scales.width {
 		first := group * q.scales.cols
 		n := min(q.scales.cols, len(dst)-first)
-		if err := q.decodeGroup(dst[first:][:n], row[first:][:n], r, group); err != nil {
+		if err := q.decodeGroup(dst[first:][:n], row[first:][:n], r, group, &w.table); err != nil {
 			return err
 		}
 	}
@@ -215,25 +215,34 @@ func (q *integers) decode(dst []float32, r int) error {
 }
 
 // decodeGroup decodes numbers that share a scale: by a table of all values where that is shorter than the group.
-func (q *integers) decodeGroup(dst []float32, row []byte, r, group int) error {
+func (q *integers) decodeGroup(dst []float32, row []byte, r, group int, table *[128]float32) error {
 	s, offset, err := q.scale(r, group)
 	if err != nil {
 		return err
 	}
 
-	if q.dtype == safetensors.F32 || len(dst) < 1<<q.bits {
+	if len(dst) < 1<<q.bits || q.bits == 8 {
 		for i, v := range row {
-			dst[i] = rounded(float32(int(v)-offset)*s, q.dtype)
+			dst[i] = float32(int(v)-offset) * s
 		}
+		round(dst, q.dtype)
 		return nil
 	}
 
-	var table [256]float32
 	for v := range 1 << q.bits {
-		table[v] = rounded(float32(v-offset)*s, q.dtype)
+		table[v] = float32(v-offset) * s
+	}
+	round(table[:1<<q.bits], q.dtype)
+	for len(row) >= 8 { // eight bounds are checked at once
+		out := (*[8]float32)(dst)
+		for i, v := range (*[8]byte)(row) {
+			out[i] = table[v&127]
+		}
+		dst = dst[8:]
+		row = row[8:]
 	}
 	for i, v := range row {
-		dst[i] = table[v]
+		dst[i] = table[v&127]
 	}
 
 	return nil
@@ -255,7 +264,8 @@ func (q *integers) decodePermuted(dst []float32, row []byte, r int) error {
 		if err != nil {
 			return err
 		}
-		dst[i] = rounded(float32(int(v)-offset)*s, q.dtype)
+		dst[i] = float32(int(v)-offset) * s
 	}
+	round(dst, q.dtype)
 	return nil
 }

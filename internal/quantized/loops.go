@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // loops are the loops of one instruction set. They give the same bits in every version, but for the payloads of NaNs of
@@ -18,6 +19,8 @@ type loops struct {
 	translate func(q []byte, table *[16]int8)
 	// widenF16 and widenBF16 convert two bytes each; dst may be of any multiple of 16.
 	widenF16, widenBF16 func(dst []float32, x []byte)
+	// roundF16 and roundBF16 round to what 16 bits hold, nearest with ties to even; x may be of any multiple of 16.
+	roundF16, roundBF16 func(x []float32)
 }
 
 // fastest is what this process uses: the variable COMPRESS_CPU_DISABLE, a list of avx2 and avx512, switches off.
@@ -26,7 +29,7 @@ var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
 // portable is plain Go.
 var portable = loops{
 	scale: scalePortable, affine: affinePortable, translate: translatePortable,
-	widenF16: widenF16Portable, widenBF16: widenBF16Portable,
+	widenF16: widenF16Portable, widenBF16: widenBF16Portable, roundF16: roundF16Portable, roundBF16: roundBF16Portable,
 }
 
 func scalePortable(dst []float32, q []byte, mul []float32, group int) {
@@ -79,4 +82,33 @@ func widen(dst []float32, x []byte, fast, rest func([]float32, []byte)) {
 		fast(dst[:n], x)
 	}
 	rest(dst[n:], x[2*n:])
+}
+
+func roundF16Portable(x []float32) {
+	for i, v := range x {
+		x[i] = kernels.FromF16(kernels.ToF16(v))
+	}
+}
+
+func roundBF16Portable(x []float32) {
+	for i, v := range x {
+		x[i] = kernels.FromBF16(kernels.ToBF16(v))
+	}
+}
+
+// round rounds to the numbers of a type.
+func round(x []float32, d safetensors.DType) {
+	fast, rest := fastest.roundBF16, roundBF16Portable
+	switch d {
+	case safetensors.F32:
+		return
+	case safetensors.F16:
+		fast, rest = fastest.roundF16, roundF16Portable
+	}
+
+	n := len(x) / 16 * 16
+	if n > 0 {
+		fast(x[:n])
+	}
+	rest(x[n:])
 }

@@ -18,10 +18,12 @@ func choose(disable string) *loops {
 		return &loops{
 			scale: scaleAVX2, affine: affineAVX2, translate: translateAVX2,
 			widenF16: widenF16AVX2, widenBF16: widenBF16AVX2,
+			roundF16: roundF16AVX2, roundBF16: roundBF16AVX2,
 		}
 	}
 	return &loops{
 		scale: scaleAVX512, affine: affineAVX512, translate: translateAVX512,
 		widenF16: widenF16AVX512, widenBF16: widenBF16AVX512,
+		roundF16: roundF16AVX512, roundBF16: roundBF16AVX512,
 	}
 }

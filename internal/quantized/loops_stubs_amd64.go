@@ -39,6 +39,20 @@ func widenF16AVX512(dst []float32, x []byte)
 //go:noescape
 func widenBF16AVX512(dst []float32, x []byte)
 
+// roundF16AVX512 computes
+//
+//	for i { x[i] = float32(half(x[i])) }
+//
+//go:noescape
+func roundF16AVX512(x []float32)
+
+// roundBF16AVX512 computes
+//
+//	for i { x[i] = float32(bfloat16(x[i])) }
+//
+//go:noescape
+func roundBF16AVX512(x []float32)
+
 // scaleAVX2 computes
 //
 //	for i { dst[i] = mul[i/group] · q[i] }
@@ -73,3 +87,17 @@ func widenF16AVX2(dst []float32, x []byte)
 //
 //go:noescape
 func widenBF16AVX2(dst []float32, x []byte)
+
+// roundF16AVX2 computes
+//
+//	for i { x[i] = float32(half(x[i])) }
+//
+//go:noescape
+func roundF16AVX2(x []float32)
+
+// roundBF16AVX2 computes
+//
+//	for i { x[i] = float32(bfloat16(x[i])) }
+//
+//go:noescape
+func roundBF16AVX2(x []float32)

@@ -183,17 +183,6 @@ func power(e byte) float32 {
 	return float32(math.Ldexp(1, int(e)-127))
 }
 
-// rounded rounds to a type, nearest with ties to even.
-func rounded(v float32, d safetensors.DType) float32 {
-	switch d {
-	case safetensors.BF16:
-		return kernels.FromBF16(kernels.ToBF16(v))
-	case safetensors.F16:
-		return kernels.FromF16(kernels.ToF16(v))
-	}
-	return v
-}
-
 // grid is the scales of a matrix: each is that of a rectangle of elements.
 type grid struct {
 	data       []byte
@@ -260,8 +249,9 @@ func codes(dst, b []byte, n int) {
 		copy(dst, b)
 	case 4:
 		for i, v := range b[:len(dst)/2] {
-			dst[2*i] = v & 15
-			dst[2*i+1] = v >> 4
+			pair := (*[2]byte)(dst[2*i:])
+			pair[0] = v & 15
+			pair[1] = v >> 4
 		}
 		if len(dst)%2 == 1 {
 			dst[len(dst)-1] = b[len(dst)/2] & 15

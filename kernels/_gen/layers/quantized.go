@@ -65,6 +65,55 @@ func quantised(f *file) {
 	}
 }
 
+// rounding writes the loops that round float32 in place to what 16 bits hold, nearest with ties to even. NaNs stay NaNs
+// as far as multiplications make them, which is all that is asked.
+func rounding(f *file) {
+	f.fn("roundF16", "for i { x[i] = float32(half(x[i])) }", "", param{"x", floats})
+	f.inPlace(func(v int) {
+		f.op("VCVTPS2PH $0, {%d}, {h%d}", v, v)
+		f.op("VCVTPH2PS {h%d}, {%d}", v, v)
+	})
+
+	f.fn("roundBF16", "for i { x[i] = float32(bfloat16(x[i])) }", "", param{"x", floats})
+	f.immediate(0x7fff, 13)
+	f.immediate(1, 14)
+	f.inPlace(func(v int) {
+		f.op("VPSRLD $16, {%d}, {4}", v)
+		if f.wide() {
+			f.op("VPANDD {14}, {4}, {4}")
+		} else {
+			f.op("VPAND {14}, {4}, {4}")
+		}
+		f.op("VPADDD {13}, {%d}, {%d}", v, v)
+		f.op("VPADDD {4}, {%d}, {%d}", v, v)
+		f.op("VPSRLD $16, {%d}, {%d}", v, v)
+		f.op("VPSLLD $16, {%d}, {%d}", v, v)
+	})
+}
+
+// immediate copies a number to all lanes. It overwrites AX.
+func (f *file) immediate(n, v int) {
+	f.op("MOVL $%d, AX", n)
+	f.raw("\tVMOVD AX, X%d", v)
+	f.op("VPBROADCASTD X%d, {%d}", v, v)
+}
+
+// inPlace writes a loop over x, 16 elements at a time.
+func (f *file) inPlace(apply func(v int)) {
+	f.load("DI", "x_base")
+	f.load("CX", "x_len")
+	next := f.label("elements")
+	f.at(next)
+	f.sixteen(func(i, v int) {
+		f.op("VMOVUPS %d(DI), {%d}", 4*i, v)
+		apply(v)
+	})
+	f.op("ADDQ $64, DI")
+	f.op("SUBQ $16, CX")
+	f.op("JNZ %s", next)
+	f.ret()
+}
+
 const octets = "[]byte"
 
 // groups writes the loop over int8 q, group by group: begin prepares a group, apply works on a register of numbers.
