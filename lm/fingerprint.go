@@ -73,7 +73,8 @@ func hashAll(ctx context.Context, config []byte, source *packed.Source) (string,
 // hashTensor describes a tensor and its bytes, read through a small buffer.
 func hashTensor(ctx context.Context, source *packed.Source, name string) (string, error) {
 	info, _ := source.Info(name)
-	h, buf := sha256.New(), make([]byte, 1<<20)
+	h := sha256.New()
+	buf := make([]byte, min(1<<20, max(info.Size, 1))) // most tensors by number are vectors
 	for off := int64(0); ; {
 		n, err := source.ReadAt(name, buf, off)
 		h.Write(buf[:n])

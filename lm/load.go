@@ -46,10 +46,10 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 		return nil, errors.Join(err, source.Close())
 	}
 
+	info := dev.Info()
 	m := &Model{
-		config: config, opts: o, dir: dir, source: source, dense: dense, dev: dev, ops: dev.Ops(),
-		host:   dev.Info().Host,
-		params: map[string]*param{},
+		config: config, opts: o, dir: dir, source: source, dense: dense, dev: dev, ops: dev.Ops(), info: info,
+		host: info.Host, params: map[string]*param{},
 	}
 
 	if err := m.open(ctx); err != nil {

@@ -51,7 +51,8 @@ type Model struct {
 	dense  *packed.Source // the same as if nothing were packed, and every parameter a tensor
 	dev    kernels.Device
 	ops    *kernels.Ops
-	host   bool // the device's buffers are ordinary memory
+	host   bool         // the device's buffers are ordinary memory
+	info   kernels.Info // of the device when the model was opened; its memory figures are of that time
 
 	names  []string // parameters in checkpoint order
 	extra  []string // tensors that are no parameters, in checkpoint order

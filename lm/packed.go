@@ -24,7 +24,7 @@ func (m *Model) quantise(p *param) error {
 	if m.opts.Bits == 0 || !p.linear || p.packed != nil {
 		return nil
 	}
-	if err := p.Quantise(m.dev, m.opts.Bits); err != nil {
+	if err := p.Quantise(m.info, m.opts.Bits); err != nil {
 		return m.tensorError(p.Name, err)
 	}
 
@@ -40,7 +40,7 @@ func (m *Model) expand(p *param) (err error) {
 	switch {
 	case p.Value.Buf != nil:
 	case p.Quant != nil:
-		p.Value, err = p.Widen(m.dev)
+		p.Value, err = p.Widen(m.dev, m.info.Threads)
 	case p.packed != nil:
 		p.Value, err = p.packed.Expand(m.dense, p.Sparse, dtype.Of(p.stored), m.dev)
 	}

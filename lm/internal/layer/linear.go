@@ -114,7 +114,7 @@ func (p *Pass) dense(w *Weight) (kernels.Mat, error) {
 
 	m := kernels.MatOf(*buf, rows, cols)
 	if w.Quant != nil {
-		w.Quant.Expand(m, p.Device.Info().Threads)
+		w.Quant.Expand(m, p.threads)
 	} else {
 		p.ops.Expand(m, w.Sparse)
 	}

@@ -14,6 +14,7 @@ type Setup struct {
 
 	ops        *kernels.Ops
 	host       bool
+	threads    int
 	activation kernels.Activation
 	blocks     []*Block
 	plain      [slots]int
@@ -27,8 +28,10 @@ var activations = map[arch.Activation]kernels.Activation{
 
 // NewSetup prepares passes over blocks whose parameters are in their places.
 func NewSetup(c *arch.Config, dev kernels.Device, precision kernels.Precision, blocks []*Block) *Setup {
+	// Once: a device reads its memory figures anew at every call, on the CPU from files.
+	info := dev.Info()
 	s := &Setup{
-		Config: c, Device: dev, Precision: precision, ops: dev.Ops(), host: dev.Info().Host,
+		Config: c, Device: dev, Precision: precision, ops: dev.Ops(), host: info.Host, threads: info.Threads,
 		activation: activations[c.Activation], blocks: blocks, rope: tables{byKind: map[int]*ropeTable{}},
 	}
 	s.plain = s.plainWidths(blocks)

@@ -30,6 +30,7 @@ type Full struct {
 
 	// Optim where it is on the device, with values and gradients; nil: they are in host memory
 	resident *optim.DeviceAdamW
+	host     bool // the model is in host memory
 	names    []string
 	values   map[string]*value
 }
@@ -46,7 +47,7 @@ type value struct {
 // room for its state and, where they are held, for the gradients; otherwise the step is the host's, which counts as
 // missed by the device.
 func NewFull(m *lm.Model, onDevice *optim.DeviceAdamW, held bool) (*Full, error) {
-	f := &Full{Model: m, names: m.Tensors(), values: map[string]*value{}}
+	f := &Full{Model: m, host: m.Device().Info().Host, names: m.Tensors(), values: map[string]*value{}}
 	for _, n := range f.names {
 		v, err := m.MutableParam(n)
 		if err != nil {
@@ -63,7 +64,7 @@ func NewFull(m *lm.Model, onDevice *optim.DeviceAdamW, held bool) (*Full, error)
 
 	for _, x := range f.values {
 		v := x.model
-		if !m.Device().Info().Host {
+		if !f.host {
 			x.host = kernels.MatOf(kernels.NewHost(v.DType(), v.Len()), v.Rows, v.Cols)
 			if err := m.Device().Download(x.host.Buf.Bytes(), v.Buf, v.Off); err != nil {
 				return nil, err
@@ -288,7 +289,7 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 }
 
 func (f *Full) toHost(g kernels.Mat) (kernels.Mat, error) {
-	if f.resident != nil || f.Model.Device().Info().Host {
+	if f.resident != nil || f.host {
 		return g, nil
 	}
 	h := kernels.MatOf(kernels.NewHost(kernels.F32, g.Len()), g.Rows, g.Cols)
