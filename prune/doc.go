@@ -14,6 +14,9 @@
 // The model is changed in place. The [Report] has each matrix with its zeros and what its outputs lost, totals,
 // notes, hashes and times.
 //
+// [Compare] prunes a model in several ways and measures the perplexity of each, with paired tests; finished runs are
+// noted, so that a comparison can be interrupted and extended. [Contenders] makes its runs of two lists.
+//
 // # Metrics
 //
 // Masks of the published methods agree with their code bit by bit, except where scores tie to within rounding.

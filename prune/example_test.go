@@ -3,6 +3,8 @@ package prune_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
@@ -45,6 +47,51 @@ func ExampleModel() {
 	// Output:
 	// 28 matrices, sparsity 0.50
 	// loss 0.62 before, 0.75 after
+}
+
+// Two ways of pruning, at one sparsity and one pattern, beside each other: the lowest perplexity of each target, and
+// how sure the difference to the next one is. With Resume, another call in the same folder takes what is finished.
+func ExampleCompare() {
+	ctx := context.Background()
+	const nano = "../testdata/nano/"
+	dev, err := device.Open("cpu", device.Options{})
+	check(err)
+	defer dev.Close()
+
+	model, err := lm.Load(ctx, nano+"base", dev, lm.Options{Stream: true})
+	check(err)
+	defer model.Close()
+
+	tok, err := tokenizer.Load(nano + "base")
+	check(err)
+	calib, err := corpus.Sample(ctx, nano+"text/calib.txt", tok, corpus.SampleOptions{Samples: 8, SeqLen: 64})
+	check(err)
+	test, err := corpus.Cut(ctx, nano+"text/test.txt", tok, corpus.CutOptions{SeqLen: 64, Limit: 12})
+	check(err)
+
+	dir, err := os.MkdirTemp("", "compare")
+	check(err)
+	defer os.RemoveAll(dir)
+
+	list, err := prune.Contenders("magnitude,wanda+sparsegpt", "0.6,2:4", prune.Options{})
+	check(err)
+	r, err := prune.Compare(ctx, model, calib, test, list, prune.CompareOptions{Dir: filepath.Join(dir, "compared")})
+	check(err)
+
+	for _, target := range r.Targets() {
+		for _, run := range r.Of(target) {
+			if run.Versus == nil {
+				fmt.Println(target, run.Method, "is best")
+			} else if run.Versus.Adjusted < 0.05 {
+				fmt.Println(target, run.Method, "is worse than", run.Versus.Best)
+			}
+		}
+	}
+	// Output:
+	// 0.6 magnitude is worse than wanda+sparsegpt
+	// 0.6 wanda+sparsegpt is best
+	// 2:4 magnitude is worse than wanda+sparsegpt
+	// 2:4 wanda+sparsegpt is best
 }
 
 func check(err error) {

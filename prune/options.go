@@ -149,7 +149,17 @@ func (o Options) Needs() Stats {
 	return o.Metric.Needs | o.Update.needs() | o.Allocation.needs(o)
 }
 
-// HasUpdate tells whether weights or masks are updated, because of the options or of the metric.
+// NeedsCalibration reports whether a run with these options runs calibration sequences through the model. Gradients
+// from a file need none.
+func (o Options) NeedsCalibration() bool {
+	needs := o.Needs()
+	if o.Gradients.File != "" {
+		needs &^= Gradients
+	}
+	return needs != 0
+}
+
+// HasUpdate reports whether weights or masks are updated, because of the options or of the metric.
 func (o Options) HasUpdate() bool {
 	o.setDefaults()
 	return o.Update.Name != NoUpdate

@@ -37,7 +37,7 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"prune": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
-		"gp",
+		"internal/stats", "gp",
 	}, engine...),
 	"prune/fitness": append([]string{"kernels", "safetensors", "gp", "prune"}, engine...),
 	"gp":            {"kernels", "internal/rng"},

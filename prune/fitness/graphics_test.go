@@ -17,8 +17,9 @@ import (
 )
 
 // TestGraphics judges formulas on a device that runs the host build of the graphics kernels, which scores and
-// masks, and on the host. The model is small, since the device's stand-in is slow. The errors of blocks agree to 1 %: activations differ by roundings, which move a few
-// weights across the cut. A search compiles many formulas, of which few stay loaded.
+// masks, and on the host. The model is small, since the device's stand-in is slow. The errors of blocks agree to 1 %:
+// activations differ by roundings, which move a few weights across the cut. A search compiles many formulas, of which
+// few stay loaded.
 func TestGraphics(t *testing.T) {
 	dev, host := standin.Open(t), cpu(t, 2)
 	dir := tiny(t)
@@ -46,7 +47,8 @@ func TestGraphics(t *testing.T) {
 	for _, metric := range []string{"expr:log(W) + X", "expr:log(W) + Wr1"} {
 		got, want := measure(t, a, Test, metric), measure(t, b, Test, metric)
 		if len(got.NearTies) != len(o.Settings) || want.NearTies != nil {
-			t.Fatalf("%s: %v near ties for %d cases, on the host %v", metric, got.NearTies, len(o.Settings), want.NearTies)
+			t.Fatalf("%s: near ties %v of %d cases, on the host %v", metric, got.NearTies, len(o.Settings),
+				want.NearTies)
 		}
 		tied = slices.Max(got.NearTies)
 	}

@@ -2,17 +2,15 @@ package prunecmd
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/stage"
-	"github.com/modelcompress/compress/safetensors"
+	"github.com/modelcompress/compress/prune"
 )
 
 // allow is the rule for an existing output; nil: none is replaced.
@@ -25,7 +23,7 @@ func (p *pruning) allow() func(dir string) error {
 
 // remarks notes in the report what was not as one may think.
 func (p *pruning) remarks(r *Report) error {
-	if p.flags.Calib != "" && !NeedsData(p.opts) {
+	if p.flags.Calib != "" && !p.opts.NeedsCalibration() {
 		who := cmp.Or(p.opts.Metric.Name, "--masks-from")
 		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.Calib, who))
 	}
@@ -85,11 +83,7 @@ func (p *pruning) pack() (*checkpoint.Conversion, error) {
 // stop ends the outputs of a failed run: what a later run can go on with is kept after an interrupt or a fault of the
 // machine, or of a file that was shortened meanwhile, and removed after a fault of the input.
 func (p *pruning) stop(why error) error {
-	var errno syscall.Errno
-	keep := errors.Is(why, context.Canceled) || errors.Is(why, safetensors.ErrNoSpace) ||
-		errors.Is(why, safetensors.ErrTruncated) || errors.As(why, &errno)
-
-	if keep {
+	if prune.Resumable(why) {
 		err := p.opts.Out.Suspend()
 		if p.opts.Masks != nil {
 			err = errors.Join(err, p.opts.Masks.Suspend())

@@ -61,20 +61,30 @@ func (o *Options) options() (prune.Options, error) {
 		return p, cli.Usagef("--save %q; known: dense, bitmask", o.Save)
 	case !(o.Sparsity >= 0 && o.Sparsity < 1):
 		return p, cli.Usagef("--sparsity %g: want 0 or more and less than 1", o.Sparsity)
-	case o.Samples < 1:
-		return p, cli.Usagef("--samples %d: want 1 or more", o.Samples)
-	case o.SeqLen < 0 || o.SeqLen == 1:
-		return p, cli.Usagef("--seqlen %d: want 2 or more, or 0 for the default", o.SeqLen)
 	}
 
+	if err := o.checkCalibration(); err != nil {
+		return p, err
+	}
 	if err := p.Validate(); err != nil {
 		return p, err
 	}
-	if o.Calib == "" && NeedsData(p) {
+	if o.Calib == "" && p.NeedsCalibration() {
 		return p, noData(p)
 	}
 
 	return p, nil
+}
+
+// checkCalibration looks at the ranges of the flags of the calibration data.
+func (o *Options) checkCalibration() error {
+	switch {
+	case o.Samples < 1:
+		return cli.Usagef("--samples %d: want 1 or more", o.Samples)
+	case o.SeqLen < 0 || o.SeqLen == 1:
+		return cli.Usagef("--seqlen %d: want 2 or more, or 0 for the default", o.SeqLen)
+	}
+	return nil
 }
 
 // metricOf finds or makes a metric.
@@ -102,13 +112,13 @@ func noData(p prune.Options) error {
 	bare := p
 	bare.Update, bare.Allocation = prune.Update{Name: prune.NoUpdate}, prune.Allocation{}
 
-	if NeedsData(bare) {
+	if bare.NeedsCalibration() {
 		return cli.Usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method magnitude)",
 			p.Metric.Name)
 	}
 
 	bare.Update = p.Update
-	if NeedsData(bare) {
+	if bare.NeedsCalibration() {
 		return cli.Usagef("--update %s: no calibration data (HINT: give --calib FILE)", p.Update.Name)
 	}
 

@@ -108,8 +108,8 @@ func TestNeedsData(t *testing.T) {
 		}
 
 		o := prune.Options{Metric: m}
-		if err := c.flags.Apply(&o); err != nil || NeedsData(o) != c.want {
-			t.Errorf("%s %+v: %v, %v", c.method, c.flags, NeedsData(o), err)
+		if err := c.flags.Apply(&o); err != nil || o.NeedsCalibration() != c.want {
+			t.Errorf("%s %+v: %v, %v", c.method, c.flags, o.NeedsCalibration(), err)
 		}
 	}
 }

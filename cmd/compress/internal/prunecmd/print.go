@@ -64,10 +64,10 @@ func length(w corpus.Windows) (n int) {
 	return n
 }
 
-// steps shows the work's steps: gradients and allocation by themselves, then the walk over the blocks.
-func (p *pruning) steps(bar *cli.Bars) func(prune.Step) {
-	blocks := int64(p.model.Blocks())
-	measured := p.opts.Needs()&^prune.Gradients != 0
+// steps shows the steps of a run: gradients and allocation by themselves, then the walk over the blocks.
+func steps(bar *cli.Bars, layers int, o prune.Options) func(prune.Step) {
+	blocks := int64(layers)
+	measured := o.Needs()&^prune.Gradients != 0
 	var at, allocated int64 // a block that is run several times goes back and forth
 	return func(s prune.Step) {
 		switch s.Stage {

@@ -89,7 +89,7 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 
 // calibration draws the windows that a run needs.
 func calibration(j *cli.Job, m *lm.Model, o Options, opts prune.Options) (corpus.Windows, error) {
-	if !NeedsData(opts) {
+	if !opts.NeedsCalibration() {
 		return corpus.Windows{}, nil
 	}
 	return j.Sample(m, o.Calib, corpus.SampleOptions{Samples: o.Samples, SeqLen: o.SeqLen, Join: o.Join})
@@ -196,7 +196,7 @@ func (p *pruning) prune() (*Report, error) {
 	bar := p.job.Bars()
 	defer bar.End()
 
-	p.opts.Events.Step = p.steps(bar)
+	p.opts.Events.Step = steps(bar, p.model.Blocks(), p.opts)
 	done, err := prune.Model(p.job.Ctx, p.model, p.calib, p.opts)
 	bar.End()
 	if err != nil {

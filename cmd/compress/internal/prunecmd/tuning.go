@@ -123,15 +123,6 @@ func (f *Flags) passes(o *prune.Options) (err error) {
 	return err
 }
 
-// NeedsData tells whether a run needs calibration data: gradients from a file need none.
-func NeedsData(o prune.Options) bool {
-	needs := o.Needs()
-	if o.Gradients.File != "" {
-		needs &^= prune.Gradients
-	}
-	return needs != 0
-}
-
 // The words that flags know.
 var (
 	Allocations  = []string{prune.Uniform, prune.OWL, prune.OWLMixed, prune.Alpha, prune.Global}
@@ -144,55 +135,3 @@ var (
 
 // Methods lists what --method knows: names and prefixes.
 func Methods() []string { return append(prune.MetricNames(), prune.FormulaPrefix, prune.TreePrefix) }
-
-// Narrow drops the settings that the chosen metric, allocation, update and pattern do not have, which are
-// faults where they are given for a single run, but not where several share them.
-func (f *Flags) Narrow(metric prune.Metric, structured bool) {
-	if metric.Needs&prune.Gradients == 0 {
-		f.Gradients = ""
-		f.SaveTo = ""
-		f.settings.Gradients = prune.GradientOptions{}
-	}
-
-	if !structured {
-		f.Permutation = string(prune.Identity)
-	}
-
-	a, u := f.settings.Allocation, f.settings.Update
-	f.settings.Allocation, f.settings.Update = prune.Allocation{}, prune.Update{}
-	if (prune.Options{Metric: metric, Update: prune.Update{Name: f.Update}}).Needs()&prune.Hessian != 0 {
-		f.settings.Update.Damping = u.Damping
-	}
-	if metric.Name == prune.SparseGPT().Name {
-		f.settings.Update.Width = u.Width
-	}
-
-	f.settings.Update.Guard = u.Guard &&
-		(prune.Options{Metric: metric, Update: prune.Update{Name: f.Update}}).HasUpdate()
-	to, up := &f.settings.Allocation, &f.settings.Update
-	switch f.Allocation {
-	case prune.OWLMixed:
-		to.M = a.M
-		to.Lambda = a.Lambda
-		to.Special = a.Special
-	case prune.OWL:
-		to.M, to.Lambda = a.M, a.Lambda
-	case prune.Alpha:
-		to.Epsilon, to.Estimator = a.Epsilon, a.Estimator
-	case prune.Global:
-		to.Max = a.Max
-	}
-
-	switch f.Update {
-	case prune.ADMM:
-		up.Steps = u.Steps
-		up.MaskSteps = u.MaskSteps
-		up.Polish = u.Polish
-	case prune.DSnoT:
-		up.Cycles = u.Cycles
-		up.Threshold = u.Threshold
-		up.SameSign = u.SameSign
-		up.Strict = u.Strict
-		up.MLP = u.MLP
-	}
-}

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/prune"
 )
 
-// Table has one row for every run, the dense model first.
-func (r *ContestReport) Table() *report.Table {
+// table has one row for every run, the dense model first.
+func table(r *prune.Comparison) *report.Table {
 	t := &report.Table{
 		Title: r.Model + ": perplexity after pruning",
 		Columns: report.Columns("target", "method", "zeros %|%.2f", "perplexity|%.3f", "±|%.3f", "times dense|%.3f",
@@ -21,15 +23,15 @@ func (r *ContestReport) Table() *report.Table {
 			"their number after Holm", r.Source, r.SeqLen, r.Dense.Tokens, len(r.Dense.Windows)),
 	}
 
-	if shared := r.shared(); shared > 0 {
+	if shared := shared(r); shared > 0 {
 		t.Note += fmt.Sprintf("; seconds leave out %.1f for gradients and allocations, which runs share; processor "+
 			"time has them where they were made", shared)
 	}
 
-	t.Add("dense", "", 0.0, r.Dense.Perplexity, orNone(r.Dense.Stderr), 1.0, nil, nil, nil, nil, nil)
+	t.Add("dense", "", 0.0, r.Dense.Perplexity, perplexity.OrNone(r.Dense.Stderr), 1.0, nil, nil, nil, nil, nil)
 
-	for _, target := range r.targets() {
-		for _, run := range r.of(target) {
+	for _, target := range r.Targets() {
+		for _, run := range r.Of(target) {
 			var difference, interval, p, cpu any = "best", nil, nil, nil
 			switch v := run.Versus; {
 			case v != nil:
@@ -43,7 +45,7 @@ func (r *ContestReport) Table() *report.Table {
 				cpu = run.CPU
 			}
 
-			t.Add(target, run.Method, 100*run.Sparsity, run.Perplexity, orNone(run.Stderr),
+			t.Add(target, run.Method, 100*run.Sparsity, run.Perplexity, perplexity.OrNone(run.Stderr),
 				run.Perplexity/r.Dense.Perplexity,
 				difference, interval, p, run.Seconds, cpu)
 		}
@@ -53,20 +55,14 @@ func (r *ContestReport) Table() *report.Table {
 }
 
 // shared is the time of what runs share.
-func (r *ContestReport) shared() (seconds float64) {
+func shared(r *prune.Comparison) (seconds float64) {
 	for i := range r.Runs {
 		seconds += r.Runs[i].Shared
 	}
 	return seconds
 }
 
-func orNone(v *float64) any {
-	if v == nil {
-		return "n/a"
-	}
-	return *v
-}
-
+// chance is a table's cell for a p value.
 func chance(p float64) string {
 	switch {
 	case math.IsNaN(p):
@@ -77,28 +73,28 @@ func chance(p float64) string {
 	return strconv.FormatFloat(p, 'f', 4, 64)
 }
 
-// Page is the comparison for a browser.
-func (r *ContestReport) Page() *report.Page {
+// page is the comparison for a browser.
+func page(r *prune.Comparison) *report.Page {
 	return &report.Page{
-		Title: "Ways of pruning " + r.Model, Subtitle: Command,
+		Title: "Ways of pruning " + r.Model, Subtitle: r.Command,
 		Sections: []report.Section{{
 			Title: "Perplexity",
 			Text: []string{"All runs had the same calibration ids and were measured on the same windows. Lower is " +
 				"better; the dense model has " + strconv.FormatFloat(r.Dense.Perplexity, 'g', 5, 64) + "."},
-			Charts: r.charts(), Tables: []*report.Table{r.Table()},
+			Charts: charts(r), Tables: []*report.Table{table(r)},
 		}},
 	}
 }
 
 // charts draws perplexity against sparsity for the targets without a pattern, and bars for every pattern.
-func (r *ContestReport) charts() []*report.Chart {
+func charts(r *prune.Comparison) []*report.Chart {
 	curve := &report.Chart{
 		Title: "Perplexity against sparsity", Kind: report.Line,
 		X: report.Axis{Label: "zeros in the pruned matrices, %"}, Y: report.Axis{Label: "perplexity"},
 	}
 	var out []*report.Chart
-	for _, target := range r.targets() {
-		runs := r.of(target)
+	for _, target := range r.Targets() {
+		runs := r.Of(target)
 		if _, err := strconv.ParseFloat(target, 64); err == nil {
 			for _, run := range runs {
 				put(curve, run)
@@ -134,7 +130,7 @@ func (r *ContestReport) charts() []*report.Chart {
 }
 
 // put adds a run to its method's line, in order of sparsity.
-func put(c *report.Chart, run *Run) {
+func put(c *report.Chart, run *prune.Outcome) {
 	i := slices.IndexFunc(c.Series, func(s report.Series) bool { return s.Name == run.Method })
 	if i < 0 {
 		i = len(c.Series)
