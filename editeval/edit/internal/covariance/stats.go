@@ -212,8 +212,8 @@ func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 		return m, err
 	}
 
-	// Undamped first, as in the published code, and with the least damping that helps: all that is added of the identity lets
-	// edits leak into directions that ordinary keys use.
+	// Undamped first, as in the published code, and with the least damping that helps: whatever is added of the
+	// identity lets edits leak into directions that ordinary keys use.
 	f := m.Clone()
 	if c.Solver.Cholesky(f, false) != nil || narrow(f) {
 		f = linalg.New(in, in)
