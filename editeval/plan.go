@@ -10,13 +10,14 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/edit"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm"
 )
 
 // ErrPlan: a plan that cannot be carried out. The error names every fault with its line and column, if it has one.
-var ErrPlan = errors.New("unusable plan")
+var ErrPlan = failure.Misuse("unusable plan", "")
 
 // Plan says what is edited, how, and what is measured. Paths are tried as they are, then beside the plan.
 type Plan struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
@@ -27,7 +28,7 @@ type Options struct {
 }
 
 // ErrOptions: an option is out of range.
-var ErrOptions = errors.New("bad option")
+var ErrOptions = failure.Misuse("bad option", "")
 
 // Validate returns every fault of the options.
 func (o *Options) Validate() error {

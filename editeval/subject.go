@@ -61,7 +61,7 @@ func (s *Study) Prepare(ctx context.Context, sub *Subject, progress func(done, t
 	return err
 }
 
-// fit finds the hyper-parameters of all editors and the blocks that need the covariance of keys.
+// fit finds the hyper-parameters of all editors and the layers that need the covariance of keys.
 func (s *Study) fit(sub *Subject) (blocks []int, err error) {
 	if sub.sep, err = sub.Tokenizer.Encode("\n", tokenizer.EncodeOptions{NoSpecial: true}); err != nil {
 		return nil, err

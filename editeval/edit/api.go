@@ -19,7 +19,7 @@ var (
 	ErrTokens     = site.ErrTokens     // the tokens of a prompt do not begin those of the prompt with its target
 	ErrMethod     = site.ErrMethod     // there is no method of that name
 	ErrOptions    = site.ErrOptions    // hyper-parameters are out of range or do not fit the model
-	ErrModel      = site.ErrModel      // no single down-projection in a block that is to be edited
+	ErrModel      = site.ErrModel      // no single down-projection in a layer that is to be edited
 	ErrStatistics = site.ErrStatistics // a covariance is missing, of another shape, or not positive definite
 	// an optimisation left the finite numbers, ended worse than it began, or moved a matrix too far; the
 	// weights are as they were before

@@ -4,14 +4,14 @@
 // # Use
 //
 // [Read] opens a file of edits (CounterFact, zsRE or EasyEdit form), [New] prepares a method for a model,
-// [Editing.Apply] edits, and [Editing.Undo] goes back to an earlier state, byte for byte. [Encoder] turns
+// [Editing.Apply] edits, and [Editing.Undo] goes back to an earlier state, byte for byte. [ApplyFolder], [UndoFolder]
+// and [VerifyFolder] do so with the checkpoint in a folder, and keep what a later run goes on from. [Encoder] turns
 // requests into token ids, [Editing.Judge] measures what an edit achieved, [Trace] where a model keeps a fact.
 //
 // # Conventions
 //
-//   - W is [out, in]: y = W·x + b. A key k is the input of a block's MLP down-projection, a value v its output,
-//     both at the last token of the
-//     subject. Blocks count from 0.
+//   - W is [out, in]: y = W·x + b. A key k is the input of a decoder layer's MLP down-projection, a value v its
+//     output, both at the last token of the subject. Layers count from 0.
 //   - Tokens of a target are those that prompt + " " + target has more than the prompt; that they continue the
 //     prompt's tokens is checked.
 //   - The subject's last token is the last one whose characters touch the subject.

@@ -98,8 +98,8 @@ type Editing struct {
 	cov     covariance.Covariance
 	weights map[string]*weight
 	order   []string              // of the weights
-	cache   map[int]linalg.Matrix // AlphaEdit: keys of earlier edits, in rows, by block
-	null    map[int]linalg.Matrix // AlphaEdit: basis of the null space, by block
+	cache   map[int]linalg.Matrix // AlphaEdit: keys of earlier edits, in rows, by layer
+	null    map[int]linalg.Matrix // AlphaEdit: basis of the null space, by layer
 	book    *Codebook
 	detach  func()
 	context []int32 // IKE: what stands before every prompt
@@ -183,7 +183,7 @@ type change struct {
 	goals   []*optimize.Goal // of methods that search values
 	losses  [][]float64      // of those that train, by edit
 
-	keys  map[int]linalg.Matrix // [n, in]: what the solve used, by block
+	keys  map[int]linalg.Matrix // [n, in]: what the solve used, by layer
 	resid map[int]linalg.Matrix // [n, out]
 }
 

@@ -18,7 +18,7 @@ import (
 // HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that
 // are left out keep their defaults. Layers are decoder layers, from 0.
 type HParams struct {
-	// blocks to write to, from 0; values are optimised at the last
+	// decoder layers to write to, from 0; values are optimised at the last
 	Layers []int `yaml:"layers" json:"layers"`
 	// iterations of an optimisation, the last without a step (FT, GRACE, LoRA: with one)
 	Steps        int     `yaml:"steps" json:"steps"`
@@ -118,7 +118,7 @@ const (
 )
 
 // Defaults are the published hyper-parameters of a method for a model, if there are any: models are known by
-// type, number of blocks and width. For others they are derived from the number of blocks. The error wraps
+// type, number of layers and width. For others they are derived from the number of layers. The error wraps
 // [ErrMethod].
 func Defaults(method string, c *lm.Config) (HParams, error) {
 	if _, err := find(method); err != nil {
@@ -152,7 +152,7 @@ func Defaults(method string, c *lm.Config) (HParams, error) {
 	return h, nil
 }
 
-// automatic are defaults from the number of blocks. Layers lie where the published ones lie: at about a third
+// automatic are defaults from the number of layers. Layers lie where the published ones lie: at about a third
 // of the depth for one layer, five that end there for several; those that only look up facts, lower for ROME
 // and at three quarters for codebooks and fine-tuning.
 func automatic(method string, blocks int) HParams {
@@ -246,7 +246,7 @@ func (h *HParams) MergeFile(name string, text []byte) error {
 	return nil
 }
 
-// Validate returns every fault, for a model with so many blocks.
+// Validate returns every fault, for a model with so many decoder layers.
 func (h *HParams) Validate(blocks int) error {
 	var errs []error
 	bad := func(format string, a ...any) {

@@ -2,6 +2,12 @@
 // the same prompts, tokens, likelihoods, filters, metrics and standard errors, from the same task files, and
 // adds paired comparisons, audits and a cache that knows which model answered.
 //
+// # Use
+//
+// [Load] takes tasks, [Run] evaluates a model on them. [OpenFolder] writes what comes out into a folder from which an
+// interrupted or wider evaluation goes on; [Compare] tests the differences between two such folders. [RunBatch]
+// evaluates the models of a [Plan] on its tasks and compares them.
+//
 // # Tasks
 //
 // [Load] takes names, files, folders and patterns. A task file has the harness' keys: multiple_choice,

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // ErrOptions: an option is out of range.
-var ErrOptions = errors.New("bad option")
+var ErrOptions = failure.Misuse("bad option", "")
 
 // Options of [Run]. The zero value evaluates all documents as the tasks say.
 type Options struct {

@@ -30,7 +30,7 @@ type Result struct {
 	Edits   string        `json:"edits"`
 	Out     string        `json:"out"`
 	Skipped []edit.Remark `json:"skipped,omitempty"` // faulty records, by their place in the file
-	*edit.FolderReport
+	edit.FolderReport
 }
 
 // Finished is the report of a run that is continued though it was complete.
@@ -90,7 +90,7 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 	}
 
 	show(j, r, &o)
-	return &Result{Edits: o.Edits, Out: o.Out, Skipped: set.Skipped, FolderReport: r}, nil
+	return &Result{Edits: o.Edits, Out: o.Out, Skipped: set.Skipped, FolderReport: *r}, nil
 }
 
 // read reads the edits.

@@ -32,7 +32,7 @@ func rehearse(j *cli.Job, plan editeval.Plan) (_ any, err error) {
 
 	study, err := editeval.Open(plan, dir)
 	if err != nil {
-		return nil, usage(err)
+		return nil, err
 	}
 
 	r := &Rehearsal{Plan: study.Plan, Records: len(study.Records), Counts: study.Counts, Remarks: study.Remarks}
@@ -49,7 +49,7 @@ func rehearse(j *cli.Job, plan editeval.Plan) (_ any, err error) {
 
 		e, err := study.Estimate(j.Ctx, sub.Subject)
 		if err = errors.Join(err, sub.close()); err != nil {
-			return nil, usage(err)
+			return nil, err
 		}
 
 		r.Estimates, r.Seconds = append(r.Estimates, e), r.Seconds+e.Total
@@ -102,7 +102,7 @@ func (r *Rehearsal) print(j *cli.Job) {
 		j.Printf("%s: %d sequences, %d edits, %d measurements of %s each, about %s", e.Model, e.Sequences, e.Edits,
 			e.Checks, seconds(e.Measure), seconds(e.Total))
 		if e.StatTokens > 0 {
-			j.Printf(" (%s for the covariance of keys of blocks %s)", seconds(e.Statistics), spaced(e.Blocks))
+			j.Printf(" (%s for the covariance of keys of layers %s)", seconds(e.Statistics), spaced(e.Blocks))
 		}
 
 		j.Printf("\n")

@@ -91,7 +91,7 @@ func (o *Options) suite() (*task.Suite, error) {
 	}
 
 	o.Task.Seed = &o.FewshotSeed
-	return suite, cli.Usage(o.Task.Validate())
+	return suite, o.Task.Validate()
 }
 
 // evaluate opens the model and runs the tasks.

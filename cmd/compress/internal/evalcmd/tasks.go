@@ -52,7 +52,7 @@ func Check(j *cli.Job, entries, data []string, o Options) (any, error) {
 
 	list, err := suite.Check(o.Task)
 	if err != nil {
-		return nil, cli.Usage(err)
+		return nil, err
 	}
 
 	var bad []string

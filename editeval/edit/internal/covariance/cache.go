@@ -20,7 +20,7 @@ import (
 )
 
 // Cached is [Collect] with a folder that keeps what was computed, by the model's fingerprint, the data's hash
-// and the block. A file that is damaged is computed anew.
+// and the layer. A file that is damaged is computed anew.
 func Cached(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int, folder, model string,
 	progress func(done, total int),
 ) (*Statistics, error) {

@@ -26,7 +26,7 @@ type Statistics struct {
 	Moments map[int]linalg.Matrix // by decoder layer, [In, In]
 }
 
-// Collect computes the statistics of some blocks from documents of token ids, every token of which counts. The
+// Collect computes the statistics of some decoder layers from documents of token ids, every token of which counts. The
 // model runs no further than it must, and memory holds the moments and one pass.
 func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int,
 	progress func(done, total int),
@@ -94,7 +94,7 @@ func Collect(ctx context.Context, m *lm.Model, docs [][]int32, blocks []int,
 	return s, nil
 }
 
-// walk runs documents through the first blocks.
+// walk runs documents through the first layers.
 func walk(ctx context.Context, m *lm.Model, docs [][]int32, last int, hooks *lm.Hooks) (tokens int, err error) {
 	h, err := m.Embed(docs)
 	if err != nil {
@@ -172,7 +172,7 @@ type Damping struct {
 	Share float64 // of the mean of the diagonal
 }
 
-// Covariance gives factors and solves of the second moments, made once a block.
+// Covariance gives factors and solves of the second moments, made once a layer.
 type Covariance struct {
 	Stats   map[int]linalg.Matrix // by decoder layer; nil: none are given
 	Solver  linalg.Solver
@@ -180,7 +180,7 @@ type Covariance struct {
 	Damped  []Damping
 }
 
-// Moments is C of a block.
+// Moments is C of a layer.
 func (c *Covariance) Moments(block, in int) (linalg.Matrix, error) {
 	if c.Stats == nil {
 		return linalg.Matrix{}, fmt.Errorf("%w: the method needs the covariance of keys (HINT: give a text)",
@@ -200,7 +200,7 @@ func (c *Covariance) Moments(block, in int) (linalg.Matrix, error) {
 	return m, m.CheckFinite()
 }
 
-// factor is the lower Cholesky factor of C of a block. A matrix that is not positive definite, as one from too
+// factor is the lower Cholesky factor of C of a layer. A matrix that is not positive definite, as one from too
 // few tokens is, gets a fraction of its mean diagonal added, which is reported.
 func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 	if f, ok := c.factors[block]; ok {
@@ -212,8 +212,8 @@ func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 		return m, err
 	}
 
-	// Undamped first, as in the published code, and with the least damping that helps: all that is added of the identity lets
-	// edits leak into directions that ordinary keys use.
+	// Undamped first, as in the published code, and with the least damping that helps: whatever is added of the
+	// identity lets edits leak into directions that ordinary keys use.
 	f := m.Clone()
 	if c.Solver.Cholesky(f, false) != nil || narrow(f) {
 		f = linalg.New(in, in)

@@ -30,13 +30,13 @@ type Params struct {
 	Keep         int64   // bytes of activations that may be kept, so that decoder layers are not computed twice
 }
 
-// Site is where a vector is added at the lookup positions: a linear's output, or what leaves a block.
+// Site is where a vector is added at the lookup positions: a linear's output, or what leaves a decoder layer.
 type Site struct {
-	Linear string // empty: what leaves the block
+	Linear string // empty: what leaves the layer
 	Block  int
 }
 
-// first is the block from which on a vector at the site matters.
+// first is the layer from which on a vector at the site matters.
 func (s Site) first() int {
 	if s.Linear == "" {
 		return s.Block + 1
@@ -74,7 +74,7 @@ type group struct {
 	left int
 }
 
-// Descent is how values are searched. The sites belong to one block.
+// Descent is how values are searched. The sites belong to one layer.
 type Descent struct {
 	Params Params
 	Sites  []Site

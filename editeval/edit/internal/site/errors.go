@@ -21,7 +21,7 @@ var (
 	ErrMethod = failure.Misuse("unknown method", "")
 	// ErrOptions: hyper-parameters are out of range or do not fit the model.
 	ErrOptions = failure.Misuse("bad hyper-parameters", "")
-	// ErrModel: the model has no single down-projection in a block that is to be edited.
+	// ErrModel: the model has no single down-projection in a layer that is to be edited.
 	ErrModel = failure.New("model cannot be edited there",
 		"choose layers without a mixture, or --method ike")
 	// ErrStatistics: a covariance is missing, of another shape, or not positive definite.

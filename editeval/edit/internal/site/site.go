@@ -14,7 +14,7 @@ import (
 // many took twice as long a token.
 const PassTokens = 1024
 
-// Linear finds the one matrix of a role in a block.
+// Linear finds the one matrix of a role in a decoder layer.
 func Linear(m *lm.Model, block int, role arch.Role) (lm.Linear, error) {
 	var found []lm.Linear
 	if block < 0 || block >= m.Blocks() {
@@ -100,7 +100,7 @@ type Place struct {
 	At  int
 }
 
-// seen is what a model computes at some places, one row a place, by block.
+// seen is what a model computes at some places, one row a place, by layer.
 type seen struct {
 	Keys, Values, Stream map[int]linalg.Matrix
 }
@@ -136,8 +136,8 @@ func Chunks[T any](list []T, tokens func(T) int) [][2]int {
 	return out
 }
 
-// Look runs the model up to the last of the blocks and returns what their down-projections read and write, and
-// what the blocks give, at the places.
+// Look runs the model up to the last of the layers and returns what their down-projections read and write, and
+// what the layers give, at the places.
 func Look(ctx context.Context, m *lm.Model, places []Place, blocks []int) (*seen, error) {
 	s := &seen{map[int]linalg.Matrix{}, map[int]linalg.Matrix{}, map[int]linalg.Matrix{}}
 	var names []string

@@ -17,21 +17,21 @@ import (
 type Options struct {
 	Samples int     // noisy copies; 0 means 10
 	Noise   float64 // standard deviations of the subject's embeddings; 0 means 3
-	Window  int     // blocks whose MLP or attention is restored together; 0 means 10, at most half of the model's
+	Window  int     // layers whose MLP or attention is restored together; 0 means 10, at most half of the model's
 	Seed    uint64
 	// Draws is the noise itself, one row a sample and subject token, instead of a draw.
 	Draws linalg.Matrix
 }
 
 // Result is where a model keeps a fact: the mean probability of the answer over noisy runs in which one state
-// is what it is in the clean run, by token and block.
+// is what it is in the clean run, by token and decoder layer.
 type Result struct {
 	Answer    int32
 	Clean     float64 // probability without noise
 	Corrupted float64 // and with
 	Sigma     float64 // standard deviation of the noise
 	Window    int
-	Hidden    [][]float64 // what leaves a block
+	Hidden    [][]float64 // what leaves a layer
 	MLP       [][]float64
 	Attention [][]float64
 }
@@ -47,7 +47,7 @@ type tracer struct {
 	noise    linalg.Matrix
 }
 
-// seenAll is what every block gives at every token, in the clean run: the stream, the MLP and attention.
+// seenAll is what every layer gives at every token, in the clean run: the stream, the MLP and attention.
 type seenAll struct{ stream, mlp, attn []linalg.Matrix }
 
 // Run does causal tracing (ROME: causal_trace.py): noise is added to the embeddings of the tokens from … to-1,
@@ -219,14 +219,14 @@ func (t *tracer) draw(r *Result) error {
 	return nil
 }
 
-// grid restores every token at every block.
+// grid restores every token at every layer.
 func (t *tracer) grid(ctx context.Context, role arch.Role, clean []linalg.Matrix) ([][]float64, error) {
 	out := make([][]float64, len(t.ids))
 	for i := range out {
 		out[i] = make([]float64, t.m.Blocks())
 	}
 
-	// A single MLP or attention changes too little to be seen against the noise, so a window of blocks is restored; a
+	// A single MLP or attention changes too little to be seen against the noise, so a window of layers is restored; a
 	// hidden state holds everything below it, and is restored alone.
 	per := max(1, site.PassTokens/(t.o.Samples*len(t.ids)))
 	for b := range t.m.Blocks() {
@@ -257,11 +257,11 @@ func (t *tracer) grid(ctx context.Context, role arch.Role, clean []linalg.Matrix
 
 // restore says what is put back into noisy runs.
 type restore struct {
-	role  arch.Role // "": what leaves the blocks
+	role  arch.Role // "": what leaves the layers
 	clean []linalg.Matrix
 }
 
-// run runs the noisy copies once for each of the tokens (-1: none), which is restored in the blocks lo … hi-1,
+// run runs the noisy copies once for each of the tokens (-1: none), which is restored in the layers lo … hi-1,
 // and returns the probabilities of the answer.
 func (t *tracer) run(ctx context.Context, tokens []int, lo, hi int, set func(*restore)) ([]float64, error) {
 	var r restore

@@ -12,7 +12,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/editeval"
-	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/kernels"
@@ -91,10 +90,6 @@ func CheckPlan(file string, text []byte) error {
 // parse reads a plan; its seeds are that of the job unless it names some.
 func parse(path string, text []byte, seed uint64) (editeval.Plan, error) {
 	plan, err := editeval.Parse(path, text)
-	if errors.Is(err, editeval.ErrPlan) {
-		return plan, cli.Usage(err)
-	}
-
 	if err != nil {
 		return plan, err
 	}
@@ -106,14 +101,6 @@ func parse(path string, text []byte, seed uint64) (editeval.Plan, error) {
 	}
 
 	return plan, nil
-}
-
-// usage makes faults of a plan and of its hyper-parameters ones of the command line.
-func usage(err error) error {
-	if errors.Is(err, editeval.ErrPlan) || errors.Is(err, edit.ErrOptions) {
-		return cli.Usage(err)
-	}
-	return err
 }
 
 // run is one run of the verb.
@@ -133,7 +120,7 @@ type run struct {
 func (r *run) prepare() error {
 	study, err := editeval.Open(r.plan, r.dir)
 	if err != nil {
-		return usage(err)
+		return err
 	}
 
 	r.study = study
@@ -164,12 +151,10 @@ func (r *run) prepare() error {
 		}
 
 		err = study.Prepare(r.Ctx, sub.Subject, func(done, total int) {
-			bars.Show(m.Name+": statistics", int64(done),
-				int64(total))
+			bars.Show(m.Name+": statistics", int64(done), int64(total))
 		})
-
 		if err = errors.Join(err, sub.close()); err != nil {
-			return usage(err)
+			return err
 		}
 
 		r.subjects = append(r.subjects, sub.Subject)
