@@ -94,8 +94,11 @@ func set(r *strictyaml.Reader, flags *pflag.FlagSet, e strictyaml.Entry, list []
 		flag.Changed = true
 	default:
 		err = flags.Set(e.Key, strings.Join(list, ","))
-		// a count may be written as 1e3 or 20.0, which no flag takes
-		if x, ok := e.Value.Number(); err != nil && ok && !e.Value.Quoted {
+
+		// A count may be written as 1e3 or 20.0, and a switch as yes, which no flag takes. But a rank of yes is none.
+		x, ok := e.Value.Number()
+		truth := !strings.ContainsAny(e.Value.Text, "0123456789")
+		if err != nil && ok && !e.Value.Quoted && truth == (flag.Value.Type() == "bool") {
 			err = flags.Set(e.Key, strconv.FormatFloat(x, 'f', -1, 64))
 		}
 	}
