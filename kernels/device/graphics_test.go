@@ -140,8 +140,8 @@ func standIn(t *testing.T) {
 	t.Setenv("FAKE_CUDA", "devices=2,memory=3000000000")
 }
 
-// TestProgramFiles looks at programs that were built before (.ci/run does): one with -tags nogpu is a static
-// file, one with the backend needs nothing but the C library.
+// TestProgramFiles looks at programs that were built before as they are released (.ci/run does): one with -tags nogpu is
+// a static file, one with the backend needs nothing but the C library, and is hardened as far as the loader can do that.
 func TestProgramFiles(t *testing.T) {
 	for variable, want := range map[string]string{
 		"COMPRESS_STATIC_PROGRAM": "",
@@ -168,6 +168,31 @@ func TestProgramFiles(t *testing.T) {
 			if got := strings.Join(needed, " "); got != want || loader != (want != "") {
 				t.Errorf("needs %q, a loader: %t; want %q", got, loader, want)
 			}
+
+			for _, p := range f.Progs {
+				if p.Type == elf.PT_GNU_STACK && p.Flags&elf.PF_X != 0 {
+					t.Error("the stack is executable")
+				}
+			}
+			if loader {
+				hardened(t, f)
+			}
 		})
+	}
+}
+
+// hardened fails unless a program can be loaded at any address (PIE), and the tables that the loader fills, all of them
+// before the program begins, are read-only from then on (full RELRO).
+func hardened(t *testing.T, f *elf.File) {
+	t.Helper()
+	if f.Type != elf.ET_DYN {
+		t.Errorf("a file of type %v has its place in memory", f.Type)
+	}
+	if !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_GNU_RELRO }) {
+		t.Error("nothing becomes read-only")
+	}
+	flags, err := f.DynValue(elf.DT_FLAGS)
+	if err != nil || !slices.ContainsFunc(flags, func(v uint64) bool { return elf.DynFlag(v)&elf.DF_BIND_NOW != 0 }) {
+		t.Errorf("functions are bound when they are first called: %x, %v", flags, err)
 	}
 }
