@@ -40,8 +40,8 @@ func TestOracle(t *testing.T) {
 		t.Errorf("%d types compared", compared)
 	}
 
-	if info, _ := f.Info("three"); !slices.Equal(info.Shape, []int64{2, 3, 4}) || info.Rows() != 6 || info.Cols() != 4 ||
-		info.RowSize() != 16 {
+	info, _ := f.Info("three")
+	if !slices.Equal(info.Shape, []int64{2, 3, 4}) || info.Rows() != 6 || info.Cols() != 4 || info.RowSize() != 16 {
 		t.Errorf("%+v", info)
 	}
 	for i, v := range decoded(t, f, "three") {

@@ -372,8 +372,8 @@ func (h *header) place(end, size int64) error {
 	for i := range h.tensors {
 		t := &h.tensors[i]
 		if free := size - h.size; t.Offset > free || t.Size > free-t.Offset {
-			return locate(fault(ErrTruncated, -1, "the tensor takes %d bytes from %d on, the file has %d after its header",
-				t.Size, t.Offset, max(free, 0)), "", t.Name)
+			return locate(fault(ErrTruncated, -1, "the tensor takes %d bytes from %d on, the file has %d after its "+
+				"header", t.Size, t.Offset, max(free, 0)), "", t.Name)
 		}
 		t.Offset += h.size
 	}

@@ -135,7 +135,10 @@ var faults = []struct {
 	},
 	{"bytes overflow", head(1, 0).tensor("a", F32, 0, 1<<62).data(4).b, ErrShapeOverflow, "F32"},
 	{"unknown type", head(1, 0).tensor("a", 4, 0, 32).data(18).b, ErrUnknownType, "4 (known: F32, F16"},
-	{"row of no whole blocks", head(1, 0).tensor("a", Q4_0, 0, 16, 2).data(18).b, ErrRowSize, "32 elements, the rows have 16"},
+	{
+		"row of no whole blocks", head(1, 0).tensor("a", Q4_0, 0, 16, 2).data(18).b, ErrRowSize,
+		"32 elements, the rows have 16",
+	},
 	{"offset is not aligned", head(1, 0).tensor("a", F32, 4, 1).data(40).b, ErrOffset, "4 is no multiple"},
 	{"offset of 2^63", head(1, 0).tensor("a", F32, 1<<63, 1).data(40).b, ErrOffset, "9223372036854775808"},
 	{

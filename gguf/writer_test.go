@@ -270,7 +270,8 @@ func TestPlanFaults(t *testing.T) {
 		{"overflow", one(Info{Name: "a", Shape: []int64{1 << 40, 1 << 40}}), nil, ErrShapeOverflow},
 		{"blocks", one(Info{Name: "a", Type: Q6_K, Shape: []int64{1, 255}}), nil, ErrRowSize},
 		{
-			"sum", []Info{{Name: "a", Type: I8, Shape: []int64{1 << 61}}, {Name: "b", Type: I8, Shape: []int64{1 << 62}}},
+			"sum",
+			[]Info{{Name: "a", Type: I8, Shape: []int64{1 << 61}}, {Name: "b", Type: I8, Shape: []int64{1 << 62}}},
 			nil, ErrTooLarge,
 		},
 		{"key", nil, Metadata{{"", Of("")}}, ErrKey},

@@ -13,7 +13,8 @@ import (
 var mayImport = map[string][]string{
 	"":            {"internal/build"},
 	"testdata":    {},
-	"safetensors": {},
+	"safetensors": {"internal/disk"},
+	"gguf":        {"internal/tensorfile", "internal/quantized"},
 
 	"kernels":            {},
 	"kernels/ref":        {"kernels"},
@@ -86,6 +87,9 @@ var mayImport = map[string][]string{
 	"internal/scratch":     {},
 	"internal/failure":     {},
 	"internal/stage":       {"safetensors"},
+	"internal/disk":        {},
+	"internal/tensorfile":  {"internal/disk"},
+	"internal/quantized":   {"kernels", "safetensors", "internal/dtype"},
 
 	"examples":         {},
 	"examples/prune":   append([]string{"prune", "kernels/device"}, engine...),

@@ -383,12 +383,14 @@ func BenchmarkMatrix(b *testing.B) {
 		src          memory
 	}{
 		{"gptq", `{"quant_method":"gptq","bits":4,"group_size":128}`, memory{
-			"m.qweight": words(safetensors.I32, 4, cols/8, rows), "m.qzeros": words(safetensors.I32, 4, cols/128, rows/8),
-			"m.scales": half(cols/128, rows),
+			"m.qweight": words(safetensors.I32, 4, cols/8, rows),
+			"m.qzeros":  words(safetensors.I32, 4, cols/128, rows/8),
+			"m.scales":  half(cols/128, rows),
 		}},
 		{"awq", `{"quant_method":"awq","bits":4,"group_size":128}`, memory{
-			"m.qweight": words(safetensors.I32, 4, cols, rows/8), "m.qzeros": words(safetensors.I32, 4, cols/128, rows/8),
-			"m.scales": half(cols/128, rows),
+			"m.qweight": words(safetensors.I32, 4, cols, rows/8),
+			"m.qzeros":  words(safetensors.I32, 4, cols/128, rows/8),
+			"m.scales":  half(cols/128, rows),
 		}},
 		{"pack4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4}}}}`,
 			memory{
@@ -404,7 +406,7 @@ func BenchmarkMatrix(b *testing.B) {
 		{"nvfp4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
 			memory{
 				"m.weight_packed":       words(safetensors.U8, 1, rows, cols/2),
-				"m.weight_scale":        tensor{safetensors.F8_E4M3, []int64{rows, cols / 16}, make([]byte, rows*cols/16)},
+				"m.weight_scale":        words(safetensors.F8_E4M3, 1, rows, cols/16),
 				"m.weight_global_scale": tensor{safetensors.F32, []int64{1}, []byte{0, 0, 0x80, 0x3f}},
 			}},
 		{"nf4", `{"quant_method":"bitsandbytes"}`, memory{

@@ -9,8 +9,8 @@ import (
 
 // gptq is the format of GPTQ's tools, for 2, 3, 4 and 8 bits. The matrix is stored transposed: the columns of qweight
 // [in·bits/32, out] are strings of bits, as are the rows of qzeros [in/group, out·bits/32]; scales is [in/group, out],
-// and g_idx has the group of every input. Version 1 stores zero points less 1, modulo 2^bits. The value is (q - z)·scale,
-// rounded to the type of the scales.
+// and g_idx has the group of every input. Version 1 stores zero points less 1, modulo 2^bits. The value is
+// (q - z)·scale, rounded to the type of the scales.
 var gptq = Format{
 	Name: "gptq", marks: []string{".qweight"}, parts: []string{".qzeros", ".scales", ".g_idx"},
 	open: func(w *stored, s Scheme) (*Matrix, error) {

@@ -42,8 +42,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Map maps a file that [Open] has opened, and owns it from then on, also after an error. describe makes the error of a lost page at a byte
-// of the mapping, for [mmapsafe.Do]; it is called from any goroutine.
+// Map maps a file that [Open] has opened, and owns it from then on, also after an error. describe makes the error of a
+// lost page at a byte of the mapping, for [mmapsafe.Do]; it is called from any goroutine.
 func Map(f *os.File, describe func(at int64, err error) error) (*File, error) {
 	m, err := mapped(f, describe)
 	if err != nil {
