@@ -29,7 +29,7 @@ var activations = map[arch.Activation]kernels.Activation{
 func NewSetup(c *arch.Config, dev kernels.Device, precision kernels.Precision, blocks []*Block) *Setup {
 	s := &Setup{
 		Config: c, Device: dev, Precision: precision, ops: dev.Ops(), host: dev.Info().Host,
-		activation: activations[c.Activation], blocks: blocks, rope: tables{byKind: map[int]*ropeTable{}},
+		activation: activations[c.Activation], blocks: blocks, rope: tables{byKind: map[tableKind]*ropeTable{}},
 	}
 	s.plain = s.plainWidths(blocks)
 	return s
@@ -64,7 +64,7 @@ type Pass struct {
 	replay    bool
 	lens      []int
 	rows      int
-	rotations []rotation
+	rotations [][]rotation // of each of the configuration's rotations
 	own       []*ropeTable // tables of this pass alone
 }
 
