@@ -191,7 +191,7 @@ func cpuDevice(t testing.TB, threads int) kernels.Device {
 
 // tinyModels runs a test on every architecture.
 func tinyModels(t *testing.T, f func(t *testing.T, config map[string]any)) {
-	for name, config := range tiny() {
+	for name, config := range everyTiny() {
 		t.Run(name, func(t *testing.T) { f(t, config) })
 	}
 }
