@@ -21,7 +21,7 @@ func newRoleTable(a *arch.Arch) *roleTable {
 		if p := a.OptionalPrefix; p != "" && strings.HasPrefix(name, p) {
 			name, prefix = strings.TrimPrefix(name, p), "(?:"+regexp.QuoteMeta(p)+")?"
 		}
-		expr := strings.NewReplacer(`\{l\}`, `[0-9]+`, `\{e\}`, `[0-9]+`).Replace(regexp.QuoteMeta(name))
+		expr := strings.NewReplacer(`\{l\}`, `[0-9]+`, `\{e\}`, `[0-9]+`, `\{h\}`, `[0-9]+`).Replace(regexp.QuoteMeta(name))
 		t.patterns = append(t.patterns, regexp.MustCompile("^"+prefix+expr+"$"))
 	}
 

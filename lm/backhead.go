@@ -100,6 +100,9 @@ func (b *backward) openHead(x kernels.Mat, rows int) error {
 	if m.config.FinalSoftcap > 0 {
 		width[headCapped] = m.config.Vocab
 	}
+	if m.config.LogitScale != 1 {
+		width[headScaled], width[headGradScaled] = m.config.EmbedDim, m.config.EmbedDim
+	}
 	if m.embedOut != nil {
 		width[headIn], width[headGradIn] = m.config.EmbedDim, m.config.EmbedDim
 	}
@@ -195,10 +198,10 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 	o := kernels.MatMul{Precision: m.opts.Precision}
 	dnormed := b.headMat(headGradNormed, len(rows), stream.Cols)
 	if m.embedOut == nil {
-		b.ops.MatMulNN(dnormed, dlogits, m.head.Value, o)
+		b.headProductBackward(dnormed, dlogits, o)
 	} else {
 		din := b.headMat(headGradIn, len(rows), in.Cols)
-		b.ops.MatMulNN(din, dlogits, m.head.Value, o)
+		b.headProductBackward(din, dlogits, o)
 		b.addOuter(b.grad(m.embedOut), din, normed, m.embedOut)
 		b.ops.MatMulNN(dnormed, din, m.embedOut.Value, o)
 	}
@@ -217,6 +220,19 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 	}
 
 	return nil
+}
+
+// headProductBackward computes the gradient of what goes into the head from that of the logits.
+func (b *backward) headProductBackward(din, dlogits kernels.Mat, o kernels.MatMul) {
+	s := b.m.config.LogitScale
+	if s == 1 {
+		b.ops.MatMulNN(din, dlogits, b.m.head.Value, o)
+		return
+	}
+
+	t := b.headMat(headGradScaled, din.Rows, din.Cols)
+	b.ops.MatMulNN(t, dlogits, b.m.head.Value, o)
+	b.Scaled(din, t, s)
 }
 
 // addOuter adds dyᵀ·x to the gradient of p, if that is wanted.

@@ -385,7 +385,7 @@ func (b *backward) openGrads(g group) error {
 
 		// Kernels add to the gradients of norms and biases, and overwrite those of matrices.
 		x := kernels.Mat{Buf: b.grads, Off: at, Rows: p.rows, Cols: p.cols, Stride: p.cols}
-		if p.rows == 1 {
+		if p.rows == 1 || !p.linear { // norms of heads have a row for each
 			if err := b.m.setup.Zero(x); err != nil {
 				return err
 			}

@@ -12,7 +12,7 @@ import (
 
 // Branches give what the whole sequences give, whatever they share.
 func TestBranchesEqualWhole(t *testing.T) {
-	for name, config := range tiny() {
+	for name, config := range everyTiny() {
 		t.Run(name, func(t *testing.T) {
 			m := load(t, recipe{config: config, seed: 9}.write(t, t.TempDir()), cpu.New(cpu.Options{}), Options{})
 			if r := m.Config().Rope; r != nil && !r.Static() {

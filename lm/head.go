@@ -173,6 +173,11 @@ func (p *pass) reserveHead(rows int) error {
 	if err := p.m.grow(&p.scratch.head[headStream], kernels.F32, rows*c.Hidden); err != nil {
 		return err
 	}
+	if c.LogitScale != 1 {
+		if err := p.m.grow(&p.scratch.head[headScaled], kernels.F32, rows*c.EmbedDim); err != nil {
+			return err
+		}
+	}
 	if p.m.embedOut == nil {
 		return nil
 	}
@@ -198,6 +203,12 @@ func (p *pass) project(logits, h kernels.Mat) kernels.Mat {
 	if p.m.embedOut != nil {
 		t := kernels.MatOf(p.scratch.head[headIn], h.Rows, p.m.config.EmbedDim)
 		p.ops.MatMulNT(t, h, p.m.embedOut.Value, o)
+		h = t
+	}
+
+	if s := p.m.config.LogitScale; s != 1 { // the head is linear, and its input the smaller matrix
+		t := kernels.MatOf(p.scratch.head[headScaled], h.Rows, h.Cols)
+		p.Scaled(t, h, s)
 		h = t
 	}
 

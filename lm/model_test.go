@@ -27,7 +27,7 @@ const tolPaths = 2e-6
 
 // eachTiny runs f on a model of every architecture.
 func eachTiny(t *testing.T, r recipe, o Options, f func(t *testing.T, m *Model)) {
-	for name, config := range tiny() {
+	for name, config := range everyTiny() {
 		t.Run(name, func(t *testing.T) {
 			r.config, r.seed = config, 9
 			f(t, load(t, r.write(t, t.TempDir()), cpu.New(cpu.Options{}), o))
@@ -62,7 +62,7 @@ func TestBatchEqualsSingle(t *testing.T) {
 func TestCacheEqualsWhole(t *testing.T) {
 	seq := tokens(2, 37, 41)[0]
 	models, want := map[string]*Model{}, map[string]kernels.Mat{}
-	for name, config := range tiny() {
+	for name, config := range everyTiny() {
 		m := load(t, recipe{config: config, seed: 9}.write(t, t.TempDir()), cpu.New(cpu.Options{}), Options{})
 		if r := m.Config().Rope; r == nil || r.Static() { // others' keys keep the rotation that they were stored with
 			models[name], want[name] = m, forward(t, m, [][]int32{seq}, ForwardOptions{Logits: true}).Logits
@@ -174,7 +174,7 @@ func TestPiecesEqualForward(t *testing.T) {
 
 // The number of threads, shards and passes, streaming and concurrency change no bit.
 func TestSameBits(t *testing.T) {
-	for name, config := range tiny() {
+	for name, config := range everyTiny() {
 		t.Run(name, func(t *testing.T) {
 			r := recipe{config: config, seed: 11, dtype: safetensors.BF16}
 			whole := r.write(t, t.TempDir())

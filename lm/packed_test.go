@@ -195,7 +195,7 @@ const matmulTolerance = 2e-5
 // A packed checkpoint is the model that the pruned one is, whatever its architecture, device and element type.
 func TestPackedEqualsPruned(t *testing.T) {
 	devs := map[string]kernels.Device{"cpu": cpuDevice(t, 2), "ref": ref.New(), "elsewhere": elsewhere{ref.New()}}
-	for name, config := range tiny() {
+	for name, config := range everyTiny() {
 		t.Run(name, func(t *testing.T) {
 			dtype, pruned := safetensors.BF16, inBlocks
 			if len(name)%2 == 0 {

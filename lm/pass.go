@@ -34,12 +34,14 @@ const (
 	headStream = iota // rows of the stream
 	headNormed        // the same after the final norm
 	headIn            // what the head multiplies, where that is another width
+	headScaled        // and where logits are scaled
 	headLogits
 	headLosses
 	headCapped     // capped logits, which gradients need
 	headGrad       // gradient of the stream
 	headGradNormed // and after the norm
 	headGradIn
+	headGradScaled
 	headBuffers
 )
 

@@ -45,12 +45,7 @@ func newRecorder(c *arch.Config) *recorder {
 				continue
 			}
 
-			experts := 1
-			if t.PerExpert() {
-				experts = c.Experts
-			}
-
-			for e := range experts {
+			for e := range c.Copies(t) {
 				name := arch.Expand(t.Name, l, e)
 				for _, d := range t.Shape {
 					r.shape[name] = append(r.shape[name], c.Dim(d))

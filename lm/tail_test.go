@@ -16,7 +16,7 @@ import (
 // multiply in groups of other sizes: 1e-4 of the largest gradient is far above their noise.
 func TestTails(t *testing.T) {
 	ctx := context.Background()
-	for name, config := range tiny() {
+	for name, config := range everyTiny() {
 		t.Run(name, func(t *testing.T) {
 			devices(t, func(t *testing.T, dev kernels.Device) {
 				m := load(t, recipe{config: config, seed: 3}.write(t, t.TempDir()), dev, Options{})

@@ -32,9 +32,10 @@ func lostOn(table *arch.Arch, modules []adapter.Module) lost {
 	experts := slices.ContainsFunc(modules,
 		func(m adapter.Module) bool { return m.Expert >= 0 || strings.Contains(m.Path, ".mlp.experts.") })
 	shared := slices.ContainsFunc(modules,
-		func(m adapter.Module) bool { return strings.Contains(m.Path, ".shared_expert.") })
+		func(m adapter.Module) bool { return strings.Contains(m.Path, ".shared_expert") })
 	if table != nil {
-		shared = slices.ContainsFunc(table.Tensors, func(t arch.Tensor) bool { return t.Role == arch.SharedGate })
+		shared = slices.ContainsFunc(table.Tensors,
+			func(t arch.Tensor) bool { return t.Role == arch.SharedGate || t.Role == arch.SharedGateUp })
 	}
 
 	const passes = "PEFT 0.21 with transformers 5 passes over factors for the experts of a %s, and says nothing"

@@ -219,8 +219,9 @@ func (o Options) Validate() error {
 
 // roles are the names of roles that targets may use.
 var roles = []arch.Role{
-	arch.Q, arch.K, arch.V, arch.O, arch.QKV, arch.Gate, arch.Up, arch.GateUp, arch.Down,
-	arch.SharedGate, arch.SharedUp, arch.SharedDown, arch.Embed, arch.Head,
+	arch.Q, arch.K, arch.V, arch.O, arch.QKV, arch.QA, arch.QB, arch.KVA, arch.KVB,
+	arch.Gate, arch.Up, arch.GateUp, arch.Down,
+	arch.SharedGate, arch.SharedUp, arch.SharedGateUp, arch.SharedDown, arch.Embed, arch.Head,
 }
 
 // config is the part of the options that an adapter keeps, for the modules of a base: roles become names.

@@ -65,8 +65,8 @@ func (v Override) validate(o Options) error {
 }
 
 var linearRoles = []arch.Role{
-	arch.Q, arch.K, arch.V, arch.QKV, arch.O, arch.Gate, arch.Up, arch.GateUp, arch.Down, arch.SharedGate,
-	arch.SharedUp, arch.SharedDown,
+	arch.Q, arch.K, arch.V, arch.QKV, arch.QA, arch.QB, arch.KVA, arch.KVB, arch.O, arch.Gate, arch.Up, arch.GateUp,
+	arch.Down, arch.SharedGate, arch.SharedUp, arch.SharedGateUp, arch.SharedDown,
 }
 
 // fits tells whether a matrix is meant. match is the compiled expression.

@@ -135,7 +135,7 @@ func (u Update) validate() error {
 }
 
 // attention are the roles that DSnoT refines by default.
-var attention = []arch.Role{arch.Q, arch.K, arch.V, arch.QKV, arch.O}
+var attention = []arch.Role{arch.Q, arch.K, arch.V, arch.QKV, arch.QA, arch.QB, arch.KVA, arch.KVB, arch.O}
 
 // change is a matrix on its way: its mask [out, in] on the device, and its new weights, if they change.
 type change struct {

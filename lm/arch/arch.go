@@ -7,7 +7,7 @@
 // # The files
 //
 // models/<model_type>.json decodes strictly into [Arch]. Tensor names are templates in which {l} is the number
-// of the block and {e} the number of the expert. Shapes are lists of dimension names ([Dims]) that the engine
+// of the block, {e} the number of the expert and {h} that of the head. Shapes are lists of dimension names ([Dims]) that the engine
 // computes from the configuration. "when" makes a tensor depend on a condition ([Conditions]), "!" negates it.
 // Two details are not written down because the tensors show them: a block without a second norm feeds one norm
 // to both branches, and post norms after a branch exist where a tensor has that role. common.json holds what is
@@ -39,18 +39,25 @@ type Arch struct {
 	ModelType string   `json:"model_type"` // as in config.json
 	Classes   []string `json:"classes"`    // accepted entries of the configuration's "architectures"
 
-	Norm           Norm      `json:"norm"`
-	QKNorm         QKNorm    `json:"qk_norm"` // "" where queries and keys are not normed
-	QKV            QKVLayout `json:"qkv"`     // order of a fused projection's outputs; "" where q, k, v are separate
-	Rope           *RopeKeys `json:"rope"`    // nil where positions are not rotated
-	Window         Window    `json:"window"`  // which blocks attend to a sliding window; "" is none
-	EmbedScale     Scale     `json:"embed_scale"`
-	PositionOffset int       `json:"position_offset"` // position p uses row p + offset of the position table
+	Norm           Norm       `json:"norm"`
+	QKNorm         QKNorm     `json:"qk_norm"`     // "" where queries and keys are not normed
+	QKV            QKVLayout  `json:"qkv"`         // order of a fused projection's outputs; "" where q, k, v are separate
+	Rope           *RopeKeys  `json:"rope"`        // nil where positions are not rotated
+	RopeLocal      *RopeKeys  `json:"rope_local"`  // of blocks that attend to a window, where they have one of their own
+	RopeBlocks     RopeRule   `json:"rope_blocks"` // which blocks are rotated; "" is all
+	Window         Window     `json:"window"`      // which blocks attend to a sliding window; "" is none
+	Router         RouterKind `json:"router"`      // how a mixture's router scores experts; "" is softmax
+	Gate           GateStyle  `json:"gate"`        // how a gated MLP joins its halves; "" is act(gate)·up
+	EmbedScale     Scale      `json:"embed_scale"`
+	PositionOffset int        `json:"position_offset"` // position p uses row p + offset of the position table
 
 	// OptionalPrefix starts the templates but is left out by some checkpoints in circulation.
 	OptionalPrefix string `json:"optional_prefix"`
 	// name templates of tensors that files may hold and that are not parameters
 	Buffers []string `json:"buffers"`
+	// ExtraBlocks: files may hold blocks behind the last one of the configuration, which predict further tokens
+	// and have no part in the model.
+	ExtraBlocks bool `json:"extra_blocks"`
 
 	Config     map[string]Key `json:"config"`      // field (see [Fields]) → how the configuration spells it
 	Refuse     []Rule         `json:"refuse"`      // keys that are only accepted with certain values
@@ -83,6 +90,11 @@ type RopeKeys struct {
 	Dim      *Key              `json:"dim"`
 	Original *Key              `json:"original"` // the original length, where it stands outside of the rope section
 	Aliases  map[string]string `json:"aliases"`  // older names of rope types
+	// text that must be "rope" for positions to be rotated at all
+	Switch     *Key `json:"switch"`
+	Interleave *Key `json:"interleave"` // false: pairs are those of "half" whatever the style
+	// ScoreGain multiplies attention scores by the square of YaRN's gain for mscale_all_dim.
+	ScoreGain bool `json:"score_gain"`
 }
 
 // Tensor is one parameter, or one per block or expert.
@@ -94,7 +106,7 @@ type Tensor struct {
 	Fused      string   `json:"fused"`
 	Shape      []string `json:"shape"`      // dimension names, outermost first
 	Transposed bool     `json:"transposed"` // a matrix stored [in, out]
-	When       string   `json:"when"`       // condition, "" is always
+	When       string   `json:"when"`       // conditions, joined by " & "; "" is always
 }
 
 // PerBlock reports whether every block has the tensor.
@@ -103,10 +115,27 @@ func (t *Tensor) PerBlock() bool { return strings.Contains(t.Name, "{l}") }
 // PerExpert reports whether every expert has the tensor.
 func (t *Tensor) PerExpert() bool { return strings.Contains(t.Name, "{e}") }
 
-// Expand fills the numbers of block and expert into a name template.
-func Expand(template string, block, expert int) string {
+// PerHead reports whether every head has the tensor: of the queries, or of the keys for a norm of keys.
+func (t *Tensor) PerHead() bool { return strings.Contains(t.Name, "{h}") }
+
+// Copies is how many tensors a template stands for in a block: one, or one per expert or head.
+func (c *Config) Copies(t *Tensor) int {
+	switch {
+	case t.PerExpert():
+		return c.Experts
+	case t.PerHead() && t.Role == KNorm:
+		return c.KVHeads
+	case t.PerHead():
+		return c.Heads
+	}
+	return 1
+}
+
+// Expand fills the numbers of block, and of expert or head, into a name template.
+func Expand(template string, block, number int) string {
 	s := strings.Replace(template, "{l}", strconv.Itoa(block), 1)
-	return strings.Replace(s, "{e}", strconv.Itoa(expert), 1)
+	s = strings.Replace(s, "{e}", strconv.Itoa(number), 1)
+	return strings.Replace(s, "{h}", strconv.Itoa(number), 1)
 }
 
 // IsBuffer reports whether a tensor of that name is a known buffer, which is no parameter and may be ignored.

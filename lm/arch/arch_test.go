@@ -39,21 +39,25 @@ func TestTablesAreConsistent(t *testing.T) {
 
 func checkTensors(t *testing.T, a *Arch) {
 	t.Helper()
-	seen := map[string]bool{}
+	seen := map[string]string{}
 	for _, e := range a.Tensors {
-		if seen[e.Name] {
+		// A tensor may have two roles, of which a configuration has one.
+		if when, twice := seen[e.Name]; twice && when != "!"+e.When && "!"+when != e.When {
 			t.Errorf("%s: twice", e.Name)
 		}
 
-		seen[e.Name] = true
+		seen[e.Name] = e.When
 
+		vector := e.Role == Sinks || e.Role == RouterOffset // which go without a suffix
 		if e.Part != "" && e.Part != "bias" ||
-			!strings.HasSuffix(e.Name, map[string]string{"": ".weight", "bias": ".bias"}[e.Part]) {
+			!vector && !strings.HasSuffix(e.Name, map[string]string{"": ".weight", "bias": ".bias"}[e.Part]) {
 			t.Errorf("%s: part %q", e.Name, e.Part)
 		}
 
-		if when := strings.TrimPrefix(e.When, "!"); when != "" && !slices.Contains(Conditions(), when) {
-			t.Errorf("%s: unknown condition %q", e.Name, e.When)
+		for when := range strings.SplitSeq(e.When, " & ") {
+			if when = strings.TrimPrefix(when, "!"); when != "" && !slices.Contains(Conditions(), when) {
+				t.Errorf("%s: unknown condition %q", e.Name, e.When)
+			}
 		}
 
 		for _, d := range e.Shape {
@@ -75,10 +79,17 @@ func checkTensors(t *testing.T, a *Arch) {
 		}
 	}
 
-	for _, r := range []Role{Embed, AttnNorm, O, Down, FinalNorm} {
+	for _, r := range []Role{Embed, O, Down, FinalNorm} {
 		if !has(a, r) {
 			t.Errorf("no tensor of role %s", r)
 		}
+	}
+
+	if !has(a, AttnNorm) && !has(a, AttnPostNorm) || has(a, KVA) != (a.Config["kv_rank"].Key != "") {
+		t.Error("norms, or the matrices of latent attention, are not what the fields say")
+	}
+	if a.Config["residual_multiplier"].Key != "" && (has(a, AttnPostNorm) || a.Config["parallel"].Key != "") {
+		t.Error("branches that are scaled cannot be normed or parallel as well")
 	}
 
 	if has(a, QKV) == has(a, Q) || has(a, QKV) != (a.QKV != "") || has(a, QNorm) != (a.QKNorm != "") {
@@ -90,9 +101,11 @@ func checkStyle(t *testing.T, a *Arch) {
 	t.Helper()
 
 	if !slices.Contains([]Norm{RMS, RMSPlusOne, LayerNorm}, a.Norm) ||
-		!slices.Contains([]QKNorm{"", PerHead, PerRow}, a.QKNorm) ||
-		!slices.Contains([]QKVLayout{"", Blocks, HeadBlocks}, a.QKV) ||
-		!slices.Contains([]Window{"", AllBlocks, EvenBlocks, FromBlock}, a.Window) ||
+		!slices.Contains([]QKNorm{"", PerHead, PerRow, OwnHead}, a.QKNorm) ||
+		!slices.Contains([]QKVLayout{"", Blocks, HeadBlocks, Groups}, a.QKV) ||
+		!slices.Contains([]Window{"", AllBlocks, EvenBlocks, FromBlock, Pattern, Unrotated}, a.Window) ||
+		!slices.Contains([]RopeRule{"", RopeSliding, RopeListed}, a.RopeBlocks) ||
+		!slices.Contains([]RouterKind{"", Sigmoid}, a.Router) || !slices.Contains([]GateStyle{"", ClampedGate}, a.Gate) ||
 		!slices.Contains([]Scale{"", SqrtHidden}, a.EmbedScale) {
 		t.Errorf("unknown style: %q %q %q %q %q", a.Norm, a.QKNorm, a.QKV, a.Window, a.EmbedScale)
 	}

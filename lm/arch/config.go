@@ -26,19 +26,30 @@ type Config struct {
 	Inner        int // F
 	MaxPositions int // positions the model was made for; a hard limit only where positions are learned
 
-	Eps        float32 // of every norm
+	// Latent attention; 0 where there is none. HeadDim is then the wider of a head's keys and values, and every head
+	// has keys and values of its own.
+	QRank, KVRank          int // widths of the latents; QRank 0: queries have none
+	NopeDim, RopeDim, VDim int // unrotated and rotated channels of a head's keys, and its values
+	LatentEps              float32
+
+	Eps        float32 // of every norm but those of latents
 	Activation Activation
 	Tied       bool // the head is the token table
 	Parallel   bool // attention and MLP read the same input
 	PostNorm   bool // the stream is normed after each branch instead of before
 	EmbedScale float32
+	// ResidualScale multiplies what a branch adds to the stream, LogitScale the logits before the final cap.
+	ResidualScale, LogitScale float32
+	QKNorm                    QKNorm // "" where queries and keys are not normed
 
 	AttnScales   []float32 // per block: factor on the attention scores
 	Windows      []int     // per block: positions a query sees, itself included; 0: all
 	AttnSoftcap  float32   // 0: off
 	FinalSoftcap float32   // 0: off
 	ClipQKV      float32   // queries, keys and values are clamped to ±ClipQKV; 0: off
-	Rope         *Rope     // nil where positions are learned
+	Rope         *Rope     // nil where positions are not rotated; of several rotations, that of full attention
+	Ropes        []*Rope   // the different rotations
+	RopeOf       []int     // per block: which of them; -1: none
 
 	Experts     int    // 0: no mixture
 	TopK        int    // experts per token
@@ -46,6 +57,11 @@ type Config struct {
 	ExpertInner int    // inner size of an expert
 	SharedInner int    // inner size of the shared expert; 0: none
 	Mixture     []bool // per block: the MLP is a mixture
+	Groups      int    // groups of experts, of which a token's experts come from the TopGroups best
+	TopGroups   int
+	RoutedScale float32 // factor on the weights of the chosen experts
+	GateAlpha   float32 // of [ClampedGate]
+	GateLimit   float32
 
 	DType   string   // as the configuration names it; "" where it doesn't
 	BOS     int32    // -1: none
@@ -179,6 +195,8 @@ func (r *configReader) sizes(c *Config) {
 		c.HeadDim = r.quotient("hidden", "heads")
 	}
 
+	r.latent(c)
+	r.falconHeads(c)
 	c.Inner, _ = r.integer("inner", 1, maxDim*8)
 	c.MaxPositions, _ = r.integer("positions", 1, 1<<30)
 	eps, _ := r.float("eps")
@@ -190,10 +208,12 @@ func (r *configReader) sizes(c *Config) {
 	}
 
 	c.Tied, c.Parallel = r.flag("tied"), r.flag("parallel")
-	c.EmbedScale = 1
+	c.EmbedScale = r.factor("embed_multiplier")
 	if c.Arch.EmbedScale == SqrtHidden {
 		c.EmbedScale = float32(math.Sqrt(float64(c.Hidden)))
 	}
+	c.ResidualScale = r.factor("residual_multiplier")
+	c.LogitScale = r.factor("logit_scale") / r.factor("logit_divisor")
 
 	c.PostNorm = r.has("norm_first") && !r.flag("norm_first")
 	for _, name := range Conditions() {
@@ -201,12 +221,22 @@ func (r *configReader) sizes(c *Config) {
 	}
 
 	c.flags["projected"] = c.EmbedDim != c.Hidden
+	c.flags["parallel"] = c.Parallel
+	c.flags["q_latent"] = c.QRank > 0
+	c.flags["two_norms"] = r.twoNorms(c)
+	c.QKNorm = c.Arch.QKNorm
+	if r.has("qk_norm") && !r.flag("qk_norm") {
+		c.QKNorm = ""
+	}
 	c.flags["no_final_norm"] = c.flags["no_final_norm"] || c.PostNorm
 }
 
 // attention reads the score scale and the caps.
 func (r *configReader) attention(c *Config) {
 	scale := 1 / math.Sqrt(float64(c.HeadDim))
+	if c.KVRank > 0 {
+		scale = 1 / math.Sqrt(float64(c.NopeDim+c.RopeDim))
+	}
 	if n, ok := r.float("query_scalar"); ok {
 		if n <= 0 {
 			r.fail(r.key("query_scalar"), "%g is not positive", n)
@@ -215,6 +245,9 @@ func (r *configReader) attention(c *Config) {
 		scale = 1 / math.Sqrt(n)
 	}
 
+	if n, ok := r.float("attn_scale"); ok {
+		scale = n
+	}
 	if r.has("scale_attn") && !r.flag("scale_attn") {
 		scale = 1
 	}
@@ -243,11 +276,16 @@ func (r *configReader) mlp(c *Config) {
 
 	c.Activation = f
 	c.Mixture = make([]bool, c.Layers)
+	c.SharedInner = r.integerOr("shared_inner", 0, maxDim*8, 0)
+	c.flags["shared"] = c.SharedInner > 0
 	if !r.has("experts") || r.err != nil {
 		return
 	}
 
-	c.Experts, _ = r.integer("experts", 1, 1<<14)
+	if c.Experts, _ = r.integer("experts", 0, 1<<14); c.Experts == 0 {
+		r.used[r.key("top_k")] = true
+		return
+	}
 	c.TopK, _ = r.integer("top_k", 1, 1<<14)
 	if r.err == nil && c.TopK > c.Experts {
 		r.fail(r.key("top_k"), "%d of %d experts", c.TopK, c.Experts)
@@ -255,11 +293,16 @@ func (r *configReader) mlp(c *Config) {
 
 	c.NormTopK = r.flag("norm_top_k")
 	c.ExpertInner = r.integerOr("expert_inner", 1, maxDim*8, c.Inner)
-	c.SharedInner = r.integerOr("shared_inner", 1, maxDim*8, 0)
+	if r.has("shared_experts") {
+		c.SharedInner = r.integerOr("shared_experts", 0, 1<<10, 0) * c.ExpertInner
+		c.flags["shared"] = c.SharedInner > 0
+	}
+	r.routing(c)
 	step := r.integerOr("sparse_step", 1, maxLayers, 1)
 	dense := r.integers("dense_layers", c.Layers)
+	first := r.integerOr("dense_first", 0, maxLayers, 0)
 	for l := range c.Mixture {
-		c.Mixture[l] = (l+1)%max(step, 1) == 0 && !slices.Contains(dense, l)
+		c.Mixture[l] = (l+1)%max(step, 1) == 0 && l >= first && !slices.Contains(dense, l)
 	}
 }
 
@@ -297,9 +340,13 @@ func (r *configReader) windows(c *Config) {
 	}
 
 	from := r.integerOr("window_from", 0, 1<<30, 0)
+	period := max(r.integerOr("window_pattern", 1, maxLayers, 1), 1)
 	c.Windows = make([]int, c.Layers)
 	for l := range c.Windows {
-		slides := map[Window]bool{AllBlocks: true, EvenBlocks: l%2 == 0, FromBlock: l >= from}[c.Arch.Window]
+		slides := map[Window]bool{
+			AllBlocks: true, EvenBlocks: l%2 == 0, FromBlock: l >= from, Pattern: (l+1)%period != 0,
+			Unrotated: c.Arch.Window == Unrotated && !r.rotates(c, l),
+		}[c.Arch.Window]
 		if slides {
 			c.Windows[l] = window
 		}
@@ -318,7 +365,7 @@ func (r *configReader) layerTypes(c *Config, types []string, window int) {
 
 	for l, t := range types {
 		switch {
-		case t == "full_attention":
+		case t == "full_attention", t == "attention":
 			c.Windows[l] = 0
 		case t == "sliding_attention" && window > 0:
 			c.Windows[l] = window
@@ -383,6 +430,16 @@ func (c *Config) Dim(name string) int64 {
 		return int64(c.SharedInner)
 	case "one":
 		return 1
+	case "heads":
+		return int64(c.Heads)
+	case "kv_heads":
+		return int64(c.KVHeads)
+	case "shared_gate_up":
+		return 2 * int64(c.SharedInner)
+	}
+
+	if n, ok := c.latentDim(name); ok {
+		return n
 	}
 
 	panic("arch: architecture table names an unknown dimension")
@@ -393,9 +450,15 @@ func (c *Config) Holds(when string, l int) bool {
 	if when == "" {
 		return true
 	}
-	name, negated := strings.CutPrefix(when, "!")
-	if name == "moe" {
-		return c.Mixture[l] != negated
+	for one := range strings.SplitSeq(when, " & ") {
+		name, negated := strings.CutPrefix(one, "!")
+		is := c.flags[name]
+		if name == "moe" {
+			is = c.Mixture[l]
+		}
+		if is == negated {
+			return false
+		}
 	}
-	return c.flags[name] != negated
+	return true
 }

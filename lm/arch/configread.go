@@ -231,8 +231,8 @@ func (r *configReader) strings(key string) []string {
 	return s
 }
 
-// integers reads a field that is a list of block numbers below n.
-func (r *configReader) integers(field string, n int) []int {
+// list reads a field that is a list of whole numbers; nil where there is none.
+func (r *configReader) list(field string) []int {
 	k, known := r.arch.Config[field]
 	if !known {
 		return nil
@@ -248,12 +248,17 @@ func (r *configReader) integers(field string, n int) []int {
 		r.fail(k.Key, "%s is not a list of whole numbers", clip(v))
 	}
 
+	return list
+}
+
+// integers reads a field that is a list of block numbers below n.
+func (r *configReader) integers(field string, n int) []int {
+	list := r.list(field)
 	for _, i := range list {
 		if i < 0 || i >= n {
-			r.fail(k.Key, "%d is not one of %d blocks", i, n)
+			r.fail(r.key(field), "%d is not one of %d blocks", i, n)
 		}
 	}
-
 	return list
 }
 

@@ -59,6 +59,9 @@ func (a *Arch) Split(name string, shape []int64) []Part {
 	}
 
 	n := int64(len(members))
+	if len(members[0].Shape) == 1 && n == 1 && len(shape) == 2 {
+		return a.splitVectors(&members[0], block, name, shape)
+	}
 	if len(shape) != 3 || shape[0] < 1 || shape[0] > maxExperts || shape[1] < n || shape[1]%n != 0 || shape[2] < 1 {
 		return nil
 	}
@@ -73,6 +76,21 @@ func (a *Arch) Split(name string, shape []int64) []Part {
 				Part{Name: Expand(t.Name, block, e), Shape: []int64{rows, cols}, From: name, First: first})
 			first += rows * cols
 		}
+	}
+
+	return parts
+}
+
+// splitVectors lists the vectors, one an expert, that lie in a tensor [experts, channels].
+func (a *Arch) splitVectors(t *Tensor, block int, name string, shape []int64) []Part {
+	if shape[0] < 1 || shape[0] > maxExperts || shape[1] < 1 {
+		return nil
+	}
+
+	var parts []Part
+	for e := range shape[0] {
+		parts = append(parts,
+			Part{Name: Expand(t.Name, block, int(e)), Shape: shape[1:2:2], From: name, First: e * shape[1]})
 	}
 
 	return parts
@@ -112,7 +130,8 @@ func (c *Config) FusedShape(name string) (shape []int64, ok bool) {
 		shape = append(shape, c.Dim(d))
 	}
 	if first.PerExpert() {
-		shape = []int64{int64(c.Experts), int64(len(members)) * shape[0], shape[1]}
+		shape[0] *= int64(len(members))
+		shape = slices.Insert(shape, 0, int64(c.Experts))
 	}
 
 	return shape, true
@@ -167,9 +186,10 @@ func (a *Arch) fuse(fused string, block int, shape func(name string) ([]int64, b
 			case !there && k == 0 && e == 0:
 				return j, false, true
 			case !there && k == 0:
-				j.Shape = []int64{int64(e), int64(len(members)) * j.Parts[0].Shape[0], j.Parts[0].Shape[1]}
+				j.Shape = slices.Insert(slices.Clone(j.Parts[0].Shape), 0, int64(e))
+				j.Shape[1] *= int64(len(members))
 				return j, true, true
-			case !there, t.PerExpert() && len(have) != 2, len(j.Parts) > 0 && !slices.Equal(have, j.Parts[0].Shape):
+			case !there, t.PerExpert() && len(have) != len(t.Shape), len(j.Parts) > 0 && !slices.Equal(have, j.Parts[0].Shape):
 				return j, true, false
 			}
 
@@ -180,7 +200,11 @@ func (a *Arch) fuse(fused string, block int, shape func(name string) ([]int64, b
 				return j, true, true
 			}
 
-			first += have[0] * have[1]
+			n := int64(1)
+			for _, d := range have {
+				n *= d
+			}
+			first += n
 		}
 	}
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -125,12 +126,7 @@ func (r *resolver) params() error {
 				continue
 			}
 
-			experts := 1
-			if t.PerExpert() {
-				experts = r.c.Experts
-			}
-
-			for e := range experts {
+			for e := range r.c.Copies(t) {
 				if err := r.take(t, l, e); err != nil {
 					return err
 				}
@@ -195,7 +191,7 @@ func (r *resolver) leftovers(allowExtra bool) error {
 			continue
 		case r.c.Tied && r.isHead(name):
 			r.layout.Heads = append(r.layout.Heads, name)
-		case !allowExtra && !r.c.Arch.IsBuffer(name):
+		case !allowExtra && !r.c.Arch.IsBuffer(name) && !r.behind(name):
 			unexpected = append(unexpected, name)
 		}
 
@@ -208,6 +204,21 @@ func (r *resolver) leftovers(allowExtra bool) error {
 
 	return fmt.Errorf("%s: %w: a %s does not have these %d: %s",
 		r.src.File(unexpected[0]), ErrExtraTensor, r.c.ModelType, len(unexpected), listed(unexpected))
+}
+
+// behind reports whether a tensor belongs to a block behind the last one, in an architecture that allows them.
+func (r *resolver) behind(name string) bool {
+	if !r.c.Arch.ExtraBlocks {
+		return false
+	}
+
+	i := slices.IndexFunc(r.c.Arch.Tensors, func(t Tensor) bool { return t.PerBlock() })
+	prefix, _, _ := strings.Cut(r.c.Arch.Tensors[i].Name, "{l}")
+	rest, ok := strings.CutPrefix(name, prefix)
+	number, _, _ := strings.Cut(rest, ".")
+	l, err := strconv.Atoi(number)
+
+	return ok && err == nil && l >= r.c.Layers
 }
 
 func (r *resolver) isHead(name string) bool {
@@ -260,5 +271,7 @@ var dimFields = map[string][]string{
 	"qkv": {"heads", "kv_heads", "head_dim", "hidden"}, "head_dim": {"head_dim"}, "inner": {"inner"},
 	"gate_up":   {"inner"},
 	"positions": {"positions"}, "experts": {"experts"}, "expert_inner": {"expert_inner"},
-	"shared_inner": {"shared_inner"},
+	"shared_inner": {"shared_inner"}, "shared_gate_up": {"shared_inner"}, "heads": {"heads"}, "kv_heads": {"kv_heads"},
+	"qk": {"heads", "nope_dim", "rope_dim"}, "v": {"heads", "v_dim"}, "q_rank": {"q_rank"}, "kv_rank": {"kv_rank"},
+	"kv_a": {"kv_rank", "rope_dim"}, "kv_b": {"heads", "nope_dim", "v_dim"},
 }

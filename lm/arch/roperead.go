@@ -2,6 +2,7 @@ package arch
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 )
@@ -21,12 +22,34 @@ type ropeReader struct {
 // rope reads the rotation in either spelling.
 func (r *configReader) rope(c *Config) {
 	table := c.Arch.Rope
-	if table == nil {
+	if table == nil || table.Switch != nil && r.text(table.Switch.Key, "") != "rope" {
+		r.rotations(c, nil)
 		return
 	}
 
-	s := r.openRope()
+	c.Rope = r.ropeOf(c, table, "full_attention")
+	var local *Rope
+	if c.Arch.RopeLocal != nil {
+		local = r.ropeOf(c, c.Arch.RopeLocal, "sliding_attention")
+	}
+	r.rotations(c, local)
+
+	if table.ScoreGain && c.Rope.MScaleAllDim != 0 && r.err == nil {
+		gain := 0.1*c.Rope.MScaleAllDim*math.Log(max(c.Rope.Factor, 1)) + 1
+		for l := range c.AttnScales {
+			c.AttnScales[l] = float32(float64(c.AttnScales[l]) * gain * gain)
+		}
+	}
+}
+
+// ropeOf reads the rotation of the blocks of a kind, "full_attention" or "sliding_attention".
+func (r *configReader) ropeOf(c *Config, table *RopeKeys, kind string) *Rope {
+	s := r.openRope(kind)
 	p := &Rope{Interleaved: table.Style == "interleaved", MaxPositions: c.MaxPositions}
+	if k := table.Interleave; k != nil {
+		v, ok := r.keyed(*k)
+		p.Interleaved = p.Interleaved && ok && r.boolean(k.Key, v)
+	}
 	p.Theta = s.either("rope_theta", table.Theta)
 	p.Dim = s.dim(c, table)
 	p.Type = s.kind(table.Aliases)
@@ -36,10 +59,12 @@ func (r *configReader) rope(c *Config) {
 
 	s.scaling(p, table)
 	s.unknown(c)
-	c.Rope = p
+	return p
 }
 
-func (r *configReader) openRope() *ropeReader {
+// openRope finds the section with the parameters of a kind of block. Architectures with one rotation have one section;
+// of the others, older files have one as well, which is that of full attention, and newer ones a section for each kind.
+func (r *configReader) openRope(kind string) *ropeReader {
 	s := &ropeReader{configReader: r, section: "rope_parameters", seen: map[string]bool{}}
 	v, ok := r.get("rope_parameters")
 	old, oldOK := r.get("rope_scaling")
@@ -55,10 +80,22 @@ func (r *configReader) openRope() *ropeReader {
 		r.fail(s.section, "%s is not an object", clip(v))
 	}
 
-	for key, value := range s.keys {
-		if strings.HasPrefix(string(value), "{") {
-			s.fault(key, "parameters per layer type are not supported")
+	own, nested := s.keys[kind]
+	switch {
+	case r.arch.RopeLocal == nil:
+		for key, value := range s.keys {
+			if strings.HasPrefix(string(value), "{") {
+				s.fault(key, "parameters per layer type are not supported")
+			}
 		}
+	case nested:
+		s.section += "." + kind
+		s.keys = nil
+		if json.Unmarshal(own, &s.keys) != nil {
+			r.fail(s.section, "%s is not an object", clip(own))
+		}
+	case kind != "full_attention":
+		s.keys = nil
 	}
 
 	return s

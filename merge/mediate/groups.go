@@ -79,7 +79,8 @@ func stack(name string, layer int) string {
 // half tells attention from MLP.
 func half(name string, role arch.Role) string {
 	switch role {
-	case arch.AttnNorm, arch.AttnPostNorm, arch.QNorm, arch.KNorm, arch.Q, arch.K, arch.V, arch.QKV, arch.O:
+	case arch.AttnNorm, arch.AttnPostNorm, arch.QNorm, arch.KNorm, arch.Q, arch.K, arch.V, arch.QKV, arch.O,
+		arch.QA, arch.QB, arch.KVA, arch.KVB, arch.QANorm, arch.KVANorm, arch.Sinks:
 		return "attention"
 	case "":
 		if strings.Contains(name, "attn") || strings.Contains(name, "attention") {

@@ -130,15 +130,20 @@ func (x *mixture) prepare() (names []string, err error) {
 func (x *mixture) normBefore(l lm.Linear) string {
 	role := arch.AttnNorm
 	switch l.Role {
-	case arch.Q, arch.K, arch.V, arch.QKV:
+	case arch.Q, arch.K, arch.V, arch.QKV, arch.QA, arch.KVA:
+	case arch.QB:
+		role = arch.QANorm
+	case arch.KVB:
+		role = arch.KVANorm
 	case arch.Gate, arch.Up, arch.GateUp:
 		role = arch.MLPNorm
 	default:
 		return ""
 	}
 
-	for _, t := range x.r.m.Config().Arch.Tensors {
-		if t.Role == role && t.Part == "" {
+	c := x.r.m.Config()
+	for _, t := range c.Arch.Tensors {
+		if t.Role == role && t.Part == "" && c.Holds(t.When, l.Block) {
 			return strings.ReplaceAll(t.Name, "{l}", strconv.Itoa(l.Block))
 		}
 	}

@@ -43,23 +43,37 @@ func (p *Pass) attention(b *Block, dst, h kernels.Mat, accumulate bool) error {
 		return err
 	}
 
-	p.rotate(q, k, false)
+	p.rotate(b, q, k, false)
 	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
 	p.attend(b, out, q, k, v)
+	if err := p.sink(b, out); err != nil {
+		return err
+	}
 
-	return p.linear(dst, out, b.O, accumulate)
+	return p.linear(dst, p.narrow(out), b.O, accumulate)
 }
 
 // attentionBackward computes the gradients of the attention branch for the gradient dy of its result; that of
 // its input h in dh, or added to it, unless dh is absent.
 func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool) error {
 	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
+	seen := out
+	if p.Config.KVRank > 0 && p.Config.VDim < p.Config.HeadDim {
+		seen = p.mat(sAttnNarrow, out.Rows, p.Config.Heads*p.Config.VDim)
+	}
 	if dh.IsZero() && !p.trainsHeads(b) {
-		return p.linearBackward(kernels.Mat{}, dy, out, b.O, false)
+		return p.linearBackward(kernels.Mat{}, dy, seen, b.O, false)
 	}
 
 	dout := p.work(gAttn, out.Rows, out.Cols)
-	if err := p.linearBackward(dout, dy, out, b.O, false); err != nil {
+	dseen, widen := p.wide(dout)
+	if err := p.linearBackward(dseen, dy, seen, b.O, false); err != nil {
+		return err
+	}
+	if err := widen(); err != nil {
+		return err
+	}
+	if err := p.sinkBackward(b, dout, out); err != nil {
 		return err
 	}
 
@@ -71,7 +85,7 @@ func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate boo
 
 	// Only now: the queries that are left see keys of rows that are left out, so the kernel needed these.
 	dk, dv = p.late(dk), p.late(dv)
-	p.rotate(dq, dk, true)
+	p.rotate(b, dq, dk, true)
 	if err := p.clampHeadsBackward(dq, dk, dv); err != nil {
 		return err
 	}
@@ -86,11 +100,15 @@ func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate boo
 
 // trainsHeads reports whether a gradient is wanted that needs those of queries, keys or values.
 func (p *Pass) trainsHeads(b *Block) bool {
-	return p.trains(b.Q, b.K, b.V, b.QKV) || p.wants(b.QNorm, b.KNorm)
+	return p.trains(b.Q, b.K, b.V, b.QKV, b.QA, b.QB, b.KVA, b.KVB) ||
+		p.wants(b.QNorm, b.KNorm, b.QANorm, b.KVANorm, Norm{W: b.Sinks})
 }
 
 // project computes queries, keys and values. With a cache, keys and values are rows of it.
 func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
+	if b.KVA != nil {
+		return p.latentHeads(b, h)
+	}
 	if b.QKV == nil {
 		q, k, v = p.rawHeads(b, h.Rows)
 		for _, s := range []struct {
@@ -112,6 +130,10 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 
 	// Heads of one fused matrix can't be written to the cache by the product itself.
 	q, k, v = split(p.Config, y)
+	if grouped(p.Config) {
+		q = heads{p.mat(sQ, h.Rows, p.Config.Heads*p.Config.HeadDim), p.Config.HeadDim}
+		p.groupedQueries(q.mat, y, false)
+	}
 	if p.cached() {
 		ck, cv := p.keys(b, sK, h.Rows), p.values(b, sV, h.Rows)
 		p.copyHeads(ck, k)
@@ -124,8 +146,14 @@ func (p *Pass) project(b *Block, h kernels.Mat) (q, k, v heads, err error) {
 
 // projectBackward computes the gradients of project.
 func (p *Pass) projectBackward(b *Block, dh, h kernels.Mat, d [3]heads, accumulate bool) error {
+	if b.KVA != nil {
+		return p.latentBackward(b, dh, h, d, accumulate)
+	}
 	if b.QKV != nil {
 		dy := p.work(gQKV, p.from+h.Rows, b.QKV.Out).RowRange(p.from, p.from+h.Rows)
+		if grouped(p.Config) {
+			p.groupedQueries(d[0].mat, dy, true)
+		}
 		return p.linearBackward(dh, dy, h, b.QKV, accumulate)
 	}
 
@@ -143,7 +171,7 @@ func (p *Pass) projectBackward(b *Block, dh, h kernels.Mat, d [3]heads, accumula
 func (p *Pass) rawHeads(b *Block, rows int) (q, k, v heads) {
 	c := p.Config
 	qSlot, kSlot := sQ, sK
-	if c.Arch.QKNorm != "" {
+	if c.QKNorm != "" {
 		qSlot, kSlot = sQRaw, sKRaw
 	}
 	return heads{p.mat(qSlot, rows, c.Heads*c.HeadDim), c.HeadDim}, p.keys(b, kSlot, rows), p.values(b, sV, rows)
@@ -160,7 +188,11 @@ func (p *Pass) gradHeads(b *Block, rows int) (q, k, v heads) {
 	c := p.Config
 	d := c.HeadDim
 	if b.QKV != nil {
-		return split(c, p.work(gQKV, rows, b.QKV.Out))
+		q, k, v = split(c, p.work(gQKV, rows, b.QKV.Out))
+		if grouped(c) {
+			q = heads{p.work(gQ, rows, c.Heads*d), d}
+		}
+		return q, k, v
 	}
 	return heads{p.work(gQ, rows, c.Heads*d), d}, heads{p.work(gK, rows, c.KVHeads*d), d},
 		heads{p.work(gV, rows, c.KVHeads*d), d}
@@ -174,7 +206,29 @@ func split(c *arch.Config, y kernels.Mat) (q, k, v heads) {
 		return heads{y.ColRange(0, w), 3 * d}, heads{y.ColRange(d, d+w), 3 * d}, heads{y.ColRange(2*d, 2*d+w), 3 * d}
 	}
 	nq, nk := c.Heads*d, c.KVHeads*d
+	if grouped(c) { // queries have no one stride; see groupedQueries
+		group := c.Heads / c.KVHeads * d
+		w := y.Cols - group - d
+		return heads{}, heads{y.ColRange(group, group+w), group + 2*d}, heads{y.ColRange(group+d, group+d+w), group + 2*d}
+	}
 	return heads{y.ColRange(0, nq), d}, heads{y.ColRange(nq, nq+nk), d}, heads{y.ColRange(nq+nk, nq+2*nk), d}
+}
+
+// grouped reports whether the heads of a fused projection lie in groups, each of a key/value head.
+func grouped(c *arch.Config) bool { return c.Arch.QKV == arch.Groups && c.KVHeads > 1 }
+
+// groupedQueries copies the queries of all groups from a fused projection y to q, or back.
+func (p *Pass) groupedQueries(q, y kernels.Mat, back bool) {
+	c := p.Config
+	group := c.Heads / c.KVHeads * c.HeadDim
+	for i := range c.KVHeads {
+		at := i * (group + 2*c.HeadDim)
+		from, to := y.ColRange(at, at+group), q.ColRange(i*group, (i+1)*group)
+		if back {
+			from, to = to, from
+		}
+		p.ops.Convert(to, from)
+	}
 }
 
 // copyHeads copies key/value heads.
@@ -193,10 +247,15 @@ func (p *Pass) copyHeads(dst, src heads) {
 // normHeads norms queries and keys where the architecture does. Its tables do so only where projections are separate.
 func (p *Pass) normHeads(b *Block, q, k heads) (nq, nk heads) {
 	c := p.Config
-	if c.Arch.QKNorm == "" {
+	if c.QKNorm == "" {
 		return q, k
 	}
 	nq, nk = heads{p.mat(sQ, q.mat.Rows, q.mat.Cols), q.stride}, p.keys(b, sK, k.mat.Rows)
+	if c.QKNorm == arch.OwnHead {
+		p.normOwn(nq.mat, q.mat, b.QNorm)
+		p.normOwn(nk.mat, k.mat, b.KNorm)
+		return nq, nk
+	}
 	p.Norm(p.perHead(nq.mat, c.Heads), p.perHead(q.mat, c.Heads), b.QNorm)
 	p.Norm(p.perHead(nk.mat, c.KVHeads), p.perHead(k.mat, c.KVHeads), b.KNorm)
 	return nq, nk
@@ -205,7 +264,7 @@ func (p *Pass) normHeads(b *Block, q, k heads) (nq, nk heads) {
 // normHeadsBackward gives the gradients of what normHeads got.
 func (p *Pass) normHeadsBackward(b *Block, dq, dk heads) (rq, rk heads, err error) {
 	c := p.Config
-	if c.Arch.QKNorm == "" {
+	if c.QKNorm == "" {
 		return dq, dk, nil
 	}
 
@@ -220,15 +279,53 @@ func (p *Pass) normHeadsBackward(b *Block, dq, dk heads) (rq, rk heads, err erro
 		if err := p.Zero(s.dx); err != nil {
 			return rq, rk, err
 		}
+		if c.QKNorm == arch.OwnHead {
+			p.normOwnBackward(s.dx, s.dy, s.x, s.n)
+			continue
+		}
 		p.NormBackward(p.perHead(s.dx, s.count), p.perHead(s.dy, s.count), p.perHead(s.x, s.count), s.n)
 	}
 
 	return rq, rk, nil
 }
 
+// normOwn norms heads with weights of their own, the rows of the norm's.
+func (p *Pass) normOwn(dst, x kernels.Mat, n Norm) {
+	d := p.Config.HeadDim
+	for h := range x.Cols / d {
+		w, row := n.ofHead(h)
+		p.normRows(dst.ColRange(h*d, (h+1)*d), x.ColRange(h*d, (h+1)*d), w.Value.RowRange(row, row+1), kernels.Mat{},
+			p.eps(n))
+	}
+}
+
+func (p *Pass) normOwnBackward(dx, dy, x kernels.Mat, n Norm) {
+	d := p.Config.HeadDim
+	for h := range x.Cols / d {
+		w, row := n.ofHead(h)
+		g := p.grad(w)
+		if !g.IsZero() {
+			g = g.RowRange(row, row+1)
+		}
+		p.normRowsBackward(dx.ColRange(h*d, (h+1)*d), g, kernels.Mat{}, dy.ColRange(h*d, (h+1)*d),
+			x.ColRange(h*d, (h+1)*d), w.Value.RowRange(row, row+1), p.eps(n))
+	}
+}
+
+// ofHead finds the weights of a head: a row of one matrix, or a vector of its own.
+func (n *Norm) ofHead(h int) (w *Weight, row int) {
+	if h > 0 && len(n.Rest) > 0 {
+		return n.Rest[h-1], 0
+	}
+	if len(n.Rest) > 0 {
+		return n.W, 0
+	}
+	return n.W, h
+}
+
 // perHead makes rows of heads where each is normed by itself.
 func (p *Pass) perHead(x kernels.Mat, count int) kernels.Mat {
-	if p.Config.Arch.QKNorm == arch.PerRow {
+	if p.Config.QKNorm == arch.PerRow {
 		return x
 	}
 	return x.Reshape(x.Rows*count, x.Cols/count)
@@ -283,16 +380,18 @@ func (p *Pass) clampHeadsBackward(dq, dk, dv heads) error {
 
 // rotate applies the rotary positions to queries and keys; the inverse is what its backward pass does to their
 // gradients.
-func (p *Pass) rotate(q, k heads, inverse bool) {
+func (p *Pass) rotate(b *Block, q, k heads, inverse bool) {
 	c := p.Config
-	if c.Rope == nil {
+	of := c.RopeOf[b.Index]
+	if of < 0 || b.KVA != nil { // latent attention rotates channels of its own
 		return
 	}
 
 	at := 0
-	for _, s := range p.rotations {
+	rope := c.Ropes[of]
+	for _, s := range p.rotations[of] {
 		r := kernels.Rope{
-			HeadDim: c.HeadDim, Dim: c.Rope.Dim, Interleaved: c.Rope.Interleaved, Inverse: inverse,
+			HeadDim: c.HeadDim, Dim: rope.Dim, Interleaved: rope.Interleaved, Inverse: inverse,
 			Cos: s.table.cos, Sin: s.table.sin, Pos: s.pos[p.from:],
 		}
 
@@ -314,7 +413,7 @@ func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
 
 	a := p.shape(b, q.stride, k.stride)
 	p.sequences(func(lo, hi int) {
-		if p.t.full {
+		if p.t.full || b.Sinks != nil {
 			a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(lo, hi)
 		}
 		p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), k.mat.RowRange(lo, hi), v.mat.RowRange(lo, hi), a)
@@ -354,10 +453,14 @@ func (p *Pass) late(h heads) heads { return heads{h.mat.RowRange(p.from, h.mat.R
 
 // recordedHeads is what attention saw.
 func (p *Pass) recordedHeads(b *Block, rows int) (q, k, v heads) {
-	if b.QKV != nil {
-		return split(p.Config, p.fused(rows))
-	}
 	c := p.Config
+	if b.QKV != nil {
+		q, k, v = split(c, p.fused(rows))
+		if grouped(c) {
+			q = heads{p.mat(sQ, rows, c.Heads*c.HeadDim), c.HeadDim}
+		}
+		return q, k, v
+	}
 	return heads{p.mat(sQ, rows, c.Heads*c.HeadDim), c.HeadDim}, p.keys(b, sK, rows), p.values(b, sV, rows)
 }
 

@@ -37,13 +37,20 @@ func (w *Weight) Mat() kernels.Mat {
 }
 
 // Norm is a normalisation's parameters; W is nil where there is none.
-type Norm struct{ W, B *Weight }
+type Norm struct {
+	W, B *Weight
+	Eps  float32   // 0: the configuration's
+	Rest []*Weight // where every head has a tensor of its own: those of the second head and so on
+}
 
 // Set puts a parameter where it belongs.
 func (n *Norm) Set(w *Weight, bias bool) {
-	if bias {
+	switch {
+	case bias:
 		n.B = w
-	} else {
+	case n.W != nil:
+		n.Rest = append(n.Rest, w)
+	default:
 		n.W = w
 	}
 }
@@ -80,10 +87,16 @@ type Block struct {
 
 	Q, K, V, QKV, O *Linear
 
+	QA, QB, KVA, KVB *Linear // latent attention; see latent.go
+	QANorm, KVANorm  Norm
+	Sinks            *Weight // nil without; see sinks.go
+
 	Experts      []MLP // one for a plain MLP
 	Mixture      bool
 	Router       *Weight
-	Shared       *MLP // nil without a shared expert
+	RouterBias   *Weight // nil without
+	RouterOffset *Weight // nil without; see routing.go
+	Shared       *MLP    // nil without a shared expert
 	SharedRouter *Weight
 }
 
@@ -93,6 +106,7 @@ func NewBlock(l int, c *arch.Config) *Block {
 	if b.Mixture {
 		b.Experts = make([]MLP, c.Experts)
 	}
+	b.QANorm.Eps, b.KVANorm.Eps = c.LatentEps, c.LatentEps
 	return b
 }
 
@@ -102,13 +116,20 @@ func (b *Block) Place(a arch.Param, w *Weight) {
 		arch.AttnNorm: &b.AttnNorm, arch.MLPNorm: &b.MLPNorm, arch.AttnPostNorm: &b.AttnPost,
 		arch.MLPPostNorm: &b.MLPPost,
 		arch.QNorm:       &b.QNorm, arch.KNorm: &b.KNorm,
+		arch.QANorm: &b.QANorm, arch.KVANorm: &b.KVANorm,
 	}
 
 	switch n := norms[a.Role]; {
 	case n != nil:
 		n.Set(w, a.Bias)
+	case a.Role == arch.Router && a.Bias:
+		b.RouterBias = w
 	case a.Role == arch.Router:
 		b.Router = w
+	case a.Role == arch.RouterOffset:
+		b.RouterOffset = w
+	case a.Role == arch.Sinks:
+		b.Sinks = w
 	case a.Role == arch.SharedRouter:
 		b.SharedRouter = w
 	default:
@@ -129,12 +150,20 @@ func (b *Block) slot(r arch.Role, expert int) **Linear {
 		return &b.QKV
 	case arch.O:
 		return &b.O
-	case arch.SharedGate, arch.SharedUp, arch.SharedDown:
+	case arch.QA:
+		return &b.QA
+	case arch.QB:
+		return &b.QB
+	case arch.KVA:
+		return &b.KVA
+	case arch.KVB:
+		return &b.KVB
+	case arch.SharedGate, arch.SharedUp, arch.SharedGateUp, arch.SharedDown:
 		if b.Shared == nil {
 			b.Shared = &MLP{}
 		}
 		return b.Shared.slot(map[arch.Role]arch.Role{
-			arch.SharedGate: arch.Gate, arch.SharedUp: arch.Up, arch.SharedDown: arch.Down,
+			arch.SharedGate: arch.Gate, arch.SharedUp: arch.Up, arch.SharedGateUp: arch.GateUp, arch.SharedDown: arch.Down,
 		}[r])
 	}
 
@@ -170,7 +199,7 @@ func placeLinear(at **Linear, a arch.Param, w *Weight) {
 
 // Linears lists the matrices in order of use, which is expert by expert in a mixture.
 func (b *Block) Linears() []*Linear {
-	list := []*Linear{b.Q, b.K, b.V, b.QKV, b.O}
+	list := []*Linear{b.QA, b.Q, b.K, b.V, b.QKV, b.KVA, b.QB, b.KVB, b.O}
 	for _, f := range b.Experts {
 		list = append(list, f.linears()...)
 	}

@@ -1,6 +1,9 @@
 package layer
 
-import "github.com/modelcompress/compress/kernels"
+import (
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
+)
 
 // inner is where an MLP keeps what is inside it: slots of the tape, from a row on.
 type inner struct{ gate, up, mid, row int }
@@ -17,9 +20,14 @@ func (p *Pass) inside(slot, row, rows, cols int) kernels.Mat {
 	return m
 }
 
-// mlp computes the feed-forward branch of h, or adds it to dst. A mixture can only be added.
+// mlp computes the feed-forward branch of h, or adds it to dst.
 func (p *Pass) mlp(b *Block, dst, h kernels.Mat, accumulate bool) error {
 	if b.Mixture {
+		if !accumulate && !dst.IsZero() {
+			if err := p.Zero(dst); err != nil {
+				return err
+			}
+		}
 		return p.mixture(b, dst, h)
 	}
 	return p.feedForward(dst, h, &b.Experts[0], plainInner, accumulate)
@@ -41,6 +49,12 @@ func (p *Pass) feedForward(dst, x kernels.Mat, f *MLP, in inner, accumulate bool
 	case f.GateUp != nil:
 		if err := p.linear(gate, x, f.GateUp, false); err != nil {
 			return err
+		}
+		if p.Config.Arch.Gate == arch.ClampedGate {
+			if err := p.clampedGate(mid, gate); err != nil {
+				return err
+			}
+			break
 		}
 		p.ops.Gate(mid, gate.ColRange(0, mid.Cols), gate.ColRange(mid.Cols, gate.Cols), act)
 	case f.Gate != nil:
@@ -87,6 +101,11 @@ func (p *Pass) feedForwardBackward(dx, dy, x kernels.Mat, f *MLP, in inner, accu
 	// gate and up are read for the last time here, so their gradients may lie in their place: as wide as they are, they
 	// would be the largest matrices of the backward pass.
 	switch act := p.activation; {
+	case f.GateUp != nil && p.Config.Arch.Gate == arch.ClampedGate:
+		if err := p.clampedGateBackward(gate, dmid); err != nil {
+			return err
+		}
+		return p.linearBackward(dx, gate, x, f.GateUp, accumulate)
 	case f.GateUp != nil:
 		g, u := gate.ColRange(0, mid.Cols), gate.ColRange(mid.Cols, gate.Cols)
 		p.ops.GateBackward(g, u, dmid, g, u, act)

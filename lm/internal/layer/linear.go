@@ -10,24 +10,45 @@ import (
 
 // Norm applies a norm; dst may be x.
 func (p *Pass) Norm(dst, x kernels.Mat, n Norm) {
+	p.normRows(dst, x, n.W.Value, n.B.Mat(), p.eps(n))
+}
+
+// eps is the epsilon of a norm.
+func (p *Pass) eps(n Norm) float32 {
+	if n.Eps > 0 {
+		return n.Eps
+	}
+	return p.Config.Eps
+}
+
+// normRows applies the norm of the architecture with given parameters.
+func (p *Pass) normRows(dst, x, w, b kernels.Mat, eps float32) {
 	c := p.Config
 	if c.Arch.Norm != arch.LayerNorm {
-		p.ops.RMSNorm(dst, x, n.W.Value, c.Eps, c.Arch.Norm == arch.RMSPlusOne)
+		p.ops.RMSNorm(dst, x, w, eps, c.Arch.Norm == arch.RMSPlusOne)
 		return
 	}
-	p.ops.LayerNorm(dst, x, n.W.Value, n.B.Mat(), c.Eps)
+	p.ops.LayerNorm(dst, x, w, b, eps)
 }
 
 // NormBackward adds the gradient of x, for the gradient dy of the norm's result, to dx, and those of the norm's
 // parameters where they are wanted.
 func (p *Pass) NormBackward(dx, dy, x kernels.Mat, n Norm) {
+	p.normRowsBackward(dx, p.grad(n.W), p.grad(n.B), dy, x, n.W.Value, p.eps(n))
+}
+
+// normRowsBackward is the backward pass of normRows; dw and db may be absent.
+func (p *Pass) normRowsBackward(dx, dw, db, dy, x, w kernels.Mat, eps float32) {
 	c := p.Config
 	if c.Arch.Norm != arch.LayerNorm {
-		p.ops.RMSNormBackward(dx, p.grad(n.W), dy, x, n.W.Value, c.Eps, c.Arch.Norm == arch.RMSPlusOne)
+		p.ops.RMSNormBackward(dx, dw, dy, x, w, eps, c.Arch.Norm == arch.RMSPlusOne)
 		return
 	}
-	p.ops.LayerNormBackward(dx, p.grad(n.W), p.grad(n.B), dy, x, n.W.Value, c.Eps)
+	p.ops.LayerNormBackward(dx, dw, db, dy, x, w, eps)
 }
+
+// Scaled writes x times a factor to dst, which is other memory.
+func (p *Pass) Scaled(dst, x kernels.Mat, factor float32) { p.ops.Gather(dst, x, Rows(x.Rows), factor) }
 
 // norm applies a norm into a matrix of the tape.
 func (p *Pass) norm(slot int, n Norm, x kernels.Mat) kernels.Mat {
@@ -213,7 +234,7 @@ func (b *Block) Trains() bool {
 // trains reports whether any of the linears has parameters, its own or those of deltas, whose gradients are wanted.
 func (p *Pass) trains(ls ...*Linear) bool {
 	for _, l := range ls {
-		if l != nil && (p.wants(Norm{l.W, l.B}) || l.deltasTrain()) {
+		if l != nil && (p.wants(Norm{W: l.W, B: l.B}) || l.deltasTrain()) {
 			return true
 		}
 	}
@@ -223,7 +244,8 @@ func (p *Pass) trains(ls ...*Linear) bool {
 // wants reports whether the gradient of any parameter of some norms is wanted.
 func (p *Pass) wants(ns ...Norm) bool {
 	for _, n := range ns {
-		if !p.grad(n.W).IsZero() || !p.grad(n.B).IsZero() {
+		if !p.grad(n.W).IsZero() || !p.grad(n.B).IsZero() ||
+			slices.ContainsFunc(n.Rest, func(w *Weight) bool { return !p.grad(w).IsZero() }) {
 			return true
 		}
 	}

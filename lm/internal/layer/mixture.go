@@ -26,9 +26,11 @@ type route struct {
 func (p *Pass) mixture(b *Block, dst, h kernels.Mat) error {
 	// In full precision: a rounding that exchanged two experts of nearly equal weight would change the token entirely.
 	weights := p.mat(sRoute, h.Rows, p.Config.Experts)
-	p.ops.MatMulNT(weights, h, b.Router.Value, kernels.MatMul{})
-	p.ops.Softmax(weights, weights)
-	if err := p.route(weights); err != nil {
+	p.ops.MatMulNT(weights, h, b.Router.Value, kernels.MatMul{Bias: b.RouterBias.Mat()})
+	if err := p.score(weights); err != nil {
+		return err
+	}
+	if err := p.route(b, weights); err != nil {
 		return err
 	}
 
@@ -84,7 +86,7 @@ func (p *Pass) mixtureBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool)
 		}
 	}
 
-	m := &mixing{dh: dh, dy: dy, h: h, routed: !dh.IsZero() || !p.grad(b.Router).IsZero()}
+	m := &mixing{dh: dh, dy: dy, h: h, routed: !dh.IsZero() || p.wants(Norm{W: b.Router, B: b.RouterBias})}
 	if m.routed {
 		m.dweights = make([]float32, h.Rows*p.Config.Experts)
 	}
@@ -171,11 +173,18 @@ func (p *Pass) zeroGrads(f *MLP) error {
 func (p *Pass) routerBackward(b *Block, m *mixing) error {
 	c := p.Config
 	probs, d := p.mat(sRoute, m.h.Rows, c.Experts), p.work(gRoute, m.h.Rows, c.Experts)
-	top := make([]int, 0, c.TopK+1)
+	choice, err := p.newChoice(b)
+	if err != nil {
+		return err
+	}
+
 	token := 0
-	err := p.onHost(func(rows [][]float32) {
-		top = topK(top[:0], rows[1], c.TopK)
-		weightsBackward(rows[0], rows[1], m.dweights[token*c.Experts:][:c.Experts], top, c.NormTopK)
+	err = p.onHost(func(rows [][]float32) {
+		dweights := m.dweights[token*c.Experts:][:c.Experts]
+		for e := range dweights {
+			dweights[e] *= c.RoutedScale
+		}
+		weightsBackward(rows[0], rows[1], dweights, choice.of(rows[1]), c.NormTopK)
 		token++
 	}, d, probs)
 	if err != nil {
@@ -183,7 +192,12 @@ func (p *Pass) routerBackward(b *Block, m *mixing) error {
 	}
 
 	dlogits := p.work(gRouter, m.h.Rows, c.Experts)
-	p.ops.SoftmaxBackward(dlogits, d, probs)
+	if err := p.scoreBackward(dlogits, d, probs); err != nil {
+		return err
+	}
+	if g := p.grad(b.RouterBias); !g.IsZero() {
+		p.ops.ColSum(g, dlogits)
+	}
 	p.matrixBackward(b.Router, dlogits, m)
 
 	return nil
@@ -218,8 +232,8 @@ func (p *Pass) matrixBackward(w *Weight, dlogits kernels.Mat, m *mixing) {
 	}
 }
 
-// route picks the experts of every token: the TopK largest probabilities, of equal ones the lower expert first.
-func (p *Pass) route(weights kernels.Mat) error {
+// route picks the experts of every token: the TopK largest scores, of equal ones the lower expert first.
+func (p *Pass) route(b *Block, weights kernels.Mat) error {
 	c := p.Config
 	if len(p.t.routes) <= c.Experts {
 		p.t.routes = make([]route, c.Experts+1) // the last one is the shared expert's
@@ -230,11 +244,15 @@ func (p *Pass) route(weights kernels.Mat) error {
 		routes[e].ids, routes[e].weights = routes[e].ids[:0], routes[e].weights[:0]
 	}
 
+	choice, err := p.newChoice(b)
+	if err != nil {
+		return err
+	}
+
 	token := int32(0)
-	top := make([]int, 0, c.TopK+1)
 	return p.onHost(func(rows [][]float32) {
 		row := rows[0]
-		top = topK(top[:0], row, c.TopK)
+		top := choice.of(row)
 		sum := float32(1)
 		if c.NormTopK {
 			sum = 0
@@ -245,7 +263,7 @@ func (p *Pass) route(weights kernels.Mat) error {
 
 		for _, e := range top {
 			r := &routes[e]
-			r.ids, r.weights = append(r.ids, token), append(r.weights, row[e]/sum)
+			r.ids, r.weights = append(r.ids, token), append(r.weights, row[e]/sum*c.RoutedScale)
 		}
 
 		token++
@@ -271,8 +289,12 @@ func topK(top []int, row []float32, k int) []int {
 	return top
 }
 
-// sharedExpert adds the expert that every token visits, weighted by the sigmoid of its router.
+// sharedExpert adds the expert that every token visits, weighted by the sigmoid of its router where it has one.
 func (p *Pass) sharedExpert(b *Block, dst, h kernels.Mat) error {
+	if b.SharedRouter == nil {
+		return p.feedForward(dst, h, b.Shared, sharedInner, true)
+	}
+
 	y := p.mat(sSharedOut, h.Rows, h.Cols)
 	if err := p.feedForward(y, h, b.Shared, sharedInner, false); err != nil {
 		return err
@@ -299,6 +321,10 @@ func (p *Pass) sharedExpert(b *Block, dst, h kernels.Mat) error {
 
 // sharedBackward computes the gradients of sharedExpert.
 func (p *Pass) sharedBackward(b *Block, m *mixing) error {
+	if b.SharedRouter == nil {
+		return p.feedForwardBackward(m.dh, m.dy, m.h, b.Shared, sharedInner, true)
+	}
+
 	r := &p.t.routes[p.Config.Experts]
 	if !m.dh.IsZero() || !p.grad(b.SharedRouter).IsZero() {
 		dots, err := p.rowDots(m.dy, p.mat(sSharedOut, m.h.Rows, m.h.Cols))

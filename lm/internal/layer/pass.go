@@ -32,7 +32,7 @@ func NewSetup(c *arch.Config, dev kernels.Device, precision kernels.Precision, b
 	info := dev.Info()
 	s := &Setup{
 		Config: c, Device: dev, Precision: precision, ops: dev.Ops(), host: info.Host, threads: info.Threads,
-		activation: activations[c.Activation], blocks: blocks, rope: tables{byKind: map[int]*ropeTable{}},
+		activation: activations[c.Activation], blocks: blocks, rope: tables{byKind: map[tableKind]*ropeTable{}},
 	}
 	s.plain = s.plainWidths(blocks)
 	return s
@@ -67,7 +67,7 @@ type Pass struct {
 	replay    bool
 	lens      []int
 	rows      int
-	rotations []rotation
+	rotations [][]rotation // of each of the configuration's rotations
 	own       []*ropeTable // tables of this pass alone
 }
 

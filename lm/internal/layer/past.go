@@ -76,7 +76,7 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) {
 			}
 
 			a.Pos = at
-			if p.t.full {
+			if p.t.full || b.Sinks != nil {
 				a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(lo, hi)
 			}
 

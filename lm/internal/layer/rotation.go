@@ -1,9 +1,11 @@
 package layer
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
 )
 
 // rotation is the rotary positions of consecutive rows.
@@ -12,10 +14,16 @@ type rotation struct {
 	pos   []int32
 }
 
-// tables are cosines and sines that passes share, by kind: 1 is for the long form of longrope, 0 for everything else.
+// tableKind is which cosines and sines a table holds.
+type tableKind struct {
+	rope *arch.Rope
+	long bool // the long form of longrope
+}
+
+// tables are cosines and sines that passes share.
 type tables struct {
 	mu     sync.Mutex
-	byKind map[int]*ropeTable
+	byKind map[tableKind]*ropeTable
 }
 
 func (t *tables) free() {
@@ -25,14 +33,29 @@ func (t *tables) free() {
 	t.byKind = nil
 }
 
-// positions works out the rotation of every row. Where frequencies depend on the length, every sequence has its own.
+// positions works out the rotations of every row.
 func (p *Pass) positions() error {
-	rope := p.Config.Rope
-	if rope == nil {
+	if len(p.Config.Ropes) == 0 {
 		return nil
 	}
 
-	p.scratch.pos = p.scratch.pos[:0]
+	// Room for all of them before the first is taken: rotations are views of one list.
+	p.scratch.pos = slices.Grow(p.scratch.pos[:0], p.rows*len(p.Config.Ropes))
+	p.scratch.shared = slices.Grow(p.scratch.shared[:0], len(p.Config.Ropes))
+	for _, rope := range p.Config.Ropes {
+		list, err := p.positionsOf(rope)
+		if err != nil {
+			return err
+		}
+		p.rotations = append(p.rotations, list)
+	}
+
+	return nil
+}
+
+// positionsOf works out one of them. Where frequencies depend on the length, every sequence has its own.
+func (p *Pass) positionsOf(rope *arch.Rope) ([]rotation, error) {
+	first := len(p.scratch.pos)
 	longest := 0
 	for i, n := range p.lens {
 		start, _ := p.span(i)
@@ -43,39 +66,39 @@ func (p *Pass) positions() error {
 	}
 
 	// The usual case: the angles of a position are the same in every sequence, so that one rotation serves all rows.
+	pos := p.scratch.pos[first:]
 	if rope.Static() {
-		t, err := p.ropeTable(longest, longest)
-		p.scratch.one[0] = rotation{t, p.scratch.pos}
-		p.rotations = p.scratch.one[:]
-		return err
+		t, err := p.ropeTable(rope, longest, longest)
+		p.scratch.shared = append(p.scratch.shared, rotation{t, pos})
+		return p.scratch.shared[len(p.scratch.shared)-1:], err
 	}
 
 	at := 0
+	var list []rotation
 	for i, n := range p.lens {
-		s := rotation{pos: p.scratch.pos[at : at+n]}
+		s := rotation{pos: pos[at : at+n]}
 		start, total := p.span(i)
 		var err error
-		if s.table, err = p.lengthTable(s.pos, start, max(start+n, total)); err != nil {
-			return err
+		if s.table, err = p.lengthTable(rope, s.pos, start, max(start+n, total)); err != nil {
+			return nil, err
 		}
 
-		p.rotations = append(p.rotations, s)
+		list = append(list, s)
 		at += n
 	}
 
-	return nil
+	return list, nil
 }
 
 // lengthTable finds the table of a sequence of n positions that starts at start, for frequencies that depend on
 // n. A table that no other length shares covers only the new positions, and pos is changed to count from its
 // first row.
-func (p *Pass) lengthTable(pos []int32, start, n int) (*ropeTable, error) {
-	rope := p.Config.Rope
+func (p *Pass) lengthTable(rope *arch.Rope, pos []int32, start, n int) (*ropeTable, error) {
 	if rope.Type == "longrope" || n <= rope.MaxPositions {
-		return p.ropeTable(n, n)
+		return p.ropeTable(rope, n, n)
 	}
 
-	t, err := p.newRopeTable(start, len(pos), n)
+	t, err := p.newRopeTable(rope, start, len(pos), n)
 	if err != nil {
 		return nil, err
 	}
@@ -103,12 +126,8 @@ func (t *ropeTable) free() {
 
 // ropeTable gives a table of at least rows positions for sequences of n positions. Tables are shared and grow
 // by doubling.
-func (s *Setup) ropeTable(rows, n int) (*ropeTable, error) {
-	rope := s.Config.Rope
-	kind := 0
-	if rope.Type == "longrope" && n > rope.Original {
-		kind = 1
-	}
+func (s *Setup) ropeTable(rope *arch.Rope, rows, n int) (*ropeTable, error) {
+	kind := tableKind{rope, rope.Type == "longrope" && n > rope.Original}
 
 	s.rope.mu.Lock()
 	defer s.rope.mu.Unlock()
@@ -123,7 +142,7 @@ func (s *Setup) ropeTable(rows, n int) (*ropeTable, error) {
 		size *= 2
 	}
 
-	t, err := s.newRopeTable(0, size, n)
+	t, err := s.newRopeTable(rope, 0, size, n)
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +153,10 @@ func (s *Setup) ropeTable(rows, n int) (*ropeTable, error) {
 }
 
 // newRopeTable computes the positions [start, start+rows) for sequences of n positions.
-func (s *Setup) newRopeTable(start, rows, n int) (*ropeTable, error) {
-	half := s.Config.Rope.Dim / 2
+func (s *Setup) newRopeTable(rope *arch.Rope, start, rows, n int) (*ropeTable, error) {
+	half := rope.Dim / 2
 	cos, sin := make([]float32, rows*half), make([]float32, rows*half)
-	s.Config.Rope.Fill(cos, sin, start, n)
+	rope.Fill(cos, sin, start, n)
 	t := &ropeTable{}
 	var err error
 	if t.cos, err = s.matOf(cos, rows, half); err != nil {

@@ -64,12 +64,12 @@ func (p *Pass) run(b *Block, x kernels.Mat) error {
 		return p.runParallel(b, x)
 	}
 
-	if err := p.branch(b, x, p.norm(sNorm, b.AttnNorm, x), b.AttnPost, p.attention); err != nil {
+	if err := p.branch(b, x, p.before(sNorm, b.AttnNorm, x), b.AttnPost, sBranch, p.attention); err != nil {
 		return err
 	}
 
 	p.keep(sMiddle, x)
-	return p.branch(b, p.last(x), p.norm(sNorm2, b.MLPNorm, x), b.MLPPost, p.mlp)
+	return p.branch(b, p.last(x), p.before(sNorm2, b.MLPNorm, x), b.MLPPost, sBranch2, p.mlp)
 }
 
 // runBackward turns d, the gradient of what leaves the block, into that of what enters it. The residual connections
@@ -85,7 +85,7 @@ func (p *Pass) runBackward(b *Block, d kernels.Mat, below bool) error {
 			return err
 		}
 		if middle {
-			p.NormBackward(d, dh, p.stream(sMiddle), b.MLPNorm)
+			p.beforeBackward(d, dh, p.stream(sMiddle), b.MLPNorm)
 		}
 	}
 
@@ -96,10 +96,27 @@ func (p *Pass) runBackward(b *Block, d kernels.Mat, below bool) error {
 		return err
 	}
 	if attnIn {
-		p.NormBackward(d, dh, p.t.in, b.AttnNorm)
+		p.beforeBackward(d, dh, p.t.in, b.AttnNorm)
 	}
 
 	return nil
+}
+
+// before is what a branch sees of the stream: normed, or as it is where norms come behind the branches alone.
+func (p *Pass) before(slot int, n Norm, x kernels.Mat) kernels.Mat {
+	if n.W == nil {
+		return x
+	}
+	return p.norm(slot, n, x)
+}
+
+// beforeBackward adds to d, the gradient of the stream x, what reaches it through the input of a branch.
+func (p *Pass) beforeBackward(d, dh, x kernels.Mat, n Norm) {
+	if n.W == nil {
+		p.ops.Add(d, d, dh, 1)
+		return
+	}
+	p.NormBackward(d, dh, x, n)
 }
 
 // runParallel feeds the same x to both branches, through one norm or two.
@@ -235,17 +252,14 @@ func (p *Pass) leaveOut(n int) func() {
 	}
 }
 
-// branch adds what f computes from h to x: directly, or normed first. An absent x is not computed.
-func (p *Pass) branch(b *Block, x, h kernels.Mat, post Norm,
+// branch adds what f computes from h to x: directly, or by way of a slot where it is normed or scaled first. An absent
+// x is not computed.
+func (p *Pass) branch(b *Block, x, h kernels.Mat, post Norm, slot int,
 	f func(b *Block, dst, h kernels.Mat, accumulate bool) error,
 ) error {
-	if post.W == nil {
+	factor := p.Config.ResidualScale
+	if post.W == nil && (factor == 1 || x.IsZero()) {
 		return f(b, x, h, true)
-	}
-
-	slot := sBranch
-	if post == b.MLPPost {
-		slot = sBranch2
 	}
 
 	t := p.mat(slot, h.Rows, h.Cols)
@@ -253,7 +267,11 @@ func (p *Pass) branch(b *Block, x, h kernels.Mat, post Norm,
 		return err
 	}
 
-	p.ops.Add(x, x, p.norm(sNormed, post, t), 1)
+	if post.W != nil {
+		t = p.norm(sNormed, post, t)
+	}
+
+	p.ops.Add(x, x, t, factor)
 	return nil
 }
 
@@ -261,21 +279,32 @@ func (p *Pass) branch(b *Block, x, h kernels.Mat, post Norm,
 func (p *Pass) branchBackward(b *Block, dh, d kernels.Mat, slot int,
 	f func(b *Block, dh, dy, h kernels.Mat, accumulate bool) error,
 ) error {
-	post, out := b.AttnPost, sBranch
+	pre, post, out := b.AttnNorm, b.AttnPost, sBranch
+	h := p.t.in
 	if slot == sNorm2 {
-		post, out = b.MLPPost, sBranch2
+		pre, post, out = b.MLPNorm, b.MLPPost, sBranch2
+		h = p.stream(sMiddle)
 	}
-	if post.W == nil {
-		return f(b, dh, d, p.stream(slot), false)
+	if pre.W != nil {
+		h = p.stream(slot)
 	}
 
 	dy := p.work(gBranch, d.Rows, d.Cols)
+	factor := p.Config.ResidualScale
+	switch {
+	case post.W == nil && factor == 1:
+		return f(b, dh, d, h, false)
+	case post.W == nil:
+		p.Scaled(dy, d, factor)
+		return f(b, dh, dy, h, false)
+	}
+
 	if err := p.Zero(dy); err != nil {
 		return err
 	}
 
 	p.NormBackward(dy, d, p.stream(out), post)
-	return f(b, dh, dy, p.stream(slot), false)
+	return f(b, dh, dy, h, false)
 }
 
 // attentionNeeds reports whether the gradient has to go through the attention branch, and through to the
@@ -291,7 +320,7 @@ func (p *Pass) attentionTrains(b *Block) bool {
 
 // mlpTrains reports whether a gradient inside the feed-forward branch is wanted.
 func (p *Pass) mlpTrains(b *Block) bool {
-	if p.wants(b.MLPPost, Norm{W: b.Router}, Norm{W: b.SharedRouter}) {
+	if p.wants(b.MLPPost, Norm{W: b.Router, B: b.RouterBias}, Norm{W: b.SharedRouter}) {
 		return true
 	}
 	for i := range b.Experts {

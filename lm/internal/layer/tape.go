@@ -2,6 +2,7 @@ package layer
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -18,6 +19,7 @@ const (
 	sBranch2        // the MLP's output before its norm
 	sNormed         // either after its norm
 	sDelta
+	sVector // a parameter on its way to the host
 
 	sQ // attention
 	sK
@@ -29,7 +31,13 @@ const (
 	sKOpen
 	sVOpen
 	sAttn
-	sLSE // recorded only
+	sLSE  // recorded only, but for sinks
+	sQLow // latents of queries, before and after their norm
+	sQLowNormed
+	sKVLow // of keys and values
+	sKVLowNormed
+	sKVUp       // what that expands to
+	sAttnNarrow // attention's output where heads are padded
 
 	sGate // MLP; recorded mixtures keep the rows of all experts, one expert after another
 	sUp
@@ -67,6 +75,12 @@ const (
 	gExpertIn
 	gExpertOut
 	gInput // what an expert sees, gathered again
+	gQLow
+	gQLowNormed
+	gKVLow
+	gKVLowNormed
+	gKVUp
+	gAttnNarrow
 	gSlots
 )
 
@@ -115,7 +129,7 @@ type Scratch struct {
 	expanded *kernels.Buffer // a sparse weight, in the backward pass
 	past     *kernels.Buffer // gradients of the keys and values of one sequence, earlier ones included
 	pos      []int32         // rows' positions in the tables of the rotation
-	one      [1]rotation
+	shared   []rotation      // of all rows, for each rotation
 }
 
 // Free gives the memory back.
@@ -234,7 +248,7 @@ func Grow(dev kernels.Device, b **kernels.Buffer, t kernels.DType, n int) error 
 // shares is the matrix whose memory a plain run uses for another.
 func (s *Setup) shares(slot int) int {
 	to, ok := sharing[slot]
-	if !ok || slot == sNorm2 && s.Config.Parallel {
+	if !ok || slot == sNorm2 && s.Config.Parallel || slot == sQRaw && s.Config.KVRank > 0 { // of other widths
 		return slot
 	}
 	return to
@@ -249,8 +263,11 @@ func (s *Setup) plainWidths(blocks []*Block) (w [slots]int) {
 		}
 	}
 
+	sinks := slices.ContainsFunc(blocks, func(b *Block) bool { return b.Sinks != nil })
 	for _, slot := range recorded {
-		w[slot] = 0
+		if slot != sLSE || !sinks {
+			w[slot] = 0
+		}
 	}
 
 	return w
@@ -264,6 +281,9 @@ func (s *Setup) widths(b *Block) (w [slots]int) {
 	w[sNorm] = max(c.Hidden, c.EmbedDim) // embeddings use it too; see Spare
 	w[sAttn] = q
 	w[sLSE] = c.Heads
+	if b.Sinks != nil || b.RouterOffset != nil {
+		w[sVector] = max(c.Heads, c.Experts)
+	}
 
 	switch {
 	case c.PostNorm:
@@ -278,31 +298,17 @@ func (s *Setup) widths(b *Block) (w [slots]int) {
 		w[sNorm2], w[sMiddle] = c.Hidden, c.Hidden
 	}
 
-	if b.QKV != nil {
-		w[sQKV] = q + 2*kv
-	} else {
-		w[sQ] = q
-		w[sK] = kv
-		w[sV] = kv
-	}
-
-	if c.Arch.QKNorm != "" {
-		w[sQ] = q
-		w[sK] = kv
-		w[sQRaw] = q
-		w[sKRaw] = kv
-	}
-
+	s.headWidths(b, &w)
 	if c.ClipQKV > 0 {
 		w[sQOpen] = max(q, w[sQKV])
 		w[sKOpen] = max(kv, w[sQKV])
 		w[sVOpen] = max(kv, w[sQKV])
 	}
 
-	if b.AttnPost.W != nil {
+	if b.AttnPost.W != nil || c.ResidualScale != 1 {
 		w[sBranch], w[sNormed] = c.Hidden, c.Hidden
 	}
-	if b.MLPPost.W != nil {
+	if b.MLPPost.W != nil || c.ResidualScale != 1 {
 		w[sBranch2], w[sNormed] = c.Hidden, c.Hidden
 	}
 
@@ -312,6 +318,39 @@ func (s *Setup) widths(b *Block) (w [slots]int) {
 	}
 
 	return w
+}
+
+// headWidths are those of queries, keys and values.
+func (s *Setup) headWidths(b *Block, w *[slots]int) {
+	c := s.Config
+	q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
+	if b.QKV != nil {
+		w[sQKV] = q + 2*kv
+	} else {
+		w[sQ] = q
+		w[sK] = kv
+		w[sV] = kv
+	}
+
+	if grouped(c) {
+		w[sQ] = q
+	}
+	if c.QKNorm != "" {
+		w[sQ] = q
+		w[sK] = kv
+		w[sQRaw] = q
+		w[sKRaw] = kv
+	}
+
+	if b.KVA != nil {
+		w[sQRaw] = c.Heads * (c.NopeDim + c.RopeDim)
+		w[sQLow] = c.QRank
+		w[sQLowNormed] = c.QRank
+		w[sKVLow] = c.KVRank + c.RopeDim
+		w[sKVLowNormed] = c.KVRank
+		w[sKVUp] = c.Heads * (c.NopeDim + c.VDim)
+		w[sAttnNarrow] = c.Heads * c.VDim
+	}
 }
 
 func (s *Setup) mlpWidths(b *Block, w *[slots]int) {
@@ -336,6 +375,9 @@ func (s *Setup) mlpWidths(b *Block, w *[slots]int) {
 
 	if f := b.Shared; f != nil {
 		w[sSharedGate] = f.Down.In
+		if f.GateUp != nil {
+			w[sSharedGate] = 2 * f.Down.In
+		}
 		w[sSharedUp] = f.Down.In
 		w[sSharedMid] = f.Down.In
 		w[sSharedOut] = c.Hidden
@@ -357,7 +399,7 @@ func (s *Setup) gradWidths(b *Block) (w [gSlots]int) {
 	if c.PostNorm {
 		w[gSum] = c.Hidden
 	}
-	if b.AttnPost.W != nil || b.MLPPost.W != nil {
+	if b.AttnPost.W != nil || b.MLPPost.W != nil || c.ResidualScale != 1 {
 		w[gBranch] = c.Hidden
 	}
 
@@ -369,7 +411,20 @@ func (s *Setup) gradWidths(b *Block) (w [gSlots]int) {
 		w[gV] = kv
 	}
 
-	if c.Arch.QKNorm != "" {
+	if grouped(c) {
+		w[gQ] = q
+	}
+	if b.KVA != nil {
+		w[gQRaw] = c.Heads * (c.NopeDim + c.RopeDim)
+		w[gQLow] = c.QRank
+		w[gQLowNormed] = c.QRank
+		w[gKVLow] = c.KVRank + c.RopeDim
+		w[gKVLowNormed] = c.KVRank
+		w[gKVUp] = c.Heads * (c.NopeDim + c.VDim)
+		w[gAttnNarrow] = c.Heads * c.VDim
+	}
+
+	if c.QKNorm != "" {
 		w[gQ] = q
 		w[gK] = kv
 		w[gQRaw] = q

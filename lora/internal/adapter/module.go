@@ -36,8 +36,7 @@ func Modules(c *arch.Config, layout *arch.Layout) []Module {
 			continue
 		}
 
-		if p.Bias || len(p.Shape) != 2 || p.Role == arch.Positions || p.Role == arch.Router ||
-			p.Role == arch.SharedRouter {
+		if p.Bias || len(p.Shape) != 2 || p.Role == arch.Positions || p.Block >= 0 && !p.Role.Linear() {
 			continue
 		}
 

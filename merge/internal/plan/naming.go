@@ -9,25 +9,31 @@ import (
 )
 
 // lookupTemplate finds the template of a name: its first number is the layer's, the second, if the template has one,
-// the expert's.
+// the expert's or the head's.
 func lookupTemplate(index map[string]*arch.Tensor, name string) *arch.Tensor {
 	if t := index[name]; t != nil {
 		return t
 	}
 
 	parts := strings.Split(name, ".")
-	marks := []string{"{l}", "{e}"}
+	marks := [][]string{{"{l}"}, {"{e}", "{h}"}}
 	for i, part := range parts {
 		if len(marks) == 0 {
 			break
 		}
 
-		if _, err := strconv.ParseUint(part, 10, 31); err == nil {
-			parts[i], marks = marks[0], marks[1:]
+		if _, err := strconv.ParseUint(part, 10, 31); err != nil {
+			continue
+		}
+
+		for _, mark := range marks[0] {
+			parts[i] = mark
 			if t := index[strings.Join(parts, ".")]; t != nil {
 				return t
 			}
 		}
+
+		marks = marks[1:]
 	}
 
 	return nil

@@ -25,7 +25,8 @@ type input struct {
 // Passes divides matrices among passes, to be measured and then pruned pass by pass. A pass holds the
 // statistics of all that it is for.
 //
-// Refreshed, the passes follow the block: q, k and v; o; gate and up; down. Otherwise there is one pass, if the
+// Refreshed, the passes follow the block: q, k and v (by way of their latents where there are some); o; gate and up;
+// down. Otherwise there is one pass, if the
 // Hessians fit into the memory; where they do not, passes go from the block's end to its beginning, so that
 // everything before the matrices of a pass is dense still and all are measured as in a single pass.
 func (p Plan) Passes(linears []lm.Linear) [][]lm.Linear {
@@ -93,4 +94,6 @@ type source struct {
 func sourceOf(l lm.Linear) source { return source{inputOf(l.Role), l.Expert} }
 
 // stages orders inputs from a block's beginning to its end.
-var stages = map[arch.Role]int{arch.Q: 0, arch.O: 1, arch.Gate: 2, arch.SharedGate: 2, arch.Down: 3, arch.SharedDown: 3}
+var stages = map[arch.Role]int{
+	arch.Q: 0, arch.QB: 1, arch.KVB: 1, arch.O: 2, arch.Gate: 3, arch.SharedGate: 3, arch.Down: 4, arch.SharedDown: 4,
+}

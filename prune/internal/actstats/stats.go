@@ -134,11 +134,11 @@ func (s *Stats) alloc(a *Sum) error {
 // inputOf names the input that matrices of a role read, by the role of the first of them.
 func inputOf(r arch.Role) arch.Role {
 	switch r {
-	case arch.K, arch.V, arch.QKV:
+	case arch.K, arch.V, arch.QKV, arch.QA, arch.KVA:
 		return arch.Q
 	case arch.Up, arch.GateUp:
 		return arch.Gate
-	case arch.SharedUp:
+	case arch.SharedUp, arch.SharedGateUp:
 		return arch.SharedGate
 	}
 	return r
