@@ -14,11 +14,11 @@ import (
 	"github.com/modelcompress/compress/merge/internal/mergetest"
 )
 
-// TestGraphics merges on a graphics device and on the host. With an election of signs every step is rounded
-// alike, so the values are the same, but for the sign of zeros. Elsewhere the host fuses products and sums,
+// TestGPU merges on a GPU and on the CPU. With an election of signs every step is rounded
+// alike, so the values are the same, but for the sign of zeros. Elsewhere the CPU fuses products and sums,
 // which the device rounds one by one, and sums that restore norms run in another order: values near 1 are off
 // by 1e-6 at most, and then by a unit in the last place of the output's type.
-func TestGraphics(t *testing.T) {
+func TestGPU(t *testing.T) {
 	dir, rng := t.TempDir(), rand.New(rand.NewPCG(1, 2))
 	for _, model := range []string{"base", "one", "two"} {
 		tensors := map[string][]float32{
@@ -70,8 +70,8 @@ models:
 			t.Fatal(name, err)
 		}
 
-		if c.there != (got.There > 0) || got.There > got.Tensors || want.There != 0 {
-			t.Errorf("%s: %d of %d tensors on the device", name, got.There, got.Tensors)
+		if c.there != (got.OnDevice > 0) || got.OnDevice > got.Tensors || want.OnDevice != 0 {
+			t.Errorf("%s: %d of %d tensors on the device", name, got.OnDevice, got.Tensors)
 		}
 		if got.Job == want.Job {
 			t.Errorf("%s: an interrupted merge would continue on another device", name)
@@ -93,9 +93,9 @@ models:
 		}
 
 		if f := device.Fallbacks(dev)["Merge"]; f != 0 {
-			t.Errorf("%s: %d merges left to the host", name, f)
+			t.Errorf("%s: %d merges left to the CPU", name, f)
 		}
 
-		t.Logf("%s: %d of %d tensors on the device, %d values off by a rounding", name, got.There, got.Tensors, off)
+		t.Logf("%s: %d of %d tensors on the device, %d values off by a rounding", name, got.OnDevice, got.Tensors, off)
 	}
 }

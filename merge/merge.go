@@ -270,7 +270,7 @@ func (d *document) run(ctx context.Context) error {
 		return err
 	}
 
-	d.report.Threads, d.report.There = result.Workers, result.There
+	d.report.Threads, d.report.OnDevice = result.Workers, result.OnDevice
 	d.report.Seconds = time.Since(d.start).Seconds()
 	d.report.BytesPerSecond = float64(d.report.BytesOut) / d.report.Seconds
 	return d.out.Finish(func(dir string) error { return d.finish(ctx, dir) })

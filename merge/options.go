@@ -78,8 +78,8 @@ type Options struct {
 	KeepZeros bool `json:"keep_zeros,omitempty"`
 	Overwrite bool `json:"-"` // replace an existing checkpoint once the new one is complete
 	Resume    bool `json:"-"` // continue an interrupted merge of the same recipe, inputs and options
-	// Device runs the dense model for the features of a router (see Recipe.NeedsDevice), and away from the host
-	// merges what it can; nil: the host.
+	// Device runs the dense model for the features of a router (see Recipe.NeedsDevice); a GPU also merges what it
+	// can. nil: the CPU.
 	Device kernels.Device `json:"-"`
 	// Mediator makes documents by mediate; nil refuses them. Package merge/mediate has one.
 	Mediator Mediator `json:"-"`

@@ -326,7 +326,7 @@ func compareConfig(t *testing.T, c oracleCase, out string) {
 	}
 }
 
-// writesHead tells whether an output holds a head of its own.
+// writesHead reports whether an output holds a head of its own.
 func writesHead(t *testing.T, out string) bool {
 	t.Helper()
 	d, err := safetensors.OpenDir(out)

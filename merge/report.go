@@ -28,8 +28,8 @@ type NonFinite struct {
 	Output int64 `json:"output"`
 }
 
-// Ties counts the elements that equal a threshold, of which the rule for ties keeps some: no magnitude tells them
-// apart.
+// Ties counts the elements that equal a threshold, of which the rule for ties keeps some: their
+// magnitudes are the same.
 type Ties struct {
 	Rule     TieBreak `json:"rule"`
 	Elements int64    `json:"elements"` // of all inputs, that were compared with a threshold
@@ -103,8 +103,8 @@ type Report struct {
 
 	Seconds        float64 `json:"-"` // of this run; not in the file, which is the same for every run
 	BytesPerSecond float64 `json:"-"` // of output
-	There          int     `json:"-"` // tensors that the device merged; the others were merged on the host
-	Threads        int     `json:"-"` // that computed: fewer than the options say where memory is short; 0: not told
+	OnDevice       int     `json:"-"` // tensors that the device merged; the CPU merged the others
+	Threads        int     `json:"-"` // that computed: fewer than the options say where memory is short; 0: unknown
 }
 
 // Source is an input as it lay on disk.
@@ -298,18 +298,18 @@ func (d *document) zerosOf() string {
 	return ""
 }
 
-// lostWarnings tells of patterns of zeros that are gone, and how they could have stayed.
+// lostWarnings warns of patterns of zeros that are gone, and says how they could have stayed.
 func (d *document) lostWarnings(lost []LostZeros) (list []string) {
 	for _, l := range lost {
-		hint := "--keep-zeros keeps the zeros of " + d.zerosOf()
+		kept := "they"
 		if d.zerosOf() != l.Model {
-			hint += " alone"
+			kept = "only those of " + d.zerosOf()
 		}
 
 		list = append(list, fmt.Sprintf(
-			"the zeros of %s are lost: of %d of its matrices about %.1f %% are 0, of the merged ones %.1f %% "+
-				"(HINT: %s)",
-			l.Model, l.Matrices, 100*l.Before, 100*l.After, hint))
+			"the zeros of %s are lost: of %d of its matrices about %.1f %% are 0, of the merged ones %.1f %%; "+
+				"%s can be kept",
+			l.Model, l.Matrices, 100*l.Before, 100*l.After, kept))
 	}
 
 	return list

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -15,8 +16,8 @@ import (
 // ErrNoData: statistics were asked for without text.
 var ErrNoData = errors.New("no windows to collect statistics from")
 
-// errStatistic wraps [ErrNonFinite] with what it means here.
-var errStatistic = fmt.Errorf("%w (HINT: inspect --verify names the tensors)", ErrNonFinite)
+// errStatistic is [ErrNonFinite] with what can be done about it here.
+var errStatistic = fmt.Errorf("%w%w", failure.New("", "compress inspect --verify names the tensors"), ErrNonFinite)
 
 // StatisticsOptions are the choices of Fisher and Gram. The zero value is ready.
 type StatisticsOptions struct {

@@ -103,7 +103,7 @@ func TestKeepZeros(t *testing.T) {
 		}
 
 		if lost.Zeros == nil || len(lost.Zeros.Lost) != 1 ||
-			!strings.Contains(strings.Join(lost.Warnings, "\n"), "--keep-zeros") {
+			!strings.Contains(strings.Join(lost.Warnings, "\n"), "can be kept") {
 			t.Errorf("%s: the loss is not said: %+v, %q", name, lost.Zeros, lost.Warnings)
 		} else if l := lost.Zeros.Lost[0]; l.Before < 0.45 || l.Before > 0.55 || l.After > 0.25 || l.Matrices != 1 {
 			t.Errorf("%s: lost %+v", name, l)

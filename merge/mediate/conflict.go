@@ -197,7 +197,7 @@ func (a *analysis) report(granularity string) *ConflictReport {
 		Version: build.Version(), Base: w.Plan.Models[w.Plan.Base].String(), Density: a.density,
 		Granularity: granularity,
 		Baseline:    randomSigns(len(a.inputs), a.density), Skipped: a.skipped, Warnings: w.Warnings,
-		BytesIn: w.Plan.Summary().BytesIn, There: a.result.There,
+		BytesIn: w.Plan.Summary().BytesIn, OnDevice: a.result.OnDevice,
 	}
 
 	for _, m := range a.inputs {

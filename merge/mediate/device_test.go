@@ -15,9 +15,9 @@ import (
 	"github.com/modelcompress/compress/merge/internal/mergetest"
 )
 
-// TestGraphicsConflict measures conflicts on a graphics device and on the host: counts are the same, sums run
+// TestGPUConflict measures conflicts on a GPU and on the CPU: counts are the same, sums run
 // in another order, and products of two differences are made of float32 sums. Metrics agree to 1e-6.
-func TestGraphicsConflict(t *testing.T) {
+func TestGPUConflict(t *testing.T) {
 	dir, rng := t.TempDir(), rand.New(rand.NewPCG(3, 4))
 	for _, model := range []string{"base", "one", "two", "three"} {
 		tensors := map[string][]float32{
@@ -56,8 +56,8 @@ func TestGraphicsConflict(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if got.There != 3 || want.There != 0 || len(device.Fallbacks(dev)) != 0 || done != 4*(1<<20+4096+6000+2) {
-			t.Errorf("density %g: %d tensors on the device, %v left to the host, progress to %d", density, got.There,
+		if got.OnDevice != 3 || want.OnDevice != 0 || len(device.Fallbacks(dev)) != 0 || done != 4*(1<<20+4096+6000+2) {
+			t.Errorf("density %g: %d tensors on the device, %v left to the CPU, progress to %d", density, got.OnDevice,
 				device.Fallbacks(dev), done)
 		}
 
@@ -83,9 +83,9 @@ func TestGraphicsConflict(t *testing.T) {
 	}
 }
 
-// TestGraphicsConflictOfNonFinite leaves what is not finite, in the inputs or in their differences, to the
+// TestGPUConflictOfNonFinite leaves what is not finite, in the inputs or in their differences, to the
 // host, with its counts.
-func TestGraphicsConflictOfNonFinite(t *testing.T) {
+func TestGPUConflictOfNonFinite(t *testing.T) {
 	for _, bad := range []float32{float32(math.NaN()), math.MaxFloat32} {
 		dir := t.TempDir()
 		for name, x := range handMade {
@@ -106,15 +106,15 @@ func TestGraphicsConflictOfNonFinite(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if got.There != 0 || got.Whole.NonFinite == 0 || device.Fallbacks(dev)["Conflicts"] != 1 {
-			t.Errorf("%v: %d tensors on the device, %d differences that are not finite, fallbacks %v", bad, got.There,
-				got.Whole.NonFinite, device.Fallbacks(dev))
+		if got.OnDevice != 0 || got.Whole.NonFinite == 0 || device.Fallbacks(dev)["Conflicts"] != 1 {
+			t.Errorf("%v: %d tensors on the device, %d differences that are not finite, fallbacks %v", bad,
+				got.OnDevice, got.Whole.NonFinite, device.Fallbacks(dev))
 		}
 	}
 }
 
-// TestGraphicsMediate routes the same tensors by counts of a device and of the host, and writes the same bytes.
-func TestGraphicsMediate(t *testing.T) {
+// TestGPUMediate routes the same tensors by counts of a GPU and of the CPU, and writes the same bytes.
+func TestGPUMediate(t *testing.T) {
 	text := handMadeRecipe(t, "{density: 0.5}")
 	host, there := filepath.Join(t.TempDir(), "host"), filepath.Join(t.TempDir(), "there")
 	if _, err := models(t.Context(), parse(t, text), host, merge.Options{}); err != nil {
@@ -134,6 +134,6 @@ func TestGraphicsMediate(t *testing.T) {
 	}
 
 	if f := device.Fallbacks(dev)["Conflicts"]; f != 0 {
-		t.Errorf("%d counts left to the host", f)
+		t.Errorf("%d counts left to the CPU", f)
 	}
 }

@@ -173,7 +173,7 @@ type VerifiedExpert struct {
 	Kept    int64  `json:"kept"` // elements
 	// Error is ‖what is not restored‖/‖difference from the dense model‖ over the routed tensors.
 	Error float64 `json:"reconstruction_error"`
-	// Measured tells that Error was measured again on the expert's own files, which are still there unchanged;
+	// Measured reports that Error was measured again on the expert's own files, which are still there unchanged;
 	// otherwise it is what was noted when the folder was made.
 	Measured bool `json:"measured"`
 }

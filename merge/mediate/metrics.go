@@ -9,9 +9,9 @@ func Metrics() []string { return []string{"disagree", "any", "coactive", "total"
 // negative; an element is active if any is not zero.
 type Measures struct {
 	Disagree float64 `json:"disagree"` // mean over active elements of 1 - |P-N|/(P+N)
-	Any      float64 `json:"any"`      // share of active elements with both signs
-	Coactive float64 `json:"coactive"` // share of those with both signs among elements with at least two differences
-	Total    float64 `json:"total"`    // share of all elements with both signs
+	Any      float64 `json:"any"`      // fraction of active elements with both signs
+	Coactive float64 `json:"coactive"` // fraction of those with both signs among elements with at least two differences
+	Total    float64 `json:"total"`    // fraction of all elements with both signs
 	Mass     float64 `json:"mass"`     // 1 - ‖Σ_t τ̂_t‖₁ / Σ_t ‖τ̂_t‖₁: what cancels in the sum
 	Cosine   float64 `json:"cosine"`   // 1 - mean cosine of two differences, without denoising; 0 … 2
 }
@@ -128,7 +128,7 @@ func (c *counts) Measures() Measures {
 	}
 }
 
-// Norms are the lengths of the differences as shares of the base's; 0 for a base of zeros.
+// Norms are the lengths of the differences as fractions of the base's; 0 for a base of zeros.
 func (c *counts) Norms() []float64 {
 	list := make([]float64, c.Models)
 	for t := range list {
@@ -139,7 +139,7 @@ func (c *counts) Norms() []float64 {
 	return list
 }
 
-// randomSigns is what the metrics give for differences of independent random signs, of which a share of density is
+// randomSigns is what the metrics give for differences of independent random signs, of which a fraction, density, is
 // kept, each element with the same chance; of mass it supposes equal magnitudes. With m of T kept, an element
 // has both signs with the chance 1 - 2^(1-m), and |P-N|/m is C(m-1, ⌊(m-1)/2⌋)/2^(m-1) in the mean (a simple
 // random walk).
@@ -174,7 +174,7 @@ func randomSigns(models int, density float64) Measures {
 	return out
 }
 
-// binomial is the chance of m among n with a share of p.
+// binomial is the chance of m among n with a probability of p.
 func binomial(n, m int, p float64) float64 {
 	if p >= 1 {
 		if m == n {

@@ -86,7 +86,7 @@ func (p Policy) Weights(v Verdict) []float64 {
 	case v.Outside && p.Outside == "dense":
 		return w
 	case v.Outside && p.Outside != "ignore":
-		// What the classifier says of a prompt like no expert's is worth less: roots draw the weights together.
+		// What the classifier says of a prompt like no expert's is worth less: roots bring the weights closer.
 		for i, x := range v.P {
 			w[i] = math.Sqrt(x)
 		}

@@ -13,7 +13,7 @@ type ConflictGroup struct {
 	Totals
 	Measures
 	Excess Measures `json:"excess"` // the metrics divided by those of random signs
-	// Shift is the length of each model's difference as a share of the base's.
+	// Shift is the length of each model's difference as a fraction of the base's.
 	Shift []float64 `json:"shift"`
 }
 
@@ -33,8 +33,8 @@ type ConflictReport struct {
 	Warnings    []string        `json:"warnings,omitempty"`
 	BytesIn     int64           `json:"bytes_in"`
 	// that a GPU counted; the CPU counted the others
-	There   int     `json:"tensors_on_device"`
-	Seconds float64 `json:"conflict_seconds"`
+	OnDevice int     `json:"tensors_on_device"`
+	Seconds  float64 `json:"conflict_seconds"`
 }
 
 // tally is the counts of a group.

@@ -95,7 +95,7 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 	}, nil
 }
 
-// Statistics tells what happened so far.
+// Statistics counts what happened so far.
 func (r *Routed) Statistics() RoutedStatistics {
 	s := r.stats
 	s.Bytes = r.bytes

@@ -66,8 +66,8 @@ func newStrategy(start []float64, sigma float64, lambda int) *strategy {
 	return s
 }
 
-// draw gives candidate k of the current generation, inside the unit cube.
-func (s *strategy) draw(seed uint64, k int) []float64 {
+// sample gives candidate k of the current generation, inside the unit cube.
+func (s *strategy) sample(seed uint64, k int) []float64 {
 	key := rng.NewWide(seed, fmt.Sprintf("generation %d candidate %d", s.count+1, k))
 	z := make([]float64, s.n)
 	for i := range z {
@@ -89,7 +89,7 @@ func (s *strategy) draw(seed uint64, k int) []float64 {
 // smallest bounds the step size and the spread of directions from below, so that the arithmetic stays sound.
 const smallest = 1e-12
 
-// update moves the distribution towards the best candidates. The points are what was tried, in the order drawn; equal
+// update moves the distribution towards the best candidates. The points are what was tried, in the order sampled; equal
 // scores keep that order.
 func (s *strategy) update(points [][]float64, scores []float64) error {
 	order := make([]int, len(points))
@@ -163,7 +163,7 @@ func (s *strategy) adapt(old []float64, steps [][]float64) {
 		}
 	}
 
-	// Beyond the size of the cube mirrored draws are no better than uniform ones.
+	// Beyond the size of the cube mirrored samples are no better than uniform ones.
 	s.sigma = min(max(s.sigma*math.Exp(min(1, s.cs/s.damp*(length/s.chi-1))), smallest), 1)
 }
 

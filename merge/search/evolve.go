@@ -207,7 +207,7 @@ type evolution struct {
 func (s *evolution) step(ctx context.Context, cma *strategy, g int) error {
 	var points, values [][]float64
 	for k := range s.o.population {
-		u := cma.draw(s.o.seed, k)
+		u := cma.sample(s.o.seed, k)
 		x := make([]float64, len(u))
 		for i := range x {
 			x[i] = s.space.Variables[i].value(u[i])

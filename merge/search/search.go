@@ -180,7 +180,7 @@ func (o Options) course() settings {
 func (o Options) job(text []byte) string {
 	o.Merge.Workers, o.Merge.Memory = 0, 0
 	h := sha256.New()
-	// Options are numbers and texts, which JSON can always express.
+	// Options are numbers and strings, which JSON can always express.
 	_ = json.NewEncoder(h).Encode(map[string]any{
 		"format": 1, "version": build.Version(), "recipe": string(text),
 		"options": o,

@@ -129,7 +129,7 @@ func (p *parser) marker(n *strictyaml.Node, path string) {
 	p.space.holes[n] = p.variable(n, v, named)
 }
 
-// bounds reads [low, high], and tells whether they can be used.
+// bounds reads [low, high], and reports whether they can be used.
 func (p *parser) bounds(n *strictyaml.Node, v *Variable) (sound bool) {
 	if n == nil {
 		return false

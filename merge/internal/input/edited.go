@@ -8,12 +8,13 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // ErrEdited refuses a checkpoint with edits that are not in its weights, which a merge would leave behind.
-var ErrEdited = errors.New("edits of this checkpoint (grace, ike) are not in its weights, and would be left behind " +
-	"(HINT: write them into the weights with another --method, or remove edits.journal to go on without them)")
+var ErrEdited = failure.New("edits of this checkpoint (grace, ike) are not in its weights, and would be left behind",
+	"write them into the weights with another --method, or remove edits.journal to go on without them")
 
 // journal is the file that compress edit writes beside the weights.
 const journal = "edits.journal"

@@ -47,7 +47,7 @@ func (m *Model) split() error {
 	return nil
 }
 
-// fused tells whether experts lie in tensors with others.
+// fused reports whether experts lie in tensors with others.
 func (m *Model) fused() bool { return len(m.parts) > 0 }
 
 // Info says what a tensor is; an expert's is one of its own.

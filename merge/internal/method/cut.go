@@ -22,7 +22,8 @@ import (
 //	tally    counts what lies above and at the bounds and collects what lies between, which the sample has made
 //	         short; selection within that list gives the value
 //	locate   ties: bfloat16 differences have few distinct values, so thousands of elements may equal the cut, of
-//	         which some stay: the first ones by index, found in the one segment where they end, or by draws (ties.go)
+//	         which some stay: the first ones by index, found in the one segment where they end, or by random numbers
+//	         (tiebreak.go)
 //
 // For small tensors the sample is left out. If the bracket misses, which five deviations make rare, or too much lies
 // between the bounds, as where most of δ is one value, histograms of the bits (11 at a time, from the top) decide
@@ -183,7 +184,7 @@ func (f *finder) sample(done func() ([]Pass, error)) Pass {
 	return p
 }
 
-// bracket bounds the cuts of a stream by quantiles of a sample: five standard deviations of a share in a sample
+// bracket bounds the cuts of a stream by quantiles of a sample: five standard deviations of a fraction in a sample
 // that counts a quarter, since neighbours are alike.
 func (f *finder) bracket(s int, keys []uint32) []bracket {
 	size := float64(len(keys))

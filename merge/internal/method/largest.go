@@ -63,8 +63,8 @@ func nothing(end func() ([]Pass, error)) Pass {
 // All is the window that selects everything.
 func All() Window { return all }
 
-// Everything tells whether the window selects all elements.
+// Everything reports whether the window selects all elements.
 func (w Window) Everything() bool { return w == all }
 
-// Nothing tells whether the window selects no element.
+// Nothing reports whether the window selects no element.
 func (w Window) Nothing() bool { return w == none }

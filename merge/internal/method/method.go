@@ -44,7 +44,7 @@ type Values interface {
 	Bool(name string) bool
 	// Text is a word, "" if there is none.
 	Text(name string) string
-	// Has tells whether the parameter has a value.
+	// Has reports whether the parameter has a value.
 	Has(name string) bool
 }
 

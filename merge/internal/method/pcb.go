@@ -7,7 +7,7 @@ import (
 // pcb balances the parameters of n models by competition (Du et al., "Parameter Competition Balancing", NeurIPS
 // 2024), over the whole model or every tensor alone. With |δ| clamped to its quantiles at 1e-4 and 1 - 1e-4:
 //
-//	self_t = minmax(clamp|δ_t|)², B_t = exp(n·self_t)·tanh(δ_t·Σδ), S_t = minmax(max(B_t, the share r of the largest))
+//	self_t = minmax(clamp|δ_t|)², B_t = exp(n·self_t)·tanh(δ_t·Σδ), S_t = minmax(max(B_t, its r-quantile from above))
 //	out = b + Σ λ_t·clamp(δ_t)·S_t / max(Σ S_t, 1e-12)
 func pcb(g []*Tensor) (*Program, error) {
 	r := &pcbRun{group: g, tasks: len(g[0].Inputs)}

@@ -15,7 +15,7 @@ type Method struct {
 	Spec recipe.Method
 	// Summary is one line for lists and model cards.
 	Summary string
-	// Global tells whether all tensors of the model form one group; nil: never.
+	// Global reports whether all tensors of the model form one group; nil: never.
 	Global func(v Values) bool
 	// Stat names the parameter with the file of an input's statistics; "" if the method has none.
 	Stat string
@@ -93,7 +93,7 @@ func thresholds(more ...recipe.Param) []recipe.Param {
 		more...)...)
 }
 
-// modelWide tells whether the parameter scope asks for one group.
+// modelWide reports whether the parameter scope asks for one group.
 func modelWide(v Values) bool { return v.Text("scope") == "model" }
 
 // table is every method.

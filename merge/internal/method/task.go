@@ -137,7 +137,7 @@ func (r *arithmeticRun) program() *Program {
 	return p
 }
 
-// kept tells whether a density leaves a difference as it is.
+// kept reports whether a density leaves a difference as it is.
 func kept(density float64) bool { return density >= 1 }
 
 // finder looks for the magnitudes that bound what is kept of every input.

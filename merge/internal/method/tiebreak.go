@@ -21,8 +21,8 @@ import (
 // the draws below the bounds and collects those between. What is kept of the outcome is one number, the draw of the
 // last that stays, and later passes compute the draws again.
 
-// Ties counts the elements that equal a threshold of which some stay and others go. Their magnitudes are the same: it is
-// the rule for ties that decides, by index or by a random number (see [Tensor.RandomTies]).
+// Ties counts the elements that equal a threshold of which some stay and others go. Their magnitudes are the same: the
+// rule for ties decides, by index or by a random number (see [Tensor.RandomTies]).
 type Ties struct {
 	Elements int64 `json:"elements"` // differences that were compared with a threshold
 	Tied     int64 `json:"tied"`     // of these, those that equal it

@@ -37,7 +37,7 @@ type Expert struct {
 // modes are the ways to make gates.
 var modes = []string{"hidden", "hidden_last", "hidden_avg", "cheap_embed", "random", "uniform_random"}
 
-// drawn tells the modes that need no prompts.
+// drawn reports whether a mode needs no prompts.
 func drawn(mode string) bool { return mode == "random" || mode == "uniform_random" }
 
 // Parse reads a recipe; file is its name for messages. The error is a *strict.Problems with every fault.
@@ -133,7 +133,7 @@ func experts(r *strictyaml.Reader, n *strictyaml.Node) []Expert {
 	return out
 }
 
-// prompts decodes a list of texts.
+// prompts decodes a list of prompts.
 func prompts(r *strictyaml.Reader, n *strictyaml.Node) []string {
 	if n == nil {
 		return nil
@@ -225,5 +225,5 @@ var families = []family{
 	},
 }
 
-// NeedsStates tells whether the gates are made of the base's hidden states.
+// NeedsStates reports whether the gates are made of the base's hidden states.
 func (c *Config) NeedsStates() bool { return !drawn(c.Gate) && c.Gate != "cheap_embed" }

@@ -19,7 +19,7 @@
 // The row of expert e in the router of layer l is, of unit length, the mean over its positive prompts less the
 // mean over its negative ones of: the hidden state that enters the layer at the last token (hidden,
 // hidden_last), or its mean over the tokens (hidden_avg). cheap_embed takes the sum of the token table's rows
-// over all prompts, of unit length before and after the subtraction, for every layer alike. random draws from a
+// over all prompts, of unit length before and after the subtraction, for every layer alike. random samples from a
 // normal distribution, uniform_random between ±1/√hidden. Prompts begin with the tokenizer's start token.
 // Unlike in the original program hidden states are computed in float32. As in the original hidden_avg fills the
 // prompts of an expert up to one length, with start tokens in front that attend to nothing, and averages over

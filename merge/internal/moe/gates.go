@@ -46,7 +46,7 @@ func (m *Mixture) Gates(ctx context.Context, dev kernels.Device) error {
 	return m.degenerate(n)
 }
 
-// drawn draws gates: normal, or uniform within ±1/√hidden.
+// drawn makes random gates: normal, or uniform within ±1/√hidden.
 func (m *Mixture) drawn(n int) [][][]float32 {
 	bound := math.Sqrt(1 / float64(m.base.Hidden))
 	out := make([][][]float32, n)
@@ -247,13 +247,13 @@ func (m *Mixture) through(ctx context.Context, model *lm.Model, ids [][]int32, l
 		return nil, err
 	}
 
-	share := 1 / float64(len(ids))
+	factor := 1 / float64(len(ids))
 	if !last {
 		longest := 0
 		for _, p := range ids {
 			longest = max(longest, len(p))
 		}
-		share /= float64(longest)
+		factor /= float64(longest)
 	}
 
 	out := make([][]float64, m.base.Layers)
@@ -262,7 +262,7 @@ func (m *Mixture) through(ctx context.Context, model *lm.Model, ids [][]int32, l
 	}
 
 	for _, part := range parts {
-		if err := add(ctx, out, model, part, share, last); err != nil {
+		if err := add(ctx, out, model, part, factor, last); err != nil {
 			return nil, err
 		}
 	}
@@ -270,8 +270,8 @@ func (m *Mixture) through(ctx context.Context, model *lm.Model, ids [][]int32, l
 	return out, nil
 }
 
-// add adds the states of prompts, times a share, to the sums of all layers.
-func add(ctx context.Context, sums [][]float64, model *lm.Model, ids [][]int32, share float64, last bool) error {
+// add adds the states of prompts, times a factor, to the sums of all layers.
+func add(ctx context.Context, sums [][]float64, model *lm.Model, ids [][]int32, factor float64, last bool) error {
 	h, err := model.Embed(ids)
 	if err != nil {
 		return err
@@ -279,7 +279,7 @@ func add(ctx context.Context, sums [][]float64, model *lm.Model, ids [][]int32, 
 	defer h.Free()
 
 	for l := range sums {
-		if err := gather(sums[l], model.Device(), h, share, last); err != nil {
+		if err := gather(sums[l], model.Device(), h, factor, last); err != nil {
 			return err
 		}
 		if l == len(sums)-1 {
@@ -294,7 +294,7 @@ func add(ctx context.Context, sums [][]float64, model *lm.Model, ids [][]int32, 
 }
 
 // gather adds rows of the hidden state to a sum; see through.
-func gather(sum []float64, dev kernels.Device, h *lm.Hidden, share float64, last bool) error {
+func gather(sum []float64, dev kernels.Device, h *lm.Hidden, factor float64, last bool) error {
 	data := make([]byte, 4*h.X.Cols)
 	first := 0
 	for _, n := range h.Lens {
@@ -308,7 +308,7 @@ func gather(sum []float64, dev kernels.Device, h *lm.Hidden, share float64, last
 				return err
 			}
 			for j := range sum {
-				sum[j] += share * float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*j:])))
+				sum[j] += factor * float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*j:])))
 			}
 		}
 
@@ -408,7 +408,7 @@ func (silence) Backward(lm.Linear, kernels.Mat, kernels.Mat, kernels.Mat) error 
 // Parameters implements lm.Delta.
 func (silence) Parameters() []lm.Parameter { return nil }
 
-// worstCondition is the condition number of a router above which its experts are hard to tell apart.
+// worstCondition is the condition number of a router above which its experts are hard to distinguish.
 const worstCondition = 5
 
 // degenerate warns of routers whose rows are nearly dependent.

@@ -19,7 +19,7 @@ import (
 
 // Sink takes the output's tensors; several goroutines write at once.
 type Sink interface {
-	// Done tells whether a tensor is complete from an interrupted run.
+	// Done reports whether a tensor is complete from an interrupted run.
 	Done(name string) bool
 	// WriteAt writes a part of a tensor.
 	WriteAt(name string, p []byte, off int64) error

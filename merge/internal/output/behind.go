@@ -76,7 +76,7 @@ func (f *Folder) written() [][]place {
 	return together(list)
 }
 
-// quiet waits until no write is under way, and tells whether there is time to read.
+// quiet waits until no write is under way, and reports whether there is time to read.
 func (f *Folder) quiet() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,5 +21,5 @@ func reopen(f *os.File) *os.File {
 	return t
 }
 
-// refused tells whether an error says that the request had a form that the file system does not take.
+// refused reports whether an error says that the request had a form that the file system does not take.
 func refused(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) }

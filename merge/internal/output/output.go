@@ -243,7 +243,7 @@ func Sums(dir string) (map[string]string, error) {
 	return sums, nil
 }
 
-// weights tells whether a file has tensors, whose sums are taken while they are written.
+// weights reports whether a file has tensors, whose sums are taken while they are written.
 func weights(name string) bool {
 	ext := filepath.Ext(name)
 	return ext == ".safetensors" || ext == partialSuffix

@@ -43,7 +43,7 @@ func paramNames(m *recipe.Method) []string {
 	return out
 }
 
-// knownElsewhere tells whether another method has a parameter of that name.
+// knownElsewhere reports whether another method has a parameter of that name.
 func (x *resolver) knownElsewhere(name string) bool {
 	return slices.ContainsFunc(x.methods, func(m recipe.Method) bool { return m.Param(name) != nil })
 }

@@ -103,7 +103,7 @@ func (p *Plan) key(field, usual string) string {
 	return usual
 }
 
-// relayered tells whether the output's layers are not the donor's one by one.
+// relayered reports whether the output's layers are not the donor's one by one.
 func (p *Plan) relayered() bool {
 	l := p.layouts[p.Donor]
 	if len(l.order) == 0 {
@@ -115,7 +115,7 @@ func (p *Plan) relayered() bool {
 	return slices.ContainsFunc(p.origins, func(o origin) bool { return o.model != p.origins[0].model }) || !p.inOrder()
 }
 
-// inOrder tells whether layer i of the output comes from layer i of an input throughout.
+// inOrder reports whether layer i of the output comes from layer i of an input throughout.
 func (p *Plan) inOrder() bool {
 	for i, from := range p.origins {
 		if from.layer != i {
@@ -189,13 +189,13 @@ func (p *Plan) editTokens(changed map[string]any) {
 	}
 }
 
-// writesHead tells whether the output has a head of its own.
+// writesHead reports whether the output has a head of its own.
 func (p *Plan) writesHead() bool {
 	return slices.ContainsFunc(p.Tensors, func(t Tensor) bool { return t.Role == arch.Head })
 }
 
-// losesHead tells whether the configuration speaks of a head of its own that the output does not have, as after a last
-// slice of a model whose head is its token table: without a word of the tie, a reader would make one up.
+// losesHead reports whether the configuration speaks of a head of its own that the output does not have, as after a
+// last slice of a model whose head is its token table: without a word of the tie, a reader would make one up.
 func (p *Plan) losesHead() bool {
 	known := slices.ContainsFunc(p.layouts, func(l *layout) bool { return l.tied || l.has(arch.Head) })
 	return known && !p.layouts[p.Donor].tied && !p.writesHead() &&

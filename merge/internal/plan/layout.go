@@ -168,12 +168,12 @@ func (l *layout) embedding() *entry {
 	return nil
 }
 
-// has tells whether an input stores a tensor of a role.
+// has reports whether an input stores a tensor of a role.
 func (l *layout) has(role arch.Role) bool {
 	return slices.ContainsFunc(l.tensors, func(e entry) bool { return e.role == role })
 }
 
-// final tells whether a tensor outside of the layers comes after them: the table's final norm and head.
+// final reports whether a tensor outside of the layers comes after them: the table's final norm and head.
 func (e *entry) final() bool {
 	switch e.role {
 	case arch.FinalNorm, arch.Head, arch.EmbedOut:

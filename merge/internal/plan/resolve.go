@@ -312,7 +312,7 @@ func (x *resolver) checkArchitectures() {
 	}
 }
 
-// used tells whether a model gives tensors, not only tokens.
+// used reports whether a model gives tensors, not only tokens.
 func (x *resolver) used(model int) bool {
 	for _, m := range x.modules {
 		for _, s := range m.runs {

@@ -141,7 +141,7 @@ func interpolate(values []recipe.Value, t float64) recipe.Value {
 // maxInteger bounds whole numbers to what a float64 holds exactly.
 const maxInteger = 1 << 53
 
-// whole tells whether a number can be a value of type Integer.
+// whole reports whether a number can be a value of type Integer.
 func whole(x float64) bool {
 	return x == math.Trunc(x) && math.Abs(x) <= maxInteger
 }

@@ -66,7 +66,7 @@ func (x *resolver) tensors() {
 	x.twice()
 }
 
-// loose tells whether a module has the tensors outside of the stacks.
+// loose reports whether a module has the tensors outside of the stacks.
 func (x *resolver) loose(m *module) bool { return m.name == "default" }
 
 // outside plans the tensors before or after the layers: all names that the inputs have, those of the first one first.

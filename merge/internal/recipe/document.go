@@ -96,7 +96,7 @@ func Parse(file string, text []byte, check func(*strictyaml.Reader, *Document)) 
 	return out, r.Err()
 }
 
-// IsMoE tells whether a file is a recipe for a mixture of experts: its first document has the key "experts".
+// IsMoE reports whether a file is a recipe for a mixture of experts: its first document has the key "experts".
 func IsMoE(text []byte) bool {
 	src, err := strictyaml.Parse("", text)
 	return err == nil && len(src.Documents) > 0 && src.Documents[0].Get("experts") != nil
@@ -406,7 +406,7 @@ func Order(docs []*Document) ([]*Document, error) {
 	return out, nil
 }
 
-// ready tells whether the results that a document uses are there.
+// ready reports whether the results that a document uses are there.
 func (d *Document) ready(byName map[string]*Document, placed map[*Document]bool) bool {
 	return !slices.ContainsFunc(d.References(), func(r Ref) bool {
 		needed, ok := byName[r.Model.Path]

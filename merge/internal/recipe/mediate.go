@@ -49,7 +49,7 @@ type Dense struct {
 // Keep says what a sparse expert keeps of its difference from the dense model.
 type Keep struct {
 	Kind  string  // magnitude (default, 0.1), energy, random, lowrank, bits, sign1
-	Value float64 // a share in [0, 1], the rank, or bits per element
+	Value float64 // a fraction in [0, 1], the rank, or bits per element
 }
 
 // Router says how prompts choose experts.
@@ -96,7 +96,7 @@ func mediateKeys(r *strictyaml.Reader, n *strictyaml.Node, m *Mediate) {
 	}
 
 	if v := o.Get("density"); v != nil {
-		m.Density = share(r, v, "density")
+		m.Density = fraction(r, v, "density")
 		if m.Density == 0 {
 			r.Add(v.Place, strictyaml.ErrValue, "density must be above 0")
 		}
@@ -124,8 +124,8 @@ func mediateKeys(r *strictyaml.Reader, n *strictyaml.Node, m *Mediate) {
 	o.Close()
 }
 
-// share reads a number from 0 to 1.
-func share(r *strictyaml.Reader, n *strictyaml.Node, what string) float64 {
+// fraction reads a number from 0 to 1.
+func fraction(r *strictyaml.Reader, n *strictyaml.Node, what string) float64 {
 	x := r.Number(n, what)
 	if x < 0 || x > 1 {
 		r.Add(n.Place, strictyaml.ErrValue, "%s must be from 0 to 1, not %s", what, n.Text)
@@ -158,7 +158,7 @@ func selection(r *strictyaml.Reader, n *strictyaml.Node) Select {
 	case "sigma", "threshold":
 		out.Value = r.Number(e.Value, e.Key)
 	case "top_fraction", "quantile":
-		out.Value = share(r, e.Value, e.Key)
+		out.Value = fraction(r, e.Value, e.Key)
 	case "top_k":
 		out.Value = float64(r.Int(e.Value, e.Key, 0, MaxLayers))
 	case "budget":
@@ -258,13 +258,13 @@ func dense(r *strictyaml.Reader, n *strictyaml.Node) Dense {
 	return out
 }
 
-// keep decodes keep: a share or {kind: value}.
+// keep decodes keep: a fraction or {kind: value}.
 func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
 	if n.Kind == strictyaml.Scalar {
 		if n.Text == "sign1" {
 			return Keep{Kind: "sign1"}
 		}
-		return Keep{Kind: "magnitude", Value: share(r, n, "keep")}
+		return Keep{Kind: "magnitude", Value: fraction(r, n, "keep")}
 	}
 
 	e, ok := single(r, n, "keep")
@@ -272,7 +272,7 @@ func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
 	switch {
 	case !ok:
 	case e.Key == "magnitude", e.Key == "energy", e.Key == "random":
-		out.Value = share(r, e.Value, e.Key)
+		out.Value = fraction(r, e.Value, e.Key)
 	case e.Key == "lowrank":
 		out.Value = float64(r.Int(e.Value, e.Key, 0, 1<<20))
 	case e.Key == "bits":
@@ -297,7 +297,7 @@ func router(r *strictyaml.Reader, n *strictyaml.Node, out *Router) {
 		out.Classifier = r.Choice(v, "classifier", "lda", "logistic", "mlp")
 	}
 	if v := o.Get("shrinkage"); v != nil {
-		out.Shrinkage = share(r, v, "shrinkage")
+		out.Shrinkage = fraction(r, v, "shrinkage")
 	}
 
 	if v := o.Get("prompts"); v != nil {

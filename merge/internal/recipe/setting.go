@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
@@ -54,12 +55,14 @@ func parameters(r *strictyaml.Reader, n *strictyaml.Node) Parameters {
 	return out
 }
 
+// errOpen is [strictyaml.ErrValue] of a number that a recipe leaves open, with what can be done about it.
+var errOpen = fmt.Errorf("%w%w", strictyaml.ErrValue, failure.New("", "compress merge search finds such numbers"))
+
 // setting decodes the value of a parameter.
 func setting(r *strictyaml.Reader, n *strictyaml.Node, name string) Setting {
 	switch {
 	case n.Kind == strictyaml.Map && n.Get("search") != nil:
-		r.Add(n.Place, strictyaml.ErrValue,
-			`%s is to be searched for: a merge needs a number here; "compress merge search" finds one`, name)
+		r.Add(n.Place, errOpen, "%s is to be searched for: a merge needs a number here", name)
 		return nil
 	case n.Kind == strictyaml.Map:
 		return Setting{rule(r, n, name)}

@@ -90,7 +90,7 @@ func (v Values) Bool(name string) bool { return v[name].Bool }
 // Text gives a parameter of type Text.
 func (v Values) Text(name string) string { return v[name].Text }
 
-// Has tells whether a parameter has a value: it was set or has a default.
+// Has reports whether a parameter has a value: it was set or has a default.
 func (v Values) Has(name string) bool {
 	_, ok := v[name]
 	return ok

@@ -26,7 +26,7 @@ var errRatio = errors.New("spectral: singular values too far apart")
 // sides are the shorter and the longer side.
 func (p Parts) sides() (short, long int) { return min(p.Rows, p.Cols), max(p.Rows, p.Cols) }
 
-// wide tells whether panels are columns.
+// wide reports whether panels are columns.
 func (p Parts) wide() bool { return p.Rows <= p.Cols }
 
 // read fills dst, [short, any], with a panel of matrix j.

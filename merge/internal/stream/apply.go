@@ -80,7 +80,7 @@ func (e *engine) store(s segment, dst []byte, x []float32, off int64) error {
 	return Narrow(dst, x, s.DType)
 }
 
-// finite tells whether no input was found to hold values that are not finite; those have an error of their own.
+// finite reports whether no input was found to hold values that are not finite; those have an error of their own.
 func (r *run) finite() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,7 +28,7 @@ type Counts struct {
 	Base     float64   // Σ b²
 }
 
-// count lets the device count a group; false leaves it to the host.
+// count lets the device count a group; false leaves it to the CPU.
 func (e *engine) count(g Group, segments []segment) (done bool, err error) {
 	if g.Census == nil || e.away == nil || len(segments) == 0 {
 		return false, nil
@@ -51,7 +51,7 @@ func (e *engine) count(g Group, segments []segment) (done bool, err error) {
 	defer j.free()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // the inputs are mapped files
 
-	// Kept until all is counted: if the device gives up half-way, the host counts the whole tensor.
+	// Kept until all is counted: if the device gives up half-way, the CPU counts the whole tensor.
 	var parts []Counts
 	for at := 0; at < len(segments) && e.ctx.Err() == nil; {
 		end := at + 1
@@ -89,7 +89,7 @@ func (e *engine) count(g Group, segments []segment) (done bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	e.result.There++
+	e.result.OnDevice++
 	return true, nil
 }
 

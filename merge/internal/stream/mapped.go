@@ -21,7 +21,7 @@ type Mapped struct {
 	dtype   safetensors.DType
 	round   safetensors.DType // elements are first rounded to this type; 0: not
 	release func()
-	// populated tells which windows were mapped; later passes find them so.
+	// populated lists which windows were mapped; later passes find them so.
 	populated []atomic.Bool
 }
 
@@ -60,7 +60,7 @@ func (m *Mapped) words(off, n int64) []uint16 {
 	return words(m.data[first:end])
 }
 
-// aligned tells whether elements of two bytes lie at their addresses.
+// aligned reports whether elements of two bytes lie at their addresses.
 func (m *Mapped) aligned() bool { return uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))%2 == 0 }
 
 // populate maps the window that comes after bytes [first, end), if they reach into a new one.

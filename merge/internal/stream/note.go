@@ -149,7 +149,7 @@ func (s segment) sampleZeros(data []byte, z *Zeros) error {
 	return nil
 }
 
-// isZero tells whether an element of little-endian data is 0 or -0.
+// isZero reports whether an element of little-endian data is 0 or -0.
 func isZero(data []byte, i int64, d safetensors.DType) bool {
 	size := width(d)
 	p := data[i*size:][:size]

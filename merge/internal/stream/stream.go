@@ -56,9 +56,9 @@ var (
 type Source interface {
 	// Read fills dst with the elements from off on, widened to float32.
 	Read(dst []float32, off int64) error
-	// Ahead tells that elements [off, off+n) will be read soon.
+	// Ahead announces that elements [off, off+n) will be read soon.
 	Ahead(off, n int64)
-	// Release tells that the tensor is not needed for now.
+	// Release announces that the tensor is not needed for now.
 	Release()
 }
 
@@ -91,8 +91,8 @@ type Behind interface{ ReadBehind(bytes int64) }
 type Options struct {
 	Workers int   // at most; 0: GOMAXPROCS
 	Memory  int64 // bytes of anonymous memory; 0: 1 GiB
-	// Device, away from the host, does the tasks of groups that it can; results may then differ from the host's
-	// by roundings of float32 and in the sign of zeros. nil: the host does all.
+	// Device, where it is a GPU, does the tasks of groups that it can; results may then differ from the CPU's
+	// by roundings of float32 and in the sign of zeros. nil: the CPU does all.
 	Device kernels.Device
 	// AllowNonFinite counts inputs' values that are not finite instead of refusing them.
 	AllowNonFinite bool
@@ -136,7 +136,7 @@ type Group struct {
 // Result is what a run found.
 type Result struct {
 	Workers   int // that ran: fewer than the options say where memory is short
-	There     int // tensors that the device merged or counted
+	OnDevice  int // tensors that the device merged or counted
 	NonFinite []NonFinite
 }
 
@@ -192,7 +192,7 @@ const (
 )
 
 type engine struct {
-	away  kernels.Device // that does what it can instead of the host; nil: none
+	away  kernels.Device // that does what it can instead of the CPU; nil: none
 	o     Options
 	sink  Sink
 	ctx   context.Context

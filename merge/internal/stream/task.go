@@ -17,7 +17,7 @@ type Task struct {
 	tensor     *method.Tensor
 }
 
-// Elsewhere is a suffix for what identifies a merge: the device, if it is not the host.
+// Elsewhere is a suffix for what identifies a merge: the device, if it is not the CPU.
 func Elsewhere(dev kernels.Device) string {
 	if dev == nil || dev.Info().Host {
 		return ""
@@ -25,7 +25,7 @@ func Elsewhere(dev kernels.Device) string {
 	return " on " + dev.Info().Name
 }
 
-// Away is a device that is not the host; nil if it is, or if there is none. To ask a device takes longer than
+// Away is a device that is not the CPU; nil if it is, or if there is none. To ask a device takes longer than
 // to merge a small tensor, as it looks how much memory is free, so it is asked once.
 func Away(dev kernels.Device) kernels.Device {
 	if dev == nil || dev.Info().Host {
@@ -34,7 +34,7 @@ func Away(dev kernels.Device) kernels.Device {
 	return dev
 }
 
-// TaskOf describes the merge of one tensor by a method, for a device away from the host, see [Away]; nil if
+// TaskOf describes the merge of one tensor by a method, for a device that is not the CPU, see [Away]; nil if
 // there is none, or if that cannot do exactly that.
 func TaskOf(there kernels.Device, name string, tensors []*method.Tensor) *Task {
 	if there == nil || len(tensors) != 1 {
@@ -108,7 +108,7 @@ func (k *Task) sparse(name string, weights []float64) bool {
 		}
 	}
 
-	// Weights that restore a norm would count in the mean over those who agree, where the host takes the recipe's.
+	// Weights that restore a norm would count in the mean over those who agree, where the CPU takes the recipe's.
 	if rule != "" && (k.arithmetic.Normalise || rule != "l1" && rule != "inverse_density" && rule != "none") {
 		return false
 	}
@@ -141,7 +141,7 @@ func (k *Task) sparse(name string, weights []float64) bool {
 	return true
 }
 
-// whole tells whether the task needs all elements at once.
+// whole reports whether the task needs all elements at once.
 func (k *Task) whole() bool {
 	for _, s := range k.sources {
 		if s.Keep > 0 {

@@ -12,16 +12,16 @@ import (
 	"github.com/modelcompress/compress/merge/internal/output"
 )
 
-// keyed is how many neighbouring elements are drawn by the numbers of one key.
+// keyed is how many neighbouring elements have the random numbers of one key.
 const keyed = 1 << 20
 
 // band is how many elements go to the device at a time, where a task does not need all of them.
 const band = 4 * keyed
 
-// errHost: the rest of the tensor is the host's, which finds out what is wrong, if anything is.
-var errHost = errors.New("left to the host")
+// errHost: the rest of the tensor is the CPU's, which finds out what is wrong, if anything is.
+var errHost = errors.New("left to the CPU")
 
-// there merges a group on the device, as far as that can be done, and gives the segments that are left to the host.
+// there merges a group on the device, as far as that can be done, and gives the segments that are left to the CPU.
 func (e *engine) there(g Group, segments []segment) ([]segment, error) {
 	if g.Task == nil || e.o.Device == nil || e.o.Device.Info().Host || len(segments) == 0 || segments[0].Done {
 		return segments, nil
@@ -60,7 +60,7 @@ func (e *engine) there(g Group, segments []segment) ([]segment, error) {
 
 	if e.ctx.Err() == nil {
 		e.mu.Lock()
-		e.result.There++
+		e.result.OnDevice++
 		e.mu.Unlock()
 	}
 
@@ -82,7 +82,7 @@ type job struct {
 	size   int64             // elements of each
 }
 
-// fits tells whether the tensors have one type, as they lie in their files, that the device takes.
+// fits reports whether the tensors have one type, as they lie in their files, that the device takes.
 func (j *job) fits() bool {
 	it := j.r.Item
 	if it.Align || it.Raw != nil || len(it.X) != len(j.k.sources) || !j.k.zero && it.Base == nil {
@@ -208,7 +208,7 @@ func (j *job) merge(part []segment) error {
 	return j.write(part, first)
 }
 
-// pieces calls f for parts of n elements within which one key draws.
+// pieces calls f for parts of n elements within which one key holds.
 func (j *job) pieces(first int64, n int, f func(lo, hi int) error) error {
 	if !j.k.random {
 		return f(0, n)

@@ -153,7 +153,7 @@ func (m *mapping) ruled(t *plan.Tensor, x *rule, id int) (Row, string) {
 	return Row{}, "its source is not among the models that are merged into " + t.Name
 }
 
-// Source tells what row of the output's table comes from, for one source of the tensor.
+// Source returns what row of the output's table comes from, for one source of the tensor.
 func (r *Rows) Source(source int, row int64) Row {
 	id := int(row)
 	if id >= len(r.v.ids) || r.v.ids[id] == "" && r.mapping.own[source][id] < 0 && !r.named(id) {
@@ -165,7 +165,7 @@ func (r *Rows) Source(source int, row int64) Row {
 	return r.mapping.defaults[id]
 }
 
-// named tells whether an id has a token, the empty one among them.
+// named reports whether an id has a token, the empty one among them.
 func (r *Rows) named(id int) bool {
 	got, ok := r.v.out.ids[r.v.ids[id]]
 	return ok && got == id

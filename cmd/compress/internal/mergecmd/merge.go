@@ -76,13 +76,13 @@ func Run(j *cli.Job, path string, o Options) (any, error) {
 
 	show(j, result, o.Out)
 
-	if i := opts.Device.Info(); !i.Host && result.There < result.Tensors {
+	if i := opts.Device.Info(); !i.Host && result.OnDevice < result.Tensors {
 		j.Remark("%s merged %d of %d tensors and the CPU the others: a GPU computes linear, task_arithmetic, ties "+
 			"(with --ties index) and dare, of tensors of one element type", i.Name,
-			result.There, result.Tensors)
+			result.OnDevice, result.Tensors)
 	}
 
-	return Result{result, o.Out, result.Seconds, result.BytesPerSecond, result.There}, nil
+	return Result{result, o.Out, result.Seconds, result.BytesPerSecond, result.OnDevice}, nil
 }
 
 // Result is the report of a merge with what only this run knows.
@@ -91,8 +91,8 @@ type Result struct {
 	Out            string  `json:"out"`
 	Seconds        float64 `json:"merge_seconds"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
-	// that a graphics processor merged; the others were merged on the host
-	There int `json:"tensors_on_device"`
+	// that a GPU merged; the CPU merged the others
+	OnDevice int `json:"tensors_on_device"`
 }
 
 // Check finds what is wrong with flags by themselves.
@@ -172,6 +172,9 @@ func showPlan(j *cli.Job, s *merge.Summary) {
 // show prints what was merged.
 func show(j *cli.Job, r *merge.Report, out string) {
 	warn(j, r.Warnings)
+	if r.Zeros != nil && len(r.Zeros.Lost) > 0 && r.Zeros.From == "" {
+		j.Note("--keep-zeros keeps the zeros of the base, or of the first model of a recipe without one")
+	}
 	if asked, err := j.Threads(); err == nil && r.Threads > 0 && r.Threads < cmp.Or(asked, runtime.GOMAXPROCS(0)) {
 		j.Note("--memory leaves room for %d of %d threads", r.Threads, cmp.Or(asked, runtime.GOMAXPROCS(0)))
 	}
@@ -195,9 +198,9 @@ func show(j *cli.Job, r *merge.Report, out string) {
 	t.Add("written", cli.Size(r.BytesOut))
 
 	if r.Ties != nil {
-		rule := "drawn ones stay"
+		rule := "those that stay are random"
 		if r.Ties.Rule == merge.TieIndex {
-			rule = "the first ones stay"
+			rule = "those of the lower index stay"
 		}
 		t.Add("at a threshold", fmt.Sprintf("%s of %s differences (%.1f %%); %s", cli.Thousands(r.Ties.Tied),
 			cli.Thousands(r.Ties.Elements), 100*float64(r.Ties.Tied)/float64(r.Ties.Elements), rule))

@@ -77,7 +77,7 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 		}
 	}
 
-	scaled := 0.0 // squared error of a kept element, as a share of its square
+	scaled := 0.0 // squared error of a kept element, as a fraction of its square
 	if k.Kind == "random" && k.Value > 0 {
 		scaled = (1/k.Value - 1) * (1/k.Value - 1)
 	}
@@ -172,7 +172,7 @@ type spectrum struct {
 	energy []square
 }
 
-// energy makes the passes that find how many of the largest differences of each expert hold a share of all
+// energy makes the passes that find how many of the largest differences of each expert hold a fraction of all
 // their squares.
 func (k Keep) energy(t *method.Tensor, parts []*Part, next func(want []int64) []method.Pass) []method.Pass {
 	fresh := func() any {
@@ -240,7 +240,7 @@ func (s spectrum) value(bin int) float64 {
 	return (math.Ldexp(float64(s.energy[bin].hi), 64) + float64(s.energy[bin].lo)) * u * u
 }
 
-// cut is where the largest magnitudes of a stream reach a share of the energy: in bin, with above before it,
+// cut is where the largest magnitudes of a stream reach a fraction of the energy: in bin, with above before it,
 // missing energy.
 type cut struct {
 	bin     int
@@ -250,14 +250,14 @@ type cut struct {
 }
 
 // cut walks down from the largest magnitudes.
-func (s spectrum) cut(share float64) cut {
+func (s spectrum) cut(fraction float64) cut {
 	var total float64
 	for i := bins - 1; i >= 0; i-- {
 		total += s.value(i)
 	}
 
-	want := share * total
-	if share <= 0 || total == 0 {
+	want := fraction * total
+	if fraction <= 0 || total == 0 {
 		return cut{done: true}
 	}
 
@@ -313,7 +313,7 @@ func finer(parts []*Part, cuts []cut, next func(want []int64) []method.Pass) met
 	}
 }
 
-// count is how many magnitudes reach the share, given those of the cut's bin.
+// count is how many magnitudes reach the fraction, given those of the cut's bin.
 func (c cut) count(h []int64) int64 {
 	if c.done {
 		return c.above

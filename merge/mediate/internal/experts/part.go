@@ -67,15 +67,15 @@ func size(shape []int64) (n, rows, cols int64) {
 	return n, n / cols, cols
 }
 
-// wanted is how many elements a share keeps: ⌊share·n⌋, at least one unless the share is 0.
-func wanted(n int64, share float64) int64 {
+// wanted is how many elements a fraction keeps: ⌊fraction·n⌋, at least one unless the fraction is 0.
+func wanted(n int64, fraction float64) int64 {
 	switch {
-	case share <= 0:
+	case fraction <= 0:
 		return 0
-	case share >= 1:
+	case fraction >= 1:
 		return n
 	}
-	return min(n, max(1, int64(share*float64(n))))
+	return min(n, max(1, int64(fraction*float64(n))))
 }
 
 // encoding is the smallest one for kept elements, and its bytes.
@@ -130,7 +130,7 @@ func (k Keep) Bound(name string, shape []int64, d safetensors.DType) int64 {
 	return bytes + header
 }
 
-// factored tells whether a tensor gets factors of low rank: a matrix for which they are no larger.
+// factored reports whether a tensor gets factors of low rank: a matrix for which they are no larger.
 func (k Keep) factored(shape []int64) bool {
 	n, rows, cols := size(shape)
 	return len(shape) == 2 && k.Value >= 1 && int64(k.Value)*(rows+cols) < n && int64(k.Value) <= min(rows, cols)

@@ -238,7 +238,7 @@ func f32(p []byte, i int64) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
 }
 
-// dense tells whether every element changes, so that elements are not listed one by one.
+// dense reports whether every element changes, so that elements are not listed one by one.
 func (s *Stored) dense() bool {
 	return s.Encoding == Signs || s.Encoding == LowRank || s.Encoding == Codes
 }

@@ -186,7 +186,8 @@ func (ws *Workspace) overflow(list []Weighted, tensor string, d safetensors.DTyp
 	return -1
 }
 
-// sum leaves the effective weights of a part in acc, and what somebody keeps in hit; all tells that this is everything.
+// sum leaves the effective weights of a part in acc, and what somebody keeps in hit; all reports that this is
+// everything.
 func (ws *Workspace) sum(list []Weighted, tensor string, d safetensors.DType, dense []byte,
 	lo, hi int64,
 ) (all bool, err error) {

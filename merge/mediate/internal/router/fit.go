@@ -18,9 +18,10 @@ type Options struct {
 // Quality is how a router does on prompts that it was not trained on.
 type Quality struct {
 	HeldOut  int     // how many there were; 0: too few prompts, so that nothing else is known
-	Accuracy float64 // share whose expert is the most likely one
+	Accuracy float64 // fraction whose expert is the most likely one
 	LogLoss  float64 // nats
-	// Seen tells that the threshold is that of the prompts that the router was trained on, as there are too few others.
+	// Seen reports that the threshold is that of the prompts that the router was trained on, as there are too few
+	// others.
 	Seen bool
 }
 
@@ -208,7 +209,8 @@ func (r *Router) discriminants(train sample, experts int, shrinkage float64) err
 	return r.prepare()
 }
 
-// The temperatures that are tried. Held-out prompts that are all told apart want none at all, and say nothing about it.
+// The temperatures that are tried. Held-out prompts that are all routed rightly want none at all, and say nothing about
+// it.
 const (
 	coldest = 1e-3
 	hottest = 1e3

@@ -70,7 +70,7 @@ type Router struct {
 	Classifier  string
 	Mean        linalg.Matrix // of the experts' features [T, d]
 	Chol        linalg.Matrix // lower factor of the covariance within experts [d, d]
-	Prior       []float64     // shares of the prompts
+	Prior       []float64     // fractions of the prompts
 	Bias        []float64     // of the discriminants
 	Temperature float64
 	Outside     float64 // the square of the Mahalanobis distance above which a prompt is unlike all experts'
