@@ -208,6 +208,14 @@ func (s *single) Set(text string) error {
 	return s.Value.Set(text)
 }
 
+// Try gives a flag a value to see whether it takes it. Unlike a command line, it may do so any number of times.
+func Try(f *pflag.Flag, text string) error {
+	if s, ok := f.Value.(*single); ok {
+		return s.Value.Set(text)
+	}
+	return f.Value.Set(text)
+}
+
 // MayBeEmpty marks flags for which an empty text is a value; for the others it is a slip, such as a variable
 // that is not set.
 func MayBeEmpty(cmd *cobra.Command, flags ...string) { mark(cmd, emptyMark, flags) }

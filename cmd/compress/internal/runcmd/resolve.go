@@ -596,7 +596,7 @@ func (b *builder) tryFlag(f *pflag.Flag, e strictyaml.Entry, text string) {
 		return
 	}
 
-	if err := f.Value.Set(text); err != nil {
+	if err := cli.Try(f, text); err != nil {
 		want := valueKinds[f.Value.Type()]
 		if want == "" {
 			want = "a " + f.Value.Type()
