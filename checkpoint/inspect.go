@@ -144,7 +144,7 @@ func (r *Inspection) verify(ctx context.Context, path string, loads bool, e env)
 	return err
 }
 
-// FitTokenizer tells whether a model knows every token of a tokenizer. A model may have more: rows that fill
+// FitTokenizer reports whether a model knows every token of a tokenizer. A model may have more: rows that fill
 // its table up.
 func FitTokenizer(path string, tok *tokenizer.Tokenizer, c *arch.Config) error {
 	if tok.VocabSize() <= c.Vocab {

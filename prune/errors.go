@@ -25,7 +25,8 @@ var (
 	// ErrMasks: a file of masks to prune by does not fit the model.
 	ErrMasks = errors.New("unusable masks")
 	// ErrDamaged: the finished output of an earlier run is not as that run wrote it.
-	ErrDamaged = failure.New("finished weights are not as they were written", "--overwrite without --resume starts anew")
+	ErrDamaged = failure.New("finished weights are not as they were written",
+		"--overwrite without --resume starts anew")
 	// ErrConstant: all scores of a matrix are the same, so that they rank nothing.
 	ErrConstant = errors.New("scores are constant")
 )

@@ -77,7 +77,7 @@ type recorded struct {
 // maxManifest bounds the record that is read back: a few times that of the largest models.
 const maxManifest = 256 << 20
 
-// readZeros reads from the record of a finished output how many zeros each matrix was given; nil without a record, which
+// readZeros reads from the record of a finished output how many zeros each matrix has; nil without a record, which
 // outputs of early builds do not have.
 func readZeros(dir string) (map[string]int64, error) {
 	text, err := safefile.ReadFile(filepath.Join(dir, ManifestFile), maxManifest)
@@ -106,7 +106,8 @@ func readZeros(dir string) (map[string]int64, error) {
 // finished folder, so that damage among those that stayed is not seen here; but a resumed run counts zeros anyway.
 func (w *walk) asRecorded(t Tensor) error {
 	if want, ok := w.zeros[t.Name]; ok && want != t.Zeros {
-		return w.fail(t.Name, fmt.Errorf("%w: it has %d zeros, and %s says %d", ErrDamaged, t.Zeros, ManifestFile, want))
+		return w.fail(t.Name,
+			fmt.Errorf("%w: it has %d zeros, and %s says %d", ErrDamaged, t.Zeros, ManifestFile, want))
 	}
 	return nil
 }

@@ -414,7 +414,7 @@ func (w *walk) letGo(l int) {
 	}
 }
 
-// finished tells whether an interrupted run has written all matrices of a block.
+// finished reports whether an interrupted run has written all matrices of a block.
 func (w *walk) finished(linears []lm.Linear) bool {
 	if w.o.Out == nil {
 		return false
