@@ -89,7 +89,7 @@ func (k *packer) keep(row, mask []byte) {
 	}
 }
 
-// isZero tells whether a little-endian float is zero, of either sign.
+// isZero reports whether a little-endian float is zero, of either sign.
 func isZero(v []byte) bool {
 	last := len(v) - 1
 	for _, b := range v[:last] {
@@ -199,7 +199,7 @@ func readPacked(src *safetensors.Dir, module string) (packed, error) {
 	return p, nil
 }
 
-// check reads the bitmask of a packed matrix, and its row offsets if it has them, and tells whether they name
+// check reads the bitmask of a packed matrix, and its row offsets if it has them, and reports whether they name
 // its values.
 func (p *packed) check(ctx context.Context, src *safetensors.Dir) error {
 	width := (p.cols + 7) / 8

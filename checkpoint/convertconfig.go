@@ -93,14 +93,14 @@ type quantization struct {
 	Groups map[string]any `json:"config_groups"`
 }
 
-// onlyPacked tells whether a quantization_config says nothing but that matrices are packed as bitmasks.
+// onlyPacked reports whether a quantization_config says nothing but that matrices are packed as bitmasks.
 func onlyPacked(raw json.RawMessage) bool {
 	var q quantization
 	return json.Unmarshal(raw, &q) == nil && slices.Contains([]string{sparseBitmask, "dense"}, q.Sparsity.Format) &&
 		len(q.Groups) == 0
 }
 
-// isPacked tells whether a configuration says that matrices are packed as bitmasks.
+// isPacked reports whether a configuration says that matrices are packed as bitmasks.
 func isPacked(config *orderedjson.Object) bool {
 	var q quantization
 	raw := config.Get("quantization_config")

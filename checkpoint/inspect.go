@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/kernels"
@@ -132,7 +131,6 @@ func (r *Inspection) verify(ctx context.Context, path string, loads bool, e env)
 	switch {
 	case err == nil:
 		r.Verified = append(r.Verified, "tokenizer")
-	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	}
 

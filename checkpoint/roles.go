@@ -58,7 +58,7 @@ func (t *roleTable) find(name string) *arch.Tensor {
 	return nil
 }
 
-// linear tells whether a tensor is a matrix of a block.
+// linear reports whether a tensor is a matrix of a block.
 func (t *roleTable) linear(name string) bool {
 	e := t.find(name)
 	return e != nil && e.Part == "" && e.Role.Linear()

@@ -60,7 +60,7 @@ func (r *Inspection) verifyPacked(ctx context.Context, src *safetensors.Dir, par
 	return nil
 }
 
-// checkPattern tells whether no four columns that lie together have more than two values.
+// checkPattern reports whether no four columns that lie together have more than two values.
 func (p *packed) checkPattern(ctx context.Context, src *safetensors.Dir) error {
 	width := (p.cols + 7) / 8
 	rows := max(1, pieceBytes/width)

@@ -300,6 +300,9 @@ func (s *Saver) value(p *param) (kernels.Mat, error) {
 	return p.Value, err
 }
 
+// Dir is the folder that the output is, or will be, in.
+func (s *Saver) Dir() string { return s.folder.Dir() }
+
 // AddFile adds a small file of the caller's to the output: Finish writes it beside the weights. It does nothing
 // once the output is complete. The error wraps [ErrFileName] for a name that is no plain file name, or that the
 // weights or a file of the source have.

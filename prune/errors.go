@@ -24,6 +24,9 @@ var (
 	ErrGradients = grads.ErrUnfit
 	// ErrMasks: a file of masks to prune by does not fit the model.
 	ErrMasks = errors.New("unusable masks")
+	// ErrDamaged: the finished output of an earlier run is not as that run wrote it.
+	ErrDamaged = failure.New("finished weights are not as they were written",
+		"--overwrite without --resume starts anew")
 	// ErrConstant: all scores of a matrix are the same, so that they rank nothing.
 	ErrConstant = errors.New("scores are constant")
 )

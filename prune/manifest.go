@@ -2,7 +2,12 @@ package prune
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
@@ -67,6 +72,44 @@ type recorded struct {
 	Zeros    int64   `json:"zeros"`
 	Sparsity float64 `json:"sparsity"`
 	Dense    bool    `json:"dense,omitempty"` // left as it was
+}
+
+// maxManifest bounds the record that is read back: a few times that of the largest models.
+const maxManifest = 256 << 20
+
+// readZeros reads from the record of a finished output how many zeros each matrix has; nil without a record, which
+// outputs of early builds do not have.
+func readZeros(dir string) (map[string]int64, error) {
+	text, err := safefile.ReadFile(filepath.Join(dir, ManifestFile), maxManifest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	var m struct {
+		Tensors []recorded `json:"tensors"`
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", filepath.Join(dir, ManifestFile), ErrDamaged, err)
+	}
+
+	zeros := map[string]int64{}
+	for _, t := range m.Tensors {
+		zeros[t.Name] = t.Zeros
+	}
+	return zeros, nil
+}
+
+// asRecorded compares a matrix of a finished output with its record. The weights themselves have no checksum in a
+// finished folder, so that damage among those that stayed is not seen here; but a resumed run counts zeros anyway.
+func (w *walk) asRecorded(t Tensor) error {
+	if want, ok := w.zeros[t.Name]; ok && want != t.Zeros {
+		return w.fail(t.Name,
+			fmt.Errorf("%w: it has %d zeros, and %s says %d", ErrDamaged, t.Zeros, ManifestFile, want))
+	}
+	return nil
 }
 
 // calibratedBy takes from windows what belongs here; nil of nil.

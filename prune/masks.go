@@ -68,7 +68,7 @@ func (f *Masks) write(name string, keep kernels.Mat) error {
 	return f.w.Write(name, raw)
 }
 
-// damaged tells whether an interrupted run has finished a mask that is not as it wrote it.
+// damaged reports whether an interrupted run has finished a mask that is not as it wrote it.
 func (f *Masks) damaged(name string) bool { return f != nil && f.w.Damaged(name) }
 
 // restored says that the mask of a finished weight is there.

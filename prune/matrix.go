@@ -354,7 +354,7 @@ func (w *walk) unranked(m Metric, in Inputs, score float32) error {
 	return fmt.Errorf("metric %s: %w: all are %g", m.Name, ErrConstant, score)
 }
 
-// streams tells whether a formula can be computed and selected from a few rows at a time.
+// streams reports whether a formula can be computed and selected from a few rows at a time.
 func (w *walk) streams(c *change) bool {
 	rows := c.plan.pattern.Structured() || c.plan.group == Row
 	return w.o.Metric.program != nil && rows && w.host && !c.in.lacks(w.o.Metric.Needs)

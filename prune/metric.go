@@ -62,7 +62,7 @@ type Inputs struct {
 	Factor func() (kernels.Mat, error)
 }
 
-// lacks tells whether statistics that a metric needs are not there, since no token reached the matrix.
+// lacks reports whether statistics that a metric needs are not there, since no token reached the matrix.
 func (in Inputs) lacks(needs Stats) bool {
 	return needs&ofInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
 }

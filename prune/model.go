@@ -86,7 +86,8 @@ type walk struct {
 	targets   map[string]float64  // sparsity by tensor name, where blocks do not settle it
 	patterns  []Pattern           // by block, where the allocation gives each its own
 	gradients *grads.Set
-	given     *givenMasks // nil: the metric chooses
+	given     *givenMasks      // nil: the metric chooses
+	zeros     map[string]int64 // of the matrices of a finished output, as its record says; nil: there is none
 }
 
 // site is the device that a walk computes on. What never changes of its description is asked for once:
@@ -149,6 +150,11 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 		return nil, err
 	}
 
+	if o.Out != nil && o.Out.Complete() {
+		if w.zeros, err = readZeros(o.Out.Dir()); err != nil {
+			return nil, err
+		}
+	}
 	if o.MasksFrom != "" {
 		w.report.Meaning = "what the masks say goes"
 		w.given, err = openGiven(o.MasksFrom, m)
@@ -408,7 +414,7 @@ func (w *walk) letGo(l int) {
 	}
 }
 
-// finished tells whether an interrupted run has written all matrices of a block.
+// finished reports whether an interrupted run has written all matrices of a block.
 func (w *walk) finished(linears []lm.Linear) bool {
 	if w.o.Out == nil {
 		return false
@@ -442,6 +448,9 @@ func (w *walk) restore(ctx context.Context, l int, linears []lm.Linear) error {
 		}
 
 		t, err := w.describe(lin, stored, Tensor{}, nil)
+		if err == nil {
+			err = w.asRecorded(t)
+		}
 		if err != nil {
 			return err
 		}

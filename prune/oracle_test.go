@@ -373,7 +373,7 @@ func (r *oracleRun) compareSelection(t *testing.T, m *lm.Model, device string) {
 	}
 }
 
-// overflows tells whether scores of the reference are not finite.
+// overflows reports whether scores of the reference are not finite.
 func (r *oracleRun) overflows() bool {
 	for _, name := range r.tensors.Names() {
 		if strings.HasSuffix(name, ".score") {

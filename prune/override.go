@@ -69,7 +69,7 @@ var linearRoles = []arch.Role{
 	arch.Down, arch.SharedGate, arch.SharedUp, arch.SharedGateUp, arch.SharedDown,
 }
 
-// fits tells whether a matrix is meant. match is the compiled expression.
+// fits reports whether a matrix is meant. match is the compiled expression.
 func (v Override) fits(l lm.Linear, blocks int, match *regexp.Regexp) bool {
 	return match.MatchString(l.Name) && (len(v.Roles) == 0 || slices.Contains(v.Roles, string(l.Role))) &&
 		(len(v.Blocks) == 0 || slices.Contains(v.Blocks, l.Block) || slices.Contains(v.Blocks, l.Block-blocks))

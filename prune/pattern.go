@@ -50,7 +50,7 @@ func (p Pattern) fault() error {
 		maxGroup)
 }
 
-// Structured tells whether the pattern is N:M.
+// Structured reports whether the pattern is N:M.
 func (p Pattern) Structured() bool { return p.M > 0 }
 
 // Sparsity is N/M, 0 for the unstructured pattern.

@@ -332,7 +332,8 @@ func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
 	return nil
 }
 
-// compared notes the errors of a matrix's outputs without the update and with it, and tells whether it is to be undone.
+// compared notes the errors of a matrix's outputs without the update and with it, and reports whether it is to be
+// undone.
 func (c *change) compared(masked, updated float64, guard bool) (undo bool) {
 	c.t.Undone = guard && updated > masked
 	if c.t.Change = (&Change{Masked: masked, Updated: updated}); c.t.Undone {

@@ -35,7 +35,7 @@ func (s *slot) add(begin, end int64) {
 	s.have = slices.Replace(s.have, from, to, span{begin, end})
 }
 
-// done tells whether every byte was written.
+// done reports whether every byte was written.
 func (s *slot) done() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

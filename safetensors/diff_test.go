@@ -100,7 +100,7 @@ func decode(t *rapid.T, text []byte) (v any) {
 	return v
 }
 
-// known tells whether both libraries may rightly differ about a file. The other one accepts
+// known reports whether both libraries may rightly differ about a file. The other one accepts
 // duplicate keys, a leading space, invalid UTF-8, half surrogate pairs, a header that is null
 // and places of tensors without bytes inside others in some orders; it refuses further fields
 // and the newer dtypes.

@@ -255,7 +255,7 @@ func (d *Dir) Shard(base string) *File { return d.files[base] }
 // ShardOf gives the base name of the file that holds a tensor, "" for an unknown tensor.
 func (d *Dir) ShardOf(name string) string { return d.shardOf[name] }
 
-// Indexed tells whether the folder was opened by its index file.
+// Indexed reports whether the folder was opened by its index file.
 func (d *Dir) Indexed() bool { return d.index != nil }
 
 // IndexMetadata gives a copy of the index file's metadata as JSON texts, nil without an index. Its total_size is what

@@ -309,7 +309,7 @@ func (d *DirWriter) reopen() error {
 	return nil
 }
 
-// published tells whether everything has its final name already.
+// published reports whether everything has its final name already.
 func (d *DirWriter) published() bool {
 	if slices.ContainsFunc(d.writers, func(w *Writer) bool { return !w.finished }) {
 		return false
@@ -360,7 +360,7 @@ func (d *DirWriter) WriteAt(name string, p []byte, off int64) error {
 // MarkDone says that a resumed output has all bytes of a tensor already; see Writer.MarkDone.
 func (d *DirWriter) MarkDone(name string) error { return d.writer(name).MarkDone(name) }
 
-// Done tells whether all bytes of a tensor are there; tensors without bytes always are.
+// Done reports whether all bytes of a tensor are there; tensors without bytes always are.
 func (d *DirWriter) Done(name string) bool { return d.writer(name).Done(name) }
 
 // Remaining lists the tensors that are not completely written, in the caller's order.

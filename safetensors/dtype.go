@@ -61,7 +61,7 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// Valid tells whether d is one of the format's types.
+// Valid reports whether d is one of the format's types.
 func (d DType) Valid() bool { return d > 0 && d < numDTypes }
 
 // Bits gives the size of one element in bits: 4, 6, 8, 16, 32 or 64; 0 for an invalid type.
@@ -164,6 +164,6 @@ func (i Info) Elements() int64 {
 	return n
 }
 
-// Aligned tells whether the tensor's offset is a multiple of its element size, so that a view
+// Aligned reports whether the tensor's offset is a multiple of its element size, so that a view
 // into a mapping may be reinterpreted as a slice of that type.
 func (i Info) Aligned() bool { return i.Offset%i.DType.Align() == 0 }

@@ -319,7 +319,7 @@ func (f *File) lost(at int64) error {
 	return locate(fault(ErrTruncated, at, "it became shorter while it was read"), f.path, name)
 }
 
-// shortened tells whether pages of the mapping are gone. Where the file was closed meanwhile, it was asked before.
+// shortened reports whether pages of the mapping are gone. Where the file was closed meanwhile, it was asked before.
 func (f *File) shortened() bool {
 	stat, err := f.file.Stat()
 	return err != nil || stat.Size() < f.size

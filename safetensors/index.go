@@ -127,7 +127,7 @@ func weightMap(s *scanner) (map[string]string, error) {
 	return m, err
 }
 
-// plainName tells whether a name is no more than a file of the folder itself.
+// plainName reports whether a name is no more than a file of the folder itself.
 func plainName(name string) bool {
 	return name != "." && len(name) <= 255 && !strings.ContainsAny(name, "/\\\x00") && filepath.IsLocal(name)
 }

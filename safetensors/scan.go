@@ -329,7 +329,7 @@ type keySet struct {
 	many map[string]struct{}
 }
 
-// add tells whether key is new.
+// add reports whether key is new.
 func (k *keySet) add(key string) bool {
 	if slices.Contains(k.few[:k.n], key) {
 		return false

@@ -113,7 +113,7 @@ func openPartial(path string, flag int) (*os.File, error) {
 	}
 }
 
-// lockSame locks f and tells whether path still leads to it.
+// lockSame locks f and reports whether path still leads to it.
 func lockSame(f *os.File, path string) (bool, error) {
 	mine, err := f.Stat()
 	if err != nil {

@@ -232,7 +232,7 @@ func (w *Writer) adopt() error {
 	return nil
 }
 
-// sameLayout tells whether f has the layout's size and all bytes before the data.
+// sameLayout reports whether f has the layout's size and all bytes before the data.
 func sameLayout(f *os.File, l *layout) error {
 	stat, err := f.Stat()
 	if err != nil {
@@ -343,7 +343,7 @@ func (w *Writer) MarkDone(name string) error {
 	return nil
 }
 
-// Done tells whether all bytes of a tensor are there; tensors without bytes always are.
+// Done reports whether all bytes of a tensor are there; tensors without bytes always are.
 func (w *Writer) Done(name string) bool {
 	i, ok := w.byName[name]
 	return ok && w.slots[i].done()

@@ -195,6 +195,9 @@ func (f *Folder) Done(name string) bool { return f.done[name] }
 // Complete reports whether an earlier run of the same job, or Finish, has finished the output.
 func (f *Folder) Complete() bool { return f.complete }
 
+// Dir is the folder's final name, absolute.
+func (f *Folder) Dir() string { return f.dir }
+
 // Closed reports whether nothing can be written any more.
 func (f *Folder) Closed() bool { return f.complete || f.over }
 

@@ -128,7 +128,7 @@ func (s *subject) prepare(ctx context.Context) (err error) {
 	return s.sample(ctx, sampled(s.dense.Blocks(), o.Blocks))
 }
 
-// uses tells whether expressions may look at a terminal.
+// uses reports whether expressions may look at a terminal.
 func (s *subject) uses(t gp.Symbol) bool {
 	return t == gp.X || t == gp.G || slices.Contains(s.o.Symbols, t) // the references use them
 }

@@ -2,7 +2,7 @@ package actstats
 
 import "github.com/modelcompress/compress/kernels"
 
-// Idle tells whether all that is needed, of the inputs of a matrix and of its gradients g, is 0: scores made of
+// Idle reports whether all that is needed, of the inputs of a matrix and of its gradients g, is 0: scores made of
 // it are 0 then, and it makes no difference which weights go.
 func Idle(needs Set, g kernels.Mat, squares, sums, variances []float64) bool {
 	needs &= SumSquares | Sums | Variances | Gradients
@@ -13,7 +13,7 @@ func Idle(needs Set, g kernels.Mat, squares, sums, variances []float64) bool {
 		(needs&Gradients == 0 || zeroMat(g))
 }
 
-// zeroMat tells whether a matrix in host memory, F16 or F32, is all zeros of either sign.
+// zeroMat reports whether a matrix in host memory, F16 or F32, is all zeros of either sign.
 func zeroMat(g kernels.Mat) bool {
 	for i := range g.Rows {
 		if g.DType() == kernels.F32 {

@@ -173,7 +173,7 @@ func Resident(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 	return there, nil
 }
 
-// negative tells whether a run of floats of a width has a sign.
+// negative reports whether a run of floats of a width has a sign.
 func negative(raw []byte, size int) bool {
 	for at := size - 1; at < len(raw); at += size {
 		if raw[at]&0x80 != 0 {

@@ -26,7 +26,7 @@ type Set struct {
 // Name is the tensor that holds the gradients of a matrix.
 func Name(l lm.Linear) string { return strings.TrimSuffix(l.Name, ".weight") + ".G" }
 
-// Fit tells whether the gradients are those of a model, and whether there are any; model and data are
+// Fit reports whether the gradients are those of a model, and whether there are any; model and data are
 // fingerprints, of which the second is empty in a run without calibration data. The notes are about what a file
 // does not say, and what nobody asked for.
 func (s *Set) Fit(m *lm.Model, model, data string) (notes []string, err error) {
@@ -52,7 +52,7 @@ func (s *Set) Fit(m *lm.Model, model, data string) (notes []string, err error) {
 		ErrUnfit, len(linears))
 }
 
-// checkFile tells whether the file was made for a model and has its matrices.
+// checkFile reports whether the file was made for a model and has its matrices.
 func (s *Set) checkFile(linears []lm.Linear, model, data string) (notes []string, err error) {
 	if notes, err = s.origin(model, data); err != nil {
 		return notes, err
@@ -103,7 +103,7 @@ func (s *Set) origin(model, data string) (notes []string, err error) {
 	return []string{}, nil
 }
 
-// check tells whether the file has the gradients of a matrix.
+// check reports whether the file has the gradients of a matrix.
 func (s *Set) check(l lm.Linear) error {
 	name := Name(l)
 	info, ok := s.File.Info(name)

@@ -121,7 +121,7 @@ func F64(dev kernels.Device, m kernels.Mat) ([]float64, error) {
 	return out, nil
 }
 
-// Same tells whether all elements of an F32 matrix are v, which is not NaN.
+// Same reports whether all elements of an F32 matrix are v, which is not NaN.
 func Same(m kernels.Mat, v float32) bool {
 	for i := range m.Rows {
 		for _, x := range m.RowF32(i) {
@@ -133,7 +133,7 @@ func Same(m kernels.Mat, v float32) bool {
 	return true
 }
 
-// Constant tells whether all scores of a matrix are the same, and which. It looks no further than it has to.
+// Constant reports whether all scores of a matrix are the same, and which. It looks no further than it has to.
 func Constant(dev kernels.Device, s kernels.Score) (first float32, same bool, err error) {
 	var col kernels.Mat
 	if !s.Col.IsZero() {

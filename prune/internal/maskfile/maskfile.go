@@ -184,7 +184,7 @@ func sum(file *safetensors.File, name string) (uint32, error) {
 	}
 }
 
-// Damaged tells whether an interrupted run has not left a tensor as it noted it, so that it has to be written.
+// Damaged reports whether an interrupted run has not left a tensor as it noted it, so that it has to be written.
 func (f *File) Damaged(name string) bool { return f.damaged[name] }
 
 // Write writes a whole tensor.
