@@ -293,7 +293,7 @@ func TestFaults(t *testing.T) {
 		"is there twice":     func(p *Plan) { p.Tasks = append(p.Tasks, p.Tasks[0]) },
 		"no such file":       func(p *Plan) { p.Edits = []string{"nothing.json"} },
 		"no column \"goal\"": func(p *Plan) { p.Safety = &Safety{File: nano + "text/test.txt"} },
-		"want a string":      func(p *Plan) { p.Texts = []Text{{Name: "x", File: nano + "tasks/base.jsonl"}} },
+		"known forms: a string":      func(p *Plan) { p.Texts = []Text{{Name: "x", File: nano + "tasks/base.jsonl"}} },
 	} {
 		p := small([]int{1}, Editor{Method: "ft", HParams: quick})
 		change(&p)

@@ -62,8 +62,9 @@ func TestCollect(t *testing.T) {
 		want.Scale(1 / float64(len(places)))
 
 		// products of a dozen float32 rows, summed in float32: a few roundings of 2^-24 of the largest
+		tolerance := 1e-6 * want.Norm()
 		for i := range want.Data {
-			if math.Abs(got.Moments[l].Data[i]-want.Data[i]) > 1e-6*want.Norm() {
+			if math.Abs(got.Moments[l].Data[i]-want.Data[i]) > tolerance {
 				t.Fatalf("layer %d, element %d: %g, want %g", l, i, got.Moments[l].Data[i], want.Data[i])
 			}
 		}
