@@ -35,12 +35,12 @@ func small(counts []int, editors ...Editor) Plan {
 	return Plan{
 		Editors: editors, Edits: []string{nano + "edits.json"}, Counts: counts,
 		Tasks: []Task{{Entry: nano + "tasks/base.yaml", Limit: 10}},
-		Near:  2, Drift: 4, Draws: 100,
+		Near:  2, Drift: 4, Draws: 100, Stats: Stats{Tokens: 500},
 	}
 }
 
 // quick are hyper-parameters that take few steps.
-const quick = "steps: 6"
+const quick = "steps: 3"
 
 func study(t *testing.T, m *lm.Model, p Plan, dir string) *Report {
 	t.Helper()
