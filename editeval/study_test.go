@@ -35,12 +35,12 @@ func small(counts []int, editors ...Editor) Plan {
 	return Plan{
 		Editors: editors, Edits: []string{nano + "edits.json"}, Counts: counts,
 		Tasks: []Task{{Entry: nano + "tasks/base.yaml", Limit: 10}},
-		Near:  2, Drift: 4, Draws: 100,
+		Near:  2, Drift: 4, Draws: 100, Stats: Stats{Tokens: 500},
 	}
 }
 
 // quick are hyper-parameters that take few steps.
-const quick = "steps: 6"
+const quick = "steps: 3"
 
 func study(t *testing.T, m *lm.Model, p Plan, dir string) *Report {
 	t.Helper()
@@ -286,14 +286,14 @@ func TestTexts(t *testing.T) {
 func TestFaults(t *testing.T) {
 	m := nanoModel(t)
 	for want, change := range map[string]func(p *Plan){
-		"no editors":         func(p *Plan) { p.Editors = nil },
-		"counts: the small":  func(p *Plan) { p.Counts = []int{1000} },
-		"layers[0]: 99":      func(p *Plan) { p.Editors[0].HParams = "layers: [99]" },
-		"no_such_task":       func(p *Plan) { p.Tasks = []Task{{Entry: "no_such_task"}} },
-		"is there twice":     func(p *Plan) { p.Tasks = append(p.Tasks, p.Tasks[0]) },
-		"no such file":       func(p *Plan) { p.Edits = []string{"nothing.json"} },
-		"no column \"goal\"": func(p *Plan) { p.Safety = &Safety{File: nano + "text/test.txt"} },
-		"known forms":        func(p *Plan) { p.Texts = []Text{{Name: "x", File: nano + "tasks/base.jsonl"}} },
+		"no editors":            func(p *Plan) { p.Editors = nil },
+		"counts: the small":     func(p *Plan) { p.Counts = []int{1000} },
+		"layers[0]: 99":         func(p *Plan) { p.Editors[0].HParams = "layers: [99]" },
+		"no_such_task":          func(p *Plan) { p.Tasks = []Task{{Entry: "no_such_task"}} },
+		"is there twice":        func(p *Plan) { p.Tasks = append(p.Tasks, p.Tasks[0]) },
+		"no such file":          func(p *Plan) { p.Edits = []string{"nothing.json"} },
+		"no column \"goal\"":    func(p *Plan) { p.Safety = &Safety{File: nano + "text/test.txt"} },
+		"known forms: a string": func(p *Plan) { p.Texts = []Text{{Name: "x", File: nano + "tasks/base.jsonl"}} },
 	} {
 		p := small([]int{1}, Editor{Method: "ft", HParams: quick})
 		change(&p)

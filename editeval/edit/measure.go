@@ -132,7 +132,7 @@ type panel struct {
 // tokens: success is s(true) > s(new) and magnitude p(new) - p(true), for the prompt itself (efficacy), its
 // paraphrases (paraphrase, and paraphrase_trained), and the other way round for other subjects with the same
 // true answer (neighborhood). *_exact: all tokens of the wanted answer are top-1; *_accuracy: their
-// share. locality and portability: the share of right tokens of the answers that the file gives. A mean is over
+// fraction. locality and portability: the fraction of right tokens of the answers that the file gives. A mean is over
 // prompts of a record first, then over records.
 func (e *Editing) Judge(ctx context.Context, x *Encoder, records []Record) (*Judgement, error) {
 	list := make([][]panel, len(records))
@@ -262,9 +262,13 @@ func (x *Encoder) probes(r *Record) ([]panel, error) {
 		out = append(out, p)
 	}
 
-	for name, list := range map[string][]Question{"locality": r.Far, "portability": r.Ported} {
-		p := panel{name: name}
-		for _, q := range list {
+	// In a fixed order: which items share a pass shows in the last digits of all of them.
+	for _, g := range []struct {
+		name      string
+		questions []Question
+	}{{"locality", r.Far}, {"portability", r.Ported}} {
+		p := panel{name: g.name}
+		for _, q := range g.questions {
 			if err := x.item(&p.fresh, q.Prompt, q.Answer); err != nil {
 				return nil, err
 			}

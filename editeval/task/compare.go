@@ -223,12 +223,14 @@ func (s *samples) line(text []byte) error {
 		return err
 	}
 
-	for key, to := range map[string]any{
-		"doc_id": &id, "doc_hash": &doc, "target_hash": &target, "filter": &filter,
-		"metrics": &metrics,
+	for _, f := range []struct {
+		key string
+		to  any
+	}{
+		{"doc_id", &id}, {"doc_hash", &doc}, {"target_hash", &target}, {"filter", &filter}, {"metrics", &metrics},
 	} {
-		if err := json.Unmarshal(row[key], to); err != nil {
-			return fmt.Errorf("%s: %w", key, err)
+		if err := json.Unmarshal(row[f.key], f.to); err != nil {
+			return fmt.Errorf("%s: %w", f.key, err)
 		}
 	}
 

@@ -2,7 +2,8 @@
 // final name ([Place]), which is locked as long as a process is at work on it, and gets the name in one step once
 // everything in it is durable; what stood there before is exchanged for it, never mixed with it. A checkpoint
 // ([Folder]) has a journal in the hidden folder of the tensors that are durable, with checksums, from which an
-// interrupted job continues to the same bytes. Long work of other kinds keeps a [Journal] of its own.
+// interrupted job continues to the same bytes. Long work of other kinds keeps a [Journal] of its own;
+// files of results are sealed with their hash ([WriteSealed]), and folders of them with their [Sums].
 //
 // One rule says what is taken up: what the same job, identified by its fingerprint, began under the same format and
 // left undamaged. Anything else is refused with one line and stays as it is until the user gives it up.

@@ -146,7 +146,7 @@ func TestLargeJournal(t *testing.T) {
 		if want := strings.Count(string(whole[:cut]), "\n"); len(values) != want || j.Fault() != nil {
 			t.Fatalf("cut at %d: %q, %v", cut, values, j.Fault())
 		}
-		if err := errors.Join(j.Add("new"), j.Close()); err != nil {
+		if err := errors.Join(j.Put("new"), j.Close()); err != nil { // syncing takes milliseconds, hundreds of times
 			t.Fatal(err)
 		}
 		if again, j := read(); len(again) != len(values)+1 || again[len(values)] != `"new"` || j.Close() != nil {
@@ -154,16 +154,16 @@ func TestLargeJournal(t *testing.T) {
 		}
 	}
 
-	for bit := range 8 * len(whole) {
+	for i := range whole { // one bit of every byte
 		bad := append([]byte(nil), whole...)
-		bad[bit/8] ^= 1 << (bit % 8)
+		bad[i] ^= 1 << (i % 8)
 		if err := os.WriteFile(path, bad, 0o666); err != nil {
 			t.Fatal(err)
 		}
 
 		values, j := read()
 		if len(values) == 3 || j.Close() != nil {
-			t.Fatalf("bit %d: %q", bit, values)
+			t.Fatalf("byte %d: %q", i, values)
 		}
 	}
 
@@ -346,6 +346,30 @@ func TestForeignFilesStay(t *testing.T) {
 	}
 	if read(t, out) != "old" {
 		t.Error("the folder changed")
+	}
+}
+
+// TestOwnFilesGo: files that the caller says it writes there go with the old output; they do not make it a checkpoint.
+func TestOwnFilesGo(t *testing.T) {
+	source, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	fill(t, out, "old")
+	if err := os.WriteFile(filepath.Join(out, "edits.journal"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := Replaceable(source)(out); !errors.Is(err, ErrTarget) {
+		t.Errorf("without its name: %v", err)
+	}
+	if err := Replaceable(source, "edits.journal")(out); err != nil {
+		t.Errorf("with its name: %v", err)
+	}
+
+	only := t.TempDir()
+	if err := os.WriteFile(filepath.Join(only, "edits.journal"), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := Replaceable(source, "edits.journal")(only); !errors.Is(err, ErrTarget) {
+		t.Errorf("nothing else is there: %v", err)
 	}
 }
 

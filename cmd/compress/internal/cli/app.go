@@ -188,7 +188,7 @@ func Inputs(cmd *cobra.Command, flags ...string) {
 	mark(cmd, inputMark, flags)
 	for _, flag := range flags {
 		if f := cmd.Flags().Lookup(flag); f.Value.Type() == "string" {
-			f.Value = &single{Value: f.Value}
+			f.Value = &single{Value: f.Value, flag: f}
 		}
 	}
 }
@@ -196,15 +196,14 @@ func Inputs(cmd *cobra.Command, flags ...string) {
 // single is the value of a flag that takes one input. The flag library would take the last of several without a word.
 type single struct {
 	pflag.Value
-	set bool
+	flag *pflag.Flag
 }
 
 // Set implements pflag.Value.
 func (s *single) Set(text string) error {
-	if s.set {
+	if s.flag.Changed { // on a command line: run only tries values
 		return fmt.Errorf("it is given twice, first as %q, and takes one", s.Value)
 	}
-	s.set = true
 	return s.Value.Set(text)
 }
 

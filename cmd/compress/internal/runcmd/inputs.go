@@ -67,7 +67,7 @@ func (b *builder) present(c *cobra.Command, j *job) {
 	}
 
 	if suite, err := task.Load(tasks, data...); err == nil { // the verb's own check has told about others
-		for _, err := range parts(suite.DataThere()) {
+		for _, err := range parts(suite.CheckData()) {
 			b.Add(j.Place, strictyaml.ErrValue, "job %s: %v", j.name, err)
 		}
 	}

@@ -147,7 +147,7 @@ func TestMomentsThatAreNotThere(t *testing.T) {
 	some := &Covariance{Stats: map[int]linalg.Matrix{0: definite(2, 4), 1: bad}}
 	for name, f := range map[string]func() (linalg.Matrix, error){
 		"none":          func() (linalg.Matrix, error) { return (&Covariance{}).Moments(0, 2) },
-		"another block": func() (linalg.Matrix, error) { return some.Moments(2, 2) },
+		"another layer": func() (linalg.Matrix, error) { return some.Moments(2, 2) },
 		"another width": func() (linalg.Matrix, error) { return some.Moments(0, 3) },
 	} {
 		if _, err := f(); !errors.Is(err, site.ErrStatistics) {

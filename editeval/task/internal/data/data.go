@@ -117,6 +117,16 @@ func (s Source) find(name string) ([]string, error) {
 	return nil, fmt.Errorf("%s: %w; looked for %s", name, ErrNotFound, strings.Join(tried, ", "))
 }
 
+// Check checks that every file can be found, without reading any. The error wraps ErrNotFound.
+func (s Source) Check() error {
+	for _, name := range s.Files {
+		if _, err := s.find(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // read reads one file.
 func (s Source) read(file string) ([]*pyvalue.Dict, error) {
 	format := s.Format

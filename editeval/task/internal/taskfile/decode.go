@@ -270,14 +270,19 @@ func (t *Task) check(r *reader) {
 		r.fail("output_type", ErrValue, "output_type %q; known: %s", t.OutputType, strings.Join(known, ", "))
 	}
 
-	for key, missing := range map[string]bool{
-		"task": t.Name == "", "doc_to_target": t.DocToTarget == nil,
-		"doc_to_text":                    t.DocToText == nil && t.OutputType != Rolling,
-		"doc_to_choice":                  t.DocToChoice == nil && t.OutputType == MultipleChoice,
-		"test_split or validation_split": t.TestSplit == "" && t.ValidationSplit == "",
+	// In a fixed order, as the message names them all.
+	for _, need := range []struct {
+		key     string
+		missing bool
+	}{
+		{"task", t.Name == ""},
+		{"test_split or validation_split", t.TestSplit == "" && t.ValidationSplit == ""},
+		{"doc_to_text", t.DocToText == nil && t.OutputType != Rolling},
+		{"doc_to_target", t.DocToTarget == nil},
+		{"doc_to_choice", t.DocToChoice == nil && t.OutputType == MultipleChoice},
 	} {
-		if missing {
-			r.fail(key, ErrMissing, "%s", key)
+		if need.missing {
+			r.fail(need.key, ErrMissing, "%s", need.key)
 		}
 	}
 
@@ -366,12 +371,12 @@ func (t *Task) fewshot(d *document, r *reader, faults *[]error) {
 			f.ProcessDocs = p
 		}
 
-		for key, to := range map[string]*any{
-			"doc_to_text": &f.DocToText, "doc_to_target": &f.DocToTarget,
-			"doc_to_choice": &f.DocToChoice,
-		} {
-			if v := k.field(key); v != nil {
-				*to = v
+		for _, e := range []struct {
+			key string
+			to  *any
+		}{{"doc_to_text", &f.DocToText}, {"doc_to_target", &f.DocToTarget}, {"doc_to_choice", &f.DocToChoice}} {
+			if v := k.field(e.key); v != nil {
+				*e.to = v
 			}
 		}
 

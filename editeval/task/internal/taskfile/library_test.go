@@ -201,6 +201,24 @@ func TestFaultsOfTasks(t *testing.T) {
 	}
 }
 
+// TestFaultsInOrder: a definition with several faults gives the same message every time.
+func TestFaultsInOrder(t *testing.T) {
+	var first string
+	for range 20 {
+		_, err := library(t, "task: t\noutput_type: multiple_choice\n"+
+			"fewshot_config: {doc_to_text: 1.5, doc_to_target: 2.5}\n")
+		if err == nil {
+			t.Fatal("no fault")
+		}
+		if first == "" {
+			first = err.Error()
+		}
+		if err.Error() != first {
+			t.Fatalf("%s\n\n%s", err, first)
+		}
+	}
+}
+
 // TestDatasets: the format, the separator and the files of the splits.
 func TestDatasets(t *testing.T) {
 	for dataset, want := range map[string]string{

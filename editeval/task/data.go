@@ -10,8 +10,8 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/data"
 )
 
-// DataThere checks that the files of the documents of all chosen tasks can be found, without reading them.
-func (s *Suite) DataThere() error {
+// CheckData checks that the files of the documents of all chosen tasks can be found, without reading them.
+func (s *Suite) CheckData() error {
 	var faults []error
 	for _, name := range s.tasks {
 		t := s.lib.Tasks[name]
@@ -19,7 +19,7 @@ func (s *Suite) DataThere() error {
 		if split == "" {
 			split = t.ValidationSplit
 		}
-		if err := (data.Source{Files: t.Data[split], Bases: s.basesOf(t.Path)}).There(); err != nil {
+		if err := (data.Source{Files: t.Data[split], Bases: s.basesOf(t.Path)}).Check(); err != nil {
 			faults = append(faults, fmt.Errorf("task %s: %w", name, err))
 		}
 	}
