@@ -117,7 +117,8 @@ func (r *Runtime) drop(m *module, dst, x kernels.Mat) error {
 	})
 }
 
-// backward takes the gradient dy through a linear's change: it adds to dx, and in training to the parameters' gradients.
+// backward takes the gradient dy through a linear's change: it adds to dx, and in training to the gradients of the
+// parameters.
 func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 	m, ok := r.modules[l.Name]
 	if !ok {
