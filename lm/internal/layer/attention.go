@@ -54,7 +54,7 @@ func (p *Pass) attention(b *Block, dst, h kernels.Mat, accumulate bool) error {
 // its input h in dh, or added to it, unless dh is absent.
 func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool) error {
 	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
-	if dh.IsZero() && !p.trainsHeads(b) {
+	if dh.IsZero() && !p.trainsHeads(b) { // all that is wanted lies in the last product
 		return p.linearBackward(kernels.Mat{}, dy, out, b.O, false)
 	}
 
@@ -63,6 +63,8 @@ func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate boo
 		return err
 	}
 
+	// With rows left out, queries have gradients from the first that is left on; keys and values from the beginning,
+	// since all rows see the earlier ones.
 	dq, dk, dv := p.gradHeads(b, p.from+h.Rows)
 	dq = p.late(dq)
 	if err := p.attendBackward(b, [3]heads{dq, dk, dv}, dout, out); err != nil {
@@ -217,7 +219,7 @@ func (p *Pass) normHeadsBackward(b *Block, dq, dk heads) (rq, rk heads, err erro
 		n         Norm
 		count     int
 	}{{rq.mat, dq.mat, q.mat, b.QNorm, c.Heads}, {rk.mat, dk.mat, k.mat, b.KNorm, c.KVHeads}} {
-		if err := p.Zero(s.dx); err != nil {
+		if err := p.Zero(s.dx); err != nil { // a norm's gradient is added
 			return rq, rk, err
 		}
 		p.NormBackward(p.perHead(s.dx, s.count), p.perHead(s.dy, s.count), p.perHead(s.x, s.count), s.n)
