@@ -140,8 +140,8 @@ func TestRestart(t *testing.T) {
 				b += from
 			}
 			if (err == nil) != (other == nil) || err == nil && (start != a || start >= 0 && end != b) {
-				t.Fatalf("%s on %q from %d: %d, %d (%v), in the rest %d, %d (%v)", src, text, from, start, end, err, a, b,
-					other)
+				t.Fatalf("%s on %q from %d: %d, %d (%v), in the rest %d, %d (%v)", src, text, from, start, end, err, a,
+					b, other)
 			}
 		}
 	})
