@@ -54,7 +54,7 @@ func (p *Pass) attention(b *Block, dst, h kernels.Mat, accumulate bool) error {
 // its input h in dh, or added to it, unless dh is absent.
 func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool) error {
 	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
-	if dh.IsZero() && !p.trainsHeads(b) { // all that is wanted lies in the last product
+	if dh.IsZero() && !p.trainsHeads(b) {
 		return p.linearBackward(kernels.Mat{}, dy, out, b.O, false)
 	}
 
