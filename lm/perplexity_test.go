@@ -184,7 +184,8 @@ func TestGenerateText(t *testing.T) {
 
 		n := 0
 		o.Each = func(int32) bool { n++; return n < 3 }
-		if r, err = m.GenerateText(ctx, tok, prompt, o); err != nil || len(r.IDs) != 3 || !slices.Equal(r.IDs, fresh[:3]) {
+		r, err = m.GenerateText(ctx, tok, prompt, o)
+		if err != nil || !slices.Equal(r.IDs, fresh[:3]) {
 			t.Errorf("%q: %v of %v, %v", prompt, r.IDs, fresh, err)
 		}
 	}

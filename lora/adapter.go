@@ -65,8 +65,8 @@ func (a *Adapter) Save(dir string, overwrite bool) error {
 	return mosfile.Write(dir, a.inner, safetensors.F32, peft.Rule(overwrite))
 }
 
-// Vacant reports, by a nil error, whether an adapter may be saved to dir: there is nothing, an empty folder, or, with overwrite,
-// an adapter and nothing else. The error wraps ErrExists.
+// Vacant reports, by a nil error, whether an adapter may be saved to dir: there is nothing, an empty folder, or, with
+// overwrite, an adapter and nothing else. The error wraps ErrExists.
 func Vacant(dir string, overwrite bool) error { return peft.Vacant(dir, overwrite) }
 
 // Attach lets the adapter act on a model until undo is called. No pass may run at either moment.

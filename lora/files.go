@@ -116,8 +116,8 @@ func loadPools(dir string) (*adapter.Adapter, []string, error) {
 	}
 
 	if a.Config.Layers != nil {
-		return nil, nil, failure.Hinted(fmt.Errorf("%s: %w: it adapts some blocks only, which the files do not name", dir,
-			ErrUnsupported), "--model names the base")
+		return nil, nil, failure.Hinted(fmt.Errorf("%s: %w: it adapts some blocks only, which the files do not name",
+			dir, ErrUnsupported), "--model names the base")
 	}
 
 	return a, []string{fmt.Sprintf("module paths are those of %s (HINT: --model takes them from a base)", names)}, nil

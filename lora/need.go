@@ -62,8 +62,8 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 
 	c := m.Config()
 	if err := memlimit.Check(4 * pass * mean * float64(c.Hidden) * float64(c.Layers+2)); err != nil {
-		return failure.Hinted(fmt.Errorf("%w: a pass of %.0f sequences, %.0f tokens: %w", ErrConfig, pass, pass*mean, err),
-			"a smaller --batch, or --micro-batch, which gives the same steps")
+		return failure.Hinted(fmt.Errorf("%w: a pass of %.0f sequences, %.0f tokens: %w", ErrConfig, pass, pass*mean,
+			err), "a smaller --batch, or --micro-batch, which gives the same steps")
 	}
 
 	return nil

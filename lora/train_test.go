@@ -49,7 +49,7 @@ func TestKinds(t *testing.T) {
 	ctx := context.Background()
 	for name, o := range variants {
 		t.Run(name, func(t *testing.T) {
-			m := openModel(t, nano, "cpu", lm.Options{})
+			m := openModel(t, little, "cpu", lm.Options{})
 			if name == "mos pure" {
 				o.Rank = 2 * m.Blocks()
 			}

@@ -82,8 +82,8 @@ func HashIDs(ids [][]int32) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Check reports, by a nil error, whether all ids lie in a vocabulary of that size. The error wraps ErrVocabulary and names the first id
-// that does not.
+// Check reports, by a nil error, whether all ids lie in a vocabulary of that size. The error wraps ErrVocabulary and
+// names the first id that does not.
 func (w Windows) Check(vocab int) error {
 	for i, row := range w.IDs {
 		for j, id := range row {

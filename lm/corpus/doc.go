@@ -27,9 +27,9 @@
 //
 // # Windows
 //
-// [Sample] samples calibration windows the way the published pruning code does, bit for bit: the same file, tokenizer and
-// seed give the windows that Python's random module gives there. [Cut] lays windows over a text for a perplexity. Token
-// ids of a file are taken as they are by both. Every way leads to a [Windows], whose Hash identifies the tokens.
+// [Sample] samples calibration windows the way the published pruning code does, bit for bit: the same file, tokenizer
+// and seed give the windows that Python's random module gives there. [Cut] lays windows over a text for a perplexity.
+// Token ids of a file are taken as they are by both. Every way leads to a [Windows], whose Hash identifies the tokens.
 //
 // # Memory
 //

@@ -77,6 +77,8 @@ func (p *Pass) attentionBackward(b *Block, dh, dy, h kernels.Mat, accumulate boo
 		return err
 	}
 
+	// With rows left out, queries have gradients from the first that is left on; keys and values from the beginning,
+	// since all rows see the earlier ones.
 	dq, dk, dv := p.gradHeads(b, p.from+h.Rows)
 	dq = p.late(dq)
 	if err := p.attendBackward(b, [3]heads{dq, dk, dv}, dout, out); err != nil {
@@ -276,7 +278,7 @@ func (p *Pass) normHeadsBackward(b *Block, dq, dk heads) (rq, rk heads, err erro
 		n         Norm
 		count     int
 	}{{rq.mat, dq.mat, q.mat, b.QNorm, c.Heads}, {rk.mat, dk.mat, k.mat, b.KNorm, c.KVHeads}} {
-		if err := p.Zero(s.dx); err != nil {
+		if err := p.Zero(s.dx); err != nil { // a norm's gradient is added
 			return rq, rk, err
 		}
 		if c.QKNorm == arch.OwnHead {

@@ -89,7 +89,7 @@ func (p *Pass) insides(rows int, f *MLP, in inner) (gate, up, mid kernels.Mat) {
 // feedForwardBackward computes the gradients of feedForward. Those of gate and up replace them on the tape.
 func (p *Pass) feedForwardBackward(dx, dy, x kernels.Mat, f *MLP, in inner, accumulate bool) error {
 	gate, up, mid := p.insides(x.Rows, f, in)
-	if dx.IsZero() && !p.trains(f.Gate, f.Up, f.GateUp) {
+	if dx.IsZero() && !p.trains(f.Gate, f.Up, f.GateUp) { // all that is wanted lies in the last product
 		return p.linearBackward(kernels.Mat{}, dy, mid, f.Down, false)
 	}
 

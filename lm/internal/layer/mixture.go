@@ -136,6 +136,7 @@ func (p *Pass) expertBackward(b *Block, e int, m *mixing) error {
 		}
 	}
 
+	// An expert sees its tokens' gradients times the weights with which its results were added.
 	if err := p.scaleRows(dy, rows, r.weights); err != nil {
 		return err
 	}
@@ -152,7 +153,8 @@ func (p *Pass) expertBackward(b *Block, e int, m *mixing) error {
 	return nil
 }
 
-// zeroGrads writes the gradients of an expert that no token visits.
+// zeroGrads writes the gradients of an expert that no token visits: those of matrices are overwritten by the products
+// that are left out here, and would be what was in the memory before. Those with one row are zeros already.
 func (p *Pass) zeroGrads(f *MLP) error {
 	for _, l := range f.linears() {
 		if l == nil {

@@ -123,7 +123,8 @@ func TestRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			if kv.Rows+n > kv.Keys.Rows || kv.Rows > len(all) {
-				t.Fatalf("window %d, step %d: %d rows in use of %d, %d more wanted", window, step, kv.Rows, kv.Keys.Rows, n)
+				t.Fatalf("window %d, step %d: %d rows in use of %d, %d more wanted", window, step, kv.Rows,
+					kv.Keys.Rows, n)
 			}
 
 			buf := kv.Keys.Buf

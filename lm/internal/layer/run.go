@@ -141,7 +141,9 @@ func (p *Pass) runParallelBackward(b *Block, d kernels.Mat, below bool) error {
 		}
 	}
 
-	if b.MLPNorm.W == nil { // the norm is attention's
+	// With one norm for both branches, attention has written its part of dh, and the MLP's is added: that of the norm
+	// goes back once, for the sum. Where attention was left out, nobody needs dh.
+	if b.MLPNorm.W == nil {
 		if err := p.mlpBackward(b, only(attnIn, dh), d, p.stream(sNorm), true); err != nil {
 			return err
 		}
@@ -211,6 +213,8 @@ func (p *Pass) throughNorm(ds, d, x kernels.Mat, n Norm) error {
 	if err := p.Zero(ds); err != nil {
 		return err
 	}
+
+	// Two copies: the branch reads the one while what reaches its input is added to the other.
 	p.NormBackward(ds, d, x, n)
 	p.ops.Convert(d, ds)
 	return nil
@@ -289,6 +293,7 @@ func (p *Pass) branchBackward(b *Block, dh, d kernels.Mat, slot int,
 		h = p.stream(slot)
 	}
 
+	// d itself stays: it is also what the residual connection hands on.
 	dy := p.work(gBranch, d.Rows, d.Cols)
 	factor := p.Config.ResidualScale
 	switch {

@@ -172,7 +172,8 @@ func (s *Setup) reservePlain(t *Tape, rows int) error {
 	return s.size(t, max(at, end), rows)
 }
 
-// reserveTape does the same for a tape that keeps everything about a block.
+// reserveTape does the same for a tape that keeps everything about a block: nothing overlaps, since the backward pass
+// reads every matrix.
 func (s *Setup) reserveTape(t *Tape, b *Block, rows int) error {
 	n := s.layTape(t, b, rows)
 	t.full = true

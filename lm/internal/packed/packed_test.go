@@ -166,7 +166,8 @@ func TestMatrix(t *testing.T) {
 				}
 			}
 			Changed(w)
-			if Free(&w); !w.IsZero() {
+			Free(&w)
+			if !w.IsZero() {
 				t.Error("a matrix that is freed is still there")
 			}
 		}
@@ -184,7 +185,9 @@ func TestNotPacked(t *testing.T) {
 // TestFaults: tensors that do not make a matrix, each with the name of what is wrong.
 func TestFaults(t *testing.T) {
 	x := make([]uint16, 15)
-	x[3], x[7], x[14] = 1, 2, 3
+	x[3] = 1
+	x[7] = 2
+	x[14] = 3
 	for what, change := range map[string]func(list []tensor) []tensor{
 		".compressed": func(l []tensor) []tensor { return slices.Delete(l, 1, 2) },
 		".bitmask":    func(l []tensor) []tensor { l[2].shape = []int64{1, 3}; return l },

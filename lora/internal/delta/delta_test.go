@@ -227,11 +227,14 @@ func (c *change) gain(o int) float64 {
 	return float64(c.low.Magnitude.Data()[o]) / c.norm[o]
 }
 
-// gradients are those of a matrix' parameters by the chain rule, from that of the folded matrix. DoRA takes the norms as
-// constants.
+// gradients are those of a matrix' parameters by the chain rule, from that of the folded matrix. DoRA takes the norms
+// as constants.
 func (c *change) gradients(g kernels.Mat) (da, db, dm []float64) {
 	l := c.low
-	da, db, dm = make([]float64, l.Rank*l.Module.In), make([]float64, l.Rank*l.Module.Out), make([]float64, l.Module.Out)
+	da = make([]float64, l.Rank*l.Module.In)
+	db = make([]float64, l.Rank*l.Module.Out)
+	dm = make([]float64, l.Module.Out)
+
 	at := side(l.Module, g)
 	for o := range l.Module.Out {
 		for i := range l.Module.In {
@@ -250,8 +253,8 @@ func (c *change) gradients(g kernels.Mat) (da, db, dm []float64) {
 }
 
 // compare looks whether numbers are what they should be, up to the rounding of float32 sums: logits and gradients of
-// these models pass some twenty products of up to 64 terms, 20·64·2⁻²⁴ = 8e-5 of the largest at most, and a tenth of that
-// as a rule.
+// these models pass some twenty products of up to 64 terms, 20·64·2⁻²⁴ = 8e-5 of the largest at most, and a tenth of
+// that as a rule.
 func compare(t *testing.T, what string, got []float32, want []float64) {
 	t.Helper()
 	size := 1e-2
@@ -512,7 +515,9 @@ func TestAttachRefuses(t *testing.T) {
 			a.Config.KeepZeros = true
 			a.Low[0].Magnitude = &adapter.Param{}
 		}, adapter.ErrUnsupported},
-		"a token that lacks": {func(a *adapter.Adapter) { a.Rows = []*adapter.Rows{rowsOf(t, m, 1<<20)} }, adapter.ErrBase},
+		"a token that lacks": {func(a *adapter.Adapter) {
+			a.Rows = []*adapter.Rows{rowsOf(t, m, 1<<20)}
+		}, adapter.ErrBase},
 		"the same twice": {func(a *adapter.Adapter) {
 			a.Rows = []*adapter.Rows{rowsOf(t, m, 1), rowsOf(t, m, 2)}
 		}, adapter.ErrUnsupported},

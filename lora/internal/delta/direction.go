@@ -117,7 +117,7 @@ func (r *Runtime) weightTimes(m *module) (kernels.Mat, error) {
 		return kernels.Mat{}, err
 	}
 	defer func() {
-		if !r.host {
+		if !r.host { // on a host device it is what is returned
 			buf.Free()
 		}
 	}()
@@ -181,6 +181,7 @@ func (r *Runtime) weightRows(m *module, f func(i int, row []float32)) error {
 
 // forwardDirection turns y = Wx + b into diag(m/n)·(Wx + sBAx) + b.
 func (r *Runtime) forwardDirection(m *module, t, y kernels.Mat) error {
+	// The gain is that of the matrix: the base's bias, which the base has added already, stays as it is.
 	d := m.dora
 	if d.bias != nil {
 		if err := r.edit(y, kernels.Mat{}, func(_ int, to, _ []float32) { addRow(to, d.bias, -1) }); err != nil {
@@ -188,7 +189,9 @@ func (r *Runtime) forwardDirection(m *module, t, y kernels.Mat) error {
 		}
 	}
 
-	r.widen(m, y, t, m.bt, kernels.Mat{})
+	if err := r.widen(m, y, t, m.bt, kernels.Mat{}); err != nil {
+		return err
+	}
 	return r.edit(y, kernels.Mat{}, func(_ int, to, _ []float32) {
 		for o, g := range d.gain {
 			to[o] *= g
@@ -258,7 +261,9 @@ func (r *Runtime) magnitudeGradient(w *workspace, m *module, weight, x, dy kerne
 		r.ops.MatMulNT(z, x, weight, o)
 	}
 
-	r.widen(m, z, r.kept(m, x.Rows), m.bt, kernels.Mat{})
+	if err := r.widen(m, z, r.kept(m, x.Rows), m.bt, kernels.Mat{}); err != nil {
+		return err
+	}
 	if err := r.edit(z, dy, func(_ int, to, from []float32) {
 		for i, v := range from {
 			to[i] *= v

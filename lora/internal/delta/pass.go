@@ -36,8 +36,7 @@ func (r *Runtime) Forward(l lm.Linear, x, y kernels.Mat) error {
 		return r.forwardDirection(m, t, y)
 	}
 
-	r.widen(m, y, t, m.bt, m.bias)
-	return nil
+	return r.widen(m, y, t, m.bt, m.bias)
 }
 
 // skinny reports whether the products that make x·aᵀ read x as it lies, with few rows: the result is then
@@ -55,19 +54,23 @@ func (r *Runtime) narrow(m *module, t, x, f, wide kernels.Mat) {
 }
 
 // widen adds t·f, and a bias, to y.
-func (r *Runtime) widen(m *module, y, t, f, bias kernels.Mat) {
-	o := kernels.MatMul{Precision: r.m.Precision(), Accumulate: true, Bias: bias}
-
+func (r *Runtime) widen(m *module, y, t, f, bias kernels.Mat) error {
 	if r.skinny(m) {
+		// A workspace of its own: the caller's may hold what is turned around here.
 		w := r.work()
 		defer r.spare.Put(w)
-		if back, err := w.mat(wTurned, t.Cols, t.Rows); err == nil { // memory of a host device
-			turn(back, t)
-			t = back
+
+		back, err := w.mat(wTurned, t.Cols, t.Rows)
+		if err != nil {
+			return err
 		}
+
+		turn(back, t)
+		t = back
 	}
 
-	r.ops.MatMulNN(y, t, f, o)
+	r.ops.MatMulNN(y, t, f, kernels.MatMul{Precision: r.m.Precision(), Accumulate: true, Bias: bias})
+	return nil
 }
 
 // narrowed is where x·aᵀ goes: in training it is kept for the backward pass.
@@ -111,13 +114,15 @@ func (r *Runtime) dropped(w *workspace, m *module, x kernels.Mat) (kernels.Mat, 
 
 // drop writes x after the module's mask to dst, which may be x.
 func (r *Runtime) drop(m *module, dst, x kernels.Mat) error {
+	// Four neighbours share one random number, so a row begins at a multiple of four, whatever its width.
 	key, width := r.mask.With(uint64(m.key)), uint64(x.Cols+3)/4*4
 	return r.edit(dst, x, func(i int, to, from []float32) {
 		key.Dropout(to, from, uint64(i)*width, r.a.Config.Dropout)
 	})
 }
 
-// backward takes the gradient dy through a linear's change: it adds to dx, and in training to the parameters' gradients.
+// backward takes the gradient dy through a linear's change: it adds to dx, and in training to the gradients of the
+// parameters.
 func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 	m, ok := r.modules[l.Name]
 	if !ok {
@@ -159,10 +164,10 @@ func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 // inputGradient adds the gradient that reaches x through the factors.
 func (r *Runtime) inputGradient(w *workspace, m *module, dt, dx kernels.Mat) error {
 	if !r.dropping {
-		r.widen(m, dx, dt, m.a, kernels.Mat{})
-		return nil
+		return r.widen(m, dx, dt, m.a, kernels.Mat{})
 	}
 
+	// The mask acts on what comes through A alone, and dx holds the base's part too: it is masked apart and added.
 	d, err := w.mat(wDX, dx.Rows, dx.Cols)
 	if err != nil {
 		return err
@@ -172,7 +177,9 @@ func (r *Runtime) inputGradient(w *workspace, m *module, dt, dx kernels.Mat) err
 		return err
 	}
 
-	r.widen(m, d, dt, m.a, kernels.Mat{})
+	if err := r.widen(m, d, dt, m.a, kernels.Mat{}); err != nil {
+		return err
+	}
 	if err := r.drop(m, d, d); err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ func (r *Runtime) Detach() {
 
 	for _, m := range r.modules {
 		for _, b := range []*kernels.Buffer{m.a.Buf, m.bt.Buf, m.ownA.Buf, m.ownB.Buf, m.bias.Buf, m.t} {
-			if b != nil && b.Len > 0 {
+			if b != nil && b.Len > 0 { // fb may be bt: what is freed has no length
 				b.Free()
 			}
 		}

@@ -17,8 +17,8 @@ import (
 // keepable refuses to keep zeros where that cannot be computed.
 func (r *Runtime) keepable() error {
 	if !r.host {
-		return failure.Hinted(fmt.Errorf("%w: an adapter that keeps zeros acts on the CPU only", adapter.ErrUnsupported),
-			"--device cpu, or lora fold writes it into the weights")
+		return failure.Hinted(fmt.Errorf("%w: an adapter that keeps zeros acts on the CPU only",
+			adapter.ErrUnsupported), "--device cpu, or lora fold writes it into the weights")
 	}
 
 	for _, l := range r.a.Low {

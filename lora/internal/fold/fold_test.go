@@ -122,7 +122,8 @@ func expected(w []float32, shape []int64, l *adapter.Low, keep bool) []float64 {
 	}
 
 	for k, v := range w {
-		if o, _ := output(k); l.Magnitude != nil {
+		o, _ := output(k)
+		if l.Magnitude != nil {
 			out[k] *= float64(l.Magnitude.Data()[o]) / math.Sqrt(square[o])
 		}
 		if keep && v == 0 {
@@ -161,7 +162,9 @@ func TestEdit(t *testing.T) {
 			w, shape := stored(t, base, l.Module.Tensor)
 			w = slices.Clone(w)
 			if c.rows { // trained rows stand for the base's, and are changed as these would be
-				rows := &adapter.Rows{Module: l.Module, IDs: []int32{7, 2}, Value: filled(random, 2, l.Module.Out, 0, 1)}
+				rows := &adapter.Rows{
+					Module: l.Module, IDs: []int32{7, 2}, Value: filled(random, 2, l.Module.Out, 0, 1),
+				}
 				a.Rows = append(a.Rows, rows)
 				for i, id := range rows.IDs {
 					copy(w[int(id)*l.Module.Out:], rows.Value.Value.RowF32(i))
@@ -265,7 +268,8 @@ func TestPlanTied(t *testing.T) {
 		}
 
 		// A head of its own starts from the table, and has the table's bytes where nothing changes it.
-		if e := p.Edits[p.Head]; c.untie {
+		e := p.Edits[p.Head]
+		if c.untie {
 			var out memory
 			s, err := (&Editor{Base: base, Out: &out}).Edit(t.Context(), e)
 			if err != nil || e.From != table.Tensor || (s.Moved == 0) != (what == "the table") {

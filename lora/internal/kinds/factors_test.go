@@ -337,7 +337,8 @@ func TestShared(t *testing.T) {
 func TestTied(t *testing.T) {
 	for _, target := range []string{"embed_tokens", "lm_head"} {
 		c := adapter.Config{
-			Kind: adapter.LoRA, Rank: 2, Alpha: 2, Tying: true, Targets: adapter.Match{Names: []string{target, "q_proj"}},
+			Kind: adapter.LoRA, Rank: 2, Alpha: 2, Tying: true,
+			Targets: adapter.Match{Names: []string{target, "q_proj"}},
 		}
 		a, err := New(c, newSmall(true), 1)
 		if err != nil {
@@ -426,7 +427,7 @@ func TestRefused(t *testing.T) {
 		"VeRA with DoRA":   {func(c *adapter.Config) { c.Kind, c.DoRA = adapter.VeRA, true }, adapter.ErrConfig},
 		"VeRA with scale":  {func(c *adapter.Config) { c.Kind, c.RSLoRA = adapter.VeRA, true }, adapter.ErrConfig},
 		"MoS that is tied": {func(c *adapter.Config) { c.Kind, c.Tying = adapter.MoS, true }, adapter.ErrConfig},
-		"no target":        {func(c *adapter.Config) { c.Targets = adapter.Match{Names: []string{"x"}} }, adapter.ErrTarget},
+		"no target":        {func(c *adapter.Config) { c.Targets.Names = []string{"x"} }, adapter.ErrTarget},
 		"no whole module":  {func(c *adapter.Config) { c.WholeModules = []string{"x"} }, adapter.ErrTarget},
 		"tied, untied":     {func(c *adapter.Config) { c.Tying = true }, adapter.ErrTarget},
 		"all unshared": {func(c *adapter.Config) {

@@ -17,10 +17,10 @@
 //
 // # How
 //
-// Lists are sampled once, are stored with the adapter and never change. A block's factors are assembled by copying shards
-// to rows, an ordinary low-rank product follows, ΔW = scale·B·A, and gradients of the factors are added back to the
-// shards they came from (scatter): d pool[i] = Σ over all places where a list holds i. A shard is at most once in one
-// list but in those of several blocks, whose gradients add up in the order of the backward pass.
+// Lists are sampled once, are stored with the adapter and never change. A block's factors are assembled by copying
+// shards to rows, an ordinary low-rank product follows, ΔW = scale·B·A, and gradients of the factors are added back to
+// the shards they came from (scatter): d pool[i] = Σ over all places where a list holds i. A shard is at most once in
+// one list but in those of several blocks, whose gradients add up in the order of the backward pass.
 package mos
 
 import (

@@ -14,7 +14,8 @@ func matrix(t kernels.DType, rows, cols int, f func(i, j int) float32) kernels.M
 	m := kernels.MatOf(kernels.NewHost(t, rows*cols), rows, cols)
 	for i := range rows {
 		for j := range cols {
-			switch v := f(i, j); t {
+			v := f(i, j)
+			switch t {
 			case kernels.F32:
 				m.RowF32(i)[j] = v
 			case kernels.BF16:

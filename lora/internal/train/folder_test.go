@@ -151,7 +151,8 @@ func TestEntries(t *testing.T) {
 // TestFinite: a number that training cannot go on with is named.
 func TestFinite(t *testing.T) {
 	for _, x := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		if err := Finite("the loss", x); !errors.Is(err, lm.ErrNonFinite) || !strings.Contains(err.Error(), "the loss") {
+		err := Finite("the loss", x)
+		if !errors.Is(err, lm.ErrNonFinite) || !strings.Contains(err.Error(), "the loss") {
 			t.Errorf("%g: %v", x, err)
 		}
 	}

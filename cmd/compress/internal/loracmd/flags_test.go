@@ -238,7 +238,8 @@ func TestCheck(t *testing.T) {
 		o := good
 		c.change(&o)
 		err := Check(o, c.config)
-		if (err != nil) != (c.want != "") || err != nil && (!strings.Contains(err.Error(), c.want) || !cli.IsUsage(err)) {
+		if (err != nil) != (c.want != "") ||
+			err != nil && (!strings.Contains(err.Error(), c.want) || !cli.IsUsage(err)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
