@@ -235,7 +235,7 @@ func TestExamplesParse(t *testing.T) {
 	})
 }
 
-// parses tells whether a command line would be begun.
+// parses reports whether a command line would be begun.
 func parses(words []string) error {
 	top := root(cli.New(nil, nil, nil))
 	if words[0] != "compress" {

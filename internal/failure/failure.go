@@ -18,6 +18,21 @@ func New(text, hint string) error { return &named{text: text, hint: hint} }
 // Misuse is a way in which what was asked for is wrong; hint, which may be empty, says what to ask for instead.
 func Misuse(text, hint string) error { return &named{text: text, hint: hint, usage: true} }
 
+// Hinted is an error with a hint of its own, instead of those of the errors that it wraps.
+func Hinted(err error, hint string) error { return &hinted{err, hint} }
+
+// hinted is an error that says what can be done about it in this case.
+type hinted struct {
+	error
+	hint string
+}
+
+// Unwrap implements the interface of package errors.
+func (e *hinted) Unwrap() error { return e.error }
+
+// Hint says what can be done about it.
+func (e *hinted) Hint() string { return e.hint }
+
 // Error implements error. The hint is not part of it, since it is in the words of the command line.
 func (e *named) Error() string { return e.text }
 

@@ -24,6 +24,8 @@ func TestKindAndHint(t *testing.T) {
 		{errors.Join(plain, broken, wrong), true, "mend it"},
 		{fmt.Errorf("%w: %w", broken, fmt.Errorf("deep: %w", wrong)), true, "mend it"},
 		{fmt.Errorf("%w: %w", wrong, New("other", "do the other")), true, "do the other"},
+		{fmt.Errorf("file: %w", Hinted(wrong, "do it right")), true, "do it right"},
+		{Hinted(fmt.Errorf("file: %w", broken), "buy another"), false, "buy another"},
 	} {
 		if usage := IsUsage(c.err); usage != c.usage {
 			t.Errorf("%v: usage %v, want %v", c.err, usage, c.usage)
@@ -34,6 +36,9 @@ func TestKindAndHint(t *testing.T) {
 	}
 
 	if err := fmt.Errorf("file: %w", broken); !errors.Is(err, broken) || err.Error() != "file: broken" {
+		t.Errorf("%v is not wrapped, or its hint is in its text", err)
+	}
+	if err := Hinted(broken, "buy another"); !errors.Is(err, broken) || err.Error() != "broken" {
 		t.Errorf("%v is not wrapped, or its hint is in its text", err)
 	}
 }

@@ -81,7 +81,7 @@ func multiplied(m *lm.Model) (weights, bytes float64) {
 	return weights, float64(m.Source().DataSize()) * weights / all
 }
 
-// isHalf tells whether a model is stored in two bytes a weight.
+// isHalf reports whether a model is stored in two bytes a weight.
 func isHalf(m *lm.Model) bool { return m.Source().DataSize() < 3*m.NumParameters() }
 
 // modelCases are a forward pass with loss, and greedy generation.
