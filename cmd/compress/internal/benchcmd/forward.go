@@ -22,13 +22,13 @@ type variant struct {
 	precision  kernels.Precision
 }
 
-// variants are the drawn model in its types and precisions, or the one that the options name.
+// variants are the random model in its types and precisions, or the one that the options name.
 func variants(ctx context.Context, dev kernels.Device, b *bed, o Options) ([]variant, error) {
 	if o.Model != "" {
 		return []variant{{"exact", o.Model, kernels.Exact}, {"fast", o.Model, kernels.Fast}}, nil
 	}
 
-	wide, err := b.drawn(small, safetensors.F32, 0)
+	wide, err := b.random(small, safetensors.F32, 0)
 	if err != nil {
 		return nil, err
 	}
