@@ -72,8 +72,8 @@ func (r *Report) scored() report.Section {
 func (r *Report) pruned() report.Section {
 	s := report.Section{Title: "Pruning", Text: []string{
 		"Each method removes the same fraction of the weights of the same decoder layers after seeing the same " +
-			"calibration text, and is measured on the same windows of another text. found is the formula of the search; " +
-			"SparseGPT, and what is written +sparsegpt, also corrects the weights that stay.",
+			"calibration text, and is measured on the same windows of another text. found is the formula of the " +
+			"search; SparseGPT, and what is written +sparsegpt, also corrects the weights that stay.",
 		"First picture: the flatter a line, the less it costs to remove weights. Second: every pruned model by the " +
 			"size it has when packed as bitmasks; the line is the front, models that no other one beats in both " +
 			"size and loss.",

@@ -101,8 +101,8 @@ func (r *Report) merged() report.Section {
 func (r *Report) adapted() report.Section {
 	s := report.Section{Title: "Training an adapter", Text: []string{
 		"A Mixture of Shards shares pools of vectors between the decoder layers, here with the parameters of a LoRA " +
-			"of rank 2 and the rank of one of 8. Both are trained on retold tales with the same batches and learning rate, " +
-			"one seed each. The curves are the training loss of each step, averaged over ten; lower is better.",
+			"of rank 2 and the rank of one of 8. Both are trained on retold tales with the same batches and learning " +
+			"rate, one seed each. The curves are the training loss of each step, averaged over ten; lower is better.",
 	}}
 
 	curve := &report.Chart{Title: "Training loss", X: report.Axis{Label: "step"}, Y: report.Axis{Label: "nats a token"}}
