@@ -68,8 +68,8 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestJournalForm: the journals of finished comparisons and demos are added to by later builds, so that their form stays
-// what it was, and damage is named by its line.
+// TestJournalForm: the journals of finished comparisons and demos are added to by later builds, so that their form
+// stays what it was, and damage is named by its line.
 func TestJournalForm(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.jsonl")
 	const old = `{"command":"compress test","job":"job"}` + "\n" + `{"key":"k","step":{"Name":"wanda"}}` + "\n"
