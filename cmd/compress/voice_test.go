@@ -155,7 +155,7 @@ func TestFlagWords(t *testing.T) {
 // TestRootHelp: the first page says what the program does, and lists every verb in a group.
 func TestRootHelp(t *testing.T) {
 	var out bytes.Buffer
-	if code := run(nil, &out, &bytes.Buffer{}); code != 0 {
+	if code := run([]string{}, &out, &bytes.Buffer{}); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 
