@@ -11,7 +11,7 @@ import (
 )
 
 // TestGraphicsScripts runs the command lines of testdata/graphics with the driver's stand-in, which runs the
-// host build of the graphics kernels; without a C++ compiler they are skipped. NANO is a folder of the shipped models
+// host build of the GPU kernels; without a C++ compiler they are skipped. NANO is a folder of the shipped models
 // with one decoder layer each.
 func TestGraphicsScripts(t *testing.T) {
 	driver := kerneltest.StandIn(t)

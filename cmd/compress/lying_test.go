@@ -49,8 +49,8 @@ func (j *joinLine) Write(p []byte) (int, error) {
 // lie is what a worker makes of a true result.
 type lie func(t *testing.T, item, result []byte) []byte
 
-// runLying runs a verb all of whose work is done by one worker elsewhere, which does it and lies about what came out. It
-// returns the exit code and what was printed as errors.
+// runLying runs a verb all of whose work is done by one worker elsewhere, which does it and lies about what came out.
+// It returns the exit code and what was printed as errors.
 func runLying(t *testing.T, args []string, twist lie) (code int, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,8 +97,8 @@ func lieAt(ctx context.Context, t *testing.T, flags []string, twist lie) {
 	app.Execute(ctx, top) // until it is interrupted
 }
 
-// better is a lie about formulas on one rung: half of the loss. Halves keep every sum exact, so that nothing but another
-// measurement gives it away.
+// better is a lie about formulas on one rung: half of the loss. Halves keep every sum exact, so that nothing but
+// another measurement gives it away.
 func better(rung fitness.Rung) lie {
 	return func(t *testing.T, item, result []byte) []byte {
 		var task fitness.Task

@@ -198,8 +198,8 @@ func TestResumeRefusesAnotherJob(t *testing.T) {
 	run1(t, binary, pruneArgs(out, "--resume")...)
 }
 
-// compareArgs is a comparison of several runs, one of which keeps gradients for the others. Its perplexities are those of
-// a short text.
+// compareArgs is a comparison of several runs, one of which keeps gradients for the others. Its perplexities are those
+// of a short text.
 func compareArgs(t *testing.T, out string, more ...string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../testdata/nano/text/valid.txt")

@@ -140,7 +140,8 @@ func near(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// head copies the first lines of a file, about so many bytes: head BYTES FROM TO. A perplexity takes as long as its text.
+// head copies the first lines of a file, about so many bytes: head BYTES FROM TO. A perplexity takes as long as its
+// text.
 func head(ts *testscript.TestScript, _ bool, args []string) {
 	n, err := strconv.Atoi(args[0])
 	ts.Check(err)

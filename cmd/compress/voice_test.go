@@ -155,7 +155,7 @@ func TestFlagWords(t *testing.T) {
 // TestRootHelp: the first page says what the program does, and lists every verb in a group.
 func TestRootHelp(t *testing.T) {
 	var out bytes.Buffer
-	if code := run(nil, &out, &bytes.Buffer{}); code != 0 {
+	if code := run([]string{}, &out, &bytes.Buffer{}); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 
@@ -235,7 +235,7 @@ func TestExamplesParse(t *testing.T) {
 	})
 }
 
-// parses tells whether a command line would be begun.
+// parses reports whether a command line would be begun.
 func parses(words []string) error {
 	top := root(cli.New(nil, nil, nil))
 	if words[0] != "compress" {

@@ -18,24 +18,23 @@ func New(text, hint string) error { return &named{text: text, hint: hint} }
 // Misuse is a way in which what was asked for is wrong; hint, which may be empty, says what to ask for instead.
 func Misuse(text, hint string) error { return &named{text: text, hint: hint, usage: true} }
 
-// Error implements error. The hint is not part of it, since it is in the words of the command line.
-func (e *named) Error() string { return e.text }
+// Hinted is an error with a hint of its own, instead of those of the errors that it wraps.
+func Hinted(err error, hint string) error { return &hinted{err, hint} }
 
-// hinted is an error with a hint of its own.
+// hinted is an error that says what can be done about it in this case.
 type hinted struct {
 	error
 	hint string
 }
 
-// Hinted adds to an error what can be done about it. The text of the error stays as it is: a program that calls a
-// library has other words for that than the command line.
-func Hinted(err error, hint string) error { return &hinted{err, hint} }
-
-// Unwrap makes the error visible to [errors.Is].
+// Unwrap implements the interface of package errors.
 func (e *hinted) Unwrap() error { return e.error }
 
 // Hint says what can be done about it.
 func (e *hinted) Hint() string { return e.hint }
+
+// Error implements error. The hint is not part of it, since it is in the words of the command line.
+func (e *named) Error() string { return e.text }
 
 // Usage reports whether what was asked for is wrong.
 func (e *named) Usage() bool { return e.usage }

@@ -26,6 +26,8 @@ func TestKindAndHint(t *testing.T) {
 		{fmt.Errorf("%w: %w", wrong, New("other", "do the other")), true, "do the other"},
 		{Hinted(wrong, "ask for less"), true, "ask for less"},
 		{fmt.Errorf("file: %w", Hinted(broken, "mend it here")), false, "mend it here"},
+		{fmt.Errorf("file: %w", Hinted(wrong, "do it right")), true, "do it right"},
+		{Hinted(fmt.Errorf("file: %w", broken), "buy another"), false, "buy another"},
 	} {
 		if usage := IsUsage(c.err); usage != c.usage {
 			t.Errorf("%v: usage %v, want %v", c.err, usage, c.usage)
@@ -40,6 +42,9 @@ func TestKindAndHint(t *testing.T) {
 	}
 
 	if err := fmt.Errorf("file: %w", broken); !errors.Is(err, broken) || err.Error() != "file: broken" {
+		t.Errorf("%v is not wrapped, or its hint is in its text", err)
+	}
+	if err := Hinted(broken, "buy another"); !errors.Is(err, broken) || err.Error() != "broken" {
 		t.Errorf("%v is not wrapped, or its hint is in its text", err)
 	}
 }

@@ -143,7 +143,7 @@ func TestInputFlipCampaign(t *testing.T) {
 		})
 }
 
-// spread tells whether the result differs only where the damage was: a finished part, which carries no
+// spread reports whether the result differs only where the damage was: a finished part, which carries no
 // checksum, was taken as it is. Anything else is a defect. What eval has asked again is written behind the
 // rest.
 func (r *rig) spread(v verb, rec record, file string) record {

@@ -144,7 +144,7 @@ func (r *rig) halfway(v verb, before outputs) string {
 	return unfinished(v, r.wanted[v.name], got, before)
 }
 
-// complete tells whether the final files are all there already.
+// complete reports whether the final files are all there already.
 func complete(r *rig, v verb) bool {
 	got, err := r.outputs()
 	if err != nil {

@@ -101,7 +101,7 @@ func openLedger(t *testing.T) *ledger {
 	return l
 }
 
-// has tells whether a fault was looked at before.
+// has reports whether a fault was looked at before.
 func (l *ledger) has(v verb, kind string, number int) bool {
 	return l.done[record{Verb: v.name, Kind: kind, Number: number, Seed: *seed}.key()]
 }
@@ -179,7 +179,7 @@ func judge(e ended, path string) string {
 	return ""
 }
 
-// names tells whether a message names a file, or the folder that holds it, as the user or the disk knows it.
+// names reports whether a message names a file, or the folder that holds it, as the user or the disk knows it.
 func names(message, path string) bool {
 	if path == "out" { // a folder that is synced or opened
 		return regexp.MustCompile(`\bout\b`).MatchString(message)

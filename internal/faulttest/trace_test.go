@@ -53,7 +53,7 @@ type call struct {
 	size int64  // bytes asked for
 }
 
-// changes tells whether the call changes what is on the disk.
+// changes reports whether the call changes what is on the disk.
 func (c call) changes() bool {
 	switch c.kind {
 	case kindRead, kindOpen, kindMap:

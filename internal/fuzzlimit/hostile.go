@@ -53,7 +53,7 @@ func Watch(t testing.TB, size int) (done func()) {
 	}
 }
 
-// Check tells whether so many allocated bytes are too many for an input of some size.
+// Check reports whether so many allocated bytes are too many for an input of some size.
 func Check(used uint64, size int) error {
 	if limit := Free + PerByte*uint64(size); used > limit {
 		return fmt.Errorf("%d bytes allocated for an input of %d, at most %d are in proportion", used, size, limit)
@@ -61,7 +61,7 @@ func Check(used uint64, size int) error {
 	return nil
 }
 
-// fuzzing tells whether inputs are being made, and not only those of the corpus run.
+// fuzzing reports whether inputs are being made, and not only those of the corpus run.
 func fuzzing() bool {
 	f := flag.Lookup("test.fuzz")
 	return f != nil && f.Value.String() != ""

@@ -60,6 +60,7 @@ func TestStrangersWithoutToken(t *testing.T) {
 // TestWorkersRights: a worker's token, and an open server, let nobody make an offer, hand out an item, remove anything,
 // make a stream or a consumer, or listen to what goes to the coordinator; and a worker that keeps to the rules works.
 func TestWorkersRights(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	for _, anyone := range []bool{false, true} {
 		s, c := open(t, ServerOptions{Listen: "127.0.0.1:0", Open: anyone}, Events{})
 		q := offer(t, c, Offer{Name: "q", Kind: "square", Contract: "1"}, strings.Repeat("spec", partSize))
@@ -189,6 +190,7 @@ func TestEndlessFalseResults(t *testing.T) {
 // TestFalseOffers: in a cluster where everybody can list anything, what is no offer is left out and said, and ends no
 // worker; nor does an offer that comes later and is refused.
 func TestFalseOffers(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	s := cluster(t, t.TempDir(), -1)
 	defer s.Shutdown()
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // The ways in which a queue fails. Test with errors.Is.
@@ -195,7 +197,7 @@ func (c *Conn) trouble(err error) error {
 }
 
 // errDamaged: files of a server are not what it has written.
-var errDamaged = errors.New("its files are damaged (HINT: delete this folder and --resume: nothing else is lost)")
+var errDamaged = failure.New("its files are damaged", "delete this folder and --resume: nothing else is lost")
 
 // persist calls f until the server answers. f's own failures, as opposed to the server's silence, end it, and
 // so does a server inside this process that cannot store anything, or that has stopped to answer: [ErrStorage].
@@ -236,7 +238,7 @@ func (c *Conn) persist(ctx context.Context, f func(ctx context.Context) error) e
 	}
 }
 
-// silent tells whether an error means that the server could not be asked, or could not do its part at the moment.
+// silent reports whether an error means that the server could not be asked, or could not do its part at the moment.
 func silent(err error) bool {
 	for _, e := range []error{
 		context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrDisconnected,

@@ -250,7 +250,7 @@ func (d *doing) settle(ctx context.Context, it Item) error {
 	}
 
 	// A failure counts if this call has handed the item over; one that an earlier call left is tried again.
-	if text != nil && (d.handed[it.ID] || !failure(text)) && d.take(it.ID, text) {
+	if text != nil && (d.handed[it.ID] || !isFailure(text)) && d.take(it.ID, text) {
 		return nil
 	}
 
@@ -275,8 +275,8 @@ func (d *doing) settle(ctx context.Context, it Item) error {
 	return err
 }
 
-// failure tells whether a stored result is that of a handler that failed.
-func failure(text []byte) bool {
+// isFailure reports whether a stored result is that of a handler that failed.
+func isFailure(text []byte) bool {
 	var r Result
 	return text != nil && json.Unmarshal(text, &r) == nil && r.Failure != ""
 }
@@ -317,7 +317,7 @@ func (q *Queue) stored(ctx context.Context, id string) ([]byte, error) {
 	return m.Data, nil
 }
 
-// present tells whether a message was not stored because one with its subject is there.
+// present reports whether a message was not stored because one with its subject is there.
 func present(err error) bool {
 	var api jetstream.JetStreamError
 	return errors.As(err, &api) && api.APIError() != nil &&

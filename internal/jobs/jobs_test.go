@@ -285,6 +285,7 @@ func (h *herd) end() {
 // TestKilledWorkers: worker processes die in the middle of items and at random; every item is done, and one that kills
 // whoever begins it is given up.
 func TestKilledWorkers(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	marks := t.TempDir()
 	s, c := open(t, ServerOptions{Listen: "127.0.0.1:0"}, Events{})
 	q := offer(t, c, Offer{Name: "q", Kind: "square", Contract: "1", Patience: 200 * time.Millisecond, Attempts: 12},
@@ -358,6 +359,7 @@ func TestRefusal(t *testing.T) {
 // TestVanishingServer: the server goes away in the middle, once with what it stored; coordinator and worker
 // wait, say so, and go on.
 func TestVanishingServer(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	for _, kept := range []bool{true, false} {
 		t.Run(fmt.Sprintf("kept=%v", kept), func(t *testing.T) {
 			dirs := []string{t.TempDir(), t.TempDir()}

@@ -17,7 +17,8 @@ import (
 // guarded starts a NATS server that others run, with the logins of some options, and returns its address.
 func guarded(t *testing.T, o *server.Options) string {
 	t.Helper()
-	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	o.Host, o.Port = "127.0.0.1", server.RANDOM_PORT
+	o.NoSigs, o.NoLog = true, true
 	o.JetStream, o.StoreDir = true, t.TempDir()
 	s, err := server.NewServer(o)
 	if err != nil {

@@ -253,7 +253,7 @@ func (s *Server) removeTemp() error {
 	return s.release()
 }
 
-// free tells whether an address can be listened at: the server itself only tries for as long as it is let.
+// free reports whether an address can be listened at: the server itself only tries for as long as it is let.
 func free(address string) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

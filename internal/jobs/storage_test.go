@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/scratch"
 )
 
@@ -117,7 +118,8 @@ func TestDamagedStorage(t *testing.T) {
 		Description: `stream is offline: stopped - unsupported consumer "workers"`,
 	})
 	if !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), "the/queue: stream is offline") ||
-		!strings.Contains(err.Error(), "(HINT: delete this folder and --resume") {
-		t.Error(err)
+		strings.Contains(err.Error(), "--") ||
+		!strings.HasPrefix(failure.Hint(err), "delete this folder and --resume") {
+		t.Error(err, failure.Hint(err))
 	}
 }

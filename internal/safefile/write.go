@@ -92,7 +92,7 @@ func lock(f *os.File) error {
 	}
 }
 
-// is tells whether path leads to an open file.
+// is reports whether path leads to an open file.
 func is(f *os.File, path string) (bool, error) {
 	have, err := f.Stat()
 	if err != nil {

@@ -22,7 +22,7 @@ func put(dir string, text []byte) error {
 	return err
 }
 
-// lookAlikes are things that look like what a killed process has left. Each says whether it is that.
+// lookAlikes are things that look like what a killed process has left. Each reports whether it is that.
 var lookAlikes = []struct {
 	kind string
 	ours bool

@@ -41,7 +41,6 @@ func (f *Folder) openJournal() error {
 
 // sameJob returns nil if the journal is that of this job or has not begun. The error wraps [ErrOtherJob].
 func (f *Folder) sameJob() error {
-	const anew = "--overwrite without --resume starts anew"
 	lines := f.journal.Lines()
 	if len(lines) == 0 && f.journal.Fault() == nil {
 		return nil
@@ -49,11 +48,11 @@ func (f *Folder) sameJob() error {
 
 	var h header
 	if len(lines) == 0 || json.Unmarshal(lines[0], &h) != nil || h.Format != journalFormat {
-		return fmt.Errorf("%s: %w: its journal is damaged, or another build of this program began it (HINT: %s)",
-			f.place.Dir, ErrOtherJob, anew)
+		return fmt.Errorf("%s: %w: its journal is damaged, or another build of this program began it", f.place.Dir,
+			ErrOtherJob)
 	}
 	if h.Job != f.opts.Fingerprint {
-		return fmt.Errorf("%s: %w: %q, this is %q; %s", f.place.Dir, ErrOtherJob, h.Job, f.opts.Fingerprint, anew)
+		return fmt.Errorf("%s: %w: %q, this is %q", f.place.Dir, ErrOtherJob, h.Job, f.opts.Fingerprint)
 	}
 
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -286,8 +287,9 @@ func TestUnfinishedOfAnEarlierBuild(t *testing.T) {
 	}
 
 	_, err := folder(t, source, out, Options{Resume: true, Fingerprint: "a"})
-	if !errors.Is(err, ErrOtherJob) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("resumed: %v", err)
+	if !errors.Is(err, ErrOtherJob) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "--") ||
+		failure.Hint(err) != anew {
+		t.Errorf("resumed: %v (%s)", err, failure.Hint(err))
 	}
 	if text, err := os.ReadFile(journal); err != nil || string(text) != old {
 		t.Errorf("the journal changed: %q, %v", text, err)

@@ -177,11 +177,11 @@ func lockThere(dir string) (*os.File, error) {
 func Vacant(path string, rule Rule) error {
 	switch entries, err := os.ReadDir(path); {
 	case errors.Is(err, fs.ErrNotExist) && isLink(path):
-		return fmt.Errorf("%s: %w: there is a link to nothing (HINT: choose another --out)", path, ErrTarget)
+		return fmt.Errorf("%s: %w: there is a link to nothing", path, ErrTarget)
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
 	case errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("%s: %w: there is a file (HINT: choose another --out)", path, ErrTarget)
+		return fmt.Errorf("%s: %w: there is a file", path, ErrTarget)
 	case err != nil:
 		return err
 	case rule == nil:

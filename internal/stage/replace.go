@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -44,7 +45,7 @@ func Replaceable(source string, own ...string) Rule {
 			return Foreign(foreign)
 		}
 		if models == 0 {
-			return fmt.Errorf("%w: it holds no model, so it is not replaced (HINT: choose another --out)", ErrTarget)
+			return fmt.Errorf("%w: it holds no model, so it is not replaced", ErrTarget)
 		}
 
 		return nil
@@ -59,9 +60,9 @@ func Foreign(names []string) error {
 	if len(names) > most {
 		more = fmt.Sprintf(" and %d more", len(names)-most)
 	}
-	return fmt.Errorf("%w: it holds something else than is written here, so it is not replaced: %s%s (HINT: move "+
-		"that away, or choose another --out)",
-		ErrTarget, strings.Trim(list, "[]"), more)
+	err := fmt.Errorf("%w: it holds something else than is written here, so it is not replaced: %s%s", ErrTarget,
+		strings.Trim(list, "[]"), more)
+	return failure.Hinted(err, "move that away, or choose another --out")
 }
 
 var shardName = regexp.MustCompile(`^model-[0-9]{5}-of-[0-9]{5}\.safetensors$`)
@@ -88,7 +89,7 @@ func belongs(name string) bool {
 // maxReport bounds what is read to recognize a report.
 const maxReport = 256 << 20
 
-// IsReport tells whether a file is a report that this program wrote.
+// IsReport reports whether a file is a report that this program wrote.
 func IsReport(path string) bool {
 	if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || st.Size() > maxReport {
 		return false
@@ -104,7 +105,7 @@ func IsReport(path string) bool {
 // maxCompared bounds the files that are compared; a copy of a larger one counts as something else.
 const maxCompared = 16 << 20
 
-// sameContent tells whether two regular files hold the same.
+// sameContent reports whether two regular files hold the same.
 func sameContent(a, b string) bool {
 	var data [2][]byte
 	for i, path := range []string{a, b} {
@@ -121,7 +122,7 @@ func sameContent(a, b string) bool {
 	return bytes.Equal(data[0], data[1])
 }
 
-// within tells whether out is somewhere below the folder of a model.
+// within reports whether out is somewhere below the folder of a model.
 func within(source, out string) bool {
 	model, err := os.Stat(source)
 	at, absErr := filepath.Abs(out)
@@ -139,15 +140,14 @@ func within(source, out string) bool {
 	return false
 }
 
-// Apart tells whether out can be an output of work on the checkpoint at source: it is not the source, does not
+// Apart reports whether out can be an output of work on the checkpoint at source: it is not the source, does not
 // hold it, and is not in it. The error wraps ErrInPlace or ErrTarget.
 func Apart(source, out string) error {
 	if source == "" {
 		return nil
 	}
 	if within(source, out) {
-		return fmt.Errorf("%s: %w: it is in the folder of the model %s (HINT: choose another --out)", out,
-			ErrTarget, source)
+		return fmt.Errorf("%s: %w: it is in the folder of the model %s", out, ErrTarget, source)
 	}
 
 	target, err := os.Stat(out)
@@ -163,10 +163,9 @@ func Apart(source, out string) error {
 	for first := true; ; first = false {
 		if st, err := os.Stat(at); err == nil && os.SameFile(st, target) {
 			if first {
-				return fmt.Errorf("%s: %w (HINT: choose another --out)", out, ErrInPlace)
+				return fmt.Errorf("%s: %w", out, ErrInPlace)
 			}
-			return fmt.Errorf("%s: %w: the folder holds the model %s (HINT: choose another --out)", out,
-				ErrTarget, source)
+			return fmt.Errorf("%s: %w: the folder holds the model %s", out, ErrTarget, source)
 		}
 
 		if at == filepath.Dir(at) {

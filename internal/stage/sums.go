@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -94,8 +95,7 @@ func (f *Folder) takeUp() error {
 				return err
 			}
 		case published:
-			return fmt.Errorf("%s: tensor %q: %w; --overwrite without --resume starts anew", f.place.Dir, name,
-				ErrDamaged)
+			return failure.Hinted(fmt.Errorf("%s: tensor %q: %w", f.place.Dir, name, ErrDamaged), anew)
 		default:
 			f.damaged = append(f.damaged, name)
 		}

@@ -10,9 +10,9 @@ import (
 // Z95 is the normal quantile of intervals of 95 %.
 const Z95 = 1.959963984540054
 
-// Wilson is the interval of a share (Wilson, "Probable inference, the law of succession, and statistical
+// Wilson is the interval of a fraction (Wilson, "Probable inference, the law of succession, and statistical
 // inference", 1927).
-func Wilson(share float64, n int) (low, high float64) { return wilson(share, float64(n)) }
+func Wilson(fraction float64, n int) (low, high float64) { return wilson(fraction, float64(n)) }
 
 // Share is the interval of a mean of n values between 0 and 1, such as the shares of each record's prompts,
 // with its standard error: that of Wilson for as many independent answers as have this error (Korn and
@@ -28,14 +28,14 @@ func Share(mean, stderr float64, n int) (low, high float64) {
 	return wilson(mean, m)
 }
 
-func wilson(share, m float64) (low, high float64) {
+func wilson(fraction, m float64) (low, high float64) {
 	if !(m > 0) {
 		return 0, 1
 	}
-	share = min(1, max(0, share)) // a mean of ones may be rounded to more
+	fraction = min(1, max(0, fraction)) // a mean of ones may be rounded to more
 	z := Z95 * Z95
-	middle := (share + z/(2*m)) / (1 + z/m)
-	half := Z95 / (1 + z/m) * math.Sqrt(share*(1-share)/m+z/(4*m*m))
+	middle := (fraction + z/(2*m)) / (1 + z/m)
+	half := Z95 / (1 + z/m) * math.Sqrt(fraction*(1-fraction)/m+z/(4*m*m))
 	return max(0, middle-half), min(1, middle+half)
 }
 

@@ -140,8 +140,9 @@ func standIn(t *testing.T) {
 	t.Setenv("FAKE_CUDA", "devices=2,memory=3000000000")
 }
 
-// TestProgramFiles looks at programs that were built before as they are released (.ci/run does): one with -tags nogpu is
-// a static file, one with the backend needs nothing but the C library, and is hardened as far as the loader can do that.
+// TestProgramFiles looks at programs that were built before as they are released (.ci/run does): one with -tags nogpu
+// is a static file, one with the backend needs nothing but the C library, and is hardened as far as the loader can do
+// that.
 func TestProgramFiles(t *testing.T) {
 	for variable, want := range map[string]string{
 		"COMPRESS_STATIC_PROGRAM": "",

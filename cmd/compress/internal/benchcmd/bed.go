@@ -51,15 +51,15 @@ func (b *bed) once(name string, fill func(dir string) error) (string, error) {
 	return dir, fill(dir)
 }
 
-// drawn is a drawn checkpoint; models of different numbers have different weights.
-func (b *bed) drawn(s shape, d safetensors.DType, number int) (string, error) {
-	name := fmt.Sprintf("drawn-%s-%dx%d-%d", d, s.hidden, s.blocks, number)
+// random is the folder of a checkpoint of random weights; models of different numbers have different weights.
+func (b *bed) random(s shape, d safetensors.DType, number int) (string, error) {
+	name := fmt.Sprintf("random-%s-%dx%d-%d", d, s.hidden, s.blocks, number)
 	return b.once(name, func(dir string) error { return s.write(dir, d, b.seed+uint64(number)) })
 }
 
-// cast is a drawn F32 checkpoint in BF16.
+// cast is a random F32 checkpoint in BF16.
 func (b *bed) cast(ctx context.Context, s shape, dev kernels.Device) (string, error) {
-	from, err := b.drawn(s, safetensors.F32, 0)
+	from, err := b.random(s, safetensors.F32, 0)
 	if err != nil {
 		return "", err
 	}

@@ -81,8 +81,8 @@ type timed struct {
 // Options says what to measure.
 type Options struct {
 	Budget   time.Duration // for each figure, after the least number of repetitions
-	Model    string        // forward: a checkpoint to run instead of the drawn one
-	Seed     uint64        // of the drawn weights
+	Model    string        // forward: a checkpoint to run instead of the random one
+	Seed     uint64        // of the random weights
 	Threads  []int         // numbers of threads to measure with; none: that of the device
 	Progress func(name string, done, total int64)
 }

@@ -16,7 +16,7 @@ import (
 
 var quiet = Options{Budget: 1, Progress: func(string, int64, int64) {}}
 
-// tiny is a Llama that is drawn in no time.
+// tiny is a random Llama that is made in no time.
 var tiny = shape{vocab: 64, hidden: 128, inner: 256, blocks: 2, heads: 4, kv: 2, positions: 512, thin: 0.6}
 
 func TestRingIsLargerThanCaches(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// mats allocates drawn matrices; the first failure is kept in err.
+// mats allocates random matrices; the first failure is kept in err.
 type mats struct {
 	dev   kernels.Device
 	rnd   *rand.Rand

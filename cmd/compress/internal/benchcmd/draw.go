@@ -81,8 +81,8 @@ func (s shape) writeWeights(dir string, config []byte, d safetensors.DType, seed
 	return w.Finish()
 }
 
-// drawn is n numbers in F32: normal ones with a deviation of 0.02, or ones.
-func drawn(rnd *rand.Rand, n int64, normal bool) []byte {
+// floats is n numbers in F32, as bytes: random normal ones with a deviation of 0.02, or ones.
+func floats(rnd *rand.Rand, n int64, normal bool) []byte {
 	data := make([]byte, 0, 4*n)
 	for range n {
 		v := 1.0

@@ -22,13 +22,13 @@ type variant struct {
 	precision  kernels.Precision
 }
 
-// variants are the drawn model in its types and precisions, or the one that the options name.
+// variants are the random model in its types and precisions, or the one that the options name.
 func variants(ctx context.Context, dev kernels.Device, b *bed, o Options) ([]variant, error) {
 	if o.Model != "" {
 		return []variant{{"exact", o.Model, kernels.Exact}, {"fast", o.Model, kernels.Fast}}, nil
 	}
 
-	wide, err := b.drawn(small, safetensors.F32, 0)
+	wide, err := b.random(small, safetensors.F32, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func multiplied(m *lm.Model) (weights, bytes float64) {
 	return weights, float64(m.Source().DataSize()) * weights / all
 }
 
-// isHalf tells whether a model is stored in two bytes a weight.
+// isHalf reports whether a model is stored in two bytes a weight.
 func isHalf(m *lm.Model) bool { return m.Source().DataSize() < 3*m.NumParameters() }
 
 // modelCases are a forward pass with loss, and greedy generation.

@@ -30,7 +30,7 @@ var mergeRecipes = []struct{ method, rest string }{
 	{"sce", "base_model: BASE\nmodels: [{model: ONE}, {model: TWO}]\nparameters: {select_topk: 0.2}"},
 }
 
-// mergeCases merge drawn checkpoints of 44 MB, from the page cache to a file that is synced and read back, as
+// mergeCases merge random checkpoints of 44 MB, from the page cache to a file that is synced and read back, as
 // merge does it; and measure their conflict. Bytes are those read and written once.
 func mergeCases(ctx context.Context, dev kernels.Device, b *bed, _ Options) (cases []timed, err error) {
 	return mixedCases(ctx, dev, b, small)
@@ -39,7 +39,7 @@ func mergeCases(ctx context.Context, dev kernels.Device, b *bed, _ Options) (cas
 func mixedCases(ctx context.Context, dev kernels.Device, b *bed, s shape) (cases []timed, err error) {
 	var names []string
 	for i, word := range []string{"BASE", "ONE", "TWO"} {
-		dir, err := b.drawn(s, safetensors.BF16, i)
+		dir, err := b.random(s, safetensors.BF16, i)
 		if err != nil {
 			return nil, err
 		}

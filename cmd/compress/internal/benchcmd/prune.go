@@ -67,7 +67,7 @@ var block = shape{vocab: 512, hidden: 512, inner: 1408, blocks: 1, heads: 8, kv:
 // wholeCases prune a model of one block, calibration included.
 func wholeCases(ctx context.Context, dev kernels.Device, b *bed) (cases []timed, err error) {
 	const windows, length = 16, 128
-	dir, err := b.drawn(block, safetensors.F32, 0)
+	dir, err := b.random(block, safetensors.F32, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func wholeCases(ctx context.Context, dev kernels.Device, b *bed) (cases []timed,
 		return nil, err
 	}
 
-	calib := corpus.New(numbers(m.Config(), windows, length), "drawn")
+	calib := corpus.New(numbers(m.Config(), windows, length), "random")
 	weights, _ := multiplied(m)
 
 	passes := 4 * weights * windows * length // the block runs dense and pruned

@@ -14,7 +14,7 @@ import (
 )
 
 // thinned is the model of the sparse suite: a Llama of 489 million parameters in BF16, 0.98 GB, so that no
-// cache holds it. 60 % of the weights of its blocks are 0, in places that were drawn.
+// cache holds it. 60 % of the weights of its blocks are 0, in random places.
 var thinned = shape{
 	vocab: 4096, hidden: 2048, inner: 5632, blocks: 10, heads: 16, kv: 8, positions: 512, thin: 0.6,
 }
@@ -29,7 +29,7 @@ func thinCases(ctx context.Context, dev kernels.Device, b *bed, o Options) ([]ti
 
 // sparseCases run the same model with its zeros, and packed as bitmasks; each case alternates between the two.
 func sparseCases(ctx context.Context, dev kernels.Device, b *bed, s shape, o Options) (cases []timed, err error) {
-	dense, err := b.drawn(s, safetensors.BF16, 0)
+	dense, err := b.random(s, safetensors.BF16, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func stepper(ctx context.Context, m *lm.Model, rows int) func() error {
 	}
 }
 
-// shape is a Llama that is drawn.
+// shape is a Llama of random weights.
 type shape struct {
 	vocab, hidden, inner, blocks, heads, kv, positions int
 	thin                                               float64 // share of the blocks' weights that are 0
@@ -104,14 +104,14 @@ func (s shape) sizes() map[string]int64 {
 }
 
 // values draws a tensor: normal numbers with a deviation of 0.02, and ones for the norms, as models are
-// initialised; BF16 ones are uniform with that deviation, which is drawn faster.
+// initialised; BF16 ones are uniform with that deviation, which is faster.
 func (s shape) values(rnd *rand.Rand, info safetensors.Info, role arch.Role) []byte {
 	n := int64(1)
 	for _, d := range info.Shape {
 		n *= d
 	}
 	if info.DType == safetensors.F32 {
-		return drawn(rnd, n, len(info.Shape) > 1)
+		return floats(rnd, n, len(info.Shape) > 1)
 	}
 
 	thin := s.thin

@@ -89,7 +89,7 @@ func stepCase(ctx context.Context, dev kernels.Device, v variant, name string, o
 			o.LR = 1e-3
 			o.Each = func(lora.Step) { mark() }
 
-			data := corpus.New(numbers(m.Config(), trainBatch, trainLength), "drawn")
+			data := corpus.New(numbers(m.Config(), trainBatch, trainLength), "random")
 			if o.Kind == "full" {
 				_, err = lora.Tune(ctx, m, data, o)
 			} else {

@@ -66,7 +66,7 @@ func PrecisionOn(dev kernels.Device, fast bool) kernels.Precision {
 	return kernels.Exact
 }
 
-// fallBack tells whether the work is to be done again, on the CPU: it failed because of a graphics processor
+// fallBack reports whether the work is to be done again, on the CPU: it failed because of a GPU
 // that the program itself has chosen. What was printed until then is not printed again.
 func (j *Job) fallBack(err error) bool {
 	if err == nil || j.device != "auto" || j.dev == nil || j.dev.Info().Host || j.Ctx.Err() != nil {

@@ -99,7 +99,7 @@ func (j *Job) close() {
 	}
 }
 
-// Reports tells whether the result will be printed or written, so that it has to be complete.
+// Reports reports whether the result will be printed or written, so that it has to be complete.
 func (j *Job) Reports() bool { return j.JSON || j.report != "" }
 
 // Finish writes the machine-readable forms of a result. It is called with what the work returned; work that

@@ -29,7 +29,8 @@ type line[T any] struct {
 
 // OpenJournal opens or makes a journal. command names the verb, job is the fingerprint of what all steps share (see
 // [Fingerprint]); a journal of another one is refused with [ErrOtherJob], one that another process has open with
-// [stage.ErrBusy], a damaged one with [stage.ErrJournal]. A torn last line, which a crash can leave, counts for nothing.
+// [stage.ErrBusy], a damaged one with [stage.ErrJournal]. A torn last line, which a crash can leave, counts for
+// nothing.
 func OpenJournal[T any](path, command, job string) (*Journal[T], error) {
 	lines, err := stage.OpenPlainJournal(path)
 	if err != nil {

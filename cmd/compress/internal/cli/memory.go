@@ -13,7 +13,7 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
-// fits tells whether the activations of calibration windows, which are held between two blocks, fit into memory.
+// fits reports whether the activations of calibration windows, which are held between two blocks, fit into memory.
 func fits(m *lm.Model, calib corpus.Windows) error {
 	tokens := int64(0)
 	for _, row := range calib.IDs {

@@ -79,7 +79,7 @@ type Place struct {
 	Seeks      bool                   // it is written in any order: no pipe or device
 }
 
-// Check tells whether the file can be written. What is written into ([regular.Target]) always can, unless the
+// Check reports whether the file can be written. What is written into ([regular.Target]) always can, unless the
 // file needs access in any order; an existing file must be empty or of the same kind, and none of the inputs.
 func (p Place) Check() error {
 	_, err := p.Target()
@@ -131,7 +131,7 @@ func (p Place) Target() (string, error) {
 	return to, nil
 }
 
-// checkFolder tells whether files can be made in the folder of the target.
+// checkFolder reports whether files can be made in the folder of the target.
 func (p Place) checkFolder(to string) error {
 	dir := filepath.Dir(to)
 	if p.Folder != "" && samePath(dir, p.Folder) {

@@ -39,9 +39,10 @@ func Bytes(flag, s string) (int64, error) {
 
 	for _, u := range units {
 		if digits, ok := strings.CutSuffix(strings.ToLower(s), strings.ToLower(u.name)); ok {
-			if n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64); err == nil && n > 0 &&
-				n*float64(u.size) < 1<<62 {
-				return int64(n * float64(u.size)), nil
+			n, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+			// From one byte on: what is rounded to 0 would mean no limit to some callers.
+			if size := n * float64(u.size); err == nil && size >= 1 && size < 1<<62 {
+				return int64(size), nil
 			}
 		}
 	}

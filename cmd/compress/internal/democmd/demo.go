@@ -151,7 +151,7 @@ func (d *demo) run(p step) error {
 	return fmt.Errorf("%w: %s: %s (HINT: --resume goes on from here)", errStep, p.line(), lines[len(lines)-1])
 }
 
-// isDone tells whether an earlier run has done a step and its outputs are there.
+// isDone reports whether an earlier run has done a step and its outputs are there.
 func (d *demo) isDone(p step) bool {
 	if _, ok := d.journal.Done[p.key()]; !ok {
 		return false

@@ -95,7 +95,7 @@ func TestPage(t *testing.T) {
 
 	models := len((builder{quick: true}).models())
 	for table, want := range map[string]int{
-		"Models and tasks": models, "Perplexity by method and share removed": 3,
+		"Models and tasks": models, "Perplexity by method and fraction removed": 3,
 		"60 % zeros, on text that nothing was chosen by": 3,
 		"Pairs of experts, layer by layer":               2, "All four, by layer and matrix": 1,
 		"Merges on the experts' tasks": 5,

@@ -71,9 +71,9 @@ func (r *Report) scored() report.Section {
 
 func (r *Report) pruned() report.Section {
 	s := report.Section{Title: "Pruning", Text: []string{
-		"Each method removes the same share of the weights of the same blocks after seeing the same calibration " +
-			"text, and is measured on the same windows of another text. found is the formula of the search; " +
-			"SparseGPT, and what is written +sparsegpt, also corrects the weights that stay.",
+		"Each method removes the same fraction of the weights of the same decoder layers after seeing the same " +
+			"calibration text, and is measured on the same windows of another text. found is the formula of the " +
+			"search; SparseGPT, and what is written +sparsegpt, also corrects the weights that stay.",
 		"First picture: the flatter a line, the less it costs to remove weights. Second: every pruned model by the " +
 			"size it has when packed as bitmasks; the line is the front, models that no other one beats in both " +
 			"size and loss.",
@@ -82,10 +82,10 @@ func (r *Report) pruned() report.Section {
 	dense := r.Prune.Dense
 	lines := &report.Chart{
 		Title: "Loss above the dense model's, by zeros",
-		X:     report.Axis{Label: "zeros, % of the blocks' weights"}, Y: report.Axis{Label: "nats a token"},
+		X:     report.Axis{Label: "zeros, % of the decoder layers' weights"}, Y: report.Axis{Label: "nats a token"},
 	}
 	t := &report.Table{
-		Title: "Perplexity by method and share removed", Columns: report.Columns("method"),
+		Title: "Perplexity by method and fraction removed", Columns: report.Columns("method"),
 		Note: fmt.Sprintf("* the lowest of its column. Dense: %.3f %s. %d tokens, windows of %d. The last row is "+
 			"the size in kB when packed; dense %.0f.", dense.Perplexity,
 			pm("%.3f", dense.Stderr), dense.Tokens, r.Prune.SeqLen, float64(r.score("base").Bytes)/1000),
@@ -141,16 +141,16 @@ func (r *Report) run(method, target string) *Pruned {
 	return &r.Prune.Runs[i]
 }
 
-// targetName is a share or pattern for people.
+// targetName is a sparsity or pattern for people.
 func targetName(target string) string {
 	if strings.Contains(target, ":") {
 		return target
 	}
-	var share float64
-	if _, err := fmt.Sscan(target, &share); err != nil {
+	var fraction float64
+	if _, err := fmt.Sscan(target, &fraction); err != nil {
 		return target
 	}
-	return fmt.Sprintf("%.0f %%", 100*share)
+	return fmt.Sprintf("%.0f %%", 100*fraction)
 }
 
 // sizes is the loss by packed size, with its front.
@@ -245,7 +245,7 @@ func (r *Report) searched() report.Section {
 	return s
 }
 
-// farthest bounds the qualities that are drawn.
+// farthest bounds the qualities that are plotted.
 const farthest = 1.5
 
 func (r *Report) conflicts() report.Section {

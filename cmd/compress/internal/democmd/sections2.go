@@ -100,9 +100,9 @@ func (r *Report) merged() report.Section {
 
 func (r *Report) adapted() report.Section {
 	s := report.Section{Title: "Training an adapter", Text: []string{
-		"A Mixture of Shards shares pools of vectors between the blocks, here with the parameters of a LoRA of rank " +
-			"2 and the rank of one of 8. Both are trained on retold tales with the same batches and learning rate, " +
-			"one seed each. The curves are the training loss of each step, averaged over ten; lower is better.",
+		"A Mixture of Shards shares pools of vectors between the decoder layers, here with the parameters of a LoRA " +
+			"of rank 2 and the rank of one of 8. Both are trained on retold tales with the same batches and learning " +
+			"rate, one seed each. The curves are the training loss of each step, averaged over ten; lower is better.",
 	}}
 
 	curve := &report.Chart{Title: "Training loss", X: report.Axis{Label: "step"}, Y: report.Axis{Label: "nats a token"}}
@@ -159,7 +159,7 @@ func (r *Report) edits() report.Section {
 
 	last := slices.Max(counts)
 	lines := &report.Chart{
-		Title: "Edits that hold, by number of edits", X: report.Axis{Label: "edits"}, Y: report.Axis{Label: "share"},
+		Title: "Edits that hold, by number of edits", X: report.Axis{Label: "edits"}, Y: report.Axis{Label: "fraction"},
 		Note: "Bars are 95 % intervals.",
 	}
 
@@ -171,7 +171,7 @@ func (r *Report) edits() report.Section {
 
 	t := &report.Table{
 		Title: "Editors",
-		Columns: report.Columns("editor", "edits", "hold|%.2f", "95 %", "likeliest|%.2f", "paraphrases|%.2f",
+		Columns: report.Columns("editor", "edits", "hold|%.2f", "95 %", "top-1|%.2f", "paraphrases|%.2f",
 			"neighbours|%.2f", "sums|%.3f", "base's facts|%.3f", "text, perplexity ↓", "‖ΔW‖/‖W‖|%.2f"),
 		Note: "* significantly worse than before any edit (paired, Holm). Likeliest: the new answer is the first " +
 			"of all tokens. grace keeps a codebook beside the weights and changes none of them.",

@@ -137,8 +137,8 @@ func (b builder) prune() []step {
 		{"sparsegpt-50", "sparsegpt"},
 	} {
 		steps = append(steps,
-			b.step(.3, "prune @/nano/base --method "+m.method+" --sparsity 0.5"+b.calibration()+" --out @/prune/"+m.name,
-				"prune/"+m.name))
+			b.step(.3, "prune @/nano/base --method "+m.method+" --sparsity 0.5"+b.calibration()+
+				" --out @/prune/"+m.name, "prune/"+m.name))
 	}
 
 	for _, s := range b.sparsities() {

@@ -26,11 +26,11 @@ type InspectOptions struct {
 type deviceReport struct {
 	Device     kernels.Info `json:"device"`
 	Operations []string     `json:"operations"` // that the device computes itself
-	// groups of operations that graphics processors have beside these
+	// groups of operations that GPUs have beside these
 	Beyond    []string         `json:"beyond,omitempty"`
 	Fallbacks map[string]int64 `json:"fallbacks"` // operations left to the reference backend
 	Auto      []estimate       `json:"auto"`      // what --device auto reckons with
-	Graphics  []kernels.Info   `json:"graphics"`  // graphics processors of the machine
+	Graphics  []kernels.Info   `json:"graphics"`  // GPUs of the machine
 	Remark    string           `json:"graphics_remark,omitempty"`
 }
 
@@ -39,7 +39,7 @@ type estimate struct {
 	Work   string  `json:"work"`   // how the weights are used
 	Bytes  int64   `json:"bytes"`  // of the weights
 	Host   float64 `json:"cpu"`    // seconds on the CPU
-	Fits   float64 `json:"fits"`   // seconds on a graphics processor that holds the weights
+	Fits   float64 `json:"fits"`   // seconds on a GPU that holds the weights
 	Sent   float64 `json:"sent"`   // seconds on one that is sent them for each pass
 	Chosen string  `json:"chosen"` // always, if they fit, or never
 }
@@ -66,7 +66,7 @@ func estimates() (list []estimate) {
 	return list
 }
 
-// Device shows the device that the flags ask for, and the graphics processors of the machine.
+// Device shows the device that the flags ask for, and the GPUs of the machine.
 func Device(j *cli.Job) (any, error) {
 	dev, err := j.Device()
 	if err != nil {

@@ -337,7 +337,7 @@ func (b *builder) named(name string, self *job) ([]*job, string) {
 	return list, ""
 }
 
-// matches tells whether another job's matrix has the values of this one's.
+// matches reports whether another job's matrix has the values of this one's.
 func (j *job) matches(other *job) bool {
 	for _, v := range j.values {
 		if !slices.Contains(other.values, v) {

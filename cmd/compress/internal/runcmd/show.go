@@ -36,7 +36,7 @@ type Row struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-// ready tells whether those who need the job can begin.
+// ready reports whether those who need the job can begin.
 func (r *Row) ready() bool { return r.State == stateDone || r.State == stateKept }
 
 // row is that of a job that has not begun.

@@ -97,7 +97,7 @@ type team struct {
 	run     program
 	hashes  *hasher
 	began   func(job string)
-	session func() bool // tells whether the run that handed the jobs over is still the present one
+	session func() bool // reports whether the run that handed the jobs over is still the present one
 }
 
 // path is the folder, seen from here.
@@ -188,7 +188,7 @@ func (t *team) do(ctx context.Context, c call) (*outcome, error) {
 	return o, next.write(dir)
 }
 
-// isDone tells whether a job was done with a key, and its outputs are as they were then.
+// isDone reports whether a job was done with a key, and its outputs are as they were then.
 func (r *record) isDone(ctx context.Context, h *hasher, dir, key string) bool {
 	if r == nil || !r.Done || r.Key != key {
 		return false
@@ -201,7 +201,7 @@ func (r *record) isDone(ctx context.Context, h *hasher, dir, key string) bool {
 	return true
 }
 
-// prepare makes way for a job. It tells whether the job was begun with the same key, so that it may be
+// prepare makes way for a job. It reports whether the job was begun with the same key, so that it may be
 // continued; what is left of another one is removed.
 func (t *team) prepare(dir string, c call, rec *record) (half bool, err error) {
 	if rec != nil && !rec.Done && rec.Key == c.Key {

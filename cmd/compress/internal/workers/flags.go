@@ -128,7 +128,7 @@ func (w Where) join(s *jobs.Server) string {
 	return line
 }
 
-// isCluster tells whether a text has the form of addresses that workers understand. No name is looked up.
+// isCluster reports whether a text has the form of addresses that workers understand. No name is looked up.
 func isCluster(text string) bool {
 	for one := range strings.SplitSeq(text, ",") {
 		one = strings.TrimSpace(one)
@@ -145,7 +145,7 @@ func isCluster(text string) bool {
 	return true
 }
 
-// isPort tells whether a text is host:port; the host may be left out.
+// isPort reports whether a text is host:port; the host may be left out.
 func isPort(text string) bool {
 	_, port, err := net.SplitHostPort(text)
 	if err != nil {
