@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // blocks lists the formats of this package.
@@ -31,24 +34,73 @@ func TestPortable(t *testing.T) {
 	chosen := fastest
 	defer func() { fastest = chosen }()
 
-	for _, f := range blocks {
-		for _, n := range []int{1, chunk / f.Elements, chunk/f.Elements*2 + 3} {
-			src := random(uint64(n), n*f.Bytes)
-			got := make([]float32, n*f.Elements)
-			want := make([]float32, n*f.Elements)
+	decode := func(f *Block, with *loops, src []byte, n int) []float32 {
+		fastest = with
+		dst := make([]float32, n)
+		if err := f.Decode(dst, src); err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		return dst
+	}
 
-			fastest = chosen
-			if err := f.Decode(got, src); err != nil {
-				t.Fatalf("%s: %v", f.Name, err)
+	for _, disable := range []string{"", "avx512", "avx2"} {
+		for _, f := range blocks {
+			for _, n := range []int{1, chunk / f.Elements, chunk/f.Elements*2 + 3} {
+				src := random(uint64(n), n*f.Bytes)
+				got := decode(f, choose(disable), src, n*f.Elements)
+				want := decode(f, &portable, src, n*f.Elements)
+				if i := differ(got, want); i >= 0 {
+					t.Fatalf("%s, %d blocks, without %q: element %d is %x, portable %x", f.Name, n, disable, i, got[i],
+						want[i])
+				}
 			}
-			fastest = &portable
-			if err := f.Decode(want, src); err != nil {
-				t.Fatalf("%s: %v", f.Name, err)
-			}
+		}
+	}
+}
 
-			for i := range want {
-				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%s, %d blocks: element %d is %x, portable %x", f.Name, n, i, got[i], want[i])
+// differ is the first element with other bits, -1 if there is none.
+func differ(a, b []float32) int {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestRound: every instruction set rounds as package kernels does: halfway cases, what is below the normal numbers of
+// 16 bits, and what is beyond them.
+func TestRound(t *testing.T) {
+	chosen := fastest
+	defer func() { fastest = chosen }()
+
+	var x []float32
+	for _, v := range []float32{
+		0, 1, 1 + 0x1p-8, 1 + 0x1p-9, 1 + 3*0x1p-9, 1 + 0x1p-11, 1 + 3*0x1p-11, 65504, 65519, 65520, 0x1p-14, 0x1p-24,
+		0x1p-25, 3 * 0x1p-25, 0x1p-26, 0x1p-126, 0x1p-133, 0x1p-149, math.MaxFloat32, float32(math.Inf(1)),
+	} {
+		x = append(x, v, -v)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for len(x) < 999 {
+		if v := math.Float32frombits(r.Uint32()); v == v {
+			x = append(x, v)
+		}
+	}
+
+	for _, disable := range []string{"", "avx512", "avx2"} {
+		fastest = choose(disable)
+		for _, d := range []safetensors.DType{safetensors.F16, safetensors.BF16, safetensors.F32} {
+			got := slices.Clone(x)
+			round(got, d)
+			for i, v := range x {
+				want := map[safetensors.DType]float32{
+					safetensors.F16:  kernels.FromF16(kernels.ToF16(v)),
+					safetensors.BF16: kernels.FromBF16(kernels.ToBF16(v)),
+					safetensors.F32:  v,
+				}[d]
+				if math.Float32bits(got[i]) != math.Float32bits(want) {
+					t.Errorf("%s without %q: %x became %x, want %x", d, disable, v, got[i], want)
 				}
 			}
 		}

@@ -392,28 +392,37 @@ func BenchmarkMatrix(b *testing.B) {
 			"m.qzeros":  words(safetensors.I32, 4, cols/128, rows/8),
 			"m.scales":  half(cols/128, rows),
 		}},
-		{"pack4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4}}}}`,
+		{
+			"pack4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4}}}}`,
 			memory{
 				"m.weight_packed": words(safetensors.I32, 4, rows, cols/8), "m.weight_scale": brain(rows, cols/128),
 				"m.weight_shape": shape,
-			}},
-		{"int8", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
-			memory{"m.weight": words(safetensors.I8, 1, rows, cols), "m.weight_scale": brain(rows, 1)}},
+			},
+		},
+		{
+			"int8", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
+			memory{"m.weight": words(safetensors.I8, 1, rows, cols), "m.weight_scale": brain(rows, 1)},
+		},
 		{"fp8", `{"quant_method":"fp8","weight_block_size":[128,128]}`, memory{
 			"m.weight":           words(safetensors.F8_E4M3, 1, rows, cols),
 			"m.weight_scale_inv": brain(1, cols/128),
 		}},
-		{"nvfp4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
+		{
+			"nvfp4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
 			memory{
 				"m.weight_packed":       words(safetensors.U8, 1, rows, cols/2),
 				"m.weight_scale":        words(safetensors.F8_E4M3, 1, rows, cols/16),
 				"m.weight_global_scale": tensor{safetensors.F32, []int64{1}, []byte{0, 0, 0x80, 0x3f}},
-			}},
+			},
+		},
 		{"nf4", `{"quant_method":"bitsandbytes"}`, memory{
 			"m.weight":        words(safetensors.U8, 1, rows*cols/2, 1),
 			"m.weight.absmax": tensor{safetensors.F32, []int64{rows * cols / 64}, make([]byte, rows*cols/16)},
-			"m.weight.quant_state.bitsandbytes__nf4": tensor{safetensors.U8, []int64{55},
-				[]byte(`{"shape":[64,4096],"blocksize":64,"dtype":"bfloat16"}  `)},
+			"m.weight.quant_state.bitsandbytes__nf4": tensor{
+				safetensors.U8,
+				[]int64{55},
+				[]byte(`{"shape":[64,4096],"blocksize":64,"dtype":"bfloat16"}  `),
+			},
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
