@@ -1,20 +1,16 @@
 package quantized
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
-
-// blocks lists the formats of this package.
-var blocks = []*Block{
-	&F32, &F16, &BF16, &Q4_0, &Q4_1, &Q5_0, &Q5_1, &Q8_0, &Q2_K, &Q3_K, &Q4_K, &Q5_K, &Q6_K, &IQ4_NL, &IQ4_XS, &MXFP4,
-	&NVFP4,
-}
 
 // random is so many bytes of which no float16 is infinite or a NaN.
 func random(seed uint64, n int) []byte {
@@ -83,7 +79,7 @@ func TestRound(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for len(x) < 999 {
-		if v := math.Float32frombits(r.Uint32()); v == v {
+		if v := math.Float32frombits(r.Uint32()); !math.IsNaN(float64(v)) {
 			x = append(x, v)
 		}
 	}
@@ -104,6 +100,38 @@ func TestRound(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestBlocks: rows of blocks are a matrix like any other.
+func TestBlocks(t *testing.T) {
+	const rows, cols = 5, 512
+	for _, f := range blocks {
+		src := random(9, rows*cols/f.Elements*f.Bytes)
+		m, err := Blocks(f.Name, "w", rows, cols, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]float32, rows*cols)
+		if err := f.Decode(want, src); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, f.Name, m, want)
+
+		for name, wrong := range map[string]func() (*Matrix, error){
+			"row":   func() (*Matrix, error) { return Blocks(f.Name, "w", rows, 0, src) },
+			"rows":  func() (*Matrix, error) { return Blocks(f.Name, "w", rows+1, cols, src) },
+			"bytes": func() (*Matrix, error) { return Blocks(f.Name, "w", rows, cols, src[1:]) },
+		} {
+			if _, err := wrong(); !errors.Is(err, ErrShape) {
+				t.Errorf("%s: wrong %s: %v", f.Name, name, err)
+			}
+		}
+	}
+
+	if _, err := Blocks("IQ2_XXS", "w", 1, 256, make([]byte, 66)); !errors.Is(err, ErrNotDecodable) ||
+		!strings.Contains(err.Error(), "IQ2_XXS") {
+		t.Error(err)
 	}
 }
 
