@@ -217,15 +217,15 @@ def pack_bits(values, bits):
 def gptq(case, bits, n_in, n_out, group, version, dtype, act_order):
     groups = n_in // group
     codes = torch.randint(0, 2**bits, (n_in, n_out))
-    least = 1 if version == "gptq" else 0
-    zeros = torch.randint(least, 2**bits, (groups, n_out))
+    less = 1 if version == "gptq" else 0
+    zeros = torch.randint(0, 2**bits, (groups, n_out))
     scales = (torch.rand(groups, n_out) * 0.01 + 1e-4).to(dtype)
     g_idx = torch.arange(n_in) // group
     if act_order:
         g_idx = g_idx[torch.randperm(n_in)]
     parts = {
         "qweight": pack_bits(codes, bits),
-        "qzeros": pack_bits((zeros - least).t(), bits).t().contiguous(),
+        "qzeros": pack_bits(((zeros - less) & (2**bits - 1)).t(), bits).t().contiguous(),
         "scales": scales,
         "g_idx": g_idx.to(torch.int32),
     }
