@@ -42,7 +42,8 @@ func Reopen(path string, tensors []Info, metadata Metadata, opts Options) (*Writ
 }
 
 func start(open func(string, *tensorfile.Layout, tensorfile.Options) (*tensorfile.Writer, error), path string,
-	tensors []Info, metadata Metadata, opts Options) (*Writer, error) {
+	tensors []Info, metadata Metadata, opts Options,
+) (*Writer, error) {
 	l, err := plan(tensors, metadata)
 	if err != nil {
 		return nil, locate(err, path, "")

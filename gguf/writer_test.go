@@ -35,21 +35,23 @@ func TestMain(m *testing.M) {
 
 // sample is what the tests write: tensors of every kind of size, and metadata of every kind.
 func sample() ([]Info, Metadata) {
-	return []Info{
-			{Name: "odd", Type: I8, Shape: []int64{3}},
-			{Name: "blocks", Type: Q4_K, Shape: []int64{2, 3, 256}},
-			{Name: "empty", Type: F32, Shape: []int64{0, 5}},
-			{Name: "scalar", Type: F32},
-			{Name: "half", Type: F16, Shape: []int64{7, 9}},
-		}, Metadata{
-			{"general.architecture", Of("llama")},
-			{"a.uint8", Of(uint8(1))},
-			{"a.int16", Of(int16(-2))},
-			{"a.float64", Of(0.25)},
-			{"a.strings", List([]string{"", "x", "ü"})},
-			{"a.empty", List([]float32{})},
-			{"a.bools", List([]bool{true, false})},
-		}
+	tensors := []Info{
+		{Name: "odd", Type: I8, Shape: []int64{3}},
+		{Name: "blocks", Type: Q4_K, Shape: []int64{2, 3, 256}},
+		{Name: "empty", Type: F32, Shape: []int64{0, 5}},
+		{Name: "scalar", Type: F32},
+		{Name: "half", Type: F16, Shape: []int64{7, 9}},
+	}
+	metadata := Metadata{
+		{"general.architecture", Of("llama")},
+		{"a.uint8", Of(uint8(1))},
+		{"a.int16", Of(int16(-2))},
+		{"a.float64", Of(0.25)},
+		{"a.strings", List([]string{"", "x", "ü"})},
+		{"a.empty", List([]float32{})},
+		{"a.bools", List([]bool{true, false})},
+	}
+	return tensors, metadata
 }
 
 // bytesOf is the data of a tensor: different for each, and for each byte.

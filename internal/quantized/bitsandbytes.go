@@ -169,7 +169,8 @@ func (s *state) openScales(w *stored, n int) (func(block int) float32, error) {
 
 // decodeNibbles writes elements from a first one on, block by block.
 func decodeNibbles(dst []float32, data []byte, first int, s state, absmax func(int) float32,
-	values *[16]float32) error {
+	values *[16]float32,
+) error {
 	whole := dst
 	for len(dst) > 0 {
 		block := first / s.block

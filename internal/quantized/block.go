@@ -4,7 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
+
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // Block is a format whose rows are sequences of blocks. An element is mul·q - sub, with a small integer q, and mul and
@@ -42,6 +45,43 @@ type work struct {
 
 // works keeps the space of earlier calls; what functions of a table are given escapes from the stack.
 var works = sync.Pool{New: func() any { return new(work) }}
+
+// Blocks is the matrix of rows of blocks of one of GGUF's types, by its name there: for code that takes weights of
+// every format. rows and cols must fit data.
+func Blocks(format, name string, rows, cols int, data []byte) (*Matrix, error) {
+	i := slices.IndexFunc(blocks, func(b *Block) bool { return b.Name == format })
+	if i < 0 {
+		return nil, fmt.Errorf("tensor %q: %w: %s", name, ErrNotDecodable, format)
+	}
+
+	b := blocks[i]
+	size := cols / b.Elements * b.Bytes
+	if rows < 0 || cols < 1 || cols%b.Elements != 0 || len(data)%size != 0 || len(data)/size != rows {
+		return nil, fmt.Errorf("tensor %q: %w: %d bytes of %s for %d×%d elements", name, ErrShape, len(data), format,
+			rows, cols)
+	}
+
+	m := &Matrix{Name: name, Format: format, Rows: rows, Cols: cols, Stack: 1, Band: 1, DType: b.dtype()}
+	m.decode = func(dst []float32, first, n int) error { return b.Decode(dst, data[first*size:][:n*size]) }
+	return m, nil
+}
+
+// dtype is the type whose numbers the values are.
+func (f *Block) dtype() safetensors.DType {
+	switch f {
+	case &F16:
+		return safetensors.F16
+	case &BF16:
+		return safetensors.BF16
+	}
+	return safetensors.F32
+}
+
+// blocks is the table.
+var blocks = []*Block{
+	&F32, &F16, &BF16, &Q4_0, &Q4_1, &Q5_0, &Q5_1, &Q8_0, &Q2_K, &Q3_K, &Q4_K, &Q5_K, &Q6_K, &IQ4_NL, &IQ4_XS, &MXFP4,
+	&NVFP4,
+}
 
 // Decode writes the elements of whole blocks to dst, which has exactly as many. The error wraps [ErrNotFinite].
 func (f *Block) Decode(dst []float32, src []byte) error {

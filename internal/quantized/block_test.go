@@ -1,17 +1,16 @@
 package quantized
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
-)
 
-// blocks lists the formats of this package.
-var blocks = []*Block{
-	&F32, &F16, &BF16, &Q4_0, &Q4_1, &Q5_0, &Q5_1, &Q8_0, &Q2_K, &Q3_K, &Q4_K, &Q5_K, &Q6_K, &IQ4_NL, &IQ4_XS, &MXFP4,
-	&NVFP4,
-}
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/safetensors"
+)
 
 // random is so many bytes of which no float16 is infinite or a NaN.
 func random(seed uint64, n int) []byte {
@@ -31,27 +30,108 @@ func TestPortable(t *testing.T) {
 	chosen := fastest
 	defer func() { fastest = chosen }()
 
-	for _, f := range blocks {
-		for _, n := range []int{1, chunk / f.Elements, chunk/f.Elements*2 + 3} {
-			src := random(uint64(n), n*f.Bytes)
-			got := make([]float32, n*f.Elements)
-			want := make([]float32, n*f.Elements)
+	decode := func(f *Block, with *loops, src []byte, n int) []float32 {
+		fastest = with
+		dst := make([]float32, n)
+		if err := f.Decode(dst, src); err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		return dst
+	}
 
-			fastest = chosen
-			if err := f.Decode(got, src); err != nil {
-				t.Fatalf("%s: %v", f.Name, err)
-			}
-			fastest = &portable
-			if err := f.Decode(want, src); err != nil {
-				t.Fatalf("%s: %v", f.Name, err)
-			}
-
-			for i := range want {
-				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-					t.Fatalf("%s, %d blocks: element %d is %x, portable %x", f.Name, n, i, got[i], want[i])
+	for _, disable := range []string{"", "avx512", "avx2"} {
+		for _, f := range blocks {
+			for _, n := range []int{1, chunk / f.Elements, chunk/f.Elements*2 + 3} {
+				src := random(uint64(n), n*f.Bytes)
+				got := decode(f, choose(disable), src, n*f.Elements)
+				want := decode(f, &portable, src, n*f.Elements)
+				if i := differ(got, want); i >= 0 {
+					t.Fatalf("%s, %d blocks, without %q: element %d is %x, portable %x", f.Name, n, disable, i, got[i],
+						want[i])
 				}
 			}
 		}
+	}
+}
+
+// differ is the first element with other bits, -1 if there is none.
+func differ(a, b []float32) int {
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// TestRound: every instruction set rounds as package kernels does: halfway cases, what is below the normal numbers of
+// 16 bits, and what is beyond them.
+func TestRound(t *testing.T) {
+	chosen := fastest
+	defer func() { fastest = chosen }()
+
+	var x []float32
+	for _, v := range []float32{
+		0, 1, 1 + 0x1p-8, 1 + 0x1p-9, 1 + 3*0x1p-9, 1 + 0x1p-11, 1 + 3*0x1p-11, 65504, 65519, 65520, 0x1p-14, 0x1p-24,
+		0x1p-25, 3 * 0x1p-25, 0x1p-26, 0x1p-126, 0x1p-133, 0x1p-149, math.MaxFloat32, float32(math.Inf(1)),
+	} {
+		x = append(x, v, -v)
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for len(x) < 999 {
+		if v := math.Float32frombits(r.Uint32()); !math.IsNaN(float64(v)) {
+			x = append(x, v)
+		}
+	}
+
+	for _, disable := range []string{"", "avx512", "avx2"} {
+		fastest = choose(disable)
+		for _, d := range []safetensors.DType{safetensors.F16, safetensors.BF16, safetensors.F32} {
+			got := slices.Clone(x)
+			round(got, d)
+			for i, v := range x {
+				want := map[safetensors.DType]float32{
+					safetensors.F16:  kernels.FromF16(kernels.ToF16(v)),
+					safetensors.BF16: kernels.FromBF16(kernels.ToBF16(v)),
+					safetensors.F32:  v,
+				}[d]
+				if math.Float32bits(got[i]) != math.Float32bits(want) {
+					t.Errorf("%s without %q: %x became %x, want %x", d, disable, v, got[i], want)
+				}
+			}
+		}
+	}
+}
+
+// TestBlocks: rows of blocks are a matrix like any other.
+func TestBlocks(t *testing.T) {
+	const rows, cols = 5, 512
+	for _, f := range blocks {
+		src := random(9, rows*cols/f.Elements*f.Bytes)
+		m, err := Blocks(f.Name, "w", rows, cols, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := make([]float32, rows*cols)
+		if err := f.Decode(want, src); err != nil {
+			t.Fatal(err)
+		}
+		compare(t, f.Name, m, want)
+
+		for name, wrong := range map[string]func() (*Matrix, error){
+			"row":   func() (*Matrix, error) { return Blocks(f.Name, "w", rows, 0, src) },
+			"rows":  func() (*Matrix, error) { return Blocks(f.Name, "w", rows+1, cols, src) },
+			"bytes": func() (*Matrix, error) { return Blocks(f.Name, "w", rows, cols, src[1:]) },
+		} {
+			if _, err := wrong(); !errors.Is(err, ErrShape) {
+				t.Errorf("%s: wrong %s: %v", f.Name, name, err)
+			}
+		}
+	}
+
+	if _, err := Blocks("IQ2_XXS", "w", 1, 256, make([]byte, 66)); !errors.Is(err, ErrNotDecodable) ||
+		!strings.Contains(err.Error(), "IQ2_XXS") {
+		t.Error(err)
 	}
 }
 

@@ -46,6 +46,7 @@ var methods = map[string]func(c *Config, text []byte) error{
 	"awq":                (*Config).awq,
 	"bitsandbytes":       (*Config).bitsAndBytes,
 	"fp8":                (*Config).fp8,
+	"mxfp4":              (*Config).mxfp4,
 }
 
 // Methods lists the known values of quant_method.
@@ -290,7 +291,7 @@ func (c *Config) fp8(text []byte) error {
 		return err
 	}
 
-	c.formats = []*Format{&fp8}
+	c.formats = []*Format{&fp8, &floatQuantized} // the second is that of AutoFP8, with the same quant_method
 	switch {
 	case file.Block == nil:
 	case len(file.Block) != 2 || file.Block[0] < 1 || file.Block[1] < 1:
@@ -298,5 +299,10 @@ func (c *Config) fp8(text []byte) error {
 	default:
 		c.scheme.Block = [2]int{file.Block[0], file.Block[1]}
 	}
+	return nil
+}
+
+func (c *Config) mxfp4([]byte) error {
+	c.formats = []*Format{&mxfp4Experts}
 	return nil
 }

@@ -150,7 +150,7 @@ func openE2M1(w *stored, adjust func(float32) float32, scaleType safetensors.DTy
 		return nil, err
 	}
 
-	m := &Matrix{Rows: packed.rows(), Cols: 2 * packed.cols(), DType: safetensors.BF16}
+	m := &Matrix{Rows: packed.rows(), Cols: 2 * packed.cols()}
 	g, err := newGrid(scale, m.Rows, m.Cols, [2]int{})
 	if err != nil {
 		return nil, err
@@ -159,8 +159,15 @@ func openE2M1(w *stored, adjust func(float32) float32, scaleType safetensors.DTy
 		return nil, scale.misfit("groups of an even number of columns")
 	}
 
+	m.readE2M1(packed.data, g, adjust)
+	return m, nil
+}
+
+// readE2M1 decodes rows of nibbles, with what adjust makes of the scales, to BF16.
+func (m *Matrix) readE2M1(data []byte, g *grid, adjust func(float32) float32) {
+	m.DType = safetensors.BF16
 	m.eachRow(func(dst []float32, r int) error {
-		row := packed.data[r*packed.cols():][:packed.cols()]
+		row := data[r*m.Cols/2:][:m.Cols/2]
 		for group := range g.width {
 			s, err := g.at(r, group)
 			if err != nil {
@@ -172,8 +179,38 @@ func openE2M1(w *stored, adjust func(float32) float32, scaleType safetensors.DTy
 		round(dst, m.DType)
 		return nil
 	})
+}
 
-	return m, nil
+// mxfp4Experts is the format of gpt-oss: the experts of a block in one tensor NAME_blocks [experts, out, in/32, 16] of
+// 4-bit floats E2M1, the even ones in the low nibbles, and NAME_scales [experts, out, in/32] with a power of two for
+// each 32. The value is q·2^(e-127), rounded to BF16. The matrices are stacked as they are stored, out × in;
+// transformers has them transposed.
+var mxfp4Experts = Format{
+	Name: "mxfp4", marks: []string{"_blocks"}, parts: []string{"_scales"}, bare: true,
+	open: func(w *stored, _ Scheme) (*Matrix, error) {
+		const group = 32
+		blocks, err := w.part("_blocks", safetensors.U8)
+		if err != nil {
+			return nil, err
+		}
+		s := blocks.Shape
+		if len(s) != 4 || s[3] != group/2 || blocks.Elements() == 0 {
+			return nil, blocks.misfit("experts, rows, groups, %d", group/2)
+		}
+
+		scales, err := w.part("_scales", safetensors.U8)
+		if err != nil {
+			return nil, err
+		}
+		if err := scales.expect(s[:3]...); err != nil {
+			return nil, err
+		}
+
+		m := &Matrix{Rows: int(s[0] * s[1]), Cols: int(s[2]) * group, Stack: int(s[0])}
+		g := &grid{data: scales.data, read: number(scales.DType), rows: 1, cols: group, width: int(s[2])}
+		m.readE2M1(blocks.data, g, func(s float32) float32 { return s })
+		return m, nil
+	},
 }
 
 // pairs16 looks up the nibbles of bytes, the low ones first, and scales what they stand for.

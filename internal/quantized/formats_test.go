@@ -146,6 +146,10 @@ func TestFaults(t *testing.T) {
 
 		{"fp8_block", with("weight_scale_inv", shape(2, 4)), ErrShape, "expected [4 2]"},
 		{"fp8_block", with("weight", kind(safetensors.U8)), ErrDType, "m.weight is U8"},
+		{"experts", with("weight_blocks", shape(3, 5, 32)), ErrShape, "experts, rows, groups, 16"},
+		{"experts", with("weight_blocks", shape(0, 5, 2, 16)), ErrShape, "experts, rows, groups, 16"},
+		{"experts", with("weight_scales", shape(3, 5, 3)), ErrShape, "expected [3 5 2]"},
+		{"experts", with("weight_scales", at(0, 0xff)), ErrNotFinite, "row 0, group 0"},
 		{"fp8_e8m0", with("weight_scale_inv", at(0, 0xff)), ErrNotFinite, "row 0, group 0"},
 	} {
 		m := loaded(t, f, c.base)
@@ -183,7 +187,7 @@ func decodeAll(src Tensors, config []byte) error {
 func TestConfigFaults(t *testing.T) {
 	for text, says := range map[string]string{
 		`{`:                      "unexpected end",
-		`{}`:                     `quant_method "" (known: awq, bitsandbytes, compressed-tensors, fp8, gptq)`,
+		`{}`:                     `quant_method "" (known: awq, bitsandbytes, compressed-tensors, fp8, gptq, mxfp4)`,
 		`{"quant_method":"hqq"}`: `quant_method "hqq"`,
 		`{"quant_method":"awq","version":"gemv"}`:                                                           `version "gemv" (known: gemm)`,
 		`{"quant_method":"gptq","checkpoint_format":"marlin"}`:                                              `"marlin" (known: gptq, gptq_v2)`,
@@ -284,6 +288,33 @@ func TestOthers(t *testing.T) {
 	m["m.weight_packed"] = tensor{safetensors.I32, []int64{5, 12}, make([]byte, 240)}
 	if _, err := Open(m, c); !errors.Is(err, ErrConfig) && !errors.Is(err, ErrMissing) {
 		t.Error("stored twice:", err)
+	}
+}
+
+// TestAutoFP8: folders of AutoFP8 have quant_method fp8 too, and one scale for a matrix. One without is refused.
+func TestAutoFP8(t *testing.T) {
+	m := memory{
+		"m.weight":       {safetensors.F8_E4M3, []int64{1, 3}, []byte{0x38, 0x40, 0xc4}}, // 1, 2, -3
+		"m.weight_scale": {safetensors.F32, []int64{}, []byte{0, 0, 0, 0x3f}},            // 0.5
+		"m.input_scale":  {safetensors.F32, []int64{}, make([]byte, 4)},
+	}
+	c, err := ParseConfig([]byte(`{"quant_method":"fp8","activation_scheme":"static"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, err := Open(m, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := model.Matrix("m.weight").Whole()
+	if err != nil || !slices.Equal(got, []float32{.5, 1, -1.5}) || !slices.Equal(model.Names(), []string{"m.weight"}) {
+		t.Error(got, err, model.Names())
+	}
+
+	delete(m, "m.weight_scale")
+	_, err = Open(m, c)
+	if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), `"m.weight"`) {
+		t.Error(err)
 	}
 }
 
@@ -392,28 +423,37 @@ func BenchmarkMatrix(b *testing.B) {
 			"m.qzeros":  words(safetensors.I32, 4, cols/128, rows/8),
 			"m.scales":  half(cols/128, rows),
 		}},
-		{"pack4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4}}}}`,
+		{
+			"pack4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4}}}}`,
 			memory{
 				"m.weight_packed": words(safetensors.I32, 4, rows, cols/8), "m.weight_scale": brain(rows, cols/128),
 				"m.weight_shape": shape,
-			}},
-		{"int8", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
-			memory{"m.weight": words(safetensors.I8, 1, rows, cols), "m.weight_scale": brain(rows, 1)}},
+			},
+		},
+		{
+			"int8", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
+			memory{"m.weight": words(safetensors.I8, 1, rows, cols), "m.weight_scale": brain(rows, 1)},
+		},
 		{"fp8", `{"quant_method":"fp8","weight_block_size":[128,128]}`, memory{
 			"m.weight":           words(safetensors.F8_E4M3, 1, rows, cols),
 			"m.weight_scale_inv": brain(1, cols/128),
 		}},
-		{"nvfp4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
+		{
+			"nvfp4", `{"quant_method":"compressed-tensors","config_groups":{"g":{"targets":["Linear"],"weights":{}}}}`,
 			memory{
 				"m.weight_packed":       words(safetensors.U8, 1, rows, cols/2),
 				"m.weight_scale":        words(safetensors.F8_E4M3, 1, rows, cols/16),
 				"m.weight_global_scale": tensor{safetensors.F32, []int64{1}, []byte{0, 0, 0x80, 0x3f}},
-			}},
+			},
+		},
 		{"nf4", `{"quant_method":"bitsandbytes"}`, memory{
 			"m.weight":        words(safetensors.U8, 1, rows*cols/2, 1),
 			"m.weight.absmax": tensor{safetensors.F32, []int64{rows * cols / 64}, make([]byte, rows*cols/16)},
-			"m.weight.quant_state.bitsandbytes__nf4": tensor{safetensors.U8, []int64{55},
-				[]byte(`{"shape":[64,4096],"blocksize":64,"dtype":"bfloat16"}  `)},
+			"m.weight.quant_state.bitsandbytes__nf4": tensor{
+				safetensors.U8,
+				[]int64{55},
+				[]byte(`{"shape":[64,4096],"blocksize":64,"dtype":"bfloat16"}  `),
+			},
 		}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

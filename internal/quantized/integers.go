@@ -221,6 +221,16 @@ func (q *integers) decodeGroup(dst []float32, row []byte, r, group int, table *[
 		return err
 	}
 
+	if q.bits == 8 && offset == q.bias && len(dst)%16 == 0 {
+		for i := 0; i < len(row); i += 8 {
+			store(row[i:], load(row[i:])^signs) // the numbers themselves, signed
+		}
+		table[0] = s
+		fastest.scale(dst, row, table[:1], len(dst))
+		round(dst, q.dtype)
+		return nil
+	}
+
 	if len(dst) < 1<<q.bits || q.bits == 8 {
 		for i, v := range row {
 			dst[i] = float32(int(v)-offset) * s

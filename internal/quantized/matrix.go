@@ -17,6 +17,8 @@ type Matrix struct {
 	Name       string // of the weight, as the model without quantisation has it
 	Format     string // a [Format]'s name
 	Rows, Cols int
+	// Stack is how many matrices of Rows/Stack rows stand one under another: 1, or the experts of a block.
+	Stack int
 
 	// DType is the type that the reference implementation has the values in: F32, F16 or BF16. All values are numbers
 	// of it.
@@ -56,8 +58,9 @@ func (m *Matrix) eachRow(row func(dst []float32, r int) error) {
 type Format struct {
 	Name string
 	// marks are endings of names that only this format has, by which a matrix is found. With the ending replaced by
-	// ".weight" they are the name of the matrix.
+	// ".weight", or by nothing in a bare format, they are the name of the matrix.
 	marks []string
+	bare  bool
 	// parts are the endings of the tensors that belong to a matrix, beside the mark.
 	parts []string
 	// fits reports whether the tensors are of this format, where others have the same marks; nil where none has.
@@ -266,7 +269,7 @@ func codes(dst, b []byte, n int) {
 // formats is the table.
 var formats = []*Format{
 	&packQuantized, &intQuantized, &floatQuantized, &mxfp8Quantized, &nvfp4Quantized, &mxfp4Quantized,
-	&gptq, &awq, &nf4, &fp4, &llmInt8, &fp8,
+	&gptq, &awq, &nf4, &fp4, &llmInt8, &fp8, &mxfp4Experts,
 }
 
 // FormatNames lists the formats of matrices.
@@ -302,6 +305,9 @@ func Open(src Tensors, c *Config) (*Model, error) {
 			return nil, err
 		}
 		weight := w.name + ".weight"
+		if f.bare {
+			weight = w.name
+		}
 		if m.matrices[weight] != nil {
 			return nil, fmt.Errorf("tensor %q: %w: it is stored as %s and as %s", weight, ErrConfig,
 				m.matrices[weight].Format, f.Name)
@@ -313,6 +319,7 @@ func Open(src Tensors, c *Config) (*Model, error) {
 		}
 		matrix.Name = weight
 		matrix.Format = f.Name
+		matrix.Stack = max(matrix.Stack, 1)
 		m.matrices[weight] = matrix
 
 		taken[name] = true
@@ -322,8 +329,7 @@ func Open(src Tensors, c *Config) (*Model, error) {
 		}
 	}
 
-	m.others(taken)
-	return m, nil
+	return m, m.others(taken)
 }
 
 // find tells whether a tensor is the mark of a matrix, and of which format.
@@ -349,17 +355,22 @@ var activations = []string{
 	".k_scale", ".v_scale", ".q_scale", ".k_zero_point", ".v_zero_point", ".activation_scale", ".weight_format",
 }
 
-// others adds the tensors that are no parts of matrices.
-func (m *Model) others(taken map[string]bool) {
+// others adds the tensors that are no parts of matrices. Floats of 8 bits are nothing without their scales.
+func (m *Model) others(taken map[string]bool) error {
 	for _, name := range m.src.Names() {
+		info, _ := m.src.Info(name)
 		switch {
 		case taken[name]:
+		case info.DType == safetensors.F8_E4M3 || info.DType == safetensors.F8_E5M2:
+			return fmt.Errorf("tensor %q: %w: it is %s, without scales that are known", name, ErrMissing, info.DType)
 		case slices.ContainsFunc(activations, func(s string) bool { return strings.HasSuffix(name, s) }):
 			m.unused = append(m.unused, name)
 		default:
 			m.names = append(m.names, name)
 		}
 	}
+
+	return nil
 }
 
 // Names lists the tensors without quantisation: the matrices, then those that are stored as they are.

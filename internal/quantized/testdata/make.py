@@ -17,6 +17,7 @@ the scales, with unpack_rows, unpack_cols and the correction of version 1 execut
 awq/utils/packing_utils.py's dequantize_gemm executed as it is.
 bitsandbytes (0.50.2): dequantize_4bit and int8_vectorwise_dequant on the CPU.
 fp8: transformers' Fp8Dequantize._dequantize_one.
+mxfp4 (gpt-oss): transformers' _convert_moe_packed_tensors, without its transposition.
 """
 
 import ast
@@ -216,15 +217,15 @@ def pack_bits(values, bits):
 def gptq(case, bits, n_in, n_out, group, version, dtype, act_order):
     groups = n_in // group
     codes = torch.randint(0, 2**bits, (n_in, n_out))
-    least = 1 if version == "gptq" else 0
-    zeros = torch.randint(least, 2**bits, (groups, n_out))
+    less = 1 if version == "gptq" else 0
+    zeros = torch.randint(0, 2**bits, (groups, n_out))
     scales = (torch.rand(groups, n_out) * 0.01 + 1e-4).to(dtype)
     g_idx = torch.arange(n_in) // group
     if act_order:
         g_idx = g_idx[torch.randperm(n_in)]
     parts = {
         "qweight": pack_bits(codes, bits),
-        "qzeros": pack_bits((zeros - least).t(), bits).t().contiguous(),
+        "qzeros": pack_bits(((zeros - less) & (2**bits - 1)).t(), bits).t().contiguous(),
         "scales": scales,
         "g_idx": g_idx.to(torch.int32),
     }
@@ -293,6 +294,17 @@ add("fp8_block", config, {"weight": every, "weight_scale_inv": s}, one(every, s)
 add("fp8_block_bf16", config, {"weight": every, "weight_scale_inv": s.to(bf16)}, one(every, s.to(bf16)))
 e8m0 = torch.randint(100, 140, (4, 2), dtype=torch.uint8).view(torch.float8_e8m0fnu)
 add("fp8_e8m0", config, {"weight": every, "weight_scale_inv": e8m0}, one(every, e8m0))
+
+# gpt-oss -------------------------------------------------------------------------------------------------------------
+
+from transformers.integrations.mxfp4 import _convert_moe_packed_tensors
+
+blocks = torch.randint(0, 256, (3, 5, 2, 16), dtype=torch.uint8)
+scales = torch.randint(100, 140, (3, 5, 2), dtype=torch.uint8)
+scales[0, 0] = torch.tensor([0, 254])
+want = _convert_moe_packed_tensors(blocks, scales).transpose(1, 2).reshape(15, 64)
+configs["experts"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}
+tensors["experts.m.weight_blocks"], tensors["experts.m.weight_scales"], tensors["experts.want"] = blocks, scales, want
 
 save_file(tensors, os.path.join(here, "oracle.safetensors"))
 with open(os.path.join(here, "oracle.json"), "w") as f:
