@@ -182,9 +182,24 @@ func Lookup(modelType string) (*Arch, error) {
 	}
 	a, ok := all[modelType]
 	if !ok {
-		return nil, fmt.Errorf("%w: model_type %.100q; known: %s", ErrUnknown, modelType, strings.Join(Known(), ", "))
+		return nil, unknown(modelType)
 	}
 	return a, nil
+}
+
+// unknown is the error for a model_type without a table; it says what one would need, where that is known.
+func unknown(modelType string) error {
+	shared, err := loadCommon()
+	if err != nil {
+		return err
+	}
+
+	why := ""
+	if text := shared.Missing[modelType]; text != "" {
+		why = ", which needs " + text
+	}
+
+	return fmt.Errorf("%w: model_type %.100q%s; known: %s", ErrUnknown, modelType, why, strings.Join(Known(), ", "))
 }
 
 // common is what holds for every architecture.
@@ -192,6 +207,8 @@ type common struct {
 	Version    int      `json:"version"`
 	Refuse     []Rule   `json:"refuse"`
 	IgnoreKeys []string `json:"ignore_keys"`
+	// what the engine lacks for the architectures that some people have and that have no table
+	Missing map[string]string `json:"missing"`
 }
 
 var loadCommon = sync.OnceValues(func() (*common, error) {
