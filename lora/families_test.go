@@ -56,7 +56,8 @@ func TestFamilies(t *testing.T) {
 			detach()
 
 			got := logitsOf(t, openModel(t, folded, "cpu", lm.Options{}), ids)
-			top, moved, off := 0.0, 0.0, 0.0
+			top, moved := 0.0, 0.0
+			off := 0.0
 			for i, v := range attached {
 				top = max(top, math.Abs(float64(v)))
 				moved = max(moved, math.Abs(float64(v-plain[i])))

@@ -263,9 +263,9 @@ func (o Options) config(base string, modules []adapter.Module) (adapter.Config, 
 	return c, err
 }
 
-// mosRank is the rank of a Mixture of Shards that asks for none: 8, or all that the smallest of its pools has; with pure
-// sharing the latter. A pool has as many blocks as have matrices of its kind, which in a model whose first blocks alone
-// are dense are few.
+// mosRank is the rank of a Mixture of Shards that asks for none: 8, or all that the smallest of its pools has; with
+// pure sharing the latter. A pool has as many blocks as have matrices of its kind, which are few in a model whose
+// first blocks alone are dense.
 func (o Options) mosRank(c *adapter.Config, modules []adapter.Module) (int, error) {
 	chosen, _, err := c.Fits(modules)
 	if err != nil {

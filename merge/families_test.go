@@ -9,7 +9,8 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// TestFamilies: a model of every family, merged half and half with a copy of itself, is itself to the bit, in its own layout.
+// TestFamilies: a model of every family, merged half and half with a copy of itself, is itself to the bit, in its own
+// layout.
 func TestFamilies(t *testing.T) {
 	root := filepath.Join("..", "lm", "testdata", "families")
 	entries, err := os.ReadDir(root)
@@ -19,7 +20,8 @@ func TestFamilies(t *testing.T) {
 
 	for _, e := range entries {
 		t.Run(e.Name(), func(t *testing.T) {
-			dir, twin, out := filepath.Join(root, e.Name()), t.TempDir(), filepath.Join(t.TempDir(), "out")
+			dir := filepath.Join(root, e.Name())
+			out, twin := filepath.Join(t.TempDir(), "out"), t.TempDir()
 			if err := os.CopyFS(twin, os.DirFS(dir)); err != nil {
 				t.Fatal(err)
 			}

@@ -7,11 +7,12 @@
 // # The files
 //
 // models/<model_type>.json decodes strictly into [Arch]. Tensor names are templates in which {l} is the number
-// of the block, {e} the number of the expert and {h} that of the head. Shapes are lists of dimension names ([Dims]) that the engine
-// computes from the configuration. "when" makes a tensor depend on a condition ([Conditions]), "!" negates it.
-// Two details are not written down because the tensors show them: a block without a second norm feeds one norm
-// to both branches, and post norms after a branch exist where a tensor has that role. common.json holds what is
-// true of every architecture.
+// of the block, {e} the number of the expert and {h} that of the head. Shapes are lists of dimension names
+// ([Dims]) that the engine computes from the configuration. "when" makes a tensor depend on conditions
+// ([Conditions]), "!" negates one. Details that the tensors show are not written down beside them: a block of
+// parallel branches without a second norm feeds one norm to both, a branch without a norm before it sees the
+// stream as it is, post norms after a branch exist where a tensor has that role, and so do latent attention and
+// sinks. common.json holds what is true of every architecture.
 package arch
 
 import (
