@@ -23,7 +23,8 @@ func families(t *testing.T, f func(t *testing.T, dir string)) {
 	}
 
 	for _, e := range entries {
-		if dir := filepath.Join(root, e.Name()); e.IsDir() {
+		dir := filepath.Join(root, e.Name())
+		if e.IsDir() {
 			t.Run(e.Name(), func(t *testing.T) { f(t, dir) })
 		}
 	}
@@ -46,7 +47,9 @@ func newer() map[string]map[string]any {
 		"n_group": 4, "topk_group": 2,
 	}
 	wide := maps.Clone(latent)
-	wide["v_head_dim"], wide["q_lora_rank"], wide["first_k_dense_replace"] = 14, nil, 2
+	wide["v_head_dim"] = 14
+	wide["q_lora_rank"] = nil
+	wide["first_k_dense_replace"] = 2
 
 	return map[string]map[string]any{
 		"deepseek-v3":      common("deepseek_v3", latent),

@@ -26,8 +26,8 @@ func (l lost) note(list []string) []string {
 // lostOn reports whether PEFT would leave out factors of modules. Version 5 of the transformers library has the
 // experts of a block in one tensor; for those PEFT 0.21 renames factors architecture by architecture, and where
 // a shared expert, whose matrices have the names of theirs, lies beside them, it takes that one alone and
-// passes over the others without a word. table is nil where no base is given: then the paths of the modules
-// have to tell.
+// passes over the others without a word; so it does where the experts' tensors are not laid out as Mixtral's and
+// Qwen's are. table is nil where no base is given: then the paths of the modules have to tell.
 func lostOn(table *arch.Arch, modules []adapter.Module) lost {
 	experts := slices.ContainsFunc(modules,
 		func(m adapter.Module) bool { return m.Expert >= 0 || strings.Contains(m.Path, ".mlp.experts.") })
@@ -35,7 +35,10 @@ func lostOn(table *arch.Arch, modules []adapter.Module) lost {
 		func(m adapter.Module) bool { return strings.Contains(m.Path, ".shared_expert") })
 	if table != nil {
 		shared = slices.ContainsFunc(table.Tensors,
-			func(t arch.Tensor) bool { return t.Role == arch.SharedGate || t.Role == arch.SharedGateUp })
+			func(t arch.Tensor) bool {
+				other := t.Role == arch.GateUp || !strings.Contains(t.Fused, ".mlp.experts.")
+				return t.Role == arch.SharedGate || t.Role == arch.SharedGateUp || t.PerExpert() && other
+			})
 	}
 
 	const passes = "PEFT 0.21 with transformers 5 passes over factors for the experts of a %s, and says nothing"

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/mos"
 )
 
 // Kinds are the names of what can be trained.
@@ -246,36 +247,46 @@ func (o Options) config(base string, modules []adapter.Module) (adapter.Config, 
 	for _, p := range o.AlphaPattern {
 		c.AlphaPattern = append(c.AlphaPattern, adapter.Pattern(p))
 	}
-	if c.Kind == adapter.MoS && c.Rank == 0 {
-		c.Rank = o.mosRank(modules)
-	}
 
 	var err error
 	if c.Targets, err = targetsOf(o.Targets, modules); err != nil {
 		return c, err
 	}
+	if c.Exclude, err = matchOf(o.Exclude); err != nil {
+		return c, err
+	}
 
-	c.Exclude, err = matchOf(o.Exclude)
+	if c.Kind == adapter.MoS && c.Rank == 0 {
+		c.Rank, err = o.mosRank(&c, modules)
+	}
+
 	return c, err
 }
 
-// mosRank is the rank of a Mixture of Shards that asks for none: 8, or all that the pools of the model have;
-// with pure sharing the latter.
-func (o Options) mosRank(modules []adapter.Module) int {
-	blocks := 0
-	for _, m := range modules {
-		blocks = max(blocks, m.Block+1)
+// mosRank is the rank of a Mixture of Shards that asks for none: 8, or all that the smallest of its pools has; with
+// pure sharing the latter. A pool has as many blocks as have matrices of its kind, which are few in a model whose
+// first blocks alone are dense.
+func (o Options) mosRank(c *adapter.Config, modules []adapter.Module) (int, error) {
+	chosen, _, err := c.Fits(modules)
+	if err != nil {
+		return 0, err
 	}
-	if len(o.Layers) > 0 {
-		blocks = len(o.Layers)
+
+	// What cannot be chosen, or cannot share a pool, is an error of its own later on.
+	types, _ := mos.Types(chosen)
+	blocks := 0
+	for _, t := range types {
+		if n := len(t.Modules); blocks == 0 || n < blocks {
+			blocks = n
+		}
 	}
 
 	private := max(o.Private, 0)
 	if most := private + (o.EquivalentRank-private)*blocks; most < 8 || o.Sampling == string(adapter.Pure) {
-		return max(most, 1)
+		return max(most, 1), nil
 	}
 
-	return 8
+	return 8, nil
 }
 
 // matchOf reads names, or one regular expression between slashes.

@@ -7,11 +7,12 @@
 // # The files
 //
 // models/<model_type>.json decodes strictly into [Arch]. Tensor names are templates in which {l} is the number
-// of the block, {e} the number of the expert and {h} that of the head. Shapes are lists of dimension names ([Dims]) that the engine
-// computes from the configuration. "when" makes a tensor depend on a condition ([Conditions]), "!" negates it.
-// Two details are not written down because the tensors show them: a block without a second norm feeds one norm
-// to both branches, and post norms after a branch exist where a tensor has that role. common.json holds what is
-// true of every architecture.
+// of the block, {e} the number of the expert and {h} that of the head. Shapes are lists of dimension names
+// ([Dims]) that the engine computes from the configuration. "when" makes a tensor depend on conditions
+// ([Conditions]), "!" negates one. Details that the tensors show are not written down beside them: a block of
+// parallel branches without a second norm feeds one norm to both, a branch without a norm before it sees the
+// stream as it is, post norms after a branch exist where a tensor has that role, and so do latent attention and
+// sinks. common.json holds what is true of every architecture.
 package arch
 
 import (
@@ -182,9 +183,24 @@ func Lookup(modelType string) (*Arch, error) {
 	}
 	a, ok := all[modelType]
 	if !ok {
-		return nil, fmt.Errorf("%w: model_type %.100q; known: %s", ErrUnknown, modelType, strings.Join(Known(), ", "))
+		return nil, unknown(modelType)
 	}
 	return a, nil
+}
+
+// unknown is the error for a model_type without a table; it says what one would need, where that is known.
+func unknown(modelType string) error {
+	shared, err := loadCommon()
+	if err != nil {
+		return err
+	}
+
+	why := ""
+	if text := shared.Missing[modelType]; text != "" {
+		why = ", which needs " + text
+	}
+
+	return fmt.Errorf("%w: model_type %.100q%s; known: %s", ErrUnknown, modelType, why, strings.Join(Known(), ", "))
 }
 
 // common is what holds for every architecture.
@@ -192,6 +208,8 @@ type common struct {
 	Version    int      `json:"version"`
 	Refuse     []Rule   `json:"refuse"`
 	IgnoreKeys []string `json:"ignore_keys"`
+	// what the engine lacks for the architectures that some people have and that have no table
+	Missing map[string]string `json:"missing"`
 }
 
 var loadCommon = sync.OnceValues(func() (*common, error) {

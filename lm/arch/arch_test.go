@@ -105,7 +105,8 @@ func checkStyle(t *testing.T, a *Arch) {
 		!slices.Contains([]QKVLayout{"", Blocks, HeadBlocks, Groups}, a.QKV) ||
 		!slices.Contains([]Window{"", AllBlocks, EvenBlocks, FromBlock, Pattern, Unrotated}, a.Window) ||
 		!slices.Contains([]RopeRule{"", RopeSliding, RopeListed}, a.RopeBlocks) ||
-		!slices.Contains([]RouterKind{"", Sigmoid}, a.Router) || !slices.Contains([]GateStyle{"", ClampedGate}, a.Gate) ||
+		!slices.Contains([]RouterKind{"", Sigmoid}, a.Router) ||
+		!slices.Contains([]GateStyle{"", ClampedGate}, a.Gate) ||
 		!slices.Contains([]Scale{"", SqrtHidden}, a.EmbedScale) {
 		t.Errorf("unknown style: %q %q %q %q %q", a.Norm, a.QKNorm, a.QKV, a.Window, a.EmbedScale)
 	}

@@ -71,7 +71,7 @@ func TestConfigFaults(t *testing.T) {
 	}{
 		"unknown architecture": {
 			llama(map[string]any{"model_type": "mamba"}),
-			`unknown architecture: model_type "mamba"; known: cohere, cohere2,`,
+			`unknown architecture: model_type "mamba", which needs state-space layers; known: cohere, cohere2,`,
 		},
 		"no architecture":    {llama(map[string]any{"model_type": nil}), "unknown architecture: no model_type"},
 		"type of model_type": {llama(map[string]any{"model_type": 3}), "model_type: 3 is not a string"},

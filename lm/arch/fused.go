@@ -189,7 +189,8 @@ func (a *Arch) fuse(fused string, block int, shape func(name string) ([]int64, b
 				j.Shape = slices.Insert(slices.Clone(j.Parts[0].Shape), 0, int64(e))
 				j.Shape[1] *= int64(len(members))
 				return j, true, true
-			case !there, t.PerExpert() && len(have) != len(t.Shape), len(j.Parts) > 0 && !slices.Equal(have, j.Parts[0].Shape):
+			case !there, t.PerExpert() && len(have) != len(t.Shape),
+				len(j.Parts) > 0 && !slices.Equal(have, j.Parts[0].Shape):
 				return j, true, false
 			}
 

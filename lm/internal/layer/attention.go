@@ -17,9 +17,11 @@ import (
 //
 // The backward pass takes the same steps in reverse order. Each function stands next to its backward one.
 //
-// No step copies heads into a layout of its own: kernels take a stride between heads (type heads), so that queries,
-// keys and values are used where the projection wrote them, be it a fused matrix whose heads are interleaved (split),
-// or the rows of the cache of the only sequence, in which case nothing is copied to the cache afterwards (cached).
+// Architectures with latent attention have other projections (latent.go), some have sinks (sinks.go). Grouped heads of
+// a fused projection apart (groupedQueries), no step copies heads into a layout of its own: kernels take a stride
+// between heads (type heads), so that queries, keys and values are used where the projection wrote them, be it a fused
+// matrix whose heads are interleaved (split), or the rows of the cache of the only sequence, in which case nothing is
+// copied to the cache afterwards (cached).
 //
 // What is kept for the backward pass: Q, K, V as attention saw them, O, and the logarithm of the sum of exponentials of
 // every row and head (sLSE), from which the kernel computes the weights again; the values before norms and clamps where
@@ -211,7 +213,8 @@ func split(c *arch.Config, y kernels.Mat) (q, k, v heads) {
 	if grouped(c) { // queries have no one stride; see groupedQueries
 		group := c.Heads / c.KVHeads * d
 		w := y.Cols - group - d
-		return heads{}, heads{y.ColRange(group, group+w), group + 2*d}, heads{y.ColRange(group+d, group+d+w), group + 2*d}
+		stride := group + 2*d
+		return heads{}, heads{y.ColRange(group, group+w), stride}, heads{y.ColRange(group+d, group+d+w), stride}
 	}
 	return heads{y.ColRange(0, nq), d}, heads{y.ColRange(nq, nq+nk), d}, heads{y.ColRange(nq+nk, nq+2*nk), d}
 }

@@ -163,7 +163,8 @@ func (b *Block) slot(r arch.Role, expert int) **Linear {
 			b.Shared = &MLP{}
 		}
 		return b.Shared.slot(map[arch.Role]arch.Role{
-			arch.SharedGate: arch.Gate, arch.SharedUp: arch.Up, arch.SharedGateUp: arch.GateUp, arch.SharedDown: arch.Down,
+			arch.SharedGate: arch.Gate, arch.SharedUp: arch.Up, arch.SharedGateUp: arch.GateUp,
+			arch.SharedDown: arch.Down,
 		}[r])
 	}
 

@@ -10,9 +10,10 @@ import "github.com/modelcompress/compress/kernels"
 //	[k, v] of each head = norm(c)·Wkvbᵀ
 //	Q = [q unrotated, rotated], K = [k, r rotated]
 //
-// followed by softmax attention over keys and values of all heads. A head's channels of queries, keys and values are as
-// many as the wider of keys and values has (HeadDim), the rest being zeros, so that the kernels of plain attention do
-// it; the cache holds what they read. What is kept for the backward pass are the latents, before and behind their norms.
+// followed by softmax attention over keys and values of all heads. A head's channels of queries, keys and values are
+// as many as the wider of keys and values has (HeadDim), the rest being zeros, so that the kernels of plain attention
+// do it; the cache holds what they read. What is kept for the backward pass are the latents, before and behind their
+// norms.
 
 // latentHeads computes queries, keys and values.
 func (p *Pass) latentHeads(b *Block, h kernels.Mat) (q, k, v heads, err error) {

@@ -42,14 +42,16 @@ func (p *Pass) positions() error {
 	// Room for all of them before the first is taken: rotations are views of one list.
 	p.scratch.pos = slices.Grow(p.scratch.pos[:0], p.rows*len(p.Config.Ropes))
 	p.scratch.shared = slices.Grow(p.scratch.shared[:0], len(p.Config.Ropes))
+	p.scratch.turns = p.scratch.turns[:0]
 	for _, rope := range p.Config.Ropes {
 		list, err := p.positionsOf(rope)
 		if err != nil {
 			return err
 		}
-		p.rotations = append(p.rotations, list)
+		p.scratch.turns = append(p.scratch.turns, list)
 	}
 
+	p.rotations = p.scratch.turns
 	return nil
 }
 

@@ -283,11 +283,11 @@ func (p *Pass) branch(b *Block, x, h kernels.Mat, post Norm, slot int,
 func (p *Pass) branchBackward(b *Block, dh, d kernels.Mat, slot int,
 	f func(b *Block, dh, dy, h kernels.Mat, accumulate bool) error,
 ) error {
-	pre, post, out := b.AttnNorm, b.AttnPost, sBranch
-	h := p.t.in
+	pre, post := b.AttnNorm, b.AttnPost
+	h, out := p.t.in, sBranch
 	if slot == sNorm2 {
-		pre, post, out = b.MLPNorm, b.MLPPost, sBranch2
-		h = p.stream(sMiddle)
+		pre, post = b.MLPNorm, b.MLPPost
+		h, out = p.stream(sMiddle), sBranch2
 	}
 	if pre.W != nil {
 		h = p.stream(slot)

@@ -130,6 +130,7 @@ type Scratch struct {
 	past     *kernels.Buffer // gradients of the keys and values of one sequence, earlier ones included
 	pos      []int32         // rows' positions in the tables of the rotation
 	shared   []rotation      // of all rows, for each rotation
+	turns    [][]rotation
 }
 
 // Free gives the memory back.

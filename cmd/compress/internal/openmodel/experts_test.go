@@ -4,19 +4,19 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
-	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
 )
 
 // TestPolicies: what follows auto changes what it names and nothing else, and a fault is a wrong use that says which
 // part is wrong.
 func TestPolicies(t *testing.T) {
-	var plain merge.Policy
-	for text, change := range map[string]func(*merge.Policy){
-		"":                       func(*merge.Policy) {},
-		"most=2":                 func(p *merge.Policy) { p.Most = 2 },
-		"cover=0.9,most=1":       func(p *merge.Policy) { p.Cover, p.Most = .9, 1 },
-		"certain=0.5":            func(p *merge.Policy) { p.Certain = .5 },
-		"soften=2,outside=dense": func(p *merge.Policy) { p.Soften, p.Outside = 2, "dense" },
+	var plain mediate.Policy
+	for text, change := range map[string]func(*mediate.Policy){
+		"":                       func(*mediate.Policy) {},
+		"most=2":                 func(p *mediate.Policy) { p.Most = 2 },
+		"cover=0.9,most=1":       func(p *mediate.Policy) { p.Cover, p.Most = .9, 1 },
+		"certain=0.5":            func(p *mediate.Policy) { p.Certain = .5 },
+		"soften=2,outside=dense": func(p *mediate.Policy) { p.Soften, p.Outside = 2, "dense" },
 	} {
 		want := plain
 		change(&want)

@@ -40,8 +40,12 @@ func (e *Engine) budget() int {
 
 // shares reports whether a sequence's keys may be used for another: not where rotary frequencies depend on the length.
 func (e *Engine) shares() bool {
-	r := e.Model.Config().Rope
-	return r == nil || r.Static() || r.Original > 0 && e.Limit < r.Original && e.Limit < r.MaxPositions
+	for _, r := range e.Model.Config().Ropes {
+		if !r.Static() && (r.Original == 0 || e.Limit >= r.Original || e.Limit >= r.MaxPositions) {
+			return false
+		}
+	}
+	return true
 }
 
 // Likelihoods scores sequences. known[i] says that the answer to sequence i is there already; flush is called
