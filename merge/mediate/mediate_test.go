@@ -638,3 +638,25 @@ func TestMediateExpertsApart(t *testing.T) {
 		want = got
 	}
 }
+
+// TestMediateWarnsOnce: the warnings of the methods of the dense model are in the report once, beside those of the
+// conflicts.
+func TestMediateWarnsOnce(t *testing.T) {
+	r := parse(t, mediateRecipe("{select: none, average: {method: ties, density: 1.5}}", trio...))
+	report, err := models(t.Context(), r, filepath.Join(t.TempDir(), "out"), merge.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	seen := map[string]bool{}
+	for _, w := range report.Warnings {
+		if seen[w] {
+			t.Errorf("%q twice", w)
+		}
+		seen[w] = true
+	}
+
+	if len(seen) == 0 {
+		t.Error("no warning of a density above 1")
+	}
+}

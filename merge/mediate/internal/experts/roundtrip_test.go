@@ -94,7 +94,8 @@ func stored(t *testing.T, k Keep, dense []float32, own [][]float32, shape []int6
 	run := func(p *method.Program) {
 		t.Helper()
 		o := stream.Options{Workers: 2, Memory: 64 << 20}
-		if _, err := stream.Inspect(t.Context(), []stream.Group{{Items: []*stream.Item{it}, Program: p}}, o); err != nil {
+		groups := []stream.Group{{Items: []*stream.Item{it}, Program: p}}
+		if _, err := stream.Inspect(t.Context(), groups, o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -186,7 +187,8 @@ func comeBack(t *testing.T, k Keep, shape []int64, d safetensors.DType) {
 		back := widen(t, whole(t, list, weights, dense, d), d)
 
 		part := list[e].Part("w")
-		same, energy, lost := int64(0), 0.0, 0.0
+		same := int64(0)
+		energy, lost := 0.0, 0.0
 		for i := range back {
 			switch {
 			case back[i] == own[e][i] && back[i] != dense[i]:
