@@ -9,7 +9,8 @@
 //   - [github.com/modelcompress/compress/prune.Model] removes weights by a metric and updates those that stay.
 //   - [github.com/modelcompress/compress/gp.Search] evolves formulas of metrics; package prune/fitness judges
 //     them on models.
-//   - [github.com/modelcompress/compress/merge.Models] carries out a recipe: static methods, mixtures, routed experts.
+//   - [github.com/modelcompress/compress/merge.Models] carries out a recipe; package merge/mediate adds experts
+//     that are routed by prompt, and merge/search finds the numbers that a recipe leaves open.
 //   - [github.com/modelcompress/compress/lora.Train] trains adapters, Mixture of Shards among them; the package
 //     also folds and combines them.
 //   - [github.com/modelcompress/compress/editeval.Run] edits facts by a plan and measures what that does to

@@ -10,6 +10,9 @@
 // model, index), see Options.Ties, so that the output's bytes depend on nothing but the inputs, the recipe and
 // the seed: not on the number of workers, nor on an interruption.
 //
+// Package mediate makes recipes by mediate, which keep experts beside a dense model, and package search finds the
+// numbers that a recipe leaves open.
+//
 // An output appears under its name only when it is complete and has been read back. Values that are not finite,
 // tensors that are missing or do not fit, unknown keys and parameters without meaning are errors that name the
 // tensor or the line.

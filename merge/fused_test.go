@@ -24,54 +24,54 @@ func TestExpertLayouts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-
-		x, y := mergetest.MixtureTensors(t, a, 1), mergetest.MixtureTensors(t, a, 2)
 		for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16} {
-			one, two := [2]string{}, [2]string{}
-			for i, fused := range []bool{false, true} {
-				one[i], two[i] = mergetest.WriteMixture(t, a, x, fused, d), mergetest.WriteMixture(t, a, y, fused, d)
-			}
+			t.Run(name+" "+d.String(), func(t *testing.T) {
+				t.Parallel()
+				compareLayouts(t, a, d)
+			})
+		}
+	}
+}
 
-			for _, recipe := range []string{
-				"merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 0.3}}\n  - {model: %s, " +
-					"parameters: {weight: 0.7}}\n",
-				"merge_method: ties\nbase_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, " +
-					"density: 0.4}}\n",
-				"merge_method: dare_ties\n" +
-					"base_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, density: 0.5}}\n",
-				"merge_method: slerp\nbase_model: %[1]s\nparameters: {t: 0.4}\nmodels:\n  - model: %[1]s\n  - " +
-					"model: %[2]s\n",
-				"merge_method: passthrough\n" +
-					"slices:\n  - sources: [{model: %[1]s, layer_range: [1, 2]}]\n  - sources: [{model: %[2]s, " +
-					"layer_range: [0, 2]}]\n",
-			} {
-				var want map[string]string
-				for i := range one {
-					for j := range two {
-						out := filepath.Join(t.TempDir(), "out")
-						if _, err := Models(t.Context(), parse(t, fmt.Sprintf(recipe, one[i], two[j])), out,
-							Options{}); err != nil {
-							t.Fatalf("%s, %d, %d: %v\n%s", name, i, j, err, recipe)
-						}
+// compareLayouts merges two checkpoints of a type by several methods, each in both layouts.
+func compareLayouts(t *testing.T, a *arch.Arch, d safetensors.DType) {
+	x, y := mergetest.MixtureTensors(t, a, 1), mergetest.MixtureTensors(t, a, 2)
+	one, two := [2]string{}, [2]string{}
+	for i, fused := range []bool{false, true} {
+		one[i], two[i] = mergetest.WriteMixture(t, a, x, fused, d), mergetest.WriteMixture(t, a, y, fused, d)
+	}
 
-						got, fused := mergetest.Apart(t, a, out)
-						if fused != (i == 1) {
-							t.Errorf("%s, %d, %d: fused is %v\n%s", name, i, j, fused, recipe)
-						}
-						if want == nil {
-							want = got
-						}
+	for _, recipe := range []string{
+		"merge_method: linear\nmodels:\n  - {model: %s, parameters: {weight: 0.3}}\n  - {model: %s, " +
+			"parameters: {weight: 0.7}}\n",
+		"merge_method: ties\nbase_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, " +
+			"density: 0.4}}\n",
+		"merge_method: dare_ties\n" +
+			"base_model: %[1]s\nmodels:\n  - {model: %[2]s, parameters: {weight: 0.6, density: 0.5}}\n",
+		"merge_method: slerp\nbase_model: %[1]s\nparameters: {t: 0.4}\nmodels:\n  - model: %[1]s\n  - " +
+			"model: %[2]s\n",
+		"merge_method: passthrough\n" +
+			"slices:\n  - sources: [{model: %[1]s, layer_range: [1, 2]}]\n  - sources: [{model: %[2]s, " +
+			"layer_range: [0, 2]}]\n",
+	} {
+		var want map[string]string
+		for i := range one {
+			for j := range two {
+				out := filepath.Join(t.TempDir(), "out")
+				if _, err := Models(t.Context(), parse(t, fmt.Sprintf(recipe, one[i], two[j])), out,
+					Options{}); err != nil {
+					t.Fatalf("%d, %d: %v\n%s", i, j, err, recipe)
+				}
 
-						for n, data := range want {
-							if got[n] != data {
-								t.Errorf("%s, %d, %d: %s differs\n%s", name, i, j, n, recipe)
-							}
-						}
-
-						if len(got) != len(want) {
-							t.Errorf("%s, %d, %d: %d tensors, want %d", name, i, j, len(got), len(want))
-						}
-					}
+				got, fused := mergetest.Apart(t, a, out)
+				if fused != (i == 1) {
+					t.Errorf("%d, %d: fused is %v\n%s", i, j, fused, recipe)
+				}
+				if want == nil {
+					want = got
+				}
+				if differ := mergetest.Differing(want, got); len(differ) > 0 || len(got) != len(want) {
+					t.Errorf("%d, %d: %v differ, %d tensors, want %d\n%s", i, j, differ, len(got), len(want), recipe)
 				}
 			}
 		}

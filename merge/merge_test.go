@@ -397,3 +397,35 @@ func TestDocuments(t *testing.T) {
 
 	leftovers(t, dir, "out")
 }
+
+// TestWarningsReported: what building a tokenizer warns of is in the report of a merge, as it is in its plan.
+func TestWarningsReported(t *testing.T) {
+	r := parse(t, nanoRecipe+"chat_template: auto\n")
+	plan, err := Check(r, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	report, err := Models(t.Context(), r, filepath.Join(t.TempDir(), "out"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if fmt.Sprint(report.Warnings) != fmt.Sprint(plan.Warnings) ||
+		!strings.Contains(fmt.Sprint(report.Warnings), "no model has a chat template") {
+		t.Errorf("%q, planned were %q", report.Warnings, plan.Warnings)
+	}
+}
+
+// TestMediateNeedsAMediator: a document by mediate is refused without one, and before anything is written.
+func TestMediateNeedsAMediator(t *testing.T) {
+	r := parse(t, "merge_method: mediate\nbase_model: "+nano+"base\nmodels: [{model: "+nano+"sums}]\n")
+	dir := t.TempDir()
+	if _, err := Models(t.Context(), r, filepath.Join(dir, "out"), Options{}); !errors.Is(err, ErrOption) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Check(r, Options{}); !errors.Is(err, ErrOption) {
+		t.Errorf("%v", err)
+	}
+	leftovers(t, dir)
+}

@@ -163,7 +163,7 @@ func anonymous(t *testing.T) int64 {
 func TestMixtureKeepsToItsMemory(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b"} {
-		bigModel(t, filepath.Join(dir, name), 2, 512, 8192)
+		bigModel(t, filepath.Join(dir, name), 1, 512, 8192)
 	}
 
 	m, err := Parse(filepath.Join(dir, "moe.yaml"),

@@ -82,6 +82,8 @@ func TestStaticMethodsOracle(t *testing.T) {
 
 		n++
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+
 			out := filepath.Join(t.TempDir(), "out")
 			r, err := Read(filepath.Join(c.dir, "config.yaml"))
 			if err != nil {

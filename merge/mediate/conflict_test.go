@@ -70,6 +70,8 @@ func TestConflictVectors(t *testing.T) {
 // TestConflictOfNonFinite: with leave, differences that are not finite count as none in every figure and are
 // counted themselves; what has some is not routed.
 func TestConflictOfNonFinite(t *testing.T) {
+	t.Parallel()
+
 	huge := float32(math.Inf(1))
 	for _, bad := range [][]float32{{float32(math.NaN()), 1}, {huge, -huge}, {math.MaxFloat32, -math.MaxFloat32}} {
 		dir := t.TempDir()
@@ -142,6 +144,8 @@ func resplit(t *testing.T, model string, size int64) string {
 
 // TestConflictIsTheSameForAnyWorkers: bit for bit, whatever the workers, the memory and the split into files.
 func TestConflictIsTheSameForAnyWorkers(t *testing.T) {
+	t.Parallel()
+
 	text := "merge_method: mediate\nbase_model: " + nano + "base\nmodels: [{model: " + nano + "news}, {model: " + nano +
 		"sums}, {model: SPLIT}]\n"
 	models := []string{nano + "tales"}
@@ -184,6 +188,8 @@ func TestConflictIsTheSameForAnyWorkers(t *testing.T) {
 // F32, or at odd places of a file; for sizes around the words of signs, the blocks and the segments that are
 // counted at a time, with ties at the cut.
 func TestConflictOfWords(t *testing.T) {
+	t.Parallel()
+
 	r := rand.New(rand.NewPCG(1, 2))
 	dir := t.TempDir()
 	for _, n := range []int{2, 126, 130, 8190, 16384, 20002, 1<<19 + 130} {

@@ -114,6 +114,8 @@ func TestMediateWithoutRoutingIsLinear(t *testing.T) {
 // TestMediateKeepsEverything: with everything routed and kept, every expert comes back bit for bit in its
 // layers; with nothing kept, every expert is the dense model.
 func TestMediateKeepsEverything(t *testing.T) {
+	t.Parallel()
+
 	_, e := mediated(t, mediateRecipe("{select: all, keep: 1}", trio...), merge.Options{})
 	for _, name := range trio {
 		got, want := exported(t, e, map[string]float64{name: 1}), mergetest.Tensors(t, nano+name)
@@ -136,6 +138,8 @@ func TestMediateKeepsEverything(t *testing.T) {
 // TestWeightsThatOverflow: weights whose sums the type cannot hold are refused by the tensor's name, for each
 // encoding; those that are not finite as float32 at once.
 func TestWeightsThatOverflow(t *testing.T) {
+	t.Parallel()
+
 	for _, keep := range []string{"1", "0.1", "sign1", "{bits: 3}", "{lowrank: 2}"} {
 		_, e := mediated(t, "dtype: float16\n"+mediateRecipe("{select: all, keep: "+keep+"}", trio...), merge.Options{})
 		dir := filepath.Join(t.TempDir(), "export")
@@ -159,6 +163,8 @@ func TestWeightsThatOverflow(t *testing.T) {
 // TestMediateErrorFallsWithShare: the more is kept, the smaller the error of reconstruction, which the
 // measurement on the experts' own files confirms.
 func TestMediateErrorFallsWithShare(t *testing.T) {
+	t.Parallel()
+
 	last := map[string]float64{}
 	for _, p := range []float64{0, 0.05, 0.4, 1} {
 		_, e := mediated(t, mediateRecipe(fmt.Sprintf("{select: all, keep: %v}", p), trio...), merge.Options{})
@@ -185,6 +191,8 @@ func TestMediateErrorFallsWithShare(t *testing.T) {
 // TestMediateIsTheSameForAnyFiles: the tensors are, whatever files of whatever size the inputs and the output
 // are split into.
 func TestMediateIsTheSameForAnyFiles(t *testing.T) {
+	t.Parallel()
+
 	for _, keep := range []string{"0.1", "{bits: 3}"} {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
 		var dense, kept map[string]string
@@ -218,6 +226,8 @@ func TestMediateIsTheSameForAnyFiles(t *testing.T) {
 
 // TestMediateIsTheSameForAnyWorkers: every file is, whatever the workers and the memory.
 func TestMediateIsTheSameForAnyWorkers(t *testing.T) {
+	t.Parallel()
+
 	for _, keep := range []string{"0.1", "{energy: 0.5}", "{random: 0.3}", "{lowrank: 2}", "{bits: 3}", "sign1"} {
 		text := mediateRecipe("{select: {top_k: 2}, granularity: block, keep: "+keep+"}", trio...)
 		var want map[string]string
@@ -260,6 +270,8 @@ func TestMediateDoesNotDependOnTheOrder(t *testing.T) {
 
 // TestMediateBudget: the experts never take more than they may, and what would fit is used.
 func TestMediateBudget(t *testing.T) {
+	t.Parallel()
+
 	most := 0
 	for _, budget := range []int64{0, 50_000, 300_000} {
 		for _, keep := range []string{"0.1", "{random: 0.1}", "{energy: 0.2}", "sign1", "{lowrank: 1}", "{bits: 2}"} {
@@ -308,6 +320,8 @@ func TestMediateDensePartIsOrdinary(t *testing.T) {
 
 // TestMediateEncodings: each kind of keeping is read back as it was meant.
 func TestMediateEncodings(t *testing.T) {
+	t.Parallel()
+
 	for keep, want := range map[string]string{
 		"0.01": experts.Rows, "0.3": experts.Bitmap, "1": experts.Full,
 		"0": experts.Nothing, "sign1": experts.Signs, "{lowrank: 2}": experts.LowRank, "{bits: 3}": experts.Codes,
@@ -395,6 +409,8 @@ func valuesOf(s string) []float32 {
 
 // TestMediateResumes: stopped at any point, the merge continues to the same bytes.
 func TestMediateResumes(t *testing.T) {
+	t.Parallel()
+
 	text := mediateRecipe("{select: {top_k: 2}}", trio...)
 	whole, _ := mediated(t, text, merge.Options{})
 
@@ -424,6 +440,8 @@ func TestMediateResumes(t *testing.T) {
 
 // TestMediateBadInput: recipes that make no sense, and folders that were changed.
 func TestMediateBadInput(t *testing.T) {
+	t.Parallel()
+
 	for parameters, want := range map[string]error{
 		"{select: {layers: [99]}}":                       merge.ErrRecipe,
 		"{average: {method: slerp, t: 0.5}}":             merge.ErrRecipe,
@@ -494,6 +512,8 @@ func TestMediateBadInput(t *testing.T) {
 // TestVerifyCoversEveryFile: a bit that was changed in any file but the model card is seen, and so is a file
 // that is not there any more, or that the manifest does not list.
 func TestVerifyCoversEveryFile(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
@@ -581,6 +601,8 @@ func TestMediateManifest(t *testing.T) {
 // TestMediateExpertsApart: a mediated model keeps each expert in a tensor of its own, whatever its models do,
 // with the same bits, and says so.
 func TestMediateExpertsApart(t *testing.T) {
+	t.Parallel()
+
 	a, err := arch.Lookup("qwen3_moe")
 	if err != nil {
 		t.Fatal(err)
@@ -614,5 +636,27 @@ func TestMediateExpertsApart(t *testing.T) {
 		}
 
 		want = got
+	}
+}
+
+// TestMediateWarnsOnce: the warnings of the methods of the dense model are in the report once, beside those of the
+// conflicts.
+func TestMediateWarnsOnce(t *testing.T) {
+	r := parse(t, mediateRecipe("{select: none, average: {method: ties, density: 1.5}}", trio...))
+	report, err := models(t.Context(), r, filepath.Join(t.TempDir(), "out"), merge.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	seen := map[string]bool{}
+	for _, w := range report.Warnings {
+		if seen[w] {
+			t.Errorf("%q twice", w)
+		}
+		seen[w] = true
+	}
+
+	if len(seen) == 0 {
+		t.Error("no warning of a density above 1")
 	}
 }

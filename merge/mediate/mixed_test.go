@@ -24,6 +24,8 @@ var mixedRequests = struct {
 // request has when its effective weights are materialised, for every encoding; afterwards the model is the
 // dense one.
 func TestMixedPassIsTheMaterialisedOne(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
@@ -83,6 +85,8 @@ func TestMixedPassIsTheMaterialisedOne(t *testing.T) {
 
 // TestMixedRefuses: tables outside of blocks have no products to add to.
 func TestMixedRefuses(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 	_, _, r := atWork(t, mediateRecipe("{select: all, route_embeddings: true}", trio...), dev, 0)
@@ -97,6 +101,8 @@ func TestMixedRefuses(t *testing.T) {
 // TestMixedCost: factors of low rank are worth a mixed pass over single tokens of many requests whose weights
 // are not in the cache, and long requests with weights in the cache are not.
 func TestMixedCost(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 

@@ -59,6 +59,8 @@ func logits(t *testing.T, m *lm.Model) []float32 {
 // checkpoint does, in whatever order weights follow each other and however small the cache; undone, it is the
 // dense model again.
 func TestRoutedModelIsTheExportedOne(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
@@ -111,6 +113,8 @@ func TestRoutedModelIsTheExportedOne(t *testing.T) {
 // TestRouterFindsTheExpert: prompts of the tiny experts go their way under all kinds of features, a request
 // does not depend on the one before it, and a router that was changed is refused.
 func TestRouterFindsTheExpert(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
@@ -174,6 +178,8 @@ func TestQuantise(t *testing.T) {
 
 // TestNoRouter: a folder without prompts cannot route, and prompts without a device cannot train.
 func TestNoRouter(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
@@ -217,6 +223,8 @@ func TestNoRouter(t *testing.T) {
 // TestOneRowOfFeatures: a file with the feature of one prompt routes it, though it could train nothing; a
 // router on features from outside says so where it is given a prompt.
 func TestOneRowOfFeatures(t *testing.T) {
+	t.Parallel()
+
 	rng := rand.New(rand.NewPCG(1, 2))
 	features := func(rows, axis int) string {
 		path := filepath.Join(t.TempDir(), "features.safetensors")

@@ -147,6 +147,8 @@ func ellipsoid(x []float64) float64 {
 // TestSearchFindsMinima: of functions whose axes differ by a factor of thousand, or bend, so that the
 // covariance has to adapt.
 func TestSearchFindsMinima(t *testing.T) {
+	t.Parallel()
+
 	for name, c := range map[string]struct {
 		f         func([]float64) float64
 		n, rounds int
@@ -223,6 +225,8 @@ func journaled(t testing.TB, path string, rate Rate, o settings) (*outcome, erro
 
 // TestSearchIsTheSameInEveryWay: with any number of workers, and from every point of an interruption.
 func TestSearchIsTheSameInEveryWay(t *testing.T) {
+	t.Parallel()
+
 	dir := t.TempDir()
 	o := settings{generations: 6, seed: 5}
 	first, err := journaled(t, filepath.Join(dir, "first"), on(ellipsoid), o)

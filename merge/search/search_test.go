@@ -46,9 +46,6 @@ func searchOptions(dev *cpu.Device) Options {
 // TestSearchInMemoryIsThatOnDisk: to the bytes of the journal, with models that lose tensors, change their
 // types, or have more layers, and for a recipe that has to be merged on the disk.
 func TestSearchInMemoryIsThatOnDisk(t *testing.T) {
-	dev := cpu.New(cpu.Options{})
-	defer dev.Close()
-
 	recipe := filepath.Join(nano, "recipe.yaml")
 	for name, text := range map[string]string{
 		"plain": openText,
@@ -61,22 +58,31 @@ func TestSearchInMemoryIsThatOnDisk(t *testing.T) {
 			"parameters: {weight: 1}}\n" +
 			"- {model: sums, parameters: {weight: {search: [0, 1]}}}\n",
 	} {
-		dir := t.TempDir()
-		for _, disk := range []bool{false, true} {
-			o := searchOptions(dev)
-			o.Generations, o.OnDisk = 1, disk
-			if _, err := Run(context.Background(), recipe, []byte(text), filepath.Join(dir, fmt.Sprint(disk)),
-				o); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 
-		mergetest.Same(t, filepath.Join(dir, "false"), filepath.Join(dir, "true"))
+			dev := cpu.New(cpu.Options{})
+			defer dev.Close()
+
+			dir := t.TempDir()
+			for _, disk := range []bool{false, true} {
+				o := searchOptions(dev)
+				o.Generations, o.OnDisk = 1, disk
+				out := filepath.Join(dir, fmt.Sprint(disk))
+				if _, err := Run(context.Background(), recipe, []byte(text), out, o); err != nil {
+					t.Fatal(err)
+				}
+			}
+
+			mergetest.Same(t, filepath.Join(dir, "false"), filepath.Join(dir, "true"))
+		})
 	}
 }
 
 // TestJudgeHoldsOneModel: in memory, the disk gets the outline of a candidate once, whose weights take no space there.
 func TestJudgeHoldsOneModel(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
@@ -120,6 +126,8 @@ func TestJudgeHoldsOneModel(t *testing.T) {
 // TestSearchContinuesToTheSameRecipe: interrupted after any candidate, a search ends with the same recipe and
 // the same report, and the candidates' folders are gone.
 func TestSearchContinuesToTheSameRecipe(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
@@ -182,6 +190,8 @@ func TestSearchContinuesToTheSameRecipe(t *testing.T) {
 }
 
 func TestSearchRefuses(t *testing.T) {
+	t.Parallel()
+
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 

@@ -91,7 +91,7 @@ recipe.yaml:6:44: weight: a gradient holds numbers, not a map`},
 		},
 		"search": {
 			"merge_method: linear\nmodels: [{model: m/a, parameters: {weight: {search: [0, 1]}}}]\n",
-			`recipe.yaml:2:45: weight is to be searched for: a merge needs a number here; "compress merge search" finds one`,
+			`recipe.yaml:2:45: weight is to be searched for: a merge needs a number here`,
 		},
 		"tokenizer": {"merge_method: passthrough\nmodels: [{model: m/a}]\ntokenizer_source: base\ntokenizer: " +
 			"{source: base}\n", "recipe.yaml:3:19: tokenizer_source and tokenizer exclude each other"},

@@ -410,7 +410,7 @@ func (e *engine) drive(g Group) error {
 
 	if g.Task != nil {
 		var err error
-		if segments, err = e.there(g, segments); err != nil || len(segments) == 0 {
+		if segments, err = e.onDevice(g, segments); err != nil || len(segments) == 0 {
 			return err
 		}
 	}

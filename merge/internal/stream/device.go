@@ -21,8 +21,8 @@ const band = 4 * keyed
 // errHost: the rest of the tensor is the CPU's, which finds out what is wrong, if anything is.
 var errHost = errors.New("left to the CPU")
 
-// there merges a group on the device, as far as that can be done, and gives the segments that are left to the CPU.
-func (e *engine) there(g Group, segments []segment) ([]segment, error) {
+// onDevice merges a group on the device, as far as that can be done, and gives the segments that are left to the CPU.
+func (e *engine) onDevice(g Group, segments []segment) ([]segment, error) {
 	if g.Task == nil || e.o.Device == nil || e.o.Device.Info().Host || len(segments) == 0 || segments[0].Done {
 		return segments, nil
 	}
