@@ -264,7 +264,12 @@ func TestAccepted(t *testing.T) {
 func TestNotFinite(t *testing.T) {
 	block := bytes.Repeat([]byte{0x7e}, 18) // 0x7e7e is a NaN
 	err := Q4_0.Decode(make([]float32, 32), block)
-	if !errors.Is(err, ErrNotFinite) || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, ErrNotFinite) || !strings.HasSuffix(err.Error(), ": the block of Q4_0 from element 0 on") {
+		t.Error(err)
+	}
+	long := append(make([]byte, 70*18), block...)
+	err = Q4_0.Decode(make([]float32, 71*32), long)
+	if err == nil || !strings.Contains(err.Error(), "element 2240 on") {
 		t.Error(err)
 	}
 	if err := Q4_0.Decode(make([]float32, 33), block); !errors.Is(err, ErrSizeMismatch) {

@@ -100,8 +100,8 @@ func (f *Block) Decode(dst []float32, src []byte) error {
 	for first := 0; len(dst) > 0; first += chunk {
 		n := min(len(dst), chunk)
 		size := n / f.Elements * f.Bytes
-		if err := f.decodeChunk(dst[:n], src[:size], w); err != nil {
-			return fmt.Errorf("%w: element %d of the tensor's part", err, first)
+		if block := f.decodeChunk(dst[:n], src[:size], w); block >= 0 {
+			return fmt.Errorf("%w: the block of %s from element %d on", ErrNotFinite, f.Name, first+block*f.Elements)
 		}
 		dst = dst[n:]
 		src = src[size:]
@@ -110,12 +110,13 @@ func (f *Block) Decode(dst []float32, src []byte) error {
 	return nil
 }
 
-func (f *Block) decodeChunk(dst []float32, src []byte, w *work) error {
+// decodeChunk returns the block that has a scale which is no number, -1 if there is none.
+func (f *Block) decodeChunk(dst []float32, src []byte, w *work) int {
 	groups := f.Elements / f.group
 	for i := range len(dst) / f.Elements {
 		b := src[i*f.Bytes:][:f.Bytes]
 		if !f.finite(b) {
-			return ErrNotFinite
+			return i
 		}
 		f.unpack(b, w.q[i*f.Elements:][:f.Elements], w.mul[i*groups:][:groups], w.sub[i*groups:][:groups])
 	}
@@ -130,7 +131,7 @@ func (f *Block) decodeChunk(dst []float32, src []byte, w *work) error {
 		fastest.scale(dst, q, w.mul[:], f.group)
 	}
 
-	return nil
+	return -1
 }
 
 // finite reports whether the scales of a block are numbers. Those of groups within it are integers.
