@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/merge/internal/mergetest"
 )
 
 // TestFamilies: a model of every family, merged half and half with a copy of itself, is itself to the bit, in its own
@@ -41,8 +42,8 @@ func TestFamilies(t *testing.T) {
 			}
 
 			a := arch.OfText(text)
-			want, joint := apart(t, a, dir)
-			got, still := apart(t, a, out)
+			want, joint := mergetest.Apart(t, a, dir)
+			got, still := mergetest.Apart(t, a, out)
 			if len(got) != len(want) || joint != still {
 				t.Errorf("%d tensors, want %d; experts in one tensor: %v, want %v", len(got), len(want), still, joint)
 			}

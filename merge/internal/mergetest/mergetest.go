@@ -285,7 +285,10 @@ func Apart(t testing.TB, a *arch.Arch, dir string) (list map[string]string, fuse
 		for _, p := range parts {
 			fused = true
 			width := int64(info.DType.Bits() / 8)
-			n := p.Shape[0] * p.Shape[1] * width
+			n := width
+			for _, d := range p.Shape {
+				n *= d
+			}
 			list[p.Name] = fmt.Sprint(p.Shape) + string(data[p.First*width:p.First*width+n])
 		}
 
