@@ -122,6 +122,9 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 	fraction := 1 / float64(len(e.hp.Layers)-i)
 	if e.method.name == "pmet" {
 		fraction = math.Sqrt(fraction)
+	} else {
+		// What is missing is missing in the stream, to which a branch may be added with a factor.
+		fraction /= float64(e.m.Config().ResidualScale)
 	}
 
 	// The key of a fact is the mean over its prompts (with different prefixes in front); the residual is measured at
