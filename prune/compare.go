@@ -2,9 +2,6 @@ package prune
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -160,13 +157,10 @@ func (c *comparison) plan(ctx context.Context, list []Contender) error {
 		return err
 	}
 
-	job, err := json.Marshal([]string{model, c.calib.Hash, c.test.Hash})
-	if err != nil {
+	if c.job, err = stage.Fingerprint(model, c.calib.Hash, c.test.Hash); err != nil {
 		return err
 	}
 
-	sum := sha256.Sum256(job)
-	c.job = hex.EncodeToString(sum[:])
 	c.report = Comparison{
 		Command: comparing, Model: c.model.Path(), Calibration: c.calib.Hash,
 		Data: c.test.Hash, Source: c.test.Source, SeqLen: c.test.SeqLen,
@@ -254,13 +248,20 @@ func (c *comparison) dense(ctx context.Context) error {
 
 // measure takes a model's perplexity.
 func (c *comparison) measure(ctx context.Context, m *lm.Model) (HeldOut, error) {
-	done, of := int64(0), lossWork(m, c.test)
-	return heldOut(ctx, m, c.test, func(more int64) {
+	done, of := int64(0), m.LossWork(c.test)
+	r, err := m.Perplexity(ctx, c.test, func(more int64) {
 		done += more
 		if c.o.Events.Measure != nil {
 			c.o.Events.Measure(done, of)
 		}
 	})
+	if err != nil {
+		return HeldOut{}, err
+	}
+
+	return HeldOut{
+		Perplexity: r.Perplexity, Stderr: r.Stderr, NLL: r.NLL, Tokens: r.Tokens, Windows: r.WindowNLL,
+	}, nil
 }
 
 // step takes a run from the journal, or runs it.
