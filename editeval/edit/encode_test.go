@@ -114,7 +114,9 @@ func TestDocument(t *testing.T) {
 func TestDriftPrompts(t *testing.T) {
 	x := encoder(t)
 	records := []Record{
-		{Near: []string{"Near one", "not this"}}, {}, {Far: []Question{{Prompt: "Far one"}}},
+		{Near: []string{"Near one", "not this"}},
+		{},
+		{Far: []Question{{Prompt: "Far one"}}},
 		{Near: []string{"Near two"}, Far: []Question{{Prompt: "not this"}}},
 	}
 	for limit, want := range map[int]string{
@@ -193,7 +195,9 @@ func TestNumbers(t *testing.T) {
 	}
 
 	for _, bad := range []numbers{
-		{Rows: 0, Cols: 1}, {Rows: 1, Cols: 1, Data: []byte{1}}, {Rows: 1 << 40, Cols: 1 << 40, Data: make([]byte, 8)},
+		{Rows: 0, Cols: 1},
+		{Rows: 1, Cols: 1, Data: []byte{1}},
+		{Rows: 1 << 40, Cols: 1 << 40, Data: make([]byte, 8)},
 		{Rows: -1, Cols: -1, Data: make([]byte, 8)},
 	} {
 		if _, err := bad.unpack(); !errors.Is(err, ErrJournal) {
@@ -278,7 +282,8 @@ func TestDeltas(t *testing.T) {
 	}
 
 	for _, bad := range []Delta{
-		{dense: linalg.New(3, 4)}, {left: linalg.New(4, 1), right: linalg.New(3, 2)},
+		{dense: linalg.New(3, 4)},
+		{left: linalg.New(4, 1), right: linalg.New(3, 2)},
 		{left: linalg.New(4, 1), right: linalg.New(2, 1)},
 	} {
 		if err := one.add(&bad); !errors.Is(err, ErrJournal) {

@@ -60,7 +60,9 @@ func TestAuditOfTexts(t *testing.T) {
 		text, ended string
 		outcomes    map[string]score.Outcome
 	}{
-		{" \n", "eos", none}, {"a b c d a b c d a b c d", "length", some}, {"four", "stop", some},
+		{" \n", "eos", none},
+		{"a b c d a b c d a b c d", "length", some},
+		{"four", "stop", some},
 		{"four", "nonfinite", none},
 	} {
 		a.text(store.Answer{Text: c.text, Ended: c.ended}, c.outcomes)

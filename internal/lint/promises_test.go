@@ -247,7 +247,8 @@ func TestPages(t *testing.T) {
 	}
 
 	for _, page := range pages {
-		if dir := filepath.Base(filepath.Dir(page)); (dir == "docs" || dir == "evidence") && !led[filepath.Clean(page)] {
+		dir := filepath.Base(filepath.Dir(page))
+		if (dir == "docs" || dir == "evidence") && !led[filepath.Clean(page)] {
 			t.Errorf("README.md does not link to %s", page)
 		}
 	}

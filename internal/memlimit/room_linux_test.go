@@ -36,8 +36,11 @@ func TestFields(t *testing.T) {
 // TestSums: no limit stays none, and sizes are written in the unit that people would take.
 func TestSums(t *testing.T) {
 	for _, c := range [][3]int64{
-		{1, 2, 3}, {math.MaxInt64, 1, math.MaxInt64}, {math.MaxInt64 - 1, 1, math.MaxInt64},
-		{math.MaxInt64 - 1, 2, math.MaxInt64}, {0, 0, 0},
+		{1, 2, 3},
+		{math.MaxInt64, 1, math.MaxInt64},
+		{math.MaxInt64 - 1, 1, math.MaxInt64},
+		{math.MaxInt64 - 1, 2, math.MaxInt64},
+		{0, 0, 0},
 	} {
 		if got := plus(c[0], c[1]); got != c[2] {
 			t.Errorf("%d + %d is %d", c[0], c[1], got)

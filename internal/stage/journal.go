@@ -31,8 +31,8 @@ const maxJournal = 1 << 30
 // end, which a crash can leave, counts for nothing.
 //
 // A journal of large values ([StartLarge]) has another form, since it is not kept in memory and its lines become part
-// of a finished file: each line stands behind its own SHA-256 ([SealLine]). A plain journal ([OpenPlainJournal]) has the
-// values alone.
+// of a finished file: each line stands behind its own SHA-256 ([SealLine]). A plain journal ([OpenPlainJournal]) has
+// the values alone.
 type Journal struct {
 	path  string
 	file  *os.File

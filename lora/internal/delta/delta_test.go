@@ -97,8 +97,10 @@ func (c choice) make(t *testing.T, m *lm.Model) *adapted {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.Whole = append(a.Whole, &adapter.Whole{Tensor: c.whole, Key: c.whole,
-			Value: a.param(c.whole, v.Rows, v.Cols, 0.5, 0.5)})
+		a.Whole = append(a.Whole, &adapter.Whole{
+			Tensor: c.whole, Key: c.whole,
+			Value: a.param(c.whole, v.Rows, v.Cols, 0.5, 0.5),
+		})
 	}
 
 	return a

@@ -55,8 +55,11 @@ func TestConversation(t *testing.T) {
 		template        string // "": none
 		many            bool
 	}{
-		{NoChat, "", "", false}, {NoChat, "false", "", false}, {task.OwnChat, "", "own", true},
-		{task.OwnChat, "true", "own", true}, {task.OwnChat, "false", "own", false},
+		{NoChat, "", "", false},
+		{NoChat, "false", "", false},
+		{task.OwnChat, "", "own", true},
+		{task.OwnChat, "true", "own", true},
+		{task.OwnChat, "false", "own", false},
 	} {
 		o := Options{Chat: c.chat, Multiturn: c.multiturn}
 		got, err := o.conversation(dir)

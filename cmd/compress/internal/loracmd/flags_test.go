@@ -198,8 +198,12 @@ func TestTexts(t *testing.T) {
 		{"rank-pattern", "q_proj=4", &lora.Pattern{Key: "q_proj", Value: 4}},
 		{"rank-pattern", "a=b=4", &lora.Pattern{Key: "a=b", Value: 4}},
 		{"alpha-pattern", "q=0.5", &lora.Pattern{Key: "q", Value: 0.5}},
-		{"rank-pattern", "q=0.5", nil}, {"rank-pattern", "=4", nil}, {"rank-pattern", "q", nil},
-		{"rank-pattern", "q=0", nil}, {"alpha-pattern", "q=-1", nil}, {"alpha-pattern", "q=x", nil},
+		{"rank-pattern", "q=0.5", nil},
+		{"rank-pattern", "=4", nil},
+		{"rank-pattern", "q", nil},
+		{"rank-pattern", "q=0", nil},
+		{"alpha-pattern", "q=-1", nil},
+		{"alpha-pattern", "q=x", nil},
 	} {
 		list, err := patterns(c.flag, []string{c.text})
 		switch {

@@ -35,7 +35,8 @@ func TestJoinLine(t *testing.T) {
 			[]string{"0123456789abcdef", "worker:"},
 		},
 		"open": {
-			Where{Listen: "127.0.0.1:0", Anyone: true}, []string{"--cluster nats://127.0.0.1:"},
+			Where{Listen: "127.0.0.1:0", Anyone: true},
+			[]string{"--cluster nats://127.0.0.1:"},
 			[]string{"worker:", "--cluster-"},
 		},
 	} {

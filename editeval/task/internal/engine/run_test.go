@@ -30,8 +30,14 @@ func sequences(t *testing.T, e *Encoder) []Sequence {
 	head := strings.Repeat("The swan and the miller went to the fair. ", 6)
 	var list []Sequence
 	for _, q := range [][2]string{
-		{head + "Who went?", " The swan"}, {head + "Who went?", " The miller"}, {head + "Who went?", " No"},
-		{head, "Where?"}, {"A fox", " ran"}, {"A fox", " ran away"}, {"", "Once upon a time"}, {"Wanda", " was"},
+		{head + "Who went?", " The swan"},
+		{head + "Who went?", " The miller"},
+		{head + "Who went?", " No"},
+		{head, "Where?"},
+		{"A fox", " ran"},
+		{"A fox", " ran away"},
+		{"", "Once upon a time"},
+		{"Wanda", " was"},
 	} {
 		ctx, cont, err := e.Pair(q[0], q[1])
 		if err != nil {
@@ -156,7 +162,9 @@ func TestGenerate(t *testing.T) {
 	}
 
 	for _, e := range []*Engine{
-		{Model: m, Limit: 512}, {Model: m, Limit: 512, Slots: 1}, {Model: m, Limit: 512, Memory: 1},
+		{Model: m, Limit: 512},
+		{Model: m, Limit: 512, Slots: 1},
+		{Model: m, Limit: 512, Memory: 1},
 		{Model: m, Limit: 512, Slots: 3},
 	} {
 		got := map[int]Text{}

@@ -63,21 +63,25 @@ func TestRequests(t *testing.T) {
 	}{
 		"choices": {
 			"output_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: c\ndoc_to_target: n\n",
-			`"1+1" + " 1"` + "\n" + `"1+1" + " 2"`, Options{},
+			`"1+1" + " 1"` + "\n" + `"1+1" + " 2"`,
+			Options{},
 		},
 		"a template and a delimiter": {
 			"output_type: multiple_choice\ndoc_to_text: '{{q}} ='\ndoc_to_choice: '{{c}}'\ndoc_to_target: '{{n}}'\n" +
 				"target_delimiter: ':'\n",
-			`"1+1 =" + ":1"` + "\n" + `"1+1 =" + ":2"`, Options{},
+			`"1+1 =" + ":1"` + "\n" + `"1+1 =" + ":2"`,
+			Options{},
 		},
 		"with and without the context": {
 			"output_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: c\ndoc_to_target: n\n" +
 				"metric_list: [{metric: acc_mutual_info}]\n",
-			`"1+1" + " 1"` + "\n" + `"1+1" + " 2"` + "\n" + `"" + " 1"` + "\n" + `"" + " 2"`, Options{},
+			`"1+1" + " 1"` + "\n" + `"1+1" + " 2"` + "\n" + `"" + " 1"` + "\n" + `"" + " 2"`,
+			Options{},
 		},
 		"contexts as choices": {
 			"output_type: multiple_choice\ndoc_to_text: n\ndoc_to_choice: c\ndoc_to_target: q\n",
-			`"1" + " 1+1"` + "\n" + `"2" + " 1+1"`, Options{},
+			`"1" + " 1+1"` + "\n" + `"2" + " 1+1"`,
+			Options{},
 		},
 		"likelihood": {
 			"output_type: loglikelihood\ndoc_to_text: q\ndoc_to_target: ' {{a}}'\n", `"1+1" + " 2"`, Options{},
@@ -95,22 +99,26 @@ func TestRequests(t *testing.T) {
 		},
 		"examples": {
 			"doc_to_text: '{{q}} ='\ndoc_to_target: a\nfewshot_split: few\nfewshot_config: {sampler: first_n}\n",
-			`"1+1 = 2\n\n2+2 = 4\n\n1+1 =" + ""`, Options{Shots: &two},
+			`"1+1 = 2\n\n2+2 = 4\n\n1+1 =" + ""`,
+			Options{Shots: &two},
 		},
 		"examples of the document's own split": {
 			"doc_to_text: '{{q}} ='\ndoc_to_target: a\nfewshot_split: test\nfewshot_config: {sampler: first_n}\n",
-			`"2+2 = 4\n\n3+3 = 6\n\n1+1 =" + ""`, Options{Shots: &two},
+			`"2+2 = 4\n\n3+3 = 6\n\n1+1 =" + ""`,
+			Options{Shots: &two},
 		},
 		"given examples, written in their own way": {
 			"doc_to_text: q\ndoc_to_target: a\nfewshot_config: {sampler: first_n, " +
 				"samples: [{q: x, a: y}, {q: z, a: w}], doc_to_text: 'Q {{q}}', target_delimiter: ' A ', " +
 				"fewshot_delimiter: ' | '}\n",
-			`"Q x A y | Q z A w | 1+1" + ""`, Options{Shots: &two},
+			`"Q x A y | Q z A w | 1+1" + ""`,
+			Options{Shots: &two},
 		},
 		"examples of choices": {
 			"output_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: c\ndoc_to_target: n\nfewshot_split: few\n" +
 				"num_fewshot: 1\nfewshot_config: {sampler: first_n}\n",
-			`"1+1 2\n\n1+1" + " 1"` + "\n" + `"1+1 2\n\n1+1" + " 2"`, Options{},
+			`"1+1 2\n\n1+1" + " 1"` + "\n" + `"1+1 2\n\n1+1" + " 2"`,
+			Options{},
 		},
 		"a task that says none has none": {
 			"doc_to_text: q\ndoc_to_target: a\nfewshot_split: few\nnum_fewshot: 0\n", `"1+1" + ""`,
@@ -169,33 +177,40 @@ func TestMisfits(t *testing.T) {
 		kind             error
 	}{
 		"no list of choices": {
-			"output_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: a\ndoc_to_target: n\n", rows, Options{},
+			"output_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: a\ndoc_to_target: n\n", rows,
+			Options{},
 			"document 0: document does not fit the task: doc_to_choice gives '2', want a list", ErrDocument,
 		},
 		"an empty choice": {
 			"output_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: c\ndoc_to_target: n\n",
-			`{"q": "a", "c": ["x"], "n": 0}` + "\n" + `{"q": "a", "c": ["x", ""], "n": 0}` + "\n", Options{},
+			`{"q": "a", "c": ["x"], "n": 0}` + "\n" + `{"q": "a", "c": ["x", ""], "n": 0}` + "\n",
+			Options{},
 			"document 1: document does not fit the task: choice 1 is empty", ErrDocument,
 		},
 		"no text": {
 			"doc_to_text: c\ndoc_to_target: a\n", rows, Options{}, "doc_to_text gives a list, want text", ErrDocument,
 		},
 		"no text to score": {
-			"output_type: loglikelihood\ndoc_to_text: q\ndoc_to_target: c\n", rows, Options{},
+			"output_type: loglikelihood\ndoc_to_text: q\ndoc_to_target: c\n", rows,
+			Options{},
 			"doc_to_target gives a list, want text", ErrDocument,
 		},
 		"a list among single answers": {
 			"doc_to_text: q\ndoc_to_target: a\n", `{"q": "x", "a": "y"}` + "\n" + `{"q": "x", "a": ["y"]}` + "\n",
-			Options{}, "document 1: document does not fit the task: doc_to_target gives a list", ErrDocument,
+			Options{},
+			"document 1: document does not fit the task: doc_to_target gives a list", ErrDocument,
 		},
 		"too few examples": {
-			"doc_to_text: q\ndoc_to_target: a\nfewshot_split: few\n", rows, Options{Shots: &five},
+			"doc_to_text: q\ndoc_to_target: a\nfewshot_split: few\n", rows,
+			Options{Shots: &five},
 			"too few examples: 5 examples wanted, split few has 4", ErrExamples,
 		},
 		"an example of a choice that is not there": {
 			"output_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: c\ndoc_to_target: n\nnum_fewshot: 1\n" +
 				"fewshot_config: {sampler: first_n, samples: [{q: x, c: [y], n: 3}]}\n",
-			rows, Options{}, "choice 3 of 1", ErrDocument,
+			rows,
+			Options{},
+			"choice 3 of 1", ErrDocument,
 		},
 	} {
 		p, err := prompter(t, c.definition, c.data, c.o)
@@ -226,8 +241,10 @@ func TestConversations(t *testing.T) {
 		"turns":     {plain, "", false, "<system>Add.<user>1+1<assistant>2<user>1+1<assistant>"},
 		"one turn":  {plain, "", true, "<system>Add.<user>1+1 2\n\n1+1<assistant>"},
 		"no system": {strict, "", false, "<user>1+1<assistant>2<user>1+1<assistant>"},
-		"an answer has begun": {plain, "gen_prefix: 'It is'\n", false,
-			"<system>Add.<user>1+1<assistant>It is 2<user>1+1<assistant>It is"},
+		"an answer has begun": {
+			plain, "gen_prefix: 'It is'\n", false,
+			"<system>Add.<user>1+1<assistant>It is 2<user>1+1<assistant>It is",
+		},
 	} {
 		template, err := chat.Parse(c.template, nil, nil)
 		if err != nil {
@@ -251,8 +268,14 @@ func TestConversations(t *testing.T) {
 // TestJoin: a delimiter stands only where two texts meet without white space.
 func TestJoin(t *testing.T) {
 	for _, c := range [][4]string{
-		{"a", "b", "-", "a-b"}, {"a ", "b", "-", "a b"}, {"a", "\nb", "-", "a\nb"}, {"", "b", "-", "b"},
-		{"a", "", "-", "a"}, {"", "", "-", ""}, {"é", "ü", "-", "é-ü"}, {"a\u00a0", "b", "-", "a\u00a0b"},
+		{"a", "b", "-", "a-b"},
+		{"a ", "b", "-", "a b"},
+		{"a", "\nb", "-", "a\nb"},
+		{"", "b", "-", "b"},
+		{"a", "", "-", "a"},
+		{"", "", "-", ""},
+		{"é", "ü", "-", "é-ü"},
+		{"a\u00a0", "b", "-", "a\u00a0b"},
 	} {
 		if got := join(c[0], c[1], c[2]); got != c[3] {
 			t.Errorf("%q and %q: %q, want %q", c[0], c[1], got, c[3])

@@ -82,10 +82,15 @@ func TestGolds(t *testing.T) {
 		want []int
 		out  bool
 	}{
-		{int64(1), []int{1}, false}, {"b", []int{1}, false}, {"c", []int{outside}, true},
+		{int64(1), []int{1}, false},
+		{"b", []int{1}, false},
+		{"c", []int{outside}, true},
 		{int64(2), []int{outside}, true},
-		{int64(-1), []int{outside}, true}, {true, []int{1}, false}, {[]any{"a", int64(1)}, []int{0, 1}, false},
-		{[]any{}, []int{outside}, true}, {[]any{int64(0), int64(7)}, []int{0, outside}, true},
+		{int64(-1), []int{outside}, true},
+		{true, []int{1}, false},
+		{[]any{"a", int64(1)}, []int{0, 1}, false},
+		{[]any{}, []int{outside}, true},
+		{[]any{int64(0), int64(7)}, []int{0, outside}, true},
 	} {
 		d := &prompt.Document{Choices: choices, Gold: c.gold}
 		got, err := golds(d)
@@ -110,7 +115,10 @@ func TestBest(t *testing.T) {
 		n    int
 		want int
 	}{
-		{[]float64{-1, -1}, 2, 0}, {[]float64{nan, -1}, 2, 1}, {[]float64{nan}, 1, -1}, {nil, 2, -1},
+		{[]float64{-1, -1}, 2, 0},
+		{[]float64{nan, -1}, 2, 1},
+		{[]float64{nan}, 1, -1},
+		{nil, 2, -1},
 		{[]float64{-3, -2, -1}, 2, 1},
 		{[]float64{inf, inf}, 2, 0},
 	} {

@@ -13,8 +13,17 @@ func TestOf(t *testing.T) {
 		of   *unicode.RangeTable
 		mask Set
 	}{
-		{unicode.L, L}, {unicode.M, M}, {unicode.N, N}, {unicode.P, P}, {unicode.S, S}, {unicode.Z, Z},
-		{unicode.Cc, Controls}, {unicode.White_Space, Space}, {unicode.Lu, Lu}, {unicode.Nd, Nd}, {unicode.Mn, Mn},
+		{unicode.L, L},
+		{unicode.M, M},
+		{unicode.N, N},
+		{unicode.P, P},
+		{unicode.S, S},
+		{unicode.Z, Z},
+		{unicode.Cc, Controls},
+		{unicode.White_Space, Space},
+		{unicode.Lu, Lu},
+		{unicode.Nd, Nd},
+		{unicode.Mn, Mn},
 		{unicode.Cf, Cf},
 	}
 

@@ -26,11 +26,15 @@ func bracketed(t *rapid.T, depth int) (source string, holds func(r rune) bool) {
 		span('a', 'ſ'),
 		{`\d`, func(r rune) bool { return unicode.Is(unicode.Nd, r) }},
 		{`\D`, func(r rune) bool { return !unicode.Is(unicode.Nd, r) }},
-		{`\s`, unicode.IsSpace}, {`\S`, func(r rune) bool { return !unicode.IsSpace(r) }},
-		{`\p{L}`, unicode.IsLetter}, {`\P{L}`, func(r rune) bool { return !unicode.IsLetter(r) }},
-		{`\p{Lu}`, unicode.IsUpper}, {`\x{e9}`, func(r rune) bool { return r == 'é' }},
+		{`\s`, unicode.IsSpace},
+		{`\S`, func(r rune) bool { return !unicode.IsSpace(r) }},
+		{`\p{L}`, unicode.IsLetter},
+		{`\P{L}`, func(r rune) bool { return !unicode.IsLetter(r) }},
+		{`\p{Lu}`, unicode.IsUpper},
+		{`\x{e9}`, func(r rune) bool { return r == 'é' }},
 		{`[:digit:]`, func(r rune) bool { return unicode.Is(unicode.Nd, r) }},
-		{`\-`, func(r rune) bool { return r == '-' }}, {`\]`, func(rune) bool { return false }},
+		{`\-`, func(r rune) bool { return r == '-' }},
+		{`\]`, func(rune) bool { return false }},
 	}
 
 	// Parts between && are cut with each other; the ^ comes last.

@@ -167,8 +167,15 @@ func whole(t *testing.T, list []Weighted, weights []float64, dense []float32, d 
 // dense model's.
 func TestExpertsComeBack(t *testing.T) {
 	for _, k := range []Keep{
-		{"magnitude", 0}, {"magnitude", 0.03}, {"magnitude", 0.4}, {"magnitude", 1}, {"random", 0.3}, {"energy", 0.7},
-		{"lowrank", 3}, {"bits", 3}, {"sign1", 0},
+		{"magnitude", 0},
+		{"magnitude", 0.03},
+		{"magnitude", 0.4},
+		{"magnitude", 1},
+		{"random", 0.3},
+		{"energy", 0.7},
+		{"lowrank", 3},
+		{"bits", 3},
+		{"sign1", 0},
 	} {
 		for _, shape := range shapes {
 			for _, d := range []safetensors.DType{safetensors.F32, safetensors.BF16} {
@@ -260,8 +267,14 @@ func TestMultiplyIsTheProduct(t *testing.T) {
 	}
 
 	for _, k := range []Keep{
-		{"magnitude", 0}, {"magnitude", 0.05}, {"magnitude", 0.5}, {"magnitude", 1}, {"random", 0.3}, {"lowrank", 4},
-		{"bits", 4}, {"sign1", 0},
+		{"magnitude", 0},
+		{"magnitude", 0.05},
+		{"magnitude", 0.5},
+		{"magnitude", 1},
+		{"random", 0.3},
+		{"lowrank", 4},
+		{"bits", 4},
+		{"sign1", 0},
 	} {
 		list := stored(t, k, dense, own, shape, d)
 		back := widen(t, whole(t, list, []float64{1, 0}, dense, d), d)
