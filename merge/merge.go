@@ -37,7 +37,7 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	all, err := r.Job()
+	all, err := job.Handle(r).Merges()
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 		return nil, err
 	}
 
-	all, err := r.Job()
+	all, err := job.Handle(r).Merges()
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 
 // preview is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
 func preview(r job.Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
-	w, err := job.Open(r, doc, named, o.Job())
+	w, err := job.Open(r, doc, named, o.job())
 	if err != nil {
 		return nil, err
 	}
@@ -165,14 +165,17 @@ func nothing(string) bool { return false }
 
 // steps are what makes a document; works is false where nothing is going to be written.
 func (o Options) steps(w *job.Work, works bool) (job.Steps, error) {
-	switch {
-	case w.Doc.Mediate == nil:
+	if w.Doc.Mediate == nil {
 		return job.Ordinary{Work: w}, nil
-	case o.Mediator == nil:
-		return nil, fmt.Errorf("%s: merge_method %s needs Options.Mediator, which package merge/mediate has: %w",
+	}
+
+	steps, err := job.Mediator(o.Mediator).Steps(w, works)
+	if steps == nil && err == nil {
+		err = fmt.Errorf("%s: merge_method %s needs Options.Mediator, which package merge/mediate has: %w",
 			w.Recipe.Path, recipe.Mediated, ErrOption)
 	}
-	return o.Mediator.Steps(w, works)
+
+	return steps, err
 }
 
 // one merges one document.
@@ -180,7 +183,7 @@ func one(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[stri
 	o Options,
 ) (report *Report, err error) {
 	start := time.Now()
-	w, err := job.Open(r, doc, named, o.Job())
+	w, err := job.Open(r, doc, named, o.job())
 	if err != nil {
 		return nil, err
 	}

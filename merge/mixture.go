@@ -70,21 +70,21 @@ func CheckMixture(r Recipe, o MixtureOptions) (report *MixtureReport, err error)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	return newMixtureReport(r.mixture, m, o, ""), nil
+	return newMixtureReport(job.Handle(r).Mixture(), m, o, ""), nil
 }
 
 // openMixture checks the options and opens the models.
 func (r Recipe) openMixture(o MixtureOptions) (*moe.Mixture, error) {
-	if r.mixture == nil {
-		return nil, job.Faultf(r.merges.Path, "no mixture of experts")
+	if job.Handle(r).Mixture() == nil {
+		return nil, job.Faultf(job.Handle(r).Recipe().Path, "no mixture of experts")
 	}
 
 	dtype, err := o.validate()
 	if err != nil {
 		return nil, err
 	}
-	places := recipe.Places{Recipe: filepath.Dir(r.merges.Path), Cache: recipe.HubCache()}
-	m, err := moe.Open(r.mixture, places,
+	places := recipe.Places{Recipe: filepath.Dir(job.Handle(r).Recipe().Path), Cache: recipe.HubCache()}
+	m, err := moe.Open(job.Handle(r).Mixture(), places,
 		moe.Options{
 			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,
 			AllowSame: o.AllowSame,
@@ -96,8 +96,9 @@ func (r Recipe) openMixture(o MixtureOptions) (*moe.Mixture, error) {
 // manifest. Interruptions are treated as by Models.
 func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *MixtureReport, err error) {
 	start := time.Now()
-	if o.Device == nil && r.mixture != nil && r.NeedsDevice() {
-		return nil, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", r.mixture.Gate, ErrOption)
+	config := job.Handle(r).Mixture()
+	if o.Device == nil && config != nil && r.NeedsDevice() {
+		return nil, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", config.Gate, ErrOption)
 	}
 
 	m, err := r.openMixture(o)
@@ -112,7 +113,7 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 		}
 	}
 
-	key, err := mixtureJob(r.mixture, m, o)
+	key, err := mixtureJob(job.Handle(r).Mixture(), m, o)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 		return nil, err
 	}
 
-	report = newMixtureReport(r.mixture, m, o, key)
+	report = newMixtureReport(job.Handle(r).Mixture(), m, o, key)
 	if out.Complete() {
 		return report, nil
 	}
@@ -152,7 +153,7 @@ func (o MixtureOptions) validate() (safetensors.DType, error) {
 	if o.Layout != "" && o.Layout != moe.Split && o.Layout != moe.Fused {
 		errs = append(errs, fmt.Errorf("layout %.50q: want split or fused: %w", o.Layout, ErrOption))
 	}
-	dtype, _ := common.dtype() // Validate has its error
+	dtype, _ := job.DType(o.DType) // Validate has its error
 	return dtype, errors.Join(errs...)
 }
 

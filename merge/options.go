@@ -1,7 +1,6 @@
 package merge
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/stream"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // Ways of failing, beside those of package safetensors and of the recipe.
@@ -54,7 +52,7 @@ const (
 )
 
 // DefaultMemory is the memory that a merge may take if the options do not say.
-const DefaultMemory = 1 << 30
+const DefaultMemory = job.DefaultMemory
 
 // Options are the choices that a recipe does not make. The zero value is ready.
 type Options struct {
@@ -81,7 +79,7 @@ type Options struct {
 	// Device runs the dense model for the features of a router (see Recipe.NeedsDevice); a GPU also merges what it
 	// can. nil: the CPU.
 	Device kernels.Device `json:"-"`
-	// Mediator makes documents by mediate; nil refuses them. Package merge/mediate has one.
+	// Mediator makes documents by mediate, which the zero value refuses. Package merge/mediate has one.
 	Mediator Mediator `json:"-"`
 	// Progress is called now and then, by one goroutine at a time. May be nil.
 	Progress func(Progress) `json:"-"`
@@ -89,19 +87,14 @@ type Options struct {
 	journalEvery int64 // bytes between two entries of the journal; 0: the package's choice
 }
 
-// Mediator is how package merge/mediate makes the documents of a recipe that merge by mediate; its types are internal.
-type Mediator interface {
-	// Steps checks a document that is open. works is false where nothing is going to be written.
-	Steps(w *job.Work, works bool) (job.Steps, error)
-}
+// Mediator makes the documents of a recipe that merge by mediate. The zero value makes none; package merge/mediate has
+// one.
+type Mediator job.Mediator
 
-// Job gives the options of a job to the packages beside this one. They have to be valid, see [Options.Validate].
-func (o Options) Job() job.Options {
-	// Validate has the errors.
-	dtype, _ := o.dtype()
-	missing, _ := o.missing()
+// job gives the options of the work.
+func (o Options) job() job.Options {
 	return job.Options{
-		Workers: o.Workers, Memory: cmp.Or(o.Memory, DefaultMemory), Seed: o.Seed, DType: dtype, Missing: missing,
+		Workers: o.Workers, Memory: o.Memory, Seed: o.Seed, DType: o.DType, Missing: string(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.AllowNonFinite, RandomTies: o.Ties != TieIndex,
 		KeepZeros: o.KeepZeros, Device: o.Device,
 	}
@@ -128,10 +121,10 @@ func (o Options) Validate() error {
 	if o.MaxShard < 0 {
 		bad("shards of at most %d bytes", o.MaxShard)
 	}
-	if _, err := o.dtype(); err != nil {
+	if _, err := job.DType(o.DType); err != nil {
 		bad("%v", err)
 	}
-	if _, err := o.missing(); err != nil {
+	if _, err := job.Missing(string(o.Missing)); err != nil {
 		bad("%v", err)
 	}
 	if o.Ties != "" && o.Ties != TieDraw && o.Ties != TieIndex {
@@ -139,37 +132,4 @@ func (o Options) Validate() error {
 	}
 
 	return errors.Join(errs...)
-}
-
-// dtype is the output's type, 0 if the recipe decides.
-func (o Options) dtype() (safetensors.DType, error) {
-	switch o.DType {
-	case "":
-		return 0, nil
-	case "bfloat16", "bf16":
-		return safetensors.BF16, nil
-	case "float16", "f16", "fp16":
-		return safetensors.F16, nil
-	case "float32", "f32", "fp32":
-		return safetensors.F32, nil
-	case "float64", "f64", "fp64":
-		return safetensors.F64, nil
-	}
-
-	return 0, fmt.Errorf("dtype %.50q: want bfloat16, float16, float32 or float64", o.DType)
-}
-
-func (o Options) missing() (plan.Missing, error) {
-	switch o.Missing {
-	case "", MissingError:
-		return plan.MissingError, nil
-	case MissingMerge:
-		return plan.MissingMerge, nil
-	case MissingCopy:
-		return plan.MissingCopy, nil
-	case MissingSkip:
-		return plan.MissingSkip, nil
-	}
-
-	return 0, fmt.Errorf("missing %.50q: want error, merge, copy or skip", o.Missing)
 }

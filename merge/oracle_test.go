@@ -91,7 +91,9 @@ func TestStaticMethodsOracle(t *testing.T) {
 			}
 
 			// the cases' paths are relative to the folder above
-			r.merges.Path = filepath.Join(filepath.Dir(c.dir), "config.yaml")
+			if r, err = Parse(filepath.Join(filepath.Dir(c.dir), "config.yaml"), r.Text()); err != nil {
+				t.Fatal(err)
+			}
 			if _, err := Models(context.Background(), r, out, Options{Workers: 2, Seed: 42}); err != nil {
 				t.Fatal(err)
 			}

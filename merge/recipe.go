@@ -18,10 +18,7 @@ const recipeLimit = 1 << 20
 
 // Recipe is a checked recipe file in mergekit's YAML: one merge per document, for Models, or a mixture of experts, for
 // Mix.
-type Recipe struct {
-	merges  job.Recipe  // without documents: a mixture
-	mixture *moe.Config // nil: merges
-}
+type Recipe job.Handle
 
 // Read reads a recipe file. The error lists every fault of the file with line and column.
 func Read(path string) (Recipe, error) {
@@ -40,7 +37,7 @@ func Read(path string) (Recipe, error) {
 func Parse(path string, text []byte) (Recipe, error) {
 	if !recipe.IsMoE(text) {
 		merges, err := job.Parse(path, text)
-		return Recipe{merges: merges}, err
+		return Recipe(job.NewHandle(merges, nil)), err
 	}
 
 	config, err := moe.Parse(path, text)
@@ -48,51 +45,43 @@ func Parse(path string, text []byte) (Recipe, error) {
 		return Recipe{}, job.Faulty(err)
 	}
 
-	return Recipe{merges: job.Recipe{Path: path, Text: text}, mixture: config}, nil
-}
-
-// Job gives the merges of a recipe to the packages beside this one. The error wraps [ErrRecipe] for a mixture of
-// experts, and [ErrOption] for a recipe that was not read.
-func (r Recipe) Job() (job.Recipe, error) {
-	switch {
-	case r.mixture != nil:
-		return job.Recipe{}, job.Faultf(r.merges.Path, "a mixture of experts, where a merge is wanted")
-	case len(r.merges.Docs) == 0:
-		return job.Recipe{}, fmt.Errorf("recipe without a document: %w", ErrOption)
-	}
-	return r.merges, nil
+	return Recipe(job.NewHandle(job.Recipe{Path: path, Text: text}, config)), nil
 }
 
 // At is the recipe with models in other folders than it says, by their paths in the recipe.
 func (r Recipe) At(folders map[string]string) Recipe {
-	r.merges.Folders = folders
-	return r
+	h := job.Handle(r)
+	merges := h.Recipe()
+	merges.Folders = folders
+	return Recipe(job.NewHandle(merges, h.Mixture()))
 }
 
 // Mixture reports whether the recipe is for a mixture of experts: Mix makes it, and not Models.
-func (r Recipe) Mixture() bool { return r.mixture != nil }
+func (r Recipe) Mixture() bool { return job.Handle(r).Mixture() != nil }
 
 // NeedsDevice reports whether the recipe runs a model, for which the options' Device has to be there: for the features
 // of a router, or for a mixture's gates of hidden states.
 func (r Recipe) NeedsDevice() bool {
-	if r.mixture != nil {
-		return r.mixture.NeedsStates()
+	h := job.Handle(r)
+	if h.Mixture() != nil {
+		return h.Mixture().NeedsStates()
 	}
-	return slices.ContainsFunc(r.merges.Docs, func(d *recipe.Document) bool {
+	return slices.ContainsFunc(h.Recipe().Docs, func(d *recipe.Document) bool {
 		return d.Mediate != nil && len(d.Mediate.Router.Prompts) > 0 && d.Mediate.Router.Features != "external"
 	})
 }
 
 // Text is the recipe as it was written.
-func (r Recipe) Text() []byte { return r.merges.Text }
+func (r Recipe) Text() []byte { return job.Handle(r).Recipe().Text }
 
 // Missing looks for the models and adapters that a recipe names, without opening any. Those that made reports
 // as not there yet are left out. The error names every one that is not there.
 func (r Recipe) Missing(made func(path string) bool) error {
 	named := map[string]string{} // results of other documents
 	var faults []error
-	for _, doc := range r.merges.Docs {
-		places := r.merges.Places(named)
+	merges := job.Handle(r).Recipe()
+	for _, doc := range merges.Docs {
+		places := merges.Places(named)
 		seen := map[recipe.Source]bool{}
 		for _, ref := range doc.References() {
 			for _, s := range []recipe.Source{ref.Model, ref.Adapter} {

@@ -43,7 +43,7 @@ func Conflict(ctx context.Context, r merge.Recipe, o ConflictOptions) (*Conflict
 		return nil, err
 	}
 
-	all, err := r.Job()
+	all, err := job.Handle(r).Merges()
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func Conflict(ctx context.Context, r merge.Recipe, o ConflictOptions) (*Conflict
 	}
 
 	start := time.Now()
-	w, err := job.Open(all, doc, nil, own.Job())
+	w, err := job.Open(all, doc, nil, own)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +78,9 @@ func Conflict(ctx context.Context, r merge.Recipe, o ConflictOptions) (*Conflict
 // noBase is the error about a recipe that leaves open what the models differ from.
 func noBase(path string) error { return job.Faultf(path, "differences need a base_model") }
 
-// merging checks the options and gives those of a merge.
-func (o ConflictOptions) merging() (merge.Options, error) {
-	own := merge.Options{Workers: o.Workers, Memory: o.Memory, AllowNonFinite: o.AllowNonFinite, Device: o.Device}
+// merging checks the options and gives those of the job.
+func (o ConflictOptions) merging() (job.Options, error) {
+	own := job.Options{Workers: o.Workers, Memory: o.Memory, AllowNonFinite: o.AllowNonFinite, Device: o.Device}
 	if !(o.Density >= 0 && o.Density <= 1) {
 		return own, fmt.Errorf("density %v: want 0 to 1: %w", o.Density, merge.ErrOption)
 	}
@@ -88,7 +88,7 @@ func (o ConflictOptions) merging() (merge.Options, error) {
 		return own, fmt.Errorf("granularity %.50q: want %s: %w", o.Granularity,
 			strings.Join(granularities(), ", "), merge.ErrOption)
 	}
-	return own, own.Validate()
+	return own, merge.Options{Workers: o.Workers, Memory: o.Memory}.Validate()
 }
 
 // settings are the options where they say something, else the recipe's, else the defaults.

@@ -2,7 +2,7 @@
 // conflict each keeps what makes it different, as an expert beside the dense model, that a router weighs for each
 // prompt.
 //
-//	o := merge.Options{Device: dev, Mediator: mediate.Mediator{}}
+//	o := merge.Options{Device: dev, Mediator: mediate.Mediator()}
 //	report, err := merge.Models(ctx, recipe, "mediated", o)   // a recipe with merge_method: mediate
 //
 //	e, err := mediate.Open(ctx, "mediated")

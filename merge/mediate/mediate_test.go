@@ -34,7 +34,7 @@ func parse(t testing.TB, text string) merge.Recipe {
 
 // models is [merge.Models] with a Mediator.
 func models(ctx context.Context, r merge.Recipe, dir string, o merge.Options) (*merge.Report, error) {
-	o.Mediator = Mediator{}
+	o.Mediator = Mediator()
 	return merge.Models(ctx, r, dir, o)
 }
 

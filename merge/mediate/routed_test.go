@@ -215,7 +215,7 @@ func TestNoRouter(t *testing.T) {
 	}
 
 	if _, err := merge.Check(parse(t, strings.ReplaceAll(text, nano+"tasks/prompts/sums.jsonl", file)),
-		merge.Options{Mediator: Mediator{}}); !errors.Is(err, ErrPrompts) {
+		merge.Options{Mediator: Mediator()}); !errors.Is(err, ErrPrompts) {
 		t.Errorf("one prompt: %v", err)
 	}
 }

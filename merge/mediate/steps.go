@@ -24,11 +24,11 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Mediator makes the documents of recipes that merge by mediate: [merge.Options.Mediator] takes one.
-type Mediator struct{}
+// Mediator makes the documents of recipes that merge by mediate: it is for the options of [merge.Models].
+func Mediator() merge.Mediator { return merge.Mediator(job.NewMediator(steps)) }
 
-// Steps implements [merge.Mediator].
-func (Mediator) Steps(w *job.Work, works bool) (job.Steps, error) {
+// steps checks a document that is open; works: it is going to be made.
+func steps(w *job.Work, works bool) (job.Steps, error) {
 	if w.Doc.Base == nil {
 		return nil, noBase(w.Recipe.Path)
 	}

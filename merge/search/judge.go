@@ -85,7 +85,7 @@ func (j *Judge) score(ctx context.Context, text []byte) (loss float64, err error
 	}
 
 	r = r.At(j.o.Folders)
-	merges, err := r.Job()
+	merges, err := job.Handle(r).Merges()
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +142,7 @@ func (j *Judge) onDisk(ctx context.Context, r merge.Recipe) (_ float64, err erro
 
 // inMemory merges a candidate over the one before it and measures it.
 func (j *Judge) inMemory(ctx context.Context, r job.Recipe) (_ float64, err error) {
-	w, err := job.Open(r, r.Docs[0], nil, j.o.Merge.Job())
+	w, err := job.Open(r, r.Docs[0], nil, options(j.o.Merge))
 	if err != nil {
 		return 0, own(err)
 	}
@@ -186,6 +186,15 @@ func (j *Judge) room(ctx context.Context, w *job.Work) error {
 
 	j.model, err = newResident(m, layout)
 	return err
+}
+
+// options are those of a merge as the job of a candidate has them.
+func options(o merge.Options) job.Options {
+	return job.Options{
+		Workers: o.Workers, Memory: o.Memory, Seed: o.Seed, DType: o.DType, Missing: string(o.Missing),
+		Truncate: o.Truncate, AllowNonFinite: o.AllowNonFinite, RandomTies: o.Ties != merge.TieIndex,
+		KeepZeros: o.KeepZeros, Device: o.Device,
+	}
 }
 
 // own marks errors that come from a candidate's numbers.
@@ -240,7 +249,7 @@ func Preview(ctx context.Context, path string, text []byte, dir string, o JudgeO
 	}
 
 	r = r.At(o.Folders)
-	merges, err := r.Job()
+	merges, err := job.Handle(r).Merges()
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +267,7 @@ func Preview(ctx context.Context, path string, text []byte, dir string, o JudgeO
 		return p, err
 	}
 
-	w, err := job.Open(merges, merges.Docs[0], nil, o.Merge.Job())
+	w, err := job.Open(merges, merges.Docs[0], nil, options(o.Merge))
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func Run(ctx context.Context, path string, text []byte, dst string, o Options) (
 
 	start, err := merge.Parse(path, space.Recipe(space.Start()))
 	if err == nil {
-		_, err = start.Job()
+		_, err = job.Handle(start).Merges()
 	}
 	if err != nil {
 		return nil, err

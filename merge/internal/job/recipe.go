@@ -10,6 +10,8 @@ import (
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
+	"github.com/modelcompress/compress/merge/internal/moe"
+	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/plan"
 	"github.com/modelcompress/compress/merge/internal/recipe"
 )
@@ -24,6 +26,34 @@ type Recipe struct {
 	Docs []*recipe.Document
 	// Folders are places of models by their paths in the recipe, for those that lie elsewhere than it says; nil: none.
 	Folders map[string]string
+}
+
+// Handle is a recipe in the hands of a program. Package merge gives it a public name; the packages of this module
+// convert that back and look inside.
+type Handle struct {
+	recipe  Recipe      // without documents: a mixture
+	mixture *moe.Config // nil: merges
+}
+
+// NewHandle makes the handle of merges, or of a mixture of experts where there is one.
+func NewHandle(r Recipe, mixture *moe.Config) Handle { return Handle{r, mixture} }
+
+// Recipe is what the handle holds, without documents for a mixture of experts.
+func (h Handle) Recipe() Recipe { return h.recipe }
+
+// Mixture is the mixture of experts; nil: merges.
+func (h Handle) Mixture() *moe.Config { return h.mixture }
+
+// Merges gives the merges of a recipe. The error wraps [ErrRecipe] for a mixture of experts, and [output.ErrOption] for
+// a recipe that was not read.
+func (h Handle) Merges() (Recipe, error) {
+	switch {
+	case h.mixture != nil:
+		return Recipe{}, Faultf(h.recipe.Path, "a mixture of experts, where a merge is wanted")
+	case len(h.recipe.Docs) == 0:
+		return Recipe{}, fmt.Errorf("recipe without a document: %w", output.ErrOption)
+	}
+	return h.recipe, nil
 }
 
 // Parse checks the text of a recipe. The error lists every fault with line and column.

@@ -26,6 +26,23 @@ type Steps interface {
 	Seal(ctx context.Context, dir string) error
 }
 
+// Mediator makes the steps of documents by mediate. Like [Handle] it has a public name in package merge.
+type Mediator struct {
+	steps func(w *Work, works bool) (Steps, error)
+}
+
+// NewMediator is a mediator by a function, see [Mediator.Steps].
+func NewMediator(steps func(w *Work, works bool) (Steps, error)) Mediator { return Mediator{steps} }
+
+// Steps checks a document that is open. works is false where nothing is going to be written. Steps of a mediator that
+// is not there are nil.
+func (m Mediator) Steps(w *Work, works bool) (Steps, error) {
+	if m.steps == nil {
+		return nil, nil
+	}
+	return m.steps(w, works)
+}
+
 // Mediation is what a report says about a document by mediate, see package merge.
 type Mediation struct {
 	Groups         int

@@ -4,6 +4,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -23,18 +24,55 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
+// DefaultMemory is the memory that a merge may take if the options do not say.
+const DefaultMemory = 1 << 30
+
 // Options are the choices that a recipe does not make, as the work needs them.
 type Options struct {
 	Workers        int   // goroutines that compute; 0: GOMAXPROCS
-	Memory         int64 // bytes of anonymous memory for buffers and statistics
+	Memory         int64 // bytes of anonymous memory for buffers and statistics; 0: DefaultMemory
 	Seed           uint64
-	DType          safetensors.DType // of the output; 0: as the recipe says
-	Missing        plan.Missing
+	DType          string         // of the output, see [DType]; empty: as the recipe says
+	Missing        string         // what becomes of tensors that some models lack, see [Missing]
 	Truncate       bool           // vocabularies that differ are cut to the rows that all models have
 	AllowNonFinite bool           // NaN and infinities are merged and counted
 	RandomTies     bool           // random numbers, not indices, decide which of equal elements stay at a threshold
 	KeepZeros      bool           // elements that are 0 in the base, or the first model, stay 0
 	Device         kernels.Device // nil: the CPU
+}
+
+// DType is the type that an option names, 0 if the recipe decides.
+func DType(name string) (safetensors.DType, error) {
+	switch name {
+	case "":
+		return 0, nil
+	case "bfloat16", "bf16":
+		return safetensors.BF16, nil
+	case "float16", "f16", "fp16":
+		return safetensors.F16, nil
+	case "float32", "f32", "fp32":
+		return safetensors.F32, nil
+	case "float64", "f64", "fp64":
+		return safetensors.F64, nil
+	}
+
+	return 0, fmt.Errorf("dtype %.50q: want bfloat16, float16, float32 or float64", name)
+}
+
+// Missing is what an option says about tensors that some models lack.
+func Missing(name string) (plan.Missing, error) {
+	switch name {
+	case "", "error":
+		return plan.MissingError, nil
+	case "merge":
+		return plan.MissingMerge, nil
+	case "copy":
+		return plan.MissingCopy, nil
+	case "skip":
+		return plan.MissingSkip, nil
+	}
+
+	return 0, fmt.Errorf("missing %.50q: want error, merge, copy or skip", name)
 }
 
 // Work is one document on its way: open inputs, the plan, and what the engine gets.
@@ -90,9 +128,18 @@ func (w *Work) resolve(named map[string]string) error {
 		return err
 	}
 
-	var err error
+	missing, err := Missing(w.Options.Missing)
+	if err != nil {
+		return err
+	}
+
+	dtype, err := DType(w.Options.DType)
+	if err != nil {
+		return err
+	}
+
 	w.Plan, err = plan.Resolve(w.Doc, w.Inputs, method.Specs(),
-		plan.Options{Missing: w.Options.Missing, Truncate: w.Options.Truncate, DType: w.Options.DType})
+		plan.Options{Missing: missing, Truncate: w.Options.Truncate, DType: dtype})
 	if err != nil {
 		return Faulty(err)
 	}
@@ -156,7 +203,7 @@ func (w *Work) Engine() stream.Options {
 		workers = runtime.GOMAXPROCS(0)
 	}
 	return stream.Options{
-		Workers: workers, Memory: w.Options.Memory, AllowNonFinite: w.Options.AllowNonFinite,
+		Workers: workers, Memory: cmp.Or(w.Options.Memory, DefaultMemory), AllowNonFinite: w.Options.AllowNonFinite,
 		Device: w.Options.Device,
 	}
 }

@@ -126,7 +126,7 @@ func (o Options) library(j *cli.Job) (merge.Options, error) {
 		Workers: threads, Memory: memory, Seed: j.Seed, DType: o.DType, MaxShard: shard,
 		Missing:  merge.Missing(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.NonFinite, Overwrite: o.Overwrite, Resume: o.Resume,
-		Ties: merge.TieBreak(o.Ties), KeepZeros: o.KeepZeros, Mediator: mediate.Mediator{},
+		Ties: merge.TieBreak(o.Ties), KeepZeros: o.KeepZeros, Mediator: mediate.Mediator(),
 	}
 
 	return opts, cli.Usage(opts.Validate())

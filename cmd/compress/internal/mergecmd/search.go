@@ -131,7 +131,7 @@ func (s *searchRun) plan() (o search.Options, err error) {
 	}
 
 	s.spec.Merge.Seed = s.Seed
-	s.spec.Merge.Mediator = mediate.Mediator{}
+	s.spec.Merge.Mediator = mediate.Mediator()
 	dev, err := s.Device()
 	if err != nil {
 		return o, err

@@ -73,7 +73,7 @@ func TestForwardOfRoutedSequences(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		o := merge.Options{Device: dev, Mediator: mediate.Mediator{}}
+		o := merge.Options{Device: dev, Mediator: mediate.Mediator()}
 		if _, err := merge.Models(t.Context(), r, dir, o); err != nil {
 			t.Fatal(err)
 		}
