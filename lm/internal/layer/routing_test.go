@@ -17,13 +17,15 @@ func TestChoice(t *testing.T) {
 		offset []float32
 		want   []int
 	}{
-		"plain":             {arch.Config{Arch: softmax, TopK: 3, Groups: 1}, nil, []int{0, 2, 3}},
-		"ties":              {arch.Config{Arch: softmax, TopK: 5, Groups: 1}, nil, []int{0, 2, 3, 6, 7}},
-		"offset":            {arch.Config{Arch: sigmoid, TopK: 2, Groups: 1}, []float32{0, 1, 0, 0, 0, 0, 0, 0}, []int{1, 0}},
-		"best of groups":    {arch.Config{Arch: softmax, TopK: 2, Groups: 4, TopGroups: 1}, nil, []int{0, 1}},
-		"two best":          {arch.Config{Arch: sigmoid, TopK: 2, Groups: 4, TopGroups: 1}, nil, []int{2, 3}},
-		"two groups":        {arch.Config{Arch: sigmoid, TopK: 3, Groups: 4, TopGroups: 2}, nil, []int{0, 2, 3}},
-		"offset of a group": {arch.Config{Arch: sigmoid, TopK: 2, Groups: 4, TopGroups: 1}, []float32{7: 5}, []int{7, 6}},
+		"plain":          {arch.Config{Arch: softmax, TopK: 3, Groups: 1}, nil, []int{0, 2, 3}},
+		"ties":           {arch.Config{Arch: softmax, TopK: 5, Groups: 1}, nil, []int{0, 2, 3, 6, 7}},
+		"offset":         {arch.Config{Arch: sigmoid, TopK: 2, Groups: 1}, []float32{1: 1, 7: 0}, []int{1, 0}},
+		"best of groups": {arch.Config{Arch: softmax, TopK: 2, Groups: 4, TopGroups: 1}, nil, []int{0, 1}},
+		"two best":       {arch.Config{Arch: sigmoid, TopK: 2, Groups: 4, TopGroups: 1}, nil, []int{2, 3}},
+		"two groups":     {arch.Config{Arch: sigmoid, TopK: 3, Groups: 4, TopGroups: 2}, nil, []int{0, 2, 3}},
+		"offset of a group": {
+			arch.Config{Arch: sigmoid, TopK: 2, Groups: 4, TopGroups: 1}, []float32{7: 5}, []int{7, 6},
+		},
 	} {
 		row := slices.Clone(scores)
 		choice := &choice{c: &c.config, offset: c.offset}
