@@ -15,7 +15,7 @@ import (
 // FuzzLoad: a checkpoint from a stranger, of every architecture to begin with, plain, with experts in one
 // tensor and packed as bitmasks. What loads can be run, or says why not.
 func FuzzLoad(f *testing.F) {
-	all := tiny()
+	all := everyTiny()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		config := maps.Clone(all[name])
 		if config["layer_types"] == nil {

@@ -245,6 +245,67 @@ func TestConfigFaults(t *testing.T) {
 			llama(map[string]any{"model_type": "qwen3_moe", "mlp_only_layers": []int{2}}),
 			"mlp_only_layers: 2 is not one of 2 blocks",
 		},
+		"groups of experts": {
+			llama(map[string]any{"model_type": "glm4_moe", "n_routed_experts": 8, "n_group": 3, "topk_group": 1,
+				"num_experts_per_tok": 2}),
+			"n_group: 8 experts do not make 3 equal groups",
+		},
+		"too few experts in groups": {
+			llama(map[string]any{"model_type": "deepseek_v3", "n_routed_experts": 8, "n_group": 4, "topk_group": 1,
+				"num_experts_per_tok": 3, "num_key_value_heads": nil}),
+			"topk_group: 1 of 4 groups of 2 experts do not hold 3",
+		},
+		"groups of one expert": {
+			llama(map[string]any{"model_type": "glm4_moe", "n_routed_experts": 4, "n_group": 4, "topk_group": 2,
+				"num_experts_per_tok": 2}),
+			"n_group: 4: a group needs two experts",
+		},
+		"way to choose experts": {
+			llama(map[string]any{"model_type": "deepseek_v2", "topk_method": "best", "num_experts_per_tok": 2,
+				"num_key_value_heads": nil}),
+			`topk_method: unknown method "best"; known: greedy, group_limited_greedy`,
+		},
+		"odd rotated channels of latent attention": {
+			llama(map[string]any{"model_type": "deepseek_v3", "qk_rope_head_dim": 5, "num_key_value_heads": nil}),
+			"5 of 133 channels of a head cannot be rotated",
+		},
+		"latent attention with fewer keys": {
+			llama(map[string]any{"model_type": "deepseek_v3", "num_key_value_heads": 1}),
+			"num_key_value_heads: 1 is not supported for deepseek_v3",
+		},
+		"list of rotated layers": {
+			llama(map[string]any{"model_type": "smollm3", "no_rope_layers": []int{1}}),
+			"no_rope_layers: 1 entries for 2 layers",
+		},
+		"state-space layer": {
+			llama(map[string]any{"model_type": "granitemoehybrid", "layer_types": []string{"mamba", "attention"}}),
+			`layer_types: layer 0: unknown type "mamba"; known: full_attention`,
+		},
+		"multiplier": {
+			llama(map[string]any{"model_type": "granite", "residual_multiplier": 0}),
+			"residual_multiplier: 0 is not a factor",
+		},
+		"rotation of a kind of layer": {
+			llama(map[string]any{
+				"model_type":      "gemma3_text",
+				"rope_parameters": map[string]any{"full_attention": []int{1}, "sliding_attention": map[string]any{}},
+			}),
+			"rope_parameters.full_attention: [1] is not an object",
+		},
+		"scaling of a kind of layer": {
+			llama(map[string]any{
+				"model_type": "olmo3",
+				"rope_parameters": map[string]any{
+					"full_attention":    map[string]any{"rope_type": "yarn"},
+					"sliding_attention": map[string]any{},
+				},
+			}),
+			"rope_parameters.full_attention.factor: is missing",
+		},
+		"positions by biases": {
+			llama(map[string]any{"model_type": "falcon", "alibi": true}),
+			"alibi: true is not supported for falcon",
+		},
 		"softcap": {
 			llama(map[string]any{"model_type": "gemma2", "final_logit_softcapping": -1}),
 			"final_logit_softcapping: -1 is not a limit",
