@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/job"
@@ -83,7 +84,7 @@ func (r Recipe) openMixture(o MixtureOptions) (*moe.Mixture, error) {
 	if err != nil {
 		return nil, err
 	}
-	places := recipe.Places{Recipe: filepath.Dir(r.merges.Path), Cache: recipe.HubCache()}
+	places := recipe.Places{Recipe: filepath.Dir(r.merges.Path), Cache: hub.CacheDir()}
 	m, err := moe.Open(r.mixture, places,
 		moe.Options{
 			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,

@@ -32,7 +32,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 		"`X` sample from the most probable tokens that together have this probability (default: all tokens)")
 	f.IntVar(&o.TopK, "top-k", 0, "`N` sample from the N most probable tokens (default: all tokens)")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
-	f.StringVar(&o.Adapter, "adapter", "", "`DIR` apply this adapter first")
+	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	cli.Require(cmd, "prompt")
 	cli.Inputs(cmd, "adapter")
 	cli.MayBeEmpty(cmd, "prompt")
