@@ -23,6 +23,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/runcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
+	"github.com/modelcompress/compress/internal/hub/hubtest"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -34,6 +35,8 @@ const schemaFolder = "internal/reportcmd/schemas"
 // They run in a folder where nano is the folder of the shipped models.
 var reportRuns = []string{
 	"version",
+	"pull a/b --dry-run",
+	"pull a/b",
 	"inspect nano/base --verify --tensors",
 	"inspect --device cpu",
 	"inspect diff nano/base nano/sums",
@@ -162,6 +165,8 @@ func TestSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	t.Setenv("HF_ENDPOINT", hubtest.New(t).URL)
+	t.Setenv("HF_HOME", t.TempDir())
 	tokenIDs(t, "ids.safetensors")
 	types, outputs := map[string][]reflect.Type{}, map[string][][]byte{}
 	for _, line := range reportRuns {

@@ -48,7 +48,8 @@ func NewClient(endpoint, token string) (*Client, error) {
 	base, err := url.Parse(strings.TrimRight(endpoint, "/"))
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil ||
 		base.RawQuery != "" || base.Fragment != "" {
-		return nil, fmt.Errorf("%w: %q is no address of a hub, such as %s", ErrAnswer, endpoint, Endpoint)
+		// The address is not repeated: it may hold a password.
+		return nil, fmt.Errorf("%w: the endpoint is no address of a hub, such as %s", ErrAnswer, Endpoint)
 	}
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return nil, fmt.Errorf("%w: the token has characters that no token has", ErrNoAccess)

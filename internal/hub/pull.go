@@ -78,7 +78,7 @@ type Estimate struct {
 	Free    int64 `json:"free_before"` // on the disk before; -1 where the system does not tell
 }
 
-// Estimate looks at what is there. The error is a [*disk.ShortError] where the rest does not fit on the disk.
+// Estimate looks at what is there. The error is that the rest does not fit on the disk.
 func (p Place) Estimate(files []File) (Estimate, error) {
 	e := Estimate{Files: len(files), Free: -1}
 	for _, f := range files {
@@ -94,7 +94,12 @@ func (p Place) Estimate(files []File) (Estimate, error) {
 	for { // of the folder, or the first above it that is there
 		if open, err := os.Open(dir); err == nil {
 			e.Free, _ = disk.Free(open)
-			return e, errors.Join(open.Close(), disk.Check(dir, e.Bytes-e.Present, 0))
+			err := disk.Check(dir, e.Bytes-e.Present, 0)
+			if err != nil {
+				err = failure.Hinted(fmt.Errorf("%s: %d bytes are to be downloaded, and there is room for %d: %w", dir,
+					e.Bytes-e.Present, e.Free, err), failure.NoSpace)
+			}
+			return e, errors.Join(open.Close(), err)
 		}
 		if filepath.Dir(dir) == dir {
 			return e, nil

@@ -12,9 +12,22 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/modelcompress/compress/internal/hub/hubtest"
 )
 
 var ab = Name{Owner: "a", Repo: "b"}
+
+// client makes a client of a hub that does not wait.
+func client(t *testing.T, h *hubtest.Hub, token string) *Client {
+	t.Helper()
+	c, err := NewClient(h.URL, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.wait = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+	return c
+}
 
 // pull downloads what is needed of a/b.
 func pull(t *testing.T, c *Client, n Name, at func(m *Model) Place) (*Pulled, error) {
@@ -52,21 +65,21 @@ func left(t *testing.T, dir string) (list []string) {
 
 // A download fills the cache as huggingface_hub does, so that the name is found; a second one loads nothing.
 func TestPullIntoCache(t *testing.T) {
-	h := newFake(t)
-	h.gated = true
-	c := h.client(t, token)
+	h := hubtest.New(t)
+	h.Gated = true
+	c := client(t, h, hubtest.Token)
 	cache := t.TempDir()
 	r, err := pull(t, c, ab, intoCache(cache))
-	if err != nil || r.Kept != 0 || r.Loaded != int64(len(h.files["model.safetensors"])+len(h.files["config.json"])+2) {
+	if err != nil || r.Kept != 0 || r.Loaded != int64(len(h.Files["model.safetensors"])+len(h.Files["config.json"])+2) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 
 	dir, ok := ab.Find(cache)
-	if want := filepath.Join(cache, "models--a--b", "snapshots", commit); !ok || dir != want {
+	if want := filepath.Join(cache, "models--a--b", "snapshots", hubtest.Commit); !ok || dir != want {
 		t.Fatalf("%s, want %s", dir, want)
 	}
 
-	for name, text := range h.files {
+	for name, text := range h.Files {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		if name == "pytorch_model.bin" { // which the safetensors file makes needless
 			if !errors.Is(err, fs.ErrNotExist) {
@@ -79,21 +92,21 @@ func TestPullIntoCache(t *testing.T) {
 		}
 
 		up := strings.Repeat("../", 2+strings.Count(name, "/"))
-		if to, _ := os.Readlink(filepath.Join(dir, name)); to != up+"blobs/"+h.sum(name) {
+		if to, _ := os.Readlink(filepath.Join(dir, name)); to != up+"blobs/"+h.Sum(name) {
 			t.Errorf("%s leads to %s", name, to)
 		}
 	}
 
-	if ref, err := os.ReadFile(filepath.Join(cache, "models--a--b/refs/main")); err != nil || string(ref) != commit {
+	if ref, err := os.ReadFile(filepath.Join(cache, "models--a--b/refs/main")); err != nil || string(ref) != hubtest.Commit {
 		t.Errorf("ref %q, %v", ref, err)
 	}
-	if len(h.leaked) > 0 {
-		t.Errorf("the other host has seen %q", h.leaked)
+	if len(h.Leaked) > 0 {
+		t.Errorf("the other host has seen %q", h.Leaked)
 	}
 
-	before := h.count("resolve")
+	before := h.Count("resolve")
 	r, err = pull(t, c, Name{"a", "b", "refs/pr/1"}, intoCache(cache))
-	if err != nil || r.Loaded != 0 || r.Kept != 4 || h.count("resolve") != before {
+	if err != nil || r.Loaded != 0 || r.Kept != 4 || h.Count("resolve") != before {
 		t.Errorf("again: %+v, %v", r, err)
 	}
 	if _, ok := (Name{"a", "b", "refs/pr/1"}).Find(cache); !ok {
@@ -104,11 +117,11 @@ func TestPullIntoCache(t *testing.T) {
 // Half a file is gone on with from where it ends, in the same call and in the next one; a file of a folder that is there
 // is compared, and never replaced.
 func TestPullGoesOn(t *testing.T) {
-	h := newFake(t)
-	c := h.client(t, "")
-	text := h.files["model.safetensors"]
+	h := hubtest.New(t)
+	c := client(t, h, "")
+	text := h.Files["model.safetensors"]
 
-	h.once(h.sum("model.safetensors"), func(w http.ResponseWriter, _ *http.Request) {
+	h.Once(h.Sum("model.safetensors"), func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(text)))
 		_, _ = w.Write([]byte(text[:1000])) // and the connection is closed
 	})
@@ -116,8 +129,8 @@ func TestPullGoesOn(t *testing.T) {
 	if _, err := pull(t, c, ab, intoFolder(dir)); err != nil {
 		t.Fatal(err)
 	}
-	if h.count("CDN bytes=1000-") != 1 {
-		t.Errorf("%q", h.requests)
+	if h.Count("CDN bytes=1000-") != 1 {
+		t.Errorf("%q", h.Requests)
 	}
 
 	// A process that was killed has left a part.
@@ -137,8 +150,8 @@ func TestPullGoesOn(t *testing.T) {
 
 	var at []int64
 	r, err := c.Pull(t.Context(), m, files, next, PullOptions{Progress: func(done, _ int64) { at = append(at, done) }})
-	if err != nil || r.Loaded != int64(len(text)-500) || h.count("CDN bytes=500-") != 1 {
-		t.Errorf("%+v, %v: %q", r, err, h.requests)
+	if err != nil || r.Loaded != int64(len(text)-500) || h.Count("CDN bytes=500-") != 1 {
+		t.Errorf("%+v, %v: %q", r, err, h.Requests)
 	}
 	if !slices.IsSorted(at) || at[0] != 500 || at[len(at)-1] != int64(len(text)) {
 		t.Errorf("progress %v", at)
@@ -165,27 +178,27 @@ func TestPullGoesOn(t *testing.T) {
 
 // A server without ranges begins again, and one that gives nothing more is left.
 func TestPullFromPoorServers(t *testing.T) {
-	h := newFake(t)
-	c := h.client(t, "")
+	h := hubtest.New(t)
+	c := client(t, h, "")
 	m, err := c.Model(t.Context(), ab)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	files := m.Choose([]string{"config.json"}, nil)
-	text := h.files["config.json"]
+	text := h.Files["config.json"]
 	p := FolderPlace(t.TempDir())
 	if err := os.WriteFile(p.part(files[0]), []byte(text[:7]), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	h.once("resolve", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
+	h.Once("resolve", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
 	if r, err := c.Pull(t.Context(), m, files, p, PullOptions{}); err != nil || r.Loaded != int64(len(text)-7) {
 		t.Errorf("no ranges: %+v, %v", r, err)
 	}
 
 	c.stall = time.Millisecond
 	release := make(chan bool)
-	h.once("resolve", func(w http.ResponseWriter, _ *http.Request) {
+	h.Once("resolve", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(text)))
 		_, _ = w.Write([]byte(text[:3]))
 		w.(http.Flusher).Flush()
@@ -243,8 +256,8 @@ func TestPullRefuses(t *testing.T) {
 		}, ErrShort, "config.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newFake(t)
-			h.answer = func(w http.ResponseWriter, r *http.Request) bool {
+			h := hubtest.New(t)
+			h.Answer = func(w http.ResponseWriter, r *http.Request) bool {
 				mine := strings.Contains(r.URL.Path, c.path) && (c.path != "/resolve/" ||
 					strings.HasSuffix(r.URL.Path, "config.json"))
 				if mine {
@@ -254,24 +267,24 @@ func TestPullRefuses(t *testing.T) {
 			}
 
 			cache := t.TempDir()
-			client := h.client(t, token)
-			client.stall = time.Minute
-			_, err := pull(t, client, ab, intoCache(cache))
+			caller := client(t, h, hubtest.Token)
+			caller.stall = time.Minute
+			_, err := pull(t, caller, ab, intoCache(cache))
 			if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) ||
 				!strings.Contains(err.Error(), "a/b") || strings.ContainsAny(err.Error(), "\n<") ||
-				strings.Contains(err.Error(), token) || strings.Contains(err.Error(), "hidden") {
+				strings.Contains(err.Error(), hubtest.Token) || strings.Contains(err.Error(), "hidden") {
 				t.Errorf("%v", err)
 			}
 			if _, ok := ab.Find(cache); ok {
 				t.Error("the revision has a name")
 			}
-			if _, err := os.Stat(filepath.Join(cache, "models--a--b/blobs", h.sum("config.json"))); err == nil {
+			if _, err := os.Stat(filepath.Join(cache, "models--a--b/blobs", h.Sum("config.json"))); err == nil {
 				t.Error("the file has its name")
 			}
 
 			// Nothing of it is in the way of the next call.
-			h.answer = nil
-			if _, err := pull(t, client, ab, intoCache(cache)); err != nil || len(left(t, cache)) > 0 {
+			h.Answer = nil
+			if _, err := pull(t, caller, ab, intoCache(cache)); err != nil || len(left(t, cache)) > 0 {
 				t.Errorf("then: %v, left %v", err, left(t, cache))
 			}
 		})
@@ -280,11 +293,11 @@ func TestPullRefuses(t *testing.T) {
 
 // What a busy hub asks for is waited for, and then it goes on.
 func TestRetryAfter(t *testing.T) {
-	h := newFake(t)
-	c := h.client(t, "")
+	h := hubtest.New(t)
+	c := client(t, h, "")
 	var waits []time.Duration
 	c.wait = func(_ context.Context, d time.Duration) error { waits = append(waits, d); return nil }
-	h.once("/tree/", func(w http.ResponseWriter, _ *http.Request) {
+	h.Once("/tree/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "7")
 		http.Error(w, "", http.StatusTooManyRequests)
 	})

@@ -88,6 +88,7 @@ var mayImport = map[string][]string{
 	"internal/scratch":     {},
 	"internal/failure":     {},
 	"internal/hub":         {"internal/disk"},
+	"internal/hub/hubtest": {},
 	"internal/stage":       {"safetensors"},
 
 	"examples":         {},
