@@ -42,6 +42,7 @@ var reportRuns = []string{
 	"inspect diff nano/base nano/sums",
 	"tokenize nano/base --text words",
 	"generate nano/base --prompt Question --max-tokens 2",
+	"generate chatty --chat --prompt Question --max-tokens 2",
 	"ppl nano/base --data nano/text/test.txt --seqlen 64 --limit 2",
 	"forward nano/base --ids ids.safetensors --out logits.safetensors",
 	"convert nano/base --dtype f32 --out wide",
@@ -167,6 +168,14 @@ func TestSchemas(t *testing.T) {
 
 	t.Setenv("HF_ENDPOINT", hubtest.New(t).URL)
 	t.Setenv("HF_HOME", t.TempDir())
+	if err := os.CopyFS("chatty", os.DirFS("nano/base")); err != nil {
+		t.Fatal(err)
+	}
+	template := []byte("{% for m in messages %}{{ m.content }}{% endfor %}")
+	if err := os.WriteFile("chatty/chat_template.jinja", template, 0o666); err != nil {
+		t.Fatal(err)
+	}
+
 	tokenIDs(t, "ids.safetensors")
 	types, outputs := map[string][]reflect.Type{}, map[string][][]byte{}
 	for _, line := range reportRuns {

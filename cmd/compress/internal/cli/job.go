@@ -231,6 +231,13 @@ func (j *Job) Aside(text string) {
 	}
 }
 
+// Invite asks a person at a terminal for the next line.
+func (j *Job) Invite(text string) {
+	if isTerminal(j.app.stderr) && !j.Quiet {
+		fmt.Fprint(j.app.stderr, text)
+	}
+}
+
 // Excerpted shows a person the lines of a recipe that an error is about, and returns the error.
 func (j *Job) Excerpted(err error) error {
 	j.Aside(merge.Excerpts(err))
