@@ -9,8 +9,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-
-	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // ErrMessages: a file holds no conversation.
@@ -37,7 +35,7 @@ func ReadMessages(text []byte) ([]Message, error) {
 		more, whole, err := readValue(value)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%w: message %d: %w", ErrMessages, len(list)+1, err)
+			return nil, fmt.Errorf("%w: message %d: %w", ErrMessages, len(list)+len(more)+1, err)
 		case whole && (!first || d.More()):
 			return nil, fmt.Errorf("%w: there are several; want one", ErrMessages)
 		}
@@ -53,7 +51,8 @@ func ReadMessages(text []byte) ([]Message, error) {
 	return list, nil
 }
 
-// readValue reads one value of a file, and reports whether it is a whole conversation.
+// readValue reads one value of a file, and reports whether it is a whole conversation. With an error, list has the messages
+// before the one that is wrong.
 func readValue(value json.RawMessage) (list []Message, whole bool, err error) {
 	var raw []json.RawMessage
 	if json.Unmarshal(value, &raw) != nil {
@@ -63,15 +62,18 @@ func readValue(value json.RawMessage) (list []Message, whole bool, err error) {
 		}
 		if o.Messages == nil {
 			m, err := readMessage(value)
-			return []Message{m}, false, err
+			if err != nil {
+				return nil, false, err
+			}
+			return []Message{m}, false, nil
 		}
 		raw = o.Messages
 	}
 
-	for i, v := range raw {
+	for _, v := range raw {
 		m, err := readMessage(v)
 		if err != nil {
-			return nil, true, fmt.Errorf("item %d: %w", i+1, err)
+			return list, true, err
 		}
 		list = append(list, m)
 	}
@@ -128,9 +130,6 @@ func Unanswered(list []Message) (places []int) {
 	}
 	return places
 }
-
-// Trimmed is an answer as it goes into a conversation, without the blanks around it that templates add themselves.
-func Trimmed(answer string) string { return pyvalue.Strip(answer) }
 
 // With is a conversation with a system message at its beginning, in the place of one that is there.
 func With(system string, list []Message) []Message {

@@ -23,7 +23,7 @@ func TestReadMessages(t *testing.T) {
 
 	for text, says := range map[string]string{
 		"": "there are no messages", "[]": "there are no messages", "{": "byte", "3": "role and content",
-		`[{"role": "user"}]`:                  "item 1: want an object with role and content",
+		`[{"role": "user"}]`:                  "message 1: want an object with role and content",
 		`{"role": "user", "content": null}`:   "no text",
 		`{"role": "", "content": "x"}`:        "role",
 		`{"role": "user", "content": 3}`:      "no text",

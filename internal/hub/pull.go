@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" // #nosec: git's own checksum of small files
 	"crypto/sha256"
@@ -136,9 +137,7 @@ func (c *Client) Pull(ctx context.Context, m *Model, files []File, p Place, o Pu
 
 	// The first failure ends the others too, which keep what they have.
 	group, inner := errgroup.WithContext(ctx)
-	if group.SetLimit(4); o.AtOnce > 0 {
-		group.SetLimit(o.AtOnce)
-	}
+	group.SetLimit(cmp.Or(max(o.AtOnce, 0), 4))
 	for _, f := range files {
 		group.Go(func() error {
 			if err := w.file(inner, f); err != nil {

@@ -177,7 +177,8 @@ func (t *talk) answer() error {
 	}
 
 	t.report.Generated = *r
-	t.messages = append(t.messages, chat.Message{Role: "assistant", Content: chat.Trimmed(r.Text)})
+	// As it is: the template says what is trimmed, and the next prompt shows the model what it has written.
+	t.messages = append(t.messages, chat.Message{Role: "assistant", Content: r.Text})
 	remarkEnd(t.j, t.m, r, t.o)
 
 	return nil
