@@ -17,6 +17,7 @@ import (
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/internal/sources"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/hub"
 )
 
 // Names of what a folder of results holds.
@@ -107,8 +108,16 @@ func (p *Plan) find(path string) string {
 	return path
 }
 
-// Path is where a path of the plan leads: as it is, or beside the plan if there is nothing.
-func (p *Plan) Path(path string) string { return p.find(path) }
+// Path is where a model of the plan lies: at its path, beside the plan if there is nothing, or else in the hub's cache.
+func (p *Plan) Path(path string) string {
+	found := p.find(path)
+	if _, err := os.Stat(found); err != nil {
+		if dir, ok := hub.Find(path); ok {
+			return dir
+		}
+	}
+	return found
+}
 
 // Missing says which plan names a path, under which key, and where it was looked for, if err is about a file
 // that is not there.

@@ -7,14 +7,20 @@ import (
 	"slices"
 )
 
-// GenerateOptions say how [Model.Generate] continues a prompt.
+// GenerateOptions say how [Model.Generate] continues a prompt. What shapes the probabilities is what it is in the
+// transformers library, and acts in its order: the repetition penalty, the temperature, top-k, top-p, min-p.
 type GenerateOptions struct {
 	MaxTokens   int     // 0 means 128
 	Temperature float64 // 0: always the most likely token
 	TopK        int     // only the k most likely tokens; 0: all
 	TopP        float64 // only the most likely tokens whose probabilities add up to p; 0 or 1: all
-	Seed        uint64  // of the sampling; what is sampled at a position depends on that and the seed alone
-	Stop        []int32 // tokens that end the text; nil: those of the checkpoint; empty: none
+	MinP        float64 // only tokens at least this fraction as likely as the most likely one; 0: all
+	// RepetitionPenalty divides the positive logits of all tokens that the prompt or the text has already, and
+	// multiplies the negative ones, with or without sampling; 0 or 1: none. It is that of CTRL (arXiv:1909.05858).
+	RepetitionPenalty float64
+
+	Seed uint64  // of the sampling; what is sampled at a position depends on that and the seed alone
+	Stop []int32 // tokens that end the text; nil: those of the checkpoint; empty: none
 	// Each gets every token as it comes; false ends the generation.
 	Each func(id int32) bool
 }
@@ -30,6 +36,10 @@ func (o *GenerateOptions) Validate() error {
 		return fmt.Errorf("%w: top-k %d is not 0 or more", ErrInput, o.TopK)
 	case o.TopP < 0 || o.TopP > 1 || math.IsNaN(o.TopP):
 		return fmt.Errorf("%w: top-p %g is not between 0 and 1", ErrInput, o.TopP)
+	case o.MinP < 0 || o.MinP > 1 || math.IsNaN(o.MinP):
+		return fmt.Errorf("%w: min-p %g is not between 0 and 1", ErrInput, o.MinP)
+	case o.RepetitionPenalty < 0 || math.IsNaN(o.RepetitionPenalty) || math.IsInf(o.RepetitionPenalty, 0):
+		return fmt.Errorf("%w: repetition penalty %g is not a positive number", ErrInput, o.RepetitionPenalty)
 	}
 
 	return nil
@@ -54,7 +64,9 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 	}
 	defer s.Close()
 
-	pick := sampler{temperature: o.Temperature, topK: o.TopK, topP: o.TopP, seed: o.Seed}
+	pick := sampler{
+		temperature: o.Temperature, topK: o.TopK, topP: o.TopP, minP: o.MinP, penalty: o.RepetitionPenalty, seed: o.Seed,
+	}
 	var out []int32
 	next := prompt
 	for len(out) < o.MaxTokens {
@@ -67,6 +79,7 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 			return out, err
 		}
 
+		pick.see(next)
 		id, ok := pick.next(logits, s.Len())
 		if !ok {
 			return out, fmt.Errorf("logits at position %d: %w: %s", s.Len()-1, ErrNonFinite, m.blame())

@@ -8,14 +8,18 @@ import (
 	"github.com/modelcompress/compress/internal/rng"
 )
 
-// sampler chooses the next token from logits.
+// sampler chooses the next token from logits. Each limit sees what those before it have left, in the order of the fields.
 type sampler struct {
+	penalty     float64 // of tokens that were there before; 0 or 1: none
 	temperature float64 // 0: always the most likely token
-	topP        float64 // only the most likely tokens whose probabilities add up to p; 0 or 1: all
 	topK        int     // only the k most likely tokens; 0: all
+	topP        float64 // only the most likely tokens whose probabilities add up to p; 0 or 1: all
+	minP        float64 // only tokens at least this fraction as likely as the most likely one; 0: all
 	seed        uint64
 
-	order []candidate
+	order  []candidate
+	seen   map[int32]bool // tokens of the sequence so far, where there is a penalty
+	scaled []float32
 }
 
 type candidate struct {
@@ -23,9 +27,42 @@ type candidate struct {
 	p  float64
 }
 
+// see takes tokens of the sequence, for the penalty.
+func (s *sampler) see(ids []int32) {
+	if s.penalty == 0 || s.penalty == 1 {
+		return
+	}
+	if s.seen == nil {
+		s.seen = map[int32]bool{}
+	}
+	for _, id := range ids {
+		s.seen[id] = true
+	}
+}
+
+// penalised are the logits with the penalty of tokens that were there before, each once however often it was there. It
+// makes them less likely whatever their sign. The logits themselves are the session's, and stay.
+func (s *sampler) penalised(logits []float32) []float32 {
+	if len(s.seen) == 0 {
+		return logits
+	}
+
+	s.scaled = append(s.scaled[:0], logits...)
+	for id := range s.seen {
+		if v := float64(s.scaled[id]); v < 0 {
+			s.scaled[id] = float32(v * s.penalty)
+		} else {
+			s.scaled[id] = float32(v / s.penalty)
+		}
+	}
+
+	return s.scaled
+}
+
 // next samples the token at a position. It depends on the seed, the position and the logits alone; of equal
 // logits the lower id wins. False: the largest logit is not a finite number.
 func (s *sampler) next(logits []float32, position int) (int32, bool) {
+	logits = s.penalised(logits)
 	best := 0
 	for i, v := range logits {
 		if v > logits[best] || logits[best] != logits[best] {
@@ -75,11 +112,23 @@ func (s *sampler) weigh(logits []float32, top float64) {
 	}
 }
 
-// cut keeps the first k candidates, then the first whose probabilities reach p.
+// cut keeps the first k candidates with all that are as likely as the last of them, then the first whose probabilities
+// reach p, then those that are likely enough beside the first.
 func (s *sampler) cut() {
 	if k := s.topK; k > 0 && k < len(s.order) {
+		for k < len(s.order) && s.order[k].p == s.order[k-1].p {
+			k++
+		}
 		s.order = s.order[:k]
 	}
+
+	s.cutTopP()
+	if s.minP > 0 { // the most likely one has the weight 1
+		s.order = slices.DeleteFunc(s.order, func(c candidate) bool { return c.p < s.minP })
+	}
+}
+
+func (s *sampler) cutTopP() {
 	if s.topP == 0 || s.topP == 1 {
 		return
 	}

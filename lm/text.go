@@ -15,6 +15,8 @@ import (
 type TextOptions struct {
 	GenerateOptions
 	Load Options // how the model is loaded
+	// NoSpecial: the prompt has its special tokens itself, as a chat template writes them, and the tokenizer adds none.
+	NoSpecial bool
 	// Text gets the new text as it comes, in whole characters; nil: nobody wants it before the end. To end a generation
 	// there is [GenerateOptions].Each.
 	Text func(piece string)
@@ -52,7 +54,7 @@ func Generate(ctx context.Context, dir, prompt string, dev kernels.Device, o Tex
 func (m *Model) GenerateText(ctx context.Context, tok *tokenizer.Tokenizer, prompt string, o TextOptions) (
 	*Generated, error,
 ) {
-	ids, err := tok.Encode(prompt, tokenizer.EncodeOptions{})
+	ids, err := tok.Encode(prompt, tokenizer.EncodeOptions{NoSpecial: o.NoSpecial})
 	if err != nil {
 		return nil, err
 	}

@@ -186,7 +186,7 @@ func (x *extractor) compare() error {
 // plan lists the modules of the adapter.
 func (x *extractor) plan() (*adapter.Adapter, error) {
 	c := adapter.Config{
-		Kind: adapter.LoRA, Base: x.report.Base, Rank: x.Rank, Alpha: float64(x.Rank), Biases: adapter.NoBias,
+		Kind: adapter.LoRA, Base: baseName(x.report.Base), Rank: x.Rank, Alpha: float64(x.Rank), Biases: adapter.NoBias,
 		Targets: adapter.Match{Names: x.Targets},
 	}
 	if c.Targets.IsZero() {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/optim"
@@ -223,6 +224,16 @@ var roles = []arch.Role{
 	arch.Q, arch.K, arch.V, arch.O, arch.QKV, arch.QA, arch.QB, arch.KVA, arch.KVB,
 	arch.Gate, arch.Up, arch.GateUp, arch.Down,
 	arch.SharedGate, arch.SharedUp, arch.SharedGateUp, arch.SharedDown, arch.Embed, arch.Head,
+}
+
+// baseName is what an adapter calls its base: the name on the hub of one from the hub's cache, which PEFT finds on any
+// machine, otherwise the path of its
+// folder.
+func baseName(dir string) string {
+	if n, ok := hub.Of(dir); ok {
+		return n.ID()
+	}
+	return dir
 }
 
 // config is the part of the options that an adapter keeps, for the modules of a base: roles become names.

@@ -229,7 +229,7 @@ func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, erro
 		return nil, err
 	}
 
-	c, err := o.config(filepath.Clean(m.Path()), base.Modules())
+	c, err := o.config(baseName(filepath.Clean(m.Path())), base.Modules())
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/job"
@@ -83,7 +84,7 @@ func (r Recipe) openMixture(o MixtureOptions) (*moe.Mixture, error) {
 	if err != nil {
 		return nil, err
 	}
-	places := recipe.Places{Recipe: filepath.Dir(job.Handle(r).Recipe().Path), Cache: recipe.HubCache()}
+	places := recipe.Places{Recipe: filepath.Dir(job.Handle(r).Recipe().Path), Cache: hub.CacheDir()}
 	m, err := moe.Open(job.Handle(r).Mixture(), places,
 		moe.Options{
 			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,

@@ -30,8 +30,8 @@ type Dir struct {
 // is accepted as well.
 //
 // Every header is checked, and index and shards must agree tensor by tensor. Shards must be plain file names in
-// the folder; a symbolic link that leaves the folder is not followed (it is if path itself is a link, or names
-// a single file, or if it leads from a snapshot to a blob in the cache of the Hugging Face hub). The errors
+// the folder, which a name in the index cannot lead out of; an entry of the folder that is a symbolic link is followed
+// (in a snapshot of the cache of the Hugging Face hub to a blob alone). The errors
 // wrap ErrNoModel, ErrIndex, ErrShardPath, ErrMissingShard, ErrMissingTensor, ErrExtraTensor, or a rule of the
 // format as Open's do.
 func OpenDir(path string) (*Dir, error) {

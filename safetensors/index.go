@@ -132,8 +132,8 @@ func plainName(name string) bool {
 	return name != "." && len(name) <= 255 && !strings.ContainsAny(name, "/\\\x00") && filepath.IsLocal(name)
 }
 
-// openInside opens a file of the folder for reading. Of symbolic links that leave the folder all but those of
-// the hub's cache are refused; dir is the folder's path for messages.
+// openInside opens a file of the folder for reading. Of the links in a snapshot of the hub's cache all but those to
+// blobs are refused; dir is the folder's path for messages.
 func openInside(root *safefile.Folder, dir, name string) (*os.File, error) {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err == nil {

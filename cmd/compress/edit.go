@@ -54,7 +54,7 @@ func editCmd(a *cli.App) *cobra.Command {
 		"continue an interrupted run with the same result as without the interruption")
 	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros zero, so a pruned model keeps its sparsity")
 	f.StringVar(&o.Adapter, "adapter", "",
-		"`DIR` apply this adapter while editing; the result is the model without it, to be used with it")
+		"`ADAPTER` apply this adapter while editing; the result is the model without it, to be used with it")
 	cli.Require(cmd, "edits", "out")
 	cli.Inputs(cmd, "edits", "hparams", "stats", "adapter")
 	cli.Complete(cmd, "method", editors.Methods()...)
@@ -73,8 +73,8 @@ func editUndoCmd(a *cli.App) *cobra.Command {
 			"Files are replaced one at a time when they are complete. After an interruption, the same command " +
 			"finishes the work.",
 		Example: "compress edit undo edited --to 0", Unused: []string{"device", "threads", "seed"},
-		Args: cobra.ExactArgs(1),
-		Run:  func(j *cli.Job, args []string) (any, error) { return editcmd.Undo(j, args[0], to) },
+		Args: cobra.ExactArgs(1), Local: true,
+		Run: func(j *cli.Job, args []string) (any, error) { return editcmd.Undo(j, args[0], to) },
 	})
 
 	cmd.Flags().IntVar(&to, "to", 0, "`N` number of steps to keep")

@@ -35,7 +35,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 	f.StringSliceVar(&o.Data, "task-data", nil,
 		"`DIRS` folders in which the tasks' data files are looked for, separated by commas")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
-	f.StringVar(&o.Adapter, "adapter", "", "`DIR` apply this adapter first")
+	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	f.IntVar(&o.Shots, "num-fewshot", -1, "`N` examples in each prompt (default: -1, as the task says)")
 	f.IntVar(&o.Task.Limit, "limit", 0, "`N` evaluate only the first N documents of each task (default: all)")
 	f.IntVar(&o.Task.BatchSize, "batch-size", 0,

@@ -35,7 +35,7 @@ func forwardCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "",
-		"`DIR` apply this adapter first; --grad then gives the gradients of its parameters")
+		"`ADAPTER` apply this adapter first; --grad then gives the gradients of its parameters")
 	cli.Require(cmd, "ids", "out")
 	cli.Inputs(cmd, "ids", "adapter")
 

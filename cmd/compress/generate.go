@@ -10,31 +10,61 @@ import (
 
 func generateCmd(a *cli.App) *cobra.Command {
 	var o modelcmd.GenerateOptions
-	cmd := a.Verb(cli.Verb{
-		Use:   "generate MODEL --prompt S",
-		Short: "Continue a prompt",
+	var cmd *cobra.Command
+	cmd = a.Verb(cli.Verb{
+		Use:   "generate MODEL (--prompt S | --chat)",
+		Short: "Continue a prompt, or chat",
 		Long: "Continues the prompt until --max-tokens or an end token, and prints the text as it is generated. " +
 			"By default the most probable token is always taken; with --temperature above 0 tokens are " +
 			"sampled, and the same --seed gives the same text.\n\n" +
-			"The prompt is taken as it stands: no chat template is applied, which instruct models may need.",
-		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8",
-		Habit:   []string{"prompt"},
-		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Generate(j, args[0], o) },
+			"The prompt is taken as it stands, unless --chat puts it into the model's own chat template, as instruct " +
+			"models want it. --chat with a file answers every message of the user in it that has no answer; alone, " +
+			"without a prompt, it answers what is typed, line by line. An answer ends at the end tokens of the model, " +
+			"of the tokenizer and of the template.\n\n" +
+			"Sampling is that of transformers, in its order: repetition penalty, temperature, top-k, top-p, min-p.",
+		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8\n" +
+			"compress generate SmolLM2-135M-Instruct --chat --system 'Be brief.' --prompt 'Who are you?'\n" +
+			"compress generate SmolLM2-135M-Instruct --chat turns.json --temperature 0.7 --min-p 0.1",
+		Habit: []string{"prompt"},
+		Args: func(c *cobra.Command, args []string) error {
+			if o.Chat == modelcmd.Terminal && len(args) == 2 {
+				return nil // a flag that can stand alone leaves the file that follows it as an argument
+			}
+			return cobra.ExactArgs(1)(c, args)
+		},
+		Check: func(*cli.Job, []string) error {
+			o.Prompted = cmd.Flags().Changed("prompt")
+			return o.Check()
+		},
+		Run: func(j *cli.Job, args []string) (any, error) {
+			if len(args) == 2 {
+				o.Chat = args[1]
+			}
+			o.Prompted = cmd.Flags().Changed("prompt")
+			return modelcmd.Generate(j, args[0], o)
+		},
 	})
 
 	f := cmd.Flags()
 	f.StringVar(&o.Prompt, "prompt", "", "`TEXT` text to continue")
+	f.StringVar(&o.Chat, "chat", "",
+		"`FILE` apply the chat template; to the prompt, to a conversation in a JSON or JSONL file, or without both to the "+
+			"lines of stdin")
+	f.Lookup("chat").NoOptDefVal = modelcmd.Terminal
+	f.StringVar(&o.System, "system", "", "`TEXT` system message of the chat")
 	f.IntVar(&o.MaxTokens, "max-tokens", 64, "`N` tokens to generate at most")
 	f.Float64Var(&o.Temperature, "temperature", 0,
 		"`X` sampling temperature (default: 0, always the most probable token)")
 	f.Float64Var(&o.TopP, "top-p", 0,
 		"`X` sample from the most probable tokens that together have this probability (default: all tokens)")
 	f.IntVar(&o.TopK, "top-k", 0, "`N` sample from the N most probable tokens (default: all tokens)")
+	f.Float64Var(&o.MinP, "min-p", 0,
+		"`X` sample from tokens at least this fraction as probable as the most probable one (default: all tokens)")
+	f.Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1,
+		"`X` make tokens that are already in the prompt or the text less probable; 1 does nothing")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
-	f.StringVar(&o.Adapter, "adapter", "", "`DIR` apply this adapter first")
-	cli.Require(cmd, "prompt")
-	cli.Inputs(cmd, "adapter")
+	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
+	cli.Inputs(cmd, "adapter", "chat")
 	cli.MayBeEmpty(cmd, "prompt")
 
 	return cmd

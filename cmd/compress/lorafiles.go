@@ -28,7 +28,7 @@ func loraFoldCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Adapter, "adapter", "", "`DIR` adapter to merge")
+	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` adapter to merge")
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
 	f.StringVar(&o.Shard, "max-shard-size", "keep",
 		"`SIZE` largest file, such as 2GB or 500MiB, or none for a single file (default: keep, the files of "+

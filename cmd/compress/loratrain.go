@@ -72,7 +72,7 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 			"times for several files")
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
 	f.StringVar(&config, "config", "", "`FILE` YAML with settings: the names of these flags without the dashes")
-	f.StringVar(&o.Start, "init", "", "`DIR` adapter to start from, with its kind and sizes")
+	f.StringVar(&o.Start, "init", "", "`ADAPTER` adapter to start from, with its kind and sizes")
 	f.BoolVar(&o.AllowOtherBase, "allow-other-base", false,
 		"with --init, accept an adapter that was trained on other weights, if its shapes fit")
 	f.StringVar(&o.Held, "eval", "", "`FILE` held-out data to evaluate on")

@@ -38,7 +38,7 @@ func pplCmd(a *cli.App) *cobra.Command {
 		"round activations to BF16 where the weights are BF16; faster on CPUs with BF16 instructions, slightly "+
 			"less precise")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
-	f.StringVar(&o.Adapter, "adapter", "", "`DIR` apply this adapter first")
+	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	cli.Require(cmd, "data")
 	cli.OneOf(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
 	cli.Inputs(cmd, "data", "adapter")

@@ -23,6 +23,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/runcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
+	"github.com/modelcompress/compress/internal/hub/hubtest"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -34,11 +35,14 @@ const schemaFolder = "internal/reportcmd/schemas"
 // They run in a folder where nano is the folder of the shipped models.
 var reportRuns = []string{
 	"version",
+	"pull a/b --dry-run",
+	"pull a/b",
 	"inspect nano/base --verify --tensors",
 	"inspect --device cpu",
 	"inspect diff nano/base nano/sums",
 	"tokenize nano/base --text words",
 	"generate nano/base --prompt Question --max-tokens 2",
+	"generate chatty --chat --prompt Question --max-tokens 2",
 	"ppl nano/base --data nano/text/test.txt --seqlen 64 --limit 2",
 	"forward nano/base --ids ids.safetensors --out logits.safetensors",
 	"convert nano/base --dtype f32 --out wide",
@@ -159,6 +163,16 @@ func TestSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile("short.txt", text[:2000], 0o666); err != nil { // a perplexity takes as long as its text
+		t.Fatal(err)
+	}
+
+	t.Setenv("HF_ENDPOINT", hubtest.New(t).URL)
+	t.Setenv("HF_HOME", t.TempDir())
+	if err := os.CopyFS("chatty", os.DirFS("nano/base")); err != nil {
+		t.Fatal(err)
+	}
+	template := []byte("{% for m in messages %}{{ m.content }}{% endfor %}")
+	if err := os.WriteFile("chatty/chat_template.jinja", template, 0o666); err != nil {
 		t.Fatal(err)
 	}
 

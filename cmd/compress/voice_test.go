@@ -111,8 +111,8 @@ func TestOneVoice(t *testing.T) {
 }
 
 // placeholders are the names for values in help: what kind of value it is, not what it means.
-var placeholders = strings.Fields("DIR DIRS FILE PATH MODEL N X NAME LIST MODE FORM TYPE SIZE TIME TEXT BOOL " +
-	"URL ADDRESS SHA256 NAME=TEXT")
+var placeholders = strings.Fields("DIR DIRS FILE PATH MODEL ADAPTER N X NAME LIST MODE FORM TYPE SIZE TIME TEXT BOOL " +
+	"URL ADDRESS SHA256 NAME=TEXT PATTERN")
 
 // unclear are words and forms that a user of the field's tools would have to read twice.
 var unclear = regexp.MustCompile(`(?i)\b0 (is|:)|-1 is\b|empty is|left out,|\bshare of\b|\bdrawn\b|likeliest|` +

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
 )
@@ -174,10 +175,19 @@ func (p *Plan) settle() error {
 		return filepath.Join(here, path)
 	}
 
+	model := func(path string) string {
+		if dir, ok := hub.Find(path); ok {
+			if _, err := os.Stat(path); err != nil {
+				return absolute(dir)
+			}
+		}
+		return absolute(path)
+	}
+
 	for i := range p.Models {
 		m := &p.Models[i]
-		m.Path = absolute(m.Path)
-		m.Adapter = absolute(m.Adapter)
+		m.Path = model(m.Path)
+		m.Adapter = model(m.Adapter)
 	}
 
 	for i, t := range p.Tasks {

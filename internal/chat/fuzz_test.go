@@ -34,3 +34,27 @@ func FuzzConfig(f *testing.F) {
 		}
 	})
 }
+
+// FuzzMessages: a file with a conversation.
+func FuzzMessages(f *testing.F) {
+	for _, s := range []string{
+		`[{"role":"user","content":"Hi"}]`, `{"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]}`,
+		"{\"role\":\"user\",\"content\":\"a\"}\n{\"role\":\"assistant\",\"content\":\"b\"}", `[[]]`, `{`, ``,
+	} {
+		f.Add([]byte(s))
+	}
+
+	f.Fuzz(func(t *testing.T, text []byte) {
+		defer fuzzlimit.Watch(t, len(text))()
+
+		list, err := ReadMessages(text)
+		if (err == nil) != (len(list) > 0) {
+			t.Errorf("%d messages, %v", len(list), err)
+		}
+		for _, at := range Unanswered(With("s", list)) {
+			if at < 2 || at > len(list)+1 {
+				t.Errorf("an answer at %d of %d", at, len(list))
+			}
+		}
+	})
+}

@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"gp":            {"kernels", "internal/rng"},
 	"merge": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
-		"internal/orderedjson", "internal/dtype",
+		"internal/orderedjson", "internal/dtype", "internal/hub",
 	}, engine...),
 	"merge/mediate": append([]string{
 		"merge", "kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
@@ -54,13 +54,15 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"lora": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng",
-		"internal/orderedjson", "internal/dtype", "internal/chat",
+		"internal/orderedjson", "internal/dtype", "internal/chat", "internal/hub",
 	}, engine...),
-	"editeval":      append([]string{"editeval/edit", "editeval/task", "internal/rng", "internal/stats"}, engine...),
+	"editeval": append([]string{
+		"editeval/edit", "editeval/task", "internal/rng", "internal/stats", "internal/hub",
+	}, engine...),
 	"editeval/edit": append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
 	"editeval/task": {
 		"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue",
-		"internal/jinja", "internal/chat",
+		"internal/jinja", "internal/chat", "internal/hub",
 	},
 
 	"internal/jobs":      {},
@@ -86,6 +88,8 @@ var mayImport = map[string][]string{
 	"internal/cputime":     {},
 	"internal/scratch":     {},
 	"internal/failure":     {},
+	"internal/hub":         {"internal/disk"},
+	"internal/hub/hubtest": {},
 	"internal/stage":       {"safetensors"},
 	"internal/disk":        {},
 	"internal/tensorfile":  {"internal/disk"},

@@ -14,6 +14,7 @@ var unmapped = map[string]string{
 	"kernels/cpu":                       "helpers run within mapped.Catch; the others measure memory of their own",
 	"kernels/cuda":                      "copies carry their faults; programs are compiled",
 	"kernels/kerneltest":                "tests",
+	"internal/hub":                      "files are written, not mapped",
 	"merge/internal/stream":             "segments run within mapped.Do",
 	"merge/internal/output":             "files are read, not mapped",
 	"cmd/compress/internal/workers":     "workers of a queue",

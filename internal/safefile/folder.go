@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 )
 
-// Folder is a folder from which files are read by name. No link leads out of it, except as the cache of the
-// Hugging Face hub has them: from MODEL/snapshots/REVISION to a file in MODEL/blobs.
+// Folder is a folder from which files are read by name. A link that is an entry of the folder itself is followed
+// wherever it leads: whoever put it there has named that file, as if it had been given by its path. Names of more than
+// one part lead nowhere outside, through whatever links. In a snapshot of the cache of the Hugging Face hub,
+// MODEL/snapshots/REVISION, where nobody puts links but the programs that download, those to files in MODEL/blobs alone
+// are followed.
 type Folder struct{ *os.Root }
 
 // OpenFolder opens a folder. Links to it are followed. The error is one of the operating system.
@@ -32,7 +35,24 @@ func (f *Folder) OpenFile(name string, flag int, perm fs.FileMode) (*os.File, er
 		defer model.Close()
 		return model.OpenFile(blob, flag, perm)
 	}
+	if path, ok := f.linked(name); ok {
+		return os.OpenFile(path, flag, perm)
+	}
 	return nil, err
+}
+
+// Inside reports whether a file is read without following a link out of the folder, or in a snapshot to a blob.
+func (f *Folder) Inside(name string) bool {
+	if _, err := f.Root.Stat(name); err == nil {
+		return true
+	}
+	model, blob, ok := f.cached(name)
+	if !ok {
+		return false
+	}
+	defer model.Close()
+	_, err := model.Stat(blob)
+	return err == nil
 }
 
 // Stat is [os.Root.Stat]; the name is that of the link.
@@ -49,6 +69,10 @@ func (f *Folder) Stat(name string) (fs.FileInfo, error) {
 		}
 	}
 
+	if path, ok := f.linked(name); ok {
+		return os.Stat(path)
+	}
+
 	return nil, err
 }
 
@@ -60,6 +84,30 @@ type named struct {
 
 func (n named) Name() string { return n.name }
 
+// linked is the path of an entry that is a link out of the folder, by which it is followed.
+func (f *Folder) linked(name string) (path string, ok bool) {
+	if name != filepath.Base(name) || !filepath.IsLocal(name) {
+		return "", false
+	}
+	if _, err := f.Readlink(name); err != nil {
+		return "", false
+	}
+	if _, in := f.snapshot(); in {
+		return "", false
+	}
+	return filepath.Join(f.Name(), name), true
+}
+
+// snapshot returns the folder without links in its path, and reports whether it is a snapshot of the hub's cache.
+func (f *Folder) snapshot() (dir string, ok bool) {
+	dir, err := filepath.EvalSymlinks(f.Name())
+	if err != nil {
+		return "", false
+	}
+	dir, err = filepath.Abs(dir)
+	return dir, err == nil && filepath.Base(filepath.Dir(dir)) == "snapshots"
+}
+
 // cached finds the file of the hub's cache that a name is a link to: a path in the folder of the model.
 func (f *Folder) cached(name string) (model *os.Root, blob string, ok bool) {
 	link, err := f.Readlink(name)
@@ -67,12 +115,8 @@ func (f *Folder) cached(name string) (model *os.Root, blob string, ok bool) {
 		return nil, "", false
 	}
 
-	revision, err := filepath.EvalSymlinks(f.Name())
-	if err != nil || filepath.Base(filepath.Dir(revision)) != "snapshots" {
-		return nil, "", false
-	}
-
-	if revision, err = filepath.Abs(revision); err != nil {
+	revision, ok := f.snapshot()
+	if !ok {
 		return nil, "", false
 	}
 	if !filepath.IsAbs(link) {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A snapshot in the hub's cache is read through its links to blobs, and through no other that leads out of it.
@@ -86,23 +88,76 @@ func TestFolderOfTheHubsCache(t *testing.T) {
 	}
 }
 
-// Elsewhere a link to ../../blobs leads out of the folder like any other.
-func TestFolderThatIsNoSnapshot(t *testing.T) {
+// Elsewhere a link that is an entry of the folder is followed wherever it leads, and reading through it stays reading;
+// a name of several parts leads nowhere outside.
+func TestFolderOfLinks(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "other", "1f")
-	for _, d := range []string{dir, filepath.Join(top, "blobs")} {
+	for _, d := range []string{filepath.Join(dir, "sub"), filepath.Join(top, "data", "deep")} {
 		if err := os.MkdirAll(d, 0o777); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	if err := os.WriteFile(filepath.Join(top, "blobs", "x"), nil, 0o666); err != nil {
+	file := filepath.Join(top, "data", "x")
+	if err := os.WriteFile(file, []byte("text"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("../../blobs/x", filepath.Join(dir, "x")); err != nil {
+	if err := unix.Mkfifo(filepath.Join(top, "data", "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadIn(dir, "x", 10); err == nil {
-		t.Error("the link was followed")
+
+	links := map[string]struct {
+		target string
+		ok     bool
+	}{
+		"relative":        {"../../data/x", true},
+		"absolute":        {file, true},
+		"second":          {"absolute", true},
+		"sub/x":           {"../../../data/x", false},
+		"data":            {filepath.Join(top, "data"), false}, // a folder
+		"pipe":            {"../../data/pipe", false},
+		"nowhere":         {"../../data/none", false},
+		"loop":            {"loop", false},
+		"sub/../absolute": {},
+		"data/x":          {}, // through a link to a folder
+	}
+
+	for name, l := range links {
+		if l.target == "" {
+			continue
+		}
+		if err := os.Symlink(l.target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	folder, err := OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+
+	for name, l := range links {
+		text, err := ReadIn(dir, name, 10)
+		if (err == nil) != l.ok || l.ok && string(text) != "text" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+
+		stat, err := folder.Stat(name)
+		if l.ok && (err != nil || stat.Name() != name || stat.Size() != 4) {
+			t.Errorf("stat of %s: %v, %v", name, stat, err)
+		}
+		if l.ok && folder.Inside(name) {
+			t.Errorf("%s is inside", name)
+		}
+	}
+
+	if f, err := folder.OpenFile("relative", os.O_RDWR, 0); err == nil {
+		f.Close()
+		t.Error("a linked file was opened for writing")
+	}
+	if _, err := ReadIn(dir, "../../data/x", 10); err == nil {
+		t.Error("a path upwards was followed")
 	}
 }

@@ -379,6 +379,7 @@ func TestOwnFilesGo(t *testing.T) {
 // made; links within the folder count as files, others do not travel.
 func TestWhatTravels(t *testing.T) {
 	source, out := t.TempDir(), t.TempDir()
+	outside := filepath.Join(t.TempDir(), "x")
 	want := []string{
 		"LICENSE", "README.md", "chat_template.jinja", "modeling_x.py", "preprocessor_config.json", "tokenizer.model",
 	}
@@ -395,7 +396,9 @@ func TestWhatTravels(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(source, "original"), 0o777),
 		os.WriteFile(filepath.Join(source, "r.json"), report, 0o666),
 		os.Symlink("LICENSE", filepath.Join(source, "COPYING")),
-		os.Symlink("/etc/hostname", filepath.Join(source, "host"))); err != nil {
+		os.WriteFile(outside, []byte("linked"), 0o666),
+		os.Symlink(outside, filepath.Join(source, "vocab.txt")), // which a model needs
+		os.Symlink(outside, filepath.Join(source, "host"))); err != nil {
 		t.Fatal(err)
 	}
 
@@ -412,8 +415,11 @@ func TestWhatTravels(t *testing.T) {
 		got = append(got, e.Name())
 	}
 
-	if strings.Join(got, " ") != "COPYING "+strings.Join(want, " ") {
+	if strings.Join(got, " ") != "COPYING "+strings.Join(want, " ")+" vocab.txt" {
 		t.Errorf("%q", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(out, "vocab.txt")); err != nil || string(text) != "linked" {
+		t.Errorf("what a link leads to: %q, %v", text, err)
 	}
 	if left := NotCopied(source, out); len(left) != 1 || left[0] != `"host"` {
 		t.Errorf("not copied: %q", left)

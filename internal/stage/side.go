@@ -26,7 +26,7 @@ const maxConfigSize = 4 << 20
 // of it, but for what the table takes out.
 var (
 	// needed are the files without which a model is not the same model, or may not be passed on: a finished output is
-	// damaged where they are not what was copied. A link among them that leads out of the folder is an error.
+	// damaged where they are not what was copied.
 	needed = []string{
 		"config.json", "generation_config.json", "tokenizer*.json", "*.model", "*.tiktoken", "vocab.json", "vocab.txt",
 		"merges.txt",
@@ -79,7 +79,8 @@ func isWeights(name string) bool {
 }
 
 // sides describes the files of a folder that travel, without those for which skip, given their paths, is true. Folders
-// and hidden files do not travel. Links are followed to files in the folder and to those of the hub's cache.
+// and hidden files do not travel. A link out of the folder is followed for the files that a model needs, which are read
+// through it too; others would carry what nobody has looked at into an output that may be passed on.
 func sides(dir string, skip func(path string) bool) ([]fs.FileInfo, error) {
 	root, err := safefile.OpenFolder(dir)
 	if err != nil {
@@ -96,6 +97,10 @@ func sides(dir string, skip func(path string) bool) ([]fs.FileInfo, error) {
 	for _, e := range entries {
 		name := e.Name()
 		if e.IsDir() || strings.HasPrefix(name, ".") || isWeights(name) {
+			continue
+		}
+
+		if !matches(needed, name) && !root.Inside(name) {
 			continue
 		}
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/method"
@@ -96,7 +97,7 @@ func (r Recipe) Places(named map[string]string) recipe.Places {
 		all = map[string]string{}
 	}
 	maps.Copy(all, named)
-	return recipe.Places{Recipe: filepath.Dir(r.Path), Named: all, Cache: recipe.HubCache()}
+	return recipe.Places{Recipe: filepath.Dir(r.Path), Named: all, Cache: hub.CacheDir()}
 }
 
 // faulty is an error that is an [ErrRecipe] too, and says nothing more.

@@ -440,3 +440,8 @@ func cycle(docs []*Document, placed map[*Document]bool) error {
 func (d *Document) Reader() *strictyaml.Reader {
 	return d.source.NewReader()
 }
+
+// plain reports whether a name stays in its folder.
+func plain(s string) bool {
+	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\\\x00")
+}

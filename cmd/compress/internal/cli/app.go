@@ -111,6 +111,7 @@ type Verb struct {
 	// Unused lists the common flags that mean nothing to the verb. Help leaves them out; they are accepted all the
 	// same, so that a script can give every verb the same ones.
 	Unused  []string
+	Local   bool // its arguments are folders of this machine alone, which it changes: no names of the hub's models
 	Resumes bool // an interrupted run is continued by --resume, which the message about an interrupt then says
 	// Check finds what is wrong with flags and arguments by themselves: no model, no data and no output is
 	// looked at, which need not be there yet. Run checks the same. nil: what cobra checks, and OneOf, is all.
@@ -128,7 +129,7 @@ func (a *App) Verb(v Verb) *cobra.Command {
 		if a.rehearses {
 			return j.rehearse(c, args, v.Check)
 		}
-		return j.run(c, args, v.Run)
+		return j.run(c, v, args)
 	}
 
 	f := cmd.Flags()

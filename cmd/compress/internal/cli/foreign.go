@@ -42,7 +42,7 @@ var foreigners = []foreign{
 	{mergekit, "trust-remote-code", "", "no code of a model is run, so there is nothing to trust"},
 	{
 		mergekit, "lora-merge-cache transformers-cache hf-cache-dir", "",
-		"nothing is downloaded or cached: hf download fetches a model, and a recipe may name it as owner/name",
+		"compress pull downloads a model into the hub's cache (HF_HOME), and a recipe may name it as owner/name",
 	},
 	{mergekit, "lora-merge-dtype", "", "adapters in a recipe are folded in float32"},
 	{mergekit, "allow-crimes", "", "models of different architectures cannot be merged"},
@@ -149,7 +149,10 @@ var foreigners = []foreign{
 	{llamaCpp, "gpu-layers n-gpu-layers -ngl main-gpu", "", "--device cuda:0 puts the whole model on the GPU"},
 	{llamaCpp, "lora", "", "--adapter"},
 	{llamaCpp, "ppl-stride", "ppl", "--stride, with --convention rolling"},
-	{llamaCpp, "min-p repeat-penalty mirostat", "generate", "there is --temperature, --top-k and --top-p only"},
+	{llamaCpp, "repeat-penalty", "generate", "--repetition-penalty"},
+	{llamaCpp, "mirostat", "generate", "there is --temperature, --top-k, --top-p and --min-p only"},
+	{llamaCpp, "conversation cnv -cnv", "generate", "--chat"},
+	{llamaCpp, "system-prompt sys -sys", "generate", "--system"},
 	{llamaCpp, "outtype", "convert", "--dtype"},
 	{llamaCpp, "outfile", "convert", "--out; the result is safetensors, not GGUF"},
 

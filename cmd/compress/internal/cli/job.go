@@ -51,18 +51,27 @@ type Job struct {
 func (j *Job) Elapsed() time.Duration { return time.Since(j.start) }
 
 // run does the work of a verb and what comes before and after it.
-func (j *Job) run(c *cobra.Command, args []string, do func(j *Job, args []string) (any, error)) error {
+func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 	j.verb = c
 	j.Ctx, j.start = c.Context(), time.Now()
+	if err := errors.Join(checkEmpty(c, args), checkWords(c)); err != nil {
+		return err
+	}
+
+	args, err := j.findModels(c, v, args)
+	if err != nil {
+		return err
+	}
+
 	j.Inputs = inputs(c, args)
-	if err := errors.Join(checkEmpty(c, args), checkWords(c), j.checkReport(c)); err != nil {
+	if err := j.checkReport(c); err != nil {
 		return err
 	}
 	defer j.close()
 
 	var result any
-	work := func() (err error) { result, err = do(j, args); return err }
-	err := mmapsafe.Do(work)
+	work := func() (err error) { result, err = v.Run(j, args); return err }
+	err = mmapsafe.Do(work)
 	if j.fallBack(err) {
 		err = mmapsafe.Do(work)
 	}
@@ -219,6 +228,13 @@ func (j *Job) Aside(text string) {
 		for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
 			fmt.Fprintln(j.app.stderr, ShownLine(line))
 		}
+	}
+}
+
+// Invite asks a person at a terminal for the next line.
+func (j *Job) Invite(text string) {
+	if isTerminal(j.app.stderr) && !j.Quiet {
+		fmt.Fprint(j.app.stderr, text)
 	}
 }
 

@@ -78,6 +78,9 @@ type Progress struct {
 // Progress starts a display of total steps.
 func (j *Job) Progress(name string, total int64) *Progress { return j.progress(name, total, false) }
 
+// ByteProgress starts a display of total bytes, with a rate.
+func (j *Job) ByteProgress(name string, total int64) *Progress { return j.progress(name, total, true) }
+
 func (j *Job) progress(name string, total int64, bytes bool) *Progress {
 	name = ShownLine(name)
 	now := time.Now()

@@ -93,7 +93,7 @@ var flagGroups = []struct {
 		"data", "calib", "samples", "seqlen", "join", "ppl", "eval", "heldout", "select", "test", "windows", "few",
 		"select-windows", "test-windows", "stride", "limit", "task-limit", "tasks", "task-data", "num-fewshot",
 		"fewshot-seed", "text", "file", "prompt", "ids", "features", "edits", "count", "skip-invalid", "stats",
-		"stats-tokens", "texts", "grads", "masks-from", "chat-template", "apply-chat-template",
+		"stats-tokens", "texts", "grads", "chat", "system", "masks-from", "chat-template", "apply-chat-template",
 		"fewshot-as-multiturn", "system-instruction", "subject", "answer", "model", "base", "adapter", "experts",
 		"config", "init", "folder", "var",
 	}},

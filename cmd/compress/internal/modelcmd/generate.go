@@ -14,7 +14,10 @@ import (
 
 // GenerateOptions say what is continued, and how.
 type GenerateOptions struct {
-	Prompt string
+	Prompt   string
+	Prompted bool   // there is a prompt, which may be empty
+	Chat     string // file of a conversation, or Terminal; empty: the prompt is continued as it stands
+	System   string // message before a conversation
 	lm.GenerateOptions
 	Adapter string // folder of an adapter to apply first; empty: none
 	Experts string // which experts of a mediated folder answer
@@ -23,13 +26,26 @@ type GenerateOptions struct {
 // generateReport is a generated text.
 type generateReport struct {
 	lm.Generated
-	Experts string `json:"experts,omitempty"` // that answered, of a mediated folder
+	Experts  string    `json:"experts,omitempty"`  // that answered, of a mediated folder
+	Messages []message `json:"messages,omitempty"` // the whole conversation, with the answers; the last is Text
 }
 
-// check looks at the ranges of the flags.
-func (o *GenerateOptions) check() error {
+// message is a turn of a conversation.
+type message struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// Check looks at the ranges of the flags.
+func (o *GenerateOptions) Check() error {
 	g := o.GenerateOptions
 	switch {
+	case !o.Prompted && o.Chat == "":
+		return cli.Usagef("--prompt is not given (HINT: add --prompt TEXT, or --chat to talk with the model)")
+	case o.System != "" && o.Chat == "":
+		return cli.Usagef("--system is part of a chat (HINT: add --chat)")
+	case !utf8.ValidString(o.System):
+		return cli.Usagef("--system: not valid UTF-8")
 	case !utf8.ValidString(o.Prompt):
 		return cli.Usagef("--prompt: not valid UTF-8")
 	case g.MaxTokens < 1:
@@ -40,6 +56,10 @@ func (o *GenerateOptions) check() error {
 		return cli.Usagef("--top-k %d: want 0 or more", g.TopK)
 	case !(g.TopP >= 0 && g.TopP <= 1):
 		return cli.Usagef("--top-p %g: want 0 to 1", g.TopP)
+	case !(g.MinP >= 0 && g.MinP <= 1):
+		return cli.Usagef("--min-p %g: want 0 to 1", g.MinP)
+	case !(g.RepetitionPenalty > 0) || math.IsInf(g.RepetitionPenalty, 0):
+		return cli.Usagef("--repetition-penalty %g: want more than 0", g.RepetitionPenalty)
 	}
 
 	return nil
@@ -47,7 +67,7 @@ func (o *GenerateOptions) check() error {
 
 // Generate continues a text, printing it as it comes.
 func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	if err := cli.ModelFolder(path); err != nil {
@@ -65,6 +85,11 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 		return nil, err
 	}
 
+	o.Seed = j.Seed
+	if o.Chat != "" {
+		return talking(j, m, tok, o)
+	}
+
 	prompt, err := tok.Encode(o.Prompt, tokenizer.EncodeOptions{})
 	if err != nil {
 		return nil, err
@@ -80,7 +105,6 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 		return nil, err
 	}
 
-	o.Seed = j.Seed
 	out := j.Stream()
 	fmt.Fprint(out, o.Prompt)
 	r, err := m.GenerateText(j.Ctx, tok, o.Prompt, lm.TextOptions{
@@ -91,10 +115,20 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 		return nil, err
 	}
 
-	ended := len(r.IDs) > 0 && slices.Contains(m.StopTokens(), r.IDs[len(r.IDs)-1])
-	if len(r.IDs) < o.MaxTokens && !ended {
-		j.Note("ended after %d tokens: the model has %d positions", len(r.IDs), m.Config().MaxPositions)
+	o.Stop = m.StopTokens()
+	remarkEnd(j, m, r, o)
+	if len(r.IDs) == 1 && slices.Contains(o.Stop, r.IDs[0]) {
+		name, _ := tok.Token(r.IDs[0])
+		j.Note("the model ended at once with %s; instruct models want --chat", name)
 	}
 
 	return generateReport{Generated: *r, Experts: answers}, nil
+}
+
+// remarkEnd says why a text ended where it did, if neither the model nor the user wanted that.
+func remarkEnd(j *cli.Job, m *openmodel.Model, r *lm.Generated, o GenerateOptions) {
+	ended := len(r.IDs) > 0 && slices.Contains(o.Stop, r.IDs[len(r.IDs)-1])
+	if len(r.IDs) < o.MaxTokens && !ended {
+		j.Note("ended after %d tokens: the model has %d positions", len(r.IDs), m.Config().MaxPositions)
+	}
 }

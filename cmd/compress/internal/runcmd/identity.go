@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
@@ -200,6 +201,12 @@ func named(texts []string, dir string) []string {
 			if beside != "" && !filepath.IsAbs(path) {
 				if _, err := os.Stat(path); err != nil {
 					path = filepath.Join(beside, path)
+				}
+			}
+
+			if dir, ok := hub.Find(p); ok {
+				if _, err := os.Stat(path); err != nil {
+					path = dir // a model by its name on the hub
 				}
 			}
 

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/editevalcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/evalcmd"
 	"github.com/modelcompress/compress/editeval/task"
+	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/merge"
@@ -211,6 +212,9 @@ func (j *job) configure(c *cobra.Command) {
 }
 
 func missing(path string) bool {
-	_, err := os.Stat(path)
-	return err != nil
+	if _, err := os.Stat(path); err == nil {
+		return false
+	}
+	_, named := hub.Find(path)
+	return !named
 }
