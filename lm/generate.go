@@ -65,7 +65,8 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 	defer s.Close()
 
 	pick := sampler{
-		temperature: o.Temperature, topK: o.TopK, topP: o.TopP, minP: o.MinP, penalty: o.RepetitionPenalty, seed: o.Seed,
+		penalty: o.RepetitionPenalty, temperature: o.Temperature, topK: o.TopK, topP: o.TopP, minP: o.MinP,
+		seed: o.Seed,
 	}
 	var out []int32
 	next := prompt

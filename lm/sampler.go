@@ -8,7 +8,8 @@ import (
 	"github.com/modelcompress/compress/internal/rng"
 )
 
-// sampler chooses the next token from logits. Each limit sees what those before it have left, in the order of the fields.
+// sampler chooses the next token from logits. Each limit sees what those before it have left, in the order of the
+// fields.
 type sampler struct {
 	penalty     float64 // of tokens that were there before; 0 or 1: none
 	temperature float64 // 0: always the most likely token

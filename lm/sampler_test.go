@@ -82,7 +82,9 @@ func TestSamplerDefinitions(t *testing.T) {
 			sampler{temperature: 1, topK: 2}, nil, logs(.2, .4, .2, .2), map[int32]float64{0: .2, 1: .4, 2: .2, 3: .2},
 		},
 		"top-p reached by the first": {sampler{temperature: 1, topP: .39}, nil, five, map[int32]float64{0: 1}},
-		"top-p":                      {sampler{temperature: 1, topP: .71}, nil, five, map[int32]float64{0: 8. / 17, 1: 6. / 17, 2: 3. / 17}},
+		"top-p": {
+			sampler{temperature: 1, topP: .71}, nil, five, map[int32]float64{0: 8. / 17, 1: 6. / 17, 2: 3. / 17},
+		},
 		// .4 of .85 is .47, with .3 it is .82
 		"top-p of what top-k leaves": {
 			sampler{temperature: 1, topK: 3, topP: .82}, nil, five, map[int32]float64{0: 4. / 7, 1: 3. / 7},
@@ -127,8 +129,8 @@ func TestSamplerDefinitions(t *testing.T) {
 	}
 }
 
-// TestSamplerOracle: what transformers' logits processors leave of random logits, with the same probabilities. The cases
-// are made by testdata/sampling.py.
+// TestSamplerOracle: what transformers' logits processors leave of random logits, with the same probabilities. The
+// cases are made by testdata/sampling.py.
 func TestSamplerOracle(t *testing.T) {
 	text, err := os.ReadFile("testdata/sampling.json")
 	if err != nil {

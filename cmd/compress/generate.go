@@ -19,8 +19,8 @@ func generateCmd(a *cli.App) *cobra.Command {
 			"sampled, and the same --seed gives the same text.\n\n" +
 			"The prompt is taken as it stands, unless --chat puts it into the model's own chat template, as instruct " +
 			"models want it. --chat with a file answers every message of the user in it that has no answer; alone, " +
-			"without a prompt, it answers what is typed, line by line. An answer ends at the end tokens of the model, " +
-			"of the tokenizer and of the template.\n\n" +
+			"without a prompt, it answers what is typed, line by line. An answer ends at the end tokens of the " +
+			"model, of the tokenizer and of the template.\n\n" +
 			"Sampling is that of transformers, in its order: repetition penalty, temperature, top-k, top-p, min-p.",
 		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8\n" +
 			"compress generate SmolLM2-135M-Instruct --chat --system 'Be brief.' --prompt 'Who are you?'\n" +
@@ -48,8 +48,8 @@ func generateCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Prompt, "prompt", "", "`TEXT` text to continue")
 	f.StringVar(&o.Chat, "chat", "",
-		"`FILE` apply the chat template; to the prompt, to a conversation in a JSON or JSONL file, or without both to the "+
-			"lines of stdin")
+		"`FILE` apply the chat template; to the prompt, to a conversation in a JSON or JSONL file, or without both to "+
+			"the lines of stdin")
 	f.Lookup("chat").NoOptDefVal = modelcmd.Terminal
 	f.StringVar(&o.System, "system", "", "`TEXT` system message of the chat")
 	f.IntVar(&o.MaxTokens, "max-tokens", 64, "`N` tokens to generate at most")

@@ -48,9 +48,9 @@ func root(a *cli.App) *cobra.Command {
 			"it sets weights to zero (pruning), merges models, trains and merges LoRA adapters, changes single " +
 			"facts, and measures what each of these costs in perplexity and on benchmark tasks.\n\n" +
 			"It reads mergekit's recipes, PEFT's adapters and lm-evaluation-harness' task files, and what it writes " +
-			"loads in transformers and PEFT. It is one program that needs no Python, and no network but for pull, and runs " +
-			"on the CPU or on an NVIDIA GPU. Inputs are never changed, outputs appear when they are complete, and the same " +
-			"command with the same seed gives the same bytes.\n\n" +
+			"loads in transformers and PEFT. It is one program that needs no Python, and no network but for pull, " +
+			"and runs on the CPU or on an NVIDIA GPU. Inputs are never changed, outputs appear when they are " +
+			"complete, and the same command with the same seed gives the same bytes.\n\n" +
 			"compress VERB --help explains a verb and its flags; compress demo tries everything in a minute.",
 		Example: "compress prune MODEL --calib text.txt --sparsity 0.5 --ppl test.txt --out pruned\n" +
 			"compress merge recipe.yaml --out merged\n" +

@@ -51,8 +51,8 @@ func ReadMessages(text []byte) ([]Message, error) {
 	return list, nil
 }
 
-// readValue reads one value of a file, and reports whether it is a whole conversation. With an error, list has the messages
-// before the one that is wrong.
+// readValue reads one value of a file, and reports whether it is a whole conversation. With an error, list has the
+// messages before the one that is wrong.
 func readValue(value json.RawMessage) (list []Message, whole bool, err error) {
 	var raw []json.RawMessage
 	if json.Unmarshal(value, &raw) != nil {

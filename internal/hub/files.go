@@ -102,7 +102,8 @@ func (m *Model) add(list []entry) error {
 
 		switch {
 		case !inside(f.Path):
-			return fmt.Errorf("%w: the name %.200q, which leads out of a folder or is none of a file", ErrAnswer, f.Path)
+			return fmt.Errorf("%w: the name %.200q, which leads out of a folder or is none of a file", ErrAnswer,
+				f.Path)
 		case f.Size < 0:
 			return fmt.Errorf("%w: %s has %d bytes", ErrAnswer, f.Path, f.Size)
 		case !isHex(f.Sum, want):
@@ -140,7 +141,8 @@ func (m *Model) apart() error {
 // inside reports whether a server's name for a file stays in the folder that it is written to, and is none of the names
 // under which files are downloaded.
 func inside(name string) bool {
-	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || path.Clean(name) != name || !filepath.IsLocal(name) {
+	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || path.Clean(name) != name ||
+		!filepath.IsLocal(name) {
 		return false
 	}
 	for p := range strings.SplitSeq(name, "/") {
@@ -176,7 +178,8 @@ func (c *Client) at(kind, id, what, revision string, file ...string) *url.URL {
 }
 
 // Choose takes the files whose paths fit a pattern of include (all, if there is none) and none of exclude: * and ? fit
-// any characters, slashes too, [ab] and [!ab] one of some, as in hf download. A pattern that ends in a slash is a folder.
+// any characters, slashes too, [ab] and [!ab] one of some, as in hf download. A pattern that ends in a slash is
+// a folder.
 func (m *Model) Choose(include, exclude []string) (files []File) {
 	fits := func(patterns []string, f File) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool {

@@ -97,7 +97,8 @@ func TestPullIntoCache(t *testing.T) {
 		}
 	}
 
-	if ref, err := os.ReadFile(filepath.Join(cache, "models--a--b/refs/main")); err != nil || string(ref) != hubtest.Commit {
+	ref, err := os.ReadFile(filepath.Join(cache, "models--a--b/refs/main"))
+	if err != nil || string(ref) != hubtest.Commit {
 		t.Errorf("ref %q, %v", ref, err)
 	}
 	if len(h.Leaked) > 0 {
@@ -114,8 +115,8 @@ func TestPullIntoCache(t *testing.T) {
 	}
 }
 
-// Half a file is gone on with from where it ends, in the same call and in the next one; a file of a folder that is there
-// is compared, and never replaced.
+// Half a file is gone on with from where it ends, in the same call and in the next one; a file that is in the folder
+// already is compared, and never replaced.
 func TestPullGoesOn(t *testing.T) {
 	h := hubtest.New(t)
 	c := client(t, h, "")
@@ -230,8 +231,10 @@ func TestPullRefuses(t *testing.T) {
 		want   error
 		says   string
 	}{
-		"no access":      {"/revision/", status(401), ErrNoAccess, "401 Unauthorized"},
-		"no permission":  {"/resolve/", status(403, "X-Error-Message", "ask the authors"), ErrNoAccess, "ask the authors"},
+		"no access": {"/revision/", status(401), ErrNoAccess, "401 Unauthorized"},
+		"no permission": {
+			"/resolve/", status(403, "X-Error-Message", "ask the authors"), ErrNoAccess, "ask the authors",
+		},
 		"no model":       {"/revision/", status(404), ErrUnknown, "404 Not Found"},
 		"no file":        {"/resolve/", status(404), ErrUnknown, "config.json"},
 		"busy too long":  {"/revision/", status(429, "Retry-After", "9999"), ErrBusy, "asks to wait 2h46m39s"},
@@ -386,7 +389,8 @@ func TestGlob(t *testing.T) {
 		}
 		return list
 	}
-	if got := names(m.Choose([]string{"onnx/", "*.json"}, []string{"a*"})); !slices.Equal(got, []string{"onnx/m.onnx"}) {
+	got := names(m.Choose([]string{"onnx/", "*.json"}, []string{"a*"}))
+	if !slices.Equal(got, []string{"onnx/m.onnx"}) {
 		t.Errorf("%q", got)
 	}
 	if files, n := m.Needed(); n != 2 || !slices.Equal(names(files), []string{"a.json", "w.safetensors"}) {
@@ -431,7 +435,8 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
-	if _, err := NewClient(Endpoint, "two\nlines"); !errors.Is(err, ErrNoAccess) || strings.Contains(err.Error(), "two") {
+	_, err := NewClient(Endpoint, "two\nlines")
+	if !errors.Is(err, ErrNoAccess) || strings.Contains(err.Error(), "two") {
 		t.Error(err)
 	}
 }

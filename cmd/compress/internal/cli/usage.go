@@ -107,7 +107,7 @@ var flagGroups = []struct {
 	}},
 	{title: "Compute", names: []string{
 		"device", "threads", "fast", "memory", "hessian-memory", "in-memory", "batch-size", "micro-batch", "cache",
-		"workers",
+		"workers", "parallel",
 	}},
 	{title: "Other machines", names: []string{
 		"cluster", "cluster-login", "cluster-creds", "cluster-nkey", "cluster-ca", "cluster-cert", "cluster-key",

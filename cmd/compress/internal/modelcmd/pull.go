@@ -40,7 +40,8 @@ const mostAtOnce = 32
 // CheckPull looks at a name and the flags.
 func CheckPull(text string, o PullOptions) error {
 	if _, ok := hub.Parse(text); !ok {
-		return cli.Usagef("%.200q is no name of a model on the hub (HINT: want owner/name or owner/name@revision)", text)
+		return cli.Usagef("%.200q is no name of a model on the hub (HINT: want owner/name or owner/name@revision)",
+			text)
 	}
 	if o.AtOnce < 1 || o.AtOnce > mostAtOnce {
 		return cli.Usagef("--parallel %d: want 1 to %d", o.AtOnce, mostAtOnce)
