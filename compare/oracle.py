@@ -86,6 +86,8 @@ families = {
     "deepseek_v2": ("DeepseekV2", with_(deep, q_lora_rank=None, topk_method="group_limited_greedy", n_routed_experts=8,
                                         routed_scaling_factor=2.0, rope_parameters=rope())),
     "deepseek_v3": ("DeepseekV3", with_(deep, q_lora_rank=10, routed_scaling_factor=2.5, rope_parameters=deepyarn)),
+    "glm4_moe_lite": ("Glm4MoeLite", with_(deep, q_lora_rank=10, n_routed_experts=6, n_group=1, topk_group=1, v_head_dim=14, hidden_size=20, routed_scaling_factor=1.8,
+                                           mlp_layer_types=["dense", "sparse"], rope_parameters=rope(1e6))),
     "gpt_oss": ("GptOss", with_(head_dim=8, num_local_experts=4, num_experts_per_tok=2, intermediate_size=8, sliding_window=6,
                                 swiglu_limit=2.0, rope_parameters=dict(yarn, truncate=False))),
 }
@@ -139,6 +141,8 @@ variants = {
     "deepseek_v3-noq": ("DeepseekV3", with_(deep, q_lora_rank=None, v_head_dim=12, norm_topk_prob=False, n_group=1, topk_group=1,
                                             attention_bias=True, rope_interleave=False, tie_word_embeddings=True,
                                             rope_parameters=rope())),
+    "glm4_moe_lite-yarn": ("Glm4MoeLite", with_(deep, q_lora_rank=None, mlp_layer_types=["sparse", "sparse"], norm_topk_prob=False,
+                                                attention_bias=True, rope_interleave=False, rope_parameters=deepyarn)),
     "gpt_oss-full": ("GptOss", with_(head_dim=4, num_local_experts=6, num_experts_per_tok=3, intermediate_size=10, num_hidden_layers=3,
                                      sliding_window=5, num_key_value_heads=4, rope_parameters=rope(15e4))),
 }

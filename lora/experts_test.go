@@ -23,7 +23,7 @@ func TestLostExperts(t *testing.T) {
 	query := adapter.Module{Path: "model.layers.0.self_attn.q_proj", Expert: -1}
 	lost := []string{
 		"qwen2_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss", "granitemoe", "granitemoeshared",
-		"granitemoehybrid",
+		"granitemoehybrid", "glm4_moe_lite",
 	}
 	for _, name := range arch.Known() {
 		table, err := arch.Lookup(name)

@@ -304,6 +304,7 @@ func (r *configReader) mlp(c *Config) {
 	for l := range c.Mixture {
 		c.Mixture[l] = (l+1)%max(step, 1) == 0 && l >= first && !slices.Contains(dense, l)
 	}
+	r.mlpTypes(c)
 }
 
 // Activation names an element-wise function of the MLP.

@@ -102,6 +102,28 @@ func (r *configReader) routing(c *Config) {
 	}
 }
 
+// mlpTypes reads which blocks are mixtures from a list, which overrides the other rules.
+func (r *configReader) mlpTypes(c *Config) {
+	if !r.has("mlp_types") {
+		return
+	}
+
+	key := r.key("mlp_types")
+	types := r.strings(key)
+	if types != nil && len(types) != c.Layers {
+		r.fail(key, "%d entries for %d layers", len(types), c.Layers)
+		return
+	}
+
+	for l, name := range types {
+		if name != "dense" && name != "sparse" {
+			r.fail(key, "layer %d: unknown type %.60q; known: dense, sparse", l, name)
+			return
+		}
+		c.Mixture[l] = name == "sparse"
+	}
+}
+
 // rotations works out which block has which rotation.
 func (r *configReader) rotations(c *Config, local *Rope) {
 	c.RopeOf = make([]int, c.Layers)

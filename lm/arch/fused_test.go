@@ -65,8 +65,8 @@ func TestSplitAndFuse(t *testing.T) {
 		}
 	}
 
-	if mixtures != 11 {
-		t.Errorf("%d architectures have a fused layout, not 11", mixtures)
+	if mixtures != 12 {
+		t.Errorf("%d architectures have a fused layout, not 12", mixtures)
 	}
 }
 

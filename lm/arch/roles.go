@@ -142,7 +142,7 @@ func Fields() []string {
 		"multi_query", "grouped_kv", "parallel_norms",
 		"q_rank", "kv_rank", "nope_dim", "rope_dim", "v_dim", "latent_eps",
 		"experts", "top_k", "norm_top_k", "expert_inner", "shared_inner", "shared_experts", "sparse_step",
-		"dense_layers", "dense_first", "groups", "top_groups", "group_method", "routed_scale",
+		"dense_layers", "dense_first", "mlp_types", "groups", "top_groups", "group_method", "routed_scale",
 		"gate_alpha", "gate_limit",
 	}
 }
