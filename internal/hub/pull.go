@@ -28,8 +28,8 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
-// partEnding is that of files that are not complete. It is the one of huggingface_hub, which goes on with what this
-// program has begun, and the other way round.
+// partEnding is that of files that are not complete. It is the one of huggingface_hub, whose programs leave
+// such files alone or go on with them.
 const partEnding = ".incomplete"
 
 // Place is where the files of a model go.
