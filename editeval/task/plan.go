@@ -40,17 +40,6 @@ type PlanModel struct {
 	Adapter string `yaml:"adapter" json:"adapter,omitempty"` // folder of an adapter that acts on it; "": none
 }
 
-// DecodeYAML reads a path, or a mapping.
-func (m *PlanModel) DecodeYAML(r *strictyaml.Reader, n *strictyaml.Node) {
-	if n.Kind == strictyaml.Scalar {
-		m.Path = n.Text
-		return
-	}
-
-	type plain PlanModel // without this method
-	r.Decode(n, "a model", (*plain)(m))
-}
-
 // maxPlan bounds the file of a plan.
 const maxPlan = 1 << 20
 
@@ -85,6 +74,7 @@ func ParsePlan(file string, text []byte) (*Plan, error) {
 	if err == nil {
 		r := src.NewReader()
 		if n := r.Only(src, "a plan"); n != nil {
+			spellOut(n.Get("models"))
 			r.Decode(n, "a plan", p)
 		}
 		err = r.Err()
@@ -98,6 +88,20 @@ func ParsePlan(file string, text []byte) (*Plan, error) {
 	}
 
 	return p, nil
+}
+
+// spellOut makes mappings of the models that are given by their path alone.
+func spellOut(models *strictyaml.Node) {
+	if models == nil {
+		return
+	}
+
+	for i, n := range models.Items {
+		if n.Kind == strictyaml.Scalar {
+			path := strictyaml.Entry{Place: n.Place, Key: "path", Value: n}
+			models.Items[i] = &strictyaml.Node{Place: n.Place, Kind: strictyaml.Map, Entries: []strictyaml.Entry{path}}
+		}
+	}
 }
 
 // plainName is what the name of a model may be: it becomes that of a folder.

@@ -96,9 +96,15 @@ func (o options) make(seed uint64) *made {
 		Arch: &arch.Arch{Norm: arch.RMS}, Hidden: 12, EmbedDim: 12, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 4,
 		Inner: 10, Eps: 1e-5, Activation: arch.SiLU, AttnScales: []float32{0.5}, Windows: []int{0},
 		Rope: &arch.Rope{Type: "default", Dim: 4, Theta: 100, MaxPositions: 64}, Mixture: []bool{false},
+		ResidualScale: 1, LogitScale: 1, RoutedScale: 1, RopeOf: slices.Repeat([]int{-1}, 4),
 	}
 	if o.change != nil {
 		o.change(c)
+	}
+	c.QKNorm = c.Arch.QKNorm
+	if c.Rope != nil {
+		c.Ropes = []*arch.Rope{c.Rope}
+		clear(c.RopeOf)
 	}
 
 	m := &made{c: c, b: NewBlock(0, c), random: rand.New(rand.NewPCG(seed, 7))}

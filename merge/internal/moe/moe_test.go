@@ -445,7 +445,7 @@ recipe.yaml:4:15: architecture must be one of mixtral, qwen, qwen3: mixtures of 
 		"missing": {
 			"base_model: base\ngate_mode: random\nexperts: [{source_model: sums}, {source_model: nowhere}]\n",
 			"model not found: nowhere (tried " + filepath.Join(nano,
-				"nowhere") + " and the hub's cache; nothing is downloaded)",
+				"nowhere") + " and the hub's cache)",
 		},
 	} {
 		config, err := Parse("recipe.yaml", []byte(c.text))
