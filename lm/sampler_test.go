@@ -94,7 +94,9 @@ func TestSamplerDefinitions(t *testing.T) {
 		"min-p after the temperature": {sampler{temperature: .5, minP: .6}, nil, five, map[int32]float64{0: 1}},
 		// ln .25 · 2 = ln .0625 for a token that was there, twice or once
 		"penalty of a negative logit": {
-			sampler{temperature: 1, penalty: 2}, []int32{0, 0}, logs(.25, .25),
+			sampler{temperature: 1, penalty: 2},
+			[]int32{0, 0},
+			logs(.25, .25),
 			map[int32]float64{0: .2, 1: .8},
 		},
 		// ln 4 / 2 = ln 2

@@ -344,7 +344,8 @@ func TestNamesOfFiles(t *testing.T) {
 	}
 
 	for _, e := range []entry{
-		{Type: "file", Path: "a", OID: "xyz"}, {Type: "file", Path: "a", Size: -1, OID: strings.Repeat("0", 40)},
+		{Type: "file", Path: "a", OID: "xyz"},
+		{Type: "file", Path: "a", Size: -1, OID: strings.Repeat("0", 40)},
 		{Type: "file", Path: "a", OID: strings.Repeat("A", 40)},
 	} {
 		if err := (&Model{}).add([]entry{e}); !errors.Is(err, ErrAnswer) {

@@ -246,23 +246,31 @@ func TestConfigFaults(t *testing.T) {
 			"mlp_only_layers: 2 is not one of 2 blocks",
 		},
 		"groups of experts": {
-			llama(map[string]any{"model_type": "glm4_moe", "n_routed_experts": 8, "n_group": 3, "topk_group": 1,
-				"num_experts_per_tok": 2}),
+			llama(map[string]any{
+				"model_type": "glm4_moe", "n_routed_experts": 8, "n_group": 3, "topk_group": 1,
+				"num_experts_per_tok": 2,
+			}),
 			"n_group: 8 experts do not make 3 equal groups",
 		},
 		"too few experts in groups": {
-			llama(map[string]any{"model_type": "deepseek_v3", "n_routed_experts": 8, "n_group": 4, "topk_group": 1,
-				"num_experts_per_tok": 3, "num_key_value_heads": nil}),
+			llama(map[string]any{
+				"model_type": "deepseek_v3", "n_routed_experts": 8, "n_group": 4, "topk_group": 1,
+				"num_experts_per_tok": 3, "num_key_value_heads": nil,
+			}),
 			"topk_group: 1 of 4 groups of 2 experts do not hold 3",
 		},
 		"groups of one expert": {
-			llama(map[string]any{"model_type": "glm4_moe", "n_routed_experts": 4, "n_group": 4, "topk_group": 2,
-				"num_experts_per_tok": 2}),
+			llama(map[string]any{
+				"model_type": "glm4_moe", "n_routed_experts": 4, "n_group": 4, "topk_group": 2,
+				"num_experts_per_tok": 2,
+			}),
 			"n_group: 4: a group needs two experts",
 		},
 		"way to choose experts": {
-			llama(map[string]any{"model_type": "deepseek_v2", "topk_method": "best", "num_experts_per_tok": 2,
-				"num_key_value_heads": nil}),
+			llama(map[string]any{
+				"model_type": "deepseek_v2", "topk_method": "best", "num_experts_per_tok": 2,
+				"num_key_value_heads": nil,
+			}),
 			`topk_method: unknown method "best"; known: greedy, group_limited_greedy`,
 		},
 		"odd rotated channels of latent attention": {
