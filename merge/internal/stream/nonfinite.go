@@ -15,21 +15,38 @@ var ErrUndefined = errors.New("the merge method cannot take values that are not 
 
 // check refuses what was counted, unless it is allowed.
 func (e *engine) check(items []*run) error {
-	for _, r := range items {
-		for i := range r.bad {
-			n := &r.bad[i]
-			if n.NaN+n.Inf == 0 {
-				continue
-			}
+	if e.o.AllowNonFinite {
+		return nil
+	}
 
-			n.Tensor, n.Model = r.Tensor.Name, r.Models[i]
-			if !e.o.AllowNonFinite {
-				return *n
-			}
+	for _, r := range items {
+		if err := r.refused(); err != nil {
+			return err
 		}
 	}
 
 	return nil
+}
+
+// refused is the error about the first input of a tensor in which a value that is not finite was counted.
+func (r *run) refused() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, n := range r.bad {
+		if n.NaN+n.Inf > 0 {
+			return r.named(i)
+		}
+	}
+
+	return nil
+}
+
+// named is what was counted in one of the inputs, with its tensor and model. Counts are given their names in copies,
+// since writers and the driver of the group both look at them.
+func (r *run) named(input int) NonFinite {
+	n := r.bad[input]
+	n.Tensor, n.Model = r.Tensor.Name, r.Models[input]
+	return n
 }
 
 // note reports what was counted in the inputs of tensors and in what became of them.
@@ -49,8 +66,7 @@ func (r *run) lost() []NonFinite {
 			continue
 		}
 
-		n.Tensor = r.Tensor.Name
-		n.Model = r.Models[i]
+		n = r.named(i)
 		n.Output = r.out
 		if r.Raw != nil {
 			n.Output = n.NaN + n.Inf // copied as they are
@@ -92,8 +108,9 @@ func (r *run) undefined(err error) error {
 		return err
 	}
 
-	for _, n := range r.bad {
+	for i, n := range r.bad {
 		if n.NaN+n.Inf > 0 {
+			n = r.named(i)
 			cols := r.Tensor.Cols()
 			return fmt.Errorf("tensor %q of %s: %d NaN and %d infinite values, the first at row %d, column %d: %w",
 				n.Tensor, n.Model, n.NaN, n.Inf, n.First/cols, n.First%cols, ErrUndefined)

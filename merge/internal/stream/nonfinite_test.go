@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -54,6 +55,40 @@ func TestLostNonFinite(t *testing.T) {
 		if len(r.NonFinite) != len(c.want) || len(c.want) == 1 && r.NonFinite[0] != c.want[0] {
 			t.Errorf("%s: %+v, want %+v", name, r.NonFinite, c.want)
 		}
+	}
+}
+
+// TestRefusedIsNotWritten: the last chunk of a tensor can be written before the driver of its group has looked at what
+// was counted. The tensor is not reported as written then, or a journal would take it for one that needs no look.
+func TestRefusedIsNotWritten(t *testing.T) {
+	for _, allow := range []bool{false, true} {
+		ctx, fail := context.WithCancelCause(t.Context())
+		told := false
+		e := &engine{ctx: ctx, fail: fail, o: Options{
+			AllowNonFinite: allow, Written: func(string) error { told = true; return nil },
+		}}
+		r := &run{Item: broken(t, 2, nil), bad: []NonFinite{{NaN: 1, First: 1}, {}}}
+		r.left.Store(4)
+		e.written(chunk{item: r, data: make([]byte, 4)})
+
+		err := context.Cause(ctx)
+		var found NonFinite
+		if told != allow || errors.As(err, &found) == allow || !allow && (found.Tensor != "w" || found.Model != "m") {
+			t.Errorf("allowed %v: reported as written: %v, error %v", allow, told, err)
+		}
+		fail(nil)
+	}
+}
+
+// TestNamedInCopies: the driver and a writer may look at the same counts, so neither changes them (-race).
+func TestNamedInCopies(t *testing.T) {
+	e := &engine{}
+	r := &run{Item: broken(t, 2, nil), bad: []NonFinite{{NaN: 1, First: 1}, {}}}
+	if err := e.check([]*run{r}); !errors.Is(err, ErrNonFinite) {
+		t.Error(err)
+	}
+	if n := r.bad[0]; n.Tensor != "" || n.Model != "" {
+		t.Errorf("counts got names: %+v", n)
 	}
 }
 

@@ -363,6 +363,13 @@ func (e *engine) written(c chunk) {
 		return
 	}
 
+	// Where the inputs are looked at while they are merged, the driver refuses them after the last block, which may be
+	// after the last chunk is written. A tensor that a journal takes for finished would not be looked at again.
+	if err := e.check([]*run{c.item}); err != nil {
+		e.fail(err)
+		return
+	}
+
 	e.mu.Lock()
 	defer e.mu.Unlock()
 

@@ -97,15 +97,16 @@ func oneLine(err error) string {
 	return text + " (HINT: " + hint + ")"
 }
 
-// groups are what the flag library says about flags that belong together, and how that is said here.
+// groups are what the flag library says about flags that belong together, with what is said here before and after
+// their names, and between them.
 var groups = []struct {
-	form *regexp.Regexp
-	text string
+	form                   *regexp.Regexp
+	before, between, after string
 }{
-	{regexp.MustCompile(`^at least one of the flags in the group \[(\S+) (\S+)\] is required$`), "give --$1 or --$2"},
+	{regexp.MustCompile(`^at least one of the flags in the group \[(.+)\] is required$`), "give ", " or ", ""},
 	{
-		regexp.MustCompile(`^if any flags in the group \[(\S+) (\S+)\] are set none of the others can be.*$`),
-		"--$1 and --$2 exclude each other",
+		regexp.MustCompile(`^if any flags in the group \[.+\] are set none of the others can be; \[(.+)\] were all set$`),
+		"", " and ", " exclude each other",
 	},
 }
 
@@ -115,7 +116,10 @@ var missingFlags = regexp.MustCompile(`^required flag\(s\) "(.+)" not set$`)
 // plainer words what the flag library says about the flags of a command.
 func plainer(c *cobra.Command, text string) string {
 	for _, g := range groups {
-		text = g.form.ReplaceAllString(text, g.text)
+		if names := g.form.FindStringSubmatch(text); names != nil {
+			flags := strings.Fields(names[1])
+			return g.before + "--" + strings.Join(flags, g.between+"--") + g.after
+		}
 	}
 
 	found := missingFlags.FindStringSubmatch(text)
