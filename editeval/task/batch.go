@@ -164,10 +164,14 @@ func OpenBatch(p *Plan, out string, o BatchOptions) (*Batch, error) {
 	}
 
 	if err := stage.Vacant(final, nil); err != nil {
-		if o.Resume && errors.Is(err, stage.ErrExists) {
+		switch {
+		case !errors.Is(err, stage.ErrExists):
+			return nil, err
+		case o.Resume:
 			return nil, fmt.Errorf("%s: %w", out, ErrFinishedBatch)
+		default: // whose hint is about replacing, which a batch never does
+			return nil, failure.Hinted(err, "choose another --out")
 		}
-		return nil, err
 	}
 
 	b := &Batch{plan: p, o: o, final: final}
@@ -347,7 +351,8 @@ func (b *Batch) Run(ctx context.Context, u Unit, m *BatchModel) (reused bool, er
 		return false, err
 	}
 
-	f, err := OpenFolder(b.folder(u), FolderOptions{Resume: true, Samples: true})
+	// Results that cannot be read do not count as done, and are replaced.
+	f, err := OpenFolder(b.folder(u), FolderOptions{Resume: true, Overwrite: true, Samples: true})
 	if err != nil {
 		return false, err
 	}
