@@ -109,7 +109,7 @@ func Assemble(j *cli.Job, o Options, handle jobs.Handler) (_ *Crew, err error) {
 func Connect(j *cli.Job, o Options, say func(format string, args ...any)) (_ *jobs.Conn, server *jobs.Server,
 	err error,
 ) {
-	const own = "the coordinator's own worker"
+	const own = "of the coordinator" // as in: worker of the coordinator: a measurement failed
 	co := jobs.Options{URL: o.Where.Cluster, Access: o.Where.Access, Name: own, Events: jobs.Events{
 		Lost: func(err error) { say("the cluster does not answer (%s); waiting for it", told(err)) },
 		Back: func() { say("the cluster is back; going on") },
