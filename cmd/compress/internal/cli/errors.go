@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -105,7 +106,7 @@ var groups = []struct {
 }{
 	{regexp.MustCompile(`^at least one of the flags in the group \[(.+)\] is required$`), "give ", " or ", ""},
 	{
-		regexp.MustCompile(`^if any flags in the group \[.+\] are set none of the others can be; \[(.+)\] were all set$`),
+		regexp.MustCompile(`^if any flags in the group \[(.+)\] are set none of the others can be; \[(.+)\] were all set$`),
 		"", " and ", " exclude each other",
 	},
 }
@@ -117,7 +118,10 @@ var missingFlags = regexp.MustCompile(`^required flag\(s\) "(.+)" not set$`)
 func plainer(c *cobra.Command, text string) string {
 	for _, g := range groups {
 		if names := g.form.FindStringSubmatch(text); names != nil {
-			flags := strings.Fields(names[1])
+			// Of those that exclude each other the ones that are set, in the order of the group.
+			flags := slices.DeleteFunc(strings.Fields(names[1]), func(flag string) bool {
+				return len(names) > 2 && !slices.Contains(strings.Fields(names[2]), flag)
+			})
 			return g.before + "--" + strings.Join(flags, g.between+"--") + g.after
 		}
 	}
