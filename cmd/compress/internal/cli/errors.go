@@ -106,7 +106,8 @@ var groups = []struct {
 }{
 	{regexp.MustCompile(`^at least one of the flags in the group \[(.+)\] is required$`), "give ", " or ", ""},
 	{
-		regexp.MustCompile(`^if any flags in the group \[(.+)\] are set none of the others can be; \[(.+)\] were all set$`),
+		regexp.MustCompile(`^if any flags in the group \[(.+)\] are set none of the others can be; ` +
+			`\[(.+)\] were all set$`),
 		"", " and ", " exclude each other",
 	},
 }
