@@ -71,8 +71,8 @@ func (o *FolderOptions) Validate() error {
 	case o.Batch < 0 || o.Texts < 0 || o.StatsTokens < 0:
 		return fmt.Errorf("%w: batch, texts and tokens of statistics must not be negative", ErrOptions)
 	case o.Batch > 1 && !Batches(o.Method):
-		return failure.Hinted(fmt.Errorf("%w: a batch of %d: %s writes one fact at a time", ErrOptions, o.Batch, o.Method),
-			"leave --batch out, or choose a --method that writes several at once, such as memit")
+		err := fmt.Errorf("%w: a batch of %d: %s writes one fact at a time", ErrOptions, o.Batch, o.Method)
+		return failure.Hinted(err, "leave --batch out, or choose a --method that writes several at once, such as memit")
 	}
 	_, err := find(o.Method)
 	return err
