@@ -22,14 +22,19 @@ func TestReadMessages(t *testing.T) {
 	}
 
 	for text, says := range map[string]string{
-		"": "there are no messages", "[]": "there are no messages", "{": "byte", "3": "role and content",
-		`[{"role": "user"}]`:                                           "message 1: want an object with role and content",
-		`{"role": "user", "content": null}`:                            "no text",
-		`{"role": "", "content": "x"}`:                                 "role",
-		`{"role": "user", "content": 3}`:                               "no text",
-		`[[]]`:                                                         "role",
-		`{"messages": []} {"messages": []}`:                            "several",
-		`[{"role":"user","content":"a"}] [3]`:                          "several",
+		"":   "there are no messages",
+		"[]": "there are no messages",
+		"{":  "byte",
+		"3":  "role and content",
+
+		`[{"role": "user"}]`:                  "message 1: want an object with role and content",
+		`{"role": "user", "content": null}`:   "no text",
+		`{"role": "", "content": "x"}`:        "role",
+		`{"role": "user", "content": 3}`:      "no text",
+		`[[]]`:                                "role",
+		`{"messages": []} {"messages": []}`:   "several",
+		`[{"role":"user","content":"a"}] [3]`: "several",
+
 		`{"role": "user", "content": [{"type": "image", "url": "x"}]}`: `type "image"`,
 		strings.Repeat(`{"role":"user","content":""}`, 10_001):         "more than",
 	} {
