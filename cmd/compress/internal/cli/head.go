@@ -3,6 +3,7 @@ package cli
 import (
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -53,15 +54,29 @@ func (j *Job) head() Head {
 // Flags are the values of all flags, by name, as reports have them.
 func (j *Job) Flags() map[string]any { return flagValues(j.verb) }
 
-// secret is a name and a password in the address of a cluster.
-var secret = regexp.MustCompile(`(://)[^/@\s]*@`)
+// secret is a name and a password in the address of a cluster: all up to the last @ of the host, as the password may
+// hold others.
+var secret = regexp.MustCompile(`(://)[^/,\s]*@`)
+
+// clusterFlag takes addresses, which may lack their scheme.
+const clusterFlag = "cluster"
+
+// bare is what [secret] is, of the addresses without a scheme in a value of [clusterFlag].
+var bare = regexp.MustCompile(`(^|,)(\s*)[^/,\s]*@`)
 
 // withoutSecrets is a command line as it may be kept.
 func withoutSecrets(args []string) []string {
 	list := make([]string, len(args))
 	for i, a := range args {
 		list[i] = secret.ReplaceAllString(a, "$1")
+
+		if i > 0 && args[i-1] == "--"+clusterFlag {
+			list[i] = bare.ReplaceAllString(list[i], "$1$2")
+		} else if value, ok := strings.CutPrefix(list[i], "--"+clusterFlag+"="); ok {
+			list[i] = "--" + clusterFlag + "=" + bare.ReplaceAllString(value, "$1$2")
+		}
 	}
+
 	return list
 }
 
@@ -85,6 +100,10 @@ func flagValue(f *pflag.Flag) any {
 	}
 
 	text := secret.ReplaceAllString(f.Value.String(), "$1")
+	if f.Name == clusterFlag {
+		text = bare.ReplaceAllString(text, "$1$2")
+	}
+
 	switch f.Value.Type() {
 	case "bool":
 		return text == "true"

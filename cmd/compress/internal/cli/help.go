@@ -212,6 +212,15 @@ func (a *App) corrected(c *cobra.Command, v Verb, args, more []string) string {
 // plainWord is a word that every shell takes as it stands.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
 
+// ShellLine writes the words of a command line so that a shell takes them apart again.
+func ShellLine(words []string) string {
+	list := make([]string, len(words))
+	for i, word := range words {
+		list[i] = quoted(word)
+	}
+	return strings.Join(list, " ")
+}
+
 // quoted is a word as a shell needs it.
 func quoted(word string) string {
 	if plainWord.MatchString(word) {

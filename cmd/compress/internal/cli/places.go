@@ -42,7 +42,12 @@ func changed(c *cobra.Command) (list []*pflag.Flag) {
 func inputs(c *cobra.Command, args []string) []string {
 	list := append([]string{}, args...)
 	for _, f := range changed(c) {
-		if f.Annotations[inputMark] != nil {
+		if f.Annotations[inputMark] == nil {
+			continue
+		}
+		if several, ok := f.Value.(pflag.SliceValue); ok {
+			list = append(list, several.GetSlice()...)
+		} else {
 			list = append(list, f.Value.String())
 		}
 	}
@@ -94,6 +99,8 @@ func (p Place) Target() (string, error) {
 
 	to, direct, err := safefile.Target(p.Path)
 	switch {
+	case errors.Is(err, unix.ENOTDIR):
+		return "", Usagef("--%s %s: there is no folder %s", p.Flag, p.Path, filepath.Dir(p.Path))
 	case err != nil:
 		return "", fmt.Errorf("--%s: %w", p.Flag, err)
 	case direct && p.Seeks:

@@ -39,11 +39,15 @@ func shorten(text string, most int) string {
 	}
 
 	hint := ""
-	if i := strings.LastIndex(text, " (HINT: "); i > most && len(text)-i <= most/2 {
+	if i := strings.LastIndex(text, " (HINT: "); i >= 0 && len(text)-i <= most/2 {
 		text, hint = text[:i], text[i:]
 	}
 
 	cut := most
+	if len(text) <= most { // with its hint it is too long, so that the text gives way
+		cut = most - len(hint)
+	}
+
 	for cut > 0 && !utf8.RuneStart(text[cut]) { // within a character
 		cut--
 	}

@@ -107,12 +107,11 @@ const summaryWidth = 110
 
 // next are command lines to go on with.
 func (r *Report) next(out string) []string {
-	dir := filepath.ToSlash(out)
+	b := builder{dir: out}
 	return []string{
-		"compress inspect " + dir + "/prune/found-50",
-		"compress generate " + dir + "/merge/" + mediated + " --prompt 'Long ago a proud crow' --max-tokens 24",
-		"compress prune " + dir + "/nano/base --calib " + dir + "/nano/text/calib.txt --seqlen 256 --sparsity 0.6 " +
-			"--out my-model",
+		b.step(0, "inspect @/prune/found-50").line(),
+		b.step(0, "generate @/merge/"+mediated).line() + " --prompt 'Long ago a proud crow' --max-tokens 24",
+		b.step(0, "prune @/nano/base --calib @/nano/text/calib.txt --seqlen 256 --sparsity 0.6 --out my-model").line(),
 	}
 }
 

@@ -3,6 +3,8 @@ package democmd
 import (
 	"path/filepath"
 	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 )
 
 // stage is a part of the story: command lines of the program.
@@ -20,16 +22,7 @@ type step struct {
 }
 
 // line is the command line as it is typed.
-func (p step) line() string {
-	words := []string{"compress"}
-	for _, a := range p.args {
-		if strings.ContainsAny(a, " '\"*?$()") {
-			a = "'" + a + "'"
-		}
-		words = append(words, a)
-	}
-	return strings.Join(words, " ")
-}
+func (p step) line() string { return cli.ShellLine(append([]string{"compress"}, p.args...)) }
 
 // key names the step in the journal.
 func (p step) key() string { return strings.Join(p.args, "\x00") }

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 )
 
@@ -42,7 +43,7 @@ func (r *Row) ready() bool { return r.State == stateDone || r.State == stateKept
 // row is that of a job that has not begun.
 func (r *run) row(j *job) *Row {
 	row := &Row{
-		Name: j.name, Verb: j.verb, State: stateIdle, Command: "compress " + shellWords(j.arguments(r.dir)),
+		Name: j.name, Verb: j.verb, State: stateIdle, Command: "compress " + cli.ShellLine(j.arguments(r.dir)),
 		Report: filepath.Join(r.dir, reportName(j.name)), Log: filepath.Join(r.dir, logName(j.name)),
 	}
 
@@ -165,7 +166,7 @@ func (r *run) showPlan(p *Rehearsal) {
 	r.Table(t)
 
 	for _, j := range p.Jobs {
-		r.Printf("\n# %s\n%s\n", j.Name, shellWords(j.Command))
+		r.Printf("\n# %s\n%s\n", j.Name, cli.ShellLine(j.Command))
 		if j.Recipe != "" {
 			r.Printf("  %s\n", strings.ReplaceAll(strings.TrimRight(j.Recipe, "\n"), "\n", "\n  "))
 		}

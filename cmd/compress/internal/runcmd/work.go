@@ -269,7 +269,7 @@ func (t *team) attempt(ctx context.Context, dir string, c call, held *os.File,
 	}
 
 	args := slices.Concat(c.Args[:i], more, c.Args[i:])
-	fmt.Fprintf(log, "$ compress %s\n", shellWords(args))
+	fmt.Fprintf(log, "$ compress %s\n", cli.ShellLine(args))
 	st, err := log.Stat()
 	if err != nil {
 		return 0, "", err
@@ -303,18 +303,6 @@ func (t *team) reason(log *os.File, from int64, code int, err error) string {
 	}
 
 	return fmt.Sprintf("ended with exit code %d", code)
-}
-
-// shellWords writes a command line so that a shell takes it apart again.
-func shellWords(args []string) string {
-	var list []string
-	for _, a := range args {
-		if a == "" || strings.ContainsAny(a, " \t\n\"'\\$`*?[]{}()<>|&;#~!") {
-			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
-		}
-		list = append(list, a)
-	}
-	return strings.Join(list, " ")
 }
 
 // patience is what an interrupted program may take to keep its state.
