@@ -54,7 +54,7 @@ var (
 	ErrTooLarge      = tensorfile.ErrTooLarge
 	ErrClosed        = tensorfile.ErrClosed
 	ErrRange         = tensorfile.ErrRange
-	ErrSizeMismatch  = tensorfile.ErrSize
+	ErrSizeMismatch  = errors.New("size does not match type and shape")
 	ErrExists        = tensorfile.ErrExists
 	ErrBusy          = tensorfile.ErrBusy
 	ErrNoSpace       = tensorfile.ErrNoSpace
@@ -121,7 +121,7 @@ func locate(err error, file, tensor string) error {
 	if !ok {
 		e = &Error{Offset: -1, Err: err}
 		if f, ok := err.(*tensorfile.Fault); ok {
-			e = &Error{Offset: f.Offset, Detail: f.Detail, Err: f.Err}
+			e = &Error{Tensor: f.Tensor, Offset: f.Offset, Detail: f.Detail, Err: f.Err}
 		}
 	}
 

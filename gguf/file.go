@@ -1,7 +1,6 @@
 package gguf
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
@@ -25,8 +24,12 @@ func Open(path string) (*File, error) {
 	}
 
 	f := &File{path: path, header: &header{}}
-	f.file, err = tensorfile.Map(raw, f.lost)
+	size, err := tensorfile.Size(raw)
+	if err == nil {
+		f.file, err = tensorfile.Map(raw, size, f.lost)
+	}
 	if err != nil {
+		_ = raw.Close()
 		return nil, locate(err, path, "")
 	}
 
@@ -116,6 +119,14 @@ func (f *File) region(name string) (tensorfile.Region, error) {
 	return tensorfile.Region{Name: name, Offset: t.Offset, Size: t.Size}, nil
 }
 
+// located puts the file and the tensor to a fault, and leaves io.EOF and what a caller's function returned as they are.
+func (f *File) located(err error, name string) error {
+	if _, ok := err.(*tensorfile.Fault); !ok {
+		return err
+	}
+	return locate(err, f.path, name)
+}
+
 // Bytes gives a tensor's data without copying it: a part of the mapping, valid until Close. Writing to it ends the
 // program. The errors wrap [ErrUnknownTensor] or [ErrClosed].
 func (f *File) Bytes(name string) ([]byte, error) {
@@ -124,7 +135,7 @@ func (f *File) Bytes(name string) ([]byte, error) {
 		return nil, err
 	}
 	data, err := f.file.Bytes(r)
-	return data, locate(err, f.path, name)
+	return data, f.located(err, name)
 }
 
 // ReadAt copies len(p) bytes of a tensor, starting off bytes into it, through pread: no page of the mapping is
@@ -138,16 +149,7 @@ func (f *File) ReadAt(name string, p []byte, off int64) (int, error) {
 	}
 
 	n, err := f.file.ReadAt(r, p, off)
-	if isFault(err) {
-		err = locate(err, f.path, name)
-	}
-	return n, err
-}
-
-// isFault reports whether an error is one about the file, and not io.EOF.
-func isFault(err error) bool {
-	var e *tensorfile.Fault
-	return errors.As(err, &e)
+	return n, f.located(err, name)
 }
 
 // Release tells the system that the pages of a tensor's view are not needed for now, so that resident memory stays
@@ -158,7 +160,7 @@ func (f *File) Release(name string) error {
 	if err != nil {
 		return err
 	}
-	return locate(f.file.Release(r), f.path, name)
+	return f.located(f.file.Release(r), name)
 }
 
 // View calls fn with a tensor's data, as Bytes gives it, and returns its error. If the file was shortened after Open,
@@ -170,12 +172,7 @@ func (f *File) View(name string, fn func(data []byte) error) error {
 	if err != nil {
 		return err
 	}
-
-	err = f.file.View(r, fn)
-	if isFault(err) {
-		err = locate(err, f.path, name)
-	}
-	return err
+	return f.located(f.file.View(r, fn), name)
 }
 
 // Close unmaps the file. Views must not be used any more: touching one ends the program. A second Close does nothing.

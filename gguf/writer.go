@@ -1,7 +1,9 @@
 package gguf
 
 import (
+	"fmt"
 	"os"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/tensorfile"
 )
@@ -15,7 +17,10 @@ type Options struct {
 
 // Writer writes one file whose layout was fixed when it was made. Its methods are those of a safetensors.Sink:
 // WriteTensor, WriteAt, MarkDone and Sync may be called from several goroutines at once.
-type Writer struct{ w *tensorfile.Writer }
+type Writer struct {
+	tensors []Info
+	file    *tensorfile.Writer
+}
 
 // Create starts a file at path with the given metadata and tensors (Name, Type and Shape of each). It lays the file
 // out, with the alignment that general.alignment names (32 without it), reserves its disk space and writes its header
@@ -26,7 +31,7 @@ type Writer struct{ w *tensorfile.Writer }
 // [ErrDuplicate], [ErrDimensions], [ErrUnknownType], [ErrShapeOverflow], [ErrRowSize], [ErrTooLarge]), [ErrExists],
 // [ErrBusy], [ErrNoSpace], [ErrFileSize], or an error of the operating system; nothing is left behind then.
 func Create(path string, tensors []Info, metadata Metadata, opts Options) (*Writer, error) {
-	return start(tensorfile.Create, path, tensors, metadata, opts)
+	return start((*tensorfile.Writer).Create, path, tensors, metadata, opts)
 }
 
 // Reopen continues a file that Create started with the same arguments and that Finish never reached, in this process
@@ -38,64 +43,70 @@ func Create(path string, tensors []Info, metadata Metadata, opts Options) (*Writ
 // at once: Done holds for every tensor and Finish does nothing. The errors are those of Create, [ErrNoPartial] and
 // [ErrLayoutChanged].
 func Reopen(path string, tensors []Info, metadata Metadata, opts Options) (*Writer, error) {
-	return start(tensorfile.Reopen, path, tensors, metadata, opts)
+	return start((*tensorfile.Writer).Reopen, path, tensors, metadata, opts)
 }
 
-func start(open func(string, *tensorfile.Layout, tensorfile.Options) (*tensorfile.Writer, error), path string,
-	tensors []Info, metadata Metadata, opts Options,
+func start(open func(*tensorfile.Writer) error, path string, tensors []Info, metadata Metadata, opts Options,
 ) (*Writer, error) {
 	l, err := plan(tensors, metadata)
 	if err != nil {
 		return nil, locate(err, path, "")
 	}
-	w, err := open(path, l, tensorfile.Options(opts))
-	if err != nil {
+
+	w := &Writer{tensors: slices.Clone(tensors), file: tensorfile.New(path, l, tensorfile.Options(opts))}
+	if err := open(w.file); err != nil {
 		return nil, locate(err, path, "")
 	}
-	return &Writer{w}, nil
+	return w, nil
 }
 
 // Path gives the final path.
-func (w *Writer) Path() string { return w.w.Path() }
+func (w *Writer) Path() string { return w.file.Path() }
 
 // Size gives the length in bytes of the whole file.
-func (w *Writer) Size() int64 { return w.w.Size() }
+func (w *Writer) Size() int64 { return w.file.Size() }
 
 // WriteTensor writes all bytes of a tensor. The errors are those of WriteAt, and one wrapping [ErrSizeMismatch] if
 // data is not as long as the tensor.
 func (w *Writer) WriteTensor(name string, data []byte) error {
-	return locate(w.w.WriteTensor(name, data), w.Path(), name)
+	if r, ok := w.file.Region(name); ok && r.Size != int64(len(data)) {
+		i := slices.IndexFunc(w.tensors, func(t Info) bool { return t.Name == name })
+		err := fault(ErrSizeMismatch, -1, "%s %s takes %d bytes, given %d", w.tensors[i].Type,
+			clip(fmt.Sprint(w.tensors[i].Shape)), r.Size, len(data))
+		return locate(err, w.Path(), name)
+	}
+	return w.WriteAt(name, data, 0)
 }
 
 // WriteAt writes a part of a tensor, off bytes into it. Parts may come in any order and from several goroutines;
 // writing a byte twice is allowed, and the later value holds. The errors wrap [ErrUnknownTensor], [ErrRange],
 // [ErrClosed], [ErrNoSpace], or an error of the operating system.
 func (w *Writer) WriteAt(name string, p []byte, off int64) error {
-	return locate(w.w.WriteAt(name, p, off), w.Path(), name)
+	return locate(w.file.WriteAt(name, p, off), w.Path(), name)
 }
 
 // MarkDone says that a resumed file has all bytes of a tensor already. The errors wrap [ErrUnknownTensor],
 // [ErrNotResumed] if the file was started anew, or [ErrClosed].
-func (w *Writer) MarkDone(name string) error { return locate(w.w.MarkDone(name), w.Path(), name) }
+func (w *Writer) MarkDone(name string) error { return locate(w.file.MarkDone(name), w.Path(), name) }
 
 // Done reports whether all bytes of a tensor are there; tensors without bytes always are.
-func (w *Writer) Done(name string) bool { return w.w.Done(name) }
+func (w *Writer) Done(name string) bool { return w.file.Done(name) }
 
 // Remaining lists the tensors that are not completely written, in the order of the file.
-func (w *Writer) Remaining() []string { return w.w.Remaining() }
+func (w *Writer) Remaining() []string { return w.file.Remaining() }
 
 // Sync returns once everything written before is durable, so that a journal may name it; it costs nothing if nothing
 // was written since the last one. After an error the file can only be aborted.
-func (w *Writer) Sync() error { return locate(w.w.Sync(), w.Path(), "") }
+func (w *Writer) Sync() error { return locate(w.file.Sync(), w.Path(), "") }
 
 // Suspend flushes and closes the unfinished file and leaves it for Reopen. A finished file stays as it is.
-func (w *Writer) Suspend() error { return locate(w.w.Suspend(), w.Path(), "") }
+func (w *Writer) Suspend() error { return locate(w.file.Suspend(), w.Path(), "") }
 
 // Finish checks that every tensor is complete, flushes the file, renames it to its final name and makes the name
 // durable. With tensors missing, the error wraps [ErrIncomplete] and names them, and writing may go on. Other errors
 // wrap [ErrExists], if a file appeared there meanwhile, [ErrClosed], or an error of the operating system. A second
 // Finish does nothing.
-func (w *Writer) Finish() error { return locate(w.w.Finish(), w.Path(), "") }
+func (w *Writer) Finish() error { return locate(w.file.Finish(), w.Path(), "") }
 
 // Abort closes and removes the unfinished file. After Finish or Suspend it does nothing, so that it may be deferred.
-func (w *Writer) Abort() error { return locate(w.w.Abort(), w.Path(), "") }
+func (w *Writer) Abort() error { return locate(w.file.Abort(), w.Path(), "") }

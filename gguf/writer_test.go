@@ -304,10 +304,11 @@ func TestUse(t *testing.T) {
 	_, err = Create(path, tensors, metadata, Options{Overwrite: true})
 	checkFault(t, "busy", err, ErrBusy, "")
 	checkFault(t, "unknown", w.WriteTensor("x", nil), ErrUnknownTensor, `"x"`)
-	checkFault(t, "size", w.WriteTensor("odd", nil), ErrSizeMismatch, "3 bytes, given 0")
+	checkFault(t, "size", w.WriteTensor("odd", nil), ErrSizeMismatch, "I8 [3] takes 3 bytes, given 0")
 	checkFault(t, "range", w.WriteAt("odd", []byte{1}, 3), ErrRange, "")
 	checkFault(t, "new", w.MarkDone("odd"), ErrNotResumed, "")
-	checkFault(t, "incomplete", w.Finish(), ErrIncomplete, `4 of 5: "odd", "blocks", "scalar", "half"`)
+	checkFault(t, "incomplete", w.Finish(), ErrIncomplete,
+		`tensor "odd": tensors not completely written: 4 of 5: "odd", "blocks", "scalar", "half"`)
 	if got := w.Remaining(); !slices.Equal(got, []string{"odd", "blocks", "scalar", "half"}) {
 		t.Error(got)
 	}

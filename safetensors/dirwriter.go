@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/modelcompress/compress/internal/disk"
+	"github.com/modelcompress/compress/internal/tensorfile"
 )
 
 // DirOptions says how a folder is written. The zero value writes everything into model.safetensors.
@@ -223,24 +223,20 @@ func (d *DirWriter) create() error {
 
 	for _, w := range d.writers {
 		if err := w.create(); err != nil {
-			return locate(err, w.path, "")
+			return err
 		}
 	}
 
 	return nil
 }
 
-// checkSpace refuses files that do not fit onto the disk together, before the first of them takes any of it:
-// one by one, the last may be found too large when the others have filled the disk already.
+// checkSpace refuses files that do not fit onto the disk together.
 func (d *DirWriter) checkSpace(writers []*Writer) error {
-	var need, own int64
-	for _, w := range writers {
-		need += w.layout.size
-		if st, err := os.Lstat(w.path + partialSuffix); err == nil && st.Mode().IsRegular() {
-			own += allocated(st) // of an earlier run, which is begun anew
-		}
+	files := make([]*tensorfile.Writer, len(writers))
+	for i, w := range writers {
+		files[i] = w.file
 	}
-	return locate(spaceError(disk.Check(d.dir, need, own)), d.dir, "")
+	return locate(tensorfile.CheckSpace(d.dir, files), d.dir, "")
 }
 
 // checkFolder looks for model files that are not of this output. A resumed output may have its own under their final
@@ -248,7 +244,7 @@ func (d *DirWriter) checkSpace(writers []*Writer) error {
 func (d *DirWriter) checkFolder(resumed bool) error {
 	own := map[string]bool{IndexName: resumed && d.index != nil, IndexName + partialSuffix: true}
 	for _, w := range d.writers {
-		base := filepath.Base(w.path)
+		base := filepath.Base(w.Path())
 		own[base], own[base+partialSuffix] = resumed, true
 	}
 
@@ -284,7 +280,7 @@ func (d *DirWriter) reopen() error {
 		if errors.Is(err, ErrNoPartial) {
 			fresh = append(fresh, w)
 		} else if err != nil {
-			return locate(err, w.path, "")
+			return err
 		}
 	}
 
@@ -302,7 +298,7 @@ func (d *DirWriter) reopen() error {
 
 	for _, w := range fresh { // killed before CreateDir had made them
 		if err := w.create(); err != nil {
-			return locate(err, w.path, "")
+			return err
 		}
 	}
 
@@ -311,7 +307,7 @@ func (d *DirWriter) reopen() error {
 
 // published reports whether everything has its final name already.
 func (d *DirWriter) published() bool {
-	if slices.ContainsFunc(d.writers, func(w *Writer) bool { return !w.finished }) {
+	if slices.ContainsFunc(d.writers, func(w *Writer) bool { return !w.file.Finished() }) {
 		return false
 	}
 	_, err := os.Lstat(filepath.Join(d.dir, IndexName))
@@ -325,7 +321,7 @@ func (d *DirWriter) Path() string { return d.dir }
 func (d *DirWriter) Shards() []string {
 	var names []string
 	for _, w := range d.writers {
-		names = append(names, filepath.Base(w.path))
+		names = append(names, filepath.Base(w.Path()))
 	}
 	return names
 }
@@ -336,7 +332,7 @@ func (d *DirWriter) ShardOf(name string) string {
 	if !ok {
 		return ""
 	}
-	return filepath.Base(d.writers[i].path)
+	return filepath.Base(d.writers[i].Path())
 }
 
 // writer finds the file of a tensor; for an unknown one it gives a file without tensors, whose methods say so.
@@ -344,7 +340,7 @@ func (d *DirWriter) writer(name string) *Writer {
 	if i, ok := d.shardOf[name]; ok {
 		return d.writers[i]
 	}
-	return &Writer{path: d.dir}
+	return &Writer{file: tensorfile.New(d.dir, &tensorfile.Layout{}, tensorfile.Options{})}
 }
 
 // WriteTensor writes all bytes of a tensor; see Writer.WriteTensor.
@@ -370,11 +366,8 @@ func (d *DirWriter) Remaining() []string {
 
 // Position is where a tensor's first byte lies in its file, 0 for an unknown tensor.
 func (d *DirWriter) Position(name string) int64 {
-	s, err := d.writer(name).find(name)
-	if err != nil {
-		return 0
-	}
-	return s.info.Offset
+	r, _ := d.writer(name).file.Region(name)
+	return r.Offset
 }
 
 // Sync returns once everything written before is durable; see Writer.Sync.
@@ -414,7 +407,7 @@ func (d *DirWriter) Finish() error {
 	}
 
 	for _, w := range d.writers {
-		if err := w.complete(); err != nil {
+		if err := locate(w.file.Complete(), w.Path(), ""); err != nil {
 			return err
 		}
 	}
@@ -437,24 +430,19 @@ func (d *DirWriter) Finish() error {
 	return nil
 }
 
-// writeAtomic writes a small file under a temporary name, flushes it and renames it.
+// writeAtomic writes a small file as the large ones are written, without tensors.
 func writeAtomic(path string, data []byte) error {
-	f, err := openPartial(path+partialSuffix, os.O_CREATE|os.O_TRUNC)
-	if err != nil {
+	w := tensorfile.New(path, &tensorfile.Layout{Head: data, Size: int64(len(data))},
+		tensorfile.Options{Overwrite: true})
+	if err := w.Create(); err != nil {
 		return err
 	}
 
-	_, err = f.Write(data)
-	err = errors.Join(diskError(err, f, int64(len(data))), f.Sync())
-	if err == nil {
-		err = os.Rename(path+partialSuffix, path)
+	err := w.Finish()
+	if err != nil {
+		err = errors.Join(err, w.Abort())
 	}
-
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(path+partialSuffix))
-	}
-
-	return syncDir(path)
+	return err
 }
 
 // Abort removes all files of an unfinished folder, those that Finish had renamed before it failed among them, and the
@@ -475,8 +463,8 @@ func (d *DirWriter) Abort() error {
 
 	for _, w := range d.writers {
 		errs = append(errs, w.Abort())
-		if w.finished {
-			errs = append(errs, os.Remove(w.path))
+		if w.file.Finished() {
+			errs = append(errs, os.Remove(w.Path()))
 		}
 	}
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/tensorfile"
 )
 
 // Rules of the format: what a header can get wrong.
@@ -26,9 +27,8 @@ var (
 	ErrOverlap        = errors.New("tensors overlap")
 	ErrHole           = errors.New("hole between tensors")
 	ErrTrailing       = errors.New("data beyond the last tensor")
-	ErrTruncated      = failure.New("file is truncated",
-		"the download or copy may be incomplete: fetch the file again")
-	ErrMetadata = errors.New("__metadata__ is not a map of strings")
+	ErrTruncated      = tensorfile.ErrTruncated
+	ErrMetadata       = errors.New("__metadata__ is not a map of strings")
 )
 
 // Faults of folders and their index. Faults inside the index file wrap ErrIndex together
@@ -41,24 +41,23 @@ var (
 	ErrMissingShard  = failure.New("shard is missing", "fetch the missing file, or the whole folder again")
 	ErrMissingTensor = errors.New("tensor of the index is not in its shard")
 	ErrExtraTensor   = errors.New("tensor of a shard is not in the index")
-	ErrNotRegular    = errors.New("not a regular file")
+	ErrNotRegular    = tensorfile.ErrNotRegular
 )
 
 // Faults of use, and of the machine.
 var (
-	ErrUnknownTensor = errors.New("no such tensor")
-	ErrClosed        = errors.New("already closed")
-	ErrRange         = errors.New("outside the tensor")
+	ErrUnknownTensor = tensorfile.ErrUnknown
+	ErrClosed        = tensorfile.ErrClosed
+	ErrRange         = tensorfile.ErrRange
 	ErrReservedName  = errors.New("reserved tensor name")
-	ErrExists        = failure.Misuse("output already exists", "choose another --out, or pass --overwrite")
-	ErrBusy          = errors.New("another writer holds this output")
-	ErrNoSpace       = failure.New("not enough disk space", failure.NoSpace)
-	ErrFileSize      = failure.New("file larger than is allowed here",
-		"raise the limit on file sizes (ulimit -f), or use another file system")
-	ErrIncomplete    = errors.New("tensors not completely written")
-	ErrNoPartial     = errors.New("nothing to resume")
-	ErrLayoutChanged = errors.New("unfinished output has another layout")
-	ErrNotResumed    = errors.New("only a resumed output can have finished tensors")
+	ErrExists        = tensorfile.ErrExists
+	ErrBusy          = tensorfile.ErrBusy
+	ErrNoSpace       = tensorfile.ErrNoSpace
+	ErrFileSize      = tensorfile.ErrFileSize
+	ErrIncomplete    = tensorfile.ErrIncomplete
+	ErrNoPartial     = tensorfile.ErrNoPartial
+	ErrLayoutChanged = tensorfile.ErrLayoutChanged
+	ErrNotResumed    = tensorfile.ErrNotResumed
 	ErrShardPlan     = errors.New("invalid split into shards")
 )
 
@@ -114,7 +113,10 @@ func locate(err error, file, tensor string) error {
 
 	e, ok := err.(*Error)
 	if !ok {
-		return &Error{File: file, Tensor: tensor, Offset: -1, Err: err}
+		e = &Error{Offset: -1, Err: err}
+		if f, ok := err.(*tensorfile.Fault); ok {
+			e = &Error{Tensor: f.Tensor, Offset: f.Offset, Detail: f.Detail, Err: f.Err}
+		}
 	}
 
 	if e.File == "" {

@@ -63,6 +63,13 @@ func plan(tensors []Info, metadata map[string]string, order Order) (*layout, err
 	return &layout{head: head, tensors: placed, size: start + end}, nil
 }
 
+// mismatch is the error for n bytes where a tensor takes another number of them.
+func (l *layout) mismatch(name string, n int) error {
+	i := slices.IndexFunc(l.tensors, func(t Info) bool { return t.Name == name })
+	t := &l.tensors[i]
+	return fault(ErrSizeMismatch, -1, "%s %v takes %d bytes, given %d", t.DType, clipShape(t.Shape), t.Size, n)
+}
+
 // checkNames refuses names that a header cannot hold.
 func checkNames(tensors []Info, metadata map[string]string) error {
 	seen := make(map[string]struct{}, len(tensors))

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -292,37 +291,6 @@ func (r rt2tb) Helper()                           {}
 func (r rt2tb) Errorf(format string, args ...any) { r.rt.Errorf(format, args...) }
 func (r rt2tb) Fatalf(format string, args ...any) { r.rt.Fatalf(format, args...) }
 func (r rt2tb) Fatal(args ...any)                 { r.rt.Fatal(args...) }
-
-// TestPropertyCoverage compares the joined spans with a list of bytes.
-func TestPropertyCoverage(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		const size = 40
-		s := &slot{info: Info{Size: size}}
-		var have [size]bool
-		for range rapid.IntRange(0, 12).Draw(rt, "writes") {
-			begin := rapid.Int64Range(0, size).Draw(rt, "begin")
-			end := rapid.Int64Range(begin, size).Draw(rt, "end")
-			s.add(begin, end)
-			for i := begin; i < end; i++ {
-				have[i] = true
-			}
-
-			var spans [size]bool
-			for i, part := range s.have {
-				if i > 0 && part.begin <= s.have[i-1].end {
-					rt.Fatalf("%v are not joined", s.have)
-				}
-				for at := part.begin; at < part.end; at++ {
-					spans[at] = true
-				}
-			}
-
-			if spans != have || s.done() != !slices.Contains(have[:], false) {
-				rt.Fatalf("%v after [%d,%d), done %v; want %v", s.have, begin, end, s.done(), have)
-			}
-		}
-	})
-}
 
 // TestGoldenReference reads a file that the reference implementation wrote, of every dtype that
 // its Python interface has, and writes it again byte by byte.

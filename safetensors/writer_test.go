@@ -54,7 +54,8 @@ func TestCreateFaults(t *testing.T) {
 		} else if c.want == nil {
 			c.want = ErrNoSpace
 		}
-		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), dir) {
+		if !errors.Is(err, c.want) || strings.Count(err.Error(), dir) != 1 ||
+			strings.Contains(err.Error(), "safetensors: ") {
 			t.Errorf("got %v, want %v", err, c.want)
 		}
 

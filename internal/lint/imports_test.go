@@ -13,7 +13,7 @@ import (
 var mayImport = map[string][]string{
 	"":            {"internal/build"},
 	"testdata":    {},
-	"safetensors": {"internal/disk"},
+	"safetensors": {"internal/tensorfile"},
 	"gguf":        {"internal/tensorfile", "internal/quantized"},
 
 	"kernels":            {},

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -35,6 +36,47 @@ func diskFault(err error, f *os.File, need int64) error {
 	}
 
 	return err
+}
+
+// CheckSpace refuses files that do not fit onto the disk together, before the first of them takes any of it: one by
+// one, the last may be found too large when the others have filled the disk already.
+func CheckSpace(dir string, writers []*Writer) error {
+	var need, own int64
+	for _, w := range writers {
+		need += w.layout.Size
+		if st, err := os.Lstat(w.path + PartialSuffix); err == nil && st.Mode().IsRegular() {
+			own += allocated(st) // of an earlier run, which is begun anew
+		}
+	}
+
+	err := disk.Check(dir, need, own)
+	var short *disk.ShortError
+	if !errors.As(err, &short) {
+		return err
+	}
+	return fault(fmt.Errorf("%w: %w", ErrNoSpace, short.Err), -1, "the output needs %s, %s are free there",
+		amount(short.Need), amount(short.Free))
+}
+
+// allocated is how many bytes of the disk a file takes, which are fewer than its size where it has holes.
+func allocated(st fs.FileInfo) int64 {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return int64(sys.Blocks) * 512
+	}
+	return 0
+}
+
+// amount is a size for people, and to the byte.
+func amount(n int64) string {
+	for _, u := range []struct {
+		name string
+		size int64
+	}{{"GB", 1e9}, {"MB", 1e6}} {
+		if n >= u.size {
+			return fmt.Sprintf("%.1f %s (%d bytes)", float64(n)/float64(u.size), u.name, n)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // syncDir makes the names in the folder of path durable.

@@ -1,9 +1,10 @@
 // Package tensorfile is what formats of weights share that begin with a header and go on with the bytes of tensors:
 // such a file mapped for reading, and such a file written under a temporary name until it is whole. What the header
-// says is the format's business; here a tensor is a name and a range of bytes.
+// says is the format's business; here a tensor is a name and a range of bytes. The packages safetensors and gguf stand
+// on it.
 //
-// A format puts its own type of error around a [*Fault], which says where in the file and what, but neither the file
-// nor the tensor.
+// A format puts its own type of error around a [*Fault], which says where in the file and what, but not which file, and
+// the tensor only where the caller did not name it.
 package tensorfile
 
 import (
@@ -21,9 +22,8 @@ var (
 	ErrClosed   = errors.New("already closed")
 	ErrRange    = errors.New("outside the tensor")
 	ErrUnknown  = errors.New("no such tensor")
-	ErrSize     = errors.New("size does not match type and shape")
 	ErrTooLarge = errors.New("file too large for this machine")
-	ErrExists   = failure.Misuse("output already exists", "choose another output, or allow it to be overwritten")
+	ErrExists   = failure.Misuse("output already exists", "choose another --out, or pass --overwrite")
 	ErrBusy     = errors.New("another writer holds this output")
 	ErrNoSpace  = failure.New("not enough disk space", failure.NoSpace)
 	ErrFileSize = failure.New("file larger than is allowed here",
@@ -42,6 +42,7 @@ type Region struct {
 
 // Fault is an error of this package: one of those above or of the operating system, with its place.
 type Fault struct {
+	Tensor string // "" if the caller knows it, or if the fault is not about one
 	Offset int64  // byte of the file, -1 if the fault has no place
 	Detail string // what was expected and found; may be empty
 	Err    error

@@ -23,42 +23,27 @@ type File struct {
 	closed bool
 }
 
-// Open opens a regular file without being held up by a pipe. Links are followed.
+// Open opens a file for [Size] and [Map] without being held up by a pipe. Links are followed.
 func Open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-
-	stat, err := f.Stat()
-	if err == nil && !stat.Mode().IsRegular() {
-		err = fault(ErrNotRegular, -1, "%s", stat.Mode().Type())
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-
-	return f, nil
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// Map maps a file that [Open] has opened, and owns it from then on, also after an error. describe makes the error of a
-// lost page at a byte of the mapping, for [mmapsafe.Do]; it is called from any goroutine.
-func Map(f *os.File, describe func(at int64, err error) error) (*File, error) {
-	m, err := mapped(f, describe)
-	if err != nil {
-		_ = f.Close()
-	}
-	return m, err
-}
-
-func mapped(f *os.File, describe func(at int64, err error) error) (*File, error) {
+// Size is the length in bytes of a regular file; others are refused.
+func Size(f *os.File) (int64, error) {
 	stat, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
+	if !stat.Mode().IsRegular() {
+		return 0, fault(ErrNotRegular, -1, "%s", stat.Mode().Type())
+	}
+	return stat.Size(), nil
+}
 
-	size := stat.Size()
+// Map maps a file that was opened without blocking, of the length that [Size] gave, and owns it from then on; after an
+// error it is the caller's still. describe makes the error of a lost page at a byte of the mapping, for [mmapsafe.Do];
+// it is called from any goroutine.
+func Map(f *os.File, size int64, describe func(at int64, err error) error) (*File, error) {
 	if size > math.MaxInt {
 		return nil, fault(ErrTooLarge, -1, "%d bytes", size)
 	}
@@ -135,6 +120,15 @@ func (f *File) pread(p []byte, at int64) (int, error) {
 		return 0, nil
 	}
 	return f.file.ReadAt(p, at)
+}
+
+// ReadFull reads len(p) bytes of a file through pread. A file that has become too short for them is one that was
+// truncated meanwhile.
+func ReadFull(f *os.File, p []byte, at int64) error {
+	if n, err := f.ReadAt(p, at); n < len(p) {
+		return readFault(err, at)
+	}
+	return nil
 }
 
 func readFault(err error, at int64) error {

@@ -28,7 +28,11 @@ func opened(t *testing.T, path string) *File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := Map(raw, func(at int64, err error) error { return fmt.Errorf("described at %d: %w", at, err) })
+	size, err := Size(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Map(raw, size, func(at int64, err error) error { return fmt.Errorf("described at %d: %w", at, err) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +108,41 @@ func TestLostPage(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses what is no file, without waiting for a pipe's other end.
-func TestOpenRefuses(t *testing.T) {
+// TestNotRegular: what is no file is refused, without waiting for a pipe's other end.
+func TestNotRegular(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Skip("no pipes here: ", err)
 	}
 	for _, path := range []string{pipe, t.TempDir()} {
-		if _, err := Open(path); !errors.Is(err, ErrNotRegular) {
+		f, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Size(f); !errors.Is(err, ErrNotRegular) {
 			t.Errorf("%s: %v", path, err)
 		}
+		f.Close()
+	}
+}
+
+// TestReadFull: a file that is too short was truncated, at the place where the bytes were to be read.
+func TestReadFull(t *testing.T) {
+	f, err := Open(written(t, []byte("0123456789")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+
+	p := make([]byte, 4)
+	if err := ReadFull(f, p, 6); err != nil || string(p) != "6789" {
+		t.Errorf("%q, %v", p, err)
+	}
+	var at *Fault
+	if err := ReadFull(f, p, 7); !errors.Is(err, ErrTruncated) || !errors.As(err, &at) || at.Offset != 7 {
+		t.Error(err)
+	}
+	if err := ReadFull(f, nil, 100); err != nil {
+		t.Error(err)
 	}
 }

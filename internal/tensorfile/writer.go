@@ -52,7 +52,8 @@ type Options struct {
 	WriteAt func(f *os.File, p []byte, off int64) (int, error)
 }
 
-func newWriter(path string, l *Layout, opts Options) *Writer {
+// New makes a Writer, which touches nothing before Create or Reopen.
+func New(path string, l *Layout, opts Options) *Writer {
 	w := &Writer{path: path, overwrite: opts.Overwrite, layout: l, writeAt: opts.WriteAt}
 	if w.writeAt == nil {
 		w.writeAt = (*os.File).WriteAt
@@ -68,26 +69,27 @@ func newWriter(path string, l *Layout, opts Options) *Writer {
 	return w
 }
 
-// Create starts a file: it reserves its disk space and writes the head to path.partial in the same folder, which must
+// Create starts the file: it reserves its disk space and writes the head to path.partial in the same folder, which must
 // exist; an older unfinished file of that name is discarded. After an error nothing is left behind.
-func Create(path string, l *Layout, opts Options) (*Writer, error) {
-	w := newWriter(path, l, opts)
+func (w *Writer) Create() error {
 	if err := w.checkFree(); err != nil {
-		return nil, err
+		return err
 	}
 
-	f, err := openPartial(path+PartialSuffix, os.O_CREATE)
+	f, err := openPartial(w.path+PartialSuffix, os.O_CREATE)
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	w.file = f
-	if err := w.start(); err != nil {
-		_ = w.Abort()
-		return nil, err
+	err = w.start()
+	if err == nil {
+		return nil
 	}
-
-	return w, nil
+	if left := w.Abort(); left != nil {
+		return errors.Join(err, left)
+	}
+	return err
 }
 
 // Reopen continues a file that Create started with the same layout and that Finish never reached, in this process or
@@ -95,14 +97,13 @@ func Create(path string, l *Layout, opts Options) (*Writer, error) {
 //
 // If there is no unfinished file but a finished one of the same layout, and Overwrite is not set, the Writer is
 // complete at once.
-func Reopen(path string, l *Layout, opts Options) (*Writer, error) {
-	w := newWriter(path, l, opts)
-	f, err := openPartial(path+PartialSuffix, 0)
+func (w *Writer) Reopen() error {
+	f, err := openPartial(w.path+PartialSuffix, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return w, w.adopt()
+		return w.adopt()
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 
 	w.file = f
@@ -111,11 +112,11 @@ func Reopen(path string, l *Layout, opts Options) (*Writer, error) {
 		err = w.resume()
 	}
 	if err != nil {
+		w.file = nil
 		_ = f.Close()
-		return nil, err
 	}
 
-	return w, nil
+	return err
 }
 
 // checkFree refuses to write where a file stands already, unless it may be replaced.
@@ -197,8 +198,8 @@ func sameLayout(f *os.File, l *Layout) error {
 	}
 
 	head := make([]byte, len(l.Head))
-	if _, err := f.ReadAt(head, 0); err != nil {
-		return readFault(err, 0)
+	if err := ReadFull(f, head, 0); err != nil {
+		return err
 	}
 	if !bytes.Equal(head, l.Head) {
 		return fault(ErrLayoutChanged, -1, "its header names other tensors; remove it to start over")
@@ -213,25 +214,29 @@ func (w *Writer) Path() string { return w.path }
 // Size is the length in bytes of the whole file.
 func (w *Writer) Size() int64 { return w.layout.Size }
 
-// find looks a tensor up.
+// Finished reports whether the file has its final name.
+func (w *Writer) Finished() bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.finished
+}
+
+// Region is where a tensor lies; false for an unknown one.
+func (w *Writer) Region(name string) (Region, bool) {
+	i, ok := w.byName[name]
+	if !ok {
+		return Region{}, false
+	}
+	return w.slots[i].Region, true
+}
+
+// find looks a tensor up for the methods that write it.
 func (w *Writer) find(name string) (*slot, error) {
 	i, ok := w.byName[name]
 	if !ok {
 		return nil, ErrUnknown
 	}
 	return &w.slots[i], nil
-}
-
-// WriteTensor writes all bytes of a tensor.
-func (w *Writer) WriteTensor(name string, data []byte) error {
-	s, err := w.find(name)
-	if err != nil {
-		return err
-	}
-	if int64(len(data)) != s.Size {
-		return fault(ErrSize, -1, "it takes %d bytes, given %d", s.Size, len(data))
-	}
-	return w.write(s, data, 0)
 }
 
 // WriteAt writes a part of a tensor, off bytes into it. Parts may come in any order and from several goroutines;
@@ -353,8 +358,8 @@ func (w *Writer) Suspend() error {
 // Finish checks that every tensor is complete, flushes the file, renames it to its final name and makes the name
 // durable. With tensors missing, the error wraps ErrIncomplete, and writing may go on. A second Finish does nothing.
 func (w *Writer) Finish() error {
-	if missing := w.Remaining(); len(missing) > 0 {
-		return fault(ErrIncomplete, -1, "%d of %d: %s", len(missing), len(w.slots), clipNames(missing))
+	if err := w.Complete(); err != nil {
+		return err
 	}
 
 	w.mu.Lock()
@@ -368,6 +373,17 @@ func (w *Writer) Finish() error {
 	}
 
 	return w.publish()
+}
+
+// Complete names the tensors that are missing, in an error that wraps ErrIncomplete.
+func (w *Writer) Complete() error {
+	missing := w.Remaining()
+	if len(missing) == 0 {
+		return nil
+	}
+	f := fault(ErrIncomplete, -1, "%d of %d: %s", len(missing), len(w.slots), clipNames(missing))
+	f.Tensor = missing[0]
+	return f
 }
 
 // publish flushes and renames. Once renamed, the file counts as finished whatever follows.

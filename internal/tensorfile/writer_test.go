@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modelcompress/compress/internal/disk"
 )
 
 // layout is a head that ends in zeros, and two tensors with a gap between them.
@@ -23,11 +25,29 @@ func layout() *Layout {
 
 func create(t *testing.T, path string, opts Options) *Writer {
 	t.Helper()
-	w, err := Create(path, layout(), opts)
-	if err != nil {
+	w := New(path, layout(), opts)
+	if err := w.Create(); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+func reopen(t *testing.T, path string) *Writer {
+	t.Helper()
+	w := New(path, layout(), Options{})
+	if err := w.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// fill writes all bytes of a tensor of the layout.
+func fill(w *Writer, name string) error {
+	r, ok := w.Region(name)
+	if !ok {
+		return fmt.Errorf("no region %q", name)
+	}
+	return w.WriteAt(name, bytes.Repeat([]byte(name), int(r.Size)), 0)
 }
 
 // want is the whole file.
@@ -46,11 +66,13 @@ func TestWriter(t *testing.T) {
 	if w.Done("b") || !w.Done("a") || !w.Done("none") || w.Done("x") || !slices.Equal(w.Remaining(), []string{"b"}) {
 		t.Error(w.Remaining())
 	}
-	if err := w.Finish(); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), `1 of 3: "b"`) {
+	var missing *Fault
+	if err := w.Finish(); !errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), `1 of 3: "b"`) ||
+		!errors.As(err, &missing) || missing.Tensor != "b" || w.Finished() {
 		t.Error(err)
 	}
 
-	err := errors.Join(w.WriteTensor("b", bytes.Repeat([]byte("b"), 20)), w.Sync(), w.Sync(), w.Finish(), w.Finish(),
+	err := errors.Join(fill(w, "b"), w.Sync(), w.Sync(), w.Finish(), w.Finish(),
 		w.Sync(), w.Abort(), w.Suspend())
 	got, readErr := os.ReadFile(path)
 	if err := errors.Join(err, readErr); err != nil || !bytes.Equal(got, want) {
@@ -61,8 +83,6 @@ func TestWriter(t *testing.T) {
 func TestWriterUse(t *testing.T) {
 	w := create(t, filepath.Join(t.TempDir(), "f"), Options{})
 	for i, c := range []struct{ got, want error }{
-		{w.WriteTensor("x", nil), ErrUnknown},
-		{w.WriteTensor("a", make([]byte, 9)), ErrSize},
 		{w.WriteAt("a", make([]byte, 2), 9), ErrRange},
 		{w.WriteAt("a", nil, -1), ErrRange},
 		{w.WriteAt("x", nil, 0), ErrUnknown},
@@ -85,7 +105,7 @@ func TestResumed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	w := create(t, path, Options{})
-	if err := w.WriteTensor("a", bytes.Repeat([]byte("a"), 10)); err != nil {
+	if err := fill(w, "a"); err != nil {
 		t.Fatal(err)
 	}
 	w.file.Close() // as the system does it for a process that is gone, with the lock
@@ -104,10 +124,7 @@ func TestResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		w, err := Reopen(path, layout(), Options{})
-		if err != nil {
-			t.Fatalf("after %d bytes: %v", n, err)
-		}
+		w := reopen(t, path)
 		if err := w.MarkDone("a"); (err == nil) != (n == 5) {
 			t.Errorf("after %d bytes of the head: %v", n, err)
 		}
@@ -118,29 +135,26 @@ func TestResumed(t *testing.T) {
 
 	other := layout()
 	other.Head[0] = 'h'
-	if _, err := Reopen(path, other, Options{}); !errors.Is(err, ErrLayoutChanged) {
+	if err := New(path, other, Options{}).Reopen(); !errors.Is(err, ErrLayoutChanged) {
 		t.Error(err)
 	}
 	longer := layout()
 	longer.Size++
-	if _, err := Reopen(path, longer, Options{}); !errors.Is(err, ErrLayoutChanged) {
+	if err := New(path, longer, Options{}).Reopen(); !errors.Is(err, ErrLayoutChanged) {
 		t.Error(err)
 	}
 
-	w, err = Reopen(path, layout(), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = errors.Join(w.MarkDone("a"), w.WriteTensor("b", bytes.Repeat([]byte("b"), 20)), w.Finish())
+	w = reopen(t, path)
+	err = errors.Join(w.MarkDone("a"), fill(w, "b"), w.Finish())
 	got, readErr := os.ReadFile(path)
 	if err := errors.Join(err, readErr); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%q, %v", got, err)
 	}
 
-	if w, err := Reopen(path, layout(), Options{}); err != nil || len(w.Remaining()) > 0 || w.MarkDone("a") != nil {
-		t.Error("finished:", err)
+	if w := reopen(t, path); len(w.Remaining()) > 0 || w.MarkDone("a") != nil || !w.Finished() {
+		t.Error("a finished file is not taken for one")
 	}
-	if _, err := Reopen(path, layout(), Options{Overwrite: true}); !errors.Is(err, ErrNoPartial) {
+	if err := New(path, layout(), Options{Overwrite: true}).Reopen(); !errors.Is(err, ErrNoPartial) {
 		t.Error(err)
 	}
 }
@@ -151,13 +165,13 @@ func TestPlaces(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	w := create(t, path, Options{})
-	if _, err := Create(path, layout(), Options{}); !errors.Is(err, ErrBusy) {
+	if err := New(path, layout(), Options{}).Create(); !errors.Is(err, ErrBusy) {
 		t.Error(err)
 	}
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err := errors.Join(w.WriteTensor("a", make([]byte, 10)), w.WriteTensor("b", make([]byte, 20)))
+	err := errors.Join(fill(w, "a"), fill(w, "b"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,14 +181,14 @@ func TestPlaces(t *testing.T) {
 	if err := w.Abort(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(path, layout(), Options{}); !errors.Is(err, ErrExists) {
+	if err := New(path, layout(), Options{}).Create(); !errors.Is(err, ErrExists) {
 		t.Error(err)
 	}
 
 	if err := os.Symlink(path, path+PartialSuffix); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(path, layout(), Options{Overwrite: true}); !errors.Is(err, unix.ELOOP) {
+	if err := New(path, layout(), Options{Overwrite: true}).Create(); !errors.Is(err, unix.ELOOP) {
 		t.Error("a link:", err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "mine" {
@@ -187,7 +201,7 @@ func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	huge := layout()
 	huge.Size = 1 << 60
-	if _, err := Create(path, huge, Options{}); !errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrFileSize) ||
+	if err := New(path, huge, Options{}).Create(); !errors.Is(err, ErrNoSpace) && !errors.Is(err, ErrFileSize) ||
 		!strings.Contains(err.Error(), fmt.Sprint(huge.Size)) {
 		t.Error(err)
 	}
@@ -199,12 +213,57 @@ func TestFullDisk(t *testing.T) {
 		unix.ENOSPC: ErrNoSpace, unix.EDQUOT: ErrNoSpace, unix.EFBIG: ErrFileSize,
 	} {
 		w := create(t, path, Options{WriteAt: func(*os.File, []byte, int64) (int, error) { return 3, cause }})
-		if err := w.WriteTensor("a", make([]byte, 10)); !errors.Is(err, want) || w.Done("a") ||
+		if err := fill(w, "a"); !errors.Is(err, want) || w.Done("a") ||
 			!strings.Contains(err.Error(), "7 bytes") {
 			t.Error(err)
 		}
 		if err := w.Abort(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestUntouched: a Writer that was only made leaves the disk as it is, whatever it is asked for.
+func TestUntouched(t *testing.T) {
+	dir := t.TempDir()
+	w := New(filepath.Join(dir, "f"), layout(), Options{})
+	if err := errors.Join(w.Abort(), w.Suspend()); err != nil {
+		t.Error(err)
+	}
+	if r, ok := w.Region("b"); !ok || r != (Region{"b", 32, 20}) {
+		t.Error(r, ok)
+	}
+	if _, ok := w.Region("x"); ok || w.Finished() || !errors.Is(fill(w, "a"), ErrClosed) {
+		t.Error("it writes, or is finished")
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}
+
+// TestCheckSpace: files are refused that fit one by one, but not together, unless they take the place of their own
+// unfinished ones.
+func TestCheckSpace(t *testing.T) {
+	dir := t.TempDir()
+	probe, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer probe.Close()
+	_, most := disk.Free(probe)
+	if most <= 0 {
+		t.Skip("the file system does not tell its free space")
+	}
+
+	half := layout()
+	half.Size = most/2 + most/8
+	one := New(filepath.Join(dir, "one"), half, Options{})
+	two := New(filepath.Join(dir, "two"), half, Options{})
+	if err := CheckSpace(dir, []*Writer{one}); err != nil {
+		t.Error(err)
+	}
+	if err := CheckSpace(dir, []*Writer{one, two}); !errors.Is(err, ErrNoSpace) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("(%d bytes)", 2*half.Size)) {
+		t.Error(err)
 	}
 }
