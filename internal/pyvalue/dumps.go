@@ -1,6 +1,7 @@
 package pyvalue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -67,10 +68,9 @@ func (j JSON) append(b []byte, v any, depth int) ([]byte, error) {
 				depth+1)
 		})
 	case *Dict:
-		keys := v.keys
-		if j.Sort {
-			keys = slices.SortedStableFunc(slices.Values(keys),
-				func(a, b string) int { return strings.Compare(v.keyText(a), v.keyText(b)) })
+		keys, err := j.keys(v)
+		if err != nil {
+			return nil, err
 		}
 
 		return j.items(b, "{}", len(keys), depth, func(b []byte, i int) ([]byte, error) {
@@ -79,6 +79,40 @@ func (j JSON) append(b []byte, v any, depth int) ([]byte, error) {
 	}
 
 	return nil, fmt.Errorf("%s has no JSON", Kind(v))
+}
+
+// keys are those of a dictionary as it keeps them, in the order in which they are written: that of the keys themselves,
+// not of their texts, among which 10 comes before 9.
+func (j JSON) keys(d *Dict) ([]string, error) {
+	for _, k := range d.odd {
+		if _, ok := k.(Tuple); ok {
+			return nil, fmt.Errorf("a tuple as a key has no JSON")
+		}
+	}
+
+	if !j.Sort {
+		return d.keys, nil
+	}
+
+	order := make([]int, len(d.keys))
+	for i := range order {
+		order[i] = i
+	}
+
+	var fault error
+	all := d.AllKeys()
+	slices.SortStableFunc(order, func(a, b int) int {
+		c, err := Compare(all[a], all[b])
+		fault = cmp.Or(fault, err)
+		return c
+	})
+
+	keys := make([]string, len(order))
+	for i, at := range order {
+		keys[i] = d.keys[at]
+	}
+
+	return keys, fault
 }
 
 // items writes what stands in brackets.
@@ -133,7 +167,7 @@ func (j JSON) text(b []byte, s string) []byte {
 		switch short, ok := jsonEscapes[r]; {
 		case ok:
 			b = append(b, short...)
-		case r < ' ', j.HTML && strings.ContainsRune("<>&'", r), j.ASCII && r > 0x7e && r < 0x10000 && r != 0x7f:
+		case r < ' ', j.HTML && strings.ContainsRune("<>&'", r), j.ASCII && r > 0x7e && r < 0x10000:
 			b = fmt.Appendf(b, `\u%04x`, r)
 		case j.ASCII && r >= 0x10000:
 			hi, lo := utf16.EncodeRune(r)

@@ -21,10 +21,12 @@ type spec struct {
 	align     byte // '<', '>', '^', '=' or 0
 	sign      byte // '+', ' ' or 0
 	alternate bool
+	zero      bool // the fill of zeros was asked for by a 0 in front of the width
 	group     byte // ',', '_' or 0
 	width     int
 	precision int // -1: none
 	verb      byte
+	unit      string // behind the digits: a percent sign
 }
 
 // Percent is format % args: args is a tuple of what is to be written, a dictionary for formats with names, or a
@@ -139,7 +141,7 @@ func (p *percent) flags(s *spec) {
 	for p.rest != "" {
 		switch p.rest[0] {
 		case '-':
-			s.align = '<'
+			s.fill, s.align = ' ', '<'
 		case '+':
 			s.sign = '+'
 		case ' ':
@@ -196,17 +198,13 @@ func (s spec) percent(v any) (string, error) {
 		if s.verb != 's' {
 			text = Repr(v)
 		}
-		if s.align == '=' {
-			s.align, s.fill = '>', ' '
-		}
-
-		return s.pad("", cutRunes(text, s.precision)), nil
+		return s.blank().pad("", cutRunes(text, s.precision)), nil
 	case 'c':
-		if n, ok := v.(int64); ok && n >= 0 && n <= utf8.MaxRune {
-			return s.pad("", string(rune(n))), nil
+		if n, ok := Int(v); ok && n >= 0 && n <= utf8.MaxRune {
+			return s.blank().pad("", string(rune(n))), nil
 		}
 		if t, ok := v.(string); ok && utf8.RuneCountInString(t) == 1 {
-			return s.pad("", t), nil
+			return s.blank().pad("", t), nil
 		}
 	case 'd', 'i', 'u':
 		if f, ok := v.(float64); ok && math.Abs(f) < 1<<63 {
@@ -230,6 +228,14 @@ func (s spec) percent(v any) (string, error) {
 	}
 
 	return "", fmt.Errorf("%w: %%%c of a %s", ErrFormat, s.verb, Kind(v))
+}
+
+// blank takes back the zeros that % asks for, which are for numbers alone.
+func (s spec) blank() spec {
+	if s.align == '=' {
+		s.align, s.fill = '>', ' '
+	}
+	return s
 }
 
 func cutRunes(text string, n int) string {
@@ -272,7 +278,7 @@ func (s spec) number(v any) (string, error) {
 	}
 
 	if isFloat {
-		return s.pad(sign, s.grouped(s.float(math.Abs(f)))), nil
+		return s.pad(sign, s.grouped(sign, s.float(math.Abs(f))+s.unit)), nil
 	}
 
 	n, _ := Int(v)
@@ -292,7 +298,7 @@ func (s spec) number(v any) (string, error) {
 		text = strings.ToUpper(text)
 	}
 
-	return s.pad(sign+prefix, s.grouped(text)), nil
+	return s.pad(sign+prefix, s.grouped(sign+prefix, text)), nil
 }
 
 // float writes a number that is not negative.
@@ -316,8 +322,9 @@ func (s spec) float(f float64) string {
 		}
 	default:
 		text = strconv.FormatFloat(f, lower, precision, 64)
-		if s.alternate && precision == 0 && lower == 'f' {
-			text += "."
+		if s.alternate && precision == 0 {
+			end := len(text) - len(strings.TrimLeft(text, "0123456789"))
+			text = text[:end] + "." + text[end:]
 		}
 	}
 
@@ -328,24 +335,34 @@ func (s spec) float(f float64) string {
 	return text
 }
 
-// grouped puts separators between thousands.
-func (s spec) grouped(text string) string {
+// grouped puts separators between thousands, or between four digits of a number that is not decimal. Zeros that fill
+// the width in front of the digits, behind the sign, are grouped with them.
+func (s spec) grouped(sign, text string) string {
 	if s.group == 0 {
 		return text
 	}
 
-	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
-	if end < 0 {
-		end = len(text)
+	size, digits := 3, "0123456789"
+	if strings.IndexByte("bBoxX", s.verb) >= 0 {
+		size, digits = 4, "0123456789abcdefABCDEF"
+	}
+
+	end := len(text) - len(strings.TrimLeft(text, digits))
+	rest := text[end:]
+	if s.align == '=' && s.fill == '0' && end > 0 {
+		room := s.width - len(sign) - len(rest)
+		for end+(end-1)/size < room {
+			text, end = "0"+text, end+1
+		}
 	}
 
 	var b strings.Builder
 	for i, c := range text[:end] {
-		if i > 0 && (end-i)%3 == 0 {
+		if i > 0 && (end-i)%size == 0 {
 			b.WriteByte(s.group)
 		}
 		b.WriteRune(c)
 	}
 
-	return b.String() + text[end:]
+	return b.String() + rest
 }

@@ -135,6 +135,8 @@ func (d *Dict) keyText(key string) string {
 		return "null"
 	case bool:
 		return strconv.FormatBool(k)
+	case float64:
+		return jsonFloat(k)
 	}
 
 	return Str(k)

@@ -174,8 +174,11 @@ func (p *literal) word() (any, error) {
 	case "None":
 		return nil, nil
 	default:
-		if n, err := strconv.ParseInt(word, 10, 64); err == nil {
+		digits := strings.TrimLeft(word, "+-")
+		if n, err := strconv.ParseInt(word, 10, 64); err == nil && (digits[0] != '0' || n == 0) {
 			return n, nil
+		} else if err == nil {
+			break // 010 was eight once, and is nothing now
 		}
 		if f, err := strconv.ParseFloat(word, 64); err == nil && strings.ContainsAny(word, "0123456789") &&
 			!strings.ContainsAny(word, "xX_pP") {
@@ -190,7 +193,7 @@ func (p *literal) word() (any, error) {
 // escapes are the characters behind a backslash in a string.
 var escapes = map[byte]string{
 	'n': "\n", 't': "\t", 'r': "\r", '\\': `\`, '\'': "'", '"': `"`, 'a': "\a", 'b': "\b", 'f': "\f", 'v': "\v",
-	'\n': "", '0': "\x00",
+	'\n': "",
 }
 
 // Unquote reads a quoted string at the start of a text and says how many bytes of the text it takes.
@@ -228,6 +231,12 @@ func unescape(text string) (n int, s string, err error) {
 	}
 	if s, ok := escapes[text[1]]; ok {
 		return 2, s, nil
+	}
+
+	if octal := text[1:min(4, len(text))]; octal[0] >= '0' && octal[0] <= '7' {
+		octal = octal[:len(octal)-len(strings.TrimLeft(octal, "01234567"))]
+		r, err := strconv.ParseUint(octal, 8, 32)
+		return 1 + len(octal), string(rune(r)), err
 	}
 
 	digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[text[1]]

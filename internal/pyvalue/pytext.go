@@ -3,6 +3,7 @@ package pyvalue
 import (
 	"errors"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -34,19 +35,30 @@ func Capitalize(s string) string {
 // SwapCase is str.swapcase().
 func SwapCase(s string) string {
 	var b strings.Builder
+	small := Lower(s) // as a whole, for what a sigma becomes depends on what stands around it; the size does not
+	at := 0
 	for _, r := range s {
+		n := len(Lower(string(r)))
 		switch {
-		case unicode.IsUpper(r):
-			b.WriteString(Lower(string(r)))
-		case unicode.IsLower(r):
+		case IsUpper(r):
+			b.WriteString(small[at : at+n])
+		case IsLower(r):
 			b.WriteString(Upper(string(r)))
 		default:
 			b.WriteRune(r)
 		}
+
+		at += n
 	}
 
 	return b.String()
 }
+
+// IsLower reports whether a character counts as a small letter, as superscript ones and small Roman numerals do.
+func IsLower(r rune) bool { return unicode.In(r, unicode.Ll, unicode.Other_Lowercase) }
+
+// IsUpper reports whether a character counts as a capital letter, as large Roman numerals do.
+func IsUpper(r rune) bool { return unicode.In(r, unicode.Lu, unicode.Other_Uppercase) }
 
 // TitleWords is Jinja's title: every word in lower case but its first letter. Words end at white space, hyphens
 // and opening brackets.
@@ -92,7 +104,7 @@ func Title(s string) string {
 		}
 
 		rest = rest[n:]
-		after = unicode.IsLower(r) || unicode.IsUpper(r) || unicode.IsTitle(r)
+		after = IsLower(r) || IsUpper(r) || unicode.IsTitle(r)
 	}
 
 	return b.String()
@@ -142,40 +154,71 @@ func asciiDigits(s string) string {
 		if r < utf8.RuneSelf || !unicode.IsDigit(r) {
 			return r
 		}
-		zero := r
-		for r-zero < 9 && unicode.IsDigit(zero-1) {
-			zero--
+
+		// Digits come in tens, and several of these may follow each other, as five styles of mathematics do.
+		first := r
+		for unicode.IsDigit(first - 1) {
+			first--
 		}
-		return '0' + (r - zero)
+
+		return '0' + (r-first)%10
 	}, s)
 }
 
 // ParseFloat is float(s).
 func ParseFloat(s string) (float64, bool) {
 	s = asciiDigits(Strip(s))
-	if strings.ContainsAny(s, "xXpP_") {
+	if strings.ContainsAny(s, "xXpP") || looseUnderscore.MatchString(s) {
 		return 0, false
 	}
+
+	s = strings.ReplaceAll(s, "_", "")
+	if unsigned := strings.TrimLeft(s, "+-"); len(s)-len(unsigned) == 1 && strings.EqualFold(unsigned, "nan") {
+		return math.NaN(), true
+	}
+
 	f, err := strconv.ParseFloat(s, 64)
 	return f, err == nil || errors.Is(err, strconv.ErrRange)
 }
+
+// looseUnderscore matches one that does not stand between two digits.
+var looseUnderscore = regexp.MustCompile(`^_|_$|[^0-9]_|_[^0-9]`)
 
 // Round is round(f, n): to the nearest number of n decimals, halves of the exact value to the even one.
 func Round(f float64, n int) float64 {
 	switch {
 	case math.IsNaN(f) || math.IsInf(f, 0) || n > 323:
 		return f
-	case n < -308:
-		return math.Copysign(0, f)
-	case n < 0:
-		scale := math.Pow(10, float64(-n))
-		return math.RoundToEven(f/scale) * scale
+	case n >= 0:
+		return parsed(strconv.FormatFloat(f, 'f', n, 64), f)
 	}
 
-	out, err := strconv.ParseFloat(strconv.FormatFloat(f, 'f', n, 64), 64)
+	// The decimals of the exact value are rounded, not a quotient that may have been rounded to a half. Its first digit
+	// stands for 10^top.
+	text := strconv.FormatFloat(f, 'e', -1, 64)
+	top, err := strconv.Atoi(text[strings.IndexByte(text, 'e')+1:])
 	if err != nil {
 		return f
 	}
 
+	unit := math.Copysign(parsed("1e"+strconv.Itoa(-n), f), f)
+	switch keep := top + n; {
+	case f == 0 || keep < -1:
+		return math.Copysign(0, f)
+	case keep >= 0:
+		return parsed(strconv.FormatFloat(f, 'e', keep, 64), f)
+	case math.Abs(f) > 5*parsed("1e"+strconv.Itoa(top), f):
+		return unit
+	}
+
+	return math.Copysign(0, f)
+}
+
+// parsed is the number that a text stands for, or f where there is none.
+func parsed(text string, f float64) float64 {
+	out, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return f
+	}
 	return out
 }

@@ -12,6 +12,7 @@ import (
 func Fields(format string, list []any, named func(name string) (any, bool)) (string, error) {
 	var b strings.Builder
 	next := 0
+	byNumber := false
 	for format != "" {
 		at := strings.IndexAny(format, "{}")
 		if at < 0 {
@@ -37,9 +38,14 @@ func Fields(format string, list []any, named func(name string) (any, bool)) (str
 
 		name, spec, _ := strings.Cut(place, ":")
 		name, conversion, _ := strings.Cut(name, "!")
+		_, err := strconv.Atoi(name)
+		byNumber = byNumber || err == nil
 		if name == "" {
 			name = strconv.Itoa(next)
 			next++
+		}
+		if byNumber && next > 0 {
+			return "", fmt.Errorf("%w: places with and without numbers in one format", ErrFormat)
 		}
 
 		v, err := fieldValue(name, list, named)
@@ -99,10 +105,10 @@ func Format(v any, text string) (string, error) {
 	}
 
 	if t, ok := v.(string); ok {
-		if s.verb != 0 && s.verb != 's' || s.align == '=' || s.sign != 0 {
+		if s.verb != 0 && s.verb != 's' || s.align == '=' && !s.zero || s.sign != 0 || s.alternate || s.group != 0 {
 			return "", fmt.Errorf("%w: %q of a str", ErrFormat, text)
 		}
-		if s.align == 0 {
+		if s.align == 0 || s.zero {
 			s.align = '<'
 		}
 
@@ -122,16 +128,18 @@ func Format(v any, text string) (string, error) {
 	f, isNumber := Number(v)
 	switch {
 	case !isNumber:
+	case isInt && s.precision >= 0 && (s.verb == 0 || strings.IndexByte("dxXob", s.verb) >= 0):
+		return "", fmt.Errorf("%w: %q of an int, which has no precision", ErrFormat, text)
+	case s.group == ',' && s.verb != 0 && strings.IndexByte("xXob", s.verb) >= 0:
+		return "", fmt.Errorf("%w: %q: commas stand between decimal digits only", ErrFormat, text)
 	case isInt && s.verb == 0:
 		s.verb = 'd'
 		return s.number(v)
 	case isInt && strings.IndexByte("dxXob", s.verb) >= 0:
 		return s.number(v)
 	case s.verb == '%':
-		s.verb = 'f'
-		s.width--
-		text, err := s.number(f * 100)
-		return text + "%", err
+		s.verb, s.unit = 'f', "%"
+		return s.number(f * 100)
 	case s.verb == 0:
 		return s.plainFloat(f)
 	case strings.IndexByte("eEfFgG", s.verb) >= 0:
@@ -145,10 +153,7 @@ func Format(v any, text string) (string, error) {
 func (s spec) plainFloat(f float64) (string, error) {
 	text := reprFloat(f)
 	if s.precision >= 0 {
-		s.verb = 'g'
-		if text = strconv.FormatFloat(f, 'g', max(s.precision, 1), 64); !strings.ContainsAny(text, ".en") {
-			text += ".0"
-		}
+		text = shortFloat(f, max(s.precision, 1))
 	}
 
 	sign := ""
@@ -158,15 +163,39 @@ func (s spec) plainFloat(f float64) (string, error) {
 		sign = string(s.sign)
 	}
 
-	return s.pad(sign, s.grouped(text)), nil
+	return s.pad(sign, s.grouped(sign, text)), nil
+}
+
+// shortFloat writes a float with so many digits as g does, but with a decimal at least, which one of the digits is for.
+func shortFloat(f float64, digits int) string {
+	text := strconv.FormatFloat(f, 'e', digits-1, 64)
+	mantissa, exponent, finite := strings.Cut(text, "e")
+	if !finite {
+		return reprFloat(f)
+	}
+
+	if n, err := strconv.Atoi(exponent); err == nil && (n < -4 || n >= digits-1) {
+		if strings.Contains(mantissa, ".") {
+			mantissa = strings.TrimRight(strings.TrimRight(mantissa, "0"), ".")
+		}
+		return mantissa + "e" + exponent
+	}
+
+	if text = strconv.FormatFloat(f, 'g', digits, 64); !strings.Contains(text, ".") {
+		text += ".0"
+	}
+
+	return text
 }
 
 // readSpec reads [[fill]align][sign][#][0][width][,][.precision][type].
 func readSpec(text string) (spec, error) {
 	s := spec{fill: ' ', precision: -1}
 	rest := text
+	filled := false
 	if r, n := utf8.DecodeRuneInString(rest); len(rest) > n && strings.IndexByte("<>^=", rest[n]) >= 0 {
 		s.fill, s.align, rest = r, rest[n], rest[n+1:]
+		filled = true
 	} else if rest != "" && strings.IndexByte("<>^=", rest[0]) >= 0 {
 		s.align, rest = rest[0], rest[1:]
 	}
@@ -185,8 +214,11 @@ func readSpec(text string) (spec, error) {
 	}
 
 	s.alternate = take("#") != 0
-	if take("0") != 0 && s.align == 0 {
-		s.fill, s.align = '0', '='
+	if take("0") != 0 && !filled {
+		s.fill = '0'
+		if s.align == 0 {
+			s.align, s.zero = '=', true
+		}
 	}
 
 	var err error

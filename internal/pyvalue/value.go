@@ -83,10 +83,10 @@ func keyOf(key any) (text string, err error) {
 		return oddMark + "None", nil
 	case bool, int64, float64:
 		f, _ := Number(k)
-		if n, ok := k.(int64); ok && int64(f) != n {
+		if n, ok := k.(int64); ok && compareNumbers(n, f) != 0 {
 			return oddMark + strconv.FormatInt(n, 10), nil
 		}
-		return oddMark + strconv.FormatFloat(f, 'g', -1, 64), nil
+		return oddMark + strconv.FormatFloat(f+0, 'g', -1, 64), nil // -0.0 + 0 is 0.0, the same key
 	case Tuple:
 		var b strings.Builder
 		b.WriteString(oddMark + "tuple")
@@ -352,7 +352,7 @@ func reprString(b *strings.Builder, s string) {
 func Equal(a, b any) bool {
 	if x, ok := Number(a); ok {
 		y, ok := Number(b)
-		return ok && x == y
+		return ok && x == y && compareNumbers(a, b) == 0
 	}
 
 	switch a := a.(type) {
@@ -427,12 +427,49 @@ func Int(v any) (int, bool) {
 	return 0, false
 }
 
+// compareNumbers orders bools, ints and floats by their exact values: a float has no room for every int of 64 bits.
+func compareNumbers(a, b any) int {
+	i, isInt := Int(a)
+	j, isAlsoInt := Int(b)
+	if isInt && isAlsoInt {
+		return cmp.Compare(i, j)
+	}
+
+	x, _ := Number(a)
+	y, _ := Number(b)
+	switch {
+	case isInt && !math.IsNaN(y):
+		return compareExact(int64(i), y)
+	case isAlsoInt && !math.IsNaN(x):
+		return -compareExact(int64(j), x)
+	}
+
+	return cmp.Compare(x, y)
+}
+
+// compareExact orders an int and a float that is a number.
+func compareExact(n int64, f float64) int {
+	switch {
+	case f >= 1<<63:
+		return -1
+	case f < -1<<63:
+		return 1
+	}
+
+	whole := math.Trunc(f)
+	if c := cmp.Compare(n, int64(whole)); c != 0 {
+		return c
+	}
+
+	return cmp.Compare(whole, f)
+}
+
 // Compare orders two values of the same kind: numbers, strings or lists.
 func Compare(a, b any) (int, error) {
-	x, okX := Number(a)
-	y, okY := Number(b)
+	_, okX := Number(a)
+	_, okY := Number(b)
 	if okX && okY {
-		return cmp.Compare(x, y), nil
+		return compareNumbers(a, b), nil
 	}
 
 	if s, ok := a.(string); ok {
@@ -451,8 +488,8 @@ func Compare(a, b any) (int, error) {
 	k, okY := b.([]any)
 	if okX && okY {
 		for i := range min(len(l), len(k)) {
-			if c, err := Compare(l[i], k[i]); c != 0 || err != nil {
-				return c, err
+			if !Equal(l[i], k[i]) { // the first items that differ decide; equal ones need no order
+				return Compare(l[i], k[i])
 			}
 		}
 		return cmp.Compare(len(l), len(k)), nil
@@ -467,10 +504,25 @@ func IsSpace(r rune) bool { return unicode.IsSpace(r) || r >= 0x1c && r <= 0x1f 
 // Strip is str.strip().
 func Strip(s string) string { return strings.TrimFunc(s, IsSpace) }
 
+// otherDigits are the characters whose Numeric_Type is Digit in Unicode's DerivedNumericType.txt: digits that are no
+// part of a decimal number, as superscripts and circled ones.
+var otherDigits = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x00b2, 0x00b3, 1}, {0x00b9, 0x00b9, 1}, {0x1369, 0x1371, 1}, {0x19da, 0x19da, 1}, {0x2070, 0x2070, 1},
+		{0x2074, 0x2079, 1}, {0x2080, 0x2089, 1}, {0x2460, 0x2468, 1}, {0x2474, 0x247c, 1}, {0x2488, 0x2490, 1},
+		{0x24ea, 0x24ea, 1}, {0x24f5, 0x24fd, 1}, {0x24ff, 0x24ff, 1}, {0x2776, 0x277e, 1}, {0x2780, 0x2788, 1},
+		{0x278a, 0x2792, 1},
+	},
+	R32: []unicode.Range32{
+		{0x10a40, 0x10a43, 1}, {0x10e60, 0x10e68, 1}, {0x11052, 0x1105a, 1}, {0x1f100, 0x1f10a, 1},
+	},
+	LatinOffset: 2,
+}
+
 // IsDigit is str.isdigit(): some characters, all of them digits.
 func IsDigit(s string) bool {
 	for _, r := range s {
-		if !unicode.IsDigit(r) && !(r == '²' || r == '³' || r == '¹') {
+		if !unicode.In(r, unicode.Nd, otherDigits) {
 			return false
 		}
 	}
@@ -479,3 +531,19 @@ func IsDigit(s string) bool {
 
 // IsAlnum is str.isalnum for one character.
 func IsAlnum(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }
+
+// IsAlpha is str.isalpha for one character.
+func IsAlpha(r rune) bool { return unicode.IsLetter(r) }
+
+// IsDecimal is str.isdecimal for one character.
+func IsDecimal(r rune) bool { return unicode.IsDigit(r) }
+
+// ideographs are those that Unicode gives a numeric value (kPrimaryNumeric, kAccountingNumeric, kOtherNumeric),
+// although their category is that of letters.
+const ideographs = "㐅㒃㠪㭍一七万三九二五亖亿什仟仨伍佰億兆兩八六十千卄卅卌叁参參叄四壱壹幺廾廿弌弍弎弐拾捌柒漆玖百肆萬貮貳贰阡陆陌陸零" +
+	"\uf96b\uf973\uf978\uf9b2\uf9d1\uf9d3\uf9fd\U00020001\U00020064\U000200e2\U00020121\U0002092a" +
+	"\U00020983\U0002098c\U0002099c\U00020aea\U00020afd\U00020b19\U00022390\U00022998\U00023b1b\U0002626d" +
+	"\U0002f890"
+
+// IsNumeric is str.isnumeric for one character.
+func IsNumeric(r rune) bool { return unicode.IsNumber(r) || strings.ContainsRune(ideographs, r) }
