@@ -243,6 +243,10 @@ func (m *macro) parameters(e *parser) error {
 			}
 		}
 
+		if n := len(m.defaults); without == nil && n > 0 && m.defaults[n-1] != nil {
+			return fmt.Errorf("%w: parameter %s without a default behind one that has it", ErrSyntax, t.text)
+		}
+
 		m.params, m.defaults = append(m.params, t.text), append(m.defaults, without)
 		if !e.symbol(",") && e.peek() != (token{symbol, ")"}) {
 			return e.fault()

@@ -349,6 +349,8 @@ func (p *parser) arguments() (arguments, error) {
 		if t := p.peek(); t.kind == word && p.at+1 < len(p.tokens) && p.tokens[p.at+1] == (token{symbol, "="}) {
 			name = t.text
 			p.at += 2
+		} else if len(args) > 0 && args[len(args)-1].name != "" {
+			return args, p.fault() // a place behind a name
 		}
 
 		x, err := p.expr()

@@ -236,7 +236,12 @@ func scan(src string) ([]token, error) {
 			out = append(out, token{word, src[start:i]})
 			continue
 		case digit(c):
-			i += numberEnd(src[i:])
+			n := numberEnd(src[i:])
+			if i > 0 && src[i-1] == '.' { // an index behind an index: x.0.1 is no decimal
+				n = len(src[i:]) - len(strings.TrimLeft(src[i:], "0123456789_"))
+			}
+
+			i += n
 			out = append(out, token{number, src[start:i]})
 			continue
 		}

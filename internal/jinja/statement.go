@@ -274,6 +274,10 @@ func (t *turns) Get(name string) (any, bool) {
 		return t.at == n-1, true
 	case "length":
 		return int64(n), true
+	case "depth": // of a loop that calls itself, which none does here
+		return int64(1), true
+	case "depth0":
+		return int64(0), true
 	case "previtem":
 		if t.at > 0 {
 			return t.items[t.at-1], true
@@ -381,7 +385,9 @@ func (c *closure) bind(s *state, vars map[string]any, g library.Given) error {
 
 	for i, p := range c.params {
 		v, ok := named[p]
-		delete(named, p)
+		if i >= len(g.List) { // one that is given by its place as well stays, and is one too many
+			delete(named, p)
+		}
 
 		switch {
 		case i < len(g.List):
@@ -405,9 +411,13 @@ func (c *closure) bind(s *state, vars map[string]any, g library.Given) error {
 
 	vars["varargs"] = pyvalue.Tuple(g.List[min(len(c.params), len(g.List)):])
 	all := pyvalue.NewDict()
-	for k, v := range named {
+	for _, k := range g.Names { // in the order of the call
+		v, ok := named[k]
+		if !ok {
+			continue
+		}
 		if !c.restNamed {
-			return fmt.Errorf("%w: it has no parameter %q", ErrType, k)
+			return fmt.Errorf("%w: it has no parameter %q, or it is given twice", ErrType, k)
 		}
 		all.Set(k, v)
 	}

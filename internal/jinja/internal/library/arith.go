@@ -3,6 +3,7 @@ package library
 import (
 	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strings"
 
@@ -82,6 +83,14 @@ func (s *Env) arith(op string, x, y any) (any, error) {
 	}
 	if okI && okJ && op == "**" && j >= 0 {
 		return s.power(int64(i), j)
+	}
+
+	if okI && okJ && op == "/" && j != 0 { // the nearest float to the quotient, which those of both need not give
+		f, _ := new(big.Rat).SetFrac64(int64(i), int64(j)).Float64()
+		if i == 0 && j < 0 {
+			f = math.Copysign(0, -1)
+		}
+		return f, nil
 	}
 
 	f, okF := pyvalue.Number(x)

@@ -2,6 +2,7 @@ package library
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"strings"
 
@@ -139,9 +140,20 @@ func Cut(items []any, parts [3]*int) ([]any, error) {
 	}
 
 	out := []any{}
-	for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {
+	for i := range walk(lo, hi, step) {
 		out = append(out, items[i])
 	}
 
 	return out, nil
+}
+
+// walk gives lo, lo+step, … up to hi, without it. What comes behind the last number may have no room in an int.
+func walk(lo, hi, step int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {
+			if !yield(i) || step > 0 && step >= hi-i || step < 0 && step <= hi-i {
+				return
+			}
+		}
+	}
 }

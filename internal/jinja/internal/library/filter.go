@@ -132,26 +132,51 @@ func filterRegexReplace(x any, g Given) (any, error) {
 	return s, g.PayText(len(s))
 }
 
-func filterReplace(x any, g Given) (any, error) {
-	from, err := g.text(0, "old", nil)
-	if err != nil {
-		return nil, err
+// onlyText is a text as it is; anything else is an error.
+func (s *Env) onlyText(v any) (string, error) {
+	text, ok := v.(string)
+	if !ok {
+		return "", typeError("replace", v)
 	}
+	return text, nil
+}
 
-	to, err := g.text(1, "new", nil)
-	if err != nil {
-		return nil, err
-	}
+// replacement makes the filter and the method replace, which differ in what they take for a text.
+func replacement(text func(s *Env, v any) (string, error)) Action {
+	return func(x any, g Given) (any, error) {
+		missing := &Undefined{What: "what to replace, or what with"}
+		var parts [2]string
+		for i, name := range []string{"old", "new"} {
+			v := g.or(i, name, missing)
+			if v == missing {
+				return nil, fmt.Errorf("%w: replace without %s", ErrType, name)
+			}
 
-	n := -1
-	if v, ok := pyvalue.Int(g.or(2, "count", nil)); ok {
-		n = v
-	}
+			var err error
+			if parts[i], err = text(g.Env, v); err != nil {
+				return nil, err
+			}
+		}
 
-	s, err := g.Str(x)
-	if err != nil {
-		return nil, err
+		s, err := g.Str(x)
+		if err != nil {
+			return nil, err
+		}
+
+		n := -1
+		if count := g.or(2, "count", nil); count != nil {
+			var ok bool
+			if n, ok = pyvalue.Int(count); !ok {
+				return nil, typeError("count", count)
+			}
+		}
+
+		return g.replace(s, parts[0], parts[1], n)
 	}
+}
+
+// replace is s.replace(from, to, n), paid for before it is done.
+func (g Given) replace(s, from, to string, n int) (any, error) {
 
 	times := strings.Count(s, from)
 	if n >= 0 {
@@ -189,7 +214,7 @@ func filterRound(x any, g Given) (any, error) {
 		}
 		return pyvalue.Round(f, n), nil
 	case "ceil":
-		return math.Ceil(f*scale) / scale, nil
+		return (math.Ceil(f*scale) + 0) / scale, nil // Python's ceil is an int, which has no -0
 	case "floor":
 		return math.Floor(f*scale) / scale, nil
 	default:
@@ -305,14 +330,14 @@ func filterIndent(x any, g Given) (any, error) {
 		by = strings.Repeat(" ", max(n, 0))
 	}
 
-	lines := strings.Split(s+"\n", "\n")
-	lines = lines[:len(lines)-1]
+	lines := splitAtEnds(s+"\n", false)
 	if err := g.PayText((len(lines) + 1) * (len(by) + 1)); err != nil {
 		return nil, err
 	}
 
 	for i, line := range lines {
-		if (i > 0 || g.is(1, "first", false)) && (line != "" || g.is(2, "blank", false)) {
+		// The first line is indented even if it is empty, as Jinja does.
+		if i == 0 && g.is(1, "first", false) || i > 0 && (line != "" || g.is(2, "blank", false)) {
 			lines[i] = by + line
 		}
 	}

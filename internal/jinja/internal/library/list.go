@@ -165,6 +165,10 @@ func order(list []keyed, reverse bool) error {
 	}
 
 	slices.SortStableFunc(list, func(a, b keyed) int {
+		if pyvalue.Equal(a.key, b.key) { // Jinja compares lists of one, whose equal items are asked no order
+			return 0
+		}
+
 		c, err := pyvalue.Compare(a.key, b.key)
 		if err != nil && fault == nil {
 			fault = fmt.Errorf("%w: %w", ErrType, err)

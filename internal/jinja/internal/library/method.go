@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/modelcompress/compress/internal/pyvalue"
@@ -22,13 +21,13 @@ var Methods = map[string]map[string]Function{
 		"format":       {"*", textFormat},
 		"index":        {"sub", textIndex(strings.Index)},
 		"isalnum":      {"", every(pyvalue.IsAlnum)},
-		"isalpha":      {"", every(unicode.IsLetter)},
-		"isdecimal":    {"", every(unicode.IsDigit)},
+		"isalpha":      {"", every(pyvalue.IsAlpha)},
+		"isdecimal":    {"", every(pyvalue.IsDecimal)},
 		"isdigit":      {"", func(x any, _ Given) (any, error) { return pyvalue.IsDigit(x.(string)), nil }},
-		"islower":      {"", isCase(unicode.IsLower, unicode.IsUpper)},
-		"isnumeric":    {"", every(unicode.IsNumber)},
+		"islower":      {"", isCase(pyvalue.IsLower, pyvalue.IsUpper)},
+		"isnumeric":    {"", every(pyvalue.IsNumeric)},
 		"isspace":      {"", every(pyvalue.IsSpace)},
-		"isupper":      {"", isCase(unicode.IsUpper, unicode.IsLower)},
+		"isupper":      {"", isCase(pyvalue.IsUpper, pyvalue.IsLower)},
 		"join":         {"iterable", textJoin},
 		"ljust":        {"width fillchar", justified('l')},
 		"lower":        {"", texts(pyvalue.Lower)},
@@ -36,7 +35,7 @@ var Methods = map[string]map[string]Function{
 		"partition":    {"sep", partition(strings.Index)},
 		"removeprefix": {"affix", cutAffix(strings.TrimPrefix)},
 		"removesuffix": {"affix", cutAffix(strings.TrimSuffix)},
-		"replace":      {"old new count", filterReplace},
+		"replace":      {"old new count", replacement((*Env).onlyText)},
 		"rfind":        {"sub", textFind(strings.LastIndex)},
 		"rindex":       {"sub", textIndex(strings.LastIndex)},
 		"rjust":        {"width fillchar", justified('r')},
@@ -177,17 +176,33 @@ func split(right bool) Action {
 			return nil, err
 		}
 
-		parts := strings.Split(x.(string), s)
-		if extra := len(parts) - 1 - limit; limit >= 0 && extra > 0 {
-			if right {
-				parts = slices.Concat([]string{strings.Join(parts[:extra+1], s)}, parts[extra+1:])
-			} else {
-				parts = append(parts[:limit:limit], strings.Join(parts[limit:], s))
-			}
+		if right {
+			return splitRight(x.(string), s, limit), nil
 		}
 
-		return listOf(parts), nil
+		times := -1
+		if limit >= 0 && limit < len(x.(string)) {
+			times = limit + 1
+		}
+
+		return listOf(strings.SplitN(x.(string), s, times)), nil
 	}
+}
+
+// splitRight splits at a separator from the right, which matters where separators overlap.
+func splitRight(s, sep string, limit int) any {
+	var parts []string
+	for ; limit != 0; limit-- {
+		at := strings.LastIndex(s, sep)
+		if at < 0 {
+			break
+		}
+		parts, s = append(parts, s[at+len(sep):]), s[:at]
+	}
+
+	parts = append(parts, s)
+	slices.Reverse(parts)
+	return listOf(parts)
 }
 
 // countWords counts what white space separates.
@@ -262,28 +277,28 @@ func listOf(parts []string) []any {
 var lineEnds = regexp.MustCompile("\r\n|[\n\r\v\f\x1c\x1d\x1e\u0085\u2028\u2029]")
 
 func splitLines(x any, g Given) (any, error) {
-	s := x.(string)
-	out := []any{}
-	from := 0
-	found := lineEnds.FindAllStringIndex(s, -1)
-	if err := g.Pay(len(found) + 1); err != nil {
-		return nil, err
-	}
+	lines := splitAtEnds(x.(string), g.is(0, "keepends", false))
+	return listOf(lines), g.Pay(len(lines) + 1)
+}
 
-	for _, m := range found {
+// splitAtEnds is str.splitlines: a text that ends with the end of a line has no empty line behind it.
+func splitAtEnds(s string, keepEnds bool) []string {
+	var lines []string
+	from := 0
+	for _, m := range lineEnds.FindAllStringIndex(s, -1) {
 		end := m[0]
-		if g.is(0, "keepends", false) {
+		if keepEnds {
 			end = m[1]
 		}
-		out = append(out, s[from:end])
+		lines = append(lines, s[from:end])
 		from = m[1]
 	}
 
 	if from < len(s) {
-		out = append(out, s[from:])
+		lines = append(lines, s[from:])
 	}
 
-	return out, nil
+	return lines
 }
 
 // textTest is startswith and endswith: of one text, or of any in a tuple.

@@ -196,12 +196,8 @@ func (s *Env) Item(v, key any) (any, error) {
 	}
 
 	if d, ok := v.(*pyvalue.Dict); ok {
-		item, has, err := d.GetKey(key)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrType, err)
-		}
-
-		if has {
+		// What cannot be a key is not there, as in Jinja: no error before it is used.
+		if item, has, err := d.GetKey(key); err == nil && has {
 			return item, nil
 		}
 	}

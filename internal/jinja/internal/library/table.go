@@ -128,7 +128,7 @@ var Filters = map[string]Function{
 	"regex_replace": {"pattern repl", filterRegexReplace},
 	"reject":        {"*", choose(false, false)},
 	"rejectattr":    {"*", choose(true, false)},
-	"replace":       {"old new count", filterReplace},
+	"replace":       {"old new count", replacement((*Env).Str)},
 	"reverse":       {"", filterReverse},
 	"round":         {"precision method", filterRound},
 	"safe":          {"", texts(func(s string) string { return s })},
@@ -180,7 +180,11 @@ func globalRange(_ any, g Given) (any, error) {
 		step = 1
 	}
 
-	if step == 0 || lo < -maxNumber || lo > maxNumber || hi < -maxNumber || hi > maxNumber || (hi-lo)/step > maxSteps {
+	if step == 0 {
+		return nil, fmt.Errorf("%w: range with step 0", ErrType)
+	}
+
+	if lo < -maxNumber || lo > maxNumber || hi < -maxNumber || hi > maxNumber || (hi-lo)/step > maxSteps {
 		return nil, fmt.Errorf("%w: range(%d, %d, %d)", ErrCost, lo, hi, step)
 	}
 	if err := g.Pay(max((hi-lo)/step, 0)); err != nil {
@@ -188,7 +192,7 @@ func globalRange(_ any, g Given) (any, error) {
 	}
 
 	out := []any{}
-	for i := lo; step > 0 && i < hi || step < 0 && i > hi; i += step {
+	for i := range walk(lo, hi, step) {
 		out = append(out, int64(i))
 	}
 

@@ -25,7 +25,7 @@ var Tests = map[string]Function{
 	"in":        {"seq", func(x any, g Given) (any, error) { return g.contains(g.or(0, "seq", nil), x) }},
 	"integer":   kindTest("int"),
 	"iterable":  {"", isIterable},
-	"lower":     {"", isCase(unicode.IsLower, unicode.IsUpper)},
+	"lower":     {"", isCase(pyvalue.IsLower, pyvalue.IsUpper)},
 	"mapping":   kindTest("dict"),
 	"none":      kindTest("None"),
 	"number":    {"", func(x any, _ Given) (any, error) { _, ok := pyvalue.Number(x); return ok, nil }},
@@ -36,7 +36,7 @@ var Tests = map[string]Function{
 	"test":      {"", func(x any, g Given) (any, error) { s, _ := x.(string); _, ok := g.Tests[s]; return ok, nil }},
 	"true":      {"", func(x any, _ Given) (any, error) { return x == any(true), nil }},
 	"undefined": {"", func(x any, _ Given) (any, error) { _, missing := x.(*Undefined); return missing, nil }},
-	"upper":     {"", isCase(unicode.IsUpper, unicode.IsLower)},
+	"upper":     {"", isCase(pyvalue.IsUpper, pyvalue.IsLower)},
 
 	"==": comparison("=="), "eq": comparison("=="), "equalto": comparison("=="), "!=": comparison("!="),
 	"ne": comparison("!="),
