@@ -861,7 +861,9 @@ func TestEveryFunctionHasRows(t *testing.T) {
 		return b.String()
 	}
 
-	filters, tests, methods := all(filterRows, filterArguments), all(testRows), all(methodRows)
+	filters := all(filterRows, filterArguments)
+	tests := all(testRows)
+	methods := all(methodRows)
 	for name := range library.Filters {
 		if !strings.Contains(filters, "|"+name) {
 			t.Errorf("no row has the filter %s", name)

@@ -141,7 +141,7 @@ func TestEveryCase(t *testing.T) {
 	}
 }
 
-// TestDigitsOfAllScripts: a digit of any script is the number that it stands for. Scripts have their digits in the order
+// TestDigitsOfAllScripts: a digit of any script is the number that it stands for. Scripts have digits in the order
 // of their values, from a zero on.
 func TestDigitsOfAllScripts(t *testing.T) {
 	c := readCharacters(t)

@@ -177,7 +177,6 @@ func replacement(text func(s *Env, v any) (string, error)) Action {
 
 // replace is s.replace(from, to, n), paid for before it is done.
 func (g Given) replace(s, from, to string, n int) (any, error) {
-
 	times := strings.Count(s, from)
 	if n >= 0 {
 		times = min(times, n)
