@@ -94,6 +94,7 @@ var mayImport = map[string][]string{
 	"internal/disk":        {},
 	"internal/tensorfile":  {"internal/disk"},
 	"internal/quantized":   {"kernels", "safetensors", "internal/dtype"},
+	"internal/ggufmodel":   {"gguf", "safetensors", "internal/quantized", "lm/arch", "internal/orderedjson"},
 
 	"examples":         {},
 	"examples/prune":   append([]string{"prune", "kernels/device"}, engine...),

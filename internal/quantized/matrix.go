@@ -41,6 +41,13 @@ func (m *Matrix) Decode(dst []float32, first, n int) error {
 	return nil
 }
 
+// DecodedBy gives a matrix that other code describes its decoder: f writes n rows from first on, which are within the
+// matrix, and may be called by several goroutines at once.
+func (m *Matrix) DecodedBy(f func(dst []float32, first, n int) error) *Matrix {
+	m.decode = f
+	return m
+}
+
 // eachRow makes a decoder of rows out of one for a row.
 func (m *Matrix) eachRow(row func(dst []float32, r int) error) {
 	m.Band = 1

@@ -64,6 +64,8 @@ type Arch struct {
 	Refuse     []Rule         `json:"refuse"`      // keys that are only accepted with certain values
 	IgnoreKeys []string       `json:"ignore_keys"` // keys known to have no influence on the computation
 	Tensors    []Tensor       `json:"tensors"`     // in order of use
+
+	GGUF *GGUF `json:"gguf"` // how llama.cpp's files spell it; nil where they don't
 }
 
 // Key says where a field of the configuration stands and what its absence means. A default that is a string
@@ -210,6 +212,7 @@ type common struct {
 	IgnoreKeys []string `json:"ignore_keys"`
 	// what the engine lacks for the architectures that some people have and that have no table
 	Missing map[string]string `json:"missing"`
+	GGUF    ggufCommon        `json:"gguf"`
 }
 
 var loadCommon = sync.OnceValues(func() (*common, error) {

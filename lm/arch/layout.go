@@ -264,6 +264,9 @@ func (c *Config) keysOf(dims []string, want, have []int64) []string {
 	return keys
 }
 
+// DimFields lists the configuration fields that a dimension is computed from.
+func DimFields(dim string) []string { return dimFields[dim] }
+
 // dimFields lists the configuration fields that a dimension is computed from.
 var dimFields = map[string][]string{
 	"vocab": {"vocab"}, "hidden": {"hidden"}, "embed_dim": {"embed_dim"}, "q": {"heads", "head_dim", "hidden"},
