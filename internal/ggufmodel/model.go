@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/quantized"
@@ -20,6 +21,7 @@ type Model struct {
 	text    []byte // config.json
 	list    []*tensor
 	byName  map[string]*tensor
+	files   func() (map[string][]byte, error)
 }
 
 // New reads metadata and descriptions of tensors and checks that they agree; no weight is decoded. The errors wrap one
@@ -49,6 +51,7 @@ func open(src file, path string) (*Model, error) {
 		return nil, err
 	}
 
+	m.files = sync.OnceValues(m.makeFiles)
 	m.list = b.sorted()
 	for _, t := range m.list {
 		m.byName[t.name] = t

@@ -21,6 +21,8 @@ type GGUF struct {
 	Pairs bool `json:"pairs"`
 	// Fused: checkpoints in circulation have experts in the layout of [Arch.Split].
 	Fused bool `json:"fused"`
+	// MergesByID: tokens of SentencePiece are joined by their place in the vocabulary, not by their scores.
+	MergesByID bool `json:"merges_by_id"`
 
 	Fields  map[string]GGUFKey           `json:"fields"`  // field of the configuration → where it is, over common.json's
 	Require map[string][]json.RawMessage `json:"require"` // metadata key → what it may be, if it is there
