@@ -113,7 +113,8 @@ func (f *Folder) Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer,
 	}
 
 	r, err := Run(ctx, m, tok, s, o)
-	if errors.Is(err, ErrOtherModel) || errors.Is(err, ErrAnswers) {
+	ours := !errors.Is(err, ErrCache)
+	if ours && (errors.Is(err, ErrOtherModel) || errors.Is(err, ErrAnswers)) {
 		return nil, fmt.Errorf("%s: %w: %w", f.out, ErrOtherRun, err)
 	}
 	if err = errors.Join(err, f.samples.end()); err != nil {

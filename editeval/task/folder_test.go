@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/stage"
 )
 
@@ -111,6 +112,38 @@ func TestFolder(t *testing.T) {
 	}
 	if err := into(t, t.Context(), of, out, FolderOptions{Overwrite: true}, o); !errors.Is(err, ErrForeign) {
 		t.Errorf("with another file: %v", err)
+	}
+}
+
+// TestDamagedCache: what is said of a damaged file of the cache is about that file, and the output stays free.
+func TestDamagedCache(t *testing.T) {
+	dir := t.TempDir()
+	cache, out := filepath.Join(dir, "cache"), filepath.Join(dir, "out")
+	o := Options{Bootstrap: -1, Limit: 2, Cache: cache}
+	of := open(t, nano+"/base")
+	if err := into(t, t.Context(), of, out, FolderOptions{}, o); err != nil {
+		t.Fatal(err)
+	}
+
+	files, err := filepath.Glob(filepath.Join(cache, "answers-*.jsonl"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if err := os.WriteFile(files[0], []byte("rubbish\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	err = into(t, t.Context(), of, filepath.Join(dir, "again"), FolderOptions{}, o)
+	if !errors.Is(err, ErrCache) || !errors.Is(err, ErrAnswers) || errors.Is(err, ErrOtherRun) ||
+		!strings.Contains(err.Error(), files[0]+":1: ") || !strings.Contains(failure.Hint(err), "--cache") {
+		t.Errorf("%v (HINT: %s)", err, failure.Hint(err))
+	}
+
+	if err := os.Remove(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := into(t, t.Context(), of, filepath.Join(dir, "again"), FolderOptions{}, o); err != nil {
+		t.Errorf("without that file: %v", err)
 	}
 }
 

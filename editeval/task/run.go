@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/store"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -24,6 +25,10 @@ var ErrOtherModel = store.ErrOther
 
 // ErrAnswers: a journal or cache is no file of answers.
 var ErrAnswers = store.ErrFormat
+
+// ErrCache: a file of the cache cannot be used.
+var ErrCache = failure.Misuse("unusable cache",
+	"remove that file, and what it holds is asked again, or choose another --cache")
 
 // defaultLength is the context of a model whose configuration says nothing.
 const defaultLength = 2048
@@ -55,7 +60,7 @@ func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o
 	r := &run{model: m, enc: enc, suite: s, o: o}
 	r.eng = &engine.Engine{Model: m, Limit: limitOf(m, o.MaxLength), Slots: o.BatchSize}
 	if err := r.open(ctx, tok); err != nil {
-		return nil, err
+		return nil, errors.Join(err, r.close())
 	}
 
 	r.results = newResults(r, tok, start)
@@ -68,10 +73,7 @@ func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o
 		err = r.all(ctx, tasks)
 	}
 
-	for _, s := range r.stores {
-		err = errors.Join(err, s.Close())
-	}
-	if err != nil {
+	if err = errors.Join(err, r.close()); err != nil {
 		return nil, err
 	}
 
@@ -107,24 +109,40 @@ func (r *run) open(ctx context.Context, tok *tokenizer.Tokenizer) error {
 	}
 
 	identity = fmt.Sprintf("%s %s %s", identity, tok.Hash(), r.model.Device().Info().Name)
-	paths := []string{r.o.Journal}
-	if r.o.Cache != "" {
-		paths = append(paths, filepath.Join(r.o.Cache, "answers-"+hash(identity)[:32]+".jsonl"))
-	}
-
-	for _, p := range paths {
-		if p == "" {
-			continue
-		}
-
-		s, err := store.Open(p, identity)
-		if err != nil {
+	if r.o.Journal != "" {
+		if err := r.keep(r.o.Journal, identity); err != nil {
 			return err
 		}
-		r.stores = append(r.stores, s)
 	}
 
-	return nil
+	if r.o.Cache == "" {
+		return nil
+	}
+
+	err := r.keep(filepath.Join(r.o.Cache, "answers-"+hash(identity)[:32]+".jsonl"), identity)
+	if errors.Is(err, ErrOtherModel) || errors.Is(err, ErrAnswers) {
+		err = fmt.Errorf("%w: %w", ErrCache, err)
+	}
+
+	return err
+}
+
+// keep adds a file to those where answers are looked up and kept.
+func (r *run) keep(path, identity string) error {
+	s, err := store.Open(path, identity)
+	if err == nil {
+		r.stores = append(r.stores, s)
+	}
+	return err
+}
+
+// close closes the stores, whose answers stay where they are kept in files.
+func (r *run) close() error {
+	var errs []error
+	for _, s := range r.stores {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func (r *run) get(k store.Key) (store.Answer, bool) {
