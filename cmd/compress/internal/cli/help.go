@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ func flagError(c *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case *pflag.InvalidValueError:
 		if kind := flagKinds[e.GetFlag().Value.Type()]; kind != "" {
-			return Usagef("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), kind)
+			return Usagef("--%s", BadValue(e))
 		}
 	case *pflag.NotExistError:
 		return unknownFlag(c, e)
@@ -68,6 +69,16 @@ func flagError(c *cobra.Command, err error) error {
 	}
 
 	return Usagef("%w (HINT: %s --help lists the flags)", err, c.CommandPath())
+}
+
+// BadValue words a value that a flag does not take, with the flag's bare name: for messages of files whose keys are
+// flags too.
+func BadValue(err *pflag.InvalidValueError) string {
+	flag := err.GetFlag()
+	if kind := flagKinds[flag.Value.Type()]; kind != "" {
+		return fmt.Sprintf("%s %q: want %s", flag.Name, err.GetValue(), kind)
+	}
+	return fmt.Sprintf("%s %q: %v", flag.Name, err.GetValue(), err.Unwrap())
 }
 
 // unknownFlag answers a flag that the verb does not have: with what another tool's flag is here, with the flag that is

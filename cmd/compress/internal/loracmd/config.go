@@ -103,7 +103,11 @@ func set(r *strictyaml.Reader, flags *pflag.FlagSet, e strictyaml.Entry, list []
 		}
 	}
 
-	if err != nil {
+	var bad *pflag.InvalidValueError
+	switch {
+	case errors.As(err, &bad):
+		r.Add(e.Value.Place, strictyaml.ErrValue, "%s", cli.BadValue(bad))
+	case err != nil:
 		r.Add(e.Value.Place, strictyaml.ErrValue, "%s: %v", e.Key, err)
 	}
 }
