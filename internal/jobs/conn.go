@@ -188,12 +188,24 @@ func (c *Conn) trouble(err error) error {
 		return nil
 	}
 
-	// a stream of which the server cannot read a file
-	if api != nil && api.APIError() != nil && strings.Contains(api.APIError().Description, "offline") {
-		return fmt.Errorf("%w: %s: %s: %w", ErrStorage, c.store.dir, api.APIError().Description, errDamaged)
+	// a stream of which the server has found out that it cannot read a file
+	damaged := api != nil && api.APIError() != nil && strings.Contains(api.APIError().Description, "offline")
+	bad := error(nil)
+	if !damaged {
+		bad = c.store.trouble()
+	}
+	if bad == nil && (damaged || api != nil && unreadable(api.APIError())) {
+		bad = fmt.Errorf("%w: %s: %s: %w", ErrStorage, c.store.dir, api.APIError().Description, errDamaged)
 	}
 
-	return c.store.trouble()
+	return bad
+}
+
+// unreadable reports whether a server failed to make a stream or a consumer. As it is asked for the same ones every
+// time, and the folder can be written, the reason is what it found there of an earlier run.
+func unreadable(e *jetstream.APIError) bool {
+	const consumer, stream = 10012, 10049 // JSConsumerCreateErrF and JSStreamCreateErrF of the server
+	return e != nil && (e.ErrorCode == consumer || e.ErrorCode == stream)
 }
 
 // errDamaged: files of a server are not what it has written.

@@ -123,3 +123,47 @@ func TestDamagedStorage(t *testing.T) {
 		t.Error(err, failure.Hint(err))
 	}
 }
+
+// TestDamagedFile: a file of an earlier run that the server cannot read is no code of its protocol to people, but the
+// folder, and what to do; without the folder the work goes on.
+func TestDamagedFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "queue")
+	offered := func() error {
+		s, err := Serve(ServerOptions{Dir: dir})
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+
+		c, err := Connect(t.Context(), Options{Server: s, Name: "coordinator"})
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+
+		_, err = c.Offer(t.Context(), Offer{Name: "q", Contract: "1"}, []byte("spec"))
+		return err
+	}
+	if err := offered(); err != nil {
+		t.Fatal(err)
+	}
+
+	files, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "obs", "workers"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if err := os.WriteFile(filepath.Join(files[0], "o.dat"), []byte("rubbish\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	err = offered()
+	if !errors.Is(err, ErrStorage) || !strings.Contains(err.Error(), dir+": ") ||
+		!strings.HasSuffix(err.Error(), ": its files are damaged") || strings.Contains(err.Error(), "code") ||
+		!strings.HasPrefix(failure.Hint(err), "delete this folder") {
+		t.Fatalf("%v (HINT: %s)", err, failure.Hint(err))
+	}
+
+	if err := errors.Join(os.RemoveAll(dir), offered()); err != nil {
+		t.Errorf("without the folder: %v", err)
+	}
+}
