@@ -152,6 +152,16 @@ func Run(ctx context.Context, path string, text []byte, dst string, o Options) (
 	return report, safefile.WriteFile(filepath.Join(dst, BestName), result.Recipe, 0o666)
 }
 
+// CheckJournal finds out whether a search can be gone on with, before anything is made ready for it: its errors are
+// those that [Run] has with Resume for the journal in dst, which must be there.
+func CheckJournal(text []byte, dst string, o Options) error {
+	j, _, err := openJournal(filepath.Join(dst, JournalName), o.job(text), true)
+	if err != nil {
+		return err
+	}
+	return j.Close()
+}
+
 // CheckCandidate finds out whether a text is a candidate of a recipe: the recipe itself with a number within its
 // bounds in the place of every open one, and nothing else. path names the recipe for messages.
 func CheckCandidate(path string, recipe, candidate []byte) error {

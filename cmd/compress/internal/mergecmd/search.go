@@ -47,13 +47,18 @@ func Search(j *cli.Job, path string, o SearchOptions) (_ any, err error) {
 		return nil, err
 	}
 
+	_, missing := os.Lstat(s.state(""))
 	lock, err := s.take()
 	if err != nil {
 		return nil, err
 	}
 
 	result, err := s.run()
-	if err = errors.Join(err, s.close()); err == nil || !s.begun() {
+	err = errors.Join(err, s.close())
+
+	// What was refused as another search leaves a finished one as it was.
+	refused := missing != nil && errors.Is(err, search.ErrJournal)
+	if err == nil || !s.begun() || refused {
 		err = errors.Join(err, os.RemoveAll(s.state("")))
 		_ = os.Remove(s.out) // it stays if something is in it
 	}
@@ -100,6 +105,12 @@ func (s *searchRun) run() (any, error) {
 	opts, err := s.plan()
 	if err != nil {
 		return nil, s.Excerpted(err)
+	}
+
+	if s.begun() {
+		if err := search.CheckJournal(s.text, s.out, opts); err != nil {
+			return nil, err
+		}
 	}
 
 	if err := s.assemble(); err != nil {
