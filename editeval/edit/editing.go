@@ -409,7 +409,7 @@ func (e *Editing) restore() error { return e.Undo(len(e.steps)) }
 // Undo goes back to the state after the first n steps, byte for byte.
 func (e *Editing) Undo(n int) error {
 	if n < 0 || n > len(e.steps) {
-		return fmt.Errorf("%w: cannot go back to step %d of %d", ErrOptions, n, len(e.steps))
+		return fmt.Errorf("%w: cannot go back to step %d of %d", ErrSteps, n, len(e.steps))
 	}
 
 	// From the stored bytes up again, and not by subtracting deltas: sums of floats don't go back to where they were.

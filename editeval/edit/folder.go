@@ -23,6 +23,8 @@ import (
 var (
 	// ErrUnfinished: beside the output lies the log of an interrupted run.
 	ErrUnfinished = failure.New("it holds an unfinished run", "--resume continues it, --overwrite starts over")
+	// ErrSteps: an edited model has no such state to go back to.
+	ErrSteps = failure.Misuse("no such state of the edits", "")
 	// ErrNothing: every optimisation diverged, so that there is nothing to write.
 	ErrNothing = errors.New("no edit was made: the optimisation of every one diverged")
 	// ErrNoTokenizer: edits are text, and the folder of the model has no tokenizer.json.

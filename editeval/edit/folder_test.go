@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
@@ -152,7 +153,9 @@ func TestFolderUndo(t *testing.T) {
 
 	out := filepath.Join(dir, "xxx")
 	for _, bad := range []int{-1, 4} {
-		if _, err := UndoFolder(t.Context(), out, dev, bad); !errors.Is(err, ErrOptions) {
+		_, err := UndoFolder(t.Context(), out, dev, bad)
+		if !errors.Is(err, ErrSteps) || strings.Contains(err.Error(), "hyper") ||
+			failure.Hint(err) != "--to takes 0 to 3" {
 			t.Errorf("to %d: %v", bad, err)
 		}
 	}

@@ -79,8 +79,9 @@ func UndoFolder(ctx context.Context, dir string, dev kernels.Device, to int) (*U
 		return nil, err
 	}
 	if to < 0 || to > len(journal.Steps) {
-		return nil, fmt.Errorf("%w: cannot keep %d steps: %s has %d steps", ErrOptions, to, JournalName,
+		err := fmt.Errorf("%s: %w: cannot keep %d steps: %s has %d steps", dir, ErrSteps, to, JournalName,
 			len(journal.Steps))
+		return nil, failure.Hinted(err, fmt.Sprintf("--to takes 0 to %d", len(journal.Steps)))
 	}
 
 	m, e, err := reopen(ctx, dir, dev, journal, false)
