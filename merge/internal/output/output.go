@@ -15,9 +15,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
@@ -142,6 +144,11 @@ func Open(dir string, o Options) (*Folder, error) {
 		f.complete = true
 		return f, errors.Join(intact(f.dir), f.tidy())
 	}
+	if o.Resume && !o.Overwrite {
+		if err := f.foreign(); err != nil {
+			return nil, err
+		}
+	}
 
 	var rule stage.Rule
 	if o.Overwrite {
@@ -181,6 +188,25 @@ func (f *Folder) made() bool {
 	return ok && err == nil && jobMade(job, st.ModTime(), f.o.Job)
 }
 
+// foreign refuses to resume where a finished output stands that this job did not make, and says what tells them apart.
+func (f *Folder) foreign() error {
+	m, err := manifest(f.dir)
+	if err != nil || m.Job == "" {
+		return nil // it is not finished, or nothing of ours
+	}
+
+	why := "it is finished, and another recipe, other models or other options made it"
+	switch {
+	case m.Version != build.Version():
+		why = fmt.Sprintf("it is finished, and another build of this program made it (%.60s; this is %s)",
+			strconv.QuoteToASCII(m.Version), build.Version())
+	case m.Job == JobKept(f.o.Job):
+		why = "it is finished, and files of its recipe or its models have changed since"
+	}
+
+	return fmt.Errorf("%s: %w: %s", f.dir, ErrExists, why)
+}
+
 // tidy removes what a run left that was stopped after its output had its name: the replaced folder under the hidden
 // name, or the journal that an earlier build removed last.
 func (f *Folder) tidy() error {
@@ -201,8 +227,9 @@ func (f *Folder) tidy() error {
 
 // made is what a manifest says of how a folder was made.
 type made struct {
-	Job   string            `json:"job"`
-	Files map[string]string `json:"files"` // see [Sums]
+	Version string            `json:"version"` // of the build
+	Job     string            `json:"job"`
+	Files   map[string]string `json:"files"` // see [Sums]
 }
 
 // manifest reads that of a finished folder.

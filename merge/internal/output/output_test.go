@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -167,6 +168,38 @@ func TestEarlierBuild(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, earlierJournal)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("its journal is still there: %v", err)
+	}
+}
+
+// TestForeign: a finished output of something else is not resumed, and is told apart: by the build, the job, or the
+// files that it was made of.
+func TestForeign(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	mine := `{"version":"` + build.Version() + `","job":"job"}`
+	for _, c := range []struct{ manifest, job, want string }{
+		{`{"version":"0.0.1","job":"job"}`, "other", `another build of this program made it ("0.0.1"; this is `},
+		{`{"version":"\u001b[2J","job":"job"}`, "other", `("\x1b[2J"; this is `},
+		{mine, "other", "another recipe, other models or other options made it"},
+		{mine, "job@9223372036854775807@0", "files of its recipe or its models have changed since"},
+		{`{}`, "job", "output already exists"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, ManifestName), []byte(c.manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(dir, Options{Job: c.job, Tensors: layout, Resume: true})
+		if !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(failure.Hint(err), "--overwrite") {
+			t.Errorf("%s: %v", c.manifest, err)
+		}
+	}
+
+	f, err := Open(dir, Options{Job: "job", Tensors: layout, Resume: true, Overwrite: true})
+	if err == nil || errors.Is(err, ErrExists) && !strings.Contains(err.Error(), "no checkpoint") {
+		t.Errorf("%v, %v", f, err)
 	}
 }
 
