@@ -91,8 +91,8 @@ type Options struct {
 // one.
 type Mediator job.Mediator
 
-// job gives the options of the work.
-func (o Options) job() job.Options {
+// Job is what the work knows of the options, for the packages of this module that do it themselves.
+func (o Options) Job() job.Options {
 	return job.Options{
 		Workers: o.Workers, Memory: o.Memory, Seed: o.Seed, DType: o.DType, Missing: string(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.AllowNonFinite, RandomTies: o.Ties != TieIndex,

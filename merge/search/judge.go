@@ -142,7 +142,7 @@ func (j *Judge) onDisk(ctx context.Context, r merge.Recipe) (_ float64, err erro
 
 // inMemory merges a candidate over the one before it and measures it.
 func (j *Judge) inMemory(ctx context.Context, r job.Recipe) (_ float64, err error) {
-	w, err := job.Open(r, r.Docs[0], nil, options(j.o.Merge))
+	w, err := job.Open(r, r.Docs[0], nil, j.o.Merge.Job())
 	if err != nil {
 		return 0, own(err)
 	}
@@ -186,15 +186,6 @@ func (j *Judge) room(ctx context.Context, w *job.Work) error {
 
 	j.model, err = newResident(m, layout)
 	return err
-}
-
-// options are those of a merge as the job of a candidate has them.
-func options(o merge.Options) job.Options {
-	return job.Options{
-		Workers: o.Workers, Memory: o.Memory, Seed: o.Seed, DType: o.DType, Missing: string(o.Missing),
-		Truncate: o.Truncate, AllowNonFinite: o.AllowNonFinite, RandomTies: o.Ties != merge.TieIndex,
-		KeepZeros: o.KeepZeros, Device: o.Device,
-	}
 }
 
 // own marks errors that come from a candidate's numbers.
@@ -267,7 +258,7 @@ func Preview(ctx context.Context, path string, text []byte, dir string, o JudgeO
 		return p, err
 	}
 
-	w, err := job.Open(merges, merges.Docs[0], nil, options(o.Merge))
+	w, err := job.Open(merges, merges.Docs[0], nil, o.Merge.Job())
 	if err != nil {
 		return nil, err
 	}
