@@ -9,6 +9,7 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/internal/gpuscore"
 	"github.com/modelcompress/compress/prune/internal/hostmat"
@@ -325,34 +326,18 @@ func zero(m *lm.Model, l lm.Linear, scores kernels.Mat, t Setting) error {
 	return dev.Ops().Sync()
 }
 
-// losses gives the mean loss of every window, in nats a token.
+// losses gives the mean loss of every sequence over all its tokens, in nats a token.
 func losses(ctx context.Context, m *lm.Model, ids [][]int32) ([]float64, error) {
-	const batch = 8192 // tokens at a time
-	var out []float64
-	for lo := 0; lo < len(ids); {
-		hi, n := lo, 0
-		for hi < len(ids) && (hi == lo || n+len(ids[hi]) <= batch) {
-			n += len(ids[hi])
-			hi++
-		}
-
-		r, err := m.Forward(ctx, ids[lo:hi], lm.ForwardOptions{})
-		if err != nil {
-			return nil, err
-		}
-
-		for _, window := range r.LossPerToken {
-			sum := 0.0
-			for _, v := range window {
-				sum += v
-			}
-			out = append(out, sum/float64(len(window)))
-		}
-
-		lo = hi
+	w := corpus.Windows{IDs: ids}
+	for _, sequence := range ids {
+		w.SeqLen = max(w.SeqLen, len(sequence))
 	}
 
-	return out, nil
+	s, err := m.SequenceLosses(ctx, w, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.Means(), nil
 }
 
 // pruned makes the model that prune.Model makes of the dense one with the calibration data of a rung.
