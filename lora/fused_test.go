@@ -9,8 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/modeltest"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -89,7 +89,7 @@ func writeMixture(t *testing.T) string {
 // and extracted to the same bytes as on one that does not; what is folded keeps the layout of the base.
 func TestFusedExperts(t *testing.T) {
 	split := writeMixture(t)
-	joint := fused(t, split)
+	joint := modeltest.FuseExperts(t, split)
 	for name, targets := range map[string][]string{"all": nil, "some": {"down", "q"}} {
 		var adapters, folds [2]string
 		for i, dir := range []string{split, joint} {
@@ -112,7 +112,7 @@ func TestFusedExperts(t *testing.T) {
 
 		sameFiles(t, filepath.Join(adapters[0], "adapter_model.safetensors"),
 			filepath.Join(adapters[1], "adapter_model.safetensors"))
-		sameTensors(t, fused(t, folds[0]), folds[1])
+		sameTensors(t, modeltest.FuseExperts(t, folds[0]), folds[1])
 
 		var back [2]string
 		for i, pair := range [][2]string{{split, folds[0]}, {joint, folds[0]}} {
@@ -166,74 +166,4 @@ func sameTensors(t *testing.T, a, b string) {
 			t.Errorf("%s differs", name)
 		}
 	}
-}
-
-// fused writes a checkpoint anew with the experts of every block in two tensors.
-func fused(t testing.TB, dir string) string {
-	t.Helper()
-	out := t.TempDir()
-	text, err := os.ReadFile(filepath.Join(dir, "config.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if err := os.WriteFile(filepath.Join(out, "config.json"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-
-	d, err := safetensors.OpenDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-
-	shape := func(name string) ([]int64, bool) { info, ok := d.Info(name); return info.Shape, ok }
-	var infos []safetensors.Info
-	data, inside := map[string][]byte{}, map[string]bool{}
-	for l := range 2 {
-		joints, ok := arch.OfText(text).Fuse(l, shape)
-		if !ok || joints == nil {
-			t.Fatalf("block %d cannot be fused", l)
-		}
-
-		for _, j := range joints {
-			first, _ := d.Info(j.Parts[0].Name)
-			infos = append(infos, safetensors.Info{Name: j.Name, DType: first.DType, Shape: j.Shape})
-
-			for _, p := range j.Parts {
-				bytes, err := d.Bytes(p.Name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				data[j.Name], inside[p.Name] = append(data[j.Name], bytes...), true
-			}
-		}
-	}
-
-	for _, name := range d.Names() {
-		info, _ := d.Info(name)
-		if !inside[name] {
-			if data[name], err = d.Bytes(name); err != nil {
-				t.Fatal(err)
-			}
-			infos = append(infos, info)
-		}
-	}
-
-	w, err := safetensors.CreateDir(out, infos, nil, safetensors.DirOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	for _, info := range infos {
-		if err := w.WriteTensor(info.Name, data[info.Name]); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	if err := w.Finish(); err != nil {
-		t.Fatal(err)
-	}
-
-	return out
 }

@@ -79,6 +79,7 @@ var mayImport = map[string][]string{
 	"internal/orderedjson": {},
 	"internal/stats":       {"internal/pyrandom"},
 	"internal/mmapsafe":    {},
+	"internal/modeltest":   {"lm/arch", "safetensors"},
 	"internal/safefile":    {},
 	"internal/memlimit":    {},
 	"internal/pyvalue":     {},
