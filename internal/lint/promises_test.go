@@ -2,6 +2,7 @@ package lint
 
 import (
 	"go/ast"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -252,4 +253,83 @@ func TestPages(t *testing.T) {
 			t.Errorf("README.md does not link to %s", page)
 		}
 	}
+}
+
+// TestNamedPaths: the packages and files that pages and scripts name are there, for those in code spans, in code blocks
+// and alone in the cell of a table. A path may begin within the tree, as testdata/fuzz does; words in capitals stand
+// for something. What a clone does not have has a name of its own instead of a path, which testdata/README.md explains.
+// CHANGELOG.md tells of what was.
+func TestNamedPaths(t *testing.T) {
+	ends := map[string]bool{} // of all paths
+	tops := map[string]bool{}
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.Name() == ".git" && d.IsDir():
+			return fs.SkipDir
+		}
+
+		name := filepath.ToSlash(strings.TrimPrefix(file, filepath.Clean(root)+string(filepath.Separator)))
+		if top, _, deep := strings.Cut(name, "/"); deep && top != ".." {
+			tops[top] = true
+		}
+		for ends[name] = true; strings.Contains(name, "/"); ends[name] = true {
+			_, name, _ = strings.Cut(name, "/")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var pages []string
+	for _, pattern := range []string{
+		"*.md", "docs/*.md", "docs/evidence/*.md", "testdata/*.md", "testdata/*/*.md", "compare/*", ".ci/*",
+	} {
+		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, found...)
+	}
+
+	for _, page := range pages {
+		if filepath.Base(page) == "CHANGELOG.md" {
+			continue
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range namedPaths(string(text), filepath.Ext(page) == ".md") {
+			top, _, _ := strings.Cut(path, "/")
+			switch {
+			case top == ".." && filepath.Ext(page) == ".md":
+				t.Errorf("%s names %s, which a clone does not have", page, path)
+			case tops[top] && !ends[path] && !placeholder.MatchString(path):
+				t.Errorf("%s names %s, which is not there", page, path)
+			}
+		}
+	}
+}
+
+var (
+	placeholder = regexp.MustCompile(`(^|/)[A-Z]+(/|$)`)
+	pathWord    = regexp.MustCompile(`(?:^|[\s"'=(:,])((?:\./)?[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+)`)
+	codeOfPage  = regexp.MustCompile("(?m)`[^`\n]*`|^    .*$|\\| [^\\s|]+ \\|")
+)
+
+// namedPaths are the paths in a text, without the dot of the folder and the dots of sentences.
+func namedPaths(text string, page bool) (paths []string) {
+	parts := []string{text}
+	if page {
+		parts = codeOfPage.FindAllString(text, -1)
+	}
+	for _, part := range parts {
+		for _, m := range pathWord.FindAllStringSubmatch(strings.Trim(part, "`|"), -1) {
+			paths = append(paths, strings.TrimRight(strings.TrimPrefix(m[1], "./"), "."))
+		}
+	}
+	return paths
 }
