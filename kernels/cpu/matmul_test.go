@@ -55,9 +55,15 @@ func newMat(t kernels.DType, rows, cols, gap int) kernels.Mat {
 	off, stride := gap, cols+gap
 	b := kernels.NewHost(t, off+rows*stride+gap)
 	m := kernels.Mat{Buf: b, Off: off, Rows: rows, Cols: cols, Stride: stride}
-	for i := range b.Len {
-		put(kernels.Mat{Buf: b, Rows: 1, Cols: b.Len, Stride: b.Len}, 0, i, guardValue)
+	if b.Len == 0 {
+		return m
 	}
+
+	put(kernels.Mat{Buf: b, Rows: 1, Cols: b.Len, Stride: b.Len}, 0, 0, guardValue)
+	for p, filled := b.Bytes(), t.Size(); filled < len(p); filled *= 2 {
+		copy(p[filled:], p[:filled])
+	}
+
 	return m
 }
 

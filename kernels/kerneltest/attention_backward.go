@@ -104,12 +104,12 @@ func (r *run) attendBackward(c attentionCase, bound float64) {
 // attended computes attention on the reference backend and returns the result and LSE as operands.
 func (r *run) attended(q, k, v *operand, a kernels.Attention) (out, lse *operand) {
 	host := func(o *operand) kernels.Mat {
-		m := o.dev
+		m := o.at
 		m.Buf = wrap(kernels.F32, o.before)
 		return m
 	}
 
-	tq := q.dev.Rows
+	tq := q.at.Rows
 	result := kernels.MatOf(kernels.NewHost(kernels.F32, tq*a.Heads*a.HeadDim), tq, a.Heads*a.HeadDim)
 	a.LSE = kernels.MatOf(kernels.NewHost(kernels.F32, tq*a.Heads), tq, a.Heads)
 	ref.New().Ops().Attention(result, host(q), host(k), host(v), a)
@@ -126,14 +126,14 @@ func (r *run) attended(q, k, v *operand, a kernels.Attention) (out, lse *operand
 
 // peak is the largest magnitude of a destination on the other device.
 func (r *run) peak(o *operand) float64 {
-	b, top := kernels.NewHost(o.other.DType(), o.other.Buf.Len), 0.0
-	if err := r.other.Download(b.Bytes(), o.other.Buf, 0); err != nil {
+	b, top := kernels.NewHost(o.at.DType(), o.at.Buf.Len), 0.0
+	if err := r.other.Download(b.Bytes(), o.at.Buf, 0); err != nil {
 		r.fatalf("%v", err)
 	}
 
-	for i := range o.other.Rows {
-		for j := range o.other.Cols {
-			top = max(top, math.Abs(get(b, o.other.Off+i*o.other.Stride+j)))
+	for i := range o.at.Rows {
+		for j := range o.at.Cols {
+			top = max(top, math.Abs(get(b, o.at.Off+i*o.at.Stride+j)))
 		}
 	}
 

@@ -232,14 +232,14 @@ func addSquare(r *run) {
 // normRows is, for every row of x, the factor 1/sqrt(mean((x - centre)²) + eps) of a norm and the largest
 // normalised value.
 func normRows(x *operand, centred bool, eps float64) (r, top []float64) {
-	b, c := wrap(kernels.F32, x.before), float64(x.dev.Cols)
-	for i := range x.dev.Rows {
+	b, c := wrap(kernels.F32, x.before), float64(x.at.Cols)
+	for i := range x.at.Rows {
 		mean := 0.0
 		square := 0.0
 		peak := 0.0
 		for pass := range 2 {
-			for j := range x.dev.Cols {
-				v := get(b, x.dev.Off+i*x.dev.Stride+j)
+			for j := range x.at.Cols {
+				v := get(b, x.at.Off+i*x.at.Stride+j)
 				switch {
 				case pass == 0 && centred:
 					mean += v / c

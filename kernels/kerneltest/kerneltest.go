@@ -1,8 +1,8 @@
 // Package kerneltest is the conformance suite of compute backends. [Run] holds every operation of a device to
 // the reference backend: at lengths around every vector width, on strided views at odd offsets, for all weight
 // types, with NaN, infinities and empty matrices, with guard values around every operand, in place where that
-// is allowed, and with bad shapes, which must panic. [Same] demands equal bits of two devices, for backends
-// that promise it for any number of threads. [Benchmark] times every operation. An operation of [kernels.Ops]
+// is allowed, and with bad shapes, which must panic. [RunAll] does so for several devices and demands equal bits of
+// some, for backends that promise it for any number of threads; [Same] demands them of two. [Benchmark] times every operation. An operation of [kernels.Ops]
 // without a case here is a failure.
 //
 // Rules beyond the documentation of Ops: what lies outside a destination's view keeps its bits, and so do all other
@@ -11,6 +11,7 @@
 package kerneltest
 
 import (
+	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
 	"reflect"
@@ -38,35 +39,60 @@ var cases = map[string]func(*run){
 	"Sync": func(r *run) { r.do(func(*kernels.Ops, view) {}) },
 }
 
+// Subject is a device under test, and what is asked of it.
+type Subject struct {
+	Name   string
+	Device kernels.Device
+	Twins  []kernels.Device // opened with other options: every operation gives the bits that it gives on Device
+	Only   []string         // the operations that are tested, all if there are none
+}
+
 // Run tests every operation of dev against the reference backend, or only those named.
 func Run(t *testing.T, dev kernels.Device, only ...string) {
-	each(t, only, func(r *run) {
-		r.dev, r.other = dev, ref.New()
-	})
+	RunAll(t, Subject{Device: dev, Only: only})
 }
 
-// Same tests that every operation, or those named, give equal bits on two devices of one backend, opened with different
-// options.
-func Same(t *testing.T, a, b kernels.Device, only ...string) {
-	each(t, only, func(r *run) {
-		r.dev = a
-		r.other = b
-		r.same = true
-	})
-}
+// RunAll is [Run] for several devices at once. They see the same operands and are held to the same results of the
+// reference, which cost more than most devices take for theirs.
+func RunAll(t *testing.T, subjects ...Subject) {
+	each(t, ref.New(), func(op string) (list []*side) {
+		for _, s := range subjects {
+			if len(s.Only) > 0 && !slices.Contains(s.Only, op) {
+				continue
+			}
 
-// each runs the case of every operation, or of those named.
-func each(t *testing.T, only []string, devices func(*run)) {
+			first := &side{name: s.Name, dev: s.Device}
+			list = append(list, first)
+			for i, d := range s.Twins {
+				list = append(list, &side{name: fmt.Sprintf("%s, twin %d", s.Name, i+1), dev: d, like: first})
+			}
+		}
+
+		return list
+	})
+
 	fields := reflect.TypeFor[kernels.Ops]()
-	for _, name := range only {
-		if _, ok := fields.FieldByName(name); !ok {
-			t.Errorf("kernels.Ops has no %s", name)
+	for _, s := range subjects {
+		for _, name := range s.Only {
+			if _, ok := fields.FieldByName(name); !ok {
+				t.Errorf("kernels.Ops has no %s", name)
+			}
 		}
 	}
+}
 
+// Same tests that every operation gives equal bits on two devices of one backend, opened with different options.
+func Same(t *testing.T, a, b kernels.Device) {
+	each(t, b, func(string) []*side { return []*side{{dev: a, same: true}} })
+}
+
+// each runs the case of every operation that there are sides for.
+func each(t *testing.T, other kernels.Device, sides func(op string) []*side) {
+	fields := reflect.TypeFor[kernels.Ops]()
 	for i := range fields.NumField() {
 		name := fields.Field(i).Name
-		if len(only) > 0 && !slices.Contains(only, name) {
+		list := sides(name)
+		if len(list) == 0 {
 			continue
 		}
 
@@ -76,18 +102,23 @@ func each(t *testing.T, only []string, devices func(*run)) {
 				t.Fatalf("package kerneltest has no case for %s", name)
 			}
 
-			r := &run{tb: t, rng: rand.New(rand.NewPCG(seed(name), 1))}
-			devices(r)
-
-			for _, d := range []kernels.Device{r.dev, r.other} {
-				if reflect.ValueOf(d.Ops()).Elem().Field(i).IsNil() {
-					t.Fatalf("%s has no %s; complete it with device.Complete", d.Info().Name, name)
+			for _, s := range append(list, &side{dev: other}) {
+				if reflect.ValueOf(s.dev.Ops()).Elem().Field(i).IsNil() {
+					t.Fatalf("%s has no %s; complete it with device.Complete", s.dev.Info().Name, name)
 				}
 			}
 
-			test(r)
+			test(newRun(t, name, other, list...))
 		})
 	}
+}
+
+// newRun begins the test of an operation. Its operands are the same in every run.
+func newRun(tb testing.TB, op string, other kernels.Device, sides ...*side) *run {
+	for i, s := range sides {
+		s.index = i
+	}
+	return &run{tb: tb, sides: sides, other: other, rng: rand.New(rand.NewPCG(seed(op), 1))}
 }
 
 func seed(name string) uint64 {

@@ -1,7 +1,7 @@
 package kerneltest
 
 import (
-	"math/rand/v2"
+	"math"
 	"reflect"
 	"runtime"
 	"testing"
@@ -123,15 +123,59 @@ func wrong(op reflect.Value, damage func(kernels.Mat, []reflect.Value)) reflect.
 }
 
 // fails reports whether the case of an operation fails on d.
-func fails(name string, d kernels.Device) bool {
+func fails(name string, d kernels.Device) bool { return failsOn(name, &side{dev: d}) }
+
+func failsOn(name string, sides ...*side) bool {
 	rec := &recorder{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		cases[name](&run{tb: rec, dev: d, other: ref.New(), rng: rand.New(rand.NewPCG(seed(name), 1))})
+		cases[name](newRun(rec, name, ref.New(), sides...))
 	}()
 	<-done
 	return rec.failed
+}
+
+// TestEverySideIsTested: a fault on any of several devices is found, and so is a twin whose results are near but not the
+// same.
+func TestEverySideIsTested(t *testing.T) {
+	damaged := func(name string, damage func(kernels.Mat, []reflect.Value)) kernels.Device {
+		d := &broken{Device: ref.New()}
+		d.ops = *d.Device.Ops()
+		f := reflect.ValueOf(&d.ops).Elem().FieldByName(name)
+		f.Set(wrong(reflect.ValueOf(f.Interface()), damage))
+		return d
+	}
+
+	for _, name := range []string{"Add", "RMSNorm", "CountZero"} { // a result that is compared, near one, and a number
+		good, bad := ref.New(), damaged(name, faults["the last element is off"])
+		if failsOn(name, &side{dev: good}, &side{dev: good}) {
+			t.Errorf("%s: two good devices fail", name)
+		}
+		if !failsOn(name, &side{dev: good}, &side{dev: bad}) {
+			t.Errorf("%s: a fault on the second device is not found", name)
+		}
+
+		first := &side{dev: good}
+		if !failsOn(name, first, &side{dev: bad, like: first}) {
+			t.Errorf("%s: a fault on a twin is not found", name)
+		}
+	}
+
+	near := damaged("RMSNorm", func(m kernels.Mat, _ []reflect.Value) {
+		v := m.RowF32(m.Rows - 1)
+		v[m.Cols-1] = math.Nextafter32(v[m.Cols-1], 2)
+	})
+	first := &side{dev: ref.New()}
+	if failsOn("RMSNorm", &side{dev: near}) {
+		t.Error("a last bit is no fault of a device")
+	}
+	if !failsOn("RMSNorm", first, &side{dev: near, like: first}) {
+		t.Error("a twin with another last bit is not found")
+	}
+	if !failsOn("RMSNorm", &side{dev: near, same: true}) {
+		t.Error("another last bit is not found where bits are compared")
+	}
 }
 
 // TestEveryOperationIsCovered: fields of Ops, cases and benchmarks agree.

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -134,19 +135,18 @@ func layerNorm(r *run) {
 	})
 }
 
-// poison writes v to one element of an operand on both devices.
+// poison writes v to one element of an operand on all devices.
 func (r *run) poison(o *operand, i, j int, v float64) {
-	b := wrap(o.dev.DType(), o.before)
-	set(b, o.dev.Off+i*o.dev.Stride+j, v)
+	b := wrap(o.at.DType(), o.before)
+	set(b, o.at.Off+i*o.at.Stride+j, v)
 	copy(o.before, b.Bytes())
 
-	for _, side := range []struct {
-		d kernels.Device
-		b *kernels.Buffer
-	}{{r.dev, o.dev.Buf}, {r.other, o.other.Buf}} {
-		if err := side.d.Upload(side.b, 0, o.before); err != nil {
-			r.fatalf("%v", err)
-		}
+	err := r.other.Upload(o.at.Buf, 0, o.before)
+	for _, s := range r.sides {
+		err = errors.Join(err, s.dev.Upload(o.bufs[s.index], 0, o.before))
+	}
+	if err != nil {
+		r.fatalf("%v", err)
 	}
 }
 

@@ -75,9 +75,9 @@ func (r *run) gram() {
 	norms := make([]float64, n)
 	for _, x := range list {
 		host := wrap(kernels.F32, x.before)
-		for i := range x.dev.Rows {
+		for i := range x.at.Rows {
 			for j := range n {
-				v := get(host, x.dev.Off+i*x.dev.Stride+j)
+				v := get(host, x.at.Off+i*x.at.Stride+j)
 				norms[j] += v * v
 			}
 		}

@@ -10,22 +10,40 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// run is the test of one operation: a device, what to compare it with, and the operands of the call at hand.
+// run is the test of one operation: devices, what to compare them with, and the operands of the call at hand.
 type run struct {
-	tb         testing.TB
-	dev, other kernels.Device
-	same       bool // demand equal bits
-	rng        *rand.Rand
-	label      string
-	operands   []*operand
+	tb       testing.TB
+	sides    []*side
+	other    kernels.Device
+	rng      *rand.Rand
+	label    string
+	operands []*operand
 }
 
-// operand is a matrix with equal contents on both devices, surrounded by guard values.
+// side is a device under test. Its results are near those of the other device, or have the same bits; those of a side
+// that is like another one have the bits of that.
+type side struct {
+	name  string
+	dev   kernels.Device
+	same  bool
+	like  *side
+	index int
+}
+
+// operand is a matrix with equal contents on all devices, surrounded by guard values.
 type operand struct {
-	dev, other kernels.Mat
-	before     []byte // contents of the whole buffer
-	after      []byte // the same on the device under test, after the call
-	written    bool
+	at      kernels.Mat       // where it lies in its buffers; Buf is that of the other device
+	bufs    []*kernels.Buffer // those of the sides
+	before  []byte            // contents of the whole buffer
+	after   [][]byte          // the same on each side, after the call
+	written bool
+}
+
+// on is the matrix of an operand on a side.
+func (o *operand) on(s *side) kernels.Mat {
+	m := o.at
+	m.Buf = o.bufs[s.index]
+	return m
 }
 
 // view gives the matrix of an operand on the device that a call runs on; the zero Mat for nil.
@@ -73,17 +91,30 @@ func (r *run) mat(d kernels.DType, rows, cols int, f fill) *operand {
 		}
 	}
 
-	o := &operand{dev: at, other: at, before: host.Bytes()}
-	o.dev.Buf, o.other.Buf = r.upload(r.dev, d, host), r.upload(r.other, d, host)
-	r.operands = append(r.operands, o)
+	return r.place(at)
+}
 
+// place makes an operand of host memory as it is.
+func (r *run) place(m kernels.Mat) *operand {
+	o := &operand{at: m, bufs: make([]*kernels.Buffer, len(r.sides)), after: make([][]byte, len(r.sides))}
+	r.replace(o, m.Buf)
+	r.operands = append(r.operands, o)
 	return o
+}
+
+// replace gives an operand the contents of host.
+func (r *run) replace(o *operand, host *kernels.Buffer) {
+	o.before = host.Bytes()
+	o.at.Buf = r.upload(r.other, host)
+	for i, s := range r.sides {
+		o.bufs[i] = r.upload(s.dev, host)
+	}
 }
 
 func (r *run) f32(rows, cols int) *operand { return r.mat(kernels.F32, rows, cols, uniform) }
 
-func (r *run) upload(d kernels.Device, t kernels.DType, host *kernels.Buffer) *kernels.Buffer {
-	b, err := d.Alloc(t, host.Len)
+func (r *run) upload(d kernels.Device, host *kernels.Buffer) *kernels.Buffer {
+	b, err := d.Alloc(host.DType, host.Len)
 	if err == nil {
 		err = d.Upload(b, 0, host.Bytes())
 	}
@@ -93,72 +124,83 @@ func (r *run) upload(d kernels.Device, t kernels.DType, host *kernels.Buffer) *k
 	return b
 }
 
-// do makes the call on both devices and checks that operands without dst keep their bits.
+// do makes the call on every side and then on the other device, and checks that operands without dst keep their bits.
 func (r *run) do(f func(o *kernels.Ops, m view), dst ...*operand) {
 	r.tb.Helper()
 
 	for _, o := range dst {
 		o.written = true
-		packed := any("derived from the old contents")
-		o.dev.Buf.Packed.Store(&packed)
-	}
-
-	f(r.dev.Ops(), func(o *operand) kernels.Mat {
-		if o == nil {
-			return kernels.Mat{}
-		}
-		return o.dev
-	})
-
-	f(r.other.Ops(), func(o *operand) kernels.Mat {
-		if o == nil {
-			return kernels.Mat{}
-		}
-		return o.other
-	})
-
-	for _, d := range []kernels.Device{r.dev, r.other} {
-		if err := d.Ops().Sync(); err != nil {
-			r.fatalf("%v", err)
+		for _, b := range o.bufs {
+			packed := any("derived from the old contents")
+			b.Packed.Store(&packed)
 		}
 	}
 
-	for i, o := range r.operands {
-		r.download(o)
-		r.guards(i, o)
+	for _, s := range r.sides {
+		r.call(s.dev, f, func(o *operand) kernels.Mat { return o.on(s) })
+	}
+
+	r.call(r.other, f, func(o *operand) kernels.Mat { return o.at })
+
+	for _, s := range r.sides {
+		for i, o := range r.operands {
+			o.after[s.index] = make([]byte, len(o.before))
+			if err := s.dev.Download(o.after[s.index], o.bufs[s.index], 0); err != nil {
+				r.fatalf("%v", err)
+			}
+			r.guards(s, i, o)
+		}
 	}
 }
 
-func (r *run) download(o *operand) {
-	o.after = make([]byte, len(o.before))
-	if err := r.dev.Download(o.after, o.dev.Buf, 0); err != nil {
+// call makes a call on one device, and waits for it.
+func (r *run) call(d kernels.Device, f func(o *kernels.Ops, m view), at view) {
+	r.tb.Helper()
+	f(d.Ops(), func(o *operand) kernels.Mat {
+		if o == nil {
+			return kernels.Mat{}
+		}
+		return at(o)
+	})
+
+	if err := d.Ops().Sync(); err != nil {
 		r.fatalf("%v", err)
 	}
 }
 
-// guards checks that nothing but the views of destinations changed, and that derived data of those was dropped.
-func (r *run) guards(index int, o *operand) {
+// guards checks that nothing but the views of destinations changed on a side, and that derived data of those was
+// dropped.
+func (r *run) guards(s *side, index int, o *operand) {
 	r.tb.Helper()
-	if o.written && o.dev.Len() > 0 && o.dev.Buf.Packed.Load() != nil {
-		r.fatalf("operand %d was written and still holds packed data of its old contents", index)
+	m := o.on(s)
+	if o.written && m.Len() > 0 && m.Buf.Packed.Load() != nil {
+		r.fatalf("%soperand %d was written and still holds packed data of its old contents", s, index)
 	}
 
-	m, size := o.dev, o.dev.DType().Size()
+	size, after := m.DType().Size(), o.after[s.index]
 	lo := 0
 	for i := range m.Rows + 1 {
 		hi := (m.Off + i*m.Stride) * size
 		if i == m.Rows {
 			hi = len(o.before)
 		}
-		if !bytes.Equal(o.before[lo:hi], o.after[lo:hi]) {
-			r.fatalf("operand %d: bytes outside the view changed, before row %d", index, i)
+		if !bytes.Equal(o.before[lo:hi], after[lo:hi]) {
+			r.fatalf("%soperand %d: bytes outside the view changed, before row %d", s, index, i)
 		}
 
 		lo = min(hi+m.Cols*size, len(o.before))
-		if !o.written && !bytes.Equal(o.before[hi:lo], o.after[hi:lo]) {
-			r.fatalf("operand %d is not a destination and changed in row %d", index, i)
+		if !o.written && !bytes.Equal(o.before[hi:lo], after[hi:lo]) {
+			r.fatalf("%soperand %d is not a destination and changed in row %d", s, index, i)
 		}
 	}
+}
+
+// String begins what is said of a side.
+func (s *side) String() string {
+	if s.name == "" {
+		return ""
+	}
+	return s.name + ": "
 }
 
 // tolerance is how far a result may be from the reference: abs + rel·|reference|.
@@ -177,26 +219,45 @@ func (r *run) check(o *operand, tol tolerance) {
 func (r *run) checkEach(o *operand, tol func(i, j int) tolerance) {
 	r.tb.Helper()
 	want := make([]byte, len(o.before))
-	if err := r.other.Download(want, o.other.Buf, 0); err != nil {
+	if err := r.other.Download(want, o.at.Buf, 0); err != nil {
 		r.fatalf("%v", err)
 	}
 
-	g, w := wrap(o.dev.DType(), o.after), wrap(o.dev.DType(), want)
-	for i := range o.dev.Rows {
-		for j := range o.dev.Cols {
-			at := o.dev.Off + i*o.dev.Stride + j
-			if r.same {
-				size := g.DType.Size()
-				if !bytes.Equal(g.Bytes()[at*size:(at+1)*size], w.Bytes()[at*size:(at+1)*size]) {
-					r.fatalf("element (%d, %d) is %v on one device and %v on the other", i, j, get(g, at), get(w, at))
-				}
-				continue
-			}
+	for _, s := range r.sides {
+		wanted := want
+		if s.like != nil {
+			wanted = o.after[s.like.index]
+		}
+		for i := range o.at.Rows {
+			r.checkRow(s, o, i, wanted, tol)
+		}
+	}
+}
 
-			if a, b := get(g, at), get(w, at); !near(a, b, tol(i, j)) {
-				r.fatalf("element (%d, %d) of [%d, %d] is %v, want %v (off by %.3g)", i, j, o.dev.Rows, o.dev.Cols, a,
-					b, a-b)
+// checkRow compares a row of a side with that of a buffer. Equal bits need no tolerance.
+func (r *run) checkRow(s *side, o *operand, i int, want []byte, tol func(i, j int) tolerance) {
+	r.tb.Helper()
+	t := o.at.DType()
+	size := t.Size()
+	lo := (o.at.Off + i*o.at.Stride) * size
+	hi := lo + o.at.Cols*size
+	if bytes.Equal(o.after[s.index][lo:hi], want[lo:hi]) {
+		return
+	}
+
+	g, w := wrap(t, o.after[s.index][lo:hi]), wrap(t, want[lo:hi])
+	for j := range o.at.Cols {
+		a, b := get(g, j), get(w, j)
+		if s.same || s.like != nil {
+			if !bytes.Equal(g.Bytes()[j*size:(j+1)*size], w.Bytes()[j*size:(j+1)*size]) {
+				r.fatalf("%selement (%d, %d) is %v on one device and %v on the other", s, i, j, a, b)
 			}
+			continue
+		}
+
+		if !near(a, b, tol(i, j)) {
+			r.fatalf("%selement (%d, %d) of [%d, %d] is %v, want %v (off by %.3g)", s, i, j, o.at.Rows, o.at.Cols, a, b,
+				a-b)
 		}
 	}
 }
@@ -217,29 +278,35 @@ func near(got, want float64, tol tolerance) bool {
 // inPlace makes a call with dst apart from the operand and with dst as that operand: the bits must be equal.
 func (r *run) inPlace(x *operand, f func(o *kernels.Ops, m view, dst *operand)) {
 	r.tb.Helper()
-	apart := r.mat(x.dev.DType(), x.dev.Rows, x.dev.Cols, uniform)
+	apart := r.mat(x.at.DType(), x.at.Rows, x.at.Cols, uniform)
 	r.do(func(o *kernels.Ops, m view) { f(o, m, apart) }, apart)
 	r.do(func(o *kernels.Ops, m view) { f(o, m, x) }, x)
 
-	size := x.dev.DType().Size()
-	for i := range x.dev.Rows {
-		a, b := (apart.dev.Off+i*apart.dev.Stride)*size, (x.dev.Off+i*x.dev.Stride)*size
-		if n := x.dev.Cols * size; !bytes.Equal(apart.after[a:a+n], x.after[b:b+n]) {
-			r.fatalf("row %d differs between a destination in place and one apart", i)
+	size := x.at.DType().Size()
+	for _, s := range r.sides {
+		for i := range x.at.Rows {
+			a, b := (apart.at.Off+i*apart.at.Stride)*size, (x.at.Off+i*x.at.Stride)*size
+			if n := x.at.Cols * size; !bytes.Equal(apart.after[s.index][a:a+n], x.after[s.index][b:b+n]) {
+				r.fatalf("%srow %d differs between a destination in place and one apart", s, i)
+			}
 		}
 	}
 }
 
-// panics makes a wrong call, which must panic with a string.
+// panics makes a wrong call, which must panic with a string on every side.
 func (r *run) panics(what string, f func(o *kernels.Ops, m view)) {
 	r.tb.Helper()
-	defer func() {
-		r.tb.Helper()
-		if _, ok := recover().(string); !ok {
-			r.fatalf("%s did not panic with a string", what)
-		}
-	}()
-	f(r.dev.Ops(), func(o *operand) kernels.Mat { return o.dev })
+	for _, s := range r.sides {
+		func() {
+			defer func() {
+				r.tb.Helper()
+				if _, ok := recover().(string); !ok {
+					r.fatalf("%s%s did not panic with a string", s, what)
+				}
+			}()
+			f(s.dev.Ops(), func(o *operand) kernels.Mat { return o.on(s) })
+		}()
+	}
 }
 
 func wrap(d kernels.DType, p []byte) *kernels.Buffer {

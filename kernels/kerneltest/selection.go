@@ -106,11 +106,13 @@ func applyMask(r *run) {
 
 // positiveZeros checks that the zeros of a destination have no sign.
 func (r *run) positiveZeros(o *operand) {
-	b := wrap(o.dev.DType(), o.after)
-	for i := range o.dev.Len() {
-		v := get(b, o.dev.Off+i/o.dev.Cols*o.dev.Stride+i%o.dev.Cols)
-		if v == 0 && math.Signbit(v) {
-			r.fatalf("element %d is -0", i)
+	for _, s := range r.sides {
+		b := wrap(o.at.DType(), o.after[s.index])
+		for i := range o.at.Len() {
+			v := get(b, o.at.Off+i/o.at.Cols*o.at.Stride+i%o.at.Cols)
+			if v == 0 && math.Signbit(v) {
+				r.fatalf("%selement %d is -0", s, i)
+			}
 		}
 	}
 }
@@ -121,12 +123,12 @@ func nonFinite(r *run) {
 			r.begin("%v %s", s, t)
 			x := r.mat(t, s[0], s[1], uniform)
 			r.positions(x, "finite")
-			if x.dev.Len() == 0 {
+			if x.at.Len() == 0 {
 				continue
 			}
 
 			for range 3 {
-				at := r.rng.IntN(x.dev.Len())
+				at := r.rng.IntN(x.at.Len())
 				r.poison(x, at/s[1], at%s[1], []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[i%3])
 				r.positions(x, "poisoned")
 			}
@@ -137,10 +139,20 @@ func nonFinite(r *run) {
 // positions compares what NonFinite finds.
 func (r *run) positions(x *operand, what string) {
 	r.tb.Helper()
+	r.counts(what+": first NaN or infinity", func(o *kernels.Ops, m view) int { return o.NonFinite(m(x)) })
+}
+
+// counts compares the numbers that an operation gives on all devices.
+func (r *run) counts(what string, f func(o *kernels.Ops, m view) int) {
+	r.tb.Helper()
 	var got []int
-	r.do(func(o *kernels.Ops, m view) { got = append(got, o.NonFinite(m(x))) })
-	if got[0] != got[1] {
-		r.fatalf("%s: first NaN or infinity at %d, want %d", what, got[0], got[1])
+	r.do(func(o *kernels.Ops, m view) { got = append(got, f(o, m)) })
+
+	want := got[len(r.sides)]
+	for i, s := range r.sides {
+		if got[i] != want {
+			r.fatalf("%s%s: %d, want %d", s, what, got[i], want)
+		}
 	}
 }
 
@@ -157,11 +169,7 @@ func countZero(r *run) {
 			}
 
 			x := r.mat(t, s[0], s[1], f)
-			var got []int
-			r.do(func(o *kernels.Ops, m view) { got = append(got, o.CountZero(m(x))) })
-			if got[0] != got[1] {
-				r.fatalf("%d zeros, want %d", got[0], got[1])
-			}
+			r.counts("zeros", func(o *kernels.Ops, m view) int { return o.CountZero(m(x)) })
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (r *run) sparse(t kernels.DType, rows, cols int, f stored, v fill) sparse {
 	count := before
 	for i := range rows {
 		offsets.I64()[1+i] = int64(count)
-		row := bytes.U8()[mask.dev.Off+i*mask.dev.Stride:]
+		row := bytes.U8()[mask.at.Off+i*mask.at.Stride:]
 		for j := range cols {
 			if f(r.rng, i, j) {
 				row[j/8] |= 1 << (j % 8)
@@ -72,20 +72,6 @@ func (r *run) sparse(t kernels.DType, rows, cols int, f stored, v fill) sparse {
 		values:  r.place(kernels.Mat{Buf: values, Rows: 1, Cols: count, Stride: count}),
 		offsets: r.place(kernels.Mat{Buf: offsets, Off: 1, Rows: 1, Cols: rows, Stride: rows}),
 	}
-}
-
-// place makes an operand of host memory as it is.
-func (r *run) place(m kernels.Mat) *operand {
-	o := &operand{dev: m, other: m}
-	r.replace(o, m.Buf)
-	r.operands = append(r.operands, o)
-	return o
-}
-
-// replace gives an operand the contents of host.
-func (r *run) replace(o *operand, host *kernels.Buffer) {
-	o.before = host.Bytes()
-	o.dev.Buf, o.other.Buf = r.upload(r.dev, host.DType, host), r.upload(r.other, host.DType, host)
 }
 
 func expand(r *run) {
