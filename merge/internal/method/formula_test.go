@@ -104,7 +104,8 @@ func arc(x, y []float64, t float64) []float64 {
 	if math.Sin(theta) < 1e-7 { // on a line there is no sphere
 		return mix([]float64{1 - t, t}, [][]float64{x, y})
 	}
-	return mix([]float64{math.Sin((1-t)*theta) / math.Sin(theta), math.Sin(t*theta) / math.Sin(theta)}, [][]float64{x, y})
+	s := math.Sin(theta)
+	return mix([]float64{math.Sin((1-t)*theta) / s, math.Sin(t*theta) / s}, [][]float64{x, y})
 }
 
 // byVector applies f to the vectors of all models that begin at first, of n elements with a stride.
@@ -184,7 +185,7 @@ func stock(d [][]float64) []float64 {
 	return mix(slices.Repeat([]float64{t / n}, len(d)), d)
 }
 
-// varied is SCE: of the differences the elements that vary most, weighed by their energy, elected by the sign of the sum.
+// varied is SCE: of the differences the elements that vary most, weighed by their energy, and the sign of the sum elects.
 func varied(d [][]float64, top float64) []float64 {
 	n := len(d[0])
 	spread := make([]float64, n)
@@ -400,7 +401,9 @@ var formulas = []struct {
 		func(_ []float64, x [][]float64, cols int) []float64 {
 			out := make([]float64, len(x[0]))
 			for col := range cols {
-				byVector(x, col, len(out)/cols, cols, out, func(v [][]float64) []float64 { return arc(v[0], v[1], 0.2/0.9) })
+				byVector(x, col, len(out)/cols, cols, out, func(v [][]float64) []float64 {
+					return arc(v[0], v[1], 0.2/0.9)
+				})
 			}
 			return out
 		},
@@ -604,6 +607,13 @@ var formulas = []struct {
 		recipe.Values{"lambda": num(1.1)},
 		func(b []float64, x [][]float64, _ int) []float64 { return added(b, 1, competing(less(x, b), 0.4, 1.1)) },
 	},
+
+	{
+		"pcb of nearly all", "pcb", 3, true,
+		recipe.Values{"r": num(0.9)},
+		recipe.Values{"lambda": num(1.1)},
+		func(b []float64, x [][]float64, _ int) []float64 { return added(b, 1, competing(less(x, b), 0.9, 1.1)) },
+	},
 	{
 		"bitdelta", "bitdelta", 3, true, nil, nil,
 		func(b []float64, x [][]float64, _ int) []float64 {
@@ -719,7 +729,7 @@ func TestThinnedDifferences(t *testing.T) {
 
 			for i, v := range got { // the sum with the base is rounded to float32
 				if math.Abs(v-factor*left[i]) > 2e-6 {
-					t.Errorf("%s, %s: element %d is %v of a difference of %v, the factor is %v", name, norm, i, v, d[i], factor)
+					t.Errorf("%s, %s: element %d is %v of %v, the factor is %v", name, norm, i, v, d[i], factor)
 					break
 				}
 			}
@@ -742,8 +752,8 @@ func TestDellaPrefersLarge(t *testing.T) {
 	}
 
 	p := problem{
-		method: "della_linear", base: make([]float32, cols), models: [][]float32{model}, shape: []int64{1, cols}, seed: 4,
-		params: recipe.Values{"rescale": truth(false)},
+		method: "della_linear", base: make([]float32, cols), models: [][]float32{model},
+		shape: []int64{1, cols}, seed: 4, params: recipe.Values{"rescale": truth(false)},
 		each: func(int) recipe.Values {
 			return recipe.Values{"weight": num(1), "density": num(0.5), "epsilon": num(0.4)}
 		},
@@ -774,7 +784,10 @@ func TestStatisticsDecide(t *testing.T) {
 	fisher := problem{method: "fisher", shape: []int64{out, in}}
 	gram := problem{method: "regmean", shape: []int64{out, in}, params: recipe.Values{"alpha": num(0.9)}}
 	for range 3 {
-		w, f, g, x := make([]float32, out*in), make([]float32, out*in), make([]float32, in*in), make([]float32, 20*in)
+		w := make([]float32, out*in)
+		f := make([]float32, out*in)
+		g := make([]float32, in*in)
+		x := make([]float32, 20*in)
 		for _, list := range [][]float32{w, f, x} {
 			for i := range list {
 				list[i] = float32(rng.NormFloat64())

@@ -181,8 +181,8 @@ func (r *pcbRun) apply(b *Block) {
 		for t := range r.tasks {
 			s := 0.0
 			if r.top[t] > r.floor[t] {
-				// Rounded as the floor was: of the element that the floor is from, nothing may be left. A rest of rounding
-				// would count in full where no other model has a share.
+				// Rounded as the floor was: of the element that the floor is from, nothing may be left. A rest of
+				// rounding would count in full where no other model has a share.
 				s = max(0, float64(float32(r.balance(b, t, i)))-r.floor[t]) / (r.top[t] - r.floor[t])
 			}
 
