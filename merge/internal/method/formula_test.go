@@ -185,7 +185,7 @@ func stock(d [][]float64) []float64 {
 	return mix(slices.Repeat([]float64{t / n}, len(d)), d)
 }
 
-// varied is SCE: of the differences the elements that vary most, weighed by their energy, and the sign of the sum elects.
+// varied is SCE: of the differences the elements that vary most, weighed by energy, with an election by the sum.
 func varied(d [][]float64, top float64) []float64 {
 	n := len(d[0])
 	spread := make([]float64, n)
