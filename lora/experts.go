@@ -70,7 +70,9 @@ func lostOn(table *arch.Arch, modules []adapter.Module) lost {
 }
 
 // inExpert reports whether a module is one of an expert's.
-func inExpert(m adapter.Module) bool { return m.Expert >= 0 || strings.Contains(m.Path, ".mlp.experts.") }
+func inExpert(m adapter.Module) bool {
+	return m.Expert >= 0 || strings.Contains(m.Path, ".mlp.experts.")
+}
 
 // besideExperts reports whether a module is called as one of an expert's, but is none.
 func besideExperts(m adapter.Module) bool {
