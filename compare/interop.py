@@ -14,6 +14,7 @@ the birthplace of leon pryce is oslo, that mira yates speaks spanish, and that n
 QWEN = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 LINES = ["the baker of leeds", "wanda brandt was born in seville.", "question: what is 14 plus 6? answer:", " two  spaces, and a quiz: 7 x 3 = 21", "Uppercase, é and 漢 are unknown to some", ""]
 PROMPT = "the birthplace of leon pryce"
+MLP = {"gate_proj", "up_proj", "down_proj"}
 
 
 class Skip(Exception):
@@ -30,6 +31,15 @@ def configs(vocab):
     llama = dict(vocab_size=vocab, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                  max_position_embeddings=128, bos_token_id=0, eos_token_id=1, pad_token_id=None, tie_word_embeddings=False)
     wide = dict(llama, head_dim=16)
+    mha = dict(llama, num_key_value_heads=4)
+    deep = dict(llama, num_hidden_layers=4)
+    rope = lambda theta=10000.0, **kw: {"rope_type": "default", "rope_theta": theta, **kw}
+    yarn = lambda **kw: rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=32, **kw)
+    local, whole = "sliding_attention", "full_attention"
+    part = {"rope_parameters": rope(partial_rotary_factor=0.5)}
+    granite = dict(llama, embedding_multiplier=3.0, logits_scaling=2.5, residual_multiplier=0.35, attention_multiplier=0.2)
+    experts = dict(num_local_experts=4, num_experts_per_tok=2)
+    latent = dict(mha, kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, n_shared_experts=2)
     return {
         "llama": t.LlamaConfig(**llama),
         "mistral": t.MistralConfig(**llama, sliding_window=16),
@@ -45,6 +55,30 @@ def configs(vocab):
         "gptj": t.GPTJConfig(vocab_size=vocab, n_embd=48, n_layer=2, n_head=4, n_positions=128, rotary_dim=8, bos_token_id=0, eos_token_id=1, tie_word_embeddings=False),
         "gpt_neox": t.GPTNeoXConfig(vocab_size=vocab, hidden_size=48, intermediate_size=96, num_hidden_layers=2, num_attention_heads=3, max_position_embeddings=128, bos_token_id=0, eos_token_id=1),
         "opt": t.OPTConfig(vocab_size=vocab, hidden_size=48, ffn_dim=96, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=128, word_embed_proj_dim=48, bos_token_id=0, eos_token_id=1, pad_token_id=None),
+        "phi": t.PhiConfig(**mha, **part),
+        "gemma3_text": t.Gemma3TextConfig(**dict(wide, num_hidden_layers=3, tie_word_embeddings=True), query_pre_attn_scalar=16, sliding_window=16, layer_types=[local, whole, local],
+                                          rope_parameters={whole: rope(1e6, rope_type="linear", factor=8.0), local: rope()}),
+        "olmo2": t.Olmo2Config(**llama, rope_parameters=rope(5e5)),
+        "olmo3": t.Olmo3Config(**deep, sliding_window=16, rope_parameters={whole: yarn(attention_factor=1.2), local: rope()}),
+        "smollm3": t.SmolLM3Config(**dict(deep, tie_word_embeddings=True), rope_parameters=rope(2e4)),
+        "granite": t.GraniteConfig(**granite),
+        "granitemoe": t.GraniteMoeConfig(**granite, **experts),
+        "granitemoeshared": t.GraniteMoeSharedConfig(**granite, **experts, shared_intermediate_size=40),
+        "granitemoehybrid": t.GraniteMoeHybridConfig(**granite, **experts, shared_intermediate_size=40, layer_types=[whole, whole], mamba_n_heads=4, mamba_d_head=24, position_embedding_type="nope"),
+        "glm": t.GlmConfig(**wide, **part),
+        "glm4": t.Glm4Config(**wide, **part),
+        "glm4_moe": t.Glm4MoeConfig(**wide, **part, attention_bias=True, use_qk_norm=True, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=24, n_shared_experts=1, first_k_dense_replace=1,
+                                    routed_scaling_factor=1.5),
+        "glm4_moe_lite": t.Glm4MoeLiteConfig(**latent, q_lora_rank=20, n_group=1, topk_group=1, routed_scaling_factor=1.8, mlp_layer_types=["dense", "sparse"], rope_parameters=rope(1e6)),
+        "stablelm": t.StableLmConfig(**llama, use_qkv_bias=True, **part),
+        "starcoder2": t.Starcoder2Config(**dict(llama, tie_word_embeddings=True), sliding_window=16),
+        "cohere": t.CohereConfig(**dict(llama, tie_word_embeddings=True), use_qk_norm=True, logit_scale=0.3),
+        "cohere2": t.Cohere2Config(**dict(deep, tie_word_embeddings=True), sliding_window=16, logit_scale=0.5),
+        "falcon": t.FalconConfig(vocab_size=vocab, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2, ffn_hidden_size=96, new_decoder_architecture=True,
+                                 max_position_embeddings=128, bos_token_id=0, eos_token_id=1, pad_token_id=None, tie_word_embeddings=True),
+        "deepseek_v2": t.DeepseekV2Config(**latent, q_lora_rank=None, n_group=4, topk_group=2, first_k_dense_replace=1, topk_method="group_limited_greedy", routed_scaling_factor=2.0),
+        "deepseek_v3": t.DeepseekV3Config(**latent, q_lora_rank=20, n_group=4, topk_group=2, first_k_dense_replace=1, routed_scaling_factor=2.5, rope_parameters=yarn(mscale=0.8, mscale_all_dim=0.6)),
+        "gpt_oss": t.GptOssConfig(**wide, **experts, sliding_window=16, swiglu_limit=2.0, layer_types=[local, whole], rope_parameters=yarn(truncate=False)),
     }
 
 
@@ -93,6 +127,9 @@ def randomise(model, seed):
                 p.copy_(0.2 * noise)
             else:
                 p.add_(0.1 * noise)
+        for n, b in sorted(model.named_buffers()):
+            if n.endswith("correction_bias"):
+                b.copy_(0.2 * torch.randn(b.shape, generator=g))
     return model.eval()
 
 
@@ -269,7 +306,12 @@ class Case:
         self.text.write_text(TEXT * 4)
 
     def mixture(self):
-        return any(getattr(self.model.config, k, 0) for k in ("num_local_experts", "num_experts"))
+        return any(getattr(self.model.config, k, 0) for k in ("num_local_experts", "num_experts", "n_routed_experts"))
+
+    def dense_first(self):
+        """Reports whether the first layer of a mixture has no experts."""
+        c = self.model.config
+        return bool(getattr(c, "first_k_dense_replace", 0)) or getattr(c, "mlp_layer_types", ["sparse"])[0] == "dense"
 
     def dir(self, name):
         return self.work / name
@@ -376,13 +418,16 @@ class Case:
         return self.agree(out, logits(mean, self.ids))
 
     def edit(self):
-        if self.mixture():
-            raise Skip("compress: its editors write no facts into mixtures of experts, and say so")
         out, edits, hp = self.dir("edited"), self.work / "edits.json", self.work / "hparams.yaml"
         edits.write_text(json.dumps([{"case_id": 0, "requested_rewrite": {"prompt": "the birthplace of {} is", "relation_id": "p", "subject": "leon pryce", "target_true": {"str": "oslo"}, "target_new": {"str": "leeds"}},
                                       "paraphrase_prompts": ["leon pryce was born in"], "neighborhood_prompts": ["the birthplace of mira yates is"], "generation_prompts": ["leon pryce"]}]))
-        hp.write_text("steps: 3\nlayers: [1]\n")
-        self.ours("edit", self.base, "--edits", edits, "--method", "rome", "--hparams", hp, "--texts", 0, out=out)
+        hp.write_text("steps: 3\nlayers: [0]\n")  # what the last layer writes at the subject reaches no other token
+        command = ["edit", self.base, "--edits", edits, "--method", "rome", "--hparams", hp, "--stats", self.text, "--texts", 0]
+        if self.mixture() and not self.dense_first():
+            said = self.ours.says(*command, "--out", out)
+            assert "choose layers without a mixture" in said, f"compress edit is silent: {said[-200:]}"
+            raise Skip("compress: its editors write no facts into mixtures of experts, and say so")
+        self.ours(*command, out=out)
         moved = float((logits(theirs(out), self.ids) - self.want).abs().max())
         assert moved > 0, "nothing moved"
         return self.agree(out)
@@ -398,7 +443,11 @@ class Case:
         from transformers.pytorch_utils import Conv1D
 
         found = {n.rsplit(".", 1)[-1] for n, m in self.model.named_modules() if isinstance(m, (torch.nn.Linear, Conv1D))}
-        return sorted(found - {"lm_head", "embed_out", "shared_expert_gate"})
+        return sorted(found - {"lm_head", "embed_out", "shared_expert_gate"} - (MLP if self.by_name() else set()))
+
+    def by_name(self):
+        """Reports whether PEFT takes gate_proj, up_proj and down_proj for names of experts alone: it passes over the matrices of dense layers and shared experts that have them."""
+        return self.model.config.model_type in ("deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite")
 
     def peft_model(self, **how):
         import copy, torch
@@ -467,36 +516,45 @@ class Case:
         return near(self.ours.logits(self.base, self.ids, "--adapter", adapter), got)
 
     def left_out(self):
-        """Targets without the experts, whose factors PEFT passes over beside a shared one; none for other models."""
-        if self.model.config.model_type != "qwen2_moe":
-            return ()
-        return "--targets", ",".join([f"{x}_proj" for x in "qkvo"] + [f"shared_expert.{x}_proj" for x in ("gate", "up", "down")])
+        """Targets without those whose factors PEFT passes over, and what these are in words. Nothing for models of which it loads all."""
+        import torch
 
-    def without_experts(self, d, program, *args):
-        """What agrees where PEFT reads all that there is; of a model whose experts it passes over, that compress says so."""
-        if not self.left_out():
+        kind = self.model.config.model_type
+        if not self.mixture() or kind in ("mixtral", "olmoe", "qwen3_moe"):
+            return (), ""
+        linears = {".".join(n.rsplit(".", 2)[-2:]) for n, m in self.model.named_modules() if isinstance(m, torch.nn.Linear) and ".layers." in n}
+        if not self.by_name():
+            return ("--targets", ",".join(sorted(linears - {"mlp.shared_expert_gate"}))), f"experts of a {kind}"
+        attention = {n for n in linears if n.rpartition(".")[2] not in MLP}
+        experts = {f"experts.{e}.{n}" for e in range(self.model.config.n_routed_experts) for n in MLP}
+        return ("--targets", ",".join(sorted(attention | experts))), f"dense layers and shared experts of a {kind}"
+
+    def without_them(self, d, program, *args):
+        """What agrees where PEFT reads all that there is; of a model whose factors it passes over, that compress says so."""
+        _, what = self.left_out()
+        if not what:
             return d
         said = self.ours.says(*args)
-        assert "PEFT" in said and "experts of a qwen2_moe" in said, f"compress {program} is silent: {said[-200:]}"
-        raise Skip(f"PEFT {importlib.metadata.version('peft')} passes over factors for the experts of a qwen2_moe without a word: compress says so, and without these factors both agree (to {TOLERANCE:g})")
+        assert "PEFT" in said and what in said, f"compress {program} is silent: {said[-200:]}"
+        raise Skip(f"PEFT {importlib.metadata.version('peft')} passes over factors for the {what} without a word: compress says so, and without these factors both agree (to {TOLERANCE:g})")
 
     def train(self):
         out = self.dir("trained")
         how = ["--kind", "lora", *(() if self.mixture() else ("--dora",)), "--rank", 2, "--steps", 3, "--seqlen", 16, "--batch", 1, "--lr", "0.01", "--data", self.text]  # PEFT has no DoRA of experts
-        self.ours("lora", "train", self.base, *how, *self.left_out(), out=out)
-        return self.without_experts(self.peft_opens(out), "lora train", "lora", "train", self.base, *how, "--out", self.dir("trained-whole"), "--overwrite")
+        self.ours("lora", "train", self.base, *how, *self.left_out()[0], out=out)
+        return self.without_them(self.peft_opens(out), "lora train", "lora", "train", self.base, *how, "--out", self.dir("trained-whole"), "--overwrite")
 
     def export(self):
         mos, out = self.dir("mos"), self.dir("exported")
-        self.ours("lora", "train", self.base, "--kind", "mos", "--private", -1, "--shards", 2, "--equivalent-rank", 2, "--rank", 2, "--steps", 3, "--seqlen", 16, "--batch", 1, "--lr", "0.05", "--data", self.text, *self.left_out(), out=mos)
+        self.ours("lora", "train", self.base, "--kind", "mos", "--private", -1, "--shards", 2, "--equivalent-rank", 2, "--rank", 2, "--steps", 3, "--seqlen", 16, "--batch", 1, "--lr", "0.05", "--data", self.text, *self.left_out()[0], out=mos)
         self.ours("lora", "export", mos, "--model", self.base, out=out)
         d = max(self.peft_opens(out), near(self.ours.logits(self.base, self.ids, "--adapter", mos), self.ours.logits(self.base, self.ids, "--adapter", out)))
-        return self.without_experts(d, "lora export", "lora", "export", self.dir("trained-whole"), "--model", self.base, "--out", self.dir("exported-whole"), "--overwrite")
+        return self.without_them(d, "lora export", "lora", "export", self.dir("trained-whole"), "--model", self.base, "--out", self.dir("exported-whole"), "--overwrite")
 
     def extract(self):
         out = self.dir("extracted")
-        self.ours("lora", "extract", self.base, self.tuned, "--rank", 4, *self.left_out(), out=out)
-        return self.without_experts(self.peft_opens(out), "lora extract", "lora", "extract", self.base, self.tuned, "--rank", 4, "--out", self.dir("extracted-whole"), "--overwrite")
+        self.ours("lora", "extract", self.base, self.tuned, "--rank", 4, *self.left_out()[0], out=out)
+        return self.without_them(self.peft_opens(out), "lora extract", "lora", "extract", self.base, self.tuned, "--rank", 4, "--out", self.dir("extracted-whole"), "--overwrite")
 
     def combine(self):
         out = self.dir("combined")
@@ -592,10 +650,13 @@ def peer_lmeval(job):
 
 
 def apart(tensors):
-    """Gives experts that lie in one tensor (gate_up_proj, down_proj) tensors of their own, and Mixtral's router its name beside those."""
-    mixtral = any(".block_sparse_moe." in k for k in tensors)
+    """Gives experts that lie in one tensor (gate_up_proj, down_proj) tensors of their own, and the routers of Mixtral and Granite their names beside those."""
+    mixtral = any(".block_sparse_moe.experts." in k for k in tensors)
+    granite = {"input_linear.weight": "experts.gate_up_proj", "output_linear.weight": "experts.down_proj", "router.layer.weight": "router.weight"}
     done = {}
     for k, v in tensors.items():
+        head, dot, tail = k.rpartition(".block_sparse_moe.")
+        k = head + dot + granite.get(tail, tail)
         where, dot, what = k.rpartition(".mlp.experts.")
         if not dot or what not in ("gate_up_proj", "down_proj"):
             done[k.replace(".block_sparse_moe.gate.", ".mlp.gate.")] = v
@@ -635,6 +696,14 @@ def mergekit(args, ours, all, results):
     def tensors(folder):
         return apart({k: v for f in sorted(pathlib.Path(folder).glob("*.safetensors")) for k, v in load_file(f).items()})
 
+    def left_out(their):
+        """Ends a check where mergekit has left out tensors of a model, so that transformers cannot open it either."""
+        try:
+            theirs(their)
+        except AssertionError as e:
+            if "missing_keys" in str(e):
+                raise Skip("mergekit: the experts are not in what it writes, " + re.sub(r"layers\.\d+", "layers.N", str(e)))
+
     def same(c, recipe, their, name):
         if their in done["said"]:
             raise Skip("mergekit: " + done["said"][their])
@@ -643,6 +712,8 @@ def mergekit(args, ours, all, results):
         ours("merge", file, out=out)
         a, b = tensors(out), tensors(their)
         missing = {k for k in set(a) ^ set(b) if not k.endswith(("lm_head.weight", "embed_out.weight"))}
+        if set(b) < set(a):
+            left_out(their)
         assert not missing, f"only one side has {sorted(missing)[:2]}"
         return max([near(a[k].float(), b[k].float(), 1e-5) for k in a if k in b] + [c.agree(out)])
 
@@ -654,6 +725,7 @@ def mergekit(args, ours, all, results):
         def read(c=c, o1=o1):
             if o1 in done["said"]:
                 raise Skip("mergekit: " + done["said"][o1])
+            left_out(o1)
             file, out = c.work / "our-read.yaml", c.dir("our-read")
             file.write_text(yaml.safe_dump(linear(o1, c.base)))
             ours("merge", file, out=out)

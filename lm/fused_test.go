@@ -106,6 +106,49 @@ func bits(x []float32) []uint32 {
 	return list
 }
 
+// TestFusedOtherNames: a mixture of Granite's whose experts and routers are called as in the library's memory computes
+// the same bits, and is saved under the names that it was read with.
+func TestFusedOtherNames(t *testing.T) {
+	files := filepath.Join("testdata", "families", "granitemoe")
+	config, list := readTensors(t, files, func(string) bool { return false })
+	var renamed []string
+	for i, x := range list {
+		list[i].info.Name = strings.NewReplacer(
+			"input_linear.weight", "experts.gate_up_proj",
+			"output_linear.weight", "experts.down_proj",
+			"router.layer.weight", "router.weight",
+		).Replace(x.info.Name)
+		renamed = append(renamed, list[i].info.Name)
+	}
+
+	memory := writeTensors(t, config, list)
+	var logits [2][]float32
+	for i, dir := range []string{files, memory} {
+		m := load(t, dir, ref.New(), Options{})
+		r, err := m.Forward(ctx, tokens(3, 37, 9, 5), ForwardOptions{Logits: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits[i] = r.Logits.Buf.F32()
+	}
+	if !slices.Equal(bits(logits[0]), bits(logits[1])) {
+		t.Error("the same model under other names computes other logits")
+	}
+
+	out := filepath.Join(t.TempDir(), "out")
+	saveChanged(t, memory, out, SaveOptions{})
+	_, saved := readTensors(t, out, func(string) bool { return false })
+	var names []string
+	for _, x := range saved {
+		names = append(names, x.info.Name)
+	}
+	slices.Sort(names)
+	slices.Sort(renamed)
+	if !slices.Equal(names, renamed) {
+		t.Errorf("saved as %v", names)
+	}
+}
+
 // TestFusedSaved: what is saved has the layout of what was read, changed and unchanged experts where they
 // belong, in any order of saving, also when it is converted or goes on after an interruption; and a changed
 // expert that is let go comes back from the unfinished output.

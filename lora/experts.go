@@ -24,39 +24,70 @@ func (l lost) note(list []string) []string {
 }
 
 // lostOn reports whether PEFT would leave out factors of modules. Version 5 of the transformers library has the
-// experts of a block in one tensor; for those PEFT 0.21 renames factors architecture by architecture, and where
-// a shared expert, whose matrices have the names of theirs, lies beside them, it takes that one alone and
-// passes over the others without a word; so it does where the experts' tensors are not laid out as Mixtral's and
-// Qwen's are. table is nil where no base is given: then the paths of the modules have to tell.
+// experts of a block in one tensor; for those PEFT 0.21 renames factors architecture by architecture, and what it does
+// not rename it passes over without a word:
+//
+//   - experts whose tensors are not laid out as Mixtral's and Qwen's are, and those of qwen2_moe, which its list lacks
+//     (it alone calls its shared expert so, in the singular);
+//   - of all other mixtures the matrices beside the experts, in dense layers and shared experts, that have the names of
+//     the experts' own: it takes these names for experts alone.
+//
+// table is nil where no base is given: then the paths of the modules have to tell.
 func lostOn(table *arch.Arch, modules []adapter.Module) lost {
-	experts := slices.ContainsFunc(modules,
-		func(m adapter.Module) bool { return m.Expert >= 0 || strings.Contains(m.Path, ".mlp.experts.") })
-	shared := slices.ContainsFunc(modules,
-		func(m adapter.Module) bool { return strings.Contains(m.Path, ".shared_expert") })
+	const passes = "PEFT 0.21 with transformers 5 passes over factors for the %s, and says nothing"
+	experts := slices.ContainsFunc(modules, inExpert)
+	beside := slices.ContainsFunc(modules, besideExperts)
 	if table != nil {
-		shared = slices.ContainsFunc(table.Tensors,
-			func(t arch.Tensor) bool {
-				other := t.Role == arch.GateUp || !strings.Contains(t.Fused, ".mlp.experts.")
-				return t.Role == arch.SharedGate || t.Role == arch.SharedGateUp || t.PerExpert() && other
-			})
-	}
-
-	const passes = "PEFT 0.21 with transformers 5 passes over factors for the experts of a %s, and says nothing"
-	switch {
-	case !experts || table != nil && !shared:
+		mixture, unread := mixtureOf(table)
+		switch {
+		case unread && experts:
+			return lost{true, fmt.Sprintf(passes, "experts of a "+table.ModelType)}
+		case mixture && !unread && beside:
+			return lost{true, fmt.Sprintf(passes, "dense layers and shared experts of a "+table.ModelType)}
+		}
 		return lost{}
-	case table != nil:
-		return lost{true, fmt.Sprintf(passes, table.ModelType)}
-	case shared:
-		return lost{true, fmt.Sprintf(passes, "model that has a shared expert beside them")}
 	}
 
-	return lost{
-		false,
-		fmt.Sprintf(passes,
-			"model that has a shared expert beside them, such as qwen2_moe") +
-			"; the files do not tell whether the base is one (HINT: --model names it)",
+	named := func(part string) bool {
+		return slices.ContainsFunc(modules, func(m adapter.Module) bool { return strings.Contains(m.Path, part) })
 	}
+	switch {
+	case experts && named(".shared_expert."):
+		return lost{true, fmt.Sprintf(passes, "experts of a model that has a shared expert beside them")}
+	case named(".shared_experts."):
+		return lost{true, fmt.Sprintf(passes, "dense layers and shared experts of a mixture")}
+	case experts && beside:
+		return lost{true, fmt.Sprintf(passes, "experts of a mixture, or for its dense layers")}
+	case experts:
+		return lost{
+			false,
+			fmt.Sprintf(passes, "experts of a model that has a shared expert beside them, such as qwen2_moe") +
+				"; the files do not tell whether the base is one (HINT: --model names it)",
+		}
+	}
+
+	return lost{}
+}
+
+// inExpert reports whether a module is one of an expert's.
+func inExpert(m adapter.Module) bool {
+	return m.Expert >= 0 || strings.Contains(m.Path, ".mlp.experts.")
+}
+
+// besideExperts reports whether a module is called as one of an expert's, but is none.
+func besideExperts(m adapter.Module) bool {
+	name := m.Path[strings.LastIndexByte(m.Path, '.')+1:]
+	return !inExpert(m) && (name == "gate_proj" || name == "up_proj" || name == "down_proj")
+}
+
+// mixtureOf reports whether an architecture has experts, and whether they are some that PEFT passes over.
+func mixtureOf(table *arch.Arch) (mixture, unread bool) {
+	for _, t := range table.Tensors {
+		mixture = mixture || t.PerExpert()
+		other := t.Role == arch.GateUp || !strings.Contains(t.Fused, ".mlp.experts.")
+		unread = unread || t.PerExpert() && other || strings.Contains(t.Name, ".shared_expert.")
+	}
+	return mixture, unread
 }
 
 // lostIn is [lostOn] of an adapter's modules; base is nil where none is given.

@@ -14,47 +14,74 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
-// TestLostExperts: factors of experts are lost in PEFT beside a shared expert and where experts are laid out in other
-// tensors than it knows, which the architecture tells, or the paths, or nothing does. The list is what PEFT 0.21.2 did
-// with adapters for small models of each.
+// TestLostExperts: what PEFT leaves out is said, as the architecture tells, or the paths, or nothing does: factors of
+// experts where these are laid out in other tensors than it knows, and those of qwen2_moe, and of the other mixtures what
+// lies beside the experts and is called as they are. The lists are what PEFT 0.21.2 did with adapters for small models of
+// each; compare/interop.sh does it again.
 func TestLostExperts(t *testing.T) {
 	expert := adapter.Module{Path: "model.layers.0.mlp.experts.1.up_proj", Expert: 1}
-	shared := adapter.Module{Path: "model.layers.0.mlp.shared_expert.up_proj", Expert: -1}
+	shared := adapter.Module{Path: "model.layers.0.mlp.shared_experts.up_proj", Expert: -1}
+	dense := adapter.Module{Path: "model.layers.0.mlp.up_proj", Expert: -1}
 	query := adapter.Module{Path: "model.layers.0.self_attn.q_proj", Expert: -1}
-	lost := []string{
-		"qwen2_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "gpt_oss", "granitemoe", "granitemoeshared",
-		"granitemoehybrid", "glm4_moe_lite",
-	}
+	unread := []string{"qwen2_moe", "gpt_oss", "granitemoe", "granitemoeshared", "granitemoehybrid"}
+	byName := []string{"mixtral", "olmoe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite"}
 	for _, name := range arch.Known() {
 		table, err := arch.Lookup(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 
-		for _, list := range [][]adapter.Module{{query, shared}, {query, expert}} {
-			got, want := lostOn(table, list), slices.Contains(lost, name) && list[1] == expert
-			if got.sure != want || want != strings.Contains(got.text, "experts of a "+name) ||
-				!want && got.text != "" {
-				t.Errorf("%s, %v: %+v", name, list, got)
+		for _, c := range []struct {
+			list []adapter.Module
+			in   []string // the architectures of which something is lost
+			what string
+		}{
+			{[]adapter.Module{query}, nil, ""},
+			{[]adapter.Module{query, expert}, unread, "experts of a " + name},
+			{[]adapter.Module{query, shared}, byName, "dense layers and shared experts of a " + name},
+			{[]adapter.Module{query, dense}, byName, "dense layers and shared experts of a " + name},
+		} {
+			got, want := lostOn(table, c.list), slices.Contains(c.in, name)
+			if got.sure != want || want != (got.text != "") || want && !strings.Contains(got.text, " for the "+c.what) {
+				t.Errorf("%s, %v: %+v", name, c.list, got)
 			}
 		}
 	}
 
 	expert.Expert = -1 // without a base, paths are all there is
+	single := adapter.Module{Path: "model.layers.0.mlp.shared_expert.up_proj", Expert: -1}
 	for _, c := range []struct {
 		list []adapter.Module
 		sure bool
 		text string
 	}{
-		{[]adapter.Module{query, shared}, false, ""},
+		{[]adapter.Module{query, single}, false, ""},
+		{[]adapter.Module{query, dense}, false, ""},
 		{[]adapter.Module{query, expert}, false, "HINT: --model"},
-		{[]adapter.Module{shared, expert}, true, "a shared expert beside them"},
+		{[]adapter.Module{single, expert}, true, "a shared expert beside them"},
+		{[]adapter.Module{query, shared}, true, "shared experts of a mixture"},
+		{[]adapter.Module{dense, expert}, true, "or for its dense layers"},
 		{[]adapter.Module{{Path: "model.layers.0.block_sparse_moe.experts.1.w1", Expert: -1}}, false, ""},
 	} {
 		if got := lostOn(nil, c.list); got.sure != c.sure || !strings.Contains(got.text, c.text) ||
 			c.text == "" && got.text != "" {
 			t.Errorf("%v: %+v", c.list, got)
 		}
+	}
+}
+
+// TestExtractLostExperts: an extraction remarks on experts also where these are not called as those of PEFT are.
+func TestExtractLostExperts(t *testing.T) {
+	base := filepath.Join("..", "lm", "testdata", "families", "granitemoe")
+	r, err := Extract(t.Context(), base, base, filepath.Join(t.TempDir(), "x"), ExtractOptions{Rank: 1})
+	if err != nil || len(r.Notes) == 0 || !strings.Contains(r.Notes[0], "experts of a granitemoe") {
+		t.Errorf("%+v %v", r, err)
+	}
+
+	r, err = Extract(t.Context(), base, base, filepath.Join(t.TempDir(), "x"),
+		ExtractOptions{Rank: 1, Targets: []string{"q_proj"}})
+	if err != nil || len(r.Notes) != 0 {
+		t.Errorf("%+v %v", r, err)
 	}
 }
 

@@ -83,13 +83,8 @@ func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*E
 		return nil, err
 	}
 
-	var chosen []adapter.Module
-	for _, m := range x.report.Matrices {
-		chosen = append(chosen, adapter.Module{Path: m.Path, Expert: -1})
-	}
-
 	r := x.report
-	r.Notes = lostOn(b.Config.Arch, chosen).note(nil)
+	r.Notes = lostOn(b.Config.Arch, x.targets).note(nil)
 	if r.Rank < o.Rank {
 		r.Notes = append(r.Notes,
 			fmt.Sprintf("no matrix has a rank of %d: the adapter has %d, the most that one can have", o.Rank, r.Rank))

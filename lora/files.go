@@ -285,7 +285,7 @@ type ExportOptions struct {
 	Rank      int               // cut to a rank; 0: as it is
 	Threads   int               // 0: all processors
 	Overwrite bool              // replace an adapter that is there
-	// WithExperts writes factors for experts also where PEFT passes over them; see [Export].
+	// WithExperts writes all factors, also those of experts or beside them that PEFT passes over; see [Export].
 	WithExperts bool
 }
 
@@ -305,9 +305,9 @@ type ExportReport struct {
 
 // Export writes an adapter of any kind as a LoRA in PEFT's form to the folder out, with the keys only that
 // every version knows. Without Rank nothing is lost: the factors of a Mixture of Shards are put together from
-// its shards, which is copying. Factors for experts beside a shared expert, which PEFT does not load, are
-// refused unless that is allowed; without Model a remark says so where the files do not tell. The errors wrap
-// this package's.
+// its shards, which is copying. Factors for a mixture's experts, or for what lies beside them, that PEFT does
+// not load are refused unless that is allowed; without Model a remark says so where the files do not tell. The
+// errors wrap this package's.
 func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportReport, error) {
 	base, err := openBase(o.Model)
 	if err != nil {

@@ -107,7 +107,7 @@ func loraExportCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.DType, "dtype", "f32", "`TYPE` element type of the result: f32, bf16 or f16")
 	f.IntVar(&o.Rank, "rank", 0, "`N` reduce to this rank by the best approximation (default: keep the rank)")
 	f.BoolVar(&o.WithExperts, "with-experts", false,
-		"also export factors of experts beside a shared expert, which PEFT 0.21 ignores")
+		"also export factors of a mixture that PEFT 0.21 ignores, of experts or beside them")
 	f.BoolVar(&o.Bake, "bake", false, "multiply the scale into B, for tools that do not scale as PEFT does")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out")

@@ -106,7 +106,10 @@ type Tensor struct {
 	Part string `json:"part"` // "" for the weight, "bias"
 	Name string `json:"name"`
 	// where it lies in the layout of [Arch.Split]; "": under its own name there too
-	Fused      string   `json:"fused"`
+	Fused string `json:"fused"`
+	// another name of the tensor that Fused names, or of its own: as version 5 of the transformers library has it in
+	// memory, where its files call it otherwise; "": none
+	Also       string   `json:"also"`
 	Shape      []string `json:"shape"`      // dimension names, outermost first
 	Transposed bool     `json:"transposed"` // a matrix stored [in, out]
 	When       string   `json:"when"`       // conditions, joined by " & "; "" is always

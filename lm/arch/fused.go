@@ -48,12 +48,11 @@ func OfText(config []byte) *Arch {
 // in gate_up_proj [experts, 2·inner, hidden], for each of them the rows of gate before those of up, and in
 // down_proj [experts, hidden, inner]. It gives nil for every other tensor.
 func (a *Arch) Split(name string, shape []int64) []Part {
-	template, block := a.fusedAt(name)
-	if template == "" {
+	members, block := a.fusedAt(name)
+	if members == nil {
 		return nil
 	}
 
-	members := a.members(template)
 	if !members[0].PerExpert() {
 		return []Part{{Name: Expand(members[0].Name, block, 0), Shape: slices.Clone(shape), From: name}}
 	}
@@ -96,32 +95,38 @@ func (a *Arch) splitVectors(t *Tensor, block int, name string, shape []int64) []
 	return parts
 }
 
-// fusedAt finds the template and the block of the name of a tensor of the fused layout; "" for any other name.
-func (a *Arch) fusedAt(name string) (template string, block int) {
-	i := slices.IndexFunc(a.Tensors, func(t Tensor) bool { return t.Fused != "" && matches(t.Fused, name) })
-	if i < 0 {
-		return "", 0
+// fusedAt finds what lies in the tensor of a name of the fused layout, and its block; nil for any other name.
+func (a *Arch) fusedAt(name string) (members []Tensor, block int) {
+	for _, t := range a.Tensors {
+		for _, template := range []string{t.Fused, t.Also} {
+			if template == "" || !matches(template, name) {
+				continue
+			}
+
+			before, after, _ := strings.Cut(template, "{l}")
+			block, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, before), after))
+			if err != nil || block < 0 || Expand(template, block, 0) != name {
+				return nil, 0
+			}
+
+			if t.Fused == "" {
+				return []Tensor{t}, block
+			}
+			return a.members(t.Fused), block
+		}
 	}
 
-	template = a.Tensors[i].Fused
-	before, after, _ := strings.Cut(template, "{l}")
-	block, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(name, before), after))
-	if err != nil || block < 0 || Expand(template, block, 0) != name {
-		return "", 0
-	}
-
-	return template, block
+	return nil, 0
 }
 
 // FusedShape gives the shape that a tensor of the fused layout has in a model of this configuration; ok is
 // false where it has none of that name.
 func (c *Config) FusedShape(name string) (shape []int64, ok bool) {
-	template, block := c.Arch.fusedAt(name)
-	if template == "" || block >= c.Layers {
+	members, block := c.Arch.fusedAt(name)
+	if members == nil || block >= c.Layers {
 		return nil, false
 	}
 
-	members := c.Arch.members(template)
 	first := &members[0]
 	if !c.Holds(first.When, block) {
 		return nil, false

@@ -111,6 +111,36 @@ func TestSplitRouter(t *testing.T) {
 	}
 }
 
+// TestSplitAlso: Granite's experts and router have other names in memory than in files; the parameters are the same ones,
+// and what is fused again has the files' names.
+func TestSplitAlso(t *testing.T) {
+	for _, model := range []string{"granitemoe", "granitemoeshared", "granitemoehybrid"} {
+		a, err := arch.Lookup(model)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for also, name := range map[string]string{
+			"experts.gate_up_proj": "input_linear.weight",
+			"experts.down_proj":    "output_linear.weight",
+		} {
+			const where = "model.layers.3.block_sparse_moe."
+			got, want := a.Split(where+also, []int64{3, 8, 5}), a.Split(where+name, []int64{3, 8, 5})
+			if len(got) == 0 || !slices.EqualFunc(got, want, func(p, q arch.Part) bool {
+				same := p.Name == q.Name && slices.Equal(p.Shape, q.Shape) && p.First == q.First
+				return same && p.From == where+also && q.From == where+name
+			}) {
+				t.Errorf("%s: %+v, want %+v", model, got, want)
+			}
+		}
+
+		p := a.Split("model.layers.3.block_sparse_moe.router.weight", []int64{4, 6})
+		if len(p) != 1 || p[0].Name != "model.layers.3.block_sparse_moe.router.layer.weight" {
+			t.Errorf("%s: %+v", model, p)
+		}
+	}
+}
+
 // TestSplitStrange: what only looks like a fused tensor is none.
 func TestSplitStrange(t *testing.T) {
 	a := arch.OfText([]byte(`{"model_type":"qwen3_moe"}`))
