@@ -1,0 +1,341 @@
+// Package weights opens the tensors of a model and the files beside them, in whatever form the model lies on the disk:
+//
+//	a folder of safetensors files, or one such file
+//	a folder whose config.json has a quantization_config that package quantized knows
+//	a GGUF file, or any part of a split one
+//	a folder that holds the GGUF files of one model, and no safetensors
+//
+// [Open] gives the tensors as the model without quantisation has them, by their names in its safetensors folder: those
+// that are stored in few bits have the element type in which the reference implementation of their format has their
+// values, all of which are numbers of it, and are decoded as they are read. [ReadFile] and [Files] give the files
+// beside the weights as they belong to these tensors: config.json has no quantization_config, and its dtype holds the
+// values; for GGUF files they are made of the metadata. Everything is keyed by the path that the user gave, so that
+// this stays what messages, reports and adapters name.
+//
+// # Memory
+//
+// A tensor that lies in its file as the model has it is a view of the file. Another is decoded window by window into
+// what the reader gives, on all processors; only windows that a read begins or ends within are kept, a few megabytes
+// of them. The pages of what was decoded are given back to the system as reading goes on, so that a model of any
+// size can be streamed through [Source.ReadAt].
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/quantized"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Source is the open tensors of a model. All methods but Close may be called from several goroutines at once.
+type Source struct {
+	path   string
+	dir    *safetensors.Dir  // as stored
+	single bool              // dir is one file, and path is its path
+	names  []string          // of all tensors, where some are decoded; otherwise nil
+	plain  map[string]bool   // those that are not decoded; nil where none is
+	coded  map[string]*coded // those that are
+	unused []string
+
+	quantisation string
+	windows      windows
+}
+
+// usualShard is the bytes of a file of a model that is made of a quantised one.
+const usualShard = 5e9
+
+var _ safetensors.Source = (*Source)(nil)
+
+// Open opens the model at path. The errors are those of [safetensors.OpenDir] and of [quantized.Open], with the path,
+// and an [arch.ConfigError] for a quantization_config that is not understood.
+func Open(path string) (*Source, error) {
+	f, err := formOf(path)
+	if err != nil {
+		return nil, err
+	}
+
+	s, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+
+	note(s)
+	return s, nil
+}
+
+// OpenStored opens the safetensors files of a model as they are, also where they are quantised. The errors are those of
+// [safetensors.OpenDir].
+func OpenStored(path string) (*Source, error) {
+	f, err := formOf(path)
+	if err != nil {
+		return nil, err
+	}
+	return f.openDir()
+}
+
+// openDir opens the safetensors files of a folder, or one of them, as they are.
+func (f *form) openDir() (*Source, error) {
+	dir, err := safetensors.OpenDir(f.path)
+	if err != nil {
+		return nil, err
+	}
+	return &Source{path: f.path, dir: dir, single: !f.folder}, nil
+}
+
+// open opens the model.
+func (f *form) open() (*Source, error) {
+	s, err := f.openDir()
+	if err != nil || !f.folder {
+		return s, err
+	}
+
+	config, err := f.storedConfig()
+	if err == nil && config != nil {
+		err = s.decode(config.quantised)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+
+	return s, nil
+}
+
+// decode finds the quantised matrices of a folder.
+func (s *Source) decode(c *quantized.Config) error {
+	if c == nil {
+		return nil
+	}
+
+	m, err := quantized.Open(s.dir, c)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+
+	formats := map[string]bool{}
+	found := map[string]*coded{}
+	plain := map[string]bool{}
+	for _, name := range m.Names() {
+		matrix := m.Matrix(name)
+		if matrix == nil {
+			plain[name] = true
+			continue
+		}
+
+		found[name] = newCoded(matrix)
+		for _, part := range matrix.Parts {
+			info, _ := s.dir.Info(part)
+			found[name].stored += info.Size
+		}
+		formats[matrix.Format] = true
+	}
+
+	// such as bitsandbytes' settings for a model that is quantised when it is loaded
+	if len(found) == 0 {
+		return nil
+	}
+
+	s.coded = found
+	s.plain = plain
+	s.names = m.Names()
+	s.unused = m.Unused()
+	s.quantisation = describe(c.Method, formats)
+	return nil
+}
+
+// describe names a method, and the formats of the matrices where they have other names.
+func describe(method string, formats map[string]bool) string {
+	var names []string
+	for f := range formats {
+		if f != method {
+			names = append(names, strings.TrimPrefix(f, method+"-"))
+		}
+	}
+	if len(names) == 0 {
+		return method
+	}
+
+	slices.Sort(names)
+	return method + " " + strings.Join(names, ", ")
+}
+
+// Path is the path that Open was called with.
+func (s *Source) Path() string { return s.path }
+
+// Quantisation says in which form values are stored that are decoded, such as "gptq" or "GGUF Q4_K, Q6_K"; empty for
+// models of floating-point numbers.
+func (s *Source) Quantisation() string { return s.quantisation }
+
+// Matrix is how a tensor that is decoded is stored; nil for one that lies in its file as it is.
+func (s *Source) Matrix(name string) *quantized.Matrix {
+	if c := s.coded[name]; c != nil {
+		return c.matrix
+	}
+	return nil
+}
+
+// Decoded reports whether a tensor is decoded: Bytes makes a copy then, and not a view.
+func (s *Source) Decoded(name string) bool { return s.coded[name] != nil }
+
+// Unused lists the tensors of the files that quantise what flows through the model, and are no part of it.
+func (s *Source) Unused() []string { return slices.Clone(s.unused) }
+
+// Names lists the tensors in the order of their data, those that are decoded first.
+func (s *Source) Names() []string {
+	if s.coded == nil {
+		return s.dir.Names()
+	}
+	return slices.Clone(s.names)
+}
+
+// Info says what a tensor is; false if there is none of that name.
+func (s *Source) Info(name string) (safetensors.Info, bool) {
+	if c := s.coded[name]; c != nil {
+		info := c.info
+		info.Shape = slices.Clone(info.Shape)
+		return info, true
+	}
+	if s.plain != nil && !s.plain[name] { // a part of a matrix
+		return safetensors.Info{}, false
+	}
+	return s.dir.Info(name)
+}
+
+// File is the path of the file that holds a tensor, of the model for an unknown one.
+func (s *Source) File(name string) string {
+	if c := s.coded[name]; c != nil {
+		name = c.matrix.Parts[0]
+	}
+	if s.single {
+		return s.path
+	}
+	return filepath.Join(s.path, s.dir.ShardOf(name))
+}
+
+// Files lists the paths of the files that hold the tensors.
+func (s *Source) Files() []string {
+	list := s.dir.Shards()
+	for i, name := range list {
+		list[i] = s.dir.Shard(name).Path()
+	}
+	return list
+}
+
+// Shards lists the base names of the files, sorted.
+func (s *Source) Shards() []string { return s.dir.Shards() }
+
+// Dir is the safetensors folder that has all tensors as they are; nil where some are decoded.
+func (s *Source) Dir() *safetensors.Dir {
+	if s.coded != nil {
+		return nil
+	}
+	return s.dir
+}
+
+// DataSize is the bytes of all tensors together, as stored.
+func (s *Source) DataSize() int64 { return s.dir.DataSize() }
+
+// Metadata gives the free-form strings of the headers; of a quantised model the format alone, since the others may
+// describe how it is quantised.
+func (s *Source) Metadata() map[string]string {
+	all := s.dir.Metadata()
+	if s.coded == nil || all["format"] == "" {
+		return all
+	}
+	return map[string]string{"format": all["format"]}
+}
+
+// Layout is how the tensors are divided among the files of a new checkpoint: of at most maxShard bytes each, or where
+// that is 0 as they are here, and those of a quantised model as is usual.
+func (s *Source) Layout(maxShard int64) safetensors.DirOptions {
+	o := safetensors.DirOptions{MaxShardSize: maxShard}
+	switch {
+	case maxShard != 0:
+	case s.coded != nil:
+		o.MaxShardSize = usualShard
+	case s.dir.Indexed():
+		o.ShardOf = map[string]string{}
+		for _, name := range s.dir.Names() {
+			o.ShardOf[name] = s.dir.ShardOf(name)
+		}
+	}
+	return o
+}
+
+// Bytes gives a read-only view of a tensor, valid until Close, or a copy of one that is decoded.
+func (s *Source) Bytes(name string) ([]byte, error) {
+	c := s.coded[name]
+	if c == nil {
+		return s.dir.Bytes(name)
+	}
+
+	data := make([]byte, c.info.Size)
+	_, err := s.ReadAt(name, data, 0)
+	return data, err
+}
+
+// View calls fn with a tensor's data, safe against a shortened file; see [safetensors.File.View].
+func (s *Source) View(name string, fn func(data []byte) error) error {
+	if s.coded[name] == nil {
+		return s.dir.View(name, fn)
+	}
+	data, err := s.Bytes(name)
+	if err != nil {
+		return err
+	}
+	return fn(data)
+}
+
+// ReadAt copies a part of a tensor; see [safetensors.File.ReadAt].
+func (s *Source) ReadAt(name string, p []byte, off int64) (int, error) {
+	c := s.coded[name]
+	if c == nil {
+		return s.dir.ReadAt(name, p, off)
+	}
+
+	if off < 0 || off > c.info.Size {
+		return 0, fmt.Errorf("%s: tensor %q: %w: offset %d, size %d", s.File(name), name, safetensors.ErrRange, off,
+			c.info.Size)
+	}
+
+	n := min(int64(len(p)), c.info.Size-off)
+	if err := mmapsafe.Do(func() error { return s.windows.read(c, p[:n], off) }); err != nil {
+		return 0, fmt.Errorf("%s: %w", s.File(name), err)
+	}
+
+	for _, part := range s.windows.spent(c, n) {
+		_ = s.dir.Release(part) // costs memory alone
+	}
+	if n < int64(len(p)) {
+		return int(n), io.EOF
+	}
+
+	return int(n), nil
+}
+
+// Release gives back the memory behind a tensor; views of it stay valid.
+func (s *Source) Release(name string) error {
+	c := s.coded[name]
+	if c == nil {
+		return s.dir.Release(name)
+	}
+
+	s.windows.forget(c)
+	var errs []error
+	for _, part := range c.matrix.Parts {
+		errs = append(errs, s.dir.Release(part))
+	}
+
+	return errors.Join(errs...)
+}
+
+// Close ends all views.
+func (s *Source) Close() error {
+	s.windows.clear()
+	return s.dir.Close()
+}
