@@ -17,7 +17,7 @@ import (
 type coded struct {
 	matrix *quantized.Matrix
 	info   safetensors.Info // of what it is decoded to
-	stored int64            // bytes that it is decoded from
+	parts  []string         // that it is decoded from, by their names in the files
 	rows   int              // of what it is decoded to, experts one under another
 	cols   int
 	step   int  // rows that are decoded at a time
@@ -28,8 +28,8 @@ type coded struct {
 const windowElements = 1 << 16
 
 // newCoded describes what a matrix is decoded to.
-func newCoded(m *quantized.Matrix) *coded {
-	c := &coded{matrix: m, rows: m.Rows, cols: m.Cols}
+func newCoded(m *quantized.Matrix, parts []string) *coded {
+	c := &coded{matrix: m, parts: parts, rows: m.Rows, cols: m.Cols}
 	shape := []int64{int64(m.Rows), int64(m.Cols)}
 	if m.Stack > 1 {
 		// The one format with stacks keeps experts as out × in, where the model without quantisation has in × out.
@@ -238,7 +238,7 @@ func (w *windows) spent(c *coded, n int64) (parts []string) {
 	}
 
 	for x := range maps.Keys(w.touched) {
-		parts = append(parts, x.matrix.Parts...)
+		parts = append(parts, x.parts...)
 	}
 	clear(w.touched)
 	w.decoded = 0

@@ -36,8 +36,8 @@ import (
 // Source is the open tensors of a model. All methods but Close may be called from several goroutines at once.
 type Source struct {
 	path   string
-	dir    *safetensors.Dir  // as stored
-	single bool              // dir is one file, and path is its path
+	store  store
+	dir    *safetensors.Dir  // the store's; nil: a GGUF file
 	names  []string          // of all tensors, where some are decoded; otherwise nil
 	plain  map[string]bool   // those that are not decoded; nil where none is
 	coded  map[string]*coded // those that are
@@ -85,7 +85,7 @@ func (f *form) openDir() (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{path: f.path, dir: dir, single: !f.folder}, nil
+	return &Source{path: f.path, store: dirStore{dir, !f.folder}, dir: dir}, nil
 }
 
 // open opens the model.
@@ -120,6 +120,7 @@ func (s *Source) decode(c *quantized.Config) error {
 	formats := map[string]bool{}
 	found := map[string]*coded{}
 	plain := map[string]bool{}
+	of := map[string]string{} // parts
 	for _, name := range m.Names() {
 		matrix := m.Matrix(name)
 		if matrix == nil {
@@ -127,12 +128,11 @@ func (s *Source) decode(c *quantized.Config) error {
 			continue
 		}
 
-		found[name] = newCoded(matrix)
-		for _, part := range matrix.Parts {
-			info, _ := s.dir.Info(part)
-			found[name].stored += info.Size
-		}
+		found[name] = newCoded(matrix, matrix.Parts)
 		formats[matrix.Format] = true
+		for _, part := range matrix.Parts {
+			of[part] = name
+		}
 	}
 
 	// such as bitsandbytes' settings for a model that is quantised when it is loaded
@@ -142,10 +142,26 @@ func (s *Source) decode(c *quantized.Config) error {
 
 	s.coded = found
 	s.plain = plain
-	s.names = m.Names()
 	s.unused = m.Unused()
 	s.quantisation = describe(c.Method, formats)
+	s.order(of)
 	return nil
+}
+
+// order lists the tensors as they lie in the files, those that are decoded by the first of their parts.
+func (s *Source) order(of map[string]string) {
+	listed := map[string]bool{}
+	for _, name := range s.dir.Names() {
+		if matrix, part := of[name]; part {
+			name = matrix
+		} else if !s.plain[name] {
+			continue
+		}
+		if !listed[name] {
+			s.names = append(s.names, name)
+		}
+		listed[name] = true
+	}
 }
 
 // describe names a method, and the formats of the matrices where they have other names.
@@ -185,10 +201,10 @@ func (s *Source) Decoded(name string) bool { return s.coded[name] != nil }
 // Unused lists the tensors of the files that quantise what flows through the model, and are no part of it.
 func (s *Source) Unused() []string { return slices.Clone(s.unused) }
 
-// Names lists the tensors in the order of their data, those that are decoded first.
+// Names lists the tensors in the order of their data.
 func (s *Source) Names() []string {
 	if s.coded == nil {
-		return s.dir.Names()
+		return s.store.Names()
 	}
 	return slices.Clone(s.names)
 }
@@ -203,31 +219,28 @@ func (s *Source) Info(name string) (safetensors.Info, bool) {
 	if s.plain != nil && !s.plain[name] { // a part of a matrix
 		return safetensors.Info{}, false
 	}
-	return s.dir.Info(name)
+	return s.store.Info(name)
 }
 
 // File is the path of the file that holds a tensor, of the model for an unknown one.
 func (s *Source) File(name string) string {
 	if c := s.coded[name]; c != nil {
-		name = c.matrix.Parts[0]
+		name = c.parts[0]
 	}
-	if s.single {
-		return s.path
-	}
-	return filepath.Join(s.path, s.dir.ShardOf(name))
+	return s.store.File(name)
 }
 
 // Files lists the paths of the files that hold the tensors.
-func (s *Source) Files() []string {
-	list := s.dir.Shards()
-	for i, name := range list {
-		list[i] = s.dir.Shard(name).Path()
+func (s *Source) Files() []string { return s.store.Files() }
+
+// Shards lists the base names of the files, sorted.
+func (s *Source) Shards() []string {
+	list := s.store.Files()
+	for i, path := range list {
+		list[i] = filepath.Base(path)
 	}
 	return list
 }
-
-// Shards lists the base names of the files, sorted.
-func (s *Source) Shards() []string { return s.dir.Shards() }
 
 // Dir is the safetensors folder that has all tensors as they are; nil where some are decoded.
 func (s *Source) Dir() *safetensors.Dir {
@@ -238,12 +251,12 @@ func (s *Source) Dir() *safetensors.Dir {
 }
 
 // DataSize is the bytes of all tensors together, as stored.
-func (s *Source) DataSize() int64 { return s.dir.DataSize() }
+func (s *Source) DataSize() int64 { return s.store.DataSize() }
 
 // Metadata gives the free-form strings of the headers; of a quantised model the format alone, since the others may
 // describe how it is quantised.
 func (s *Source) Metadata() map[string]string {
-	all := s.dir.Metadata()
+	all := s.store.Metadata()
 	if s.coded == nil || all["format"] == "" {
 		return all
 	}
@@ -256,7 +269,7 @@ func (s *Source) Layout(maxShard int64) safetensors.DirOptions {
 	o := safetensors.DirOptions{MaxShardSize: maxShard}
 	switch {
 	case maxShard != 0:
-	case s.coded != nil:
+	case s.coded != nil || s.dir == nil:
 		o.MaxShardSize = usualShard
 	case s.dir.Indexed():
 		o.ShardOf = map[string]string{}
@@ -271,7 +284,7 @@ func (s *Source) Layout(maxShard int64) safetensors.DirOptions {
 func (s *Source) Bytes(name string) ([]byte, error) {
 	c := s.coded[name]
 	if c == nil {
-		return s.dir.Bytes(name)
+		return s.store.Bytes(name)
 	}
 
 	data := make([]byte, c.info.Size)
@@ -282,7 +295,7 @@ func (s *Source) Bytes(name string) ([]byte, error) {
 // View calls fn with a tensor's data, safe against a shortened file; see [safetensors.File.View].
 func (s *Source) View(name string, fn func(data []byte) error) error {
 	if s.coded[name] == nil {
-		return s.dir.View(name, fn)
+		return s.store.View(name, fn)
 	}
 	data, err := s.Bytes(name)
 	if err != nil {
@@ -295,7 +308,7 @@ func (s *Source) View(name string, fn func(data []byte) error) error {
 func (s *Source) ReadAt(name string, p []byte, off int64) (int, error) {
 	c := s.coded[name]
 	if c == nil {
-		return s.dir.ReadAt(name, p, off)
+		return s.store.ReadAt(name, p, off)
 	}
 
 	if off < 0 || off > c.info.Size {
@@ -308,9 +321,7 @@ func (s *Source) ReadAt(name string, p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%s: %w", s.File(name), err)
 	}
 
-	for _, part := range s.windows.spent(c, n) {
-		_ = s.dir.Release(part) // costs memory alone
-	}
+	_ = s.store.Drop(s.windows.spent(c, n)) // costs memory alone
 	if n < int64(len(p)) {
 		return int(n), io.EOF
 	}
@@ -322,20 +333,15 @@ func (s *Source) ReadAt(name string, p []byte, off int64) (int, error) {
 func (s *Source) Release(name string) error {
 	c := s.coded[name]
 	if c == nil {
-		return s.dir.Release(name)
+		return s.store.Release(name)
 	}
 
 	s.windows.forget(c)
-	var errs []error
-	for _, part := range c.matrix.Parts {
-		errs = append(errs, s.dir.Release(part))
-	}
-
-	return errors.Join(errs...)
+	return s.store.Drop(c.parts)
 }
 
 // Close ends all views.
 func (s *Source) Close() error {
 	s.windows.clear()
-	return s.dir.Close()
+	return s.store.Close()
 }

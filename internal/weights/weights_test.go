@@ -162,9 +162,9 @@ func TestUnknown(t *testing.T) {
 
 	for config, says := range map[string]string{
 		`{"quant_method": "quip"}`: `quant_method "quip" (known: awq,`,
-		`{"quant_method": "gptq", "bits": 4, "sparsity_config": {"format": "sparse-bitmask"}}`:                             "both quantised and packed",
+		`{"quant_method": "gptq", "bits": 4, "sparsity_config": {"format": "sparse-bitmask"}}`:                               "both quantised and packed",
 		`{"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}, "config_groups": {"a": 1}}`: "both quantised and packed",
-		`{"quant_method": "awq", "version": "gemv", "bits": 4}`:                                                           `version "gemv"`,
+		`{"quant_method": "awq", "version": "gemv", "bits": 4}`:                                                              `version "gemv"`,
 		`[]`: "cannot unmarshal",
 	} {
 		changed := bytes.Replace(text, []byte(`{`), []byte(`{"quantization_config": `+config+`,`), 1)
