@@ -76,8 +76,8 @@ type item struct {
 }
 
 // Convert writes the checkpoint at path, a folder, a .safetensors or a GGUF file, to the folder out, which appears when
-// it is complete. Of a quantised one the values are written. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget,
-// ErrInPlace or ErrBusy, or are those of package safetensors.
+// it is complete. Of a quantised one the values are written. Memory does not depend on the size of the model. The
+// errors wrap ErrExists, ErrTarget, ErrInPlace or ErrBusy, or are those of package safetensors.
 func Convert(ctx context.Context, path, out string, o ConvertOptions) (*Conversion, error) {
 	var allow stage.Rule
 	if o.Overwrite {

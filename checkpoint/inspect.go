@@ -20,8 +20,8 @@ type InspectOptions struct {
 	Progress func(name string, done, total int64) // told how far the work is; nil: nobody wants to know
 }
 
-// Inspect looks at a folder, a .safetensors or a GGUF file: what its tensors are, what they do in the model, how many of their
-// elements are zero, and which are not finite.
+// Inspect looks at a folder, a .safetensors or a GGUF file: what its tensors are, what they do in the model, how many
+// of their elements are zero, and which are not finite.
 func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
 	return inspect(ctx, path, !o.Headers, false, env{o.Device, o.Progress})
 }

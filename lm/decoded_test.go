@@ -73,10 +73,11 @@ func sameGradients(t *testing.T, got, want *Model, ids [][]int32) {
 	t.Helper()
 	grads := func(m *Model) map[string][]float32 {
 		all := map[string][]float32{}
-		_, err := m.Backward(ctx, ids, BackwardOptions{Hooks: &Hooks{WeightGrad: func(name string, g kernels.Mat) error {
+		hooks := &Hooks{WeightGrad: func(name string, g kernels.Mat) error {
 			all[name] = values(g)
 			return nil
-		}}})
+		}}
+		_, err := m.Backward(ctx, ids, BackwardOptions{Hooks: hooks})
 		if err != nil {
 			t.Fatal(err)
 		}

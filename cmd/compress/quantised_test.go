@@ -19,20 +19,23 @@ import (
 // verbRuns are command lines that read MODEL, in an order in which each finds what it reads. Their outputs are out1,
 // out2, …
 var verbRuns = []string{
-	"inspect MODEL --tensors", "inspect MODEL --verify", "inspect diff MODEL other", "tokenize MODEL --text the~sum~of~3",
+	"inspect MODEL --tensors", "inspect MODEL --verify", "inspect diff MODEL other",
+	"tokenize MODEL --text the~sum~of~3",
 	"generate MODEL --prompt 3~+~4~= --max-tokens 12", "ppl MODEL --data short.txt --seqlen 64",
 	"forward MODEL --ids ids.safetensors --grad --out out1",
 	"eval MODEL --tasks nano/tasks/base.yaml --limit 3 --bootstrap-iters 10 --out out2",
 	"eval batch batch.yaml --out out3",
-	"convert MODEL --out out4", "convert MODEL --dtype bf16 --out out5", "convert MODEL --max-shard-size 300KB --out out6",
+	"convert MODEL --out out4", "convert MODEL --dtype bf16 --out out5",
+	"convert MODEL --max-shard-size 300KB --out out6",
 	"prune MODEL --method magnitude --save bitmask --out out7",
 	"prune MODEL --method wanda --calib short.txt --samples 4 --seqlen 32 --masks masks --out out8",
 	"prune MODEL --method wanda --calib short.txt --samples 4 --seqlen 32 --update admm --out out9",
 	"prune MODEL --method sparsegpt --calib short.txt --samples 4 --seqlen 32 --out out10",
 	"prune MODEL --method gblm --calib short.txt --samples 4 --seqlen 32 --out out11",
-	"prune compare MODEL --methods magnitude,wanda --calib short.txt --samples 2 --seqlen 32 --ppl short.txt --out out12",
-	"search MODEL --workers 1 --calib short.txt --heldout short.txt --samples 2 --seqlen 32 --windows 2 --few 1 --select-windows 2 " +
-		"--test-windows 2 --population 4 --generations 1 --sparsity 0.6 --out out13",
+	"prune compare MODEL --methods magnitude,wanda --calib short.txt --samples 2 --seqlen 32 --ppl short.txt " +
+		"--out out12",
+	"search MODEL --workers 1 --calib short.txt --heldout short.txt --samples 2 --seqlen 32 --windows 2 --few 1 " +
+		"--select-windows 2 --test-windows 2 --population 4 --generations 1 --sparsity 0.6 --out out13",
 	"merge slerp.yaml --out out14", "merge union.yaml --out out15", "merge moe.yaml --out out16",
 	"merge mediate.yaml --out out17", "experts verify out17", "conflict conflict.yaml",
 	"merge search open.yaml --data short.txt --generations 1 --population 4 --seqlen 64 --limit 2 --out out18",
@@ -49,7 +52,8 @@ var verbRuns = []string{
 
 // verbInputs are the files that they read.
 var verbInputs = map[string]string{
-	"slerp.yaml": "merge_method: slerp\nbase_model: other\nmodels: [{model: MODEL}, {model: other}]\nparameters: {t: 0.3}\n",
+	"slerp.yaml": "merge_method: slerp\nbase_model: other\nmodels: [{model: MODEL}, {model: other}]\n" +
+		"parameters: {t: 0.3}\n",
 	"union.yaml": "merge_method: linear\nmodels:\n- {model: MODEL, parameters: {weight: 0.5}}\n" +
 		"- {model: other, parameters: {weight: 0.5}}\ntokenizer_source: union\ndtype: bfloat16\n",
 	"moe.yaml": "base_model: MODEL\ngate_mode: random\nexperts_per_token: 1\nexperts:\n- {source_model: MODEL}\n" +
@@ -61,8 +65,8 @@ var verbInputs = map[string]string{
 	"open.yaml": "merge_method: task_arithmetic\nbase_model: other\n" +
 		"models:\n- {model: MODEL, parameters: {weight: {search: [0, 1]}}}\n",
 	"batch.yaml": "models: [MODEL]\ntasks: [nano/tasks/base.yaml]\nlimit: 2\nbootstrap_iters: -1\n",
-	"plan.yaml": "models: [MODEL]\neditors: [{method: ft, hparams: {steps: 2}}]\nedits: nano/edits.json\ncounts: [1]\n" +
-		"neighborhood: 1\ntasks:\n- {task: nano/tasks/base.yaml, limit: 2}\n",
+	"plan.yaml": "models: [MODEL]\neditors: [{method: ft, hparams: {steps: 2}}]\nedits: nano/edits.json\n" +
+		"counts: [1]\nneighborhood: 1\ntasks:\n- {task: nano/tasks/base.yaml, limit: 2}\n",
 }
 
 // TestQuantisedVerbs: every verb does to a model that is stored quantised what it does to the same values stored as
@@ -110,7 +114,8 @@ func sameVerbs(t *testing.T, nano, quantised, plain, name, form string) {
 				t.Errorf("%s %s: exit code %d: %s", form, line, code, &stderr)
 			}
 
-			if reads := strings.Contains(line, "MODEL") || strings.Contains(line, ".yaml"); reads && words[0] != "tokenize" {
+			reads := strings.Contains(line, "MODEL") || strings.Contains(line, ".yaml")
+			if reads && words[0] != "tokenize" {
 				report, err := os.ReadFile("report")
 				if err != nil || strings.Contains(string(report), `"source_quantization"`) != (i == 0) {
 					t.Errorf("%s %s: source_quantization is where it should not be, or not where it should (%v)", form,
@@ -199,9 +204,11 @@ func sameOutputs(t *testing.T, got, want string) {
 	t.Helper()
 	list := func(dir string) (names []string) {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if name, _ := filepath.Rel(dir, path); err == nil && d.Type().IsRegular() {
-				names = append(names, name)
+			if err != nil || !d.Type().IsRegular() {
+				return err
 			}
+			name, err := filepath.Rel(dir, path)
+			names = append(names, name)
 			return err
 		})
 		if err != nil {

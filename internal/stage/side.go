@@ -79,9 +79,10 @@ func isWeights(name string) bool {
 	return slices.ContainsFunc(weightEndings, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-// sides describes the files beside the weights of a model that travel, without those for which skip, given their paths, is true. Folders
-// and hidden files do not travel. A link out of the folder is followed for the files that a model needs, which are read
-// through it too; others would carry what nobody has looked at into an output that may be passed on.
+// sides describes the files beside the weights of a model that travel, without those for which skip, given their paths,
+// is true. Folders and hidden files do not travel. A link out of the folder is followed for the files that a model
+// needs, which are read through it too; others would carry what nobody has looked at into an output that may be passed
+// on.
 func sides(dir string, skip func(path string) bool) ([]fs.FileInfo, error) {
 	root, err := weights.OpenFiles(dir)
 	if err != nil {

@@ -146,9 +146,11 @@ func (w *windows) read(c *coded, p []byte, off int64) error {
 		}
 
 		data, err := w.window(c, at, hi-lo)
-		if errs[i] = err; err == nil {
-			copy(part, data[max(off-lo, 0):])
+		if err != nil {
+			errs[i] = err
+			return
 		}
+		copy(part, data[max(off-lo, 0):])
 	})
 
 	for _, err := range errs {

@@ -36,8 +36,9 @@ import (
 // Source is the open tensors of a model. All methods but Close may be called from several goroutines at once.
 type Source struct {
 	path   string
-	store  store
-	dir    *safetensors.Dir  // the store's; nil: a GGUF file
+	stored safetensors.Source // the tensors that lie in the files as they are
+	files  files
+	dir    *safetensors.Dir  // what both are of; nil: a GGUF file
 	names  []string          // of all tensors, where some are decoded; otherwise nil
 	plain  map[string]bool   // those that are not decoded; nil where none is
 	coded  map[string]*coded // those that are
@@ -85,7 +86,7 @@ func (f *form) openDir() (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{path: f.path, store: dirStore{dir, !f.folder}, dir: dir}, nil
+	return &Source{path: f.path, stored: dir, files: dirFiles{dir, !f.folder}, dir: dir}, nil
 }
 
 // open opens the model.
@@ -204,7 +205,7 @@ func (s *Source) Unused() []string { return slices.Clone(s.unused) }
 // Names lists the tensors in the order of their data.
 func (s *Source) Names() []string {
 	if s.coded == nil {
-		return s.store.Names()
+		return s.stored.Names()
 	}
 	return slices.Clone(s.names)
 }
@@ -219,7 +220,7 @@ func (s *Source) Info(name string) (safetensors.Info, bool) {
 	if s.plain != nil && !s.plain[name] { // a part of a matrix
 		return safetensors.Info{}, false
 	}
-	return s.store.Info(name)
+	return s.stored.Info(name)
 }
 
 // File is the path of the file that holds a tensor, of the model for an unknown one.
@@ -227,15 +228,15 @@ func (s *Source) File(name string) string {
 	if c := s.coded[name]; c != nil {
 		name = c.parts[0]
 	}
-	return s.store.File(name)
+	return s.files.File(name)
 }
 
 // Files lists the paths of the files that hold the tensors.
-func (s *Source) Files() []string { return s.store.Files() }
+func (s *Source) Files() []string { return s.files.Files() }
 
 // Shards lists the base names of the files, sorted.
 func (s *Source) Shards() []string {
-	list := s.store.Files()
+	list := s.files.Files()
 	for i, path := range list {
 		list[i] = filepath.Base(path)
 	}
@@ -251,12 +252,12 @@ func (s *Source) Dir() *safetensors.Dir {
 }
 
 // DataSize is the bytes of all tensors together, as stored.
-func (s *Source) DataSize() int64 { return s.store.DataSize() }
+func (s *Source) DataSize() int64 { return s.files.DataSize() }
 
 // Metadata gives the free-form strings of the headers; of a quantised model the format alone, since the others may
 // describe how it is quantised.
 func (s *Source) Metadata() map[string]string {
-	all := s.store.Metadata()
+	all := s.stored.Metadata()
 	if s.coded == nil || all["format"] == "" {
 		return all
 	}
@@ -284,7 +285,7 @@ func (s *Source) Layout(maxShard int64) safetensors.DirOptions {
 func (s *Source) Bytes(name string) ([]byte, error) {
 	c := s.coded[name]
 	if c == nil {
-		return s.store.Bytes(name)
+		return s.stored.Bytes(name)
 	}
 
 	data := make([]byte, c.info.Size)
@@ -294,21 +295,18 @@ func (s *Source) Bytes(name string) ([]byte, error) {
 
 // View calls fn with a tensor's data, safe against a shortened file; see [safetensors.File.View].
 func (s *Source) View(name string, fn func(data []byte) error) error {
-	if s.coded[name] == nil {
-		return s.store.View(name, fn)
-	}
 	data, err := s.Bytes(name)
 	if err != nil {
 		return err
 	}
-	return fn(data)
+	return mmapsafe.Do(func() error { return fn(data) })
 }
 
 // ReadAt copies a part of a tensor; see [safetensors.File.ReadAt].
 func (s *Source) ReadAt(name string, p []byte, off int64) (int, error) {
 	c := s.coded[name]
 	if c == nil {
-		return s.store.ReadAt(name, p, off)
+		return s.stored.ReadAt(name, p, off)
 	}
 
 	if off < 0 || off > c.info.Size {
@@ -321,7 +319,7 @@ func (s *Source) ReadAt(name string, p []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("%s: %w", s.File(name), err)
 	}
 
-	_ = s.store.Drop(s.windows.spent(c, n)) // costs memory alone
+	_ = s.files.Drop(s.windows.spent(c, n)) // costs memory alone
 	if n < int64(len(p)) {
 		return int(n), io.EOF
 	}
@@ -333,15 +331,15 @@ func (s *Source) ReadAt(name string, p []byte, off int64) (int, error) {
 func (s *Source) Release(name string) error {
 	c := s.coded[name]
 	if c == nil {
-		return s.store.Release(name)
+		return s.stored.Release(name)
 	}
 
 	s.windows.forget(c)
-	return s.store.Drop(c.parts)
+	return s.files.Drop(c.parts)
 }
 
 // Close ends all views.
 func (s *Source) Close() error {
 	s.windows.clear()
-	return s.store.Close()
+	return s.stored.Close()
 }

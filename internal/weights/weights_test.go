@@ -58,8 +58,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestReadAt: any part of a tensor, in any order, is that of the whole, and the end of a tensor is where that of one that
-// is not decoded is.
+// TestReadAt: any part of a tensor, in any order, is that of the whole, and the end of a tensor is where that of one
+// that is not decoded is.
 func TestReadAt(t *testing.T) {
 	for _, format := range weightstest.Formats() {
 		quantised, plain := weightstest.Quantise(t, nano, format)
@@ -151,7 +151,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestUnknown: a quantisation that cannot be decoded is refused by name, wherever it is met, and can still be looked at.
+// TestUnknown: a quantisation that cannot be decoded is refused by name, wherever it is met, and can still be looked
+// at.
 func TestUnknown(t *testing.T) {
 	_, plain := weightstest.Quantise(t, nano, "gptq")
 	path := filepath.Join(plain, "config.json")

@@ -107,7 +107,8 @@ func Quantise(t testing.TB, dir, name string) (quantised, plain string) {
 // torch is the name of a type that holds the values of the matrices and those of a type that a configuration names.
 func torch(o *orderedjson.Object, d safetensors.DType) string {
 	var was string
-	if o.Decode("dtype", &was); was == dtype.Torch(d) {
+	o.Decode("dtype", &was)
+	if was == dtype.Torch(d) {
 		return was
 	}
 	return dtype.Torch(safetensors.F32)
@@ -142,6 +143,10 @@ func write(t testing.TB, dst, src string, tensors []tensor, change func(o *order
 		if os.IsNotExist(err) {
 			continue
 		}
+		if err != nil {
+			t.Fatal(err)
+		}
+
 		if name == "config.json" {
 			text = changed(t, text, change)
 		}
@@ -313,7 +318,8 @@ func Values(t testing.TB, got, want safetensors.Source) {
 		a, _ := got.Info(name)
 		b, _ := want.Info(name)
 		if a.DType != b.DType || !slices.Equal(a.Shape, b.Shape) || a.Size != b.Size {
-			t.Errorf("%s: %s %v of %d bytes, want %s %v of %d", name, a.DType, a.Shape, a.Size, b.DType, b.Shape, b.Size)
+			t.Errorf("%s: %s %v of %d bytes, want %s %v of %d", name, a.DType, a.Shape, a.Size, b.DType, b.Shape,
+				b.Size)
 		}
 
 		x, err := got.Bytes(name)
