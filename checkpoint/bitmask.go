@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
-	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -115,7 +115,7 @@ type packed struct {
 }
 
 // findPacked lists the packed matrices of a source by module, and checks that their parts fit together.
-func findPacked(src *safetensors.Dir) ([]packed, error) {
+func findPacked(src *weights.Source) ([]packed, error) {
 	var out []packed
 	seen := map[string]bool{}
 	for _, name := range src.Names() {
@@ -139,7 +139,7 @@ func findPacked(src *safetensors.Dir) ([]packed, error) {
 }
 
 // packedParts finds the packed matrix that a tensor is a part of.
-func packedParts(src *safetensors.Dir) (map[string]*packed, error) {
+func packedParts(src *weights.Source) (map[string]*packed, error) {
 	list, err := findPacked(src)
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func packedParts(src *safetensors.Dir) (map[string]*packed, error) {
 
 // readPacked compares what the headers say about the parts of a packed matrix. The row offsets may be absent, since the
 // bitmask determines them and readers of the format ignore them.
-func readPacked(src *safetensors.Dir, module string) (packed, error) {
+func readPacked(src *weights.Source, module string) (packed, error) {
 	p := packed{module: module}
 	info := map[string]safetensors.Info{}
 	for _, part := range []string{partShape, partBitmask, partValues, partRowOffsets} {
@@ -201,7 +201,7 @@ func readPacked(src *safetensors.Dir, module string) (packed, error) {
 
 // check reads the bitmask of a packed matrix, and its row offsets if it has them, and reports whether they name
 // its values.
-func (p *packed) check(ctx context.Context, src *safetensors.Dir) error {
+func (p *packed) check(ctx context.Context, src *weights.Source) error {
 	width := (p.cols + 7) / 8
 	rows := max(1, pieceBytes/(width+8))
 	mask, offsets := make([]byte, min(rows, p.rows)*width), make([]byte, 8*min(rows, p.rows))
@@ -246,9 +246,9 @@ func (p *packed) check(ctx context.Context, src *safetensors.Dir) error {
 }
 
 // fault names file and tensor of a part that does not fit.
-func (p *packed) fault(src *safetensors.Dir, part, format string, args ...any) error {
+func (p *packed) fault(src *weights.Source, part, format string, args ...any) error {
 	name := p.module + part
-	return fmt.Errorf("%s: tensor %q: %w", filepath.Join(src.Path(), src.ShardOf(name)), name,
+	return fmt.Errorf("%s: tensor %q: %w", src.File(name), name,
 		fmt.Errorf(format, args...))
 }
 

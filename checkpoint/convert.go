@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -52,7 +53,7 @@ type rewriter struct {
 	ConvertOptions
 	ctx    context.Context
 	env    env
-	src    *safetensors.Dir
+	src    *weights.Source
 	items  []item
 	report *Conversion
 	zeros  int64 // in packed matrices
@@ -74,9 +75,9 @@ type item struct {
 	shard      string
 }
 
-// Convert writes the checkpoint at path, a folder or a .safetensors file, to the folder out, which appears when
-// it is complete. Memory does not depend on the size of the model. The errors wrap ErrExists, ErrTarget,
-// ErrInPlace or ErrBusy, or are those of package safetensors.
+// Convert writes the checkpoint at path, a folder, a .safetensors or a GGUF file, to the folder out, which appears when
+// it is complete. Of a quantised one the values are written. Memory does not depend on the size of the model. The
+// errors wrap ErrExists, ErrTarget, ErrInPlace or ErrBusy, or are those of package safetensors.
 func Convert(ctx context.Context, path, out string, o ConvertOptions) (*Conversion, error) {
 	var allow stage.Rule
 	if o.Overwrite {
@@ -86,7 +87,7 @@ func Convert(ctx context.Context, path, out string, o ConvertOptions) (*Conversi
 		return nil, err
 	}
 
-	src, err := safetensors.OpenDir(path)
+	src, err := weights.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -140,10 +141,6 @@ func (r *rewriter) write(dir string, config *orderedjson.Object) error {
 	if err := r.writeConfig(dir, config); err != nil {
 		return err
 	}
-	if st, err := os.Stat(r.src.Path()); err != nil || !st.IsDir() {
-		return err
-	}
-
 	return stage.CopySides(dir, r.src.Path(), true, "config.json")
 }
 

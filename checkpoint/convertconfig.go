@@ -5,26 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 )
 
 // maxConfig bounds what is read of a configuration.
 const maxConfig = 4 << 20
 
-// readConfig reads the config.json of a folder with its keys in order; nil for a single file or a folder without one.
+// readConfig reads the config.json of a model with its keys in order; nil for one without, such as a single file of
+// safetensors.
 func readConfig(path string) (*orderedjson.Object, error) {
-	if st, err := os.Stat(path); err != nil || !st.IsDir() {
-		return nil, err
-	}
+	return parsedConfig(path, func() ([]byte, error) { return weights.ReadFile(path, "config.json", maxConfig) })
+}
 
-	file := filepath.Join(path, "config.json")
-	data, err := safefile.ReadFile(file, maxConfig)
+// readStoredConfig is [readConfig] of a folder whose quantisation is not known: the file as it is.
+func readStoredConfig(path string) (*orderedjson.Object, error) {
+	return parsedConfig(path, func() ([]byte, error) { return safefile.ReadIn(path, "config.json", maxConfig) })
+}
+
+func parsedConfig(path string, read func() ([]byte, error)) (*orderedjson.Object, error) {
+	data, err := read()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -33,7 +37,7 @@ func readConfig(path string) (*orderedjson.Object, error) {
 
 	config, err := orderedjson.Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", weights.Place(path, "config.json"), err)
 	}
 
 	return config, nil

@@ -1,11 +1,11 @@
 package checkpoint
 
 import (
-	"path/filepath"
 	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/orderedjson"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -53,10 +53,11 @@ func (r *rewriter) listItems(isPacked bool) error {
 		}
 	}
 
+	layout := r.src.Layout(0)
 	seen := map[*packed]bool{}
 	for _, name := range r.src.Names() {
 		info, _ := r.src.Info(name)
-		t := item{name: name, from: info.DType, shape: info.Shape, shard: r.src.ShardOf(name)}
+		t := item{name: name, from: info.DType, shape: info.Shape, shard: layout.ShardOf[name]}
 		if p := parts[name]; p != nil {
 			if seen[p] {
 				continue
@@ -92,7 +93,7 @@ func (r *rewriter) listItems(isPacked bool) error {
 
 // choosePacked counts the zeros of the blocks' matrices and packs those that become smaller.
 func (r *rewriter) choosePacked(config *orderedjson.Object) error {
-	roles, err := rolesOf(filepath.Join(r.src.Path(), "config.json"), config)
+	roles, err := rolesOf(weights.Place(r.src.Path(), "config.json"), config)
 	if err != nil {
 		return err
 	}
@@ -159,9 +160,13 @@ func (r *rewriter) layout() ([]safetensors.Info, safetensors.DirOptions) {
 		add(t, m+partBitmask, safetensors.U8, t.rows, (t.cols+7)/8)
 	}
 
-	if r.MaxShard < 0 && r.src.Indexed() {
-		return infos, safetensors.DirOptions{ShardOf: shards}
+	if r.MaxShard >= 0 {
+		return infos, safetensors.DirOptions{MaxShardSize: r.MaxShard}
 	}
 
-	return infos, safetensors.DirOptions{MaxShardSize: max(r.MaxShard, 0)}
+	layout := r.src.Layout(0)
+	if layout.ShardOf != nil {
+		layout.ShardOf = shards // by the names here
+	}
+	return infos, layout
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
@@ -51,7 +50,7 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 					wider = "f32"
 				}
 				return fmt.Errorf("%s: tensor %q, element %d: the value does not fit %s (HINT: choose %s)",
-					filepath.Join(r.src.Path(), r.src.ShardOf(t.name)), t.name, row*t.cols+int64(bad), t.to, wider)
+					r.src.File(t.name), t.name, row*t.cols+int64(bad), t.to, wider)
 			}
 		}
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -70,7 +71,7 @@ func FuzzPacked(f *testing.F) {
 			t.Fatal(err)
 		}
 
-		src, err := safetensors.OpenDir(path)
+		src, err := weights.Open(path)
 		if err != nil {
 			return
 		}

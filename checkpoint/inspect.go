@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // InspectOptions say how closely a checkpoint is looked at. The zero value looks at every number.
@@ -21,8 +20,8 @@ type InspectOptions struct {
 	Progress func(name string, done, total int64) // told how far the work is; nil: nobody wants to know
 }
 
-// Inspect looks at a folder or a .safetensors file: what its tensors are, what they do in the model, how many of their
-// elements are zero, and which are not finite.
+// Inspect looks at a folder, a .safetensors or a GGUF file: what its tensors are, what they do in the model, how many
+// of their elements are zero, and which are not finite.
 func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
 	return inspect(ctx, path, !o.Headers, false, env{o.Device, o.Progress})
 }
@@ -35,24 +34,28 @@ func Verify(ctx context.Context, path string, o InspectOptions) (*Inspection, er
 }
 
 func inspect(ctx context.Context, path string, values, verify bool, e env) (*Inspection, error) {
-	src, err := safetensors.OpenDir(path)
+	src, note, err := openShown(path)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
 
-	raw, err := readConfig(path)
+	read := readConfig
+	if note != "" {
+		read = readStoredConfig
+	}
+
+	raw, err := read(path)
 	if err != nil {
 		return nil, err
 	}
 
 	var config *arch.Config
 	var parts map[string]*packed
-	note := ""
 	if raw != nil {
-		config, err = parseConfig(filepath.Join(path, "config.json"), raw)
+		config, err = parseConfig(weights.Place(path, "config.json"), raw)
 		if errors.Is(err, arch.ErrUnknown) {
-			note = err.Error()
+			note = joinNotes(note, err.Error())
 		} else if err != nil {
 			return nil, err
 		}
@@ -89,6 +92,24 @@ func inspect(ctx context.Context, path string, values, verify bool, e env) (*Ins
 	return r, nil
 }
 
+// openShown opens a checkpoint to be looked at. One that is quantised in a way that is not known is opened as it is
+// stored; note says so.
+func openShown(path string) (src *weights.Source, note string, err error) {
+	src, err = weights.Open(path)
+	if c, unknown := errors.AsType[*arch.ConfigError](err); unknown {
+		src, err = weights.OpenStored(path)
+		return src, "tensors are those that are stored: " + c.Error(), err
+	}
+	return src, "", err
+}
+
+func joinNotes(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
 // verify checks what the headers, read already, cannot tell: every value, and the shapes against the configuration.
 func (r *Inspection) verify(ctx context.Context, path string, loads bool, e env) error {
 	var first *TensorReport
@@ -104,7 +125,7 @@ func (r *Inspection) verify(ctx context.Context, path string, loads bool, e env)
 
 	if first != nil {
 		return fmt.Errorf("%s: tensor %q: element %s is NaN or infinite (%d of %d tensors have such values)",
-			filepath.Join(path, first.file), first.Name, first.NonFinite, bad, len(r.List))
+			first.file, first.Name, first.NonFinite, bad, len(r.List))
 	}
 
 	r.Verified = []string{"headers", "offsets", "values"}

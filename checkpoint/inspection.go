@@ -13,16 +13,18 @@ type Inspection struct {
 	Path         string `json:"path"`
 	Architecture string `json:"architecture,omitempty"`
 	// why there is no architecture although there is a configuration
-	Note       string   `json:"note,omitempty"`
-	Blocks     int      `json:"blocks,omitempty"`
-	Hidden     int      `json:"hidden,omitempty"`
-	Heads      int      `json:"heads,omitempty"`
-	KVHeads    int      `json:"kv_heads,omitempty"`
-	Vocabulary int      `json:"vocabulary,omitempty"`
-	Parameters int64    `json:"parameters"`
-	Tensors    int      `json:"tensors"`
-	Bytes      int64    `json:"bytes"`
-	Files      []string `json:"files"`
+	Note       string `json:"note,omitempty"`
+	Blocks     int    `json:"blocks,omitempty"`
+	Hidden     int    `json:"hidden,omitempty"`
+	Heads      int    `json:"heads,omitempty"`
+	KVHeads    int    `json:"kv_heads,omitempty"`
+	Vocabulary int    `json:"vocabulary,omitempty"`
+	Parameters int64  `json:"parameters"`
+	Tensors    int    `json:"tensors"`
+	Bytes      int64  `json:"bytes"` // as stored
+	// how values are stored that are decoded; the tensors are what they are decoded to
+	Quantisation string   `json:"quantization,omitempty"`
+	Files        []string `json:"files"`
 	// zeros of the blocks' matrices (of all tensors without an architecture); nil where not all are counted
 	Sparsity  *float64         `json:"sparsity,omitempty"`
 	DTypes    map[string]int64 `json:"dtypes"` // elements of each type
@@ -54,6 +56,7 @@ type TensorReport struct {
 	Zeros *int64  `json:"zeros,omitempty"` // nil: not counted
 	// the tensor of the files that it lies in, where that holds others too
 	Stored    string `json:"stored,omitempty"`
+	Format    string `json:"format,omitempty"`     // in which a quantised one is stored
 	Packed    bool   `json:"packed,omitempty"`     // stored as a bitmask and the values that are left
 	NonFinite string `json:"non_finite,omitempty"` // place of the first NaN or infinity
 	values    string // the tensor that holds the values
@@ -64,8 +67,8 @@ type TensorReport struct {
 
 func newInspection(path string, src *apart, c *arch.Config, parts map[string]*packed) *Inspection {
 	r := &Inspection{
-		Path: path, Tensors: len(src.Dir.Names()), Bytes: src.DataSize(), Files: src.Shards(),
-		DTypes: map[string]int64{},
+		Path: path, Tensors: len(src.Source.Names()), Bytes: src.DataSize(), Files: src.Shards(),
+		DTypes: map[string]int64{}, Quantisation: src.Quantisation(),
 	}
 	var table *roleTable
 	if c != nil {
@@ -81,9 +84,12 @@ func newInspection(path string, src *apart, c *arch.Config, parts map[string]*pa
 	roles := map[string]*RoleReport{}
 	for _, name := range src.Names() {
 		info, _ := src.Info(name)
-		t := TensorReport{Name: name, Shape: info.Shape, values: name, file: src.ShardOf(src.stored(name))}
+		t := TensorReport{Name: name, Shape: info.Shape, values: name, file: src.File(src.stored(name))}
 		if stored := src.stored(name); stored != name {
 			t.Stored = stored
+		}
+		if m := src.Matrix(src.stored(name)); m != nil {
+			t.Format = m.Format
 		}
 
 		if p := parts[name]; p != nil {
@@ -156,7 +162,12 @@ func (r *Inspection) readValues(ctx context.Context, src *apart, e env) error {
 		return err
 	}
 
-	var done int64
+	var done, total int64
+	for i := range r.List {
+		info, _ := src.Info(r.List[i].values)
+		total += info.Size
+	}
+
 	for i := range r.List {
 		t := &r.List[i]
 		info, _ := src.Info(t.values)
@@ -177,7 +188,7 @@ func (r *Inspection) readValues(ctx context.Context, src *apart, e env) error {
 		}
 
 		done += info.Size
-		e.progress("reading", done, r.Bytes)
+		e.progress("reading", done, total)
 	}
 
 	r.sumZeros()

@@ -1,9 +1,7 @@
 package checkpoint
 
 import (
-	"path/filepath"
-
-	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -11,7 +9,7 @@ import (
 // apart is a checkpoint whose experts are tensors of their own, also where it keeps those of a block in one;
 // see [arch.Arch.Split].
 type apart struct {
-	*safetensors.Dir
+	*weights.Source
 	names []string
 	parts map[string]arch.Part
 }
@@ -19,17 +17,17 @@ type apart struct {
 // openApart opens a folder or file. Without a config.json that names an architecture with a table, tensors are
 // what they are.
 func openApart(path string) (*apart, error) {
-	d, err := safetensors.OpenDir(path)
+	d, _, err := openShown(path)
 	if err != nil {
 		return nil, err
 	}
-	text, _ := safefile.ReadFile(filepath.Join(path, "config.json"), maxConfig) // a comparison does not need one
+	text, _ := weights.ReadFile(path, "config.json", maxConfig) // a comparison does not need one
 	return separate(d, arch.OfText(text)), nil
 }
 
 // separate finds the experts of an architecture; nil: none.
-func separate(d *safetensors.Dir, table *arch.Arch) *apart {
-	s := &apart{Dir: d, parts: map[string]arch.Part{}}
+func separate(d *weights.Source, table *arch.Arch) *apart {
+	s := &apart{Source: d, parts: map[string]arch.Part{}}
 	for _, name := range d.Names() {
 		var parts []arch.Part
 		if info, _ := d.Info(name); table != nil && info.DType.Bits()%8 == 0 {
@@ -61,9 +59,9 @@ func (s *apart) Names() []string { return s.names }
 func (s *apart) Info(name string) (safetensors.Info, bool) {
 	p, ok := s.parts[name]
 	if !ok {
-		return s.Dir.Info(name)
+		return s.Source.Info(name)
 	}
-	info, ok := s.Dir.Info(p.From)
+	info, ok := s.Source.Info(p.From)
 	part := safetensors.Info{Name: name, DType: info.DType, Shape: p.Shape}
 	part.Size = part.Elements() * int64(info.DType.Bits()/8)
 	return part, ok
@@ -73,8 +71,8 @@ func (s *apart) Info(name string) (safetensors.Info, bool) {
 func (s *apart) ReadAt(name string, p []byte, off int64) (int, error) {
 	part, ok := s.parts[name]
 	if !ok {
-		return s.Dir.ReadAt(name, p, off)
+		return s.Source.ReadAt(name, p, off)
 	}
 	info, _ := s.Info(name)
-	return s.Dir.ReadAt(part.From, p, off+part.First*int64(info.DType.Bits()/8))
+	return s.Source.ReadAt(part.From, p, off+part.First*int64(info.DType.Bits()/8))
 }

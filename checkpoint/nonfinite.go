@@ -15,7 +15,7 @@ type Place struct {
 
 // NonFinite finds the first NaN or infinity of every tensor that has one, except those that skip names. dev is as in
 // [InspectOptions].
-func NonFinite(ctx context.Context, src *safetensors.Dir, skip map[string]bool, dev kernels.Device) ([]Place, error) {
+func NonFinite(ctx context.Context, src safetensors.Source, skip map[string]bool, dev kernels.Device) ([]Place, error) {
 	s, err := newScanner(ctx, dev)
 	if err != nil {
 		return nil, err

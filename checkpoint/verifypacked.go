@@ -7,13 +7,13 @@ import (
 	"math/bits"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
-	"github.com/modelcompress/compress/safetensors"
+	"github.com/modelcompress/compress/internal/weights"
 )
 
 // verifyPacked compares bitmasks, row offsets and values of packed matrices, and the bitmasks with the pattern
 // that the configuration promises. Row offsets that only some matrices have and zeros among the values do no
 // harm; they are remarks.
-func (r *Inspection) verifyPacked(ctx context.Context, src *safetensors.Dir, parts map[string]*packed,
+func (r *Inspection) verifyPacked(ctx context.Context, src *weights.Source, parts map[string]*packed,
 	structure string,
 ) error {
 	with := 0
@@ -61,7 +61,7 @@ func (r *Inspection) verifyPacked(ctx context.Context, src *safetensors.Dir, par
 }
 
 // checkPattern reports whether no four columns that lie together have more than two values.
-func (p *packed) checkPattern(ctx context.Context, src *safetensors.Dir) error {
+func (p *packed) checkPattern(ctx context.Context, src *weights.Source) error {
 	width := (p.cols + 7) / 8
 	rows := max(1, pieceBytes/width)
 	mask := make([]byte, min(rows, p.rows)*width)

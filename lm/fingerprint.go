@@ -12,24 +12,34 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/internal/packed"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // Fingerprint is the SHA-256, in hex, over config.json and every tensor's name, element type, shape and bytes
 // in the files: what the model computes from, wherever it lies, however it is sharded, and whether or not
-// experts lie in one tensor. Changes in memory do not count.
+// experts lie in one tensor. That of a quantised model is the one of its values, as if they were stored as they are
+// decoded: an adapter that was trained on it fits the converted model, and an edited model without its edits is that.
+// Changes in memory do not count.
 func (m *Model) Fingerprint(ctx context.Context) (string, error) {
-	return m.print.get(func() (string, error) { return Fingerprint(ctx, m.dir, m.source) })
+	return m.print.get(func() (string, error) { return fingerprint(ctx, m.dir, m.source) })
 }
 
-// Fingerprint is [Model.Fingerprint] of a checkpoint folder that is not loaded.
-func Fingerprint(ctx context.Context, dir string, source *safetensors.Dir) (string, error) {
+// Fingerprint is [Model.Fingerprint] of a checkpoint that is not loaded.
+func Fingerprint(ctx context.Context, dir string) (string, error) {
+	source, err := weights.Open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer source.Close()
+	return fingerprint(ctx, dir, source)
+}
+
+func fingerprint(ctx context.Context, dir string, source *weights.Source) (string, error) {
 	config, err := readSmall(dir, "config.json")
 	if err != nil {
 		return "", err
 	}
-
 	c, err := LoadConfig(dir)
 	if err != nil {
 		return "", err

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
@@ -25,10 +25,11 @@ type ConfigError = arch.ConfigError
 // maxConfigSize bounds the JSON files of a checkpoint that are read whole.
 const maxConfigSize = 4 << 20
 
-// Load opens a checkpoint folder (config.json, one or several .safetensors files) on a device. Weights stay in
-// their storage type. Matrices of blocks that are packed as bitmasks (sparse-bitmask of compressed-tensors)
-// stay packed and are multiplied as they are, unless the architecture has them transposed; other packed ones
-// are expanded. Errors about the configuration are [ConfigError]s; the others wrap one of this package's
+// Load opens a checkpoint on a device: a folder (config.json, one or several .safetensors files) or a GGUF file.
+// Weights stay in their storage type. Quantised ones are decoded to the type of their values when they are needed; with
+// [Options].Stream those of one block are in memory. Matrices of blocks that are packed as bitmasks (sparse-bitmask of
+// compressed-tensors) stay packed and are multiplied as they are, unless the architecture has them transposed; other
+// packed ones are expanded. Errors about the configuration are [ConfigError]s; the others wrap one of this package's
 // errors, or one of package safetensors, and name file and tensor.
 func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Model, error) {
 	config, isPacked, err := loadConfig(dir)
@@ -36,7 +37,7 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 		return nil, err
 	}
 
-	source, err := safetensors.OpenDir(dir)
+	source, err := weights.Open(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -72,20 +73,18 @@ func loadConfig(dir string) (c *Config, isPacked bool, err error) {
 		return nil, false, err
 	}
 	text, isPacked = packed.Plain(text)
-	c, err = arch.ParseConfig(filepath.Join(dir, "config.json"), text)
+	c, err = arch.ParseConfig(weights.Place(dir, "config.json"), text)
 	return c, isPacked, err
 }
 
-// readSmall reads a file of a folder that must not be large. No link out of the folder is followed.
+// readSmall reads a file beside the weights of a model that must not be large.
 func readSmall(dir, name string) ([]byte, error) {
-	text, err := safefile.ReadIn(dir, name, maxConfigSize)
+	text, err := weights.ReadFile(dir, name, maxConfigSize)
 	if errors.Is(err, safefile.ErrTooLarge) {
 		return nil, &ConfigError{
-			File:    filepath.Join(dir, name),
+			File:    weights.Place(dir, name),
 			Problem: fmt.Sprintf("larger than %d bytes", maxConfigSize),
 		}
-	} else if err != nil && !errors.Is(err, safefile.ErrNotRegular) { // which names the file
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 	}
 	return text, err
 }
@@ -233,7 +232,7 @@ func (m *Model) loadStops() error {
 		return err
 	}
 
-	ids, err := arch.Stops(filepath.Join(m.dir, "generation_config.json"), text)
+	ids, err := arch.Stops(weights.Place(m.dir, "generation_config.json"), text)
 	if len(ids) > 0 {
 		m.stop = ids
 	}
@@ -241,18 +240,34 @@ func (m *Model) loadStops() error {
 	return err
 }
 
-// Tensors is the parameters of a checkpoint, nothing loaded: as if no matrix were packed, and each expert had
-// tensors of its own. Those that lie in one stored tensor are ranges of it.
+// Tensors is the parameters of a checkpoint, nothing loaded: as if no matrix were packed or quantised, and each expert
+// had tensors of its own. Those that lie in one stored tensor are ranges of it.
 type Tensors struct{ source *packed.Source }
 
-// Separate finds the parameters of open files. The errors are those of [Load].
-func Separate(source *safetensors.Dir, c *Config) (*Tensors, error) {
-	found, err := packed.Find(source, c, false)
+// OpenTensors opens the files of a checkpoint, whose configuration is given. The errors are those of [Load].
+func OpenTensors(dir string, c *Config) (*Tensors, error) {
+	files, err := weights.Open(dir)
 	if err != nil {
 		return nil, err
 	}
+	found, err := packed.Find(files, c, false)
+	if err != nil {
+		return nil, errors.Join(err, files.Close())
+	}
 	return &Tensors{found}, nil
 }
+
+// Source is the checkpoint with its tensors as they are stored, or decoded.
+func (t *Tensors) Source() safetensors.Source { return t.source.Files() }
+
+// Layout is how the tensors are divided among the files of a new checkpoint: of at most maxShard bytes each, or where
+// that is 0 as they are here, and those of a quantised model as is usual.
+func (t *Tensors) Layout(maxShard int64) safetensors.DirOptions {
+	return t.source.Files().Layout(maxShard)
+}
+
+// Close closes the files.
+func (t *Tensors) Close() error { return t.source.Files().Close() }
 
 // Names lists the parameters.
 func (t *Tensors) Names() []string { return t.source.Names() }

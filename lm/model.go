@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
@@ -47,7 +48,7 @@ type Model struct {
 	config *Config
 	opts   Options
 	dir    string
-	source *safetensors.Dir
+	source *weights.Source
 	dense  *packed.Source // the same as if nothing were packed, and every parameter a tensor
 	dev    kernels.Device
 	ops    *kernels.Ops
@@ -93,8 +94,15 @@ func (m *Model) Device() kernels.Device { return m.dev }
 // Path is the folder that was loaded.
 func (m *Model) Path() string { return m.dir }
 
-// Source is the checkpoint as stored. It is closed with the model.
-func (m *Model) Source() *safetensors.Dir { return m.source }
+// Source is the checkpoint as stored, quantised matrices decoded. It is closed with the model.
+func (m *Model) Source() safetensors.Source { return m.source }
+
+// DataSize is the bytes of all tensors together, as stored.
+func (m *Model) DataSize() int64 { return m.source.DataSize() }
+
+// Quantisation says in which form the values of the checkpoint are stored that are decoded; empty where all are
+// floating-point numbers.
+func (m *Model) Quantisation() string { return m.source.Quantisation() }
 
 // Info says what a tensor of the checkpoint is; of a packed matrix, what it expands to, and of an expert that
 // lies in a tensor with others, what it would be in one of its own. False if there is none of that name.

@@ -362,7 +362,7 @@ func TestPackedReleases(t *testing.T) {
 	_, dir := pairOf(t, recipe{config: config, seed: 1}.write(t, t.TempDir()), inBlocks)
 	dev := &accountant{Device: cpu.New(cpu.Options{})}
 	m := load(t, dir, dev, Options{Stream: true})
-	block := m.Source().DataSize() / 12
+	block := m.DataSize() / 12
 
 	peak := int64(0)
 	forward(t, m, tokens(1, 37, 16), ForwardOptions{Hooks: &Hooks{BlockOutput: func(int, kernels.Mat) {

@@ -106,9 +106,10 @@ func (m *Model) readOwned(p *param) error {
 	}
 
 	if _, err := m.dense.ReadAt(p.Name, buf.Bytes(), 0); err != nil {
+		buf.Free()
 		return err
 	}
-	if p.view {
+	if p.view || m.dense.Decoded(p.Name) {
 		_ = m.dense.Drop(p.Name) // the copy is what counts now
 	}
 
@@ -282,6 +283,11 @@ func (m *Model) bind(p *param) error {
 		return err
 	}
 
+	if m.dense.Decoded(p.Name) {
+		p.Value, err = m.decode(p)
+		return err
+	}
+
 	data, err := m.dense.Bytes(p.Name)
 	if err != nil {
 		return err
@@ -303,6 +309,38 @@ func (m *Model) bind(p *param) error {
 
 	p.Value, err = m.upload(p, t, data)
 	return err
+}
+
+// decodePiece is how many bytes of a quantised matrix are decoded at a time on their way to a device.
+const decodePiece = 32 << 20
+
+// decode makes a device's copy of a quantised parameter: in its place where the device has the host's memory, otherwise
+// piece by piece.
+func (m *Model) decode(p *param) (kernels.Mat, error) {
+	t, n := dtype.Of(p.stored), p.rows*p.cols
+	buf, err := m.dev.Alloc(t, n)
+	if err != nil {
+		return kernels.Mat{}, m.tensorError(p.Name, err)
+	}
+
+	if m.host {
+		_, err = m.dense.ReadAt(p.Name, buf.Bytes(), 0)
+	} else {
+		piece := make([]byte, min(decodePiece, n*t.Size()))
+		for at := 0; err == nil && at < n*t.Size(); at += len(piece) {
+			piece = piece[:min(len(piece), n*t.Size()-at)]
+			if _, err = m.dense.ReadAt(p.Name, piece, int64(at)); err == nil {
+				err = m.dev.Upload(buf, at/t.Size(), piece)
+			}
+		}
+	}
+	if err != nil {
+		buf.Free()
+		return kernels.Mat{}, err
+	}
+
+	_ = m.dense.Drop(p.Name) // the copy is what counts now
+	return kernels.MatOf(buf, p.rows, p.cols), nil
 }
 
 // upload copies stored bytes to the device; F64 becomes F32.

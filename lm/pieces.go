@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -103,9 +104,10 @@ func convert(f *stage.Folder, dev kernels.Device, src parts, r placed, from, to 
 	return nil
 }
 
-// planLike plans the tensors of a source in its order and, where maxShard is 0, its files; floating-point ones
+// planLike plans the tensors of a source in its order and, where maxShard is 0, its files, or of a quantised source
+// files of the usual size; floating-point ones
 // become type t unless that is 0.
-func planLike(src *safetensors.Dir, t safetensors.DType, maxShard int64,
+func planLike(src *weights.Source, t safetensors.DType, maxShard int64,
 	float func(safetensors.DType) bool,
 ) stage.Plan {
 	p := stage.Plan{Metadata: map[string]string{}}
@@ -124,17 +126,11 @@ func planLike(src *safetensors.Dir, t safetensors.DType, maxShard int64,
 		p.Metadata["format"] = "pt" // what other tools look for
 	}
 
-	p.Files.MaxShardSize = maxShard
-
-	if src.Indexed() {
-		p.Files.IndexMetadata = stringsOf(src.IndexMetadata())
-
-		if maxShard == 0 {
-			p.Files.ShardOf = map[string]string{}
-			for _, name := range src.Names() {
-				p.Files.ShardOf[name] = src.ShardOf(name)
-			}
-		}
+	order := p.Files.Order
+	p.Files = src.Layout(maxShard)
+	p.Files.Order = order
+	if dir := src.Dir(); dir != nil && dir.Indexed() {
+		p.Files.IndexMetadata = stringsOf(dir.IndexMetadata())
 	}
 
 	return p

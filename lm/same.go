@@ -8,7 +8,7 @@ import (
 )
 
 // sameTensor compares two tensors without holding either.
-func sameTensor(s *safetensors.Dir, a, b string) (bool, error) {
+func sameTensor(s safetensors.Source, a, b string) (bool, error) {
 	x, _ := s.Info(a)
 	y, _ := s.Info(b)
 	if x.DType != y.DType || !slices.Equal(x.Shape, y.Shape) {

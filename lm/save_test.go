@@ -134,7 +134,7 @@ func TestSaveUnchanged(t *testing.T) {
 }
 
 // sameTensors compares the tensors of a folder with a source, except some.
-func sameTensors(t *testing.T, src *safetensors.Dir, out string, except []string) {
+func sameTensors(t *testing.T, src safetensors.Source, out string, except []string) {
 	t.Helper()
 	d, err := safetensors.OpenDir(out)
 	if err != nil {

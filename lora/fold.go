@@ -96,7 +96,7 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 		return nil, err
 	}
 
-	weights, err := lm.Fingerprint(ctx, base.Dir, base.Source)
+	weights, err := lm.Fingerprint(ctx, base.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -252,17 +252,13 @@ func (w *writer) layout() lm.FolderPlan {
 		p.Metadata["format"] = "pt" // what other tools look for
 	}
 
-	p.Files.MaxShardSize = w.MaxShardSize
-	split := src.Indexed() && w.MaxShardSize == 0
-	if split {
-		p.Files.ShardOf = map[string]string{}
-	}
+	p.Files = w.base.Tensors.Layout(w.MaxShardSize)
 
 	add := func(info safetensors.Info, home string) {
 		p.Tensors = append(p.Tensors, info)
 		w.total, w.count = w.total+info.Size, w.count+max(1, len(w.base.Tensors.Parts(info.Name)))
-		if split {
-			p.Files.ShardOf[info.Name] = src.ShardOf(home)
+		if of := p.Files.ShardOf; of != nil {
+			of[info.Name] = of[home]
 		}
 	}
 

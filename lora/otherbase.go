@@ -73,7 +73,7 @@ func onStored(ctx context.Context, c *adapter.Config, base *adapter.Checkpoint) 
 		return otherName(c, base.Dir), nil
 	}
 
-	hash, err := lm.Fingerprint(ctx, base.Dir, base.Source)
+	hash, err := lm.Fingerprint(ctx, base.Dir)
 	if err != nil {
 		return "", err
 	}

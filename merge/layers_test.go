@@ -23,7 +23,7 @@ func TestLayersTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	out, sums := weights(t, dst), weights(t, nano+"sums")
+	out, sums := tensorsOf(t, dst), tensorsOf(t, nano+"sums")
 	for layer := range 3 {
 		name := fmt.Sprintf("model.layers.%d.mlp.up_proj.weight", 3+layer)
 		from := fmt.Sprintf("model.layers.%d.mlp.up_proj.weight", 1+layer)
@@ -40,8 +40,8 @@ func TestLayersTwice(t *testing.T) {
 	empty(t, filepath.Dir(beyond))
 }
 
-// weights are the bytes of all tensors of a folder.
-func weights(t *testing.T, dir string) map[string][]byte {
+// tensorsOf are the bytes of all tensors of a folder.
+func tensorsOf(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	d, err := safetensors.OpenDir(dir)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestTensorMissing(t *testing.T) {
 	r := parse(t,
 		"merge_method: linear\nmodels:\n- model: "+nano+"news\n  parameters: {weight: 1}\n- model: "+thin+
 			"\n  parameters: {weight: 1}\n")
-	news := weights(t, nano+"news")
+	news := tensorsOf(t, nano+"news")
 	for how, want := range map[Missing][]byte{MissingMerge: news[gone], MissingCopy: news[gone], MissingSkip: nil} {
 		dst := filepath.Join(t.TempDir(), "out")
 		if _, err := Models(context.Background(), r, dst, Options{Missing: how}); err != nil {
@@ -126,7 +126,7 @@ func TestTensorMissing(t *testing.T) {
 			continue
 		}
 
-		if got := weights(t, dst)[gone]; !slices.Equal(got, want) {
+		if got := tensorsOf(t, dst)[gone]; !slices.Equal(got, want) {
 			t.Errorf("%s: %d bytes that are not the other model's", how, len(got))
 		}
 	}

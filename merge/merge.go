@@ -20,6 +20,7 @@ import (
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -368,8 +369,8 @@ func (d *document) show(engine *stream.Options) (stop func()) {
 func identity(w *job.Work, o Options) (string, error) {
 	var files []string
 	for _, in := range w.Inputs {
-		files = append(append(files, w.Models[in.Ref].Files()...), filepath.Join(in.Dir, "config.json"),
-			filepath.Join(in.Dir, "tokenizer.json"))
+		files = append(append(files, w.Models[in.Ref].Files()...), weights.Place(in.Dir, "config.json"),
+			weights.Place(in.Dir, "tokenizer.json"))
 	}
 
 	o.Workers, o.Memory = 0, 0

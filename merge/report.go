@@ -111,7 +111,9 @@ type Report struct {
 type Source struct {
 	Name  string   `json:"name"`
 	Files []string `json:"files"` // base names
-	Bytes int64    `json:"bytes"` // of tensors
+	Bytes int64    `json:"bytes"` // of tensors, as stored
+	// in which form values are stored that are decoded; empty where none are
+	Quantisation string `json:"quantization,omitempty"`
 }
 
 // Summary is what a merge would do.
@@ -193,7 +195,8 @@ func newReport(w *job.Work, o Options, key string) *Report {
 	r.Options.Workers, r.Options.Memory = 0, 0 // without effect on the output
 
 	for _, in := range w.Inputs {
-		src := Source{Name: in.Ref.String(), Bytes: w.Models[in.Ref].Dir.DataSize()}
+		dir := w.Models[in.Ref].Dir
+		src := Source{Name: in.Ref.String(), Bytes: dir.DataSize(), Quantisation: dir.Quantisation()}
 		for _, f := range w.Models[in.Ref].Files() {
 			src.Files = append(src.Files, filepath.Base(f))
 		}

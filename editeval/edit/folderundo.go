@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
@@ -101,7 +102,7 @@ func UndoFolder(ctx context.Context, dir string, dev kernels.Device, to int) (*U
 
 	// The weights first: a journal that has more steps than the weights is known, and the same call goes on; one that
 	// has fewer would leave edits that nobody knows of.
-	if r.Tensors, err = rewrite(m.Source(), e.Changed()); err != nil {
+	if r.Tensors, err = rewrite(dir, e.Changed()); err != nil {
 		return nil, err
 	}
 
@@ -129,13 +130,7 @@ func original(ctx context.Context, dir, model string) error {
 		return nil
 	}
 
-	src, err := safetensors.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-
-	sum, err := lm.Fingerprint(ctx, dir, src)
+	sum, err := lm.Fingerprint(ctx, dir)
 	if err == nil && sum != model {
 		err = fmt.Errorf("%s: the edits are taken out, but its other weights, or its config.json, are not those "+
 			"that %s was made with: %w", dir, JournalName, ErrOriginal)
@@ -145,7 +140,13 @@ func original(ctx context.Context, dir, model string) error {
 }
 
 // rewrite replaces the files that hold tensors which have to change, one by one; each is replaced when it is complete.
-func rewrite(src *safetensors.Dir, values map[string][]byte) ([]string, error) {
+func rewrite(dir string, values map[string][]byte) ([]string, error) {
+	src, err := safetensors.OpenDir(dir) // as editing has written it
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+
 	shards := map[string][]string{}
 	var changed []string
 	for name, want := range values {
@@ -261,8 +262,8 @@ func VerifyFolder(ctx context.Context, dir, base string, dev kernels.Device) (*V
 }
 
 // sameTensors compares every tensor of a base with what an edited checkpoint has or, where edits changed it, had.
-func sameTensors(base string, edited *safetensors.Dir, before map[string][]byte) error {
-	src, err := safetensors.OpenDir(base)
+func sameTensors(base string, edited safetensors.Source, before map[string][]byte) error {
+	src, err := weights.Open(base)
 	if err != nil {
 		return err
 	}

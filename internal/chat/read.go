@@ -3,7 +3,6 @@ package chat
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 )
 
 // Files of a tokenizer's folder.
@@ -70,7 +70,7 @@ const standard = "default"
 // find reads the templates of a folder by name, and its special tokens. A template in a file of its own counts
 // more than one of the same name in the configuration, as in the transformers library.
 func find(dir string) (named, tokens map[string]string, err error) {
-	root, err := safefile.OpenFolder(dir)
+	root, err := weights.OpenFiles(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,16 +91,16 @@ func find(dir string) (named, tokens map[string]string, err error) {
 }
 
 // readTemplates adds the templates that have files of their own.
-func readTemplates(root *safefile.Folder, named map[string]string) error {
+func readTemplates(root *weights.Files, named map[string]string) error {
 	files := map[string]string{"default": templateFile}
-	entries, err := fs.ReadDir(root.FS(), templateFolder)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	found, err := root.In(templateFolder)
+	if err != nil {
 		return err
 	}
 
-	for _, e := range entries {
-		if name, ok := strings.CutSuffix(e.Name(), ".jinja"); ok {
-			files[name] = path.Join(templateFolder, e.Name())
+	for _, file := range found {
+		if name, ok := strings.CutSuffix(file, ".jinja"); ok {
+			files[name] = path.Join(templateFolder, file)
 		}
 	}
 
@@ -119,21 +119,13 @@ func readTemplates(root *safefile.Folder, named map[string]string) error {
 }
 
 // readFile reads a file of a folder; nil without an error where there is none.
-func readFile(root *safefile.Folder, name string) ([]byte, error) {
-	f, err := safefile.In(root, name)
-	if errors.Is(err, fs.ErrNotExist) {
+func readFile(root *weights.Files, name string) ([]byte, error) {
+	text, err := root.Read(name, maxFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
+	case errors.Is(err, safefile.ErrTooLarge):
+		return nil, fmt.Errorf("%w: %s is longer than %d bytes", ErrTemplate, name, maxFile)
 	}
-
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(text) > maxFile {
-		err = fmt.Errorf("%w: %s is longer than %d bytes", ErrTemplate, name, maxFile)
-	}
-
 	return text, err
 }

@@ -27,14 +27,16 @@ var mayImport = map[string][]string{
 
 	"lm": {
 		"kernels", "safetensors", "lm/arch", "lm/tokenizer", "lm/corpus", "internal/rng", "internal/dtype",
+		"internal/weights",
 	},
 	"lm/arch":      {"internal/orderedjson"},
-	"lm/tokenizer": {},
+	"lm/tokenizer": {"internal/weights"},
 	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom"},
 	"lm/optim":     {"kernels"},
 
 	"checkpoint": append([]string{
 		"kernels", "kernels/device", "safetensors", "internal/stage", "internal/dtype", "internal/orderedjson",
+		"internal/weights",
 	}, engine...),
 	"prune": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
@@ -44,10 +46,10 @@ var mayImport = map[string][]string{
 	"gp":            {"kernels", "internal/rng"},
 	"merge": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
-		"internal/orderedjson", "internal/dtype", "internal/hub",
+		"internal/orderedjson", "internal/dtype", "internal/hub", "internal/weights",
 	}, engine...),
 	"merge/mediate": append([]string{
-		"merge", "kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
+		"merge", "kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype", "internal/weights",
 	}, engine...),
 	"merge/search": append([]string{
 		"merge", "kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
@@ -59,7 +61,7 @@ var mayImport = map[string][]string{
 	"editeval": append([]string{
 		"editeval/edit", "editeval/task", "internal/rng", "internal/stats", "internal/hub",
 	}, engine...),
-	"editeval/edit": append([]string{"kernels", "safetensors", "internal/linalg"}, engine...),
+	"editeval/edit": append([]string{"kernels", "safetensors", "internal/linalg", "internal/weights"}, engine...),
 	"editeval/task": {
 		"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue",
 		"internal/jinja", "internal/chat", "internal/hub",
@@ -84,18 +86,25 @@ var mayImport = map[string][]string{
 	"internal/memlimit":    {},
 	"internal/pyvalue":     {},
 	"internal/jinja":       {"internal/pyvalue"},
-	"internal/chat":        {"internal/jinja", "internal/pyvalue"},
+	"internal/chat":        {"internal/jinja", "internal/pyvalue", "internal/weights"},
 	"internal/strictyaml":  {},
 	"internal/cputime":     {},
 	"internal/scratch":     {},
 	"internal/failure":     {},
 	"internal/hub":         {"internal/disk"},
 	"internal/hub/hubtest": {},
-	"internal/stage":       {"safetensors"},
+	"internal/stage":       {"safetensors", "internal/weights"},
 	"internal/disk":        {},
 	"internal/tensorfile":  {"internal/disk"},
 	"internal/quantized":   {"kernels", "safetensors", "internal/dtype"},
 	"internal/ggufmodel":   {"gguf", "safetensors", "internal/quantized", "lm/arch", "internal/orderedjson"},
+
+	"internal/weights": {
+		"safetensors", "lm/arch", "internal/quantized", "internal/dtype", "internal/orderedjson",
+	},
+	"internal/weights/weightstest": {
+		"safetensors", "internal/weights", "internal/dtype", "internal/orderedjson",
+	},
 
 	"examples":         {},
 	"examples/prune":   append([]string{"prune", "kernels/device"}, engine...),

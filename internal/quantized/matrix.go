@@ -25,6 +25,8 @@ type Matrix struct {
 	DType safetensors.DType
 	// Band is how many rows are best decoded at once, since they share bytes.
 	Band int
+	// Parts are the tensors that it is decoded from, by their names; nil for [Blocks].
+	Parts []string
 
 	decode func(dst []float32, first, n int) error
 }
@@ -330,9 +332,13 @@ func Open(src Tensors, c *Config) (*Model, error) {
 		m.matrices[weight] = matrix
 
 		taken[name] = true
+		matrix.Parts = []string{name}
 		m.names = append(m.names, weight)
 		for _, ending := range f.parts {
 			taken[w.name+ending] = true
+			if w.has(ending) {
+				matrix.Parts = append(matrix.Parts, w.name+ending)
+			}
 		}
 	}
 

@@ -50,6 +50,9 @@ func checked(f *os.File, path string, err error) (*os.File, error) {
 	if errors.Is(err, unix.ENXIO) { // what opening a socket gives
 		return nil, fmt.Errorf("%s: %w but a socket", path, ErrNotRegular)
 	}
+	if errors.Is(err, unix.ENOTDIR) {
+		return nil, below{err}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +68,15 @@ func checked(f *os.File, path string, err error) (*os.File, error) {
 
 	return f, nil
 }
+
+// below is the error about a file below one that is no folder: there is none, as [fs.ErrNotExist] says.
+type below struct{ error }
+
+// Is implements the interface of package errors.
+func (b below) Is(target error) bool { return target == fs.ErrNotExist }
+
+// Unwrap implements the interface of package errors.
+func (b below) Unwrap() error { return b.error }
 
 // kind names what is no file.
 func kind(m fs.FileMode) string {

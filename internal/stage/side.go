@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 )
 
 // maxConfigSize bounds what is read of config.json.
@@ -78,25 +79,25 @@ func isWeights(name string) bool {
 	return slices.ContainsFunc(weightEndings, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-// sides describes the files of a folder that travel, without those for which skip, given their paths, is true. Folders
-// and hidden files do not travel. A link out of the folder is followed for the files that a model needs, which are read
-// through it too; others would carry what nobody has looked at into an output that may be passed on.
+// sides describes the files beside the weights of a model that travel, without those for which skip, given their paths,
+// is true. Folders and hidden files do not travel. A link out of the folder is followed for the files that a model
+// needs, which are read through it too; others would carry what nobody has looked at into an output that may be passed
+// on.
 func sides(dir string, skip func(path string) bool) ([]fs.FileInfo, error) {
-	root, err := safefile.OpenFolder(dir)
+	root, err := weights.OpenFiles(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
 
-	entries, err := os.ReadDir(dir)
+	names, err := root.Names()
 	if err != nil {
 		return nil, err
 	}
 
 	var files []fs.FileInfo
-	for _, e := range entries {
-		name := e.Name()
-		if e.IsDir() || strings.HasPrefix(name, ".") || isWeights(name) {
+	for _, name := range names {
+		if strings.HasPrefix(name, ".") || isWeights(name) {
 			continue
 		}
 
@@ -132,7 +133,7 @@ func CopySides(dst, src string, same bool, except ...string) error {
 		return err
 	}
 
-	from, err := safefile.OpenFolder(src)
+	from, err := weights.OpenFiles(src)
 	if err != nil {
 		return err
 	}
@@ -192,7 +193,7 @@ func NotCopied(src, dst string) (names []string) {
 // Beside gives the SHA-256 of what Finish writes beside the weights for the files that a model needs, by name; nil
 // where the output was complete before. A model card, say, may be written anew without damage to the model.
 func (f *Folder) Beside() (map[string]string, error) {
-	root, err := safefile.OpenFolder(f.opts.Source)
+	root, err := weights.OpenFiles(f.opts.Source)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +276,7 @@ func Intact(dir string, sums map[string]string) error {
 
 // copySide copies the files beside the weights into the staging folder.
 func (f *Folder) copySide() error {
-	root, err := safefile.OpenFolder(f.opts.Source)
+	root, err := weights.OpenFiles(f.opts.Source)
 	if err != nil {
 		return err
 	}
@@ -295,7 +296,7 @@ func (f *Folder) copySide() error {
 }
 
 // copyFile copies a file that is still what it was when the job began.
-func (f *Folder) copyFile(root *safefile.Folder, file fs.FileInfo) error {
+func (f *Folder) copyFile(root *weights.Files, file fs.FileInfo) error {
 	in, err := f.content(root, file)
 	if err != nil {
 		return err
@@ -304,7 +305,7 @@ func (f *Folder) copyFile(root *safefile.Folder, file fs.FileInfo) error {
 }
 
 // content is what a file beside the weights has in the output.
-func (f *Folder) content(root *safefile.Folder, file fs.FileInfo) (io.ReadCloser, error) {
+func (f *Folder) content(root *weights.Files, file fs.FileInfo) (io.ReadCloser, error) {
 	name := file.Name()
 	in, err := root.Open(name)
 	if err != nil {

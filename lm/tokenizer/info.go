@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 )
 
 // info is what the files beside tokenizer.json say about it.
@@ -32,9 +32,9 @@ func (s *specialName) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// readInfo fills info from tokenizer_config.json, then special_tokens_map.json, in dir; a missing file is fine. What
-// neither says stays as the post-processor has it.
-func (t *Tokenizer) readInfo(dir string) error {
+// readInfo fills info from tokenizer_config.json, then special_tokens_map.json; a missing file is fine. What neither
+// says stays as the post-processor has it.
+func (t *Tokenizer) readInfo(files *weights.Files) error {
 	var bos, eos, pad specialName
 	for _, name := range []string{"tokenizer_config.json", "special_tokens_map.json"} {
 		var c struct {
@@ -45,8 +45,7 @@ func (t *Tokenizer) readInfo(dir string) error {
 			AddEOS *bool       `json:"add_eos_token"`
 		}
 
-		path := filepath.Join(dir, name)
-		data, err := safefile.ReadFile(path, maxFile)
+		data, err := files.Read(name, maxFile)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -59,7 +58,7 @@ func (t *Tokenizer) readInfo(dir string) error {
 			err = json.Unmarshal(data, &c)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w: %w", path, ErrSyntax, err)
+			return fmt.Errorf("%s: %w: %w", weights.Place(files.Path(), name), ErrSyntax, err)
 		}
 
 		bos, eos, pad = firstOf(bos, c.BOS), firstOf(eos, c.EOS), firstOf(pad, c.PAD)

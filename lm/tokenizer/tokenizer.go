@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/tokenizer/internal/config"
 	"github.com/modelcompress/compress/lm/tokenizer/internal/prepare"
 )
@@ -46,27 +46,34 @@ const (
 	tokenSpecial                  // listed in added_tokens as special
 )
 
-// Load reads a tokenizer: path is a tokenizer.json file or a folder that holds one. A tokenizer_config.json
-// (or special_tokens_map.json) beside it, where present, says which tokens are BOS,
-// EOS and PAD.
+// Load reads a tokenizer: path is a tokenizer.json file, or a model that has one beside its weights or, in a GGUF file,
+// what it is made of. A tokenizer_config.json (or special_tokens_map.json) beside it, where present, says which tokens
+// are BOS, EOS and PAD.
 func Load(path string) (*Tokenizer, error) {
+	model, name := path, "tokenizer.json"
 	if st, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
-	} else if st.IsDir() {
-		path = filepath.Join(path, "tokenizer.json")
+	} else if !st.IsDir() && !weights.IsGGUF(path) {
+		model, name = filepath.Split(filepath.Clean(path))
 	}
 
-	data, err := safefile.ReadFile(path, maxFile)
+	files, err := weights.OpenFiles(filepath.Clean(model))
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	defer files.Close()
+
+	data, err := files.Read(name, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
 	}
 
 	t, err := Parse(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", weights.Place(files.Path(), name), err)
 	}
 
-	if err := t.readInfo(filepath.Dir(path)); err != nil {
+	if err := t.readInfo(files); err != nil {
 		return nil, err
 	}
 

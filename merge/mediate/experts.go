@@ -17,6 +17,7 @@ import (
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/vocab"
 	"github.com/modelcompress/compress/merge/mediate/internal/experts"
@@ -236,14 +237,14 @@ func (e *Experts) Verify(ctx context.Context) (*Verification, error) {
 // measure compares the restored expert with its own files, if these are as they were.
 func (e *Experts) measure(ctx context.Context, member int, v *VerifiedExpert) error {
 	src := e.manifest.Experts[member].Source
-	own, err := safetensors.OpenDir(src.Path)
+	own, paths, err := openOwn(src.Path)
 	if err != nil {
 		return nil // the expert's folder need not be there any more
 	}
 	defer own.Close()
 
 	for _, f := range src.Files {
-		got, err := hash(ctx, filepath.Join(src.Path, f.Name))
+		got, err := hash(ctx, paths[f.Name])
 		if err != nil || got.SHA256 != f.SHA256 {
 			return ctx.Err()
 		}
@@ -274,11 +275,26 @@ func (e *Experts) measure(ctx context.Context, member int, v *VerifiedExpert) er
 	return nil
 }
 
+// openOwn opens an expert's own model, and gives the paths of its files by their names.
+func openOwn(path string) (own safetensors.Source, paths map[string]string, err error) {
+	src, err := weights.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	paths = map[string]string{}
+	for _, f := range src.Files() {
+		paths[filepath.Base(f)] = f
+	}
+
+	return src, paths, nil
+}
+
 // errOther: an expert's own tensor is stored in another way than the dense model's.
 var errOther = errors.New("stored differently")
 
 // errorOf gives ‖own - dense‖² and ‖own - restored‖² of a tensor.
-func (e *Experts) errorOf(own *safetensors.Dir, name string, weights []float64) (energy, lost float64, err error) {
+func (e *Experts) errorOf(own safetensors.Source, name string, weights []float64) (energy, lost float64, err error) {
 	info, _ := e.dense.Info(name)
 	theirs, ok := own.Info(name)
 	if !ok || theirs.DType != info.DType || !slices.Equal(theirs.Shape, info.Shape) {

@@ -40,18 +40,18 @@ func (c contextReader) Read(p []byte) (int, error) {
 
 // hashFolder lists the .safetensors files of a folder by name.
 func hashFolder(ctx context.Context, dir string) ([]hashedFile, error) {
-	return hashThose(ctx, dir, weights)
+	return hashThose(ctx, dir, isWeights)
 }
 
 // hashOthers lists the other plain files of a folder by name, but hidden ones and the model card, which is for
 // people to change.
 func hashOthers(ctx context.Context, dir string) ([]hashedFile, error) {
 	return hashThose(ctx, dir, func(name string) bool {
-		return !weights(name) && name[0] != '.' && name != "README.md" && name != output.JournalName
+		return !isWeights(name) && name[0] != '.' && name != "README.md" && name != output.JournalName
 	})
 }
 
-func weights(name string) bool { return filepath.Ext(name) == ".safetensors" }
+func isWeights(name string) bool { return filepath.Ext(name) == ".safetensors" }
 
 func hashThose(ctx context.Context, dir string, wanted func(name string) bool) ([]hashedFile, error) {
 	entries, err := os.ReadDir(dir) // in the order of names

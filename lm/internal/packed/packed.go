@@ -11,10 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
@@ -46,7 +46,7 @@ type Matrix struct {
 
 // Source is a checkpoint as if nothing were packed and no two parameters lay in one tensor.
 type Source struct {
-	dir      *safetensors.Dir
+	dir      *weights.Source
 	names    []string
 	matrices map[string]*Matrix     // by the names of what they stand for
 	parts    map[string]bool        // their tensors
@@ -58,7 +58,7 @@ type Source struct {
 // packed matrix become the one that they stand for. Errors wrap [ErrMismatch], [arch.ErrShape] or
 // [arch.ErrExtraTensor], or are those of reading. Only the shapes are read, and no matrix is larger than eight
 // elements for a byte of its bitmask.
-func Find(dir *safetensors.Dir, c *arch.Config, packed bool) (*Source, error) {
+func Find(dir *weights.Source, c *arch.Config, packed bool) (*Source, error) {
 	s := &Source{
 		dir: dir, names: dir.Names(), matrices: map[string]*Matrix{}, parts: map[string]bool{},
 		inside: map[string]arch.Part{}, joints: map[string][]arch.Part{},
@@ -161,8 +161,15 @@ func (s *Source) fault(x *Matrix, part, format string, args ...any) error {
 		fmt.Sprintf(format, args...))
 }
 
-func (s *Source) file(stored string) string {
-	return filepath.Join(s.dir.Path(), s.dir.ShardOf(stored))
+func (s *Source) file(stored string) string { return s.dir.File(stored) }
+
+// Files is the checkpoint as it was given.
+func (s *Source) Files() *weights.Source { return s.dir }
+
+// Decoded reports whether a parameter is quantised, and decoded as it is read.
+func (s *Source) Decoded(name string) bool {
+	stored, _ := s.Place(name)
+	return s.dir.Decoded(stored)
 }
 
 // Names lists the tensors in the order of the files.

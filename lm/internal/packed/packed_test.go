@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/ref"
 	"github.com/modelcompress/compress/lm/arch"
@@ -26,7 +27,7 @@ type tensor struct {
 }
 
 // write makes a folder of tensors and opens it.
-func write(t *testing.T, list []tensor) *safetensors.Dir {
+func write(t *testing.T, list []tensor) *weights.Source {
 	t.Helper()
 	dir := t.TempDir()
 	var infos []safetensors.Info
@@ -47,7 +48,7 @@ func write(t *testing.T, list []tensor) *safetensors.Dir {
 		t.Fatal(err)
 	}
 
-	d, err := safetensors.OpenDir(dir)
+	d, err := weights.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

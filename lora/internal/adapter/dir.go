@@ -12,17 +12,17 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// Checkpoint is a base model as it lies in a folder, with nothing loaded.
+// Checkpoint is a base model as it lies on the disk, with nothing loaded.
 type Checkpoint struct {
 	Dir     string
 	Config  *lm.Config
-	Source  *safetensors.Dir // as stored
-	Tensors *lm.Tensors      // every parameter, also where several lie in one stored tensor
+	Source  safetensors.Source // as stored, quantised matrices decoded
+	Tensors *lm.Tensors        // every parameter, also where several lie in one stored tensor
 	Layout  *arch.Layout
 	Modules []Module
 }
 
-// OpenCheckpoint opens the base in a folder. The errors are those of [lm.LoadConfig], of package safetensors
+// OpenCheckpoint opens a base. The errors are those of [lm.LoadConfig], of package safetensors
 // and of [arch.Resolve].
 func OpenCheckpoint(dir string) (*Checkpoint, error) {
 	c := &Checkpoint{Dir: dir}
@@ -30,13 +30,11 @@ func OpenCheckpoint(dir string) (*Checkpoint, error) {
 	if c.Config, err = lm.LoadConfig(dir); err != nil {
 		return nil, err
 	}
-	if c.Source, err = safetensors.OpenDir(dir); err != nil {
+	if c.Tensors, err = lm.OpenTensors(dir, c.Config); err != nil {
 		return nil, err
 	}
-	if c.Tensors, err = lm.Separate(c.Source, c.Config); err == nil {
-		c.Layout, err = arch.Resolve(c.Config, c.Tensors, false)
-	}
-	if err != nil {
+	c.Source = c.Tensors.Source()
+	if c.Layout, err = arch.Resolve(c.Config, c.Tensors, false); err != nil {
 		if slices.ContainsFunc(c.Source.Names(), func(n string) bool { return strings.HasSuffix(n, ".bitmask") }) {
 			err = failure.Hinted(fmt.Errorf("%s: %w", dir, lm.ErrSavePacked),
 				fmt.Sprintf("compress convert %s --out DIR unpacks them", dir))

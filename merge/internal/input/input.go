@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/merge/internal/vec"
@@ -17,7 +19,7 @@ import (
 type Model struct {
 	Name    string // for messages
 	Path    string
-	Dir     *safetensors.Dir
+	Dir     *weights.Source
 	table   *arch.Arch           // nil for an architecture that has none
 	parts   map[string]arch.Part // experts that lie in tensors with others, by their own names
 	names   []string             // of all tensors, with those of the experts
@@ -30,7 +32,7 @@ func Open(name, dir, adapterDir string) (*Model, error) {
 		return nil, err
 	}
 
-	d, err := safetensors.OpenDir(dir)
+	d, err := weights.Open(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -68,10 +70,7 @@ func (m *Model) Infos() []safetensors.Info {
 
 // Files lists the files that the tensors come from.
 func (m *Model) Files() []string {
-	var list []string
-	for _, s := range m.Dir.Shards() {
-		list = append(list, m.Dir.Shard(s).Path())
-	}
+	list := m.Dir.Files()
 	if m.adapter != nil {
 		list = append(list, m.adapter.file.Path(), filepath.Join(m.adapter.dir, configName))
 	}
@@ -116,6 +115,10 @@ func (m *Model) Source(name string, round safetensors.DType) (stream.Source, err
 }
 
 func (m *Model) mapped(name string, d, round safetensors.DType) (stream.Source, error) {
+	if stored, first := m.place(name); m.Dir.Decoded(stored) {
+		return &decoded{m.Dir, stored, first, d, round}, nil
+	}
+
 	data, err := m.bytes(name)
 	if err != nil {
 		return nil, err
@@ -127,13 +130,45 @@ func (m *Model) mapped(name string, d, round safetensors.DType) (stream.Source, 
 	return s, nil
 }
 
-// Raw gives a tensor's bytes as they lie in the file, nil if an adapter changes them.
+// Raw gives a tensor's bytes as they lie in the file, nil if they are decoded, or an adapter changes them.
 func (m *Model) Raw(name string) ([]byte, error) {
+	if stored, _ := m.place(name); m.Dir.Decoded(stored) {
+		return nil, nil
+	}
 	if m.adapter != nil && m.adapter.changes[name] != nil {
 		return nil, nil
 	}
 	return m.bytes(name)
 }
+
+// decoded reads a tensor that is quantised.
+type decoded struct {
+	src   *weights.Source
+	name  string // of the stored tensor
+	first int64  // element there
+	dtype safetensors.DType
+	round safetensors.DType
+}
+
+// Read implements [stream.Source].
+func (d *decoded) Read(dst []float32, off int64) error {
+	size := int64(dtype.Size(d.dtype))
+	data := make([]byte, size*int64(len(dst)))
+	if _, err := d.src.ReadAt(d.name, data, size*(d.first+off)); err != nil {
+		return err
+	}
+	if err := dtype.Decode(dst, data, d.dtype); err != nil {
+		return err
+	}
+	stream.Round(dst, d.round)
+	return nil
+}
+
+// Ahead implements [stream.Source]: what is decoded is read with it.
+func (d *decoded) Ahead(int64, int64) {}
+
+// Release implements [stream.Source]; a failure costs memory alone.
+func (d *decoded) Release() { _ = d.src.Release(d.name) }
 
 // adapted adds a product of low rank, left [rows, rank] · right [rank, cols], to the rows of a tensor.
 type adapted struct {

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -19,7 +18,7 @@ const configMax = 64 << 20
 
 // split notes the experts that lie in tensors with others; see [arch.Arch.Split].
 func (m *Model) split() error {
-	text, err := safefile.ReadFile(filepath.Join(m.Path, "config.json"), configMax)
+	text, err := weights.ReadFile(m.Path, "config.json", configMax)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -61,6 +60,14 @@ func (m *Model) Info(name string) (safetensors.Info, bool) {
 	part := safetensors.Info{Name: name, DType: info.DType, Shape: p.Shape, Offset: info.Offset + p.First*width}
 	part.Size = part.Elements() * width
 	return part, true
+}
+
+// place is where a tensor's bytes are: the stored tensor, and its first element there.
+func (m *Model) place(name string) (stored string, first int64) {
+	if p, ok := m.parts[name]; ok {
+		return p.From, p.First
+	}
+	return name, 0
 }
 
 // bytes are a tensor's as they lie in the file.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/merge/internal/output"
 	"github.com/modelcompress/compress/merge/internal/vocab"
 	"github.com/modelcompress/compress/safetensors"
@@ -18,7 +18,7 @@ import (
 // sideLimit bounds small files that are read whole.
 const sideLimit = 64 << 20
 
-func readFile(path string) ([]byte, error) { return safefile.ReadFile(path, sideLimit) }
+func readFile(dir, name string) ([]byte, error) { return weights.ReadFile(dir, name, sideLimit) }
 
 // WriteSide writes what an engine needs beside the weights: the configuration, if the donor has one, and the
 // tokenizer's files.
@@ -38,7 +38,7 @@ func (w *Work) WriteSide(dir string) error {
 
 // writeConfig writes the donor's configuration with what the merge changes of it.
 func (w *Work) writeConfig(donor, dir string) error {
-	config, err := readFile(filepath.Join(donor, "config.json"))
+	config, err := readFile(donor, "config.json")
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (w *Work) writeConfig(donor, dir string) error {
 		return err
 	}
 	if config, err = w.Plan.OutputConfig(config); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(donor, "config.json"), err)
+		return fmt.Errorf("%s: %w", weights.Place(donor, "config.json"), err)
 	}
 
 	return output.WriteFile(filepath.Join(dir, "config.json"), config)

@@ -164,7 +164,7 @@ func (w *Work) open(named map[string]string) error {
 		}
 
 		w.Models[ref], w.Folders[ref] = m, dir
-		config, err := readFile(filepath.Join(dir, "config.json"))
+		config, err := readFile(dir, "config.json")
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}

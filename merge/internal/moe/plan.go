@@ -3,14 +3,13 @@ package moe
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
-	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/strictyaml"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/merge/internal/input"
 	"github.com/modelcompress/compress/merge/internal/recipe"
@@ -148,8 +147,8 @@ const maxConfig = 4 << 20
 func (m *Mixture) configs() ([]*arch.Config, error) {
 	var out []*arch.Config
 	for i, dir := range m.dirs {
-		path := filepath.Join(dir, "config.json")
-		text, err := safefile.ReadFile(path, maxConfig)
+		path := weights.Place(dir, "config.json")
+		text, err := weights.ReadFile(dir, "config.json", maxConfig)
 		if err != nil {
 			return nil, err
 		}
@@ -452,7 +451,7 @@ func (m *Mixture) Files() []string {
 	var out []string
 	for i, x := range m.models {
 		out = append(out, x.Files()...)
-		out = append(out, filepath.Join(m.dirs[i], "config.json"), filepath.Join(m.dirs[i], "tokenizer.json"))
+		out = append(out, weights.Place(m.dirs[i], "config.json"), weights.Place(m.dirs[i], "tokenizer.json"))
 	}
 	return out
 }

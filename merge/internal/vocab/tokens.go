@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
-	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 )
 
 // The ways in which a tokenizer can be unfit.
@@ -68,26 +67,9 @@ func readTokens(name, dir string) (*tokens, error) {
 	return t, nil
 }
 
-// readFile reads a file of a folder; no link leads out of it.
+// readFile reads a file beside the weights of a model.
 func readFile(dir, name string, limit int64) ([]byte, error) {
-	root, err := safefile.OpenFolder(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-
-	f, err := safefile.In(root, name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(text)) > limit {
-		err = fmt.Errorf("%s/%s is larger than %d bytes", dir, name, limit)
-	}
-
-	return text, err
+	return weights.ReadFile(dir, name, limit)
 }
 
 // parseTokens reads the text of a tokenizer.json.

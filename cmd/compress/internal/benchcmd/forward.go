@@ -78,11 +78,11 @@ func multiplied(m *lm.Model) (weights, bytes float64) {
 	if !c.Tied {
 		weights -= float64(c.Vocab * c.Hidden) // the token table is looked up, not multiplied
 	}
-	return weights, float64(m.Source().DataSize()) * weights / all
+	return weights, float64(m.DataSize()) * weights / all
 }
 
 // isHalf reports whether a model is stored in two bytes a weight.
-func isHalf(m *lm.Model) bool { return m.Source().DataSize() < 3*m.NumParameters() }
+func isHalf(m *lm.Model) bool { return m.DataSize() < 3*m.NumParameters() }
 
 // modelCases are a forward pass with loss, and greedy generation.
 func modelCases(ctx context.Context, m *lm.Model, label string) []timed {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/modelcompress/compress"
+	models "github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 )
@@ -30,6 +31,8 @@ type Head struct {
 	Device    *kernels.Info    `json:"device,omitempty"`    // where it computed; missing for work that needs no device
 	Fallbacks map[string]int64 `json:"fallbacks,omitempty"` // operations that were left to the reference backend
 	Remarks   []string         `json:"remarks,omitempty"`   // what a reader of the result must know
+	// the models among the inputs whose values are those of a quantised form, and that form
+	Quantised []models.Quantised `json:"source_quantization,omitempty"`
 }
 
 // head is what the run says about itself now.
@@ -40,7 +43,7 @@ func (j *Job) head() Head {
 		Version: compress.Version(), Seed: j.Seed,
 		Started: j.start.UTC().Format(time.RFC3339), Finished: now.UTC().Format(time.RFC3339),
 		Seconds: now.Sub(j.start).Seconds(),
-		Memory:  PeakMemory(), Remarks: j.remarks,
+		Memory:  PeakMemory(), Remarks: j.remarks, Quantised: models.OpenedSince(j.opened),
 	}
 
 	if j.dev != nil {

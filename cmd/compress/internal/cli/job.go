@@ -20,6 +20,7 @@ import (
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/safefile"
+	models "github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge"
 )
@@ -42,6 +43,7 @@ type Job struct {
 	threads int
 	report  string
 	remarks []string
+	opened  int    // openings of quantised models before the run
 	exact   bool   // it was said that --fast does nothing on the device
 	printed []byte // what work that may be done again has written to stdout
 	repeat  []byte // what of it comes again
@@ -54,6 +56,7 @@ func (j *Job) Elapsed() time.Duration { return time.Since(j.start) }
 func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 	j.verb = c
 	j.Ctx, j.start = c.Context(), time.Now()
+	j.opened = models.Opened()
 	if err := errors.Join(checkEmpty(c, args), checkWords(c)); err != nil {
 		return err
 	}
@@ -77,6 +80,10 @@ func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+
+	for _, m := range models.OpenedSince(j.opened) {
+		j.Remark("%s: its values are those of a quantised model (%s)", m.Path, m.Form)
 	}
 
 	return j.Finish(result)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
+	models "github.com/modelcompress/compress/internal/weights"
 )
 
 // checkEmpty refuses empty arguments and flags.
@@ -60,7 +61,10 @@ func weights(inputs []string) int64 {
 	for _, path := range inputs {
 		// a path with a pattern's signs is counted as nothing
 		files, _ := filepath.Glob(filepath.Join(path, "*.safetensors"))
-		if filepath.Ext(path) == ".safetensors" {
+		if len(files) == 0 {
+			files, _ = filepath.Glob(filepath.Join(path, "*.gguf"))
+		}
+		if filepath.Ext(path) == ".safetensors" || models.IsGGUF(path) {
 			files = append(files, path)
 		}
 
@@ -205,15 +209,15 @@ func (j *Job) checkReport(c *cobra.Command) error {
 	}.Check()
 }
 
-// ModelFolder refuses what is no folder where a whole model is wanted.
+// ModelFolder refuses what is no folder, nor a GGUF file, where a whole model is wanted.
 func ModelFolder(path string) error {
 	st, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return err
-	case !st.IsDir():
+	case !st.IsDir() && !models.IsGGUF(path):
 		return fmt.Errorf("%s: a file, where the folder of a model is wanted (HINT: a folder with config.json and "+
-			".safetensors files)", path)
+			".safetensors files, or a .gguf file)", path)
 	}
 	return nil
 }

@@ -18,8 +18,14 @@ func printInspection(j *cli.Job, r *checkpoint.Inspection, list, values bool) {
 
 	j.Printf("%s parameters, %d tensors, %s in %d file(s)\n", cli.Thousands(r.Parameters), r.Tensors, cli.Size(r.Bytes),
 		len(r.Files))
-	if r.Note != "" {
+	if r.Quantisation != "" {
+		j.Printf("quantised: %s; the types are those of the values\n", r.Quantisation)
+	}
+	switch {
+	case r.Note != "" && r.Architecture == "":
 		j.Printf("%s; its tensors are shown without roles\n", r.Note)
+	case r.Note != "":
+		j.Printf("%s\n", r.Note)
 	}
 
 	t := &report.Table{Columns: report.Columns("role", "tensors", "parameters", "dtype")}
@@ -61,12 +67,18 @@ func printInspection(j *cli.Job, r *checkpoint.Inspection, list, values bool) {
 
 func listing(r *checkpoint.Inspection, values bool) *report.Table {
 	t := &report.Table{Columns: report.Columns("tensor", "dtype", "shape", "role")}
+	if r.Quantisation != "" {
+		t.Columns = append(t.Columns, report.Columns("format")...)
+	}
 	if values {
 		t.Columns = append(t.Columns, report.Columns("zeros", "not finite")...)
 	}
 
 	for _, e := range r.List {
 		t.Add(e.Name, e.DType, fmt.Sprint(e.Shape), e.Role)
+		if r.Quantisation != "" {
+			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], e.Format)
+		}
 		if values {
 			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], zerosOf(&e), e.NonFinite)
 		}

@@ -152,7 +152,9 @@ func (t *tree) walk(ctx context.Context, dir, name string, depth int) error {
 	}
 
 	model := slices.ContainsFunc(entries,
-		func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".safetensors") })
+		func(e fs.DirEntry) bool {
+			return strings.HasSuffix(e.Name(), ".safetensors") || strings.HasSuffix(e.Name(), ".gguf")
+		})
 	for _, e := range entries {
 		path, inner := filepath.Join(dir, e.Name()), name+e.Name()
 		switch {

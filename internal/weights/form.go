@@ -1,0 +1,172 @@
+package weights
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/orderedjson"
+	"github.com/modelcompress/compress/internal/quantized"
+	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// form is how a model lies on the disk.
+type form struct {
+	path   string
+	folder bool
+}
+
+// formOf looks at what a path leads to. The error is one of the operating system.
+func formOf(path string) (*form, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	return &form{path: path, folder: stat.IsDir()}, nil
+}
+
+// IsGGUF reports whether a path leads to a GGUF file, by the ending of its name.
+func IsGGUF(path string) bool {
+	stat, err := os.Stat(path)
+	return err == nil && !stat.IsDir() && strings.EqualFold(filepath.Ext(path), ggufEnding)
+}
+
+const ggufEnding = ".gguf"
+
+const (
+	configName = "config.json"
+	maxConfig  = 4 << 20
+	// settingsKey is the key of a configuration that describes quantised weights, or packed ones.
+	settingsKey = "quantization_config"
+)
+
+// config is a config.json as it is stored.
+type config struct {
+	text      []byte
+	object    *orderedjson.Object
+	quantised *quantized.Config // nil: nothing that is decoded here
+}
+
+// storedConfig reads the configuration of a folder; nil where there is none, and where it is no JSON object, which
+// whoever reads it will say.
+func (f *form) storedConfig() (*config, error) {
+	text, err := safefile.ReadIn(f.path, configName, maxConfig)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safefile.ErrTooLarge) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	object, err := orderedjson.Parse(text)
+	if err != nil {
+		return nil, nil
+	}
+
+	c := &config{text: text, object: object}
+	c.quantised, err = settings(object.Get(settingsKey))
+	if err != nil {
+		return nil, &arch.ConfigError{
+			File: filepath.Join(f.path, configName), Key: settingsKey, Problem: err.Error(), Err: err,
+		}
+	}
+
+	return c, nil
+}
+
+// errBoth: matrices that are quantised first and packed then.
+var errBoth = errors.New("matrices that are both quantised and packed as bitmasks are not read")
+
+// settings reads a quantization_config; nil where it describes nothing that is decoded here: null, and bitmasks alone,
+// which the engine takes as they are.
+func settings(raw json.RawMessage) (*quantized.Config, error) {
+	if raw == nil || string(raw) == "null" {
+		return nil, nil
+	}
+
+	var s struct {
+		Method   string `json:"quant_method"`
+		Sparsity struct {
+			Format string `json:"format"`
+		} `json:"sparsity_config"`
+		Groups map[string]json.RawMessage `json:"config_groups"`
+	}
+	if err := json.Unmarshal(raw, &s); err == nil && s.Sparsity.Format != "" && s.Sparsity.Format != "dense" {
+		if s.Method == "" || s.Method == "compressed-tensors" && len(s.Groups) == 0 {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%w: sparsity_config has format %.40q, quant_method is %.40q", errBoth,
+			s.Sparsity.Format, s.Method)
+	}
+
+	return quantized.ParseConfig(raw)
+}
+
+// plainConfig is the text of config.json as it belongs to the tensors that [Open] gives; nil where it is the file as it
+// stands there.
+func (f *form) plainConfig() ([]byte, error) {
+	c, err := f.storedConfig()
+	if err != nil || c == nil || c.quantised == nil {
+		return nil, err
+	}
+
+	s, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+
+	object := c.object.Clone()
+	object.Delete(settingsKey)
+	if t := s.dtypeOver(declared(object)); t != 0 {
+		key := "torch_dtype"
+		if object.Has("dtype") {
+			key = "dtype"
+		}
+		if err := object.Put(key, dtype.Torch(t)); err != nil {
+			return nil, err
+		}
+	}
+
+	return object.Indent()
+}
+
+// declared is the element type that a configuration gives; 0 where it gives none that is known.
+func declared(o *orderedjson.Object) safetensors.DType {
+	for _, key := range []string{"dtype", "torch_dtype"} {
+		var name string
+		if o.Decode(key, &name) {
+			return dtype.ParseTorch(name)
+		}
+	}
+	return 0
+}
+
+// dtypeOver is the type that a configuration has to give so that the values of all matrices are numbers of it, where
+// it gives t now: that of the matrices, or F32 where they differ.
+func (s *Source) dtypeOver(t safetensors.DType) safetensors.DType {
+	for _, c := range s.coded {
+		switch {
+		case t == 0:
+			t = c.info.DType
+		case t != c.info.DType && t != safetensors.F64:
+			t = safetensors.F32
+		}
+	}
+	return t
+}
+
+// Place is the path by which messages name a file beside the weights of the model at path.
+func Place(path, name string) string {
+	if f, err := formOf(path); err == nil && !f.folder {
+		return path
+	}
+	return filepath.Join(path, name)
+}

@@ -1,0 +1,227 @@
+package weights_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/modelcompress/compress/internal/weights"
+	"github.com/modelcompress/compress/internal/weights/weightstest"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+const nano = "../../testdata/nano/base"
+
+func open(t testing.TB, path string) *weights.Source {
+	t.Helper()
+	s, err := weights.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// TestValues: a quantised model has the names, types, shapes and values of the same model as floats, and so has its
+// configuration.
+func TestValues(t *testing.T) {
+	for _, format := range weightstest.Formats() {
+		t.Run(format, func(t *testing.T) {
+			quantised, plain := weightstest.Quantise(t, nano, format)
+			q := open(t, quantised)
+			weightstest.Values(t, q, open(t, plain))
+			if q.Quantisation() == "" || open(t, plain).Quantisation() != "" {
+				t.Errorf("quantisation %q, of the floats %q", q.Quantisation(), open(t, plain).Quantisation())
+			}
+
+			got, err := weights.ReadFile(quantised, "config.json", 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(filepath.Join(plain, "config.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(weightstest.Config(t, got), weightstest.Config(t, want)) {
+				t.Errorf("config.json is %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestReadAt: any part of a tensor, in any order, is that of the whole, and the end of a tensor is where that of one
+// that is not decoded is.
+func TestReadAt(t *testing.T) {
+	for _, format := range weightstest.Formats() {
+		quantised, plain := weightstest.Quantise(t, nano, format)
+		q, p := open(t, quantised), open(t, plain)
+		names := q.Names()
+		rapid.Check(t, func(t *rapid.T) {
+			name := rapid.SampledFrom(names).Draw(t, "tensor")
+			info, _ := q.Info(name)
+			off := rapid.Int64Range(0, info.Size).Draw(t, "offset")
+			n := rapid.IntRange(0, int(info.Size)+9).Draw(t, "length")
+			got, want := make([]byte, n), make([]byte, n)
+			a, errA := q.ReadAt(name, got, off)
+			b, errB := p.ReadAt(name, want, off)
+			if a != b || !errors.Is(errA, errB) || !bytes.Equal(got, want) {
+				t.Fatalf("%d, %v; want %d, %v", a, errA, b, errB)
+			}
+		})
+
+		name := "model.layers.0.mlp.up_proj.weight"
+		info, _ := q.Info(name)
+		for _, off := range []int64{-1, info.Size + 1} {
+			if _, err := q.ReadAt(name, make([]byte, 1), off); !errors.Is(err, safetensors.ErrRange) {
+				t.Errorf("offset %d: %v", off, err)
+			}
+		}
+		if n, err := q.ReadAt(name, make([]byte, 3), info.Size-1); n != 1 || err != io.EOF {
+			t.Errorf("%d, %v at the end", n, err)
+		}
+		if _, err := q.ReadAt("model.layers.0.mlp.up_proj.scales", make([]byte, 1), 0); err == nil && format == "gptq" {
+			if _, ok := q.Info("model.layers.0.mlp.up_proj.scales"); ok {
+				t.Error("a part of a matrix is a tensor of its own")
+			}
+		}
+	}
+}
+
+// TestFiles: what says how weights are quantised does not stand beside their values; everything else does as it is.
+func TestFiles(t *testing.T) {
+	quantised, _ := weightstest.Quantise(t, nano, "gptq")
+	x, err := weights.OpenFiles(quantised)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+
+	names, err := x.Names()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("files %q, want %q", names, want)
+	}
+
+	for _, name := range names {
+		f, err := x.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stat, err := f.Stat()
+		said, errSaid := x.Stat(name)
+		data, errRead := io.ReadAll(f)
+		if err := errors.Join(err, errSaid, errRead, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if int64(len(data)) != stat.Size() || stat.Size() != said.Size() || !stat.ModTime().Equal(said.ModTime()) ||
+			stat.Name() != name || !stat.Mode().IsRegular() || !x.Inside(name) {
+			t.Errorf("%s: %v and %v, %d bytes", name, stat, said, len(data))
+		}
+
+		stored, err := os.ReadFile(filepath.Join(quantised, name))
+		if err != nil || bytes.Equal(data, stored) == (name == "config.json") {
+			t.Errorf("%s: as it is stored: %v, %v", name, bytes.Equal(data, stored), err)
+		}
+	}
+
+	for _, name := range []string{"quantize_config.json", "none.json"} {
+		if _, err := x.Open(name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := weights.ReadFile(quantised, name, 1); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if x.Inside(name) {
+			t.Errorf("%s is inside", name)
+		}
+	}
+}
+
+// TestUnknown: a quantisation that cannot be decoded is refused by name, wherever it is met, and can still be looked
+// at.
+func TestUnknown(t *testing.T) {
+	_, plain := weightstest.Quantise(t, nano, "gptq")
+	path := filepath.Join(plain, "config.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for config, says := range map[string]string{
+		`{"quant_method": "quip"}`: `quant_method "quip" (known: awq,`,
+		`{"quant_method": "gptq", "bits": 4, "sparsity_config": {"format": "sparse-bitmask"}}`:                               "both quantised and packed",
+		`{"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}, "config_groups": {"a": 1}}`: "both quantised and packed",
+		`{"quant_method": "awq", "version": "gemv", "bits": 4}`:                                                              `version "gemv"`,
+		`[]`: "cannot unmarshal",
+	} {
+		changed := bytes.Replace(text, []byte(`{`), []byte(`{"quantization_config": `+config+`,`), 1)
+		if err := os.WriteFile(path, changed, 0o666); err != nil {
+			t.Fatal(err)
+		}
+
+		_, errOpen := weights.Open(plain)
+		_, errFile := weights.ReadFile(plain, "config.json", 1<<20)
+		for _, err := range []error{errOpen, errFile} {
+			c, ok := errors.AsType[*arch.ConfigError](err)
+			if !ok || c.Key != "quantization_config" || !bytes.Contains([]byte(err.Error()), []byte(says)) {
+				t.Errorf("%s: %v", config, err)
+			}
+		}
+
+		if _, err := weights.ReadFile(plain, "tokenizer.json", 1<<20); err != nil {
+			t.Errorf("%s: the tokenizer: %v", config, err)
+		}
+		s, err := weights.OpenStored(plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Close() != nil || s.Quantisation() != "" {
+			t.Errorf("%s: stored as %q", config, s.Quantisation())
+		}
+	}
+
+	// Settings for a model that is quantised when it is loaded, and bitmasks, are left to others.
+	for _, config := range []string{
+		`{"load_in_4bit": true}`, `null`,
+		`{"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}}`,
+	} {
+		changed := bytes.Replace(text, []byte(`{`), []byte(`{"quantization_config": `+config+`,`), 1)
+		if err := os.WriteFile(path, changed, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if s := open(t, plain); s.Quantisation() != "" {
+			t.Errorf("%s: %q", config, s.Quantisation())
+		}
+	}
+}
+
+// TestOpened: what is quantised is noted once for each run that asks.
+func TestOpened(t *testing.T) {
+	quantised, plain := weightstest.Quantise(t, nano, "int-quantized")
+	before := weights.Opened()
+	for range 2 {
+		open(t, plain)
+		open(t, quantised)
+	}
+	want := []weights.Quantised{{Path: quantised, Form: "compressed-tensors int-quantized"}}
+	if got := weights.OpenedSince(before); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := weights.OpenedSince(weights.Opened()); len(got) != 0 {
+		t.Errorf("%v after all", got)
+	}
+}
