@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/modelcompress/compress/internal/cputime"
 )
 
 // Free bytes may be allocated for any input, and PerByte for each of its bytes; counted is all that is
@@ -19,9 +21,13 @@ const (
 	PerByte = 16 << 10
 )
 
-// patience is how long an input may take while fuzzing: far more than any of the sizes that are tried needs, on
-// a busy machine too.
-const patience = 60 * time.Second
+// patience is how long an input may take while fuzzing, in time of the processor: far more than any of the sizes
+// that are tried needs. One that waits for something instead is ended after stillness, by the clock, which a
+// process that only gets what others leave of the processors may need for an honest input.
+const (
+	patience  = 60 * time.Second
+	stillness = 20 * time.Minute
+)
 
 // allocated is the metric of all bytes allocated so far.
 const allocated = "/gc/heap/allocs:bytes"
@@ -35,12 +41,11 @@ const allocated = "/gc/heap/allocs:bytes"
 // fuzzing: go test has a limit of its own.
 func Watch(t testing.TB, size int) (done func()) {
 	t.Helper()
-	stop := func() bool { return true }
+	stop := func() {}
 	if fuzzing() {
-		stop = time.AfterFunc(patience, func() {
-			panic(
-				"hostile: an input takes longer than " + patience.String())
-		}).Stop
+		stop = limit(patience, stillness, func(took time.Duration) {
+			panic("hostile: an input takes longer than " + took.String())
+		})
 	}
 
 	before := total()
@@ -51,6 +56,34 @@ func Watch(t testing.TB, size int) (done func()) {
 			t.Error(err)
 		}
 	}
+}
+
+// limit calls late once this process has used more than some time of the processor, or more than some time has
+// passed by the clock, unless it is stopped before.
+func limit(cpu, wall time.Duration, late func(took time.Duration)) (stop func()) {
+	began, used := time.Now(), cputime.Process()
+	done := make(chan struct{})
+
+	go func() {
+		tick := time.NewTicker(cpu)
+		defer tick.Stop()
+
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+
+			spent, passed := cputime.Process()-used, time.Since(began)
+			if spent >= cpu || passed >= wall {
+				late(max(spent, passed))
+				return
+			}
+		}
+	}()
+
+	return func() { close(done) }
 }
 
 // Check reports whether so many allocated bytes are too many for an input of some size.

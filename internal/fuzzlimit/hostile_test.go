@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"runtime"
 	"testing"
+	"time"
 )
 
 // TestCheck: what is allowed grows with the input.
@@ -51,4 +52,26 @@ func TestAliases(t *testing.T) {
 	if got := Aliases(1); got != want {
 		t.Error(got)
 	}
+}
+
+// TestLimit: an input that computes without end is late by the time of the processor that it takes, one that waits by
+// the clock.
+func TestLimit(t *testing.T) {
+	late := make(chan time.Duration, 1)
+	tell := func(took time.Duration) { late <- took }
+
+	stop := limit(10*time.Millisecond, time.Hour, tell)
+	for x := uint64(1); len(late) == 0; x++ {
+		runtime.KeepAlive(x * x)
+	}
+	if took := <-late; took < 10*time.Millisecond {
+		t.Errorf("late after %s of the processor", took)
+	}
+	stop()
+
+	stop = limit(5*time.Millisecond, 20*time.Millisecond, tell)
+	if took := <-late; took < 5*time.Millisecond {
+		t.Errorf("late after %s", took)
+	}
+	stop()
 }
