@@ -184,6 +184,10 @@ func newReplace(n *config.Node) Normalizer {
 
 // Normalize implements Normalizer.
 func (r *replace) Normalize(p Piece, track bool) (Piece, error) {
+	if p.Text == "" { // the library looks for nothing there, not even for a pattern that would match it
+		return p, nil
+	}
+
 	e := edit(p, track)
 	if r.old != "" {
 		replaceAll(e, r.old, r.with)
