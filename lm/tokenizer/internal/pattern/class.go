@@ -96,12 +96,35 @@ func (c *class) beyondASCII() bool {
 
 func rangeClass(pairs ...rune) *class { return &class{ranges: pairs} }
 
-// wordClass is \w of Oniguruma, which counts the digits ² ³ ¹ ¼ ½ ¾ of Latin-1 in.
+// wordClass is \w of Oniguruma within brackets.
 func wordClass() *class {
 	return &class{
 		set:    chars.L | chars.M | chars.Nd | chars.Nl | chars.Pc,
-		ranges: []rune{0xB2, 0xB3, 0xB9, 0xB9, 0xBC, 0xBE}, tables: []*unicode.RangeTable{unicode.Other_Alphabetic},
+		tables: []*unicode.RangeTable{unicode.Other_Alphabetic},
 	}
+}
+
+// latinDigits are ² ³ ¹ ¼ ½ ¾, which Oniguruma counts as parts of words where \w or \p{Word} stands outside brackets,
+// for characters up to U+00FF are looked up in another table there.
+func latinDigits() []rune { return []rune{0xB2, 0xB3, 0xB9, 0xB9, 0xBC, 0xBE} }
+
+// isWord reports whether a class is that of words, or its complement.
+func (c *class) isWord() bool {
+	if len(c.union) == 1 && c.set == 0 {
+		return c.union[0].isWord()
+	}
+	return c.set == wordClass().set && len(c.tables) == 1 && c.tables[0] == unicode.Other_Alphabetic
+}
+
+// withLatinDigits is a class of words, or its complement, as it counts outside brackets.
+func (c *class) withLatinDigits() *class {
+	out := *c
+	if len(c.union) == 1 {
+		out.union = []*class{c.union[0].withLatinDigits()}
+		return &out
+	}
+	out.ranges = latinDigits()
+	return &out
 }
 
 // negated returns the complement of a class.

@@ -256,7 +256,12 @@ func (m *Matcher) holds(kind assertKind, i int) bool {
 
 	before, n := utf8.DecodeLastRuneInString(s[:i])
 	after, k := utf8.DecodeRuneInString(s[i:])
-	edge := (n > 0 && chars.IsPlainWord(before)) != (k > 0 && chars.IsPlainWord(after))
+	edge := (n > 0 && isWordRune(before)) != (k > 0 && isWordRune(after))
 
 	return edge == (kind == wordEdge)
+}
+
+// isWordRune is \w outside brackets, which is what edges of words are between.
+func isWordRune(r rune) bool {
+	return chars.IsPlainWord(r) || r >= 0xB2 && r <= 0xBE && (r <= 0xB3 || r == 0xB9 || r >= 0xBC)
 }

@@ -422,8 +422,11 @@ func (p *parser) escape() (expr, error) {
 		return nil, err
 	}
 
-	if c == nil {
+	switch {
+	case c == nil:
 		c = rangeClass(r, r)
+	case c.isWord():
+		c = c.withLatinDigits()
 	}
 
 	return p.one(c), nil

@@ -238,6 +238,14 @@ var pieceRows = []libraryRow{
 		`{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}]}`, "a 12 é3",
 		`[["a",0,1],["Ġ",1,2],["12",2,4],["ĠÃ©",4,7],["3",7,8]]`,
 	},
+	{
+		`{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true}]}`, "a bc",
+		`[["▁a",0,1],["bc",2,4]]`,
+	},
+	{
+		`{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true}]}`, "  a b",
+		`[["a",2,3],["b",4,5]]`,
+	},
 }
 
 // normalRows are normalizers.
@@ -319,6 +327,10 @@ var normalRows = []libraryRow{
 	{
 		`{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":false,"strip_accents":false,"lowercase":true}`, "\u00c4\u00c9\u0007",
 		"\u00e4\u00e9",
+	},
+	{
+		`{"type":"BertNormalizer","clean_text":false,"handle_chinese_chars":false,"strip_accents":null,"lowercase":false}`, "\u00c4\u00c9",
+		"\u00c4\u00c9",
 	},
 	{
 		`{"type":"Sequence","normalizers":[{"type":"NFD"},{"type":"StripAccents"},{"type":"Lowercase"}]}`, "\u00c0\u00c9\u00ee\u00d5\u00fc",
