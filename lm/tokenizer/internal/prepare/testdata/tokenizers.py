@@ -1,65 +1,97 @@
-"""Compares the tables of ../library_test.go with what Hugging Face's tokenizers does, or writes them.
+"""Writes tokenizers.jsonl: components of a tokenizer.json, texts, and what Hugging Face's tokenizers makes of these: pieces with their bytes in the text, or the text
+that a normalizer gives.
 
-    python3 tokenizers.py            # names the rows that differ; made with tokenizers 0.23
-    python3 tokenizers.py --write    # fills in what stands last in every row
-
-A row is {`component`, "text", `result`}: pieces with their bytes in the text, or the text that a normalizer gives.
+    python3 tokenizers.py > tokenizers.jsonl        # made with tokenizers 0.23
 """
-import json, pathlib, re, sys
+import json, pathlib, sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path = [p for p in sys.path if pathlib.Path(p or ".").resolve() != HERE]  # this file has the library's name
 from tokenizers import Tokenizer, models  # noqa: E402
 
-GO = r'(`[^`]*`|"(?:[^"\\]|\\.)*")'
-ROW = re.compile(r"\t\{\s*" + ",\\s*".join([GO] * 3) + r",?\s*\},\n")
+
+def S(pattern, behavior, invert=False):
+    return json.dumps({"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert})
 
 
-def text(go):
-    return go[1:-1] if go[0] == "`" else json.loads(go)
+WORDS = "Don't stop,  it's 12.5€!"
+PIECES = [
+ ('{"type":"Whitespace"}',[WORDS," a_b é1-中文 ","\u00a0a\u2003\n","","--a--","½ⅷ²_"]),
+ ('{"type":"WhitespaceSplit"}',[WORDS,"\u00a0a\u2003b\n\n","   ","a\u200bb\u0085c"]),
+ ('{"type":"BertPreTokenizer"}',[WORDS,"中文,ab。c","a$b^c`d|e~f","«é»—x"]),
+ ('{"type":"Punctuation","behavior":"Removed"}',["a!?b.","¿qué?","a+b$c"]),
+ ('{"type":"Punctuation","behavior":"MergedWithPrevious"}',["a!?b.","..a"]),
+ ('{"type":"Punctuation","behavior":"MergedWithNext"}',["a!?b.","..a"]),
+ ('{"type":"Punctuation","behavior":"Contiguous"}',["a!?b...","«é»—x"]),
+ ('{"type":"Digits","individual_digits":true}',["a12b3","x½²٣１"]),
+ ('{"type":"Digits","individual_digits":false}',["12a34","x½²٣１y","1"]),
+ ('{"type":"CharDelimiterSplit","delimiter":"-"}',["a-b--c-","-","é-中"]),
+ ('{"type":"UnicodeScripts"}',["abc かな漢字 def","Привет, мир hello","١٢ abc","  a  b","カー々〆","a1б2"]),
+ ('{"type":"Metaspace","replacement":"▁","prepend_scheme":"always","split":true}',["a b  c","▁a"," a","  ","a▁b c","é 中"]),
+ ('{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":true}',["a b"," a","  "]),
+ ('{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":false}',["a b  c"," a","é"]),
+ ('{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true}',[WORDS," a é","中文 😀","a\n\n b  c\t","'S'll 'LL'"]),
+ ('{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}',["a é\n","\u0000\u007f\u00ad"]),
+ ('{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}',["x  yz\n\n\nw","12ab_é","we'd've"]),
+ (S({"String":"ab"},"Removed"),["xababy","ab","aab"]),
+ (S({"String":"ab"},"Isolated"),["xababy","ab"]),
+ (S({"String":"ab"},"MergedWithPrevious"),["xababy","abx"]),
+ (S({"String":"ab"},"MergedWithNext"),["xababy","xab"]),
+ (S({"String":"ab"},"Contiguous"),["xababyab"]),
+ (S({"String":"."},"Removed",True),["a.b..","..."]),
+ (S({"String":"ab"},"MergedWithPrevious",True),["xababy"]),
+ (S({"Regex":"\\d{1,3}"},"Isolated"),["12345ab6","a1"]),
+ (S({"Regex":"\\s+(?!\\S)|\\s+"},"Isolated"),["a   b  ","a \n b"]),
+ (S({"Regex":"x*"},"Isolated"),["axxb","xx",""]),
+ (S({"Regex":"\\p{L}+"},"Removed",True),["ab1éç 中_","12"]),
+ (S({"Regex":"'s|'t|\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+|\\s+"},"Isolated"),["it's  a 'test' #1!\n","é1２"]),
+ ('{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Punctuation","behavior":"Isolated"},{"type":"Digits","individual_digits":true}]}',["a,b 12c!","  x"]),
+ ('{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":false},{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":true}]}',["a 12 é3"]),
+ ('{"type":"Sequence","pretokenizers":[{"type":"WhitespaceSplit"},{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":true}]}',["a bc","  a b"]),
+]
+
+NORMAL = [
+ ('{"type":"Lowercase"}',["AÉİßẞ","ΟΔΟΣ ΣΑΣ","ǅ Ⅳ Ⓐ","ÀB ͅΑ"]),
+ ('{"type":"StripAccents"}',["e\u0301a\u0327o","é","क\u094d\u0937","a\u20dd"]),
+ ('{"type":"Strip","strip_left":true,"strip_right":true}',[" a b\u00a0","\t\n","\u200ba\u2028"]),
+ ('{"type":"Strip","strip_left":true,"strip_right":false}',[" a "]),
+ ('{"type":"Strip","strip_left":false,"strip_right":true}',[" a ","  "]),
+ ('{"type":"Prepend","prepend":"▁"}',["a",""," "]),
+ ('{"type":"Replace","pattern":{"String":" "},"content":"▁"}',["a b  c","","▁ "]),
+ ('{"type":"Replace","pattern":{"String":"aa"},"content":"a"}',["aaaa","aaa","b"]),
+ ('{"type":"Replace","pattern":{"Regex":"\\\\s+"},"content":" "}',["a \n\t b","\u3000x"]),
+ ('{"type":"Replace","pattern":{"Regex":"b*"},"content":"-"}',["abbc","","bb"]),
+ ('{"type":"Replace","pattern":{"Regex":"(\\\\d)(?=\\\\d{3})"},"content":"#"}',["12345","1"]),
+ ('{"type":"NFC"}',["e\u0301","\u1100\u1161\u11a8","\u212b","a\u0323\u0307"]),
+ ('{"type":"NFD"}',["é가","\u1e69"]),
+ ('{"type":"NFKC"}',["ﬁ①½","ｶﾞ","㍿","\u0132"]),
+ ('{"type":"NFKD"}',["ﬁé","㌀"]),
+ ('{"type":"Nmt"}',["a\tb\u200bc\u0001","\u0085x\u2028y\ufeff","\u007f\u008f"]),
+ ('{"type":"ByteLevel"}',["a é\n","中"]),
+ ('{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":true,"strip_accents":null,"lowercase":true}',["Äb\u0000\t中\ufffd","É\u00adx\u200d","a中b文"," \r\n"]),
+ ('{"type":"BertNormalizer","clean_text":false,"handle_chinese_chars":false,"strip_accents":true,"lowercase":false}',["ÄÉ中\t","e\u0301"]),
+ ('{"type":"BertNormalizer","clean_text":true,"handle_chinese_chars":false,"strip_accents":false,"lowercase":true}',["ÄÉ\u0007"]),
+ ('{"type":"BertNormalizer","clean_text":false,"handle_chinese_chars":false,"strip_accents":null,"lowercase":false}',["ÄÉ"]),
+ ('{"type":"Sequence","normalizers":[{"type":"NFD"},{"type":"StripAccents"},{"type":"Lowercase"}]}',["ÀÉîÕü","Ñandú"]),
+]
+
+
+def component(section, spec):
+    whole = json.loads(Tokenizer(models.BPE()).to_str())
+    whole[section] = json.loads(spec)
+    return getattr(Tokenizer.from_str(json.dumps(whole)), section)
 
 
 def pieces(spec, s):
-    whole = json.loads(Tokenizer(models.BPE()).to_str())
-    whole["pre_tokenizer"] = json.loads(spec)
     at = [0]
     for c in s:
         at.append(at[-1] + len(c.encode()))
-    out = Tokenizer.from_str(json.dumps(whole)).pre_tokenizer.pre_tokenize_str(s)
-    return json.dumps([[p, at[a], at[b]] for p, (a, b) in out], ensure_ascii=False, separators=(",", ":"))
+    return [{"text": p, "start": at[a], "end": at[b]} for p, (a, b) in component("pre_tokenizer", spec).pre_tokenize_str(s)]
 
 
-def normal(spec, s):
-    whole = json.loads(Tokenizer(models.BPE()).to_str())
-    whole["normalizer"] = json.loads(spec)
-    return json.dumps(Tokenizer.from_str(json.dumps(whole)).normalizer.normalize_str(s), ensure_ascii=True)
-
-
-def row(spec, s, want):
-    if want[0] != '"':
-        want = json.dumps(want) if "`" in want else "`" + want + "`"
-    line = "\t{" + ", ".join([spec, s, want]) + "},\n"
-    return line if len(line) < 112 else "\t{\n\t\t" + spec + ", " + s + ",\n\t\t" + want + ",\n\t},\n"
-
-
-def main():
-    path, wrong = HERE.parent / "library_test.go", 0
-
-    def checked(f, m):
-        nonlocal wrong
-        got = f(text(m[1]), text(m[2]))
-        if json.loads(got) != json.loads(m[3] if f is normal and m[3][0] == '"' else text(m[3]) or "null"):
-            wrong += 1
-            print(f"{m[1]} {m[2]}: {got}, the row says {m[3]}")
-        return row(m[1], m[2], got)
-
-    parts = re.split(r"(?m)^(var \w+ = \[\]libraryRow\{\n.*?^\}\n)", path.read_text(), flags=re.S)
-    for i in range(1, len(parts), 2):
-        f = normal if "ormal" in parts[i].split()[1] else pieces
-        parts[i] = ROW.sub(lambda m: checked(f, m), parts[i])
-    if "--write" in sys.argv:
-        path.write_text("".join(parts))
-    print(wrong, "rows differ")
-
-
-main()
+for spec, texts in PIECES:
+    for s in texts:
+        print(json.dumps({"pre_tokenizer": json.loads(spec), "text": s, "pieces": pieces(spec, s)}, ensure_ascii=False))
+for spec, texts in NORMAL:
+    for s in texts:
+        print(json.dumps({"normalizer": json.loads(spec), "text": s, "normal": component("normalizer", spec).normalize_str(s)}))
