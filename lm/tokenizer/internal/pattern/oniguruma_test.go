@@ -95,4 +95,13 @@ func TestWordsInBrackets(t *testing.T) {
 			t.Errorf("%s: %q, want %q", pattern, got, want)
 		}
 	}
+
+	for _, c := range []struct{ pattern, text, want string }{
+		{`[\w]+`, "e\u0301x\u0903\u20dd.", "e\u0301x\u0903\u20dd"}, // marks are parts of words
+		{`\b¹`, "a ¹", "¹"}, {`\b[¼¹]\b`, "¼ a¹", "¼"},
+	} {
+		if got := found(t, c.pattern, c.text); !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%s on %q: %q, want %q", c.pattern, c.text, got, c.want)
+		}
+	}
 }
