@@ -15,9 +15,9 @@ import (
 )
 
 // TestLostExperts: what PEFT leaves out is said, as the architecture tells, or the paths, or nothing does: factors of
-// experts where these are laid out in other tensors than it knows, and those of qwen2_moe, and of the other mixtures what
-// lies beside the experts and is called as they are. The lists are what PEFT 0.21.2 did with adapters for small models of
-// each; compare/interop.sh does it again.
+// experts where these are laid out in other tensors than it knows, and those of qwen2_moe, and of the other mixtures
+// what lies beside the experts and is called as they are. The lists are what PEFT 0.21.2 did with adapters for small
+// models of each; compare/interop.sh does it again.
 func TestLostExperts(t *testing.T) {
 	expert := adapter.Module{Path: "model.layers.0.mlp.experts.1.up_proj", Expert: 1}
 	shared := adapter.Module{Path: "model.layers.0.mlp.shared_experts.up_proj", Expert: -1}

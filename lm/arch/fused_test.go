@@ -111,8 +111,8 @@ func TestSplitRouter(t *testing.T) {
 	}
 }
 
-// TestSplitAlso: Granite's experts and router have other names in memory than in files; the parameters are the same ones,
-// and what is fused again has the files' names.
+// TestSplitAlso: Granite's experts and router have other names in memory than in files; the parameters are the same
+// ones.
 func TestSplitAlso(t *testing.T) {
 	for _, model := range []string{"granitemoe", "granitemoeshared", "granitemoehybrid"} {
 		a, err := arch.Lookup(model)
