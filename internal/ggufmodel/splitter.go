@@ -95,7 +95,7 @@ var splitters = map[string]splitter{
 
 	"qwen2": qwen2Words, "deepseek-r1-qwen": qwen2Words, "kormo": qwen2Words, "f2llmv2": qwen2Words,
 	"megrez": qwen2Words, "stablelm2": plainQwen2, "hunyuan": plainQwen2, "solar-open": plainQwen2,
-	"grok-2": plainQwen2, "qwen35": {steps: []string{qwen35Split}, nfc: true},
+	"grok-2": plainQwen2, "qwen35": {steps: []string{qwen35Split}},
 
 	"gpt-4o": gpt4oWords, "llama4": gpt4oWords, "kanana2": gpt4oWords, "minimax-m2": gpt4oWords,
 	"tekken": {steps: []string{tekkenSplit}, whole: true, begin: true},
