@@ -28,10 +28,10 @@ func TestHelp(t *testing.T) {
 	cmd := a.Verb(Verb{
 		Use: "try MODEL --data FILE", Short: "Try", Args: cobra.ExactArgs(1),
 		Example: "compress try m --data x\ncompress try n",
-		Long:    "Tries a model on a text that is long enough for the line to be broken at its eightieth column."+
+		Long: "Tries a model on a text that is long enough for the line to be broken at its eightieth column." +
 			"\n\nTwice.",
-		Unused:  []string{"device", "threads", "seed", "quiet"},
-		Run:     func(*Job, []string) (any, error) { return nil, nil },
+		Unused: []string{"device", "threads", "seed", "quiet"},
+		Run:    func(*Job, []string) (any, error) { return nil, nil },
 	})
 	cmd.Flags().String("zeta", "", "`X` comes last in its group (default: what the model says)")
 	cmd.Flags().Int("samples", 128, "`N` windows")

@@ -24,13 +24,13 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 		return nil, err
 	}
 
+	if o.Shard == "keep" {
+		return nil, cli.Usagef("--max-shard-size keep: give a size or none")
+	}
+
 	shard, err := cli.ShardSize(o.Shard)
 	if err != nil {
 		return nil, err
-	}
-
-	if shard < 0 {
-		return nil, cli.Usagef("--max-shard-size keep: give a size or none")
 	}
 
 	e, err := open(j, dir)

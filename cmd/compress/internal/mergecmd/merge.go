@@ -113,13 +113,13 @@ func (o Options) library(j *cli.Job) (merge.Options, error) {
 		return merge.Options{}, err
 	}
 
+	if o.Shard == "keep" {
+		return merge.Options{}, cli.Usagef("--max-shard-size keep: a merge has several sources; give a size or none")
+	}
+
 	shard, err := cli.ShardSize(o.Shard)
 	if err != nil {
 		return merge.Options{}, err
-	}
-
-	if shard < 0 {
-		return merge.Options{}, cli.Usagef("--max-shard-size keep: a merge has several sources; give a size or none")
 	}
 
 	opts := merge.Options{

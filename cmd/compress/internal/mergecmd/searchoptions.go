@@ -63,6 +63,10 @@ func weighted(flag, arg string) (name string, weight float64, err error) {
 	if i < 0 {
 		return arg, 1, nil
 	}
+	if i == 0 {
+		return "", 0, cli.Usagef("--%s %s: there is no name before =", flag, arg)
+	}
+
 	weight, err = strconv.ParseFloat(arg[i+1:], 64)
 	if err != nil || !(weight > 0) || math.IsInf(weight, 0) {
 		return "", 0, cli.Usagef("--%s %s: the weight after = must be a number above 0", flag, arg)
