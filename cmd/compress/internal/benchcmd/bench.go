@@ -31,6 +31,9 @@ type Machine struct {
 	Go         string   `json:"go"`
 }
 
+// String names a machine by what tells two of them apart in a comparison.
+func (m Machine) String() string { return fmt.Sprintf("%s with %d processors", m.Model, m.Processors) }
+
 // Figure is one timed case. Times are of the clock but for CPU.
 type Figure struct {
 	Suite   string  `json:"suite"`

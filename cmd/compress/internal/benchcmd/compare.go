@@ -3,6 +3,7 @@ package benchcmd
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
@@ -59,7 +60,7 @@ type CompareOptions struct {
 
 // Compare prints two reports side by side.
 func Compare(j *cli.Job, a, b string, o CompareOptions) (*Comparison, error) {
-	if o.Tolerance < 0 {
+	if !(o.Tolerance >= 0) || math.IsInf(o.Tolerance, 1) { // with no number nothing would ever be slower
 		return nil, cli.Usagef("--tolerance %g: want 0 or more", o.Tolerance)
 	}
 
@@ -81,7 +82,7 @@ func Compare(j *cli.Job, a, b string, o CompareOptions) (*Comparison, error) {
 
 	j.Table(c.table())
 	if !c.SameKind {
-		j.Remark("the reports are of different machines: %s and %s", first.Machine.Model, second.Machine.Model)
+		j.Remark("the reports are of different machines: %s and %s", first.Machine, second.Machine)
 	}
 
 	if o.Check && c.Slower > 0 {

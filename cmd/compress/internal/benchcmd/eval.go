@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/editeval/task"
@@ -131,5 +132,5 @@ func (b *bed) task(text string, documents int) (path string, err error) {
 	}
 
 	path = filepath.Join(root, name+".yaml")
-	return path, os.WriteFile(path, []byte(strings.ReplaceAll(text, "DATA", data)), 0o666)
+	return path, os.WriteFile(path, []byte(strings.ReplaceAll(text, "DATA", strconv.Quote(data))), 0o666)
 }

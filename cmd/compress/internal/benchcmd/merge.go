@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/kernels"
@@ -37,16 +38,21 @@ func mergeCases(ctx context.Context, dev kernels.Device, b *bed, _ Options) (cas
 }
 
 func mixedCases(ctx context.Context, dev kernels.Device, b *bed, s shape) (cases []timed, err error) {
+	base := ""
 	var names []string
 	for i, word := range []string{"BASE", "ONE", "TWO"} {
 		dir, err := b.random(s, safetensors.BF16, i)
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, word, dir)
+		if i == 0 {
+			base = dir
+		}
+
+		names = append(names, word, strconv.Quote(dir))
 	}
 
-	size, err := dataSize(names[1])
+	size, err := dataSize(base)
 	if err != nil {
 		return nil, err
 	}
