@@ -2,6 +2,7 @@ package runcmd
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -123,7 +124,7 @@ func (s *sheet) readVars(n *strictyaml.Node, given map[string]string) {
 		}
 	}
 
-	for name := range given {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if _, ok := seen[name]; !ok {
 			r.Add(strictyaml.Place{}, strictyaml.ErrUnknownKey, "--var %s: the plan has no such variable", name)
 		}
@@ -135,11 +136,8 @@ func known(vars map[string]string, ref string) (string, string) {
 	if text, ok := vars[ref]; ok {
 		return text, ""
 	}
-	names := make([]string, 0, len(vars))
-	for name := range vars {
-		names = append(names, name)
-	}
-	return "", "there is no variable " + ref + strictyaml.Suggest(ref, names)
+	// sorted, since of names that are as near the first is suggested
+	return "", "there is no variable " + ref + strictyaml.Suggest(ref, slices.Sorted(maps.Keys(vars)))
 }
 
 // expand puts values in the place of references, ${NAME}; $${ stands for ${ itself.
