@@ -250,9 +250,8 @@ func kilo(n int64) string { return fmt.Sprintf("%.0f kB", float64(n)/1000) }
 // methodName names a method of prune for people.
 func methodName(method string) string {
 	if strings.HasPrefix(method, "tree:") {
-		_, update, ok := strings.Cut(method, ".json")
-		if ok && update != "" {
-			return "found" + update
+		if i := strings.LastIndex(method, ".json"); i >= 0 { // folders may have the ending too
+			return "found" + method[i+len(".json"):]
 		}
 		return "found"
 	}

@@ -173,7 +173,7 @@ func (r *Report) edits() report.Section {
 		Title: "Editors",
 		Columns: report.Columns("editor", "edits", "hold|%.2f", "95 %", "top-1|%.2f", "paraphrases|%.2f",
 			"neighbours|%.2f", "sums|%.3f", "base's facts|%.3f", "text, perplexity ↓", "‖ΔW‖/‖W‖|%.2f"),
-		Note: "* significantly worse than before any edit (paired, Holm). Likeliest: the new answer is the first " +
+		Note: "* significantly worse than before any edit (paired, Holm). Top-1: the new answer is the first " +
 			"of all tokens. grace keeps a codebook beside the weights and changes none of them.",
 	}
 
