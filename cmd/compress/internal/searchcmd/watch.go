@@ -23,7 +23,8 @@ type climb struct {
 // watch follows a search: what the candidates' ways up were, and how it goes.
 type watch struct {
 	s        *search
-	start    time.Time
+	start    time.Time // of the first generation that this run has measured
+	skipped  int       // generations before that one, which the journal had
 	climbs   []climb
 	from     int // of the generation under way
 	history  []Generation
@@ -116,6 +117,21 @@ func (a Agreement) String() string {
 	return fmt.Sprintf("%s–%s ρ %.2f τ %.2f (%d)", a.Lower, a.Upper, *a.Spearman, *a.Kendall, a.N)
 }
 
+// left is about how long the generations behind one take, by the pace of those that this run has measured; nothing where
+// it has measured none, or none is left.
+func (w *watch) left(number, of int, now time.Time) string {
+	if w.fresh == 0 {
+		w.start, w.skipped = now, number+1
+		return ""
+	}
+	if number >= of {
+		return ""
+	}
+
+	each := now.Sub(w.start) / time.Duration(number+1-w.skipped)
+	return fmt.Sprintf("; about %v left", (each * time.Duration(of-number)).Round(time.Second))
+}
+
 // generation notes a generation and says how far the search is.
 func (w *watch) generation(g gp.Generation) {
 	one := Generation{g, agreement(w.climbs[w.from:])}
@@ -126,12 +142,7 @@ func (w *watch) generation(g gp.Generation) {
 		ranks = append(ranks, a.String())
 	}
 
-	left := ""
-	if of := w.s.o.Generations; g.Number < of && w.fresh > 0 {
-		each := time.Since(w.start) / time.Duration(g.Number+1)
-		left = fmt.Sprintf("; about %v left", (each * time.Duration(of-g.Number)).Round(time.Second))
-	}
-
+	left := w.left(g.Number, w.s.o.Generations, time.Now())
 	c := g.Counts
 	w.s.team.Note("generation %d of %d: best %.4f %s; front %d; %d evaluated, %d deduped (%d the same formula, %d "+
 		"the same masks), %d rejected (%d illegal, %d on the probe, %d measured); ranks %s%s",
