@@ -66,7 +66,10 @@ in all about 1h30m0s, one sequence after another; nothing was written
 	}
 
 	e := r.Estimates[0]
-	e.StatTokens, e.CPU, e.Processors, e.Tasks = 0, 0, 4, nil
+	e.StatTokens = 0
+	e.CPU = 0
+	e.Processors = 4
+	e.Tasks = nil
 	out, said = clitest.Show(t, func(j *cli.Job) { r.print(j) })
 	if strings.Contains(out, "covariance") || strings.Contains(out, "processor time") ||
 		strings.Contains(out, "Tasks") ||

@@ -143,8 +143,12 @@ func TestChecksInWords(t *testing.T) {
 // TestComparisonsInWords: both runs beside each other, what was left out, and documents that only one of them has.
 func TestComparisonsInWords(t *testing.T) {
 	row := task.Pair{Task: "sums", Filter: "none", Metric: "acc", Unpaired: 2}
-	row.N, row.OnlyA, row.OnlyB = 10, 1, 4
-	row.A, row.B, row.Difference = .5, .75, .25
+	row.N = 10
+	row.OnlyA = 1
+	row.OnlyB = 4
+	row.A = .5
+	row.B = .75
+	row.Difference = .25
 	row.Low, row.High = -.125, .5
 	row.P, row.Test = .375, "mcnemar"
 	c := &task.Comparison{A: "x", B: "y", Remarks: []string{"other prompts"}, Rows: []task.Pair{row}}

@@ -52,7 +52,9 @@ func TestFlagsOfGenerate(t *testing.T) {
 	}
 
 	chat := good
-	chat.Prompted, chat.Chat, chat.System = false, "c.json", "be brief"
+	chat.Prompted = false
+	chat.Chat = "c.json"
+	chat.System = "be brief"
 	if err := chat.Check(); err != nil {
 		t.Error(err)
 	}
@@ -317,7 +319,10 @@ verified: shapes, values
 		t.Errorf("%s", said)
 	}
 
-	r.Architecture, r.Note, r.Sparsity, r.Verified = "", "no config.json", nil, nil
+	r.Architecture = ""
+	r.Note = "no config.json"
+	r.Sparsity = nil
+	r.Verified = nil
 	out, _ = clitest.Show(t, func(j *cli.Job) { printInspection(j, r, false, false) })
 	if !strings.Contains(out, "no config.json; its tensors are shown without roles\n") ||
 		strings.Contains(out, "zeros") {

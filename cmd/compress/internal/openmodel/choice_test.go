@@ -115,7 +115,9 @@ func TestOrdinaryFolders(t *testing.T) {
 
 // TestIdentities: what acts on a model beside its weights changes its identity, and what does not act does not.
 func TestIdentities(t *testing.T) {
-	model, adapter, other := t.TempDir(), t.TempDir(), t.TempDir()
+	model := t.TempDir()
+	adapter := t.TempDir()
+	other := t.TempDir()
 	write := func(dir, name, text string) {
 		t.Helper()
 		path := filepath.Join(dir, name)

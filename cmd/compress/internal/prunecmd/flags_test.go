@@ -294,7 +294,9 @@ func TestComparisonsInWords(t *testing.T) {
 	if strings.Contains(table(r).Note, "leave out") {
 		t.Errorf("nothing is shared: %s", table(r).Note)
 	}
-	r.Runs[0].Shared, r.Runs[3].Shared, r.Runs[1].CPU = 1.5, 2, 8
+	r.Runs[0].Shared = 1.5
+	r.Runs[3].Shared = 2
+	r.Runs[1].CPU = 8
 	got := table(r)
 	if !strings.Contains(got.Note, "; seconds leave out 3.5 for gradients and allocations") || got.Rows[2][10] != 8.0 ||
 		got.Rows[1][10] != nil ||
