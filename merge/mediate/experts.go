@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -134,7 +135,8 @@ func (e *Experts) HasRouter() bool { return e.router != nil }
 // Weights puts weights by name in the order of Names. They must be finite as float32; experts that are not named get 0.
 func (e *Experts) Weights(byName map[string]float64) ([]float64, error) {
 	list := make([]float64, len(e.members))
-	for name, w := range byName {
+	for _, name := range slices.Sorted(maps.Keys(byName)) { // of several faults the same is told every time
+		w := byName[name]
 		i := slices.Index(e.Names(), name)
 		if i < 0 {
 			return nil, fmt.Errorf("expert %.80q; there are %s: %w", name, strings.Join(e.Names(), ", "),

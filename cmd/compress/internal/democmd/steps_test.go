@@ -90,7 +90,9 @@ func TestStepsGoOn(t *testing.T) {
 		t.Errorf("without a flag: %+v", said)
 	}
 
-	ran, broken, o.Resume = nil, "", true
+	ran = nil
+	broken = ""
+	o.Resume = true
 	if said := play(t, o, stages); said.Code != 0 || !slices.Equal(ran, []string{"two", "three"}) {
 		t.Errorf("resumed: %+v after %q", said, ran)
 	}

@@ -182,7 +182,7 @@ func numbers(text string) ([]float64, error) {
 	var list []float64
 	for field := range strings.SplitSeq(text, ",") {
 		x, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
-		if err != nil {
+		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
 			return nil, cli.Usagef("--weights %q: %q is no number", text, field)
 		}
 		list = append(list, x)

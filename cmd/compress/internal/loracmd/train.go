@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -182,7 +183,7 @@ func patterns(flag string, list []string) (out []lora.Pattern, err error) {
 		}
 
 		v, err := strconv.ParseFloat(s[i+1:], 64)
-		if err != nil || !(v > 0) || flag == "rank-pattern" && v != float64(int(v)) {
+		if err != nil || !(v > 0) || math.IsInf(v, 1) || flag == "rank-pattern" && v != float64(int(v)) {
 			return nil, cli.Usagef("--%s %q: %q is no value for it", flag, s, s[i+1:])
 		}
 

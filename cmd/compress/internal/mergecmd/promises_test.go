@@ -72,7 +72,7 @@ func TestSearchFlags(t *testing.T) {
 func TestOptionsOfTheLibrary(t *testing.T) {
 	o := Options{
 		DType: "bfloat16", Shard: "2MB", Memory: "64MiB", Missing: "error", Ties: "index", KeepZeros: true,
-		Truncate: true, NonFinite: true, Overwrite: true, Resume: true,
+		Truncate: true, NonFinite: true, Overwrite: true,
 	}
 	said := clitest.Run(t, func(j *cli.Job) (any, error) { return o.library(j) }, "--threads=3", "--seed=9")
 	got, ok := said.Result.(merge.Options)
@@ -90,7 +90,6 @@ func TestOptionsOfTheLibrary(t *testing.T) {
 		Truncate:       true,
 		AllowNonFinite: true,
 		Overwrite:      true,
-		Resume:         true,
 		Ties:           "index",
 		KeepZeros:      true,
 	}

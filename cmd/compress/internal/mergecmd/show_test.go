@@ -70,7 +70,10 @@ warning: tensor "v": 6 values of the merged one are not finite, though all of th
 	}
 
 	r.Ties.Rule, r.Zeros = "draw", &merge.Zeros{Lost: []merge.LostZeros{{Model: "m"}}}
-	r.Mediation, r.NonFinite, r.Seconds, r.Threads = nil, nil, 0, 1
+	r.Mediation = nil
+	r.NonFinite = nil
+	r.Seconds = 0
+	r.Threads = 1
 	out, said = clitest.Show(t, func(j *cli.Job) { show(j, r, "out") }, "--threads=3")
 	if got := pairs(
 		out,
@@ -155,7 +158,9 @@ func conflicts(groups int) *mediate.ConflictReport {
 	r.Groups = append(r.Groups, mediate.ConflictGroup{Name: "pre", Layer: -1})
 	for i := range groups - 1 {
 		g := mediate.ConflictGroup{Name: fmt.Sprintf("model.layers.%d.mlp", i), Layer: i}
-		g.Elements, g.Active, g.Both = 100, 50, int64(i)
+		g.Elements = 100
+		g.Active = 50
+		g.Both = int64(i)
 		g.Disagree, g.Excess.Disagree = float64(i)/10, float64(i)/5
 		r.Groups = append(r.Groups, g)
 	}

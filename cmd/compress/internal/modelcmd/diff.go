@@ -51,7 +51,7 @@ func printDiff(j *cli.Job, r *checkpoint.Difference) {
 		}
 	}
 
-	j.Printf("%d of %d tensors are equal\n", r.Same, r.Same+len(r.OnlyA)+differing(r.Tensors))
+	j.Printf("%d of %d tensors are equal\n", r.Same, r.Same+len(r.OnlyA)+len(r.OnlyB)+differing(r.Tensors))
 }
 
 func differing(list []checkpoint.TensorDiff) (n int) {

@@ -215,20 +215,24 @@ func (x *Experts) Used() map[string]int {
 	return x.used
 }
 
-// WeightsText writes weights for people.
+// WeightsText writes weights for people: dense, the name of an expert that answers alone, or names with weights.
 func WeightsText(names []string, w []float64) string {
 	var parts []string
+	alone := "" // the last one of weight 1
 	for i, v := range w {
 		if v == 1 {
-			return names[i]
+			alone = names[i]
 		}
 		if v != 0 {
 			parts = append(parts, fmt.Sprintf("%s=%.4g", names[i], v))
 		}
 	}
 
-	if len(parts) == 0 {
+	switch {
+	case len(parts) == 0:
 		return "dense"
+	case len(parts) == 1 && alone != "":
+		return alone
 	}
 
 	return strings.Join(parts, ",")

@@ -52,7 +52,9 @@ var figures = []struct {
 
 // known finds the figure of a place; ok is false where it is none that is worth showing.
 func known(path string) (name string, plot, ok bool) {
-	if strings.Contains(path, "data.") || strings.HasPrefix(path, "calibration.") || strings.HasPrefix(path, "audit.") {
+	// The names of tasks may end in data.
+	if strings.Contains("."+path, ".data.") || strings.HasPrefix(path, "calibration.") ||
+		strings.HasPrefix(path, "audit.") {
 		return "", false, false
 	}
 
@@ -66,13 +68,20 @@ func known(path string) (name string, plot, ok bool) {
 	return "", false, false
 }
 
-// label is a place for people: of an evaluation the task and the metric.
+// label is a place for people: of an evaluation the task and the metric, and the filter where there is one, as the same
+// metric may stand there with another.
 func label(path string) string {
-	if rest, ok := strings.CutPrefix(path, "results."); ok {
-		rest, _, _ = strings.Cut(rest, ",")
-		return strings.Replace(rest, ".", " ", 1)
+	rest, ok := strings.CutPrefix(path, "results.")
+	if !ok {
+		return path
 	}
-	return path
+
+	at := strings.LastIndexByte(rest, '.')
+	if at < 0 {
+		return path
+	}
+
+	return rest[:at] + " " + strings.TrimSuffix(rest[at+1:], ",none")
 }
 
 // aside are columns of a table of jobs that say how they were run, not what came of it.

@@ -77,7 +77,10 @@ func TestFlagsTogether(t *testing.T) {
 func TestFlagsToLibraries(t *testing.T) {
 	o := sound()
 	o.Pattern, o.Sparsity = []string{"2:4", "unstructured", " 4:8"}, []string{"0.5", "0.6"}
-	o.Generations, o.Parsimony, o.Patience, o.MaxEvals = 0, .1, 3, 99
+	o.Generations = 0
+	o.Parsimony = .1
+	o.Patience = 3
+	o.MaxEvals = 99
 	said := clitest.Run(t, func(j *cli.Job) (any, error) {
 		settings, g, opts, err := o.read(j, []string{"m"})
 		if err != nil {
@@ -241,7 +244,8 @@ func TestFiguresOnTestData(t *testing.T) {
 		{"magnitude", &stats.Versus{Difference: 1, Adjusted: .05}, unclear},
 	} {
 		m := Tested{Metric: c.metric, Versus: c.versus}
-		if m.judge(); m.Verdict != c.want {
+		m.judge()
+		if m.Verdict != c.want {
 			t.Errorf("%s, %+v: %q, want %q", c.metric, c.versus, m.Verdict, c.want)
 		}
 	}

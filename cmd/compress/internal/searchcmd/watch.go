@@ -117,8 +117,8 @@ func (a Agreement) String() string {
 	return fmt.Sprintf("%s–%s ρ %.2f τ %.2f (%d)", a.Lower, a.Upper, *a.Spearman, *a.Kendall, a.N)
 }
 
-// left is about how long the generations behind one take, by the pace of those that this run has measured; nothing where
-// it has measured none, or none is left.
+// left is about how long the generations behind one take, by the pace of those that this run has measured; nothing
+// where it has measured none, or none is left.
 func (w *watch) left(number, of int, now time.Time) string {
 	if w.fresh == 0 {
 		w.start, w.skipped = now, number+1

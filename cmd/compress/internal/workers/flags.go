@@ -116,7 +116,7 @@ func (w Where) Shared() bool { return w.Cluster != "" || w.Listen != "" }
 func (w Where) join(s *jobs.Server) string {
 	line := "compress worker --cluster "
 	if w.Token != "" { // which is known to those who are meant, and need not be in logs
-		line += s.Address() + " --cluster-login " + w.Token
+		line += s.Address() + " --cluster-login " + cli.ShellLine([]string{w.Token})
 	} else {
 		line += s.URL()
 	}
