@@ -111,12 +111,17 @@ func (r *Reader) unmarshal(n *Node, what string, to encoding.TextUnmarshaler) {
 // written reports whether a scalar may be read as a number, and notes the fault if not: Number, which follows the
 // programs that recipes come from, takes text in quotes and truth values too.
 func (r *Reader) written(n *Node, what, want string) bool {
-	_, truth := n.Bool()
-	if word := truth && !strings.ContainsAny(n.Text, "01"); n.Kind == Scalar && (n.Quoted || word) {
+	if n.Kind == Scalar && (n.Quoted || n.truthWord()) {
 		r.Add(n.Place, ErrType, "%s must be %s, not %s", what, want, n.describe())
 		return false
 	}
 	return true
+}
+
+// truthWord reports whether a scalar is a truth value for Bool that is no digit: yes, on, f.
+func (n *Node) truthWord() bool {
+	_, ok := n.Bool()
+	return ok && !strings.ContainsAny(n.Text, "01")
 }
 
 // truth reads true or false.
@@ -141,7 +146,7 @@ func (r *Reader) any(n *Node, what string) any {
 	if b, ok := n.truth(); ok {
 		return b
 	}
-	if x, ok := n.Number(); ok && !n.Quoted {
+	if x, ok := n.Number(); ok && !n.Quoted && !n.truthWord() { // yes is text, not 1
 		return x
 	}
 	return r.Text(n, what)
