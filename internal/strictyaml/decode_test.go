@@ -58,9 +58,11 @@ func decoded(t *testing.T, text string, into *settings) error {
 	return r.Err()
 }
 
-// TestDecodeFillsEveryKind: and leaves what the file does not mention, or has nothing for, as it was; lists are replaced.
+// TestDecodeFillsEveryKind: and leaves what the file does not mention, or has nothing for, as it was; lists are new.
 func TestDecodeFillsEveryKind(t *testing.T) {
-	s := settings{Name: "before", Count: 7, Tags: []string{"old", "older"}, Hidden: "h", Plain: "p", Inner: inner{"k", 3}}
+	s := settings{
+		Name: "before", Count: 7, Tags: []string{"old", "older"}, Hidden: "h", Plain: "p", Inner: inner{"k", 3},
+	}
 	err := decoded(t, `
 share: 1e-3
 on: True
@@ -88,7 +90,8 @@ count: ~
 	}
 
 	for text, want := range map[string]any{
-		"any: true": true, "any: 'true'": "true", "any: yes": "yes", "any: 1": 1.0, "any: 12": 12.0, "any: '12'": "12", "any: word": "word",
+		"any: true": true, "any: 'true'": "true", "any: yes": "yes", "any: 1": 1.0, "any: 12": 12.0, "any: '12'": "12",
+		"any: word": "word",
 	} {
 		var s settings
 		if err := decoded(t, text, &s); err != nil || s.Any != want {
@@ -128,6 +131,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"others: [{n: a}]": {`s.yaml:1:14: n must be a whole number, not "a"`, ErrType},
 		"nme: a":           {`s.yaml:1:1: unknown key "nme" in the settings; did you mean "name"?`, ErrUnknownKey},
 		"Hidden: a":        {`unknown key "Hidden"`, ErrUnknownKey},
+		"'-': a":           {`unknown key "-"`, ErrUnknownKey},
 		"Plain: a":         {`unknown key "Plain"`, ErrUnknownKey},
 		"- a":              {"the settings must be a map of keys, not a list", ErrType},
 	} {

@@ -81,7 +81,7 @@ func (c *Config) decode(r *strictyaml.Reader, n *strictyaml.Node) {
 
 	if v := o.Get("architecture"); v != nil {
 		c.Architecture = strings.ToLower(r.Text(v, "architecture"))
-		if !slices.ContainsFunc(families, func(f family) bool { return strings.HasPrefix(f.name, c.Architecture) }) {
+		if !slices.ContainsFunc(families, func(f family) bool { return f.name == c.Architecture }) {
 			why := fmt.Sprintf(", not %q", c.Architecture)
 			if c.Architecture == "deepseek" {
 				why = ": mixtures of deepseek's first kind only run with Python code of their own"
