@@ -359,7 +359,7 @@ func (e *engine) written(c chunk) {
 	if e.o.Progress != nil {
 		e.o.Progress(int64(len(c.data)))
 	}
-	if c.item.left.Add(-int64(len(c.data))) > 0 || e.o.Written == nil {
+	if c.item.left.Add(-int64(len(c.data))) > 0 || e.o.Written == nil && e.o.Noted == nil {
 		return
 	}
 
@@ -380,6 +380,9 @@ func (e *engine) written(c chunk) {
 		}
 	}
 
+	if e.o.Written == nil {
+		return
+	}
 	if err := e.o.Written(c.item.Tensor.Name); err != nil {
 		e.fail(err)
 	}
