@@ -38,6 +38,7 @@ var (
 var soaked = []struct {
 	args  string
 	brief bool   // part of the few rounds
+	apart bool   // not in the process of many: it has a queue, whose server holds 230 kB after its end (nats-server 2.15)
 	needs string // a line that makes what this one reads; its output stays, below in
 	again string // run after it, in the same folder
 }{
@@ -47,9 +48,9 @@ var soaked = []struct {
 		"magnitude,gblm,wanda@owl --patterns 0.5,2:4 --keep-models --out out/c"},
 	{args: "merge in/ties.yaml --out out/m", brief: true},
 	{args: "merge in/mediate.yaml --out out/x", again: "experts verify out/x"},
-	{args: "merge search in/open.yaml --data in/text/short.txt --generations 1 --population 4 --seqlen 32 --workers 1 " +
+	{apart: true, args: "merge search in/open.yaml --data in/text/short.txt --generations 1 --population 4 --seqlen 32 --workers 1 " +
 		"--out out/s"},
-	{args: "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 --seqlen 32 --windows 2 " +
+	{apart: true, args: "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 --seqlen 32 --windows 2 " +
 		"--few 1 --select-windows 2 --test-windows 2 --sparsity 0.6 --population 3 --generations 1 --seeds=false " +
 		"--workers 1 --out out/s"},
 	{args: "lora train in/base --data in/text/short.txt --steps 3 --batch 1 --seqlen 32 --save-every 1 " +
@@ -59,10 +60,10 @@ var soaked = []struct {
 		args:  "lora fold in/base --adapter in/lora --out out/f",
 	},
 	{args: "eval in/base --tasks in/tasks/base.yaml,in/tasks/subtract.yaml --limit 4 --log-samples --out out/e"},
-	{args: "eval batch in/batch.yaml --workers 1 --out out/b"},
+	{apart: true, args: "eval batch in/batch.yaml --workers 1 --out out/b"},
 	{args: "edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out out/e",
 		brief: true, again: "edit undo out/e --to 1"},
-	{args: "editeval in/study.yaml --workers 1 --out out/s"},
+	{apart: true, args: "editeval in/study.yaml --workers 1 --out out/s"},
 	{args: "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB", again: "inspect out/c --verify"},
 	{args: "ppl in/base --data in/text/short.txt --seqlen 32", brief: true},
 	{args: "generate in/base --prompt a --max-tokens 8"},
@@ -310,7 +311,9 @@ func (s *soak) round(t *testing.T, round int) {
 			s.inShell(t, l.needs)
 		}
 
-		s.check(t, l.args, func() { s.inShell(t, l.args, l.again) })
+		if !l.apart {
+			s.check(t, l.args, func() { s.inShell(t, l.args, l.again) })
+		}
 		if *soakFor > 0 {
 			s.check(t, l.args, func() { s.asProcess(t, l.args, l.again) })
 		}
@@ -477,7 +480,7 @@ func field(t *testing.T, status []byte, name string) int {
 func (s *soak) judge(t *testing.T) {
 	t.Helper()
 	for who, list := range s.samples {
-		list = list[min(len(list)/2, 3):] // caches and pools are full after a few rounds
+		list = list[min(len(list)/4, 3):] // caches and pools are full after a few rounds
 		n := max(1, len(list)/4)
 		early, late := list[:n], list[len(list)-n:]
 		for name, c := range map[string]struct {
@@ -485,7 +488,7 @@ func (s *soak) judge(t *testing.T) {
 			slack func(early int) int
 		}{
 			"resident bytes": {func(x sample) int { return x.Resident }, func(e int) int { return e/5 + 32<<20 }},
-			"bytes of heap":  {func(x sample) int { return x.Heap }, func(e int) int { return e/20 + 2<<20 }},
+			"bytes of heap":  {func(x sample) int { return x.Heap }, func(e int) int { return e/20 + 512<<10 }},
 			"goroutines":     {func(x sample) int { return x.Goroutines }, func(int) int { return 0 }},
 			"descriptors":    {func(x sample) int { return x.Descriptors }, func(int) int { return 0 }},
 			"threads":        {func(x sample) int { return x.Threads }, func(int) int { return 8 }},

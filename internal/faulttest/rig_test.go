@@ -386,13 +386,13 @@ func digest(path string) (string, error) {
 }
 
 // lines are those of a file of JSON, without volatile figures and without the sums that cover them. Lines that are
-// something else stay as they are.
+// something else stay as they are. A comparison notes a run that had to be done again behind the others, once more.
 func lines(data []byte) []byte {
-	var out []byte
+	var list [][]byte
 	for line := range bytes.Lines(data) {
 		var v any
 		if json.Unmarshal(line, &v) != nil {
-			out = append(out, line...)
+			list = append(list, line)
 			continue
 		}
 
@@ -404,10 +404,15 @@ func lines(data []byte) []byte {
 		if err != nil {
 			panic("a value of JSON that cannot be written")
 		}
-		out = append(append(out, text...), '\n')
+		list = append(list, append(text, '\n'))
 	}
 
-	return out
+	if bytes.HasPrefix(data, []byte(`{"command":"compress prune compare"`)) {
+		slices.SortFunc(list, bytes.Compare)
+		list = slices.CompactFunc(list, bytes.Equal)
+	}
+
+	return bytes.Join(list, nil)
 }
 
 // bookkeeping is what files of the verb run about its jobs say without what differs by nature: hashes of
