@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"compress": tested})
+	testscript.Main(m, map[string]func(){"compress": tested, "soaked": inProcess})
 }
 
 // patience names the environment variable that makes the program under test wait less long for a worker that is silent.

@@ -24,6 +24,9 @@ func campaign(t *testing.T, kind string, n int,
 		if *only != "" && !regexp.MustCompile(*only).MatchString(v.name) || !*long && !v.short {
 			continue
 		}
+		if !regexp.MustCompile(v.kinds).MatchString(kind) {
+			continue
+		}
 
 		calls, err := r.reference(v)
 		if err != nil {

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/hub/hubtest"
 )
 
 // repository is the root of the module, seen from this package.
@@ -33,6 +35,7 @@ type verb struct {
 	growing string // regular expression: files that may be there, shorter, before the end
 	family  bool   // it works through processes of its own
 	short   bool   // part of the short campaign
+	kinds   string // regular expression: only these kinds of faults
 }
 
 // verbs is the closed table of the campaign.
@@ -59,6 +62,11 @@ var verbs = []verb{
 			"--workers 1 --out out/m",
 		again: "--resume", growing: `journal\.jsonl$`,
 	},
+	{
+		name: "prune compare", args: "prune compare in/base --calib in/text/calib.txt --samples 2 --seqlen 32 --ppl " +
+			"in/text/short.txt --methods magnitude,gblm,wanda@owl --patterns 0.5,2:4 --keep-models --out out/c",
+		again: "--resume", growing: `journal\.jsonl$`,
+	},
 	{name: "lora fold", args: "lora fold in/base --adapter in/lora --out out/f", again: "--resume"},
 	{name: "lora combine", args: "lora combine in/lora in/lora2 --method linear --out out/c"},
 	{name: "lora export", args: "lora export in/mos --out out/e"},
@@ -76,7 +84,26 @@ var verbs = []verb{
 		name: "run", args: "run in/jobs.yaml --out out/r", again: "--resume",
 		growing: `\.log$|/\.run/\w+\.json$|out/r/report\.json$`, family: true,
 	},
+	{name: "demo", args: "demo --quick --out out/d", again: "--resume", kinds: "^state$"},
+	{name: "pull", args: "pull a/b --out out/h", kinds: "^(state|kill)$"},
 	{name: "convert", args: "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB", short: true},
+}
+
+// twins say what is another in a command with the same output as that of a verb, and what that is there.
+var twins = map[string][2]string{
+	"merge":         {"ties.yaml", "ties2.yaml"},
+	"mediate":       {"mediate.yaml", "mediate2.yaml"},
+	"prune":         {"--seqlen 32", "--seqlen 32 --sparsity 0.6"},
+	"search":        {"--sparsity 0.6", "--sparsity 0.7"},
+	"lora train":    {"--dropout 0.1", "--dropout 0.2"},
+	"merge search":  {"calib.txt", "valid.txt"},
+	"prune compare": {"--samples 2", "--samples 3"},
+	"lora fold":     {"in/lora", "in/lora2"},
+	"eval":          {"--limit 4", "--limit 3"},
+	"eval batch":    {"batch.yaml", "batch2.yaml"},
+	"edit":          {"rome.yaml", "rome2.yaml"},
+	"editeval":      {"study.yaml", "study2.yaml"},
+	"run":           {"jobs.yaml", "jobs2.yaml"},
 }
 
 // recipes are the files that the verbs read besides the models, tasks and texts of the repository.
@@ -139,6 +166,17 @@ jobs:
 `,
 }
 
+// otherRecipes are recipes that differ from one of recipes in one place: its name, what is there, what is instead.
+var otherRecipes = map[string][3]string{
+	"ties2.yaml": {"ties.yaml", "density: 0.5}}\n- {model: in/sums, parameters: {weight: 0.5", "density: 0.5}}\n" +
+		"- {model: in/sums, parameters: {weight: 0.4"},
+	"mediate2.yaml": {"mediate.yaml", "in/sums, name", "in/tales, name"},
+	"batch2.yaml":   {"batch.yaml", "limit: 4", "limit: 3"},
+	"rome2.yaml":    {"rome.yaml", "steps: 3", "steps: 2"},
+	"study2.yaml":   {"study.yaml", "neighborhood: 1", "neighborhood: 2"},
+	"jobs2.yaml":    {"jobs.yaml", "sparsity: 0.5", "sparsity: 0.6"},
+}
+
 // preparations are the commands that make what some verbs start from.
 var preparations = []string{
 	"lora train in/base --data in/text/calib.txt --kind lora --rank 2 --steps 1 --batch 1 --seqlen 32 --out in/lora",
@@ -151,6 +189,7 @@ var preparations = []string{
 // rig is a folder in which verbs run.
 type rig struct {
 	binary, dir, home string
+	hub               string             // address of a hub on this machine that has a model
 	wanted            map[string]outputs // of runs that were left alone, by verb
 }
 
@@ -184,6 +223,17 @@ func newRig(binary, dir string) (*rig, error) {
 		}
 	}
 
+	for name, change := range otherRecipes {
+		text := strings.Replace(recipes[change[0]], change[1], change[2], 1)
+		if err := os.WriteFile(filepath.Join(r.dir, "in", name), []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+
+	if err := r.shortText(); err != nil {
+		return nil, err
+	}
+
 	for _, p := range preparations {
 		if text, err := r.plain(strings.Fields(p)).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("%s: %w: %s", p, err, text)
@@ -193,9 +243,18 @@ func newRig(binary, dir string) (*rig, error) {
 	return r, nil
 }
 
+// shortText writes a text on which a perplexity takes a moment.
+func (r *rig) shortText() error {
+	text, err := os.ReadFile(filepath.Join(r.dir, "in/text/valid.txt"))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.dir, "in/text/short.txt"), text[:1500], 0o644)
+}
+
 // env is what the program sees of the surroundings: little, so that runs are alike.
 func (r *rig) env() []string {
-	return []string{"PATH=/usr/bin:/bin", "HOME=" + r.home, "TMPDIR=" + r.home, "GOMAXPROCS=2"}
+	return []string{"PATH=/usr/bin:/bin", "HOME=" + r.home, "TMPDIR=" + r.home, "GOMAXPROCS=2", "HF_ENDPOINT=" + r.hub}
 }
 
 func (r *rig) plain(args []string) *exec.Cmd {
@@ -304,6 +363,8 @@ func digest(path string) (string, error) {
 		if bytes.HasSuffix(bytes.TrimSpace(data), []byte("</html>")) {
 			return "a whole page", nil
 		}
+	case ".jsonl":
+		data = lines(data)
 	case ".json":
 		var v any
 		if json.Unmarshal(data, &v) == nil {
@@ -322,6 +383,36 @@ func digest(path string) (string, error) {
 
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8]), nil
+}
+
+// lines are those of a file of JSON, without volatile figures and without the sums that cover them. Lines that are
+// something else stay as they are. A comparison notes a run that had to be done again behind the others, once more.
+func lines(data []byte) []byte {
+	var list [][]byte
+	for line := range bytes.Lines(data) {
+		var v any
+		if json.Unmarshal(line, &v) != nil {
+			list = append(list, line)
+			continue
+		}
+
+		if m, ok := v.(map[string]any); ok {
+			delete(m, "sum")
+		}
+
+		text, err := json.Marshal(stable(v))
+		if err != nil {
+			panic("a value of JSON that cannot be written")
+		}
+		list = append(list, append(text, '\n'))
+	}
+
+	if bytes.HasPrefix(data, []byte(`{"command":"compress prune compare"`)) {
+		slices.SortFunc(list, bytes.Compare)
+		list = slices.CompactFunc(list, bytes.Equal)
+	}
+
+	return bytes.Join(list, nil)
 }
 
 // bookkeeping is what files of the verb run about its jobs say without what differs by nature: hashes of
@@ -457,6 +548,7 @@ func rigOf(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.hub = hubtest.New(t).URL
 
 	if end, err := trace(command{binary: binary, dir: r.dir, args: []string{"version"}, env: r.env()},
 		fault{}); err != nil || end.code != 0 {

@@ -89,7 +89,7 @@ type command struct {
 	binary, dir string
 	args        []string
 	env         []string
-	limit       time.Duration // after which it counts as hanging; 0: two minutes
+	limit       time.Duration // after which it counts as hanging; 0: -patience
 	family      bool          // it starts processes of its own, which leave its group
 }
 
@@ -128,7 +128,7 @@ func trace(c command, f fault) (ended, error) {
 		t.who, t.how = -1, unix.WALL|unix.WNOTHREAD // whatever this thread traces
 	}
 
-	watchdog := time.AfterFunc(cmp.Or(c.limit, 2*time.Minute), func() {
+	watchdog := time.AfterFunc(cmp.Or(c.limit, *patience), func() {
 		t.hung = true
 		_ = syscall.Kill(-pid,
 			syscall.SIGKILL)

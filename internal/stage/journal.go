@@ -31,14 +31,15 @@ const maxJournal = 1 << 30
 // end, which a crash can leave, counts for nothing.
 //
 // A journal of large values ([StartLarge]) has another form, since it is not kept in memory and its lines become part
-// of a finished file: each line stands behind its own SHA-256 ([SealLine]). A plain journal ([OpenPlainJournal]) has
-// the values alone.
+// of a finished file: each line stands behind its own SHA-256 ([SealLine]). A plain journal ([OpenPlainJournal]) is of
+// objects, and stays a file of JSON lines: the sum is the last member of each.
 type Journal struct {
 	path  string
 	file  *os.File
 	take  func(line int, value []byte) error // of a journal of large values; nil: lines are kept
 	large bool
 	plain bool
+	bare  bool // a plain one of an earlier build, which has no sums
 	sum   uint32
 	lines [][]byte
 	ends  []int64 // of the lines
@@ -51,7 +52,7 @@ type Journal struct {
 func OpenJournal(path string) (*Journal, error) { return (&Journal{path: path}).open(os.O_CREATE) }
 
 // OpenPlainJournal is [OpenJournal] for a plain journal. Comparisons and demos keep theirs among their finished files,
-// which later builds add to, so that its form is theirs for good.
+// which others read and later builds add to. One that an earlier build began has no sums, and gets none.
 func OpenPlainJournal(path string) (*Journal, error) {
 	return (&Journal{path: path, plain: true}).open(os.O_CREATE)
 }
@@ -151,11 +152,37 @@ func (j *Journal) seal(value []byte) (line []byte, sum uint32) {
 	switch {
 	case j.large:
 		return SealLine(value), 0
-	case j.plain:
+	case j.bare:
 		return append(value, '\n'), 0
 	}
+
 	sum = crc32.Update(j.sum, crc32.IEEETable, value)
+	if j.plain {
+		return fmt.Appendf(value[:len(value)-1:len(value)-1], sealOfPlain+"\n", sum), sum
+	}
 	return fmt.Appendf(value, "\t%08x\n", sum), sum
+}
+
+// sealOfPlain is what stands at the end of an object in a plain journal, in place of its last brace.
+const sealOfPlain = `,"sum":"%08x"}`
+
+// unsealPlain is unseal for a plain journal. Its first line says whether it has sums.
+func (j *Journal) unsealPlain(line []byte) (value []byte, sum uint32, ok bool) {
+	at := len(line) - len(fmt.Sprintf(sealOfPlain, 0))
+	sealed := at > 0 && bytes.HasPrefix(line[at:], []byte(sealOfPlain[:len(`,"sum":"`)]))
+	if len(j.ends) == 0 && !sealed {
+		j.bare = true
+	}
+	if j.bare {
+		return line, 0, !sealed && json.Valid(line) // a sum behind a line without one: what said so is damaged
+	}
+	if !sealed {
+		return line, 0, false
+	}
+
+	value = append(line[:at:at], '}')
+	sum = crc32.Update(j.sum, crc32.IEEETable, value)
+	return value, sum, string(line[at:]) == fmt.Sprintf(sealOfPlain, sum)
 }
 
 // unseal is what seal made a line of; false for a damaged one.
@@ -165,7 +192,7 @@ func (j *Journal) unseal(line []byte) (value []byte, sum uint32, ok bool) {
 		return value, 0, ok
 	}
 	if j.plain {
-		return line, 0, json.Valid(line)
+		return j.unsealPlain(line)
 	}
 
 	value, mark, ok := bytes.Cut(line, []byte{'\t'})
@@ -211,6 +238,7 @@ func (j *Journal) Start(header any) error {
 	if err := j.Keep(0); err != nil {
 		return err
 	}
+	j.bare = false
 	if err := j.Add(header); err != nil {
 		return err
 	}
@@ -225,6 +253,9 @@ func (j *Journal) Put(v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return err
+	}
+	if j.plain && !j.bare && (body[0] != '{' || len(body) == len("{}")) {
+		return fmt.Errorf("%s: %w: a line is no object, or an empty one", j.path, ErrJournal)
 	}
 
 	line, sum := j.seal(body)

@@ -1,10 +1,13 @@
 package stage
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -183,9 +186,9 @@ func TestLargeJournal(t *testing.T) {
 	}
 }
 
-// TestPlainJournal: a journal without checksums keeps its form, a torn last line counts for nothing, and a line that is
-// no JSON is damage, which is named.
-func TestPlainJournal(t *testing.T) {
+// TestBareJournal: a plain journal of an earlier build, without checksums, keeps its form, a torn last line counts for
+// nothing, and a line that is no JSON is damage, which is named.
+func TestBareJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.jsonl")
 	write := func(text string) {
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
@@ -221,6 +224,81 @@ func TestPlainJournal(t *testing.T) {
 	}
 	if err := j.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPlainJournal: a plain journal is a file of JSON lines, and no change to it goes unseen: no bit that flips, no line
+// that is there twice, missing or elsewhere. A torn last line counts for nothing.
+func TestPlainJournal(t *testing.T) {
+	type step struct {
+		Key string  `json:"key"`
+		PPL float64 `json:"ppl,omitempty"`
+	}
+
+	path := filepath.Join(t.TempDir(), "journal.jsonl")
+	j, err := OpenPlainJournal(path)
+	if err == nil {
+		err = errors.Join(j.Start(step{Key: "job"}), j.Add(step{"a", 1.25}), j.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if j, err = OpenPlainJournal(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(j.Fault(), j.Add(step{"b", 2.5}), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(whole) {
+		var s step
+		if err := json.Unmarshal(line, &s); err != nil || s.Key == "" {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+
+	// read gives the values that are taken, and whether damage was seen.
+	read := func(text []byte) (values string, damaged bool) {
+		if err := os.WriteFile(path, text, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		j, err := OpenPlainJournal(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		return string(bytes.Join(j.Lines(), []byte(" "))), j.Fault() != nil
+	}
+
+	const want = `{"key":"job"} {"key":"a","ppl":1.25} {"key":"b","ppl":2.5}`
+	if got, damaged := read(whole); got != want || damaged {
+		t.Errorf("%s, damaged %v", got, damaged)
+	}
+	if got, damaged := read(whole[:len(whole)-3]); got != `{"key":"job"} {"key":"a","ppl":1.25}` || damaged {
+		t.Errorf("torn: %s, damaged %v", got, damaged)
+	}
+
+	for bit := range 8 * (len(whole) - 1) { // the last end of a line makes its line a torn one
+		text := bytes.Clone(whole)
+		text[bit/8] ^= 1 << (bit % 8)
+		if got, damaged := read(text); !damaged {
+			t.Errorf("bit %d: not seen: %s", bit, got)
+		}
+	}
+
+	l := slices.Collect(bytes.Lines(whole))
+	for name, lines := range map[string][][]byte{
+		"twice": {l[0], l[1], l[1], l[2]}, "missing": {l[0], l[2]}, "elsewhere": {l[0], l[2], l[1]},
+		"without its sum": {l[0], []byte("{\"key\":\"a\",\"ppl\":9}\n"), l[2]},
+	} {
+		if got, damaged := read(bytes.Join(lines, nil)); !damaged {
+			t.Errorf("%s: not seen: %s", name, got)
+		}
 	}
 }
 

@@ -124,6 +124,9 @@ type Verb struct {
 func (a *App) Verb(v Verb) *cobra.Command {
 	j := &Job{app: a}
 	cmd := &cobra.Command{Use: v.Use, Short: v.Short, Long: v.Long, Example: v.Example, Args: a.checkArgs(v)}
+	if !asks(a.args) {
+		cmd.Annotations = map[string]string{unasked: "true"}
+	}
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		a.working, a.resumes = true, v.Resumes
 		if a.rehearses {

@@ -83,7 +83,20 @@ func CompleteFiles(cmd *cobra.Command, flag string, words func() []string) {
 	})
 }
 
+// unasked marks a verb of a command line that is not the shell's question about how it could go on.
+const unasked = "compress_unasked"
+
+// asks reports whether a command line is that question, or none yet.
+func asks(args []string) bool {
+	return len(args) == 0 || args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd
+}
+
+// complete registers what completes a flag, where the shell asks. Cobra keeps that for the life of the process, and with
+// it the verb and all that it holds, so that a process of many command lines would grow with each.
 func complete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
+	if cmd.Annotations[unasked] != "" && cmd.Flags().Lookup(flag) != nil {
+		return
+	}
 	if err := cmd.RegisterFlagCompletionFunc(flag, by); err != nil {
 		panic("compress: completion for a flag that is not there")
 	}
