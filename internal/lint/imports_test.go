@@ -100,7 +100,8 @@ var mayImport = map[string][]string{
 	"internal/ggufmodel":   {"gguf", "safetensors", "internal/quantized", "lm/arch", "internal/orderedjson"},
 
 	"internal/weights": {
-		"safetensors", "lm/arch", "internal/quantized", "internal/dtype", "internal/orderedjson",
+		"safetensors", "gguf", "lm/arch", "internal/quantized", "internal/ggufmodel", "internal/dtype",
+		"internal/orderedjson",
 	},
 	"internal/weights/weightstest": {
 		"safetensors", "internal/weights", "internal/dtype", "internal/orderedjson",

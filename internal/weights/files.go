@@ -29,7 +29,7 @@ type Files struct {
 var quantisers = []string{"quantize_config.json", "quant_config.json", "hf_quant_config.json"}
 
 // OpenFiles finds the files beside the weights of the model at path. Where that is one file of weights, there are none
-// but those that are made of it. The error is one of the operating system.
+// but those that are made of it. The error is one of the operating system, or of a GGUF file.
 func OpenFiles(path string) (*Files, error) {
 	f, err := formOf(path)
 	if err != nil {
@@ -37,7 +37,10 @@ func OpenFiles(path string) (*Files, error) {
 	}
 
 	x := &Files{form: f}
-	if f.folder {
+	if f.gguf != "" {
+		x.made, x.time, err = filesOf(f.gguf)
+	}
+	if err == nil && f.folder {
 		x.root, err = safefile.OpenFolder(path)
 	}
 	return x, err

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/orderedjson"
@@ -20,7 +19,8 @@ import (
 // form is how a model lies on the disk.
 type form struct {
 	path   string
-	folder bool
+	folder bool   // the path is one
+	gguf   string // GGUF file; empty: safetensors
 }
 
 // formOf looks at what a path leads to. The error is one of the operating system.
@@ -29,16 +29,16 @@ func formOf(path string) (*form, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &form{path: path, folder: stat.IsDir()}, nil
-}
 
-// IsGGUF reports whether a path leads to a GGUF file, by the ending of its name.
-func IsGGUF(path string) bool {
-	stat, err := os.Stat(path)
-	return err == nil && !stat.IsDir() && strings.EqualFold(filepath.Ext(path), ggufEnding)
+	f := &form{path: path, folder: stat.IsDir()}
+	switch {
+	case f.folder:
+		f.gguf, err = findGGUF(path)
+	case isGGUF(path):
+		f.gguf = path
+	}
+	return f, err
 }
-
-const ggufEnding = ".gguf"
 
 const (
 	configName = "config.json"

@@ -53,8 +53,9 @@ const usualShard = 5e9
 
 var _ safetensors.Source = (*Source)(nil)
 
-// Open opens the model at path. The errors are those of [safetensors.OpenDir] and of [quantized.Open], with the path,
-// and an [arch.ConfigError] for a quantization_config that is not understood.
+// Open opens the model at path. The errors are those of [safetensors.OpenDir] and of [quantized.Open], with the path, an
+// [arch.ConfigError] for a quantization_config that is not understood, and for GGUF files those of [gguf.OpenModel] and
+// [ggufmodel.New].
 func Open(path string) (*Source, error) {
 	f, err := formOf(path)
 	if err != nil {
@@ -70,12 +71,15 @@ func Open(path string) (*Source, error) {
 	return s, nil
 }
 
-// OpenStored opens the safetensors files of a model as they are, also where they are quantised. The errors are those of
-// [safetensors.OpenDir].
+// OpenStored opens the safetensors files of a model as they are, also where they are quantised. GGUF files are opened as
+// Open does. The errors are those of [safetensors.OpenDir], and for GGUF of Open.
 func OpenStored(path string) (*Source, error) {
 	f, err := formOf(path)
 	if err != nil {
 		return nil, err
+	}
+	if f.gguf != "" {
+		return f.openGGUF()
 	}
 	return f.openDir()
 }
@@ -91,6 +95,10 @@ func (f *form) openDir() (*Source, error) {
 
 // open opens the model.
 func (f *form) open() (*Source, error) {
+	if f.gguf != "" {
+		return f.openGGUF()
+	}
+
 	s, err := f.openDir()
 	if err != nil || !f.folder {
 		return s, err

@@ -1,0 +1,272 @@
+package weights
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/ggufmodel"
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+const ggufEnding = ".gguf"
+
+// isGGUF reports whether a name is that of a GGUF file.
+func isGGUF(name string) bool { return strings.EqualFold(filepath.Ext(name), ggufEnding) }
+
+// IsGGUF reports whether a path leads to a GGUF file, by the ending of its name.
+func IsGGUF(path string) bool {
+	stat, err := os.Stat(path)
+	return err == nil && !stat.IsDir() && isGGUF(path)
+}
+
+// errSeveral: a folder holds GGUF files of several models.
+var errSeveral = errors.New("the folder holds several GGUF models: name one of them")
+
+// findGGUF finds the GGUF file that a folder is a model by, the first of a split one: nothing where it holds files of
+// safetensors, or none of GGUF. Projectors of images, which llama.cpp's tools call mmproj, are no models.
+func findGGUF(dir string) (path string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+
+	var found []string
+	for _, e := range entries {
+		name := e.Name()
+		if strings.HasSuffix(name, ".safetensors") || name == safetensors.IndexName {
+			return "", nil
+		}
+		no, _, part := gguf.IsPart(name)
+		if isGGUF(name) && !strings.HasPrefix(name, "mmproj") && (!part || no == 1) {
+			found = append(found, name)
+		}
+	}
+
+	switch len(found) {
+	case 0:
+		return "", nil
+	case 1:
+		return filepath.Join(dir, found[0]), nil
+	}
+
+	list := found[:min(len(found), 8)]
+	return "", fmt.Errorf("%s: %w: %q (%d in all)", dir, errSeveral, list, len(found))
+}
+
+// openGGUF opens a GGUF file as the checkpoint that it was made of.
+func (f *form) openGGUF() (*Source, error) {
+	file, err := gguf.OpenModel(f.gguf)
+	if err != nil {
+		return nil, err
+	}
+
+	model, err := ggufmodel.New(file)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+
+	g := &ggufFiles{file: file, model: model}
+	s := &Source{
+		path: f.path, stored: g, files: g, names: model.Names(), plain: map[string]bool{}, coded: map[string]*coded{},
+	}
+	if model.Quantised() {
+		s.quantisation = model.Quantisation()
+	}
+
+	for _, name := range s.names {
+		_, s.plain[name], err = model.Bytes(name)
+		if err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		if s.plain[name] {
+			continue
+		}
+
+		info, _ := g.Info(name)
+		c := newCoded(model.Matrix(name), g.parts(name))
+		c.info = info
+		s.coded[name] = c
+	}
+
+	return s, nil
+}
+
+// ggufFiles is the files of a GGUF model, and the tensors that lie in them as the checkpoint has them.
+type ggufFiles struct {
+	file  *gguf.Model
+	model *ggufmodel.Model
+	read  atomic.Int64 // bytes that were copied since pages were given back
+}
+
+// parts are the tensors of the files that one is made of.
+func (g *ggufFiles) parts(name string) []string {
+	place := g.model.Place(name)
+	if place == "" {
+		return nil
+	}
+	return strings.Split(place, " and ")
+}
+
+// Names implements [safetensors.Source].
+func (g *ggufFiles) Names() []string { return g.model.Names() }
+
+// Info implements [safetensors.Source].
+func (g *ggufFiles) Info(name string) (safetensors.Info, bool) {
+	info, ok := g.model.Info(name)
+	info.Size, _ = info.DType.ByteSize(info.Shape) // the shape is that of tensors of a file
+	return info, ok
+}
+
+// Metadata implements [safetensors.Source].
+func (g *ggufFiles) Metadata() map[string]string { return map[string]string{"format": "pt"} }
+
+// Bytes implements [safetensors.Source].
+func (g *ggufFiles) Bytes(name string) ([]byte, error) {
+	data, _, err := g.model.Bytes(name)
+	return data, err
+}
+
+// ReadAt implements [safetensors.Source].
+func (g *ggufFiles) ReadAt(name string, p []byte, off int64) (n int, err error) {
+	data, err := g.Bytes(name)
+	if err != nil {
+		return 0, err
+	}
+	if off < 0 || off > int64(len(data)) {
+		return 0, fmt.Errorf("%s: tensor %q: %w: offset %d, size %d", g.File(name), name, safetensors.ErrRange, off,
+			len(data))
+	}
+
+	err = mmapsafe.Do(func() error {
+		n = copy(p, data[off:])
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	if g.read.Add(int64(n)) > spentBytes {
+		g.read.Store(0)
+		_ = g.Release(name) // costs memory alone
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+
+	return n, nil
+}
+
+// Release implements [safetensors.Source].
+func (g *ggufFiles) Release(name string) error { return g.Drop(g.parts(name)) }
+
+// Close implements [safetensors.Source].
+func (g *ggufFiles) Close() error { return g.file.Close() }
+
+// Drop implements [files].
+func (g *ggufFiles) Drop(parts []string) error {
+	var errs []error
+	for _, part := range parts {
+		errs = append(errs, g.file.Release(part))
+	}
+	return errors.Join(errs...)
+}
+
+// File implements [files].
+func (g *ggufFiles) File(name string) string {
+	if parts := g.parts(name); len(parts) > 0 {
+		name = parts[0]
+	}
+	if f := g.file.PartOf(name); f != nil {
+		return f.Path()
+	}
+	return g.file.Path()
+}
+
+// Files implements [files].
+func (g *ggufFiles) Files() (paths []string) {
+	for _, f := range g.file.Parts() {
+		paths = append(paths, f.Path())
+	}
+	return paths
+}
+
+// DataSize implements [files].
+func (g *ggufFiles) DataSize() int64 { return g.file.DataSize() }
+
+// made keeps what is made of the metadata of GGUF files, of the latest few: a tokenizer takes a moment to write.
+var made struct {
+	sync.Mutex
+	list []*madeFiles // the latest last
+}
+
+// madeFiles is what stands beside the weights of a GGUF file, in the state of a moment.
+type madeFiles struct {
+	path string
+	size int64
+	time time.Time
+	once sync.Once
+	all  map[string][]byte
+	err  error
+}
+
+const maxMade = 8
+
+// filesOf gives the files that are made of a GGUF file, and its time. They must not be changed.
+func filesOf(path string) (map[string][]byte, time.Time, error) {
+	stat, err := os.Stat(path)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+
+	x := madeOf(path, stat)
+	x.once.Do(func() { x.all, x.err = makeFiles(path) })
+	return x.all, x.time, x.err
+}
+
+func madeOf(path string, stat fs.FileInfo) *madeFiles {
+	made.Lock()
+	defer made.Unlock()
+
+	for _, x := range made.list {
+		if x.path == path && x.size == stat.Size() && x.time.Equal(stat.ModTime()) {
+			return x
+		}
+	}
+
+	made.list = slices.DeleteFunc(made.list, func(x *madeFiles) bool { return x.path == path })
+	if len(made.list) == maxMade {
+		made.list = slices.Delete(made.list, 0, 1)
+	}
+	x := &madeFiles{path: path, size: stat.Size(), time: stat.ModTime()}
+	made.list = append(made.list, x)
+
+	return x
+}
+
+func makeFiles(path string) (all map[string][]byte, err error) {
+	file, err := gguf.OpenModel(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+
+	err = mmapsafe.Do(func() error {
+		model, err := ggufmodel.New(file)
+		if err == nil {
+			all, err = model.Files()
+		}
+		return err
+	})
+
+	return all, err
+}
