@@ -152,7 +152,7 @@ func (s *sheet) awq() memory {
 	}
 }
 
-// same opens a stored sheet and compares it with its values, as a whole and by runs of rows that begin and end anywhere.
+// same opens a stored sheet and compares it with its values, as a whole and by runs of rows that begin anywhere.
 func (s *sheet) same(t *testing.T, rng *rand.Rand, m memory, config string) {
 	t.Helper()
 	c, err := ParseConfig([]byte(config))
@@ -199,7 +199,9 @@ func (s *sheet) same(t *testing.T, rng *rand.Rand, m memory, config string) {
 func TestStringsOfBits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(21, 1))
 	for _, bits := range []int{2, 3, 4, 8} {
-		for _, c := range []struct{ in, out, size int }{{64, 32, 32}, {96, 64, 24}, {32, 32, 8}, {160, 96, 160}, {64, 33, 16}} {
+		for _, c := range []struct{ in, out, size int }{
+			{64, 32, 32}, {96, 64, 24}, {32, 32, 8}, {160, 96, 160}, {64, 33, 16},
+		} {
 			for form := range 4 {
 				lessOne, dealt := form&1 == 0, form&2 != 0
 				format := "gptq_v2"
@@ -217,8 +219,11 @@ func TestStringsOfBits(t *testing.T) {
 // TestEightsInAWord: AutoAWQ's order of outputs, for groups that are no eights too.
 func TestEightsInAWord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 1))
-	for _, c := range []struct{ in, out, size int }{{64, 32, 32}, {48, 8, 12}, {17, 40, 17}, {128, 24, 64}, {8, 16, 1}} {
+	for _, c := range []struct{ in, out, size int }{
+		{64, 32, 32}, {48, 8, 12}, {17, 40, 17}, {128, 24, 64}, {8, 16, 1},
+	} {
 		s := drawn(rng, 4, c.in, c.out, c.size, false)
-		s.same(t, rng, s.awq(), fmt.Sprintf(`{"quant_method":"awq","bits":4,"group_size":%d,"version":"gemm"}`, c.size))
+		config := fmt.Sprintf(`{"quant_method":"awq","bits":4,"group_size":%d,"version":"gemm"}`, c.size)
+		s.same(t, rng, s.awq(), config)
 	}
 }

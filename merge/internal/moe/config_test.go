@@ -34,7 +34,7 @@ experts:
   positive_prompts: [four]
   residual_scale: 0.25
 shared_experts:
-- source_model: a
+- source_model: c
   positive_prompts: [five]
 `))
 	if err != nil {
@@ -44,10 +44,11 @@ shared_experts:
 	a, b := recipe.Ref{Model: recipe.Source{Path: "a"}}, recipe.Ref{
 		Model: recipe.Source{Path: "b"}, Adapter: recipe.Source{Path: "adapter"},
 	}
+	shared := recipe.Ref{Model: recipe.Source{Path: "c"}}
 	want := []Expert{
 		{Source: a, Positive: []string{"one", "two"}, Negative: []string{"three"}, Noise: 0.5, Residual: 1},
 		{Source: b, Positive: []string{"four"}, Residual: 0.25},
-		{Source: a, Positive: []string{"five"}, Residual: 1},
+		{Source: shared, Positive: []string{"five"}, Residual: 1},
 	}
 	for i, got := range append(c.Experts, c.Shared...) {
 		want[i].Place = got.Place
@@ -61,7 +62,7 @@ shared_experts:
 		c.Architecture != "qwen3" || !c.NeedsStates() {
 		t.Errorf("%+v", c)
 	}
-	if refs := c.References(); !reflect.DeepEqual(refs, []recipe.Ref{base, a, b}) {
+	if refs := c.References(); !reflect.DeepEqual(refs, []recipe.Ref{base, a, b, shared}) {
 		t.Errorf("the recipe mentions %v", refs)
 	}
 
@@ -69,6 +70,18 @@ shared_experts:
 		"experts: [{source_model: a}, {source_model: b}]"))
 	if err != nil || c.PerToken != 2 || c.DType != 0 || c.Architecture != "" || c.NeedsStates() {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestGatesOfStates: which gates want the base to run.
+func TestGatesOfStates(t *testing.T) {
+	for mode, want := range map[string]bool{
+		"hidden": true, "hidden_last": true, "hidden_avg": true, "cheap_embed": false, "random": false,
+		"uniform_random": false,
+	} {
+		if c := (&Config{Gate: mode}); c.NeedsStates() != want {
+			t.Errorf("%s: %t", mode, c.NeedsStates())
+		}
 	}
 }
 
