@@ -71,7 +71,7 @@ func TestFrequenciesStayBetween(t *testing.T) {
 		plain, last := r.base(r.Theta), math.Inf(1)
 		for i, f := range freq {
 			if f > plain[i]*(1+1e-12) || f < plain[i]/r.Factor*(1-1e-12) || f >= last {
-				t.Errorf("%s: frequency %d is %v, unscaled %v, the one before %v", parameters, i, f, plain[i], last)
+				t.Errorf("%s: frequency %d is %v, unscaled %v, before it %v", parameters, i, f, plain[i], last)
 			}
 			last = f
 		}
@@ -81,8 +81,8 @@ func TestFrequenciesStayBetween(t *testing.T) {
 	}
 }
 
-// TestFillByPositions: rows are those of their positions, however many are filled at once, with sines and cosines of the
-// angles, times the gain.
+// TestFillByPositions: rows are those of their positions, however many are filled at once, with sines and cosines of
+// the angles, times the gain.
 func TestFillByPositions(t *testing.T) {
 	r := rotation(t, json.RawMessage(
 		`{"rope_type":"yarn","rope_theta":1e4,"factor":4,"original_max_position_embeddings":64}`), 256)
@@ -124,7 +124,7 @@ func TestLengthsThatMatter(t *testing.T) {
 			freq, _ := c.r.InvFreq(n)
 			return fmt.Sprint(freq)
 		}
-		if show(1) != show(c.border) || show(c.border) == show(c.border+1) || c.r.Static() {
+		if show(1) != show(c.border) || show(1) != show(c.border-1) || show(c.border) == show(c.border+1) || c.r.Static() {
 			t.Errorf("%s: the frequencies do not change behind %d positions", c.r.Type, c.border)
 		}
 	}
