@@ -513,7 +513,9 @@ var formulas = []struct {
 		func(_ []float64, x [][]float64, _ int) []float64 { return riemannian(x, 30) },
 	},
 	{
-		"karcher, one step", "karcher", 3, false, recipe.Values{"max_iter": num(1), "tol": num(1e-12)}, nil,
+		"karcher, one step", "karcher", 3, false,
+		recipe.Values{"max_iter": num(1), "tol": num(1e-12)},
+		nil,
 		func(_ []float64, x [][]float64, _ int) []float64 { return riemannian(x, 1) },
 	},
 	{
