@@ -256,6 +256,11 @@ func TestSharedNames(t *testing.T) {
 			short[name] = g.Name
 		}
 	})
+
+	list := []mediate.ConflictGroup{{Name: "model.layers.0.mlp"}, {Name: "model.layers.10.mlp"}}
+	if before, after := shared(list); before != "model.layers." || after != ".mlp" {
+		t.Errorf("%q and %q", before, after)
+	}
 }
 
 // TestFound: the table of a search has its numbers, and below it the loss with what it was measured by.
