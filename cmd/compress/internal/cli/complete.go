@@ -91,8 +91,8 @@ func asks(args []string) bool {
 	return len(args) == 0 || args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd
 }
 
-// complete registers what completes a flag, where the shell asks. Cobra keeps that for the life of the process, and with
-// it the verb and all that it holds, so that a process of many command lines would grow with each.
+// complete registers what completes a flag, where the shell asks. Cobra keeps that for the life of the process, and
+// with it the verb and all that it holds, so that a process of many command lines would grow with each.
 func complete(cmd *cobra.Command, flag string, by cobra.CompletionFunc) {
 	if cmd.Annotations[unasked] != "" && cmd.Flags().Lookup(flag) != nil {
 		return
