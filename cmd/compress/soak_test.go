@@ -33,50 +33,62 @@ var (
 	soakLog = flag.String("soak-log", "", "file that the samples of the soak are appended to, as lines of JSON")
 )
 
-// soaked are the command lines of a round. Inputs are below in, which is the folder of the shipped models with some
-// files more; what they write is below out, which is emptied before each.
+// Work that has a queue.
+const (
+	searched = "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 --seqlen 32 " +
+		"--windows 2 --few 1 --select-windows 2 --test-windows 2 --sparsity 0.6 --population 3 --generations 1 " +
+		"--seeds=false --out out/s"
+	mergeSearched = "merge search in/open.yaml --data in/text/short.txt --generations 1 --population 4 --seqlen 32 " +
+		"--out out/s"
+	batch = "eval batch in/batch.yaml --out out/b"
+	study = "editeval in/study.yaml --out out/s"
+	plan  = "run in/jobs.yaml --out out/r"
+)
+
+// queued are the command lines whose work a worker does that stays from round to round. In a process of their own they
+// do it themselves; the process of many command lines does without them, for the server of a queue holds 230 kB after
+// its end (nats-server 2.15).
+var queued = []string{searched, mergeSearched, batch, study, plan}
+
+// soaked are the other command lines of a round. Inputs are below in, which is the folder of the shipped models with
+// some files more; what they write is below out, which is emptied before each.
 var soaked = []struct {
 	args  string
 	brief bool   // part of the few rounds
-	apart bool   // not in the process of many: it has a queue, whose server holds 230 kB after its end (nats-server 2.15)
 	needs string // a line that makes what this one reads; its output stays, below in
 	again string // run after it, in the same folder
 }{
 	{args: "prune in/base --calib in/text/calib.txt --samples 2 --seqlen 32 --out out/p", brief: true},
-	{args: "prune in/base --method sparsegpt --pattern 2:4 --calib in/text/calib.txt --samples 2 --seqlen 32 --out out/p"},
-	{args: "prune compare in/base --calib in/text/calib.txt --samples 2 --seqlen 32 --ppl in/text/short.txt --methods " +
-		"magnitude,gblm,wanda@owl --patterns 0.5,2:4 --keep-models --out out/c"},
+	{args: "prune in/base --method sparsegpt --pattern 2:4 --calib in/text/calib.txt --samples 2 --seqlen 32 " +
+		"--out out/p"},
+	{args: "prune compare in/base --calib in/text/calib.txt --samples 2 --seqlen 32 --ppl in/text/short.txt " +
+		"--methods magnitude,gblm,wanda@owl --patterns 0.5,2:4 --keep-models --out out/c"},
 	{args: "merge in/ties.yaml --out out/m", brief: true},
 	{args: "merge in/mediate.yaml --out out/x", again: "experts verify out/x"},
-	{apart: true, args: "merge search in/open.yaml --data in/text/short.txt --generations 1 --population 4 --seqlen 32 --workers 1 " +
-		"--out out/s"},
-	{apart: true, args: "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 --seqlen 32 --windows 2 " +
-		"--few 1 --select-windows 2 --test-windows 2 --sparsity 0.6 --population 3 --generations 1 --seeds=false " +
-		"--workers 1 --out out/s"},
-	{args: "lora train in/base --data in/text/short.txt --steps 3 --batch 1 --seqlen 32 --save-every 1 " +
-		"--equivalent-rank 2 --out out/a", brief: true},
 	{
-		needs: "lora train in/base --data in/text/short.txt --kind lora --rank 2 --steps 1 --batch 1 --seqlen 32 --out in/lora",
-		args:  "lora fold in/base --adapter in/lora --out out/f",
+		args: "lora train in/base --data in/text/short.txt --steps 3 --batch 1 --seqlen 32 --save-every 1 " +
+			"--equivalent-rank 2 --out out/a",
+		brief: true,
+	},
+	{
+		needs: "lora train in/base --data in/text/short.txt --kind lora --rank 2 --steps 1 --batch 1 --seqlen 32 " +
+			"--out in/lora",
+		args: "lora fold in/base --adapter in/lora --out out/f",
 	},
 	{args: "eval in/base --tasks in/tasks/base.yaml,in/tasks/subtract.yaml --limit 4 --log-samples --out out/e"},
-	{apart: true, args: "eval batch in/batch.yaml --workers 1 --out out/b"},
-	{args: "edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out out/e",
-		brief: true, again: "edit undo out/e --to 1"},
-	{apart: true, args: "editeval in/study.yaml --workers 1 --out out/s"},
-	{args: "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB", again: "inspect out/c --verify"},
+	{
+		args: "edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 " +
+			"--out out/e",
+		again: "edit undo out/e --to 1", brief: true,
+	},
+	{
+		args:  "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB",
+		again: "inspect out/c --verify",
+	},
 	{args: "ppl in/base --data in/text/short.txt --seqlen 32", brief: true},
 	{args: "generate in/base --prompt a --max-tokens 8"},
 	{args: "tokenize in/base --file in/text/short.txt"},
 	{args: "conflict in/ties.yaml"},
-}
-
-// queued are the command lines whose work a worker does that stays from round to round.
-var queued = []string{
-	"merge search in/open.yaml --data in/text/short.txt --generations 1 --population 4 --seqlen 32 --out out/s",
-	"search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 --seqlen 32 --windows 2 " +
-		"--few 1 --select-windows 2 --test-windows 2 --sparsity 0.6 --population 3 --generations 1 --seeds=false --out out/s",
-	"eval batch in/batch.yaml --out out/b", "editeval in/study.yaml --out out/s", "run in/jobs.yaml --out out/r",
 }
 
 // soakInputs are the files beside the shipped models.
@@ -90,13 +102,15 @@ var soakInputs = map[string]string{
 	"mediate.yaml": "merge_method: mediate\nbase_model: in/base\nmodels:\n- {model: in/news, name: news}\n" +
 		"- {model: in/sums, name: sums}\nparameters:\n  select: {top_k: 1}\n" +
 		"  router: {prompts: {news: in/tasks/prompts/news.jsonl, sums: in/tasks/prompts/sums.jsonl}}\n",
-	"batch.yaml": "models: [in/base, {name: tales, path: in/tales}]\ntasks: [in/tasks/base.yaml]\nlimit: 2\n" +
+	"batch.yaml": "models: [in/base, {name: tales, path: in/tales}]\ntasks: [in/tasks/base.yaml]\n" +
+		"limit: 2\n" +
 		"bootstrap_iters: -1\n",
 	"study.yaml": "models: [in/base]\neditors:\n- {method: ft, hparams: {steps: 2}}\nedits: in/edits.json\n" +
 		"counts: [1]\nneighborhood: 1\ntasks:\n- {task: in/tasks/base.yaml, limit: 2}\n",
 	"rome.yaml": "steps: 3\n",
 	"jobs.yaml": "version: 1\njobs:\n  prune:\n    verb: prune\n    args: [in/base]\n" +
-		"    flags: {method: magnitude, sparsity: 0.5}\n  look:\n    verb: inspect\n    args: [\"${jobs.prune.out}\"]\n",
+		"    flags: {method: magnitude, sparsity: 0.5}\n  look:\n    verb: inspect\n" +
+		"    args: [\"${jobs.prune.out}\"]\n",
 }
 
 // sample is what one process holds at the end of a round.
@@ -112,8 +126,8 @@ type sample struct {
 	Folders     int     `json:"folders,omitempty"` // where its temporary files go
 }
 
-// inProcess is the command "soaked" of the test program: it runs the command lines that it reads from stdin, one JSON
-// list a line, in one process, and answers each with what it holds then.
+// inProcess is the command "soaked" of the test program: it runs the command lines that it reads from stdin, one
+// JSON list a line, in one process, and answers each with what it holds then.
 func inProcess() {
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<20)
@@ -149,9 +163,9 @@ type answer struct {
 	Goroutines int
 }
 
-// TestSoak: processes that live through many runs of many verbs hold no more in the end than after the first few, and no
-// run leaves a file that is not its output. A process that runs one command line after another, a worker that serves
-// one queue after another, and processes of one command line each take turns.
+// TestSoak: processes that live through many runs of many verbs hold no more in the end than after the first few, and
+// no run leaves a file that is not its output. A process that runs one command line after another, a worker that
+// serves one queue after another, and processes of one command line each take turns.
 func TestSoak(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Skipf("what a process holds cannot be seen here: %v", err)
@@ -196,8 +210,8 @@ func newSoak(t *testing.T) *soak {
 	t.Helper()
 	dir := t.TempDir()
 	s := &soak{
-		dir: filepath.Join(dir, "run"), tmp: filepath.Join(dir, "tmp"), binary: program(t), began: time.Now(), log: io.Discard,
-		left: map[string]string{}, samples: map[string][]sample{}, said: &tail{},
+		dir: filepath.Join(dir, "run"), tmp: filepath.Join(dir, "tmp"), binary: program(t), began: time.Now(),
+		log: io.Discard, left: map[string]string{}, samples: map[string][]sample{}, said: &tail{},
 	}
 
 	if *soakLog != "" {
@@ -279,8 +293,8 @@ func (s *soak) startShell(t *testing.T) {
 func (s *soak) startWorker(t *testing.T) {
 	t.Helper()
 	s.server = natsServer(t, &server.Options{JetStream: true, StoreDir: t.TempDir()})
-	s.worker = s.command(s.binary, "worker", "--cluster", s.server.ClientURL(), "--workers", "1", "--threads", "1", "--folder",
-		s.dir)
+	s.worker = s.command(s.binary, "worker", "--cluster", s.server.ClientURL(), "--workers", "1", "--threads", "1",
+		"--folder", s.dir)
 	s.worker.Stderr = s.said
 	s.scratch = filepath.Join(s.dir, "..", "worker") // it empties its folders when it hears that a queue is gone
 	s.worker.Env = append(s.worker.Env, "TMPDIR="+s.scratch)
@@ -294,7 +308,8 @@ func (s *soak) startWorker(t *testing.T) {
 
 	t.Cleanup(func() {
 		_ = s.worker.Process.Signal(syscall.SIGTERM)
-		if err := s.worker.Wait(); s.worker.ProcessState.ExitCode() != 130 {
+		err := s.worker.Wait()
+		if s.worker.ProcessState.ExitCode() != 130 {
 			t.Errorf("the worker: %v: %s", err, s.said)
 		}
 	})
@@ -311,9 +326,7 @@ func (s *soak) round(t *testing.T, round int) {
 			s.inShell(t, l.needs)
 		}
 
-		if !l.apart {
-			s.check(t, l.args, func() { s.inShell(t, l.args, l.again) })
-		}
+		s.check(t, l.args, func() { s.inShell(t, l.args, l.again) })
 		if *soakFor > 0 {
 			s.check(t, l.args, func() { s.asProcess(t, l.args, l.again) })
 		}
@@ -323,6 +336,7 @@ func (s *soak) round(t *testing.T, round int) {
 
 	if s.worker != nil {
 		for _, args := range queued {
+			s.check(t, args, func() { s.asProcess(t, args+" --workers 1") })
 			s.check(t, args, func() { s.asProcess(t, args+" --workers -1 --cluster "+s.server.ClientURL()) })
 		}
 		t.Run("cluster", func(t *testing.T) { // so that what looks into it closes its connection
@@ -475,8 +489,8 @@ func field(t *testing.T, status []byte, name string) int {
 	return n
 }
 
-// judge asks that the last quarter of the rounds holds what the first quarter after warming up did. Memory may differ by
-// what the collector and the system leave to chance.
+// judge asks that the last quarter of the rounds holds what the first quarter after warming up did. Memory may differ
+// by what the collector and the system leave to chance.
 func (s *soak) judge(t *testing.T) {
 	t.Helper()
 	for who, list := range s.samples {

@@ -50,9 +50,9 @@ type hurt struct {
 	file string
 }
 
-// TestStateCampaign: what a killed run has left is harmed, and the run resumed. It ends with the bytes of one that was
-// left alone, or with exit code 1 and one line; then --overwrite begins anew. Where a finished part has no checksum, harm
-// to it stays where it is.
+// TestStateCampaign: what a killed run has left is harmed, and the run resumed. It ends with the bytes of one that
+// was left alone, or with exit code 1 and one line; then --overwrite begins anew. Where a finished part has no
+// checksum, harm to it stays where it is.
 func TestStateCampaign(t *testing.T) {
 	n := 6 * len(damages)
 	campaign(t, "state", size(len(damages), max(n, *points*3/10)),
@@ -233,8 +233,8 @@ func (h *hurt) bit() string {
 	return h.write(name, text) + fmt.Sprintf(", bit %d", bit)
 }
 
-// cut ends a file at a boundary of its structure: of a line, of the header or a tensor of a safetensors file, of a block
-// of the disk; or just before or behind one.
+// cut ends a file at a boundary of its structure: of a line, of the header or a tensor of a safetensors file, of a
+// block of the disk; or just before or behind one.
 func (h *hurt) cut() string {
 	name, text := h.pick(something)
 	if name == "" {
@@ -307,7 +307,8 @@ func (h *hurt) twice() string {
 	if h.draw.IntN(2) == 0 {
 		to = len(list)
 	}
-	return h.write(name, bytes.Join(slices.Insert(slices.Clone(list), to, list[i]), nil)) + fmt.Sprintf(", line %d", i+1)
+	text = bytes.Join(slices.Insert(slices.Clone(list), to, list[i]), nil)
+	return h.write(name, text) + fmt.Sprintf(", line %d", i+1)
 }
 
 func (h *hurt) without() string {
@@ -318,7 +319,8 @@ func (h *hurt) without() string {
 
 	list := slices.Collect(bytes.Lines(text))
 	i := h.draw.IntN(len(list))
-	return h.write(name, bytes.Join(slices.Delete(list, i, i+1), nil)) + fmt.Sprintf(", line %d of %d", i+1, len(list)+1)
+	text = bytes.Join(slices.Delete(list, i, i+1), nil)
+	return h.write(name, text) + fmt.Sprintf(", line %d of %d", i+1, len(list))
 }
 
 // folder puts a folder, with something in it or without, in the place of a file.

@@ -227,8 +227,8 @@ func TestBareJournal(t *testing.T) {
 	}
 }
 
-// TestPlainJournal: a plain journal is a file of JSON lines, and no change to it goes unseen: no bit that flips, no line
-// that is there twice, missing or elsewhere. A torn last line counts for nothing.
+// TestPlainJournal: a plain journal is a file of JSON lines, and no change to it goes unseen: no bit that flips, no
+// line that is there twice, missing or elsewhere. A torn last line counts for nothing.
 func TestPlainJournal(t *testing.T) {
 	type step struct {
 		Key string  `json:"key"`
