@@ -2,8 +2,8 @@
 // the reference backend: at lengths around every vector width, on strided views at odd offsets, for all weight
 // types, with NaN, infinities and empty matrices, with guard values around every operand, in place where that
 // is allowed, and with bad shapes, which must panic. [RunAll] does so for several devices and demands equal bits of
-// some, for backends that promise it for any number of threads; [Same] demands them of two. [Benchmark] times every operation. An operation of [kernels.Ops]
-// without a case here is a failure.
+// some, for backends that promise it for any number of threads; [Same] demands them of two. [Benchmark] times every
+// operation. An operation of [kernels.Ops] without a case here is a failure.
 //
 // Rules beyond the documentation of Ops: what lies outside a destination's view keeps its bits, and so do all other
 // operands; a destination's Packed is dropped; a NaN or infinity spreads to at least the elements that the reference

@@ -136,8 +136,8 @@ func failsOn(name string, sides ...*side) bool {
 	return rec.failed
 }
 
-// TestEverySideIsTested: a fault on any of several devices is found, and so is a twin whose results are near but not the
-// same.
+// TestEverySideIsTested: a fault on any of several devices is found, and so is a twin whose results are near but not
+// the same.
 func TestEverySideIsTested(t *testing.T) {
 	damaged := func(name string, damage func(kernels.Mat, []reflect.Value)) kernels.Device {
 		d := &broken{Device: ref.New()}
