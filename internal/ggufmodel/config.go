@@ -51,7 +51,17 @@ func choose(m *metadata, t *tensors) (*arch.Arch, error) {
 
 // holds evaluates the condition that tells architectures of one name apart.
 func (m *metadata) holds(when string, t *tensors) bool {
-	for one := range strings.SplitSeq(when, " & ") {
+	for option := range strings.SplitSeq(when, " | ") {
+		if m.all(option, t) {
+			return true
+		}
+	}
+	return false
+}
+
+// all evaluates conditions that are joined by " & ".
+func (m *metadata) all(conditions string, t *tensors) bool {
+	for one := range strings.SplitSeq(conditions, " & ") {
 		name, negated := strings.CutPrefix(one, "!")
 		if name == "" {
 			continue
@@ -59,8 +69,9 @@ func (m *metadata) holds(when string, t *tensors) bool {
 
 		is := t.match(name)
 		if !isTensor(name) {
-			v, ok := m.own(name)
-			is = ok && truth(v)
+			key, value, compared := strings.Cut(name, "=")
+			v, ok := m.own(key)
+			is = ok && (compared && v.String() == value || !compared && truth(v))
 		}
 		if is == negated {
 			return false

@@ -20,7 +20,7 @@ type draft struct {
 }
 
 // load reads a file of testdata, with a tokenizer of its vocabulary.
-func load(t *testing.T, name string) *draft {
+func load(t testing.TB, name string) *draft {
 	t.Helper()
 	f, err := gguf.Open(filepath.Join("testdata", name+".gguf"))
 	if err != nil {
@@ -69,10 +69,10 @@ func (d *draft) add(name string, shape []int64, data []byte) {
 	d.data[name] = append(data, make([]byte, int(size)-len(data))...)
 }
 
-// open writes the file and reads it.
-func (d *draft) open(t *testing.T) (*Model, error) {
+// write writes the file.
+func (d *draft) write(t testing.TB) (path string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.gguf")
+	path = filepath.Join(t.TempDir(), "x.gguf")
 	w, err := gguf.Create(path, d.infos, d.meta, gguf.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,13 @@ func (d *draft) open(t *testing.T) (*Model, error) {
 		t.Fatal(err)
 	}
 
-	g, err := gguf.OpenModel(path)
+	return path
+}
+
+// open writes the file and reads it.
+func (d *draft) open(t *testing.T) (*Model, error) {
+	t.Helper()
+	g, err := gguf.OpenModel(d.write(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,80 +139,141 @@ var refusals = []struct {
 	want   error
 	words  []string
 }{
-	{"no architecture", "llama", func(d *draft) { d.remove("general.architecture") }, ErrMetadata,
-		[]string{"general.architecture", "missing"}},
-	{"architecture that is a number", "llama", func(d *draft) { d.set("general.architecture", gguf.Of(uint8(3))) },
-		ErrMetadata, []string{"general.architecture", "not a string"}},
-	{"unknown architecture", "llama", func(d *draft) { d.set("general.architecture", gguf.Of("mamba9")) },
-		arch.ErrUnknown, []string{"mamba9", "llama", "command-r"}},
-	{"blocks missing", "llama", func(d *draft) { d.remove("llama.block_count") }, ErrMetadata,
-		[]string{"llama.block_count", "missing"}},
-	{"2^63 blocks", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint64(1)<<63)) }, ErrMetadata,
-		[]string{"llama.block_count"}},
-	{"more blocks than there are", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint32(7))) },
-		ErrMissing, []string{"blk.2.attn_norm.weight", "7 blocks"}},
-	{"fewer blocks", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint32(1))) }, ErrExtra,
-		[]string{"blk.1.", "and 4 more"}},
-	{"no heads", "llama", func(d *draft) { d.set("llama.attention.head_count", gguf.Of(uint32(0))) }, ErrMetadata,
-		[]string{"num_attention_heads"}},
-	{"heads in a string", "llama", func(d *draft) { d.set("llama.attention.head_count", gguf.Of("4")) }, ErrMetadata,
-		[]string{"llama.attention.head_count"}},
+	{
+		"no architecture", "llama", func(d *draft) { d.remove("general.architecture") }, ErrMetadata,
+		[]string{"general.architecture", "missing"},
+	},
+	{
+		"architecture that is a number", "llama", func(d *draft) { d.set("general.architecture", gguf.Of(uint8(3))) },
+		ErrMetadata,
+		[]string{"general.architecture", "not a string"},
+	},
+	{
+		"unknown architecture", "llama", func(d *draft) { d.set("general.architecture", gguf.Of("mamba9")) },
+		arch.ErrUnknown,
+		[]string{"mamba9", "llama", "command-r"},
+	},
+	{
+		"blocks missing", "llama", func(d *draft) { d.remove("llama.block_count") }, ErrMetadata,
+		[]string{"llama.block_count", "missing"},
+	},
+	{
+		"2^63 blocks", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint64(1)<<63)) }, ErrMetadata,
+		[]string{"llama.block_count"},
+	},
+	{
+		"more blocks than there are", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint32(7))) },
+		ErrMissing,
+		[]string{"blk.2.attn_norm.weight", "7 blocks"},
+	},
+	{
+		"fewer blocks", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint32(1))) }, ErrExtra,
+		[]string{"blk.1.", "and 4 more"},
+	},
+	{
+		"no heads", "llama", func(d *draft) { d.set("llama.attention.head_count", gguf.Of(uint32(0))) }, ErrMetadata,
+		[]string{"num_attention_heads"},
+	},
+	{
+		"heads in a string", "llama", func(d *draft) { d.set("llama.attention.head_count", gguf.Of("4")) }, ErrMetadata,
+		[]string{"llama.attention.head_count"},
+	},
 	{"heads that differ", "llama", func(d *draft) {
 		d.set("llama.attention.head_count_kv", gguf.List([]uint32{2, 1}))
 	}, ErrMetadata, []string{"llama.attention.head_count_kv", "differs between blocks"}},
-	{"other heads", "llama", func(d *draft) { d.set("llama.attention.head_count_kv", gguf.Of(uint32(4))) }, ErrShape,
-		[]string{"blk.0.attn_k.weight", "llama.attention.head_count_kv"}},
-	{"width of heads", "llama", func(d *draft) { d.set("llama.attention.value_length", gguf.Of(uint32(3))) },
-		ErrMetadata, []string{"llama.attention.value_length", "3"}},
-	{"inner width", "llama", func(d *draft) { d.set("llama.feed_forward_length", gguf.Of(uint32(25))) }, ErrShape,
-		[]string{"blk.0.ffn_gate.weight", "llama.feed_forward_length"}},
-	{"words", "llama", func(d *draft) { d.set("llama.vocab_size", gguf.Of(uint32(23))) }, ErrShape,
-		[]string{"llama.vocab_size", "token_embd.weight", "23"}},
+	{
+		"other heads", "llama", func(d *draft) { d.set("llama.attention.head_count_kv", gguf.Of(uint32(4))) }, ErrShape,
+		[]string{"blk.0.attn_k.weight", "llama.attention.head_count_kv"},
+	},
+	{
+		"width of heads", "llama", func(d *draft) { d.set("llama.attention.value_length", gguf.Of(uint32(3))) },
+		ErrMetadata,
+		[]string{"llama.attention.value_length", "3"},
+	},
+	{
+		"inner width", "llama", func(d *draft) { d.set("llama.feed_forward_length", gguf.Of(uint32(25))) }, ErrShape,
+		[]string{"blk.0.ffn_gate.weight", "llama.feed_forward_length"},
+	},
+	{
+		"words", "llama", func(d *draft) { d.set("llama.vocab_size", gguf.Of(uint32(23))) }, ErrShape,
+		[]string{"llama.vocab_size", "token_embd.weight", "23"},
+	},
 	{"epsilon", "llama", func(d *draft) {
 		d.set("llama.attention.layer_norm_rms_epsilon", gguf.Of(float32(math.NaN())))
 	}, ErrMetadata, []string{"llama.attention.layer_norm_rms_epsilon", "NaN"}},
-	{"not causal", "llama", func(d *draft) { d.set("llama.attention.causal", gguf.Of(false)) }, ErrMetadata,
-		[]string{"llama.attention.causal", "not supported"}},
-	{"tensor missing", "llama", func(d *draft) { d.drop("blk.1.ffn_up.weight") }, ErrMissing,
-		[]string{"blk.1.ffn_up.weight"}},
-	{"table missing", "llama", func(d *draft) { d.drop("token_embd.weight") }, ErrMissing,
-		[]string{"token_embd.weight"}},
-	{"tensor of another model", "llama", func(d *draft) { d.add("blk.0.ssm_a", []int64{4}, nil) }, ErrExtra,
-		[]string{"blk.0.ssm_a", "llama does not have"}},
+	{
+		"not causal", "llama", func(d *draft) { d.set("llama.attention.causal", gguf.Of(false)) }, ErrMetadata,
+		[]string{"llama.attention.causal", "not supported"},
+	},
+	{
+		"tensor missing", "llama", func(d *draft) { d.drop("blk.1.ffn_up.weight") }, ErrMissing,
+		[]string{"blk.1.ffn_up.weight"},
+	},
+	{
+		"table missing", "llama", func(d *draft) { d.drop("token_embd.weight") }, ErrMissing,
+		[]string{"token_embd.weight"},
+	},
+	{
+		"tensor of another model", "llama", func(d *draft) { d.add("blk.0.ssm_a", []int64{4}, nil) }, ErrExtra,
+		[]string{"blk.0.ssm_a", "llama does not have"},
+	},
 	{"type without decoder", "llama", func(d *draft) {
 		i := slices.IndexFunc(d.infos, func(i gguf.Info) bool { return i.Name == "output_norm.weight" })
 		d.infos[i].Type = gguf.I32
 	}, gguf.ErrNotDecodable, []string{"output_norm.weight", "I32"}},
-	{"rotated channels", "llama", func(d *draft) { d.set("llama.rope.dimension_count", gguf.Of(uint32(2))) }, ErrRope,
-		[]string{"llama.rope.dimension_count", "rotates all"}},
-	{"kind of rotation", "llama", func(d *draft) { d.set("llama.rope.scaling.type", gguf.Of("spiral")) }, ErrRope,
-		[]string{"spiral", "yarn"}},
+	{
+		"rotated channels", "llama", func(d *draft) { d.set("llama.rope.dimension_count", gguf.Of(uint32(2))) }, ErrRope,
+		[]string{"llama.rope.dimension_count", "rotates all"},
+	},
+	{
+		"kind of rotation", "llama", func(d *draft) { d.set("llama.rope.scaling.type", gguf.Of("spiral")) }, ErrRope,
+		[]string{"spiral", "yarn"},
+	},
 	{"factors of rotation", "llama", func(d *draft) {
 		d.add("rope_freqs.weight", []int64{2}, []byte{0, 0, 0x40, 0x40, 0, 0, 0x80, 0x3f}) // 3, 1
 	}, ErrRope, []string{"rope_freqs.weight", "from 1 to 3"}},
-	{"factor 0", "llama", func(d *draft) { d.add("rope_freqs.weight", []int64{2}, nil) }, ErrRope,
-		[]string{"rope_freqs.weight", "not positive"}},
-	{"shape of factors", "llama", func(d *draft) { d.add("rope_freqs.weight", []int64{2, 2}, nil) }, ErrShape,
-		[]string{"rope_freqs.weight"}},
-	{"experts", "qwen3_moe", func(d *draft) { d.set("qwen3moe.expert_count", gguf.Of(uint32(2))) }, ErrShape,
-		[]string{"expert"}},
-	{"experts chosen", "qwen3_moe", func(d *draft) { d.set("qwen3moe.expert_used_count", gguf.Of(uint32(9))) },
-		ErrMetadata, []string{"qwen3moe.expert_used_count"}},
+	{
+		"factor 0", "llama", func(d *draft) { d.add("rope_freqs.weight", []int64{2}, nil) }, ErrRope,
+		[]string{"rope_freqs.weight", "not positive"},
+	},
+	{
+		"shape of factors", "llama", func(d *draft) { d.add("rope_freqs.weight", []int64{2, 2}, nil) }, ErrShape,
+		[]string{"rope_freqs.weight"},
+	},
+	{
+		"experts", "qwen3_moe", func(d *draft) { d.set("qwen3moe.expert_count", gguf.Of(uint32(2))) }, ErrShape,
+		[]string{"expert"},
+	},
+	{
+		"experts chosen", "qwen3_moe", func(d *draft) { d.set("qwen3moe.expert_used_count", gguf.Of(uint32(9))) },
+		ErrMetadata,
+		[]string{"qwen3moe.expert_used_count"},
+	},
 	{"width of latents", "deepseek_v3", func(d *draft) {
 		d.set("deepseek2.attention.value_length_mla", gguf.Of(uint32(7)))
 	}, ErrShape, []string{"blk.0."}},
-	{"scoring", "deepseek_v3", func(d *draft) { d.set("deepseek2.expert_gating_func", gguf.Of(uint32(1))) },
-		ErrMetadata, []string{"deepseek2.expert_gating_func"}},
+	{
+		"scoring", "deepseek_v3", func(d *draft) { d.set("deepseek2.expert_gating_func", gguf.Of(uint32(1))) },
+		ErrMetadata,
+		[]string{"deepseek2.expert_gating_func"},
+	},
 	{"windows", "gemma3", func(d *draft) {
 		d.set("gemma3.attention.sliding_window_pattern", gguf.List([]bool{true}))
 	}, ErrMetadata, []string{"gemma3.attention.sliding_window_pattern"}},
 
-	{"tokenizer's model", "llama", func(d *draft) { d.byteVocabulary(); d.set(modelKey, gguf.Of("t5")) }, ErrTokenizer,
-		[]string{modelKey, "t5", "gpt2"}},
-	{"unknown pre", "llama", func(d *draft) { d.byteVocabulary(); d.set(preKey, gguf.Of("nobody")) }, ErrTokenizer,
-		[]string{preKey, "nobody", "qwen2"}},
-	{"tokens of another kind", "llama", func(d *draft) { d.byteVocabulary(); d.set(tokensKey, gguf.List([]int32{1})) },
-		ErrTokenizer, []string{tokensKey}},
+	{
+		"tokenizer's model", "llama", func(d *draft) { d.byteVocabulary(); d.set(modelKey, gguf.Of("t5")) }, ErrTokenizer,
+		[]string{modelKey, "t5", "gpt2"},
+	},
+	{
+		"unknown pre", "llama", func(d *draft) { d.byteVocabulary(); d.set(preKey, gguf.Of("nobody")) }, ErrTokenizer,
+		[]string{preKey, "nobody", "qwen2"},
+	},
+	{
+		"tokens of another kind", "llama", func(d *draft) { d.byteVocabulary(); d.set(tokensKey, gguf.List([]int32{1})) },
+		ErrTokenizer,
+		[]string{tokensKey},
+	},
 	{"more tokens than rows", "llama", func(d *draft) {
 		d.byteVocabulary()
 		d.set(tokensKey, gguf.List(strings.Split(strings.Repeat("x ", 99), " ")))
@@ -219,18 +286,30 @@ var refusals = []struct {
 		d.byteVocabulary()
 		d.set(tokensKey, gguf.List([]string{"\xff", "b", "a", "d", "e", "f", "g", "h", "i"}))
 	}, ErrTokenizer, []string{"token 0", "UTF-8"}},
-	{"too few types", "llama", func(d *draft) { d.byteVocabulary(); d.set(typesKey, gguf.List([]int32{1})) },
-		ErrTokenizer, []string{typesKey}},
-	{"types of another kind", "llama", func(d *draft) { d.byteVocabulary(); d.set(typesKey, gguf.Of(true)) },
-		ErrTokenizer, []string{typesKey}},
-	{"a merge of one token", "llama", func(d *draft) { d.byteVocabulary(); d.set(mergesKey, gguf.List([]string{"ab"})) },
-		ErrTokenizer, []string{mergesKey, "merge 0"}},
+	{
+		"too few types", "llama", func(d *draft) { d.byteVocabulary(); d.set(typesKey, gguf.List([]int32{1})) },
+		ErrTokenizer,
+		[]string{typesKey},
+	},
+	{
+		"types of another kind", "llama", func(d *draft) { d.byteVocabulary(); d.set(typesKey, gguf.Of(true)) },
+		ErrTokenizer,
+		[]string{typesKey},
+	},
+	{
+		"a merge of one token", "llama", func(d *draft) { d.byteVocabulary(); d.set(mergesKey, gguf.List([]string{"ab"})) },
+		ErrTokenizer,
+		[]string{mergesKey, "merge 0"},
+	},
 	{"a merge of unknown tokens", "llama", func(d *draft) {
 		d.byteVocabulary()
 		d.set(mergesKey, gguf.List([]string{"a b", "z b"}))
 	}, ErrTokenizer, []string{mergesKey, "merge 1", `"z"`}},
-	{"merges that are numbers", "llama", func(d *draft) { d.byteVocabulary(); d.set(mergesKey, gguf.Of(uint32(1))) },
-		ErrTokenizer, []string{mergesKey}},
+	{
+		"merges that are numbers", "llama", func(d *draft) { d.byteVocabulary(); d.set(mergesKey, gguf.Of(uint32(1))) },
+		ErrTokenizer,
+		[]string{mergesKey},
+	},
 	{"id behind the tokens", "llama", func(d *draft) {
 		d.byteVocabulary()
 		d.set("tokenizer.ggml.eos_token_id", gguf.Of(uint32(9)))
@@ -239,8 +318,10 @@ var refusals = []struct {
 		d.byteVocabulary()
 		d.set("tokenizer.ggml.eos_token_id", gguf.Of(uint64(1)<<63))
 	}, ErrMetadata, []string{"tokenizer.ggml.eos_token_id"}},
-	{"no scores", "llama", func(d *draft) { d.pieceVocabulary(); d.remove(scoresKey) }, ErrTokenizer,
-		[]string{scoresKey}},
+	{
+		"no scores", "llama", func(d *draft) { d.pieceVocabulary(); d.remove(scoresKey) }, ErrTokenizer,
+		[]string{scoresKey},
+	},
 	{"scores that are none", "llama", func(d *draft) {
 		d.pieceVocabulary()
 		scores := make([]float32, 24)

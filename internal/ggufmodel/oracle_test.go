@@ -30,7 +30,9 @@ type described struct {
 }
 
 // UnmarshalJSON reads [shape, hash].
-func (d *described) UnmarshalJSON(text []byte) error { return json.Unmarshal(text, &[]any{&d.shape, &d.hash}) }
+func (d *described) UnmarshalJSON(text []byte) error {
+	return json.Unmarshal(text, &[]any{&d.shape, &d.hash})
+}
 
 // TestFamilies compares every file of llama.cpp's converter with the checkpoint that it was made of: the same tensors,
 // bit for bit, and a configuration that means the same. COMPRESS_GGUF names a folder with more of them.

@@ -435,12 +435,11 @@ func (c *configuration) llama3(base float64) (*orderedjson.Object, error) {
 }
 
 // fit finds a rotation of Llama 3's kind with given factors: with the parameters that models in circulation have, or
-// by solving for them. Between its two bounds the inverse of a factor is a straight line over the frequency, which two
-// of the factors determine.
+// by solving for them.
 func fit(want []float64, base float64, positions int) (*arch.Rope, bool) {
-	largest := slices.Max(want)
+	factors := []float64{slices.Max(want), 8, 32, 4, 16, 2, 64}
 	for _, original := range []int{8192, positions, 4096, 32768} {
-		for _, factor := range []float64{largest, 8, 32, 4, 16, 2, 64} {
+		for _, factor := range factors {
 			r := rotation(want, base, factor, 1, 4, original)
 			if gives(r, want) {
 				return r, true
@@ -448,29 +447,69 @@ func fit(want []float64, base float64, positions int) (*arch.Rope, bool) {
 		}
 	}
 
-	freq, _ := (&arch.Rope{Type: "default", Dim: 2 * len(want), Theta: base}).InvFreq(0)
-	var turns, share []float64 // rotations per position, and how much of the frequency is kept
-	for i, f := range want {
-		if f > 1 && f < largest {
-			turns = append(turns, freq[i]/(2*math.Pi))
-			share = append(share, (1/f-1/largest)/(1-1/largest))
+	for _, factor := range factors {
+		if r := solve(want, base, factor); r != nil && gives(r, want) {
+			return r, true
 		}
 	}
-	if len(turns) < 2 {
-		return nil, false
+
+	return nil, false
+}
+
+// solve finds parameters by the fact that the inverse of a factor lies on a straight line over the frequency, where it
+// is neither 1 nor 1/factor: two such factors determine it, one leaves a choice, as long as those beside it stay
+// where they are, and none a larger one.
+func solve(want []float64, base, factor float64) *arch.Rope {
+	if factor <= 1 {
+		return nil
 	}
 
-	last := len(turns) - 1
-	slope := (share[last] - share[0]) / (turns[last] - turns[0])
-	offset := slope*turns[0] - share[0]
-	if slope <= 0 || offset <= 0 {
-		return nil, false
+	freq, _ := (&arch.Rope{Type: "default", Dim: 2 * len(want), Theta: base}).InvFreq(0)
+	type point struct{ turns, share float64 } // rotations per position, and how much of the frequency is kept
+	var between []point
+	kept, stretched := -1.0, -1.0 // the slowest one that is kept, the fastest one that is stretched by all of factor
+	for i, f := range want {
+		turns := freq[i] / (2 * math.Pi)
+		switch {
+		case f == 1:
+			kept = turns
+		case f == factor && stretched < 0:
+			stretched = turns
+		case f != factor:
+			between = append(between, point{turns, (1/f - 1/factor) / (1 - 1/factor)})
+		}
 	}
 
-	// share = (original·turns - low) / (high - low); one of the three may be chosen.
-	high := math.Round((1+1/offset)*1e4) / 1e4
-	r := rotation(want, base, largest, 1, high, int(math.Round(min(slope*(high-1), 1<<30))))
-	return r, gives(r, want)
+	var slope, offset float64
+	switch n := len(between); {
+	case n == 0 && kept > 0 && stretched > 0:
+		slope = 1 / (kept - stretched)
+		offset = slope * stretched
+	case n == 0:
+		return nil
+	case n == 1:
+		p := between[0]
+		slope = p.share / p.turns * 2
+		if kept > 0 {
+			slope = max(slope, (1-p.share)/(kept-p.turns)*1.5)
+		}
+		if stretched > 0 {
+			slope = max(slope, p.share/(p.turns-stretched)*1.5)
+		}
+		offset = slope*p.turns - p.share
+	default:
+		p, q := between[0], between[n-1]
+		slope = (q.share - p.share) / (q.turns - p.turns)
+		offset = slope*p.turns - p.share
+	}
+	if !(slope > 0 && offset > 0 && slope < math.MaxFloat32) {
+		return nil
+	}
+
+	// share = (original·turns - low) / (high - low), of which one parameter may be chosen.
+	const original = 8192
+	low := offset * original / slope
+	return rotation(want, base, factor, low, low+original/slope, original)
 }
 
 func rotation(want []float64, base, factor, low, high float64, original int) *arch.Rope {

@@ -13,8 +13,9 @@ import (
 // added, a fused projection as all of q, all of k, all of v, and what experts or heads have of their own in one tensor.
 type GGUF struct {
 	Name string `json:"name"` // general.architecture
-	// When tells architectures of the same name apart, as conditions joined by " & ": a metadata key that is there and
-	// neither 0 nor false, or a tensor's template that some tensor matches; "!" negates one.
+	// When tells architectures of the same name apart: conditions joined by " & ", and these by " | ". One is a metadata
+	// key that is there and neither 0 nor false, a key with "=" and its value, or a tensor's template that some tensor
+	// matches; "!" negates it.
 	When string `json:"when"`
 	// Pairs: the rows of q and k stand as pairs of channels that rotate together, of which the checkpoint has the
 	// first ones of a head before the second ones.
