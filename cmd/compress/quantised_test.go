@@ -76,8 +76,16 @@ func TestQuantisedVerbs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	quantised, plain := weightstest.Quantise(t, filepath.Join(nano, "base"), "gptq")
-	sameVerbs(t, nano, quantised, plain, "model", "gptq")
+	for _, form := range []string{"gptq", "GGUF"} {
+		t.Run(form, func(t *testing.T) {
+			quantised, plain := weightstest.Quantised(t, filepath.Join(nano, "base"), form)
+			name := "model"
+			if form == "GGUF" {
+				name = "model.gguf"
+			}
+			sameVerbs(t, nano, quantised, plain, name, form)
+		})
+	}
 }
 
 // sameVerbs runs all command lines on a quantised model and on a plain one, each in a folder of its own.

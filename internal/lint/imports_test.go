@@ -104,7 +104,7 @@ var mayImport = map[string][]string{
 		"internal/orderedjson",
 	},
 	"internal/weights/weightstest": {
-		"safetensors", "internal/weights", "internal/dtype", "internal/orderedjson",
+		"safetensors", "gguf", "internal/weights", "internal/dtype", "internal/orderedjson",
 	},
 
 	"examples":         {},

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -58,11 +59,91 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestGGUF: a GGUF file has the tensors of the checkpoint that it was made of, by its own path, by that of its folder,
+// and split.
+func TestGGUF(t *testing.T) {
+	path, plain := weightstest.GGUF(t, nano)
+	want := open(t, plain)
+	for _, p := range []string{path, filepath.Dir(path)} {
+		q := open(t, p)
+		weightstest.Values(t, q, want)
+		if !strings.HasPrefix(q.Quantisation(), "GGUF Q8_0") || q.Path() != p || q.Dir() != nil {
+			t.Errorf("%s: quantisation %q, path %s", p, q.Quantisation(), q.Path())
+		}
+		if got := q.File("model.layers.1.self_attn.q_proj.weight"); got != path {
+			t.Errorf("file %s, want %s", got, path)
+		}
+		if q.Decoded("model.embed_tokens.weight") || !q.Decoded("model.layers.1.self_attn.q_proj.weight") {
+			t.Error("embeddings are decoded, or matrices are not")
+		}
+		for _, name := range q.Names() {
+			if err := q.Release(name); err != nil {
+				t.Error(err)
+			}
+		}
+		weightstest.Values(t, q, want)
+
+		for _, name := range []string{"config.json", "tokenizer.json", "tokenizer_config.json"} {
+			got, errGot := weights.ReadFile(p, name, 1<<24)
+			text, errText := os.ReadFile(filepath.Join(plain, name))
+			if errGot != nil || errText != nil || !bytes.Equal(got, text) {
+				t.Errorf("%s of %s: %v, %v", name, p, errGot, errText)
+			}
+		}
+	}
+
+	if got := weights.Place(path, "config.json"); got != path {
+		t.Errorf("config.json is named %s", got)
+	}
+}
+
+// TestGGUFFolders: a folder is a model by its one GGUF file where it has no others; the files beside that travel, but for
+// those that are made of it.
+func TestGGUFFolders(t *testing.T) {
+	path, _ := weightstest.GGUF(t, nano)
+	dir := filepath.Dir(path)
+	put := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("LICENSE", "a licence")
+	put("config.json", `{"model_type": "llama"}`) // as some folders have it, without what a model needs
+	put("mmproj-model.gguf", "no model")
+
+	for name, want := range map[string]string{"LICENSE": "a licence", "config.json": "num_hidden_layers"} {
+		got, err := weights.ReadFile(dir, name, 1<<20)
+		if err != nil || !bytes.Contains(got, []byte(want)) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	if _, err := weights.ReadFile(path, "LICENSE", 1<<20); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("beside the file itself: %v", err)
+	}
+
+	x, err := weights.OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	if got, err := x.In("additional_chat_templates"); err != nil || len(got) > 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+
+	put("second.gguf", "another")
+	if _, err := weights.Open(dir); err == nil || !strings.Contains(err.Error(), "name one of them") {
+		t.Errorf("two models: %v", err)
+	}
+	if _, err := weights.Open(filepath.Join(dir, "second.gguf")); err == nil {
+		t.Error("nonsense is opened")
+	}
+}
+
 // TestReadAt: any part of a tensor, in any order, is that of the whole, and the end of a tensor is where that of one
 // that is not decoded is.
 func TestReadAt(t *testing.T) {
-	for _, format := range weightstest.Formats() {
-		quantised, plain := weightstest.Quantise(t, nano, format)
+	for _, format := range append(weightstest.Formats(), "GGUF") {
+		quantised, plain := weightstest.Quantised(t, nano, format)
 		q, p := open(t, quantised), open(t, plain)
 		names := q.Names()
 		rapid.Check(t, func(t *rapid.T) {

@@ -56,6 +56,15 @@ var formats = map[string]format{
 	},
 }
 
+// Quantised is [Quantise], and for "GGUF" [GGUF].
+func Quantised(t testing.TB, dir, name string) (quantised, plain string) {
+	t.Helper()
+	if name == "GGUF" {
+		return GGUF(t, dir)
+	}
+	return Quantise(t, dir, name)
+}
+
 // Quantise writes a copy of a small model whose matrices of blocks are quantised in a format of [Formats], and one with
 // the same values as floating-point numbers. Everything else is as in dir.
 func Quantise(t testing.TB, dir, name string) (quantised, plain string) {

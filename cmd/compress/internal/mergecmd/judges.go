@@ -16,6 +16,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/scratch"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/merge/mediate"
@@ -38,27 +39,46 @@ type SearchSpec struct {
 
 // hashFolder is the hash of a model's or adapter's files.
 func hashFolder(ctx context.Context, dir string) (string, error) {
-	entries, err := os.ReadDir(dir)
+	files, err := filesOf(dir)
 	if err != nil {
 		return "", err
 	}
 
 	var parts []any
-	for _, e := range entries {
-		if !slices.Contains([]string{".safetensors", ".json", ".model", ".txt", ".jinja"}, filepath.Ext(e.Name())) ||
-			e.IsDir() {
-			continue
-		}
-
-		sum, err := cli.FileHash(ctx, filepath.Join(dir, e.Name()))
+	for _, path := range files {
+		sum, err := cli.FileHash(ctx, path)
 		if err != nil {
 			return "", err
 		}
-
-		parts = append(parts, e.Name(), sum)
+		parts = append(parts, filepath.Base(path), sum)
 	}
 
 	return cli.Fingerprint(parts...), nil
+}
+
+// filesOf lists the files that a model or an adapter is made of.
+func filesOf(dir string) (files []string, err error) {
+	if weights.IsGGUF(dir) {
+		src, err := weights.Open(dir)
+		if err != nil {
+			return nil, err
+		}
+		return src.Files(), src.Close()
+	}
+
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+
+	endings := []string{".safetensors", ".gguf", ".json", ".model", ".txt", ".jinja"}
+	for _, e := range entries {
+		if slices.Contains(endings, filepath.Ext(e.Name())) && !e.IsDir() {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+
+	return files, nil
 }
 
 // bench is the judges of a process, each for one candidate at a time.
