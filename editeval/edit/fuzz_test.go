@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/fuzzlimit"
@@ -27,12 +28,17 @@ func FuzzSealed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		defer fuzzlimit.Watch(t, len(text))()
 
-		var sealed []byte
+		var journal, sealed []byte
+		last := ""
 		for line := range bytes.Lines(text) {
-			sealed = append(sealed, stage.SealLine(bytes.TrimSuffix(line, []byte("\n")))...)
+			line = bytes.TrimSuffix(line, []byte("\n"))
+			journal = append(journal, stage.SealLine(line)...)
+			next := stage.SealAfter(last, line)
+			last, _, _ = strings.Cut(string(next), " ")
+			sealed = append(sealed, next...)
 		}
 
-		_, _ = ReadJournal(bytes.NewReader(sealed))
+		_, _ = ReadJournal(bytes.NewReader(journal))
 		if err := os.WriteFile(path, sealed, 0o666); err != nil {
 			t.Fatal(err)
 		}

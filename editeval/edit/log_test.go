@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
@@ -67,11 +68,24 @@ func TestLog(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		for _, cut := range []int{
-			len(text), len(text) - 1, len(text) * 2 / 3, len(text) / 3,
-			bytes.IndexByte(text, '\n') + 1,
+		left := map[string][]byte{
+			"whole": text, "cut by one": text[:len(text)-1], "cut to two thirds": text[:len(text)*2/3],
+			"cut to a third": text[:len(text)/3], "cut to the header": text[:bytes.IndexByte(text, '\n')+1],
+		}
+		// The header, a matrix, an edit and its note, and then the others.
+		all := slices.Collect(bytes.Lines(text))
+		for what, lines := range map[string][][]byte{
+			"a note twice":           slices.Insert(slices.Clone(all), 4, all[3]),
+			"the first note at last": append(slices.Clone(all), all[3]),
+			"a note missing":         slices.Delete(slices.Clone(all), 3, 4),
+			"an edit twice":          slices.Insert(slices.Clone(all), 3, all[2]),
+			"an edit missing":        slices.Delete(slices.Clone(all), len(all)-2, len(all)-1),
 		} {
-			if err := os.WriteFile(path, text[:cut], 0o666); err != nil {
+			left[what] = bytes.Join(lines, nil)
+		}
+
+		for what, log := range left {
+			if err := os.WriteFile(path, log, 0o666); err != nil {
 				t.Fatal(err)
 			}
 			if e, err = New(b.m, o); err != nil {
@@ -80,7 +94,7 @@ func TestLog(t *testing.T) {
 
 			l, notes, err := ResumeLog(path, "job", e)
 			if err != nil {
-				t.Fatalf("%s: cut at %d of %d: %v", name, cut, len(text), err)
+				t.Fatalf("%s: %s: %v", name, what, err)
 			}
 
 			if len(notes) != len(e.Steps()) {
@@ -89,10 +103,10 @@ func TestLog(t *testing.T) {
 
 			w, j := write(e, l, len(notes))
 			if !bytes.Equal(w, weights) || !bytes.Equal(j, journal) {
-				t.Errorf("%s: cut at %d of %d: another model or journal", name, cut, len(text))
+				t.Errorf("%s: %s: another model or journal", name, what)
 			}
 			if again, err := os.ReadFile(path); err != nil || !bytes.Equal(again, text) {
-				t.Errorf("%s: cut at %d of %d: another log: %v", name, cut, len(text), err)
+				t.Errorf("%s: %s: another log: %v", name, what, err)
 			}
 			if err := e.Undo(0); err != nil {
 				t.Fatal(err)

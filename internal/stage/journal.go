@@ -3,6 +3,7 @@ package stage
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,7 +32,8 @@ const maxJournal = 1 << 30
 // end, which a crash can leave, counts for nothing.
 //
 // A journal of large values ([StartLarge]) has another form, since it is not kept in memory and its lines become part
-// of a finished file: each line stands behind its own SHA-256 ([SealLine]). A plain journal ([OpenPlainJournal]) is of
+// of a finished file: each value stands behind a SHA-256, of the one before and of itself ([SealLine] without one
+// before). A plain journal ([OpenPlainJournal]) is of
 // objects, and stays a file of JSON lines: the sum is the last member of each.
 type Journal struct {
 	path  string
@@ -44,6 +46,7 @@ type Journal struct {
 	lines [][]byte
 	ends  []int64 // of the lines
 	sums  []uint32
+	seals []string // of the lines of a journal of large values
 	fault error
 }
 
@@ -135,6 +138,9 @@ func (j *Journal) read() error {
 		j.sum = sum
 		j.ends = append(j.ends, at)
 		j.sums = append(j.sums, sum)
+		if j.large {
+			j.seals = append(j.seals, string(line[:2*sha256.Size]))
+		}
 
 		if !j.large {
 			j.lines = append(j.lines, value)
@@ -151,7 +157,7 @@ func (j *Journal) read() error {
 func (j *Journal) seal(value []byte) (line []byte, sum uint32) {
 	switch {
 	case j.large:
-		return SealLine(value), 0
+		return SealAfter(j.lastSeal(), value), 0
 	case j.bare:
 		return append(value, '\n'), 0
 	}
@@ -161,6 +167,15 @@ func (j *Journal) seal(value []byte) (line []byte, sum uint32) {
 		return fmt.Appendf(value[:len(value)-1:len(value)-1], sealOfPlain+"\n", sum), sum
 	}
 	return fmt.Appendf(value, "\t%08x\n", sum), sum
+}
+
+// lastSeal is what stands in front of the last line of a journal of large values, so that a line that is there twice,
+// missing or elsewhere is damage too.
+func (j *Journal) lastSeal() string {
+	if len(j.seals) == 0 {
+		return ""
+	}
+	return j.seals[len(j.seals)-1]
 }
 
 // sealOfPlain is what stands at the end of an object in a plain journal, in place of its last brace.
@@ -188,7 +203,7 @@ func (j *Journal) unsealPlain(line []byte) (value []byte, sum uint32, ok bool) {
 // unseal is what seal made a line of; false for a damaged one.
 func (j *Journal) unseal(line []byte) (value []byte, sum uint32, ok bool) {
 	if j.large {
-		value, ok = UnsealLine(line)
+		value, ok = unsealAfter(j.lastSeal(), line)
 		return value, 0, ok
 	}
 	if j.plain {
@@ -224,6 +239,7 @@ func (j *Journal) Keep(n int) error {
 	j.lines = j.lines[:min(n, len(j.lines))]
 	j.ends = j.ends[:n]
 	j.sums = j.sums[:n]
+	j.seals = j.seals[:min(n, len(j.seals))]
 	j.fault = nil
 
 	if err := j.file.Truncate(end); err != nil {
@@ -264,6 +280,9 @@ func (j *Journal) Put(v any) error {
 		return fmt.Errorf("%s: %w", j.path, err)
 	}
 	j.sum = sum
+	if j.large {
+		j.seals = append(j.seals, string(line[:2*sha256.Size]))
+	}
 
 	return nil
 }

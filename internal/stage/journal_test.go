@@ -171,6 +171,26 @@ func TestLargeJournal(t *testing.T) {
 		}
 	}
 
+	l := slices.Collect(bytes.Lines(whole))
+	for name, c := range map[string]struct {
+		lines [][]byte
+		good  int
+	}{
+		"twice": {[][]byte{l[0], l[1], l[1], l[2]}, 2}, "twice, at the end": {[][]byte{l[0], l[1], l[2], l[1]}, 3},
+		"missing": {[][]byte{l[0], l[2]}, 1}, "elsewhere": {[][]byte{l[0], l[2], l[1]}, 1},
+	} {
+		if err := os.WriteFile(path, bytes.Join(c.lines, nil), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		values, j := read()
+		if len(values) != c.good || j.Fault() == nil || j.Keep(c.good) != nil || j.Put("new") != nil || j.Close() != nil {
+			t.Errorf("a line %s: %q, %v", name, values, j.Fault())
+		}
+		if again, j := read(); len(again) != c.good+1 || j.Fault() != nil || j.Close() != nil {
+			t.Errorf("a line %s, then kept: %q, %v", name, again, j.Fault())
+		}
+	}
+
 	if err := os.WriteFile(path, whole, 0o666); err != nil {
 		t.Fatal(err)
 	}

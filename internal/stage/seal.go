@@ -75,16 +75,28 @@ func Fingerprint(parts ...any) (string, error) {
 }
 
 // SealLine is a value as a line of its own, behind its [Sum] and a space.
-func SealLine(value []byte) []byte {
+func SealLine(value []byte) []byte { return SealAfter("", value) }
+
+// UnsealLine is the value of a line of [SealLine], which comes without its end; false for one that is damaged.
+func UnsealLine(line []byte) (value []byte, ok bool) { return unsealAfter("", line) }
+
+// SealAfter is [SealLine] for a line whose sum covers last, that of the line before, too.
+func SealAfter(last string, value []byte) []byte {
 	line := make([]byte, 0, 2*sha256.Size+len(value)+2)
-	line = append(append(line, Sum(value)...), ' ')
+	line = append(append(line, sumAfter(last, value)...), ' ')
 	return append(append(line, value...), '\n')
 }
 
-// UnsealLine is the value of a line of [SealLine], which comes without its end; false for one that is damaged.
-func UnsealLine(line []byte) (value []byte, ok bool) {
+func unsealAfter(last string, line []byte) (value []byte, ok bool) {
 	sum, value, ok := bytes.Cut(line, []byte{' '})
-	return value, ok && string(sum) == Sum(value)
+	return value, ok && string(sum) == sumAfter(last, value)
+}
+
+func sumAfter(last string, value []byte) string {
+	h := sha256.New()
+	h.Write([]byte(last))
+	h.Write(value)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Sums are those of all files below a folder, by their paths in it, hidden ones apart. A folder that is not
