@@ -133,9 +133,10 @@ func (r *rig) goOn(v verb, rec record, file string) record {
 		return rec.finish(r, v)
 	}
 
-	// What is not the program's own, such as a folder in the place of a file, is not removed by it either.
+	// What is not the program's own any more, such as a folder in the place of a file, is not removed by it either.
 	rec.Said = append(rec.Said, said(end.stderr)...)
-	if why := told(end, ""); why != "" || !strings.HasPrefix(rec.Where, "folder") && v.again != "" {
+	foreign := strings.HasPrefix(rec.Where, "folder") || strings.Contains(end.stderr, "so it is not replaced")
+	if why := told(end, ""); why != "" || !foreign && v.again != "" {
 		rec.Outcome, rec.Why = defect, fmt.Sprintf("--overwrite ends with code %d %s", end.code, why)
 	}
 
