@@ -37,7 +37,8 @@ type vocabulary struct {
 	tokens []string
 	kinds  []int64 // types of tokens; nil where the file has none
 	ids    map[string]int
-	begin  bool // texts begin with the token for that
+	named  map[int]bool // tokens that the file gives a meaning of their own
+	begin  bool         // texts begin with the token for that
 	end    bool
 }
 
@@ -85,11 +86,28 @@ func (v *vocabulary) index() error {
 		}
 		v.ids[text] = i
 	}
+
+	v.named = map[int]bool{}
+	for _, name := range []string{
+		"bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "unknown_token_id", "padding_token_id",
+	} {
+		id, ok, err := v.special(name)
+		if err != nil {
+			return err
+		}
+		if ok {
+			v.named[id] = true
+		}
+	}
+
 	return nil
 }
 
-// kind is the type of a token, 1 where the file does not say.
+// kind is the type of a token, 1 where the file does not say. Those that end a text, and their like, are never text.
 func (v *vocabulary) kind(id int) int64 {
+	if v.named[id] {
+		return tokenControl
+	}
 	if v.kinds == nil {
 		return 1
 	}

@@ -80,3 +80,60 @@ func compareVocabulary(t *testing.T, base string) {
 		}
 	}
 }
+
+// TestTokenizers: ids of both kinds of vocabulary, worked out by hand.
+func TestTokenizers(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		vocabulary func(d *draft)
+		ids        map[string][]int32
+	}{
+		{"bytes", (*draft).byteVocabulary, map[string][]int32{
+			"abc":               {6},    // a token that no merge gives, kept whole
+			" abc":              {5, 2}, // Ġab c
+			"ab ab":             {4, 5},
+			"<think>abc<|end|>": {8, 6, 7},
+		}},
+		{"pieces", (*draft).pieceVocabulary, map[string][]int32{
+			"ab":            {1, 7},
+			" ab":           {1, 3, 7},
+			"a<|im_end|>b":  {1, 3, 4, 8, 3, 5}, // every stretch of text begins with a space
+			"abab":          {1, 7, 6},
+			"a\u00e9":       {1, 3, 4, 0},
+			"</s><unk> aab": {1, 2, 0, 3, 3, 4, 6},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := load(t, "llama")
+			c.vocabulary(d)
+			d.set(templateKey, gguf.Of("{{ messages }}"))
+			m, err := d.open(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, err := m.Files()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(files["chat_template.jinja"]) != "{{ messages }}" {
+				t.Errorf("%q", files["chat_template.jinja"])
+			}
+
+			folder := t.TempDir()
+			for name, text := range files {
+				if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tok, err := tokenizer.Load(folder)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for text, want := range c.ids {
+				if have, err := tok.Encode(text, tokenizer.EncodeOptions{}); err != nil || !slices.Equal(have, want) {
+					t.Errorf("%q: %v, %v, expected %v", text, have, err, want)
+				}
+			}
+		})
+	}
+}
