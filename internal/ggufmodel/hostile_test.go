@@ -2,6 +2,7 @@ package ggufmodel
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -107,7 +108,7 @@ func (d *draft) pieceVocabulary() {
 	kinds := []int32{2, 3, 3, 1, 1, 1, 1, 1, 4}
 	scores := []float32{0, 0, 0, -3, -4, -5, -1, -2, 0}
 	for b := len(tokens); b < 24; b++ {
-		tokens = append(tokens, "<0x"+strings.ToUpper(string("0123456789abcdef"[b>>4])+string("0123456789abcdef"[b&15]))+">")
+		tokens = append(tokens, fmt.Sprintf("<0x%02X>", b))
 		kinds = append(kinds, 6)
 		scores = append(scores, 0)
 	}
@@ -222,7 +223,9 @@ var refusals = []struct {
 		d.infos[i].Type = gguf.I32
 	}, gguf.ErrNotDecodable, []string{"output_norm.weight", "I32"}},
 	{
-		"rotated channels", "llama", func(d *draft) { d.set("llama.rope.dimension_count", gguf.Of(uint32(2))) }, ErrRope,
+		"rotated channels", "llama", func(d *draft) {
+			d.set("llama.rope.dimension_count", gguf.Of(uint32(2)))
+		}, ErrRope,
 		[]string{"llama.rope.dimension_count", "rotates all"},
 	},
 	{
@@ -262,7 +265,10 @@ var refusals = []struct {
 	}, ErrMetadata, []string{"gemma3.attention.sliding_window_pattern"}},
 
 	{
-		"tokenizer's model", "llama", func(d *draft) { d.byteVocabulary(); d.set(modelKey, gguf.Of("t5")) }, ErrTokenizer,
+		"tokenizer's model", "llama", func(d *draft) {
+			d.byteVocabulary()
+			d.set(modelKey, gguf.Of("t5"))
+		}, ErrTokenizer,
 		[]string{modelKey, "t5", "gpt2"},
 	},
 	{
@@ -270,7 +276,10 @@ var refusals = []struct {
 		[]string{preKey, "nobody", "qwen2"},
 	},
 	{
-		"tokens of another kind", "llama", func(d *draft) { d.byteVocabulary(); d.set(tokensKey, gguf.List([]int32{1})) },
+		"tokens of another kind", "llama", func(d *draft) {
+			d.byteVocabulary()
+			d.set(tokensKey, gguf.List([]int32{1}))
+		},
 		ErrTokenizer,
 		[]string{tokensKey},
 	},
@@ -297,7 +306,10 @@ var refusals = []struct {
 		[]string{typesKey},
 	},
 	{
-		"a merge of one token", "llama", func(d *draft) { d.byteVocabulary(); d.set(mergesKey, gguf.List([]string{"ab"})) },
+		"a merge of one token", "llama", func(d *draft) {
+			d.byteVocabulary()
+			d.set(mergesKey, gguf.List([]string{"ab"}))
+		},
 		ErrTokenizer,
 		[]string{mergesKey, "merge 0"},
 	},
@@ -372,8 +384,13 @@ func TestAccepted(t *testing.T) {
 			d.set("llama.attention.head_count_kv", gguf.List([]uint32{2, 2}))
 			d.set("llama.feed_forward_length", gguf.List([]int32{24, 24}))
 		},
-		"rotation by default":    func(d *draft) { d.remove("llama.rope.dimension_count"); d.remove("llama.rope.freq_base") },
-		"factors that are 1":     func(d *draft) { d.add("rope_freqs.weight", []int64{2}, []byte{0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f}) },
+		"rotation by default":    func(d *draft) {
+			d.remove("llama.rope.dimension_count")
+			d.remove("llama.rope.freq_base")
+		},
+		"factors that are 1":     func(d *draft) {
+			d.add("rope_freqs.weight", []int64{2}, []byte{0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f})
+		},
 		"a key of a new version": func(d *draft) { d.set("llama.attention.future", gguf.Of(uint32(1))) },
 		"tokens that are missing": func(d *draft) {
 			d.byteVocabulary()

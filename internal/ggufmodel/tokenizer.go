@@ -53,10 +53,12 @@ func newVocabulary(m *metadata, rows int) (*vocabulary, error) {
 		return nil, nil
 	}
 
-	list, ok := m.values[tokensKey]
-	if v.tokens, ok = list.Strings(); !ok || list.Len() == 0 {
+	list := m.values[tokensKey]
+	tokens, ok := list.Strings()
+	if !ok || len(tokens) == 0 {
 		return nil, m.fault(ErrTokenizer, tokensKey, "%v is not a list of tokens", list)
 	}
+	v.tokens = tokens
 	if len(v.tokens) > rows {
 		return nil, m.fault(ErrTokenizer, tokensKey, "%d tokens, and the token table has %d rows", len(v.tokens), rows)
 	}

@@ -1,4 +1,4 @@
-package ggufmodel
+package ggufmodel_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/ggufmodel"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -29,18 +29,8 @@ func TestVocabularies(t *testing.T) {
 }
 
 func compareVocabulary(t *testing.T, base string) {
-	f, err := gguf.Open(base)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-
-	v, err := newVocabulary(newMetadata(base, f.Metadata()), 1<<24)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := v.write(false)
-	if errors.Is(err, ErrTokenizer) && (v.model == "bert" || v.model == "gemma4") {
+	text, model, err := ggufmodel.TokenizerOf(base)
+	if errors.Is(err, ggufmodel.ErrTokenizer) && (model == "bert" || model == "gemma4") {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -84,17 +74,16 @@ func compareVocabulary(t *testing.T, base string) {
 // TestTokenizers: ids of both kinds of vocabulary, worked out by hand.
 func TestTokenizers(t *testing.T) {
 	for _, c := range []struct {
-		name       string
-		vocabulary func(d *draft)
-		ids        map[string][]int32
+		name string
+		ids  map[string][]int32
 	}{
-		{"bytes", (*draft).byteVocabulary, map[string][]int32{
+		{"bytes", map[string][]int32{
 			"abc":               {6},    // a token that no merge gives, kept whole
 			" abc":              {5, 2}, // Ġab c
 			"ab ab":             {4, 5},
 			"<think>abc<|end|>": {8, 6, 7},
 		}},
-		{"pieces", (*draft).pieceVocabulary, map[string][]int32{
+		{"pieces", map[string][]int32{
 			"ab":            {1, 7},
 			" ab":           {1, 3, 7},
 			"a<|im_end|>b":  {1, 3, 4, 8, 3, 5}, // every stretch of text begins with a space
@@ -104,17 +93,7 @@ func TestTokenizers(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := load(t, "llama")
-			c.vocabulary(d)
-			d.set(templateKey, gguf.Of("{{ messages }}"))
-			m, err := d.open(t)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files, err := m.Files()
-			if err != nil {
-				t.Fatal(err)
-			}
+			files := ggufmodel.FilesOf(t, c.name, "{{ messages }}")
 			if string(files["chat_template.jinja"]) != "{{ messages }}" {
 				t.Errorf("%q", files["chat_template.jinja"])
 			}

@@ -9,13 +9,14 @@ import (
 
 // GGUF says how files of llama.cpp's format spell an architecture. What most of them share stands in common.json:
 // which metadata key holds a field of the configuration, and which tensors a role is made of. What follows from the
-// rest of a table is not written down again: the format stores every matrix [out, in], norms of [RMSPlusOne] with 1
-// added, a fused projection as all of q, all of k, all of v, and what experts or heads have of their own in one tensor.
+// rest of a table is not written down again: the format stores every matrix [out, in], norms of [RMSPlusOne] with
+// 1 added, a fused projection as all of q, all of k, all of v, and what experts or heads have of their own in one
+// tensor.
 type GGUF struct {
 	Name string `json:"name"` // general.architecture
-	// When tells architectures of the same name apart: conditions joined by " & ", and these by " | ". One is a metadata
-	// key that is there and neither 0 nor false, a key with "=" and its value, or a tensor's template that some tensor
-	// matches; "!" negates it.
+	// When tells architectures of the same name apart: conditions joined by " & ", and these by " | ". One is a
+	// metadata key that is there and neither 0 nor false, a key with "=" and its value, or a tensor's template that
+	// some tensor matches; "!" negates it.
 	When string `json:"when"`
 	// Pairs: the rows of q and k stand as pairs of channels that rotate together, of which the checkpoint has the
 	// first ones of a head before the second ones.
@@ -25,7 +26,7 @@ type GGUF struct {
 	// MergesByID: tokens of SentencePiece are joined by their place in the vocabulary, not by their scores.
 	MergesByID bool `json:"merges_by_id"`
 
-	Fields  map[string]GGUFKey           `json:"fields"`  // field of the configuration → where it is, over common.json's
+	Fields  map[string]GGUFKey           `json:"fields"`  // field of a configuration → where it is, over common.json's
 	Require map[string][]json.RawMessage `json:"require"` // metadata key → what it may be, if it is there
 	// Values are keys of config.json that the format does not hold; a text "=heads" names a field.
 	Values map[string]json.RawMessage `json:"values"`
