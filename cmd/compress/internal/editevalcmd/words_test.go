@@ -86,7 +86,7 @@ func TestCosts(t *testing.T) {
 			{Edits: 1, Seconds: 2, CPU: cpu(3), Measured: 5}, {Edits: 3, Seconds: 4, CPU: cpu(9), Measured: 7},
 		}},
 		{Unit: editeval.Unit{Model: "m", Seed: 2}, EditorName: "ft", Timings: []editeval.Timing{
-			{Edits: 1, Seconds: 2, CPU: cpu(3)}, {Edits: 1, Seconds: 4},
+			{Edits: 1, Seconds: 2}, {Edits: 1, Seconds: 4, CPU: cpu(3)},
 		}},
 		{EditorName: "nothing was edited", Timings: []editeval.Timing{{Seconds: 9}}},
 	}}
