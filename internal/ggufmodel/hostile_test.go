@@ -384,11 +384,11 @@ func TestAccepted(t *testing.T) {
 			d.set("llama.attention.head_count_kv", gguf.List([]uint32{2, 2}))
 			d.set("llama.feed_forward_length", gguf.List([]int32{24, 24}))
 		},
-		"rotation by default":    func(d *draft) {
+		"rotation by default": func(d *draft) {
 			d.remove("llama.rope.dimension_count")
 			d.remove("llama.rope.freq_base")
 		},
-		"factors that are 1":     func(d *draft) {
+		"factors that are 1": func(d *draft) {
 			d.add("rope_freqs.weight", []int64{2}, []byte{0, 0, 0x80, 0x3f, 0, 0, 0x80, 0x3f})
 		},
 		"a key of a new version": func(d *draft) { d.set("llama.attention.future", gguf.Of(uint32(1))) },

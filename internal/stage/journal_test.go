@@ -183,7 +183,8 @@ func TestLargeJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		values, j := read()
-		if len(values) != c.good || j.Fault() == nil || j.Keep(c.good) != nil || j.Put("new") != nil || j.Close() != nil {
+		if len(values) != c.good || j.Fault() == nil ||
+			j.Keep(c.good) != nil || j.Put("new") != nil || j.Close() != nil {
 			t.Errorf("a line %s: %q, %v", name, values, j.Fault())
 		}
 		if again, j := read(); len(again) != c.good+1 || j.Fault() != nil || j.Close() != nil {

@@ -32,7 +32,8 @@ func newCoded(m *quantized.Matrix, parts []string) *coded {
 	c := &coded{matrix: m, parts: parts, rows: m.Rows, cols: m.Cols}
 	shape := []int64{int64(m.Rows), int64(m.Cols)}
 	if m.Format == "mxfp4" {
-		// This format, of stacks of experts, keeps experts as out × in, where the model without quantisation has in × out.
+		// This format, of stacks of experts, keeps experts as out × in, where the model without quantisation has
+		// in × out.
 		c.turned = true
 		c.rows, c.cols = m.Stack*m.Cols, m.Rows/m.Stack
 		shape = []int64{int64(m.Stack), int64(m.Cols), int64(c.cols)}

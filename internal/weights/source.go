@@ -53,9 +53,9 @@ const usualShard = 5e9
 
 var _ safetensors.Source = (*Source)(nil)
 
-// Open opens the model at path. The errors are those of [safetensors.OpenDir] and of [quantized.Open], with the path, an
-// [arch.ConfigError] for a quantization_config that is not understood, and for GGUF files those of [gguf.OpenModel] and
-// [ggufmodel.New].
+// Open opens the model at path. The errors are those of [safetensors.OpenDir] and of [quantized.Open], with the path,
+// an [arch.ConfigError] for a quantization_config that is not understood, and for GGUF files those of [gguf.OpenModel]
+// and [ggufmodel.New].
 func Open(path string) (*Source, error) {
 	f, err := formOf(path)
 	if err != nil {
@@ -71,8 +71,8 @@ func Open(path string) (*Source, error) {
 	return s, nil
 }
 
-// OpenStored opens the safetensors files of a model as they are, also where they are quantised. GGUF files are opened as
-// Open does. The errors are those of [safetensors.OpenDir], and for GGUF of Open.
+// OpenStored opens the safetensors files of a model as they are, also where they are quantised. GGUF files are opened
+// as Open does. The errors are those of [safetensors.OpenDir], and for GGUF of Open.
 func OpenStored(path string) (*Source, error) {
 	f, err := formOf(path)
 	if err != nil {

@@ -97,8 +97,8 @@ func TestGGUF(t *testing.T) {
 	}
 }
 
-// TestGGUFFolders: a folder is a model by its one GGUF file where it has no others; the files beside that travel, but for
-// those that are made of it.
+// TestGGUFFolders: a folder is a model by its one GGUF file where it has no others; the files beside that travel, but
+// for those that are made of it.
 func TestGGUFFolders(t *testing.T) {
 	path, _ := weightstest.GGUF(t, nano)
 	dir := filepath.Dir(path)
