@@ -69,6 +69,7 @@ type line struct {
 	Tokens int      `json:"n,omitempty"`
 	Ended  string   `json:"e,omitempty"`
 	Last   bool     `json:"z,omitempty"` // of those that were made durable together
+	Count  int      `json:"c,omitempty"` // how many these are, with the last; absent in files of earlier builds
 	Sum    string   `json:"s,omitempty"` // of the rest of the line
 }
 
@@ -106,8 +107,8 @@ type Store struct {
 func Memory() *Store { return &Store{answers: map[Key]Answer{}} }
 
 // Open reads a file of answers, or begins one; of identifies the model and the way of encoding. Answers that
-// were made durable together are kept together: where an interruption has cut some of them, or one does not
-// have the checksum that it was written with, all of them are dropped, so that they are asked again as they
+// were made durable together are kept together: where an interruption has cut some of them, one does not have the
+// checksum that it was written with, is missing or there twice, all of them are dropped, so that they are asked again as they
 // were asked before.
 func Open(path, of string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
@@ -198,6 +199,10 @@ func (p *passes) take(text []byte) {
 	if !l.Last {
 		return
 	}
+	if l.Count > 0 && l.Count != len(p.lines) && !p.bad { // a line that is missing, or twice
+		p.bad = true
+		p.s.damaged++
+	}
 
 	switch {
 	case p.bad:
@@ -257,7 +262,7 @@ func (s *Store) keep(l line) {
 }
 
 // Damaged is how many lines of the file were dropped because they do not have the checksum that they were
-// written with, or have none.
+// written with, or have none, and how many times lines were missing or too many.
 func (s *Store) Damaged() int { return s.damaged }
 
 // Get gives an answer that is there.
@@ -299,7 +304,10 @@ func (s *Store) Flush() error {
 		return nil
 	}
 
-	s.pending[len(s.pending)-1].Last = true
+	last := &s.pending[len(s.pending)-1]
+	last.Last = true
+	last.Count = len(s.pending)
+
 	var text []byte
 	for _, l := range s.pending {
 		sealed, err := l.seal()

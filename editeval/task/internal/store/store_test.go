@@ -104,6 +104,10 @@ func TestDamage(t *testing.T) {
 		"end of a pass":   {join(2, "\x00"+of(2)[1:]), "45", 1},
 		"key":             {join(5, strings.Replace(of(5), `"k":"`, `"k":"0`, 1)), "0123", 1},
 		"no checksum":     {join(4, unsigned), "0145", 1},
+		"missing":         {join(3, ""), "0145", 1},
+		"twice":           {join(3, of(3)+of(3)), "0145", 1},
+		"twice, at last":  {append(bytes.Clone(text), lines[3]...), "012345", 0},
+		"end missing":     {join(4, ""), "01", 1},
 		"only the header": {lines[0], "", 0},
 	} {
 		have, damaged, after := reopen(t, path, c.text)
