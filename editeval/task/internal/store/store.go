@@ -106,9 +106,9 @@ type Store struct {
 // Memory makes a store without a file.
 func Memory() *Store { return &Store{answers: map[Key]Answer{}} }
 
-// Open reads a file of answers, or begins one; of identifies the model and the way of encoding. Answers that
-// were made durable together are kept together: where an interruption has cut some of them, one does not have the
-// checksum that it was written with, is missing or there twice, all of them are dropped, so that they are asked again as they
+// Open reads a file of answers, or begins one; of identifies the model and the way of encoding. Answers that were made
+// durable together are kept together: where an interruption has cut some of them, or one is missing, there twice or
+// does not have the checksum that it was written with, all of them are dropped, so that they are asked again as they
 // were asked before.
 func Open(path, of string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -43,6 +44,25 @@ func filled(t *testing.T) (path string, text []byte) {
 }
 
 func key(i int32) Key { return KeyOf("likelihood", [][]int32{{i}}) }
+
+// TestEarlierBuild: lines of a build that did not say how many belong together are taken as they are.
+func TestEarlierBuild(t *testing.T) {
+	path, text := filled(t)
+	old := bytes.SplitAfterN(text, []byte("\n"), 2)[0]
+	for i := range int32(3) {
+		k := key(i)
+		ll := -1.5 - float64(i)/3
+		l, err := line{Key: hex.EncodeToString(k[:]), LL: &ll, Greedy: i == 2, Last: i == 2}.seal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		old = append(old, l...)
+	}
+
+	if have, damaged, after := reopen(t, path, old); have != "012" || damaged != 0 || !bytes.Equal(after, old) {
+		t.Errorf("answers %s, %d damaged", have, damaged)
+	}
+}
 
 // reopen opens a file with another text and says which answers it has.
 func reopen(t *testing.T, path string, text []byte) (have string, damaged int, after []byte) {
