@@ -494,7 +494,8 @@ func list(n int, value func(i int) json.RawMessage) json.RawMessage {
 	return json.RawMessage("[" + strings.Join(texts, ", ") + "]")
 }
 
-// special writes the ids of the tokens that begin, end and fill sequences.
+// special writes the ids of the tokens that begin, end and fill sequences; a null where the file names none, for which
+// libraries would take those of the family's first model.
 func (c *configuration) special() error {
 	for _, one := range [][2]string{
 		{"bos_token_id", "bos_token_id"}, {"eos_token_id", "eos_token_id"}, {"pad_token_id", "padding_token_id"},
@@ -503,10 +504,13 @@ func (c *configuration) special() error {
 		if err != nil {
 			return err
 		}
+
+		c.out.Set(one[0], json.RawMessage("null"))
 		if ok {
 			c.out.Set(one[0], json.RawMessage(strconv.Itoa(id)))
 		}
 	}
+
 	return nil
 }
 
