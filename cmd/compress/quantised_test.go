@@ -6,10 +6,13 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/weights/weightstest"
@@ -253,5 +256,61 @@ func sameOutputs(t *testing.T, got, want string) {
 		case filepath.Ext(name) != ".json" && !bytes.Equal(a, b):
 			t.Errorf("%s: %d and %d bytes that differ", name, len(a), len(b))
 		}
+	}
+}
+
+// TestQuantisedKilled: work on a quantised model that was killed goes on to the bytes of work that was not, and
+// a conversion, which is done in one go, leaves nothing behind that would stop the next one.
+func TestQuantisedKilled(t *testing.T) {
+	binary, dir := program(t), t.TempDir()
+	nano, err := filepath.Abs("../../testdata/nano")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quantised, _ := weightstest.GGUF(t, filepath.Join(nano, "base"))
+	recipe := filepath.Join(dir, "recipe.yaml")
+	write(t, recipe, "merge_method: linear\nmodels:\n- {model: "+quantised+", parameters: {weight: 1}}\n- {model: "+nano+
+		"/sums, parameters: {weight: 1}}\n")
+
+	for verb, args := range map[string][]string{
+		"prune": {
+			"prune", quantised, "--calib", nano + "/text/calib.txt", "--samples", "16", "--seqlen", "256", "--threads", "1",
+		},
+		"merge":   {"merge", recipe, "--threads", "1"},
+		"convert": {"convert", quantised, "--dtype", "bf16"},
+	} {
+		with := func(out string, more ...string) []string {
+			return append(append(slices.Clone(args), "--quiet", "--out", out), more...)
+		}
+		want := filepath.Join(dir, verb, "want")
+		if err := os.Mkdir(filepath.Dir(want), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		run1(t, binary, with(want)...)
+
+		midway := 0
+		for i := range 4 {
+			out := filepath.Join(dir, verb, strconv.Itoa(i))
+			hidden := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".partial")
+			_, _, stopped := stopWhen(t, exec.Command(binary, with(out)...), syscall.SIGKILL, filepath.Dir(out), func() bool {
+				journal, _ := os.ReadFile(filepath.Join(hidden, "journal.jsonl"))
+				entries, _ := os.ReadDir(hidden)
+				return bytes.Count(journal, []byte("\n")) > i || verb == "convert" && len(entries) > 0
+			})
+
+			more := []string{"--overwrite"}
+			if stopped {
+				midway++
+				more = []string{"--resume"}
+			}
+			if verb == "convert" {
+				more = []string{"--overwrite"}
+			}
+			run1(t, binary, with(out, more...)...)
+			if diff := differences(want, out); diff != "" {
+				t.Errorf("%s, killed %v: %s", verb, stopped, diff)
+			}
+		}
+		t.Logf("%s: %d of 4 runs were killed midway", verb, midway)
 	}
 }

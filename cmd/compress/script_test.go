@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
+	"github.com/modelcompress/compress/internal/weights/weightstest"
 )
 
 func TestMain(m *testing.M) {
@@ -34,13 +35,18 @@ func tested() {
 	main()
 }
 
-// TestScripts runs the command lines of testdata/script. NANO is the folder of the shipped models.
+// TestScripts runs the command lines of testdata/script. NANO is the folder of the shipped models; GPTQ and GGUF are
+// quantised copies of one of them.
 func TestScripts(t *testing.T) {
+	gptq, _ := weightstest.Quantise(t, "../../testdata/nano/base", "gptq")
+	file, _ := weightstest.GGUF(t, "../../testdata/nano/base")
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			nano, err := filepath.Abs("../../testdata/nano")
 			e.Setenv("NANO", nano)
+			e.Setenv("GPTQ", gptq)
+			e.Setenv("GGUF", file)
 			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/orderedjson"
@@ -73,8 +74,9 @@ func (f *form) storedConfig() (*config, error) {
 	c := &config{text: text, object: object}
 	c.quantised, err = settings(object.Get(settingsKey))
 	if err != nil {
+		problem := strings.TrimPrefix(err.Error(), quantized.ErrConfig.Error()+": ") // which names the key too
 		return nil, &arch.ConfigError{
-			File: filepath.Join(f.path, configName), Key: settingsKey, Problem: err.Error(), Err: err,
+			File: filepath.Join(f.path, configName), Key: settingsKey, Problem: problem, Err: err,
 		}
 	}
 
