@@ -269,12 +269,13 @@ func TestQuantisedKilled(t *testing.T) {
 	}
 	quantised, _ := weightstest.GGUF(t, filepath.Join(nano, "base"))
 	recipe := filepath.Join(dir, "recipe.yaml")
-	write(t, recipe, "merge_method: linear\nmodels:\n- {model: "+quantised+", parameters: {weight: 1}}\n- {model: "+nano+
-		"/sums, parameters: {weight: 1}}\n")
+	write(t, recipe, "merge_method: linear\nmodels:\n- {model: "+quantised+", parameters: {weight: 1}}\n"+
+		"- {model: "+nano+"/sums, parameters: {weight: 1}}\n")
 
 	for verb, args := range map[string][]string{
 		"prune": {
-			"prune", quantised, "--calib", nano + "/text/calib.txt", "--samples", "16", "--seqlen", "256", "--threads", "1",
+			"prune", quantised, "--calib", nano + "/text/calib.txt", "--samples", "16", "--seqlen", "256", "--threads",
+			"1",
 		},
 		"merge":   {"merge", recipe, "--threads", "1"},
 		"convert": {"convert", quantised, "--dtype", "bf16"},
@@ -292,7 +293,8 @@ func TestQuantisedKilled(t *testing.T) {
 		for i := range 4 {
 			out := filepath.Join(dir, verb, strconv.Itoa(i))
 			hidden := filepath.Join(filepath.Dir(out), "."+filepath.Base(out)+".partial")
-			_, _, stopped := stopWhen(t, exec.Command(binary, with(out)...), syscall.SIGKILL, filepath.Dir(out), func() bool {
+			cmd := exec.Command(binary, with(out)...)
+			_, _, stopped := stopWhen(t, cmd, syscall.SIGKILL, filepath.Dir(out), func() bool {
 				journal, _ := os.ReadFile(filepath.Join(hidden, "journal.jsonl"))
 				entries, _ := os.ReadDir(hidden)
 				return bytes.Count(journal, []byte("\n")) > i || verb == "convert" && len(entries) > 0
