@@ -134,7 +134,7 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 
 // preview is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
 func preview(r job.Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
-	w, err := job.Open(r, doc, named, o.Job())
+	w, err := job.Open(r, doc, named, job.Options(o.Job()))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func one(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[stri
 	o Options,
 ) (report *Report, err error) {
 	start := time.Now()
-	w, err := job.Open(r, doc, named, o.Job())
+	w, err := job.Open(r, doc, named, job.Options(o.Job()))
 	if err != nil {
 		return nil, err
 	}

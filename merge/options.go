@@ -91,9 +91,13 @@ type Options struct {
 // one.
 type Mediator job.Mediator
 
+// JobOptions are what the work knows of [Options]. Like [Mediator] they have a public name, and are used within this
+// module.
+type JobOptions job.Options
+
 // Job is what the work knows of the options, for the packages of this module that do it themselves.
-func (o Options) Job() job.Options {
-	return job.Options{
+func (o Options) Job() JobOptions {
+	return JobOptions{
 		Workers: o.Workers, Memory: o.Memory, Seed: o.Seed, DType: o.DType, Missing: string(o.Missing),
 		Truncate: o.Truncate, AllowNonFinite: o.AllowNonFinite, RandomTies: o.Ties != TieIndex,
 		KeepZeros: o.KeepZeros, Device: o.Device,
