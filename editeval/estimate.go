@@ -42,6 +42,7 @@ func (s *Study) Estimate(ctx context.Context, sub *Subject) (*Estimate, error) {
 		return nil, err
 	}
 
+	// Only from here on the model runs: faults of the plan cost nothing.
 	docs, err := s.statistics(sub)
 	if err != nil {
 		return nil, err
@@ -93,6 +94,7 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 	}
 
 	r.Rate = float64(n) / took
+	// Any method will do: judging runs the model, and edits are not made.
 	method := "ft"
 	hp, err := edit.Defaults(method, sub.Model.Config())
 	if err != nil {
@@ -131,6 +133,7 @@ func (s *Study) speed(ctx context.Context, sub *Subject, docs [][]int32, r *Esti
 			documents += c.Documents
 		}
 
+		// The same code as later, on a few documents, in a folder of its own that no run takes for a result.
 		t.Limit = probeDocuments
 		took, err := c.time(func() error {
 			_, err := s.runTask(ctx, sub, t, filepath.Join(s.dir, StateFolder, "rehearsal", t.name))

@@ -168,6 +168,7 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 		return err
 	}
 
+	// Two identities: records that are added need a new judgement, but not the benchmarks again.
 	used := s.used()
 	job, err := stage.Fingerprint(common, used)
 	if err != nil {
@@ -182,6 +183,7 @@ func (s *Study) Base(ctx context.Context, sub *Subject) error {
 
 	b := &Base{Job: job, Common: common, Records: map[int]map[string]float64{}}
 
+	// Whatever was measured under other settings must not stand beside new figures.
 	if !finished || last.Common != common {
 		if err := os.RemoveAll(dir); err != nil {
 			return err

@@ -198,6 +198,7 @@ func (r planReader) plan(n *strictyaml.Node) Plan {
 
 	r.each(o.Get("counts"), "counts", func(n *strictyaml.Node) {
 		c := r.Int(n, "a count", 1, maxCount)
+		// Upwards, since edits are added to those that are there: a sequence passes each count once.
 		if k := len(p.Counts); k > 0 && p.Counts[k-1] >= c {
 			r.Add(n.Place, strictyaml.ErrValue, "counts go upwards: %d after %d", c, p.Counts[k-1])
 		}
@@ -205,6 +206,7 @@ func (r planReader) plan(n *strictyaml.Node) Plan {
 	})
 
 	r.each(o.Get("seeds"), "seeds", func(n *strictyaml.Node) {
+		// Above 2^53 many readers of JSON round integers.
 		s := uint64(r.Int(n, "a seed", 0, 1<<53))
 		if slices.Contains(p.Seeds, s) {
 			r.Add(n.Place, strictyaml.ErrValue, "seed %d is there twice", s)
@@ -483,6 +485,7 @@ func (r planReader) check(n *strictyaml.Node, p *Plan) {
 	}
 
 	seen := map[string]bool{}
+	// Place of the entry itself, so that the error points at the second of the two.
 	place := func(kind string, i int) strictyaml.Place {
 		for _, e := range n.Entries {
 			if e.Key == kind+"s" && e.Value.Kind == strictyaml.List && i < len(e.Value.Items) {
@@ -493,6 +496,7 @@ func (r planReader) check(n *strictyaml.Node, p *Plan) {
 	}
 
 	once := func(kind, name string, i int) {
+		// Case does not tell names apart: they become folders, which some file systems would put together.
 		if key := kind + "\x00" + strings.ToLower(name); name == "" || seen[key] {
 			if name != "" {
 				r.Add(place(kind, i), strictyaml.ErrValue, "two %ss are called %s (HINT: give a name)", kind, name)

@@ -244,6 +244,7 @@ func (s *Study) sequence(sub *Subject, u Unit) (*SequenceReport, error) {
 			Drift:     c.Drift, Norms: c.Norms, Fluency: c.Fluency, Signs: signsOf(c.Signs), Audits: c.Audits,
 		}
 
+		// The first edits of the sequence, at every count: whether later ones overwrite them.
 		for _, m := range c.Records[:min(firstEdits, c.Edits)] {
 			out.First += held(m) / float64(min(firstEdits, c.Edits))
 		}
@@ -335,10 +336,12 @@ func (r *SequenceReport) fade(list []Checkpoint) {
 			}
 		}
 
+		// The same records at two counts are pairs, so the test is McNemar's.
 		f.P = stats.McNemar(f.Lost, f.Gained)
 		r.Fading = append(r.Fading, f)
 	}
 
+	// Forgetting, as in continual learning: what was best at any count, less what is left at the end.
 	for i, m := range last {
 		best := held(m)
 		for _, c := range list {
@@ -557,6 +560,7 @@ func (r *Row) fill(list []*CheckpointReport) {
 				r.Signs = map[string]Signs{}
 			}
 			r.Signs[t] = append(r.Signs[t], signs...)
+			// A sign of any seed is one of the row.
 			slices.Sort(r.Signs[t])
 			r.Signs[t] = slices.Compact(r.Signs[t])
 		}

@@ -145,9 +145,11 @@ func (s *Study) Sequence(ctx context.Context, sub *Subject, u Unit, step func(ed
 	}
 
 	s.active.Add(1)
+	// Whatever happened, the model is put back: the next unit starts from the same weights.
 	defer func() {
 		s.active.Add(-1)
 		restored := q.restore()
+		// The first error says more than that of the clean-up.
 		if err == nil {
 			err = restored
 		}
@@ -181,6 +183,7 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 		return nil, false, err
 	}
 
+	// The edits' identity lacks the counts: a finished sequence can go on to larger ones (widen).
 	job, err := stage.Fingerprint(q.edits, s.Counts)
 	if err != nil {
 		return nil, false, err
@@ -200,6 +203,7 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 			return nil, false, err
 		}
 	default:
+		// Anything else that lies there belongs to other settings.
 		q.state = state{Job: job, Probes: last}
 		if err := errors.Join(os.RemoveAll(q.dir), os.RemoveAll(q.kept)); err != nil {
 			return nil, false, err
@@ -249,6 +253,8 @@ func (q *sequence) open(ctx context.Context) (err error) {
 		}
 	}()
 
+	// Drift is measured at the prompts of the run's first plan, or figures before and after widening would not
+	// compare.
 	prompts, err := q.x.Prompts(q.records[:q.state.Probes], q.s.Plan.Drift)
 	if err != nil {
 		return err
@@ -258,6 +264,7 @@ func (q *sequence) open(ctx context.Context) (err error) {
 		return err
 	}
 
+	// Texts of the unedited model: the model must not have been edited yet.
 	if len(q.state.Checkpoints) == 0 && q.state.Applied == 0 {
 		if q.state.Fluency, err = q.fluency(ctx); err != nil {
 			return err
@@ -283,6 +290,7 @@ func (q *sequence) open(ctx context.Context) (err error) {
 	}
 
 	q.journal = q.state.Applied
+	// Not strict: the model in memory is the unedited one, and the journal brings it to where it was.
 	e, err := edit.Open(q.sub.Model, j, false, q.o)
 	if err == nil {
 		q.e = e
@@ -316,6 +324,8 @@ func (q *sequence) save() error {
 	}
 
 	var err error
+
+	// Sums of the results, so that a resumed run notices files that were changed in between.
 	if q.state.Sums, err = stage.Sums(q.dir); err != nil {
 		return err
 	}
@@ -324,6 +334,7 @@ func (q *sequence) save() error {
 	}
 
 	q.saved = time.Now()
+	// Only now: until the new state stands, the old journal is what a resumed run would need.
 	if before > 0 && before != q.journal {
 		return os.Remove(q.journalPath(before))
 	}

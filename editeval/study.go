@@ -166,6 +166,7 @@ func (s *Study) records() error {
 	s.Data = hex.EncodeToString(h.Sum(nil))
 	var left []string
 	for _, c := range s.Plan.Counts {
+		// Counts beyond the records are left out, not refused, so that one plan serves files of any size.
 		if c <= len(s.Records) {
 			s.Counts = append(s.Counts, c)
 		} else {
@@ -311,6 +312,7 @@ func (s *Study) written(folder string) ([]Task, error) {
 			return nil, err
 		}
 
+		// All that was taken of the text: the plan's limit has been applied already.
 		entries = append(entries, Task{Entry: path, Limit: len(docs)})
 	}
 

@@ -145,6 +145,7 @@ func (s *Study) statistics(sub *Subject) ([][]int32, error) {
 			return nil, err
 		}
 
+		// A record is a document and is cut; plain text is one long document and goes on in the next piece.
 		if !chunks {
 			ids = ids[:min(limit, len(ids))]
 		}

@@ -60,10 +60,13 @@ func (q *sequence) widen(job string, before *Sequence) error {
 		return err
 	}
 
+	// Edits of one batch of all cannot be added to: more facts are another solution.
 	if q.ed.Batch != whole {
+		// Only whole batches stay: the last, incomplete one would have held more with more edits.
 		applied := done.Edits - done.Edits%q.ed.Batch
 		err := os.Rename(filepath.Join(q.dir, keptJournal), q.journalPath(applied))
 		switch {
+		// Without the journal the measurements still hold; the edits are made again.
 		case err == nil && q.readable(q.journalPath(applied)):
 			q.state.Applied, q.journal = applied, applied
 			q.state.Failed = slices.DeleteFunc(slices.Clone(done.Failed), func(i int) bool { return i >= applied })

@@ -60,6 +60,8 @@ func (r *folderRun) statistics(ctx context.Context) error {
 	if r.o.Cache == "" {
 		st, err = Collect(ctx, r.m, docs, layers, show)
 	} else {
+		// A covariance is only good for the weights that it was collected from: the cache knows it by their
+		// fingerprint.
 		var model string
 		if model, err = r.m.Fingerprint(ctx); err == nil {
 			st, err = Cached(ctx, r.m, docs, layers, r.o.Cache, model, show)
@@ -148,11 +150,14 @@ func (r *folderRun) lines(limit, most int) ([][]int32, error) {
 			return nil, fmt.Errorf("%s: line %d: %w", r.o.Stats, n, err)
 		}
 
+		// Never more than what is left of the limit: the last document is cut, so that the statistics stay within
+		// it.
 		ids, err := r.x.Document(text, min(limit, most-total))
 		if err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", r.o.Stats, n, err)
 		}
 
+		// A record without tokens would be a sequence of length 0, which no pass can run.
 		if len(ids) > 0 {
 			docs = append(docs, ids)
 			total += len(ids)

@@ -119,10 +119,13 @@ func (e *Editing) Drift(ctx context.Context, b *Baseline) (*Drift, error) {
 			}
 		}
 
+		// Every comparison with NaN is false, so a broken model would pass as unmoved. JSON has no infinity, and n
+		// of these still sum to a finite mean.
 		if math.IsNaN(kl) {
 			kl = math.MaxFloat64 / n
 		}
 
+		// rounding can leave a divergence of nearly equal distributions a little below zero.
 		d.KL += max(kl, 0) / n
 		d.Agreement += truth(before == after) / n
 	}
@@ -146,6 +149,9 @@ func (e *Editing) Texts(ctx context.Context, x *Encoder, r *Record, seed uint64)
 		}
 
 		p := e.prompt(ids)
+
+		// Context that an in-context edit puts before the prompt is no part of the hundred tokens, but of the
+		// positions.
 		room := 100 - len(ids)
 		if limit := e.m.Config().MaxPositions; limit > 0 {
 			room = min(room, limit-len(p))
@@ -156,6 +162,7 @@ func (e *Editing) Texts(ctx context.Context, x *Encoder, r *Record, seed uint64)
 			continue
 		}
 
+		// An end-of-text token doesn't stop: the entropy of n-grams is comparable only between texts of one length.
 		fresh, err := e.m.Generate(ctx, p,
 			lm.GenerateOptions{MaxTokens: room, Temperature: 1, TopK: 5, Seed: seed + uint64(i), Stop: []int32{}})
 		if err != nil {

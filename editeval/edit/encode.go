@@ -157,6 +157,7 @@ func (x *Encoder) Record(r *Record) (Encoded, error) {
 		return e, fmt.Errorf("record %s: %w: %.100q has no {}", r.ID, ErrSubject, prompt)
 	}
 
+	// Cut by the first {} only: a second one, or one in the subject itself, stays as it is written.
 	full := prompt[:at] + r.Subject + prompt[at+2:]
 	var err error
 	if e.Target, err = x.Answer(full, r.New); err != nil {
@@ -168,6 +169,8 @@ func (x *Encoder) Record(r *Record) (Encoded, error) {
 
 		for _, t := range group {
 			head, tail, _ := strings.Cut(t, "{}")
+			// Positions are bytes of the whole text: the prefix before it moves the subject, and the same word may
+			// come earlier.
 			start := len(head) + at
 			ids, k, err := x.last(head+full+tail, start, start+len(r.Subject))
 			if err != nil {
@@ -182,6 +185,7 @@ func (x *Encoder) Record(r *Record) (Encoded, error) {
 		}
 	}
 
+	// The sentence whose next token an edit must leave alone (KL term of ROME and MEMIT: "{} is a").
 	if e.KL, e.KLLookup, err = x.last(r.Subject+" is a", 0, len(r.Subject)); err != nil {
 		return e, fmt.Errorf("record %s: %w", r.ID, err)
 	}

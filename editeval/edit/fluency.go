@@ -71,6 +71,8 @@ func Consistency(a, b string, collection []string) float64 {
 		}
 	}
 
+	// The smoothed inverse document frequency, ln((1+n)/(1+df)) + 1, is scikit-learn's default, which ROME's
+	// evaluation uses.
 	vector := func(text string) map[string]float64 {
 		v := map[string]float64{}
 		for _, w := range words(strings.ToLower(text)) {
@@ -84,6 +86,7 @@ func Consistency(a, b string, collection []string) float64 {
 	xx := 0.0
 	yy := 0.0
 
+	// In sorted order: sums over a map would differ in their last digits from run to run.
 	for _, w := range site.Sorted(x) {
 		xy += x[w] * y[w]
 		xx += x[w] * x[w]

@@ -102,6 +102,8 @@ func (o *FolderOptions) place(source string) (finished string, occupied, err err
 		rule = stage.Replaceable(source, JournalName)
 	}
 	if occupied = stage.Vacant(o.Out, rule); occupied != nil {
+		// A folder in the way is no fault yet: whether it is this run's own result is known only once the job has
+		// its name.
 		if o.Resume {
 			if j, err := readJournal(o.Out); err == nil {
 				finished = j.Job
@@ -113,6 +115,7 @@ func (o *FolderOptions) place(source string) (finished string, occupied, err err
 	}
 
 	path := LogPath(o.Out)
+	// A log is what an interrupted run has done: only an explicit wish continues it or throws it away.
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) && !o.Resume && !o.Overwrite {
 		return "", nil, fmt.Errorf("%s: %w", path, ErrUnfinished)
 	}
@@ -140,6 +143,8 @@ func ApplyFolder(ctx context.Context, m *lm.Model, set *Set, o FolderOptions) (*
 		o: o, m: m, set: set, records: set.Records,
 		report: &FolderReport{Method: o.Method, vocab: m.Config().Vocab},
 	}
+
+	// The name of the job depends on statistics and hyper-parameters, so even a finished run is prepared in full.
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
@@ -247,6 +252,8 @@ func (r *folderRun) fit() error {
 	if err := r.o.HParams.Validate(r.m.Blocks()); err != nil {
 		return err
 	}
+
+	// Statistics come later and cost the most: that they are missing here is no fault.
 	if _, err := New(r.m, r.o.Options); err != nil && !errors.Is(err, ErrStatistics) {
 		return err
 	}
@@ -363,6 +370,7 @@ func (r *folderRun) finished(ctx context.Context) error {
 
 // work measures, edits and measures again.
 func (r *folderRun) work(ctx context.Context) error {
+	// All "before" figures are taken before the first edit, since the model is changed in place.
 	before, err := r.e.Judge(ctx, r.x, r.records)
 	if err != nil {
 		return err
@@ -387,6 +395,7 @@ func (r *folderRun) work(ctx context.Context) error {
 		return err
 	}
 
+	// A copy of the unedited model would look like a success, so nothing is written if every fact diverged.
 	if n := len(r.report.Failed); n == len(r.records) {
 		err := errors.Join(fmt.Errorf("%w: %s", ErrNothing, r.report.Failed[0].Why), r.log.Remove())
 		r.log = nil
@@ -411,6 +420,7 @@ func (r *folderRun) begin() (done int, err error) {
 	path := LogPath(r.o.Out)
 	var notes []json.RawMessage
 	if r.o.Resume {
+		// Resume also starts: a run that was killed before its first note has left no log.
 		r.log, notes, err = ResumeLog(path, r.job, r.e)
 	}
 	if !r.o.Resume || errors.Is(err, fs.ErrNotExist) {
@@ -458,6 +468,8 @@ func (r *folderRun) apply(ctx context.Context) error {
 	}
 
 	r.progress("editing", len(r.records), len(r.records))
+
+	// Facts that an earlier call wrote took no time in this one.
 	if fresh := len(r.records) - done; fresh > 0 {
 		r.report.SecondsPerEdit = time.Since(start).Seconds() / float64(fresh)
 	}

@@ -177,6 +177,7 @@ func rewrite(dir string, values map[string][]byte) ([]string, error) {
 
 // rewriteShard writes a file with other values of some tensors, in the same order and with the same metadata.
 func rewriteShard(f *safetensors.File, path string, values map[string][]byte) error {
+	// Order and metadata are kept, so that an undone file has the same bytes as before the edit.
 	var infos []safetensors.Info
 	for _, name := range f.Names() {
 		info, _ := f.Info(name)
@@ -275,6 +276,7 @@ func sameTensors(base string, edited safetensors.Source, before map[string][]byt
 			return err
 		}
 
+		// An edited tensor is compared by what the journal kept of it: its present values are meant to differ.
 		got, ok := before[name]
 		if !ok {
 			if got, err = edited.Bytes(name); err != nil {
@@ -286,6 +288,7 @@ func sameTensors(base string, edited safetensors.Source, before map[string][]byt
 			return fmt.Errorf("%s: tensor %q: %w", base, name, ErrDiffers)
 		}
 
+		// Released one by one: otherwise both checkpoints would be resident in memory at the end.
 		_, _ = src.Release(name), edited.Release(name)
 	}
 

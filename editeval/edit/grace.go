@@ -52,6 +52,7 @@ func (b *Codebook) Forward(_ lm.Linear, x, y kernels.Mat) error {
 		return nil
 	}
 
+	// Nobody said which rows ask (a plain forward pass): then every token looks itself up.
 	at := b.at
 	if at == nil {
 		for i := range x.Rows {
@@ -69,6 +70,7 @@ func (b *Codebook) Forward(_ lm.Linear, x, y kernels.Mat) error {
 			return err
 		}
 
+		// GRACE's deferral: the nearest key alone is asked, and answers only within its own radius.
 		if n, d := b.nearest(key); d <= b.codes[n].Eps {
 			if err := b.rows.Put(y, i, b.codes[n].Value); err != nil {
 				return err
@@ -210,6 +212,8 @@ func (e *Editing) train(ctx context.Context, r *Encoded, c *Code) ([]float64, er
 		return nil, err
 	}
 
+	// The tap adds, so it adds the distance to the entry's value: the output becomes that value, and its gradient
+	// is the value's. The model's weights stay untouched.
 	var grad []float64
 	t := &site.Tap{
 		Rows: site.Rows{Dev: e.m.Device()}, At: []int{len(r.bare()) - 1},

@@ -142,6 +142,7 @@ func Defaults(method string, c *lm.Config) (HParams, error) {
 				continue
 			}
 
+			// Only the keys that were published are read over the automatic ones; the others keep these.
 			var r strictyaml.Reader
 			r.Decode(keys, "the hyper-parameters", &h)
 			h.Source = "published (" + m.Name + ")"
@@ -256,6 +257,8 @@ func (h *HParams) Validate(blocks int) error {
 		bad("layers: none")
 	}
 
+	// Upwards, because residuals are spread from the first layer to the last and each is computed after the edits
+	// below it.
 	for i, l := range h.Layers {
 		if l < 0 || l >= blocks {
 			bad("layers[%d]: %d, the model has 0 to %d", i, l, blocks-1)
@@ -285,6 +288,7 @@ func (h *HParams) Validate(blocks int) error {
 		{"l2", h.L2, false},
 		{"eps", h.Eps, false},
 	} {
+		// Negated, so that NaN fails too.
 		if !(v.value >= 0) || math.IsInf(v.value, 0) || v.above && v.value == 0 {
 			bad("%s: %g is out of range", v.name, v.value)
 		}

@@ -131,6 +131,7 @@ func (e *Editing) WriteJournalOf(w io.Writer, of Journal) error {
 		return err
 	}
 
+	// Bases before steps: a reader must know the matrix that a step's deltas are added to.
 	errs := []error{
 		put(
 			journalLine{Header: &header{
@@ -200,6 +201,8 @@ func (j *Journal) lines(r io.Reader, look func(*Step) error) error {
 			}
 			return nil
 		}
+
+		// Every whole line ends in a newline: what stands after the last one was cut off by a crash or a copy.
 		if err != nil {
 			return fmt.Errorf("%w: line %d is not complete", ErrJournal, n)
 		}
@@ -209,6 +212,8 @@ func (j *Journal) lines(r io.Reader, look func(*Step) error) error {
 			return fmt.Errorf("%w: line %d is damaged", ErrJournal, n)
 		}
 
+		// Whoever only looks at steps (a reader of codebooks) is spared the decoding of matrices, but not the check
+		// of the header.
 		if look == nil || n == 1 {
 			err = j.line(n, body)
 		} else {
@@ -335,6 +340,7 @@ func (e *Editing) adopt(b *baseLine, j *Journal, strict bool) error {
 		return fmt.Errorf("%w: tensor %q is stored in another way than the journal says", ErrJournal, b.Linear)
 	}
 
+	// The journal's last word on this matrix, and whether what the model has is any state on the way there.
 	now := stage.Sum(w.base)
 	last, known := stage.Sum(b.Data), now == stage.Sum(b.Data)
 	for _, s := range j.Steps {
@@ -348,6 +354,7 @@ func (e *Editing) adopt(b *baseLine, j *Journal, strict bool) error {
 			"by running it again)", ErrJournal, b.Linear, e.m.Path())
 	}
 
+	// The stored bytes of before the first edit, not the model's present ones: deltas are added to these.
 	w.base = b.Data
 	if err := w.reset(); err != nil {
 		return err
@@ -372,6 +379,7 @@ func (e *Editing) Changed() map[string][]byte {
 func (e *Editing) CheckSum() (float64, error) {
 	worst := 0.0
 	for _, name := range e.order {
+		// Both ends are read from bytes as they are stored: sums carried along would agree with themselves.
 		w := e.weights[name]
 		base, final, sum := &weight{linear: w.linear, dtype: w.dtype, base: w.base},
 			&weight{linear: w.linear, dtype: w.dtype, base: w.bytes()}, &weight{linear: w.linear}
@@ -380,6 +388,7 @@ func (e *Editing) CheckSum() (float64, error) {
 		}
 
 		sum.sum = linalg.New(w.linear.Out, w.linear.In)
+		// In the order of the steps, as they were added at first.
 		for i := range e.steps {
 			for k := range e.steps[i].Deltas {
 				if d := &e.steps[i].Deltas[k]; d.Linear == name {
@@ -390,6 +399,7 @@ func (e *Editing) CheckSum() (float64, error) {
 			}
 		}
 
+		// The norm is taken before the sum is overwritten by the distances.
 		scale := sum.sum.Norm()
 		for i, v := range sum.sum.Data {
 			sum.sum.Data[i] = final.sum.Data[i] - base.sum.Data[i] - v

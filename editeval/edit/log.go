@@ -81,6 +81,8 @@ func openLog(path, job string) (*unfinished, error) {
 	var err error
 	u.file, err = stage.OpenLarge(path, func(n int, value []byte) error {
 		var l journalLine
+		// Only a note makes what stands before it count: bases and steps after the last one belong to a batch that
+		// was not finished.
 		if err := json.Unmarshal(value, &l); err == nil && l.Note != nil && n > 1 {
 			u.notes = append(u.notes, l.Note)
 			u.good = n
@@ -106,6 +108,7 @@ func openLog(path, job string) (*unfinished, error) {
 		return nil, err
 	}
 
+	// Damage before the first note leaves nothing to go on with, and no job that could be compared.
 	if u.file.Fault() != nil && u.good == 0 {
 		return nil, errors.Join(fmt.Errorf("%s: %w: line 1 is damaged", path, ErrJournal), u.file.Close())
 	}

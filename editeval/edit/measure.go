@@ -135,6 +135,7 @@ type panel struct {
 // fraction. locality and portability: the fraction of right tokens of the answers that the file gives. A mean is over
 // prompts of a record first, then over records.
 func (e *Editing) Judge(ctx context.Context, x *Encoder, records []Record) (*Judgement, error) {
+	// All items of all records are scored together: passes are filled across records.
 	list := make([][]panel, len(records))
 	var items []*item
 	for i := range records {
@@ -155,6 +156,8 @@ func (e *Editing) Judge(ctx context.Context, x *Encoder, records []Record) (*Jud
 	for _, probes := range list {
 		m := map[string]float64{}
 		for _, p := range probes {
+			// A record without paraphrases or other subjects has no harmonic mean; it counts in the means of what
+			// it has.
 			p.book(m)
 		}
 		if es, ps, ns, ok := three(m); ok {
@@ -299,12 +302,14 @@ func (x *Encoder) item(list *[]*item, prompt, answer string) error {
 func (p *panel) book(m map[string]float64) {
 	wanted := p.fresh
 	if p.stay {
+		// For another subject the true answer is the one that an edit must not touch.
 		wanted = p.old
 	}
 
 	n := float64(len(wanted))
 	for i, w := range wanted {
 		m[p.name+"_accuracy"] += float64(w.right) / float64(len(w.answer)) / n
+		// Here the file gives one answer and nothing it competes with: tokens are all there is to count.
 		if p.name == "locality" || p.name == "portability" {
 			continue
 		}
@@ -319,6 +324,7 @@ func (p *panel) book(m map[string]float64) {
 			other = p.fresh[i]
 		}
 
+		// A loss that is not finite is never a success, on whichever side.
 		m[p.name+"_success"] += truth(!w.bad && !other.bad && w.nll < other.nll) / n
 		m[p.name+"_magnitude"] += (probability(w) - probability(other)) / n
 	}

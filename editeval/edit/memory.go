@@ -48,6 +48,8 @@ func readMemory(r io.Reader) (*Memory, error) {
 		if s.Context != nil {
 			m.Context = s.Context
 		}
+
+		// A model has one adapter at one layer; entries of two could not be looked up by one key.
 		if len(s.Codes) > 0 && m.Linear != "" && m.Linear != s.Linear {
 			return fmt.Errorf("%w: codebooks at %.200q and at %.200q", ErrJournal, m.Linear, s.Linear)
 		}

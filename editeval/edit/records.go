@@ -115,6 +115,8 @@ func parse(data []byte, o ReadOptions) (*Set, error) {
 	if err := d.Decode(&raw); err != nil {
 		return nil, fmt.Errorf("%w: not a JSON array of records: %w", ErrFormat, err)
 	}
+
+	// A second array, or a cut and pasted rest, would otherwise be ignored silently.
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: something after the array, at byte %d", ErrFormat, d.InputOffset())
 	}
@@ -124,6 +126,7 @@ func parse(data []byte, o ReadOptions) (*Set, error) {
 
 	s := &Set{}
 	var form recordForm
+	// The first record decides for the file: a set has one form, and mixed ones are a fault of their record.
 	for _, f := range recordForms() {
 		if _, ok := raw[0][f.mark]; ok && form.read == nil {
 			s.Format, form = f.name, f
@@ -394,6 +397,8 @@ func easyEdit(f *fields) Record {
 	}
 
 	for i, p := range prompts {
+		// EasyEdit has one field for both kinds: the same true answer for another subject is CounterFact's
+		// neighborhood.
 		if answers[i] == r.True {
 			r.Near = append(r.Near, p)
 		} else {

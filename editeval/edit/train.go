@@ -112,6 +112,8 @@ func (t *trainer) run(ctx context.Context) ([]float64, error) {
 			break
 		}
 
+		// The next pass must see the weights as they will be stored, rounding included, or the loss would be
+		// another model's.
 		t.step()
 		if _, err := t.w.store(t.e.m); err != nil {
 			return nil, err

@@ -59,6 +59,7 @@ func (e *Editing) masked(d Delta) (Delta, error) {
 		return d, err
 	}
 
+	// A low-rank delta has no zeros of its own: it becomes dense, at the price of a larger journal.
 	m := d.written().Clone()
 	for i, v := range base.sum.Data {
 		m.Data[i] = float64(float32(m.Data[i]))

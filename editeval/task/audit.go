@@ -101,6 +101,7 @@ func (a *Audit) text(t store.Answer, outcomes map[string]score.Outcome) {
 		a.repeated++
 	}
 
+	// An answer counts as invalid only if no filter found one.
 	none := len(outcomes) > 0
 	for _, o := range outcomes {
 		none = none && o.Filtered == "[invalid]"
@@ -132,6 +133,7 @@ func repeats(text string) bool {
 // finish computes the rates.
 func (a *Audit) finish(t *one) {
 	a.Left, a.Ignored = t.Total-a.Documents, t.Task.Ignored
+	// Figures of a run that is cut short are over what was answered.
 	n := float64(a.Documents)
 	fraction := func(counts map[int]int) *float64 {
 		most := 0
@@ -167,6 +169,8 @@ func (a *Audit) finish(t *one) {
 	a.Right = map[string]int{}
 	for filter, metrics := range t.items {
 		for name, items := range metrics {
+			// Metrics that are 0 or 1 for each document can be counted; for f1 and mcc an item is two classes, no
+			// hit.
 			right, binary := 0, true
 			for _, x := range items {
 				binary = binary && (x.X == 0 || x.X == 1) && x.N == 0 && x.Probs == nil

@@ -382,6 +382,7 @@ func (b *Batch) seal(u Unit) error {
 func (b *Batch) sweep() error {
 	for _, u := range b.Units() {
 		var want map[string]string
+		// Sums stand beside the folder, sealed: without them the run was not finished.
 		err := stage.ReadSealed(b.sumsOf(u), &want)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -61,6 +61,7 @@ func told(err error) string {
 }
 
 func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Options) error {
+	// Filters and metrics are made, to find what is wrong with them.
 	if _, err := score.New(t); err != nil {
 		return err
 	}
@@ -74,6 +75,7 @@ func (s *Suite) check(ctx context.Context, t *taskfile.Task, c *Checked, o *Opti
 	return p.Documents(o.Limit, func(d *prompt.Document) error {
 		c.Documents++
 		c.Requests += len(d.Requests)
+		// The first document shows what a prompt looks like.
 		if d.ID > 0 {
 			return nil
 		}

@@ -85,6 +85,7 @@ func Compare(a, b string, o CompareOptions) (*Comparison, error) {
 
 		c.Rows = append(c.Rows, rows...)
 
+		// A remark, no fault: the number of examples may be what is compared.
 		if x, y := runA.res.Shots[task], runB.res.Shots[task]; x != y {
 			c.Remarks = append(c.Remarks,
 				fmt.Sprintf("%s: the prompts of A have %d examples, those of B %d", task, x, y))
@@ -234,6 +235,7 @@ func (s *samples) line(text []byte) error {
 		}
 	}
 
+	// Both: data can have been edited in its answers only.
 	s.hash[id] = doc + target
 
 	for _, m := range metrics {

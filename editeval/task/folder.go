@@ -80,6 +80,8 @@ func OpenFolder(out string, o FolderOptions) (*Folder, error) {
 
 	f := &Folder{
 		out: out, o: o, place: place,
+		// Beside the output, which appears under its name only when it is complete; answers must survive an
+		// interrupted run.
 		answers: filepath.Join(filepath.Dir(final), "."+filepath.Base(final)+".answers"),
 		samples: sampleFiles{dir: place.Dir},
 	}
@@ -87,6 +89,7 @@ func OpenFolder(out string, o FolderOptions) (*Folder, error) {
 		f.Discarded = answered(f.answers)
 		err = os.Remove(f.answers)
 	} else if _, missing := os.Stat(f.answers); missing != nil {
+		// A finished run has its answers in the output: what is added to it needs them again.
 		f.kept = filepath.Join(final, AnswersFile)
 		err = copyFile(f.answers, f.kept)
 	}
@@ -200,6 +203,7 @@ func (f *Folder) widens(s *Suite, o *Options) error {
 	}
 
 	other := narrower(&before, s.tasks, o)
+	// Samples of the old run would be replaced by none.
 	if kept, _ := filepath.Glob(filepath.Join(f.out, "samples_*.jsonl")); len(kept) > 0 && !f.o.Samples {
 		other = append(other, "it has samples, now there would be none")
 	}

@@ -124,10 +124,12 @@ func Load(entries []string, dataFolders ...string) (*Suite, error) {
 		names = append(names, some...)
 	}
 
+	// Own definitions first, so that a task of the same name replaces the one that is built in.
 	if err := s.lib.Resolve(); err != nil {
 		return nil, err
 	}
 
+	// The built-in ones only fill what is still missing.
 	s.lib.Fill(builtIn)
 
 	for _, n := range names {
@@ -188,6 +190,7 @@ func (s *Suite) file(name string, skip bool) ([]string, error) {
 		return nil, err
 	}
 
+	// A tag would name its tasks a second time.
 	var names []string
 	for _, n := range s.lib.Names() {
 		_, isTag := s.lib.Tags[n]
@@ -235,6 +238,7 @@ func (s *Suite) expand() error {
 			return err
 		}
 
+		// Groups overlap; a task is run once.
 		for _, t := range tasks {
 			if !slices.Contains(s.tasks, t) {
 				s.tasks = append(s.tasks, t)

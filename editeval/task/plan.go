@@ -137,6 +137,7 @@ func (p *Plan) Validate() error {
 
 	tasks := map[string]bool{}
 	for _, t := range p.Tasks {
+		// The folder of its results is named by the entry.
 		if strings.ContainsAny(t, "*?[") {
 			return fmt.Errorf("%w: %q is a pattern, and an entry of tasks is one task, group, tag, file or "+
 				"folder (HINT: list them, or name their folder)", ErrPlan, t)

@@ -262,6 +262,7 @@ func (r *Results) group(g *taskfile.Group, tasks []string) {
 		total += r.NSamples[t].Effective
 
 		for m, b := range r.HigherIsBetter[t] {
+			// As in the harness, a group has no direction where its tasks disagree.
 			if before, ok := better[m]; ok && before != nil && *before != *b {
 				b = nil
 			}
@@ -327,6 +328,7 @@ func (r *Results) combine(row map[string]any, counts map[string]int, a taskfile.
 		return
 	}
 
+	// The harness writes "N/A" where not every task has a standard error.
 	row[key], row[errKey] = metric.Combined(values, sizes, a.WeightBySize), notAvailable
 
 	if len(errs) == len(values) {

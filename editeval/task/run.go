@@ -64,6 +64,7 @@ func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o
 	}
 
 	r.results = newResults(r, tok, start)
+	// Answers that could not be read are asked for again, and the report says how many.
 	for _, s := range r.stores {
 		r.results.Damaged += s.Damaged()
 	}
@@ -73,6 +74,7 @@ func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o
 		err = r.all(ctx, tasks)
 	}
 
+	// Closed before the error is looked at: the stores hold what was answered so far.
 	if err = errors.Join(err, r.close()); err != nil {
 		return nil, err
 	}
@@ -108,6 +110,7 @@ func (r *run) open(ctx context.Context, tok *tokenizer.Tokenizer) error {
 		}
 	}
 
+	// Devices round differently, so answers of one are not those of another.
 	identity = fmt.Sprintf("%s %s %s", identity, tok.Hash(), r.model.Device().Info().Name)
 	if r.o.Journal != "" {
 		if err := r.keep(r.o.Journal, identity); err != nil {
@@ -119,6 +122,7 @@ func (r *run) open(ctx context.Context, tok *tokenizer.Tokenizer) error {
 		return nil
 	}
 
+	// The cache is shared between runs, and so named by what its answers depend on.
 	err := r.keep(filepath.Join(r.o.Cache, "answers-"+hash(identity)[:32]+".jsonl"), identity)
 	if errors.Is(err, ErrOtherModel) || errors.Is(err, ErrAnswers) {
 		err = fmt.Errorf("%w: %w", ErrCache, err)
@@ -351,6 +355,7 @@ func (r *run) encodePairs(t *one, doc *document) error {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
 
+		// Continuations of one context share its tokens, which are computed once.
 		if i > 0 {
 			s.Share(&doc.seqs[i-1])
 		}
@@ -384,6 +389,7 @@ func (r *run) progress(t *one) func(tokens int) {
 
 			total += n
 
+			// Cached ones count as done, or a resumed run would seem to begin anew.
 			if _, ok := r.get(k); ok {
 				done += n
 				t.audit.Cached++
@@ -479,6 +485,7 @@ func (r *run) judgeOne(t *one, d *document) error {
 			t.items[name][m.Name] = append(t.items[name][m.Name], o.Items[m.Name])
 		}
 
+		// The harness' hash of a task covers a sample for every filter.
 		h := hashesOf(d)
 		t.hashes.WriteString(h[0] + h[1] + h[2])
 		if r.o.Sample == nil {

@@ -27,6 +27,7 @@ func sample(t *one, d *document, answers []store.Answer, filter string, o score.
 		resps = append(resps, []any{response(t, a)})
 	}
 
+	// The harness has one number for a document that was cut into windows.
 	if t.Task.OutputType == taskfile.Rolling {
 		said := likelihoods(t, answers)
 		resps = []any{[]any{pyvalue.Str(said[0].LL)}}
