@@ -217,8 +217,10 @@ func (a *analysis) report(granularity string) *ConflictReport {
 		r.Groups = append(r.Groups, g.row(r.Baseline))
 	}
 
+	// Ratios of the sums of all tensors: a mean over tensors would weigh a norm like a matrix.
 	r.Whole, r.Warnings = whole.row(r.Baseline), append(r.Warnings, whole.Warnings()...)
 	for i, shift := range r.Whole.Shift {
+		// The base may simply be the wrong one, and then every figure of the report is about something else.
 		if shift > foreign {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s differs from the base by %.2f of the base's length: is "+
 				"%s its ancestor?", r.Models[i], shift, r.Base))

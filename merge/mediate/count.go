@@ -103,6 +103,7 @@ func (p *part) run(x [][]uint16, base []uint16, index int64) bool {
 		signs := p.signs[2*size*s:]
 		m, peak := kept(w, x[s], base, index, p.net, signs[:size], signs[size:2*size])
 		if peak >= vec.Infinite {
+			// Nothing of this run was added yet: whoever calls takes the slow way for it.
 			return false
 		}
 		mass += m
@@ -320,6 +321,8 @@ func (p *part) narrowed(b *method.Block) ([][]uint16, bool) {
 		p.at = append(p.at, p.narrow[s])
 		some := uint32(0)
 		for i, v := range x {
+			// Low bits of all values at once: a single one makes the block float32, and one test after the loop is
+			// cheaper than one in it.
 			u := math.Float32bits(v)
 			some |= u
 			p.at[s][i] = uint16(u >> 16)

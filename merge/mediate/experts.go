@@ -47,6 +47,7 @@ func IsFolder(dir string) bool {
 // Open opens a folder that mediate wrote, and checks that its files fit each other. Of hashes only the router's is
 // compared; Verify compares all.
 func Open(ctx context.Context, dir string) (e *Experts, err error) {
+	// Half opened, it is still what holds the files, so errors below return it for this to close.
 	e = &Experts{dir: dir}
 	defer func() {
 		if err != nil {
@@ -70,6 +71,7 @@ func Open(ctx context.Context, dir string) (e *Experts, err error) {
 
 	for _, m := range e.manifest.Experts {
 		if m.File == "" {
+			// An expert that differs nowhere from the dense model has no file.
 			e.members = append(e.members, &experts.Expert{Name: m.Name})
 			continue
 		}
@@ -82,6 +84,7 @@ func Open(ctx context.Context, dir string) (e *Experts, err error) {
 		e.members = append(e.members, x)
 	}
 
+	// Sizes cost nothing to compare, and betray a copy that was cut off or comes from another merge.
 	for _, f := range e.manifest.Files {
 		if st, err := os.Stat(e.side(f.Name)); err != nil {
 			return e, err
@@ -409,6 +412,8 @@ func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o E
 	}
 
 	r.Tensors = len(infos)
+	// The sums of all files stand for their contents: what was changed by hand does not continue an export of the
+	// old ones.
 	h := sha256.New()
 	if err := json.NewEncoder(h).Encode(
 		[]any{"export", e.manifest.Job, e.manifest.Files, e.manifest.Weights, weights, o.MaxShard}); err != nil {
@@ -423,6 +428,7 @@ func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o E
 	}
 
 	if err := e.export(ctx, out, infos, weights, o, r); err != nil {
+		// What can be resumed leaves its parts where they are; any other error would meet them again.
 		if stage.Resumable(ctx, err) {
 			return nil, errors.Join(err, out.Suspend())
 		}

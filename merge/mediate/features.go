@@ -132,6 +132,8 @@ func feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]floa
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("the prompt is empty: %w", router.ErrFeature)
 	}
+
+	// The end is what a model would go on from.
 	if p := m.Config().MaxPositions; p > 0 && len(ids) > p {
 		ids = ids[len(ids)-p:]
 	}
@@ -154,6 +156,8 @@ func feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]floa
 		return nil, err
 	}
 
+	// In float64: a mean over thousands of tokens would lose small dimensions in float32. The length doesn't
+	// matter, it is normalised.
 	out := make([]float64, h.X.Cols)
 	for len(data) > 0 {
 		for c := range out {

@@ -32,6 +32,7 @@ func placeOf(name string, layer int, role arch.Role, granularity string) place {
 			return place{groupBefore, -1}
 		}
 
+		// Models of an unknown architecture have no roles; their token tables go by name.
 		if role == "" && strings.Contains(name, "embed") {
 			return place{groupBefore, -1}
 		}

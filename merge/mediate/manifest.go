@@ -127,6 +127,8 @@ func readManifest(dir string) (*manifest, error) {
 		return bad("longer than %d bytes", manifestMax)
 	}
 
+	// A manifest comes with a model from elsewhere: a key that is not known could mean a format that is not
+	// understood.
 	var m manifest
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -150,6 +152,7 @@ func readManifest(dir string) (*manifest, error) {
 		}
 
 		names[e.Name] = true
+		// Names are joined to the folder's path: a path in one would read files outside of it.
 		if !plain(e.File) && (e.File != "" || len(e.Tensors) > 0) {
 			return bad("file %.80q is no plain name", e.File)
 		}
@@ -161,6 +164,7 @@ func readManifest(dir string) (*manifest, error) {
 		}
 	}
 
+	// Every file beside the weights must be one whose change would be noticed.
 	for _, name := range m.side() {
 		if !lists(m.Files, name) {
 			return bad("no hash of %.80q", name)

@@ -144,6 +144,7 @@ func (c *counts) Norms() []float64 {
 // has both signs with the chance 1 - 2^(1-m), and |P-N|/m is C(m-1, ⌊(m-1)/2⌋)/2^(m-1) in the mean (a simple
 // random walk).
 func randomSigns(models int, density float64) Measures {
+	// The sum over how many of the models keep an element, each case with its binomial chance.
 	density = min(1, density)
 	var active, coactive, deficit, both, walk, mass float64
 	for m := 1; m <= models; m++ {

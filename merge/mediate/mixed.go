@@ -50,6 +50,7 @@ func (r *Routed) Mixed(lens []int, weights [][]float64) (undo func(), err error)
 			return nil, fmt.Errorf("%d weights for %d experts: %w", len(weights[i]), len(r.e.members), output.ErrOption)
 		}
 
+		// Neighbours with the same weights share their multiplications.
 		if k := len(x.spans) - 1; k >= 0 && slices.Equal(x.spans[k].weights, weights[i]) {
 			x.spans[k].hi += n
 		} else {
@@ -59,6 +60,7 @@ func (r *Routed) Mixed(lens []int, weights [][]float64) (undo func(), err error)
 		at += n
 	}
 
+	// Corrections are added to what the dense matrices give, so these must be in their places.
 	if err := r.undo(); err != nil {
 		return nil, err
 	}
@@ -73,6 +75,7 @@ func (r *Routed) Mixed(lens []int, weights [][]float64) (undo func(), err error)
 		return nil, err
 	}
 
+	// Both the caller and the next change of weights end it, whoever comes first.
 	leave := sync.OnceFunc(func() { detach(); r.leave = nil })
 	r.leave = leave
 	return leave, nil
@@ -90,9 +93,12 @@ func (x *mixture) prepare() (names []string, err error) {
 		left[name] = true
 	}
 
+	// A change of the norm before is made up for in the linears that read it, so they count as changed too.
 	for block := range m.Blocks() {
 		for _, l := range m.Linears(block) {
 			if norm := x.normBefore(l); left[l.Name] || left[norm] {
+				// An expert of a mixture sees only the rows that were routed to it, in another order than the
+				// sequences'.
 				if l.Expert >= 0 || l.Transposed {
 					return nil, fmt.Errorf("%s: %w", l.Name, ErrMixed)
 				}
@@ -117,6 +123,7 @@ func (x *mixture) prepare() (names []string, err error) {
 		}
 	}
 
+	// A tensor that neither way reaches (the token table, the head) would silently stay the dense one.
 	for _, name := range x.r.e.manifest.Routed {
 		if !done[name] {
 			return nil, fmt.Errorf("tensor %q is no matrix of a block: %w", name, ErrMixed)
@@ -159,6 +166,7 @@ func (x *mixture) gain(norm string) ([][]float32, error) {
 		return nil, err
 	}
 
+	// Gemma stores the gain less one.
 	one := float32(0)
 	if x.r.m.Config().Arch.Norm == arch.RMSPlusOne {
 		one = 1
@@ -180,6 +188,7 @@ func (x *mixture) gain(norm string) ([][]float32, error) {
 		list[i] = make([]float32, n)
 
 		for c := range list[i] {
+			// The input is already multiplied by the dense gain; after a zero no factor brings it back.
 			if before[c]+one == 0 {
 				return nil, fmt.Errorf("tensor %q: element %d of the dense model is nothing: %w", norm, c, ErrMixed)
 			}
@@ -245,6 +254,7 @@ func (x *mixture) add(l lm.Linear, in, out kernels.Mat, weights []float64) error
 		a, b = append(a, in.RowF32(i)), append(b, out.RowF32(i))
 	}
 
+	// Rows are shared out, not experts: two workers never add to the same output.
 	g := mmapsafe.NewErrors()
 	share := (in.Rows + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0)
 	for lo := 0; lo < in.Rows; lo += share {

@@ -82,6 +82,7 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 			return nil, fmt.Errorf("%s: tensor %q is not the model's: %w", e.dir, name, experts.ErrExpert)
 		}
 
+		// Places of changed elements are kept in 32 bits.
 		if own.Elements() > math.MaxUint32 {
 			return nil, fmt.Errorf("%s: tensor %q: %w", e.dir, name, experts.ErrSize)
 		}
@@ -91,7 +92,7 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 
 	return &Routed{
 		e: e, m: m, sets: map[string]*list.Element{}, order: list.New(), limit: cache,
-		swaps: total <= cache/2, hosts: map[string][]byte{},
+		swaps: total <= cache/2, hosts: map[string][]byte{}, // two sets have room
 	}, nil
 }
 
@@ -245,6 +246,7 @@ func (r *Routed) undo() error {
 		return r.exchange(s)
 	}
 
+	// Putting back twice does no harm, so after an error the set stays and a later call finishes the work.
 	err := r.each(s, func(c *changed, data []byte) error {
 		dense, err := r.e.dense.Bytes(c.name)
 		if err != nil {
@@ -326,6 +328,7 @@ func (r *Routed) each(s *set, f func(c *changed, data []byte) error) error {
 		c, v := &s.tensors[i], values[i]
 		if host {
 			g.Go(func() error {
+				// The device may have packed the matrix for its kernels; that copy is of the old values.
 				defer v.Buf.Changed()
 				return f(c, v.Buf.Bytes()[v.Off*c.width:(v.Off+v.Len())*c.width])
 			})
@@ -417,6 +420,7 @@ func (r *Routed) make(key string, weights []float64) (*set, error) {
 		return nil, err
 	}
 
+	// Weights that change nothing of a tensor (its experts have weight 0) must not make a switch touch it.
 	s.tensors = slices.DeleteFunc(s.tensors, func(c changed) bool { return c.whole == nil && len(c.values) == 0 })
 	for _, c := range s.tensors {
 		s.bytes += int64(4*len(c.at) + len(c.values))

@@ -53,6 +53,7 @@ func (r rule) Choose(list []candidate) ([]bool, error) {
 			out[i] = slices.Contains(r.Layers, c.Layer)
 		}
 	default:
+		// Above, not at: where all groups conflict equally, no bound routes them all.
 		bound := r.bound(list)
 		for i, c := range list {
 			out[i] = c.Conflict > bound
@@ -167,6 +168,7 @@ func otsu(values []float64) float64 {
 	for i, v := range sorted[:len(sorted)-1] {
 		below += v
 		if sorted[i+1] == v {
+			// No bound can part equal values.
 			continue
 		}
 

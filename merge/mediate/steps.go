@@ -262,6 +262,7 @@ func (m *mediation) route(i int) error {
 
 // Groups implements [job.Steps]: the tensors of the dense model.
 func (m *mediation) Groups(done func(name string) bool) ([]stream.Group, error) {
+	// Two lists, since a routed tensor may be merged by another method than the rest.
 	average, dense := m.NewGroups(done), m.NewGroups(done)
 	for i := range m.Plan.Tensors {
 		groups, by := average, m.average
@@ -301,6 +302,7 @@ func (m *mediation) denseTensor(t *plan.Tensor, by *static) (*method.Method, err
 	}
 
 	if t.Copy || !dtype.IsFloat(t.DType) || len(t.Sources) == 0 {
+		// Nothing can be averaged here: the tensor is taken as it is from the first source, the base included.
 		t.Copy, t.Sources = true, sources
 		return m.average.method, nil
 	}
@@ -316,6 +318,7 @@ func (m *mediation) denseTensor(t *plan.Tensor, by *static) (*method.Method, err
 
 	t.Params = by.sheet.At(t)
 	for _, p := range by.method.Spec.Params {
+		// A recipe without weights means all experts alike.
 		if p.Required && p.Name == "weight" && !t.Params.Has("weight") {
 			t.Params["weight"] = *recipe.NumberValue(1)
 		} else if p.Required && !t.Params.Has(p.Name) {
@@ -323,6 +326,7 @@ func (m *mediation) denseTensor(t *plan.Tensor, by *static) (*method.Method, err
 		}
 	}
 
+	// Parameters are the method's, not those that the recipe gives a model; and the plan's own list stays as it is.
 	t.Sources = slices.Clone(t.Sources)
 	for i := range t.Sources {
 		t.Sources[i].Params = t.Params
@@ -373,6 +377,8 @@ func (m *mediation) Finish(ctx context.Context, dir string) (*job.Mediation, err
 		}
 	}
 
+	// Experts first, as they are what the finished dense model leaves over; hashes last, of files that do not
+	// change any more.
 	if err := m.writeExperts(ctx, dir, side); err != nil {
 		return nil, err
 	}
@@ -391,6 +397,8 @@ func (m *mediation) Finish(ctx context.Context, dir string) (*job.Mediation, err
 	for _, f := range m.manifest.Files {
 		result.ExpertBytes += f.Size
 	}
+
+	// Which encoding is the smallest is known only by the data: the rule has chosen by an upper bound.
 	if n, b := m.manifest.ExpertBytes(), m.spec.Select.Bytes; m.spec.Select.Rule == "budget" && n > b {
 		return nil, fmt.Errorf("experts take %d bytes, the budget is %d: %w", n, b, merge.ErrMemory)
 	}

@@ -30,6 +30,7 @@ func (m *mediation) checkRouter(works bool) error {
 		return nil
 	}
 
+	// The router is trained when everything is merged: what is missing is said now.
 	has := map[string]bool{}
 	for _, p := range r.Prompts {
 		has[p.Expert] = true
@@ -72,6 +73,7 @@ func (m *mediation) writeRouter(ctx context.Context, dir, side string) error {
 	for k, name := range m.names {
 		counts[name] = len(features[k])
 
+		// Files of features may come from different models.
 		for _, f := range features[k] {
 			if len(f) != len(features[0][0]) {
 				return fmt.Errorf("features of %s have %d elements, those of %s %d: %w", name, len(f), m.names[0],

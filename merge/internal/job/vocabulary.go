@@ -66,6 +66,7 @@ func (w *Work) mappedSource(it *stream.Item, t *plan.Tensor, s *plan.TensorSourc
 		return nil, err
 	}
 
+	// Every source needs the others too: a token that this model lacks has its row from them.
 	a := &arranged{rows: rows, width: int(it.Tensor.N / max(1, t.Shape[0]))}
 	for i := range t.Sources {
 		other := &t.Sources[i]

@@ -311,6 +311,8 @@ func (w *Work) placed(err error) error {
 // Item is the engine's view of a tensor that a method merges; of one that is copied instead, as bytes if Raw is set,
 // copied is true.
 func (w *Work) Item(m *method.Method, t *plan.Tensor) (it *stream.Item, copied bool, err error) {
+	// The random numbers of a tensor hang on its name, not on its number: leaving out a tensor doesn't change the
+	// others.
 	h := fnv.New64a()
 	h.Write([]byte(t.Name))
 	tensor := &method.Tensor{
@@ -336,10 +338,12 @@ func (w *Work) Item(m *method.Method, t *plan.Tensor) (it *stream.Item, copied b
 			return nil, false, err
 		}
 
+		// Zeros are kept where the base has them, or the first model if there is none.
 		if i == max(t.Base, 0) && w.Options.KeepZeros {
 			it.Mask = src
 		}
 
+		// Where the method ignores the base, it is an input like the others.
 		if i == base {
 			tensor.Base, it.Base = true, src
 			continue

@@ -157,6 +157,7 @@ func (c *Config) check(r *strictyaml.Reader) {
 			c.PerToken)
 	}
 
+	// Drawn gates take no prompts.
 	if drawn(c.Gate) || len(c.Experts) == 0 {
 		return
 	}
@@ -173,6 +174,7 @@ func (c *Config) check(r *strictyaml.Reader) {
 		return slices.Equal(e.Positive, first.Positive) && slices.Equal(e.Negative, first.Negative)
 	}
 
+	// Equal rows of a router give every token to the same experts.
 	if len(c.Experts) > 1 && len(first.Positive) > 0 &&
 		!slices.ContainsFunc(c.Experts, func(e Expert) bool { return !alike(e) }) {
 		r.Add(c.places.experts, strictyaml.ErrValue,

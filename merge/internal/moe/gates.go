@@ -79,6 +79,7 @@ func (m *Mixture) tokenize(prompts []string) ([][]int32, error) {
 	var out [][]int32
 	for _, p := range prompts {
 		if id, ok := tok.BOS(); ok {
+			// As a text, as mergekit-moe does it: templates of the tokenizer would add other tokens too.
 			text, _ := tok.Token(id)
 			p = text + p
 		}
@@ -92,6 +93,7 @@ func (m *Mixture) tokenize(prompts []string) ([][]int32, error) {
 			return nil, fmt.Errorf("%w: prompt %q has no tokens", ErrModels, p)
 		}
 
+		// A token that was added without a row in the table.
 		for _, id := range ids {
 			if int(id) >= m.base.Vocab {
 				return nil, fmt.Errorf("%w: prompt %q has the token %d, the base %d rows", ErrModels, p, id,
@@ -136,6 +138,7 @@ func (m *Mixture) difference(e *Expert, of func(ids [][]int32) ([][]float64, err
 
 	out := make([][]float32, len(sums))
 	for l := range sums {
+		// Only the direction tells prompts apart; long prompts must not win by their length.
 		unit(sums[l])
 		out[l] = make([]float32, len(sums[l]))
 		for i, x := range sums[l] {
@@ -169,6 +172,7 @@ func (m *Mixture) cheap(all []Expert) ([][][]float32, error) {
 	sum := func(ids [][]int32) ([][]float64, error) {
 		total := make([]float64, m.base.Hidden)
 		for _, prompt := range ids {
+			// Summed in float64: a prompt file has thousands of tokens.
 			for _, id := range prompt {
 				if err := table.Read(row, int64(id)*int64(m.base.Hidden)); err != nil {
 					return nil, err
@@ -190,6 +194,7 @@ func (m *Mixture) cheap(all []Expert) ([][][]float32, error) {
 			return nil, err
 		}
 
+		// What enters the layers is not known without a forward pass: every layer gets the same row.
 		layers := make([][]float32, m.base.Layers)
 		for l := range layers {
 			layers[l] = rows[0]
@@ -211,6 +216,7 @@ func (m *Mixture) hidden(ctx context.Context, dev kernels.Device, all []Expert) 
 		return nil, fmt.Errorf("%w: gate_mode %s needs a device", ErrOption, m.Config.Gate)
 	}
 
+	// Streamed: gates need one pass per prompt, and the model can be larger than the device.
 	model, err := lm.Load(ctx, m.dirs[0], dev, lm.Options{Stream: true, AllowExtra: true})
 	if err != nil {
 		return nil, err
@@ -343,7 +349,8 @@ func (m *Mixture) addPadding(ctx context.Context, model *lm.Model, ids [][]int32
 	}
 	defer undo()
 
-	states, err := m.through(ctx, model, [][]int32{{pad}}, true)
+	// One position stands for all of them: silenced, each sees nothing but its own token.
+	states, err := m.through(ctx, model, [][]int32{{pad}}, true) // of a single token, the last is all
 	if err != nil {
 		return err
 	}
@@ -431,7 +438,7 @@ func (m *Mixture) degenerate(n int) error {
 		for _, v := range values {
 			low, high = min(low, v), max(high, v)
 		}
-		if high > worstCondition*low {
+		if high > worstCondition*low { // a zero singular value too, which no quotient would survive
 			bad = append(bad, l)
 		}
 	}

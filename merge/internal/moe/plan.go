@@ -118,6 +118,7 @@ func (m *Mixture) open(places recipe.Places) error {
 		m.models, m.dirs = append(m.models, x), append(m.dirs, dir)
 	}
 
+	// After all are open: the family depends on what the models have in common.
 	if err := m.chooseFamily(); err != nil {
 		return err
 	}
@@ -193,6 +194,7 @@ func (m *Mixture) chooseFamily() error {
 	var reasons []string
 	for i := range families {
 		f := &families[i]
+		// "qwen" alone leaves the choice between its kinds to what the models have.
 		if !strings.HasPrefix(f.name, m.Config.Architecture) {
 			continue
 		}

@@ -137,11 +137,14 @@ func (m *Mixture) reader(p *piece, output string) (read func(dst []float32, off 
 		return nil, nil, err
 	}
 
+	// The noise of an element depends on names and place only, so that neither chunks nor workers change it.
 	key := rng.NewWide(m.options.Seed, "noise "+output+" "+p.name+" "+m.refs[p.model].String())
 	return func(dst []float32, off int64) error {
 		if err := source.Read(dst, off); err != nil {
 			return err
 		}
+
+		// Checked before the noise: the input is to blame, not what was drawn.
 		if vec.Peak(dst) >= vec.Infinite {
 			return fmt.Errorf("%s of %s: %w", p.name, m.refs[p.model], stream.ErrNonFinite)
 		}
@@ -179,6 +182,7 @@ func (m *Mixture) OutputConfig() ([]byte, error) {
 	}
 
 	c := m.base
+	// They would contradict the class of the mixture: remote code, and settings of the dense kind that it lacks.
 	for _, key := range []string{"auto_map", "attention_bias", "mlp_bias", "pretraining_tp"} {
 		o.Delete(key)
 	}
@@ -200,6 +204,7 @@ func (m *Mixture) OutputConfig() ([]byte, error) {
 	}
 
 	set = append(set, m.window()...)
+	// What the base leaves to its class's default must be spelt out: the mixture's class has other defaults.
 	for _, x := range m.defaults() {
 		if !o.Has(x.key) {
 			set = append(set, x)

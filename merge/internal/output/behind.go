@@ -89,6 +89,7 @@ func (f *Folder) quiet() bool {
 // readRun reads neighbouring parts and notes them if they are as they were written.
 func (f *Folder) readRun(files map[string]*Reader, run []place, buf []byte) {
 	last := run[len(run)-1]
+	// A lone part larger than the buffer is left to the check at the end.
 	if last.start()+last.Len-run[0].start() > readSize {
 		return
 	}
@@ -96,7 +97,7 @@ func (f *Folder) readRun(files map[string]*Reader, run []place, buf []byte) {
 	shard := run[0].shard
 	if files[shard] == nil {
 		r, err := OpenReader(filepath.Join(f.place.Dir, shard+partialSuffix))
-		if err != nil {
+		if err != nil { // as any failure here: verify reads again what was not noted
 			return
 		}
 		files[shard] = r

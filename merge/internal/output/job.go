@@ -45,6 +45,9 @@ func JobOf(choices map[string]any, paths []string) (string, error) {
 
 		at := st.ModTime().UnixNano()
 		newest = max(newest, at)
+
+		// Only names and sizes go into the result: inputs that were copied have other paths and times, and the same
+		// merge.
 		kept, files = append(kept, jobFile{Path: filepath.Base(path), Size: st.Size()}),
 			append(files, jobFile{abs, st.Size(), at})
 	}

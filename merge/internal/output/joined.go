@@ -31,9 +31,11 @@ func (f *Folder) join() {
 			continue
 		}
 
+		// Offsets in bytes now: elements have been counted before the type was known.
 		at := f.inside[t.Name]
 		at.first *= int64(t.DType.Bits() / 8)
 		f.inside[t.Name] = at
+		// The joint stands where its first part stood, so that the order of the file stays that of the model.
 		if t.Name == j.Parts[0].Name {
 			list = append(list, safetensors.Info{Name: j.Name, DType: t.DType, Shape: j.Shape})
 		}

@@ -140,10 +140,13 @@ func Open(dir string, o Options) (*Folder, error) {
 	f.idle = sync.NewCond(&f.mu)
 	f.join()
 
+	// Only tidied up: the run may have been killed before the folder that it replaced was gone.
 	if o.Resume && f.made() {
 		f.complete = true
 		return f, errors.Join(intact(f.dir), f.tidy())
 	}
+
+	// Before the folder is claimed: to be told that this is another merge's result is better than that it exists.
 	if o.Resume && !o.Overwrite {
 		if err := f.foreign(); err != nil {
 			return nil, err

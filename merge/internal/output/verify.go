@@ -32,6 +32,7 @@ func (f *Folder) verify() error {
 			return fmt.Errorf("%s: tensor %q is not what was laid out: %w", f.place.Dir, t.Name, ErrVerify)
 		}
 
+		// Parts never overlap, so lengths that add up leave no gap.
 		covered := int64(0)
 		for _, s := range f.sums[t.Name] {
 			if !f.behind.read[part{t.Name, s.Off}] {
@@ -65,6 +66,7 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 		}
 	}()
 
+	// Opened here, not by the readers, which share them.
 	for _, s := range shards {
 		if files[s], err = OpenReader(filepath.Join(f.place.Dir, s)); err != nil {
 			delete(files, s)
@@ -74,6 +76,7 @@ func (f *Folder) compare(places []place, shards []string) (err error) {
 
 	runs := together(places)
 	readers := f.o.readers()
+	// Read from the device, not from the page cache, which would only confirm what was sent to it.
 	buffers, free := Memory(readers, readSize+Slack)
 	defer free()
 

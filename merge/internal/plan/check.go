@@ -84,6 +84,8 @@ func (x *resolver) checkRun(s *run) {
 	case m.Base == recipe.BaseRequired && s.base < 0:
 		x.r.Add(x.plan.Document.MethodAt, strictyaml.ErrMissingKey, "%s needs a base_model", m.Name)
 		return
+	// Methods that take the base compute differences to it, layer by layer: a slice without it has nothing to
+	// differ from.
 	case m.Base != recipe.BaseIgnored && s.base >= 0 && !has:
 		x.r.Add(s.at, strictyaml.ErrValue, "the base_model %s must be among the sources of the slice",
 			x.plan.Models[s.base])
@@ -91,6 +93,7 @@ func (x *resolver) checkRun(s *run) {
 	}
 
 	others := len(s.inputs)
+	// Whether bounds count the base differs from method to method, so both counts are checked.
 	if has && m.Base != recipe.BaseIgnored {
 		others--
 	}

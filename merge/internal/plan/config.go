@@ -70,12 +70,14 @@ func (p *Plan) editConfig(o, text *orderedjson.Object) error {
 
 	key := p.key("tied", "tie_word_embeddings")
 	if p.writesHead() && p.layouts[p.Donor].tied || p.losesHead() {
+		// Multimodal configurations say it twice, inside and outside of the text model's part.
 		changed[key] = !p.writesHead()
 		if o != text && o.Has(key) {
 			o.Set(key, json.RawMessage(strconv.FormatBool(!p.writesHead())))
 		}
 	}
 
+	// Sorted, so that a key that is new to the file has the same place in every run.
 	for _, key := range slices.Sorted(maps.Keys(changed)) {
 		if err := text.Put(key, changed[key]); err != nil {
 			return err
@@ -84,6 +86,8 @@ func (p *Plan) editConfig(o, text *orderedjson.Object) error {
 
 	if name := p.mainType(); name != "" {
 		for _, part := range []*orderedjson.Object{o, text} {
+			// Newer versions of transformers write dtype, older ones torch_dtype; only the name that is there is
+			// kept up to date.
 			if part.Has("dtype") {
 				part.Set("dtype", json.RawMessage(`"`+name+`"`))
 			} else if part.Has("torch_dtype") || part == o {
@@ -132,6 +136,8 @@ func (p *Plan) editLayers(text *orderedjson.Object, changed map[string]any) {
 		if configs[from.model] == nil {
 			o, err := orderedjson.Parse(p.inputs[from.model].Config)
 			if err != nil {
+				// Only lists are looked up in it, so a configuration that cannot be read gives no entries, which
+				// leaves the key alone.
 				o = text
 			}
 			configs[from.model] = o
@@ -147,6 +153,7 @@ func (p *Plan) editLayers(text *orderedjson.Object, changed map[string]any) {
 			}
 		}
 
+		// A list for some layers only would be read as one for the first of them.
 		if text.Has(key) && len(entries) == len(p.origins) {
 			changed[key] = entries
 		}
@@ -161,6 +168,7 @@ func (p *Plan) editLayers(text *orderedjson.Object, changed map[string]any) {
 		out := []int{}
 		for i, from := range p.origins {
 			var list []int
+			// Numbers are those of the layer in its own model, and become those of the output.
 			if configs[from.model].Decode(key, &list) && slices.Contains(list, from.layer) {
 				out = append(out, i)
 			}

@@ -64,6 +64,7 @@ func newLayout(in *Input) *layout {
 		l.tensors = append(l.tensors, l.entry(info, index))
 	}
 
+	// In a second pass: pointers into the list hold only once it no longer grows.
 	for i := range l.tensors {
 		e := &l.tensors[i]
 		l.byName[e.name] = e
@@ -72,6 +73,7 @@ func newLayout(in *Input) *layout {
 			continue
 		}
 		if _, known := l.layers[e.stack]; !known {
+			// In the order of the file: the first stack is the one that is meant where a recipe names none.
 			l.order = append(l.order, e.stack)
 		}
 

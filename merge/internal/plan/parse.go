@@ -17,6 +17,7 @@ func Parse(file string, text []byte, methods ...recipe.Method) ([]*recipe.Docume
 // checkSettings notes an unknown method, and settings that it does not have or of the wrong type.
 func checkSettings(r *strictyaml.Reader, d *recipe.Document, methods []recipe.Method) {
 	x := &resolver{r: r, methods: methods, plan: &Plan{Document: d}}
+	// A mediate recipe has settings of its own, which its package checks.
 	if len(methods) == 0 || d.Method == "" || !x.chooseMethod() || d.Method == recipe.Mediated {
 		return
 	}

@@ -30,6 +30,7 @@ func Resolve(d *recipe.Document, inputs []Input, methods []recipe.Method, o Opti
 		return nil, x.r.Err()
 	}
 
+	// All faults of the recipe are gathered before the first return, so that one run shows them all.
 	x.root = x.settings(d.Parameters, false)
 	x.expand()
 	x.repeated(d.Slices)
@@ -39,6 +40,8 @@ func Resolve(d *recipe.Document, inputs []Input, methods []recipe.Method, o Opti
 
 	x.checkArchitectures()
 
+	// Tensors are only looked at in a recipe without faults: a wrong slice would report each of its tensors as
+	// missing.
 	if x.r.Err() == nil && len(x.faults.List) == 0 {
 		x.tensors()
 		x.warnHeads()
@@ -115,6 +118,7 @@ func (x *resolver) openModels(inputs []Input) error {
 		x.plan.Base = x.index(*d.Base)
 	}
 
+	// Without a base the first model gives what can't be merged: configuration, tokenizer, names.
 	x.plan.Donor = max(x.plan.Base, 0)
 	x.adopt()
 	for _, in := range x.plan.inputs {
@@ -186,6 +190,7 @@ func (x *resolver) expand() {
 			x.addModule(name, d.Models, nil, nil)
 		}
 	case d.Slices != nil:
+		// Which of the stacks a bare list of slices is about can't be guessed.
 		if len(names) > 1 {
 			x.r.Add(d.Slices[0].Place, strictyaml.ErrValue,
 				"the model has several stacks of layers; write modules, one of %q each", names)

@@ -38,6 +38,7 @@ func (p *Plan) Blame(fault error, name string, value float64) error {
 		look(params)
 	}
 
+	// Modules first: their settings are the nearest to the tensor.
 	for _, m := range d.Modules {
 		each(m.Models, m.Slices, m.Parameters)
 	}

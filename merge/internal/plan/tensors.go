@@ -47,6 +47,7 @@ func (x *resolver) tensors() {
 			s := &m.runs[j]
 			for layer := range s.length {
 				x.layer(tensorPlace{module: m, run: s, block: block, layer: layer})
+				// config.json describes the first module's layers, so only these have an origin there.
 				if i == 0 {
 					x.plan.origins = append(x.plan.origins,
 						origin{model: s.inputs[0].model, layer: s.inputs[0].first + layer})
@@ -58,6 +59,9 @@ func (x *resolver) tensors() {
 		if i == 0 {
 			x.plan.Blocks = block
 		}
+
+		// What comes after the layers is merged like the last slice, what comes before like the first, as mergekit
+		// does.
 		if x.loose(m) {
 			x.outside(m, &m.runs[len(m.runs)-1], true)
 		}
@@ -133,6 +137,7 @@ func (x *resolver) tensor(at tensorPlace, name string, nameIn func(runInput) str
 			continue
 		}
 
+		// The first source that has it decides: roles are a matter of the name, which all share.
 		if t.Role == "" {
 			t.Role, t.VocabAxis = e.role, e.vocabAxis()
 		}
@@ -141,7 +146,7 @@ func (x *resolver) tensor(at tensorPlace, name string, nameIn func(runInput) str
 		}
 
 		source := TensorSource{Model: in.model, Info: e.info}
-		if !t.Copy {
+		if !t.Copy { // a copy has no method that could take settings
 			source.Params = x.inputParams(&at, &in, nameIn(in))
 		}
 
@@ -168,6 +173,7 @@ func (x *resolver) find(model int, name string, t *Tensor) *entry {
 		return e
 	}
 
+	// Only a head is ever tied, so it must be one in some other model of the recipe.
 	head := false
 	for _, other := range x.plan.layouts {
 		if e := other.byName[name]; e != nil && e.role == arch.Head && !e.bias {
@@ -181,6 +187,7 @@ func (x *resolver) find(model int, name string, t *Tensor) *entry {
 
 	if e := l.embedding(); e != nil {
 		t.Tied = true
+		// As a head: a setting for lm_head must find it, not one for the token table.
 		as := *e
 		as.role = arch.Head
 		return &as
@@ -194,6 +201,7 @@ func (x *resolver) absent(t *Tensor) bool {
 	switch x.options.Missing {
 	case MissingMerge:
 		x.warn("%s is merged from the %d models that have it", t.Name, len(t.Sources))
+		// The base's where it has one, since the others are differences to it.
 		return true
 	case MissingCopy:
 		keep := max(t.Base, 0)
@@ -287,11 +295,13 @@ func (x *resolver) outputType(t *Tensor) bool {
 
 	t.DType = promoted
 
+	// Integers have no mean.
 	if !dtype.IsFloat(promoted) {
 		t.Copy = true
 		return true
 	}
 
+	// out_dtype is the type of the file, dtype that of the computation; the first one given decides about the file.
 	for _, d := range []safetensors.DType{x.plan.OutDType, x.plan.DType} {
 		if d != 0 {
 			t.DType = d

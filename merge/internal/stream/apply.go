@@ -112,6 +112,7 @@ func Narrow(dst []byte, x []float32, d safetensors.DType) error {
 	case safetensors.F16:
 		vec.NarrowF16(words(dst), x)
 	case safetensors.F32:
+		// Bytes of a file's buffer, seen as the type: Wrap also refuses what is not aligned.
 		b, err := kernels.Wrap(kernels.F32, dst)
 		if err != nil {
 			return err

@@ -110,6 +110,8 @@ func (j *job) count(first, end int64) (c Counts, err error) {
 
 		v.Buf = j.held[len(sources)]
 		part, err := j.merger.Conflicts(v, sources)
+		// What this device does not count goes to the CPU as a whole, so that one tensor is never counted in two
+		// ways.
 		if errors.Is(err, kernels.ErrMerge) {
 			return c, errHost
 		}

@@ -122,6 +122,7 @@ func (j *job) reserve(n int64) error {
 
 	j.free()
 	tensors := len(j.k.sources) + 2
+	// Counts leave no result to hold.
 	if j.counts {
 		tensors--
 	}
@@ -134,6 +135,7 @@ func (j *job) reserve(n int64) error {
 
 		b, err := j.dev.Alloc(t, int(n))
 		if err != nil {
+			// No memory on the device is no error: the CPU takes the tensor.
 			return errHost
 		}
 
@@ -184,6 +186,7 @@ func (j *job) merge(part []segment) error {
 	for i := range sources {
 		sources[i].M = view(i, 0, n)
 	}
+
 	if err := j.restore(sources, view(models, 0, n), first); err != nil {
 		return err
 	}
@@ -198,6 +201,8 @@ func (j *job) merge(part []segment) error {
 	if err != nil {
 		return err
 	}
+
+	// A result that is not finite is for the CPU, whose error names the element.
 	if at := j.dev.Ops().NonFinite(view(models+1, 0, n)); at >= 0 {
 		return errHost
 	}
@@ -285,6 +290,7 @@ func (j *job) restore(sources []kernels.Source, base kernels.Mat, first int64) e
 func (j *job) write(part []segment, first int64) error {
 	width := int64(j.out.Size())
 	for _, s := range part {
+		// Buffers are few: a disk slower than the device holds the merge back here, not in memory.
 		var buf []byte
 		select {
 		case buf = <-j.e.free:
@@ -297,6 +303,7 @@ func (j *job) write(part []segment, first int64) error {
 			buf = make([]byte, n+output.Slack)
 		}
 
+		// Laid out so that whole pages of the file are whole pages of memory (direct writes).
 		data := output.Buffer(buf[:cap(buf)], j.e.sink.Position(s.Tensor.Name)+s.first*width, n)
 		if err := j.dev.Download(data, j.held[len(j.k.sources)+1], int(s.first-first)); err != nil {
 			j.e.free <- buf

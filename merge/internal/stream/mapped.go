@@ -98,6 +98,7 @@ func widen(dst []float32, src []byte, d safetensors.DType) {
 		return
 	}
 
+	// The format has no gaps: a tensor is aligned only if the sizes before it say so.
 	aligned := uintptr(unsafe.Pointer(&src[0]))%uintptr(d.Bits()/8) == 0
 	switch {
 	case d == safetensors.F32 && aligned:

@@ -54,6 +54,7 @@ func (s segment) zeros(data []byte) error {
 		}
 	}
 
+	// Segments of one tensor end on several workers.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 

@@ -523,6 +523,7 @@ func (e *engine) each(segments []segment, f func(ws *workspace, i int) error) er
 	errs := make([]error, len(segments))
 	var failed atomic.Bool
 	for i := range segments {
+		// Segments are started in order, so the error found is the first one, however the workers run.
 		if failed.Load() || e.ctx.Err() != nil {
 			break
 		}
@@ -533,6 +534,8 @@ func (e *engine) each(segments []segment, f func(ws *workspace, i int) error) er
 			if e.ctx.Err() != nil {
 				return
 			}
+
+			// What the next segments read is asked for now, while this one computes.
 			segments[i].ahead(segments, i)
 			if errs[i] = mmapsafe.Do(func() error { return f(ws, i) }); errs[i] != nil {
 				failed.Store(true)

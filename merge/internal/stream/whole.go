@@ -35,6 +35,7 @@ func (e *engine) whole(p *method.Program, segments []segment) error {
 		return err
 	}
 
+	// Errors of elements are reported before anything is written.
 	return e.each(segments, func(_ *workspace, i int) error {
 		s := segments[i]
 		size := width(s.DType)
@@ -60,6 +61,7 @@ func (e *engine) gather(p *method.Program, w *method.Whole, segments []segment) 
 	if p.Lazy {
 		sources := r.sources()
 		w.Read = func(j int, dst []float32, first int64) error { return r.load(sources[j], j, dst, first, false) }
+		// The check alone needs no memory for the tensor; the program reads again what it wants.
 		return e.each(segments, func(ws *workspace, i int) error {
 			return ws.blocks(segments[i], 0, true, func(*method.Block) error { return nil })
 		})

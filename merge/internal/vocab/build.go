@@ -74,6 +74,9 @@ func (v *Vocabulary) tokenizers() error {
 	if v.perModel[base], err = readTokens(v.plan.Models[base].String(), v.inputs[base].Dir); err != nil {
 		return err
 	}
+
+	// Tokens without a row in the table could never be merged, and their ids would clash with those of the other
+	// models.
 	if err := v.perModel[base].strip(configRows(v.inputs[base].Config, v.perModel[base])); err != nil {
 		return err
 	}
@@ -85,6 +88,7 @@ func (v *Vocabulary) tokenizers() error {
 
 		v.perModel[i], err = readTokens(v.plan.Models[i].String(), v.inputs[i].Dir)
 		switch {
+		// A model that the recipe names as the source of the tokenizer must have one.
 		case errors.Is(err, ErrNoTokenizer) && v.plan.Models[i] != v.plan.Tokenizer.Model:
 			v.warn("%s has no tokenizer.json; its tokens are taken to be those of %s", v.plan.Models[i],
 				v.plan.Models[base])
@@ -134,6 +138,7 @@ func (v *Vocabulary) compose() error {
 		}
 	}
 
+	// After the union, so that a token that some model has keeps its own entry.
 	for _, x := range w.Tokens {
 		if err := v.out.add(x.Text, nil); err != nil {
 			return err
@@ -146,7 +151,7 @@ func (v *Vocabulary) compose() error {
 	for token, id := range v.out.ids {
 		v.ids[id] = token
 	}
-	if m := w.Multiple; m > 0 && n%m != 0 {
+	if m := w.Multiple; m > 0 && n%m != 0 { // a multiple of 64, say, which matrix kernels like
 		n += m - n%m
 	}
 
@@ -156,6 +161,7 @@ func (v *Vocabulary) compose() error {
 
 // unite adds the other models' tokens: first their ordinary ones, then their added ones.
 func (v *Vocabulary) unite() error {
+	// Added tokens of all models first: what is special anywhere must not enter as an ordinary one.
 	special := map[string]*added{}
 	var order []string
 	for _, i := range v.order() {

@@ -61,6 +61,7 @@ func (v *Vocabulary) WriteFiles(dst string) error {
 	src := v.inputs[v.from].Dir
 	changed := v.out != nil && v.out.changed
 	for _, name := range files {
+		// Files derived from the vocabulary (vocab.json, merges.txt) would contradict the new one.
 		if changed && (name == "tokenizer.json" || name == "tokenizer_config.json" || slices.Contains(derived, name)) {
 			continue
 		}
@@ -90,6 +91,7 @@ func (v *Vocabulary) WriteFiles(dst string) error {
 // writeConfig writes tokenizer_config.json with the tokens and the template of the output, and the template's own file.
 func (v *Vocabulary) writeConfig(src, dst string) error {
 	text, err := readFile(src, "tokenizer_config.json", maxFile)
+	// A tokenizer of tokenizer.json alone is complete; the template still needs a file to stand in.
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = []byte("{}"), nil
 	}
@@ -108,6 +110,7 @@ func (v *Vocabulary) writeConfig(src, dst string) error {
 		}
 	}
 
+	// Newer versions of transformers read the file of its own, older ones the entry: both get it.
 	if v.template != "" {
 		if err := o.Put("chat_template", v.template); err != nil {
 			return err
@@ -172,7 +175,7 @@ func (v *Vocabulary) frequentTemplate() error {
 			return err
 		}
 
-		if text = strings.TrimSpace(text); text == "" {
+		if text = strings.TrimSpace(text); text == "" { // templates that differ by a last newline are the same
 			continue
 		}
 

@@ -77,6 +77,7 @@ func (v *Vocabulary) newMaps(t *plan.Tensor) (*mapping, error) {
 		own := make([]int32, len(v.ids))
 		for id, token := range v.ids {
 			own[id] = -1
+			// Two tokens can share an id; only the one that the output has under it counts.
 			if row, ok := v.perModel[s.Model].ids[token]; ok && int64(row) < s.Info.Shape[0] && v.out.ids[token] == id {
 				own[id] = int32(row)
 			}
@@ -89,6 +90,7 @@ func (v *Vocabulary) newMaps(t *plan.Tensor) (*mapping, error) {
 	for id := range v.ids {
 		x := v.rules[id]
 		owners, first := m.owners(id)
+		// Where every model has the token, its rows are merged as they are, unless the rule is forced.
 		if owners == len(t.Sources) && !x.force {
 			continue
 		}
@@ -102,6 +104,7 @@ func (v *Vocabulary) newMaps(t *plan.Tensor) (*mapping, error) {
 				r.Add(x.at, plan.ErrMissing, "%q: %s", v.ids[id], problem)
 			}
 			m.defaults[id] = row
+		// The order is mergekit's: nobody has it, one has it, the base has it, else the mean of those who do.
 		case owners == 0:
 			m.defaults[id] = Row{Kind: Zero}
 		case owners == 1:
@@ -246,11 +249,12 @@ func (r *Rows) padding(source int, dst []float32, read func(source int, row int6
 	m.Lock()
 	defer m.Unlock()
 
+	// Made at the first row that needs it: few tables have rows without tokens.
 	if m.row == nil {
 		sum, n := make([]float64, len(dst)), 0
 		for id := range r.v.ids {
 			x := r.Source(source, int64(id))
-			if x.Kind == Padding {
+			if x.Kind == Padding { // else padding would ask for itself
 				continue
 			}
 			if err := r.fill(x, source, int64(id), dst, read); err != nil {

@@ -119,7 +119,7 @@ func plainTokens(model *orderedjson.Object) (map[string]int, error) {
 		if len(entry) == 0 || json.Unmarshal(entry[0], &token) != nil {
 			return nil, fmt.Errorf("%w: entry %d of model.vocab is no token with a score", ErrTokenizer, i)
 		}
-		if _, twice := ids[token]; !twice {
+		if _, twice := ids[token]; !twice { // of a token that stands there twice, the first one holds
 			ids[token] = i
 		}
 	}
@@ -264,6 +264,7 @@ func (t *tokens) stripModel(removed map[string]bool, rows int) error {
 		return fmt.Errorf("%w: model.merges is no list", ErrTokenizer)
 	}
 
+	// A merge of which one side, or the result, is gone can never be applied, and tokenizers refuse to load it.
 	merges = slices.DeleteFunc(merges, func(m json.RawMessage) bool {
 		left, right, ok := mergePair(m)
 		return !ok || removed[left] || removed[right] || removed[left+right]
@@ -298,6 +299,7 @@ func mergePair(text json.RawMessage) (left, right string, ok bool) {
 // add adds a token with the settings of another tokenizer's entry, or with the usual ones for nil. One that the
 // model has already becomes an added token under its id; an added one stays as it is.
 func (t *tokens) add(content string, like *added) error {
+	// The first model's settings hold.
 	if t.extra[content] {
 		return nil
 	}
@@ -310,6 +312,7 @@ func (t *tokens) add(content string, like *added) error {
 		id = t.next
 	}
 
+	// All seven keys: the Rust tokenizers refuse an entry that lacks one.
 	fields, special := &orderedjson.Object{}, false
 	for _, x := range []struct {
 		key   string
@@ -366,6 +369,7 @@ func (t *tokens) write() ([]byte, error) {
 		return t.text, nil
 	}
 
+	// Loaders give ids in the order of the list, whatever it says.
 	slices.SortStableFunc(t.added, func(a, b added) int { return a.id - b.id })
 	list := make([]json.RawMessage, len(t.added))
 	for i, a := range t.added {

@@ -81,6 +81,8 @@ func (s *Stored) multiplyKept(ws *Workspace, y, x [][]float32, dense []byte, wei
 		}
 
 		d := ws.dense[:hi-lo]
+		// The dense model's product is in y already: a kept value replaces the dense one, a difference is added as
+		// it is.
 		if s.Delta {
 			clear(d)
 		} else if err := src.Read(d, 0); err != nil {
@@ -89,7 +91,7 @@ func (s *Stored) multiplyKept(ws *Workspace, y, x [][]float32, dense []byte, wei
 
 		row, end := lo/s.cols, (lo/s.cols+1)*s.cols
 		s.each(lo, hi, func(i, k int64) {
-			for i >= end {
+			for i >= end { // rows in which nothing is kept are passed over
 				row, end = row+1, end+s.cols
 			}
 			v, col := weight*(s.value(k)-d[i-lo]), i-end+s.cols

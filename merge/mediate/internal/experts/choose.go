@@ -138,6 +138,7 @@ func (k Keep) settle(t *method.Tensor, p *Part) {
 		p.Delta = true
 		p.Kept = t.N
 		p.Bits = int(k.Value)
+	// A rank below one keeps nothing, so all of the difference is lost.
 	case k.Kind == "lowrank" && k.Value < 1:
 		p.Encoding, p.Lost = Nothing, p.Energy
 	case k.Kind == "lowrank" && k.factored(t.Shape):
@@ -145,10 +146,12 @@ func (k Keep) settle(t *method.Tensor, p *Part) {
 		p.Delta = true
 		p.Kept = t.N
 		p.Rank = int(k.Value)
-	case k.Kind == "lowrank":
+	case k.Kind == "lowrank": // factors would take more than the tensor itself
 		p.Encoding, p.Kept = Full, t.N
 	default:
 		p.Encoding, _ = encoding(t.Shape, p.Kept, width)
+		// Random choices are scaled up by 1/fraction (DARE), so they are differences; the others are the expert's
+		// own values, bit for bit.
 		p.Delta = k.Kind == "random" && k.Value < 1
 	}
 }
@@ -190,6 +193,7 @@ func (k Keep) energy(t *method.Tensor, parts []*Part, next func(want []int64) []
 			for i := range parts {
 				s := stat.([]spectrum)[i]
 				for _, v := range b.X[i] {
+					// Without its sign, a float orders as its bits do: the upper half of the magnitude is the bin.
 					m := math.Float32bits(v) & math.MaxInt32
 					s.n[m>>16]++
 					s.energy[m>>16].add(mantissa(m))
@@ -209,6 +213,7 @@ func (k Keep) energy(t *method.Tensor, parts []*Part, next func(want []int64) []
 				cuts[i] = total[i].cut(k.Value)
 			}
 
+			// A bin still spans many magnitudes: a second pass divides the one in which the fraction is reached.
 			return []method.Pass{finer(parts, cuts, next)}, nil
 		},
 	}}

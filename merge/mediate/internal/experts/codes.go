@@ -32,6 +32,7 @@ func fitted(code []uint8, x []float32, bits int) (scale uint16, lost float64) {
 	step := bfloat(first[bits] * math.Sqrt(vec.Dot(x, x)/float64(len(x))))
 	for i := 0; ; i++ {
 		up, down, gone := levels(code, x, bits, widened(step))
+		// A step is rounded to bfloat16, so that one round can make it worse: the best one counts, not the last.
 		if i == 0 || gone < lost {
 			scale, lost = step, gone
 		}
@@ -47,6 +48,7 @@ func fitted(code []uint8, x []float32, bits int) (scale uint16, lost float64) {
 		step = next
 	}
 
+	// the codes are those of the last step that was tried
 	if step != scale {
 		levels(code, x, bits, widened(scale))
 	}
@@ -61,12 +63,15 @@ func levels(code []uint8, x []float32, bits int, step float32) (up, down, lost f
 	if step > 0 {
 		inverse = 1 / step
 	}
+
+	// The step is so small that its inverse overflows; 0·∞ would make NaN of zeros.
 	if math.IsInf(float64(inverse), 0) {
 		inverse = math.MaxFloat32
 	}
 
 	for i, v := range x {
 		c := v*inverse + half
+		// Clipped before the conversion: Go leaves open what a float outside of the type's range becomes.
 		k := uint8(0)
 		switch {
 		case c >= 2*half:
@@ -112,6 +117,7 @@ func codes(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pass 
 			vec.Sub(r, b.X[i], b.Base)
 
 			var scales []byte
+			// Codes are packed eight at a time, so that any number of bits ends at a byte.
 			flat := make([]uint8, (len(r)+7)/8*8)
 			for at := 0; at < len(r); at += codeRun {
 				end := min(at+codeRun, len(r))
@@ -120,6 +126,7 @@ func codes(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pass 
 				s.lost += lost
 			}
 
+			// Segments are written in any order, each at its own place.
 			if s.err = f.WriteAt(p.Tensor+".codes", packCodes(flat, p.Bits), b.Off/8*int64(p.Bits)); s.err == nil {
 				s.err = f.WriteAt(p.Tensor+".scale", scales, b.Off/codeRun*2)
 			}

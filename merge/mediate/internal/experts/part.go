@@ -139,7 +139,7 @@ func (k Keep) factored(shape []int64) bool {
 // stored are the tensors of a file that hold the part.
 func (p *Part) stored() ([]safetensors.Info, error) {
 	n, rows, cols := size(p.Shape)
-	if p.Encoding == Rows && p.Kept > math.MaxUint32 {
+	if p.Encoding == Rows && p.Kept > math.MaxUint32 { // row pointers are 32 bits wide
 		return nil, fmt.Errorf("tensor %q: %d: %w", p.Tensor, p.Kept, ErrSize)
 	}
 

@@ -67,6 +67,7 @@ func Open(path, name string, parts map[string]Part, dense *safetensors.Dir) (*Ex
 		e.parts[tensor] = s
 	}
 
+	// A tensor too many is a file of another merge, even if all that are wanted are there.
 	for _, n := range f.Names() {
 		if !names[n] {
 			return nil, errors.Join(fmt.Errorf("%s: tensor %q is not in the manifest: %w", path, n, ErrExpert),
@@ -103,6 +104,8 @@ func (e *Expert) read(p Part, names map[string]bool) (*Stored, error) {
 	if p.Encoding == Codes && (p.Bits < 1 || p.Bits > 8) {
 		return nil, fmt.Errorf("codes of %d bits: %w", p.Bits, ErrExpert)
 	}
+
+	// Before any size is computed from it: the manifest is a file like any other.
 	if p.Encoding == Full && p.Kept != s.n || p.Kept < 0 || p.Kept > s.n {
 		return nil, fmt.Errorf("%d of %d elements kept as %s: %w", p.Kept, s.n, p.Encoding, ErrExpert)
 	}
@@ -148,6 +151,7 @@ func (e *Expert) read(p Part, names map[string]bool) (*Stored, error) {
 		*fields[want.Name[len(p.Tensor):]] = data
 	}
 
+	// The contents still count: products index by columns and row pointers without a look.
 	return s, e.sound(s, list)
 }
 
@@ -209,6 +213,7 @@ func (s *Stored) soundRows() error {
 	last := uint32(0)
 	for r := range s.rows {
 		lo, hi := s.pointer(r), s.pointer(r+1)
+		// Row pointers ascend without gaps, or an element would belong to two rows, or to none.
 		if r == 0 && lo != 0 || lo != last || hi < lo || int64(hi) > s.Kept {
 			return fmt.Errorf("row %d is from element %d to %d of %d: %w", r, lo, hi, s.Kept, ErrExpert)
 		}
@@ -252,6 +257,8 @@ func (s *Stored) each(lo, hi int64, f func(i, k int64)) {
 		}
 	case Bitmap:
 		k := s.starts[lo/Chunk]
+
+		// The values' place is known only at starts of chunks, so the bits before lo are counted too.
 		for i := lo / Chunk * Chunk / 8; i*8 < hi; i++ {
 			for b := s.bitmap[i]; b != 0; b &= b - 1 {
 				if at := i*8 + int64(bits.TrailingZeros8(b)); at >= lo && at < hi {

@@ -74,6 +74,7 @@ func (ws *Workspace) Weigh(list []Weighted, tensor string, d safetensors.DType, 
 ) error {
 	width := int64(d.Bits() / 8)
 	lo, hi := bounds(chunk, int64(len(dense))/width)
+	// Nothing is computed for a single expert of weight 1: its own bytes come back, whatever their rounding.
 	if one := alone(list, tensor); one != nil {
 		one.each(lo, hi, func(i, k int64) { changed(i, one.values[k*width:(k+1)*width]) })
 		return nil
@@ -282,6 +283,8 @@ func Apart(d safetensors.DType, a, b []byte) (float64, error) {
 		return 0, err
 	}
 
+	// Converted piece by piece: a float32 copy of two whole tensors would be as large as the model's largest four
+	// times.
 	const step = 4096
 	var p, q [step]float32
 	sum, n := 0.0, len(a)/(d.Bits()/8)

@@ -171,6 +171,7 @@ func (s *segmentOf) take(e *encoder, p *Part, t *method.Tensor, off int64, m, v 
 		e.values = append(e.values, narrow...)
 		return nil
 	case Bitmap:
+		// Blocks begin at multiples of eight elements, so no byte is shared by two.
 		for j := 0; j < len(m); j += 8 {
 			var b byte
 			for i, x := range m[j:min(j+8, len(m))] {
@@ -190,6 +191,7 @@ func (s *segmentOf) take(e *encoder, p *Part, t *method.Tensor, off int64, m, v 
 	col := off % t.Cols()
 	cols := t.Cols()
 	for j, x := range m {
+		// The counts of rows that keep nothing are needed too: the next row's pointer is their sum.
 		if x != 0 {
 			for int64(len(e.counts)) <= row-e.firstRow {
 				e.counts = append(e.counts, 0)
@@ -319,7 +321,7 @@ func factors(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pas
 	var once sync.Once
 	return method.Pass{
 		New: func() any {
-			once.Do(func() { a = linalg.New(int(t.Rows()), int(t.Cols())) })
+			once.Do(func() { a = linalg.New(int(t.Rows()), int(t.Cols())) }) // not before its turn
 			return struct{}{}
 		},
 		Shared: true,
@@ -336,6 +338,7 @@ func factors(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pas
 				return nil, err
 			}
 
+			// ‖A‖² less the squares of the singular values that are kept (Eckart and Young).
 			p.Lost = p.Energy
 			left, right := make([]float32, 0, u.Rows*p.Rank), make([]float32, 0, v.Rows*p.Rank)
 			for row := range u.Rows {
@@ -351,8 +354,9 @@ func factors(t *method.Tensor, p *Part, i int, f *safetensors.Writer) method.Pas
 				}
 			}
 
+			// Rounding may take more than there was.
 			p.Lost = max(0, p.Lost)
-			a = linalg.Matrix{}
+			a = linalg.Matrix{} // large matrices of all parts would otherwise live until the end
 			return nil, errors.Join(p.narrow(f, ".left", left), p.narrow(f, ".right", right))
 		},
 	}

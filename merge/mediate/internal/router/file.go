@@ -102,6 +102,9 @@ func Load(path string, experts int) (*Router, error) {
 	}
 
 	d := int(mean.Shape[1])
+
+	// The layout follows from kind, classes and width alone, so every shape is checked before anything is allocated
+	// by the file's word.
 	r := &Router{Classifier: f.Metadata()["classifier"]}
 	r.Mean.Rows, r.Mean.Cols = experts, d
 
@@ -123,7 +126,7 @@ func Load(path string, experts int) (*Router, error) {
 	}
 
 	r.fill(values, experts, d)
-	if !(r.Temperature > 0) || !(r.Outside >= 0) {
+	if !(r.Temperature > 0) || !(r.Outside >= 0) { // so that NaN is refused too
 		return bad("temperature %v, threshold %v", r.Temperature, r.Outside)
 	}
 
@@ -162,6 +165,7 @@ func read(f *safetensors.File, x field) ([]float64, error) {
 	err := f.View(x.name, func(data []byte) error {
 		for i := range out {
 			out[i] = math.Float64frombits(binary.LittleEndian.Uint64(data[8*i:]))
+			// NaN and the infinities are the values that differ from themselves by something else than 0.
 			if out[i]-out[i] != 0 {
 				return fmt.Errorf("tensor %q, element %d is %v", x.name, i, out[i])
 			}

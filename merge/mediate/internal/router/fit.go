@@ -83,6 +83,8 @@ func deal(x [][][]float64, fold int) (train, held sample) {
 
 // bound finds the threshold. Folds whose other prompts cannot train are left out.
 func (r *Router) bound(x [][][]float64, all sample, o Options, q *Quality) error {
+	// Distances of prompts that a fold's classes were fitted to are too short; only held-out ones say what is
+	// usual.
 	var list []float64
 	for fold := range folds {
 		train, held := deal(x, fold)
@@ -95,6 +97,8 @@ func (r *Router) bound(x [][][]float64, all sample, o Options, q *Quality) error
 		}
 	}
 
+	// Too few prompts for folds: distances of the training prompts are better than no threshold, and the quality
+	// says so.
 	if q.Seen = len(list) == 0; q.Seen {
 		if err := r.distances(all, &list); err != nil {
 			return err
