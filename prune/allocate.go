@@ -47,6 +47,7 @@ const (
 )
 
 func (a *Allocation) setDefaults() {
+	// The published defaults of each method; 0 stands for "not given" in the options.
 	or := func(v *float64, d float64) {
 		if *v == 0 {
 			*v = d
@@ -109,12 +110,14 @@ func (a Allocation) validate(o Options) error {
 		return bad("m and lambda belong to %s and %s", OWL, OWLMixed)
 	case owl && (!(a.M >= 0 && a.Lambda >= 0) || math.IsInf(a.M, 0)):
 		return bad("m %g, lambda %g; want them above 0", a.M, a.Lambda)
+	// Blocks lie at most λ above and below the mean: with more, one could lose everything.
 	case a.Name == OWL && a.Lambda > 0.5:
 		return bad("lambda %g; want up to 0.5", a.Lambda)
 	case a.Name != OWLMixed && a.Special:
 		return bad("special belongs to %s", OWLMixed)
 	case a.Name == OWLMixed && !o.Pattern.Structured():
 		return bad("it gives every block an N of its own; want a pattern N:M")
+	// N of a block is at most M weights away from the N asked for.
 	case a.Name == OWLMixed && a.Lambda > float64(o.Pattern.M):
 		return bad("lambda %g with pattern %s; want up to %d", a.Lambda, o.Pattern, o.Pattern.M)
 	case a.Name != Alpha && (a.Epsilon != 0 || a.Estimator != ""):
@@ -127,6 +130,7 @@ func (a Allocation) validate(o Options) error {
 		return bad("max belongs to %s", Global)
 	case !(a.Max >= 0 && a.Max < 1) || a.Max != 0 && a.Max < o.Sparsity:
 		return bad("max %g; want less than 1 and no less than the sparsity", a.Max)
+	// Both move the sparsity of single matrices, where N:M fixes it.
 	case (a.Name == Alpha || a.Name == Global) && o.Pattern.Structured():
 		return bad("pattern %s fixes what every matrix loses; %s is for patterns", o.Pattern, OWLMixed)
 	}

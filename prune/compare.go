@@ -196,6 +196,7 @@ func (c *comparison) plan(ctx context.Context, list []Contender) error {
 
 // open makes the folder and opens the journal.
 func (c *comparison) open(ctx context.Context) error {
+	// Resume and Overwrite together mean: go on if it is this comparison; the journal decides that.
 	if c.o.Overwrite && !c.o.Resume {
 		if err := removeComparison(c.o.Dir); err != nil {
 			return err
@@ -215,6 +216,7 @@ func (c *comparison) open(ctx context.Context) error {
 		return err
 	}
 
+	// Models and scratch only after the journal: it holds the lock that keeps a second comparison out.
 	err = errors.Join(os.MkdirAll(filepath.Join(c.o.Dir, modelsFolder), 0o777),
 		os.MkdirAll(filepath.Join(c.o.Dir, scratchFolder), 0o777))
 	if err != nil {

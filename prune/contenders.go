@@ -57,6 +57,7 @@ func Contenders(methods, targets string, shared Options) ([]Contender, error) {
 				c.Options.Update.Name = w.update
 			}
 
+			// Shared settings suit some methods only; what a single run would refuse is dropped here.
 			c.Options.narrow()
 			if err := c.Options.Validate(); err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", c.Target, c.Method, err)
@@ -126,6 +127,7 @@ func parseAmounts(list string) ([]amount, error) {
 				return nil, err
 			}
 		} else if a.sparsity, err = strconv.ParseFloat(label, 64); err != nil || !(a.sparsity >= 0 && a.sparsity < 1) {
+			// Negated, so that NaN is refused.
 			return nil, fmt.Errorf("%w: %q; want a sparsity of 0 or more and less than 1, or a pattern such as 2:4",
 				ErrEntry, label)
 		}
@@ -193,6 +195,8 @@ func (o *Options) narrow() {
 // narrowUpdate is the update without the settings of others.
 func (o *Options) narrowUpdate() Update {
 	all := o.Update
+
+	// Asked of options with nothing but the names: settings that are to be dropped must not answer for themselves.
 	bare := Options{Metric: o.Metric, Update: Update{Name: all.Name}}
 
 	u := bare.Update

@@ -63,6 +63,7 @@ func Formula(e *gp.Expr) (Metric, error) {
 		{gp.X, SumSquares},
 		{gp.H, SumSquares},
 		{gp.Xm, Sums},
+		// A variance needs the mean, and the mean square.
 		{gp.Xv, Sums | SumSquares},
 		{gp.Hi, Hessian},
 		{gp.G, Gradients},
@@ -73,6 +74,7 @@ func Formula(e *gp.Expr) (Metric, error) {
 	}
 
 	m.Score = func(in Inputs) (kernels.Score, error) { return evaluate(program, in) }
+	// The same program on the device, where the weights are already.
 	m.there = func(in Inputs) (*gpuscore.Scores, error) {
 		t, err := terminals(in, program)
 		if err != nil {

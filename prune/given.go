@@ -31,6 +31,7 @@ func (o Options) givenFaults() (faults []error) {
 		return faults
 	}
 
+	// Everything that would choose weights again, or measure what no choice depends on.
 	for _, c := range []struct {
 		there bool
 		what  string
@@ -102,11 +103,14 @@ func (g *givenMasks) fit(m *lm.Model) error {
 		}
 	}
 
+	// Counted rather than refused at the first: masks of another model lack nearly all, and that says what is
+	// wrong.
 	if len(missing) > 0 {
 		return fmt.Errorf("%s: %w: there are none for %d of %d matrices of the model; the first is %q",
 			g.file.Path(), ErrMasks, len(missing), len(known), missing[0])
 	}
 
+	// A mask that nobody applies would leave a matrix dense without a word.
 	var extra []string
 	for _, name := range g.file.Names() {
 		if !known[name] {

@@ -199,6 +199,7 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 
 // inputs gathers what the metric looks at. release frees what was made for it.
 func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *actstats.Stats) (in Inputs, release func(), err error) {
+	// A NaN in a matrix sorts anywhere, so the mask would depend on the order of the comparisons.
 	if at := w.ops.NonFinite(stored); at >= 0 {
 		return in, nil, w.fail(l.Name, fmt.Errorf("element [%d, %d]: %w", at/stored.Cols, at%stored.Cols, ErrNonFinite))
 	}
@@ -221,6 +222,8 @@ func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *actstats.Stats) (i
 	if in.G, err = w.gradients.Of(l); err != nil {
 		return in, nil, err
 	}
+
+	// GPT-2 stores [in, out]; scores compare within an output neuron, a row of [out, in].
 	if !l.Transposed {
 		return in, func() {}, nil
 	}

@@ -303,7 +303,7 @@ func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*act
 		return nil, err
 	}
 
-	stats.Stop = ctx.Err
+	stats.Stop = ctx.Err // a batch in the middle of a block must be able to end
 	err = w.states.Peek(ctx, l, stats.Hooks(), func(done, of int) {
 		w.step(Step{Stage: Statistics, Block: l, Done: done, Of: of})
 	})
@@ -447,6 +447,8 @@ func (w *walk) restore(ctx context.Context, l int, linears []lm.Linear) error {
 			return err
 		}
 
+		// Described from the stored bytes, as if just pruned, and compared with the record: a changed file is
+		// noticed here.
 		t, err := w.describe(lin, stored, Tensor{}, nil)
 		if err == nil {
 			err = w.asRecorded(t)
@@ -457,6 +459,7 @@ func (w *walk) restore(ctx context.Context, l int, linears []lm.Linear) error {
 
 		w.tensorDone(t)
 		w.report.Total.Restored++
+		// Nothing is measured later, so nothing reads this block again.
 		if !w.measure {
 			w.letGo(l)
 		}

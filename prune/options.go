@@ -113,9 +113,12 @@ func (o *Options) setDefaults() {
 		o.Metric = Wanda()
 	}
 
+	// After the metric: its own group is the default (Wanda compares rows, magnitude the layer).
 	if o.Group == "" {
 		o.Group = o.Metric.Group
 	}
+
+	// Within a pattern the group is M neighbours of a row, whatever the metric prefers.
 	if o.MasksFrom == "" && o.Group == "" || o.Pattern.Structured() {
 		o.Group = Row
 	}

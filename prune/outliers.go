@@ -104,6 +104,7 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats,
 // allocateOutliers is OWL.
 func (w *walk) allocateOutliers(ctx context.Context) error {
 	metric := outlierMetric(w.o.Metric)
+	// Measured once for all contenders of a comparison that ask for the same: it is a pass through the dense model.
 	outliers, err := w.measuredOnce(fmt.Sprint("outliers ", metric.Name, " ", w.o.Allocation.M),
 		func() ([]float64, error) {
 			outliers := make([]float64, w.m.Blocks())
@@ -200,6 +201,7 @@ func (w *walk) eachScore(ctx context.Context, metric Metric, linears []lm.Linear
 			visit(l, h)
 		}
 
+		// Freed matrix by matrix: the scores of a block together take as much as its weights in float32.
 		freeScore(scores, in.W)
 		release()
 		if err != nil {
@@ -251,6 +253,7 @@ func (w *walk) exponents(ctx context.Context) ([]float64, error) {
 				return w.fail(lin.Name, err)
 			}
 
+			// A mean over matrices, not weights: AlphaPruning gives a block one exponent.
 			exponents[l] += a / float64(len(linears))
 		}
 

@@ -35,6 +35,8 @@ func (v Override) validate(o Options) error {
 	if chosen != 1 {
 		return fmt.Errorf("%w: want exactly one of dense, sparsity and pattern", ErrOptions)
 	}
+
+	// An override for every matrix is what the options are for, and most often a forgotten key.
 	if v.Match == "" && len(v.Roles) == 0 && len(v.Blocks) == 0 {
 		return fmt.Errorf("%w: it fits every matrix; want match, roles or blocks", ErrOptions)
 	}
@@ -53,6 +55,7 @@ func (v Override) validate(o Options) error {
 		return fmt.Errorf("%w: sparsity %g; want 0 or more and less than 1", ErrOptions, *v.Sparsity)
 	case v.Pattern != nil && !v.Pattern.Structured():
 		return fmt.Errorf("%w: pattern %s; give a sparsity instead", ErrOptions, v.Pattern)
+	// A permutation serves the groups of a pattern.
 	case v.Sparsity != nil && o.Permutation != "" && o.Permutation != Identity:
 		return fmt.Errorf("%w: a sparsity with permutation %s, which is for patterns N:M", ErrOptions, o.Permutation)
 	}

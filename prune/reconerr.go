@@ -66,9 +66,11 @@ func maskErrors(w, tokens kernels.Mat, first, second []byte, threads int) (a, b 
 	one := linalg.New(n, w.Cols)
 	two := linalg.New(n, w.Cols)
 	for k := range n {
+		// Spread over all rows: the first ones would be those of a single head.
 		i := k * w.Rows / n
 		for j, v := range w.RowF32(i) {
 			all.Set(k, j, float64(v))
+			// What the mask drops is the change of the weights: its product with the tokens is the error.
 			if first[i*w.Cols+j] == 0 {
 				one.Set(k, j, float64(v))
 			}
@@ -80,7 +82,7 @@ func maskErrors(w, tokens kernels.Mat, first, second []byte, threads int) (a, b 
 
 	x, s := linalg.FromMat(tokens), linalg.Solver{Threads: threads}
 	total := outputNorm(s, all, x)
-	if !(total > 0) {
+	if !(total > 0) { // NaN too
 		return 0, 0, false
 	}
 

@@ -166,7 +166,9 @@ func (r *Report) close() {
 		}
 	}
 
+	// Exact says that every group of M has its zeros, which only means something where some matrix has a pattern.
 	r.Total.Exact = structured > 0 && bad == 0
+	// Of all weights, and of all parameters: embeddings and norms are not pruned.
 	r.Total.Sparsity = ratio(r.Total.Zeros, r.Total.Weights)
 	r.Total.Overall = ratio(r.Total.Zeros, r.Model.Parameters)
 	for i, b := range blocks {
@@ -254,7 +256,10 @@ func (r *Report) noteTied() {
 	weights := int64(0)
 	first := ""
 	for _, t := range r.Tensors {
+		// Ties are taken together only by a threshold over a layer or strip; rows and patterns sort, and cut where
+		// asked.
 		together := (t.Group == Layer || t.Group == Strip) && !t.Pattern.Structured()
+		// Nor do ties say anything of a matrix that was all zeros before.
 		if !together || t.Dense || t.Empty || t.Sparsity <= t.Target+tiedMargin {
 			continue
 		}
@@ -279,6 +284,8 @@ func (r *Report) noteTied() {
 func (r *Report) noteWorse() {
 	masked, updated := make([]float64, len(r.Blocks)), make([]float64, len(r.Blocks))
 	undone := 0
+
+	// Sums over a block stand for the means: both have the same number of matrices.
 	for _, t := range r.Tensors {
 		if t.Change != nil {
 			masked[t.Block] += t.Change.Masked

@@ -66,6 +66,7 @@ var updates = []string{NoUpdate, SparseGPTUpdate, DSnoT, ADMM}
 func (u *Update) setDefaults(m Metric) {
 	if u.Name == "" {
 		u.Name = NoUpdate
+		// SparseGPT's metric goes with its update, which changes what is scored next.
 		if m.sweeps {
 			u.Name = SparseGPTUpdate
 		}
@@ -94,6 +95,7 @@ func (u *Update) setDefaults(m Metric) {
 		orInt(&u.Width, sparsegpt.Width)
 	}
 
+	// A damping without a Hessian would be a fault of the options, so it stays 0.
 	if u.Damping == 0 && (u.Name == SparseGPTUpdate || u.Name == ADMM || m.Needs&Hessian != 0) {
 		u.Damping = linalg.DefaultDamping
 		if u.Name == ADMM && m.Needs&Hessian == 0 {
@@ -304,6 +306,7 @@ func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
 		return err
 	}
 
+	// ‖x_j‖ is for Wanda's score, by which DSnoT chooses what goes.
 	norm := make([]float32, x.Cols)
 	for j, s := range c.in.SumSquares {
 		norm[j] = root(s)
@@ -315,6 +318,7 @@ func (w *walk) refine(c *change, keep, tokens kernels.Mat) error {
 		M: c.plan.pattern.M,
 	}
 	mask := keep.Buf.Bytes()[keep.Off : keep.Off+keep.Len()]
+	// Refine changes the mask in place; the guard may want it back.
 	before := slices.Clone(mask)
 	c.t.Swaps = dsnot.Matrix{
 		W: x, Norm: norm, Mean: c.in.Sums, Var: c.in.Variances, Keep: keep,
@@ -365,6 +369,7 @@ func (w *walk) measureChange(l lm.Linear, c *change, stats *actstats.Stats) erro
 
 	if a, b, ok := outputError(before, c.after, keep, h, stats.SumOf(l.Name).Dead, w.threads); ok &&
 		c.compared(a, b, w.o.Update.Guard) {
+		// An empty matrix says that the masked weights are written as they are.
 		c.after = kernels.Mat{}
 	}
 
