@@ -85,6 +85,7 @@ func Join(parts ...corpus.Windows) corpus.Windows {
 		case w.Labels != nil:
 			labels = append(labels, w.Labels...)
 		case labelled:
+			// A label is the token itself where it counts: unlabelled data trains on all of it.
 			labels = append(labels, w.IDs...)
 		}
 	}

@@ -37,6 +37,7 @@ func lostOn(table *arch.Arch, modules []adapter.Module) lost {
 	const passes = "PEFT 0.21 with transformers 5 passes over factors for the %s, and says nothing"
 	experts := slices.ContainsFunc(modules, inExpert)
 	beside := slices.ContainsFunc(modules, besideExperts)
+	// With the architecture known, only what really happens is said; paths alone can merely suspect.
 	if table != nil {
 		mixture, unread := mixtureOf(table)
 		switch {
@@ -59,6 +60,7 @@ func lostOn(table *arch.Arch, modules []adapter.Module) lost {
 	case experts && beside:
 		return lost{true, fmt.Sprintf(passes, "experts of a mixture, or for its dense layers")}
 	case experts:
+		// Mixtral's experts look the same from outside, and load well: no refusal, only a remark.
 		return lost{
 			false,
 			fmt.Sprintf(passes, "experts of a model that has a shared expert beside them, such as qwen2_moe") +

@@ -84,6 +84,7 @@ func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*E
 	}
 
 	r := x.report
+	// PEFT's silence about what it passes over makes an extracted adapter look complete.
 	r.Notes = lostOn(b.Config.Arch, x.targets).note(nil)
 	if r.Rank < o.Rank {
 		r.Notes = append(r.Notes,
@@ -321,6 +322,8 @@ func (x *extractor) each(name, tuned string, fn func(before, after []float32)) (
 		}
 
 		for i, v := range after {
+			// In float64: a difference of neighbouring checkpoints is in the last bits of its terms, and billions
+			// are added.
 			e := float64(v) - float64(before[i])
 			norm += float64(before[i]) * float64(before[i])
 			difference += e * e

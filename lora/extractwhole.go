@@ -14,6 +14,7 @@ func (x *extractor) keepWhole(a *adapter.Adapter) error {
 	var modules []string
 	biases := false
 	for _, r := range x.report.LeftOut {
+		// A head that only the tuned model has by itself: the base has no tensor of that name, it is tied.
 		if r.Tensor == x.head {
 			modules = append(modules, x.tied().Path)
 			continue
@@ -21,6 +22,7 @@ func (x *extractor) keepWhole(a *adapter.Adapter) error {
 
 		p := x.param(r.Tensor)
 		switch path := x.base.PathOf(p); {
+		// PEFT knows biases of all adapted matrices or of none, so one that differs brings all.
 		case x.adapted(path):
 			biases = true
 		case !slices.Contains(modules, path):
@@ -50,11 +52,13 @@ func (x *extractor) keepWhole(a *adapter.Adapter) error {
 
 	for _, path := range modules {
 		a.Config.WholeModules = append(a.Config.WholeModules, path)
+		// PEFT saves a tied table once for each of its two modules.
 		if x.isTiedTable(path) {
 			a.Config.WholeModules = append(a.Config.WholeModules, x.tied().Path)
 		}
 	}
 
+	// Nothing is lost any more: what was left out of the factors is in the adapter.
 	x.report.Kept = x.report.LeftOut
 	x.report.LeftOut = []LeftOut{}
 	return nil

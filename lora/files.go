@@ -115,6 +115,7 @@ func loadPools(dir string) (*adapter.Adapter, []string, error) {
 		return nil, nil, err
 	}
 
+	// Without the base it is unknown how many blocks there are, so a list of some can't be placed.
 	if a.Config.Layers != nil {
 		return nil, nil, failure.Hinted(fmt.Errorf("%s: %w: it adapts some blocks only, which the files do not name",
 			dir, ErrUnsupported), "--model names the base")
@@ -256,6 +257,7 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 
 	r.did(list, c)
 	r.Notes = lostIn(base, c.Adapter).note(r.Notes)
+	// PEFT has no mask: zeros of the base would fill in where such an adapter is loaded.
 	if c.Config.KeepZeros {
 		r.Notes = append(r.Notes, unmasked)
 	}
@@ -321,6 +323,7 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 	}
 
 	lost := lostIn(base, a)
+	// Refused, not only noted: PEFT would load the file without complaint and answer as the base.
 	if lost.sure && !o.WithExperts {
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: %s", dir, ErrUnsupported, lost.text), "compress reads the "+
 			"adapter as it is, lora fold writes it into the weights, and --with-experts exports it all the same")
@@ -356,6 +359,7 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 		r.Exported += int64(l.Rank) * int64(l.Module.In+l.Module.Out)
 	}
 
+	// Rounding to a narrower type, or of the scale into B, changes the last bits of the product.
 	if o.DType != 0 && o.DType != safetensors.F32 || o.Bake {
 		r.Exact = false
 	}

@@ -96,6 +96,8 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 		return nil, err
 	}
 
+	// The fingerprint says which base this is, for the check and for the name of the job; it reads all weights
+	// once.
 	weights, err := lm.Fingerprint(ctx, base.Dir)
 	if err != nil {
 		return nil, err
@@ -105,6 +107,8 @@ func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldRepo
 	if err := refuseOther(remark, o.AllowOtherBase); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+
+	// The weights agree, or the adapter doesn't say: then the name is the only hint that it was another base.
 	if remark == "" {
 		remark = otherName(&a.Config, base.Dir)
 	}
@@ -291,6 +295,7 @@ func (w *writer) run(ctx context.Context, tensors []safetensors.Info) error {
 		batch = 64 << 20
 	}
 
+	// A commit flushes to disk, which would cost more than the work on small tensors: they are noted in batches.
 	var pending []string
 	var size int64
 	for _, info := range tensors {

@@ -126,6 +126,7 @@ func (r *run) open() error {
 		return err
 	}
 
+	// A run that a loss stopped may go on with another learning rate or clip; any other one only as it was.
 	if p.Fingerprint != r.fingerprint && (p.Same != r.same || !r.states.Halted()) {
 		return fmt.Errorf("%s: %w", r.states, ErrOtherRun)
 	}
@@ -133,6 +134,7 @@ func (r *run) open() error {
 		return fmt.Errorf("%s: %w: %d steps, %d planned", path, train.ErrState, p.Step, len(r.plan.Steps))
 	}
 
+	// From here on states are saved under the settings that now hold.
 	p.Fingerprint = r.fingerprint
 	r.done = p
 
@@ -254,6 +256,7 @@ func (r *run) eval(ctx context.Context) error {
 		return err
 	}
 
+	// Only strictly better ones count, so of equal evaluations the earliest is kept.
 	e := Eval{Step: n, Loss: loss, Best: true}
 	for _, earlier := range r.done.Evals {
 		e.Best = e.Best && loss < earlier.Loss
@@ -262,6 +265,7 @@ func (r *run) eval(ctx context.Context) error {
 	r.done.Evals = append(r.done.Evals, e)
 
 	if e.Best && r.o.KeepBest && r.states != "" {
+		// A best state is for use, not for going on: it needs neither the optimiser nor the losses.
 		if err := r.Save(r.states.Best(), progress{Step: n}, true); err != nil {
 			return err
 		}

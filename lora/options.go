@@ -184,6 +184,7 @@ func (o Options) Validate() error {
 	bad(!slices.Contains(Kinds, o.Kind), "kind %.100q; known: %s", o.Kind, strings.Join(Kinds, ", "))
 	bad(!slices.Contains(Optimizers, o.Optimizer), "optimizer %.100q; known: %s", o.Optimizer,
 		strings.Join(Optimizers, ", "))
+	// Optimisers that update during the pass save the memory of gradients, which an adapter hardly has.
 	bad(o.Optimizer != "adamw" && o.Kind != "full",
 		"optimizer %s is for kind full: it keeps no gradients, which adapters are too small to profit from",
 		o.Optimizer)
@@ -206,6 +207,7 @@ func (o Options) Validate() error {
 	bad(o.KeepBest && (o.Eval == nil || o.StateDir == ""),
 		"keeping the best needs evaluation data and a folder for the state")
 	bad(o.Resume && o.StateDir == "", "resuming needs the folder of the state")
+	// DoRA's norm is that of the whole of W + sBA, which a mask cuts.
 	bad(o.KeepZeros && o.DoRA, "keeping zeros goes with no DoRA, which divides by norms of the whole change")
 	bad(o.Kind == "full" && (o.Init != nil || len(o.Targets)+len(o.Exclude)+len(o.Layers)+len(o.Whole) > 0),
 		"kind full trains everything: no adapter to start from, no targets")
@@ -326,6 +328,7 @@ func targetsOf(list []string, modules []adapter.Module) (adapter.Match, error) {
 	}
 
 	match, err := matchOf(list)
+	// A regular expression is about paths, where roles mean nothing.
 	if err != nil || match.Regex != "" {
 		return match, err
 	}
@@ -333,6 +336,7 @@ func targetsOf(list []string, modules []adapter.Module) (adapter.Match, error) {
 	var names []string
 	for _, s := range list {
 		found := namesOf(arch.Role(s), modules)
+		// A role that this model has no matrix for may still be the name of one.
 		if !slices.Contains(roles, arch.Role(s)) || len(found) == 0 {
 			found = []string{s}
 		}

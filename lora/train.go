@@ -135,6 +135,8 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 		return nil, err
 	}
 
+	// Each update can be made during the backward pass, and its gradient dropped, if none has to wait for the norm
+	// of all or for another micro-batch.
 	fused := o.Optimizer != "adamw" || o.Clip == 0 && o.MicroBatch == 0
 	opt, err := o.optimizer(m)
 	if err != nil {
@@ -157,6 +159,7 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 	}
 
 	f.Keep = o.keep(m)
+	// Norms and biases are not pulled to zero.
 	f.NoDecay = true
 	f.Fused = fused
 	f.KeepZeros = o.KeepZeros
@@ -214,9 +217,12 @@ func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, erro
 	if o.Init != nil {
 		c := &o.Init.inner.Config
 		remark, err := o.Init.OtherBase(ctx, m)
+		// Without a hash the adapter only names its base, and a name proves nothing.
 		if err == nil && c.BaseHash != "" {
 			err = refuseOther(remark, o.AllowOtherBase)
 		}
+
+		// Trained on, the adapter belongs to this base.
 		if err == nil && remark != "" {
 			c.Base, c.BaseHash = filepath.Clean(m.Path()), ""
 		}
@@ -234,6 +240,7 @@ func (o Options) begin(ctx context.Context, m *lm.Model) (*adapter.Adapter, erro
 		return nil, err
 	}
 
+	// A setting that fits no module of this base is more likely misspelt than meant.
 	if err := c.Idle(base.Modules()); err != nil {
 		return nil, err
 	}
@@ -348,6 +355,8 @@ func (o Options) fingerprint(ctx context.Context, m *lm.Model, data corpus.Windo
 		return "", err
 	}
 
+	// What doesn't change the result may change between runs: memory, how often states are saved, and steps that
+	// come out the same.
 	o.Memory = 0
 	o.Steps = steps
 	o.SaveEvery = 0
@@ -356,8 +365,9 @@ func (o Options) fingerprint(ctx context.Context, m *lm.Model, data corpus.Windo
 		Base    string
 		Data    string
 		Labels  string
-		Device  string
-		Arch    string
+		// Others round differently: a run continued there would not have the same bits.
+		Device string
+		Arch   string
 	}{o, base, corpus.HashIDs(data.IDs), corpus.HashIDs(data.Labels), m.Device().Info().Name, runtime.GOARCH})
 	if err != nil {
 		return "", err
@@ -366,6 +376,7 @@ func (o Options) fingerprint(ctx context.Context, m *lm.Model, data corpus.Windo
 	h := sha256.New()
 	h.Write(text)
 
+	// An adapter to start from has no hash of its own; its values are the hash.
 	if o.Init != nil {
 		for _, p := range o.Init.inner.Params() {
 			h.Write([]byte(p.Name))

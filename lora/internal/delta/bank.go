@@ -47,6 +47,8 @@ func (b *Bank) Add(name string, a *adapter.Adapter) error {
 	if _, taken := b.all[name]; taken || name == "" {
 		return fmt.Errorf("%w: an adapter called %.100q is there, or the name is empty", adapter.ErrConfig, name)
 	}
+
+	// A masked change needs a product with a matrix as large as the weight, for each adapter of the batch.
 	if a.Config.KeepZeros {
 		return fmt.Errorf("%w: %.100q keeps zeros of the base, which a bank does not (HINT: lora fold writes it "+
 			"into the weights)", adapter.ErrUnsupported, name)
@@ -57,6 +59,7 @@ func (b *Bank) Add(name string, a *adapter.Adapter) error {
 
 	modules := map[string]*adapter.Low{}
 	for _, l := range a.Low {
+		// An expert sees rows of all sequences in an order of its own, and DoRA scales what the base gives too.
 		if !l.Module.Linear() || l.Module.Expert >= 0 || l.Magnitude != nil {
 			return fmt.Errorf("%w: %.100q changes %s, whose change cannot differ from row to row (a table, the "+
 				"head, an expert, or DoRA)",

@@ -75,6 +75,7 @@ func (r *Runtime) norms(m *module, bt kernels.Mat) error {
 }
 
 func (r *Runtime) startDirection(m *module) error {
+	// Once, since the base is frozen: ‖W‖² of each output is a part of ‖W + sBA‖² at every step.
 	d := m.dora
 	d.squares = make([]float64, m.lin.Out)
 	d.norm = make([]float32, m.lin.Out)
@@ -99,6 +100,7 @@ func (r *Runtime) startDirection(m *module) error {
 
 	h, err := r.toHost(b)
 	if err == nil {
+		// The bias is no part of the direction: it is taken off before outputs are scaled, and added after.
 		d.bias = append([]float32(nil), h.RowF32(0)...)
 	}
 

@@ -21,6 +21,7 @@ func (r *Runtime) Forward(l lm.Linear, x, y kernels.Mat) error {
 		return r.forwardMasked(w, m, x, y)
 	}
 
+	// The order is PEFT's: dropout acts on the adapter's input only, the base sees x.
 	t, err := r.narrowed(w, m, x.Rows)
 	if err != nil {
 		return err

@@ -214,6 +214,7 @@ func (r *Runtime) replaceRows(rows *adapter.Rows) error {
 	}
 
 	c.learn = func(g kernels.Mat) error {
+		// The gradient of the whole table is computed; only that of the trained rows is learnt from.
 		for i, id := range rows.IDs {
 			addRow(rows.Value.Grad.RowF32(i), g.RowF32(int(id)), 1)
 		}

@@ -147,6 +147,9 @@ func (d *Resident) alloc() error {
 	}
 
 	var err error
+
+	// Parameters lie one after another in one matrix, so that an optimiser's step is one launch for all instead of
+	// one each.
 	for _, f := range d.flat {
 		n := (f.size + flatCols - 1) / flatCols
 		rows = max(rows, n)
@@ -173,6 +176,7 @@ func (d *Resident) alloc() error {
 		}
 	}
 
+	// One piece of zeros clears all gradients, a copy at a time.
 	d.zeros, err = matrix(min(rows, zeroRows), flatCols)
 	return err
 }
@@ -365,6 +369,7 @@ func (d *Resident) Apart(state map[string][]float32) map[string][]float32 {
 func (d *Resident) Together(state map[string][]float32) map[string][]float32 {
 	out := map[string][]float32{}
 	for _, f := range d.flat {
+		// The first parameter's entries say which kinds of state there are.
 		for name, first := range state {
 			kind, ok := strings.CutPrefix(name, f.params[0].Name+".")
 			if !ok {
@@ -372,6 +377,7 @@ func (d *Resident) Together(state map[string][]float32) map[string][]float32 {
 			}
 
 			all, fits := first, true
+			// A state of one number is the step count, which must be the same for all.
 			if len(first) > 1 {
 				all = make([]float32, f.value.Len())
 			}

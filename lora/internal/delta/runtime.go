@@ -94,6 +94,7 @@ func Attach(m *lm.Model, a *adapter.Adapter, o Options) (*Runtime, error) {
 func (r *Runtime) collect(linears map[string]lm.Linear) error {
 	for _, l := range r.a.Low {
 		lin, ok := linears[l.Module.Tensor]
+		// No linear: a token table or the head, which is replaced as a whole.
 		if !ok {
 			if err := r.replaceLow(l); err != nil {
 				return err
@@ -106,6 +107,7 @@ func (r *Runtime) collect(linears map[string]lm.Linear) error {
 				lin.Out, l.Module.In, l.Module.Out)
 		}
 
+		// A key of its name: dropout of a module doesn't depend on which others are adapted.
 		mod := &module{low: l, lin: lin, key: rng.New(0, lin.Name)}
 		if l.Magnitude != nil {
 			mod.dora = &direction{}
@@ -136,10 +138,12 @@ func (r *Runtime) start() error {
 		return err
 	}
 
+	// An adapter of tables only has nothing to add to a linear.
 	if len(r.modules) == 0 {
 		return nil
 	}
 
+	// In the adapter's order: that of the map changes from run to run.
 	names := make([]string, 0, len(r.modules))
 	for _, l := range r.a.Low {
 		if r.modules[l.Module.Tensor] != nil {

@@ -100,6 +100,7 @@ func (r *Runtime) edit(dst, src kernels.Mat, f func(i int, to, from []float32)) 
 		return nil
 	}
 
+	// f is Go code, so what it changes comes to the host, one row at a time.
 	to := make([]float32, dst.Cols)
 	raw := kernels.WrapF32(to).Bytes()
 	var from []float32

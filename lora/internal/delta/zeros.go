@@ -101,6 +101,7 @@ func (r *Runtime) backwardMasked(w *workspace, m *module, x, dy, dx kernels.Mat)
 		return nil
 	}
 
+	// The mask of dropout is on the adapter's input, so its part of dx needs it, and the base's must not have it.
 	through, err := w.mat(wDX, dx.Rows, dx.Cols)
 	if err != nil {
 		return err

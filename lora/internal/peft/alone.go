@@ -95,6 +95,7 @@ func implied(f *safetensors.File, transposed bool) ([]adapter.Module, error) {
 		}
 	}
 
+	// By numbers, so that layer 10 comes after layer 9, as it would with a base.
 	slices.SortFunc(paths, byNumbers)
 	var list []adapter.Module
 	for _, p := range paths {
@@ -125,6 +126,7 @@ func newModule(path string, transposed bool) *adapter.Module {
 
 // learn takes sizes from a tensor.
 func learn(m *adapter.Module, key, part string, info safetensors.Info) error {
+	// Vectors say nothing about the input, and the factors beside them say all.
 	if part == "bias" || part == "magnitude" {
 		return nil
 	}
@@ -133,6 +135,7 @@ func learn(m *adapter.Module, key, part string, info safetensors.Info) error {
 		return fmt.Errorf("tensor %.200q: %w: shape %v is no factor's", key, adapter.ErrFile, info.Shape)
 	}
 
+	// Only a token table has factors of these names; trained rows may be the head's too.
 	if strings.HasPrefix(part, "table") || part == "rows" && m.Role != arch.Head {
 		m.Table = true
 		m.Role = arch.Embed

@@ -60,6 +60,7 @@ func (r *reader) read() error {
 		return err
 	}
 
+	// In the base's order, not the file's, which sorts 10 before 2.
 	for _, m := range r.modules {
 		if f := r.low[m.Path]; f != nil {
 			if err := r.addLow(m, f); err != nil {
@@ -73,6 +74,7 @@ func (r *reader) read() error {
 	}
 
 	r.out.Config = r.Config
+	// Last: a tie joins parameters that must all be there.
 	return r.out.Tie(r.modules)
 }
 
@@ -96,6 +98,7 @@ func (r *reader) sort(key string) error {
 		return r.sortPart(key, path, p.part)
 	}
 
+	// A variant of LoRA with more parts than these would be computed without them.
 	if strings.Contains(name, ".lora_") {
 		return fmt.Errorf("tensor %.200q: %w: no part of a LoRA that is known here", key, adapter.ErrUnsupported)
 	}
@@ -110,6 +113,7 @@ func (r *reader) sortPart(key, path, part string) error {
 		return fmt.Errorf("tensor %.200q: %w: it has no module %.200q that can be adapted", key, adapter.ErrBase, path)
 	}
 
+	// Factors of a table have names of their own and lie the other way round.
 	table := r.modules[i].Table
 	switch part {
 	case "tableA", "tableB":
@@ -140,6 +144,7 @@ func (r *reader) sortPart(key, path, part string) error {
 
 // match compares the modules of the file with those that the configuration targets.
 func (r *reader) match() error {
+	// Python's expressions can say more than Go's (lookahead); the file's own tensors are then the truth.
 	if r.Targets.Regex != "" {
 		if _, err := regexp.Compile(r.Targets.Regex); err != nil {
 			r.notes = append(r.notes, fmt.Sprintf("target_modules %.100q cannot be followed (%v); the modules are "+
@@ -167,6 +172,7 @@ func (r *reader) match() error {
 		targeted[m.Path] = true
 
 		if r.low[m.Path] == nil {
+			// A wrong base is the likelier reason, and has a clearer error.
 			if err := r.foreign(); err != nil {
 				return err
 			}
@@ -178,6 +184,8 @@ func (r *reader) match() error {
 		f := r.low[m.Path]
 		switch {
 		case f == nil || targeted[m.Path]:
+		// With tied training PEFT writes the head's factors though only the table is targeted, or the other way
+		// round.
 		case r.Tying && (m.Table || m.Role == arch.Head):
 			r.nameTwin(m.Path, list)
 		default:
@@ -217,6 +225,7 @@ func (r *reader) withoutExperts(list []adapter.Module) []adapter.Module {
 
 	r.notes = append(r.notes, fmt.Sprintf("target_modules name %d matrices of experts, for which there are no "+
 		"factors: they stay as they are, as PEFT leaves them", left))
+	// Named one by one from here on, or the same patterns would take the experts in again when the adapter is used.
 	r.Targets = adapter.Match{}
 	for _, m := range rest {
 		r.Targets.Names = append(r.Targets.Names, m.Path)
@@ -285,8 +294,10 @@ func (r *reader) addLow(m adapter.Module, f *found) error {
 		return err
 	}
 
+	// Patterns of ranks and alphas go by path; the scale follows from this module's own.
 	rank, alpha := rankAlpha(m.Path)
 	l := &adapter.Low{Module: m, Rank: rank, Alpha: alpha, Scale: r.ScaleOf(rank, alpha)}
+	// Before the factors are read: a wrong rank makes wrong shapes, and is the better explanation.
 	if err := r.checkRank(f.keys["A"], rank); err != nil {
 		return err
 	}
@@ -456,6 +467,7 @@ func (r *reader) wholeShape(key, path, kind string, info safetensors.Info) (rows
 			want = []int64{int64(m.Out)}
 		case m.Table, m.Transposed:
 			want = []int64{int64(m.In), int64(m.Out)}
+		// nn.Embedding is [vocab, width], and Conv1D of GPT-2 [in, out]; nn.Linear is [out, in].
 		default:
 			want = []int64{int64(m.Out), int64(m.In)}
 		}

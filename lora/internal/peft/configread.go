@@ -32,6 +32,7 @@ func parse(text []byte) (*settings, error) {
 		return nil, fmt.Errorf("%w: %w", adapter.ErrConfig, err)
 	}
 
+	// PEFT's own defaults, for keys that a file leaves out.
 	s := &settings{Config: adapter.Config{Kind: adapter.LoRA, Rank: 8, Alpha: 8, Biases: adapter.NoBias, Init: "true"}}
 	kind := ""
 	for key, value := range object.All() {
@@ -45,6 +46,7 @@ func parse(text []byte) (*settings, error) {
 		}
 	}
 
+	// After the loop, as peft_type may be the last key.
 	if kind != "LORA" {
 		return nil, fmt.Errorf("%w: key \"peft_type\": %.60q; only LORA is read here", adapter.ErrUnsupported, kind)
 	}
@@ -246,6 +248,7 @@ func readPatterns(key string, value json.RawMessage, list *[]adapter.Pattern) er
 		return bad(key, "%v", err)
 	}
 
+	// In the order of the file: of several patterns that fit a path, PEFT takes the first.
 	for pattern, number := range entries.All() {
 		if isNull(number) {
 			return bad(key, "%.60q has no value", pattern)

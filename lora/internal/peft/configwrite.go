@@ -22,6 +22,7 @@ func configText(a *adapter.Adapter, o WriteOptions) ([]byte, error) {
 		"use_dora": c.DoRA,
 	}
 
+	// Older versions of PEFT refuse keys that they don't know, so a key stands here only if it says something.
 	set := func(key string, value any, wanted bool) {
 		if wanted {
 			keys[key] = value

@@ -110,6 +110,7 @@ func taken(w linalg.Matrix, init string, rank int, scale float64) (b, a linalg.M
 		return b, a, fmt.Errorf("%w: rank %d of a matrix [%d, %d]", adapter.ErrFile, rank, w.Rows, w.Cols)
 	}
 
+	// PEFT's OLoRA takes Q and R as they are, PiSSA the singular values' root on both sides, over the scale.
 	if init == "olora" {
 		q, r, err := linalg.Solver{}.QR(w)
 		if err != nil {

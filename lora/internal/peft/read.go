@@ -94,6 +94,7 @@ func readConfig(dir string) ([]byte, error) {
 	}
 	defer f.Close()
 
+	// Reading a named pipe would not end.
 	if stat, err := f.Stat(); err != nil || !stat.Mode().IsRegular() {
 		return nil,
 			errors.Join(err, fmt.Errorf("%s: %w: not a regular file", filepath.Join(dir, ConfigName), adapter.ErrFile))

@@ -23,6 +23,7 @@ func (r *reader) addRows(key, path string) error {
 		return err
 	}
 
+	// A table is [vocab, width]; as the head's matrix it is the other way round in the module's own terms.
 	width, vocab := m.Out, m.In
 	if !m.Table {
 		width, vocab = m.In, m.Out
@@ -73,6 +74,7 @@ func (r *reader) tokenIDs(key string, m adapter.Module) ([]int64, error) {
 	}
 
 	for path, tokens := range entries.All() {
+		// As PEFT matches: the whole path or its end, at a dot.
 		if m.Path != path && !strings.HasSuffix(m.Path, "."+path) {
 			continue
 		}

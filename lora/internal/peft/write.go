@@ -168,6 +168,7 @@ func addLow(add func(key string, value func() ([]float32, error), shape ...int64
 
 	add(m.Path+nameB, func() ([]float32, error) {
 		_, b, err := p.get(l)
+		// A clone: some kinds hand out the parameter itself.
 		data := slices.Clone(flat(b))
 		if bake {
 			for i := range data {
@@ -230,6 +231,7 @@ func writeWeights(path string, entries []entry, t safetensors.DType, c *adapter.
 	}
 
 	metadata := map[string]string{"format": "pt"}
+	// The hash of the base and the zeros have no key that PEFT would not refuse; it ignores a file's metadata.
 	if c.BaseHash != "" {
 		metadata[baseKey] = c.BaseHash
 	}

@@ -87,6 +87,8 @@ func (f Folder) Latest() (path string, steps int, err error) {
 		if digits, ok = strings.CutSuffix(digits, stateSuffix); !ok {
 			continue
 		}
+
+		// By number, not by name: 100 comes before 20 in a folder.
 		if n, err := strconv.Atoi(digits); err == nil && n > most {
 			name, most = e.Name(), n
 		}

@@ -56,6 +56,7 @@ func NewFull(m *lm.Model, onDevice *optim.DeviceAdamW, held bool) (*Full, error)
 		f.values[n] = &value{model: v, host: v}
 	}
 
+	// All or nothing: some values on the device and some on the host would need two kinds of step.
 	if onDevice != nil && f.reside(onDevice, held) {
 		return f, nil
 	}
@@ -64,6 +65,7 @@ func NewFull(m *lm.Model, onDevice *optim.DeviceAdamW, held bool) (*Full, error)
 
 	for _, x := range f.values {
 		v := x.model
+		// Without a device of its own memory, model and host values are one.
 		if !f.host {
 			x.host = kernels.MatOf(kernels.NewHost(v.DType(), v.Len()), v.Rows, v.Cols)
 			if err := m.Device().Download(x.host.Buf.Bytes(), v.Buf, v.Off); err != nil {
@@ -133,6 +135,7 @@ func (f *Full) Step(ctx context.Context, step int, batches []batches.Batch, coun
 		return loss, 0, err
 	}
 
+	// Clipping needs the norm of all gradients before the first value changes.
 	params := make([]optim.Param, len(f.names))
 	for i, n := range f.names {
 		params[i] = f.param(n, f.values[n].grad)
@@ -145,6 +148,7 @@ func (f *Full) Step(ctx context.Context, step int, batches []batches.Batch, coun
 
 	for _, p := range params {
 		if err := f.apply(p, optim.Step{LR: lr, GradScale: coefficient}); err != nil {
+			// From the first update on, an error leaves a mixture of old and new values.
 			return loss, norm, fmt.Errorf("%w: %w", ErrTorn, err)
 		}
 	}
@@ -267,6 +271,8 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 					return err
 				}
 
+				// A pruned weight without a gradient has no momentum either, and stays zero. Vectors were never
+				// pruned.
 				if v := f.values[name].host; f.KeepZeros && v.Rows > 1 {
 					if err := sparse.Clear(h, v); err != nil {
 						return err
@@ -282,6 +288,7 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 			return loss, err
 		}
 
+		// Losses are means over a batch's own tokens; the step's is one over all of them.
 		loss += r.Loss * float64(r.Counted) / float64(counted)
 	}
 
@@ -391,6 +398,7 @@ func (f *Full) Restore(path string, best bool) error {
 		}
 	}
 
+	// The best state is the end of a run: nothing is continued from it.
 	if best {
 		return nil
 	}

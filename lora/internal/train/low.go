@@ -44,6 +44,7 @@ func (l *Low) Reside(step *optim.DeviceAdamW) error {
 	}
 
 	for _, p := range resident.Params() {
+		// No room for the optimiser's state: everything goes back, and the host makes the steps.
 		if step.Reserve(p.Name, p.Value) != nil {
 			step.Free()
 			resident.Free()
@@ -192,6 +193,7 @@ func (l *Low) Restore(path string, best bool) error {
 
 	if !best {
 		state, err := optimizerState(f)
+		// Files hold the state by parameter, as on the host, so that a run can go on elsewhere.
 		if l.resident != nil {
 			state = l.resident.Together(state)
 		}
@@ -203,6 +205,7 @@ func (l *Low) Restore(path string, best bool) error {
 		}
 	}
 
+	// Values were read into host memory, which the device's copies are now behind of.
 	if l.resident != nil {
 		if err := l.resident.Push(); err != nil {
 			return err

@@ -65,7 +65,9 @@ func writeState(path string, entries []entry, progress any) error {
 		infos[i] = safetensors.Info{Name: e.name, DType: e.t, Shape: []int64{int64(e.len)}}
 	}
 
+	// Last, as it is only known when everything else was written.
 	infos = append(infos, safetensors.Info{Name: sumName, DType: safetensors.U8, Shape: []int64{sha256.Size}})
+	// Larger elements first, so that every tensor is aligned in the mapped file.
 	w, err := safetensors.Create(path, infos, map[string]string{progressKey: string(text)},
 		safetensors.Options{Order: safetensors.OrderAligned, Overwrite: true})
 	if err != nil {
@@ -130,6 +132,7 @@ func verify(f *safetensors.File) error {
 			continue
 		}
 
+		// The header is covered too: progress lies there.
 		info, _ := f.Info(n)
 		if err := f.View(n, func(data []byte) error { sums.add(n, info.DType, data); return nil }); err != nil {
 			return err
