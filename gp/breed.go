@@ -118,12 +118,14 @@ func Seeds(g Grammar) []*Expr {
 	}
 
 	for _, text := range knownMetrics {
+		// A metric that needs what the grammar leaves out is no fault: it just is no seed.
 		if e, err := Parse(text); err == nil {
 			add(e)
 		}
 	}
 
 	for _, a := range []int{-1, 0, 1} {
+		// Exponents are powers of two of repeated squares and roots: -2 is ¼, -1 is ½, 0 is 1, 1 is 2.
 		for _, b := range []int{none, -2, -1, 0, 1} {
 			for _, c := range []int{none, -2, -1, 0, 1} {
 				add(product(power(W, a), power(G, b), power(X, c)))

@@ -150,6 +150,7 @@ func (e *Expr) valid() error {
 	nodes := 0
 	var check func(n *Expr, depth int) error
 	check = func(n *Expr, depth int) error {
+		// Counted on the way down: a cyclic tree built by hand ends at the limit instead of never.
 		nodes++
 		switch {
 		case n == nil:

@@ -77,6 +77,8 @@ func (g Grammar) Validate() error {
 	if len(g.of(1))+len(g.of(2)) == 0 {
 		add("no operators")
 	}
+
+	// A metric of the weight alone is magnitude under another name: it has to be asked for.
 	if len(g.of(2)) == 0 && !g.AllowOnlyW {
 		add("no operator joins W with another terminal")
 	}

@@ -67,8 +67,10 @@ func (p *Program) check(in *Inputs) (rows, cols int, err error) {
 
 		n := len(in.vector(i.Term))
 		switch {
+		// A matrix without columns has vectors without values, which are not missing.
 		case n == 0 && (cols > 0 || first == 0):
 			return 0, 0, fmt.Errorf("%s: %w: %s is missing", p.Expr, ErrInput, i.Term)
+		// A formula of vectors alone scores one row, which stands for all.
 		case first == 0:
 			first = i.Term
 			rows = 1

@@ -135,6 +135,8 @@ func (o Options) withDefaults() Options {
 	if o.Aim == "" {
 		o.Aim = Best
 	}
+
+	// A fixed probe, so that a search is the same in every run.
 	if o.Probe == nil {
 		o.Probe = SyntheticProbe(0)
 	}
@@ -159,6 +161,7 @@ func (o Options) Validate() error {
 	need(o.Crossover <= 1, "crossover probability %g", o.Crossover)
 	need(o.Mutation <= 1, "mutation probability %g", o.Mutation)
 	need(o.Elite < 1, "elite share %g", o.Elite)
+	// Sums, so that one test catches a NaN in any of them: comparisons above are false for it.
 	need(!math.IsNaN(o.Crossover+o.Mutation+o.Elite+o.Parsimony) && !math.IsInf(o.Parsimony, 0),
 		"a probability or the parsimony is not a number")
 	need(o.Batch >= 1, "batch of %d", o.Batch)

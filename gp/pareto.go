@@ -25,6 +25,7 @@ func paretoLayers(list []point) (layer []int, spread []float64) {
 	for n := 0; len(left) > 0; n++ {
 		var here, rest []int
 		for _, i := range left {
+			// Sorted by size: whoever is better than all smaller ones is dominated by none.
 			if len(here) == 0 || list[i].quality < list[here[len(here)-1]].quality {
 				layer[i] = n
 				here = append(here, i)

@@ -38,6 +38,8 @@ func build(n *syntax.Node, depth int) (*Expr, error) {
 	if n == nil {
 		return nil, nil
 	}
+
+	// Bounded here, where it recurses: a file of brackets must not exhaust the stack.
 	if depth > MaxDepth {
 		return nil, fmt.Errorf("%s: %w: more than %d levels", n.Pos, ErrTooLarge, MaxDepth)
 	}

@@ -126,17 +126,20 @@ func (a *rowsAlike) hash(h io.Writer, e *Expr, first int, scores kernels.Mat) er
 		row := scores.RowF32(i)
 		ranking.Keys(a.keys, row)
 
+		// Constant scores are a property of the formula, which a sample of rows shows too.
 		if (first+i)%4 == 0 {
 			if n := ranking.Distinct(a.scratch, a.keys); float64(n) < minDistinct*float64(len(row)) {
 				return fmt.Errorf("%s: %w: %d values among %d weights of a row", e, ErrConstant, n, len(row))
 			}
 		}
 
+		// Only which weights a 50 % and a 2:4 mask would keep counts: formulas of the same order are one metric.
 		a.mask = ranking.Quads(ranking.Half(a.mask[:0], a.scratch, a.keys), a.keys)
 		if a.first == nil {
 			a.first = bytes.Clone(a.mask)
 		}
 
+		// Rows that all keep the same columns ignore the weight's own row.
 		a.same = a.same && bytes.Equal(a.first, a.mask)
 		if _, err := h.Write(a.mask); err != nil {
 			return err

@@ -39,6 +39,7 @@ func openReplay[Head, Step any](path string, resume bool, head Head, same func(f
 
 	r := &replay[Step]{file: file}
 	lines := file.Lines()
+	// Not a whole first line: it may be anybody's file, so it is not overwritten.
 	switch {
 	case len(lines) == 0 && file.Fault() != nil:
 		err = file.Fault()

@@ -60,6 +60,8 @@ func Search(ctx context.Context, g Grammar, fit Fitness, o Options) (_ *Result, 
 	if err := s.run(ctx); err != nil {
 		return nil, err
 	}
+
+	// Steps that are left over show that the journal's search went another way, though its header agrees.
 	if left := s.journal.Left(); left > 0 {
 		return nil, fmt.Errorf("%s: %w: %d evaluations more than this search makes", o.Journal, ErrJournal, left)
 	}
@@ -366,6 +368,7 @@ func (s *search) replay(fresh []*record) ([]*record, error) {
 
 // measure asks the fitness, and writes the answers to the journal in order.
 func (s *search) measure(ctx context.Context, todo []*record) error {
+	// A fitness that shares a pass over the model between candidates wants all at once.
 	if b, ok := s.fit.(BatchFitness); ok {
 		batch := make([]*Expr, len(todo))
 		for i, r := range todo {
@@ -381,6 +384,7 @@ func (s *search) measure(ctx context.Context, todo []*record) error {
 			return fmt.Errorf("the fitness answered for %d of %d candidates", len(out), len(todo))
 		}
 
+		// In the order of the candidates, whatever order they finished in: resuming reads them so.
 		for i, r := range todo {
 			if err := s.settleOutcome(r, out[i]); err != nil {
 				return err

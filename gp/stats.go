@@ -125,6 +125,7 @@ func (m *machine) gatherTile(w *worker, from, to int) []partial {
 		w.row(i)
 		for n, at := range w.pl.stats {
 			if m.stat[at].vec != nil {
+				// Sums of a row begin anew; those of the matrix and of columns go on.
 				part[n].sum = 0
 			}
 		}
