@@ -20,7 +20,7 @@ func MaxAssignment(value Matrix) (columns []int, sum float64, err error) {
 
 	for i := range n {
 		for j, x := range value.Row(i) {
-			a.cost.Data[i*n+j] = -x
+			a.cost.Data[i*n+j] = -x // the algorithm finds the smallest sum
 		}
 	}
 

@@ -235,6 +235,8 @@ func inverseFactorBase(h Matrix, row int) error {
 		for _, v := range h.Row(j)[j+1:] {
 			d -= v * v
 		}
+
+		// Negated, so that NaN is refused: it fails every comparison.
 		if !(d > 0) || math.IsInf(d, 1) {
 			return &PivotError{row + j, d}
 		}

@@ -77,9 +77,11 @@ func (s Solver) tridiagonal(a Matrix) (*tridiag, error) {
 		t.scale = 1
 	}
 
+	// Scaled, so that squares of elements neither overflow nor vanish.
 	w.divide(t.scale)
 	t.h = reflectors{v: newSpaced(n, max(0, n-2)), offset: 1}
 
+	// The last two columns have nothing below the subdiagonal to reflect away.
 	for j := 0; j < n-2; j += qrBlock {
 		if err := s.stopped(); err != nil {
 			return nil, err

@@ -29,6 +29,7 @@ func (s Solver) SVD(a Matrix) (u Matrix, values []float64, v Matrix, err error) 
 		scale = 1
 	}
 
+	// As for eigenvalues: products of elements must neither overflow nor vanish.
 	work := a.Clone()
 	work.divide(scale)
 
@@ -216,6 +217,7 @@ func (s Solver) fromColumns(cols, w Matrix, values []float64) (Matrix, []float64
 	for i, from := range order {
 		out[i] = values[from]
 		copy(right.Row(i), w.Row(from))
+		// Divided by a value of rounding size, a column would be noise, and not orthogonal to the others.
 		if out[i] <= 4*epsilon*float64(n)*out[0] {
 			continue
 		}
@@ -231,6 +233,7 @@ func (s Solver) fromColumns(cols, w Matrix, values []float64) (Matrix, []float64
 		return Matrix{}, nil, Matrix{}, err
 	}
 
+	// QR turns signs as it likes, so of its columns only those beyond the rank are taken.
 	u.Copy(q)
 	u.Sub(0, n, 0, rank).Copy(sorted.Sub(0, n, 0, rank))
 	return u, out, right.T(), nil

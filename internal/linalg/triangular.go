@@ -54,6 +54,7 @@ func (s Solver) triSolve(t, b Matrix, o Triangle) {
 	}
 
 	b1, b2 := b.split(h, o.Right)
+	// Whichever half does not depend on the other goes first.
 	if !o.lowerFirst() {
 		first, second, b1, b2 = second, first, b2, b1
 	}
