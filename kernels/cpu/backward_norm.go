@@ -115,6 +115,9 @@ func (b *backward) colSum(acc, x kernels.Mat) {
 
 	blocks := pieces(x.Rows, gradRows)
 	total, part := make([]float64, x.Cols), make([]float64, min(blocks, gradWave)*x.Cols)
+
+	// The order of the sum is fixed by blocks of rows, not by threads, so that any number of them gives the same
+	// bits.
 	for first := 0; first < blocks; first += gradWave {
 		n := min(gradWave, blocks-first)
 		b.each(n, min(n*gradRows, x.Rows)*x.Cols, func(p int) {

@@ -27,6 +27,7 @@ func avx512Kernels(f features) kernelSet {
 	}
 
 	if f.avx512bf16 {
+		// Where it takes twice as long as a multiply-add, rounding the operands would gain nothing.
 		if f.fastDot {
 			s.fastBF16 = tileKernel{
 				rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1,
@@ -43,6 +44,8 @@ func avx512Kernels(f features) kernelSet {
 	}
 
 	if f.amx {
+		// One product of rounded elements; three, of each part of a float32 with a BF16, are exact to float32; six
+		// for two float32.
 		s.fastBF16 = tileKernel{rows: 32, cols: 32, depth: 512, layout: panelTiles, aParts: 1, bParts: 1, run: gemmAMX1}
 		s.exactBF16 = tileKernel{
 			rows: 32, cols: 32, depth: 256, layout: panelTiles, aParts: 3, bParts: 1,

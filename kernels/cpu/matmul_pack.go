@@ -250,11 +250,12 @@ func (st *stage) packFloats(dst []uint32, o operand, r, width int, transpose fun
 	switch {
 	case o.kMajor:
 		for q := range st.kc {
-			row := f[q*width:][:width]
+			row := f[q*width:][:width] // the last panel is filled up, so that kernels need no edges
 			st.ks.widen(row[:rows], o.Mat, st.k0+q, r)
 			clear(row[rows:])
 		}
 	case transpose == nil:
+		// As above: rows beyond the last count as zeros.
 		clear(f)
 		for i := range rows {
 			st.ks.widen(st.f32[:st.kc], o.Mat, r+i, st.k0)

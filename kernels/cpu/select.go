@@ -165,6 +165,7 @@ func (s selector) source(mask kernels.Mat, score kernels.Score) keySource {
 		panic("cpu: keep mask and score differ in shape")
 	}
 
+	// The sign bit is cleared from keys, unless raw scores are compared with it.
 	src := keySource{k: s.k, x: score.X, abs: math.MaxInt32}
 	if score.Raw {
 		src.abs = math.MaxUint32

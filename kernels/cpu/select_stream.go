@@ -20,6 +20,9 @@ func (s selector) colSumSq(acc, x kernels.Mat) {
 	}
 
 	dst := acc.Buf.F64()[acc.Off : acc.Off+acc.Cols]
+
+	// Blocks and the order of their sums depend on the shape alone, so results are equal for every number of
+	// threads.
 	blocks := ceilDiv(x.Rows, sumRows)
 	part := make([]float64, min(blocks, sumWave)*x.Cols)
 	for first := 0; first < blocks; first += sumWave {
@@ -127,10 +130,12 @@ func lower(v *atomic.Int64, n int64) {
 
 // countZero implements [kernels.Ops].CountZero.
 func (s selector) countZero(x kernels.Mat) int {
+	// As one row: many short rows would be many short loops.
 	if x.Dense() && x.Len() > 0 {
 		x = flat(x)
 	}
 
+	// Integers: the order of additions doesn't matter here.
 	var total atomic.Int64
 	g := tiling(x, tileSize)
 	s.dev.parallel(g.count(), func(p int) {

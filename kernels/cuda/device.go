@@ -87,6 +87,8 @@ func Open(index int, o Options) (*Device, error) {
 
 	d.memory.init()
 	d.programs.patience = compileAfter
+
+	// Contexts are current to a thread of the system, and a goroutine may move.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
@@ -151,6 +153,8 @@ func (d *Device) look() error {
 		}
 	}
 
+	// By the driver's numbers: compute capability (major, minor), multiprocessors, and whether memory pools are
+	// there.
 	for _, a := range []struct {
 		attribute uintptr
 		value     *int
@@ -178,6 +182,7 @@ func (d *Device) stop() {
 
 	d.drv.call(cuCtxSetCurrent, d.context)
 
+	// Nothing may be unloaded or freed that an operation still uses.
 	for _, s := range []uintptr{d.copies, d.compute} {
 		if s != 0 {
 			d.drv.call(cuStreamSynchronize, s)
@@ -200,6 +205,7 @@ func (d *Device) stop() {
 		}
 	}
 
+	// The primary context is shared with other libraries of the process: it is released, not destroyed.
 	d.drv.call(cuDevicePrimaryCtxRelease, d.handle)
 	d.context = 0
 }

@@ -129,6 +129,7 @@ func loadDriver(library string) (*driver, error) {
 		library = "libcuda.so.1"
 	}
 
+	// Once for each library in a process, however many devices are opened.
 	drivers.Lock()
 	defer drivers.Unlock()
 
@@ -136,6 +137,7 @@ func loadDriver(library string) (*driver, error) {
 		return d, nil
 	}
 
+	// By name at run time: a program with a link to it wouldn't start without a driver.
 	h, err := purego.Dlopen(library, purego.RTLD_NOW|purego.RTLD_GLOBAL)
 	if err != nil {
 		return nil, fmt.Errorf("%w: no NVIDIA driver (%s cannot be loaded); HINT: use --device cpu, or "+

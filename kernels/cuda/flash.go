@@ -28,6 +28,7 @@ func flashes(args attentionArgs, queries int) bool {
 // flash computes attention on tensor cores: the keys and values that are seen are packed, for as many heads at
 // a time as the scratch memory holds.
 func (d *Device) flash(args attentionArgs, q, k, v, out, lse view) {
+	// Keys before the window of the first query are seen by none; tiles begin at whole tiles.
 	first := 0
 	if args.window > 0 {
 		first = max(0, int(args.pos-args.window)+1) / flashTileK * flashTileK
@@ -40,6 +41,7 @@ func (d *Device) flash(args attentionArgs, q, k, v, out, lse view) {
 	for lo := 0; lo < kvHeads; lo += batch {
 		hi := min(lo+batch, kvHeads)
 		from, to := lo*args.ks, (hi-1)*args.ks+dim
+		// Three planes of BF16 hold a float32 to its last bit, so that tensor cores don't cost precision.
 		pk := d.pack(factor{view: k.colRange(from, to), planes: 3})
 		pv := d.pack(factor{view: v.colRange(from, to), planes: 3, transposed: true})
 		part := flashArgs{

@@ -102,6 +102,8 @@ func checkFormula(f Formula, in FormulaInputs) error {
 		if i.Op <= Affine && (i.Arg < 0 || i.Arg >= inputs) {
 			return fmt.Errorf("%w: instruction %d reads input %d of %d", ErrFormula, n, i.Arg, inputs)
 		}
+
+		// Operands come before their uses: a formula has no loops, and one register each is enough.
 		if i.Op >= Affine && (i.A < 0 || i.A >= n) || i.Op >= Plus && (i.B < 0 || i.B >= n) {
 			return fmt.Errorf("%w: instruction %d has an operand that does not come before it", ErrFormula, n)
 		}
@@ -153,6 +155,7 @@ func formulaPTX(f Formula, kernel, result, row, col string, types []kernels.DTyp
 			line("cvta.to.global.u64 %%a0, %%a0")
 			line("ld.global.f32 %%t0, [%%a0+%d]", 8*i.Arg)
 			line("ld.global.f32 %%t1, [%%a0+%d]", 8*i.Arg+4)
+			// Rounded to nearest, as the host does it; PTX would otherwise be free to approximate the quotient.
 			line("sub.rn.f32 %%t0, %%v%d, %%t0", i.A)
 			line("div.rn.f32 %%v%d, %%t0, %%t1", n)
 		default:
@@ -174,6 +177,7 @@ func loadElement(line func(string, ...any), n int, row, col string, t kernels.DT
 	line("ld.param.u64 %%a0, %s", p)
 	line("ld.param.u64 %%a1, %s", stride)
 	line("cvta.to.global.u64 %%a0, %%a0")
+	// 64 bits: a matrix can have more elements than 32 bits count.
 	line("cvt.s64.s32 %%a2, %s", row)
 	line("cvt.s64.s32 %%a3, %s", col)
 	line("mad.lo.s64 %%a2, %%a2, %%a1, %%a3")
@@ -182,6 +186,7 @@ func loadElement(line func(string, ...any), n int, row, col string, t kernels.DT
 
 	switch t {
 	case kernels.BF16:
+		// A BF16 is the upper half of a float32.
 		line("ld.global.u16 %%h0, [%%a0]")
 		line("mov.b16 %%h1, 0")
 		line("mov.b32 %%w, {%%h1, %%h0}")

@@ -176,12 +176,14 @@ func (t *lt) prepare(d *Device) bool {
 		return !t.unfit
 	}
 
+	// Unfit until everything has worked: whatever fails below, the own kernels are used from then on.
 	t.unfit = true
 	if t.lib.call(ltPreferenceCreate, uintptr(unsafe.Pointer(&t.out[0]))) != 0 {
 		return false
 	}
 
 	t.preference = t.out[0]
+	// A small device needs its memory for tensors; algorithms without a workspace remain.
 	if d.memory.total >= ltLeast {
 		t.workspace = d.spareMemory(ltWorkspace, "cuBLASLt")
 	}
@@ -192,6 +194,7 @@ func (t *lt) prepare(d *Device) bool {
 	}
 
 	ok := t.lib.call(ltPreferenceSetAttribute, t.preference, mostMemory, uintptr(unsafe.Pointer(&t.size[0])), 8) == 0
+	// Only multiples of 16 bytes are promised for operands; the library's default is 256.
 	t.number[0] = 16
 
 	for m := range uintptr(4) {
@@ -254,6 +257,8 @@ func (t *lt) describe(p *ltPlan, s ltShape) bool {
 		to                     *uintptr
 		kind, rows, cols, lead int
 	}{
+		// The library thinks in columns: our rows are its columns, so b comes first and the result is transposed by
+		// itself.
 		{&p.b, realBF16, s.k, s.n, s.strideB},
 		{&p.a, realBF16, s.k, s.m, s.strideA},
 		{&p.d, realF32, s.n, s.m, s.strideD},

@@ -106,12 +106,14 @@ func (d *Device) Alloc(t kernels.DType, n int) (*kernels.Buffer, error) {
 	}
 
 	d.op = "Alloc"
+	// The driver refuses to allocate nothing.
 	size := int64(max(n, 1) * t.Size())
 	addr, err := d.take(size, d.memory.label, d.copies)
 	if err != nil {
 		return nil, err
 	}
 
+	// Zeroed, as memory on the host is.
 	if err := d.check(cuMemsetD8Async, addr, 0, uintptr(size), d.copies); err != nil {
 		d.memory.put(d, addr, d.copies)
 		return nil, err
@@ -154,6 +156,8 @@ func (d *Device) take(size int64, label string, stream uintptr) (uintptr, error)
 		if addr, r = m.get(d, size, stream); r == outOfMemory {
 			addr, r = m.retry(d, size, stream)
 		}
+
+		// Nothing was left to move, and it still doesn't fit.
 		if !moved {
 			break
 		}
@@ -277,8 +281,10 @@ func (d *Device) shortage(size int64, label string) error {
 		names = append(names, name)
 	}
 
+	// The largest holder first: that is what could be made smaller. Equal ones by name, as maps have no order.
 	slices.SortFunc(names, func(a, b string) int {
 		if held[a] != held[b] {
+			// Clamped: the difference of two sizes doesn't fit an int everywhere.
 			return int(min(max(held[b]-held[a], -1), 1))
 		}
 		return strings.Compare(a, b)

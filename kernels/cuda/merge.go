@@ -203,6 +203,7 @@ func (d *Device) Conflicts(base kernels.Mat, list []Source) (Conflicts, error) {
 		return c, err
 	}
 
+	// Bounded: every block of threads has sums of its own, which are added here, in a fixed order.
 	g := grid{x: min((base.Cols+1023)/1024, 64), y: min(base.Rows, 256), threads: 256}
 	counts, parts := make([]uint64, len(c.Signs)*len(c.Signs)), make([]float64, 2*g.x*g.y)
 	d.merging("Conflicts", kernels.Mat{}, base, list, func(args *mergeArgs, t string) {

@@ -80,6 +80,7 @@ func (d *Device) address(b *kernels.Buffer) uintptr {
 // hold brings operands to the device and makes operations wait for the transfers to them. What is written has
 // no copy on the host afterwards.
 func (d *Device) hold(written, read []kernels.Mat) {
+	// First of all, all operands are marked as used now: fetching one must not move out another.
 	for _, list := range [][]kernels.Mat{written, read} {
 		for _, m := range list {
 			if p := d.pageOf(m); p != nil {
@@ -107,6 +108,7 @@ func (d *Device) hold(written, read []kernels.Mat) {
 				return
 			}
 
+			// A copy on the host would be older than what is about to be written.
 			if i == 0 {
 				d.forget(p)
 			}
@@ -238,6 +240,7 @@ func (d *Device) startMoving() error {
 		return err
 	}
 
+	// Whatever ran before is over, so no page has to wait for it; an operation that is being prepared still counts.
 	m.since, m.moving = m.serial, true
 	if m.busy {
 		m.since--
@@ -274,6 +277,7 @@ func (d *Device) moveOut(p *page) error {
 		p.ready = 0
 	}
 
+	// Another tensor may get the memory: not before the last operation that uses this one is over.
 	if e := m.endOf(p.used); e != 0 {
 		if err := d.check(cuStreamWaitEvent, d.copies, e, 0); err != nil {
 			return err

@@ -139,6 +139,7 @@ func pairs(a, b int) (list uint64, count int32) {
 // by its view.
 func (d *Device) product(dst view, a, b factor, bias view, add bool) {
 	list, count := pairs(a.planes, b.planes)
+	// Packed parts of both fit into the scratch memory together, so the sizes of the factors are no limit.
 	for lo := 0; lo < b.outer(); {
 		hi := min(lo+b.batch(d.budget()), b.outer())
 		pb := d.pack(b.part(lo, hi))
@@ -261,11 +262,13 @@ func (d *Device) matMulTN(dst, a, b kernels.Mat, o kernels.MatMul) {
 
 	d.operate("MatMulTN", func() {
 		bias := d.of(o.Bias)
+		// A sum of nothing is zero, but bias and old contents still count.
 		if a.Rows == 0 {
 			d.weighted(d.of(dst), view{}, view{}, false, bias, o)
 			return
 		}
 
+		// Along rows both factors are stored the wrong way round for the product's kernel, which packing corrects.
 		x, y := factor{view: d.of(a), transposed: true, planes: 3}, factor{view: d.of(b), transposed: true, planes: 3}
 		if o.Precision == kernels.Fast {
 			x.planes = 1
@@ -326,6 +329,7 @@ func (d *Device) matMulSparse(dst, x kernels.Mat, w kernels.Sparse, o kernels.Ma
 		size := w.DType().Size()
 
 		stride := (w.Cols + 7) / 8 * 8
+		// Whole tiles of 128 rows, within what stays in the cache.
 		batch := min(max(min(expandBudget, d.budget())/(stride*size+1)/128*128, 128), w.Rows())
 		room := d.scratch(batch * stride * size)
 		for lo := 0; lo < w.Rows(); lo += batch {

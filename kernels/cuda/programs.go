@@ -65,10 +65,12 @@ func (p *programs) get(d *Device, kernel string, f Formula, types []kernels.DTyp
 	key := programKey(kernel, f, types)
 	if n := slices.IndexFunc(p.list, func(m program) bool { return m.key == key }); n >= 0 {
 		m := p.list[n]
+		// The latest at the end: what is dropped first was used longest ago.
 		p.list = append(slices.Delete(p.list, n, n+1), m)
 		return m.function, nil
 	}
 
+	// Counters of formulas that were seen once would pile up in a search.
 	if p.uses == nil || len(p.uses) >= maxCounted {
 		p.uses = map[string]int{}
 	}
@@ -81,6 +83,7 @@ func (p *programs) get(d *Device, kernel string, f Formula, types []kernels.DTyp
 			return 0, err
 		}
 		return m.function, nil
+	// Compiled beside the work, by a thread of its own; until then the interpreter computes the same.
 	case p.uses[key] > p.patience && len(p.compiling) < maxCompiling && !p.compiling[key]:
 		p.start(d, key, kernel, slices.Clone(f), slices.Clone(types))
 	}
@@ -118,6 +121,7 @@ func build(drv *driver, key, kernel string, f Formula, types []kernels.DType) pr
 		return m
 	}
 
+	// The driver reads PTX as far as a zero.
 	image, out := append([]byte(text), 0), new([2]uintptr)
 	if m.result = drv.call(cuModuleLoadDataEx, uintptr(unsafe.Pointer(&out[0])), uintptr(unsafe.Pointer(&image[0])), 0,
 		0, 0); m.result != 0 {

@@ -74,6 +74,7 @@ func (d *Device) normBackward(op string, dx, dw, db, dy, x, w kernels.Mat, args 
 	d.operate(op, func() {
 		args.dx, args.dy, args.x, args.w, args.t = d.of(dx).mat(), d.of(dy).mat(), d.of(x).mat(), d.of(w).p,
 			int32(w.DType())
+		// Mean and scale of every row are computed once, for the rows' gradient and for the weights'.
 		args.factors = d.scratch(16 * x.Rows)
 		launch(d, "rows.norm_back", lines(x.Rows), &args)
 

@@ -40,6 +40,7 @@ func (d *Device) Cholesky(a kernels.Mat) error {
 		return nil
 	}
 
+	// The largest number stands for none: kernels keep the smallest pivot that failed.
 	failed := []uint64{math.MaxUint64}
 	d.operation("Cholesky", func() {
 		args := solveArgs{a: d.of(a).p, failed: sent(d, failed), strideA: a.Stride, n: int32(a.Rows)}
@@ -63,6 +64,7 @@ func (d *Device) Cholesky(a kernels.Mat) error {
 	}, a)
 
 	changed(a)
+	// A faulty matrix is the caller's, not the device's: it doesn't fail what comes after.
 	if failed[0] != math.MaxUint64 {
 		return fmt.Errorf("cuda:%d: Cholesky: %w", d.index, &kernels.PivotError{Pivot: int(failed[0])})
 	}

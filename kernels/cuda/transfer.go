@@ -110,6 +110,8 @@ func spread(dst, src []byte) int {
 	for k := range parts {
 		lo, hi := n*k/parts, n*(k+1)/parts
 		g.Go(func() {
+			// A recover catches panics of its own goroutine only; the fault is raised again where the caller can
+			// see it.
 			defer func() { faults[k] = recover() }()
 			debug.SetPanicOnFault(true)
 			copy(dst[lo:hi], src[lo:hi])
@@ -195,8 +197,10 @@ func (d *Device) Upload(b *kernels.Buffer, off int, src []byte) error {
 		return err
 	}
 
+	// A copy on the host is out of date.
 	d.forget(p)
 
+	// Operations that read the old contents must be over; a buffer that is being filled has waited already.
 	if p.ready == 0 {
 		e, err := d.event()
 		if err != nil {
@@ -240,6 +244,7 @@ func (d *Device) Download(dst []byte, b *kernels.Buffer, off int) error {
 		return errFreed
 	}
 
+	// It was moved out to make room; there is no need to bring it back for this.
 	if p.host != nil && d.err == nil {
 		copy(dst, p.host[off*b.DType.Size():])
 		return nil
