@@ -31,6 +31,7 @@ func (m *Model) BackwardBlock(ctx context.Context, l int, h *Hidden, loss func(o
 		return 0, err
 	}
 
+	// A copy: h stays as it is, and the block adds to its stream in place.
 	b.ops.Convert(x, h.X)
 	b.tapes[l], b.needs[l] = &b.scratch.tape, b.wantsHidden(l)
 	value := 0.0
@@ -48,6 +49,7 @@ func (m *Model) BackwardBlock(ctx context.Context, l int, h *Hidden, loss func(o
 		return 0, err
 	}
 
+	// After the loss, which writes the gradient that this hands on.
 	if err := b.hidden(l + 1); err != nil {
 		return value, err
 	}

@@ -131,6 +131,7 @@ func (b *backward) headChunk(x kernels.Mat, rows, labels []int32, scale float32)
 	logits := b.headMat(headLogits, n, m.config.Vocab)
 	in := b.project(logits, normed)
 
+	// Softcapping's derivative needs both sides of it, so losses get a matrix of their own.
 	dlogits := logits
 	if c := m.config.FinalSoftcap; c > 0 {
 		b.ops.Softcap(logits, logits, c)

@@ -460,6 +460,7 @@ func (b *backward) embeddings() error {
 func (b *backward) tables() error {
 	m, d := b.m, b.d
 	if g := b.grad(m.positions); !g.IsZero() {
+		// Rows of the table that no token has must have a gradient of zero, and GatherBackward only adds.
 		if err := m.setup.Zero(g); err != nil {
 			return err
 		}
@@ -480,6 +481,7 @@ func (b *backward) tables() error {
 			return err
 		}
 
+		// Before t is overwritten by the gradient: the projection's own gradient needs its input.
 		if g := b.grad(m.embedIn); !g.IsZero() {
 			b.ops.Gather(t, m.embed.Value, b.ids, m.config.EmbedScale)
 			b.Outer(g, d, t, &m.embedIn.Weight, false)
@@ -489,6 +491,7 @@ func (b *backward) tables() error {
 		d = t
 	}
 
+	// Together with the head's gradient, where the table is both.
 	if !b.table.IsZero() {
 		b.ops.GatherBackward(b.table, d, b.ids, m.config.EmbedScale)
 	}

@@ -66,6 +66,7 @@ func (m *Model) Step(ctx context.Context, sessions []*Session, ids [][]int32) (*
 		return nil
 	})
 
+	// Lengths grow only when all blocks are done: until then keys and values beyond them do not count.
 	for i, s := range sessions {
 		if err == nil {
 			s.grown(len(ids[i]))
@@ -138,6 +139,7 @@ func (m *Model) extend(ctx context.Context, sc *scratch, x kernels.Mat, lens []i
 		return err
 	}
 
+	// Room is made block by block, as each may keep another window.
 	for l := range m.blocks {
 		if err := room(l); err != nil {
 			return err
@@ -178,6 +180,8 @@ func (m *Model) Score(ctx context.Context, h *Hidden, rows []int32,
 	err = p.headChunks(ctx, h.X, rows,
 		func(lo, hi int) kernels.Mat { return kernels.MatOf(s.head[headLogits], hi-lo, m.config.Vocab) },
 		func(lo, hi int, logits kernels.Mat) error {
+			// The label doesn't matter: what is wanted of the loss is the logarithm of the sum, which all tokens
+			// share.
 			first, err := p.crossEntropy(logits, make([]int32, hi-lo))
 			if err != nil {
 				return err

@@ -39,12 +39,14 @@ func (m *Model) Attach(d Delta, names ...string) (undo func(), err error) {
 		}
 	}
 
+	// A name that fits nothing would leave the model as it is, without a word.
 	for _, n := range names {
 		if !slices.ContainsFunc(chosen, func(l linear) bool { return l.Name == n }) {
 			return nil, fmt.Errorf("%s: %.200q is not a linear of a block: %w", m.dir, n, ErrUnknownTensor)
 		}
 	}
 
+	// Nothing is attached before all names are known to be right.
 	for _, l := range chosen {
 		l.at.Deltas = append(l.at.Deltas, attached{l.Linear, d})
 	}

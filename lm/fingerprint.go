@@ -55,6 +55,7 @@ func fingerprint(ctx context.Context, dir string, source *weights.Source) (strin
 
 // hashAll is the SHA-256, in hex, over a configuration and every tensor's name, element type, shape and bytes.
 func hashAll(ctx context.Context, config []byte, source *packed.Source) (string, error) {
+	// Sorted: the same tensors in other shards, or in another order, are the same model.
 	names := slices.Sorted(slices.Values(source.Names()))
 	sums := make([]string, len(names))
 	g, ctx := mmapsafe.WithContext(ctx)
@@ -71,6 +72,7 @@ func hashAll(ctx context.Context, config []byte, source *packed.Source) (string,
 		return "", err
 	}
 
+	// Hashes of tensors are hashed in turn, so that tensors can be read side by side.
 	h := sha256.New()
 	fmt.Fprintf(h, "%d\n%s\n", len(config), config)
 	for _, line := range sums {

@@ -124,6 +124,7 @@ func (m *Model) summarize(r *Result, lens []int, labels []int32, losses []float6
 		return err
 	}
 
+	// Labels that don't count have a loss of 0.
 	sum := 0.0
 	for i, loss := range losses {
 		sum += loss
@@ -136,6 +137,7 @@ func (m *Model) summarize(r *Result, lens []int, labels []int32, losses []float6
 		r.Loss = sum / float64(r.Counted)
 	}
 
+	// A view each, limited so that an append to one cannot run into the next.
 	r.LossPerToken = make([][]float64, len(lens))
 	at := 0
 	for i, n := range lens {
@@ -176,6 +178,7 @@ func (m *Model) Embed(ids [][]int32) (*Hidden, error) {
 		}
 	}
 
+	// Learnt positions and projected embeddings need a second matrix; most models have neither.
 	var tmp func(rows, cols int) kernels.Mat
 	if m.positions != nil || m.embedIn != nil {
 		b, err := m.dev.Alloc(kernels.F32, rows*max(m.config.Hidden, m.config.EmbedDim))

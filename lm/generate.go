@@ -71,6 +71,7 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 	var out []int32
 	next := prompt
 	for len(out) < o.MaxTokens {
+		// Only a table of positions ends: rotations go on.
 		if len(out) > 0 && m.positions != nil && s.Len() >= m.config.MaxPositions {
 			break
 		}
@@ -80,6 +81,7 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 			return out, err
 		}
 
+		// The penalty counts the prompt too, as transformers does.
 		pick.see(next)
 		id, ok := pick.next(logits, s.Len())
 		if !ok {

@@ -142,10 +142,13 @@ func (p *pass) headChunks(ctx context.Context, x kernels.Mat, rows []int32, dst 
 		return nil
 	}
 
+	// Chunks, since logits of all tokens over a large vocabulary would be the largest thing in memory by far.
 	size := p.m.chunk(len(rows))
 	if err := p.reserveHead(size); err != nil {
 		return err
 	}
+
+	// A streamed head is brought to the device once for all chunks.
 	if err := p.m.hold(p.m.output); err != nil {
 		return err
 	}

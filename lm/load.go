@@ -47,6 +47,7 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 		return nil, errors.Join(err, source.Close())
 	}
 
+	// Asked once: on a GPU every call goes to the driver.
 	info := dev.Info()
 	m := &Model{
 		config: config, opts: o, dir: dir, source: source, dense: dense, dev: dev, ops: dev.Ops(), info: info,
@@ -99,6 +100,7 @@ func (m *Model) open(ctx context.Context) error {
 	if err := m.assemble(layout); err != nil {
 		return err
 	}
+
 	if err := m.loadStops(); err != nil {
 		return err
 	}
@@ -106,6 +108,7 @@ func (m *Model) open(ctx context.Context) error {
 		return nil
 	}
 
+	// Whatever names and shapes give away is refused before gigabytes are read.
 	for _, name := range m.names {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -177,6 +177,8 @@ func (m *Model) Untie() (name string, undo func(), err error) {
 		Weight: layer.Weight{Name: name, Value: v}, block: -1, rows: v.Rows, cols: v.Cols,
 		stored: m.embed.stored, owned: true,
 	}
+
+	// The old list is kept as it was, since undo puts it back.
 	tied := m.output
 	m.output = append(slices.DeleteFunc(slices.Clone(tied), func(p *param) bool { return p == m.embed }), p)
 	m.head, m.params[name] = p, p

@@ -126,6 +126,7 @@ func (m *Model) SequenceLosses(ctx context.Context, w corpus.Windows, progress f
 	}
 
 	s := &SequenceLosses{}
+	// Sequences share passes up to a number of tokens, which bounds memory whatever their length.
 	batch := max(1, lossBatch/max(w.SeqLen, 1))
 	for at := 0; at < len(w.IDs); at += batch {
 		end := min(at+batch, len(w.IDs))
@@ -152,6 +153,7 @@ func (m *Model) SequenceLosses(ctx context.Context, w corpus.Windows, progress f
 			s.Add(losses, labels)
 		}
 
+		// The head's work is counted in blocks' worth of time, so that progress runs evenly.
 		progress(tokens * m.headBlocks())
 	}
 

@@ -77,6 +77,8 @@ func convert(f *stage.Folder, dev kernels.Device, src parts, r placed, from, to 
 	}
 	defer b.Free()
 
+	// One buffer for both sides: the input is uploaded before the output arrives, and without a conversion they are
+	// one.
 	raw := make([]byte, a.Len*max(from.Size(), to.Size()))
 	for lo := 0; lo < n; lo += pieceLen {
 		k := min(pieceLen, n-lo)

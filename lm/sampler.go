@@ -66,6 +66,7 @@ func (s *sampler) next(logits []float32, position int) (int32, bool) {
 	logits = s.penalised(logits)
 	best := 0
 	for i, v := range logits {
+		// A NaN at the start could not be beaten.
 		if v > logits[best] || logits[best] != logits[best] {
 			best = i
 		}
@@ -75,10 +76,12 @@ func (s *sampler) next(logits []float32, position int) (int32, bool) {
 	if math.IsNaN(top) || math.IsInf(top, 0) {
 		return 0, false
 	}
+
 	if s.temperature == 0 {
 		return int32(best), true
 	}
 
+	// Probabilities are relative to the largest logit, so that exp cannot overflow.
 	s.weigh(logits, top)
 	s.cut()
 	total := 0.0
@@ -93,6 +96,7 @@ func (s *sampler) next(logits []float32, position int) (int32, bool) {
 		}
 	}
 
+	// Rounding may leave a rest after the last candidate.
 	return s.order[len(s.order)-1].id, true
 }
 

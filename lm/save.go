@@ -169,6 +169,7 @@ func (s *Saver) Save(names ...string) error {
 		return fmt.Errorf("%s: %w", s.m.dir, safetensors.ErrClosed)
 	}
 
+	// All names first: a batch is not half written because of the last name.
 	for _, name := range names {
 		stored, _ := s.m.dense.Place(name)
 		if _, ok := s.infos[stored]; !ok {
@@ -192,6 +193,7 @@ func (s *Saver) Save(names ...string) error {
 		return err
 	}
 
+	// Values that were saved can be read back from the output, so their memory may go.
 	for _, name := range names {
 		if p := s.m.params[name]; p != nil && p.owned {
 			p.saver = s
@@ -216,6 +218,7 @@ func (s *Saver) Finish(ctx context.Context) error {
 		return nil
 	}
 
+	// Written in batches: a commit flushes to disk.
 	var batch []string
 	var size int64
 	for _, name := range s.m.source.Names() {
@@ -270,6 +273,7 @@ func (s *Saver) write(name string) error {
 	want := s.infos[to].DType
 	info, _ := s.m.dense.Info(name)
 	p := s.m.params[name]
+	// A tied head that the checkpoint stores is written from the table that stands for it.
 	if p == nil && slices.Contains(s.m.tied, name) {
 		p = s.m.embed
 	}
@@ -282,6 +286,7 @@ func (s *Saver) write(name string) error {
 		return writeMat(s.folder, s.m.dev, to, first, value, dtype.Of(want))
 	}
 
+	// Bytes go from file to file where neither value nor type has changed.
 	if to == name && info.DType == want {
 		if s.buf == nil {
 			s.buf = make([]byte, 4<<20)

@@ -11,6 +11,7 @@ import (
 // renameDType changes the values of dtype and torch_dtype in a configuration and nothing else.
 func renameDType(text []byte, t safetensors.DType) []byte {
 	name := `"` + dtype.Torch(t) + `"`
+	// By tokens, not decoded and encoded: numbers, order and spaces of the file stay as they are.
 	d := json.NewDecoder(bytes.NewReader(text))
 
 	depth, key := 0, ""
@@ -30,6 +31,7 @@ func renameDType(text []byte, t safetensors.DType) []byte {
 			expectKey = depth == 1
 			continue
 		case string:
+			// Only at the top: parts of a configuration have types of their own.
 			if depth == 1 && !expectKey && (key == "dtype" || key == "torch_dtype") {
 				at := start + bytes.IndexByte(text[start:end], '"')
 				out = append(append(out, text[copied:at]...), name...)

@@ -117,6 +117,7 @@ func (s *Session) head(x kernels.Mat) ([]float32, error) {
 	defer m.done(m.output)
 
 	out := kernels.MatOf(s.logits, 1, m.config.Vocab)
+	// Of a prompt only the last row has a use: the head over all rows would often cost more than a block.
 	s.row[0] = int32(x.Rows - 1)
 	p.headRows(out, x, s.row[:])
 	if err := m.ops.Sync(); err != nil {

@@ -133,6 +133,7 @@ func (b *Block) Place(a arch.Param, w *Weight) {
 	case a.Role == arch.SharedRouter:
 		b.SharedRouter = w
 	default:
+		// A dense MLP is kept as the only expert.
 		placeLinear(b.slot(a.Role, max(a.Expert, 0)), a, w)
 	}
 }

@@ -50,12 +50,16 @@ func (p *Pass) feedForward(dst, x kernels.Mat, f *MLP, in inner, accumulate bool
 		if err := p.linear(gate, x, f.GateUp, false); err != nil {
 			return err
 		}
+
+		// gpt-oss clamps both halves and interleaves them.
 		if p.Config.Arch.Gate == arch.ClampedGate {
 			if err := p.clampedGate(mid, gate); err != nil {
 				return err
 			}
 			break
 		}
+
+		// One product for both halves: the first columns are the gate's.
 		p.ops.Gate(mid, gate.ColRange(0, mid.Cols), gate.ColRange(mid.Cols, gate.Cols), act)
 	case f.Gate != nil:
 		if err := p.linear(gate, x, f.Gate, false); err != nil {

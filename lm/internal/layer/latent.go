@@ -149,10 +149,12 @@ func (p *Pass) latentBackward(b *Block, dh, h kernels.Mat, d [3]heads, accumulat
 	for i := range c.Heads {
 		nope, value := p.upHead(dboth, i)
 		p.ops.Convert(nope, d[1].mat.ColRange(i*width, i*width+c.NopeDim))
+		// The rotated part of a key is the same for all heads, so its gradients add up.
 		p.ops.Add(dshared, dshared, d[1].mat.ColRange(i*width+c.NopeDim, i*width+qk), 1)
 		p.ops.Convert(value, d[2].mat.ColRange(i*width, i*width+c.VDim))
 	}
 
+	// Turned back after the sum: one rotation instead of one for each head.
 	p.turn(b, dshared, 1, c.RopeDim, true)
 	latent := p.mat(sKVLowNormed, h.Rows, c.KVRank)
 	dlatent := p.work(gKVLowNormed, h.Rows, c.KVRank)
@@ -162,6 +164,7 @@ func (p *Pass) latentBackward(b *Block, dh, h kernels.Mat, d [3]heads, accumulat
 
 	low := p.mat(sKVLow, h.Rows, c.KVRank+c.RopeDim)
 	p.NormBackward(dlow.ColRange(0, c.KVRank), dlatent, low.ColRange(0, c.KVRank), b.KVANorm)
+	// Added: the queries have written dh before.
 	return p.linearBackward(dh, dlow, h, b.KVA, true)
 }
 
@@ -170,6 +173,7 @@ func (p *Pass) latentQueriesBackward(b *Block, dh, h, dq kernels.Mat, accumulate
 	c := p.Config
 	width, qk := c.HeadDim, c.NopeDim+c.RopeDim
 	p.turn(b, dq.ColRange(c.NopeDim, dq.Cols), c.Heads, width, true)
+	// Heads were widened so that queries, keys and values have one width; the rest has no gradient.
 	if qk < width {
 		narrow := p.work(gQRaw, dq.Rows, c.Heads*qk)
 		for i := range c.Heads {

@@ -86,6 +86,7 @@ func (p *Pass) mixtureBackward(b *Block, dh, dy, h kernels.Mat, accumulate bool)
 		}
 	}
 
+	// Frozen routers whose input wants no gradient need no weights of experts either.
 	m := &mixing{dh: dh, dy: dy, h: h, routed: !dh.IsZero() || p.wants(Norm{W: b.Router, B: b.RouterBias})}
 	if m.routed {
 		m.dweights = make([]float32, h.Rows*p.Config.Experts)
@@ -183,6 +184,7 @@ func (p *Pass) routerBackward(b *Block, m *mixing) error {
 	token := 0
 	err = p.onHost(func(rows [][]float32) {
 		dweights := m.dweights[token*c.Experts:][:c.Experts]
+		// The scale was applied last, after the normalisation.
 		for e := range dweights {
 			dweights[e] *= c.RoutedScale
 		}
@@ -305,6 +307,7 @@ func (p *Pass) sharedExpert(b *Block, dst, h kernels.Mat) error {
 	gate := p.mat(sSharedRoute, h.Rows, 1)
 	p.ops.MatMulNT(gate, h, b.SharedRouter.Value, kernels.MatMul{})
 
+	// A scatter to every row is what multiplies each by a weight of its own.
 	r := &p.t.routes[p.Config.Experts]
 	r.ids, r.weights = r.ids[:0], r.weights[:0]
 	if err := p.onHost(func(rows [][]float32) {

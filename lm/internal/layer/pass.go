@@ -161,6 +161,7 @@ func (p *Pass) onHost(f func(rows [][]float32), x ...kernels.Mat) error {
 		raw[k] = kernels.WrapF32(rows[k]).Bytes()
 	}
 
+	// f is Go code, so rows come to the host; what this is for has a few numbers in each.
 	for i := range x[0].Rows {
 		for k := range x {
 			if err := p.Device.Download(raw[k], x[k].Buf, x[k].Off+i*x[k].Stride); err != nil {

@@ -69,6 +69,7 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) {
 		hi := lo + p.lens[i]
 		end := at + hi - lo
 		if hi > lo {
+			// A cached pass has written them already.
 			if !p.cached() {
 				p.copyHeads(heads{kv.Keys.RowRange(at, end), p.Config.HeadDim}, heads{k.mat.RowRange(lo, hi), k.stride})
 				p.copyHeads(heads{kv.Values.RowRange(at, end), p.Config.HeadDim},

@@ -27,6 +27,8 @@ func (p *Pass) sink(b *Block, out kernels.Mat) error {
 		return err
 	}
 
+	// A sink is one more column of the softmax without a value: it scales what was computed without it by the part
+	// that it leaves, σ(lse - sink).
 	d := p.Config.HeadDim
 	lse := p.mat(sLSE, out.Rows, p.Config.Heads)
 	if err := p.onHost(func(rows [][]float32) {
@@ -40,6 +42,7 @@ func (p *Pass) sink(b *Block, out kernels.Mat) error {
 		return err
 	}
 
+	// The backward pass wants the logarithm of the whole sum. Afterwards, as the factors above need the old one.
 	return p.onHost(func(rows [][]float32) {
 		for h, s := range sinks {
 			rows[0][h] += float32(math.Log1p(math.Exp(float64(s) - float64(rows[0][h]))))

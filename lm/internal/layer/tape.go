@@ -334,9 +334,12 @@ func (s *Setup) headWidths(b *Block, w *[slots]int) {
 		w[sV] = kv
 	}
 
+	// Grouped projections: the queries' heads are brought into order in a matrix of their own.
 	if grouped(c) {
 		w[sQ] = q
 	}
+
+	// The gradient of a norm needs its input too.
 	if c.QKNorm != "" {
 		w[sQ] = q
 		w[sK] = kv
@@ -442,6 +445,7 @@ func (s *Setup) gradWidths(b *Block) (w [gSlots]int) {
 		w[gInput] = c.Hidden
 	}
 
+	// Used for the shared expert after the others, so the widest one counts.
 	if b.Shared != nil {
 		w[gMid] = max(w[gMid], b.Shared.Down.In)
 	}
