@@ -117,7 +117,14 @@ type window struct {
 	once sync.Once
 	data []byte
 	err  error
+
+	users int  // reads that copy from it now
+	gone  bool // it is not kept any more
 }
+
+// buffers keeps the space of windows that are gone: reads of whole models would make as much garbage as the models
+// are large.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 const (
 	// keptBytes bounds the windows that are kept beside the latest for each processor.
@@ -146,12 +153,11 @@ func (w *windows) read(c *coded, p []byte, off int64) error {
 			return
 		}
 
-		data, err := w.window(c, at, hi-lo)
-		if err != nil {
-			errs[i] = err
-			return
+		x := w.use(c, at, hi-lo)
+		defer w.done(x)
+		if errs[i] = w.fill(x, hi-lo); errs[i] == nil {
+			copy(part, x.data[max(off-lo, 0):])
 		}
-		copy(part, data[max(off-lo, 0):])
 	})
 
 	for _, err := range errs {
@@ -163,47 +169,64 @@ func (w *windows) read(c *coded, p []byte, off int64) error {
 	return nil
 }
 
-// window gives a whole window, decoded now or kept.
-func (w *windows) window(c *coded, at, size int64) ([]byte, error) {
-	x := w.find(c, at, size)
+// fill decodes a window, unless that was done.
+func (w *windows) fill(x *window, size int64) error {
 	x.once.Do(func() {
+		buf := buffers.Get().(*[]byte)
+		x.data = slices.Grow((*buf)[:0], int(size))[:size]
 		// A fault leaves the window without data for all who wait for it.
-		x.err = mmapsafe.Do(func() error {
-			data := make([]byte, size)
-			if err := c.decode(data, at); err != nil {
-				return err
-			}
-			x.data = data
-			return nil
-		})
+		x.err = mmapsafe.Do(func() error { return x.of.decode(x.data, x.at) })
 	})
-
-	return x.data, x.err
+	return x.err
 }
 
-// find gives the kept window, or a new one that is kept from now on in the place of the oldest.
-func (w *windows) find(c *coded, at, size int64) *window {
+// use gives the kept window, or a new one that is kept from now on in the place of the oldest, for a read.
+func (w *windows) use(c *coded, at, size int64) *window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
+	var x *window
 	if i := slices.IndexFunc(w.kept, func(x *window) bool { return x.of == c && x.at == at }); i >= 0 {
-		x := w.kept[i]
+		x = w.kept[i]
 		w.kept = append(slices.Delete(w.kept, i, i+1), x)
-		return x
+	} else {
+		x = &window{of: c, at: at}
+		w.kept = append(w.kept, x)
+		w.bytes += size
 	}
+	x.users++
 
-	x := &window{of: c, at: at}
-	w.kept = append(w.kept, x)
-	w.bytes += size
 	for w.bytes > keptBytes && len(w.kept) > runtime.GOMAXPROCS(0) {
-		w.bytes -= w.kept[0].size()
+		w.drop(w.kept[0])
 		w.kept = slices.Delete(w.kept, 0, 1)
 	}
 
 	return x
 }
 
-func (x *window) size() int64 { return min(x.of.width(), x.of.info.Size-x.at*x.of.width()) }
+// done ends a read.
+func (w *windows) done(x *window) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x.users--
+	x.reuse()
+}
+
+// drop is the end of a window that is taken from those kept. The lock is held.
+func (w *windows) drop(x *window) {
+	w.bytes -= min(x.of.width(), x.of.info.Size-x.at*x.of.width())
+	x.gone = true
+	x.reuse()
+}
+
+// reuse gives the space of a window away that is gone, once nobody copies from it. The lock is held.
+func (x *window) reuse() {
+	if x.gone && x.users == 0 && x.data != nil {
+		data := x.data
+		buffers.Put(&data)
+		x.data = nil
+	}
+}
 
 // forget drops the kept windows of a tensor.
 func (w *windows) forget(c *coded) {
@@ -211,7 +234,7 @@ func (w *windows) forget(c *coded) {
 	defer w.mu.Unlock()
 	w.kept = slices.DeleteFunc(w.kept, func(x *window) bool {
 		if x.of == c {
-			w.bytes -= x.size()
+			w.drop(x)
 		}
 		return x.of == c
 	})
@@ -221,8 +244,10 @@ func (w *windows) forget(c *coded) {
 func (w *windows) clear() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	for _, x := range w.kept {
+		w.drop(x)
+	}
 	w.kept = nil
-	w.bytes = 0
 	w.touched = nil
 }
 

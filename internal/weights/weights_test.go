@@ -3,6 +3,7 @@ package weights_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -14,6 +15,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/internal/weights/weightstest"
 	"github.com/modelcompress/compress/lm/arch"
@@ -173,6 +176,45 @@ func TestReadAt(t *testing.T) {
 			if _, ok := q.Info("model.layers.0.mlp.up_proj.scales"); ok {
 				t.Error("a part of a matrix is a tensor of its own")
 			}
+		}
+	}
+}
+
+// TestTogether: many readers of parts at once each get theirs, while others give memory back.
+func TestTogether(t *testing.T) {
+	for _, format := range []string{"gptq", "GGUF"} {
+		quantised, plain := weightstest.Quantised(t, nano, format)
+		q, p := open(t, quantised), open(t, plain)
+		names := q.Names()
+		g := mmapsafe.NewErrors()
+		for seed := range uint64(8) {
+			r := rng.New(seed, "readers")
+			g.Go(func() error {
+				for i := range uint64(300) {
+					name := names[r.Below(4*i, len(names))]
+					info, _ := q.Info(name)
+					off := r.Below(4*i+1, int(info.Size))
+					n := 1 + r.Below(4*i+2, int(info.Size)-off)
+					got, want := make([]byte, n), make([]byte, n)
+					_, errA := q.ReadAt(name, got, int64(off))
+					_, errB := p.ReadAt(name, want, int64(off))
+					if err := errors.Join(errA, errB); err != nil {
+						return err
+					}
+					if !bytes.Equal(got, want) {
+						return fmt.Errorf("%s: %d bytes from %d on differ", name, n, off)
+					}
+					if r.Below(4*i+3, 16) == 0 {
+						if err := q.Release(name); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			t.Errorf("%s: %v", format, err)
 		}
 	}
 }

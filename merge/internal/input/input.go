@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"sync"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/weights"
@@ -153,7 +155,11 @@ type decoded struct {
 // Read implements [stream.Source].
 func (d *decoded) Read(dst []float32, off int64) error {
 	size := int64(dtype.Size(d.dtype))
-	data := make([]byte, size*int64(len(dst)))
+	buf := decodedBytes.Get().(*[]byte)
+	defer decodedBytes.Put(buf)
+	data := slices.Grow((*buf)[:0], int(size)*len(dst))[:int(size)*len(dst)]
+	*buf = data
+
 	if _, err := d.src.ReadAt(d.name, data, size*(d.first+off)); err != nil {
 		return err
 	}
@@ -163,6 +169,9 @@ func (d *decoded) Read(dst []float32, off int64) error {
 	stream.Round(dst, d.round)
 	return nil
 }
+
+// decodedBytes keeps the space of earlier reads.
+var decodedBytes = sync.Pool{New: func() any { return new([]byte) }}
 
 // Ahead implements [stream.Source]: what is decoded is read with it.
 func (d *decoded) Ahead(int64, int64) {}
