@@ -23,11 +23,13 @@ func convertCmd(a *cli.App) *cobra.Command {
 		Short: "Change the element type, the files or the packing of a checkpoint",
 		Long: "Writes a copy of a checkpoint with another element type, in files of another size, or with its " +
 			"pruned matrices packed: a bitmask and the values that are not zero, in the layout that " +
-			"compressed-tensors 0.9 to 0.14 reads. --save dense unpacks again.\n\n" +
+			"compressed-tensors 0.9 to 0.14 reads. --save dense unpacks again. Of a quantised folder or a .gguf " +
+			"file it makes a folder of floating-point numbers.\n\n" +
 			"Values are rounded to nearest even; a value too large for the new type is an error. Memory stays " +
 			"below 1 GiB, whatever the size of the model.",
 		Example: "compress convert pruned --save bitmask --out packed\n" +
-			"compress convert packed --dtype bf16 --max-shard-size 2GB --out dense",
+			"compress convert packed --dtype bf16 --max-shard-size 2GB --out dense\n" +
+			"compress convert model.gguf --dtype bf16 --out model",
 		Habit: []string{"out"},
 		Args:  cobra.ExactArgs(1),
 		Check: func(*cli.Job, []string) error {

@@ -13,8 +13,8 @@ func inspectCmd(a *cli.App) *cobra.Command {
 		Use:   "inspect [PATH]",
 		Short: "Show what a checkpoint holds, check it, or show the device",
 		Long: "Shows architecture, number of parameters, element types and sparsity of a model folder or of one " +
-			".safetensors file, for every kind of matrix. --verify also checks all shapes against config.json " +
-			"and looks for NaN and infinite values.\n\n" +
+			".safetensors or .gguf file, for every kind of matrix; of quantised weights as they are decoded. " +
+			"--verify also checks all shapes against config.json and looks for NaN and infinite values.\n\n" +
 			"Without a path it shows the device instead: its name, instruction sets and memory, and which " +
 			"operations it leaves to the reference code.",
 		Example: "compress inspect testdata/nano/base --verify\n" +
@@ -45,7 +45,7 @@ func inspectDiffCmd(a *cli.App) *cobra.Command {
 	cmd := a.Verb(cli.Verb{
 		Use:   "diff A B",
 		Short: "Compare two checkpoints tensor by tensor",
-		Long: "Compares names, types, shapes and values of two folders or .safetensors files. Values are " +
+		Long: "Compares names, types, shapes and values of two folders, .safetensors or .gguf files. Values are " +
 			"compared as numbers, so a BF16 and an F32 copy of a model differ only by rounding. Equal tensors " +
 			"are counted, not listed, unless --all is given.",
 		Example: "compress inspect diff testdata/nano/base testdata/nano/sums",

@@ -44,9 +44,10 @@ func root(a *cli.App) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "compress",
 		Short: "Prune, merge, adapt, edit and evaluate language models",
-		Long: "compress works on language models in the Hugging Face layout (folders with safetensors files): " +
-			"it sets weights to zero (pruning), merges models, trains and merges LoRA adapters, changes single " +
-			"facts, and measures what each of these costs in perplexity and on benchmark tasks.\n\n" +
+		Long: "compress works on language models in the Hugging Face layout (folders with safetensors files, " +
+			"quantised ones too) and in GGUF files: it sets weights to zero (pruning), merges models, trains and " +
+			"merges LoRA adapters, changes single facts, and measures what each of these costs in perplexity and " +
+			"on benchmark tasks.\n\n" +
 			"It reads mergekit's recipes, PEFT's adapters and lm-evaluation-harness' task files, and what it writes " +
 			"loads in transformers and PEFT. It is one program that needs no Python, and no network but for pull, " +
 			"and runs on the CPU or on an NVIDIA GPU. Inputs are never changed, outputs appear when they are " +

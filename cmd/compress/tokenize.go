@@ -12,9 +12,9 @@ func tokenizeCmd(a *cli.App) *cobra.Command {
 	cmd := a.Verb(cli.Verb{
 		Use:   "tokenize MODEL (--text S | --file F)",
 		Short: "Turn text into token ids, or back",
-		Long: "Prints the token ids of a text, one line of output for each line of input. MODEL is a folder or a " +
-			"tokenizer.json. With --decode it reads ids, separated by blanks or commas, and prints the text; " +
-			"with --json it prints one array of arrays.\n\n" +
+		Long: "Prints the token ids of a text, one line of output for each line of input. MODEL is a folder, a " +
+			".gguf file or a tokenizer.json. With --decode it reads ids, separated by blanks or commas, and " +
+			"prints the text; with --json it prints one array of arrays.\n\n" +
 			"Only a line feed ends a line: a carriage return before it is part of the text. In a .jsonl file " +
 			"each line is a string, or an object with text.",
 		Example: "compress tokenize testdata/nano/base --text 'Question: 14 + 6 ='",
