@@ -110,14 +110,14 @@ func (a Allocation) validate(o Options) error {
 		return bad("m and lambda belong to %s and %s", OWL, OWLMixed)
 	case owl && (!(a.M >= 0 && a.Lambda >= 0) || math.IsInf(a.M, 0)):
 		return bad("m %g, lambda %g; want them above 0", a.M, a.Lambda)
-	// Blocks lie at most λ above and below the mean: with more, one could lose everything.
+	// The sparsities of blocks span 2λ: above 0.5 they could not all lie between 0 and 1.
 	case a.Name == OWL && a.Lambda > 0.5:
 		return bad("lambda %g; want up to 0.5", a.Lambda)
 	case a.Name != OWLMixed && a.Special:
 		return bad("special belongs to %s", OWLMixed)
 	case a.Name == OWLMixed && !o.Pattern.Structured():
 		return bad("it gives every block an N of its own; want a pattern N:M")
-	// N of a block is at most M weights away from the N asked for.
+	// Here lambda counts weights of a group, which has M.
 	case a.Name == OWLMixed && a.Lambda > float64(o.Pattern.M):
 		return bad("lambda %g with pattern %s; want up to %d", a.Lambda, o.Pattern, o.Pattern.M)
 	case a.Name != Alpha && (a.Epsilon != 0 || a.Estimator != ""):
