@@ -37,8 +37,8 @@ type TensorDiff struct {
 	Relative *float64 `json:"relative"` // |a-b| / |a|, Euclidean norms
 }
 
-// Diff compares two checkpoints, folders, .safetensors or .gguf files, element by element; experts count as tensors of their
-// own, however they are stored.
+// Diff compares two checkpoints, folders, .safetensors or .gguf files, element by element; experts count as tensors of
+// their own, however they are stored.
 func Diff(ctx context.Context, pathA, pathB string, o DiffOptions) (*Difference, error) {
 	e := env{o.Device, o.Progress}
 	a, err := openApart(pathA)

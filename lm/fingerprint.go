@@ -82,11 +82,17 @@ func hashAll(ctx context.Context, config []byte, source *packed.Source) (string,
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// hashBuffers keeps the space of tensors that are hashed: beside a model that lies in the heap, what many tensors leave
+// behind would not be collected for long.
+var hashBuffers = sync.Pool{New: func() any { buf := make([]byte, 1<<20); return &buf }}
+
 // hashTensor describes a tensor and its bytes, read through a small buffer.
 func hashTensor(ctx context.Context, source *packed.Source, name string) (string, error) {
 	info, _ := source.Info(name)
 	h := sha256.New()
-	buf := make([]byte, min(1<<20, max(info.Size, 1))) // most tensors by number are vectors
+	space := hashBuffers.Get().(*[]byte)
+	defer hashBuffers.Put(space)
+	buf := *space
 	for off := int64(0); ; {
 		n, err := source.ReadAt(name, buf, off)
 		h.Write(buf[:n])
