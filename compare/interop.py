@@ -829,7 +829,9 @@ def markdown(versions, results):
              f"up to {TOLERANCE:g} counts as equal (float32 on both sides; the tolerances of text, tokens and tensor names are none). Models named oracle come from",
              "the oracle folder; the others are drawn by the script, so that it runs from a clone alone. **no** is a finding, – what one side does not offer.",
              "Mixtures are merged by task arithmetic beside mergekit, the others by TIES, whose density mergekit counts over all experts of a block and compress over",
-             "each matrix; mergekit writes the experts of a block into one tensor, and what compress prunes or folds of that is compared with transformers too.", ""]
+             "each matrix; mergekit writes the experts of a block into one tensor, and what compress prunes or folds of that is compared with transformers too.",
+             "PEFT's own adapters for DeepSeek and GLM's mixtures are of the attention alone: by the names of the other matrices it means experts in one tensor, and compress",
+             "refuses such an adapter (target_parameters).", ""]
     for title, checks in TABLES:
         text += [f"## {title[0].upper()}{title[1:]}", "", "| model | " + " | ".join(TITLES[c] for c in checks) + " |", "|---" * (len(checks) + 1) + "|"]
         text += ["| " + " | ".join([name, *(cell(done.get(c), notes) for c in checks)]) + " |" for name, done in results.items()]
