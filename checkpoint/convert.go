@@ -59,7 +59,8 @@ type rewriter struct {
 	zeros  int64 // in packed matrices
 	params int64
 	off24  bool
-	buf    []byte
+	buf    []byte      // of a tensor that is copied as it is
+	bufs   chan []byte // space of the pieces of a tensor
 	cast   *caster
 }
 
@@ -95,7 +96,11 @@ func Convert(ctx context.Context, path, out string, o ConvertOptions) (*Conversi
 
 	r := &rewriter{
 		ConvertOptions: o, ctx: ctx, env: env{o.Device, o.Progress}, src: src,
+		buf: make([]byte, 1<<20), bufs: make(chan []byte, 2),
 		report: &Conversion{Source: path, Out: out, BytesIn: src.DataSize()},
+	}
+	for range cap(r.bufs) {
+		r.bufs <- nil
 	}
 	if r.cast, err = newCaster(o.Device); err != nil {
 		return nil, err
@@ -154,7 +159,7 @@ func dataSize(infos []safetensors.Info) (n int64) {
 
 // tensor writes one tensor.
 func (r *rewriter) tensor(w *safetensors.DirWriter, t *item) error {
-	if t.from == t.to && t.packed == nil && !t.pack {
+	if t.from == t.to && t.packed == nil && !t.pack && !r.src.Decoded(t.name) {
 		return safetensors.Copy(w, t.name, r.src, t.name, r.buf)
 	}
 

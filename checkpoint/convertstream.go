@@ -1,12 +1,14 @@
 package checkpoint
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/safetensors"
@@ -15,8 +17,35 @@ import (
 // pieceBytes bounds what is held of a tensor at a time (a single longer row is held whole).
 const pieceBytes = 8 << 20
 
-// stream gives a tensor's data, densely and in its new type, row after row in pieces; use may not keep a piece.
+// piece is rows of a tensor as the source has them.
+type piece struct {
+	data []byte
+	row  int64 // the first
+}
+
+// stream gives a tensor's data, densely and in its new type, row after row in pieces; use may not keep a piece. While
+// one is cast and used, the next is read.
 func (r *rewriter) stream(t *item, use func(p []byte) error) error {
+	pieces, ahead, stop := r.ahead(t)
+	var err error
+	for p := range pieces {
+		if err == nil {
+			if err = r.use(t, p, use); err != nil {
+				stop()
+			}
+		}
+		r.bufs <- p.data
+	}
+
+	readErr := ahead.Wait()
+	if err != nil {
+		return err
+	}
+	return readErr
+}
+
+// ahead reads a tensor in pieces, whose space goes back to bufs, until it is stopped or fails.
+func (r *rewriter) ahead(t *item) (pieces chan piece, ahead mmapsafe.Errors, stop func()) {
 	width := t.cols * int64(t.from.Bits()/8)
 	step := max(1, pieceBytes/width)
 	read := r.denseRows(t, width)
@@ -24,42 +53,53 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 		read = r.packedRows(t, width)
 	}
 
-	for row := int64(0); row < t.rows; row += step {
-		if err := r.ctx.Err(); err != nil {
-			return err
-		}
-
-		n := min(step, t.rows-row)
-		r.buf = slices.Grow(r.buf[:0], int(n*width))[:n*width]
-		if err := read(r.buf, row); err != nil {
-			return err
-		}
-
-		p := r.buf
-		if t.to != t.from {
-			var lost int64
-			var bad int
-			p, lost, bad = r.cast.run(p, t.from, t.to)
-			if r.report.NonFinite += lost; lost > 0 && !slices.Contains(r.report.NonFiniteIn, t.name) {
-				r.report.NonFiniteIn = append(r.report.NonFiniteIn, t.name)
+	ctx, stop := context.WithCancel(r.ctx)
+	ahead = mmapsafe.NewErrors()
+	pieces = make(chan piece)
+	ahead.Go(func() error {
+		defer stop()
+		defer close(pieces)
+		for row := int64(0); row < t.rows; row += step {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 
-			if bad >= 0 {
-				wider := "bf16 or f32"
-				if t.to != safetensors.F16 {
-					wider = "f32"
-				}
-				return fmt.Errorf("%s: tensor %q, element %d: the value does not fit %s (HINT: choose %s)",
-					r.src.File(t.name), t.name, row*t.cols+int64(bad), t.to, wider)
+			n := min(step, t.rows-row)
+			buf := slices.Grow((<-r.bufs)[:0], int(n*width))[:n*width]
+			if err := mmapsafe.Do(func() error { return read(buf, row) }); err != nil {
+				r.bufs <- buf
+				return err
 			}
+			pieces <- piece{buf, row}
 		}
+		return nil
+	})
 
-		if err := use(p); err != nil {
-			return err
-		}
+	return pieces, ahead, stop
+}
+
+// use casts a piece, if that is to be, and passes it on.
+func (r *rewriter) use(t *item, p piece, use func(p []byte) error) error {
+	if t.to == t.from {
+		return use(p.data)
 	}
 
-	return nil
+	data, lost, bad := r.cast.run(p.data, t.from, t.to)
+	r.report.NonFinite += lost
+	if lost > 0 && !slices.Contains(r.report.NonFiniteIn, t.name) {
+		r.report.NonFiniteIn = append(r.report.NonFiniteIn, t.name)
+	}
+
+	if bad >= 0 {
+		wider := "bf16 or f32"
+		if t.to != safetensors.F16 {
+			wider = "f32"
+		}
+		return fmt.Errorf("%s: tensor %q, element %d: the value does not fit %s (HINT: choose %s)",
+			r.src.File(t.name), t.name, p.row*t.cols+int64(bad), t.to, wider)
+	}
+
+	return use(data)
 }
 
 func (r *rewriter) denseRows(t *item, width int64) func(p []byte, row int64) error {
@@ -133,8 +173,7 @@ func hostDevice(dev kernels.Device) (kernels.Device, error) {
 // was finite and no longer is, or -1. The result is good until the next call.
 func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, nonFinite int64, bad int) {
 	n := len(p) / (from.Bits() / 8)
-	x, y := hostMat(&c.a, dtype.Of(from), n), hostMat(&c.b, dtype.Of(to), n)
-	copy(x.Buf.Bytes(), p)
+	x, y := c.elements(p, dtype.Of(from), n), hostMat(&c.b, dtype.Of(to), n)
 	c.ops.Convert(y, x)
 
 	for at := 0; at < n; {
@@ -151,6 +190,16 @@ func (c *caster) run(p []byte, from, to safetensors.DType) (out []byte, nonFinit
 	}
 
 	return y.Buf.Bytes()[:n*y.Buf.DType.Size()], nonFinite, -1
+}
+
+// elements views n elements, or copies them where they do not lie as their type needs it.
+func (c *caster) elements(p []byte, d kernels.DType, n int) kernels.Mat {
+	if buf, err := kernels.Wrap(d, p); err == nil {
+		return kernels.MatOf(buf, 1, n)
+	}
+	x := hostMat(&c.a, d, n)
+	copy(x.Buf.Bytes(), p)
+	return x
 }
 
 func (c *caster) finite(x kernels.Mat) bool {
