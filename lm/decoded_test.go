@@ -2,6 +2,7 @@ package lm
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -53,6 +54,25 @@ func TestDecoded(t *testing.T) {
 			sameSaved(t, got, want, SaveOptions{})
 			sameSaved(t, got, want, SaveOptions{DType: safetensors.BF16})
 		}
+	}
+}
+
+// TestDecodedExperts: experts that lie quantised in one tensor of a block, each the other way round than they are
+// multiplied, are the experts of the same values as floats.
+func TestDecodedExperts(t *testing.T) {
+	config := maps.Clone(newer()["gpt-oss"])
+	config["num_hidden_layers"] = 3
+	config["hidden_size"] = 32
+	config["intermediate_size"] = 32
+	quantised, plain := weightstest.Quantise(t, fuse(t, recipe{config: config, seed: 9}.write(t, t.TempDir())), "mxfp4")
+
+	for _, o := range []Options{{}, {Stream: true}} {
+		got, want := load(t, quantised, cpuDevice(t, 2), o), load(t, plain, cpuDevice(t, 2), o)
+		ids := tokens(2, 37, 7, 5)
+		sameBits(t, "mxfp4", forward(t, got, ids, ForwardOptions{Logits: true}),
+			forward(t, want, ids, ForwardOptions{Logits: true}))
+		sameGradients(t, got, want, ids)
+		sameSaved(t, got, want, SaveOptions{})
 	}
 }
 

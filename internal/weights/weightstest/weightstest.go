@@ -27,10 +27,11 @@ type tensor struct {
 type format struct {
 	config   map[string]any
 	dtype    safetensors.DType // of the values
+	stacks   bool              // it is of experts in one tensor, not of matrices
 	quantise func(name string, rows, cols int, w []float32) (parts []tensor, values []float32)
 }
 
-// Formats lists what [Quantise] can write: values that are F16, BF16 and F32, matrices as they are and transposed, in
+// Formats lists what [Quantise] can write of models without experts: values that are F16, BF16 and F32, matrices as they are and transposed, in
 // whole bytes and packed.
 func Formats() []string { return []string{"gptq", "int-quantized", "fp8"} }
 
@@ -54,6 +55,10 @@ var formats = map[string]format{
 		config: map[string]any{"quant_method": "fp8", "weight_block_size": []int{32, 32}},
 		dtype:  safetensors.F32, quantise: blocks,
 	},
+	"mxfp4": {
+		config: map[string]any{"quant_method": "mxfp4", "modules_to_not_convert": []string{"lm_head"}},
+		dtype:  safetensors.BF16, stacks: true, quantise: experts,
+	},
 }
 
 // Quantised is [Quantise], and for "GGUF" [GGUF].
@@ -65,8 +70,9 @@ func Quantised(t testing.TB, dir, name string) (quantised, plain string) {
 	return Quantise(t, dir, name)
 }
 
-// Quantise writes a copy of a small model whose matrices of blocks are quantised in a format of [Formats], and one with
-// the same values as floating-point numbers. Everything else is as in dir.
+// Quantise writes a copy of a small model whose matrices of blocks are quantised in a format of [Formats], or whose
+// experts, if those of a block lie in one tensor, are in "mxfp4", and one with the same values as floating-point
+// numbers. Everything else is as in dir.
 func Quantise(t testing.TB, dir, name string) (quantised, plain string) {
 	t.Helper()
 	f := formats[name]
@@ -89,21 +95,26 @@ func Quantise(t testing.TB, dir, name string) (quantised, plain string) {
 			t.Fatal(err)
 		}
 
-		if len(info.Shape) != 2 || !strings.Contains(name, ".layers.") {
+		want := 2
+		if f.stacks {
+			want = 3
+		}
+		if len(info.Shape) != want || !strings.Contains(name, ".layers.") {
 			coded = append(coded, tensor{info, data})
 			floats = append(floats, tensor{info, data})
 			continue
 		}
 
 		module := strings.TrimSuffix(name, ".weight")
-		parts, values := f.quantise(module, int(info.Shape[0]), int(info.Shape[1]), w)
+		rows := int(info.Shape[want-2])
+		parts, values := f.quantise(module, rows, int(info.Shape[want-1]), w)
 		coded = append(coded, parts...)
 		floats = append(floats, encoded(t, name, f.dtype, info.Shape, values))
 	}
 
 	quantised, plain = t.TempDir(), t.TempDir()
 	write(t, quantised, dir, coded, func(o *orderedjson.Object) error { return o.Put("quantization_config", f.config) })
-	write(t, plain, dir, floats, func(o *orderedjson.Object) error { return o.Put("dtype", torch(o, f.dtype)) })
+	write(t, plain, dir, floats, func(o *orderedjson.Object) error { return torch(o, f.dtype) })
 
 	// what tools of the format leave behind, which belongs to the quantised model alone
 	if err := os.WriteFile(filepath.Join(quantised, "quantize_config.json"), []byte("{}"), 0o666); err != nil {
@@ -113,14 +124,17 @@ func Quantise(t testing.TB, dir, name string) (quantised, plain string) {
 	return quantised, plain
 }
 
-// torch is the name of a type that holds the values of the matrices and those of a type that a configuration names.
-func torch(o *orderedjson.Object, d safetensors.DType) string {
-	var was string
-	o.Decode("dtype", &was)
-	if was == dtype.Torch(d) {
-		return was
+// torch makes a configuration name a type that holds the values of the matrices and those of the type that it names.
+func torch(o *orderedjson.Object, d safetensors.DType) error {
+	key := "torch_dtype"
+	if o.Has("dtype") {
+		key = "dtype"
 	}
-	return dtype.Torch(safetensors.F32)
+	var was string
+	if o.Decode(key, &was) && was != dtype.Torch(d) {
+		d = safetensors.F32
+	}
+	return o.Put(key, dtype.Torch(d))
 }
 
 // write makes the folder of a model.
@@ -313,6 +327,57 @@ func e4m3(q int) byte {
 		exp++
 	}
 	return sign | byte(exp+7)<<3 | byte(q<<3>>exp&7)
+}
+
+// experts is 4-bit floats E2M1 with a power of two for 32 inputs, each expert the other way round: outputs are rows.
+func experts(module string, rows, cols int, w []float32) (parts []tensor, values []float32) {
+	const group = 32
+	codes, scales := make([]byte, 0, len(w)/2), make([]byte, 0, len(w)/group)
+	values = make([]float32, len(w))
+	for expert := 0; expert < len(w); expert += rows * cols {
+		for c := range cols {
+			for r0 := 0; r0 < rows; r0 += group {
+				at := func(i int) int { return expert + (r0+i)*cols + c }
+				var members []float32
+				for i := range group {
+					members = append(members, w[at(i)])
+				}
+				scale := power(members, 6)
+				scales = append(scales, byte(math.Log2(float64(scale))+127))
+				for i := 0; i < group; i += 2 {
+					low, a := e2m1(w[at(i)] / scale)
+					high, b := e2m1(w[at(i+1)] / scale)
+					codes = append(codes, low|high<<4)
+					values[at(i)], values[at(i+1)] = a*scale, b*scale
+				}
+			}
+		}
+	}
+
+	n := len(w) / (rows * cols)
+	return []tensor{
+		raw(module+"_blocks", safetensors.U8, codes, n, cols, rows/group, group/2),
+		raw(module+"_scales", safetensors.U8, scales, n, cols, rows/group),
+	}, values
+}
+
+// e2m1 is the code of the nearest 4-bit float, and its value. There is no zero with a sign, whose bits would differ.
+func e2m1(v float32) (code byte, value float32) {
+	best := float32(math.Inf(1))
+	for i, x := range []float32{0, .5, 1, 1.5, 2, 3, 4, 6} {
+		for _, sign := range []float32{1, -1} {
+			d := float32(math.Abs(float64(v - sign*x)))
+			if d < best && (x > 0 || sign > 0) {
+				best = d
+				value = sign * x
+				code = byte(i)
+				if sign < 0 {
+					code |= 8
+				}
+			}
+		}
+	}
+	return code, value
 }
 
 // Values compares two models tensor by tensor, to the last bit.
