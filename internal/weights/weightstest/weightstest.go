@@ -31,8 +31,8 @@ type format struct {
 	quantise func(name string, rows, cols int, w []float32) (parts []tensor, values []float32)
 }
 
-// Formats lists what [Quantise] can write of models without experts: values that are F16, BF16 and F32, matrices as they are and transposed, in
-// whole bytes and packed.
+// Formats lists what [Quantise] can write of models without experts: values that are F16, BF16 and F32, matrices as
+// they are and transposed, in whole bytes and packed.
 func Formats() []string { return []string{"gptq", "int-quantized", "fp8"} }
 
 var formats = map[string]format{
