@@ -1,6 +1,7 @@
 package quantized
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -85,6 +86,7 @@ func TestFaults(t *testing.T) {
 	}{
 		{"gptq4_gptq", with("g_idx", at(0, 2)), ErrGroups, "column 0 is in group 2 of 2"},
 		{"gptq4_gptq", with("g_idx", at(4, 0xfe, 0xff, 0xff, 0xff)), ErrGroups, "column 1 is in group -2"},
+		{"gptq4_gptq", with("g_idx", at(4, 0xff, 0xff, 0xff, 0xff)), ErrGroups, "column 1 is in group -1"},
 		{"gptq4_gptq", with("g_idx", shape(63)), ErrShape, "g_idx"},
 		{"gptq4_gptq", with("scales", at(0, 0, 0x7e)), ErrNotFinite, "row 0, group 0"},
 		{"gptq4_gptq", with("scales", at(66, 0, 0x7c)), ErrNotFinite, "row 1, group 1"},
@@ -158,6 +160,44 @@ func TestFaults(t *testing.T) {
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") ||
 			!strings.Contains(err.Error(), `tensor "m.weight"`) {
 			t.Errorf("%s: %v; want %v: … %s", c.base, err, c.want, c.says)
+		}
+	}
+}
+
+// TestOrderNeverSet: compressed-tensors fills weight_g_idx with -1, and takes columns as they stand where one is left.
+func TestOrderNeverSet(t *testing.T) {
+	f, configs := oracle(t)
+	values := func(change func(m memory)) []float32 {
+		t.Helper()
+		c, err := ParseConfig(configs["pack4_gidx"])
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		m := loaded(t, f, "pack4_gidx")
+		change(m)
+		model, err := Open(m, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		list, err := model.Matrix("m.weight").Whole()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+
+	want := values(without("weight_g_idx"))
+	if slices.Equal(want, values(func(memory) {})) {
+		t.Fatal("the order of the columns does not count")
+	}
+	for name, change := range map[string]func(t *tensor){
+		"one": at(4, 0xff, 0xff, 0xff, 0xff),
+		"all": func(t *tensor) { t.data = bytes.Repeat([]byte{0xff}, len(t.data)) },
+	} {
+		if !slices.Equal(values(with("weight_g_idx", change)), want) {
+			t.Errorf("%s unset: the columns are not taken as they stand", name)
 		}
 	}
 }

@@ -233,7 +233,7 @@ func (t *transposed) openScales(w *stored, s Scheme) error {
 }
 
 func (t *transposed) openGroups(w *stored, s Scheme) (err error) {
-	if t.groups, err = permutation(w, ".g_idx", t.in, t.n); err != nil || t.groups != nil {
+	if t.groups, err = permutation(w, ".g_idx", t.in, t.n, false); err != nil || t.groups != nil {
 		return err
 	}
 

@@ -3,6 +3,7 @@ package quantized
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -109,7 +110,7 @@ func (q *integers) open(w *stored, s Scheme, rows, cols int) (*Matrix, error) {
 	if err := q.openZeros(w, s, rows); err != nil {
 		return nil, err
 	}
-	if q.groups, err = permutation(w, ".weight_g_idx", cols, q.scales.width); err != nil {
+	if q.groups, err = permutation(w, ".weight_g_idx", cols, q.scales.width, true); err != nil {
 		return nil, err
 	}
 
@@ -158,8 +159,10 @@ func (q *integers) openZeros(w *stored, s Scheme, rows int) error {
 	return nil
 }
 
-// permutation reads the group of every column; nil where there is no such tensor, or one that was never set.
-func permutation(w *stored, ending string, cols, groups int) ([]int32, error) {
+// permutation reads the group of every column; nil where there is no such tensor, or one that was never set. With
+// unset, any -1 says so, as compressed-tensors has it: it fills the tensor with -1 and asks whether one is left. GPTQ
+// knows no such number.
+func permutation(w *stored, ending string, cols, groups int, unset bool) ([]int32, error) {
 	if !w.has(ending) {
 		return nil, nil
 	}
@@ -173,12 +176,10 @@ func permutation(w *stored, ending string, cols, groups int) ([]int32, error) {
 	}
 
 	list := make([]int32, cols)
-	unset := false
 	for i := range list {
 		list[i] = int32(binary.LittleEndian.Uint32(p.data[4*i:]))
-		unset = unset || list[i] == -1
 	}
-	if unset {
+	if unset && slices.Contains(list, -1) {
 		return nil, nil
 	}
 
