@@ -371,6 +371,10 @@ func (c *configuration) less(key string, value json.RawMessage, minus string) (j
 		return nil, c.fault(ErrMetadata, c.prefix+key, "%s is not a whole number", value)
 	}
 
+	if n < 1 {
+		return nil, c.fault(ErrMetadata, c.prefix+key, "%d; it must be at least 1", n)
+	}
+
 	x, err := c.number(minus, 0)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/quantized"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
@@ -161,6 +162,15 @@ var refusals = []struct {
 	{
 		"2^63 blocks", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint64(1)<<63)) }, ErrMetadata,
 		[]string{"llama.block_count"},
+	},
+	{
+		"no blocks", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint32(0))) }, ErrMetadata,
+		[]string{`key "llama.block_count"`, "at least 1"},
+	},
+	{
+		"all blocks predict", "llama", func(d *draft) { d.set("llama.nextn_predict_layers", gguf.Of(uint32(2))) },
+		ErrMetadata,
+		[]string{`key "llama.nextn_predict_layers"`, "llama.block_count is 2"},
 	},
 	{
 		"more blocks than there are", "llama", func(d *draft) { d.set("llama.block_count", gguf.Of(uint32(7))) },
@@ -374,6 +384,24 @@ func TestRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBlocksThatFail: what is wrong with a block is told of the tensor of the model and of that of the file.
+func TestBlocksThatFail(t *testing.T) {
+	x := &tensor{
+		name: "of.model", shape: []int64{1, 32}, stack: 1, rows: 1, cols: 32,
+		pieces: []piece{{
+			info:   gguf.Info{Name: "of.file", Type: gguf.Q8_0, Shape: []int64{1, 32}},
+			stride: 1, cols: 32, stack: 1, rows: 1,
+		}},
+	}
+	m := x.matrix(func(string) ([]byte, error) { return slices.Concat([]byte{0, 0x7e}, make([]byte, 32)), nil })
+	_, err := m.Whole()
+
+	const begin = `tensor "of.model": of.file of the file: a scale is not finite`
+	if !errors.Is(err, quantized.ErrNotFinite) || !strings.HasPrefix(err.Error(), begin) {
+		t.Errorf("%v, want %s …", err, begin)
 	}
 }
 

@@ -92,7 +92,7 @@ func (p *piece) readColumns(dst []float32, data []byte, row, rows, col, n int) e
 // decode writes the elements of whole blocks. The file names the tensor in its own error.
 func (p *piece) decode(dst []float32, src []byte) error {
 	if err := p.info.Type.Decode(dst, src); err != nil {
-		return fmt.Errorf("(%s of the file): %w", p.info.Name, err)
+		return fmt.Errorf("%s of the file: %w", p.info.Name, err)
 	}
 	return nil
 }
