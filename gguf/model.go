@@ -17,7 +17,10 @@ const (
 	splitTensorsKey = "split.tensors.count"
 )
 
-// partName is how the file of a part ends: its number from 1 on, and the number of parts.
+// partFormat is how the file of a part ends: its number from 1 on, and the number of parts.
+const partFormat = "-%05d-of-%05d.gguf"
+
+// partName is that, to be found.
 var partName = regexp.MustCompile(`-(\d{5})-of-(\d{5})\.gguf$`)
 
 // Model is a model in one GGUF file or in several, the parts of a split one. It reads like a [File]. All methods but
@@ -103,7 +106,7 @@ func (f *File) split() (count, no int, err error) {
 
 // partPaths lists the files of a split model by the name of one of them, if they are all there.
 func partPaths(path string, count, no int) ([]string, error) {
-	ending := fmt.Sprintf("-%05d-of-%05d.gguf", no+1, count)
+	ending := fmt.Sprintf(partFormat, no+1, count)
 	prefix, ok := strings.CutSuffix(path, ending)
 	if !ok {
 		return nil, locate(fault(ErrSplit, -1, "part %d of %d must have a name that ends in %s, so that the others "+
@@ -113,7 +116,7 @@ func partPaths(path string, count, no int) ([]string, error) {
 	paths := make([]string, count)
 	var missing []string
 	for i := range paths {
-		paths[i] = fmt.Sprintf("%s-%05d-of-%05d.gguf", prefix, i+1, count)
+		paths[i] = prefix + fmt.Sprintf(partFormat, i+1, count)
 		if _, err := os.Stat(paths[i]); errors.Is(err, fs.ErrNotExist) {
 			missing = append(missing, filepath.Base(paths[i]))
 		}
@@ -172,6 +175,25 @@ func IsPart(path string) (no, count int, ok bool) {
 
 	_, err := fmt.Sscanf(found[1]+" "+found[2], "%d %d", &no, &count)
 	return no, count, err == nil && 0 < no && no <= count
+}
+
+// PartPaths lists the files that the model at path is read from, by its name and without opening one: the parts of a
+// split model that are there, whichever of them is named, or the file itself.
+func PartPaths(path string) (paths []string) {
+	no, count, ok := IsPart(path)
+	if !ok {
+		return []string{path}
+	}
+
+	prefix := strings.TrimSuffix(path, fmt.Sprintf(partFormat, no, count))
+	for i := range count {
+		part := prefix + fmt.Sprintf(partFormat, i+1, count)
+		if _, err := os.Stat(part); err == nil || i+1 == no {
+			paths = append(paths, part)
+		}
+	}
+
+	return paths
 }
 
 // Path gives the path that OpenModel was called with.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,6 +96,22 @@ func TestIsPart(t *testing.T) {
 		no, count, ok := IsPart(name)
 		if ok != (want[0] > 0) || ok && (no != want[0] || count != want[1]) {
 			t.Errorf("%s: %d of %d, %v", name, no, count, ok)
+		}
+	}
+}
+
+// TestPartPaths: any part leads to all that are there, and what is no part to itself.
+func TestPartPaths(t *testing.T) {
+	paths := split(t, 3, func(i int) []byte { return part(uint16(i), 3, fmt.Sprint(i), 3) })
+	if err := os.Remove(paths[1]); err != nil {
+		t.Fatal(err)
+	}
+
+	for path, want := range map[string][]string{
+		paths[0]: {paths[0], paths[2]}, paths[1]: paths, paths[2]: {paths[0], paths[2]}, "m.gguf": {"m.gguf"},
+	} {
+		if got := PartPaths(path); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
+	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/internal/weights"
@@ -59,11 +60,7 @@ func hashFolder(ctx context.Context, dir string) (string, error) {
 // filesOf lists the files that a model or an adapter is made of.
 func filesOf(dir string) (files []string, err error) {
 	if weights.IsGGUF(dir) {
-		src, err := weights.Open(dir)
-		if err != nil {
-			return nil, err
-		}
-		return src.Files(), src.Close()
+		return gguf.PartPaths(dir), nil
 	}
 
 	entries, err := os.ReadDir(dir)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/safefile"
 )
@@ -69,19 +70,28 @@ func (h *hasher) save(file string) error {
 	return cli.WriteFile(file, text)
 }
 
-// identity is a hash of the content of a file or folder. In a folder with weights the reports do not count,
-// since they hold times, unless all is set.
+// identity is a hash of the content of a file or folder; that of a part of a split GGUF model is of all parts, since
+// they are read with it. In a folder with weights the reports do not count, since they hold times, unless all is set.
 func (h *hasher) identity(ctx context.Context, path string, all bool) (string, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return "", err
 	}
 
+	t := &tree{h: h, all: all}
 	if !st.IsDir() {
-		return h.file(ctx, path, st)
+		parts := gguf.PartPaths(path)
+		if len(parts) == 1 {
+			return h.file(ctx, path, st)
+		}
+		for _, part := range parts {
+			if err := t.add(ctx, part, filepath.Base(part)); err != nil {
+				return "", err
+			}
+		}
+		return cli.Fingerprint("parts", t.list), nil
 	}
 
-	t := &tree{h: h, all: all}
 	if err := t.walk(ctx, path, "", 0); err != nil {
 		return "", err
 	}
@@ -170,20 +180,28 @@ func (t *tree) walk(ctx context.Context, dir, name string, depth int) error {
 			continue
 		}
 
-		st, err := os.Stat(path)
-		if err != nil || st.IsDir() || !st.Mode().IsRegular() {
-			t.list = append(t.list, [2]string{inner, "no file"})
-			continue
-		}
-
-		sum, err := t.h.file(ctx, path, st)
-		if err != nil {
+		if err := t.add(ctx, path, inner); err != nil {
 			return err
 		}
-
-		t.list = append(t.list, [2]string{inner, sum})
 	}
 
+	return nil
+}
+
+// add takes in a file by a name.
+func (t *tree) add(ctx context.Context, path, name string) error {
+	st, err := os.Stat(path)
+	if err != nil || !st.Mode().IsRegular() {
+		t.list = append(t.list, [2]string{name, "no file"})
+		return nil
+	}
+
+	sum, err := t.h.file(ctx, path, st)
+	if err != nil {
+		return err
+	}
+
+	t.list = append(t.list, [2]string{name, sum})
 	return nil
 }
 

@@ -327,6 +327,60 @@ func TestHashesAreRemembered(t *testing.T) {
 	}
 }
 
+// TestIdentityOfSplitModels: whichever part of a GGUF model is named, all parts count, and one that is missing.
+func TestIdentityOfSplitModels(t *testing.T) {
+	dir := t.TempDir()
+	var parts []string
+	for i := range 3 {
+		parts = append(parts, filepath.Join(dir, fmt.Sprintf("m-%05d-of-00003.gguf", i+1)))
+	}
+	other := filepath.Join(dir, "other-00001-of-00003.gguf")
+	for i, path := range append(slices.Clone(parts), other) {
+		if err := os.WriteFile(path, []byte(fmt.Sprint(i)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	ids := func() string {
+		t.Helper()
+		var list []string
+		for _, path := range parts[:2] {
+			id, err := newHasher("", "").identity(t.Context(), path, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, id)
+		}
+		if list[0] != list[1] {
+			t.Errorf("the model is %s by its first part, and %s by its second", list[0], list[1])
+		}
+		return list[0]
+	}
+
+	before := ids()
+	if err := os.WriteFile(other, []byte("changed"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if ids() != before {
+		t.Error("another model counts")
+	}
+
+	if err := os.WriteFile(parts[2], []byte("changed"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	changed := ids()
+	if changed == before {
+		t.Error("a part that is not named does not count")
+	}
+
+	if err := os.Remove(parts[2]); err != nil {
+		t.Fatal(err)
+	}
+	if id := ids(); id == before || id == changed {
+		t.Error("a part that is missing does not count")
+	}
+}
+
 // TestIdentityOfFolders: reports beside weights hold times and do not count, elsewhere and with all set they do; the
 // folder of the run is no part of what it lies in, and what is no file is told apart from one.
 func TestIdentityOfFolders(t *testing.T) {
