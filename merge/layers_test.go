@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/merge/internal/mergetest"
@@ -168,5 +170,43 @@ func TestStoppedInAWhole(t *testing.T) {
 		}
 
 		mergetest.Same(t, dst, filepath.Join(dir, "whole"))
+	}
+}
+
+// TestModelTwice: methods between two models take one with itself, also other layers of it, and make what they make of
+// it and a copy of it under another name; a remark says so.
+func TestModelTwice(t *testing.T) {
+	again := filepath.Join(t.TempDir(), "again")
+	if err := os.CopyFS(again, os.DirFS(nano+"sums")); err != nil {
+		t.Fatal(err)
+	}
+
+	for name, text := range map[string]string{
+		"slerp": "merge_method: slerp\nbase_model: A\nmodels: [{model: A}, {model: B}]\nparameters: {t: 0.3}\n",
+		"slerp of slices": "merge_method: slerp\nbase_model: A\nparameters: {t: 0.3}\nslices:\n" +
+			"- sources: [{model: A, layer_range: [0, 2]}, {model: B, layer_range: [0, 2]}]\n",
+		"layers": "merge_method: slerp\nbase_model: A\nparameters: {t: 0.3}\nslices:\n" +
+			"- sources: [{model: A, layer_range: [0, 2]}, {model: B, layer_range: [2, 4]}]\n",
+		"nearswap": "merge_method: nearswap\nbase_model: A\nparameters: {t: 0.001}\n" +
+			"models: [{model: A}, {model: B}]\n",
+	} {
+		var outs [2]map[string][]byte
+		for i, second := range []string{nano + "sums", again} {
+			dst := filepath.Join(t.TempDir(), "out")
+			recipe := parse(t, strings.NewReplacer("A", nano+"sums", "B", second).Replace(text))
+			result, err := Models(context.Background(), recipe, dst, Options{})
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			told := slices.ContainsFunc(result.Warnings, func(w string) bool { return strings.Contains(w, "with itself") })
+			if told != (i == 0) {
+				t.Errorf("%s: warnings %q", name, result.Warnings)
+			}
+			outs[i] = tensorsOf(t, dst)
+		}
+
+		if len(outs[0]) == 0 || !maps.EqualFunc(outs[0], outs[1], slices.Equal) {
+			t.Errorf("%s: a model that is listed twice gives another result than its copy", name)
+		}
 	}
 }

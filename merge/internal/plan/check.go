@@ -75,7 +75,7 @@ func (x *resolver) checkRun(s *run) {
 
 	for i, a := range s.inputs {
 		if slices.ContainsFunc(s.inputs[:i], func(b runInput) bool { return b.model == a.model }) {
-			x.r.Add(a.at, strictyaml.ErrDuplicateKey, "%s is given twice", x.plan.Models[a.model])
+			x.again(a)
 		}
 	}
 
@@ -100,6 +100,16 @@ func (x *resolver) checkRun(s *run) {
 
 	x.checkCount(s, len(s.inputs), m.MinInputs, m.MaxInputs, "models, the base included")
 	x.checkCount(s, others, m.MinModels, m.MaxModels, "models beside the base")
+}
+
+// again is about a model that a slice has already. Methods between two models take it with itself, which a recipe can't
+// say otherwise; where models are weighed, the line is a mistake for a weight, which mergekit refuses too.
+func (x *resolver) again(a runInput) {
+	if x.method.MaxInputs != 2 {
+		x.r.Add(a.at, strictyaml.ErrDuplicateKey, "%s is given twice", x.plan.Models[a.model])
+		return
+	}
+	x.warn("line %d: %s is merged with itself", a.at.Line, x.plan.Models[a.model])
 }
 
 // checkCount notes a number of models outside of a method's bounds.

@@ -88,8 +88,12 @@ type runInput struct {
 	scope scope
 }
 
-// baseInput gives the index of the base among a slice's inputs, -1 if it is not there.
+// baseInput gives the index of the base among a slice's inputs, -1 if it is not there. It is the first one where a
+// model is listed several times: the others are models beside it.
 func (s *run) baseInput() int {
+	if s.base < 0 {
+		return -1
+	}
 	return slices.IndexFunc(s.inputs, func(in runInput) bool { return in.model == s.base })
 }
 

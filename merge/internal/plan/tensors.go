@@ -129,6 +129,7 @@ func (x *resolver) union(s *run, of func(runInput) []string) []string {
 // tensor plans one tensor: nameIn gives its name in an input.
 func (x *resolver) tensor(at tensorPlace, name string, nameIn func(runInput) string) {
 	t := Tensor{Name: name, Block: at.block, T: at.t(), VocabAxis: -1, Base: -1, Copy: at.module.copy}
+	base := at.run.baseInput()
 	for i := range at.run.inputs {
 		in := at.run.inputs[i]
 		e := x.find(in.model, nameIn(in), &t)
@@ -141,13 +142,14 @@ func (x *resolver) tensor(at tensorPlace, name string, nameIn func(runInput) str
 		if t.Role == "" {
 			t.Role, t.VocabAxis = e.role, e.vocabAxis()
 		}
-		if in.model == at.run.base {
+		isBase := i == base
+		if isBase {
 			t.Base = len(t.Sources)
 		}
 
 		source := TensorSource{Model: in.model, Info: e.info}
 		if !t.Copy { // a copy has no method that could take settings
-			source.Params = x.inputParams(&at, &in, nameIn(in))
+			source.Params = x.inputParams(&at, &in, isBase, nameIn(in))
 		}
 
 		t.Sources = append(t.Sources, source)
@@ -337,9 +339,8 @@ func (x *resolver) sharedParams(at *tensorPlace, name string) recipe.Values {
 }
 
 // inputParams resolves the parameters that an input has of its own.
-func (x *resolver) inputParams(at *tensorPlace, in *runInput, name string) recipe.Values {
+func (x *resolver) inputParams(at *tensorPlace, in *runInput, isBase bool, name string) recipe.Values {
 	out := recipe.Values{}
-	isBase := in.model == at.run.base
 	for i := range x.method.Params {
 		if p := &x.method.Params[i]; p.Scope == recipe.PerInput || p.Scope == recipe.PerModel && !isBase {
 			x.value(out, p, at, in, name)
