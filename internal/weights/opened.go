@@ -4,7 +4,7 @@ import "sync"
 
 // Quantised is a model that was opened whose values are decoded.
 type Quantised struct {
-	Path string `json:"path"`
+	Path string `json:"path"` // of the GGUF file, where a folder holds one
 	Form string `json:"form"` // as [Source.Quantisation] says it
 }
 
@@ -22,7 +22,7 @@ func note(s *Source) {
 	}
 	record.Lock()
 	defer record.Unlock()
-	record.list = append(record.list, Quantised{s.path, s.quantisation})
+	record.list = append(record.list, Quantised{s.Origin(), s.quantisation})
 }
 
 // Opened counts the openings of quantised models so far.

@@ -192,6 +192,14 @@ func describe(method string, formats map[string]bool) string {
 // Path is the path that Open was called with.
 func (s *Source) Path() string { return s.path }
 
+// Origin is the path of what holds the tensors: the GGUF file that a folder is a model by, otherwise that of the model.
+func (s *Source) Origin() string {
+	if g, ok := s.files.(*ggufFiles); ok {
+		return g.file.Path()
+	}
+	return s.path
+}
+
 // Quantisation says in which form values are stored that are decoded, such as "gptq" or "GGUF Q4_K, Q6_K"; empty for
 // models of floating-point numbers.
 func (s *Source) Quantisation() string { return s.quantisation }

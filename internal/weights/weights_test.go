@@ -332,6 +332,22 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// TestOpenedFolder: a folder that is a model by a GGUF file is noted as that file.
+func TestOpenedFolder(t *testing.T) {
+	file, _ := weightstest.GGUF(t, nano)
+	dir := t.TempDir()
+	inside := filepath.Join(dir, "m.gguf")
+	if err := os.Link(file, inside); err != nil {
+		t.Fatal(err)
+	}
+
+	before := weights.Opened()
+	open(t, dir)
+	if got := weights.OpenedSince(before); len(got) != 1 || got[0].Path != inside {
+		t.Errorf("%v, want the path %s", got, inside)
+	}
+}
+
 // TestOpened: what is quantised is noted once for each run that asks.
 func TestOpened(t *testing.T) {
 	quantised, plain := weightstest.Quantise(t, nano, "int-quantized")
