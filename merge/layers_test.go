@@ -198,8 +198,8 @@ func TestModelTwice(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			told := slices.ContainsFunc(result.Warnings, func(w string) bool { return strings.Contains(w, "with itself") })
-			if told != (i == 0) {
+			itself := func(w string) bool { return strings.Contains(w, "with itself") }
+			if slices.ContainsFunc(result.Warnings, itself) != (i == 0) {
 				t.Errorf("%s: warnings %q", name, result.Warnings)
 			}
 			outs[i] = tensorsOf(t, dst)
