@@ -1,6 +1,7 @@
 package gguf
 
 import (
+	"os"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
@@ -17,8 +18,11 @@ type File struct {
 // Open checks the header of the file at path against its size and maps the file, read-only. Symbolic links are
 // followed. Of a split file it opens one part; [OpenModel] opens all. It returns an *[Error] around one of the rules
 // of the format, [ErrNotRegular], or an error of the operating system.
-func Open(path string) (*File, error) {
-	raw, err := tensorfile.Open(path)
+func Open(path string) (*File, error) { return openWith(path, tensorfile.Open) }
+
+// openWith is Open where another function opens files, which gives a path's for reading.
+func openWith(path string, open func(path string) (*os.File, error)) (*File, error) {
+	raw, err := open(path)
 	if err != nil {
 		return nil, locate(err, path, "")
 	}

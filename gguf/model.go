@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/tensorfile"
 )
 
 // Keys of split files, as llama.cpp's llama-gguf-split writes them.
@@ -29,6 +31,7 @@ type Model struct {
 	path   string
 	parts  []*File
 	partOf map[string]*File
+	opener func(path string) (*os.File, error)
 }
 
 // OpenModel opens the file at path and, if it is a part of a split model, whichever, all others, which lie beside it
@@ -36,13 +39,17 @@ type Model struct {
 //
 // The errors are those of [Open], [ErrMissingPart] with the names of all that are missing, [ErrSplit], or
 // [ErrDuplicate] for a tensor that two parts have.
-func OpenModel(path string) (*Model, error) {
-	first, err := Open(path)
+func OpenModel(path string) (*Model, error) { return OpenModelWith(path, tensorfile.Open) }
+
+// OpenModelWith is [OpenModel] for callers that decide for themselves which links are followed: open opens the file of
+// a path for reading, of every part.
+func OpenModelWith(path string, open func(path string) (*os.File, error)) (*Model, error) {
+	first, err := openWith(path, open)
 	if err != nil {
 		return nil, err
 	}
 
-	m := &Model{path: path, partOf: map[string]*File{}}
+	m := &Model{path: path, partOf: map[string]*File{}, opener: open}
 	if err := m.open(first); err != nil {
 		_ = m.Close()
 		return nil, err
@@ -71,7 +78,7 @@ func (m *Model) open(given *File) error {
 	for i, path := range paths {
 		part := given
 		if i != no {
-			if part, err = Open(path); err != nil {
+			if part, err = openWith(path, m.opener); err != nil {
 				m.parts = append(m.parts, given)
 				return err
 			}

@@ -36,7 +36,7 @@ var (
 var (
 	ErrIndex   = errors.New("invalid shard index")
 	ErrNoModel = failure.New("no safetensors model in this folder",
-		"give a folder that holds model.safetensors, or the shards and their index")
+		"give a folder that holds model.safetensors, or the shards and their index, or one GGUF model")
 	ErrShardPath     = errors.New("shard lies outside the folder")
 	ErrMissingShard  = failure.New("shard is missing", "fetch the missing file, or the whole folder again")
 	ErrMissingTensor = errors.New("tensor of the index is not in its shard")

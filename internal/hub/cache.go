@@ -128,8 +128,13 @@ func (n Name) Find(cache string) (dir string, ok bool) {
 	return dir, err == nil && stat.IsDir()
 }
 
-// Find returns the snapshot in the cache of this machine that a text names, and reports whether there is one.
-func Find(text string) (dir string, ok bool) {
+// Find returns the snapshot in the cache of this machine that a text names, or the GGUF file in one, and reports
+// whether there is one.
+func Find(text string) (path string, ok bool) {
+	if path, ok = FindFile(CacheDir(), text); ok {
+		return path, true
+	}
+
 	n, ok := Parse(text)
 	if !ok {
 		return "", false
@@ -164,12 +169,17 @@ func Of(dir string) (Name, bool) {
 	return Parse(strings.Replace(id, "--", "/", 1))
 }
 
-// Locate finds what a text names: a folder or file of that path, or else the snapshot of that name in the cache. A text
+// Locate finds what a text names: a folder or file of that path, or else the snapshot of that name in the cache, or the
+// GGUF file in it that the text goes on with, as owner/name/FILE.gguf or owner/name@revision/FILE.gguf. A text
 // that is neither a path that exists nor a name is returned as it is, for the caller to say what is wrong with it. The
 // error, of a name that is nowhere, wraps [fs.ErrNotExist].
 func Locate(text string) (string, error) {
 	if _, err := os.Stat(text); err == nil {
 		return text, nil
+	}
+
+	if path, ok, err := locateFile(text); ok {
+		return path, err
 	}
 
 	n, ok := Parse(text)

@@ -109,6 +109,77 @@ func TestLocate(t *testing.T) {
 	}
 }
 
+// TestLocateFile: a GGUF file in a snapshot is named by the name and the path in it, and nothing leads out.
+func TestLocateFile(t *testing.T) {
+	cache := cacheOf(t)
+	t.Chdir(t.TempDir())
+	model := filepath.Join(cache, "models--a--b")
+	put := func(name, text string) {
+		err := os.MkdirAll(filepath.Dir(filepath.Join(model, name)), 0o777)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(model, name), []byte(text), 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("blobs/1", "GGUF")
+	put("outside.gguf", "GGUF")
+	put("snapshots/1f/x.gguf", "GGUF")
+	put("snapshots/2e/Q4/y.GGUF", "GGUF")
+	for at, to := range map[string]string{"1f/z.gguf": "../../blobs/1", "1f/out.gguf": "../../outside.gguf"} {
+		if err := os.Symlink(to, filepath.Join(model, "snapshots", at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for text, want := range map[string]string{
+		"a/b/x.gguf": "1f/x.gguf", "a/b@main/z.gguf": "1f/z.gguf", "a/b@refs/pr/1/Q4/y.GGUF": "2e/Q4/y.GGUF",
+		"a/b@2e/Q4/y.GGUF": "2e/Q4/y.GGUF",
+	} {
+		path, err := Locate(text)
+		if err != nil || path != filepath.Join(model, "snapshots", want) {
+			t.Errorf("%s: %s, %v", text, path, err)
+		}
+		if found, ok := Find(text); !ok || found != path {
+			t.Errorf("%s is found at %s, %v", text, found, ok)
+		}
+	}
+
+	for text, hint := range map[string]string{
+		"a/b/other.gguf":      "these are: a/b/out.gguf, a/b/x.gguf, a/b/z.gguf",
+		"a/b@2e/other.gguf":   "these are: a/b@2e/Q4/y.GGUF",
+		"a/b/out.gguf":        "",
+		"a/c/x.gguf":          "compress pull a/c --include 'x.gguf'",
+		"a/b@none/Q4/y.gguf":  "compress pull a/b@none --include 'Q4/y.gguf'",
+		"a/lost@9/model.gguf": "compress pull a/lost@9 --include 'model.gguf'",
+	} {
+		path, err := Locate(text)
+		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(failure.Hint(err), hint) ||
+			hint == "" && !strings.Contains(err.Error(), "leads to no blob") {
+			t.Errorf("%s: %s, %v, hint %q", text, path, err, failure.Hint(err))
+		}
+	}
+
+	for _, text := range []string{
+		"a/b/../x.gguf", "a/b/../../outside.gguf", "a/b@2e/../../outside.gguf", "/a/b/x.gguf", "a/b/out.gguf",
+	} {
+		if found, ok := Find(text); ok {
+			t.Errorf("%s is found at %s", text, found)
+		}
+		if path, err := Locate(text); err == nil && path != text {
+			t.Errorf("%s: %s", text, path)
+		}
+	}
+
+	if err := os.MkdirAll("a/b", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := Locate("a/b/x.gguf"); path != "a/b/x.gguf" || err != nil {
+		t.Errorf("in a folder of that name: %s, %v", path, err)
+	}
+}
+
 // The environment's words for the cache, in huggingface_hub's order.
 func TestCacheDir(t *testing.T) {
 	for _, name := range []string{"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"} {

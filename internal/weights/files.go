@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 )
 
@@ -100,7 +101,18 @@ func (x *Files) Close() error {
 
 // missing is the error about a file that is not there.
 func (x *Files) missing(name string) error {
+	if x.form.gguf != "" && name == tokenizerName {
+		return noTokenizer(x.form.gguf)
+	}
 	return &fs.PathError{Op: "open", Path: filepath.Join(x.form.path, name), Err: fs.ErrNotExist}
+}
+
+const tokenizerName = "tokenizer.json"
+
+// noTokenizer is the error about a GGUF file that tells nothing of a vocabulary.
+func noTokenizer(path string) error {
+	return failure.Hinted(fmt.Errorf("%s: the GGUF file holds no tokenizer: %w", path, fs.ErrNotExist),
+		"put the file into a folder of its own, with the model's tokenizer.json, and name the folder")
 }
 
 // Names lists the files, without folders and those in folders, sorted.
@@ -181,6 +193,9 @@ func (x *Files) Open(name string) (fs.File, error) {
 	}
 
 	f, err := safefile.In(x.root, name)
+	if errors.Is(err, fs.ErrNotExist) && x.form.gguf != "" && name == tokenizerName {
+		return nil, noTokenizer(x.form.gguf)
+	}
 	if err != nil {
 		return nil, x.placed(err)
 	}

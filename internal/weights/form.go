@@ -35,7 +35,7 @@ func formOf(path string) (*form, error) {
 	switch {
 	case f.folder:
 		f.gguf, err = findGGUF(path)
-	case isGGUF(path):
+	case IsGGUF(path):
 		f.gguf = path
 	}
 	return f, err

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,54 +18,9 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-const ggufEnding = ".gguf"
-
-// isGGUF reports whether a name is that of a GGUF file.
-func isGGUF(name string) bool { return strings.EqualFold(filepath.Ext(name), ggufEnding) }
-
-// IsGGUF reports whether a path leads to a GGUF file, by the ending of its name.
-func IsGGUF(path string) bool {
-	stat, err := os.Stat(path)
-	return err == nil && !stat.IsDir() && isGGUF(path)
-}
-
-// errSeveral: a folder holds GGUF files of several models.
-var errSeveral = errors.New("the folder holds several GGUF models: name one of them")
-
-// findGGUF finds the GGUF file that a folder is a model by, the first of a split one: nothing where it holds files of
-// safetensors, or none of GGUF. Projectors of images, which llama.cpp's tools call mmproj, are no models.
-func findGGUF(dir string) (path string, err error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return "", err
-	}
-
-	var found []string
-	for _, e := range entries {
-		name := e.Name()
-		if strings.HasSuffix(name, ".safetensors") || name == safetensors.IndexName {
-			return "", nil
-		}
-		no, _, part := gguf.IsPart(name)
-		if isGGUF(name) && !strings.HasPrefix(name, "mmproj") && (!part || no == 1) {
-			found = append(found, name)
-		}
-	}
-
-	switch len(found) {
-	case 0:
-		return "", nil
-	case 1:
-		return filepath.Join(dir, found[0]), nil
-	}
-
-	list := found[:min(len(found), 8)]
-	return "", fmt.Errorf("%s: %w: %q (%d in all)", dir, errSeveral, list, len(found))
-}
-
 // openGGUF opens a GGUF file as the checkpoint that it was made of.
 func (f *form) openGGUF() (*Source, error) {
-	file, err := gguf.OpenModel(f.gguf)
+	file, err := openModel(f.gguf)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +208,7 @@ func madeOf(path string, stat fs.FileInfo) *madeFiles {
 }
 
 func makeFiles(path string) (all map[string][]byte, err error) {
-	file, err := gguf.OpenModel(path)
+	file, err := openModel(path)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,9 @@ func Locate(s Source, p Places) (string, error) {
 	if dir, ok := id.Find(p.Cache); ok {
 		return dir, nil
 	}
+	if file, ok := hub.FindFile(p.Cache, id.String()); ok {
+		return file, nil
+	}
 
 	err := fmt.Errorf("%w: %s (tried %s)", ErrNotFound, s, strings.Join(append(tried[1:], "the hub's cache"), " and "))
 	if n, ok := hub.Parse(id.String()); ok {

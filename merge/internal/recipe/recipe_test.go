@@ -94,20 +94,27 @@ func TestLocate(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	model := filepath.Join(root, "hub/models--org--name/snapshots/abc/x.gguf")
+	if err := os.WriteFile(model, []byte("GGUF"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+
 	p := Places{
 		Recipe: filepath.Join(root, "here"), Named: map[string]string{"stage": filepath.Join(root, "named")},
 		Cache: filepath.Join(root, "hub"),
 	}
 	for s, want := range map[Source]string{
-		{Path: "model"}:                       "here/model",
-		{Path: "stage"}:                       "named",
-		{Path: "org/name"}:                    "hub/models--org--name/snapshots/abc",
-		{Path: "org/name", Revision: "abc"}:   "hub/models--org--name/snapshots/abc",
-		{Path: "model", Revision: "x"}:        "",
-		{Path: "org/name", Revision: "other"}: "",
-		{Path: "org/name", Revision: ".."}:    "",
-		{Path: "../../org/name"}:              "",
-		{Path: "nowhere"}:                     "",
+		{Path: "model"}:                            "here/model",
+		{Path: "stage"}:                            "named",
+		{Path: "org/name"}:                         "hub/models--org--name/snapshots/abc",
+		{Path: "org/name", Revision: "abc"}:        "hub/models--org--name/snapshots/abc",
+		{Path: "org/name/x.gguf"}:                  "hub/models--org--name/snapshots/abc/x.gguf",
+		{Path: "org/name", Revision: "abc/x.gguf"}: "hub/models--org--name/snapshots/abc/x.gguf",
+		{Path: "model", Revision: "x"}:             "",
+		{Path: "org/name", Revision: "other"}:      "",
+		{Path: "org/name", Revision: ".."}:         "",
+		{Path: "../../org/name"}:                   "",
+		{Path: "nowhere"}:                          "",
 	} {
 		got, err := Locate(s, p)
 		if want == "" {
