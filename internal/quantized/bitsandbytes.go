@@ -1,7 +1,6 @@
 package quantized
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	mathbits "math/bits"
@@ -97,7 +96,7 @@ func readState(w *stored, ending string) (state, error) {
 	if len(p.data) > maxState {
 		return state{}, fmt.Errorf("%w: %d bytes", ErrState, len(p.data))
 	}
-	if err := json.Unmarshal(p.data, &text); err != nil {
+	if err := decode(p.data, &text); err != nil {
 		return state{}, fmt.Errorf("%w: %w", ErrState, err)
 	}
 
