@@ -15,6 +15,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/internal/weights"
@@ -97,6 +99,72 @@ func TestGGUF(t *testing.T) {
 
 	if got := weights.Place(path, "config.json"); got != path {
 		t.Errorf("config.json is named %s", got)
+	}
+}
+
+// TestGGUFSplit: any part of a split model is the model, and a folder of its parts alone too; one that lacks a part is
+// refused with its name.
+func TestGGUFSplit(t *testing.T) {
+	whole, plain := weightstest.GGUF(t, nano)
+	m, err := gguf.OpenModel(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+
+	dir := t.TempDir()
+	parts := weights.PartsOf(filepath.Join(dir, "m-00002-of-00003.gguf"))
+	names := m.Names()
+	for i, path := range parts {
+		split := gguf.Metadata{
+			{Key: "split.no", Value: gguf.Of(uint16(i))},
+			{Key: "split.count", Value: gguf.Of(uint16(len(parts)))},
+			{Key: "split.tensors.count", Value: gguf.Of(int32(len(names)))},
+		}
+		if i == 0 {
+			split = append(m.Metadata(), split...)
+		}
+
+		var infos []gguf.Info
+		some := names[i*len(names)/len(parts) : (i+1)*len(names)/len(parts)]
+		for _, name := range some {
+			info, _ := m.Info(name)
+			infos = append(infos, info)
+		}
+		w, err := gguf.Create(path, infos, split, gguf.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range some {
+			data, err := m.Bytes(name)
+			if err == nil {
+				err = w.WriteTensor(name, data)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, path := range append(slices.Clone(parts), dir) {
+		s := open(t, path)
+		weightstest.Values(t, s, open(t, plain))
+		if files := s.Files(); !slices.Equal(files, parts) {
+			t.Errorf("files %q, want %q", files, parts)
+		}
+		if _, err := weights.ReadFile(path, "tokenizer.json", 1<<24); err != nil {
+			t.Error(err)
+		}
+	}
+
+	if err := os.Remove(parts[1]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := weights.Open(dir); !errors.Is(err, gguf.ErrMissingPart) || !strings.Contains(err.Error(), "m-00002-of") {
+		t.Errorf("without its second part: %v", err)
 	}
 }
 
@@ -363,4 +431,43 @@ func TestOpened(t *testing.T) {
 	if got := weights.OpenedSince(weights.Opened()); len(got) != 0 {
 		t.Errorf("%v after all", got)
 	}
+}
+
+// FuzzConfig: whatever a configuration says about quantised weights, opening the model and what stands beside it ends in
+// reasonable time and memory, with tensors that can be read or with an error.
+func FuzzConfig(f *testing.F) {
+	for _, text := range []string{
+		`{"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}}`,
+		`{"torch_dtype": "bfloat16", "quantization_config": {"quant_method": "gptq", "bits": 8, "group_size": -1}}`,
+		`{"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}}}`,
+		`{"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true}}`,
+		`{"dtype": 3, "quantization_config": null}`, `[]`, `{"quantization_config": [`,
+	} {
+		f.Add(text)
+	}
+
+	dir, _ := weightstest.Quantise(f, nano, "gptq")
+	f.Fuzz(func(t *testing.T, text string) {
+		defer fuzzlimit.Watch(t, len(text))()
+		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = weights.ReadFile(dir, "config.json", 1<<20)
+
+		s, err := weights.Open(dir)
+		if err != nil {
+			return
+		}
+		defer s.Close()
+		for _, name := range s.Names() {
+			info, ok := s.Info(name)
+			if !ok {
+				t.Fatalf("%q is listed, and is not there", name)
+			}
+			var b [16]byte
+			if n, err := s.ReadAt(name, b[:], max(info.Size-16, 0)); err == nil && n != len(b) {
+				t.Fatalf("%q: %d bytes without an error", name, n)
+			}
+		}
+	})
 }
