@@ -163,7 +163,8 @@ func TestGGUFSplit(t *testing.T) {
 	if err := os.Remove(parts[1]); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := weights.Open(dir); !errors.Is(err, gguf.ErrMissingPart) || !strings.Contains(err.Error(), "m-00002-of") {
+	_, err := weights.Open(dir)
+	if !errors.Is(err, gguf.ErrMissingPart) || !strings.Contains(err.Error(), "m-00002-of") {
 		t.Errorf("without its second part: %v", err)
 	}
 }
@@ -433,8 +434,8 @@ func TestOpened(t *testing.T) {
 	}
 }
 
-// FuzzConfig: whatever a configuration says about quantised weights, opening the model and what stands beside it ends in
-// reasonable time and memory, with tensors that can be read or with an error.
+// FuzzConfig: whatever a configuration says about quantised weights, opening the model and what stands beside it ends
+// in reasonable time and memory, with tensors that can be read or with an error.
 func FuzzConfig(f *testing.F) {
 	for _, text := range []string{
 		`{"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32}}`,
