@@ -27,7 +27,7 @@ type Files struct {
 
 // quantisers are files that say how weights are quantised, beside what config.json says. They do not belong to the
 // values.
-var quantisers = []string{"quantize_config.json", "quant_config.json", "hf_quant_config.json"}
+var quantisers = []string{oldName, "quant_config.json", "hf_quant_config.json"}
 
 // OpenFiles finds the files beside the weights of the model at path. Where that is one file of weights, there are none
 // but those that are made of it. The error is one of the operating system, or of a GGUF file.

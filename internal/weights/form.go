@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
@@ -72,7 +73,13 @@ func (f *form) storedConfig() (*config, error) {
 	}
 
 	c := &config{text: text, object: object}
-	c.quantised, err = settings(object.Get(settingsKey))
+	raw := object.Get(settingsKey)
+	if raw == nil || string(raw) == "null" {
+		c.quantised, err = f.oldSettings()
+		return c, err
+	}
+
+	c.quantised, err = settings(raw)
 	if err != nil {
 		problem := strings.TrimPrefix(err.Error(), quantized.ErrConfig.Error()+": ") // which names the key too
 		return nil, &arch.ConfigError{
@@ -83,16 +90,58 @@ func (f *form) storedConfig() (*config, error) {
 	return c, nil
 }
 
-// errBoth: matrices that are quantised first and packed then.
-var errBoth = errors.New("matrices that are both quantised and packed as bitmasks are not read")
+// oldName is where GPTQ's tools wrote their settings before config.json had a place for them.
+const oldName = "quantize_config.json"
 
-// settings reads a quantization_config; nil where it describes nothing that is decoded here: null, and bitmasks alone,
-// which the engine takes as they are.
-func settings(raw json.RawMessage) (*quantized.Config, error) {
-	if raw == nil || string(raw) == "null" {
+// oldSettings reads the settings of a folder of GPTQ's matrices whose config.json has none; nil where there are none,
+// and where they are left over beside weights that are not quantised.
+func (f *form) oldSettings() (*quantized.Config, error) {
+	text, errText := safefile.ReadIn(f.path, oldName, maxConfig)
+	if errors.Is(errText, fs.ErrNotExist) {
 		return nil, nil
 	}
 
+	dir, err := safetensors.OpenDir(f.path)
+	if err != nil {
+		return nil, nil // whoever reads the weights says it
+	}
+	defer dir.Close()
+	if !slices.ContainsFunc(dir.Names(), func(name string) bool { return strings.HasSuffix(name, ".qweight") }) {
+		return nil, nil
+	}
+	if errText != nil {
+		return nil, errText
+	}
+
+	fault := func(err error) error {
+		problem := strings.TrimPrefix(err.Error(), quantized.ErrConfig.Error()+": ")
+		return &arch.ConfigError{File: filepath.Join(f.path, oldName), Problem: problem, Err: err}
+	}
+
+	object, err := orderedjson.Parse(text)
+	if err != nil {
+		return nil, fault(fmt.Errorf("%w: not a JSON object: %w", quantized.ErrConfig, err))
+	}
+	if !object.Has("quant_method") {
+		object.Set("quant_method", json.RawMessage(`"gptq"`))
+	}
+	if text, err = object.Indent(); err != nil {
+		return nil, fault(err)
+	}
+
+	c, err := quantized.ParseConfig(text)
+	if err != nil {
+		return nil, fault(err)
+	}
+	return c, nil
+}
+
+// errBoth: matrices that are quantised first and packed then.
+var errBoth = errors.New("matrices that are both quantised and packed as bitmasks are not read")
+
+// settings reads a quantization_config; nil where it describes nothing that is decoded here: bitmasks alone, which the
+// engine takes as they are.
+func settings(raw json.RawMessage) (*quantized.Config, error) {
 	var s struct {
 		Method   string `json:"quant_method"`
 		Sparsity struct {

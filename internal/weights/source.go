@@ -1,7 +1,8 @@
 // Package weights opens the tensors of a model and the files beside them, in whatever form the model lies on the disk:
 //
 //	a folder of safetensors files, or one such file
-//	a folder whose config.json has a quantization_config that package quantized knows
+//	a folder whose config.json has a quantization_config that package quantized knows, or one of GPTQ's matrices from
+//	before that, with these settings in quantize_config.json
 //	a GGUF file, or any part of a split one
 //	a folder that holds the GGUF files of one model, and no safetensors
 //

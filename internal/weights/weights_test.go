@@ -18,6 +18,7 @@ import (
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/fuzzlimit"
 	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/internal/weights/weightstest"
@@ -343,6 +344,74 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// old moves the settings of a folder to quantize_config.json, as AutoGPTQ wrote it.
+func old(t *testing.T, dir, text string) {
+	t.Helper()
+	path := filepath.Join(dir, "config.json")
+	config, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := orderedjson.Parse(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	object.Delete("quantization_config")
+	if config, err = object.Indent(); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"config.json": string(config), "quantize_config.json": text} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOldSettings: a model of GPTQ whose settings stand in quantize_config.json alone is that of its values, and what
+// is wrong there is told of that file.
+func TestOldSettings(t *testing.T) {
+	quantised, plain := weightstest.Quantise(t, nano, "gptq")
+	old(t, quantised, `{"bits": 4, "group_size": 32, "damp_percent": 0.1, "desc_act": true, "static_groups": false,
+		"sym": true, "true_sequential": true, "model_name_or_path": null, "model_file_base_name": "model"}`)
+	q := open(t, quantised)
+	weightstest.Values(t, q, open(t, plain))
+	if q.Quantisation() != "gptq" {
+		t.Errorf("quantisation %q", q.Quantisation())
+	}
+
+	got, errGot := weights.ReadFile(quantised, "config.json", 1<<20)
+	want, errWant := os.ReadFile(filepath.Join(plain, "config.json"))
+	if err := errors.Join(errGot, errWant); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(weightstest.Config(t, got), weightstest.Config(t, want)) {
+		t.Errorf("config.json is %s, want %s", got, want)
+	}
+	if _, err := weights.ReadFile(quantised, "quantize_config.json", 1<<20); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("quantize_config.json: %v", err)
+	}
+
+	for text, says := range map[string]string{
+		`{`:             "not a JSON object",
+		`{"bits": "4"}`: "gptq: bits: a string, where a whole number is expected",
+		`{"bits": 4, "checkpoint_format": "marlin"}`: `checkpoint_format "marlin" (known: gptq, gptq_v2)`,
+		`{"quant_method": "quip"}`:                   `quant_method "quip" (known: awq,`,
+	} {
+		old(t, quantised, text)
+		_, err := weights.Open(quantised)
+		c, ok := errors.AsType[*arch.ConfigError](err)
+		if !ok || c.File != filepath.Join(quantised, "quantize_config.json") || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
+
+		old(t, plain, text) // left over: the weights are not quantised
+		if open(t, plain).Quantisation() != "" {
+			t.Errorf("%s: floats are quantised", text)
+		}
+	}
+}
+
 // TestUnknown: a quantisation that cannot be decoded is refused by name, wherever it is met, and can still be looked
 // at.
 func TestUnknown(t *testing.T) {
@@ -358,7 +427,8 @@ func TestUnknown(t *testing.T) {
 		`{"quant_method": "gptq", "bits": 4, "sparsity_config": {"format": "sparse-bitmask"}}`:                               "both quantised and packed",
 		`{"quant_method": "compressed-tensors", "sparsity_config": {"format": "sparse-bitmask"}, "config_groups": {"a": 1}}`: "both quantised and packed",
 		`{"quant_method": "awq", "version": "gemv", "bits": 4}`:                                                              `version "gemv"`,
-		`[]`: "cannot unmarshal",
+		`[]`:                                    "config.json: quantization_config: a list, where an object is expected",
+		`{"quant_method": "gptq", "bits": "4"}`: "gptq: bits: a string, where a whole number is expected",
 	} {
 		changed := bytes.Replace(text, []byte(`{`), []byte(`{"quantization_config": `+config+`,`), 1)
 		if err := os.WriteFile(path, changed, 0o666); err != nil {
