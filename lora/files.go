@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/dtype"
@@ -70,9 +71,17 @@ func contents(dir string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
+// errFile: what is named as an adapter is no folder. Adapters in GGUF are not read.
+var errFile = failure.Misuse("a file, where an adapter is wanted",
+	"give the folder of an adapter, with adapter_config.json and adapter_model.safetensors")
+
 // load reads an adapter of any kind for a base, with notes on what was accepted without effect. Without a base
 // (nil), the modules are those that the files imply.
 func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, error) {
+	if stat, err := os.Stat(dir); err == nil && !stat.IsDir() {
+		return nil, nil, fmt.Errorf("%s: %w", dir, errFile)
+	}
+
 	kind, err := mosfile.Type(dir)
 	if err != nil {
 		return nil, nil, err

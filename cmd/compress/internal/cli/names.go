@@ -1,18 +1,25 @@
 package cli
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/hub"
+	models "github.com/modelcompress/compress/internal/weights"
 )
+
+// adapterWord is the placeholder of an adapter.
+const adapterWord = "ADAPTER"
 
 // modelWords are the placeholders of arguments and flags that take a model or an adapter: a folder, or a name of the
 // Hugging Face hub.
-var modelWords = []string{"MODEL", "ADAPTER", "BASE", "TUNED", "A", "B", "SRC", "PATH", "DIR"}
+var modelWords = []string{"MODEL", adapterWord, "BASE", "TUNED", "A", "B", "SRC", "PATH", "DIR"}
 
 // findModels puts the folders of the hub's cache in the place of the names that arguments and flags have, so that no
 // verb has to know of the cache. What was given stands in the report's args, what it stood for in its flags.
@@ -29,6 +36,12 @@ func (j *Job) findModels(c *cobra.Command, v Verb, args []string) (found []strin
 			if found[i], err = j.findModel(found[i]); err != nil {
 				return nil, err
 			}
+			if word == adapterWord {
+				err = checkAdapter(found[i])
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 	}
 
@@ -43,7 +56,8 @@ func (j *Job) findModels(c *cobra.Command, v Verb, args []string) (found []strin
 
 // findFlag does it for a flag. DIR is not enough for one: it names outputs too.
 func (j *Job) findFlag(f *pflag.Flag) error {
-	if word, _ := Placeholder(f); word != "MODEL" && word != "ADAPTER" {
+	word, _ := Placeholder(f)
+	if word != "MODEL" && word != adapterWord {
 		return nil
 	}
 
@@ -59,6 +73,9 @@ func (j *Job) findFlag(f *pflag.Flag) error {
 	}
 
 	dir, err := j.findModel(f.Value.String())
+	if err == nil && word == adapterWord {
+		err = checkAdapter(dir)
+	}
 	if err != nil || dir == f.Value.String() {
 		return err
 	}
@@ -72,8 +89,29 @@ func (j *Job) findFlag(f *pflag.Flag) error {
 // findModel finds one model, and tells a person where a name led to.
 func (j *Job) findModel(text string) (string, error) {
 	dir, err := hub.Locate(text)
-	if err == nil && dir != text {
-		j.Aside(text + ": " + dir)
+	if err != nil || dir == text {
+		return dir, err
 	}
-	return dir, err
+	j.Aside(text + ": " + dir)
+
+	// The form that names one of several is that of the name, not of the cache.
+	if s := new(models.SeveralError); errors.As(models.Several(dir), &s) {
+		return "", failure.Hinted(&models.SeveralError{Dir: text, Names: s.Names}, "such as "+text+"/"+s.Names[0])
+	}
+
+	return dir, nil
+}
+
+// checkAdapter refuses a file, whose name would be met as a folder's otherwise.
+func checkAdapter(path string) error {
+	stat, err := os.Stat(path)
+	switch {
+	case err != nil || stat.IsDir():
+		return nil // what is not there is said by who reads it
+	case models.IsGGUF(path):
+		return Usagef("%s: a GGUF file, where an adapter is wanted (HINT: the folder of an adapter, with "+
+			"adapter_config.json and adapter_model.safetensors; adapters in GGUF are not read)", path)
+	}
+	return Usagef("%s: a file, where an adapter is wanted (HINT: the folder of an adapter, with adapter_config.json "+
+		"and adapter_model.safetensors)", path)
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,10 +29,16 @@ func checkEmpty(c *cobra.Command, args []string) error {
 		if f.Value.Type() == "string" && f.Value.String() == "" && f.Annotations[emptyMark] == nil {
 			return Usagef("--%s is empty", f.Name)
 		}
+		if word, _ := Placeholder(f); f.Name == "out" && word == "DIR" && isGGUFName(f.Value.String()) {
+			return Usagef("--out %s: GGUF is read, not written (HINT: name a folder, which gets safetensors)", f.Value)
+		}
 	}
 
 	return nil
 }
+
+// isGGUFName reports whether a name is that of a GGUF file.
+func isGGUFName(name string) bool { return strings.EqualFold(filepath.Ext(name), ".gguf") }
 
 // changed lists the flags that were given.
 func changed(c *cobra.Command) (list []*pflag.Flag) {
