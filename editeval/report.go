@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/stats"
+	"github.com/modelcompress/compress/lm"
 )
 
 // Report is what a plan gave: [ResultsFile]. It is the same for the same plan, data and models, however they
@@ -24,6 +25,8 @@ type Report struct {
 	Remarks  []string      `json:"remarks,omitempty"`
 	Summary  []string      `json:"summary"` // sentences made of the figures
 	Models   []ModelReport `json:"models"`
+	// the models whose values are those of a quantised form
+	Quantised []lm.Quantised `json:"source_quantization,omitempty"`
 
 	Timings []UnitTimings `json:"-"` // [TimingsFile]
 }
@@ -158,6 +161,8 @@ func (s *Study) Report(models []*Subject) (*Report, error) {
 		}
 
 		r.Models = append(r.Models, *m)
+		r.Quantised = append(r.Quantised, sub.quantised...)
+		r.Remarks = append(slices.Clip(r.Remarks), sub.remarks...)
 
 		for _, u := range s.Units([]string{sub.Name}) {
 			t := UnitTimings{Unit: u, EditorName: s.Plan.Editors[u.Editor].Name}

@@ -28,6 +28,8 @@ type Subject struct {
 	stats      *edit.Statistics
 	sep        []int32
 	parameters int64
+	quantised  []lm.Quantised
+	remarks    []string
 	device     string
 	statistics string // hash of the tokens
 }
@@ -67,6 +69,7 @@ func (s *Study) fit(sub *Subject) (blocks []int, err error) {
 		return nil, err
 	}
 
+	sub.quantised, sub.remarks = sub.Model.Quantised()
 	sub.hp, sub.parameters, sub.device = nil, sub.Model.NumParameters(), sub.Model.Device().Info().Name
 	var errs []error
 	for _, ed := range s.Plan.Editors {

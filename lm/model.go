@@ -100,6 +100,22 @@ func (m *Model) Source() safetensors.Source { return m.source }
 // DataSize is the bytes of all tensors together, as stored.
 func (m *Model) DataSize() int64 { return m.source.DataSize() }
 
+// Quantised is a model whose values are those of a quantised form, for the records of what was made of it.
+type Quantised struct {
+	Path string `json:"path"` // of the GGUF file, where a folder holds one
+	Form string `json:"form"`
+}
+
+// Quantised is the model, with the remark about it, if it is stored in a quantised form; nil for one of floating-point
+// numbers.
+func (m *Model) Quantised() (list []Quantised, remarks []string) {
+	if m.source.Quantisation() == "" {
+		return nil, nil
+	}
+	q := weights.Quantised{Path: m.source.Origin(), Form: m.source.Quantisation()}
+	return []Quantised{Quantised(q)}, []string{q.String()}
+}
+
 // Quantisation says in which form the values of the checkpoint are stored that are decoded; empty where all are
 // floating-point numbers.
 func (m *Model) Quantisation() string { return m.source.Quantisation() }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
@@ -32,6 +33,7 @@ func (w *walk) attachManifest() error {
 		})
 	}
 
+	m.Quantised, m.Remarks = w.m.Quantised()
 	text, err := m.text()
 	if err != nil {
 		return err
@@ -54,6 +56,9 @@ type manifest struct {
 	Zeros       int64       `json:"zeros"`
 	Sparsity    float64     `json:"sparsity"`
 	Tensors     []recorded  `json:"tensors"`
+	// the model before, where its values are those of a quantised form
+	Quantised []lm.Quantised `json:"source_quantization,omitempty"`
+	Remarks   []string       `json:"remarks,omitempty"` // what a reader must know
 }
 
 // calibrated says which token ids were run through the model, wherever they came from.

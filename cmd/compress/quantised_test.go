@@ -148,7 +148,35 @@ func sameVerbs(t *testing.T, nano, quantised, plain, name, form string) {
 			t.Errorf("%s %s: the results differ:\n%s", form, line, firstDifference(a, b))
 		}
 	}
+	recorded(t, folders)
 	sameOutputs(t, folders[0], folders[1])
+}
+
+// recorded checks that the records that stay, and the pages among them, say which of two runs had a quantised model.
+func recorded(t *testing.T, folders [2]string) {
+	t.Helper()
+	for _, pattern := range []string{
+		"out2/results.json", "out3/*/*/results.json", "out7/pruning.json", "out12/report.json", "out13/report.json",
+		"out13/report.html", "out20/training.json", "out27/results.json", "out27/report.html",
+	} {
+		for i, dir := range folders {
+			found, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil || len(found) == 0 {
+				t.Fatal(pattern, err)
+			}
+			for _, path := range found {
+				text, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if page := strings.HasSuffix(path, ".html"); !page &&
+					bytes.Contains(text, []byte(`"source_quantization"`)) != (i == 0) ||
+					page && bytes.Contains(text, []byte("are those of a quantised model")) != (i == 0) {
+					t.Errorf("%s: it says that the model is quantised where it is not, or does not say it", path)
+				}
+			}
+		}
+	}
 }
 
 func write(t *testing.T, file, text string) {

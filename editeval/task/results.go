@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
 	"github.com/modelcompress/compress/internal/pyvalue"
+	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -49,6 +50,9 @@ type Results struct {
 	ChatHash       *string                     `json:"chat_template_sha"`
 	Audits         map[string]*Audit           `json:"audit"`
 	Seconds        string                      `json:"total_evaluation_time_seconds"`
+	// the model, where its values are those of a quantised form
+	Quantised []lm.Quantised `json:"source_quantization,omitempty"`
+	Remarks   []string       `json:"remarks,omitempty"` // what a reader of the results must know
 	// lines of the journal and the cache that were dropped, their answers asked again; the results are the same
 	// without them
 	Damaged int `json:"-"`
@@ -91,6 +95,7 @@ func newResults(r *run, tok *tokenizer.Tokenizer, start time.Time) *Results {
 		},
 	}
 
+	res.Quantised, res.Remarks = r.model.Quantised()
 	if id, ok := tok.EOS(); ok {
 		res.EOTID = &id
 	}

@@ -8,6 +8,11 @@ type Quantised struct {
 	Form string `json:"form"` // as [Source.Quantisation] says it
 }
 
+// String is what a reader of a result has to know.
+func (q Quantised) String() string {
+	return q.Path + ": its values are those of a quantised model (" + q.Form + ")"
+}
+
 // record has the quantised models that the process has opened, in the order of their first opening. It is one for the
 // process, so that no reader of weights can leave one out of what is reported.
 var record struct {

@@ -83,7 +83,7 @@ func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 	}
 
 	for _, m := range models.OpenedSince(j.opened) {
-		j.Remark("%s: its values are those of a quantised model (%s)", m.Path, m.Form)
+		j.Remark("%s", m)
 	}
 
 	return j.Finish(result)

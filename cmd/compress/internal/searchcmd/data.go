@@ -42,6 +42,8 @@ type Model struct {
 	Parameters  int64    `json:"parameters"`
 	Data        []Set    `json:"data"`
 	Overlap     []Shared `json:"overlap"`
+	quantised   []lm.Quantised
+	remarks     []string
 }
 
 // subjects opens the models for what their data are.
@@ -123,6 +125,7 @@ func subject(j *cli.Job, path string, i int, o *Options) (s fitness.Subject, r M
 	}
 
 	r.Path, r.Parameters = path, m.NumParameters()
+	r.quantised, r.remarks = m.Quantised()
 	if have := m.Blocks(); o.Blocks > have {
 		j.Note("%s has %d blocks; --blocks %d looks at all of them", path, have, o.Blocks)
 	}

@@ -25,6 +25,7 @@ func (r *Report) outcome() report.Section {
 			". The winner was chosen on the selection data; the test data was measured once, for the metrics below.",
 	}}
 
+	s.Text = append(s.Text, r.Remarks...)
 	s.Facts = []report.Fact{
 		{Name: "winner", Value: r.Winner.Formula},
 		{Name: "quality on the search data", Value: fmt.Sprintf("%.4f", r.Winner.Search)},

@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
 )
@@ -36,6 +37,10 @@ type Report struct {
 
 	History []Generation `json:"history"`
 	Climbs  []Climbed    `json:"candidates"` // in the order of the journal
+
+	// the models whose values are those of a quantised form
+	Quantised []lm.Quantised `json:"source_quantization,omitempty"`
+	Remarks   []string       `json:"remarks,omitempty"` // what a reader must know
 }
 
 // Climbed is a candidate with its qualities on the rungs that it reached.
@@ -62,6 +67,10 @@ func (s *search) report(r *gp.Result, journal string) *Report {
 		Counts: r.Counts, History: s.watch.history,
 	}
 
+	for _, m := range s.models {
+		rep.Quantised = append(rep.Quantised, m.quantised...)
+		rep.Remarks = append(rep.Remarks, m.remarks...)
+	}
 	if dev, err := s.Job.Device(); err == nil {
 		rep.Device = strings.Join(dev.Info().Features, " ")
 	}
