@@ -164,7 +164,7 @@ func TestGGUFSplit(t *testing.T) {
 	if err := os.Remove(parts[1]); err != nil {
 		t.Fatal(err)
 	}
-	_, err := weights.Open(dir)
+	_, err = weights.Open(dir)
 	if !errors.Is(err, gguf.ErrMissingPart) || !strings.Contains(err.Error(), "m-00002-of") {
 		t.Errorf("without its second part: %v", err)
 	}
