@@ -334,7 +334,8 @@ func TestSaveResume(t *testing.T) {
 	}
 
 	fresh := load(t, src, cpu.New(cpu.Options{}), Options{})
-	if _, err := fresh.NewSaver(out, SaveOptions{Resume: true, Fingerprint: "b"}); !errors.Is(err, ErrOtherJob) {
+	if _, err := fresh.NewSaver(out, SaveOptions{Resume: true, Fingerprint: "b"}); !errors.Is(err, ErrOtherJob) ||
+		!strings.Contains(err.Error(), "the source or the options have changed") {
 		t.Errorf("another job: %v", err)
 	}
 

@@ -52,7 +52,7 @@ func (f *Folder) sameJob() error {
 			ErrOtherJob)
 	}
 	if h.Job != f.opts.Fingerprint {
-		return fmt.Errorf("%s: %w: %q, this is %q", f.place.Dir, ErrOtherJob, h.Job, f.opts.Fingerprint)
+		return fmt.Errorf("%s: %w: the source or the options have changed since it was begun", f.place.Dir, ErrOtherJob)
 	}
 
 	return nil
