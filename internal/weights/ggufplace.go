@@ -52,21 +52,6 @@ func IsGGUF(path string) bool {
 	return err == nil && string(magic[:]) == ggufMagic
 }
 
-// PartsOf lists the files of the GGUF model that a file is, by their names: of a split one all, there or not.
-func PartsOf(path string) []string {
-	no, count, ok := gguf.IsPart(path)
-	if !ok {
-		return []string{path}
-	}
-
-	prefix := strings.TrimSuffix(path, fmt.Sprintf("-%05d-of-%05d%s", no, count, ggufEnding))
-	parts := make([]string, count)
-	for i := range parts {
-		parts[i] = fmt.Sprintf("%s-%05d-of-%05d%s", prefix, i+1, count, ggufEnding)
-	}
-	return parts
-}
-
 // SeveralError is the error about a folder that holds GGUF files of several models.
 type SeveralError struct {
 	Dir   string

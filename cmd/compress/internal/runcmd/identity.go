@@ -19,7 +19,6 @@ import (
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/safefile"
-	"github.com/modelcompress/compress/internal/weights"
 )
 
 // Bounds on what is hashed.
@@ -98,30 +97,6 @@ func (h *hasher) identity(ctx context.Context, path string, all bool) (string, e
 	}
 
 	return cli.Fingerprint("folder", t.list), nil
-}
-
-// parts is the hash of a file's content, and of a part of a split model that of all its parts.
-func (h *hasher) parts(ctx context.Context, path string, st fs.FileInfo) (string, error) {
-	files := weights.PartsOf(path)
-	if len(files) == 1 {
-		return h.file(ctx, path, st)
-	}
-
-	var sums []any
-	for _, f := range files {
-		st, err := os.Stat(f)
-		if err != nil {
-			return "", err
-		}
-
-		sum, err := h.file(ctx, f, st)
-		if err != nil {
-			return "", err
-		}
-		sums = append(sums, sum)
-	}
-
-	return cli.Fingerprint(sums...), nil
 }
 
 // file is the hash of a file's content.
