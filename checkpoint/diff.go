@@ -53,6 +53,10 @@ func Diff(ctx context.Context, pathA, pathB string, o DiffOptions) (*Difference,
 	}
 	defer b.Close()
 
+	if err := alike(a, b); err != nil {
+		return nil, err
+	}
+
 	c, err := newComparer(ctx, e.device)
 	if err != nil {
 		return nil, err
@@ -86,6 +90,17 @@ func Diff(ctx context.Context, pathA, pathB string, o DiffOptions) (*Difference,
 
 	r.Equal = r.Same == len(a.Names()) && len(r.OnlyB) == 0
 	return r, nil
+}
+
+// alike refuses GGUF files that are shown as they are stored, unless both are and every value can be had: names and
+// rows of one that is understood are others.
+func alike(a, b *apart) error {
+	for _, x := range []*apart{a, b} {
+		if x.reason != nil && (a.reason == nil || b.reason == nil || len(x.Opaque()) > 0) {
+			return x.reason
+		}
+	}
+	return nil
 }
 
 // Same reports whether there is no difference at all.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -21,7 +22,8 @@ type InspectOptions struct {
 }
 
 // Inspect looks at a folder, a .safetensors or a GGUF file: what its tensors are, what they do in the model, how many
-// of their elements are zero, and which are not finite.
+// of their elements are zero, and which are not finite. A GGUF file that is not understood, or not to the end, is shown
+// as far as it is: its metadata, its tensors as they are stored, and the reason.
 func Inspect(ctx context.Context, path string, o InspectOptions) (*Inspection, error) {
 	return inspect(ctx, path, !o.Headers, false, env{o.Device, o.Progress})
 }
@@ -34,47 +36,25 @@ func Verify(ctx context.Context, path string, o InspectOptions) (*Inspection, er
 }
 
 func inspect(ctx context.Context, path string, values, verify bool, e env) (*Inspection, error) {
-	src, note, err := openShown(path)
+	src, reason, err := openShown(path)
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
 
-	read := readConfig
-	if note != "" {
-		read = readStoredConfig
-	}
-
-	raw, err := read(path)
+	raw, note, err := shownConfig(path, src, reason)
 	if err != nil {
 		return nil, err
 	}
-
-	var config *arch.Config
-	var parts map[string]*packed
-	if raw != nil {
-		config, err = parseConfig(weights.Place(path, "config.json"), raw)
-		if errors.Is(err, arch.ErrUnknown) {
-			note = joinNotes(note, err.Error())
-		} else if err != nil {
-			return nil, err
-		}
-
-		if isPacked(raw) {
-			if parts, err = packedParts(src); err != nil {
-				return nil, err
-			}
-		}
+	if verify && note != nil && src.Header() != nil {
+		return nil, note
 	}
 
-	var table *arch.Arch
-	if config != nil {
-		table = config.Arch
+	r, each, parts, err := summarise(path, src, raw)
+	if err != nil {
+		return nil, err
 	}
-
-	each := separate(src, table)
-	r := newInspection(path, each, config, parts)
-	r.Note = note
+	r.explain(src, reason, note)
 
 	if values || verify {
 		if err := r.readValues(ctx, each, e); err != nil {
@@ -86,26 +66,110 @@ func inspect(ctx context.Context, path string, values, verify bool, e env) (*Ins
 		if err := r.verifyPacked(ctx, src, parts, structureOf(raw)); err != nil {
 			return nil, err
 		}
-		return r, r.verify(ctx, path, config != nil, e)
+		return r, r.verify(ctx, path, r.Architecture != "", e)
 	}
 
 	return r, nil
 }
 
-// openShown opens a checkpoint to be looked at. One that is quantised in a way that is not known is opened as it is
-// stored; note says so.
-func openShown(path string) (src *weights.Source, note string, err error) {
-	src, err = weights.Open(path)
-	if c, unknown := errors.AsType[*arch.ConfigError](err); unknown {
-		src, err = weights.OpenStored(path)
-		return src, "tensors are those that are stored: " + c.Error(), err
+// summarise sums up an open checkpoint from its headers.
+func summarise(path string, src *weights.Source, raw *orderedjson.Object) (
+	r *Inspection, each *apart, parts map[string]*packed, err error,
+) {
+	var config *arch.Config
+	var unknown error
+	if raw != nil {
+		config, err = parseConfig(weights.Place(path, "config.json"), raw)
+		if errors.Is(err, arch.ErrUnknown) {
+			unknown = err
+		} else if err != nil {
+			return nil, nil, nil, err
+		}
+
+		if isPacked(raw) {
+			if parts, err = packedParts(src); err != nil {
+				return nil, nil, nil, err
+			}
+		}
 	}
-	return src, "", err
+
+	var table *arch.Arch
+	if config != nil {
+		table = config.Arch
+	}
+
+	each = separate(src, table)
+	r = newInspection(path, each, config, parts)
+	if unknown != nil {
+		r.Note = unknown.Error()
+	}
+	return r, each, parts, nil
+}
+
+// explain says why a model is not shown as what it is: the reason for which its tensors are those that are stored, if
+// there is one, or what else of it is not understood.
+func (r *Inspection) explain(src *weights.Source, reason, note error) {
+	switch {
+	case reason != nil:
+		r.Note = joinNotes("tensors are those that are stored: "+reason.Error(), r.Note)
+	case note != nil:
+		r.Note = joinNotes(note.Error(), r.Note)
+	}
+	if note != nil {
+		r.Metadata = src.Header()
+	}
+	if reason == nil {
+		return
+	}
+	for i := range r.List {
+		r.List[i].Size = src.StoredSize(r.List[i].Name)
+	}
+}
+
+// openShown opens a checkpoint to be looked at. What is not understood, a quantisation, a GGUF file's architecture, one
+// of its types, is opened as it is stored; reason is the error that others have of it.
+func openShown(path string) (src *weights.Source, reason, err error) {
+	src, err = weights.Open(path)
+	if err == nil {
+		return src, nil, nil
+	}
+
+	_, unknown := errors.AsType[*arch.ConfigError](err)
+	stored, failed := weights.OpenStored(path)
+	if failed != nil {
+		return nil, nil, err // which says more than that of a second attempt
+	}
+	if !unknown && stored.Header() == nil {
+		return nil, nil, errors.Join(err, stored.Close())
+	}
+	return stored, err, nil
+}
+
+// shownConfig reads the configuration as it belongs to the tensors; nil where there is none. What is not understood of
+// the model is the note: the reason for which it is shown as it is stored, or that files beside the weights of a GGUF
+// file cannot be made, such as its tokenizer.
+func shownConfig(path string, src *weights.Source, reason error) (raw *orderedjson.Object, note, err error) {
+	gguf := src.Header() != nil
+	switch {
+	case reason != nil && gguf:
+		return nil, reason, nil
+	case reason != nil:
+		raw, err = readStoredConfig(path)
+		return raw, reason, err
+	}
+
+	raw, err = readConfig(path)
+	if err == nil || !gguf {
+		return raw, nil, err
+	}
+	note = err
+	raw, err = orderedjson.Parse(src.MadeConfig())
+	return raw, note, err
 }
 
 func joinNotes(a, b string) string {
-	if a == "" {
-		return b
+	if b == "" {
+		return a
 	}
 	return a + "; " + b
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/arch"
 )
 
@@ -26,14 +27,16 @@ type Inspection struct {
 	Quantisation string   `json:"quantization,omitempty"`
 	Files        []string `json:"files"`
 	// zeros of the blocks' matrices (of all tensors without an architecture); nil where not all are counted
-	Sparsity  *float64         `json:"sparsity,omitempty"`
-	DTypes    map[string]int64 `json:"dtypes"` // elements of each type
-	Roles     []*RoleReport    `json:"roles"`
-	List      []TensorReport   `json:"list"`
-	Verified  []string         `json:"verified,omitempty"`
-	Remarks   []string         `json:"findings,omitempty"`            // what verifying found that does no harm
-	Uncounted []string         `json:"uncounted_dtypes,omitempty"`    // types whose zeros are not counted
-	Unknown   []string         `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
+	Sparsity *float64         `json:"sparsity,omitempty"`
+	DTypes   map[string]int64 `json:"dtypes"` // elements of each type
+	Roles    []*RoleReport    `json:"roles"`
+	List     []TensorReport   `json:"list"`
+	// what a GGUF file says, where it is not understood to the end
+	Metadata  []weights.Pair `json:"metadata,omitempty"`
+	Verified  []string       `json:"verified,omitempty"`
+	Remarks   []string       `json:"findings,omitempty"`            // what verifying found that does no harm
+	Uncounted []string       `json:"uncounted_dtypes,omitempty"`    // types whose zeros are not counted
+	Unknown   []string       `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
 }
 
 // RoleReport sums up the tensors that do the same.
@@ -57,9 +60,11 @@ type TensorReport struct {
 	// the tensor of the files that it lies in, where that holds others too
 	Stored    string `json:"stored,omitempty"`
 	Format    string `json:"format,omitempty"`     // in which a quantised one is stored
+	Size      int64  `json:"bytes,omitempty"`      // in the file, where a GGUF file's own tensors are shown
 	Packed    bool   `json:"packed,omitempty"`     // stored as a bitmask and the values that are left
 	NonFinite string `json:"non_finite,omitempty"` // place of the first NaN or infinity
 	values    string // the tensor that holds the values
+	opaque    bool   // nothing decodes it
 	left      int64  // zeros that packing left out
 	file      string
 	role      *RoleReport
@@ -106,6 +111,13 @@ func newInspection(path string, src *apart, c *arch.Config, parts map[string]*pa
 
 		t.DType = info.DType.String()
 		r.add(t, table, roles)
+	}
+
+	for _, o := range src.Opaque() {
+		r.Tensors++
+		r.add(TensorReport{
+			Name: o.Name, Shape: o.Shape, DType: o.Type, Format: o.Type, opaque: true, file: src.File(o.Name),
+		}, table, roles)
 	}
 
 	return r
@@ -164,12 +176,16 @@ func (r *Inspection) readValues(ctx context.Context, src *apart, e env) error {
 
 	var done, total int64
 	for i := range r.List {
-		info, _ := src.Info(r.List[i].values)
+		info, _ := src.Info(r.List[i].values) // nothing of an opaque one
 		total += info.Size
 	}
 
 	for i := range r.List {
 		t := &r.List[i]
+		if t.opaque {
+			continue
+		}
+
 		info, _ := src.Info(t.values)
 		got, err := s.scan(src, info)
 		if err != nil {

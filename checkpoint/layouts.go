@@ -12,16 +12,27 @@ type apart struct {
 	*weights.Source
 	names []string
 	parts map[string]arch.Part
+	// reason for which a GGUF file's tensors are shown as they are stored; nil: they are the model's
+	reason error
 }
 
 // openApart opens a folder or file. Without a config.json that names an architecture with a table, tensors are
 // what they are.
 func openApart(path string) (*apart, error) {
-	d, _, err := openShown(path)
+	d, reason, err := openShown(path)
 	if err != nil {
 		return nil, err
 	}
+	if reason != nil && d.Header() != nil {
+		s := separate(d, nil)
+		s.reason = reason
+		return s, nil
+	}
+
 	text, _ := weights.ReadFile(path, "config.json", maxConfig) // a comparison does not need one
+	if text == nil {
+		text = d.MadeConfig()
+	}
 	return separate(d, arch.OfText(text)), nil
 }
 

@@ -21,6 +21,7 @@ type Model struct {
 	text    []byte // config.json
 	list    []*tensor
 	byName  map[string]*tensor
+	opaque  []gguf.Info // of Stored
 	files   func() (map[string][]byte, error)
 }
 

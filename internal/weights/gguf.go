@@ -30,6 +30,20 @@ func (f *form) openGGUF() (*Source, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 
+	return f.sourceOf(file, model)
+}
+
+// openStoredGGUF opens the tensors of a GGUF file as they are, whatever the file is.
+func (f *form) openStoredGGUF() (*Source, error) {
+	file, err := gguf.OpenModelWith(f.gguf, openPart)
+	if err != nil {
+		return nil, err
+	}
+	return f.sourceOf(file, ggufmodel.Stored(file))
+}
+
+// sourceOf gives the tensors of an open file, which is closed where that fails.
+func (f *form) sourceOf(file *gguf.Model, model *ggufmodel.Model) (*Source, error) {
 	g := &ggufFiles{file: file, model: model}
 	s := &Source{
 		path: f.path, stored: g, files: g, names: model.Names(), plain: map[string]bool{}, coded: map[string]*coded{},
@@ -39,8 +53,8 @@ func (f *form) openGGUF() (*Source, error) {
 	}
 
 	for _, name := range s.names {
-		_, s.plain[name], err = model.Bytes(name)
-		if err != nil {
+		var err error
+		if _, s.plain[name], err = model.Bytes(name); err != nil {
 			return nil, errors.Join(err, file.Close())
 		}
 		if s.plain[name] {
@@ -61,6 +75,60 @@ type ggufFiles struct {
 	file  *gguf.Model
 	model *ggufmodel.Model
 	read  atomic.Int64 // bytes that were copied since pages were given back
+}
+
+// Pair is a key of a GGUF file's metadata with its value, as people read it.
+type Pair struct {
+	Key   string `json:"key"`
+	Value string `json:"value"` // in one line, of an array the first items
+}
+
+// Opaque is a tensor of a GGUF file that nothing here decodes.
+type Opaque struct {
+	Name, Type string
+	Shape      []int64
+	Size       int64 // in bytes
+}
+
+// Header lists the metadata of a GGUF file; nil for other sources.
+func (s *Source) Header() (pairs []Pair) {
+	g, ok := s.files.(*ggufFiles)
+	if !ok {
+		return nil
+	}
+	for _, e := range g.file.Metadata() {
+		pairs = append(pairs, Pair{e.Key, e.Value.String()})
+	}
+	return pairs
+}
+
+// Opaque lists the tensors that a GGUF file of [OpenStored] has beside those that can be read.
+func (s *Source) Opaque() (list []Opaque) {
+	if g, ok := s.files.(*ggufFiles); ok {
+		for _, info := range g.model.Opaque() {
+			list = append(list, Opaque{info.Name, info.Type.String(), info.Shape, info.Size})
+		}
+	}
+	return list
+}
+
+// StoredSize is the bytes that a tensor of a GGUF file takes there, by its name there; 0 in other sources.
+func (s *Source) StoredSize(name string) int64 {
+	g, ok := s.files.(*ggufFiles)
+	if !ok {
+		return 0
+	}
+	info, _ := g.file.Info(name)
+	return info.Size
+}
+
+// MadeConfig is the config.json that is made of a GGUF file, also where a file beside it cannot be made; nil for other
+// sources.
+func (s *Source) MadeConfig() []byte {
+	if g, ok := s.files.(*ggufFiles); ok {
+		return g.model.ConfigText()
+	}
+	return nil
 }
 
 // parts are the tensors of the files that one is made of.

@@ -72,15 +72,16 @@ func Open(path string) (*Source, error) {
 	return s, nil
 }
 
-// OpenStored opens the safetensors files of a model as they are, also where they are quantised. GGUF files are opened
-// as Open does. The errors are those of [safetensors.OpenDir], and for GGUF of Open.
+// OpenStored opens the files of a model as they are, to be looked at. Tensors of safetensors are what is stored, also
+// where they are quantised; those of GGUF have their names and shapes there and are decoded where that is possible, see
+// [Source.Opaque]. The errors are those of [safetensors.OpenDir] and of [gguf.OpenModel].
 func OpenStored(path string) (*Source, error) {
 	f, err := formOf(path)
 	if err != nil {
 		return nil, err
 	}
 	if f.gguf != "" {
-		return f.openGGUF()
+		return f.openStoredGGUF()
 	}
 	return f.openDir()
 }

@@ -28,6 +28,14 @@ func printInspection(j *cli.Job, r *checkpoint.Inspection, list, values bool) {
 		j.Printf("%s\n", r.Note)
 	}
 
+	if len(r.Metadata) > 0 {
+		m := &report.Table{Columns: report.Columns("key", "value")}
+		for _, pair := range r.Metadata {
+			m.Add(pair.Key, pair.Value)
+		}
+		j.Table(m)
+	}
+
 	t := &report.Table{Columns: report.Columns("role", "tensors", "parameters", "dtype")}
 	if values {
 		t.Columns = append(t.Columns, report.Columns("zeros %|%.2f")...)
@@ -70,6 +78,10 @@ func listing(r *checkpoint.Inspection, values bool) *report.Table {
 	if r.Quantisation != "" {
 		t.Columns = append(t.Columns, report.Columns("format")...)
 	}
+	sizes := slices.ContainsFunc(r.List, func(e checkpoint.TensorReport) bool { return e.Size > 0 })
+	if sizes {
+		t.Columns = append(t.Columns, report.Columns("bytes")...)
+	}
 	if values {
 		t.Columns = append(t.Columns, report.Columns("zeros", "not finite")...)
 	}
@@ -78,6 +90,9 @@ func listing(r *checkpoint.Inspection, values bool) *report.Table {
 		t.Add(e.Name, e.DType, fmt.Sprint(e.Shape), e.Role)
 		if r.Quantisation != "" {
 			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], e.Format)
+		}
+		if sizes {
+			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], e.Size)
 		}
 		if values {
 			t.Rows[len(t.Rows)-1] = append(t.Rows[len(t.Rows)-1], zerosOf(&e), e.NonFinite)
