@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // The ways in which pruning fails, besides those of the packages below. Test with errors.Is.

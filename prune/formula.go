@@ -5,12 +5,13 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/gpuscore"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/score"
+	"github.com/modelcompress/compress/prune/internal/terminals"
 )
 
 // prunerZero is the formula published with Pruner-Zero (arXiv:2406.02924).
@@ -76,7 +77,7 @@ func Formula(e *gp.Expr) (Metric, error) {
 	m.Score = func(in Inputs) (kernels.Score, error) { return evaluate(program, in) }
 	// The same program on the device, where the weights are already.
 	m.there = func(in Inputs) (*gpuscore.Scores, error) {
-		t, err := terminals(in, program)
+		t, err := terminalsOf(in, program)
 		if err != nil {
 			return nil, err
 		}
@@ -122,20 +123,20 @@ func treeFile(path string) (Metric, error) {
 	return m, nil
 }
 
-// terminals gives a formula what it stands on.
-func terminals(in Inputs, p *gp.Program) (gp.Inputs, error) {
+// terminalsOf gives a formula what it stands on.
+func terminalsOf(in Inputs, p *gp.Program) (gp.Inputs, error) {
 	x := actstats.Inputs{
 		SumSquares: in.SumSquares, Sums: in.Sums, Variances: in.Variances, Tokens: in.Tokens, Sequences: in.Sequences,
 		Factor: in.Factor,
 	}
-	t, err := x.Terminals(p.Expr.Uses)
+	t, err := terminals.Of(x, p.Expr.Uses)
 	t.W, t.G = in.W, in.G
 	return t, err
 }
 
 // evaluate computes all scores of a formula.
 func evaluate(p *gp.Program, in Inputs) (kernels.Score, error) {
-	t, err := terminals(in, p)
+	t, err := terminalsOf(in, p)
 	if err == nil && !in.Device.Info().Host {
 		kernels.Missed(in.Device, "Score")
 		t.W, err = hostmat.F32(in.Device, in.W)

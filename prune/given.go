@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/safetensors"
 )
 

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/kernels/ref"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/allocation"
 )
 

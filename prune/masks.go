@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/maskfile"
 	"github.com/modelcompress/compress/safetensors"
 )

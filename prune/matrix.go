@@ -7,11 +7,11 @@ import (
 	"fmt"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/gpuscore"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/permute"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
@@ -366,7 +366,7 @@ func (w *walk) streams(c *change) bool {
 // stream scores and selects rows while they are in the cache.
 func (w *walk) stream(c *change) error {
 	p := w.o.Metric.program
-	t, err := terminals(c.in, p)
+	t, err := terminalsOf(c.in, p)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/prune/internal/gpuscore"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
 

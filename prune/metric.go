@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/gpuscore"
 )
 

@@ -6,13 +6,13 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // Model prunes every linear matrix of a model, block by block, and reports what it did. calib may be empty if

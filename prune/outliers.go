@@ -6,11 +6,11 @@ import (
 	"math"
 	"time"
 
+	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/allocation"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
 

@@ -3,8 +3,8 @@ package prune
 import (
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/obs"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/sparsegpt"
 )
 
 // selection says which weights of one matrix go.
@@ -23,8 +23,8 @@ func (s selection) mask(ops *kernels.Ops, keep kernels.Mat, score kernels.Score)
 	case s.group == Layer:
 		ops.SelectAll(keep, score, layerRank(keep.Len(), s.sparsity))
 	case s.group == Strip:
-		for lo := 0; lo < keep.Cols; lo += sparsegpt.Width {
-			hi := min(lo+sparsegpt.Width, keep.Cols)
+		for lo := 0; lo < keep.Cols; lo += obs.Width {
+			hi := min(lo+obs.Width, keep.Cols)
 			part := kernels.Score{X: score.X.ColRange(lo, hi), Raw: score.Raw}
 			if !score.Col.IsZero() {
 				part.Col = score.Col.ColRange(lo, hi)
@@ -51,8 +51,8 @@ func layerRank(numel int, sparsity float64) int {
 
 // blockCount is how many weights go at least where columns are chosen in blocks.
 func (s selection) blockCount(keep kernels.Mat) (n int) {
-	for lo := 0; lo < keep.Cols; lo += sparsegpt.Width {
-		n += layerRank(keep.Rows*min(sparsegpt.Width, keep.Cols-lo), s.sparsity) + 1
+	for lo := 0; lo < keep.Cols; lo += obs.Width {
+		n += layerRank(keep.Rows*min(obs.Width, keep.Cols-lo), s.sparsity) + 1
 	}
 	return n
 }

@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 func TestCounts(t *testing.T) {

@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/obs"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/admm"
 	"github.com/modelcompress/compress/prune/internal/dsnot"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
-	"github.com/modelcompress/compress/prune/internal/sparsegpt"
 )
 
 // Damping is what a Hessian's diagonal was given so that it could be factored.
@@ -92,7 +92,7 @@ func (u *Update) setDefaults(m Metric) {
 	}
 
 	if m.sweeps {
-		orInt(&u.Width, sparsegpt.Width)
+		orInt(&u.Width, obs.Width)
 	}
 
 	// A damping without a Hessian would be a fault of the options, so it stays 0.
@@ -223,9 +223,9 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *actsta
 		}
 	}
 
-	job := sparsegpt.Job{
+	job := obs.Job{
 		W: c.after, U: u, Mask: keep,
-		Width:   min(w.o.Update.Width, (c.after.Cols+sparsegpt.Width-1)/sparsegpt.Width*sparsegpt.Width),
+		Width:   min(w.o.Update.Width, (c.after.Cols+obs.Width-1)/obs.Width*obs.Width),
 		Threads: w.threads, Mul: w.multiply,
 		Stop: func(int, int) error { return ctx.Err() },
 	}

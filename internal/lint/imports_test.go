@@ -40,10 +40,12 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"prune": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
-		"internal/stats", "gp",
+		"internal/stats", "internal/actstats", "internal/hostmat", "internal/obs", "gp",
 	}, engine...),
-	"prune/fitness": append([]string{"kernels", "safetensors", "gp", "prune"}, engine...),
-	"gp":            {"kernels", "internal/rng"},
+	"prune/fitness": append([]string{
+		"kernels", "safetensors", "gp", "prune", "internal/actstats", "internal/hostmat",
+	}, engine...),
+	"gp": {"kernels", "internal/rng"},
 	"merge": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
 		"internal/orderedjson", "internal/dtype", "internal/hub", "internal/weights",
@@ -67,8 +69,13 @@ var mayImport = map[string][]string{
 		"internal/jinja", "internal/chat", "internal/hub",
 	},
 
-	"internal/jobs":      {},
-	"internal/report":    {},
+	"internal/jobs":   {},
+	"internal/report": {},
+	"internal/actstats": append([]string{
+		"kernels", "internal/linalg", "internal/hostmat",
+	}, engine...),
+	"internal/hostmat":   {"kernels", "internal/linalg"},
+	"internal/obs":       {"kernels"},
 	"internal/linalg":    {"kernels", "internal/rng"},
 	"internal/pyrandom":  {},
 	"internal/faulttest": {},

@@ -7,12 +7,12 @@ import (
 	"math"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/internal/gpuscore"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // bench is what one measurement at a time needs: models whose weights may be changed, and scratch.

@@ -6,14 +6,15 @@ import (
 	"slices"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
-	"github.com/modelcompress/compress/prune/internal/actstats"
 	"github.com/modelcompress/compress/prune/internal/gpuscore"
 	"github.com/modelcompress/compress/prune/internal/grads"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
+	"github.com/modelcompress/compress/prune/internal/terminals"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -183,7 +184,7 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 		show(int64(l), int64(s.dense.Blocks()))
 
 		if err := s.block(ctx, l, needs, states, func(m *matrix, in actstats.Inputs) (err error) {
-			if m.in, err = in.Terminals(uses); err == nil {
+			if m.in, err = terminals.Of(in, uses); err == nil {
 				m.in.G, err = g.Of(m.linear)
 			}
 			m.blind = in.Tokens == 0 || m.in.G.IsZero()

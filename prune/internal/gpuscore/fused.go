@@ -11,8 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // ErrHost: the scores have to be computed on the host, since the device does not compile formulas, has no room,

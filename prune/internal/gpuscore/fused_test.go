@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/kernels/kerneltest/standin"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/prune/internal/score"
 )
 

@@ -9,10 +9,10 @@ import (
 	"math"
 	"os"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // gradientScale is the published factor of gradients.

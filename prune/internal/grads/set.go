@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 	"github.com/modelcompress/compress/safetensors"
 )
 

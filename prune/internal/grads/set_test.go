@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // f32 is values as a file has them.

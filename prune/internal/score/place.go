@@ -3,9 +3,9 @@ package score
 import (
 	"math"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // Place brings scores in host memory to a device, as they are.

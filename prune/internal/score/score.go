@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/prune/internal/allocation"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // ErrNegative: a score is below 0 where that has no meaning.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // Set is a set of statistics that a metric, an allocation or an update reads.

@@ -1,5 +1,6 @@
-// Package sparsegpt removes weights column by column and lets the columns to the right make up for each, as
-// SparseGPT does (Frantar and Alistarh, 2023, arXiv:2301.00774), with masks of its own choice or given ones.
+// Package obs removes or rounds weights column by column and lets the columns to the right make up for each (optimal
+// brain surgeon): SparseGPT (Frantar and Alistarh, 2023, arXiv:2301.00774), with masks of its own choice or given ones,
+// GPTQ (Frantar et al., 2022, arXiv:2210.17323), and both in one sweep.
 //
 // # What is computed
 //
@@ -13,8 +14,9 @@
 //
 //	e = w/U_jj,   the row's columns ≥ j get -e·U_j,   the loss grows by e²/2
 //
-// A weight that stays has e = 0. Where the mask is chosen here, the score of a weight is (w/U_jj)², twice the loss of
-// removing it.
+// A weight that stays has e = 0, unless there is a grid of values that weights may have: then it is rounded to v, with
+// e = (w - v)/U_jj, and removing is nothing but rounding to 0. Where the mask is chosen here, the score of a weight is
+// (w/U_jj)², twice the loss of removing it.
 //
 // # How
 //
@@ -26,12 +28,22 @@
 //
 // W, U and E are float32, as in the published code; losses are summed in float64. Rows do not know of each other,
 // except in Choose; they are what threads share, and the result does not depend on how many there are.
-package sparsegpt
+package obs
 
 import (
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
 )
+
+// Grid is the values that weights may have, such as those of a quantised format. It is asked from several goroutines,
+// about a row by one of them at a time.
+type Grid interface {
+	// Fix chooses the scales of row i for the columns from lo on that w holds, as they are before any of them is
+	// rounded: a group of Job.Group columns, or what is left of the row.
+	Fix(i, lo int, w []float32)
+	// Round gives the value of the grid that is taken for w in row i and column j.
+	Round(i, j int, w float32) float32
+}
 
 // Width is how many columns are chosen together and how many the columns behind them wait for.
 const Width = 128
@@ -40,7 +52,13 @@ const Width = 128
 type Job struct {
 	W    kernels.Mat // F32 [out, in], overwritten
 	U    kernels.Mat // F32 [in, in]: the upper triangular factor of the inverse Hessian, H⁻¹ = UᵀU
-	Mask kernels.Mat // U8 [out, in], 1 = kept: given, or written by Choose or N:M
+	Mask kernels.Mat // U8 [out, in], 1 = kept: given, or written by Choose or N:M; zero: nothing is removed
+
+	// Grid rounds what stays; nil: it keeps its value. Group is how many columns Fix is given, a multiple of 16; 0:
+	// all of a row. Scales of groups are fitted to weights that have made up for everything to their left, those of
+	// whole rows to the weights as they came.
+	Grid  Grid
+	Group int
 
 	// N and M let the sweep choose the N lowest of every M columns, when it gets to them.
 	N, M int
@@ -53,7 +71,7 @@ type Job struct {
 	Stop    func(done, columns int) error // called between blocks; may be nil
 }
 
-// Run does the sweep. loss is Σ e²/2 over all removed weights.
+// Run does the sweep. loss is Σ e²/2 over all removed and rounded weights.
 //
 // Scores are those of the weights as they are at the beginning of a block, or for N:M at the beginning of a group, as
 // in the published code: a block's worth of weights has to be known before the first of them is removed, since they
@@ -67,6 +85,10 @@ func (j Job) Run() (loss float64, err error) {
 	}
 
 	losses := make([]float64, j.W.Rows)
+	if j.Grid != nil && j.Group == 0 {
+		j.rows(func(i int) { j.Grid.Fix(i, 0, j.W.RowF32(i)) })
+	}
+
 	for lo := 0; lo < j.W.Cols; lo += width {
 		hi := min(lo+width, j.W.Cols)
 
@@ -85,6 +107,12 @@ func (j Job) Run() (loss float64, err error) {
 		errs := scratch.errs(hi - lo)
 		for a := lo; a < hi; a += j.stride() {
 			b := min(a+j.stride(), hi)
+			// All to the left of a has reached the block's columns by now, so these are the weights to fit scales to.
+			if j.Grid != nil && j.Group > 0 && a%j.Group == 0 {
+				end := min(a+j.Group, j.W.Cols)
+				j.rows(func(i int) { j.Grid.Fix(i, a, j.W.RowF32(i)[a:end]) })
+			}
+
 			j.columns(span{lo, a, b}, diagonal, errs, losses)
 			if b < hi {
 				j.Mul(j.W.ColRange(b, hi), errs.ColRange(a-lo, b-lo), j.U.RowRange(a, b).ColRange(b, hi))
@@ -103,7 +131,8 @@ func (j Job) Run() (loss float64, err error) {
 	return loss, nil
 }
 
-// stride is how many columns are done one by one before the rest of the block hears of them.
+// stride is how many columns are done one by one before the rest of the block hears of them. Groups of a grid begin at
+// multiples of it.
 func (j Job) stride() int {
 	const step = 16
 	if j.M == 0 {
@@ -119,7 +148,10 @@ func (j Job) width() int {
 		w = Width
 	}
 	if j.M > 0 {
-		return j.M * max(1, w/j.M)
+		w = j.M * max(1, w/j.M)
+	}
+	if j.Grid != nil && j.Group > 0 && w%j.Group != 0 {
+		w = j.Group * max(1, w/j.Group) // a group lies within a block
 	}
 	return w
 }
@@ -155,7 +187,8 @@ func (j Job) choose(lo, hi int, diagonal []float32, sc scratch) error {
 // span is the columns [a, b) of the block that starts at lo.
 type span struct{ lo, a, b int }
 
-// columns removes what the mask drops in a few columns, row by row, and writes the negative errors.
+// columns removes what the mask drops in a few columns and rounds the others to the grid, row by row, and writes the
+// negative errors.
 func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []float64) {
 	n := s.b - s.a
 	u := make([]float32, n*n) // the triangle, close together: rows of U lie in·4 bytes apart
@@ -166,7 +199,10 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 	d := diagonal[s.a:s.b]
 	j.rows(func(i int) {
 		w := j.W.RowF32(i)[s.a:s.b]
-		keep := j.Mask.RowU8(i)[s.a:s.b]
+		var keep []uint8
+		if !j.Mask.IsZero() {
+			keep = j.Mask.RowU8(i)[s.a:s.b]
+		}
 		e := errs.RowF32(i)[s.a-s.lo : s.b-s.lo]
 		clear(e)
 
@@ -177,13 +213,18 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 			if j.M > 0 && c%j.M == 0 {
 				lowest(keep[c:min(c+j.M, n)], w[c:min(c+j.M, n)], d[c:], j.N)
 			}
-			if keep[c] != 0 {
-				continue
+
+			target := float32(0)
+			if keep == nil || keep[c] != 0 {
+				if j.Grid == nil {
+					continue
+				}
+				target = j.Grid.Round(i, s.a+c, w[c])
 			}
 
-			q := w[c] / d[c]
+			q := (w[c] - target) / d[c]
 			e[c] = -q
-			w[c] = 0
+			w[c] = target
 			loss += float64(q) * float64(q)
 
 			rest, row := w[c+1:], u[c*n+c+1:(c+1)*n]
@@ -197,7 +238,9 @@ func (j Job) columns(s span, diagonal []float32, errs kernels.Mat, losses []floa
 
 	errs.Buf.Changed()
 	j.W.Buf.Changed()
-	j.Mask.Buf.Changed()
+	if !j.Mask.IsZero() {
+		j.Mask.Buf.Changed()
+	}
 }
 
 // lowest drops the n lowest scores w²/d² of a group; of equal ones the lower column goes first.

@@ -1,13 +1,16 @@
-package actstats
+// Package terminals gives formulas what was measured of a matrix's inputs. It stands apart from the measuring, which
+// knows nothing of formulas, and has two users: pruning by a formula and the search for one.
+package terminals
 
 import (
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/kernels"
 )
 
-// Terminals gives the statistics that a formula uses, as its terminals: X, H = 2·X, and Xm and Xv over all
+// Of gives the statistics that a formula uses, as its terminals: X, H = 2·X, and Xm and Xv over all
 // tokens, Hi from the factor of the inverse Hessian.
-func (in Inputs) Terminals(uses func(gp.Symbol) bool) (t gp.Inputs, err error) {
+func Of(in actstats.Inputs, uses func(gp.Symbol) bool) (t gp.Inputs, err error) {
 	perToken := float64(in.Sequences) / float64(in.Tokens)
 	if uses(gp.X) {
 		t.X = vector(in.SumSquares, func(j int) float64 { return in.SumSquares[j] })

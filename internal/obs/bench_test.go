@@ -1,4 +1,4 @@
-package sparsegpt
+package obs
 
 import (
 	"math/rand/v2"

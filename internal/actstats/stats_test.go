@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/ref"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
-	"github.com/modelcompress/compress/prune/internal/hostmat"
 )
 
 // random are the inputs of a sequence, whose third is always 0.
