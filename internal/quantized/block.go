@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/modelcompress/compress/safetensors"
@@ -29,6 +28,15 @@ type Block struct {
 	bad func(b []byte) bool
 	// widen decodes formats without groups.
 	widen func(dst []float32, src []byte)
+
+	// encode writes at most a chunk of elements as blocks; nil for formats that are only read. importance is nil or has
+	// a weight for each element.
+	encode func(dst []byte, x, importance []float32, w *encoder)
+	// weighted is whether encode makes use of an importance, and rowSquare whether it needs the mean square of the row
+	// then.
+	weighted, rowSquare bool
+	// limit is the least magnitude that would become infinite, in formats without scales.
+	limit float32
 }
 
 // chunk is how many elements are taken apart at a time: few enough to stay in the first-level cache with their results.
@@ -49,12 +57,11 @@ var works = sync.Pool{New: func() any { return new(work) }}
 // Blocks is the matrix of rows of blocks of one of GGUF's types, by its name there: for code that takes weights of
 // every format. rows and cols must fit data.
 func Blocks(format, name string, rows, cols int, data []byte) (*Matrix, error) {
-	i := slices.IndexFunc(blocks, func(b *Block) bool { return b.Name == format })
-	if i < 0 {
+	b, ok := BlockNamed(format)
+	if !ok {
 		return nil, fmt.Errorf("tensor %q: %w: %s", name, ErrNotDecodable, format)
 	}
 
-	b := blocks[i]
 	size := cols / b.Elements * b.Bytes
 	if rows < 0 || cols < 1 || cols%b.Elements != 0 || len(data)%size != 0 || len(data)/size != rows {
 		return nil, fmt.Errorf("tensor %q: %w: %d bytes of %s for %d×%d elements", name, ErrShape, len(data), format,

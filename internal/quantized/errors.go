@@ -17,4 +17,9 @@ var (
 	ErrGroups    = errors.New("g_idx names a group that does not exist")
 	ErrConfig    = errors.New("quantization_config is not understood")
 	ErrState     = errors.New("quant_state is not understood")
+
+	ErrNotEncodable = errors.New("the type is only read, not written")
+	ErrElement      = errors.New("an element is not finite")
+	ErrRange        = errors.New("elements are too large for")
+	ErrImportance   = errors.New("the importance of columns is not of numbers from 0 on, one for each")
 )

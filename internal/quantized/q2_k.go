@@ -6,15 +6,36 @@ package quantized
 var Q2_K = Block{
 	Name: "Q2_K", Elements: 256, Bytes: 84, group: 16, offset: true, halves: []int{80, 82},
 	unpack: func(b, q []byte, mul, sub []float32) {
-		d := half(b[80:])
-		dmin := half(b[82:])
-		for i, s := range b[:16] {
-			mul[i] = d * float32(s&15)
-			sub[i] = dmin * float32(s>>4)
-		}
-
+		q2Scales(b, mul, sub)
 		pairs(q, b[16:80])
 	},
+
+	weighted: true,
+	encode: func(dst []byte, x, importance []float32, w *encoder) {
+		offsetSuperblocks(&q2Super, dst, x, importance, w)
+	},
+}
+
+var q2Super = superOffset{
+	bytes: 84, group: 16, top: 15, factor: 1, plain: q2Search, weighted: q2Weighted, weigh: weighMagnitude,
+	put: func(b []byte, d, dmin float32, w *encoder) {
+		for i := range 16 {
+			b[i] = w.levels[i] | w.lows[i]<<4
+		}
+		putHalf(b[80:], d)
+		putHalf(b[82:], dmin)
+	},
+	scales: q2Scales,
+	codes:  func(b, q []byte) { putPairs(b[16:80], q) },
+}
+
+func q2Scales(b []byte, mul, sub []float32) {
+	d := half(b[80:])
+	dmin := half(b[82:])
+	for i, s := range b[:16] {
+		mul[i] = d * float32(s&15)
+		sub[i] = dmin * float32(s>>4)
+	}
 }
 
 // pairs writes the 256 elements of two bits of [Q2_K] and [Q3_K].

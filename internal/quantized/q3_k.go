@@ -7,14 +7,7 @@ package quantized
 var Q3_K = Block{
 	Name: "Q3_K", Elements: 256, Bytes: 110, group: 16, halves: []int{108},
 	unpack: func(b, q []byte, mul, _ []float32) {
-		d := half(b[108:])
-		scales := b[96:108]
-		for i := range 16 {
-			low := scales[i%8] >> (4 * (i / 8)) & 15
-			high := scales[8+i%4] >> (2 * (i / 4)) & 3
-			mul[i] = d * float32(int(low|high<<4)-32)
-		}
-
+		q3Scales(b, mul)
 		pairs(q, b[32:96])
 		for i := 0; i < 32; i += 8 {
 			high := load(b[i:])
@@ -24,4 +17,85 @@ var Q3_K = Block{
 			}
 		}
 	},
+
+	weighted: true, encode: encodeQ3,
+}
+
+func q3Scales(b []byte, mul []float32) {
+	d := half(b[108:])
+	scales := b[96:108]
+	for i := range 16 {
+		low := scales[i%8] >> (4 * (i / 8)) & 15
+		high := scales[8+i%4] >> (2 * (i / 4)) & 3
+		mul[i] = d * float32(int(low|high<<4)-32)
+	}
+}
+
+// encodeQ3 improves integers one by one where there is no importance, and searches as [Q6_K] does where there is.
+func encodeQ3(dst []byte, x, importance []float32, w *encoder) {
+	groups := len(x) / 16
+	if importance != nil {
+		weighSuperblocks(x, importance, 2, w)
+		sums(w.sum[:], w.weights[:len(x)], 16)
+		fastest.symmetric(4, x, w.weights[:len(x)], 16, w.q[:len(x)], w.scale[:groups])
+	} else {
+		fastest.descents(4, x, 16, w.q[:len(x)], w.scale[:groups])
+	}
+
+	for i := range len(x) / superblock {
+		b := dst[110*i:][:110]
+		scales := w.scale[16*i:][:16]
+		levels := w.levels[:16]
+		var d float32
+		if importance != nil {
+			d = symmetricSearch(32, scales, w.sum[16*i:][:16], levels)
+		} else {
+			d = signedScales(levels, scales)
+		}
+
+		putHalf(b[108:], d)
+		putQ3Scales(b[96:108], levels)
+		q3Scales(b, w.mul[16*i:])
+	}
+
+	clear(w.sub[:groups])
+	fastest.round(w.q[:len(x)], x, w.mul[:groups], w.sub[:groups], 16, 4, 7)
+	for i := range len(x) / superblock {
+		b := dst[110*i:][:110]
+		q := w.q[superblock*i:][:superblock]
+		putPairs(b[32:96], q)
+		for i := 0; i < 32; i += 8 {
+			var high uint64
+			for j := range 8 {
+				high |= load(q[32*j+i:]) >> 2 & ones << j
+			}
+			store(b[i:], high)
+		}
+	}
+}
+
+// signedScales rounds scales to integers from 0 to 63, of which 32 is subtracted: the one of the largest magnitude
+// becomes 0. It returns what a step is worth. If all scales are 0, so are the integers.
+func signedScales(levels []byte, scales []float32) float32 {
+	extremum := extremeScale(scales)
+	if extremum == 0 {
+		clear(levels)
+		return 0
+	}
+
+	inverse := -32 / extremum
+	for i, s := range scales {
+		l := int32(int8(nearest(inverse * s)))
+		levels[i] = byte(max(-32, min(31, l)) + 32)
+	}
+	return 1 / inverse
+}
+
+// putQ3Scales writes 16 numbers of six bits as [q3Scales] reads them.
+func putQ3Scales(b, levels []byte) {
+	for i := range 4 {
+		b[i] = levels[i]&15 | levels[8+i]<<4
+		b[4+i] = levels[4+i]&15 | levels[12+i]<<4
+		b[8+i] = levels[i]>>4 | levels[4+i]>>4<<2 | levels[8+i]>>4<<4 | levels[12+i]>>4<<6
+	}
 }

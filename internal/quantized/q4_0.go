@@ -14,4 +14,14 @@ var Q4_0 = Block{
 		store(to[16:], minus(x>>4&low4, 8))
 		store(to[24:], minus(y>>4&low4, 8))
 	},
+
+	weighted: true, rowSquare: true,
+	encode: func(dst []byte, x, importance []float32, w *encoder) {
+		encodeSymmetric(8, x, importance, w)
+		for i := range len(x) / 32 {
+			b := dst[18*i:][:18]
+			putHalf(b, w.scale[i])
+			putNibbles(b[2:], w.q[32*i:])
+		}
+	},
 }

@@ -8,4 +8,15 @@ var Q4_1 = Block{
 		sub[0] = -half(b[2:])
 		nibbles(q, b[4:])
 	},
+
+	weighted: true, rowSquare: true,
+	encode: func(dst []byte, x, importance []float32, w *encoder) {
+		encodeOffset(smallOffset4, x, importance, w)
+		for i := range len(x) / 32 {
+			b := dst[20*i:][:20]
+			putHalf(b, w.scale[i])
+			putHalf(b[2:], -w.low[i])
+			putNibbles(b[4:], w.q[32*i:])
+		}
+	},
 }

@@ -13,4 +13,15 @@ var Q5_0 = Block{
 		store(to[16:], minus(x>>4&low4|spread(b[4])<<4, 16))
 		store(to[24:], minus(y>>4&low4|spread(b[5])<<4, 16))
 	},
+
+	weighted: true, rowSquare: true,
+	encode: func(dst []byte, x, importance []float32, w *encoder) {
+		encodeSymmetric(16, x, importance, w)
+		for i := range len(x) / 32 {
+			b := dst[22*i:][:22]
+			putHalf(b, w.scale[i])
+			putFifth(b[2:], w.q[32*i:])
+			putNibbles(b[6:], w.q[32*i:])
+		}
+	},
 }

@@ -15,4 +15,16 @@ var Q5_1 = Block{
 		store(to[16:], x>>4&low4|spread(b[6])<<4)
 		store(to[24:], y>>4&low4|spread(b[7])<<4)
 	},
+
+	weighted: true, rowSquare: true,
+	encode: func(dst []byte, x, importance []float32, w *encoder) {
+		encodeOffset(smallOffset5, x, importance, w)
+		for i := range len(x) / 32 {
+			b := dst[24*i:][:24]
+			putHalf(b, w.scale[i])
+			putHalf(b[2:], -w.low[i])
+			putFifth(b[4:], w.q[32*i:])
+			putNibbles(b[8:], w.q[32*i:])
+		}
+	},
 }

@@ -14,4 +14,24 @@ var Q5_K = Block{
 			}
 		}
 	},
+
+	weighted: true,
+	encode: func(dst []byte, x, importance []float32, w *encoder) {
+		offsetSuperblocks(&q5Super, dst, x, importance, w)
+	},
+}
+
+var q5Super = superOffset{
+	bytes: 176, group: 32, top: 63, factor: 2, plain: q5Search, weighted: q5Weighted, weigh: weighSpread,
+	put: putScalesAndMinima, scales: scalesAndMinima,
+	codes: func(b, q []byte) {
+		putHalves(b[48:], q)
+		for i := 0; i < 32; i += 8 {
+			var high uint64
+			for j := range 8 {
+				high |= load(q[32*j+i:]) >> 4 & ones << j
+			}
+			store(b[16+i:], high)
+		}
+	},
 }

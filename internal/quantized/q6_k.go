@@ -7,11 +7,7 @@ package quantized
 var Q6_K = Block{
 	Name: "Q6_K", Elements: 256, Bytes: 210, group: 16, halves: []int{208},
 	unpack: func(b, q []byte, mul, _ []float32) {
-		d := half(b[208:])
-		for i, s := range b[192:208] {
-			mul[i] = d * float32(int8(s))
-		}
-
+		q6Scales(b, mul)
 		for part := range 2 {
 			low := b[64*part:]
 			out := q[128*part:]
@@ -26,4 +22,65 @@ var Q6_K = Block{
 			}
 		}
 	},
+
+	weighted: true, encode: encodeQ6,
+}
+
+func q6Scales(b []byte, mul []float32) {
+	d := half(b[208:])
+	for i, s := range b[192:208] {
+		mul[i] = d * float32(int8(s))
+	}
+}
+
+// encodeQ6 weighs elements by their squares, or by the importance alone.
+func encodeQ6(dst []byte, x, importance []float32, w *encoder) {
+	weights := importance
+	if importance == nil {
+		weighSquare(x, w)
+		weights = w.weights[:len(x)]
+	}
+	groups := len(x) / 16
+	fastest.symmetric(32, x, weights, 16, w.q[:len(x)], w.scale[:groups])
+
+	for i := range len(x) / superblock {
+		b := dst[210*i:][:210]
+		scales := w.scale[16*i:][:16]
+		mul := w.mul[16*i:][:16]
+		extremum, magnitude := extreme(scales)
+		if magnitude < negligible {
+			clear(b)
+			clear(mul)
+			clear(w.q[superblock*i:][:superblock])
+			continue
+		}
+
+		inverse := -128 / extremum
+		putHalf(b[208:], 1/inverse)
+		for j, s := range scales {
+			b[192+j] = byte(min(127, nearest(inverse*s)))
+		}
+		q6Scales(b, mul)
+	}
+
+	clear(w.sub[:groups])
+	fastest.round(w.q[:len(x)], x, w.mul[:groups], w.sub[:groups], 16, 32, 63)
+	for i := range len(x) / superblock {
+		putQ6Codes(dst[210*i:][:210], w.q[superblock*i:][:superblock])
+	}
+}
+
+func putQ6Codes(b, q []byte) {
+	for part := range 2 {
+		in := q[128*part:]
+		for i := 0; i < 32; i += 8 {
+			q0 := load(in[i:])
+			q1 := load(in[32+i:])
+			q2 := load(in[64+i:])
+			q3 := load(in[96+i:])
+			store(b[64*part+i:], q0&low4|q2&low4<<4)
+			store(b[64*part+32+i:], q1&low4|q3&low4<<4)
+			store(b[128+32*part+i:], q0>>4&low2|q1>>4&low2<<2|q2>>4&low2<<4|q3>>4&low2<<6)
+		}
+	}
 }

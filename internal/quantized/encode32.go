@@ -1,0 +1,75 @@
+package quantized
+
+// Blocks of 32 elements with one scale, and those with a minimum. Without an importance the scale follows from the
+// extreme elements alone; with one it is searched for, and the weight of an element is
+// importance·√(mean square of its row + x²).
+
+// small is how elements of 32-element blocks are searched for with an importance.
+var (
+	smallOffset4 = newOffsetSearch(15, -.9, .05, 36, false)
+	smallOffset5 = newOffsetSearch(31, -.9, .05, 36, false)
+)
+
+// encodeSymmetric finds w.scale and w.q of blocks with the value scale·(q - half).
+func encodeSymmetric(half int, x, importance []float32, w *encoder) {
+	if importance != nil {
+		weigh(w.weights[:], x, importance, w.square)
+		fastest.symmetric(half, x, w.weights[:len(x)], 32, w.q[:len(x)], w.scale[:len(x)/32])
+		return
+	}
+
+	for i := range len(x) / 32 {
+		block := x[32*i:][:32]
+		extremum, _ := extreme(block)
+		d := extremum / float32(-half)
+		w.scale[i] = d
+		round32(w.q[32*i:][:32], block, reciprocal(d), 0, float32(half)+.5, 2*half-1)
+	}
+}
+
+// encodeOffset finds w.scale, w.low and w.q of blocks with the value scale·q - low.
+func encodeOffset(s *offsetSearch, x, importance []float32, w *encoder) {
+	if importance != nil {
+		weigh(w.weights[:], x, importance, w.square)
+		fastest.offsets(s, x, w.weights[:len(x)], 32, w.q[:len(x)], w.scale[:len(x)/32], w.low[:len(x)/32])
+		return
+	}
+
+	for i := range len(x) / 32 {
+		block := x[32*i:][:32]
+		least, most := bounds(block)
+		d := (most - least) / float32(s.top)
+		w.scale[i] = d
+		w.low[i] = -least
+		round32(w.q[32*i:][:32], block, reciprocal(d), least, .5, s.top)
+	}
+}
+
+// round32 computes q[i] = trunc((x[i] - least)·inverse + shift), at most top.
+func round32(q []byte, x []float32, inverse, least, shift float32, top int) {
+	for i, v := range x[:32] {
+		l := int(int8(trunc(float32((v-least)*inverse) + shift)))
+		q[i] = byte(min(l, top))
+	}
+}
+
+// putNibbles writes the lower halves of 32 numbers as [nibbles] reads them.
+func putNibbles(b, q []byte) {
+	from := (*[32]byte)(q)
+	to := (*[16]byte)(b)
+	store(to[:], load(from[:])&low4|load(from[16:])&low4<<4)
+	store(to[8:], load(from[8:])&low4|load(from[24:])&low4<<4)
+}
+
+// putFifth writes bit 4 of 32 numbers as [spread] reads them.
+func putFifth(b, q []byte) {
+	for i := range 4 {
+		b[i] = gather(load(q[8*i:]) >> 4)
+	}
+}
+
+// gather takes the lowest bits of eight bytes together, the first byte's lowest.
+func gather(v uint64) byte {
+	// The factor moves bit 8·i to bit 56 + i, and no two others to the same place.
+	return byte(v & ones * 0x0102040810204080 >> 56)
+}
