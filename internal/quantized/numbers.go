@@ -154,13 +154,6 @@ func (n Numbers) code(q float32, zero int) byte {
 	return byte(int8(nearest(q)))
 }
 
-// nearest rounds to the nearest whole number, of two the even one; |v| is at most 2²².
-func nearest(v float32) int32 {
-	// The sum has no bits left for fractions: adding rounds.
-	const shift = 12582912
-	return int32(math.Float32bits(v+shift)) - int32(math.Float32bits(shift))
-}
-
 // Value is the element of a code.
 func (n Numbers) Value(code byte, scale float32, zero int) float32 {
 	switch {
@@ -250,10 +243,8 @@ func PackPairs(dst, codes []byte) {
 	}
 }
 
-func abs(v float32) float32 { return math.Float32frombits(math.Float32bits(v) &^ (1 << 31)) }
-
-// PackZeros writes the zero points [rows, groups] of a matrix as compressed-tensors packs them, rows by rows: each group
-// is a string of bits as [PackBits] writes it, down the columns of words [PackedWords(rows, n), groups].
+// PackZeros writes the zero points [rows, groups] of a matrix as compressed-tensors packs them: those of each group are
+// a string of bits as [PackBits] writes it, down the columns of words [PackedWords(rows, n), groups].
 func PackZeros(dst []byte, zeros []int8, groups, n int) {
 	rows := len(zeros) / groups
 	column := make([]byte, rows)

@@ -235,7 +235,9 @@ func TestPackBits(t *testing.T) {
 // TestValues: an element that has a number of its own is coded as it and decoded to itself.
 func TestValues(t *testing.T) {
 	for _, n := range []Numbers{
-		{Bits: 4, Symmetric: true}, {Bits: 8}, {Float: true, Bits: 8, Symmetric: true},
+		{Bits: 4, Symmetric: true},
+		{Bits: 8},
+		{Float: true, Bits: 8, Symmetric: true},
 		{Float: true, Bits: 4, Symmetric: true},
 	} {
 		n.DType = safetensors.BF16
