@@ -67,19 +67,54 @@ const (
 	loginTime      = 5.0      // seconds until a connection has to have shown who it is
 )
 
-// ofWorkers is all that a worker may do: look at offers and specifications, take items, say that it is at them, and
-// give results. It can neither make nor withdraw an offer, nor hand out an item, nor listen to what goes to the
-// coordinator.
+// asked is all that a worker may ask or say: it looks at offers and specifications, takes items, says that it is at
+// them, and gives results. It can neither make nor withdraw an offer, nor hand out an item, nor listen to what goes to
+// the coordinator.
+var asked = []string{
+	"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.DIRECT.GET.>", "$JS.API.STREAM.MSG.GET.*",
+	"$JS.API.CONSUMER.INFO.*.workers", nextOfWorkers, "$JS.ACK.*.workers.>", "$JS.ACK.*.*.*.workers.>",
+	"compress.done.*.*", "compress.signs.*",
+}
+
+// nextOfWorkers asks for an item, which is answered more than once: there is none yet, there is one.
+const nextOfWorkers = "$JS.API.CONSUMER.MSG.NEXT.*.workers"
+
+// ofWorkers is what a worker may do in its own account.
 func ofWorkers() *server.Permissions {
 	return &server.Permissions{
-		Publish: &server.SubjectPermission{Allow: []string{
-			"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.DIRECT.GET.>", "$JS.API.STREAM.MSG.GET.*",
-			"$JS.API.CONSUMER.INFO.*.workers", "$JS.API.CONSUMER.MSG.NEXT.*.workers", "$JS.ACK.*.workers.>",
-			"$JS.ACK.*.*.*.workers.>",
-			"compress.done.*.*", "compress.signs.*",
-		}},
+		Publish:   &server.SubjectPermission{Allow: asked},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX.>"}},
 	}
+}
+
+// workersAccount is the name of the account of workers, in which there is nothing but them. Rights alone would not do:
+// an answer of the server goes wherever who asks wants it, past the rights of who asks, and one with the content of a
+// result that lies there may be an offer, an item or the removal of a stream. From this account an answer comes back
+// to it, and only what is asked goes over.
+const workersAccount = "workers"
+
+// connectAccounts lets through what workers may ask, from their account to that of the coordinator.
+func connectAccounts(s *server.Server) error {
+	workers, err := s.LookupAccount(workersAccount)
+	if err != nil {
+		return err
+	}
+
+	own := s.GlobalAccount()
+	for _, subject := range asked {
+		answers := server.Singleton
+		if subject == nextOfWorkers {
+			answers = server.Streamed
+		}
+		if err := own.AddServiceExportWithResponse(subject, answers, []*server.Account{workers}); err != nil {
+			return err
+		}
+		if err := workers.AddServiceImport(own, subject, subject); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // Server is a NATS server with JetStream inside this process.
@@ -139,10 +174,20 @@ func Serve(o ServerOptions) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", ErrServer, err), s.removeTemp())
 	}
 
+	if o.Listen != "" {
+		if err := connectAccounts(s.nats); err != nil {
+			return nil, errors.Join(fmt.Errorf("%w: %w", ErrServer, err), s.removeTemp())
+		}
+	}
+
 	// The server tells of a full disk in its log only, so the log is listened to.
 	s.storage = &storage{dir: opts.StoreDir, failed: make(chan struct{})}
 	s.nats.SetLogger(s.storage, false, false)
 	s.nats.Start()
+	if err := s.openStreams(); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("%w: %w", ErrServer, err)
+	}
 	if !s.nats.ReadyForConnections(startTime) || !s.nats.JetStreamEnabled() {
 		err := s.storage.trouble()
 		if err == nil {
@@ -157,6 +202,15 @@ func Serve(o ServerOptions) (*Server, error) {
 	return s, nil
 }
 
+// openStreams gives the coordinator's account its streams, which it has by itself only where there is no other one.
+func (s *Server) openStreams() error {
+	own := s.nats.GlobalAccount()
+	if s.options.Listen == "" || !s.nats.JetStreamEnabled() || own.JetStreamEnabled() {
+		return nil
+	}
+	return own.EnableJetStream(nil, nil)
+}
+
 // admit says who may connect from outside, and how.
 func (s *Server) admit(opts *server.Options) (err error) {
 	o := s.options
@@ -167,7 +221,11 @@ func (s *Server) admit(opts *server.Options) (err error) {
 		return err
 	}
 
-	worker := &server.User{Username: workerUser, Password: s.keys.Token, Permissions: ofWorkers()}
+	workers := server.NewAccount(workersAccount)
+	opts.Accounts = []*server.Account{workers}
+	worker := &server.User{
+		Username: workerUser, Password: s.keys.Token, Permissions: ofWorkers(), Account: workers,
+	}
 	if o.Open {
 		worker.Password = rand.Text() // nobody needs to know it
 		opts.NoAuthUser = workerUser
