@@ -1,20 +1,25 @@
 package jobs
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
 )
 
 // An adversary speaks NATS itself. What it can do depends on what it holds: nothing, a worker's token, or a cluster in
@@ -317,16 +322,134 @@ func TestSigns(t *testing.T) {
 	}
 }
 
-// TestLimits: a message that is too large ends the connection that sends it, and no other.
+// raw is a connection on which a test speaks the protocol itself, word by word.
+type raw struct {
+	net.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+// rawly connects to a server and says what is to be said first.
+func rawly(t *testing.T, s *Server, words string) raw {
+	t.Helper()
+	c, err := net.Dial("tcp", s.nats.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+
+	if err := c.SetDeadline(time.Now().Add(startTime)); err != nil {
+		t.Fatal(err)
+	}
+
+	r := raw{c, t, bufio.NewReader(c)}
+	r.say(words)
+	return r
+}
+
+// login is what a worker says first, and a question that tells when it is let in.
+func (s *Server) login() string {
+	return fmt.Sprintf(`CONNECT {"user":%q,"pass":%q,"verbose":false}`+"\r\nPING\r\n", workerUser, s.keys.Token)
+}
+
+func (r raw) say(words string) {
+	r.t.Helper()
+	if _, err := io.WriteString(r, words); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// end is what the server says until it ends the connection.
+func (r raw) end() string {
+	r.t.Helper()
+	text, err := io.ReadAll(r.r)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		r.t.Error("the server does not end the connection")
+	}
+	return string(text)
+}
+
+// until reads up to a line that begins so.
+func (r raw) until(word string) {
+	r.t.Helper()
+	for {
+		line, err := r.r.ReadString('\n')
+		if err != nil {
+			r.t.Fatalf("%v before %s", err, word)
+		}
+		if strings.HasPrefix(line, word) {
+			return
+		}
+	}
+}
+
+// TestLimits: a message that is too large, too many subscriptions, or no login within its time end the connection that
+// does it, and no other.
 func TestLimits(t *testing.T) {
+	t.Parallel() // it waits more than it computes
 	s, c := open(t, ServerOptions{Listen: "127.0.0.1:0"}, Events{})
-	bad := stranger(t, s.URL())
-	if bad.MaxPayload() != maxPayload {
-		t.Errorf("%d bytes are taken", bad.MaxPayload())
+	login := s.login()
+	silent := rawly(t, s, "")
+	large := rawly(t, s, login)
+	large.until("PONG")
+	large.say(fmt.Sprintf("PUB compress.done.q.x %d\r\n", maxPayload+1))
+	if text := large.end(); !strings.Contains(text, "Maximum Payload") {
+		t.Errorf("a large message: %q", text)
+	}
+
+	many := rawly(t, s, login)
+	many.until("PONG")
+	for i := range maxSubs {
+		many.say(fmt.Sprintf("SUB _INBOX.%d %d\r\n", i, i))
+	}
+	many.say("PING\r\n")
+	many.until("PONG")
+	many.say("SUB _INBOX.more more\r\n")
+	many.until("-ERR 'maximum subscriptions exceeded'")
+
+	if text := silent.end(); !strings.Contains(text, "Authentication Timeout") {
+		t.Errorf("a connection without a login: %q", text)
 	}
 	if _, err := c.Offers(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestManyConnections: more connections than there may be are turned away, and when they are gone others are let in.
+func TestManyConnections(t *testing.T) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil || files.Cur < 4*maxConnections {
+		t.Skipf("%d files can be open, %d connections have two ends each", files.Cur, maxConnections)
+	}
+
+	s, c := open(t, ServerOptions{Listen: "127.0.0.1:0"}, Events{})
+	var list []raw
+	for range maxConnections - 1 { // and the coordinator
+		one := rawly(t, s, s.login())
+		one.until("PONG")
+		list = append(list, one)
+	}
+
+	more := rawly(t, s, "")
+	if text := more.end(); !strings.Contains(text, "maximum connections exceeded") {
+		t.Errorf("one more: %q", text)
+	}
+	if _, err := c.Offers(t.Context()); err != nil {
+		t.Error(err)
+	}
+
+	for _, one := range list {
+		_ = one.Close()
+	}
+
+	worker, err := Connect(t.Context(), Options{URL: s.URL()})
+	for err != nil && strings.Contains(err.Error(), "maximum connections") && t.Context().Err() == nil {
+		worker, err = Connect(t.Context(), Options{URL: s.URL()}) // the server has yet to notice
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.Close()
 }
 
 // TestEncrypted: an address that is not loopback has a certificate of its own, which the next server of the same folder
