@@ -192,7 +192,7 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 	var before Sequence
 	finished := s.finished(s.folder(u), sequenceFile, &before)
 	if finished && before.Job == job {
-		return nil, true, nil
+		return nil, true, q.tidy(job)
 	}
 
 	switch {
@@ -487,7 +487,11 @@ func (q *sequence) finish(ctx context.Context) error {
 		return err
 	}
 
-	return errors.Join(q.keepJournal(), os.RemoveAll(q.kept))
+	// One after the other: what ends between them is put right by tidy.
+	if err := q.keepJournal(); err != nil {
+		return err
+	}
+	return os.RemoveAll(q.kept)
 }
 
 // sameKL is what rounding the remembered likelihoods to F32 leaves of a divergence.

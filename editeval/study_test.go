@@ -483,6 +483,49 @@ func TestWidened(t *testing.T) {
 	}
 }
 
+// TestJournalAfterResult: a sequence that ends between its result and its journal keeps the journal when it is called
+// again, so that a plan with more counts still goes on from its edits.
+func TestJournalAfterResult(t *testing.T) {
+	m, dir := nanoModel(t), t.TempDir()
+	plan := func(counts ...int) Plan {
+		p := small(counts, Editor{Method: "ft", HParams: quick})
+		p.Drift = 2
+		return p
+	}
+
+	results := filepath.Join(dir, "sequences/model/ft/seed-0")
+	kept := filepath.Join(results, keptJournal)
+	o := Options{Dir: dir, Progress: func(int, int) {
+		if err := os.MkdirAll(filepath.Join(kept, "x"), 0o777); err != nil { // nothing can take its place
+			t.Error(err)
+		}
+	}}
+	if _, err := Run(t.Context(), m, plan(2), o); err == nil {
+		t.Fatal("the journal took the place of a folder")
+	}
+	if _, err := os.Stat(filepath.Join(results, sequenceFile)); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := os.RemoveAll(kept); err != nil {
+		t.Fatal(err)
+	}
+
+	study(t, m, plan(2), dir)
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, StateFolder, "sequences/model/ft")); err != nil || len(left) > 0 {
+		t.Errorf("%v is left: %v", left, err)
+	}
+
+	for _, u := range study(t, m, plan(3), dir).Timings {
+		if edits := u.Timings[0].Edits; edits != 1 {
+			t.Errorf("%d edits were made: %+v", edits, u)
+		}
+	}
+}
+
 // TestDoubts: what is wrong with records that are not edited concerns nobody, and what is wrong with many is counted.
 func TestDoubts(t *testing.T) {
 	record := func(subject, answer string) string {

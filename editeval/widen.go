@@ -36,6 +36,16 @@ func (q *sequence) keepJournal() error {
 	return os.Rename(path, filepath.Join(q.dir, keptJournal))
 }
 
+// tidy does what a finished sequence still had to do when it was killed behind its result.
+func (q *sequence) tidy(job string) error {
+	if q.unfinished(job) {
+		if err := q.keepJournal(); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(q.kept)
+}
+
 // widens reports whether the sequence begins as a finished one did.
 func (q *sequence) widens(before *Sequence) bool {
 	if before.Edits != q.edits || len(before.Checkpoints) == 0 || len(before.Checkpoints) >= len(q.s.Counts) ||
