@@ -68,6 +68,10 @@ var verbs = []verb{
 		again: "--resume", growing: `journal\.jsonl$`,
 	},
 	{name: "lora fold", args: "lora fold in/base --adapter in/lora --out out/f", again: "--resume"},
+	{
+		name: "experts export", args: "experts export in/mediated --weights sums=0.6,news=0.4 --max-shard-size 300KB " +
+			"--out out/x", again: "--resume",
+	},
 	{name: "lora combine", args: "lora combine in/lora in/lora2 --method linear --out out/c"},
 	{name: "lora export", args: "lora export in/mos --out out/e"},
 	{name: "eval", args: "eval in/base --tasks in/tasks/base.yaml,in/tasks/subtract.yaml --limit 4 " +
@@ -91,19 +95,20 @@ var verbs = []verb{
 
 // twins say what is another in a command with the same output as that of a verb, and what that is there.
 var twins = map[string][2]string{
-	"merge":         {"ties.yaml", "ties2.yaml"},
-	"mediate":       {"mediate.yaml", "mediate2.yaml"},
-	"prune":         {"--seqlen 32", "--seqlen 32 --sparsity 0.6"},
-	"search":        {"--sparsity 0.6", "--sparsity 0.7"},
-	"lora train":    {"--dropout 0.1", "--dropout 0.2"},
-	"merge search":  {"calib.txt", "valid.txt"},
-	"prune compare": {"--samples 2", "--samples 3"},
-	"lora fold":     {"in/lora", "in/lora2"},
-	"eval":          {"--limit 4", "--limit 3"},
-	"eval batch":    {"batch.yaml", "batch2.yaml"},
-	"edit":          {"rome.yaml", "rome2.yaml"},
-	"editeval":      {"study.yaml", "study2.yaml"},
-	"run":           {"jobs.yaml", "jobs2.yaml"},
+	"merge":          {"ties.yaml", "ties2.yaml"},
+	"mediate":        {"mediate.yaml", "mediate2.yaml"},
+	"prune":          {"--seqlen 32", "--seqlen 32 --sparsity 0.6"},
+	"search":         {"--sparsity 0.6", "--sparsity 0.7"},
+	"lora train":     {"--dropout 0.1", "--dropout 0.2"},
+	"merge search":   {"calib.txt", "valid.txt"},
+	"prune compare":  {"--samples 2", "--samples 3"},
+	"lora fold":      {"in/lora", "in/lora2"},
+	"experts export": {"sums=0.6", "sums=0.5"},
+	"eval":           {"--limit 4", "--limit 3"},
+	"eval batch":     {"batch.yaml", "batch2.yaml"},
+	"edit":           {"rome.yaml", "rome2.yaml"},
+	"editeval":       {"study.yaml", "study2.yaml"},
+	"run":            {"jobs.yaml", "jobs2.yaml"},
 }
 
 // recipes are the files that the verbs read besides the models, tasks and texts of the repository.
@@ -184,6 +189,7 @@ var preparations = []string{
 		"--out in/lora2",
 	"lora train in/base --data in/text/calib.txt --steps 1 --batch 1 --seqlen 32 --equivalent-rank 2 --out in/mos",
 	"edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out in/edited",
+	"merge in/mediate.yaml --out in/mediated",
 }
 
 // rig is a folder in which verbs run.
@@ -210,7 +216,7 @@ func newRig(binary, dir string) (*rig, error) {
 		}
 	}
 
-	if _, err := os.Stat(filepath.Join(r.dir, "in", "edited")); err == nil {
+	if _, err := os.Stat(filepath.Join(r.dir, "in", "mediated")); err == nil {
 		return r, nil // of an earlier part of the campaign
 	}
 	if err := os.CopyFS(filepath.Join(r.dir, "in"), os.DirFS(filepath.Join(repository, "testdata/nano"))); err != nil {
