@@ -16,6 +16,7 @@ var (
 	ErrExtra        = errors.New("tensors that the model does not have")
 	ErrRope         = errors.New("rotation cannot be expressed")
 	ErrTokenizer    = errors.New("tokenizer is not understood")
+	ErrUnwritable   = errors.New("a GGUF file cannot hold it")
 )
 
 // Error is an error about a file: one line around one of the errors above, or one of package gguf or arch.

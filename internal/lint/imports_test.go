@@ -104,7 +104,9 @@ var mayImport = map[string][]string{
 	"internal/disk":        {},
 	"internal/tensorfile":  {"internal/disk"},
 	"internal/quantized":   {"kernels", "safetensors", "internal/dtype"},
-	"internal/ggufmodel":   {"gguf", "safetensors", "internal/quantized", "lm/arch", "internal/orderedjson"},
+	"internal/ggufmodel": {
+		"gguf", "safetensors", "internal/quantized", "lm/arch", "internal/orderedjson", "internal/dtype",
+	},
 
 	"internal/weights": {
 		"safetensors", "gguf", "lm/arch", "internal/quantized", "internal/ggufmodel", "internal/dtype",

@@ -23,6 +23,8 @@ type GGUF struct {
 	Pairs bool `json:"pairs"`
 	// Fused: checkpoints in circulation have experts in the layout of [Arch.Split].
 	Fused bool `json:"fused"`
+	// Splitter is the name for tokenizer.ggml.pre that is written where the tokenizer has more than one.
+	Splitter string `json:"splitter"`
 	// MergesByID: tokens of SentencePiece are joined by their place in the vocabulary, not by their scores.
 	MergesByID bool `json:"merges_by_id"`
 
@@ -34,6 +36,7 @@ type GGUF struct {
 	Each    map[string]json.RawMessage `json:"each"`
 	Rope    map[string]json.RawMessage `json:"rope"`    // the same for rotations that are scaled
 	Tensors map[string][]string        `json:"tensors"` // see [Arch.Sources], over common.json's
+	Write   []string                   `json:"write"`   // see [Arch.GGUFWrites]; nil: common.json's, empty: it is not written
 }
 
 // GGUFKey is where the metadata hold a field of the configuration. Keys stand behind the architecture's name and a dot;
@@ -58,6 +61,7 @@ type ggufCommon struct {
 	Require map[string][]json.RawMessage `json:"require"`
 	Tensors map[string][]string          `json:"tensors"`
 	Ignore  []string                     `json:"ignore"`
+	Write   []string                     `json:"write"`
 }
 
 // GGUFSource is one way in which files of the format store a tensor of a role.
@@ -65,6 +69,9 @@ type GGUFSource struct {
 	Parts []GGUFPart
 	// Alternate: the rows of the parts take turns, instead of following one another.
 	Alternate bool
+	// Written: files are written so where When holds, rather than in the first way that is not marked.
+	Written bool
+	When    string // see [Config.Holds]
 }
 
 // GGUFPart is a tensor of the file, or some of its rows.
@@ -156,7 +163,8 @@ func GGUFIgnores(name string) bool {
 // Sources lists the ways in which files store a tensor, of which the first one applies that the file has the tensors
 // for. The tables have them under the tensor's role, with "/expert" behind it for what every expert has, as texts:
 // templates joined by " + " follow one another, those joined by " ~ " alternate; "#q" behind one takes some rows only,
-// and "'" marks one that is transposed.
+// and "'" marks one that is transposed. A text that begins with "> ", or with a condition and " > ", is the way in
+// which files are written; see [Config.GGUFWritten].
 func (a *Arch) Sources(t *Tensor) []GGUFSource {
 	key := string(t.Role)
 	if t.PerExpert() {
@@ -182,6 +190,12 @@ func (a *Arch) Sources(t *Tensor) []GGUFSource {
 
 // parseSource reads the text of a source for a part of a role.
 func parseSource(text, part string) (s GGUFSource) {
+	if when, rest, ok := strings.Cut(text, "> "); ok {
+		s.Written = true
+		s.When = strings.TrimSpace(when)
+		text = rest
+	}
+
 	separator := " + "
 	if strings.Contains(text, " ~ ") {
 		separator = " ~ "
@@ -205,4 +219,104 @@ func parseSource(text, part string) (s GGUFSource) {
 	}
 
 	return s
+}
+
+// GGUFWritten is the way in which files are written for a tensor in a block (-1 outside of blocks); false where the
+// format has no place for it.
+func (c *Config) GGUFWritten(t *Tensor, l int) (GGUFSource, bool) {
+	sources := c.Arch.Sources(t)
+	for _, s := range sources {
+		if s.Written && c.Holds(s.When, l) {
+			return s, true
+		}
+	}
+
+	for _, s := range sources {
+		if !s.Written && !slices.ContainsFunc(s.Parts, func(p GGUFPart) bool { return p.Rows != "" }) {
+			return s, true
+		}
+	}
+
+	return GGUFSource{}, false
+}
+
+// GGUFWrite is a key of the metadata that is written.
+type GGUFWrite struct {
+	Key string
+	// Value is what it is: fields joined by "+", what package ggufmodel derives from a configuration, or JSON; "": the
+	// field that the key holds.
+	Value  string
+	Given  bool            // only where config.json has the field
+	Unless json.RawMessage // only where it is another value, which the absence of the key means; nil: always
+}
+
+// GGUFWrites lists the keys that files are written with, in their order; those of fields that a configuration does not
+// have are left out. The tables have them as texts: a key, which "?" behind it makes one that depends on config.json,
+// and "~" with JSON one that is only written where it has another value, and behind " = " what it is. "*" stands for
+// those of common.json, of which the ones that are listed again are replaced.
+func (a *Arch) GGUFWrites() []GGUFWrite {
+	shared, err := loadCommon()
+	if err != nil {
+		return nil
+	}
+
+	texts := a.GGUF.Write
+	if texts == nil {
+		texts = []string{"*"}
+	}
+
+	var list []GGUFWrite
+	for _, text := range texts {
+		if text != "*" {
+			list = replace(list, parseWrite(text))
+			continue
+		}
+		for _, common := range shared.GGUF.Write {
+			list = append(list, parseWrite(common))
+		}
+	}
+
+	return list
+}
+
+// replace puts a key into a list, in the place where it stands already.
+func replace(list []GGUFWrite, w GGUFWrite) []GGUFWrite {
+	if i := slices.IndexFunc(list, func(o GGUFWrite) bool { return o.Key == w.Key }); i >= 0 {
+		list[i] = w
+		return list
+	}
+	return append(list, w)
+}
+
+// parseWrite reads the text of a key that is written.
+func parseWrite(text string) (w GGUFWrite) {
+	w.Key, w.Value, _ = strings.Cut(text, " = ")
+	if key, unless, ok := strings.Cut(w.Key, "~"); ok {
+		w.Key = key
+		w.Unless = json.RawMessage(unless)
+	}
+	w.Key, w.Given = strings.CutSuffix(w.Key, "?")
+	return w
+}
+
+// GGUFWritable reports whether files of the format are written of an architecture.
+func (a *Arch) GGUFWritable() bool {
+	return a.GGUF != nil && (a.GGUF.Write == nil || len(a.GGUF.Write) > 0)
+}
+
+// GGUFTypes lists the model_type of every architecture that files of the format are written of, sorted.
+func GGUFTypes() []string {
+	all, err := load()
+	if err != nil {
+		return nil
+	}
+
+	var names []string
+	for _, name := range Known() {
+		if all[name].GGUFWritable() {
+			names = append(names, name)
+		}
+	}
+
+	return names
 }

@@ -124,3 +124,45 @@ func TestGGUFNames(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGGUFWrites: what files are written with is known: keys that a field of the table has, or that say what they are.
+func TestGGUFWrites(t *testing.T) {
+	for _, a := range described(t) {
+		seen := map[string]bool{}
+		for _, w := range a.GGUFWrites() {
+			if seen[w.Key] || strings.ContainsAny(w.Key, " ~?=*") || w.Unless != nil && !json.Valid(w.Unless) {
+				t.Errorf("%s: %q", a.ModelType, w.Key)
+			}
+			seen[w.Key] = true
+		}
+		if !a.GGUFWritable() {
+			continue
+		}
+
+		// What a file must have is written.
+		for field, k := range a.Config {
+			if g, ok := a.GGUFField(field); ok && g.Required && k.Key != "" && !seen[g.Key] {
+				t.Errorf("%s: files must have %s, and are written without it", a.ModelType, g.Key)
+			}
+		}
+	}
+}
+
+// TestGGUFWritten: the way in which a tensor is written is the marked one, where its condition holds.
+func TestGGUFWritten(t *testing.T) {
+	text := []byte(`{"model_type": "falcon", "vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, ` +
+		`"num_attention_heads": 2, "num_kv_heads": 1, "new_decoder_architecture": true}`)
+	for name, config := range map[string]string{
+		"blk.{l}.attn_norm_2.weight": string(text),
+		"blk.{l}.attn_norm.weight":   strings.Replace(string(text), "true", "false", 1),
+	} {
+		c, err := ParseConfig("config.json", []byte(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(c.Arch.Tensors, func(x Tensor) bool { return x.Role == AttnNorm && c.Holds(x.When, 0) })
+		if s, ok := c.GGUFWritten(&c.Arch.Tensors[i], 0); !ok || s.Parts[0].Name != name {
+			t.Errorf("%v, %v, expected %s", s, ok, name)
+		}
+	}
+}
