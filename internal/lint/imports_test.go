@@ -42,6 +42,10 @@ var mayImport = map[string][]string{
 		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
 		"internal/stats", "internal/actstats", "internal/hostmat", "internal/obs", "gp",
 	}, engine...),
+	"quantize": append([]string{
+		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype", "internal/orderedjson",
+		"internal/actstats", "internal/hostmat", "internal/obs", "internal/quantized",
+	}, engine...),
 	"prune/fitness": append([]string{
 		"kernels", "safetensors", "gp", "prune", "internal/actstats", "internal/hostmat",
 	}, engine...),
