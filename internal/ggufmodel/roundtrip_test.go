@@ -3,6 +3,7 @@ package ggufmodel
 import (
 	"encoding/json"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
 // asCheckpoint is a file as the checkpoint that it was made of.
@@ -193,4 +195,157 @@ func bytesOf(t *testing.T, e *Export, m *Model, target *Target, as gguf.Type, st
 		data = append(data, part...)
 	}
 	return data
+}
+
+// shapesOf is the tensors of a checkpoint of testdata, without values.
+type shapesOf map[string]described
+
+func (s shapesOf) Names() []string { return slices.Sorted(maps.Keys(s)) }
+
+func (s shapesOf) File(string) string { return "model.safetensors" }
+
+func (s shapesOf) Shape(name string) ([]int64, bool) {
+	d, ok := s[name]
+	return d.shape, ok
+}
+
+// checkpoints reads what testdata says about its checkpoints, sorted by name.
+func checkpoints(t testing.TB) (names []string, list []checkpoint) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no checkpoints", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c checkpoint
+		if err := json.Unmarshal(text, &c); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".json"))
+		list = append(list, c)
+	}
+	return names, list
+}
+
+// planOf plans the file of tensors without values and a configuration.
+func planOf(tensors shapesOf, config []byte) (*Export, error) {
+	return NewExport(Checkpoint{
+		Path: "tiny", Tensors: tensors,
+		ReadFile: func(name string) ([]byte, error) {
+			if name == "config.json" {
+				return config, nil
+			}
+			return nil, fs.ErrNotExist
+		},
+	}, ExportOptions{})
+}
+
+// TestRefusedExports: what llama.cpp would compute otherwise is an error that names it, and so is what it lacks.
+func TestRefusedExports(t *testing.T) {
+	names, list := checkpoints(t)
+	for _, c := range []struct{ name, old, new, word string }{
+		{"llama", `"hidden_act": "silu"`, `"hidden_act": "gelu"`, "Activation"},
+		{"llama", `"rope_type": "default"`, `"rope_type": "dynamic", "factor": 2.0`, `"dynamic"`},
+		{"gemma2", `"query_pre_attn_scalar": 6`, `"query_pre_attn_scalar": 7`, "AttnScales"},
+		{"gpt_oss", `"swiglu_limit": 7.0`, `"swiglu_limit": 5.0`, "GateLimit 5"},
+		{"qwen3_moe", `"norm_topk_prob": true`, `"norm_topk_prob": false`, "NormTopK"},
+		{"llama", `"model_type": "llama"`, `"model_type": "gptj"`, ""},
+	} {
+		made := list[slices.Index(names, c.name)]
+		text := strings.Replace(string(made.Config), c.old, c.new, 1)
+		if text == string(made.Config) {
+			t.Errorf("%s has no %s", c.name, c.old)
+			continue
+		}
+		_, err := planOf(made.Tensors, []byte(text))
+		if err == nil || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s with %s: %v", c.name, c.new, err)
+			continue
+		}
+		oneLine(t, err)
+	}
+
+	// Windows that llama.cpp does not have are said: short texts do not show them.
+	made := list[slices.Index(names, "starcoder2")]
+	text := strings.Replace(string(made.Config), `"sliding_window": null`, `"sliding_window": 9`, 1)
+	e, err := planOf(made.Tensors, []byte(text))
+	if err != nil || !strings.Contains(e.Lost, "Windows [9,9]") {
+		t.Error(e, err)
+	}
+	if e, err := planOf(made.Tensors, made.Config); err != nil || e.Lost != "" {
+		t.Error(e, err)
+	}
+}
+
+// TestRowsByPieces: any rows are those of the whole, also across the matrices of a stack.
+func TestRowsByPieces(t *testing.T) {
+	names, list := checkpoints(t)
+	for i, name := range names {
+		e, err := planOf(list[i].Tensors, list[i].Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, target := range e.Tensors {
+			whole := rowsOf(t, e, list[i].Tensors, target, 0, target.Rows())
+			for first := range target.Rows() {
+				n := 1 + (first*7)%(target.Rows()-first)
+				part := rowsOf(t, e, list[i].Tensors, target, first, n)
+				if !slices.Equal(part, whole[first*target.Cols():][:len(part)]) {
+					t.Fatalf("%s: %s: rows %d to %d differ from those of the whole", name, target.Name, first, first+n)
+				}
+			}
+		}
+	}
+}
+
+// rowsOf gives rows of a target whose checkpoint has a number of its own for every element.
+func rowsOf(t *testing.T, e *Export, tensors shapesOf, target *Target, first, n int) []float32 {
+	t.Helper()
+	rows := make([]float32, n*target.Cols())
+	err := target.ReadRows(rows, first, n, func(name string, dst []float32, first, n int) error {
+		part := e.Stored(name)
+		size := int64(1)
+		for _, d := range tensors[part.From].shape {
+			size *= d
+		}
+		at := part.First + int64(first*len(dst)/n)
+		if first < 0 || at+int64(len(dst)) > size {
+			t.Fatalf("%s: rows %d to %d are read", name, first, first+n)
+		}
+		for i := range dst {
+			dst[i] = float32(at) + float32(i)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// FuzzExport gives any configuration to the writer, with the tensors of a checkpoint. What it plans can be read
+// throughout; errors are one line.
+func FuzzExport(f *testing.F) {
+	_, list := checkpoints(f)
+	for i, c := range list {
+		f.Add(uint8(i), []byte(c.Config))
+	}
+
+	f.Fuzz(func(t *testing.T, which uint8, config []byte) {
+		defer fuzzlimit.Watch(t, len(config))()
+
+		tensors := list[int(which)%len(list)].Tensors
+		e, err := planOf(tensors, config)
+		if err != nil {
+			oneLine(t, err)
+			return
+		}
+		for _, target := range e.Tensors {
+			rowsOf(t, e, tensors, target, 0, target.Rows())
+		}
+	})
 }
