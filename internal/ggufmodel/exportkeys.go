@@ -3,7 +3,9 @@ package ggufmodel
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"strconv"
 	"strings"
@@ -29,6 +31,9 @@ type export struct {
 func (x *export) build() (gguf.Metadata, error) {
 	x.set("general.architecture", gguf.Of(x.config.Arch.GGUF.Name))
 	x.set("general.type", gguf.Of("model"))
+	if err := x.sampling(); err != nil {
+		return nil, err
+	}
 	x.set("general.name", gguf.Of(strings.ToValidUTF8(x.name, "\uFFFD")))
 	x.set("general.size_label", gguf.Of(x.sizes))
 
@@ -44,6 +49,46 @@ func (x *export) build() (gguf.Metadata, error) {
 	}
 
 	return x.out, nil
+}
+
+// sampling writes what the generation_config.json says of how tokens are drawn, which llama.cpp does unless it is told
+// otherwise.
+func (x *export) sampling() error {
+	var settings map[string]json.RawMessage
+	if err := x.optional("generation_config.json", &settings); err != nil {
+		return err
+	}
+
+	for _, one := range [][2]string{
+		{"top_k", "top_k"}, {"top_p", "top_p"}, {"min_p", "min_p"}, {"temperature", "temp"},
+		{"repetition_penalty", "penalty_repeat"},
+	} {
+		f, err := strconv.ParseFloat(string(settings[one[0]]), 32)
+		switch key := "general.sampling." + one[1]; {
+		case err != nil || math.Abs(f) > math.MaxInt32:
+		case one[0] == "top_k":
+			x.set(key, gguf.Of(int32(f)))
+		default:
+			x.set(key, gguf.Of(float32(f)))
+		}
+	}
+
+	return nil
+}
+
+// optional reads a JSON file beside the tensors, if it is there.
+func (x *export) optional(name string, into any) error {
+	text, err := x.read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return x.fault(ErrMetadata, "%s: %v", name, err)
+	}
+	return nil
 }
 
 func (x *export) set(key string, v gguf.Value) { x.out = append(x.out, gguf.Entry{Key: key, Value: v}) }

@@ -88,21 +88,6 @@ func (w *words) fault(format string, args ...any) error {
 	return w.export.fault(ErrTokenizer, "tokenizer.json: "+format, args...)
 }
 
-// optional reads a JSON file, if it is there.
-func (w *words) optional(name string, into any) error {
-	text, err := w.read(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, into)
-	}
-	if err != nil {
-		return w.export.fault(ErrTokenizer, "%s: %v", name, err)
-	}
-	return nil
-}
-
 // build writes the pairs in the order of llama.cpp's converter.
 func (w *words) build() error {
 	model, pre, err := w.model()

@@ -281,6 +281,37 @@ func TestRefusedExports(t *testing.T) {
 	}
 }
 
+// TestSampling: how tokens are drawn is what the generation_config.json says.
+func TestSampling(t *testing.T) {
+	names, list := checkpoints(t)
+	made := list[slices.Index(names, "llama")]
+	e, err := NewExport(Checkpoint{
+		Path: "tiny", Tensors: shapesOf(made.Tensors),
+		ReadFile: func(name string) ([]byte, error) {
+			switch name {
+			case "config.json":
+				return made.Config, nil
+			case "generation_config.json":
+				return []byte(`{"temperature": 0.6, "top_k": 20, "top_p": null, "do_sample": true}`), nil
+			}
+			return nil, fs.ErrNotExist
+		},
+	}, ExportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]gguf.Value{
+		"general.sampling.temp": gguf.Of(float32(0.6)), "general.sampling.top_k": gguf.Of(int32(20)),
+	} {
+		if v, ok := e.Metadata.Get(key); !ok || v != want {
+			t.Errorf("%s: %v, expected %v", key, v, want)
+		}
+	}
+	if _, ok := e.Metadata.Get("general.sampling.top_p"); ok {
+		t.Error("a null is written")
+	}
+}
+
 // TestRowsByPieces: any rows are those of the whole, also across the matrices of a stack.
 func TestRowsByPieces(t *testing.T) {
 	names, list := checkpoints(t)
