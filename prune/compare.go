@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -130,7 +131,10 @@ const (
 	journalName   = "journal.jsonl"
 )
 
-var comparisonFiles = []string{"report.json", "report.html", modelsFolder, scratchFolder, journalName}
+var comparisonFiles = []string{
+	"report.json", safefile.Unfinished("report.json"), "report.html", safefile.Unfinished("report.html"), modelsFolder,
+	scratchFolder, journalName,
+}
 
 // comparison is what the runs share.
 type comparison struct {

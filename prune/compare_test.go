@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -147,9 +148,21 @@ func TestCompareResumes(t *testing.T) {
 		t.Errorf("other data: %v", err)
 	}
 
+	// What a killed process was writing is part of the comparison.
+	half := filepath.Join(dir, safefile.Unfinished("report.json"))
+	if err := os.WriteFile(half, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := resumed.Check(m.Path()); err != nil {
+		t.Errorf("killed while its report was written: %v", err)
+	}
+
 	if _, begun, err := compared(t, m, "magnitude", CompareOptions{Dir: dir, Overwrite: true}); err != nil ||
 		begun != "magnitude" {
 		t.Errorf("starting over: %s, %v", begun, err)
+	}
+	if _, err := os.Stat(half); err == nil {
+		t.Error("half a report stays")
 	}
 
 	if err := os.WriteFile(filepath.Join(dir, "mine.txt"), nil, 0o666); err != nil {
