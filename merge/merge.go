@@ -229,6 +229,13 @@ func one(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[stri
 	}
 
 	if out.Complete() {
+		err := steps.Intact(ctx, dst)
+		if err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w: %w", err, output.ErrChanged)
+		}
+		if err != nil {
+			return nil, err
+		}
 		return readReport(dst)
 	}
 

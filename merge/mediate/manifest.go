@@ -135,6 +135,9 @@ func readManifest(dir string) (*manifest, error) {
 	if err := d.Decode(&m); err != nil {
 		return bad("%v", err)
 	}
+	if _, err := d.Token(); err != io.EOF {
+		return bad("there is more behind its end")
+	}
 	if m.FormatVersion != formatVersion {
 		return bad("format version %d, this program knows %d", m.FormatVersion, formatVersion)
 	}

@@ -438,6 +438,50 @@ func TestMediateResumes(t *testing.T) {
 	}
 }
 
+// TestMediateResumeDamaged: a finished folder is not taken for finished if an expert, the router or the manifest is not
+// what was written.
+func TestMediateResumeDamaged(t *testing.T) {
+	t.Parallel()
+
+	dev := cpu.New(cpu.Options{})
+	defer dev.Close()
+
+	text := strings.Replace(routedRecipe("keep: 0.1"), "FEATURES", "embed_mean", 1)
+	dir, _ := mediated(t, text, merge.Options{Device: dev})
+	again := func() error {
+		_, err := models(t.Context(), parse(t, text), dir, merge.Options{Device: dev, Resume: true})
+		return err
+	}
+
+	entries, err := os.ReadDir(filepath.Join(dir, sideFolder))
+	if err != nil || len(entries) < 4 {
+		t.Fatal(entries, err)
+	}
+
+	for _, e := range entries {
+		path := filepath.Join(dir, sideFolder, e.Name())
+		flip(t, path)
+		if err := again(); !errors.Is(err, merge.ErrVerify) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s changed: %v", e.Name(), err)
+		}
+		flip(t, path)
+
+		if err := os.Rename(path, path+".away"); err != nil {
+			t.Fatal(err)
+		}
+		if err := again(); !errors.Is(err, merge.ErrVerify) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s away: %v", e.Name(), err)
+		}
+		if err := os.Rename(path+".away", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := again(); err != nil {
+		t.Errorf("put back: %v", err)
+	}
+}
+
 // TestMediateBadInput: recipes that make no sense, and folders that were changed.
 func TestMediateBadInput(t *testing.T) {
 	t.Parallel()

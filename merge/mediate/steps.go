@@ -415,6 +415,28 @@ func (m *mediation) Seal(ctx context.Context, dir string) (err error) {
 	return m.manifest.Write(filepath.Join(dir, sideFolder))
 }
 
+// Intact implements [job.Steps]: what the manifest lists beside the dense weights is as it was written.
+func (m *mediation) Intact(ctx context.Context, dir string) error {
+	written, err := readManifest(dir)
+	if err != nil {
+		return err
+	}
+
+	for _, f := range written.Files {
+		if err := compareHash(ctx, filepath.Join(dir, sideFolder, f.Name), f); err != nil {
+			return err
+		}
+	}
+
+	for _, f := range written.Others {
+		if err := compareHash(ctx, filepath.Join(dir, f.Name), f); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
 // hashAll notes what was read and written.
 func (m *mediation) hashAll(ctx context.Context, dir, side string) error {
 	base, err := m.sourceOf(ctx, m.Plan.Base)

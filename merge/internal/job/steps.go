@@ -24,6 +24,8 @@ type Steps interface {
 	Finish(ctx context.Context, dir string) (*Mediation, error)
 	// Seal is called when every other file is written.
 	Seal(ctx context.Context, dir string) error
+	// Intact compares what Finish and Seal have added to a folder that an earlier run has finished.
+	Intact(ctx context.Context, dir string) error
 }
 
 // Mediator makes the steps of documents by mediate. Like [Handle] it has a public name in package merge.
@@ -69,3 +71,6 @@ func (Ordinary) Finish(context.Context, string) (*Mediation, error) { return nil
 
 // Seal implements [Steps].
 func (Ordinary) Seal(context.Context, string) error { return nil }
+
+// Intact implements [Steps].
+func (Ordinary) Intact(context.Context, string) error { return nil }

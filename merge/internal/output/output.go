@@ -38,8 +38,8 @@ var (
 	ErrVerify   = failure.New("output does not hold what was written", "")
 )
 
-// errChanged is [ErrVerify] of a finished output, with what can be done about it.
-var errChanged = fmt.Errorf("%w%w", ErrVerify, failure.New("", "--overwrite without --resume merges anew"))
+// ErrChanged is [ErrVerify] of a finished output, with what can be done about it.
+var ErrChanged = fmt.Errorf("%w%w", ErrVerify, failure.New("", "--overwrite without --resume merges anew"))
 
 // errBegun: a resumed merge cannot continue what is there.
 var errBegun = failure.Misuse("another merge or another build of this program began it, or its journal is damaged",
@@ -301,7 +301,7 @@ func intact(dir string) error {
 		return err
 	}
 	if err := stage.Intact(dir, m.Files); errors.Is(err, stage.ErrDamaged) {
-		return fmt.Errorf("%w: %w", err, errChanged)
+		return fmt.Errorf("%w: %w", err, ErrChanged)
 	} else if err != nil {
 		return err
 	}
