@@ -121,7 +121,7 @@ func (r *rig) goOn(v verb, rec record, file string) record {
 	}
 
 	line := r.line(v, false)
-	if v.again != "" && v.name != "eval batch" && v.name != "pull" {
+	if v.again != "" && v.name != "eval batch" && v.name != "merge search" { // these have no such flag
 		line.args = append(line.args, "--overwrite")
 	}
 	if end, err = trace(line, fault{}); err != nil {
@@ -133,9 +133,11 @@ func (r *rig) goOn(v verb, rec record, file string) record {
 		return rec.finish(r, v)
 	}
 
-	// What is not the program's own any more, such as a folder in the place of a file, is not removed by it either.
+	// What is not the program's own any more, such as a folder in the place of a file, or a folder without the file that
+	// says whose it is, is not removed by it either.
 	rec.Said = append(rec.Said, said(end.stderr)...)
-	foreign := strings.HasPrefix(rec.Where, "folder") || strings.Contains(end.stderr, "so it is not replaced")
+	foreign := strings.HasPrefix(rec.Where, "folder") || strings.Contains(end.stderr, "so it is not replaced") ||
+		strings.Contains(end.stderr, "not that of a comparison") || v.name == "merge search"
 	if why := told(end, ""); why != "" || !foreign && v.again != "" {
 		rec.Outcome, rec.Why = defect, fmt.Sprintf("--overwrite ends with code %d %s", end.code, why)
 	}
