@@ -58,8 +58,8 @@ var verbs = []verb{
 		again: "--resume", short: true,
 	},
 	{
-		name: "merge search", args: "merge search in/open.yaml --data in/text/calib.txt --generations 1 --population 4 " +
-			"--limit 4 --seqlen 32 --workers 1 --out out/m",
+		name: "merge search", args: "merge search in/open.yaml --data in/text/calib.txt --generations 1 " +
+			"--population 4 --limit 4 --seqlen 32 --workers 1 --out out/m",
 		again: "--resume", growing: `journal\.jsonl$`,
 	},
 	{

@@ -133,8 +133,8 @@ func (r *rig) goOn(v verb, rec record, file string) record {
 		return rec.finish(r, v)
 	}
 
-	// What is not the program's own any more, such as a folder in the place of a file, or a folder without the file that
-	// says whose it is, is not removed by it either.
+	// What is not the program's own any more, such as a folder in the place of a file, or a folder without the file
+	// that says whose it is, is not removed by it either.
 	rec.Said = append(rec.Said, said(end.stderr)...)
 	foreign := strings.HasPrefix(rec.Where, "folder") || strings.Contains(end.stderr, "so it is not replaced") ||
 		strings.Contains(end.stderr, "not that of a comparison") || v.name == "merge search"
