@@ -21,6 +21,9 @@ type encoder struct {
 	// Of each group: what a search finds, the sum of the weights, and what the stored scales stand for.
 	scale, low, sum [chunk / minGroup]float32
 	mul, sub        [chunk / minGroup]float32
+	fits            [chunk / minGroup]fit // how a search rounded the elements of each
+
+	batch batch
 
 	levels, lows [maxGroups]byte // the integers that the scales of one block become
 }
@@ -163,17 +166,6 @@ func sumOfSquares(x []float32) (sum float32) {
 func weigh(weights, x, importance []float32, square float32) {
 	for i, v := range x {
 		weights[i] = importance[i] * sqrt(square+float32(v*v))
-	}
-}
-
-// sums adds up the weights of each group of n elements.
-func sums(sum, weights []float32, n int) {
-	for g := range len(weights) / n {
-		var s float32
-		for _, v := range weights[g*n:][:n] {
-			s += v
-		}
-		sum[g] = s
 	}
 }
 

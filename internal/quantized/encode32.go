@@ -4,26 +4,31 @@ package quantized
 // extreme elements alone; with one it is searched for, and the weight of an element is
 // importance·√(mean square of its row + x²).
 
-// small is how elements of 32-element blocks are searched for with an importance.
+// The searches with an importance.
 var (
-	smallOffset4 = newOffsetSearch(15, -.9, .05, 36, false)
-	smallOffset5 = newOffsetSearch(31, -.9, .05, 36, false)
+	smallOffset4    = newOffsetSearch(15, -.9, .05, 36, false)
+	smallOffset5    = newOffsetSearch(31, -.9, .05, 36, false)
+	smallSymmetric4 = newSymmetricSearch(8)
+	smallSymmetric5 = newSymmetricSearch(16)
 )
 
 // encodeSymmetric finds w.scale and w.q of blocks with the value scale·(q - half).
-func encodeSymmetric(half int, x, importance []float32, w *encoder) {
+func encodeSymmetric(s *symmetricSearch, x, importance []float32, w *encoder) {
 	if importance != nil {
 		weigh(w.weights[:], x, importance, w.square)
-		fastest.symmetric(half, x, w.weights[:len(x)], 32, w.q[:len(x)], w.scale[:len(x)/32])
+		s.run(w, x, 32, given)
+		for i := range len(x) / 32 {
+			s.round(w.q[32*i:], x[32*i:][:32], w.fits[i])
+		}
 		return
 	}
 
 	for i := range len(x) / 32 {
 		block := x[32*i:][:32]
 		extremum, _ := extreme(block)
-		d := extremum / float32(-half)
+		d := extremum / float32(-s.half)
 		w.scale[i] = d
-		round32(w.q[32*i:][:32], block, reciprocal(d), 0, float32(half)+.5, 2*half-1)
+		round32(w.q[32*i:][:32], block, reciprocal(d), 0, float32(s.half)+.5, 2*s.half-1)
 	}
 }
 
@@ -31,7 +36,10 @@ func encodeSymmetric(half int, x, importance []float32, w *encoder) {
 func encodeOffset(s *offsetSearch, x, importance []float32, w *encoder) {
 	if importance != nil {
 		weigh(w.weights[:], x, importance, w.square)
-		fastest.offsets(s, x, w.weights[:len(x)], 32, w.q[:len(x)], w.scale[:len(x)/32], w.low[:len(x)/32])
+		s.run(w, x, 32, given)
+		for i := range len(x) / 32 {
+			s.round(w.q[32*i:], x[32*i:][:32], w.fits[i])
+		}
 		return
 	}
 

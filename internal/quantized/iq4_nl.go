@@ -58,11 +58,11 @@ func codesPortable(q []byte, x, inverse []float32) {
 // importance·√(2·mean square + x²), the mean being over blocks of so many elements.
 func searchTable(x, importance []float32, size int, w *encoder) {
 	if importance == nil {
-		weighSquare(x, w)
+		square.weigh(w, x, 32)
 	} else {
 		for i := 0; i < len(x); i += size {
-			square := sumOfSquares(x[i:][:size]) * (2 / float32(size))
-			weigh(w.weights[i:], x[i:][:size], importance[i:], square)
+			mean := sumOfSquares(x[i:][:size]) * (2 / float32(size))
+			weigh(w.weights[i:], x[i:][:size], importance[i:], mean)
 		}
 	}
 	fastest.tables(x, w.weights[:len(x)], w.scale[:len(x)/32])

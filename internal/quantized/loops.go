@@ -17,13 +17,17 @@ type loops struct {
 	affine func(dst []float32, q []byte, mul, sub []float32, group int)
 	// translate replaces q[i], 0 to 15, by table[q[i]].
 	translate func(q []byte, table *[16]int8)
-	// offsets, symmetric and descents search groups of n elements, see search.go; round rounds to given scales.
-	offsets   func(s *offsetSearch, x, weights []float32, n int, q []byte, scale, low []float32)
-	symmetric func(half int, x, weights []float32, n int, q []byte, scale []float32)
-	descents  func(half int, x []float32, n int, q []byte, scale []float32)
 	tables    func(x, weights, scale []float32)
 	codes     func(q []byte, x, inverse []float32)
-	round     func(q []byte, x, mul, sub []float32, n, half, top int)
+	// round rounds to given scales, see roundPortable.
+	round func(q []byte, x, mul, sub []float32, n, half, top int)
+
+	// lanes is how many groups are searched at once, 0 for one after the other.
+	lanes                                    int
+	offsetLanes                              func(b *batch, n int, factors []float32, top, absolute int)
+	symmetricLanes                           func(b *batch, n int, factors []float32, half int)
+	spreadLanes, magnitudeLanes, squareLanes func(b *batch, n int)
+
 	// widenF16 and widenBF16 convert two bytes each; dst may be of any multiple of 16.
 	widenF16, widenBF16 func(dst []float32, x []byte)
 	// roundF16 and roundBF16 round to what 16 bits hold, nearest with ties to even; x may be of any multiple of 16.
@@ -36,7 +40,6 @@ var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
 // portable is plain Go.
 var portable = loops{
 	scale: scalePortable, affine: affinePortable, translate: translatePortable,
-	offsets: offsetsPortable, symmetric: symmetricPortable, descents: descentsPortable,
 	tables: tablesPortable, codes: codesPortable, round: roundPortable,
 	widenF16: widenF16Portable, widenBF16: widenBF16Portable, roundF16: roundF16Portable, roundBF16: roundBF16Portable,
 }

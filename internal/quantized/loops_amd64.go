@@ -16,16 +16,18 @@ func choose(disable string) *loops {
 		return &portable
 	case strings.Contains(disable, "avx512") || !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
 		return &loops{
-			offsets: offsetsPortable, symmetric: symmetricPortable, descents: descentsPortable,
 			tables: tablesPortable, codes: codesPortable, round: roundPortable,
+			lanes: 8, offsetLanes: offsetLanesAVX2, symmetricLanes: symmetricLanesAVX2,
+			spreadLanes: spreadLanesAVX2, magnitudeLanes: magnitudeLanesAVX2, squareLanes: squareLanesAVX2,
 			scale: scaleAVX2, affine: affineAVX2, translate: translateAVX2,
 			widenF16: widenF16AVX2, widenBF16: widenBF16AVX2,
 			roundF16: roundF16AVX2, roundBF16: roundBF16AVX2,
 		}
 	}
 	return &loops{
-		offsets: offsetsPortable, symmetric: symmetricPortable, descents: descentsPortable,
 		tables: tablesPortable, codes: codesPortable, round: roundPortable,
+		lanes: 16, offsetLanes: offsetLanesAVX512, symmetricLanes: symmetricLanesAVX512,
+		spreadLanes: spreadLanesAVX512, magnitudeLanes: magnitudeLanesAVX512, squareLanes: squareLanesAVX512,
 		scale: scaleAVX512, affine: affineAVX512, translate: translateAVX512,
 		widenF16: widenF16AVX512, widenBF16: widenBF16AVX512,
 		roundF16: roundF16AVX512, roundBF16: roundBF16AVX512,

@@ -53,6 +53,41 @@ func roundF16AVX512(x []float32)
 //go:noescape
 func roundBF16AVX512(x []float32)
 
+// offsetLanesAVX512 computes
+//
+//	offsetSearch.group for every column of b
+//
+//go:noescape
+func offsetLanesAVX512(b *batch, n int, factors []float32, top int, absolute int)
+
+// symmetricLanesAVX512 computes
+//
+//	symmetricSearch.group for every column of b
+//
+//go:noescape
+func symmetricLanesAVX512(b *batch, n int, factors []float32, half int)
+
+// spreadLanesAVX512 computes
+//
+//	for every column of b: w[i] = √(Σx²/n) + |x[i]|
+//
+//go:noescape
+func spreadLanesAVX512(b *batch, n int)
+
+// magnitudeLanesAVX512 computes
+//
+//	w[i] = |x[i]| for every column of b
+//
+//go:noescape
+func magnitudeLanesAVX512(b *batch, n int)
+
+// squareLanesAVX512 computes
+//
+//	w[i] = x[i]² for every column of b
+//
+//go:noescape
+func squareLanesAVX512(b *batch, n int)
+
 // scaleAVX2 computes
 //
 //	for i { dst[i] = mul[i/group] · q[i] }
@@ -101,3 +136,38 @@ func roundF16AVX2(x []float32)
 //
 //go:noescape
 func roundBF16AVX2(x []float32)
+
+// offsetLanesAVX2 computes
+//
+//	offsetSearch.group for every column of b
+//
+//go:noescape
+func offsetLanesAVX2(b *batch, n int, factors []float32, top int, absolute int)
+
+// symmetricLanesAVX2 computes
+//
+//	symmetricSearch.group for every column of b
+//
+//go:noescape
+func symmetricLanesAVX2(b *batch, n int, factors []float32, half int)
+
+// spreadLanesAVX2 computes
+//
+//	for every column of b: w[i] = √(Σx²/n) + |x[i]|
+//
+//go:noescape
+func spreadLanesAVX2(b *batch, n int)
+
+// magnitudeLanesAVX2 computes
+//
+//	w[i] = |x[i]| for every column of b
+//
+//go:noescape
+func magnitudeLanesAVX2(b *batch, n int)
+
+// squareLanesAVX2 computes
+//
+//	w[i] = x[i]² for every column of b
+//
+//go:noescape
+func squareLanesAVX2(b *batch, n int)

@@ -17,7 +17,7 @@ var Q2_K = Block{
 }
 
 var q2Super = superOffset{
-	bytes: 84, group: 16, top: 15, factor: 1, plain: q2Search, weighted: q2Weighted, weigh: weighMagnitude,
+	bytes: 84, group: 16, top: 15, factor: 1, plain: q2Search, weighted: q2Weighted, weights: magnitude,
 	put: func(b []byte, d, dmin float32, w *encoder) {
 		for i := range 16 {
 			b[i] = w.levels[i] | w.lows[i]<<4

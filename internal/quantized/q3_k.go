@@ -36,10 +36,11 @@ func encodeQ3(dst []byte, x, importance []float32, w *encoder) {
 	groups := len(x) / 16
 	if importance != nil {
 		weighSuperblocks(x, importance, 2, w)
-		sums(w.sum[:], w.weights[:len(x)], 16)
-		fastest.symmetric(4, x, w.weights[:len(x)], 16, w.q[:len(x)], w.scale[:groups])
+		q3Weighted.run(w, x, 16, given)
 	} else {
-		fastest.descents(4, x, 16, w.q[:len(x)], w.scale[:groups])
+		for g := range groups {
+			w.scale[g] = descent(4, x[16*g:][:16], w.q[16*g:][:16])
+		}
 	}
 
 	for i := range len(x) / superblock {
@@ -48,7 +49,9 @@ func encodeQ3(dst []byte, x, importance []float32, w *encoder) {
 		levels := w.levels[:16]
 		var d float32
 		if importance != nil {
-			d = symmetricSearch(32, scales, w.sum[16*i:][:16], levels)
+			var f fit
+			d, f = q6Search.group(scales, w.sum[16*i:][:16])
+			q6Search.round(levels, scales, f)
 		} else {
 			d = signedScales(levels, scales)
 		}
@@ -60,6 +63,9 @@ func encodeQ3(dst []byte, x, importance []float32, w *encoder) {
 
 	clear(w.sub[:groups])
 	fastest.round(w.q[:len(x)], x, w.mul[:groups], w.sub[:groups], 16, 4, 7)
+	if importance != nil {
+		q3Weighted.roundRest(w, x, 16)
+	}
 	for i := range len(x) / superblock {
 		b := dst[110*i:][:110]
 		q := w.q[superblock*i:][:superblock]

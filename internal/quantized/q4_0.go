@@ -17,7 +17,7 @@ var Q4_0 = Block{
 
 	weighted: true, rowSquare: true,
 	encode: func(dst []byte, x, importance []float32, w *encoder) {
-		encodeSymmetric(8, x, importance, w)
+		encodeSymmetric(smallSymmetric4, x, importance, w)
 		for i := range len(x) / 32 {
 			b := dst[18*i:][:18]
 			putHalf(b, w.scale[i])

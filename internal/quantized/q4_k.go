@@ -23,7 +23,7 @@ var Q4_K = Block{
 }
 
 var q4Super = superOffset{
-	bytes: 144, group: 32, top: 63, factor: 2, plain: q4Search, weighted: q4Weighted, weigh: weighSpread,
+	bytes: 144, group: 32, top: 63, factor: 2, plain: q4Search, weighted: q4Weighted, weights: spread32,
 	put: putScalesAndMinima, scales: scalesAndMinima,
 	codes: func(b, q []byte) { putHalves(b[16:], q) },
 }

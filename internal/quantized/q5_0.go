@@ -16,7 +16,7 @@ var Q5_0 = Block{
 
 	weighted: true, rowSquare: true,
 	encode: func(dst []byte, x, importance []float32, w *encoder) {
-		encodeSymmetric(16, x, importance, w)
+		encodeSymmetric(smallSymmetric5, x, importance, w)
 		for i := range len(x) / 32 {
 			b := dst[22*i:][:22]
 			putHalf(b, w.scale[i])

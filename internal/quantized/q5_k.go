@@ -22,7 +22,7 @@ var Q5_K = Block{
 }
 
 var q5Super = superOffset{
-	bytes: 176, group: 32, top: 63, factor: 2, plain: q5Search, weighted: q5Weighted, weigh: weighSpread,
+	bytes: 176, group: 32, top: 63, factor: 2, plain: q5Search, weighted: q5Weighted, weights: spread32,
 	put: putScalesAndMinima, scales: scalesAndMinima,
 	codes: func(b, q []byte) {
 		putHalves(b[48:], q)

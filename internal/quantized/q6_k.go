@@ -35,13 +35,13 @@ func q6Scales(b []byte, mul []float32) {
 
 // encodeQ6 weighs elements by their squares, or by the importance alone.
 func encodeQ6(dst []byte, x, importance []float32, w *encoder) {
-	weights := importance
-	if importance == nil {
-		weighSquare(x, w)
-		weights = w.weights[:len(x)]
+	by := square
+	if importance != nil {
+		copy(w.weights[:], importance)
+		by = given
 	}
 	groups := len(x) / 16
-	fastest.symmetric(32, x, weights, 16, w.q[:len(x)], w.scale[:groups])
+	q6Search.run(w, x, 16, by)
 
 	for i := range len(x) / superblock {
 		b := dst[210*i:][:210]
@@ -51,7 +51,7 @@ func encodeQ6(dst []byte, x, importance []float32, w *encoder) {
 		if magnitude < negligible {
 			clear(b)
 			clear(mul)
-			clear(w.q[superblock*i:][:superblock])
+			clear(w.fits[16*i:][:16])
 			continue
 		}
 
@@ -65,6 +65,7 @@ func encodeQ6(dst []byte, x, importance []float32, w *encoder) {
 
 	clear(w.sub[:groups])
 	fastest.round(w.q[:len(x)], x, w.mul[:groups], w.sub[:groups], 16, 32, 63)
+	q6Search.roundRest(w, x, 16)
 	for i := range len(x) / superblock {
 		putQ6Codes(dst[210*i:][:210], w.q[superblock*i:][:superblock])
 	}

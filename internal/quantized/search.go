@@ -11,8 +11,8 @@ const negligible = 1e-15
 
 // offsetSearch finds x ≈ scale·q - low with 0 ≤ q ≤ top and low ≥ 0.
 type offsetSearch struct {
-	top    int
-	factor []float32 // the scales tried are range/factor
+	top     int
+	factors []float32 // the scales tried are range/factor
 	// absolute makes it the sum of w·|error| that is least; otherwise it is that of w·error².
 	absolute bool
 }
@@ -21,22 +21,42 @@ type offsetSearch struct {
 func newOffsetSearch(top int, first, step float32, n int, absolute bool) *offsetSearch {
 	s := &offsetSearch{top: top, absolute: absolute}
 	for k := range n + 1 {
-		s.factor = append(s.factor, first+float32(step*float32(k))+float32(top))
+		s.factors = append(s.factors, first+float32(step*float32(k))+float32(top))
 	}
 	return s
 }
 
-// fit is a way to round the elements of a group: q = nearest(inverse·(x - low)).
-type fit struct{ inverse, low float32 }
+// fit is a way to round the elements of a group: q = nearest(inverse·(x - from)). An inverse of 0 makes all of them 0.
+type fit struct{ inverse, from float32 }
 
 func (f fit) level(v float32, top int32) int32 {
-	return max(0, min(top, nearest(f.inverse*(v-f.low))))
+	return max(0, min(top, nearest(f.inverse*(v-f.from))))
 }
 
-// groupPortable searches for one group. q becomes its integers.
-func (s *offsetSearch) groupPortable(x, weights []float32, q []byte) (scale, low float32) {
+// round writes the integers of a group.
+func (s *offsetSearch) round(q []byte, x []float32, f fit) {
+	for i, v := range x {
+		q[i] = byte(f.level(v, int32(s.top)))
+	}
+}
+
+// run searches for groups of n elements, for w.scale, w.low, w.sum and w.fits.
+func (s *offsetSearch) run(w *encoder, x []float32, n int, by weighing) {
+	if fastest.lanes > 0 {
+		s.runLanes(w, x, n, by)
+		return
+	}
+
+	weights := by.weigh(w, x, n)
+	for g := range len(x) / n {
+		w.scale[g], w.low[g], w.sum[g], w.fits[g] = s.group(x[g*n:][:n], weights[g*n:][:n])
+	}
+}
+
+// group searches for one group.
+func (s *offsetSearch) group(x, weights []float32) (scale, low, sumW float32, best fit) {
 	least, most := bounds(x)
-	sumW := weights[0]
+	sumW = weights[0]
 	sumX := sumW * x[0]
 	for i, w := range weights[1:len(x)] {
 		sumW += w
@@ -45,24 +65,23 @@ func (s *offsetSearch) groupPortable(x, weights []float32, q []byte) (scale, low
 
 	least = min(least, 0)
 	if most == least {
-		clear(q)
-		return 0, -least
+		return 0, -least, sumW, fit{}
 	}
 
 	top := int32(s.top)
-	best := fit{float32(s.top) / (most - least), least}
+	best = fit{float32(s.top) / (most - least), least}
 	scale = 1 / best.inverse
 	minimum := least
 	bestError := s.error(x, weights, best, scale, minimum)
 
-	for _, factor := range s.factor {
+	for _, factor := range s.factors {
 		// The minimum is that of the best scale so far, so that the range grows or shrinks with it.
 		try := fit{factor / (most - minimum), minimum}
 		var sumL, sumL2, sumXL float32
 		for i, v := range x {
 			l := float32(try.level(v, top))
-			wl := weights[i] * l
-			sumL += float32(wl)
+			wl := float32(weights[i] * l)
+			sumL += wl
 			sumL2 += float32(wl * l)
 			sumXL += float32(wl * v)
 		}
@@ -86,10 +105,7 @@ func (s *offsetSearch) groupPortable(x, weights []float32, q []byte) (scale, low
 		}
 	}
 
-	for i, v := range x {
-		q[i] = byte(best.level(v, top))
-	}
-	return scale, -minimum
+	return scale, -minimum, sumW, best
 }
 
 // error is what rounding by f and then taking scale·q + minimum leaves.
@@ -107,46 +123,84 @@ func (s *offsetSearch) error(x, weights []float32, f fit, scale, minimum float32
 	return sum
 }
 
-// offsetsPortable searches for groups of n elements.
-func offsetsPortable(s *offsetSearch, x, weights []float32, n int, q []byte, scale, low []float32) {
-	for g := range len(x) / n {
-		scale[g], low[g] = s.groupPortable(x[g*n:][:n], weights[g*n:][:n], q[g*n:][:n])
+// symmetricSearch finds x ≈ scale·(q - half) with 0 ≤ q < 2·half. The sign of the scale is such that the largest
+// element has q = 0, which is one step further from the middle than the largest q.
+type symmetricSearch struct {
+	half    int
+	factors []float32 // the scales tried are the largest element / factor
+}
+
+// newSymmetricSearch tries -half first and then -(half + k/10) for k from -9 to 9.
+func newSymmetricSearch(half int) *symmetricSearch {
+	s := &symmetricSearch{half: half, factors: []float32{-float32(half)}}
+	for k := -9; k <= 9; k++ {
+		if k != 0 {
+			s.factors = append(s.factors, -(float32(half) + float32(.1*float32(k))))
+		}
+	}
+	return s
+}
+
+// round writes the integers of a group: nearest(inverse·x) + half, or 0 if there is nothing but negligible elements.
+func (s *symmetricSearch) round(q []byte, x []float32, f fit) {
+	if f.inverse == 0 {
+		clear(q[:len(x)])
+		return
+	}
+	half := int32(s.half)
+	for i, v := range x {
+		q[i] = byte(half + symmetricLevel(f.inverse*v, half))
 	}
 }
 
-// symmetricSearch finds x ≈ scale·(q - half) with 0 ≤ q < 2·half, for one group. The sign of the scale is such that the
-// largest element has q = 0, which is one step further from the middle than the largest q.
-func symmetricSearch(half int32, x, weights []float32, q []byte) (scale float32) {
+// roundRest rounds as the search did where w.mul, the scale that is stored, is 0.
+func (s *symmetricSearch) roundRest(w *encoder, x []float32, n int) {
+	for g := range len(x) / n {
+		if w.mul[g] == 0 {
+			s.round(w.q[g*n:][:n], x[g*n:][:n], w.fits[g])
+		}
+	}
+}
+
+// run searches for groups of n elements, for w.scale, w.sum and w.fits.
+func (s *symmetricSearch) run(w *encoder, x []float32, n int, by weighing) {
+	if fastest.lanes > 0 {
+		s.runLanes(w, x, n, by)
+		return
+	}
+
+	weights := by.weigh(w, x, n)
+	for g := range len(x) / n {
+		part := weights[g*n:][:n]
+		w.scale[g], w.fits[g] = s.group(x[g*n:][:n], part)
+		w.sum[g] = sumOf(part)
+	}
+}
+
+// group searches for one group.
+func (s *symmetricSearch) group(x, weights []float32) (scale float32, best fit) {
 	extremum, magnitude := extreme(x)
 	if magnitude < negligible {
-		clear(q)
-		return 0
+		return 0, fit{}
 	}
 
-	best := -float32(half) / extremum
-	sumXL, sumL2 := symmetricSums(half, x, weights, best)
-	if sumL2 != 0 {
-		scale = sumXL / sumL2
-	}
-	gain := scale * sumXL // how much of the sum of w·x² is accounted for
-
-	for k := -9; k <= 9; k++ {
-		if k == 0 {
-			continue
-		}
-		inverse := -(float32(half) + float32(.1*float32(k))) / extremum
-		sumXL, sumL2 = symmetricSums(half, x, weights, inverse)
-		if sumL2 > 0 && float32(sumXL*sumXL) > float32(gain*sumL2) {
-			best = inverse
+	var gain float32 // how much of the sum of w·x² is accounted for
+	for i, factor := range s.factors {
+		inverse := factor / extremum
+		sumXL, sumL2 := symmetricSums(int32(s.half), x, weights, inverse)
+		if i == 0 {
+			best.inverse = inverse
+			if sumL2 != 0 {
+				scale = sumXL / sumL2
+			}
+			gain = scale * sumXL
+		} else if sumL2 > 0 && float32(sumXL*sumXL) > float32(gain*sumL2) {
+			best.inverse = inverse
 			scale = sumXL / sumL2
 			gain = scale * sumXL
 		}
 	}
-
-	for i, v := range x {
-		q[i] = byte(half + symmetricLevel(best*v, half))
-	}
-	return scale
+	return scale, best
 }
 
 // symmetricLevel rounds to -half … half-1.
@@ -163,11 +217,12 @@ func symmetricSums(half int32, x, weights []float32, inverse float32) (sumXL, su
 	return sumXL, sumL2
 }
 
-// symmetricPortable searches for groups of n elements.
-func symmetricPortable(half int, x, weights []float32, n int, q []byte, scale []float32) {
-	for g := range len(x) / n {
-		scale[g] = symmetricSearch(int32(half), x[g*n:][:n], weights[g*n:][:n], q[g*n:][:n])
+// sumOf adds in order.
+func sumOf(x []float32) (sum float32) {
+	for _, v := range x {
+		sum += v
 	}
+	return sum
 }
 
 // descentRounds is how often a descent runs over its elements at most.
@@ -315,11 +370,4 @@ func descent(half int32, x []float32, q []byte) (scale float32) {
 		return sumXL / sumL2
 	}
 	return 0
-}
-
-// descentsPortable searches for groups of n elements.
-func descentsPortable(half int, x []float32, n int, q []byte, scale []float32) {
-	for g := range len(x) / n {
-		scale[g] = descent(int32(half), x[g*n:][:n], q[g*n:][:n])
-	}
 }

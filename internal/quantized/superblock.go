@@ -16,6 +16,9 @@ var (
 	q2Weighted = newOffsetSearch(3, -.9, .05, 36, false)
 	q4Weighted = smallOffset4
 	q5Weighted = smallOffset5
+
+	q3Weighted = newSymmetricSearch(4)
+	q6Search   = newSymmetricSearch(32)
 )
 
 // weighSuperblocks makes weights importance·√(factor·mean square of the super-block + x²).
@@ -23,31 +26,6 @@ func weighSuperblocks(x, importance []float32, factor float32, w *encoder) {
 	for i := 0; i < len(x); i += superblock {
 		square := factor * sumOfSquares(x[i:][:superblock]) / superblock
 		weigh(w.weights[i:], x[i:][:superblock], importance[i:], square)
-	}
-}
-
-// weighSpread makes weights √(mean square of the group of 32) + |x|.
-func weighSpread(x []float32, w *encoder) {
-	for i := 0; i < len(x); i += 32 {
-		group := x[i:][:32]
-		level := sqrt(sumOfSquares(group) / 32)
-		for j, v := range group {
-			w.weights[i+j] = level + abs(v)
-		}
-	}
-}
-
-// weighMagnitude makes weights |x|.
-func weighMagnitude(x []float32, w *encoder) {
-	for i, v := range x {
-		w.weights[i] = abs(v)
-	}
-}
-
-// weighSquare makes weights x².
-func weighSquare(x []float32, w *encoder) {
-	for i, v := range x {
-		w.weights[i] = v * v
 	}
 }
 
@@ -85,24 +63,21 @@ func extremeScale(scales []float32) float32 {
 func offsetSuperblocks(f *superOffset, dst []byte, x, importance []float32, w *encoder) {
 	groups := len(x) / f.group
 	search := f.plain
-	var sum []float32
+	by := f.weights
 	if importance != nil {
 		search = f.weighted
 		weighSuperblocks(x, importance, f.factor, w)
-		sums(w.sum[:], w.weights[:len(x)], f.group)
-		sum = w.sum[:]
-	} else {
-		f.weigh(x, w)
+		by = given
 	}
-	fastest.offsets(search, x, w.weights[:len(x)], f.group, w.q[:len(x)], w.scale[:groups], w.low[:groups])
+	search.run(w, x, f.group, by)
 
 	per := superblock / f.group
 	for i := range len(x) / superblock {
 		b := dst[i*f.bytes:][:f.bytes]
 		at := i * per
 		var weights []float32
-		if sum != nil {
-			weights = sum[at:][:per]
+		if importance != nil {
+			weights = w.sum[at:][:per]
 		}
 		d := quantizeScales(w.levels[:per], w.scale[at:][:per], weights, f.top)
 		dmin := quantizeScales(w.lows[:per], w.low[at:][:per], weights, f.top)
@@ -111,6 +86,11 @@ func offsetSuperblocks(f *superOffset, dst []byte, x, importance []float32, w *e
 	}
 
 	fastest.round(w.q[:len(x)], x, w.mul[:groups], w.sub[:groups], f.group, 0, f.plain.top)
+	for g := range groups {
+		if w.mul[g] == 0 { // as the search rounded them
+			search.round(w.q[g*f.group:], x[g*f.group:][:f.group], w.fits[g])
+		}
+	}
 	for i := range len(x) / superblock {
 		f.codes(dst[i*f.bytes:][:f.bytes], w.q[i*superblock:][:superblock])
 	}
@@ -122,7 +102,7 @@ type superOffset struct {
 	top             int32   // the largest integer of a scale
 	factor          float32 // see weighSuperblocks
 	plain, weighted *offsetSearch
-	weigh           func(x []float32, w *encoder)
+	weights         weighing
 	put             func(b []byte, d, dmin float32, w *encoder)
 	scales          func(b []byte, mul, sub []float32)
 	codes           func(b, q []byte)
