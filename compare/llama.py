@@ -104,30 +104,30 @@ def text_of(a, model):
 
 
 def files(a):
-    """The files to compare: label, path, largest difference of the perplexities."""
+    """The files to compare: label, path, largest difference of the perplexities. They are made when their turn comes."""
+    def wanted(label):
+        return not a.only or a.only in label
+
     plain = a.work / "f32.gguf"
-    yield "the file itself", a.model, 0.005
+    if wanted("the file itself"):
+        yield "the file itself", a.model, 0.005
     if not plain.exists():
         run([a.llama / "llama-quantize", "--allow-requantize", a.model, plain, "F32", a.threads])
-    yield "llama-quantize F32", plain, 1e-4
-    for kind in QUANTISED:
+    if wanted("llama-quantize F32"):
+        yield "llama-quantize F32", plain, 1e-4
+    for kind in filter(lambda k: wanted(f"llama-quantize {k}"), QUANTISED):
         path = a.work / f"llama-{kind}.gguf"
-        if not path.exists():
-            run([a.llama / "llama-quantize", plain, path, kind, a.threads])
+        run([a.llama / "llama-quantize", plain, path, kind, a.threads])
         yield f"llama-quantize {kind}", path, 0.005
         path.unlink()
 
     folder = a.work / "folder"
     if not folder.exists():
         run([a.compress, "convert", a.model, "--dtype", "f32", "--out", folder])
-    for kind in WRITTEN:
+    for kind in filter(lambda k: wanted(f"compress quantize {k}"), WRITTEN):
         path = a.work / f"compress-{kind}.gguf"
         path.unlink(missing_ok=True)
-        try:
-            run([a.compress, "quantize", folder, "--to", kind, "--out", path, "--threads", a.threads, "--quiet"])
-        except RuntimeError as e:
-            print(f"compress quantize --to {kind}: {e}", file=sys.stderr)
-            continue
+        run([a.compress, "quantize", folder, "--to", kind, "--out", path, "--threads", a.threads, "--quiet"])
         yield f"compress quantize {kind}", path, 1e-4 if kind == "f32" else 0.005
         path.unlink()
 
@@ -146,8 +146,6 @@ def main():
 
     rows, bad = [], 0
     for label, path, allowed in files(a):
-        if a.only and a.only not in label:
-            continue
         begun = time.time()
         row = {"file": label, "allowed": allowed, **compare(a, path)}
         row["equal"], row["other"] = text_of(a, path)

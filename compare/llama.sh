@@ -8,8 +8,8 @@
 # OUT (default: llama-out) gets llama.md and llama.json beside the files that were made. llama.cpp is built there from the PyPI source
 # package llama-cpp-python 0.3.36 (15 minutes on two cores; a C++ compiler is needed) unless LLAMA_CPP names a folder with its programs;
 # LLAMA_VENV names an environment with numpy and safetensors, and cmake and ninja where there is something to build. CHUNKS (4) is how
-# many texts of 512 tokens are taken, THREADS (2) how many threads each side has. Ends with 1 if a perplexity is further off than the
-# table allows, or a file is refused.
+# many texts of 512 tokens are taken, THREADS (2) how many threads each side has, ONLY a part of the names of files. Ends with 1 if a
+# perplexity is further off than the table allows, or a tensor has other values than llama-quantize decodes.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath -m "${1:-llama-out}")
@@ -47,4 +47,4 @@ fi
 (cd "$repo" && go build -o "$out/compress" ./cmd/compress)
 python "$repo/compare/llama.py" --compress "$out/compress" --llama "$bin" --model "$model" --work "$out/work" \
   --text "$repo/README.md" "$repo"/docs/*.md --chunks "${CHUNKS:-4}" --threads "${THREADS:-2}" \
-  --markdown "$out/llama.md" --json "$out/llama.json"
+  --only "${ONLY:-}" --markdown "$out/llama.md" --json "$out/llama.json"

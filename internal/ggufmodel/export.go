@@ -78,7 +78,7 @@ func NewExport(c Checkpoint, o ExportOptions) (*Export, error) {
 		file: c.Path, config: config, name: o.Name, fileType: o.FileType, splitter: o.Splitter, read: c.ReadFile,
 	}
 	if m.name == "" {
-		m.name = filepath.Base(filepath.Clean(c.Path))
+		m.name = strings.TrimSuffix(filepath.Base(filepath.Clean(c.Path)), ".gguf")
 	}
 	if err := json.Unmarshal(text, &m.raw); err != nil {
 		return nil, &Error{File: file, Err: ErrMetadata, Detail: err.Error()}
@@ -238,6 +238,12 @@ func (e *Export) check() error {
 			return &Error{File: e.path, Err: ErrUnwritable, Detail: detail}
 		}
 		e.Lost = detail
+	}
+
+	for _, key := range e.Config.Arch.GGUF.Unread {
+		if v, ok := e.Metadata.Get(e.Config.Arch.GGUF.Name + "." + key); ok {
+			e.Lost = fmt.Sprintf("%s is %v, which llama.cpp does not read", key, v)
+		}
 	}
 
 	return nil

@@ -279,6 +279,13 @@ func TestRefusedExports(t *testing.T) {
 	if e, err := planOf(made.Tensors, made.Config); err != nil || e.Lost != "" {
 		t.Error(e, err)
 	}
+
+	made = list[slices.Index(names, "mixtral")]
+	text = strings.Replace(string(made.Config), `"sliding_window": null`, `"sliding_window": 9`, 1)
+	e, err = planOf(made.Tensors, []byte(text))
+	if err != nil || !strings.Contains(e.Lost, "attention.sliding_window is 9") {
+		t.Error(e, err)
+	}
 }
 
 // TestSampling: how tokens are drawn is what the generation_config.json says.

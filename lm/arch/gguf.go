@@ -36,7 +36,9 @@ type GGUF struct {
 	Each    map[string]json.RawMessage `json:"each"`
 	Rope    map[string]json.RawMessage `json:"rope"`    // the same for rotations that are scaled
 	Tensors map[string][]string        `json:"tensors"` // see [Arch.Sources], over common.json's
-	Write   []string                   `json:"write"`   // see [Arch.GGUFWrites]; nil: common.json's, empty: it is not written
+	// Unread are keys that are written for other readers than llama.cpp, which computes as if they were not there.
+	Unread []string `json:"unread"`
+	Write  []string `json:"write"` // see [Arch.GGUFWrites]; nil: common.json's, empty: it is not written
 }
 
 // GGUFKey is where the metadata hold a field of the configuration. Keys stand behind the architecture's name and a dot;
