@@ -60,7 +60,10 @@ func (x *export) sampling() error {
 	}
 
 	for _, one := range [][2]string{
-		{"top_k", "top_k"}, {"top_p", "top_p"}, {"min_p", "min_p"}, {"temperature", "temp"},
+		{"top_k", "top_k"},
+		{"top_p", "top_p"},
+		{"min_p", "min_p"},
+		{"temperature", "temp"},
 		{"repetition_penalty", "penalty_repeat"},
 	} {
 		f, err := strconv.ParseFloat(string(settings[one[0]]), 32)
