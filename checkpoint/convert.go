@@ -88,7 +88,7 @@ func Convert(ctx context.Context, path, out string, o ConvertOptions) (*Conversi
 		return nil, err
 	}
 
-	src, err := weights.Open(path)
+	src, err := weights.Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -41,13 +41,13 @@ type TensorDiff struct {
 // their own, however they are stored.
 func Diff(ctx context.Context, pathA, pathB string, o DiffOptions) (*Difference, error) {
 	e := env{o.Device, o.Progress}
-	a, err := openApart(pathA)
+	a, err := openApart(ctx, pathA)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
 
-	b, err := openApart(pathB)
+	b, err := openApart(ctx, pathB)
 	if err != nil {
 		return nil, err
 	}

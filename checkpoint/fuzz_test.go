@@ -71,7 +71,7 @@ func FuzzPacked(f *testing.F) {
 			t.Fatal(err)
 		}
 
-		src, err := weights.Open(path)
+		src, err := weights.Open(t.Context(), path)
 		if err != nil {
 			return
 		}

@@ -36,7 +36,7 @@ func Verify(ctx context.Context, path string, o InspectOptions) (*Inspection, er
 }
 
 func inspect(ctx context.Context, path string, values, verify bool, e env) (*Inspection, error) {
-	src, reason, err := openShown(path)
+	src, reason, err := openShown(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +128,8 @@ func (r *Inspection) explain(src *weights.Source, reason, note error) {
 
 // openShown opens a checkpoint to be looked at. What is not understood, a quantisation, a GGUF file's architecture, one
 // of its types, is opened as it is stored; reason is the error that others have of it.
-func openShown(path string) (src *weights.Source, reason, err error) {
-	src, err = weights.Open(path)
+func openShown(ctx context.Context, path string) (src *weights.Source, reason, err error) {
+	src, err = weights.Open(ctx, path)
 	if err == nil {
 		return src, nil, nil
 	}

@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"context"
+
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
@@ -18,8 +20,8 @@ type apart struct {
 
 // openApart opens a folder or file. Without a config.json that names an architecture with a table, tensors are
 // what they are.
-func openApart(path string) (*apart, error) {
-	d, reason, err := openShown(path)
+func openApart(ctx context.Context, path string) (*apart, error) {
+	d, reason, err := openShown(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (m *Model) Fingerprint(ctx context.Context) (string, error) {
 
 // Fingerprint is [Model.Fingerprint] of a checkpoint that is not loaded.
 func Fingerprint(ctx context.Context, dir string) (string, error) {
-	source, err := weights.Open(dir)
+	source, err := weights.Open(ctx, dir)
 	if err != nil {
 		return "", err
 	}

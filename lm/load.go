@@ -37,7 +37,7 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 		return nil, err
 	}
 
-	source, err := weights.Open(dir)
+	source, err := weights.Open(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -248,8 +248,8 @@ func (m *Model) loadStops() error {
 type Tensors struct{ source *packed.Source }
 
 // OpenTensors opens the files of a checkpoint, whose configuration is given. The errors are those of [Load].
-func OpenTensors(dir string, c *Config) (*Tensors, error) {
-	files, err := weights.Open(dir)
+func OpenTensors(ctx context.Context, dir string, c *Config) (*Tensors, error) {
+	files, err := weights.Open(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -109,10 +109,10 @@ type Quantised struct {
 // Quantised is the model, with the remark about it, if it is stored in a quantised form; nil for one of floating-point
 // numbers.
 func (m *Model) Quantised() (list []Quantised, remarks []string) {
-	if m.source.Quantisation() == "" {
+	q, quantised := m.source.Quantised()
+	if !quantised {
 		return nil, nil
 	}
-	q := weights.Quantised{Path: m.source.Origin(), Form: m.source.Quantisation()}
 	return []Quantised{Quantised(q)}, []string{q.String()}
 }
 

@@ -63,13 +63,13 @@ type LeftOut struct {
 // memory at a time. The errors wrap ErrExtract, ErrBase where the checkpoints differ in shape, ErrTarget, ErrFile for
 // values that are not finite, or those of package safetensors.
 func Extract(ctx context.Context, base, tuned, out string, o ExtractOptions) (*ExtractReport, error) {
-	b, err := adapter.OpenCheckpoint(base)
+	b, err := adapter.OpenCheckpoint(ctx, base)
 	if err != nil {
 		return nil, err
 	}
 	defer b.Close()
 
-	t, err := adapter.OpenCheckpoint(tuned)
+	t, err := adapter.OpenCheckpoint(ctx, tuned)
 	if err != nil {
 		return nil, err
 	}

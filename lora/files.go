@@ -236,7 +236,7 @@ func combinedModules(list []combine.Named, c *combine.Result) []CombinedModule {
 // with its results. The result's scale is 1. One adapter with weight 1 comes back as it is. The errors wrap
 // ErrMethod, ErrOption, ErrRanks, ErrRefused or this package's other ones.
 func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (*CombineReport, error) {
-	base, err := openBase(o.Model)
+	base, err := openBase(ctx, o.Model)
 	if err != nil {
 		return nil, err
 	}
@@ -275,11 +275,11 @@ func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (
 }
 
 // openBase opens a base, nil where none is named.
-func openBase(dir string) (*adapter.Checkpoint, error) {
+func openBase(ctx context.Context, dir string) (*adapter.Checkpoint, error) {
 	if dir == "" {
 		return nil, nil
 	}
-	return adapter.OpenCheckpoint(dir)
+	return adapter.OpenCheckpoint(ctx, dir)
 }
 
 func closeBase(c *adapter.Checkpoint) {
@@ -320,7 +320,7 @@ type ExportReport struct {
 // not load are refused unless that is allowed; without Model a remark says so where the files do not tell. The
 // errors wrap this package's.
 func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportReport, error) {
-	base, err := openBase(o.Model)
+	base, err := openBase(ctx, o.Model)
 	if err != nil {
 		return nil, err
 	}

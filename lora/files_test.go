@@ -290,7 +290,7 @@ func gpt2(t *testing.T, dir string) {
 // q_proj of every block, and a little of everything to a norm.
 func tuned(t *testing.T, base, out string, rank int) {
 	t.Helper()
-	c, err := adapter.OpenCheckpoint(base)
+	c, err := adapter.OpenCheckpoint(t.Context(), base)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -441,13 +441,13 @@ func TestExtractTied(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	want, err := adapter.OpenCheckpoint(other)
+	want, err := adapter.OpenCheckpoint(t.Context(), other)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer want.Close()
 
-	got, err := adapter.OpenCheckpoint(again)
+	got, err := adapter.OpenCheckpoint(t.Context(), again)
 	if err != nil {
 		t.Fatal(err)
 	}

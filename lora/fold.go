@@ -85,7 +85,7 @@ type FoldedZeros struct {
 // trained on other weights is refused (ErrOtherBase) unless that is allowed. The errors wrap this package's, those of
 // package safetensors and of [lm.OpenFolder].
 func Fold(ctx context.Context, model, dir, out string, o FoldOptions) (*FoldReport, error) {
-	base, err := adapter.OpenCheckpoint(model)
+	base, err := adapter.OpenCheckpoint(ctx, model)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func foldNano(ctx context.Context, dir, out string, o FoldOptions) (*FoldReport,
 // writeSample writes an adapter of the small base: token table and some matrices, by DoRA's rule if so asked.
 func writeSample(t *testing.T, dir string, dora bool) {
 	t.Helper()
-	c, err := adapter.OpenCheckpoint(nano)
+	c, err := adapter.OpenCheckpoint(t.Context(), nano)
 	if err != nil {
 		t.Fatal(err)
 	}

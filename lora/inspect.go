@@ -78,7 +78,7 @@ type ShardReport struct {
 // Inspect looks at the adapter in a folder, and with a model's folder also at whether everything fits it. The
 // errors wrap this package's or those of package safetensors.
 func Inspect(ctx context.Context, dir, model string) (*Inspection, error) {
-	base, err := openBase(model)
+	base, err := openBase(ctx, model)
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func removeParts(dir string) error {
 // of. Of several documents it gives the last one's summary, with those before it, whose results it plans with
 // as if they were there. Which tensors mediate would keep apart is not known before they are compared: the plan is
 // that of its dense model with all of them averaged.
-func Check(r Recipe, o Options) (s *Summary, err error) {
+func Check(ctx context.Context, r Recipe, o Options) (s *Summary, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 		}
 
 		named[doc.Name] = filepath.Join(dir, fmt.Sprint(i))
-		if s, err = preview(all, doc, named, o); err != nil {
+		if s, err = preview(ctx, all, doc, named, o); err != nil {
 			return nil, err
 		}
 		s.Document, s.Before = doc.Name, before
@@ -133,8 +133,10 @@ func Check(r Recipe, o Options) (s *Summary, err error) {
 }
 
 // preview is the summary of one document, whose result's outline it leaves for those after it, if it has a name.
-func preview(r job.Recipe, doc *recipe.Document, named map[string]string, o Options) (*Summary, error) {
-	w, err := job.Open(r, doc, named, job.Options(o.Job()))
+func preview(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[string]string, o Options) (
+	*Summary, error,
+) {
+	w, err := job.Open(ctx, r, doc, named, job.Options(o.Job()))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +186,7 @@ func one(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[stri
 	o Options,
 ) (report *Report, err error) {
 	start := time.Now()
-	w, err := job.Open(r, doc, named, job.Options(o.Job()))
+	w, err := job.Open(ctx, r, doc, named, job.Options(o.Job()))
 	if err != nil {
 		return nil, err
 	}

@@ -372,7 +372,7 @@ func TestInPlace(t *testing.T) {
 
 // TestCheck: a dry run says what will be read, written and needed.
 func TestCheck(t *testing.T) {
-	s, err := Check(parse(t, nanoRecipe), Options{})
+	s, err := Check(t.Context(), parse(t, nanoRecipe), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func TestDocuments(t *testing.T) {
 // TestWarningsReported: what building a tokenizer warns of is in the report of a merge, as it is in its plan.
 func TestWarningsReported(t *testing.T) {
 	r := parse(t, nanoRecipe+"chat_template: auto\n")
-	plan, err := Check(r, Options{})
+	plan, err := Check(t.Context(), r, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -424,7 +424,7 @@ func TestMediateNeedsAMediator(t *testing.T) {
 	if _, err := Models(t.Context(), r, filepath.Join(dir, "out"), Options{}); !errors.Is(err, ErrOption) {
 		t.Errorf("%v", err)
 	}
-	if _, err := Check(r, Options{}); !errors.Is(err, ErrOption) {
+	if _, err := Check(t.Context(), r, Options{}); !errors.Is(err, ErrOption) {
 		t.Errorf("%v", err)
 	}
 	leftovers(t, dir)

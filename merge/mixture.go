@@ -65,8 +65,8 @@ type MixtureReport struct {
 }
 
 // CheckMixture opens the models of a recipe and says what Mix would write, without computing gates or writing anything.
-func CheckMixture(r Recipe, o MixtureOptions) (report *MixtureReport, err error) {
-	m, err := r.openMixture(o)
+func CheckMixture(ctx context.Context, r Recipe, o MixtureOptions) (report *MixtureReport, err error) {
+	m, err := r.openMixture(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func CheckMixture(r Recipe, o MixtureOptions) (report *MixtureReport, err error)
 }
 
 // openMixture checks the options and opens the models.
-func (r Recipe) openMixture(o MixtureOptions) (*moe.Mixture, error) {
+func (r Recipe) openMixture(ctx context.Context, o MixtureOptions) (*moe.Mixture, error) {
 	if job.Handle(r).Mixture() == nil {
 		return nil, job.Faultf(job.Handle(r).Recipe().Path, "no mixture of experts")
 	}
@@ -85,7 +85,7 @@ func (r Recipe) openMixture(o MixtureOptions) (*moe.Mixture, error) {
 		return nil, err
 	}
 	places := recipe.Places{Recipe: filepath.Dir(job.Handle(r).Recipe().Path), Cache: hub.CacheDir()}
-	m, err := moe.Open(job.Handle(r).Mixture(), places,
+	m, err := moe.Open(ctx, job.Handle(r).Mixture(), places,
 		moe.Options{
 			Layout: o.Layout, Seed: o.Seed, Workers: o.Workers, Memory: o.Memory, DType: dtype,
 			AllowSame: o.AllowSame,
@@ -102,7 +102,7 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 		return nil, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", config.Gate, ErrOption)
 	}
 
-	m, err := r.openMixture(o)
+	m, err := r.openMixture(ctx, o)
 	if err != nil {
 		return nil, err
 	}

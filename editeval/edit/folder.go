@@ -356,7 +356,7 @@ func (r *folderRun) finished(ctx context.Context) error {
 			return err
 		}
 
-		return sameTensors(r.m.Path(), m.Source(), e.Changed())
+		return sameTensors(ctx, r.m.Path(), m.Source(), e.Changed())
 	}()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFinished, err)

@@ -255,7 +255,7 @@ func VerifyFolder(ctx context.Context, dir, base string, dev kernels.Device) (*V
 	if err := e.Undo(0); err != nil {
 		return nil, err
 	}
-	if err := sameTensors(base, m.Source(), e.Changed()); err != nil {
+	if err := sameTensors(ctx, base, m.Source(), e.Changed()); err != nil {
 		return nil, err
 	}
 
@@ -263,8 +263,8 @@ func VerifyFolder(ctx context.Context, dir, base string, dev kernels.Device) (*V
 }
 
 // sameTensors compares every tensor of a base with what an edited checkpoint has or, where edits changed it, had.
-func sameTensors(base string, edited safetensors.Source, before map[string][]byte) error {
-	src, err := weights.Open(base)
+func sameTensors(ctx context.Context, base string, edited safetensors.Source, before map[string][]byte) error {
+	src, err := weights.Open(ctx, base)
 	if err != nil {
 		return err
 	}

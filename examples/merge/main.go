@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 
-	plan, err := merge.Check(recipe, o) // reads headers only, and writes nothing
+	plan, err := merge.Check(ctx, recipe, o) // reads headers only, and writes nothing
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func with(key, value string) func(gguf.Metadata) gguf.Metadata {
 func opens(t *testing.T, path string) error {
 	t.Helper()
 	_, err := weights.ReadFile(path, "config.json", 1<<20)
-	s, also := weights.Open(path)
+	s, also := weights.Open(t.Context(), path)
 	if also == nil {
 		also = s.Close()
 	}

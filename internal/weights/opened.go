@@ -1,6 +1,10 @@
 package weights
 
-import "sync"
+import (
+	"context"
+	"slices"
+	"sync"
+)
 
 // Quantised is a model that was opened whose values are decoded.
 type Quantised struct {
@@ -13,42 +17,45 @@ func (q Quantised) String() string {
 	return q.Path + ": its values are those of a quantised model (" + q.Form + ")"
 }
 
-// record has the quantised models that the process has opened, in the order of their first opening. It is one for the
-// process, so that no reader of weights can leave one out of what is reported.
-var record struct {
-	sync.Mutex
+// Quantised is what a reader of a result has to know of the source; false for one of floating-point numbers.
+func (s *Source) Quantised() (Quantised, bool) {
+	return Quantised{s.Origin(), s.quantisation}, s.quantisation != ""
+}
+
+// Record is the quantised models that one run of a verb has opened, for its report. It is handed down in the context
+// that [Recorded] makes. The zero value is ready; all methods may be called from several goroutines at once.
+type Record struct {
+	mu   sync.Mutex
 	list []Quantised
 }
 
-// note enters a model that is quantised.
-func note(s *Source) {
-	if s.quantisation == "" {
+// recordKey is the key of a context's record.
+type recordKey struct{}
+
+// Recorded gives a context in which every quantised model that is opened enters a record.
+func Recorded(ctx context.Context, r *Record) context.Context {
+	return context.WithValue(ctx, recordKey{}, r)
+}
+
+// note enters a source into the record of a context, if it is quantised and there is one. A model is entered once, so
+// that a run which opens the same ones for days does not grow.
+func note(ctx context.Context, s *Source) {
+	r, _ := ctx.Value(recordKey{}).(*Record)
+	q, quantised := s.Quantised()
+	if r == nil || !quantised {
 		return
 	}
-	record.Lock()
-	defer record.Unlock()
-	record.list = append(record.list, Quantised{s.Origin(), s.quantisation})
-}
 
-// Opened counts the openings of quantised models so far.
-func Opened() int {
-	record.Lock()
-	defer record.Unlock()
-	return len(record.list)
-}
-
-// OpenedSince lists the quantised models that were opened after so many openings, each once.
-func OpenedSince(count int) (list []Quantised) {
-	record.Lock()
-	defer record.Unlock()
-
-	seen := map[Quantised]bool{}
-	for _, q := range record.list[count:] {
-		if !seen[q] {
-			list = append(list, q)
-		}
-		seen[q] = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.list, q) {
+		r.list = append(r.list, q)
 	}
+}
 
-	return list
+// Models lists what was entered, in the order of the first opening.
+func (r *Record) Models() []Quantised {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
 }

@@ -22,6 +22,7 @@
 package weights
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -56,8 +57,8 @@ var _ safetensors.Source = (*Source)(nil)
 
 // Open opens the model at path. The errors are those of [safetensors.OpenDir] and of [quantized.Open], with the path,
 // an [arch.ConfigError] for a quantization_config that is not understood, and for GGUF files those of [gguf.OpenModel]
-// and [ggufmodel.New].
-func Open(path string) (*Source, error) {
+// and [ggufmodel.New]. A quantised model enters the record of the context, see [Recorded].
+func Open(ctx context.Context, path string) (*Source, error) {
 	f, err := formOf(path)
 	if err != nil {
 		return nil, err
@@ -68,7 +69,7 @@ func Open(path string) (*Source, error) {
 		return nil, err
 	}
 
-	note(s)
+	note(ctx, s)
 	return s, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -30,7 +31,7 @@ const nano = "../../testdata/nano/base"
 
 func open(t testing.TB, path string) *weights.Source {
 	t.Helper()
-	s, err := weights.Open(path)
+	s, err := weights.Open(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestGGUFSplit(t *testing.T) {
 	if err := os.Remove(parts[1]); err != nil {
 		t.Fatal(err)
 	}
-	_, err = weights.Open(dir)
+	_, err = weights.Open(t.Context(), dir)
 	if !errors.Is(err, gguf.ErrMissingPart) || !strings.Contains(err.Error(), "m-00002-of") {
 		t.Errorf("without its second part: %v", err)
 	}
@@ -207,10 +208,10 @@ func TestGGUFFolders(t *testing.T) {
 	}
 
 	put("second.gguf", "another")
-	if _, err := weights.Open(dir); err == nil || !strings.Contains(err.Error(), "name one of them") {
+	if _, err := weights.Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "name one of them") {
 		t.Errorf("two models: %v", err)
 	}
-	if _, err := weights.Open(filepath.Join(dir, "second.gguf")); err == nil {
+	if _, err := weights.Open(t.Context(), filepath.Join(dir, "second.gguf")); err == nil {
 		t.Error("nonsense is opened")
 	}
 }
@@ -402,7 +403,7 @@ func TestOldSettings(t *testing.T) {
 		`{"quant_method": "quip"}`:                   `quant_method "quip" (known: awq,`,
 	} {
 		old(t, quantised, text)
-		_, err := weights.Open(quantised)
+		_, err := weights.Open(t.Context(), quantised)
 		c, ok := errors.AsType[*arch.ConfigError](err)
 		if !ok || c.File != filepath.Join(quantised, "quantize_config.json") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", text, err)
@@ -438,7 +439,7 @@ func TestUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		_, errOpen := weights.Open(plain)
+		_, errOpen := weights.Open(t.Context(), plain)
 		_, errFile := weights.ReadFile(plain, "config.json", 1<<20)
 		for _, err := range []error{errOpen, errFile} {
 			c, ok := errors.AsType[*arch.ConfigError](err)
@@ -483,27 +484,53 @@ func TestOpenedFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	before := weights.Opened()
-	open(t, dir)
-	if got := weights.OpenedSince(before); len(got) != 1 || got[0].Path != inside {
+	var r weights.Record
+	opened(t, &r, dir)
+	if got := r.Models(); len(got) != 1 || got[0].Path != inside {
 		t.Errorf("%v, want the path %s", got, inside)
 	}
 }
 
-// TestOpened: what is quantised is noted once for each run that asks.
+// opened opens models in a run with a record.
+func opened(t *testing.T, r *weights.Record, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		s, err := weights.Open(weights.Recorded(t.Context(), r), path)
+		if err == nil {
+			err = s.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestOpened: of two runs in one process at the same time each has a record of the quantised models that it opened
+// itself, each once however often it does.
 func TestOpened(t *testing.T) {
-	quantised, plain := weightstest.Quantise(t, nano, "int-quantized")
-	before := weights.Opened()
-	for range 2 {
-		open(t, plain)
-		open(t, quantised)
+	one, plain := weightstest.Quantise(t, nano, "int-quantized")
+	two, _ := weightstest.Quantise(t, nano, "fp8")
+	var records [2]weights.Record
+	var runs sync.WaitGroup
+	for i, path := range []string{one, two} {
+		runs.Go(func() {
+			for range 20 {
+				opened(t, &records[i], plain, path)
+			}
+		})
 	}
-	want := []weights.Quantised{{Path: quantised, Form: "compressed-tensors int-quantized"}}
-	if got := weights.OpenedSince(before); !slices.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
+	runs.Wait()
+
+	for i, want := range []weights.Quantised{
+		{Path: one, Form: "compressed-tensors int-quantized"}, {Path: two, Form: "fp8"},
+	} {
+		if got := records[i].Models(); !slices.Equal(got, []weights.Quantised{want}) {
+			t.Errorf("%v, want %v", got, want)
+		}
 	}
-	if got := weights.OpenedSince(weights.Opened()); len(got) != 0 {
-		t.Errorf("%v after all", got)
+
+	if _, quantised := open(t, plain).Quantised(); quantised {
+		t.Error("floats are said to be quantised")
 	}
 }
 
@@ -528,7 +555,7 @@ func FuzzConfig(f *testing.F) {
 		}
 		_, _ = weights.ReadFile(dir, "config.json", 1<<20)
 
-		s, err := weights.Open(dir)
+		s, err := weights.Open(t.Context(), dir)
 		if err != nil {
 			return
 		}

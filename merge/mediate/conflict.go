@@ -58,7 +58,7 @@ func Conflict(ctx context.Context, r merge.Recipe, o ConflictOptions) (*Conflict
 	}
 
 	start := time.Now()
-	w, err := job.Open(all, doc, nil, own)
+	w, err := job.Open(ctx, all, doc, nil, own)
 	if err != nil {
 		return nil, err
 	}

@@ -242,7 +242,7 @@ func (e *Experts) Verify(ctx context.Context) (*Verification, error) {
 // measure compares the restored expert with its own files, if these are as they were.
 func (e *Experts) measure(ctx context.Context, member int, v *VerifiedExpert) error {
 	src := e.manifest.Experts[member].Source
-	own, paths, err := openOwn(src.Path)
+	own, paths, err := openOwn(ctx, src.Path)
 	if err != nil {
 		return nil // the expert's folder need not be there any more
 	}
@@ -281,8 +281,8 @@ func (e *Experts) measure(ctx context.Context, member int, v *VerifiedExpert) er
 }
 
 // openOwn opens an expert's own model, and gives the paths of its files by their names.
-func openOwn(path string) (own safetensors.Source, paths map[string]string, err error) {
-	src, err := weights.Open(path)
+func openOwn(ctx context.Context, path string) (own safetensors.Source, paths map[string]string, err error) {
+	src, err := weights.Open(ctx, path)
 	if err != nil {
 		return nil, nil, err
 	}

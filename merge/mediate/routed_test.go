@@ -214,7 +214,7 @@ func TestNoRouter(t *testing.T) {
 		t.Errorf("%q, %v", list, err)
 	}
 
-	if _, err := merge.Check(parse(t, strings.ReplaceAll(text, nano+"tasks/prompts/sums.jsonl", file)),
+	if _, err := merge.Check(t.Context(), parse(t, strings.ReplaceAll(text, nano+"tasks/prompts/sums.jsonl", file)),
 		merge.Options{Mediator: Mediator()}); !errors.Is(err, ErrPrompts) {
 		t.Errorf("one prompt: %v", err)
 	}

@@ -142,7 +142,7 @@ func (j *Judge) onDisk(ctx context.Context, r merge.Recipe) (_ float64, err erro
 
 // inMemory merges a candidate over the one before it and measures it.
 func (j *Judge) inMemory(ctx context.Context, r job.Recipe) (_ float64, err error) {
-	w, err := job.Open(r, r.Docs[0], nil, job.Options(j.o.Merge.Job()))
+	w, err := job.Open(ctx, r, r.Docs[0], nil, job.Options(j.o.Merge.Job()))
 	if err != nil {
 		return 0, own(err)
 	}
@@ -258,7 +258,7 @@ func Preview(ctx context.Context, path string, text []byte, dir string, o JudgeO
 		return p, err
 	}
 
-	w, err := job.Open(merges, merges.Docs[0], nil, job.Options(o.Merge.Job()))
+	w, err := job.Open(ctx, merges, merges.Docs[0], nil, job.Options(o.Merge.Job()))
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func write(t *testing.T, list []tensor) *weights.Source {
 		t.Fatal(err)
 	}
 
-	d, err := weights.Open(dir)
+	d, err := weights.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -327,7 +327,7 @@ func TestCheckpoint(t *testing.T) {
 		"base-llamatied": {tied: true},
 		"base-gpt2":      {modules: 2*4 + 2, linear: 2 * 4, tied: true, turned: "c_attn"},
 	} {
-		c, err := OpenCheckpoint(filepath.Join("..", "..", "testdata", "peft", name))
+		c, err := OpenCheckpoint(t.Context(), filepath.Join("..", "..", "testdata", "peft", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -359,7 +359,7 @@ func TestCheckpoint(t *testing.T) {
 		}
 	}
 
-	if _, err := OpenCheckpoint(t.TempDir()); err == nil {
+	if _, err := OpenCheckpoint(t.Context(), t.TempDir()); err == nil {
 		t.Error("an empty folder is a base")
 	}
 }

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,13 +25,13 @@ type Checkpoint struct {
 
 // OpenCheckpoint opens a base. The errors are those of [lm.LoadConfig], of package safetensors
 // and of [arch.Resolve].
-func OpenCheckpoint(dir string) (*Checkpoint, error) {
+func OpenCheckpoint(ctx context.Context, dir string) (*Checkpoint, error) {
 	c := &Checkpoint{Dir: dir}
 	var err error
 	if c.Config, err = lm.LoadConfig(dir); err != nil {
 		return nil, err
 	}
-	if c.Tensors, err = lm.OpenTensors(dir, c.Config); err != nil {
+	if c.Tensors, err = lm.OpenTensors(ctx, dir, c.Config); err != nil {
 		return nil, err
 	}
 	c.Source = c.Tensors.Source()

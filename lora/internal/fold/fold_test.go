@@ -19,7 +19,7 @@ import (
 // open opens one of the package's small bases.
 func open(t *testing.T, name string) *adapter.Checkpoint {
 	t.Helper()
-	c, err := adapter.OpenCheckpoint(filepath.Join("..", "..", "testdata", "peft", "base-"+name))
+	c, err := adapter.OpenCheckpoint(t.Context(), filepath.Join("..", "..", "testdata", "peft", "base-"+name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func readJSON(t *testing.T, path string, v any) {
 
 func modules(t *testing.T, dir string) []adapter.Module {
 	t.Helper()
-	c, err := adapter.OpenCheckpoint(dir)
+	c, err := adapter.OpenCheckpoint(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

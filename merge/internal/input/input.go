@@ -3,6 +3,7 @@
 package input
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -29,12 +30,12 @@ type Model struct {
 }
 
 // Open opens the checkpoint in dir and the adapter in adapterDir, "" for none.
-func Open(name, dir, adapterDir string) (*Model, error) {
+func Open(ctx context.Context, name, dir, adapterDir string) (*Model, error) {
 	if err := whole(dir); err != nil {
 		return nil, err
 	}
 
-	d, err := weights.Open(dir)
+	d, err := weights.Open(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func adaptedModel(t *testing.T, config string, tensors map[string]tensor) (*Mode
 		t.Fatal(err)
 	}
 
-	m, err := Open("m", dir, ad)
+	m, err := Open(t.Context(), "m", dir, ad)
 	if err == nil {
 		t.Cleanup(func() { m.Close() })
 	}

@@ -28,7 +28,7 @@ func opened(t *testing.T, text string, o Options) *Work {
 		t.Fatal(err)
 	}
 
-	w, err := Open(r, r.Docs[len(r.Docs)-1], nil, o)
+	w, err := Open(t.Context(), r, r.Docs[len(r.Docs)-1], nil, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestOpenRefuses(t *testing.T) {
 		r, err := Parse("recipe.yaml", []byte(c.text))
 		if err == nil {
 			var w *Work
-			if w, err = Open(r, r.Docs[0], nil, c.o); w != nil && err != nil {
+			if w, err = Open(t.Context(), r, r.Docs[0], nil, c.o); w != nil && err != nil {
 				t.Errorf("%s: work and an error", name)
 			}
 		}
@@ -276,7 +276,7 @@ func TestStatisticsFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	f, err := Open(r, r.Docs[0], nil, Options{})
+	f, err := Open(t.Context(), r, r.Docs[0], nil, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

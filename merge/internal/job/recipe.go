@@ -1,6 +1,7 @@
 package job
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -80,7 +81,8 @@ func (r Recipe) layers() func(recipe.Ref) int {
 		counted[ref.Model] = 0
 
 		if dir, err := recipe.Locate(ref.Model, r.Places(nil)); err == nil {
-			if m, err := input.Open(ref.String(), dir, ""); err == nil {
+			// The work opens it again, in a context of its own.
+			if m, err := input.Open(context.Background(), ref.String(), dir, ""); err == nil {
 				counted[ref.Model] = plan.Layers(m.Infos())
 				_ = m.Close() // it was only read
 			}

@@ -5,6 +5,7 @@ package job
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -100,7 +101,7 @@ var Mediated = &method.Method{
 
 // Open opens the models of a document and resolves it to a plan of its tensors. named are the folders of the results
 // of earlier documents, by name.
-func Open(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*Work, error) {
+func Open(ctx context.Context, r Recipe, doc *recipe.Document, named map[string]string, o Options) (*Work, error) {
 	w := &Work{
 		Recipe: r, Doc: doc, Options: o, Method: Mediated, away: stream.Away(o.Device),
 		Models: map[recipe.Ref]*input.Model{}, Folders: map[recipe.Ref]string{},
@@ -115,7 +116,7 @@ func Open(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*
 		w.Method = found
 	}
 
-	if err := w.resolve(named); err != nil {
+	if err := w.resolve(ctx, named); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 
@@ -123,8 +124,8 @@ func Open(r Recipe, doc *recipe.Document, named map[string]string, o Options) (*
 }
 
 // resolve opens the models and plans every tensor.
-func (w *Work) resolve(named map[string]string) error {
-	if err := w.open(named); err != nil {
+func (w *Work) resolve(ctx context.Context, named map[string]string) error {
+	if err := w.open(ctx, named); err != nil {
 		return err
 	}
 
@@ -150,7 +151,7 @@ func (w *Work) resolve(named map[string]string) error {
 }
 
 // open opens every model that the document mentions.
-func (w *Work) open(named map[string]string) error {
+func (w *Work) open(ctx context.Context, named map[string]string) error {
 	folders, err := w.Doc.Folders(w.Recipe.Places(named))
 	if err != nil {
 		return err
@@ -158,7 +159,7 @@ func (w *Work) open(named map[string]string) error {
 
 	for _, ref := range w.Doc.References() {
 		dir := folders[ref.Model]
-		m, err := input.Open(ref.String(), dir, folders[ref.Adapter])
+		m, err := input.Open(ctx, ref.String(), dir, folders[ref.Adapter])
 		if err != nil {
 			return err
 		}

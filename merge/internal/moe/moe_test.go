@@ -70,7 +70,7 @@ func build(t testing.TB, text, root string, o Options) (*Mixture, *memory) {
 		t.Fatal(err)
 	}
 
-	m, err := Open(c, recipe.Places{Recipe: root}, o)
+	m, err := Open(t.Context(), c, recipe.Places{Recipe: root}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -451,7 +451,7 @@ recipe.yaml:4:15: architecture must be one of mixtral, qwen, qwen3: mixtures of 
 		config, err := Parse("recipe.yaml", []byte(c.text))
 		if err == nil {
 			var m *Mixture
-			if m, err = Open(config, recipe.Places{Recipe: nano}, Options{}); err == nil {
+			if m, err = Open(t.Context(), config, recipe.Places{Recipe: nano}, Options{}); err == nil {
 				m.Close()
 			}
 		}

@@ -1,6 +1,7 @@
 package moe
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,7 +81,7 @@ type piece struct {
 
 // Open opens the models of a recipe and plans the output. The errors are a *strict.Problems, or wrap ErrModels,
 // ErrTensor, ErrOption, recipe.ErrNotFound or an error of package safetensors.
-func Open(c *Config, places recipe.Places, o Options) (*Mixture, error) {
+func Open(ctx context.Context, c *Config, places recipe.Places, o Options) (*Mixture, error) {
 	m := &Mixture{Config: c, options: o, refs: c.References()}
 	if o.Layout == "" {
 		m.options.Layout = Split
@@ -88,7 +89,7 @@ func Open(c *Config, places recipe.Places, o Options) (*Mixture, error) {
 	if l := m.options.Layout; l != Split && l != Fused {
 		return nil, fmt.Errorf("%w: layout %q, not split or fused", ErrOption, l)
 	}
-	if err := m.open(places); err != nil {
+	if err := m.open(ctx, places); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 
@@ -96,7 +97,7 @@ func Open(c *Config, places recipe.Places, o Options) (*Mixture, error) {
 }
 
 // open does Open's work.
-func (m *Mixture) open(places recipe.Places) error {
+func (m *Mixture) open(ctx context.Context, places recipe.Places) error {
 	for _, ref := range m.refs {
 		dir, err := recipe.Locate(ref.Model, places)
 		if err != nil {
@@ -110,7 +111,7 @@ func (m *Mixture) open(places recipe.Places) error {
 			}
 		}
 
-		x, err := input.Open(ref.String(), dir, adapter)
+		x, err := input.Open(ctx, ref.String(), dir, adapter)
 		if err != nil {
 			return err
 		}

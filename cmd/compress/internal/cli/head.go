@@ -43,7 +43,7 @@ func (j *Job) head() Head {
 		Version: compress.Version(), Seed: j.Seed,
 		Started: j.start.UTC().Format(time.RFC3339), Finished: now.UTC().Format(time.RFC3339),
 		Seconds: now.Sub(j.start).Seconds(),
-		Memory:  PeakMemory(), Remarks: j.remarks, Quantised: models.OpenedSince(j.opened),
+		Memory:  PeakMemory(), Remarks: j.remarks, Quantised: j.opened.Models(),
 	}
 
 	if j.dev != nil {

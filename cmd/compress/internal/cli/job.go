@@ -43,10 +43,10 @@ type Job struct {
 	threads int
 	report  string
 	remarks []string
-	opened  int    // openings of quantised models before the run
-	exact   bool   // it was said that --fast does nothing on the device
-	printed []byte // what work that may be done again has written to stdout
-	repeat  []byte // what of it comes again
+	opened  models.Record // the quantised models that the run reads
+	exact   bool          // it was said that --fast does nothing on the device
+	printed []byte        // what work that may be done again has written to stdout
+	repeat  []byte        // what of it comes again
 }
 
 // Elapsed is how long the run has taken so far.
@@ -55,8 +55,7 @@ func (j *Job) Elapsed() time.Duration { return time.Since(j.start) }
 // run does the work of a verb and what comes before and after it.
 func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 	j.verb = c
-	j.Ctx, j.start = c.Context(), time.Now()
-	j.opened = models.Opened()
+	j.Ctx, j.start = models.Recorded(c.Context(), &j.opened), time.Now()
 	if err := errors.Join(checkEmpty(c, args), checkWords(c)); err != nil {
 		return err
 	}
@@ -82,7 +81,7 @@ func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 		return err
 	}
 
-	for _, m := range models.OpenedSince(j.opened) {
+	for _, m := range j.opened.Models() {
 		j.Remark("%s", m)
 	}
 

@@ -134,7 +134,7 @@ func (o Options) library(j *cli.Job) (merge.Options, error) {
 
 // dryRun shows what a merge would do.
 func dryRun(j *cli.Job, r merge.Recipe, o merge.Options) (any, error) {
-	s, err := merge.Check(r, o)
+	s, err := merge.Check(j.Ctx, r, o)
 	if err != nil {
 		return nil, j.Excerpted(err)
 	}

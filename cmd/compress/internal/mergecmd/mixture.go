@@ -28,7 +28,7 @@ func mix(j *cli.Job, m merge.Recipe, o Options, common merge.Options) (any, erro
 	}
 
 	if o.DryRun {
-		result, err := merge.CheckMixture(m, opts)
+		result, err := merge.CheckMixture(j.Ctx, m, opts)
 		if err != nil {
 			return nil, j.Excerpted(err)
 		}
