@@ -154,7 +154,8 @@ func TestExpertLayoutsResume(t *testing.T) {
 // others which it keeps: all that lie in one of those, or none.
 func cutOff(t *testing.T, r Recipe, dir string, stop int) (kept []string) {
 	t.Helper()
-	w, err := job.Open(t.Context(), job.Handle(r).Recipe(), job.Handle(r).Recipe().Docs[0], nil, job.Options(Options{}.Job()))
+	all := job.Handle(r).Recipe()
+	w, err := job.Open(t.Context(), all, all.Docs[0], nil, job.Options(Options{}.Job()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,9 @@ func Models(ctx context.Context, r Recipe, dst string, o Options) (*Report, erro
 		return nil, err
 	}
 
+	// The card tells of the models of all documents.
+	ctx = weights.Recorded(ctx, new(weights.Record))
+
 	o.Memory = cmp.Or(o.Memory, DefaultMemory)
 	if o.Ties == TieDraw {
 		o.Ties = "" // one choice, one job
@@ -306,7 +309,7 @@ func (d *document) finish(ctx context.Context, dir string) error {
 	if err := d.noted(d.out.Notes()); err != nil {
 		return err
 	}
-	if err := d.writeSide(dir); err != nil {
+	if err := d.writeSide(ctx, dir); err != nil {
 		return err
 	}
 
@@ -314,7 +317,7 @@ func (d *document) finish(ctx context.Context, dir string) error {
 }
 
 // writeSide writes everything beside the weights: configuration, tokenizer, card, recipe and manifest.
-func (d *document) writeSide(dir string) error {
+func (d *document) writeSide(ctx context.Context, dir string) error {
 	if err := d.WriteSide(dir); err != nil {
 		return err
 	}
@@ -325,6 +328,7 @@ func (d *document) writeSide(dir string) error {
 	card := output.Card{
 		Plan: d.Plan, Documents: d.Recipe.Docs, Summary: d.Method.Summary,
 		Based: d.Method.Spec.Base != recipe.BaseIgnored, Seed: d.o.Seed, Recipe: d.Recipe.Text,
+		Remarks: weights.Remarks(ctx),
 	}
 	if err := output.WriteFile(filepath.Join(dir, "README.md"), card.Text()); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/moe"
@@ -102,6 +103,7 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 		return nil, fmt.Errorf("gate_mode %s runs the base and needs a device: %w", config.Gate, ErrOption)
 	}
 
+	ctx = weights.Recorded(ctx, new(weights.Record))
 	m, err := r.openMixture(ctx, o)
 	if err != nil {
 		return nil, err
@@ -195,7 +197,8 @@ func mix(ctx context.Context, m *moe.Mixture, out *output.Folder, report *Mixtur
 		}
 
 		return errors.Join(m.WriteSide(dir),
-			output.WriteFile(filepath.Join(dir, "README.md"), output.MixtureCard(report.Models, what, report.Recipe)),
+			output.WriteFile(filepath.Join(dir, "README.md"),
+				output.MixtureCard(report.Models, what, weights.Remarks(ctx), report.Recipe)),
 			output.WriteFile(filepath.Join(dir, output.ManifestName), append(manifest, '\n')))
 	})
 }

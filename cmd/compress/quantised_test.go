@@ -51,6 +51,21 @@ var verbRuns = []string{
 	"edit MODEL --edits nano/edits.json --count 1 --method ft --texts 0 --out out26",
 	"edit verify out26 --base MODEL", "edit trace MODEL --prompt Question:~14~+~6~= --subject 14 --samples 1",
 	"edit undo out26 --to 0", "inspect diff out26 out4", "editeval plan.yaml --out out27",
+	"report out8 out20 --out page.html", "report out20 --out page.md",
+}
+
+// fewRuns are those that each other form of quantised weights goes through: every kind of work that reads weights.
+var fewRuns = []string{
+	"inspect MODEL --verify", "inspect diff MODEL other", "generate MODEL --prompt 3~+~4~= --max-tokens 12",
+	"ppl MODEL --data short.txt --seqlen 64", "forward MODEL --ids ids.safetensors --grad --out out1",
+	"eval MODEL --tasks nano/tasks/base.yaml --limit 3 --bootstrap-iters 10 --out out2",
+	"convert MODEL --out out4", "convert MODEL --dtype bf16 --out out5",
+	"prune MODEL --method wanda --calib short.txt --samples 4 --seqlen 32 --out out7",
+	"merge slerp.yaml --out out14", "merge moe.yaml --out out16",
+	"lora train MODEL --data nano/text/calib.txt --steps 2 --batch 1 --seqlen 32 --out out20",
+	"lora fold MODEL --adapter out20 --out out22", "lora extract MODEL other --rank 2 --out out24",
+	"edit MODEL --edits nano/edits.json --count 1 --method ft --texts 0 --out out26",
+	"edit verify out26 --base MODEL", "edit undo out26 --to 0", "inspect diff out26 out4",
 }
 
 // verbInputs are the files that they read.
@@ -79,20 +94,23 @@ func TestQuantisedVerbs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, form := range []string{"gptq", "GGUF"} {
+	for _, form := range append(weightstest.Formats(), "GGUF") {
 		t.Run(form, func(t *testing.T) {
 			quantised, plain := weightstest.Quantised(t, filepath.Join(nano, "base"), form)
-			name := "model"
-			if form == "GGUF" {
-				name = "model.gguf"
+			name, runs := "model", fewRuns
+			switch form {
+			case "GGUF":
+				name, runs = "model.gguf", verbRuns
+			case "gptq":
+				runs = verbRuns
 			}
-			sameVerbs(t, nano, quantised, plain, name, form)
+			sameVerbs(t, nano, quantised, plain, name, runs)
 		})
 	}
 }
 
-// sameVerbs runs all command lines on a quantised model and on a plain one, each in a folder of its own.
-func sameVerbs(t *testing.T, nano, quantised, plain, name, form string) {
+// sameVerbs runs command lines on a quantised model and on a plain one, each in a folder of its own.
+func sameVerbs(t *testing.T, nano, quantised, plain, name string, runs []string) {
 	var results [2][]string
 	var folders [2]string
 	placeless := func(i int, text string) string { return strings.ReplaceAll(text, folders[i], "FOLDER") }
@@ -114,7 +132,7 @@ func sameVerbs(t *testing.T, nano, quantised, plain, name, form string) {
 		write(t, "short.txt", string(text[:4000]))
 		tokenIDs(t, "ids.safetensors")
 
-		for _, line := range verbRuns {
+		for _, line := range runs {
 			words := strings.Fields(strings.ReplaceAll(line, "MODEL", name))
 			for i := range words {
 				words[i] = strings.ReplaceAll(words[i], "~", " ")
@@ -122,15 +140,15 @@ func sameVerbs(t *testing.T, nano, quantised, plain, name, form string) {
 			var stdout, stderr strings.Builder
 			code := run(append(words, "--json", "--quiet", "--report", "report"), &stdout, &stderr)
 			if code != 0 && words[1] != "diff" {
-				t.Errorf("%s %s: exit code %d: %s", form, line, code, &stderr)
+				t.Errorf("%s: exit code %d: %s", line, code, &stderr)
 			}
 
 			reads := strings.Contains(line, "MODEL") || strings.Contains(line, ".yaml")
 			if reads && words[0] != "tokenize" {
 				report, err := os.ReadFile("report")
 				if err != nil || strings.Contains(string(report), `"source_quantization"`) != (i == 0) {
-					t.Errorf("%s %s: source_quantization is where it should not be, or not where it should (%v)", form,
-						line, err)
+					t.Errorf("%s: source_quantization is where it should not be, or not where it should (%v)", line,
+						err)
 				}
 			}
 			results[i] = append(results[i], normal(t, placeless(i, stdout.String())))
@@ -139,26 +157,32 @@ func sameVerbs(t *testing.T, nano, quantised, plain, name, form string) {
 	}
 
 	// without its edits, an edited model is the converted one
-	if at := slices.Index(verbRuns, "inspect diff out26 out4"); !strings.Contains(results[0][at], `"equal": true`) {
-		t.Errorf("%s: %s", verbRuns[at], results[0][at])
+	if at := slices.Index(runs, "inspect diff out26 out4"); !strings.Contains(results[0][at], `"equal": true`) {
+		t.Errorf("%s: %s", runs[at], results[0][at])
 	}
 
-	for k, line := range verbRuns {
+	for k, line := range runs {
 		if a, b := results[0][k], results[1][k]; a != b {
-			t.Errorf("%s %s: the results differ:\n%s", form, line, firstDifference(a, b))
+			t.Errorf("%s: the results differ:\n%s", line, firstDifference(a, b))
 		}
 	}
-	recorded(t, folders)
+	recorded(t, folders, strings.Join(runs, "\n")+"\n")
 	sameOutputs(t, folders[0], folders[1])
 }
 
 // recorded checks that the records that stay, and the pages among them, say which of two runs had a quantised model.
-func recorded(t *testing.T, folders [2]string) {
+func recorded(t *testing.T, folders [2]string, runs string) {
 	t.Helper()
 	for _, pattern := range []string{
 		"out2/results.json", "out3/*/*/results.json", "out7/pruning.json", "out12/report.json", "out13/report.json",
-		"out13/report.html", "out20/training.json", "out27/results.json", "out27/report.html",
+		"out13/report.html", "out20/training.json", "out27/results.json", "out27/report.html", "out12/report.html",
+		"out14/README.md", "out15/README.md", "out16/README.md", "out17/README.md", "out20/training.html",
+		"out26/edits.journal", "page.html", "page.md",
 	} {
+		out, _, _ := strings.Cut(pattern, "/")
+		if !strings.Contains(runs, out+"\n") {
+			continue
+		}
 		for i, dir := range folders {
 			found, err := filepath.Glob(filepath.Join(dir, pattern))
 			if err != nil || len(found) == 0 {
@@ -169,7 +193,8 @@ func recorded(t *testing.T, folders [2]string) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if page := strings.HasSuffix(path, ".html"); !page &&
+				ext := filepath.Ext(path)
+				if page := ext == ".html" || ext == ".md"; !page &&
 					bytes.Contains(text, []byte(`"source_quantization"`)) != (i == 0) ||
 					page && bytes.Contains(text, []byte("are those of a quantised model")) != (i == 0) {
 					t.Errorf("%s: it says that the model is quantised where it is not, or does not say it", path)
@@ -227,7 +252,19 @@ func strip(v any) {
 	}
 }
 
+// withoutRemark is the lines of a card without what it says of the form of the sources.
+func withoutRemark(card string) string {
+	lines := slices.DeleteFunc(strings.Split(card, "\n"), func(line string) bool {
+		return line == "" || strings.Contains(line, "of a quantised model (")
+	})
+	return strings.Join(lines, "\n")
+}
+
+// firstDifference is the first lines in which two texts differ; empty where they are the same.
 func firstDifference(a, b string) string {
+	if a == b {
+		return ""
+	}
 	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for i := range min(len(x), len(y)) {
 		if x[i] != y[i] {
@@ -277,8 +314,13 @@ func sameOutputs(t *testing.T, got, want string) {
 			if !reflect.DeepEqual(x.Names(), y.Names()) {
 				t.Errorf("%s: tensors in the order %q, want %q", name, x.Names(), y.Names())
 			}
-		case filepath.Ext(name) == ".html" || filepath.Base(name) == "timings.json" || filepath.Ext(name) == ".jsonl":
-			// with times, or identities
+		case filepath.Base(name) == "README.md":
+			if firstDifference(withoutRemark(string(a)), withoutRemark(string(b))) != "" {
+				t.Errorf("%s: %s", name, firstDifference(withoutRemark(string(a)), withoutRemark(string(b))))
+			}
+		case slices.Contains([]string{".html", ".md", ".journal", ".jsonl"}, filepath.Ext(name)),
+			filepath.Base(name) == "timings.json":
+			// with times, identities, or what is said of the source
 		case filepath.Ext(name) == ".json" && normal(t, string(a)) != normal(t, string(b)):
 			t.Errorf("%s: %s", name, firstDifference(normal(t, string(a)), normal(t, string(b))))
 		case filepath.Ext(name) != ".json" && !bytes.Equal(a, b):

@@ -525,9 +525,11 @@ func (r *folderRun) save(ctx context.Context) error {
 	}
 
 	var journal bytes.Buffer
+	quantised, _ := r.m.Quantised()
 	files, err := s.Beside()
 	if err == nil {
-		err = r.e.WriteJournalOf(&journal, Journal{Model: r.origin, Job: r.job, Files: files})
+		of := Journal{Model: r.origin, Job: r.job, Files: files, Quantised: quantised}
+		err = r.e.WriteJournalOf(&journal, of)
 	}
 	if err == nil {
 		err = s.AddFile(JournalName, journal.Bytes())

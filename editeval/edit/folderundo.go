@@ -107,7 +107,8 @@ func UndoFolder(ctx context.Context, dir string, dev kernels.Device, to int) (*U
 	}
 
 	var text bytes.Buffer
-	if err := e.WriteJournalOf(&text, Journal{Model: journal.Model, Files: journal.Files}); err != nil {
+	of := Journal{Model: journal.Model, Files: journal.Files, Quantised: journal.Quantised}
+	if err := e.WriteJournalOf(&text, of); err != nil {
 		return nil, err
 	}
 	if err := safefile.WriteFile(filepath.Join(dir, JournalName), text.Bytes(), 0o644); err != nil {

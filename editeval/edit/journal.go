@@ -32,6 +32,8 @@ type header struct {
 	Job     string `json:"job,omitempty"`   // what run it belongs to
 
 	Files map[string]string `json:"files,omitempty"` // SHA-256 of the files beside the weights
+	// the model that was edited, if its values are those of a quantised form
+	Quantised []lm.Quantised `json:"source_quantization,omitempty"`
 }
 
 // baseLine is a matrix as it was before all edits.
@@ -136,7 +138,7 @@ func (e *Editing) WriteJournalOf(w io.Writer, of Journal) error {
 		put(
 			journalLine{Header: &header{
 				Format: journalFormat, Version: journalVersion, Model: of.Model, Job: of.Job,
-				Files: of.Files,
+				Files: of.Files, Quantised: of.Quantised,
 			}}),
 	}
 
@@ -177,6 +179,8 @@ type Journal struct {
 	Job   string // what run wrote it, as [Editing.WriteJournal] was told; empty: unknown
 	// Files are the SHA-256 of the files beside the weights when they were written, by name; nil: unknown.
 	Files map[string]string
+	// Quantised is the model that was edited, if its values are those of a quantised form.
+	Quantised []lm.Quantised
 
 	bases []baseLine
 }
@@ -255,6 +259,7 @@ func (j *Journal) line(n int, body []byte) error {
 		j.Model = l.Header.Model
 		j.Job = l.Header.Job
 		j.Files = l.Header.Files
+		j.Quantised = l.Header.Quantised
 	case l.Base != nil:
 		j.bases = append(j.bases, *l.Base)
 	case l.Step != nil:

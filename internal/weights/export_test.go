@@ -29,7 +29,7 @@ func TestExport(t *testing.T) {
 	}
 	for _, folder := range append(folders, "../../testdata/nano/base") {
 		t.Run(filepath.Base(folder), func(t *testing.T) {
-			src, err := weights.Open(folder)
+			src, err := weights.Open(t.Context(), folder)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +50,7 @@ func TestExport(t *testing.T) {
 				t.Fatal(err)
 			}
 
-			back, err := weights.Open(out)
+			back, err := weights.Open(t.Context(), out)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +132,7 @@ func (j *journal) Note(name string) error {
 // TestExportContinues: a run that ends early is continued by one with the same journal, which reads nothing again that
 // was noted, and the file is that of a run without a fault.
 func TestExportContinues(t *testing.T) {
-	src, err := weights.Open("../../lm/testdata/families/granitemoeshared")
+	src, err := weights.Open(t.Context(), "../../lm/testdata/families/granitemoeshared")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,9 @@ type format struct {
 
 // Formats lists what [Quantise] can write of models without experts: values that are F16, BF16 and F32, matrices as
 // they are and transposed, in whole bytes and packed.
-func Formats() []string { return []string{"gptq", "int-quantized", "fp8"} }
+func Formats() []string {
+	return []string{"gptq", "int-quantized", "fp8", "awq", "pack-quantized", "nf4", "int8"}
+}
 
 var formats = map[string]format{
 	"gptq": {
@@ -54,6 +56,33 @@ var formats = map[string]format{
 	"fp8": {
 		config: map[string]any{"quant_method": "fp8", "weight_block_size": []int{32, 32}},
 		dtype:  safetensors.F32, quantise: blocks,
+	},
+	"awq": {
+		config: map[string]any{
+			"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm",
+		},
+		dtype: safetensors.F16, quantise: awq,
+	},
+	"pack-quantized": {
+		config: map[string]any{
+			"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": map[string]any{
+				"group_0": map[string]any{
+					"targets": []string{"Linear"},
+					"weights": map[string]any{
+						"num_bits": 4, "type": "int", "symmetric": true, "strategy": "group", "group_size": 32,
+					},
+				},
+			},
+		},
+		dtype: safetensors.BF16, quantise: packed,
+	},
+	"nf4": {
+		config: map[string]any{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4"},
+		dtype:  safetensors.F32, quantise: nf4,
+	},
+	"int8": {
+		config: map[string]any{"quant_method": "bitsandbytes", "load_in_8bit": true},
+		dtype:  safetensors.F32, quantise: int8s,
 	},
 	"mxfp4": {
 		config: map[string]any{"quant_method": "mxfp4", "modules_to_not_convert": []string{"lm_head"}},

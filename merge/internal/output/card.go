@@ -18,6 +18,7 @@ type Card struct {
 	Based     bool               // the method makes something of a base
 	Seed      uint64
 	Recipe    []byte
+	Remarks   []string // what a reader has to know of the models
 }
 
 // Text gives the file.
@@ -55,6 +56,7 @@ func (c *Card) Text() []byte {
 		}
 	}
 
+	b.WriteString(paragraphs(c.Remarks))
 	fmt.Fprintf(&b, "\n%d tensors, %d parameters; seed %d. `merge.json` holds the options and the "+
 		"inputs.\n\nRecipe:\n\n```yaml\n%s```\n",
 		len(p.Tensors), p.Summary().Parameters, c.Seed, strings.TrimRight(string(c.Recipe), "\n")+"\n")
@@ -102,9 +104,17 @@ func quoted(s string) string {
 	return string(text)
 }
 
+// paragraphs is texts of which each stands for itself.
+func paragraphs(texts []string) (out string) {
+	for _, text := range texts {
+		out += "\n" + text + "\n"
+	}
+	return out
+}
+
 // MixtureCard gives the README.md of a mixture of experts. what is its opening, which the models follow, and
-// its numbers.
-func MixtureCard(models []string, what [2]string, text string) []byte {
+// its numbers; remarks are what a reader has to know of the models.
+func MixtureCard(models []string, what [2]string, remarks []string, text string) []byte {
 	var b strings.Builder
 	b.WriteString("---\nbase_model:\n")
 	for _, m := range models {
@@ -117,6 +127,7 @@ func MixtureCard(models []string, what [2]string, text string) []byte {
 		fmt.Fprintf(&b, "* `%s`\n", m)
 	}
 
+	b.WriteString(paragraphs(remarks))
 	fmt.Fprintf(&b, "\n%s\n\nRecipe:\n\n```yaml\n%s\n```\n", what[1], text)
 	return []byte(b.String())
 }

@@ -81,8 +81,8 @@ func (j *Job) run(c *cobra.Command, v Verb, args []string) error {
 		return err
 	}
 
-	for _, m := range j.opened.Models() {
-		j.Remark("%s", m)
+	for _, text := range j.SourceRemarks() {
+		j.Remark("%s", text)
 	}
 
 	return j.Finish(result)
@@ -255,6 +255,10 @@ func (j *Job) Remark(format string, args ...any) {
 	j.Note(format, args...)
 	j.remarks = append(j.remarks, fmt.Sprintf(format, args...))
 }
+
+// SourceRemarks is what a reader of the result has to know of the models that were read so far: which have the values
+// of a quantised form. The report has it without being told; pages are told.
+func (j *Job) SourceRemarks() []string { return models.Remarks(j.Ctx) }
 
 // Out is where results for people go: nowhere with --json.
 func (j *Job) Out() io.Writer {

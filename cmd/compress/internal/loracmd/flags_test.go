@@ -342,7 +342,7 @@ func TestPage(t *testing.T) {
 		Steps: []lora.Step{{Step: 0, Loss: 3.5, LR: 0.1, GradNorm: 2}, {Step: 1, Loss: 2.25, LR: 0.05, GradNorm: 1}},
 		Evals: []lora.Eval{{Step: 2, Loss: 2.5, Best: true}},
 	}}
-	page, err := Page(r)
+	page, err := Page(r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

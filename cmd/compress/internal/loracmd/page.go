@@ -8,8 +8,9 @@ import (
 	"github.com/modelcompress/compress/internal/report"
 )
 
-// Page is the HTML page of a run: what was trained, and how loss, learning rate and gradients went.
-func Page(r *Report) ([]byte, error) {
+// Page is the HTML page of a run: what was trained, what a reader has to know of the base, and how loss, learning rate
+// and gradients went.
+func Page(r *Report, remarks []string) ([]byte, error) {
 	var x, loss, rate, norm []float64
 	for _, s := range r.Steps {
 		x, loss, rate, norm = append(x, float64(s.Step)), append(loss, s.Loss), append(rate, s.LR),
@@ -27,7 +28,7 @@ func Page(r *Report) ([]byte, error) {
 
 	step := report.Axis{Label: "step"}
 	page := report.Page{Title: "Training", Subtitle: r.Out, Sections: []report.Section{{
-		Title: "Run",
+		Title: "Run", Text: remarks,
 		Facts: []report.Fact{
 			{Name: "kind", Value: r.Options.Kind},
 			{Name: "trained parameters", Value: cli.Thousands(r.Trainable)},

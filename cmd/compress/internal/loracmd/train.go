@@ -328,7 +328,7 @@ func (r *run) record(put func(name string, data []byte) error) error {
 	if err != nil {
 		return err
 	}
-	page, err := Page(r.done)
+	page, err := Page(r.done, r.SourceRemarks())
 	if err != nil {
 		return err
 	}

@@ -121,7 +121,7 @@ func write(j *cli.Job, dir string, r *prune.Comparison) error {
 	}
 
 	var html bytes.Buffer
-	if err := page(r).HTML(&html); err != nil {
+	if err := page(r, j.SourceRemarks()).HTML(&html); err != nil {
 		return err
 	}
 

@@ -73,14 +73,16 @@ func chance(p float64) string {
 	return strconv.FormatFloat(p, 'f', 4, 64)
 }
 
-// page is the comparison for a browser.
-func page(r *prune.Comparison) *report.Page {
+// page is the comparison for a browser, with what a reader has to know of the model.
+func page(r *prune.Comparison, remarks []string) *report.Page {
 	return &report.Page{
 		Title: "Ways of pruning " + r.Model, Subtitle: r.Command,
 		Sections: []report.Section{{
 			Title: "Perplexity",
-			Text: []string{"All runs had the same calibration ids and were measured on the same windows. Lower is " +
-				"better; the dense model has " + strconv.FormatFloat(r.Dense.Perplexity, 'g', 5, 64) + "."},
+			Text: append([]string{
+				"All runs had the same calibration ids and were measured on the same windows. Lower is better; the " +
+					"dense model has " + strconv.FormatFloat(r.Dense.Perplexity, 'g', 5, 64) + ".",
+			}, remarks...),
 			Charts: charts(r), Tables: []*report.Table{table(r)},
 		}},
 	}

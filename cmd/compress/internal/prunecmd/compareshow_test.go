@@ -46,7 +46,7 @@ func TestShow(t *testing.T) {
 	}
 
 	var b bytes.Buffer
-	if err := page(r).HTML(&b); err != nil || !strings.Contains(b.String(), "Perplexity against sparsity") {
+	if err := page(r, nil).HTML(&b); err != nil || !strings.Contains(b.String(), "Perplexity against sparsity") {
 		t.Error(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/internal/orderedjson"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/weights"
 )
 
 // Page puts the comparison first, then every run.
@@ -34,6 +35,7 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 		if len(runs) > 1 {
 			s.Text = []string{r.title()}
 		}
+		s.Text = append(s.Text, r.sources...)
 		p.Sections = append(p.Sections, s)
 	}
 
@@ -56,6 +58,18 @@ var reports = []string{"report.json", "training.json", "results.json", "pruning.
 
 // errNothing: a report holds neither figures nor tables.
 var errNothing = errors.New("there is nothing in it")
+
+// quantised lists what a report says of models whose values are those of a quantised form.
+func quantised(top *orderedjson.Object) (texts []string) {
+	var list []weights.Quantised
+	if !top.Decode("source_quantization", &list) {
+		return nil
+	}
+	for _, q := range list {
+		texts = append(texts, q.String())
+	}
+	return texts
+}
 
 // Read reads one report: a JSON file, or that of a folder.
 func Read(path string) (*Run, error) {
@@ -134,6 +148,7 @@ func read(path string) (r *Run, file string, top *orderedjson.Object, err error)
 	if err := r.collect("", top, 0); err != nil {
 		return nil, file, nil, fmt.Errorf("%s: %w", file, err)
 	}
+	r.sources = quantised(top)
 	if len(r.leaves)+len(r.Tables) == 0 {
 		return nil, file, nil, fmt.Errorf("%s: %w", file, errNothing)
 	}

@@ -18,6 +18,8 @@ type Run struct {
 	name   string
 	leaves []leaf
 	charts []*report.Chart
+	// what it says of models whose values are those of a quantised form
+	sources []string
 }
 
 // leaf is a single value and where it stands, such as "total.sparsity".

@@ -2,6 +2,7 @@ package reportcmd
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +44,9 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 	case "md":
 		err = side.Markdown(&b)
 		for _, r := range runs {
+			for _, text := range r.sources {
+				fmt.Fprintf(&b, "\n%s: %s\n", r.name, text)
+			}
 			for _, t := range r.Tables {
 				b.WriteByte('\n')
 				err = firstError(err, t.Markdown(&b))
