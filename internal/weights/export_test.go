@@ -12,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/ggufmodel"
 	"github.com/modelcompress/compress/internal/weights"
+	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
 // refused lists the families whose configurations say what llama.cpp has no word for, by the word in the error.
@@ -185,5 +186,48 @@ func TestExportContinues(t *testing.T) {
 	}
 	if have, err := os.ReadFile(broken); err != nil || string(have) != string(want) {
 		t.Error("the file differs from that of one run", err)
+	}
+}
+
+// TestExportTokenizer: a text has the same tokens by the folder's tokenizer and by that of the file, and back again.
+func TestExportTokenizer(t *testing.T) {
+	const folder = "../../testdata/nano/base"
+	src, err := weights.Open(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	plan, err := src.Export(ggufmodel.ExportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "model.gguf")
+	if err := plan.Write(out, ggufmodel.WriteOptions{Read: src.RowReader(plan)}); err != nil {
+		t.Fatal(err)
+	}
+
+	mine, err := tokenizer.Load(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := tokenizer.Load(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../testdata/nano/text/test.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = append(text, " caf\u00e9 \u4e2d\u6587 12345 \t\n\n <s> </s> <|endoftext|>"...)
+
+	for _, o := range []tokenizer.EncodeOptions{{}, {NoSpecial: true}} {
+		want, err := mine.Encode(string(text), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have, err := files.Encode(string(text), o)
+		if err != nil || !slices.Equal(have, want) {
+			t.Errorf("%v: %d tokens, %v, expected %d", o, len(have), err, len(want))
+		}
 	}
 }
