@@ -221,7 +221,13 @@ func (e *Export) check() error {
 		return fmt.Errorf("%w: %w", ErrUnwritable, err)
 	}
 
-	want, have := reflect.ValueOf(*e.Config), reflect.ValueOf(*m.config)
+	config := *e.Config
+	config.Inner = mlp(e.Config)
+	if config.Experts == 0 {
+		config.SharedInner = 0
+	}
+
+	want, have := reflect.ValueOf(config), reflect.ValueOf(*m.config)
 	for i := range want.NumField() {
 		field := want.Type().Field(i)
 		if !field.IsExported() || slices.Contains(unlike, field.Name) {
@@ -233,7 +239,7 @@ func (e *Export) check() error {
 		}
 
 		detail := fmt.Sprintf("%s, and llama.cpp computes a %s with %s", brief(field.Name, a, b),
-			e.Config.Arch.GGUF.Name, brief(field.Name, b, a))
+			e.Config.GGUFName(), brief(field.Name, b, a))
 		if field.Name != "Windows" {
 			return &Error{File: e.path, Err: ErrUnwritable, Detail: detail}
 		}
@@ -241,7 +247,7 @@ func (e *Export) check() error {
 	}
 
 	for _, key := range e.Config.Arch.GGUF.Unread {
-		if v, ok := e.Metadata.Get(e.Config.Arch.GGUF.Name + "." + key); ok {
+		if v, ok := e.Metadata.Get(e.Config.GGUFName() + "." + key); ok {
 			e.Lost = fmt.Sprintf("%s is %v, which llama.cpp does not read", key, v)
 		}
 	}

@@ -29,7 +29,7 @@ type export struct {
 
 // build makes the pairs in the order of llama.cpp's converter.
 func (x *export) build() (gguf.Metadata, error) {
-	x.set("general.architecture", gguf.Of(x.config.Arch.GGUF.Name))
+	x.set("general.architecture", gguf.Of(x.config.GGUFName()))
 	x.set("general.type", gguf.Of("model"))
 	if err := x.sampling(); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (x *export) fault(err error, format string, args ...any) error {
 
 // write writes a key of the tables.
 func (x *export) write(w arch.GGUFWrite) error {
-	prefix := x.config.Arch.GGUF.Name + "."
+	prefix := x.config.GGUFName() + "."
 	switch w.Key {
 	case "rope.scaling":
 		return x.scaling(prefix + w.Key + ".")
@@ -237,6 +237,7 @@ var whole = map[string]func(c *arch.Config) int{
 	"groups":       func(c *arch.Config) int { return max(c.Groups, 1) },
 	"top_groups":   func(c *arch.Config) int { return max(c.TopGroups, 1) },
 	"window":       window,
+	"mlp":          mlp,
 }
 
 // window is the window of the blocks that have one; 0 where none has.
@@ -245,6 +246,14 @@ func window(c *arch.Config) (n int) {
 		n = max(n, w)
 	}
 	return n
+}
+
+// mlp is the inner size of the MLP, or of an expert; without experts the shared one is the MLP.
+func mlp(c *arch.Config) int {
+	if c.Experts == 0 && c.SharedInner > 0 {
+		return c.SharedInner
+	}
+	return c.Inner
 }
 
 // derived gives what configurations say otherwise than files.

@@ -23,6 +23,9 @@ type GGUF struct {
 	Pairs bool `json:"pairs"`
 	// Fused: checkpoints in circulation have experts in the layout of [Arch.Split].
 	Fused bool `json:"fused"`
+	// WrittenAs is another architecture's name, under which files are written: "experts" has that of models with a
+	// mixture, "dense" that of others.
+	WrittenAs map[string]string `json:"written_as"`
 	// Splitter is the name for tokenizer.ggml.pre that is written where the tokenizer has more than one.
 	Splitter string `json:"splitter"`
 	// MergesByID: tokens of SentencePiece are joined by their place in the vocabulary, not by their scores.
@@ -304,6 +307,18 @@ func parseWrite(text string) (w GGUFWrite) {
 // GGUFWritable reports whether files of the format are written of an architecture.
 func (a *Arch) GGUFWritable() bool {
 	return a.GGUF != nil && (a.GGUF.Write == nil || len(a.GGUF.Write) > 0)
+}
+
+// GGUFName is the general.architecture of the files that are written of a model, and what stands before their keys.
+func (c *Config) GGUFName() string {
+	kind := "dense"
+	if c.Experts > 0 {
+		kind = "experts"
+	}
+	if as := c.Arch.GGUF.WrittenAs[kind]; as != "" {
+		return as
+	}
+	return c.Arch.GGUF.Name
 }
 
 // GGUFTypes lists the model_type of every architecture that files of the format are written of, sorted.
