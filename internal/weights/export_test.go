@@ -80,7 +80,8 @@ func compare(t *testing.T, src, back *weights.Source, plan *ggufmodel.Export) {
 	if len(again.Tensors) != len(plan.Tensors) {
 		t.Errorf("%d tensors the second time, %d the first", len(again.Tensors), len(plan.Tensors))
 	}
-	said := []string{"general.name", "granitemoe.rope.scaling.finetuned"} // what other architectures of a name don't say
+	// What the other architecture does not say.
+	said := []string{"general.name", "granitemoe.rope.scaling.finetuned"}
 	for _, e := range plan.Metadata {
 		if v, _ := again.Metadata.Get(e.Key); v != e.Value && !slices.Contains(said, e.Key) {
 			t.Errorf("%s: %v the second time, %v the first", e.Key, v, e.Value)
