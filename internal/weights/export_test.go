@@ -194,7 +194,7 @@ func TestExportContinues(t *testing.T) {
 // TestExportTokenizer: a text has the same tokens by the folder's tokenizer and by that of the file, and back again.
 func TestExportTokenizer(t *testing.T) {
 	const folder = "../../testdata/nano/base"
-	src, err := weights.Open(folder)
+	src, err := weights.Open(t.Context(), folder)
 	if err != nil {
 		t.Fatal(err)
 	}
