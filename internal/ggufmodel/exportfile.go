@@ -41,8 +41,8 @@ type WriteOptions struct {
 }
 
 // Write writes the file, which gets its name when it is complete. The errors are those of [gguf.Create], of Read and of
-// the callbacks; nothing is left then, or with a Journal what the next run continues.
-func (e *Export) Write(path string, o WriteOptions) (err error) {
+// the callbacks, and of a context that ends; nothing is left then, or with a Journal what the next run continues.
+func (e *Export) Write(ctx context.Context, path string, o WriteOptions) (err error) {
 	if o.Threads <= 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
@@ -70,7 +70,10 @@ func (e *Export) Write(path string, o WriteOptions) (err error) {
 	}()
 
 	for i, t := range e.Tensors {
-		if err := e.tensor(w, t, stored[i], resumed, o); err != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := e.tensor(ctx, w, t, stored[i], resumed, o); err != nil {
 			return err
 		}
 	}
@@ -112,7 +115,8 @@ func (e *Export) start(path string, infos []gguf.Info, o WriteOptions) (w *gguf.
 }
 
 // tensor writes a tensor, if it is not there.
-func (e *Export) tensor(w *gguf.Writer, t *Target, as Encoding, resumed bool, o WriteOptions) error {
+func (e *Export) tensor(ctx context.Context, w *gguf.Writer, t *Target, as Encoding, resumed bool, o WriteOptions,
+) error {
 	if w.Done(t.Name) {
 		return nil
 	}
@@ -124,7 +128,7 @@ func (e *Export) tensor(w *gguf.Writer, t *Target, as Encoding, resumed bool, o 
 		}
 	}
 
-	if err := t.write(w, as, o); err != nil {
+	if err := t.write(ctx, w, as, o); err != nil {
 		return fmt.Errorf("%s: tensor %q: %w", e.path, t.Name, err)
 	}
 	if o.Journal == nil {
@@ -138,19 +142,19 @@ func (e *Export) tensor(w *gguf.Writer, t *Target, as Encoding, resumed bool, o 
 }
 
 // write writes the rows of a tensor, some by each thread.
-func (t *Target) write(w *gguf.Writer, as Encoding, o WriteOptions) error {
+func (t *Target) write(ctx context.Context, w *gguf.Writer, as Encoding, o WriteOptions) error {
 	row := int(t.Info(as.Type).RowSize())
 	step := max(o.Window/max(t.width, 1)/t.Band, 1) * t.Band
 	pieces := (t.Rows() + step - 1) / step
 	next := make(chan int)
-	group, ctx := mmapsafe.WithContext(context.Background())
+	group, ctx := mmapsafe.WithContext(ctx)
 	group.Go(func() error {
 		defer close(next)
 		for i := range pieces {
 			select {
 			case next <- i:
 			case <-ctx.Done():
-				return nil
+				return ctx.Err()
 			}
 		}
 		return nil

@@ -14,7 +14,7 @@ const exportLimit = 1 << 28
 // plan's Write takes [Source.RowReader], or rows of another origin:
 //
 //	plan, err := src.Export(ggufmodel.ExportOptions{FileType: 1})
-//	err = plan.Write("model.gguf", ggufmodel.WriteOptions{Read: src.RowReader(plan)})
+//	err = plan.Write(ctx, "model.gguf", ggufmodel.WriteOptions{Read: src.RowReader(plan)})
 func (s *Source) Export(o ggufmodel.ExportOptions) (*ggufmodel.Export, error) {
 	files, err := OpenFiles(s.path)
 	if err != nil {

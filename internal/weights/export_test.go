@@ -1,6 +1,7 @@
 package weights_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -47,7 +48,8 @@ func TestExport(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := plan.Write(out, ggufmodel.WriteOptions{Read: src.RowReader(plan), Window: 64}); err != nil {
+			o := ggufmodel.WriteOptions{Read: src.RowReader(plan), Window: 64}
+			if err := plan.Write(t.Context(), out, o); err != nil {
 				t.Fatal(err)
 			}
 
@@ -153,14 +155,15 @@ func TestExportContinues(t *testing.T) {
 		return ggufmodel.Encoding{Type: gguf.F32}, nil
 	}
 	straight := filepath.Join(folder, "straight.gguf")
-	if err := plan.Write(straight, ggufmodel.WriteOptions{Read: src.RowReader(plan), As: half}); err != nil {
+	straightly := ggufmodel.WriteOptions{Read: src.RowReader(plan), As: half}
+	if err := plan.Write(t.Context(), straight, straightly); err != nil {
 		t.Fatal(err)
 	}
 
 	broken := filepath.Join(folder, "broken.gguf")
 	j := &journal{left: 5}
 	o := ggufmodel.WriteOptions{Read: src.RowReader(plan), As: half, Journal: j}
-	if err := plan.Write(broken, o); !errors.Is(err, errStop) {
+	if err := plan.Write(t.Context(), broken, o); !errors.Is(err, errStop) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(broken); err == nil {
@@ -178,7 +181,7 @@ func TestExportContinues(t *testing.T) {
 		}
 		return src.RowReader(plan)(name, dst, first, n)
 	}
-	if err := plan.Write(broken, o); err != nil {
+	if err := plan.Write(t.Context(), broken, o); err != nil {
 		t.Fatal(err)
 	}
 
@@ -204,7 +207,7 @@ func TestExportTokenizer(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "model.gguf")
-	if err := plan.Write(out, ggufmodel.WriteOptions{Read: src.RowReader(plan)}); err != nil {
+	if err := plan.Write(t.Context(), out, ggufmodel.WriteOptions{Read: src.RowReader(plan)}); err != nil {
 		t.Fatal(err)
 	}
 
@@ -231,5 +234,33 @@ func TestExportTokenizer(t *testing.T) {
 		if err != nil || !slices.Equal(have, want) {
 			t.Errorf("%v: %d tokens, %v, expected %d", o, len(have), err, len(want))
 		}
+	}
+}
+
+// TestExportEnds: a context that ends leaves nothing.
+func TestExportEnds(t *testing.T) {
+	src, err := weights.Open(t.Context(), "../../testdata/nano/base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	plan, err := src.Export(ggufmodel.ExportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	folder := t.TempDir()
+	err = plan.Write(ctx, filepath.Join(folder, "model.gguf"), ggufmodel.WriteOptions{
+		Read: func(name string, dst []float32, first, n int) error {
+			cancel()
+			return src.RowReader(plan)(name, dst, first, n)
+		},
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Error(left, err)
 	}
 }
