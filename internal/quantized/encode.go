@@ -77,11 +77,8 @@ func (f *Block) Encode(dst []byte, src []float32, cols int, importance []float32
 			return err
 		}
 	}
-	if i := dtype.NonFinite(src); i >= 0 {
-		return fmt.Errorf("%w: row %d, column %d is %v", ErrElement, i/cols, i%cols, src[i])
-	}
-	if i := f.tooLarge(src); i >= 0 {
-		return fmt.Errorf("%w %s: row %d, column %d is %v", ErrRange, f.Name, i/cols, i%cols, src[i])
+	if err := f.checkElements(src, cols); err != nil {
+		return err
 	}
 
 	w := encoders.Get().(*encoder)
@@ -99,12 +96,22 @@ func (f *Block) Encode(dst []byte, src []float32, cols int, importance []float32
 	return nil
 }
 
-// tooLarge returns the first element that would become infinite, -1 if there is none: of formats without scales.
-func (f *Block) tooLarge(x []float32) int {
-	if f.limit == 0 {
-		return -1
+// checkElements refuses rows that are not of numbers, and in formats without scales those that would become infinite.
+func (f *Block) checkElements(x []float32, cols int) error {
+	limit := int(math.Float32bits(f.limit))
+	if limit == 0 {
+		limit = 0x7f800000
 	}
-	return slices.IndexFunc(x, func(v float32) bool { return abs(v) >= f.limit })
+	n := len(x) / 16 * 16
+	if largestPortable(x[n:]) < limit && (n == 0 || fastest.largest(x[:n]) < limit) {
+		return nil
+	}
+
+	if i := dtype.NonFinite(x); i >= 0 {
+		return fmt.Errorf("%w: row %d, column %d is %v", ErrElement, i/cols, i%cols, x[i])
+	}
+	i := slices.IndexFunc(x, func(v float32) bool { return abs(v) >= f.limit })
+	return fmt.Errorf("%w %s: row %d, column %d is %v", ErrRange, f.Name, i/cols, i%cols, x[i])
 }
 
 // checkImportance refuses weights that are none.
@@ -134,6 +141,9 @@ func (f *Block) encodeRow(dst []byte, x, importance []float32, w *encoder) int {
 		}
 		b := dst[f.Size(first):][:f.Size(n)]
 		f.encode(b, x[first:][:n], part, w)
+		if f.group == 0 { // without scales
+			continue
+		}
 
 		for i := range n / f.Elements {
 			if !f.finite(b[i*f.Bytes:][:f.Bytes]) || !f.found(i, w) {
@@ -160,13 +170,6 @@ func sumOfSquares(x []float32) (sum float32) {
 		sum += float32(v * v)
 	}
 	return sum
-}
-
-// weigh makes the weight of each element from its column's importance and its own size: importance·√(square + x²).
-func weigh(weights, x, importance []float32, square float32) {
-	for i, v := range x {
-		weights[i] = importance[i] * sqrt(square+float32(v*v))
-	}
 }
 
 func sqrt(v float32) float32 { return float32(math.Sqrt(float64(v))) }

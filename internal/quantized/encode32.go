@@ -1,5 +1,7 @@
 package quantized
 
+import "slices"
+
 // Blocks of 32 elements with one scale, and those with a minimum. Without an importance the scale follows from the
 // extreme elements alone; with one it is searched for, and the weight of an element is
 // importance·√(mean square of its row + x²).
@@ -15,7 +17,7 @@ var (
 // encodeSymmetric finds w.scale and w.q of blocks with the value scale·(q - half).
 func encodeSymmetric(s *symmetricSearch, x, importance []float32, w *encoder) {
 	if importance != nil {
-		weigh(w.weights[:], x, importance, w.square)
+		fastest.weigh(w.weights[:], x, importance, w.square)
 		s.run(w, x, 32, given)
 		for i := range len(x) / 32 {
 			s.round(w.q[32*i:], x[32*i:][:32], w.fits[i])
@@ -23,19 +25,24 @@ func encodeSymmetric(s *symmetricSearch, x, importance []float32, w *encoder) {
 		return
 	}
 
-	for i := range len(x) / 32 {
-		block := x[32*i:][:32]
-		extremum, _ := extreme(block)
-		d := extremum / float32(-s.half)
+	groups := len(x) / 32
+	fastest.extremes(x, w.scale[:groups])
+	for i, v := range w.scale[:groups] {
+		if v == 0 {
+			v = 0 // which zero came first does not matter
+		}
+		d := v / float32(-s.half)
 		w.scale[i] = d
-		round32(w.q[32*i:][:32], block, reciprocal(d), 0, float32(s.half)+.5, 2*s.half-1)
+		w.mul[i] = reciprocal(d)
 	}
+	clear(w.low[:groups])
+	fastest.truncate(w.q[:len(x)], x, w.low[:groups], w.mul[:groups], float32(s.half)+.5, 2*s.half-1)
 }
 
 // encodeOffset finds w.scale, w.low and w.q of blocks with the value scale·q - low.
 func encodeOffset(s *offsetSearch, x, importance []float32, w *encoder) {
 	if importance != nil {
-		weigh(w.weights[:], x, importance, w.square)
+		fastest.weigh(w.weights[:], x, importance, w.square)
 		s.run(w, x, 32, given)
 		for i := range len(x) / 32 {
 			s.round(w.q[32*i:], x[32*i:][:32], w.fits[i])
@@ -43,22 +50,27 @@ func encodeOffset(s *offsetSearch, x, importance []float32, w *encoder) {
 		return
 	}
 
-	for i := range len(x) / 32 {
-		block := x[32*i:][:32]
-		least, most := bounds(block)
-		d := (most - least) / float32(s.top)
+	groups := len(x) / 32
+	fastest.bounds32(x, w.sub[:groups], w.mul[:groups])
+	for i, least := range w.sub[:groups] {
+		if least == 0 { // the zero that came first is stored, with its sign
+			least = firstZero(x[32*i:][:32])
+			w.sub[i] = least
+		}
+		d := (w.mul[i] - least) / float32(s.top)
+		if d == 0 {
+			d = 0
+		}
 		w.scale[i] = d
 		w.low[i] = -least
-		round32(w.q[32*i:][:32], block, reciprocal(d), least, .5, s.top)
+		w.mul[i] = reciprocal(d)
 	}
+	fastest.truncate(w.q[:len(x)], x, w.sub[:groups], w.mul[:groups], .5, s.top)
 }
 
-// round32 computes q[i] = trunc((x[i] - least)·inverse + shift), at most top.
-func round32(q []byte, x []float32, inverse, least, shift float32, top int) {
-	for i, v := range x[:32] {
-		l := int(int8(trunc(float32((v-least)*inverse) + shift)))
-		q[i] = byte(min(l, top))
-	}
+// firstZero is the first zero of x, which has one.
+func firstZero(x []float32) float32 {
+	return x[slices.Index(x, 0)]
 }
 
 // putNibbles writes the lower halves of 32 numbers as [nibbles] reads them.

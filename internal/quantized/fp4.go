@@ -15,45 +15,35 @@ var MXFP4 = Block{
 	},
 
 	encode: func(dst []byte, x, _ []float32, w *encoder) {
-		for i := range len(x) / 32 {
-			block := x[32*i:][:32]
-			b := dst[17*i:][:17]
-			b[0] = sharedExponent(block)
-			q := w.q[32*i:][:32]
-			e2m1Codes(q, block, halfPower(b[0]))
-			putNibbles(b[1:], q)
+		groups := len(x) / 32
+		fastest.extremes(x, w.scale[:groups])
+		for i, v := range w.scale[:groups] {
+			e := sharedExponent(abs(v))
+			dst[17*i] = e
+			w.mul[i] = halfPower(e)
+		}
+
+		fastest.e2m1(w.q[:len(x)], x, w.mul[:groups])
+		for i := range groups {
+			putNibbles(dst[17*i+1:][:16], w.q[32*i:])
 		}
 	},
 }
 
-// sharedExponent is ⌊log2 of the largest magnitude⌋ - 2 + 127, at least 0: the largest number of a block is 4 to 8
+// sharedExponent is ⌊log2 magnitude⌋ - 2 + 127, at least 0: the largest number of a block is 4 to 8
 // times the power of two. The logarithm is rounded to float32 first, as in the reference, so that numbers just below a
 // power of two count as that.
-func sharedExponent(x []float32) byte {
-	_, magnitude := extreme(x)
-	if magnitude == 0 {
-		return 0
-	}
-	log := float32(math.Log2(float64(magnitude)))
-	return byte(max(0, math.Floor(float64(log))-2+127))
-}
-
-// e2m1Codes are the codes of the nearest of the values doubled[code]·d, the smaller one where two are as near. No code
-// is that of a negative zero.
-func e2m1Codes(q []byte, x []float32, d float32) {
-	for i, v := range x {
-		a := abs(v)
-		var code byte
-		for _, middle := range [7]float32{.5, 1.5, 2.5, 3.5, 5, 7, 10} {
-			if a > middle*d {
-				code++
-			}
+func sharedExponent(magnitude float32) byte {
+	bits := math.Float32bits(magnitude)
+	e := int(bits>>23) - 127
+	// Only what is within 2^-16 of the next power of two can be rounded up to it; below are the subnormal numbers.
+	if bits&0x7fffff > 0x7fff80 || e < -100 {
+		if magnitude == 0 {
+			return 0
 		}
-		if code > 0 && v < 0 {
-			code |= 8
-		}
-		q[i] = code
+		e = int(math.Floor(float64(float32(math.Log2(float64(magnitude))))))
 	}
+	return byte(max(0, e-2+127))
 }
 
 // halfPower is 2^(e-128), also where that is below the normal numbers.

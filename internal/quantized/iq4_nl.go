@@ -62,7 +62,7 @@ func searchTable(x, importance []float32, size int, w *encoder) {
 	} else {
 		for i := 0; i < len(x); i += size {
 			mean := sumOfSquares(x[i:][:size]) * (2 / float32(size))
-			weigh(w.weights[i:], x[i:][:size], importance[i:], mean)
+			fastest.weigh(w.weights[i:], x[i:][:size], importance[i:], mean)
 		}
 	}
 	fastest.tables(x, w.weights[:len(x)], w.scale[:len(x)/32])

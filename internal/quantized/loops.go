@@ -19,8 +19,17 @@ type loops struct {
 	translate func(q []byte, table *[16]int8)
 	tables    func(x, weights, scale []float32)
 	codes     func(q []byte, x, inverse []float32)
-	// round rounds to given scales, see roundPortable.
-	round func(q []byte, x, mul, sub []float32, n, half, top int)
+	// Loops of encoders, over whole groups; see rounding.go.
+	largest    func(x []float32) int
+	extremes   func(x, out []float32)
+	bounds32   func(x, low, high []float32)
+	round      func(q []byte, x, mul, sub []float32, n, half, top int)
+	truncate   func(q []byte, x, least, inverse []float32, shift float32, top int)
+	away       func(q []byte, x, inverse []float32)
+	e2m1       func(q []byte, x, d []float32)
+	weigh      func(weights, x, importance []float32, square float32)
+	narrowF16  func(dst []byte, x []float32)
+	narrowBF16 func(dst []byte, x []float32)
 
 	// lanes is how many groups are searched at once, 0 for one after the other.
 	lanes                                    int
@@ -40,7 +49,9 @@ var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
 // portable is plain Go.
 var portable = loops{
 	scale: scalePortable, affine: affinePortable, translate: translatePortable,
-	tables: tablesPortable, codes: codesPortable, round: roundPortable,
+	tables: tablesPortable, codes: codesPortable, largest: largestPortable, extremes: extremesPortable,
+	bounds32: bounds32Portable, round: roundPortable, truncate: truncatePortable, away: awayPortable,
+	e2m1: e2m1Portable, weigh: weighPortable, narrowF16: narrowF16Portable, narrowBF16: narrowBF16Portable,
 	widenF16: widenF16Portable, widenBF16: widenBF16Portable, roundF16: roundF16Portable, roundBF16: roundBF16Portable,
 }
 

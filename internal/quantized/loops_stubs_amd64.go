@@ -88,6 +88,76 @@ func magnitudeLanesAVX512(b *batch, n int)
 //go:noescape
 func squareLanesAVX512(b *batch, n int)
 
+// largestAVX512 computes
+//
+//	max over i of the bits of |x[i]|
+//
+//go:noescape
+func largestAVX512(x []float32) int
+
+// extremesAVX512 computes
+//
+//	out[i] = the first of the elements of the largest magnitude of x[32·i:][:32]
+//
+//go:noescape
+func extremesAVX512(x []float32, out []float32)
+
+// bounds32AVX512 computes
+//
+//	low[i] and high[i] = the least and the largest element of x[32·i:][:32]
+//
+//go:noescape
+func bounds32AVX512(x []float32, low []float32, high []float32)
+
+// roundAVX512 computes
+//
+//	q[i] = clamp(nearest((x[i] + sub[i/n])/mul[i/n]), -half, top - half) + half, unless mul[i/n] = 0
+//
+//go:noescape
+func roundAVX512(q []byte, x []float32, mul []float32, sub []float32, n int, half int, top int)
+
+// truncateAVX512 computes
+//
+//	q[i] = min(int8(trunc((x[i] - least[i/32])·inverse[i/32] + shift)), top)
+//
+//go:noescape
+func truncateAVX512(q []byte, x []float32, least []float32, inverse []float32, shift float32, top int)
+
+// awayAVX512 computes
+//
+//	q[i] = int8(x[i]·inverse[i/32]), rounded to nearest with ties away from 0
+//
+//go:noescape
+func awayAVX512(q []byte, x []float32, inverse []float32)
+
+// e2m1AVX512 computes
+//
+//	q[i] = the code of the value nearest to x[i]/d[i/32], doubled
+//
+//go:noescape
+func e2m1AVX512(q []byte, x []float32, d []float32)
+
+// narrowF16AVX512 computes
+//
+//	for i { dst[i] = half(x[i]) }
+//
+//go:noescape
+func narrowF16AVX512(dst []byte, x []float32)
+
+// narrowBF16AVX512 computes
+//
+//	for i { dst[i] = bfloat16(x[i]) }, of numbers
+//
+//go:noescape
+func narrowBF16AVX512(dst []byte, x []float32)
+
+// weighAVX512 computes
+//
+//	for i { weights[i] = importance[i]·√(square + x[i]²) }
+//
+//go:noescape
+func weighAVX512(weights []float32, x []float32, importance []float32, square float32)
+
 // scaleAVX2 computes
 //
 //	for i { dst[i] = mul[i/group] · q[i] }
@@ -171,3 +241,73 @@ func magnitudeLanesAVX2(b *batch, n int)
 //
 //go:noescape
 func squareLanesAVX2(b *batch, n int)
+
+// largestAVX2 computes
+//
+//	max over i of the bits of |x[i]|
+//
+//go:noescape
+func largestAVX2(x []float32) int
+
+// extremesAVX2 computes
+//
+//	out[i] = the first of the elements of the largest magnitude of x[32·i:][:32]
+//
+//go:noescape
+func extremesAVX2(x []float32, out []float32)
+
+// bounds32AVX2 computes
+//
+//	low[i] and high[i] = the least and the largest element of x[32·i:][:32]
+//
+//go:noescape
+func bounds32AVX2(x []float32, low []float32, high []float32)
+
+// roundAVX2 computes
+//
+//	q[i] = clamp(nearest((x[i] + sub[i/n])/mul[i/n]), -half, top - half) + half, unless mul[i/n] = 0
+//
+//go:noescape
+func roundAVX2(q []byte, x []float32, mul []float32, sub []float32, n int, half int, top int)
+
+// truncateAVX2 computes
+//
+//	q[i] = min(int8(trunc((x[i] - least[i/32])·inverse[i/32] + shift)), top)
+//
+//go:noescape
+func truncateAVX2(q []byte, x []float32, least []float32, inverse []float32, shift float32, top int)
+
+// awayAVX2 computes
+//
+//	q[i] = int8(x[i]·inverse[i/32]), rounded to nearest with ties away from 0
+//
+//go:noescape
+func awayAVX2(q []byte, x []float32, inverse []float32)
+
+// e2m1AVX2 computes
+//
+//	q[i] = the code of the value nearest to x[i]/d[i/32], doubled
+//
+//go:noescape
+func e2m1AVX2(q []byte, x []float32, d []float32)
+
+// narrowF16AVX2 computes
+//
+//	for i { dst[i] = half(x[i]) }
+//
+//go:noescape
+func narrowF16AVX2(dst []byte, x []float32)
+
+// narrowBF16AVX2 computes
+//
+//	for i { dst[i] = bfloat16(x[i]) }, of numbers
+//
+//go:noescape
+func narrowBF16AVX2(dst []byte, x []float32)
+
+// weighAVX2 computes
+//
+//	for i { weights[i] = importance[i]·√(square + x[i]²) }
+//
+//go:noescape
+func weighAVX2(weights []float32, x []float32, importance []float32, square float32)

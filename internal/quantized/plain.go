@@ -3,8 +3,6 @@ package quantized
 import (
 	"encoding/binary"
 	"math"
-
-	"github.com/modelcompress/compress/kernels"
 )
 
 // F32 is IEEE 754 binary32 as it is.
@@ -38,9 +36,7 @@ var F16 = Block{
 
 	limit: 65520, // half way from the largest float16 to the next power of two
 	encode: func(dst []byte, x, _ []float32, _ *encoder) {
-		for i, v := range x {
-			binary.LittleEndian.PutUint16(dst[2*i:], kernels.ToF16(v))
-		}
+		narrow(dst, x, fastest.narrowF16, narrowF16Portable)
 	},
 }
 
@@ -51,8 +47,6 @@ var BF16 = Block{
 
 	limit: math.Float32frombits(0x7f7f8000),
 	encode: func(dst []byte, x, _ []float32, _ *encoder) {
-		for i, v := range x {
-			binary.LittleEndian.PutUint16(dst[2*i:], kernels.ToBF16(v))
-		}
+		narrow(dst, x, fastest.narrowBF16, narrowBF16Portable)
 	},
 }

@@ -9,30 +9,18 @@ var Q8_0 = Block{
 	},
 
 	// The scale is the largest magnitude / 127; ties are rounded away from 0.
-	encode: func(dst []byte, x, _ []float32, _ *encoder) {
-		for i := range len(x) / 32 {
-			block := x[32*i:][:32]
-			b := dst[34*i:][:34]
-			_, magnitude := extreme(block)
-			d := magnitude / 127
-			putHalf(b, d)
-			inverse := reciprocal(d)
-			for j, v := range block {
-				b[2+j] = byte(away(float32(v * inverse)))
-			}
+	encode: func(dst []byte, x, _ []float32, w *encoder) {
+		groups := len(x) / 32
+		fastest.extremes(x, w.scale[:groups])
+		for i, v := range w.scale[:groups] {
+			d := abs(v) / 127
+			putHalf(dst[34*i:], d)
+			w.mul[i] = reciprocal(d)
+		}
+
+		fastest.away(w.q[:len(x)], x, w.mul[:groups])
+		for i := range groups {
+			copy(dst[34*i+2:][:32], w.q[32*i:])
 		}
 	},
-}
-
-// away rounds to the nearest integer, with ties away from 0. Adding ½ could round a number just below a tie up to the
-// integer above.
-func away(v float32) int32 {
-	n := trunc(v)
-	switch rest := v - float32(n); {
-	case rest >= .5:
-		return n + 1
-	case rest <= -.5:
-		return n - 1
-	}
-	return n
 }

@@ -25,7 +25,7 @@ var (
 func weighSuperblocks(x, importance []float32, factor float32, w *encoder) {
 	for i := 0; i < len(x); i += superblock {
 		square := factor * sumOfSquares(x[i:][:superblock]) / superblock
-		weigh(w.weights[i:], x[i:][:superblock], importance[i:], square)
+		fastest.weigh(w.weights[i:], x[i:][:superblock], importance[i:], square)
 	}
 }
 
@@ -106,24 +106,6 @@ type superOffset struct {
 	put             func(b []byte, d, dmin float32, w *encoder)
 	scales          func(b []byte, mul, sub []float32)
 	codes           func(b, q []byte)
-}
-
-// roundPortable computes, in groups of n elements, q = clamp(nearest((x + sub)/mul), -half, top - half) + half. Where
-// mul is 0, q stays.
-func roundPortable(q []byte, x, mul, sub []float32, n, half, top int) {
-	least := int32(-half)
-	most := int32(top - half)
-	for g := range len(x) / n {
-		d := mul[g]
-		if d == 0 {
-			continue
-		}
-		m := sub[g]
-		out := q[g*n:][:n]
-		for i, v := range x[g*n:][:n] {
-			out[i] = byte(max(least, min(most, nearest((v+m)/d))) + int32(half))
-		}
-	}
 }
 
 // putPairs writes the 256 elements of two bits of [Q2_K] and [Q3_K].
