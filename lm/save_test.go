@@ -286,7 +286,8 @@ func TestSaveTargets(t *testing.T) {
 	if s := saver(t, m, out, SaveOptions{Resume: true, Fingerprint: "a"}); !s.Complete() || !s.Done(m.Tensors()[0]) {
 		t.Error("a finished job is not recognised")
 	}
-	if _, err := m.NewSaver(out, SaveOptions{Resume: true, Fingerprint: "b"}); !errors.Is(err, ErrExists) {
+	if _, err := m.NewSaver(out, SaveOptions{Resume: true, Fingerprint: "b"}); !errors.Is(err, ErrExists) ||
+		!strings.Contains(err.Error(), "the source or the options have changed since it was made") {
 		t.Errorf("another job's output: %v", err)
 	}
 

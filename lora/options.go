@@ -228,9 +228,8 @@ var roles = []arch.Role{
 	arch.SharedGate, arch.SharedUp, arch.SharedGateUp, arch.SharedDown, arch.Embed, arch.Head,
 }
 
-// baseName is what an adapter calls its base: the name on the hub of one from the hub's cache, which PEFT finds on any
-// machine, otherwise the path of its
-// folder.
+// baseName is what an adapter calls its base: the name on the hub of one from the hub's cache, also of a GGUF file
+// there, which PEFT finds on any machine; otherwise its path.
 func baseName(dir string) string {
 	if n, ok := hub.Of(dir); ok {
 		return n.ID()

@@ -151,8 +151,13 @@ func ApplyFolder(ctx context.Context, m *lm.Model, set *Set, o FolderOptions) (*
 	defer r.e.Close()
 
 	if occupied != nil {
-		if finished != r.job {
+		switch finished {
+		case r.job:
+		case "":
 			return nil, occupied
+		default:
+			return nil, fmt.Errorf("%s: %w, and the model, the edits or the options have changed since it was made",
+				o.Out, stage.ErrExists)
 		}
 		return r.report, r.finished(ctx)
 	}

@@ -158,15 +158,17 @@ func readRef(path string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// Of returns the name whose snapshot a folder of a cache is, without a revision: what other programs find it by.
-func Of(dir string) (Name, bool) {
-	dir = filepath.Clean(dir)
-	snapshots := filepath.Dir(dir)
-	id, ok := strings.CutPrefix(filepath.Base(filepath.Dir(snapshots)), "models--")
-	if !ok || filepath.Base(snapshots) != "snapshots" {
-		return Name{}, false
+// Of returns the name whose snapshot a folder of a cache is, or whose snapshot a file or folder lies in, without a
+// revision: what other programs find it by.
+func Of(path string) (Name, bool) {
+	for path = filepath.Clean(path); filepath.Dir(path) != path; path = filepath.Dir(path) {
+		snapshots := filepath.Dir(path)
+		id, ok := strings.CutPrefix(filepath.Base(filepath.Dir(snapshots)), "models--")
+		if ok && filepath.Base(snapshots) == "snapshots" {
+			return Parse(strings.Replace(id, "--", "/", 1))
+		}
 	}
-	return Parse(strings.Replace(id, "--", "/", 1))
+	return Name{}, false
 }
 
 // Locate finds what a text names: a folder or file of that path, or else the snapshot of that name in the cache, or the

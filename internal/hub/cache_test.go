@@ -202,7 +202,16 @@ func TestCacheDir(t *testing.T) {
 }
 
 func TestOf(t *testing.T) {
-	for _, dir := range []string{"x", "/c/models--a--b", "/c/models--a--b/blobs/1", "/c/datasets--a--b/snapshots/1"} {
+	for _, path := range []string{
+		"/c/models--a--b/snapshots/1", "/c/models--a--b/snapshots/1/", "models--a--b/snapshots/1/m.gguf",
+		"/c/models--a--b/snapshots/1/Q4/m-00001-of-00002.gguf",
+	} {
+		if n, ok := Of(path); !ok || n.ID() != "a/b" {
+			t.Errorf("%s is of %v", path, n)
+		}
+	}
+
+	for _, dir := range []string{"x", "/c/models--a--b", "/c/models--a--b/blobs/1", "/c/datasets--a--b/snapshots/1", "/"} {
 		if n, ok := Of(dir); ok {
 			t.Errorf("%s is of %v", dir, n)
 		}

@@ -71,6 +71,7 @@ type Folder struct {
 	damaged  []string
 	shards   map[string]string // of an output that was complete before
 	complete bool              // everything is under the final name
+	outdated bool              // what is there under the final name was made by the same kind of work, of other things
 	over     bool
 }
 
@@ -108,6 +109,9 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 		rule = Replaceable(o.Source, o.Own...)
 	}
 	if f.place, err = Claim(f.dir, rule); err != nil {
+		if errors.Is(err, ErrExists) && f.outdated {
+			err = fmt.Errorf("%s: %w, and the source or the options have changed since it was made", f.dir, ErrExists)
+		}
 		return nil, err
 	}
 	if err := f.open(p); err != nil {
@@ -301,7 +305,8 @@ func (f *Folder) finished() bool {
 	}
 	defer d.Close()
 
-	if d.Metadata()[jobKey] != f.opts.Fingerprint {
+	if job := d.Metadata()[jobKey]; job != f.opts.Fingerprint {
+		f.outdated = job != ""
 		return false
 	}
 
