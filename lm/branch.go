@@ -3,6 +3,7 @@ package lm
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/internal/layer"
@@ -26,7 +27,7 @@ func (s *Session) Branches(ctx context.Context, list []Branch) (*Hidden, error) 
 		h.Lens[i], parents[i], ids = len(b.IDs), b.Parent, append(ids, b.IDs...)
 	}
 
-	past, deepest, bad := layer.Branches(s.layers, s.length, h.Lens, parents)
+	past, deepest, bad := layer.Branches(s.layers, s.Len(), h.Lens, parents)
 	if bad >= 0 {
 		return nil, fmt.Errorf("%w: branch %d does not follow its parent %d", ErrInput, bad, parents[bad])
 	}
@@ -51,10 +52,10 @@ func (m *Model) Step(ctx context.Context, sessions []*Session, ids [][]int32) (*
 
 	past, flat := make([]layer.Past, len(ids)), []int32(nil)
 	for i, s := range sessions {
-		if err := m.checkIDs(i, ids[i], s.length); err != nil {
+		if err := m.checkIDs(i, ids[i], s.Len()); err != nil {
 			return nil, err
 		}
-		past[i], flat = layer.Past{KV: s.layers, Start: s.length}, append(flat, ids[i]...)
+		past[i], flat = layer.Past{KV: s.layers, Start: s.Len()}, append(flat, ids[i]...)
 	}
 
 	err := m.into(ctx, sessions[0].scratch, h, flat, past, func(l int) error {
@@ -69,7 +70,7 @@ func (m *Model) Step(ctx context.Context, sessions []*Session, ids [][]int32) (*
 	// Lengths grow only when all blocks are done: until then keys and values beyond them do not count.
 	for i, s := range sessions {
 		if err == nil {
-			s.grown(len(ids[i]))
+			s.grown(ids[i])
 		}
 	}
 
@@ -91,7 +92,7 @@ func (s *Session) Clone(n int) (*Session, error) {
 		}
 	}
 
-	c.length = s.length
+	c.ids = slices.Clone(s.ids)
 	return c, nil
 }
 

@@ -21,6 +21,10 @@ type GenerateOptions struct {
 
 	Seed uint64  // of the sampling; what is sampled at a position depends on that and the seed alone
 	Stop []int32 // tokens that end the text; nil: those of the checkpoint; empty: none
+	// Session is where the keys and values of an earlier text are, which the next one reuses as far as the two begin
+	// with the same tokens; it has those of this text afterwards. nil: one for this text alone. What is generated is
+	// the same, but for rounding.
+	Session *Session
 	// Each gets every token as it comes; false ends the generation.
 	Each func(id int32) bool
 }
@@ -58,18 +62,22 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 		o.Stop = m.stop
 	}
 
-	s, err := m.NewSession(SessionOptions{})
-	if err != nil {
-		return nil, err
+	s := o.Session
+	if s == nil {
+		var err error
+		if s, err = m.NewSession(SessionOptions{}); err != nil {
+			return nil, err
+		}
+		defer s.Close()
 	}
-	defer s.Close()
 
 	pick := sampler{
 		penalty: o.RepetitionPenalty, temperature: o.Temperature, topK: o.TopK, topP: o.TopP, minP: o.MinP,
 		seed: o.Seed,
 	}
 	var out []int32
-	next := prompt
+	next := prompt[s.Keep(prompt):]
+	pick.see(prompt[:len(prompt)-len(next)])
 	for len(out) < o.MaxTokens {
 		// Only a table of positions ends: rotations go on.
 		if len(out) > 0 && m.positions != nil && s.Len() >= m.config.MaxPositions {

@@ -20,7 +20,7 @@ type Session struct {
 	m       *Model
 	opts    SessionOptions
 	layers  []layer.KV
-	length  int
+	ids     []int32 // the tokens
 	scratch *scratch
 	hidden  *kernels.Buffer // the residual stream of the latest tokens
 	logits  *kernels.Buffer
@@ -40,7 +40,7 @@ func (m *Model) NewSession(o SessionOptions) (*Session, error) {
 }
 
 // Len is the number of tokens so far.
-func (s *Session) Len() int { return s.length }
+func (s *Session) Len() int { return len(s.ids) }
 
 // Append runs more tokens and gives the logits of the last one, [vocabulary], valid until the next call. After
 // an error the session has the length it had, or is empty where keys that it would need have left a sliding
@@ -49,13 +49,13 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("%w: no tokens", ErrInput)
 	}
-	if err := s.m.checkIDs(0, ids, s.length); err != nil {
+	if err := s.m.checkIDs(0, ids, s.Len()); err != nil {
 		return nil, err
 	}
 
 	// In chunks, so that the activations of a long prompt take no more memory than those of a short one. Where rotary
 	// frequencies depend on the length, all chunks must know the whole of it.
-	before, total := s.length, s.length+len(ids)
+	before, total := s.Len(), s.Len()+len(ids)
 	var last kernels.Mat
 	for len(ids) > 0 {
 		n := min(len(ids), prefillChunk)
@@ -77,22 +77,22 @@ func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat,
 	}
 
 	x := kernels.MatOf(s.hidden, len(ids), s.m.config.Hidden)
-	s.lens[0], s.past[0] = len(ids), layer.Past{KV: s.layers, Start: s.length, Total: total}
+	s.lens[0], s.past[0] = len(ids), layer.Past{KV: s.layers, Start: s.Len(), Total: total}
 	room := func(l int) error { return s.room(l, len(ids)) }
 	if err := s.m.extend(ctx, s.scratch, x, s.lens[:], ids, s.past[:], room); err != nil {
 		return kernels.Mat{}, err
 	}
 
-	s.grown(len(ids))
+	s.grown(ids)
 	return x, nil
 }
 
-// grown counts tokens whose keys and values have been written.
-func (s *Session) grown(n int) {
+// grown takes tokens in whose keys and values have been written.
+func (s *Session) grown(ids []int32) {
 	for l := range s.layers {
-		s.layers[l].Rows += n
+		s.layers[l].Rows += len(ids)
 	}
-	s.length += n
+	s.ids = append(s.ids, ids...)
 }
 
 // room makes space for n more tokens in a block's cache.
@@ -136,11 +136,11 @@ func (s *Session) head(x kernels.Mat) ([]float32, error) {
 // Truncate shortens the sequence to its first n tokens. It fails with [ErrInput] where keys that are needed
 // again have left a sliding window ([SessionOptions].KeepAll prevents that), or n is longer than the sequence.
 func (s *Session) Truncate(n int) error {
-	if n < 0 || n > s.length {
-		return fmt.Errorf("%w: truncation of %d tokens to %d", ErrInput, s.length, n)
+	if n < 0 || n > s.Len() {
+		return fmt.Errorf("%w: truncation of %d tokens to %d", ErrInput, s.Len(), n)
 	}
 
-	drop := s.length - n
+	drop := s.Len() - n
 	for l := range s.layers {
 		have, need := s.layers[l].Rows-drop, n
 		if w := s.m.config.Windows[l]; w > 0 {
@@ -165,15 +165,32 @@ func (s *Session) restore(n int) {
 	for l := range s.layers {
 		s.layers[l].Rows = 0
 	}
-	s.length = 0
+	s.ids = s.ids[:0]
+}
+
+// Keep cuts the sequence off where it differs from ids, and returns how many of them it has then: at most all but the
+// last one, since [Session.Append] needs a token to give logits. What it would have to keep is not always good: where
+// keys have left a sliding window, or rotary frequencies depend on the length of the whole (see [arch.Rope]), the
+// sequence is empty afterwards.
+func (s *Session) Keep(ids []int32) int {
+	n := 0
+	for n < min(len(s.ids), len(ids)-1) && s.ids[n] == ids[n] {
+		n++
+	}
+
+	if r := s.m.config.Rope; r != nil && !r.Static() {
+		n = 0
+	}
+	s.restore(n)
+	return s.Len()
 }
 
 // rewind forgets the tokens from n on.
 func (s *Session) rewind(n int) {
 	for l := range s.layers {
-		s.layers[l].Rows -= s.length - n
+		s.layers[l].Rows -= s.Len() - n
 	}
-	s.length = n
+	s.ids = s.ids[:n]
 }
 
 // Close gives the memory back.

@@ -30,6 +30,8 @@ type Generated struct {
 	IDs       []int32 `json:"ids"`        // new ones, with the stop token where one ended the text
 	// PerSecond is how many new tokens there were a second, the pass over the prompt included.
 	PerSecond float64 `json:"tokens_per_second"`
+	// Reused is how many tokens of the prompt had keys and values from an earlier text of the session.
+	Reused int `json:"reused_tokens,omitempty"`
 }
 
 // Generate continues a text with the model and the tokenizer in a folder. It is [Load], [Model.Tokenizer] and
@@ -82,6 +84,11 @@ func (m *Model) GenerateText(ctx context.Context, tok *tokenizer.Tokenizer, prom
 		return each == nil || each(id)
 	}
 
+	reused := 0
+	if o.Session != nil {
+		reused = o.Session.Keep(ids)
+	}
+
 	start := time.Now()
 	fresh, err := m.Generate(ctx, ids, o.GenerateOptions)
 	show(decoder.Flush())
@@ -93,7 +100,7 @@ func (m *Model) GenerateText(ctx context.Context, tok *tokenizer.Tokenizer, prom
 	all := tok.Decode(append(ids[:len(ids):len(ids)], fresh...), true)
 	return &Generated{
 		Prompt: prompt, Text: all[min(before, len(all)):], PromptIDs: ids, IDs: fresh,
-		PerSecond: float64(len(fresh)) / time.Since(start).Seconds(),
+		PerSecond: float64(len(fresh)) / time.Since(start).Seconds(), Reused: reused,
 	}, nil
 }
 

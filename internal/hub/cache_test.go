@@ -211,7 +211,9 @@ func TestOf(t *testing.T) {
 		}
 	}
 
-	for _, dir := range []string{"x", "/c/models--a--b", "/c/models--a--b/blobs/1", "/c/datasets--a--b/snapshots/1", "/"} {
+	for _, dir := range []string{
+		"x", "/", "/c/models--a--b", "/c/models--a--b/blobs/1", "/c/datasets--a--b/snapshots/1",
+	} {
 		if n, ok := Of(dir); ok {
 			t.Errorf("%s is of %v", dir, n)
 		}

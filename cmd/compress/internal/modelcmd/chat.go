@@ -29,6 +29,7 @@ type talk struct {
 	o        GenerateOptions
 	template *chat.Template
 	messages []chat.Message
+	session  *lm.Session    // keys and values of the turns so far
 	report   generateReport // of the last answer
 }
 
@@ -77,6 +78,7 @@ func talking(j *cli.Job, m *openmodel.Model, tok *tokenizer.Tokenizer, o Generat
 	if err != nil {
 		return nil, err
 	}
+	defer t.end()
 
 	var list []chat.Message
 	if o.Chat != Terminal {
@@ -152,6 +154,25 @@ func (t *talk) listen() error {
 	return err
 }
 
+// begin makes room for the keys and values of a conversation, anew for each answer of experts, which may be others. All
+// of them are kept: templates like to write the last answer in another way, for which the sequence is cut off.
+func (t *talk) begin() (err error) {
+	if t.session != nil && t.m.Experts == nil {
+		return nil
+	}
+	t.end()
+	t.session, err = t.m.NewSession(lm.SessionOptions{KeepAll: true})
+	return err
+}
+
+// end gives the memory of keys and values back.
+func (t *talk) end() {
+	if t.session != nil {
+		t.session.Close()
+		t.session = nil
+	}
+}
+
 // answer lets the model answer the conversation, and takes the answer into it.
 func (t *talk) answer() error {
 	prompt, err := t.template.Render(t.j.Ctx, t.messages, true)
@@ -166,6 +187,10 @@ func (t *talk) answer() error {
 	if t.report.Experts, err = t.m.Experts.EnterFor(t.j.Ctx, ids); err != nil {
 		return err
 	}
+	if err := t.begin(); err != nil {
+		return err
+	}
+	t.o.Session = t.session
 
 	out := t.j.Stream()
 	r, err := t.m.GenerateText(t.j.Ctx, t.tok, prompt, lm.TextOptions{
