@@ -59,10 +59,13 @@ def ours(a, model, tokens):
 
 
 def compare(a, model):
-    """Both sides on one file."""
+    """Both sides on one file; the text must have the same tokens."""
     saved = a.work / "llama.logits"
     theirs_own = perplexity(a, model, "--save-all-logits", saved)
     tokens, theirs, floor = read_logits(saved)
+    mine = json.loads(run([a.compress, "tokenize", model, "--file", a.work / "text.jsonl", "--json", "--quiet"]))[0]
+    if mine[:tokens.size] != tokens.ravel().tolist():
+        raise RuntimeError(f"{model}: llama.cpp cuts the text into other tokens")
     loss, kl, same, off = [], [], [], 0.0
     for i, mine in enumerate(ours(a, model, tokens)):
         want = tokens[i, FIRST + 1:]
@@ -157,7 +160,9 @@ def main():
     p.add_argument("--only", default="")
     a = p.parse_args()
     a.work.mkdir(parents=True, exist_ok=True)
-    (a.work / "text.txt").write_text("\n\n".join(f.read_text() for f in sorted(a.text)))
+    text = "\n\n".join(f.read_text() for f in sorted(a.text))
+    (a.work / "text.txt").write_text(text)
+    (a.work / "text.jsonl").write_text(json.dumps(text) + "\n")
 
     rows, bad = [], 0
     for label, path in files(a):
