@@ -143,7 +143,7 @@ func Open(dir string, o Options) (*Folder, error) {
 	// Only tidied up: the run may have been killed before the folder that it replaced was gone.
 	if o.Resume && f.made() {
 		f.complete = true
-		return f, errors.Join(intact(f.dir), f.tidy())
+		return f, errors.Join(f.intact(), f.tidy())
 	}
 
 	// Before the folder is claimed: to be told that this is another merge's result is better than that it exists.
@@ -294,17 +294,32 @@ func digest(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// intact compares the files of a finished folder with the sums of its manifest.
-func intact(dir string) error {
-	m, err := manifest(dir)
+// intact compares the files of a finished folder with the sums of its manifest, and looks whether its weights can be
+// read. Their values are not compared: they have no sums.
+func (f *Folder) intact() error {
+	m, err := manifest(f.dir)
 	if err != nil {
 		return err
 	}
-	if err := stage.Intact(dir, m.Files); errors.Is(err, stage.ErrDamaged) {
+	if err := stage.Intact(f.dir, m.Files); errors.Is(err, stage.ErrDamaged) {
 		return fmt.Errorf("%w: %w", err, ErrChanged)
 	} else if err != nil {
 		return err
 	}
+
+	written, err := safetensors.OpenDir(f.dir)
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, ErrChanged)
+	}
+	defer written.Close()
+
+	for _, t := range f.o.Tensors {
+		name := f.within(t.Name).name
+		if _, ok := written.Info(name); !ok {
+			return fmt.Errorf("%s: the tensor %q is missing: %w", f.dir, name, ErrChanged)
+		}
+	}
+
 	return nil
 }
 
