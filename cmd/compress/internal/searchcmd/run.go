@@ -252,7 +252,7 @@ func (s *search) run() (*Summary, error) {
 }
 
 // earlier is the report of a finished search, whose test scores are not taken twice; nil if there is none of
-// this journal.
+// this journal. What stands beside it is written again where it is not what the report says.
 func (s *search) earlier(journal string) (*Report, error) {
 	text, err := safefile.ReadFile(s.place.path(reportFile), maxKept)
 	if errors.Is(err, os.ErrNotExist) {
@@ -267,12 +267,12 @@ func (s *search) earlier(journal string) (*Report, error) {
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.place.path(reportFile), err)
 	}
-	if r.JournalHash != journal || r.Options.FitnessID != s.fitnessID() {
+	if r.JournalHash != journal || r.Options.FitnessID != s.fitnessID() || r.Winner.Tree == nil {
 		return nil, nil
 	}
 
 	s.Note("the search was finished before; its report stays")
-	return r, nil
+	return r, s.publish(r)
 }
 
 // finish chooses among the finalists, tests the front, and writes the results; the report comes last.
@@ -285,31 +285,42 @@ func (s *search) finish(r *gp.Result, journal string) (*Report, error) {
 		return nil, err
 	}
 
-	tree, err := json.MarshalIndent(rep.Winner.Tree, "", "  ")
-	if err != nil {
-		return nil, err
-	}
-
 	text, err := json.MarshalIndent(rep, "", "  ")
 	if err != nil {
 		return nil, err
 	}
+	if err := s.publish(rep); err != nil {
+		return nil, err // without the report a resumed search comes here again
+	}
+
+	return rep, cli.WriteFile(s.place.path(reportFile), append(text, '\n'))
+}
+
+// publish writes what the report is followed by, where that does not stand there already.
+func (s *search) publish(rep *Report) error {
+	tree, err := json.MarshalIndent(rep.Winner.Tree, "", "  ")
+	if err != nil {
+		return err
+	}
 
 	var page bytes.Buffer
 	if err := rep.Page().HTML(&page); err != nil {
-		return nil, err
+		return err
 	}
 
 	for _, f := range []struct {
 		name string
 		text []byte
-	}{{bestFile, append(tree, '\n')}, {pageFile, page.Bytes()}, {reportFile, append(text, '\n')}} {
+	}{{bestFile, append(tree, '\n')}, {pageFile, page.Bytes()}} {
+		if is, err := safefile.ReadFile(s.place.path(f.name), maxKept); err == nil && bytes.Equal(is, f.text) {
+			continue
+		}
 		if err := cli.WriteFile(s.place.path(f.name), f.text); err != nil {
-			return nil, err // without the report a resumed search comes here again
+			return err
 		}
 	}
 
-	return rep, nil
+	return nil
 }
 
 func (s *search) close() error {
