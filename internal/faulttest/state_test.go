@@ -99,6 +99,9 @@ func (r *rig) harmState(v verb, n, number int) record {
 	return r.goOn(v, rec, h.file)
 }
 
+// notOurs matches how a verb says that it does not know what stands there as its own.
+var notOurs = regexp.MustCompile("so it is not replaced|not that of a comparison|not from this run")
+
 // goOn resumes a run whose state was harmed, and judges.
 func (r *rig) goOn(v verb, rec record, file string) record {
 	end, err := trace(r.line(v, true), fault{})
@@ -136,8 +139,7 @@ func (r *rig) goOn(v verb, rec record, file string) record {
 	// What is not the program's own any more, such as a folder in the place of a file, or a folder without the file
 	// that says whose it is, is not removed by it either.
 	rec.Said = append(rec.Said, said(end.stderr)...)
-	foreign := strings.HasPrefix(rec.Where, "folder") || strings.Contains(end.stderr, "so it is not replaced") ||
-		strings.Contains(end.stderr, "not that of a comparison") || v.name == "merge search"
+	foreign := strings.HasPrefix(rec.Where, "folder") || notOurs.MatchString(end.stderr) || v.name == "merge search"
 	if why := told(end, ""); why != "" || !foreign && v.again != "" {
 		rec.Outcome, rec.Why = defect, fmt.Sprintf("--overwrite ends with code %d %s", end.code, why)
 	}
