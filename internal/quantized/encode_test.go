@@ -316,16 +316,16 @@ func TestNearest(t *testing.T) {
 		}
 		return 15
 	}
-	for _, m := range append(iq4Middles[:], 0, -127, 113, 1, 200, -200) {
+	for _, m := range append(iq4Book.middles[:15], 0, -127, 113, 1, 200, -200) {
 		for _, v := range []float32{
 			math.Nextafter32(m, -1000), m, math.Nextafter32(m, 1000), m - .25, m + .25,
 		} {
-			if iq4Code(v) != slow(v) {
-				t.Errorf("code of %v is %d, want %d", v, iq4Code(v), slow(v))
+			if iq4Book.code(v) != slow(v) {
+				t.Errorf("code of %v is %d, want %d", v, iq4Book.code(v), slow(v))
 			}
 		}
 	}
-	if iq4Code(float32(math.NaN())) != 15 {
+	if iq4Book.code(float32(math.NaN())) != 15 {
 		t.Error("code of a NaN")
 	}
 }

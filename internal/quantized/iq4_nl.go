@@ -20,27 +20,49 @@ var IQ4_NL = Block{
 			w.sub[i] = reciprocal(w.scale[i])
 		}
 
-		fastest.codes(w.q[:len(x)], x, w.sub[:len(x)/32])
+		fastest.codes(w.q[:len(x)], x, w.sub[:len(x)/32], iq4Book)
 		for i := range len(x) / 32 {
 			putNibbles(dst[18*i+2:][:16], w.q[32*i:])
 		}
 	},
 }
 
-// iq4Middles are the numbers from which on each next code is the nearest: the middle between two values has the higher
-// one.
-var iq4Middles = func() (m [15]float32) {
-	for i := range m {
-		m[i] = float32(int(iq4Values[i])+int(iq4Values[i+1])) / 2
+// codebook is the table for the loops, which know the places of the fields.
+type codebook struct {
+	// middles are the numbers from which on each next code is the nearest: the middle between two values has the higher
+	// one.
+	middles [16]float32
+	values  [16]float32
+
+	seventh, third, eleventh [8]float32 // of middles, in every lane
+	eight, four, two, one    [8]uint32
+}
+
+var iq4Book = func() *codebook {
+	b := new(codebook)
+	for i, v := range iq4Values {
+		b.values[i] = float32(v)
+		if i < 15 {
+			b.middles[i] = float32(int(v)+int(iq4Values[i+1])) / 2
+		}
 	}
-	return m
+	for i := range 8 {
+		b.seventh[i] = b.middles[7]
+		b.third[i] = b.middles[3]
+		b.eleventh[i] = b.middles[11]
+		b.eight[i] = 8
+		b.four[i] = 4
+		b.two[i] = 2
+		b.one[i] = 1
+	}
+	return b
 }()
 
-// iq4Code is the code of the nearest value; the last one's of a NaN.
-func iq4Code(v float32) byte {
+// code is the code of the nearest value; the last one's of a NaN.
+func (b *codebook) code(v float32) byte {
 	code := 0
 	for step := 8; step > 0; step /= 2 {
-		if !(v < iq4Middles[code+step-1]) {
+		if !(v < b.middles[code+step-1]) {
 			code += step
 		}
 	}
@@ -48,32 +70,53 @@ func iq4Code(v float32) byte {
 }
 
 // codesPortable computes the codes of x·inverse in groups of 32.
-func codesPortable(q []byte, x, inverse []float32) {
+func codesPortable(q []byte, x, inverse []float32, book *codebook) {
 	for i, v := range x {
-		q[i] = iq4Code(inverse[i/32] * v)
+		q[i] = book.code(inverse[i/32] * v)
 	}
 }
 
 // searchTable finds w.scale of groups of 32 elements. Without an importance the weights are x²; with one,
 // importance·√(2·mean square + x²), the mean being over blocks of so many elements.
 func searchTable(x, importance []float32, size int, w *encoder) {
-	if importance == nil {
-		square.weigh(w, x, 32)
-	} else {
+	by := square
+	if importance != nil {
+		by = given
 		for i := 0; i < len(x); i += size {
 			mean := sumOfSquares(x[i:][:size]) * (2 / float32(size))
 			fastest.weigh(w.weights[i:], x[i:][:size], importance[i:], mean)
 		}
 	}
-	fastest.tables(x, w.weights[:len(x)], w.scale[:len(x)/32])
-}
+	if fastest.lanes > 0 {
+		searchTableLanes(w, x, by)
+		return
+	}
 
-// tablesPortable searches for groups of 32 elements.
-func tablesPortable(x, weights, scale []float32) {
+	weights := by.weigh(w, x, 32)
 	for i := range len(x) / 32 {
-		scale[i] = tableSearch(x[32*i:][:32], weights[32*i:][:32])
+		w.scale[i] = tableSearch(x[32*i:][:32], weights[32*i:][:32])
 	}
 }
+
+// searchTableLanes searches several groups at once.
+func searchTableLanes(w *encoder, x []float32, by weighing) {
+	for first := 0; first*32 < len(x); first += fastest.lanes {
+		groups := w.fill(x[first*32:], 32, by)
+		if by == given {
+			columns(w.batch.w[:], w.weights[first*32:][:groups*32], 32, fastest.lanes)
+		}
+		fastest.tableLanes(&w.batch, tableFactors, iq4Book)
+		copy(w.scale[first:], w.batch.scale[:groups])
+	}
+}
+
+// tableFactors are what the extreme element becomes in the tries after the first.
+var tableFactors = func() (factors []float32) {
+	for k := -7; k <= 7; k++ {
+		factors = append(factors, float32(k)+float32(iq4Values[0]))
+	}
+	return factors
+}()
 
 // tableSearch finds the scale with which x ≈ scale·table[code]: around that which maps the largest element to the
 // lowest value, in steps of 1.
@@ -83,16 +126,14 @@ func tableSearch(x, weights []float32) (scale float32) {
 		return 0
 	}
 
-	lowest := float32(iq4Values[0])
-	sumXV, sumV2 := tableSums(x, weights, 1/(-extremum/lowest))
+	sumXV, sumV2 := tableSums(x, weights, 1/(-extremum/float32(iq4Values[0])))
 	if sumV2 > 0 {
 		scale = sumXV / sumV2
 	}
 	gain := scale * sumXV
 
-	const steps = 7
-	for k := -steps; k <= steps; k++ {
-		sumXV, sumV2 = tableSums(x, weights, (float32(k)+lowest)/extremum)
+	for _, factor := range tableFactors {
+		sumXV, sumV2 = tableSums(x, weights, factor/extremum)
 		if sumV2 > 0 && float32(sumXV*sumXV) > float32(gain*sumV2) {
 			scale = sumXV / sumV2
 			gain = scale * sumXV
@@ -104,7 +145,7 @@ func tableSearch(x, weights []float32) (scale float32) {
 // tableSums are Σw·v·x and Σw·v² for the values v that are nearest to x·inverse.
 func tableSums(x, weights []float32, inverse float32) (sumXV, sumV2 float32) {
 	for i, e := range x {
-		v := float32(iq4Values[iq4Code(inverse*e)])
+		v := iq4Book.values[iq4Book.code(inverse*e)]
 		wv := float32(weights[i] * v)
 		sumXV += float32(wv * e)
 		sumV2 += float32(wv * v)

@@ -23,7 +23,7 @@ var IQ4_XS = Block{
 			putIQ4Scales(dst[136*i:], w.scale[8*i:][:8], w.sub[8*i:])
 		}
 
-		fastest.codes(w.q[:len(x)], x, w.sub[:len(x)/32])
+		fastest.codes(w.q[:len(x)], x, w.sub[:len(x)/32], iq4Book)
 		for i := range len(x) / 32 {
 			putNibbles(dst[i/8*136+8+i%8*16:], w.q[32*i:])
 		}

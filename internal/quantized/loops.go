@@ -17,13 +17,13 @@ type loops struct {
 	affine func(dst []float32, q []byte, mul, sub []float32, group int)
 	// translate replaces q[i], 0 to 15, by table[q[i]].
 	translate func(q []byte, table *[16]int8)
-	tables    func(x, weights, scale []float32)
-	codes     func(q []byte, x, inverse []float32)
+
 	// Loops of encoders, over whole groups; see rounding.go.
 	largest    func(x []float32) int
 	extremes   func(x, out []float32)
 	bounds32   func(x, low, high []float32)
 	round      func(q []byte, x, mul, sub []float32, n, half, top int)
+	codes      func(q []byte, x, inverse []float32, book *codebook)
 	truncate   func(q []byte, x, least, inverse []float32, shift float32, top int)
 	away       func(q []byte, x, inverse []float32)
 	e2m1       func(q []byte, x, d []float32)
@@ -35,6 +35,8 @@ type loops struct {
 	lanes                                    int
 	offsetLanes                              func(b *batch, n int, factors []float32, top, absolute int)
 	symmetricLanes                           func(b *batch, n int, factors []float32, half int)
+	tableLanes                               func(b *batch, factors []float32, book *codebook)
+	descentLanes                             func(b *batch, n, half, rounds int)
 	spreadLanes, magnitudeLanes, squareLanes func(b *batch, n int)
 
 	// widenF16 and widenBF16 convert two bytes each; dst may be of any multiple of 16.
@@ -49,7 +51,7 @@ var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
 // portable is plain Go.
 var portable = loops{
 	scale: scalePortable, affine: affinePortable, translate: translatePortable,
-	tables: tablesPortable, codes: codesPortable, largest: largestPortable, extremes: extremesPortable,
+	codes: codesPortable, largest: largestPortable, extremes: extremesPortable,
 	bounds32: bounds32Portable, round: roundPortable, truncate: truncatePortable, away: awayPortable,
 	e2m1: e2m1Portable, weigh: weighPortable, narrowF16: narrowF16Portable, narrowBF16: narrowBF16Portable,
 	widenF16: widenF16Portable, widenBF16: widenBF16Portable, roundF16: roundF16Portable, roundBF16: roundBF16Portable,

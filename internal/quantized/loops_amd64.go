@@ -16,7 +16,8 @@ func choose(disable string) *loops {
 		return &portable
 	case strings.Contains(disable, "avx512") || !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
 		return &loops{
-			tables: tablesPortable, codes: codesPortable, largest: largestAVX2, extremes: extremesAVX2,
+			codes: codesAVX2, tableLanes: tableLanesAVX2, descentLanes: descentLanesAVX2,
+			largest: largestAVX2, extremes: extremesAVX2,
 			bounds32: bounds32AVX2, round: roundAVX2, truncate: truncateAVX2, away: awayAVX2,
 			e2m1: e2m1AVX2, weigh: weighAVX2, narrowF16: narrowF16AVX2, narrowBF16: narrowBF16AVX2,
 			lanes: 8, offsetLanes: offsetLanesAVX2, symmetricLanes: symmetricLanesAVX2,
@@ -27,7 +28,8 @@ func choose(disable string) *loops {
 		}
 	}
 	return &loops{
-		tables: tablesPortable, codes: codesPortable, largest: largestAVX512, extremes: extremesAVX512,
+		codes: codesAVX512, tableLanes: tableLanesAVX512, descentLanes: descentLanesAVX512,
+		largest: largestAVX512, extremes: extremesAVX512,
 		bounds32: bounds32AVX512, round: roundAVX512, truncate: truncateAVX512, away: awayAVX512,
 		e2m1: e2m1AVX512, weigh: weighAVX512, narrowF16: narrowF16AVX512, narrowBF16: narrowBF16AVX512,
 		lanes: 16, offsetLanes: offsetLanesAVX512, symmetricLanes: symmetricLanesAVX512,

@@ -158,6 +158,27 @@ func narrowBF16AVX512(dst []byte, x []float32)
 //go:noescape
 func weighAVX512(weights []float32, x []float32, importance []float32, square float32)
 
+// tableLanesAVX512 computes
+//
+//	tableSearch for every column of b
+//
+//go:noescape
+func tableLanesAVX512(b *batch, factors []float32, book *codebook)
+
+// codesAVX512 computes
+//
+//	q[i] = the code of the value nearest to x[i]·inverse[i/32]
+//
+//go:noescape
+func codesAVX512(q []byte, x []float32, inverse []float32, book *codebook)
+
+// descentLanesAVX512 computes
+//
+//	descent for every column of b, whose weights are squares
+//
+//go:noescape
+func descentLanesAVX512(b *batch, n int, half int, rounds int)
+
 // scaleAVX2 computes
 //
 //	for i { dst[i] = mul[i/group] · q[i] }
@@ -311,3 +332,24 @@ func narrowBF16AVX2(dst []byte, x []float32)
 //
 //go:noescape
 func weighAVX2(weights []float32, x []float32, importance []float32, square float32)
+
+// tableLanesAVX2 computes
+//
+//	tableSearch for every column of b
+//
+//go:noescape
+func tableLanesAVX2(b *batch, factors []float32, book *codebook)
+
+// codesAVX2 computes
+//
+//	q[i] = the code of the value nearest to x[i]·inverse[i/32]
+//
+//go:noescape
+func codesAVX2(q []byte, x []float32, inverse []float32, book *codebook)
+
+// descentLanesAVX2 computes
+//
+//	descent for every column of b, whose weights are squares
+//
+//go:noescape
+func descentLanesAVX2(b *batch, n int, half int, rounds int)

@@ -38,9 +38,7 @@ func encodeQ3(dst []byte, x, importance []float32, w *encoder) {
 		weighSuperblocks(x, importance, 2, w)
 		q3Weighted.run(w, x, 16, given)
 	} else {
-		for g := range groups {
-			w.scale[g] = descent(4, x[16*g:][:16], w.q[16*g:][:16])
-		}
+		runDescents(w, x)
 	}
 
 	for i := range len(x) / superblock {
@@ -63,8 +61,14 @@ func encodeQ3(dst []byte, x, importance []float32, w *encoder) {
 
 	clear(w.sub[:groups])
 	fastest.round(w.q[:len(x)], x, w.mul[:groups], w.sub[:groups], 16, 4, 7)
-	if importance != nil {
-		q3Weighted.roundRest(w, x, 16)
+	for g := range groups {
+		switch {
+		case w.mul[g] != 0:
+		case importance != nil:
+			q3Weighted.round(w.q[16*g:][:16], x[16*g:][:16], w.fits[g])
+		default:
+			descent(4, x[16*g:][:16], w.q[16*g:][:16])
+		}
 	}
 	for i := range len(x) / superblock {
 		b := dst[110*i:][:110]
@@ -77,6 +81,22 @@ func encodeQ3(dst []byte, x, importance []float32, w *encoder) {
 			}
 			store(b[i:], high)
 		}
+	}
+}
+
+// runDescents searches for groups of 16 elements, for w.scale.
+func runDescents(w *encoder, x []float32) {
+	if fastest.lanes == 0 {
+		for g := range len(x) / 16 {
+			w.scale[g] = descent(4, x[16*g:][:16], w.q[16*g:][:16])
+		}
+		return
+	}
+
+	for first := 0; first*16 < len(x); first += fastest.lanes {
+		groups := w.fill(x[first*16:], 16, square)
+		fastest.descentLanes(&w.batch, 16, 4, descentRounds)
+		copy(w.scale[first:], w.batch.scale[:groups])
 	}
 }
 

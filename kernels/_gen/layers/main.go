@@ -39,7 +39,7 @@ func generate() map[string][]byte {
 		"layers":                        {(*file).constants, elementwise, reductions, rotations, rowAttention, laneAttention},
 		"backward":                      {(*file).constants, gradients},
 		filepath.Join(vec, "blocks"):    {(*file).constants, merging},
-		filepath.Join(decoder, "loops"): {quantised, rounding, searches, encoders},
+		filepath.Join(decoder, "loops"): {quantised, rounding, searches, encoders, tables},
 	} {
 		of := filepath.Base(filepath.Dir(filepath.Join("cpu", name)))
 
