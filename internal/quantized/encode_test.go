@@ -78,7 +78,7 @@ func TestEncodeOracle(t *testing.T) {
 	everyISA(t, func(t *testing.T) {
 		for _, c := range cases {
 			for _, b := range blocks {
-				if !b.Encodes() || b == &F32 {
+				if !b.Encodes() || b == &F32 || b == &MXFP4 && c.name == "subnormal" {
 					continue
 				}
 				compareSums(t, f, c, b, nil, c.name+"."+b.Name)
@@ -115,17 +115,20 @@ func compareSums(t *testing.T, f *safetensors.File, c encodeCase, b *Block, impo
 	}
 }
 
-// rows are random numbers of a few kinds: normal, of very different sizes, and with many zeros.
+// rows are random numbers of a few kinds: normal, of very different sizes, with many zeros, and of every size that
+// float16 scales leave, down to the smallest numbers.
 func rows(seed uint64, n int) []float32 {
 	r := rand.New(rand.NewPCG(seed, 5))
 	x := make([]float32, n)
 	for i := range x {
 		v := r.NormFloat64()
-		switch seed % 3 {
+		switch seed % 4 {
 		case 1:
 			v *= math.Exp(2 * r.NormFloat64())
 		case 2:
 			v *= float64(r.IntN(2))
+		case 3:
+			v = math.Ldexp(math.Copysign(1+r.Float64(), v), r.IntN(163)-149)
 		}
 		x[i] = float32(v)
 	}
@@ -142,7 +145,7 @@ func TestEncodeSame(t *testing.T) {
 		if !b.Encodes() {
 			continue
 		}
-		for seed, cols := range []int{256, 512, 768, chunk + 256, 3*chunk + 1280} {
+		for seed, cols := range []int{256, 512, 768, 1024, chunk + 256, 3*chunk + 1280, 256, 5 * 256} {
 			const n = 3
 			x := rows(uint64(seed), n*cols)
 			importance := rows(9, cols)
@@ -252,7 +255,7 @@ func TestEncodeErrorBound(t *testing.T) {
 			return
 		}
 		const cols = 512
-		x := rows(rapid.Uint64().Draw(t, "seed")/3*3, cols)
+		x := rows(rapid.Uint64().Draw(t, "seed")/4*4, cols)
 		size := float32(math.Ldexp(1, rapid.IntRange(-3, 8).Draw(t, "size")))
 		for i := range x {
 			x[i] *= size
@@ -327,6 +330,28 @@ func TestNearest(t *testing.T) {
 	}
 	if iq4Book.code(float32(math.NaN())) != 15 {
 		t.Error("code of a NaN")
+	}
+}
+
+// TestSharedExponent: that of every power of two and of the numbers around it, by the logarithm in float32.
+func TestSharedExponent(t *testing.T) {
+	for e := -149; e < 128; e++ {
+		power := float32(math.Ldexp(1, e))
+		for _, v := range []float32{
+			math.Nextafter32(power, 0), power, math.Nextafter32(power, math.MaxFloat32), power * (1 - 0x1p-17), power * 1.5,
+		} {
+			if v == 0 || v > math.MaxFloat32 {
+				continue
+			}
+			log := float32(math.Log2(float64(v)))
+			want := max(0, math.Floor(float64(log))+125)
+			if got := sharedExponent(v); float64(got) != want {
+				t.Errorf("exponent of %x is %d, want %v", v, got, want)
+			}
+		}
+	}
+	if sharedExponent(0) != 0 {
+		t.Error("exponent of 0")
 	}
 }
 
@@ -406,7 +431,7 @@ func FuzzEncode(f *testing.F) {
 func BenchmarkEncode(b *testing.B) {
 	const cols = 4096
 	x := rows(0, cols)
-	importance := rows(3, cols)
+	importance := rows(4, cols)
 	for i, v := range importance {
 		importance[i] = abs(v)
 	}

@@ -56,6 +56,7 @@ def inputs(model):
     yield "tinier", normal(2, 512) * np.float32(1e-12)  # scales of float16 are 0
     yield "negligible", normal(2, 512) * np.float32(1e-16)
     yield "huge", normal(2, 512) * np.float32(1e4)
+    yield "subnormal", normal(2, 512) * np.float32(3e-39)
     yield "constant", np.repeat(np.array([1, -1, 0.3, -2.7e-3], np.float32), 256).reshape(2, 512)
     zeros = np.zeros((2, 512), np.float32)
     zeros[1] = -zeros[1]
@@ -101,10 +102,13 @@ def main():
         out[case] = x
         out[case + ".importance"] = w
         for name in TYPES:
+            if case == "subnormal" and name == "MXFP4":
+                continue  # the exponent is converted from a negative number, which C leaves undefined
             want = reference(name, x)
             out[f"{case}.{name}"] = sums(x, want)
             if name in PLAIN | {"Q4_0", "Q4_1", "Q5_0", "Q5_1"}:
-                other = quants.quantize(x, GGMLQuantizationType[name]).view(np.uint8).reshape(want.shape)
+                with np.errstate(all="ignore"):
+                    other = quants.quantize(x, GGMLQuantizationType[name]).view(np.uint8).reshape(want.shape)
                 if not np.array_equal(other, want):
                     _, size = GGML_QUANT_SIZES[GGMLQuantizationType[name]]
                     differ = (other != want).reshape(-1, size).any(1)
