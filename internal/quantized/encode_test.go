@@ -338,7 +338,8 @@ func TestSharedExponent(t *testing.T) {
 	for e := -149; e < 128; e++ {
 		power := float32(math.Ldexp(1, e))
 		for _, v := range []float32{
-			math.Nextafter32(power, 0), power, math.Nextafter32(power, math.MaxFloat32), power * (1 - 0x1p-17), power * 1.5,
+			math.Nextafter32(power, 0), power, math.Nextafter32(power, math.MaxFloat32), power * (1 - 0x1p-17),
+			power * 1.5,
 		} {
 			if v == 0 || v > math.MaxFloat32 {
 				continue
