@@ -96,7 +96,7 @@ func Convert(ctx context.Context, path, out string, o ConvertOptions) (*Conversi
 
 	r := &rewriter{
 		ConvertOptions: o, ctx: ctx, env: env{o.Device, o.Progress}, src: src,
-		buf: make([]byte, 1<<20), bufs: make(chan []byte, 2),
+		buf: make([]byte, 1<<20), bufs: make(chan []byte, piecesAhead),
 		report: &Conversion{Source: path, Out: out, BytesIn: src.DataSize()},
 	}
 	for range cap(r.bufs) {

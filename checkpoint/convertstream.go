@@ -14,13 +14,18 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// pieceBytes bounds what is held of a tensor at a time (a single longer row is held whole).
-const pieceBytes = 8 << 20
+// pieceBytes bounds what is held of a tensor at a time (a single longer row is held whole): few enough to be in a cache
+// still when they are written.
+const pieceBytes = 1 << 20
 
-// piece is rows of a tensor as the source has them.
+// piecesAhead is how many pieces may be read and not be used yet.
+const piecesAhead = 4
+
+// piece is rows of a tensor as the source has them, or, where that is narrow, as they are written.
 type piece struct {
-	data []byte
-	row  int64 // the first
+	data   []byte
+	row    int64 // the first
+	narrow bool
 }
 
 // stream gives a tensor's data, densely and in its new type, row after row in pieces; use may not keep a piece. While
@@ -47,15 +52,20 @@ func (r *rewriter) stream(t *item, use func(p []byte) error) error {
 // ahead reads a tensor in pieces, whose space goes back to bufs, until it is stopped or fails.
 func (r *rewriter) ahead(t *item) (pieces chan piece, ahead mmapsafe.Errors, stop func()) {
 	width := t.cols * int64(t.from.Bits()/8)
-	step := max(1, pieceBytes/width)
 	read := r.denseRows(t, width)
-	if t.packed != nil {
+	narrow := r.narrow(t)
+	switch {
+	case narrow:
+		width = t.cols * int64(t.to.Bits()/8)
+		read = r.narrowRows(t)
+	case t.packed != nil:
 		read = r.packedRows(t, width)
 	}
+	step := max(1, pieceBytes/width)
 
 	ctx, stop := context.WithCancel(r.ctx)
 	ahead = mmapsafe.NewErrors()
-	pieces = make(chan piece)
+	pieces = make(chan piece, piecesAhead)
 	ahead.Go(func() error {
 		defer stop()
 		defer close(pieces)
@@ -70,7 +80,7 @@ func (r *rewriter) ahead(t *item) (pieces chan piece, ahead mmapsafe.Errors, sto
 				r.bufs <- buf
 				return err
 			}
-			pieces <- piece{buf, row}
+			pieces <- piece{buf, row, narrow}
 		}
 		return nil
 	})
@@ -80,8 +90,16 @@ func (r *rewriter) ahead(t *item) (pieces chan piece, ahead mmapsafe.Errors, sto
 
 // use casts a piece, if that is to be, and passes it on.
 func (r *rewriter) use(t *item, p piece, use func(p []byte) error) error {
-	if t.to == t.from {
+	if t.to == t.from || p.narrow && !r.cast.overflown(p.data, t.to) {
 		return use(p.data)
+	}
+	if p.narrow {
+		// Read again, since what to say of such a value depends on what it was.
+		wide := make([]byte, int64(len(p.data))/int64(t.to.Bits()/8)*int64(t.from.Bits()/8))
+		if err := r.denseRows(t, t.cols*int64(t.from.Bits()/8))(wide, p.row); err != nil {
+			return err
+		}
+		p.data = wide
 	}
 
 	data, lost, bad := r.cast.run(p.data, t.from, t.to)
@@ -100,6 +118,21 @@ func (r *rewriter) use(t *item, p piece, use func(p []byte) error) error {
 	}
 
 	return use(data)
+}
+
+// narrow reports whether rows of a tensor are decoded to the type that they are written in.
+func (r *rewriter) narrow(t *item) bool {
+	if t.from != safetensors.F32 || t.to != safetensors.BF16 || t.packed != nil || !r.src.Narrow(t.name) {
+		return false
+	}
+	info, _ := r.src.Info(t.name)
+	return len(info.Shape) == 2
+}
+
+func (r *rewriter) narrowRows(t *item) func(p []byte, row int64) error {
+	return func(p []byte, row int64) error {
+		return r.src.ReadBF16(t.name, p, int(row), len(p)/2/int(t.cols))
+	}
 }
 
 func (r *rewriter) denseRows(t *item, width int64) func(p []byte, row int64) error {
@@ -200,6 +233,11 @@ func (c *caster) elements(p []byte, d kernels.DType, n int) kernels.Mat {
 	x := hostMat(&c.a, d, n)
 	copy(x.Buf.Bytes(), p)
 	return x
+}
+
+// overflown reports whether some element is a NaN or an infinity.
+func (c *caster) overflown(p []byte, d safetensors.DType) bool {
+	return c.ops.NonFinite(c.elements(p, dtype.Of(d), len(p)/(d.Bits()/8))) >= 0
 }
 
 func (c *caster) finite(x kernels.Mat) bool {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // smallGGUF writes a llama of one block with matrices of 256×256 elements whose bytes are equal, so that its values
@@ -157,5 +159,62 @@ func TestDiffStored(t *testing.T) {
 	closed := smallGGUF(t, "mamba9", "qwen2", gguf.IQ3_S)
 	if _, err := Diff(t.Context(), closed, closed, DiffOptions{}); err == nil {
 		t.Error("values were compared that nothing decodes")
+	}
+}
+
+// TestConvertNarrow: a conversion of blocks to bfloat16 in one step gives the bytes of one by float32, and counts
+// values that are not finite as that does.
+func TestConvertNarrow(t *testing.T) {
+	path := smallGGUF(t, "llama", "qwen2", gguf.MXFP4)
+	f, err := gguf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, _ := f.Info("blk.0.ffn_down.weight")
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := data[info.Offset:][:info.Size]
+	for i := range down {
+		down[i] = byte(i * 37)
+		if i%17 == 0 {
+			down[i] = 127 + byte(i%9) // the scale of a block
+		}
+	}
+	const block = 40
+	down[block*17] = 254
+	down[block*17+1] = 0x71 // 6 and 0.5, times 2^127
+	for i := range 15 {
+		down[block*17+2+i] = 0
+	}
+	if err := os.WriteFile(path, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+
+	convert := func(from string, d safetensors.DType) (string, *Conversion) {
+		out := filepath.Join(t.TempDir(), "out")
+		r, err := Convert(t.Context(), from, out, ConvertOptions{DType: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out, r
+	}
+	once, direct := convert(path, safetensors.BF16)
+	wide, _ := convert(path, safetensors.F32)
+	twice, steps := convert(wide, safetensors.BF16)
+
+	a, errA := os.ReadFile(filepath.Join(once, "model.safetensors"))
+	b, errB := os.ReadFile(filepath.Join(twice, "model.safetensors"))
+	if errA != nil || errB != nil || !bytes.Equal(a, b) {
+		t.Errorf("%v, %v, equal %v", errA, errB, bytes.Equal(a, b))
+	}
+	if direct.NonFinite != 1 || steps.NonFinite != 1 || !slices.Equal(direct.NonFiniteIn, steps.NonFiniteIn) {
+		t.Errorf("%d in %q, by float32 %d in %q", direct.NonFinite, direct.NonFiniteIn, steps.NonFinite,
+			steps.NonFiniteIn)
 	}
 }

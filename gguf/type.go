@@ -160,6 +160,24 @@ func (t Type) Decode(dst []float32, src []byte) error {
 	return types[t].decoder.Decode(dst, src)
 }
 
+// Narrow reports whether [Type.DecodeBF16] knows the type: all that are quantised and can be decoded.
+func (t Type) Narrow() bool { return t.Decodable() && types[t].decoder.Narrow() }
+
+// DecodeBF16 is [Type.Decode] with the elements rounded to bfloat16, nearest with ties to even, of two bytes each,
+// little-endian. For types that are not [Type.Narrow] the error wraps [ErrNotDecodable].
+func (t Type) DecodeBF16(dst, src []byte) error {
+	if !t.Narrow() {
+		return fmt.Errorf("%w: %s to BF16", ErrNotDecodable, t)
+	}
+
+	elements, size := t.Block()
+	if n := int64(len(dst)) / 2; n%elements != 0 || n/elements*size != int64(len(src)) {
+		return fmt.Errorf("%w: %d bytes of %s are not %d elements", ErrSizeMismatch, len(src), t, n)
+	}
+
+	return types[t].decoder.DecodeBF16(dst, src)
+}
+
 // ByteSize gives the bytes that a tensor of this type and shape takes, shape being outermost first. The errors wrap
 // [ErrUnknownType], [ErrShapeOverflow] (a negative dimension, or a product over 2^63-1) or [ErrRowSize].
 func (t Type) ByteSize(shape []int64) (int64, error) {

@@ -89,10 +89,15 @@ func (p *piece) readColumns(dst []float32, data []byte, row, rows, col, n int) e
 	return nil
 }
 
-// decode writes the elements of whole blocks. The file names the tensor in its own error.
+// decode writes the elements of whole blocks.
 func (p *piece) decode(dst []float32, src []byte) error {
-	if err := p.info.Type.Decode(dst, src); err != nil {
-		return fmt.Errorf("%s of the file: %w", p.info.Name, err)
+	return p.named(p.info.Type.Decode(dst, src))
+}
+
+// named makes an error tell which tensor of the file it is about.
+func (p *piece) named(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("%s of the file: %w", p.info.Name, err)
 }

@@ -138,13 +138,31 @@ func (t *tensor) matrix(data func(name string) ([]byte, error)) *quantized.Matri
 		Name: t.name, Format: format, Rows: rows, Cols: int(last), Stack: stack, Band: t.band(), DType: t.dtype(),
 	}
 
-	return m.DecodedBy(func(dst []float32, first, n int) error {
+	open := func() ([][]byte, error) {
 		views := make([][]byte, len(t.pieces))
 		for i, p := range t.pieces {
 			var err error
 			if views[i], err = data(p.info.Name); err != nil {
+				return nil, err
+			}
+		}
+		return views, nil
+	}
+
+	if t.narrow() {
+		m.NarrowedBy(func(dst []byte, first, n int) error {
+			views, err := open()
+			if err != nil {
 				return err
 			}
+			return t.decodeBF16(dst, views, first, n)
+		})
+	}
+
+	return m.DecodedBy(func(dst []float32, first, n int) error {
+		views, err := open()
+		if err != nil {
+			return err
 		}
 
 		if t.cols == 1 && last != 1 { // vectors, each a matrix of one column
@@ -163,6 +181,32 @@ func (t *tensor) matrix(data func(name string) ([]byte, error)) *quantized.Matri
 
 		return nil
 	})
+}
+
+// narrow reports whether every row of the tensor is a row of the file, of a type that has a decoder to bfloat16.
+func (t *tensor) narrow() bool {
+	return len(t.shape) > 1 && !t.transposed && t.shift == 0 &&
+		!slices.ContainsFunc(t.pieces, func(p piece) bool {
+			return p.transposed || !p.info.Type.Narrow() || int(p.info.Cols()) != t.cols
+		})
+}
+
+// decodeBF16 writes rows as decode does, as bfloat16, of a tensor that is narrow.
+func (t *tensor) decodeBF16(dst []byte, views [][]byte, first, n int) error {
+	for n > 0 {
+		row := first % t.rows
+		p, at, run := t.locate(row, min(n, t.rows-row))
+		size := int(p.info.RowSize())
+		at += (first/t.rows+p.start)*p.stride + p.first
+		if err := p.info.Type.DecodeBF16(dst[:2*run*t.cols], views[t.index(p)][at*size:][:run*size]); err != nil {
+			return p.named(err)
+		}
+
+		dst = dst[2*run*t.cols:]
+		first += run
+		n -= run
+	}
+	return nil
 }
 
 // band is how many rows are best decoded at once: those that share blocks.

@@ -101,26 +101,56 @@ func (f *Block) Decode(dst []float32, src []byte) error {
 		return nil
 	}
 
+	return f.each(src, len(dst), func(w *work, first, n int) {
+		if f.offset {
+			fastest.affine(dst[first:][:n], w.q[:n], w.mul[:], w.sub[:], f.group)
+		} else {
+			fastest.scale(dst[first:][:n], w.q[:n], w.mul[:], f.group)
+		}
+	})
+}
+
+// Narrow reports whether [Block.DecodeBF16] knows the format: one of groups that share scales.
+func (f *Block) Narrow() bool { return f.widen == nil }
+
+// DecodeBF16 is [Block.Decode] with the elements rounded to bfloat16, of two bytes each: nearest with ties to even, as
+// kernels.ToBF16 does it.
+func (f *Block) DecodeBF16(dst []byte, src []byte) error {
+	if n := len(dst) / 2; n/f.Elements*f.Bytes != len(src) || n%f.Elements != 0 || !f.Narrow() {
+		panic("quantized: blocks and elements differ in number")
+	}
+
+	return f.each(src, len(dst)/2, func(w *work, first, n int) {
+		if f.offset {
+			fastest.affineBF16(dst[2*first:][:2*n], w.q[:n], w.mul[:], w.sub[:], f.group)
+		} else {
+			fastest.scaleBF16(dst[2*first:][:2*n], w.q[:n], w.mul[:], f.group)
+		}
+	})
+}
+
+// each takes whole blocks apart, a chunk at a time, and passes each chunk on.
+func (f *Block) each(src []byte, elements int, use func(w *work, first, n int)) error {
 	w := works.Get().(*work)
 	defer works.Put(w)
 
-	for first := 0; len(dst) > 0; first += chunk {
-		n := min(len(dst), chunk)
+	for first := 0; first < elements; first += chunk {
+		n := min(elements-first, chunk)
 		size := n / f.Elements * f.Bytes
-		if block := f.decodeChunk(dst[:n], src[:size], w); block >= 0 {
+		if block := f.takeApart(src[:size], n, w); block >= 0 {
 			return fmt.Errorf("%w: the block of %s from element %d on", ErrNotFinite, f.Name, first+block*f.Elements)
 		}
-		dst = dst[n:]
+		use(w, first, n)
 		src = src[size:]
 	}
 
 	return nil
 }
 
-// decodeChunk returns the block that has a scale which is no number, -1 if there is none.
-func (f *Block) decodeChunk(dst []float32, src []byte, w *work) int {
+// takeApart returns the block that has a scale which is no number, -1 if there is none.
+func (f *Block) takeApart(src []byte, elements int, w *work) int {
 	groups := f.Elements / f.group
-	for i := range len(dst) / f.Elements {
+	for i := range elements / f.Elements {
 		b := src[i*f.Bytes:][:f.Bytes]
 		if !f.finite(b) {
 			return i
@@ -128,16 +158,9 @@ func (f *Block) decodeChunk(dst []float32, src []byte, w *work) int {
 		f.unpack(b, w.q[i*f.Elements:][:f.Elements], w.mul[i*groups:][:groups], w.sub[i*groups:][:groups])
 	}
 
-	q := w.q[:len(dst)]
 	if f.translate != nil {
-		fastest.translate(q, f.translate)
+		fastest.translate(w.q[:elements], f.translate)
 	}
-	if f.offset {
-		fastest.affine(dst, q, w.mul[:], w.sub[:], f.group)
-	} else {
-		fastest.scale(dst, q, w.mul[:], f.group)
-	}
-
 	return -1
 }
 

@@ -1,6 +1,7 @@
 package quantized
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -48,6 +49,36 @@ func TestPortable(t *testing.T) {
 				if i := differ(got, want); i >= 0 {
 					t.Fatalf("%s, %d blocks, without %q: element %d is %x, portable %x", f.Name, n, disable, i, got[i],
 						want[i])
+				}
+			}
+		}
+	}
+}
+
+// TestNarrow: every instruction set decodes to bfloat16 what package kernels makes of the elements.
+func TestNarrow(t *testing.T) {
+	chosen := fastest
+	defer func() { fastest = chosen }()
+
+	for _, disable := range []string{"", "avx512", "avx2"} {
+		fastest = choose(disable)
+		for _, f := range blocks {
+			if !f.Narrow() {
+				continue
+			}
+
+			for _, n := range []int{1, chunk / f.Elements, chunk/f.Elements*2 + 3} {
+				src := random(uint64(n), n*f.Bytes)
+				want := make([]float32, n*f.Elements)
+				got := make([]byte, 2*len(want))
+				if err := errors.Join(f.Decode(want, src), f.DecodeBF16(got, src)); err != nil {
+					t.Fatalf("%s: %v", f.Name, err)
+				}
+				for i, v := range want {
+					if bits := binary.LittleEndian.Uint16(got[2*i:]); bits != kernels.ToBF16(v) {
+						t.Fatalf("%s, %d blocks, without %q: element %d, %g, is %x, want %x", f.Name, n, disable, i, v,
+							bits, kernels.ToBF16(v))
+					}
 				}
 			}
 		}
@@ -189,6 +220,26 @@ func TestNoAllocation(t *testing.T) {
 		if got := testing.AllocsPerRun(3, func() { _ = f.Decode(dst, src) }); got != 0 {
 			t.Errorf("%s: %v allocations", f.Name, got)
 		}
+	}
+}
+
+// BenchmarkNarrow decodes rows of 4096 elements to bfloat16; the rate is that of what is written.
+func BenchmarkNarrow(b *testing.B) {
+	for _, f := range blocks {
+		if !f.Narrow() {
+			continue
+		}
+		b.Run(f.Name, func(b *testing.B) {
+			const n = 4096
+			src := random(7, n/f.Elements*f.Bytes)
+			dst := make([]byte, 2*n)
+			b.SetBytes(2 * n)
+			for b.Loop() {
+				if err := f.DecodeBF16(dst, src); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -15,6 +15,10 @@ type loops struct {
 	scale func(dst []float32, q []byte, mul []float32, group int)
 	// affine computes dst[i] = mul[i/group]·q[i] - sub[i/group], both operations rounded.
 	affine func(dst []float32, q []byte, mul, sub []float32, group int)
+	// scaleBF16 and affineBF16 are these with dst rounded to bfloat16, nearest with ties to even, of two bytes each.
+	// There are no NaNs among the results. len(q) says how many there are.
+	scaleBF16  func(dst []byte, q []byte, mul []float32, group int)
+	affineBF16 func(dst []byte, q []byte, mul, sub []float32, group int)
 	// translate replaces q[i], 0 to 15, by table[q[i]].
 	translate func(q []byte, table *[16]int8)
 
@@ -50,8 +54,9 @@ var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
 
 // portable is plain Go.
 var portable = loops{
-	scale: scalePortable, affine: affinePortable, translate: translatePortable,
-	codes: codesPortable, largest: largestPortable, extremes: extremesPortable,
+	scale: scalePortable, affine: affinePortable, scaleBF16: scaleBF16Portable, affineBF16: affineBF16Portable,
+	translate: translatePortable,
+	codes:     codesPortable, largest: largestPortable, extremes: extremesPortable,
 	bounds32: bounds32Portable, round: roundPortable, truncate: truncatePortable, away: awayPortable,
 	e2m1: e2m1Portable, weigh: weighPortable, narrowF16: narrowF16Portable, narrowBF16: narrowBF16Portable,
 	widenF16: widenF16Portable, widenBF16: widenBF16Portable, roundF16: roundF16Portable, roundBF16: roundBF16Portable,
@@ -79,6 +84,19 @@ func affinePortable(dst []float32, q []byte, mul, sub []float32, group int) {
 		}
 		dst = dst[group:]
 		q = q[group:]
+	}
+}
+
+func scaleBF16Portable(dst []byte, q []byte, mul []float32, group int) {
+	for i := range q {
+		binary.LittleEndian.PutUint16(dst[2*i:], kernels.ToBF16(mul[i/group]*float32(int8(q[i]))))
+	}
+}
+
+func affineBF16Portable(dst []byte, q []byte, mul, sub []float32, group int) {
+	for i := range q {
+		v := float32(mul[i/group]*float32(int8(q[i]))) - sub[i/group] // not fused, as above
+		binary.LittleEndian.PutUint16(dst[2*i:], kernels.ToBF16(v))
 	}
 }
 

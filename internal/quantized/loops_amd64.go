@@ -22,8 +22,9 @@ func choose(disable string) *loops {
 			e2m1: e2m1AVX2, weigh: weighAVX2, narrowF16: narrowF16AVX2, narrowBF16: narrowBF16AVX2,
 			lanes: 8, offsetLanes: offsetLanesAVX2, symmetricLanes: symmetricLanesAVX2,
 			spreadLanes: spreadLanesAVX2, magnitudeLanes: magnitudeLanesAVX2, squareLanes: squareLanesAVX2,
-			scale: scaleAVX2, affine: affineAVX2, translate: translateAVX2,
-			widenF16: widenF16AVX2, widenBF16: widenBF16AVX2,
+			scale: scaleAVX2, affine: affineAVX2, scaleBF16: scaleBF16AVX2, affineBF16: affineBF16AVX2,
+			translate: translateAVX2,
+			widenF16:  widenF16AVX2, widenBF16: widenBF16AVX2,
 			roundF16: roundF16AVX2, roundBF16: roundBF16AVX2,
 		}
 	}
@@ -34,8 +35,9 @@ func choose(disable string) *loops {
 		e2m1: e2m1AVX512, weigh: weighAVX512, narrowF16: narrowF16AVX512, narrowBF16: narrowBF16AVX512,
 		lanes: 16, offsetLanes: offsetLanesAVX512, symmetricLanes: symmetricLanesAVX512,
 		spreadLanes: spreadLanesAVX512, magnitudeLanes: magnitudeLanesAVX512, squareLanes: squareLanesAVX512,
-		scale: scaleAVX512, affine: affineAVX512, translate: translateAVX512,
-		widenF16: widenF16AVX512, widenBF16: widenBF16AVX512,
+		scale: scaleAVX512, affine: affineAVX512, scaleBF16: scaleBF16AVX512, affineBF16: affineBF16AVX512,
+		translate: translateAVX512,
+		widenF16:  widenF16AVX512, widenBF16: widenBF16AVX512,
 		roundF16: roundF16AVX512, roundBF16: roundBF16AVX512,
 	}
 }

@@ -8,7 +8,7 @@
 // func scaleAVX2(dst []float32, q []byte, mul []float32, group int)
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-80
 	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
+	MOVQ q_len+32(FP), CX
 	MOVQ q_base+24(FP), SI
 	MOVQ mul_base+48(FP), DX
 	MOVQ group+72(FP), BX
@@ -38,7 +38,7 @@ elements2:
 TEXT ·affineAVX2(SB), NOSPLIT, $0-104
 	MOVQ sub_base+72(FP), R9
 	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
+	MOVQ q_len+32(FP), CX
 	MOVQ q_base+24(FP), SI
 	MOVQ mul_base+48(FP), DX
 	MOVQ group+96(FP), BX
@@ -61,6 +61,103 @@ elements2:
 	VMOVUPS Y3, 32(DI)
 	ADDQ $16, SI
 	ADDQ $64, DI
+	SUBQ $16, R8
+	JNZ elements2
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
+// func scaleBF16AVX2(dst []byte, q []byte, mul []float32, group int)
+TEXT ·scaleBF16AVX2(SB), NOSPLIT, $0-80
+	MOVL $32767, AX
+	VMOVD AX, X13
+	VPBROADCASTD X13, Y13
+	MOVL $1, AX
+	VMOVD AX, X14
+	VPBROADCASTD X14, Y14
+	MOVQ dst_base+0(FP), DI
+	MOVQ q_len+32(FP), CX
+	MOVQ q_base+24(FP), SI
+	MOVQ mul_base+48(FP), DX
+	MOVQ group+72(FP), BX
+group1:
+	VBROADCASTSS (DX), Y0
+	ADDQ $4, DX
+	MOVQ BX, R8
+elements2:
+	VPMOVSXBD 0(SI), Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y0, Y2, Y2
+	VPSRLD $16, Y2, Y4
+	VPAND Y14, Y4, Y4
+	VPADDD Y13, Y2, Y2
+	VPADDD Y4, Y2, Y2
+	VPSRLD $16, Y2, Y2
+	VPMOVSXBD 8(SI), Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y0, Y3, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND Y14, Y4, Y4
+	VPADDD Y13, Y3, Y3
+	VPADDD Y4, Y3, Y3
+	VPSRLD $16, Y3, Y3
+	VPACKUSDW Y3, Y2, Y2
+	VPERMQ $0xd8, Y2, Y2
+	VMOVUPS Y2, 0(DI)
+	ADDQ $16, SI
+	ADDQ $32, DI
+	SUBQ $16, R8
+	JNZ elements2
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
+// func affineBF16AVX2(dst []byte, q []byte, mul []float32, sub []float32, group int)
+TEXT ·affineBF16AVX2(SB), NOSPLIT, $0-104
+	MOVL $32767, AX
+	VMOVD AX, X13
+	VPBROADCASTD X13, Y13
+	MOVL $1, AX
+	VMOVD AX, X14
+	VPBROADCASTD X14, Y14
+	MOVQ sub_base+72(FP), R9
+	MOVQ dst_base+0(FP), DI
+	MOVQ q_len+32(FP), CX
+	MOVQ q_base+24(FP), SI
+	MOVQ mul_base+48(FP), DX
+	MOVQ group+96(FP), BX
+group1:
+	VBROADCASTSS (DX), Y0
+	VBROADCASTSS (R9), Y1
+	ADDQ $4, DX
+	ADDQ $4, R9
+	MOVQ BX, R8
+elements2:
+	VPMOVSXBD 0(SI), Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS Y0, Y2, Y2
+	VSUBPS Y1, Y2, Y2
+	VPSRLD $16, Y2, Y4
+	VPAND Y14, Y4, Y4
+	VPADDD Y13, Y2, Y2
+	VPADDD Y4, Y2, Y2
+	VPSRLD $16, Y2, Y2
+	VPMOVSXBD 8(SI), Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS Y0, Y3, Y3
+	VSUBPS Y1, Y3, Y3
+	VPSRLD $16, Y3, Y4
+	VPAND Y14, Y4, Y4
+	VPADDD Y13, Y3, Y3
+	VPADDD Y4, Y3, Y3
+	VPSRLD $16, Y3, Y3
+	VPACKUSDW Y3, Y2, Y2
+	VPERMQ $0xd8, Y2, Y2
+	VMOVUPS Y2, 0(DI)
+	ADDQ $16, SI
+	ADDQ $32, DI
 	SUBQ $16, R8
 	JNZ elements2
 	SUBQ BX, CX

@@ -8,7 +8,7 @@
 // func scaleAVX512(dst []float32, q []byte, mul []float32, group int)
 TEXT ·scaleAVX512(SB), NOSPLIT, $0-80
 	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
+	MOVQ q_len+32(FP), CX
 	MOVQ q_base+24(FP), SI
 	MOVQ mul_base+48(FP), DX
 	MOVQ group+72(FP), BX
@@ -34,7 +34,7 @@ elements2:
 TEXT ·affineAVX512(SB), NOSPLIT, $0-104
 	MOVQ sub_base+72(FP), R9
 	MOVQ dst_base+0(FP), DI
-	MOVQ dst_len+8(FP), CX
+	MOVQ q_len+32(FP), CX
 	MOVQ q_base+24(FP), SI
 	MOVQ mul_base+48(FP), DX
 	MOVQ group+96(FP), BX
@@ -52,6 +52,82 @@ elements2:
 	VMOVUPS Z2, 0(DI)
 	ADDQ $16, SI
 	ADDQ $64, DI
+	SUBQ $16, R8
+	JNZ elements2
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
+// func scaleBF16AVX512(dst []byte, q []byte, mul []float32, group int)
+TEXT ·scaleBF16AVX512(SB), NOSPLIT, $0-80
+	MOVL $32767, AX
+	VMOVD AX, X13
+	VPBROADCASTD X13, Z13
+	MOVL $1, AX
+	VMOVD AX, X14
+	VPBROADCASTD X14, Z14
+	MOVQ dst_base+0(FP), DI
+	MOVQ q_len+32(FP), CX
+	MOVQ q_base+24(FP), SI
+	MOVQ mul_base+48(FP), DX
+	MOVQ group+72(FP), BX
+group1:
+	VBROADCASTSS (DX), Z0
+	ADDQ $4, DX
+	MOVQ BX, R8
+elements2:
+	VPMOVSXBD 0(SI), Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z0, Z2, Z2
+	VPSRLD $16, Z2, Z4
+	VPANDD Z14, Z4, Z4
+	VPADDD Z13, Z2, Z2
+	VPADDD Z4, Z2, Z2
+	VPSRLD $16, Z2, Z2
+	VPMOVDW Z2, 0(DI)
+	ADDQ $16, SI
+	ADDQ $32, DI
+	SUBQ $16, R8
+	JNZ elements2
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
+// func affineBF16AVX512(dst []byte, q []byte, mul []float32, sub []float32, group int)
+TEXT ·affineBF16AVX512(SB), NOSPLIT, $0-104
+	MOVL $32767, AX
+	VMOVD AX, X13
+	VPBROADCASTD X13, Z13
+	MOVL $1, AX
+	VMOVD AX, X14
+	VPBROADCASTD X14, Z14
+	MOVQ sub_base+72(FP), R9
+	MOVQ dst_base+0(FP), DI
+	MOVQ q_len+32(FP), CX
+	MOVQ q_base+24(FP), SI
+	MOVQ mul_base+48(FP), DX
+	MOVQ group+96(FP), BX
+group1:
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS (R9), Z1
+	ADDQ $4, DX
+	ADDQ $4, R9
+	MOVQ BX, R8
+elements2:
+	VPMOVSXBD 0(SI), Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS Z0, Z2, Z2
+	VSUBPS Z1, Z2, Z2
+	VPSRLD $16, Z2, Z4
+	VPANDD Z14, Z4, Z4
+	VPADDD Z13, Z2, Z2
+	VPADDD Z4, Z2, Z2
+	VPSRLD $16, Z2, Z2
+	VPMOVDW Z2, 0(DI)
+	ADDQ $16, SI
+	ADDQ $32, DI
 	SUBQ $16, R8
 	JNZ elements2
 	SUBQ BX, CX

@@ -18,6 +18,20 @@ func scaleAVX512(dst []float32, q []byte, mul []float32, group int)
 //go:noescape
 func affineAVX512(dst []float32, q []byte, mul []float32, sub []float32, group int)
 
+// scaleBF16AVX512 computes
+//
+//	for i { dst[i] = bfloat16(mul[i/group] · q[i]) }, with dst of two bytes each
+//
+//go:noescape
+func scaleBF16AVX512(dst []byte, q []byte, mul []float32, group int)
+
+// affineBF16AVX512 computes
+//
+//	for i { dst[i] = bfloat16(mul[i/group] · q[i] - sub[i/group]) }, with dst of two bytes each
+//
+//go:noescape
+func affineBF16AVX512(dst []byte, q []byte, mul []float32, sub []float32, group int)
+
 // translateAVX512 computes
 //
 //	for i { q[i] = table[q[i]] }
@@ -192,6 +206,20 @@ func scaleAVX2(dst []float32, q []byte, mul []float32, group int)
 //
 //go:noescape
 func affineAVX2(dst []float32, q []byte, mul []float32, sub []float32, group int)
+
+// scaleBF16AVX2 computes
+//
+//	for i { dst[i] = bfloat16(mul[i/group] · q[i]) }, with dst of two bytes each
+//
+//go:noescape
+func scaleBF16AVX2(dst []byte, q []byte, mul []float32, group int)
+
+// affineBF16AVX2 computes
+//
+//	for i { dst[i] = bfloat16(mul[i/group] · q[i] - sub[i/group]) }, with dst of two bytes each
+//
+//go:noescape
+func affineBF16AVX2(dst []byte, q []byte, mul []float32, sub []float32, group int)
 
 // translateAVX2 computes
 //

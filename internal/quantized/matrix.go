@@ -29,6 +29,7 @@ type Matrix struct {
 	Parts []string
 
 	decode func(dst []float32, first, n int) error
+	narrow func(dst []byte, first, n int) error // to bfloat16; nil: it is not known
 }
 
 // Decode writes n rows from first on to dst, which has exactly as many elements. The error wraps [ErrNotFinite] and
@@ -47,6 +48,27 @@ func (m *Matrix) Decode(dst []float32, first, n int) error {
 // matrix, and may be called by several goroutines at once.
 func (m *Matrix) DecodedBy(f func(dst []float32, first, n int) error) *Matrix {
 	m.decode = f
+	return m
+}
+
+// Narrow reports whether there is a decoder to bfloat16.
+func (m *Matrix) Narrow() bool { return m.narrow != nil }
+
+// DecodeBF16 is [Matrix.Decode] with elements rounded to bfloat16, of two bytes each, for matrices that are
+// [Matrix.Narrow].
+func (m *Matrix) DecodeBF16(dst []byte, first, n int) error {
+	if first < 0 || n < 0 || first > m.Rows-n || len(dst) != 2*n*m.Cols {
+		panic("quantized: rows outside the matrix")
+	}
+	if err := m.narrow(dst, first, n); err != nil {
+		return fmt.Errorf("tensor %q: %w", m.Name, err)
+	}
+	return nil
+}
+
+// NarrowedBy gives a matrix that other code describes its decoder to bfloat16 as well; see [Matrix.DecodedBy].
+func (m *Matrix) NarrowedBy(f func(dst []byte, first, n int) error) *Matrix {
+	m.narrow = f
 	return m
 }
 

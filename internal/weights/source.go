@@ -346,6 +346,34 @@ func (s *Source) ReadAt(name string, p []byte, off int64) (int, error) {
 	return int(n), nil
 }
 
+// Narrow reports whether [Source.ReadBF16] knows a tensor: a matrix that is decoded to F32 row by row.
+func (s *Source) Narrow(name string) bool {
+	c := s.coded[name]
+	return c != nil && !c.turned && c.info.DType == safetensors.F32 && c.matrix.Narrow() &&
+		c.matrix.Rows == c.rows && c.matrix.Cols == c.cols
+}
+
+// ReadBF16 decodes rows of a tensor that is [Source.Narrow], rounded to bfloat16 with ties to even, to p, which has
+// exactly as many bytes: what [Source.ReadAt] and a conversion give, in one step. Nothing is kept for the next read.
+func (s *Source) ReadBF16(name string, p []byte, first, n int) error {
+	c := s.coded[name]
+	errs := make([]error, (n+c.step-1)/c.step)
+	err := mmapsafe.Do(func() error {
+		mmapsafe.Each(0, len(errs), func(i int) {
+			at := i * c.step
+			rows := min(c.step, n-at)
+			errs[i] = c.matrix.DecodeBF16(p[2*at*c.cols:][:2*rows*c.cols], first+at, rows)
+		})
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.File(name), err)
+	}
+
+	_ = s.files.Drop(s.windows.spent(c, int64(len(p)))) // costs memory alone
+	return nil
+}
+
 // Release gives back the memory behind a tensor; views of it stay valid.
 func (s *Source) Release(name string) error {
 	c := s.coded[name]

@@ -5,24 +5,21 @@ package main
 func quantised(f *file) {
 	f.fn("scale", "for i { dst[i] = mul[i/group] · q[i] }", "", param{"dst", floats}, param{"q", octets},
 		param{"mul", floats}, param{"group", "int"})
-	f.groups(func() {
-		f.op("VBROADCASTSS (DX), {0}")
-		f.op("ADDQ $4, DX")
-	}, func(v int) { f.op("VMULPS {0}, {%d}, {%d}", v, v) })
+	f.scales((*file).sixteen, 64)
 
 	f.fn("affine", "for i { dst[i] = mul[i/group] · q[i] - sub[i/group] }", "", param{"dst", floats},
 		param{"q", octets}, param{"mul", floats}, param{"sub", floats}, param{"group", "int"})
-	f.load("R9", "sub_base")
-	f.groups(func() {
-		f.op("VBROADCASTSS (DX), {0}")
-		f.op("VBROADCASTSS (R9), {1}")
-		f.op("ADDQ $4, DX")
-		f.op("ADDQ $4, R9")
-	}, func(v int) {
-		// Two operations with a rounding each: the reference fuses nothing.
-		f.op("VMULPS {0}, {%d}, {%d}", v, v)
-		f.op("VSUBPS {1}, {%d}, {%d}", v, v)
-	})
+	f.affine((*file).sixteen, 64)
+
+	f.fn("scaleBF16", "for i { dst[i] = bfloat16(mul[i/group] · q[i]) }, with dst of two bytes each", "",
+		param{"dst", octets}, param{"q", octets}, param{"mul", floats}, param{"group", "int"})
+	f.halving()
+	f.scales((*file).sixteenHalves, 32)
+
+	f.fn("affineBF16", "for i { dst[i] = bfloat16(mul[i/group] · q[i] - sub[i/group]) }, with dst of two bytes each", "",
+		param{"dst", octets}, param{"q", octets}, param{"mul", floats}, param{"sub", floats}, param{"group", "int"})
+	f.halving()
+	f.affine((*file).sixteenHalves, 32)
 
 	f.fn("translate", "for i { q[i] = table[q[i]] }", "", param{"q", octets}, param{"table", "*[16]int8"})
 	f.load("SI", "q_base")
@@ -116,10 +113,70 @@ func (f *file) inPlace(apply func(v int)) {
 
 const octets = "[]byte"
 
-// groups writes the loop over int8 q, group by group: begin prepares a group, apply works on a register of numbers.
-func (f *file) groups(begin func(), apply func(v int)) {
+// scales writes the loop of scale, whose sixteen elements become so many bytes.
+func (f *file) scales(sixteen func(f *file, one func(i, v int)), bytes int) {
+	f.groups(func() {
+		f.op("VBROADCASTSS (DX), {0}")
+		f.op("ADDQ $4, DX")
+	}, func(v int) { f.op("VMULPS {0}, {%d}, {%d}", v, v) }, sixteen, bytes)
+}
+
+// affine writes the loop of affine.
+func (f *file) affine(sixteen func(f *file, one func(i, v int)), bytes int) {
+	f.load("R9", "sub_base")
+	f.groups(func() {
+		f.op("VBROADCASTSS (DX), {0}")
+		f.op("VBROADCASTSS (R9), {1}")
+		f.op("ADDQ $4, DX")
+		f.op("ADDQ $4, R9")
+	}, func(v int) {
+		// Two operations with a rounding each: the reference fuses nothing.
+		f.op("VMULPS {0}, {%d}, {%d}", v, v)
+		f.op("VSUBPS {1}, {%d}, {%d}", v, v)
+	}, sixteen, bytes)
+}
+
+// halving puts the numbers that [file.toBF16] needs into registers.
+func (f *file) halving() {
+	f.immediate(0x7fff, 13)
+	f.immediate(1, 14)
+}
+
+// toBF16 makes the bits of a bfloat16 of those of each float32 of a register, nearest with ties to even. There are no NaNs.
+func (f *file) toBF16(v int) {
+	f.op("VPSRLD $16, {%d}, {4}", v)
+	if f.wide() {
+		f.op("VPANDD {14}, {4}, {4}")
+	} else {
+		f.op("VPAND {14}, {4}, {4}")
+	}
+	f.op("VPADDD {13}, {%d}, {%d}", v, v)
+	f.op("VPADDD {4}, {%d}, {%d}", v, v)
+	f.op("VPSRLD $16, {%d}, {%d}", v, v)
+}
+
+// sixteenHalves is sixteen for elements that become bfloat16.
+func (f *file) sixteenHalves(one func(i, v int)) {
+	for i := 0; i < 16; i += f.lanes {
+		v := 2 + i/f.lanes
+		one(i, v)
+		f.toBF16(v)
+	}
+	if f.wide() {
+		f.op("VPMOVDW {2}, 0(DI)")
+		return
+	}
+	// The two halves of a register are packed apart: the second and the third quarter change places.
+	f.op("VPACKUSDW {3}, {2}, {2}")
+	f.op("VPERMQ $0xd8, {2}, {2}")
+	f.op("VMOVUPS {2}, 0(DI)")
+}
+
+// groups writes the loop over int8 q, group by group: begin prepares a group, apply works on a register of numbers, of
+// which sixteen become so many bytes.
+func (f *file) groups(begin func(), apply func(v int), sixteen func(f *file, one func(i, v int)), bytes int) {
 	f.load("DI", "dst_base")
-	f.load("CX", "dst_len")
+	f.load("CX", "q_len") // as many as elements of dst
 	f.load("SI", "q_base")
 	f.load("DX", "mul_base")
 	f.load("BX", "group")
@@ -131,13 +188,13 @@ func (f *file) groups(begin func(), apply func(v int)) {
 
 	inner := f.label("elements")
 	f.at(inner)
-	f.sixteen(func(i, v int) {
+	sixteen(f, func(i, v int) {
 		f.op("VPMOVSXBD %d(SI), {%d}", i, v)
 		f.op("VCVTDQ2PS {%d}, {%d}", v, v)
 		apply(v)
 	})
 	f.op("ADDQ $16, SI")
-	f.op("ADDQ $64, DI")
+	f.op("ADDQ $%d, DI", bytes)
 	f.op("SUBQ $16, R8")
 	f.op("JNZ %s", inner)
 
