@@ -9,7 +9,7 @@
 # package llama-cpp-python 0.3.36 (15 minutes on two cores; a C++ compiler is needed) unless LLAMA_CPP names a folder with its programs;
 # LLAMA_VENV names an environment with numpy and safetensors, and cmake and ninja where there is something to build. CHUNKS (4) is how
 # many texts of 512 tokens are taken, THREADS (2) how many threads each side has, ONLY a part of the names of files. Ends with 1 if a
-# perplexity is more than 1e-4 off llama.cpp's of the same values in F32, or a tensor has other values than llama-quantize decodes.
+# perplexity is more than 1e-5 off llama.cpp's of the same values in F32, or a tensor has other values than llama-quantize decodes.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath -m "${1:-llama-out}")
