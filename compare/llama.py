@@ -10,6 +10,7 @@ tokens. The texts are the project's own pages."""
 import argparse
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,10 +72,9 @@ def compare(a, model):
         want = tokens[i, FIRST + 1:]
         at = np.arange(len(want))
         loss.append(-mine[at, want])
-        p = np.exp(theirs[i].astype(np.float64))
-        kl.append((p * (theirs[i] - mine)).sum(-1))
-        same.append(mine.argmax(-1) == theirs[i].argmax(-1))
         kept = theirs[i] > floor[i][:, None] + 1e-3  # what lies below is cut off in the file
+        kl.append((np.exp(theirs[i].astype(np.float64)) * (theirs[i] - mine) * kept).sum(-1))
+        same.append(mine.argmax(-1) == theirs[i].argmax(-1))
         off = max(off, float(np.abs(mine - theirs[i])[kept].max()))
     saved.unlink()
     return {"tokens": int(sum(map(len, loss))), "compress": float(np.exp(np.concatenate(loss).mean())), "llama.cpp": theirs_own,
@@ -95,7 +95,11 @@ def decoded(a, model):
     """How many tensors have the values that llama-quantize decodes into F32, bit for bit ("272 of 272"), and llama.cpp's perplexity of these."""
     plain = a.work / "decoded.gguf"
     run([a.llama / "llama-quantize", "--allow-requantize", model, plain, "F32", a.threads])
-    text = run([a.compress, "inspect", "diff", model, plain, "--quiet"])
+    folder = a.work / "decoded"
+    shutil.rmtree(folder, ignore_errors=True)
+    run([a.compress, "convert", model, "--dtype", "f32", "--out", folder])  # where the file has F16, too
+    text = run([a.compress, "inspect", "diff", folder, plain, "--quiet"])
+    shutil.rmtree(folder)
     ppl = perplexity(a, plain, "-ctk", "f32", "-ctv", "f32", "-fa", "off")  # keys and values are F16 otherwise
     plain.unlink()
     return next(line for line in text.splitlines() if "are equal" in line).split(" tensors")[0], ppl
