@@ -1,6 +1,7 @@
 """Writes encode.safetensors: rows of float32 and the checksums of what llama.cpp's quantiser makes of them.
 
     python encode.py LIBGGML_BASE MODEL
+    python encode.py LIBGGML_BASE --time    # elements per second of one processor, instead
 
 LIBGGML_BASE is libggml-base.so of a llama.cpp that was built for every x86-64 processor, as its CMake files do for this
 library: no multiplication is fused with an addition. MODEL is a folder with a model.safetensors whose weights are taken,
@@ -13,6 +14,7 @@ every 256 elements, without and with the importance.
 import ctypes
 import os
 import sys
+import time
 import zlib
 
 import numpy as np
@@ -93,8 +95,24 @@ def sums(x, blocks):
     return np.array([zlib.crc32(b.tobytes()) for b in blocks.reshape(n, -1)], np.uint32)
 
 
+def measure(reference):
+    x = np.random.default_rng(1).standard_normal((256, 4096)).astype(np.float32)
+    w = importance(4096)
+    for name in TYPES:
+        for weights in (None, w):
+            if name in PLAIN and weights is not None:
+                continue
+            reference(name, x[:16], weights)
+            start = time.process_time()
+            reference(name, x, weights)
+            rate = x.size / (time.process_time() - start) / 1e6
+            print(f"{name}{'' if weights is None else ' with an importance'}: {rate:.1f} million elements a second")
+
+
 def main():
     reference = Reference(sys.argv[1])
+    if sys.argv[2] == "--time":
+        return measure(reference)
     out = {}
     for case, x in inputs(sys.argv[2]):
         x = np.ascontiguousarray(x)
