@@ -98,6 +98,24 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 	return p.Value, nil
 }
 
+// Restore gives parameters the values of the files again: what was changed in memory is lost, and its memory is given
+// back. No pass may run.
+func (m *Model) Restore(names ...string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	for _, name := range names {
+		p, err := m.param(name)
+		if err != nil {
+			return err
+		}
+		m.drop(p)
+		p.saver = nil
+	}
+
+	return nil
+}
+
 // readOwned reads a parameter from its file into memory of its own. The lock is held.
 func (m *Model) readOwned(p *param) error {
 	buf, err := m.dev.Alloc(dtype.Of(p.stored), p.rows*p.cols)

@@ -64,7 +64,7 @@ func root(a *cli.App) *cobra.Command {
 		verbs []*cobra.Command
 	}{
 		{"Look at a model", []*cobra.Command{pullCmd(a), inspectCmd(a), tokenizeCmd(a), forwardCmd(a), generateCmd(a)}},
-		{"Make it smaller", []*cobra.Command{pruneCmd(a), searchCmd(a), convertCmd(a)}},
+		{"Make it smaller", []*cobra.Command{pruneCmd(a), quantizeCmd(a), imatrixCmd(a), searchCmd(a), convertCmd(a)}},
 		{"Combine models", []*cobra.Command{mergeCmd(a), conflictCmd(a), expertsCmd(a)}},
 		{"Adapt", []*cobra.Command{loraCmd(a)}},
 		{"Edit facts", []*cobra.Command{editCmd(a), editevalCmd(a)}},

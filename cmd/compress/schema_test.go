@@ -34,6 +34,11 @@ const schemaFolder = "internal/reportcmd/schemas"
 // reportRuns are command lines that show every form of report, in an order in which they can follow each other.
 // They run in a folder where nano is the folder of the shipped models.
 var reportRuns = []string{
+	"imatrix nano/base --data nano/text/calib.txt --seqlen 128 --chunks 2 --out im.gguf",
+	"quantize nano/base --to w4a16 --group-size 32 --method gptq --calib nano/text/calib.txt --samples 2 --seqlen 64 " +
+		"--ppl short.txt --out small",
+	"quantize nano/base --to q5_0 --imatrix im.gguf --type blk.0.*=q8_0 --ppl short.txt --seqlen 64 " +
+		"--out small.gguf",
 	"version",
 	"pull a/b --dry-run",
 	"pull a/b",

@@ -41,6 +41,7 @@ var otherwise = map[string]string{
 	"pattern":  "search takes several",
 	"model":    "worker takes several",
 	"data":     "lora train and merge search take several",
+	"to":       "edit undo: a number of edits; quantize: a scheme",
 	"select":   "experts route: which experts; search: data to select by",
 }
 
@@ -65,6 +66,7 @@ var usual = map[string]string{
 	"select":          "search: data to select by",
 	"seqlen":          "lora train: training needs memory for each token",
 	"sparsity":        "search takes several",
+	"to":              "edit undo: no edits",
 	"workers":         "for measurements as many as there are processors, for whole models one",
 }
 
@@ -112,7 +114,7 @@ func TestOneVoice(t *testing.T) {
 
 // placeholders are the names for values in help: what kind of value it is, not what it means.
 var placeholders = strings.Fields("DIR DIRS FILE PATH MODEL ADAPTER N X NAME LIST MODE FORM TYPE SIZE TIME TEXT BOOL " +
-	"URL ADDRESS SHA256 NAME=TEXT PATTERN")
+	"URL ADDRESS SHA256 NAME=TEXT PATTERN PATTERN=TYPE")
 
 // unclear are words and forms that a user of the field's tools would have to read twice.
 var unclear = regexp.MustCompile(`(?i)\b0 (is|:)|-1 is\b|empty is|left out,|\bshare of\b|\bdrawn\b|likeliest|` +

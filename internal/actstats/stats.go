@@ -156,6 +156,9 @@ func (s *Stats) Hooks() *lm.Hooks {
 // Err is the first failure of the hooks.
 func (s *Stats) Err() error { return s.err }
 
+// Tokens is how many tokens reached the input.
+func (a *Sum) Tokens() int64 { return a.tokens }
+
 // SumOf is what matrices that read the same input share.
 func (s *Stats) SumOf(name string) *Sum { return s.sums[name] }
 

@@ -43,9 +43,11 @@ var mayImport = map[string][]string{
 		"internal/stats", "internal/actstats", "internal/hostmat", "internal/obs", "gp",
 	}, engine...),
 	"quantize": append([]string{
-		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype", "internal/orderedjson",
-		"internal/actstats", "internal/hostmat", "internal/obs", "internal/quantized",
+		"kernels", "safetensors", "gguf", "quantize/imatrix", "internal/linalg", "internal/build", "internal/dtype",
+		"internal/orderedjson", "internal/actstats", "internal/hostmat", "internal/obs", "internal/quantized",
+		"internal/ggufmodel", "internal/weights",
 	}, engine...),
+	"quantize/imatrix": {"gguf", "safetensors", "internal/dtype"},
 	"prune/fitness": append([]string{
 		"kernels", "safetensors", "gp", "prune", "internal/actstats", "internal/hostmat",
 	}, engine...),

@@ -1,0 +1,174 @@
+package quantizecmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/quantize"
+	"github.com/modelcompress/compress/quantize/imatrix"
+)
+
+// FileReport is the library's report on a GGUF file with what the command line adds.
+type FileReport struct {
+	*quantize.FileReport
+	Out        string       `json:"out"`
+	Size       int64        `json:"file_bytes"`
+	Perplexity *beforeAfter `json:"perplexity,omitempty"`
+}
+
+// fileOptions turns flags into the library's options of files.
+func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
+	q := o.Quantize
+	f := quantize.FileOptions{
+		Scheme: s, Imatrix: o.Imatrix, Out: q.Out, Overwrite: q.Overwrite, Resume: q.Resume,
+	}
+	for _, text := range o.Types {
+		pattern, kind, ok := strings.Cut(text, "=")
+		if !ok {
+			return f, cli.Usagef("--type %q: want PATTERN=TYPE, such as blk.*.ffn_down.weight=q6_k", text)
+		}
+		f.Types = append(f.Types, quantize.TypeRule{Pattern: pattern, Type: kind})
+	}
+
+	switch {
+	case !strings.HasSuffix(q.Out, ".gguf"):
+		return f, cli.Usagef("--out %s: scheme %s writes one file; give it a name that ends in .gguf", q.Out, s.Name)
+	case q.Method != quantize.RTN:
+		return f, cli.Usagef("--method %s goes with the schemes of folders; a GGUF file takes --imatrix", q.Method)
+	case q.Group != 0 || len(q.Ignore) > 0 || o.Shard != "keep":
+		return f, cli.Usagef("--group-size, --ignore and --max-shard-size go with the schemes of folders; --type "+
+			"PATTERN=TYPE gives tensors of a GGUF file another type, such as f16 (scheme %s)", s.Name)
+	}
+	return f, f.Validate()
+}
+
+// intoFile writes a model as a GGUF file and prints what became of it.
+func intoFile(j *cli.Job, path string, o Options, s quantize.Scheme) (*FileReport, error) {
+	f, err := o.fileOptions(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(cli.Apart([2]string{"out", f.Out}, [2]string{"report", j.ReportTo()}),
+		stage.Apart(path, f.Out)); err != nil {
+		return nil, err
+	}
+	if err := openmodel.OnlyWeights(path); err != nil {
+		return nil, err
+	}
+	if f.Threads, err = j.Threads(); err != nil {
+		return nil, err
+	}
+	if o.Imatrix != "" {
+		if f.Importance, err = imatrix.Read(o.Imatrix); err != nil {
+			return nil, err
+		}
+	}
+
+	cut := corpus.CutOptions{SeqLen: o.SeqLen}
+	r := &FileReport{Out: f.Out}
+	if o.PPL != "" {
+		before, err := perplexityOf(j, stageBefore, path, o.PPL, cut)
+		if err != nil {
+			return nil, err
+		}
+		r.Perplexity = &beforeAfter{Before: before}
+	}
+
+	bar := j.Bars()
+	defer bar.End()
+	f.Progress = func(done, of int64) { bar.Show(stageQuantising, done, of) }
+	if r.FileReport, err = quantize.File(j.Ctx, path, f); err != nil {
+		return nil, err
+	}
+	bar.End()
+
+	if info, err := os.Stat(f.Out); err == nil {
+		r.Size = info.Size()
+	}
+	if o.PPL != "" {
+		if r.Perplexity.After, err = perplexityOf(j, stageAfter, f.Out, o.PPL, cut); err != nil {
+			return nil, err
+		}
+	}
+
+	r.print(j)
+	return r, nil
+}
+
+// perplexityOf measures a model that is not open.
+func perplexityOf(j *cli.Job, stage, path, data string, cut corpus.CutOptions) (*perplexity.Report, error) {
+	m, err := j.Load(path, lm.Options{Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+
+	w, err := j.Cut(m, data, cut)
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := perplexity.Windows(j, stage, m, w)
+	return r, err
+}
+
+// print shows the tensors by their types.
+func (r *FileReport) print(j *cli.Job) {
+	type sum struct {
+		tensors        int
+		weights, bytes int64
+	}
+	types := map[string]*sum{}
+	weighted := 0
+	for _, t := range r.Tensors {
+		s := types[t.Type]
+		if s == nil {
+			s = &sum{}
+			types[t.Type] = s
+		}
+		n := int64(1)
+		for _, d := range t.Shape {
+			n *= d
+		}
+		s.tensors++
+		s.weights += n
+		s.bytes += t.Bytes
+		if t.Weighted {
+			weighted++
+		}
+	}
+
+	var names []string
+	for name := range types {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return int(types[b].weights/1024 - types[a].weights/1024)
+	})
+
+	t := &report.Table{Columns: report.Columns("type", "tensors", "weights", "bytes", "bits a weight|%.2f")}
+	for _, name := range names {
+		s := types[name]
+		t.Add(name, s.tensors, s.weights, s.bytes, 8*float64(s.bytes)/float64(s.weights))
+	}
+	t.Add("all", r.Total.Tensors, r.Total.Weights, r.Total.Bytes, r.Total.BitsPerWeight)
+	if weighted > 0 {
+		t.Note = fmt.Sprintf("%d tensors weighted by %s", weighted, r.Options.Imatrix)
+	}
+	j.Table(t)
+	printPerplexity(j, r.Perplexity)
+
+	j.Printf("written to %s, %s, in %.1f s\n", r.Out, cli.Size(r.Size), j.Elapsed().Seconds())
+	for _, n := range r.Notes {
+		j.Note("%s", n)
+	}
+}

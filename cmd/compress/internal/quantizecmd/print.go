@@ -1,0 +1,84 @@
+package quantizecmd
+
+import (
+	"fmt"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/quantize"
+)
+
+// print shows the result by role, and what it cost.
+func (r *Report) print(j *cli.Job) {
+	measured := r.Options.Method == quantize.GPTQ
+	columns := []string{"role", "matrices", "weights", "weight error %|%.3f"}
+	if measured {
+		columns = append(columns, "output error %|%.3f", "rounded alone %|%.3f")
+	}
+
+	t := &report.Table{Columns: report.Columns(columns...)}
+	type sum struct {
+		n, measured             int
+		weights                 int64
+		weight, output, rounded float64
+	}
+
+	roles := map[string]*sum{}
+	var order []string
+	all := &sum{}
+	for _, m := range r.Matrices {
+		s := roles[m.Role]
+		if s == nil {
+			s = &sum{}
+			roles[m.Role], order = s, append(order, m.Role)
+		}
+		for _, s := range []*sum{s, all} {
+			s.n++
+			s.weights += int64(m.Shape[0]) * int64(m.Shape[1])
+			s.weight += m.Error
+			if m.OutputError != nil {
+				s.measured++
+				s.output += *m.OutputError
+				s.rounded += *m.Rounded
+			}
+		}
+	}
+
+	add := func(role string, s *sum) {
+		row := []any{role, s.n, s.weights, 100 * s.weight / float64(max(s.n, 1))}
+		if measured {
+			n := float64(max(s.measured, 1))
+			row = append(row, 100*s.output/n, 100*s.rounded/n)
+		}
+		t.Add(row...)
+	}
+	for _, role := range order {
+		add(role, roles[role])
+	}
+	add("all", all)
+
+	t.Note = fmt.Sprintf("%s (%s) by %s: %.2f bits a weight; %s became %s", r.Options.Scheme.Name,
+		r.Options.Scheme.Meaning(), r.Options.Method, r.Total.BitsPerWeight, cli.Size(r.Total.BytesIn),
+		cli.Size(r.Total.BytesOut))
+	j.Table(t)
+
+	printPerplexity(j, r.Perplexity)
+
+	j.Printf("written to %s in %.1f s, %.1f of them quantising\n", r.Out, j.Elapsed().Seconds(), r.Times.Total)
+	for _, n := range r.Notes {
+		j.Note("%s", n)
+	}
+}
+
+// printPerplexity shows what was measured before and after; nil: nothing was.
+func printPerplexity(j *cli.Job, p *beforeAfter) {
+	if p == nil {
+		return
+	}
+	t := &report.Table{
+		Columns: report.Columns("perplexity", "before|%.4f", "after|%.4f", "ratio|%.4f", "seqlen", "tokens"),
+	}
+	t.Add(p.Before.Data.Source, p.Before.Perplexity, p.After.Perplexity, p.After.Perplexity/p.Before.Perplexity,
+		p.After.SeqLen, p.After.Tokens)
+	j.Table(t)
+}

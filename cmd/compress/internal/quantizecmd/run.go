@@ -1,0 +1,281 @@
+// Package quantizecmd runs the verb quantize: a model into a folder or a file of few bits.
+package quantizecmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/quantize"
+)
+
+// Options are the settings of a run, as the command line has them.
+type Options struct {
+	To      string   // name of a scheme
+	Calib   string   // calibration data
+	PPL     string   // data for a perplexity before and after; empty: none
+	Samples int      // calibration windows to draw
+	SeqLen  int      // tokens of a window; 0: the model's default
+	Join    bool     // take the records of a JSONL file as one text
+	Memory  string   // for Hessians
+	Shard   string   // largest file
+	Imatrix string   // importance matrix for a GGUF file; empty: none
+	Types   []string // PATTERN=TYPE for a GGUF file
+
+	Quantize quantize.Options
+}
+
+// Report is the library's report with what the command line adds.
+type Report struct {
+	*quantize.Report
+	Out        string       `json:"out"`
+	Perplexity *beforeAfter `json:"perplexity,omitempty"`
+}
+
+// beforeAfter is a perplexity on the same data before and after.
+type beforeAfter struct {
+	Before *perplexity.Report `json:"before"`
+	After  *perplexity.Report `json:"after"`
+}
+
+// Check finds what is wrong with flags by themselves.
+func Check(o Options) error {
+	s, err := quantize.SchemeByName(o.To)
+	if err != nil {
+		return err
+	}
+	if s.File() {
+		_, err = o.fileOptions(s)
+		return err
+	}
+	_, err = o.options()
+	return err
+}
+
+// options turns flags into the library's options.
+func (o *Options) options() (quantize.Options, error) {
+	q := o.Quantize
+	var err error
+	if q.Scheme, err = quantize.SchemeByName(o.To); err != nil {
+		return q, err
+	}
+	if q.HessianMemory, err = cli.Bytes("hessian-memory", o.Memory); err != nil {
+		return q, err
+	}
+	if o.Shard != "keep" {
+		if q.MaxShardSize, err = cli.ShardLimit(o.Shard); err != nil {
+			return q, err
+		}
+	}
+
+	switch {
+	case o.Imatrix != "" || len(o.Types) > 0:
+		return q, cli.Usagef("--imatrix and --type go with the schemes of GGUF files (scheme %s)", o.To)
+	case o.Samples < 1:
+		return q, cli.Usagef("--samples %d: want 1 or more", o.Samples)
+	case o.SeqLen < 0 || o.SeqLen == 1:
+		return q, cli.Usagef("--seqlen %d: want 2 or more, or 0 for the default", o.SeqLen)
+	}
+	if err := q.Validate(); err != nil {
+		return q, err
+	}
+	if o.Calib == "" && q.NeedsCalibration() {
+		return q, cli.Usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method %s)", q.Method,
+			quantize.RTN)
+	}
+	return q, nil
+}
+
+// Model quantises one model and prints what became of it.
+func Model(j *cli.Job, path string, o Options) (any, error) {
+	if s, err := quantize.SchemeByName(o.To); err != nil {
+		return nil, err
+	} else if s.File() {
+		return intoFile(j, path, o, s)
+	}
+
+	r, err := into(j, path, o)
+	if err != nil {
+		return nil, err
+	}
+	r.print(j)
+	return r, nil
+}
+
+func into(j *cli.Job, path string, o Options) (*Report, error) {
+	q, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	if err := o.checkPlaces(j, path, q); err != nil {
+		return nil, err
+	}
+	if err := openmodel.OnlyWeights(path); err != nil {
+		return nil, err
+	}
+
+	m, err := j.Load(path, lm.Options{Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+
+	var calib corpus.Windows
+	if q.NeedsCalibration() {
+		calib, err = j.Sample(m, o.Calib, corpus.SampleOptions{Samples: o.Samples, SeqLen: o.SeqLen, Join: o.Join})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if err := quantize.Check(j.Ctx, m, calib, q); err != nil {
+		return nil, err
+	}
+
+	return o.run(j, m, calib, q)
+}
+
+// checkPlaces looks at what the run will read and write, before the work.
+func (o *Options) checkPlaces(j *cli.Job, model string, q quantize.Options) error {
+	if err := errors.Join(cli.Apart([2]string{"out", q.Out}, [2]string{"report", j.ReportTo()}),
+		stage.Apart(model, q.Out)); err != nil {
+		return err
+	}
+
+	// with resume alone, what is there may be the finished output of this job, which the library knows
+	if !q.Resume || q.Overwrite {
+		var allow func(dir string) error
+		if q.Overwrite {
+			allow = stage.Replaceable(model, quantize.RecordFile)
+		}
+		if err := stage.Vacant(q.Out, allow); err != nil {
+			return err
+		}
+	}
+
+	if _, err := os.Stat(o.Calib); o.Calib != "" && err != nil {
+		return fmt.Errorf("--calib: %w", err)
+	}
+	return nil
+}
+
+// The displays of progress of a run, in their order.
+const (
+	stageBefore     = "perplexity before"
+	stageQuantising = "quantising"
+	stageAfter      = "perplexity after"
+)
+
+func (o *Options) run(j *cli.Job, m *lm.Model, calib corpus.Windows, q quantize.Options) (*Report, error) {
+	cut := corpus.CutOptions{SeqLen: o.SeqLen}
+	var before *perplexity.Report
+	var windows corpus.Windows
+	var err error
+	if o.PPL != "" {
+		if windows, err = j.Cut(m, o.PPL, cut); err != nil {
+			return nil, err
+		}
+	}
+
+	o.announce(j, m, calib, windows, q)
+	if o.PPL != "" {
+		if before, _, err = perplexity.Windows(j, stageBefore, m, windows); err != nil {
+			return nil, err
+		}
+	}
+
+	bar := j.Bars()
+	defer bar.End()
+	q.Step = steps(bar, m.Blocks(), q)
+	done, err := quantize.Model(j.Ctx, m, calib, q)
+	bar.End()
+	if err != nil {
+		return nil, err
+	}
+
+	r := &Report{Report: done, Out: q.Out}
+	o.remarks(m, calib, q, r)
+	if before != nil {
+		after, err := perplexity.Folder(j, stageAfter, q.Out, o.PPL, cut)
+		if err != nil {
+			return nil, err
+		}
+		r.Perplexity = &beforeAfter{before, after}
+	}
+
+	return r, nil
+}
+
+// remarks notes what was not as one may think.
+func (o *Options) remarks(m *lm.Model, calib corpus.Windows, q quantize.Options, r *Report) {
+	if o.Calib != "" && !q.NeedsCalibration() {
+		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: method %s measures nothing", o.Calib, q.Method))
+	}
+	if text := cli.Beyond(m, calib.SeqLen); text != "" {
+		r.Notes = append(r.Notes, text)
+	}
+	if left := stage.NotCopied(m.Path(), q.Out); len(left) > 0 {
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("%d files beside the weights were not copied: %s", len(left), strings.Join(left, ", ")))
+	}
+}
+
+// announce says what a run consists of, in passes of a token through a block.
+func (o *Options) announce(j *cli.Job, m *lm.Model, calib, ppl corpus.Windows, q quantize.Options) {
+	tokens := 0
+	for _, ids := range calib.IDs {
+		tokens += len(ids)
+	}
+
+	// A matrix is rounded and written in about the time in which so many tokens pass it; what makes up for errors takes
+	// as long as some more.
+	const rounding, sweeping = 200, 2000
+	work := float64(rounding * m.Blocks())
+	if q.NeedsCalibration() {
+		work = float64((2*tokens + sweeping) * m.Blocks())
+	}
+
+	var list []cli.Stage
+	if len(ppl.IDs) > 0 {
+		list = append(list, cli.Stage{Name: stageBefore, Work: float64(m.LossWork(ppl))})
+	}
+	list = append(list, cli.Stage{Name: stageQuantising, Work: work})
+	if len(ppl.IDs) > 0 {
+		list = append(list, cli.Stage{Name: stageAfter, Work: float64(m.LossWork(ppl))})
+	}
+	j.Announce(list...)
+}
+
+// blockSteps is into how many steps of progress a block is divided.
+const blockSteps = 1000
+
+// steps shows the steps of a run.
+func steps(bar *cli.Bars, layers int, q quantize.Options) func(quantize.Step) {
+	blocks := int64(layers)
+	at := int64(0) // a block that is run several times goes back and forth
+	return func(s quantize.Step) {
+		from, to := int64(0), int64(blockSteps)
+		switch {
+		case s.Stage == quantize.Save:
+			at = blocks * blockSteps
+		case !q.NeedsCalibration():
+		case s.Stage == quantize.Statistics:
+			to = 350
+		case s.Stage == quantize.Round:
+			from, to = 350, 650
+		case s.Stage == quantize.Propagate:
+			from = 650
+		}
+
+		if s.Stage != quantize.Save {
+			at = max(at, int64(s.Block)*blockSteps+from+(to-from)*int64(s.Done)/int64(max(s.Of, 1)))
+		}
+		bar.Show(stageQuantising, at, blocks*blockSteps)
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/quantizecmd"
+	"github.com/modelcompress/compress/quantize"
+)
+
+const quantizeExample = `compress quantize testdata/nano/base --to w8a16 --out small
+compress quantize MODEL --to w4a16 --method gptq --calib FILE --ppl FILE --out DIR
+compress quantize MODEL --to fp8_dynamic --ignore down_proj --out DIR
+compress quantize MODEL --to q4_k_m --imatrix model.imatrix.gguf --out model.Q4_K_M.gguf`
+
+func quantizeCmd(a *cli.App) *cobra.Command {
+	var o quantizecmd.Options
+	q := &o.Quantize
+	cmd := a.Verb(cli.Verb{
+		Use:   "quantize MODEL --to SCHEME --out PATH",
+		Short: "Store the weights of a model in 4 or 8 bits, for the runtimes people use",
+		Long: "Writes a copy of a model in few bits: a folder in the formats of compressed-tensors or GPTQ, which " +
+			"vLLM, SGLang and transformers run, or one GGUF file for llama.cpp and ollama. In a folder, " +
+			"embeddings, the output head, norms and routers stay as they are, and quantization.json is a record " +
+			"of what was done.\n\n" + schemeHelp() + "\n\n" +
+			"rtn rounds every weight to the nearest number and needs no data. gptq runs calibration text through " +
+			"the model, one decoder layer in memory at a time, and lets the inputs that are still to come make " +
+			"up for the errors of those before them: 128 to 512 sequences of 2048 tokens are usual, --samples 32 " +
+			"--seqlen 512 is good for a first look. Long runs continue with --resume to the same bytes.",
+		Example: quantizeExample,
+		Habit:   []string{"out"},
+		Args:    cobra.ExactArgs(1),
+		Resumes: true,
+		Check:   func(*cli.Job, []string) error { return quantizecmd.Check(o) },
+		Run:     func(j *cli.Job, args []string) (any, error) { return quantizecmd.Model(j, args[0], o) },
+	})
+
+	f := cmd.Flags()
+	f.StringVar(&o.To, "to", "", "`NAME` what the weights become: "+strings.Join(quantize.SchemeNames(), ", "))
+	f.StringVar(&q.Out, "out", "", "`PATH` folder for the result, or .gguf file; it appears when it is complete")
+	f.StringVar(&q.Method, "method", quantize.RTN,
+		"`NAME` how weights are rounded: "+strings.Join(quantize.Methods, ", ")+" (default: rtn)")
+	f.IntVar(&q.Group, "group-size", 0,
+		"`N` inputs of an output that share a scale, a multiple of 16; -1 for all (default: the scheme's own)")
+	f.StringSliceVar(&q.Ignore, "ignore", nil,
+		"`PATTERN` matrices that stay as they are: part of a name such as down_proj or layers.0.*; several with commas")
+	f.StringVar(&o.Calib, "calib", "",
+		"`FILE` calibration text: plain text, JSONL, or token ids (.safetensors or .json)")
+	f.IntVar(&o.Samples, "samples", 128, "`N` calibration sequences, chosen at random")
+	f.IntVar(&o.SeqLen, "seqlen", 0,
+		"`N` tokens per calibration sequence, also for --ppl (default: 2048 or the model's context, whichever "+
+			"is smaller)")
+	f.BoolVar(&o.Join, "join", false, "read the records of a JSONL file as one text")
+	f.StringVar(&o.PPL, "ppl", "", "`FILE` measure the perplexity on this text, before and after")
+	f.Float64Var(&q.Damping, "damp", 0,
+		"`X` gptq: added to the Hessian's diagonal, as a fraction of its mean (default: 0.01)")
+	f.StringVar(&q.Order, "act-order", "",
+		"`NAME` gptq: weight (inputs that weigh most come first) or none (default: weight)")
+	f.BoolVar(&q.FitLate, "late-scales", false,
+		"gptq: fit the scales of a group when its turn comes, with --act-order none")
+	f.BoolVar(&q.TrueSequential, "true-sequential", false,
+		"gptq: measure each matrix with those before it in the layer already rounded, four passes instead of one")
+	f.StringVar(&o.Memory, "hessian-memory", "2GiB",
+		"`SIZE` memory for Hessians; a decoder layer that needs more is run several times, with the same result")
+	f.StringVar(&o.Shard, "max-shard-size", "keep",
+		"`SIZE` largest file, such as 2GB or 500MiB, or none for a single file (default: keep, the files of "+
+			"the source)")
+	f.StringVar(&o.Imatrix, "imatrix", "",
+		"`FILE` importance matrix for a GGUF file, as compress imatrix and llama-imatrix write it")
+	f.StringSliceVar(&o.Types, "type", nil,
+		"`PATTERN=TYPE` type of matrices of a GGUF file, such as blk.*.ffn_down.weight=q6_k; several with commas")
+	f.BoolVar(&q.Resume, "resume", false,
+		"continue an interrupted run with the same result as without the interruption")
+	f.BoolVar(&q.Overwrite, "overwrite", false, "replace what is in --out")
+	cli.Require(cmd, "to", "out")
+	cli.Complete(cmd, "to", quantize.SchemeNames()...)
+	cli.Complete(cmd, "method", quantize.Methods...)
+	cli.Complete(cmd, "act-order", quantize.Orders...)
+	cli.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
+	cli.Inputs(cmd, "calib", "ppl", "imatrix")
+
+	return cmd
+}
+
+// schemeHelp says what the schemes are.
+func schemeHelp() string {
+	var folders, files []string
+	for _, s := range quantize.Schemes() {
+		if s.File() {
+			files = append(files, s.Name)
+		} else {
+			folders = append(folders, s.Name+": "+s.Meaning())
+		}
+	}
+	return "Folders are " + strings.Join(folders, "; ") + ". Files are " + strings.Join(files, ", ") +
+		", with the types of llama.cpp's mixtures of these names."
+}

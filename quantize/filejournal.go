@@ -1,0 +1,160 @@
+package quantize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/weights"
+)
+
+// journal keeps, beside a file in the making, which of its tensors are on the disk.
+type journal struct {
+	*stage.Journal
+	done map[string]bool
+}
+
+// step is a line of a journal behind the header.
+type step struct {
+	Tensor string `json:"tensor"`
+}
+
+// Done reports whether an interrupted run has written a tensor.
+func (j *journal) Done(name string) (bool, error) { return j.done[name], nil }
+
+// Note notes a tensor whose bytes are on the disk.
+func (j *journal) Note(name string) error { return j.Add(step{name}) }
+
+// header is the first line of a journal.
+type header struct {
+	Job string `json:"job"`
+}
+
+// journal opens the journal of the run: that of an interrupted one of the same job with Resume, otherwise a new one. It
+// refuses an output that is there already.
+func (f *file) journal() (*journal, error) {
+	job, err := f.job()
+	if err != nil {
+		return nil, err
+	}
+
+	dir, base := filepath.Split(f.o.Out)
+	inner, err := stage.OpenJournal(filepath.Join(dir, "."+base+".journal"))
+	if err != nil {
+		return nil, err
+	}
+	j := &journal{Journal: inner, done: map[string]bool{}}
+	if err := f.take(j, job); err != nil {
+		return nil, errors.Join(err, inner.Close())
+	}
+	return j, nil
+}
+
+// take takes up what an interrupted run has left, or begins anew.
+func (f *file) take(j *journal, job string) error {
+	lines := j.Lines()
+	same := false
+	if f.o.Resume && len(lines) > 0 {
+		var head header
+		same = j.Fault() == nil && json.Unmarshal(lines[0], &head) == nil && head.Job == job
+		if !same && !f.o.Overwrite {
+			return failure.Hinted(fmt.Errorf("%s: %w", f.o.Out, stage.ErrOtherJob),
+				"the model or the options have changed since; --overwrite without --resume starts anew")
+		}
+	}
+
+	_, err := os.Stat(f.o.Out)
+	if err == nil && !f.o.Overwrite && !same {
+		if len(lines) == 0 {
+			err = j.Remove() // it was made just now
+		}
+		return errors.Join(fmt.Errorf("%s: %w", f.o.Out, stage.ErrExists), err)
+	}
+
+	if same {
+		for _, line := range lines[1:] {
+			var s step
+			if json.Unmarshal(line, &s) == nil {
+				j.done[s.Tensor] = true
+			}
+		}
+		return nil
+	}
+
+	// What is left of another job is not to be continued.
+	if err := os.Remove(f.o.Out + ".partial"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return j.Start(header{job})
+}
+
+// job identifies the work by the options, the plan, and the sizes and times of the model's files: reading all weights
+// for a sum of theirs would take as long as the work.
+func (f *file) job() (string, error) {
+	config, err := weights.ReadFile(f.model, "config.json", 64<<20)
+	if err != nil {
+		return "", err
+	}
+	stamps, err := stampsOf(f.model)
+	if err != nil {
+		return "", err
+	}
+	weighed := ""
+	if f.o.Importance != nil {
+		if weighed, err = stage.Fingerprint(f.o.Importance); err != nil {
+			return "", err
+		}
+	}
+	return stage.Fingerprint("quantize file 1", string(config), stamps, f.o.Scheme.Name, f.o.Types, f.o.Name, weighed,
+		f.types)
+}
+
+// stamp is what tells a file from what it was before.
+type stamp struct {
+	Name string
+	Size int64
+	Time int64
+}
+
+// stampsOf lists the files of a model.
+func stampsOf(model string) (list []stamp, err error) {
+	info, err := os.Stat(model)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []stamp{{filepath.Base(model), info.Size(), info.ModTime().UnixNano()}}, nil
+	}
+
+	entries, err := os.ReadDir(model)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		info, err := os.Stat(filepath.Join(model, e.Name())) // what links lead to
+		if err != nil || info.IsDir() {
+			continue
+		}
+		list = append(list, stamp{e.Name(), info.Size(), info.ModTime().UnixNano()})
+	}
+	return list, nil
+}
+
+// end keeps the journal of a run that can be continued, and removes it otherwise, with what there is of the file.
+func (j *journal) end(ctx context.Context, out string, err error) error {
+	if err != nil && stage.Resumable(ctx, err) {
+		return errors.Join(err, j.Close())
+	}
+	if err != nil {
+		if e := os.Remove(out + ".partial"); e != nil && !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	return errors.Join(err, j.Remove())
+}

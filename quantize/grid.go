@@ -1,0 +1,218 @@
+package quantize
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/quantized"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// grid is the numbers that the weights of one matrix [rows, cols] become: scales, zero points and codes. It is an
+// obs.Grid.
+type grid struct {
+	numbers quantized.Numbers
+	scheme  Numbers
+	rows    int
+	cols    int
+	across  int // columns that share a scale
+	down    int // rows that share one
+	width   int // scales in a row of rectangles
+
+	scale  []float32
+	zero   []int8 // nil for symmetric numbers
+	global float32
+	code   []byte
+
+	order []int // column of the matrix that stands at a place of the sweep; nil: they stand as they are
+	// rounded: quotients are rounded to the type of the weights, as compressed-tensors does where it rounds weights by
+	// themselves.
+	rounded bool
+	late    bool // scales are fitted when the sweep comes to them
+}
+
+// newGrid makes room for the codes of a matrix. stored is the type of its elements in the checkpoint, which its scales
+// get too.
+func newGrid(s Numbers, rows, cols int, stored safetensors.DType) (*grid, error) {
+	g := &grid{
+		scheme: s, rows: rows, cols: cols, across: s.columns(cols), down: 1,
+		numbers: quantized.Numbers{
+			Float: s.Kind == Float, Bits: s.Bits, Symmetric: s.Symmetric, PowerOfTwo: s.PowerOfTwo, DType: stored,
+		},
+	}
+	if s.Strategy == PerBlock {
+		g.down = s.Block[0]
+	} else if cols%g.across != 0 {
+		return nil, fmt.Errorf("%w: groups of %d inputs do not divide %d; %s", ErrLayout, g.across, cols,
+			divisors(cols))
+	}
+
+	g.width = (cols + g.across - 1) / g.across
+	g.scale = make([]float32, (rows+g.down-1)/g.down*g.width)
+	if !s.Symmetric {
+		g.zero = make([]int8, len(g.scale))
+	}
+
+	return g, nil
+}
+
+// divisors says which sizes of groups would do.
+func divisors(cols int) string {
+	var sizes []string
+	for n := 512; n >= 16; n /= 2 {
+		if cols%n == 0 {
+			sizes = append(sizes, fmt.Sprint(n))
+		}
+	}
+	if len(sizes) == 0 {
+		return "none of the usual sizes does; a scale for each output (-1) goes"
+	}
+	return "of the usual sizes these do: " + fmt.Sprint(sizes)
+}
+
+// fit fits all scales to a matrix, F32 in host memory. largest is what NVFP4's scale of the matrix goes by: the largest
+// magnitude of all matrices that runtimes run as one, or 0 for this one alone.
+func (g *grid) fit(w kernels.Mat, largest float32, threads int) {
+	if g.scheme.Strategy == PerTensorGroup {
+		g.global = g.numbers.GlobalScale(max(largest, magnitude(w)))
+	}
+
+	bands := (g.rows + g.down - 1) / g.down
+	mmapsafe.Split(threads, bands, func(lo, hi int) {
+		for band := lo; band < hi; band++ {
+			first := band * g.down
+			last := min(g.rows, first+g.down)
+			for group := range g.width {
+				from := group * g.across
+				to := min(g.cols, from+g.across)
+				low, high := float32(0), float32(0)
+				for i := first; i < last; i++ {
+					a, b := bounds(w.RowF32(i)[from:to])
+					low, high = min(low, a), max(high, b)
+				}
+				g.set(band*g.width+group, low, high)
+			}
+		}
+	})
+}
+
+// bounds are the least and the largest element, and 0.
+func bounds(x []float32) (low, high float32) {
+	for _, v := range x {
+		low = min(low, v)
+		high = max(high, v)
+	}
+	return low, high
+}
+
+// magnitude is the largest magnitude of a matrix.
+func magnitude(w kernels.Mat) (m float32) {
+	for i := range w.Rows {
+		low, high := bounds(w.RowF32(i))
+		m = max(m, -low, high)
+	}
+	return m
+}
+
+// set fits one scale to elements from low to high.
+func (g *grid) set(at int, low, high float32) {
+	if g.scheme.Strategy == PerTensorGroup {
+		g.scale[at] = g.numbers.FitE4M3(max(-low, high), g.global)
+		return
+	}
+
+	scale, zero := g.numbers.Fit(low, high)
+	g.scale[at] = scale
+	if g.zero != nil {
+		g.zero[at] = int8(zero)
+	}
+}
+
+// Fix fits the scale of a group of a row, where that is to be done as the sweep goes.
+func (g *grid) Fix(i, lo int, w []float32) {
+	if !g.late {
+		return
+	}
+	for first := 0; first < len(w); first += g.across {
+		low, high := bounds(w[first:min(len(w), first+g.across)])
+		g.set(i*g.width+(lo+first)/g.across, low, high)
+	}
+}
+
+// Round gives a weight its code, and the value of that.
+func (g *grid) Round(i, j int, w float32) float32 {
+	if g.order != nil {
+		j = g.order[j]
+	}
+
+	at := i/g.down*g.width + j/g.across
+	scale, zero := g.scale[at], 0
+	if g.zero != nil {
+		zero = int(g.zero[at])
+	}
+	if g.global != 0 {
+		scale /= g.global
+	}
+
+	var code byte
+	if g.rounded {
+		code = g.by().CodeRounded(w, scale, zero)
+	} else {
+		code = g.numbers.Code(w, scale, zero)
+	}
+	g.code[i*g.cols+j] = code
+	return g.numbers.Value(code, scale, zero)
+}
+
+// by is the numbers by which quotients are rounded: with a scale for the matrix they are float32 whatever the weights
+// are.
+func (g *grid) by() quantized.Numbers {
+	n := g.numbers
+	if g.global != 0 {
+		n.DType = safetensors.F32
+	}
+	return n
+}
+
+// roundAll rounds every weight by itself, in place.
+func (g *grid) roundAll(w kernels.Mat, threads int) {
+	mmapsafe.Split(threads, g.rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			row := w.RowF32(i)
+			for j, v := range row {
+				row[j] = g.Round(i, j, v)
+			}
+		}
+	})
+	w.Buf.Changed()
+}
+
+// nonFinite finds a scale that is no number.
+func (g *grid) nonFinite() error {
+	if at := dtype.NonFinite(g.scale); at >= 0 {
+		return fmt.Errorf("%w: the scale of output %d, inputs from %d on", ErrNonFinite, at/g.width*g.down,
+			at%g.width*g.across)
+	}
+	return nil
+}
+
+// byWeight are the columns in the order of their weights, the largest first; of equal ones the lower first.
+func byWeight(weight []float64) []int {
+	order := make([]int, len(weight))
+	for j := range order {
+		order[j] = j
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case weight[a] > weight[b]:
+			return -1
+		case weight[a] < weight[b]:
+			return 1
+		}
+		return 0
+	})
+	return order
+}

@@ -1,0 +1,396 @@
+package quantize
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/hostmat"
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/obs"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
+)
+
+// rounding is the work on one matrix.
+type rounding struct {
+	lin     lm.Linear
+	grid    *grid
+	before  kernels.Mat // F32 in host memory
+	after   kernels.Mat // the same, with the values of the grid in the end
+	largest float32     // see [grid.fit]
+	stats   *actstats.Stats
+	t       Matrix // what is to be reported
+}
+
+// matrix rounds a matrix, writes it, and lets the model compute with it.
+func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats *actstats.Stats) (Matrix, error) {
+	r := &rounding{lin: lin, largest: largest, stats: stats, t: describe(lin)}
+	stored, err := w.m.Param(lin.Name)
+	if err != nil {
+		return r.t, err
+	}
+	if at := w.ops.NonFinite(stored); at >= 0 {
+		return r.t, fmt.Errorf("element [%d, %d]: %w", at/lin.In, at%lin.In, ErrNonFinite)
+	}
+	if r.before, err = hostmat.F32(w.dev, stored); err != nil {
+		return r.t, err
+	}
+	if r.grid, err = w.newGrid(lin); err != nil {
+		return r.t, err
+	}
+
+	r.grid.code = make([]byte, r.before.Len())
+	r.after = kernels.MatOf(kernels.NewHost(kernels.F32, r.before.Len()), r.before.Rows, r.before.Cols)
+	copy(r.after.Buf.F32(), r.before.Buf.F32())
+	if w.o.Method == GPTQ && stats.SumOf(lin.Name).Tokens() > 0 {
+		err = w.sweep(ctx, r)
+	} else {
+		r.t.Unreached = w.o.measures()
+		r.grid.rounded = w.o.Scheme.Layout != gptqLayout
+		r.grid.fit(r.before, largest, w.threads)
+		r.grid.roundAll(r.after, w.threads)
+	}
+	if err == nil {
+		err = r.grid.nonFinite()
+	}
+	if err != nil {
+		return r.t, err
+	}
+
+	r.t.Error = weightError(r.before, r.after)
+	if err := w.output.write(lin.Name, r.grid); err != nil {
+		return r.t, err
+	}
+	if !w.o.measures() {
+		return r.t, nil // nothing runs the block
+	}
+	return r.t, w.use(lin, r.after)
+}
+
+func describe(lin lm.Linear) Matrix {
+	return Matrix{
+		Name: lin.Name, Block: lin.Block, Role: string(lin.Role), Expert: lin.Expert, Shape: [2]int{lin.Out, lin.In},
+	}
+}
+
+// use lets the model compute with new values, F32 in host memory.
+func (w *walk) use(lin lm.Linear, after kernels.Mat) error {
+	own, err := w.m.MutableParam(lin.Name)
+	if err != nil {
+		return err
+	}
+
+	buf, err := w.dev.Alloc(kernels.F32, after.Len())
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+
+	if err := w.dev.Upload(buf, 0, after.Buf.Bytes()); err != nil {
+		return err
+	}
+	w.ops.Convert(own, kernels.MatOf(buf, after.Rows, after.Cols))
+	return w.ops.Sync()
+}
+
+// restore takes a matrix of an interrupted run, and lets the model compute with it if it is to run.
+func (w *walk) restore(lin lm.Linear, run bool) error {
+	m, end, err := w.output.read(lin.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = end() }()
+
+	after := kernels.MatOf(kernels.NewHost(kernels.F32, m.Rows*m.Cols), m.Rows, m.Cols)
+	// The file is mapped, so a lost page is an error within the group.
+	if err := mmapsafe.Do(func() error { return m.Decode(after.Buf.F32(), 0, m.Rows) }); err != nil {
+		return err
+	}
+
+	stored, err := w.m.Param(lin.Name)
+	if err != nil {
+		return err
+	}
+	before, err := hostmat.F32(w.dev, stored)
+	if err != nil {
+		return err
+	}
+
+	t := describe(lin)
+	t.Restored = true
+	t.Error = weightError(before, after)
+	w.add(t)
+	if !run {
+		return nil
+	}
+	return w.use(lin, after)
+}
+
+// weightError is ‖Ŵ - W‖²/‖W‖², 0 of a matrix of zeros.
+func weightError(before, after kernels.Mat) float64 {
+	lost, all := 0.0, 0.0
+	for i := range before.Rows {
+		now := after.RowF32(i)
+		for j, v := range before.RowF32(i) {
+			d := float64(now[j]) - float64(v)
+			lost += d * d
+			all += float64(v) * float64(v)
+		}
+	}
+	if all == 0 {
+		return 0
+	}
+	return lost / all
+}
+
+// together gives, for schemes with a scale for the whole matrix, the largest magnitude of all matrices that runtimes
+// run as one and that must have it in common: q, k and v, and gate and up. nil for other schemes.
+func (w *walk) together(linears []lm.Linear) (map[string]float32, error) {
+	if w.o.Scheme.Weights.Strategy != PerTensorGroup {
+		return nil, nil
+	}
+
+	type joint struct {
+		role   arch.Role
+		expert int
+	}
+	of := func(lin lm.Linear) joint {
+		switch lin.Role {
+		case arch.Q, arch.K, arch.V:
+			return joint{arch.Q, lin.Expert}
+		case arch.Gate, arch.Up:
+			return joint{arch.Gate, lin.Expert}
+		case arch.SharedGate, arch.SharedUp:
+			return joint{arch.SharedGate, lin.Expert}
+		}
+		return joint{lin.Role, lin.Expert}
+	}
+
+	found := map[joint]float32{}
+	for _, lin := range linears {
+		stored, err := w.m.Param(lin.Name)
+		if err != nil {
+			return nil, err
+		}
+		m, err := hostmat.F32(w.dev, stored)
+		if err != nil {
+			return nil, err
+		}
+		found[of(lin)] = max(found[of(lin)], magnitude(m))
+	}
+
+	largest := map[string]float32{}
+	for _, lin := range linears {
+		largest[lin.Name] = found[of(lin)]
+	}
+	return largest, nil
+}
+
+// factor is that of the Hessian that was factored last: matrices that read the same input come one after the other.
+type factor struct {
+	of      *actstats.Sum
+	u       kernels.Mat
+	order   []int // of the columns of u; nil: as they are stored
+	damping linalg.Damping
+}
+
+func (f *factor) forget() {
+	if f.of != nil {
+		f.u.Buf.Free()
+	}
+	*f = factor{}
+}
+
+// factored makes the factor of a matrix' Hessian in the order of the sweep.
+func (w *walk) factored(lin lm.Linear, stats *actstats.Stats) error {
+	sum := stats.SumOf(lin.Name)
+	if w.factor.of == sum {
+		return nil
+	}
+	w.factor.forget()
+
+	h, err := stats.HessianOf(sum, lin)
+	if err != nil {
+		return err
+	}
+
+	var order []int
+	if w.o.Order == OrderWeight {
+		diagonal := make([]float64, h.Rows)
+		for j := range diagonal {
+			diagonal[j] = h.At(j, j)
+		}
+		for _, j := range sum.Dead {
+			diagonal[j] = 0 // it is 1 so that the Hessian can be factored
+		}
+
+		order = byWeight(diagonal)
+		h = turned(h, order, w.threads)
+	}
+
+	view, err := kernels.Wrap(kernels.F64, hostmat.BytesOf(h.Data))
+	if err != nil {
+		return err
+	}
+	u := kernels.MatOf(kernels.NewHost(kernels.F32, h.Rows*h.Rows), h.Rows, h.Rows)
+	solver := linalg.Solver{Threads: w.threads, Device: w.dev, Stop: stats.Stop}
+	damping, err := solver.DampedInverseFactor(u, kernels.MatOf(view, h.Rows, h.Rows), w.o.Damping)
+	if err != nil {
+		return fmt.Errorf("Hessian: %w", err)
+	}
+
+	w.factor = factor{of: sum, u: u, order: order, damping: damping}
+	return nil
+}
+
+// turned puts the rows and columns of a symmetric matrix in another order.
+func turned(h linalg.Matrix, order []int, threads int) linalg.Matrix {
+	out := linalg.New(h.Rows, h.Cols)
+	mmapsafe.Split(threads, h.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			for j, from := range order {
+				out.Set(i, j, h.At(order[i], from))
+			}
+		}
+	})
+	return out
+}
+
+// sweep runs GPTQ over a matrix.
+func (w *walk) sweep(ctx context.Context, r *rounding) error {
+	if err := w.factored(r.lin, r.stats); err != nil {
+		return err
+	}
+	g := r.grid
+	sum := r.stats.SumOf(r.lin.Name)
+	for i := range r.after.Rows {
+		for _, j := range sum.Dead { // an input that is always 0
+			r.after.RowF32(i)[j] = 0
+		}
+	}
+
+	// Scales are those of all weights as they came, unless they are fitted on the way.
+	g.late = w.o.FitLate && g.across < g.cols
+	g.fit(r.after, r.largest, w.threads)
+
+	job := obs.Job{
+		W: r.after, U: w.factor.u, Grid: g, Threads: w.threads, Mul: w.multiply,
+		Stop: func(int, int) error { return ctx.Err() },
+	}
+	if g.late {
+		job.Group = g.across
+	}
+	if w.factor.order != nil {
+		g.order = w.factor.order
+		job.W = reordered(r.after, g.order, w.threads)
+	}
+	if _, err := job.Run(); err != nil {
+		return err
+	}
+	if g.order != nil {
+		putBack(r.after, job.W, g.order, w.threads)
+	}
+
+	damping := Damping(w.factor.damping)
+	r.t.Damping = &damping
+	r.t.Dead = len(sum.Dead)
+	return w.outputErrors(r)
+}
+
+// multiply adds x·y to dst, all in host memory.
+func (w *walk) multiply(dst, x, y kernels.Mat) {
+	if w.dev.Info().Host {
+		w.ops.MatMulNN(dst, x, y, kernels.MatMul{Accumulate: true})
+		return
+	}
+	hostmat.Multiply(w.dev, dst, x, y)
+}
+
+// reordered is a copy of a matrix with its columns in another order.
+func reordered(m kernels.Mat, order []int, threads int) kernels.Mat {
+	out := kernels.MatOf(kernels.NewHost(kernels.F32, m.Len()), m.Rows, m.Cols)
+	mmapsafe.Split(threads, m.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			from, to := m.RowF32(i), out.RowF32(i)
+			for j, at := range order {
+				to[j] = from[at]
+			}
+		}
+	})
+	return out
+}
+
+// putBack is the opposite of reordered.
+func putBack(m, from kernels.Mat, order []int, threads int) {
+	mmapsafe.Split(threads, m.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			to, row := m.RowF32(i), from.RowF32(i)
+			for j, at := range order {
+				to[at] = row[j]
+			}
+		}
+	})
+	m.Buf.Changed()
+}
+
+// errorRows is how many rows of a matrix the errors of its outputs are measured on.
+const errorRows = 64
+
+// outputErrors measures what the new weights do to the outputs of a matrix, and what rounding each weight by itself
+// would.
+func (w *walk) outputErrors(r *rounding) error {
+	before, after := r.before, r.after
+	sum := r.stats.SumOf(r.lin.Name)
+	h, err := r.stats.HessianOf(sum, r.lin)
+	if err != nil {
+		return err
+	}
+
+	alone, err := w.newGrid(r.lin)
+	if err != nil {
+		return err
+	}
+	alone.code = make([]byte, alone.rows*alone.cols)
+	alone.fit(before, r.largest, w.threads)
+
+	n := min(errorRows, before.Rows)
+	dense := linalg.New(n, before.Cols)
+	changed := linalg.New(n, before.Cols)
+	rounded := linalg.New(n, before.Cols)
+	for k := range n {
+		i := k * before.Rows / n
+		now := after.RowF32(i)
+		for j, v := range before.RowF32(i) {
+			dense.Set(k, j, float64(v))
+			changed.Set(k, j, float64(now[j])-float64(v))
+			rounded.Set(k, j, float64(alone.Round(i, j, v))-float64(v))
+		}
+		for _, j := range sum.Dead {
+			dense.Set(k, j, 0)
+			changed.Set(k, j, 0)
+			rounded.Set(k, j, 0)
+		}
+	}
+
+	s := linalg.Solver{Threads: w.threads}
+	if all := energy(s, dense, h); all > 0 {
+		output := energy(s, changed, h) / all
+		apart := energy(s, rounded, h) / all
+		r.t.OutputError = &output
+		r.t.Rounded = &apart
+	}
+	return nil
+}
+
+// energy is Σ_i d_i·H·d_iᵀ over the rows of d.
+func energy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
+	p := linalg.New(d.Rows, d.Cols)
+	s.Mul(p, d, h, linalg.Product{})
+	for i, v := range d.Data {
+		sum += v * p.Data[i]
+	}
+	return sum
+}

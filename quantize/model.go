@@ -1,0 +1,563 @@
+package quantize
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// Model quantises the matrices of a model's blocks into a folder, and reports what it did. calib may be empty if the
+// method measures nothing. The context is looked at between matrices and batches of sequences. What an interrupted run
+// has written can be continued with Resume; after a fault of the input it is removed. The model is left with the values
+// of its files.
+func Model(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*Report, error) {
+	start := time.Now()
+	w, err := newWalk(ctx, m, calib, o)
+	if err != nil {
+		return nil, err
+	}
+	defer w.free()
+
+	if err := w.begin(); err != nil {
+		return nil, err
+	}
+	if err := w.run(ctx); err != nil {
+		return nil, errors.Join(err, w.stop(ctx, err))
+	}
+
+	w.report.Times.Total = time.Since(start).Seconds()
+	return w.report, nil
+}
+
+// Check returns what Model would refuse before it runs anything: faults of the options, calibration data that are
+// missing or do not fit the model, and matrices that the scheme cannot hold.
+func Check(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) error {
+	w, err := newWalk(ctx, m, calib, o)
+	if err != nil {
+		return err
+	}
+	w.free()
+	return nil
+}
+
+// walk is one run over a model.
+type walk struct {
+	m       *lm.Model
+	dev     kernels.Device
+	ops     *kernels.Ops
+	threads int
+	o       Options
+	calib   corpus.Windows
+	report  *Report
+
+	source *lm.Tensors
+	output output
+	states *actstats.States
+	factor factor
+	// chosen are the matrices to quantise, by block.
+	chosen [][]lm.Linear
+}
+
+// newWalk checks what can be checked before anything runs.
+func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*walk, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+
+	o.setDefaults()
+	var err error
+	if o.Scheme, err = o.Scheme.withGroup(o.Group); err != nil {
+		return nil, err
+	}
+
+	dev := m.Device()
+	info := dev.Info()
+	w := &walk{m: m, dev: dev, ops: dev.Ops(), threads: info.Threads, o: o, calib: calib}
+	if m.Packed() {
+		return nil, fmt.Errorf("%s: %w: its matrices are packed as bitmasks; compress convert unpacks them", m.Path(),
+			ErrLayout)
+	}
+	if o.measures() {
+		if err := w.checkCalibration(); err != nil {
+			return nil, err
+		}
+	}
+
+	fingerprint, err := m.Fingerprint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.report = &Report{
+		Options: w.o, Version: build.Version(), Device: info, Notes: []string{}, Matrices: []Matrix{},
+		Model: ModelInfo{
+			Path: m.Path(), Type: m.Config().ModelType, Parameters: m.NumParameters(), Fingerprint: fingerprint,
+		},
+	}
+	if o.measures() {
+		w.report.Calibration = &w.calib
+	}
+
+	if err := w.choose(); err != nil {
+		return nil, err
+	}
+	if w.source, err = lm.OpenTensors(ctx, m.Path(), m.Config()); err != nil {
+		return nil, err
+	}
+
+	return w, nil
+}
+
+func (w *walk) checkCalibration() error {
+	if len(w.calib.IDs) == 0 {
+		return fmt.Errorf("method %s: %w", w.o.Method, ErrNoCalibration)
+	}
+	for i, row := range w.calib.IDs {
+		if len(row) == 0 {
+			return fmt.Errorf("%s: window %d: %w: it is empty", w.calib.Source, i, ErrNoCalibration)
+		}
+	}
+	return w.calib.Check(w.m.Config().Vocab)
+}
+
+// choose lists the matrices to quantise, and checks that the scheme can hold them.
+func (w *walk) choose() error {
+	var faults []error
+	used := make([]bool, len(w.o.Ignore))
+	for l := range w.m.Blocks() {
+		var list []lm.Linear
+		for _, lin := range w.m.Linears(l) {
+			if w.o.ignored(module(lin.Name)) {
+				w.report.Total.Left++
+				w.mark(used, lin)
+				continue
+			}
+
+			if err := w.fits(lin); err != nil && len(faults) < 3 {
+				faults = append(faults, fmt.Errorf("%s: tensor %q: %w", w.m.File(lin.Name), lin.Name, err))
+			}
+			list = append(list, lin)
+		}
+		w.chosen = append(w.chosen, list)
+	}
+
+	for i, ok := range used {
+		if !ok {
+			faults = append(faults, fmt.Errorf("%w: pattern %q names no matrix of a block", ErrOptions, w.o.Ignore[i]))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// mark notes which patterns a matrix was left out by.
+func (w *walk) mark(used []bool, lin lm.Linear) {
+	for i, p := range w.o.Ignore {
+		if (Options{Ignore: []string{p}}).ignored(module(lin.Name)) {
+			used[i] = true
+		}
+	}
+}
+
+// fits reports why the scheme cannot hold a matrix.
+func (w *walk) fits(lin lm.Linear) error {
+	if lin.Transposed {
+		return fmt.Errorf("%w: it is stored [in, out], as GPT-2's are, which no reader of the format expects",
+			ErrLayout)
+	}
+
+	g, err := w.newGrid(lin)
+	if err != nil {
+		return err
+	}
+	_, err = w.o.Scheme.parts(lin.Name, g)
+	return err
+}
+
+// newGrid makes the grid of a matrix without room for its codes.
+func (w *walk) newGrid(lin lm.Linear) (*grid, error) {
+	info, _ := w.m.Info(lin.Name)
+	stored := info.DType
+	if stored == safetensors.F64 {
+		stored = safetensors.F32
+	}
+	g, err := newGrid(w.o.Scheme.Weights, lin.Out, lin.In, stored)
+	if err == nil && w.o.Scheme.Layout == gptqLayout {
+		g.numbers.DType = safetensors.F16 // of its scales
+	}
+	return g, err
+}
+
+// begin opens the output.
+func (w *walk) begin() error {
+	config, err := w.o.configuration(w.left())
+	if err != nil {
+		return err
+	}
+	job, err := w.job()
+	if err != nil {
+		return err
+	}
+	return w.output.open(w, config, job)
+}
+
+// left lists the modules that stay floats, for readers that quantise everything else: matrices of blocks that were
+// ignored, routers and other matrices beside them, and the head.
+func (w *walk) left() []string {
+	chosen := map[string]bool{}
+	for _, list := range w.chosen {
+		for _, lin := range list {
+			chosen[lin.Name] = true
+		}
+	}
+
+	head := "lm_head"
+	if name := w.m.Config().Arch.HeadName(); name != "" {
+		head = module(name)
+	}
+	names := []string{head}
+	for l, list := range w.chosen {
+		for _, lin := range w.m.Linears(l) {
+			if !chosen[lin.Name] {
+				names = append(names, module(lin.Name))
+			}
+		}
+		if router := w.m.Router(l); router != "" && len(list) > 0 {
+			names = append(names, module(router))
+		}
+	}
+
+	return names
+}
+
+// job identifies the work by all that the output depends on.
+func (w *walk) job() (string, error) {
+	calibration := ""
+	if w.o.measures() {
+		calibration = w.calib.Hash
+	}
+	text, err := json.Marshal(struct {
+		Work, Model, Calibration string
+		Options                  Options
+		Shard                    int64
+	}{"quantize 1", w.report.Model.Fingerprint, calibration, w.o, w.o.MaxShardSize})
+	if err != nil {
+		return "", err
+	}
+
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// run does the work between the output's beginning and its end.
+func (w *walk) run(ctx context.Context) error {
+	if w.output.folder.Complete() {
+		return w.finished(ctx)
+	}
+
+	if w.o.measures() {
+		var err error
+		if w.states, err = actstats.NewStates(ctx, w.m, w.calib.IDs, w.o.BatchTokens); err != nil {
+			return err
+		}
+	}
+	for l := range w.m.Blocks() {
+		if err := w.block(ctx, l); err != nil {
+			return fmt.Errorf("block %d: %w", l, err)
+		}
+	}
+
+	return w.finish(ctx)
+}
+
+// finished describes an output that an earlier run of the same job has completed.
+func (w *walk) finished(ctx context.Context) error {
+	for l := range w.m.Blocks() {
+		for _, lin := range w.chosen[l] {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := w.restore(lin, false); err != nil {
+				return fmt.Errorf("block %d: %w", l, err)
+			}
+		}
+		w.m.ReleaseBlock(l, false)
+	}
+
+	w.sizes()
+	w.report.close()
+	return nil
+}
+
+// block quantises one block, or takes it from an interrupted run, and runs the next one's inputs through it.
+func (w *walk) block(ctx context.Context, l int) error {
+	linears := w.chosen[l]
+	var err error
+	if w.output.done(linears) {
+		for _, lin := range linears {
+			if err = ctx.Err(); err == nil {
+				err = w.restore(lin, w.o.measures())
+			}
+			if err != nil {
+				return err
+			}
+		}
+	} else if err = w.quantise(ctx, l, linears); err != nil {
+		return err
+	}
+
+	// The next block is measured on what this one gives now: later blocks see, and can make up for, what earlier ones
+	// lost.
+	if w.o.measures() && l+1 < w.m.Blocks() {
+		if err := w.propagate(ctx, l); err != nil {
+			return err
+		}
+	}
+
+	var names []string
+	for _, lin := range linears {
+		names = append(names, lin.Name)
+	}
+	if err := w.m.Restore(names...); err != nil {
+		return err
+	}
+	w.m.ReleaseBlock(l, false)
+	return nil
+}
+
+// quantise measures a block and rounds its matrices, in several passes where it has to.
+func (w *walk) quantise(ctx context.Context, l int, linears []lm.Linear) error {
+	passes := [][]lm.Linear{linears}
+	if w.o.measures() {
+		passes = actstats.Plan{
+			Needs: actstats.Hessian, Memory: w.o.HessianMemory, Refreshed: w.o.TrueSequential,
+		}.Passes(linears)
+	}
+
+	largest, err := w.together(linears)
+	if err != nil {
+		return err
+	}
+
+	done := map[string]Matrix{}
+	for _, part := range passes {
+		if err := w.part(ctx, l, part, largest, done, len(linears)); err != nil {
+			return err
+		}
+	}
+
+	for _, lin := range linears {
+		w.add(done[lin.Name]) // in the block's order
+	}
+	return w.output.commit(linears)
+}
+
+// part measures matrices of a block and rounds them.
+func (w *walk) part(ctx context.Context, l int, part []lm.Linear, largest map[string]float32, done map[string]Matrix,
+	of int,
+) error {
+	stats, err := w.statistics(ctx, l, part)
+	if err != nil {
+		return err
+	}
+	defer stats.Free()
+	defer w.factor.forget()
+	defer since(&w.report.Times.Round, time.Now())
+
+	for _, lin := range part {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+
+		w.step(Step{Stage: Round, Block: l, Done: len(done), Of: of})
+		t, err := w.matrix(ctx, lin, largest[lin.Name], stats)
+		if err != nil {
+			return fmt.Errorf("%s: tensor %q: %w", w.m.File(lin.Name), lin.Name, err)
+		}
+		done[lin.Name] = t
+	}
+
+	return nil
+}
+
+// statistics runs the block for what reaches some of its matrices; nil without an error if nothing is measured.
+func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*actstats.Stats, error) {
+	if !w.o.measures() || len(linears) == 0 {
+		return nil, nil
+	}
+	defer since(&w.report.Times.Statistics, time.Now())
+
+	stats, err := actstats.New(w.dev, linears, actstats.Hessian, len(w.calib.IDs), w.o.Damping)
+	if err != nil {
+		return nil, err
+	}
+
+	stats.Stop = ctx.Err
+	err = w.states.Peek(ctx, l, stats.Hooks(), func(done, of int) {
+		w.step(Step{Stage: Statistics, Block: l, Done: done, Of: of})
+	})
+	if err == nil {
+		err = stats.Err()
+	}
+	if err != nil {
+		stats.Free()
+		return nil, err
+	}
+	return stats, nil
+}
+
+// propagate runs the rounded block in place.
+func (w *walk) propagate(ctx context.Context, l int) error {
+	defer since(&w.report.Times.Propagate, time.Now())
+	return w.states.Advance(ctx, l, nil, func(done, of int) {
+		w.step(Step{Stage: Propagate, Block: l, Done: done, Of: of})
+	})
+}
+
+// finish writes everything else and the record, and gives the folder its name.
+func (w *walk) finish(ctx context.Context) error {
+	defer since(&w.report.Times.Save, time.Now())
+	if err := w.output.rest(ctx, func(done, of int64) {
+		const unit = 1 << 10 // so that the counts fit an int anywhere
+		w.step(Step{Stage: Save, Block: w.m.Blocks(), Done: int(done / unit), Of: int(of / unit)})
+	}); err != nil {
+		return err
+	}
+
+	w.sizes()
+	w.report.close()
+	if n := w.report.Total.Unreached; n > 0 {
+		w.report.Notes = append(w.report.Notes, fmt.Sprintf("%d matrices of experts that no calibration token came to "+
+			"were rounded by themselves; the first is %q", n, w.firstUnreached()))
+	}
+	w.raised()
+	if bad := w.output.folder.Damaged(); len(bad) > 0 {
+		w.report.Notes = append(w.report.Notes, fmt.Sprintf("%d tensors of the interrupted run no longer had the "+
+			"bytes that it wrote and were made again; the first is %q", len(bad), bad[0]))
+	}
+
+	record, err := w.record()
+	if err != nil {
+		return err
+	}
+	if err := w.output.folder.AddFile(RecordFile, record); err != nil {
+		return err
+	}
+	return w.output.folder.Finish()
+}
+
+func (w *walk) firstUnreached() string {
+	i := slices.IndexFunc(w.report.Matrices, func(m Matrix) bool { return m.Unreached })
+	return w.report.Matrices[i].Name
+}
+
+// raised notes Hessians that could not be factored with the damping that was asked for.
+func (w *walk) raised() {
+	var names []string
+	for _, m := range w.report.Matrices {
+		if m.Damping != nil && m.Damping.Tries > 1 {
+			names = append(names, m.Name)
+		}
+	}
+	if len(names) > 0 {
+		w.report.Notes = append(w.report.Notes, fmt.Sprintf("the Hessians of %d matrices could not be factored with a "+
+			"damping of %g, which was raised; the first is %q", len(names), w.o.Damping, names[0]))
+	}
+}
+
+// record is what the folder keeps of the report: what the device, the time and interruptions have no part in, so that
+// the same run gives the same bytes.
+func (w *walk) record() ([]byte, error) {
+	type entry struct {
+		Name  string `json:"name"`
+		Shape [2]int `json:"shape"`
+	}
+	r := w.report
+	list := make([]entry, len(r.Matrices))
+	for i, m := range r.Matrices {
+		list[i] = entry{m.Name, m.Shape}
+	}
+
+	quantised, remarks := w.m.Quantised()
+	text, err := json.MarshalIndent(struct {
+		Format      string         `json:"format"`
+		Version     int            `json:"format_version"`
+		Options     Options        `json:"options"`
+		Fingerprint string         `json:"model_fingerprint"`
+		Calibration *calibrated    `json:"calibration,omitempty"`
+		Weights     int64          `json:"weights"`
+		Bits        float64        `json:"bits_per_weight"`
+		Matrices    []entry        `json:"matrices"`
+		Quantised   []lm.Quantised `json:"source_quantization,omitempty"`
+		Remarks     []string       `json:"remarks,omitempty"`
+	}{
+		Format: "compress quantization", Version: 1, Options: r.Options, Fingerprint: r.Model.Fingerprint,
+		Calibration: calibratedBy(r.Calibration), Weights: r.Total.Weights, Bits: r.Total.BitsPerWeight, Matrices: list,
+		Quantised: quantised, Remarks: remarks,
+	}, "", "  ")
+	return append(text, '\n'), err
+}
+
+// calibrated says which token ids were run through the model, wherever they came from.
+type calibrated struct {
+	Hash    string `json:"hash"`
+	Windows int    `json:"windows"`
+	SeqLen  int    `json:"seqlen"`
+}
+
+func calibratedBy(c *corpus.Windows) *calibrated {
+	if c == nil {
+		return nil
+	}
+	return &calibrated{c.Hash, len(c.IDs), c.SeqLen}
+}
+
+// sizes sums up what was read and written.
+func (w *walk) sizes() {
+	w.report.Total.BytesIn = w.m.DataSize()
+	w.report.Total.BytesOut = w.output.size
+	w.report.Total.Bits = 8 * w.output.quantised
+}
+
+func (w *walk) add(m Matrix) {
+	w.report.add(m)
+	if w.o.Matrix != nil {
+		w.o.Matrix(m)
+	}
+}
+
+func (w *walk) step(s Step) {
+	if w.o.Step != nil {
+		w.o.Step(s)
+	}
+}
+
+// stop ends the output of a failed run: what a later one can go on with is kept after an interrupt or a fault of the
+// machine, and removed after a fault of the input.
+func (w *walk) stop(ctx context.Context, why error) error {
+	if stage.Resumable(ctx, why) {
+		return w.output.folder.Suspend()
+	}
+	return w.output.folder.Abort()
+}
+
+func (w *walk) free() {
+	w.states.Free()
+	w.factor.forget()
+	if w.source != nil {
+		_ = w.source.Close()
+	}
+}
+
+func since(total *float64, start time.Time) { *total += time.Since(start).Seconds() }

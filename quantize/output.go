@@ -1,0 +1,246 @@
+package quantize
+
+import (
+	"context"
+	"maps"
+
+	"github.com/modelcompress/compress/internal/quantized"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/safetensors"
+)
+
+// output is the folder in the making.
+type output struct {
+	walk   *walk
+	folder *lm.Folder
+	config *quantized.Config   // of the matrices, for reading them back
+	parts  map[string][]string // tensors of a matrix
+	copies []string            // what is copied, in the source's order
+	infos  map[string]safetensors.Info
+
+	size, quantised int64 // bytes of all tensors, and of those of quantised matrices
+	buf             []byte
+}
+
+// open starts the folder, or takes up what is there.
+func (f *output) open(w *walk, config []byte, job string) (err error) {
+	f.walk = w
+	if f.config, err = quantized.ParseConfig(config); err != nil {
+		return err
+	}
+	plan, err := f.plan()
+	if err != nil {
+		return err
+	}
+
+	f.folder, err = lm.OpenFolder(w.o.Out, plan, lm.FolderOptions{
+		Overwrite: w.o.Overwrite, Resume: w.o.Resume, Fingerprint: job, Source: w.m.Path(), Own: []string{RecordFile},
+		Config: func(text []byte) []byte {
+			// The text was parsed when the model was opened, so that it can be again.
+			changed, err := withConfiguration(text, config)
+			if err != nil {
+				return text
+			}
+			return changed
+		},
+	})
+	return err
+}
+
+// plan lists the tensors of the output: those of the source in its order, each matrix as its parts.
+func (f *output) plan() (lm.FolderPlan, error) {
+	w := f.walk
+	f.parts = map[string][]string{}
+	f.infos = map[string]safetensors.Info{}
+	p := lm.FolderPlan{Metadata: map[string]string{}}
+	maps.Copy(p.Metadata, w.source.Source().Metadata())
+	if p.Metadata["format"] == "" {
+		p.Metadata["format"] = "pt" // what other tools look for
+	}
+	p.Files = w.source.Layout(w.o.MaxShardSize)
+	p.Files.Order = safetensors.OrderAligned
+
+	chosen := map[string]lm.Linear{}
+	for _, list := range w.chosen {
+		for _, lin := range list {
+			chosen[lin.Name] = lin
+		}
+	}
+
+	shards := p.Files.ShardOf
+	if shards != nil {
+		p.Files.ShardOf = map[string]string{}
+	}
+	add := func(info safetensors.Info, name string) {
+		p.Tensors = append(p.Tensors, info)
+		f.infos[info.Name] = info
+		f.size += info.Size
+		if shards != nil {
+			home, _ := w.source.Place(name)
+			p.Files.ShardOf[info.Name] = shards[home]
+		}
+	}
+
+	for _, name := range w.source.Names() {
+		lin, ok := chosen[name]
+		if !ok {
+			info, _ := w.source.Info(name)
+			f.copies = append(f.copies, name)
+			add(info, name)
+			continue
+		}
+
+		g, err := w.newGrid(lin)
+		if err != nil {
+			return p, err
+		}
+		parts, err := w.o.Scheme.parts(name, g)
+		if err != nil {
+			return p, err
+		}
+		for _, one := range parts {
+			f.parts[name] = append(f.parts[name], one.Name)
+			f.quantised += one.Size
+			add(one.Info, name)
+		}
+	}
+
+	return p, nil
+}
+
+// done reports whether all tensors of some matrices are complete.
+func (f *output) done(linears []lm.Linear) bool {
+	for _, lin := range linears {
+		for _, name := range f.parts[lin.Name] {
+			if !f.folder.Done(name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// write writes the tensors of a matrix.
+func (f *output) write(name string, g *grid) error {
+	parts, err := f.walk.o.Scheme.parts(name, g)
+	if err != nil {
+		return err
+	}
+	for _, one := range parts {
+		if err := f.folder.Writer().WriteTensor(one.Name, one.fill(g)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit makes the tensors of matrices durable.
+func (f *output) commit(linears []lm.Linear) error {
+	var names []string
+	for _, lin := range linears {
+		names = append(names, f.parts[lin.Name]...)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return f.folder.Commit(names)
+}
+
+// read opens a matrix that has been written.
+func (f *output) read(name string) (m *quantized.Matrix, end func() error, err error) {
+	file, err := f.folder.Open(f.parts[name][0])
+	if err != nil {
+		return nil, nil, err
+	}
+
+	found, err := quantized.Open(only{file, f.parts[name]}, f.config)
+	if err == nil {
+		m = found.Matrix(name)
+	}
+	if m == nil {
+		_ = file.Close()
+		return nil, nil, err
+	}
+	return m, file.Close, nil
+}
+
+// only is some tensors of a file.
+type only struct {
+	*safetensors.File
+	names []string
+}
+
+// Names lists the tensors.
+func (o only) Names() []string { return o.names }
+
+// Info says what a tensor is; false for others than those.
+func (o only) Info(name string) (safetensors.Info, bool) {
+	for _, n := range o.names {
+		if n == name {
+			return o.File.Info(name)
+		}
+	}
+	return safetensors.Info{}, false
+}
+
+// commitBatch is how many bytes are copied between two entries of the journal, each of which flushes to the disk.
+const commitBatch = 1 << 30
+
+// rest copies what is not quantised.
+func (f *output) rest(ctx context.Context, progress func(done, of int64)) error {
+	if f.buf == nil {
+		f.buf = make([]byte, 4<<20)
+	}
+
+	total := int64(0)
+	for _, name := range f.copies {
+		total += f.infos[name].Size
+	}
+
+	var batch []string
+	written, pending := int64(0), int64(0)
+	for _, name := range f.copies {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+
+		progress(written, total)
+		size := f.infos[name].Size
+		written += size
+		if f.folder.Done(name) {
+			continue
+		}
+		if err := f.copy(name); err != nil {
+			return err
+		}
+
+		batch, pending = append(batch, name), pending+size
+		if pending >= commitBatch {
+			if err := f.folder.Commit(batch); err != nil {
+				return err
+			}
+			batch, pending = batch[:0], 0
+		}
+	}
+
+	if len(batch) == 0 {
+		return nil
+	}
+	return f.folder.Commit(batch)
+}
+
+// copy writes a tensor as it is.
+func (f *output) copy(name string) error {
+	size := f.infos[name].Size
+	for off := int64(0); off < size; {
+		n, err := f.walk.source.ReadAt(name, f.buf[:min(int64(len(f.buf)), size-off)], off)
+		if err != nil {
+			return err
+		}
+		if err := f.folder.Writer().WriteAt(name, f.buf[:n], off); err != nil {
+			return err
+		}
+		off += int64(n)
+	}
+	return nil
+}
