@@ -5,31 +5,65 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/internal/weights"
 )
 
-// journal keeps, beside a file in the making, which of its tensors are on the disk.
+// journal keeps, beside a file in the making, which of its tensors are on the disk, with sums of their bytes.
 type journal struct {
 	*stage.Journal
-	done map[string]bool
+	out  string
+	file *gguf.File // the unfinished file, once a sum was asked for
+	done map[string]uint32
 }
 
 // step is a line of a journal behind the header.
 type step struct {
 	Tensor string `json:"tensor"`
+	Sum    uint32 `json:"crc32c"`
 }
 
-// Done reports whether an interrupted run has written a tensor.
-func (j *journal) Done(name string) (bool, error) { return j.done[name], nil }
+// Done reports whether an interrupted run has written a tensor, and its bytes are still those.
+func (j *journal) Done(name string) (bool, error) {
+	want, ok := j.done[name]
+	if !ok {
+		return false, nil
+	}
+	got, err := j.sum(name)
+	return err == nil && got == want, err
+}
 
 // Note notes a tensor whose bytes are on the disk.
-func (j *journal) Note(name string) error { return j.Add(step{name}) }
+func (j *journal) Note(name string) error {
+	sum, err := j.sum(name)
+	if err != nil {
+		return err
+	}
+	return j.Add(step{name, sum})
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// sum is that of a tensor's bytes in the unfinished file.
+func (j *journal) sum(name string) (sum uint32, err error) {
+	if j.file == nil {
+		if j.file, err = gguf.Open(j.out + ".partial"); err != nil {
+			return 0, err
+		}
+	}
+	err = j.file.View(name, func(data []byte) error {
+		sum = crc32.Checksum(data, castagnoli)
+		return nil
+	})
+	return sum, err
+}
 
 // header is the first line of a journal.
 type header struct {
@@ -49,7 +83,7 @@ func (f *file) journal() (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &journal{Journal: inner, done: map[string]bool{}}
+	j := &journal{Journal: inner, out: f.o.Out, done: map[string]uint32{}}
 	if err := f.take(j, job); err != nil {
 		return nil, errors.Join(err, inner.Close())
 	}
@@ -81,7 +115,7 @@ func (f *file) take(j *journal, job string) error {
 		for _, line := range lines[1:] {
 			var s step
 			if json.Unmarshal(line, &s) == nil {
-				j.done[s.Tensor] = true
+				j.done[s.Tensor] = s.Sum
 			}
 		}
 		return nil
@@ -148,6 +182,9 @@ func stampsOf(model string) (list []stamp, err error) {
 
 // end keeps the journal of a run that can be continued, and removes it otherwise, with what there is of the file.
 func (j *journal) end(ctx context.Context, out string, err error) error {
+	if j.file != nil {
+		_ = j.file.Close()
+	}
 	if err != nil && stage.Resumable(ctx, err) {
 		return errors.Join(err, j.Close())
 	}

@@ -1,17 +1,21 @@
 package quantize
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -297,6 +301,23 @@ func (w *walk) finished(ctx context.Context) error {
 
 	w.sizes()
 	w.report.close()
+	return w.asRecorded()
+}
+
+// asRecorded compares the record of a finished output with what this run says of it.
+func (w *walk) asRecorded() error {
+	want, err := w.record()
+	if err != nil {
+		return err
+	}
+	got, err := safefile.ReadIn(w.o.Out, RecordFile, int64(len(want))+1)
+	if err == nil && !bytes.Equal(got, want) {
+		err = errors.New("it is not the record of this job")
+	}
+	if err != nil {
+		return failure.Hinted(fmt.Errorf("%s: %w: %w", filepath.Join(w.o.Out, RecordFile), stage.ErrDamaged, err),
+			"--overwrite without --resume starts anew")
+	}
 	return nil
 }
 

@@ -39,7 +39,7 @@ type Matrix struct {
 	Restored bool   `json:"restored,omitempty"`
 
 	// Error is the squared error of the weights, as a fraction of their squares.
-	Error float64 `json:"error"`
+	Error float64 `json:"weight_error"`
 	// OutputError is the squared error of the outputs over the calibration data, as a fraction of their squares, and
 	// Rounded what it would be if every weight were rounded by itself. Where nothing was measured both are missing.
 	OutputError *float64 `json:"output_error,omitempty"`

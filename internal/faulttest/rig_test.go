@@ -90,6 +90,14 @@ var verbs = []verb{
 	},
 	{name: "demo", args: "demo --quick --out out/d", again: "--resume", kinds: "^state$"},
 	{name: "pull", args: "pull a/b --out out/h", kinds: "^(state|kill)$"},
+	{
+		name: "quantize", args: "quantize in/base --to w4a16 --group-size 32 --method gptq --calib in/text/calib.txt " +
+			"--samples 2 --seqlen 32 --out out/q --report out/report.json", again: "--resume",
+	},
+	{
+		name: "quantize file", args: "quantize in/base --to q4_0 --out out/q.gguf", again: "--resume",
+		growing: `\.q\.gguf\.journal$`,
+	},
 	{name: "convert", args: "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB", short: true},
 }
 
@@ -109,6 +117,8 @@ var twins = map[string][2]string{
 	"edit":           {"rome.yaml", "rome2.yaml"},
 	"editeval":       {"study.yaml", "study2.yaml"},
 	"run":            {"jobs.yaml", "jobs2.yaml"},
+	"quantize":       {"--samples 2", "--samples 3"},
+	"quantize file":  {"q4_0", "q8_0"},
 }
 
 // recipes are the files that the verbs read besides the models, tasks and texts of the repository.
@@ -346,7 +356,7 @@ func (r *rig) outputs() (outputs, error) {
 
 // volatile are the keys of JSON files that hold times, memory, or whether a run was continued.
 var volatile = regexp.MustCompile(
-	`seconds(_[a-z]+)?$|^(date|start_time|end_time|started|finished|memory_free_bytes|peak_memory_bytes|notes|resume|overwrite|resumed|runs_reused|reused|args|command|arguments|cpu_seconds|cached|tokens_per_second|bytes_per_second|restored|restarts|timings)$`)
+	`seconds(_[a-z]+)?$|^(date|start_time|end_time|started|finished|memory_free_bytes|peak_memory_bytes|notes|resume|overwrite|resumed|runs_reused|reused|args|command|arguments|cpu_seconds|cached|tokens_per_second|bytes_per_second|restored|restarts|timings|weight_error|output_error|rounded_error|dead_inputs|damping)$`)
 
 // digest is the hash of a file without volatile figures. Pages are the same if they are whole: their figures
 // are those of the JSON files beside them.

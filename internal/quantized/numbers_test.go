@@ -132,8 +132,9 @@ func (c numberCase) compare(t *testing.T, f *safetensors.File, d safetensors.DTy
 		}
 	}
 	if !bytes.Equal(got, want) {
-		at := slices.IndexFunc(got, func(byte) bool { return true })
-		for at = 0; got[at] == want[at]; at++ {
+		at := 0
+		for got[at] == want[at] {
+			at++
 		}
 		t.Errorf("%d bytes, want %d; byte %d is %x, want %x", len(got), len(want), at, got[at], want[at])
 	}
