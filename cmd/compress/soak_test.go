@@ -506,8 +506,8 @@ func (s *soak) judge(t *testing.T) {
 			"goroutines":     {func(x sample) int { return x.Goroutines }, func(int) int { return 0 }},
 			// The queue's server, in what starts them, closes a file that nobody has asked for in a while.
 			"descriptors": {func(x sample) int { return x.Descriptors }, func(int) int { return 2 }},
-			"threads":        {func(x sample) int { return x.Threads }, func(int) int { return 8 }},
-			"folders":        {func(x sample) int { return x.Folders }, func(int) int { return 1 }},
+			"threads":     {func(x sample) int { return x.Threads }, func(int) int { return 8 }},
+			"folders":     {func(x sample) int { return x.Folders }, func(int) int { return 1 }},
 		} {
 			a, b := median(early, c.of), median(late, c.of)
 			t.Logf("%s: %s %d, in the end %d", who, name, a, b)
