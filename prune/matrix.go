@@ -170,26 +170,10 @@ func (w *walk) writeBack(l lm.Linear, own, after kernels.Mat) error {
 		return nil
 	}
 
-	// By way of the device, which turns and rounds.
-	buf, err := w.dev.Alloc(kernels.F32, after.Len())
-	if err != nil {
-		return err
-	}
-	defer buf.Free()
-
-	if err := w.dev.Upload(buf, 0, after.Buf.Bytes()); err != nil {
+	if err := hostmat.Store(w.dev, own, after, l.Transposed); err != nil {
 		return err
 	}
 
-	m := kernels.MatOf(buf, after.Rows, after.Cols)
-	if l.Transposed {
-		if m, err = hostmat.Transposed(w.dev, m); err != nil {
-			return err
-		}
-		defer m.Buf.Free()
-	}
-
-	w.ops.Convert(own, m)
 	if at := w.ops.NonFinite(own); at >= 0 {
 		return fmt.Errorf("update %s: element [%d, %d]: %w", w.o.Update.Name, at/own.Cols, at%own.Cols, ErrNonFinite)
 	}

@@ -38,22 +38,12 @@ func outputError(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead [
 	}
 
 	s := linalg.Solver{Threads: threads}
-	total := outputEnergy(s, w, h)
+	total := s.Energy(w, h)
 	if !(total > 0) {
 		return 0, 0, false
 	}
 
-	return outputEnergy(s, zeroed, h) / total, outputEnergy(s, changed, h) / total, true
-}
-
-// outputEnergy is Σ_i d_i·H·d_iᵀ over the rows of d.
-func outputEnergy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
-	p := linalg.New(d.Rows, d.Cols)
-	s.Mul(p, d, h, linalg.Product{})
-	for i, v := range d.Data {
-		sum += v * p.Data[i]
-	}
-	return sum
+	return s.Energy(zeroed, h) / total, s.Energy(changed, h) / total, true
 }
 
 // maskErrors gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks drops, on up to errorRows rows spread over the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -14,11 +13,9 @@ import (
 
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/build"
-	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/ggufmodel"
 	"github.com/modelcompress/compress/internal/quantized"
 	"github.com/modelcompress/compress/internal/weights"
-	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/quantize/imatrix"
 	"github.com/modelcompress/compress/quantize/internal/typemix"
 	"github.com/modelcompress/compress/safetensors"
@@ -163,7 +160,7 @@ type file struct {
 	o       FileOptions
 	mix     typemix.Mix
 	model   string
-	source  *lm.Tensors
+	source  *weights.Source
 	export  *ggufmodel.Export
 	report  *FileReport
 	types   []string // of each tensor, in their order
@@ -180,14 +177,10 @@ func openFile(ctx context.Context, model string, o FileOptions) (_ *file, err er
 		}
 	}()
 
-	config, err := lm.LoadConfig(model)
-	if err != nil {
+	if f.source, err = weights.Open(ctx, model); err != nil {
 		return nil, err
 	}
-	if f.source, err = lm.OpenTensors(ctx, model, config); err != nil {
-		return nil, err
-	}
-	if f.export, err = exportOf(model, f.source, ggufmodel.ExportOptions{
+	if f.export, err = f.source.Export(ggufmodel.ExportOptions{
 		Name: o.Name, FileType: f.mix.FileType, AllowExtra: true,
 	}); err != nil {
 		return nil, err
@@ -203,15 +196,6 @@ func openFile(ctx context.Context, model string, o FileOptions) (_ *file, err er
 	}
 
 	return f, nil
-}
-
-// exportOf plans the GGUF file of a model.
-func exportOf(model string, source *lm.Tensors, o ggufmodel.ExportOptions) (*ggufmodel.Export, error) {
-	const limit = 256 << 20 // of a tokenizer.json, far above any
-	return ggufmodel.NewExport(ggufmodel.Checkpoint{
-		Path: model, Tensors: source,
-		ReadFile: func(name string) ([]byte, error) { return weights.ReadFile(model, name, limit) },
-	}, o)
 }
 
 func textOf(m gguf.Metadata, key string) string {
@@ -253,7 +237,7 @@ func (f *file) assign() error {
 // kept is the type of a tensor that is not quantised: as it is stored, for matrices.
 func (f *file) kept(t *ggufmodel.Target) string {
 	if t.Matrix && len(t.Sources) > 0 {
-		switch info, _ := f.source.Info(t.Sources[0]); info.DType {
+		switch info, _ := f.source.Info(f.export.Stored(t.Sources[0]).From); info.DType {
 		case safetensors.F16:
 			return "F16"
 		case safetensors.BF16:
@@ -299,13 +283,7 @@ func (f *file) write(ctx context.Context) error {
 
 	i := -1 // tensors are asked about in their order
 	o := ggufmodel.WriteOptions{
-		Overwrite: f.o.Overwrite, Threads: f.o.Threads,
-		Read: func(name string, dst []float32, first, n int) error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return f.read(name, dst, first, n)
-		},
+		Overwrite: f.o.Overwrite, Threads: f.o.Threads, Read: f.source.RowReader(f.export),
 		As: func(t *ggufmodel.Target) (ggufmodel.Encoding, error) {
 			i++
 			return f.encoding(t, f.types[i])
@@ -318,22 +296,6 @@ func (f *file) write(ctx context.Context) error {
 	}
 	o.Journal = j
 	return j.end(ctx, f.o.Out, f.export.Write(ctx, f.o.Out, o))
-}
-
-// read reads rows of a tensor of the model as float32.
-func (f *file) read(name string, dst []float32, first, n int) error {
-	info, ok := f.source.Info(name)
-	if !ok {
-		return fmt.Errorf("%s: tensor %q: %w", f.model, name, fs.ErrNotExist)
-	}
-
-	size := dtype.Size(info.DType)
-	cols := len(dst) / max(n, 1)
-	raw := make([]byte, len(dst)*size)
-	if _, err := f.source.ReadAt(name, raw, int64(first)*int64(cols)*int64(size)); err != nil {
-		return err
-	}
-	return dtype.Decode(dst, raw, info.DType)
 }
 
 // encoding is how a tensor is stored.

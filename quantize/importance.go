@@ -9,6 +9,7 @@ import (
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/internal/ggufmodel"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/quantize/imatrix"
@@ -25,12 +26,7 @@ func Importance(ctx context.Context, m *lm.Model, windows corpus.Windows, data s
 		return nil, fmt.Errorf("importance matrix: %w", ErrNoCalibration)
 	}
 
-	source, err := lm.OpenTensors(ctx, m.Path(), m.Config())
-	if err != nil {
-		return nil, err
-	}
-	defer source.Close()
-	export, err := exportOf(m.Path(), source, ggufmodel.ExportOptions{AllowExtra: true})
+	export, err := exportOf(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -60,15 +56,20 @@ func Importance(ctx context.Context, m *lm.Model, windows corpus.Windows, data s
 	return out, nil
 }
 
+// exportOf plans the GGUF file of a model, whose names an importance matrix has.
+func exportOf(ctx context.Context, m *lm.Model) (*ggufmodel.Export, error) {
+	source, err := weights.Open(ctx, m.Path())
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	return source.Export(ggufmodel.ExportOptions{AllowExtra: true})
+}
+
 // Beginnings puts the token that begins a text at the beginning of every window, in the place of what is there, as
 // llama.cpp does where a model's tokenizer adds one. It returns false, and does nothing, where it does not.
 func Beginnings(ctx context.Context, m *lm.Model, windows *corpus.Windows) (bool, error) {
-	source, err := lm.OpenTensors(ctx, m.Path(), m.Config())
-	if err != nil {
-		return false, err
-	}
-	defer source.Close()
-	export, err := exportOf(m.Path(), source, ggufmodel.ExportOptions{AllowExtra: true})
+	export, err := exportOf(ctx, m)
 	if err != nil {
 		return false, err
 	}

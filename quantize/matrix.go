@@ -83,16 +83,9 @@ func (w *walk) use(lin lm.Linear, after kernels.Mat) error {
 		return err
 	}
 
-	buf, err := w.dev.Alloc(kernels.F32, after.Len())
-	if err != nil {
+	if err := hostmat.Store(w.dev, own, after, false); err != nil {
 		return err
 	}
-	defer buf.Free()
-
-	if err := w.dev.Upload(buf, 0, after.Buf.Bytes()); err != nil {
-		return err
-	}
-	w.ops.Convert(own, kernels.MatOf(buf, after.Rows, after.Cols))
 	return w.ops.Sync()
 }
 
@@ -239,7 +232,7 @@ func (w *walk) factored(lin lm.Linear, stats *actstats.Stats) error {
 	solver := linalg.Solver{Threads: w.threads, Device: w.dev, Stop: stats.Stop}
 	damping, err := solver.DampedInverseFactor(u, kernels.MatOf(view, h.Rows, h.Rows), w.o.Damping)
 	if err != nil {
-		return fmt.Errorf("Hessian: %w", err)
+		return fmt.Errorf("the Hessian: %w", err)
 	}
 
 	w.factor = factor{of: sum, u: u, order: order, damping: damping}
@@ -376,21 +369,11 @@ func (w *walk) outputErrors(r *rounding) error {
 	}
 
 	s := linalg.Solver{Threads: w.threads}
-	if all := energy(s, dense, h); all > 0 {
-		output := energy(s, changed, h) / all
-		apart := energy(s, rounded, h) / all
+	if all := s.Energy(dense, h); all > 0 {
+		output := s.Energy(changed, h) / all
+		apart := s.Energy(rounded, h) / all
 		r.t.OutputError = &output
 		r.t.Rounded = &apart
 	}
 	return nil
-}
-
-// energy is Σ_i d_i·H·d_iᵀ over the rows of d.
-func energy(s linalg.Solver, d, h linalg.Matrix) (sum float64) {
-	p := linalg.New(d.Rows, d.Cols)
-	s.Mul(p, d, h, linalg.Product{})
-	for i, v := range d.Data {
-		sum += v * p.Data[i]
-	}
-	return sum
 }

@@ -69,6 +69,32 @@ func F32(dev kernels.Device, m kernels.Mat) (kernels.Mat, error) {
 	return out, nil
 }
 
+// Store writes values, F32 in host memory, to a matrix of a device in the type of that, rounded; transposed turns them
+// first.
+func Store(dev kernels.Device, to, values kernels.Mat, transposed bool) error {
+	// By way of the device, which turns and rounds.
+	buf, err := dev.Alloc(kernels.F32, values.Len())
+	if err != nil {
+		return err
+	}
+	defer buf.Free()
+
+	if err := dev.Upload(buf, 0, values.Buf.Bytes()); err != nil {
+		return err
+	}
+
+	m := kernels.MatOf(buf, values.Rows, values.Cols)
+	if transposed {
+		if m, err = Transposed(dev, m); err != nil {
+			return err
+		}
+		defer m.Buf.Free()
+	}
+
+	dev.Ops().Convert(to, m)
+	return nil
+}
+
 // Element reads Element i of a run of F32, BF16 or F16.
 func Element(raw []byte, t kernels.DType, i int) float32 {
 	switch t {

@@ -39,3 +39,14 @@ func (s Solver) workersFor(m, n, k int) int {
 	}
 	return s.workers()
 }
+
+// Energy is Σ_i d_i·h·d_iᵀ over the rows d_i of d; with a Hessian h, what a change d of a matrix does to the squares of
+// its outputs.
+func (s Solver) Energy(d, h Matrix) (sum float64) {
+	p := New(d.Rows, d.Cols)
+	s.Mul(p, d, h, Product{})
+	for i, v := range d.Data {
+		sum += v * p.Data[i]
+	}
+	return sum
+}
