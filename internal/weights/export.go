@@ -1,10 +1,14 @@
 package weights
 
 import (
+	"errors"
 	"io"
+	"slices"
+	"unsafe"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/ggufmodel"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // exportLimit is the most bytes of a file beside the weights that goes into a GGUF file.
@@ -47,12 +51,29 @@ func (s *Source) RowReader(e *ggufmodel.Export) ggufmodel.RowReader {
 		place := e.Stored(name)
 		info, _ := s.Info(place.From)
 		size := dtype.Size(info.DType)
-		data := make([]byte, len(dst)*size)
 		at := (place.First + int64(first)*int64(len(dst)/n)) * int64(size)
-		if _, err := s.ReadAt(place.From, data, at); err != nil && err != io.EOF {
-			return err
+
+		// What lies as it is asked for is read to its place; a buffer for the rest is kept for the next rows.
+		if info.DType == safetensors.F32 {
+			data := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(dst))), len(dst)*size)
+			_, err := s.ReadAt(place.From, data, at)
+			return atEnd(err)
 		}
 
-		return dtype.Decode(dst, data, info.DType)
+		buffer := buffers.Get().(*[]byte)
+		defer buffers.Put(buffer)
+		*buffer = slices.Grow((*buffer)[:0], len(dst)*size)[:len(dst)*size]
+		if _, err := s.ReadAt(place.From, *buffer, at); atEnd(err) != nil {
+			return err
+		}
+		return dtype.Decode(dst, *buffer, info.DType)
 	}
+}
+
+// atEnd is an error of reading up to the end of a tensor, of which the end is none.
+func atEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
