@@ -146,7 +146,8 @@ func (r *rewriter) write(dir string, config *orderedjson.Object) error {
 	if err := r.writeConfig(dir, config); err != nil {
 		return err
 	}
-	return stage.CopySides(dir, r.src.Path(), true, "config.json")
+	// A record of quantising belongs to the form that is left here.
+	return stage.CopySides(dir, r.src.Path(), true, "config.json", "quantization.json")
 }
 
 func dataSize(infos []safetensors.Info) (n int64) {

@@ -79,6 +79,11 @@ func (f *file) journal() (*journal, error) {
 	}
 
 	dir, base := filepath.Split(f.o.Out)
+	if dir != "" {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return nil, err
+		}
+	}
 	inner, err := stage.OpenJournal(filepath.Join(dir, "."+base+".journal"))
 	if err != nil {
 		return nil, err

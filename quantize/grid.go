@@ -3,8 +3,10 @@ package quantize
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/quantized"
 	"github.com/modelcompress/compress/kernels"
@@ -46,8 +48,8 @@ func newGrid(s Numbers, rows, cols int, stored safetensors.DType) (*grid, error)
 	if s.Strategy == PerBlock {
 		g.down = s.Block[0]
 	} else if cols%g.across != 0 {
-		return nil, fmt.Errorf("%w: groups of %d inputs do not divide %d; %s", ErrLayout, g.across, cols,
-			divisors(cols))
+		return nil, failure.Hinted(fmt.Errorf("%w: groups of %d inputs do not divide %d; %s", ErrLayout, g.across, cols,
+			divisors(cols)), "--group-size sets another, --ignore leaves matrices out")
 	}
 
 	g.width = (cols + g.across - 1) / g.across
@@ -70,7 +72,7 @@ func divisors(cols int) string {
 	if len(sizes) == 0 {
 		return "none of the usual sizes does; a scale for each output (-1) goes"
 	}
-	return "of the usual sizes these do: " + fmt.Sprint(sizes)
+	return "of the usual sizes " + strings.Join(sizes, ", ") + " do"
 }
 
 // fit fits all scales to a matrix, F32 in host memory. largest is what NVFP4's scale of the matrix goes by: the largest

@@ -149,7 +149,7 @@ func (w *walk) choose() error {
 				continue
 			}
 
-			if err := w.fits(lin); err != nil && len(faults) < 3 {
+			if err := w.fits(lin); err != nil && len(faults) == 0 {
 				faults = append(faults, fmt.Errorf("%s: tensor %q: %w", w.m.File(lin.Name), lin.Name, err))
 			}
 			list = append(list, lin)
@@ -179,6 +179,11 @@ func (w *walk) fits(lin lm.Linear) error {
 	if lin.Transposed {
 		return fmt.Errorf("%w: it is stored [in, out], as GPT-2's are, which no reader of the format expects",
 			ErrLayout)
+	}
+
+	if a := w.m.Config().Arch; lin.Expert >= 0 && a.GGUF != nil && a.GGUF.Fused {
+		return failure.Hinted(fmt.Errorf("%w: checkpoints of %s have all experts of a block in one tensor, which the "+
+			"format does not know", ErrLayout, w.m.Config().ModelType), "--ignore experts leaves them as they are")
 	}
 
 	g, err := w.newGrid(lin)
@@ -463,6 +468,7 @@ func (w *walk) finish(ctx context.Context) error {
 			"were rounded by themselves; the first is %q", n, w.firstUnreached()))
 	}
 	w.raised()
+	w.dead()
 	if bad := w.output.folder.Damaged(); len(bad) > 0 {
 		w.report.Notes = append(w.report.Notes, fmt.Sprintf("%d tensors of the interrupted run no longer had the "+
 			"bytes that it wrote and were made again; the first is %q", len(bad), bad[0]))
@@ -481,6 +487,22 @@ func (w *walk) finish(ctx context.Context) error {
 func (w *walk) firstUnreached() string {
 	i := slices.IndexFunc(w.report.Matrices, func(m Matrix) bool { return m.Unreached })
 	return w.report.Matrices[i].Name
+}
+
+// dead notes inputs that were always 0, whose weights say nothing about outputs and became 0.
+func (w *walk) dead() {
+	var names []string
+	inputs := 0
+	for _, m := range w.report.Matrices {
+		if m.Dead > 0 {
+			names = append(names, m.Name)
+			inputs += m.Dead
+		}
+	}
+	if len(names) > 0 {
+		w.report.Notes = append(w.report.Notes, fmt.Sprintf("%d inputs of %d matrices were 0 for every calibration "+
+			"token, and their weights became 0; the first is of %q", inputs, len(names), names[0]))
+	}
 }
 
 // raised notes Hessians that could not be factored with the damping that was asked for.

@@ -415,3 +415,35 @@ func TestBadOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestFusedExperts: experts that a family has in one tensor of a block are refused, and where they are left they stay
+// in that tensor.
+func TestFusedExperts(t *testing.T) {
+	const model = "../lm/testdata/families/granitemoe"
+	m := open(t, model, 1)
+	o := options(t, "w8a16", RTN, filepath.Join(t.TempDir(), "out"))
+	if _, err := Model(ctx, m, calibration(t, m, 0, 0), o); !errors.Is(err, ErrLayout) {
+		t.Fatalf("%v", err)
+	}
+
+	o.Ignore = []string{"experts"}
+	if _, err := Model(ctx, m, calibration(t, m, 0, 0), o); err != nil {
+		t.Fatal(err)
+	}
+	dense, err := weights.Open(ctx, model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dense.Close()
+	got, err := weights.Open(ctx, o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.Close()
+	a, b := got.Names(), dense.Names()
+	slices.Sort(a)
+	slices.Sort(b)
+	if !slices.Equal(a, b) {
+		t.Errorf("tensors %v, want %v", a, b)
+	}
+}

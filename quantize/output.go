@@ -3,9 +3,11 @@ package quantize
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/quantized"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -84,9 +86,11 @@ func (f *output) plan() (lm.FolderPlan, error) {
 	for _, name := range w.source.Names() {
 		lin, ok := chosen[name]
 		if !ok {
-			info, _ := w.source.Info(name)
-			f.copies = append(f.copies, name)
-			add(info, name)
+			info := f.whole(name, chosen)
+			if _, twice := f.infos[info.Name]; !twice {
+				f.copies = append(f.copies, info.Name)
+				add(info, info.Name)
+			}
 			continue
 		}
 
@@ -106,6 +110,22 @@ func (f *output) plan() (lm.FolderPlan, error) {
 	}
 
 	return p, nil
+}
+
+// whole is the tensor that a parameter is copied with: the one of the source that holds it with others, where none of
+// these is quantised, and otherwise its own.
+func (f *output) whole(name string, chosen map[string]lm.Linear) safetensors.Info {
+	w := f.walk
+	stored, _ := w.source.Place(name)
+	apart := slices.ContainsFunc(w.source.Parts(stored), func(p arch.Part) bool {
+		_, ok := chosen[p.Name]
+		return ok
+	})
+	if info, ok := w.source.Source().Info(stored); ok && !apart {
+		return info
+	}
+	info, _ := w.source.Info(name)
+	return info
 }
 
 // done reports whether all tensors of some matrices are complete.
@@ -232,8 +252,12 @@ func (f *output) rest(ctx context.Context, progress func(done, of int64)) error 
 // copy writes a tensor as it is.
 func (f *output) copy(name string) error {
 	size := f.infos[name].Size
+	read := f.walk.source.ReadAt
+	if _, ok := f.walk.source.Info(name); !ok {
+		read = f.walk.source.Source().ReadAt // it holds several parameters
+	}
 	for off := int64(0); off < size; {
-		n, err := f.walk.source.ReadAt(name, f.buf[:min(int64(len(f.buf)), size-off)], off)
+		n, err := read(name, f.buf[:min(int64(len(f.buf)), size-off)], off)
 		if err != nil {
 			return err
 		}

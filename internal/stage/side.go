@@ -44,13 +44,14 @@ var (
 
 	// records say how this program made a model. They do not travel, since they would say it of another one.
 	records = []string{
-		"pruning.json", "training.json", "training.html", "merge.json", "mergekit_*config.yml", "edits.journal",
+		"pruning.json", "quantization.json", "training.json", "training.html", "merge.json", "mergekit_*config.yml",
+		"edits.journal",
 		"report.json", "report.html",
 	}
 
 	// replaced are the records that go with the model when it is replaced. An edits.journal is not among them, which
 	// undoes what was done to the model, nor are reports, which are known by what they hold.
-	replaced = []string{"pruning.json", "training.html", "merge.json", "mergekit_*config.yml"}
+	replaced = []string{"pruning.json", "quantization.json", "training.html", "merge.json", "mergekit_*config.yml"}
 
 	// weightEndings are those of files that hold weights in some form, which the new model has anew.
 	weightEndings = []string{

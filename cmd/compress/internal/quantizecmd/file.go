@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
@@ -43,6 +44,9 @@ func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
 	switch {
 	case !strings.HasSuffix(q.Out, ".gguf"):
 		return f, cli.Usagef("--out %s: scheme %s writes one file; give it a name that ends in .gguf", q.Out, s.Name)
+	case o.Calib != "" || q.Damping != 0 || q.Order != "" || q.FitLate || q.TrueSequential:
+		return f, cli.Usagef("--calib, --damp, --act-order, --late-scales and --true-sequential belong to --method "+
+			"gptq of folders; a GGUF file takes --imatrix (scheme %s)", s.Name)
 	case q.Method != quantize.RTN:
 		return f, cli.Usagef("--method %s goes with the schemes of folders; a GGUF file takes --imatrix", q.Method)
 	case q.Group != 0 || len(q.Ignore) > 0 || o.Shard != "keep":
@@ -60,6 +64,9 @@ func intoFile(j *cli.Job, path string, o Options, s quantize.Scheme) (*FileRepor
 	}
 	if err := errors.Join(cli.Apart([2]string{"out", f.Out}, [2]string{"report", j.ReportTo()}),
 		stage.Apart(path, f.Out)); err != nil {
+		return nil, err
+	}
+	if err := replaceable(f.Out, f.Overwrite); err != nil {
 		return nil, err
 	}
 	if err := openmodel.OnlyWeights(path); err != nil {
@@ -103,6 +110,25 @@ func intoFile(j *cli.Job, path string, o Options, s quantize.Scheme) (*FileRepor
 
 	r.print(j)
 	return r, nil
+}
+
+// replaceable refuses to put a file in the place of something that is no GGUF file.
+func replaceable(path string, overwrite bool) error {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil
+	case info.IsDir():
+		return cli.Usagef("--out %s: there is a folder (HINT: choose another --out)", path)
+	case !overwrite:
+		return nil // the library says it, or continues what is there
+	}
+
+	f, err := gguf.Open(path)
+	if err != nil {
+		return cli.Usagef("--out %s: what is there is no GGUF file, and stays (HINT: choose another --out)", path)
+	}
+	return f.Close()
 }
 
 // perplexityOf measures a model that is not open.

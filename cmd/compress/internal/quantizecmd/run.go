@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
@@ -76,6 +77,8 @@ func (o *Options) options() (quantize.Options, error) {
 	}
 
 	switch {
+	case strings.HasSuffix(q.Out, ".gguf"):
+		return q, cli.Usagef("--out %s: scheme %s writes a folder; leave .gguf out of its name", q.Out, o.To)
 	case o.Imatrix != "" || len(o.Types) > 0:
 		return q, cli.Usagef("--imatrix and --type go with the schemes of GGUF files (scheme %s)", o.To)
 	case o.Samples < 1:
@@ -201,6 +204,9 @@ func (o *Options) run(j *cli.Job, m *lm.Model, calib corpus.Windows, q quantize.
 
 	r := &Report{Report: done, Out: q.Out}
 	o.remarks(m, calib, q, r)
+	if err := r.others(j, m); err != nil {
+		return nil, err
+	}
 	if before != nil {
 		after, err := perplexity.Folder(j, stageAfter, q.Out, o.PPL, cut)
 		if err != nil {
@@ -210,6 +216,20 @@ func (o *Options) run(j *cli.Job, m *lm.Model, calib corpus.Windows, q quantize.
 	}
 
 	return r, nil
+}
+
+// others notes what is not finite in tensors that stay as they are.
+func (r *Report) others(j *cli.Job, m *lm.Model) error {
+	quantised := map[string]bool{}
+	for i := range r.Matrices {
+		quantised[r.Matrices[i].Name] = true
+	}
+	bad, err := checkpoint.NonFinite(j.Ctx, m.Source(), quantised, m.Device())
+	if err == nil && len(bad) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d tensors that are not quantised hold NaN or infinities and were "+
+			"copied as they are; the first is tensor %q, element %s", len(bad), bad[0].Tensor, bad[0].Element))
+	}
+	return err
 }
 
 // remarks notes what was not as one may think.
