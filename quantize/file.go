@@ -186,8 +186,11 @@ func openFile(ctx context.Context, model string, o FileOptions) (_ *file, err er
 		return nil, err
 	}
 
+	recorded := o // without what a report should not hold on to
+	recorded.Importance = nil
+	recorded.Progress = nil
 	f.report = &FileReport{
-		Options: o, Version: build.Version(), Notes: []string{}, Tensors: []FileTensor{},
+		Options: recorded, Version: build.Version(), Notes: []string{}, Tensors: []FileTensor{},
 		Model: FileModel{Path: model, Architecture: textOf(f.export.Metadata, "general.architecture")},
 		Total: FileTotal{Types: map[string]int64{}},
 	}

@@ -136,7 +136,7 @@ func (f *file) take(j *journal, job string) error {
 // job identifies the work by the options, the plan, and the sizes and times of the model's files: reading all weights
 // for a sum of theirs would take as long as the work.
 func (f *file) job() (string, error) {
-	config, err := weights.ReadFile(f.model, "config.json", 64<<20)
+	config, err := weights.ReadFile(f.model, "config.json", maxConfig)
 	if err != nil {
 		return "", err
 	}

@@ -105,13 +105,13 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 		return nil, err
 	}
 	w.report = &Report{
-		Options: w.o, Version: build.Version(), Device: info, Notes: []string{}, Matrices: []Matrix{},
+		Options: w.o.recorded(), Version: build.Version(), Device: info, Notes: []string{}, Matrices: []Matrix{},
 		Model: ModelInfo{
 			Path: m.Path(), Type: m.Config().ModelType, Parameters: m.NumParameters(), Fingerprint: fingerprint,
 		},
 	}
 	if o.measures() {
-		w.report.Calibration = &w.calib
+		w.report.Calibration = &calib // not a pointer into the walk, which holds the model
 	}
 
 	if err := w.choose(); err != nil {

@@ -90,6 +90,13 @@ func (o Options) measures() bool { return o.Method == GPTQ }
 // NeedsCalibration reports whether a run with these options runs calibration text through the model.
 func (o Options) NeedsCalibration() bool { return o.measures() }
 
+// recorded is what a report keeps of the options: not the callbacks, which may hold on to the model.
+func (o Options) recorded() Options {
+	o.Step = nil
+	o.Matrix = nil
+	return o
+}
+
 func (o *Options) setDefaults() {
 	if o.Method == "" {
 		o.Method = RTN

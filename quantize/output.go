@@ -2,10 +2,12 @@ package quantize
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/quantized"
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
@@ -24,6 +26,9 @@ type output struct {
 	buf             []byte
 }
 
+// maxConfig bounds what is read of a config.json.
+const maxConfig = 64 << 20
+
 // open starts the folder, or takes up what is there.
 func (f *output) open(w *walk, config []byte, job string) (err error) {
 	f.walk = w
@@ -35,10 +40,19 @@ func (f *output) open(w *walk, config []byte, job string) (err error) {
 		return err
 	}
 
+	// Before any work: a folder whose config.json does not say how it is quantised is of no use.
+	text, err := weights.ReadFile(w.m.Path(), "config.json", maxConfig)
+	if err == nil {
+		_, err = withConfiguration(text, config)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.m.Path(), err)
+	}
+
 	f.folder, err = lm.OpenFolder(w.o.Out, plan, lm.FolderOptions{
 		Overwrite: w.o.Overwrite, Resume: w.o.Resume, Fingerprint: job, Source: w.m.Path(), Own: []string{RecordFile},
 		Config: func(text []byte) []byte {
-			// The text was parsed when the model was opened, so that it can be again.
+			// It could be changed a moment ago.
 			changed, err := withConfiguration(text, config)
 			if err != nil {
 				return text

@@ -30,7 +30,8 @@ func checkEmpty(c *cobra.Command, args []string) error {
 			return Usagef("--%s is empty", f.Name)
 		}
 		if word, _ := Placeholder(f); f.Name == "out" && word == "DIR" && isGGUFName(f.Value.String()) {
-			return Usagef("--out %s: GGUF is read, not written (HINT: name a folder, which gets safetensors)", f.Value)
+			return Usagef("--out %s: this verb writes no GGUF files (HINT: name a folder, of which "+
+				"compress quantize makes one)", f.Value)
 		}
 	}
 
