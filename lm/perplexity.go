@@ -126,29 +126,25 @@ func (m *Model) SequenceLosses(ctx context.Context, w corpus.Windows, progress f
 	}
 
 	s := &SequenceLosses{}
-	// Sequences share passes up to a number of tokens, which bounds memory whatever their length.
-	batch := max(1, lossBatch/max(w.SeqLen, 1))
-	for at := 0; at < len(w.IDs); at += batch {
-		end := min(at+batch, len(w.IDs))
+	for _, part := range lossBatches(w) {
 		tokens := int64(0)
-		for _, ids := range w.IDs[at:end] {
+		for _, ids := range part.IDs {
 			tokens += int64(len(ids))
 		}
 
-		o := ForwardOptions{Hooks: &Hooks{BlockOutput: func(int, kernels.Mat) { progress(tokens) }}}
-		if w.Labels != nil {
-			o.Labels = w.Labels[at:end]
+		o := ForwardOptions{
+			Labels: part.Labels, Hooks: &Hooks{BlockOutput: func(int, kernels.Mat) { progress(tokens) }},
 		}
 
-		r, err := m.Forward(ctx, w.IDs[at:end], o)
+		r, err := m.Forward(ctx, part.IDs, o)
 		if err != nil {
 			return nil, err
 		}
 
 		for i, losses := range r.LossPerToken {
 			var labels []int32
-			if w.Labels != nil {
-				labels = w.Labels[at+i]
+			if part.Labels != nil {
+				labels = part.Labels[i]
 			}
 			s.Add(losses, labels)
 		}

@@ -18,11 +18,15 @@ func pplCmd(a *cli.App) *cobra.Command {
 			"standard error.\n\n" +
 			"By default the text is cut into sequences of --seqlen tokens that do not overlap, as papers on " +
 			"pruning do. With --convention rolling every token is predicted once, with as much context as " +
-			"fits: sequences overlap by --seqlen minus --stride.",
-		Example: "compress ppl testdata/nano/base --data testdata/nano/text/test.txt --seqlen 256",
-		Habit:   []string{"data"},
-		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return perplexity.Perplexity(j, args[0], o) },
+			"fits: sequences overlap by --seqlen minus --stride.\n\n" +
+			"--against compares with another model of the same vocabulary, such as the one that this was made of: " +
+			"the mean KL divergence of the next token's distribution, KL(other ‖ this), how often both find the same " +
+			"token likeliest, and a paired test of the losses.",
+		Example: "compress ppl testdata/nano/base --data testdata/nano/text/test.txt --seqlen 256\n" +
+			"compress ppl small.Q4_K_M.gguf --data FILE --against MODEL",
+		Habit: []string{"data"},
+		Args:  cobra.ExactArgs(1),
+		Run:   func(j *cli.Job, args []string) (any, error) { return perplexity.Perplexity(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
@@ -39,9 +43,10 @@ func pplCmd(a *cli.App) *cobra.Command {
 			"less precise")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
+	f.StringVar(&o.Against, "against", "", "`MODEL` compare with this model on the same text")
 	cli.Require(cmd, "data")
 	cli.OneOf(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
-	cli.Inputs(cmd, "data", "adapter")
+	cli.Inputs(cmd, "data", "adapter", "against")
 
 	return cmd
 }

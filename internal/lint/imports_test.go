@@ -83,6 +83,7 @@ var mayImport = map[string][]string{
 	"internal/hostmat":   {"kernels", "internal/linalg"},
 	"internal/obs":       {"kernels"},
 	"internal/linalg":    {"kernels", "internal/rng"},
+	"internal/levels":    {"internal/rng"},
 	"internal/pyrandom":  {},
 	"internal/faulttest": {},
 	"internal/lint":      {},

@@ -5,6 +5,8 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/stats"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -17,13 +19,25 @@ type Options struct {
 	Fast       bool              // round activations to BF16 where weights are BF16
 	Adapter    string            // folder of an adapter that is applied first; empty: none
 	Experts    string            // which experts of a mediated folder answer
+	Against    string            // model to compare with on the same text; empty: none
 }
 
 // Report is a measured perplexity, and what the command line adds.
 type Report struct {
 	lm.PerplexityReport
+	Against *Against       `json:"against,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
 	Experts map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
+}
+
+// Against is a comparison with another model on the same text.
+type Against struct {
+	Model string  `json:"model"`
+	PPL   float64 `json:"ppl"`
+	NLL   float64 `json:"nll"`
+	*lm.Divergence
+	// Paired tests whether the losses differ, window by window; nil for a single window.
+	Paired *stats.Versus `json:"paired,omitempty"`
 }
 
 // check looks at the ranges of the flags.
@@ -63,7 +77,15 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 
-	r, err := routed(j, m.Model, w, m.Experts)
+	var r *Report
+	if o.Against != "" {
+		if m.Experts != nil {
+			return nil, cli.Usagef("--against: the experts of %s answer differently from window to window", path)
+		}
+		r, err = compared(j, m.Model, w, o.Against, precision)
+	} else {
+		r, err = routed(j, m.Model, w, m.Experts)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +102,7 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 	}
 	t.Add(r.Perplexity, OrNone(r.Stderr), r.NLL, r.SeqLen, r.Tokens, r.Windows, r.Convention)
 	j.Table(t)
+	r.Against.print(j)
 
 	switch {
 	case o.Cut.Limit > 0 && r.Windows == o.Cut.Limit:
@@ -153,6 +176,56 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 	}
 
 	return r, err
+}
+
+// compared measures a model and how far its predictions are from those of another.
+func compared(j *cli.Job, m *lm.Model, w corpus.Windows, path string, p kernels.Precision) (*Report, error) {
+	baseline, err := j.Load(path, lm.Options{Precision: p, Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	defer baseline.Close()
+
+	bar := &meter{bar: j.Progress("measuring", m.LossWork(w)+baseline.LossWork(w))}
+	defer bar.end()
+	d, err := m.DivergenceFrom(j.Ctx, baseline, w, bar.add)
+	if err != nil {
+		return nil, err
+	}
+
+	r, err := summarise(m, w, d.Losses)
+	if err != nil {
+		return nil, err
+	}
+	was, err := summarise(baseline, w, d.BaselineLosses)
+	if err != nil {
+		return nil, err
+	}
+
+	r.Against = &Against{Model: path, PPL: was.Perplexity, NLL: was.NLL, Divergence: d}
+	if len(w.IDs) > 1 {
+		test := stats.NewVersus(d.Losses.Means(), d.BaselineLosses.Means())
+		test.Best = path
+		test.Adjusted = test.P // one test
+		r.Against.Paired = test
+	}
+	return r, nil
+}
+
+// print shows what a comparison has found; nothing for nil.
+func (a *Against) print(j *cli.Job) {
+	if a == nil {
+		return
+	}
+
+	t := &report.Table{Columns: report.Columns("against", "perplexity|%.4f", "KL, nats|%.6f", "± |%.6f",
+		"median|%.6f", "99 %|%.4f", "same top|%.2f %%")}
+	t.Add(a.Model, a.PPL, a.KL, OrNone(a.Stderr), a.Median, a.P99, 100*a.Same)
+	j.Table(t)
+	if p := a.Paired; p != nil {
+		j.Printf("nll %+.5f ± %.5f nats a token over %d windows in pairs, p %.2g\n", p.Difference, p.Stderr,
+			p.Windows, p.P)
+	}
 }
 
 // meter is the progress of a measurement.
