@@ -55,7 +55,8 @@ const (
 	// Exact keeps F32 accuracy: activations are not rounded and every product is exact or F32.
 	Exact Precision = iota
 	// Fast may round activations to BF16 where the weight is BF16, and both factors of [Ops].MatMulTN, so that
-	// dot-product instructions apply; sums stay F32.
+	// dot-product instructions apply; sums stay F32. Beside quantised weights it may round activations to 8 bits,
+	// see [Ops].MatMulQuantised.
 	Fast
 )
 

@@ -18,6 +18,16 @@ type Ops struct {
 	// Expand writes the elements of w to dst, of w's shape and element type, and +0 where none is stored.
 	Expand func(dst Mat, w Sparse)
 
+	// MatMulQuantised computes dst[m,n] = x[m,k] · w[n,k]ᵀ (+ bias, + dst) with the weight that ExpandQuantised makes
+	// of w in F32. Under [Fast], every row of x may first be rounded to signed bytes times an F32 scale, in blocks of
+	// at least 32 columns or, with a w of format Int8, as a whole: the scale is the largest magnitude of the block /
+	// 127, so that a product with a row of w is off by Σ |w|·scale/2 at most. Sums within a block are then integers.
+	MatMulQuantised func(dst, x Mat, w Quantised, o MatMul)
+	// GatherQuantised writes row ids[i] of w, times scale, to row i of dst: embeddings.
+	GatherQuantised func(dst Mat, w Quantised, ids []int32, scale float32)
+	// ExpandQuantised writes the values of w to dst, of w's shape: F32, or rounded to BF16 or F16.
+	ExpandQuantised func(dst Mat, w Quantised)
+
 	// Gather copies row ids[i] of src (a weight), times scale, to row i of dst.
 	Gather func(dst, src Mat, ids []int32, scale float32)
 	// ScatterAdd adds row i of src, times scale[i], to row ids[i] of dst; the ids of one call are distinct.

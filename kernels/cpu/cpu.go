@@ -49,6 +49,7 @@ func New(o Options) *Device {
 	d.backwardOps(&d.ops)
 	d.selectOps(&d.ops)
 	d.sparseOps(&d.ops)
+	d.quantOps(&d.ops)
 	d.ops.Sync = func() error { return nil }
 	return d
 }

@@ -11,12 +11,13 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cuda"
+	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/kernels/kerneltest"
 )
 
 // TestConformanceOnHost runs the suite on the host build of the kernels, through the driver's stand-in.
 func TestConformanceOnHost(t *testing.T) {
-	kerneltest.Run(t, open(t, ""))
+	kerneltest.Run(t, device.Complete(open(t, "")))
 }
 
 // withBLAS opens a device of a stand-in that has cuBLASLt, and gives what its fakeProducts counts: products,
@@ -165,7 +166,7 @@ func alignedProducts(t *testing.T, d *cuda.Device) {
 // TestConformanceOnDevice runs it on every device of the machine, and its products with our own kernel.
 func TestConformanceOnDevice(t *testing.T) {
 	each(t, cuda.Options{}, func(t *testing.T, d *cuda.Device) {
-		kerneltest.Run(t, d)
+		kerneltest.Run(t, device.Complete(d))
 		alignedProducts(t, d)
 	})
 	each(t, cuda.Options{BLAS: "off"}, func(t *testing.T, d *cuda.Device) {
@@ -187,7 +188,7 @@ func TestSameBitsOnDevice(t *testing.T) {
 		}
 		defer other.Close()
 
-		kerneltest.Same(t, d, other)
+		kerneltest.Same(t, device.Complete(d), device.Complete(other))
 	})
 }
 
@@ -221,7 +222,7 @@ func BenchmarkDevice(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer d.Close()
-	kerneltest.Benchmark(b, d)
+	kerneltest.Benchmark(b, device.Complete(d))
 }
 
 // TestMeasurementsRun: what the device check measures runs on the stand-in, at small sizes.

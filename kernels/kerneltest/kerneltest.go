@@ -26,6 +26,7 @@ import (
 var cases = map[string]func(*run){
 	"MatMulNT": matMulNT, "MatMulNN": matMulNN, "MatMulTN": matMulTN,
 	"MatMulSparse": matMulSparse, "Expand": expand,
+	"MatMulQuantised": matMulQuantised, "GatherQuantised": gatherQuantised, "ExpandQuantised": expandQuantised,
 	"Gather": gather, "ScatterAdd": scatterAdd,
 	"RMSNorm": rmsNorm, "LayerNorm": layerNorm, "RoPE": rope, "Attention": attention,
 	"Activate": activate, "Gate": gate, "Add": add, "Softcap": softcap,

@@ -61,6 +61,8 @@ var faults = map[string]func(m kernels.Mat, args []reflect.Value){
 			}
 		case kernels.Sparse:
 			shift(a.Values.Buf, a.Values.Off)
+		case kernels.Quantised:
+			shift(a.Data.Buf, a.Data.Off)
 		case kernels.Score:
 			shift(a.X.Buf, a.X.Off)
 		}

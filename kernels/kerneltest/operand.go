@@ -304,7 +304,12 @@ func (r *run) panics(what string, f func(o *kernels.Ops, m view)) {
 					r.fatalf("%s%s did not panic with a string", s, what)
 				}
 			}()
-			f(s.dev.Ops(), func(o *operand) kernels.Mat { return o.on(s) })
+			f(s.dev.Ops(), func(o *operand) kernels.Mat {
+				if o == nil {
+					return kernels.Mat{}
+				}
+				return o.on(s)
+			})
 		}()
 	}
 }

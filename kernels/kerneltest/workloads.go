@@ -26,6 +26,11 @@ var workloads = map[string][]workload{
 		func(m, n, k int) [4]int { return [4]int{k, m, k, n} }, weights[:1]),
 	"MatMulSparse": sparseLoads(),
 	"Expand":       expandLoads(),
+
+	"MatMulQuantised": quantisedLoads(),
+	"GatherQuantised": gatherQuantisedLoads(),
+	"ExpandQuantised": expandQuantisedLoads(),
+
 	"Gather":       gatherLoads(),
 	"ScatterAdd":   {scatterLoad()},
 	"RMSNorm":      normLoads(false),

@@ -20,6 +20,7 @@ func New() kernels.Device {
 	return &Device{ops: kernels.Ops{
 		MatMulNT: matMulNT, MatMulNN: matMulNN, MatMulTN: matMulTN,
 		MatMulSparse: matMulSparse, Expand: expand,
+		MatMulQuantised: matMulQuantised, GatherQuantised: gatherQuantised, ExpandQuantised: expandQuantised,
 		Gather: gather, ScatterAdd: scatterAdd,
 		RMSNorm: rmsNorm, LayerNorm: layerNorm, RoPE: rope, Attention: attention,
 		Activate: activate, Gate: gate, Add: add, Softcap: softcap,
