@@ -3,7 +3,7 @@
     pip install torch==2.15.0 transformers==5.23.0 compressed-tensors==0.20.0 accelerate==1.15.0 safetensors numpy
     python compare/quantised.py COMPRESS MODEL WORK [GROUP [SCHEMES]]
 
-For every scheme of folders: transformers loads the folder (compressed-tensors decompresses it), and its logits for 48
+For every scheme of folders (w4a16+down_proj=w8a16 is one with --type down_proj=w8a16): transformers loads the folder (compressed-tensors decompresses it), and its logits for 48
 tokens are held against those of compress forward on the same folder: the largest difference, of the largest logit.
 GPTQ's layout needs gptqmodel in transformers, which needs a GPU; it is left out.
 """
@@ -29,7 +29,10 @@ print("| scheme | largest difference of logits | same choice of next token |")
 print("|---|---|---|")
 for scheme in (sys.argv[5] if len(sys.argv) > 5 else "w4a16 w4a16_asym w8a16 w8a8 fp8_dynamic fp8_block nvfp4a16 mxfp4a16").split():
     out = work / scheme
-    words = [compress, "quantize", model, "--to", scheme, "--out", str(out), "--overwrite", "--quiet"]
+    to, *types = scheme.split("+")
+    words = [compress, "quantize", model, "--to", to, "--out", str(out), "--overwrite", "--quiet"]
+    for one in types:
+        words += ["--type", one]
     if scheme.startswith("w4") and group != "0":
         words += ["--group-size", group]
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)

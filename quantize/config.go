@@ -59,8 +59,27 @@ func (n Numbers) arguments(layout string, dynamic bool, order string) *weightArg
 	return a
 }
 
-// configuration is the quantization_config of an output. ignore are the modules that stay floats.
-func (o Options) configuration(ignore []string) ([]byte, error) {
+// typed is the matrices, by the names of their modules, that have another scheme than most.
+type typed struct {
+	scheme  Scheme
+	modules []string
+}
+
+// configGroup is how compressed-tensors describes modules that are stored alike.
+type configGroup struct {
+	Targets []string    `json:"targets"`
+	Weights *weightArgs `json:"weights"`
+	Inputs  *weightArgs `json:"input_activations"`
+	Outputs *weightArgs `json:"output_activations"`
+	Format  string      `json:"format,omitempty"` // where groups differ in it
+}
+
+// mixedFormat is what compressed-tensors calls a folder whose groups have formats of their own.
+const mixedFormat = "mixed-precision"
+
+// configuration is the quantization_config of an output. ignore are the modules that stay floats, others those of other
+// schemes.
+func (o Options) configuration(ignore []string, others []typed) ([]byte, error) {
 	s := o.Scheme
 	if s.Layout == gptqLayout {
 		return json.Marshal(struct {
@@ -80,14 +99,20 @@ func (o Options) configuration(ignore []string) ([]byte, error) {
 		})
 	}
 
-	group := struct {
-		Targets []string    `json:"targets"`
-		Weights *weightArgs `json:"weights"`
-		Inputs  *weightArgs `json:"input_activations"`
-		Outputs *weightArgs `json:"output_activations"`
-	}{Targets: []string{"Linear"}, Weights: s.Weights.arguments(s.Layout, false, o.Order)}
-	if s.Inputs != nil {
-		group.Inputs = s.Inputs.arguments("", true, "")
+	// A name goes before a class, so that the first group is of all that the others do not name.
+	groups := map[string]*configGroup{"group_0": s.group([]string{"Linear"}, o.Order)}
+	format := s.Layout
+	for i, t := range others {
+		groups[fmt.Sprintf("group_%d", i+1)] = t.scheme.group(t.modules, o.Order)
+		if t.scheme.Layout != s.Layout {
+			format = mixedFormat
+		}
+	}
+	if format == mixedFormat {
+		groups["group_0"].Format = s.Layout
+		for i, t := range others {
+			groups[fmt.Sprintf("group_%d", i+1)].Format = t.scheme.Layout
+		}
 	}
 
 	return json.Marshal(struct {
@@ -95,17 +120,25 @@ func (o Options) configuration(ignore []string) ([]byte, error) {
 		Format  string         `json:"format"`
 		Status  string         `json:"quantization_status"`
 		Ratio   any            `json:"global_compression_ratio"`
-		Groups  map[string]any `json:"config_groups"`
+		Groups  any            `json:"config_groups"`
 		Ignore  []string       `json:"ignore"`
 		KVCache any            `json:"kv_cache_scheme"`
 		Sparse  map[string]any `json:"sparsity_config"`
 		Turned  map[string]any `json:"transform_config"`
 		Version string         `json:"version"`
 	}{
-		Method: "compressed-tensors", Format: s.Layout, Status: "compressed", Ignore: ignore,
-		Groups: map[string]any{"group_0": group}, Sparse: map[string]any{}, Turned: map[string]any{},
-		Version: compressedTensorsVersion,
+		Method: "compressed-tensors", Format: format, Status: "compressed", Ignore: ignore, Groups: groups,
+		Sparse: map[string]any{}, Turned: map[string]any{}, Version: compressedTensorsVersion,
 	})
+}
+
+// group describes modules of the scheme.
+func (s Scheme) group(targets []string, order string) *configGroup {
+	g := &configGroup{Targets: targets, Weights: s.Weights.arguments(s.Layout, false, order)}
+	if s.Inputs != nil {
+		g.Inputs = s.Inputs.arguments("", true, "")
+	}
+	return g
 }
 
 // withConfiguration puts a quantization_config at the end of the text of a config.json, in the place of one that is

@@ -41,10 +41,10 @@ type FileOptions struct {
 	Progress func(done, of int64) `json:"-"` // values of all; nil: nobody is told
 }
 
-// TypeRule gives tensors a type.
+// TypeRule gives matrices a type.
 type TypeRule struct {
-	Pattern string `json:"pattern"` // of the names of matrices in the file, as of package path
-	Type    string `json:"type"`    // q6_k, f16, …
+	Pattern string `json:"pattern"` // of names, as of package path: those in the file, or those of modules in a folder
+	Type    string `json:"type"`    // q6_k, f16, …; in a folder w8a16, …
 }
 
 // FileReport is what a run did.

@@ -16,6 +16,7 @@ import (
 // grid is the numbers that the weights of one matrix [rows, cols] become: scales, zero points and codes. It is an
 // obs.Grid.
 type grid struct {
+	form    Scheme // what the matrix is stored as
 	numbers quantized.Numbers
 	scheme  Numbers
 	rows    int

@@ -3,6 +3,7 @@ package quantize
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/internal/hostmat"
@@ -27,7 +28,7 @@ type rounding struct {
 
 // matrix rounds a matrix, writes it, and lets the model compute with it.
 func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats *actstats.Stats) (Matrix, error) {
-	r := &rounding{lin: lin, largest: largest, stats: stats, t: describe(lin)}
+	r := &rounding{lin: lin, largest: largest, stats: stats, t: w.describe(lin)}
 	stored, err := w.m.Param(lin.Name)
 	if err != nil {
 		return r.t, err
@@ -49,7 +50,7 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 		err = w.sweep(ctx, r)
 	} else {
 		r.t.Unreached = w.o.measures()
-		r.grid.rounded = w.o.Scheme.Layout != gptqLayout
+		r.grid.rounded = r.grid.form.Layout != gptqLayout
 		r.grid.fit(r.before, largest, w.threads)
 		r.grid.roundAll(r.after, w.threads)
 	}
@@ -70,9 +71,10 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 	return r.t, w.use(lin, r.after)
 }
 
-func describe(lin lm.Linear) Matrix {
+func (w *walk) describe(lin lm.Linear) Matrix {
 	return Matrix{
 		Name: lin.Name, Block: lin.Block, Role: string(lin.Role), Expert: lin.Expert, Shape: [2]int{lin.Out, lin.In},
+		Scheme: w.o.schemeOf(module(lin.Name)).Name,
 	}
 }
 
@@ -112,7 +114,7 @@ func (w *walk) restore(lin lm.Linear, run bool) error {
 		return err
 	}
 
-	t := describe(lin)
+	t := w.describe(lin)
 	t.Restored = true
 	t.Error = weightError(before, after)
 	w.add(t)
@@ -139,31 +141,36 @@ func weightError(before, after kernels.Mat) float64 {
 	return lost / all
 }
 
+// joint is matrices that runtimes run as one, by the role of the first of them.
+type joint struct {
+	role   arch.Role
+	expert int
+}
+
+func jointOf(lin lm.Linear) joint {
+	switch lin.Role {
+	case arch.Q, arch.K, arch.V:
+		return joint{arch.Q, lin.Expert}
+	case arch.Gate, arch.Up:
+		return joint{arch.Gate, lin.Expert}
+	case arch.SharedGate, arch.SharedUp:
+		return joint{arch.SharedGate, lin.Expert}
+	}
+	return joint{lin.Role, lin.Expert}
+}
+
 // together gives, for schemes with a scale for the whole matrix, the largest magnitude of all matrices that runtimes
 // run as one and that must have it in common: q, k and v, and gate and up. nil for other schemes.
 func (w *walk) together(linears []lm.Linear) (map[string]float32, error) {
-	if w.o.Scheme.Weights.Strategy != PerTensorGroup {
+	if !slices.ContainsFunc(linears, w.shares) {
 		return nil, nil
-	}
-
-	type joint struct {
-		role   arch.Role
-		expert int
-	}
-	of := func(lin lm.Linear) joint {
-		switch lin.Role {
-		case arch.Q, arch.K, arch.V:
-			return joint{arch.Q, lin.Expert}
-		case arch.Gate, arch.Up:
-			return joint{arch.Gate, lin.Expert}
-		case arch.SharedGate, arch.SharedUp:
-			return joint{arch.SharedGate, lin.Expert}
-		}
-		return joint{lin.Role, lin.Expert}
 	}
 
 	found := map[joint]float32{}
 	for _, lin := range linears {
+		if !w.shares(lin) {
+			continue
+		}
 		stored, err := w.m.Param(lin.Name)
 		if err != nil {
 			return nil, err
@@ -172,14 +179,21 @@ func (w *walk) together(linears []lm.Linear) (map[string]float32, error) {
 		if err != nil {
 			return nil, err
 		}
-		found[of(lin)] = max(found[of(lin)], magnitude(m))
+		found[jointOf(lin)] = max(found[jointOf(lin)], magnitude(m))
 	}
 
 	largest := map[string]float32{}
 	for _, lin := range linears {
-		largest[lin.Name] = found[of(lin)]
+		if w.shares(lin) {
+			largest[lin.Name] = found[jointOf(lin)]
+		}
 	}
 	return largest, nil
+}
+
+// shares reports whether a matrix gets a scale for all of it.
+func (w *walk) shares(lin lm.Linear) bool {
+	return w.o.schemeOf(module(lin.Name)).Weights.Strategy == PerTensorGroup
 }
 
 // factor is that of the Hessian that was factored last: matrices that read the same input come one after the other.

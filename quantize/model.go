@@ -162,6 +162,14 @@ func (w *walk) choose() error {
 			faults = append(faults, fmt.Errorf("%w: pattern %q names no matrix of a block", ErrOptions, w.o.Ignore[i]))
 		}
 	}
+	for _, r := range w.o.Types {
+		if !slices.ContainsFunc(slices.Concat(w.chosen...), func(lin lm.Linear) bool {
+			return names(r.Pattern, module(lin.Name))
+		}) {
+			faults = append(faults, fmt.Errorf("%w: type %s: pattern %q names no matrix that is quantised", ErrOptions,
+				r.Type, r.Pattern))
+		}
+	}
 	return errors.Join(faults...)
 }
 
@@ -190,7 +198,7 @@ func (w *walk) fits(lin lm.Linear) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.o.Scheme.parts(lin.Name, g)
+	_, err = g.form.parts(lin.Name, g)
 	return err
 }
 
@@ -201,16 +209,21 @@ func (w *walk) newGrid(lin lm.Linear) (*grid, error) {
 	if stored == safetensors.F64 {
 		stored = safetensors.F32
 	}
-	g, err := newGrid(w.o.Scheme.Weights, lin.Out, lin.In, stored)
-	if err == nil && w.o.Scheme.Layout == gptqLayout {
+	s := w.o.schemeOf(module(lin.Name))
+	g, err := newGrid(s.Weights, lin.Out, lin.In, stored)
+	if err != nil {
+		return nil, err
+	}
+	g.form = s
+	if s.Layout == gptqLayout {
 		g.numbers.DType = safetensors.F16 // of its scales
 	}
-	return g, err
+	return g, nil
 }
 
 // begin opens the output.
 func (w *walk) begin() error {
-	config, err := w.o.configuration(w.left())
+	config, err := w.o.configuration(w.left(), w.others())
 	if err != nil {
 		return err
 	}
@@ -248,6 +261,26 @@ func (w *walk) left() []string {
 	}
 
 	return names
+}
+
+// others are the matrices whose scheme is not the one of most, by the names of their modules.
+func (w *walk) others() (list []typed) {
+	for _, lins := range w.chosen {
+		for _, lin := range lins {
+			name := module(lin.Name)
+			s := w.o.schemeOf(name)
+			if s.Name == w.o.Scheme.Name {
+				continue
+			}
+			i := slices.IndexFunc(list, func(t typed) bool { return t.scheme.Name == s.Name })
+			if i < 0 {
+				list = append(list, typed{scheme: s})
+				i = len(list) - 1
+			}
+			list[i].modules = append(list[i].modules, name)
+		}
+	}
+	return list
 }
 
 // job identifies the work by all that the output depends on.
@@ -467,6 +500,7 @@ func (w *walk) finish(ctx context.Context) error {
 		w.report.Notes = append(w.report.Notes, fmt.Sprintf("%d matrices of experts that no calibration token came to "+
 			"were rounded by themselves; the first is %q", n, w.firstUnreached()))
 	}
+	w.apart()
 	w.raised()
 	w.dead()
 	if bad := w.output.folder.Damaged(); len(bad) > 0 {
@@ -487,6 +521,26 @@ func (w *walk) finish(ctx context.Context) error {
 func (w *walk) firstUnreached() string {
 	i := slices.IndexFunc(w.report.Matrices, func(m Matrix) bool { return m.Unreached })
 	return w.report.Matrices[i].Name
+}
+
+// apart notes matrices of different schemes that runtimes run as one.
+func (w *walk) apart() {
+	var names []string
+	for _, list := range w.chosen {
+		first := map[joint]string{}
+		for _, lin := range list {
+			s := w.o.schemeOf(module(lin.Name)).Name
+			if was, ok := first[jointOf(lin)]; ok && was != s {
+				names = append(names, lin.Name)
+			} else if !ok {
+				first[jointOf(lin)] = s
+			}
+		}
+	}
+	if len(names) > 0 {
+		w.report.Notes = append(w.report.Notes, fmt.Sprintf("%d matrices have another scheme than those that vLLM "+
+			"runs as one with them (q, k and v; gate and up), which it refuses; the first is %q", len(names), names[0]))
+	}
 }
 
 // dead notes inputs that were always 0, whose weights say nothing about outputs and became 0.

@@ -39,6 +39,10 @@ type Options struct {
 	// without a dot matches any part between dots. Embeddings, heads and routers stay anyway.
 	Ignore []string `json:"ignore,omitempty"`
 
+	// Types give matrices other schemes than Scheme, by patterns of names as those of Ignore; of several that name one
+	// the last counts. Type is a scheme of folders; where it has groups of 4 bits they are Group too.
+	Types []TypeRule `json:"types,omitempty"`
+
 	// Damping is the share of the mean of the Hessian's diagonal that is added to it; 0: 0.01. It grows tenfold, up to
 	// 1, until the Hessian can be factored, which the report says.
 	Damping float64 `json:"damping,omitempty"`
@@ -159,24 +163,68 @@ func (o Options) Validate() error {
 			fault("pattern %q of matrices to leave: not a pattern", p)
 		}
 	}
+	for _, r := range o.Types {
+		if _, err := path.Match(r.Pattern, ""); err != nil || r.Pattern == "" {
+			fault("type %s: %q is no pattern", r.Type, r.Pattern)
+		}
+		s, err := o.typed(r)
+		if err != nil {
+			faults = append(faults, err)
+		} else if w := s.Weights; o.FitLate && (w.Strategy == PerBlock || w.Strategy == PerTensorGroup) {
+			fault("type %s has scales for more than one output, which are fitted before the first is rounded", r.Type)
+		}
+	}
 
 	return errors.Join(faults...)
 }
 
 // ignored reports whether a matrix stays as it is. name is that of its module.
 func (o Options) ignored(name string) bool {
-	for _, p := range o.Ignore {
-		if whole, _ := path.Match(p, name); whole {
+	return slices.ContainsFunc(o.Ignore, func(p string) bool { return names(p, name) })
+}
+
+// names reports whether a pattern names a module: all of its name, or a part of it between dots.
+func names(pattern, module string) bool {
+	if whole, _ := path.Match(pattern, module); whole {
+		return true
+	}
+	if strings.Contains(pattern, ".") {
+		return false
+	}
+	for part := range strings.SplitSeq(module, ".") {
+		if ok, _ := path.Match(pattern, part); ok {
 			return true
-		}
-		if strings.Contains(p, ".") {
-			continue
-		}
-		for part := range strings.SplitSeq(name, ".") {
-			if ok, _ := path.Match(p, part); ok {
-				return true
-			}
 		}
 	}
 	return false
+}
+
+// typed is the scheme of a rule, with the groups that are asked for.
+func (o Options) typed(r TypeRule) (Scheme, error) {
+	s, err := SchemeByName(r.Type)
+	switch {
+	case err != nil:
+		return s, err
+	case s.File():
+		return s, fmt.Errorf("%w: type %s is one of GGUF files", ErrOptions, r.Type)
+	case s.Layout == gptqLayout || o.Scheme.Layout == gptqLayout:
+		return s, fmt.Errorf("%w: type %s: the layout of GPTQ has one scheme for all matrices", ErrOptions, r.Type)
+	}
+	if w := s.Weights; w.Kind == Int && w.Strategy == PerGroup && s.Layout == packed {
+		return s.withGroup(o.Group)
+	}
+	return s, nil
+}
+
+// schemeOf is the scheme of a matrix. name is that of its module.
+func (o Options) schemeOf(name string) Scheme {
+	found := o.Scheme
+	for _, r := range o.Types {
+		if names(r.Pattern, name) {
+			if s, err := o.typed(r); err == nil { // as Validate has seen
+				found = s
+			}
+		}
+	}
+	return found
 }

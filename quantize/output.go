@@ -112,7 +112,7 @@ func (f *output) plan() (lm.FolderPlan, error) {
 		if err != nil {
 			return p, err
 		}
-		parts, err := w.o.Scheme.parts(name, g)
+		parts, err := g.form.parts(name, g)
 		if err != nil {
 			return p, err
 		}
@@ -156,7 +156,7 @@ func (f *output) done(linears []lm.Linear) bool {
 
 // write writes the tensors of a matrix.
 func (f *output) write(name string, g *grid) error {
-	parts, err := f.walk.o.Scheme.parts(name, g)
+	parts, err := g.form.parts(name, g)
 	if err != nil {
 		return err
 	}

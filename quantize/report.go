@@ -36,6 +36,7 @@ type Matrix struct {
 	Role     string `json:"role"`
 	Expert   int    `json:"expert"` // -1 outside of mixtures
 	Shape    [2]int `json:"shape"`  // outputs, inputs
+	Scheme   string `json:"scheme"`
 	Restored bool   `json:"restored,omitempty"`
 
 	// Error is the squared error of the weights, as a fraction of their squares.

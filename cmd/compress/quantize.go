@@ -70,7 +70,8 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Imatrix, "imatrix", "",
 		"`FILE` importance matrix for a GGUF file, as compress imatrix and llama-imatrix write it")
 	f.StringSliceVar(&o.Types, "type", nil,
-		"`PATTERN=TYPE` type of matrices of a GGUF file, such as blk.*.ffn_down.weight=q6_k; several with commas")
+		"`PATTERN=TYPE` what some matrices become instead: blk.*.ffn_down.weight=q6_k in a GGUF file, "+
+			"*.down_proj=w8a16 in a folder; several with commas")
 	f.BoolVar(&q.Resume, "resume", false,
 		"continue an interrupted run with the same result as without the interruption")
 	f.BoolVar(&q.Overwrite, "overwrite", false, "replace what is in --out")

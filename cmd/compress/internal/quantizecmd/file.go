@@ -33,12 +33,9 @@ func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
 	f := quantize.FileOptions{
 		Scheme: s, Imatrix: o.Imatrix, Out: q.Out, Overwrite: q.Overwrite, Resume: q.Resume,
 	}
-	for _, text := range o.Types {
-		pattern, kind, ok := strings.Cut(text, "=")
-		if !ok {
-			return f, cli.Usagef("--type %q: want PATTERN=TYPE, such as blk.*.ffn_down.weight=q6_k", text)
-		}
-		f.Types = append(f.Types, quantize.TypeRule{Pattern: pattern, Type: kind})
+	var err error
+	if f.Types, err = o.rules("blk.*.ffn_down.weight=q6_k"); err != nil {
+		return f, err
 	}
 
 	switch {

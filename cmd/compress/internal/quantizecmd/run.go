@@ -28,7 +28,7 @@ type Options struct {
 	Memory  string   // for Hessians
 	Shard   string   // largest file
 	Imatrix string   // importance matrix for a GGUF file; empty: none
-	Types   []string // PATTERN=TYPE for a GGUF file
+	Types   []string // PATTERN=TYPE
 
 	Quantize quantize.Options
 }
@@ -70,6 +70,9 @@ func (o *Options) options() (quantize.Options, error) {
 	if q.HessianMemory, err = cli.Bytes("hessian-memory", o.Memory); err != nil {
 		return q, err
 	}
+	if q.Types, err = o.rules("*.down_proj=w8a16"); err != nil {
+		return q, err
+	}
 	if o.Shard != "keep" {
 		if q.MaxShardSize, err = cli.ShardLimit(o.Shard); err != nil {
 			return q, err
@@ -79,8 +82,8 @@ func (o *Options) options() (quantize.Options, error) {
 	switch {
 	case strings.HasSuffix(q.Out, ".gguf"):
 		return q, cli.Usagef("--out %s: scheme %s writes a folder; leave .gguf out of its name", q.Out, o.To)
-	case o.Imatrix != "" || len(o.Types) > 0:
-		return q, cli.Usagef("--imatrix and --type go with the schemes of GGUF files (scheme %s)", o.To)
+	case o.Imatrix != "":
+		return q, cli.Usagef("--imatrix goes with the schemes of GGUF files (scheme %s)", o.To)
 	case o.Samples < 1:
 		return q, cli.Usagef("--samples %d: want 1 or more", o.Samples)
 	case o.SeqLen < 0 || o.SeqLen == 1:
@@ -94,6 +97,18 @@ func (o *Options) options() (quantize.Options, error) {
 			quantize.RTN)
 	}
 	return q, nil
+}
+
+// rules are the types of matrices that are not those of most.
+func (o *Options) rules(example string) (list []quantize.TypeRule, err error) {
+	for _, text := range o.Types {
+		pattern, kind, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, cli.Usagef("--type %q: want PATTERN=TYPE, such as %s", text, example)
+		}
+		list = append(list, quantize.TypeRule{Pattern: pattern, Type: kind})
+	}
+	return list, nil
 }
 
 // Model quantises one model and prints what became of it.
