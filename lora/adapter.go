@@ -26,12 +26,25 @@ type Adapter struct {
 	report *Report // of its training
 }
 
-// Open reads the adapter in a folder for an open model: PEFT's LoRA in all its variants, or a native folder.
+// Open reads an adapter for an open model: PEFT's LoRA in all its variants, a native folder, or a GGUF file of
+// llama.cpp's.
 // Everything in the files must fit the model. The errors wrap this package's, or those of package safetensors.
 func Open(dir string, m *lm.Model) (*Adapter, error) {
 	base, err := kinds.Of(m)
 	if err != nil {
 		return nil, err
+	}
+
+	if isFile(dir) {
+		params, err := adapter.ParamsOf(m)
+		if err != nil {
+			return nil, err
+		}
+		a, err := loadFile(dir, &basis{m.Config(), params, base.Modules()})
+		if err != nil {
+			return nil, err
+		}
+		return &Adapter{inner: a}, nil
 	}
 
 	kind, err := mosfile.Type(dir)

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/modelcompress/compress/internal/dtype"
@@ -54,13 +53,17 @@ func loadSummed(dir string, base *adapter.Checkpoint) (a *adapter.Adapter, notes
 // contents sums up what an adapter's files say, without the paths in them.
 func contents(dir string) (string, error) {
 	h := sha256.New()
-	settings, err := peft.Settings(dir)
-	if err != nil {
-		return "", err
+	path := dir // of an adapter in one file
+	if !isFile(dir) {
+		settings, err := peft.Settings(dir)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s\n", settings)
+		path = filepath.Join(dir, peft.WeightsName)
 	}
 
-	fmt.Fprintf(h, "%s\n", settings)
-	f, err := safefile.Open(filepath.Join(dir, peft.WeightsName))
+	f, err := safefile.Open(path)
 	if err != nil {
 		return "", err
 	}
@@ -71,15 +74,16 @@ func contents(dir string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// errFile: what is named as an adapter is no folder. Adapters in GGUF are not read.
+// errFile: what is named as an adapter is a file that is none.
 var errFile = failure.Misuse("a file, where an adapter is wanted",
-	"give the folder of an adapter, with adapter_config.json and adapter_model.safetensors")
+	"give the folder of an adapter, with adapter_config.json and adapter_model.safetensors, or a .gguf file")
 
 // load reads an adapter of any kind for a base, with notes on what was accepted without effect. Without a base
 // (nil), the modules are those that the files imply.
 func load(dir string, base *adapter.Checkpoint) (*adapter.Adapter, []string, error) {
-	if stat, err := os.Stat(dir); err == nil && !stat.IsDir() {
-		return nil, nil, fmt.Errorf("%s: %w", dir, errFile)
+	if isFile(dir) {
+		a, err := loadFile(dir, basisOf(base))
+		return a, nil, err
 	}
 
 	kind, err := mosfile.Type(dir)
@@ -347,20 +351,8 @@ func Export(ctx context.Context, dir, out string, o ExportOptions) (*ExportRepor
 		Adapter: dir, Out: out, Kind: string(a.Config.Kind), Modules: len(a.Low), Trained: a.Count(),
 		Notes: notes, Exact: true,
 	}
-	if most := a.MaxRank(); o.Rank > most {
-		return nil, fmt.Errorf("%w: rank %d to cut to, but the adapter has %d", ErrOption, o.Rank, most)
-	}
-
-	if o.Rank > 0 {
-		whole := combine.Named{Name: dir, Adapter: a}
-		cut, err := combine.Cut(ctx, whole, o.Rank, o.Threads)
-		if err != nil {
-			return nil, err
-		}
-
-		a = cut.Adapter
-		r.Truncation = combinedModules([]combine.Named{whole}, cut)
-		r.Exact = false
+	if a, err = r.cut(ctx, a, o.Rank, o.Threads); err != nil {
+		return nil, err
 	}
 
 	for _, l := range a.Low {

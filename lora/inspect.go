@@ -160,10 +160,17 @@ func targetValue(m adapter.Match) any {
 
 // weightsOf gives the size of the weights' file and its element types.
 func weightsOf(dir string) (int64, []string, error) {
-	path := filepath.Join(dir, peft.WeightsName)
+	path := dir // of an adapter in one file
+	if !isFile(dir) {
+		path = filepath.Join(dir, peft.WeightsName)
+	}
 	stat, err := os.Stat(path)
 	if err != nil {
 		return 0, nil, err
+	}
+	if path == dir {
+		types, err := fileTypes(path)
+		return stat.Size(), types, err
 	}
 
 	f, err := safetensors.Open(filepath.Join(dir, mosfile.ModelName))

@@ -89,22 +89,30 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 func loraExportCmd(a *cli.App) *cobra.Command {
 	var o loracmd.ExportOptions
 	cmd := a.Verb(cli.Verb{
-		Use:   "export ADAPTER --out DIR",
-		Short: "Write an adapter as a LoRA that PEFT and other tools load",
+		Use:   "export ADAPTER --out PATH",
+		Short: "Write an adapter as a LoRA that PEFT, llama.cpp and other tools load",
 		Long: "Writes an adapter of any kind in the form of PEFT's LoRA, with only those configuration keys that " +
 			"every version of PEFT knows.\n\n" +
 			"A Mixture of Shards loses nothing: its factors are assembled by copying, with the same rank and " +
-			"alpha. The file is larger by the ratio of rank to equivalent rank.",
-		Example: "compress lora export my-mos --out my-lora",
-		Habit:   []string{"out"},
-		Args:    cobra.ExactArgs(1),
-		Run:     func(j *cli.Job, args []string) (any, error) { return loracmd.Export(j, args[0], o) },
+			"alpha. The file is larger by the ratio of rank to equivalent rank.\n\n" +
+			"--to gguf writes the one file that llama.cpp and ollama load beside the base, also a quantised one. " +
+			"It has names, order of rows and architecture of the base, which --model names, and one alpha for all " +
+			"modules: scales that differ go into B. DoRA, trained biases, rows and modules, a tied head and what " +
+			"llama.cpp computes without adapters are refused.",
+		Example: "compress lora export my-mos --out my-lora\n" +
+			"compress lora export my-lora --to gguf --model MODEL --dtype f16 --out my-lora.gguf",
+		Habit: []string{"out"},
+		Args:  cobra.ExactArgs(1),
+		Check: func(*cli.Job, []string) error { return loracmd.CheckExport(o) },
+		Run:   func(j *cli.Job, args []string) (any, error) { return loracmd.Export(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
-	f.StringVar(&o.Model, "model", "", "`MODEL` base model, needed where an adapter does not name its modules itself")
-	f.StringVar(&o.DType, "dtype", "f32", "`TYPE` element type of the result: f32, bf16 or f16")
+	f.StringVar(&o.To, "to", "peft", "`NAME` form of the result: peft (a folder) or gguf (a file)")
+	f.StringVar(&o.Out, "out", "", "`PATH` folder for the result, or .gguf file; it appears when it is complete")
+	f.StringVar(&o.Model, "model", "",
+		"`MODEL` base model, needed for gguf, and where an adapter does not name its modules itself")
+	f.StringVar(&o.DType, "dtype", "f32", "`TYPE` element type of the result: f32, bf16 or f16, or q8_0 of a GGUF file")
 	f.IntVar(&o.Rank, "rank", 0, "`N` reduce to this rank by the best approximation (default: keep the rank)")
 	f.BoolVar(&o.WithExperts, "with-experts", false,
 		"also export factors of a mixture that PEFT 0.21 ignores, of experts or beside them")
@@ -112,7 +120,8 @@ func loraExportCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out")
 	cli.Inputs(cmd, "model")
-	cli.OneDType(cmd, "dtype")
+	cli.OneOf(cmd, "to", "peft", "gguf")
+	cli.OneDType(cmd, "dtype", "q8_0")
 
 	return cmd
 }

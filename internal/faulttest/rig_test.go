@@ -74,6 +74,7 @@ var verbs = []verb{
 	},
 	{name: "lora combine", args: "lora combine in/lora in/lora2 --method linear --out out/c"},
 	{name: "lora export", args: "lora export in/mos --out out/e"},
+	{name: "lora export gguf", args: "lora export in/mos --to gguf --model in/base --out out/e.gguf"},
 	{name: "eval", args: "eval in/base --tasks in/tasks/base.yaml,in/tasks/subtract.yaml --limit 4 " +
 		"--log-samples --out out/e", again: "--resume"},
 	{name: "eval batch", args: "eval batch in/batch.yaml --out out/b", again: "--resume"},

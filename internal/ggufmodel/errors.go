@@ -17,6 +17,7 @@ var (
 	ErrRope         = errors.New("rotation cannot be expressed")
 	ErrTokenizer    = errors.New("tokenizer is not understood")
 	ErrUnwritable   = errors.New("a GGUF file cannot hold it")
+	ErrValue        = errors.New("value is no number")
 )
 
 // Error is an error about a file: one line around one of the errors above, or one of package gguf or arch.

@@ -61,11 +61,7 @@ func NewExport(c Checkpoint, o ExportOptions) (*Export, error) {
 		return nil, err
 	}
 	if !config.Arch.GGUFWritable() {
-		return nil, &Error{
-			File: c.Path, Err: ErrUnwritable,
-			Detail: fmt.Sprintf("nothing is known of how llama.cpp has a %s; known: %s", config.ModelType,
-				strings.Join(arch.GGUFTypes(), ", ")),
-		}
+		return nil, unknownType(c.Path, config)
 	}
 
 	e := &Export{Config: config, path: c.Path, parts: map[string]arch.Part{}}

@@ -64,7 +64,7 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"lora": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/rng",
-		"internal/orderedjson", "internal/dtype", "internal/chat", "internal/hub",
+		"internal/orderedjson", "internal/dtype", "internal/chat", "internal/hub", "gguf", "internal/ggufmodel",
 	}, engine...),
 	"editeval": append([]string{
 		"editeval/edit", "editeval/task", "internal/rng", "internal/stats", "internal/hub",

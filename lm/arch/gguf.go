@@ -28,6 +28,8 @@ type GGUF struct {
 	WrittenAs map[string]string `json:"written_as"`
 	// Splitter is the name for tokenizer.ggml.pre that is written where the tokenizer has more than one.
 	Splitter string `json:"splitter"`
+	// Unadapted lists the roles of matrices that llama.cpp computes without regard to an adapter that is loaded.
+	Unadapted []Role `json:"unadapted"`
 	// MergesByID: tokens of SentencePiece are joined by their place in the vocabulary, not by their scores.
 	MergesByID bool `json:"merges_by_id"`
 

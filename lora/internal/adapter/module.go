@@ -114,6 +114,15 @@ func ModulesOf(m *lm.Model) ([]Module, error) {
 	return Modules(m.Config(), layout), nil
 }
 
+// ParamsOf lists the parameters of an open model, in the order of [arch.Resolve].
+func ParamsOf(m *lm.Model) ([]arch.Param, error) {
+	layout, err := arch.Resolve(m.Config(), source{m}, true)
+	if err != nil {
+		return nil, err
+	}
+	return layout.Params, nil
+}
+
 // source is the tensors of an open model.
 type source struct{ m *lm.Model }
 

@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/ggufmodel"
 	"github.com/modelcompress/compress/internal/hub"
 	models "github.com/modelcompress/compress/internal/weights"
 )
@@ -102,16 +104,29 @@ func (j *Job) findModel(text string) (string, error) {
 	return dir, nil
 }
 
-// checkAdapter refuses a file, whose name would be met as a folder's otherwise.
+// checkAdapter refuses a file that is no adapter, before what it is for is opened.
 func checkAdapter(path string) error {
 	stat, err := os.Stat(path)
 	switch {
 	case err != nil || stat.IsDir():
 		return nil // what is not there is said by who reads it
+	case models.IsGGUF(path) && IsAdapter(path):
+		return nil
 	case models.IsGGUF(path):
-		return Usagef("%s: a GGUF file, where an adapter is wanted (HINT: the folder of an adapter, with "+
-			"adapter_config.json and adapter_model.safetensors; adapters in GGUF are not read)", path)
+		return Usagef("%s: a GGUF file, where an adapter is wanted, and it is none (HINT: the folder of an adapter, "+
+			"with adapter_config.json and adapter_model.safetensors, or a GGUF file that llama.cpp takes for --lora)",
+			path)
 	}
 	return Usagef("%s: a file, where an adapter is wanted (HINT: the folder of an adapter, with adapter_config.json "+
 		"and adapter_model.safetensors)", path)
+}
+
+// IsAdapter tells an adapter of llama.cpp's.
+func IsAdapter(path string) bool {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return ggufmodel.IsAdapter(f)
 }

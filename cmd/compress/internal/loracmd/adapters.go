@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lora"
@@ -193,21 +194,47 @@ func numbers(text string) ([]float64, error) {
 
 // ExportOptions are the flags of export.
 type ExportOptions struct {
-	Out, DType, Model string
-	Rank              int
-	Bake, Overwrite   bool
-	WithExperts       bool
+	To, Out, DType, Model string
+	Rank                  int
+	Bake, Overwrite       bool
+	WithExperts           bool
+}
+
+// intoGGUF is the form of llama.cpp's adapters.
+const intoGGUF = "gguf"
+
+// CheckExport finds what is wrong with flags by themselves.
+func CheckExport(o ExportOptions) error {
+	file := strings.HasSuffix(o.Out, ".gguf")
+	switch {
+	case o.Rank < 0:
+		return cli.Usagef("--rank %d; 0 keeps the rank", o.Rank)
+	case o.To == intoGGUF && !file:
+		return cli.Usagef("--out %s: --to gguf writes one file; give it a name that ends in .gguf", o.Out)
+	case o.To == intoGGUF && o.Model == "":
+		return cli.Usagef("--to gguf needs --model: the file has the names of its base's")
+	case o.To == intoGGUF && (o.Bake || o.WithExperts):
+		return cli.Usagef("--bake and --with-experts have no effect with --to gguf, which has room for both")
+	case o.To != intoGGUF && file:
+		return cli.Usagef("--out %s: a folder is written; --to gguf writes a file", o.Out)
+	case o.To != intoGGUF && o.DType == "q8_0":
+		return cli.Usagef("--dtype q8_0 goes with --to gguf")
+	}
+	return nil
 }
 
 // Export writes an adapter of any kind as a LoRA that other tools load.
 func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
+	if err := CheckExport(o); err != nil {
+		return nil, err
+	}
+	if o.To == intoGGUF {
+		return exportFile(j, dir, o)
+	}
+
 	t, err := cli.DType("dtype", o.DType)
 	if err != nil {
 		return nil, err
-	}
-
-	if o.Rank < 0 {
-		return nil, cli.Usagef("--rank %d; 0 keeps the rank", o.Rank)
 	}
 	if err := apart(o.Out, dir, o.Model); err != nil {
 		return nil, err
@@ -222,9 +249,55 @@ func Export(j *cli.Job, dir string, o ExportOptions) (any, error) {
 		return nil, err
 	}
 
+	exported(j, r)
+	return r, nil
+}
+
+// exported says what became of an adapter.
+func exported(j *cli.Job, r *lora.ExportReport) {
 	notes(j, r.Notes)
 	j.Printf("%s of %s parameters as a LoRA of rank %d on %d modules, %s parameters; in %s\n",
 		r.Kind, cli.Thousands(r.Trained), r.Rank, r.Modules, cli.Thousands(r.Exported), r.Out)
+}
+
+// exportFile writes an adapter as the GGUF file that llama.cpp loads.
+func exportFile(j *cli.Job, dir string, o ExportOptions) (any, error) {
+	name := o.DType
+	if name != "q8_0" {
+		t, err := cli.DType("dtype", name)
+		if err != nil {
+			return nil, err
+		}
+		name = t.String()
+	}
+	as, err := gguf.ParseType(strings.ToUpper(name))
+	if err != nil {
+		return nil, err
+	}
+
+	if err := errors.Join(apart(o.Out, dir, o.Model),
+		cli.Apart([2]string{"out", o.Out}, [2]string{"report", j.ReportTo()})); err != nil {
+		return nil, err
+	}
+	place := cli.Place{Flag: "out", Path: o.Out, What: "an adapter", Own: cli.IsAdapter, Inputs: j.Inputs, Seeks: true}
+	out, err := place.Target()
+	if err != nil {
+		return nil, err
+	}
+	threads, err := threads(j)
+	if err != nil {
+		return nil, err
+	}
+
+	r, err := lora.ExportGGUF(j.Ctx, dir, out, lora.GGUFOptions{
+		Model: o.Model, Type: as, Rank: o.Rank, Threads: threads, Overwrite: o.Overwrite,
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	r.Out = o.Out
+	exported(j, r)
 	return r, nil
 }
 
