@@ -203,11 +203,12 @@ func TestGGUFTypes(t *testing.T) {
 		}
 	}
 
-	if _, err := ExportGGUF(t.Context(), dir, "x.gguf", GGUFOptions{}); !errors.Is(err, ErrOption) {
+	none := filepath.Join(t.TempDir(), "x.gguf")
+	if _, err := ExportGGUF(t.Context(), dir, none, GGUFOptions{}); !errors.Is(err, ErrOption) {
 		t.Error(err)
 	}
 	other := filepath.Join("testdata", "peft", "base-gpt2")
-	if _, err := ExportGGUF(t.Context(), dir, "x.gguf", GGUFOptions{Model: other}); !errors.Is(err, ErrBase) {
+	if _, err := ExportGGUF(t.Context(), dir, none, GGUFOptions{Model: other}); !errors.Is(err, ErrBase) {
 		t.Error(err)
 	}
 }
