@@ -1,6 +1,7 @@
 package quantize
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -27,7 +28,7 @@ type weightArgs struct {
 }
 
 // arguments describes numbers; dynamic ones are fitted to activations as they come.
-func (n Numbers) arguments(layout string, dynamic bool, order string) *weightArgs {
+func (n Numbers) arguments(layout string, dynamic bool, order, observer string) *weightArgs {
 	text := func(s string) *string { return &s }
 	a := &weightArgs{
 		Bits: n.Bits, Type: n.Kind, Symmetric: n.Symmetric, Strategy: n.Strategy, Dynamic: dynamic,
@@ -41,7 +42,7 @@ func (n Numbers) arguments(layout string, dynamic bool, order string) *weightArg
 		a.Block = n.Block[:]
 	}
 	if !dynamic {
-		a.Observer = text("minmax")
+		a.Observer = text(cmp.Or(observer, RangeMinMax))
 		if order == OrderWeight {
 			a.Order = text("static")
 		}
@@ -100,10 +101,10 @@ func (o Options) configuration(ignore []string, others []typed) ([]byte, error) 
 	}
 
 	// A name goes before a class, so that the first group is of all that the others do not name.
-	groups := map[string]*configGroup{"group_0": s.group([]string{"Linear"}, o.Order)}
+	groups := map[string]*configGroup{"group_0": s.group([]string{"Linear"}, o)}
 	format := s.Layout
 	for i, t := range others {
-		groups[fmt.Sprintf("group_%d", i+1)] = t.scheme.group(t.modules, o.Order)
+		groups[fmt.Sprintf("group_%d", i+1)] = t.scheme.group(t.modules, o)
 		if t.scheme.Layout != s.Layout {
 			format = mixedFormat
 		}
@@ -133,10 +134,10 @@ func (o Options) configuration(ignore []string, others []typed) ([]byte, error) 
 }
 
 // group describes modules of the scheme.
-func (s Scheme) group(targets []string, order string) *configGroup {
-	g := &configGroup{Targets: targets, Weights: s.Weights.arguments(s.Layout, false, order)}
+func (s Scheme) group(targets []string, o Options) *configGroup {
+	g := &configGroup{Targets: targets, Weights: s.Weights.arguments(s.Layout, false, o.Order, o.Range)}
 	if s.Inputs != nil {
-		g.Inputs = s.Inputs.arguments("", true, "")
+		g.Inputs = s.Inputs.arguments("", true, "", "")
 	}
 	return g
 }

@@ -35,6 +35,10 @@ type grid struct {
 	// themselves.
 	rounded bool
 	late    bool // scales are fitted when the sweep comes to them
+
+	search  *quantized.Search // of ranges; nil: those of the elements
+	weight  []float32         // of the inputs' errors in a search; nil: all weigh the same
+	foreign bool              // the weights are no numbers of the type
 }
 
 // newGrid makes room for the codes of a matrix. stored is the type of its elements in the checkpoint, which its scales
@@ -91,6 +95,11 @@ func (g *grid) fit(w kernels.Mat, largest float32, threads int) {
 			for group := range g.width {
 				from := group * g.across
 				to := min(g.cols, from+g.across)
+				if g.search != nil {
+					g.look(band*g.width+group, from, rectangle(w, first, last, from, to))
+					continue
+				}
+
 				low, high := float32(0), float32(0)
 				for i := first; i < last; i++ {
 					a, b := bounds(w.RowF32(i)[from:to])
@@ -134,14 +143,49 @@ func (g *grid) set(at int, low, high float32) {
 	}
 }
 
+// look searches the scale of elements, of inputs from one on, row by row.
+func (g *grid) look(at, from int, x []float32) {
+	one := quantized.Group{X: x, Global: g.global, Typed: !g.foreign}
+	if g.weight != nil {
+		columns := g.weight[from:min(g.cols, from+g.across)]
+		for len(one.Weight) < len(x) {
+			one.Weight = append(one.Weight, columns...)
+		}
+	}
+
+	scale, zero := g.numbers.FitLeastError(one, *g.search)
+	g.scale[at] = scale
+	if g.zero != nil {
+		g.zero[at] = int8(zero)
+	}
+}
+
+// rectangle is a part of a matrix, row by row: its own memory where it is of one row.
+func rectangle(w kernels.Mat, first, last, from, to int) []float32 {
+	if last == first+1 {
+		return w.RowF32(first)[from:to]
+	}
+	x := make([]float32, 0, (last-first)*(to-from))
+	for i := first; i < last; i++ {
+		x = append(x, w.RowF32(i)[from:to]...)
+	}
+	return x
+}
+
 // Fix fits the scale of a group of a row, where that is to be done as the sweep goes.
 func (g *grid) Fix(i, lo int, w []float32) {
 	if !g.late {
 		return
 	}
 	for first := 0; first < len(w); first += g.across {
-		low, high := bounds(w[first:min(len(w), first+g.across)])
-		g.set(i*g.width+(lo+first)/g.across, low, high)
+		part := w[first:min(len(w), first+g.across)]
+		at := i*g.width + (lo+first)/g.across
+		if g.search != nil {
+			g.look(at, lo+first, part)
+			continue
+		}
+		low, high := bounds(part)
+		g.set(at, low, high)
 	}
 }
 

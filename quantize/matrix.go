@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/obs"
+	"github.com/modelcompress/compress/internal/quantized"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
@@ -43,13 +44,17 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 		return r.t, err
 	}
 
+	if err := w.searched(r); err != nil {
+		return r.t, err
+	}
+
 	r.grid.code = make([]byte, r.before.Len())
 	r.after = kernels.MatOf(kernels.NewHost(kernels.F32, r.before.Len()), r.before.Rows, r.before.Cols)
 	copy(r.after.Buf.F32(), r.before.Buf.F32())
 	if w.o.Method == GPTQ && stats.SumOf(lin.Name).Tokens() > 0 {
 		err = w.sweep(ctx, r)
 	} else {
-		r.t.Unreached = w.o.measures()
+		r.t.Unreached = w.o.measures() && stats.SumOf(lin.Name).Tokens() == 0
 		r.grid.rounded = r.grid.form.Layout != gptqLayout
 		r.grid.fit(r.before, largest, w.threads)
 		r.grid.roundAll(r.after, w.threads)
@@ -69,6 +74,29 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 		return r.t, nil // nothing runs the block
 	}
 	return r.t, w.use(lin, r.after)
+}
+
+// searched says by which range the scales of a matrix are fitted.
+func (w *walk) searched(r *rounding) error {
+	g := r.grid
+	switch w.o.Range {
+	case RangeMSE:
+		g.search = &quantized.LeastError
+		if g.scheme.Strategy == PerTensorGroup {
+			g.search = &quantized.WideError
+		}
+	case RangeImatrix:
+		g.search = &quantized.WeightedError
+		in, err := r.stats.Of(r.lin)
+		if err != nil {
+			return err
+		}
+		// What no token came to is weighted by nothing.
+		for _, s := range in.SumSquares {
+			g.weight = append(g.weight, float32(s))
+		}
+	}
+	return nil
 }
 
 func (w *walk) describe(lin lm.Linear) Matrix {
@@ -360,6 +388,7 @@ func (w *walk) outputErrors(r *rounding) error {
 	if err != nil {
 		return err
 	}
+	alone.search, alone.weight = r.grid.search, r.grid.weight
 	alone.code = make([]byte, alone.rows*alone.cols)
 	alone.fit(before, r.largest, w.threads)
 

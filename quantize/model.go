@@ -126,7 +126,7 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 
 func (w *walk) checkCalibration() error {
 	if len(w.calib.IDs) == 0 {
-		return fmt.Errorf("method %s: %w", w.o.Method, ErrNoCalibration)
+		return fmt.Errorf("%s: %w", w.o.Measuring(), ErrNoCalibration)
 	}
 	for i, row := range w.calib.IDs {
 		if len(row) == 0 {
@@ -176,7 +176,7 @@ func (w *walk) choose() error {
 // mark notes which patterns a matrix was left out by.
 func (w *walk) mark(used []bool, lin lm.Linear) {
 	for i, p := range w.o.Ignore {
-		if (Options{Ignore: []string{p}}).ignored(module(lin.Name)) {
+		if names(p, module(lin.Name)) {
 			used[i] = true
 		}
 	}
@@ -217,6 +217,7 @@ func (w *walk) newGrid(lin lm.Linear) (*grid, error) {
 	g.form = s
 	if s.Layout == gptqLayout {
 		g.numbers.DType = safetensors.F16 // of its scales
+		g.foreign = true
 	}
 	return g, nil
 }
@@ -400,7 +401,7 @@ func (w *walk) quantise(ctx context.Context, l int, linears []lm.Linear) error {
 	passes := [][]lm.Linear{linears}
 	if w.o.measures() {
 		passes = actstats.Plan{
-			Needs: actstats.Hessian, Memory: w.o.HessianMemory, Refreshed: w.o.TrueSequential,
+			Needs: w.o.statistics(), Memory: w.o.HessianMemory, Refreshed: w.o.TrueSequential,
 		}.Passes(linears)
 	}
 
@@ -457,7 +458,7 @@ func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*act
 	}
 	defer since(&w.report.Times.Statistics, time.Now())
 
-	stats, err := actstats.New(w.dev, linears, actstats.Hessian, len(w.calib.IDs), w.o.Damping)
+	stats, err := actstats.New(w.dev, linears, w.o.statistics(), len(w.calib.IDs), w.o.Damping)
 	if err != nil {
 		return nil, err
 	}

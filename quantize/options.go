@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/internal/linalg"
 )
 
@@ -28,6 +29,20 @@ const (
 // Orders lists the orders.
 var Orders = []string{OrderGiven, OrderWeight}
 
+// The ranges that scales are made of.
+const (
+	RangeMinMax = "minmax" // of the weights that share the scale
+	// RangeMSE is what leaves the least Σ|ŵ - w|^2.4, from the whole range down to 0.81 of it (for NVFP4, from 1.8 down
+	// to 0.8): llm-compressor's observers "mse" and "nvfp4_expanded_mse".
+	RangeMSE = "mse"
+	// RangeImatrix is what leaves the least Σ E[x²]·|ŵ - w|³, x the inputs of the calibration data, from the whole
+	// range down to a twentieth: llm-compressor's observer "imatrix_mse".
+	RangeImatrix = "imatrix_mse"
+)
+
+// Ranges lists the ranges.
+var Ranges = []string{RangeMinMax, RangeMSE, RangeImatrix}
+
 // Options says how to quantise. The zero value, with a Scheme and Out, rounds every weight to the nearest number.
 type Options struct {
 	Scheme Scheme `json:"scheme"`
@@ -35,8 +50,11 @@ type Options struct {
 
 	// Group is how many inputs of an output share a scale, a multiple of 16; 0: as the scheme has it, -1: all.
 	Group int `json:"group,omitempty"`
-	// Ignore are patterns of the names of matrices that stay floats, as of package path, without ".weight"; a pattern
-	// without a dot matches any part between dots. Embeddings, heads and routers stay anyway.
+	// Range is what scales are fitted to; empty: RangeMinMax.
+	Range string `json:"range,omitempty"`
+	// Ignore are patterns of the names of matrices that stay floats, as of package path, without ".weight". A pattern
+	// matches the whole name or any run of its parts between dots: down_proj, layers.0.* and mlp.*_proj name all such
+	// matrices, and proj none. Embeddings, heads and routers stay anyway.
 	Ignore []string `json:"ignore,omitempty"`
 
 	// Types give matrices other schemes than Scheme, by patterns of names as those of Ignore; of several that name one
@@ -89,7 +107,26 @@ const (
 )
 
 // measures reports whether the method looks at what flows into the matrices.
-func (o Options) measures() bool { return o.Method == GPTQ }
+func (o Options) measures() bool { return o.Method == GPTQ || o.Range == RangeImatrix }
+
+// statistics are what it looks at.
+func (o Options) statistics() (set actstats.Set) {
+	if o.Method == GPTQ {
+		set |= actstats.Hessian
+	}
+	if o.Range == RangeImatrix {
+		set |= actstats.SumSquares
+	}
+	return set
+}
+
+// Measuring says which of the options looks at what flows into the matrices.
+func (o Options) Measuring() string {
+	if o.Method == GPTQ {
+		return "method " + o.Method
+	}
+	return "range " + o.Range
+}
 
 // NeedsCalibration reports whether a run with these options runs calibration text through the model.
 func (o Options) NeedsCalibration() bool { return o.measures() }
@@ -115,9 +152,9 @@ func (o *Options) setDefaults() {
 		if o.Damping == 0 {
 			o.Damping = linalg.DefaultDamping
 		}
-		if o.BatchTokens == 0 {
-			o.BatchTokens = 8192
-		}
+	}
+	if o.measures() && o.BatchTokens == 0 {
+		o.BatchTokens = 8192
 	}
 }
 
@@ -137,6 +174,9 @@ func (o Options) Validate() error {
 	}
 	if o.Method != "" && !slices.Contains(Methods, o.Method) {
 		fault("method %q; known: %s", o.Method, strings.Join(Methods, ", "))
+	}
+	if o.Range != "" && !slices.Contains(Ranges, o.Range) {
+		fault("range %q; known: %s", o.Range, strings.Join(Ranges, ", "))
 	}
 	if o.Order != "" && !slices.Contains(Orders, o.Order) {
 		fault("order %q; known: %s", o.Order, strings.Join(Orders, ", "))
@@ -180,20 +220,17 @@ func (o Options) Validate() error {
 
 // ignored reports whether a matrix stays as it is. name is that of its module.
 func (o Options) ignored(name string) bool {
-	return slices.ContainsFunc(o.Ignore, func(p string) bool { return names(p, name) })
+	return slices.ContainsFunc(o.Ignore, func(pattern string) bool { return names(pattern, name) })
 }
 
-// names reports whether a pattern names a module: all of its name, or a part of it between dots.
-func names(pattern, module string) bool {
-	if whole, _ := path.Match(pattern, module); whole {
-		return true
-	}
-	if strings.Contains(pattern, ".") {
-		return false
-	}
-	for part := range strings.SplitSeq(module, ".") {
-		if ok, _ := path.Match(pattern, part); ok {
-			return true
+// names reports whether a pattern matches a name, or a run of its parts between dots.
+func names(pattern, name string) bool {
+	parts := strings.Split(name, ".")
+	for lo := range parts {
+		for hi := lo + 1; hi <= len(parts); hi++ {
+			if ok, _ := path.Match(pattern, strings.Join(parts[lo:hi], ".")); ok {
+				return true
+			}
 		}
 	}
 	return false

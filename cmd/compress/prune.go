@@ -70,13 +70,7 @@ func pruneCmd(a *cli.App) *cobra.Command {
 			" (default: the method's own)")
 	o.Add(f)
 	o.AddKeep(f)
-	f.StringVar(&o.Calib, "calib", "",
-		"`FILE` calibration text: plain text, JSONL, or token ids (.safetensors or .json)")
-	f.IntVar(&o.Samples, "samples", 128, "`N` calibration sequences, chosen at random")
-	f.IntVar(&o.SeqLen, "seqlen", 0,
-		"`N` tokens per calibration sequence, also for --ppl (default: 2048 or the model's context, whichever "+
-			"is smaller)")
-	f.BoolVar(&o.Join, "join", false, "read the records of a JSONL file as one text")
+	o.AddCalibration(f)
 	f.StringVar(&o.Save, "save", "dense", "`FORM` how pruned matrices are stored: dense or bitmask (packed)")
 	f.StringVar(&o.PPL, "ppl", "", "`FILE` measure the perplexity on this text, before and after")
 	f.StringVar(&o.MasksFrom, "masks-from", "",

@@ -34,14 +34,8 @@ func pruneCompareCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Methods, "methods", "magnitude,wanda", "`LIST` methods, separated by commas")
 	f.StringVar(&o.Patterns, "patterns", "0.5", "`LIST` sparsities and N:M patterns, separated by commas")
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the results")
-	f.StringVar(&o.Calib, "calib", "",
-		"`FILE` calibration text: plain text, JSONL, or token ids (.safetensors or .json)")
+	o.AddCalibration(f)
 	f.StringVar(&o.PPL, "ppl", "", "`FILE` text to measure the perplexity on")
-	f.IntVar(&o.Samples, "samples", 128, "`N` calibration sequences, chosen at random")
-	f.IntVar(&o.SeqLen, "seqlen", 0,
-		"`N` tokens per calibration sequence, also for --ppl (default: 2048 or the model's context, whichever "+
-			"is smaller)")
-	f.BoolVar(&o.Join, "join", false, "read the records of a JSONL file as one text")
 	f.StringVar(&o.Group, "group", "",
 		"`NAME` weights that compete with each other, for unstructured patterns: "+
 			strings.Join(prunecmd.Groups, ", ")+" (default: the method's own)")

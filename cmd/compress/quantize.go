@@ -28,7 +28,8 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 			"rtn rounds every weight to the nearest number and needs no data. gptq runs calibration text through " +
 			"the model, one decoder layer in memory at a time, and lets the inputs that are still to come make " +
 			"up for the errors of those before them: 128 to 512 sequences of 2048 tokens are usual, --samples 32 " +
-			"--seqlen 512 is good for a first look. Long runs continue with --resume to the same bytes.",
+			"--seqlen 512 is good for a first look. --range imatrix_mse needs such text too, and " +
+			"improves rtn. Long runs continue with --resume to the same bytes.",
 		Example: quantizeExample,
 		Habit:   []string{"out"},
 		Args:    cobra.ExactArgs(1),
@@ -44,15 +45,13 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 		"`NAME` how weights are rounded: "+strings.Join(quantize.Methods, ", ")+" (default: rtn)")
 	f.IntVar(&q.Group, "group-size", 0,
 		"`N` inputs of an output that share a scale, a multiple of 16; -1 for all (default: the scheme's own)")
+	f.StringVar(&q.Range, "range", "",
+		"`NAME` what scales are fitted to: minmax (the range of the weights), mse (the range of least error), "+
+			"imatrix_mse (errors weighted by the inputs' mean squares, with --calib) (default: minmax)")
 	f.StringSliceVar(&q.Ignore, "ignore", nil,
-		"`PATTERN` matrices that stay as they are: part of a name such as down_proj or layers.0.*; several with commas")
-	f.StringVar(&o.Calib, "calib", "",
-		"`FILE` calibration text: plain text, JSONL, or token ids (.safetensors or .json)")
-	f.IntVar(&o.Samples, "samples", 128, "`N` calibration sequences, chosen at random")
-	f.IntVar(&o.SeqLen, "seqlen", 0,
-		"`N` tokens per calibration sequence, also for --ppl (default: 2048 or the model's context, whichever "+
-			"is smaller)")
-	f.BoolVar(&o.Join, "join", false, "read the records of a JSONL file as one text")
+		"`PATTERN` matrices that stay as they are: whole parts of their names such as down_proj, mlp.*_proj or "+
+			"layers.0.*; several with commas")
+	o.AddCalibration(f)
 	f.StringVar(&o.PPL, "ppl", "", "`FILE` measure the perplexity on this text, before and after")
 	f.Float64Var(&q.Damping, "damp", 0,
 		"`X` gptq: added to the Hessian's diagonal, as a fraction of its mean (default: 0.01)")
@@ -78,6 +77,7 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 	cli.Require(cmd, "to", "out")
 	cli.Complete(cmd, "to", quantize.SchemeNames()...)
 	cli.Complete(cmd, "method", quantize.Methods...)
+	cli.Complete(cmd, "range", quantize.Ranges...)
 	cli.Complete(cmd, "act-order", quantize.Orders...)
 	cli.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
 	cli.Inputs(cmd, "calib", "ppl", "imatrix")

@@ -80,7 +80,7 @@ func CheckCompare(o CompareOptions) error {
 
 // contenders turns the lists into runs, of which all are checked before the first one.
 func (o *CompareOptions) contenders() ([]prune.Contender, error) {
-	if err := o.checkCalibration(); err != nil {
+	if err := o.CheckCalibration(); err != nil {
 		return nil, err
 	}
 

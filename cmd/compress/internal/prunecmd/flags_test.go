@@ -22,7 +22,8 @@ import (
 // given are flags of prune as a command line gives them, with the defaults of the program.
 func given(t *testing.T, line string) Options {
 	t.Helper()
-	o := Options{Method: "magnitude", Pattern: "unstructured", Sparsity: .5, Save: "dense", Samples: 8}
+	o := Options{Method: "magnitude", Pattern: "unstructured", Sparsity: .5, Save: "dense"}
+	o.Samples = 8
 	set := pflag.NewFlagSet("prune", pflag.ContinueOnError)
 	o.Add(set)
 	o.AddKeep(set)

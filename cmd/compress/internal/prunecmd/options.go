@@ -23,16 +23,13 @@ type Options struct {
 	Group    string // weights that are compared with each other; empty: the method's own
 	Save     string // form of the output: "dense" or "bitmask"
 	Sparsity float64
-	Calib    string // calibration data
 	PPL      string // data for a perplexity before and after; empty: none
 	Masks    string // .safetensors file for the masks; empty: none
 	// .safetensors file with masks to prune by, instead of Method, Pattern, Group and Sparsity; empty: none
 	MasksFrom string
-	Samples   int  // calibration windows to draw
-	SeqLen    int  // tokens of a window; 0: the model's default
-	Join      bool // take the records of a JSONL file as one text
 	Resume    bool // continue an interrupted run
 	Overwrite bool // replace an existing Out
+	cli.Calibration
 	Flags
 }
 
@@ -63,7 +60,7 @@ func (o *Options) options() (prune.Options, error) {
 		return p, cli.Usagef("--sparsity %g: want 0 or more and less than 1", o.Sparsity)
 	}
 
-	if err := o.checkCalibration(); err != nil {
+	if err := o.CheckCalibration(); err != nil {
 		return p, err
 	}
 	if err := p.Validate(); err != nil {
@@ -74,17 +71,6 @@ func (o *Options) options() (prune.Options, error) {
 	}
 
 	return p, nil
-}
-
-// checkCalibration looks at the ranges of the flags of the calibration data.
-func (o *Options) checkCalibration() error {
-	switch {
-	case o.Samples < 1:
-		return cli.Usagef("--samples %d: want 1 or more", o.Samples)
-	case o.SeqLen < 0 || o.SeqLen == 1:
-		return cli.Usagef("--seqlen %d: want 2 or more, or 0 for the default", o.SeqLen)
-	}
-	return nil
 }
 
 // metricOf finds or makes a metric.

@@ -92,7 +92,7 @@ func calibration(j *cli.Job, m *lm.Model, o Options, opts prune.Options) (corpus
 	if !opts.NeedsCalibration() {
 		return corpus.Windows{}, nil
 	}
-	return j.Sample(m, o.Calib, corpus.SampleOptions{Samples: o.Samples, SeqLen: o.SeqLen, Join: o.Join})
+	return o.Windows(j, m)
 }
 
 // pruning is one run of the verb.

@@ -20,16 +20,13 @@ import (
 // Options are the settings of a run, as the command line has them.
 type Options struct {
 	To      string   // name of a scheme
-	Calib   string   // calibration data
 	PPL     string   // data for a perplexity before and after; empty: none
-	Samples int      // calibration windows to draw
-	SeqLen  int      // tokens of a window; 0: the model's default
-	Join    bool     // take the records of a JSONL file as one text
 	Memory  string   // for Hessians
 	Shard   string   // largest file
 	Imatrix string   // importance matrix for a GGUF file; empty: none
 	Types   []string // PATTERN=TYPE
 
+	cli.Calibration
 	Quantize quantize.Options
 }
 
@@ -84,16 +81,15 @@ func (o *Options) options() (quantize.Options, error) {
 		return q, cli.Usagef("--out %s: scheme %s writes a folder; leave .gguf out of its name", q.Out, o.To)
 	case o.Imatrix != "":
 		return q, cli.Usagef("--imatrix goes with the schemes of GGUF files (scheme %s)", o.To)
-	case o.Samples < 1:
-		return q, cli.Usagef("--samples %d: want 1 or more", o.Samples)
-	case o.SeqLen < 0 || o.SeqLen == 1:
-		return q, cli.Usagef("--seqlen %d: want 2 or more, or 0 for the default", o.SeqLen)
+	}
+	if err := o.CheckCalibration(); err != nil {
+		return q, err
 	}
 	if err := q.Validate(); err != nil {
 		return q, err
 	}
 	if o.Calib == "" && q.NeedsCalibration() {
-		return q, cli.Usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method %s)", q.Method,
+		return q, cli.Usagef("%s: no calibration data (HINT: give --calib FILE, or use --method %s)", q.Measuring(),
 			quantize.RTN)
 	}
 	return q, nil
@@ -147,7 +143,7 @@ func into(j *cli.Job, path string, o Options) (*Report, error) {
 
 	var calib corpus.Windows
 	if q.NeedsCalibration() {
-		calib, err = j.Sample(m, o.Calib, corpus.SampleOptions{Samples: o.Samples, SeqLen: o.SeqLen, Join: o.Join})
+		calib, err = o.Windows(j, m)
 		if err != nil {
 			return nil, err
 		}
