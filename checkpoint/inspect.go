@@ -205,7 +205,7 @@ func (r *Inspection) verify(ctx context.Context, path string, loads bool, e env)
 		}
 	}
 
-	m, err := lm.Load(ctx, path, dev, lm.Options{Stream: true})
+	m, err := lm.Load(ctx, path, dev, lm.Options{Stream: true, Decode: true})
 	if err != nil {
 		return err
 	}

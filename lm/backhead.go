@@ -199,10 +199,14 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 	o := kernels.MatMul{Precision: m.opts.Precision}
 	dnormed := b.headMat(headGradNormed, len(rows), stream.Cols)
 	if m.embedOut == nil {
-		b.headProductBackward(dnormed, dlogits, o)
+		if err := b.headProductBackward(dnormed, dlogits, o); err != nil {
+			return err
+		}
 	} else {
 		din := b.headMat(headGradIn, len(rows), in.Cols)
-		b.headProductBackward(din, dlogits, o)
+		if err := b.headProductBackward(din, dlogits, o); err != nil {
+			return err
+		}
 		b.addOuter(b.grad(m.embedOut), din, normed, m.embedOut)
 		b.ops.MatMulNN(dnormed, din, m.embedOut.Value, o)
 	}
@@ -224,16 +228,18 @@ func (b *backward) headBackward(dlogits, in, normed, stream kernels.Mat, rows []
 }
 
 // headProductBackward computes the gradient of what goes into the head from that of the logits.
-func (b *backward) headProductBackward(din, dlogits kernels.Mat, o kernels.MatMul) {
+func (b *backward) headProductBackward(din, dlogits kernels.Mat, o kernels.MatMul) error {
+	t := din
 	s := b.m.config.LogitScale
-	if s == 1 {
-		b.ops.MatMulNN(din, dlogits, b.m.head.Value, o)
-		return
+	if s != 1 {
+		t = b.headMat(headGradScaled, din.Rows, din.Cols)
 	}
 
-	t := b.headMat(headGradScaled, din.Rows, din.Cols)
-	b.ops.MatMulNN(t, dlogits, b.m.head.Value, o)
-	b.Scaled(din, t, s)
+	err := b.scratch.blocks.ProductBackward(b.m.setup, t, dlogits, &b.m.head.Weight, o)
+	if err == nil && s != 1 {
+		b.Scaled(din, t, s)
+	}
+	return err
 }
 
 // addOuter adds dyᵀ·x to the gradient of p, if that is wanted.

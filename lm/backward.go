@@ -483,7 +483,7 @@ func (b *backward) tables() error {
 
 		// Before t is overwritten by the gradient: the projection's own gradient needs its input.
 		if g := b.grad(m.embedIn); !g.IsZero() {
-			b.ops.Gather(t, m.embed.Value, b.ids, m.config.EmbedScale)
+			m.setup.Lookup(t, &m.embed.Weight, b.ids, m.config.EmbedScale)
 			b.Outer(g, d, t, &m.embedIn.Weight, false)
 		}
 

@@ -20,7 +20,7 @@ func TestDecoded(t *testing.T) {
 	for _, format := range weightstest.Formats() {
 		for _, stream := range []bool{false, true} {
 			quantised, plain := weightstest.Quantise(t, nanoBase, format)
-			o := Options{Stream: stream}
+			o := Options{Stream: stream, Decode: true}
 			got, want := load(t, quantised, cpuDevice(t, 2), o), load(t, plain, cpuDevice(t, 2), o)
 			if got.Quantisation() == "" || want.Quantisation() != "" {
 				t.Errorf("%s: quantisation %q and %q", format, got.Quantisation(), want.Quantisation())
@@ -66,7 +66,7 @@ func TestDecodedExperts(t *testing.T) {
 	config["intermediate_size"] = 32
 	quantised, plain := weightstest.Quantise(t, fuse(t, recipe{config: config, seed: 9}.write(t, t.TempDir())), "mxfp4")
 
-	for _, o := range []Options{{}, {Stream: true}} {
+	for _, o := range []Options{{Decode: true}, {Stream: true, Decode: true}} {
 		got, want := load(t, quantised, cpuDevice(t, 2), o), load(t, plain, cpuDevice(t, 2), o)
 		ids := tokens(2, 37, 7, 5)
 		sameBits(t, "mxfp4", forward(t, got, ids, ForwardOptions{Logits: true}),
@@ -163,7 +163,7 @@ func openSaved(t *testing.T, dir string) *safetensors.Dir {
 func TestDecodedMemory(t *testing.T) {
 	quantised, _ := weightstest.Quantise(t, nanoBase, "gptq")
 	dev := &accountant{Device: cpu.New(cpu.Options{})}
-	m := load(t, quantised, dev, Options{Stream: true})
+	m := load(t, quantised, dev, Options{Stream: true, Decode: true})
 
 	block := 0
 	for _, l := range m.Linears(0) {

@@ -202,10 +202,10 @@ func (m *Model) embedTo(x kernels.Mat, tmp func(rows, cols int) kernels.Mat, ids
 
 	if m.embedIn != nil {
 		t := tmp(x.Rows, m.config.EmbedDim)
-		m.ops.Gather(t, m.embed.Value, ids, m.config.EmbedScale)
+		m.setup.Lookup(t, &m.embed.Weight, ids, m.config.EmbedScale)
 		m.ops.MatMulNT(x, t, m.embedIn.Value, kernels.MatMul{Precision: m.opts.Precision})
 	} else {
-		m.ops.Gather(x, m.embed.Value, ids, m.config.EmbedScale)
+		m.setup.Lookup(x, &m.embed.Weight, ids, m.config.EmbedScale)
 	}
 
 	if m.positions == nil {

@@ -219,7 +219,7 @@ func (p *pass) project(logits, h kernels.Mat) kernels.Mat {
 		o.Bias = p.m.headBias.Value
 	}
 
-	p.ops.MatMulNT(logits, h, p.m.head.Value, o)
+	p.m.setup.Product(logits, h, &p.m.head.Weight, o)
 	return h
 }
 
@@ -241,7 +241,7 @@ func (m *Model) blame() string {
 
 		at := m.ops.NonFinite(w)
 
-		if m.opts.Stream || m.params[name].packed != nil {
+		if q := m.params[name]; m.opts.Stream || q.packed != nil || q.kept {
 			m.mu.Lock()
 			m.release(group{m.params[name]}, false)
 			m.mu.Unlock()

@@ -26,11 +26,12 @@ type ConfigError = arch.ConfigError
 const maxConfigSize = 4 << 20
 
 // Load opens a checkpoint on a device: a folder (config.json, one or several .safetensors files) or a GGUF file.
-// Weights stay in their storage type. Quantised ones are decoded to the type of their values when they are needed; with
-// [Options].Stream those of one block are in memory. Matrices of blocks that are packed as bitmasks (sparse-bitmask of
-// compressed-tensors) stay packed and are multiplied as they are, unless the architecture has them transposed; other
-// packed ones are expanded. Errors about the configuration are [ConfigError]s; the others wrap one of this package's
-// errors, or one of package safetensors, and name file and tensor.
+// Weights stay in their storage type. Quantised matrices stay in their bits where kernels multiply with these, and are
+// views of the files where they lie in them as kernels have them; others are decoded to the type of their values when
+// they are needed, and with [Options].Stream those of one block are in memory. Matrices of blocks that are packed as
+// bitmasks (sparse-bitmask of compressed-tensors) stay packed and are multiplied as they are, unless the architecture
+// has them transposed; other packed ones are expanded. Errors about the configuration are [ConfigError]s; the others
+// wrap one of this package's errors, or one of package safetensors, and name file and tensor.
 func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Model, error) {
 	config, isPacked, err := loadConfig(dir)
 	if err != nil {
@@ -174,6 +175,10 @@ func (m *Model) assemble(layout *arch.Layout) error {
 		if m.params[name] != nil {
 			m.names = append(m.names, name)
 		}
+	}
+
+	for _, p := range m.params {
+		p.kept = m.keeps(p, p == m.embed || p == m.head)
 	}
 
 	m.extra, m.tied = layout.Extra, layout.Heads

@@ -38,6 +38,9 @@ type Options struct {
 	// AllowExtra accepts tensors that are no part of the model. They are not loaded, and are saved as they are.
 	// Known buffers, such as the causal masks in older files, are accepted without it.
 	AllowExtra bool
+	// Decode has quantised matrices as floats in memory, those of all formats and on all devices. Without it, they stay
+	// in the bits in which they are stored wherever kernels can multiply with these; see [Model.Residence].
+	Decode bool
 	// Bits keeps the matrices of blocks in 8 or 4 bits an element, unless they are streamed; saving writes what
 	// was stored. 0: as they are.
 	Bits int

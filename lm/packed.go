@@ -43,6 +43,8 @@ func (m *Model) expand(p *param) (err error) {
 		p.Value, err = p.Widen(m.dev, m.info.Threads)
 	case p.packed != nil:
 		p.Value, err = p.packed.Expand(m.dense, p.Sparse, dtype.Of(p.stored), m.dev)
+	case p.kept:
+		p.Value, err = m.decode(p) // what the format says that the values are, to the bit
 	}
 	return err
 }

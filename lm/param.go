@@ -24,6 +24,7 @@ type param struct {
 	packed     *packed.Matrix // how the file has it; nil: as it is
 	linear     bool           // a matrix of a block
 	multiplied bool           // kept packed: what multiplies with it can
+	kept       bool           // quantised, and multiplied in its bits
 
 	view  bool   // the value is a view of the file mapping
 	owned bool   // the value differs from the file: only this copy has it
@@ -45,8 +46,8 @@ func newParam(a arch.Param, stored safetensors.DType) *param {
 type group []*param
 
 // Param gives the current value of a parameter in storage layout; a one-dimensional tensor is [1, n]. It must
-// not be changed, and with [Options].Stream it is only good until the next pass through its block. A packed
-// matrix is expanded; the expanded copy stays, beside the packed one, until [Model.ReleaseBlock].
+// not be changed, and with [Options].Stream it is only good until the next pass through its block. A packed or
+// quantised matrix is expanded; the expanded copy stays, beside the packed one, until [Model.ReleaseBlock].
 func (m *Model) Param(name string) (kernels.Mat, error) {
 	p, err := m.param(name)
 	if err != nil {
@@ -79,18 +80,19 @@ func (m *Model) MutableParam(name string) (kernels.Mat, error) {
 	defer m.mu.Unlock()
 
 	switch {
-	case p.packed != nil:
+	case p.packed != nil, p.kept && p.Value.Buf != nil:
 		err = m.expand(p)
 	case m.host && p.saver == nil && p.stored != safetensors.F64 && (p.view || p.Value.Buf == nil):
 		err = m.readOwned(p)
 	default:
-		err = m.bind(p) // a copy of the file already, or made here
+		err = m.bindDense(p) // a copy of the file already, or made here
 	}
 	if err != nil {
 		return kernels.Mat{}, err
 	}
 
 	packed.Free(&p.Sparse)
+	freeCoded(&p.Coded)
 	p.view = false
 	p.owned = true
 	p.saver = nil
@@ -151,6 +153,7 @@ func (m *Model) WidenParam(name string) (v kernels.Mat, undo func(), err error) 
 	was := *p
 	p.Value = v
 	p.Sparse = kernels.Sparse{}
+	p.Coded = kernels.Quantised{}
 
 	p.Quant = nil
 	p.view = false
@@ -259,8 +262,12 @@ func (m *Model) release(g group, dropSaved bool) {
 
 // forget gives the memory of a parameter back. A view stays: it is valid and costs nothing. The lock is held.
 func (m *Model) forget(p *param) {
-	if p.packed != nil || p.Quant != nil {
+	switch {
+	case p.packed != nil || p.Quant != nil:
 		m.forgetPacked(p)
+		return
+	case !p.Coded.IsZero():
+		m.forgetCoded(p)
 		return
 	}
 
@@ -281,6 +288,7 @@ func (m *Model) drop(p *param) {
 		p.Value.Buf.Free()
 	}
 	packed.Free(&p.Sparse)
+	freeCoded(&p.Coded)
 	p.Value = kernels.Mat{}
 	p.Quant = nil
 	p.view = false
@@ -289,9 +297,17 @@ func (m *Model) drop(p *param) {
 
 // bind makes a parameter resident. The lock is held.
 func (m *Model) bind(p *param) error {
-	if p.packed != nil && !p.owned {
+	switch {
+	case p.packed != nil && !p.owned:
 		return m.bindPacked(p)
+	case p.kept && !p.owned && p.saver == nil:
+		return m.bindCoded(p)
 	}
+	return m.bindDense(p)
+}
+
+// bindDense makes a parameter that is neither packed nor kept in its bits resident. The lock is held.
+func (m *Model) bindDense(p *param) error {
 	if p.Value.Buf != nil || p.Quant != nil {
 		return nil
 	}

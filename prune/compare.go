@@ -71,7 +71,7 @@ func Compare(ctx context.Context, m *lm.Model, calib, test corpus.Windows, list 
 	c := &comparison{o: o, model: m, calib: calib, test: test}
 	if c.o.Open == nil {
 		c.o.Open = func(ctx context.Context, dir string) (*lm.Model, error) {
-			return lm.Load(ctx, dir, m.Device(), lm.Options{Stream: true})
+			return lm.Load(ctx, dir, m.Device(), lm.Options{Stream: true, Decode: true})
 		}
 	}
 

@@ -52,6 +52,7 @@ func editCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out, even an unfinished run")
 	f.BoolVar(&o.Resume, "resume", false,
 		"continue an interrupted run with the same result as without the interruption")
+	cli.DecodeFlag(cmd, &o.Decode)
 	f.BoolVar(&o.KeepZeros, "keep-zeros", false, "leave zeros zero, so a pruned model keeps its sparsity")
 	f.StringVar(&o.Adapter, "adapter", "",
 		"`ADAPTER` apply this adapter while editing; the result is the model without it, to be used with it")
@@ -126,6 +127,7 @@ func editTraceCmd(a *cli.App) *cobra.Command {
 	f.IntVar(&o.Trace.Window, "window", 0,
 		"`N` neighbouring layers restored together in the MLP and attention grids (default: 10, at most half "+
 			"of the layers)")
+	cli.DecodeFlag(cmd, &o.Decode)
 	f.StringVar(&o.HTML, "html", "", "`FILE` page to write, with pictures of the grids")
 	cli.Require(cmd, "prompt", "subject")
 

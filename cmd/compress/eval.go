@@ -59,9 +59,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Samples, "log-samples", true,
 		"write what each document was asked and answered, which eval compare needs")
 	f.StringVar(&o.Task.Cache, "cache", "", "`DIR` folder that keeps answers for later runs with the same model")
-	f.BoolVar(&o.Fast, "fast", false,
-		"round activations to BF16 where the weights are BF16; faster on CPUs with BF16 instructions, slightly "+
-			"less precise")
+	cli.ComputeFlags(cmd, &o.Compute)
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run, or extend a finished one")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Complete(cmd, "fewshot-as-multiturn", "true", "false")

@@ -63,6 +63,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 	f.Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1,
 		"`X` make tokens that are already in the prompt or the text less probable; 1 does nothing")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
+	cli.ComputeFlags(cmd, &o.Compute)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	cli.Inputs(cmd, "adapter", "chat")
 	cli.MayBeEmpty(cmd, "prompt")

@@ -78,9 +78,7 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Held, "eval", "", "`FILE` held-out data to evaluate on")
 	f.StringVar(&o.Template, "chat-template", "", "`FILE` chat template to use instead of the tokenizer's")
 	f.IntVar(&o.SeqLen, "seqlen", 512, "`N` longest sequence in tokens")
-	f.BoolVar(&o.Fast, "fast", false,
-		"round activations to BF16 where the weights are BF16; faster on CPUs with BF16 instructions, slightly "+
-			"less precise")
+	cli.ComputeFlags(cmd, &o.Compute)
 	f.StringSliceVar(&o.RankPattern, "rank-pattern", nil,
 		"`LIST` lora: REGEX=RANK for modules whose path ends in a match; the first that fits counts")
 	f.StringSliceVar(&o.AlphaPattern, "alpha-pattern", nil, "`LIST` lora: REGEX=ALPHA, like --rank-pattern")

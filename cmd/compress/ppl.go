@@ -38,9 +38,7 @@ func pplCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Convention, "convention", string(corpus.Window),
 		"`NAME` how the text is cut: window (sequences that do not overlap) or rolling")
 	f.IntVar(&o.Cut.Limit, "limit", 0, "`N` use only the first N sequences (default: all)")
-	f.BoolVar(&o.Fast, "fast", false,
-		"round activations to BF16 where the weights are BF16; faster on CPUs with BF16 instructions, slightly "+
-			"less precise")
+	cli.ComputeFlags(cmd, &o.Compute)
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	f.StringVar(&o.Against, "against", "", "`MODEL` compare with this model on the same text")

@@ -24,9 +24,9 @@ import (
 var verbRuns = []string{
 	"inspect MODEL --tensors", "inspect MODEL --verify", "inspect diff MODEL other",
 	"tokenize MODEL --text the~sum~of~3",
-	"generate MODEL --prompt 3~+~4~= --max-tokens 12", "ppl MODEL --data short.txt --seqlen 64",
-	"forward MODEL --ids ids.safetensors --grad --out out1",
-	"eval MODEL --tasks nano/tasks/base.yaml --limit 3 --bootstrap-iters 10 --out out2",
+	"generate MODEL --decode --prompt 3~+~4~= --max-tokens 12", "ppl MODEL --decode --data short.txt --seqlen 64",
+	"forward MODEL --decode --ids ids.safetensors --grad --out out1",
+	"eval MODEL --decode --tasks nano/tasks/base.yaml --limit 3 --bootstrap-iters 10 --out out2",
 	"eval batch batch.yaml --out out3",
 	"convert MODEL --out out4", "convert MODEL --dtype bf16 --out out5",
 	"convert MODEL --max-shard-size 300KB --out out6",
@@ -43,28 +43,28 @@ var verbRuns = []string{
 	"merge mediate.yaml --out out17", "experts verify out17", "conflict conflict.yaml",
 	"merge search open.yaml --data short.txt --generations 1 --population 4 --seqlen 64 --limit 2 --out out18",
 	"merge statistics MODEL --kind gram --data short.txt --samples 2 --seqlen 32 --out out19",
-	"lora train MODEL --data nano/text/calib.txt --steps 2 --batch 1 --seqlen 32 --out out20",
-	"lora train MODEL --data nano/text/calib.txt --kind full --steps 1 --batch 1 --seqlen 32 --out out21",
-	"lora inspect out20 --model MODEL", "ppl MODEL --data short.txt --seqlen 64 --adapter out20",
+	"lora train MODEL --decode --data nano/text/calib.txt --steps 2 --batch 1 --seqlen 32 --out out20",
+	"lora train MODEL --decode --data nano/text/calib.txt --kind full --steps 1 --batch 1 --seqlen 32 --out out21",
+	"lora inspect out20 --model MODEL", "ppl MODEL --decode --data short.txt --seqlen 64 --adapter out20",
 	"lora fold MODEL --adapter out20 --out out22", "lora fold out4 --adapter out20 --out out23",
 	"lora extract MODEL other --rank 2 --out out24", "lora extract other MODEL --rank 2 --out out25",
-	"edit MODEL --edits nano/edits.json --count 1 --method ft --texts 0 --out out26",
-	"edit verify out26 --base MODEL", "edit trace MODEL --prompt Question:~14~+~6~= --subject 14 --samples 1",
+	"edit MODEL --decode --edits nano/edits.json --count 1 --method ft --texts 0 --out out26",
+	"edit verify out26 --base MODEL", "edit trace MODEL --decode --prompt Question:~14~+~6~= --subject 14 --samples 1",
 	"edit undo out26 --to 0", "inspect diff out26 out4", "editeval plan.yaml --out out27",
 	"report out8 out20 --out page.html", "report out20 --out page.md",
 }
 
 // fewRuns are those that each other form of quantised weights goes through: every kind of work that reads weights.
 var fewRuns = []string{
-	"inspect MODEL --verify", "inspect diff MODEL other", "generate MODEL --prompt 3~+~4~= --max-tokens 12",
-	"ppl MODEL --data short.txt --seqlen 64", "forward MODEL --ids ids.safetensors --grad --out out1",
-	"eval MODEL --tasks nano/tasks/base.yaml --limit 3 --bootstrap-iters 10 --out out2",
+	"inspect MODEL --verify", "inspect diff MODEL other", "generate MODEL --decode --prompt 3~+~4~= --max-tokens 12",
+	"ppl MODEL --decode --data short.txt --seqlen 64", "forward MODEL --decode --ids ids.safetensors --grad --out out1",
+	"eval MODEL --decode --tasks nano/tasks/base.yaml --limit 3 --bootstrap-iters 10 --out out2",
 	"convert MODEL --out out4", "convert MODEL --dtype bf16 --out out5",
 	"prune MODEL --method wanda --calib short.txt --samples 4 --seqlen 32 --out out7",
 	"merge slerp.yaml --out out14", "merge moe.yaml --out out16",
-	"lora train MODEL --data nano/text/calib.txt --steps 2 --batch 1 --seqlen 32 --out out20",
+	"lora train MODEL --decode --data nano/text/calib.txt --steps 2 --batch 1 --seqlen 32 --out out20",
 	"lora fold MODEL --adapter out20 --out out22", "lora extract MODEL other --rank 2 --out out24",
-	"edit MODEL --edits nano/edits.json --count 1 --method ft --texts 0 --out out26",
+	"edit MODEL --decode --edits nano/edits.json --count 1 --method ft --texts 0 --out out26",
 	"edit verify out26 --base MODEL", "edit undo out26 --to 0", "inspect diff out26 out4",
 }
 
@@ -100,7 +100,11 @@ func TestQuantisedVerbs(t *testing.T) {
 			name, runs := "model", fewRuns
 			switch form {
 			case "GGUF":
-				name, runs = "model.gguf", verbRuns
+				// A study computes with Q8_0 as it is stored, where sums are rounded otherwise than those of floats.
+				name = "model.gguf"
+				runs = slices.DeleteFunc(slices.Clone(verbRuns), func(line string) bool {
+					return strings.HasPrefix(line, "editeval")
+				})
 			case "gptq":
 				runs = verbRuns
 			}

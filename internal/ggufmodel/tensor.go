@@ -6,6 +6,7 @@ import (
 
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/quantized"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -159,6 +160,17 @@ func (t *tensor) matrix(data func(name string) ([]byte, error)) *quantized.Matri
 		})
 	}
 
+	if k := t.kernel(); k != 0 {
+		m.CodedBy(k, func(first, n int) ([]byte, bool, error) {
+			views, err := open()
+			if err != nil {
+				return nil, false, err
+			}
+			data, view := t.blocks(views, first, n)
+			return data, view, nil
+		})
+	}
+
 	return m.DecodedBy(func(dst []float32, first, n int) error {
 		views, err := open()
 		if err != nil {
@@ -207,6 +219,37 @@ func (t *tensor) decodeBF16(dst []byte, views [][]byte, first, n int) error {
 		n -= run
 	}
 	return nil
+}
+
+// kernel is the format in which the rows of the tensor can be multiplied as they lie in the file; 0: they cannot.
+func (t *tensor) kernel() kernels.QuantFormat {
+	kind := t.pieces[0].info.Type
+	if !t.narrow() || slices.ContainsFunc(t.pieces, func(p piece) bool { return p.info.Type != kind }) {
+		return 0
+	}
+	return quantized.BlockKernel(kind.String())
+}
+
+// blocks gives the blocks of rows, of a tensor that has a kernel: a view of the file where they follow each other
+// there, otherwise a copy.
+func (t *tensor) blocks(views [][]byte, first, n int) (data []byte, view bool) {
+	size := int(t.pieces[0].info.RowSize())
+	for at := 0; at < n; {
+		row := (first + at) % t.rows
+		p, from, run := t.locate(row, min(n-at, t.rows-row))
+		from += ((first+at)/t.rows+p.start)*p.stride + p.first
+		part := views[t.index(p)][from*size:][: run*size : run*size]
+		if run == n {
+			return part, true
+		}
+
+		if data == nil {
+			data = make([]byte, n*size)
+		}
+		copy(data[at*size:], part)
+		at += run
+	}
+	return data, false
 }
 
 // band is how many rows are best decoded at once: those that share blocks.

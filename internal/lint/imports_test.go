@@ -112,15 +112,15 @@ var mayImport = map[string][]string{
 	"internal/tensorfile":  {"internal/disk"},
 	"internal/quantized":   {"kernels", "safetensors", "internal/dtype"},
 	"internal/ggufmodel": {
-		"gguf", "safetensors", "internal/quantized", "lm/arch", "internal/orderedjson", "internal/dtype",
+		"gguf", "safetensors", "kernels", "internal/quantized", "lm/arch", "internal/orderedjson", "internal/dtype",
 	},
 
 	"internal/weights": {
-		"safetensors", "gguf", "lm/arch", "internal/quantized", "internal/ggufmodel", "internal/dtype",
+		"safetensors", "gguf", "kernels", "lm/arch", "internal/quantized", "internal/ggufmodel", "internal/dtype",
 		"internal/orderedjson",
 	},
 	"internal/weights/weightstest": {
-		"safetensors", "gguf", "internal/weights", "internal/dtype", "internal/orderedjson",
+		"safetensors", "gguf", "internal/weights", "internal/quantized", "internal/dtype", "internal/orderedjson",
 	},
 
 	"examples":         {},

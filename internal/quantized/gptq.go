@@ -279,7 +279,50 @@ func (t *transposed) matrix() *Matrix {
 		}
 		return nil
 	}
+
+	size := 0 // of a group
+	for size < t.in && t.groups[size] == t.groups[0] {
+		size++
+	}
+	if inOrder(t.groups, size) && ceil(t.in, size) == t.n {
+		g := t.grouped(size)
+		m.kernel = g.kernel()
+		m.codes = g.codes
+	}
+
 	return m
+}
+
+// grouped is how kernels have the matrix.
+func (t *transposed) grouped(size int) *grouped {
+	g := &grouped{bits: t.bits, cols: t.in, group: size, groups: t.n, bandRows: band}
+	g.scale = func(r, group int) (float32, error) {
+		s := t.scale(t.scales.data, group*t.out+r)
+		if s-s != 0 {
+			return 0, fmt.Errorf("%w: row %d, group %d", ErrNotFinite, r, group)
+		}
+		return s, nil
+	}
+	g.zero = func(r, group int) int { return t.zero(group, r) }
+
+	g.row = func(dst []byte, r int) {
+		for from := 0; from < t.in; from += t.step {
+			t.read(dst[from:min(from+t.step, t.in)], from, r)
+		}
+	}
+	if t.eight != nil && t.bits == 4 { // a word for each row is four bytes of it
+		g.writeBands = func(dst []byte, width, first, n int) {
+			var words [band]uint32
+			for from := 0; from < t.in; from += 8 {
+				t.eight(words[:n], from, first)
+				for j, q := range words[:n] {
+					binary.LittleEndian.PutUint32(dst[j*width+from/2:], q)
+				}
+			}
+		}
+	}
+
+	return g
 }
 
 // decode writes n rows. For up to 4 bits, the values of all numbers of every group are worked out first, which are

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -33,6 +34,9 @@ var packQuantized = Format{
 			size := packed.cols() * 4
 			codes(dst, packed.data[r*size:][:size], s.Bits)
 		}}
+		if s.Bits == 4 && packed.cols()*4 == kernels.Int4.RowBytes(cols) {
+			q.whole = packed.data
+		}
 		return q.open(w, s, packed.rows(), cols)
 	},
 }
@@ -81,7 +85,7 @@ var intQuantized = Format{
 			for i, v := range weight.data[r*len(dst):][:len(dst)] {
 				dst[i] = v ^ 0x80
 			}
-		}}
+		}, whole: weight.data}
 		return q.open(w, s, weight.rows(), weight.cols())
 	},
 }
@@ -90,6 +94,7 @@ var intQuantized = Format{
 type integers struct {
 	bits, bias int
 	row        func(dst []byte, r int) // the numbers of a row, with the bias added
+	whole      []byte                  // the rows as kernels have them; nil: they have them otherwise
 
 	scales *grid
 	zero   func(row, group int) int // nil for symmetric ones
@@ -116,7 +121,24 @@ func (q *integers) open(w *stored, s Scheme, rows, cols int) (*Matrix, error) {
 
 	m := &Matrix{Rows: rows, Cols: cols, DType: scale.DType}
 	m.eachRow(q.decode)
+	if q.groups == nil || inOrder(q.groups, q.scales.cols) {
+		g := q.grouped(cols)
+		m.kernel = g.kernel()
+		m.codes = g.codes
+	}
 	return m, nil
+}
+
+// grouped is how kernels have the integers.
+func (q *integers) grouped(cols int) *grouped {
+	g := &grouped{
+		bits: q.bits, cols: cols, group: q.scales.cols, groups: q.scales.width, row: q.row, scale: q.scales.at,
+		whole: q.whole,
+	}
+	if q.zero != nil {
+		g.zero = func(r, group int) int { return q.zero(r, group) + q.bias }
+	}
+	return g
 }
 
 // openZeros finds the zero points, if there are any: as bytes of the scales' shape, or packed along the rows.

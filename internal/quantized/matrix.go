@@ -30,6 +30,8 @@ type Matrix struct {
 
 	decode func(dst []float32, first, n int) error
 	narrow func(dst []byte, first, n int) error // to bfloat16; nil: it is not known
+	kernel kernels.QuantFormat                  // of codes; 0: there are none
+	codes  coder
 }
 
 // Decode writes n rows from first on to dst, which has exactly as many elements. The error wraps [ErrNotFinite] and

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/ref"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -131,5 +133,79 @@ func compare(t *testing.T, name string, m *Matrix, want []float32) {
 			t.Errorf("%s: rows %d to %d differ when they are decoded alone", name, first, first+n-1)
 			return
 		}
+	}
+
+	compareCodes(t, name, m, want)
+}
+
+// compareCodes has what kernels make of rows in their bits, which begin and end anywhere, rounded to the matrix' type.
+func compareCodes(t *testing.T, name string, m *Matrix, want []float32) {
+	t.Helper()
+	if m.Kernel() == 0 {
+		return
+	}
+
+	for _, first := range []int{0, 1, m.Rows / 2, m.Rows - 1} {
+		n := m.Rows - first
+		if first == 1 {
+			n = min(n, 3)
+		}
+		w, _, err := m.Codes(first, n)
+		if err != nil || w.Format != m.Kernel() || !w.Consistent() {
+			t.Fatalf("%s: rows %d to %d in their bits: %+v, %v", name, first, first+n-1, w, err)
+		}
+
+		got := make([]float32, n*m.Cols)
+		ref.New().Ops().ExpandQuantised(kernels.MatOf(kernels.WrapF32(got), n, m.Cols), w)
+		round(got, m.DType)
+		for i, v := range want[first*m.Cols:][:len(got)] {
+			if got[i] != v {
+				t.Errorf("%s: row %d, column %d in its bits is %v, decoded %v", name, first+i/m.Cols, i%m.Cols, got[i],
+					v)
+				return
+			}
+		}
+	}
+}
+
+// TestKernels: which matrices kernels multiply with as they are stored; the others are decoded.
+func TestKernels(t *testing.T) {
+	f, configs := oracle(t)
+	kinds := map[string]map[kernels.QuantFormat]bool{}
+	for name, text := range configs {
+		c, err := ParseConfig(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Open(caseOf{f, name + "."}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		matrix := m.Matrix("m.weight")
+		if kinds[matrix.Format] == nil {
+			kinds[matrix.Format] = map[kernels.QuantFormat]bool{}
+		}
+		kinds[matrix.Format][matrix.Kernel()] = true
+	}
+
+	for format, want := range map[string][]kernels.QuantFormat{
+		"pack-quantized": {0, kernels.Int4, kernels.Int8}, "int-quantized": {kernels.Int8},
+		"gptq": {0, kernels.Int4, kernels.Int8}, "awq": {kernels.Int4}, "float-quantized": {0}, "fp8": {0},
+		"bitsandbytes-nf4": {0},
+	} {
+		got := slices.Sorted(maps.Keys(kinds[format]))
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", format, got, want)
+		}
+	}
+	for _, b := range blocks {
+		k := BlockKernel(b.Name)
+		if k != 0 && (k.String() != b.Name || k.RowBytes(b.Elements) != b.Bytes) {
+			t.Errorf("%s: %v", b.Name, k)
+		}
+	}
+	if BlockKernel("Q4_K") != kernels.Q4_K || BlockKernel("IQ4_NL") != 0 || BlockKernel("Int8") != 0 {
+		t.Error("blocks go to another kernel")
 	}
 }

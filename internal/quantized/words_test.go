@@ -184,6 +184,7 @@ func (s *sheet) same(t *testing.T, rng *rand.Rand, m memory, config string) {
 		}
 	}
 
+	compareCodes(t, config, w, all)
 	for range 5 {
 		first := rng.IntN(s.out)
 		n := rng.IntN(s.out-first) + 1

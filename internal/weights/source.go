@@ -32,6 +32,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/internal/quantized"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -213,6 +214,34 @@ func (s *Source) Matrix(name string) *quantized.Matrix {
 		return c.matrix
 	}
 	return nil
+}
+
+// Kernel is the format of package kernels in which rows of a tensor can be had in the bits in which they are stored, by
+// [Source.Codes]; 0: they cannot, or are not quantised.
+func (s *Source) Kernel(name string) kernels.QuantFormat {
+	if c := s.coded[name]; c != nil && !c.turned && c.matrix.Rows == c.rows && c.matrix.Cols == c.cols {
+		return c.matrix.Kernel()
+	}
+	return 0
+}
+
+// Codes gives n rows from first on of a tensor that has a [Source.Kernel]: what the rows are decoded from, but for the
+// rounding of the values to the tensor's type. view reports that the codes are a view of the files, valid until Close;
+// otherwise all is a copy, and the pages that it was made of are given back.
+func (s *Source) Codes(name string, first, n int) (w kernels.Quantised, view bool, err error) {
+	c := s.coded[name]
+	err = mmapsafe.Do(func() error {
+		w, view, err = c.matrix.Codes(first, n)
+		return err
+	})
+	if err != nil {
+		return kernels.Quantised{}, false, fmt.Errorf("%s: %w", s.File(name), err)
+	}
+
+	if !view {
+		_ = s.files.Drop(s.windows.spent(c, w.SizeBytes())) // costs memory alone
+	}
+	return w, view, nil
 }
 
 // Decoded reports whether a tensor is decoded: Bytes makes a copy then, and not a view.

@@ -112,7 +112,7 @@ func (m *mediation) features(ctx context.Context, dir string, files map[string]s
 		}
 
 		var err error
-		if model, err = lm.Load(ctx, dir, m.Options.Device, lm.Options{AllowExtra: true}); err != nil {
+		if model, err = lm.Load(ctx, dir, m.Options.Device, lm.Options{AllowExtra: true, Decode: true}); err != nil {
 			return nil, err
 		}
 		defer model.Close()

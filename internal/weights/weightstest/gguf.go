@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/quantized"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -31,6 +32,8 @@ var ggufNames = [][2]string{
 
 // llama is what is needed of the configuration of the models that are written as GGUF.
 type llama struct {
+	types func(name string) gguf.Type // of matrices; nil: see [GGUF]
+
 	Blocks     int     `json:"num_hidden_layers"`
 	Hidden     int     `json:"hidden_size"`
 	Inner      int     `json:"intermediate_size"`
@@ -50,13 +53,25 @@ type llama struct {
 // file.
 func GGUF(t testing.TB, dir string) (path, plain string) {
 	t.Helper()
+	return writeGGUF(t, dir, nil)
+}
+
+// GGUFOf is [GGUF] with every matrix in the type that types gives for its name in the file, which must be one that is
+// written.
+func GGUFOf(t testing.TB, dir string, types func(name string) gguf.Type) (path, plain string) {
+	t.Helper()
+	return writeGGUF(t, dir, types)
+}
+
+func writeGGUF(t testing.TB, dir string, types func(name string) gguf.Type) (path, plain string) {
+	t.Helper()
 	src, err := safetensors.OpenDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer src.Close()
 
-	var c llama
+	c := llama{types: types}
 	unmarshal(t, filepath.Join(dir, "config.json"), &c)
 
 	var infos []gguf.Info
@@ -104,7 +119,7 @@ func (c *llama) tensor(t testing.TB, src *safetensors.Dir, name, from string) (g
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name == "token_embd.weight" {
+	if name == "token_embd.weight" && c.types == nil {
 		return gguf.Info{Name: name, Type: gguf.BF16, Shape: info.Shape}, data, tensor{info, data}
 	}
 
@@ -117,13 +132,40 @@ func (c *llama) tensor(t testing.TB, src *safetensors.Dir, name, from string) (g
 		return gguf.Info{Name: name, Type: gguf.F32, Shape: info.Shape}, value.data, value
 	}
 
-	codes, values := q8(w)
+	kind := gguf.Q8_0
+	var codes []byte
+	var values []float32
+	if c.types == nil {
+		codes, values = q8(w)
+	} else {
+		kind = c.types(name)
+		codes, values = blocked(t, kind, w, int(info.Shape[1]))
+	}
+
 	row := len(codes) / int(info.Shape[0])
 	if strings.Contains(name, "attn_q") || strings.Contains(name, "attn_k") {
 		codes = c.paired(codes, row)
 	}
-	return gguf.Info{Name: name, Type: gguf.Q8_0, Shape: info.Shape}, codes,
+	return gguf.Info{Name: name, Type: kind, Shape: info.Shape}, codes,
 		encoded(t, from, safetensors.F32, info.Shape, values)
+}
+
+// blocked is rows of cols elements in blocks of a type, and the values that these have.
+func blocked(t testing.TB, kind gguf.Type, w []float32, cols int) (codes []byte, values []float32) {
+	t.Helper()
+	f, ok := quantized.BlockNamed(kind.String())
+	if !ok {
+		t.Fatalf("no blocks of %v", kind)
+	}
+
+	codes, values = make([]byte, f.Size(len(w))), make([]float32, len(w))
+	if err := f.Encode(codes, w, cols, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Decode(values, codes); err != nil {
+		t.Fatal(err)
+	}
+	return codes, values
 }
 
 // q8 is blocks of 32 elements: a scale, a float16, and integers of 8 bits.

@@ -15,6 +15,9 @@ type Weight struct {
 	// instead of the value, of a linear that is not transposed; where both are there, they are equal
 	Sparse kernels.Sparse
 	Quant  *quant.Matrix // instead of the value, of a linear; where both are there, they are equal
+	// instead of the value, of a linear that is not transposed, the head or the token table: as it is stored. Where
+	// both are there, they are equal but for a rounding of the value to its type.
+	Coded kernels.Quantised
 }
 
 // DType is the element type.
@@ -24,6 +27,8 @@ func (w *Weight) DType() kernels.DType {
 		return w.Sparse.DType()
 	case w.Quant != nil:
 		return w.Quant.DType
+	case !w.Coded.IsZero():
+		return kernels.F32
 	}
 	return w.Value.DType()
 }

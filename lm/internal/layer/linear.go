@@ -98,6 +98,10 @@ func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 		p.ops.MatMulSparse(dst, x, l.W.Sparse, o)
 		return nil
 	}
+	if !l.W.Coded.IsZero() {
+		p.ops.MatMulQuantised(dst, x, l.W.Coded, o)
+		return nil
+	}
 
 	w, err := p.dense(l.W)
 	switch {
@@ -118,22 +122,15 @@ func (p *Pass) dense(w *Weight) (kernels.Mat, error) {
 		return w.Value, nil
 	}
 
-	// One buffer for all weights: no two are wanted at a time.
-	buf, t := &p.scratch.expanded, w.DType()
-	if *buf != nil && (*buf).DType != t {
-		(*buf).Free()
-		*buf = nil
-	}
-
 	rows, cols := w.Sparse.Rows(), w.Sparse.Cols
 	if w.Quant != nil {
 		rows, cols = w.Quant.Rows, w.Quant.Cols
 	}
-	if err := Grow(p.Device, buf, t, rows*cols); err != nil {
-		return kernels.Mat{}, fmt.Errorf("expanding %s: %w", w.Name, err)
+	if err := p.scratch.expandTo(p.Setup, w.DType(), rows*cols, w); err != nil {
+		return kernels.Mat{}, err
 	}
 
-	m := kernels.MatOf(*buf, rows, cols)
+	m := kernels.MatOf(p.scratch.expanded, rows, cols)
 	if w.Quant != nil {
 		w.Quant.Expand(m, p.threads)
 	} else {
@@ -160,20 +157,93 @@ func (p *Pass) linearBackward(dx, dy, x kernels.Mat, l *Linear, accumulate bool)
 	}
 
 	if !dx.IsZero() {
-		w, err := p.dense(l.W)
-		if err != nil {
-			return err
-		}
-
 		o := kernels.MatMul{Accumulate: accumulate, Precision: p.Precision}
-		if l.Transposed {
-			p.ops.MatMulNT(dx, dy, w, o)
-		} else {
-			p.ops.MatMulNN(dx, dy, w, o)
+		if err := p.inputBackward(dx, dy, l, o); err != nil {
+			return err
 		}
 	}
 
 	return p.deltasBackward(dx, dy, x, l)
+}
+
+// inputBackward computes dx = dy·W for a linear.
+func (p *Pass) inputBackward(dx, dy kernels.Mat, l *Linear, o kernels.MatMul) error {
+	if !l.W.Coded.IsZero() {
+		return p.scratch.ProductBackward(p.Setup, dx, dy, l.W, o)
+	}
+
+	w, err := p.dense(l.W)
+	switch {
+	case err != nil:
+		return err
+	case l.Transposed:
+		p.ops.MatMulNT(dx, dy, w, o)
+	default:
+		p.ops.MatMulNN(dx, dy, w, o)
+	}
+
+	return nil
+}
+
+// Product computes dst = x·Wᵀ, with the weight as it is there.
+func (s *Setup) Product(dst, x kernels.Mat, w *Weight, o kernels.MatMul) {
+	if !w.Coded.IsZero() {
+		s.ops.MatMulQuantised(dst, x, w.Coded, o)
+		return
+	}
+	s.ops.MatMulNT(dst, x, w.Value, o)
+}
+
+// Lookup writes rows of a table, times scale, with the table as it is there.
+func (s *Setup) Lookup(dst kernels.Mat, w *Weight, ids []int32, scale float32) {
+	if !w.Coded.IsZero() {
+		s.ops.GatherQuantised(dst, w.Coded, ids, scale)
+		return
+	}
+	s.ops.Gather(dst, w.Value, ids, scale)
+}
+
+// panelBytes is about how much of a weight in few bits is expanded at a time in the backward pass: little beside the
+// weights of a block, and enough rows that a product with them is worth its start.
+const panelBytes = 16 << 20
+
+// ProductBackward computes dx = dy·W, the gradient of what [Setup.Product] multiplies. A weight in few bits is expanded
+// some rows at a time, so that the table of a large vocabulary never lies in memory as floats.
+func (sc *Scratch) ProductBackward(s *Setup, dx, dy kernels.Mat, w *Weight, o kernels.MatMul) error {
+	if w.Coded.IsZero() {
+		s.ops.MatMulNN(dx, dy, w.Value, o)
+		return nil
+	}
+
+	rows, cols := w.Coded.Rows(), w.Coded.Cols
+	step := min(max(panelBytes/4/cols, 64), rows)
+	if err := sc.expandTo(s, kernels.F32, step*cols, w); err != nil {
+		return err
+	}
+
+	for lo := 0; lo < rows; lo += step {
+		hi := min(lo+step, rows)
+		panel := kernels.MatOf(sc.expanded, hi-lo, cols)
+		s.ops.ExpandQuantised(panel, w.Coded.RowRange(lo, hi))
+		s.ops.MatMulNN(dx, dy.ColRange(lo, hi), panel, o)
+		o.Accumulate = true
+	}
+
+	return nil
+}
+
+// expandTo makes room for n elements of what a weight expands to.
+func (sc *Scratch) expandTo(s *Setup, t kernels.DType, n int, w *Weight) error {
+	// One buffer for all weights: no two are wanted at a time.
+	buf := &sc.expanded
+	if *buf != nil && (*buf).DType != t {
+		(*buf).Free()
+		*buf = nil
+	}
+	if err := Grow(s.Device, buf, t, n); err != nil {
+		return fmt.Errorf("expanding %s: %w", w.Name, err)
+	}
+	return nil
 }
 
 // Outer computes the gradient aᵀ·b of the matrix w, or adds it to g. Only for a BF16 matrix may factors be rounded.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -109,4 +110,26 @@ func (s *Source) Drop(name string) error {
 		return nil
 	}
 	return s.dir.Release(p.From)
+}
+
+// Kernel is the format in which a parameter's rows can be multiplied as they are stored; see [weights.Source.Kernel].
+func (s *Source) Kernel(name string) kernels.QuantFormat {
+	p, ok := s.inside[name]
+	if !ok {
+		return s.dir.Kernel(name)
+	}
+	if info, _ := s.dir.Info(p.From); len(p.Shape) != 2 || info.Shape[len(info.Shape)-1] != p.Shape[1] ||
+		p.First%p.Shape[1] != 0 {
+		return 0
+	}
+	return s.dir.Kernel(p.From)
+}
+
+// Codes gives a parameter that has a [Source.Kernel] in its bits; see [weights.Source.Codes].
+func (s *Source) Codes(name string) (w kernels.Quantised, view bool, err error) {
+	if p, ok := s.inside[name]; ok {
+		return s.dir.Codes(p.From, int(p.First/p.Shape[1]), int(p.Shape[0]))
+	}
+	info, _ := s.dir.Info(name)
+	return s.dir.Codes(name, 0, int(info.Shape[0]))
 }

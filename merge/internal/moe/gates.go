@@ -217,7 +217,7 @@ func (m *Mixture) hidden(ctx context.Context, dev kernels.Device, all []Expert) 
 	}
 
 	// Streamed: gates need one pass per prompt, and the model can be larger than the device.
-	model, err := lm.Load(ctx, m.dirs[0], dev, lm.Options{Stream: true, AllowExtra: true})
+	model, err := lm.Load(ctx, m.dirs[0], dev, lm.Options{Stream: true, AllowExtra: true, Decode: true})
 	if err != nil {
 		return nil, err
 	}

@@ -39,33 +39,6 @@ func (j *Job) Device() (kernels.Device, error) {
 	return dev, err
 }
 
-// Precision is that of matrix products with and without --fast. Where the device has no instructions for it,
-// products are exact either way; that is said once, as a flag that does nothing looks like one that gains
-// nothing.
-func (j *Job) Precision(fast bool) (kernels.Precision, error) {
-	dev, err := j.Device()
-	if err != nil {
-		return kernels.Exact, err
-	}
-
-	p := PrecisionOn(dev, fast)
-	if fast && p == kernels.Exact && !j.exact {
-		j.exact = true
-		j.Remark("--fast has no effect: %s has no dot products of BF16 that are faster than those of F32; "+
-			"products are exact", dev.Info().Name)
-	}
-
-	return p, nil
-}
-
-// PrecisionOn is [Job.Precision] of a device, with nothing said.
-func PrecisionOn(dev kernels.Device, fast bool) kernels.Precision {
-	if fast && dev.Info().Fast {
-		return kernels.Fast
-	}
-	return kernels.Exact
-}
-
 // fallBack reports whether the work is to be done again, on the CPU: it failed because of a GPU
 // that the program itself has chosen. What was printed until then is not printed again.
 func (j *Job) fallBack(err error) bool {

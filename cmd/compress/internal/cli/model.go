@@ -19,7 +19,12 @@ func (j *Job) Load(path string, o lm.Options) (*lm.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lm.Load(j.Ctx, path, dev, o)
+
+	m, err := lm.Load(j.Ctx, path, dev, o)
+	if err == nil {
+		j.Opened(m, o)
+	}
+	return m, err
 }
 
 // Tokenizer loads the tokenizer in a model's folder; nil if it has none. One with more tokens than the model

@@ -23,6 +23,7 @@ type Options struct {
 	Count       int    // edits of the file; 0: all
 	SkipInvalid bool   // records with faults are left out
 	HParams     string // file
+	Decode      bool   // quantised matrices become floats when they are loaded
 }
 
 // Result is the report of the verb.
@@ -112,7 +113,7 @@ func (o *Options) read(j *cli.Job) (*edit.Set, error) {
 
 // open loads the model and what the options say about it.
 func (o *Options) open(j *cli.Job, path string) (*lm.Model, error) {
-	m, err := j.Load(path, lm.Options{})
+	m, err := j.Load(path, lm.Options{Decode: o.Decode})
 	if err != nil {
 		return nil, err
 	}

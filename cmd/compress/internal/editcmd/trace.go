@@ -21,6 +21,7 @@ type TraceOptions struct {
 	Answer  string
 	HTML    string
 	Trace   edit.TraceOptions
+	Decode  bool // quantised matrices become floats when they are loaded
 }
 
 // Traced is the report of edit trace.
@@ -55,7 +56,7 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 		return nil, err
 	}
 
-	m, err := j.Load(path, lm.Options{})
+	m, err := j.Load(path, lm.Options{Decode: o.Decode})
 	if err != nil {
 		return nil, err
 	}

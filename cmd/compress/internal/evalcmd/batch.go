@@ -152,7 +152,7 @@ func (b *batch) model(at *seat, i int) (*task.BatchModel, error) {
 	defer b.mu.Unlock()
 
 	m := b.plan.Models[i]
-	open, err := load(b.j, m.Path, at.dev, false, openmodel.Options{Adapter: m.Adapter})
+	open, err := load(b.j, m.Path, at.dev, cli.Compute{}, openmodel.Options{Adapter: m.Adapter})
 	if err != nil {
 		return nil, fmt.Errorf("%s: model %s: %w", cmp.Or(b.file, "the plan"), m.Name, err)
 	}

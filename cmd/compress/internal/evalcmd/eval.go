@@ -27,9 +27,9 @@ type Options struct {
 	Shots       int    // -1: as the task says
 	FewshotSeed uint64
 	NoSpecial   bool
-	Fast        bool
-	Chat        string // chat template: NoChat, task.OwnChat, or the name of one of several
-	Multiturn   string // examples as messages of their own: "", true or false
+	cli.Compute
+	Chat      string // chat template: NoChat, task.OwnChat, or the name of one of several
+	Multiturn string // examples as messages of their own: "", true or false
 }
 
 // NoChat is the value of Options.Chat that stands for plain text.
@@ -100,11 +100,8 @@ func (o *Options) evaluate(j *cli.Job, path string, folder *task.Folder, suite *
 	if err != nil {
 		return nil, err
 	}
-	if _, err := j.Precision(o.Fast); err != nil {
-		return nil, err
-	}
 
-	m, err := load(j, path, dev, o.Fast, openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
+	m, err := load(j, path, dev, o.Compute, openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
 	}
@@ -161,15 +158,18 @@ func (o *Options) conversation(dir string) (*task.Chat, error) {
 
 // load opens a model with the codebook of its edits and its adapter, if there is one, on a device. Its identity is a
 // hash of all that an answer depends on beside the request.
-func load(j *cli.Job, path string, dev kernels.Device, fast bool, beside openmodel.Options) (*task.BatchModel, error) {
+func load(j *cli.Job, path string, dev kernels.Device, how cli.Compute,
+	beside openmodel.Options,
+) (*task.BatchModel, error) {
 	if err := cli.ModelFolder(path); err != nil {
 		return nil, err
 	}
 
-	m, err := lm.Load(j.Ctx, path, dev, lm.Options{Precision: cli.PrecisionOn(dev, fast)})
+	m, err := lm.Load(j.Ctx, path, dev, how.Options())
 	if err != nil {
 		return nil, err
 	}
+	j.Opened(m, how.Options())
 
 	s := &task.BatchModel{Model: m}
 	if s.Tokenizer, err = cli.Tokenizer(m); err == nil && s.Tokenizer == nil {
@@ -177,7 +177,7 @@ func load(j *cli.Job, path string, dev kernels.Device, fast bool, beside openmod
 			path)
 	}
 	if err == nil {
-		s.Identity, err = identity(j, m, fast, beside)
+		s.Identity, err = identity(j, m, how.Fast, beside)
 	}
 	if err == nil {
 		_, _, err = openmodel.Attach(j, m, beside.Adapter)
@@ -201,5 +201,8 @@ func identity(j *cli.Job, m *lm.Model, fast bool, beside openmodel.Options) (str
 		return "", err
 	}
 
+	if kept := m.Residence().Kept; len(kept) > 0 {
+		parts = append(parts, kept) // sums are rounded otherwise than those of floats
+	}
 	return cli.Fingerprint(append([]any{weights, fast}, parts...)...), nil
 }

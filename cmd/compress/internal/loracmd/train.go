@@ -27,13 +27,13 @@ type Options struct {
 	Data             Files  // to train on, one after the other
 	Out, Start, Held string // files and folders: to write, to start from, to evaluate on
 	SeqLen           int
-	Kept             string   // memory for activations: a size, none, or empty for half of what is free
-	Fast             bool     // round activations to BF16 where weights are BF16
-	Bits             int      // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
-	Template         string   // file with a chat template
-	RankPattern      []string // REGEX=RANK, in the order in which they are tried
-	AlphaPattern     []string
-	Overwrite        bool
+	Kept             string // memory for activations: a size, none, or empty for half of what is free
+	cli.Compute
+	Bits         int      // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
+	Template     string   // file with a chat template
+	RankPattern  []string // REGEX=RANK, in the order in which they are tried
+	AlphaPattern []string
+	Overwrite    bool
 }
 
 // Report is what the verb says.
@@ -70,12 +70,9 @@ func Train(j *cli.Job, model string, o Options) (any, error) {
 	}
 	defer release()
 
-	precision, err := j.Precision(o.Fast)
-	if err != nil {
-		return nil, err
-	}
-
-	if r.model, err = j.Load(model, lm.Options{Precision: precision, Bits: o.Bits}); err != nil {
+	load := o.Compute.Options()
+	load.Bits = o.Bits
+	if r.model, err = j.Load(model, load); err != nil {
 		return nil, err
 	}
 	defer r.model.Close()

@@ -50,7 +50,7 @@ func Statistics(j *cli.Job, path string, o StatisticsOptions) (any, error) {
 		return nil, err
 	}
 
-	m, err := j.Load(path, lm.Options{})
+	m, err := j.Load(path, lm.Options{Decode: true})
 	if err != nil {
 		return nil, err
 	}

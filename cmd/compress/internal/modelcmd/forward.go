@@ -20,6 +20,7 @@ type ForwardOptions struct {
 	Overwrite bool   // replace an existing Out
 	Adapter   string // folder of an adapter to apply first; empty: none
 	Experts   string // which experts of a mediated folder answer
+	Decode    bool   // quantised matrices become floats when they are loaded
 }
 
 // ForwardReport is what forward says about a run.
@@ -68,7 +69,8 @@ func Forward(j *cli.Job, path string, o ForwardOptions) (any, error) {
 		}
 	}
 
-	m, err := openmodel.Open(j, path, lm.Options{}, openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
+	m, err := openmodel.Open(j, path, lm.Options{Decode: o.Decode},
+		openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type GenerateOptions struct {
 	lm.GenerateOptions
 	Adapter string // folder of an adapter to apply first; empty: none
 	Experts string // which experts of a mediated folder answer
+	cli.Compute
 }
 
 // generateReport is a generated text.
@@ -74,7 +75,7 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 		return nil, err
 	}
 
-	m, err := openmodel.Open(j, path, lm.Options{}, openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
+	m, err := openmodel.Open(j, path, o.Compute.Options(), openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/stats"
-	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -16,10 +15,10 @@ type Options struct {
 	Data       string            // text, JSONL or token ids
 	Convention string            // how windows lie: corpus.Window or corpus.Rolling
 	Cut        corpus.CutOptions // windows
-	Fast       bool              // round activations to BF16 where weights are BF16
-	Adapter    string            // folder of an adapter that is applied first; empty: none
-	Experts    string            // which experts of a mediated folder answer
-	Against    string            // model to compare with on the same text; empty: none
+	cli.Compute
+	Adapter string // folder of an adapter that is applied first; empty: none
+	Experts string // which experts of a mediated folder answer
+	Against string // model to compare with on the same text; empty: none
 }
 
 // Report is a measured perplexity, and what the command line adds.
@@ -59,12 +58,7 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 
-	precision, err := j.Precision(o.Fast)
-	if err != nil {
-		return nil, err
-	}
-
-	m, err := openmodel.Open(j, path, lm.Options{Precision: precision},
+	m, err := openmodel.Open(j, path, o.Compute.Options(),
 		openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
@@ -82,7 +76,7 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 		if m.Experts != nil {
 			return nil, cli.Usagef("--against: the experts of %s answer differently from window to window", path)
 		}
-		r, err = compared(j, m.Model, w, o.Against, precision)
+		r, err = compared(j, m.Model, w, o.Against, o.Compute)
 	} else {
 		r, err = routed(j, m.Model, w, m.Experts)
 	}
@@ -179,8 +173,10 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 }
 
 // compared measures a model and how far its predictions are from those of another.
-func compared(j *cli.Job, m *lm.Model, w corpus.Windows, path string, p kernels.Precision) (*Report, error) {
-	baseline, err := j.Load(path, lm.Options{Precision: p, Stream: true})
+func compared(j *cli.Job, m *lm.Model, w corpus.Windows, path string, c cli.Compute) (*Report, error) {
+	load := c.Options()
+	load.Stream = true
+	baseline, err := j.Load(path, load)
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +260,7 @@ func OrNone(v *float64) any {
 
 // Folder measures a model in a folder on a file. name is that of the progress.
 func Folder(j *cli.Job, name, path, data string, o corpus.CutOptions) (*Report, error) {
-	m, err := j.Load(path, lm.Options{Stream: true})
+	m, err := j.Load(path, lm.Options{Stream: true, Decode: true})
 	if err != nil {
 		return nil, err
 	}

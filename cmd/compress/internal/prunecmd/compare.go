@@ -28,12 +28,14 @@ func Compare(j *cli.Job, path string, o CompareOptions) (any, error) {
 	}
 
 	how := prune.CompareOptions{Dir: o.Out, Keep: o.Keep, Resume: o.Resume, Overwrite: o.Overwrite}
-	how.Open = func(_ context.Context, dir string) (*lm.Model, error) { return j.Load(dir, lm.Options{Stream: true}) }
+	how.Open = func(_ context.Context, dir string) (*lm.Model, error) {
+		return j.Load(dir, lm.Options{Stream: true, Decode: true})
+	}
 	if err := how.Check(path); err != nil {
 		return nil, err
 	}
 
-	m, err := j.Load(path, lm.Options{Stream: true})
+	m, err := j.Load(path, lm.Options{Stream: true, Decode: true})
 	if err != nil {
 		return nil, err
 	}

@@ -133,7 +133,7 @@ func replaceable(path string, overwrite bool) error {
 
 // perplexityOf measures a model that is not open.
 func perplexityOf(j *cli.Job, stage, path, data string, cut corpus.CutOptions) (*perplexity.Report, error) {
-	m, err := j.Load(path, lm.Options{Stream: true})
+	m, err := j.Load(path, lm.Options{Stream: true, Decode: true})
 	if err != nil {
 		return nil, err
 	}

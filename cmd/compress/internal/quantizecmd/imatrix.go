@@ -74,7 +74,7 @@ func Imatrix(j *cli.Job, path string, o ImatrixOptions) (*ImatrixReport, error) 
 		return nil, err
 	}
 
-	m, err := j.Load(path, lm.Options{Stream: true})
+	m, err := j.Load(path, lm.Options{Stream: true, Decode: true})
 	if err != nil {
 		return nil, err
 	}

@@ -135,7 +135,7 @@ func into(j *cli.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 
-	m, err := j.Load(path, lm.Options{Stream: true})
+	m, err := j.Load(path, lm.Options{Stream: true, Decode: true})
 	if err != nil {
 		return nil, err
 	}

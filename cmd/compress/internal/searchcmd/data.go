@@ -109,12 +109,12 @@ func opener(j *cli.Job, path string, threads int) (func(context.Context) (*lm.Mo
 }
 
 func onDevice(path string, dev kernels.Device) func(context.Context) (*lm.Model, error) {
-	return func(ctx context.Context) (*lm.Model, error) { return lm.Load(ctx, path, dev, lm.Options{}) }
+	return func(ctx context.Context) (*lm.Model, error) { return lm.Load(ctx, path, dev, lm.Options{Decode: true}) }
 }
 
 // subject draws and cuts the data of a model and checks that its sets are apart.
 func subject(j *cli.Job, path string, i int, o *Options) (s fitness.Subject, r Model, err error) {
-	m, err := j.Load(path, lm.Options{})
+	m, err := j.Load(path, lm.Options{Decode: true})
 	if err != nil {
 		return s, r, err
 	}

@@ -87,7 +87,7 @@ func find(ctx context.Context, places []string, s SubjectSpec, dev kernels.Devic
 
 	var faults []error
 	for _, path := range places {
-		m, err := lm.Load(ctx, path, dev, lm.Options{})
+		m, err := lm.Load(ctx, path, dev, lm.Options{Decode: true})
 		if err != nil {
 			faults = append(faults, err)
 			continue

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+)
+
+// Compute is how a verb computes with the weights of a model.
+type Compute struct {
+	Fast   bool // round activations, where that is faster
+	Decode bool // quantised matrices become floats when they are loaded
+}
+
+// ComputeFlags adds the flags of [Compute].
+func ComputeFlags(cmd *cobra.Command, c *Compute) {
+	cmd.Flags().BoolVar(&c.Fast, "fast", false,
+		"round activations: to BF16 where weights are BF16 and the CPU has instructions for that, to 8 bits where "+
+			"weights are quantised; slightly less precise")
+	DecodeFlag(cmd, &c.Decode)
+}
+
+// DecodeFlag adds the flag of [lm.Options].Decode.
+func DecodeFlag(cmd *cobra.Command, decode *bool) {
+	cmd.Flags().BoolVar(decode, "decode", false,
+		"have the matrices of a quantised model as floats in memory, instead of computing with them as they are stored")
+}
+
+// Options are those of the model.
+func (c Compute) Options() lm.Options {
+	o := lm.Options{Decode: c.Decode}
+	if c.Fast {
+		o.Precision = kernels.Fast
+	}
+	return o
+}
+
+// Opened says what the way in which an open model computes differs in from what was asked for. A flag that does nothing
+// looks like one that gains nothing, and floats take memory that nobody expects of a quantised model.
+func (j *Job) Opened(m *lm.Model, o lm.Options) {
+	r := m.Residence()
+	if info := m.Device().Info(); o.Precision == kernels.Fast && !info.Fast && len(r.Kept) == 0 && !j.exact {
+		j.exact = true
+		j.Remark("--fast has no effect: %s has no dot products of BF16 that are faster than those of F32; "+
+			"products are exact", info.Name)
+	}
+
+	if len(r.Kept) > 0 && len(r.Decoded) > 0 {
+		j.Note("weights: %s", r)
+	}
+}
