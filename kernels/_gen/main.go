@@ -26,6 +26,8 @@ var outputs = []struct {
 	{"matmulpeak_amd64.s", writePeak},
 	{"sparse_amd64.s", writeSparse},
 	{"sparseamx_amd64.s", writeSparseAMX},
+	{"quantised_amd64.s", writeQuantised},
+	{"quantiseddot_amd64.s", writeQuantisedDot},
 }
 
 // target is the folder of the committed files.

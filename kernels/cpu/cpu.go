@@ -1,7 +1,8 @@
 // Package cpu is the blocked, multi-threaded backend for ordinary processors. Kernels come in several versions
 // (AMX, AVX-512, AVX2 in assembly, and portable Go); the best one that the processor has is chosen when the
 // device opens. The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE
-// (a comma-separated list of avx2, avx512, avx512bf16, amx) switches instruction sets off at run time. Results
+// (a comma-separated list of avx2, avx512, avx512bf16, avx512vnni, amx) switches instruction sets off at
+// run time. Results
 // do not depend on the number of threads: work is cut into pieces whose bounds depend on the shapes alone.
 package cpu
 
@@ -30,7 +31,7 @@ type Options struct {
 
 // features lists the instruction sets that kernels may use.
 type features struct {
-	avx2, avx512, avx512bf16, amx bool
+	avx2, avx512, avx512bf16, vnni, amx bool
 
 	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's
 	// takes twice as long.
@@ -111,7 +112,13 @@ func (f features) names() []string {
 	for _, e := range []struct {
 		on   bool
 		name string
-	}{{f.amx, "amx-bf16"}, {f.avx512bf16, "avx512-bf16"}, {f.avx512, "avx512"}, {f.avx2, "avx2"}} {
+	}{
+		{f.amx, "amx-bf16"},
+		{f.avx512bf16, "avx512-bf16"},
+		{f.vnni, "avx512-vnni"},
+		{f.avx512, "avx512"},
+		{f.avx2, "avx2"},
+	} {
 		if e.on {
 			s = append(s, e.name)
 		}
@@ -129,7 +136,9 @@ func (f features) without(list string) features {
 		case "avx512":
 			f = features{avx2: f.avx2}
 		case "avx512bf16":
-			f = features{avx2: f.avx2, avx512: f.avx512}
+			f = features{avx2: f.avx2, avx512: f.avx512, vnni: f.vnni}
+		case "avx512vnni":
+			f.vnni = false
 		case "amx":
 			f.amx = false
 		}

@@ -18,6 +18,7 @@ var levels = []struct {
 	{"all", "", nil},
 	{"no-amx", "amx", products},
 	{"no-avx512bf16", "avx512bf16", products},
+	{"no-avx512vnni", "avx512vnni", []string{"MatMulQuantised"}},
 	{"no-avx512", "avx512", nil},
 	{"portable", "avx2", nil},
 }

@@ -10,6 +10,7 @@ func detect(disable string) features {
 	f := features{avx2: x.HasAVX2 && x.HasFMA && x.HasF16C}
 	f.avx512 = f.avx2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
 	f.avx512bf16 = f.avx512 && x.HasAVX512BF16
+	f.vnni = f.avx512 && x.HasAVX512VNNI
 	f.fastDot = f.avx512bf16 && !madeByIntel()
 	f.amx = f.avx512bf16 && x.HasAMXTile && x.HasAMXBF16 && enableAMX()
 	return f.without(disable)

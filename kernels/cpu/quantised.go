@@ -18,14 +18,11 @@ type quantOps struct {
 
 // quantOps fills in the operations on quantised weights.
 func (d *Device) quantOps(o *kernels.Ops) {
-	q := &quantOps{matmuls: *d.matmuls(), l: &layers{d: d, v: vectorLoops(d.isa)}}
+	q := &quantOps{matmuls: *d.matmuls(), l: &layers{d: d, v: vectorLoops(d.isa)}, q: quantKernelsOf(d.isa)}
 	o.MatMulQuantised = q.matMul
 	o.GatherQuantised = q.gather
 	o.ExpandQuantised = q.expand
 }
-
-// quantKernels holds the kernels for quantised weights of one choice of instruction sets.
-type quantKernels struct{}
 
 // matMul computes dst[i,j] = Σ_p x[i,p]·w[j,p] (+ bias[j], + dst[i,j]).
 func (q *quantOps) matMul(dst, x kernels.Mat, w kernels.Quantised, o kernels.MatMul) {
@@ -37,6 +34,10 @@ func (q *quantOps) matMul(dst, x kernels.Mat, w kernels.Quantised, o kernels.Mat
 	case dst.Len() == 0:
 	case x.Cols == 0:
 		emptyProduct(dst, o)
+	case o.Precision == kernels.Fast && x.Rows <= byteRowLimit && q.canRow(w):
+		q.byteRows(dst, x, w, o)
+	case o.Precision == kernels.Fast && x.Rows > byteRowLimit && q.canTile(w):
+		q.byteTiles(dst, x, w, o)
 	case x.Rows <= skinnyRows:
 		q.fewRows(dst, x, w, o)
 	default:
@@ -116,6 +117,3 @@ func checkQuantised(w kernels.Quantised) {
 func quantLike(w kernels.Quantised) kernels.Mat {
 	return kernels.Mat{Buf: denseTypes[kernels.F32], Rows: w.Rows(), Cols: w.Cols, Stride: w.Cols}
 }
-
-// decode writes the elements of row i from column j on to dst. j is a multiple of 32.
-func (q *quantOps) decode(dst []float32, w kernels.Quantised, i, j int) { decodePortable(dst, w, i, j) }

@@ -1,0 +1,168 @@
+//go:build !noasm
+
+package cpu
+
+import "github.com/modelcompress/compress/kernels"
+
+// quantKernelsOf picks the best kernels that the instruction sets allow.
+func quantKernelsOf(f features) quantKernels {
+	var q quantKernels
+	if !f.avx2 {
+		return q
+	}
+
+	q.unpack = [...]func(*unpackArgs){
+		kernels.Q8_0: unpackQ8_0AVX2, kernels.Q4_0: unpackQ4_0AVX2, kernels.Q4_1: unpackQ4_1AVX2,
+		kernels.Q5_0: unpackQ5_0AVX2, kernels.Q5_1: unpackQ5_1AVX2, kernels.Q4_K: unpackQ4_KAVX2,
+		kernels.Q5_K: unpackQ5_KAVX2, kernels.Q6_K: unpackQ6_KAVX2, kernels.Int4: unpackInt4AVX2,
+		kernels.Int8: unpackInt8AVX2,
+	}
+	q.spread = [...]func(*spreadArgs){
+		spreadMul32: spreadMul32AVX2, spreadMul16: spreadMul16AVX2, spreadAdd32: spreadAdd32AVX2,
+		spreadSub32: spreadSub32AVX2,
+	}
+	if f.avx512 {
+		q.spread = [...]func(*spreadArgs){
+			spreadMul32: spreadMul32AVX512, spreadMul16: spreadMul16AVX512, spreadAdd32: spreadAdd32AVX512,
+			spreadSub32: spreadSub32AVX512,
+		}
+	}
+
+	if !f.vnni {
+		return q
+	}
+
+	q.roundFew = roundFewAVX2
+	q.roundMany = roundManyAVX2
+	q.top = peakOfRowAVX2
+	q.row = [...]func(*rowArgs){
+		kernels.Q8_0: rowQ8_0VNNI, kernels.Q4_0: rowQ4_0VNNI, kernels.Q4_1: rowQ4_1VNNI, kernels.Q5_0: rowQ5_0VNNI,
+		kernels.Q5_1: rowQ5_1VNNI, kernels.Q4_K: rowQ4_KVNNI, kernels.Q5_K: rowQ5_KVNNI, kernels.Q6_K: rowQ6_KVNNI,
+		kernels.Int4: rowInt4VNNI, kernels.Int8: rowInt8VNNI,
+	}
+	q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32VNNI, kernels.Int8: rowInt8x32VNNI}
+	q.tile32 = byteTile32VNNI
+	q.tile32Add = byteTile32AddVNNI
+	q.tile16 = byteTile16VNNI
+	return q
+}
+
+// The unpackers take blocks apart; see unpackArgs.
+
+//go:noescape
+func unpackQ8_0AVX2(u *unpackArgs)
+
+//go:noescape
+func unpackQ4_0AVX2(u *unpackArgs)
+
+//go:noescape
+func unpackQ4_1AVX2(u *unpackArgs)
+
+//go:noescape
+func unpackQ5_0AVX2(u *unpackArgs)
+
+//go:noescape
+func unpackQ5_1AVX2(u *unpackArgs)
+
+//go:noescape
+func unpackQ4_KAVX2(u *unpackArgs)
+
+//go:noescape
+func unpackQ5_KAVX2(u *unpackArgs)
+
+//go:noescape
+func unpackQ6_KAVX2(u *unpackArgs)
+
+//go:noescape
+func unpackInt4AVX2(u *unpackArgs)
+
+//go:noescape
+func unpackInt8AVX2(u *unpackArgs)
+
+// The spreaders make floats of codes; see spreadArgs.
+
+//go:noescape
+func spreadMul32AVX2(s *spreadArgs)
+
+//go:noescape
+func spreadMul16AVX2(s *spreadArgs)
+
+//go:noescape
+func spreadAdd32AVX2(s *spreadArgs)
+
+//go:noescape
+func spreadSub32AVX2(s *spreadArgs)
+
+//go:noescape
+func spreadMul32AVX512(s *spreadArgs)
+
+//go:noescape
+func spreadMul16AVX512(s *spreadArgs)
+
+//go:noescape
+func spreadAdd32AVX512(s *spreadArgs)
+
+//go:noescape
+func spreadSub32AVX512(s *spreadArgs)
+
+// The rounders make bytes of floats; see roundArgs.
+
+//go:noescape
+func roundFewAVX2(r *roundArgs)
+
+//go:noescape
+func roundManyAVX2(r *roundArgs)
+
+// peakOfRowAVX2 returns the bits of the largest |p[i]| of n elements, a multiple of 32 greater than 0.
+//
+//go:noescape
+func peakOfRowAVX2(p *float32, n int) uint32
+
+// The row kernels multiply rows of a quantised weight with one row of x; see rowArgs.
+
+//go:noescape
+func rowQ8_0VNNI(r *rowArgs)
+
+//go:noescape
+func rowQ4_0VNNI(r *rowArgs)
+
+//go:noescape
+func rowQ4_1VNNI(r *rowArgs)
+
+//go:noescape
+func rowQ5_0VNNI(r *rowArgs)
+
+//go:noescape
+func rowQ5_1VNNI(r *rowArgs)
+
+//go:noescape
+func rowQ4_KVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ5_KVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ6_KVNNI(r *rowArgs)
+
+//go:noescape
+func rowInt4VNNI(r *rowArgs)
+
+//go:noescape
+func rowInt8VNNI(r *rowArgs)
+
+//go:noescape
+func rowInt4x32VNNI(r *rowArgs)
+
+//go:noescape
+func rowInt8x32VNNI(r *rowArgs)
+
+// The byte tiles multiply 12×16 tiles of rounded activations and codes; see byteTileArgs.
+
+//go:noescape
+func byteTile32VNNI(t *byteTileArgs)
+
+//go:noescape
+func byteTile32AddVNNI(t *byteTileArgs)
+
+//go:noescape
+func byteTile16VNNI(t *byteTileArgs)

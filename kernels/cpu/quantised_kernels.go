@@ -1,0 +1,198 @@
+package cpu
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/modelcompress/compress/kernels"
+)
+
+// quantKernels holds the kernels for quantised weights of one choice of instruction sets. The fields are nil where
+// there is none.
+type quantKernels struct {
+	unpack [kernels.Int8 + 1]func(*unpackArgs)
+	spread [spreadKinds]func(*spreadArgs)
+
+	// rounding to bytes, and what multiplies them: all are there or none
+	roundFew, roundMany       func(*roundArgs)
+	top                       func(p *float32, n int) uint32
+	row, pairs                [kernels.Int8 + 1]func(*rowArgs)
+	tile32, tile32Add, tile16 func(*byteTileArgs)
+}
+
+// unpackArgs are the operands of a kernel that takes rows of blocks apart: codes go to dst, as int8 if flip is 0 and
+// with 128 added if its bytes are 0x80; factors to mul and summands, of formats that have them, to add: an element is
+// mul·code + add. For Int4 and Int8 a block is 32 elements, minus (its bytes) is taken off the codes, and nothing is
+// written to mul and add. The assembly knows the offsets.
+type unpackArgs struct {
+	dst, mul, add                     unsafe.Pointer
+	src                               unsafe.Pointer
+	blocks, rows                      int
+	srcStride, dstStride, scaleStride int // bytes
+	flip, minus                       uint64
+}
+
+// Ways in which codes become floats.
+const (
+	spreadMul32 = iota // mul·code, with a factor for 32 elements
+	spreadMul16        // the same for 16
+	spreadAdd32        // mul·code + add
+	spreadSub32        // mul·(code - add)
+	spreadKinds
+)
+
+// spreadArgs are the operands of a kernel that makes floats of signed codes. The assembly knows the offsets.
+type spreadArgs struct {
+	dst, codes, mul, add unsafe.Pointer
+	groups               int
+}
+
+// quantChunk is how many elements of a row are taken apart at a time.
+const quantChunk = 1024
+
+// quantRow is the space for a part of a row taken apart.
+type quantRow struct {
+	codes    [quantChunk]int8
+	mul, add [quantChunk / 16]float32
+	unpack   unpackArgs
+	spread   spreadArgs
+}
+
+var quantRows = sync.Pool{New: func() any { return new(quantRow) }}
+
+// decode writes the elements of row i from column j on to dst. j is a multiple of 32.
+func (q *quantOps) decode(dst []float32, w kernels.Quantised, i, j int) {
+	elements, _ := w.Format.Block()
+	unit := max(elements, codeGroup)
+	if off := j % unit; off > 0 && len(dst) > 0 { // in the middle of a superblock
+		n := min(unit-off, len(dst))
+		decodePortable(dst[:n], w, i, j)
+		dst = dst[n:]
+		j += n
+	}
+
+	n := len(dst) / unit * unit
+	if q.q.unpack[w.Format] == nil || n == 0 || w.Format.Grouped() && !even(w) {
+		decodePortable(dst, w, i, j)
+		return
+	}
+
+	r := quantRows.Get().(*quantRow)
+	for at := 0; at < n; at += quantChunk {
+		q.decodeChunk(dst[at:min(at+quantChunk, n)], w, i, j+at, r)
+	}
+	quantRows.Put(r)
+	decodePortable(dst[n:], w, i, j+n)
+}
+
+// even reports whether the groups of a weight whose scales lie beside the codes are whole numbers of 32 elements, but
+// for the last one.
+func even(w kernels.Quantised) bool { return w.Group%codeGroup == 0 || w.Group >= w.Cols }
+
+// decodeChunk writes some elements of row i from column j on to dst, whole blocks of them.
+func (q *quantOps) decodeChunk(dst []float32, w kernels.Quantised, i, j int, r *quantRow) {
+	a := &r.unpack
+	a.dst, a.mul, a.add = unsafe.Pointer(&r.codes), unsafe.Pointer(&r.mul), unsafe.Pointer(&r.add)
+	a.rows, a.flip = 1, 0
+	q.takeApart(a, w, i, j, len(dst))
+
+	kind := spreadMul32
+	groups := len(dst) / codeGroup
+	switch {
+	case w.Format.Grouped():
+		groupScales(r.mul[:groups], w, i, j)
+		if !w.Zeros.IsZero() {
+			kind = spreadSub32
+			groupZeros(r.add[:groups], w, i, j)
+		}
+	case affine(w.Format):
+		kind = spreadAdd32
+	case w.Format == kernels.Q6_K:
+		kind, groups = spreadMul16, 2*groups
+	}
+
+	r.spread = spreadArgs{
+		dst: unsafe.Pointer(&dst[0]), codes: a.dst, mul: a.mul, add: unsafe.Pointer(&r.add), groups: groups,
+	}
+	q.q.spread[kind](&r.spread)
+	*a, r.spread = unpackArgs{}, spreadArgs{}
+}
+
+// takeApart runs the unpacker on n elements of a.rows rows from row i and column j on. The caller has set where the
+// results go.
+func (q *quantOps) takeApart(a *unpackArgs, w kernels.Quantised, i, j, n int) {
+	elements, bytes := w.Format.Block()
+	a.src = unsafe.Add(address(w.Data, i, 0), j/elements*bytes)
+	a.blocks = n / max(elements, codeGroup)
+	a.srcStride = w.Data.Stride
+	a.minus = 0
+	if w.Format == kernels.Int4 && w.Zeros.IsZero() {
+		a.minus = 0x0808080808080808
+	}
+	q.q.unpack[w.Format](a)
+}
+
+// affine reports whether blocks of a format have something to add.
+func affine(f kernels.QuantFormat) bool {
+	return f == kernels.Q4_1 || f == kernels.Q5_1 || f == kernels.Q4_K || f == kernels.Q5_K
+}
+
+// groupScales writes the scales of row i for every 32 elements from column j on.
+func groupScales(dst []float32, w kernels.Quantised, i, j int) {
+	scales := w.Scales.RowF32(i)
+	for g := range dst {
+		dst[g] = scales[(j+g*codeGroup)/w.Group]
+	}
+}
+
+// groupZeros writes what is subtracted from codes of row i for every 32 elements from column j on.
+func groupZeros(dst []float32, w kernels.Quantised, i, j int) {
+	for g := range dst {
+		dst[g] = zeroOf(w, i, (j+g*codeGroup)/w.Group)
+	}
+}
+
+// roundArgs are the operands of a kernel that rounds blocks of 32 floats to bytes: codes, their sums of 16 (two a
+// block), and the scale of every block, the largest magnitude of it, or peak (float32 bits) if that is not 0, divided
+// by 127. For few rows, lanes are the sums of every four codes times offset, and scales the scale eight times. The
+// assembly knows the offsets.
+type roundArgs struct {
+	src, codes    unsafe.Pointer
+	lanes, scales unsafe.Pointer
+	sums, scale   unsafe.Pointer
+	blocks        int
+	offset        int32
+	peak          uint32
+}
+
+// rowArgs are the operands of a row kernel: out[i] = Σ_p w[i][p]·x[p] for rows rows of w that lie stride bytes apart.
+// x is rounded: codes, and what goes with them. lanes are the integers that the sums of four products begin with,
+// scales the scale of x for each of those sums, and scale that of every 32 elements. sums are what the summands of
+// groups are multiplied by: of every 32 elements, for Q4_1 and Q5_1 with seven zeros after each. A step is 64 elements,
+// for K-quants 256; tail is 1 where half a step follows. mul and those after it are for formats whose scales lie
+// beside the codes, mulStride bytes apart from row to row: a scale is for perGroup steps. The assembly knows the
+// offsets.
+type rowArgs struct {
+	w                                 unsafe.Pointer
+	stride, rows, steps, tail         int
+	codes, lanes, scales, scale, sums unsafe.Pointer
+	out                               unsafe.Pointer
+	mul                               unsafe.Pointer
+	mulStride, perGroup               int
+}
+
+// byteTileArgs are the operands of a byte tile, 12 rows of x by 16 of the weight, over groups of 16 elements or of
+// steps·32. a has 4 codes of each row of x after another, b 4 codes (with 128 added) of each row of the weight. For
+// every group there are 12 offsets (integers), scales and sums of x, 16 factors and, in kernels that add, 16 summands
+// of the weight. c has ldc bytes to a row; acc 1 adds to it. There are panels panels of a, aStep bytes apart, and xStep
+// bytes for what goes with them. The assembly knows the offsets.
+type byteTileArgs struct {
+	a                   unsafe.Pointer
+	offset, scale, sums uintptr // moved on from panel to panel, past the last: hence no pointers
+	b, mul, add         unsafe.Pointer
+	c                   unsafe.Pointer
+	ldc                 int
+	groups, panels      int
+	aStep, xStep        int
+	acc, steps          int
+}
