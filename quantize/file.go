@@ -32,11 +32,14 @@ type FileOptions struct {
 	// Imatrix is the name of the file that Importance came from, which the output names.
 	Imatrix string `json:"imatrix,omitempty"`
 
-	Name      string `json:"name,omitempty"` // general.name; empty: the last part of the model's path
-	Out       string `json:"-"`              // file to write
-	Overwrite bool   `json:"-"`              // replace a file there
-	Resume    bool   `json:"-"`              // continue an interrupted run of the same job, or start one
-	Threads   int    `json:"-"`              // 0: as many as there are processors
+	Name string `json:"name,omitempty"` // general.name; empty: the last part of the model's path
+	// Origin is what a report calls the model where its folder is one that does not stay; empty: the path.
+	Origin string `json:"-"`
+
+	Out       string `json:"-"` // file to write
+	Overwrite bool   `json:"-"` // replace a file there
+	Resume    bool   `json:"-"` // continue an interrupted run of the same job, or start one
+	Threads   int    `json:"-"` // 0: as many as there are processors
 
 	Progress func(done, of int64) `json:"-"` // values of all; nil: nobody is told
 }
@@ -191,7 +194,9 @@ func openFile(ctx context.Context, model string, o FileOptions) (_ *file, err er
 	recorded.Progress = nil
 	f.report = &FileReport{
 		Options: recorded, Version: build.Version(), Notes: []string{}, Tensors: []FileTensor{},
-		Model: FileModel{Path: model, Architecture: textOf(f.export.Metadata, "general.architecture")},
+		Model: FileModel{
+			Path: origin(o.Origin, model), Architecture: textOf(f.export.Metadata, "general.architecture"),
+		},
 		Total: FileTotal{Types: map[string]int64{}},
 	}
 	if f.export.Lost != "" {

@@ -107,7 +107,8 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	w.report = &Report{
 		Options: w.o.recorded(), Version: build.Version(), Device: info, Notes: []string{}, Matrices: []Matrix{},
 		Model: ModelInfo{
-			Path: m.Path(), Type: m.Config().ModelType, Parameters: m.NumParameters(), Fingerprint: fingerprint,
+			Path: origin(o.Origin, m.Path()), Type: m.Config().ModelType,
+			Parameters: m.NumParameters(), Fingerprint: fingerprint,
 		},
 	}
 	if o.measures() {
@@ -122,6 +123,14 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	}
 
 	return w, nil
+}
+
+// origin is the path of a model, or what it is to be called instead.
+func origin(name, path string) string {
+	if name == "" {
+		return path
+	}
+	return name
 }
 
 func (w *walk) checkCalibration() error {

@@ -78,6 +78,9 @@ type Options struct {
 	// BatchTokens is about how many calibration tokens run through a block at a time; 0 means 8192.
 	BatchTokens int `json:"batch_tokens,omitempty"`
 
+	// Origin is what a report calls the model where its folder is one that does not stay; empty: the folder.
+	Origin string `json:"-"`
+
 	Out          string `json:"-"` // folder to write
 	Overwrite    bool   `json:"-"` // replace a checkpoint there
 	Resume       bool   `json:"-"` // continue an interrupted run of the same job, or start one

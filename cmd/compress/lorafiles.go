@@ -8,28 +8,41 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/loracmd"
 	"github.com/modelcompress/compress/lora"
+	"github.com/modelcompress/compress/quantize"
 )
 
 func loraFoldCmd(a *cli.App) *cobra.Command {
 	var o loracmd.FoldOptions
 	cmd := a.Verb(cli.Verb{
-		Use:   "fold MODEL --adapter DIR --out DIR",
+		Use:   "fold MODEL --adapter DIR --out PATH",
 		Short: "Merge an adapter into the weights of its base model",
 		Long: "Writes the model with the adapter merged into its weights, as PEFT's merge_and_unload does. Every " +
 			"kind of adapter is accepted. Weights keep their element types; sums are made in float32 or better " +
 			"and rounded once.\n\n" +
 			"Memory stays below 1 GiB beside the adapter. An output head that shares its weights with the " +
 			"embeddings is untied if the adapter changes only one of them. The table shows how many weights of " +
-			"each tensor have changed: few, where the change is smaller than the rounding.",
-		Example: "compress lora fold testdata/nano/base --adapter my-adapter --out folded",
-		Habit:   []string{"adapter", "out"},
-		Args:    cobra.ExactArgs(1), Resumes: true,
-		Run: func(j *cli.Job, args []string) (any, error) { return loracmd.Fold(j, args[0], o) },
+			"each tensor have changed: few, where the change is smaller than the rounding.\n\n" +
+			"The weights of a quantised base become floats. --to makes a GGUF file or a folder of few bits of the " +
+			"folded model, as compress quantize does: the sums are floats and are rounded once. It takes the room " +
+			"of the folded floats beside --out while it runs.",
+		Example: "compress lora fold testdata/nano/base --adapter my-adapter --out folded\n" +
+			"compress lora fold MODEL --adapter my-adapter --to q4_k_m --imatrix FILE --out folded.gguf",
+		Habit: []string{"adapter", "out"},
+		Args:  cobra.ExactArgs(1), Resumes: true,
+		Check: func(_ *cli.Job, args []string) error { return loracmd.CheckFold(args[0], o) },
+		Run:   func(j *cli.Job, args []string) (any, error) { return loracmd.Fold(j, args[0], o) },
 	})
 
 	f := cmd.Flags()
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` adapter to merge")
-	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
+	f.StringVar(&o.Out, "out", "", "`PATH` folder for the result, or .gguf file; it appears when it is complete")
+	f.StringVar(&o.To, "to", "",
+		"`NAME` quantise the folded model, by a scheme of compress quantize such as q4_k_m or w4a16 (default: the "+
+			"base's types)")
+	f.IntVar(&o.Group, "group-size", 0,
+		"`N` inputs of an output that share a scale, a multiple of 16; -1 for all (default: the scheme's own)")
+	f.StringVar(&o.Imatrix, "imatrix", "",
+		"`FILE` importance matrix for a GGUF file, as compress imatrix and llama-imatrix write it")
 	f.StringVar(&o.Shard, "max-shard-size", "keep",
 		"`SIZE` largest file, such as 2GB or 500MiB, or none for a single file (default: keep, the files of "+
 			"the source)")
@@ -43,8 +56,9 @@ func loraFoldCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Resume, "resume", false,
 		"continue an interrupted run with the same result as without the interruption")
 	cli.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")
+	cli.Complete(cmd, "to", quantize.SchemeNames()...)
 	cli.Require(cmd, "adapter", "out")
-	cli.Inputs(cmd, "adapter")
+	cli.Inputs(cmd, "adapter", "imatrix")
 
 	return cmd
 }

@@ -78,6 +78,7 @@ var reportRuns = []string{
 	"lora inspect mos first",
 	"lora export mos --out exported",
 	"lora fold nano/base --adapter first --out folded",
+	"lora fold nano/base --adapter first --to q8_0 --out folded.gguf",
 	"lora combine first --out both",
 	"lora extract nano/base folded --rank 2 --out difference",
 	"edit nano/base --edits nano/edits.json --count 1 --method ft --texts 1 --out edited",

@@ -69,6 +69,10 @@ var verbs = []verb{
 	},
 	{name: "lora fold", args: "lora fold in/base --adapter in/lora --out out/f", again: "--resume"},
 	{
+		name: "lora fold to", args: "lora fold in/base --adapter in/lora --to q8_0 --out out/f.gguf", again: "--resume",
+		growing: `\.f\.gguf\.journal$`,
+	},
+	{
 		name: "experts export", args: "experts export in/mediated --weights sums=0.6,news=0.4 --max-shard-size 300KB " +
 			"--out out/x", again: "--resume",
 	},

@@ -4,16 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/cmd/compress/internal/quantizecmd"
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lora"
+	"github.com/modelcompress/compress/quantize"
 )
 
 // threads is how many the device may use.
@@ -51,10 +55,23 @@ type FoldOptions struct {
 	Safe, Overwrite, Resume bool
 	KeepZeros               bool // zeros of the base's matrices stay
 	OtherBase               bool // take an adapter that was trained on other weights
+
+	To, Imatrix string // see foldInto; empty: the weights keep their types
+	Group       int    // inputs that share a scale; 0: as the scheme has it
 }
 
 // Fold writes a model with an adapter in its weights.
 func Fold(j *cli.Job, model string, o FoldOptions) (any, error) {
+	if err := CheckFold(model, o); err != nil {
+		return nil, err
+	}
+	if o.To != "" {
+		return foldInto(j, model, o)
+	}
+	return fold(j, model, o)
+}
+
+func fold(j *cli.Job, model string, o FoldOptions) (*lora.FoldReport, error) {
 	if err := errors.Join(cli.ModelFolder(model), openmodel.OnlyWeights(model)); err != nil {
 		return nil, err
 	}
@@ -105,7 +122,11 @@ func Fold(j *cli.Job, model string, o FoldOptions) (any, error) {
 		j.Table(t)
 	}
 
-	j.Printf("%d tensors changed, %d as in %s; in %s\n", r.Edited-still, r.Copied+still, model, r.Out)
+	in := "; in " + r.Out
+	if o.To != "" {
+		in = "" // a folder that does not stay
+	}
+	j.Printf("%d tensors changed, %d as in %s%s\n", r.Edited-still, r.Copied+still, model, in)
 	if z := r.Zeros; z != nil {
 		j.Printf("zeros of the changed matrices: %d before, %d after\n", z.Before, z.After)
 	}
@@ -114,6 +135,67 @@ func Fold(j *cli.Job, model string, o FoldOptions) (any, error) {
 	}
 
 	return r, nil
+}
+
+// FoldedReport is what became of a model that was folded and then quantised.
+type FoldedReport struct {
+	*lora.FoldReport
+	Quantized any `json:"quantized"` // the report of compress quantize
+}
+
+// CheckFold finds what is wrong with flags by themselves.
+func CheckFold(model string, o FoldOptions) error {
+	switch {
+	case o.To == "" && (o.Imatrix != "" || o.Group != 0):
+		return cli.Usagef("--imatrix and --group-size have no effect without --to")
+	case o.To == "":
+		return nil
+	}
+	return quantizecmd.Check(o.quantised(model))
+}
+
+// quantised are the settings of what comes after folding.
+func (o FoldOptions) quantised(model string) quantizecmd.Options {
+	return quantizecmd.Options{
+		To: o.To, Imatrix: o.Imatrix, Shard: o.Shard, Calibration: cli.Calibration{Samples: 1}, Memory: "2GiB",
+		Name: strings.TrimSuffix(filepath.Base(filepath.Clean(model)), ".gguf"),
+		Quantize: quantize.Options{
+			Method: quantize.RTN, Group: o.Group, Origin: model, Out: o.Out, Overwrite: o.Overwrite, Resume: o.Resume,
+		},
+	}
+}
+
+// foldInto folds into a hidden folder beside the output and makes the output of that: sums are floats, and are rounded
+// to few bits once. The hidden folder goes when the output is there, or cannot be made.
+func foldInto(j *cli.Job, model string, o FoldOptions) (_ any, err error) {
+	q := o.quantised(model)
+	if err := errors.Join(apart(o.Out, model, o.Adapter), quantizecmd.Vacant(j, model, q)); err != nil {
+		return nil, err
+	}
+
+	floats := o
+	floats.Shard = "keep"
+	floats.Overwrite = !o.Resume // what a run that was not continued has left
+	floats.Out = filepath.Join(filepath.Dir(filepath.Clean(o.Out)), "."+filepath.Base(o.Out)+".folded")
+	defer func() {
+		if err == nil || !stage.Resumable(j.Ctx, err) {
+			err = errors.Join(err, os.RemoveAll(floats.Out))
+		}
+	}()
+
+	r, err := fold(j, model, floats)
+	if err != nil {
+		return nil, err
+	}
+	r.Out = o.Out
+	r.Notes = append(r.Notes, "folded in the types of the base, then quantised once")
+
+	done, err := quantizecmd.Model(j, floats.Out, q)
+	if err != nil {
+		return nil, err
+	}
+	j.Note("%s", r.Notes[len(r.Notes)-1])
+	return &FoldedReport{r, done}, nil
 }
 
 // CombineOptions are the flags of combine.

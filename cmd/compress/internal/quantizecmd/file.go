@@ -31,7 +31,8 @@ type FileReport struct {
 func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
 	q := o.Quantize
 	f := quantize.FileOptions{
-		Scheme: s, Imatrix: o.Imatrix, Out: q.Out, Overwrite: q.Overwrite, Resume: q.Resume,
+		Scheme: s, Imatrix: o.Imatrix, Name: o.Name, Origin: q.Origin, Out: q.Out, Overwrite: q.Overwrite,
+		Resume: q.Resume,
 	}
 	var err error
 	if f.Types, err = o.rules("blk.*.ffn_down.weight=q6_k"); err != nil {

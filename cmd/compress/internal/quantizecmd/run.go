@@ -25,6 +25,7 @@ type Options struct {
 	Shard   string   // largest file
 	Imatrix string   // importance matrix for a GGUF file; empty: none
 	Types   []string // PATTERN=TYPE
+	Name    string   // general.name of a GGUF file; empty: the last part of the model's path
 
 	cli.Calibration
 	Quantize quantize.Options
@@ -105,6 +106,27 @@ func (o *Options) rules(example string) (list []quantize.TypeRule, err error) {
 		list = append(list, quantize.TypeRule{Pattern: pattern, Type: kind})
 	}
 	return list, nil
+}
+
+// Vacant looks at the place of the output before any work that comes before.
+func Vacant(j *cli.Job, model string, o Options) error {
+	s, err := quantize.SchemeByName(o.To)
+	if err != nil {
+		return err
+	}
+	if !s.File() {
+		q, err := o.options()
+		if err != nil {
+			return err
+		}
+		return o.checkPlaces(j, model, q)
+	}
+
+	q := o.Quantize
+	if _, err := os.Stat(q.Out); err == nil && !q.Overwrite && !q.Resume {
+		return fmt.Errorf("%s: %w", q.Out, stage.ErrExists)
+	}
+	return replaceable(q.Out, q.Overwrite)
 }
 
 // Model quantises one model and prints what became of it.
