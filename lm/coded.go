@@ -12,16 +12,61 @@ import (
 // keeps reports whether a parameter stays in the bits in which it is stored: all uses that it has must know how to
 // compute with them. A table is one that rows are looked up in, or that logits are products with.
 func (m *Model) keeps(p *param, table bool) bool {
-	return !m.opts.Decode && m.opts.Bits == 0 && m.host && (p.multiplied || table) && p.packed == nil &&
+	return !m.opts.Decode && m.opts.Bits == 0 && (p.multiplied || table) && p.packed == nil &&
 		m.dense.Kernel(p.Name) != 0
 }
 
 // bindCoded makes a parameter resident in its bits. The lock is held.
-func (m *Model) bindCoded(p *param) (err error) {
-	if p.Coded.IsZero() {
-		p.Coded, p.view, err = m.dense.Codes(p.Name)
+func (m *Model) bindCoded(p *param) error {
+	if !p.Coded.IsZero() {
+		return nil
 	}
-	return err
+
+	w, view, err := m.dense.Codes(p.Name)
+	if err != nil {
+		return err
+	}
+	if m.host {
+		p.Coded, p.view = w, view
+		return nil
+	}
+
+	if p.Coded, err = m.uploadCoded(w, view); err != nil {
+		return m.tensorError(p.Name, err)
+	}
+	if view {
+		_ = m.dense.Drop(p.Name) // the copy is what counts now
+	}
+	return nil
+}
+
+// uploadCoded copies the parts of a matrix in its bits to a device that is not host memory.
+func (m *Model) uploadCoded(w kernels.Quantised, view bool) (kernels.Quantised, error) {
+	made := w
+	for _, x := range []*kernels.Mat{&made.Data, &made.Scales, &made.Zeros} {
+		if x.Buf == nil {
+			continue
+		}
+
+		from := x.Buf
+		to, err := m.dev.Alloc(from.DType, from.Len)
+		x.Buf = to
+		if err == nil {
+			err = m.dev.Upload(to, 0, from.Bytes())
+		}
+		if err != nil {
+			for _, other := range []kernels.Mat{made.Data, made.Scales, made.Zeros} {
+				if other.Buf != nil && other.Buf.Addr != 0 {
+					other.Buf.Free()
+				}
+			}
+			return kernels.Quantised{}, err
+		}
+		if view && from == w.Data.Buf {
+			kernels.Keep(m.dev, to, from.Bytes())
+		}
+	}
+	return made, nil
 }
 
 // forgetCoded gives the memory of a parameter back that is kept in its bits: a view of the files stays. The lock is

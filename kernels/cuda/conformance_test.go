@@ -11,13 +11,12 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cuda"
-	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/kernels/kerneltest"
 )
 
 // TestConformanceOnHost runs the suite on the host build of the kernels, through the driver's stand-in.
 func TestConformanceOnHost(t *testing.T) {
-	kerneltest.Run(t, device.Complete(open(t, "")))
+	kerneltest.Run(t, open(t, ""))
 }
 
 // withBLAS opens a device of a stand-in that has cuBLASLt, and gives what its fakeProducts counts: products,
@@ -166,7 +165,7 @@ func alignedProducts(t *testing.T, d *cuda.Device) {
 // TestConformanceOnDevice runs it on every device of the machine, and its products with our own kernel.
 func TestConformanceOnDevice(t *testing.T) {
 	each(t, cuda.Options{}, func(t *testing.T, d *cuda.Device) {
-		kerneltest.Run(t, device.Complete(d))
+		kerneltest.Run(t, d)
 		alignedProducts(t, d)
 	})
 	each(t, cuda.Options{BLAS: "off"}, func(t *testing.T, d *cuda.Device) {
@@ -188,7 +187,7 @@ func TestSameBitsOnDevice(t *testing.T) {
 		}
 		defer other.Close()
 
-		kerneltest.Same(t, device.Complete(d), device.Complete(other))
+		kerneltest.Same(t, d, other)
 	})
 }
 
@@ -222,7 +221,7 @@ func BenchmarkDevice(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer d.Close()
-	kerneltest.Benchmark(b, device.Complete(d))
+	kerneltest.Benchmark(b, d)
 }
 
 // TestMeasurementsRun: what the device check measures runs on the stand-in, at small sizes.

@@ -8,7 +8,8 @@ import "github.com/modelcompress/compress/kernels"
 func (d *Device) fill() {
 	d.ops = kernels.Ops{
 		MatMulNT: d.matMulNT, MatMulNN: d.matMulNN, MatMulTN: d.matMulTN, MatMulSparse: d.matMulSparse,
-		Expand: d.expand,
+		Expand:          d.expand,
+		MatMulQuantised: d.matMulQuantised, GatherQuantised: d.gatherQuantised, ExpandQuantised: d.expandQuantised,
 		Gather: d.gather, ScatterAdd: d.scatterAdd, RMSNorm: d.rmsNorm, LayerNorm: d.layerNorm, RoPE: d.rope,
 		Attention: d.attention,
 		Activate:  d.activate, Gate: d.gate, Add: d.add, Softcap: d.softcap, Softmax: d.softmax,

@@ -323,34 +323,49 @@ func (d *Device) matMulSparse(dst, x kernels.Mat, w kernels.Sparse, o kernels.Ma
 	}
 
 	d.operate("MatMulSparse", func() {
-		bias := d.of(o.Bias)
-		out := d.of(dst)
-		left := d.of(x)
-		size := w.DType().Size()
-
-		stride := (w.Cols + 7) / 8 * 8
-		// Whole tiles of 128 rows, within what stays in the cache.
-		batch := min(max(min(expandBudget, d.budget())/(stride*size+1)/128*128, 128), w.Rows())
-		room := d.scratch(batch * stride * size)
-		for lo := 0; lo < w.Rows(); lo += batch {
-			hi := min(lo+batch, w.Rows())
-			part := view{room, stride, hi - lo, w.Cols, w.DType()}
-			if w.Cols > 0 {
-				d.dense(part, w, lo)
-			}
-
-			b := bias
-			if b.p != 0 {
-				b = b.colRange(lo, hi)
-			}
-
-			d.weighted(out.colRange(lo, hi), left, part, false, b, o)
-		}
-
-		d.drop(room)
+		p := panels{rows: w.Rows(), cols: w.Cols, t: w.DType(), write: func(part view, lo int) { d.dense(part, w, lo) }}
+		d.byPanels(d.of(dst), d.of(x), p, d.of(o.Bias), o)
 	}, []kernels.Mat{dst}, x, w.Mask, w.Values, w.Offsets, o.Bias)
 
 	changed(dst)
+}
+
+// panels is a weight that is written some rows at a time: rows [lo, lo+part.rows).
+type panels struct {
+	rows, cols int
+	t          kernels.DType
+	write      func(part view, lo int)
+	rough      bool // x is rounded to one plane, and the weight cut to two, which is nothing beside that
+}
+
+// byPanels computes x·wᵀ for a weight that is written to scratch memory some rows at a time.
+func (d *Device) byPanels(out, left view, p panels, bias view, o kernels.MatMul) {
+	size := p.t.Size()
+	stride := (p.cols + 7) / 8 * 8
+	// Whole tiles of 128 rows, within what stays in the cache.
+	batch := min(max(min(expandBudget, d.budget())/(stride*size+1)/128*128, 128), p.rows)
+	room := d.scratch(batch * stride * size)
+	for lo := 0; lo < p.rows; lo += batch {
+		hi := min(lo+batch, p.rows)
+		part := view{room, stride, hi - lo, p.cols, p.t}
+		if p.cols > 0 {
+			p.write(part, lo)
+		}
+
+		b := bias
+		if b.p != 0 {
+			b = b.colRange(lo, hi)
+		}
+
+		if p.rough && p.cols > 0 {
+			x := factor{view: left, planes: 1, rounded: true}
+			d.product(out.colRange(lo, hi), x, factor{view: part, planes: 2}, b, o.Accumulate)
+		} else {
+			d.weighted(out.colRange(lo, hi), left, part, false, b, o)
+		}
+	}
+
+	d.drop(room)
 }
 
 // expandBudget is the scratch memory for the expanded rows of a sparse weight: a part of the cache of a large device.

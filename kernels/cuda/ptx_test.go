@@ -86,6 +86,8 @@ var arguments = []struct {
 	{"merge", "adamw", unsafe.Sizeof(adamArgs{})},
 	{"solve", ".*", unsafe.Sizeof(solveArgs{})},
 	{"sparse", "expand", unsafe.Sizeof(expandArgs{})},
+	{"quantised", "values_.*", unsafe.Sizeof(valuesArgs{})},
+	{"quantised", "few_.*", unsafe.Sizeof(fewQuantArgs{})},
 }
 
 var parameter = regexp.MustCompile(`\.entry (\w+)\(\s*\.param \.align 8 \.b8 \w+\[(\d+)\]\s*\)`)

@@ -55,7 +55,7 @@ func TestGraphics(t *testing.T) {
 				c.want)
 		}
 
-		if f := lacking(d); len(f) != 0 {
+		if f := device.Fallbacks(d); len(f) != 0 {
 			t.Errorf("%s lacks %v", c.name, f)
 		}
 		if err := d.Close(); err != nil {
@@ -124,21 +124,9 @@ func wideHeads(t *testing.T) {
 	if !slices.Equal(got.F32(), host[0].Buf.F32()) {
 		t.Error("another result than the reference backend's")
 	}
-	if f := lacking(d); len(f) != 1 || f["Attention"] != 1 {
+	if f := device.Fallbacks(d); len(f) != 1 || f["Attention"] != 1 {
 		t.Errorf("counted %v", f)
 	}
-}
-
-// lacking is [device.Fallbacks] less what a graphics processor leaves to the host: it has no kernels for quantised
-// weights.
-func lacking(d kernels.Device) map[string]int64 {
-	f := device.Fallbacks(d)
-	for _, name := range []string{"MatMulQuantised", "GatherQuantised", "ExpandQuantised"} {
-		if f[name] == 0 {
-			delete(f, name)
-		}
-	}
-	return f
 }
 
 // standIn makes the driver's stand-in, with two devices, the driver; without a C++ compiler the test is skipped.

@@ -24,7 +24,7 @@ import (
 // units are the sources with entry points. Every unit is one module on the device.
 var units = []string{
 	"map", "rows", "select", "matmul", "attention", "flash", "flashback", "sparse", "formula",
-	"interpret", "merge", "solve",
+	"interpret", "merge", "solve", "quantised",
 }
 
 // headers are what the units include, in the order of the hash.
