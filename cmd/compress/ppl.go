@@ -20,8 +20,8 @@ func pplCmd(a *cli.App) *cobra.Command {
 			"pruning do. With --convention rolling every token is predicted once, with as much context as " +
 			"fits: sequences overlap by --seqlen minus --stride.\n\n" +
 			"--against compares with another model of the same vocabulary, such as the one that this was made of: " +
-			"the mean KL divergence of the next token's distribution, KL(other ‖ this), how often both find the same " +
-			"token likeliest, and a paired test of the losses.",
+			"the mean KL divergence of the next token's distribution, KL(other ‖ this), how often both have the same " +
+			"top token, and a paired test of the losses.",
 		Example: "compress ppl testdata/nano/base --data testdata/nano/text/test.txt --seqlen 256\n" +
 			"compress ppl small.Q4_K_M.gguf --data FILE --against MODEL",
 		Habit: []string{"data"},

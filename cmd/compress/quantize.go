@@ -13,7 +13,8 @@ import (
 const quantizeExample = `compress quantize testdata/nano/base --to w8a16 --out small
 compress quantize MODEL --to w4a16 --method gptq --calib FILE --ppl FILE --out DIR
 compress quantize MODEL --to fp8_dynamic --ignore down_proj --out DIR
-compress quantize MODEL --to q4_k_m --imatrix model.imatrix.gguf --out model.Q4_K_M.gguf`
+compress quantize MODEL --to q4_k_m --imatrix model.imatrix.gguf --out model.Q4_K_M.gguf
+compress quantize MODEL --to q3_k,q4_k,q5_k,q6_k --size 4.5bpw --calib FILE --out model.gguf`
 
 func quantizeCmd(a *cli.App) *cobra.Command {
 	var o quantizecmd.Options
@@ -29,7 +30,9 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 			"the model, one decoder layer in memory at a time, and lets the inputs that are still to come make " +
 			"up for the errors of those before them: 128 to 512 sequences of 2048 tokens are usual, --samples 32 " +
 			"--seqlen 512 is good for a first look. --range imatrix_mse needs such text too, and " +
-			"improves rtn. Long runs continue with --resume to the same bytes.",
+			"improves rtn. Long runs continue with --resume to the same bytes.\n\n" +
+			"With several levels, such as --to q4_k,q5_k,q6_k or --to w4a16,w8a16,keep, each matrix gets the one by " +
+			"which the model's predictions on the calibration text suffer least within --size.",
 		Example: quantizeExample,
 		Habit:   []string{"out"},
 		Args:    cobra.ExactArgs(1),
@@ -39,7 +42,9 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.To, "to", "", "`NAME` what the weights become: "+strings.Join(quantize.SchemeNames(), ", "))
+	f.StringVar(&o.To, "to", "",
+		"`NAME` what the weights become, or several names with commas to choose from for each matrix: "+
+			strings.Join(quantize.SchemeNames(), ", "))
 	f.StringVar(&q.Out, "out", "", "`PATH` folder for the result, or .gguf file; it appears when it is complete")
 	f.StringVar(&q.Method, "method", quantize.RTN,
 		"`NAME` how weights are rounded: "+strings.Join(quantize.Methods, ", ")+" (default: rtn)")
@@ -71,6 +76,13 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 	f.StringSliceVar(&o.Types, "type", nil,
 		"`PATTERN=TYPE` what some matrices become instead: blk.*.ffn_down.weight=q6_k in a GGUF file, "+
 			"*.down_proj=w8a16 in a folder; several with commas")
+	f.StringVar(&o.Assign.Size, "size", "",
+		"`SIZE` with several levels in --to: what all weights may take, as bits a weight (4.5bpw) or bytes (90MB)")
+	f.StringVar(&o.Assign.By, "assign", "",
+		"`NAME` how levels are chosen: sensitivity (what predictions lose by each matrix, from gradients) or search "+
+			"(measures whole assignments, from there on) (default: sensitivity)")
+	f.IntVar(&o.Assign.Generations, "generations", 0, "`N` search: generations (default: 30)")
+	f.IntVar(&o.Assign.Offspring, "offspring", 0, "`N` search: assignments tried in a generation (default: 8)")
 	f.BoolVar(&q.Resume, "resume", false,
 		"continue an interrupted run with the same result as without the interruption")
 	f.BoolVar(&q.Overwrite, "overwrite", false, "replace what is in --out")

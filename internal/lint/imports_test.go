@@ -43,7 +43,8 @@ var mayImport = map[string][]string{
 		"internal/stats", "internal/actstats", "internal/hostmat", "internal/obs", "gp",
 	}, engine...),
 	"quantize": append([]string{
-		"kernels", "safetensors", "gguf", "quantize/imatrix", "internal/linalg", "internal/build", "internal/dtype",
+		"kernels", "safetensors", "gguf", "quantize/imatrix", "internal/linalg",
+		"internal/levels", "internal/build", "internal/dtype",
 		"internal/orderedjson", "internal/actstats", "internal/hostmat", "internal/obs", "internal/quantized",
 		"internal/ggufmodel", "internal/weights",
 	}, engine...),

@@ -254,7 +254,7 @@ func (c *counter) next(t Tensor) (string, error) {
 		return c.Base, nil
 	}
 	to, err := c.wanted(t)
-	return fit(to, t.Shape[0]), err
+	return Fit(to, t.Shape[0]), err
 }
 
 // wanted is the type without regard to the length of rows.
@@ -328,9 +328,10 @@ var smaller = map[string]string{
 	"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL",
 }
 
-// fit is the type for rows of so many elements.
-func fit(t string, cols uint64) string {
-	if t == "" || cols%blockOf[t] == 0 {
+// Fit is the type for rows of so many elements: t, or where its blocks do not divide them the one of smaller blocks
+// that llama.cpp takes in its place, and in the end F16.
+func Fit(t string, cols uint64) string {
+	if block, is := blockOf[t]; !is || cols%block == 0 { // floats need no blocks
 		return t
 	}
 	if s, ok := smaller[t]; ok && cols%blockOf[s] == 0 {
@@ -412,3 +413,18 @@ func quantised(architecture string, t Tensor) bool {
 
 // positions are the architectures with an embedding of positions.
 var positions = map[string]bool{"gpt2": true, "bert": true, "starcoder": true, "nomic-bert": true}
+
+// Mostly is the mixture for files most of whose matrices have a type: the plainest one, where several have it.
+func Mostly(t string) string {
+	for _, m := range mixes {
+		if m.Base == t && !m.experts && !strings.HasSuffix(m.Name, "_m") && !strings.HasSuffix(m.Name, "_l") {
+			return m.Name
+		}
+	}
+	for _, m := range mixes {
+		if m.Base == t {
+			return m.Name
+		}
+	}
+	return ""
+}

@@ -118,9 +118,9 @@ func TestEncodable(t *testing.T) {
 			t.Errorf("%s: %+v", name, b)
 		}
 		for cols := uint64(16); cols < 600; cols += 16 {
-			to, ok := quantized.BlockNamed(fit(name, cols))
+			to, ok := quantized.BlockNamed(Fit(name, cols))
 			if !ok || cols%uint64(to.Elements) != 0 {
-				t.Errorf("%s for rows of %d elements becomes %s", name, cols, fit(name, cols))
+				t.Errorf("%s for rows of %d elements becomes %s", name, cols, Fit(name, cols))
 			}
 		}
 	}

@@ -25,6 +25,8 @@ type FileReport struct {
 	Out        string       `json:"out"`
 	Size       int64        `json:"file_bytes"`
 	Perplexity *beforeAfter `json:"perplexity,omitempty"`
+	// Assignment is how types were chosen, where --to names several.
+	Assignment *quantize.Assignment `json:"assignment,omitempty"`
 }
 
 // fileOptions turns flags into the library's options of files.
@@ -35,14 +37,16 @@ func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
 		Resume: q.Resume,
 	}
 	var err error
-	if f.Types, err = o.rules("blk.*.ffn_down.weight=q6_k"); err != nil {
+	if o.assigned != nil {
+		f = o.assigned.FileOptions(f)
+	} else if f.Types, err = o.rules("blk.*.ffn_down.weight=q6_k"); err != nil {
 		return f, err
 	}
 
 	switch {
 	case !strings.HasSuffix(q.Out, ".gguf"):
 		return f, cli.Usagef("--out %s: scheme %s writes one file; give it a name that ends in .gguf", q.Out, s.Name)
-	case o.Calib != "" || q.Damping != 0 || q.Order != "" || q.FitLate || q.TrueSequential:
+	case o.Calib != "" && o.assigned == nil || q.Damping != 0 || q.Order != "" || q.FitLate || q.TrueSequential:
 		return f, cli.Usagef("--calib, --damp, --act-order, --late-scales and --true-sequential belong to --method "+
 			"gptq of folders; a GGUF file takes --imatrix (scheme %s)", s.Name)
 	case q.Method != quantize.RTN:
@@ -83,7 +87,7 @@ func intoFile(j *cli.Job, path string, o Options, s quantize.Scheme) (*FileRepor
 	}
 
 	cut := corpus.CutOptions{SeqLen: o.SeqLen}
-	r := &FileReport{Out: f.Out}
+	r := &FileReport{Out: f.Out, Assignment: o.assigned}
 	if o.PPL != "" {
 		before, err := perplexityOf(j, stageBefore, path, o.PPL, cut)
 		if err != nil {

@@ -26,6 +26,9 @@ type Options struct {
 	Imatrix string   // importance matrix for a GGUF file; empty: none
 	Types   []string // PATTERN=TYPE
 	Name    string   // general.name of a GGUF file; empty: the last part of the model's path
+	Assign  Assign   // of a choice among several levels
+
+	assigned *quantize.Assignment // what was chosen; nil: there is one scheme
 
 	cli.Calibration
 	Quantize quantize.Options
@@ -34,8 +37,9 @@ type Options struct {
 // Report is the library's report with what the command line adds.
 type Report struct {
 	*quantize.Report
-	Out        string       `json:"out"`
-	Perplexity *beforeAfter `json:"perplexity,omitempty"`
+	Out        string               `json:"out"`
+	Assignment *quantize.Assignment `json:"assignment,omitempty"`
+	Perplexity *beforeAfter         `json:"perplexity,omitempty"`
 }
 
 // beforeAfter is a perplexity on the same data before and after.
@@ -46,6 +50,12 @@ type beforeAfter struct {
 
 // Check finds what is wrong with flags by themselves.
 func Check(o Options) error {
+	if o.several() {
+		return o.assignable()
+	}
+	if err := o.checkSingle(); err != nil {
+		return err
+	}
 	s, err := quantize.SchemeByName(o.To)
 	if err != nil {
 		return err
@@ -62,14 +72,18 @@ func Check(o Options) error {
 func (o *Options) options() (quantize.Options, error) {
 	q := o.Quantize
 	var err error
-	if q.Scheme, err = quantize.SchemeByName(o.To); err != nil {
+	if o.assigned != nil {
+		q = o.assigned.FolderOptions(q)
+	} else if q.Scheme, err = quantize.SchemeByName(o.To); err != nil {
 		return q, err
 	}
 	if q.HessianMemory, err = cli.Bytes("hessian-memory", o.Memory); err != nil {
 		return q, err
 	}
-	if q.Types, err = o.rules("*.down_proj=w8a16"); err != nil {
-		return q, err
+	if o.assigned == nil {
+		if q.Types, err = o.rules("*.down_proj=w8a16"); err != nil {
+			return q, err
+		}
 	}
 	if o.Shard != "keep" {
 		if q.MaxShardSize, err = cli.ShardLimit(o.Shard); err != nil {
@@ -110,19 +124,19 @@ func (o *Options) rules(example string) (list []quantize.TypeRule, err error) {
 
 // Vacant looks at the place of the output before any work that comes before.
 func Vacant(j *cli.Job, model string, o Options) error {
-	s, err := quantize.SchemeByName(o.To)
+	file, err := o.intoFile()
 	if err != nil {
 		return err
 	}
-	if !s.File() {
-		q, err := o.options()
-		if err != nil {
-			return err
-		}
-		return o.checkPlaces(j, model, q)
-	}
 
 	q := o.Quantize
+	if !file {
+		return o.checkPlaces(j, model, q)
+	}
+	if err := errors.Join(cli.Apart([2]string{"out", q.Out}, [2]string{"report", j.ReportTo()}),
+		stage.Apart(model, q.Out)); err != nil {
+		return err
+	}
 	if _, err := os.Stat(q.Out); err == nil && !q.Overwrite && !q.Resume {
 		return fmt.Errorf("%s: %w", q.Out, stage.ErrExists)
 	}
@@ -131,6 +145,12 @@ func Vacant(j *cli.Job, model string, o Options) error {
 
 // Model quantises one model and prints what became of it.
 func Model(j *cli.Job, path string, o Options) (any, error) {
+	if err := Check(o); err != nil {
+		return nil, err
+	}
+	if o.several() {
+		return chosen(j, path, o)
+	}
 	if s, err := quantize.SchemeByName(o.To); err != nil {
 		return nil, err
 	} else if s.File() {
@@ -138,6 +158,31 @@ func Model(j *cli.Job, path string, o Options) (any, error) {
 	}
 
 	r, err := into(j, path, o)
+	if err != nil {
+		return nil, err
+	}
+	r.print(j)
+	return r, nil
+}
+
+// chosen chooses what each matrix becomes, and makes it.
+func chosen(j *cli.Job, path string, o Options) (any, error) {
+	if err := o.assign(j, path); err != nil {
+		return nil, err
+	}
+	r, err := o.make(j, path)
+	if err == nil && o.assigned.Measured != nil {
+		err = os.Remove(o.journalPath())
+	}
+	return r, err
+}
+
+// make makes what was chosen.
+func (o *Options) make(j *cli.Job, path string) (any, error) {
+	if f := o.assigned.FileOptions(quantize.FileOptions{}); f.Scheme.File() {
+		return intoFile(j, path, *o, f.Scheme)
+	}
+	r, err := into(j, path, *o)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +280,7 @@ func (o *Options) run(j *cli.Job, m *lm.Model, calib corpus.Windows, q quantize.
 		return nil, err
 	}
 
-	r := &Report{Report: done, Out: q.Out}
+	r := &Report{Report: done, Out: q.Out, Assignment: o.assigned}
 	o.remarks(m, calib, q, r)
 	if err := r.others(j, m); err != nil {
 		return nil, err
@@ -267,7 +312,7 @@ func (r *Report) others(j *cli.Job, m *lm.Model) error {
 
 // remarks notes what was not as one may think.
 func (o *Options) remarks(m *lm.Model, calib corpus.Windows, q quantize.Options, r *Report) {
-	if o.Calib != "" && !q.NeedsCalibration() {
+	if o.Calib != "" && !q.NeedsCalibration() && o.assigned == nil {
 		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: method %s measures nothing", o.Calib, q.Method))
 	}
 	if text := cli.Beyond(m, calib.SeqLen); text != "" {
