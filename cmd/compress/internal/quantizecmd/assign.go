@@ -3,6 +3,7 @@ package quantizecmd
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,19 +92,15 @@ func (o *Options) assignable() error {
 		return err
 	}
 
-	// As if everything became the first level: what cannot be said of that is wrong of any.
-	o.assigned = &quantize.Assignment{Options: a}
-	defer func() { o.assigned = nil }()
+	// As if there were one level: what cannot be said of that is wrong of several.
+	one := *o
+	one.Assign = Assign{}
 	if into {
-		s, err := quantize.SchemeByName("q8_0")
-		if err != nil {
-			return err
-		}
-		_, err = o.fileOptions(s)
-		return err
+		one.To, one.Calib = "q8_0", ""
+		return Check(one)
 	}
-	_, err = o.options()
-	return err
+	one.To = a.Levels[slices.IndexFunc(a.Levels, func(level string) bool { return level != quantize.Keep })]
+	return Check(one)
 }
 
 // assign chooses what each matrix becomes.
