@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -34,6 +35,7 @@ type Chart struct {
 	// the largest there is
 	Scale  [2]float64
 	Format string // Bar, Heat: how values are printed; empty: as short as they can be
+	Wide   bool   // Line, Scatter: twice as wide and high, for drawings that have names at their points
 }
 
 // Axis is a caption and a scale.
@@ -48,7 +50,8 @@ type Series struct {
 	Name      string
 	X, Y      []float64
 	Low, High []float64
-	Joined    bool // Scatter: the points are joined all the same
+	Joined    bool     // Scatter: the points are joined all the same
+	Names     []string // Scatter: texts beside the points, as far as there is room; nil: none
 }
 
 // whisker is the error bar of a value.
@@ -85,6 +88,14 @@ const (
 	left, right, top, bottom = 58.0, 14.0, 12.0, 44.0
 	colours                  = 8 // classes c0 … c7 of the style sheet
 )
+
+// size is that of the drawing of points.
+func (c *Chart) size() (w, h float64) {
+	if c.Wide {
+		return 2 * plotW, 2 * plotH
+	}
+	return plotW, plotH
+}
 
 // scale maps values to a stretch of the drawing.
 type scale struct {
@@ -200,36 +211,38 @@ func (c *Chart) points() string {
 		}
 	}
 
-	x, xt := fit(xs, c.X.Log, left, plotW-right)
-	y, yt := fit(ys, c.Y.Log, plotH-bottom, top)
+	w, h := c.size()
+	x, xt := fit(xs, c.X.Log, left, w-right)
+	y, yt := fit(ys, c.Y.Log, h-bottom, top)
 	var b svg
-	b.open(plotW, plotH, c)
+	b.open(w, h, c)
 
 	for _, t := range yt {
-		b.line("grid", left, y.at(t), plotW-right, y.at(t))
+		b.line("grid", left, y.at(t), w-right, y.at(t))
 		b.text(left-6, y.at(t)+4, "end", number(t))
 	}
 
-	b.ticks(x, xt, plotH-bottom+17)
-	b.line("axis", left, plotH-bottom, plotW-right, plotH-bottom)
-	b.text((left+plotW-right)/2, plotH-6, "middle", c.X.Label)
+	b.ticks(x, xt, h-bottom+17, w)
+	b.line("axis", left, h-bottom, w-right, h-bottom)
+	b.text((left+w-right)/2, h-6, "middle", c.X.Label)
 	fmt.Fprintf(&b, `<text transform="translate(13 %.1f) rotate(-90)" text-anchor="middle">%s</text>`,
-		(top+plotH-bottom)/2, html.EscapeString(c.Y.Label))
+		(top+h-bottom)/2, html.EscapeString(c.Y.Label))
 	for i, s := range c.Series {
 		c.trace(&b, i, s, x, y)
 	}
+	c.name(&b, x, y)
 
 	b.WriteString("</svg>")
 	return b.String()
 }
 
 // ticks writes the numbers below an axis, leaving out those that would touch the one before.
-func (b *svg) ticks(x scale, at []float64, y float64) {
+func (b *svg) ticks(x scale, at []float64, y, width float64) {
 	free := math.Inf(-1)
 	for _, t := range at {
 		s := number(t)
 		half := charW * float64(len(s)) / 2
-		if middle := min(x.at(t), plotW-half); middle-half > free {
+		if middle := min(x.at(t), width-half); middle-half > free {
 			b.text(middle, y, "middle", s)
 			free = middle + half + charW/2
 		}
@@ -266,6 +279,69 @@ func (c *Chart) trace(b *svg, n int, s Series, x, y scale) {
 	}
 
 	fmt.Fprintf(b, `<g class="fill c%d">%s</g>`, n%colours, dots.String())
+}
+
+// box is a piece of the drawing that something stands on.
+type box struct{ x1, y1, x2, y2 float64 }
+
+func (a box) meets(b box) bool { return a.x1 < b.x2 && b.x1 < a.x2 && a.y1 < b.y2 && b.y1 < a.y2 }
+
+// name writes the names of points beside them: right, left, above or below, where nothing stands yet; a name
+// that has no such place is left to the title of its point.
+func (c *Chart) name(b *svg, x, y scale) {
+	w, h := c.size()
+	var taken []box
+	for _, s := range c.Series {
+		for i, v := range s.Y {
+			if x.shows(s.x(i)) && y.shows(v) {
+				px, py := x.at(s.x(i)), y.at(v)
+				taken = append(taken, box{px - 4, py - 4, px + 4, py + 4})
+			}
+		}
+	}
+
+	for _, s := range c.Series {
+		for i, name := range s.Names {
+			if i >= len(s.Y) || !x.shows(s.x(i)) || !y.shows(s.Y[i]) {
+				continue
+			}
+			px, py := x.at(s.x(i)), y.at(s.Y[i])
+			wide := charW * float64(len([]rune(name)))
+			for _, at := range []struct {
+				anchor string
+				box    box
+			}{
+				{"start", box{px + 6, py - 7, px + 6 + wide, py + 6}},
+				{"end", box{px - 6 - wide, py - 7, px - 6, py + 6}},
+				{"middle", box{px - wide/2, py - 20, px + wide/2, py - 7}},
+				{"middle", box{px - wide/2, py + 7, px + wide/2, py + 20}},
+			} {
+				free := at.box.x1 > left && at.box.x2 < w && at.box.y1 > 0 && at.box.y2 < h-bottom &&
+					!slices.ContainsFunc(taken, at.box.meets)
+				if !free {
+					continue
+				}
+				taken = append(taken, at.box)
+				place := map[string]float64{"start": at.box.x1, "end": at.box.x2, "middle": px}[at.anchor]
+				b.text(place, at.box.y2-2.5, at.anchor, name)
+				break
+			}
+		}
+	}
+}
+
+// SVG is a line or scatter as a file of its own, with its colours.
+func (c *Chart) SVG() string {
+	w, h := c.size()
+	style := `<style>svg{background:#fff;font:12.5px system-ui,sans-serif}text{fill:#5a616c}.grid{stroke:#dfe2e6}` +
+		`.axis{stroke:#5a616c}.c0{--c:#2f6fc4}.c1{--c:#c2571a}.c2{--c:#1b7f67}.c3{--c:#b5408a}.c4{--c:#7a5cc0}` +
+		`.c5{--c:#6b7280}.c6{--c:#8a6d14}.c7{--c:#c0392b}.fill{fill:var(--c)}.whisker{fill:none;stroke:var(--c)}` +
+		`.stroke{fill:none;stroke:var(--c);stroke-width:2}</style>`
+	text := c.points()
+	at := strings.Index(text, ">") + 1
+	head := strings.Replace(text[:at], "<svg ", fmt.Sprintf(
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" `, w, h), 1)
+	return head + style + text[at:] + "\n"
 }
 
 // markers are outlines around a point: disc, square, triangle, diamond, so that series differ without colour too.

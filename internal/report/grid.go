@@ -47,7 +47,7 @@ func (c *Chart) bars() string {
 		b.line("grid", x.at(t), 0, x.at(t), h-bottom)
 	}
 
-	b.ticks(x, ticks, h-bottom+15)
+	b.ticks(x, ticks, h-bottom+15, plotW)
 
 	for i, label := range c.Labels {
 		y := group*float64(i) + barGap/2

@@ -388,3 +388,29 @@ func BenchmarkPage(b *testing.B) {
 		}
 	}
 }
+
+// TestNames: points of a scatter have their names beside them, none over another or over a point, and one that finds no
+// room is in the title of its point alone; the drawing is a file by itself.
+func TestNames(t *testing.T) {
+	s := report.Series{Name: "models", Names: []string{"small", "large", "beside small", "hidden"}}
+	s.X = []float64{10, 20, 10.1, 10.05}
+	s.Y = []float64{0.5, 0.1, 0.5, 0.5}
+	c := &report.Chart{Title: "t", Kind: report.Scatter, Wide: true, Series: []report.Series{s}}
+	text := c.SVG()
+	for _, want := range []string{`xmlns="http://www.w3.org/2000/svg"`, ">small</text>", ">large</text>", "<style>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the drawing lacks %s", want)
+		}
+	}
+	if err := xml.Unmarshal([]byte(text), new(struct{ XMLName xml.Name })); err != nil {
+		t.Error(err)
+	}
+
+	s.X = slices.Repeat([]float64{1}, 40)
+	s.Y = slices.Repeat([]float64{1}, 40)
+	s.Names = slices.Repeat([]string{"all in one place"}, 40)
+	c.Series = []report.Series{s}
+	if n := strings.Count(c.SVG(), ">all in one place</text>"); n < 1 || n > 4 {
+		t.Errorf("%d names in one place", n)
+	}
+}

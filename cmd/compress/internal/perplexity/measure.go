@@ -24,6 +24,7 @@ type Options struct {
 // Report is a measured perplexity, and what the command line adds.
 type Report struct {
 	lm.PerplexityReport
+	Bytes   int64          `json:"model_bytes"` // of the weights, as they are stored
 	Against *Against       `json:"against,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
 	Experts map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
@@ -247,7 +248,7 @@ func summarise(m *lm.Model, w corpus.Windows, s *lm.SequenceLosses) (*Report, er
 	if err != nil {
 		return nil, err
 	}
-	return &Report{PerplexityReport: *r}, nil
+	return &Report{PerplexityReport: *r, Bytes: m.DataSize()}, nil
 }
 
 // OrNone is a table's cell for a figure that may be missing.

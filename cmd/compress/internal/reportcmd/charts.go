@@ -1,6 +1,7 @@
 package reportcmd
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -98,6 +99,56 @@ func compareCharts(side *report.Table) []*report.Chart {
 	}
 
 	return out
+}
+
+// front draws what models lose over what they take, where several runs say both: the size of the weights and the
+// divergence from one baseline. Models that no other beats in both are joined. nil: there are fewer than three.
+func front(runs []*Run) *report.Chart {
+	type point struct {
+		name     string
+		size, kl float64
+		low, top float64
+	}
+	var points []point
+	baseline := ""
+	for _, r := range runs {
+		find := func(path string) any {
+			i := slices.IndexFunc(r.leaves, func(l leaf) bool { return l.path == path })
+			if i < 0 {
+				return nil
+			}
+			return r.leaves[i].value
+		}
+		size, kl := toFloat(find("model_bytes")), toFloat(find("against.kl"))
+		if size > 0 && kl > 0 {
+			error := 1.96 * toFloat(find("against.kl_stderr"))
+			points = append(points, point{r.name, size / 1e6, kl, kl - error, kl + error})
+			baseline = fmt.Sprint(find("against.model"))
+		}
+	}
+	if len(points) < 3 {
+		return nil
+	}
+
+	slices.SortStableFunc(points, func(a, b point) int { return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.kl, b.kl)) })
+	all := report.Series{Name: "models"}
+	best := report.Series{Name: "the front: none is smaller and nearer", Joined: true}
+	least := math.Inf(1)
+	for _, p := range points {
+		to := &all
+		if p.kl < least {
+			to = &best
+			least = p.kl
+		}
+		to.X, to.Y = append(to.X, p.size), append(to.Y, p.kl)
+		to.Low, to.High = append(to.Low, p.low), append(to.High, p.top)
+		to.Names = append(to.Names, p.name)
+	}
+	return &report.Chart{
+		Title: "Size and divergence from " + baseline, Kind: report.Scatter, Wide: true,
+		X: report.Axis{Label: "MB of weights"}, Y: report.Axis{Label: "KL, nats a token", Log: true},
+		Series: []report.Series{best, all},
+	}
 }
 
 // chartsOf draws what a table's columns allow: values over blocks and roles as a heat map, a loss over steps as a line,

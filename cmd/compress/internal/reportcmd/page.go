@@ -26,8 +26,12 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 		if len(runs) <= uprightRuns {
 			table = Upright(side)
 		}
+		charts := compareCharts(side)
+		if c := front(runs); c != nil {
+			charts = append([]*report.Chart{c}, charts...)
+		}
 		p.Sections = append(p.Sections,
-			report.Section{Title: "Side by side", Charts: compareCharts(side), Tables: []*report.Table{table}})
+			report.Section{Title: "Side by side", Charts: charts, Tables: []*report.Table{table}})
 	}
 
 	for _, r := range runs {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -13,8 +14,8 @@ import (
 // Write reads reports and writes them side by side, in the form that the ending of out names.
 func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) {
 	form := strings.TrimPrefix(filepath.Ext(out), ".")
-	if form != "html" && form != "md" && form != "csv" {
-		return nil, cli.Usagef("--out %s: want a name that ends in .html, .md or .csv", out)
+	if !slices.Contains([]string{"html", "md", "csv", "svg"}, form) {
+		return nil, cli.Usagef("--out %s: want a name that ends in .html, .md, .csv or .svg", out)
 	}
 	if _, err := os.Stat(out); err == nil && !overwrite {
 		return nil, cli.Usagef("--out %s: output already exists (HINT: choose another --out, or pass --overwrite)", out)
@@ -41,6 +42,13 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 	switch form {
 	case "csv":
 		err = side.CSV(&b)
+	case "svg":
+		c := front(runs)
+		if c == nil {
+			return nil, cli.Usagef("--out %s: a drawing takes three runs or more of compress ppl --against, which say how "+
+				"large models are and how far from one another", out)
+		}
+		b.WriteString(c.SVG())
 	case "md":
 		err = side.Markdown(&b)
 		for _, r := range runs {
