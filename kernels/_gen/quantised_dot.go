@@ -436,12 +436,12 @@ r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, 
 	f.op("TESTQ CX, CX")
 	f.op("JZ tail")
 	f.label("step")
-	f.op("PREFETCHT0 %d(BX)", rowAhead)
+	f.op("PREFETCHT1 %d(BX)", rowAhead)
 	if r.bytes > 64 {
-		f.op("PREFETCHT0 %d(BX)", rowAhead+64)
+		f.op("PREFETCHT1 %d(BX)", rowAhead+64)
 	}
 	if r.bytes > 128 {
-		f.op("PREFETCHT0 %d(BX)", rowAhead+128)
+		f.op("PREFETCHT1 %d(BX)", rowAhead+128)
 	}
 	r.body(f, false)
 	n := 64
@@ -473,7 +473,7 @@ r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, 
 }
 
 // rowAhead is how far ahead of the row the weight is prefetched.
-const rowAhead = 1536
+const rowAhead = 6144
 
 // rowHead loads what stays the same for all rows.
 func rowHead(f *file) {
@@ -585,7 +585,7 @@ r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, 
 	}
 
 	f.label("step")
-	f.op("PREFETCHT0 %d(BX)", rowAhead)
+	f.op("PREFETCHT1 %d(BX)", rowAhead)
 	if format == "Int4" {
 		f.op("VPMOVZXBW (BX), Z0")
 		f.op("VPSLLW $4, Z0, Z1")
