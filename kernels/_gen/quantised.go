@@ -245,6 +245,10 @@ func splat(f *file, reg string, v uint64) {
 // every is a byte eight times.
 func every(b byte) uint64 { return uint64(b) * 0x0101010101010101 }
 
+// unpackAhead is how far ahead a row is prefetched: what is taken apart at a time is multiplied before the next is, and
+// should be on its way meanwhile.
+const unpackAhead = 6144
+
 func (u unpackFormat) write(f *file) {
 	f.doc(`func unpack%sAVX2(u *unpackArgs)
 
@@ -273,7 +277,9 @@ Takes u.blocks blocks of %d elements apart in each of u.rows rows.`, u.name, u.e
 	f.op("MOVQ SI, BX")
 	f.op("MOVQ %d(DI), DX", unpackBlocks)
 	f.label("block")
-	f.op("PREFETCHT0 1024(BX)")
+	for at := 0; at < u.bytes; at += 64 {
+		f.op("PREFETCHT1 %d(BX)", unpackAhead+at)
+	}
 	u.body(f, u)
 	f.op("ADDQ $%d, BX", u.bytes)
 	f.op("ADDQ $%d, R8", u.elements)
@@ -385,6 +391,96 @@ dst = %s for s.groups groups of %d codes, rounded after every operation but for 
 	}
 }
 
+// Offsets in cpu.codeArgs.
+const (
+	codeCodes       = 0
+	codeMul         = 8
+	codeAdd         = 16
+	codeX           = 24
+	codeSums        = 32
+	codeGroups      = 40
+	codeRows        = 48
+	codeStride      = 56
+	codeScaleStride = 64
+)
+
+// writeCodeDot writes the kernels that multiply codes by floats. Registers: BX codes, R9 and R10 factors and summands,
+// R8 x, R11 the sums of a row.
+func writeCodeDot(f *file, isa widenISA) {
+	z := isa.reg
+	for _, k := range spreadKinds {
+		f.doc(`func dot%s%s(c *codeArgs)
+
+Adds w·x to the sums of c.rows rows, over c.groups groups of %d elements, with the w that spread%s makes; see codeArgs.`,
+			k.name, isa.name, k.group, k.name)
+		f.raw("TEXT ·dot" + k.name + isa.name + "(SB), NOSPLIT, $0-8")
+		f.op("MOVQ c+0(FP), DI")
+		f.op("MOVQ %d(DI), SI", codeCodes)
+		f.op("MOVQ %d(DI), R12", codeMul)
+		f.op("MOVQ %d(DI), R13", codeAdd)
+		f.op("MOVQ %d(DI), R11", codeSums)
+		f.op("MOVQ %d(DI), DX", codeRows)
+		f.label("row")
+		f.op("MOVQ SI, BX")
+		f.op("MOVQ R12, R9")
+		f.op("MOVQ R13, R10")
+		f.op("MOVQ %d(DI), R8", codeX)
+		f.op("MOVQ %d(DI), CX", codeGroups)
+		f.op("VMOVUPS (R11), %s14", z)
+		f.op("VXORPS %s15, %s15, %s15", z, z, z)
+		f.label("group")
+		f.op("VBROADCASTSS (R9), %s0", z)
+		if k.kind != "mul" {
+			f.op("VBROADCASTSS (R10), %s1", z)
+		}
+		writeCodeGroup(f, isa, k.kind, k.group)
+		f.op("ADDQ $%d, R8", k.group*4)
+		f.op("ADDQ $%d, BX", k.group)
+		f.op("ADDQ $4, R9")
+		f.op("ADDQ $4, R10")
+		f.op("DECQ CX")
+		f.op("JNZ group")
+		f.op("VADDPS %s15, %s14, %s14", z, z, z)
+		f.op("VMOVUPS %s14, (R11)", z)
+		f.op("ADDQ $%d, R11", isa.lanes*4)
+		f.op("ADDQ %d(DI), SI", codeStride)
+		f.op("ADDQ %d(DI), R12", codeScaleStride)
+		f.op("ADDQ %d(DI), R13", codeScaleStride)
+		f.op("DECQ DX")
+		f.op("JNZ row")
+		f.op("VZEROUPPER")
+		f.op("RET")
+	}
+}
+
+// writeCodeGroup multiplies one group. Without summands the factor is multiplied by the sum of the group's products.
+func writeCodeGroup(f *file, isa widenISA, kind string, group int) {
+	z := isa.reg
+	n := group / isa.lanes
+	for i := range n {
+		r := 2 + i
+		f.op("VPMOVSXBD %d(BX), %s%d", i*isa.lanes, z, r)
+		f.op("VCVTDQ2PS %s%d, %s%d", z, r, z, r)
+		x := fmt.Sprintf("%d(R8)", i*isa.lanes*4)
+		switch {
+		case kind == "add":
+			f.op("VFMADD213PS %s1, %s0, %s%d", z, z, z, r)
+			f.op("VFMADD231PS %s, %s%d, %s%d", x, z, r, z, 14+i%2)
+			continue
+		case kind == "sub":
+			f.op("VSUBPS %s1, %s%d, %s%d", z, z, r, z, r)
+		}
+		if i == 0 {
+			f.op("VMULPS %s, %s%d, %s10", x, z, r, z)
+		} else {
+			f.op("VFMADD231PS %s, %s%d, %s10", x, z, r, z)
+		}
+	}
+	if kind != "add" {
+		f.op("VFMADD231PS %s0, %s10, %s14", z, z, z)
+	}
+}
+
 // writeQuantised writes the kernels that take quantised weights apart.
 func writeQuantised(f *file) {
 	for _, u := range unpackFormats {
@@ -392,4 +488,6 @@ func writeQuantised(f *file) {
 	}
 	writeSpread(f, avx2Widen)
 	writeSpread(f, avx512Widen)
+	writeCodeDot(f, avx2Widen)
+	writeCodeDot(f, avx512Widen)
 }

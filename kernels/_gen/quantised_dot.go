@@ -436,12 +436,8 @@ r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, 
 	f.op("TESTQ CX, CX")
 	f.op("JZ tail")
 	f.label("step")
-	f.op("PREFETCHT1 %d(BX)", rowAhead)
-	if r.bytes > 64 {
-		f.op("PREFETCHT1 %d(BX)", rowAhead+64)
-	}
-	if r.bytes > 128 {
-		f.op("PREFETCHT1 %d(BX)", rowAhead+128)
+	for at := 0; at < r.bytes; at += 64 {
+		f.op("PREFETCHT1 %d(BX)", rowAhead+at)
 	}
 	r.body(f, false)
 	n := 64
@@ -472,7 +468,8 @@ r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, 
 	rowEnd(f)
 }
 
-// rowAhead is how far ahead of the row the weight is prefetched.
+// rowAhead is how far ahead the weight is prefetched, into the second-level cache, which has room for more lines on
+// their way than the first.
 const rowAhead = 6144
 
 // rowHead loads what stays the same for all rows.

@@ -7,7 +7,9 @@ import (
 // quantOps are the operations on quantised weights of one device. The weight is read as it lies in memory; no copy of
 // it as floats is larger than what stays in the second-level cache:
 //
-//   - few rows of x: a piece of the weight is expanded and multiplied by the kernels for dense weights; see
+//   - a single row of x: a part of some rows of the weight is taken apart and multiplied as it becomes floats; see
+//     codeRows.
+//   - few: a piece of the weight is expanded and multiplied by the kernels for dense weights; see
 //     quantFew.
 //   - many: as few, a block of the inner size at a time, which is packed into panels; see quantPanels.
 type quantOps struct {
@@ -38,6 +40,8 @@ func (q *quantOps) matMul(dst, x kernels.Mat, w kernels.Quantised, o kernels.Mat
 		q.byteRows(dst, x, w, o)
 	case o.Precision == kernels.Fast && x.Rows > byteRowLimit && q.canTile(w):
 		q.byteTiles(dst, x, w, o)
+	case x.Rows == 1 && q.canCode(w):
+		q.oneRow(dst, x, w, o)
 	case x.Rows <= skinnyRows:
 		q.fewRows(dst, x, w, o)
 	default:

@@ -17,11 +17,21 @@ func quantKernelsOf(f features) quantKernels {
 		kernels.Q5_K: unpackQ5_KAVX2, kernels.Q6_K: unpackQ6_KAVX2, kernels.Int4: unpackInt4AVX2,
 		kernels.Int8: unpackInt8AVX2,
 	}
+	q.dot = [...]func(*codeArgs){
+		spreadMul32: dotMul32AVX2, spreadMul16: dotMul16AVX2,
+		spreadAdd32: dotAdd32AVX2, spreadSub32: dotSub32AVX2,
+	}
+	q.lanes = 8
 	q.spread = [...]func(*spreadArgs){
 		spreadMul32: spreadMul32AVX2, spreadMul16: spreadMul16AVX2, spreadAdd32: spreadAdd32AVX2,
 		spreadSub32: spreadSub32AVX2,
 	}
 	if f.avx512 {
+		q.dot = [...]func(*codeArgs){
+			spreadMul32: dotMul32AVX512, spreadMul16: dotMul16AVX512,
+			spreadAdd32: dotAdd32AVX512, spreadSub32: dotSub32AVX512,
+		}
+		q.lanes = 16
 		q.spread = [...]func(*spreadArgs){
 			spreadMul32: spreadMul32AVX512, spreadMul16: spreadMul16AVX512, spreadAdd32: spreadAdd32AVX512,
 			spreadSub32: spreadSub32AVX512,
@@ -104,6 +114,32 @@ func spreadAdd32AVX512(s *spreadArgs)
 
 //go:noescape
 func spreadSub32AVX512(s *spreadArgs)
+
+// The code dots multiply codes by floats; see codeArgs.
+
+//go:noescape
+func dotMul32AVX2(c *codeArgs)
+
+//go:noescape
+func dotMul16AVX2(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX2(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX2(c *codeArgs)
+
+//go:noescape
+func dotMul32AVX512(c *codeArgs)
+
+//go:noescape
+func dotMul16AVX512(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX512(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX512(c *codeArgs)
 
 // The rounders make bytes of floats; see roundArgs.
 

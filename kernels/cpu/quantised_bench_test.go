@@ -18,7 +18,7 @@ func BenchmarkQuantised(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		d := New(Options{Threads: threads})
 		for _, f := range kernels.QuantFormats() {
-			for _, s := range []struct{ m, n, k int }{{1, 32768, 4096}, {512, 1536, 1536}} {
+			for _, s := range []struct{ m, n, k int }{{1, 16384, 4096}, {512, 1536, 1536}} {
 				w := randomQuantised(rng, f, s.n, s.k, kernels.NewHost)
 				x := randomMat(rng, kernels.F32, s.m, s.k, 0)
 				dst := newMat(kernels.F32, s.m, s.n, 0)

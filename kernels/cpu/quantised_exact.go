@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"sync"
+	"unsafe"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -70,6 +71,115 @@ func (p *quantFew) runPiece(piece int) {
 	stages.Put(st)
 	e.skinnyProduct = skinnyProduct{}
 	quantPieces.Put(e)
+}
+
+// codeRows is a product in progress of a single row of x and a quantised weight: codes are taken apart, a part of some
+// rows at a time that stays in the first-level cache, and multiplied without being stored as floats.
+type codeRows struct {
+	skinnyProduct // dst and x, the bias
+	q             *quantOps
+	w             kernels.Quantised
+
+	run func(piece int) // runPiece, bound once
+}
+
+var codeRowProducts = sync.Pool{New: func() any {
+	p := &codeRows{}
+	p.run = p.runPiece
+	return p
+}}
+
+// canCode reports whether codeRows applies.
+func (q *quantOps) canCode(w kernels.Quantised) bool {
+	return q.q.dot[spreadKind(w)] != nil && w.Cols%codeGroup == 0 && (!w.Format.Grouped() || even(w))
+}
+
+// oneRow is matMul for one row of x.
+func (q *quantOps) oneRow(dst, x kernels.Mat, w kernels.Quantised, o kernels.MatMul) {
+	p := codeRowProducts.Get().(*codeRows)
+	p.set(&q.ks, dst, x, quantLike(w), o)
+	p.q, p.w = q, w
+	p.per = max(4, skinnyBytes/w.Data.Cols)
+	q.d.parallel(pieces(w.Rows(), p.per), p.run)
+	p.drop()
+	p.w = kernels.Quantised{}
+	codeRowProducts.Put(p)
+}
+
+// codeSpace is how many codes are taken apart at a time.
+const codeSpace = 8 << 10
+
+// codeStage is the scratch memory of a piece of codeRows.
+type codeStage struct {
+	codes    [codeSpace]int8
+	mul, add [codeSpace / 16]float32
+	sums     [codeSpace / codeGroup * 16]float32
+	out      []float32
+	unpack   unpackArgs
+	dot      codeArgs
+}
+
+var codeStages = sync.Pool{New: func() any { return new(codeStage) }}
+
+// runPiece computes p.per columns of dst.
+func (p *codeRows) runPiece(piece int) {
+	s := codeStages.Get().(*codeStage)
+	first := piece * p.per
+	end := min(p.w.Rows(), first+p.per)
+	depth := min(codeSpace, p.w.Cols)
+	s.out = growFloats(s.out, end-first)
+	for j := first; j < end; j += codeSpace / depth {
+		rows := min(codeSpace/depth, end-j)
+		clear(s.sums[:rows*p.q.q.lanes])
+		for k := 0; k < p.w.Cols; k += depth {
+			p.add(s, j, rows, k, min(depth, p.w.Cols-k))
+		}
+		for r := range rows {
+			s.out[j-first+r] = lanesSum(s.sums[r*p.q.q.lanes:][:p.q.q.lanes])
+		}
+	}
+
+	at := p.dst.Off + first
+	p.storeSums(p.skinnyProduct.out[at:][:end-first], s.out, 1, first)
+	s.unpack, s.dot = unpackArgs{}, codeArgs{}
+	codeStages.Put(s)
+}
+
+// add adds the products of n columns from column k on to the sums of some rows from row j on.
+func (p *codeRows) add(s *codeStage, j, rows, k, n int) {
+	const unit = 16 // the smallest group with a factor of its own
+	a := &s.unpack
+	*a = unpackArgs{
+		dst: unsafe.Pointer(&s.codes), mul: unsafe.Pointer(&s.mul), add: unsafe.Pointer(&s.add), rows: rows,
+		dstStride: n, scaleStride: n / unit * 4,
+	}
+	p.q.takeApart(a, p.w, j, k, n)
+
+	kind := spreadKind(p.w)
+	groups := n / codeGroup
+	for r := 0; r < rows && p.w.Format.Grouped(); r++ {
+		at := r * n / unit
+		scalesBeside(s.mul[at:][:groups], s.add[at:][:groups], p.w, j+r, k)
+	}
+	if kind == spreadMul16 {
+		groups *= 2
+	}
+
+	s.dot = codeArgs{
+		codes: a.dst, mul: a.mul, add: a.add, x: address(p.x, 0, k), sums: unsafe.Pointer(&s.sums), groups: groups,
+		rows: rows, stride: n, scaleStride: n / unit * 4,
+	}
+	p.q.q.dot[kind](&s.dot)
+}
+
+// lanesSum adds up the lanes of a register, pair by pair.
+func lanesSum(lanes []float32) float32 {
+	for n := len(lanes) / 2; n > 0; n /= 2 {
+		for i := range n {
+			lanes[i] += lanes[n+i]
+		}
+	}
+	return lanes[0]
 }
 
 // quantPanels is a panelProduct in progress whose right operand is a quantised weight: a piece expands a block of its

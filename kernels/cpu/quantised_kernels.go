@@ -12,6 +12,8 @@ import (
 type quantKernels struct {
 	unpack [kernels.Int8 + 1]func(*unpackArgs)
 	spread [spreadKinds]func(*spreadArgs)
+	dot    [spreadKinds]func(*codeArgs)
+	lanes  int // of the sums of dot
 
 	// rounding to bytes, and what multiplies them: all are there or none
 	roundFew, roundMany       func(*roundArgs)
@@ -45,6 +47,16 @@ const (
 type spreadArgs struct {
 	dst, codes, mul, add unsafe.Pointer
 	groups               int
+}
+
+// codeArgs are the operands of a kernel that multiplies rows of codes, in groups with the factors and summands of
+// spreadArgs, by one row of floats, and adds the products to the sums of each row, one sum in every lane of a register.
+// The assembly knows the offsets.
+type codeArgs struct {
+	codes, mul, add, x  unsafe.Pointer
+	sums                unsafe.Pointer
+	groups, rows        int
+	stride, scaleStride int // bytes
 }
 
 // quantChunk is how many elements of a row are taken apart at a time.
@@ -96,19 +108,11 @@ func (q *quantOps) decodeChunk(dst []float32, w kernels.Quantised, i, j int, r *
 	a.rows, a.flip = 1, 0
 	q.takeApart(a, w, i, j, len(dst))
 
-	kind := spreadMul32
 	groups := len(dst) / codeGroup
-	switch {
-	case w.Format.Grouped():
-		groupScales(r.mul[:groups], w, i, j)
-		if !w.Zeros.IsZero() {
-			kind = spreadSub32
-			groupZeros(r.add[:groups], w, i, j)
-		}
-	case affine(w.Format):
-		kind = spreadAdd32
-	case w.Format == kernels.Q6_K:
-		kind, groups = spreadMul16, 2*groups
+	scalesBeside(r.mul[:groups], r.add[:groups], w, i, j)
+	kind := spreadKind(w)
+	if kind == spreadMul16 {
+		groups *= 2
 	}
 
 	r.spread = spreadArgs{
@@ -116,6 +120,31 @@ func (q *quantOps) decodeChunk(dst []float32, w kernels.Quantised, i, j int, r *
 	}
 	q.q.spread[kind](&r.spread)
 	*a, r.spread = unpackArgs{}, spreadArgs{}
+}
+
+// spreadKind is how the codes of a weight become floats.
+func spreadKind(w kernels.Quantised) int {
+	switch {
+	case !w.Zeros.IsZero():
+		return spreadSub32
+	case affine(w.Format):
+		return spreadAdd32
+	case w.Format == kernels.Q6_K:
+		return spreadMul16
+	}
+	return spreadMul32
+}
+
+// scalesBeside writes the scales of row i, and its zeros if there are any, for every 32 elements from column j on, of
+// formats whose scales lie beside the codes.
+func scalesBeside(mul, add []float32, w kernels.Quantised, i, j int) {
+	if !w.Format.Grouped() {
+		return
+	}
+	groupScales(mul, w, i, j)
+	if !w.Zeros.IsZero() {
+		groupZeros(add, w, i, j)
+	}
 }
 
 // takeApart runs the unpacker on n elements of a.rows rows from row i and column j on. The caller has set where the
