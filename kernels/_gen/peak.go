@@ -39,6 +39,23 @@ n rounds of %d independent fused multiply-adds.`, p.name, p.accs)
 		f.op("RET")
 	}
 
+	f.doc(`func peakVNNIAVX512(n int)
+
+n rounds of 24 independent sums of products of bytes.`)
+	f.raw("TEXT ·peakVNNIAVX512(SB), NOSPLIT, $0-8")
+	f.op("MOVQ n+0(FP), CX")
+	for r := range 25 {
+		f.op("VPXORQ Z%d, Z%d, Z%d", r, r, r)
+	}
+	f.label("loop")
+	for r := range 24 {
+		f.op("VPDPBUSD Z24, Z24, Z%d", r)
+	}
+	f.op("DECQ CX")
+	f.op("JNZ loop")
+	f.op("VZEROUPPER")
+	f.op("RET")
+
 	f.doc(`func readStreamAVX2(p *byte, n int) uint64
 
 Reads n bytes, a multiple of 1024 greater than 0, as four streams a quarter apart, and returns a value that depends on them.`)

@@ -293,6 +293,11 @@ func peakFMAAVX2(n int)
 //go:noescape
 func readStreamAVX2(p *byte, n int) uint64
 
+// peakVNNIAVX512 runs n rounds of 24 independent sums of 64 products of bytes.
+//
+//go:noescape
+func peakVNNIAVX512(n int)
+
 // peakAMX runs n rounds of 4 independent products of bfloat16 tiles, 16 by 32 by 16.
 //
 //go:noescape
@@ -309,6 +314,9 @@ func peakKernels(f features) (list []peakKernel) {
 	}
 	if len(list) == 0 {
 		list = append(list, portablePeak)
+	}
+	if f.vnni {
+		list = append(list, peakKernel{VNNI, peakVNNIAVX512, 24 * 64 * 2})
 	}
 	if f.amx {
 		list = append(list, peakKernel{AMX, peakAMX, 4 * 16 * 32 * 16 * 2})

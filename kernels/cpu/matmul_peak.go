@@ -13,12 +13,16 @@ const peakRepeats = 5
 
 // Peak is the limit of an instruction set.
 type Peak struct {
-	Set   string  `json:"set"`              // as COMPRESS_CPU_DISABLE has it, or "portable"
-	Flops float64 `json:"flops_per_second"` // of multiply-adds, which count twice: in float32, of [AMX] in bfloat16
+	Set string `json:"set"` // as COMPRESS_CPU_DISABLE has it, or "portable"
+	// of multiply-adds, which count twice: in float32, of [AMX] in bfloat16, of [VNNI] in bytes
+	Flops float64 `json:"flops_per_second"`
 }
 
-// AMX names the instruction set whose factors are bfloat16.
-const AMX = "amx"
+// AMX names the instruction set whose factors are bfloat16, VNNI the one whose factors are bytes.
+const (
+	AMX  = "amx"
+	VNNI = "avx512vnni"
+)
 
 // peakKernel is a loop that only multiplies and adds, and the floating-point operations of one round.
 type peakKernel struct {
@@ -44,7 +48,7 @@ func (d *Device) Peaks(threads int) []Peak {
 func (d *Device) PeakF32(threads int) float64 {
 	best := 0.0
 	for _, p := range d.Peaks(threads) {
-		if p.Set != AMX {
+		if p.Set != AMX && p.Set != VNNI {
 			best = p.Flops
 		}
 	}

@@ -49,7 +49,8 @@ type Figure struct {
 	Bytes   float64 `json:"bytes"`         // that one repetition has to move; 0: not counted
 	Rate    float64 `json:"gflops"`        // 1e9 operations per second
 	GBs     float64 `json:"gb_per_second"` // 1e9 bytes per second
-	// share of the operations per second of the widest float32 set, or of AMX where weights are bfloat16
+	// share of the operations per second of the widest float32 set, of AMX where weights are bfloat16, of VNNI where
+	// activations are rounded to bytes
 	OfPeak *float64 `json:"of_peak"`
 	OfRead *float64 `json:"of_bandwidth"` // share of the read bandwidth
 	// the roof that is nearest: memory or an instruction set; "" where nothing is counted
@@ -57,7 +58,7 @@ type Figure struct {
 	Share *float64 `json:"share"` // of that roof
 	Dense *Twin    `json:"dense,omitempty"`
 
-	half bool // the peak is that of bfloat16
+	half, small bool // the peak is that of bfloat16, or of bytes
 }
 
 // Twin is the same work on weights that are not packed, timed in turn with it.
@@ -73,6 +74,7 @@ type timed struct {
 	name         string
 	flops, bytes float64
 	half         bool // its products may be of bfloat16
+	small        bool // its products may be of bytes
 	run          func() error
 	after        func() error // undoes a repetition, untimed; nil: nothing to undo
 	// steps, in place of run, does work of n steps and calls mark at the end of each.

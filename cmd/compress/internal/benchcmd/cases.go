@@ -97,6 +97,7 @@ func kernelCases(_ context.Context, dev kernels.Device, _ *bed, _ Options) ([]ti
 	}
 	cases = append(cases, gradientCases(b, ops)...)
 	cases = append(cases, packedCases(b, ops)...)
+	cases = append(cases, quantisedCases(b, ops)...)
 	cases = append(cases, layerCases(b, ops)...)
 	return append(cases, lossCases(b, ops)...), b.err
 }

@@ -41,7 +41,7 @@ func processorSeconds() float64 {
 
 // measure repeats a case for the given time, at least five times after one that does not count.
 func measure(ctx context.Context, c timed, budget time.Duration, dev kernels.Device) (Figure, error) {
-	f := Figure{Name: c.name, Flops: c.flops, Bytes: c.bytes, half: c.half}
+	f := Figure{Name: c.name, Flops: c.flops, Bytes: c.bytes, half: c.half, small: c.small}
 	var times, twin clocks
 	err := error(nil)
 	if c.steps != nil {

@@ -11,7 +11,7 @@ import (
 type Roof struct {
 	Threads int        `json:"threads"`
 	Read    float64    `json:"read_bandwidth"` // bytes per second
-	Peaks   []cpu.Peak `json:"peaks"`          // multiply-adds by instruction set; all but amx in float32
+	Peaks   []cpu.Peak `json:"peaks"`          // multiply-adds by instruction set, in float32 but for amx and avx512vnni
 }
 
 // memoryLimit is the name of the bandwidth among the limits.
@@ -51,11 +51,11 @@ func (r *Roof) again(dev kernels.Device) {
 	}
 }
 
-// peak is the limit of arithmetic: in float32, or that of bfloat16 where there is one and it counts.
-func (r *Roof) peak(half bool) cpu.Peak {
+// peak is the limit of arithmetic: in float32, or that of bfloat16 or of bytes where there is one and it counts.
+func (r *Roof) peak(half, small bool) cpu.Peak {
 	best := cpu.Peak{}
 	for _, p := range r.Peaks {
-		if p.Set != cpu.AMX || half {
+		if (p.Set != cpu.AMX || half) && (p.Set != cpu.VNNI || small) {
 			best = p
 		}
 	}
@@ -83,7 +83,7 @@ func (f *Figure) under(r *Roof) {
 		return &s
 	}
 
-	p := r.peak(f.half)
+	p := r.peak(f.half, f.small)
 	f.OfPeak, f.OfRead = share(1e9*f.Rate, p.Flops), share(1e9*f.GBs, r.Read)
 	if f.OfRead != nil {
 		f.Limit, f.Share = memoryLimit, f.OfRead
