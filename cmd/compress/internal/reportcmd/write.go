@@ -45,8 +45,8 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 	case "svg":
 		c := front(runs)
 		if c == nil {
-			return nil, cli.Usagef("--out %s: a drawing takes three runs or more of compress ppl --against, which say how "+
-				"large models are and how far from one another", out)
+			return nil, cli.Usagef("--out %s: a drawing takes three runs or more of compress ppl --against, which say "+
+				"how large models are and how far from one another", out)
 		}
 		b.WriteString(c.SVG())
 	case "md":
