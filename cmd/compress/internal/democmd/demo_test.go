@@ -42,6 +42,9 @@ func told(t *testing.T) *Report {
 			Model: m.name, What: m.what, Bytes: 1000, Perplexity: Figure{Value: 1e5, N: 10},
 			Tasks: map[string]Figure{},
 		}
+		if m.what == "pruned" || m.what == "quantised" {
+			s.Divergence = &Divergence{KL: 0.125, Stderr: &e, Same: 0.875}
+		}
 		for i, k := range tasks {
 			s.Tasks[k.name] = Figure{Value: float64(i) / 10, Stderr: &e, N: 12}
 		}
@@ -98,16 +101,17 @@ func TestPage(t *testing.T) {
 		"Models and tasks": models, "Perplexity by method and fraction removed": 3,
 		"60 % zeros, on text that nothing was chosen by": 3,
 		"Pairs of experts, layer by layer":               2, "All four, by layer and matrix": 1,
-		"Merges on the experts' tasks": 5,
-		"Adapters":                     2,
-		"What is left after 2 edits":   2, "Editors": 3, "B against A": 1,
+		"Size and divergence from the base": 5,
+		"Merges on the experts' tasks":      5,
+		"Adapters":                          2,
+		"What is left after 2 edits":        2, "Editors": 3, "B against A": 1,
 	} {
 		if rows[table]-1 != want {
 			t.Errorf("table %q has %d rows, want %d", table, rows[table]-1, want)
 		}
 	}
 
-	if len(rows) != 10 || count["desc"] != 6 || count["figure"] != 9 {
+	if len(rows) != 11 || count["desc"] != 7 || count["figure"] != 10 {
 		t.Errorf("%d tables, %d described drawings, %d figures", len(rows), count["desc"], count["figure"])
 	}
 
@@ -125,6 +129,7 @@ func TestSummary(t *testing.T) {
 	text := told(t).summary()
 	for _, want := range []string{
 		"2.40 and 2.50", "1.20 × random signs", "dense 1.90; packed 600 kB instead of 1 kB",
+		"1 kB of 1 kB", "0.1250 nats from the base's predictions", "same top token for 87.5 %",
 		"50 % hold", "100 and 400 trained parameters",
 	} {
 		if !strings.Contains(text, want) {

@@ -40,7 +40,7 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 
 	first := report.Section{Title: "At a glance", Text: []string{
 		"A search found a formula that says which weights can go, the base was pruned with it and with known " +
-			"methods, four fine-tuned models were merged and mediated, an adapter was trained, facts were edited, " +
+			"methods, and stored in few bits, four fine-tuned models were merged and mediated, an adapter was trained, facts were edited, " +
 			"and every model that came of it was scored on the same tasks. ± is a standard error; the models and " +
 			"tasks are small, so look at the errors before the figures.",
 	}}
@@ -55,7 +55,7 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 	}
 
 	p.Sections = []report.Section{
-		first, r.scored(), r.pruned(), r.searched(), r.conflicts(), r.merged(), r.adapted(),
+		first, r.scored(), r.pruned(), r.quantised(), r.searched(), r.conflicts(), r.merged(), r.adapted(),
 		r.edits(), r.tested(),
 	}
 	for i, s := range stages {
@@ -78,7 +78,7 @@ type fact struct{ name, value, note string }
 
 // figures are those that matter.
 func (r *Report) figures() []fact {
-	list := []fact{r.searchFact(), r.pruneFact(), r.conflictFact(), r.mergeFact(), r.adaptFact(), r.editFact()}
+	list := []fact{r.searchFact(), r.pruneFact(), r.quantiseFact(), r.conflictFact(), r.mergeFact(), r.adaptFact(), r.editFact()}
 	return list
 }
 
@@ -89,7 +89,7 @@ func (r *Report) summary() string {
 		fmt.Fprintf(&b, "%-37s%s\n", f.name, f.value)
 		line := "   "
 		for _, w := range strings.Fields(f.note) {
-			if utf8.RuneCountInString(line+w) > summaryWidth {
+			if utf8.RuneCountInString(line+" "+w) > summaryWidth {
 				b.WriteString(line + "\n")
 				line = "   "
 			}
@@ -163,6 +163,15 @@ func (r *Report) best(target string) *Pruned {
 		}
 	}
 	return best
+}
+
+func (r *Report) quantiseFact() fact {
+	q := r.score("mixed")
+	return fact{
+		"Quantise: 4 to 8 bits a weight", fmt.Sprintf("%s of %s", kilo(q.Bytes), kilo(r.score("base").Bytes)),
+		fmt.Sprintf("a GGUF file with 5 bits a weight, each matrix as many as it needs: %.4f nats from the base's "+
+			"predictions, the same top token for %.1f %%", q.Divergence.KL, 100*q.Divergence.Same),
+	}
 }
 
 func (r *Report) conflictFact() fact {

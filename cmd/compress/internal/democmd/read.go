@@ -136,7 +136,15 @@ type Score struct {
 	What       string            `json:"what"`
 	Bytes      int64             `json:"bytes"` // of tensors on the disk, with the base's for an adapter
 	Perplexity Figure            `json:"perplexity"`
+	Divergence *Divergence       `json:"divergence,omitempty"` // from the base
 	Tasks      map[string]Figure `json:"tasks"`
+}
+
+// Divergence is how far a model's predictions are from the base's.
+type Divergence struct {
+	KL     float64  `json:"kl"`
+	Stderr *float64 `json:"kl_stderr"`
+	Same   float64  `json:"same_top"`
 }
 
 // Figure is a measurement with its standard error, as far as there is one.
@@ -186,11 +194,12 @@ func (r *reader) json(path string, into any) {
 	}
 }
 
-// bytes is the size of a model or adapter: its .safetensors files, and the manifest of a mediated folder.
+// bytes is the size of a model or adapter: its .safetensors or .gguf files, and the manifest of a mediated folder.
 func (r *reader) bytes(path string) (n int64) {
 	err := filepath.WalkDir(filepath.Join(r.dir, filepath.FromSlash(path)),
 		func(p string, e fs.DirEntry, err error) error {
-			if err == nil && (strings.HasSuffix(p, ".safetensors") || e.Name() == "mediator.json") {
+			if err == nil && (strings.HasSuffix(p, ".safetensors") || strings.HasSuffix(p, ".gguf") ||
+				e.Name() == "mediator.json") {
 				st, err := e.Info()
 				if err != nil {
 					return err
@@ -285,9 +294,12 @@ func (r *reader) score(m model) Score {
 		Value  float64  `json:"ppl"`
 		Stderr *float64 `json:"stderr"`
 		Tokens int      `json:"tokens"`
+
+		Against *Divergence `json:"against"`
 	}
 
 	r.json("score/"+m.name+".json", &ppl)
+	s.Divergence = ppl.Against
 	s.Perplexity = Figure{ppl.Value, ppl.Stderr, ppl.Tokens}
 	return s
 }

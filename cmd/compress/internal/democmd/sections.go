@@ -135,6 +135,45 @@ func (r *Report) pruned() report.Section {
 	return s
 }
 
+// quantised puts what was stored in few bits beside what was pruned, by the size on the disk.
+func (r *Report) quantised() report.Section {
+	s := report.Section{Title: "Fewer bits", Text: []string{
+		"The base as files for llama.cpp (q8_0, q4_0, and mixed: types chosen for each matrix under 5 bits a weight) " +
+			"and as a folder for vLLM (w4a16 by GPTQ), beside the pruned ones packed as bitmasks. KL is how far the " +
+			"next token's distribution is from the base's on the same text: what a user notices before a score does.",
+	}}
+	t := &report.Table{
+		Title:   "Size and divergence from the base",
+		Columns: report.Columns("model", "what", "kB|%.0f", "KL, nats a token|%.4f", "same top token|%.1f %%"),
+	}
+	chart := &report.Chart{
+		Title: "Divergence from the base, by size", Kind: report.Scatter, Wide: true, X: report.Axis{Label: "kB"},
+		Y: report.Axis{Label: "KL, nats a token", Log: true},
+	}
+
+	for _, what := range []string{"quantised", "pruned"} {
+		points := report.Series{Name: what}
+		for _, m := range r.Scores {
+			if m.What != what || m.Divergence == nil {
+				continue
+			}
+			size := float64(m.Bytes)
+			if what == "pruned" {
+				size = float64(r.Prune.Sizes["0.5"]) // as a bitmask; which half is left does not matter
+			}
+			points.X, points.Y = append(points.X, size/1000), append(points.Y, m.Divergence.KL)
+			points.Names = append(points.Names, m.Model)
+			t.Add(m.Model, what, size/1000, report.Estimate{Value: m.Divergence.KL, Stderr: m.Divergence.Stderr},
+				100*m.Divergence.Same)
+		}
+		chart.Series = append(chart.Series, points)
+	}
+
+	s.Charts = []*report.Chart{chart}
+	s.Tables = []*report.Table{t}
+	return s
+}
+
 // run is the run of a method at a target.
 func (r *Report) run(method, target string) *Pruned {
 	i := slices.IndexFunc(r.Prune.Runs, func(p Pruned) bool { return p.Method == method && p.Target == target })

@@ -88,6 +88,7 @@ func story(dir string, common []string, quick bool) []stage {
 	return []stage{
 		{"search", "search a formula that says which weights matter", b.search()},
 		{"prune", "prune with it and with the known methods, on the same calibration ids", b.prune()},
+		{"quantise", "store it in 4 to 8 bits a weight, as files for llama.cpp and folders for vLLM", b.quantise()},
 		{"conflict", "how much four fine-tuned models contradict each other", b.conflict()},
 		{"merge", "merge them, and mediate between them", b.merge()},
 		{"adapt", "train a Mixture of Shards beside a LoRA", b.adapt()},
@@ -146,6 +147,31 @@ func (b builder) prune() []step {
 				"prune/"+name))
 	}
 
+	return steps
+}
+
+// quantised are the models of few bits: how each is made, and what it is called.
+func (b builder) quantised() []struct{ name, path, how string } {
+	text := " --calib @/nano/text/calib.txt --seqlen 128 --samples " + b.pick("32", "4")
+	const weighed = " --imatrix @/quantise/base.imatrix.gguf"
+	list := []struct{ name, path, how string }{
+		{"q8_0", "quantise/base.Q8_0.gguf", "--to q8_0"},
+		{"q4_0", "quantise/base.Q4_0.gguf", "--to q4_0" + weighed},
+		{"mixed", "quantise/base.mixed.gguf", "--to q4_0,q5_0,q8_0 --size 5bpw" + weighed + text},
+		{"w4a16", "quantise/w4a16", "--to w4a16 --group-size 32 --method gptq" + text},
+	}
+	if b.quick {
+		return list[1:3]
+	}
+	return list
+}
+
+func (b builder) quantise() []step {
+	steps := []step{b.step(.1, "imatrix @/nano/base --data @/nano/text/calib.txt --seqlen 128 --chunks "+
+		b.pick("64", "4")+" --out @/quantise/base.imatrix.gguf", "quantise/base.imatrix.gguf")}
+	for _, q := range b.quantised() {
+		steps = append(steps, b.step(.2, "quantize @/nano/base "+q.how+" --out @/"+q.path, q.path))
+	}
 	return steps
 }
 
@@ -237,6 +263,9 @@ func (b builder) models() []model {
 	for _, m := range []string{"wanda-50", "found-50", "sparsegpt-50"} {
 		list = append(list, model{m, "pruned", "@/prune/" + m, ""})
 	}
+	for _, q := range b.quantised() {
+		list = append(list, model{q.name, "quantised", "@/" + q.path, ""})
+	}
 	for _, m := range b.static() {
 		list = append(list, model{m, "merged", "@/merge/" + m, ""})
 	}
@@ -257,12 +286,16 @@ func (b builder) score() (steps []step) {
 	limit := b.pick("", " --limit 12")
 	windows := b.pick("", " --limit 8")
 	for _, m := range b.models() {
+		against := ""
+		if m.what == "pruned" || m.what == "quantised" { // of which one asks how far they are from what they were
+			against = " --against @/nano/base"
+		}
 		steps = append(steps,
 			b.step(b.cost(.4, .1),
 				"eval "+m.path+m.flags+" --tasks @/nano/tasks,@/demo/add.yaml"+limit+" --out @/score/"+m.name,
 				"score/"+m.name),
 			b.step(.2,
-				"ppl "+m.path+m.flags+" --data @/nano/text/test.txt --seqlen 256"+windows+" --report @/score/"+m.name+
+				"ppl "+m.path+m.flags+" --data @/nano/text/test.txt --seqlen 256"+windows+against+" --report @/score/"+m.name+
 					".json", "score/"+m.name+".json"))
 	}
 
