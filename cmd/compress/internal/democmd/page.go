@@ -40,7 +40,8 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 
 	first := report.Section{Title: "At a glance", Text: []string{
 		"A search found a formula that says which weights can go, the base was pruned with it and with known " +
-			"methods, and stored in few bits, four fine-tuned models were merged and mediated, an adapter was trained, facts were edited, " +
+			"methods, and stored in few bits, four fine-tuned models were merged and mediated, an adapter was " +
+			"trained, facts were edited, " +
 			"and every model that came of it was scored on the same tasks. ± is a standard error; the models and " +
 			"tasks are small, so look at the errors before the figures.",
 	}}
@@ -55,8 +56,8 @@ func (r *Report) page(stages []stage, seed uint64) *report.Page {
 	}
 
 	p.Sections = []report.Section{
-		first, r.scored(), r.pruned(), r.quantised(), r.searched(), r.conflicts(), r.merged(), r.adapted(),
-		r.edits(), r.tested(),
+		first, r.scored(), r.pruned(), r.quantised(), r.searched(), r.conflicts(), r.merged(), r.adapted(), r.edits(),
+		r.tested(),
 	}
 	for i, s := range stages {
 		commands := report.Section{Text: []string{fmt.Sprintf("%d. To %s:", i+1, s.title)}}
@@ -78,8 +79,9 @@ type fact struct{ name, value, note string }
 
 // figures are those that matter.
 func (r *Report) figures() []fact {
-	list := []fact{r.searchFact(), r.pruneFact(), r.quantiseFact(), r.conflictFact(), r.mergeFact(), r.adaptFact(), r.editFact()}
-	return list
+	return []fact{
+		r.searchFact(), r.pruneFact(), r.quantiseFact(), r.conflictFact(), r.mergeFact(), r.adaptFact(), r.editFact(),
+	}
 }
 
 // summary is the same for a terminal.

@@ -295,8 +295,8 @@ func (b builder) score() (steps []step) {
 				"eval "+m.path+m.flags+" --tasks @/nano/tasks,@/demo/add.yaml"+limit+" --out @/score/"+m.name,
 				"score/"+m.name),
 			b.step(.2,
-				"ppl "+m.path+m.flags+" --data @/nano/text/test.txt --seqlen 256"+windows+against+" --report @/score/"+m.name+
-					".json", "score/"+m.name+".json"))
+				"ppl "+m.path+m.flags+" --data @/nano/text/test.txt --seqlen 256"+windows+against+
+					" --report @/score/"+m.name+".json", "score/"+m.name+".json"))
 	}
 
 	for _, c := range b.contests() {

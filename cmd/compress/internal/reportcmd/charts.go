@@ -130,7 +130,9 @@ func front(runs []*Run) *report.Chart {
 		return nil
 	}
 
-	slices.SortStableFunc(points, func(a, b point) int { return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.kl, b.kl)) })
+	slices.SortStableFunc(points, func(a, b point) int {
+		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.kl, b.kl))
+	})
 	all := report.Series{Name: "models"}
 	best := report.Series{Name: "the front: none is smaller and nearer", Joined: true}
 	least := math.Inf(1)
