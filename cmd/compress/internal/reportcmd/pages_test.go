@@ -31,7 +31,7 @@ func TestFiguresAndCharts(t *testing.T) {
 	if r.title() != "compress prune" || r.name != "wanda" || len(r.Tables) != 1 || len(r.charts) != 1 {
 		t.Errorf("%+v", r)
 	}
-	if c := r.charts[0]; fmt.Sprint(c.Labels, c.Series[0].Name, c.Series[0].Y) != "[0 1] q [0.5 0.25]" {
+	if c := r.charts[0]; fmt.Sprintf("%v %s %v", c.Labels, c.Series[0].Name, c.Series[0].Y) != "[0 1] q [0.5 0.25]" {
 		t.Errorf("heat map of %v %v", c.Labels, c.Series)
 	}
 
