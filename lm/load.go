@@ -147,6 +147,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 		} else {
 			b := m.blocks[p.block]
 			b.params = append(b.params, p)
+			b.roles = append(b.roles, a)
 			b.Place(a, &p.Weight)
 		}
 	}

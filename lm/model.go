@@ -3,6 +3,7 @@ package lm
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/modelcompress/compress/internal/weights"
@@ -153,6 +154,9 @@ func (m *Model) Linears(block int) []Linear {
 	}
 	return list
 }
+
+// Params lists the parameters of a block and says what each is for.
+func (m *Model) Params(block int) []arch.Param { return slices.Clone(m.blocks[block].roles) }
 
 // Router gives the name of the block's router matrix [experts, hidden], "" for a block without a mixture.
 func (m *Model) Router(block int) string {

@@ -2,6 +2,7 @@ package lm
 
 import (
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/internal/layer"
 )
 
@@ -9,7 +10,8 @@ import (
 type block struct {
 	*layer.Block
 	params  group
-	linears []linear // in order of use
+	roles   []arch.Param // what they are, in the same order
+	linears []linear     // in order of use
 }
 
 // linear is a matrix of a block as others know it, and as the block does.

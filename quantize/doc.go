@@ -27,8 +27,12 @@
 //
 // [RTN] rounds every weight to the nearest number. [GPTQ] (Frantar et al., 2022, arXiv:2210.17323) goes through the
 // inputs one by one and lets those that are still to come make up for the errors, by the Hessian of the calibration
-// data; with ActOrder it begins with the inputs that weigh most. What an expert of a mixture has no tokens for falls
-// back to RTN, and is counted.
+// data; it begins with the inputs that weigh most. [AWQ] (Lin et al., 2023, arXiv:2306.00978) rounds to the nearest
+// number after it has multiplied the inputs of matrices by factors, which norms and other matrices before them are
+// divided by, and clips what scales are made of; [AWQGPTQ] does both. Options.Smooth chooses such factors by
+// SmoothQuant's formula, for schemes whose activations are rounded too. [HQQ] (Badri and Shaji, 2023) moves zero points
+// and scales without data, for schemes that have zero points. What an expert of a mixture has no tokens for falls back
+// to RTN, and is counted.
 //
 // # Memory and interruption
 //

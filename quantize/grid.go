@@ -38,6 +38,8 @@ type grid struct {
 
 	search  *quantized.Search // of ranges; nil: those of the elements
 	weight  []float32         // of the inputs' errors in a search; nil: all weigh the same
+	shares  []float32         // of the range of the elements that each scale is fitted to; nil: all of it
+	halves  bool              // scales are fitted by HQQ
 	foreign bool              // the weights are no numbers of the type
 }
 
@@ -95,6 +97,12 @@ func (g *grid) fit(w kernels.Mat, largest float32, threads int) {
 			for group := range g.width {
 				from := group * g.across
 				to := min(g.cols, from+g.across)
+				if g.halves {
+					at := band*g.width + group
+					scale, zero := g.numbers.FitHalfQuadratic(rectangle(w, first, last, from, to))
+					g.scale[at], g.zero[at] = scale, int8(zero)
+					continue
+				}
 				if g.search != nil {
 					g.look(band*g.width+group, from, rectangle(w, first, last, from, to))
 					continue
@@ -104,6 +112,10 @@ func (g *grid) fit(w kernels.Mat, largest float32, threads int) {
 				for i := first; i < last; i++ {
 					a, b := bounds(w.RowF32(i)[from:to])
 					low, high = min(low, a), max(high, b)
+				}
+				if g.shares != nil {
+					most := g.shares[band*g.width+group] * max(-low, high)
+					low, high = max(low, -most), min(high, most)
 				}
 				g.set(band*g.width+group, low, high)
 			}

@@ -43,7 +43,10 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 	if r.grid, err = w.newGrid(lin); err != nil {
 		return r.t, err
 	}
-
+	if w.scaling != nil && w.scaling.matrices[lin.Name] != nil {
+		w.scaling.matrices[lin.Name].apply(r.before, w.threads)
+		r.grid.foreign = true
+	}
 	if err := w.searched(r); err != nil {
 		return r.t, err
 	}
@@ -51,11 +54,11 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 	r.grid.code = make([]byte, r.before.Len())
 	r.after = kernels.MatOf(kernels.NewHost(kernels.F32, r.before.Len()), r.before.Rows, r.before.Cols)
 	copy(r.after.Buf.F32(), r.before.Buf.F32())
-	if w.o.Method == GPTQ && stats.SumOf(lin.Name).Tokens() > 0 {
+	if w.o.sweeps() && stats.SumOf(lin.Name).Tokens() > 0 {
 		err = w.sweep(ctx, r)
 	} else {
 		r.t.Unreached = w.o.measures() && stats.SumOf(lin.Name).Tokens() == 0
-		r.grid.rounded = r.grid.form.Layout != gptqLayout
+		r.grid.rounded = !r.grid.foreign
 		r.grid.fit(r.before, largest, w.threads)
 		r.grid.roundAll(r.after, w.threads)
 	}
@@ -79,6 +82,7 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 // searched says by which range the scales of a matrix are fitted.
 func (w *walk) searched(r *rounding) error {
 	g := r.grid
+	g.halves = w.o.Method == HQQ
 	switch w.o.Range {
 	case RangeMSE:
 		g.search = &quantized.LeastError
@@ -87,7 +91,7 @@ func (w *walk) searched(r *rounding) error {
 		}
 	case RangeImatrix:
 		g.search = &quantized.WeightedError
-		in, err := r.stats.Of(r.lin)
+		in, err := w.inputsOr(r.stats).Of(r.lin)
 		if err != nil {
 			return err
 		}
@@ -95,8 +99,23 @@ func (w *walk) searched(r *rounding) error {
 		for _, s := range in.SumSquares {
 			g.weight = append(g.weight, float32(s))
 		}
+		if by := w.scaling.columnsOf(r.lin.Name); by != nil {
+			for j := range g.weight {
+				g.weight[j] /= by[j] * by[j]
+			}
+		}
+	case RangeClip:
+		return w.clip(r)
 	}
 	return nil
+}
+
+// inputsOr is what was measured besides Hessians: by itself, or with them.
+func (w *walk) inputsOr(stats *actstats.Stats) *actstats.Stats {
+	if w.inputs != nil {
+		return w.inputs
+	}
+	return stats
 }
 
 func (w *walk) describe(lin lm.Linear) Matrix {
@@ -144,7 +163,9 @@ func (w *walk) restore(lin lm.Linear, run bool) error {
 
 	t := w.describe(lin)
 	t.Restored = true
-	t.Error = weightError(before, after)
+	if !w.o.folds() { // with factors, what it was rounded from is not known any more
+		t.Error = weightError(before, after)
+	}
 	w.add(t)
 	if !run {
 		return nil
@@ -207,6 +228,9 @@ func (w *walk) together(linears []lm.Linear) (map[string]float32, error) {
 		if err != nil {
 			return nil, err
 		}
+		if w.scaling != nil && w.scaling.matrices[lin.Name] != nil {
+			w.scaling.matrices[lin.Name].apply(m, w.threads)
+		}
 		found[jointOf(lin)] = max(found[jointOf(lin)], magnitude(m))
 	}
 
@@ -227,6 +251,7 @@ func (w *walk) shares(lin lm.Linear) bool {
 // factor is that of the Hessian that was factored last: matrices that read the same input come one after the other.
 type factor struct {
 	of      *actstats.Sum
+	h       linalg.Matrix // of the inputs with their factors
 	u       kernels.Mat
 	order   []int // of the columns of u; nil: as they are stored
 	damping linalg.Damping
@@ -251,6 +276,10 @@ func (w *walk) factored(lin lm.Linear, stats *actstats.Stats) error {
 	if err != nil {
 		return err
 	}
+	if by := w.scaling.columnsOf(lin.Name); by != nil {
+		h = divided(h, by, w.threads)
+	}
+	whole := h
 
 	var order []int
 	if w.o.Order == OrderWeight {
@@ -277,8 +306,21 @@ func (w *walk) factored(lin lm.Linear, stats *actstats.Stats) error {
 		return fmt.Errorf("the Hessian: %w", err)
 	}
 
-	w.factor = factor{of: sum, u: u, order: order, damping: damping}
+	w.factor = factor{of: sum, h: whole, u: u, order: order, damping: damping}
 	return nil
+}
+
+// divided is the Hessian of inputs that are divided by factors.
+func divided(h linalg.Matrix, by []float32, threads int) linalg.Matrix {
+	out := linalg.New(h.Rows, h.Cols)
+	mmapsafe.Split(threads, h.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			for j := range by {
+				out.Set(i, j, h.At(i, j)/(float64(by[i])*float64(by[j])))
+			}
+		}
+	})
+	return out
 }
 
 // turned puts the rows and columns of a symmetric matrix in another order.
@@ -379,16 +421,13 @@ const errorRows = 64
 func (w *walk) outputErrors(r *rounding) error {
 	before, after := r.before, r.after
 	sum := r.stats.SumOf(r.lin.Name)
-	h, err := r.stats.HessianOf(sum, r.lin)
-	if err != nil {
-		return err
-	}
-
+	h := w.factor.h
 	alone, err := w.newGrid(r.lin)
 	if err != nil {
 		return err
 	}
-	alone.search, alone.weight = r.grid.search, r.grid.weight
+	alone.foreign = r.grid.foreign
+	alone.search, alone.weight, alone.shares = r.grid.search, r.grid.weight, r.grid.shares
 	alone.code = make([]byte, alone.rows*alone.cols)
 	alone.fit(before, r.largest, w.threads)
 

@@ -73,6 +73,12 @@ type walk struct {
 	factor factor
 	// chosen are the matrices to quantise, by block.
 	chosen [][]lm.Linear
+	rounds map[string]bool // the names of these
+	// scaling is that of the block's inputs, nil without; inputs is what it was found by, which is also what is
+	// measured besides Hessians.
+	scaling *scaling
+	inputs  *actstats.Stats
+	folded  int // blocks whose inputs can have factors
 }
 
 // newWalk checks what can be checked before anything runs.
@@ -89,7 +95,9 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 
 	dev := m.Device()
 	info := dev.Info()
-	w := &walk{m: m, dev: dev, ops: dev.Ops(), threads: info.Threads, o: o, calib: calib}
+	w := &walk{
+		m: m, dev: dev, ops: dev.Ops(), threads: info.Threads, o: o, calib: calib, rounds: map[string]bool{},
+	}
 	if m.Packed() {
 		return nil, fmt.Errorf("%s: %w: its matrices are packed as bitmasks; compress convert unpacks them", m.Path(),
 			ErrLayout)
@@ -119,6 +127,10 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 		return nil, err
 	}
 	if w.source, err = lm.OpenTensors(ctx, m.Path(), m.Config()); err != nil {
+		return nil, err
+	}
+	if err := w.checkFolds(); err != nil {
+		w.free()
 		return nil, err
 	}
 
@@ -162,6 +174,7 @@ func (w *walk) choose() error {
 				faults = append(faults, fmt.Errorf("%s: tensor %q: %w", w.m.File(lin.Name), lin.Name, err))
 			}
 			list = append(list, lin)
+			w.rounds[lin.Name] = true
 		}
 		w.chosen = append(w.chosen, list)
 	}
@@ -373,9 +386,15 @@ func (w *walk) asRecorded() error {
 func (w *walk) block(ctx context.Context, l int) error {
 	linears := w.chosen[l]
 	var err error
-	if w.output.done(linears) {
+	if w.output.done(w.tensorsOf(l)) {
+		if w.o.measures() {
+			err = w.restoreFloats(l)
+		}
 		for _, lin := range linears {
-			if err = ctx.Err(); err == nil {
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err == nil {
 				err = w.restore(lin, w.o.measures())
 			}
 			if err != nil {
@@ -394,7 +413,7 @@ func (w *walk) block(ctx context.Context, l int) error {
 		}
 	}
 
-	var names []string
+	names := w.floatsOf(l)
 	for _, lin := range linears {
 		names = append(names, lin.Name)
 	}
@@ -407,6 +426,14 @@ func (w *walk) block(ctx context.Context, l int) error {
 
 // quantise measures a block and rounds its matrices, in several passes where it has to.
 func (w *walk) quantise(ctx context.Context, l int, linears []lm.Linear) error {
+	if w.o.folds() && len(linears) > 0 {
+		end, err := w.prepare(ctx, l)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+
 	passes := [][]lm.Linear{linears}
 	if w.o.measures() {
 		passes = actstats.Plan{
@@ -429,18 +456,58 @@ func (w *walk) quantise(ctx context.Context, l int, linears []lm.Linear) error {
 	for _, lin := range linears {
 		w.add(done[lin.Name]) // in the block's order
 	}
-	return w.output.commit(linears)
+	if w.scaling != nil {
+		if err := w.settle(l); err != nil {
+			return err
+		}
+	}
+	return w.output.commit(w.tensorsOf(l))
+}
+
+// prepare measures all of a block but its Hessians, and finds the factors of its inputs. They hold until end is called.
+func (w *walk) prepare(ctx context.Context, l int) (end func(), err error) {
+	stats, err := w.statistics(ctx, l, w.m.Linears(l), w.o.statistics()&^actstats.Hessian)
+	if err != nil {
+		return nil, err
+	}
+	defer since(&w.report.Times.Round, time.Now())
+
+	if w.scaling, err = w.rescale(ctx, l, stats); err != nil {
+		w.scaling = nil
+		stats.Free()
+		return nil, err
+	}
+	w.inputs = stats
+	return func() {
+		stats.Free()
+		w.scaling, w.inputs = nil, nil
+	}, nil
+}
+
+// tensorsOf lists the tensors of the output that come from a block's work.
+func (w *walk) tensorsOf(l int) (names []string) {
+	for _, lin := range w.chosen[l] {
+		names = append(names, w.output.parts[lin.Name]...)
+	}
+	return append(names, w.floatsOf(l)...)
 }
 
 // part measures matrices of a block and rounds them.
 func (w *walk) part(ctx context.Context, l int, part []lm.Linear, largest map[string]float32, done map[string]Matrix,
 	of int,
 ) error {
-	stats, err := w.statistics(ctx, l, part)
-	if err != nil {
-		return err
+	stats := w.inputs
+	if stats == nil || w.o.sweeps() {
+		needs := w.o.statistics()
+		if w.inputs != nil {
+			needs = actstats.Hessian
+		}
+		var err error
+		if stats, err = w.statistics(ctx, l, part, needs); err != nil {
+			return err
+		}
+		defer stats.Free()
 	}
-	defer stats.Free()
 	defer w.factor.forget()
 	defer since(&w.report.Times.Round, time.Now())
 
@@ -461,13 +528,15 @@ func (w *walk) part(ctx context.Context, l int, part []lm.Linear, largest map[st
 }
 
 // statistics runs the block for what reaches some of its matrices; nil without an error if nothing is measured.
-func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*actstats.Stats, error) {
-	if !w.o.measures() || len(linears) == 0 {
+func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear, needs actstats.Set) (
+	*actstats.Stats, error,
+) {
+	if needs == 0 || len(linears) == 0 {
 		return nil, nil
 	}
 	defer since(&w.report.Times.Statistics, time.Now())
 
-	stats, err := actstats.New(w.dev, linears, w.o.statistics(), len(w.calib.IDs), w.o.Damping)
+	stats, err := actstats.New(w.dev, linears, needs, len(w.calib.IDs), w.o.Damping)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -253,20 +254,7 @@ func TestResume(t *testing.T) {
 
 		for block := range 4 {
 			o := options(t, "w4a16", method, filepath.Join(dir, fmt.Sprint(block)))
-			stop, cancel := context.WithCancel(ctx)
-			o.Matrix = func(one Matrix) {
-				if one.Block == block && one.Role == "o" {
-					cancel()
-				}
-			}
-			if _, err := Model(stop, open(t, nano, 2), calib, o); !errors.Is(err, context.Canceled) {
-				t.Fatalf("block %d: %v", block, err)
-			}
-			if _, err := os.Stat(o.Out); err == nil {
-				t.Errorf("block %d: there is an output", block)
-			}
-
-			o.Matrix = nil
+			interrupt(t, calib, o, block)
 			o.Resume = true
 			for again := range 2 {
 				r, err := Model(ctx, open(t, nano, 1), calib, o)
@@ -287,6 +275,23 @@ func TestResume(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// interrupt runs a job up to a block.
+func interrupt(t *testing.T, calib corpus.Windows, o Options, block int) {
+	t.Helper()
+	stop, cancel := context.WithCancel(ctx)
+	o.Matrix = func(one Matrix) {
+		if one.Block == block && one.Role == "o" {
+			cancel()
+		}
+	}
+	if _, err := Model(stop, open(t, nano, 2), calib, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("block %d: %v", block, err)
+	}
+	if _, err := os.Stat(o.Out); err == nil {
+		t.Errorf("block %d: there is an output", block)
 	}
 }
 

@@ -15,10 +15,17 @@ import (
 const (
 	RTN  = "rtn"  // round to the nearest number
 	GPTQ = "gptq" // inputs still to come make up for the errors of those before them
+	// AWQ gives the inputs of a matrix factors by which its outputs err less when it is rounded, and takes them out
+	// before it, in a norm or another matrix; see [Fold]. Then it rounds to the nearest number.
+	AWQ     = "awq"
+	AWQGPTQ = "awq+gptq" // AWQ's factors, then GPTQ
+	// HQQ rounds to the nearest number after it has moved the zero points and scales to where the weights err least by
+	// a norm that forgives outliers; for schemes with zero points.
+	HQQ = "hqq"
 )
 
 // Methods lists the methods.
-var Methods = []string{RTN, GPTQ}
+var Methods = []string{RTN, GPTQ, AWQ, AWQGPTQ, HQQ}
 
 // The orders in which [GPTQ] goes through the inputs.
 const (
@@ -38,20 +45,26 @@ const (
 	// RangeImatrix is what leaves the least Σ E[x²]·|ŵ - w|³, x the inputs of the calibration data, from the whole
 	// range down to a twentieth: llm-compressor's observer "imatrix_mse".
 	RangeImatrix = "imatrix_mse"
+	// RangeClip is what leaves the least error of the outputs on some tokens of the calibration data, from the whole
+	// range down to 0.55 of it, as AutoAWQ clips. It leaves matrices of queries and keys as they are.
+	RangeClip = "clip"
 )
 
 // Ranges lists the ranges.
-var Ranges = []string{RangeMinMax, RangeMSE, RangeImatrix}
+var Ranges = []string{RangeMinMax, RangeMSE, RangeImatrix, RangeClip}
 
 // Options says how to quantise. The zero value, with a Scheme and Out, rounds every weight to the nearest number.
 type Options struct {
 	Scheme Scheme `json:"scheme"`
-	Method string `json:"method"` // RTN or GPTQ; empty: RTN
+	Method string `json:"method"` // one of Methods; empty: RTN
 
 	// Group is how many inputs of an output share a scale, a multiple of 16; 0: as the scheme has it, -1: all.
 	Group int `json:"group,omitempty"`
-	// Range is what scales are fitted to; empty: RangeMinMax.
+	// Range is what scales are fitted to; empty: RangeMinMax, and with AWQ RangeClip.
 	Range string `json:"range,omitempty"`
+	// Smooth is the exponent α of SmoothQuant, from 0 to 1: activations that runtimes round to whole numbers lose their
+	// extremes to the weights behind norms. 0: they stay as they are.
+	Smooth float64 `json:"smooth,omitempty"`
 	// Ignore are patterns of the names of matrices that stay floats, as of package path, without ".weight". A pattern
 	// matches the whole name or any run of its parts between dots: down_proj, layers.0.* and mlp.*_proj name all such
 	// matrices, and proj none. Embeddings, heads and routers stay anyway.
@@ -110,12 +123,27 @@ const (
 )
 
 // measures reports whether the method looks at what flows into the matrices.
-func (o Options) measures() bool { return o.Method == GPTQ || o.Range == RangeImatrix }
+func (o Options) measures() bool { return o.statistics() != 0 }
+
+// sweeps reports whether inputs make up for the errors of others.
+func (o Options) sweeps() bool { return o.Method == GPTQ || o.Method == AWQGPTQ }
+
+// balances reports whether factors are searched as in AWQ.
+func (o Options) balances() bool { return o.Method == AWQ || o.Method == AWQGPTQ }
+
+// folds reports whether inputs get factors that are taken out before them.
+func (o Options) folds() bool { return o.balances() || o.Smooth > 0 }
 
 // statistics are what it looks at.
 func (o Options) statistics() (set actstats.Set) {
-	if o.Method == GPTQ {
+	if o.sweeps() {
 		set |= actstats.Hessian
+	}
+	if o.folds() {
+		set |= actstats.Extents
+	}
+	if o.balances() || o.Range == RangeClip {
+		set |= actstats.Spread
 	}
 	if o.Range == RangeImatrix {
 		set |= actstats.SumSquares
@@ -125,8 +153,11 @@ func (o Options) statistics() (set actstats.Set) {
 
 // Measuring says which of the options looks at what flows into the matrices.
 func (o Options) Measuring() string {
-	if o.Method == GPTQ {
+	switch {
+	case o.sweeps() || o.balances():
 		return "method " + o.Method
+	case o.Smooth > 0:
+		return fmt.Sprintf("smooth %g", o.Smooth)
 	}
 	return "range " + o.Range
 }
@@ -145,7 +176,10 @@ func (o *Options) setDefaults() {
 	if o.Method == "" {
 		o.Method = RTN
 	}
-	if o.Method == GPTQ {
+	if o.Method == AWQ && o.Range == "" {
+		o.Range = RangeClip
+	}
+	if o.sweeps() {
 		if o.Order == "" && !o.FitLate {
 			o.Order = OrderWeight
 		}
@@ -191,9 +225,10 @@ func (o Options) Validate() error {
 		fault("%d bytes for Hessians, %d tokens at a time, %d bytes a file", o.HessianMemory, o.BatchTokens,
 			o.MaxShardSize)
 	}
-	if o.Method != GPTQ && (o.Damping > 0 || o.Order != "" || o.FitLate || o.TrueSequential) {
+	if !o.sweeps() && (o.Damping > 0 || o.Order != "" || o.FitLate || o.TrueSequential) {
 		fault("damping, order, late scales and true sequence belong to method %s", GPTQ)
 	}
+	faults = append(faults, o.validateFolds()...)
 	if o.FitLate && o.Order == OrderWeight {
 		fault("scales that are fitted late go with order %s", OrderGiven)
 	}
@@ -219,6 +254,41 @@ func (o Options) Validate() error {
 	}
 
 	return errors.Join(faults...)
+}
+
+// validateFolds lists the faults of what gives inputs factors, and of what is measured with it.
+func (o Options) validateFolds() (faults []error) {
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...))
+	}
+
+	if !(o.Smooth >= 0 && o.Smooth < 1) {
+		fault("smooth %g; want 0 or more and less than 1", o.Smooth)
+	}
+	if o.Smooth > 0 && o.balances() {
+		fault("smooth %g and method %s both choose factors", o.Smooth, o.Method)
+	}
+	if in := o.Scheme.Inputs; o.Smooth > 0 && (in == nil || in.Kind != Int || len(o.Types) > 0) {
+		fault("smooth %g is for schemes whose activations become whole numbers in all matrices: w8a8", o.Smooth)
+	}
+	if o.Method == HQQ {
+		if o.Range != "" {
+			fault("method %s finds ranges of its own, not %s", HQQ, o.Range)
+		}
+		for _, s := range o.schemes() {
+			if s.Weights.Symmetric {
+				fault("method %s moves zero points, which scheme %s does not have; w4a16_asym has", HQQ, s.Name)
+			}
+		}
+	}
+	if o.TrueSequential && o.folds() {
+		fault("with factors, all matrices of a block are measured before one is rounded: true sequence does not go " +
+			"with them")
+	}
+	if o.FitLate && o.Range == RangeClip {
+		fault("range %s looks at outputs before the first weight is rounded: scales are not fitted late", o.Range)
+	}
+	return faults
 }
 
 // ignored reports whether a matrix stays as it is. name is that of its module.
@@ -254,6 +324,17 @@ func (o Options) typed(r TypeRule) (Scheme, error) {
 		return s.withGroup(o.Group)
 	}
 	return s, nil
+}
+
+// schemes are those that matrices may have.
+func (o Options) schemes() []Scheme {
+	list := []Scheme{o.Scheme}
+	for _, r := range o.Types {
+		if s, err := o.typed(r); err == nil {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // schemeOf is the scheme of a matrix. name is that of its module.

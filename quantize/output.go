@@ -97,12 +97,21 @@ func (f *output) plan() (lm.FolderPlan, error) {
 		}
 	}
 
+	changed := map[string]bool{}
+	for l := range w.chosen {
+		for _, name := range w.floatsOf(l) {
+			changed[name] = true
+		}
+	}
+
 	for _, name := range w.source.Names() {
 		lin, ok := chosen[name]
 		if !ok {
 			info := f.whole(name, chosen)
 			if _, twice := f.infos[info.Name]; !twice {
-				f.copies = append(f.copies, info.Name)
+				if !changed[name] {
+					f.copies = append(f.copies, info.Name)
+				}
 				add(info, info.Name)
 			}
 			continue
@@ -142,16 +151,9 @@ func (f *output) whole(name string, chosen map[string]lm.Linear) safetensors.Inf
 	return info
 }
 
-// done reports whether all tensors of some matrices are complete.
-func (f *output) done(linears []lm.Linear) bool {
-	for _, lin := range linears {
-		for _, name := range f.parts[lin.Name] {
-			if !f.folder.Done(name) {
-				return false
-			}
-		}
-	}
-	return true
+// done reports whether tensors are complete.
+func (f *output) done(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !f.folder.Done(name) })
 }
 
 // write writes the tensors of a matrix.
@@ -168,12 +170,8 @@ func (f *output) write(name string, g *grid) error {
 	return nil
 }
 
-// commit makes the tensors of matrices durable.
-func (f *output) commit(linears []lm.Linear) error {
-	var names []string
-	for _, lin := range linears {
-		names = append(names, f.parts[lin.Name]...)
-	}
+// commit makes tensors durable.
+func (f *output) commit(names []string) error {
 	if len(names) == 0 {
 		return nil
 	}

@@ -16,6 +16,7 @@ type Report struct {
 	Model       ModelInfo       `json:"model"`
 	Calibration *corpus.Windows `json:"calibration,omitempty"`
 	Matrices    []Matrix        `json:"matrices"`
+	Folds       []Fold          `json:"folds,omitempty"`
 	Total       Total           `json:"total"`
 	Notes       []string        `json:"notes"`
 	Times       Times           `json:"timings"`
@@ -49,6 +50,20 @@ type Matrix struct {
 	Dead        int      `json:"dead_inputs,omitempty"` // inputs that are always 0
 	// Unreached: no calibration token came to this expert, so that its weights were rounded by themselves.
 	Unreached bool `json:"unreached,omitempty"`
+}
+
+// Fold is what became of a place where inputs can get factors that are taken out before them. Those that an
+// interrupted run found are not among a report's.
+type Fold struct {
+	Block  int      `json:"block"`
+	From   string   `json:"from"`   // the norm or the matrix that is divided
+	Into   []string `json:"into"`   // the matrices whose columns are multiplied
+	Scaled bool     `json:"scaled"` // false: no factors did better
+	// Ratio is the exponent of the inputs' magnitudes, and Before and After the squared errors of the outputs without
+	// factors and with these, by AWQ.
+	Ratio  float64 `json:"ratio,omitempty"`
+	Before float64 `json:"error_before,omitempty"`
+	After  float64 `json:"error_after,omitempty"`
 }
 
 // Damping is what a Hessian's diagonal was given so that it could be factored.

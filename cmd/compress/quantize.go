@@ -29,8 +29,10 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 			"rtn rounds every weight to the nearest number and needs no data. gptq runs calibration text through " +
 			"the model, one decoder layer in memory at a time, and lets the inputs that are still to come make " +
 			"up for the errors of those before them: 128 to 512 sequences of 2048 tokens are usual, --samples 32 " +
-			"--seqlen 512 is good for a first look. --range imatrix_mse needs such text too, and " +
-			"improves rtn. Long runs continue with --resume to the same bytes.\n\n" +
+			"--seqlen 512 is good for a first look. awq measures too, and gives inputs factors by which the outputs " +
+			"err less, which norms and other matrices before them take out again: the model stays an ordinary one. " +
+			"awq+gptq does both. hqq moves zero points and scales without data. --range imatrix_mse needs such " +
+			"text too, and improves rtn. Long runs continue with --resume to the same bytes.\n\n" +
 			"With several levels, such as --to q4_k,q5_k,q6_k or --to w4a16,w8a16,keep, each matrix gets the one by " +
 			"which the model's predictions on the calibration text suffer least within --size.",
 		Example: quantizeExample,
@@ -52,7 +54,10 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 		"`N` inputs of an output that share a scale, a multiple of 16; -1 for all (default: the scheme's own)")
 	f.StringVar(&q.Range, "range", "",
 		"`NAME` what scales are fitted to: minmax (the range of the weights), mse (the range of least error), "+
-			"imatrix_mse (errors weighted by the inputs' mean squares, with --calib) (default: minmax)")
+			"imatrix_mse (errors weighted by the inputs' mean squares, with --calib), clip (the range of least "+
+			"error of the outputs, with --calib) (default: minmax, for awq clip)")
+	f.Float64Var(&q.Smooth, "smooth", 0,
+		"`X` w8a8: SmoothQuant's exponent, such as 0.5: extremes of activations go over to the weights behind norms")
 	f.StringSliceVar(&q.Ignore, "ignore", nil,
 		"`PATTERN` matrices that stay as they are: whole parts of their names such as down_proj, mlp.*_proj or "+
 			"layers.0.*; several with commas")

@@ -24,10 +24,12 @@ const (
 	Hessian                    // (2/N)·Σ x xᵀ, and the factor of its damped inverse
 	Gradients                  // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
 	Sample                     // some of the x themselves, to measure outputs on
+	Extents                    // Σ |x_j|, and the least and the largest x_j
+	Spread                     // some of the x themselves, at equal distances among all that reach the input
 )
 
 // OfInputs are the statistics that need a pass through the block.
-const OfInputs = SumSquares | Sums | Variances | Hessian | Sample
+const OfInputs = SumSquares | Sums | Variances | Hessian | Sample | Extents | Spread
 
 // sampled is how many tokens Sample keeps of an input, at least one of each run of the block.
 const sampled = 512
@@ -52,11 +54,14 @@ type Stats struct {
 // Sum accumulates over the tokens of one input, in F64. Vectors are on the device, [1, in].
 type Sum struct {
 	in             int
+	expert         bool // of a mixture
 	tokens         int64
 	squares, total kernels.Mat
 	within         []float64   // Σ (x - mean of its sequence)²
 	hessian        kernels.Mat // Σ x xᵀ [in, in]
 	sample         []float32   // x of some tokens, one after the other
+	extents        *extents
+	spread         *spread
 
 	scaled  linalg.Matrix  // the Hessian on the host, dead inputs' diagonal 1
 	Dead    []int          // inputs that are always 0
@@ -79,7 +84,7 @@ func New(dev kernels.Device, linears []lm.Linear, needs Set, sequences int, damp
 		k := sourceOf(l)
 		acc := shared[k]
 		if acc == nil { // q, k and v read the same, and so do gate and up
-			acc = &Sum{in: l.In}
+			acc = &Sum{in: l.In, expert: l.Expert >= 0}
 			s.all = append(s.all, acc)
 			if err := s.alloc(acc); err != nil {
 				s.Free()
@@ -115,6 +120,13 @@ func (s *Stats) alloc(a *Sum) error {
 	}
 	if s.needs&Variances != 0 {
 		a.within = make([]float64, a.in)
+	}
+
+	if s.needs&Extents != 0 {
+		a.extents = newExtents(a.in)
+	}
+	if s.needs&Spread != 0 {
+		a.spread = &spread{limit: s.spreadLimit(a), every: 1}
 	}
 
 	if s.needs&Hessian != 0 {
@@ -182,6 +194,12 @@ func (s *Stats) add(a *Sum, x kernels.Mat) error {
 
 	if s.needs&Sample != 0 {
 		if err := s.addSample(a, x); err != nil {
+			return err
+		}
+	}
+
+	if a.extents != nil || a.spread != nil {
+		if err := s.addOnHost(a, x); err != nil {
 			return err
 		}
 	}

@@ -80,7 +80,7 @@ func (n Numbers) rangeError(g Group, scale float32, zero int, errorOf *powers, l
 	var near [stride]float32
 	for lo := 0; lo < len(g.X); lo += stride {
 		x := g.X[lo:min(lo+stride, len(g.X))]
-		n.near(near[:], x, scale, zero, g.Typed)
+		n.values(near[:], x, scale, zero, g.Typed)
 		part := 0.0
 		for i, v := range x {
 			e := errorOf.of(near[i] - v)
@@ -96,8 +96,14 @@ func (n Numbers) rangeError(g Group, scale float32, zero int, errorOf *powers, l
 	return sum
 }
 
-// near gives the values that elements become.
-func (n Numbers) near(dst, x []float32, scale float32, zero int, typed bool) {
+// Values gives the values that elements become which are computed in float32, as [Numbers.Code] and [Numbers.Value] do.
+// dst may be x.
+func (n Numbers) Values(dst, x []float32, scale float32, zero int) {
+	n.values(dst, x, scale, zero, false)
+}
+
+// values gives the values that elements become.
+func (n Numbers) values(dst, x []float32, scale float32, zero int, typed bool) {
 	typed = typed && n.DType != safetensors.F32 // all of these are float32 anyway
 	switch {
 	case typed && n.DType == safetensors.BF16 && !n.Float:
@@ -122,7 +128,7 @@ func (n Numbers) near(dst, x []float32, scale float32, zero int, typed bool) {
 	}
 }
 
-// nearBF16 is near for whole numbers and elements of BF16, which most models have.
+// nearBF16 is values for whole numbers and elements of BF16, which most models have.
 func (n Numbers) nearBF16(dst, x []float32, scale, zero float32) {
 	const shift = 3 << 22
 	first, last := n.limits()

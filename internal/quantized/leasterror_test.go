@@ -98,7 +98,7 @@ func TestNear(t *testing.T) {
 						want = n.round(n.Value(n.CodeRounded(v, scale, zero), scale, zero))
 					}
 					var got [1]float32
-					n.near(got[:], []float32{v}, scale, zero, typed)
+					n.values(got[:], []float32{v}, scale, zero, typed)
 					if got[0] != want {
 						t.Fatalf("%+v, typed %v: %g becomes %g, want %g", n, typed, v, got[0], want)
 					}

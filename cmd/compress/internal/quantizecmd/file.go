@@ -51,9 +51,9 @@ func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
 			"gptq of folders; a GGUF file takes --imatrix (scheme %s)", s.Name)
 	case q.Method != quantize.RTN:
 		return f, cli.Usagef("--method %s goes with the schemes of folders; a GGUF file takes --imatrix", q.Method)
-	case q.Range != "":
-		return f, cli.Usagef("--range %s goes with the schemes of folders; the types of a GGUF file have searches of "+
-			"their own, and take --imatrix (scheme %s)", q.Range, s.Name)
+	case q.Range != "" || q.Smooth != 0:
+		return f, cli.Usagef("--smooth and --range go with the schemes of folders; the types of a GGUF file have "+
+			"searches of their own, and take --imatrix (scheme %s)", s.Name)
 	case q.Group != 0 || len(q.Ignore) > 0 || o.Shard != "keep":
 		return f, cli.Usagef("--group-size, --ignore and --max-shard-size go with the schemes of folders; --type "+
 			"PATTERN=TYPE gives tensors of a GGUF file another type, such as f16 (scheme %s)", s.Name)

@@ -2,6 +2,7 @@ package quantizecmd
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
@@ -10,7 +11,7 @@ import (
 
 // print shows the result by role, and what it cost.
 func (r *Report) print(j *cli.Job) {
-	measured := r.Options.Method == quantize.GPTQ
+	measured := slices.ContainsFunc(r.Matrices, func(m quantize.Matrix) bool { return m.OutputError != nil })
 	columns := []string{"role", "matrices", "weights", "weight error %|%.3f"}
 	if measured {
 		columns = append(columns, "output error %|%.3f", "rounded alone %|%.3f")
