@@ -24,6 +24,8 @@ var (
 	ErrGradients = grads.ErrUnfit
 	// ErrMasks: a file of masks to prune by does not fit the model.
 	ErrMasks = errors.New("unusable masks")
+	// ErrNorms: norms of inputs are not those of the model.
+	ErrNorms = errors.New("norms of inputs do not belong to the model")
 	// ErrDamaged: the finished output of an earlier run is not as that run wrote it.
 	ErrDamaged = failure.New("finished weights are not as they were written",
 		"--overwrite without --resume starts anew")

@@ -189,18 +189,8 @@ func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *actstats.Stats) (i
 	}
 
 	in = Inputs{Device: w.dev, Name: l.Name, W: stored}
-	if stats != nil {
-		x, err := stats.Of(l)
-		if err != nil {
-			return in, nil, err
-		}
-
-		in.SumSquares = x.SumSquares
-		in.Sums = x.Sums
-		in.Variances = x.Variances
-		in.Tokens = x.Tokens
-		in.Sequences = x.Sequences
-		in.Factor = x.Factor
+	if err := w.knownInputs(&in, l, stats); err != nil {
+		return in, nil, err
 	}
 
 	if in.G, err = w.gradients.Of(l); err != nil {

@@ -116,7 +116,10 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 		overrides: map[string]Override{}, targets: map[string]float64{},
 	}
 
-	w.measure = w.needs&ofInputs != 0
+	if err := o.Norms.fit(m); err != nil {
+		return nil, err
+	}
+	w.measure = w.needs&ofInputs != 0 && o.Norms == nil
 	if w.measure || w.needs&Gradients != 0 && o.Gradients.File == "" {
 		if err := checkCalibration(m, calib, o); err != nil {
 			return nil, err
@@ -199,7 +202,7 @@ func (w *walk) block(ctx context.Context, l int) error {
 	}
 
 	if w.finished(linears) {
-		err = w.restore(ctx, l, linears)
+		err = w.restoreBlock(ctx, l, linears)
 	} else {
 		err = w.pruneBlock(ctx, l, linears)
 	}
@@ -255,15 +258,18 @@ func (w *walk) passes(needs Stats, linears []lm.Linear) [][]lm.Linear {
 }
 
 // statisticsNeeded are those that the matrices of a block are pruned by.
-func (w *walk) statisticsNeeded() Stats { return w.o.Metric.Needs | w.o.Update.needs() }
+func (w *walk) statisticsNeeded() Stats { return w.o.Metric.Needs | w.o.Update.needs() | w.o.tells() }
 
 // prunePart measures matrices of a block and prunes them.
 func (w *walk) prunePart(ctx context.Context, l int, part []lm.Linear, done map[string]Tensor) error {
-	stats, err := w.statistics(ctx, l, part)
+	stats, err := w.statistics(ctx, l, part, w.statisticsNeeded())
 	if err != nil {
 		return err
 	}
 	defer stats.Free()
+	if err := w.tell(part, stats); err != nil {
+		return err
+	}
 	defer since(&w.report.Times.Select, time.Now())
 
 	of := len(w.m.Linears(l))
@@ -292,13 +298,13 @@ func (w *walk) prunePart(ctx context.Context, l int, part []lm.Linear, done map[
 
 // statistics runs the block for what reaches some of its matrices; its outputs are not kept. nil without an
 // error if the metric reads none.
-func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear) (*actstats.Stats, error) {
+func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear, needs Stats) (*actstats.Stats, error) {
 	if !w.measure {
 		return nil, nil
 	}
 	defer since(&w.report.Times.Statistics, time.Now())
 
-	stats, err := w.newStats(linears, w.statisticsNeeded())
+	stats, err := w.newStats(linears, needs)
 	if err != nil {
 		return nil, err
 	}
@@ -425,6 +431,22 @@ func (w *walk) finished(linears []lm.Linear) bool {
 		}
 	}
 	return true
+}
+
+// restoreBlock takes a block from an interrupted run. What flows into it is measured all the same where somebody asked.
+func (w *walk) restoreBlock(ctx context.Context, l int, linears []lm.Linear) error {
+	if w.o.Squares != nil {
+		stats, err := w.statistics(ctx, l, linears, SumSquares)
+		if err != nil {
+			return err
+		}
+		err = w.tell(linears, stats)
+		stats.Free()
+		if err != nil {
+			return err
+		}
+	}
+	return w.restore(ctx, l, linears)
 }
 
 // restore takes the matrices of a block from an interrupted run.

@@ -37,6 +37,13 @@ type Options struct {
 	// It runs a block four times.
 	TrueSequential bool `json:"true_sequential,omitempty"`
 
+	// Norms stand for a pass through the model where metric and allocation need the sums of squares alone; no
+	// calibration data is needed then. nil: what flows into the matrices is measured.
+	Norms *Norms `json:"norms,omitempty"`
+	// Squares is told what flowed into each matrix, which then is measured whatever the metric needs, behind the pruned
+	// blocks before it; also of blocks that an interrupted run has finished. nil: nobody is.
+	Squares func(name string, s Squares) `json:"-"`
+
 	// HessianMemory is about how many bytes the Hessians of a block may take; 0 means 2 GiB. A block whose
 	// Hessians take more is run several times, from its end to its beginning, with those of one input at least;
 	// the result is the same.
@@ -142,6 +149,7 @@ func (o Options) recorded() Options {
 	o.Out = nil
 	o.Masks = nil
 	o.Memo = nil
+	o.Squares = nil
 	o.Events = Events{}
 	return o
 }
@@ -149,7 +157,15 @@ func (o Options) recorded() Options {
 // Needs lists the statistics that a run with these options gathers. Without any it needs no calibration data.
 func (o Options) Needs() Stats {
 	o.setDefaults()
-	return o.Metric.Needs | o.Update.needs() | o.Allocation.needs(o)
+	return o.Metric.Needs | o.Update.needs() | o.Allocation.needs(o) | o.tells()
+}
+
+// tells is what is measured for a caller who asks for it.
+func (o Options) tells() Stats {
+	if o.Squares != nil {
+		return SumSquares
+	}
+	return 0
 }
 
 // NeedsCalibration reports whether a run with these options runs calibration sequences through the model. Gradients
@@ -158,6 +174,9 @@ func (o Options) NeedsCalibration() bool {
 	needs := o.Needs()
 	if o.Gradients.File != "" {
 		needs &^= Gradients
+	}
+	if o.Norms != nil {
+		needs &^= ofInputs
 	}
 	return needs != 0
 }
@@ -213,6 +232,7 @@ func (o Options) Validate() error {
 	}
 
 	faults = append(faults, o.givenFaults()...)
+	faults = append(faults, o.normFaults()...)
 	faults = append(faults, o.permutationFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))
 	for i, v := range o.Overrides {

@@ -44,7 +44,7 @@ func (w *walk) allocate(ctx context.Context) error {
 func (w *walk) dense(ctx context.Context, needs Stats,
 	visit func(l int, linears []lm.Linear, stats *actstats.Stats) error,
 ) error {
-	if needs&ofInputs != 0 {
+	if needs&ofInputs != 0 && w.o.Norms == nil {
 		if err := w.embed(ctx); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats,
 	step(0, len(linears))
 	defer w.m.ReleaseBlock(l, false)
 
-	if needs&ofInputs == 0 {
+	if needs&ofInputs == 0 || w.o.Norms != nil {
 		return visit(l, linears, nil)
 	}
 

@@ -344,8 +344,11 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	}
 
 	calibration := calib.Hash
-	if o.Needs() == 0 {
+	if o.Needs() == 0 || o.Norms != nil && !o.NeedsCalibration() {
 		calibration = ""
+	}
+	if o.Norms != nil {
+		o.Norms = &Norms{From: o.Norms.hash()} // wherever they come from
 	}
 
 	if path := o.MasksFrom; path != "" {

@@ -38,7 +38,7 @@ func Importance(ctx context.Context, m *lm.Model, windows corpus.Windows, data s
 	}
 	defer states.Free()
 
-	inputs := map[string]input{}
+	inputs := map[string]Input{}
 	for l := range m.Blocks() {
 		if err := collect(ctx, m, l, states, len(windows.IDs), inputs, step); err != nil {
 			return nil, fmt.Errorf("block %d: %w", l, err)
@@ -46,14 +46,108 @@ func Importance(ctx context.Context, m *lm.Model, windows corpus.Windows, data s
 		m.ReleaseBlock(l, false)
 	}
 
+	return fileOf(export, inputs, data, windows), nil
+}
+
+// ImportanceOf makes the importance matrix of what flowed into a model's matrices, by the names of their tensors.
+func ImportanceOf(ctx context.Context, m *lm.Model, inputs map[string]Input, data string, windows corpus.Windows) (
+	*imatrix.File, error,
+) {
+	export, err := exportOf(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	return fileOf(export, inputs, data, windows), nil
+}
+
+// fileOf gives inputs the names of a GGUF file's tensors.
+func fileOf(e *ggufmodel.Export, inputs map[string]Input, data string, windows corpus.Windows) *imatrix.File {
 	out := &imatrix.File{Datasets: []string{data}, Chunks: len(windows.IDs), ChunkSize: windows.SeqLen}
-	for _, t := range export.Tensors {
+	for _, t := range e.Tensors {
 		if e, ok := entryFor(t, inputs); ok {
 			out.Entries = append(out.Entries, e)
 		}
 	}
 	slices.SortFunc(out.Entries, func(a, b imatrix.Entry) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
+	return out
+}
+
+// InputsOf gives what an importance matrix says of the matrices of a model's blocks, by the names of their tensors.
+// Entries that are missing are an error around [imatrix.ErrOther] that counts them and names the first, and so are
+// entries of other sizes.
+func InputsOf(ctx context.Context, m *lm.Model, f *imatrix.File) (map[string]Input, error) {
+	export, err := exportOf(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+
+	linears := map[string]lm.Linear{}
+	for l := range m.Blocks() {
+		for _, lin := range m.Linears(l) {
+			linears[lin.Name] = lin
+		}
+	}
+
+	inputs := map[string]Input{}
+	var missing []string
+	for _, t := range export.Tensors {
+		e, ok := f.Entry(t.Name)
+		for i, name := range t.Sources {
+			lin, matrix := linears[name]
+			if _, twice := inputs[name]; !matrix || twice || !t.Matrix {
+				continue
+			}
+			if !ok {
+				missing = append(missing, t.Name)
+				continue
+			}
+			if inputs[name], err = inputOf(e, t, lin, i); err != nil {
+				return nil, err
+			}
+		}
+	}
+
+	missing = slices.Compact(missing)
+	missing = slices.DeleteFunc(missing, func(name string) bool { return complete(export, name, inputs) })
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%w: %d matrices of this model have no entry; the first is %q",
+			imatrix.ErrOther, len(missing), missing[0])
+	}
+	return inputs, nil
+}
+
+// complete reports whether all that a tensor is made of has an entry under another name.
+func complete(e *ggufmodel.Export, name string, inputs map[string]Input) bool {
+	i := slices.IndexFunc(e.Tensors, func(t *ggufmodel.Target) bool { return t.Name == name })
+	return !slices.ContainsFunc(e.Tensors[i].Sources, func(source string) bool {
+		_, ok := inputs[source]
+		return !ok
+	})
+}
+
+// inputOf takes what an entry says of a tensor's source.
+func inputOf(e *imatrix.Entry, t *ggufmodel.Target, lin lm.Linear, source int) (Input, error) {
+	if e.Inputs != t.Cols() {
+		if err := e.Split(t.Cols()); err != nil {
+			return Input{}, err
+		}
+	}
+	mats := 1
+	if len(t.Shape) == 3 {
+		mats = int(t.Shape[0])
+	}
+	n := e.Matrices()
+	if e.Inputs != lin.In || n != mats && n != 1 {
+		return Input{}, fmt.Errorf("%w: entry %q is of %d matrices of %d inputs, and the tensor has %d of %d",
+			imatrix.ErrOther, e.Name, n, e.Inputs, mats, lin.In)
+	}
+
+	matrix := min(source*mats/len(t.Sources), n-1)
+	in := Input{Squares: make([]float64, lin.In), Tokens: e.Count(matrix)}
+	for j, s := range e.Sums[matrix*lin.In:][:lin.In] {
+		in.Squares[j] = float64(s)
+	}
+	return in, nil
 }
 
 // exportOf plans the GGUF file of a model, whose names an importance matrix has.
@@ -98,14 +192,14 @@ func beginning(meta gguf.Metadata) (int32, bool) {
 	return int32(n), has && whole && said
 }
 
-// input is what flowed into a matrix of a block.
-type input struct {
-	squares []float64 // sums over tokens
-	tokens  int64
+// Input is what flowed into a matrix.
+type Input struct {
+	Squares []float64 // Σ x² over tokens, for each input
+	Tokens  int64     // that reached the matrix
 }
 
 // collect runs a block in place and keeps the sums of its matrices' inputs.
-func collect(ctx context.Context, m *lm.Model, l int, states *actstats.States, sequences int, inputs map[string]input,
+func collect(ctx context.Context, m *lm.Model, l int, states *actstats.States, sequences int, inputs map[string]Input,
 	step func(Step),
 ) error {
 	linears := m.Linears(l)
@@ -132,9 +226,9 @@ func collect(ctx context.Context, m *lm.Model, l int, states *actstats.States, s
 		if err != nil {
 			return err
 		}
-		one := input{squares: make([]float64, lin.In), tokens: in.Tokens}
+		one := Input{Squares: make([]float64, lin.In), Tokens: in.Tokens}
 		for j, s := range in.SumSquares {
-			one.squares[j] = s * float64(in.Sequences)
+			one.Squares[j] = s * float64(in.Sequences)
 		}
 		inputs[lin.Name] = one
 	}
@@ -143,7 +237,7 @@ func collect(ctx context.Context, m *lm.Model, l int, states *actstats.States, s
 
 // entryFor gathers what flowed into the matrices that a tensor of the file is made of: one, or the experts of a block.
 // Those that lie one above another in a matrix read the same.
-func entryFor(t *ggufmodel.Target, inputs map[string]input) (imatrix.Entry, bool) {
+func entryFor(t *ggufmodel.Target, inputs map[string]Input) (imatrix.Entry, bool) {
 	if !t.Matrix || len(t.Sources) == 0 {
 		return imatrix.Entry{}, false
 	}
@@ -155,13 +249,13 @@ func entryFor(t *ggufmodel.Target, inputs map[string]input) (imatrix.Entry, bool
 	e := imatrix.Entry{Name: t.Name, Inputs: t.Cols()}
 	for i := range mats {
 		in, ok := inputs[t.Sources[i*len(t.Sources)/mats]]
-		if !ok || len(in.squares) != e.Inputs {
+		if !ok || len(in.Squares) != e.Inputs {
 			return e, false
 		}
-		for _, s := range in.squares {
+		for _, s := range in.Squares {
 			e.Sums = append(e.Sums, float32(s))
 		}
-		e.Counts = append(e.Counts, in.tokens)
+		e.Counts = append(e.Counts, in.Tokens)
 	}
 	return e, true
 }

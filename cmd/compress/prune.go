@@ -15,6 +15,7 @@ const pruneExample = `compress prune testdata/nano/base --calib testdata/nano/te
 compress prune MODEL --method pruner-zero --pattern 2:4 --update sparsegpt --calib FILE --out DIR
 compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --allocation owl --calib FILE --out DIR
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
+compress prune MODEL --imatrix model.imatrix.gguf --sparsity 0.5 --out DIR
 compress prune compare MODEL --methods magnitude,wanda,sparsegpt --patterns 0.5,0.6,2:4 --calib FILE --ppl FILE --out DIR`
 
 func pruneCmd(a *cli.App) *cobra.Command {
@@ -76,6 +77,12 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.MasksFrom, "masks-from", "",
 		"`PATH` prune with the masks of this file or folder, as --masks writes them, instead of a method; "+
 			"--update sparsegpt and admm then correct what remains, and need --calib")
+	f.StringVar(&o.Imatrix, "imatrix", "",
+		"`FILE` importance matrix that stands for --calib, as compress imatrix and llama-imatrix write it: wanda, "+
+			"wanda-variant, ria and formulas of W and X, without a pass through the model")
+	f.StringVar(&o.ImatrixOut, "imatrix-out", "",
+		"`FILE` also write what the calibration text measured as an importance matrix (.gguf or .dat), for compress "+
+			"quantize and llama-quantize")
 	f.StringVar(&o.Masks, "masks", "", "`FILE` also write the masks to this .safetensors file (U8, 1 = kept)")
 	f.BoolVar(&o.Resume, "resume", false,
 		"continue an interrupted run with the same result as without the interruption")
@@ -86,7 +93,7 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	cli.Complete(cmd, "method", prunecmd.Methods()...)
 	cli.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	cli.OneOf(cmd, "save", "dense", "bitmask")
-	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from")
+	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from", "imatrix")
 	cli.MayBeEmpty(cmd, "group")
 
 	return cmd
@@ -100,7 +107,7 @@ func masksAlone(cmd *cobra.Command, file string) error {
 
 	for _, flag := range []string{
 		"method", "sparsity", "pattern", "group", "allocation", "permutation", "overrides", "grads", "grads-exact",
-		"save-grads",
+		"save-grads", "imatrix",
 	} {
 		if cmd.Flags().Changed(flag) {
 			return cli.Usagef("--masks-from %s with --%s: the masks say which weights go (HINT: leave --%s out)", file,

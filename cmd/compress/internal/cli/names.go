@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/internal/ggufmodel"
 	"github.com/modelcompress/compress/internal/hub"
 	models "github.com/modelcompress/compress/internal/weights"
+	"github.com/modelcompress/compress/quantize/imatrix"
 )
 
 // adapterWord is the placeholder of an adapter.
@@ -119,6 +120,12 @@ func checkAdapter(path string) error {
 	}
 	return Usagef("%s: a file, where an adapter is wanted (HINT: the folder of an adapter, with adapter_config.json "+
 		"and adapter_model.safetensors)", path)
+}
+
+// IsImatrix tells an importance matrix.
+func IsImatrix(path string) bool {
+	_, err := imatrix.Read(path)
+	return err == nil
 }
 
 // IsAdapter tells an adapter of llama.cpp's.

@@ -25,6 +25,9 @@ func (p *pruning) allow() func(dir string) error {
 func (p *pruning) remarks(r *Report) error {
 	if p.flags.Calib != "" && !p.opts.NeedsCalibration() {
 		who := cmp.Or(p.opts.Metric.Name, "--masks-from")
+		if p.opts.Norms != nil {
+			who = "--imatrix stands for it, and " + who
+		}
 		r.Notes = append(r.Notes, fmt.Sprintf("--calib %s was not used: %s measures nothing", p.flags.Calib, who))
 	}
 

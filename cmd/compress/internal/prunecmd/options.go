@@ -26,9 +26,11 @@ type Options struct {
 	PPL      string // data for a perplexity before and after; empty: none
 	Masks    string // .safetensors file for the masks; empty: none
 	// .safetensors file with masks to prune by, instead of Method, Pattern, Group and Sparsity; empty: none
-	MasksFrom string
-	Resume    bool // continue an interrupted run
-	Overwrite bool // replace an existing Out
+	MasksFrom  string
+	Imatrix    string // importance matrix that stands for calibration; empty: none
+	ImatrixOut string // importance matrix to write; empty: none
+	Resume     bool   // continue an interrupted run
+	Overwrite  bool   // replace an existing Out
 	cli.Calibration
 	Flags
 }
@@ -53,7 +55,17 @@ func (o *Options) options() (prune.Options, error) {
 		return p, misread(err)
 	}
 
+	if o.Imatrix != "" {
+		p.Norms = &prune.Norms{From: o.Imatrix}
+	}
+	if o.ImatrixOut != "" {
+		p.Squares = func(string, prune.Squares) {}
+	}
+
 	switch {
+	case o.ImatrixOut != "" && !strings.HasSuffix(o.ImatrixOut, ".gguf") && !strings.HasSuffix(o.ImatrixOut, ".dat"):
+		return p, cli.Usagef("--imatrix-out %s: want a name that ends in .gguf, or in .dat for the form of before "+
+			"2025", o.ImatrixOut)
 	case o.Save != "dense" && o.Save != "bitmask":
 		return p, cli.Usagef("--save %q; known: dense, bitmask", o.Save)
 	case !(o.Sparsity >= 0 && o.Sparsity < 1):
@@ -65,6 +77,10 @@ func (o *Options) options() (prune.Options, error) {
 	}
 	if err := p.Validate(); err != nil {
 		return p, err
+	}
+	if o.Imatrix != "" && p.Needs()&prune.SumSquares == 0 {
+		return p, cli.Usagef("--imatrix %s has no effect: method %s does not look at the inputs", o.Imatrix,
+			p.Metric.Name)
 	}
 	if o.Calib == "" && p.NeedsCalibration() {
 		return p, noData(p)
@@ -122,6 +138,10 @@ func (o *Options) checkPlaces(j *cli.Job, model string) error {
 		Flag: "save-grads", Path: o.SaveTo, What: "a file of gradients of an earlier run",
 		Own: isGradients, Inputs: j.Inputs, Seeks: true,
 	}
+	importance := cli.Place{
+		Flag: "imatrix-out", Path: o.ImatrixOut, What: "an importance matrix", Own: cli.IsImatrix, Inputs: j.Inputs,
+		Seeks: true,
+	}
 	var allow func(dir string) error
 	if o.Overwrite {
 		allow = stage.Replaceable(model)
@@ -129,13 +149,14 @@ func (o *Options) checkPlaces(j *cli.Job, model string) error {
 
 	err := errors.Join(
 		cli.Apart([2]string{"out", o.Out}, [2]string{"masks", o.Masks}, [2]string{"report", j.ReportTo()},
-			[2]string{"save-grads", o.SaveTo}),
+			[2]string{"save-grads", o.SaveTo}, [2]string{"imatrix-out", o.ImatrixOut}),
 		stage.Apart(model, o.Out))
 
-	var failed [2]error
+	var failed [3]error
 	o.Masks, failed[0] = masks.Target()
 	o.SaveTo, failed[1] = keep.Target()
-	if err = errors.Join(err, failed[0], failed[1]); err != nil {
+	o.ImatrixOut, failed[2] = importance.Target()
+	if err = errors.Join(err, failed[0], failed[1], failed[2]); err != nil {
 		return err
 	}
 
@@ -150,10 +171,16 @@ func (o *Options) checkPlaces(j *cli.Job, model string) error {
 		return cli.Usagef("--masks %s: output already exists (HINT: choose another name, or pass --overwrite)", o.Masks)
 	}
 
+	if _, err := os.Stat(o.ImatrixOut); err == nil && !o.Overwrite && !o.Resume {
+		return cli.Usagef("--imatrix-out %s: output already exists (HINT: choose another name, or pass --overwrite)",
+			o.ImatrixOut)
+	}
+
 	for _, in := range []struct{ flag, path string }{
 		{"calib", o.Calib},
 		{"grads", o.Gradients},
 		{"masks-from", o.MasksFrom},
+		{"imatrix", o.Imatrix},
 	} {
 		if _, err := os.Stat(in.path); in.path != "" && err != nil {
 			return fmt.Errorf("--%s: %w", in.flag, err)

@@ -44,7 +44,7 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 	// A matrix is scored, selected and written in about the time in which so many tokens pass it.
 	const selecting = 200
 	work := selecting * blocks
-	if o.Needs()&^prune.Gradients != 0 {
+	if o.Needs()&^prune.Gradients != 0 && o.Norms == nil {
 		work += 2 * tokens * blocks // before and after it is pruned
 	}
 
@@ -67,7 +67,7 @@ func length(w corpus.Windows) (n int) {
 // steps shows the steps of a run: gradients and allocation by themselves, then the walk over the blocks.
 func steps(bar *cli.Bars, layers int, o prune.Options) func(prune.Step) {
 	blocks := int64(layers)
-	measured := o.Needs()&^prune.Gradients != 0
+	measured := o.Needs()&^prune.Gradients != 0 && o.Norms == nil
 	var at, allocated int64 // a block that is run several times goes back and forth
 	return func(s prune.Step) {
 		switch s.Stage {
@@ -150,6 +150,9 @@ func (r *Report) print(j *cli.Job) {
 	}
 
 	j.Printf("written to %s in %.1f s, %.1f of them pruning\n", r.Out, j.Elapsed().Seconds(), r.Times.Total)
+	if r.Imatrix != "" {
+		j.Printf("importance matrix written to %s\n", r.Imatrix)
+	}
 	for _, n := range r.Notes {
 		j.Note("%s", n)
 	}
@@ -160,6 +163,9 @@ func (r *Report) method() string {
 	text := r.Options.Metric.Name
 	if r.Options.MasksFrom != "" {
 		text = "masks of " + r.Options.MasksFrom
+	}
+	if n := r.Options.Norms; n != nil {
+		text += " by " + n.From
 	}
 	if u := r.Options.Update.Name; u != "" && u != prune.NoUpdate {
 		text += " with update " + u

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/quantize"
 )
 
 // Report is the library's report with what the command line adds.
@@ -23,7 +24,8 @@ type Report struct {
 	Out        string                 `json:"out"`
 	Perplexity *beforeAfter           `json:"perplexity,omitempty"`
 	Packed     *checkpoint.Conversion `json:"packed,omitempty"`
-	NonFinite  []checkpoint.Place     `json:"non_finite,omitempty"` // in tensors that are not pruned
+	Imatrix    string                 `json:"imatrix_out,omitempty"` // importance matrix that was written
+	NonFinite  []checkpoint.Place     `json:"non_finite,omitempty"`  // in tensors that are not pruned
 }
 
 // beforeAfter is a perplexity on the same data before and after.
@@ -75,6 +77,9 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 	}
 
 	p := &pruning{job: j, flags: o, opts: opts, model: m, calib: calib, dense: o.Out}
+	if err := p.importance(); err != nil {
+		return nil, err
+	}
 	if err := p.begin(); err != nil {
 		return nil, err
 	}
@@ -103,6 +108,8 @@ type pruning struct {
 	model *lm.Model
 	calib corpus.Windows
 	dense string // folder of the pruned model; a hidden one where it is packed afterwards
+
+	inputs map[string]quantize.Input // what is measured for an importance matrix
 }
 
 // begin checks the inputs and opens the outputs, so that what is amiss or in the way is found before any work.
@@ -204,6 +211,9 @@ func (p *pruning) prune() (*Report, error) {
 	}
 
 	done.Version = compress.Version()
-	r := &Report{Report: done, Out: p.flags.Out}
+	r := &Report{Report: done, Out: p.flags.Out, Imatrix: p.flags.ImatrixOut}
+	if err := p.writeImportance(); err != nil {
+		return nil, err
+	}
 	return r, p.remarks(r)
 }

@@ -61,7 +61,7 @@ func Imatrix(j *cli.Job, path string, o ImatrixOptions) (*ImatrixReport, error) 
 		return nil, err
 	}
 	place := cli.Place{
-		Flag: "out", Path: o.Out, What: "an importance matrix", Own: isImatrix, Inputs: j.Inputs, Seeks: true,
+		Flag: "out", Path: o.Out, What: "an importance matrix", Own: cli.IsImatrix, Inputs: j.Inputs, Seeks: true,
 	}
 	out, err := place.Target()
 	if err != nil {
@@ -125,19 +125,13 @@ func Imatrix(j *cli.Job, path string, o ImatrixOptions) (*ImatrixReport, error) 
 
 // vacant refuses a file that is there, but for an importance matrix that is to be replaced.
 func (o ImatrixOptions) vacant(path string) error {
-	if _, err := os.Stat(path); err != nil || o.Overwrite && isImatrix(path) {
+	if _, err := os.Stat(path); err != nil || o.Overwrite && cli.IsImatrix(path) {
 		return nil
 	}
 	if o.Overwrite {
 		return cli.Usagef("%s: it is no importance matrix, and stays (HINT: choose another --out)", path)
 	}
 	return fmt.Errorf("%s: %w", path, stage.ErrExists)
-}
-
-// isImatrix tells an importance matrix.
-func isImatrix(path string) bool {
-	_, err := imatrix.Read(path)
-	return err == nil
 }
 
 // whole keeps the windows of full length, as llama.cpp takes chunks, and of them the first.
