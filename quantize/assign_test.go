@@ -249,7 +249,8 @@ func TestAssignRefuses(t *testing.T) {
 		{AssignOptions{Levels: two, BitsPerWeight: 6, By: "luck"}, ErrOptions, "sensitivity, search"},
 		{AssignOptions{Levels: two, BitsPerWeight: 6, Generations: 3}, ErrOptions, "belong to search"},
 		{
-			AssignOptions{Levels: two, BitsPerWeight: 6, Fixed: []TypeRule{{"x", "q8_0"}}}, ErrOptions,
+			AssignOptions{Levels: two, BitsPerWeight: 6, Fixed: []TypeRule{{"x", "q8_0"}}},
+			ErrOptions,
 			`no matrix is named like "x"`,
 		},
 		{AssignOptions{Levels: []string{"w4a16", "w8a16"}, BitsPerWeight: 6}, ErrLayout, "128"},

@@ -17,8 +17,10 @@ import (
 // configuration names the matrices that are not as most, and later rules count.
 func TestTypes(t *testing.T) {
 	rules := []TypeRule{
-		{Pattern: "*.down_proj", Type: "w4a16"}, {Pattern: "down_proj", Type: "w8a16"},
-		{Pattern: "model.layers.0.self_attn.k_proj", Type: "fp8_dynamic"}, {Pattern: "v_proj", Type: "mxfp4a16"},
+		{Pattern: "*.down_proj", Type: "w4a16"},
+		{Pattern: "down_proj", Type: "w8a16"},
+		{Pattern: "model.layers.0.self_attn.k_proj", Type: "fp8_dynamic"},
+		{Pattern: "v_proj", Type: "mxfp4a16"},
 	}
 	schemeOf := func(name string) string {
 		switch {
