@@ -6,11 +6,13 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/modeltest"
 	"github.com/modelcompress/compress/internal/weights/weightstest"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
@@ -18,11 +20,14 @@ import (
 	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 )
 
-// wide is a llama whose rows are whole blocks of every GGUF type, with the tokenizer of nano.
-func wide(t *testing.T) string {
+// wide is a llama whose rows are whole blocks of every GGUF type.
+func wide(t *testing.T) string { return llama(t, 2, 256, 512) }
+
+// llama is one of random weights, with the tokenizer of nano.
+func llama(t *testing.T, blocks, hidden, inner int) string {
 	t.Helper()
 	dir := recipe{config: map[string]any{
-		"model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2,
+		"model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": blocks,
 		"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 768,
 		"max_position_embeddings": 256, "tie_word_embeddings": true, "rms_norm_eps": 1e-5,
 		"rope_parameters": map[string]any{"rope_theta": 10000.0, "rope_type": "default"},
@@ -103,6 +108,34 @@ func TestKept(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestKeptFamilies: models of all architectures compute with their matrices in bytes, those of experts too, what the
+// decoded ones do; matrices that are stored transposed are decoded.
+func TestKeptFamilies(t *testing.T) {
+	ids := tokens(2, 30, 9, 4)
+	some := false
+	for name, config := range newer() {
+		dir := recipe{config: config, seed: 4}.write(t, t.TempDir())
+		path, _ := weightstest.Quantise(t, dir, "int-quantized")
+		got, want := load(t, path, cpuDevice(t, 2), Options{}), load(t, path, cpuDevice(t, 2), Options{Decode: true})
+		for l := range got.Blocks() {
+			for _, x := range got.Linears(l) {
+				stored, _ := got.dense.Place(x.Name)
+				if kept := got.params[x.Name].kept; kept != (got.source.Matrix(stored) != nil && !x.Transposed) {
+					t.Errorf("%s: %s is kept: %v, transposed: %v", name, x.Name, kept, x.Transposed)
+				}
+			}
+		}
+		some = some || len(got.Residence().Kept) > 0
+
+		p := pathOf(want, 9)
+		all := ForwardOptions{Logits: true}
+		near(t, name, values(forward(t, got, ids, all).Logits), values(forward(t, want, ids, all).Logits), p.Logits())
+	}
+	if !some {
+		t.Error("no model is quantised")
 	}
 }
 
@@ -233,6 +266,39 @@ func TestKeptMemory(t *testing.T) {
 		if want := int64(p.rows) * int64(p.cols) / 32 * 34; p.kept && p.Coded.SizeBytes() != want {
 			t.Errorf("%s takes %d bytes, want %d", name, p.Coded.SizeBytes(), want)
 		}
+	}
+}
+
+// TestKeptAnonymous: a model of many blocks takes of anonymous memory what those few bits take that lie otherwise in
+// the file, and passes through it, forward, back and token by token, take no float copy of its matrices.
+func TestKeptAnonymous(t *testing.T) {
+	const blocks, hidden, inner = 24, 512, 1024
+	path, _ := weightstest.GGUFOf(t, llama(t, blocks, hidden, inner), func(string) gguf.Type { return gguf.Q8_0 })
+	elements := int64(blocks) * (3*hidden*hidden + 3*hidden*inner)
+	ids := tokens(1, 768, 16)
+
+	debug.FreeOSMemory()
+	before := modeltest.Anonymous(t)
+	m := load(t, path, cpuDevice(t, 1), Options{})
+	forward(t, m, ids, ForwardOptions{})
+	if _, err := m.Backward(ctx, ids, BackwardOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.NewSession(SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Append(ctx, ids[0][:3]); err != nil {
+		t.Fatal(err)
+	}
+
+	debug.FreeOSMemory()
+	// Queries and keys are copies, a third of the attention: less than a quarter of the codes. What passes keep is less
+	// than three matrices as floats, one of which the backward pass expands.
+	took := modeltest.Anonymous(t) - before
+	if most := elements*34/32/4 + 3*4*hidden*inner; took > most || took > elements {
+		t.Errorf("%d bytes of anonymous memory for %d elements, %d allowed", took, elements, most)
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/modeltest"
 	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/mergetest"
 	"github.com/modelcompress/compress/safetensors"
@@ -141,23 +141,6 @@ func bigModel(t *testing.T, dir string, layers, hidden, inner int) {
 	}
 }
 
-// anonymous is the memory of the process that no file stands behind.
-func anonymous(t *testing.T) int64 {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Skipf("no /proc: %v", err)
-	}
-
-	_, rest, ok := strings.Cut(string(text), "RssAnon:")
-	var n int64
-	if _, err := fmt.Sscan(rest, &n); !ok || err != nil {
-		t.Skip("the system does not tell anonymous memory")
-	}
-
-	return n << 10
-}
-
 // TestMixtureKeepsToItsMemory: of anonymous memory it takes no more than the options say, far less than a
 // single matrix of the models; what it is allowed does not show in the output.
 func TestMixtureKeepsToItsMemory(t *testing.T) {
@@ -174,10 +157,10 @@ func TestMixtureKeepsToItsMemory(t *testing.T) {
 
 	const allowed = 3 << 20 // a matrix is 8 MiB, 16 as floats
 	debug.FreeOSMemory()
-	before, most := anonymous(t), int64(0)
+	before, most := modeltest.Anonymous(t), int64(0)
 	_, err = Mix(context.Background(), m, filepath.Join(dir, "small"),
 		MixtureOptions{Workers: 4, Memory: allowed, Progress: func(Progress) {
-			most = max(most, anonymous(t)-before)
+			most = max(most, modeltest.Anonymous(t)-before)
 		}})
 	if err != nil {
 		t.Fatal(err)

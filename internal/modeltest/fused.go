@@ -1,4 +1,4 @@
-// Package modeltest makes checkpoints for tests.
+// Package modeltest makes checkpoints for tests, and measures the memory that they take.
 package modeltest
 
 import (

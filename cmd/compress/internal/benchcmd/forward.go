@@ -2,6 +2,7 @@ package benchcmd
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -13,7 +14,8 @@ var small = shape{vocab: 4096, hidden: 512, inner: 1408, blocks: 6, heads: 8, kv
 
 const (
 	drawBatch, drawLength = 4, 256
-	drawTokens            = 32 // generated
+	drawTokens            = 32  // generated
+	drawPrompt            = 512 // of a session, before the first generated one
 )
 
 // variant is a model in a folder with a precision of its products.
@@ -84,16 +86,30 @@ func multiplied(m *lm.Model) (weights, bytes float64) {
 // isHalf reports whether a model is stored in two bytes a weight.
 func isHalf(m *lm.Model) bool { return m.DataSize() < 3*m.NumParameters() }
 
-// modelCases are a forward pass with loss, and greedy generation.
+// modelCases are a forward pass with loss, the prompt of a session, and greedy generation.
 func modelCases(ctx context.Context, m *lm.Model, label string) []timed {
 	ids := numbers(m.Config(), drawBatch, drawLength)
 	weights, bytes := multiplied(m)
 	half := isHalf(m)
+	prompt := numbers(m.Config(), 1, drawPrompt)[0]
 	return []timed{
 		{
 			name: "forward and loss " + label, flops: 2 * weights * float64(drawBatch*len(ids[0])), bytes: bytes,
 			half: half,
 			run:  func() error { _, err := m.Forward(ctx, ids, lm.ForwardOptions{}); return err },
+		},
+		{
+			name:  fmt.Sprintf("prompt of %d tokens %s", len(prompt), label),
+			flops: 2 * weights * float64(len(prompt)), bytes: bytes, half: half,
+			run: func() error {
+				s, err := m.NewSession(lm.SessionOptions{})
+				if err != nil {
+					return err
+				}
+				defer s.Close()
+				_, err = s.Append(ctx, prompt)
+				return err
+			},
 		},
 		{
 			name: "generate 32 tokens " + label, flops: 2 * weights * drawTokens, bytes: bytes * drawTokens, half: half,
