@@ -7,12 +7,14 @@
 # for models and reports, TASK a task of compress eval. For every form: a report of compress ppl --against MODEL (perplexity, divergence,
 # paired test of the losses) in OUT/NAME.json, with TASK also its accuracy and a paired test of that; OUT/front.svg and OUT/front.html draw
 # all, OUT/table.md has the figures. A form that is there already is not made again. LIMIT (8) is how many windows of 512 are measured,
-# DOCS (200) how many documents of the task, FORMS (all) a pattern of the forms' names.
+# DOCS (200) how many documents of the task, TASK_DATA the folder of its data, FORMS (all) a pattern of the forms' names.
 set -euo pipefail
 compress=$1 model=$2 calib=$3 test=$4 out=$5 task=${6:-}
 limit=${LIMIT:-8} docs=${DOCS:-200} forms=${FORMS:-.}
 mkdir -p "$out"
 
+data=()
+[ -z "${TASK_DATA:-}" ] || data=(--task-data "$TASK_DATA")
 text=(--calib "$calib" --samples 32 --seqlen 512)
 
 # form NAME PATH ARGUMENTS: a quantised model.
@@ -27,14 +29,14 @@ form() {
 measure() {
 	[ -e "$out/$1.json" ] || "$compress" ppl "$2" --data "$test" --seqlen 512 --limit "$limit" --against "$model" --report "$out/$1.json" --quiet >/dev/null
 	if [ -n "$task" ]; then
-		[ -e "$out/eval/$1" ] || "$compress" eval "$2" --tasks "$task" --limit "$docs" --out "$out/eval/$1" --quiet >/dev/null
+		[ -e "$out/eval/$1" ] || "$compress" eval "$2" --tasks "$task" "${data[@]}" --limit "$docs" --out "$out/eval/$1" --quiet >/dev/null
 		[ -e "$out/eval/$1.versus.json" ] || "$compress" eval compare "$out/eval/dense" "$out/eval/$1" --report "$out/eval/$1.versus.json" --quiet >/dev/null
 	fi
 }
 
 if [ -n "$task" ] && [ ! -e "$out/eval/dense" ]; then
 	mkdir -p "$out/eval"
-	"$compress" eval "$model" --tasks "$task" --limit "$docs" --out "$out/eval/dense" --quiet >/dev/null
+	"$compress" eval "$model" --tasks "$task" "${data[@]}" --limit "$docs" --out "$out/eval/dense" --quiet >/dev/null
 fi
 [ -e "$out/imatrix.gguf" ] || "$compress" imatrix "$model" --data "$calib" --seqlen 512 --chunks 40 --out "$out/imatrix.gguf" --quiet >/dev/null
 
