@@ -40,13 +40,18 @@ func (j *journal) Done(name string) (bool, error) {
 	return err == nil && got == want, err
 }
 
-// Note notes a tensor whose bytes are on the disk.
-func (j *journal) Note(name string) error {
-	sum, err := j.sum(name)
-	if err != nil {
-		return err
+// Note notes tensors whose bytes are on the disk.
+func (j *journal) Note(names []string) error {
+	for _, name := range names {
+		sum, err := j.sum(name)
+		if err != nil {
+			return err
+		}
+		if err := j.Put(step{name, sum}); err != nil {
+			return err
+		}
 	}
-	return j.Add(step{name, sum})
+	return j.Sync()
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -24,9 +24,13 @@ type Encoding struct {
 type Journal interface {
 	// Done reports whether a tensor was noted.
 	Done(name string) (bool, error)
-	// Note notes a tensor whose bytes are durable.
-	Note(name string) error
+	// Note notes tensors whose bytes are durable.
+	Note(names []string) error
 }
+
+// noteAfter is how many bytes of tensors are written between two entries of the journal, each of which waits for the
+// disk.
+const noteAfter = 64 << 20
 
 // WriteOptions says how a file is written. Read must be there.
 type WriteOptions struct {
@@ -58,10 +62,12 @@ func (e *Export) Write(ctx context.Context, path string, o WriteOptions) (err er
 	if err != nil {
 		return err
 	}
+	done := &finished{journal: o.Journal}
 	defer func() {
 		if err == nil {
 			return
 		}
+		_ = done.note(w) // what is not noted the next run makes again
 		if o.Journal == nil {
 			err = errors.Join(err, w.Abort())
 		} else {
@@ -73,12 +79,48 @@ func (e *Export) Write(ctx context.Context, path string, o WriteOptions) (err er
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := e.tensor(ctx, w, t, stored[i], resumed, o); err != nil {
+		if err := e.tensor(ctx, w, t, stored[i], resumed, o, done); err != nil {
 			return err
 		}
 	}
 
 	return w.Finish()
+}
+
+// finished is the tensors that are written and not noted yet.
+type finished struct {
+	journal Journal // nil: nobody notes
+	names   []string
+	bytes   int64
+}
+
+// add takes a tensor, and notes all where enough has come together.
+func (f *finished) add(w *gguf.Writer, name string, bytes int64) error {
+	if f.journal == nil {
+		return nil
+	}
+	f.names = append(f.names, name)
+	f.bytes += bytes
+	if f.bytes < noteAfter {
+		return nil
+	}
+	return f.note(w)
+}
+
+// note makes the tensors durable and notes them.
+func (f *finished) note(w *gguf.Writer) error {
+	if len(f.names) == 0 {
+		return nil
+	}
+	if err := w.Sync(); err != nil {
+		return err
+	}
+	if err := f.journal.Note(f.names); err != nil {
+		return err
+	}
+	f.names = f.names[:0]
+	f.bytes = 0
+	return nil
 }
 
 // encodings asks how every tensor is stored.
@@ -116,14 +158,15 @@ func (e *Export) start(path string, infos []gguf.Info, o WriteOptions) (w *gguf.
 
 // tensor writes a tensor, if it is not there.
 func (e *Export) tensor(ctx context.Context, w *gguf.Writer, t *Target, as Encoding, resumed bool, o WriteOptions,
+	done *finished,
 ) error {
 	if w.Done(t.Name) {
 		return nil
 	}
 	if resumed {
-		if done, err := o.Journal.Done(t.Name); err != nil {
+		if there, err := o.Journal.Done(t.Name); err != nil {
 			return err
-		} else if done {
+		} else if there {
 			return w.MarkDone(t.Name)
 		}
 	}
@@ -131,14 +174,7 @@ func (e *Export) tensor(ctx context.Context, w *gguf.Writer, t *Target, as Encod
 	if err := t.write(ctx, w, as, o); err != nil {
 		return fmt.Errorf("%s: tensor %q: %w", e.path, t.Name, err)
 	}
-	if o.Journal == nil {
-		return nil
-	}
-	if err := w.Sync(); err != nil {
-		return err
-	}
-
-	return o.Journal.Note(t.Name)
+	return done.add(w, t.Name, int64(t.Rows())*t.Info(as.Type).RowSize())
 }
 
 // write writes the rows of a tensor, some by each thread.
