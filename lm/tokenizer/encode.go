@@ -184,15 +184,30 @@ func (x *encoder) emit(id int32, p prepare.Piece, a, b int) {
 	}
 }
 
-// wholeRunes widens spans so that none begins or ends inside a character of s.
+// wholeRunes widens spans so that none begins or ends inside a character of s. A byte that belongs to no character is
+// one by itself.
 func wholeRunes(s string, spans []Span) {
 	for i := range spans {
 		sp := &spans[i]
-		for sp.Start > 0 && sp.Start < len(s) && !utf8.RuneStart(s[sp.Start]) {
-			sp.Start--
+		if first, _, inside := within(s, sp.Start); inside {
+			sp.Start = first
 		}
-		for sp.End > sp.Start && sp.End < len(s) && !utf8.RuneStart(s[sp.End]) {
-			sp.End++
+		if _, end, inside := within(s, sp.End); inside && sp.End > sp.Start {
+			sp.End = end
 		}
 	}
+}
+
+// within finds the character that a position of s is inside of.
+func within(s string, at int) (first, end int, inside bool) {
+	if at <= 0 || at >= len(s) || utf8.RuneStart(s[at]) {
+		return 0, 0, false
+	}
+	for first = at - 1; first >= max(0, at-utf8.UTFMax+1); first-- {
+		if utf8.RuneStart(s[first]) {
+			_, n := utf8.DecodeRuneInString(s[first:])
+			return first, first + n, first+n > at
+		}
+	}
+	return 0, 0, false
 }
