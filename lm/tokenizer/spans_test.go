@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWholeRunes: spans are widened to the characters that their ends are inside of, and no farther: a byte that belongs
-// to no character is one by itself, however many stand side by side.
+// TestWholeRunes: spans are widened to the characters that their ends are inside of, and no farther: a byte that
+// belongs to no character is one by itself, however many stand side by side.
 func TestWholeRunes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := string(rapid.SliceOfN(rapid.SampledFrom([]byte("a\x9a\xe2\x82\xac\xf0\xc3")), 0, 30).Draw(t, "text"))
