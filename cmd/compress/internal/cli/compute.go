@@ -46,7 +46,7 @@ func (j *Job) Opened(m *lm.Model, o lm.Options) {
 			"products are exact", info.Name)
 	}
 
-	if len(r.Kept) > 0 && len(r.Decoded) > 0 {
+	if len(r.Decoded) > 0 && !o.Decode && !o.Stream && o.Bits == 0 {
 		j.Note("weights: %s", r)
 	}
 }
