@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -217,7 +218,14 @@ func decodeAll(src Tensors, config []byte) error {
 		if matrix == nil || matrix.Rows > 1<<12 || matrix.Cols > 1<<12 {
 			continue
 		}
-		if _, err := matrix.Whole(); err != nil {
+		_, err := matrix.Whole()
+		if matrix.Kernel() != 0 {
+			// What is decoded without a fault can be had in its bits, and only that.
+			if w, _, fault := matrix.Codes(0, matrix.Rows); (fault == nil) != (err == nil) || err == nil && !w.Consistent() {
+				return fmt.Errorf("%s: %w, in its bits %w\n%+v", name, err, fault, w)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
