@@ -30,7 +30,7 @@ type byteRows struct {
 	rows      [byteRowLimit]roundedRow
 	per       int // rows of w per piece
 
-	round, run func(i int) // roundRow and runPiece, bound once
+	run func(piece int) // runPiece, bound once
 }
 
 // roundedRow is a row of x as row kernels take it.
@@ -42,7 +42,7 @@ type roundedRow struct {
 
 var byteRowProducts = sync.Pool{New: func() any {
 	p := &byteRows{}
-	p.round, p.run = p.roundRow, p.runPiece
+	p.run = p.runPiece
 	return p
 }}
 
