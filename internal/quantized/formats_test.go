@@ -221,7 +221,8 @@ func decodeAll(src Tensors, config []byte) error {
 		_, err := matrix.Whole()
 		if matrix.Kernel() != 0 {
 			// What is decoded without a fault can be had in its bits, and only that.
-			if w, _, fault := matrix.Codes(0, matrix.Rows); (fault == nil) != (err == nil) || err == nil && !w.Consistent() {
+			w, _, fault := matrix.Codes(0, matrix.Rows)
+			if (fault == nil) != (err == nil) || err == nil && !w.Consistent() {
 				return fmt.Errorf("%s: %w, in its bits %w\n%+v", name, err, fault, w)
 			}
 		}
