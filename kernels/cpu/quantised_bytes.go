@@ -16,7 +16,7 @@ const (
 	byteTileRows = 12
 	byteTileCols = 16
 	byteDepth    = 512 // elements of a block, a multiple of every format's
-	byteColumns  = 64  // of a piece
+	byteColumns  = 64  // of a piece, at most
 	bytePanels   = 64  // panels of x of a piece, at most
 )
 
@@ -34,6 +34,7 @@ type byteProduct struct {
 	affine bool
 
 	panels, high int // of x; panels of a piece
+	wide         int // columns of a piece
 	pitch        int // elements of a row of a packed panel
 	groups       int // of a row
 	codes        []uint32
@@ -71,6 +72,11 @@ func (q *quantOps) byteTiles(dst, x kernels.Mat, w kernels.Quantised, o kernels.
 	p.choose()
 	p.panels = pieces(x.Rows, byteTileRows)
 	p.high = evenBlock(p.panels, bytePanels, 1)
+	p.wide = byteColumns
+	for p.wide > byteTileCols && p.count() < 4*q.d.threads {
+		p.wide /= 2
+	}
+
 	p.pitch = roundUp(w.Cols, 64)
 	p.codes = grow(p.codes, p.panels*byteTileRows*p.pitch/4)
 	n := p.panels * byteTileRows * p.groups
@@ -79,13 +85,16 @@ func (q *quantOps) byteTiles(dst, x kernels.Mat, w kernels.Quantised, o kernels.
 	p.sums = growFloats(p.sums, n)
 
 	q.d.parallel(p.panels, p.pack)
-	q.d.parallel(pieces(w.Rows(), byteColumns)*pieces(p.panels, p.high), p.run)
+	q.d.parallel(p.count(), p.run)
 	p.dst = kernels.Mat{}
 	p.x = kernels.Mat{}
 	p.w = kernels.Quantised{}
 	p.o = kernels.MatMul{}
 	byteProducts.Put(p)
 }
+
+// count is the number of pieces.
+func (p *byteProduct) count() int { return pieces(p.w.Rows(), p.wide) * pieces(p.panels, p.high) }
 
 // growInts returns s with n elements, their contents undefined.
 func growInts(s []int32, n int) []int32 {
@@ -202,11 +211,11 @@ func (p *byteProduct) packScales(s *byteStage, panel, k, n int) {
 // runPiece computes some columns of dst.
 func (p *byteProduct) runPiece(piece int) {
 	s := byteStages.Get().(*byteStage)
-	across := pieces(p.w.Rows(), byteColumns)
+	across := pieces(p.w.Rows(), p.wide)
 	lo := piece / across * p.high
 	hi := min(p.panels, lo+p.high)
-	first := piece % across * byteColumns
-	end := min(p.w.Rows(), first+byteColumns)
+	first := piece % across * p.wide
+	end := min(p.w.Rows(), first+p.wide)
 
 	for k := 0; k < p.w.Cols; k += byteDepth {
 		n := min(byteDepth, p.w.Cols-k)

@@ -15,6 +15,10 @@ import (
 // loaded register of the weight several times make up for packing it.
 const byteRowLimit = 6
 
+// quantRowBytes is how much of a weight a piece of a product with a single row reads, about: a few microseconds, since
+// matrices in few bits are small, and threads should share them evenly.
+const quantRowBytes = 32 << 10
+
 // offsets are what the codes of symmetric formats have too much when they are taken as unsigned.
 var offsets = [...]int32{
 	kernels.Q8_0: 128, kernels.Q4_0: 8, kernels.Q5_0: 16, kernels.Q6_K: 32, kernels.Int4: 8, kernels.Int8: 128,
@@ -72,7 +76,7 @@ func (q *quantOps) byteRows(dst, x kernels.Mat, w kernels.Quantised, o kernels.M
 		p.roundRow(i)
 	}
 
-	p.per = max(4, skinnyBytes/max(1, w.Data.Cols))
+	p.per = max(4, quantRowBytes/w.Data.Cols)
 	q.d.parallel(pieces(w.Rows(), p.per), p.run)
 	p.dst = kernels.Mat{}
 	p.x = kernels.Mat{}

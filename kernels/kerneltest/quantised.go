@@ -212,7 +212,7 @@ func matMulQuantised(r *run) {
 
 	for i, s := range sizes {
 		for j, e := range encodings {
-			if (i+j)%3 == 0 { // every encoding meets two thirds of the sizes
+			if (i+j)%3 != 1 { // every encoding meets a third of the sizes
 				continue
 			}
 			opt := kernels.MatMul{Accumulate: i%4 == 1, Precision: kernels.Precision((i + j) / 2 % 2)}
