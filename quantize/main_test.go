@@ -2,6 +2,7 @@ package quantize
 
 import (
 	"context"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +14,14 @@ import (
 )
 
 var ctx = context.Background()
+
+// TestMain gives property tests the same draws in every run; -rapid.seed=0 draws anew.
+func TestMain(m *testing.M) {
+	if err := flag.Set("rapid.seed", "1"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
 
 // nano is the tiny model of the project.
 const nano = "../testdata/nano/base"

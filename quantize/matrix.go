@@ -59,6 +59,9 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 	} else {
 		r.t.Unreached = w.o.measures() && stats.SumOf(lin.Name).Tokens() == 0
 		r.grid.rounded = !r.grid.foreign
+		if w.o.prunes() {
+			err = w.removeApart(r)
+		}
 		r.grid.fit(r.before, largest, w.threads)
 		r.grid.roundAll(r.after, w.threads)
 	}
@@ -69,6 +72,9 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 		return r.t, err
 	}
 
+	if w.o.prunes() {
+		r.t.Zeros = zeros(r.after)
+	}
 	r.t.Error = weightError(r.before, r.after)
 	if err := w.output.write(lin.Name, r.grid); err != nil {
 		return r.t, err
@@ -364,8 +370,16 @@ func (w *walk) sweep(ctx context.Context, r *rounding) error {
 		g.order = w.factor.order
 		job.W = reordered(r.after, g.order, w.threads)
 	}
+	if w.o.prunes() {
+		if err := w.removal(&job); err != nil {
+			return err
+		}
+	}
 	if _, err := job.Run(); err != nil {
 		return err
+	}
+	if w.o.prunes() {
+		g.removed(job.Mask, w.threads)
 	}
 	if g.order != nil {
 		putBack(r.after, job.W, g.order, w.threads)

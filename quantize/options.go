@@ -65,6 +65,11 @@ type Options struct {
 	// Smooth is the exponent α of SmoothQuant, from 0 to 1: activations that runtimes round to whole numbers lose their
 	// extremes to the weights behind norms. 0: they stay as they are.
 	Smooth float64 `json:"smooth,omitempty"`
+	// Sparsity is the fraction of the weights of a matrix that become 0, and Pattern, such as "2:4", lets N of every M
+	// inputs of an output go instead: in one sweep with GPTQ, whose order is OrderGiven then unless it is given, or by
+	// Wanda's scores before RTN. 0 and empty: none go.
+	Sparsity float64 `json:"sparsity,omitempty"`
+	Pattern  string  `json:"pattern,omitempty"`
 	// Ignore are patterns of the names of matrices that stay floats, as of package path, without ".weight". A pattern
 	// matches the whole name or any run of its parts between dots: down_proj, layers.0.* and mlp.*_proj name all such
 	// matrices, and proj none. Embeddings, heads and routers stay anyway.
@@ -145,7 +150,7 @@ func (o Options) statistics() (set actstats.Set) {
 	if o.balances() || o.Range == RangeClip {
 		set |= actstats.Spread
 	}
-	if o.Range == RangeImatrix {
+	if o.Range == RangeImatrix || o.prunes() && !o.sweeps() {
 		set |= actstats.SumSquares
 	}
 	return set
@@ -158,6 +163,10 @@ func (o Options) Measuring() string {
 		return "method " + o.Method
 	case o.Smooth > 0:
 		return fmt.Sprintf("smooth %g", o.Smooth)
+	case o.Pattern != "":
+		return "pattern " + o.Pattern
+	case o.Sparsity > 0:
+		return fmt.Sprintf("sparsity %g", o.Sparsity)
 	}
 	return "range " + o.Range
 }
@@ -180,7 +189,7 @@ func (o *Options) setDefaults() {
 		o.Range = RangeClip
 	}
 	if o.sweeps() {
-		if o.Order == "" && !o.FitLate {
+		if o.Order == "" && !o.FitLate && !o.prunes() {
 			o.Order = OrderWeight
 		}
 		if o.Order == "" {
@@ -229,6 +238,7 @@ func (o Options) Validate() error {
 		fault("damping, order, late scales and true sequence belong to method %s", GPTQ)
 	}
 	faults = append(faults, o.validateFolds()...)
+	faults = append(faults, o.validatePruning()...)
 	if o.FitLate && o.Order == OrderWeight {
 		fault("scales that are fitted late go with order %s", OrderGiven)
 	}

@@ -47,6 +47,7 @@ type Matrix struct {
 	OutputError *float64 `json:"output_error,omitempty"`
 	Rounded     *float64 `json:"rounded_error,omitempty"`
 	Damping     *Damping `json:"damping,omitempty"`
+	Zeros       float64  `json:"zeros,omitempty"`       // fraction of the weights that are 0, where some were to become it
 	Dead        int      `json:"dead_inputs,omitempty"` // inputs that are always 0
 	// Unreached: no calibration token came to this expert, so that its weights were rounded by themselves.
 	Unreached bool `json:"unreached,omitempty"`

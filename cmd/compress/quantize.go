@@ -58,6 +58,10 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 			"error of the outputs, with --calib) (default: minmax, for awq clip)")
 	f.Float64Var(&q.Smooth, "smooth", 0,
 		"`X` w8a8: SmoothQuant's exponent, such as 0.5: extremes of activations go over to the weights behind norms")
+	f.Float64Var(&q.Sparsity, "sparsity", 0,
+		"`X` also set this fraction of the weights to 0: with gptq in one sweep, with rtn by wanda's scores; needs "+
+			"--calib")
+	f.StringVar(&q.Pattern, "pattern", "", "`NAME` the same as a pattern N:M such as 2:4, N of every M inputs")
 	f.StringSliceVar(&q.Ignore, "ignore", nil,
 		"`PATTERN` matrices that stay as they are: whole parts of their names such as down_proj, mlp.*_proj or "+
 			"layers.0.*; several with commas")
@@ -94,6 +98,7 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 	cli.Require(cmd, "to", "out")
 	cli.Complete(cmd, "to", quantize.SchemeNames()...)
 	cli.Complete(cmd, "method", quantize.Methods...)
+	cli.Complete(cmd, "pattern", "2:4", "4:8")
 	cli.Complete(cmd, "range", quantize.Ranges...)
 	cli.Complete(cmd, "act-order", quantize.Orders...)
 	cli.Complete(cmd, "max-shard-size", "keep", "none", "500MB", "2GB", "5GB")

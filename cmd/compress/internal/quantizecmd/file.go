@@ -54,6 +54,9 @@ func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
 	case q.Range != "" || q.Smooth != 0:
 		return f, cli.Usagef("--smooth and --range go with the schemes of folders; the types of a GGUF file have "+
 			"searches of their own, and take --imatrix (scheme %s)", s.Name)
+	case q.Sparsity != 0 || q.Pattern != "":
+		return f, cli.Usagef("--sparsity and --pattern go with the schemes of folders; compress prune makes weights 0 "+
+			"before they become a GGUF file (scheme %s)", s.Name)
 	case q.Group != 0 || len(q.Ignore) > 0 || o.Shard != "keep":
 		return f, cli.Usagef("--group-size, --ignore and --max-shard-size go with the schemes of folders; --type "+
 			"PATTERN=TYPE gives tensors of a GGUF file another type, such as f16 (scheme %s)", s.Name)
