@@ -59,6 +59,8 @@ type FileReport struct {
 	Total   FileTotal    `json:"total"`
 	Notes   []string     `json:"notes"`
 	Seconds float64      `json:"quantise_seconds"`
+	// Finished: an earlier run of the same job has written the file; this one wrote nothing.
+	Finished bool `json:"finished,omitempty"`
 }
 
 // FileModel identifies the model.
@@ -78,9 +80,11 @@ type FileTensor struct {
 
 // FileTotal sums a file up.
 type FileTotal struct {
-	Tensors int              `json:"tensors"`
-	Weights int64            `json:"weights"`
-	Bytes   int64            `json:"bytes"` // of all tensors
+	Tensors int   `json:"tensors"`
+	Weights int64 `json:"weights"`
+	Bytes   int64 `json:"bytes"` // of all tensors
+	// BytesIn is what the tensors of the model take, those of a quantised one as the floats that they stand for.
+	BytesIn int64            `json:"bytes_in"`
 	Types   map[string]int64 `json:"types"` // values of each type
 	// BitsPerWeight is 8·Bytes over Weights.
 	BitsPerWeight float64 `json:"bits_per_weight"`
@@ -154,6 +158,7 @@ func File(ctx context.Context, model string, o FileOptions) (*FileReport, error)
 		return nil, err
 	}
 
+	f.report.Total.BytesIn = f.bytesIn()
 	f.report.Seconds = time.Since(start).Seconds()
 	return f.report, nil
 }
@@ -234,12 +239,65 @@ func (f *file) assign() error {
 		Architecture: f.report.Model.Architecture, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads,
 		Experts: c.Experts,
 	}
-	var err error
-	if f.types, err = f.mix.Types(model, list, f.o.Importance != nil); err != nil {
+	wanted, err := f.mix.Wanted(model, list, f.o.Importance != nil)
+	if err == nil {
+		f.types, err = f.mix.Types(model, list, f.o.Importance != nil)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", f.model, err)
 	}
 
-	return f.override(list)
+	if err := f.override(list); err != nil {
+		return err
+	}
+	f.noteTypes(list, wanted)
+	return nil
+}
+
+// note adds a remark to the report.
+func (f *file) note(format string, args ...any) {
+	f.report.Notes = append(f.report.Notes, fmt.Sprintf(format, args...))
+}
+
+// several counts matrices.
+func several(n int) string {
+	if n == 1 {
+		return "1 matrix"
+	}
+	return fmt.Sprintf("%d matrices", n)
+}
+
+// noteTypes notes types that are not those that the mixture is called by: of matrices whose rows its blocks do not
+// divide, and of models that have none of what it is for.
+func (f *file) noteTypes(list []typemix.Tensor, wanted []string) {
+	type change struct{ from, to string }
+	counts := map[change]int{}
+	var order []change
+	base := false
+	for i, t := range list {
+		base = base || f.types[i] == f.mix.Base || wanted[i] == f.mix.Base
+		if f.types[i] == wanted[i] || f.types[i] != typemix.Fit(wanted[i], t.Shape[0]) {
+			continue // or the user has another type for it
+		}
+		c := change{wanted[i], f.types[i]}
+		if counts[c] == 0 {
+			order = append(order, c)
+		}
+		counts[c]++
+	}
+
+	for _, c := range order {
+		block := 0
+		if b, ok := quantized.BlockNamed(c.from); ok {
+			block = b.Elements
+		}
+		f.note("%s got %s instead of %s, since blocks of %d do not divide their rows", several(counts[c]), c.to,
+			c.from, block)
+	}
+	if !base {
+		f.note("no matrix is %s: %s gives it to the experts of mixtures, and this model has none", f.mix.Base,
+			f.o.Scheme.Name)
+	}
 }
 
 // kept is the type of a tensor that is not quantised: as it is stored, for matrices.
@@ -302,6 +360,9 @@ func (f *file) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if j.finished {
+		return errors.Join(f.already(), j.Remove())
+	}
 	o.Journal = j
 	return j.end(ctx, f.o.Out, f.export.Write(ctx, f.o.Out, o))
 }
@@ -337,6 +398,26 @@ func (f *file) encoding(t *ggufmodel.Target, name string) (ggufmodel.Encoding, e
 		}
 		return err
 	}}, nil
+}
+
+// already fills the report of a file that an earlier run has finished.
+func (f *file) already() error {
+	for i, t := range f.export.Tensors {
+		if _, err := f.encoding(t, f.types[i]); err != nil {
+			return err
+		}
+	}
+	f.report.Finished = true
+	return nil
+}
+
+// bytesIn is what the model's tensors take.
+func (f *file) bytesIn() (n int64) {
+	for _, name := range f.source.Names() {
+		info, _ := f.source.Info(name)
+		n += info.Size
+	}
+	return n
 }
 
 // values is how many values all tensors have.
@@ -418,6 +499,7 @@ func (f *file) checkImportance() error {
 				mats)
 		}
 	}
+	f.noteImportance()
 	if used == 0 {
 		return fmt.Errorf("%w: it names none of its tensors; the first entry is %q", imatrix.ErrOther,
 			m.Entries[0].Name)
@@ -435,6 +517,42 @@ func (f *file) checkImportance() error {
 		add("chunks_count", gguf.Of(uint32(m.Chunks)))
 	}
 	return nil
+}
+
+// noteImportance notes matrices that an importance matrix leaves out or gives nothing.
+func (f *file) noteImportance() {
+	var missing, zero []string
+	for i, t := range f.export.Tensors {
+		block, ok := quantized.BlockNamed(f.types[i])
+		if !t.Matrix || !ok || !block.Weighted() {
+			continue
+		}
+		e, ok := f.o.Importance.Entry(t.Name)
+		if !ok {
+			if t.Block >= 0 { // llama-imatrix leaves embeddings and outputs out
+				missing = append(missing, t.Name)
+			}
+			continue
+		}
+		for m := range e.Matrices() {
+			if !slices.ContainsFunc(e.Importance(m), func(v float32) bool { return v != 0 }) {
+				zero = append(zero, t.Name)
+				break
+			}
+		}
+	}
+
+	if len(missing) > 0 {
+		f.note("%s without an entry in the importance matrix, rounded alone; the first is %q", several(len(missing)),
+			missing[0])
+	}
+	if len(zero) > 0 {
+		f.note("%s with an importance of 0 throughout, which becomes 0 as llama-quantize has it; the first is %q",
+			several(len(zero)), zero[0])
+	}
+	if n := f.o.Importance.Trailing; n > 0 {
+		f.note("%d bytes at the end of the importance matrix are not read", n)
+	}
 }
 
 // describe notes what a reader has to know.

@@ -177,13 +177,18 @@ func TestFileResume(t *testing.T) {
 			t.Errorf("%d tenths: %d values were written again", part, anew)
 		}
 
-		for _, resume := range []bool{false, true} {
-			o.Resume = resume
-			if _, err := File(ctx, nano, o); !errors.Is(err, stage.ErrExists) {
-				t.Errorf("%v", err)
-			}
+		r, err := File(ctx, nano, o)
+		if err != nil || !r.Finished || r.Total.Tensors == 0 || !same(t, o.Out, want.Out) {
+			t.Errorf("a finished file is not taken as one: %v", err)
+		}
+		other.Out = o.Out
+		if _, err := File(ctx, nano, other); !errors.Is(err, stage.ErrExists) {
+			t.Errorf("%v", err)
 		}
 		o.Resume = false
+		if _, err := File(ctx, nano, o); !errors.Is(err, stage.ErrExists) {
+			t.Errorf("%v", err)
+		}
 		o.Overwrite = true
 		o.Scheme, _ = SchemeByName("q8_0")
 		if _, err := File(ctx, nano, o); err != nil || same(t, o.Out, want.Out) {
@@ -356,4 +361,68 @@ func tensorOf(t *testing.T, path, name string) []float32 {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// TestFileNotes: what a mixture's name does not tell is said: types that rows made necessary, a mixture without
+// experts, and what an importance matrix leaves out or has as nothing.
+func TestFileNotes(t *testing.T) {
+	m := open(t, nano, 2)
+	f, err := Importance(ctx, m, calibration(t, m, 2, 32), "calib.txt", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Trailing = 3
+	f.Entries = slices.DeleteFunc(f.Entries, func(e imatrix.Entry) bool { return e.Name == "blk.2.attn_q.weight" })
+	e, _ := f.Entry("blk.1.ffn_up.weight")
+	clear(e.Sums)
+
+	for _, c := range []struct {
+		scheme string
+		with   *imatrix.File
+		want   []string
+	}{
+		{"q4_k_m", nil, []string{"22 matrices got Q5_0 instead of Q4_K, since blocks of 256 do not divide their rows"}},
+		{"mxfp4", nil, []string{"no matrix is MXFP4: mxfp4 gives it to the experts of mixtures"}},
+		{"q8_0", nil, nil},
+		{"q4_0", f, []string{
+			`1 matrix without an entry in the importance matrix, rounded alone; the first is "blk.2.attn_q.weight"`,
+			`1 matrix with an importance of 0 throughout`, "3 bytes at the end",
+		}},
+	} {
+		o := fileOptions(t, c.scheme)
+		o.Importance = c.with
+		r, err := File(ctx, nano, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := strings.Join(r.Notes, "\n")
+		for _, want := range c.want {
+			if !strings.Contains(notes, want) {
+				t.Errorf("%s: %s, want %q", c.scheme, notes, want)
+			}
+		}
+		if c.want == nil && notes != "" {
+			t.Errorf("%s: %s", c.scheme, notes)
+		}
+		if r.Total.BytesIn < 2*r.Total.Weights { // BF16
+			t.Errorf("%s: %d bytes of %d weights before", c.scheme, r.Total.BytesIn, r.Total.Weights)
+		}
+		if c.with != nil && slices.ContainsFunc(tensorOf(t, o.Out, e.Name), func(v float32) bool { return v != 0 }) {
+			t.Error("a matrix without importance is not 0")
+		}
+	}
+}
+
+// TestLikelySchemes: a scheme in other letters, or the beginning of some, is asked about.
+func TestLikelySchemes(t *testing.T) {
+	for name, want := range map[string]string{
+		"Q4_K_M": "did you mean q4_k_m?", "q4_k": "did you mean q4_k_s or q4_k_m?", "W8A8": "did you mean w8a8?",
+	} {
+		if _, err := SchemeByName(name); !errors.Is(err, ErrScheme) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v", err)
+		}
+	}
+	if _, err := SchemeByName("x"); strings.Contains(err.Error(), "did you mean") {
+		t.Errorf("%v", err)
+	}
 }

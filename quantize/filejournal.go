@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/failure"
@@ -22,6 +23,8 @@ type journal struct {
 	out  string
 	file *gguf.File // the unfinished file, once a sum was asked for
 	done map[string]uint32
+
+	finished bool // the file is there, of this very plan
 }
 
 // step is a line of a journal behind the header.
@@ -114,6 +117,10 @@ func (f *file) take(j *journal, job string) error {
 	}
 
 	_, err := os.Stat(f.o.Out)
+	if err == nil && f.o.Resume && !f.o.Overwrite && len(lines) == 0 && f.isThere() {
+		j.finished = true
+		return nil
+	}
 	if err == nil && !f.o.Overwrite && !same {
 		if len(lines) == 0 {
 			err = j.Remove() // it was made just now
@@ -136,6 +143,45 @@ func (f *file) take(j *journal, job string) error {
 		return err
 	}
 	return j.Start(header{job})
+}
+
+// isThere reports whether the output is a finished file with the metadata, tensors and types of the plan, and no file
+// of the model has changed since.
+func (f *file) isThere() bool {
+	have, err := gguf.Open(f.o.Out)
+	if err != nil {
+		return false
+	}
+	defer have.Close()
+
+	info, err := os.Stat(f.o.Out)
+	if err != nil {
+		return false
+	}
+	stamps, err := stampsOf(f.model)
+	for _, s := range stamps {
+		if s.Time > info.ModTime().UnixNano() {
+			return false
+		}
+	}
+	if err != nil || len(have.Names()) != len(f.export.Tensors) {
+		return false
+	}
+
+	for i, t := range f.export.Tensors {
+		as, _, err := typeNamed(f.types[i])
+		one, ok := have.Info(t.Name)
+		if err != nil || !ok || one.Type != as || !slices.Equal(one.Shape, t.Shape) {
+			return false
+		}
+	}
+	meta := have.Metadata()
+	for _, e := range f.export.Metadata {
+		if v, ok := meta.Get(e.Key); !ok || v != e.Value {
+			return false
+		}
+	}
+	return true
 }
 
 // job identifies the work by the options, the plan, and the sizes and times of the model's files: reading all weights
@@ -195,7 +241,8 @@ func (j *journal) end(ctx context.Context, out string, err error) error {
 	if j.file != nil {
 		_ = j.file.Close()
 	}
-	if err != nil && stage.Resumable(ctx, err) {
+	_, none := os.Stat(out + ".partial")
+	if err != nil && stage.Resumable(ctx, err) && none == nil {
 		return errors.Join(err, j.Close())
 	}
 	if err != nil {

@@ -167,7 +167,21 @@ func SchemeByName(name string) (Scheme, error) {
 			return s, nil
 		}
 	}
-	return Scheme{}, fmt.Errorf("%w %q; known: %s", ErrScheme, name, strings.Join(SchemeNames(), ", "))
+	return Scheme{}, fmt.Errorf("%w %q%s; known: %s", ErrScheme, name, likely(name), strings.Join(SchemeNames(), ", "))
+}
+
+// likely asks whether a scheme was meant whose name is in other letters or longer.
+func likely(name string) string {
+	var near []string
+	for _, s := range SchemeNames() {
+		if low := strings.ToLower(name); s == low || len(low) > 2 && strings.HasPrefix(s, low) {
+			near = append(near, s)
+		}
+	}
+	if len(near) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(near, " or ") + "?"
 }
 
 // withGroup gives the scheme another size of groups: 0 for its own, -1 for a scale for each output.

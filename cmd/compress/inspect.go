@@ -14,7 +14,8 @@ func inspectCmd(a *cli.App) *cobra.Command {
 		Short: "Show what a checkpoint holds, check it, or show the device",
 		Long: "Shows architecture, number of parameters, element types and sparsity of a model folder or of one " +
 			".safetensors or .gguf file, for every kind of matrix; of quantised weights as they are decoded. " +
-			"--verify also checks all shapes against config.json and looks for NaN and infinite values.\n\n" +
+			"--verify also checks all shapes against config.json and looks for NaN and infinite values. Of an " +
+			"importance matrix it shows what was measured of which inputs.\n\n" +
 			"Without a path it shows the device instead: its name, instruction sets and memory, and which " +
 			"operations it leaves to the reference code.",
 		Example: "compress inspect testdata/nano/base --verify\n" +

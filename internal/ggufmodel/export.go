@@ -234,8 +234,12 @@ func (e *Export) check() error {
 			continue
 		}
 
-		detail := fmt.Sprintf("%s, and llama.cpp computes a %s with %s", brief(field.Name, a, b),
-			e.Config.GGUFName(), brief(field.Name, b, a))
+		name := field.Name
+		if key := spelt[name]; key != "" {
+			name = key
+		}
+		detail := fmt.Sprintf("%s, and llama.cpp computes a %s with %s", brief(name, a, b), e.Config.GGUFName(),
+			brief(name, b, a))
 		if field.Name != "Windows" {
 			return &Error{File: e.path, Err: ErrUnwritable, Detail: detail}
 		}
@@ -249,6 +253,13 @@ func (e *Export) check() error {
 	}
 
 	return nil
+}
+
+// spelt has the words for fields of a configuration that a reader of config.json does not know by their names here.
+var spelt = map[string]string{
+	"AttnScales": "scales of attention (query_pre_attn_scalar)", "NormTopK": "norm_topk_prob",
+	"Windows": "sliding windows (sliding_window)", "Ropes": "rotations (rope_parameters)",
+	"Rope": "rotation (rope_parameters)", "GateLimit": "limit of the gates (swiglu_limit)", "Eps": "rms_norm_eps",
 }
 
 // same compares parts of configurations; rotations by what they are.

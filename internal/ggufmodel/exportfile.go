@@ -207,7 +207,7 @@ func (t *Target) write(ctx context.Context, w *gguf.Writer, as Encoding, o Write
 					return err
 				}
 				if err := as.Encode(data[:n*row], rows, i*step); err != nil {
-					return err
+					return t.located(err, rows, i*step)
 				}
 				if err := w.WriteAt(t.Name, data[:n*row], int64(i)*int64(step)*int64(row)); err != nil {
 					return err
@@ -218,6 +218,28 @@ func (t *Target) write(ctx context.Context, w *gguf.Writer, as Encoding, o Write
 	}
 
 	return group.Wait()
+}
+
+// located says where in the checkpoint the value is that cannot be written, if it is none: rows of a file may be rows
+// of others, and in another order. first is the number of the first of the rows.
+func (t *Target) located(err error, rows []float32, first int) error {
+	at := dtype.NonFinite(rows)
+	if at < 0 || t.values != nil {
+		return err
+	}
+
+	row, col := first+at/t.width, at%t.width
+	for _, s := range t.matrices[row/t.height] {
+		in := row%t.height - s.first
+		switch {
+		case s.vector || t.flipped || in < 0 || in >= s.rows:
+			continue
+		case s.transposed:
+			return fmt.Errorf("%w; in the model, element [%d, %d] of %q", err, col, s.at(in), s.source)
+		}
+		return fmt.Errorf("%w; in the model, element [%d, %d] of %q", err, s.at(in), col, s.source)
+	}
+	return err
 }
 
 // Plain gives the encoder of a type of floating-point numbers: F32, or F16 and BF16 rounded to the nearest.

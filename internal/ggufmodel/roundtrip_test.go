@@ -2,8 +2,11 @@ package ggufmodel
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/gguf"
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/fuzzlimit"
 )
 
@@ -250,9 +254,9 @@ func TestRefusedExports(t *testing.T) {
 	for _, c := range []struct{ name, old, new, word string }{
 		{"llama", `"hidden_act": "silu"`, `"hidden_act": "gelu"`, "Activation"},
 		{"llama", `"rope_type": "default"`, `"rope_type": "dynamic", "factor": 2.0`, `"dynamic"`},
-		{"gemma2", `"query_pre_attn_scalar": 6`, `"query_pre_attn_scalar": 7`, "AttnScales"},
-		{"gpt_oss", `"swiglu_limit": 7.0`, `"swiglu_limit": 5.0`, "GateLimit 5"},
-		{"qwen3_moe", `"norm_topk_prob": true`, `"norm_topk_prob": false`, "NormTopK"},
+		{"gemma2", `"query_pre_attn_scalar": 6`, `"query_pre_attn_scalar": 7`, "scales of attention"},
+		{"gpt_oss", `"swiglu_limit": 7.0`, `"swiglu_limit": 5.0`, "(swiglu_limit) 5"},
+		{"qwen3_moe", `"norm_topk_prob": true`, `"norm_topk_prob": false`, "norm_topk_prob"},
 		{"llama", `"model_type": "llama"`, `"model_type": "gptj"`, ""},
 	} {
 		made := list[slices.Index(names, c.name)]
@@ -273,7 +277,7 @@ func TestRefusedExports(t *testing.T) {
 	made := list[slices.Index(names, "starcoder2")]
 	text := strings.Replace(string(made.Config), `"sliding_window": null`, `"sliding_window": 9`, 1)
 	e, err := planOf(made.Tensors, []byte(text))
-	if err != nil || !strings.Contains(e.Lost, "Windows [9,9]") {
+	if err != nil || !strings.Contains(e.Lost, "(sliding_window) [9,9]") {
 		t.Error(e, err)
 	}
 	if e, err := planOf(made.Tensors, made.Config); err != nil || e.Lost != "" {
@@ -386,4 +390,53 @@ func FuzzExport(f *testing.F) {
 			rowsOf(t, e, tensors, target, 0, target.Rows())
 		}
 	})
+}
+
+// TestLocated: a value that cannot be written is said by its place in the checkpoint, also where rows stand in another
+// order there, above each other's, or as columns.
+func TestLocated(t *testing.T) {
+	for _, c := range []struct{ model, source string }{
+		{"llama", "model.layers.1.self_attn.q_proj.weight"},
+		{"mixtral", "layers.1.block_sparse_moe.experts.1.w2.weight"},
+		{"gpt2", "h.1.mlp.c_fc.weight"},
+		{"phi3", "model.layers.0.mlp.gate_up_proj.weight"},
+	} {
+		config, params := subject(t, c.model)
+		targets, err := targetsOf("x", config, params)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		found := 0
+		for _, target := range targets {
+			i := slices.IndexFunc(target.Sources, func(s string) bool { return strings.HasSuffix(s, c.source) })
+			if i < 0 {
+				continue
+			}
+			source := target.Sources[i]
+			rows := make([]float32, target.Rows()*target.Cols())
+			err := target.ReadRows(rows, 0, target.Rows(), func(name string, dst []float32, first, n int) error {
+				clear(dst)
+				width := len(dst) / n
+				if name == source && first <= 5 && 5 < first+n {
+					dst[(5-first)*width+3] = float32(math.NaN())
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := dtype.NonFinite(rows); at < 0 {
+				continue // the element lies in another tensor
+			}
+			found++
+			err = target.located(errors.New("it is NaN"), rows, 0)
+			if want := fmt.Sprintf("it is NaN; in the model, element [5, 3] of %q", source); err.Error() != want {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
+		if found != 1 {
+			t.Errorf("%s: %d tensors have %s", c.model, found, c.source)
+		}
+	}
 }

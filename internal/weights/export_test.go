@@ -18,7 +18,8 @@ import (
 
 // refused lists the families whose configurations say what llama.cpp has no word for, by the word in the error.
 var refused = map[string]string{
-	"deepseek_v3": "Rope.MScale 0.8", "gemma3": "AttnScales", "glm": "attn_q.weight", "gpt_oss": "GateLimit 2",
+	"deepseek_v3": "MScale 0.8", "gemma3": "scales of attention", "glm": "attn_q.weight",
+	"gpt_oss":       "limit of the gates (swiglu_limit) 2",
 	"glm4_moe_lite": "has a glm4_moe_lite",
 }
 

@@ -37,6 +37,7 @@ type File struct {
 	Chunks    int      // of text that were run
 	ChunkSize int      // tokens of each; 0 where the file does not say it
 	Entries   []Entry  // sorted by name
+	Trailing  int      // bytes behind the end of a file of the old form
 }
 
 // Entry is what flowed into the matrices of one tensor.

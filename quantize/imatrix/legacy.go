@@ -66,6 +66,7 @@ func (r *reader) file() *File {
 		if r.at < len(r.data) {
 			f.Datasets = []string{string(r.take(r.count("bytes of a name", 1)))}
 		}
+		f.Trailing = len(r.data) - r.at
 	}
 	return f
 }

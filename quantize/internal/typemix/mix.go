@@ -192,6 +192,18 @@ func Names() (names []string) {
 // Types gives the type of each tensor, in their order. weighted is whether there is an importance of the columns. The
 // error names a tensor of a model with experts whose layer is not to be seen.
 func (m Mix) Types(model Model, tensors []Tensor, weighted bool) ([]string, error) {
+	types, err := m.Wanted(model, tensors, weighted)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range tensors {
+		types[i] = Fit(types[i], t.Shape[0])
+	}
+	return types, nil
+}
+
+// Wanted is [Mix.Types] without regard to the lengths of rows.
+func (m Mix) Wanted(model Model, tensors []Tensor, weighted bool) ([]string, error) {
 	order := make([]int, len(tensors))
 	for i := range order {
 		order[i] = i
@@ -253,8 +265,7 @@ func (c *counter) next(t Tensor) (string, error) {
 	if _, is := blockOf[c.Base]; !is { // floats need no blocks
 		return c.Base, nil
 	}
-	to, err := c.wanted(t)
-	return Fit(to, t.Shape[0]), err
+	return c.wanted(t)
 }
 
 // wanted is the type without regard to the length of rows.

@@ -184,8 +184,11 @@ func show(j *cli.Job, r *edit.FolderReport, o *Options) {
 	}
 
 	j.Table(table(r))
-	j.Printf("%d edits by %s (%s) in %s: drift %.4f nats, %.0f%% of top-1 predictions kept\n", r.Count, r.Method,
-		r.HParams.Source, o.Out, r.Drift.KL, 100*r.Drift.Agreement)
+	drift := "drift was not measured: no prompts are there for it"
+	if r.Drift.Prompts > 0 {
+		drift = fmt.Sprintf("drift %.4f nats, %.0f%% of top-1 predictions kept", r.Drift.KL, 100*r.Drift.Agreement)
+	}
+	j.Printf("%d edits by %s (%s) in %s: %s\n", r.Count, r.Method, r.HParams.Source, o.Out, drift)
 	if r.Method == "grace" || r.Method == "ike" {
 		j.Note("the weights are as they were: what was learnt lies in %s, which compress edit reads", edit.JournalName)
 	}

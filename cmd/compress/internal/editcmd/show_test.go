@@ -15,7 +15,7 @@ func TestEditsInWords(t *testing.T) {
 		Method:  "rome",
 		Count:   2,
 		HParams: edit.HParams{Source: "defaults"},
-		Drift:   &edit.Drift{KL: .125, Agreement: .875},
+		Drift:   &edit.Drift{},
 		Before:  map[string]float64{"efficacy_success": 0},
 		Metrics: map[string]float64{"efficacy_success": 1},
 		N:       map[string]int{"efficacy_success": 2},
@@ -27,7 +27,7 @@ func TestEditsInWords(t *testing.T) {
 	out, said := clitest.Show(t, func(j *cli.Job) { show(j, r, o) })
 	if !strings.HasSuffix(
 		out,
-		"2 edits by rome (defaults) in out: drift 0.1250 nats, 88% of top-1 predictions kept\n",
+		"2 edits by rome (defaults) in out: drift was not measured: no prompts are there for it\n",
 	) {
 		t.Errorf("%s", out)
 	}
@@ -37,6 +37,11 @@ func TestEditsInWords(t *testing.T) {
 	}
 
 	r.Drift = &edit.Drift{Prompts: 8, KL: 50, Agreement: 0}
+	out, _ = clitest.Show(t, func(j *cli.Job) { show(j, r, o) })
+	if !strings.Contains(out, "in out: drift 50.0000 nats, 0% of top-1 predictions kept\n") {
+		t.Errorf("%s", out)
+	}
+
 	r.Damped = nil
 	for _, c := range []struct {
 		statistics *edit.Collected

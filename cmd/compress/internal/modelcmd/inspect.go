@@ -115,8 +115,12 @@ func Device(j *cli.Job) (any, error) {
 	return r, nil
 }
 
-// Inspect shows a folder or .safetensors file.
+// Inspect shows a folder or file with weights, or an importance matrix.
 func Inspect(j *cli.Job, path string, o InspectOptions) (any, error) {
+	if r, ok := importance(j, path); ok {
+		return r, nil
+	}
+
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err

@@ -195,13 +195,19 @@ func (r *FileReport) print(j *cli.Job) {
 		t.Add(name, s.tensors, s.weights, s.bytes, 8*float64(s.bytes)/float64(s.weights))
 	}
 	t.Add("all", r.Total.Tensors, r.Total.Weights, r.Total.Bytes, r.Total.BitsPerWeight)
+	t.Note = fmt.Sprintf("%s: %.2f bits a weight; %s became %s", r.Options.Scheme.Name, r.Total.BitsPerWeight,
+		cli.Size(r.Total.BytesIn), cli.Size(r.Total.Bytes))
 	if weighted > 0 {
-		t.Note = fmt.Sprintf("%d tensors weighted by %s", weighted, r.Options.Imatrix)
+		t.Note += fmt.Sprintf("; %d tensors weighted by %s", weighted, r.Options.Imatrix)
 	}
 	j.Table(t)
 	printPerplexity(j, r.Perplexity)
 
-	j.Printf("written to %s, %s, in %.1f s\n", r.Out, cli.Size(r.Size), j.Elapsed().Seconds())
+	if r.Finished {
+		j.Printf("%s, %s, was finished already\n", r.Out, cli.Size(r.Size))
+	} else {
+		j.Printf("written to %s, %s, in %.1f s\n", r.Out, cli.Size(r.Size), j.Elapsed().Seconds())
+	}
 	for _, n := range r.Notes {
 		j.Note("%s", n)
 	}
