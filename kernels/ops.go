@@ -22,6 +22,7 @@ type Ops struct {
 	// of w in F32. Under [Fast], every row of x may first be rounded to signed bytes times an F32 scale, in blocks of
 	// at least 32 columns or, with a w of format Int8, as a whole: the scale is the largest magnitude of the block /
 	// 127, so that a product with a row of w is off by Σ |w|·scale/2 at most. Sums within a block are then integers.
+	// Blocks whose largest magnitude is below 2^-100 may count as zeros.
 	MatMulQuantised func(dst, x Mat, w Quantised, o MatMul)
 	// GatherQuantised writes row ids[i] of w, times scale, to row i of dst: embeddings.
 	GatherQuantised func(dst Mat, w Quantised, ids []int32, scale float32)
