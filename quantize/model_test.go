@@ -452,3 +452,18 @@ func TestFusedExperts(t *testing.T) {
 		t.Errorf("tensors %v, want %v", a, b)
 	}
 }
+
+// TestOwnClass: of a model whose folders transformers does not open, that is said.
+func TestOwnClass(t *testing.T) {
+	for name, want := range map[string]bool{"falcon": true, "phi": false} {
+		m := open(t, "../lm/testdata/families/"+name, 1)
+		r, err := Model(ctx, m, corpus.Windows{}, options(t, "w8a16", RTN, filepath.Join(t.TempDir(), "out")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "FalconLinear") })
+		if said != want {
+			t.Errorf("%s: %q", name, r.Notes)
+		}
+	}
+}
