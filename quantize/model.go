@@ -125,8 +125,8 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 
 	if class := ownClass[m.Config().ModelType]; class != "" && w.o.Scheme.Layout != gptqLayout {
 		w.report.Notes = append(w.report.Notes, fmt.Sprintf("transformers has the matrices of a %s in a class of its "+
-			"own, %s, which the package compressed-tensors does not decompress: compress reads the folder, transformers "+
-			"does not", m.Config().ModelType, class))
+			"own, %s, which the package compressed-tensors does not decompress: compress reads the folder, "+
+			"transformers does not", m.Config().ModelType, class))
 	}
 
 	if err := w.choose(); err != nil {
