@@ -42,8 +42,10 @@ type Info struct {
 	// buffers are ordinary memory: [Buffer].Bytes works and [Wrap] is allowed
 	Host    bool `json:"host"`
 	Threads int  `json:"threads,omitempty"` // worker threads of a host device
-	// it has instructions that [Fast] products make use of; otherwise they are as [Exact] ones
+	// it has instructions that [Fast] products with weights in BF16 make use of, or with quantised ones; otherwise such
+	// products are as [Exact] ones
 	Fast  bool  `json:"-"`
+	Bytes bool  `json:"-"`
 	Total int64 `json:"memory_total_bytes"` // bytes
 	Free  int64 `json:"memory_free_bytes"`  // bytes
 }

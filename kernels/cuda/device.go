@@ -215,7 +215,8 @@ func (d *Device) stop() {
 func (d *Device) Info() kernels.Info {
 	i := kernels.Info{
 		Name: fmt.Sprintf("cuda:%d", d.index), Model: d.model,
-		Features: []string{fmt.Sprintf("sm_%d%d", d.major, d.minor), "cuda-" + dotted(d.drv.version)}, Fast: true,
+		Features: []string{fmt.Sprintf("sm_%d%d", d.major, d.minor), "cuda-" + dotted(d.drv.version)},
+		Fast:     true, Bytes: true,
 	}
 
 	d.enter()

@@ -40,10 +40,15 @@ func (c Compute) Options() lm.Options {
 // looks like one that gains nothing, and floats take memory that nobody expects of a quantised model.
 func (j *Job) Opened(m *lm.Model, o lm.Options) {
 	r := m.Residence()
-	if info := m.Device().Info(); o.Precision == kernels.Fast && !info.Fast && len(r.Kept) == 0 && !j.exact {
+	info := m.Device().Info()
+	kind, has := "BF16", info.Fast
+	if len(r.Kept) > 0 {
+		kind, has = "bytes", info.Bytes
+	}
+	if o.Precision == kernels.Fast && !has && !j.exact {
 		j.exact = true
-		j.Remark("--fast has no effect: %s has no dot products of BF16 that are faster than those of F32; "+
-			"products are exact", info.Name)
+		j.Remark("--fast has no effect: %s has no dot products of %s that are faster than those of F32; "+
+			"products are exact", info.Name, kind)
 	}
 
 	if len(r.Decoded) > 0 && !o.Decode && !o.Stream && o.Bits == 0 {
