@@ -62,6 +62,8 @@ def quantise(method, model, ids, out, group=64, scheme="w4a16"):
     modifier = GPTQModifier if "gptq" in method else QuantizationModifier
     recipe.append(modifier(config_groups=groups, ignore=["lm_head"]))
 
+    if not torch.cuda.is_available():
+        torch.Tensor.pin_memory = lambda self, *_: self  # AWQ's cache pins memory, which torch refuses without a GPU
     if method.startswith("awq"):
         log = AWQModifier._log_error_metrics
 

@@ -2,6 +2,7 @@ package actstats
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/mmapsafe"
@@ -19,12 +20,21 @@ func newExtents(n int) *extents {
 	return &extents{magnitude: make([]float64, n), low: make([]float32, n), high: make([]float32, n)}
 }
 
-// spread is some of the tokens that reach an input: every so many of them.
+// spread is some of the tokens that reach an input: every so many of them, in the mean. Which ones is said by the
+// multiples of the golden ratio, whose fractions are spread evenly: by counting alone the first token of each sequence,
+// which is not like others, would always be among them, or never.
 type spread struct {
-	limit int // tokens that are kept at least, where there are as many; there may be twice as many
-	every int
-	seen  int
+	limit int // about how many tokens are kept at least, where there are as many; there may be twice as many
+	every uint32
+	seen  uint32
+	kept  []uint32 // the numbers of those in x
 	x     []float32
+}
+
+// turn reports whether a token is one of every so many.
+func turn(token, every uint32) bool {
+	const golden = 0x9e3779b9 // 2³² over the golden ratio
+	return token*golden <= math.MaxUint32/every
 }
 
 // The tokens that Spread keeps: fewer of each of a mixture's many experts.
@@ -86,8 +96,9 @@ func (e *extents) add(x kernels.Mat, lo, hi int, first bool) {
 // add takes the tokens whose turn it is.
 func (k *spread) add(x kernels.Mat) {
 	for i := range x.Rows {
-		if k.seen%k.every == 0 {
+		if turn(k.seen, k.every) {
 			k.x = append(k.x, x.RowF32(i)...)
+			k.kept = append(k.kept, k.seen)
 			if len(k.x) == 2*k.limit*x.Cols {
 				k.thin(x.Cols)
 			}
@@ -96,13 +107,19 @@ func (k *spread) add(x kernels.Mat) {
 	}
 }
 
-// thin drops every other token.
+// thin drops every other token, in the mean.
 func (k *spread) thin(cols int) {
-	for i := range k.limit {
-		copy(k.x[i*cols:(i+1)*cols], k.x[2*i*cols:])
-	}
-	k.x = k.x[:k.limit*cols]
 	k.every *= 2
+	n := 0
+	for i, token := range k.kept {
+		if turn(token, k.every) {
+			copy(k.x[n*cols:(n+1)*cols], k.x[i*cols:])
+			k.kept[n] = token
+			n++
+		}
+	}
+	k.x = k.x[:n*cols]
+	k.kept = k.kept[:n]
 }
 
 // ExtentsOf gives, for the inputs of a matrix, Σ|x| over all tokens that reach it, and the least and the largest x;

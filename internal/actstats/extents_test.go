@@ -12,8 +12,9 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// TestExtents: sums of magnitudes and bounds over all tokens, and tokens at equal distances, between the limit and
-// twice as many, fewer of experts; however they come in batches.
+// TestExtents: sums of magnitudes and bounds over all tokens, and tokens that are spread evenly, about the limit to
+// twice as many, fewer of experts; however they come in batches, and as many of them at the beginnings of sequences
+// as anywhere.
 func TestExtents(t *testing.T) {
 	const in = 5
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -55,15 +56,24 @@ func TestExtents(t *testing.T) {
 			}
 
 			x := s.SpreadOf("down")
-			if x.Rows < limit || x.Rows >= 2*limit {
+			if x.Rows < limit-4 || x.Rows >= 2*limit {
 				t.Errorf("%d tokens of %d", x.Rows, rows)
 			}
-			step := x.RowF32(1)[0] - x.RowF32(0)[0]
+			mean := float64(rows) / float64(x.Rows)
+			last := float32(0)
+			first := 0
 			for i := range x.Rows {
-				if got := x.RowF32(i); got[0] != 1+float32(i)*step ||
-					!slices.Equal(got, all.RowF32(int(got[0])-1)) {
-					t.Fatalf("token %d is %v", i, got)
+				got := x.RowF32(i)
+				if !slices.Equal(got, all.RowF32(int(got[0])-1)) || float64(got[0]-last) > 3*mean || got[0] <= last {
+					t.Fatalf("token %d is %v, after number %g", i, got, last)
 				}
+				last = got[0]
+				if (int(got[0])-1)%16 == 0 {
+					first++
+				}
+			}
+			if want := float64(x.Rows) / 16; math.Abs(float64(first)-want) > want/2+2 {
+				t.Errorf("%d of %d tokens begin a sequence of 16", first, x.Rows)
 			}
 		}
 	}

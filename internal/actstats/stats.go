@@ -25,7 +25,7 @@ const (
 	Gradients                  // 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
 	Sample                     // some of the x themselves, to measure outputs on
 	Extents                    // Σ |x_j|, and the least and the largest x_j
-	Spread                     // some of the x themselves, at equal distances among all that reach the input
+	Spread                     // some of the x themselves, spread evenly over all that reach the input
 )
 
 // OfInputs are the statistics that need a pass through the block.
