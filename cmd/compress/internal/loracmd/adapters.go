@@ -3,6 +3,7 @@ package loracmd
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/quantizecmd"
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lora"
 	"github.com/modelcompress/compress/quantize"
@@ -165,6 +167,53 @@ func (o FoldOptions) quantised(model string) quantizecmd.Options {
 	}
 }
 
+// goneName is what the folded floats are called once they are of no use, so that a part of them is not taken for all.
+func (o FoldOptions) goneName(floats, model string) string {
+	o.Resume = false
+	o.Overwrite = false
+	job, err := stage.Fingerprint(model, o)
+	if err != nil {
+		job = "unknown"
+	}
+	return floats + ".gone-" + job[:min(len(job), 12)]
+}
+
+// discard removes the folded floats.
+func (o FoldOptions) discard(floats, model string) error {
+	gone := o.goneName(floats, model)
+	if err := os.Rename(floats, gone); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(gone)
+}
+
+// leftover removes what an interrupted run has left and this one does not go on with. A run that was stopped while it
+// did so itself had finished: then there is a report.
+func (o FoldOptions) leftover(floats, model string) (any, error) {
+	gone := o.goneName(floats, model)
+	_, was := os.Stat(gone)
+	_, there := os.Stat(o.Out)
+	if err := os.RemoveAll(gone); err != nil {
+		return nil, err
+	}
+	if o.Resume && !o.Overwrite && was == nil && there == nil {
+		return &FoldedReport{
+			FoldReport: &lora.FoldReport{
+				Model: model, Adapter: o.Adapter, Out: o.Out, Tensors: []lora.FoldedTensor{},
+				Notes: []string{o.Out + " was finished already"},
+			},
+		}, nil
+	}
+
+	if o.Resume {
+		return nil, nil
+	}
+	if err := scratch.Leftover(floats); err != nil {
+		return nil, err
+	}
+	return nil, os.RemoveAll(floats)
+}
+
 // foldInto folds into a hidden folder beside the output and makes the output of that: sums are floats, and are rounded
 // to few bits once. The hidden folder goes when the output is there, or cannot be made.
 func foldInto(j *cli.Job, model string, o FoldOptions) (_ any, err error) {
@@ -175,11 +224,15 @@ func foldInto(j *cli.Job, model string, o FoldOptions) (_ any, err error) {
 
 	floats := o
 	floats.Shard = "keep"
-	floats.Overwrite = !o.Resume // what a run that was not continued has left
+	floats.Overwrite = false
 	floats.Out = filepath.Join(filepath.Dir(filepath.Clean(o.Out)), "."+filepath.Base(o.Out)+".folded")
+	finished, err := o.leftover(floats.Out, model)
+	if err != nil || finished != nil {
+		return finished, err
+	}
 	defer func() {
 		if err == nil || !stage.Resumable(j.Ctx, err) {
-			err = errors.Join(err, os.RemoveAll(floats.Out))
+			err = errors.Join(err, o.discard(floats.Out, model))
 		}
 	}()
 

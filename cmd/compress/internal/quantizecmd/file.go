@@ -128,7 +128,7 @@ func replaceable(path string, overwrite bool) error {
 		return nil
 	case info.IsDir():
 		return cli.Usagef("--out %s: there is a folder (HINT: choose another --out)", path)
-	case !overwrite:
+	case !overwrite || info.Size() == 0:
 		return nil // the library says it, or continues what is there
 	}
 
