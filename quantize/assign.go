@@ -81,8 +81,8 @@ const (
 // Assignment is what each matrix becomes.
 type Assignment struct {
 	Options AssignOptions `json:"options"`
-	Bytes   int64         `json:"bytes"` // of all tensors
-	Bits    float64       `json:"bits_per_weight"`
+	Bytes   int64         `json:"bytes"`           // of all tensors
+	Bits    float64       `json:"bits_per_weight"` // of a GGUF file's tensors, or of the matrices of a folder
 	// Predicted is what the levels cost by sensitivities, Measured by a search, in nats a token.
 	Predicted float64  `json:"predicted_kl"`
 	Measured  *float64 `json:"measured_kl,omitempty"`
@@ -297,10 +297,13 @@ func (c *candidates) short(err error) error {
 	}
 	least := e.Smallest + c.rest
 	if c.o.Bytes > 0 {
-		return fmt.Errorf("%w: %d bytes; the smallest, everything %s, is %d", ErrBudget, c.o.Bytes, c.smallest(), least)
+		return fmt.Errorf("%w: %d bytes; the smallest, everything %s, is %d", ErrBudget, c.o.Bytes, c.smallest(),
+			least+c.beside)
 	}
+	// Rounded up, so that the figure does.
+	bits := math.Ceil(8000*float64(least)/float64(c.weights)) / 1000
 	return fmt.Errorf("%w: %g bits a weight; the smallest, everything %s, is %.3f", ErrBudget, c.o.BitsPerWeight,
-		c.smallest(), 8*float64(least)/float64(c.weights))
+		c.smallest(), bits)
 }
 
 // feasible reports a budget that nothing fits, before any work.

@@ -28,7 +28,8 @@ type candidates struct {
 	parts   []*candidate
 	problem levels.Problem
 	weights int64 // that bits are counted for
-	rest    int64 // bytes of all else that counts
+	rest    int64 // bytes of all else that counts for those
+	beside  int64 // bytes of a folder's other tensors, which bits do not count
 }
 
 // candidate is what gets one level.
@@ -80,7 +81,7 @@ func newCandidates(ctx context.Context, m *lm.Model, o AssignOptions) (_ *candid
 		return nil, fmt.Errorf("%s: %w: no matrix to choose for", m.Path(), ErrOptions)
 	}
 
-	c.problem.Budget = o.Bytes
+	c.problem.Budget = o.Bytes - c.beside
 	if o.Bytes == 0 {
 		c.problem.Budget = int64(o.BitsPerWeight * float64(c.weights) / 8)
 	}
@@ -219,7 +220,8 @@ func (c *candidates) assignment() *Assignment {
 		}
 		size := c.problem.Size(choice) + c.rest
 		a.Uniform = append(a.Uniform, UniformLevel{
-			Level: level, Bytes: size, Bits: 8 * float64(size) / float64(c.weights), Predicted: c.problem.Loss(choice),
+			Level: level, Bytes: size + c.beside, Bits: 8 * float64(size) / float64(c.weights),
+			Predicted: c.problem.Loss(choice),
 		})
 	}
 	return a
@@ -227,8 +229,9 @@ func (c *candidates) assignment() *Assignment {
 
 // describe puts down what was chosen.
 func (c *candidates) describe(a *Assignment, choice []int) {
-	a.Bytes = c.problem.Size(choice) + c.rest
-	a.Bits = 8 * float64(a.Bytes) / float64(c.weights)
+	size := c.problem.Size(choice) + c.rest
+	a.Bytes = size + c.beside
+	a.Bits = 8 * float64(size) / float64(c.weights)
 	a.Predicted = c.problem.Loss(choice)
 	for i, p := range c.parts {
 		l := c.problem.Parts[i][choice[i]]

@@ -25,10 +25,10 @@ func (c *candidates) ofFile(ctx context.Context) error {
 		return err
 	}
 	c.file = f
-	if err := f.checkImportance(); err != nil {
+	if err := f.assign(); err != nil {
 		return err
 	}
-	if err := f.assign(); err != nil {
+	if err := f.checkImportance(); err != nil {
 		return err
 	}
 

@@ -31,7 +31,6 @@ func (c *candidates) ofFolder(ctx context.Context) error {
 	fixed := func(lin lm.Linear) bool {
 		return slices.ContainsFunc(c.o.Fixed, func(r TypeRule) bool { return names(r.Pattern, module(lin.Name)) })
 	}
-	counted := c.o.Bytes == 0 // of bits, only the matrices of blocks count
 	chosen := map[string]bool{}
 	for _, list := range w.chosen {
 		homes := map[joint]*candidate{}
@@ -53,8 +52,8 @@ func (c *candidates) ofFolder(ctx context.Context) error {
 	}
 	for _, name := range c.tensors.Names() {
 		info, _ := c.tensors.Info(name)
-		if !chosen[name] && !counted {
-			c.rest += info.Size
+		if !chosen[name] {
+			c.beside += info.Size
 		}
 	}
 	return nil

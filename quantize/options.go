@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/linalg"
 )
 
@@ -323,6 +324,8 @@ func names(pattern, name string) bool {
 func (o Options) typed(r TypeRule) (Scheme, error) {
 	s, err := SchemeByName(r.Type)
 	switch {
+	case r.Type == Keep:
+		return s, failure.Hinted(fmt.Errorf("%w: type %s", ErrOptions, r.Type), "--ignore leaves matrices as they are")
 	case err != nil:
 		return s, err
 	case s.File():

@@ -45,7 +45,8 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.StringVar(&o.To, "to", "",
-		"`NAME` what the weights become, or several names with commas to choose from for each matrix: "+
+		"`NAME` what the weights become, or several with commas to choose from for each matrix (types such as "+
+			"q4_k, q5_k and q6_k for a file, schemes and keep for a folder): "+
 			strings.Join(quantize.SchemeNames(), ", "))
 	f.StringVar(&q.Out, "out", "", "`PATH` folder for the result, or .gguf file; it appears when it is complete")
 	f.StringVar(&q.Method, "method", quantize.RTN,
@@ -84,7 +85,7 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 		"`FILE` importance matrix for a GGUF file, as compress imatrix and llama-imatrix write it")
 	f.StringSliceVar(&o.Types, "type", nil,
 		"`PATTERN=TYPE` what some matrices become instead: blk.*.ffn_down.weight=q6_k in a GGUF file, "+
-			"*.down_proj=w8a16 in a folder; several with commas")
+			"*.down_proj=w8a16 in a folder; several with commas, of which the last that fits counts")
 	f.StringVar(&o.Assign.Size, "size", "",
 		"`SIZE` with several levels in --to: what all weights may take, as bits a weight (4.5bpw) or bytes (90MB)")
 	f.StringVar(&o.Assign.By, "assign", "",

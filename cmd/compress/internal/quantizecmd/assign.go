@@ -3,7 +3,6 @@ package quantizecmd
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -44,7 +43,8 @@ func (o *Options) assignOptions() (quantize.AssignOptions, error) {
 	case o.Assign.Size == "":
 		return a, cli.Usagef("--to %s: give --size, such as 4.5bpw or 90MB: what all may take together", o.To)
 	case isBits:
-		if a.BitsPerWeight, err = strconv.ParseFloat(bits, 64); err != nil || !(a.BitsPerWeight > 0) {
+		a.BitsPerWeight, err = strconv.ParseFloat(bits, 64)
+		if err != nil || !(a.BitsPerWeight > 0) || a.BitsPerWeight > 64 {
 			return a, cli.Usagef("--size %s: want bits a weight such as 4.5bpw, or bytes such as 90MB", o.Assign.Size)
 		}
 	default:
@@ -99,8 +99,16 @@ func (o *Options) assignable() error {
 		one.To, one.Calib = "q8_0", ""
 		return Check(one)
 	}
-	one.To = a.Levels[slices.IndexFunc(a.Levels, func(level string) bool { return level != quantize.Keep })]
-	return Check(one)
+	for _, level := range a.Levels {
+		if level == quantize.Keep {
+			continue
+		}
+		one.To = level
+		if err := Check(one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // assign chooses what each matrix becomes.

@@ -46,14 +46,17 @@ func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
 	switch {
 	case !strings.HasSuffix(q.Out, ".gguf"):
 		return f, cli.Usagef("--out %s: scheme %s writes one file; give it a name that ends in .gguf", q.Out, s.Name)
-	case o.Calib != "" && o.assigned == nil || q.Damping != 0 || q.Order != "" || q.FitLate || q.TrueSequential:
-		return f, cli.Usagef("--calib, --damp, --act-order, --late-scales and --true-sequential belong to --method "+
-			"gptq of folders; a GGUF file takes --imatrix (scheme %s)", s.Name)
 	case q.Method != quantize.RTN:
 		return f, cli.Usagef("--method %s goes with the schemes of folders; a GGUF file takes --imatrix", q.Method)
 	case q.Range != "" || q.Smooth != 0:
 		return f, cli.Usagef("--smooth and --range go with the schemes of folders; the types of a GGUF file have "+
 			"searches of their own, and take --imatrix (scheme %s)", s.Name)
+	case q.Damping != 0 || q.Order != "" || q.FitLate || q.TrueSequential:
+		return f, cli.Usagef("--damp, --act-order, --late-scales and --true-sequential belong to --method gptq of "+
+			"folders; a GGUF file takes --imatrix (scheme %s)", s.Name)
+	case o.Calib != "" && o.assigned == nil:
+		return f, cli.Usagef("--calib measures nothing for one scheme of a GGUF file, which takes --imatrix (scheme "+
+			"%s)", s.Name)
 	case q.Sparsity != 0 || q.Pattern != "":
 		return f, cli.Usagef("--sparsity and --pattern go with the schemes of folders; compress prune makes weights 0 "+
 			"before they become a GGUF file (scheme %s)", s.Name)

@@ -3,6 +3,7 @@ package quantizecmd
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
@@ -58,9 +59,8 @@ func (r *Report) print(j *cli.Job) {
 	}
 	add("all", all)
 
-	t.Note = fmt.Sprintf("%s (%s) by %s: %.2f bits a weight; %s became %s", r.Options.Scheme.Name,
-		r.Options.Scheme.Meaning(), r.Options.Method, r.Total.BitsPerWeight, cli.Size(r.Total.BytesIn),
-		cli.Size(r.Total.BytesOut))
+	t.Note = fmt.Sprintf("%s by %s: %.2f bits a weight; %s became %s", r.schemes(), r.Options.Method,
+		r.Total.BitsPerWeight, cli.Size(r.Total.BytesIn), cli.Size(r.Total.BytesOut))
 	j.Table(t)
 
 	printPerplexity(j, r.Perplexity)
@@ -69,6 +69,25 @@ func (r *Report) print(j *cli.Job) {
 	for _, n := range r.Notes {
 		j.Note("%s", n)
 	}
+}
+
+// schemes says what the matrices became: the scheme and what that is, or how many have which.
+func (r *Report) schemes() string {
+	count := map[string]int{}
+	var order []string
+	for _, m := range r.Matrices {
+		if count[m.Scheme] == 0 {
+			order = append(order, m.Scheme)
+		}
+		count[m.Scheme]++
+	}
+	if len(order) < 2 {
+		return fmt.Sprintf("%s (%s)", r.Options.Scheme.Name, r.Options.Scheme.Meaning())
+	}
+	for i, name := range order {
+		order[i] = fmt.Sprintf("%d %s", count[name], name)
+	}
+	return strings.Join(order, ", ")
 }
 
 // printPerplexity shows what was measured before and after; nil: nothing was.

@@ -102,15 +102,16 @@ func compareCharts(side *report.Table) []*report.Chart {
 }
 
 // front draws what models lose over what they take, where several runs say both: the size of the weights and the
-// divergence from one baseline. Models that no other beats in both are joined. nil: there are fewer than three.
-func front(runs []*Run) *report.Chart {
+// divergence from one baseline on one text, those of which there are most. Models that no other beats in both are
+// joined. nil: there are fewer than three; left are the runs that are not in it for another baseline or text.
+func front(runs []*Run) (c *report.Chart, left []string) {
 	type point struct {
 		name     string
 		size, kl float64
 		low, top float64
 	}
-	var points []point
-	baseline := ""
+	groups := map[string][]point{}
+	var order []string
 	for _, r := range runs {
 		find := func(path string) any {
 			i := slices.IndexFunc(r.leaves, func(l leaf) bool { return l.path == path })
@@ -120,15 +121,34 @@ func front(runs []*Run) *report.Chart {
 			return r.leaves[i].value
 		}
 		size, kl := toFloat(find("model_bytes")), toFloat(find("against.kl"))
-		if size > 0 && kl > 0 {
+		if size > 0 && kl > 0 && !math.IsInf(kl, 0) {
 			error := 1.96 * toFloat(find("against.kl_stderr"))
-			points = append(points, point{r.name, size / 1e6, kl, kl - error, kl + error})
-			baseline = fmt.Sprint(find("against.model"))
+			key := fmt.Sprint(find("against.model"), "\x00", find("data.hash"), "\x00", find("tokens"))
+			if groups[key] == nil {
+				order = append(order, key)
+			}
+			groups[key] = append(groups[key], point{r.name, size / 1e6, kl, kl - error, kl + error})
 		}
 	}
-	if len(points) < 3 {
-		return nil
+
+	most := ""
+	for _, key := range order {
+		if len(groups[key]) > len(groups[most]) {
+			most = key
+		}
 	}
+	points := groups[most]
+	if len(points) < 3 {
+		return nil, nil
+	}
+	for _, key := range order {
+		for _, p := range groups[key] {
+			if key != most {
+				left = append(left, p.name)
+			}
+		}
+	}
+	baseline, _, _ := strings.Cut(most, "\x00")
 
 	slices.SortStableFunc(points, func(a, b point) int {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.kl, b.kl))
@@ -150,7 +170,7 @@ func front(runs []*Run) *report.Chart {
 		Title: "Size and divergence from " + baseline, Kind: report.Scatter, Wide: true,
 		X: report.Axis{Label: "MB of weights"}, Y: report.Axis{Label: "KL, nats a token", Log: true},
 		Series: []report.Series{best, all},
-	}
+	}, left
 }
 
 // chartsOf draws what a table's columns allow: values over blocks and roles as a heat map, a loss over steps as a line,

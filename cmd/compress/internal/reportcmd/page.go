@@ -27,7 +27,8 @@ func Page(runs []*Run, side *report.Table) *report.Page {
 			table = Upright(side)
 		}
 		charts := compareCharts(side)
-		if c := front(runs); c != nil {
+		if c, left := front(runs); c != nil {
+			c.Note = without(left)
 			charts = append([]*report.Chart{c}, charts...)
 		}
 		p.Sections = append(p.Sections,

@@ -43,10 +43,13 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 	case "csv":
 		err = side.CSV(&b)
 	case "svg":
-		c := front(runs)
+		c, left := front(runs)
 		if c == nil {
-			return nil, cli.Usagef("--out %s: a drawing takes three runs or more of compress ppl --against, which say "+
-				"how large models are and how far from one another", out)
+			return nil, cli.Usagef("--out %s: a drawing takes three runs or more of compress ppl --against one model "+
+				"on one text, with a size and a divergence above 0", out)
+		}
+		if note := without(left); note != "" {
+			j.Note("%s", note)
 		}
 		b.WriteString(c.SVG())
 	case "md":
@@ -73,6 +76,14 @@ func Write(j *cli.Job, paths []string, out string, overwrite bool) (any, error) 
 	j.Table(Upright(side))
 	j.Printf("written to %s\n", out)
 	return map[string]any{"out": out, "runs": side}, nil
+}
+
+// without says which runs a drawing leaves out; "" for none.
+func without(left []string) string {
+	if len(left) == 0 {
+		return ""
+	}
+	return "not drawn, since they are against another model or on another text: " + strings.Join(left, ", ")
 }
 
 func firstError(a, b error) error {
