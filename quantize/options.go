@@ -274,7 +274,7 @@ func (o Options) validateFolds() (faults []error) {
 	}
 
 	if !(o.Smooth >= 0 && o.Smooth < 1) {
-		fault("smooth %g; want 0 or more and less than 1", o.Smooth)
+		fault("smooth %g; want more than 0 and less than 1, or 0 for none", o.Smooth)
 	}
 	if o.Smooth > 0 && o.balances() {
 		fault("smooth %g and method %s both choose factors", o.Smooth, o.Method)

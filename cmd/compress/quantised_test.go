@@ -221,7 +221,7 @@ var aside = []string{
 	"started", "finished", "date", "start_time", "end_time", "disk_free_bytes", "model_name_sanitized",
 	"candidates_per_hour", "elapsed", "timings", "busy_workers", "bytes_per_second",
 	"tokens_per_second", "peak_memory_bytes", "device", "source_quantization", "remarks", "notes", "bytes", "bytes_in",
-	"size", "files", "quantization", "format", "job", "identity", "sha256",
+	"model_bytes", "size", "files", "quantization", "format", "job", "identity", "sha256",
 }
 
 // normal is a JSON text without what is aside, with its keys in order.

@@ -302,7 +302,7 @@ func (c *Chart) name(b *svg, x, y scale) {
 
 	for _, s := range c.Series {
 		for i, name := range s.Names {
-			if i >= len(s.Y) || !x.shows(s.x(i)) || !y.shows(s.Y[i]) {
+			if name == "" || i >= len(s.Y) || !x.shows(s.x(i)) || !y.shows(s.Y[i]) {
 				continue
 			}
 			px, py := x.at(s.x(i)), y.at(s.Y[i])

@@ -392,9 +392,9 @@ func BenchmarkPage(b *testing.B) {
 // TestNames: points of a scatter have their names beside them, none over another or over a point, and one that finds no
 // room is in the title of its point alone; the drawing is a file by itself.
 func TestNames(t *testing.T) {
-	s := report.Series{Name: "models", Names: []string{"small", "large", "beside small", "hidden"}}
-	s.X = []float64{10, 20, 10.1, 10.05}
-	s.Y = []float64{0.5, 0.1, 0.5, 0.5}
+	s := report.Series{Name: "models", Names: []string{"small", "large", "beside small", "hidden", "", ""}}
+	s.X = []float64{10, 20, 10.1, 10.05, 1, 30}
+	s.Y = []float64{0.5, 0.3, 0.5, 0.5, 0.1, 0.9}
 	c := &report.Chart{Title: "t", Kind: report.Scatter, Wide: true, Series: []report.Series{s}}
 	text := c.SVG()
 	for _, want := range []string{`xmlns="http://www.w3.org/2000/svg"`, ">small</text>", ">large</text>", "<style>"} {
