@@ -24,8 +24,8 @@ func ComputeFlags(cmd *cobra.Command, c *Compute) {
 // DecodeFlag adds the flag of [lm.Options].Decode.
 func DecodeFlag(cmd *cobra.Command, decode *bool) {
 	cmd.Flags().BoolVar(decode, "decode", false,
-		"have the matrices of a quantised model as floats in memory, rounded to the type of its other tensors, instead "+
-			"of computing with them as they are stored")
+		"have the matrices of a quantised model as floats in memory, rounded to the type of its other tensors, "+
+			"instead of computing with them as they are stored")
 }
 
 // Options are those of the model.
