@@ -182,7 +182,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 		p.kept = m.keeps(p, p == m.embed || p == m.head)
 	}
 
-	m.extra, m.tied = layout.Extra, layout.Heads
+	m.layout, m.extra, m.tied = layout, layout.Extra, layout.Heads
 	return m.checkTied()
 }
 

@@ -60,6 +60,7 @@ type Model struct {
 	info   kernels.Info // of the device when the model was opened; its memory figures are of that time
 
 	names  []string // parameters in checkpoint order
+	layout *arch.Layout
 	extra  []string // tensors that are no parameters, in checkpoint order
 	tied   []string // tensors among extra that repeat the token table
 	params map[string]*param

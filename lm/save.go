@@ -21,6 +21,7 @@ var (
 	ErrOtherJob = stage.ErrOtherJob
 	ErrInPlace  = stage.ErrInPlace
 	ErrDamaged  = stage.ErrDamaged
+	ErrCut      = arch.ErrCut // [SaveOptions].Cut is not of the model, or its architecture has no form for what is left
 	// ErrFileName: [Saver.AddFile] got a name that it cannot use.
 	ErrFileName = stage.ErrFileName
 	// ErrSavePacked refuses to save a model with packed matrices.
@@ -44,6 +45,9 @@ type SaveOptions struct {
 	Fingerprint string
 	// DType converts all floating-point tensors; 0: as in the source.
 	DType safetensors.DType
+	// Cut writes what it says of the model, as a smaller one; nil: all. Names are those of the model throughout:
+	// [Saver.Save] of a tensor of which nothing stays does nothing. The errors of [Model.NewSaver] wrap [ErrCut], too.
+	Cut *arch.Cut
 }
 
 // Saver writes a model to a folder that appears under its name only when it is complete. Until then everything is in a
@@ -58,6 +62,7 @@ type Saver struct {
 	folder *stage.Folder
 	infos  map[string]safetensors.Info // as written
 	buf    []byte
+	cut    *cutting // nil: the whole model
 
 	written map[string]bool // parameters in this run
 }
@@ -82,6 +87,11 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 		}
 		so.Config = func(text []byte) []byte { return renameDType(text, o.DType) }
 	}
+	if o.Cut != nil {
+		if err := s.smaller(&so); err != nil {
+			return nil, err
+		}
+	}
 
 	var err error
 	if s.folder, err = stage.Open(dir, s.plan(), so); err != nil {
@@ -93,6 +103,10 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 
 // plan lists the tensors to write: those of the source, in its order and files unless the options say otherwise.
 func (s *Saver) plan() stage.Plan {
+	if s.cut != nil {
+		return s.planCut()
+	}
+
 	p := planLike(s.m.source, s.opts.DType, s.opts.MaxShardSize, dtype.IsFloat)
 	for _, info := range p.Tensors {
 		s.infos[info.Name] = info
@@ -103,8 +117,8 @@ func (s *Saver) plan() stage.Plan {
 // Done reports whether a tensor is complete, from this run or an interrupted one. Parameters that lie in one
 // stored tensor are complete together.
 func (s *Saver) Done(name string) bool {
-	stored, _ := s.m.dense.Place(name)
-	return s.folder.Done(stored)
+	to, _, stays := s.target(name)
+	return !stays || s.folder.Done(to)
 }
 
 // Damaged lists the tensors of an interrupted run whose bytes are not those that it wrote; they are not done.
@@ -144,7 +158,7 @@ func (s *Saver) LoadDone(names ...string) error {
 
 // load reads a saved parameter back. The model's lock is held.
 func (s *Saver) load(p *param) (kernels.Mat, error) {
-	stored, first := s.m.dense.Place(p.Name)
+	stored, first, _ := s.target(p.Name)
 	f, err := s.folder.Open(stored)
 	if err != nil {
 		return kernels.Mat{}, err
@@ -158,7 +172,12 @@ func (s *Saver) load(p *param) (kernels.Mat, error) {
 	}
 
 	t := dtype.Of(info.DType)
-	return s.m.upload(p, t, data[int(first)*t.Size():][:p.rows*p.cols*t.Size()])
+	data = data[int(first)*t.Size():]
+	if s.cut != nil {
+		return s.m.upload(p, t, s.loadPiece(p, data, t))
+	}
+
+	return s.m.upload(p, t, data[:p.rows*p.cols*t.Size()])
 }
 
 // Save writes the current values of tensors and notes in the journal that they are there; when it returns, they
@@ -171,8 +190,7 @@ func (s *Saver) Save(names ...string) error {
 
 	// All names first: a batch is not half written because of the last name.
 	for _, name := range names {
-		stored, _ := s.m.dense.Place(name)
-		if _, ok := s.infos[stored]; !ok {
+		if !s.known(name) {
 			return fmt.Errorf("%s: %.200q: %w", s.m.dir, name, ErrUnknownTensor)
 		}
 	}
@@ -183,9 +201,11 @@ func (s *Saver) Save(names ...string) error {
 			return err
 		}
 
+		s.written[name] = true
 		stored, _ := s.m.dense.Place(name)
-		if s.written[name] = true; s.whole(stored) && !slices.Contains(whole, stored) {
-			whole = append(whole, stored)
+		to, _, stays := s.target(stored)
+		if stays && s.whole(stored) && !slices.Contains(whole, to) {
+			whole = append(whole, to)
 		}
 	}
 
@@ -205,7 +225,10 @@ func (s *Saver) Save(names ...string) error {
 
 // whole reports whether all of a stored tensor has been written, and not only some of its parameters.
 func (s *Saver) whole(stored string) bool {
-	return !slices.ContainsFunc(s.m.dense.Parts(stored), func(p arch.Part) bool { return !s.written[p.Name] })
+	return !slices.ContainsFunc(s.m.dense.Parts(stored), func(p arch.Part) bool {
+		_, _, stays := s.target(p.Name)
+		return stays && !s.written[p.Name]
+	})
 }
 
 // saveBatch is how many bytes Finish writes between two entries of the journal.
@@ -222,14 +245,15 @@ func (s *Saver) Finish(ctx context.Context) error {
 	var batch []string
 	var size int64
 	for _, name := range s.m.source.Names() {
-		if s.folder.Done(name) {
+		to, _, stays := s.target(name)
+		if !stays || s.folder.Done(to) {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 
-		batch, size = append(batch, name), size+s.infos[name].Size
+		batch, size = append(batch, name), size+s.infos[to].Size
 		if size >= saveBatch {
 			if err := s.Save(batch...); err != nil {
 				return err
@@ -269,7 +293,14 @@ func (s *Saver) write(name string) error {
 		return nil
 	}
 
-	to, first := s.m.dense.Place(name)
+	to, first, stays := s.target(name)
+	switch {
+	case !stays:
+		return nil
+	case s.cut != nil:
+		return s.writePiece(name)
+	}
+
 	want := s.infos[to].DType
 	info, _ := s.m.dense.Info(name)
 	p := s.m.params[name]

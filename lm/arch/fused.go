@@ -119,6 +119,19 @@ func (a *Arch) fusedAt(name string) (members []Tensor, block int) {
 	return nil, 0
 }
 
+// Renumbered is what a stored tensor of the fused layout is called in another block; the name itself for one that does
+// not lie in a block.
+func (a *Arch) Renumbered(stored string, block int) string {
+	for _, t := range a.Tensors {
+		for _, template := range []string{t.Fused, t.Also} {
+			if template != "" && t.PerBlock() && matches(template, stored) {
+				return Expand(template, block, 0)
+			}
+		}
+	}
+	return stored
+}
+
 // FusedShape gives the shape that a tensor of the fused layout has in a model of this configuration; ok is
 // false where it has none of that name.
 func (c *Config) FusedShape(name string) (shape []int64, ok bool) {

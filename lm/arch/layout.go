@@ -34,6 +34,10 @@ type Param struct {
 	Expert     int // -1 outside of mixtures
 	Shape      []int64
 	Transposed bool // a matrix stored [in, out]
+
+	table  *Tensor
+	copied int    // number of the expert or head that it belongs to; 0 where there is none
+	prefix string // what the checkpoint leaves out of the name
 }
 
 // Layout is what the tensors of a checkpoint are.
@@ -160,6 +164,7 @@ func (r *resolver) take(t *Tensor, l, expert int) error {
 			r.src.File(name), name, ErrShape, have, want, strings.Join(r.c.keysOf(t.Shape, want, have), ", "))
 	}
 
+	copied := expert
 	if !t.PerExpert() {
 		expert = -1
 	}
@@ -167,7 +172,7 @@ func (r *resolver) take(t *Tensor, l, expert int) error {
 	r.taken[name] = true
 	r.layout.Params = append(r.layout.Params, Param{
 		Name: name, Role: t.Role, Bias: t.Part == "bias", Block: l, Expert: expert, Shape: want,
-		Transposed: t.Transposed,
+		Transposed: t.Transposed, table: t, copied: copied, prefix: r.prefix,
 	})
 	return nil
 }
