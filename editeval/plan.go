@@ -602,7 +602,7 @@ func (p *Plan) Validate() error {
 		bad("counts %v: not upwards from 1", p.Counts)
 	}
 
-	return errors.Join(errs...)
+	return failure.Join(errs...)
 }
 
 // stem is the name of a file without folder and ending.

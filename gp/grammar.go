@@ -3,7 +3,6 @@ package gp
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -92,7 +91,7 @@ func (g Grammar) Validate() error {
 		add("size at most %d, not within 2 and %d", g.MaxSize, MaxNodes)
 	}
 
-	return errors.Join(faults...)
+	return failure.Join(faults...)
 }
 
 func (g *Grammar) has(s Symbol) bool { return slices.Contains(g.Symbols, s) }

@@ -174,7 +174,7 @@ func (o Options) Validate() error {
 		}
 	}
 
-	return errors.Join(faults...)
+	return failure.Join(faults...)
 }
 
 // hash identifies what, besides the fitness and the grammar, decides the course of a search.

@@ -2,7 +2,6 @@ package lm
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -276,19 +275,7 @@ func (m *Model) spread(h *Hidden, rows, labels []int32) (*spread, error) {
 // hostCopy copies a matrix without gaps to host memory of its own.
 func (m *Model) hostCopy(x kernels.Mat) (kernels.Mat, error) {
 	out := kernels.MatOf(kernels.NewHost(kernels.F32, x.Len()), x.Rows, x.Cols)
-	if m.host {
-		copy(out.Buf.F32(), x.Buf.F32())
-		return out, nil
-	}
-
-	raw := make([]byte, 4*x.Len())
-	if err := m.dev.Download(raw, x.Buf, 0); err != nil {
-		return out, err
-	}
-	for i := range out.Buf.F32() {
-		out.Buf.F32()[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
-	return out, nil
+	return out, m.dev.Download(out.Buf.Bytes(), x.Buf, 0)
 }
 
 // between is KL(p ‖ q) of a token, and whether both have the same likeliest next one. It is not below 0 but for

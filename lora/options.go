@@ -1,13 +1,13 @@
 package lora
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -218,7 +218,7 @@ func (o Options) Validate() error {
 		}
 	}
 
-	return errors.Join(faults...)
+	return failure.Join(faults...)
 }
 
 // roles are the names of roles that targets may use.

@@ -1,11 +1,11 @@
 package prune
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 )
@@ -241,7 +241,7 @@ func (o Options) Validate() error {
 		}
 	}
 
-	return errors.Join(faults...)
+	return failure.Join(faults...)
 }
 
 // permutationFaults says what a permutation does not go with.

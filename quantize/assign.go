@@ -92,7 +92,6 @@ type Assignment struct {
 	// Uniform is what each level would take and cost alone, where all parts have it.
 	Uniform []UniformLevel `json:"uniform"`
 
-	file bool
 	main Scheme // of a folder: that of most
 }
 
@@ -177,7 +176,7 @@ func (o AssignOptions) Validate() error {
 		}
 		seen[name] = true
 	}
-	if _, err := o.intoFile(); err != nil {
+	if _, err := o.IntoFile(); err != nil {
 		faults = append(faults, err)
 	}
 
@@ -194,7 +193,7 @@ func (o AssignOptions) Validate() error {
 	if o.By != BySearch && (o.Generations != 0 || o.Offspring != 0) {
 		fault("generations and offspring belong to %s", BySearch)
 	}
-	return errors.Join(faults...)
+	return failure.Join(faults...)
 }
 
 func (o *AssignOptions) setDefaults() {
@@ -220,9 +219,7 @@ func (o *AssignOptions) setDefaults() {
 
 // IntoFile reports whether the levels are types of GGUF files, and not schemes of folders. The error names a level that
 // is neither, or that does not go with the others.
-func (o AssignOptions) IntoFile() (bool, error) { return o.intoFile() }
-
-func (o AssignOptions) intoFile() (bool, error) {
+func (o AssignOptions) IntoFile() (bool, error) {
 	files := 0
 	for _, name := range o.Levels {
 		_, _, err := typeNamed(name)

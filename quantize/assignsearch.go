@@ -107,7 +107,7 @@ func keyOf(stage int, choice []int) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%d:", stage)
 	for _, k := range choice {
-		fmt.Fprintf(&text, "%x", k)
+		fmt.Fprintf(&text, "%d.", k)
 	}
 	return text.String()
 }

@@ -65,7 +65,7 @@ func newCandidates(ctx context.Context, m *lm.Model, o AssignOptions) (_ *candid
 		return nil, err
 	}
 
-	into, err := o.intoFile()
+	into, err := o.IntoFile()
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +208,7 @@ func (c *candidates) most(choice []int, counts func(level string) bool) string {
 
 // assignment begins the result: what each level would be alone.
 func (c *candidates) assignment() *Assignment {
-	a := &Assignment{Options: c.o, file: c.file != nil}
+	a := &Assignment{Options: c.o}
 	a.Options.Importance = nil
 	a.Options.Known = nil
 	a.Options.Note = nil

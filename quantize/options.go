@@ -1,7 +1,6 @@
 package quantize
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -264,7 +263,7 @@ func (o Options) Validate() error {
 		}
 	}
 
-	return errors.Join(faults...)
+	return failure.Join(faults...)
 }
 
 // validateFolds lists the faults of what gives inputs factors, and of what is measured with it.

@@ -19,7 +19,14 @@ compress quantize MODEL --to q3_k,q4_k,q5_k,q6_k --size 4.5bpw --calib FILE --ou
 func quantizeCmd(a *cli.App) *cobra.Command {
 	var o quantizecmd.Options
 	q := &o.Quantize
-	cmd := a.Verb(cli.Verb{
+	var cmd *cobra.Command
+	check := func() error {
+		if q.Smooth == 0 && cmd.Flags().Changed("smooth") {
+			return cli.Usagef("--smooth 0: want more than 0 and less than 1 (HINT: leave --smooth out for no factors)")
+		}
+		return quantizecmd.Check(o)
+	}
+	cmd = a.Verb(cli.Verb{
 		Use:   "quantize MODEL --to SCHEME --out PATH",
 		Short: "Store the weights of a model in 4 or 8 bits, for the runtimes people use",
 		Long: "Writes a copy of a model in few bits: a folder in the formats of compressed-tensors or GPTQ, which " +
@@ -39,8 +46,13 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 		Habit:   []string{"out"},
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
-		Check:   func(*cli.Job, []string) error { return quantizecmd.Check(o) },
-		Run:     func(j *cli.Job, args []string) (any, error) { return quantizecmd.Model(j, args[0], o) },
+		Check:   func(*cli.Job, []string) error { return check() },
+		Run: func(j *cli.Job, args []string) (any, error) {
+			if err := check(); err != nil {
+				return nil, err
+			}
+			return quantizecmd.Model(j, args[0], o)
+		},
 	})
 
 	f := cmd.Flags()

@@ -3,7 +3,6 @@ package edit
 import (
 	"cmp"
 	_ "embed"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm"
 )
@@ -304,7 +304,7 @@ func (h *HParams) Validate(blocks int) error {
 		bad("rank: %d", h.Rank)
 	}
 
-	return errors.Join(append(errs, h.validateTemplates())...)
+	return failure.Join(append(errs, h.validateTemplates())...)
 }
 
 func (h *HParams) validateTemplates() error {

@@ -3,8 +3,59 @@
 // know no package that errors come from.
 package failure
 
+import "strings"
+
 // NoSpace is the hint about a full disk, whoever met it.
 const NoSpace = "free space, or choose another disk with --out"
+
+// Join is errors.Join for the faults of one thing: of those of the same kind that follow each other, only the first
+// says what kind that is.
+func Join(faults ...error) error {
+	j := &joined{}
+	for _, err := range faults {
+		if err != nil {
+			j.faults = append(j.faults, err)
+		}
+	}
+	if len(j.faults) == 0 {
+		return nil
+	}
+	return j
+}
+
+type joined struct{ faults []error }
+
+// Error implements error.
+func (j *joined) Error() string {
+	var text strings.Builder
+	said := "" // the kind of the faults before
+	for i, err := range j.faults {
+		kind := ""
+		find(err, func(err error) bool {
+			if e, ok := err.(*named); ok {
+				kind = e.text + ": "
+			}
+			return kind != ""
+		})
+
+		words := err.Error()
+		if !strings.HasPrefix(words, kind) {
+			kind = "" // which stands elsewhere in it
+		}
+		if i > 0 {
+			text.WriteByte('\n')
+			if kind == said {
+				words = strings.TrimPrefix(words, kind)
+			}
+		}
+		text.WriteString(words)
+		said = kind
+	}
+	return text.String()
+}
+
+// Unwrap gives the faults to package errors.
+func (j *joined) Unwrap() []error { return j.faults }
 
 // named is a way of failing that has a name, which errors wrap.
 type named struct {

@@ -48,3 +48,32 @@ func TestKindAndHint(t *testing.T) {
 		t.Errorf("%v is not wrapped, or its hint is in its text", err)
 	}
 }
+
+// TestJoin: a kind is said once for faults that follow each other, every fault stays one, and nothing is no error.
+func TestJoin(t *testing.T) {
+	wrong, other := Misuse("bad options", "mend it"), New("other", "")
+	a, b := fmt.Errorf("%w: a", wrong), fmt.Errorf("%w: b", wrong)
+	deep, plain := fmt.Errorf("file: %w", wrong), errors.New("bad options: plain")
+
+	for want, faults := range map[string][]error{
+		"bad options: a":                           {nil, a},
+		"bad options: a\nb":                        {a, nil, b},
+		"bad options: a\nother: c\nbad options: b": {a, fmt.Errorf("%w: c", other), b},
+		"bad options: a\nfile: bad options":        {a, deep},
+		"bad options: a\nbad options: plain":       {a, plain},
+		"bad options: a\nb\na":                     {Join(a, b), a},
+		"file: bad options\nfile: bad options":     {deep, deep},
+		"other: c\nbad options: a\nb\nbad options": {fmt.Errorf("%w: c", other), a, b, wrong},
+	} {
+		err := Join(faults...)
+		if err.Error() != want {
+			t.Errorf("%q, want %q", err, want)
+		}
+		if !errors.Is(err, wrong) || !IsUsage(err) || Hint(err) != "mend it" {
+			t.Errorf("%v: not one of its kind, or without its hint", err)
+		}
+	}
+	if err := Join(nil, nil); err != nil || Join() != nil {
+		t.Errorf("%v of nothing", err)
+	}
+}

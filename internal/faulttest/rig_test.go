@@ -103,27 +103,33 @@ var verbs = []verb{
 		name: "quantize file", args: "quantize in/base --to q4_0 --out out/q.gguf", again: "--resume",
 		growing: `\.q\.gguf\.journal$`,
 	},
+	{
+		name: "quantize search", args: "quantize in/base --to q4_0,q5_0,q8_0 --size 6bpw --calib in/text/calib.txt " +
+			"--samples 2 --seqlen 32 --assign search --generations 2 --offspring 2 --out out/q.gguf", again: "--resume",
+		growing: `\.q\.gguf\.journal$|\.jsonl$`,
+	},
 	{name: "convert", args: "convert in/base --out out/c --dtype bf16 --max-shard-size 300KB", short: true},
 }
 
 // twins say what is another in a command with the same output as that of a verb, and what that is there.
 var twins = map[string][2]string{
-	"merge":          {"ties.yaml", "ties2.yaml"},
-	"mediate":        {"mediate.yaml", "mediate2.yaml"},
-	"prune":          {"--seqlen 32", "--seqlen 32 --sparsity 0.6"},
-	"search":         {"--sparsity 0.6", "--sparsity 0.7"},
-	"lora train":     {"--dropout 0.1", "--dropout 0.2"},
-	"merge search":   {"calib.txt", "valid.txt"},
-	"prune compare":  {"--samples 2", "--samples 3"},
-	"lora fold":      {"in/lora", "in/lora2"},
-	"experts export": {"sums=0.6", "sums=0.5"},
-	"eval":           {"--limit 4", "--limit 3"},
-	"eval batch":     {"batch.yaml", "batch2.yaml"},
-	"edit":           {"rome.yaml", "rome2.yaml"},
-	"editeval":       {"study.yaml", "study2.yaml"},
-	"run":            {"jobs.yaml", "jobs2.yaml"},
-	"quantize":       {"--samples 2", "--samples 3"},
-	"quantize file":  {"q4_0", "q8_0"},
+	"merge":           {"ties.yaml", "ties2.yaml"},
+	"mediate":         {"mediate.yaml", "mediate2.yaml"},
+	"prune":           {"--seqlen 32", "--seqlen 32 --sparsity 0.6"},
+	"search":          {"--sparsity 0.6", "--sparsity 0.7"},
+	"lora train":      {"--dropout 0.1", "--dropout 0.2"},
+	"merge search":    {"calib.txt", "valid.txt"},
+	"prune compare":   {"--samples 2", "--samples 3"},
+	"lora fold":       {"in/lora", "in/lora2"},
+	"experts export":  {"sums=0.6", "sums=0.5"},
+	"eval":            {"--limit 4", "--limit 3"},
+	"eval batch":      {"batch.yaml", "batch2.yaml"},
+	"edit":            {"rome.yaml", "rome2.yaml"},
+	"editeval":        {"study.yaml", "study2.yaml"},
+	"run":             {"jobs.yaml", "jobs2.yaml"},
+	"quantize":        {"--samples 2", "--samples 3"},
+	"quantize file":   {"q4_0", "q8_0"},
+	"quantize search": {"--size 6bpw", "--size 7bpw"},
 }
 
 // recipes are the files that the verbs read besides the models, tasks and texts of the repository.

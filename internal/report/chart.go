@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
@@ -61,6 +62,25 @@ func (s Series) whisker(i int) (low, high float64, ok bool) {
 	}
 	low, high = s.Low[i], s.High[i]
 	return low, high, low <= high && !math.IsInf(low, 0) && !math.IsInf(high, 0)
+}
+
+// Front gives the points that no other beats, which is one that is not more in either coordinate and less in one of
+// them, in the order of x. Of points in the same place it gives the first.
+func Front(x, y []float64) (points []int) {
+	order := make([]int, len(x))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(x[a], x[b]), cmp.Compare(y[a], y[b])) })
+
+	least := math.Inf(1)
+	for _, i := range order {
+		if y[i] < least {
+			points = append(points, i)
+			least = y[i]
+		}
+	}
+	return points
 }
 
 func (s Series) x(i int) float64 {

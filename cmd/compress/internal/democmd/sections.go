@@ -1,7 +1,6 @@
 package democmd
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -210,20 +209,12 @@ func (r *Report) sizes() *report.Chart {
 // split makes two series of points: all of them, and the front, those that no other beats in both coordinates
 // (less is better).
 func split(points [][2]float64) []report.Series {
-	sorted := slices.Clone(points)
-	slices.SortFunc(sorted, func(a, b [2]float64) int {
-		return cmp.Or(cmp.Compare(a[0], b[0]),
-			cmp.Compare(a[1], b[1]))
-	})
-
 	all, front := report.Series{Name: "all"}, report.Series{Name: "front", Joined: true}
-	lowest := math.Inf(1)
-	for _, p := range sorted {
+	for _, p := range points {
 		all.X, all.Y = append(all.X, p[0]), append(all.Y, p[1])
-		if p[1] < lowest {
-			lowest = p[1]
-			front.X, front.Y = append(front.X, p[0]), append(front.Y, p[1])
-		}
+	}
+	for _, i := range report.Front(all.X, all.Y) {
+		front.X, front.Y = append(front.X, all.X[i]), append(front.Y, all.Y[i])
 	}
 
 	return []report.Series{all, front}

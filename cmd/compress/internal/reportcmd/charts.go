@@ -122,12 +122,12 @@ func front(runs []*Run) (c *report.Chart, left []string) {
 		}
 		size, kl := toFloat(find("model_bytes")), toFloat(find("against.kl"))
 		if size > 0 && kl > 0 && !math.IsInf(kl, 0) {
-			error := 1.96 * toFloat(find("against.kl_stderr"))
+			half := 1.96 * toFloat(find("against.kl_stderr"))
 			key := fmt.Sprint(find("against.model"), "\x00", find("data.hash"), "\x00", find("tokens"))
 			if groups[key] == nil {
 				order = append(order, key)
 			}
-			groups[key] = append(groups[key], point{r.name, size / 1e6, kl, kl - error, kl + error})
+			groups[key] = append(groups[key], point{r.name, size / 1e6, kl, kl - half, kl + half})
 		}
 	}
 
@@ -153,14 +153,18 @@ func front(runs []*Run) (c *report.Chart, left []string) {
 	slices.SortStableFunc(points, func(a, b point) int {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.kl, b.kl))
 	})
+	x, y := make([]float64, len(points)), make([]float64, len(points))
+	for i, p := range points {
+		x[i], y[i] = p.size, p.kl
+	}
+	on := report.Front(x, y)
+
 	all := report.Series{Name: "models"}
 	best := report.Series{Name: "the front: none is smaller and nearer", Joined: true}
-	least := math.Inf(1)
-	for _, p := range points {
+	for i, p := range points {
 		to := &all
-		if p.kl < least {
+		if slices.Contains(on, i) {
 			to = &best
-			least = p.kl
 		}
 		to.X, to.Y = append(to.X, p.size), append(to.Y, p.kl)
 		to.Low, to.High = append(to.Low, p.low), append(to.High, p.top)
