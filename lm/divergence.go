@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/internal/layer"
 )
@@ -46,8 +47,8 @@ type Baseline struct {
 // passed a block.
 func (m *Model) NewBaseline(ctx context.Context, w corpus.Windows, progress func(more int64)) (*Baseline, error) {
 	b := &Baseline{m: m, windows: w}
-	for _, part := range lossBatches(w) {
-		h, err := m.lastHidden(ctx, part, progress)
+	for _, part := range w.Batches(lossBatch) {
+		h, err := m.lastHidden(ctx, part, nil, progress)
 		if err != nil {
 			b.Free()
 			return nil, err
@@ -67,9 +68,16 @@ func (b *Baseline) Free() {
 
 // Compare runs another model, with the same vocabulary, over the texts.
 func (b *Baseline) Compare(ctx context.Context, m *Model, progress func(more int64)) (*Divergence, error) {
-	return diverge(ctx, b.m, m, b.windows, progress, func(k int, _ corpus.Windows) (*Hidden, func(), error) {
-		return b.states[k], func() {}, nil
-	})
+	return b.CompareLayers(ctx, m, nil, progress)
+}
+
+// CompareLayers is Compare for a model of which only some blocks run, ascending; nil: all.
+func (b *Baseline) CompareLayers(ctx context.Context, m *Model, layers []int, progress func(more int64)) (
+	*Divergence, error,
+) {
+	c := comparison{baseline: b.m, m: m, layers: layers, progress: progress}
+	c.states = func(k int, _ corpus.Windows) (*Hidden, func(), error) { return b.states[k], func() {}, nil }
+	return c.run(ctx, b.windows)
 }
 
 // DivergenceFrom compares the model with a baseline, of the same vocabulary, on sequences; both run a batch of them at
@@ -77,40 +85,30 @@ func (b *Baseline) Compare(ctx context.Context, m *Model, progress func(more int
 func (m *Model) DivergenceFrom(ctx context.Context, baseline *Model, w corpus.Windows, progress func(more int64)) (
 	*Divergence, error,
 ) {
-	return diverge(ctx, baseline, m, w, progress, func(_ int, part corpus.Windows) (*Hidden, func(), error) {
-		h, err := baseline.lastHidden(ctx, part, progress)
+	c := comparison{baseline: baseline, m: m, progress: progress}
+	c.states = func(_ int, part corpus.Windows) (*Hidden, func(), error) {
+		h, err := baseline.lastHidden(ctx, part, nil, progress)
 		if err != nil {
 			return nil, nil, err
 		}
 		if progress != nil {
-			progress(int64(h.X.Rows) * baseline.headBlocks()) // what its head will do
+			progress(int64(h.X.Rows) * baseline.HeadBlocks()) // what its head will do
 		}
 		return h, h.Free, nil
-	})
-}
-
-// lossBatches divides sequences into those that share a pass, which bounds memory whatever their length.
-func lossBatches(w corpus.Windows) (parts []corpus.Windows) {
-	batch := max(1, lossBatch/max(w.SeqLen, 1))
-	for at := 0; at < len(w.IDs); at += batch {
-		end := min(at+batch, len(w.IDs))
-		part := corpus.Windows{IDs: w.IDs[at:end]}
-		if w.Labels != nil {
-			part.Labels = w.Labels[at:end]
-		}
-		parts = append(parts, part)
 	}
-	return parts
+	return c.run(ctx, w)
 }
 
-// lastHidden runs all blocks on sequences.
-func (m *Model) lastHidden(ctx context.Context, w corpus.Windows, progress func(more int64)) (*Hidden, error) {
+// lastHidden runs blocks on sequences, all of them if layers is nil.
+func (m *Model) lastHidden(ctx context.Context, w corpus.Windows, layers []int, progress func(more int64)) (
+	*Hidden, error,
+) {
 	h, err := m.Embed(w.IDs)
 	if err != nil {
 		return nil, err
 	}
 
-	for l := range m.blocks {
+	for _, l := range (&arch.Cut{Layers: layers}).Blocks(m.config) {
 		if err := m.RunBlock(ctx, l, h, nil); err != nil {
 			h.Free()
 			return nil, err
@@ -122,16 +120,23 @@ func (m *Model) lastHidden(ctx context.Context, w corpus.Windows, progress func(
 	return h, nil
 }
 
-// diverge compares two models batch by batch; states gives the baseline's last hidden states and what ends their use.
-func diverge(ctx context.Context, baseline, m *Model, w corpus.Windows, progress func(more int64),
-	states func(k int, part corpus.Windows) (*Hidden, func(), error),
-) (*Divergence, error) {
+// comparison is a model beside its baseline.
+type comparison struct {
+	baseline, m *Model
+	layers      []int                                                                   // of m that run; nil: all
+	progress    func(more int64)                                                        // nil: nobody asks
+	states      func(k int, part corpus.Windows) (last *Hidden, done func(), err error) // of the baseline, by batches
+}
+
+// run compares the two batch by batch.
+func (c *comparison) run(ctx context.Context, w corpus.Windows) (*Divergence, error) {
+	baseline, m := c.baseline, c.m
 	if a, b := baseline.config.Vocab, m.config.Vocab; a != b {
 		return nil, fmt.Errorf("%w: %s has %d tokens in its vocabulary, %s has %d", ErrInput, m.dir, b, baseline.dir, a)
 	}
 
 	sum := &divergences{}
-	for k, part := range lossBatches(w) {
+	for k, part := range w.Batches(lossBatch) {
 		if part.Labels == nil {
 			part.Labels = part.IDs
 		}
@@ -139,11 +144,11 @@ func diverge(ctx context.Context, baseline, m *Model, w corpus.Windows, progress
 			return nil, err
 		}
 
-		was, done, err := states(k, part)
+		was, done, err := c.states(k, part)
 		if err != nil {
 			return nil, err
 		}
-		now, err := m.lastHidden(ctx, part, progress)
+		now, err := m.lastHidden(ctx, part, c.layers, c.progress)
 		if err != nil {
 			done()
 			return nil, err
@@ -156,8 +161,8 @@ func diverge(ctx context.Context, baseline, m *Model, w corpus.Windows, progress
 		if err != nil {
 			return nil, err
 		}
-		if progress != nil {
-			progress(tokens * m.headBlocks())
+		if c.progress != nil {
+			c.progress(tokens * m.HeadBlocks())
 		}
 	}
 	return sum.summary()

@@ -126,7 +126,7 @@ func (m *Model) SequenceLosses(ctx context.Context, w corpus.Windows, progress f
 	}
 
 	s := &SequenceLosses{}
-	for _, part := range lossBatches(w) {
+	for _, part := range w.Batches(lossBatch) {
 		tokens := int64(0)
 		for _, ids := range part.IDs {
 			tokens += int64(len(ids))
@@ -150,7 +150,7 @@ func (m *Model) SequenceLosses(ctx context.Context, w corpus.Windows, progress f
 		}
 
 		// The head's work is counted in blocks' worth of time, so that progress runs evenly.
-		progress(tokens * m.headBlocks())
+		progress(tokens * m.HeadBlocks())
 	}
 
 	return s, nil
@@ -162,11 +162,11 @@ func (m *Model) LossWork(w corpus.Windows) int64 {
 	for _, ids := range w.IDs {
 		tokens += int64(len(ids))
 	}
-	return tokens * (int64(m.Blocks()) + m.headBlocks())
+	return tokens * (int64(m.Blocks()) + m.HeadBlocks())
 }
 
-// headBlocks is how many blocks have the work of the model's head, at least one.
-func (m *Model) headBlocks() int64 {
+// HeadBlocks is how many blocks have the work of the model's head, at least one.
+func (m *Model) HeadBlocks() int64 {
 	head := int64(m.config.Vocab) * int64(m.config.Hidden)
 	blocks := max(1, m.NumParameters()-head)
 	return max(1, head*int64(m.Blocks())/blocks)

@@ -51,6 +51,16 @@ func newCutting(m *Model, k *arch.Cut) (c *cutting, config []byte, err error) {
 	return c, config, nil
 }
 
+// Smaller gives the configuration of the model that a cut leaves, and says what would have to be known of how it came
+// about. The error wraps [ErrCut].
+func (m *Model) Smaller(k *arch.Cut) (*Config, []string, error) {
+	c, _, err := newCutting(m, k)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.config, c.notes, nil
+}
+
 // smaller prepares the saver for a cut.
 func (s *Saver) smaller(o *stage.Options) error {
 	cut, text, err := newCutting(s.m, s.opts.Cut)
@@ -165,10 +175,6 @@ func sized(info safetensors.Info) safetensors.Info {
 	info.Size = product(info.Shape) * int64(dtype.Of(info.DType).Size())
 	return info
 }
-
-// Smaller is the configuration of the output of a saver with a [SaveOptions].Cut, and what is to be said of how it
-// came about.
-func (s *Saver) Smaller() (config *Config, notes []string) { return s.cut.config, s.cut.notes }
 
 // target is where a parameter goes, or a stored tensor; false: it is not in the output.
 func (s *Saver) target(name string) (to string, first int64, ok bool) {

@@ -32,6 +32,21 @@ type Windows struct {
 	Blank   int    `json:"blank,omitempty"`   // blank lines of a JSONL file
 }
 
+// Batches divides the sequences into those that share a pass of about so many tokens, which bounds memory whatever
+// their length. Only IDs and Labels are set in the parts.
+func (w Windows) Batches(tokens int) (parts []Windows) {
+	batch := max(1, tokens/max(w.SeqLen, 1))
+	for at := 0; at < len(w.IDs); at += batch {
+		end := min(at+batch, len(w.IDs))
+		part := Windows{IDs: w.IDs[at:end]}
+		if w.Labels != nil {
+			part.Labels = w.Labels[at:end]
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
+
 // Mode says how windows were made.
 type Mode string
 

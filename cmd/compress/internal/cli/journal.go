@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/modelcompress/compress/internal/stage"
 )
@@ -75,3 +76,18 @@ func (j *Journal[T]) Add(key string, step T) error {
 
 // Close unlocks the journal. Everything added is on the disk already.
 func (j *Journal[T]) Close() { _ = j.lines.Close() }
+
+// Measurements opens the journal of an output that is chosen by measuring: with resume that of an interrupted run.
+// Without, one that is there is in the way unless overwrite gives it up.
+func Measurements(path string, resume, overwrite bool, command, job string) (*Journal[float64], error) {
+	if _, err := os.Lstat(path); err == nil && !resume {
+		if !overwrite {
+			return nil, Usagef("%s: the journal of an interrupted run (HINT: --resume goes on with it, --overwrite "+
+				"begins anew)", path)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	return OpenJournal[float64](path, command, job)
+}

@@ -136,15 +136,7 @@ func (r *Report) print(j *cli.Job) {
 	j.Table(t)
 	r.printChange(j)
 
-	if p := r.Perplexity; p != nil {
-		t := &report.Table{
-			Columns: report.Columns("perplexity", "before|%.4f", "after|%.4f", "ratio|%.3f", "seqlen", "tokens"),
-		}
-		t.Add(p.Before.Data.Source, p.Before.Perplexity, p.After.Perplexity, p.After.Perplexity/p.Before.Perplexity,
-			p.After.SeqLen, p.After.Tokens)
-		j.Table(t)
-	}
-
+	r.Perplexity.Print(j)
 	if r.Packed != nil {
 		j.Printf("packed: %s instead of %s\n", cli.Size(r.Packed.BytesOut), cli.Size(r.Packed.BytesIn))
 	}

@@ -21,17 +21,11 @@ import (
 // Report is the library's report with what the command line adds.
 type Report struct {
 	*prune.Report
-	Out        string                 `json:"out"`
-	Perplexity *beforeAfter           `json:"perplexity,omitempty"`
-	Packed     *checkpoint.Conversion `json:"packed,omitempty"`
-	Imatrix    string                 `json:"imatrix_out,omitempty"` // importance matrix that was written
-	NonFinite  []checkpoint.Place     `json:"non_finite,omitempty"`  // in tensors that are not pruned
-}
-
-// beforeAfter is a perplexity on the same data before and after.
-type beforeAfter struct {
-	Before *perplexity.Report `json:"before"`
-	After  *perplexity.Report `json:"after"`
+	Out        string                  `json:"out"`
+	Perplexity *perplexity.BeforeAfter `json:"perplexity,omitempty"`
+	Packed     *checkpoint.Conversion  `json:"packed,omitempty"`
+	Imatrix    string                  `json:"imatrix_out,omitempty"` // importance matrix that was written
+	NonFinite  []checkpoint.Place      `json:"non_finite,omitempty"`  // in tensors that are not pruned
 }
 
 // Model prunes one model into a folder and prints what became of it.
@@ -186,7 +180,7 @@ func (p *pruning) run() (*Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Perplexity = &beforeAfter{before, after}
+		r.Perplexity = &perplexity.BeforeAfter{Before: before, After: after}
 	}
 
 	if p.flags.Save == "bitmask" {

@@ -2,7 +2,6 @@ package quantizecmd
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -168,22 +167,12 @@ func (o *Options) journalPath() string { return o.Quantize.Out + ".assign.journa
 func (o *Options) openJournal(j *cli.Job, m *lm.Model, text string, a quantize.AssignOptions) (
 	*cli.Journal[float64], error,
 ) {
-	path := o.journalPath()
-	if _, err := os.Lstat(path); err == nil && !o.Quantize.Resume {
-		if !o.Quantize.Overwrite {
-			return nil, cli.Usagef("%s: the journal of an interrupted search (HINT: --resume goes on with it, "+
-				"--overwrite begins anew)", path)
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-	}
-
 	model, err := m.Fingerprint(j.Ctx)
 	if err != nil {
 		return nil, err
 	}
-	return cli.OpenJournal[float64](path, "quantize", cli.Fingerprint(model, text, a, a.Importance))
+	return cli.Measurements(o.journalPath(), o.Quantize.Resume, o.Quantize.Overwrite, "quantize",
+		cli.Fingerprint(model, text, a, a.Importance))
 }
 
 // printAssignment shows what was chosen beside what single levels would be.

@@ -22,9 +22,9 @@ import (
 // FileReport is the library's report on a GGUF file with what the command line adds.
 type FileReport struct {
 	*quantize.FileReport
-	Out        string       `json:"out"`
-	Size       int64        `json:"file_bytes"`
-	Perplexity *beforeAfter `json:"perplexity,omitempty"`
+	Out        string                  `json:"out"`
+	Size       int64                   `json:"file_bytes"`
+	Perplexity *perplexity.BeforeAfter `json:"perplexity,omitempty"`
 	// Assignment is how types were chosen, where --to names several.
 	Assignment *quantize.Assignment `json:"assignment,omitempty"`
 }
@@ -99,7 +99,7 @@ func intoFile(j *cli.Job, path string, o Options, s quantize.Scheme) (*FileRepor
 		if err != nil {
 			return nil, err
 		}
-		r.Perplexity = &beforeAfter{Before: before}
+		r.Perplexity = &perplexity.BeforeAfter{Before: before}
 	}
 
 	bar := j.Bars()
@@ -204,7 +204,7 @@ func (r *FileReport) print(j *cli.Job) {
 		t.Note += fmt.Sprintf("; %d tensors weighted by %s", weighted, r.Options.Imatrix)
 	}
 	j.Table(t)
-	printPerplexity(j, r.Perplexity)
+	r.Perplexity.Print(j)
 
 	if r.Finished {
 		j.Printf("%s, %s, was finished already\n", r.Out, cli.Size(r.Size))

@@ -63,7 +63,7 @@ func (r *Report) print(j *cli.Job) {
 		r.Total.BitsPerWeight, cli.Size(r.Total.BytesIn), cli.Size(r.Total.BytesOut))
 	j.Table(t)
 
-	printPerplexity(j, r.Perplexity)
+	r.Perplexity.Print(j)
 
 	j.Printf("written to %s in %.1f s, %.1f of them quantising\n", r.Out, j.Elapsed().Seconds(), r.Times.Total)
 	for _, n := range r.Notes {
@@ -88,17 +88,4 @@ func (r *Report) schemes() string {
 		order[i] = fmt.Sprintf("%d %s", count[name], name)
 	}
 	return strings.Join(order, ", ")
-}
-
-// printPerplexity shows what was measured before and after; nil: nothing was.
-func printPerplexity(j *cli.Job, p *beforeAfter) {
-	if p == nil {
-		return
-	}
-	t := &report.Table{
-		Columns: report.Columns("perplexity", "before|%.4f", "after|%.4f", "ratio|%.4f", "seqlen", "tokens"),
-	}
-	t.Add(p.Before.Data.Source, p.Before.Perplexity, p.After.Perplexity, p.After.Perplexity/p.Before.Perplexity,
-		p.After.SeqLen, p.After.Tokens)
-	j.Table(t)
 }

@@ -37,15 +37,9 @@ type Options struct {
 // Report is the library's report with what the command line adds.
 type Report struct {
 	*quantize.Report
-	Out        string               `json:"out"`
-	Assignment *quantize.Assignment `json:"assignment,omitempty"`
-	Perplexity *beforeAfter         `json:"perplexity,omitempty"`
-}
-
-// beforeAfter is a perplexity on the same data before and after.
-type beforeAfter struct {
-	Before *perplexity.Report `json:"before"`
-	After  *perplexity.Report `json:"after"`
+	Out        string                  `json:"out"`
+	Assignment *quantize.Assignment    `json:"assignment,omitempty"`
+	Perplexity *perplexity.BeforeAfter `json:"perplexity,omitempty"`
 }
 
 // Check finds what is wrong with flags by themselves.
@@ -290,7 +284,7 @@ func (o *Options) run(j *cli.Job, m *lm.Model, calib corpus.Windows, q quantize.
 		if err != nil {
 			return nil, err
 		}
-		r.Perplexity = &beforeAfter{before, after}
+		r.Perplexity = &perplexity.BeforeAfter{Before: before, After: after}
 	}
 
 	return r, nil

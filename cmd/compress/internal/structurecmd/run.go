@@ -1,0 +1,310 @@
+// Package structurecmd runs the part of the verb prune that takes whole layers out of a model.
+package structurecmd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/cmd/compress/internal/perplexity"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/structure"
+)
+
+// Options are the settings of a run, as the command line has them. What it shares with pruning of single weights is
+// given by the caller.
+type Options struct {
+	Layers      string // "24" stay, or "25%" go; empty: all stay
+	Score       string // how layers are chosen
+	Generations int
+	Offspring   int
+
+	Out       string
+	PPL       string // data for a perplexity before and after; empty: none
+	Resume    bool
+	Overwrite bool
+	cli.Calibration
+}
+
+// Names are the flags that Add defines.
+var Names = []string{"layers", "layer-score", "generations", "offspring"}
+
+// Add defines the flags.
+func (o *Options) Add(f *pflag.FlagSet) {
+	f.StringVar(&o.Layers, "layers", "",
+		"`N` leave out whole decoder layers: 24 stay, or 25% go; the result is an ordinary smaller model")
+	f.StringVar(&o.Score, "layer-score", "",
+		"`NAME` which layers go: "+strings.Join(structure.Ways(), ", ")+" (default: "+structure.Greedy+")")
+	f.IntVar(&o.Generations, "generations", 0, "`N` --layer-score search: rounds (default: 20)")
+	f.IntVar(&o.Offspring, "offspring", 0, "`N` --layer-score search: candidates in a round (default: 16)")
+}
+
+// Any reports whether something is to be taken out as a whole.
+func (o *Options) Any() bool { return o.Layers != "" }
+
+// options turns flags into the library's options.
+func (o *Options) options() (structure.Options, error) {
+	s := structure.Options{By: o.Score, Generations: o.Generations, Offspring: o.Offspring}
+	var err error
+	if s.Layers, err = structure.ParseShare(o.Layers); err != nil {
+		return s, fmt.Errorf("--layers: %w", err)
+	}
+	if err := o.CheckCalibration(); err != nil {
+		return s, err
+	}
+	if o.Calib == "" {
+		return s, cli.Usagef("--layers %s: no calibration data, by which layers are told apart (HINT: give --calib "+
+			"FILE)", o.Layers)
+	}
+	return s, s.Validate()
+}
+
+// Check finds what is wrong with flags by themselves.
+func Check(o Options) error {
+	_, err := o.options()
+	return err
+}
+
+// Report is what the library chose with what the command line adds.
+type Report struct {
+	*structure.Plan
+	Model      prune.ModelInfo         `json:"model"` // before
+	Data       *corpus.Windows         `json:"calibration"`
+	Out        string                  `json:"out"`
+	Before     Extent                  `json:"before"`
+	After      Extent                  `json:"after"`
+	Perplexity *perplexity.BeforeAfter `json:"perplexity,omitempty"`
+	Notes      []string                `json:"notes"`
+	Seconds    float64                 `json:"seconds"` // of the choice
+}
+
+// Extent is how large a model is.
+type Extent struct {
+	Layers     int   `json:"layers"`
+	Parameters int64 `json:"parameters"`
+	Bytes      int64 `json:"bytes"` // of its weights
+}
+
+func extent(m *lm.Model) Extent { return Extent{m.Blocks(), m.NumParameters(), m.DataSize()} }
+
+// Names of the display.
+const (
+	stageBefore   = "perplexity before"
+	stageChoosing = "choosing layers"
+	stageWriting  = "writing"
+	stageAfter    = "perplexity after"
+)
+
+// Model makes a smaller model of one and prints what became of it.
+func Model(j *cli.Job, path string, o Options) (*Report, error) {
+	r, err := into(j, path, o)
+	if err == nil {
+		r.print(j)
+	}
+	return r, err
+}
+
+// work is one run.
+type work struct {
+	Options
+	job   *cli.Job
+	model *lm.Model
+	calib corpus.Windows
+	opts  structure.Options
+	done  *cli.Journal[float64]
+}
+
+func into(j *cli.Job, path string, o Options) (*Report, error) {
+	opts, err := o.options()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(cli.Apart([2]string{"out", o.Out}, [2]string{"report", j.ReportTo()}),
+		stage.Apart(path, o.Out)); err != nil {
+		return nil, err
+	}
+	if err := openmodel.OnlyWeights(path); err != nil {
+		return nil, err
+	}
+
+	// Layers that run again and again are better in memory.
+	again := opts.By == "" || opts.By == structure.Greedy || opts.By == structure.Search
+	m, err := j.Load(path, lm.Options{Stream: !again})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+
+	opts.Seed = j.Seed
+	w := &work{Options: o, job: j, model: m, opts: opts}
+	if w.calib, err = o.Windows(j, m); err != nil {
+		return nil, err
+	}
+	if err := structure.Check(m, w.calib, opts); err != nil {
+		return nil, err
+	}
+
+	return w.run()
+}
+
+func (w *work) journalPath() string { return w.Out + ".layers.journal" }
+
+// run chooses and writes.
+func (w *work) run() (*Report, error) {
+	ctx := w.job.Ctx
+	job, err := structure.Fingerprint(ctx, w.model, w.calib, w.opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.vacant(); err != nil {
+		return nil, err
+	}
+	if w.done, err = cli.Measurements(w.journalPath(), w.Resume, w.Overwrite, "prune", job); err != nil {
+		return nil, err
+	}
+	defer w.done.Close()
+
+	r := &Report{Out: w.Out, Before: extent(w.model), Data: &w.calib}
+	r.Model = prune.ModelInfo{Path: w.model.Path(), Type: w.model.Config().ModelType, Parameters: r.Before.Parameters}
+	if r.Model.Fingerprint, err = w.model.Fingerprint(ctx); err != nil {
+		return nil, err
+	}
+
+	cut := corpus.CutOptions{SeqLen: w.SeqLen}
+	if w.PPL != "" {
+		text, err := w.job.Cut(w.model, w.PPL, cut)
+		if err != nil {
+			return nil, err
+		}
+		before, _, err := perplexity.Windows(w.job, stageBefore, w.model, text)
+		if err != nil {
+			return nil, err
+		}
+		r.Perplexity = &perplexity.BeforeAfter{Before: before}
+	}
+
+	start := w.job.Elapsed()
+	if err := w.choose(r); err != nil {
+		return nil, err
+	}
+	r.Seconds = (w.job.Elapsed() - start).Seconds()
+	if err := w.write(r, job); err != nil {
+		return nil, err
+	}
+	if r.Perplexity != nil {
+		if r.Perplexity.After, err = perplexity.Folder(w.job, stageAfter, w.Out, w.PPL, cut); err != nil {
+			return nil, err
+		}
+	}
+
+	return r, os.Remove(w.journalPath())
+}
+
+// vacant finds what is in the way before hours of work.
+func (w *work) vacant() error {
+	if w.Resume {
+		return nil
+	}
+	var rule stage.Rule
+	if w.Overwrite {
+		rule = stage.Replaceable(w.model.Path())
+	}
+	return stage.Vacant(w.Out, rule)
+}
+
+// choose decides what stays.
+func (w *work) choose(r *Report) error {
+	bar := w.job.Bars()
+	defer bar.End()
+	o := w.opts
+	o.Known = func(key string) (float64, bool) { v, ok := w.done.Done[key]; return v, ok }
+	o.Note = w.done.Add
+	o.Progress = func(done, of int64) { bar.Show(stageChoosing, done, of) }
+	var err error
+	r.Plan, err = structure.Choose(w.job.Ctx, w.model, w.calib, o)
+	return err
+}
+
+// write makes the smaller model.
+func (w *work) write(r *Report, job string) error {
+	ctx := w.job.Ctx
+	r.Notes = append([]string{}, r.Plan.Notes...)
+	out, err := w.model.NewSaver(w.Out, lm.SaveOptions{
+		Overwrite: w.Overwrite, Resume: w.Resume, Fingerprint: job, Cut: r.Cut,
+	})
+	if err != nil {
+		return err
+	}
+
+	manifest, err := r.Manifest(ctx, w.model, w.calib)
+	if err == nil {
+		err = out.AddFile(prune.ManifestFile, manifest)
+	}
+	if err == nil {
+		progress := w.job.Progress(stageWriting, 0)
+		err = out.Finish(ctx)
+		progress.End()
+	}
+	if err != nil {
+		if stage.Resumable(ctx, err) {
+			return errors.Join(err, out.Suspend())
+		}
+		return errors.Join(err, out.Abort())
+	}
+
+	small, err := w.job.Load(w.Out, lm.Options{Stream: true})
+	if err != nil {
+		return err
+	}
+	defer small.Close()
+	r.After = extent(small)
+	if text := cli.Beyond(w.model, w.calib.SeqLen); text != "" {
+		r.Notes = append(r.Notes, text)
+	}
+	if left := stage.NotCopied(w.model.Path(), w.Out); len(left) > 0 {
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("%d files beside the weights were not copied: %s", len(left), strings.Join(left, ", ")))
+	}
+
+	return nil
+}
+
+// print shows what went and what is left.
+func (r *Report) print(j *cli.Job) {
+	d := r.Depth
+	t := &report.Table{Columns: report.Columns("", "layers", "parameters", "size")}
+	t.Add("before", r.Before.Layers, r.Before.Parameters, cli.Size(r.Before.Bytes))
+	t.Add("after", r.After.Layers, r.After.Parameters, cli.Size(r.After.Bytes))
+	t.Note = fmt.Sprintf("%s: layers %s went", d.By, joined(d.Dropped))
+	if n := len(d.Loss); n > 0 {
+		t.Note += fmt.Sprintf("; loss on the calibration text without them %.4f nats a token", d.Loss[n-1])
+	}
+	if len(d.KL) == 2 {
+		t.Note += fmt.Sprintf("; the search brought the divergence from the whole model from %.4f to %.4f nats",
+			d.KL[0], d.KL[1])
+	}
+	j.Table(t)
+
+	r.Perplexity.Print(j)
+	j.Printf("written to %s in %.1f s, %.1f of them choosing\n", r.Out, j.Elapsed().Seconds(), r.Seconds)
+	for _, n := range r.Notes {
+		j.Note("%s", n)
+	}
+}
+
+func joined(list []int) string {
+	words := make([]string, len(list))
+	for i, l := range list {
+		words[i] = fmt.Sprint(l)
+	}
+	return strings.Join(words, ", ")
+}

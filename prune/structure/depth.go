@@ -1,0 +1,258 @@
+package structure
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelcompress/compress/internal/hostmat"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/corpus"
+)
+
+// The ways to choose layers; the package's documentation says what each does.
+const (
+	Influence = "influence"
+	Angular   = "angular"
+	Taylor    = "taylor"
+	Greedy    = "greedy"
+	Search    = "search"
+)
+
+// Ways lists the ways to choose layers.
+func Ways() []string { return []string{Influence, Angular, Taylor, Greedy, Search} }
+
+// depth is a choice of layers under way.
+type depth struct {
+	m     *lm.Model
+	calib corpus.Windows
+	o     Options
+	keep  int
+
+	done, total int64 // of the work, in tokens that pass a layer
+}
+
+// batchTokens is about how many tokens run at a time.
+const batchTokens = 8192
+
+// batches divides the text into those sequences that run at a time.
+func (d *depth) batches() []corpus.Windows { return d.calib.Batches(batchTokens) }
+
+// did counts work.
+func (d *depth) did(tokens int64) {
+	d.done = min(d.done+tokens, d.total)
+	d.o.Progress(d.done, d.total)
+}
+
+func (d *depth) choose(ctx context.Context) (*Depth, error) {
+	way := map[string]func(context.Context) (*Depth, error){
+		Influence: d.influence, Angular: d.angular, Taylor: d.taylor, Greedy: d.greedy, Search: d.search,
+	}
+	r, err := way[d.o.By](ctx)
+	if err != nil {
+		return nil, err
+	}
+
+	r.Layers, r.By = d.m.Blocks(), d.o.By
+	for l := range r.Layers {
+		if !slices.Contains(r.Dropped, l) {
+			r.Kept = append(r.Kept, l)
+		}
+	}
+
+	return r, nil
+}
+
+// lowest is the choice where every layer has a score of its own: those of least go, of equal ones the later.
+func (d *depth) lowest(scores []float64) *Depth {
+	order := upTo(len(scores))
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case scores[a] < scores[b] || scores[a] == scores[b] && a > b:
+			return -1
+		case a == b:
+			return 0
+		}
+		return 1
+	})
+
+	return &Depth{Scores: scores, Dropped: order[:len(scores)-d.keep]}
+}
+
+// tokens is how many the text has.
+func (d *depth) tokens() (n int64) {
+	for _, ids := range d.calib.IDs {
+		n += int64(len(ids))
+	}
+	return n
+}
+
+// influence measures how little each layer turns the stream.
+func (d *depth) influence(ctx context.Context) (*Depth, error) {
+	sums := make([]float64, d.m.Blocks())
+	err := d.walk(ctx, func(l int, before, after kernels.Mat, _ []int) {
+		for i := range before.Rows {
+			sums[l] += cosine(before.RowF32(i), after.RowF32(i))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	for l, s := range sums {
+		sums[l] = 1 - s/float64(d.tokens())
+		if math.IsNaN(sums[l]) || math.IsInf(sums[l], 0) {
+			return nil, fmt.Errorf("layer %d: %w: influence %g", l, lm.ErrNonFinite, sums[l])
+		}
+	}
+
+	return d.lowest(sums), nil
+}
+
+// walk runs the model once and shows the stream before and behind every layer, in host memory.
+func (d *depth) walk(ctx context.Context, see func(l int, before, after kernels.Mat, lens []int)) error {
+	d.total = d.tokens() * int64(d.m.Blocks())
+	for _, part := range d.batches() {
+		h, err := d.m.Embed(part.IDs)
+		if err != nil {
+			return err
+		}
+		defer h.Free()
+
+		before, err := hostmat.F32(d.m.Device(), h.X)
+		if err != nil {
+			return err
+		}
+		for l := range d.m.Blocks() {
+			if err := d.m.RunBlock(ctx, l, h, nil); err != nil {
+				return err
+			}
+			after, err := hostmat.F32(d.m.Device(), h.X)
+			if err != nil {
+				return err
+			}
+
+			see(l, before, after, h.Lens)
+			before = after
+			d.did(int64(h.X.Rows))
+		}
+		h.Free()
+	}
+
+	return nil
+}
+
+// cosine is that of the angle between two vectors; 0 for one without a direction.
+func cosine(a, b []float32) float64 {
+	dot := 0.0
+	aa, bb := 0.0, 0.0
+	for i, v := range a {
+		x, y := float64(v), float64(b[i])
+		dot += x * y
+		aa += x * x
+		bb += y * y
+	}
+	if aa == 0 || bb == 0 {
+		return 0
+	}
+	return dot / math.Sqrt(aa*bb)
+}
+
+// angular looks for the run of layers that turns the last token of each sequence least.
+func (d *depth) angular(ctx context.Context) (*Depth, error) {
+	// The stream of each sequence's last token before each layer, and behind the last one.
+	var last [][][]float32
+	var sequences [][][]float32
+	err := d.walk(ctx, func(l int, before, after kernels.Mat, lens []int) {
+		if l == 0 {
+			sequences = make([][][]float32, len(lens))
+		}
+		row := -1
+		for s, n := range lens {
+			row += n
+			if l == 0 {
+				sequences[s] = append(sequences[s], slices.Clone(before.RowF32(row)))
+			}
+			sequences[s] = append(sequences[s], slices.Clone(after.RowF32(row)))
+		}
+		if l == d.m.Blocks()-1 {
+			last = append(last, sequences...)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	n := d.m.Blocks() - d.keep
+	scores := make([]float64, d.keep+1)
+	best := 0
+	for l := range scores {
+		for _, streams := range last {
+			scores[l] += math.Acos(min(max(cosine(streams[l], streams[l+n]), -1), 1)) / math.Pi
+		}
+		scores[l] /= float64(len(last))
+		if math.IsNaN(scores[l]) {
+			return nil, fmt.Errorf("layer %d: %w: angular distance", l, lm.ErrNonFinite)
+		}
+		if scores[l] < scores[best] {
+			best = l
+		}
+	}
+
+	r := &Depth{Scores: scores}
+	for i := range n {
+		r.Dropped = append(r.Dropped, best+i)
+	}
+
+	return r, nil
+}
+
+// taylor sums what the loss would change by, to first order, if each weight of a layer went.
+func (d *depth) taylor(ctx context.Context) (*Depth, error) {
+	d.total = d.tokens() * int64(d.m.Blocks()) * 3 // a pass back is two forward
+	scores := make([]float64, d.m.Blocks())
+	block := map[string]int{}
+	for l := range d.m.Blocks() {
+		for _, p := range d.m.Params(l) {
+			block[p.Name] = l
+		}
+	}
+
+	hooks := &lm.Hooks{WeightGrad: func(name string, g kernels.Mat) error {
+		w, err := d.m.Param(name)
+		if err != nil {
+			return err
+		}
+		if w, err = hostmat.F32(d.m.Device(), w); err != nil {
+			return err
+		}
+		if g, err = hostmat.F32(d.m.Device(), g); err != nil {
+			return err
+		}
+
+		sum := 0.0
+		for i := range w.Rows {
+			grads := g.RowF32(i)
+			for j, v := range w.RowF32(i) {
+				sum += math.Abs(float64(v) * float64(grads[j]))
+			}
+		}
+		scores[block[name]] += sum / float64(len(d.calib.IDs))
+		return nil
+	}}
+	want := func(name string) bool { _, ok := block[name]; return ok }
+	for i, ids := range d.calib.IDs {
+		o := lm.BackwardOptions{Hooks: hooks, Want: want, WantHidden: func(int) bool { return false }}
+		if d.calib.Labels != nil {
+			o.Labels = d.calib.Labels[i : i+1]
+		}
+		if _, err := d.m.Backward(ctx, [][]int32{ids}, o); err != nil {
+			return nil, err
+		}
+		d.did(int64(len(ids)) * int64(d.m.Blocks()) * 3)
+	}
+
+	return d.lowest(scores), nil
+}

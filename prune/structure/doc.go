@@ -1,0 +1,31 @@
+// Package structure chooses what a model can do without as a whole: decoder layers first of all. What is left is an
+// ordinary smaller model of the same architecture, which every runtime loads and runs faster.
+//
+//	plan, err := structure.Choose(ctx, model, calib, structure.Options{Layers: structure.Share{Keep: 24}})
+//	saver, err := model.NewSaver("smaller", lm.SaveOptions{Cut: plan.Cut})
+//	err = saver.Finish(ctx)
+//
+// # Layers
+//
+// Which layers go is decided by what the calibration text shows; s(l) is low for a layer that is little missed.
+//
+//	influence  1 - mean over tokens of cos(x_l, x_l+1), of the stream before and behind the layer (ShortGPT, Men et
+//	           al., 2024, arXiv:2403.03853); the n lowest go
+//	angular    arccos(cos(x_l, x_l+n))/π at the last token of each sequence: n layers in a row go, from the l where
+//	           it is lowest (Gromov et al., 2024, arXiv:2403.17887)
+//	taylor     Σ |w·g| over the weights of the layer, mean over sequences, g the gradient of a sequence's loss
+//	           (Shortened LLaMA, Kim et al., 2024, arXiv:2402.02834, where the first four layers and the last two
+//	           stay whatever their score); the n lowest go
+//	greedy     the loss without the layer; the lowest goes, and all others are measured again without it (SLEB,
+//	           Song et al., 2024, arXiv:2402.09025)
+//	search     greedy's choice, then one layer for another wherever the model's predictions come nearer to those of
+//	           the whole model, by KL divergence on the text (EvoPress, Sieberling et al., arXiv:2410.14649)
+//
+// Greedy keeps the stream before the layer that is left out: a round over K layers runs K·(K+1)/2 of them, not K·(K-1).
+//
+// # Memory
+//
+// Influence and angular run the model once, and a model that is streamed stays so. Taylor has the gradients of one
+// layer at a time. Greedy and search run the layers again and again; they hold the stream of one batch of sequences,
+// search that of all of them before the head.
+package structure
