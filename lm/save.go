@@ -2,6 +2,7 @@ package lm
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -381,6 +382,14 @@ func (f *Folder) Writer() *safetensors.DirWriter { return f.inner.Writer() }
 
 // Commit makes tensors durable that were written, and notes that they are there and the checksums of their bytes.
 func (f *Folder) Commit(names []string) error { return f.inner.Commit(names) }
+
+// CommitWith is Commit with a remark, JSON of the caller's, which Remarks of a run that continues gives back.
+func (f *Folder) CommitWith(names []string, remark json.RawMessage) error {
+	return f.inner.CommitWith(names, remark)
+}
+
+// Remarks are those of the interrupted run that this one continues, in their order.
+func (f *Folder) Remarks() []json.RawMessage { return f.inner.Remarks() }
 
 // Done reports whether a tensor is complete, from this run or an interrupted one.
 func (f *Folder) Done(name string) bool { return f.inner.Done(name) }

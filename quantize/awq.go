@@ -64,9 +64,6 @@ func (w *walk) read(lin lm.Linear, stats *actstats.Stats) (*reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if at := w.ops.NonFinite(stored); at >= 0 {
-		return nil, fmt.Errorf("tensor %q, element [%d, %d]: %w", lin.Name, at/lin.In, at%lin.In, ErrNonFinite)
-	}
 	r := &reader{lin: lin, tokens: stats.SumOf(lin.Name).Tokens()}
 	if r.w, err = hostmat.F32(w.dev, stored); err != nil || r.tokens == 0 {
 		return r, err

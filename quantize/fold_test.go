@@ -220,7 +220,8 @@ func TestIgnoredInFold(t *testing.T) {
 	}
 }
 
-// TestResumeFolds: a run that was interrupted goes on to the same bytes, with factors of either kind.
+// TestResumeFolds: a run that was interrupted goes on to the same bytes, with factors of either kind, and reports of
+// the blocks that it takes up what was reported of them.
 func TestResumeFolds(t *testing.T) {
 	for _, c := range []struct {
 		scheme, method string
@@ -231,7 +232,8 @@ func TestResumeFolds(t *testing.T) {
 		calib := calibration(t, m, 4, 32)
 		whole := options(t, c.scheme, c.method, filepath.Join(dir, "whole"))
 		whole.Smooth = c.smooth
-		if _, err := Model(ctx, m, calib, whole); err != nil {
+		want, err := Model(ctx, m, calib, whole)
+		if err != nil {
 			t.Fatal(err)
 		}
 
@@ -240,14 +242,50 @@ func TestResumeFolds(t *testing.T) {
 			o.Out = filepath.Join(dir, fmt.Sprint(block))
 			interrupt(t, calib, o, block)
 			o.Resume = true
-			for range 2 {
-				if _, err := Model(ctx, open(t, nano, 1), calib, o); err != nil {
+			for again := range 2 {
+				r, err := Model(ctx, open(t, nano, 1), calib, o)
+				if err != nil {
 					t.Fatalf("block %d: %v", block, err)
 				}
 				sameFiles(t, whole.Out, o.Out)
+				if again == 0 {
+					reportsAlike(t, r, want, 7*block)
+				}
 			}
 		}
 	}
+}
+
+// reportsAlike holds what a continued run, on another number of threads, says of matrices and folds against what a run
+// in one go says.
+func reportsAlike(t *testing.T, r, want *Report, restored int) {
+	t.Helper()
+	if r.Total.Restored < restored || len(r.Folds) != len(want.Folds) || len(r.Matrices) != len(want.Matrices) {
+		t.Fatalf("%d matrices, of which %d restored, and %d folds", len(r.Matrices), r.Total.Restored, len(r.Folds))
+	}
+	for i, m := range r.Matrices {
+		m.Restored = false
+		if a, b := fmt.Sprintf("%+v", plain(m)), fmt.Sprintf("%+v", plain(want.Matrices[i])); a != b || m.Error == 0 {
+			t.Errorf("%s, want %s", a, b)
+		}
+	}
+	for i, f := range r.Folds {
+		if a, b := fmt.Sprintf("%+v", f), fmt.Sprintf("%+v", want.Folds[i]); a != b {
+			t.Errorf("%s, want %s", a, b)
+		}
+	}
+}
+
+// plain is a matrix' report with values in place of pointers.
+func plain(m Matrix) []any {
+	list := []any{m.OutputError != nil, m.Damping != nil}
+	if m.OutputError != nil {
+		list = append(list, *m.OutputError, *m.Rounded, *m.Damping)
+	}
+	m.OutputError = nil
+	m.Rounded = nil
+	m.Damping = nil
+	return append(list, m)
 }
 
 // TestSmooth: activations behind norms lose their extremes, and the model computes what it did.

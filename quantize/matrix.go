@@ -34,8 +34,8 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 	if err != nil {
 		return r.t, err
 	}
-	if at := w.ops.NonFinite(stored); at >= 0 {
-		return r.t, fmt.Errorf("element [%d, %d]: %w", at/lin.In, at%lin.In, ErrNonFinite)
+	if err := w.finite(lin, stored); err != nil {
+		return r.t, err
 	}
 	if r.before, err = hostmat.F32(w.dev, stored); err != nil {
 		return r.t, err
@@ -83,6 +83,29 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 		return r.t, nil // nothing runs the block
 	}
 	return r.t, w.use(lin, r.after)
+}
+
+// finite refuses a matrix with weights that are no numbers.
+func (w *walk) finite(lin lm.Linear, stored kernels.Mat) error {
+	if at := w.ops.NonFinite(stored); at >= 0 {
+		return fmt.Errorf("element [%d, %d]: %w", at/lin.In, at%lin.In, ErrNonFinite)
+	}
+	return nil
+}
+
+// allFinite refuses a block with such weights before it runs: its activations would be no numbers either, and the
+// fault be told of the first matrix that they reach.
+func (w *walk) allFinite(linears []lm.Linear) error {
+	for _, lin := range linears {
+		stored, err := w.m.Param(lin.Name)
+		if err == nil {
+			err = w.finite(lin, stored)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: tensor %q: %w", w.m.File(lin.Name), lin.Name, err)
+		}
+	}
+	return nil
 }
 
 // searched says by which range the scales of a matrix are fitted.
@@ -158,20 +181,23 @@ func (w *walk) restore(lin lm.Linear, run bool) error {
 		return err
 	}
 
-	stored, err := w.m.Param(lin.Name)
-	if err != nil {
-		return err
+	t, known := w.output.matrices[lin.Name]
+	if !known {
+		t = w.describe(lin)
+		// With factors, what it was rounded from is not known any more.
+		if !w.o.folds() {
+			stored, err := w.m.Param(lin.Name)
+			if err != nil {
+				return err
+			}
+			before, err := hostmat.F32(w.dev, stored)
+			if err != nil {
+				return err
+			}
+			t.Error = weightError(before, after)
+		}
 	}
-	before, err := hostmat.F32(w.dev, stored)
-	if err != nil {
-		return err
-	}
-
-	t := w.describe(lin)
 	t.Restored = true
-	if !w.o.folds() { // with factors, what it was rounded from is not known any more
-		t.Error = weightError(before, after)
-	}
 	w.add(t)
 	if !run {
 		return nil

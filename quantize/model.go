@@ -397,6 +397,7 @@ func (w *walk) block(ctx context.Context, l int) error {
 	linears := w.chosen[l]
 	var err error
 	if w.output.done(w.tensorsOf(l)) {
+		w.report.Folds = append(w.report.Folds, w.output.folds[l]...)
 		if w.o.measures() {
 			err = w.restoreFloats(l)
 		}
@@ -436,6 +437,12 @@ func (w *walk) block(ctx context.Context, l int) error {
 
 // quantise measures a block and rounds its matrices, in several passes where it has to.
 func (w *walk) quantise(ctx context.Context, l int, linears []lm.Linear) error {
+	folds := len(w.report.Folds)
+	if w.o.measures() {
+		if err := w.allFinite(linears); err != nil {
+			return err
+		}
+	}
 	if w.o.folds() && len(linears) > 0 {
 		end, err := w.prepare(ctx, l)
 		if err != nil {
@@ -463,15 +470,18 @@ func (w *walk) quantise(ctx context.Context, l int, linears []lm.Linear) error {
 		}
 	}
 
-	for _, lin := range linears {
-		w.add(done[lin.Name]) // in the block's order
+	var found finding
+	for _, lin := range linears { // in the block's order
+		w.add(done[lin.Name])
+		found.Matrices = append(found.Matrices, done[lin.Name])
 	}
 	if w.scaling != nil {
+		found.Folds = w.report.Folds[folds:]
 		if err := w.settle(l); err != nil {
 			return err
 		}
 	}
-	return w.output.commit(w.tensorsOf(l))
+	return w.output.commit(w.tensorsOf(l), found)
 }
 
 // prepare measures all of a block but its Hessians, and finds the factors of its inputs. They hold until end is called.

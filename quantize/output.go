@@ -2,6 +2,7 @@ package quantize
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,6 +22,9 @@ type output struct {
 	parts  map[string][]string // tensors of a matrix
 	copies []string            // what is copied, in the source's order
 	infos  map[string]safetensors.Info
+
+	matrices map[string]Matrix // that an interrupted run has reported, by name
+	folds    map[int][]Fold    // the same, by blocks
 
 	size, quantised int64 // bytes of all tensors, and of those of quantised matrices
 	buf             []byte
@@ -60,6 +64,9 @@ func (f *output) open(w *walk, config []byte, job string) (err error) {
 			return changed
 		},
 	})
+	if err == nil {
+		f.found()
+	}
 	return err
 }
 
@@ -170,12 +177,43 @@ func (f *output) write(name string, g *grid) error {
 	return nil
 }
 
-// commit makes tensors durable.
-func (f *output) commit(names []string) error {
+// finding is what a report says of a block, which is kept with its tensors for the report of a run that continues: it
+// comes from values that are gone by then.
+type finding struct {
+	Matrices []Matrix `json:"matrices"`
+	Folds    []Fold   `json:"folds,omitempty"`
+}
+
+// commit makes tensors of a block durable, with what was found.
+func (f *output) commit(names []string, found finding) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return f.folder.Commit(names)
+	text, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	return f.folder.CommitWith(names, text)
+}
+
+// found takes up what an interrupted run kept: the last finding of each matrix and fold.
+func (f *output) found() {
+	f.matrices, f.folds = map[string]Matrix{}, map[int][]Fold{}
+	for _, text := range f.folder.Remarks() {
+		var one finding
+		if json.Unmarshal(text, &one) != nil {
+			continue // of a later build: the report has less
+		}
+		for _, m := range one.Matrices {
+			f.matrices[m.Name] = m
+		}
+		for i, fold := range one.Folds {
+			if i == 0 {
+				f.folds[fold.Block] = nil
+			}
+			f.folds[fold.Block] = append(f.folds[fold.Block], fold)
+		}
+	}
 }
 
 // read opens a matrix that has been written.

@@ -53,8 +53,7 @@ type Matrix struct {
 	Unreached bool `json:"unreached,omitempty"`
 }
 
-// Fold is what became of a place where inputs can get factors that are taken out before them. Those that an
-// interrupted run found are not among a report's.
+// Fold is what became of a place where inputs can get factors that are taken out before them.
 type Fold struct {
 	Block  int      `json:"block"`
 	From   string   `json:"from"`   // the norm or the matrix that is divided

@@ -20,10 +20,11 @@ type header struct {
 	Job    string `json:"job"`
 }
 
-// finished is another line: tensors that are durable, and the CRC-32C of their bytes.
+// finished is another line: tensors that are durable, the CRC-32C of their bytes, and what the caller says of them.
 type finished struct {
-	Done []string `json:"done"`
-	Sums []uint32 `json:"sums"`
+	Done   []string        `json:"done"`
+	Sums   []uint32        `json:"sums"`
+	Remark json.RawMessage `json:"remark,omitempty"`
 }
 
 // openJournal opens the journal of the folder and cuts off what a crash or a fault of the disk has left of its end: the
@@ -87,9 +88,23 @@ func (f *Folder) noted() (sums map[string]*uint32, names []string) {
 func (f *Folder) end() error { return errors.Join(f.journal.Close(), f.place.Release()) }
 
 // note enters tensors in the journal, which are durable before; the note is when it returns.
-func (f *Folder) note(names []string, sums []uint32) error {
+func (f *Folder) note(names []string, sums []uint32, remark json.RawMessage) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return f.journal.Add(finished{Done: names, Sums: sums})
+	return f.journal.Add(finished{Done: names, Sums: sums, Remark: remark})
+}
+
+// Remarks are those of the interrupted run, in the order of its [Folder.CommitWith].
+func (f *Folder) Remarks() (list []json.RawMessage) {
+	if f.journal == nil {
+		return nil
+	}
+	for i, line := range f.journal.Lines() {
+		var e finished
+		if i > 0 && json.Unmarshal(line, &e) == nil && e.Remark != nil {
+			list = append(list, e.Remark)
+		}
+	}
+	return list
 }

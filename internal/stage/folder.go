@@ -12,6 +12,7 @@
 package stage
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -213,7 +214,11 @@ func (f *Folder) Closed() bool { return f.complete || f.over }
 func (f *Folder) Writer() *safetensors.DirWriter { return f.writer }
 
 // Commit makes tensors durable that were written, and notes that they are there and the checksums of their bytes.
-func (f *Folder) Commit(names []string) error {
+func (f *Folder) Commit(names []string) error { return f.CommitWith(names, nil) }
+
+// CommitWith is Commit with a remark, JSON of the caller's or nil, which [Folder.Remarks] of a run that continues gives
+// back.
+func (f *Folder) CommitWith(names []string, remark json.RawMessage) error {
 	if err := f.writer.Sync(); err != nil {
 		return err
 	}
@@ -223,7 +228,7 @@ func (f *Folder) Commit(names []string) error {
 		return err
 	}
 
-	if err := f.note(names, sums); err != nil {
+	if err := f.note(names, sums, remark); err != nil {
 		return err
 	}
 	for _, name := range names {
