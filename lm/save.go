@@ -49,6 +49,9 @@ type SaveOptions struct {
 	// Cut writes what it says of the model, as a smaller one; nil: all. Names are those of the model throughout:
 	// [Saver.Save] of a tensor of which nothing stays does nothing. The errors of [Model.NewSaver] wrap [ErrCut], too.
 	Cut *arch.Cut
+	// Files are what files beside the weights have in the output instead, by name, such as those of a tokenizer whose
+	// tokens Cut takes out; nil leaves a file out.
+	Files map[string][]byte
 }
 
 // Saver writes a model to a folder that appears under its name only when it is complete. Until then everything is in a
@@ -56,7 +59,8 @@ type SaveOptions struct {
 // model must stay open. It is used by one goroutine at a time.
 //
 // Besides the tensors the new folder gets, byte by byte, every file beside the weights of the model (config.json with
-// dtype changed where tensors are converted), except records of how this program made that model.
+// dtype changed where tensors are converted), except records of how this program made that model, and what
+// [SaveOptions].Files says otherwise.
 type Saver struct {
 	m      *Model
 	opts   SaveOptions
@@ -81,6 +85,7 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}}
 	so := stage.Options{
 		Overwrite: o.Overwrite, Own: o.Own, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir,
+		Files: o.Files,
 	}
 	if o.DType != 0 {
 		if !dtype.IsFloat(o.DType) {
@@ -366,6 +371,8 @@ type FolderOptions struct {
 	Own         []string // names of further files of an existing folder that Overwrite may replace
 	// Config changes the text of config.json on the way; nil copies it.
 	Config func(text []byte) []byte
+	// Files are what files of the source have in the output instead, by name; nil leaves a file out.
+	Files map[string][]byte
 }
 
 // OpenFolder starts, or with Resume continues, the output at dir. The errors are those of [Model.NewSaver].

@@ -27,12 +27,14 @@ type place struct {
 	first int64
 }
 
-// newCutting works out which tensors the smaller model has. text becomes that of its config.json.
-func newCutting(m *Model, k *arch.Cut) (c *cutting, config []byte, err error) {
+// newCutting works out which tensors the smaller model has. text is the config.json that config is made of, nil for the
+// model's own.
+func newCutting(m *Model, k *arch.Cut, text []byte) (c *cutting, config []byte, err error) {
 	c = &cutting{pieces: map[string]arch.Piece{}, to: map[string]place{}, number: map[int]int{}}
-	text, err := weights.ReadFile(m.dir, "config.json", maxConfigSize)
-	if err != nil {
-		return nil, nil, err
+	if text == nil {
+		if text, err = weights.ReadFile(m.dir, "config.json", maxConfigSize); err != nil {
+			return nil, nil, err
+		}
 	}
 	if config, c.config, c.notes, err = k.Config(m.config, text); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", m.dir, err)
@@ -54,7 +56,7 @@ func newCutting(m *Model, k *arch.Cut) (c *cutting, config []byte, err error) {
 // Smaller gives the configuration of the model that a cut leaves, and says what would have to be known of how it came
 // about. The error wraps [ErrCut].
 func (m *Model) Smaller(k *arch.Cut) (*Config, []string, error) {
-	c, _, err := newCutting(m, k)
+	c, _, err := newCutting(m, k, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,7 +65,7 @@ func (m *Model) Smaller(k *arch.Cut) (*Config, []string, error) {
 
 // smaller prepares the saver for a cut.
 func (s *Saver) smaller(o *stage.Options) error {
-	cut, text, err := newCutting(s.m, s.opts.Cut)
+	cut, text, err := newCutting(s.m, s.opts.Cut, s.opts.Files["config.json"])
 	if err != nil {
 		return err
 	}
@@ -351,7 +353,11 @@ func (g *gather) take(raw []byte, lo, hi, size int) []byte {
 
 	out := make([]byte, 0, (hi-lo)*len(g.columns)*size)
 	for _, r := range g.rows[lo:hi] {
-		row := raw[(r-g.rows[lo])*g.cols*size:]
+		row := raw[(r-g.rows[lo])*g.cols*size:][:g.cols*size]
+		if len(g.columns) == g.cols {
+			out = append(out, row...)
+			continue
+		}
 		for _, c := range g.columns {
 			out = append(out, row[c*size:(c+1)*size]...)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,15 +21,17 @@ compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --all
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
 compress prune MODEL --imatrix model.imatrix.gguf --sparsity 0.5 --out DIR
 compress prune MODEL --layers 25% --calib FILE --ppl FILE --out DIR
+compress prune MODEL --vocab-from mytext.txt --vocab-held-out other.txt --out DIR
 compress prune compare MODEL --methods magnitude,wanda,sparsegpt --patterns 0.5,0.6,2:4 --calib FILE --ppl FILE --out DIR`
 
 func pruneCmd(a *cli.App) *cobra.Command {
 	var o prunecmd.Options
 	var whole structurecmd.Options
 	var cmd *cobra.Command
+	var common []string // flags that every verb has
 	cmd = a.Verb(cli.Verb{
 		Use:   "prune MODEL --out DIR",
-		Short: "Set weights of a model to zero with little loss",
+		Short: "Set weights of a model to zero with little loss, or take out words that a text does not need",
 		Long: "Writes a copy of a model in which a part of the weights is zero: half of them by default, in " +
 			"every matrix of every decoder layer. The copy has the same layout, names and element types, and " +
 			"every tool loads it. It does not get smaller or faster by itself; compress convert --save bitmask " +
@@ -46,24 +49,34 @@ func pruneCmd(a *cli.App) *cobra.Command {
 			"|weight|, and both such matrices and those of zeros are reported.\n\n" +
 			"--layers leaves out whole decoder layers instead. That gives an ordinary smaller model, which is " +
 			"faster by the share of its layers that went, in every runtime. Layers are told apart by the loss " +
-			"on 16 sequences of 512 tokens, unless --samples and --seqlen say otherwise.",
+			"on 16 sequences of 512 tokens, unless --samples and --seqlen say otherwise.\n\n" +
+			"--vocab-from FILE makes the model smaller instead: its tokenizer keeps the tokens of that text, the " +
+			"special tokens and the alphabet, and the token table and the head keep their rows. Text that needs " +
+			"no other tokens is encoded as before, with the same logits; other text is written in smaller parts, " +
+			"--vocab-held-out FILE counts how often, and --ppl FILE also measures bits a byte before and after.",
 		Example: pruneExample,
 		Habit:   []string{"out"},
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
 		Check: func(*cli.Job, []string) error {
+			if err := alone(cmd, o, common); err != nil {
+				return err
+			}
 			if whole.Any() {
 				return structureCheck(cmd, &whole, &o)
 			}
 			if err := structureOnly(cmd); err != nil {
 				return err
 			}
-			if err := masksAlone(cmd, o.MasksFrom); err != nil {
-				return err
+			if len(o.Vocabulary.From) > 0 {
+				return prunecmd.CheckVocabulary(o)
 			}
 			return prunecmd.Check(o)
 		},
 		Run: func(j *cli.Job, args []string) (any, error) {
+			if err := alone(cmd, o, common); err != nil {
+				return nil, err
+			}
 			if whole.Any() {
 				if err := structureCheck(cmd, &whole, &o); err != nil {
 					return nil, err
@@ -73,8 +86,8 @@ func pruneCmd(a *cli.App) *cobra.Command {
 			if err := structureOnly(cmd); err != nil {
 				return nil, err
 			}
-			if err := masksAlone(cmd, o.MasksFrom); err != nil {
-				return nil, err
+			if len(o.Vocabulary.From) > 0 {
+				return prunecmd.TrimVocabulary(j, args[0], o)
 			}
 			if !cmd.Flags().Changed("sparsity") && o.Pattern != prune.Unstructured {
 				o.Sparsity = 0 // the pattern says it
@@ -84,6 +97,7 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	})
 
 	f := cmd.Flags()
+	f.VisitAll(func(f *pflag.Flag) { common = append(common, f.Name) })
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
 	f.StringVar(&o.Method, "method", "wanda",
 		"`NAME` pruning metric: "+strings.Join(prunecmd.Methods(), ", ")+" (default: wanda)")
@@ -107,6 +121,15 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.ImatrixOut, "imatrix-out", "",
 		"`FILE` also write what the calibration text measured as an importance matrix (.gguf or .dat), for compress "+
 			"quantize and llama-quantize")
+	f.StringArrayVar(&o.Vocabulary.From, "vocab-from", nil,
+		"`FILE` trim the vocabulary to the tokens of this text or JSONL, instead of zeroing weights; may be repeated")
+	f.StringVar(&o.Vocabulary.HeldOut, "vocab-held-out", "",
+		"`FILE` --vocab-from: count on this text how much is encoded differently, as on that of --ppl")
+	f.Int64Var(&o.Vocabulary.MinCount, "vocab-min-count", 1,
+		"`N` --vocab-from: keep tokens that the text has at least this many times")
+	f.IntVar(&o.Vocabulary.Size, "vocab-size", 0,
+		"`N` --vocab-from: keep this many tokens, the most frequent (default: as many as the text needs, rounded up "+
+			"to 64)")
 	f.StringVar(&o.Masks, "masks", "", "`FILE` also write the masks to this .safetensors file (U8, 1 = kept)")
 	f.BoolVar(&o.Resume, "resume", false,
 		"continue an interrupted run with the same result as without the interruption")
@@ -118,7 +141,7 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	cli.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	cli.OneOf(cmd, "save", "dense", "bitmask")
 	cli.Complete(cmd, "layer-score", structure.Ways()...)
-	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from", "imatrix")
+	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from", "imatrix", "vocab-from", "vocab-held-out")
 	cli.MayBeEmpty(cmd, "group")
 
 	return cmd
@@ -170,6 +193,14 @@ func structureOnly(cmd *cobra.Command) error {
 	return nil
 }
 
+// alone refuses flags that do not go together.
+func alone(cmd *cobra.Command, o prunecmd.Options, common []string) error {
+	if err := vocabularyAlone(cmd, o.Vocabulary.From, common); err != nil {
+		return err
+	}
+	return masksAlone(cmd, o.MasksFrom)
+}
+
 // masksAlone refuses flags that choose what goes beside a file that says it.
 func masksAlone(cmd *cobra.Command, file string) error {
 	if file == "" {
@@ -187,6 +218,32 @@ func masksAlone(cmd *cobra.Command, file string) error {
 	}
 
 	return nil
+}
+
+// vocabularyAlone refuses flags that choose weights beside a text that chooses tokens, and the other way round.
+func vocabularyAlone(cmd *cobra.Command, files, common []string) error {
+	words := []string{"vocab-held-out", "vocab-min-count", "vocab-size"}
+	if len(files) == 0 {
+		for _, flag := range words {
+			if cmd.Flags().Changed(flag) {
+				return cli.Usagef("--%s: no text to take the vocabulary from (HINT: give --vocab-from FILE)", flag)
+			}
+		}
+		return nil
+	}
+
+	also := slices.Concat(common, words, []string{"vocab-from", "out", "ppl", "seqlen", "resume", "overwrite"})
+	var other string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && !slices.Contains(also, f.Name) && other == "" {
+			other = f.Name
+		}
+	})
+	if other == "" {
+		return nil
+	}
+	return cli.Usagef("--vocab-from with --%s: the vocabulary is trimmed by itself (HINT: prune the folder that it "+
+		"gives in a second run)", other)
 }
 
 // completeTuning completes the flags of prune and prune compare.

@@ -54,6 +54,7 @@ var reportRuns = []string{
 	"prune nano/base --calib nano/text/calib.txt --samples 2 --seqlen 32 --ppl short.txt --out pruned",
 	"prune nano/base --calib nano/text/calib.txt --samples 2 --seqlen 32 --imatrix-out told.gguf --out told",
 	"prune nano/base --imatrix told.gguf --out known",
+	"prune nano/base --vocab-from nano/text/calib.txt --vocab-min-count 20 --ppl short.txt --seqlen 64 --out fewer",
 	"inspect told.gguf",
 	"prune nano/base --method magnitude --pattern 2:4 --save bitmask --out packed",
 	"prune compare nano/base --methods magnitude,wanda --calib nano/text/calib.txt --samples 2 --seqlen 32 --ppl " +

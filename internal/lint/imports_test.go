@@ -34,6 +34,8 @@ var mayImport = map[string][]string{
 	"lm/corpus":    {"lm/tokenizer", "internal/pyrandom"},
 	"lm/optim":     {"kernels"},
 
+	"lm/tokenizer/trim": {"lm/tokenizer", "internal/orderedjson", "internal/weights"},
+
 	"checkpoint": append([]string{
 		"kernels", "kernels/device", "safetensors", "internal/stage", "internal/dtype", "internal/orderedjson",
 		"internal/weights",
@@ -42,6 +44,7 @@ var mayImport = map[string][]string{
 		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
 		"internal/stats", "internal/actstats", "internal/hostmat", "internal/obs", "gp",
 	}, engine...),
+	"prune/vocabulary": append([]string{"lm/tokenizer/trim", "internal/build", "internal/chat"}, engine...),
 	"quantize": append([]string{
 		"kernels", "safetensors", "gguf", "quantize/imatrix", "internal/linalg",
 		"internal/levels", "internal/build", "internal/dtype",

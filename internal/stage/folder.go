@@ -50,6 +50,8 @@ type Options struct {
 	Own         []string // names of further files of an existing folder that Overwrite may replace
 	// Config changes the text of config.json on the way; nil copies it.
 	Config func(text []byte) []byte
+	// Files are what files of the source have in the output instead, by name; nil leaves a file out.
+	Files map[string][]byte
 }
 
 // Plan is what goes into the files.
@@ -98,7 +100,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 		return f, nil
 	}
 
-	if f.side, err = sides(o.Source, isRecord); err != nil {
+	if f.side, err = sides(o.Source, o.stays); err != nil {
 		return nil, err
 	}
 	if o.Fingerprint != "" {

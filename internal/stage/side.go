@@ -76,6 +76,12 @@ func isRecord(path string) bool {
 	return filepath.Ext(name) == ".json" && IsReport(path)
 }
 
+// stays reports whether a file of the source does not travel.
+func (o *Options) stays(path string) bool {
+	text, named := o.Files[filepath.Base(path)]
+	return named && text == nil || isRecord(path)
+}
+
 func isWeights(name string) bool {
 	return slices.ContainsFunc(weightEndings, func(end string) bool { return strings.HasSuffix(name, end) })
 }
@@ -229,7 +235,7 @@ func (f *Folder) Beside() (map[string]string, error) {
 // besideIntact compares the files beside the weights of a complete output with what they are copies of. The
 // error wraps [ErrDamaged].
 func (f *Folder) besideIntact() error {
-	side, err := sides(f.opts.Source, isRecord)
+	side, err := sides(f.opts.Source, f.opts.stays)
 	if err != nil {
 		return err
 	}
@@ -316,14 +322,20 @@ func (f *Folder) content(root *weights.Files, file fs.FileInfo) (io.ReadCloser, 
 	if now, err := in.Stat(); err != nil || now.Size() != file.Size() || !now.ModTime().Equal(file.ModTime()) {
 		return nil, errors.Join(err, fmt.Errorf("%s: %w", filepath.Join(f.opts.Source, name), ErrChanged), in.Close())
 	}
-	if name != "config.json" || f.opts.Config == nil {
+	text := f.opts.Files[name]
+	change := name == "config.json" && f.opts.Config != nil
+	switch {
+	case text == nil && !change:
 		return in, nil
+	case text == nil:
+		text, err = io.ReadAll(io.LimitReader(in, maxConfigSize))
 	}
-
-	text, err := io.ReadAll(io.LimitReader(in, maxConfigSize))
 	if err := errors.Join(err, in.Close()); err != nil {
 		return nil, err
 	}
 
-	return io.NopCloser(bytes.NewReader(f.opts.Config(text))), nil
+	if change {
+		text = f.opts.Config(text)
+	}
+	return io.NopCloser(bytes.NewReader(text)), nil
 }

@@ -27,10 +27,11 @@ type Options struct {
 	Masks    string // .safetensors file for the masks; empty: none
 	// .safetensors file with masks to prune by, instead of Method, Pattern, Group and Sparsity; empty: none
 	MasksFrom  string
-	Imatrix    string // importance matrix that stands for calibration; empty: none
-	ImatrixOut string // importance matrix to write; empty: none
-	Resume     bool   // continue an interrupted run
-	Overwrite  bool   // replace an existing Out
+	Imatrix    string     // importance matrix that stands for calibration; empty: none
+	ImatrixOut string     // importance matrix to write; empty: none
+	Vocabulary Vocabulary // instead of all that
+	Resume     bool       // continue an interrupted run
+	Overwrite  bool       // replace an existing Out
 	cli.Calibration
 	Flags
 }
