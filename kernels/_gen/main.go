@@ -28,6 +28,8 @@ var outputs = []struct {
 	{"sparseamx_amd64.s", writeSparseAMX},
 	{"quantised_amd64.s", writeQuantised},
 	{"quantiseddot_amd64.s", writeQuantisedDot},
+	{"quantisedrows_avx2_amd64.s", writeQuantisedRows},
+	{"quantisedtiles_avx2_amd64.s", writeQuantisedTiles},
 }
 
 // target is the folder of the committed files.

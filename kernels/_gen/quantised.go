@@ -33,42 +33,42 @@ const (
 type unpackFormat struct {
 	name            string
 	elements, bytes int
-	group           int // elements that share a factor
-	minus           int // what is subtracted from codes
+	group           int  // elements that share a factor
+	minus           bool // something may be subtracted from codes
 	body            func(f *file, u unpackFormat)
 }
 
 var unpackFormats = []unpackFormat{
-	{"Q8_0", 32, 34, 32, 0, func(f *file, u unpackFormat) {
+	{"Q8_0", 32, 34, 32, false, func(f *file, u unpackFormat) {
 		f.op("VMOVDQU 2(BX), Y0")
 		u.store(f, 0, 0)
 		u.half(f, 0, "(R9)")
 	}},
-	{"Q4_0", 32, 18, 32, 8, func(f *file, u unpackFormat) {
+	{"Q4_0", 32, 18, 32, true, func(f *file, u unpackFormat) {
 		u.nibbles(f, 2)
 		u.store(f, 0, 0)
 		u.half(f, 0, "(R9)")
 	}},
-	{"Q4_1", 32, 20, 32, 0, func(f *file, u unpackFormat) {
+	{"Q4_1", 32, 20, 32, false, func(f *file, u unpackFormat) {
 		u.nibbles(f, 4)
 		u.store(f, 0, 0)
 		u.half(f, 0, "(R9)")
 		u.half(f, 2, "(R13)")
 	}},
-	{"Q5_0", 32, 22, 32, 16, func(f *file, u unpackFormat) {
+	{"Q5_0", 32, 22, 32, true, func(f *file, u unpackFormat) {
 		u.nibbles(f, 6)
 		u.fifths(f, 2)
 		u.store(f, 0, 0)
 		u.half(f, 0, "(R9)")
 	}},
-	{"Q5_1", 32, 24, 32, 0, func(f *file, u unpackFormat) {
+	{"Q5_1", 32, 24, 32, false, func(f *file, u unpackFormat) {
 		u.nibbles(f, 8)
 		u.fifths(f, 4)
 		u.store(f, 0, 0)
 		u.half(f, 0, "(R9)")
 		u.half(f, 2, "(R13)")
 	}},
-	{"Q4_K", 256, 144, 32, 0, func(f *file, u unpackFormat) {
+	{"Q4_K", 256, 144, 32, false, func(f *file, u unpackFormat) {
 		u.superscales(f)
 		for p := range 4 {
 			u.halves(f, 16+32*p)
@@ -76,7 +76,7 @@ var unpackFormats = []unpackFormat{
 			u.store(f, 1, 64*p+32)
 		}
 	}},
-	{"Q5_K", 256, 176, 32, 0, func(f *file, u unpackFormat) {
+	{"Q5_K", 256, 176, 32, false, func(f *file, u unpackFormat) {
 		u.superscales(f)
 		f.op("VMOVDQU 16(BX), Y4")
 		for p := range 4 {
@@ -89,7 +89,7 @@ var unpackFormats = []unpackFormat{
 			}
 		}
 	}},
-	{"Q6_K", 256, 210, 16, 32, func(f *file, u unpackFormat) {
+	{"Q6_K", 256, 210, 16, true, func(f *file, u unpackFormat) {
 		f.op("MOVWLZX 208(BX), AX")
 		f.op("VMOVD AX, X2")
 		f.op("VCVTPH2PS X2, X2")
@@ -116,14 +116,14 @@ var unpackFormats = []unpackFormat{
 			}
 		}
 	}},
-	{"Int4", 32, 16, 0, -1, func(f *file, u unpackFormat) {
+	{"Int4", 32, 16, 0, true, func(f *file, u unpackFormat) {
 		f.op("VPMOVZXBW (BX), Y0")
 		f.op("VPSLLW $4, Y0, Y1")
 		f.op("VPOR Y1, Y0, Y0")
 		f.op("VPAND Y%d, Y0, Y0", unpackLow)
 		u.store(f, 0, 0)
 	}},
-	{"Int8", 32, 32, 0, 0, func(f *file, u unpackFormat) {
+	{"Int8", 32, 32, 0, false, func(f *file, u unpackFormat) {
 		f.op("VMOVDQU (BX), Y0")
 		u.store(f, 0, 0)
 	}},
@@ -144,7 +144,7 @@ func shift(f *file, from, to, n int) {
 
 // store writes 32 codes.
 func (u unpackFormat) store(f *file, reg, at int) {
-	if u.minus != 0 {
+	if u.minus {
 		f.op("VPSUBB Y%d, Y%d, Y%d", unpackSub, reg, reg)
 	}
 	f.op("VPXOR Y%d, Y%d, Y%d", unpackXor, reg, reg)
@@ -262,11 +262,8 @@ Takes u.blocks blocks of %d elements apart in each of u.rows rows.`, u.name, u.e
 
 	splat(f, fmt.Sprintf("Y%d", unpackLow), every(15))
 	f.op("VPBROADCASTQ %d(DI), Y%d", unpackFlip, unpackXor)
-	switch {
-	case u.minus < 0:
+	if u.minus {
 		f.op("VPBROADCASTQ %d(DI), Y%d", unpackMinus, unpackSub)
-	case u.minus > 0:
-		splat(f, fmt.Sprintf("Y%d", unpackSub), every(byte(u.minus)))
 	}
 	u.constants(f)
 

@@ -60,7 +60,7 @@ func (d *Device) Info() kernels.Info {
 	total, free := memory()
 	return kernels.Info{
 		Name: "cpu", Model: model(), Features: d.isa.names(), Host: true, Threads: d.threads, Total: total, Free: free,
-		Fast: matmulKernels(d.isa).fastBF16.run != nil, Bytes: d.isa.vnni,
+		Fast: matmulKernels(d.isa).fastBF16.run != nil, Bytes: quantKernelsOf(d.isa).roundFew != nil,
 	}
 }
 

@@ -38,23 +38,63 @@ func quantKernelsOf(f features) quantKernels {
 		}
 	}
 
+	q.roundFew = roundFewAVX2
+	q.roundMany = roundManyAVX2
+	q.top = peakOfRowAVX2
+	q.row = [...]func(*rowArgs){
+		kernels.Q8_0: rowQ8_0AVX2, kernels.Q4_0: rowQ4_0AVX2, kernels.Q4_1: rowQ4_1AVX2, kernels.Q5_0: rowQ5_0AVX2,
+		kernels.Q5_1: rowQ5_1AVX2, kernels.Q4_K: rowQ4_KAVX2, kernels.Q5_K: rowQ5_KAVX2, kernels.Q6_K: rowQ6_KAVX2,
+		kernels.Int4: rowInt4AVX2, kernels.Int8: rowInt8AVX2,
+	}
+	q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32AVX2, kernels.Int8: rowInt8x32AVX2}
+	q.tiles = byteTiles{
+		rows: 6, packX: pack6AVX2, packW: pack8AVX2, group: 8, widen: widenBytesAVX2, of: tileAVX2,
+	}
 	if !f.vnni {
 		return q
 	}
 
-	q.roundFew = roundFewAVX2
-	q.roundMany = roundManyAVX2
-	q.top = peakOfRowAVX2
 	q.row = [...]func(*rowArgs){
 		kernels.Q8_0: rowQ8_0VNNI, kernels.Q4_0: rowQ4_0VNNI, kernels.Q4_1: rowQ4_1VNNI, kernels.Q5_0: rowQ5_0VNNI,
 		kernels.Q5_1: rowQ5_1VNNI, kernels.Q4_K: rowQ4_KVNNI, kernels.Q5_K: rowQ5_KVNNI, kernels.Q6_K: rowQ6_KVNNI,
 		kernels.Int4: rowInt4VNNI, kernels.Int8: rowInt8VNNI,
 	}
 	q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32VNNI, kernels.Int8: rowInt8x32VNNI}
-	q.tile32 = byteTile32VNNI
-	q.tile32Add = byteTile32AddVNNI
-	q.tile16 = byteTile16VNNI
+	q.tiles = byteTiles{rows: 12, packX: pack12AVX512, packW: pack16AVX512, group: 16, of: tileVNNI}
 	return q
+}
+
+// tileVNNI is the tile for a format with VNNI.
+func tileVNNI(f kernels.QuantFormat, affine bool) byteTile {
+	switch {
+	case affine:
+		return byteTile{byteTile32AddVNNI, biasedCodes}
+	case f == kernels.Q6_K:
+		return byteTile{byteTile16VNNI, biasedCodes}
+	}
+	return byteTile{byteTile32VNNI, biasedCodes}
+}
+
+// tileAVX2 is the tile for a format with AVX2: the fewer bits codes have, the more products can be added in 16 bits.
+func tileAVX2(f kernels.QuantFormat, affine bool) byteTile {
+	switch f {
+	case kernels.Q6_K:
+		return byteTile{byteTile6AVX2, plainCodes}
+	case kernels.Q5_0, kernels.Q5_1, kernels.Q5_K:
+		if affine {
+			return byteTile{byteTile5AddAVX2, plainCodes}
+		}
+		return byteTile{byteTile5AVX2, plainCodes}
+	case kernels.Q8_0, kernels.Int8:
+		if affine {
+			return byteTile{byteTile8AddAVX2, wideCodes}
+		}
+		return byteTile{byteTile8AVX2, wideCodes}
+	}
+	if affine {
+		return byteTile{byteTile4AddAVX2, plainCodes}
+	}
+	return byteTile{byteTile4AVX2, plainCodes}
 }
 
 // The unpackers take blocks apart; see unpackArgs.
@@ -192,7 +232,7 @@ func rowInt4x32VNNI(r *rowArgs)
 //go:noescape
 func rowInt8x32VNNI(r *rowArgs)
 
-// The byte tiles multiply 12×16 tiles of rounded activations and codes; see byteTileArgs.
+// The byte tiles multiply 12×16 tiles of rounded activations and codes, with AVX2 6×16; see byteTileArgs.
 
 //go:noescape
 func byteTile32VNNI(t *byteTileArgs)
@@ -202,3 +242,67 @@ func byteTile32AddVNNI(t *byteTileArgs)
 
 //go:noescape
 func byteTile16VNNI(t *byteTileArgs)
+
+// The row kernels and tiles with AVX2 compute what those with VNNI do.
+
+//go:noescape
+func rowQ8_0AVX2(r *rowArgs)
+
+//go:noescape
+func rowQ4_0AVX2(r *rowArgs)
+
+//go:noescape
+func rowQ4_1AVX2(r *rowArgs)
+
+//go:noescape
+func rowQ5_0AVX2(r *rowArgs)
+
+//go:noescape
+func rowQ5_1AVX2(r *rowArgs)
+
+//go:noescape
+func rowQ4_KAVX2(r *rowArgs)
+
+//go:noescape
+func rowQ5_KAVX2(r *rowArgs)
+
+//go:noescape
+func rowQ6_KAVX2(r *rowArgs)
+
+//go:noescape
+func rowInt4AVX2(r *rowArgs)
+
+//go:noescape
+func rowInt8AVX2(r *rowArgs)
+
+//go:noescape
+func rowInt4x32AVX2(r *rowArgs)
+
+//go:noescape
+func rowInt8x32AVX2(r *rowArgs)
+
+//go:noescape
+func byteTile4AVX2(t *byteTileArgs)
+
+//go:noescape
+func byteTile4AddAVX2(t *byteTileArgs)
+
+//go:noescape
+func byteTile5AVX2(t *byteTileArgs)
+
+//go:noescape
+func byteTile5AddAVX2(t *byteTileArgs)
+
+//go:noescape
+func byteTile6AVX2(t *byteTileArgs)
+
+//go:noescape
+func byteTile8AVX2(t *byteTileArgs)
+
+//go:noescape
+func byteTile8AddAVX2(t *byteTileArgs)
+
+// widenBytesAVX2 makes dst[i] = src[i] for n elements, a multiple of 32 greater than 0.
+//
+//go:noescape
+func widenBytesAVX2(dst *int16, src *int8, n int)

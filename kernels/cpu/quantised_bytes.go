@@ -8,16 +8,16 @@ import (
 )
 
 // The product of many rows of x, rounded to bytes, and a quantised weight. x is rounded and packed once, in panels of
-// 12 rows. A piece takes some columns of dst: for every block of up to byteDepth elements of the inner size it takes 16
-// rows of the weight apart, packs them, and runs the tile over the panels of x. The weight's panel (8 KB) stays in the
-// first-level cache, a block of x in the second-level cache.
+// 12 rows, or 6 with AVX2. A piece takes some columns of dst: for every block of up to byteDepth elements of the inner
+// size it takes 16 rows of the weight apart, packs them, and runs the tile over the panels of x. The weight's panel
+// (8 KB, or 16 KB of wide codes) stays in the first-level cache, a block of x in the second-level cache.
 
 const (
-	byteTileRows = 12
+	byteTileRows = 12 // at most
 	byteTileCols = 16
 	byteDepth    = 512 // elements of a block, a multiple of every format's
 	byteColumns  = 64  // of a piece, at most
-	bytePanels   = 64  // panels of x of a piece, at most
+	byteHigh     = 768 // rows of x of a piece, at most
 )
 
 // byteProduct is a product in progress.
@@ -28,7 +28,9 @@ type byteProduct struct {
 	o      kernels.MatMul
 	bias   []float32
 
-	tile   func(*byteTileArgs)
+	tile   byteTile
+	tall   int  // rows of x of a tile
+	size   int  // bytes of a packed code
 	group  int  // elements of x and of the weight that share scales: 16, 32, or a whole block
 	whole  bool // a row of x has one scale, and so has one of the weight
 	affine bool
@@ -38,7 +40,7 @@ type byteProduct struct {
 	pitch        int // elements of a row of a packed panel
 	groups       int // of a row
 	codes        []uint32
-	offset       []int32 // three times, [panel][group][12]
+	offset       []int32 // three times, [panel][group][tall]
 	scale, sums  []float32
 
 	pack, run func(piece int) // packPanel and runPiece, bound once
@@ -52,7 +54,7 @@ var byteProducts = sync.Pool{New: func() any {
 
 // canTile reports whether byte tiles apply.
 func (q *quantOps) canTile(w kernels.Quantised) bool {
-	return q.q.tile32 != nil && w.Cols%codeGroup == 0 && (!w.Format.Grouped() || even(w))
+	return q.q.tiles.of != nil && w.Cols%codeGroup == 0 && (!w.Format.Grouped() || even(w))
 }
 
 // byteTiles is matMul for many rows of x under Fast.
@@ -70,16 +72,16 @@ func (q *quantOps) byteTiles(dst, x kernels.Mat, w kernels.Quantised, o kernels.
 	}
 
 	p.choose()
-	p.panels = pieces(x.Rows, byteTileRows)
-	p.high = evenBlock(p.panels, bytePanels, 1)
+	p.panels = pieces(x.Rows, p.tall)
+	p.high = evenBlock(p.panels, byteHigh/p.tall, 1)
 	p.wide = byteColumns
 	for p.wide > byteTileCols && p.count() < 4*q.d.threads {
 		p.wide /= 2
 	}
 
 	p.pitch = roundUp(w.Cols, 64)
-	p.codes = grow(p.codes, p.panels*byteTileRows*p.pitch/4)
-	n := p.panels * byteTileRows * p.groups
+	p.codes = grow(p.codes, p.panels*p.tall*p.pitch*p.size/4)
+	n := p.panels * p.tall * p.groups
 	p.offset = growInts(p.offset, n)
 	p.scale = growFloats(p.scale, n)
 	p.sums = growFloats(p.sums, n)
@@ -109,16 +111,17 @@ func (p *byteProduct) choose() {
 	w := p.w
 	p.affine = affine(w.Format) || !w.Zeros.IsZero()
 	p.whole = w.Format == kernels.Int8 && w.Group >= w.Cols
-	p.group = codeGroup
-	p.tile = p.q.q.tile32
-	switch {
-	case p.affine:
-		p.tile = p.q.q.tile32Add
-	case w.Format == kernels.Q6_K:
-		p.group = 16
-		p.tile = p.q.q.tile16
+	p.tall = p.q.q.tiles.rows
+	p.tile = p.q.q.tiles.of(w.Format, p.affine)
+	p.size = 1
+	if p.tile.form == wideCodes {
+		p.size = 2
 	}
 
+	p.group = codeGroup
+	if w.Format == kernels.Q6_K {
+		p.group = 16
+	}
 	if p.whole {
 		p.group = byteDepth
 	}
@@ -127,11 +130,12 @@ func (p *byteProduct) choose() {
 
 // byteStage is the scratch memory of one piece of work.
 type byteStage struct {
-	rows     [byteTileCols * (byteDepth + 64)]int8 // of x, or of the weight, byteDepth + 64 apart
+	rows     [byteTileCols * byteRowPitch]int8 // of x, or of the weight, byteRowPitch apart
+	wide     [byteTileCols * byteRowPitch]int16
 	sums     [byteTileRows][2 * byteDepth / codeGroup]int32
 	scale    [byteTileRows][byteDepth / codeGroup]float32
 	mul, add [byteTileCols * 2 * byteDepth / codeGroup]float32
-	panel    [byteTileCols * byteDepth / 4]uint32 // of the weight
+	panel    [byteTileCols * byteDepth / 2]uint32 // of the weight
 	mulPanel [byteTileCols * 2 * byteDepth / codeGroup]float32
 	addPanel [byteTileCols * 2 * byteDepth / codeGroup]float32
 	edge     []float32 // tiles that reach over the edge of dst
@@ -147,18 +151,18 @@ const byteRowPitch = byteDepth + 64
 
 var byteStages = sync.Pool{New: func() any { return new(byteStage) }}
 
-// packPanel rounds 12 rows of x and packs them, a block at a time.
+// packPanel rounds the rows of a panel of x and packs them, a block at a time.
 func (p *byteProduct) packPanel(panel int) {
 	s := byteStages.Get().(*byteStage)
-	rows := min(byteTileRows, p.x.Rows-panel*byteTileRows)
+	rows := min(p.tall, p.x.Rows-panel*p.tall)
 	var peaks [byteTileRows]uint32
 	for i := 0; i < rows && p.w.Format == kernels.Int8; i++ {
-		peaks[i] = p.q.q.top((*float32)(address(p.x, panel*byteTileRows+i, 0)), p.x.Cols)
+		peaks[i] = p.q.q.top((*float32)(address(p.x, panel*p.tall+i, 0)), p.x.Cols)
 	}
 
 	for k := 0; k < p.x.Cols; k += byteDepth {
 		n := min(byteDepth, p.x.Cols-k)
-		for i := range byteTileRows {
+		for i := range p.tall {
 			codes := s.rows[i*byteRowPitch:][:roundUp(n, 64)]
 			if i >= rows {
 				clear(codes)
@@ -168,7 +172,7 @@ func (p *byteProduct) packPanel(panel int) {
 			}
 
 			s.round = roundArgs{
-				src: address(p.x, panel*byteTileRows+i, k), codes: unsafe.Pointer(&codes[0]),
+				src: address(p.x, panel*p.tall+i, k), codes: unsafe.Pointer(&codes[0]),
 				sums: unsafe.Pointer(&s.sums[i]), scale: unsafe.Pointer(&s.scale[i]), blocks: n / codeGroup,
 				peak: peaks[i],
 			}
@@ -176,11 +180,8 @@ func (p *byteProduct) packPanel(panel int) {
 			clear(codes[n:])
 		}
 
-		s.pack = packArgs{
-			dst: unsafe.Pointer(&p.codes[byteTileRows*(panel*p.pitch+k)/4]), src: unsafe.Pointer(&s.rows),
-			n: pieces(n, 64), step: 16 * 4 * byteTileRows, pitch: 4 * byteTileRows, stride: byteRowPitch,
-		}
-		p.q.ks.packA(&s.pack)
+		at := unsafe.Pointer(&p.codes[p.tall*(panel*p.pitch+k)*p.size/4])
+		p.packRows(s, at, p.q.q.tiles.packX, p.tall, p.tall, n)
 		p.packScales(s, panel, k, n)
 	}
 
@@ -188,24 +189,56 @@ func (p *byteProduct) packPanel(panel int) {
 	byteStages.Put(s)
 }
 
+// packRows packs n codes of each of the first rows of a stage at dst; run takes together of them at a time.
+func (p *byteProduct) packRows(s *byteStage, dst unsafe.Pointer, run func(*packArgs), rows, together, n int) {
+	src := unsafe.Pointer(&s.rows)
+	if p.tile.form == wideCodes {
+		src = unsafe.Pointer(&s.wide)
+		for i := range rows {
+			p.q.q.tiles.widen(&s.wide[i*byteRowPitch], &s.rows[i*byteRowPitch], n)
+		}
+	}
+
+	stride := byteRowPitch * p.size
+	for i := 0; i < rows; i += together {
+		s.pack = packArgs{
+			dst: unsafe.Add(dst, 4*i), src: unsafe.Add(src, i*stride), n: pieces(n*p.size, 64),
+			step: 16 * 4 * rows, pitch: 4 * rows, stride: stride,
+		}
+		run(&s.pack)
+	}
+}
+
 // packScales writes what goes with the codes of a block of n elements of a panel, from element k on.
 func (p *byteProduct) packScales(s *byteStage, panel, k, n int) {
-	first := (panel*p.groups + k/p.group) * byteTileRows
+	excess := p.excess()
+	first := (panel*p.groups + k/p.group) * p.tall
 	for g := range pieces(n, p.group) {
-		at := first + g*byteTileRows
-		offset := p.offset[at:][:byteTileRows]
-		scale := p.scale[at:][:byteTileRows]
-		sums := p.sums[at:][:byteTileRows]
-		for i := range byteTileRows {
+		at := first + g*p.tall
+		offset := p.offset[at:][:p.tall]
+		scale := p.scale[at:][:p.tall]
+		sums := p.sums[at:][:p.tall]
+		for i := range p.tall {
 			v := int32(0)
 			for _, c := range s.sums[i][g*p.group/16 : min(n, (g+1)*p.group)/16] {
 				v += c
 			}
-			offset[i] = -128 * v
+			offset[i] = -excess * v
 			scale[i] = s.scale[i][g*p.group/codeGroup]
 			sums[i] = scale[i] * float32(v)
 		}
 	}
+}
+
+// excess is what the codes of the weight have too much in the form of the tile.
+func (p *byteProduct) excess() int32 {
+	switch {
+	case p.tile.form == biasedCodes:
+		return 128
+	case p.tile.form == plainCodes && p.w.Zeros.IsZero():
+		return offsetOf(p.w.Format)
+	}
+	return 0
 }
 
 // runPiece computes some columns of dst.
@@ -225,7 +258,7 @@ func (p *byteProduct) runPiece(piece int) {
 		}
 	}
 
-	for i := lo * byteTileRows; len(p.bias) > 0 && i < min(p.dst.Rows, hi*byteTileRows); i++ {
+	for i := lo * p.tall; len(p.bias) > 0 && i < min(p.dst.Rows, hi*p.tall); i++ {
 		row := p.dst.RowF32(i)[first:end]
 		p.q.ks.add(row, row, p.bias[first:end], 1)
 	}
@@ -245,14 +278,16 @@ func (p *byteProduct) packWeight(s *byteStage, j, k, n int) {
 
 	s.unpack = unpackArgs{
 		dst: unsafe.Pointer(&s.rows), mul: unsafe.Pointer(&s.mul), add: unsafe.Pointer(&s.add), rows: rows,
-		dstStride: byteRowPitch, scaleStride: pitch * 4, flip: 0x8080808080808080,
+		dstStride: byteRowPitch, scaleStride: pitch * 4, minus: minusOf(w),
+	}
+	switch p.tile.form {
+	case biasedCodes:
+		s.unpack.flip = 0x8080808080808080
+	case plainCodes:
+		s.unpack.minus = 0
 	}
 	p.q.takeApart(&s.unpack, w, j, k, n)
-	s.pack = packArgs{
-		dst: unsafe.Pointer(&s.panel), src: unsafe.Pointer(&s.rows), n: pieces(n, 64), step: 16 * 4 * byteTileCols,
-		pitch: 4 * byteTileCols, stride: byteRowPitch,
-	}
-	p.q.ks.packB(&s.pack)
+	p.packRows(s, unsafe.Pointer(&s.panel), p.q.q.tiles.packW, byteTileCols, p.q.q.tiles.group, n)
 
 	for i := 0; i < rows && w.Format.Grouped(); i++ {
 		mul := s.mul[i*pitch:][:per]
@@ -293,14 +328,14 @@ func (p *byteProduct) packWeight(s *byteStage, j, k, n int) {
 
 // multiply adds the products of panels [lo, hi) of x and the packed panel of the weight to columns j, j+1, … of dst.
 func (p *byteProduct) multiply(s *byteStage, lo, hi, j, k, n int) {
-	at := (lo*p.groups + k/p.group) * byteTileRows
+	at := (lo*p.groups + k/p.group) * p.tall
 	a := &s.tile
 	*a = byteTileArgs{
-		a:      unsafe.Pointer(&p.codes[byteTileRows*(lo*p.pitch+k)/4]),
+		a:      unsafe.Pointer(&p.codes[p.tall*(lo*p.pitch+k)*p.size/4]),
 		offset: uintptr(unsafe.Pointer(&p.offset[at])), scale: uintptr(unsafe.Pointer(&p.scale[at])),
 		sums: uintptr(unsafe.Pointer(&p.sums[at])), b: unsafe.Pointer(&s.panel),
 		mul: unsafe.Pointer(&s.mulPanel), add: unsafe.Pointer(&s.addPanel), groups: pieces(n, p.group),
-		aStep: byteTileRows * p.pitch, xStep: byteTileRows * p.groups * 4, steps: 1,
+		aStep: p.tall * p.pitch * p.size, xStep: p.tall * p.groups * 4, steps: 1,
 	}
 	if p.whole {
 		a.steps = n / codeGroup
@@ -309,16 +344,16 @@ func (p *byteProduct) multiply(s *byteStage, lo, hi, j, k, n int) {
 	add := p.o.Accumulate || k > 0
 	whole := 0
 	if j+byteTileCols <= p.dst.Cols {
-		whole = max(0, min(hi, p.dst.Rows/byteTileRows)-lo)
+		whole = max(0, min(hi, p.dst.Rows/p.tall)-lo)
 	}
 	if whole > 0 {
-		a.c = address(p.dst, lo*byteTileRows, j)
+		a.c = address(p.dst, lo*p.tall, j)
 		a.ldc = p.dst.Stride * 4
 		a.panels = whole
 		if add {
 			a.acc = 1
 		}
-		p.tile(a)
+		p.tile.run(a)
 		lo += whole
 	}
 	if lo == hi {
@@ -326,15 +361,15 @@ func (p *byteProduct) multiply(s *byteStage, lo, hi, j, k, n int) {
 	}
 	a.a = unsafe.Add(a.a, whole*a.aStep)
 
-	s.edge = growFloats(s.edge, (hi-lo)*byteTileRows*byteTileCols)
+	s.edge = growFloats(s.edge, (hi-lo)*p.tall*byteTileCols)
 	a.c = unsafe.Pointer(&s.edge[0])
 	a.ldc = 4 * byteTileCols
 	a.panels = hi - lo
 	a.acc = 0
-	p.tile(a)
+	p.tile.run(a)
 	end := min(p.dst.Cols, j+byteTileCols)
-	for i := lo * byteTileRows; i < min(p.dst.Rows, hi*byteTileRows); i++ {
-		row, sum := p.dst.RowF32(i)[j:end], s.edge[(i-lo*byteTileRows)*byteTileCols:]
+	for i := lo * p.tall; i < min(p.dst.Rows, hi*p.tall); i++ {
+		row, sum := p.dst.RowF32(i)[j:end], s.edge[(i-lo*p.tall)*byteTileCols:]
 		for c := range row {
 			if add {
 				row[c] += sum[c]

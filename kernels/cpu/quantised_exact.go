@@ -151,7 +151,7 @@ func (p *codeRows) add(s *codeStage, j, rows, k, n int) {
 	a := &s.unpack
 	*a = unpackArgs{
 		dst: unsafe.Pointer(&s.codes), mul: unsafe.Pointer(&s.mul), add: unsafe.Pointer(&s.add), rows: rows,
-		dstStride: n, scaleStride: n / unit * 4,
+		dstStride: n, scaleStride: n / unit * 4, minus: minusOf(p.w),
 	}
 	p.q.takeApart(a, p.w, j, k, n)
 

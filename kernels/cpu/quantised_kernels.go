@@ -16,16 +16,40 @@ type quantKernels struct {
 	lanes  int // of the sums of dot
 
 	// rounding to bytes, and what multiplies them: all are there or none
-	roundFew, roundMany       func(*roundArgs)
-	top                       func(p *float32, n int) uint32
-	row, pairs                [kernels.Int8 + 1]func(*rowArgs)
-	tile32, tile32Add, tile16 func(*byteTileArgs)
+	roundFew, roundMany func(*roundArgs)
+	top                 func(p *float32, n int) uint32
+	row, pairs          [kernels.Int8 + 1]func(*rowArgs)
+	tiles               byteTiles
 }
+
+// byteTiles are the kernels for many rows of rounded activations.
+type byteTiles struct {
+	rows         int                                // of x that a tile takes
+	packX, packW func(*packArgs)                    // transpose rows rows of x, and some of the weight
+	group        int                                // rows that packW takes together
+	widen        func(dst *int16, src *int8, n int) // n a multiple of 32; nil where no tile is for wideCodes
+	of           func(f kernels.QuantFormat, affine bool) byteTile
+}
+
+// byteTile is one of them; run is nil where there is none.
+type byteTile struct {
+	run  func(*byteTileArgs)
+	form codeForm
+}
+
+// codeForm is how tiles want the codes of a weight.
+type codeForm uint8
+
+const (
+	biasedCodes codeForm = iota // bytes, 128 more than the signed ones
+	plainCodes                  // bytes, unsigned, before anything is subtracted
+	wideCodes                   // signed, 16 bits; x too
+)
 
 // unpackArgs are the operands of a kernel that takes rows of blocks apart: codes go to dst, as int8 if flip is 0 and
 // with 128 added if its bytes are 0x80; factors to mul and summands, of formats that have them, to add: an element is
-// mul·code + add. For Int4 and Int8 a block is 32 elements, minus (its bytes) is taken off the codes, and nothing is
-// written to mul and add. The assembly knows the offsets.
+// mul·code + add. minus (its bytes) is taken off the codes of formats that are symmetric, but for those of 8 bits. For
+// Int4 and Int8 a block is 32 elements, and nothing is written to mul and add. The assembly knows the offsets.
 type unpackArgs struct {
 	dst, mul, add                     unsafe.Pointer
 	src                               unsafe.Pointer
@@ -106,6 +130,7 @@ func (q *quantOps) decodeChunk(dst []float32, w kernels.Quantised, i, j int, r *
 	a := &r.unpack
 	a.dst, a.mul, a.add = unsafe.Pointer(&r.codes), unsafe.Pointer(&r.mul), unsafe.Pointer(&r.add)
 	a.rows, a.flip = 1, 0
+	a.minus = minusOf(w)
 	q.takeApart(a, w, i, j, len(dst))
 
 	groups := len(dst) / codeGroup
@@ -148,17 +173,35 @@ func scalesBeside(mul, add []float32, w kernels.Quantised, i, j int) {
 }
 
 // takeApart runs the unpacker on n elements of a.rows rows from row i and column j on. The caller has set where the
-// results go.
+// results go, and what becomes of the codes.
 func (q *quantOps) takeApart(a *unpackArgs, w kernels.Quantised, i, j, n int) {
 	elements, bytes := w.Format.Block()
 	a.src = unsafe.Add(address(w.Data, i, 0), j/elements*bytes)
 	a.blocks = n / max(elements, codeGroup)
 	a.srcStride = w.Data.Stride
-	a.minus = 0
-	if w.Format == kernels.Int4 && w.Zeros.IsZero() {
-		a.minus = 0x0808080808080808
-	}
 	q.q.unpack[w.Format](a)
+}
+
+// offsets are what the codes of symmetric formats have too much when they are taken as unsigned.
+var offsets = [...]int32{
+	kernels.Q8_0: 128, kernels.Q4_0: 8, kernels.Q5_0: 16, kernels.Q6_K: 32, kernels.Int4: 8, kernels.Int8: 128,
+}
+
+// offsetOf is what codes of a format have too much when they are taken as unsigned; 0 for those that are.
+func offsetOf(f kernels.QuantFormat) int32 {
+	if int(f) < len(offsets) {
+		return offsets[f]
+	}
+	return 0
+}
+
+// minusOf is what unpackers subtract from stored codes to make them signed, in every byte. The zeros of a weight are
+// subtracted later, as floats.
+func minusOf(w kernels.Quantised) uint64 {
+	if !w.Zeros.IsZero() || w.Format == kernels.Q8_0 || w.Format == kernels.Int8 {
+		return 0
+	}
+	return uint64(offsetOf(w.Format)) * 0x0101010101010101
 }
 
 // affine reports whether blocks of a format have something to add.
@@ -210,11 +253,12 @@ type rowArgs struct {
 	mulStride, perGroup               int
 }
 
-// byteTileArgs are the operands of a byte tile, 12 rows of x by 16 of the weight, over groups of 16 elements or of
-// steps·32. a has 4 codes of each row of x after another, b 4 codes (with 128 added) of each row of the weight. For
-// every group there are 12 offsets (integers), scales and sums of x, 16 factors and, in kernels that add, 16 summands
-// of the weight. c has ldc bytes to a row; acc 1 adds to it. There are panels panels of a, aStep bytes apart, and xStep
-// bytes for what goes with them. The assembly knows the offsets.
+// byteTileArgs are the operands of a byte tile, some rows of x (12 with AVX-512, 6 with AVX2) by 16 of the weight, over
+// groups of 16 elements or of steps·32. a has 4 codes of each row of x after another, b 4 codes of each row of the
+// weight, in the form of the tile; wide ones are 2. For every group there are an offset (an integer), a scale and a sum
+// for each row of x, 16 factors and, in kernels that add, 16 summands of the weight. c has ldc bytes to a row; acc 1
+// adds to it. There are panels panels of a, aStep bytes apart, and xStep bytes for what goes with them. The assembly
+// knows the offsets.
 type byteTileArgs struct {
 	a                   unsafe.Pointer
 	offset, scale, sums uintptr // moved on from panel to panel, past the last: hence no pointers

@@ -9,7 +9,8 @@ import (
 
 // The product of very few rows of x, rounded to bytes, and a quantised weight: a step of generation. The weight is read
 // once, as it lies in memory, row after row, and multiplied in integers; what a group's sum of products is scaled by is
-// read along. The row kernels have one body for every format; see kernels/_gen/quantised_dot.go.
+// read along. The row kernels have one body for every format; see
+// kernels/_gen/quantised_dot.go for VNNI and quantised_rows_avx2.go, whose sums are the same bits.
 
 // byteRowLimit is the largest number of rows of x that are multiplied one by one: beyond it, tiles that use every
 // loaded register of the weight several times make up for packing it.
@@ -18,11 +19,6 @@ const byteRowLimit = 6
 // quantRowBytes is how much of a weight a piece of a product with a single row reads, about: a few microseconds, since
 // matrices in few bits are small, and threads should share them evenly.
 const quantRowBytes = 32 << 10
-
-// offsets are what the codes of symmetric formats have too much when they are taken as unsigned.
-var offsets = [...]int32{
-	kernels.Q8_0: 128, kernels.Q4_0: 8, kernels.Q5_0: 16, kernels.Q6_K: 32, kernels.Int4: 8, kernels.Int8: 128,
-}
 
 // byteRows is a product in progress.
 type byteRows struct {
@@ -119,14 +115,6 @@ func (p *byteRows) roundRow(i int) {
 	for g := range blocks {
 		r.total[g*step] = r.scale[g] * float32(int32(r.sums[2*g])+int32(r.sums[2*g+1]))
 	}
-}
-
-// offsetOf is what codes of a format have too much when they are taken as unsigned; 0 for those that are.
-func offsetOf(f kernels.QuantFormat) int32 {
-	if int(f) < len(offsets) {
-		return offsets[f]
-	}
-	return 0
 }
 
 // bytePiece is a piece of byteRows in progress.

@@ -72,7 +72,7 @@ func TestQuantisedRowsAreAlike(t *testing.T) {
 				}
 
 				half := newMat(kernels.F32, 1, 70, 0)
-				if m > byteRowLimit || p == kernels.Exact || !d.isa.vnni {
+				if m > byteRowLimit || p == kernels.Exact || !d.isa.avx2 {
 					continue
 				}
 				d.ops.MatMulQuantised(half, x.RowRange(m-1, m), w, kernels.MatMul{Precision: p})
@@ -88,7 +88,7 @@ func TestQuantisedRowsAreAlike(t *testing.T) {
 // by less than the rounding of activations allows.
 func TestQuantisedBytesAreUsed(t *testing.T) {
 	d := New(Options{Threads: 1})
-	if !d.isa.vnni {
+	if !d.isa.avx2 {
 		t.Skip("no instructions for products of bytes")
 	}
 

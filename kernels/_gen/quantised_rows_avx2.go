@@ -1,0 +1,461 @@
+package main
+
+import "fmt"
+
+// The kernels for single rows with AVX2 add what those with VNNI add, in the same order: where VNNI has the sums of two
+// groups of 32 elements in the halves of a register, a register each. Products of bytes are VPMADDUBSW, whose sums of
+// two stay within 16 bits: 63·127·2 for the widest codes that are taken as unsigned. Those of 8 bits are multiplied as
+// magnitudes, with the signs moved to x: 128·127·2.
+
+// Registers of the kernels for single rows with AVX2; those for pointers are as with VNNI, and a frame of
+// rowFrame bytes has the scales of a step.
+const (
+	ymmLow   = 15 // 0x0f
+	ymmOnes  = 14 // 16-bit ones
+	ymmBit   = 13 // 0x10, or 0x30
+	ymmShift = 12 // 0 for the lower half, 4 for the upper; for Q6_K and pairs the scales of the lanes
+	ymmSum   = 8  // sums: four registers
+	ymmMin   = 7  // sums of summands of superblocks
+	ymmHalf  = 6  // sums of half steps
+	ymmSpots = 5  // which byte of four has the bit of every element
+	ymmBits  = 4  // that bit
+
+	rowFrame = 64
+)
+
+// ymmFormat is a format whose rows are multiplied by AVX2 as they lie in memory, in the steps of rowFormat.
+type ymmFormat struct {
+	name   string
+	bytes  int // of a step
+	super  bool
+	affine bool // blocks have summands; of a superblock they are no part of this
+	codes  func(f *file, at int)
+	body   func(f *file)
+}
+
+var ymmFormats = []ymmFormat{
+	{name: "Q8_0", bytes: 68, codes: func(f *file, at int) {
+		f.op("VMOVDQU %d(BX), Y0", at+2)
+	}},
+	{name: "Q4_0", bytes: 36, codes: func(f *file, at int) {
+		ymmNibbles(f, at+2)
+	}},
+	{name: "Q4_1", bytes: 40, affine: true, codes: func(f *file, at int) {
+		ymmNibbles(f, at+4)
+	}},
+	{name: "Q5_0", bytes: 44, codes: func(f *file, at int) {
+		ymmNibbles(f, at+6)
+		ymmFifths(f, at+2)
+	}},
+	{name: "Q5_1", bytes: 48, affine: true, codes: func(f *file, at int) {
+		ymmNibbles(f, at+8)
+		ymmFifths(f, at+4)
+	}},
+	{name: "Q4_K", bytes: 144, super: true, body: func(f *file) {
+		ymmSuper(f)
+		for p := range 4 {
+			f.op("VMOVDQU %d(BX), Y0", 16+32*p)
+			f.op("VPSRLW $4, Y0, Y1")
+			for h := range 2 {
+				f.op("VPAND Y%d, Y%d, Y%d", ymmLow, h, h)
+				ymmPart(f, h, 2*p+h)
+			}
+		}
+	}},
+	{name: "Q5_K", bytes: 176, super: true, body: func(f *file) {
+		ymmSuper(f)
+		f.op("VMOVDQU 16(BX), Y4")
+		for p := range 4 {
+			f.op("VMOVDQU %d(BX), Y0", 48+32*p)
+			f.op("VPSRLW $4, Y0, Y1")
+			for h := range 2 {
+				f.op("VPAND Y%d, Y%d, Y%d", ymmLow, h, h)
+				shift(f, 4, 2, 4-(2*p+h))
+				f.op("VPAND Y%d, Y2, Y2", ymmBit)
+				f.op("VPOR Y2, Y%d, Y%d", h, h)
+				ymmPart(f, h, 2*p+h)
+			}
+		}
+	}},
+	{name: "Q6_K", bytes: 210, super: true, body: func(f *file) {
+		f.op("MOVWLZX 208(BX), AX")
+		f.op("VMOVD AX, X2")
+		f.op("VCVTPH2PS X2, X2")
+		f.op("VBROADCASTSS X2, Y2")
+		for h := range 2 {
+			f.op("VPMOVSXBD %d(BX), Y0", 192+8*h)
+			f.op("VCVTDQ2PS Y0, Y0")
+			f.op("VMULPS Y2, Y0, Y0")
+			f.op("VPMOVZXDQ %d(R11), Y1", 16*h) // the scales of x, twice each
+			f.op("VMOVSLDUP Y1, Y1")
+			f.op("VMULPS Y1, Y0, Y0")
+			f.op("VMOVUPS Y0, %d(SP)", 32*h)
+		}
+
+		for g := range 8 {
+			if g%4 == 0 {
+				f.op("VMOVDQU %d(BX), Y4", 128+8*g)
+			}
+			f.op("VMOVDQU %d(BX), Y0", 64*(g/4)+32*(g%2))
+			if g%4 >= 2 {
+				f.op("VPSRLW $4, Y0, Y0")
+			}
+			f.op("VPAND Y%d, Y0, Y0", ymmLow)
+			shift(f, 4, 2, 4-2*(g%4))
+			f.op("VPAND Y%d, Y2, Y2", ymmBit)
+			f.op("VPOR Y2, Y0, Y0")
+			ymmProducts(f, 0, g)
+			f.op("VPADDD %d(R9), Y0, Y0", 32*g)
+			f.op("VMOVSD %d(SP), X3", 8*g)
+			f.op("VPERMPS Y3, Y%d, Y3", ymmShift)
+			f.op("VCVTDQ2PS Y0, Y0")
+			f.op("VFMADD231PS Y3, Y0, Y%d", ymmSum+g%4)
+		}
+	}},
+}
+
+// ymmNibbles leaves the low nibbles of 16 bytes and then the high ones in Y0.
+func ymmNibbles(f *file, at int) {
+	f.op("VBROADCASTI128 %d(BX), Y0", at)
+	f.op("VPSRLVD Y%d, Y0, Y0", ymmShift)
+	f.op("VPAND Y%d, Y0, Y0", ymmLow)
+}
+
+// ymmFifths adds 16 to the codes in Y0 whose bit is set.
+func ymmFifths(f *file, at int) {
+	f.op("VPBROADCASTD %d(BX), Y1", at)
+	f.op("VPSHUFB Y%d, Y1, Y1", ymmSpots)
+	f.op("VPAND Y%d, Y1, Y1", ymmBits)
+	f.op("VPCMPEQB Y%d, Y1, Y1", ymmBits)
+	f.op("VPAND Y%d, Y1, Y1", ymmBit)
+	f.op("VPOR Y1, Y0, Y0")
+}
+
+// ymmProducts makes of 32 unsigned codes the sums of every four products with group g of a step of x.
+func ymmProducts(f *file, reg, g int) {
+	f.op("VPMADDUBSW %d(R8), Y%d, Y%d", 32*g, reg, reg)
+	f.op("VPMADDWD Y%d, Y%d, Y%d", ymmOnes, reg, reg)
+}
+
+// ymmSigned is ymmProducts for signed codes in Y0. It uses Y1.
+func ymmSigned(f *file, g int) {
+	f.op("VMOVDQU %d(R8), Y1", 32*g)
+	f.op("VPSIGNB Y0, Y1, Y1")
+	f.op("VPABSB Y0, Y0")
+	f.op("VPMADDUBSW Y1, Y0, Y0")
+	f.op("VPMADDWD Y%d, Y0, Y0", ymmOnes)
+}
+
+// ymmPart adds the products of group g of a superblock, whose scale lies in the frame.
+func ymmPart(f *file, reg, g int) {
+	ymmProducts(f, reg, g)
+	f.op("VBROADCASTSS %d(SP), Y3", 4*g)
+	f.op("VCVTDQ2PS Y%d, Y%d", reg, reg)
+	f.op("VFMADD231PS Y3, Y%d, Y%d", reg, ymmSum+g%4)
+}
+
+// ymmSuper leaves the eight scales of a block of Q4_K or Q5_K times those of x in the frame, and adds its minima.
+func ymmSuper(f *file) {
+	f.op("MOVQ CX, DX")
+	sixBits(f, "BX", 4)
+	f.op("MOVQ DX, CX")
+	f.op("VMOVD (BX), X4")
+	f.op("VCVTPH2PS X4, X4")
+	f.op("VBROADCASTSS X4, Y3")
+	f.op("VMOVSHDUP X4, X4")
+	f.op("VBROADCASTSS X4, Y4")
+	f.op("VPMOVZXBD X0, Y1")
+	f.op("VPSRLDQ $8, X0, X0")
+	f.op("VPMOVZXBD X0, Y2")
+	f.op("VCVTDQ2PS Y1, Y1")
+	f.op("VCVTDQ2PS Y2, Y2")
+	f.op("VMULPS Y3, Y1, Y1")
+	f.op("VMULPS (R11), Y1, Y1")
+	f.op("VMOVUPS Y1, (SP)")
+	f.op("VMULPS Y4, Y2, Y2")
+	f.op("VFNMADD231PS (R12), Y2, Y%d", ymmMin)
+}
+
+// blocks adds the products of two blocks of 32 elements, or of one for half a step.
+func (l ymmFormat) blocks(f *file, half bool) {
+	size := l.bytes / 2
+	count := 2
+	if half {
+		count = 1
+	}
+
+	// the scales of both blocks are converted together
+	f.op("VMOVD (BX), X2")
+	switch {
+	case l.affine && !half:
+		f.op("VPINSRD $1, %d(BX), X2, X2", size)
+	case !half:
+		f.op("VPINSRW $1, %d(BX), X2, X2", size)
+	}
+	f.op("VCVTPH2PS X2, X2")
+	if l.affine {
+		f.op("VMOVUPS X2, (SP)")
+	} else {
+		f.op("VMOVSD (R11), X3")
+		f.op("VMULPS X3, X2, X2")
+		f.op("VMOVSD X2, (SP)")
+	}
+
+	for b := range count {
+		sum := ymmSum + b
+		if half {
+			sum = ymmHalf
+		}
+
+		l.codes(f, b*size)
+		if l.name == "Q8_0" {
+			ymmSigned(f, b)
+		} else {
+			ymmProducts(f, 0, b)
+			f.op("VPADDD %d(R9), Y0, Y0", 32*b)
+		}
+		f.op("VCVTDQ2PS Y0, Y0")
+		if !l.affine {
+			f.op("VBROADCASTSS %d(SP), Y2", 4*b)
+			f.op("VFMADD231PS Y2, Y0, Y%d", sum)
+			continue
+		}
+
+		f.op("VBROADCASTSS %d(SP), Y2", 8*b)
+		f.op("VMULPS %d(R10), Y2, Y2", 32*b)
+		f.op("VFMADD231PS Y2, Y0, Y%d", sum)
+		f.op("VMOVSS %d(SP), X2", 8*b+4)
+		if half {
+			sum = ymmMin
+		} else {
+			sum += 2
+		}
+		f.op("VFMADD231SS %d(R12), X2, X%d", 32*b, sum)
+	}
+}
+
+// write emits the kernel of a format.
+func (l ymmFormat) write(f *file) {
+	ymmHead(f, l.name, "AVX2")
+	switch {
+	case l.name == "Q6_K":
+		splat(f, fmt.Sprintf("Y%d", ymmBit), every(0x30))
+		ymmPairs(f)
+	case l.name == "Q5_K":
+		splat(f, fmt.Sprintf("Y%d", ymmBit), every(0x10))
+	case !l.super && l.name != "Q8_0":
+		f.op("MOVQ $0x0404040400000000, AX")
+		f.op("VMOVQ AX, X0")
+		f.op("VPMOVZXBD X0, Y%d", ymmShift)
+	}
+	if l.name == "Q5_0" || l.name == "Q5_1" {
+		splat(f, fmt.Sprintf("Y%d", ymmBit), every(16))
+		splat(f, fmt.Sprintf("Y%d", ymmBits), 0x8040201008040201)
+		for q := range 4 {
+			f.op("MOVQ $0x%016x, AX", every(byte(q)))
+			f.op("VMOVQ AX, X%d", q)
+		}
+		f.op("VPUNPCKLQDQ X1, X0, X0")
+		f.op("VPUNPCKLQDQ X3, X2, X2")
+		f.op("VINSERTI128 $1, X2, Y0, Y%d", ymmSpots)
+	}
+
+	f.label("row")
+	ymmStart(f)
+	f.op("MOVQ %d(DI), CX", rowSteps)
+	f.op("TESTQ CX, CX")
+	f.op("JZ tail")
+	f.label("step")
+	for at := 0; at < l.bytes; at += 64 {
+		f.op("PREFETCHT0 %d(BX)", rowAhead+at)
+	}
+	if l.super {
+		l.body(f)
+	} else {
+		l.blocks(f, false)
+	}
+
+	n := 64
+	if l.super {
+		n = 256
+	}
+	f.op("ADDQ $%d, BX", l.bytes)
+	f.op("ADDQ $%d, R8", n)
+	f.op("ADDQ $%d, R11", n/8)
+	if l.name != "Q8_0" && l.name != "Q4_K" && l.name != "Q5_K" {
+		f.op("ADDQ $%d, R9", n)
+	}
+	if l.affine {
+		f.op("ADDQ $%d, R10", n)
+		f.op("ADDQ $%d, R12", n)
+	}
+	if l.super {
+		f.op("ADDQ $%d, R12", n/8)
+	}
+	f.op("DECQ CX")
+	f.op("JNZ step")
+	f.label("tail")
+
+	// Y0 are the sums of even groups, Y1 those of odd ones, as in the halves of a register of VNNI's kernels.
+	s := ymmSum
+	if l.super {
+		f.op("VADDPS Y%d, Y%d, Y0", s+2, s)
+		f.op("VADDPS Y%d, Y%d, Y1", s+3, s+1)
+		f.op("VADDPS Y%d, Y0, Y0", ymmMin)
+		ymmEnd(f)
+		return
+	}
+
+	f.op("CMPQ %d(DI), $0", rowTail)
+	f.op("JEQ sum")
+	l.blocks(f, true)
+	f.label("sum")
+	if l.affine {
+		f.op("VADDPS Y%d, Y%d, Y%d", ymmMin, ymmHalf, ymmHalf)
+	}
+	f.op("VADDPS Y%d, Y%d, Y0", ymmHalf, s)
+	f.op("VMOVAPS Y%d, Y1", s+1)
+	if l.affine {
+		f.op("VADDPS Y%d, Y0, Y0", s+2)
+		f.op("VADDPS Y%d, Y1, Y1", s+3)
+	}
+	ymmEnd(f)
+}
+
+// ymmHead begins a kernel and loads what stays the same for all rows.
+func ymmHead(f *file, name, isa string) {
+	f.doc(`func row%s%s(r *rowArgs)
+
+r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, name, isa)
+	f.raw(fmt.Sprintf("TEXT ·row%s%s(SB), NOSPLIT, $%d-8", name, isa, rowFrame))
+	f.op("MOVQ r+0(FP), DI")
+	f.op("MOVQ %d(DI), SI", rowW)
+	f.op("MOVQ %d(DI), R13", rowOut)
+	splat(f, fmt.Sprintf("Y%d", ymmLow), every(15))
+	splat(f, fmt.Sprintf("Y%d", ymmOnes), 0x0001000100010001)
+}
+
+// ymmPairs fills the register that spreads two scales over the halves of a register.
+func ymmPairs(f *file) {
+	f.op("MOVQ $0x0101010100000000, AX")
+	f.op("VMOVQ AX, X0")
+	f.op("VPMOVZXBD X0, Y%d", ymmShift)
+}
+
+// ymmStart begins a row.
+func ymmStart(f *file) {
+	f.op("MOVQ SI, BX")
+	for _, r := range []struct {
+		at  int
+		reg string
+	}{{rowCodes, "R8"}, {rowLanes, "R9"}, {rowScales, "R10"}, {rowScale, "R11"}, {rowSums, "R12"}} {
+		f.op("MOVQ %d(DI), %s", r.at, r.reg)
+	}
+	for y := ymmHalf; y < ymmSum+4; y++ {
+		f.op("VXORPS Y%d, Y%d, Y%d", y, y, y)
+	}
+}
+
+// ymmEnd adds the lanes of Y0 and Y1 up and stores the sum.
+func ymmEnd(f *file) {
+	f.op("VADDPS Y1, Y0, Y0")
+	f.op("VEXTRACTF128 $1, Y0, X1")
+	f.op("VADDPS X1, X0, X0")
+	f.op("VPSHUFD $0x4e, X0, X1")
+	f.op("VADDPS X1, X0, X0")
+	f.op("VPSHUFD $0xb1, X0, X1")
+	f.op("VADDPS X1, X0, X0")
+	f.op("VMOVSS X0, (R13)")
+	f.op("ADDQ $4, R13")
+	f.op("ADDQ %d(DI), SI", rowStride)
+	f.op("DECQ %d(DI)", rowRows)
+	f.op("JNZ row")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// writeLightGrouped writes the kernels for formats whose scales lie beside the codes: of 32 elements, or of a number of
+// steps of 64.
+func writeLightGrouped(f *file, format string, pairs bool) {
+	name := format
+	if pairs {
+		name += "x32"
+	}
+	ymmHead(f, name, "AVX2")
+	f.op("MOVQ %d(DI), DX", rowMul)
+	f.label("row")
+	ymmStart(f)
+	f.op("MOVQ %d(DI), CX", rowSteps)
+	f.op("MOVQ DX, R11")
+	if !pairs {
+		f.label("group")
+		f.op("MOVQ %d(DI), R14", rowPerGroup)
+		f.op("CMPQ CX, R14")
+		f.op("CMOVQLT CX, R14")
+		f.op("SUBQ R14, CX")
+		f.op("VXORPS Y4, Y4, Y4")
+		f.op("VXORPS Y5, Y5, Y5")
+	}
+
+	f.label("step")
+	f.op("PREFETCHT0 %d(BX)", rowAhead)
+	for b := range 2 {
+		if format == "Int4" {
+			f.op("VPMOVZXBW %d(BX), Y0", 16*b)
+			f.op("VPSLLW $4, Y0, Y1")
+			f.op("VPOR Y1, Y0, Y0")
+			f.op("VPAND Y%d, Y0, Y0", ymmLow)
+			ymmProducts(f, 0, b)
+			f.op("VPADDD %d(R9), Y0, Y0", 32*b)
+		} else {
+			f.op("VMOVDQU %d(BX), Y0", 32*b)
+			ymmSigned(f, b)
+		}
+		f.op("VCVTDQ2PS Y0, Y0")
+		if pairs {
+			f.op("VBROADCASTSS %d(R11), Y2", 4*b)
+			f.op("VMULPS %d(R10), Y2, Y2", 32*b)
+			f.op("VFMADD231PS Y2, Y0, Y%d", ymmSum+b)
+		} else {
+			f.op("VFMADD231PS %d(R10), Y0, Y%d", 32*b, 4+b)
+		}
+	}
+	if format == "Int4" {
+		f.op("ADDQ $32, BX")
+		f.op("ADDQ $64, R9")
+	} else {
+		f.op("ADDQ $64, BX")
+	}
+	f.op("ADDQ $64, R8")
+	f.op("ADDQ $64, R10")
+
+	if pairs {
+		f.op("ADDQ $8, R11")
+		f.op("DECQ CX")
+		f.op("JNZ step")
+	} else {
+		f.op("DECQ R14")
+		f.op("JNZ step")
+		f.op("VBROADCASTSS (R11), Y2")
+		f.op("VFMADD231PS Y2, Y4, Y%d", ymmSum)
+		f.op("VFMADD231PS Y2, Y5, Y%d", ymmSum+1)
+		f.op("ADDQ $4, R11")
+		f.op("TESTQ CX, CX")
+		f.op("JNZ group")
+	}
+	f.op("ADDQ %d(DI), DX", rowMulStride)
+	f.op("VMOVAPS Y%d, Y0", ymmSum)
+	f.op("VMOVAPS Y%d, Y1", ymmSum+1)
+	ymmEnd(f)
+}
+
+// writeQuantisedRows writes the kernels that multiply rows of quantised weights by rounded activations with AVX2.
+func writeQuantisedRows(f *file) {
+	for _, l := range ymmFormats {
+		l.write(f)
+	}
+	for _, format := range []string{"Int4", "Int8"} {
+		writeLightGrouped(f, format, false)
+		writeLightGrouped(f, format, true)
+	}
+}
