@@ -22,6 +22,7 @@ compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib
 compress prune MODEL --imatrix model.imatrix.gguf --sparsity 0.5 --out DIR
 compress prune MODEL --layers 25% --calib FILE --ppl FILE --out DIR
 compress prune MODEL --vocab-from mytext.txt --vocab-held-out other.txt --out DIR
+compress prune MODEL --ffn 25% --kv-heads 4 --calib FILE --out DIR
 compress prune compare MODEL --methods magnitude,wanda,sparsegpt --patterns 0.5,0.6,2:4 --calib FILE --ppl FILE --out DIR`
 
 func pruneCmd(a *cli.App) *cobra.Command {
@@ -47,9 +48,10 @@ func pruneCmd(a *cli.App) *cobra.Command {
 			"norm of b, and pdiv(a, b) element by element; rnorm and cnorm divide by sums of rows and columns. " +
 			"tree:FILE reads a formula that compress search found. A matrix without gradients is ranked by " +
 			"|weight|, and both such matrices and those of zeros are reported.\n\n" +
-			"--layers leaves out whole decoder layers instead. That gives an ordinary smaller model, which is " +
-			"faster by the share of its layers that went, in every runtime. Layers are told apart by the loss " +
-			"on 16 sequences of 512 tokens, unless --samples and --seqlen say otherwise.\n\n" +
+			"--layers leaves out whole decoder layers instead, --ffn, --heads, --kv-heads and --hidden neurons of " +
+			"MLPs, attention heads and channels, as many in every layer. That gives an ordinary smaller model, " +
+			"which is faster in every runtime by what went. What goes is decided on 16 sequences of 512 tokens, " +
+			"unless --samples and --seqlen say otherwise.\n\n" +
 			"--vocab-from FILE makes the model smaller instead: its tokenizer keeps the tokens of that text, the " +
 			"special tokens and the alphabet, and the token table and the head keep their rows. Text that needs " +
 			"no other tokens is encoded as before, with the same logits; other text is written in smaller parts, " +
@@ -152,8 +154,8 @@ func pruneCmd(a *cli.App) *cobra.Command {
 func structureCheck(cmd *cobra.Command, whole *structurecmd.Options, o *prunecmd.Options) error {
 	for _, flag := range maskFlags() {
 		if cmd.Flags().Changed(flag) {
-			return cli.Usagef("--layers %s with --%s: whole layers and single weights go one after the other (HINT: "+
-				"prune the result of --layers once more)", whole.Layers, flag)
+			return cli.Usagef("--%s with --layers, --ffn, --heads, --kv-heads or --hidden: whole parts and single "+
+				"weights go one after the other (HINT: prune the result once more)", flag)
 		}
 	}
 
@@ -187,7 +189,7 @@ func maskFlags() []string {
 func structureOnly(cmd *cobra.Command) error {
 	for _, flag := range structurecmd.Names {
 		if cmd.Flags().Changed(flag) {
-			return cli.Usagef("--%s goes with --layers", flag)
+			return cli.Usagef("--%s goes with --layers, --ffn, --heads, --kv-heads or --hidden", flag)
 		}
 	}
 	return nil

@@ -52,7 +52,9 @@ var mayImport = map[string][]string{
 		"internal/ggufmodel", "internal/weights",
 	}, engine...),
 	"quantize/imatrix": {"gguf", "safetensors", "internal/dtype"},
-	"prune/structure":  append([]string{"kernels", "internal/hostmat", "internal/levels"}, engine...),
+	"prune/structure": append([]string{
+		"kernels", "prune", "internal/actstats", "internal/hostmat", "internal/levels", "internal/linalg",
+	}, engine...),
 	"prune/fitness": append([]string{
 		"kernels", "safetensors", "gp", "prune", "internal/actstats", "internal/hostmat",
 	}, engine...),

@@ -31,6 +31,7 @@ type depth struct {
 	o     Options
 	keep  int
 
+	progress    func(done, of int64)
 	done, total int64 // of the work, in tokens that pass a layer
 }
 
@@ -43,7 +44,7 @@ func (d *depth) batches() []corpus.Windows { return d.calib.Batches(batchTokens)
 // did counts work.
 func (d *depth) did(tokens int64) {
 	d.done = min(d.done+tokens, d.total)
-	d.o.Progress(d.done, d.total)
+	d.progress(d.done, d.total)
 }
 
 func (d *depth) choose(ctx context.Context) (*Depth, error) {

@@ -1,8 +1,10 @@
-// Package structure chooses what a model can do without as a whole: decoder layers first of all. What is left is an
-// ordinary smaller model of the same architecture, which every runtime loads and runs faster.
+// Package structure chooses what a model can do without as a whole: decoder layers, and of every layer as many neurons,
+// heads and channels. What is left is an ordinary smaller model of the same architecture, which every runtime loads and
+// runs faster.
 //
 //	plan, err := structure.Choose(ctx, model, calib, structure.Options{Layers: structure.Share{Keep: 24}})
 //	saver, err := model.NewSaver("smaller", lm.SaveOptions{Cut: plan.Cut})
+//	err = structure.Restore(ctx, model, calib, plan, saver)
 //	err = saver.Finish(ctx)
 //
 // # Layers
@@ -23,9 +25,27 @@
 //
 // Greedy keeps the stream before the layer that is left out: a round over K layers runs K·(K+1)/2 of them, not K·(K-1).
 //
+// # Neurons, heads, channels
+//
+// Every layer keeps as many, chosen in each by itself, since no runtime has other sizes in every layer. Shares are
+// rounded to a multiple of 64 where there is enough of something, numbers have to be multiples of 32 (of neurons and
+// channels; the blocks of quantised formats) and of the key/value heads (of heads).
+//
+//	minitron   of what flows into the matrix behind a neuron, head or channel: √Σ_n (mean over the tokens of sequence
+//	           n of |x_j|)², for a head the norm over its channels, for a channel the sum over the inputs of all
+//	           layers (Muralidharan et al., 2024, arXiv:2407.14679; the norm before the head is not measured)
+//	wanda-sp   Σ_i |W_ij|·‖x_j‖ over the column of down, or the columns of o (An et al., 2023, arXiv:2312.11983); of a
+//	           channel, over the rows of both
+//	others     any metric of package prune, summed over all weights that go with it: rows of gate and up and the
+//	           column of down; rows of q, k and v and columns of o; of a channel, rows and columns of all matrices.
+//	           LLM-Pruner's Σ|w·g| is expr:W*G but for the square root in which G sums sequences
+//
+// [Restore] then lets down and o make up for what they no longer read.
+//
 // # Memory
 //
 // Influence and angular run the model once, and a model that is streamed stays so. Taylor has the gradients of one
 // layer at a time. Greedy and search run the layers again and again; they hold the stream of one batch of sequences,
-// search that of all of them before the head.
+// search that of all of them before the head. Scores and restoration run a layer at a time; restoration has its
+// Hessians, 8 bytes times the square of the neurons.
 package structure

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
 )
 
 // ErrOptions is the error for options that make no sense, by themselves or for a model.
@@ -63,6 +64,18 @@ type Options struct {
 	Layers Share  `json:"layers,omitzero"`
 	By     string `json:"by,omitempty"` // how layers are chosen: one of [Ways]; "" is [Greedy]
 
+	// What stays in every layer: neurons of its MLPs, heads of queries, heads of keys and values with all queries that
+	// share them, and channels of the stream.
+	FFN     Share `json:"ffn,omitzero"`
+	Heads   Share `json:"heads,omitzero"`
+	KVHeads Share `json:"kv_heads,omitzero"`
+	Hidden  Share `json:"hidden,omitzero"`
+	// Score is what these are chosen by: [WandaSP], [Minitron], or a metric of prune; "" is the first.
+	Score string `json:"score,omitempty"`
+	// NoRestore leaves the matrices behind neurons and heads as they are; otherwise what stays of them makes up for
+	// what went, by [Restore].
+	NoRestore bool `json:"no_restore,omitempty"`
+
 	Generations int    `json:"generations,omitempty"` // of [Search]; 0: 20
 	Offspring   int    `json:"offspring,omitempty"`   // of a generation; 0: 16
 	Seed        uint64 `json:"seed,omitempty"`        // of the search
@@ -70,8 +83,8 @@ type Options struct {
 	// Known gives a figure that an interrupted run has measured, Note is told of each as it comes; nil: nobody is.
 	Known func(key string) (float64, bool)  `json:"-"`
 	Note  func(key string, v float64) error `json:"-"`
-	// Progress gets how much of the work is done, in tokens that pass a layer; nil: nobody does.
-	Progress func(done, of int64) `json:"-"`
+	// Progress gets how much of a stage is done; nil: nobody does.
+	Progress func(stage string, done, of int64) `json:"-"`
 }
 
 // Plan is what [Choose] has come to.
@@ -79,6 +92,7 @@ type Plan struct {
 	Cut     *arch.Cut `json:"-"`
 	Options Options   `json:"options"` // with the defaults filled in
 	Depth   *Depth    `json:"depth,omitempty"`
+	Width   *Width    `json:"width,omitempty"`
 	Notes   []string  `json:"-"` // what is to be said of the smaller model's configuration
 }
 
@@ -97,29 +111,53 @@ type Depth struct {
 	KL []float64 `json:"kl,omitempty"`
 }
 
+// narrows reports whether layers become narrower.
+func (o *Options) narrows() bool {
+	return !o.FFN.Zero() || !o.Heads.Zero() || !o.KVHeads.Zero() || !o.Hidden.Zero()
+}
+
 // Validate finds faults of the options by themselves.
 func (o *Options) Validate() error {
 	var faults []error
-	if o.Layers.Zero() {
-		faults = append(faults, fmt.Errorf("%w: nothing is to go", ErrOptions))
+	fault := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...))
+	}
+
+	if o.Layers.Zero() && !o.narrows() {
+		fault("nothing is to go")
 	}
 	if o.By != "" && !slices.Contains(Ways(), o.By) {
-		faults = append(faults, fmt.Errorf("%w: %.60q chooses no layers; known: %s", ErrOptions, o.By,
-			strings.Join(Ways(), ", ")))
+		fault("%.60q chooses no layers; known: %s", o.By, strings.Join(Ways(), ", "))
+	}
+	if o.By != "" && o.Layers.Zero() {
+		fault("%s chooses layers, of which all stay", o.By)
 	}
 	if (o.Generations != 0 || o.Offspring != 0) && o.By != Search {
-		faults = append(faults, fmt.Errorf("%w: generations and offspring belong to %s", ErrOptions, Search))
+		fault("generations and offspring belong to %s", Search)
 	}
 	if o.Generations < 0 || o.Offspring < 0 {
-		faults = append(faults, fmt.Errorf("%w: generations and offspring are not negative", ErrOptions))
+		fault("generations and offspring are not negative")
 	}
+
+	if (o.Score != "" || o.NoRestore) && !o.narrows() {
+		fault("scores and restoration are of neurons, heads and channels, of which all stay")
+	}
+	if o.Score != "" && o.Score != WandaSP && o.Score != Minitron {
+		if _, err := prune.MetricByName(o.Score); err != nil {
+			fault("score: besides %s and %s, %v", WandaSP, Minitron, err)
+		}
+	}
+
 	return errors.Join(faults...)
 }
 
 // fill puts the defaults in.
 func (o Options) fill() Options {
-	if o.By == "" {
+	if o.By == "" && !o.Layers.Zero() {
 		o.By = Greedy
+	}
+	if o.Score == "" && o.narrows() {
+		o.Score = WandaSP
 	}
 	if o.By == Search && o.Generations == 0 {
 		o.Generations = 20
@@ -134,7 +172,7 @@ func (o Options) fill() Options {
 		o.Note = func(string, float64) error { return nil }
 	}
 	if o.Progress == nil {
-		o.Progress = func(int64, int64) {}
+		o.Progress = func(string, int64, int64) {}
 	}
 	return o
 }
@@ -150,16 +188,28 @@ func Check(m *lm.Model, calib corpus.Windows, o Options) error {
 	switch {
 	case keep > n:
 		return fmt.Errorf("%w: %d layers are to stay, the model has %d", ErrOptions, keep, n)
-	case keep == n:
+	case keep == n && !o.Layers.Zero():
 		return fmt.Errorf("%w: all %d layers stay", ErrOptions, n)
 	case keep < 1:
 		return fmt.Errorf("%w: none of %d layers stays", ErrOptions, n)
 	case len(calib.IDs) == 0:
-		return fmt.Errorf("%w: no calibration text, by which layers are told apart", ErrOptions)
+		return fmt.Errorf("%w: no calibration text, by which it is decided what goes", ErrOptions)
 	}
 
-	// What the architecture has no form for, whichever layers stay.
-	_, _, err := m.Smaller(&arch.Cut{Layers: upTo(keep)})
+	// What the architecture has no form for, whichever parts stay.
+	w, err := newWidth(m, calib, o.fill())
+	if err != nil {
+		return err
+	}
+	k := &arch.Cut{}
+	if keep < n {
+		k.Layers = upTo(keep)
+	}
+	if o.narrows() {
+		w.take(k)
+	}
+	_, _, err = m.Smaller(k)
+
 	return err
 }
 
@@ -178,14 +228,41 @@ func Choose(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (
 		return nil, err
 	}
 
-	p := &Plan{Options: o.fill()}
-	d := &depth{m: m, calib: calib, o: p.Options, keep: o.Layers.Of(m.Blocks())}
-	var err error
-	if p.Depth, err = d.choose(ctx); err != nil {
-		return nil, err
+	p := &Plan{Options: o.fill(), Cut: &arch.Cut{}}
+	if !o.Layers.Zero() {
+		d := &depth{m: m, calib: calib, o: p.Options, keep: o.Layers.Of(m.Blocks())}
+		d.progress = p.Options.within(ChoosingLayers)
+		var err error
+		if p.Depth, err = d.choose(ctx); err != nil {
+			return nil, err
+		}
+		p.Cut.Layers = p.Depth.Kept
+	}
+	if o.narrows() {
+		w, err := newWidth(m, calib, p.Options)
+		if err != nil {
+			return nil, err
+		}
+		w.progress = p.Options.within(Scoring)
+		if p.Width, err = w.choose(ctx, p.Cut); err != nil {
+			return nil, err
+		}
 	}
 
-	p.Cut = &arch.Cut{Layers: p.Depth.Kept}
+	var err error
 	_, p.Notes, err = m.Smaller(p.Cut)
+
 	return p, err
+}
+
+// The stages of a run, as [Options].Progress names them.
+const (
+	ChoosingLayers = "choosing layers"
+	Scoring        = "scoring"
+	Restoring      = "restoring"
+)
+
+// within is the progress of a stage.
+func (o *Options) within(stage string) func(done, of int64) {
+	return func(done, of int64) { o.Progress(stage, done, of) }
 }

@@ -231,7 +231,7 @@ func TestChoiceIsReproducible(t *testing.T) {
 			known := map[string]float64{}
 			o.Note = func(key string, v float64) error { known[key] = v; return nil }
 			last := int64(-1)
-			o.Progress = func(done, of int64) {
+			o.Progress = func(_ string, done, of int64) {
 				if done < last || done > of {
 					t.Errorf("progress %d of %d behind %d", done, of, last)
 				}

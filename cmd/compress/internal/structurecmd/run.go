@@ -23,8 +23,12 @@ import (
 // Options are the settings of a run, as the command line has them. What it shares with pruning of single weights is
 // given by the caller.
 type Options struct {
-	Layers      string // "24" stay, or "25%" go; empty: all stay
-	Score       string // how layers are chosen
+	// "24" stay, or "25%" go; empty: all stay
+	Layers, FFN, Heads, KVHeads, Hidden string
+
+	LayerScore  string // how layers are chosen
+	WidthScore  string // how neurons, heads and channels are
+	NoRestore   bool
 	Generations int
 	Offspring   int
 
@@ -36,34 +40,68 @@ type Options struct {
 }
 
 // Names are the flags that Add defines.
-var Names = []string{"layers", "layer-score", "generations", "offspring"}
+var Names = []string{
+	"layers", "ffn", "heads", "kv-heads", "hidden", "layer-score", "width-score", "no-restore", "generations",
+	"offspring",
+}
 
 // Add defines the flags.
 func (o *Options) Add(f *pflag.FlagSet) {
 	f.StringVar(&o.Layers, "layers", "",
 		"`N` leave out whole decoder layers: 24 stay, or 25% go; the result is an ordinary smaller model")
-	f.StringVar(&o.Score, "layer-score", "",
+	f.StringVar(&o.FFN, "ffn", "", "`N` neurons of every MLP and expert that stay, or 25% to leave out a quarter")
+	f.StringVar(&o.Heads, "heads", "", "`N` attention heads of every layer that stay, or 25% to leave out a quarter")
+	f.StringVar(&o.KVHeads, "kv-heads", "",
+		"`N` key/value heads that stay with all heads that share them, or 25% to leave out a quarter")
+	f.StringVar(&o.Hidden, "hidden", "", "`N` channels of the hidden state that stay, or 25% to leave out a quarter")
+	f.StringVar(&o.WidthScore, "width-score", "",
+		"`NAME` which neurons, heads and channels go: "+structure.WandaSP+", "+structure.Minitron+", or any method of "+
+			"--method, summed over what goes together (default: "+structure.WandaSP+")")
+	f.BoolVar(&o.NoRestore, "no-restore", false,
+		"leave the matrices behind neurons and heads as they are, instead of fitting what stays to what they gave")
+	f.StringVar(&o.LayerScore, "layer-score", "",
 		"`NAME` which layers go: "+strings.Join(structure.Ways(), ", ")+" (default: "+structure.Greedy+")")
 	f.IntVar(&o.Generations, "generations", 0, "`N` --layer-score search: rounds (default: 20)")
 	f.IntVar(&o.Offspring, "offspring", 0, "`N` --layer-score search: candidates in a round (default: 16)")
 }
 
 // Any reports whether something is to be taken out as a whole.
-func (o *Options) Any() bool { return o.Layers != "" }
+func (o *Options) Any() bool {
+	return o.Layers != "" || o.FFN != "" || o.Heads != "" || o.KVHeads != "" || o.Hidden != ""
+}
 
 // options turns flags into the library's options.
 func (o *Options) options() (structure.Options, error) {
-	s := structure.Options{By: o.Score, Generations: o.Generations, Offspring: o.Offspring}
-	var err error
-	if s.Layers, err = structure.ParseShare(o.Layers); err != nil {
-		return s, fmt.Errorf("--layers: %w", err)
+	s := structure.Options{
+		By: o.LayerScore, Score: o.WidthScore, NoRestore: o.NoRestore, Generations: o.Generations,
+		Offspring: o.Offspring,
 	}
+	shares := []struct {
+		flag, text string
+		into       *structure.Share
+	}{
+		{"layers", o.Layers, &s.Layers},
+		{"ffn", o.FFN, &s.FFN},
+		{"heads", o.Heads, &s.Heads},
+		{"kv-heads", o.KVHeads, &s.KVHeads},
+		{"hidden", o.Hidden, &s.Hidden},
+	}
+	for _, x := range shares {
+		if x.text == "" {
+			continue
+		}
+		share, err := structure.ParseShare(x.text)
+		if err != nil {
+			return s, fmt.Errorf("--%s: %w", x.flag, err)
+		}
+		*x.into = share
+	}
+
 	if err := o.CheckCalibration(); err != nil {
 		return s, err
 	}
 	if o.Calib == "" {
-		return s, cli.Usagef("--layers %s: no calibration data, by which layers are told apart (HINT: give --calib "+
-			"FILE)", o.Layers)
+		return s, cli.Usagef("no calibration data, by which it is decided what goes (HINT: give --calib FILE)")
 	}
 	return s, s.Validate()
 }
@@ -98,10 +136,8 @@ func extent(m *lm.Model) Extent { return Extent{m.Blocks(), m.NumParameters(), m
 
 // Names of the display.
 const (
-	stageBefore   = "perplexity before"
-	stageChoosing = "choosing layers"
-	stageWriting  = "writing"
-	stageAfter    = "perplexity after"
+	stageBefore = "perplexity before"
+	stageAfter  = "perplexity after"
 )
 
 // Model makes a smaller model of one and prints what became of it.
@@ -137,7 +173,7 @@ func into(j *cli.Job, path string, o Options) (*Report, error) {
 	}
 
 	// Layers that run again and again are better in memory.
-	again := opts.By == "" || opts.By == structure.Greedy || opts.By == structure.Search
+	again := !opts.Layers.Zero() && opts.By == "" || opts.By == structure.Greedy || opts.By == structure.Search
 	m, err := j.Load(path, lm.Options{Stream: !again})
 	if err != nil {
 		return nil, err
@@ -228,7 +264,7 @@ func (w *work) choose(r *Report) error {
 	o := w.opts
 	o.Known = func(key string) (float64, bool) { v, ok := w.done.Done[key]; return v, ok }
 	o.Note = w.done.Add
-	o.Progress = func(done, of int64) { bar.Show(stageChoosing, done, of) }
+	o.Progress = bar.Show
 	var err error
 	r.Plan, err = structure.Choose(w.job.Ctx, w.model, w.calib, o)
 	return err
@@ -245,16 +281,7 @@ func (w *work) write(r *Report, job string) error {
 		return err
 	}
 
-	manifest, err := r.Manifest(ctx, w.model, w.calib)
-	if err == nil {
-		err = out.AddFile(prune.ManifestFile, manifest)
-	}
-	if err == nil {
-		progress := w.job.Progress(stageWriting, 0)
-		err = out.Finish(ctx)
-		progress.End()
-	}
-	if err != nil {
+	if err := w.fill(r, out); err != nil {
 		if stage.Resumable(ctx, err) {
 			return errors.Join(err, out.Suspend())
 		}
@@ -278,20 +305,42 @@ func (w *work) write(r *Report, job string) error {
 	return nil
 }
 
+// fill restores what is left and writes it.
+func (w *work) fill(r *Report, out *lm.Saver) error {
+	ctx := w.job.Ctx
+	if !out.Complete() {
+		bar := w.job.Bars()
+		r.Options.Progress = bar.Show
+		err := structure.Restore(ctx, w.model, w.calib, r.Plan, out)
+		bar.End()
+		if err != nil {
+			return err
+		}
+	}
+
+	manifest, err := r.Manifest(ctx, w.model, w.calib)
+	if err != nil {
+		return err
+	}
+	if err := out.AddFile(prune.ManifestFile, manifest); err != nil {
+		return err
+	}
+	return out.Finish(ctx)
+}
+
 // print shows what went and what is left.
 func (r *Report) print(j *cli.Job) {
-	d := r.Depth
 	t := &report.Table{Columns: report.Columns("", "layers", "parameters", "size")}
 	t.Add("before", r.Before.Layers, r.Before.Parameters, cli.Size(r.Before.Bytes))
 	t.Add("after", r.After.Layers, r.After.Parameters, cli.Size(r.After.Bytes))
-	t.Note = fmt.Sprintf("%s: layers %s went", d.By, joined(d.Dropped))
-	if n := len(d.Loss); n > 0 {
-		t.Note += fmt.Sprintf("; loss on the calibration text without them %.4f nats a token", d.Loss[n-1])
+	var notes []string
+	if r.Depth != nil {
+		notes = append(notes, r.depth())
 	}
-	if len(d.KL) == 2 {
-		t.Note += fmt.Sprintf("; the search brought the divergence from the whole model from %.4f to %.4f nats",
-			d.KL[0], d.KL[1])
+	if r.Width != nil {
+		notes = append(notes, r.width())
 	}
+	t.Note = strings.Join(notes, "; ")
 	j.Table(t)
 
 	r.Perplexity.Print(j)
@@ -299,6 +348,55 @@ func (r *Report) print(j *cli.Job) {
 	for _, n := range r.Notes {
 		j.Note("%s", n)
 	}
+}
+
+// depth says which layers went.
+func (r *Report) depth() string {
+	d := r.Depth
+	text := fmt.Sprintf("%s: layers %s went", d.By, joined(d.Dropped))
+	if n := len(d.Loss); n > 0 {
+		text += fmt.Sprintf("; loss on the calibration text without them %.4f nats a token", d.Loss[n-1])
+	}
+	if len(d.KL) == 2 {
+		text += fmt.Sprintf("; the search brought the divergence from the whole model from %.4f to %.4f nats",
+			d.KL[0], d.KL[1])
+	}
+	return text
+}
+
+// width says how much of every layer stays.
+func (r *Report) width() string {
+	w := r.Width
+	var parts []string
+	kinds := []struct {
+		name string
+		kept *structure.Kept
+	}{
+		{"neurons", w.Inner},
+		{"neurons of an expert", w.ExpertInner},
+		{"shared neurons", w.SharedInner},
+		{"heads", w.Heads},
+		{"key/value heads", w.KVHeads},
+		{"channels", w.Hidden},
+	}
+	for _, k := range kinds {
+		if k.kept != nil && k.kept.Keep != k.kept.Of {
+			parts = append(parts, fmt.Sprintf("%d of %d %s stay", k.kept.Keep, k.kept.Of, k.name))
+		}
+	}
+
+	text := w.By + ": " + strings.Join(parts, ", ")
+	if n := float64(len(w.Restored)); n > 0 {
+		before := 0.0
+		after := 0.0
+		for _, x := range w.Restored {
+			before += x.Cut / n
+			after += x.Updated / n
+		}
+		text += fmt.Sprintf("; relative squared error of the outputs behind them %.4f, %.4f restored", before, after)
+	}
+
+	return text
 }
 
 func joined(list []int) string {

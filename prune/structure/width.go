@@ -1,0 +1,429 @@
+package structure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/modelcompress/compress/internal/hostmat"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
+)
+
+// The scores of neurons, heads and channels that are no metric of package prune; the package's documentation says what
+// each is.
+const (
+	Minitron = "minitron"
+	WandaSP  = "wanda-sp"
+)
+
+// Width is what stays of every layer, and why.
+type Width struct {
+	By string `json:"by"`
+	// What stays of each kind, and of how many; nil: all.
+	Inner       *Kept `json:"inner,omitempty"`
+	ExpertInner *Kept `json:"expert_inner,omitempty"`
+	SharedInner *Kept `json:"shared_inner,omitempty"`
+	Heads       *Kept `json:"heads,omitempty"`
+	KVHeads     *Kept `json:"kv_heads,omitempty"`
+	Hidden      *Kept `json:"hidden,omitempty"`
+	// Restored are the matrices whose remaining inputs make up for those that went.
+	Restored []Restored `json:"restored,omitempty"`
+}
+
+// Kept is how many of something stay.
+type Kept struct {
+	Of   int `json:"of"`
+	Keep int `json:"keep"`
+}
+
+// scores are what neurons, heads and channels are chosen by; more is better.
+type scores struct {
+	inner, shared, heads, kv [][]float64 // by block
+	experts                  [][][]float64
+	hidden                   []float64
+}
+
+// width is a choice of neurons, heads and channels under way.
+type width struct {
+	m     *lm.Model
+	c     *lm.Config
+	calib corpus.Windows
+	o     Options
+	sizes sizes
+	s     scores
+
+	progress func(done, of int64)
+}
+
+func newWidth(m *lm.Model, calib corpus.Windows, o Options) (*width, error) {
+	w := &width{m: m, c: m.Config(), calib: calib, o: o}
+	var err error
+	w.sizes, err = o.sizes(w.c)
+	if err != nil {
+		return nil, err
+	}
+
+	each := func(n int) [][]float64 {
+		list := make([][]float64, w.c.Layers)
+		for l := range list {
+			list[l] = make([]float64, n)
+		}
+		return list
+	}
+	w.s = scores{
+		inner: each(w.c.Inner), shared: each(w.c.SharedInner), heads: each(w.c.Heads), kv: each(w.c.KVHeads),
+		hidden: make([]float64, w.c.Hidden),
+	}
+	for range w.c.Layers {
+		experts := make([][]float64, w.c.Experts)
+		for e := range experts {
+			experts[e] = make([]float64, w.c.ExpertInner)
+		}
+		w.s.experts = append(w.s.experts, experts)
+	}
+
+	return w, nil
+}
+
+// choose adds what stays of the layers to a cut.
+func (w *width) choose(ctx context.Context, k *arch.Cut) (*Width, error) {
+	var err error
+	if w.o.Score == Minitron {
+		err = w.activations(ctx)
+	} else {
+		err = w.metric(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	r := &Width{By: w.o.Score}
+	if n := w.sizes.hidden; n != w.c.Hidden {
+		k.Hidden, r.Hidden = best(w.s.hidden, n), &Kept{w.c.Hidden, n}
+	}
+
+	for l := range w.c.Layers {
+		w.neurons(k, r, l)
+		w.heads(k, r, l)
+	}
+
+	return r, nil
+}
+
+// take adds to a cut what would stay if everything were alike.
+func (w *width) take(k *arch.Cut) {
+	if n := w.sizes.hidden; n != w.c.Hidden {
+		k.Hidden = upTo(n)
+	}
+	for l := range w.c.Layers {
+		w.neurons(k, &Width{}, l)
+		w.heads(k, &Width{}, l)
+	}
+}
+
+// neurons chooses those of a layer.
+func (w *width) neurons(k *arch.Cut, r *Width, l int) {
+	z := w.sizes
+	if !w.c.Mixture[l] {
+		if z.inner != w.c.Inner {
+			k.Inner = put(k.Inner, l, best(w.s.inner[l], z.inner))
+			r.Inner = &Kept{w.c.Inner, z.inner}
+		}
+		return
+	}
+
+	if z.shared != w.c.SharedInner {
+		k.SharedInner = put(k.SharedInner, l, best(w.s.shared[l], z.shared))
+		r.SharedInner = &Kept{w.c.SharedInner, z.shared}
+	}
+	if z.expert != w.c.ExpertInner {
+		var lists [][]int
+		for e := range w.c.Experts {
+			lists = append(lists, best(w.s.experts[l][e], z.expert))
+		}
+		k.ExpertInner = put(k.ExpertInner, l, lists)
+		r.ExpertInner = &Kept{w.c.ExpertInner, z.expert}
+	}
+}
+
+// heads chooses those of a layer: those of keys and values by themselves and all queries that share them, then as many
+// queries of each.
+func (w *width) heads(k *arch.Cut, r *Width, l int) {
+	z := w.sizes
+	if z.heads == w.c.Heads && z.kv == w.c.KVHeads {
+		return
+	}
+
+	each := w.c.Heads / w.c.KVHeads
+	values := best(w.s.kv[l], z.kv)
+	var queries []int
+	for _, v := range values {
+		for _, i := range best(w.s.heads[l][v*each:(v+1)*each], z.heads/z.kv) {
+			queries = append(queries, v*each+i)
+		}
+	}
+
+	k.Heads, k.KVHeads = put(k.Heads, l, queries), put(k.KVHeads, l, values)
+	r.Heads, r.KVHeads = &Kept{w.c.Heads, z.heads}, &Kept{w.c.KVHeads, z.kv}
+}
+
+// put gives a list an entry at i.
+func put[T any](list []T, i int, entry T) []T {
+	for len(list) <= i {
+		var none T
+		list = append(list, none)
+	}
+	list[i] = entry
+	return list
+}
+
+// best lists the n of highest score, ascending; of equal ones the earlier.
+func best(scores []float64, n int) []int {
+	order := upTo(len(scores))
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case scores[a] > scores[b]:
+			return -1
+		case scores[a] < scores[b]:
+			return 1
+		}
+		return 0
+	})
+	stay := slices.Clone(order[:n])
+	slices.Sort(stay)
+	return stay
+}
+
+// channels is how many of O's inputs a head has.
+func (w *width) channels() int {
+	if w.c.KVRank > 0 {
+		return w.c.VDim
+	}
+	return w.c.HeadDim
+}
+
+// activations scores by the sizes of what flows: for each sequence the mean of |x| over its tokens, and of these the
+// root of the sum of squares.
+func (w *width) activations(ctx context.Context) error {
+	var failed error
+	squares := map[string][]float64{} // by matrix that reads it
+	hooks := &lm.Hooks{LinearInput: func(l lm.Linear, x kernels.Mat) {
+		if failed != nil || x.Rows == 0 || !w.listens(l) {
+			return
+		}
+		var means []float64
+		if means, failed = w.means(x); failed != nil {
+			return
+		}
+		if squares[l.Name] == nil {
+			squares[l.Name] = make([]float64, len(means))
+		}
+		for j, v := range means {
+			squares[l.Name][j] += v * v
+		}
+	}}
+
+	// One sequence at a time: an expert sees the tokens of several as one run.
+	for i, ids := range w.calib.IDs {
+		h, err := w.m.Embed([][]int32{ids})
+		if err != nil {
+			return err
+		}
+		for l := 0; l < w.m.Blocks() && err == nil && failed == nil; l++ {
+			err = w.m.RunBlock(ctx, l, h, hooks)
+		}
+		h.Free()
+		if err = errors.Join(err, failed); err != nil {
+			return err
+		}
+		w.progress(int64(i+1), int64(len(w.calib.IDs)))
+	}
+
+	for l := range w.m.Blocks() {
+		for _, lin := range w.m.Linears(l) {
+			if err := w.addFlow(lin, squares[lin.Name]); err != nil {
+				return err
+			}
+		}
+	}
+
+	return nil
+}
+
+// listens reports whether the input of a matrix is one that activations are measured at: of those that read the same,
+// the first, and of a mixture's what all tokens reach.
+func (w *width) listens(l lm.Linear) bool {
+	switch l.Role {
+	case arch.Down, arch.SharedDown, arch.O, arch.Q, arch.QKV, arch.QA, arch.SharedGate, arch.SharedGateUp:
+		return true
+	case arch.Gate, arch.GateUp:
+		return l.Expert < 0
+	case arch.Up: // of a plain MLP
+		gated := func(x lm.Linear) bool { return x.Role == arch.Gate }
+		return l.Expert < 0 && !slices.ContainsFunc(w.m.Linears(l.Block), gated)
+	}
+	return false
+}
+
+// means are those of |x| over the rows.
+func (w *width) means(x kernels.Mat) ([]float64, error) {
+	host, err := hostmat.F32(w.m.Device(), x)
+	if err != nil {
+		return nil, err
+	}
+
+	means := make([]float64, x.Cols)
+	for i := range host.Rows {
+		for j, v := range host.RowF32(i) {
+			means[j] += math.Abs(float64(v))
+		}
+	}
+	for j := range means {
+		means[j] /= float64(x.Rows)
+	}
+
+	return means, nil
+}
+
+// addFlow takes the sums of squares of what a matrix reads; nil: nothing reached it.
+func (w *width) addFlow(l lm.Linear, squares []float64) error {
+	for j, v := range squares {
+		if v-v != 0 {
+			return fmt.Errorf("tensor %q: input %d: %w", l.Name, j, lm.ErrNonFinite)
+		}
+	}
+
+	into := w.s.hidden
+	switch {
+	case squares == nil:
+		return nil
+	case l.Role == arch.O:
+		for j, v := range squares { // a head's is the norm over its channels
+			w.s.heads[l.Block][j/w.channels()] += v
+		}
+		each := w.c.Heads / w.c.KVHeads
+		for h, v := range w.s.heads[l.Block] {
+			w.s.kv[l.Block][h/each] += v
+		}
+		return nil
+	case l.Role == arch.SharedDown:
+		into = w.s.shared[l.Block]
+	case l.Role == arch.Down && l.Expert >= 0:
+		into = w.s.experts[l.Block][l.Expert]
+	case l.Role == arch.Down:
+		into = w.s.inner[l.Block]
+	}
+	for j, v := range squares {
+		into[j] += math.Sqrt(v)
+	}
+
+	return nil
+}
+
+// metric scores by the sums of a metric over what goes together: a neuron's rows of gate and up and its column of down,
+// a head's rows of q, k and v and columns of o; of Wanda-sp over the columns alone.
+func (w *width) metric(ctx context.Context) error {
+	name := w.o.Score
+	if name == WandaSP {
+		name = "wanda"
+	}
+	metric, err := prune.MetricByName(name)
+	if err != nil {
+		return err
+	}
+
+	done := int64(0)
+	of := int64(0)
+	for l := range w.m.Blocks() {
+		of += int64(len(w.m.Linears(l)))
+	}
+	return prune.Scores(ctx, w.m, w.calib, prune.Options{Metric: metric}, func(l lm.Linear, s kernels.Mat) error {
+		rows := make([]float64, s.Rows)
+		columns := make([]float64, s.Cols)
+		for i := range rows {
+			for j, v := range s.RowF32(i) {
+				rows[i] += float64(v)
+				columns[j] += float64(v)
+			}
+		}
+		w.addSums(l, rows, columns)
+		done++
+		w.progress(done, of)
+		return nil
+	})
+}
+
+// addSums takes the sums of a matrix's scores over its outputs' and its inputs' weights.
+func (w *width) addSums(l lm.Linear, rows, columns []float64) {
+	each := w.c.Heads / w.c.KVHeads
+	b := l.Block
+	switch l.Role {
+	case arch.Down, arch.SharedDown:
+		add(w.neuronsOf(l), columns, func(j int) int { return j })
+		add(w.s.hidden, rows, func(i int) int { return i })
+	case arch.O:
+		add(w.s.heads[b], columns, func(j int) int { return j / w.channels() })
+		add(w.s.kv[b], columns, func(j int) int { return j / w.channels() / each })
+		add(w.s.hidden, rows, func(i int) int { return i })
+	}
+	if w.o.Score == WandaSP {
+		return
+	}
+
+	switch l.Role {
+	case arch.Gate, arch.Up, arch.SharedGate, arch.SharedUp:
+		add(w.neuronsOf(l), rows, func(i int) int { return i })
+	case arch.GateUp, arch.SharedGateUp:
+		into := w.neuronsOf(l)
+		add(into, rows, func(i int) int {
+			if w.c.Arch.Gate == arch.ClampedGate {
+				return i / 2
+			}
+			return i % len(into)
+		})
+	case arch.Q:
+		add(w.s.heads[b], rows, func(i int) int { return i / w.c.HeadDim })
+		add(w.s.kv[b], rows, func(i int) int { return i / w.c.HeadDim / each })
+	case arch.QB, arch.KVB: // of latent attention, where every head has keys and values of its own
+		size := len(rows) / w.c.Heads
+		add(w.s.heads[b], rows, func(i int) int { return i / size })
+		add(w.s.kv[b], rows, func(i int) int { return i / size })
+	case arch.K, arch.V:
+		add(w.s.kv[b], rows, func(i int) int { return i / w.c.HeadDim })
+	case arch.QKV:
+		for v := range w.c.KVHeads {
+			k := arch.Cut{KVHeads: put(nil, b, []int{v})}
+			for _, i := range k.Kept(w.c, "qkv", b, -1) {
+				w.s.kv[b][v] += rows[i]
+			}
+		}
+	}
+	if l.Role != arch.Down && l.Role != arch.SharedDown && l.Role != arch.O && len(columns) == w.c.Hidden {
+		add(w.s.hidden, columns, func(j int) int { return j })
+	}
+}
+
+// add adds values to what they belong to.
+func add(into, values []float64, owner func(i int) int) {
+	for i, v := range values {
+		into[owner(i)] += v
+	}
+}
+
+// neuronsOf are the scores of the MLP that a matrix belongs to.
+func (w *width) neuronsOf(l lm.Linear) []float64 {
+	switch l.Role {
+	case arch.SharedGate, arch.SharedUp, arch.SharedGateUp, arch.SharedDown:
+		return w.s.shared[l.Block]
+	}
+	if l.Expert >= 0 {
+		return w.s.experts[l.Block][l.Expert]
+	}
+	return w.s.inner[l.Block]
+}

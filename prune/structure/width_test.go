@@ -1,0 +1,435 @@
+package structure
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/internal/linalg"
+	"github.com/modelcompress/compress/internal/rng"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/kernels/device"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/lm/corpus"
+)
+
+func plan(t *testing.T, m *lm.Model, w corpus.Windows, o Options) *Plan {
+	t.Helper()
+	p, err := Choose(t.Context(), m, w, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// inputsOf gathers what reaches the matrices of a role, a matrix of rows for each sequence.
+func inputsOf(t *testing.T, m *lm.Model, w corpus.Windows, role arch.Role) map[string][][][]float32 {
+	t.Helper()
+	all := map[string][][][]float32{}
+	hooks := &lm.Hooks{LinearInput: func(l lm.Linear, x kernels.Mat) {
+		if l.Role != role {
+			return
+		}
+		var rows [][]float32
+		for i := range x.Rows {
+			rows = append(rows, slices.Clone(x.RowF32(i)))
+		}
+		all[l.Name] = append(all[l.Name], rows)
+	}}
+	for _, ids := range w.IDs {
+		if _, err := m.Forward(t.Context(), [][]int32{ids}, lm.ForwardOptions{Hooks: hooks}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// linear finds the matrix of a role in a layer.
+func linear(t *testing.T, m *lm.Model, l int, role arch.Role) lm.Linear {
+	t.Helper()
+	for _, x := range m.Linears(l) {
+		if x.Role == role {
+			return x
+		}
+	}
+	t.Fatalf("layer %d has no %s", l, role)
+	return lm.Linear{}
+}
+
+// weights gives a BF16 matrix as rows.
+func weights(t *testing.T, m *lm.Model, name string) [][]float64 {
+	t.Helper()
+	x, err := m.Param(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make([][]float64, x.Rows)
+	for i := range rows {
+		for j := range x.Cols {
+			bits := uint32(x.Buf.U16()[x.Off+i*x.Cols+j]) << 16
+			rows[i] = append(rows[i], float64(math.Float32frombits(bits)))
+		}
+	}
+	return rows
+}
+
+// top lists the indices of the n largest.
+func top(scores []float64, n int) []int {
+	sorted := slices.Clone(scores)
+	slices.Sort(sorted)
+	var list []int
+	for i, v := range scores {
+		if v >= sorted[len(sorted)-n] {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// Minitron's neurons and heads from the activations as they are written down.
+func TestMinitron(t *testing.T) {
+	m, w := open(t, 2)
+	c := m.Config()
+	p := plan(t, m, w, Options{FFN: Share{Drop: 0.5}, KVHeads: Share{Keep: 2}, Score: Minitron})
+	flows := func(in [][][]float32) []float64 {
+		out := make([]float64, len(in[0][0]))
+		for _, rows := range in {
+			for j := range out {
+				mean := 0.0
+				for _, r := range rows {
+					mean += math.Abs(float64(r[j])) / float64(len(rows))
+				}
+				out[j] += mean * mean
+			}
+		}
+		for j := range out {
+			out[j] = math.Sqrt(out[j])
+		}
+		return out
+	}
+
+	downs, outs := inputsOf(t, m, w, arch.Down), inputsOf(t, m, w, arch.O)
+	for l := range c.Layers {
+		if want := top(flows(downs[linear(t, m, l, arch.Down).Name]), 128); !slices.Equal(p.Cut.Inner[l], want) {
+			t.Errorf("layer %d: neurons %v, want %v", l, p.Cut.Inner[l], want)
+		}
+
+		values := make([]float64, c.KVHeads)
+		for j, v := range flows(outs[linear(t, m, l, arch.O).Name]) {
+			values[j/c.HeadDim/(c.Heads/c.KVHeads)] += v * v
+		}
+		if want := top(values, 2); !slices.Equal(p.Cut.KVHeads[l], want) {
+			t.Errorf("layer %d: key/value heads %v, want %v", l, p.Cut.KVHeads[l], want)
+		}
+	}
+}
+
+// Wanda-sp's neurons, and those of magnitude summed over rows and columns, from the weights.
+func TestSummedMetrics(t *testing.T) {
+	m, w := open(t, 2)
+	c := m.Config()
+	sp := plan(t, m, w, Options{FFN: Share{Keep: 96}, Score: WandaSP})
+	sums := plan(t, m, w, Options{FFN: Share{Keep: 96}, Heads: Share{Keep: 3}, Score: "magnitude"})
+	downs := inputsOf(t, m, w, arch.Down)
+	for l := range c.Layers {
+		x := linear(t, m, l, arch.Down)
+		down := weights(t, m, x.Name)
+		gate, up := weights(t, m, linear(t, m, l, arch.Gate).Name), weights(t, m, linear(t, m, l, arch.Up).Name)
+		norms := make([]float64, c.Inner)
+		for _, rows := range downs[x.Name] {
+			for _, r := range rows {
+				for j, v := range r {
+					norms[j] += float64(v) * float64(v) / float64(len(w.IDs))
+				}
+			}
+		}
+
+		wanda := make([]float64, c.Inner)
+		all := make([]float64, c.Inner)
+		for j := range c.Inner {
+			for i := range down {
+				wanda[j] += math.Abs(down[i][j]) * math.Sqrt(norms[j])
+				all[j] += math.Abs(down[i][j]) + math.Abs(gate[j][i]) + math.Abs(up[j][i])
+			}
+		}
+		if want := top(wanda, 96); !slices.Equal(sp.Cut.Inner[l], want) {
+			t.Errorf("layer %d: wanda-sp keeps %v, want %v", l, sp.Cut.Inner[l], want)
+		}
+		if want := top(all, 96); !slices.Equal(sums.Cut.Inner[l], want) {
+			t.Errorf("layer %d: magnitude keeps %v, want %v", l, sums.Cut.Inner[l], want)
+		}
+
+		// One of the two queries of each head of keys and values.
+		q, o := weights(t, m, linear(t, m, l, arch.Q).Name), weights(t, m, linear(t, m, l, arch.O).Name)
+		heads := make([]float64, c.Heads)
+		for h := range heads {
+			for d := h * c.HeadDim; d < (h+1)*c.HeadDim; d++ {
+				for i := range o {
+					heads[h] += math.Abs(q[d][i]) + math.Abs(o[i][d])
+				}
+			}
+		}
+		var want []int
+		for v := range c.KVHeads {
+			want = append(want, 2*v+top(heads[2*v:2*v+2], 1)[0])
+		}
+		if !slices.Equal(sums.Cut.Heads[l], want) {
+			t.Errorf("layer %d: heads %v, want %v", l, sums.Cut.Heads[l], want)
+		}
+	}
+}
+
+// solve is the least squares that the documentation says, found by another way: the ridge regression of what the whole
+// matrix gives on the inputs that stay.
+func TestRestorationIsLeastSquares(t *testing.T) {
+	const in, out, tokens = 12, 5, 40
+	draw := func(key, rows, cols int) linalg.Matrix {
+		a := linalg.New(rows, cols)
+		s := rng.NewStream(7, key, 0)
+		for i := range a.Data {
+			a.Data[i] = float64(s.Below(2001))/1000 - 1
+		}
+		return a
+	}
+	x, w := draw(1, tokens, in), draw(2, out, in)
+	solver := linalg.Solver{Threads: 1}
+	h := linalg.New(in, in)
+	solver.Mul(h, x, x, linalg.Product{TransA: true})
+	keep := []int{0, 2, 3, 7, 8, 11}
+
+	dev, err := device.Open("cpu", device.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := lm.Load(t.Context(), nano+"/base", dev, lm.Options{Stream: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+
+	r := &restoration{m: m}
+	var found Restored
+	got := linalg.New(out, in)
+	if err := r.solve(t.Context(), &found, got, w, h, keep); err != nil {
+		t.Fatal(err)
+	}
+
+	stay := linalg.New(tokens, len(keep))
+	trace := 0.0
+	for j, k := range keep {
+		for i := range tokens {
+			stay.Set(i, j, x.At(i, k))
+		}
+		trace += h.At(k, k) / float64(len(keep))
+	}
+	gives := linalg.New(tokens, out)
+	solver.Mul(gives, x, w, linalg.Product{TransB: true})
+	want, err := solver.Ridge(stay, gives, damping*trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range out {
+		for j := range in {
+			k, stays := slices.BinarySearch(keep, j)
+			if stays && math.Abs(got.At(i, j)-want.At(k, i)) > 1e-9 || !stays && got.At(i, j) != 0 {
+				t.Errorf("output %d, input %d: %g", i, j, got.At(i, j))
+			}
+		}
+	}
+
+	// The figures are the shares of what the outputs lose.
+	lost := func(v linalg.Matrix) float64 {
+		change := linalg.New(tokens, out)
+		solver.Mul(change, x, v, linalg.Product{TransB: true})
+		all, gone := 0.0, 0.0
+		for i := range change.Data {
+			all += gives.Data[i] * gives.Data[i]
+			gone += (change.Data[i] - gives.Data[i]) * (change.Data[i] - gives.Data[i])
+		}
+		return gone / all
+	}
+	bare := linalg.New(out, in)
+	copyColumns(bare, w, keep)
+	if math.Abs(found.Cut-lost(bare)) > 1e-9 || math.Abs(found.Updated-lost(got)) > 1e-9 ||
+		found.Updated >= found.Cut {
+		t.Errorf("%+v, want %g and %g", found, lost(bare), lost(got))
+	}
+}
+
+// In every family: what is chosen and restored in memory is what the smaller model computes, and the second half of an
+// interrupted run gives the same.
+func TestNarrowFamilies(t *testing.T) {
+	root := filepath.Join("..", "..", "lm", "testdata", "families")
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, e := range entries {
+		t.Run(e.Name(), func(t *testing.T) {
+			dev, err := device.Open("cpu", device.Options{Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := lm.Load(t.Context(), filepath.Join(root, e.Name()), dev, lm.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+
+			w := drawn(m.Config().Vocab)
+			o := Options{FFN: Share{Drop: 0.5}, KVHeads: Share{Drop: 0.5}}
+			if m.Config().KVHeads < 2 || m.Config().QKNorm == arch.PerRow {
+				o.KVHeads = Share{} // norms over all heads see those that went
+			}
+			p, err := Choose(t.Context(), m, w, o)
+			if errors.Is(err, lm.ErrCut) {
+				t.Log(err) // of heads, where their size is not written down
+				o.KVHeads = Share{}
+				p, err = Choose(t.Context(), m, w, o)
+			}
+			if errors.Is(err, lm.ErrCut) {
+				t.Skip(err) // shared experts whose size is a multiple that half of it is not
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			out := filepath.Join(t.TempDir(), "out")
+			s, err := m.NewSaver(out, lm.SaveOptions{Cut: p.Cut})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Restore(t.Context(), m, w, p, s); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Finish(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range p.Width.Restored {
+				if x.Updated > x.Cut*(1+1e-6) {
+					t.Errorf("%s: error %g, %g before it was restored", x.Name, x.Updated, x.Cut)
+				}
+			}
+
+			small, err := lm.Load(t.Context(), out, dev, lm.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer small.Close()
+			got, err := small.SequenceLosses(t.Context(), w, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := m.SequenceLosses(t.Context(), w, nil) // with zeros where nothing stays
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range want.Loss {
+				if math.Abs(got.Loss[i]-want.Loss[i]) > 2e-5*want.Loss[i] {
+					t.Errorf("sequence %d: loss %g, in memory %g", i, got.Loss[i], want.Loss[i])
+				}
+			}
+		})
+	}
+}
+
+// drawn makes a few sequences of any tokens.
+func drawn(vocab int) corpus.Windows {
+	w := corpus.Windows{SeqLen: 24, Count: 4}
+	for i := range w.Count {
+		s := rng.NewStream(3, i, 0)
+		var ids []int32
+		for range w.SeqLen {
+			ids = append(ids, int32(s.Below(vocab)))
+		}
+		w.IDs = append(w.IDs, ids)
+	}
+	return w
+}
+
+// What interrupted runs have written is taken from there.
+func TestRestoreResumes(t *testing.T) {
+	run := func(t *testing.T, out string, stop bool) map[string]string {
+		m, w := open(t, 2)
+		p := plan(t, m, w, Options{FFN: Share{Drop: 0.25}, Heads: Share{Keep: 3}})
+		o := lm.SaveOptions{Cut: p.Cut, Fingerprint: "job", Resume: true}
+		s, err := m.NewSaver(out, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stop {
+			whole := p.Cut.Layers
+			p.Cut.Layers = []int{0, 1} // as far as it gets
+			if err := Restore(t.Context(), m, w, p, s); err != nil {
+				t.Fatal(err)
+			}
+			p.Cut.Layers = whole
+			if err := s.Suspend(); err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		}
+		if err := Restore(t.Context(), m, w, p, s); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string]string{}
+		for _, name := range []string{"model.safetensors", "config.json"} {
+			text, err := os.ReadFile(filepath.Join(out, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[name] = string(text)
+		}
+		return files
+	}
+
+	want := run(t, filepath.Join(t.TempDir(), "out"), false)
+	out := filepath.Join(t.TempDir(), "out")
+	run(t, out, true)
+	for name, text := range run(t, out, false) {
+		if text != want[name] {
+			t.Errorf("%s differs behind an interruption", name)
+		}
+	}
+}
+
+func TestSizes(t *testing.T) {
+	m, w := open(t, 2) // 256 neurons, 6 heads on 3, 96 channels
+	tests := map[string]struct {
+		o    Options
+		want string
+	}{
+		"neurons":        {Options{FFN: Share{Keep: 300}}, "300 neurons are to stay, there are 256"},
+		"block":          {Options{FFN: Share{Keep: 100}}, "quantised formats have blocks of 32; 96 or 128 would do"},
+		"heads":          {Options{Heads: Share{Keep: 4}}, "4 heads: with 3 key/value heads, 3 or 6 would do"},
+		"more heads":     {Options{Heads: Share{Keep: 9}}, "with 3 key/value heads, 6 would do"},
+		"key/value":      {Options{KVHeads: Share{Keep: 4}}, "4 of 3 key/value heads"},
+		"channels":       {Options{Hidden: Share{Keep: 90}}, "64 or 96 would do"},
+		"score":          {Options{FFN: Share{Keep: 64}, Score: "magic"}, "besides wanda-sp and minitron"},
+		"score of none":  {Options{Layers: Share{Keep: 2}, Score: Minitron}, "of which all stay"},
+		"layers of none": {Options{FFN: Share{Keep: 64}, By: Greedy}, "greedy chooses layers, of which all stay"},
+	}
+	for name, x := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := Choose(t.Context(), m, w, x.o); !errors.Is(err, ErrOptions) ||
+				!strings.Contains(err.Error(), x.want) {
+				t.Errorf("error %v, want %q", err, x.want)
+			}
+		})
+	}
+
+	for drop, want := range map[float64]int{0.25: 192, 0.1: 224, 0.5: 128, 0.99: 32} {
+		if n, err := (Share{Drop: drop}).row("neurons", 256); err != nil || n != want {
+			t.Errorf("without %g of 256: %d (%v), want %d", drop, n, err, want)
+		}
+	}
+}
