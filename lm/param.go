@@ -111,6 +111,9 @@ func (m *Model) Restore(names ...string) error {
 		if err != nil {
 			return err
 		}
+		if p.view {
+			_ = m.dense.Drop(p.Name) // its pages, which nobody would give back without the view
+		}
 		m.drop(p)
 		p.saver = nil
 	}

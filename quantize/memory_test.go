@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/modeltest"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -146,5 +147,31 @@ func TestMemory(t *testing.T) {
 				t.Errorf("%d bytes over 8 blocks, %d over 64", most[8], most[64])
 			}
 		})
+	}
+}
+
+// TestMappedPages: the pages of the model's files that a run has read are given back block by block, also where nothing
+// is measured and nothing changed in memory.
+func TestMappedPages(t *testing.T) {
+	const blocks = 64
+	dir := filepath.Join(t.TempDir(), "m")
+	deep(t, dir, blocks)
+	m := open(t, dir, 2)
+	o := options(t, "w4a16", RTN, filepath.Join(t.TempDir(), "out"))
+
+	first, most := int64(0), int64(0)
+	o.Matrix = func(r Matrix) {
+		switch {
+		case r.Block == 1 && first == 0: // what the program itself needs is there by now
+			first = modeltest.Mapped(t)
+		case r.Block > 1:
+			most = max(most, modeltest.Mapped(t)-first)
+		}
+	}
+	if _, err := Model(ctx, m, corpus.Windows{}, o); err != nil {
+		t.Fatal(err)
+	}
+	if size := m.DataSize(); most > size/4 {
+		t.Errorf("%d bytes of files are in memory, of a model of %d", most, size)
 	}
 }
