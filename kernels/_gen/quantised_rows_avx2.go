@@ -176,38 +176,17 @@ func ymmSuper(f *file) {
 	f.op("VFNMADD231PS (R12), Y2, Y%d", ymmMin)
 }
 
-// blocks adds the products of two blocks of 32 elements, or of one for half a step.
-func (l ymmFormat) blocks(f *file, half bool) {
-	size := l.bytes / 2
-	count := 2
-	if half {
-		count = 1
-	}
-
-	// the scales of both blocks are converted together
-	f.op("VMOVD (BX), X2")
-	switch {
-	case l.affine && !half:
-		f.op("VPINSRD $1, %d(BX), X2, X2", size)
-	case !half:
-		f.op("VPINSRW $1, %d(BX), X2, X2", size)
-	}
-	f.op("VCVTPH2PS X2, X2")
-	if l.affine {
-		f.op("VMOVUPS X2, (SP)")
-	} else {
-		f.op("VMOVSD (R11), X3")
-		f.op("VMULPS X3, X2, X2")
-		f.op("VMOVSD X2, (SP)")
-	}
-
+// blocks adds the products of four or two blocks of 32 elements, or of one for half a step.
+func (l ymmFormat) blocks(f *file, count int) {
+	half := count == 1
+	l.scales(f, count)
 	for b := range count {
-		sum := ymmSum + b
+		sum := ymmSum + b%2
 		if half {
 			sum = ymmHalf
 		}
 
-		l.codes(f, b*size)
+		l.codes(f, b*l.bytes/2)
 		if l.name == "Q8_0" {
 			ymmSigned(f, b)
 		} else {
@@ -231,6 +210,42 @@ func (l ymmFormat) blocks(f *file, half bool) {
 			sum += 2
 		}
 		f.op("VFMADD231SS %d(R12), X2, X%d", 32*b, sum)
+	}
+}
+
+// scales leaves what the sums of some blocks are multiplied by in the frame: their scales times those of x, or with
+// summands the scales and the summands. They are converted together. A word that is wanted in place b is loaded 2·b
+// bytes early, with others that are not.
+func (l ymmFormat) scales(f *file, count int) {
+	size := l.bytes / 2
+	if l.affine {
+		f.op("VMOVD (BX), X2")
+		if count > 1 {
+			f.op("VPINSRD $1, %d(BX), X2, X2", size)
+		}
+		f.op("VCVTPH2PS X2, X2")
+		f.op("VMOVUPS X2, (SP)")
+		if count == 4 {
+			f.op("VMOVD %d(BX), X3", 2*size)
+			f.op("VPINSRD $1, %d(BX), X3, X3", 3*size)
+			f.op("VCVTPH2PS X3, X3")
+			f.op("VMOVUPS X3, 16(SP)")
+		}
+		return
+	}
+
+	f.op("VMOVD (BX), X2")
+	for b := 1; b < count; b++ {
+		f.op("VPBLENDW $%d, %d(BX), X2, X2", 1<<b, b*(size-2))
+	}
+	f.op("VCVTPH2PS X2, X2")
+	if count == 4 {
+		f.op("VMULPS (R11), X2, X2")
+		f.op("VMOVUPS X2, (SP)")
+	} else {
+		f.op("VMOVSD (R11), X3")
+		f.op("VMULPS X3, X2, X2")
+		f.op("VMOVSD X2, (SP)")
 	}
 }
 
@@ -263,37 +278,23 @@ func (l ymmFormat) write(f *file) {
 	f.label("row")
 	ymmStart(f)
 	f.op("MOVQ %d(DI), CX", rowSteps)
-	f.op("TESTQ CX, CX")
-	f.op("JZ tail")
-	f.label("step")
-	for at := 0; at < l.bytes; at += 64 {
-		f.op("PREFETCHT0 %d(BX)", rowAhead+at)
-	}
 	if l.super {
-		l.body(f)
+		f.label("step")
+		l.step(f, 1)
+		f.op("DECQ CX")
+		f.op("JNZ step")
 	} else {
-		l.blocks(f, false)
+		f.op("SUBQ $2, CX")
+		f.op("JCS rest")
+		f.label("step")
+		l.step(f, 2)
+		f.op("SUBQ $2, CX")
+		f.op("JCC step")
+		f.label("rest")
+		f.op("TESTQ $1, CX")
+		f.op("JZ tail")
+		l.step(f, 1)
 	}
-
-	n := 64
-	if l.super {
-		n = 256
-	}
-	f.op("ADDQ $%d, BX", l.bytes)
-	f.op("ADDQ $%d, R8", n)
-	f.op("ADDQ $%d, R11", n/8)
-	if l.name != "Q8_0" && l.name != "Q4_K" && l.name != "Q5_K" {
-		f.op("ADDQ $%d, R9", n)
-	}
-	if l.affine {
-		f.op("ADDQ $%d, R10", n)
-		f.op("ADDQ $%d, R12", n)
-	}
-	if l.super {
-		f.op("ADDQ $%d, R12", n/8)
-	}
-	f.op("DECQ CX")
-	f.op("JNZ step")
 	f.label("tail")
 
 	// Y0 are the sums of even groups, Y1 those of odd ones, as in the halves of a register of VNNI's kernels.
@@ -308,7 +309,7 @@ func (l ymmFormat) write(f *file) {
 
 	f.op("CMPQ %d(DI), $0", rowTail)
 	f.op("JEQ sum")
-	l.blocks(f, true)
+	l.blocks(f, 1)
 	f.label("sum")
 	if l.affine {
 		f.op("VADDPS Y%d, Y%d, Y%d", ymmMin, ymmHalf, ymmHalf)
@@ -320,6 +321,34 @@ func (l ymmFormat) write(f *file) {
 		f.op("VADDPS Y%d, Y1, Y1", s+3)
 	}
 	ymmEnd(f)
+}
+
+// step emits some steps, and moves on.
+func (l ymmFormat) step(f *file, count int) {
+	for at := 0; at < count*l.bytes; at += 64 {
+		f.op("PREFETCHT0 %d(BX)", rowAhead+at)
+	}
+	n := 64 * count
+	if l.super {
+		n = 256
+		l.body(f)
+	} else {
+		l.blocks(f, 2*count)
+	}
+
+	f.op("ADDQ $%d, BX", count*l.bytes)
+	f.op("ADDQ $%d, R8", n)
+	f.op("ADDQ $%d, R11", n/8)
+	if l.name != "Q8_0" && l.name != "Q4_K" && l.name != "Q5_K" {
+		f.op("ADDQ $%d, R9", n)
+	}
+	if l.affine {
+		f.op("ADDQ $%d, R10", n)
+		f.op("ADDQ $%d, R12", n)
+	}
+	if l.super {
+		f.op("ADDQ $%d, R12", n/8)
+	}
 }
 
 // ymmHead begins a kernel and loads what stays the same for all rows.
