@@ -258,21 +258,8 @@ func (l ymmFormat) write(f *file) {
 		ymmPairs(f)
 	case l.name == "Q5_K":
 		splat(f, fmt.Sprintf("Y%d", ymmBit), every(0x10))
-	case !l.super && l.name != "Q8_0":
-		f.op("MOVQ $0x0404040400000000, AX")
-		f.op("VMOVQ AX, X0")
-		f.op("VPMOVZXBD X0, Y%d", ymmShift)
-	}
-	if l.name == "Q5_0" || l.name == "Q5_1" {
-		splat(f, fmt.Sprintf("Y%d", ymmBit), every(16))
-		splat(f, fmt.Sprintf("Y%d", ymmBits), 0x8040201008040201)
-		for q := range 4 {
-			f.op("MOVQ $0x%016x, AX", every(byte(q)))
-			f.op("VMOVQ AX, X%d", q)
-		}
-		f.op("VPUNPCKLQDQ X1, X0, X0")
-		f.op("VPUNPCKLQDQ X3, X2, X2")
-		f.op("VINSERTI128 $1, X2, Y0, Y%d", ymmSpots)
+	case !l.super:
+		l.constants(f)
 	}
 
 	f.label("row")
@@ -321,6 +308,30 @@ func (l ymmFormat) write(f *file) {
 		f.op("VADDPS Y%d, Y1, Y1", s+3)
 	}
 	ymmEnd(f)
+}
+
+// constants loads what taking blocks of 32 codes apart needs.
+func (l ymmFormat) constants(f *file) {
+	if l.name == "Q8_0" {
+		return
+	}
+	splat(f, fmt.Sprintf("Y%d", ymmLow), every(15))
+	f.op("MOVQ $0x0404040400000000, AX")
+	f.op("VMOVQ AX, X0")
+	f.op("VPMOVZXBD X0, Y%d", ymmShift)
+	if l.name != "Q5_0" && l.name != "Q5_1" {
+		return
+	}
+
+	splat(f, fmt.Sprintf("Y%d", ymmBit), every(16))
+	splat(f, fmt.Sprintf("Y%d", ymmBits), 0x8040201008040201)
+	for q := range 4 {
+		f.op("MOVQ $0x%016x, AX", every(byte(q)))
+		f.op("VMOVQ AX, X%d", q)
+	}
+	f.op("VPUNPCKLQDQ X1, X0, X0")
+	f.op("VPUNPCKLQDQ X3, X2, X2")
+	f.op("VINSERTI128 $1, X2, Y0, Y%d", ymmSpots)
 }
 
 // step emits some steps, and moves on.
@@ -478,10 +489,81 @@ func writeLightGrouped(f *file, format string, pairs bool) {
 	ymmEnd(f)
 }
 
+// writeExact emits the kernel that multiplies rows by floats as they are: codes become floats on the way, without a copy
+// of them in memory but for what a register of bytes needs to be taken apart.
+func (l ymmFormat) writeExact(f *file) {
+	f.doc(`func exact%sAVX2(r *rowArgs)
+
+r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of r.steps blocks and one of x, floats at r.codes.`, l.name)
+	f.raw(fmt.Sprintf("TEXT ·exact%sAVX2(SB), NOSPLIT, $%d-8", l.name, rowFrame))
+	f.op("MOVQ r+0(FP), DI")
+	f.op("MOVQ %d(DI), SI", rowW)
+	f.op("MOVQ %d(DI), R13", rowOut)
+	l.constants(f)
+	minus := map[string]byte{"Q4_0": 8, "Q5_0": 16}[l.name]
+	splat(f, fmt.Sprintf("Y%d", ymmOnes), every(minus))
+
+	f.label("row")
+	f.op("MOVQ SI, BX")
+	f.op("MOVQ %d(DI), R8", rowCodes)
+	f.op("MOVQ %d(DI), CX", rowSteps)
+	for y := ymmSum; y < ymmSum+2; y++ {
+		f.op("VXORPS Y%d, Y%d, Y%d", y, y, y)
+	}
+
+	f.label("block")
+	f.op("PREFETCHT0 %d(BX)", rowAhead)
+	f.op("VMOVD (BX), X2")
+	f.op("VCVTPH2PS X2, X2")
+	if l.affine {
+		f.op("VMOVSHDUP X2, X3")
+		f.op("VBROADCASTSS X3, Y3")
+	}
+	f.op("VBROADCASTSS X2, Y2")
+
+	first, base := 2, "BX"
+	if l.name != "Q8_0" {
+		first, base = 0, "SP"
+		l.codes(f, 0)
+		if minus > 0 {
+			f.op("VPSUBB Y%d, Y0, Y0", ymmOnes)
+		}
+		f.op("VMOVDQU Y0, (SP)")
+	}
+	for i := range 4 {
+		x := fmt.Sprintf("%d(R8)", 32*i)
+		f.op("VPMOVSXBD %d(%s), Y1", first+8*i, base)
+		f.op("VCVTDQ2PS Y1, Y1")
+		switch {
+		case l.affine:
+			f.op("VFMADD213PS Y3, Y2, Y1")
+			f.op("VFMADD231PS %s, Y1, Y%d", x, ymmSum+i%2)
+		case i == 0:
+			f.op("VMULPS %s, Y1, Y%d", x, ymmHalf)
+		default:
+			f.op("VFMADD231PS %s, Y1, Y%d", x, ymmHalf)
+		}
+	}
+	if !l.affine {
+		f.op("VFMADD231PS Y2, Y%d, Y%d", ymmHalf, ymmSum)
+	}
+	f.op("ADDQ $%d, BX", l.bytes/2)
+	f.op("ADDQ $128, R8")
+	f.op("DECQ CX")
+	f.op("JNZ block")
+
+	f.op("VMOVAPS Y%d, Y0", ymmSum)
+	f.op("VMOVAPS Y%d, Y1", ymmSum+1)
+	ymmEnd(f)
+}
+
 // writeQuantisedRows writes the kernels that multiply rows of quantised weights by rounded activations with AVX2.
 func writeQuantisedRows(f *file) {
 	for _, l := range ymmFormats {
 		l.write(f)
+		if !l.super {
+			l.writeExact(f)
+		}
 	}
 	for _, format := range []string{"Int4", "Int8"} {
 		writeLightGrouped(f, format, false)

@@ -38,6 +38,14 @@ func quantKernelsOf(f features) quantKernels {
 		}
 	}
 
+	q.exact = [...]func(*rowArgs){
+		kernels.Q8_0: exactQ8_0AVX2, kernels.Q4_0: exactQ4_0AVX2, kernels.Q4_1: exactQ4_1AVX2,
+		kernels.Q5_0: exactQ5_0AVX2, kernels.Q5_1: exactQ5_1AVX2, kernels.Int8: nil,
+	}
+	if f.avx512 {
+		q.exact = [len(q.exact)]func(*rowArgs){} // its code dots are as fast
+	}
+
 	q.roundFew = roundFewAVX2
 	q.roundMany = roundManyAVX2
 	q.top = peakOfRowAVX2
@@ -247,6 +255,21 @@ func byteTile16VNNI(t *byteTileArgs)
 
 //go:noescape
 func rowQ8_0AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ8_0AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ4_0AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ4_1AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ5_0AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ5_1AVX2(r *rowArgs)
 
 //go:noescape
 func rowQ4_0AVX2(r *rowArgs)

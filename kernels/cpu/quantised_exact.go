@@ -117,6 +117,7 @@ type codeStage struct {
 	out      []float32
 	unpack   unpackArgs
 	dot      codeArgs
+	row      rowArgs
 }
 
 var codeStages = sync.Pool{New: func() any { return new(codeStage) }}
@@ -126,8 +127,27 @@ func (p *codeRows) runPiece(piece int) {
 	s := codeStages.Get().(*codeStage)
 	first := piece * p.per
 	end := min(p.w.Rows(), first+p.per)
-	depth := min(codeSpace, p.w.Cols)
 	s.out = growFloats(s.out, end-first)
+	if run := p.q.q.exact[p.w.Format]; run != nil {
+		s.row = rowArgs{
+			w: address(p.w.Data, first, 0), stride: p.w.Data.Stride, rows: end - first, steps: p.w.Cols / codeGroup,
+			codes: address(p.x, 0, 0), out: unsafe.Pointer(&s.out[0]),
+		}
+		run(&s.row)
+	} else {
+		p.multiply(s, first, end)
+	}
+
+	at := p.dst.Off + first
+	p.storeSums(p.skinnyProduct.out[at:][:end-first], s.out, 1, first)
+	s.unpack, s.dot = unpackArgs{}, codeArgs{}
+	s.row = rowArgs{}
+	codeStages.Put(s)
+}
+
+// multiply computes the sums of rows [first, end) of the weight.
+func (p *codeRows) multiply(s *codeStage, first, end int) {
+	depth := min(codeSpace, p.w.Cols)
 	for j := first; j < end; j += codeSpace / depth {
 		rows := min(codeSpace/depth, end-j)
 		clear(s.sums[:rows*p.q.q.lanes])
@@ -138,11 +158,6 @@ func (p *codeRows) runPiece(piece int) {
 			s.out[j-first+r] = lanesSum(s.sums[r*p.q.q.lanes:][:p.q.q.lanes])
 		}
 	}
-
-	at := p.dst.Off + first
-	p.storeSums(p.skinnyProduct.out[at:][:end-first], s.out, 1, first)
-	s.unpack, s.dot = unpackArgs{}, codeArgs{}
-	codeStages.Put(s)
 }
 
 // add adds the products of n columns from column k on to the sums of some rows from row j on.
