@@ -16,7 +16,7 @@ type BackwardOptions struct {
 	// Labels are those of [ForwardOptions].
 	Labels [][]int32
 	// Hooks get the gradients: [Hooks].WeightGrad those of parameters, HiddenGrad those of hidden states; nil
-	// ones ask for nothing. LinearInput and BlockOutput are called once, in the forward pass. Attached deltas
+	// ones ask for nothing. LinearInput, Expert and BlockOutput are called once, in the forward pass. Attached deltas
 	// get theirs by [Delta].Backward.
 	Hooks *Hooks
 	// Want chooses the parameters whose gradients are computed, by tensor name; nil: all.

@@ -84,6 +84,8 @@ type Hooks struct {
 	// LinearInput gets what a matrix multiplies: F32 [tokens, In]. It is called once per matrix and pass; in a
 	// mixture with the tokens that are routed to the expert, and not at all for an expert without any.
 	LinearInput func(l Linear, x kernels.Mat)
+	// Expert gets what an expert of a mixture gives, once per expert and pass, and not at all for one without tokens.
+	Expert func(r Routed)
 	// BlockOutput gets what leaves a block: F32 [tokens, hidden], before the final norm.
 	BlockOutput func(block int, x kernels.Mat)
 	// WeightGrad gets the gradient of a parameter, F32 in the layout of [Model.Param]: once per wanted
@@ -93,4 +95,12 @@ type Hooks struct {
 	// HiddenGrad gets the gradient of a hidden state, F32 [tokens, hidden]: 0 is the embeddings, i what leaves
 	// block i-1.
 	HiddenGrad func(state int, g kernels.Mat) error
+}
+
+// Routed is what an expert gives for the tokens that are routed to it. It is good during the call alone.
+type Routed struct {
+	Block, Expert int
+	Y             kernels.Mat // F32 [tokens, hidden]
+	Rows          []int32     // the tokens: rows of the block's input, ascending
+	Weights       []float32   // with which each is added to the block's output
 }

@@ -125,6 +125,11 @@ func (m *Model) beginAfter(s *scratch, lens []int, hooks *Hooks, past []layer.Pa
 	if hooks != nil && hooks.LinearInput != nil {
 		inner.Input = func(l *layer.Linear, x kernels.Mat) { hooks.LinearInput(p.block.linears[l.ID].Linear, x) }
 	}
+	if hooks != nil && hooks.Expert != nil {
+		inner.Expert = func(b *layer.Block, expert int, y kernels.Mat, ids []int32, weights []float32) {
+			hooks.Expert(Routed{Block: b.Index, Expert: expert, Y: y, Rows: ids, Weights: weights})
+		}
+	}
 	return p, nil
 }
 

@@ -23,6 +23,7 @@ compress prune MODEL --imatrix model.imatrix.gguf --sparsity 0.5 --out DIR
 compress prune MODEL --layers 25% --calib FILE --ppl FILE --out DIR
 compress prune MODEL --vocab-from mytext.txt --vocab-held-out other.txt --out DIR
 compress prune MODEL --ffn 25% --kv-heads 4 --calib FILE --out DIR
+compress prune MIXTURE --experts 25% --calib FILE --out DIR
 compress prune compare MODEL --methods magnitude,wanda,sparsegpt --patterns 0.5,0.6,2:4 --calib FILE --ppl FILE --out DIR`
 
 func pruneCmd(a *cli.App) *cobra.Command {
@@ -49,9 +50,9 @@ func pruneCmd(a *cli.App) *cobra.Command {
 			"tree:FILE reads a formula that compress search found. A matrix without gradients is ranked by " +
 			"|weight|, and both such matrices and those of zeros are reported.\n\n" +
 			"--layers leaves out whole decoder layers instead, --ffn, --heads, --kv-heads and --hidden neurons of " +
-			"MLPs, attention heads and channels, as many in every layer. That gives an ordinary smaller model, " +
-			"which is faster in every runtime by what went. What goes is decided on 16 sequences of 512 tokens, " +
-			"unless --samples and --seqlen say otherwise.\n\n" +
+			"MLPs, attention heads and channels, as many in every layer, --experts experts of mixtures. That gives " +
+			"an ordinary smaller model, which is faster in every runtime by what went. What goes is decided on 16 " +
+			"sequences of 512 tokens, unless --samples and --seqlen say otherwise.\n\n" +
 			"--vocab-from FILE makes the model smaller instead: its tokenizer keeps the tokens of that text, the " +
 			"special tokens and the alphabet, and the token table and the head keep their rows. Text that needs " +
 			"no other tokens is encoded as before, with the same logits; other text is written in smaller parts, " +
@@ -143,6 +144,7 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	cli.Complete(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	cli.OneOf(cmd, "save", "dense", "bitmask")
 	cli.Complete(cmd, "layer-score", structure.Ways()...)
+	cli.Complete(cmd, "expert-score", structure.ExpertScores()...)
 	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from", "imatrix", "vocab-from", "vocab-held-out")
 	cli.MayBeEmpty(cmd, "group")
 
@@ -154,8 +156,8 @@ func pruneCmd(a *cli.App) *cobra.Command {
 func structureCheck(cmd *cobra.Command, whole *structurecmd.Options, o *prunecmd.Options) error {
 	for _, flag := range maskFlags() {
 		if cmd.Flags().Changed(flag) {
-			return cli.Usagef("--%s with --layers, --ffn, --heads, --kv-heads or --hidden: whole parts and single "+
-				"weights go one after the other (HINT: prune the result once more)", flag)
+			return cli.Usagef("--%s with --layers, --ffn, --heads, --kv-heads, --hidden or --experts: whole parts and "+
+				"single weights go one after the other (HINT: prune the result once more)", flag)
 		}
 	}
 
@@ -189,7 +191,7 @@ func maskFlags() []string {
 func structureOnly(cmd *cobra.Command) error {
 	for _, flag := range structurecmd.Names {
 		if cmd.Flags().Changed(flag) {
-			return cli.Usagef("--%s goes with --layers, --ffn, --heads, --kv-heads or --hidden", flag)
+			return cli.Usagef("--%s goes with --layers, --ffn, --heads, --kv-heads, --hidden or --experts", flag)
 		}
 	}
 	return nil

@@ -1,6 +1,6 @@
-// Package structure chooses what a model can do without as a whole: decoder layers, and of every layer as many neurons,
-// heads and channels. What is left is an ordinary smaller model of the same architecture, which every runtime loads and
-// runs faster.
+// Package structure chooses what a model can do without as a whole: decoder layers, and of every layer as many
+// neurons, heads, channels and experts. What is left is an ordinary smaller model of the same architecture, which every
+// runtime loads and runs faster.
 //
 //	plan, err := structure.Choose(ctx, model, calib, structure.Options{Layers: structure.Share{Keep: 24}})
 //	saver, err := model.NewSaver("smaller", lm.SaveOptions{Cut: plan.Cut})
@@ -41,6 +41,15 @@
 //	           LLM-Pruner's Σ|w·g| is expr:W*G but for the square root in which G sums sequences
 //
 // [Restore] then lets down and o make up for what they no longer read.
+//
+// # Experts
+//
+// Every mixture keeps as many experts, and every group of a router that chooses groups first. With X the tokens that
+// reach an expert, g the weight with which its output f is added:
+//
+//	reap       (1/|X|)·Σ g·‖f‖ (Lasby et al., 2025, arXiv:2510.13999)
+//	frequency  |X|
+//	outputs    Σ ‖f‖
 //
 // # Memory
 //

@@ -70,7 +70,12 @@ type Options struct {
 	Heads   Share `json:"heads,omitzero"`
 	KVHeads Share `json:"kv_heads,omitzero"`
 	Hidden  Share `json:"hidden,omitzero"`
-	// Score is what these are chosen by: [WandaSP], [Minitron], or a metric of prune; "" is the first.
+	// Experts of mixtures that stay in every layer; ExpertScore is what they are chosen by, one of [ExpertScores]; ""
+	// is [REAP].
+	Experts     Share  `json:"experts,omitzero"`
+	ExpertScore string `json:"expert_score,omitempty"`
+	// Score is what neurons, heads and channels are chosen by: [WandaSP], [Minitron], or a metric of prune; "" is the
+	// first.
 	Score string `json:"score,omitempty"`
 	// NoRestore leaves the matrices behind neurons and heads as they are; otherwise what stays of them makes up for
 	// what went, by [Restore].
@@ -93,6 +98,7 @@ type Plan struct {
 	Options Options   `json:"options"` // with the defaults filled in
 	Depth   *Depth    `json:"depth,omitempty"`
 	Width   *Width    `json:"width,omitempty"`
+	Experts *Experts  `json:"experts,omitempty"`
 	Notes   []string  `json:"-"` // what is to be said of the smaller model's configuration
 }
 
@@ -123,7 +129,7 @@ func (o *Options) Validate() error {
 		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...))
 	}
 
-	if o.Layers.Zero() && !o.narrows() {
+	if o.Layers.Zero() && o.Experts.Zero() && !o.narrows() {
 		fault("nothing is to go")
 	}
 	if o.By != "" && !slices.Contains(Ways(), o.By) {
@@ -148,6 +154,13 @@ func (o *Options) Validate() error {
 		}
 	}
 
+	if o.ExpertScore != "" && o.Experts.Zero() {
+		fault("%s chooses experts, of which all stay", o.ExpertScore)
+	}
+	if o.ExpertScore != "" && !slices.Contains(ExpertScores(), o.ExpertScore) {
+		fault("%.60q chooses no experts; known: %s", o.ExpertScore, strings.Join(ExpertScores(), ", "))
+	}
+
 	return errors.Join(faults...)
 }
 
@@ -158,6 +171,9 @@ func (o Options) fill() Options {
 	}
 	if o.Score == "" && o.narrows() {
 		o.Score = WandaSP
+	}
+	if o.ExpertScore == "" && !o.Experts.Zero() {
+		o.ExpertScore = REAP
 	}
 	if o.By == Search && o.Generations == 0 {
 		o.Generations = 20
@@ -208,6 +224,9 @@ func Check(m *lm.Model, calib corpus.Windows, o Options) error {
 	if o.narrows() {
 		w.take(k)
 	}
+	if err := o.takeExperts(m.Config(), k); err != nil {
+		return err
+	}
 	_, _, err = m.Smaller(k)
 
 	return err
@@ -238,6 +257,17 @@ func Choose(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (
 		}
 		p.Cut.Layers = p.Depth.Kept
 	}
+	if !o.Experts.Zero() {
+		n, err := o.expertCount(m.Config())
+		if err != nil {
+			return nil, err
+		}
+		x := &experts{m: m, calib: calib, by: p.Options.ExpertScore, keep: n}
+		x.progress = p.Options.within(ChoosingExperts)
+		if p.Experts, err = x.choose(ctx, p.Cut); err != nil {
+			return nil, err
+		}
+	}
 	if o.narrows() {
 		w, err := newWidth(m, calib, p.Options)
 		if err != nil {
@@ -257,9 +287,10 @@ func Choose(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (
 
 // The stages of a run, as [Options].Progress names them.
 const (
-	ChoosingLayers = "choosing layers"
-	Scoring        = "scoring"
-	Restoring      = "restoring"
+	ChoosingLayers  = "choosing layers"
+	ChoosingExperts = "choosing experts"
+	Scoring         = "scoring"
+	Restoring       = "restoring"
 )
 
 // within is the progress of a stage.

@@ -47,6 +47,9 @@ func (p *Pass) mixture(b *Block, dst, h kernels.Mat) error {
 		if err := p.feedForward(y, x, &b.Experts[e], in, false); err != nil {
 			return err
 		}
+		if p.Expert != nil && !p.replay {
+			p.Expert(b, e, y, r.ids, r.weights)
+		}
 		if !dst.IsZero() {
 			p.ops.ScatterAdd(dst, y, r.ids, r.weights)
 		}

@@ -52,6 +52,9 @@ type Pass struct {
 	*Setup
 	// Input gets what a matrix multiplies; nil: nobody asks.
 	Input func(l *Linear, x kernels.Mat)
+	// Expert gets what an expert gives for the tokens that are routed to it, rows ids of the input, and the weights
+	// with which it is added; nil: nobody asks.
+	Expert func(b *Block, expert int, y kernels.Mat, ids []int32, weights []float32)
 	// Past is what came before each of the sequences; nil: nothing, and keys and values are not kept.
 	Past []Past
 	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row

@@ -24,10 +24,11 @@ import (
 // given by the caller.
 type Options struct {
 	// "24" stay, or "25%" go; empty: all stay
-	Layers, FFN, Heads, KVHeads, Hidden string
+	Layers, FFN, Heads, KVHeads, Hidden, Experts string
 
 	LayerScore  string // how layers are chosen
 	WidthScore  string // how neurons, heads and channels are
+	ExpertScore string // how experts are
 	NoRestore   bool
 	Generations int
 	Offspring   int
@@ -41,8 +42,8 @@ type Options struct {
 
 // Names are the flags that Add defines.
 var Names = []string{
-	"layers", "ffn", "heads", "kv-heads", "hidden", "layer-score", "width-score", "no-restore", "generations",
-	"offspring",
+	"layers", "ffn", "heads", "kv-heads", "hidden", "experts", "layer-score", "width-score", "expert-score",
+	"no-restore", "generations", "offspring",
 }
 
 // Add defines the flags.
@@ -54,6 +55,10 @@ func (o *Options) Add(f *pflag.FlagSet) {
 	f.StringVar(&o.KVHeads, "kv-heads", "",
 		"`N` key/value heads that stay with all heads that share them, or 25% to leave out a quarter")
 	f.StringVar(&o.Hidden, "hidden", "", "`N` channels of the hidden state that stay, or 25% to leave out a quarter")
+	f.StringVar(&o.Experts, "experts", "",
+		"`N` experts of every mixture that stay, or 25% to leave out a quarter; tokens go to as many as before")
+	f.StringVar(&o.ExpertScore, "expert-score", "",
+		"`NAME` which experts go: "+strings.Join(structure.ExpertScores(), ", ")+" (default: "+structure.REAP+")")
 	f.StringVar(&o.WidthScore, "width-score", "",
 		"`NAME` which neurons, heads and channels go: "+structure.WandaSP+", "+structure.Minitron+", or any method of "+
 			"--method, summed over what goes together (default: "+structure.WandaSP+")")
@@ -67,14 +72,14 @@ func (o *Options) Add(f *pflag.FlagSet) {
 
 // Any reports whether something is to be taken out as a whole.
 func (o *Options) Any() bool {
-	return o.Layers != "" || o.FFN != "" || o.Heads != "" || o.KVHeads != "" || o.Hidden != ""
+	return o.Layers != "" || o.FFN != "" || o.Heads != "" || o.KVHeads != "" || o.Hidden != "" || o.Experts != ""
 }
 
 // options turns flags into the library's options.
 func (o *Options) options() (structure.Options, error) {
 	s := structure.Options{
-		By: o.LayerScore, Score: o.WidthScore, NoRestore: o.NoRestore, Generations: o.Generations,
-		Offspring: o.Offspring,
+		By: o.LayerScore, Score: o.WidthScore, ExpertScore: o.ExpertScore, NoRestore: o.NoRestore,
+		Generations: o.Generations, Offspring: o.Offspring,
 	}
 	shares := []struct {
 		flag, text string
@@ -85,6 +90,7 @@ func (o *Options) options() (structure.Options, error) {
 		{"heads", o.Heads, &s.Heads},
 		{"kv-heads", o.KVHeads, &s.KVHeads},
 		{"hidden", o.Hidden, &s.Hidden},
+		{"experts", o.Experts, &s.Experts},
 	}
 	for _, x := range shares {
 		if x.text == "" {
@@ -336,6 +342,13 @@ func (r *Report) print(j *cli.Job) {
 	var notes []string
 	if r.Depth != nil {
 		notes = append(notes, r.depth())
+	}
+	if x := r.Plan.Experts; x != nil {
+		text := fmt.Sprintf("%s: %d of %d experts stay", x.By, x.Keep, x.Of)
+		if x.Unreached > 0 {
+			text += fmt.Sprintf("; %d were reached by no token of the text", x.Unreached)
+		}
+		notes = append(notes, text)
 	}
 	if r.Width != nil {
 		notes = append(notes, r.width())
