@@ -39,6 +39,12 @@
 // of a step run one after another in one matrix without padding, and none sees another: Options.Pack fills a
 // step with short ones.
 //
+// # Distillation
+//
+// With [Options].Distil a training learns what a teacher predicts: a model at hand ([NewTeacher]), or what it has said
+// about the data in a file ([WriteTeacher], [OpenTeacher]), which is 388 bytes a token and needs no teacher in memory.
+// With KeepZeros it is how a pruned model is healed.
+//
 // # Files
 //
 // LoRA is written as PEFT writes it. The other kinds have folders of their own with the same two files;

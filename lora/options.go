@@ -87,6 +87,9 @@ type Options struct {
 	// on results
 	Memory int64 `json:"memory"`
 
+	// Distil learns from a teacher; nil: from the tokens of the data.
+	Distil *Distil `json:"distil,omitempty"`
+
 	Eval      *corpus.Windows `json:"-"`          // held-out data; nil: no evaluation
 	EvalEvery int             `json:"eval_every"` // steps; default: only after the last
 	KeepBest  bool            `json:"keep_best"`  // the result is that of the best evaluation; needs Eval and StateDir
@@ -207,6 +210,10 @@ func (o Options) Validate() error {
 	bad(o.KeepBest && (o.Eval == nil || o.StateDir == ""),
 		"keeping the best needs evaluation data and a folder for the state")
 	bad(o.Resume && o.StateDir == "", "resuming needs the folder of the state")
+	if o.Distil != nil {
+		bad(o.Distil.Teacher == nil, "distillation needs a teacher")
+		faults = append(faults, o.Distil.Validate())
+	}
 	// DoRA's norm is that of the whole of W + sBA, which a mask cuts.
 	bad(o.KeepZeros && o.DoRA, "keeping zeros goes with no DoRA, which divides by norms of the whole change")
 	bad(o.Kind == "full" && (o.Init != nil || len(o.Targets)+len(o.Exclude)+len(o.Layers)+len(o.Whole) > 0),

@@ -67,6 +67,11 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 		return nil, err
 	}
 
+	teacher, err := o.distil(ctx, m, data)
+	if err != nil {
+		return nil, err
+	}
+
 	o.remarkRank(inner)
 	zeros, err := o.zeros(m, inner)
 	if err != nil {
@@ -85,7 +90,10 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 		return nil, err
 	}
 
-	s := &train.Low{Model: m, Adapter: inner, Runtime: r, Optim: opt, Keep: o.keep(m), Seed: o.Seed, NoDecay: true}
+	s := &train.Low{
+		Model: m, Adapter: inner, Runtime: r, Optim: opt, Keep: o.keep(m), Seed: o.Seed, NoDecay: true,
+		Distil: teacher,
+	}
 	onDevice, err := o.resident(m)
 	if err == nil {
 		err = s.Reside(onDevice)
@@ -130,6 +138,10 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 		return nil, err
 	}
 
+	teacher, err := o.distil(ctx, m, data)
+	if err != nil {
+		return nil, err
+	}
 	zeros, err := o.zeros(m, nil)
 	if err != nil {
 		return nil, err
@@ -163,6 +175,7 @@ func Tune(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*Re
 	f.NoDecay = true
 	f.Fused = fused
 	f.KeepZeros = o.KeepZeros
+	f.Distil = teacher
 	report, err := o.run(ctx, m, data, f, m.NumParameters())
 	if err != nil || zeros == nil {
 		return report, err

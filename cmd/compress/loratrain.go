@@ -15,6 +15,7 @@ import (
 const loraTrainExample = `compress lora train testdata/nano/base --data testdata/nano/text/calib.txt --steps 20 --seqlen 128 --out adapter
 compress lora train MODEL --kind lora --rank 16 --targets q,v --data chats.jsonl --schedule cosine --warmup 20 --clip 1 --out DIR
 compress lora train MODEL --kind full --optimizer adalomo --data FILE --out DIR
+compress lora train PRUNED --teacher MODEL --keep-zeros --kind lora --data FILE --out DIR
 compress lora train MODEL --config run.yaml --resume`
 
 func loraTrainCmd(a *cli.App) *cobra.Command {
@@ -31,6 +32,9 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 			"The result is a PEFT adapter, or with --kind mos a Mixture of Shards, which PEFT does not load " +
 			"and compress lora export converts. The folder also gets training.json, and training.html with the " +
 			"curves.\n\n" +
+			"With --teacher the model learns what another one of the same tokenizer predicts, rather than the tokens " +
+			"of the data alone: what pruning or quantising has cost comes back sooner. --teacher-cache keeps what " +
+			"the teacher says about the data in a file, which later runs use without the teacher.\n\n" +
 			"An interrupted training goes on with --resume to the same bytes. --config reads the same settings " +
 			"from a YAML file.",
 		Example: loraTrainExample,
@@ -75,6 +79,7 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Start, "init", "", "`ADAPTER` adapter to start from, with its kind and sizes")
 	f.BoolVar(&o.AllowOtherBase, "allow-other-base", false,
 		"with --init, accept an adapter that was trained on other weights, if its shapes fit")
+	addTeacherFlags(f, &o.Teaching)
 	f.StringVar(&o.Held, "eval", "", "`FILE` held-out data to evaluate on")
 	f.StringVar(&o.Template, "chat-template", "", "`FILE` chat template to use instead of the tokenizer's")
 	f.IntVar(&o.SeqLen, "seqlen", 512, "`N` longest sequence in tokens")
@@ -94,7 +99,7 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	addRunFlags(f, &o.Options)
 	cli.CompleteList(cmd, "targets", "q", "k", "v", "o", "gate", "up", "down")
 	cli.MayBeEmpty(cmd, "memory")
-	cli.Inputs(cmd, "data", "init", "eval", "config", "chat-template")
+	cli.Inputs(cmd, "data", "init", "eval", "config", "chat-template", "teacher")
 
 	for flag, words := range map[string][]string{
 		"kind": lora.Kinds, "schedule": lora.Schedules, "optimizer": lora.Optimizers,
@@ -114,6 +119,25 @@ func given[T any](cmd *cobra.Command, flag string, value T) T {
 	}
 	var zero T
 	return zero
+}
+
+// addTeacherFlags adds what is learned of another model.
+func addTeacherFlags(f *pflag.FlagSet, t *loracmd.Teaching) {
+	f.StringVar(&t.Model, "teacher", "",
+		"`MODEL` learn what this model predicts, instead of the tokens of the data (distillation); it has the same "+
+			"tokenizer")
+	f.StringVar(&t.Cache, "teacher-cache", "",
+		"`FILE` what the teacher predicts for the data, 388 bytes a token: written if it is not there, then used "+
+			"instead of the teacher")
+	f.BoolVar(&t.Stream, "teacher-stream", false,
+		"run the teacher over the data before training, one decoder layer in memory at a time (default: where it "+
+			"does not fit)")
+	f.Float64Var(&t.Temperature, "distil-temperature", 0,
+		"`X` divide logits by this; above 1, unlikely tokens count more (default: 1, or that of the cache)")
+	f.StringVar(&t.Top, "distil-top", "",
+		"`N` the teacher's likeliest tokens that count by themselves, beside the rest as one, or all (default: 64, "+
+			"or as many as the cache has)")
+	f.Float64Var(&t.CE, "distil-ce", 0, "`X` add the loss of the data's tokens, times this (default: none)")
 }
 
 // addAdapterFlags adds what an adapter is.

@@ -42,7 +42,7 @@ func New(d Data, o Options) (*Plan, error) {
 	p := &Plan{data: d, micro: o.Micro}
 	var use []int32
 	for i := range d.IDs {
-		if d.counted(i) > 0 {
+		if d.Counted(i) > 0 {
 			use = append(use, int32(i))
 		}
 	}
@@ -113,6 +113,7 @@ func (p *Plan) step(next func(bool) (int32, int), o Options) (list []int32, epoc
 // Batch is what one pass through the model sees.
 type Batch struct {
 	IDs, Labels [][]int32
+	Seqs        []int32 // their numbers in the data
 }
 
 // At gives the batches of a step, and the number of tokens whose loss counts in all of them.
@@ -122,8 +123,9 @@ func (p *Plan) At(step int) (list []Batch, counted int) {
 			list = append(list, Batch{})
 		}
 		b := &list[len(list)-1]
-		b.IDs, b.Labels = append(b.IDs, p.data.IDs[i]), append(b.Labels, p.data.labels(int(i)))
-		counted += p.data.counted(int(i))
+		b.IDs, b.Labels = append(b.IDs, p.data.IDs[i]), append(b.Labels, p.data.LabelsOf(int(i)))
+		b.Seqs = append(b.Seqs, i)
+		counted += p.data.Counted(int(i))
 	}
 	return list, counted
 }
@@ -137,17 +139,18 @@ func (p *Plan) Tokens(step int) int {
 	return n
 }
 
-func (d Data) labels(i int) []int32 {
+// LabelsOf gives the labels of a sequence.
+func (d Data) LabelsOf(i int) []int32 {
 	if d.Labels == nil {
 		return d.IDs[i]
 	}
 	return d.Labels[i]
 }
 
-// counted is the number of tokens of a sequence whose loss counts.
-func (d Data) counted(i int) int {
+// Counted is the number of tokens of a sequence whose loss counts.
+func (d Data) Counted(i int) int {
 	n := 0
-	for _, y := range d.labels(i)[min(1, len(d.IDs[i])):] {
+	for _, y := range d.LabelsOf(i)[min(1, len(d.IDs[i])):] {
 		if y >= 0 {
 			n++
 		}

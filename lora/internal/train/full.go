@@ -12,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/batches"
+	"github.com/modelcompress/compress/lora/internal/distil"
 	"github.com/modelcompress/compress/lora/internal/sparse"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -27,6 +28,7 @@ type Full struct {
 	// KeepZeros lets elements of matrices that are zero stay so: their gradients count as zero, so that no
 	// optimiser moves them. On the host only.
 	KeepZeros bool
+	Distil    *distil.Loss // of a teacher; nil: the cross-entropy
 
 	// Optim where it is on the device, with values and gradients; nil: they are in host memory
 	resident *optim.DeviceAdamW
@@ -107,6 +109,7 @@ func (f *Full) alloc(like kernels.Mat) (kernels.Mat, error) {
 
 // Free gives back what the training holds on the device besides the model.
 func (f *Full) Free() {
+	f.Distil.Free()
 	for _, v := range f.values {
 		if !v.grad.IsZero() {
 			v.grad.Buf.Free()
@@ -264,7 +267,13 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 ) (float64, error) {
 	loss := 0.0
 	for _, b := range batches {
-		o := lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Keep: f.Keep, Hooks: &lm.Hooks{
+		objective, err := f.Distil.Objective(ctx, f.Model, b, counted)
+		if err != nil {
+			return loss, err
+		}
+
+		o := lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Objective: objective, Keep: f.Keep}
+		o.Hooks = &lm.Hooks{
 			WeightGrad: func(name string, g kernels.Mat) error {
 				h, err := f.toHost(g)
 				if err != nil {
@@ -281,7 +290,7 @@ func (f *Full) backward(ctx context.Context, batches []batches.Batch, counted in
 
 				return take(name, h)
 			},
-		}}
+		}
 
 		r, err := f.Model.Backward(ctx, b.IDs, o)
 		if err != nil {

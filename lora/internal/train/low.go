@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/batches"
 	"github.com/modelcompress/compress/lora/internal/delta"
+	"github.com/modelcompress/compress/lora/internal/distil"
 )
 
 // Low trains an adapter. The base stays as it is.
@@ -22,6 +23,7 @@ type Low struct {
 	Keep    int64 // bytes for kept activations
 	Seed    uint64
 	Threads int
+	Distil  *distil.Loss // of a teacher; nil: the cross-entropy
 	// NoDecay keeps weight decay from vectors.
 	NoDecay bool
 
@@ -70,6 +72,7 @@ func (l *Low) Fetch() error {
 
 // Free gives back what is held on the device.
 func (l *Low) Free() {
+	l.Distil.Free()
 	if l.resident != nil {
 		l.resident.Free()
 		l.step.Free()
@@ -87,8 +90,13 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 	key := rng.New(l.Seed, "dropout").With(uint64(step))
 	for i, b := range batches {
 		l.Runtime.Drop(true, key.With(uint64(i)))
-		r, err := l.Runtime.Backward(ctx, b.IDs,
-			lm.BackwardOptions{Labels: b.Labels, Denominator: float64(counted), Keep: l.Keep})
+		objective, err := l.Distil.Objective(ctx, l.Model, b, counted)
+		if err != nil {
+			return 0, 0, err
+		}
+		r, err := l.Runtime.Backward(ctx, b.IDs, lm.BackwardOptions{
+			Labels: b.Labels, Denominator: float64(counted), Objective: objective, Keep: l.Keep,
+		})
 		if err != nil {
 			return 0, 0, err
 		}

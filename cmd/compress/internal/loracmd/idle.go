@@ -34,10 +34,21 @@ func Idle(f *pflag.FlagSet) error {
 		}
 	}
 
-	for _, pair := range [][2]string{{"eval-every", "eval"}, {"keep-best", "eval"}, {"allow-other-base", "init"}} {
+	for _, pair := range [][2]string{
+		{"eval-every", "eval"}, {"keep-best", "eval"}, {"allow-other-base", "init"}, {"teacher-stream", "teacher"},
+	} {
 		if f.Changed(pair[0]) && value(pair[1]) == "" {
 			return cli.Usagef("--%s has no effect without --%s", pair[0], pair[1])
 		}
+	}
+
+	for _, name := range []string{"distil-temperature", "distil-top", "distil-ce"} {
+		if f.Changed(name) && value("teacher") == "" && value("teacher-cache") == "" {
+			return cli.Usagef("--%s has no effect without --teacher or --teacher-cache", name)
+		}
+	}
+	if f.Changed("distil-temperature") && value("distil-temperature") == "0" {
+		return cli.Usagef("--distil-temperature 0: want a positive number")
 	}
 
 	if f.Changed("batch") && value("batch") == "0" {

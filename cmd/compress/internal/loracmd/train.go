@@ -29,6 +29,7 @@ type Options struct {
 	SeqLen           int
 	Kept             string // memory for activations: a size, none, or empty for half of what is free
 	cli.Compute
+	Teaching
 	Bits         int      // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
 	Template     string   // file with a chat template
 	RankPattern  []string // REGEX=RANK, in the order in which they are tried
@@ -55,6 +56,7 @@ type run struct {
 	sources []Source
 	bar     *cli.Progress
 	done    *Report
+	leave   []func() error // what is open beside the model
 }
 
 // Train trains an adapter, or with kind full the model, and writes it.
@@ -84,6 +86,15 @@ func Train(j *cli.Job, model string, o Options) (any, error) {
 		return nil, err
 	}
 	defer r.end()
+
+	defer func() {
+		for _, leave := range r.leave {
+			_ = leave()
+		}
+	}()
+	if err := r.teach(); err != nil {
+		return nil, err
+	}
 
 	if o.Kind == "full" {
 		return r.tune()
@@ -122,8 +133,13 @@ func (r *run) check(model string) error {
 		}
 	}
 
-	if err := o.settle(); err != nil {
+	if err := errors.Join(o.settle(), o.Teaching.apart(o.Out)); err != nil {
 		return err
+	}
+	if o.Teaching.Model != "" {
+		if err := errors.Join(cli.ModelFolder(o.Teaching.Model), openmodel.OnlyWeights(o.Teaching.Model)); err != nil {
+			return err
+		}
 	}
 
 	o.Seed = r.Seed
@@ -153,7 +169,8 @@ func (o *Options) settle() (err error) {
 		return cli.Usagef("--resume continues an unfinished run, --overwrite begins a new one")
 	}
 
-	return nil
+	_, err = o.Teaching.settle()
+	return err
 }
 
 // Check finds what is wrong with flags by themselves; what a file of settings says is not read.
@@ -286,7 +303,9 @@ func (r *run) train() (any, error) {
 
 // flags makes errors about what the flags ask for ones about the command line.
 func flags(err error) error {
-	for _, e := range []error{lora.ErrConfig, lora.ErrTarget, lora.ErrOtherRun, lora.ErrUnsupported} {
+	for _, e := range []error{
+		lora.ErrConfig, lora.ErrTarget, lora.ErrOtherRun, lora.ErrUnsupported, lora.ErrTeacher,
+	} {
 		if errors.Is(err, e) {
 			return cli.Usage(err)
 		}
@@ -347,7 +366,7 @@ func (r *run) finish() error {
 	}
 
 	r.Printf("; in %s\n", d.Out)
-	return os.RemoveAll(r.o.StateDir)
+	return errors.Join(os.RemoveAll(r.o.StateDir), remove(spoken(r.o.Out)))
 }
 
 // watch shows how far the run is.
