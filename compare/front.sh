@@ -6,33 +6,50 @@
 # COMPRESS is the program, MODEL a folder (SmolLM2: 128 does not divide its rows, hence groups of 64), CALIB and TEST texts, OUT a folder
 # for models and reports, TASK a task of compress eval. For every form: a report of compress ppl --against MODEL (perplexity, divergence,
 # paired test of the losses) in OUT/NAME.json, with TASK also its accuracy and a paired test of that; OUT/front.svg and OUT/front.html draw
-# all, OUT/table.md has the figures. A form that is there already is not made again. LIMIT (8) is how many windows of 512 are measured,
-# DOCS (200) how many documents of the task, TASK_DATA the folder of its data, FORMS (all) a pattern of the forms' names.
+# all. compare/fronttable.py makes a table of one or several OUT. A form that is there already is not made or measured again.
+#
+# LIMIT (8) is how many windows of 512 are measured, SAMPLES (32) how many are calibrated with, DOCS (200) how many documents of the task,
+# TASK_DATA the folder of its data, FORMS and TASK_FORMS (all) patterns of the forms' names, ONCE (off) removes a form that was measured.
 set -euo pipefail
 compress=$1 model=$2 calib=$3 test=$4 out=$5 task=${6:-}
-limit=${LIMIT:-8} docs=${DOCS:-200} forms=${FORMS:-.}
+limit=${LIMIT:-8} docs=${DOCS:-200} forms=${FORMS:-.} task_forms=${TASK_FORMS:-.}
 mkdir -p "$out"
 
 data=()
 [ -z "${TASK_DATA:-}" ] || data=(--task-data "$TASK_DATA")
-text=(--calib "$calib" --samples 32 --seqlen 512)
+text=(--calib "$calib" --samples "${SAMPLES:-32}" --seqlen 512)
 
-# form NAME PATH ARGUMENTS: a quantised model.
+# form NAME PATH ARGUMENTS: a model that compress makes with ARGUMENTS at OUT/PATH.
 form() {
 	local name=$1 path=$out/$2
 	shift 2
 	[[ $name =~ $forms ]] || return 0
+	! done_already "$name" || return 0
+
 	[ -e "$path" ] || "$compress" "$@" --out "$path" --quiet >/dev/null
 	measure "$name" "$path"
+	[ -z "${ONCE:-}" ] || rm -r "$path"
+}
+
+with_task() {
+	[ -n "$task" ] && [[ $1 =~ $task_forms ]]
+}
+
+done_already() {
+	[ -e "$out/$1.json" ] || return 1
+	! with_task "$1" || [ -e "$out/eval/$1.versus.json" ]
 }
 
 measure() {
 	[ -e "$out/$1.json" ] || "$compress" ppl "$2" --data "$test" --seqlen 512 --limit "$limit" --against "$model" --report "$out/$1.json" --quiet >/dev/null
-	if [ -n "$task" ]; then
-		[ -e "$out/eval/$1" ] || "$compress" eval "$2" --tasks "$task" "${data[@]}" --limit "$docs" --out "$out/eval/$1" --quiet >/dev/null
-		[ -e "$out/eval/$1.versus.json" ] || "$compress" eval compare "$out/eval/dense" "$out/eval/$1" --report "$out/eval/$1.versus.json" --quiet >/dev/null
-	fi
+	with_task "$1" || return 0
+	[ -e "$out/eval/$1" ] || "$compress" eval "$2" --tasks "$task" "${data[@]}" --limit "$docs" --out "$out/eval/$1" --quiet >/dev/null
+	[ -e "$out/eval/$1.versus.json" ] || "$compress" eval compare "$out/eval/dense" "$out/eval/$1" --report "$out/eval/$1.versus.json" --quiet >/dev/null
 }
+
+# file NAME ARGUMENTS and folder NAME ARGUMENTS: quantised ones.
+file() { form "$1" "$1.gguf" quantize "$model" "${@:2}"; }
+folder() { form "$1" "$1" quantize "$model" "${@:2}"; }
 
 if [ -n "$task" ] && [ ! -e "$out/eval/dense" ]; then
 	mkdir -p "$out/eval"
@@ -41,49 +58,41 @@ fi
 [ -e "$out/imatrix.gguf" ] || "$compress" imatrix "$model" --data "$calib" --seqlen 512 --chunks 40 --out "$out/imatrix.gguf" --quiet >/dev/null
 
 for t in q8_0 q6_k q5_k_m q4_k_m q4_0 iq4_nl q3_k_m; do
-	form "$t" "$t.gguf" quantize "$model" --to "$t"
-	form "$t+imatrix" "$t+imatrix.gguf" quantize "$model" --to "$t" --imatrix "$out/imatrix.gguf"
+	file "$t" --to "$t"
+	file "$t+imatrix" --to "$t" --imatrix "$out/imatrix.gguf"
 done
 for size in 4.6 5.1 5.6 6.2; do
-	form "chosen-$size" "chosen-$size.gguf" quantize "$model" --to q3_k,q4_0,iq4_nl,q5_0,q5_1,q8_0 --size "${size}bpw" \
-		--imatrix "$out/imatrix.gguf" "${text[@]}" --samples 16
+	file "chosen-$size" --to q3_k,q4_0,iq4_nl,q5_0,q5_1,q8_0 --size "${size}bpw" --imatrix "$out/imatrix.gguf" "${text[@]}" --samples 16
 done
 
+four=(--group-size 64)
 for scheme in w4a16 w4a16_asym; do
-	form "$scheme" "$scheme" quantize "$model" --to "$scheme" --group-size 64
-	form "$scheme-mse" "$scheme-mse" quantize "$model" --to "$scheme" --group-size 64 --range mse
-	form "$scheme-gptq" "$scheme-gptq" quantize "$model" --to "$scheme" --group-size 64 --method gptq "${text[@]}"
-	form "$scheme-awq" "$scheme-awq" quantize "$model" --to "$scheme" --group-size 64 --method awq "${text[@]}"
+	folder "$scheme" --to "$scheme" "${four[@]}"
+	folder "$scheme-mse" --to "$scheme" "${four[@]}" --range mse
+	folder "$scheme-imatrix_mse" --to "$scheme" "${four[@]}" --range imatrix_mse "${text[@]}"
+	folder "$scheme-clip" --to "$scheme" "${four[@]}" --range clip "${text[@]}"
+	for method in gptq awq awq+gptq; do
+		folder "$scheme-$method" --to "$scheme" "${four[@]}" --method "$method" "${text[@]}"
+	done
 done
-form w4a16_asym-hqq w4a16_asym-hqq quantize "$model" --to w4a16_asym --group-size 64 --method hqq
-for scheme in w8a16 w8a8 fp8_dynamic; do
-	form "$scheme" "$scheme" quantize "$model" --to "$scheme"
+folder w4a16-awq-minmax --to w4a16 "${four[@]}" --method awq --range minmax "${text[@]}"
+folder w4a16-gptq-mse --to w4a16 "${four[@]}" --method gptq --range mse "${text[@]}"
+folder w4a16_asym-hqq --to w4a16_asym "${four[@]}" --method hqq
+folder w4a16-gptq-2:4 --to w4a16 "${four[@]}" --method gptq --pattern 2:4 "${text[@]}"
+folder w4a16-gptq-50 --to w4a16 "${four[@]}" --method gptq --sparsity 0.5 "${text[@]}"
+folder gptq-gptq --to gptq "${four[@]}" --method gptq "${text[@]}"
+for scheme in w8a16 w8a8 fp8_dynamic fp8_block nvfp4a16 mxfp4a16; do
+	folder "$scheme" --to "$scheme"
 done
-for method in wanda sparsegpt; do
+folder w8a8-smooth --to w8a8 --smooth 0.5 "${text[@]}"
+for scheme in nvfp4a16 mxfp4a16; do
+	folder "$scheme-gptq" --to "$scheme" --method gptq "${text[@]}"
+done
+folder nvfp4a16-mse --to nvfp4a16 --range mse
+for method in magnitude wanda sparsegpt; do
 	form "$method-50" "$method-50" prune "$model" --method "$method" --sparsity 0.5 --save bitmask "${text[@]}"
 done
+form sparsegpt-2:4 sparsegpt-2:4 prune "$model" --method sparsegpt --pattern 2:4 --save bitmask "${text[@]}"
 
-reports=()
-for f in "$out"/*.json; do
-	reports+=("$f")
-done
-"$compress" report "${reports[@]}" --out "$out/front.svg" --overwrite --quiet >/dev/null
-"$compress" report "${reports[@]}" --out "$out/front.html" --overwrite --quiet >/dev/null
-
-python3 - "$out" <<'PY' | tee "$out/table.md"
-import glob, json, os, sys
-out, rows = sys.argv[1], []
-for path in glob.glob(out + "/*.json"):
-    name = os.path.basename(path)[:-5]
-    d = json.load(open(path))
-    a = d["against"]
-    task = ""
-    versus = f"{out}/eval/{name}.versus.json"
-    if os.path.exists(versus):
-        r = [r for r in json.load(open(versus))["rows"] if r["metric"].startswith("acc")][0]
-        task = f'{r["b"]:.3f} ({r["b"] - r["a"]:+.3f}, p {r["p"]:.2g})'
-    rows.append((d["model_bytes"], name, d["ppl"], a["paired"]["nll_difference"], a["paired"]["p"], a["kl"], a["kl_stderr"], a["same_top"], task))
-print("| form | MB | perplexity | nll in pairs, nats (p) | KL, nats | same top | task (paired) |\n|---|---|---|---|---|---|---|")
-for size, name, ppl, diff, p, kl, se, same, task in sorted(rows):
-    print(f"| {name} | {size / 1e6:.1f} | {ppl:.2f} | {diff:+.4f} ({p:.1g}) | {kl:.4f} ± {se:.4f} | {100 * same:.1f} % | {task} |")
-PY
+"$compress" report "$out"/*.json --out "$out/front.svg" --overwrite --quiet >/dev/null
+"$compress" report "$out"/*.json --out "$out/front.html" --overwrite --quiet >/dev/null

@@ -46,12 +46,12 @@ def read_logits(path):
     return tokens, head[..., :1] * rows[..., 4:4 + vocab].astype(np.float32) + head[..., 1:2], head[..., 1]
 
 
-def ours(a, model, tokens):
+def ours(a, model, tokens, *flags):
     """The logarithms of probabilities that compress computes, chunk by chunk."""
     ids, logits = a.work / "ids.safetensors", a.work / "logits.safetensors"
     for chunk in tokens:
         save_file({"input_ids": chunk[None].astype(np.int64)}, ids)
-        run([a.compress, "forward", model, "--ids", ids, "--out", logits, "--overwrite", "--threads", a.threads, "--quiet"])
+        run([a.compress, "forward", model, "--ids", ids, "--out", logits, "--overwrite", "--threads", a.threads, "--quiet", *flags])
         x = load_file(logits)["logits"][0, FIRST:-1].astype(np.float64)
         top = x.max(-1, keepdims=True)
         yield x - top - np.log(np.exp(x - top).sum(-1, keepdims=True))

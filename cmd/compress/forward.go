@@ -34,7 +34,7 @@ func forwardCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Grad, "grad", false, "also write the gradient of the loss for every parameter")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
-	cli.DecodeFlag(cmd, &o.Decode)
+	cli.ComputeFlags(cmd, &o.Compute)
 	f.StringVar(&o.Adapter, "adapter", "",
 		"`ADAPTER` apply this adapter first; --grad then gives the gradients of its parameters")
 	cli.Require(cmd, "ids", "out")

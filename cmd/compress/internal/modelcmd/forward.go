@@ -20,7 +20,8 @@ type ForwardOptions struct {
 	Overwrite bool   // replace an existing Out
 	Adapter   string // folder of an adapter to apply first; empty: none
 	Experts   string // which experts of a mediated folder answer
-	Decode    bool   // quantised matrices become floats when they are loaded
+
+	cli.Compute
 }
 
 // ForwardReport is what forward says about a run.
@@ -69,7 +70,7 @@ func Forward(j *cli.Job, path string, o ForwardOptions) (any, error) {
 		}
 	}
 
-	m, err := openmodel.Open(j, path, lm.Options{Decode: o.Decode},
+	m, err := openmodel.Open(j, path, o.Compute.Options(),
 		openmodel.Options{Adapter: o.Adapter, Experts: o.Experts})
 	if err != nil {
 		return nil, err
