@@ -126,3 +126,54 @@ func TestDamagedBeside(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReplacedFiles: files have what the caller says instead of the source's, config.json changed on top of it, or are
+// left out; and a complete output is held to that.
+func TestReplacedFiles(t *testing.T) {
+	source, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	for _, name := range []string{"config.json", "tokenizer.json", "tokenizer.model", "merges.txt"} {
+		if err := os.WriteFile(filepath.Join(source, name), []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	o := Options{
+		Source: source, Fingerprint: "job", Resume: true,
+		Config: func(text []byte) []byte { return append(text, '\n') },
+		Files:  map[string][]byte{"config.json": []byte("new"), "tokenizer.json": {}, "tokenizer.model": nil},
+	}
+	open := func() (*Folder, error) {
+		return Open(out, Plan{
+			Tensors:  []safetensors.Info{{Name: "x", DType: safetensors.F32, Shape: []int64{1}}},
+			Metadata: map[string]string{},
+		}, o)
+	}
+
+	f, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Writer().WriteTensor("x", make([]byte, 4)), f.Commit([]string{"x"}),
+		f.Finish()); err != nil {
+		t.Fatal(err)
+	}
+
+	for name, want := range map[string]string{"config.json": "new\n", "tokenizer.json": "", "merges.txt": "old"} {
+		if got, err := os.ReadFile(filepath.Join(out, name)); err != nil || string(got) != want {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(out, "tokenizer.model")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+
+	if f, err := open(); err != nil || !f.Complete() {
+		t.Error(f, err)
+	}
+	if err := os.WriteFile(filepath.Join(out, "tokenizer.json"), []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(); !errors.Is(err, ErrDamaged) {
+		t.Error(err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 // count counts the tokens of the texts, and of what the chat template writes around conversations.
 func (w *work) count(ctx context.Context) error {
 	w.counts = make([]int64, w.was.VocabSize())
+	apart := make([]int64, len(w.counts))
 	template := w.template(ctx)
 
 	done := int64(0)
@@ -37,6 +39,11 @@ func (w *work) count(ctx context.Context) error {
 				}
 			}
 			w.example(ids)
+			if !x.Record {
+				if err := w.lines(apart, x.Text); err != nil {
+					return fmt.Errorf("%s: %w", path, err)
+				}
+			}
 
 			done += int64(len(x.Text))
 			w.Progress(StageCount, done)
@@ -51,6 +58,26 @@ func (w *work) count(ctx context.Context) error {
 		w.report.Texts = append(w.report.Texts, t)
 	}
 
+	for id, n := range apart {
+		w.counts[id] = max(w.counts[id], n)
+	}
+	return nil
+}
+
+// lines counts the tokens of each line of a text by itself. Many tokenizers have tokens such as ".\n\n", so that a text
+// can lack a plain full stop, which the end of a prompt needs.
+func (w *work) lines(counts []int64, text string) error {
+	var ids []int32
+	var err error
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		if ids, err = w.was.AppendEncode(ids[:0], line, tokenizer.EncodeOptions{NoSpecial: true}); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			counts[id]++
+		}
+	}
 	return nil
 }
 
@@ -64,7 +91,7 @@ const (
 func (w *work) example(ids []int32) {
 	const enough = 64 * exampleTokens // some of them may have tokens that go
 	if len(w.examples) < 16*maxExamples && len(ids) > 1 {
-		w.examples = append(w.examples, ids[:min(len(ids), enough)])
+		w.examples = append(w.examples, slices.Clone(ids[:min(len(ids), enough)])) // the rest may go
 	}
 }
 
