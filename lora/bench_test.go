@@ -41,12 +41,7 @@ func BenchmarkStep(b *testing.B) {
 
 				defer func() { b.ReportMetric((processorSeconds()-used)/float64(b.N), "cpu-s/op") }()
 
-				ids := make([][]int32, 4)
-				for i := range ids {
-					for t := range 256 {
-						ids[i] = append(ids[i], int32(3+(i*7919+t*104729)%(m.Config().Vocab-3)))
-					}
-				}
+				ids := scattered(m.Config().Vocab, 256)
 
 				var err error
 				if o.Kind == "full" {
@@ -60,6 +55,17 @@ func BenchmarkStep(b *testing.B) {
 			})
 		}
 	}
+}
+
+// scattered makes four sequences of tokens from all over a vocabulary.
+func scattered(vocab, length int) [][]int32 {
+	ids := make([][]int32, 4)
+	for i := range ids {
+		for t := range length {
+			ids[i] = append(ids[i], int32(3+(i*7919+t*104729)%(vocab-3)))
+		}
+	}
+	return ids
 }
 
 // processorSeconds is the processor time of the process.
