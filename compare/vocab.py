@@ -8,6 +8,7 @@ compared on some of these. One line a folder; exit status 1 where something diff
 
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ compress, text, heldout, *folders = sys.argv[1:]
 
 
 def paragraphs(path):
-    return [p for p in pathlib.Path(path).read_text().replace(" \n", "\n").split("\n\n") if p.strip()]
+    return [p for p in re.split(r"[ \t]*\n[ \t]*\n", pathlib.Path(path).read_text()) if p.strip()]
 
 
 def drawn(folder, to):
