@@ -60,7 +60,8 @@ var reportRuns = []string{
 	"prune compare nano/base --methods magnitude,wanda --calib nano/text/calib.txt --samples 2 --seqlen 32 --ppl " +
 		"short.txt --out compared",
 	"prune nano/base --layers 3 --calib nano/text/calib.txt --samples 2 --seqlen 32 --out three",
-	"prune nano/base --ffn 25% --heads 3 --hidden 64 --calib nano/text/calib.txt --samples 2 --seqlen 32 --out narrow",
+	"prune nano/base --ffn 25% --kv-heads 1 --hidden 64 --calib nano/text/calib.txt --samples 2 --seqlen 32 " +
+		"--out narrow",
 	"search nano/base --calib nano/text/calib.txt --heldout nano/text/valid.txt --samples 2 --seqlen 32 --windows 2 " +
 		"--few 1 --select-windows 2 --test-windows 2 --population 4 --generations 1 --sparsity 0.6 --out found",
 	"merge linear.yaml --out merged",

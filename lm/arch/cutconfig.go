@@ -246,6 +246,11 @@ func (w *configCut) blockNumbers() error {
 
 // others are keys that follow from what is left out.
 func (w *configCut) others() error {
+	if w.want.Hidden != w.from.Hidden && w.object.Has("mamba_expand") {
+		return fmt.Errorf("config.json: hidden_size: %w: sizes of layers that this model does not have, mamba_expand "+
+			"and others, are tied to it", ErrCut)
+	}
+
 	if w.want.SharedInner != w.from.SharedInner || w.want.ExpertInner != w.from.ExpertInner {
 		if _, ok := w.from.Arch.Config["shared_experts"]; ok && w.want.ExpertInner > 0 {
 			if err := w.put("shared_experts", w.want.SharedInner/w.want.ExpertInner); err != nil {
@@ -343,25 +348,34 @@ func named[T any](n int, no, yes T, is func(l int) bool) []T {
 // compare refuses a configuration that does not say what was meant.
 func (w *configCut) compare(have *Config) error {
 	var wrong []string
-	differ := func(what string, a, b any) {
-		if !reflect.DeepEqual(a, b) {
-			wrong = append(wrong, fmt.Sprintf("%s %v instead of %v", what, a, b))
-		}
-	}
-
 	for _, s := range cutSizes {
 		name := w.from.Arch.Config[s.field].Key
 		if name == "" {
 			name = s.field
 		}
-		differ(name, s.of(have), s.of(w.want))
+		if a, b := s.of(have), s.of(w.want); a != b {
+			wrong = append(wrong, fmt.Sprintf("%s %d instead of %d", name, a, b))
+		}
 	}
-	differ("the factor on embeddings", have.EmbedScale, w.want.EmbedScale)
-	differ("the factors on attention scores", have.AttnScales, w.want.AttnScales)
-	differ("attention windows", have.Windows, w.want.Windows)
-	differ("mixtures", have.Mixture, w.want.Mixture)
-	differ("rotations", have.rotations(), w.want.rotations())
 
+	// What follows from sizes is not told besides them.
+	if wrong == nil {
+		if have.EmbedScale != w.want.EmbedScale {
+			wrong = append(wrong, "another factor on embeddings, which follows from the hidden size")
+		}
+		if !slices.Equal(have.AttnScales, w.want.AttnScales) {
+			wrong = append(wrong, "other factors on attention scores, which follow from the numbers of layers")
+		}
+		if !slices.Equal(have.Windows, w.want.Windows) {
+			wrong = append(wrong, "other attention windows")
+		}
+		if !slices.Equal(have.Mixture, w.want.Mixture) {
+			wrong = append(wrong, "mixtures in other layers")
+		}
+		if !reflect.DeepEqual(have.rotations(), w.want.rotations()) {
+			wrong = append(wrong, "other rotations")
+		}
+	}
 	if wrong == nil {
 		return nil
 	}

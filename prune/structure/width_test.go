@@ -408,12 +408,16 @@ func TestSizes(t *testing.T) {
 		o    Options
 		want string
 	}{
-		"neurons":        {Options{FFN: Share{Keep: 300}}, "300 neurons are to stay, there are 256"},
-		"block":          {Options{FFN: Share{Keep: 100}}, "quantised formats have blocks of 32; 96 or 128 would do"},
-		"heads":          {Options{Heads: Share{Keep: 4}}, "4 heads: with 3 key/value heads, 3 or 6 would do"},
-		"more heads":     {Options{Heads: Share{Keep: 9}}, "with 3 key/value heads, 6 would do"},
-		"key/value":      {Options{KVHeads: Share{Keep: 4}}, "4 of 3 key/value heads"},
-		"channels":       {Options{Hidden: Share{Keep: 90}}, "64 or 96 would do"},
+		"neurons": {Options{FFN: Share{Keep: 300}}, "300 neurons are to stay, there are 256"},
+		"block":   {Options{FFN: Share{Keep: 100}}, "quantised formats have blocks of 32; 96 or 128 would do"},
+		"heads": {
+			Options{Heads: Share{Keep: 4}},
+			"divide the 96 channels and be as many for each of 3 key/value heads; 3 would do",
+		},
+		"more heads":     {Options{Heads: Share{Keep: 9}}, "9 heads: "},
+		"key/value":      {Options{KVHeads: Share{Keep: 4}}, "4 key/value heads of 3: "},
+		"channels":       {Options{Hidden: Share{Keep: 64}}, "6 heads have to divide it; nothing below 96 would do"},
+		"all heads":      {Options{KVHeads: Share{Drop: 0.1}}, "all 6 heads would stay"},
 		"score":          {Options{FFN: Share{Keep: 64}, Score: "magic"}, "besides wanda-sp and minitron"},
 		"score of none":  {Options{Layers: Share{Keep: 2}, Score: Minitron}, "of which all stay"},
 		"layers of none": {Options{FFN: Share{Keep: 64}, By: Greedy}, "greedy chooses layers, of which all stay"},
@@ -428,7 +432,7 @@ func TestSizes(t *testing.T) {
 	}
 
 	for drop, want := range map[float64]int{0.25: 192, 0.1: 224, 0.5: 128, 0.99: 32} {
-		if n, err := (Share{Drop: drop}).row("neurons", 256); err != nil || n != want {
+		if n, err := (Share{Drop: drop}).row("neurons", 256, 1); err != nil || n != want {
 			t.Errorf("without %g of 256: %d (%v), want %d", drop, n, err, want)
 		}
 	}

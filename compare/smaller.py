@@ -1,0 +1,70 @@
+"""Opens what compress prune --layers, --ffn, --heads, --kv-heads, --hidden and --experts write with transformers.
+
+    pip install torch==2.15.0 transformers==5.23.0 safetensors numpy
+    python compare/smaller.py COMPRESS WORK MODEL...
+
+For every model (such as lm/testdata/families/*, or a real one) and every cut that its architecture has a form for: the
+largest difference between the logits of transformers and those of compress forward on the same folder, of the largest
+logit. Weights are compared in F32. Where a random model has experts or neurons too few to cut, a line says what
+compress says.
+"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+compress, work, models = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
+cuts = {
+    "layers": ["--layers", "50%", "--layer-score", "influence"],
+    "neurons": ["--ffn", "50%"],
+    "heads": ["--heads", "50%"],
+    "key/value heads": ["--kv-heads", "50%"],
+    "channels": ["--hidden", "25%"],
+    "experts": ["--experts", "25%"],
+    "layers and neurons": ["--layers", "50%", "--layer-score", "influence", "--ffn", "25%", "--no-restore"],
+}
+work.mkdir(parents=True, exist_ok=True)
+
+
+def run(*words):
+    return subprocess.run([compress, *map(str, words)], capture_output=True, text=True)
+
+
+print("| model | " + " | ".join(cuts) + " |")
+print("|---" * (len(cuts) + 1) + "|")
+worst = 0.0
+for model in models:
+    config = json.loads((pathlib.Path(model) / "config.json").read_text())
+    ids = np.random.default_rng(1).integers(3, config["vocab_size"], (4, 24)).astype(np.int64)
+    save_file({"input_ids": ids}, work / "ids.safetensors")
+    row = []
+    for name, flags in cuts.items():
+        out = work / "cut"
+        shutil.rmtree(out, ignore_errors=True)
+        made = run("prune", model, *flags, "--calib", work / "ids.safetensors", "--samples", 4, "--seqlen", 24, "--out", out,
+                   "--quiet")
+        if made.returncode != 0:
+            row.append("–")
+            print(f"{pathlib.Path(model).name}, {name}: {made.stderr.strip()}", file=sys.stderr)
+            continue
+        said = run("forward", out, "--ids", work / "ids.safetensors", "--out", work / "logits.safetensors", "--overwrite", "--quiet")
+        assert said.returncode == 0, said.stderr
+        ours = load_file(work / "logits.safetensors")["logits"].reshape(-1)
+        try:
+            theirs = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager",
+                                                          experts_implementation="eager").eval()
+            with torch.no_grad():
+                logits = theirs(torch.tensor(ids)).logits.float().numpy().reshape(-1)
+            difference = np.abs(ours - logits).max() / np.abs(logits).max()
+            worst = max(worst, difference)
+            row.append(f"{difference:.0e}")
+        except Exception as e:
+            row.append(f"{type(e).__name__}: {' '.join(str(e).split())[:160]}")
+    print(f"| {pathlib.Path(model).name} | " + " | ".join(row) + " |", flush=True)
+print(f"largest: {worst:.1e}")
