@@ -31,7 +31,7 @@ var (
 // Options of [Load].
 type Options struct {
 	// Precision of matrix products; [kernels.Exact] by default. [kernels.Fast] rounds activations to BF16 where
-	// weights are BF16.
+	// weights are BF16, and to 8 bits where they are quantised.
 	Precision kernels.Precision
 	// Stream gives the weights of a block back once the block has run: memory holds one block, the embeddings and the
 	// activations, and every pass reads the files again.
