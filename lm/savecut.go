@@ -321,7 +321,7 @@ func newGather(p arch.Piece) *gather {
 
 	g := &gather{cols: int(p.Shape[len(p.Shape)-1])}
 	g.rows, g.columns = entries(keep[0], rows), entries(keep[1], g.cols)
-	g.window = max(1, pieceLen/g.cols)
+	g.window = min(max(1, pieceLen/g.cols), rows)
 	return g
 }
 
