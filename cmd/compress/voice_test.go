@@ -36,6 +36,8 @@ type form struct{ kind, shorthand string }
 
 // otherwise lists the flags that differ between verbs, and why.
 var otherwise = map[string]string{
+	"hidden":   "prune: how many channels stay; forward: whether hidden states are written",
+	"layers":   "prune: how many stay, or the share that goes; lora train: which are trained",
 	"calib":    "search takes one for each model",
 	"sparsity": "search takes several",
 	"pattern":  "search takes several",
@@ -53,7 +55,10 @@ var usual = map[string]string{
 	"calib":           "search takes several",
 	"data":            "merge search takes several",
 	"dtype":           "of what is computed anew f32, of what is carried over as it was",
+	"experts":         "prune: how many stay; elsewhere how they are picked",
 	"generations":     "of formulas and of numbers",
+	"hidden":          "prune: how many channels stay; forward: whether hidden states are written",
+	"layers":          "prune: how many stay; lora train: which are trained",
 	"kind":            "of statistics: as the method; of adapters mos",
 	"max-shard-size":  "what is made anew is cut as usual, what is changed as it was",
 	"memory":          "lora train: what the machine has",
