@@ -135,8 +135,8 @@ func addTeacherFlags(f *pflag.FlagSet, t *loracmd.Teaching) {
 	f.Float64Var(&t.Temperature, "distil-temperature", 0,
 		"`X` divide logits by this; above 1, unlikely tokens count more (default: 1, or that of the cache)")
 	f.StringVar(&t.Top, "distil-top", "",
-		"`N` the teacher's likeliest tokens that count by themselves, beside the rest as one, or all (default: 64, "+
-			"or as many as the cache has)")
+		"`N` the teacher's most probable tokens that count by themselves, beside the rest as one, or all (default: "+
+			"64, or as many as the cache has)")
 	f.Float64Var(&t.CE, "distil-ce", 0, "`X` add the loss of the data's tokens, times this (default: none)")
 }
 

@@ -145,6 +145,9 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	cli.OneOf(cmd, "save", "dense", "bitmask")
 	cli.Complete(cmd, "layer-score", structure.Ways()...)
 	cli.Complete(cmd, "expert-score", structure.ExpertScores()...)
+	for _, share := range structurecmd.Shares {
+		cli.Complete(cmd, share, "10%", "25%", "50%")
+	}
 	cli.Inputs(cmd, "calib", "ppl", "grads", "overrides", "masks-from", "imatrix", "vocab-from", "vocab-held-out")
 	cli.MayBeEmpty(cmd, "group")
 

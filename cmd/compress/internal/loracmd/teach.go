@@ -41,7 +41,7 @@ func (t *Teaching) settle() (*lora.Distil, error) {
 		d.Top = -1
 		if t.Cache != "" || t.Stream {
 			return nil, cli.Usagef("--distil-top all needs the teacher beside the student: a file, which " +
-				"--teacher-stream makes too, has its likeliest tokens (HINT: --distil-top N)")
+				"--teacher-stream makes too, has its most probable tokens (HINT: --distil-top N)")
 		}
 	default:
 		n, err := strconv.Atoi(t.Top)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -40,11 +41,13 @@ type Options struct {
 	cli.Calibration
 }
 
+// Shares are the flags that say how much stays, or the share that goes.
+var Shares = []string{"layers", "ffn", "heads", "kv-heads", "hidden", "experts"}
+
 // Names are the flags that Add defines.
-var Names = []string{
-	"layers", "ffn", "heads", "kv-heads", "hidden", "experts", "layer-score", "width-score", "expert-score",
-	"no-restore", "generations", "offspring",
-}
+var Names = slices.Concat(Shares, []string{
+	"layer-score", "width-score", "expert-score", "no-restore", "generations", "offspring",
+})
 
 // Add defines the flags.
 func (o *Options) Add(f *pflag.FlagSet) {
