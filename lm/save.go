@@ -137,6 +137,9 @@ func (s *Saver) Beside() (map[string]string, error) { return s.folder.Beside() }
 // wraps [ErrDamaged] and names the first file that differs or is missing.
 func Intact(dir string, sums map[string]string) error { return stage.Intact(dir, sums) }
 
+// Remarks are those of the interrupted run that this one continues, in the order of its SaveWith.
+func (s *Saver) Remarks() []json.RawMessage { return s.folder.Remarks() }
+
 // Complete reports whether the output is under its name: after Finish, or because an earlier run of the same
 // job had finished it.
 func (s *Saver) Complete() bool { return s.folder.Complete() }
@@ -189,7 +192,10 @@ func (s *Saver) load(p *param) (kernels.Mat, error) {
 // Save writes the current values of tensors and notes in the journal that they are there; when it returns, they
 // survive a crash. A tensor that is done already is written again. Parameters that lie in one stored tensor are
 // noted, and safe, once all of them are saved.
-func (s *Saver) Save(names ...string) error {
+func (s *Saver) Save(names ...string) error { return s.SaveWith(nil, names...) }
+
+// SaveWith is Save with a remark, JSON of the caller's or nil, which Remarks of a run that continues gives back.
+func (s *Saver) SaveWith(remark json.RawMessage, names ...string) error {
 	if s.folder.Closed() {
 		return fmt.Errorf("%s: %w", s.m.dir, safetensors.ErrClosed)
 	}
@@ -215,7 +221,7 @@ func (s *Saver) Save(names ...string) error {
 		}
 	}
 
-	if err := s.folder.Commit(whole); err != nil {
+	if err := s.folder.CommitWith(whole, remark); err != nil {
 		return err
 	}
 

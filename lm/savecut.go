@@ -108,14 +108,11 @@ func (s *Saver) planCut() stage.Plan {
 	// The numbers in the names of the files count those that there are.
 	if shardOf != nil && len(files(p.Files.ShardOf)) < len(files(shardOf)) {
 		p.Files.ShardOf = nil
-		p.Files.MaxShardSize = usualCutShard
+		p.Files.MaxShardSize = weights.UsualShard
 	}
 
 	return p
 }
-
-// usualCutShard is how large files are, at the most, where those of the source cannot be kept.
-const usualCutShard = 5 << 30
 
 func files(shardOf map[string]string) map[string]bool {
 	all := map[string]bool{}

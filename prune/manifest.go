@@ -22,7 +22,7 @@ func (w *walk) attachManifest() error {
 	r := w.report
 	m := manifest{
 		Metric: r.Options.Metric, Options: r.Options, Meaning: r.Meaning, Fingerprint: r.Model.Fingerprint,
-		Calibration: calibratedBy(r.Calibration), Weights: r.Total.Weights, Zeros: r.Total.Zeros,
+		Calibration: CalibratedBy(r.Calibration), Weights: r.Total.Weights, Zeros: r.Total.Zeros,
 		Sparsity: r.Total.Sparsity,
 	}
 
@@ -51,7 +51,7 @@ type manifest struct {
 	Options     any         `json:"options"`
 	Meaning     string      `json:"pattern_meaning"`
 	Fingerprint string      `json:"model_fingerprint"` // of the model before
-	Calibration *calibrated `json:"calibration,omitempty"`
+	Calibration *Calibrated `json:"calibration,omitempty"`
 	Weights     int64       `json:"weights"` // of the pruned matrices
 	Zeros       int64       `json:"zeros"`
 	Sparsity    float64     `json:"sparsity"`
@@ -61,8 +61,8 @@ type manifest struct {
 	Remarks   []string       `json:"remarks,omitempty"` // what a reader must know
 }
 
-// calibrated says which token ids were run through the model, wherever they came from.
-type calibrated struct {
+// Calibrated says which token ids were run through the model, wherever they came from.
+type Calibrated struct {
 	Hash    string      `json:"hash"`
 	Windows int         `json:"windows"`
 	SeqLen  int         `json:"seqlen"`
@@ -117,12 +117,12 @@ func (w *walk) asRecorded(t Tensor) error {
 	return nil
 }
 
-// calibratedBy takes from windows what belongs here; nil of nil.
-func calibratedBy(w *corpus.Windows) *calibrated {
+// CalibratedBy takes from windows what belongs here; nil of nil.
+func CalibratedBy(w *corpus.Windows) *Calibrated {
 	if w == nil {
 		return nil
 	}
-	return &calibrated{Hash: w.Hash, Windows: w.Count, SeqLen: w.SeqLen, Mode: w.Mode, Seed: w.Seed}
+	return &Calibrated{Hash: w.Hash, Windows: w.Count, SeqLen: w.SeqLen, Mode: w.Mode, Seed: w.Seed}
 }
 
 // text is the text of the file.

@@ -40,17 +40,24 @@ func NewStates(ctx context.Context, m *lm.Model, ids [][]int32, batchTokens int)
 	return a, nil
 }
 
-// Advance runs a block in place. progress is called before each batch.
-func (a *States) Advance(ctx context.Context, l int, hooks *lm.Hooks, progress func(done, of int)) error {
-	done := 0
+// Each shows the batches in their order; first is the number of a batch's first sequence.
+func (a *States) Each(see func(first int, h *lm.Hidden) error) error {
+	first := 0
 	for _, h := range a.batches {
-		progress(done, a.sequences)
-		if err := a.m.RunBlock(ctx, l, h, hooks); err != nil {
+		if err := see(first, h); err != nil {
 			return err
 		}
-		done += len(h.Lens)
+		first += len(h.Lens)
 	}
 	return nil
+}
+
+// Advance runs a block in place. progress is called before each batch.
+func (a *States) Advance(ctx context.Context, l int, hooks *lm.Hooks, progress func(done, of int)) error {
+	return a.Each(func(first int, h *lm.Hidden) error {
+		progress(first, a.sequences)
+		return a.m.RunBlock(ctx, l, h, hooks)
+	})
 }
 
 // Peek runs a block for what the hooks see and leaves the states as they are.
@@ -62,9 +69,8 @@ func (a *States) Peek(ctx context.Context, l int, hooks *lm.Hooks, progress func
 		}
 	}()
 
-	done := 0
-	for _, h := range a.batches {
-		progress(done, a.sequences)
+	return a.Each(func(first int, h *lm.Hidden) error {
+		progress(first, a.sequences)
 
 		if scratch == nil || scratch.Len < h.X.Len() {
 			if scratch != nil {
@@ -78,14 +84,8 @@ func (a *States) Peek(ctx context.Context, l int, hooks *lm.Hooks, progress func
 		}
 
 		dst := &lm.Hidden{X: kernels.MatOf(scratch, h.X.Rows, h.X.Cols), Lens: h.Lens}
-		if err := a.m.RunBlockTo(ctx, l, dst, h, hooks); err != nil {
-			return err
-		}
-
-		done += len(h.Lens)
-	}
-
-	return nil
+		return a.m.RunBlockTo(ctx, l, dst, h, hooks)
+	})
 }
 
 // Free gives the states back; a nil receiver has none.

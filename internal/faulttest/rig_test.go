@@ -48,6 +48,18 @@ var verbs = []verb{
 		short: true,
 	},
 	{
+		name: "prune layers", args: "prune in/base --layers 3 --calib in/text/calib.txt --samples 2 --seqlen 32 " +
+			"--out out/p", again: "--resume", growing: `layers\.journal$`,
+	},
+	{
+		name: "prune width", args: "prune in/base --ffn 25% --calib in/text/calib.txt --samples 2 --seqlen 32 " +
+			"--out out/p", again: "--resume",
+	},
+	{
+		name: "prune vocabulary", args: "prune in/base --vocab-from in/text/calib.txt --vocab-size 640 --out out/p",
+		again: "--resume",
+	},
+	{
 		name: "search", args: "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 " +
 			"--seqlen 32 --windows 2 --few 1 --select-windows 2 --test-windows 2 --sparsity 0.6 --population 3 " +
 			"--generations 1 --seeds=false --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`,
@@ -113,23 +125,26 @@ var verbs = []verb{
 
 // twins say what is another in a command with the same output as that of a verb, and what that is there.
 var twins = map[string][2]string{
-	"merge":           {"ties.yaml", "ties2.yaml"},
-	"mediate":         {"mediate.yaml", "mediate2.yaml"},
-	"prune":           {"--seqlen 32", "--seqlen 32 --sparsity 0.6"},
-	"search":          {"--sparsity 0.6", "--sparsity 0.7"},
-	"lora train":      {"--dropout 0.1", "--dropout 0.2"},
-	"merge search":    {"calib.txt", "valid.txt"},
-	"prune compare":   {"--samples 2", "--samples 3"},
-	"lora fold":       {"in/lora", "in/lora2"},
-	"experts export":  {"sums=0.6", "sums=0.5"},
-	"eval":            {"--limit 4", "--limit 3"},
-	"eval batch":      {"batch.yaml", "batch2.yaml"},
-	"edit":            {"rome.yaml", "rome2.yaml"},
-	"editeval":        {"study.yaml", "study2.yaml"},
-	"run":             {"jobs.yaml", "jobs2.yaml"},
-	"quantize":        {"--samples 2", "--samples 3"},
-	"quantize file":   {"q4_0", "q8_0"},
-	"quantize search": {"--size 6bpw", "--size 7bpw"},
+	"merge":            {"ties.yaml", "ties2.yaml"},
+	"mediate":          {"mediate.yaml", "mediate2.yaml"},
+	"prune":            {"--seqlen 32", "--seqlen 32 --sparsity 0.6"},
+	"prune layers":     {"--samples 2", "--samples 3"},
+	"prune width":      {"25%", "50%"},
+	"prune vocabulary": {"size 640", "size 576"},
+	"search":           {"--sparsity 0.6", "--sparsity 0.7"},
+	"lora train":       {"--dropout 0.1", "--dropout 0.2"},
+	"merge search":     {"calib.txt", "valid.txt"},
+	"prune compare":    {"--samples 2", "--samples 3"},
+	"lora fold":        {"in/lora", "in/lora2"},
+	"experts export":   {"sums=0.6", "sums=0.5"},
+	"eval":             {"--limit 4", "--limit 3"},
+	"eval batch":       {"batch.yaml", "batch2.yaml"},
+	"edit":             {"rome.yaml", "rome2.yaml"},
+	"editeval":         {"study.yaml", "study2.yaml"},
+	"run":              {"jobs.yaml", "jobs2.yaml"},
+	"quantize":         {"--samples 2", "--samples 3"},
+	"quantize file":    {"q4_0", "q8_0"},
+	"quantize search":  {"--size 6bpw", "--size 7bpw"},
 }
 
 // recipes are the files that the verbs read besides the models, tasks and texts of the repository.

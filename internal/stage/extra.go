@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -37,7 +36,7 @@ func (f *Folder) AddFile(name string, data []byte) error {
 // writeExtra writes the files that were added.
 func (f *Folder) writeExtra() error {
 	for name, data := range f.extra {
-		if err := write(filepath.Join(f.place.Dir, name), io.NopCloser(bytes.NewReader(data))); err != nil {
+		if err := write(filepath.Join(f.place.Dir, name), bytes.NewReader(data)); err != nil {
 			return err
 		}
 	}

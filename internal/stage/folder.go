@@ -268,7 +268,7 @@ func (f *Folder) Finish() error {
 	if err := f.writer.Finish(); err != nil {
 		return err
 	}
-	if err := f.copySide(); err != nil {
+	if err := f.copySides(); err != nil {
 		return err
 	}
 	if err := f.journal.Remove(); err != nil {

@@ -152,22 +152,43 @@ func CopySides(dst, src string, same bool, except ...string) error {
 			continue
 		}
 
-		in, err := from.Open(name)
-		if err != nil {
-			return err
-		}
-		if err := write(filepath.Join(dst, name), in); err != nil {
-			return err
+		to := filepath.Join(dst, name)
+		if err := asListed(from, file, func(in io.Reader) error { return write(to, in) }); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(src, name), err)
 		}
 	}
 
 	return nil
 }
 
-// write makes a file of what a reader gives, durably, and closes both.
-func write(path string, in io.ReadCloser) error {
+// asListed reads a file that is what it was when it was listed, before it is taken and behind that.
+func asListed(root *weights.Files, file fs.FileInfo, take func(io.Reader) error) error {
+	in, err := root.Open(file.Name())
+	if err != nil {
+		return err
+	}
 	defer in.Close()
 
+	if err := unchanged(in, file); err != nil {
+		return err
+	}
+	if err := take(in); err != nil {
+		return err
+	}
+	return unchanged(in, file)
+}
+
+// unchanged refuses a file whose size or time is another than when it was listed.
+func unchanged(in fs.File, file fs.FileInfo) error {
+	now, err := in.Stat()
+	if err != nil || now.Size() != file.Size() || !now.ModTime().Equal(file.ModTime()) {
+		return errors.Join(err, ErrChanged)
+	}
+	return nil
+}
+
+// write makes a file of what a reader gives, durably.
+func write(path string, in io.Reader) error {
 	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o666)
 	if err != nil {
 		return err
@@ -212,15 +233,16 @@ func (f *Folder) Beside() (map[string]string, error) {
 			continue
 		}
 
-		in, err := f.content(root, file)
-		if err != nil {
-			return nil, err
-		}
-
 		h := sha256.New()
-		_, err = io.Copy(h, in)
-		if err := errors.Join(err, in.Close()); err != nil {
-			return nil, err
+		err := asListed(root, file, func(in io.Reader) error {
+			text, err := f.content(in, file.Name())
+			if err == nil {
+				_, err = io.Copy(h, text)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(f.opts.Source, file.Name()), err)
 		}
 		if sums == nil {
 			sums = map[string]string{}
@@ -281,8 +303,8 @@ func Intact(dir string, sums map[string]string) error {
 	return nil
 }
 
-// copySide copies the files beside the weights into the staging folder.
-func (f *Folder) copySide() error {
+// copySides copies the files beside the weights into the staging folder.
+func (f *Folder) copySides() error {
 	root, err := weights.OpenFiles(f.opts.Source)
 	if err != nil {
 		return err
@@ -290,8 +312,15 @@ func (f *Folder) copySide() error {
 	defer root.Close()
 
 	for _, file := range f.side {
-		if err := f.copyFile(root, file); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(f.place.Dir, file.Name()), err)
+		err := asListed(root, file, func(in io.Reader) error {
+			text, err := f.content(in, file.Name())
+			if err != nil {
+				return err
+			}
+			return write(filepath.Join(f.place.Dir, file.Name()), text)
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(f.opts.Source, file.Name()), err)
 		}
 	}
 
@@ -302,40 +331,22 @@ func (f *Folder) copySide() error {
 	return safefile.SyncFolder(f.place.Dir)
 }
 
-// copyFile copies a file that is still what it was when the job began.
-func (f *Folder) copyFile(root *weights.Files, file fs.FileInfo) error {
-	in, err := f.content(root, file)
-	if err != nil {
-		return err
-	}
-	return write(filepath.Join(f.place.Dir, file.Name()), in)
-}
-
 // content is what a file beside the weights has in the output.
-func (f *Folder) content(root *weights.Files, file fs.FileInfo) (io.ReadCloser, error) {
-	name := file.Name()
-	in, err := root.Open(name)
-	if err != nil {
-		return nil, err
-	}
-
-	if now, err := in.Stat(); err != nil || now.Size() != file.Size() || !now.ModTime().Equal(file.ModTime()) {
-		return nil, errors.Join(err, fmt.Errorf("%s: %w", filepath.Join(f.opts.Source, name), ErrChanged), in.Close())
-	}
+func (f *Folder) content(in io.Reader, name string) (io.Reader, error) {
 	text := f.opts.Files[name]
 	change := name == "config.json" && f.opts.Config != nil
 	switch {
 	case text == nil && !change:
 		return in, nil
 	case text == nil:
-		text, err = io.ReadAll(io.LimitReader(in, maxConfigSize))
-	}
-	if err := errors.Join(err, in.Close()); err != nil {
-		return nil, err
+		var err error
+		if text, err = io.ReadAll(io.LimitReader(in, maxConfigSize)); err != nil {
+			return nil, err
+		}
 	}
 
 	if change {
 		text = f.opts.Config(text)
 	}
-	return io.NopCloser(bytes.NewReader(text)), nil
+	return bytes.NewReader(text), nil
 }

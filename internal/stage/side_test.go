@@ -2,11 +2,13 @@ package stage
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -26,7 +28,7 @@ func TestChangedSideFile(t *testing.T) {
 	}
 
 	f := &Folder{opts: Options{Source: source}, place: &Place{Dir: out}, side: files}
-	if err := f.copySide(); err != nil {
+	if err := f.copySides(); err != nil {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(filepath.Join(out, "tokenizer.json")); err != nil || string(text) != `{"a": 1}` {
@@ -35,13 +37,13 @@ func TestChangedSideFile(t *testing.T) {
 	if err := os.Truncate(path, 3); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.copySide(); !errors.Is(err, ErrChanged) {
+	if err := f.copySides(); !errors.Is(err, ErrChanged) {
 		t.Error(err)
 	}
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.copySide(); !errors.Is(err, os.ErrNotExist) {
+	if err := f.copySides(); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 }
@@ -175,5 +177,31 @@ func TestReplacedFiles(t *testing.T) {
 	}
 	if _, err := open(); !errors.Is(err, ErrDamaged) {
 		t.Error(err)
+	}
+}
+
+// A file that shrinks between its check and the end of the copy is no copy.
+func TestShrinksWhileCopied(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokenizer.json")
+	if err := os.WriteFile(path, []byte(`{"a": 1}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	files, err := sides(dir, isRecord)
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	root, err := weights.OpenFiles(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+
+	if err := asListed(root, files[0], func(io.Reader) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	shrink := func(io.Reader) error { return os.Truncate(path, 0) }
+	if err := asListed(root, files[0], shrink); !errors.Is(err, ErrChanged) {
+		t.Errorf("error %v", err)
 	}
 }

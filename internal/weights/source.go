@@ -51,8 +51,9 @@ type Source struct {
 	windows      windows
 }
 
-// usualShard is the bytes of a file of a model that is made of a quantised one.
-const usualShard = 5e9
+// UsualShard is the most bytes of a file where those of the source cannot be kept: of a model that is made of a
+// quantised one, or cut smaller.
+const UsualShard = 5e9
 
 var _ safetensors.Source = (*Source)(nil)
 
@@ -319,7 +320,7 @@ func (s *Source) Layout(maxShard int64) safetensors.DirOptions {
 	switch {
 	case maxShard != 0:
 	case s.coded != nil || s.dir == nil:
-		o.MaxShardSize = usualShard
+		o.MaxShardSize = UsualShard
 	case s.dir.Indexed():
 		o.ShardOf = map[string]string{}
 		for _, name := range s.dir.Names() {

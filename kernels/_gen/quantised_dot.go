@@ -536,20 +536,7 @@ func rowEnd(f *file) {
 	f.op("VADDPS Z%d, Z%d, Z%d", rowFirst, rowFirst+1, rowFirst)
 	f.op("VADDPS Z%d, Z%d, Z0", rowFirst, rowMin)
 	f.op("VEXTRACTF64X4 $1, Z0, Y1")
-	f.op("VADDPS Y1, Y0, Y0")
-	f.op("VEXTRACTF128 $1, Y0, X1")
-	f.op("VADDPS X1, X0, X0")
-	f.op("VPSHUFD $0x4e, X0, X1")
-	f.op("VADDPS X1, X0, X0")
-	f.op("VPSHUFD $0xb1, X0, X1")
-	f.op("VADDPS X1, X0, X0")
-	f.op("VMOVSS X0, (R13)")
-	f.op("ADDQ $4, R13")
-	f.op("ADDQ %d(DI), SI", rowStride)
-	f.op("DECQ %d(DI)", rowRows)
-	f.op("JNZ row")
-	f.op("VZEROUPPER")
-	f.op("RET")
+	ymmEnd(f)
 }
 
 // writeRowGrouped writes the kernels for formats whose scales lie beside the codes: of 32 elements, or of a number of

@@ -1,14 +1,15 @@
 package arch
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/modelcompress/compress/internal/failure"
 )
 
 // ErrCut is the error for what cannot be taken out of a model that has to stay one of its architecture.
-var ErrCut = errors.New("cannot be cut")
+var ErrCut = failure.Misuse("cannot be cut", "")
 
 // Cut says what stays of a model that becomes smaller and remains an ordinary model of its architecture: things are
 // named by the numbers that they have in it, ascending; nil keeps all of a kind. What is chosen in every block by

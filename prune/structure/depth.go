@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -93,7 +94,7 @@ func (d *depth) tokens() (n int64) {
 // influence measures how little each layer turns the stream.
 func (d *depth) influence(ctx context.Context) (*Depth, error) {
 	sums := make([]float64, d.m.Blocks())
-	err := d.walk(ctx, func(l int, before, after kernels.Mat, _ []int) {
+	err := d.walk(ctx, func(l, _ int, before, after kernels.Mat, _ []int) {
 		for i := range before.Rows {
 			sums[l] += cosine(before.RowF32(i), after.RowF32(i))
 		}
@@ -112,34 +113,46 @@ func (d *depth) influence(ctx context.Context) (*Depth, error) {
 	return d.lowest(sums), nil
 }
 
-// walk runs the model once and shows the stream before and behind every layer, in host memory.
-func (d *depth) walk(ctx context.Context, see func(l int, before, after kernels.Mat, lens []int)) error {
+// walk runs the model once and shows the stream before and behind every layer, in host memory, of batches of sequences
+// that begin with the one of number first.
+func (d *depth) walk(ctx context.Context, see func(l, first int, before, after kernels.Mat, lens []int)) error {
+	dev := d.m.Device()
 	d.total = d.tokens() * int64(d.m.Blocks())
-	for _, part := range d.batches() {
-		h, err := d.m.Embed(part.IDs)
+	return through(ctx, d.m, d.calib, batchTokens, func(l, first int, h *lm.Hidden) error {
+		before, err := hostmat.F32(dev, h.X)
 		if err != nil {
 			return err
 		}
-		defer h.Free()
-
-		before, err := hostmat.F32(d.m.Device(), h.X)
+		if err := d.m.RunBlock(ctx, l, h, nil); err != nil {
+			return err
+		}
+		after, err := hostmat.F32(dev, h.X)
 		if err != nil {
 			return err
 		}
-		for l := range d.m.Blocks() {
-			if err := d.m.RunBlock(ctx, l, h, nil); err != nil {
-				return err
-			}
-			after, err := hostmat.F32(d.m.Device(), h.X)
-			if err != nil {
-				return err
-			}
 
-			see(l, before, after, h.Lens)
-			before = after
-			d.did(int64(h.X.Rows))
+		see(l, first, before, after, h.Lens)
+		d.did(int64(h.X.Rows))
+		return nil
+	})
+}
+
+// through goes through the model layer by layer, so that one that is streamed is read once: run gets every layer with
+// all sequences, about tokens at a time, to run it on them in place; first is the number of the first of them.
+func through(ctx context.Context, m *lm.Model, calib corpus.Windows, tokens int,
+	run func(l, first int, h *lm.Hidden) error,
+) error {
+	states, err := actstats.NewStates(ctx, m, calib.IDs, tokens)
+	if err != nil {
+		return err
+	}
+	defer states.Free()
+
+	for l := range m.Blocks() {
+		err := states.Each(func(first int, h *lm.Hidden) error { return run(l, first, h) })
+		if err != nil {
+			return err
 		}
-		h.Free()
 	}
 
 	return nil
@@ -164,22 +177,16 @@ func cosine(a, b []float32) float64 {
 // angular looks for the run of layers that turns the last token of each sequence least.
 func (d *depth) angular(ctx context.Context) (*Depth, error) {
 	// The stream of each sequence's last token before each layer, and behind the last one.
-	var last [][][]float32
-	var sequences [][][]float32
-	err := d.walk(ctx, func(l int, before, after kernels.Mat, lens []int) {
-		if l == 0 {
-			sequences = make([][][]float32, len(lens))
-		}
+	last := make([][][]float32, len(d.calib.IDs))
+	err := d.walk(ctx, func(l, first int, before, after kernels.Mat, lens []int) {
 		row := -1
-		for s, n := range lens {
+		for i, n := range lens {
 			row += n
+			s := first + i
 			if l == 0 {
-				sequences[s] = append(sequences[s], slices.Clone(before.RowF32(row)))
+				last[s] = append(last[s], slices.Clone(before.RowF32(row)))
 			}
-			sequences[s] = append(sequences[s], slices.Clone(after.RowF32(row)))
-		}
-		if l == d.m.Blocks()-1 {
-			last = append(last, sequences...)
+			last[s] = append(last[s], slices.Clone(after.RowF32(row)))
 		}
 	})
 	if err != nil {

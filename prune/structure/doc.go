@@ -23,7 +23,8 @@
 //	search     greedy's choice, then one layer for another wherever the model's predictions come nearer to those of
 //	           the whole model, by KL divergence on the text (EvoPress, Sieberling et al., arXiv:2410.14649)
 //
-// Greedy keeps the stream before the layer that is left out: a round over K layers runs K·(K+1)/2 of them, not K·(K-1).
+// Greedy keeps the stream before the layer that is left out: a round over K layers runs (K-1)·(K+2)/2 of them, not
+// K·(K-1).
 //
 // # Neurons, heads, channels
 //
@@ -53,8 +54,9 @@
 //
 // # Memory
 //
-// Influence and angular run the model once, and a model that is streamed stays so. Taylor has the gradients of one
-// layer at a time. Greedy and search run the layers again and again; they hold the stream of one batch of sequences,
-// search that of all of them before the head. Scores and restoration run a layer at a time; restoration has its
-// Hessians, 8 bytes times the square of the neurons.
+// Influence, angular, Minitron's activations and the scores of experts run the model once, layer by layer, with the
+// stream of all sequences: 4 bytes a token and channel. A model that is streamed stays so. Taylor has the gradients of
+// one layer at a time. Greedy and search run the layers again and again; they hold the stream of one batch of
+// sequences, search that of all of them before the head. Scores and restoration run a layer at a time; restoration has
+// its Hessians, 8 bytes times the square of the neurons.
 package structure

@@ -2,6 +2,7 @@ package structure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -161,28 +162,14 @@ func (x *experts) measure(ctx context.Context, sums [][]float64, tokens [][]int6
 		tokens[r.Block][r.Expert] += int64(len(r.Rows))
 	}}
 
-	parts := x.calib.Batches(batchTokens)
 	done := int64(0)
-	of := int64(len(parts) * x.m.Blocks())
-	for _, part := range parts {
-		h, err := x.m.Embed(part.IDs)
-		if err != nil {
-			return err
-		}
-		for l := 0; l < x.m.Blocks() && err == nil; l++ {
-			if err = x.m.RunBlock(ctx, l, h, hooks); err == nil {
-				err = failed
-			}
-			done++
-			x.progress(done, of)
-		}
-		h.Free()
-		if err != nil {
-			return err
-		}
-	}
-
-	return nil
+	of := int64(x.m.Blocks()) * int64(len(x.calib.IDs))
+	return through(ctx, x.m, x.calib, batchTokens, func(l, _ int, h *lm.Hidden) error {
+		err := x.m.RunBlock(ctx, l, h, hooks)
+		done += int64(len(h.Lens))
+		x.progress(done, of)
+		return errors.Join(err, failed)
+	})
 }
 
 // add adds what an expert's tokens count for.

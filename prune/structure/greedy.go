@@ -42,9 +42,9 @@ func (d *depth) greedy(ctx context.Context) (*Depth, error) {
 	return r, nil
 }
 
-// roundWork is what a round over k layers takes for each token: the stream before each layer once, and for each what
-// comes behind it and the head.
-func (d *depth) roundWork(k int64) int64 { return k*(k+1)/2 + k*d.m.HeadBlocks() }
+// roundWork is what a round over k layers takes for each token: the stream before each layer but the first once, and
+// for each layer what comes behind it and the head.
+func (d *depth) roundWork(k int64) int64 { return k - 1 + k*(k-1)/2 + k*d.m.HeadBlocks() }
 
 // without gives, for each of some layers, the mean loss of the model that has the others; infinite where it is no
 // number.

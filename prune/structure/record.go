@@ -3,10 +3,13 @@ package structure
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/prune"
 )
 
 // Fingerprint identifies a run by everything that its result depends on: the model, the text and the options.
@@ -19,6 +22,28 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	return stage.Fingerprint("structure", model, calib.Hash, o.fill())
 }
 
+// maxRecord bounds the record of a run, in bytes; every layer and matrix has a line or two in it.
+const maxRecord = 64 << 20
+
+// Recall takes what [Restore] came to from the folder that the same run has finished.
+func (p *Plan) Recall(dir string) error {
+	if p.Width == nil {
+		return nil
+	}
+
+	text, err := safefile.ReadIn(dir, prune.ManifestFile, maxRecord)
+	if err != nil {
+		return err
+	}
+	var record struct{ Structure Plan }
+	if err := json.Unmarshal(text, &record); err != nil || record.Structure.Width == nil {
+		return fmt.Errorf("%s: %w: %s does not say what was restored", dir, lm.ErrDamaged, prune.ManifestFile)
+	}
+	p.Width.Restored = record.Structure.Width.Restored
+
+	return nil
+}
+
 // Manifest is the record of a smaller model, for prune.ManifestFile beside its weights: the same run gives the same
 // bytes.
 func (p *Plan) Manifest(ctx context.Context, m *lm.Model, calib corpus.Windows) ([]byte, error) {
@@ -27,24 +52,17 @@ func (p *Plan) Manifest(ctx context.Context, m *lm.Model, calib corpus.Windows) 
 		return nil, err
 	}
 
-	type calibrated struct {
-		Hash    string      `json:"hash"`
-		Windows int         `json:"windows"`
-		SeqLen  int         `json:"seqlen"`
-		Mode    corpus.Mode `json:"mode"`
-		Seed    uint64      `json:"seed"`
-	}
 	record := struct {
-		Format      string         `json:"format"`
-		Version     int            `json:"format_version"`
-		Structure   *Plan          `json:"structure"`
-		Fingerprint string         `json:"model_fingerprint"` // of the model before
-		Calibration calibrated     `json:"calibration"`
-		Quantised   []lm.Quantised `json:"source_quantization,omitempty"`
-		Remarks     []string       `json:"remarks,omitempty"`
+		Format      string            `json:"format"`
+		Version     int               `json:"format_version"`
+		Structure   *Plan             `json:"structure"`
+		Fingerprint string            `json:"model_fingerprint"` // of the model before
+		Calibration *prune.Calibrated `json:"calibration"`
+		Quantised   []lm.Quantised    `json:"source_quantization,omitempty"`
+		Remarks     []string          `json:"remarks,omitempty"`
 	}{
 		Format: "compress pruning", Version: 1, Structure: p, Fingerprint: model,
-		Calibration: calibrated{calib.Hash, calib.Count, calib.SeqLen, calib.Mode, calib.Seed},
+		Calibration: prune.CalibratedBy(&calib),
 	}
 	record.Quantised, record.Remarks = m.Quantised()
 

@@ -2,6 +2,7 @@ package structure
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/modelcompress/compress/internal/actstats"
@@ -19,6 +20,8 @@ type Restored struct {
 	Cut     float64        `json:"cut"`     // without the inputs that went
 	Updated float64        `json:"updated"` // with what stays making up for them
 	Damping linalg.Damping `json:"damping"`
+	// Unreached: no token of the text comes to the expert, whose weights stay as they are.
+	Unreached bool `json:"unreached,omitempty"`
 }
 
 // damping of the normal equations, of the mean of the diagonal.
@@ -28,13 +31,16 @@ const damping = 0.01
 // output the least squares over what the text brings to the matrix, W·H[:,M]·(H[M,M] + δ)⁻¹ with H = Σ x xᵀ and M what
 // stays (FASP, Hu et al., 2025, arXiv:2501.09412). It goes from layer to layer, each measured behind those that are
 // narrower already. The matrices of the model change; with a saver, finished layers are written, and what an
-// interrupted run has written is taken from there. The plan gets what was gained.
+// interrupted run has written is taken from there. The plan gets what was gained, the same after an interruption.
 func Restore(ctx context.Context, m *lm.Model, calib corpus.Windows, p *Plan, out *lm.Saver) error {
 	if p.Width == nil || p.Options.NoRestore {
 		return nil
 	}
 
 	r := &restoration{m: m, c: m.Config(), p: p, out: out, sequences: len(calib.IDs)}
+	if err := r.readRemarks(); err != nil {
+		return err
+	}
 	var err error
 	if r.states, err = actstats.NewStates(ctx, m, calib.IDs, batchTokens); err != nil {
 		return err
@@ -61,6 +67,27 @@ type restoration struct {
 	out       *lm.Saver
 	states    *actstats.States
 	sequences int
+	gained    map[string]Restored // by matrix, of this run and of an interrupted one
+}
+
+// readRemarks takes up what an interrupted run has noted with the matrices that it wrote.
+func (r *restoration) readRemarks() error {
+	r.gained = map[string]Restored{}
+	if r.out == nil {
+		return nil
+	}
+
+	for _, text := range r.out.Remarks() {
+		var list []Restored
+		if err := json.Unmarshal(text, &list); err != nil {
+			return fmt.Errorf("%s: %w: what was noted of its matrices: %w", r.out.Dir(), lm.ErrDamaged, err)
+		}
+		for _, x := range list {
+			r.gained[x.Name] = x
+		}
+	}
+
+	return nil
 }
 
 // keep is which inputs of a matrix stay; nil: all.
@@ -98,7 +125,8 @@ func (r *restoration) block(ctx context.Context, l int) error {
 	done := r.out != nil
 	for _, lin := range append(attention, mlp...) {
 		names = append(names, lin.Name)
-		done = done && r.out.Done(lin.Name)
+		_, noted := r.gained[lin.Name]
+		done = done && noted && r.out.Done(lin.Name)
 	}
 
 	switch {
@@ -113,11 +141,12 @@ func (r *restoration) block(ctx context.Context, l int) error {
 				return err
 			}
 		}
-		if r.out != nil {
-			if err := r.out.Save(names...); err != nil {
-				return err
-			}
+		if err := r.save(names); err != nil {
+			return err
 		}
+	}
+	for _, name := range names {
+		r.p.Width.Restored = append(r.p.Width.Restored, r.gained[name])
 	}
 
 	if err := r.states.Advance(ctx, l, nil, func(int, int) {}); err != nil {
@@ -126,6 +155,23 @@ func (r *restoration) block(ctx context.Context, l int) error {
 	r.m.ReleaseBlock(l, r.out != nil)
 
 	return nil
+}
+
+// save writes some matrices, and beside them what they gained.
+func (r *restoration) save(names []string) error {
+	if r.out == nil {
+		return nil
+	}
+
+	var list []Restored
+	for _, name := range names {
+		list = append(list, r.gained[name])
+	}
+	remark, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return r.out.SaveWith(remark, names...)
 }
 
 // part measures what reaches some matrices of a layer and restores them.
@@ -177,6 +223,7 @@ func (r *restoration) matrix(ctx context.Context, l lm.Linear, stats *actstats.S
 	after := linalg.New(w.Rows, w.Cols)
 	found := Restored{Name: l.Name}
 	if stats.SumOf(l.Name).Tokens() == 0 {
+		found.Unreached = true
 		copyColumns(after, w, keep)
 	} else {
 		h, err := stats.HessianOf(stats.SumOf(l.Name), l)
@@ -186,8 +233,8 @@ func (r *restoration) matrix(ctx context.Context, l lm.Linear, stats *actstats.S
 		if err := r.solve(ctx, &found, after, w, h, keep); err != nil {
 			return fmt.Errorf("tensor %q: %w", l.Name, err)
 		}
-		r.p.Width.Restored = append(r.p.Width.Restored, found)
 	}
+	r.gained[l.Name] = found
 
 	values := kernels.MatOf(kernels.NewHost(kernels.F32, w.Rows*w.Cols), w.Rows, w.Cols)
 	after.ToF32(values)

@@ -231,13 +231,17 @@ func TestChoiceIsReproducible(t *testing.T) {
 			known := map[string]float64{}
 			o.Note = func(key string, v float64) error { known[key] = v; return nil }
 			last := int64(-1)
+			total := int64(0)
 			o.Progress = func(_ string, done, of int64) {
 				if done < last || done > of {
 					t.Errorf("progress %d of %d behind %d", done, of, last)
 				}
-				last = done
+				last, total = done, of
 			}
 			want := choose(t, one, w, o)
+			if last != total {
+				t.Errorf("progress ends at %d of %d", last, total)
+			}
 
 			two, _ := open(t, 2)
 			half := 0

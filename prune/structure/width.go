@@ -230,19 +230,16 @@ func (w *width) activations(ctx context.Context) error {
 	}}
 
 	// One sequence at a time: an expert sees the tokens of several as one run.
-	for i, ids := range w.calib.IDs {
-		h, err := w.m.Embed([][]int32{ids})
-		if err != nil {
-			return err
-		}
-		for l := 0; l < w.m.Blocks() && err == nil && failed == nil; l++ {
-			err = w.m.RunBlock(ctx, l, h, hooks)
-		}
-		h.Free()
-		if err = errors.Join(err, failed); err != nil {
-			return err
-		}
-		w.progress(int64(i+1), int64(len(w.calib.IDs)))
+	done := int64(0)
+	of := int64(w.m.Blocks()) * int64(len(w.calib.IDs))
+	err := through(ctx, w.m, w.calib, 1, func(l, _ int, h *lm.Hidden) error {
+		err := w.m.RunBlock(ctx, l, h, hooks)
+		done++
+		w.progress(done, of)
+		return errors.Join(err, failed)
+	})
+	if err != nil {
+		return err
 	}
 
 	for l := range w.m.Blocks() {

@@ -2,7 +2,7 @@ package vocabulary
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 
@@ -49,10 +49,10 @@ func (w *work) write(ctx context.Context) (err error) {
 	}
 
 	if err := w.finish(ctx, out); err != nil {
-		if cleanup := out.Suspend(); cleanup != nil {
-			return fmt.Errorf("%w (and then: %w)", err, cleanup)
+		if stage.Resumable(ctx, err) {
+			return errors.Join(err, out.Suspend())
 		}
-		return err
+		return errors.Join(err, out.Abort())
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func into(j *cli.Job, path string, o Options) (*Report, error) {
 	}
 
 	// Layers that run again and again are better in memory.
-	again := !opts.Layers.Zero() && opts.By == "" || opts.By == structure.Greedy || opts.By == structure.Search
+	again := !opts.Layers.Zero() && opts.By != structure.Influence && opts.By != structure.Angular
 	m, err := j.Load(path, lm.Options{Stream: !again})
 	if err != nil {
 		return nil, err
@@ -317,14 +317,16 @@ func (w *work) write(r *Report, job string) error {
 // fill restores what is left and writes it.
 func (w *work) fill(r *Report, out *lm.Saver) error {
 	ctx := w.job.Ctx
-	if !out.Complete() {
-		bar := w.job.Bars()
-		r.Options.Progress = bar.Show
-		err := structure.Restore(ctx, w.model, w.calib, r.Plan, out)
-		bar.End()
-		if err != nil {
-			return err
-		}
+	if out.Complete() {
+		return r.Plan.Recall(w.Out)
+	}
+
+	bar := w.job.Bars()
+	r.Options.Progress = bar.Show
+	err := structure.Restore(ctx, w.model, w.calib, r.Plan, out)
+	bar.End()
+	if err != nil {
+		return err
 	}
 
 	manifest, err := r.Manifest(ctx, w.model, w.calib)
@@ -402,14 +404,22 @@ func (r *Report) width() string {
 	}
 
 	text := w.By + ": " + strings.Join(parts, ", ")
-	if n := float64(len(w.Restored)); n > 0 {
-		before := 0.0
-		after := 0.0
-		for _, x := range w.Restored {
-			before += x.Cut / n
-			after += x.Updated / n
+	before := 0.0
+	after := 0.0
+	reached := 0
+	for _, x := range w.Restored {
+		before += x.Cut
+		after += x.Updated
+		if !x.Unreached {
+			reached++
 		}
-		text += fmt.Sprintf("; relative squared error of the outputs behind them %.4f, %.4f restored", before, after)
+	}
+	if n := float64(reached); n > 0 {
+		text += fmt.Sprintf("; relative squared error of the outputs behind them %.4f, %.4f restored",
+			before/n, after/n)
+	}
+	if n := len(w.Restored) - reached; n > 0 {
+		text += fmt.Sprintf("; %d matrices of experts that no token of the text reached are not restored", n)
 	}
 
 	return text
