@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
@@ -33,6 +34,7 @@ const maxConfigSize = 4 << 20
 // has them transposed; other packed ones are expanded. Errors about the configuration are [ConfigError]s; the others
 // wrap one of this package's errors, or one of package safetensors, and name file and tensor.
 func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Model, error) {
+	seen := stage.See(dir)
 	config, isPacked, err := loadConfig(dir)
 	if err != nil {
 		return nil, err
@@ -51,7 +53,8 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 	// Asked once: on a GPU every call goes to the driver.
 	info := dev.Info()
 	m := &Model{
-		config: config, opts: o, dir: dir, source: source, dense: dense, dev: dev, ops: dev.Ops(), info: info,
+		config: config, opts: o, dir: dir, seen: seen,
+		source: source, dense: dense, dev: dev, ops: dev.Ops(), info: info,
 		host: info.Host, params: map[string]*param{},
 	}
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/arch"
@@ -52,6 +53,7 @@ type Model struct {
 	config *Config
 	opts   Options
 	dir    string
+	seen   stage.Seen // beside the weights
 	source *weights.Source
 	dense  *packed.Source // the same as if nothing were packed, and every parameter a tensor
 	dev    kernels.Device

@@ -85,7 +85,7 @@ func (m *Model) NewSaver(dir string, o SaveOptions) (*Saver, error) {
 	s := &Saver{m: m, opts: o, infos: map[string]safetensors.Info{}, written: map[string]bool{}}
 	so := stage.Options{
 		Overwrite: o.Overwrite, Own: o.Own, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: m.dir,
-		Files: o.Files,
+		Files: o.Files, Seen: m.seen,
 	}
 	if o.DType != 0 {
 		if !dtype.IsFloat(o.DType) {
@@ -379,11 +379,20 @@ type FolderOptions struct {
 	Config func(text []byte) []byte
 	// Files are what files of the source have in the output instead, by name; nil leaves a file out.
 	Files map[string][]byte
+	// Model is the one of Source, where it is open: what stands beside its weights must be what it was.
+	Model *Model
 }
 
 // OpenFolder starts, or with Resume continues, the output at dir. The errors are those of [Model.NewSaver].
 func OpenFolder(dir string, p FolderPlan, o FolderOptions) (*Folder, error) {
-	f, err := stage.Open(dir, stage.Plan(p), stage.Options(o))
+	so := stage.Options{
+		Overwrite: o.Overwrite, Resume: o.Resume, Fingerprint: o.Fingerprint, Source: o.Source, Own: o.Own,
+		Config: o.Config, Files: o.Files,
+	}
+	if o.Model != nil {
+		so.Seen = o.Model.seen
+	}
+	f, err := stage.Open(dir, stage.Plan(p), so)
 	if err != nil {
 		return nil, err
 	}

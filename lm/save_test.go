@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/safetensors"
@@ -664,4 +665,35 @@ func mappedResident(t *testing.T, dir string) int64 {
 	}
 
 	return sum
+}
+
+// What stands beside the weights is what it was when the model was opened, or there is no output.
+func TestChangedSinceOpened(t *testing.T) {
+	for what, change := range map[string]func(path string) error{
+		"emptied": func(path string) error { return os.Truncate(path, 0) },
+		"removed": os.Remove,
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "testdata", "nano", "base"))); err != nil {
+				t.Fatal(err)
+			}
+			m, err := Load(t.Context(), dir, cpu.New(cpu.Options{}), Options{Stream: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+
+			if err := change(filepath.Join(dir, "generation_config.json")); err != nil {
+				t.Fatal(err)
+			}
+			out := filepath.Join(t.TempDir(), "out")
+			if _, err := m.NewSaver(out, SaveOptions{}); !errors.Is(err, stage.ErrChanged) {
+				t.Errorf("error %v", err)
+			}
+			if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+				t.Error("there is an output")
+			}
+		})
+	}
 }

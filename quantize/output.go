@@ -54,7 +54,8 @@ func (f *output) open(w *walk, config []byte, job string) (err error) {
 	}
 
 	f.folder, err = lm.OpenFolder(w.o.Out, plan, lm.FolderOptions{
-		Overwrite: w.o.Overwrite, Resume: w.o.Resume, Fingerprint: job, Source: w.m.Path(), Own: []string{RecordFile},
+		Overwrite: w.o.Overwrite, Resume: w.o.Resume, Fingerprint: job, Source: w.m.Path(), Model: w.m,
+		Own: []string{RecordFile},
 		Config: func(text []byte) []byte {
 			// It could be changed a moment ago.
 			changed, err := withConfiguration(text, config)

@@ -52,6 +52,8 @@ type Options struct {
 	Config func(text []byte) []byte
 	// Files are what files of the source have in the output instead, by name; nil leaves a file out.
 	Files map[string][]byte
+	// Seen is what stood beside the weights of Source when it was opened, by [See]: it must not have changed since.
+	Seen Seen
 }
 
 // Plan is what goes into the files.
@@ -100,6 +102,9 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 		return f, nil
 	}
 
+	if err := o.Seen.unchanged(); err != nil {
+		return nil, err
+	}
 	if f.side, err = sides(o.Source, o.stays); err != nil {
 		return nil, err
 	}

@@ -181,7 +181,7 @@ func asListed(root *weights.Files, file fs.FileInfo, take func(io.Reader) error)
 // unchanged refuses a file whose size or time is another than when it was listed.
 func unchanged(in fs.File, file fs.FileInfo) error {
 	now, err := in.Stat()
-	if err != nil || now.Size() != file.Size() || !now.ModTime().Equal(file.ModTime()) {
+	if err != nil || !alike(now, file) {
 		return errors.Join(err, ErrChanged)
 	}
 	return nil
