@@ -53,6 +53,9 @@ func (m *Model) Backward(ctx context.Context, ids [][]int32, o BackwardOptions) 
 	if o.Labels == nil {
 		o.Labels = ids
 	}
+	if o.Hooks != nil && o.Hooks.Route != nil {
+		return nil, fmt.Errorf("%w: tokens are sent elsewhere in forward passes only", ErrInput)
+	}
 	if n := o.Denominator; n < 0 || math.IsNaN(n) || math.IsInf(n, 0) {
 		return nil, fmt.Errorf("%w: denominator %g is not a positive number", ErrInput, n)
 	}

@@ -86,6 +86,9 @@ type Hooks struct {
 	LinearInput func(l Linear, x kernels.Mat)
 	// Expert gets what an expert of a mixture gives, once per expert and pass, and not at all for one without tokens.
 	Expert func(r Routed)
+	// Route says where the tokens of a mixture go instead of where the configuration sends them, as a smaller one would
+	// have it; nil: nobody. Passes with a backward one must not have it. It is asked several times and answers alike.
+	Route func(block int) Routing
 	// BlockOutput gets what leaves a block: F32 [tokens, hidden], before the final norm.
 	BlockOutput func(block int, x kernels.Mat)
 	// WeightGrad gets the gradient of a parameter, F32 in the layout of [Model.Param]: once per wanted
@@ -95,6 +98,14 @@ type Hooks struct {
 	// HiddenGrad gets the gradient of a hidden state, F32 [tokens, hidden]: 0 is the embeddings, i what leaves
 	// block i-1.
 	HiddenGrad func(state int, g kernels.Mat) error
+}
+
+// Routing is where the tokens of a mixture go.
+type Routing struct {
+	// Keep are the experts that there are, at least TopK, and as many in every group of a router that has groups; nil:
+	// all.
+	Keep []bool
+	TopK int    // experts of a token; 0: as the configuration says
 }
 
 // Routed is what an expert gives for the tokens that are routed to it. It is good during the call alone.

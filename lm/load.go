@@ -40,6 +40,13 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 		return nil, err
 	}
 
+	if n := o.TopK; n != 0 {
+		if n < 1 || n > config.Experts {
+			return nil, fmt.Errorf("%s: %w: %d experts of a token, the model has %d", dir, ErrInput, n, config.Experts)
+		}
+		config.TopK = n
+	}
+
 	source, err := weights.Open(ctx, dir)
 	if err != nil {
 		return nil, err

@@ -46,6 +46,9 @@ type Options struct {
 	// Bits keeps the matrices of blocks in 8 or 4 bits an element, unless they are streamed; saving writes what
 	// was stored. 0: as they are.
 	Bits int
+	// TopK experts take a token of a mixture instead of as many as the configuration says, 1 up to all; 0: as it says.
+	// What is saved has the configuration of the files.
+	TopK int
 }
 
 // Model is an open checkpoint on a device.

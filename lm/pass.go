@@ -130,6 +130,15 @@ func (m *Model) beginAfter(s *scratch, lens []int, hooks *Hooks, past []layer.Pa
 			hooks.Expert(Routed{Block: b.Index, Expert: expert, Y: y, Rows: ids, Weights: weights})
 		}
 	}
+	if hooks != nil && hooks.Route != nil {
+		inner.Route = func(b *layer.Block) layer.Routing {
+			r := layer.Routing(hooks.Route(b.Index))
+			if r.TopK == 0 {
+				r.TopK = m.config.TopK
+			}
+			return r
+		}
+	}
 	return p, nil
 }
 

@@ -51,6 +51,12 @@
 //	reap       (1/|X|)·Σ g·‖f‖ (Lasby et al., 2025, arXiv:2510.13999)
 //	frequency  |X|
 //	outputs    Σ ‖f‖
+//	subsets    every choice of experts is tried, layer by layer: the one stays with which Σ ‖y - y'‖² is least, y what
+//	           the layer gives with all experts and y' with these; where there are at most 13,000 choices (Lu et al.,
+//	           2024, arXiv:2402.14800)
+//	clusters   experts whose mean outputs over all tokens are near each other, by average linkage, become one, their
+//	           mean by |X|, at the place of the one with most tokens ([Merge]; HC-SMoE, Chen et al., 2024,
+//	           arXiv:2410.08589, where the router goes on to tell the members apart, which takes code of its own)
 //
 // # Memory
 //

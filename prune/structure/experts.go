@@ -17,10 +17,12 @@ const (
 	REAP      = "reap"
 	Frequency = "frequency"
 	Outputs   = "outputs"
+	Subsets   = "subsets"
+	Clusters  = "clusters"
 )
 
 // ExpertScores lists what experts are chosen by.
-func ExpertScores() []string { return []string{REAP, Frequency, Outputs} }
+func ExpertScores() []string { return []string{REAP, Frequency, Outputs, Subsets, Clusters} }
 
 // Experts is which experts stay, and why.
 type Experts struct {
@@ -30,7 +32,7 @@ type Experts struct {
 	TopK int    `json:"top_k"` // of a token, before and after
 	// Blocks are the mixtures.
 	Blocks []Mixture `json:"blocks"`
-	// Unreached counts the experts that no token of the text reached; they go first.
+	// Unreached counts the experts that no token of the text reached; they go first. Subsets counts none.
 	Unreached int `json:"unreached"`
 }
 
@@ -38,8 +40,13 @@ type Experts struct {
 type Mixture struct {
 	Block  int       `json:"block"`
 	Kept   []int     `json:"kept"`
-	Scores []float64 `json:"scores"`
-	Tokens []int64   `json:"tokens"` // that reached each
+	Scores []float64 `json:"scores,omitempty"`
+	Tokens []int64   `json:"tokens,omitempty"` // that reached each
+	// Of subsets: how many were tried, and the squares of what the layer gives otherwise by what it adds to the stream.
+	Tried int     `json:"tried,omitempty"`
+	Lost  float64 `json:"lost,omitempty"`
+	// Clusters are the experts of which each that stays is the mean, first in its own.
+	Clusters [][]int `json:"clusters,omitempty"`
 }
 
 // experts is a choice of experts under way.
@@ -59,6 +66,11 @@ func (o *Options) expertCount(c *lm.Config) (int, error) {
 	}
 	if c.Experts == 0 {
 		return 0, fmt.Errorf("%w: experts: this %s has none", ErrOptions, c.ModelType)
+	}
+
+	if o.ExpertScore == Subsets && c.Groups > 1 {
+		return 0, fmt.Errorf("%w: %s: the router chooses among %d groups first; %s does that", ErrOptions, Subsets,
+			c.Groups, REAP)
 	}
 
 	n := o.Experts.Keep
@@ -81,6 +93,9 @@ func (o *Options) expertCount(c *lm.Config) (int, error) {
 		low := n / groups * groups
 		return 0, fmt.Errorf("%w: %d experts: the router chooses among %d groups, which keep as many each; %d or %d "+
 			"would do", ErrOptions, n, groups, low, low+groups)
+	case o.ExpertScore == Subsets && countSubsets(c.Experts, n) > maxSubsets:
+		return 0, fmt.Errorf("%w: %s: there are %.3g choices of %d of %d experts, more than %d; %s does with one run",
+			ErrOptions, Subsets, countSubsets(c.Experts, n), n, c.Experts, maxSubsets, REAP)
 	}
 
 	return n, nil
@@ -113,6 +128,28 @@ func (o *Options) takeExperts(c *lm.Config, k *arch.Cut) error {
 func (x *experts) choose(ctx context.Context, k *arch.Cut) (*Experts, error) {
 	c := x.m.Config()
 	r := &Experts{By: x.by, Of: c.Experts, Keep: x.keep, TopK: c.TopK}
+	var err error
+	switch x.by {
+	case Subsets:
+		r.Blocks, err = x.trySubsets(ctx)
+	case Clusters:
+		r.Blocks, err = x.cluster(ctx, r)
+	default:
+		r.Blocks, err = x.score(ctx, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+
+	for _, b := range r.Blocks {
+		k.Experts = put(k.Experts, b.Block, b.Kept)
+	}
+	return r, nil
+}
+
+// score chooses by a figure of each expert.
+func (x *experts) score(ctx context.Context, r *Experts) (list []Mixture, err error) {
+	c := x.m.Config()
 	sums := make([][]float64, c.Layers)
 	tokens := make([][]int64, c.Layers)
 	for l := range c.Layers {
@@ -144,11 +181,10 @@ func (x *experts) choose(ctx context.Context, k *arch.Cut) (*Experts, error) {
 				mixture.Kept = append(mixture.Kept, g*each+e)
 			}
 		}
-		k.Experts = put(k.Experts, l, mixture.Kept)
-		r.Blocks = append(r.Blocks, mixture)
+		list = append(list, mixture)
 	}
 
-	return r, nil
+	return list, nil
 }
 
 // measure sums up over the tokens that reach each expert.

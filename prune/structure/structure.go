@@ -160,6 +160,9 @@ func (o *Options) Validate() error {
 	if o.ExpertScore != "" && !slices.Contains(ExpertScores(), o.ExpertScore) {
 		fault("%.60q chooses no experts; known: %s", o.ExpertScore, strings.Join(ExpertScores(), ", "))
 	}
+	if o.ExpertScore == Clusters && o.narrows() {
+		fault("experts that are merged are narrowed by another run, on what this one gives")
+	}
 
 	return errors.Join(faults...)
 }
@@ -290,6 +293,7 @@ const (
 	ChoosingLayers  = "choosing layers"
 	ChoosingExperts = "choosing experts"
 	Scoring         = "scoring"
+	Merging         = "merging experts"
 	Restoring       = "restoring"
 )
 

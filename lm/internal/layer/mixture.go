@@ -27,6 +27,9 @@ func (p *Pass) mixture(b *Block, dst, h kernels.Mat) error {
 	// In full precision: a rounding that exchanged two experts of nearly equal weight would change the token entirely.
 	weights := p.mat(sRoute, h.Rows, p.Config.Experts)
 	p.ops.MatMulNT(weights, h, b.Router.Value, kernels.MatMul{Bias: b.RouterBias.Mat()})
+	if err := p.closeOff(weights, p.routing(b).Keep); err != nil {
+		return err
+	}
 	if err := p.score(weights); err != nil {
 		return err
 	}

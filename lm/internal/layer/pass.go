@@ -55,6 +55,9 @@ type Pass struct {
 	// Expert gets what an expert gives for the tokens that are routed to it, rows ids of the input, and the weights
 	// with which it is added; nil: nobody asks.
 	Expert func(b *Block, expert int, y kernels.Mat, ids []int32, weights []float32)
+	// Route says where the tokens of a mixture go; nil: where the configuration sends them. Passes that are recorded
+	// for a backward one have none.
+	Route func(b *Block) Routing
 	// Past is what came before each of the sequences; nil: nothing, and keys and values are not kept.
 	Past []Past
 	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row

@@ -8,6 +8,34 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
+// Routing is where tokens go.
+type Routing struct {
+	Keep []bool // the experts that there are; nil: all
+	TopK int    // experts of a token
+}
+
+// routing is that of a mixture.
+func (p *Pass) routing(b *Block) Routing {
+	if p.Route == nil {
+		return Routing{TopK: p.Config.TopK}
+	}
+	return p.Route(b)
+}
+
+// closeOff takes experts out of a router's outputs, as if it had no rows for them.
+func (p *Pass) closeOff(x kernels.Mat, keep []bool) error {
+	if keep == nil {
+		return nil
+	}
+	return p.onHost(func(rows [][]float32) {
+		for e, stays := range keep {
+			if !stays {
+				rows[0][e] = float32(math.Inf(-1))
+			}
+		}
+	}, x)
+}
+
 // score turns a router's outputs into scores, in place: probabilities over all experts, or the sigmoid of each.
 func (p *Pass) score(x kernels.Mat) error {
 	if p.Config.Arch.Router != arch.Sigmoid {
@@ -37,6 +65,7 @@ func (p *Pass) scoreBackward(dx, d, scores kernels.Mat) error {
 // choice picks the experts of tokens by their scores.
 type choice struct {
 	c      *arch.Config
+	where  Routing
 	offset []float32 // nil: none
 	moved  []float32 // scores and offsets
 	groups []float32
@@ -45,7 +74,7 @@ type choice struct {
 }
 
 func (p *Pass) newChoice(b *Block) (*choice, error) {
-	c := &choice{c: p.Config}
+	c := &choice{c: p.Config, where: p.routing(b)}
 	if b.RouterOffset == nil {
 		return c, nil
 	}
@@ -58,18 +87,23 @@ func (p *Pass) newChoice(b *Block) (*choice, error) {
 // best TopGroups of these (DeepSeek-V2 and V3, 2024): a group counts as its best expert, or with the sigmoid as the sum
 // of its two best.
 func (c *choice) of(scores []float32) []int {
-	if c.offset != nil || c.c.Groups > 1 {
+	if c.offset != nil || c.c.Groups > 1 || c.where.Keep != nil {
 		scores = append(c.moved[:0], scores...)
 		c.moved = scores
 		for e, v := range c.offset {
 			scores[e] += v
+		}
+		for e, stays := range c.where.Keep { // an offset could bring one back
+			if !stays {
+				scores[e] = float32(math.Inf(-1))
+			}
 		}
 		if c.c.Groups > 1 {
 			c.closeGroups(scores)
 		}
 	}
 
-	c.top = topK(c.top[:0], scores, c.c.TopK)
+	c.top = topK(c.top[:0], scores, c.where.TopK)
 	return c.top
 }
 

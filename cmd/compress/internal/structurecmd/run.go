@@ -130,8 +130,11 @@ type Report struct {
 	Before     Extent                  `json:"before"`
 	After      Extent                  `json:"after"`
 	Perplexity *perplexity.BeforeAfter `json:"perplexity,omitempty"`
-	Notes      []string                `json:"notes"`
-	Seconds    float64                 `json:"seconds"` // of the choice
+	// Less is the perplexity of the whole model when a token goes to an expert less: what taking experts out has to
+	// beat.
+	Less    *perplexity.Report `json:"perplexity_with_an_expert_less,omitempty"`
+	Notes   []string           `json:"notes"`
+	Seconds float64            `json:"seconds"` // of the choice
 }
 
 // Extent is how large a model is.
@@ -146,6 +149,7 @@ func extent(m *lm.Model) Extent { return Extent{m.Blocks(), m.NumParameters(), m
 // Names of the display.
 const (
 	stageBefore = "perplexity before"
+	stageLess   = "perplexity with an expert less"
 	stageAfter  = "perplexity after"
 )
 
@@ -201,6 +205,22 @@ func into(j *cli.Job, path string, o Options) (*Report, error) {
 	return w.run()
 }
 
+// less measures the model with one expert of a token less, which takes a number in its configuration.
+func (w *work) less(r *Report, text corpus.Windows) error {
+	k := w.model.Config().TopK
+	if w.opts.Experts.Zero() || k < 2 {
+		return nil
+	}
+
+	m, err := w.job.Load(w.model.Path(), lm.Options{Stream: true, TopK: k - 1})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	r.Less, _, err = perplexity.Windows(w.job, stageLess, m, text)
+	return err
+}
+
 func (w *work) journalPath() string { return w.Out + ".layers.journal" }
 
 // run chooses and writes.
@@ -235,6 +255,9 @@ func (w *work) run() (*Report, error) {
 			return nil, err
 		}
 		r.Perplexity = &perplexity.BeforeAfter{Before: before}
+		if err := w.less(r, text); err != nil {
+			return nil, err
+		}
 	}
 
 	start := w.job.Elapsed()
@@ -323,7 +346,10 @@ func (w *work) fill(r *Report, out *lm.Saver) error {
 
 	bar := w.job.Bars()
 	r.Options.Progress = bar.Show
-	err := structure.Restore(ctx, w.model, w.calib, r.Plan, out)
+	err := structure.Merge(ctx, w.model, r.Plan, out)
+	if err == nil {
+		err = structure.Restore(ctx, w.model, w.calib, r.Plan, out)
+	}
 	bar.End()
 	if err != nil {
 		return err
@@ -350,6 +376,9 @@ func (r *Report) print(j *cli.Job) {
 	}
 	if x := r.Plan.Experts; x != nil {
 		text := fmt.Sprintf("%s: %d of %d experts stay", x.By, x.Keep, x.Of)
+		if x.By == structure.Clusters {
+			text += ", as means of those that give alike"
+		}
 		if x.Unreached > 0 {
 			text += fmt.Sprintf("; %d were reached by no token of the text", x.Unreached)
 		}
@@ -362,6 +391,10 @@ func (r *Report) print(j *cli.Job) {
 	j.Table(t)
 
 	r.Perplexity.Print(j)
+	if r.Less != nil {
+		j.Printf("for comparison, all experts and %d of a token instead of %d (a number in config.json): %.4f\n",
+			r.Plan.Experts.TopK-1, r.Plan.Experts.TopK, r.Less.Perplexity)
+	}
 	j.Printf("written to %s in %.1f s, %.1f of them choosing\n", r.Out, j.Elapsed().Seconds(), r.Seconds)
 	for _, n := range r.Notes {
 		j.Note("%s", n)
