@@ -1,6 +1,7 @@
 package prune
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -22,8 +23,10 @@ type Contender struct {
 
 // Contenders makes every combination of the methods and the targets of two lists, whose entries are separated by
 // commas: targets in order, each with all methods. A method is a name or a formula as [MetricByName] takes it, with
-// @ALLOCATION and +UPDATE where they are not those of shared: "pruner-zero@owl+sparsegpt,expr:abs(W)*sqrt(X)"; commas
-// within brackets belong to a formula. A target is a sparsity of 0 or more and less than 1, or a pattern such as 2:4.
+// @ALLOCATION and +UPDATE where they are not those of shared: "pruner-zero@owl+sparsegpt,expr:abs(W)*sqrt(X)", and
+// +swaps before the update where the mask is refined, in [SwapPasses] unless shared says otherwise:
+// "wanda+swaps+sparsegpt"; commas within brackets belong to a formula. A target is a sparsity of 0 or more and less
+// than 1, or a pattern such as 2:4.
 //
 // Everything else comes from shared, whose Metric, Pattern and Sparsity are not looked at. A setting that a method or
 // target has no use for, which would be a fault of a single run, is dropped for it: gradients where the metric reads
@@ -59,6 +62,9 @@ func Contenders(methods, targets string, shared Options) ([]Contender, error) {
 
 			// Shared settings suit some methods only; what a single run would refuse is dropped here.
 			c.Options.narrow()
+			if w.swaps {
+				c.Options.Swaps = cmp.Or(shared.Swaps, SwapPasses)
+			}
 			if err := c.Options.Validate(); err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", c.Target, c.Method, err)
 			}
@@ -70,8 +76,11 @@ func Contenders(methods, targets string, shared Options) ([]Contender, error) {
 	return out, nil
 }
 
-// way is a method of a list: METRIC, with @ALLOCATION and +UPDATE where they are not the usual ones.
-type way struct{ label, metric, allocation, update string }
+// way is a method of a list: METRIC, with @ALLOCATION, +swaps and +UPDATE where they are not the usual ones.
+type way struct {
+	label, metric, allocation, update string
+	swaps                             bool
+}
 
 func parseWays(list string) ([]way, error) {
 	labels, err := splitList(list)
@@ -83,6 +92,7 @@ func parseWays(list string) ([]way, error) {
 	for _, label := range labels {
 		w := way{label: label, metric: label}
 		w.metric, w.update = cutEnd(w.metric, "+", updates)
+		w.metric, w.swaps = strings.CutSuffix(w.metric, "+swaps")
 		w.metric, w.allocation = cutEnd(w.metric, "@", allocations)
 
 		if slices.ContainsFunc(out, func(o way) bool { return o.label == label }) {
@@ -190,6 +200,9 @@ func (o *Options) narrow() {
 	}
 
 	o.Update = o.narrowUpdate()
+	if len(o.swapFaults()) > 0 {
+		o.Swaps = 0
+	}
 }
 
 // narrowUpdate is the update without the settings of others.

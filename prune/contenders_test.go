@@ -10,12 +10,15 @@ import (
 
 // TestParseWays: allocations and updates are cut off, formulas stay whole.
 func TestParseWays(t *testing.T) {
-	got, err := parseWays(" magnitude,pruner-zero@owl+sparsegpt, expr:min(W,G)+X,expr:(W*X)+admm")
+	got, err := parseWays(" magnitude,pruner-zero@owl+sparsegpt, expr:min(W,G)+X,expr:(W*X)+admm,wanda+swaps," +
+		"ria@owl+swaps+exact")
 	want := []way{
-		{"magnitude", "magnitude", "", ""},
-		{"pruner-zero@owl+sparsegpt", "pruner-zero", "owl", "sparsegpt"},
-		{"expr:min(W,G)+X", "expr:min(W,G)+X", "", ""},
-		{"expr:(W*X)+admm", "expr:(W*X)", "", "admm"},
+		{"magnitude", "magnitude", "", "", false},
+		{"pruner-zero@owl+sparsegpt", "pruner-zero", "owl", "sparsegpt", false},
+		{"expr:min(W,G)+X", "expr:min(W,G)+X", "", "", false},
+		{"expr:(W*X)+admm", "expr:(W*X)", "", "admm", false},
+		{"wanda+swaps", "wanda", "", "", true},
+		{"ria@owl+swaps+exact", "ria", "owl", "exact", true},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(way{})); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -92,6 +95,23 @@ func TestContendersShare(t *testing.T) {
 		}
 	}
 
+	// What all share is dropped where it does not fit; what a method asks for itself is not.
+	list, err = Contenders("wanda,wanda+dsnot,wanda+swaps+exact", "0.5", Options{Swaps: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{2, 0, 2} {
+		if got := list[i].Options.Swaps; got != want {
+			t.Errorf("%s: %d passes of swaps, want %d", list[i].Method, got, want)
+		}
+	}
+	if got := list[2].Options.Update.Name; got != Exact {
+		t.Errorf("update %s", got)
+	}
+	if list, err = Contenders("wanda+swaps", "0.5", Options{}); err != nil || list[0].Options.Swaps != SwapPasses {
+		t.Errorf("%v: %+v", err, list)
+	}
+
 	list, err = Contenders("ria", "2:4", shared)
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +132,7 @@ func TestContendersRefused(t *testing.T) {
 		{"magnitude,,wanda", "0.5", "entry 2 is empty", ErrEntry},
 		{"wanda@alpha", "0.5,2:4", "2:4, wanda@alpha: ", ErrOptions},
 		{"wanda@owl-mixed", "0.5", "0.5, wanda@owl-mixed: ", ErrOptions},
+		{"wanda+swaps+dsnot", "0.5", "0.5, wanda+swaps+dsnot: ", ErrOptions},
 	} {
 		if _, err := Contenders(c.methods, c.targets, Options{}); !errors.Is(err, c.want) ||
 			!strings.Contains(err.Error(), c.text) {

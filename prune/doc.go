@@ -49,17 +49,21 @@
 // Reports carry the number that is pruned in words. If the inputs are not a multiple of M, N of the shorter
 // last group go, or all of it; M exceeds them nowhere.
 //
-// Options.MasksFrom takes the masks from a file instead, as [Masks] writes them; SparseGPTUpdate and ADMM work
+// Options.MasksFrom takes the masks from a file instead, as [Masks] writes them; SparseGPTUpdate, ADMM and Exact work
 // with them as with those of a metric.
 //
 // # Updates
 //
-// SparseGPTUpdate and ADMM change the weights that stay so that outputs over the calibration data change less;
-// they work with the mask of any metric, need the Hessian of every input (8 bytes times the square of its
-// width), and drop the weights of inputs that are always 0. Where the Hessians of a block take more than
-// Options.HessianMemory it is run once for every input, from its end to its beginning, to the same result.
-// Options.TrueSequential measures matrices after those before them in the block are pruned, in the order of
-// SparseGPT's code for Llama.
+// Options.Swaps refines the mask of any metric before the update: passes of exchanges between kept and pruned weights
+// of a row, each of which lowers the squared error of its output, within the pattern (SparseSwaps).
+//
+// SparseGPTUpdate, ADMM and Exact change the weights that stay so that outputs over the calibration data change less.
+// Exact solves the least squares of each row, which takes a third of the cube of what the row loses or keeps, whichever
+// is less: wide matrices take long. All work with the mask of any metric, need the Hessian of every input (8 bytes
+// times the square of its width), and drop the weights of inputs that are always 0. Where the Hessians of a block take
+// more than Options.HessianMemory it is run once for every input, from its end to its beginning, to the same result.
+// Options.TrueSequential measures matrices after those before them in the block are pruned, in the order of SparseGPT's
+// code for Llama.
 //
 // DSnoT exchanges weights of the mask instead. Its defaults, 50 exchanges a row and a threshold of 0.1, are the
 // published ones, made for rows of thousands of inputs: with a hundred inputs that is more exchanges than the

@@ -89,8 +89,11 @@ func (w *walk) matrix(ctx context.Context, l lm.Linear, stats *actstats.Stats) (
 		c.plan.group = Row // with the others all would go, which are as low as the lowest
 	}
 
-	c.t.Unrouted = c.in.lacks(w.o.Metric.Needs | w.o.Update.needs())
+	c.t.Unrouted = c.in.lacks(w.o.Metric.Needs | w.o.swapNeeds() | w.o.Update.needs())
 	order, err := w.chooseInto(ctx, l, c, stats)
+	if err == nil {
+		err = w.swap(ctx, l, c, stats)
+	}
 	if err == nil {
 		err = w.update(ctx, l, c, stats)
 	}

@@ -258,7 +258,9 @@ func (w *walk) passes(needs Stats, linears []lm.Linear) [][]lm.Linear {
 }
 
 // statisticsNeeded are those that the matrices of a block are pruned by.
-func (w *walk) statisticsNeeded() Stats { return w.o.Metric.Needs | w.o.Update.needs() | w.o.tells() }
+func (w *walk) statisticsNeeded() Stats {
+	return w.o.Metric.Needs | w.o.swapNeeds() | w.o.Update.needs() | w.o.tells()
+}
 
 // prunePart measures matrices of a block and prunes them.
 func (w *walk) prunePart(ctx context.Context, l int, part []lm.Linear, done map[string]Tensor) error {

@@ -253,6 +253,8 @@ func TestTwins(t *testing.T) {
 		{Metric: RIA(), Pattern: Pattern{2, 4}, Permutation: Assignment, Update: Update{Name: SparseGPTUpdate}},
 		{Metric: WandaVariant(), Sparsity: .5, Allocation: Allocation{Name: Global}, Update: Update{Name: DSnoT}},
 		{Metric: GBLM(), Sparsity: .5, Group: Strip, Allocation: Allocation{Name: Alpha}},
+		{Sparsity: .6, Swaps: 2, Update: Update{Name: Exact}},
+		{Metric: SparseGPT(), Pattern: Pattern{2, 4}, Swaps: 1},
 	} {
 		var want map[string]string
 		for k, twin := range []struct {

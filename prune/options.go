@@ -26,6 +26,11 @@ type Options struct {
 	Gradients   GradientOptions `json:"gradients"`   // where G comes from
 	Overrides   []Override      `json:"overrides,omitempty"`
 
+	// Swaps is how many passes of exchanges between kept and pruned weights of a row refine the mask, before the
+	// update, each of which lowers the squared error of the row's output (SparseSwaps, arXiv:2512.10922); it needs the
+	// Hessian. A pass makes all swaps that help within 128 columns at a time. 0: none.
+	Swaps int `json:"swaps,omitempty"`
+
 	// MasksFrom is a .safetensors file or folder with a keep mask for every matrix, as [Masks] writes them: U8,
 	// named, shaped and laid out like the weight, 1 = kept. It stands in the place of metric, sparsity,
 	// pattern, group, allocation and overrides, which must be left out. SparseGPTUpdate, and ADMM without
@@ -157,7 +162,7 @@ func (o Options) recorded() Options {
 // Needs lists the statistics that a run with these options gathers. Without any it needs no calibration data.
 func (o Options) Needs() Stats {
 	o.setDefaults()
-	return o.Metric.Needs | o.Update.needs() | o.Allocation.needs(o) | o.tells()
+	return o.Metric.Needs | o.swapNeeds() | o.Update.needs() | o.Allocation.needs(o) | o.tells()
 }
 
 // tells is what is measured for a caller who asks for it.
@@ -187,12 +192,15 @@ func (o Options) HasUpdate() bool {
 	return o.Update.Name != NoUpdate
 }
 
+// optionsFault is a fault of the options.
+func optionsFault(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...)
+}
+
 // Validate returns every fault of the options, joined; nil if there is none. The faults wrap ErrOptions or ErrUnknown.
 func (o Options) Validate() error {
 	var faults []error
-	fault := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...))
-	}
+	fault := func(format string, args ...any) { faults = append(faults, optionsFault(format, args...)) }
 	if (o.Metric.Name == "") != (o.Metric.Score == nil) {
 		fault("a metric needs a name and a Score")
 	}
@@ -227,13 +235,14 @@ func (o Options) Validate() error {
 	if o.Update.Width > 0 && !o.Metric.sweeps {
 		fault("a width of %d columns, which metric %s alone has", o.Update.Width, SparseGPT().Name)
 	}
-	if o.Update.Damping > 0 && o.Needs()&Hessian == 0 {
+	if o.Update.Damping > 0 && (o.Metric.Needs|o.Update.needs())&Hessian == 0 {
 		fault("a damping of %g without a Hessian", o.Update.Damping)
 	}
 
 	faults = append(faults, o.givenFaults()...)
 	faults = append(faults, o.normFaults()...)
 	faults = append(faults, o.permutationFaults()...)
+	faults = append(faults, o.swapFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))
 	for i, v := range o.Overrides {
 		if err := v.validate(o); err != nil {

@@ -47,6 +47,7 @@ func TestHessianMemory(t *testing.T) {
 		for _, o := range []Options{
 			{Metric: SparseGPT(), Sparsity: .5},
 			{Metric: Wanda(), Pattern: Pattern{2, 4}, Update: Update{Name: ADMM}},
+			{Metric: Wanda(), Sparsity: .5, Swaps: 2, Update: Update{Name: Exact}},
 		} {
 			want, weights, once := passed(t, dir, o)
 			o.HessianMemory = 1

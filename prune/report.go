@@ -79,7 +79,8 @@ type Tensor struct {
 	Loss    float64  `json:"loss,omitempty"`    // SparseGPT: Σ e²/2 over what went
 	Change  *Change  `json:"change,omitempty"`  // with an update of the weights
 	Undone  bool     `json:"undone,omitempty"`  // the guard left the matrix without the update
-	Swaps   int64    `json:"swaps,omitempty"`   // DSnoT: exchanges
+	Swaps   int64    `json:"swaps,omitempty"`   // exchanges of a refined mask, and of DSnoT
+	Swapped *Change  `json:"swapped,omitempty"` // with swaps: zeroing by the metric's mask, and by the refined one
 	Order   *Order   `json:"order,omitempty"`   // with a permutation
 	// NearTies are weights whose scores are so near the cut (2⁻¹⁸ of themselves) that the host may have chosen
 	// otherwise: scores of a formula with sums, logarithms or exponentials, computed on another device.

@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/prune/internal/admm"
 	"github.com/modelcompress/compress/prune/internal/dsnot"
+	"github.com/modelcompress/compress/prune/internal/exact"
 )
 
 // Damping is what a Hessian's diagonal was given so that it could be factored.
@@ -26,11 +27,11 @@ type Damping struct {
 
 // Update says what happens to a matrix besides that weights go. The zero Update is none.
 type Update struct {
-	Name string `json:"name"` // NoUpdate, SparseGPTUpdate, DSnoT or ADMM; empty: none, or what the metric implies
+	Name string `json:"name"` // NoUpdate, SparseGPTUpdate, DSnoT, ADMM or Exact; empty: none, or what the metric implies
 
 	// Damping is the share of the mean of the Hessian's diagonal that is added to it. 0 means 0.01 for
-	// SparseGPTUpdate and for metrics that use the Hessian, where it grows tenfold, up to 1, until the Hessian
-	// can be factored, and 0.1 for ADMM.
+	// SparseGPTUpdate, Exact and for metrics that use the Hessian, where it grows tenfold, up to 1, until the
+	// Hessian can be factored, and 0.1 for ADMM.
 	Damping float64 `json:"damping,omitempty"`
 	// Width is how many columns SparseGPT chooses together; 0 means 128. It counts for metric SparseGPT alone.
 	Width int `json:"width,omitempty"`
@@ -59,9 +60,10 @@ const (
 	SparseGPTUpdate = "sparsegpt" // what stays makes up for what goes, column by column: optimal brain surgeon
 	DSnoT           = "dsnot"     // the mask is refined, weights stay (arXiv:2310.08915)
 	ADMM            = "admm"      // least squares over what stays, the mask chosen anew on the way if asked for
+	Exact           = "exact"     // least squares over what stays, solved for every row (OPTIMA, arXiv:2512.13886)
 )
 
-var updates = []string{NoUpdate, SparseGPTUpdate, DSnoT, ADMM}
+var updates = []string{NoUpdate, SparseGPTUpdate, DSnoT, ADMM, Exact}
 
 func (u *Update) setDefaults(m Metric) {
 	if u.Name == "" {
@@ -96,7 +98,7 @@ func (u *Update) setDefaults(m Metric) {
 	}
 
 	// A damping without a Hessian would be a fault of the options, so it stays 0.
-	if u.Damping == 0 && (u.Name == SparseGPTUpdate || u.Name == ADMM || m.Needs&Hessian != 0) {
+	if u.Damping == 0 && (u.needs()|m.Needs)&Hessian != 0 {
 		u.Damping = linalg.DefaultDamping
 		if u.Name == ADMM && m.Needs&Hessian == 0 {
 			u.Damping = 0.1
@@ -106,7 +108,7 @@ func (u *Update) setDefaults(m Metric) {
 
 func (u Update) needs() Stats {
 	switch u.Name {
-	case SparseGPTUpdate, ADMM:
+	case SparseGPTUpdate, ADMM, Exact:
 		return Hessian
 	case DSnoT:
 		return SumSquares | Sums | Variances | sample
@@ -164,6 +166,8 @@ func (w *walk) update(ctx context.Context, l lm.Linear, c *change, stats *actsta
 		}
 	case ADMM:
 		return w.onHost(c, func(keep kernels.Mat) error { return w.leastSquares(ctx, l, c, keep, stats) })
+	case Exact:
+		return w.onHost(c, func(keep kernels.Mat) error { return w.solveRows(ctx, l, c, keep, stats) })
 	case DSnoT:
 		if u.MLP || slices.Contains(attention, l.Role) {
 			return w.onHost(c, func(keep kernels.Mat) error { return w.refine(c, keep, stats.SampleOf(l.Name)) })
@@ -251,12 +255,13 @@ func (w *walk) sweep(ctx context.Context, c *change, keep kernels.Mat, a *actsta
 	return nil
 }
 
-// dropDead clears the mask of inputs that are always 0, whose weights are gone.
+// dropDead clears the mask and the new weights of inputs that are always 0.
 func (c *change) dropDead(keep kernels.Mat, a *actstats.Sum) {
 	c.t.Dead = len(a.Dead)
 	for i := range keep.Rows {
 		for _, j := range a.Dead {
 			keep.RowU8(i)[j] = 0
+			c.after.RowF32(i)[j] = 0
 		}
 	}
 }
@@ -289,12 +294,31 @@ func (w *walk) leastSquares(ctx context.Context, l lm.Linear, c *change, keep ke
 	}
 
 	// An input that is always 0 says nothing about its weights: least squares leaves them where they happen to be.
-	for i := range c.after.Rows {
-		for _, j := range a.Dead {
-			c.after.RowF32(i)[j] = 0
-		}
+	c.dropDead(keep, a)
+	return nil
+}
+
+// solveRows solves the least squares of every row of a matrix.
+func (w *walk) solveRows(ctx context.Context, l lm.Linear, c *change, keep kernels.Mat, stats *actstats.Stats) error {
+	a := stats.SumOf(l.Name)
+	h, err := stats.HessianOf(a, l)
+	if err != nil {
+		return err
 	}
 
+	if c.after, err = hostmat.F32(w.dev, c.in.W); err != nil {
+		return err
+	}
+
+	d, err := exact.Job{
+		W: c.after, H: h, Mask: keep, Damping: w.o.Update.Damping, Threads: w.threads, Device: w.dev, Stop: ctx.Err,
+	}.Run()
+	if err != nil {
+		return fmt.Errorf("update %s: %w", Exact, err)
+	}
+
+	damping := Damping(d)
+	c.t.Damping = &damping
 	c.dropDead(keep, a)
 	return nil
 }

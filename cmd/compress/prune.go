@@ -18,6 +18,7 @@ const pruneExample = `compress prune testdata/nano/base --calib testdata/nano/te
     --seqlen 256 --sparsity 0.5 --ppl testdata/nano/text/test.txt --out pruned
 compress prune MODEL --method pruner-zero --pattern 2:4 --update sparsegpt --calib FILE --out DIR
 compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --allocation owl --calib FILE --out DIR
+compress prune MODEL --method wanda --swaps 4 --update exact --sparsity 0.6 --calib FILE --out DIR
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
 compress prune MODEL --imatrix model.imatrix.gguf --sparsity 0.5 --out DIR
 compress prune MODEL --layers 25% --calib FILE --ppl FILE --out DIR
@@ -117,7 +118,7 @@ func pruneCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.PPL, "ppl", "", "`FILE` measure the perplexity on this text, before and after")
 	f.StringVar(&o.MasksFrom, "masks-from", "",
 		"`PATH` prune with the masks of this file or folder, as --masks writes them, instead of a method; "+
-			"--update sparsegpt and admm then correct what remains, and need --calib")
+			"--update sparsegpt, admm and exact then correct what remains, and need --calib")
 	f.StringVar(&o.Imatrix, "imatrix", "",
 		"`FILE` importance matrix that stands for --calib, as compress imatrix and llama-imatrix write it: wanda, "+
 			"wanda-variant, ria and formulas of W and X, without a pass through the model")
@@ -216,7 +217,7 @@ func masksAlone(cmd *cobra.Command, file string) error {
 
 	for _, flag := range []string{
 		"method", "sparsity", "pattern", "group", "allocation", "permutation", "overrides", "grads", "grads-exact",
-		"save-grads", "imatrix",
+		"save-grads", "imatrix", "swaps",
 	} {
 		if cmd.Flags().Changed(flag) {
 			return cli.Usagef("--masks-from %s with --%s: the masks say which weights go (HINT: leave --%s out)", file,

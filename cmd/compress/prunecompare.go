@@ -16,8 +16,9 @@ func pruneCompareCmd(a *cli.App) *cobra.Command {
 		Short: "Prune a model in several ways and compare the perplexity",
 		Long: "Runs every method with every sparsity or pattern on the same calibration sequences, and measures " +
 			"the perplexity on the same text, with standard errors and a paired test against the best. A " +
-			"method is one of those of compress prune, with @ALLOCATION or +UPDATE or both: " +
-			"pruner-zero@owl+sparsegpt. Other settings hold for all methods that have them.\n\n" +
+			"method is one of those of compress prune, with @ALLOCATION, +swaps and +UPDATE, in this order, as " +
+			"wanted: pruner-zero@owl+sparsegpt, wanda+swaps+exact. Other settings hold for all methods that have " +
+			"them.\n\n" +
 			"The folder gets report.json and report.html. Finished runs are noted in journal.jsonl and not " +
 			"repeated with --resume, to which methods and patterns may be added. Gradients are computed once.",
 		Example: "compress prune compare testdata/nano/base --methods magnitude,wanda,sparsegpt --patterns " +

@@ -32,6 +32,9 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	set.StringVar(&f.Update, "update", "",
 		"`NAME` how the remaining weights are corrected: "+strings.Join(Updates, ", ")+
 			" (default: the method's own)")
+	set.IntVar(&f.settings.Swaps, "swaps", 0,
+		"`N` refine the method's masks in this many passes, which exchange kept and removed weights of a row wherever "+
+			"that lowers the error of its output on the calibration data; 4 are good (default: none)")
 	set.StringVar(&f.Permutation, "permutation", string(prune.Identity),
 		"`NAME` order of the inputs for N:M: "+strings.Join(Permutations, ", "))
 	set.StringVar(&f.Overrides, "overrides", "",
@@ -92,12 +95,15 @@ func (f *Flags) Apply(o *prune.Options) error {
 	switch u := &f.settings.Update; {
 	case !(u.Damping >= 0 && u.Damping <= 1):
 		return fmt.Errorf("--damp %g: want 0 to 1", u.Damping)
+	case f.settings.Swaps < 0:
+		return fmt.Errorf("--swaps %d: want 0 or more passes", f.settings.Swaps)
 	case u.Width < 0:
 		return fmt.Errorf("--block-size %d: want 1 or more, or 0 for the default", u.Width)
 	}
 
 	o.Allocation = f.settings.Allocation
 	o.Update = f.settings.Update
+	o.Swaps = f.settings.Swaps
 	o.Gradients = f.settings.Gradients
 	o.Allocation.Name, o.Update.Name = f.Allocation, f.Update
 	o.Permutation, o.Gradients.File = prune.Permutation(f.Permutation), f.Gradients
@@ -126,7 +132,7 @@ func (f *Flags) passes(o *prune.Options) (err error) {
 // The words that flags know.
 var (
 	Allocations  = []string{prune.Uniform, prune.OWL, prune.OWLMixed, prune.Alpha, prune.Global}
-	Updates      = []string{prune.NoUpdate, prune.SparseGPTUpdate, prune.DSnoT, prune.ADMM}
+	Updates      = []string{prune.NoUpdate, prune.SparseGPTUpdate, prune.DSnoT, prune.ADMM, prune.Exact}
 	Permutations = []string{string(prune.Identity), string(prune.Interleave), string(prune.Assignment)}
 	Groups       = []string{string(prune.Row), string(prune.Layer), string(prune.Strip), string(prune.Share)}
 	Sequences    = []string{"block", "true"}

@@ -114,6 +114,7 @@ func misread(err error) error {
 func noData(p prune.Options) error {
 	bare := p
 	bare.Update, bare.Allocation = prune.Update{Name: prune.NoUpdate}, prune.Allocation{}
+	bare.Swaps = 0
 
 	if bare.NeedsCalibration() {
 		return cli.Usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method magnitude)",
@@ -123,6 +124,11 @@ func noData(p prune.Options) error {
 	bare.Update = p.Update
 	if bare.NeedsCalibration() {
 		return cli.Usagef("--update %s: no calibration data (HINT: give --calib FILE)", p.Update.Name)
+	}
+
+	bare.Swaps = p.Swaps
+	if bare.NeedsCalibration() {
+		return cli.Usagef("--swaps %d: no calibration data (HINT: give --calib FILE)", p.Swaps)
 	}
 
 	return cli.Usagef("--allocation %s: no calibration data (HINT: give --calib FILE, or use --allocation %s)",

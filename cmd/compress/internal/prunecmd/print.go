@@ -2,6 +2,7 @@ package prunecmd
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
@@ -48,12 +49,36 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 		work += 2 * tokens * blocks // before and after it is pruned
 	}
 
-	list = append(list, cli.Stage{Name: stagePruning, Work: work})
+	list = append(list, cli.Stage{Name: stagePruning, Work: work + solving(m, o)})
 	if len(ppl.IDs) > 0 {
 		list = append(list, cli.Stage{Name: stageAfter, Work: float64(m.LossWork(ppl))})
 	}
 
 	return list
+}
+
+// solving is what swaps and the exact update take, in passes of a token through a block.
+func solving(m *lm.Model, o prune.Options) (work float64) {
+	if o.Swaps == 0 && o.Update.Name != prune.Exact {
+		return 0
+	}
+
+	lost := max(o.Sparsity, o.Pattern.Sparsity())
+	for l := range m.Blocks() {
+		solves, weights := 0.0, 0.0
+		for _, lin := range m.Linears(l) {
+			in, out := float64(lin.In), float64(lin.Out)
+			weights += in * out
+			solves += float64(o.Swaps+1) * out * in * in
+			if o.Update.Name == prune.Exact {
+				// A product in double precision, of smaller matrices, takes several times as long as in single.
+				const slower = 4
+				solves += slower * out * math.Pow(min(lost, 1-lost)*in, 3) / 6
+			}
+		}
+		work += solves / max(1, weights)
+	}
+	return work
 }
 
 // length is how many tokens windows have.
@@ -159,6 +184,9 @@ func (r *Report) method() string {
 	if n := r.Options.Norms; n != nil {
 		text += " by " + n.From
 	}
+	if n := r.Options.Swaps; n > 0 {
+		text += fmt.Sprintf(" with %d passes of swaps", n)
+	}
 	if u := r.Options.Update.Name; u != "" && u != prune.NoUpdate {
 		text += " with update " + u
 	}
@@ -169,19 +197,30 @@ func (r *Report) method() string {
 	return text
 }
 
-// printChange says what an update of the weights gained, on average over the matrices.
+// printChange says what swaps and an update of the weights gained, on average over the matrices.
 func (r *Report) printChange(j *cli.Job) {
-	masked := 0.0
-	updated := 0.0
-	n := 0.0
+	var swapped, changed prune.Change
+	swaps := 0.0
+	changes := 0.0
 	for i := range r.Tensors {
+		if c := r.Tensors[i].Swapped; c != nil {
+			swapped.Masked += c.Masked
+			swapped.Updated += c.Updated
+			swaps++
+		}
 		if c := r.Tensors[i].Change; c != nil {
-			masked, updated, n = masked+c.Masked, updated+c.Updated, n+1
+			changed.Masked += c.Masked
+			changed.Updated += c.Updated
+			changes++
 		}
 	}
 
-	if n > 0 {
-		j.Printf("relative squared error of the outputs on the calibration data: %.4f by zeroing, %.4f with "+
-			"the update\n", masked/n, updated/n)
+	const errorOf = "relative squared error of the outputs on the calibration data: "
+	if swaps > 0 {
+		j.Printf(errorOf+"%.4f by the method's masks, %.4f by those that the swaps made\n", swapped.Masked/swaps,
+			swapped.Updated/swaps)
+	}
+	if changes > 0 {
+		j.Printf(errorOf+"%.4f by zeroing, %.4f with the update\n", changed.Masked/changes, changed.Updated/changes)
 	}
 }
