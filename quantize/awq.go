@@ -8,6 +8,7 @@ import (
 	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/quantized"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 )
@@ -206,12 +207,13 @@ func (w *walk) weights(f *fold) ([]float64, error) {
 // addRelative adds up the magnitudes of each channel's weights, over the largest that share a scale with them.
 func (g *grid) addRelative(sum []float64, f *fold, m kernels.Mat, threads int) {
 	largest := make([]float32, len(g.scale))
+	low := make([]float32, g.width)
+	high := make([]float32, g.width)
 	for i := range m.Rows {
-		row := m.RowF32(i)
+		quantized.Extents(low, high, m.RowF32(i), g.across)
 		at := i / g.down * g.width
-		for j := 0; j < len(row); j += g.across {
-			low, high := bounds(row[j:min(len(row), j+g.across)])
-			largest[at+j/g.across] = max(largest[at+j/g.across], -low, high)
+		for k := range low {
+			largest[at+k] = max(largest[at+k], -low[k], high[k])
 		}
 	}
 
@@ -302,33 +304,6 @@ func (w *walk) squares(m kernels.Mat) []float64 {
 		}
 	})
 	return rows
-}
-
-// values rounds every weight by itself, in place, without the codes.
-func (g *grid) values(w kernels.Mat, threads int) {
-	mmapsafe.Split(threads, g.rows, func(lo, hi int) {
-		for i := lo; i < hi; i++ {
-			row := w.RowF32(i)
-			for group := range g.width {
-				part := row[group*g.across : min(g.cols, (group+1)*g.across)]
-				scale, zero := g.at(i/g.down*g.width + group)
-				g.numbers.Values(part, part, scale, zero)
-			}
-		}
-	})
-	w.Buf.Changed()
-}
-
-// at is the scale of a rectangle, that of the matrix in it, and its zero point.
-func (g *grid) at(at int) (scale float32, zero int) {
-	scale = g.scale[at]
-	if g.zero != nil {
-		zero = int(g.zero[at])
-	}
-	if g.global != 0 {
-		scale /= g.global
-	}
-	return scale, zero
 }
 
 // smooth finds the factors of SmoothQuant (Xiao et al., 2022, arXiv:2211.10438), which take from the activations that

@@ -9,7 +9,6 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
-	"github.com/modelcompress/compress/safetensors"
 )
 
 // ofFolder lists the matrices of a folder that runtimes run as one.
@@ -81,12 +80,12 @@ func (c *candidates) linear(w *walk, lin lm.Linear, homes map[joint]*candidate) 
 		}
 		sizes = append(sizes, levels.Level{Size: size})
 		one.round = append(one.round, func(m kernels.Mat) error {
-			g, err := gridOf(w, lin, s)
+			g, err := w.gridOf(lin, s)
 			if err != nil {
 				return err
 			}
 			g.code = make([]byte, m.Len())
-			g.rounded = true
+			g.roundQuotients()
 			g.fit(m, 0, c.threads)
 			g.roundAll(m, c.threads)
 			return g.nonFinite()
@@ -113,23 +112,9 @@ func (c *candidates) linear(w *walk, lin lm.Linear, homes map[joint]*candidate) 
 	return nil
 }
 
-// gridOf is the grid of a matrix in a scheme.
-func gridOf(w *walk, lin lm.Linear, s Scheme) (*grid, error) {
-	info, _ := w.m.Info(lin.Name)
-	stored := info.DType
-	if stored == safetensors.F64 {
-		stored = safetensors.F32
-	}
-	g, err := newGrid(s.Weights, lin.Out, lin.In, stored)
-	if err == nil {
-		g.form = s
-	}
-	return g, err
-}
-
 // sizeAs is what a matrix takes in a scheme.
 func sizeAs(w *walk, lin lm.Linear, s Scheme) (n int64, err error) {
-	g, err := gridOf(w, lin, s)
+	g, err := w.gridOf(lin, s)
 	if err != nil {
 		return 0, err
 	}

@@ -18,6 +18,7 @@ import (
 type grid struct {
 	form    Scheme // what the matrix is stored as
 	numbers quantized.Numbers
+	rounder quantized.Rounder
 	scheme  Numbers
 	rows    int
 	cols    int
@@ -31,10 +32,7 @@ type grid struct {
 	code   []byte
 
 	order []int // column of the matrix that stands at a place of the sweep; nil: they stand as they are
-	// rounded: quotients are rounded to the type of the weights, as compressed-tensors does where it rounds weights by
-	// themselves.
-	rounded bool
-	late    bool // scales are fitted when the sweep comes to them
+	late  bool  // scales are fitted when the sweep comes to them
 
 	search  *quantized.Search // of ranges; nil: those of the elements
 	weight  []float32         // of the inputs' errors in a search; nil: all weigh the same
@@ -59,6 +57,7 @@ func newGrid(s Numbers, rows, cols int, stored safetensors.DType) (*grid, error)
 			divisors(cols)), "--group-size sets another, --ignore leaves matrices out")
 	}
 
+	g.rounder = g.numbers.Rounder(false)
 	g.width = (cols + g.across - 1) / g.across
 	g.scale = make([]float32, (rows+g.down-1)/g.down*g.width)
 	if !s.Symmetric {
@@ -91,36 +90,60 @@ func (g *grid) fit(w kernels.Mat, largest float32, threads int) {
 
 	bands := (g.rows + g.down - 1) / g.down
 	mmapsafe.Split(threads, bands, func(lo, hi int) {
+		low := make([]float32, g.width)
+		high := make([]float32, g.width)
 		for band := lo; band < hi; band++ {
 			first := band * g.down
 			last := min(g.rows, first+g.down)
-			for group := range g.width {
-				from := group * g.across
-				to := min(g.cols, from+g.across)
-				if g.halves {
-					at := band*g.width + group
-					scale, zero := g.numbers.FitHalfQuadratic(rectangle(w, first, last, from, to))
-					g.scale[at], g.zero[at] = scale, int8(zero)
-					continue
-				}
-				if g.search != nil {
-					g.look(band*g.width+group, from, rectangle(w, first, last, from, to))
-					continue
-				}
+			if g.halves || g.search != nil {
+				g.fitApart(w, band, first, last)
+				continue
+			}
 
-				low, high := float32(0), float32(0)
-				for i := first; i < last; i++ {
-					a, b := bounds(w.RowF32(i)[from:to])
-					low, high = min(low, a), max(high, b)
-				}
+			g.extents(low, high, w.RowRange(first, last))
+			for group := range g.width {
+				at := band*g.width + group
 				if g.shares != nil {
-					most := g.shares[band*g.width+group] * max(-low, high)
-					low, high = max(low, -most), min(high, most)
+					most := g.shares[at] * max(-low[group], high[group])
+					low[group], high[group] = max(low[group], -most), min(high[group], most)
 				}
-				g.set(band*g.width+group, low, high)
+				g.set(at, low[group], high[group])
 			}
 		}
 	})
+}
+
+// fitApart fits the scales of rows that share them one by one, by HQQ or the search.
+func (g *grid) fitApart(w kernels.Mat, band, first, last int) {
+	for group := range g.width {
+		from := group * g.across
+		at := band*g.width + group
+		x := rectangle(w, first, last, from, min(g.cols, from+g.across))
+		if g.halves {
+			scale, zero := g.numbers.FitHalfQuadratic(x)
+			g.scale[at], g.zero[at] = scale, int8(zero)
+			continue
+		}
+		g.look(at, from, x)
+	}
+}
+
+// extents finds the least and the largest element, and 0, of each group of columns of some rows.
+func (g *grid) extents(low, high []float32, w kernels.Mat) {
+	quantized.Extents(low, high, w.RowF32(0), g.across)
+	if w.Rows == 1 {
+		return
+	}
+
+	lower := make([]float32, len(low))
+	higher := make([]float32, len(low))
+	for i := 1; i < w.Rows; i++ {
+		quantized.Extents(lower, higher, w.RowF32(i), g.across)
+		for k, v := range lower {
+			low[k] = min(low[k], v)
+			high[k] = max(high[k], higher[k])
+		}
+	}
 }
 
 // bounds are the least and the largest element, and 0.
@@ -207,46 +230,77 @@ func (g *grid) Round(i, j int, w float32) float32 {
 		j = g.order[j]
 	}
 
-	at := i/g.down*g.width + j/g.across
-	scale, zero := g.scale[at], 0
+	scale, zero := g.at(i/g.down*g.width + j/g.across)
+	code, value := g.rounder.One(w, scale, zero)
+	g.code[i*g.cols+j] = code
+	return value
+}
+
+// roundQuotients rounds quotients to the type of the weights, as compressed-tensors does where it rounds weights by
+// themselves. With a scale for the matrix they are float32 whatever the weights are.
+func (g *grid) roundQuotients() {
+	g.rounder = g.numbers.Rounder(g.scheme.Strategy != PerTensorGroup)
+}
+
+// at is the scale of a rectangle, that of the matrix in it, and its zero point.
+func (g *grid) at(at int) (scale float32, zero int) {
+	scale = g.scale[at]
 	if g.zero != nil {
 		zero = int(g.zero[at])
 	}
 	if g.global != 0 {
 		scale /= g.global
 	}
-
-	var code byte
-	if g.rounded {
-		code = g.by().CodeRounded(w, scale, zero)
-	} else {
-		code = g.numbers.Code(w, scale, zero)
-	}
-	g.code[i*g.cols+j] = code
-	return g.numbers.Value(code, scale, zero)
+	return scale, zero
 }
 
-// by is the numbers by which quotients are rounded: with a scale for the matrix they are float32 whatever the weights
-// are.
-func (g *grid) by() quantized.Numbers {
-	n := g.numbers
-	if g.global != 0 {
-		n.DType = safetensors.F32
-	}
-	return n
-}
-
-// roundAll rounds every weight by itself, in place.
-func (g *grid) roundAll(w kernels.Mat, threads int) {
+// roundAll rounds every weight by itself, in place, and gives the error as [weightError] does.
+func (g *grid) roundAll(w kernels.Mat, threads int) float64 {
+	lost := make([]loss, g.rows)
 	mmapsafe.Split(threads, g.rows, func(lo, hi int) {
+		l := g.newLine()
+		before := make([]float32, g.cols)
 		for i := lo; i < hi; i++ {
 			row := w.RowF32(i)
-			for j, v := range row {
-				row[j] = g.Round(i, j, v)
-			}
+			copy(before, row)
+			l.round(i, g.code[i*g.cols:][:g.cols], row)
+			lost[i] = lossOf(before, row)
 		}
 	})
 	w.Buf.Changed()
+	return relative(lost)
+}
+
+// values rounds every weight by itself, in place, without the codes.
+func (g *grid) values(w kernels.Mat, threads int) {
+	mmapsafe.Split(threads, g.rows, func(lo, hi int) {
+		l := g.newLine()
+		code := make([]byte, g.cols)
+		for i := lo; i < hi; i++ {
+			l.round(i, code, w.RowF32(i))
+		}
+	})
+	w.Buf.Changed()
+}
+
+// line rounds rows of a matrix, for one goroutine.
+type line struct {
+	g           *grid
+	scale, zero []float32 // of the row, as [quantized.Rounder.Row] takes them
+}
+
+func (g *grid) newLine() *line {
+	return &line{g: g, scale: make([]float32, g.width), zero: make([]float32, g.width)}
+}
+
+// round rounds row i, in place.
+func (l *line) round(i int, code []byte, row []float32) {
+	for k := range l.scale {
+		scale, zero := l.g.at(i/l.g.down*l.g.width + k)
+		l.scale[k] = scale
+		l.zero[k] = float32(zero)
+	}
+	l.g.rounder.Row(code, row, l.scale, l.zero, l.g.across)
 }
 
 // nonFinite finds a scale that is no number.

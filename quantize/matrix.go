@@ -52,18 +52,15 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 	}
 
 	r.grid.code = make([]byte, r.before.Len())
-	r.after = kernels.MatOf(kernels.NewHost(kernels.F32, r.before.Len()), r.before.Rows, r.before.Cols)
-	copy(r.after.Buf.F32(), r.before.Buf.F32())
+	r.after = r.before
+	if w.o.measures() { // what the values were is asked for later, too
+		r.after = kernels.MatOf(kernels.NewHost(kernels.F32, r.before.Len()), r.before.Rows, r.before.Cols)
+		copy(r.after.Buf.F32(), r.before.Buf.F32())
+	}
 	if w.o.sweeps() && stats.SumOf(lin.Name).Tokens() > 0 {
 		err = w.sweep(ctx, r)
 	} else {
-		r.t.Unreached = w.o.measures() && stats.SumOf(lin.Name).Tokens() == 0
-		r.grid.rounded = !r.grid.foreign
-		if w.o.prunes() {
-			err = w.removeApart(r)
-		}
-		r.grid.fit(r.before, largest, w.threads)
-		r.grid.roundAll(r.after, w.threads)
+		err = w.alone(r)
 	}
 	if err == nil {
 		err = r.grid.nonFinite()
@@ -72,17 +69,36 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 		return r.t, err
 	}
 
-	if w.o.prunes() {
-		r.t.Zeros = zeros(r.after)
-	}
-	r.t.Error = weightError(r.before, r.after)
 	if err := w.output.write(lin.Name, r.grid); err != nil {
 		return r.t, err
 	}
 	if !w.o.measures() {
 		return r.t, nil // nothing runs the block
 	}
+	if w.o.prunes() {
+		r.t.Zeros = zeros(r.after)
+	}
 	return r.t, w.use(lin, r.after)
+}
+
+// alone rounds every weight of a matrix by itself.
+func (w *walk) alone(r *rounding) error {
+	r.t.Unreached = w.o.measures() && r.stats.SumOf(r.lin.Name).Tokens() == 0
+	if !r.grid.foreign {
+		r.grid.roundQuotients()
+	}
+	r.grid.fit(r.before, r.largest, w.threads)
+	if !w.o.prunes() {
+		r.t.Error = r.grid.roundAll(r.after, w.threads)
+		return nil
+	}
+
+	if err := w.removeApart(r); err != nil {
+		return err
+	}
+	r.grid.roundAll(r.after, w.threads)
+	r.t.Error = weightError(r.before, r.after, w.threads)
+	return nil
 }
 
 // finite refuses a matrix with weights that are no numbers.
@@ -194,7 +210,7 @@ func (w *walk) restore(lin lm.Linear, run bool) error {
 			if err != nil {
 				return err
 			}
-			t.Error = weightError(before, after)
+			t.Error = weightError(before, after, w.threads)
 		}
 	}
 	t.Restored = true
@@ -206,20 +222,50 @@ func (w *walk) restore(lin lm.Linear, run bool) error {
 }
 
 // weightError is ‖Ŵ - W‖²/‖W‖², 0 of a matrix of zeros.
-func weightError(before, after kernels.Mat) float64 {
-	lost, all := 0.0, 0.0
-	for i := range before.Rows {
-		now := after.RowF32(i)
-		for j, v := range before.RowF32(i) {
-			d := float64(now[j]) - float64(v)
-			lost += d * d
-			all += float64(v) * float64(v)
+func weightError(before, after kernels.Mat, threads int) float64 {
+	lost := make([]loss, before.Rows)
+	mmapsafe.Split(threads, before.Rows, func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			lost[i] = lossOf(before.RowF32(i), after.RowF32(i))
+		}
+	})
+	return relative(lost)
+}
+
+// loss is the squared error of some weights, and the sum of their squares.
+type loss struct{ lost, all float64 }
+
+// lossOf adds up in four places, so that no sum waits for the one before it.
+func lossOf(before, after []float32) loss {
+	var lost, all [4]float64
+	n := len(before) / 4 * 4
+	for i := 0; i < n; i += 4 {
+		was, now := before[i:i+4:i+4], after[i:i+4:i+4]
+		for k := range 4 {
+			d := float64(now[k]) - float64(was[k])
+			lost[k] += d * d
+			all[k] += float64(was[k]) * float64(was[k])
 		}
 	}
-	if all == 0 {
+	for i := n; i < len(before); i++ {
+		d := float64(after[i]) - float64(before[i])
+		lost[0] += d * d
+		all[0] += float64(before[i]) * float64(before[i])
+	}
+	return loss{lost[0] + lost[1] + lost[2] + lost[3], all[0] + all[1] + all[2] + all[3]}
+}
+
+// relative is the squared error of all rows as a fraction of their squares.
+func relative(rows []loss) float64 {
+	var sum loss
+	for _, r := range rows {
+		sum.lost += r.lost
+		sum.all += r.all
+	}
+	if sum.all == 0 {
 		return 0
 	}
-	return lost / all
+	return sum.lost / sum.all
 }
 
 // joint is matrices that runtimes run as one, by the role of the first of them.
@@ -411,6 +457,7 @@ func (w *walk) sweep(ctx context.Context, r *rounding) error {
 		putBack(r.after, job.W, g.order, w.threads)
 	}
 
+	r.t.Error = weightError(r.before, r.after, w.threads)
 	damping := Damping(w.factor.damping)
 	r.t.Damping = &damping
 	r.t.Dead = len(sum.Dead)

@@ -236,21 +236,25 @@ func (w *walk) fits(lin lm.Linear) error {
 
 // newGrid makes the grid of a matrix without room for its codes.
 func (w *walk) newGrid(lin lm.Linear) (*grid, error) {
+	return w.gridOf(lin, w.o.schemeOf(module(lin.Name)))
+}
+
+// gridOf is newGrid for a scheme that may be another than the matrix is to have.
+func (w *walk) gridOf(lin lm.Linear, s Scheme) (*grid, error) {
 	info, _ := w.m.Info(lin.Name)
 	stored := info.DType
-	if stored == safetensors.F64 {
+	switch {
+	case s.Layout == gptqLayout:
+		stored = safetensors.F16 // of its scales
+	case stored == safetensors.F64:
 		stored = safetensors.F32
 	}
-	s := w.o.schemeOf(module(lin.Name))
 	g, err := newGrid(s.Weights, lin.Out, lin.In, stored)
 	if err != nil {
 		return nil, err
 	}
 	g.form = s
-	if s.Layout == gptqLayout {
-		g.numbers.DType = safetensors.F16 // of its scales
-		g.foreign = true
-	}
+	g.foreign = s.Layout == gptqLayout
 	return g, nil
 }
 

@@ -161,7 +161,7 @@ func partsEqual(t *testing.T, f *safetensors.File, s Scheme, stored safetensors.
 		t.Fatal(err)
 	}
 	g.code = make([]byte, rows*cols)
-	g.rounded = true
+	g.roundQuotients()
 	w := kernels.MatOf(kernels.WrapF32(x), rows, cols)
 	g.fit(w, 0, 1)
 	g.roundAll(w, 1)

@@ -96,12 +96,6 @@ func (n Numbers) rangeError(g Group, scale float32, zero int, errorOf *powers, l
 	return sum
 }
 
-// Values gives the values that elements become which are computed in float32, as [Numbers.Code] and [Numbers.Value] do.
-// dst may be x.
-func (n Numbers) Values(dst, x []float32, scale float32, zero int) {
-	n.values(dst, x, scale, zero, false)
-}
-
 // values gives the values that elements become.
 func (n Numbers) values(dst, x []float32, scale float32, zero int, typed bool) {
 	typed = typed && n.DType != safetensors.F32 // all of these are float32 anyway

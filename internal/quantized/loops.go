@@ -31,6 +31,9 @@ type loops struct {
 	truncate   func(q []byte, x, least, inverse []float32, shift float32, top int)
 	away       func(q []byte, x, inverse []float32)
 	e2m1       func(q []byte, x, d []float32)
+	extents    func(low, high, x []float32, group int)
+	quotients  func(x, by []float32, group int)
+	wholes     func(q []byte, x, scale, zero []float32, group int, low, high float32)
 	weigh      func(weights, x, importance []float32, square float32)
 	narrowF16  func(dst []byte, x []float32)
 	narrowBF16 func(dst []byte, x []float32)
@@ -58,7 +61,8 @@ var portable = loops{
 	translate: translatePortable,
 	codes:     codesPortable, largest: largestPortable, extremes: extremesPortable,
 	bounds32: bounds32Portable, round: roundPortable, truncate: truncatePortable, away: awayPortable,
-	e2m1: e2m1Portable, weigh: weighPortable, narrowF16: narrowF16Portable, narrowBF16: narrowBF16Portable,
+	e2m1: e2m1Portable, extents: extentsPortable, quotients: quotientsPortable, wholes: wholesPortable,
+	weigh: weighPortable, narrowF16: narrowF16Portable, narrowBF16: narrowBF16Portable,
 	widenF16: widenF16Portable, widenBF16: widenBF16Portable, roundF16: roundF16Portable, roundBF16: roundBF16Portable,
 }
 

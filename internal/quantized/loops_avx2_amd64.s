@@ -1238,6 +1238,104 @@ group1:
 	VZEROUPPER
 	RET
 
+// func extentsAVX2(low []float32, high []float32, x []float32, group int)
+TEXT ·extentsAVX2(SB), NOSPLIT, $0-80
+	MOVQ low_base+0(FP), DX
+	MOVQ high_base+24(FP), R9
+	MOVQ x_base+48(FP), DI
+	MOVQ x_len+56(FP), CX
+	MOVQ group+72(FP), BX
+group1:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	MOVQ BX, R8
+elements2:
+	VMOVUPS (DI), Y2
+	VMINPS Y2, Y0, Y0
+	VMAXPS Y2, Y1, Y1
+	ADDQ $32, DI
+	SUBQ $8, R8
+	JNZ elements2
+	VEXTRACTF128 $1, Y0, X2
+	VMINPS X2, X0, X0
+	VPSHUFD $0x4e, X0, X2
+	VMINPS X2, X0, X0
+	VPSHUFD $0xb1, X0, X2
+	VMINPS X2, X0, X0
+	VEXTRACTF128 $1, Y1, X2
+	VMAXPS X2, X1, X1
+	VPSHUFD $0x4e, X1, X2
+	VMAXPS X2, X1, X1
+	VPSHUFD $0xb1, X1, X2
+	VMAXPS X2, X1, X1
+	VMOVSS X0, (DX)
+	VMOVSS X1, (R9)
+	ADDQ $4, DX
+	ADDQ $4, R9
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
+// func quotientsAVX2(x []float32, by []float32, group int)
+TEXT ·quotientsAVX2(SB), NOSPLIT, $0-56
+	MOVQ x_base+0(FP), DI
+	MOVQ by_base+24(FP), DX
+	MOVQ x_len+8(FP), CX
+	MOVQ group+48(FP), BX
+group1:
+	VBROADCASTSS (DX), Y0
+	ADDQ $4, DX
+	MOVQ BX, R8
+elements2:
+	VMOVUPS (DI), Y9
+	VDIVPS Y0, Y9, Y9
+	VMOVUPS Y9, (DI)
+	ADDQ $32, DI
+	SUBQ $8, R8
+	JNZ elements2
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
+// func wholesAVX2(q []byte, x []float32, scale []float32, zero []float32, group int, low float32, high float32)
+TEXT ·wholesAVX2(SB), NOSPLIT, $0-112
+	MOVQ q_base+0(FP), SI
+	MOVQ x_base+24(FP), DI
+	MOVQ scale_base+48(FP), DX
+	MOVQ zero_base+72(FP), R9
+	VBROADCASTSS low+104(FP), Y5
+	VBROADCASTSS high+108(FP), Y6
+	MOVQ x_len+32(FP), CX
+	MOVQ group+96(FP), BX
+group1:
+	VBROADCASTSS (DX), Y0
+	VBROADCASTSS (R9), Y1
+	ADDQ $4, DX
+	ADDQ $4, R9
+	MOVQ BX, R8
+elements2:
+	VMAXPS (DI), Y5, Y9
+	VMINPS Y6, Y9, Y9
+	VCVTPS2DQ Y9, Y9
+	VCVTDQ2PS Y9, Y10
+	VSUBPS Y1, Y10, Y10
+	VMULPS Y0, Y10, Y10
+	VMOVUPS Y10, (DI)
+	VEXTRACTI128 $1, Y9, X10
+	VPACKSSDW X10, X9, X9
+	VPACKSSWB X9, X9, X9
+	VMOVQ X9, (SI)
+	ADDQ $8, SI
+	ADDQ $32, DI
+	SUBQ $8, R8
+	JNZ elements2
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
 // func narrowF16AVX2(dst []byte, x []float32)
 TEXT ·narrowF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI

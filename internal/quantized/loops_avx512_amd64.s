@@ -1025,6 +1025,105 @@ group1:
 	VZEROUPPER
 	RET
 
+// func extentsAVX512(low []float32, high []float32, x []float32, group int)
+TEXT ·extentsAVX512(SB), NOSPLIT, $0-80
+	MOVQ low_base+0(FP), DX
+	MOVQ high_base+24(FP), R9
+	MOVQ x_base+48(FP), DI
+	MOVQ x_len+56(FP), CX
+	MOVQ group+72(FP), BX
+group1:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	MOVQ BX, R8
+elements2:
+	VMOVUPS (DI), Z2
+	VMINPS Z2, Z0, Z0
+	VMAXPS Z2, Z1, Z1
+	ADDQ $64, DI
+	SUBQ $16, R8
+	JNZ elements2
+	VEXTRACTF64X4 $1, Z0, Y2
+	VMINPS Y2, Y0, Y0
+	VEXTRACTF128 $1, Y0, X2
+	VMINPS X2, X0, X0
+	VPSHUFD $0x4e, X0, X2
+	VMINPS X2, X0, X0
+	VPSHUFD $0xb1, X0, X2
+	VMINPS X2, X0, X0
+	VEXTRACTF64X4 $1, Z1, Y2
+	VMAXPS Y2, Y1, Y1
+	VEXTRACTF128 $1, Y1, X2
+	VMAXPS X2, X1, X1
+	VPSHUFD $0x4e, X1, X2
+	VMAXPS X2, X1, X1
+	VPSHUFD $0xb1, X1, X2
+	VMAXPS X2, X1, X1
+	VMOVSS X0, (DX)
+	VMOVSS X1, (R9)
+	ADDQ $4, DX
+	ADDQ $4, R9
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
+// func quotientsAVX512(x []float32, by []float32, group int)
+TEXT ·quotientsAVX512(SB), NOSPLIT, $0-56
+	MOVQ x_base+0(FP), DI
+	MOVQ by_base+24(FP), DX
+	MOVQ x_len+8(FP), CX
+	MOVQ group+48(FP), BX
+group1:
+	VBROADCASTSS (DX), Z0
+	ADDQ $4, DX
+	MOVQ BX, R8
+elements2:
+	VMOVUPS (DI), Z9
+	VDIVPS Z0, Z9, Z9
+	VMOVUPS Z9, (DI)
+	ADDQ $64, DI
+	SUBQ $16, R8
+	JNZ elements2
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
+// func wholesAVX512(q []byte, x []float32, scale []float32, zero []float32, group int, low float32, high float32)
+TEXT ·wholesAVX512(SB), NOSPLIT, $0-112
+	MOVQ q_base+0(FP), SI
+	MOVQ x_base+24(FP), DI
+	MOVQ scale_base+48(FP), DX
+	MOVQ zero_base+72(FP), R9
+	VBROADCASTSS low+104(FP), Z5
+	VBROADCASTSS high+108(FP), Z6
+	MOVQ x_len+32(FP), CX
+	MOVQ group+96(FP), BX
+group1:
+	VBROADCASTSS (DX), Z0
+	VBROADCASTSS (R9), Z1
+	ADDQ $4, DX
+	ADDQ $4, R9
+	MOVQ BX, R8
+elements2:
+	VMAXPS (DI), Z5, Z9
+	VMINPS Z6, Z9, Z9
+	VCVTPS2DQ Z9, Z9
+	VCVTDQ2PS Z9, Z10
+	VSUBPS Z1, Z10, Z10
+	VMULPS Z0, Z10, Z10
+	VMOVUPS Z10, (DI)
+	VPMOVDB Z9, (SI)
+	ADDQ $16, SI
+	ADDQ $64, DI
+	SUBQ $16, R8
+	JNZ elements2
+	SUBQ BX, CX
+	JNZ group1
+	VZEROUPPER
+	RET
+
 // func narrowF16AVX512(dst []byte, x []float32)
 TEXT ·narrowF16AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI

@@ -151,6 +151,27 @@ func awayAVX512(q []byte, x []float32, inverse []float32)
 //go:noescape
 func e2m1AVX512(q []byte, x []float32, d []float32)
 
+// extentsAVX512 computes
+//
+//	low[i] and high[i] = the least and the largest element of x[group·i:][:group] and 0
+//
+//go:noescape
+func extentsAVX512(low []float32, high []float32, x []float32, group int)
+
+// quotientsAVX512 computes
+//
+//	for i { x[i] /= by[i/group] }
+//
+//go:noescape
+func quotientsAVX512(x []float32, by []float32, group int)
+
+// wholesAVX512 computes
+//
+//	for i { q[i] = nearest(clamp(x[i], low, high)); x[i] = (q[i] - zero[i/group])·scale[i/group] }
+//
+//go:noescape
+func wholesAVX512(q []byte, x []float32, scale []float32, zero []float32, group int, low float32, high float32)
+
 // narrowF16AVX512 computes
 //
 //	for i { dst[i] = half(x[i]) }
@@ -339,6 +360,27 @@ func awayAVX2(q []byte, x []float32, inverse []float32)
 //
 //go:noescape
 func e2m1AVX2(q []byte, x []float32, d []float32)
+
+// extentsAVX2 computes
+//
+//	low[i] and high[i] = the least and the largest element of x[group·i:][:group] and 0
+//
+//go:noescape
+func extentsAVX2(low []float32, high []float32, x []float32, group int)
+
+// quotientsAVX2 computes
+//
+//	for i { x[i] /= by[i/group] }
+//
+//go:noescape
+func quotientsAVX2(x []float32, by []float32, group int)
+
+// wholesAVX2 computes
+//
+//	for i { q[i] = nearest(clamp(x[i], low, high)); x[i] = (q[i] - zero[i/group])·scale[i/group] }
+//
+//go:noescape
+func wholesAVX2(q []byte, x []float32, scale []float32, zero []float32, group int, low float32, high float32)
 
 // narrowF16AVX2 computes
 //

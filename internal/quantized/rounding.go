@@ -99,6 +99,30 @@ func e2m1Portable(q []byte, x, d []float32) {
 	}
 }
 
+// extentsPortable finds the least and the largest element, and 0, of groups of a multiple of 16; which zero is not
+// said.
+func extentsPortable(low, high, x []float32, group int) {
+	for g := range len(x) / group {
+		low[g], high[g] = extent(x[g*group:][:group])
+	}
+}
+
+// quotientsPortable divides groups of a multiple of 16 by their scales, in place.
+func quotientsPortable(x, by []float32, group int) {
+	for i := range x {
+		x[i] /= by[i/group]
+	}
+}
+
+// wholesPortable computes q = nearest(clamp(x, low, high)) in such groups, and the values (q - zero)·scale in place.
+func wholesPortable(q []byte, x, scale, zero []float32, group int, low, high float32) {
+	for i, v := range x {
+		whole := nearest(min(max(v, low), high))
+		q[i] = byte(whole)
+		x[i] = (float32(whole) - zero[i/group]) * scale[i/group]
+	}
+}
+
 // weighPortable makes the weight of each element from its column's importance and its own size:
 // importance·√(square + x²).
 func weighPortable(weights, x, importance []float32, square float32) {

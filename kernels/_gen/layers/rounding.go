@@ -10,6 +10,9 @@ func encoders(f *file) {
 	f.truncateGroups()
 	f.awayGroups()
 	f.smallFloats()
+	f.extents()
+	f.quotients()
+	f.wholes()
 	f.narrow()
 	f.weigh()
 }
@@ -384,5 +387,97 @@ func (f *file) weigh() {
 	f.op("ADDQ $64, DI")
 	f.op("SUBQ $16, CX")
 	f.op("JNZ %s", next)
+	f.ret()
+}
+
+// extents writes the search for the extremes of groups.
+func (f *file) extents() {
+	f.fn("extents", "low[i] and high[i] = the least and the largest element of x[group·i:][:group] and 0", "",
+		param{"low", floats}, param{"high", floats}, param{"x", floats}, param{"group", "int"})
+	f.load("DX", "low_base")
+	f.load("R9", "high_base")
+	f.load("DI", "x_base")
+	f.eachRun("x_len", func() {
+		f.zero(0)
+		f.zero(1)
+	}, func() {
+		f.op("VMOVUPS (DI), {2}")
+		f.op("VMINPS {2}, {0}, {0}")
+		f.op("VMAXPS {2}, {1}, {1}")
+		f.op("ADDQ $%d, DI", f.row())
+	}, func() {
+		f.across("VMINPS", 0, 2)
+		f.across("VMAXPS", 1, 2)
+		f.op("VMOVSS X0, (DX)")
+		f.op("VMOVSS X1, (R9)")
+		f.op("ADDQ $4, DX")
+		f.op("ADDQ $4, R9")
+	})
+}
+
+// quotients writes the division of groups by their scales.
+func (f *file) quotients() {
+	f.fn("quotients", "for i { x[i] /= by[i/group] }", "", param{"x", floats}, param{"by", floats}, param{"group", "int"})
+	f.load("DI", "x_base")
+	f.load("DX", "by_base")
+	f.eachRun("x_len", func() {
+		f.op("VBROADCASTSS (DX), {0}")
+		f.op("ADDQ $4, DX")
+	}, func() {
+		f.op("VMOVUPS (DI), {9}")
+		f.op("VDIVPS {0}, {9}, {9}")
+		f.op("VMOVUPS {9}, (DI)")
+		f.op("ADDQ $%d, DI", f.row())
+	}, func() {})
+}
+
+// wholes writes the rounding of quotients to whole numbers, and what these stand for.
+func (f *file) wholes() {
+	f.fn("wholes", "for i { q[i] = nearest(clamp(x[i], low, high)); x[i] = (q[i] - zero[i/group])·scale[i/group] }", "",
+		param{"q", octets}, param{"x", floats}, param{"scale", floats}, param{"zero", floats}, param{"group", "int"},
+		param{"low", "float32"}, param{"high", "float32"})
+	f.load("SI", "q_base")
+	f.load("DI", "x_base")
+	f.load("DX", "scale_base")
+	f.load("R9", "zero_base")
+	f.spread("low", 5)
+	f.spread("high", 6)
+	f.eachRun("x_len", func() {
+		f.op("VBROADCASTSS (DX), {0}")
+		f.op("VBROADCASTSS (R9), {1}")
+		f.op("ADDQ $4, DX")
+		f.op("ADDQ $4, R9")
+	}, func() {
+		f.op("VMAXPS (DI), {5}, {9}")
+		f.op("VMINPS {6}, {9}, {9}")
+		f.op("VCVTPS2DQ {9}, {9}") // to nearest, of two the even one
+		f.op("VCVTDQ2PS {9}, {10}")
+		f.op("VSUBPS {1}, {10}, {10}")
+		f.op("VMULPS {0}, {10}, {10}")
+		f.op("VMOVUPS {10}, (DI)")
+		f.octets(9, 10, "(SI)")
+		f.op("ADDQ $%d, SI", f.lanes)
+		f.op("ADDQ $%d, DI", f.row())
+	}, func() {})
+}
+
+// eachRun writes a loop over groups of the parameter group's size, a multiple of 16: begin prepares one, one works on
+// a register of it, end finishes it.
+func (f *file) eachRun(length string, begin, one, end func()) {
+	f.op("MOVQ %s, CX", f.arg(length))
+	f.op("MOVQ %s, BX", f.arg("group"))
+
+	outer := f.label("group")
+	inner := f.label("elements")
+	f.at(outer)
+	begin()
+	f.op("MOVQ BX, R8")
+	f.at(inner)
+	one()
+	f.op("SUBQ $%d, R8", f.lanes)
+	f.op("JNZ %s", inner)
+	end()
+	f.op("SUBQ BX, CX")
+	f.op("JNZ %s", outer)
 	f.ret()
 }
