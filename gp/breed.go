@@ -76,9 +76,33 @@ func (s *search) node(r *rng.Stream, e *Expr) int {
 	return n
 }
 
-// crossover puts a part of b in the place of a part of a.
+// crossover puts a part of b in the place of a part of a that gives values for the same: weights, or whole parts of a
+// model. Where b has nothing of that kind, a stays.
 func (s *search) crossover(r *rng.Stream, a, b *Expr) *Expr {
-	return a.replace(s.node(r, a), b.at(s.node(r, b)))
+	at := s.node(r, a)
+	if from, ok := s.nodeLike(r, b, a.at(at)); ok {
+		return a.replace(at, b.at(from))
+	}
+	return a
+}
+
+// nodeLike draws a node among those that give values for the same as another expression does.
+func (s *search) nodeLike(r *rng.Stream, e, like *Expr) (at int, ok bool) {
+	if !s.g.structural() {
+		return s.node(r, e), true
+	}
+
+	var list []int
+	for i := range e.Size() {
+		if e.at(i).kind() == like.kind() {
+			list = append(list, i)
+		}
+	}
+	if len(list) == 0 {
+		return 0, false
+	}
+
+	return list[r.Below(len(list))], true
 }
 
 // mutate changes one place: a new subtree, another symbol of the same arity, or a part of the expression for the whole.
@@ -90,23 +114,29 @@ func (s *search) mutate(r *rng.Stream, e *Expr) (*Expr, string) {
 
 	at := s.node(r, e)
 	old := e.at(at)
+	of := old.kind()
 	switch kind {
 	case 0:
 		deepest := min(2, s.g.InitDepth)
 		shallow := s.g
 		shallow.MinDepth = 0
-		return e.replace(at, shallow.random(r, false, deepest, 0)), "subtree"
+		return e.replace(at, shallow.random(r, of, false, deepest, 0)), "subtree"
 	case 1:
 		c := *old
-		c.Sym = s.g.sibling(r, c.Sym)
+		c.Sym = s.g.sibling(r, c.Sym, of)
 		return e.replace(at, &c), "node"
+	}
+
+	if s.g.structural() && of != Group {
+		at, _ = s.nodeLike(r, e, e) // what scores weights is no formula of parts
 	}
 
 	return e.at(at), "hoist"
 }
 
 // Seeds lists known metrics that the grammar can express: Wanda, RIA, the metrics published with Pruner-Zero,
-// and the power family |W|^a·G^b·X^c with a of ½, 1, 2 and b, c of 0, ¼, ½, 1, 2.
+// and the power family |W|^a·G^b·X^c with a of ½, 1, 2 and b, c of 0, ¼, ½, 1, 2; of whole parts, Wanda-sp, Minitron,
+// LLM-Pruner's first order, FLAP, block influence, and sums, means, maxima and norms of metrics of weights.
 func Seeds(g Grammar) []*Expr {
 	g = g.withDefaults()
 	var list []*Expr
@@ -115,6 +145,15 @@ func Seeds(g Grammar) []*Expr {
 		if g.check(e) == nil && !slices.ContainsFunc(list, e.Equal) {
 			list = append(list, e)
 		}
+	}
+
+	if g.structural() {
+		for _, text := range knownParts() {
+			if e, err := Parse(text); err == nil {
+				add(e)
+			}
+		}
+		return list
 	}
 
 	for _, text := range knownMetrics {
@@ -150,6 +189,31 @@ var knownMetrics = []string{
 	"pdiv(sqr(W), Hi)",
 	// GBLM
 	"W*sqrt(X) + W*G",
+}
+
+// knownParts are the known metrics of whole parts.
+func knownParts() []string {
+	list := []string{
+		// Minitron
+		"Ma",
+		// FLAP: the variance of what leaves times the squared norm of what it flows through
+		"osum(sqr(W)*Xv)",
+		// block influence, and the size of what a layer adds
+		"Bi", "Sd", "pdiv(Sd, Sx)",
+		"A", "Av",
+		"Ma*ol2(W)", "Ma*gl2(W)", "sqrt(A)*il2(W)*ol2(W)", "isum(W*sqrt(X))*osum(W*sqrt(X))",
+		"zsn(gsum(W*G)) + zsn(Ma)", "zsn(gsum(W*G)) + zsn(osum(W*sqrt(X)))", "gsum(W*G)*Ma",
+	}
+
+	// Wanda-sp is the first of the second, LLM-Pruner's first order that of the third.
+	weights := []string{"W", "W*sqrt(X)", "W*G", "W*sqrt(X) + W*G", "abs(W*W)*mms(G)"}
+	for _, over := range []string{"osum", "gsum", "ol2", "gl2", "omax", "gmax", "gmean"} {
+		for _, w := range weights {
+			list = append(list, over+"("+w+")")
+		}
+	}
+
+	return list
 }
 
 // none is the exponent that leaves a factor out.

@@ -112,6 +112,9 @@ func compile(e *Expr) (*Program, error) {
 	if err := e.valid(); err != nil {
 		return nil, fmt.Errorf("compile: %w", err)
 	}
+	if shape := e.Shape(); shape&(Group|NoMeet) != 0 {
+		return nil, fmt.Errorf("%s: %w: its shape is %s", e, ErrShape, shape)
+	}
 	c := compiler{p: &Program{Expr: e}, seen: map[Instr]int{}, stats: map[Stat]int{}}
 	c.p.Result = c.value(e)
 	c.p.Passes = c.p.Code[c.p.Result].Pass + 1
@@ -184,6 +187,14 @@ func (c *compiler) value(e *Expr) int {
 		return c.share(a, Col, StatRowAbs)
 	case Cnorm:
 		return c.share(a, Row, StatColAbs)
+	case Rsum:
+		return c.vector(StatRowAbs, a, Col)
+	case Rl2:
+		return c.vector(StatRowNorm, a, Col)
+	case Csum:
+		return c.vector(StatColAbs, a, Row)
+	case Cl2:
+		return c.vector(StatColNorm, a, Row)
 	case Mul:
 		if e.Left.Equal(e.Right) {
 			return c.combine(OpSqr, a, -1)

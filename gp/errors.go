@@ -14,6 +14,7 @@ var (
 	ErrNoWeight  = errors.New("expression does not use W")
 	ErrOnlyW     = errors.New("expression uses nothing besides W")
 	ErrShape     = errors.New("expression does not give one score for every weight")
+	ErrParts     = errors.New("expression does not give one score for every neuron, head or layer")
 	ErrConstant  = errors.New("scores are constant")
 	ErrNonFinite = errors.New("scores are not finite")
 	ErrInverted  = errors.New("expression ranks by a negated score")

@@ -476,7 +476,7 @@ func TestRandomSizes(t *testing.T) {
 	const n = 20000
 	nodes, lacking := 0, 0
 	for i := range n {
-		e := g.random(rng.NewStream(1, i), false, g.InitDepth, 0)
+		e := g.random(rng.NewStream(1, i), Matrix, false, g.InitDepth, 0)
 		nodes += e.Size()
 		if !e.Uses(W) {
 			lacking++

@@ -124,9 +124,24 @@ func (e *Expr) Shape() Shape {
 	case 0:
 		return f.shape
 	case 1:
-		return e.Left.Shape()
+		shape := e.Left.Shape()
+		switch {
+		case f.reduces == 0:
+			return shape
+		case shape == Matrix:
+			return f.reduces
+		}
+		return NoMeet // nothing is left to be reduced
 	}
 	return e.Left.Shape().join(e.Right.Shape())
+}
+
+// kind is Group for what gives values for parts, and Matrix for what gives them for weights.
+func (e *Expr) kind() Shape {
+	if e.Shape() == Group {
+		return Group
+	}
+	return Matrix
 }
 
 // NonNegative reports whether the value provably has no negative element.

@@ -18,7 +18,7 @@ func anyExpr(set []Symbol) *rapid.Generator[*Expr] {
 		g := Grammar{Symbols: set}.withDefaults()
 		g.MinDepth = 0
 		r := rng.NewStream(rapid.Uint64().Draw(t, "tree"))
-		return g.random(r, rapid.Bool().Draw(t, "full"), rapid.IntRange(0, 5).Draw(t, "depth"), 0)
+		return g.random(r, g.kind(), rapid.Bool().Draw(t, "full"), rapid.IntRange(0, 5).Draw(t, "depth"), 0)
 	})
 }
 

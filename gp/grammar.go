@@ -31,6 +31,20 @@ func PaperGrammar() Grammar { return Grammar{Symbols: PaperSymbols()}.withDefaul
 // Terminals that the fitness has no statistics for should be left out with [Grammar.Without].
 func FullGrammar() Grammar { return Grammar{Symbols: Symbols()}.withDefaults() }
 
+// PartsGrammar is that of formulas which score whole parts: the published space for single weights, the mean and the
+// variance of inputs, reductions, and terminals of the parts.
+func PartsGrammar(terminals ...Symbol) Grammar {
+	return Grammar{Symbols: slices.Concat(PaperSymbols(), []Symbol{Xm, Xv}, Reductions(), terminals)}.withDefaults()
+}
+
+// structural reports whether expressions score whole parts: there is a terminal of parts, or a reduction to them.
+func (g *Grammar) structural() bool {
+	return slices.ContainsFunc(g.Symbols, func(s Symbol) bool {
+		f := s.facts()
+		return f.shape == Group || f.reduces == Group
+	})
+}
+
 // Without returns the grammar less some symbols.
 func (g Grammar) Without(list ...Symbol) Grammar {
 	g.Symbols = slices.DeleteFunc(slices.Clone(g.Symbols), func(s Symbol) bool { return slices.Contains(list, s) })
@@ -70,7 +84,7 @@ func (g Grammar) Validate() error {
 		}
 	}
 
-	if !g.has(W) {
+	if !g.has(W) && len(g.terminals(Group)) == 0 {
 		add("no W among the terminals")
 	}
 	if len(g.of(1))+len(g.of(2)) == 0 {
@@ -106,10 +120,21 @@ func (g *Grammar) of(arity int) (list []Symbol) {
 	return list
 }
 
-// operators lists the symbols that are no terminals.
-func (g *Grammar) operators() (list []Symbol) {
+// terminals lists those that give a value for every part, or for weights.
+func (g *Grammar) terminals(kind Shape) (list []Symbol) {
+	for _, s := range g.of(0) {
+		if (s.TerminalShape() == Group) == (kind == Group) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// operators lists the symbols that are no terminals and may give a value for every part, or for weights.
+func (g *Grammar) operators(kind Shape) (list []Symbol) {
 	for _, s := range g.Symbols {
-		if s.Arity() > 0 {
+		to := s.facts().reduces
+		if s.Arity() > 0 && (to == 0 || (to == Group) == (kind == Group)) {
 			list = append(list, s)
 		}
 	}
@@ -128,19 +153,33 @@ func (g Grammar) Hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// kind is what the grammar's expressions give values for.
+func (g *Grammar) kind() Shape {
+	if g.structural() {
+		return Group
+	}
+	return Matrix
+}
+
 // random builds a tree as the published generator does: operators above MinDepth, terminals at depth deepest,
-// in between operators (full) or either with equal chance (grow).
-func (g *Grammar) random(r *rng.Stream, full bool, deepest, depth int) *Expr {
-	terminals := g.of(0)
-	if depth >= deepest || depth >= g.MinDepth && !full && r.Chance(0.5) {
+// in between operators (full) or either with equal chance (grow). Below a reduction to parts it is one of weights.
+func (g *Grammar) random(r *rng.Stream, kind Shape, full bool, deepest, depth int) *Expr {
+	terminals := g.terminals(kind)
+	list := g.operators(kind)
+	if len(terminals) > 0 && (depth >= deepest || depth >= g.MinDepth && !full && r.Chance(0.5)) {
 		return Leaf(terminals[r.Below(len(terminals))])
 	}
+	if len(terminals) == 0 && depth >= deepest { // a value of parts has to come from weights, one level deeper
+		list = slices.DeleteFunc(list, func(s Symbol) bool { return s.facts().reduces != Group })
+	}
 
-	list := g.operators()
 	e := &Expr{Sym: list[r.Below(len(list))]}
-	e.Left = g.random(r, full, deepest, depth+1)
+	if e.Sym.facts().reduces == Group {
+		kind = Matrix
+	}
+	e.Left = g.random(r, kind, full, deepest, depth+1)
 	if e.Sym.Arity() == 2 {
-		e.Right = g.random(r, full, deepest, depth+1)
+		e.Right = g.random(r, kind, full, deepest, depth+1)
 	}
 
 	return e
@@ -151,12 +190,16 @@ func (g *Grammar) random(r *rng.Stream, full bool, deepest, depth int) *Expr {
 func (g *Grammar) ramped(r *rng.Stream, i int) *Expr {
 	low := min(max(3, g.MinDepth), g.InitDepth)
 	deepest := low + i/2%(g.InitDepth-low+1)
-	return g.random(r, i%2 == 0, deepest, 0)
+	return g.random(r, g.kind(), i%2 == 0, deepest, 0)
 }
 
-// sibling draws another symbol of the same arity, or the same one if there is no other.
-func (g *Grammar) sibling(r *rng.Stream, s Symbol) Symbol {
-	list := slices.DeleteFunc(g.of(s.Arity()), func(o Symbol) bool { return o == s })
+// sibling draws another symbol of the same arity that takes and gives the same, or the same one if there is no other.
+func (g *Grammar) sibling(r *rng.Stream, s Symbol, kind Shape) Symbol {
+	own := s.facts()
+	list := slices.DeleteFunc(slices.Concat(g.terminals(kind), g.operators(kind)), func(o Symbol) bool {
+		f := o.facts()
+		return o == s || f.arity != own.arity || (f.reduces == Group) != (own.reduces == Group)
+	})
 	if len(list) == 0 {
 		return s
 	}

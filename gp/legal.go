@@ -8,12 +8,15 @@ func (g *Grammar) check(e *Expr) error {
 		return err
 	}
 
+	parts := g.structural()
 	switch {
-	case !usesWeight(e):
+	case parts && e.Shape() != Group:
+		return ErrParts
+	case !parts && !usesWeight(e):
 		return ErrNoWeight
 	case !g.AllowOnlyW && !usesOther(e):
 		return ErrOnlyW
-	case e.Shape() != Matrix:
+	case !parts && e.Shape() != Matrix:
 		return ErrShape
 	case e.Sym == Neg:
 		return ErrInverted
@@ -43,7 +46,7 @@ func usesWeight(e *Expr) bool { return e.Uses(W) }
 
 // usesOther reports whether a terminal occurs that does not come from W.
 func usesOther(e *Expr) bool {
-	for _, s := range []Symbol{G, X, Xm, Xv, H, Hi} {
+	for _, s := range []Symbol{G, X, Xm, Xv, H, Hi, A, Am, Av, Ma, Bi, Sx, Sy, Sd} {
 		if e.Uses(s) {
 			return true
 		}
@@ -59,7 +62,7 @@ func cancels(e *Expr) (found bool) {
 
 // Check simplifies an expression, checks it against the grammar and tries it on the probe, which may be nil. It
 // returns the canonical form, and one of the named errors if it is no usable metric: [ErrForbidden],
-// [ErrTooLarge], [ErrNoWeight], [ErrOnlyW], [ErrShape], [ErrInverted], [ErrConstant] or [ErrNonFinite].
+// [ErrTooLarge], [ErrNoWeight], [ErrOnlyW], [ErrShape], [ErrParts], [ErrInverted], [ErrConstant] or [ErrNonFinite].
 func (g Grammar) Check(e *Expr, probe *Probe) (*Expr, error) {
 	if err := e.valid(); err != nil {
 		return nil, err

@@ -79,7 +79,14 @@ func synthetic(r *rng.Stream, rows, cols int) Inputs {
 // Fingerprint evaluates an expression on the probe. It returns [ErrNonFinite] or [ErrConstant] where the scores
 // can't rank weights, [ErrNoWeight] if all rows get the same masks, and the errors of [Compile] and
 // [Program.Eval].
+//
+// A formula of whole parts is tried on synthetic MLPs instead, and ranks as the halves and quarters of neurons that it
+// would let go.
 func (p *Probe) Fingerprint(e *Expr) (Fingerprint, error) {
+	if e.OfParts() {
+		return partsPrint(e)
+	}
+
 	prog, err := Compile(e)
 	if err != nil {
 		return 0, err

@@ -302,8 +302,8 @@ func (s *search) candidate(e *Expr, origin string, gen int) *record {
 // kind is the named error of a refused candidate.
 func kind(err error) string {
 	for _, k := range []error{
-		ErrTooLarge, ErrForbidden, ErrNoWeight, ErrOnlyW, ErrShape, ErrInverted, ErrConstant,
-		ErrNonFinite, ErrInput,
+		ErrTooLarge, ErrForbidden, ErrNoWeight, ErrOnlyW, ErrShape, ErrParts, ErrInverted,
+		ErrConstant, ErrNonFinite, ErrInput,
 	} {
 		if errors.Is(err, k) {
 			return k.Error()

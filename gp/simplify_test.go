@@ -110,7 +110,7 @@ func TestRules(t *testing.T) {
 		}
 
 		g.MinDepth = 1
-		e := g.random(r, false, 4, 0)
+		e := g.random(r, Matrix, false, 4, 0)
 		if e.Shape() != Matrix {
 			continue
 		}

@@ -23,6 +23,19 @@ const (
 	Hi                    // diagonal of the inverse Hessian, [1, in]
 )
 
+// The terminals of formulas of whole parts: one value for each of them, of shape [Group]. The first four are of what
+// leaves a neuron or a head, the others of the stream before and behind a layer.
+const (
+	A  Symbol = iota + 16 // squared norm over the calibration data, as X is; of a head, the sum over its channels
+	Am                    // sum over the channels of the squared mean
+	Av                    // sum over the channels of the variance
+	Ma                    // √Σ (mean of |x| over the tokens of a sequence)², over sequences and channels: Minitron's score
+	Bi                    // 1 - mean cosine of the stream before and behind: block influence
+	Sx                    // mean squared norm of the stream before
+	Sy                    // mean squared norm of the stream behind
+	Sd                    // mean squared norm of what the layer adds
+)
+
 // The operators; see the package documentation for what they compute.
 const (
 	Sqr Symbol = iota + 32
@@ -47,6 +60,28 @@ const (
 	Max
 )
 
+// The reductions. Those of the first row turn one value for every weight into one for every row or column of the
+// matrix; the others into one for every part: over all its weights (g), those that read what enters it (i; gate, up, q,
+// k and v) or those that what leaves it flows through (o; down and o).
+const (
+	Rsum  Symbol = iota + 64 // Σ|x| over every row
+	Rl2                      // √Σx² over every row
+	Csum                     // Σ|x| over every column
+	Cl2                      // √Σx² over every column
+	Gsum                     // Σx
+	Gmean                    // mean of x
+	Gmax                     // largest x
+	Gl2                      // √Σx²
+	Isum
+	Imean
+	Imax
+	Il2
+	Osum
+	Omean
+	Omax
+	Ol2
+)
+
 // Shape is the form of a value for a weight matrix [out, in].
 type Shape uint8
 
@@ -55,6 +90,9 @@ const (
 	Row    Shape = 1             // [1, in]: one value for every input
 	Col    Shape = 2             // [out, 1]: one value for every output
 	Matrix Shape = Row | Col | 4 // [out, in]
+
+	Group  Shape = 8  // [parts]: one value for every neuron, head or layer
+	NoMeet Shape = 16 // parts and weights that meet without a reduction: nothing
 )
 
 // String writes the shape with its dimensions.
@@ -64,14 +102,21 @@ func (s Shape) String() string {
 		return "[1, in]"
 	case Col:
 		return "[out, 1]"
+	case Group:
+		return "[parts]"
+	case NoMeet:
+		return "both [parts] and [out, in]"
 	}
 	return "[out, in]"
 }
 
 // join is the shape of a combination with broadcasting.
 func (s Shape) join(t Shape) Shape {
-	if s == t {
+	switch {
+	case s == t:
 		return s
+	case s&(Group|NoMeet) != 0 || t&(Group|NoMeet) != 0:
+		return NoMeet
 	}
 	return Matrix
 }
@@ -111,6 +156,8 @@ type facts struct {
 	name     string
 	arity    int
 	extended bool
+	parts    bool  // drawn for formulas of whole parts alone
+	reduces  Shape // of reductions: what they make of a matrix
 	shape    Shape // of terminals
 	sign     sign
 	scale    scale
@@ -153,6 +200,32 @@ var symbols = []facts{
 	{sym: Pdiv, name: "pdiv", arity: 2, sign: ifFirst, extended: true},
 	{sym: Min, name: "min", arity: 2, sign: ifAll, commutes: true, extended: true},
 	{sym: Max, name: "max", arity: 2, sign: ifAny, commutes: true, extended: true},
+
+	{sym: A, name: "A", shape: Group, sign: always, extended: true, parts: true},
+	{sym: Am, name: "Am", shape: Group, sign: always, extended: true, parts: true},
+	{sym: Av, name: "Av", shape: Group, sign: always, extended: true, parts: true},
+	{sym: Ma, name: "Ma", shape: Group, sign: always, extended: true, parts: true},
+	{sym: Bi, name: "Bi", shape: Group, sign: always, extended: true, parts: true},
+	{sym: Sx, name: "Sx", shape: Group, sign: always, extended: true, parts: true},
+	{sym: Sy, name: "Sy", shape: Group, sign: always, extended: true, parts: true},
+	{sym: Sd, name: "Sd", shape: Group, sign: always, extended: true, parts: true},
+
+	{sym: Rsum, name: "rsum", arity: 1, sign: always, reduces: Col, extended: true, parts: true, even: true},
+	{sym: Rl2, name: "rl2", arity: 1, sign: always, reduces: Col, extended: true, parts: true, even: true},
+	{sym: Csum, name: "csum", arity: 1, sign: always, reduces: Row, extended: true, parts: true, even: true},
+	{sym: Cl2, name: "cl2", arity: 1, sign: always, reduces: Row, extended: true, parts: true, even: true},
+	{sym: Gsum, name: "gsum", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Gmean, name: "gmean", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Gmax, name: "gmax", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Gl2, name: "gl2", arity: 1, sign: always, reduces: Group, extended: true, parts: true, even: true},
+	{sym: Isum, name: "isum", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Imean, name: "imean", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Imax, name: "imax", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Il2, name: "il2", arity: 1, sign: always, reduces: Group, extended: true, parts: true, even: true},
+	{sym: Osum, name: "osum", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Omean, name: "omean", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Omax, name: "omax", arity: 1, sign: ifAll, reduces: Group, extended: true, parts: true},
+	{sym: Ol2, name: "ol2", arity: 1, sign: always, reduces: Group, extended: true, parts: true, even: true},
 }
 
 // index finds the row of a symbol in the table.
@@ -185,25 +258,23 @@ func (s Symbol) Extended() bool { return s.facts().extended }
 // TerminalShape is the shape of a terminal.
 func (s Symbol) TerminalShape() Shape { return s.facts().shape }
 
-// Symbols lists all terminals and operators.
-func Symbols() []Symbol {
-	list := make([]Symbol, len(symbols))
-	for i, f := range symbols {
-		list[i] = f.sym
-	}
-	return list
-}
+// Symbols lists the terminals and operators of formulas that score weights.
+func Symbols() []Symbol { return symbolsWhere(func(f facts) bool { return !f.parts }) }
 
-// PaperSymbols lists the 3 terminals and 15 operators of the published search space.
-func PaperSymbols() []Symbol {
-	var list []Symbol
+// Reductions lists what formulas of whole parts have besides [Symbols], but for the terminals of parts.
+func Reductions() []Symbol { return symbolsWhere(func(f facts) bool { return f.reduces != 0 }) }
+
+func symbolsWhere(is func(f facts) bool) (list []Symbol) {
 	for _, f := range symbols {
-		if !f.extended {
+		if is(f) {
 			list = append(list, f.sym)
 		}
 	}
 	return list
 }
+
+// PaperSymbols lists the 3 terminals and 15 operators of the published search space.
+func PaperSymbols() []Symbol { return symbolsWhere(func(f facts) bool { return !f.extended }) }
 
 // SymbolByName finds a terminal or operator. The error wraps [ErrUnknown] and lists the known names.
 func SymbolByName(name string) (Symbol, error) {

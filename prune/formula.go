@@ -56,7 +56,22 @@ func Formula(e *gp.Expr) (Metric, error) {
 		return Metric{}, fmt.Errorf("metric %s%s: %w", FormulaPrefix, e, err)
 	}
 
-	m := Metric{Name: FormulaPrefix + e.String(), Group: Row, program: program}
+	m := Metric{Name: FormulaPrefix + e.String(), Needs: needsOf(e.Uses), Group: Row, program: program}
+	m.Score = func(in Inputs) (kernels.Score, error) { return evaluate(program, in) }
+	// The same program on the device, where the weights are already.
+	m.there = func(in Inputs) (*gpuscore.Scores, error) {
+		t, err := terminalsOf(in, program.Expr.Uses)
+		if err != nil {
+			return nil, err
+		}
+		return gpuscore.New(in.Device, program, t)
+	}
+
+	return m, nil
+}
+
+// needsOf is the statistics behind the terminals that a formula uses.
+func needsOf(uses func(gp.Symbol) bool) (needs Stats) {
 	for _, t := range []struct {
 		s     gp.Symbol
 		needs Stats
@@ -69,22 +84,12 @@ func Formula(e *gp.Expr) (Metric, error) {
 		{gp.Hi, Hessian},
 		{gp.G, Gradients},
 	} {
-		if e.Uses(t.s) {
-			m.Needs |= t.needs
+		if uses(t.s) {
+			needs |= t.needs
 		}
 	}
 
-	m.Score = func(in Inputs) (kernels.Score, error) { return evaluate(program, in) }
-	// The same program on the device, where the weights are already.
-	m.there = func(in Inputs) (*gpuscore.Scores, error) {
-		t, err := terminalsOf(in, program)
-		if err != nil {
-			return nil, err
-		}
-		return gpuscore.New(in.Device, program, t)
-	}
-
-	return m, nil
+	return needs
 }
 
 func usesWeight(e *gp.Expr) bool {
@@ -99,12 +104,12 @@ func usesWeight(e *gp.Expr) bool {
 // maxTree is the size of the largest file of a tree, which is far more than the largest tree takes.
 const maxTree = 1 << 20
 
-func treeFile(path string) (Metric, error) {
+func treeFile(path string) (*gp.Expr, error) {
 	text, err := safefile.ReadFile(path, maxTree)
 	if errors.Is(err, safefile.ErrTooLarge) {
 		err = gp.ErrTooLarge
 	} else if err != nil {
-		return Metric{}, fmt.Errorf("metric: %w", err)
+		return nil, fmt.Errorf("metric: %w", err)
 	}
 
 	var e *gp.Expr
@@ -112,35 +117,36 @@ func treeFile(path string) (Metric, error) {
 		e, err = gp.ParseJSON(text)
 	}
 	if err != nil {
-		return Metric{}, fmt.Errorf("metric %s: %w", path, err)
+		return nil, fmt.Errorf("metric %s: %w", path, err)
 	}
 
-	m, err := Formula(e)
-	if err != nil {
-		return m, fmt.Errorf("%s: %w", path, err)
-	}
-
-	return m, nil
+	return e, nil
 }
 
 // terminalsOf gives a formula what it stands on.
-func terminalsOf(in Inputs, p *gp.Program) (gp.Inputs, error) {
+func terminalsOf(in Inputs, uses func(gp.Symbol) bool) (gp.Inputs, error) {
 	x := actstats.Inputs{
 		SumSquares: in.SumSquares, Sums: in.Sums, Variances: in.Variances, Tokens: in.Tokens, Sequences: in.Sequences,
 		Factor: in.Factor,
 	}
-	t, err := terminals.Of(x, p.Expr.Uses)
+	t, err := terminals.Of(x, uses)
 	t.W, t.G = in.W, in.G
+	return t, err
+}
+
+// operandsOf is the same with the weights in host memory.
+func operandsOf(in Inputs, uses func(gp.Symbol) bool) (gp.Inputs, error) {
+	t, err := terminalsOf(in, uses)
+	if err == nil && !in.Device.Info().Host {
+		kernels.Missed(in.Device, "Score")
+		t.W, err = hostmat.F32(in.Device, in.W)
+	}
 	return t, err
 }
 
 // evaluate computes all scores of a formula.
 func evaluate(p *gp.Program, in Inputs) (kernels.Score, error) {
-	t, err := terminalsOf(in, p)
-	if err == nil && !in.Device.Info().Host {
-		kernels.Missed(in.Device, "Score")
-		t.W, err = hostmat.F32(in.Device, in.W)
-	}
+	t, err := operandsOf(in, p.Expr.Uses)
 	if err != nil {
 		return kernels.Score{}, err
 	}

@@ -136,20 +136,38 @@ func MetricByName(name string) (Metric, error) {
 		}
 	}
 
-	if text, ok := strings.CutPrefix(name, FormulaPrefix); ok {
-		e, err := gp.Parse(text)
+	if e, ok, err := Expression(name); ok {
 		if err != nil {
-			return Metric{}, fmt.Errorf("metric %q: %w", name, err)
+			return Metric{}, err
 		}
-		return Formula(e)
-	}
 
-	if file, ok := strings.CutPrefix(name, TreePrefix); ok && file != "" {
-		return treeFile(file)
+		m, err := Formula(e)
+		if file, tree := strings.CutPrefix(name, TreePrefix); tree && err != nil {
+			err = fmt.Errorf("%s: %w", file, err)
+		}
+		return m, err
 	}
 
 	return Metric{}, fmt.Errorf("metric %q: %w; known: %s, %sFORMULA, %sFILE.json",
 		name, ErrUnknown, strings.Join(MetricNames(), ", "), FormulaPrefix, TreePrefix)
+}
+
+// Expression reads the formula of a name that has one of the prefixes: the text behind "expr:", or the tree in the file
+// behind "tree:". ok is false for other names.
+func Expression(name string) (e *gp.Expr, ok bool, err error) {
+	if text, ok := strings.CutPrefix(name, FormulaPrefix); ok {
+		if e, err = gp.Parse(text); err != nil {
+			err = fmt.Errorf("metric %q: %w", name, err)
+		}
+		return e, true, err
+	}
+
+	if file, ok := strings.CutPrefix(name, TreePrefix); ok && file != "" {
+		e, err = treeFile(file)
+		return e, true, err
+	}
+
+	return nil, false, nil
 }
 
 // MarshalJSON writes the name.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -28,6 +29,38 @@ func Scores(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options,
 	}
 	defer w.free()
 
+	return w.look(ctx, func(l lm.Linear, in Inputs) error { return w.scoreMatrix(l, in, each) })
+}
+
+// Operands shows what formulas look at of the matrices of all blocks, of the model as it is: for those who score more
+// than single weights. uses says which terminals; each gets them with the matrix, [out, in] in host memory, good for the
+// call alone. blind tells that no token or no gradient reached an expert: then there is the matrix alone.
+func Operands(ctx context.Context, m *lm.Model, calib corpus.Windows, uses func(gp.Symbol) bool,
+	each func(l lm.Linear, in gp.Inputs, blind bool) error,
+) error {
+	formula := Metric{Name: "formula", Needs: needsOf(uses), Score: Magnitude().Score}
+	w, err := newWalk(ctx, m, calib, Options{Metric: formula, Update: Update{Name: NoUpdate}})
+	if err != nil {
+		return err
+	}
+	defer w.free()
+
+	return w.look(ctx, func(l lm.Linear, in Inputs) error {
+		blind := in.lacks(formula.Needs)
+		terminals := uses
+		if blind {
+			terminals = func(gp.Symbol) bool { return false }
+		}
+		x, err := operandsOf(in, terminals)
+		if err != nil {
+			return w.fail(l.Name, err)
+		}
+		return each(l, x, blind)
+	})
+}
+
+// look shows every matrix with its statistics.
+func (w *walk) look(ctx context.Context, each func(l lm.Linear, in Inputs) error) error {
 	if err := w.collectGradients(ctx); err != nil {
 		return fmt.Errorf("gradients: %w", err)
 	}
@@ -35,8 +68,8 @@ func Scores(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options,
 		return err
 	}
 
-	for l := range m.Blocks() {
-		if err := w.scoreBlock(ctx, l, each); err != nil {
+	for l := range w.m.Blocks() {
+		if err := w.lookBlock(ctx, l, each); err != nil {
 			return fmt.Errorf("block %d: %w", l, err)
 		}
 	}
@@ -44,8 +77,8 @@ func Scores(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options,
 	return nil
 }
 
-// scoreBlock scores the matrices of a block and runs the next one's inputs through it.
-func (w *walk) scoreBlock(ctx context.Context, l int, each func(l lm.Linear, s kernels.Mat) error) error {
+// lookBlock shows the matrices of a block and runs the next one's inputs through it.
+func (w *walk) lookBlock(ctx context.Context, l int, each func(l lm.Linear, in Inputs) error) error {
 	linears := w.m.Linears(l)
 	passes := [][]lm.Linear{linears}
 	if w.measure {
@@ -59,7 +92,7 @@ func (w *walk) scoreBlock(ctx context.Context, l int, each func(l lm.Linear, s k
 		}
 		for _, lin := range part {
 			if err = ctx.Err(); err == nil {
-				err = w.scoreMatrix(lin, stats, each)
+				err = w.lookMatrix(lin, stats, each)
 			}
 			if err != nil {
 				stats.Free()
@@ -79,7 +112,7 @@ func (w *walk) scoreBlock(ctx context.Context, l int, each func(l lm.Linear, s k
 	return nil
 }
 
-func (w *walk) scoreMatrix(l lm.Linear, stats *actstats.Stats, each func(l lm.Linear, s kernels.Mat) error) error {
+func (w *walk) lookMatrix(l lm.Linear, stats *actstats.Stats, each func(l lm.Linear, in Inputs) error) error {
 	stored, err := w.m.Param(l.Name)
 	if err != nil {
 		return err
@@ -90,6 +123,10 @@ func (w *walk) scoreMatrix(l lm.Linear, stats *actstats.Stats, each func(l lm.Li
 	}
 	defer release()
 
+	return each(l, in)
+}
+
+func (w *walk) scoreMatrix(l lm.Linear, in Inputs, each func(l lm.Linear, s kernels.Mat) error) error {
 	scores, err := w.score(w.o.Metric, in)
 	defer freeScore(scores, in.W)
 	if err != nil {
