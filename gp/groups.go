@@ -11,8 +11,8 @@ import (
 // Formulas of whole parts. What goes out of a model as a whole (a neuron, a head, a layer) owns rows or columns of some
 // matrices. A formula scores it in two steps: below a reduction it computes one value for every weight, matrix by
 // matrix, as formulas of weights do; the reduction makes one number for every part of them, and above it operators work
-// on the vector of these numbers, of all parts that are compared: the neurons of one MLP, the heads of one layer, or the
-// layers. So mms, zsn and / above a reduction are relative to those parts.
+// on the vector of these numbers, of all parts that are compared: the neurons of one MLP, the heads of one layer, or
+// the layers. So mms, zsn and / above a reduction are relative to those parts.
 //
 // The vectors are short, and sums over a matrix long: everything above the weights is float64, one loop after another,
 // which is the same for any number of threads.

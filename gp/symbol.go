@@ -29,7 +29,7 @@ const (
 	A  Symbol = iota + 16 // squared norm over the calibration data, as X is; of a head, the sum over its channels
 	Am                    // sum over the channels of the squared mean
 	Av                    // sum over the channels of the variance
-	Ma                    // √Σ (mean of |x| over the tokens of a sequence)², over sequences and channels: Minitron's score
+	Ma                    // √Σ (mean of |x| over a sequence's tokens)², over sequences and channels: Minitron's score
 	Bi                    // 1 - mean cosine of the stream before and behind: block influence
 	Sx                    // mean squared norm of the stream before
 	Sy                    // mean squared norm of the stream behind

@@ -343,7 +343,7 @@ func (w *walk) streams(c *change) bool {
 // stream scores and selects rows while they are in the cache.
 func (w *walk) stream(c *change) error {
 	p := w.o.Metric.program
-	t, err := terminalsOf(c.in, p)
+	t, err := terminalsOf(c.in, p.Expr.Uses)
 	if err != nil {
 		return err
 	}

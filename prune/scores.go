@@ -33,8 +33,8 @@ func Scores(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options,
 }
 
 // Operands shows what formulas look at of the matrices of all blocks, of the model as it is: for those who score more
-// than single weights. uses says which terminals; each gets them with the matrix, [out, in] in host memory, good for the
-// call alone. blind tells that no token or no gradient reached an expert: then there is the matrix alone.
+// than single weights. uses says which terminals; each gets them with the matrix, [out, in] in host memory, good for
+// the call alone. blind tells that no token or no gradient reached an expert: then there is the matrix alone.
 func Operands(ctx context.Context, m *lm.Model, calib corpus.Windows, uses func(gp.Symbol) bool,
 	each func(l lm.Linear, in gp.Inputs, blind bool) error,
 ) error {

@@ -11,7 +11,8 @@ import (
 const searchExample = `compress search testdata/nano/base --calib testdata/nano/text/calib.txt --heldout testdata/nano/text/valid.txt \
     --samples 16 --seqlen 128 --windows 16 --few 4 --select-windows 16 --test-windows 32 --sparsity 0.6 --population 30 --generations 5 --out found
 compress prune testdata/nano/base --method tree:found/best.json --sparsity 0.6 --calib testdata/nano/text/calib.txt --samples 16 --out pruned
-compress search A B --calib a.txt --calib b.txt --heldout x.txt --heldout y.txt --sparsity 0.5,0.6 --pattern unstructured,2:4 --listen :4222 --out found`
+compress search A B --calib a.txt --calib b.txt --heldout x.txt --heldout y.txt --sparsity 0.5,0.6 --pattern unstructured,2:4 --listen :4222 --out found
+compress search MODEL --structure ffn --sparsity 0.25,0.5 --calib FILE --heldout FILE --out found`
 
 func searchCmd(a *cli.App) *cobra.Command {
 	var o searchcmd.Options
@@ -22,6 +23,10 @@ func searchCmd(a *cli.App) *cobra.Command {
 			"model can do without, as Pruner-Zero does. Candidates are tested on a few decoder layers first, " +
 			"the better ones on a few sequences, the best by pruning the whole model. Several models, " +
 			"sparsities and patterns count alike, each relative to Wanda.\n\n" +
+			"--structure looks for a formula that scores whole neurons, heads or layers: sums, means, maxima and " +
+			"norms over their weights, and what flows through them. Each candidate is judged by the smaller model, " +
+			"relative to Wanda-sp, or to block influence for layers; best.json is for compress prune " +
+			"--width-score or --layer-score tree:FILE.\n\n" +
 			"The best candidates are compared on selection data, and those that no other beats in both quality " +
 			"and size once on test data, with Wanda, RIA, Pruner-Zero's published formula and magnitude. " +
 			"--heldout is divided into the three sets, unless --select and --test name files. The folder gets " +
@@ -55,8 +60,12 @@ func searchCmd(a *cli.App) *cobra.Command {
 	f.IntVar(&o.Few, "few", 8, "`N` sequences of a quick measurement")
 	f.IntVar(&o.Choose, "select-windows", 32, "`N` sequences to choose the winner on")
 	f.IntVar(&o.Report, "test-windows", 64, "`N` sequences of the final comparison")
-	f.StringSliceVar(&o.Sparsity, "sparsity", []string{"0.5"},
-		"`LIST` fractions of the weights to remove, for the pattern unstructured, separated by commas")
+	f.StringVar(&o.Structure, "structure", "",
+		"`NAME` search a formula that scores whole parts instead of weights: ffn (neurons), heads or layers; "+
+			"--sparsity says how many of them go")
+	f.StringSliceVar(&o.Sparsity, "sparsity", nil,
+		"`LIST` fractions of the weights to remove, for the pattern unstructured, separated by commas (default: 0.5; "+
+			"with --structure 0.25)")
 	f.StringSliceVar(&o.Pattern, "pattern", []string{"unstructured"},
 		"`LIST` unstructured, or N:M such as 2:4, separated by commas")
 	f.IntVar(&o.Blocks, "blocks", 3, "`N` decoder layers that the first test prunes")
@@ -84,6 +93,7 @@ func searchCmd(a *cli.App) *cobra.Command {
 	cli.Inputs(cmd, "calib", "heldout", "select", "test")
 	cli.CompleteList(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	cli.Complete(cmd, "grammar", searchcmd.Paper, searchcmd.Whole)
+	cli.OneOf(cmd, "structure", "ffn", "heads", "layers")
 	cli.OneOf(cmd, "mode", "generational", "steady")
 	cli.OneOf(cmd, "aim", "best", "pareto")
 

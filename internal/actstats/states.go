@@ -40,6 +40,9 @@ func NewStates(ctx context.Context, m *lm.Model, ids [][]int32, batchTokens int)
 	return a, nil
 }
 
+// Sequences is how many there are.
+func (a *States) Sequences() int { return a.sequences }
+
 // Each shows the batches in their order; first is the number of a batch's first sequence.
 func (a *States) Each(see func(first int, h *lm.Hidden) error) error {
 	first := 0

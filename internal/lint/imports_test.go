@@ -53,10 +53,10 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"quantize/imatrix": {"gguf", "safetensors", "internal/dtype"},
 	"prune/structure": append([]string{
-		"kernels", "prune", "internal/actstats", "internal/hostmat", "internal/levels", "internal/linalg",
+		"kernels", "gp", "prune", "internal/actstats", "internal/hostmat", "internal/levels", "internal/linalg",
 	}, engine...),
 	"prune/fitness": append([]string{
-		"kernels", "safetensors", "gp", "prune", "internal/actstats", "internal/hostmat",
+		"kernels", "safetensors", "gp", "prune", "prune/structure", "internal/actstats", "internal/hostmat",
 	}, engine...),
 	"gp": {"kernels", "internal/rng"},
 	"merge": append([]string{

@@ -35,6 +35,9 @@ func (b *bench) model(ctx context.Context, s *subject, at int) (*lm.Model, error
 
 	m := b.models[at]
 	for _, x := range s.matrices {
+		if s.o.Structure != "" && !behind(x.linear) {
+			continue // nothing changes it
+		}
 		if err := restore(m, s, x.linear.Name); err != nil {
 			return nil, fmt.Errorf("%s: %w", x.linear.Name, err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/prune"
+	"github.com/modelcompress/compress/prune/structure"
 )
 
 // The ways in which judging fails. Test with errors.Is.
@@ -63,12 +64,16 @@ func (t Setting) String() string {
 
 // Options of a judge. The zero value prunes half of the weights.
 type Options struct {
-	Settings []Setting   `json:"settings"`    // default: sparsity 0.5
-	Symbols  []gp.Symbol `json:"symbols"`     // that expressions may use, for the statistics; default: the paper's
-	Blocks   int         `json:"blocks"`      // sampled for the rung layers; default 3
-	Windows  int         `json:"few_windows"` // of the search data for the rung few; default 8
-	Benches  int         `json:"-"`           // measurements at the same time, each with weights of its own; default 1
-	Dir      string      `json:"-"`           // folder for files of gradients, kept; default: a temporary one
+	Settings []Setting   `json:"settings"` // default: sparsity 0.5
+	Symbols  []gp.Symbol `json:"symbols"`  // that expressions may use, for the statistics; default: the paper's
+	// Structure says that formulas score whole parts of models, of which Settings' sparsity is the share that goes; "":
+	// they score weights.
+	Structure structure.Kind `json:"structure,omitempty"`
+
+	Blocks  int    `json:"blocks"`      // sampled for the rung layers; default 3
+	Windows int    `json:"few_windows"` // of the search data for the rung few; default 8
+	Benches int    `json:"-"`           // measurements at the same time, each with weights of its own; default 1
+	Dir     string `json:"-"`           // folder for files of gradients, kept; default: a temporary one
 	// Note is told of files of gradients that were damaged since they were written, and are made anew, and of
 	// those that are made while measurements go on; from any goroutine. nil: nobody.
 	Note func(text string) `json:"-"`
@@ -84,6 +89,12 @@ func (o *Options) setDefaults() error {
 	}
 	if len(o.Symbols) == 0 {
 		o.Symbols = gp.PaperSymbols()
+		if o.Structure != "" {
+			o.Symbols = gp.PartsGrammar(o.Structure.Terminals()...).Symbols
+		}
+	}
+	if o.Structure != "" && !slices.Contains(structure.Kinds(), o.Structure) {
+		return fmt.Errorf("%w: nobody takes out %q; known: %v", ErrOptions, o.Structure, structure.Kinds())
 	}
 
 	for _, d := range []struct {
@@ -104,6 +115,9 @@ func (o *Options) setDefaults() error {
 		}
 		if t.Sparsity == 0 && !t.Pattern.Structured() {
 			return fmt.Errorf("%w: sparsity 0 tells no metric from another", ErrOptions)
+		}
+		if t.Pattern.Structured() && o.Structure != "" {
+			return fmt.Errorf("%w: pattern %s is of weights, and whole %s go", ErrOptions, t.Pattern, o.Structure)
 		}
 	}
 
@@ -211,7 +225,13 @@ func (j *Judge) ID() string {
 
 // Probe makes small matrices of the first model for gp's check of legality: rows of up to three layers of
 // unlike inputs.
+//
+// Formulas of whole parts have a probe of their own in package gp, and get none here.
 func (j *Judge) Probe() *gp.Probe {
+	if j.o.Structure != "" {
+		return nil
+	}
+
 	const rows, most = 16, 3
 	var parts []gp.Inputs
 	seen := map[string]bool{}
@@ -284,13 +304,15 @@ func (j *Judge) Measure(ctx context.Context, t Task) (Measure, error) {
 
 	var out Measure
 	var err error
-	switch t.Rung {
-	case Layers, Few:
-		out, err = j.quick(ctx, b, t)
-	case Full, Select, Test:
-		out, err = j.whole(ctx, b, t)
-	default:
+	switch {
+	case !slices.Contains(append(slices.Clone(rungs), Select, Test), t.Rung):
 		return out, fmt.Errorf("%w: rung %q", ErrTask, t.Rung)
+	case j.o.Structure != "":
+		out, err = j.structural(ctx, b, t)
+	case t.Rung == Layers || t.Rung == Few:
+		out, err = j.quick(ctx, b, t)
+	default:
+		out, err = j.whole(ctx, b, t)
 	}
 
 	// What a metric makes of the weights is its own doing, and an answer; everything else is an error of the search.

@@ -27,7 +27,7 @@ import (
 // cheap rungs flatter. So the qualities of a generation are settled from the top rung down; who was left behind gets
 // the worst quality of those that went on, plus the distance by which it missed them (settle).
 
-// Wanda is the metric that qualities are relative to.
+// Wanda is the metric that qualities are relative to, unless the options name another.
 const Wanda = prune.FormulaPrefix + "W * sqrt(X)"
 
 // ErrEasy says that pruning by Wanda's metric costs next to nothing, so that there is nothing to search for.
@@ -43,7 +43,12 @@ type Ask func(ctx context.Context, tasks []Task) ([]Measure, error)
 type LadderOptions struct {
 	Keep  float64 `json:"keep"`  // share of a batch that goes on to the next rung; default 0.3
 	Least int     `json:"least"` // that go on in any case; default 4
+	// Reference is the metric that qualities are relative to; "": [Wanda]
+	Reference string `json:"reference,omitempty"`
 }
+
+// reference is the metric that qualities are relative to.
+func (o *LadderOptions) reference() string { return cmp.Or(o.Reference, Wanda) }
 
 // Ladder is a fitness for gp.Search, by successive halving; see the package documentation.
 type Ladder struct {
@@ -96,7 +101,7 @@ func (l *Ladder) refer(ctx context.Context, r Rung) error {
 		return nil
 	}
 
-	names := []string{Wanda, Dense}
+	names := []string{l.o.reference(), Dense}
 	if r == Layers {
 		names = names[:1]
 	}
@@ -120,11 +125,11 @@ func (l *Ladder) refer(ctx context.Context, r Rung) error {
 	for i, w := range ref.wanda {
 		switch cost := w - ref.dense[i]; {
 		case r == Layers && !(cost > 0):
-			return fmt.Errorf("case %d: %w: Wanda's metric leaves the outputs of the sampled blocks as they were; "+
-				"raise the sparsity", i+1, ErrEasy)
+			return fmt.Errorf("case %d: %w: %s leaves the outputs of the sampled blocks as they were; "+
+				"raise the sparsity", i+1, ErrEasy, names[0])
 		case r != Layers && !(cost >= leastCost):
-			return fmt.Errorf("case %d: %w: rung %s: %.4f nats a token with Wanda's metric, %.4f dense; raise "+
-				"the sparsity", i+1, ErrEasy, r, w, ref.dense[i])
+			return fmt.Errorf("case %d: %w: rung %s: %.4f nats a token with %s, %.4f dense; raise "+
+				"the sparsity", i+1, ErrEasy, r, w, names[0], ref.dense[i])
 		}
 	}
 

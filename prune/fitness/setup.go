@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -65,8 +66,8 @@ func (s *subject) plan(ctx context.Context) error {
 		Free: free(s.o.Dir),
 	}
 
-	if _, err := os.Stat(s.gradientPath(s.Calib.Hash)); err == nil {
-		p.Disk = 0 // an earlier run has left them
+	if _, err := os.Stat(s.gradientPath(s.Calib.Hash)); err == nil || !s.uses(gp.G) {
+		p.Disk = 0 // an earlier run has left them, or nobody asks for them
 	}
 	if err := room(p.Disk, p.Free, s.o.Dir); err != nil || s.o.Plan == nil {
 		return err

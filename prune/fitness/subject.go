@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/prune/internal/gpuscore"
 	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/prune/internal/terminals"
+	"github.com/modelcompress/compress/prune/structure"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -67,6 +68,7 @@ type subject struct {
 	files    gradientFiles
 	matrices []matrix
 	samples  []sample
+	parts    partsKept
 }
 
 // matrix is a linear layer with what a metric looks at.
@@ -118,20 +120,36 @@ func (s *subject) prepare(ctx context.Context) (err error) {
 		}
 	}
 
+	for _, t := range o.Settings {
+		if o.Structure == "" {
+			break
+		}
+		if err := structure.Check(s.dense, s.Calib, o.Structure.Options(t.Sparsity)); err != nil {
+			return fmt.Errorf("sparsity %s: %w", t, err)
+		}
+	}
+
 	s.id = digest(parts...)
 	if err := s.plan(ctx); err != nil {
 		return err
 	}
-	if err := s.gather(ctx, s.uses); err != nil {
+	if s.matrices, err = s.gather(ctx, Full); err != nil {
 		return err
 	}
 
+	if o.Structure == structure.Blocks {
+		return s.sampleAll(ctx)
+	}
 	return s.sample(ctx, sampled(s.dense.Blocks(), o.Blocks))
 }
 
-// uses reports whether expressions may look at a terminal.
+// uses reports whether expressions may look at a terminal. The references look at X, and of weights at G.
 func (s *subject) uses(t gp.Symbol) bool {
-	return t == gp.X || t == gp.G || slices.Contains(s.o.Symbols, t) // the references use them
+	if s.o.Structure != "" {
+		have := func(t gp.Symbol) bool { return slices.Contains(s.o.Symbols, t) }
+		return t == gp.X || structure.Reads(have)(t)
+	}
+	return t == gp.X || t == gp.G || slices.Contains(s.o.Symbols, t)
 }
 
 // sampled spreads n of so many blocks evenly, from the first one on. The last one is left out if that is
@@ -152,8 +170,17 @@ func sampled(blocks, n int) []int {
 	return at
 }
 
-// gather runs the dense model over the calibration windows.
-func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
+// gather runs the dense model over the calibration windows of a rung.
+func (s *subject) gather(ctx context.Context, r Rung) (all []matrix, err error) {
+	uses := s.uses
+	calib := s.set(r).calib
+	show := func(stage string) func(done, of int64) {
+		if r != Full {
+			return silent // beside measurements
+		}
+		return s.show(stage)
+	}
+
 	needs := actstats.SumSquares
 	if uses(gp.Xm) || uses(gp.Xv) {
 		needs |= actstats.Sums
@@ -163,48 +190,54 @@ func (s *subject) gather(ctx context.Context, uses func(gp.Symbol) bool) error {
 	}
 
 	g := &grads.Set{}
-	err := s.withGradients(ctx, Full, s.show(StageGradients), func(path string) (err error) {
-		g.File, err = safetensors.OpenDir(path)
-		return err
-	})
-	if err != nil {
-		return err
+	if uses(gp.G) {
+		err = s.withGradients(ctx, r, show(StageGradients), func(path string) (err error) {
+			g.File, err = safetensors.OpenDir(path)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		defer g.Close()
 	}
-	defer g.Close()
 
 	const batch = 8192 // tokens at a time
-	states, err := actstats.NewStates(ctx, s.dense, s.Calib.IDs, batch)
+	states, err := actstats.NewStates(ctx, s.dense, calib.IDs, batch)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer states.Free()
 
-	show := s.show(StageStatistics)
 	for l := range s.dense.Blocks() {
-		show(int64(l), int64(s.dense.Blocks()))
+		show(StageStatistics)(int64(l), int64(s.dense.Blocks()))
 
-		if err := s.block(ctx, l, needs, states, func(m *matrix, in actstats.Inputs) (err error) {
-			if m.in, err = terminals.Of(in, uses); err == nil {
-				m.in.G, err = g.Of(m.linear)
+		list, err := s.block(ctx, l, needs, states, func(m *matrix, in actstats.Inputs) (err error) {
+			if m.blind = in.Tokens == 0; m.blind {
+				return nil
 			}
-			m.blind = in.Tokens == 0 || m.in.G.IsZero()
+			if m.in, err = terminals.Of(in, uses); err == nil && uses(gp.G) {
+				m.in.G, err = g.Of(m.linear)
+				m.blind = m.in.G.IsZero()
+			}
 			return err
-		}); err != nil {
-			return fmt.Errorf("block %d: %w", l, err)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("block %d: %w", l, err)
 		}
+		all = append(all, list...)
 	}
 
-	return nil
+	return all, nil
 }
 
-// block measures one block and adds its matrices.
+// block measures one block and gives its matrices.
 func (s *subject) block(ctx context.Context, l int, want actstats.Set, states *actstats.States,
 	fill func(m *matrix, in actstats.Inputs) error,
-) error {
+) (all []matrix, err error) {
 	dev, linears := s.dense.Device(), s.dense.Linears(l)
-	stats, err := actstats.New(dev, linears, want, len(s.Calib.IDs), 0)
+	stats, err := actstats.New(dev, linears, want, states.Sequences(), 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer stats.Free()
 
@@ -213,7 +246,7 @@ func (s *subject) block(ctx context.Context, l int, want actstats.Set, states *a
 		err = stats.Err()
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 
 	for _, lin := range linears {
@@ -225,17 +258,17 @@ func (s *subject) block(ctx context.Context, l int, want actstats.Set, states *a
 		if err == nil {
 			m.in.W, err = weights(s.dense, lin)
 		}
-		if err == nil {
+		if err == nil && s.o.Structure == "" {
 			err = m.reside(s.dense)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", lin.Name, err)
+			return nil, fmt.Errorf("%s: %w", lin.Name, err)
 		}
 
-		s.matrices = append(s.matrices, m)
+		all = append(all, m)
 	}
 
-	return nil
+	return all, nil
 }
 
 // reside keeps what a metric looks at on a device that compiles formulas, if there is room.
@@ -293,15 +326,19 @@ func weights(m *lm.Model, l lm.Linear) (kernels.Mat, error) {
 	return w, nil
 }
 
-// sample keeps what goes into and comes out of some blocks.
-func (s *subject) sample(ctx context.Context, blocks []int) error {
+// embedSample begins with the first of the calibration windows.
+func (s *subject) embedSample() (*lm.Hidden, error) {
 	n, tokens := 0, 0
 	for n < len(s.Calib.IDs) && (n == 0 || tokens+len(s.Calib.IDs[n]) <= sampleTokens) {
 		tokens += len(s.Calib.IDs[n])
 		n++
 	}
+	return s.dense.Embed(s.Calib.IDs[:n])
+}
 
-	h, err := s.dense.Embed(s.Calib.IDs[:n])
+// sample keeps what goes into and comes out of some blocks.
+func (s *subject) sample(ctx context.Context, blocks []int) error {
+	h, err := s.embedSample()
 	if err != nil {
 		return err
 	}
@@ -310,7 +347,6 @@ func (s *subject) sample(ctx context.Context, blocks []int) error {
 	// The error of a block is measured against its own dense output on its own dense input, so that the blocks of a
 	// rung can be measured one by one, in any order.
 	for l, next := 0, 0; next < len(blocks); l++ {
-		x := sample{block: l, rows: h.X.Rows, lens: h.Lens}
 		in, err := hostmat.F32(s.dense.Device(), h.X)
 		if err != nil {
 			return err
@@ -324,21 +360,29 @@ func (s *subject) sample(ctx context.Context, blocks []int) error {
 		}
 
 		next++
-		out, err := hostmat.F32(s.dense.Device(), h.X)
-		if err != nil {
+		if err := s.keepSample(l, in, h); err != nil {
 			return err
 		}
-
-		x.in, x.out = in.Buf.F32(), out.Buf.F32()
-		for _, v := range x.out {
-			x.energy += float64(v) * float64(v)
-		}
-		if !(x.energy > 0) {
-			return fmt.Errorf("block %d: %w: what leaves it is 0", l, ErrSubject)
-		}
-
-		s.samples = append(s.samples, x)
 	}
+
+	return nil
+}
+
+// keepSample keeps what went into a block, or all of them, and what came out.
+func (s *subject) keepSample(l int, in kernels.Mat, h *lm.Hidden) error {
+	out, err := hostmat.F32(s.dense.Device(), h.X)
+	if err != nil {
+		return err
+	}
+
+	x := sample{block: l, rows: h.X.Rows, lens: h.Lens, in: in.Buf.F32(), out: out.Buf.F32()}
+	for _, v := range x.out {
+		x.energy += float64(v) * float64(v)
+	}
+	if !(x.energy > 0) {
+		return fmt.Errorf("block %d: %w: what leaves it is 0", l, ErrSubject)
+	}
+	s.samples = append(s.samples, x)
 
 	return nil
 }

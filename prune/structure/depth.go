@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/actstats"
 	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
@@ -52,7 +53,15 @@ func (d *depth) choose(ctx context.Context) (*Depth, error) {
 	way := map[string]func(context.Context) (*Depth, error){
 		Influence: d.influence, Angular: d.angular, Taylor: d.taylor, Greedy: d.greedy, Search: d.search,
 	}
-	r, err := way[d.o.By](ctx)
+	choose := way[d.o.By]
+	if choose == nil {
+		p, err := partsFormula(d.o.By)
+		if err != nil {
+			return nil, err
+		}
+		choose = func(ctx context.Context) (*Depth, error) { return d.formula(ctx, p) }
+	}
+	r, err := choose(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -93,24 +102,11 @@ func (d *depth) tokens() (n int64) {
 
 // influence measures how little each layer turns the stream.
 func (d *depth) influence(ctx context.Context) (*Depth, error) {
-	sums := make([]float64, d.m.Blocks())
-	err := d.walk(ctx, func(l, _ int, before, after kernels.Mat, _ []int) {
-		for i := range before.Rows {
-			sums[l] += cosine(before.RowF32(i), after.RowF32(i))
-		}
-	})
+	streams, err := d.streams(ctx)
 	if err != nil {
 		return nil, err
 	}
-
-	for l, s := range sums {
-		sums[l] = 1 - s/float64(d.tokens())
-		if math.IsNaN(sums[l]) || math.IsInf(sums[l], 0) {
-			return nil, fmt.Errorf("layer %d: %w: influence %g", l, lm.ErrNonFinite, sums[l])
-		}
-	}
-
-	return d.lowest(sums), nil
+	return d.lowest(streams[gp.Bi]), nil
 }
 
 // walk runs the model once and shows the stream before and behind every layer, in host memory, of batches of sequences

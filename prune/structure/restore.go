@@ -91,19 +91,21 @@ func (r *restoration) readRemarks() error {
 }
 
 // keep is which inputs of a matrix stay; nil: all.
-func (r *restoration) keep(l lm.Linear) []int {
-	k := r.p.Cut
+func (r *restoration) keep(l lm.Linear) []int { return inputsKept(r.c, r.p.Cut, l) }
+
+// inputsKept is which inputs of a matrix behind neurons or heads a cut leaves; nil: all.
+func inputsKept(c *lm.Config, k *arch.Cut, l lm.Linear) []int {
 	switch {
-	case l.Role == arch.O && r.c.KVRank > 0:
-		return k.Kept(r.c, "v", l.Block, -1)
+	case l.Role == arch.O && c.KVRank > 0:
+		return k.Kept(c, "v", l.Block, -1)
 	case l.Role == arch.O:
-		return k.Kept(r.c, "q", l.Block, -1)
+		return k.Kept(c, "q", l.Block, -1)
 	case l.Role == arch.SharedDown:
-		return k.Kept(r.c, "shared_inner", l.Block, -1)
+		return k.Kept(c, "shared_inner", l.Block, -1)
 	case l.Role == arch.Down && l.Expert >= 0:
-		return k.Kept(r.c, "expert_inner", l.Block, l.Expert)
+		return k.Kept(c, "expert_inner", l.Block, l.Expert)
 	case l.Role == arch.Down:
-		return k.Kept(r.c, "inner", l.Block, -1)
+		return k.Kept(c, "inner", l.Block, -1)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (s Share) Of(n int) int {
 // Options of [Choose].
 type Options struct {
 	Layers Share  `json:"layers,omitzero"`
-	By     string `json:"by,omitempty"` // how layers are chosen: one of [Ways]; "" is [Greedy]
+	By     string `json:"by,omitempty"` // how layers are chosen: one of [Ways], or a formula; "" is [Greedy]
 
 	// What stays in every layer: neurons of its MLPs, heads of queries, heads of keys and values with all queries that
 	// share them, and channels of the stream.
@@ -74,8 +74,8 @@ type Options struct {
 	// is [REAP].
 	Experts     Share  `json:"experts,omitzero"`
 	ExpertScore string `json:"expert_score,omitempty"`
-	// Score is what neurons, heads and channels are chosen by: [WandaSP], [Minitron], or a metric of prune; "" is the
-	// first.
+	// Score is what neurons, heads and channels are chosen by: [WandaSP], [Minitron], a metric of prune, or, but for
+	// channels, a formula of whole parts; "" is the first.
 	Score string `json:"score,omitempty"`
 	// NoRestore leaves the matrices behind neurons and heads as they are; otherwise what stays of them makes up for
 	// what went, by [Restore].
@@ -133,7 +133,15 @@ func (o *Options) Validate() error {
 		fault("nothing is to go")
 	}
 	if o.By != "" && !slices.Contains(Ways(), o.By) {
-		fault("%.60q chooses no layers; known: %s", o.By, strings.Join(Ways(), ", "))
+		switch p, err := partsFormula(o.By); {
+		case err != nil:
+			fault("%v", err)
+		case p == nil:
+			fault("%.60q chooses no layers; known: %s, or a formula of whole layers as expr: or tree:", o.By,
+				strings.Join(Ways(), ", "))
+		default:
+			faults = append(faults, suits(Blocks, p))
+		}
 	}
 	if o.By != "" && o.Layers.Zero() {
 		fault("%s chooses layers, of which all stay", o.By)
@@ -149,9 +157,7 @@ func (o *Options) Validate() error {
 		fault("scores and restoration are of neurons, heads and channels, of which all stay")
 	}
 	if o.Score != "" && o.Score != WandaSP && o.Score != Minitron {
-		if _, err := prune.MetricByName(o.Score); err != nil {
-			fault("score: besides %s and %s, %v", WandaSP, Minitron, err)
-		}
+		faults = append(faults, o.scoreFault())
 	}
 
 	if o.ExpertScore != "" && o.Experts.Zero() {
@@ -167,6 +173,32 @@ func (o *Options) Validate() error {
 	return errors.Join(faults...)
 }
 
+// scoreFault says what is wrong with a score of neurons, heads and channels that is no name of this package.
+func (o *Options) scoreFault() error {
+	p, err := partsFormula(o.Score)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrOptions, err)
+	case p == nil:
+		if _, err := prune.MetricByName(o.Score); err != nil {
+			return fmt.Errorf("%w: score: besides %s and %s, %w", ErrOptions, WandaSP, Minitron, err)
+		}
+		return nil
+	case !o.Hidden.Zero():
+		return fmt.Errorf("%w: score %s is of neurons and heads; channels go by %s, %s or a metric of weights",
+			ErrOptions, p.Expr, WandaSP, Minitron)
+	}
+	return suits(Neurons, p)
+}
+
+// spelled writes out the formula of a file, so that what is recorded says it.
+func spelled(score string) string {
+	if e, ok, err := prune.Expression(score); ok && err == nil {
+		return prune.FormulaPrefix + e.String()
+	}
+	return score
+}
+
 // fill puts the defaults in.
 func (o Options) fill() Options {
 	if o.By == "" && !o.Layers.Zero() {
@@ -175,6 +207,7 @@ func (o Options) fill() Options {
 	if o.Score == "" && o.narrows() {
 		o.Score = WandaSP
 	}
+	o.By, o.Score = spelled(o.By), spelled(o.Score)
 	if o.ExpertScore == "" && !o.Experts.Zero() {
 		o.ExpertScore = REAP
 	}

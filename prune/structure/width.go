@@ -93,16 +93,25 @@ func newWidth(m *lm.Model, calib corpus.Windows, o Options) (*width, error) {
 
 // choose adds what stays of the layers to a cut.
 func (w *width) choose(ctx context.Context, k *arch.Cut) (*Width, error) {
-	var err error
-	if w.o.Score == Minitron {
+	formula, err := partsFormula(w.o.Score)
+	switch {
+	case err != nil:
+	case formula != nil:
+		err = w.formula(ctx, formula)
+	case w.o.Score == Minitron:
 		err = w.activations(ctx)
-	} else {
+	default:
 		err = w.metric(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
 
+	return w.decide(k), nil
+}
+
+// decide adds to a cut what stays by the scores.
+func (w *width) decide(k *arch.Cut) *Width {
 	r := &Width{By: w.o.Score}
 	if n := w.sizes.hidden; n != w.c.Hidden {
 		k.Hidden, r.Hidden = best(w.s.hidden, n), &Kept{w.c.Hidden, n}
@@ -113,7 +122,7 @@ func (w *width) choose(ctx context.Context, k *arch.Cut) (*Width, error) {
 		w.heads(k, r, l)
 	}
 
-	return r, nil
+	return r
 }
 
 // take adds to a cut what would stay if everything were alike.
@@ -358,69 +367,36 @@ func (w *width) metric(ctx context.Context) error {
 
 // addSums takes the sums of a matrix's scores over its outputs' and its inputs' weights.
 func (w *width) addSums(l lm.Linear, rows, columns []float64) {
-	each := w.c.Heads / w.c.KVHeads
-	b := l.Block
-	switch l.Role {
-	case arch.Down, arch.SharedDown:
-		add(w.neuronsOf(l), columns, func(j int) int { return j })
-		add(w.s.hidden, rows, func(i int) int { return i })
-	case arch.O:
-		add(w.s.heads[b], columns, func(j int) int { return j / w.channels() })
-		add(w.s.kv[b], columns, func(j int) int { return j / w.channels() / each })
-		add(w.s.hidden, rows, func(i int) int { return i })
-	}
-	if w.o.Score == WandaSP {
+	if behind := l.Role == arch.Down || l.Role == arch.SharedDown || l.Role == arch.O; w.o.Score == WandaSP && !behind {
 		return
 	}
 
-	switch l.Role {
-	case arch.Gate, arch.Up, arch.SharedGate, arch.SharedUp:
-		add(w.neuronsOf(l), rows, func(i int) int { return i })
-	case arch.GateUp, arch.SharedGateUp:
-		into := w.neuronsOf(l)
-		add(into, rows, func(i int) int {
-			if w.c.Arch.Gate == arch.ClampedGate {
-				return i / 2
-			}
-			return i % len(into)
-		})
-	case arch.Q:
-		add(w.s.heads[b], rows, func(i int) int { return i / w.c.HeadDim })
-		add(w.s.kv[b], rows, func(i int) int { return i / w.c.HeadDim / each })
-	case arch.QB, arch.KVB: // of latent attention, where every head has keys and values of its own
-		size := len(rows) / w.c.Heads
-		add(w.s.heads[b], rows, func(i int) int { return i / size })
-		add(w.s.kv[b], rows, func(i int) int { return i / size })
-	case arch.K, arch.V:
-		add(w.s.kv[b], rows, func(i int) int { return i / w.c.HeadDim })
-	case arch.QKV:
-		for v := range w.c.KVHeads {
-			k := arch.Cut{KVHeads: put(nil, b, []int{v})}
-			for _, i := range k.Kept(w.c, "qkv", b, -1) {
-				w.s.kv[b][v] += rows[i]
-			}
+	for _, part := range w.owners(l, len(rows), len(columns)) {
+		sums := rows
+		if part.columns {
+			sums = columns
 		}
-	}
-	if l.Role != arch.Down && l.Role != arch.SharedDown && l.Role != arch.O && len(columns) == w.c.Hidden {
-		add(w.s.hidden, columns, func(j int) int { return j })
+		add(w.s.vector(part.by), sums, part.owner)
 	}
 }
 
-// add adds values to what they belong to.
+// add adds values to what they belong to; -1: to nothing.
 func add(into, values []float64, owner func(i int) int) {
 	for i, v := range values {
-		into[owner(i)] += v
+		if to := owner(i); to >= 0 {
+			into[to] += v
+		}
 	}
 }
 
-// neuronsOf are the scores of the MLP that a matrix belongs to.
-func (w *width) neuronsOf(l lm.Linear) []float64 {
+// neuronsOf names the scores of the MLP that a matrix belongs to.
+func (w *width) neuronsOf(l lm.Linear) vector {
 	switch l.Role {
 	case arch.SharedGate, arch.SharedUp, arch.SharedGateUp, arch.SharedDown:
-		return w.s.shared[l.Block]
+		return vector{ofShared, l.Block, -1}
 	}
 	if l.Expert >= 0 {
-		return w.s.experts[l.Block][l.Expert]
+		return vector{ofExpert, l.Block, l.Expert}
 	}
-	return w.s.inner[l.Block]
+	return vector{ofInner, l.Block, -1}
 }

@@ -11,13 +11,36 @@ import (
 	"github.com/modelcompress/compress/internal/stats"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
+	"github.com/modelcompress/compress/prune/structure"
 )
 
 // Of the last generation, so many go to the selection, besides the front.
 const fromPopulation = 8
 
-// rivals are the metrics that the winner is tested against, as published, each with its own group.
-var rivals = []string{"wanda", "ria", "pruner-zero", "magnitude"}
+// rivals are the metrics that the winner is tested against, as published, of weights each with its own group. Of whole
+// parts the first is the one that qualities are relative to, and those that the grammar has no statistics for are not
+// measured.
+func rivals(k structure.Kind, g gp.Grammar) (list []string) {
+	if k == "" {
+		return []string{"wanda", "ria", "pruner-zero", "magnitude"}
+	}
+
+	g.AllowOnlyW = true
+	for i, x := range k.Known() {
+		e, err := gp.Parse(x.Formula)
+		if err == nil && i > 0 {
+			_, err = g.Check(e, nil)
+		}
+		if err == nil {
+			list = append(list, prune.FormulaPrefix+x.Formula)
+		}
+	}
+
+	return list
+}
+
+// reference is the metric that qualities are relative to.
+func (s *search) reference() string { return cmp.Or(s.o.ladder().Reference, fitness.Wanda) }
 
 // The verdicts.
 const (
@@ -97,7 +120,7 @@ func (s *search) choose(rep *Report, r *gp.Result) error {
 	}
 
 	rep.Winner = rep.Finalists[0]
-	return s.confirm(fitness.Select, fitness.Wanda, fitness.Dense, prune.FormulaPrefix+rep.Winner.Formula)
+	return s.confirm(fitness.Select, s.reference(), fitness.Dense, prune.FormulaPrefix+rep.Winner.Formula)
 }
 
 // errUntrue: what somebody measured is not what is measured here.
@@ -159,10 +182,11 @@ type Case struct {
 
 // test measures the front, the rivals and the dense model on the test data, once.
 func (s *search) test(rep *Report) error {
-	names := append([]string{fitness.Dense}, rivals...)
+	known := rivals(s.o.kind(), s.grammar)
+	names := append([]string{fitness.Dense}, known...)
 	for _, f := range rep.Finalists {
-		if f.Front {
-			names = append(names, prune.FormulaPrefix+f.Formula)
+		if name := prune.FormulaPrefix + f.Formula; f.Front && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 
@@ -195,7 +219,7 @@ func (s *search) test(rep *Report) error {
 					t.Versus.Best = rep.Winner.Formula
 					half := t.Versus.HalfWidth()
 					t.Low, t.High = t.Versus.Difference-half, t.Versus.Difference+half
-					if slices.Contains(rivals, names[i]) {
+					if slices.Contains(known, names[i]) {
 						tests = append(tests, t.Versus)
 					}
 				}
@@ -206,7 +230,7 @@ func (s *search) test(rep *Report) error {
 
 		stats.AdjustHolm(tests)
 		for i := range c.Metrics {
-			c.Metrics[i].judge()
+			c.Metrics[i].judge(known)
 		}
 
 		rep.Test = append(rep.Test, c)
@@ -232,7 +256,7 @@ func (t *Tested) measure(windows []float64) {
 }
 
 // judge puts the test of a rival in words.
-func (t *Tested) judge() {
+func (t *Tested) judge(rivals []string) {
 	switch {
 	case t.Versus == nil || !slices.Contains(rivals, t.Metric):
 	case !(t.Versus.Adjusted < 0.05): // NaN too: nothing was found out

@@ -4,6 +4,7 @@ package searchcmd
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
+	"github.com/modelcompress/compress/prune/structure"
 )
 
 // Options are the flags of search.
@@ -26,6 +28,7 @@ type Options struct {
 	Sparsity, Pattern  []string
 	Blocks             int
 	Keep               float64
+	Structure          string // what formulas score: "" weights, or one of structure.Kinds
 	Grammar            string
 	OnlyW, Compat      bool
 	Seeds              bool
@@ -69,6 +72,11 @@ func (o *Options) validate(models int) error {
 		{o.Generations < 0, fmt.Sprintf("--generations %d: want 0 (the first alone) or more", o.Generations)},
 		{!(o.Keep > 0 && o.Keep <= 1), fmt.Sprintf("--keep %g: want more than 0, up to 1", o.Keep)},
 		{o.Compat && o.Grammar != Paper, "--paper-compat goes with --grammar paper"},
+		{o.Compat && o.Structure != "", "--paper-compat is of formulas for weights, without --structure"},
+		{
+			o.Structure != "" && !slices.Contains(structure.Kinds(), o.kind()),
+			fmt.Sprintf("--structure %.60q: want one of %v", o.Structure, structure.Kinds()),
+		},
 	} {
 		if c.bad {
 			return fmt.Errorf("%w: %s", ErrFlags, c.text)
@@ -96,21 +104,37 @@ func forModel(list []string, i int) string {
 	return list[i]
 }
 
+// kind is what formulas score; "": weights.
+func (o *Options) kind() structure.Kind { return structure.Kind(o.Structure) }
+
 // settings are the sparsities and patterns.
 func (o *Options) settings() ([]fitness.Setting, error) {
 	var list []fitness.Setting
+	sparsity := o.Sparsity
+	switch {
+	case len(sparsity) > 0:
+	case o.Structure != "":
+		sparsity = []string{"0.25"}
+	default:
+		sparsity = []string{"0.5"}
+	}
+
 	for _, text := range o.Pattern {
 		p, err := prune.ParsePattern(strings.TrimSpace(text))
 		if err != nil {
 			return nil, err
 		}
 
+		if p.Structured() && o.Structure != "" {
+			return nil, fmt.Errorf("%w: --pattern %s is of weights, and with --structure whole %s go", ErrFlags, p,
+				o.Structure)
+		}
 		if p.Structured() {
 			list = append(list, fitness.Setting{Pattern: p})
 			continue
 		}
 
-		for _, text := range o.Sparsity {
+		for _, text := range sparsity {
 			s, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 			if err != nil || !(s > 0 && s < 1) {
 				return nil, fmt.Errorf("%w: --sparsity %q; want more than 0 and less than 1", ErrFlags, text)
@@ -133,9 +157,13 @@ func (o *Options) settings() ([]fitness.Setting, error) {
 // grammar is the search space: a name, or symbols separated by commas.
 func (o *Options) grammar() (gp.Grammar, error) {
 	g := gp.PaperGrammar()
-	switch o.Grammar {
-	case Paper:
-	case Whole:
+	switch {
+	case o.Grammar == Paper && o.Structure != "":
+		g = gp.PartsGrammar(o.kind().Terminals()...)
+	case o.Grammar == Paper:
+	case o.Grammar == Whole && o.Structure != "":
+		g.Symbols = slices.Concat(gp.Symbols(), gp.Reductions(), o.kind().Terminals())
+	case o.Grammar == Whole:
 		g = gp.FullGrammar()
 	default:
 		g.Symbols = nil
@@ -150,7 +178,23 @@ func (o *Options) grammar() (gp.Grammar, error) {
 	}
 
 	g.AllowOnlyW = o.OnlyW
-	return g, cli.Usage(g.Validate())
+	if err := g.Validate(); err != nil {
+		return g, cli.Usage(err)
+	}
+
+	return g, o.suits(g)
+}
+
+// suits refuses symbols that the formulas of this search cannot have.
+func (o *Options) suits(g gp.Grammar) error {
+	for _, s := range g.Symbols {
+		own := o.Structure != "" && (slices.Contains(gp.Reductions(), s) || slices.Contains(o.kind().Terminals(), s))
+		if !own && !slices.Contains(gp.Symbols(), s) {
+			return fmt.Errorf("%w: --grammar: %s is of formulas for whole parts, and none of --structure %q", ErrFlags,
+				s, o.Structure)
+		}
+	}
+	return nil
 }
 
 // search are the options of the search itself.
@@ -176,5 +220,9 @@ func (o *Options) ladder() fitness.LadderOptions {
 	if o.Compat {
 		return fitness.LadderOptions{Keep: 1}
 	}
-	return fitness.LadderOptions{Keep: o.Keep}
+	l := fitness.LadderOptions{Keep: o.Keep}
+	if o.Structure != "" {
+		l.Reference = prune.FormulaPrefix + o.kind().Known()[0].Formula
+	}
+	return l
 }

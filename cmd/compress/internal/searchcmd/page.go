@@ -20,8 +20,8 @@ func (r *Report) Page() *report.Page {
 
 func (r *Report) outcome() report.Section {
 	s := report.Section{Title: "Outcome", Text: []string{
-		"Qualities are relative to Wanda's metric on the same data: 1 is as good as Wanda, 0 as good as the dense " +
-			"model, averaged over " + counted(len(r.Cases), "case") +
+		"Qualities are relative to " + yardstick(r.Structure) + " on the same data: 1 is as good, 0 as good as the " +
+			"dense model, averaged over " + counted(len(r.Cases), "case") +
 			". The winner was chosen on the selection data; the test data was measured once, for the metrics below.",
 	}}
 
@@ -32,11 +32,11 @@ func (r *Report) outcome() report.Section {
 		{Name: "quality on the selection data", Value: fmt.Sprintf("%.4f", r.Winner.Selection)},
 	}
 
-	for _, rival := range rivals {
+	for _, rival := range rivals(r.Structure, r.Grammar) {
 		b, n, w := r.verdicts(rival)
 		s.Facts = append(s.Facts,
 			report.Fact{
-				Name:  "against " + rival,
+				Name:  "against " + r.metricName(rival),
 				Value: fmt.Sprintf("better %d, not significantly different %d, worse %d", b, n, w),
 			})
 	}
@@ -45,18 +45,20 @@ func (r *Report) outcome() report.Section {
 }
 
 func (r *Report) tested() report.Section {
-	s := report.Section{Title: "On data that nothing was chosen by", Text: []string{
-		"Each metric prunes as it was published: Wanda, Pruner-Zero's tree and the formulas that were found compare " +
-			"the weights of a neuron, RIA and magnitude those of a matrix.",
-	}}
+	how := "Each metric prunes as it was published: Wanda, Pruner-Zero's tree and the formulas that were found " +
+		"compare the weights of a neuron, RIA and magnitude those of a matrix."
+	if r.Structure != "" {
+		how = "Each formula takes the same share out of the dense model, and nothing is fitted afterwards."
+	}
+	s := report.Section{Title: "On data that nothing was chosen by", Text: []string{how}}
 
 	bars := &report.Chart{
 		Title: "Loss above the dense model's", Kind: report.Bar, X: report.Axis{Label: "nats a token"}, Labels: r.Cases,
 		Note: "shorter is better",
 	}
 
-	for _, name := range append([]string{"expr:" + r.Winner.Formula}, rivals...) {
-		series := report.Series{Name: metricName(name)}
+	for _, name := range append([]string{"expr:" + r.Winner.Formula}, rivals(r.Structure, r.Grammar)...) {
+		series := report.Series{Name: r.metricName(name)}
 		for _, c := range r.Test {
 			dense, own := 0.0, 0.0
 			for _, m := range c.Metrics {
@@ -76,6 +78,11 @@ func (r *Report) tested() report.Section {
 
 	s.Charts, s.Tables = []*report.Chart{bars}, r.tables()
 	return s
+}
+
+// quality is the axis of it.
+func (r *Report) quality() report.Axis {
+	return report.Axis{Label: "quality (" + yardstick(r.Structure) + " = 1, lower is better)"}
 }
 
 func (r *Report) course() report.Section {
@@ -99,7 +106,7 @@ func (r *Report) course() report.Section {
 	return report.Section{Title: "Course of the search", Charts: []*report.Chart{
 		{
 			Title: "Fitness over generations", Kind: report.Line, X: report.Axis{Label: "generation"},
-			Y: report.Axis{Label: "quality (Wanda = 1, lower is better)"}, Series: []report.Series{best, median},
+			Y: r.quality(), Series: []report.Series{best, median},
 		},
 		{
 			Title: "Candidates", Kind: report.Line, X: report.Axis{Label: "generation"},
@@ -151,7 +158,7 @@ func (r *Report) trees() report.Section {
 
 	return report.Section{Title: "Best formulas", Charts: []*report.Chart{{
 		Title: "Quality against size", Kind: report.Scatter, X: report.Axis{Label: "nodes"},
-		Y:      report.Axis{Label: "quality (Wanda = 1, lower is better)"},
+		Y:      r.quality(),
 		Series: []report.Series{all, front}, Note: "candidates of more than twice the median quality are left out",
 	}}, Tables: []*report.Table{t}}
 }

@@ -244,7 +244,7 @@ func TestFiguresOnTestData(t *testing.T) {
 		{"magnitude", &stats.Versus{Difference: 1, Adjusted: .05}, unclear},
 	} {
 		m := Tested{Metric: c.metric, Versus: c.versus}
-		m.judge()
+		m.judge(rivals("", gp.Grammar{}))
 		if m.Verdict != c.want {
 			t.Errorf("%s, %+v: %q, want %q", c.metric, c.versus, m.Verdict, c.want)
 		}

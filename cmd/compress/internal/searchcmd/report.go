@@ -11,12 +11,14 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
+	"github.com/modelcompress/compress/prune/structure"
 )
 
 // Report is the record of a search: the same bytes for any number of workers, anywhere, and for a search that
 // was interrupted.
 type Report struct {
 	Command     string                `json:"command"`
+	Structure   structure.Kind        `json:"structure,omitempty"` // what formulas score; absent: weights
 	Version     string                `json:"version"`
 	Seed        uint64                `json:"seed"`
 	Device      string                `json:"device_features"`
@@ -61,7 +63,8 @@ type Step struct {
 // report is what the search itself gives.
 func (s *search) report(r *gp.Result, journal string) *Report {
 	rep := &Report{
-		Command: "compress search", Version: compress.Version(), Seed: s.Seed, Models: s.models, Cases: s.judge.Cases(),
+		Command: "compress search", Structure: s.o.kind(), Version: compress.Version(), Seed: s.Seed,
+		Models: s.models, Cases: s.judge.Cases(),
 		Options: r.Options, Grammar: r.Grammar,
 		Ladder: s.o.ladder(), JournalHash: journal, Stopped: r.Stopped, Agreement: agreement(s.watch.climbs),
 		Counts: r.Counts, History: s.watch.history,
@@ -108,8 +111,27 @@ func (s *search) report(r *gp.Result, journal string) *Report {
 	return rep
 }
 
-// metricName is a metric in a table: a formula without its prefix.
-func metricName(s string) string { return strings.TrimPrefix(s, prune.FormulaPrefix) }
+// metricName is a metric in a table: a formula without its prefix, and of whole parts its name too, if it has one.
+func (r *Report) metricName(s string) string {
+	s = strings.TrimPrefix(s, prune.FormulaPrefix)
+	if r.Structure == "" {
+		return s
+	}
+	for _, x := range r.Structure.Known() {
+		if x.Formula == s {
+			return x.Name + ": " + s
+		}
+	}
+	return s
+}
+
+// yardstick names what qualities are relative to.
+func yardstick(k structure.Kind) string {
+	if k == "" {
+		return "Wanda's metric"
+	}
+	return k.Known()[0].Name
+}
 
 // tables gives the test of every case.
 func (r *Report) tables() []*report.Table {
@@ -133,8 +155,8 @@ func (r *Report) tables() []*report.Table {
 		}
 
 		for _, m := range c.Metrics {
-			name := metricName(m.Metric)
-			if name == r.Winner.Formula {
+			name := r.metricName(m.Metric)
+			if m.Metric == prune.FormulaPrefix+r.Winner.Formula {
 				name += " (the winner)"
 			}
 
@@ -186,10 +208,10 @@ func (s *search) show(sum *Summary) {
 
 	s.Printf("best: %s\n", r.Winner.Formula)
 
-	for _, rival := range rivals {
+	for _, rival := range rivals(r.Structure, r.Grammar) {
 		b, n, w := r.verdicts(rival)
 		s.Printf("against %-12s better in %d of %d cases, not significantly different in %d, worse in %d\n",
-			rival+":", b, len(r.Test), n, w)
+			r.metricName(rival)+":", b, len(r.Test), n, w)
 	}
 
 	s.Printf("%s evaluated in %.0f s, %.0f an hour, %.2f measurements at a time; journal %.16s\n",

@@ -128,7 +128,8 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 	s.models = models
 	bars := s.Bars()
 	fo := fitness.Options{
-		Settings: settings, Symbols: s.grammar.Symbols, Blocks: s.o.Blocks, Windows: s.o.Few, Benches: max(1, slots),
+		Settings: settings, Symbols: s.grammar.Symbols, Structure: s.o.kind(),
+		Blocks: s.o.Blocks, Windows: s.o.Few, Benches: max(1, slots),
 		Dir:  s.place.path(stateDir),
 		Note: s.say, Plan: s.announce,
 		Progress: func(model, stage string, done, of int64) { bars.Show(model+": "+stage, done, of) },
@@ -142,8 +143,8 @@ func (s *search) prepare(paths []string, settings []fitness.Setting) error {
 	}
 
 	s.setup.Seconds = time.Since(begin).Seconds()
-	s.Note("%s ready after %v; now Wanda's metric, which all others are compared with", counted(len(list), "model"),
-		time.Since(begin).Round(time.Second))
+	s.Note("%s ready after %v; now %s, which all others are compared with", counted(len(list), "model"),
+		time.Since(begin).Round(time.Second), yardstick(s.o.kind()))
 
 	spec := Spec{Judge: s.judge.ID(), Options: fo}
 	for i, l := range list {
@@ -177,7 +178,7 @@ func (s *search) announce(p fitness.Setup) {
 		cli.Stage{Name: prefix + fitness.StageStatistics, Work: p.Statistics},
 	)
 
-	disk := "the gradients of an earlier run are there"
+	disk := "no gradients on the disk to be made"
 	if p.Disk > 0 {
 		disk = fmt.Sprintf("gradients %s on the disk, one set of calibration data at a time", cli.Size(p.Disk))
 	}

@@ -140,7 +140,7 @@ func TestVerdicts(t *testing.T) {
 
 	test := func(metric string, diff, p float64) Tested {
 		m := Tested{Metric: metric, Perplexity: 2, Versus: &stats.Versus{Difference: diff, Adjusted: p, Windows: 9}}
-		m.judge()
+		m.judge(rivals("", gp.Grammar{}))
 		return m
 	}
 
@@ -182,7 +182,7 @@ func TestVerdicts(t *testing.T) {
 	if again, _ := json.Marshal(back); err != nil || string(again) != string(text) {
 		t.Error("a report does not survive being written", err)
 	}
-	if !slices.Contains(rivals, "wanda") {
+	if !slices.Contains(rivals("", gp.Grammar{}), "wanda") {
 		t.Error("no Wanda")
 	}
 }
