@@ -37,6 +37,26 @@
 // sum of |x| over every row or column plus 1e-8. NaN and infinities follow IEEE rules; mms and zsn of a
 // constant are NaN.
 //
+// # Whole parts
+//
+// Expressions may also score what goes out of a model as a whole: neurons, heads, layers. A reduction makes one value
+// for every part out of one for every weight: gsum, gmean, gmax and gl2 over all weights of a part, the same with i
+// over those that read what enters it (rows of gate and up, of q, k and v), with o over those that what leaves it flows
+// through (columns of down, of o). Terminals of parts: of neurons and heads A, Am, Av (squared norm, squared mean and
+// variance of what leaves them, X, Xm² and Xv summed) and Ma (Minitron's score); of layers Bi (block influence), and
+// Sx, Sy and Sd (mean squared norms of the stream before, behind and of what is added). Types keep parts and weights
+// apart:
+//
+//	osum(W*sqrt(X))       Wanda-sp
+//	Ma                    Minitron
+//	gsum(W*G)             LLM-Pruner's first order
+//	osum(sqr(W)*Xv)       FLAP
+//	W*gsum(G)             no formula: weights and parts meet
+//
+// Above a reduction, operators work in float64 on the vector of all parts that are compared. Below one, rsum and rl2
+// reduce to rows, csum and cl2 to columns, by sums of |x| and by norms. [CompileParts] makes programs of such
+// expressions, [PartsGrammar] is their grammar.
+//
 // # Programs
 //
 // [Compile] turns an expression into a [Program]: straight-line code over rows, with every whole-matrix

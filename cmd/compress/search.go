@@ -24,8 +24,8 @@ func searchCmd(a *cli.App) *cobra.Command {
 			"the better ones on a few sequences, the best by pruning the whole model. Several models, " +
 			"sparsities and patterns count alike, each relative to Wanda.\n\n" +
 			"--structure looks for a formula that scores whole neurons, heads or layers: sums, means, maxima and " +
-			"norms over their weights, and what flows through them. Each candidate is judged by the smaller model, " +
-			"relative to Wanda-sp, or to block influence for layers; best.json is for compress prune " +
+			"norms over their weights, and statistics of their activations. Each candidate is judged by the smaller " +
+			"model, relative to Wanda-sp, or to block influence for layers; best.json is for compress prune " +
 			"--width-score or --layer-score tree:FILE.\n\n" +
 			"The best candidates are compared on selection data, and those that no other beats in both quality " +
 			"and size once on test data, with Wanda, RIA, Pruner-Zero's published formula and magnitude. " +

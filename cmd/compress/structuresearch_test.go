@@ -14,8 +14,8 @@ func partsArgs(kind, out string, more ...string) []string {
 	return append([]string{
 		"search", "../../testdata/nano/base", "--structure", kind, "--calib", "../../testdata/nano/text/calib.txt",
 		"--heldout", "../../testdata/nano/text/valid.txt", "--samples", "4", "--seqlen", "32", "--windows", "4",
-		"--few", "2", "--select-windows", XX
-		"2", "--seed", "3", "--threads", "2", "--out", out,
+		"--few", "2", "--select-windows", "2", "--test-windows", "4", "--sparsity", "0.5", "--population", "8",
+		"--generations", "2", "--seed", "3", "--threads", "2", "--out", out,
 	}, more...)
 }
 

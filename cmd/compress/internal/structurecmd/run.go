@@ -63,12 +63,14 @@ func (o *Options) Add(f *pflag.FlagSet) {
 	f.StringVar(&o.ExpertScore, "expert-score", "",
 		"`NAME` which experts go: "+strings.Join(structure.ExpertScores(), ", ")+" (default: "+structure.REAP+")")
 	f.StringVar(&o.WidthScore, "width-score", "",
-		"`NAME` which neurons, heads and channels go: "+structure.WandaSP+", "+structure.Minitron+", or any method of "+
-			"--method, summed over what goes together (default: "+structure.WandaSP+")")
+		"`NAME` which neurons, heads and channels go: "+structure.WandaSP+", "+structure.Minitron+", any method of "+
+			"--method, summed over what goes together, or a formula of whole neurons or heads, as expr: or as the "+
+			"tree:FILE that search --structure writes (default: "+structure.WandaSP+")")
 	f.BoolVar(&o.NoRestore, "no-restore", false,
 		"leave the matrices behind neurons and heads as they are, instead of fitting what stays to what they gave")
 	f.StringVar(&o.LayerScore, "layer-score", "",
-		"`NAME` which layers go: "+strings.Join(structure.Ways(), ", ")+" (default: "+structure.Greedy+")")
+		"`NAME` which layers go: "+strings.Join(structure.Ways(), ", ")+", or a formula of whole layers as expr: or "+
+			"tree:FILE (default: "+structure.Greedy+")")
 	f.IntVar(&o.Generations, "generations", 0, "`N` --layer-score search: rounds (default: 20)")
 	f.IntVar(&o.Offspring, "offspring", 0, "`N` --layer-score search: candidates in a round (default: 16)")
 }
