@@ -22,7 +22,7 @@
 // Masks of the published methods agree with their code bit by bit, except where scores tie to within rounding.
 // With s_j = (1/N)·Σ x_j² over all tokens that reach input j of the matrix, N the number of calibration
 // sequences (not tokens), G = 100·√(Σ_n g²) over the gradients of the sequences' mean losses in the dense
-// model, and H = (2/N)·Σ x xᵀ:
+// model, R = 100·√((1/N)·Σ_n g²) over the gradients of the norm of a block's output, and H = (2/N)·Σ x xᵀ:
 //
 //	magnitude      |W|                                         over the layer
 //	wanda          |W|·√s                                      in rows
@@ -30,6 +30,7 @@
 //	ria            (|W|/Σ_column|W| + |W|/Σ_row|W|)·s^¼        over the layer
 //	gblm           |W|·√s + |W|·G                              in rows
 //	pruner-zero    |W·W|·(G - min G)/(max G - min G)           in rows
+//	wanda++        |W|·√s + |W|·R                              in rows
 //	sparsegpt      w²/[H⁻¹]_jj as it is when its turn comes    over 128 columns
 //	expr:…, tree:… any formula of package gp that uses W       in rows
 //

@@ -199,6 +199,9 @@ func (w *walk) inputs(l lm.Linear, stored kernels.Mat, stats *actstats.Stats) (i
 	if in.G, err = w.gradients.Of(l); err != nil {
 		return in, nil, err
 	}
+	if w.regional != nil {
+		in.G = w.regional[l.Name]
+	}
 
 	// GPT-2 stores [in, out]; scores compare within an output neuron, a row of [out, in].
 	if !l.Transposed {

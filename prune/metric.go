@@ -30,9 +30,9 @@ type Metric struct {
 }
 
 // Stats is a set of statistics that a metric, an allocation or an update reads: the bitwise or of those below.
-type Stats uint8
+type Stats uint16
 
-// The statistics. All but Gradients are of the inputs of a matrix, over the tokens that reach it; with N the number of
+// The statistics. All but Gradients and Regional are of the inputs of a matrix, over the tokens that reach it; with N the number of
 // calibration sequences:
 const (
 	SumSquares = Stats(actstats.SumSquares) // s_j = (1/N)·Σ x_j²
@@ -42,8 +42,12 @@ const (
 	// 100·√(Σ_n g²), g the gradient of the mean loss of sequence n in the dense model
 	Gradients = Stats(actstats.Gradients)
 
-	sample   = Stats(actstats.Sample)   // some of the x themselves, to measure outputs on
-	ofInputs = Stats(actstats.OfInputs) // those that need a pass through the decoder layer
+	// 100·√((1/N)·Σ g²), g the gradient of the norm of the decoder layer's output for sequence n, of the layer as it
+	// is before it is pruned and with inputs behind the pruned ones before it
+	Regional Stats = 1 << 8
+
+	sample   = Stats(actstats.Sample)              // some of the x themselves, to measure outputs on
+	ofInputs = Stats(actstats.OfInputs) | Regional // those that need a pass through the decoder layer
 )
 
 // Inputs is what a metric may look at. Slices are nil unless the metric needs them.
@@ -56,7 +60,7 @@ type Inputs struct {
 	Variances  []float64
 	Tokens     int64       // that reached the matrix
 	Sequences  int         // of the calibration data
-	G          kernels.Mat // gradients [out, in], F16 or F32, in host memory
+	G          kernels.Mat // gradients, or regional ones, [out, in], F16 or F32, in host memory
 	// Factor gives the upper triangular U with H⁻¹ = UᵀU of the damped Hessian: F32 [in, in], in host memory.
 	// nil unless asked for.
 	Factor func() (kernels.Mat, error)
@@ -64,11 +68,14 @@ type Inputs struct {
 
 // lacks reports whether statistics that a metric needs are not there, since no token reached the matrix.
 func (in Inputs) lacks(needs Stats) bool {
-	return needs&ofInputs != 0 && in.Tokens == 0 || needs&Gradients != 0 && in.G.IsZero()
+	return needs&ofInputs != 0 && in.Tokens == 0 || needs&(Gradients|Regional) != 0 && in.G.IsZero()
 }
 
 // idle reports whether all of the statistics that a metric needs are 0, and so all scores that are made of them.
 func (in Inputs) idle(needs Stats) bool {
+	if needs&Regional != 0 {
+		needs |= Gradients // they stand in the same place
+	}
 	return actstats.Idle(actstats.Set(needs), in.G, in.SumSquares, in.Sums, in.Variances)
 }
 
@@ -110,7 +117,7 @@ func withColumns(in Inputs, col []float32) (kernels.Score, error) {
 }
 
 // metrics is the closed table of names.
-var metrics = []func() Metric{Magnitude, Wanda, WandaVariant, RIA, GBLM, SparseGPT, PrunerZero}
+var metrics = []func() Metric{Magnitude, Wanda, WandaVariant, RIA, GBLM, SparseGPT, PrunerZero, WandaPlus}
 
 // Prefixes of names that are followed by a formula, or by a file with a tree of Pruner-Zero's schema.
 const (

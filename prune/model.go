@@ -86,8 +86,9 @@ type walk struct {
 	targets   map[string]float64  // sparsity by tensor name, where blocks do not settle it
 	patterns  []Pattern           // by block, where the allocation gives each its own
 	gradients *grads.Set
-	given     *givenMasks      // nil: the metric chooses
-	zeros     map[string]int64 // of the matrices of a finished output, as its record says; nil: there is none
+	regional  map[string]kernels.Mat // gradients of the block's matrices, by tensor name; nil: nothing reads them
+	given     *givenMasks            // nil: the metric chooses
+	zeros     map[string]int64       // of the matrices of a finished output, as its record says; nil: there is none
 }
 
 // site is the device that a walk computes on. What never changes of its description is asked for once:
@@ -227,6 +228,9 @@ func (w *walk) pruneBlock(ctx context.Context, l int, linears []lm.Linear) error
 	passes := [][]lm.Linear{linears}
 	if w.measure {
 		passes = w.passes(w.statisticsNeeded(), linears)
+	}
+	if err := w.measureRegion(ctx, l, w.statisticsNeeded()); err != nil {
+		return err
 	}
 
 	done := map[string]Tensor{}

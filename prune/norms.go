@@ -45,6 +45,7 @@ func (o Options) normFaults() (faults []error) {
 		what  string
 	}{
 		{o.Metric.Needs, "metric " + o.Metric.Name},
+		{o.swapNeeds(), "a refinement of masks by swaps"},
 		{o.Update.needs(), "update " + o.Update.Name},
 		{o.Allocation.needs(o), "allocation " + o.Allocation.Name},
 	} {

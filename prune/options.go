@@ -99,6 +99,7 @@ type Stage string
 const (
 	Gradient   Stage = "gradients"  // running the dense model forward and backward
 	Allocate   Stage = "allocate"   // measuring how much each block can lose
+	Region     Stage = "region"     // running the dense block forward and backward
 	Statistics Stage = "statistics" // running the dense block
 	Select     Stage = "select"     // scoring, zeroing and updating
 	Propagate  Stage = "propagate"  // running the pruned block

@@ -72,6 +72,10 @@ func (w *walk) denseBlock(ctx context.Context, l int, needs Stats,
 		return visit(l, linears, nil)
 	}
 
+	if err := w.measureRegion(ctx, l, needs); err != nil {
+		return err
+	}
+
 	part := func(linears []lm.Linear, run func(context.Context, int, *lm.Hooks, func(int, int)) error) error {
 		stats, err := w.newStats(linears, needs)
 		if err != nil {

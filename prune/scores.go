@@ -84,6 +84,9 @@ func (w *walk) lookBlock(ctx context.Context, l int, each func(l lm.Linear, in I
 	if w.measure {
 		passes = w.passes(w.o.Metric.Needs, linears)
 	}
+	if err := w.measureRegion(ctx, l, w.o.Metric.Needs); err != nil {
+		return err
+	}
 
 	for _, part := range passes {
 		stats, err := w.statistics(ctx, l, part, w.o.Metric.Needs)

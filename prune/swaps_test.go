@@ -66,6 +66,7 @@ func TestSwapsRefused(t *testing.T) {
 		{Sparsity: .5, Swaps: 1, Update: Update{Name: ADMM, MaskSteps: 2}},
 		{Pattern: Pattern{2, 4}, Swaps: 1, Permutation: Interleave},
 		{Swaps: 1, MasksFrom: "masks.safetensors"},
+		{Sparsity: .5, Swaps: 1, Norms: &Norms{Sequences: 1}},
 		{Metric: Magnitude(), Sparsity: .5, Swaps: 1, Update: Update{Damping: .1}},
 	} {
 		if err := o.Validate(); !errors.Is(err, ErrOptions) {

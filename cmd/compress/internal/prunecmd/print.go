@@ -49,6 +49,11 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 		work += 2 * tokens * blocks // before and after it is pruned
 	}
 
+	if o.Needs()&prune.Regional != 0 {
+		const forwardAndBack = 5 // as for gradients
+		work += forwardAndBack * tokens * blocks
+	}
+
 	list = append(list, cli.Stage{Name: stagePruning, Work: work + solving(m, o)})
 	if len(ppl.IDs) > 0 {
 		list = append(list, cli.Stage{Name: stageAfter, Work: float64(m.LossWork(ppl))})
@@ -117,6 +122,8 @@ func position(s prune.Step, blocks int64, measured bool) int64 {
 	case s.Stage == prune.Save:
 		return blocks * blockSteps
 	case !measured:
+	case s.Stage == prune.Region:
+		to = 300
 	case s.Stage == prune.Statistics:
 		to = 450
 	case s.Stage == prune.Select:
