@@ -32,8 +32,8 @@ type Metric struct {
 // Stats is a set of statistics that a metric, an allocation or an update reads: the bitwise or of those below.
 type Stats uint16
 
-// The statistics. All but Gradients and Regional are of the inputs of a matrix, over the tokens that reach it; with N the number of
-// calibration sequences:
+// The statistics. All but Gradients and Regional are of the inputs of a matrix, over the tokens that reach it; with N
+// the number of calibration sequences:
 const (
 	SumSquares = Stats(actstats.SumSquares) // s_j = (1/N)·Σ x_j²
 	Sums       = Stats(actstats.Sums)       // (1/N)·Σ x_j

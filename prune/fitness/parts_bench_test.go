@@ -16,8 +16,8 @@ import (
 
 // BenchmarkParts measures formulas of neurons on another model than the one that they were found on, in pairs by
 // windows: COMPRESS_BENCH_MODEL is the model, COMPRESS_BENCH_TEXTS a calibration text and one to measure on with a
-// comma between them, COMPRESS_BENCH_FORMULAS the formulas with semicolons, the first of which the others are compared with,
-// COMPRESS_BENCH_WINDOWS how many windows of 128 tokens they are measured on (32).
+// comma between them, COMPRESS_BENCH_FORMULAS the formulas with semicolons, the first of which the others are compared
+// with, COMPRESS_BENCH_WINDOWS how many windows of 128 tokens they are measured on (32).
 func BenchmarkParts(b *testing.B) {
 	dir := os.Getenv("COMPRESS_BENCH_MODEL")
 	calib, heldout, _ := strings.Cut(os.Getenv("COMPRESS_BENCH_TEXTS"), ",")
