@@ -41,7 +41,8 @@
 //	           column of down; rows of q, k and v and columns of o; of a channel, rows and columns of all matrices.
 //	           LLM-Pruner's Σ|w·g| is expr:W*G but for the square root in which G sums sequences
 //
-// [Restore] then lets down and o make up for what they no longer read.
+// [Restore] then lets down and o make up for what they no longer read, drawn to the weights as they were as strongly as
+// is best on every fourth sequence.
 //
 // # Experts
 //
@@ -64,5 +65,5 @@
 // stream of all sequences: 4 bytes a token and channel. A model that is streamed stays so. Taylor has the gradients of
 // one layer at a time. Greedy and search run the layers again and again; they hold the stream of one batch of
 // sequences, search that of all of them before the head. Scores and restoration run a layer at a time; restoration has
-// its Hessians, 8 bytes times the square of the neurons.
+// two Hessians, of 8 bytes times the square of the neurons each, and as much to solve with.
 package structure

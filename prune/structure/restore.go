@@ -14,39 +14,50 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 )
 
-// Restored says what a matrix gained, as ‖ΔW·X‖²/‖W·X‖² over the calibration text, measured on up to 64 of its outputs.
+// Restored says what a matrix gained, as ‖ΔW·X‖²/‖W·X‖² over the sequences that were held out, measured on up to 64 of
+// its outputs.
 type Restored struct {
-	Name    string         `json:"name"`
-	Cut     float64        `json:"cut"`     // without the inputs that went
-	Updated float64        `json:"updated"` // with what stays making up for them
+	Name    string  `json:"name"`
+	Cut     float64 `json:"cut"`     // without the inputs that went
+	Updated float64 `json:"updated"` // with what stays making up for them
+	// Ridge is how much of it was added to the diagonal of Σ x xᵀ.
+	Ridge   float64        `json:"ridge"`
 	Damping linalg.Damping `json:"damping"`
+	// Left: what stays is as it was, since on what was held out nothing made up for what went.
+	Left bool `json:"left,omitempty"`
 	// Unreached: no token of the text comes to the expert, whose weights stay as they are.
 	Unreached bool `json:"unreached,omitempty"`
 }
 
-// damping of the normal equations, of the mean of the diagonal.
-const damping = 0.01
+// damping of the normal equations, of the mean of the diagonal, beside what is added to each input's own.
+const damping = 1e-6
+
+// heldOut is how many sequences there are for each that is held out, to choose by: every fourth.
+const heldOut = 4
 
 // Restore lets the columns that stay of the matrices behind neurons and heads make up for those that went: for each
-// output the least squares over what the text brings to the matrix, W·H[:,M]·(H[M,M] + δ)⁻¹ with H = Σ x xᵀ and M what
-// stays (FASP, Hu et al., 2025, arXiv:2501.09412). It goes from layer to layer, each measured behind those that are
-// narrower already. The matrices of the model change; with a saver, finished layers are written, and what an
-// interrupted run has written is taken from there. The plan gets what was gained, the same after an interruption.
+// output the least squares over what the text brings to the matrix (after FASP, Hu et al., 2025, arXiv:2501.09412),
+// drawn to the weights as they were. How strongly, is chosen for each matrix by every fourth sequence; what is written
+// is then fitted to all. With fewer than four, nothing is held out: as much as the squares themselves is added to them,
+// and the figures are those of the text that was fitted.
+//
+// It goes from layer to layer, each measured behind those that are narrower already. The matrices of the model change;
+// with a saver, finished layers are written, and what an interrupted run has written is taken from there. The plan gets
+// what was gained, the same after an interruption.
 func Restore(ctx context.Context, m *lm.Model, calib corpus.Windows, p *Plan, out *lm.Saver) error {
 	if p.Width == nil || p.Options.NoRestore {
 		return nil
 	}
 
-	r := &restoration{m: m, c: m.Config(), p: p, out: out, sequences: len(calib.IDs)}
+	r := &restoration{m: m, c: m.Config(), p: p, out: out}
 	if err := r.readRemarks(); err != nil {
 		return err
 	}
-	var err error
-	if r.states, err = actstats.NewStates(ctx, m, calib.IDs, batchTokens); err != nil {
+
+	defer r.free()
+	if err := r.embed(ctx, calib); err != nil {
 		return err
 	}
-	defer r.states.Free()
-
 	blocks := p.Cut.Blocks(r.c)
 	for i, l := range blocks {
 		p.Options.Progress(Restoring, int64(i), int64(len(blocks)))
@@ -61,13 +72,48 @@ func Restore(ctx context.Context, m *lm.Model, calib corpus.Windows, p *Plan, ou
 
 // restoration is one under way.
 type restoration struct {
-	m         *lm.Model
-	c         *lm.Config
-	p         *Plan
-	out       *lm.Saver
+	m      *lm.Model
+	c      *lm.Config
+	p      *Plan
+	out    *lm.Saver
+	fitted half
+	held   half                // nothing, of fewer sequences than four
+	gained map[string]Restored // by matrix, of this run and of an interrupted one
+}
+
+// half is a part of the text on its way through the model.
+type half struct {
 	states    *actstats.States
 	sequences int
-	gained    map[string]Restored // by matrix, of this run and of an interrupted one
+}
+
+// embed divides the text.
+func (r *restoration) embed(ctx context.Context, calib corpus.Windows) (err error) {
+	var fitted, held [][]int32
+	for i, ids := range calib.IDs {
+		if i%heldOut == heldOut-1 {
+			held = append(held, ids)
+		} else {
+			fitted = append(fitted, ids)
+		}
+	}
+
+	for _, x := range []struct {
+		to  *half
+		ids [][]int32
+	}{{&r.fitted, fitted}, {&r.held, held}} {
+		x.to.sequences = len(x.ids)
+		if x.to.states, err = actstats.NewStates(ctx, r.m, x.ids, batchTokens); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+func (r *restoration) free() {
+	r.fitted.states.Free()
+	r.held.states.Free()
 }
 
 // readRemarks takes up what an interrupted run has noted with the matrices that it wrote.
@@ -151,8 +197,10 @@ func (r *restoration) block(ctx context.Context, l int) error {
 		r.p.Width.Restored = append(r.p.Width.Restored, r.gained[name])
 	}
 
-	if err := r.states.Advance(ctx, l, nil, func(int, int) {}); err != nil {
-		return err
+	for _, x := range []half{r.fitted, r.held} {
+		if err := x.states.Advance(ctx, l, nil, func(int, int) {}); err != nil {
+			return err
+		}
 	}
 	r.m.ReleaseBlock(l, r.out != nil)
 
@@ -179,31 +227,51 @@ func (r *restoration) save(names []string) error {
 // part measures what reaches some matrices of a layer and restores them.
 func (r *restoration) part(ctx context.Context, l int, matrices []lm.Linear) error {
 	for _, pass := range (actstats.Plan{Needs: actstats.Hessian}).Passes(matrices) {
-		stats, err := actstats.New(r.m.Device(), pass, actstats.Hessian, r.sequences, damping)
-		if err != nil {
-			return err
-		}
-		stats.Stop = ctx.Err
-		err = r.states.Peek(ctx, l, stats.Hooks(), func(int, int) {})
-		if err == nil {
-			err = stats.Err()
-		}
-		for _, lin := range pass {
-			if err == nil {
-				err = r.matrix(ctx, lin, stats)
-			}
-		}
-		stats.Free()
-		if err != nil {
+		if err := r.pass(ctx, l, pass); err != nil {
 			return err
 		}
 	}
-
 	return nil
 }
 
+// pass restores those matrices whose Hessians are held at a time.
+func (r *restoration) pass(ctx context.Context, l int, pass []lm.Linear) error {
+	var stats [2]*actstats.Stats
+	for i, x := range []half{r.fitted, r.held} {
+		var err error
+		if stats[i], err = x.measure(ctx, r.m, l, pass); err != nil {
+			return err
+		}
+		defer stats[i].Free()
+	}
+
+	for _, lin := range pass {
+		if err := r.matrix(ctx, lin, stats[0], stats[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure runs a layer for what reaches some of its matrices.
+func (x *half) measure(ctx context.Context, m *lm.Model, l int, pass []lm.Linear) (*actstats.Stats, error) {
+	stats, err := actstats.New(m.Device(), pass, actstats.Hessian, x.sequences, damping)
+	if err != nil {
+		return nil, err
+	}
+	stats.Stop = ctx.Err
+	if err = x.states.Peek(ctx, l, stats.Hooks(), func(int, int) {}); err == nil {
+		err = stats.Err()
+	}
+	if err != nil {
+		stats.Free()
+		return nil, err
+	}
+	return stats, nil
+}
+
 // matrix restores one matrix. One of an expert that no token reached keeps its weights.
-func (r *restoration) matrix(ctx context.Context, l lm.Linear, stats *actstats.Stats) error {
+func (r *restoration) matrix(ctx context.Context, l lm.Linear, fitted, held *actstats.Stats) error {
 	own, err := r.m.MutableParam(l.Name)
 	if err != nil {
 		return err
@@ -220,25 +288,16 @@ func (r *restoration) matrix(ctx context.Context, l lm.Linear, stats *actstats.S
 		return err
 	}
 
-	keep := r.keep(l)
-	w := linalg.FromMat(weights)
-	after := linalg.New(w.Rows, w.Cols)
+	f := &fit{w: linalg.FromMat(weights), keep: r.keep(l)}
+	f.solver = linalg.Solver{Threads: r.m.Device().Info().Threads, Device: r.m.Device(), Stop: ctx.Err}
 	found := Restored{Name: l.Name}
-	if stats.SumOf(l.Name).Tokens() == 0 {
-		found.Unreached = true
-		copyColumns(after, w, keep)
-	} else {
-		h, err := stats.HessianOf(stats.SumOf(l.Name), l)
-		if err != nil {
-			return err
-		}
-		if err := r.solve(ctx, &found, after, w, h, keep); err != nil {
-			return fmt.Errorf("tensor %q: %w", l.Name, err)
-		}
+	after, err := r.fit(f, &found, l, fitted, held)
+	if err != nil {
+		return fmt.Errorf("tensor %q: %w", l.Name, err)
 	}
 	r.gained[l.Name] = found
 
-	values := kernels.MatOf(kernels.NewHost(kernels.F32, w.Rows*w.Cols), w.Rows, w.Cols)
+	values := kernels.MatOf(kernels.NewHost(kernels.F32, after.Rows*after.Cols), after.Rows, after.Cols)
 	after.ToF32(values)
 	if err := hostmat.Store(r.m.Device(), own, values, l.Transposed); err != nil {
 		return err
@@ -247,77 +306,46 @@ func (r *restoration) matrix(ctx context.Context, l lm.Linear, stats *actstats.S
 	return r.m.Device().Ops().Sync()
 }
 
-// copyColumns copies those that stay.
-func copyColumns(to, from linalg.Matrix, keep []int) {
-	for i := range from.Rows {
-		for _, j := range keep {
-			to.Set(i, j, from.At(i, j))
+// fit gives a matrix as it is to be, 0 where inputs go.
+func (r *restoration) fit(f *fit, found *Restored, l lm.Linear, fitted, held *actstats.Stats) (linalg.Matrix, error) {
+	here, there := fitted.SumOf(l.Name).Tokens(), held.SumOf(l.Name).Tokens()
+	if here+there == 0 {
+		found.Unreached = true
+		return f.part(f.w, true), nil
+	}
+
+	if here == 0 || there == 0 {
+		if here == 0 {
+			fitted = held
 		}
-	}
-}
-
-// solve writes the columns that stay, restored, to after [out, in], which is 0.
-func (r *restoration) solve(ctx context.Context, found *Restored, after, w, h linalg.Matrix, keep []int) error {
-	solver := linalg.Solver{Threads: r.m.Device().Info().Threads, Device: r.m.Device(), Stop: ctx.Err}
-	copyColumns(after, w, keep)
-	found.Cut = lost(solver, w, after, h)
-
-	n := len(keep)
-	among := linalg.New(n, w.Cols) // H[M,:]
-	for i, k := range keep {
-		copy(among.Row(i), h.Row(k))
-	}
-	x := linalg.New(n, w.Rows)
-	solver.Mul(x, among, w, linalg.Product{TransB: true})
-
-	factor := linalg.New(n, n)
-	fill := func(to linalg.Matrix) {
-		for i := range n {
-			for j, k := range keep {
-				to.Set(i, j, among.At(i, k))
-			}
+		h, err := fitted.HessianOf(fitted.SumOf(l.Name), l)
+		if err != nil {
+			return h, err
 		}
+		return f.usual(found, h)
 	}
-	var err error
-	found.Damping, err = solver.Damped(factor, damping, fill, func(a linalg.Matrix) error {
-		return solver.Cholesky(a, true)
-	})
+
+	h, err := fitted.HessianOf(fitted.SumOf(l.Name), l)
 	if err != nil {
-		return err
+		return h, err
 	}
-	if err := solver.CholeskySolve(factor, x, true); err != nil {
-		return err
+	other, err := held.HessianOf(held.SumOf(l.Name), l)
+	if err != nil {
+		return h, err
 	}
-
-	for j, k := range keep {
-		for i := range w.Rows {
-			after.Set(i, k, x.At(j, i))
-		}
+	if err := f.choose(found, h, other); err != nil {
+		return h, err
 	}
-	found.Updated = lost(solver, w, after, h)
-
-	return after.CheckFinite()
-}
-
-// outputs is how many of a matrix errors are measured on.
-const outputs = 64
-
-// lost is the share of the outputs' squares that the difference of two matrices makes, on some of them.
-func lost(solver linalg.Solver, w, after, h linalg.Matrix) float64 {
-	n := min(outputs, w.Rows)
-	before := linalg.New(n, w.Cols)
-	change := linalg.New(n, w.Cols)
-	for i := range n {
-		row := i * w.Rows / n
-		copy(before.Row(i), w.Row(row))
-		for j, v := range w.Row(row) {
-			change.Set(i, j, after.At(row, j)-v)
-		}
+	if found.Left {
+		return f.part(f.w, true), nil
 	}
 
-	all := solver.Energy(before, h)
-	if all == 0 {
-		return 0
+	// Each is the mean over its sequences.
+	n := float64(r.fitted.sequences + r.held.sequences)
+	for i, v := range other.Data {
+		h.Data[i] = (float64(r.fitted.sequences)*h.Data[i] + float64(r.held.sequences)*v) / n
 	}
-	return solver.Energy(change, h) / all
+	after, d, err := f.made(f.w, h, found.Ridge)
+	found.Damping = d
+	return after, err
 }

@@ -185,80 +185,112 @@ func TestSummedMetrics(t *testing.T) {
 	}
 }
 
-// solve is the least squares that the documentation says, found by another way: the ridge regression of what the whole
-// matrix gives on the inputs that stay.
+// The fit is the least squares that the documentation says, found by another way: what the inputs that go give, fitted
+// on those that stay, with a row for each weight that draws it to what it was.
 func TestRestorationIsLeastSquares(t *testing.T) {
 	const in, out, tokens = 12, 5, 40
-	draw := func(key, rows, cols int) linalg.Matrix {
-		a := linalg.New(rows, cols)
-		s := rng.NewStream(7, key, 0)
-		for i := range a.Data {
-			a.Data[i] = float64(s.Below(2001))/1000 - 1
-		}
-		return a
-	}
-	x, w := draw(1, tokens, in), draw(2, out, in)
+	x, w := signs(1, tokens, in), signs(2, out, in)
 	solver := linalg.Solver{Threads: 1}
 	h := linalg.New(in, in)
 	solver.Mul(h, x, x, linalg.Product{TransA: true})
-	keep := []int{0, 2, 3, 7, 8, 11}
+	f := &fit{solver: solver, w: w, keep: []int{0, 2, 3, 7, 8, 11}}
+	n := len(f.keep)
 
-	dev, err := device.Open("cpu", device.Options{Threads: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := lm.Load(t.Context(), nano+"/base", dev, lm.Options{Stream: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-
-	r := &restoration{m: m}
-	var found Restored
-	got := linalg.New(out, in)
-	if err := r.solve(t.Context(), &found, got, w, h, keep); err != nil {
-		t.Fatal(err)
-	}
-
-	stay := linalg.New(tokens, len(keep))
-	trace := 0.0
-	for j, k := range keep {
-		for i := range tokens {
-			stay.Set(i, j, x.At(i, k))
+	for _, ridge := range []float64{0.01, 0.3, 10} {
+		got, _, err := f.made(w, h, ridge)
+		if err != nil {
+			t.Fatal(err)
 		}
-		trace += h.At(k, k) / float64(len(keep))
-	}
-	gives := linalg.New(tokens, out)
-	solver.Mul(gives, x, w, linalg.Product{TransB: true})
-	want, err := solver.Ridge(stay, gives, damping*trace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range out {
-		for j := range in {
-			k, stays := slices.BinarySearch(keep, j)
-			if stays && math.Abs(got.At(i, j)-want.At(k, i)) > 1e-9 || !stays && got.At(i, j) != 0 {
-				t.Errorf("output %d, input %d: %g", i, j, got.At(i, j))
+
+		a := linalg.New(tokens+n, n)
+		y := linalg.New(tokens+n, out)
+		solver.Mul(y.Sub(0, tokens, 0, out), x, f.part(w, false), linalg.Product{TransB: true})
+		for j, k := range f.keep {
+			for i := range tokens {
+				a.Set(i, j, x.At(i, k))
+			}
+			a.Set(tokens+j, j, math.Sqrt(ridge*h.At(k, k)))
+		}
+		want, err := solver.LeastSquares(a, y)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range out {
+			for j := range in {
+				k, stays := slices.BinarySearch(f.keep, j)
+				if stays && math.Abs(got.At(i, j)-w.At(i, j)-want.At(k, i)) > 1e-5 || !stays && got.At(i, j) != 0 {
+					t.Errorf("ridge %g: output %d, input %d: %g", ridge, i, j, got.At(i, j))
+				}
 			}
 		}
 	}
+}
 
-	// The figures are the shares of what the outputs lose.
-	lost := func(v linalg.Matrix) float64 {
-		change := linalg.New(tokens, out)
-		solver.Mul(change, x, v, linalg.Product{TransB: true})
-		all, gone := 0.0, 0.0
-		for i := range change.Data {
-			all += gives.Data[i] * gives.Data[i]
-			gone += (change.Data[i] - gives.Data[i]) * (change.Data[i] - gives.Data[i])
-		}
-		return gone / all
+// signs draws a matrix of values between -1 and 1.
+func signs(key, rows, cols int) linalg.Matrix {
+	a := linalg.New(rows, cols)
+	s := rng.NewStream(7, key, 0)
+	for i := range a.Data {
+		a.Data[i] = float64(s.Below(2001))/1000 - 1
 	}
-	bare := linalg.New(out, in)
-	copyColumns(bare, w, keep)
-	if math.Abs(found.Cut-lost(bare)) > 1e-9 || math.Abs(found.Updated-lost(got)) > 1e-9 ||
-		found.Updated >= found.Cut {
-		t.Errorf("%+v, want %g and %g", found, lost(bare), lost(got))
+	return a
+}
+
+// How strongly a fit is drawn to the weights as they were is what is best on text that was held out, of all that could
+// be tried; and what makes nothing up there is left.
+func TestRidgeIsChosenByHeldOutText(t *testing.T) {
+	const in, out = 24, 8
+	solver := linalg.Solver{Threads: 1}
+	mix := signs(9, in, in)
+	gram := func(key, tokens int, mixed bool) linalg.Matrix {
+		x := signs(key, tokens, in)
+		if mixed { // inputs that know of each other
+			y := linalg.New(tokens, in)
+			solver.Mul(y, x, mix, linalg.Product{})
+			x = y
+		}
+		h := linalg.New(in, in)
+		solver.Mul(h, x, x, linalg.Product{TransA: true})
+		return h
+	}
+
+	chosen := map[float64]bool{}
+	for _, tokens := range []int{6, 20, 30, 60, 1000} {
+		f := &fit{
+			solver: solver, w: signs(3, out, in),
+			keep: []int{0, 1, 2, 4, 5, 7, 8, 10, 11, 13, 14, 16, 17, 19, 20, 22},
+		}
+		h, held := gram(4, tokens, true), gram(5, 400, true)
+		var found Restored
+		if err := f.choose(&found, h, held); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range ridges {
+			made, _, err := f.made(f.w, h, r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v := f.lost(f.w, made, held); v < found.Updated*(1-1e-9) {
+				t.Errorf("%d tokens: %g gives %g, %g was taken and gives %g", tokens, r, v, found.Ridge, found.Updated)
+			}
+		}
+		if found.Left || found.Updated >= found.Cut {
+			t.Errorf("%d tokens: %+v", tokens, found)
+		}
+		chosen[found.Ridge] = true
+	}
+	if len(chosen) < 3 {
+		t.Errorf("however much text there is, %v is taken", chosen)
+	}
+
+	// Inputs that know nothing of each other, and little text: any fit is to chance.
+	f := &fit{solver: solver, w: signs(3, out, in), keep: []int{0, 1, 2, 3, 4, 5}}
+	var found Restored
+	if err := f.choose(&found, gram(4, 4, false), gram(6, 4000, false)); err != nil {
+		t.Fatal(err)
+	}
+	if !found.Left || found.Ridge != 0 || found.Updated != found.Cut {
+		t.Errorf("%+v", found)
 	}
 }
 
