@@ -37,6 +37,8 @@
 //	           layers (Muralidharan et al., 2024, arXiv:2407.14679; the norm before the head is not measured)
 //	wanda-sp   Σ_i |W_ij|·‖x_j‖ over the column of down, or the columns of o (An et al., 2023, arXiv:2312.11983); of a
 //	           channel, over the rows of both
+//	obs        neurons and heads one after another, always the one without which what the matrix behind them gives can
+//	           be made up for best, by the least squares of Restore, on the text (ZipLM, OSSCAR)
 //	others     any metric of package prune, summed over all weights that go with it: rows of gate and up and the
 //	           column of down; rows of q, k and v and columns of o; of a channel, rows and columns of all matrices.
 //	           LLM-Pruner's Σ|w·g| is expr:W*G but for the square root in which G sums sequences

@@ -14,8 +14,8 @@ import (
 )
 
 // surgeon removes groups of inputs of a matrix W [out, in] one after another, always the group without which the rest,
-// fitted anew, errs least (OBS on whole columns: ZipLM, Kurtić et al., 2023, arXiv:2302.04089; OSSCAR, Meng et al., 2024,
-// arXiv:2403.12983). With K = (H + r·diag H)⁻¹ and G = WᵀW, both behind what went, a group S costs
+// fitted anew, errs least (OBS on whole columns: ZipLM, Kurtić et al., 2023, arXiv:2302.04089; OSSCAR, Meng et al.,
+// 2024, arXiv:2403.12983). With K = (H + r·diag H)⁻¹ and G = WᵀW, both behind what went, a group S costs
 //
 //	tr (K_SS)⁻¹·G_SS,  and then  K -= K_:S·A,  W -= W_:S·A  with  A = (K_SS)⁻¹·K_S:
 //
@@ -51,7 +51,9 @@ func newSurgeon(solver linalg.Solver, w, h linalg.Matrix, size, most int) (*surg
 	}
 	solver.Mul(s.g, w, w, linalg.Product{TransA: true})
 
-	s.u, s.a, s.b = linalg.New(most*size, n), linalg.New(most*size, n), linalg.New(most*size, n)
+	for _, m := range []*linalg.Matrix{&s.u, &s.a, &s.b} {
+		*m = linalg.New(most*size, n)
+	}
 	s.kk, s.gg = linalg.New(n, size), linalg.New(n, size)
 	for at := 0; at < n; at += size {
 		s.kk.Sub(at, at+size, 0, size).Copy(s.k.Sub(at, at+size, at, at+size))
@@ -149,12 +151,21 @@ func (s *surgeon) remove(group int) error {
 	s.used += s.size
 	s.gone[group] = true
 
+	if s.size == 1 {
+		for j, v := range u.Row(0) {
+			s.kk.Data[j] -= v * v
+			s.gg.Data[j] -= 2 * a.At(0, j) * b.At(0, j)
+		}
+		return nil
+	}
 	for other, gone := range s.gone {
 		if gone {
 			continue
 		}
 		from, to := other*s.size, (other+1)*s.size
-		uu, aa, bb := u.Sub(0, s.size, from, to), a.Sub(0, s.size, from, to), b.Sub(0, s.size, from, to)
+		uu := u.Sub(0, s.size, from, to)
+		aa := a.Sub(0, s.size, from, to)
+		bb := b.Sub(0, s.size, from, to)
 		less := linalg.Product{TransA: true, Minus: true, Accumulate: true}
 		s.solver.Mul(s.block(s.kk, other), uu, uu, less)
 		s.solver.Mul(s.block(s.gg, other), aa, bb, less)
@@ -195,7 +206,7 @@ func (w *width) surgery(ctx context.Context) error {
 	for l := range w.m.Blocks() {
 		var matrices []lm.Linear
 		for _, lin := range w.m.Linears(l) {
-			if groups := w.removals(lin); groups > 0 {
+			if w.removals(lin) > 0 {
 				matrices = append(matrices, lin)
 			}
 		}
@@ -269,17 +280,16 @@ func (w *width) operateOn(ctx context.Context, l lm.Linear, h linalg.Matrix) err
 	}
 	weights := linalg.FromMat(value)
 	solver := linalg.Solver{Threads: w.m.Device().Info().Threads, Device: w.m.Device(), Stop: ctx.Err}
-	any := func(int) bool { return true }
 	if l.Role != arch.O {
 		s, err := newSurgeon(solver, weights, h, 1, w.removals(l))
 		if err != nil {
 			return err
 		}
-		order, err := s.order(ctx, w.removals(l), any)
+		order, err := s.order(ctx, w.removals(l), func(int) bool { return true })
 		if err != nil {
 			return err
 		}
-		rank(w.neuronsOf(l), order)
+		rank(w.s.vector(w.neuronsOf(l)), order)
 		return nil
 	}
 

@@ -74,7 +74,7 @@ type Options struct {
 	// is [REAP].
 	Experts     Share  `json:"experts,omitzero"`
 	ExpertScore string `json:"expert_score,omitempty"`
-	// Score is what neurons, heads and channels are chosen by: [WandaSP], [Minitron], a metric of prune, or, but for
+	// Score is what neurons, heads and channels are chosen by: one of [WidthScores], a metric of prune, or, but for
 	// channels, a formula of whole parts; "" is the first.
 	Score string `json:"score,omitempty"`
 	// NoRestore leaves the matrices behind neurons and heads as they are; otherwise what stays of them makes up for
@@ -156,7 +156,10 @@ func (o *Options) Validate() error {
 	if (o.Score != "" || o.NoRestore) && !o.narrows() {
 		fault("scores and restoration are of neurons, heads and channels, of which all stay")
 	}
-	if o.Score != "" && o.Score != WandaSP && o.Score != Minitron {
+	if o.Score == OBS && !o.Hidden.Zero() {
+		fault("%s removes inputs of matrices, neurons and heads; channels go by another score, in another run", OBS)
+	}
+	if o.Score != "" && !slices.Contains(WidthScores(), o.Score) {
 		faults = append(faults, o.scoreFault())
 	}
 
@@ -181,7 +184,7 @@ func (o *Options) scoreFault() error {
 		return fmt.Errorf("%w: %w", ErrOptions, err)
 	case p == nil:
 		if _, err := prune.MetricByName(o.Score); err != nil {
-			return fmt.Errorf("%w: score: besides %s and %s, %w", ErrOptions, WandaSP, Minitron, err)
+			return fmt.Errorf("%w: score: besides %s, %w", ErrOptions, strings.Join(WidthScores(), ", "), err)
 		}
 		return nil
 	case !o.Hidden.Zero():

@@ -20,7 +20,11 @@ import (
 const (
 	Minitron = "minitron"
 	WandaSP  = "wanda-sp"
+	OBS      = "obs"
 )
+
+// WidthScores lists what neurons, heads and channels can be chosen by beside the metrics of package prune.
+func WidthScores() []string { return []string{WandaSP, Minitron, OBS} }
 
 // Width is what stays of every layer, and why.
 type Width struct {
@@ -100,6 +104,8 @@ func (w *width) choose(ctx context.Context, k *arch.Cut) (*Width, error) {
 		err = w.formula(ctx, formula)
 	case w.o.Score == Minitron:
 		err = w.activations(ctx)
+	case w.o.Score == OBS:
+		err = w.surgery(ctx)
 	default:
 		err = w.metric(ctx)
 	}

@@ -469,7 +469,7 @@ func TestSizes(t *testing.T) {
 		"key/value":      {Options{KVHeads: Share{Keep: 4}}, "4 key/value heads of 3: "},
 		"channels":       {Options{Hidden: Share{Keep: 64}}, "6 heads have to divide it; nothing below 96 would do"},
 		"all heads":      {Options{KVHeads: Share{Drop: 0.1}}, "all 6 heads would stay"},
-		"score":          {Options{FFN: Share{Keep: 64}, Score: "magic"}, "besides wanda-sp and minitron"},
+		"score":          {Options{FFN: Share{Keep: 64}, Score: "magic"}, "besides wanda-sp, minitron, obs"},
 		"score of none":  {Options{Layers: Share{Keep: 2}, Score: Minitron}, "of which all stay"},
 		"layers of none": {Options{FFN: Share{Keep: 64}, By: Greedy}, "greedy chooses layers, of which all stay"},
 	}

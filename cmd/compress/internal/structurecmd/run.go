@@ -63,7 +63,7 @@ func (o *Options) Add(f *pflag.FlagSet) {
 	f.StringVar(&o.ExpertScore, "expert-score", "",
 		"`NAME` which experts go: "+strings.Join(structure.ExpertScores(), ", ")+" (default: "+structure.REAP+")")
 	f.StringVar(&o.WidthScore, "width-score", "",
-		"`NAME` which neurons, heads and channels go: "+structure.WandaSP+", "+structure.Minitron+", any method of "+
+		"`NAME` which neurons, heads and channels go: "+strings.Join(structure.WidthScores(), ", ")+", any method of "+
 			"--method, summed over what goes together, or a formula of whole neurons or heads, as expr: or as the "+
 			"tree:FILE that search --structure writes (default: "+structure.WandaSP+")")
 	f.BoolVar(&o.NoRestore, "no-restore", false,
