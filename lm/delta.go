@@ -105,7 +105,7 @@ type Routing struct {
 	// Keep are the experts that there are, at least TopK, and as many in every group of a router that has groups; nil:
 	// all.
 	Keep []bool
-	TopK int    // experts of a token; 0: as the configuration says
+	TopK int // experts of a token; 0: as the configuration says
 }
 
 // Routed is what an expert gives for the tokens that are routed to it. It is good during the call alone.
