@@ -34,7 +34,7 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 			" (default: the method's own)")
 	set.IntVar(&f.settings.Swaps, "swaps", 0,
 		"`N` refine the method's masks in this many passes, which exchange kept and removed weights of a row wherever "+
-			"that lowers the error of its output on the calibration data; 4 are good (default: none)")
+			"that lowers the error of its output on the calibration data, such as 4 (default: none)")
 	set.StringVar(&f.Permutation, "permutation", string(prune.Identity),
 		"`NAME` order of the inputs for N:M: "+strings.Join(Permutations, ", "))
 	set.StringVar(&f.Overrides, "overrides", "",
