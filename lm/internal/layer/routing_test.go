@@ -28,7 +28,7 @@ func TestChoice(t *testing.T) {
 		},
 	} {
 		row := slices.Clone(scores)
-		choice := &choice{c: &c.config, offset: c.offset}
+		choice := &choice{c: &c.config, where: Routing{TopK: c.config.TopK}, offset: c.offset}
 		for range 2 { // what is kept between tokens does not matter
 			if got := choice.of(row); !slices.Equal(got, c.want) {
 				t.Errorf("%s: %v, want %v", name, got, c.want)
