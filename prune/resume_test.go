@@ -55,7 +55,10 @@ func child(dir string) int {
 // resumable runs the job of the test, from the beginning or from where it was interrupted.
 func resumable(ctx context.Context, m *lm.Model, dir, metric string, resume bool, events Events) (*Report, error) {
 	o := Options{Sparsity: .5, Events: events}
-	metric, with, _ := strings.Cut(metric, "+")
+	with := ""
+	if !slices.Contains(MetricNames(), metric) { // one has plus signs in its own name
+		metric, with, _ = strings.Cut(metric, "+")
+	}
 	if slices.Contains(allocations, with) {
 		o.Allocation.Name = with
 	} else {
