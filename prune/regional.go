@@ -106,15 +106,13 @@ func (w *walk) regionOf(l lm.Linear, sum kernels.Mat) (kernels.Mat, error) {
 	if err != nil {
 		return g, err
 	}
-	// A copy: on the host, F32 shows the sums themselves, which are freed.
-	out := kernels.MatOf(kernels.NewHost(kernels.F32, g.Len()), g.Rows, g.Cols)
 	some := make([]bool, g.Rows)
 	bad := make([]bool, g.Rows)
 	mmapsafe.Split(w.threads, g.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			dst := out.RowF32(i)
-			for j, v := range g.RowF32(i) {
-				dst[j] = float32(math.Sqrt(float64(v)))
+			row := g.RowF32(i)
+			for j, v := range row {
+				row[j] = float32(math.Sqrt(float64(v)))
 				some[i] = some[i] || v > 0
 				bad[i] = bad[i] || v-v != 0
 			}
@@ -124,12 +122,12 @@ func (w *walk) regionOf(l lm.Linear, sum kernels.Mat) (kernels.Mat, error) {
 	any := false
 	for i := range some {
 		if bad[i] {
-			return out, fmt.Errorf("output %d: %w: its regional gradients overflow or are NaN", i, ErrNonFinite)
+			return g, fmt.Errorf("output %d: %w: its regional gradients overflow or are NaN", i, ErrNonFinite)
 		}
 		any = any || some[i]
 	}
 	if !any {
 		return kernels.Mat{}, nil
 	}
-	return out, nil
+	return g, nil
 }

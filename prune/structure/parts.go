@@ -424,9 +424,12 @@ func takeScores(t *tallies, streams map[gp.Symbol][]float64) (list []float64, er
 
 // formula scores layers by a formula of whole parts; the lowest go.
 func (d *depth) formula(ctx context.Context, p *gp.PartsProgram) (*Depth, error) {
-	streams, err := d.streams(ctx)
-	if err != nil {
-		return nil, err
+	var streams map[gp.Symbol][]float64
+	if slices.ContainsFunc(Blocks.Terminals(), p.Expr.Uses) {
+		var err error
+		if streams, err = d.streams(ctx); err != nil {
+			return nil, err
+		}
 	}
 	t := d.tally(p, d.m.Device().Info().Threads)
 	if err := eachOperand(ctx, d.m, d.calib, p, d.progress, t.add); err != nil {

@@ -19,7 +19,7 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 		return "", err
 	}
 	o.Layers = Share{Keep: o.Layers.Of(m.Blocks())} // however it was said
-	return stage.Fingerprint("structure", model, calib.Hash, o.fill())
+	return stage.Fingerprint("structure 2", model, calib.Hash, o.fill())
 }
 
 // maxRecord bounds the record of a run, in bytes; every layer and matrix has a line or two in it.

@@ -294,6 +294,24 @@ func TestRidgeIsChosenByHeldOutText(t *testing.T) {
 	}
 }
 
+// With fewer than four sequences nothing is held out: the usual strength, and figures of what was fitted.
+func TestRestoredByLittleText(t *testing.T) {
+	m, w := open(t, 1)
+	w.IDs, w.Count = w.IDs[:2], 2
+	p := plan(t, m, w, Options{FFN: Share{Drop: 0.25}})
+	if err := Restore(t.Context(), m, w, p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Width.Restored) != m.Blocks() {
+		t.Errorf("%d matrices of %d blocks", len(p.Width.Restored), m.Blocks())
+	}
+	for _, x := range p.Width.Restored {
+		if x.Ridge != ridges[usual] || x.Left || !(x.Updated < x.Cut) || x.Damping.Tries == 0 {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
 // In every family: what is chosen and restored in memory is what the smaller model computes, and the second half of an
 // interrupted run gives the same.
 func TestNarrowFamilies(t *testing.T) {
