@@ -15,11 +15,13 @@ const (
 	_
 	rSI
 	rDI
+	rR8
 )
 
 // Mandatory prefixes of VEX and EVEX encodings.
 const (
 	ppNone = 0
+	pp66   = 1
 	ppF3   = 2
 	ppF2   = 3
 )
@@ -118,3 +120,24 @@ func tileZero(t int) []byte { return append(vex(ppF2, 0x49, 0), regReg(t, 0)) }
 func loadTileConfig(base int) []byte { return append(vex(ppNone, 0x49, 0), byte(base)) }
 
 func tileRelease() []byte { return append(vex(ppNone, 0x49, 0), 0xc0) }
+
+// vpdpbusd is AVX-VNNI's VPDPBUSD dst, unsigned, signed on 256 bits: dst += Σ unsigned·signed of the four bytes of every
+// 32-bit lane. Go's assembler has AVX-512's encoding of it alone, which processors without AVX-512 lack.
+func vpdpbusd(dst, unsigned, signed int) []byte {
+	return append(vex256(dst, unsigned, signed), regReg(dst, signed))
+}
+
+// vpdpbusdFrom is vpdpbusd with its signed bytes at base+disp. The base is none of SP, BP, R12 and R13, which are
+// encoded in another way.
+func vpdpbusdFrom(dst, unsigned, base, disp int) []byte {
+	b := append(vex256(dst, unsigned, base), byte(0x80|dst&7<<3|base&7))
+	return append(b, byte(disp), byte(disp>>8), byte(disp>>16), byte(disp>>24))
+}
+
+// vex256 encodes VPDPBUSD up to its opcode, with registers up to 15.
+func vex256(reg, vvvv, rm int) []byte {
+	return []byte{
+		0xc4, byte(0x42 | (bit(reg, 3)^1)<<7 | (bit(rm, 3)^1)<<5),
+		byte(0x04 | ^vvvv&15<<3 | pp66), 0x50,
+	}
+}

@@ -3,8 +3,8 @@
 //	go run .          # rewrites ../cpu/*_amd64.s
 //	go test .         # checks that the committed files are what it writes
 //
-// Go's assembler knows neither AMX nor the bfloat16 instructions; those are emitted as bytes by the encoders in
-// encode.go.
+// Go's assembler knows neither AMX nor the bfloat16 instructions nor AVX-VNNI; those are emitted as bytes by the encoders
+// in encode.go.
 package main
 
 import (
@@ -29,7 +29,9 @@ var outputs = []struct {
 	{"quantised_amd64.s", writeQuantised},
 	{"quantiseddot_amd64.s", writeQuantisedDot},
 	{"quantisedrows_avx2_amd64.s", writeQuantisedRows},
+	{"quantisedrows_avxvnni_amd64.s", writeQuantisedRowsVNNI},
 	{"quantisedtiles_avx2_amd64.s", writeQuantisedTiles},
+	{"quantisedtiles_avxvnni_amd64.s", writeQuantisedTilesVNNI},
 }
 
 // target is the folder of the committed files.

@@ -39,22 +39,7 @@ n rounds of %d independent fused multiply-adds.`, p.name, p.accs)
 		f.op("RET")
 	}
 
-	f.doc(`func peakVNNIAVX512(n int)
-
-n rounds of 24 independent sums of products of bytes.`)
-	f.raw("TEXT ·peakVNNIAVX512(SB), NOSPLIT, $0-8")
-	f.op("MOVQ n+0(FP), CX")
-	for r := range 25 {
-		f.op("VPXORQ Z%d, Z%d, Z%d", r, r, r)
-	}
-	f.label("loop")
-	for r := range 24 {
-		f.op("VPDPBUSD Z24, Z24, Z%d", r)
-	}
-	f.op("DECQ CX")
-	f.op("JNZ loop")
-	f.op("VZEROUPPER")
-	f.op("RET")
+	writePeakBytes(f)
 
 	f.doc(`func readStreamAVX2(p *byte, n int) uint64
 
@@ -89,6 +74,43 @@ Reads n bytes, a multiple of 1024 greater than 0, as four streams a quarter apar
 
 	f.op("VMOVQ X0, AX")
 	f.op("MOVQ AX, ret+16(FP)")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// writePeakBytes writes the loops that only multiply bytes and add.
+func writePeakBytes(f *file) {
+	f.doc(`func peakVNNIAVX512(n int)
+
+n rounds of 24 independent sums of products of bytes.`)
+	f.raw("TEXT ·peakVNNIAVX512(SB), NOSPLIT, $0-8")
+	f.op("MOVQ n+0(FP), CX")
+	for r := range 25 {
+		f.op("VPXORQ Z%d, Z%d, Z%d", r, r, r)
+	}
+	f.label("loop")
+	for r := range 24 {
+		f.op("VPDPBUSD Z24, Z24, Z%d", r)
+	}
+	f.op("DECQ CX")
+	f.op("JNZ loop")
+	f.op("VZEROUPPER")
+	f.op("RET")
+
+	f.doc(`func peakAVXVNNI(n int)
+
+n rounds of 12 independent sums of products of bytes.`)
+	f.raw("TEXT ·peakAVXVNNI(SB), NOSPLIT, $0-8")
+	f.op("MOVQ n+0(FP), CX")
+	for r := range 13 {
+		f.op("VPXOR Y%d, Y%d, Y%d", r, r, r)
+	}
+	f.label("loop")
+	for r := range 12 {
+		f.bytes(vpdpbusd(r, 12, 12), "VPDPBUSD Y12, Y12, Y%d", r)
+	}
+	f.op("DECQ CX")
+	f.op("JNZ loop")
 	f.op("VZEROUPPER")
 	f.op("RET")
 }

@@ -650,20 +650,7 @@ byteTileArgs.`, name, map[bool]string{true: " + sums[i][g]·add[g][j]"}[affine],
 		f.op("VPXORQ Z%d, Z%d, Z%d", i, i, i)
 	}
 	f.op("MOVQ AX, R13")
-	for _, r := range []struct {
-		at  int
-		reg string
-	}{
-		{byteB, "BX"},
-		{byteOffset, "CX"},
-		{byteScale, "DX"},
-		{byteSums, "R8"},
-		{byteMul, "R9"},
-		{byteAdd, "R10"},
-		{byteGroups, "R11"},
-	} {
-		f.op("MOVQ %d(DI), %s", r.at, r.reg)
-	}
+	tilePointers(f)
 
 	f.label("group")
 	for i := range byteRows {
@@ -714,7 +701,29 @@ byteTileArgs.`, name, map[bool]string{true: " + sums[i][g]·add[g][j]"}[affine],
 		f.op("VMOVUPS Z%d, (R12)", i)
 		f.op("ADDQ SI, R12")
 	}
+	nextPanel(f)
+}
 
+// tilePointers loads what a tile begins a panel with, but for x.
+func tilePointers(f *file) {
+	for _, r := range []struct {
+		at  int
+		reg string
+	}{
+		{byteB, "BX"},
+		{byteOffset, "CX"},
+		{byteScale, "DX"},
+		{byteSums, "R8"},
+		{byteMul, "R9"},
+		{byteAdd, "R10"},
+		{byteGroups, "R11"},
+	} {
+		f.op("MOVQ %d(DI), %s", r.at, r.reg)
+	}
+}
+
+// nextPanel ends a panel, and a tile after its last one.
+func nextPanel(f *file) {
 	f.op("ADDQ %d(DI), AX", byteAStep)
 	f.op("MOVQ %d(DI), BX", byteXStep)
 	for _, at := range []int{byteOffset, byteScale, byteSums} {

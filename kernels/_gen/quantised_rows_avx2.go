@@ -1,17 +1,25 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // The kernels for single rows with AVX2 add what those with VNNI add, in the same order: where VNNI has the sums of two
 // groups of 32 elements in the halves of a register, a register each. Products of bytes are VPMADDUBSW, whose sums of
 // two stay within 16 bits: 63·127·2 for the widest codes that are taken as unsigned. Those of 8 bits are multiplied as
 // magnitudes, with the signs moved to x: 128·127·2.
+//
+// With AVX-VNNI the same kernels have VPDPBUSD, which adds four products to a sum of 32 bits without rounding or
+// saturating anything: codes of 8 bits are multiplied with 128 added, as with AVX-512, and what that is too much is in
+// what sums begin with.
 
 // Registers of the kernels for single rows with AVX2; those for pointers are as with VNNI, and a frame of
 // rowFrame bytes has the scales of a step.
 const (
-	ymmLow   = 15 // 0x0f
+	ymmLow   = 15 // 0x0f; for codes of 8 bits 0x80
 	ymmOnes  = 14 // 16-bit ones
+	ymmDot   = 14 // sums of products with AVX-VNNI, which needs no ones
 	ymmBit   = 13 // 0x10, or 0x30
 	ymmShift = 12 // 0 for the lower half, 4 for the upper; for Q6_K and pairs the scales of the lanes
 	ymmSum   = 8  // sums: four registers
@@ -23,20 +31,29 @@ const (
 	rowFrame = 64
 )
 
+// ymmISA is an instruction set with registers of 256 bits.
+type ymmISA struct {
+	name string
+	vnni bool // it has VPDPBUSD
+}
+
+var (
+	ymmAVX2 = ymmISA{"AVX2", false}
+	ymmVNNI = ymmISA{"AVXVNNI", true}
+)
+
 // ymmFormat is a format whose rows are multiplied by AVX2 as they lie in memory, in the steps of rowFormat.
 type ymmFormat struct {
 	name   string
 	bytes  int // of a step
 	super  bool
-	affine bool // blocks have summands; of a superblock they are no part of this
-	codes  func(f *file, at int)
-	body   func(f *file)
+	affine bool                  // blocks have summands; of a superblock they are no part of this
+	codes  func(f *file, at int) // leaves 32 codes in Y0; nil for those of 8 bits
+	body   func(f *file, i ymmISA)
 }
 
 var ymmFormats = []ymmFormat{
-	{name: "Q8_0", bytes: 68, codes: func(f *file, at int) {
-		f.op("VMOVDQU %d(BX), Y0", at+2)
-	}},
+	{name: "Q8_0", bytes: 68},
 	{name: "Q4_0", bytes: 36, codes: func(f *file, at int) {
 		ymmNibbles(f, at+2)
 	}},
@@ -51,18 +68,18 @@ var ymmFormats = []ymmFormat{
 		ymmNibbles(f, at+8)
 		ymmFifths(f, at+4)
 	}},
-	{name: "Q4_K", bytes: 144, super: true, body: func(f *file) {
+	{name: "Q4_K", bytes: 144, super: true, body: func(f *file, i ymmISA) {
 		ymmSuper(f)
 		for p := range 4 {
 			f.op("VMOVDQU %d(BX), Y0", 16+32*p)
 			f.op("VPSRLW $4, Y0, Y1")
 			for h := range 2 {
 				f.op("VPAND Y%d, Y%d, Y%d", ymmLow, h, h)
-				ymmPart(f, h, 2*p+h)
+				i.part(f, h, 2*p+h)
 			}
 		}
 	}},
-	{name: "Q5_K", bytes: 176, super: true, body: func(f *file) {
+	{name: "Q5_K", bytes: 176, super: true, body: func(f *file, i ymmISA) {
 		ymmSuper(f)
 		f.op("VMOVDQU 16(BX), Y4")
 		for p := range 4 {
@@ -73,11 +90,11 @@ var ymmFormats = []ymmFormat{
 				shift(f, 4, 2, 4-(2*p+h))
 				f.op("VPAND Y%d, Y2, Y2", ymmBit)
 				f.op("VPOR Y2, Y%d, Y%d", h, h)
-				ymmPart(f, h, 2*p+h)
+				i.part(f, h, 2*p+h)
 			}
 		}
 	}},
-	{name: "Q6_K", bytes: 210, super: true, body: func(f *file) {
+	{name: "Q6_K", bytes: 210, super: true, body: func(f *file, i ymmISA) {
 		f.op("MOVWLZX 208(BX), AX")
 		f.op("VMOVD AX, X2")
 		f.op("VCVTPH2PS X2, X2")
@@ -104,11 +121,10 @@ var ymmFormats = []ymmFormat{
 			shift(f, 4, 2, 4-2*(g%4))
 			f.op("VPAND Y%d, Y2, Y2", ymmBit)
 			f.op("VPOR Y2, Y0, Y0")
-			ymmProducts(f, 0, g)
-			f.op("VPADDD %d(R9), Y0, Y0", 32*g)
+			sum := i.products(f, 0, g, true)
 			f.op("VMOVSD %d(SP), X3", 8*g)
 			f.op("VPERMPS Y3, Y%d, Y3", ymmShift)
-			f.op("VCVTDQ2PS Y0, Y0")
+			f.op("VCVTDQ2PS Y%d, Y0", sum)
 			f.op("VFMADD231PS Y3, Y0, Y%d", ymmSum+g%4)
 		}
 	}},
@@ -131,26 +147,48 @@ func ymmFifths(f *file, at int) {
 	f.op("VPOR Y1, Y0, Y0")
 }
 
-// ymmProducts makes of 32 unsigned codes the sums of every four products with group g of a step of x.
-func ymmProducts(f *file, reg, g int) {
-	f.op("VPMADDUBSW %d(R8), Y%d, Y%d", 32*g, reg, reg)
-	f.op("VPMADDWD Y%d, Y%d, Y%d", ymmOnes, reg, reg)
+// products makes of 32 unsigned codes the sums of every four products with group g of a step of x, added to what they
+// begin with or to 0, and returns the register that has them.
+func (i ymmISA) products(f *file, reg, g int, begun bool) int {
+	if !i.vnni {
+		f.op("VPMADDUBSW %d(R8), Y%d, Y%d", 32*g, reg, reg)
+		f.op("VPMADDWD Y%d, Y%d, Y%d", ymmOnes, reg, reg)
+		if begun {
+			f.op("VPADDD %d(R9), Y%d, Y%d", 32*g, reg, reg)
+		}
+		return reg
+	}
+
+	if begun {
+		f.op("VMOVDQU %d(R9), Y%d", 32*g, ymmDot)
+	} else {
+		f.op("VPXOR Y%d, Y%d, Y%d", ymmDot, ymmDot, ymmDot)
+	}
+	f.bytes(vpdpbusdFrom(ymmDot, reg, rR8, 32*g), "VPDPBUSD %d(R8), Y%d, Y%d", 32*g, reg, ymmDot)
+	return ymmDot
 }
 
-// ymmSigned is ymmProducts for signed codes in Y0. It uses Y1.
-func ymmSigned(f *file, g int) {
+// signed is products for the 32 signed codes at an offset. It uses Y0 and Y1.
+func (i ymmISA) signed(f *file, at, g int) int {
+	if i.vnni {
+		f.op("VPXOR %d(BX), Y%d, Y0", at, ymmLow)
+		return i.products(f, 0, g, true)
+	}
+
+	f.op("VMOVDQU %d(BX), Y0", at)
 	f.op("VMOVDQU %d(R8), Y1", 32*g)
 	f.op("VPSIGNB Y0, Y1, Y1")
 	f.op("VPABSB Y0, Y0")
 	f.op("VPMADDUBSW Y1, Y0, Y0")
 	f.op("VPMADDWD Y%d, Y0, Y0", ymmOnes)
+	return 0
 }
 
-// ymmPart adds the products of group g of a superblock, whose scale lies in the frame.
-func ymmPart(f *file, reg, g int) {
-	ymmProducts(f, reg, g)
+// part adds the products of group g of a superblock, whose scale lies in the frame.
+func (i ymmISA) part(f *file, reg, g int) {
+	sum := i.products(f, reg, g, false)
 	f.op("VBROADCASTSS %d(SP), Y3", 4*g)
-	f.op("VCVTDQ2PS Y%d, Y%d", reg, reg)
+	f.op("VCVTDQ2PS Y%d, Y%d", sum, reg)
 	f.op("VFMADD231PS Y3, Y%d, Y%d", reg, ymmSum+g%4)
 }
 
@@ -177,7 +215,7 @@ func ymmSuper(f *file) {
 }
 
 // blocks adds the products of four or two blocks of 32 elements, or of one for half a step.
-func (l ymmFormat) blocks(f *file, count int) {
+func (l ymmFormat) blocks(f *file, i ymmISA, count int) {
 	half := count == 1
 	l.scales(f, count)
 	for b := range count {
@@ -186,14 +224,14 @@ func (l ymmFormat) blocks(f *file, count int) {
 			sum = ymmHalf
 		}
 
-		l.codes(f, b*l.bytes/2)
+		products := 0
 		if l.name == "Q8_0" {
-			ymmSigned(f, b)
+			products = i.signed(f, b*l.bytes/2+2, b)
 		} else {
-			ymmProducts(f, 0, b)
-			f.op("VPADDD %d(R9), Y0, Y0", 32*b)
+			l.codes(f, b*l.bytes/2)
+			products = i.products(f, 0, b, true)
 		}
-		f.op("VCVTDQ2PS Y0, Y0")
+		f.op("VCVTDQ2PS Y%d, Y0", products)
 		if !l.affine {
 			f.op("VBROADCASTSS %d(SP), Y2", 4*b)
 			f.op("VFMADD231PS Y2, Y0, Y%d", sum)
@@ -250,8 +288,8 @@ func (l ymmFormat) scales(f *file, count int) {
 }
 
 // write emits the kernel of a format.
-func (l ymmFormat) write(f *file) {
-	ymmHead(f, l.name, "AVX2")
+func (l ymmFormat) write(f *file, i ymmISA) {
+	i.head(f, l.name)
 	switch {
 	case l.name == "Q6_K":
 		splat(f, fmt.Sprintf("Y%d", ymmBit), every(0x30))
@@ -267,20 +305,20 @@ func (l ymmFormat) write(f *file) {
 	f.op("MOVQ %d(DI), CX", rowSteps)
 	if l.super {
 		f.label("step")
-		l.step(f, 1)
+		l.step(f, i, 1)
 		f.op("DECQ CX")
 		f.op("JNZ step")
 	} else {
 		f.op("SUBQ $2, CX")
 		f.op("JCS rest")
 		f.label("step")
-		l.step(f, 2)
+		l.step(f, i, 2)
 		f.op("SUBQ $2, CX")
 		f.op("JCC step")
 		f.label("rest")
 		f.op("TESTQ $1, CX")
 		f.op("JZ tail")
-		l.step(f, 1)
+		l.step(f, i, 1)
 	}
 	f.label("tail")
 
@@ -296,7 +334,7 @@ func (l ymmFormat) write(f *file) {
 
 	f.op("CMPQ %d(DI), $0", rowTail)
 	f.op("JEQ sum")
-	l.blocks(f, 1)
+	l.blocks(f, i, 1)
 	f.label("sum")
 	if l.affine {
 		f.op("VADDPS Y%d, Y%d, Y%d", ymmMin, ymmHalf, ymmHalf)
@@ -335,22 +373,22 @@ func (l ymmFormat) constants(f *file) {
 }
 
 // step emits some steps, and moves on.
-func (l ymmFormat) step(f *file, count int) {
+func (l ymmFormat) step(f *file, i ymmISA, count int) {
 	for at := 0; at < count*l.bytes; at += 64 {
 		f.op("PREFETCHT0 %d(BX)", rowAhead+at)
 	}
 	n := 64 * count
 	if l.super {
 		n = 256
-		l.body(f)
+		l.body(f, i)
 	} else {
-		l.blocks(f, 2*count)
+		l.blocks(f, i, 2*count)
 	}
 
 	f.op("ADDQ $%d, BX", count*l.bytes)
 	f.op("ADDQ $%d, R8", n)
 	f.op("ADDQ $%d, R11", n/8)
-	if l.name != "Q8_0" && l.name != "Q4_K" && l.name != "Q5_K" {
+	if (l.name != "Q8_0" || i.vnni) && l.name != "Q4_K" && l.name != "Q5_K" {
 		f.op("ADDQ $%d, R9", n)
 	}
 	if l.affine {
@@ -362,17 +400,23 @@ func (l ymmFormat) step(f *file, count int) {
 	}
 }
 
-// ymmHead begins a kernel and loads what stays the same for all rows.
-func ymmHead(f *file, name, isa string) {
+// head begins a kernel and loads what stays the same for all rows.
+func (i ymmISA) head(f *file, name string) {
 	f.doc(`func row%s%s(r *rowArgs)
 
-r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, name, isa)
-	f.raw(fmt.Sprintf("TEXT ·row%s%s(SB), NOSPLIT, $%d-8", name, isa, rowFrame))
+r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, name, i.name)
+	f.raw(fmt.Sprintf("TEXT ·row%s%s(SB), NOSPLIT, $%d-8", name, i.name, rowFrame))
 	f.op("MOVQ r+0(FP), DI")
 	f.op("MOVQ %d(DI), SI", rowW)
 	f.op("MOVQ %d(DI), R13", rowOut)
-	splat(f, fmt.Sprintf("Y%d", ymmLow), every(15))
-	splat(f, fmt.Sprintf("Y%d", ymmOnes), 0x0001000100010001)
+	low := every(15)
+	if i.vnni && strings.Contains(name, "8") {
+		low = every(0x80)
+	}
+	splat(f, fmt.Sprintf("Y%d", ymmLow), low)
+	if !i.vnni {
+		splat(f, fmt.Sprintf("Y%d", ymmOnes), 0x0001000100010001)
+	}
 }
 
 // ymmPairs fills the register that spreads two scales over the halves of a register.
@@ -416,12 +460,12 @@ func ymmEnd(f *file) {
 
 // writeLightGrouped writes the kernels for formats whose scales lie beside the codes: of 32 elements, or of a number of
 // steps of 64.
-func writeLightGrouped(f *file, format string, pairs bool) {
+func writeLightGrouped(f *file, i ymmISA, format string, pairs bool) {
 	name := format
 	if pairs {
 		name += "x32"
 	}
-	ymmHead(f, name, "AVX2")
+	i.head(f, name)
 	f.op("MOVQ %d(DI), DX", rowMul)
 	f.label("row")
 	ymmStart(f)
@@ -440,18 +484,17 @@ func writeLightGrouped(f *file, format string, pairs bool) {
 	f.label("step")
 	f.op("PREFETCHT0 %d(BX)", rowAhead)
 	for b := range 2 {
+		products := 0
 		if format == "Int4" {
 			f.op("VPMOVZXBW %d(BX), Y0", 16*b)
 			f.op("VPSLLW $4, Y0, Y1")
 			f.op("VPOR Y1, Y0, Y0")
 			f.op("VPAND Y%d, Y0, Y0", ymmLow)
-			ymmProducts(f, 0, b)
-			f.op("VPADDD %d(R9), Y0, Y0", 32*b)
+			products = i.products(f, 0, b, true)
 		} else {
-			f.op("VMOVDQU %d(BX), Y0", 32*b)
-			ymmSigned(f, b)
+			products = i.signed(f, 32*b, b)
 		}
-		f.op("VCVTDQ2PS Y0, Y0")
+		f.op("VCVTDQ2PS Y%d, Y0", products)
 		if pairs {
 			f.op("VBROADCASTSS %d(R11), Y2", 4*b)
 			f.op("VMULPS %d(R10), Y2, Y2", 32*b)
@@ -462,9 +505,11 @@ func writeLightGrouped(f *file, format string, pairs bool) {
 	}
 	if format == "Int4" {
 		f.op("ADDQ $32, BX")
-		f.op("ADDQ $64, R9")
 	} else {
 		f.op("ADDQ $64, BX")
+	}
+	if format == "Int4" || i.vnni {
+		f.op("ADDQ $64, R9")
 	}
 	f.op("ADDQ $64, R8")
 	f.op("ADDQ $64, R10")
@@ -557,16 +602,27 @@ r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of r.steps blocks and one of x, fl
 	ymmEnd(f)
 }
 
-// writeQuantisedRows writes the kernels that multiply rows of quantised weights by rounded activations with AVX2.
+// writeQuantisedRows writes the kernels that multiply rows of quantised weights by rounded activations with AVX2, and
+// those that multiply them by activations as they are.
 func writeQuantisedRows(f *file) {
+	ymmAVX2.rows(f)
 	for _, l := range ymmFormats {
-		l.write(f)
 		if !l.super {
 			l.writeExact(f)
 		}
 	}
+}
+
+// writeQuantisedRowsVNNI writes the kernels for rounded activations with AVX-VNNI.
+func writeQuantisedRowsVNNI(f *file) { ymmVNNI.rows(f) }
+
+// rows writes the kernels for rounded activations.
+func (i ymmISA) rows(f *file) {
+	for _, l := range ymmFormats {
+		l.write(f, i)
+	}
 	for _, format := range []string{"Int4", "Int8"} {
-		writeLightGrouped(f, format, false)
-		writeLightGrouped(f, format, true)
+		writeLightGrouped(f, i, format, false)
+		writeLightGrouped(f, i, format, true)
 	}
 }

@@ -59,16 +59,7 @@ byteTileArgs.`, t.name, map[bool]string{true: " + sums[i][g]·add[g][j]"}[t.affi
 	for part := range ymmTileRows / ymmPartRows {
 		t.part(f, part)
 	}
-
-	f.op("ADDQ %d(DI), AX", byteAStep)
-	f.op("MOVQ %d(DI), BX", byteXStep)
-	for _, at := range []int{byteOffset, byteScale, byteSums} {
-		f.op("ADDQ BX, %d(DI)", at)
-	}
-	f.op("DECQ %d(DI)", bytePanels)
-	f.op("JNZ panel")
-	f.op("VZEROUPPER")
-	f.op("RET")
+	nextPanel(f)
 }
 
 // part computes some rows of a panel.
@@ -77,20 +68,7 @@ func (t ymmTile) part(f *file, part int) {
 		f.op("VXORPS Y%d, Y%d, Y%d", ymmResult+r, ymmResult+r, ymmResult+r)
 	}
 	f.op("LEAQ %d(AX), R13", 4*ymmPartRows*part)
-	for _, r := range []struct {
-		at  int
-		reg string
-	}{
-		{byteB, "BX"},
-		{byteOffset, "CX"},
-		{byteScale, "DX"},
-		{byteSums, "R8"},
-		{byteMul, "R9"},
-		{byteAdd, "R10"},
-		{byteGroups, "R11"},
-	} {
-		f.op("MOVQ %d(DI), %s", r.at, r.reg)
-	}
+	tilePointers(f)
 
 	f.label("group%d", part)
 	t.products(f, part)

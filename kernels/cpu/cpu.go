@@ -1,9 +1,9 @@
 // Package cpu is the blocked, multi-threaded backend for ordinary processors. Kernels come in several versions
 // (AMX, AVX-512, AVX2 in assembly, and portable Go); the best one that the processor has is chosen when the
 // device opens. The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE
-// (a comma-separated list of avx2, avx512, avx512bf16, avx512vnni, amx) switches instruction sets off at
-// run time. Results
-// do not depend on the number of threads: work is cut into pieces whose bounds depend on the shapes alone.
+// (a comma-separated list of avx2, avxvnni, avx512, avx512bf16, avx512vnni, amx) switches instruction sets off at run
+// time. Results do not depend on the number of threads: work is cut into pieces whose bounds depend on the shapes
+// alone.
 package cpu
 
 import (
@@ -31,7 +31,11 @@ type Options struct {
 
 // features lists the instruction sets that kernels may use.
 type features struct {
-	avx2, avx512, avx512bf16, vnni, amx bool
+	avx2, avx512, avx512bf16, amx bool
+
+	// vnni is AVX-512's products of bytes, avxvnni those of processors that need not have AVX-512: the same
+	// instructions in AVX's encoding, on registers of 256 bits.
+	vnni, avxvnni bool
 
 	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's
 	// takes twice as long.
@@ -117,6 +121,7 @@ func (f features) names() []string {
 		{f.avx512bf16, "avx512-bf16"},
 		{f.vnni, "avx512-vnni"},
 		{f.avx512, "avx512"},
+		{f.avxvnni, "avx-vnni"},
 		{f.avx2, "avx2"},
 	} {
 		if e.on {
@@ -134,9 +139,11 @@ func (f features) without(list string) features {
 		case "avx2":
 			f = features{}
 		case "avx512":
-			f = features{avx2: f.avx2}
+			f = features{avx2: f.avx2, avxvnni: f.avxvnni}
+		case "avxvnni":
+			f.avxvnni = false
 		case "avx512bf16":
-			f = features{avx2: f.avx2, avx512: f.avx512, vnni: f.vnni}
+			f = features{avx2: f.avx2, avxvnni: f.avxvnni, avx512: f.avx512, vnni: f.vnni}
 		case "avx512vnni":
 			f.vnni = false
 		case "amx":

@@ -19,7 +19,9 @@ var levels = []struct {
 	{"no-amx", "amx", products},
 	{"no-avx512bf16", "avx512bf16", products},
 	{"no-avx512vnni", "avx512vnni", []string{"MatMulQuantised"}},
+	{"no-vnni", "avx512vnni,avxvnni", []string{"MatMulQuantised"}},
 	{"no-avx512", "avx512", nil},
+	{"no-avx512-no-avxvnni", "avx512,avxvnni", []string{"MatMulQuantised"}},
 	{"portable", "avx2", nil},
 }
 

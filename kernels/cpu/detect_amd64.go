@@ -8,6 +8,7 @@ import "golang.org/x/sys/cpu"
 func detect(disable string) features {
 	x := cpu.X86
 	f := features{avx2: x.HasAVX2 && x.HasFMA && x.HasF16C}
+	f.avxvnni = f.avx2 && x.HasAVXVNNI
 	f.avx512 = f.avx2 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL
 	f.avx512bf16 = f.avx512 && x.HasAVX512BF16
 	f.vnni = f.avx512 && x.HasAVX512VNNI

@@ -298,6 +298,11 @@ func readStreamAVX2(p *byte, n int) uint64
 //go:noescape
 func peakVNNIAVX512(n int)
 
+// peakAVXVNNI runs n rounds of 12 independent sums of 32 products of bytes.
+//
+//go:noescape
+func peakAVXVNNI(n int)
+
 // peakAMX runs n rounds of 4 independent products of bfloat16 tiles, 16 by 32 by 16.
 //
 //go:noescape
@@ -314,6 +319,9 @@ func peakKernels(f features) (list []peakKernel) {
 	}
 	if len(list) == 0 {
 		list = append(list, portablePeak)
+	}
+	if f.avxvnni {
+		list = append(list, peakKernel{AVXVNNI, peakAVXVNNI, 12 * 32 * 2})
 	}
 	if f.vnni {
 		list = append(list, peakKernel{VNNI, peakVNNIAVX512, 24 * 64 * 2})

@@ -14,15 +14,19 @@ const peakRepeats = 5
 // Peak is the limit of an instruction set.
 type Peak struct {
 	Set string `json:"set"` // as COMPRESS_CPU_DISABLE has it, or "portable"
-	// of multiply-adds, which count twice: in float32, of [AMX] in bfloat16, of [VNNI] in bytes
+	// of multiply-adds, which count twice: in float32, of [AMX] in bfloat16, of [VNNI] and [AVXVNNI] in bytes
 	Flops float64 `json:"flops_per_second"`
 }
 
-// AMX names the instruction set whose factors are bfloat16, VNNI the one whose factors are bytes.
+// AMX names the instruction set whose factors are bfloat16, VNNI and AVXVNNI those whose factors are bytes.
 const (
-	AMX  = "amx"
-	VNNI = "avx512vnni"
+	AMX     = "amx"
+	VNNI    = "avx512vnni"
+	AVXVNNI = "avxvnni"
 )
+
+// Bytes reports whether a limit is that of products of bytes.
+func (p Peak) Bytes() bool { return p.Set == VNNI || p.Set == AVXVNNI }
 
 // peakKernel is a loop that only multiplies and adds, and the floating-point operations of one round.
 type peakKernel struct {
@@ -48,7 +52,7 @@ func (d *Device) Peaks(threads int) []Peak {
 func (d *Device) PeakF32(threads int) float64 {
 	best := 0.0
 	for _, p := range d.Peaks(threads) {
-		if p.Set != AMX && p.Set != VNNI {
+		if p.Set != AMX && !p.Bytes() {
 			best = p.Flops
 		}
 	}

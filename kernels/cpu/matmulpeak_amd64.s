@@ -175,6 +175,43 @@ loop:
 	VZEROUPPER
 	RET
 
+// func peakAVXVNNI(n int)
+// 
+// n rounds of 12 independent sums of products of bytes.
+TEXT ·peakAVXVNNI(SB), NOSPLIT, $0-8
+	MOVQ n+0(FP), CX
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	VPXOR Y12, Y12, Y12
+
+loop:
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xc4 // VPDPBUSD Y12, Y12, Y0
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xcc // VPDPBUSD Y12, Y12, Y1
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xd4 // VPDPBUSD Y12, Y12, Y2
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xdc // VPDPBUSD Y12, Y12, Y3
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xe4 // VPDPBUSD Y12, Y12, Y4
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xec // VPDPBUSD Y12, Y12, Y5
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xf4 // VPDPBUSD Y12, Y12, Y6
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x1d; BYTE $0x50; BYTE $0xfc // VPDPBUSD Y12, Y12, Y7
+	BYTE $0xc4; BYTE $0x42; BYTE $0x1d; BYTE $0x50; BYTE $0xc4 // VPDPBUSD Y12, Y12, Y8
+	BYTE $0xc4; BYTE $0x42; BYTE $0x1d; BYTE $0x50; BYTE $0xcc // VPDPBUSD Y12, Y12, Y9
+	BYTE $0xc4; BYTE $0x42; BYTE $0x1d; BYTE $0x50; BYTE $0xd4 // VPDPBUSD Y12, Y12, Y10
+	BYTE $0xc4; BYTE $0x42; BYTE $0x1d; BYTE $0x50; BYTE $0xdc // VPDPBUSD Y12, Y12, Y11
+	DECQ CX
+	JNZ loop
+	VZEROUPPER
+	RET
+
 // func readStreamAVX2(p *byte, n int) uint64
 // 
 // Reads n bytes, a multiple of 1024 greater than 0, as four streams a quarter apart, and returns a value that depends on them.

@@ -46,30 +46,46 @@ func quantKernelsOf(f features) quantKernels {
 		q.exact = [len(q.exact)]func(*rowArgs){} // its code dots are as fast
 	}
 
+	byteKernels(&q, f)
+	return q
+}
+
+// byteKernels fills in the best kernels for products of bytes.
+func byteKernels(q *quantKernels, f features) {
 	q.roundFew = roundFewAVX2
 	q.roundMany = roundManyAVX2
 	q.top = peakOfRowAVX2
-	q.row = [...]func(*rowArgs){
-		kernels.Q8_0: rowQ8_0AVX2, kernels.Q4_0: rowQ4_0AVX2, kernels.Q4_1: rowQ4_1AVX2, kernels.Q5_0: rowQ5_0AVX2,
-		kernels.Q5_1: rowQ5_1AVX2, kernels.Q4_K: rowQ4_KAVX2, kernels.Q5_K: rowQ5_KAVX2, kernels.Q6_K: rowQ6_KAVX2,
-		kernels.Int4: rowInt4AVX2, kernels.Int8: rowInt8AVX2,
+	switch {
+	case f.vnni:
+		q.row = [...]func(*rowArgs){
+			kernels.Q8_0: rowQ8_0VNNI, kernels.Q4_0: rowQ4_0VNNI, kernels.Q4_1: rowQ4_1VNNI,
+			kernels.Q5_0: rowQ5_0VNNI, kernels.Q5_1: rowQ5_1VNNI, kernels.Q4_K: rowQ4_KVNNI,
+			kernels.Q5_K: rowQ5_KVNNI, kernels.Q6_K: rowQ6_KVNNI, kernels.Int4: rowInt4VNNI,
+			kernels.Int8: rowInt8VNNI,
+		}
+		q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32VNNI, kernels.Int8: rowInt8x32VNNI}
+		q.tiles = byteTiles{rows: 12, packX: pack12AVX512, packW: pack16AVX512, group: 16, of: tileVNNI}
+	case f.avxvnni:
+		q.row = [...]func(*rowArgs){
+			kernels.Q8_0: rowQ8_0AVXVNNI, kernels.Q4_0: rowQ4_0AVXVNNI, kernels.Q4_1: rowQ4_1AVXVNNI,
+			kernels.Q5_0: rowQ5_0AVXVNNI, kernels.Q5_1: rowQ5_1AVXVNNI, kernels.Q4_K: rowQ4_KAVXVNNI,
+			kernels.Q5_K: rowQ5_KAVXVNNI, kernels.Q6_K: rowQ6_KAVXVNNI, kernels.Int4: rowInt4AVXVNNI,
+			kernels.Int8: rowInt8AVXVNNI,
+		}
+		q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32AVXVNNI, kernels.Int8: rowInt8x32AVXVNNI}
+		q.tiles = byteTiles{rows: 6, packX: pack6AVX2, packW: pack8AVX2, group: 8, of: tileAVXVNNI}
+	default:
+		q.row = [...]func(*rowArgs){
+			kernels.Q8_0: rowQ8_0AVX2, kernels.Q4_0: rowQ4_0AVX2, kernels.Q4_1: rowQ4_1AVX2,
+			kernels.Q5_0: rowQ5_0AVX2, kernels.Q5_1: rowQ5_1AVX2, kernels.Q4_K: rowQ4_KAVX2,
+			kernels.Q5_K: rowQ5_KAVX2, kernels.Q6_K: rowQ6_KAVX2, kernels.Int4: rowInt4AVX2,
+			kernels.Int8: rowInt8AVX2,
+		}
+		q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32AVX2, kernels.Int8: rowInt8x32AVX2}
+		q.tiles = byteTiles{
+			rows: 6, packX: pack6AVX2, packW: pack8AVX2, group: 8, widen: widenBytesAVX2, of: tileAVX2,
+		}
 	}
-	q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32AVX2, kernels.Int8: rowInt8x32AVX2}
-	q.tiles = byteTiles{
-		rows: 6, packX: pack6AVX2, packW: pack8AVX2, group: 8, widen: widenBytesAVX2, of: tileAVX2,
-	}
-	if !f.vnni {
-		return q
-	}
-
-	q.row = [...]func(*rowArgs){
-		kernels.Q8_0: rowQ8_0VNNI, kernels.Q4_0: rowQ4_0VNNI, kernels.Q4_1: rowQ4_1VNNI, kernels.Q5_0: rowQ5_0VNNI,
-		kernels.Q5_1: rowQ5_1VNNI, kernels.Q4_K: rowQ4_KVNNI, kernels.Q5_K: rowQ5_KVNNI, kernels.Q6_K: rowQ6_KVNNI,
-		kernels.Int4: rowInt4VNNI, kernels.Int8: rowInt8VNNI,
-	}
-	q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32VNNI, kernels.Int8: rowInt8x32VNNI}
-	q.tiles = byteTiles{rows: 12, packX: pack12AVX512, packW: pack16AVX512, group: 16, of: tileVNNI}
-	return q
 }
 
 // tileVNNI is the tile for a format with VNNI.
@@ -81,6 +97,17 @@ func tileVNNI(f kernels.QuantFormat, affine bool) byteTile {
 		return byteTile{byteTile16VNNI, biasedCodes}
 	}
 	return byteTile{byteTile32VNNI, biasedCodes}
+}
+
+// tileAVXVNNI is the tile for a format with AVX-VNNI.
+func tileAVXVNNI(f kernels.QuantFormat, affine bool) byteTile {
+	switch {
+	case affine:
+		return byteTile{byteTile32AddAVXVNNI, biasedCodes}
+	case f == kernels.Q6_K:
+		return byteTile{byteTile16AVXVNNI, biasedCodes}
+	}
+	return byteTile{byteTile32AVXVNNI, biasedCodes}
 }
 
 // tileAVX2 is the tile for a format with AVX2: the fewer bits codes have, the more products can be added in 16 bits.
@@ -240,7 +267,7 @@ func rowInt4x32VNNI(r *rowArgs)
 //go:noescape
 func rowInt8x32VNNI(r *rowArgs)
 
-// The byte tiles multiply 12×16 tiles of rounded activations and codes, with AVX2 6×16; see byteTileArgs.
+// The byte tiles multiply 12×16 tiles of rounded activations and codes, with AVX2 and AVX-VNNI 6×16; see byteTileArgs.
 
 //go:noescape
 func byteTile32VNNI(t *byteTileArgs)
@@ -250,6 +277,53 @@ func byteTile32AddVNNI(t *byteTileArgs)
 
 //go:noescape
 func byteTile16VNNI(t *byteTileArgs)
+
+// The row kernels and tiles with AVX-VNNI compute what those with AVX-512 VNNI do.
+
+//go:noescape
+func rowQ8_0AVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ4_0AVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ4_1AVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ5_0AVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ5_1AVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ4_KAVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ5_KAVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowQ6_KAVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowInt4AVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowInt8AVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowInt4x32AVXVNNI(r *rowArgs)
+
+//go:noescape
+func rowInt8x32AVXVNNI(r *rowArgs)
+
+//go:noescape
+func byteTile32AVXVNNI(t *byteTileArgs)
+
+//go:noescape
+func byteTile32AddAVXVNNI(t *byteTileArgs)
+
+//go:noescape
+func byteTile16AVXVNNI(t *byteTileArgs)
 
 // The row kernels and tiles with AVX2 compute what those with VNNI do.
 

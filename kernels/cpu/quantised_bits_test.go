@@ -183,11 +183,15 @@ func (m *byteModel) tiled(j int) float32 {
 	return all
 }
 
+// byteLevels are settings of COMPRESS_CPU_DISABLE that leave AVX-512 VNNI, AVX-VNNI and AVX2 for products of bytes, the
+// latter two also where there is no AVX-512 beside them.
+var byteLevels = []string{"", "avx512vnni", "avx512vnni,avxvnni", "avx512", "avx512,avxvnni"}
+
 // TestQuantisedBytesAreTheSameBits: products of bytes are, bit for bit, what their model in Go gives, whatever the
 // instruction set.
 func TestQuantisedBytesAreTheSameBits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
-	for _, disable := range []string{"", "avx512vnni"} {
+	for _, disable := range byteLevels {
 		t.Setenv("COMPRESS_CPU_DISABLE", disable)
 		d := New(Options{Threads: 1})
 		if !d.Info().Bytes {
@@ -227,5 +231,50 @@ func compareBits(t *testing.T, d *Device, x kernels.Mat, w kernels.Quantised) {
 				t.Fatalf("row %d column %d: %v, model %v", i, j, got, want)
 			}
 		}
+	}
+}
+
+// FuzzQuantisedBytes: the same of drawn shapes and groups, under every instruction set.
+func FuzzQuantisedBytes(f *testing.F) {
+	f.Add(uint8(0), uint8(1), uint8(19), uint16(2), uint8(0), uint64(1))
+	f.Add(uint8(8), uint8(13), uint8(33), uint16(9), uint8(1), uint64(2))
+	f.Add(uint8(9), uint8(7), uint8(16), uint16(17), uint8(2), uint64(3))
+	f.Add(uint8(7), uint8(3), uint8(4), uint16(33), uint8(3), uint64(4))
+
+	var devices []*Device
+	for _, disable := range byteLevels {
+		f.Setenv("COMPRESS_CPU_DISABLE", disable)
+		devices = append(devices, New(Options{Threads: 1}))
+	}
+	if !devices[0].Info().Bytes {
+		f.Skip("no instructions for products of bytes")
+	}
+
+	formats := kernels.QuantFormats()
+	f.Fuzz(func(t *testing.T, format, m, n uint8, blocks uint16, group uint8, seed uint64) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		typ := formats[int(format)%len(formats)]
+		k := quantisedColumns(typ, codeGroup*int(1+blocks%48))
+		if typ.Grouped() {
+			k = roundUp(k, 64)
+		}
+
+		w := randomQuantised(rng, typ, int(1+n%40), k, kernels.NewHost)
+		if typ.Grouped() {
+			regroup(rng, &w, []int{32, 64, 128, k}[group%4])
+		}
+		x := randomMat(rng, kernels.F32, int(1+m%20), k, 0)
+		for _, d := range devices {
+			compareBits(t, d, x, w)
+		}
+	})
+}
+
+// regroup gives a weight in groups other ones.
+func regroup(rng *rand.Rand, w *kernels.Quantised, group int) {
+	w.Group = group
+	w.Scales = newMat(kernels.F32, w.Rows(), w.Groups(), 0)
+	for i := range w.Scales.Len() {
+		w.Scales.Buf.F32()[i] = 0.01 * rng.Float32()
 	}
 }

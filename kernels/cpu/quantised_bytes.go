@@ -8,9 +8,9 @@ import (
 )
 
 // The product of many rows of x, rounded to bytes, and a quantised weight. x is rounded and packed once, in panels of
-// 12 rows, or 6 with AVX2. A piece takes some columns of dst: for every block of up to byteDepth elements of the inner
-// size it takes 16 rows of the weight apart, packs them, and runs the tile over the panels of x. The weight's panel
-// (8 KB, or 16 KB of wide codes) stays in the first-level cache, a block of x in the second-level cache.
+// 12 rows, or 6 without AVX-512. A piece takes some columns of dst: for every block of up to byteDepth elements of the
+// inner size it takes 16 rows of the weight apart, packs them, and runs the tile over the panels of x. The weight's
+// panel (8 KB, or 16 KB of wide codes) stays in the first-level cache, a block of x in the second-level cache.
 
 const (
 	byteTileRows = 12 // at most

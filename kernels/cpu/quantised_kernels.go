@@ -255,7 +255,7 @@ type rowArgs struct {
 	mulStride, perGroup               int
 }
 
-// byteTileArgs are the operands of a byte tile, some rows of x (12 with AVX-512, 6 with AVX2) by 16 of the weight, over
+// byteTileArgs are the operands of a byte tile, some rows of x (12 with AVX-512, 6 without) by 16 of the weight, over
 // groups of 16 elements or of steps·32. a has 4 codes of each row of x after another, b 4 codes of each row of the
 // weight, in the form of the tile; wide ones are 2. For every group there are an offset (an integer), a scale and a sum
 // for each row of x, 16 factors and, in kernels that add, 16 summands of the weight. c has ldc bytes to a row; acc 1

@@ -10,7 +10,8 @@ import (
 // The product of very few rows of x, rounded to bytes, and a quantised weight: a step of generation. The weight is read
 // once, as it lies in memory, row after row, and multiplied in integers; what a group's sum of products is scaled by is
 // read along. The row kernels have one body for every format; see
-// kernels/_gen/quantised_dot.go for VNNI and quantised_rows_avx2.go, whose sums are the same bits.
+// kernels/_gen/quantised_dot.go for AVX-512 VNNI and quantised_rows_avx2.go for AVX2 and AVX-VNNI, whose sums are the
+// same bits.
 
 // byteRowLimit is the largest number of rows of x that are multiplied one by one: beyond it, tiles that use every
 // loaded register of the weight several times make up for packing it.

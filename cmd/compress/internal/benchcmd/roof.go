@@ -11,7 +11,7 @@ import (
 type Roof struct {
 	Threads int        `json:"threads"`
 	Read    float64    `json:"read_bandwidth"` // bytes per second
-	Peaks   []cpu.Peak `json:"peaks"`          // multiply-adds by instruction set, in float32 but for amx and avx512vnni
+	Peaks   []cpu.Peak `json:"peaks"`          // multiply-adds by instruction set, in float32 but for amx and VNNI
 }
 
 // memoryLimit is the name of the bandwidth among the limits.
@@ -55,7 +55,7 @@ func (r *Roof) again(dev kernels.Device) {
 func (r *Roof) peak(half, small bool) cpu.Peak {
 	best := cpu.Peak{}
 	for _, p := range r.Peaks {
-		if (p.Set != cpu.AMX || half) && (p.Set != cpu.VNNI || small) {
+		if (p.Set != cpu.AMX || half) && (!p.Bytes() || small) {
 			best = p
 		}
 	}
