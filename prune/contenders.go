@@ -63,7 +63,7 @@ func Contenders(methods, targets string, shared Options) ([]Contender, error) {
 			// Shared settings suit some methods only; what a single run would refuse is dropped here.
 			c.Options.narrow()
 			if w.swaps {
-				c.Options.Swaps = cmp.Or(shared.Swaps, SwapPasses)
+				c.Options.Swaps, c.Options.SwapDiagonal = cmp.Or(shared.Swaps, SwapPasses), shared.SwapDiagonal
 			}
 			if err := c.Options.Validate(); err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", c.Target, c.Method, err)
@@ -200,8 +200,8 @@ func (o *Options) narrow() {
 	}
 
 	o.Update = o.narrowUpdate()
-	if len(o.swapFaults()) > 0 {
-		o.Swaps = 0
+	if o.Swaps == 0 || len(o.swapFaults()) > 0 {
+		o.Swaps, o.SwapDiagonal = 0, 0
 	}
 }
 

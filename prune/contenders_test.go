@@ -96,7 +96,7 @@ func TestContendersShare(t *testing.T) {
 	}
 
 	// What all share is dropped where it does not fit; what a method asks for itself is not.
-	list, err = Contenders("wanda,wanda+dsnot,wanda+swaps+exact", "0.5", Options{Swaps: 2})
+	list, err = Contenders("wanda,wanda+dsnot,wanda+swaps+exact", "0.5", Options{Swaps: 2, SwapDiagonal: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +104,18 @@ func TestContendersShare(t *testing.T) {
 		if got := list[i].Options.Swaps; got != want {
 			t.Errorf("%s: %d passes of swaps, want %d", list[i].Method, got, want)
 		}
+		if got := list[i].Options.SwapDiagonal; (got == 1) != (want > 0) {
+			t.Errorf("%s: %d passes of swaps with %g of the diagonal", list[i].Method, want, got)
+		}
 	}
 	if got := list[2].Options.Update.Name; got != Exact {
 		t.Errorf("update %s", got)
 	}
 	if list, err = Contenders("wanda+swaps", "0.5", Options{}); err != nil || list[0].Options.Swaps != SwapPasses {
+		t.Errorf("%v: %+v", err, list)
+	}
+	list, err = Contenders("wanda,wanda+swaps", "0.5", Options{SwapDiagonal: 1})
+	if err != nil || list[0].Options.SwapDiagonal != 0 || list[1].Options.SwapDiagonal != 1 {
 		t.Errorf("%v: %+v", err, list)
 	}
 

@@ -56,7 +56,8 @@
 // # Updates
 //
 // Options.Swaps refines the mask of any metric before the update: passes of exchanges between kept and pruned weights
-// of a row, each of which lowers the squared error of its output, within the pattern (SparseSwaps).
+// of a row, each of which lowers the squared error of its output, within the pattern (SparseSwaps). With
+// Options.SwapDiagonal they trust the calibration text less, and the norms of the inputs more.
 //
 // SparseGPTUpdate, ADMM and Exact change the weights that stay so that outputs over the calibration data change less.
 // Exact solves the least squares of each row, which takes a third of the cube of what the row loses or keeps, whichever

@@ -254,7 +254,7 @@ func TestTwins(t *testing.T) {
 		{Metric: WandaVariant(), Sparsity: .5, Allocation: Allocation{Name: Global}, Update: Update{Name: DSnoT}},
 		{Metric: GBLM(), Sparsity: .5, Group: Strip, Allocation: Allocation{Name: Alpha}},
 		{Sparsity: .6, Swaps: 2, Update: Update{Name: Exact}},
-		{Metric: SparseGPT(), Pattern: Pattern{2, 4}, Swaps: 1},
+		{Metric: SparseGPT(), Pattern: Pattern{2, 4}, Swaps: 1, SwapDiagonal: 1},
 	} {
 		var want map[string]string
 		for k, twin := range []struct {
@@ -536,6 +536,9 @@ func TestFingerprintTellsJobsApart(t *testing.T) {
 		{m, calib, Options{Sparsity: .6}},
 		{m, calib, Options{Pattern: Pattern{2, 4}}},
 		{m, calib, Options{Metric: Magnitude(), Sparsity: .5}},
+		{m, calib, Options{Sparsity: .5, Swaps: 1}},
+		{m, calib, Options{Sparsity: .5, Swaps: 1, SwapDiagonal: 1}},
+		{m, calib, Options{Sparsity: .5, Swaps: 1, SwapDiagonal: 2}},
 	} {
 		f, err := Fingerprint(ctx, c.m, c.calib, c.o)
 		if err != nil {

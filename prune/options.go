@@ -30,6 +30,10 @@ type Options struct {
 	// update, each of which lowers the squared error of the row's output (SparseSwaps, arXiv:2512.10922); it needs the
 	// Hessian. A pass makes all swaps that help within 128 columns at a time. 0: none.
 	Swaps int `json:"swaps,omitempty"`
+	// SwapDiagonal is how many times its diagonal is added to the Gram matrix that swaps look at, G + r·diag(G), r from
+	// 0 to 1e6: how inputs go together on the calibration text counts less, and the norm of each more, which carries
+	// over to other text. 0: G as it was measured; far above 1: the norms alone, as with Wanda.
+	SwapDiagonal float64 `json:"swap_diagonal,omitempty"`
 
 	// MasksFrom is a .safetensors file or folder with a keep mask for every matrix, as [Masks] writes them: U8,
 	// named, shaped and laid out like the weight, 1 = kept. It stands in the place of metric, sparsity,

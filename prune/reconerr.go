@@ -46,6 +46,43 @@ func outputError(before, after kernels.Mat, keep []byte, h linalg.Matrix, dead [
 	return s.Energy(zeroed, h) / total, s.Energy(changed, h) / total, true
 }
 
+// zeroingErrors gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks, U8 [out, in], drops, on the rows of
+// [outputError], from the Hessian as there.
+func zeroingErrors(w, first, second kernels.Mat, h linalg.Matrix, dead []int,
+	threads int,
+) (a, b float64, ok bool) {
+	n := min(errorRows, w.Rows)
+	all := linalg.New(n, w.Cols)
+	one := linalg.New(n, w.Cols)
+	two := linalg.New(n, w.Cols)
+	for k := range n {
+		i := k * w.Rows / n
+		before, after := first.RowU8(i), second.RowU8(i)
+		for j, v := range w.RowF32(i) {
+			all.Set(k, j, float64(v))
+			if before[j] == 0 {
+				one.Set(k, j, float64(v))
+			}
+			if after[j] == 0 {
+				two.Set(k, j, float64(v))
+			}
+		}
+
+		for _, j := range dead {
+			all.Set(k, j, 0)
+			one.Set(k, j, 0)
+			two.Set(k, j, 0)
+		}
+	}
+
+	s := linalg.Solver{Threads: threads}
+	total := s.Energy(all, h)
+	if !(total > 0) {
+		return 0, 0, false
+	}
+	return s.Energy(one, h) / total, s.Energy(two, h) / total, true
+}
+
 // maskErrors gives ‖ΔW·X‖²/‖W·X‖² of zeroing what each of two masks drops, on up to errorRows rows spread over the
 // matrix, over tokens [n, in] that reach it. ok is false if the outputs are 0. Weights and tokens are F32 in
 // host memory.

@@ -14,6 +14,9 @@ import (
 // SwapPasses is how many passes of swaps a comparison makes where it is not told: more gain little.
 const SwapPasses = 4
 
+// maxSwapDiagonal bounds Options.SwapDiagonal, so that float32 holds what comes of it.
+const maxSwapDiagonal = 1e6
+
 // swapNeeds is what swaps measure.
 func (o Options) swapNeeds() Stats {
 	if o.Swaps > 0 {
@@ -28,6 +31,10 @@ func (o Options) swapFaults() (faults []error) {
 	switch {
 	case o.Swaps < 0:
 		fault("of %d passes", o.Swaps)
+	case !(o.SwapDiagonal >= 0 && o.SwapDiagonal <= maxSwapDiagonal): // NaN too
+		fault("with %g of the diagonal; want 0 to %g", o.SwapDiagonal, maxSwapDiagonal)
+	case o.Swaps == 0 && o.SwapDiagonal > 0:
+		fault("with %g of the diagonal, but no passes", o.SwapDiagonal)
 	case o.Swaps == 0:
 	case o.MasksFrom != "":
 		fault("with masks of %s, which they would change", o.MasksFrom)
@@ -61,8 +68,11 @@ func (w *walk) swap(ctx context.Context, l lm.Linear, c *change, stats *actstats
 	}
 
 	return w.onHost(c, func(keep kernels.Mat) error {
+		before := kernels.MatOf(kernels.NewHost(kernels.U8, keep.Len()), keep.Rows, keep.Cols)
+		copy(before.Buf.Bytes(), keep.Buf.Bytes()[keep.Off:keep.Off+keep.Len()])
+
 		r, err := swaps.Job{
-			W: weights, Keep: keep, Gram: gramOf(h, a.Dead), M: c.plan.pattern.M, Passes: w.o.Swaps,
+			W: weights, Keep: keep, Gram: gramOf(h, a.Dead, w.o.SwapDiagonal), M: c.plan.pattern.M, Passes: w.o.Swaps,
 			Threads: w.threads, Mul: w.multiply, Stop: ctx.Err,
 		}.Run()
 		if err != nil {
@@ -70,13 +80,16 @@ func (w *walk) swap(ctx context.Context, l lm.Linear, c *change, stats *actstats
 		}
 
 		c.t.Swaps = r.Swaps
-		c.t.Swapped = swapped(weights, h, a.Dead, r, w.threads)
+		if first, second, ok := zeroingErrors(weights, before, keep, h, a.Dead, w.threads); ok {
+			c.t.Swapped = &Change{Masked: first, Updated: second}
+		}
 		return nil
 	})
 }
 
-// gramOf is a Hessian in float32, scaled so that no element can overflow, with zeros where inputs are always 0.
-func gramOf(h linalg.Matrix, dead []int) kernels.Mat {
+// gramOf is a Hessian in float32, scaled so that no element can overflow, with so many times its diagonal added,
+// and with zeros where inputs are always 0.
+func gramOf(h linalg.Matrix, dead []int, diagonal float64) kernels.Mat {
 	g := kernels.MatOf(kernels.NewHost(kernels.F32, h.Rows*h.Cols), h.Rows, h.Cols)
 	scale := 1 / diagonalMax(h)
 	for i := range h.Rows {
@@ -84,6 +97,7 @@ func gramOf(h linalg.Matrix, dead []int) kernels.Mat {
 		for j, v := range h.Row(i) {
 			row[j] = float32(v * scale)
 		}
+		row[i] = float32(h.At(i, i) * scale * (1 + diagonal))
 	}
 	for _, j := range dead {
 		g.RowF32(j)[j] = 0
@@ -97,28 +111,4 @@ func diagonalMax(h linalg.Matrix) (top float64) {
 		top = max(top, h.At(i, i))
 	}
 	return top
-}
-
-// swapped is the error of the outputs before and after, of the rows that changes are measured on; nil if the outputs
-// are 0.
-func swapped(weights kernels.Mat, h linalg.Matrix, dead []int, r swaps.Result, threads int) *Change {
-	n := min(errorRows, weights.Rows)
-	all := linalg.New(n, weights.Cols)
-	before, after := 0.0, 0.0
-	for k := range n {
-		i := k * weights.Rows / n
-		before, after = before+r.Before[i], after+r.After[i]
-		for j, v := range weights.RowF32(i) {
-			all.Set(k, j, float64(v))
-		}
-		for _, j := range dead {
-			all.Set(k, j, 0)
-		}
-	}
-
-	total := (linalg.Solver{Threads: threads}).Energy(all, h) / diagonalMax(h)
-	if !(total > 0) {
-		return nil
-	}
-	return &Change{Masked: before / total, Updated: after / total}
 }

@@ -2,6 +2,7 @@ package prune
 
 import (
 	"errors"
+	"math"
 	"path/filepath"
 	"testing"
 
@@ -58,6 +59,38 @@ func TestSwaps(t *testing.T) {
 	}
 }
 
+// TestSwapDiagonal: with more of the diagonal swaps fit the calibration data less and change less of Wanda's mask,
+// which the diagonal alone would choose: with all but nothing beside it no swap is left to make.
+func TestSwapDiagonal(t *testing.T) {
+	dir := llama(2).write(t, filepath.Join(t.TempDir(), "m"), nil)
+	for _, p := range []Pattern{{}, {2, 4}} {
+		last := 0.0
+		var swaps []int64
+		var loss []float64
+		for _, share := range []float64{0, 1, 10, 1e6} {
+			o := Options{Pattern: p, Swaps: 4, SwapDiagonal: share}
+			if !p.Structured() {
+				o.Sparsity = .5
+			}
+
+			r, _, _ := passed(t, dir, o)
+			made, updated := int64(0), 0.0
+			for _, m := range r.Tensors[:len(r.Tensors)/2] { // of the first block, whose inputs are always the same
+				made += m.Swaps
+				updated += m.Swapped.Updated
+			}
+			swaps, loss = append(swaps, made), append(loss, updated)
+			if updated < last {
+				t.Errorf("%s: errors %v", p, loss)
+			}
+			last = updated
+		}
+		if swaps[0] == 0 || swaps[3] != 0 || !(loss[3] > loss[0]) {
+			t.Errorf("%s: swaps %d, errors %v", p, swaps, loss)
+		}
+	}
+}
+
 // TestSwapsRefused: what swaps do not go with.
 func TestSwapsRefused(t *testing.T) {
 	for _, o := range []Options{
@@ -65,6 +98,10 @@ func TestSwapsRefused(t *testing.T) {
 		{Sparsity: .5, Swaps: 1, Update: Update{Name: DSnoT}},
 		{Sparsity: .5, Swaps: 1, Update: Update{Name: ADMM, MaskSteps: 2}},
 		{Pattern: Pattern{2, 4}, Swaps: 1, Permutation: Interleave},
+		{Sparsity: .5, SwapDiagonal: 1},
+		{Sparsity: .5, Swaps: 1, SwapDiagonal: -1},
+		{Sparsity: .5, Swaps: 1, SwapDiagonal: math.NaN()},
+		{Sparsity: .5, Swaps: 1, SwapDiagonal: math.Inf(1)},
 		{Swaps: 1, MasksFrom: "masks.safetensors"},
 		{Sparsity: .5, Swaps: 1, Norms: &Norms{Sequences: 1}},
 		{Metric: Magnitude(), Sparsity: .5, Swaps: 1, Update: Update{Damping: .1}},

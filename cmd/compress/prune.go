@@ -18,7 +18,7 @@ const pruneExample = `compress prune testdata/nano/base --calib testdata/nano/te
     --seqlen 256 --sparsity 0.5 --ppl testdata/nano/text/test.txt --out pruned
 compress prune MODEL --method pruner-zero --pattern 2:4 --update sparsegpt --calib FILE --out DIR
 compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --allocation owl --calib FILE --out DIR
-compress prune MODEL --method wanda --swaps 4 --update exact --sparsity 0.6 --calib FILE --out DIR
+compress prune MODEL --method wanda --swaps 4 --swap-diagonal 1 --update exact --sparsity 0.6 --calib FILE --out DIR
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
 compress prune MODEL --imatrix model.imatrix.gguf --sparsity 0.5 --out DIR
 compress prune MODEL --layers 25% --calib FILE --ppl FILE --out DIR
@@ -217,7 +217,7 @@ func masksAlone(cmd *cobra.Command, file string) error {
 
 	for _, flag := range []string{
 		"method", "sparsity", "pattern", "group", "allocation", "permutation", "overrides", "grads", "grads-exact",
-		"save-grads", "imatrix", "swaps",
+		"save-grads", "imatrix", "swaps", "swap-diagonal",
 	} {
 		if cmd.Flags().Changed(flag) {
 			return cli.Usagef("--masks-from %s with --%s: the masks say which weights go (HINT: leave --%s out)", file,

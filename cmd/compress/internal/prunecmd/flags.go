@@ -35,6 +35,9 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	set.IntVar(&f.settings.Swaps, "swaps", 0,
 		"`N` refine the method's masks in this many passes, which exchange kept and removed weights of a row wherever "+
 			"that lowers the error of its output on the calibration data, such as 4 (default: none)")
+	set.Float64Var(&f.settings.SwapDiagonal, "swap-diagonal", 0,
+		"`X` --swaps: multiply the diagonal of the inputs' Gram matrix by 1 plus this, so that the masks fit the "+
+			"calibration text less closely and hold better on other text, such as 1 (default: 0, nothing is added)")
 	set.StringVar(&f.Permutation, "permutation", string(prune.Identity),
 		"`NAME` order of the inputs for N:M: "+strings.Join(Permutations, ", "))
 	set.StringVar(&f.Overrides, "overrides", "",
@@ -97,13 +100,15 @@ func (f *Flags) Apply(o *prune.Options) error {
 		return fmt.Errorf("--damp %g: want 0 to 1", u.Damping)
 	case f.settings.Swaps < 0:
 		return fmt.Errorf("--swaps %d: want 0 or more passes", f.settings.Swaps)
+	case !(f.settings.SwapDiagonal >= 0):
+		return fmt.Errorf("--swap-diagonal %g: want 0 or more", f.settings.SwapDiagonal)
 	case u.Width < 0:
 		return fmt.Errorf("--block-size %d: want 1 or more, or 0 for the default", u.Width)
 	}
 
 	o.Allocation = f.settings.Allocation
 	o.Update = f.settings.Update
-	o.Swaps = f.settings.Swaps
+	o.Swaps, o.SwapDiagonal = f.settings.Swaps, f.settings.SwapDiagonal
 	o.Gradients = f.settings.Gradients
 	o.Allocation.Name, o.Update.Name = f.Allocation, f.Update
 	o.Permutation, o.Gradients.File = prune.Permutation(f.Permutation), f.Gradients

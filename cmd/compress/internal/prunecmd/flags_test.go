@@ -78,6 +78,9 @@ func TestFlagsToTheLibrary(t *testing.T) {
 		"--masks-from m --sparsity 0.5": func(o prune.Options) bool {
 			return o.MasksFrom == "m" && o.Metric.Name == "" && o.Sparsity == 0
 		},
+		"--method wanda --calib c --swaps 3 --swap-diagonal 0.5": func(o prune.Options) bool {
+			return o.Swaps == 3 && o.SwapDiagonal == .5
+		},
 		"--method pruner-zero --calib c --save-grads g --grads-exact": func(o prune.Options) bool {
 			return o.Gradients.Keep == "g" && o.Gradients.Exact
 		},
@@ -101,6 +104,8 @@ func TestFlagsThatCannotBe(t *testing.T) {
 		"--damp 2":           "--damp 2: want 0 to 1",
 		"--damp NaN":         "--damp NaN",
 		"--block-size -1":    "--block-size -1",
+		"--swap-diagonal 1":  "--swap-diagonal 1: no swaps to make (HINT: add --swaps N",
+		"--swap-diagonal -1": "--swap-diagonal -1: want 0 or more",
 		"--sequential both":  `--sequential "both"; known: block, true`,
 		"--hessian-memory 5": "--hessian-memory",
 		"--method wnda":      "wanda",

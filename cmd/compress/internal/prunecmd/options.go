@@ -67,6 +67,8 @@ func (o *Options) options() (prune.Options, error) {
 	case o.ImatrixOut != "" && !strings.HasSuffix(o.ImatrixOut, ".gguf") && !strings.HasSuffix(o.ImatrixOut, ".dat"):
 		return p, cli.Usagef("--imatrix-out %s: want a name that ends in .gguf, or in .dat for the form of before "+
 			"2025", o.ImatrixOut)
+	case p.SwapDiagonal > 0 && p.Swaps == 0:
+		return p, cli.Usagef("--swap-diagonal %g: no swaps to make (HINT: add --swaps N, such as 4)", p.SwapDiagonal)
 	case o.Save != "dense" && o.Save != "bitmask":
 		return p, cli.Usagef("--save %q; known: dense, bitmask", o.Save)
 	case !(o.Sparsity >= 0 && o.Sparsity < 1):
@@ -114,7 +116,7 @@ func misread(err error) error {
 func noData(p prune.Options) error {
 	bare := p
 	bare.Update, bare.Allocation = prune.Update{Name: prune.NoUpdate}, prune.Allocation{}
-	bare.Swaps = 0
+	bare.Swaps, bare.SwapDiagonal = 0, 0
 
 	if bare.NeedsCalibration() {
 		return cli.Usagef("method %s: no calibration data (HINT: give --calib FILE, or use --method magnitude)",

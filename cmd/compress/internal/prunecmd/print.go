@@ -193,6 +193,9 @@ func (r *Report) method() string {
 	}
 	if n := r.Options.Swaps; n > 0 {
 		text += fmt.Sprintf(" with %d passes of swaps", n)
+		if share := r.Options.SwapDiagonal; share > 0 {
+			text += fmt.Sprintf(" (diagonal + %g)", share)
+		}
 	}
 	if u := r.Options.Update.Name; u != "" && u != prune.NoUpdate {
 		text += " with update " + u
