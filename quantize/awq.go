@@ -34,7 +34,7 @@ func (w *walk) rescale(ctx context.Context, l int, stats *actstats.Stats) (*scal
 		if w.o.Smooth > 0 {
 			by, err = w.smooth(f, stats)
 		} else {
-			by, err = w.balance(ctx, f, stats, &found)
+			by, err = w.balance(ctx, l, f, stats, &found)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: tensor %q: %w", w.m.File(f.from), f.from, err)
@@ -85,11 +85,11 @@ func flipped(x kernels.Mat) kernels.Mat {
 //
 //	s = x̄^r/(w̄^(1-r) + 1e-4), over the geometric mean of the largest and the smallest of them
 //
-// for the r of which the matrices behind the fold, rounded with their columns multiplied by s and divided again, err
-// least in their outputs. Where no r does better than no factors at all, and where no token came, nil. Other than in
-// AutoAWQ and llm-compressor these are the outputs of the matrices, as in the paper, and not of the attention or the
-// MLP that they are part of; and they are measured on some 512 to 1024 tokens of all the text.
-func (w *walk) balance(ctx context.Context, f *fold, stats *actstats.Stats, found *Fold) ([]float32, error) {
+// for the r with which the matrices behind the fold, rounded with their columns multiplied by s and divided again, do
+// least harm: to what the attention or the MLP gives that they are parts of (their parent, as in AutoAWQ and
+// llm-compressor), or to their own outputs where they are alone or in a mixture. Where no r does better than no factors
+// at all, and where no token came, nil. It is measured on some 512 to 1024 tokens of all the text.
+func (w *walk) balance(ctx context.Context, l int, f *fold, stats *actstats.Stats, found *Fold) ([]float32, error) {
 	input, err := f.inputs(stats)
 	if err != nil || input == nil {
 		return nil, err
@@ -103,31 +103,9 @@ func (w *walk) balance(ctx context.Context, f *fold, stats *actstats.Stats, foun
 	for k := range ratios {
 		tries = append(tries, awqFactors(input, weight, float64(k)/ratios))
 	}
-	errors := make([]float64, len(tries))
-	for _, lin := range f.readers {
-		if !w.rounds[lin.Name] {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		r, err := w.read(lin, stats)
-		if err != nil {
-			return nil, err
-		}
-		if r.tokens == 0 {
-			continue
-		}
-		for k, s := range tries {
-			if s != nil {
-				s = f.columns(s)
-			}
-			e, err := w.scaledError(r, s)
-			if err != nil {
-				return nil, err
-			}
-			errors[k] += e
-		}
+	errors, err := w.errorsOf(ctx, l, f, stats, tries)
+	if err != nil {
+		return nil, err
 	}
 
 	best := 0
@@ -142,6 +120,45 @@ func (w *walk) balance(ctx context.Context, f *fold, stats *actstats.Stats, foun
 		found.Ratio = float64(best-1) / ratios
 	}
 	return tries[best], nil
+}
+
+// errorsOf are the squared errors that each of some factors leaves behind a fold, over all tokens.
+func (w *walk) errorsOf(ctx context.Context, l int, f *fold, stats *actstats.Stats, tries [][]float32) (
+	[]float64, error,
+) {
+	p, err := w.parentOf(ctx, l, f, stats)
+	if err != nil {
+		return nil, err
+	}
+	if p != nil {
+		defer p.free()
+		return p.errorsOf(ctx, f, tries)
+	}
+
+	errors := make([]float64, len(tries))
+	for _, lin := range f.readers {
+		if !w.rounds[lin.Name] {
+			continue
+		}
+		r, err := w.read(lin, stats)
+		if err != nil {
+			return nil, err
+		}
+		if r.tokens == 0 {
+			continue
+		}
+		for k, s := range tries {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			e, err := w.scaledError(r, f.columns(s))
+			if err != nil {
+				return nil, err
+			}
+			errors[k] += e
+		}
+	}
+	return errors, nil
 }
 
 // inputs are the mean magnitudes of what the readers of a fold read, over all tokens; nil where none came.
@@ -256,22 +273,39 @@ func awqFactors(input, weight []float64, ratio float64) []float32 {
 // scaledError is the squared error of a matrix' outputs, over all tokens, when it is rounded with its columns
 // multiplied by factors; nil: by 1.
 func (w *walk) scaledError(r *reader, by []float32) (float64, error) {
-	g, err := w.newGrid(r.lin)
+	change, err := w.deviation(r.lin, r.w, by)
 	if err != nil {
 		return 0, err
 	}
+
+	out := kernels.MatOf(kernels.NewHost(kernels.F32, r.w.Rows*r.x.Cols), r.w.Rows, r.x.Cols)
+	w.multiply(out, change, r.x)
+	sum := 0.0
+	for _, e := range w.squares(out) {
+		sum += e
+	}
+	return sum * float64(r.tokens) / float64(r.x.Cols), nil
+}
+
+// deviation is what rounding does to a matrix, F32 in host memory, when its columns are multiplied by factors before
+// and divided by them afterwards; nil: by 1.
+func (w *walk) deviation(lin lm.Linear, m kernels.Mat, by []float32) (kernels.Mat, error) {
+	g, err := w.newGrid(lin)
+	if err != nil {
+		return kernels.Mat{}, err
+	}
 	g.foreign = true
 
-	scaled := kernels.MatOf(kernels.NewHost(kernels.F32, r.w.Len()), r.w.Rows, r.w.Cols)
-	copy(scaled.Buf.F32(), r.w.Buf.F32())
+	out := kernels.MatOf(kernels.NewHost(kernels.F32, m.Len()), m.Rows, m.Cols)
+	copy(out.Buf.F32(), m.Buf.F32())
 	if by != nil {
-		(&factors{columns: by}).apply(scaled, w.threads)
+		(&factors{columns: by}).apply(out, w.threads)
 	}
-	g.fit(scaled, 0, w.threads)
-	g.values(scaled, w.threads)
-	mmapsafe.Split(w.threads, r.w.Rows, func(lo, hi int) {
+	g.fit(out, 0, w.threads)
+	g.values(out, w.threads)
+	mmapsafe.Split(w.threads, m.Rows, func(lo, hi int) {
 		for i := lo; i < hi; i++ {
-			before, row := r.w.RowF32(i), scaled.RowF32(i)
+			before, row := m.RowF32(i), out.RowF32(i)
 			for j, v := range row {
 				if by != nil {
 					v /= by[j]
@@ -280,15 +314,8 @@ func (w *walk) scaledError(r *reader, by []float32) (float64, error) {
 			}
 		}
 	})
-	scaled.Buf.Changed()
-
-	out := kernels.MatOf(kernels.NewHost(kernels.F32, r.w.Rows*r.x.Cols), r.w.Rows, r.x.Cols)
-	w.multiply(out, scaled, r.x)
-	sum := 0.0
-	for _, e := range w.squares(out) {
-		sum += e
-	}
-	return sum * float64(r.tokens) / float64(r.x.Cols), nil
+	out.Buf.Changed()
+	return out, nil
 }
 
 // squares are the sums of the squares of a matrix' rows, F32 in host memory.

@@ -37,9 +37,9 @@ func (f *fold) channel(j int) int {
 	return f.tied[j]
 }
 
-// columns gives the factors of the readers' columns.
+// columns gives the factors of the readers' columns; nil stays nil.
 func (f *fold) columns(s []float32) []float32 {
-	if f.tied == nil {
+	if f.tied == nil || s == nil {
 		return s
 	}
 	out := make([]float32, len(f.tied))

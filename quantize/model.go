@@ -76,9 +76,10 @@ type walk struct {
 	rounds map[string]bool // the names of these
 	// scaling is that of the block's inputs, nil without; inputs is what it was found by, which is also what is
 	// measured besides Hessians.
-	scaling *scaling
-	inputs  *actstats.Stats
-	folded  int // blocks whose inputs can have factors
+	scaling  *scaling
+	inputs   *actstats.Stats
+	excerpts *excerpts // of what attention reads in a block, while its factors are looked for; nil otherwise
+	folded   int       // blocks whose inputs can have factors
 }
 
 // newWalk checks what can be checked before anything runs.
@@ -330,7 +331,7 @@ func (w *walk) job() (string, error) {
 		Work, Model, Calibration string
 		Options                  Options
 		Shard                    int64
-	}{"quantize 1", w.report.Model.Fingerprint, calibration, w.o, w.o.MaxShardSize})
+	}{"quantize 2", w.report.Model.Fingerprint, calibration, w.o, w.o.MaxShardSize})
 	if err != nil {
 		return "", err
 	}
@@ -490,6 +491,8 @@ func (w *walk) quantise(ctx context.Context, l int, linears []lm.Linear) error {
 
 // prepare measures all of a block but its Hessians, and finds the factors of its inputs. They hold until end is called.
 func (w *walk) prepare(ctx context.Context, l int) (end func(), err error) {
+	w.excerpts = newExcerpts(w.dev, w.calib.IDs)
+	defer func() { w.excerpts = nil }()
 	stats, err := w.statistics(ctx, l, w.m.Linears(l), w.o.statistics()&^actstats.Hessian)
 	if err != nil {
 		return nil, err
@@ -566,11 +569,18 @@ func (w *walk) statistics(ctx context.Context, l int, linears []lm.Linear, needs
 	}
 
 	stats.Stop = ctx.Err
-	err = w.states.Peek(ctx, l, stats.Hooks(), func(done, of int) {
+	hooks := stats.Hooks()
+	if w.excerpts != nil {
+		hooks = w.excerpts.hooks(stats, linears)
+	}
+	err = w.states.Peek(ctx, l, hooks, func(done, of int) {
 		w.step(Step{Stage: Statistics, Block: l, Done: done, Of: of})
 	})
 	if err == nil {
 		err = stats.Err()
+	}
+	if err == nil && w.excerpts != nil {
+		err = w.excerpts.err
 	}
 	if err != nil {
 		stats.Free()

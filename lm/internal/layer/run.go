@@ -8,7 +8,19 @@ func (p *Pass) Run(b *Block, x kernels.Mat) error {
 	return p.run(b, x)
 }
 
-// Record does the same and keeps on the tape what the block's backward pass needs.
+// RunAttention computes the attention of a block alone: dst gets what it gives for h, both [rows, C].
+func (p *Pass) RunAttention(b *Block, dst, h kernels.Mat) error {
+	p.t, p.replay = &p.scratch.plain, false
+	return p.attention(b, dst, h, false)
+}
+
+// RunMLP does the same for the feed-forward branch.
+func (p *Pass) RunMLP(b *Block, dst, h kernels.Mat) error {
+	p.t, p.replay = &p.scratch.plain, false
+	return p.mlp(b, dst, h, false)
+}
+
+// Record does the same as Run and keeps on the tape what the block's backward pass needs.
 func (p *Pass) Record(b *Block, x kernels.Mat, t *Tape) error {
 	if err := p.open(b, t); err != nil {
 		return err
