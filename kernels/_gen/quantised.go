@@ -188,7 +188,7 @@ func (u unpackFormat) fifths(f *file, at int) {
 
 // superscales writes the eight factors and summands of a block of Q4_K or Q5_K.
 func (u unpackFormat) superscales(f *file) {
-	sixBits(f, "BX", 4)
+	sixBits(f, "BX")
 	f.op("MOVWLZX (BX), AX")
 	f.op("VMOVD AX, X2")
 	f.op("MOVWLZX 2(BX), AX")
@@ -209,30 +209,35 @@ func (u unpackFormat) superscales(f *file) {
 	f.op("VMOVUPS Y0, (R13)")
 }
 
-// sixBits leaves the eight scales and the eight minima of six bits each that lie in 12 bytes at the offset in X0, as
-// bytes. It uses AX, R14, R15 and CX.
-func sixBits(f *file, base string, at int) {
-	f.op("MOVL %d(%s), AX", at, base)
-	f.op("MOVL %d(%s), R14", at+4, base)
-	f.op("MOVL %d(%s), R15", at+8, base)
-	f.op("MOVL AX, CX")
-	f.op("ANDL $0x3f3f3f3f, CX")
-	f.op("VMOVD CX, X0")
-	f.op("SHRL $2, AX")
-	f.op("ANDL $0x30303030, AX")
-	f.op("MOVL R15, CX")
-	f.op("ANDL $0x0f0f0f0f, CX")
-	f.op("ORL CX, AX")
-	f.op("VPINSRD $1, AX, X0, X0")
-	f.op("MOVL R14, CX")
-	f.op("ANDL $0x3f3f3f3f, CX")
-	f.op("VPINSRD $2, CX, X0, X0")
-	f.op("SHRL $2, R14")
-	f.op("ANDL $0x30303030, R14")
-	f.op("SHRL $4, R15")
-	f.op("ANDL $0x0f0f0f0f, R15")
-	f.op("ORL R15, R14")
-	f.op("VPINSRD $3, R14, X0, X0")
+// sixBits leaves the eight scales and the eight minima of six bits each of the superblock at a base in X0, as bytes. The
+// twelve bytes q that have them follow two halves: their words are the lower scales, the lower minima, and the lower
+// bits of the upper ones of both, whose upper two bits are those of the first eight bytes. It uses X1; sixTables has the
+// constants.
+func sixBits(f *file, base string) {
+	f.op("VPSHUFD $0xed, (%s), X0", base) // q0 q2 q1 q2
+	f.op("VPSRLVD sixShifts<>(SB), X0, X0")
+	f.op("VPAND sixLow<>(SB), X0, X0")
+	f.op("VPSHUFD $0x84, (%s), X1", base) // - q0 - q1
+	f.op("VPSRLD $2, X1, X1")
+	f.op("VPAND sixHigh<>(SB), X1, X1")
+	f.op("VPOR X1, X0, X0")
+}
+
+// sixTables writes the constants of sixBits.
+func sixTables(f *file) {
+	for _, c := range []struct {
+		name  string
+		words [4]uint32
+	}{
+		{"sixShifts", [4]uint32{0, 0, 0, 4}},
+		{"sixLow", [4]uint32{0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f}},
+		{"sixHigh", [4]uint32{0, 0x30303030, 0, 0x30303030}},
+	} {
+		for i, w := range c.words {
+			f.raw(fmt.Sprintf("DATA %s<>+%d(SB)/4, $0x%08x", c.name, 4*i, w))
+		}
+		f.raw("GLOBL " + c.name + "<>(SB), RODATA|NOPTR, $16")
+	}
 }
 
 // splat fills a register with eight bytes.
@@ -480,6 +485,7 @@ func writeCodeGroup(f *file, isa widenISA, kind string, group int) {
 
 // writeQuantised writes the kernels that take quantised weights apart.
 func writeQuantised(f *file) {
+	sixTables(f)
 	for _, u := range unpackFormats {
 		u.write(f)
 	}

@@ -373,9 +373,7 @@ func addMinima(f *file, block int, half bool) {
 
 // superMinima leaves the eight scales of a block of Q4_K or Q5_K times those of x in Y1, and adds its minima.
 func superMinima(f *file) {
-	f.op("MOVQ CX, DX")
-	sixBits(f, "BX", 4)
-	f.op("MOVQ DX, CX")
+	sixBits(f, "BX")
 	f.op("VPMOVZXBD X0, Y1")
 	f.op("VPSRLDQ $8, X0, X0")
 	f.op("VPMOVZXBD X0, Y2")
@@ -737,6 +735,7 @@ func nextPanel(f *file) {
 
 // writeQuantisedDot writes the kernels that multiply quantised weights by rounded activations.
 func writeQuantisedDot(f *file) {
+	sixTables(f)
 	writeRound(f, true)
 	writeRound(f, false)
 	writeTop(f)

@@ -14,8 +14,8 @@ import (
 // saturating anything: codes of 8 bits are multiplied with 128 added, as with AVX-512, and what that is too much is in
 // what sums begin with.
 
-// Registers of the kernels for single rows with AVX2; those for pointers are as with VNNI, and a frame of
-// rowFrame bytes has the scales of a step.
+// Registers of the kernels for single rows with AVX2; those for pointers are as with VNNI. Scales are spread over lanes
+// by shuffles: what is stored for a broadcast to load waits longer than all the rest takes.
 const (
 	ymmLow   = 15 // 0x0f; for codes of 8 bits 0x80
 	ymmOnes  = 14 // 16-bit ones
@@ -27,9 +27,14 @@ const (
 	ymmHalf  = 6  // sums of half steps
 	ymmSpots = 5  // which byte of four has the bit of every element
 	ymmBits  = 4  // that bit
+	ymmScale = 3  // in both halves what the sums of four blocks are multiplied by
 
-	rowFrame = 64
+	// Of superblocks, the same of the first and of the last four groups, with two scales each one in either half.
+	ymmScales = 5
 )
+
+// rowFrame is the frame of the kernels for activations as they are, where codes wait to be widened.
+const rowFrame = 32
 
 // ymmISA is an instruction set with registers of 256 bits.
 type ymmISA struct {
@@ -103,10 +108,9 @@ var ymmFormats = []ymmFormat{
 			f.op("VPMOVSXBD %d(BX), Y0", 192+8*h)
 			f.op("VCVTDQ2PS Y0, Y0")
 			f.op("VMULPS Y2, Y0, Y0")
-			f.op("VPMOVZXDQ %d(R11), Y1", 16*h) // the scales of x, twice each
-			f.op("VMOVSLDUP Y1, Y1")
-			f.op("VMULPS Y1, Y0, Y0")
-			f.op("VMOVUPS Y0, %d(SP)", 32*h)
+			f.op("VPERMPS Y0, Y%d, Y0", ymmShift)
+			f.op("VBROADCASTF128 %d(R11), Y1", 16*h)
+			f.op("VMULPS Y1, Y0, Y%d", ymmScales+h)
 		}
 
 		for g := range 8 {
@@ -122,8 +126,7 @@ var ymmFormats = []ymmFormat{
 			f.op("VPAND Y%d, Y2, Y2", ymmBit)
 			f.op("VPOR Y2, Y0, Y0")
 			sum := i.products(f, 0, g, true)
-			f.op("VMOVSD %d(SP), X3", 8*g)
-			f.op("VPERMPS Y3, Y%d, Y3", ymmShift)
+			f.op("VPERMILPS $0x%02x, Y%d, Y3", 0x55*(g%4), ymmScales+g/4)
 			f.op("VCVTDQ2PS Y%d, Y0", sum)
 			f.op("VFMADD231PS Y3, Y0, Y%d", ymmSum+g%4)
 		}
@@ -184,19 +187,17 @@ func (i ymmISA) signed(f *file, at, g int) int {
 	return 0
 }
 
-// part adds the products of group g of a superblock, whose scale lies in the frame.
+// part adds the products of group g of a superblock.
 func (i ymmISA) part(f *file, reg, g int) {
 	sum := i.products(f, reg, g, false)
-	f.op("VBROADCASTSS %d(SP), Y3", 4*g)
+	f.op("VPERMILPS $0x%02x, Y%d, Y3", 0x55*(g%4), ymmScales+g/4)
 	f.op("VCVTDQ2PS Y%d, Y%d", sum, reg)
 	f.op("VFMADD231PS Y3, Y%d, Y%d", reg, ymmSum+g%4)
 }
 
-// ymmSuper leaves the eight scales of a block of Q4_K or Q5_K times those of x in the frame, and adds its minima.
+// ymmSuper leaves the eight scales of a block of Q4_K or Q5_K times those of x in two registers, and adds its minima.
 func ymmSuper(f *file) {
-	f.op("MOVQ CX, DX")
-	sixBits(f, "BX", 4)
-	f.op("MOVQ DX, CX")
+	sixBits(f, "BX")
 	f.op("VMOVD (BX), X4")
 	f.op("VCVTPH2PS X4, X4")
 	f.op("VBROADCASTSS X4, Y3")
@@ -209,7 +210,9 @@ func ymmSuper(f *file) {
 	f.op("VCVTDQ2PS Y2, Y2")
 	f.op("VMULPS Y3, Y1, Y1")
 	f.op("VMULPS (R11), Y1, Y1")
-	f.op("VMOVUPS Y1, (SP)")
+	for h := range 2 {
+		f.op("VPERM2F128 $0x%02x, Y1, Y1, Y%d", 0x11*h, ymmScales+h)
+	}
 	f.op("VMULPS Y4, Y2, Y2")
 	f.op("VFNMADD231PS (R12), Y2, Y%d", ymmMin)
 }
@@ -232,46 +235,21 @@ func (l ymmFormat) blocks(f *file, i ymmISA, count int) {
 			products = i.products(f, 0, b, true)
 		}
 		f.op("VCVTDQ2PS Y%d, Y0", products)
-		if !l.affine {
-			f.op("VBROADCASTSS %d(SP), Y2", 4*b)
-			f.op("VFMADD231PS Y2, Y0, Y%d", sum)
-			continue
-		}
-
-		f.op("VBROADCASTSS %d(SP), Y2", 8*b)
-		f.op("VMULPS %d(R10), Y2, Y2", 32*b)
+		f.op("VPERMILPS $0x%02x, Y%d, Y2", 0x55*b, ymmScale)
 		f.op("VFMADD231PS Y2, Y0, Y%d", sum)
-		f.op("VMOVSS %d(SP), X2", 8*b+4)
-		if half {
-			sum = ymmMin
-		} else {
-			sum += 2
-		}
-		f.op("VFMADD231SS %d(R12), X2, X%d", 32*b, sum)
 	}
 }
 
-// scales leaves what the sums of some blocks are multiplied by in the frame: their scales times those of x, or with
-// summands the scales and the summands. They are converted together. A word that is wanted in place b is loaded 2·b
-// bytes early, with others that are not.
+// scales leaves what the sums of some blocks are multiplied by in both halves of a register: their scales times those
+// of x. They are converted together. A word that is wanted in place b is loaded 2·b bytes early, with others that are
+// not. With summands, these are added.
 func (l ymmFormat) scales(f *file, count int) {
-	size := l.bytes / 2
 	if l.affine {
-		f.op("VMOVD (BX), X2")
-		if count > 1 {
-			f.op("VPINSRD $1, %d(BX), X2, X2", size)
-		}
-		f.op("VCVTPH2PS X2, X2")
-		f.op("VMOVUPS X2, (SP)")
-		if count == 4 {
-			f.op("VMOVD %d(BX), X3", 2*size)
-			f.op("VPINSRD $1, %d(BX), X3, X3", 3*size)
-			f.op("VCVTPH2PS X3, X3")
-			f.op("VMOVUPS X3, 16(SP)")
-		}
+		l.pairs(f, count)
 		return
 	}
 
+	size := l.bytes / 2
 	f.op("VMOVD (BX), X2")
 	for b := 1; b < count; b++ {
 		f.op("VPBLENDW $%d, %d(BX), X2, X2", 1<<b, b*(size-2))
@@ -279,11 +257,53 @@ func (l ymmFormat) scales(f *file, count int) {
 	f.op("VCVTPH2PS X2, X2")
 	if count == 4 {
 		f.op("VMULPS (R11), X2, X2")
-		f.op("VMOVUPS X2, (SP)")
 	} else {
 		f.op("VMOVSD (R11), X3")
 		f.op("VMULPS X3, X2, X2")
-		f.op("VMOVSD X2, (SP)")
+	}
+	f.op("VINSERTF128 $1, X2, Y2, Y%d", ymmScale)
+}
+
+// pairs is scales for blocks with a scale and a summand each.
+func (l ymmFormat) pairs(f *file, count int) {
+	size := l.bytes / 2
+	f.op("VMOVD (BX), X2")
+	if count > 1 {
+		f.op("VPINSRD $1, %d(BX), X2, X2", size)
+	}
+	f.op("VCVTPH2PS X2, X2")
+	switch count {
+	case 1:
+		f.op("VMULSS (R11), X2, X3")
+		f.op("VBROADCASTSS X3, Y%d", ymmScale)
+		f.op("VMOVSHDUP X2, X1")
+		f.op("VFMADD231SS (R12), X1, X%d", ymmMin)
+		return
+	case 2:
+		f.op("VMOVSD (R11), X1")
+		f.op("VSHUFPS $0x08, X2, X2, X3")
+		f.op("VMULPS X1, X3, X3")
+		f.op("VSHUFPS $0x0d, X2, X2, X2")
+	case 4:
+		f.op("VMOVD %d(BX), X1", 2*size)
+		f.op("VPINSRD $1, %d(BX), X1, X1", 3*size)
+		f.op("VCVTPH2PS X1, X1")
+		f.op("VSHUFPS $0x88, X1, X2, X3")
+		f.op("VMULPS (R11), X3, X3")
+		f.op("VSHUFPS $0xdd, X1, X2, X2")
+	}
+	f.op("VINSERTF128 $1, X3, Y3, Y%d", ymmScale)
+
+	for b := range count {
+		m := 2
+		switch b {
+		case 1, 3:
+			m = 1
+			f.op("VMOVSHDUP X2, X1")
+		case 2:
+			f.op("VPSHUFD $0xee, X2, X2")
+		}
+		f.op("VFMADD231SS %d(R12), X%d, X%d", 32*b, m, ymmSum+2+b%2)
 	}
 }
 
@@ -392,7 +412,6 @@ func (l ymmFormat) step(f *file, i ymmISA, count int) {
 		f.op("ADDQ $%d, R9", n)
 	}
 	if l.affine {
-		f.op("ADDQ $%d, R10", n)
 		f.op("ADDQ $%d, R12", n)
 	}
 	if l.super {
@@ -405,7 +424,7 @@ func (i ymmISA) head(f *file, name string) {
 	f.doc(`func row%s%s(r *rowArgs)
 
 r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, name, i.name)
-	f.raw(fmt.Sprintf("TEXT ·row%s%s(SB), NOSPLIT, $%d-8", name, i.name, rowFrame))
+	f.raw(fmt.Sprintf("TEXT ·row%s%s(SB), NOSPLIT, $0-8", name, i.name))
 	f.op("MOVQ r+0(FP), DI")
 	f.op("MOVQ %d(DI), SI", rowW)
 	f.op("MOVQ %d(DI), R13", rowOut)
@@ -419,9 +438,9 @@ r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of w and one of x; see rowArgs.`, 
 	}
 }
 
-// ymmPairs fills the register that spreads two scales over the halves of a register.
+// ymmPairs fills the register that takes even scales to the lower half of a register and odd ones to the upper.
 func ymmPairs(f *file) {
-	f.op("MOVQ $0x0101010100000000, AX")
+	f.op("MOVQ $0x0705030106040200, AX")
 	f.op("VMOVQ AX, X0")
 	f.op("VPMOVZXBD X0, Y%d", ymmShift)
 }
@@ -618,6 +637,7 @@ func writeQuantisedRowsVNNI(f *file) { ymmVNNI.rows(f) }
 
 // rows writes the kernels for rounded activations.
 func (i ymmISA) rows(f *file) {
+	sixTables(f)
 	for _, l := range ymmFormats {
 		l.write(f, i)
 	}

@@ -99,7 +99,7 @@ func (q *quantOps) oneRow(dst, x kernels.Mat, w kernels.Quantised, o kernels.Mat
 	p := codeRowProducts.Get().(*codeRows)
 	p.set(&q.ks, dst, x, quantLike(w), o)
 	p.q, p.w = q, w
-	p.per = max(4, quantRowBytes/w.Data.Cols)
+	p.per = quantRowsOf(w)
 	q.d.parallel(pieces(w.Rows(), p.per), p.run)
 	p.drop()
 	p.w = kernels.Quantised{}

@@ -17,9 +17,19 @@ import (
 // loaded register of the weight several times make up for packing it.
 const byteRowLimit = 6
 
-// quantRowBytes is how much of a weight a piece of a product with a single row reads, about: a few microseconds, since
-// matrices in few bits are small, and threads should share them evenly.
-const quantRowBytes = 32 << 10
+// quantRowBytes is how much of a weight a piece of a product with a single row reads at least, about: a few
+// microseconds, since matrices in few bits are small, and threads should share them evenly. Of large matrices it is a
+// 256th, up to quantRowLimit: what a row kernel prefetches past its last row is read by whoever has the next piece.
+const (
+	quantRowBytes = 32 << 10
+	quantRowLimit = 256 << 10
+)
+
+// quantRowsOf is the number of rows of w in a piece of a product with a single row.
+func quantRowsOf(w kernels.Quantised) int {
+	size := w.Rows() * w.Data.Cols / 256
+	return max(4, min(max(size, quantRowBytes), quantRowLimit)/max(w.Data.Cols, 1))
+}
 
 // byteRows is a product in progress.
 type byteRows struct {
@@ -73,7 +83,7 @@ func (q *quantOps) byteRows(dst, x kernels.Mat, w kernels.Quantised, o kernels.M
 		p.roundRow(i)
 	}
 
-	p.per = max(4, quantRowBytes/w.Data.Cols)
+	p.per = quantRowsOf(w)
 	q.d.parallel(pieces(w.Rows(), p.per), p.run)
 	p.dst = kernels.Mat{}
 	p.x = kernels.Mat{}
