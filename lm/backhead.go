@@ -129,7 +129,10 @@ func (b *backward) headChunk(x kernels.Mat, rows, labels []int32, scale float32)
 	}
 
 	logits := b.headMat(headLogits, n, m.config.Vocab)
-	in := b.project(logits, normed)
+	in, err := b.project(logits, normed)
+	if err != nil {
+		return nil, err
+	}
 
 	// Softcapping's derivative needs both sides of it, so losses get a matrix of their own.
 	dlogits := logits

@@ -129,14 +129,20 @@ func (m *Model) extend(ctx context.Context, sc *scratch, x kernels.Mat, lens []i
 	}
 	defer p.End()
 
+	return p.extend(ctx, x, ids, room)
+}
+
+// extend is [Model.extend] for a pass that has begun.
+func (p *pass) extend(ctx context.Context, x kernels.Mat, ids []int32, room func(l int) error) error {
+	m, sc, past := p.m, p.scratch, p.Past
 	sc.steps = sc.steps[:0]
-	for i, n := range lens {
+	for i, n := range p.lens {
 		for t := range n {
 			sc.steps = append(sc.steps, int32(past[i].Start+t))
 		}
 	}
 
-	if err := m.embedTo(x, p.Spare, ids, sc.steps); err != nil {
+	if err := m.embedTo(p.Pass, x, p.Spare, ids, sc.steps); err != nil {
 		return err
 	}
 

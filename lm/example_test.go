@@ -138,6 +138,40 @@ func ExampleModel_Generate() {
 	// Output: 5 new tokens
 }
 
+// Sequences take steps together, and those that begin alike share what their beginning computes.
+func ExampleBatch() {
+	m := open()
+	defer m.Close()
+
+	b, err := m.NewBatch(lm.BatchOptions{Memory: 16 << 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer b.Close()
+
+	first := b.Add("")
+	show := func(i, at int, logits []float32) error {
+		fmt.Println("sequence", i, "has", len(logits) > 0, "logits after its new token", at)
+		return nil
+	}
+	if err := b.Step(context.Background(), []lm.Work{
+		{Sequence: first, IDs: []int32{1, 2, 3}, Prompt: true},
+	}, show); err != nil {
+		log.Fatal(err)
+	}
+
+	second := first.Fork()
+	if err := b.Step(context.Background(), []lm.Work{
+		{Sequence: first, IDs: []int32{4}}, {Sequence: second, IDs: []int32{5}},
+	}, show); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// sequence 0 has true logits after its new token 2
+	// sequence 0 has true logits after its new token 0
+	// sequence 1 has true logits after its new token 0
+}
+
 // Hooks see what every matrix multiplies, for example to collect statistics for pruning.
 func ExampleHooks() {
 	m := open()

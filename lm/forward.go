@@ -189,12 +189,12 @@ func (m *Model) Embed(ids [][]int32) (*Hidden, error) {
 		tmp = func(rows, cols int) kernels.Mat { return kernels.MatOf(b, rows, cols) }
 	}
 
-	return h, m.embedTo(h.X, tmp, flat, starts)
+	return h, m.embedTo(m.setup.Norms(), h.X, tmp, flat, starts)
 }
 
 // embedTo writes the embeddings of ids at the given positions. Narrow tables and learned positions pass through
 // a matrix that tmp gives.
-func (m *Model) embedTo(x kernels.Mat, tmp func(rows, cols int) kernels.Mat, ids, pos []int32) error {
+func (m *Model) embedTo(p *layer.Pass, x kernels.Mat, tmp func(rows, cols int) kernels.Mat, ids, pos []int32) error {
 	if err := m.hold(m.input); err != nil {
 		return err
 	}
@@ -203,7 +203,10 @@ func (m *Model) embedTo(x kernels.Mat, tmp func(rows, cols int) kernels.Mat, ids
 	if m.embedIn != nil {
 		t := tmp(x.Rows, m.config.EmbedDim)
 		m.setup.Lookup(t, &m.embed.Weight, ids, m.config.EmbedScale)
-		m.ops.MatMulNT(x, t, m.embedIn.Value, kernels.MatMul{Precision: m.opts.Precision})
+		err := p.MatMulNT(x, t, &m.embedIn.Weight, kernels.MatMul{Precision: m.opts.Precision})
+		if err != nil {
+			return err
+		}
 	} else {
 		m.setup.Lookup(x, &m.embed.Weight, ids, m.config.EmbedScale)
 	}

@@ -71,10 +71,7 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 		defer s.Close()
 	}
 
-	pick := sampler{
-		penalty: o.RepetitionPenalty, temperature: o.Temperature, topK: o.TopK, topP: o.TopP, minP: o.MinP,
-		seed: o.Seed,
-	}
+	pick := newSampler(o)
 	var out []int32
 	next := prompt[s.Keep(prompt):]
 	pick.see(prompt[:len(prompt)-len(next)])

@@ -161,7 +161,9 @@ func (p *pass) headChunks(ctx context.Context, x kernels.Mat, rows []int32, dst 
 
 		hi := min(lo+size, len(rows))
 		logits := dst(lo, hi)
-		p.headRows(logits, x, rows[lo:hi])
+		if err := p.headRows(logits, x, rows[lo:hi]); err != nil {
+			return err
+		}
 		if err := each(lo, hi, logits); err != nil {
 			return err
 		}
@@ -188,24 +190,30 @@ func (p *pass) reserveHead(rows int) error {
 }
 
 // headRows computes the logits of some rows: final norm, head, final cap.
-func (p *pass) headRows(logits, x kernels.Mat, rows []int32) {
+func (p *pass) headRows(logits, x kernels.Mat, rows []int32) error {
 	h := kernels.MatOf(p.scratch.head[headStream], len(rows), x.Cols)
 	p.ops.Gather(h, x, rows, 1)
 	if p.m.finalNorm.W != nil {
 		p.Norm(h, h, p.m.finalNorm)
 	}
-	p.project(logits, h)
+	if _, err := p.project(logits, h); err != nil {
+		return err
+	}
 	if c := p.m.config.FinalSoftcap; c > 0 {
 		p.ops.Softcap(logits, logits, c)
 	}
+
+	return nil
 }
 
 // project multiplies rows that have passed the final norm with the head, and gives what the head itself saw.
-func (p *pass) project(logits, h kernels.Mat) kernels.Mat {
+func (p *pass) project(logits, h kernels.Mat) (kernels.Mat, error) {
 	o := kernels.MatMul{Precision: p.m.opts.Precision}
 	if p.m.embedOut != nil {
 		t := kernels.MatOf(p.scratch.head[headIn], h.Rows, p.m.config.EmbedDim)
-		p.ops.MatMulNT(t, h, p.m.embedOut.Value, o)
+		if err := p.MatMulNT(t, h, &p.m.embedOut.Weight, o); err != nil {
+			return h, err
+		}
 		h = t
 	}
 
@@ -219,8 +227,7 @@ func (p *pass) project(logits, h kernels.Mat) kernels.Mat {
 		o.Bias = p.m.headBias.Value
 	}
 
-	p.m.setup.Product(logits, h, &p.m.head.Weight, o)
-	return h
+	return h, p.Product(logits, h, &p.m.head.Weight, o)
 }
 
 // checkLosses finds the first loss that is no finite number, and why.

@@ -2,11 +2,43 @@ package lm
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/rng"
 )
+
+// Sampler chooses tokens from logits, as [Model.Generate] does.
+type Sampler struct{ s sampler }
+
+// NewSampler is a sampler with the settings of a generation that shape probabilities, and its seed.
+func NewSampler(o GenerateOptions) (*Sampler, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return &Sampler{newSampler(o)}, nil
+}
+
+// See takes tokens of the sequence, for the repetition penalty: those of the prompt, and each chosen one.
+func (s *Sampler) See(ids []int32) { s.s.see(ids) }
+
+// Next chooses the token at a position of the sequence. The choice depends on the seed, the position and the logits
+// alone. The error is [ErrNonFinite] where the largest logit is not a finite number.
+func (s *Sampler) Next(logits []float32, position int) (int32, error) {
+	id, ok := s.s.next(logits, position)
+	if !ok {
+		return 0, fmt.Errorf("logits at position %d: %w", position-1, ErrNonFinite)
+	}
+	return id, nil
+}
+
+func newSampler(o GenerateOptions) sampler {
+	return sampler{
+		penalty: o.RepetitionPenalty, temperature: o.Temperature, topK: o.TopK, topP: o.TopP, minP: o.MinP,
+		seed: o.Seed,
+	}
+}
 
 // sampler chooses the next token from logits. Each limit sees what those before it have left, in the order of the
 // fields.

@@ -2,9 +2,12 @@ package lm
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"testing"
+
+	"github.com/modelcompress/compress/kernels/cpu"
 )
 
 // TestSamplerLimits: the limits cut the distribution where they say.
@@ -163,5 +166,47 @@ func TestSamplerOracle(t *testing.T) {
 				t.Errorf("case %d: token %d has %g, want %g", i, id, got[id], p)
 			}
 		}
+	}
+}
+
+// A sampler of one's own chooses what a generation does.
+func TestSamplerGenerates(t *testing.T) {
+	r := recipe{config: tiny()["llama"], seed: 3, std: 0.3}
+	m := load(t, r.write(t, t.TempDir()), cpu.New(cpu.Options{}), Options{})
+	prompt := tokens(8, 37, 6)[0]
+	o := GenerateOptions{MaxTokens: 12, Temperature: 0.9, TopP: 0.9, RepetitionPenalty: 1.2, Seed: 4, Stop: []int32{}}
+	want, err := m.Generate(ctx, prompt, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	pick, err := NewSampler(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := session(t, m, SessionOptions{})
+	next := prompt
+	for i, id := range want {
+		logits, err := s.Append(ctx, next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pick.See(next)
+		got, err := pick.Next(logits, s.Len())
+		if err != nil || got != id {
+			t.Fatalf("token %d is %d (%v), not %d", i, got, err, id)
+		}
+		next = []int32{got}
+	}
+
+	if _, err := NewSampler(GenerateOptions{TopP: 2}); !errors.Is(err, ErrInput) {
+		t.Error(err)
+	}
+	plain, err := NewSampler(GenerateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plain.Next([]float32{float32(math.NaN())}, 1); !errors.Is(err, ErrNonFinite) {
+		t.Error(err)
 	}
 }

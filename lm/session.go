@@ -119,7 +119,9 @@ func (s *Session) head(x kernels.Mat) ([]float32, error) {
 	out := kernels.MatOf(s.logits, 1, m.config.Vocab)
 	// Of a prompt only the last row has a use: the head over all rows would often cost more than a block.
 	s.row[0] = int32(x.Rows - 1)
-	p.headRows(out, x, s.row[:])
+	if err := p.headRows(out, x, s.row[:]); err != nil {
+		return nil, err
+	}
 	if err := m.ops.Sync(); err != nil {
 		return nil, err
 	}

@@ -53,14 +53,26 @@ func (t *Template) Render(ctx context.Context, messages []Message, prompt bool) 
 		d.Set("content", m.Content)
 		list[i] = d
 	}
+	return t.render(ctx, list, nil, prompt)
+}
 
+// RenderTools is Render for messages and tools as clients of chat services send them, values of package pyvalue: the
+// template decides which of their keys it writes.
+func (t *Template) RenderTools(ctx context.Context, messages, tools []any, prompt bool) (string, error) {
+	if len(tools) == 0 {
+		return t.render(ctx, messages, nil, prompt)
+	}
+	return t.render(ctx, messages, tools, prompt)
+}
+
+func (t *Template) render(ctx context.Context, messages []any, tools any, prompt bool) (string, error) {
 	names := pyvalue.NewDict()
 	for _, k := range slices.Sorted(maps.Keys(t.tokens)) {
 		names.Set(k, t.tokens[k])
 	}
 
-	names.Set("messages", list)
-	names.Set("tools", nil)
+	names.Set("messages", messages)
+	names.Set("tools", tools)
 	names.Set("documents", nil)
 	names.Set("add_generation_prompt", prompt)
 	text, err := t.t.Render(ctx, names)

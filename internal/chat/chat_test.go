@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/internal/fuzzlimit"
+	"github.com/modelcompress/compress/internal/pyvalue"
 )
 
 // TestRenderedAsJinja compares renderings with those of Python's jinja2, with the settings of the transformers
@@ -108,4 +109,35 @@ func FuzzTemplate(f *testing.F) {
 		}
 		_, _, _ = tpl.Answers(t.Context(), []Message{{"user", "Hi"}, {"assistant", "there"}})
 	})
+}
+
+// TestRenderTools: tools and the keys of messages reach the template as they are, and no tools are none.
+func TestRenderTools(t *testing.T) {
+	const source = "{% if tools is not none %}{% for t in tools %}{{ t.function.name }}({{ t | tojson }}) " +
+		"{% endfor %}{% endif %}{% for m in messages %}{{ m.role }}:{{ m.content }}" +
+		"{% if m.tool_calls %}{{ m.tool_calls[0].name }}{% endif %};{% endfor %}"
+	tmpl, err := Parse(source, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	value := func(text string) []any {
+		v, err := pyvalue.ParseJSON([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.([]any)
+	}
+	messages := value(`[{"role": "user", "content": "hi"},
+		{"role": "assistant", "content": "", "tool_calls": [{"name": "f"}]}]`)
+	for tools, want := range map[string]string{
+		`[]`: "user:hi;assistant:f;",
+		`[{"type": "function", "function": {"name": "f"}}]`: `f({"type": "function", "function": {"name": "f"}}) ` +
+			"user:hi;assistant:f;",
+	} {
+		got, err := tmpl.RenderTools(t.Context(), messages, value(tools), true)
+		if err != nil || got != want {
+			t.Errorf("%s: %q, %v", tools, got, err)
+		}
+	}
 }

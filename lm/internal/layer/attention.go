@@ -47,7 +47,9 @@ func (p *Pass) attention(b *Block, dst, h kernels.Mat, accumulate bool) error {
 
 	p.rotate(b, q, k, false)
 	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
-	p.attend(b, out, q, k, v)
+	if err := p.attend(b, out, q, k, v); err != nil {
+		return err
+	}
 	if err := p.sink(b, out); err != nil {
 		return err
 	}
@@ -410,10 +412,9 @@ func (p *Pass) rotate(b *Block, q, k heads, inverse bool) {
 }
 
 // attend computes softmax attention sequence by sequence.
-func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
+func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) error {
 	if p.Past != nil {
-		p.attendPast(b, out, q, k, v)
-		return
+		return p.attendPast(b, out, q, k, v)
 	}
 
 	a := p.shape(b, q.stride, k.stride)
@@ -423,6 +424,8 @@ func (p *Pass) attend(b *Block, out kernels.Mat, q, k, v heads) {
 		}
 		p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), k.mat.RowRange(lo, hi), v.mat.RowRange(lo, hi), a)
 	})
+
+	return nil
 }
 
 // attendBackward computes the gradients of queries, keys and values.
@@ -490,7 +493,7 @@ func (p *Pass) sequences(f func(lo, hi int)) {
 }
 
 // cached reports whether keys and values are written where they stay: behind those of the only sequence.
-func (p *Pass) cached() bool { return len(p.Past) == 1 && !p.t.full }
+func (p *Pass) cached() bool { return len(p.Past) == 1 && p.Past[0].Pages == nil && !p.t.full }
 
 // keys is where the keys of a pass go: a matrix of the tape, or new rows of the cache of the only sequence.
 func (p *Pass) keys(b *Block, slot, rows int) heads {

@@ -80,7 +80,7 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 	}
 
 	for _, d := range l.Deltas {
-		if err := d.Forward(x, y); err != nil {
+		if err := p.rowwise(y, x, nil, true, func(y, x kernels.Mat) error { return d.Forward(x, y) }); err != nil {
 			return err
 		}
 	}
@@ -93,6 +93,13 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 }
 
 func (p *Pass) multiply(dst, x kernels.Mat, l *Linear, accumulate bool) error {
+	return p.rowwise(dst, x, l.W, accumulate, func(dst, x kernels.Mat) error {
+		return p.multiplyRows(dst, x, l, accumulate)
+	})
+}
+
+// multiplyRows is multiply for all rows at once.
+func (p *Pass) multiplyRows(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 	o := kernels.MatMul{Bias: l.B.Mat(), Accumulate: accumulate, Precision: p.Precision}
 	if !l.W.Sparse.IsZero() {
 		p.ops.MatMulSparse(dst, x, l.W.Sparse, o)

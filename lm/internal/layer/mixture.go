@@ -26,7 +26,9 @@ type route struct {
 func (p *Pass) mixture(b *Block, dst, h kernels.Mat) error {
 	// In full precision: a rounding that exchanged two experts of nearly equal weight would change the token entirely.
 	weights := p.mat(sRoute, h.Rows, p.Config.Experts)
-	p.ops.MatMulNT(weights, h, b.Router.Value, kernels.MatMul{Bias: b.RouterBias.Mat()})
+	if err := p.MatMulNT(weights, h, b.Router, kernels.MatMul{Bias: b.RouterBias.Mat()}); err != nil {
+		return err
+	}
 	if err := p.closeOff(weights, p.routing(b).Keep); err != nil {
 		return err
 	}
@@ -311,7 +313,9 @@ func (p *Pass) sharedExpert(b *Block, dst, h kernels.Mat) error {
 	}
 
 	gate := p.mat(sSharedRoute, h.Rows, 1)
-	p.ops.MatMulNT(gate, h, b.SharedRouter.Value, kernels.MatMul{})
+	if err := p.MatMulNT(gate, h, b.SharedRouter, kernels.MatMul{}); err != nil {
+		return err
+	}
 
 	// A scatter to every row is what multiplies each by a weight of its own.
 	r := &p.t.routes[p.Config.Experts]

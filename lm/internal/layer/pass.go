@@ -58,6 +58,8 @@ type Pass struct {
 	// Route says where the tokens of a mixture go; nil: where the configuration sends them. Passes that are recorded
 	// for a backward one have none.
 	Route func(b *Block) Routing
+	// Company says which products the rows go through; not of passes that are recorded.
+	Company Company
 	// Past is what came before each of the sequences; nil: nothing, and keys and values are not kept.
 	Past []Past
 	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row

@@ -14,10 +14,11 @@ type KV struct {
 
 // Past is what came before the new tokens of one sequence of a pass, and room for what they add.
 type Past struct {
-	KV    []KV // keys and values per block, with free rows behind those in use; sequences may share them
-	Extra int  // rows behind KV.Rows that are the sequence's past as well: written by sequences earlier in the pass
-	Start int  // position of the first new token
-	Total int  // tokens of the whole sequence, if more follow in later passes
+	KV    []KV   // keys and values per block, with free rows behind those in use; sequences may share them
+	Pages *Pages // where they lie instead, of all sequences of a pass or of none; Start counts the rows in use
+	Extra int    // rows behind KV.Rows that are the sequence's past as well: written by sequences earlier in the pass
+	Start int    // position of the first new token
+	Total int    // tokens of the whole sequence, if more follow in later passes
 }
 
 // Branches lays out sequences that continue one of a given length, or each other: a parent, by its place in the
@@ -61,12 +62,20 @@ func (p *Pass) span(seq int) (start, total int) {
 // attendPast computes attention with earlier keys and values. New ones are written behind them, sequence by
 // sequence, so that a sequence may overwrite what an earlier one of the pass has left in rows that it does not
 // count as its past.
-func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) {
+func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 	a := p.shape(b, q.stride, p.Config.HeadDim)
 	lo := 0
 	for i := range p.Past {
-		kv, at := p.Past[i].at(b)
 		hi := lo + p.lens[i]
+		if p.Past[i].Pages != nil {
+			if err := p.attendPages(b, i, lo, out, q, k, v); err != nil {
+				return err
+			}
+			lo = hi
+			continue
+		}
+
+		kv, at := p.Past[i].at(b)
 		end := at + hi - lo
 		if hi > lo {
 			// A cached pass has written them already.
@@ -87,6 +96,8 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) {
 
 		lo = hi
 	}
+
+	return nil
 }
 
 // attendPastBackward computes the gradients of attendPast for the new queries, keys and values; those of

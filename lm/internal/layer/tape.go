@@ -124,20 +124,22 @@ func (t *Tape) Free() {
 
 // Scratch is the working memory of one pass at a time. The zero value is empty.
 type Scratch struct {
-	plain    Tape
-	grads    Tape
-	expanded *kernels.Buffer // a sparse weight, in the backward pass
-	past     *kernels.Buffer // gradients of the keys and values of one sequence, earlier ones included
-	pos      []int32         // rows' positions in the tables of the rotation
-	shared   []rotation      // of all rows, for each rotation
-	turns    [][]rotation
+	plain               Tape
+	grads               Tape
+	expanded            *kernels.Buffer // a sparse weight, in the backward pass
+	filledIn, filledOut *kernels.Buffer // of a product whose rows were too few
+	fill                []int32
+	past                *kernels.Buffer // gradients of the keys and values of one sequence, earlier ones included
+	pos                 []int32         // rows' positions in the tables of the rotation
+	shared              []rotation      // of all rows, for each rotation
+	turns               [][]rotation
 }
 
 // Free gives the memory back.
 func (s *Scratch) Free() {
 	s.plain.Free()
 	s.grads.Free()
-	for _, b := range []**kernels.Buffer{&s.expanded, &s.past} {
+	for _, b := range []**kernels.Buffer{&s.expanded, &s.past, &s.filledIn, &s.filledOut} {
 		if *b != nil {
 			(*b).Free()
 			*b = nil
