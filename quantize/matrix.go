@@ -75,7 +75,7 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 	if !w.o.measures() {
 		return r.t, nil // nothing runs the block
 	}
-	if w.o.prunes() {
+	if w.o.prunes() || w.o.KeepZeros {
 		r.t.Zeros = zeros(r.after)
 	}
 	return r.t, w.use(lin, r.after)
@@ -442,7 +442,10 @@ func (w *walk) sweep(ctx context.Context, r *rounding) error {
 		g.order = w.factor.order
 		job.W = reordered(r.after, g.order, w.threads)
 	}
-	if w.o.prunes() {
+	switch {
+	case w.o.KeepZeros:
+		keeping(&job)
+	case w.o.prunes():
 		if err := w.removal(&job); err != nil {
 			return err
 		}
@@ -450,7 +453,7 @@ func (w *walk) sweep(ctx context.Context, r *rounding) error {
 	if _, err := job.Run(); err != nil {
 		return err
 	}
-	if w.o.prunes() {
+	if !job.Mask.IsZero() {
 		g.removed(job.Mask, w.threads)
 	}
 	if g.order != nil {

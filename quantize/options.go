@@ -70,6 +70,9 @@ type Options struct {
 	// Wanda's scores before RTN. 0 and empty: none go.
 	Sparsity float64 `json:"sparsity,omitempty"`
 	Pattern  string  `json:"pattern,omitempty"`
+	// KeepZeros keeps the weights that are 0, as those of a pruned model, at 0: sweeps do not let them make up for
+	// others. What rounds weights by themselves leaves zeros alone anyway, in every scheme of folders.
+	KeepZeros bool `json:"keep_zeros,omitempty"`
 	// Ignore are patterns of the names of matrices that stay floats, as of package path, without ".weight". A pattern
 	// matches the whole name or any run of its parts between dots: down_proj, layers.0.* and mlp.*_proj name all such
 	// matrices, and proj none. Embeddings, heads and routers stay anyway.
@@ -163,10 +166,8 @@ func (o Options) Measuring() string {
 		return "method " + o.Method
 	case o.Smooth > 0:
 		return fmt.Sprintf("smooth %g", o.Smooth)
-	case o.Pattern != "":
-		return "pattern " + o.Pattern
-	case o.Sparsity > 0:
-		return fmt.Sprintf("sparsity %g", o.Sparsity)
+	case o.prunes():
+		return o.removing()
 	}
 	return "range " + o.Range
 }

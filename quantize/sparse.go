@@ -40,6 +40,8 @@ func (o Options) validatePruning() (faults []error) {
 	}
 	switch {
 	case !o.prunes():
+	case o.KeepZeros:
+		fault("zeros are kept, or chosen here (%s), and not both", o.removing())
 	case o.Sparsity > 0 && o.Pattern != "":
 		fault("sparsity %g and pattern %s both say how many weights go", o.Sparsity, o.Pattern)
 	case o.Method == AWQ || o.Method == HQQ:
@@ -49,6 +51,28 @@ func (o Options) validatePruning() (faults []error) {
 		fault("pattern %s is one of inputs as they are stored, and goes with order %s", o.Pattern, OrderGiven)
 	}
 	return faults
+}
+
+// removing names what makes weights 0.
+func (o Options) removing() string {
+	if o.Pattern != "" {
+		return "pattern " + o.Pattern
+	}
+	return fmt.Sprintf("sparsity %g", o.Sparsity)
+}
+
+// keeping lets a sweep keep zeros.
+func keeping(job *obs.Job) {
+	mask := kernels.NewHost(kernels.U8, job.W.Len())
+	job.Mask = kernels.MatOf(mask, job.W.Rows, job.W.Cols)
+	for i := range job.W.Rows {
+		keep := job.Mask.RowU8(i)
+		for j, v := range job.W.RowF32(i) {
+			if v != 0 {
+				keep[j] = 1
+			}
+		}
+	}
 }
 
 // removal prepares a sweep that also removes weights, those whose removal costs least at their turn, as SparseGPT

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/modelcompress/compress/internal/hostmat"
 )
 
 // TestSparse: so many weights are 0 as were asked for, in the pattern that was asked for, for numbers of every kind; in
@@ -60,6 +62,82 @@ func TestSparse(t *testing.T) {
 				} else if lost > apart {
 					t.Errorf("a loss of %g, apart %g", lost, apart)
 				}
+			}
+		})
+	}
+}
+
+// TestKeepZeros: weights that are 0 stay it in a sweep that is told so, whatever the order of its columns, and what is
+// left makes up for the rest at least as well as rounding by itself.
+func TestKeepZeros(t *testing.T) {
+	const name = "model.layers.1.mlp.down_proj.weight"
+	pruned := func(w []float32, _ int) {
+		for i := range w {
+			if i%7 == 2 || i%5 == 1 || w[i] > 0.1 {
+				w[i] = 0
+			}
+		}
+	}
+
+	for _, c := range []struct{ scheme, method, order string }{
+		{"w4a16", GPTQ, ""},
+		{"w4a16", GPTQ, OrderGiven},
+		{"w4a16_asym", GPTQ, ""},
+		{"w4a16_asym", AWQGPTQ, ""},
+		{"nvfp4a16", GPTQ, ""},
+		{"w4a16_asym", AWQ, ""},
+		{"w4a16_asym", HQQ, ""},
+		{"mxfp4a16", RTN, ""},
+		{"gptq", RTN, ""},
+	} {
+		t.Run(c.scheme+"/"+c.method+"/"+c.order, func(t *testing.T) {
+			m := altered(t, name, pruned)
+			calib := calibration(t, m, 8, 64)
+			stored, err := m.Param(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dense, err := hostmat.F32(m.Device(), stored)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			o := options(t, c.scheme, c.method, filepath.Join(t.TempDir(), "out"))
+			o.Order = c.order
+			o.KeepZeros = true
+			r, err := Model(ctx, m, calib, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range values(t, source(t, o.Out), name) {
+				if dense.Buf.F32()[i] == 0 && v != 0 {
+					t.Fatalf("element %d became %g", i, v)
+				}
+			}
+
+			one := r.Matrices[slices.IndexFunc(r.Matrices, func(m Matrix) bool { return m.Name == name })]
+			if !o.sweeps() {
+				return
+			}
+			if one.Zeros < zeros(dense) || *one.OutputError > *one.Rounded {
+				t.Errorf("%g zeros of %g, error %g, alone %g", one.Zeros, zeros(dense), *one.OutputError, *one.Rounded)
+			}
+
+			// Otherwise they take their part.
+			m = altered(t, name, pruned)
+			o.KeepZeros = false
+			o.Out = filepath.Join(t.TempDir(), "out")
+			if r, err = Model(ctx, m, calib, o); err != nil {
+				t.Fatal(err)
+			}
+			kept := 0.0
+			for i, v := range values(t, source(t, o.Out), name) {
+				if dense.Buf.F32()[i] == 0 && v == 0 {
+					kept++
+				}
+			}
+			if all := zeros(dense) * float64(dense.Len()); kept == all {
+				t.Errorf("all %g zeros stay zeros anyway", all)
 			}
 		})
 	}

@@ -75,6 +75,8 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 		"`X` also set this fraction of the weights to 0: with gptq in one sweep, with rtn by wanda's scores; needs "+
 			"--calib")
 	f.StringVar(&q.Pattern, "pattern", "", "`NAME` the same as a pattern N:M such as 2:4, N of every M inputs")
+	f.BoolVar(&q.KeepZeros, "keep-zeros", false,
+		"gptq: leave zeros zero, so a pruned model keeps its sparsity; other methods do anyway")
 	f.StringSliceVar(&q.Ignore, "ignore", nil,
 		"`PATTERN` matrices that stay as they are: whole parts of their names such as down_proj, mlp.*_proj or "+
 			"layers.0.*; several with commas")

@@ -60,6 +60,9 @@ func (o *Options) fileOptions(s quantize.Scheme) (quantize.FileOptions, error) {
 	case q.Sparsity != 0 || q.Pattern != "":
 		return f, cli.Usagef("--sparsity and --pattern go with the schemes of folders; compress prune makes weights 0 "+
 			"before they become a GGUF file (scheme %s)", s.Name)
+	case q.KeepZeros:
+		return f, cli.Usagef("--keep-zeros goes with the schemes of folders; of the types of GGUF files those with a "+
+			"minimum (q4_1, q4_k …) cannot promise it, and the others keep zeros anyway (scheme %s)", s.Name)
 	case q.Group != 0 || len(q.Ignore) > 0 || o.Shard != "keep":
 		return f, cli.Usagef("--group-size, --ignore and --max-shard-size go with the schemes of folders; --type "+
 			"PATTERN=TYPE gives tensors of a GGUF file another type, such as f16 (scheme %s)", s.Name)
