@@ -28,6 +28,7 @@ var outputs = []struct {
 	{"sparseamx_amd64.s", writeSparseAMX},
 	{"quantised_amd64.s", writeQuantised},
 	{"quantiseddot_amd64.s", writeQuantisedDot},
+	{"quantisedexact_amd64.s", writeQuantisedExact},
 	{"quantisedrows_avx2_amd64.s", writeQuantisedRows},
 	{"quantisedrows_avxvnni_amd64.s", writeQuantisedRowsVNNI},
 	{"quantisedtiles_avx2_amd64.s", writeQuantisedTiles},

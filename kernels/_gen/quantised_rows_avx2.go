@@ -33,9 +33,6 @@ const (
 	ymmScales = 5
 )
 
-// rowFrame is the frame of the kernels for activations as they are, where codes wait to be widened.
-const rowFrame = 32
-
 // ymmISA is an instruction set with registers of 256 bits.
 type ymmISA struct {
 	name string
@@ -54,7 +51,10 @@ type ymmFormat struct {
 	super  bool
 	affine bool                  // blocks have summands; of a superblock they are no part of this
 	codes  func(f *file, at int) // leaves 32 codes in Y0; nil for those of 8 bits
-	body   func(f *file, i ymmISA)
+
+	// groups takes the codes of a superblock apart, group by group: each gets the register that has those of one. Y1,
+	// Y4 and constants are to stay as they are meanwhile.
+	groups func(f *file, each func(reg, g int))
 }
 
 var ymmFormats = []ymmFormat{
@@ -73,19 +73,17 @@ var ymmFormats = []ymmFormat{
 		ymmNibbles(f, at+8)
 		ymmFifths(f, at+4)
 	}},
-	{name: "Q4_K", bytes: 144, super: true, body: func(f *file, i ymmISA) {
-		ymmSuper(f)
+	{name: "Q4_K", bytes: 144, super: true, groups: func(f *file, each func(reg, g int)) {
 		for p := range 4 {
 			f.op("VMOVDQU %d(BX), Y0", 16+32*p)
 			f.op("VPSRLW $4, Y0, Y1")
 			for h := range 2 {
 				f.op("VPAND Y%d, Y%d, Y%d", ymmLow, h, h)
-				i.part(f, h, 2*p+h)
+				each(h, 2*p+h)
 			}
 		}
 	}},
-	{name: "Q5_K", bytes: 176, super: true, body: func(f *file, i ymmISA) {
-		ymmSuper(f)
+	{name: "Q5_K", bytes: 176, super: true, groups: func(f *file, each func(reg, g int)) {
 		f.op("VMOVDQU 16(BX), Y4")
 		for p := range 4 {
 			f.op("VMOVDQU %d(BX), Y0", 48+32*p)
@@ -95,24 +93,11 @@ var ymmFormats = []ymmFormat{
 				shift(f, 4, 2, 4-(2*p+h))
 				f.op("VPAND Y%d, Y2, Y2", ymmBit)
 				f.op("VPOR Y2, Y%d, Y%d", h, h)
-				i.part(f, h, 2*p+h)
+				each(h, 2*p+h)
 			}
 		}
 	}},
-	{name: "Q6_K", bytes: 210, super: true, body: func(f *file, i ymmISA) {
-		f.op("MOVWLZX 208(BX), AX")
-		f.op("VMOVD AX, X2")
-		f.op("VCVTPH2PS X2, X2")
-		f.op("VBROADCASTSS X2, Y2")
-		for h := range 2 {
-			f.op("VPMOVSXBD %d(BX), Y0", 192+8*h)
-			f.op("VCVTDQ2PS Y0, Y0")
-			f.op("VMULPS Y2, Y0, Y0")
-			f.op("VPERMPS Y0, Y%d, Y0", ymmShift)
-			f.op("VBROADCASTF128 %d(R11), Y1", 16*h)
-			f.op("VMULPS Y1, Y0, Y%d", ymmScales+h)
-		}
-
+	{name: "Q6_K", bytes: 210, super: true, groups: func(f *file, each func(reg, g int)) {
 		for g := range 8 {
 			if g%4 == 0 {
 				f.op("VMOVDQU %d(BX), Y4", 128+8*g)
@@ -125,12 +110,32 @@ var ymmFormats = []ymmFormat{
 			shift(f, 4, 2, 4-2*(g%4))
 			f.op("VPAND Y%d, Y2, Y2", ymmBit)
 			f.op("VPOR Y2, Y0, Y0")
-			sum := i.products(f, 0, g, true)
-			f.op("VPERMILPS $0x%02x, Y%d, Y3", 0x55*(g%4), ymmScales+g/4)
-			f.op("VCVTDQ2PS Y%d, Y0", sum)
-			f.op("VFMADD231PS Y3, Y0, Y%d", ymmSum+g%4)
+			each(0, g)
 		}
 	}},
+}
+
+// block adds the products of a superblock.
+func (l ymmFormat) block(f *file, i ymmISA) {
+	if l.name != "Q6_K" {
+		ymmSuper(f)
+		l.groups(f, func(reg, g int) { i.part(f, reg, g, false) })
+		return
+	}
+
+	f.op("MOVWLZX 208(BX), AX")
+	f.op("VMOVD AX, X2")
+	f.op("VCVTPH2PS X2, X2")
+	f.op("VBROADCASTSS X2, Y2")
+	for h := range 2 {
+		f.op("VPMOVSXBD %d(BX), Y0", 192+8*h)
+		f.op("VCVTDQ2PS Y0, Y0")
+		f.op("VMULPS Y2, Y0, Y0")
+		f.op("VPERMPS Y0, Y%d, Y0", ymmShift)
+		f.op("VBROADCASTF128 %d(R11), Y1", 16*h)
+		f.op("VMULPS Y1, Y0, Y%d", ymmScales+h)
+	}
+	l.groups(f, func(reg, g int) { i.part(f, reg, g, true) })
 }
 
 // ymmNibbles leaves the low nibbles of 16 bytes and then the high ones in Y0.
@@ -188,8 +193,8 @@ func (i ymmISA) signed(f *file, at, g int) int {
 }
 
 // part adds the products of group g of a superblock.
-func (i ymmISA) part(f *file, reg, g int) {
-	sum := i.products(f, reg, g, false)
+func (i ymmISA) part(f *file, reg, g int, begun bool) {
+	sum := i.products(f, reg, g, begun)
 	f.op("VPERMILPS $0x%02x, Y%d, Y3", 0x55*(g%4), ymmScales+g/4)
 	f.op("VCVTDQ2PS Y%d, Y%d", sum, reg)
 	f.op("VFMADD231PS Y3, Y%d, Y%d", reg, ymmSum+g%4)
@@ -400,7 +405,7 @@ func (l ymmFormat) step(f *file, i ymmISA, count int) {
 	n := 64 * count
 	if l.super {
 		n = 256
-		l.body(f, i)
+		l.block(f, i)
 	} else {
 		l.blocks(f, i, 2*count)
 	}
@@ -553,84 +558,8 @@ func writeLightGrouped(f *file, i ymmISA, format string, pairs bool) {
 	ymmEnd(f)
 }
 
-// writeExact emits the kernel that multiplies rows by floats as they are: codes become floats on the way, without a copy
-// of them in memory but for what a register of bytes needs to be taken apart.
-func (l ymmFormat) writeExact(f *file) {
-	f.doc(`func exact%sAVX2(r *rowArgs)
-
-r.out[i] = Σ_p w[i][p]·x[p] for r.rows rows of r.steps blocks and one of x, floats at r.codes.`, l.name)
-	f.raw(fmt.Sprintf("TEXT ·exact%sAVX2(SB), NOSPLIT, $%d-8", l.name, rowFrame))
-	f.op("MOVQ r+0(FP), DI")
-	f.op("MOVQ %d(DI), SI", rowW)
-	f.op("MOVQ %d(DI), R13", rowOut)
-	l.constants(f)
-	minus := map[string]byte{"Q4_0": 8, "Q5_0": 16}[l.name]
-	splat(f, fmt.Sprintf("Y%d", ymmOnes), every(minus))
-
-	f.label("row")
-	f.op("MOVQ SI, BX")
-	f.op("MOVQ %d(DI), R8", rowCodes)
-	f.op("MOVQ %d(DI), CX", rowSteps)
-	for y := ymmSum; y < ymmSum+2; y++ {
-		f.op("VXORPS Y%d, Y%d, Y%d", y, y, y)
-	}
-
-	f.label("block")
-	f.op("PREFETCHT0 %d(BX)", rowAhead)
-	f.op("VMOVD (BX), X2")
-	f.op("VCVTPH2PS X2, X2")
-	if l.affine {
-		f.op("VMOVSHDUP X2, X3")
-		f.op("VBROADCASTSS X3, Y3")
-	}
-	f.op("VBROADCASTSS X2, Y2")
-
-	first, base := 2, "BX"
-	if l.name != "Q8_0" {
-		first, base = 0, "SP"
-		l.codes(f, 0)
-		if minus > 0 {
-			f.op("VPSUBB Y%d, Y0, Y0", ymmOnes)
-		}
-		f.op("VMOVDQU Y0, (SP)")
-	}
-	for i := range 4 {
-		x := fmt.Sprintf("%d(R8)", 32*i)
-		f.op("VPMOVSXBD %d(%s), Y1", first+8*i, base)
-		f.op("VCVTDQ2PS Y1, Y1")
-		switch {
-		case l.affine:
-			f.op("VFMADD213PS Y3, Y2, Y1")
-			f.op("VFMADD231PS %s, Y1, Y%d", x, ymmSum+i%2)
-		case i == 0:
-			f.op("VMULPS %s, Y1, Y%d", x, ymmHalf)
-		default:
-			f.op("VFMADD231PS %s, Y1, Y%d", x, ymmHalf)
-		}
-	}
-	if !l.affine {
-		f.op("VFMADD231PS Y2, Y%d, Y%d", ymmHalf, ymmSum)
-	}
-	f.op("ADDQ $%d, BX", l.bytes/2)
-	f.op("ADDQ $128, R8")
-	f.op("DECQ CX")
-	f.op("JNZ block")
-
-	f.op("VMOVAPS Y%d, Y0", ymmSum)
-	f.op("VMOVAPS Y%d, Y1", ymmSum+1)
-	ymmEnd(f)
-}
-
-// writeQuantisedRows writes the kernels that multiply rows of quantised weights by rounded activations with AVX2, and
-// those that multiply them by activations as they are.
-func writeQuantisedRows(f *file) {
-	ymmAVX2.rows(f)
-	for _, l := range ymmFormats {
-		if !l.super {
-			l.writeExact(f)
-		}
-	}
-}
+// writeQuantisedRows writes the kernels that multiply rows of quantised weights by rounded activations with AVX2.
+func writeQuantisedRows(f *file) { ymmAVX2.rows(f) }
 
 // writeQuantisedRowsVNNI writes the kernels for rounded activations with AVX-VNNI.
 func writeQuantisedRowsVNNI(f *file) { ymmVNNI.rows(f) }

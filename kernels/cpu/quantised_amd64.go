@@ -40,12 +40,18 @@ func quantKernelsOf(f features) quantKernels {
 
 	q.exact = [...]func(*rowArgs){
 		kernels.Q8_0: exactQ8_0AVX2, kernels.Q4_0: exactQ4_0AVX2, kernels.Q4_1: exactQ4_1AVX2,
-		kernels.Q5_0: exactQ5_0AVX2, kernels.Q5_1: exactQ5_1AVX2, kernels.Int8: nil,
+		kernels.Q5_0: exactQ5_0AVX2, kernels.Q5_1: exactQ5_1AVX2, kernels.Q4_K: exactQ4_KAVX2,
+		kernels.Q5_K: exactQ5_KAVX2, kernels.Q6_K: exactQ6_KAVX2, kernels.Int4: exactInt4AVX2,
+		kernels.Int8: exactInt8AVX2,
 	}
 	if f.avx512 {
-		q.exact = [len(q.exact)]func(*rowArgs){} // its code dots are as fast
+		q.exact = [...]func(*rowArgs){
+			kernels.Q8_0: exactQ8_0AVX512, kernels.Q4_0: exactQ4_0AVX512, kernels.Q4_1: exactQ4_1AVX512,
+			kernels.Q5_0: exactQ5_0AVX512, kernels.Q5_1: exactQ5_1AVX512, kernels.Q4_K: exactQ4_KAVX512,
+			kernels.Q5_K: exactQ5_KAVX512, kernels.Q6_K: exactQ6_KAVX512, kernels.Int4: exactInt4AVX512,
+			kernels.Int8: exactInt8AVX512,
+		}
 	}
-
 	byteKernels(&q, f)
 	return q
 }
@@ -267,6 +273,68 @@ func rowInt4x32VNNI(r *rowArgs)
 //go:noescape
 func rowInt8x32VNNI(r *rowArgs)
 
+// The exact kernels multiply rows of a quantised weight with one row of floats; see quantKernels.
+
+//go:noescape
+func exactQ8_0AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ4_0AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ4_1AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ5_0AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ5_1AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ4_KAVX2(r *rowArgs)
+
+//go:noescape
+func exactQ5_KAVX2(r *rowArgs)
+
+//go:noescape
+func exactQ6_KAVX2(r *rowArgs)
+
+//go:noescape
+func exactInt4AVX2(r *rowArgs)
+
+//go:noescape
+func exactInt8AVX2(r *rowArgs)
+
+//go:noescape
+func exactQ8_0AVX512(r *rowArgs)
+
+//go:noescape
+func exactQ4_0AVX512(r *rowArgs)
+
+//go:noescape
+func exactQ4_1AVX512(r *rowArgs)
+
+//go:noescape
+func exactQ5_0AVX512(r *rowArgs)
+
+//go:noescape
+func exactQ5_1AVX512(r *rowArgs)
+
+//go:noescape
+func exactQ4_KAVX512(r *rowArgs)
+
+//go:noescape
+func exactQ5_KAVX512(r *rowArgs)
+
+//go:noescape
+func exactQ6_KAVX512(r *rowArgs)
+
+//go:noescape
+func exactInt4AVX512(r *rowArgs)
+
+//go:noescape
+func exactInt8AVX512(r *rowArgs)
+
 // The byte tiles multiply 12×16 tiles of rounded activations and codes, with AVX2 and AVX-VNNI 6×16; see byteTileArgs.
 
 //go:noescape
@@ -329,21 +397,6 @@ func byteTile16AVXVNNI(t *byteTileArgs)
 
 //go:noescape
 func rowQ8_0AVX2(r *rowArgs)
-
-//go:noescape
-func exactQ8_0AVX2(r *rowArgs)
-
-//go:noescape
-func exactQ4_0AVX2(r *rowArgs)
-
-//go:noescape
-func exactQ4_1AVX2(r *rowArgs)
-
-//go:noescape
-func exactQ5_0AVX2(r *rowArgs)
-
-//go:noescape
-func exactQ5_1AVX2(r *rowArgs)
 
 //go:noescape
 func rowQ4_0AVX2(r *rowArgs)

@@ -234,12 +234,13 @@ func compareBits(t *testing.T, d *Device, x kernels.Mat, w kernels.Quantised) {
 	}
 }
 
-// FuzzQuantisedBytes: the same of drawn shapes and groups, under every instruction set.
-func FuzzQuantisedBytes(f *testing.F) {
-	f.Add(uint8(0), uint8(1), uint8(19), uint16(2), uint8(0), uint64(1))
-	f.Add(uint8(8), uint8(13), uint8(33), uint16(9), uint8(1), uint64(2))
-	f.Add(uint8(9), uint8(7), uint8(16), uint16(17), uint8(2), uint64(3))
-	f.Add(uint8(7), uint8(3), uint8(4), uint16(33), uint8(3), uint64(4))
+// FuzzQuantised: products of bytes are their model's bits, and those of single rows of floats as good as sums are, for
+// drawn shapes and groups under every instruction set.
+func FuzzQuantised(f *testing.F) {
+	for i := range kernels.QuantFormats() {
+		f.Add(uint8(i), uint8(13), uint8(19), uint16(17+i), uint8(i), uint64(1))
+		f.Add(uint8(i), uint8(1), uint8(4), uint16(2+i), uint8(i+1), uint64(2))
+	}
 
 	var devices []*Device
 	for _, disable := range byteLevels {
@@ -266,8 +267,30 @@ func FuzzQuantisedBytes(f *testing.F) {
 		x := randomMat(rng, kernels.F32, int(1+m%20), k, 0)
 		for _, d := range devices {
 			compareBits(t, d, x, w)
+			compareExact(t, d, x, w)
 		}
 	})
+}
+
+// compareExact holds products of every row of x, alone, to sums in float64. A sum of n products in float32 is within
+// n·2⁻²⁴ of their magnitudes, in any order; a factor of a whole group is a few roundings more.
+func compareExact(t *testing.T, d *Device, x kernels.Mat, w kernels.Quantised) {
+	dst, dense := newMat(kernels.F32, 1, w.Rows(), 0), make([]float32, w.Cols)
+	for i := range x.Rows {
+		d.ops.MatMulQuantised(dst, x.RowRange(i, i+1), w, kernels.MatMul{})
+		for j, got := range dst.RowF32(0) {
+			decodePortable(dense, w, j, 0)
+			want, size := 0.0, 0.0
+			for p, v := range x.RowF32(i) {
+				product := float64(v) * float64(dense[p])
+				want += product
+				size += math.Abs(product)
+			}
+			if math.Abs(float64(got)-want) > size*0x1p-24*float64(w.Cols+8) {
+				t.Fatalf("exact, row %d column %d: %v, in float64 %v", i, j, got, want)
+			}
+		}
+	}
 }
 
 // regroup gives a weight in groups other ones.

@@ -73,8 +73,9 @@ func (p *quantFew) runPiece(piece int) {
 	quantPieces.Put(e)
 }
 
-// codeRows is a product in progress of a single row of x and a quantised weight: codes are taken apart, a part of some
-// rows at a time that stays in the first-level cache, and multiplied without being stored as floats.
+// codeRows is a product in progress of a single row of x and a quantised weight, whose codes are multiplied without
+// being stored as floats: rows are read as they lie in memory by a kernel for their format, or codes are taken apart, a
+// part of some rows at a time that stays in the first-level cache.
 type codeRows struct {
 	skinnyProduct // dst and x, the bias
 	q             *quantOps
@@ -128,12 +129,8 @@ func (p *codeRows) runPiece(piece int) {
 	first := piece * p.per
 	end := min(p.w.Rows(), first+p.per)
 	s.out = growFloats(s.out, end-first)
-	if run := p.q.q.exact[p.w.Format]; run != nil {
-		s.row = rowArgs{
-			w: address(p.w.Data, first, 0), stride: p.w.Data.Stride, rows: end - first, steps: p.w.Cols / codeGroup,
-			codes: address(p.x, 0, 0), out: unsafe.Pointer(&s.out[0]),
-		}
-		run(&s.row)
+	if run := p.q.q.exact[p.w.Format]; run != nil && p.w.Zeros.IsZero() {
+		p.multiplyRows(s, run, first, end)
 	} else {
 		p.multiply(s, first, end)
 	}
@@ -143,6 +140,22 @@ func (p *codeRows) runPiece(piece int) {
 	s.unpack, s.dot = unpackArgs{}, codeArgs{}
 	s.row = rowArgs{}
 	codeStages.Put(s)
+}
+
+// multiplyRows computes the sums of rows [first, end) of the weight by the kernel for its format.
+func (p *codeRows) multiplyRows(s *codeStage, run func(*rowArgs), first, end int) {
+	elements, _ := p.w.Format.Block()
+	a := &s.row
+	*a = rowArgs{
+		w: address(p.w.Data, first, 0), stride: p.w.Data.Stride, rows: end - first,
+		steps: p.w.Cols / max(elements, codeGroup), codes: address(p.x, 0, 0), out: unsafe.Pointer(&s.out[0]),
+	}
+	if p.w.Format.Grouped() {
+		a.mul = address(p.w.Scales, first, 0)
+		a.mulStride = p.w.Scales.Stride * 4
+		a.perGroup = pieces(min(p.w.Group, p.w.Cols), codeGroup)
+	}
+	run(a)
 }
 
 // multiply computes the sums of rows [first, end) of the weight.

@@ -14,7 +14,8 @@ type quantKernels struct {
 	spread [spreadKinds]func(*spreadArgs)
 	dot    [spreadKinds]func(*codeArgs)
 	lanes  int // of the sums of dot
-	// rows of blocks of 32 by a row of floats at rowArgs.codes, steps the number of blocks; nil: dot is taken
+	// rows of blocks, of 32 where scales lie beside them, by a row of floats at rowArgs.codes; steps is the number of
+	// blocks, perGroup that of those that share a scale; nil: dot is taken, as it is for weights with zeros
 	exact [kernels.Int8 + 1]func(*rowArgs)
 
 	// rounding to bytes, and what multiplies them: all are there or none
