@@ -128,7 +128,7 @@ type BatchUse struct {
 // Use tells how full the batch is.
 func (b *Batch) Use() BatchUse {
 	return BatchUse{
-		Sequences: b.open, Positions: b.positions, Used: b.book.inUse * b.page, Kept: b.book.kept() * b.page,
+		Sequences: b.open, Positions: b.positions, Used: b.book.inUse * b.page, Kept: b.book.kept * b.page,
 	}
 }
 

@@ -33,6 +33,7 @@ type pageBook struct {
 	named map[prefix]int32
 	clock uint64
 	inUse int
+	kept  int // pages that nobody uses, but somebody may come for
 }
 
 func newPageBook(n int) *pageBook {
@@ -41,17 +42,6 @@ func newPageBook(n int) *pageBook {
 
 // spare is how many pages can be had.
 func (b *pageBook) spare() int { return len(b.pages) - b.inUse }
-
-// kept is how many pages nobody uses, but somebody may come for.
-func (b *pageBook) kept() int {
-	n := 0
-	for _, at := range b.named {
-		if b.pages[at].users == 0 {
-			n++
-		}
-	}
-	return n
-}
 
 func (b *pageBook) isFree(i int) bool {
 	return i >= 0 && i < len(b.pages) && b.pages[i].users == 0 && !b.pages[i].named
@@ -114,6 +104,9 @@ func (b *pageBook) oldest() int {
 func (b *pageBook) share(at int32) {
 	if b.pages[at].users == 0 {
 		b.inUse++
+		if b.pages[at].named {
+			b.kept--
+		}
 	}
 	b.pages[at].users++
 }
@@ -126,6 +119,9 @@ func (b *pageBook) release(at int32) {
 		b.inUse--
 		b.clock++
 		p.last = b.clock
+		if p.named {
+			b.kept++
+		}
 	}
 }
 
@@ -146,5 +142,8 @@ func (b *pageBook) forget(at int32) {
 	if p := &b.pages[at]; p.named {
 		delete(b.named, p.name)
 		p.named = false
+		if p.users == 0 {
+			b.kept--
+		}
 	}
 }

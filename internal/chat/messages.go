@@ -120,6 +120,38 @@ func (t *Template) End(ctx context.Context) (string, error) {
 	return end, nil
 }
 
+// Vocabulary is what a tokenizer knows of its tokens.
+type Vocabulary interface {
+	// EOS is the token that ends a text; false: there is none.
+	EOS() (int32, bool)
+	// Special reports whether a token stands for something other than text.
+	Special(id int32) bool
+}
+
+// Stops are the tokens that end an answer: those of the model, the tokenizer's, and the special token that the template
+// ends a turn with, since some configurations name only the one that ends a document. encode adds no special tokens. A
+// template that refuses an example says nothing about that.
+func (t *Template) Stops(ctx context.Context, v Vocabulary, encode func(text string) ([]int32, error),
+	model []int32,
+) ([]int32, error) {
+	stop := slices.Clone(model)
+	if id, ok := v.EOS(); ok {
+		stop = append(stop, id)
+	}
+
+	end, err := t.End(ctx)
+	if err != nil && !errors.Is(err, ErrTemplate) {
+		return nil, err
+	}
+	ids, err := encode(end)
+	if err == nil && len(ids) > 0 && v.Special(ids[0]) {
+		stop = append(stop, ids[0])
+	}
+
+	slices.Sort(stop)
+	return slices.Compact(stop), nil
+}
+
 // Unanswered are the places in a conversation at which the assistant has to answer: after each message of the user that
 // another role than the assistant's follows, or none.
 func Unanswered(list []Message) (places []int) {

@@ -82,6 +82,8 @@ var mayImport = map[string][]string{
 		"internal/jinja", "internal/chat", "internal/hub",
 	},
 
+	"serve": append([]string{"internal/chat", "internal/pyvalue"}, engine...),
+
 	"internal/jobs":   {},
 	"internal/report": {},
 	"internal/actstats": append([]string{

@@ -1,9 +1,7 @@
 package modelcmd
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,26 +48,11 @@ func newTalk(j *cli.Job, m *openmodel.Model, tok *tokenizer.Tokenizer, o Generat
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 
-	t.o.Stop = m.StopTokens()
-	if id, ok := tok.EOS(); ok {
-		t.o.Stop = append(t.o.Stop, id)
+	encode := func(text string) ([]int32, error) {
+		return tok.Encode(text, tokenizer.EncodeOptions{NoSpecial: true})
 	}
-
-	// Some configurations name only the token that ends a document, and not the one that the template ends a turn with.
-	// A template that refuses the example says nothing about that.
-	end, err := t.template.End(j.Ctx)
-	if err != nil && !errors.Is(err, chat.ErrTemplate) {
-		return nil, err
-	}
-	ids, err := tok.Encode(end, tokenizer.EncodeOptions{NoSpecial: true})
-	if err == nil && len(ids) > 0 && tok.Special(ids[0]) {
-		t.o.Stop = append(t.o.Stop, ids[0])
-	}
-
-	slices.Sort(t.o.Stop)
-	t.o.Stop = slices.Compact(t.o.Stop)
-
-	return t, nil
+	t.o.Stop, err = t.template.Stops(j.Ctx, tok, encode, m.StopTokens())
+	return t, err
 }
 
 // talking is a chat: the turns of a file, one of the command line, or those of the terminal.

@@ -1,0 +1,127 @@
+package serve
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// watch counts what a server does, for Prometheus.
+type watch struct {
+	registry *prometheus.Registry
+
+	requests  *prometheus.CounterVec   // by path and code
+	prompt    *prometheus.CounterVec   // tokens, by model
+	reused    *prometheus.CounterVec   // of these, those that were there
+	generated *prometheus.CounterVec   // tokens, by model
+	first     *prometheus.HistogramVec // seconds to the first token, by model
+	steps     *prometheus.HistogramVec // seconds, by model
+	preempted prometheus.Counter
+
+	mu     sync.Mutex
+	states map[*engine]state
+}
+
+// state is what a loop was at when it last looked.
+type state struct{ running, waiting, used, kept, positions int }
+
+func newWatch() *watch {
+	w := &watch{registry: prometheus.NewRegistry(), states: map[*engine]state{}}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "compress_" + name, Help: help}, labels)
+		w.registry.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "compress_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
+		}, []string{"model"})
+		w.registry.MustRegister(h)
+		return h
+	}
+
+	w.requests = counter("requests_total", "Answered requests.", "path", "code")
+	w.prompt = counter("prompt_tokens_total", "Tokens of prompts.", "model")
+	w.reused = counter("prompt_tokens_reused_total", "Tokens of prompts that had been computed before.", "model")
+	w.generated = counter("generated_tokens_total", "Generated tokens.", "model")
+	w.first = histogram("first_token_seconds", "Time from the arrival of a request to its first new token.")
+	w.steps = histogram("step_seconds", "Time of a pass over the tokens of all requests that take part.")
+	w.preempted = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "compress_preemptions_total", Help: "Requests that gave up their keys and values for lack of memory.",
+	})
+	w.registry.MustRegister(w.preempted)
+
+	for name, g := range map[string]struct {
+		help string
+		of   func(state) int
+	}{
+		"requests_running":   {"Prompts that are computed.", func(s state) int { return s.running }},
+		"requests_waiting":   {"Prompts that wait.", func(s state) int { return s.waiting }},
+		"positions_used":     {"Positions whose keys and values are in use.", func(s state) int { return s.used }},
+		"positions_kept":     {"Positions whose keys and values are kept.", func(s state) int { return s.kept }},
+		"positions_possible": {"Positions for which there is memory.", func(s state) int { return s.positions }},
+	} {
+		w.registry.MustRegister(prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "compress_" + name, Help: g.help}, func() float64 { return w.sum(g.of) }))
+	}
+
+	return w
+}
+
+// sum adds up what the loops are at.
+func (w *watch) sum(of func(state) int) float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	n := 0
+	for _, s := range w.states {
+		n += of(s)
+	}
+	return float64(n)
+}
+
+// state takes what a loop is at.
+func (w *watch) state(e *engine) {
+	e.mu.Lock()
+	waiting := len(e.waiting)
+	e.mu.Unlock()
+
+	use := e.batch.Use()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.states[e] = state{len(e.tasks), waiting, use.Used, use.Kept, use.Positions}
+}
+
+// stepped counts a pass.
+func (w *watch) stepped(s *served, p *plan, took time.Duration) {
+	w.steps.WithLabelValues(s.Name).Observe(took.Seconds())
+	for _, work := range p.work {
+		if work.Prompt {
+			w.prompt.WithLabelValues(s.Name).Add(float64(len(work.IDs)))
+		}
+	}
+}
+
+// token counts a new token.
+func (w *watch) token(t *task, c *choice) {
+	w.generated.WithLabelValues(t.of.model.Name).Inc()
+	if len(c.ids) == 1 && c.index == t.first {
+		w.first.WithLabelValues(t.of.model.Name).Observe(time.Since(t.began).Seconds())
+		w.prompt.WithLabelValues(t.of.model.Name).Add(float64(t.reused))
+		w.reused.WithLabelValues(t.of.model.Name).Add(float64(t.reused))
+	}
+}
+
+func (w *watch) gaveUp(*task) { w.preempted.Inc() }
+
+// answered counts a request.
+func (w *watch) answered(path string, code int) {
+	w.requests.WithLabelValues(path, strconv.Itoa(code)).Inc()
+}
+
+// page is what Prometheus reads.
+func (w *watch) page() http.Handler { return promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{}) }

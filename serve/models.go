@@ -1,0 +1,138 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/modelcompress/compress/internal/chat"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+// Model is what a name in a request stands for.
+type Model struct {
+	Name      string
+	LM        *lm.Model // several names may share one, with different adapters
+	Tokenizer *tokenizer.Tokenizer
+	Root      string // where it lies, as clients are told; empty: not told
+	Parent    string // name of the model that this is an adapter of; empty: it is a model
+	// Enter makes LM compute as this model, until leave: it attaches an adapter. It is called between passes, and no
+	// other model of the same LM has been entered. nil: LM is as it should be.
+	Enter func() (leave func(), err error)
+}
+
+// Models is all that a server answers for.
+type Models []Model
+
+// Validate returns the first fault.
+func (m Models) Validate() error {
+	if len(m) == 0 {
+		return errors.New("serve: no models")
+	}
+	for i, x := range m {
+		switch {
+		case x.Name == "":
+			return fmt.Errorf("serve: model %d has no name", i)
+		case x.LM == nil || x.Tokenizer == nil:
+			return fmt.Errorf("serve: %q has no model or no tokenizer", x.Name)
+		case slices.ContainsFunc(m[:i], func(o Model) bool { return o.Name == x.Name }):
+			return fmt.Errorf("serve: two models have the name %q", x.Name)
+		}
+	}
+	return nil
+}
+
+// Options of [Handler]. The zero value serves whoever reaches it.
+type Options struct {
+	Keys    []string // one of which requests must show, as Authorization: Bearer KEY; none: nobody has to
+	Hosts   []string // names under which the server may be addressed, without ports; none: any
+	Origins []string // pages whose scripts may ask (CORS); none: no page of another origin
+
+	Memory     int64 // bytes for keys and values of each [lm.Model]; 0: 1 GiB
+	StepTokens int   // tokens that a step computes, about; 0: 512
+	Sequences  int   // that generate at a time, for each [lm.Model]; 0: 64
+	Queue      int   // sequences that wait, for each [lm.Model], beyond which requests are refused; 0: 256
+
+	MaxBody   int64         // bytes of a request; 0: 8 MiB
+	MaxPrompt int           // tokens of a prompt; 0: what the model and the memory take
+	MaxTokens int           // new tokens of a choice; 0: what the model and the memory take
+	Timeout   time.Duration // of a request; 0: 10 minutes
+
+	now func() time.Time // of answers; nil: the clock
+}
+
+// Validate returns the first fault.
+func (o *Options) Validate() error {
+	switch {
+	case o.Memory < 0 || o.MaxBody < 0 || o.Timeout < 0:
+		return errors.New("serve: a limit is negative")
+	case min(o.StepTokens, o.Sequences, o.Queue, o.MaxPrompt, o.MaxTokens) < 0:
+		return errors.New("serve: a limit is negative")
+	case slices.Contains(o.Keys, ""):
+		return errors.New("serve: a key is empty")
+	}
+	return nil
+}
+
+// filled has the defaults.
+func (o Options) filled() Options {
+	set := func(x *int, to int) {
+		if *x == 0 {
+			*x = to
+		}
+	}
+	set(&o.StepTokens, 512)
+	set(&o.Sequences, 64)
+	set(&o.Queue, 256)
+
+	if o.MaxBody == 0 {
+		o.MaxBody = 8 << 20
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Minute
+	}
+	if o.now == nil {
+		o.now = time.Now
+	}
+	return o
+}
+
+// served is a model at work.
+type served struct {
+	Model
+	engine   *engine
+	template *chat.Template // nil: it has none
+	stop     []int32        // tokens that end an answer
+	chatStop []int32        // and those that end one in a chat
+	context  int            // positions
+}
+
+// newServed reads the template, and which tokens end an answer.
+func newServed(ctx context.Context, m Model, e *engine, o Options) (*served, error) {
+	s := &served{Model: m, engine: e, stop: m.LM.StopTokens(), context: e.size}
+	if n := m.LM.Config().MaxPositions; n > 0 {
+		s.context = min(s.context, n)
+	}
+
+	source, err := chat.Default(m.LM.Path())
+	if err != nil {
+		return nil, err
+	}
+	if source.Template == "" {
+		return s, nil
+	}
+	if s.template, err = chat.Parse(source.Template, source.Tokens, o.now); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.LM.Path(), err)
+	}
+
+	s.chatStop, err = s.template.Stops(ctx, m.Tokenizer, s.plain, s.stop)
+	return s, err
+}
+
+// plain are the tokens of a text that has its special tokens itself.
+func (s *served) plain(text string) ([]int32, error) {
+	return s.Tokenizer.Encode(text, tokenizer.EncodeOptions{NoSpecial: true})
+}

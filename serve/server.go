@@ -1,0 +1,278 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/lm"
+)
+
+// Server answers requests; it is an [http.Handler]. [Handler] makes it.
+type Server struct {
+	options Options
+	models  []*served
+	engines []*engine
+	watch   *watch
+	mux     *http.ServeMux
+	keys    [][sha256.Size]byte
+	since   time.Time
+	ending  atomic.Bool
+	asked   atomic.Int64 // requests that are being answered
+}
+
+// Handler makes a server for models, which must stay open until [Server.Shutdown] has returned. No other pass of them
+// may run meanwhile where one of them has an Enter.
+func Handler(models Models, o Options) (*Server, error) {
+	if err := models.Validate(); err != nil {
+		return nil, err
+	}
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+
+	s := &Server{options: o.filled(), watch: newWatch(), mux: http.NewServeMux()}
+	s.since = s.options.now()
+	for _, k := range o.Keys {
+		s.keys = append(s.keys, sha256.Sum256([]byte(k)))
+	}
+
+	byLM := map[*lm.Model]*engine{}
+	for _, m := range models {
+		e := byLM[m.LM]
+		if e == nil {
+			var err error
+			if e, err = newEngine(m.LM, s.options, s.watch); err != nil {
+				s.stop()
+				return nil, err
+			}
+			byLM[m.LM] = e
+			s.engines = append(s.engines, e)
+		}
+
+		one, err := newServed(context.Background(), m, e, s.options)
+		if err != nil {
+			s.stop()
+			return nil, err
+		}
+		s.models = append(s.models, one)
+	}
+
+	s.routes()
+	return s, nil
+}
+
+// routes says who answers what.
+func (s *Server) routes() {
+	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		if s.ending.Load() {
+			faultOf(errClosed).write(w)
+			return
+		}
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	s.mux.Handle("GET /metrics", s.watch.page())
+	s.mux.HandleFunc("GET /v1/models", s.listModels)
+	s.mux.HandleFunc("GET /v1/models/{name...}", s.showModel)
+	s.mux.HandleFunc("POST /v1/completions", s.answer(s.completions))
+	s.mux.HandleFunc("POST /v1/chat/completions", s.answer(s.chat))
+	s.mux.HandleFunc("POST /tokenize", s.answer(s.tokenize))
+	s.mux.HandleFunc("POST /detokenize", s.answer(s.detokenize))
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		f := badRequest("", "there is nothing at %s %.100s", r.Method, r.URL.Path)
+		f.status = http.StatusNotFound
+		f.write(w)
+	})
+}
+
+// Shutdown refuses new requests and waits for those that are being answered until ctx ends; then they are cut off with
+// an error, streams too. It returns once no pass runs any more.
+func (s *Server) Shutdown(ctx context.Context) {
+	s.ending.Store(true)
+	var all mmapsafe.Group
+	for _, e := range s.engines {
+		all.Go(func() { e.drain(ctx) })
+	}
+	all.Wait()
+}
+
+// stop ends the loops at once.
+func (s *Server) stop() {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	s.Shutdown(ctx)
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rec := &recorder{ResponseWriter: w, code: http.StatusOK}
+	_, pattern := s.mux.Handler(r)
+	defer func() { s.watch.answered(pattern, rec.code) }()
+
+	s.cors(rec, r)
+	switch {
+	case !s.addressed(r):
+		f := badRequest("", "this server has another name than %.100q", r.Host)
+		f.status = http.StatusMisdirectedRequest
+		f.write(rec)
+	case r.Method == http.MethodOptions:
+		rec.WriteHeader(http.StatusNoContent)
+	case r.URL.Path != "/health" && !s.allowed(r):
+		(&fault{
+			http.StatusUnauthorized, "authentication_error", "no valid key: send Authorization: Bearer KEY", "",
+			"invalid_api_key",
+		}).write(rec)
+	default:
+		s.mux.ServeHTTP(rec, r)
+	}
+}
+
+// recorder remembers the code of an answer.
+type recorder struct {
+	http.ResponseWriter
+	code int
+}
+
+func (r *recorder) WriteHeader(code int) {
+	r.code = code
+	r.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets [http.ResponseController] find what it controls.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// addressed reports whether a request names this server. A page whose name is made to lead here (DNS rebinding) would
+// otherwise be of the same origin.
+func (s *Server) addressed(r *http.Request) bool {
+	if len(s.options.Hosts) == 0 {
+		return true
+	}
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return slices.Contains(s.options.Hosts, strings.ToLower(strings.Trim(host, "[]")))
+}
+
+// allowed reports whether a request shows a key.
+func (s *Server) allowed(r *http.Request) bool {
+	if len(s.keys) == 0 {
+		return true
+	}
+
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	sum := sha256.Sum256([]byte(strings.TrimSpace(key)))
+	found := 0
+	for _, k := range s.keys { // all of them, so that the time tells nothing
+		found |= subtle.ConstantTimeCompare(sum[:], k[:])
+	}
+	return found == 1 && strings.EqualFold(scheme, "Bearer")
+}
+
+// cors lets scripts of allowed pages read answers.
+func (s *Server) cors(w http.ResponseWriter, r *http.Request) {
+	origin := r.Header.Get("Origin")
+	if origin == "" || !slices.Contains(s.options.Origins, origin) && !slices.Contains(s.options.Origins, "*") {
+		return
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type")
+	h.Set("Access-Control-Allow-Methods", "GET, POST, OPTIONS")
+}
+
+// answer runs what answers a request within its time, and tells of its fault.
+func (s *Server) answer(f func(ctx context.Context, w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		// Whoever waits for a place has a body in memory.
+		most := int64(s.options.Queue + s.options.Sequences)
+		if s.asked.Add(1) > most {
+			s.asked.Add(-1)
+			faultOf(errBusy).write(w)
+			return
+		}
+		defer s.asked.Add(-1)
+
+		ctx, cancel := context.WithTimeout(r.Context(), s.options.Timeout)
+		defer cancel()
+		if err := f(ctx, w, r); err != nil && r.Context().Err() == nil {
+			faultOf(err).write(w)
+		}
+	}
+}
+
+// model finds what a request names; the first where it names nothing.
+func (s *Server) model(name string) (*served, error) {
+	if name == "" {
+		return s.models[0], nil
+	}
+	for _, m := range s.models {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return nil, &fault{
+		http.StatusNotFound, "invalid_request_error",
+		"the model " + shown(name) + " does not exist (GET /v1/models lists those that do)", "model", "model_not_found",
+	}
+}
+
+// shown is a name that a client has sent, in an answer.
+func shown(name string) string {
+	return "\"" + strings.ToValidUTF8(name[:min(len(name), 200)], "?") + "\""
+}
+
+// modelCard is a model as it is listed.
+type modelCard struct {
+	ID      string  `json:"id"`
+	Object  string  `json:"object"`
+	Created int64   `json:"created"`
+	OwnedBy string  `json:"owned_by"`
+	Root    string  `json:"root,omitempty"`
+	Parent  *string `json:"parent"`
+	Context int     `json:"max_model_len"`
+}
+
+func (s *Server) card(m *served) modelCard {
+	c := modelCard{
+		ID: m.Name, Object: "model", Created: s.since.Unix(), OwnedBy: "compress", Root: m.Root, Context: m.context,
+	}
+	if m.Parent != "" {
+		c.Parent = &m.Parent
+	}
+	return c
+}
+
+func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) {
+	list := []modelCard{}
+	for _, m := range s.models {
+		list = append(list, s.card(m))
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
+}
+
+func (s *Server) showModel(w http.ResponseWriter, r *http.Request) {
+	m, err := s.model(r.PathValue("name"))
+	if err != nil {
+		faultOf(err).write(w)
+		return
+	}
+	writeJSON(w, http.StatusOK, s.card(m))
+}
+
+// newID names an answer.
+func newID(prefix string) string {
+	var raw [12]byte
+	_, _ = rand.Read(raw[:]) // never fails
+	return prefix + hex.EncodeToString(raw[:])
+}

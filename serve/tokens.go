@@ -1,0 +1,96 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/modelcompress/compress/lm/tokenizer"
+)
+
+// tokenizeRequest is the body of POST /tokenize, as vLLM (prompt, messages) and llama.cpp (content) have it.
+type tokenizeRequest struct {
+	Model      string            `json:"model"`
+	Prompt     *string           `json:"prompt"`
+	Content    *string           `json:"content"`
+	Messages   []json.RawMessage `json:"messages"`
+	Tools      []json.RawMessage `json:"tools"`
+	Invite     *bool             `json:"add_generation_prompt"`
+	AddSpecial *bool             `json:"add_special_tokens"`
+	Strings    bool              `json:"return_token_strs"`
+}
+
+// tokenize answers POST /tokenize.
+func (s *Server) tokenize(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
+	var q tokenizeRequest
+	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
+		return err
+	}
+	m, err := s.model(q.Model)
+	if err != nil {
+		return err
+	}
+
+	given := 0
+	for _, there := range []bool{q.Prompt != nil, q.Content != nil, q.Messages != nil} {
+		if there {
+			given++
+		}
+	}
+	if given != 1 {
+		return badRequest("prompt", "want one of prompt, content and messages")
+	}
+
+	var ids []int32
+	if q.Messages != nil {
+		ids, err = m.conversation(ctx, q.Messages, q.Tools, q.Invite == nil || *q.Invite)
+	} else {
+		text := q.Content
+		if q.Prompt != nil {
+			text = q.Prompt
+		}
+		ids, err = m.Tokenizer.Encode(*text, tokenizer.EncodeOptions{NoSpecial: q.AddSpecial != nil && !*q.AddSpecial})
+	}
+	if err != nil {
+		return err
+	}
+
+	answer := map[string]any{"count": len(ids), "max_model_len": m.context, "tokens": append([]int32{}, ids...)}
+	if q.Strings {
+		names := []string{}
+		for _, id := range ids {
+			name, _ := m.Tokenizer.Token(id)
+			names = append(names, name)
+		}
+		answer["token_strs"] = names
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// detokenizeRequest is the body of POST /detokenize.
+type detokenizeRequest struct {
+	Model  string  `json:"model"`
+	Tokens []int32 `json:"tokens"`
+}
+
+// detokenize answers POST /detokenize: the text as prompt, as vLLM has it, and as content, as llama.cpp does.
+func (s *Server) detokenize(_ context.Context, w http.ResponseWriter, r *http.Request) error {
+	var q detokenizeRequest
+	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
+		return err
+	}
+	m, err := s.model(q.Model)
+	if err != nil {
+		return err
+	}
+
+	for _, id := range q.Tokens {
+		if id < 0 || int(id) >= m.LM.Config().Vocab {
+			return badRequest("tokens", "token %d is outside of the vocabulary of %d", id, m.LM.Config().Vocab)
+		}
+	}
+	text := m.Tokenizer.Decode(q.Tokens, false)
+	writeJSON(w, http.StatusOK, map[string]any{"prompt": text, "content": text})
+	return nil
+}
