@@ -501,11 +501,12 @@ class Case:
             want = logits(PeftModel.from_pretrained(theirs(self.base), adapter).eval(), self.ids)
         return self.agree(out, want)
 
-    def peft_opens(self, adapter):
+    def peft_opens(self, adapter, base=None):
         """An adapter that compress wrote: PEFT loads it whole, and the logits are ours."""
         from peft import PeftModel
 
-        model = theirs(self.base)
+        base = base or self.base
+        model = theirs(base)
         with quiet() as text:
             p = PeftModel.from_pretrained(model, adapter).eval()
         said = [l for l in text.getvalue().splitlines() if "missing" in l.lower() or "unexpected" in l.lower()]
@@ -513,7 +514,7 @@ class Case:
         got = logits(p, self.ids)
         assert float((got - self.want).abs().max()) > 1e-5, "the adapter changes nothing"
         opened(adapter)
-        return near(self.ours.logits(self.base, self.ids, "--adapter", adapter), got)
+        return near(self.ours.logits(base, self.ids, "--adapter", adapter), got)
 
     def left_out(self):
         """Targets without those whose factors PEFT passes over, and what these are in words. Nothing for models of which it loads all."""
@@ -556,25 +557,36 @@ class Case:
         self.ours("lora", "extract", self.base, self.tuned, "--rank", 4, *self.left_out()[0], out=out)
         return self.without_them(self.peft_opens(out), "lora extract", "lora", "extract", self.base, self.tuned, "--rank", 4, "--out", self.dir("extracted-whole"), "--overwrite")
 
+    def split(self):
+        """Matrices as sums of a sparse part, the model, and a low-rank part, the adapter."""
+        out, adapter = self.dir("sparse"), self.dir("low-rank")
+        shutil.rmtree(adapter, ignore_errors=True)
+        how = ["--method", "oats", "--sparsity", 0.4, "--rank-share", 0.4, "--rank-turns", 3, "--calib", self.text, "--samples", 4, "--seqlen", 32]
+        if self.left_out()[0]:
+            return self.without_them(0, "prune", "prune", self.base, *how, "--adapter", adapter, "--out", out, "--overwrite")
+        self.ours("prune", self.base, *how, "--adapter", adapter, out=out)
+        assert len(opened_names(adapter)) > 2, "no factors"
+        return self.peft_opens(adapter, out)
+
     def combine(self):
         out = self.dir("combined")
         self.ours("lora", "combine", self.dir("peft-lora"), self.dir("peft-rslora"), "--method", "cat", "--weights", "0.5,1", "--model", self.base, out=out)
         return self.peft_opens(out)
 
 
-HERE = ["inspect", "forward", "forward_sharded", "forward_bf16", "tokenize", "generate", "ppl", "prune", "pack", "convert", "merge", "edit", "lora", "rslora", "dora", "patterns", "tokens", "fold", "train", "export", "extract", "combine", "safetensors"]
+HERE = ["inspect", "forward", "forward_sharded", "forward_bf16", "tokenize", "generate", "ppl", "prune", "pack", "convert", "merge", "edit", "lora", "rslora", "dora", "patterns", "tokens", "fold", "train", "export", "extract", "combine", "split", "safetensors"]
 MERGEKIT = ["mk_same", "mk_reads", "mk_read"]
 LMEVAL = ["harness", "table"]
 TITLES = {
     "inspect": "inspect --verify", "forward": "forward", "forward_sharded": "shards", "forward_bf16": "BF16", "tokenize": "tokens", "generate": "greedy text", "ppl": "perplexity",
     "prune": "pruned 2:4", "pack": "packed, unpacked", "convert": "sharded, BF16", "merge": "merged", "edit": "edited", "fold": "adapter folded in", "safetensors": "tensors read",
-    "lora": "LoRA", "rslora": "rsLoRA", "dora": "DoRA", "patterns": "patterns, layers", "tokens": "token rows", "train": "trained (DoRA, experts LoRA)", "export": "MoS exported", "extract": "extracted", "combine": "combined",
+    "lora": "LoRA", "rslora": "rsLoRA", "dora": "DoRA", "patterns": "patterns, layers", "tokens": "token rows", "train": "trained (DoRA, experts LoRA)", "export": "MoS exported", "extract": "extracted", "combine": "combined", "split": "sparse + low rank",
     "mk_same": "same recipe", "mk_reads": "reads ours", "mk_read": "ours reads its", "harness": "same scores", "table": "its table of ours",
 }
 TABLES = [
     ("transformers and safetensors wrote it, compress reads it: largest difference of logits, as a share of the largest", ["inspect", "forward", "forward_sharded", "forward_bf16", "tokenize", "generate", "ppl"]),
     ("compress wrote it, transformers and safetensors read it without a missing, unexpected or mismatched tensor: the same", ["prune", "pack", "convert", "merge", "edit", "fold", "safetensors"]),
-    ("PEFT wrote the adapter, compress reads it (five kinds); compress wrote it, PEFT reads it (four): the same", ["lora", "rslora", "dora", "patterns", "tokens", "train", "export", "extract", "combine"]),
+    ("PEFT wrote the adapter, compress reads it (five kinds); compress wrote it, PEFT reads it (five): the same", ["lora", "rslora", "dora", "patterns", "tokens", "train", "export", "extract", "combine", "split"]),
     ("mergekit (largest difference of a tensor, as a share of its largest value, and of logits) and lm-eval (largest difference of a log-likelihood)", MERGEKIT + LMEVAL),
 ]
 

@@ -199,6 +199,10 @@ func (o *Options) narrow() {
 		o.Allocation.Max = a.Max
 	}
 
+	if !o.Metric.splits {
+		o.LowRank = LowRank{}
+	}
+
 	o.Update = o.narrowUpdate()
 	if o.Swaps == 0 || len(o.swapFaults()) > 0 {
 		o.Swaps, o.SwapDiagonal = 0, 0

@@ -31,6 +31,7 @@
 //	gblm           |W|·√s + |W|·G                              in rows
 //	pruner-zero    |W·W|·(G - min G)/(max G - min G)           in rows
 //	wanda++        |W|·√s + |W|·R                              in rows
+//	oats           |W·√s - L|, L of low rank                   in rows
 //	sparsegpt      w²/[H⁻¹]_jj as it is when its turn comes    over 128 columns
 //	expr:…, tree:… any formula of package gp that uses W       in rows
 //
@@ -74,6 +75,12 @@
 // such matrices without it; fewer Cycles help too.
 //
 // [Alpha] follows the published rule as well: small models have spectra of too few values for a steady fit.
+//
+// # Sparse and low-rank
+//
+// The metric OATS divides a matrix into a sparse and a low-rank part, as Options.LowRank says. With Options.Factors
+// the sparse part is what is written, and the factors of the other go to a file, from which a caller makes an adapter;
+// later blocks see the sums. Without it the sums are written, or stay in the model.
 //
 // # Mixtures of experts
 //

@@ -29,11 +29,12 @@ func (w *walk) attachManifest() error {
 	for _, t := range r.Tensors {
 		m.Tensors = append(m.Tensors, recorded{
 			Name: t.Name, Weights: t.Kept + t.Zeros, Zeros: t.Zeros,
-			Sparsity: t.Sparsity, Dense: t.Dense,
+			Sparsity: t.Sparsity, Dense: t.Dense, Rank: t.Rank,
 		})
 	}
 
 	m.Quantised, m.Remarks = w.m.Quantised()
+	m.Remarks = w.lowRankRemarks(m.Remarks)
 	text, err := m.text()
 	if err != nil {
 		return err
@@ -77,6 +78,7 @@ type recorded struct {
 	Zeros    int64   `json:"zeros"`
 	Sparsity float64 `json:"sparsity"`
 	Dense    bool    `json:"dense,omitempty"` // left as it was
+	Rank     int     `json:"rank,omitempty"`  // oats: of the low-rank part
 }
 
 // maxManifest bounds the record that is read back: a few times that of the largest models.

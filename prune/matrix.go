@@ -231,6 +231,8 @@ func (w *walk) chooseInto(ctx context.Context, l lm.Linear, c *change,
 		if w.o.Update.Name != SparseGPTUpdate { // SparseGPT's choice without its update
 			c.after, c.t.Loss = kernels.Mat{}, 0
 		}
+	case m.splits:
+		err = w.split(ctx, l, c)
 	case w.o.Permutation != Identity && c.plan.pattern.Structured():
 		if order, err = w.permuted(ctx, c); err == nil && w.o.Events.Order != nil {
 			w.o.Events.Order(l.Name, order)

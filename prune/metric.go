@@ -27,6 +27,7 @@ type Metric struct {
 	there   func(in Inputs) (*gpuscore.Scores, error) // computes them on a device that compiles formulas
 	given   bool                                      // a file says what goes; nothing is ranked
 	sweeps  bool                                      // chooses as the weights before have been updated
+	splits  bool                                      // takes a low-rank part out first
 }
 
 // Stats is a set of statistics that a metric, an allocation or an update reads: the bitwise or of those below.
@@ -117,7 +118,7 @@ func withColumns(in Inputs, col []float32) (kernels.Score, error) {
 }
 
 // metrics is the closed table of names.
-var metrics = []func() Metric{Magnitude, Wanda, WandaVariant, RIA, GBLM, SparseGPT, PrunerZero, WandaPlus}
+var metrics = []func() Metric{Magnitude, Wanda, WandaVariant, RIA, GBLM, SparseGPT, PrunerZero, WandaPlus, OATS}
 
 // Prefixes of names that are followed by a formula, or by a file with a tree of Pruner-Zero's schema.
 const (

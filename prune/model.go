@@ -2,6 +2,7 @@ package prune
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"time"
@@ -36,6 +37,9 @@ func Model(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (*
 	}
 	if err := w.allocate(ctx); err != nil {
 		return nil, fmt.Errorf("allocation: %w", err)
+	}
+	if err := w.openFactors(); err != nil {
+		return nil, err
 	}
 	if err := w.embed(ctx); err != nil {
 		return nil, err
@@ -214,6 +218,9 @@ func (w *walk) block(ctx context.Context, l int) error {
 	// The next block is measured on what this one gives now that it is pruned: later blocks see, and can make up for,
 	// what earlier ones lost.
 	if w.measure && l+1 < w.m.Blocks() {
+		if err := w.addFactors(linears); err != nil {
+			return err
+		}
 		if err := w.propagate(ctx, l); err != nil {
 			return err
 		}
@@ -363,7 +370,8 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32
 
 	t.Zeros = int64(w.ops.CountZero(stored))
 	t.Kept = int64(stored.Len()) - t.Zeros
-	if err := w.ops.Sync(); err != nil || p.dense || !p.pattern.Structured() {
+	t = w.withLowRank(l, t)
+	if err := w.ops.Sync(); err != nil || p.dense || !p.pattern.Structured() || w.merged() && t.Rank > 0 {
 		return t, err
 	}
 
@@ -396,7 +404,7 @@ func (w *walk) describe(l lm.Linear, stored kernels.Mat, t Tensor, order []int32
 // commit makes masks, then weights durable, and lets go of what the metric does not need any more.
 func (w *walk) commit(l int, names []string) error {
 	// A resumed run does not prune again what is on the disk, so the masks must be there before the weights are.
-	if err := w.o.Masks.sync(); err != nil {
+	if err := errors.Join(w.o.Masks.sync(), w.o.Factors.sync()); err != nil {
 		return err
 	}
 	if w.o.Out == nil {
@@ -432,7 +440,7 @@ func (w *walk) finished(linears []lm.Linear) bool {
 		return false
 	}
 	for _, l := range linears {
-		if !w.o.Out.Done(l.Name) || w.o.Masks.damaged(l.Name) {
+		if !w.o.Out.Done(l.Name) || w.o.Masks.damaged(l.Name) || w.o.Factors.damaged(l.Name) && w.rankOf(l) > 0 {
 			return false
 		}
 	}
@@ -474,6 +482,11 @@ func (w *walk) restore(ctx context.Context, l int, linears []lm.Linear) error {
 		if err := w.o.Masks.restored(lin.Name); err != nil {
 			return err
 		}
+		if w.rankOf(lin) > 0 {
+			if err := w.o.Factors.restored(lin.Name); err != nil {
+				return err
+			}
+		}
 
 		// Described from the stored bytes, as if just pruned, and compared with the record: a changed file is
 		// noticed here.
@@ -501,7 +514,7 @@ func (w *walk) finish(ctx context.Context) error {
 	defer since(&w.report.Times.Save, time.Now())
 
 	w.report.close()
-	if err := w.o.Masks.finish(); err != nil {
+	if err := errors.Join(w.o.Masks.finish(), w.o.Factors.finish()); err != nil {
 		return err
 	}
 	if w.o.Out == nil {
@@ -516,7 +529,7 @@ func (w *walk) finish(ctx context.Context) error {
 		return err
 	}
 
-	return w.o.Masks.forget()
+	return errors.Join(w.o.Masks.forget(), w.o.Factors.forget())
 }
 
 func (w *walk) tensorDone(t Tensor) {
@@ -541,6 +554,7 @@ func (w *walk) free() {
 	w.states.Free()
 	w.gradients.Close()
 	w.given.close()
+	_ = w.o.Factors.close() // it was only read from
 	if w.keep != nil {
 		w.keep.Free()
 	}

@@ -35,6 +35,9 @@ type Options struct {
 	// over to other text. 0: G as it was measured; far above 1: the norms alone, as with Wanda.
 	SwapDiagonal float64 `json:"swap_diagonal,omitempty"`
 
+	// LowRank belongs to the metric OATS.
+	LowRank LowRank `json:"low_rank,omitzero"`
+
 	// MasksFrom is a .safetensors file or folder with a keep mask for every matrix, as [Masks] writes them: U8,
 	// named, shaped and laid out like the weight, 1 = kept. It stands in the place of metric, sparsity,
 	// pattern, group, allocation and overrides, which must be left out. SparseGPTUpdate, and ADMM without
@@ -68,6 +71,10 @@ type Options struct {
 	Out *lm.Saver `json:"-"`
 	// Masks receives the mask of every matrix, and Model finishes it, just before Out. nil: no masks are written.
 	Masks *Masks `json:"-"`
+
+	// Factors receives the low-rank parts of metric OATS, and Model finishes it, just before Out, beside which alone it
+	// can stand. nil: they are added to the sparse parts.
+	Factors *Factors `json:"-"`
 
 	// Memo lets runs on the same model and calibration data share measurements. nil: nothing is shared.
 	Memo *Memo `json:"-"`
@@ -149,6 +156,7 @@ func (o *Options) setDefaults() {
 		o.Permutation = Identity
 	}
 
+	o.LowRank.setDefaults(o)
 	o.Update.setDefaults(o.Metric)
 	o.Allocation.setDefaults()
 }
@@ -158,6 +166,7 @@ func (o *Options) setDefaults() {
 func (o Options) recorded() Options {
 	o.Out = nil
 	o.Masks = nil
+	o.Factors = nil
 	o.Memo = nil
 	o.Squares = nil
 	o.Events = Events{}
@@ -248,6 +257,7 @@ func (o Options) Validate() error {
 	faults = append(faults, o.normFaults()...)
 	faults = append(faults, o.permutationFaults()...)
 	faults = append(faults, o.swapFaults()...)
+	faults = append(faults, o.lowRankFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))
 	for i, v := range o.Overrides {
 		if err := v.validate(o); err != nil {

@@ -82,6 +82,11 @@ type Tensor struct {
 	Swaps   int64    `json:"swaps,omitempty"`   // exchanges of a refined mask, and of DSnoT
 	Swapped *Change  `json:"swapped,omitempty"` // with swaps: zeroing by the metric's mask, and by the refined one
 	Order   *Order   `json:"order,omitempty"`   // with a permutation
+
+	Rank   int    `json:"rank,omitempty"`   // oats: of the low-rank part
+	Stored int64  `json:"stored,omitempty"` // oats: values of both parts
+	Split  *Split `json:"split,omitempty"`  // oats; nil: the matrix is of an interrupted run
+
 	// NearTies are weights whose scores are so near the cut (2⁻¹⁸ of themselves) that the host may have chosen
 	// otherwise: scores of a formula with sums, logarithms or exponentials, computed on another device.
 	NearTies int64 `json:"near_ties,omitempty"`
@@ -100,6 +105,13 @@ type Order struct {
 	Permuted float64 `json:"permuted"`
 }
 
+// Split is what the sparse and the low-rank part together leave of a matrix, each input weighted by its second moment,
+// as a fraction of the squares.
+type Split struct {
+	First float64 `json:"first"` // after the first turn
+	Last  float64 `json:"last"`
+}
+
 // Total sums up.
 type Total struct {
 	Matrices int     `json:"matrices"`
@@ -113,6 +125,8 @@ type Total struct {
 	Dead     int     `json:"dead"`         // inputs of matrices that are always 0, where an update looks
 	Short    int     `json:"short_groups"` // N:M: matrices whose inputs are not a multiple of M
 	NearTies int64   `json:"near_ties"`    // of all matrices
+	// oats: values of the sparse and low-rank parts of all matrices; the others count with what they keep
+	Stored int64 `json:"stored,omitempty"`
 }
 
 // Times are wall-clock seconds.
@@ -135,6 +149,14 @@ func (r *Report) add(t Tensor) {
 	r.Total.Zeros += t.Zeros
 	if t.Unrouted {
 		r.Total.Unrouted++
+	}
+
+	if r.Options.Metric.splits {
+		stored := t.Stored
+		if t.Rank == 0 {
+			stored = t.Kept
+		}
+		r.Total.Stored += stored
 	}
 
 	r.Total.Dead += t.Dead
@@ -162,7 +184,9 @@ func (r *Report) close() {
 		if t.Idle {
 			idle = append(idle, t.Name)
 		}
-		if t.Pattern.Structured() && !t.Dense {
+		// The sums of two parts have no pattern, whatever the sparse one has.
+		sums := t.Rank > 0 && !r.Options.LowRank.Apart
+		if t.Pattern.Structured() && !t.Dense && !sums {
 			structured++
 		}
 	}

@@ -70,6 +70,13 @@ func resumable(ctx context.Context, m *lm.Model, dir, metric string, resume bool
 		return nil, err
 	}
 
+	end := func() error { return nil }
+	if o.Metric.splits {
+		o.LowRank.Turns = 3
+		o.Factors = NewFactors(filepath.Join(dir, "factors.safetensors"), MaskOptions{Resume: resume})
+		end = o.Factors.Suspend
+	}
+
 	calib := windows(4, 12, 61)
 	job, err := Fingerprint(ctx, m, calib, o)
 	if err != nil {
@@ -86,7 +93,7 @@ func resumable(ctx context.Context, m *lm.Model, dir, metric string, resume bool
 
 	r, err := Model(ctx, m, calib, o)
 	if err != nil {
-		return nil, errors.Join(err, o.Out.Suspend(), o.Masks.Suspend())
+		return nil, errors.Join(err, o.Out.Suspend(), o.Masks.Suspend(), end())
 	}
 
 	return r, nil
@@ -149,9 +156,17 @@ func TestResumeAfterKill(t *testing.T) {
 				t.Error("the resumed masks differ from the uninterrupted ones")
 			}
 
+			want := 3
+			if metric == OATS().Name {
+				want++
+				if !maps.Equal(tensorsOf(t, filepath.Join(whole, "factors.safetensors")),
+					tensorsOf(t, filepath.Join(dir, "factors.safetensors"))) {
+					t.Error("the resumed factors differ from the uninterrupted ones")
+				}
+			}
 			entries, err := os.ReadDir(dir)
-			if err != nil || len(entries) != 3 {
-				t.Errorf("left in the folder: %v, %v; want in, out and the masks", entries, err)
+			if err != nil || len(entries) != want {
+				t.Errorf("left in the folder: %v, %v; want in, out, the masks and factors", entries, err)
 			}
 		})
 	}

@@ -372,7 +372,7 @@ func (c *change) compared(masked, updated float64, guard bool) (undo bool) {
 
 // measureChange compares what zeroing alone and what the update do to the outputs.
 func (w *walk) measureChange(l lm.Linear, c *change, stats *actstats.Stats) error {
-	if c.after.IsZero() {
+	if c.after.IsZero() || w.o.Metric.splits {
 		return nil
 	}
 

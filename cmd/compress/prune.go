@@ -19,6 +19,7 @@ const pruneExample = `compress prune testdata/nano/base --calib testdata/nano/te
 compress prune MODEL --method pruner-zero --pattern 2:4 --update sparsegpt --calib FILE --out DIR
 compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --allocation owl --calib FILE --out DIR
 compress prune MODEL --method wanda --swaps 4 --swap-diagonal 1 --update exact --sparsity 0.6 --calib FILE --out DIR
+compress prune MODEL --method oats --sparsity 0.6 --calib FILE --out DIR --adapter DIR
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
 compress prune MODEL --imatrix model.imatrix.gguf --sparsity 0.5 --out DIR
 compress prune MODEL --layers 25% --calib FILE --ppl FILE --out DIR
@@ -50,6 +51,9 @@ func pruneCmd(a *cli.App) *cobra.Command {
 			"norm of b, and pdiv(a, b) element by element; rnorm and cnorm divide by sums of rows and columns. " +
 			"tree:FILE reads a formula that compress search found. A matrix without gradients is ranked by " +
 			"|weight|, and both such matrices and those of zeros are reported.\n\n" +
+			"--method oats makes every matrix the sum of a sparse one and one of low rank, which together store " +
+			"what --sparsity leaves (with N:M, the low-rank part comes on top). The low-rank parts become a LoRA in " +
+			"--adapter, as PEFT reads it: without it the pruned model is not complete.\n\n" +
 			"--layers leaves out whole decoder layers instead, --ffn, --heads, --kv-heads and --hidden neurons of " +
 			"MLPs, attention heads and channels, as many in every layer, --experts experts of mixtures. That gives " +
 			"an ordinary smaller model, which is faster in every runtime by what went. What goes is decided on 16 " +
@@ -135,6 +139,8 @@ func pruneCmd(a *cli.App) *cobra.Command {
 		"`N` --vocab-from: keep this many tokens, the most frequent (default: as many as the text needs, rounded up "+
 			"to 64)")
 	f.StringVar(&o.Masks, "masks", "", "`FILE` also write the masks to this .safetensors file (U8, 1 = kept)")
+	f.StringVar(&o.Adapter, "adapter", "",
+		"`DIR` oats: folder for the low-rank parts, a LoRA that the pruned model is used with")
 	f.BoolVar(&o.Resume, "resume", false,
 		"continue an interrupted run with the same result as without the interruption")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
@@ -181,7 +187,7 @@ func structureCheck(cmd *cobra.Command, whole *structurecmd.Options, o *prunecmd
 // maskFlags are those that choose single weights.
 func maskFlags() []string {
 	names := []string{
-		"method", "sparsity", "pattern", "group", "save", "masks", "masks-from", "imatrix", "imatrix-out",
+		"method", "sparsity", "pattern", "group", "save", "masks", "masks-from", "imatrix", "imatrix-out", "adapter",
 	}
 	var o prunecmd.Options
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -217,7 +223,7 @@ func masksAlone(cmd *cobra.Command, file string) error {
 
 	for _, flag := range []string{
 		"method", "sparsity", "pattern", "group", "allocation", "permutation", "overrides", "grads", "grads-exact",
-		"save-grads", "imatrix", "swaps", "swap-diagonal",
+		"save-grads", "imatrix", "swaps", "swap-diagonal", "rank-share", "rank-turns", "adapter",
 	} {
 		if cmd.Flags().Changed(flag) {
 			return cli.Usagef("--masks-from %s with --%s: the masks say which weights go (HINT: leave --%s out)", file,

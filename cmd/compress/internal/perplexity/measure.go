@@ -261,11 +261,22 @@ func OrNone(v *float64) any {
 
 // Folder measures a model in a folder on a file. name is that of the progress.
 func Folder(j *cli.Job, name, path, data string, o corpus.CutOptions) (*Report, error) {
+	return Adapted(j, name, path, "", data, o)
+}
+
+// Adapted is Folder with an adapter; an empty name means none.
+func Adapted(j *cli.Job, name, path, adapter, data string, o corpus.CutOptions) (*Report, error) {
 	m, err := j.Load(path, lm.Options{Stream: true, Decode: true})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+
+	_, undo, err := openmodel.AttachAdapter(j, m, adapter)
+	if err != nil {
+		return nil, err
+	}
+	defer undo()
 
 	w, err := j.Cut(m, data, o)
 	if err != nil {

@@ -86,6 +86,13 @@ func (p *pruning) pack() (*checkpoint.Conversion, error) {
 // stop ends the outputs of a failed run: what a later run can go on with is kept after an interrupt or a fault of the
 // machine, or of a file that was shortened meanwhile, and removed after a fault of the input.
 func (p *pruning) stop(why error) error {
+	if f := p.opts.Factors; f != nil {
+		end := f.Abort
+		if prune.Resumable(why) {
+			end = f.Suspend
+		}
+		defer func() { _ = end() }() // what went wrong first is what counts
+	}
 	if prune.Resumable(why) {
 		err := p.opts.Out.Suspend()
 		if p.opts.Masks != nil {

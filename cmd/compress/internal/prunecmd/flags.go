@@ -47,6 +47,10 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 			"(default: computed from --calib)")
 	set.BoolVar(&f.settings.Gradients.Exact, "grads-exact", false,
 		"keep gradients in F32 instead of F16, as the published code has them")
+	set.Float64Var(&f.settings.LowRank.Share, "rank-share", 0,
+		"`X` oats: fraction of the stored values that the low-rank part of a matrix gets (default: 0.25)")
+	set.IntVar(&f.settings.LowRank.Turns, "rank-turns", 0,
+		"`N` oats: how often the sparse and the low-rank part are made in turn (default: 80)")
 	set.Float64Var(&f.settings.Update.Damping, "damp", 0,
 		"`X` added to the Hessian's diagonal, as a fraction of its mean (default: 0.01, for admm 0.1)")
 	set.IntVar(&f.settings.Update.Width, "block-size", 0,
@@ -102,6 +106,10 @@ func (f *Flags) Apply(o *prune.Options) error {
 		return fmt.Errorf("--swaps %d: want 0 or more passes", f.settings.Swaps)
 	case !(f.settings.SwapDiagonal >= 0):
 		return fmt.Errorf("--swap-diagonal %g: want 0 or more", f.settings.SwapDiagonal)
+	case !(f.settings.LowRank.Share >= 0 && f.settings.LowRank.Share < 1):
+		return fmt.Errorf("--rank-share %g: want more than 0 and less than 1", f.settings.LowRank.Share)
+	case f.settings.LowRank.Turns < 0:
+		return fmt.Errorf("--rank-turns %d: want 1 or more", f.settings.LowRank.Turns)
 	case u.Width < 0:
 		return fmt.Errorf("--block-size %d: want 1 or more, or 0 for the default", u.Width)
 	}
@@ -109,6 +117,7 @@ func (f *Flags) Apply(o *prune.Options) error {
 	o.Allocation = f.settings.Allocation
 	o.Update = f.settings.Update
 	o.Swaps, o.SwapDiagonal = f.settings.Swaps, f.settings.SwapDiagonal
+	o.LowRank = f.settings.LowRank
 	o.Gradients = f.settings.Gradients
 	o.Allocation.Name, o.Update.Name = f.Allocation, f.Update
 	o.Permutation, o.Gradients.File = prune.Permutation(f.Permutation), f.Gradients

@@ -33,6 +33,7 @@ func given(t *testing.T, line string) Options {
 	set.StringVar(&o.Save, "save", o.Save, "")
 	set.StringVar(&o.Calib, "calib", "", "")
 	set.StringVar(&o.MasksFrom, "masks-from", "", "")
+	set.StringVar(&o.Adapter, "adapter", "", "")
 	set.Float64Var(&o.Sparsity, "sparsity", o.Sparsity, "")
 	set.IntVar(&o.Samples, "samples", o.Samples, "")
 	set.IntVar(&o.SeqLen, "seqlen", 0, "")
@@ -81,6 +82,9 @@ func TestFlagsToTheLibrary(t *testing.T) {
 		"--method wanda --calib c --swaps 3 --swap-diagonal 0.5": func(o prune.Options) bool {
 			return o.Swaps == 3 && o.SwapDiagonal == .5
 		},
+		"--method oats --calib c --rank-share 0.3 --rank-turns 9 --adapter a": func(o prune.Options) bool {
+			return o.LowRank.Share == .3 && o.LowRank.Turns == 9
+		},
 		"--method pruner-zero --calib c --save-grads g --grads-exact": func(o prune.Options) bool {
 			return o.Gradients.Keep == "g" && o.Gradients.Exact
 		},
@@ -104,6 +108,11 @@ func TestFlagsThatCannotBe(t *testing.T) {
 		"--damp 2":           "--damp 2: want 0 to 1",
 		"--damp NaN":         "--damp NaN",
 		"--block-size -1":    "--block-size -1",
+		"--rank-share 0.3":   "--rank-share and --rank-turns go with --method oats",
+		"--rank-share 1":     "--rank-share 1: want more than 0 and less than 1",
+		"--rank-turns -1":    "--rank-turns -1: want 1 or more",
+		"--adapter a":        "--adapter a: method magnitude has no low-rank parts",
+		"--method oats":      "the low-rank parts have no place (HINT: give --adapter DIR)",
 		"--swap-diagonal 1":  "--swap-diagonal 1: no swaps to make (HINT: add --swaps N",
 		"--swap-diagonal -1": "--swap-diagonal -1: want 0 or more",
 		"--sequential both":  `--sequential "both"; known: block, true`,

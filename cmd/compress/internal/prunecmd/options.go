@@ -25,6 +25,7 @@ type Options struct {
 	Sparsity float64
 	PPL      string // data for a perplexity before and after; empty: none
 	Masks    string // .safetensors file for the masks; empty: none
+	Adapter  string // folder for the low-rank parts of method oats
 	// .safetensors file with masks to prune by, instead of Method, Pattern, Group and Sparsity; empty: none
 	MasksFrom  string
 	Imatrix    string     // importance matrix that stands for calibration; empty: none
@@ -75,6 +76,9 @@ func (o *Options) options() (prune.Options, error) {
 		return p, cli.Usagef("--sparsity %g: want 0 or more and less than 1", o.Sparsity)
 	}
 
+	if err := o.adapterFaults(p); err != nil {
+		return p, err
+	}
 	if err := o.CheckCalibration(); err != nil {
 		return p, err
 	}
@@ -158,8 +162,8 @@ func (o *Options) checkPlaces(j *cli.Job, model string) error {
 
 	err := errors.Join(
 		cli.Apart([2]string{"out", o.Out}, [2]string{"masks", o.Masks}, [2]string{"report", j.ReportTo()},
-			[2]string{"save-grads", o.SaveTo}, [2]string{"imatrix-out", o.ImatrixOut}),
-		stage.Apart(model, o.Out))
+			[2]string{"save-grads", o.SaveTo}, [2]string{"imatrix-out", o.ImatrixOut}, [2]string{"adapter", o.Adapter}),
+		stage.Apart(model, o.Out), o.adapterApart(model))
 
 	var failed [3]error
 	o.Masks, failed[0] = masks.Target()

@@ -173,6 +173,13 @@ func (r *Report) print(j *cli.Job) {
 		j.Printf("packed: %s instead of %s\n", cli.Size(r.Packed.BytesOut), cli.Size(r.Packed.BytesIn))
 	}
 
+	if l := r.LowRank; l != nil {
+		j.Printf("low-rank parts up to rank %d: %s, %s; with them the matrices have %.1f %% of their values\n", l.Rank,
+			l.Adapter, cli.Size(l.Bytes), 100*l.Stored)
+		for _, n := range l.Notes {
+			j.Note("%s", n)
+		}
+	}
 	j.Printf("written to %s in %.1f s, %.1f of them pruning\n", r.Out, j.Elapsed().Seconds(), r.Times.Total)
 	if r.Imatrix != "" {
 		j.Printf("importance matrix written to %s\n", r.Imatrix)

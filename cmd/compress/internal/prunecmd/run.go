@@ -24,6 +24,7 @@ type Report struct {
 	Out        string                  `json:"out"`
 	Perplexity *perplexity.BeforeAfter `json:"perplexity,omitempty"`
 	Packed     *checkpoint.Conversion  `json:"packed,omitempty"`
+	LowRank    *LowRankReport          `json:"low_rank,omitempty"`
 	Imatrix    string                  `json:"imatrix_out,omitempty"` // importance matrix that was written
 	NonFinite  []checkpoint.Place      `json:"non_finite,omitempty"`  // in tensors that are not pruned
 }
@@ -112,6 +113,9 @@ func (p *pruning) begin() error {
 		return err
 	}
 
+	if err := p.beginFactors(); err != nil {
+		return err
+	}
 	fingerprint, err := prune.Fingerprint(p.job.Ctx, p.model, p.calib, p.opts)
 	if err != nil {
 		return err
@@ -175,8 +179,12 @@ func (p *pruning) run() (*Report, error) {
 		return nil, err
 	}
 
+	if err := p.writeAdapter(r); err != nil {
+		return nil, err
+	}
+
 	if before != nil {
-		after, err := perplexity.Folder(p.job, stageAfter, p.dense, p.flags.PPL, cut)
+		after, err := perplexity.Adapted(p.job, stageAfter, p.dense, p.flags.Adapter, p.flags.PPL, cut)
 		if err != nil {
 			return nil, err
 		}
