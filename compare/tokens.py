@@ -1,11 +1,12 @@
 """Tokens a second of compress and llama.cpp on the same GGUF files, turn by turn.
 
-    python compare/tokens.py --compress COMPRESS --llama DIR FILE.gguf... [--threads 1] [--rounds 3] [--markdown OUT]
+    python compare/tokens.py --compress COMPRESS --llama DIR FILE.gguf... [--threads 1] [--rounds 3] [--without SETS]... [--markdown OUT]
 
 DIR holds llama-bench (compare/llama.sh builds it). A round times both programs on every file: a prompt of 512 tokens, and tokens one by one (llama-bench:
 128 from none; compress: 32 from one). Of either, the median of the rounds: by the clock, and by the processor time of all threads, which other work on the
 machine hardly changes. llama-bench's processor time is that of four repetitions less that of one. compress is timed exact, and with --fast, which
-rounds activations to 8 bits, as llama.cpp does.
+rounds activations to 8 bits, as llama.cpp does. --without avx512 (or any list that COMPRESS_CPU_DISABLE takes) times compress once more without these
+instruction sets, in the same rounds; llama.cpp keeps those that it was built with.
 """
 
 import argparse
@@ -20,10 +21,11 @@ from pathlib import Path
 PROMPT, GENERATED = 512, 128
 
 
-def spent(command):
+def spent(command, without=""):
     """Runs a command: what it prints, and the processor time that it took."""
+    env = {**os.environ, "COMPRESS_CPU_DISABLE": without} if without else None
     before = os.times()
-    text = subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True).stdout
+    text = subprocess.run([str(c) for c in command], check=True, capture_output=True, text=True, env=env).stdout
     after = os.times()
     return text, after.children_user + after.children_system - before.children_user - before.children_system
 
@@ -40,11 +42,12 @@ def llama(a, file, threads):
     return rates
 
 
-def ours(a, file, threads):
+def ours(a, file, threads, without):
     """The same of compress, exact and fast."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        spent([a.compress, "bench", "forward", "--model", file, "--threads", threads, "--device", "cpu", "--report", report, "--quiet"])
+        tool = [a.compress, "bench", "forward", "--model", file, "--threads", threads, "--device", "cpu", "--report", report, "--quiet"]
+        spent(tool, without)
         cases = json.loads(report.read_text())["cases"]
     rates = {}
     for case in cases:
@@ -63,31 +66,41 @@ def main():
     p.add_argument("--llama", required=True, type=Path)
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--without", action="append", default=[], metavar="SETS")
     p.add_argument("--markdown", type=Path)
     a = p.parse_args()
 
     found = {}
     for n in range(a.rounds):
         for file in a.files:
-            for (kind, mode), rate in ours(a, file, a.threads).items():
-                found.setdefault((file, kind, mode), []).append(rate)
+            for without in ["", *a.without]:
+                for (kind, mode), rate in ours(a, file, a.threads, without).items():
+                    found.setdefault((file, kind, mode, without), []).append(rate)
             for kind, rate in llama(a, file, a.threads).items():
-                found.setdefault((file, kind, "llama.cpp"), []).append(rate)
+                for without in ["", *a.without]:
+                    found.setdefault((file, kind, "llama.cpp", without), []).append(rate)
             print(f"round {n + 1} of {a.rounds}: {file.name}", file=sys.stderr)
 
-    lines = [f"| file, {a.threads} thread(s) | tokens | exact | fast | llama.cpp | fast : llama.cpp |", "|---|---|---|---|---|---|"]
+    head = f"| file, {a.threads} thread(s) | tokens | without | exact | fast | llama.cpp | fast : llama.cpp |"
+    lines = [head, "|---|---|---|---|---|---|---|"]
     for file in a.files:
         for kind in ("prompt", "one by one"):
-            cells, cpu = [], {}
-            for mode in ("exact", "fast", "llama.cpp"):
-                rates = found[file, kind, mode]
-                clock, cpu[mode] = (statistics.median(r[i] for r in rates) for i in range(2))
-                cells.append(f"{clock:.1f} ({cpu[mode]:.1f})")
-            lines.append(f"| {file.name} | {kind} | {' | '.join(cells)} | {cpu['fast'] / cpu['llama.cpp']:.2f} |")
+            for without in ["", *a.without]:
+                lines.append(row(found, file, kind, without))
     text = "\n".join(lines) + "\n"
     print(text, end="")
     if a.markdown:
         a.markdown.write_text(text)
+
+
+def row(found, file, kind, without):
+    """A line of the table: medians of the rounds by the clock, and of the processor in brackets."""
+    cells, cpu = [], {}
+    for mode in ("exact", "fast", "llama.cpp"):
+        rates = found[file, kind, mode, without]
+        clock, cpu[mode] = (statistics.median(r[i] for r in rates) for i in range(2))
+        cells.append(f"{clock:.1f} ({cpu[mode]:.1f})")
+    return f"| {file.name} | {kind} | {without or '-'} | {' | '.join(cells)} | {cpu['fast'] / cpu['llama.cpp']:.2f} |"
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ const (
 	exactSum   = 8  // sums: two registers, which take turns where something is added
 	exactOther = 7  // of blocks of 32: Y5 has constants
 	exactMinus = 14 // what is subtracted from codes
+	exactZero  = 10 // the same of a group, as floats
 )
 
 // exactGroup says where the products of 32 codes come from and go to.
@@ -27,6 +28,7 @@ type exactGroup struct {
 	x    int // offset of the floats
 	span int // elements that share a factor
 	add  bool
+	zero bool // something is subtracted from codes as floats
 
 	scale func(span int) // loads the factor, and the summand, of the spans one after the other
 }
@@ -43,6 +45,9 @@ func (e exactGroup) write(f *file) {
 
 		e.widen(f, i)
 		f.op("VCVTDQ2PS %s%d, %s%d", z, exactWide, z, exactWide)
+		if e.zero {
+			f.op("VSUBPS %s%d, %s%d, %s%d", z, exactZero, z, exactWide, z, exactWide)
+		}
 		x := fmt.Sprintf("%d(R8)", e.x+4*lanes*i)
 		switch {
 		case e.add:
@@ -249,12 +254,16 @@ func exactSixteens(f *file, isa widenISA, l ymmFormat) {
 }
 
 // writeExactGrouped writes the kernels for formats whose scales lie beside the codes, of r.perGroup blocks of 32
-// elements each.
-func writeExactGrouped(f *file, isa widenISA, format string) {
-	exactHead(f, isa, format, "blocks")
+// elements each. Zeros are what is subtracted from the codes of a group, floats at r.sums, those of all rows one after
+// the other.
+func writeExactGrouped(f *file, isa widenISA, format string, zeros bool) {
+	exactHead(f, isa, format+map[bool]string{true: "Zeros"}[zeros], "blocks")
 	splat(f, fmt.Sprintf("Y%d", ymmLow), every(15))
 	splat(f, fmt.Sprintf("Y%d", exactMinus), every(8))
 	f.op("MOVQ %d(DI), DX", rowMul)
+	if zeros {
+		f.op("MOVQ %d(DI), R12", rowSums)
+	}
 	exactRow(f)
 	f.op("MOVQ DX, R11")
 	f.label("group")
@@ -264,17 +273,23 @@ func writeExactGrouped(f *file, isa widenISA, format string) {
 	f.op("SUBQ R14, CX")
 	f.op("VBROADCASTSS (R11), %s%d", isa.reg, exactScale)
 	f.op("ADDQ $4, R11")
+	if zeros {
+		f.op("VBROADCASTSS (R12), %s%d", isa.reg, exactZero)
+		f.op("ADDQ $4, R12")
+	}
 
 	f.label("block")
 	f.op("PREFETCHT0 %d(BX)", rowAhead)
-	e := exactGroup{isa: isa, temp: exactOther, span: 32, from: "BX"}
+	e := exactGroup{isa: isa, temp: exactOther, span: 32, from: "BX", zero: zeros}
 	if format == "Int4" {
 		e.from = ""
 		f.op("VPMOVZXBW (BX), Y0")
 		f.op("VPSLLW $4, Y0, Y1")
 		f.op("VPOR Y1, Y0, Y0")
 		f.op("VPAND Y%d, Y0, Y0", ymmLow)
-		f.op("VPSUBB Y%d, Y0, Y0", exactMinus)
+		if !zeros {
+			f.op("VPSUBB Y%d, Y0, Y0", exactMinus)
+		}
 	}
 	e.write(f)
 	f.op("ADDQ $%d, BX", map[string]int{"Int4": 16, "Int8": 32}[format])
@@ -294,7 +309,9 @@ func writeQuantisedExact(f *file) {
 		for _, l := range ymmFormats {
 			l.writeExact(f, isa)
 		}
-		writeExactGrouped(f, isa, "Int4")
-		writeExactGrouped(f, isa, "Int8")
+		for _, zeros := range []bool{false, true} {
+			writeExactGrouped(f, isa, "Int4", zeros)
+			writeExactGrouped(f, isa, "Int8", zeros)
+		}
 	}
 }

@@ -7,8 +7,7 @@ import (
 // quantOps are the operations on quantised weights of one device. The weight is read as it lies in memory; no copy of
 // it as floats is larger than what stays in the second-level cache:
 //
-//   - a single row of x: codes become floats in registers and are multiplied there; where the weight has zeros, a part
-//     of some rows of it is taken apart first; see codeRows.
+//   - a single row of x: codes become floats in registers and are multiplied there; see codeRows.
 //   - few: a piece of the weight is expanded and multiplied by the kernels for dense weights; see
 //     quantFew.
 //   - many: as few, a block of the inner size at a time, which is packed into panels; see quantPanels.

@@ -44,6 +44,7 @@ func quantKernelsOf(f features) quantKernels {
 		kernels.Q5_K: exactQ5_KAVX2, kernels.Q6_K: exactQ6_KAVX2, kernels.Int4: exactInt4AVX2,
 		kernels.Int8: exactInt8AVX2,
 	}
+	q.exactZeros = [...]func(*rowArgs){kernels.Int4: exactInt4ZerosAVX2, kernels.Int8: exactInt8ZerosAVX2}
 	if f.avx512 {
 		q.exact = [...]func(*rowArgs){
 			kernels.Q8_0: exactQ8_0AVX512, kernels.Q4_0: exactQ4_0AVX512, kernels.Q4_1: exactQ4_1AVX512,
@@ -51,6 +52,7 @@ func quantKernelsOf(f features) quantKernels {
 			kernels.Q5_K: exactQ5_KAVX512, kernels.Q6_K: exactQ6_KAVX512, kernels.Int4: exactInt4AVX512,
 			kernels.Int8: exactInt8AVX512,
 		}
+		q.exactZeros = [...]func(*rowArgs){kernels.Int4: exactInt4ZerosAVX512, kernels.Int8: exactInt8ZerosAVX512}
 	}
 	byteKernels(&q, f)
 	return q
@@ -306,6 +308,12 @@ func exactInt4AVX2(r *rowArgs)
 func exactInt8AVX2(r *rowArgs)
 
 //go:noescape
+func exactInt4ZerosAVX2(r *rowArgs)
+
+//go:noescape
+func exactInt8ZerosAVX2(r *rowArgs)
+
+//go:noescape
 func exactQ8_0AVX512(r *rowArgs)
 
 //go:noescape
@@ -334,6 +342,12 @@ func exactInt4AVX512(r *rowArgs)
 
 //go:noescape
 func exactInt8AVX512(r *rowArgs)
+
+//go:noescape
+func exactInt4ZerosAVX512(r *rowArgs)
+
+//go:noescape
+func exactInt8ZerosAVX512(r *rowArgs)
 
 // The byte tiles multiply 12×16 tiles of rounded activations and codes, with AVX2 and AVX-VNNI 6×16; see byteTileArgs.
 

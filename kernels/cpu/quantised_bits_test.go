@@ -269,6 +269,23 @@ func FuzzQuantised(f *testing.F) {
 			compareBits(t, d, x, w)
 			compareExact(t, d, x, w)
 		}
+
+		if !typ.Grouped() {
+			return
+		}
+
+		zeros := []kernels.DType{kernels.U8, kernels.F32}[seed%2]
+		w.Zeros = kernels.MatOf(kernels.NewHost(zeros, w.Rows()*w.Groups()), w.Rows(), w.Groups())
+		for i := range w.Zeros.Len() {
+			if seed%2 == 0 {
+				w.Zeros.Buf.U8()[i] = byte(rng.Uint32() % 16)
+			} else {
+				w.Zeros.Buf.F32()[i] = 16 * rng.Float32()
+			}
+		}
+		for _, d := range devices {
+			compareExact(t, d, x, w)
+		}
 	})
 }
 

@@ -74,8 +74,8 @@ func (p *quantFew) runPiece(piece int) {
 }
 
 // codeRows is a product in progress of a single row of x and a quantised weight, whose codes are multiplied without
-// being stored as floats: rows are read as they lie in memory by a kernel for their format, or codes are taken apart, a
-// part of some rows at a time that stays in the first-level cache.
+// being stored as floats: rows are read as they lie in memory by a kernel for their format, or, where there is none,
+// codes are taken apart, a part of some rows at a time that stays in the first-level cache.
 type codeRows struct {
 	skinnyProduct // dst and x, the bias
 	q             *quantOps
@@ -115,6 +115,7 @@ type codeStage struct {
 	codes    [codeSpace]int8
 	mul, add [codeSpace / 16]float32
 	sums     [codeSpace / codeGroup * 16]float32
+	zeros    []float32 // of rows of weights, group by group
 	out      []float32
 	unpack   unpackArgs
 	dot      codeArgs
@@ -129,7 +130,11 @@ func (p *codeRows) runPiece(piece int) {
 	first := piece * p.per
 	end := min(p.w.Rows(), first+p.per)
 	s.out = growFloats(s.out, end-first)
-	if run := p.q.q.exact[p.w.Format]; run != nil && p.w.Zeros.IsZero() {
+	run := p.q.q.exact[p.w.Format]
+	if !p.w.Zeros.IsZero() {
+		run = p.q.q.exactZeros[p.w.Format]
+	}
+	if run != nil {
 		p.multiplyRows(s, run, first, end)
 	} else {
 		p.multiply(s, first, end)
@@ -154,6 +159,14 @@ func (p *codeRows) multiplyRows(s *codeStage, run func(*rowArgs), first, end int
 		a.mul = address(p.w.Scales, first, 0)
 		a.mulStride = p.w.Scales.Stride * 4
 		a.perGroup = pieces(min(p.w.Group, p.w.Cols), codeGroup)
+	}
+	if !p.w.Zeros.IsZero() {
+		groups := p.w.Groups()
+		s.zeros = growFloats(s.zeros, (end-first)*groups)
+		for i := range s.zeros {
+			s.zeros[i] = zeroOf(p.w, first+i/groups, i%groups)
+		}
+		a.sums = unsafe.Pointer(&s.zeros[0])
 	}
 	run(a)
 }

@@ -15,8 +15,9 @@ type quantKernels struct {
 	dot    [spreadKinds]func(*codeArgs)
 	lanes  int // of the sums of dot
 	// rows of blocks, of 32 where scales lie beside them, by a row of floats at rowArgs.codes; steps is the number of
-	// blocks, perGroup that of those that share a scale; nil: dot is taken, as it is for weights with zeros
-	exact [kernels.Int8 + 1]func(*rowArgs)
+	// blocks, perGroup that of those that share a scale; exactZeros have what is subtracted from the codes of a group
+	// at sums, those of all rows one after the other; nil: dot is taken
+	exact, exactZeros [kernels.Int8 + 1]func(*rowArgs)
 
 	// rounding to bytes, and what multiplies them: all are there or none
 	roundFew, roundMany func(*roundArgs)
