@@ -3,7 +3,8 @@
     pip install torch==2.15.0 transformers==5.23.0 safetensors numpy
     python compare/smaller.py COMPRESS WORK MODEL...
 
-For every model (such as lm/testdata/families/*, or a real one) and every cut that its architecture has a form for: the
+A MODEL is a folder (such as lm/testdata/families/*, or a real one), or drawn:olmoe, drawn:mixtral, drawn:qwen3_moe: a
+mixture of that kind with 16 experts and drawn weights, which transformers makes. For every model and every cut that its architecture has a form for: the
 largest difference between the logits of transformers and those of compress forward on the same folder, of the largest
 logit. Weights are compared in F32. Where a random model has experts or neurons too few to cut, a line says what
 compress says.
@@ -17,7 +18,7 @@ import sys
 import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 compress, work, models = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
 cuts = {
@@ -36,10 +37,26 @@ def run(*words):
     return subprocess.run([compress, *map(str, words)], capture_output=True, text=True)
 
 
+def drawn(kind):
+    """A mixture with drawn weights, as its own class in transformers saves it."""
+    config = AutoConfig.for_model(kind, vocab_size=512, hidden_size=192, intermediate_size=96, moe_intermediate_size=96,
+                                  num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=3, head_dim=32, num_experts=16,
+                                  num_local_experts=16, num_experts_per_tok=4, pad_token_id=0, eos_token_id=1, bos_token_id=1)
+    torch.manual_seed(7)
+    model = AutoModelForCausalLM.from_config(config).float()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(1 if p.dim() == 1 else 0, 0.1)  # norms away from 1, and routers that prefer some experts
+    model.save_pretrained(work / kind)
+    return work / kind
+
+
 print("| model | " + " | ".join(cuts) + " |")
 print("|---" * (len(cuts) + 1) + "|")
 worst = 0.0
 for model in models:
+    if model.startswith("drawn:"):
+        model = drawn(model.removeprefix("drawn:"))
     config = json.loads((pathlib.Path(model) / "config.json").read_text())
     ids = np.random.default_rng(1).integers(3, config["vocab_size"], (4, 24)).astype(np.int64)
     save_file({"input_ids": ids}, work / "ids.safetensors")

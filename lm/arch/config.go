@@ -167,13 +167,16 @@ func (r *configReader) refuse(rule Rule) {
 	}
 
 	allowed := slices.ContainsFunc(rule.Allow, func(a json.RawMessage) bool { return string(a) == string(value) })
-	if !allowed && rule.SameAs != "" {
-		n, _ := r.integer(rule.SameAs, 1, maxDim)
-		allowed = string(value) == fmt.Sprint(n)
+	if allowed {
+		return
+	}
+	if rule.SameAs == "" {
+		r.fail(rule.Key, "%s is not supported for %s", clip(value), r.arch.ModelType)
+		return
 	}
 
-	if !allowed {
-		r.fail(rule.Key, "%s is not supported for %s", clip(value), r.arch.ModelType)
+	if n, _ := r.integer(rule.SameAs, 1, maxDim); string(value) != fmt.Sprint(n) {
+		r.fail(rule.Key, "%s is not supported for %s, which has %d here", clip(value), r.arch.ModelType, n)
 	}
 }
 

@@ -281,6 +281,10 @@ func TestConfigFaults(t *testing.T) {
 			llama(map[string]any{"model_type": "deepseek_v3", "num_key_value_heads": 1}),
 			"num_key_value_heads: 1 is not supported for deepseek_v3",
 		},
+		"heads of another size than the norm of a whole row has room for": {
+			llama(map[string]any{"model_type": "olmoe", "head_dim": 6}),
+			"head_dim: 6 is not supported for olmoe, which has 4 here",
+		},
 		"list of rotated layers": {
 			llama(map[string]any{"model_type": "smollm3", "no_rope_layers": []int{1}}),
 			"no_rope_layers: 1 entries for 2 layers",
