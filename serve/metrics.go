@@ -4,9 +4,11 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -22,6 +24,8 @@ type watch struct {
 	steps     *prometheus.HistogramVec // seconds, by model
 	preempted prometheus.Counter
 
+	counts struct{ requests, prompt, reused, generated atomic.Int64 }
+
 	mu     sync.Mutex
 	states map[*engine]state
 }
@@ -31,6 +35,7 @@ type state struct{ running, waiting, used, kept, positions int }
 
 func newWatch() *watch {
 	w := &watch{registry: prometheus.NewRegistry(), states: map[*engine]state{}}
+	w.registry.MustRegister(collectors.NewGoCollector()) // goroutines and memory
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "compress_" + name, Help: help}, labels)
 		w.registry.MustRegister(c)
@@ -102,6 +107,7 @@ func (w *watch) stepped(s *served, p *plan, took time.Duration) {
 	for _, work := range p.work {
 		if work.Prompt {
 			w.prompt.WithLabelValues(s.Name).Add(float64(len(work.IDs)))
+			w.counts.prompt.Add(int64(len(work.IDs)))
 		}
 	}
 }
@@ -109,10 +115,13 @@ func (w *watch) stepped(s *served, p *plan, took time.Duration) {
 // token counts a new token.
 func (w *watch) token(t *task, c *choice) {
 	w.generated.WithLabelValues(t.of.model.Name).Inc()
+	w.counts.generated.Add(1)
 	if len(c.ids) == 1 && c.index == t.first {
 		w.first.WithLabelValues(t.of.model.Name).Observe(time.Since(t.began).Seconds())
 		w.prompt.WithLabelValues(t.of.model.Name).Add(float64(t.reused))
 		w.reused.WithLabelValues(t.of.model.Name).Add(float64(t.reused))
+		w.counts.prompt.Add(int64(t.reused))
+		w.counts.reused.Add(int64(t.reused))
 	}
 }
 
@@ -121,6 +130,23 @@ func (w *watch) gaveUp(*task) { w.preempted.Inc() }
 // answered counts a request.
 func (w *watch) answered(path string, code int) {
 	w.requests.WithLabelValues(path, strconv.Itoa(code)).Inc()
+	w.counts.requests.Add(1)
+}
+
+// Counts is what a server has done.
+type Counts struct {
+	Requests        int64 `json:"requests"` // that were answered, with faults too
+	PromptTokens    int64 `json:"prompt_tokens"`
+	ReusedTokens    int64 `json:"reused_tokens"` // of these, those that had been computed before
+	GeneratedTokens int64 `json:"generated_tokens"`
+}
+
+// Counts tells what the server has done so far.
+func (s *Server) Counts() Counts {
+	c := &s.watch.counts
+	return Counts{
+		c.requests.Load(), c.prompt.Load(), c.reused.Load(), c.generated.Load(),
+	}
 }
 
 // page is what Prometheus reads.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Limits on what one request may ask for, those of OpenAI where it has some.
@@ -78,7 +79,11 @@ func readJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error 
 		return f
 	}
 
+	// A body that never ends would hold its place. Later reads only learn whether the client has gone.
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(patience))
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	_ = control.SetReadDeadline(time.Time{})
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):

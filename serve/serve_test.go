@@ -794,6 +794,15 @@ func TestQueueAndCancel(t *testing.T) {
 	c.complete(obj{"prompt": "a", "max_tokens": 1})
 }
 
+// An answer that takes too long is an error, and lets go of what it had.
+func TestTimeout(t *testing.T) {
+	c := start(t, Models{nano(t, "base")}, Options{Timeout: 1})
+	if code := c.post("/v1/completions", obj{"prompt": "The king"}, nil); code != http.StatusGatewayTimeout {
+		t.Error(code)
+	}
+	wait(t, "an empty server", c.idle)
+}
+
 // A shutdown lets answers end in its time, then ends streams with an error; whoever comes later is refused.
 func TestShutdown(t *testing.T) {
 	c := start(t, Models{nano(t, "base")}, Options{})

@@ -69,6 +69,7 @@ func root(a *cli.App) *cobra.Command {
 		{"Adapt", []*cobra.Command{loraCmd(a)}},
 		{"Edit facts", []*cobra.Command{editCmd(a), editevalCmd(a)}},
 		{"Measure", []*cobra.Command{pplCmd(a), evalCmd(a), benchCmd(a)}},
+		{"Serve", []*cobra.Command{serveCmd(a)}},
 		{"Automate and report", []*cobra.Command{runCmd(a), workerCmd(a), reportCmd(a), schemaCmd(a)}},
 		{"The program", []*cobra.Command{demoCmd(a), manCmd(a), versionCmd(a)}},
 	} {

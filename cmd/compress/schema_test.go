@@ -22,6 +22,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/reportcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/runcmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/searchcmd"
+	"github.com/modelcompress/compress/cmd/compress/internal/servecmd"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/internal/hub/hubtest"
 	"github.com/modelcompress/compress/safetensors"
@@ -110,11 +111,11 @@ var reportRuns = []string{
 	"bench compare last.json last.json",
 }
 
-// alsoReported are forms of reports that no command line here shows: run starts the program itself, worker is
-// interrupted (TestStudyElsewhere), demo takes its time (the script of that name).
+// alsoReported are forms of reports that no command line here shows: run starts the program itself, worker and serve
+// are interrupted (TestStudyElsewhere, TestServe), demo takes its time (the script of that name).
 var alsoReported = map[string][]reflect.Type{
 	"run": {reflect.TypeFor[*runcmd.Report]()}, "worker": {reflect.TypeFor[*workers.WorkerReport]()},
-	"demo": {reflect.TypeFor[*democmd.Report]()},
+	"demo": {reflect.TypeFor[*democmd.Report]()}, "serve": {reflect.TypeFor[*servecmd.Report]()},
 }
 
 // without lists the verbs whose reports have no schema, and why.

@@ -38,6 +38,7 @@ type form struct{ kind, shorthand string }
 var otherwise = map[string]string{
 	"hidden":   "prune: how many channels stay; forward: whether hidden states are written",
 	"layers":   "prune: how many stay, or the share that goes; lora train: which are trained",
+	"adapter":  "serve: each with a name",
 	"calib":    "search takes one for each model",
 	"sparsity": "search takes several",
 	"pattern":  "search takes several",
@@ -50,6 +51,8 @@ var otherwise = map[string]string{
 // usual lists the flags whose default differs between verbs, and why. A default that is empty in one verb and
 // not in another counts: empty mostly means that it depends on other flags.
 var usual = map[string]string{
+	"adapter":         "serve: each with a name",
+	"listen":          "serve: an address of this machine; elsewhere none is opened",
 	"batch":           "edit: as the method has it",
 	"bootstrap-iters": "eval: as the harness",
 	"calib":           "search takes several",
@@ -119,7 +122,7 @@ func TestOneVoice(t *testing.T) {
 
 // placeholders are the names for values in help: what kind of value it is, not what it means.
 var placeholders = strings.Fields("DIR DIRS FILE PATH MODEL ADAPTER N X NAME LIST MODE FORM TYPE SIZE TIME TEXT BOOL " +
-	"URL ADDRESS SHA256 NAME=TEXT PATTERN PATTERN=TYPE")
+	"URL ADDRESS SHA256 NAME=TEXT NAME=DIR PATTERN PATTERN=TYPE")
 
 // unclear are words and forms that a user of the field's tools would have to read twice.
 var unclear = regexp.MustCompile(`(?i)\b0 (is|:)|-1 is\b|empty is|left out,|\bshare of\b|\bdrawn\b|likeliest|` +

@@ -111,7 +111,8 @@ var flagGroups = []struct {
 	}},
 	{title: "Other machines", names: []string{
 		"cluster", "cluster-login", "cluster-creds", "cluster-nkey", "cluster-ca", "cluster-cert", "cluster-key",
-		"cluster-pin", "listen", "listen-token", "listen-cert", "listen-key", "let-anyone-join",
+		"cluster-pin", "listen", "listen-token", "listen-cert", "listen-key", "let-anyone-join", "key-file",
+		"let-anyone-ask", "origin",
 	}},
 	{title: "General", names: []string{"seed", "json", "report", "quiet", "help", "version"}},
 }

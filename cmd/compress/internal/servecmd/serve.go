@@ -1,0 +1,269 @@
+// Package servecmd is what compress serve does: it opens models and adapters, listens, and answers until it is
+// interrupted.
+package servecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lora"
+	"github.com/modelcompress/compress/merge/mediate"
+	"github.com/modelcompress/compress/serve"
+)
+
+// Options say what is served, and to whom.
+type Options struct {
+	Adapters []string // NAME=DIR, of the first model
+	Listen   string   // host:port
+	KeyFile  string   // a key on each line; empty: none
+	Anyone   bool     // beyond this machine without a key
+	Memory   string   // for keys and values of each model
+	MaxBody  string
+	serve.Options
+	cli.Compute
+}
+
+// Report is what was answered.
+type Report struct {
+	Address string   `json:"address"`
+	Models  []string `json:"models"`
+	serve.Counts
+}
+
+const (
+	maxKeys  = 1 << 20          // bytes of a file with keys
+	leastKey = 16               // bytes of a key that is not found by trying
+	grace    = 10 * time.Second // that answers have to end in, when the server is interrupted
+)
+
+// Check looks at the flags by themselves.
+func (o *Options) Check() error {
+	host, _, err := net.SplitHostPort(o.Listen)
+	switch {
+	case err != nil:
+		return cli.Usagef("--listen %.200q: want host:port, such as 127.0.0.1:8080; port 0 chooses one", o.Listen)
+	case o.Anyone && o.KeyFile != "":
+		return cli.Usagef("--let-anyone-ask and --key-file exclude each other")
+	case !jobs.Loopback(o.Listen) && o.KeyFile == "" && !o.Anyone:
+		return cli.Usagef("--listen %.200q is reached from other machines, and there are no keys (HINT: add "+
+			"--key-file FILE, or --let-anyone-ask)", host)
+	}
+
+	for i, a := range o.Adapters {
+		name, dir, ok := strings.Cut(a, "=")
+		if !ok || name == "" || dir == "" {
+			return cli.Usagef("--adapter %.200q: want NAME=DIR", a)
+		}
+		if slices.ContainsFunc(o.Adapters[:i], func(b string) bool { return strings.HasPrefix(b, name+"=") }) {
+			return cli.Usagef("--adapter: two have the name %.200q", name)
+		}
+	}
+
+	if o.Options.Memory, err = cli.Bytes("kv-memory", o.Memory); err != nil {
+		return err
+	}
+	if o.Options.MaxBody, err = cli.Bytes("max-body", o.MaxBody); err != nil {
+		return err
+	}
+	return cli.Usage(o.Options.Validate())
+}
+
+// Serve answers until the job is interrupted.
+func Serve(j *cli.Job, paths []string, o Options) (any, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if err := o.readKeys(); err != nil {
+		return nil, err
+	}
+
+	var models serve.Models
+	defer func() {
+		for _, m := range models {
+			if m.Parent == "" {
+				m.LM.Close()
+			}
+		}
+	}()
+	for i, path := range paths {
+		var adapters []string
+		if i == 0 {
+			adapters = o.Adapters
+		}
+		list, err := open(j, path, adapters, o.Compute.Options())
+		models = append(models, list...)
+		if err != nil {
+			return nil, err
+		}
+	}
+
+	listener, err := (&net.ListenConfig{}).Listen(j.Ctx, "tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	o.Hosts = o.hosts()
+	h, err := serve.Handler(models, o.Options)
+	if err != nil {
+		return nil, errors.Join(cli.Usage(err), listener.Close())
+	}
+
+	r := &Report{Address: "http://" + listener.Addr().String()}
+	for _, m := range models {
+		r.Models = append(r.Models, m.Name)
+	}
+	j.Printf("serving %s at %s\n", strings.Join(r.Models, ", "), r.Address)
+
+	err = answer(j.Ctx, listener, h)
+	r.Counts = h.Counts()
+	return r, err
+}
+
+// open loads a model, and the adapters that are served beside it.
+func open(j *cli.Job, path string, adapters []string, load lm.Options) (serve.Models, error) {
+	if mediate.IsFolder(path) {
+		return nil, cli.Usagef("%s: experts that are chosen by the request are not served (HINT: compress experts "+
+			"export makes an ordinary model of one)", path)
+	}
+	m, err := openmodel.Open(j, path, load, openmodel.Options{})
+	if err != nil {
+		return nil, err
+	}
+
+	base := serve.Model{Name: nameOf(path), LM: m.Model, Root: path}
+	list := serve.Models{base}
+	if base.Tokenizer, err = m.Tokenizer(); err != nil {
+		return list, err
+	}
+	list[0] = base
+
+	for _, a := range adapters {
+		name, dir, _ := strings.Cut(a, "=")
+		one, err := adapter(j, base, name, dir)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// adapter opens an adapter, and tries whether it can be attached.
+func adapter(j *cli.Job, base serve.Model, name, dir string) (serve.Model, error) {
+	a, err := lora.Open(dir, base.LM)
+	if err != nil {
+		return base, err
+	}
+	remark, err := a.OtherBase(j.Ctx, base.LM)
+	if err != nil {
+		return base, err
+	}
+	if remark != "" {
+		j.Remark("%s: %s", dir, remark)
+	}
+
+	undo, err := a.Attach(base.LM)
+	if err != nil {
+		return base, err
+	}
+	undo()
+
+	m := base
+	m.Name = name
+	m.Parent = base.Name
+	m.Root = dir
+	m.Enter = func() (func(), error) { return a.Attach(base.LM) }
+	return m, nil
+}
+
+// snapshot is a folder in the hub's cache.
+var snapshot = regexp.MustCompile(`models--([^/\\]+)--([^/\\]+)[/\\]snapshots[/\\]`)
+
+// nameOf is under which name a model is asked for: that of its folder or file, or on the hub.
+func nameOf(path string) string {
+	if m := snapshot.FindStringSubmatch(path); m != nil {
+		return m[1] + "/" + m[2]
+	}
+	if full, err := filepath.Abs(path); err == nil {
+		path = full
+	}
+	return strings.TrimSuffix(filepath.Base(path), ".gguf")
+}
+
+// readKeys reads the file with keys.
+func (o *Options) readKeys() error {
+	if o.KeyFile == "" {
+		return nil
+	}
+	text, err := safefile.ReadFile(o.KeyFile, maxKeys)
+	if err != nil {
+		return fmt.Errorf("--key-file: %w", err)
+	}
+
+	for i, line := range strings.Split(string(text), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		if len(line) < leastKey || strings.ContainsAny(line, " \t") {
+			return cli.Usagef("--key-file: %s: line %d: want a key of at least %d characters without blanks", o.KeyFile,
+				i+1, leastKey)
+		}
+		o.Keys = append(o.Keys, line)
+	}
+	if len(o.Keys) == 0 {
+		return cli.Usagef("--key-file: %s has no key: want one on each line", o.KeyFile)
+	}
+	return nil
+}
+
+// hosts are the names under which the server may be addressed: where only this machine reaches it, those of this
+// machine, since pages in its browsers could otherwise ask under a name of their own.
+func (o *Options) hosts() []string {
+	if !jobs.Loopback(o.Listen) {
+		return nil
+	}
+	host, _, _ := net.SplitHostPort(o.Listen)
+	return []string{"localhost", "127.0.0.1", "::1", host}
+}
+
+// answer serves until ctx ends; then answers have some time to end.
+func answer(ctx context.Context, listener net.Listener, h *serve.Server) error {
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+	}
+
+	failed := make(chan error, 1)
+	var listens mmapsafe.Group
+	listens.Go(func() { failed <- server.Serve(listener) })
+
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+
+	// Streams end with an event of their own, and only then connections are cut.
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	h.Shutdown(late)
+	if server.Shutdown(late) != nil {
+		server.Close()
+	}
+	listens.Wait()
+
+	return err
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+)
+
+// tape is what a program prints, for others to read meanwhile.
+type tape struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (t *tape) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+func (t *tape) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
+// TestServe: a server with a model, an adapter and a key answers until it is interrupted, and reports what it did.
+func TestServe(t *testing.T) {
+	nano, err := filepath.Abs("../../testdata/nano")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+
+	verb := func(ctx context.Context, out io.Writer, args ...string) int {
+		a := cli.New(args, out, out)
+		return a.Execute(ctx, root(a))
+	}
+	var said tape
+	if code := verb(t.Context(), &said, "lora", "train", nano+"/base", "--data", nano+"/train/news.jsonl",
+		"--steps", "3", "--batch", "2", "--seqlen", "32", "--kind", "lora", "--rank", "2", "--lr", "0.05",
+		"--out", "news"); code != 0 {
+		t.Fatal(said.String())
+	}
+	const key = "0123456789abcdef"
+	if err := os.WriteFile("keys", []byte(key+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	var out tape
+	var code int
+	var all sync.WaitGroup
+	all.Go(func() {
+		code = verb(ctx, &out, "serve", nano+"/base", nano+"/tales", "--adapter", "news=news",
+			"--listen", "127.0.0.1:0", "--key-file", "keys", "--kv-memory", "32MiB", "--report", "r.json",
+			"--device", "cpu")
+	})
+	defer all.Wait()
+	defer interrupt()
+
+	address := ""
+	for range 2000 {
+		if m := regexp.MustCompile(`serving base, news, tales at (\S+)`).FindStringSubmatch(out.String()); m != nil {
+			address = m[1]
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if address == "" {
+		t.Fatalf("no address in %q", out.String())
+	}
+
+	ask := func(model string) string {
+		body := `{"model":"` + model + `","prompt":"Once upon a time","max_tokens":24,"temperature":0.7,"seed":3,` +
+			`"ignore_eos":true,"logprobs":2}`
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, address+"/v1/completions", strings.NewReader(body))
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+key)
+
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer a.Body.Close()
+		var got struct{ Choices json.RawMessage }
+		if err = json.NewDecoder(a.Body).Decode(&got); err != nil || a.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d, %v", model, a.StatusCode, err)
+		}
+		return string(got.Choices)
+	}
+
+	texts := map[string]string{}
+	names := []string{"base", "news", "tales"}
+	for _, model := range names {
+		texts[model] = ask(model)
+	}
+
+	// All at once they are the same, probabilities included.
+	var together sync.WaitGroup
+	for i := range 12 {
+		together.Go(func() {
+			model := names[i%len(names)]
+			if got := ask(model); got != texts[model] {
+				t.Errorf("%s: %s, alone %s", model, got, texts[model])
+			}
+		})
+	}
+	together.Wait()
+	if texts["base"] == texts["news"] || texts["base"] == texts["tales"] {
+		t.Errorf("%q", texts)
+	}
+
+	r, err := http.Get(address + "/v1/models")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a key: %d", r.StatusCode)
+	}
+
+	http.DefaultClient.CloseIdleConnections()
+	interrupt()
+	all.Wait()
+	if code != 0 {
+		t.Errorf("exit code %d: %s", code, out.String())
+	}
+	var report struct {
+		Models    []string
+		Requests  int `json:"requests"`
+		Generated int `json:"generated_tokens"`
+	}
+	text, err := os.ReadFile("r.json")
+	if err == nil {
+		err = json.Unmarshal(text, &report)
+	}
+	if err != nil || report.Requests != 16 || report.Generated != 15*24 || len(report.Models) != 3 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
