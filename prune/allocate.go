@@ -8,7 +8,7 @@ import (
 
 // Allocation says how the sparsity is spread over the matrices. The zero Allocation is uniform.
 type Allocation struct {
-	Name string `json:"name"` // Uniform, OWL, OWLMixed, Alpha or Global; empty: Uniform
+	Name string `json:"name"` // Uniform, OWL, OWLMixed, Alpha, Global or Search; empty: Uniform
 
 	// M and Lambda belong to OWL and OWLMixed: a score above M times the block's mean is an outlier; 0 means 5,
 	// and 6 for OWLMixed. Blocks differ by at most 2·Lambda, 0 meaning 0.08; for OWLMixed N differs by at most
@@ -26,6 +26,11 @@ type Allocation struct {
 	Estimator string `json:"estimator,omitempty"`
 	// Max belongs to Global: the highest sparsity of a matrix; 0 means 0.95.
 	Max float64 `json:"max,omitempty"`
+
+	// Generations (0: 30), Offspring of each (0: 8) and Seed belong to Search.
+	Generations int    `json:"generations,omitempty"`
+	Offspring   int    `json:"offspring,omitempty"`
+	Seed        uint64 `json:"seed,omitempty"`
 }
 
 // The names of allocations.
@@ -36,9 +41,11 @@ const (
 	// blocks whose weights' spectra have heavier tails keep more (arXiv:2410.10912); needs no data
 	Alpha  = "alpha"
 	Global = "global" // one threshold for all matrices, on scores over the mean of their matrix
+	// blocks exchange sparsity as long as predictions on the calibration data come nearer to those of the dense model
+	Search = "search"
 )
 
-var allocations = []string{Uniform, OWL, OWLMixed, Alpha, Global}
+var allocations = []string{Uniform, OWL, OWLMixed, Alpha, Global, Search}
 
 // The estimators of a spectrum's exponent.
 const (
@@ -70,6 +77,13 @@ func (a *Allocation) setDefaults() {
 		}
 	case Global:
 		or(&a.Max, 0.95)
+	case Search:
+		if a.Generations == 0 {
+			a.Generations = 30
+		}
+		if a.Offspring == 0 {
+			a.Offspring = 8
+		}
 	}
 }
 
@@ -85,6 +99,8 @@ func (a Allocation) needs(o Options) Stats {
 		return outlierMetric(o.Metric).Needs
 	case Global:
 		return o.Metric.Needs
+	case Search:
+		return o.Metric.Needs | SumSquares // candidates run on calibration data, whatever the metric reads
 	}
 
 	return 0

@@ -40,7 +40,11 @@ func everyOption(t testing.TB) (o struct {
 	o.patterns = []Pattern{{}, {2, 4}, {1, 3}, {5, 8}}
 	o.groups = append([]Group{""}, groups...)
 	for _, name := range allocations {
-		o.allocations = append(o.allocations, Allocation{Name: name})
+		a := Allocation{Name: name}
+		if name == Search { // its defaults take long
+			a.Generations, a.Offspring = 1, 2
+		}
+		o.allocations = append(o.allocations, a)
 	}
 
 	o.allocations = append(o.allocations, Allocation{Name: Alpha, Estimator: Hill})

@@ -197,6 +197,8 @@ func (o *Options) narrow() {
 		o.Allocation.Epsilon, o.Allocation.Estimator = a.Epsilon, a.Estimator
 	case Global:
 		o.Allocation.Max = a.Max
+	case Search:
+		o.Allocation.Generations, o.Allocation.Offspring, o.Allocation.Seed = a.Generations, a.Offspring, a.Seed
 	}
 
 	if !o.Metric.splits {

@@ -76,6 +76,9 @@
 //
 // [Alpha] follows the published rule as well: small models have spectra of too few values for a steady fit.
 //
+// [Search] measures allocations of sparsity on the calibration data instead of following a rule. It loads the model a
+// second time, which stays in memory, with a byte for every weight beside it.
+//
 // # Sparse and low-rank
 //
 // The metric OATS divides a matrix into a sparse and a low-rank part, as Options.LowRank says. With Options.Factors

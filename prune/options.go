@@ -65,6 +65,11 @@ type Options struct {
 	// means 8192. Where variances are asked for, it is one sequence.
 	BatchTokens int `json:"batch_tokens"`
 
+	// Known gives a figure that an interrupted allocation by search has measured, Note takes a new one; nil: nothing is
+	// known, nobody is told. Key is one of the search's own.
+	Known func(key string) (float64, bool)       `json:"-"`
+	Note  func(key string, figure float64) error `json:"-"`
+
 	// Out receives every finished matrix, and Model finishes it: the folder appears when Model returns without
 	// an error. After an error the caller ends both with Suspend or Abort. nil: the pruned weights stay in
 	// memory, in the model.
@@ -169,6 +174,8 @@ func (o Options) recorded() Options {
 	o.Factors = nil
 	o.Memo = nil
 	o.Squares = nil
+	o.Known = nil
+	o.Note = nil
 	o.Events = Events{}
 	return o
 }
@@ -258,6 +265,7 @@ func (o Options) Validate() error {
 	faults = append(faults, o.permutationFaults()...)
 	faults = append(faults, o.swapFaults()...)
 	faults = append(faults, o.lowRankFaults()...)
+	faults = append(faults, o.searchFaults()...)
 	faults = append(faults, o.Allocation.validate(o), o.Update.validate(), o.Gradients.validate(o.Metric))
 	for i, v := range o.Overrides {
 		if err := v.validate(o); err != nil {

@@ -35,6 +35,8 @@ func (w *walk) allocate(ctx context.Context) error {
 		return w.allocateSpectra(ctx)
 	case Global:
 		return w.allocateGlobal(ctx)
+	case Search:
+		return w.allocateSearch(ctx)
 	}
 
 	return w.allocateOutliers(ctx)

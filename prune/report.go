@@ -25,6 +25,8 @@ type Report struct {
 	Calibration *corpus.Windows `json:"calibration,omitempty"` // nil if the metric measures nothing
 	Device      kernels.Info    `json:"device"`
 
+	Searched *Searched `json:"searched,omitempty"` // with allocation search
+
 	Blocks  []Block  `json:"blocks"`
 	Tensors []Tensor `json:"tensors"`
 	Total   Total    `json:"total"`

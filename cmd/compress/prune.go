@@ -18,6 +18,7 @@ const pruneExample = `compress prune testdata/nano/base --calib testdata/nano/te
     --seqlen 256 --sparsity 0.5 --ppl testdata/nano/text/test.txt --out pruned
 compress prune MODEL --method pruner-zero --pattern 2:4 --update sparsegpt --calib FILE --out DIR
 compress prune MODEL --method 'expr:pdiv(W, Wr2) * sqrt(X)' --sparsity 0.6 --allocation owl --calib FILE --out DIR
+compress prune MODEL --sparsity 0.6 --allocation search --generations 50 --offspring 16 --calib FILE --out DIR
 compress prune MODEL --method wanda --swaps 4 --swap-diagonal 1 --update exact --sparsity 0.6 --calib FILE --out DIR
 compress prune MODEL --method oats --sparsity 0.6 --calib FILE --out DIR --adapter DIR
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
@@ -73,9 +74,10 @@ func pruneCmd(a *cli.App) *cobra.Command {
 			if whole.Any() {
 				return structureCheck(cmd, &whole, &o)
 			}
-			if err := structureOnly(cmd); err != nil {
+			if err := structureOnly(cmd, o.Allocation); err != nil {
 				return err
 			}
+			o.SetSearch(whole.Generations, whole.Offspring)
 			if len(o.Vocabulary.From) > 0 {
 				return prunecmd.CheckVocabulary(o)
 			}
@@ -91,9 +93,10 @@ func pruneCmd(a *cli.App) *cobra.Command {
 				}
 				return structurecmd.Model(j, args[0], whole)
 			}
-			if err := structureOnly(cmd); err != nil {
+			if err := structureOnly(cmd, o.Allocation); err != nil {
 				return nil, err
 			}
+			o.SetSearch(whole.Generations, whole.Offspring)
 			if len(o.Vocabulary.From) > 0 {
 				return prunecmd.TrimVocabulary(j, args[0], o)
 			}
@@ -197,10 +200,11 @@ func maskFlags() []string {
 	return names
 }
 
-// structureOnly refuses flags that belong to --layers.
-func structureOnly(cmd *cobra.Command) error {
+// structureOnly refuses flags that belong to --layers, unless a search for an allocation has them too.
+func structureOnly(cmd *cobra.Command, allocation string) error {
 	for _, flag := range structurecmd.Names {
-		if cmd.Flags().Changed(flag) {
+		shared := allocation == prune.Search && (flag == "generations" || flag == "offspring")
+		if cmd.Flags().Changed(flag) && !shared {
 			return cli.Usagef("--%s goes with --layers, --ffn, --heads, --kv-heads, --hidden or --experts", flag)
 		}
 	}

@@ -41,6 +41,7 @@ func pruneCompareCmd(a *cli.App) *cobra.Command {
 		"`NAME` weights that compete with each other, for unstructured patterns: "+
 			strings.Join(prunecmd.Groups, ", ")+" (default: the method's own)")
 	o.Add(f)
+	o.AddSearch(f)
 	f.BoolVar(&o.Keep, "keep-models", false, "keep the pruned models, in --out/models")
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run, or extend a finished one")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")

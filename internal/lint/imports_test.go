@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"prune": append([]string{
 		"kernels", "safetensors", "internal/linalg", "internal/build", "internal/dtype",
-		"internal/stats", "internal/actstats", "internal/hostmat", "internal/obs", "gp",
+		"internal/stats", "internal/actstats", "internal/hostmat", "internal/obs", "internal/levels", "gp",
 	}, engine...),
 	"prune/vocabulary": append([]string{"lm/tokenizer/trim", "internal/build", "internal/chat"}, engine...),
 	"quantize": append([]string{

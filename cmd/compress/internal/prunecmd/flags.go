@@ -90,6 +90,19 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 	set.BoolVar(&u.MLP, "dsnot-mlp", false, "dsnot: refine the matrices of the MLP too")
 }
 
+// AddSearch defines the flags of a search for an allocation.
+func (f *Flags) AddSearch(set *pflag.FlagSet) {
+	a := &f.settings.Allocation
+	set.IntVar(&a.Generations, "generations", 0, "`N` allocation search: generations (default: 30)")
+	set.IntVar(&a.Offspring, "offspring", 0,
+		"`N` allocation search: allocations tried in a generation (default: 8)")
+}
+
+// SetSearch is AddSearch where other flags have these names.
+func (f *Flags) SetSearch(generations, offspring int) {
+	f.settings.Allocation.Generations, f.settings.Allocation.Offspring = generations, offspring
+}
+
 // AddKeep defines the flag for a file of gradients that a run writes.
 func (f *Flags) AddKeep(set *pflag.FlagSet) {
 	set.StringVar(&f.SaveTo, "save-grads", "",
@@ -145,7 +158,7 @@ func (f *Flags) passes(o *prune.Options) (err error) {
 
 // The words that flags know.
 var (
-	Allocations  = []string{prune.Uniform, prune.OWL, prune.OWLMixed, prune.Alpha, prune.Global}
+	Allocations  = []string{prune.Uniform, prune.OWL, prune.OWLMixed, prune.Alpha, prune.Global, prune.Search}
 	Updates      = []string{prune.NoUpdate, prune.SparseGPTUpdate, prune.DSnoT, prune.ADMM, prune.Exact}
 	Permutations = []string{string(prune.Identity), string(prune.Interleave), string(prune.Assignment)}
 	Groups       = []string{string(prune.Row), string(prune.Layer), string(prune.Strip), string(prune.Share)}

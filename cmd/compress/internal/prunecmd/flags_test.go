@@ -26,6 +26,7 @@ func given(t *testing.T, line string) Options {
 	o.Samples = 8
 	set := pflag.NewFlagSet("prune", pflag.ContinueOnError)
 	o.Add(set)
+	o.AddSearch(set)
 	o.AddKeep(set)
 	set.StringVar(&o.Method, "method", o.Method, "")
 	set.StringVar(&o.Pattern, "pattern", o.Pattern, "")
@@ -73,6 +74,9 @@ func TestFlagsToTheLibrary(t *testing.T) {
 		"--allocation owl --calib c --owl-m 7 --owl-lambda 0.1": func(o prune.Options) bool {
 			return o.Allocation.Name == prune.OWL && o.Allocation.M == 7 && o.Allocation.Lambda == .1
 		},
+		"--allocation search --calib c --method wanda --generations 3 --offspring 5": func(o prune.Options) bool {
+			return o.Allocation.Name == prune.Search && o.Allocation.Generations == 3 && o.Allocation.Offspring == 5
+		},
 		"--allocation alpha --alpha-epsilon 0.2 --alpha-estimator hill": func(o prune.Options) bool {
 			return o.Allocation.Epsilon == .2 && o.Allocation.Estimator == prune.Hill
 		},
@@ -113,6 +117,7 @@ func TestFlagsThatCannotBe(t *testing.T) {
 		"--rank-turns -1":    "--rank-turns -1: want 1 or more",
 		"--adapter a":        "--adapter a: method magnitude has no low-rank parts",
 		"--method oats":      "the low-rank parts have no place (HINT: give --adapter DIR)",
+		"--generations 3":    "generations and offspring belong to search",
 		"--swap-diagonal 1":  "--swap-diagonal 1: no swaps to make (HINT: add --swaps N",
 		"--swap-diagonal -1": "--swap-diagonal -1: want 0 or more",
 		"--sequential both":  `--sequential "both"; known: block, true`,

@@ -1,6 +1,7 @@
 package prunecmd
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -39,7 +40,13 @@ func stages(m *lm.Model, o prune.Options, calib, ppl corpus.Windows) []cli.Stage
 	}
 
 	if a := o.Allocation.Name; a != "" && a != prune.Uniform {
-		list = append(list, cli.Stage{Name: stageAllocation, Work: tokens * blocks})
+		work := tokens * blocks
+		if a == prune.Search {
+			// Offspring on an eighth of the text, a quarter of them on all of it.
+			g, n := float64(o.Allocation.Generations), float64(o.Allocation.Offspring)
+			work *= 1 + cmp.Or(g, 30)*cmp.Or(n, 8)*(1./8+1./4)
+		}
+		list = append(list, cli.Stage{Name: stageAllocation, Work: work})
 	}
 
 	// A matrix is scored, selected and written in about the time in which so many tokens pass it.
@@ -232,6 +239,10 @@ func (r *Report) printChange(j *cli.Job) {
 		}
 	}
 
+	if s := r.Searched; s != nil {
+		j.Printf("allocation: %d of %d generations found a better one; KL to the dense model on the calibration data "+
+			"%.4f nats, %.4f with every layer alike\n", s.Better, s.Generations, s.Best, s.Start)
+	}
 	const errorOf = "relative squared error of the outputs on the calibration data: "
 	if swaps > 0 {
 		j.Printf(errorOf+"%.4f by the method's masks, %.4f by those that the swaps made\n", swapped.Masked/swaps,

@@ -71,6 +71,14 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 
+	done, err := o.openJournal(j, m, calib, &opts)
+	if err != nil {
+		return nil, err
+	}
+	if done != nil {
+		defer done.Close()
+	}
+
 	p := &pruning{job: j, flags: o, opts: opts, model: m, calib: calib, dense: o.Out}
 	if err := p.importance(); err != nil {
 		return nil, err
@@ -84,7 +92,10 @@ func Into(j *cli.Job, path string, o Options) (*Report, error) {
 		return nil, errors.Join(err, p.stop(err))
 	}
 
-	return r, nil
+	if done != nil {
+		err = os.Remove(o.journalPath())
+	}
+	return r, err
 }
 
 // calibration draws the windows that a run needs.
@@ -93,6 +104,32 @@ func calibration(j *cli.Job, m *lm.Model, o Options, opts prune.Options) (corpus
 		return corpus.Windows{}, nil
 	}
 	return o.Windows(j, m)
+}
+
+// journalPath is where a search for an allocation notes what it has measured, until the output is complete.
+func (o *Options) journalPath() string { return o.Out + ".search.journal" }
+
+// openJournal opens the journal of a search, with --resume that of an interrupted one, and lets the search use it; nil
+// without a search.
+func (o *Options) openJournal(j *cli.Job, m *lm.Model, calib corpus.Windows, opts *prune.Options) (
+	*cli.Journal[float64], error,
+) {
+	if opts.Allocation.Name != prune.Search {
+		return nil, nil
+	}
+
+	opts.Allocation.Seed = j.Seed
+	job, err := prune.Fingerprint(j.Ctx, m, calib, *opts)
+	if err != nil {
+		return nil, err
+	}
+	done, err := cli.Measurements(o.journalPath(), o.Resume, o.Overwrite, "prune", job)
+	if err != nil {
+		return nil, err
+	}
+	opts.Known = func(key string) (float64, bool) { v, ok := done.Done[key]; return v, ok }
+	opts.Note = done.Add
+	return done, nil
 }
 
 // pruning is one run of the verb.

@@ -71,8 +71,10 @@ func (o *Options) Add(f *pflag.FlagSet) {
 	f.StringVar(&o.LayerScore, "layer-score", "",
 		"`NAME` which layers go: "+strings.Join(structure.Ways(), ", ")+", or a formula of whole layers as expr: or "+
 			"tree:FILE (default: "+structure.Greedy+")")
-	f.IntVar(&o.Generations, "generations", 0, "`N` --layer-score search: rounds (default: 20)")
-	f.IntVar(&o.Offspring, "offspring", 0, "`N` --layer-score search: candidates in a round (default: 16)")
+	f.IntVar(&o.Generations, "generations", 0,
+		"`N` --layer-score search and --allocation search: generations (default: 20 of layers, 30 of sparsities)")
+	f.IntVar(&o.Offspring, "offspring", 0,
+		"`N` --layer-score search and --allocation search: candidates in a generation (default: 16 and 8)")
 }
 
 // Any reports whether something is to be taken out as a whole.

@@ -1,0 +1,100 @@
+package prune
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/modelcompress/compress/lm"
+)
+
+// searched prunes with an allocation by search, with the figures of an earlier run and into those of this one.
+func searched(t *testing.T, dir string, threads int, o Options, known map[string]float64) (*Report, map[string]float64,
+	map[string]string,
+) {
+	t.Helper()
+	measured := map[string]float64{}
+	o.Known = func(key string) (float64, bool) { v, ok := known[key]; return v, ok }
+	o.Note = func(key string, v float64) error { measured[key] = v; return nil }
+	out := filepath.Join(t.TempDir(), "out")
+	r := prunedTo(t, load(t, dir, threads, lm.Options{Stream: threads > 1}), windows(8, 12, 61), o, out)
+	return r, measured, tensorsOf(t, out)
+}
+
+// TestSearch: an allocation that was searched for removes as many weights as a uniform one, predicts no worse on the
+// calibration data, does not depend on threads, and goes on with what an interrupted search has measured.
+func TestSearch(t *testing.T) {
+	for name, c := range map[string]*checkpoint{"llama": llama(4), "gpt2": gpt2(), "mixtral": mixtral()} {
+		dir := c.write(t, filepath.Join(t.TempDir(), name), nil)
+		for _, metric := range []Metric{Wanda(), Magnitude()} {
+			o := Options{Metric: metric, Sparsity: .5}
+			m := load(t, dir, 1, lm.Options{})
+			even := prunedTo(t, m, windows(8, 12, 61), o, filepath.Join(t.TempDir(), "even"))
+			o.Allocation = Allocation{Name: Search, Generations: 5, Offspring: 4, Seed: 3}
+			r, measured, weights := searched(t, dir, 1, o, nil)
+
+			if s := r.Searched; s == nil || s.Generations != 5 || !(s.Best <= s.Start) ||
+				s.Best < s.Start != (s.Better > 0) {
+				t.Errorf("%s %s: %+v", name, metric.Name, s)
+			}
+			// Rows of a few dozen weights go by steps that are far from equal; never does a block gain what none loses.
+			if got, want := r.Total.Zeros, even.Total.Zeros; got < want || float64(got) > 1.07*float64(want) {
+				t.Errorf("%s %s: %d zeros, uniform %d", name, metric.Name, got, want)
+			}
+			for _, b := range r.Blocks {
+				steps := (b.Target - .5) / searchStep
+				if math.Abs(steps-math.Round(steps)) > 1e-9 || math.Abs(steps) > searchSides+.1 {
+					t.Errorf("%s %s: block %d: target %g", name, metric.Name, b.Index, b.Target)
+				}
+			}
+
+			half := map[string]float64{}
+			for key, v := range measured {
+				if len(half) < len(measured)/2 {
+					half[key] = v
+				}
+			}
+			_, rest, again := searched(t, dir, 2, o, half)
+			if !maps.Equal(again, weights) {
+				t.Errorf("%s %s: other weights after an interruption", name, metric.Name)
+			}
+			for key, v := range rest {
+				if _, twice := half[key]; twice || measured[key] != v {
+					t.Errorf("%s %s: %s is %g, was %g", name, metric.Name, key, v, measured[key])
+				}
+			}
+		}
+	}
+}
+
+// TestSearchGains: where one block hardly matters, the search takes from it.
+func TestSearchGains(t *testing.T) {
+	dir := nano + "base"
+	o := Options{Sparsity: .6, Allocation: Allocation{Name: Search, Generations: 8, Offspring: 6}}
+	r, _, _ := searched(t, dir, 2, o, nil)
+	if s := r.Searched; !(s.Best < .95*s.Start) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestSearchRefused: what a search does not go with, and what goes with it alone.
+func TestSearchRefused(t *testing.T) {
+	search := Allocation{Name: Search}
+	for text, o := range map[string]Options{
+		"belong to search": {Sparsity: .5, Allocation: Allocation{Generations: 3}},
+		"-1 generations":   {Sparsity: .5, Allocation: Allocation{Name: Search, Generations: -1}},
+		"sparsegpt":        {Metric: SparseGPT(), Sparsity: .5, Allocation: search},
+		"oats":             {Metric: OATS(), Sparsity: .5, Allocation: search},
+		"pattern 2:4":      {Pattern: Pattern{2, 4}, Allocation: search},
+		"group share":      {Sparsity: .5, Group: Share, Allocation: search},
+		"overrides":        {Sparsity: .5, Allocation: search, Overrides: []Override{{Match: "q", Dense: true}}},
+		"from elsewhere":   {Sparsity: .5, Allocation: search, Norms: &Norms{Sequences: 1}},
+	} {
+		if err := o.Validate(); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
