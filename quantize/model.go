@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -282,19 +283,27 @@ func (w *walk) left() []string {
 		}
 	}
 
-	head := "lm_head"
-	if name := w.m.Config().Arch.HeadName(); name != "" {
-		head = module(name)
-	}
+	// transformers calls every head lm_head, whatever the checkpoint does (GPT-NeoX': embed_out).
+	const head = "lm_head"
 	names := []string{head}
+	outside := []arch.Role{arch.Head, arch.EmbedIn, arch.EmbedOut}
+	for _, t := range w.m.Config().Arch.Tensors {
+		stored := slices.Contains(w.m.Tensors(), t.Name)
+		if stored && t.Part == "" && slices.Contains(outside, t.Role) && module(t.Name) != head {
+			names = append(names, module(t.Name))
+		}
+	}
 	for l, list := range w.chosen {
 		for _, lin := range w.m.Linears(l) {
 			if !chosen[lin.Name] {
 				names = append(names, module(lin.Name))
 			}
 		}
-		if router := w.m.Router(l); router != "" && len(list) > 0 {
-			names = append(names, module(router))
+		for _, p := range w.m.Params(l) {
+			router := p.Role == arch.Router || p.Role == arch.SharedRouter
+			if router && !p.Bias && len(list) > 0 {
+				names = append(names, module(p.Name))
+			}
 		}
 	}
 
