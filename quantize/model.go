@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/modelcompress/compress/internal/actstats"
@@ -125,15 +126,10 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 		w.report.Calibration = &calib // not a pointer into the walk, which holds the model
 	}
 
-	if class := ownClass[m.Config().ModelType]; class != "" && w.o.Scheme.Layout != gptqLayout {
-		w.report.Notes = append(w.report.Notes, fmt.Sprintf("transformers has the matrices of a %s in a class of its "+
-			"own, %s, which the package compressed-tensors does not decompress: compress reads the folder, "+
-			"transformers does not", m.Config().ModelType, class))
-	}
-
 	if err := w.choose(); err != nil {
 		return nil, err
 	}
+	w.readers()
 	if w.source, err = lm.OpenTensors(ctx, m.Path(), m.Config()); err != nil {
 		return nil, err
 	}
@@ -145,9 +141,36 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	return w, nil
 }
 
-// ownClass lists the models whose matrices transformers has in a class of their own, which computes with a weight that
-// the package compressed-tensors (0.15.0 and 0.20.0, targets "Linear" and the class) leaves out or does not restore.
+// ownClass lists the models whose matrices transformers has in a class of their own, which computes with a weight
+// that the package compressed-tensors (0.15.0 and 0.20.0, targets "Linear" and the class) leaves out or does not
+// restore.
 var ownClass = map[string]string{"falcon": "FalconLinear"}
+
+// stacked lists the schemes in which transformers (5.23.0) restores the matrices of experts, which it stacks as it
+// opens a folder. It does not know where the others have their zero points, whole numbers, blocks or global scales.
+var stacked = []string{"w4a16", "w8a16", "fp8_dynamic"}
+
+// readers notes who does not read the folder.
+func (w *walk) readers() {
+	if w.o.Scheme.Layout == gptqLayout {
+		return
+	}
+	if class := ownClass[w.m.Config().ModelType]; class != "" {
+		w.report.Notes = append(w.report.Notes, fmt.Sprintf("transformers has the matrices of a %s in a class of its "+
+			"own, %s, which the package compressed-tensors does not decompress: compress reads the folder, "+
+			"transformers does not", w.m.Config().ModelType, class))
+	}
+
+	for _, lin := range slices.Concat(w.chosen...) {
+		s := w.o.schemeOf(module(lin.Name))
+		if lin.Expert >= 0 && !slices.Contains(stacked, s.Name) {
+			w.report.Notes = append(w.report.Notes, fmt.Sprintf("transformers (5.23) restores the experts of mixtures "+
+				"from %s alone: compress reads the experts in %s, transformers does not", strings.Join(stacked, ", "),
+				s.Name))
+			return
+		}
+	}
+}
 
 // origin is the path of a model, or what it is to be called instead.
 func origin(name, path string) string {

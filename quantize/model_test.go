@@ -453,6 +453,29 @@ func TestFusedExperts(t *testing.T) {
 	}
 }
 
+// TestExpertsNoted: where transformers does not restore the experts of a mixture, a line says so.
+func TestExpertsNoted(t *testing.T) {
+	for _, c := range []struct {
+		model, scheme string
+		want          bool
+	}{
+		{"deepseek_v2", "w8a8", true},
+		{"deepseek_v2", "w8a16", false},
+		{"deepseek_v2", "fp8_dynamic", false},
+		{"phi", "w8a8", false},
+	} {
+		m := open(t, filepath.Join(families, c.model), 1)
+		r, err := Model(ctx, m, corpus.Windows{}, options(t, c.scheme, RTN, filepath.Join(t.TempDir(), "out")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "experts of mixtures") })
+		if said != c.want {
+			t.Errorf("%s, %s: %q", c.model, c.scheme, r.Notes)
+		}
+	}
+}
+
 // TestOwnClass: of a model whose folders transformers does not open, that is said.
 func TestOwnClass(t *testing.T) {
 	for name, want := range map[string]bool{"falcon": true, "phi": false} {

@@ -127,7 +127,7 @@ func TestKeepZeros(t *testing.T) {
 			m = altered(t, name, pruned)
 			o.KeepZeros = false
 			o.Out = filepath.Join(t.TempDir(), "out")
-			if r, err = Model(ctx, m, calib, o); err != nil {
+			if _, err := Model(ctx, m, calib, o); err != nil {
 				t.Fatal(err)
 			}
 			kept := 0.0
