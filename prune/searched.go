@@ -192,16 +192,18 @@ func (s *allocationSearch) search(ctx context.Context) (choice []int, err error)
 	return choice, err
 }
 
-// problem has the weights that each block keeps at each level.
+// problem has what each block keeps at each level, in steps: masks are rounded to whole weights of a row, by which what
+// one block gains another would not quite pay for.
 func (s *allocationSearch) problem() (p levels.Problem) {
 	for l := range s.m.Blocks() {
-		kept := make([]levels.Level, len(s.sparsities))
+		weights := int64(0)
 		for _, lin := range s.m.Linears(l) {
-			for _, first := range s.gone[lin.Name] {
-				for k := range int(first) {
-					kept[k].Size++
-				}
-			}
+			weights += int64(lin.In) * int64(lin.Out)
+		}
+
+		kept := make([]levels.Level, len(s.sparsities))
+		for k := range kept {
+			kept[k].Size = weights * int64(len(kept)-k)
 		}
 		p.Parts = append(p.Parts, kept)
 	}

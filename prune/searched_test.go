@@ -40,8 +40,13 @@ func TestSearch(t *testing.T) {
 				s.Best < s.Start != (s.Better > 0) {
 				t.Errorf("%s %s: %+v", name, metric.Name, s)
 			}
-			// Rows of a few dozen weights go by steps that are far from equal; never does a block gain what none loses.
-			if got, want := r.Total.Zeros, even.Total.Zeros; got < want || float64(got) > 1.07*float64(want) {
+			// Blocks gain what others lose, but for what masks of rows of a few dozen weights are rounded by.
+			mean := 0.0
+			for _, b := range r.Blocks {
+				mean += b.Target / float64(len(r.Blocks))
+			}
+			if got, want := r.Total.Zeros, even.Total.Zeros; math.Abs(mean-.5) > 1e-9 ||
+				math.Abs(float64(got-want)) > .05*float64(want) {
 				t.Errorf("%s %s: %d zeros, uniform %d", name, metric.Name, got, want)
 			}
 			for _, b := range r.Blocks {
