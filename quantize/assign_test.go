@@ -272,6 +272,11 @@ func TestAssignRefuses(t *testing.T) {
 	if !errors.Is(err, ErrNoCalibration) {
 		t.Errorf("without text: %v", err)
 	}
+	single := corpus.Windows{IDs: [][]int32{{5}, {7}}}
+	_, err = Assign(ctx, m, single, AssignOptions{Levels: two, BitsPerWeight: 6})
+	if !errors.Is(err, corpus.ErrShort) {
+		t.Errorf("sequences of one token: %v", err)
+	}
 	if entries, err := os.ReadDir("-"); err == nil {
 		t.Errorf("a folder was made, with %d entries", len(entries))
 	}

@@ -69,6 +69,18 @@ func (s Scheme) parts(name string, g *grid) ([]part, error) {
 	return nil, fmt.Errorf("%w: layout %q", ErrScheme, s.Layout)
 }
 
+// readAs is the type to which readers of a layout round its values, whatever that of the weights was; 0 where it is
+// the weights' own.
+func (s Scheme) readAs() safetensors.DType {
+	switch s.Layout {
+	case gptqLayout:
+		return safetensors.F16
+	case nvfp4Packed, mxfp4Packed:
+		return safetensors.BF16
+	}
+	return 0
+}
+
 // named is a tensor of a matrix.
 func named(name, ending string, d safetensors.DType, fill func(*grid) []byte, shape ...int64) part {
 	size := int64(d.Bits()) / 8

@@ -2,10 +2,12 @@ package quantize
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/internal/mmapsafe"
@@ -14,6 +16,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/arch"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // rounding is the work on one matrix.
@@ -74,6 +77,12 @@ func (w *walk) matrix(ctx context.Context, lin lm.Linear, largest float32, stats
 	}
 	if !w.o.measures() {
 		return r.t, nil // nothing runs the block
+	}
+	// A run that is continued goes on with what it reads, so this one does too.
+	if d := r.grid.form.readAs(); d != 0 {
+		if err := roundTo(r.after, d, w.threads); err != nil {
+			return r.t, err
+		}
 	}
 	if w.o.prunes() || w.o.KeepZeros {
 		r.t.Zeros = zeros(r.after)
@@ -181,6 +190,23 @@ func (w *walk) use(lin lm.Linear, after kernels.Mat) error {
 		return err
 	}
 	return w.ops.Sync()
+}
+
+// roundTo rounds values, F32 in host memory, to those of a type.
+func roundTo(m kernels.Mat, d safetensors.DType, threads int) error {
+	faults := make([]error, m.Rows)
+	mmapsafe.Split(threads, m.Rows, func(lo, hi int) {
+		data := make([]byte, m.Cols*dtype.Size(d))
+		for i := lo; i < hi; i++ {
+			row := m.RowF32(i)
+			faults[i] = dtype.Encode(data, row, d)
+			if faults[i] == nil {
+				faults[i] = dtype.Decode(row, data, d)
+			}
+		}
+	})
+	m.Buf.Changed()
+	return errors.Join(faults...)
 }
 
 // restore takes a matrix of an interrupted run, and lets the model compute with it if it is to run.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -274,6 +275,51 @@ func TestResume(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestResumeReadAs: the same where readers have the values in another type than the weights had: GPTQ's in F16,
+// those of NVFP4 in BF16.
+func TestResumeReadAs(t *testing.T) {
+	dir := t.TempDir()
+	source := filepath.Join(dir, "source")
+	deep(t, source, 3)
+	var calib corpus.Windows
+	for i := range int32(4) {
+		ids := make([]int32, 24)
+		for k := range ids {
+			ids[k] = (7*i + 11*int32(k)) % 61
+		}
+		calib.IDs = append(calib.IDs, ids)
+	}
+
+	for _, scheme := range []string{"gptq", "nvfp4a16"} {
+		whole := options(t, scheme, GPTQ, filepath.Join(dir, scheme))
+		if _, err := Model(ctx, open(t, source, 2), calib, whole); err != nil {
+			t.Fatal(err)
+		}
+
+		o := options(t, scheme, GPTQ, filepath.Join(dir, scheme+"-2"))
+		stop, cancel := context.WithCancel(ctx)
+		o.Matrix = func(one Matrix) {
+			if one.Block == 1 {
+				cancel()
+			}
+		}
+		if _, err := Model(stop, open(t, source, 2), calib, o); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		o.Matrix, o.Resume = nil, true
+		r, err := Model(ctx, open(t, source, 2), calib, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := r.Total.Restored; n == 0 || n == r.Total.Matrices {
+			t.Errorf("%s: %d matrices restored", scheme, n)
+		}
+		if !maps.Equal(files(t, o.Out), files(t, whole.Out)) {
+			t.Errorf("%s: other bytes", scheme)
 		}
 	}
 }

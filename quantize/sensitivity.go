@@ -57,6 +57,15 @@ func sensitivities(ctx context.Context, m *lm.Model, calib corpus.Windows, names
 		all[name] = nil
 	}
 
+	tokens := 0
+	for _, ids := range calib.IDs {
+		tokens += max(len(ids)-1, 0)
+	}
+	if tokens == 0 {
+		return nil, fmt.Errorf("sensitivities: %w: every sequence is a single token, which predicts nothing",
+			corpus.ErrShort)
+	}
+
 	threads := m.Device().Info().Threads
 	for n, ids := range calib.IDs {
 		step(n, len(calib.IDs))
@@ -81,10 +90,6 @@ func sensitivities(ctx context.Context, m *lm.Model, calib corpus.Windows, names
 	}
 	step(len(calib.IDs), len(calib.IDs))
 
-	tokens := 0
-	for _, ids := range calib.IDs {
-		tokens += max(len(ids)-1, 0)
-	}
 	windows := float64(len(calib.IDs))
 	for name, s := range all {
 		if s == nil {
