@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Smaller models of a Llama, healed: by layers, by width and by both, at -10, -25 and -50 % of the parameters.
+# Smaller models of a Llama, healed: by layers, by width (neurons, then heads, then channels too) and by both, at -10, -25 and -50 % of the parameters.
 #
 #   compare/heal.sh COMPRESS MODEL TRAIN TEST OUT [TASK]
 #
@@ -49,7 +49,8 @@ mkdir -p "$out/eval"
 cut width-25 --ffn 896
 cut both-25 --layers 25 --layer-score influence --ffn 1152
 cut depth-25 --layers 20 --layer-score influence
-cut width-50 --kv-heads 2 --hidden 384 --ffn 1024
+cut width-50 --kv-heads 2 --ffn 384
+cut channels-50 --kv-heads 2 --hidden 384 --ffn 1024
 cut both-50 --layers 20 --layer-score influence --ffn 640
 cut depth-50 --layers 11 --layer-score influence
 cut width-10 --ffn 1280

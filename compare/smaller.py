@@ -4,7 +4,8 @@
     python compare/smaller.py COMPRESS WORK MODEL...
 
 A MODEL is a folder (such as lm/testdata/families/*, or a real one), or drawn:olmoe, drawn:mixtral, drawn:qwen3_moe: a
-mixture of that kind with 16 experts and drawn weights, which transformers makes. For every model and every cut that its architecture has a form for: the
+mixture of that kind with 16 experts and drawn weights, which transformers makes, or made:FOLDER: a smaller model that is
+there already, and is only opened. For every model and every cut that its architecture has a form for: the
 largest difference between the logits of transformers and those of compress forward on the same folder, of the largest
 logit. Weights are compared in F32. Where a random model has experts or neurons too few to cut, a line says what
 compress says.
@@ -51,37 +52,54 @@ def drawn(kind):
     return work / kind
 
 
+def difference(out, ids):
+    """The largest difference of the logits of a folder in compress and in transformers, of the largest; or what went wrong."""
+    said = run("forward", out, "--ids", work / "ids.safetensors", "--out", work / "logits.safetensors", "--overwrite", "--quiet")
+    assert said.returncode == 0, said.stderr
+    ours = load_file(work / "logits.safetensors")["logits"].reshape(-1)
+    try:
+        theirs = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager",
+                                                      experts_implementation="eager").eval()
+        with torch.no_grad():
+            logits = theirs(torch.tensor(ids)).logits.float().numpy().reshape(-1)
+        return np.abs(ours - logits).max() / np.abs(logits).max()
+    except Exception as e:
+        return f"{type(e).__name__}: {' '.join(str(e).split())[:160]}"
+
+
+def show(x):
+    return x if isinstance(x, str) else f"{x:.0e}"
+
+
 print("| model | " + " | ".join(cuts) + " |")
 print("|---" * (len(cuts) + 1) + "|")
 worst = 0.0
 for model in models:
+    made = model.startswith("made:")
+    model = model.removeprefix("made:")
     if model.startswith("drawn:"):
         model = drawn(model.removeprefix("drawn:"))
     config = json.loads((pathlib.Path(model) / "config.json").read_text())
     ids = np.random.default_rng(1).integers(3, config["vocab_size"], (4, 24)).astype(np.int64)
     save_file({"input_ids": ids}, work / "ids.safetensors")
+    if made:
+        found = difference(model, ids)
+        print(f"| {model} | {show(found)} |", flush=True)
+        continue
+
     row = []
     for name, flags in cuts.items():
         out = work / "cut"
         shutil.rmtree(out, ignore_errors=True)
-        made = run("prune", model, *flags, "--calib", work / "ids.safetensors", "--samples", 4, "--seqlen", 24, "--out", out,
+        said = run("prune", model, *flags, "--calib", work / "ids.safetensors", "--samples", 4, "--seqlen", 24, "--out", out,
                    "--quiet")
-        if made.returncode != 0:
+        if said.returncode != 0:
             row.append("–")
-            print(f"{pathlib.Path(model).name}, {name}: {made.stderr.strip()}", file=sys.stderr)
+            print(f"{pathlib.Path(model).name}, {name}: {said.stderr.strip()}", file=sys.stderr)
             continue
-        said = run("forward", out, "--ids", work / "ids.safetensors", "--out", work / "logits.safetensors", "--overwrite", "--quiet")
-        assert said.returncode == 0, said.stderr
-        ours = load_file(work / "logits.safetensors")["logits"].reshape(-1)
-        try:
-            theirs = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, attn_implementation="eager",
-                                                          experts_implementation="eager").eval()
-            with torch.no_grad():
-                logits = theirs(torch.tensor(ids)).logits.float().numpy().reshape(-1)
-            difference = np.abs(ours - logits).max() / np.abs(logits).max()
-            worst = max(worst, difference)
-            row.append(f"{difference:.0e}")
-        except Exception as e:
-            row.append(f"{type(e).__name__}: {' '.join(str(e).split())[:160]}")
+        found = difference(out, ids)
+        if not isinstance(found, str):
+            worst = max(worst, found)
+        row.append(show(found))
     print(f"| {pathlib.Path(model).name} | " + " | ".join(row) + " |", flush=True)
 print(f"largest: {worst:.1e}")

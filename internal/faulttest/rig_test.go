@@ -56,6 +56,15 @@ var verbs = []verb{
 			"--out out/p", again: "--resume",
 	},
 	{
+		name: "prune oats", args: "prune in/base --method oats --rank-turns 2 --calib in/text/calib.txt --samples 2 " +
+			"--seqlen 32 --out out/p --adapter out/a", again: "--resume",
+	},
+	{
+		name: "prune allocation", args: "prune in/base --method wanda --allocation search --generations 2 " +
+			"--offspring 2 --calib in/text/calib.txt --samples 2 --seqlen 32 --out out/p", again: "--resume",
+		growing: `search\.journal$`,
+	},
+	{
 		name: "prune vocabulary", args: "prune in/base --vocab-from in/text/calib.txt --vocab-size 640 --out out/p",
 		again: "--resume",
 	},
@@ -63,6 +72,12 @@ var verbs = []verb{
 		name: "search", args: "search in/base --calib in/text/calib.txt --heldout in/text/valid.txt --samples 2 " +
 			"--seqlen 32 --windows 2 --few 1 --select-windows 2 --test-windows 2 --sparsity 0.6 --population 3 " +
 			"--generations 1 --seeds=false --workers 1 --out out/s", again: "--resume", growing: `journal\.jsonl$`,
+	},
+	{
+		name: "search structure", args: "search in/base --structure ffn --calib in/text/calib.txt --heldout " +
+			"in/text/valid.txt --samples 2 --seqlen 32 --windows 2 --few 1 --select-windows 2 --test-windows 2 " +
+			"--population 3 --generations 1 --seeds=false --workers 1 --out out/s", again: "--resume",
+		growing: `journal\.jsonl$`,
 	},
 	{
 		name: "lora train", args: "lora train in/base --data in/text/calib.txt --steps 6 --batch 1 --seqlen 32 " +
@@ -112,6 +127,10 @@ var verbs = []verb{
 			"--samples 2 --seqlen 32 --out out/q --report out/report.json", again: "--resume",
 	},
 	{
+		name: "quantize awq", args: "quantize in/base --to w4a16 --group-size 32 --method awq --calib " +
+			"in/text/calib.txt --samples 2 --seqlen 32 --out out/q", again: "--resume",
+	},
+	{
 		name: "quantize file", args: "quantize in/base --to q4_0 --out out/q.gguf", again: "--resume",
 		growing: `\.q\.gguf\.journal$`,
 	},
@@ -130,8 +149,11 @@ var twins = map[string][2]string{
 	"prune":            {"--seqlen 32", "--seqlen 32 --sparsity 0.6"},
 	"prune layers":     {"--samples 2", "--samples 3"},
 	"prune width":      {"25%", "50%"},
+	"prune oats":       {"--samples 2", "--samples 3"},
+	"prune allocation": {"--offspring 2", "--offspring 3"},
 	"prune vocabulary": {"size 640", "size 576"},
 	"search":           {"--sparsity 0.6", "--sparsity 0.7"},
+	"search structure": {"--samples 2", "--samples 3"},
 	"lora train":       {"--dropout 0.1", "--dropout 0.2"},
 	"merge search":     {"calib.txt", "valid.txt"},
 	"prune compare":    {"--samples 2", "--samples 3"},
@@ -143,6 +165,7 @@ var twins = map[string][2]string{
 	"editeval":         {"study.yaml", "study2.yaml"},
 	"run":              {"jobs.yaml", "jobs2.yaml"},
 	"quantize":         {"--samples 2", "--samples 3"},
+	"quantize awq":     {"--samples 2", "--samples 3"},
 	"quantize file":    {"q4_0", "q8_0"},
 	"quantize search":  {"--size 6bpw", "--size 7bpw"},
 }
