@@ -23,8 +23,8 @@ func loraFoldCmd(a *cli.App) *cobra.Command {
 			"embeddings is untied if the adapter changes only one of them. The table shows how many weights of " +
 			"each tensor have changed: few, where the change is smaller than the rounding.\n\n" +
 			"The weights of a quantised base become floats. --to makes a GGUF file or a folder of few bits of the " +
-			"folded model, as compress quantize does: the sums are floats and are rounded once. It takes the room " +
-			"of the folded floats beside --out while it runs.",
+			"folded model, as compress quantize does: sums are rounded to the base's element type (BF16, say) and " +
+			"then to the few bits. It takes the room of the folded floats beside --out while it runs.",
 		Example: "compress lora fold testdata/nano/base --adapter my-adapter --out folded\n" +
 			"compress lora fold MODEL --adapter my-adapter --to q4_k_m --imatrix FILE --out folded.gguf",
 		Habit: []string{"adapter", "out"},
