@@ -27,6 +27,14 @@ type GenerateOptions struct {
 	Session *Session
 	// Each gets every token as it comes; false ends the generation.
 	Each func(id int32) bool
+
+	// Draft proposes tokens, of which the model checks several in one pass; nil: it computes one at a time. The most
+	// likely tokens are the same, also where two are nearly as likely: for any draft, the text is that of a draft that
+	// proposes nothing. Beside a generation without a draft, logits differ by rounding (see [Batch]). What is sampled
+	// has the same distribution; it is also the same text, unless the draft is itself a model that samples.
+	Draft       Draft
+	DraftTokens int          // that it proposes at most for a pass, fewer where they do not pay; 0: 8
+	Drafted     *DraftReport // gets what came of it; nil: nobody asks
 }
 
 // Validate returns every fault of the options.
@@ -44,6 +52,8 @@ func (o *GenerateOptions) Validate() error {
 		return fmt.Errorf("%w: min-p %g is not between 0 and 1", ErrInput, o.MinP)
 	case o.RepetitionPenalty < 0 || math.IsNaN(o.RepetitionPenalty) || math.IsInf(o.RepetitionPenalty, 0):
 		return fmt.Errorf("%w: repetition penalty %g is not a positive number", ErrInput, o.RepetitionPenalty)
+	case o.DraftTokens < 0:
+		return fmt.Errorf("%w: %d tokens of a draft", ErrInput, o.DraftTokens)
 	}
 
 	return nil
@@ -71,37 +81,23 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 		defer s.Close()
 	}
 
-	pick := newSampler(o)
-	var out []int32
-	next := prompt[s.Keep(prompt):]
-	pick.see(prompt[:len(prompt)-len(next)])
-	for len(out) < o.MaxTokens {
-		// Only a table of positions ends: rotations go on.
-		if len(out) > 0 && m.positions != nil && s.Len() >= m.config.MaxPositions {
-			break
-		}
-
-		logits, err := s.Append(ctx, next)
-		if err != nil {
-			return out, err
-		}
-
-		// The penalty counts the prompt too, as transformers does.
-		pick.see(next)
-		id, ok := pick.next(logits, s.Len())
-		if !ok {
-			return out, fmt.Errorf("logits at position %d: %w: %s", s.Len()-1, ErrNonFinite, m.blame())
-		}
-
-		out = append(out, id)
-		if o.Each != nil && !o.Each(id) || slices.Contains(o.Stop, id) {
-			break
-		}
-
-		next = out[len(out)-1:]
+	g := &generation{m: m, o: o, s: s, pick: Sampler{newSampler(o)}, ids: slices.Clone(prompt)}
+	// The penalty counts the prompt too, as transformers does.
+	g.pick.See(prompt)
+	logits, err := s.Append(ctx, prompt[s.Keep(prompt):])
+	if err != nil {
+		return nil, err
 	}
 
-	return out, nil
+	more, err := g.choose(logits, s.Len())
+	switch {
+	case err != nil || !more:
+	case o.Draft != nil:
+		err = g.drafted(ctx)
+	default:
+		err = g.plain(ctx)
+	}
+	return g.ids[len(prompt):], err
 }
 
 // StopTokens are the tokens that end a text: those of generation_config.json, or of the configuration.

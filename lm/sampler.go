@@ -95,12 +95,21 @@ func (s *sampler) penalised(logits []float32) []float32 {
 // next samples the token at a position. It depends on the seed, the position and the logits alone; of equal
 // logits the lower id wins. False: the largest logit is not a finite number.
 func (s *sampler) next(logits []float32, position int) (int32, bool) {
+	best, ok := s.shape(logits)
+	if !ok || s.temperature == 0 {
+		return best, ok
+	}
+	return draw(s.order, rng.Token(s.seed).Float(uint64(position))), true
+}
+
+// shape makes the candidates from which a token is sampled, if one is, with weights that do not add up to 1. best is
+// the most likely token. False: the largest logit is not a finite number.
+func (s *sampler) shape(logits []float32) (best int32, ok bool) {
 	logits = s.penalised(logits)
-	best := 0
 	for i, v := range logits {
 		// A NaN at the start could not be beaten.
 		if v > logits[best] || logits[best] != logits[best] {
-			best = i
+			best = int32(i)
 		}
 	}
 
@@ -109,27 +118,33 @@ func (s *sampler) next(logits []float32, position int) (int32, bool) {
 		return 0, false
 	}
 
-	if s.temperature == 0 {
-		return int32(best), true
+	if s.temperature > 0 {
+		// Probabilities are relative to the largest logit, so that exp cannot overflow.
+		s.weigh(logits, top)
+		s.cut()
 	}
+	return best, true
+}
 
-	// Probabilities are relative to the largest logit, so that exp cannot overflow.
-	s.weigh(logits, top)
-	s.cut()
-	total := 0.0
-	for _, c := range s.order {
-		total += c.p
-	}
-
-	left := rng.Token(s.seed).Float(uint64(position)) * total
-	for _, c := range s.order {
+// draw chooses one of some candidates by a number of [0, 1).
+func draw(list []candidate, u float64) int32 {
+	left := u * totalOf(list)
+	for _, c := range list {
 		if left -= c.p; left < 0 {
-			return c.id, true
+			return c.id
 		}
 	}
 
 	// Rounding may leave a rest after the last candidate.
-	return s.order[len(s.order)-1].id, true
+	return list[len(list)-1].id
+}
+
+func totalOf(list []candidate) float64 {
+	total := 0.0
+	for _, c := range list {
+		total += c.p
+	}
+	return total
 }
 
 // weigh makes the candidates, in the order of ids, or the most likely first where only some of them stay.
@@ -170,11 +185,7 @@ func (s *sampler) cutTopP() {
 		return
 	}
 
-	total, sum := 0.0, 0.0
-	for _, c := range s.order {
-		total += c.p
-	}
-
+	total, sum := totalOf(s.order), 0.0
 	for i, c := range s.order {
 		if sum += c.p; sum >= s.topP*total {
 			s.order = s.order[:i+1]

@@ -31,7 +31,8 @@ type Generated struct {
 	// PerSecond is how many new tokens there were a second, the pass over the prompt included.
 	PerSecond float64 `json:"tokens_per_second"`
 	// Reused is how many tokens of the prompt had keys and values from an earlier text of the session.
-	Reused int `json:"reused_tokens,omitempty"`
+	Reused int          `json:"reused_tokens,omitempty"`
+	Draft  *DraftReport `json:"draft,omitempty"` // what came of the draft, if there is one
 }
 
 // Generate continues a text with the model and the tokenizer in a folder. It is [Load], [Model.Tokenizer] and
@@ -89,6 +90,12 @@ func (m *Model) GenerateText(ctx context.Context, tok *tokenizer.Tokenizer, prom
 		reused = o.Session.Keep(ids)
 	}
 
+	if o.Draft == nil {
+		o.Drafted = nil
+	} else if o.Drafted == nil {
+		o.Drafted = &DraftReport{}
+	}
+
 	start := time.Now()
 	fresh, err := m.Generate(ctx, ids, o.GenerateOptions)
 	show(decoder.Flush())
@@ -100,7 +107,7 @@ func (m *Model) GenerateText(ctx context.Context, tok *tokenizer.Tokenizer, prom
 	all := tok.Decode(append(ids[:len(ids):len(ids)], fresh...), true)
 	return &Generated{
 		Prompt: prompt, Text: all[min(before, len(all)):], PromptIDs: ids, IDs: fresh,
-		PerSecond: float64(len(fresh)) / time.Since(start).Seconds(), Reused: reused,
+		PerSecond: float64(len(fresh)) / time.Since(start).Seconds(), Reused: reused, Draft: o.Drafted,
 	}, nil
 }
 

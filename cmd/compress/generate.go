@@ -21,10 +21,16 @@ func generateCmd(a *cli.App) *cobra.Command {
 			"models want it. --chat with a file answers every message of the user in it that has no answer; alone, " +
 			"without a prompt, it answers what is typed, line by line. An answer ends at the end tokens of the " +
 			"model, of the tokenizer and of the template.\n\n" +
-			"Sampling is that of transformers, in its order: repetition penalty, temperature, top-k, top-p, min-p.",
+			"Sampling is that of transformers, in its order: repetition penalty, temperature, top-k, top-p, " +
+			"min-p.\n\n" +
+			"--draft makes generation faster where the next tokens can be guessed: by a smaller model with " +
+			"the same tokens, such as a quantised copy, or with lookup by what followed the latest tokens earlier in " +
+			"the text. The model checks several guesses in one pass, so that what it generates stays its own. How " +
+			"many are made follows from how many are right; where they do not pay, none.",
 		Example: "compress generate testdata/nano/base --prompt 'Question: 14 + 6 =' --max-tokens 8\n" +
 			"compress generate SmolLM2-135M-Instruct --chat --system 'Be brief.' --prompt 'Who are you?'\n" +
-			"compress generate SmolLM2-135M-Instruct --chat turns.json --temperature 0.7 --min-p 0.1",
+			"compress generate SmolLM2-135M-Instruct --chat turns.json --temperature 0.7 --min-p 0.1\n" +
+			"compress generate MODEL --prompt TEXT --draft small.Q4_K_M.gguf",
 		Habit: []string{"prompt"},
 		Args: func(c *cobra.Command, args []string) error {
 			if o.Chat == modelcmd.Terminal && len(args) == 2 {
@@ -62,10 +68,13 @@ func generateCmd(a *cli.App) *cobra.Command {
 		"`X` sample from tokens at least this fraction as probable as the most probable one (default: all tokens)")
 	f.Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1,
 		"`X` make tokens that are already in the prompt or the text less probable; 1 does nothing")
+	f.StringVar(&o.Draft, "draft", "",
+		"`MODEL` let this smaller model propose tokens, or with lookup the text itself; the text stays the model's own")
+	f.IntVar(&o.DraftTokens, "draft-tokens", 0, "`N` tokens that the draft proposes at a time, at most (default: 8)")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	cli.ComputeFlags(cmd, &o.Compute)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
-	cli.Inputs(cmd, "adapter", "chat")
+	cli.Inputs(cmd, "adapter", "chat", "draft")
 	cli.MayBeEmpty(cmd, "prompt")
 
 	return cmd

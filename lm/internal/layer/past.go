@@ -90,8 +90,16 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 				a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(lo, hi)
 			}
 
-			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), kv.Keys.RowRange(0, end),
-				kv.Values.RowRange(0, end), a)
+			from := 0
+			if p.oneByOne() && a.Window > 0 {
+				// How many keys outside of the window are still there depends on when rows were last moved, and how
+				// a kernel cuts keys into blocks on how many there are.
+				from = max(0, at+1-a.Window)
+				a.Pos = at - from
+			}
+
+			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), kv.Keys.RowRange(from, end),
+				kv.Values.RowRange(from, end), a)
 		}
 
 		lo = hi

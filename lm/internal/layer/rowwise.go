@@ -19,9 +19,15 @@ const (
 	Any Company = iota
 	// Few gives every row the bits that it has in a product of few rows, as those of generation are.
 	Few
+	// Alone is Few, but rows are multiplied one by one where that is how they are generated fastest: with quantised
+	// weights whose activations stay floats, for which a product of two to four rows costs as much as four of one.
+	Alone
 	// Many gives every row the bits that it has in a product of many rows, as those of a prompt are.
 	Many
 )
+
+// oneByOne reports whether the rows of the pass have the bits of tokens that are generated one by one.
+func (p *Pass) oneByOne() bool { return p.Company == Few || p.Company == Alone }
 
 const (
 	fewRows     = 16 // that kernels for few rows take
@@ -44,6 +50,8 @@ func (p *Pass) group(w *Weight) (most, multiple int) {
 			return fewByteRows, 2
 		}
 		return fewByteRows, 1
+	case !w.Coded.IsZero() && p.Company == Alone:
+		return 1, 1
 	}
 	return fewRows, 2
 }

@@ -1,6 +1,7 @@
 package modelcmd
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -21,8 +23,12 @@ type GenerateOptions struct {
 	lm.GenerateOptions
 	Adapter string // folder of an adapter to apply first; empty: none
 	Experts string // which experts of a mediated folder answer
+	Draft   string // model that proposes tokens, or Lookup; empty: none
 	cli.Compute
 }
+
+// Lookup is the draft that copies from the text.
+const Lookup = "lookup"
 
 // generateReport is a generated text.
 type generateReport struct {
@@ -59,6 +65,11 @@ func (o *GenerateOptions) Check() error {
 		return cli.Usagef("--top-p %g: want 0 to 1", g.TopP)
 	case !(g.MinP >= 0 && g.MinP <= 1):
 		return cli.Usagef("--min-p %g: want 0 to 1", g.MinP)
+	case g.DraftTokens < 0:
+		return cli.Usagef("--draft-tokens %d: want 1 or more", g.DraftTokens)
+	case g.DraftTokens > 0 && o.Draft == "":
+		return cli.Usagef("--draft-tokens says how many tokens a draft proposes (HINT: add --draft MODEL, or --draft " +
+			"lookup)")
 	case !(g.RepetitionPenalty > 0) || math.IsInf(g.RepetitionPenalty, 0):
 		return cli.Usagef("--repetition-penalty %g: want more than 0", g.RepetitionPenalty)
 	}
@@ -85,6 +96,12 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	end, err := o.openDraft(j, m.Model)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 
 	o.Seed = j.Seed
 	if o.Chat != "" {
@@ -126,10 +143,53 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 	return generateReport{Generated: *r, Experts: answers}, nil
 }
 
+// openDraft opens what proposes tokens. The function that it returns closes it.
+func (o *GenerateOptions) openDraft(j *cli.Job, m *lm.Model) (end func(), err error) {
+	switch o.Draft {
+	case "":
+		return func() {}, nil
+	case Lookup:
+		o.GenerateOptions.Draft = lm.PromptLookup{}
+		return func() {}, nil
+	}
+
+	// Its rounding costs proposals at most, so it always takes the fastest products.
+	load := o.Compute.Options()
+	load.Precision = kernels.Fast
+	small, err := j.Load(o.Draft, load)
+	if err != nil {
+		return nil, fmt.Errorf("--draft: %w", err)
+	}
+	d, err := m.NewDraft(small)
+	if err != nil {
+		return nil, fmt.Errorf("--draft: %w", errors.Join(err, small.Close()))
+	}
+
+	o.GenerateOptions.Draft = d
+	return func() {
+		d.Close()
+		small.Close()
+	}, nil
+}
+
+// remarkDraft says what came of a draft.
+func remarkDraft(j *cli.Job, r *lm.Generated) {
+	d := r.Draft
+	switch {
+	case d == nil || d.Passes == 0:
+	case d.Alone == d.Passes:
+		j.Note("draft: nothing was proposed in %d passes", d.Passes)
+	default:
+		j.Note("draft: %d of %d proposed tokens were taken, %.2f tokens a pass; %d of %d passes without the draft",
+			d.Accepted, d.Proposed, d.PerPass, d.Alone, d.Passes)
+	}
+}
+
 // remarkEnd says why a text ended where it did, if neither the model nor the user wanted that.
 func remarkEnd(j *cli.Job, m *openmodel.Model, r *lm.Generated, o GenerateOptions) {
 	ended := len(r.IDs) > 0 && slices.Contains(o.Stop, r.IDs[len(r.IDs)-1])
 	if len(r.IDs) < o.MaxTokens && !ended {
 		j.Note("ended after %d tokens: the model has %d positions", len(r.IDs), m.Config().MaxPositions)
 	}
+	remarkDraft(j, r)
 }

@@ -35,6 +35,8 @@ func TestFlagsOfGenerate(t *testing.T) {
 		"--temperature -1: want":           func(o *GenerateOptions) { o.Temperature = -1 },
 		"--temperature NaN":                func(o *GenerateOptions) { o.Temperature = math.NaN() },
 		"--temperature +Inf":               func(o *GenerateOptions) { o.Temperature = math.Inf(1) },
+		"--draft-tokens -1: want 1":        func(o *GenerateOptions) { o.Draft, o.DraftTokens = Lookup, -1 },
+		"--draft-tokens says how many":     func(o *GenerateOptions) { o.DraftTokens = 2 },
 		"--top-k -1":                       func(o *GenerateOptions) { o.TopK = -1 },
 		"--top-p 1.5: want 0 to 1":         func(o *GenerateOptions) { o.TopP = 1.5 },
 		"--top-p NaN":                      func(o *GenerateOptions) { o.TopP = math.NaN() },
