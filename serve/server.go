@@ -80,6 +80,7 @@ func (s *Server) routes() {
 		}
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
+	s.mux.Handle("GET /{$}", newPage())
 	s.mux.Handle("GET /metrics", s.watch.page())
 	s.mux.HandleFunc("GET /v1/models", s.listModels)
 	s.mux.HandleFunc("GET /v1/models/{name...}", s.showModel)
@@ -87,6 +88,7 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("POST /v1/chat/completions", s.answer(s.chat))
 	s.mux.HandleFunc("POST /tokenize", s.answer(s.tokenize))
 	s.mux.HandleFunc("POST /detokenize", s.answer(s.detokenize))
+	s.mux.HandleFunc("GET /tokenizer_info", s.tokenizerInfo)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		f := badRequest("", "there is nothing at %s %.100s", r.Method, r.URL.Path)
 		f.status = http.StatusNotFound
@@ -126,7 +128,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.write(rec)
 	case r.Method == http.MethodOptions:
 		rec.WriteHeader(http.StatusNoContent)
-	case r.URL.Path != "/health" && !s.allowed(r):
+	case r.URL.Path != "/health" && r.URL.Path != "/" && !s.allowed(r):
 		(&fault{
 			http.StatusUnauthorized, "authentication_error", "no valid key: send Authorization: Bearer KEY", "",
 			"invalid_api_key",
@@ -241,11 +243,16 @@ type modelCard struct {
 	Root    string  `json:"root,omitempty"`
 	Parent  *string `json:"parent"`
 	Context int     `json:"max_model_len"`
+	// Beyond what others tell, for the page at /:
+	Chat       bool  `json:"chat"` // it has a chat template
+	Parameters int64 `json:"parameters"`
+	Bytes      int64 `json:"weight_bytes"` // of the weights as they are stored; an adapter's are those of its model
 }
 
 func (s *Server) card(m *served) modelCard {
 	c := modelCard{
 		ID: m.Name, Object: "model", Created: s.since.Unix(), OwnedBy: "compress", Root: m.Root, Context: m.context,
+		Chat: m.template != nil, Parameters: m.LM.NumParameters(), Bytes: m.LM.DataSize(),
 	}
 	if m.Parent != "" {
 		c.Parent = &m.Parent

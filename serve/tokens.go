@@ -94,3 +94,24 @@ func (s *Server) detokenize(_ context.Context, w http.ResponseWriter, r *http.Re
 	writeJSON(w, http.StatusOK, map[string]any{"prompt": text, "content": text})
 	return nil
 }
+
+// tokenizerInfo answers GET /tokenizer_info with the texts of the special tokens, under the names of
+// tokenizer_config.json, as vLLM does; ?model= chooses a model.
+func (s *Server) tokenizerInfo(w http.ResponseWriter, r *http.Request) {
+	m, err := s.model(r.URL.Query().Get("model"))
+	if err != nil {
+		faultOf(err).write(w)
+		return
+	}
+
+	answer := map[string]any{"model_max_length": m.context}
+	for name, of := range map[string]func() (int32, bool){
+		"bos_token": m.Tokenizer.BOS, "eos_token": m.Tokenizer.EOS, "pad_token": m.Tokenizer.PAD,
+	} {
+		answer[name] = nil
+		if id, ok := of(); ok {
+			answer[name], _ = m.Tokenizer.Token(id)
+		}
+	}
+	writeJSON(w, http.StatusOK, answer)
+}

@@ -14,8 +14,9 @@ func serveCmd(a *cli.App) *cobra.Command {
 		Short: "Answer HTTP requests as OpenAI's API does",
 		Long: "Serves models and adapters at /v1/completions and /v1/chat/completions, so that chat clients, the " +
 			"openai package and lm-evaluation-harness can use them. The field model of a request names a model (the " +
-			"name of its folder or file) or an adapter; GET /v1/models lists them. It runs until it is interrupted, " +
-			"and then lets answers end for ten seconds.\n\n" +
+			"name of its folder or file) or an adapter; GET /v1/models lists them. GET / is a page to chat with one " +
+			"model or several side by side. It runs until it is interrupted, and then lets answers end for ten " +
+			"seconds.\n\n" +
 			"Requests are computed together, and prompts that begin alike once. On the CPU an answer does not depend " +
 			"on who else is asking: with the same seed it is the same.\n\n" +
 			"Only this machine reaches the server unless --listen says otherwise, which needs --key-file: clients " +

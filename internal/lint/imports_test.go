@@ -79,10 +79,10 @@ var mayImport = map[string][]string{
 	"editeval/edit": append([]string{"kernels", "safetensors", "internal/linalg", "internal/weights"}, engine...),
 	"editeval/task": {
 		"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue",
-		"internal/jinja", "internal/chat", "internal/hub",
+		"internal/jinja", "internal/chat", "internal/hub", "internal/retry",
 	},
 
-	"serve": append([]string{"internal/chat", "internal/pyvalue"}, engine...),
+	"serve": append([]string{"internal/chat", "internal/pyvalue", "internal/report"}, engine...),
 
 	"internal/jobs":   {},
 	"internal/report": {},
@@ -114,7 +114,8 @@ var mayImport = map[string][]string{
 	"internal/cputime":     {},
 	"internal/scratch":     {},
 	"internal/failure":     {},
-	"internal/hub":         {"internal/disk"},
+	"internal/hub":         {"internal/disk", "internal/retry"},
+	"internal/retry":       {},
 	"internal/hub/hubtest": {},
 	"internal/stage":       {"safetensors", "internal/weights"},
 	"internal/disk":        {},

@@ -30,6 +30,12 @@ type Fact struct{ Name, Value, Note string }
 // manySections is from how many sections on a page begins with links to them.
 const manySections = 5
 
+//go:embed theme.css
+var theme string
+
+// Theme is the CSS that all pages of the project share: colours by day and night, and the type of the text.
+func Theme() string { return theme }
+
 //go:embed page.css
 var style string
 
@@ -37,7 +43,7 @@ var style string
 var layout string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"css":    func() template.CSS { return template.CSS(style) },
+	"css":    func() template.CSS { return template.CSS(theme + style) },
 	"draw":   func(c *Chart) template.HTML { return template.HTML(c.HTML()) },
 	"key":    func(c *Chart, i int) template.HTML { return template.HTML(c.key(i)) },
 	"legend": func(c *Chart) bool { return c.Kind != Heat && len(c.Series) > 1 },
