@@ -13,7 +13,7 @@ import (
 func evalCmd(a *cli.App) *cobra.Command {
 	var o evalcmd.Options
 	cmd := a.Verb(cli.Verb{
-		Use:   "eval MODEL --tasks LIST --out DIR",
+		Use:   "eval [MODEL] --tasks LIST --out DIR",
 		Short: "Evaluate a model on benchmark tasks, as lm-evaluation-harness does",
 		Long: "Evaluates a model with the conventions of lm-evaluation-harness: the same task files, prompts, " +
 			"tokens, metrics and standard errors. Prints a table of metrics.\n\n" +
@@ -21,12 +21,16 @@ func evalCmd(a *cli.App) *cobra.Command {
 			"come with the program, their data do not: data files are looked for in the working directory, " +
 			"beside the task file and in --task-data.\n\n" +
 			"The folder gets results.json, samples_TASK.jsonl and the answers, with which --resume continues " +
-			"or extends a run. Python in task files is not run.",
-		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml --out run",
-		Habit:   []string{"tasks", "out"},
-		Args:    cobra.ExactArgs(1), Resumes: true,
-		Check: func(*cli.Job, []string) error { return evalcmd.CheckFlags(o) },
-		Run:   func(j *cli.Job, args []string) (any, error) { return evalcmd.Run(j, args[0], o) },
+			"or extends a run. Python in task files is not run.\n\n" +
+			"--model-url evaluates a model behind a server that speaks OpenAI's API, in the same way: tasks with " +
+			"likelihoods need the log-probabilities of a prompt (/v1/completions with echo and logprobs), as " +
+			"compress serve and vLLM give them; tasks with generated texts need /v1/completions alone.",
+		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml --out run\n" +
+			"compress eval --model-url http://127.0.0.1:8080 --tokenizer MODEL --tasks my-task.yaml --out run",
+		Habit: []string{"tasks", "out"},
+		Args:  cobra.MaximumNArgs(1), Resumes: true,
+		Check: func(_ *cli.Job, args []string) error { return evalcmd.CheckFlags(args, o) },
+		Run:   func(j *cli.Job, args []string) (any, error) { return evalcmd.Run(j, args, o) },
 	})
 
 	f := cmd.Flags()
@@ -34,6 +38,18 @@ func evalCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the results")
 	f.StringSliceVar(&o.Data, "task-data", nil,
 		"`DIRS` folders in which the tasks' data files are looked for, separated by commas")
+	f.StringVar(&o.Server.URL, "model-url", "",
+		"`URL` evaluate the model behind this server, such as http://127.0.0.1:8080, instead of MODEL")
+	f.StringVar(&o.Server.Model, "model-name", "",
+		"`NAME` model of --model-url (default: the only one that the server lists)")
+	f.StringVar(&o.KeyFile, "key-file", "", "`FILE` file with the key of --model-url (default: no key)")
+	f.StringVar(&o.Tokenizer, "tokenizer", "",
+		"`MODEL` folder with the tokenizer and the chat template of the model at --model-url (default: the server's "+
+			"/tokenize, asked for every text)")
+	f.IntVar(&o.Server.Requests, "requests", 0,
+		"`N` requests to --model-url at a time (default: 8); results do not depend on it")
+	f.DurationVar(&o.Server.Timeout, "request-timeout", 0,
+		"`TIME` longest time for an answer of --model-url (default: 10m)")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	f.IntVar(&o.Shots, "num-fewshot", -1, "`N` examples in each prompt (default: -1, as the task says)")
@@ -65,7 +81,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 	cli.Complete(cmd, "fewshot-as-multiturn", "true", "false")
 	cli.CompleteFiles(cmd, "tasks", evalcmd.TaskNames)
 	cli.Require(cmd, "tasks", "out")
-	cli.Inputs(cmd, "adapter", "task-data")
+	cli.Inputs(cmd, "adapter", "task-data", "key-file", "tokenizer")
 	cli.Alias(cmd, "data", "task-data")
 	cmd.AddCommand(evalCompareCmd(a), evalTasksCmd(a), evalBatchCmd(a))
 

@@ -105,6 +105,16 @@ func OpenFolder(out string, o FolderOptions) (*Folder, error) {
 func (f *Folder) Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o Options) (*Results,
 	error,
 ) {
+	return f.run(s, o, func(o Options) (*Results, error) { return Run(ctx, m, tok, s, o) })
+}
+
+// RunServer is [RunServer] with its results in the folder, as Run is [Run].
+func (f *Folder) RunServer(ctx context.Context, server Server, s *Suite, o Options) (*Results, error) {
+	return f.run(s, o, func(o Options) (*Results, error) { return RunServer(ctx, server, s, o) })
+}
+
+// run lets an evaluation write into the folder.
+func (f *Folder) run(s *Suite, o Options, evaluate func(o Options) (*Results, error)) (*Results, error) {
 	if err := f.widens(s, &o); err != nil {
 		return nil, err
 	}
@@ -115,7 +125,7 @@ func (f *Folder) Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer,
 		o.Sample = f.samples.add
 	}
 
-	r, err := Run(ctx, m, tok, s, o)
+	r, err := evaluate(o)
 	ours := !errors.Is(err, ErrCache)
 	if ours && (errors.Is(err, ErrOtherModel) || errors.Is(err, ErrAnswers)) {
 		return nil, fmt.Errorf("%s: %w: %w", f.out, ErrOtherRun, err)

@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/modelcompress/compress/editeval/task/internal/engine"
 	"github.com/modelcompress/compress/editeval/task/internal/metric"
 	"github.com/modelcompress/compress/editeval/task/internal/score"
 	"github.com/modelcompress/compress/editeval/task/internal/taskfile"
 	"github.com/modelcompress/compress/internal/pyvalue"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
 // Results has the shape of lm-evaluation-harness' results.json. Figures are under the keys "metric,filter" and
@@ -67,7 +67,8 @@ type Count struct {
 // Setup says how a run was made.
 type Setup struct {
 	Model      string `json:"model"`
-	Parameters int64  `json:"model_num_parameters"`
+	URL        string `json:"model_url,omitempty"`  // of the server that answered
+	Parameters int64  `json:"model_num_parameters"` // 0: a server's, which does not say
 	Device     string `json:"device"`
 	Options
 	FewshotSeed uint64 `json:"fewshot_seed"`
@@ -76,10 +77,11 @@ type Setup struct {
 // notAvailable stands for a standard error that there is none of.
 const notAvailable = "N/A"
 
-func newResults(r *run, tok *tokenizer.Tokenizer, start time.Time) *Results {
+func newResults(r *run, start time.Time) *Results {
+	of, tok := r.subject, r.subject.tok
 	res := &Results{
-		TaskHashes: map[string]string{}, ModelSource: "compress", ModelName: r.model.Path(),
-		ModelNameClean: sanitized(r.model.Path()),
+		TaskHashes: map[string]string{}, ModelSource: of.source, ModelName: of.name,
+		ModelNameClean: sanitized(of.name),
 		Date:           seconds(start), Start: seconds(start), BOSToken: token(tok, tok.BOS),
 		EOSToken: token(tok, tok.EOS),
 		PADToken: token(tok, tok.PAD),
@@ -88,14 +90,14 @@ func newResults(r *run, tok *tokenizer.Tokenizer, start time.Time) *Results {
 		Configs:       map[string]any{},
 		Versions:      map[string]any{}, NShot: map[string]int{}, HigherIsBetter: map[string]map[string]*bool{},
 		NSamples: map[string]Count{},
-		Audits:   map[string]*Audit{}, MaxLength: r.eng.Limit, Prefix: r.enc.Prefix, TokenizerHash: tok.Hash(),
+		Audits:   map[string]*Audit{}, MaxLength: of.limit, Prefix: r.enc.Prefix, TokenizerHash: tok.Hash(),
 		Config: Setup{
-			Model: r.model.Path(), Parameters: r.model.NumParameters(), Device: r.model.Device().Info().Name,
+			Model: of.name, URL: of.url, Parameters: of.parameters, Device: of.device,
 			Options: r.o, FewshotSeed: r.o.seed(),
 		},
 	}
 
-	res.Quantised, res.Remarks = r.model.Quantised()
+	res.Quantised, res.Remarks = of.quantised, of.remarks
 	if id, ok := tok.EOS(); ok {
 		res.EOTID = &id
 	}
@@ -122,7 +124,7 @@ func withHash(text string) (*string, *string) {
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // token is a special token's text and id.
-func token(tok *tokenizer.Tokenizer, of func() (int32, bool)) []any {
+func token(tok engine.Tokens, of func() (int32, bool)) []any {
 	id, ok := of()
 	if !ok {
 		return []any{"None", "None"}

@@ -30,14 +30,10 @@ var ErrAnswers = store.ErrFormat
 var ErrCache = failure.Misuse("unusable cache",
 	"remove that file, and what it holds is asked again, or choose another --cache")
 
-// defaultLength is the context of a model whose configuration says nothing.
-const defaultLength = 2048
-
 // run is one evaluation.
 type run struct {
-	model   *lm.Model
+	subject *subject
 	enc     *engine.Encoder
-	eng     *engine.Engine
 	suite   *Suite
 	o       Options
 	stores  []*store.Store // where answers are looked up, and kept
@@ -47,23 +43,26 @@ type run struct {
 // Run evaluates a model on the tasks of a suite. Everything about the tasks is checked before the model runs.
 // The result has the shape of lm-evaluation-harness' results.json.
 func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o Options) (*Results, error) {
-	start := time.Now()
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	return inMemory(m, tok, &o).evaluate(ctx, s, o)
+}
 
-	enc, err := engine.NewEncoder(tok, o.Special)
+// evaluate runs the tasks on whatever answers.
+func (of *subject) evaluate(ctx context.Context, s *Suite, o Options) (*Results, error) {
+	start := time.Now()
+	enc, err := engine.NewEncoder(of.tok, o.Special)
 	if err != nil {
 		return nil, err
 	}
 
-	r := &run{model: m, enc: enc, suite: s, o: o}
-	r.eng = &engine.Engine{Model: m, Limit: limitOf(m, o.MaxLength), Slots: o.BatchSize}
-	if err := r.open(ctx, tok); err != nil {
+	r := &run{subject: of, enc: enc, suite: s, o: o}
+	if err := r.open(ctx); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 
-	r.results = newResults(r, tok, start)
+	r.results = newResults(r, start)
 	// Answers that could not be read are asked for again, and the report says how many.
 	for _, s := range r.stores {
 		r.results.Damaged += s.Damaged()
@@ -83,19 +82,8 @@ func Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *Suite, o
 	return r.results, nil
 }
 
-// limitOf is how many tokens a sequence may have.
-func limitOf(m *lm.Model, asked int) int {
-	if asked > 0 {
-		return asked
-	}
-	if p := m.Config().MaxPositions; p > 0 {
-		return p
-	}
-	return defaultLength
-}
-
 // open opens the stores of answers.
-func (r *run) open(ctx context.Context, tok *tokenizer.Tokenizer) error {
+func (r *run) open(ctx context.Context) error {
 	r.stores = nil
 	if r.o.Cache == "" && r.o.Journal == "" {
 		r.stores = []*store.Store{store.Memory()}
@@ -105,13 +93,13 @@ func (r *run) open(ctx context.Context, tok *tokenizer.Tokenizer) error {
 	identity := r.o.Identity
 	if identity == "" {
 		var err error
-		if identity, err = r.model.Fingerprint(ctx); err != nil {
+		if identity, err = r.subject.fingerprint(ctx); err != nil {
 			return err
 		}
 	}
 
 	// Devices round differently, so answers of one are not those of another.
-	identity = fmt.Sprintf("%s %s %s", identity, tok.Hash(), r.model.Device().Info().Name)
+	identity = fmt.Sprintf("%s %s %s", identity, r.subject.tok.Hash(), r.subject.device)
 	if r.o.Journal != "" {
 		if err := r.keep(r.o.Journal, identity); err != nil {
 			return err
@@ -322,9 +310,9 @@ func (r *run) encodePrompt(t *one, doc *document) error {
 		n = taskfile.DefaultTokens
 	}
 
-	ids, before, err := r.enc.Prompt(doc.Requests[0].Context, r.eng.Limit-n)
+	ids, before, err := r.enc.Prompt(doc.Requests[0].Context, r.subject.limit-n)
 	if err != nil {
-		return fmt.Errorf("%w (max_gen_toks %d, context %d)", err, n, r.eng.Limit)
+		return fmt.Errorf("%w (max_gen_toks %d, context %d)", err, n, r.subject.limit)
 	}
 
 	doc.before = before
@@ -336,7 +324,7 @@ func (r *run) encodePrompt(t *one, doc *document) error {
 }
 
 func (r *run) encodeRolling(doc *document) error {
-	all, windows, err := r.enc.Windows(doc.Requests[0].Continuation, r.eng.Limit)
+	all, windows, err := r.enc.Windows(doc.Requests[0].Continuation, r.subject.scored)
 	doc.all, doc.seqs = all, windows
 	doc.hashKeys()
 	return err
@@ -350,7 +338,7 @@ func (r *run) encodePairs(t *one, doc *document) error {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
 
-		s, err := engine.Fit(ctx, cont, r.eng.Limit)
+		s, err := engine.Fit(ctx, cont, r.subject.scored)
 		if err != nil {
 			return fmt.Errorf("request %d: %w", i, err)
 		}
@@ -418,8 +406,8 @@ func (r *run) likelihoods(ctx context.Context, t *one, report func(int)) error {
 		seqs, keys = append(seqs, d.seqs...), append(keys, d.keys...)
 	}
 
-	r.eng.Done = report
-	return r.eng.Likelihoods(ctx, seqs,
+	r.subject.report(report)
+	return r.subject.Likelihoods(ctx, seqs,
 		func(i int) bool { _, ok := r.get(keys[i]); return ok },
 		func(at []int, scores []engine.Score) error {
 			for i, s := range scores {
@@ -439,8 +427,8 @@ func (r *run) texts(ctx context.Context, t *one, report func(int)) error {
 		prompts, keys = append(prompts, d.prompts...), append(keys, d.keys...)
 	}
 
-	r.eng.Done = report
-	return r.eng.Generate(ctx, r.enc.Tok, prompts,
+	r.subject.report(report)
+	return r.subject.Generate(ctx, prompts,
 		func(i int) bool { _, ok := r.get(keys[i]); return ok },
 		func(i int, text engine.Text) error {
 			if err := r.add(keys[i],

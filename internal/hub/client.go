@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/retry"
 )
 
 // The ways in which the hub does not give what is asked for.
@@ -55,25 +56,13 @@ func NewClient(endpoint, token string) (*Client, error) {
 		return nil, fmt.Errorf("%w: the token has characters that no token has", ErrNoAccess)
 	}
 
-	c := &Client{base: base, token: token, wait: sleep, stall: time.Minute}
+	c := &Client{base: base, token: token, wait: retry.Sleep, stall: time.Minute}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableCompression = true // the bytes that count are those of the file, for ranges and checksums
 	transport.ResponseHeaderTimeout = time.Minute
 	c.http = &http.Client{Transport: transport, CheckRedirect: c.redirect}
 
 	return c, nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // maxRedirects is how many redirects are followed: a renamed model, then its file at another host, and some to spare.
@@ -239,7 +228,7 @@ func (c *Client) refused(answer *http.Response) error {
 	status := strconv.Itoa(answer.StatusCode) + " " + http.StatusText(answer.StatusCode)
 	said := answer.Header.Get("X-Error-Message")
 	if said != "" {
-		status += ", " + clip(said)
+		status += ", " + retry.Said(said)
 	}
 
 	switch code := answer.StatusCode; {
@@ -252,7 +241,7 @@ func (c *Client) refused(answer *http.Response) error {
 	case code == http.StatusNotFound:
 		return fmt.Errorf("%s: %w: %s", where, ErrUnknown, status)
 	case code == http.StatusTooManyRequests, code >= 500:
-		after := retryAfter(answer.Header.Get("Retry-After"))
+		after := retry.After(answer.Header.Get("Retry-After"))
 		if after > 0 {
 			status += fmt.Sprintf(", asks to wait %v", after)
 		}
@@ -260,25 +249,6 @@ func (c *Client) refused(answer *http.Response) error {
 	}
 
 	return fmt.Errorf("%s: %w: %s", where, ErrAnswer, status)
-}
-
-// retryAfter reads the header of that name: seconds, or a date.
-func retryAfter(text string) time.Duration {
-	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(0, time.Until(at)).Round(time.Second)
-	}
-	return 0
-}
-
-// clip shortens what a server says.
-func clip(text string) string {
-	if len(text) > 200 {
-		return strings.ToValidUTF8(text[:200], "") + "…"
-	}
-	return text
 }
 
 // maxList bounds an answer in JSON.

@@ -308,14 +308,6 @@ func TestRetryAfter(t *testing.T) {
 	if _, err := c.Model(t.Context(), ab); err != nil || !slices.Equal(waits, []time.Duration{7 * time.Second}) {
 		t.Errorf("%v, %v", waits, err)
 	}
-
-	at := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
-	if d := retryAfter(at); d < 59*time.Minute || d > time.Hour {
-		t.Errorf("%s is in %v", at, d)
-	}
-	if d := retryAfter("soon"); d != 0 {
-		t.Errorf("%v", d)
-	}
 }
 
 // Names of a server lead nowhere outside, and are none of those of unfinished files.

@@ -28,8 +28,11 @@ type Options struct {
 	FewshotSeed uint64
 	NoSpecial   bool
 	cli.Compute
-	Chat      string // chat template: NoChat, task.OwnChat, or the name of one of several
-	Multiturn string // examples as messages of their own: "", true or false
+	Server    task.Server // in the place of a model, where it has an address
+	KeyFile   string      // with the key of the server; "": none
+	Tokenizer string      // folder of the server's tokenizer; "": the server is asked
+	Chat      string      // chat template: NoChat, task.OwnChat, or the name of one of several
+	Multiturn string      // examples as messages of their own: "", true or false
 }
 
 // NoChat is the value of Options.Chat that stands for plain text.
@@ -42,13 +45,19 @@ type Summary struct {
 }
 
 // CheckFlags finds what is wrong with tasks and flags by themselves.
-func CheckFlags(o Options) error {
+func CheckFlags(args []string, o Options) error {
+	if err := o.checkServer(args); err != nil {
+		return err
+	}
 	_, err := o.suite()
 	return err
 }
 
-// Run evaluates a model and writes the output folder.
-func Run(j *cli.Job, path string, o Options) (_ any, err error) {
+// Run evaluates a model, or one behind a server, and writes the output folder.
+func Run(j *cli.Job, args []string, o Options) (_ any, err error) {
+	if err := o.checkServer(args); err != nil {
+		return nil, err
+	}
 	suite, err := o.suite()
 	if err != nil {
 		return nil, err
@@ -64,7 +73,12 @@ func Run(j *cli.Job, path string, o Options) (_ any, err error) {
 		j.Note("%s: the answers of an interrupted run are discarded; --resume would have used them", o.Out)
 	}
 
-	r, err := o.evaluate(j, path, folder, suite)
+	var r *task.Results
+	if o.Server.URL != "" {
+		r, err = o.evaluateServer(j, folder, suite)
+	} else {
+		r, err = o.evaluate(j, args[0], folder, suite)
+	}
 	if err != nil {
 		return nil, err
 	}

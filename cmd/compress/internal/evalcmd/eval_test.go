@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/task"
 )
 
@@ -37,7 +38,7 @@ func TestSuite(t *testing.T) {
 	} {
 		bad := o
 		change(&bad)
-		if err := CheckFlags(bad); !cli.IsUsage(err) {
+		if err := CheckFlags([]string{nano + "/base"}, bad); !cli.IsUsage(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -131,5 +132,36 @@ func TestDifferences(t *testing.T) {
 	})
 	if strings.Count(got, "\n") != 3 || !strings.Contains(got, "0.5000") || strings.Contains(got, "0.1") {
 		t.Error(got)
+	}
+}
+
+// TestServerFlags: a model or a server, and of each only its own flags.
+func TestServerFlags(t *testing.T) {
+	plain := Options{Experts: openmodel.Auto}
+	server := plain
+	server.Server.URL = "http://127.0.0.1:1"
+	for name, c := range map[string]struct {
+		args   []string
+		of     Options
+		change func(o *Options)
+	}{
+		"nothing":      {nil, plain, func(*Options) {}},
+		"both":         {[]string{"m"}, server, func(*Options) {}},
+		"name alone":   {[]string{"m"}, plain, func(o *Options) { o.Server.Model = "x" }},
+		"adapter":      {nil, server, func(o *Options) { o.Adapter = "x" }},
+		"fast":         {nil, server, func(o *Options) { o.Fast = true }},
+		"experts":      {nil, server, func(o *Options) { o.Experts = "top1" }},
+		"no template":  {nil, server, func(o *Options) { o.Chat = task.OwnChat }},
+		"no address":   {nil, server, func(o *Options) { o.Server.URL = "127.0.0.1" }},
+		"few requests": {nil, server, func(o *Options) { o.Server.Requests = -1 }},
+	} {
+		o := c.of
+		c.change(&o)
+		if err := o.checkServer(c.args); !cli.IsUsage(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := server.checkServer(nil); err != nil {
+		t.Error(err)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/mmapsafe"
-	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
 	"github.com/modelcompress/compress/merge/mediate"
@@ -45,7 +44,6 @@ type Report struct {
 }
 
 const (
-	maxKeys  = 1 << 20          // bytes of a file with keys
 	leastKey = 16               // bytes of a key that is not found by trying
 	grace    = 10 * time.Second // that answers have to end in, when the server is interrupted
 )
@@ -87,8 +85,11 @@ func Serve(j *cli.Job, paths []string, o Options) (any, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if err := o.readKeys(); err != nil {
-		return nil, err
+	if o.KeyFile != "" {
+		var err error
+		if o.Keys, err = cli.Keys("key-file", o.KeyFile, leastKey); err != nil {
+			return nil, err
+		}
 	}
 
 	var models serve.Models
@@ -201,33 +202,6 @@ func nameOf(path string) string {
 		path = full
 	}
 	return strings.TrimSuffix(filepath.Base(path), ".gguf")
-}
-
-// readKeys reads the file with keys.
-func (o *Options) readKeys() error {
-	if o.KeyFile == "" {
-		return nil
-	}
-	text, err := safefile.ReadFile(o.KeyFile, maxKeys)
-	if err != nil {
-		return fmt.Errorf("--key-file: %w", err)
-	}
-
-	for i, line := range strings.Split(string(text), "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
-		if len(line) < leastKey || strings.ContainsAny(line, " \t") {
-			return cli.Usagef("--key-file: %s: line %d: want a key of at least %d characters without blanks", o.KeyFile,
-				i+1, leastKey)
-		}
-		o.Keys = append(o.Keys, line)
-	}
-	if len(o.Keys) == 0 {
-		return cli.Usagef("--key-file: %s has no key: want one on each line", o.KeyFile)
-	}
-	return nil
 }
 
 // hosts are the names under which the server may be addressed: where only this machine reaches it, those of this

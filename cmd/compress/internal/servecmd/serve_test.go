@@ -1,12 +1,8 @@
 package servecmd
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/modelcompress/compress/serve"
 )
 
 // valid are options that nothing is wrong with.
@@ -44,27 +40,6 @@ func TestCheck(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-	}
-}
-
-func TestReadKeys(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "keys")
-	for text, want := range map[string]int{
-		"0123456789abcdef\n\n  fedcba9876543210  \n": 2, "short\n": -1, "": -1, "\n\n": -1,
-		"0123456789abcdef with a remark\n": -1,
-	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		o := Options{KeyFile: file}
-		if err := o.readKeys(); (err != nil) != (want < 0) || err == nil && len(o.Keys) != want {
-			t.Errorf("%q: %v, %v", text, o.Keys, err)
-		}
-	}
-
-	o := Options{Options: serve.Options{}, KeyFile: file + "none"}
-	if err := o.readKeys(); err == nil {
-		t.Error("a file that is not there")
 	}
 }
 

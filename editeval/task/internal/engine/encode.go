@@ -19,9 +19,25 @@ var (
 	ErrNoPrefix = errors.New("the tokenizer names neither a start nor an end token")
 )
 
+// Tokens turns texts into token ids: a tokenizer of this program, or one behind a server.
+type Tokens interface {
+	// Encode gives the token ids of a text.
+	Encode(text string, o tokenizer.EncodeOptions) ([]int32, error)
+	// Token gives the text of a special token.
+	Token(id int32) (string, bool)
+	// BOS is the start token, if there is one.
+	BOS() (int32, bool)
+	// EOS is the end token.
+	EOS() (int32, bool)
+	// PAD is the token that fills up.
+	PAD() (int32, bool)
+	// Hash tells tokenizers apart.
+	Hash() string
+}
+
 // Encoder turns texts into token ids by the conventions of lm-evaluation-harness 0.4.13.
 type Encoder struct {
-	Tok       *tokenizer.Tokenizer
+	Tok       Tokens
 	NoSpecial bool  // never add the tokenizer's special tokens
 	Prefix    int32 // stands before a text that has no context
 	BOSText   string
@@ -31,7 +47,7 @@ type Encoder struct {
 }
 
 // NewEncoder prepares a tokenizer. special nil: special tokens as the tokenizer adds them.
-func NewEncoder(tok *tokenizer.Tokenizer, special *bool) (*Encoder, error) {
+func NewEncoder(tok Tokens, special *bool) (*Encoder, error) {
 	e := &Encoder{Tok: tok, NoSpecial: special != nil && !*special}
 	var ok bool
 	if e.Prefix, ok = tok.BOS(); !ok {
@@ -161,8 +177,8 @@ func (e *Encoder) Prompt(text string, limit int) (ids []int32, before int, err e
 	return ids[max(0, before-limit):], before, nil
 }
 
-// cutAtStops keeps of a text what is before the first occurrence of each stop text, in the order of the list.
-func cutAtStops(text string, stops []string) string {
+// CutAtStops keeps of a text what is before the first occurrence of each stop text, in the order of the list.
+func CutAtStops(text string, stops []string) string {
 	for _, s := range stops {
 		if s != "" {
 			text, _, _ = strings.Cut(text, s)

@@ -135,7 +135,7 @@ func TestStops(t *testing.T) {
 		{"one\n\ntwo", []string{"", "\n\n"}, "one"},
 		{"none", []string{"z"}, "none"},
 	} {
-		if got := cutAtStops(c.text, c.stop); got != c.want {
+		if got := CutAtStops(c.text, c.stop); got != c.want {
 			t.Errorf("%q %q: %q, want %q", c.text, c.stop, got, c.want)
 		}
 	}

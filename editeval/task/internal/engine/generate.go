@@ -263,7 +263,7 @@ func (g *generator) retire(flush func(i int, t Text) error) error {
 		text := valid(g.tok.Decode(s.out, true))
 		fault = flush(s.index,
 			Text{
-				cutAtStops(text, append(s.prompt.End[:len(s.prompt.End):len(s.prompt.End)], g.eosText)), len(s.out),
+				CutAtStops(text, append(s.prompt.End[:len(s.prompt.End):len(s.prompt.End)], g.eosText)), len(s.out),
 				why,
 			})
 		s.s.Close()

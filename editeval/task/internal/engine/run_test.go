@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
 const nano = "../../../../testdata/nano/base"
@@ -142,6 +143,7 @@ func TestLikelihoods(t *testing.T) {
 func TestGenerate(t *testing.T) {
 	m := model(t)
 	enc := encoder(t)
+	tok := enc.Tok.(*tokenizer.Tokenizer)
 	head := strings.Repeat("The swan and the miller went to the fair. ", 5)
 	var prompts []Prompt
 	for _, text := range []string{head + "The", head + "A fox", head + "Wanda", head} {
@@ -158,7 +160,7 @@ func TestGenerate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want = append(want, enc.Tok.Decode(ids, true))
+		want = append(want, tok.Decode(ids, true))
 	}
 
 	for _, e := range []*Engine{
@@ -169,7 +171,7 @@ func TestGenerate(t *testing.T) {
 	} {
 		got := map[int]Text{}
 		known := func(i int) bool { return i == 1 }
-		err := e.Generate(t.Context(), enc.Tok, prompts, known, func(i int, text Text) error {
+		err := e.Generate(t.Context(), tok, prompts, known, func(i int, text Text) error {
 			got[i] = text
 			return nil
 		})
@@ -196,7 +198,7 @@ func TestGenerate(t *testing.T) {
 	stopped.End = []string{words[1]}
 	e := &Engine{Model: m, Limit: 512}
 	none := func(int) bool { return false }
-	err := e.Generate(t.Context(), enc.Tok, []Prompt{stopped}, none, func(_ int, text Text) error {
+	err := e.Generate(t.Context(), tok, []Prompt{stopped}, none, func(_ int, text Text) error {
 		if text.Ended != EndStop || strings.Contains(text.Text, words[1]) || !strings.HasPrefix(want[0], text.Text) {
 			t.Errorf("%+v, stop %q of %q", text, words[1], want[0])
 		}
@@ -206,7 +208,7 @@ func TestGenerate(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := e.Generate(t.Context(), enc.Tok, nil, nil, nil); err != nil {
+	if err := e.Generate(t.Context(), tok, nil, nil, nil); err != nil {
 		t.Errorf("no prompts: %v", err)
 	}
 }
