@@ -210,7 +210,7 @@ func TestOddTexts(t *testing.T) {
 	}
 }
 
-// TestTokenizers: the two forms of /tokenize, and where special tokens are told; without either the hint is another way.
+// TestTokenizers: the two forms of /tokenize, and where special tokens are told; without them there is another way.
 func TestTokenizers(t *testing.T) {
 	for name, c := range map[string]struct {
 		field, info string // of a text in the body, and the path with special tokens
@@ -246,7 +246,8 @@ func TestTokenizers(t *testing.T) {
 
 			tok, err := OpenTokenizer(t.Context(), cl)
 			if c.says != "" {
-				if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(failure.Hint(err), "--tokenizer") {
+				if err == nil || !strings.Contains(err.Error(), c.says) ||
+					!strings.Contains(failure.Hint(err), "--tokenizer") {
 					t.Errorf("%v", err)
 				}
 				return
@@ -260,8 +261,8 @@ func TestTokenizers(t *testing.T) {
 			eos, hasEOS := tok.EOS()
 			_, hasPAD := tok.PAD()
 			text, known := tok.Token(2)
-			if err != nil || !slices.Equal(ids, []int32{7, 8}) || bos != 1 || !hasBOS || eos != 2 || !hasEOS || hasPAD ||
-				text != "</s>" || !known {
+			if err != nil || !slices.Equal(ids, []int32{7, 8}) || bos != 1 || !hasBOS || eos != 2 || !hasEOS ||
+				hasPAD || text != "</s>" || !known {
 				t.Errorf("%v %v %d %d %q", err, ids, bos, eos, text)
 			}
 			if ids, err := tok.Encode("", tokenizer.EncodeOptions{NoSpecial: true}); err != nil || len(ids) > 0 {
