@@ -131,6 +131,9 @@ type backward struct {
 }
 
 func (m *Model) beginBackward(lens []int, o BackwardOptions, past []layer.Past) (*backward, error) {
+	if m.opts.KVBits != 0 {
+		return nil, fmt.Errorf("%w: there are no gradients through keys and values in %d bits", ErrInput, m.opts.KVBits)
+	}
 	if o.Hooks == nil {
 		o.Hooks = &Hooks{}
 	}

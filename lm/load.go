@@ -40,6 +40,12 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 		return nil, err
 	}
 
+	if o.KVBits != 0 && o.KVBits != 8 {
+		return nil, fmt.Errorf("%w: keys and values in %d bits; there are 8", ErrInput, o.KVBits)
+	}
+	if o.KVBits != 0 && !dev.Info().Host {
+		return nil, fmt.Errorf("%w: keys and values in %d bits need a CPU", ErrInput, o.KVBits)
+	}
 	if n := o.TopK; n != 0 {
 		if n < 1 || n > config.Experts {
 			return nil, fmt.Errorf("%s: %w: %d experts of a token, the model has %d", dir, ErrInput, n, config.Experts)
@@ -176,6 +182,7 @@ func (m *Model) assemble(layout *arch.Layout) error {
 	}
 
 	m.setup = layer.NewSetup(m.config, m.dev, m.opts.Precision, inner)
+	m.setup.KVBytes = m.opts.KVBits == 8
 
 	if m.config.Tied {
 		m.head = m.embed

@@ -211,3 +211,12 @@ func (s *Session) Close() {
 
 	s.scratch = nil
 }
+
+// KVBytes is the memory that keys and values take, with what is reserved for more of them.
+func (s *Session) KVBytes() int64 {
+	n := int64(0)
+	for l := range s.layers {
+		n += s.layers[l].Size()
+	}
+	return n
+}

@@ -76,6 +76,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 		"write what each document was asked and answered, which eval compare needs")
 	f.StringVar(&o.Task.Cache, "cache", "", "`DIR` folder that keeps answers for later runs with the same model")
 	cli.ComputeFlags(cmd, &o.Compute)
+	cli.KVFlag(cmd, &o.Compute)
 	f.BoolVar(&o.Resume, "resume", false, "continue an interrupted run, or extend a finished one")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Complete(cmd, "fewshot-as-multiturn", "true", "false")

@@ -73,6 +73,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 	f.IntVar(&o.DraftTokens, "draft-tokens", 0, "`N` tokens that the draft proposes at a time, at most (default: 8)")
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	cli.ComputeFlags(cmd, &o.Compute)
+	cli.KVFlag(cmd, &o.Compute)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	cli.Inputs(cmd, "adapter", "chat", "draft")
 	cli.MayBeEmpty(cmd, "prompt")

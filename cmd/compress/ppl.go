@@ -21,7 +21,8 @@ func pplCmd(a *cli.App) *cobra.Command {
 			"fits: sequences overlap by --seqlen minus --stride.\n\n" +
 			"--against compares with another model of the same vocabulary, such as the one that this was made of: " +
 			"the mean KL divergence of the next token's distribution, KL(other ‖ this), how often both have the same " +
-			"top token, and a paired test of the losses.",
+			"top token, and a paired test of the losses. --kv is about this model, the other keeps F32, so that " +
+			"ppl MODEL --kv int8 --against MODEL says what 8 bits cost.",
 		Example: "compress ppl testdata/nano/base --data testdata/nano/text/test.txt --seqlen 256\n" +
 			"compress ppl small.Q4_K_M.gguf --data FILE --against MODEL",
 		Habit: []string{"data"},
@@ -39,6 +40,7 @@ func pplCmd(a *cli.App) *cobra.Command {
 		"`NAME` how the text is cut: window (sequences that do not overlap) or rolling")
 	f.IntVar(&o.Cut.Limit, "limit", 0, "`N` use only the first N sequences (default: all)")
 	cli.ComputeFlags(cmd, &o.Compute)
+	cli.KVFlag(cmd, &o.Compute)
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	f.StringVar(&o.Against, "against", "", "`MODEL` compare with this model on the same text")

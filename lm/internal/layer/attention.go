@@ -46,6 +46,11 @@ func (p *Pass) attention(b *Block, dst, h kernels.Mat, accumulate bool) error {
 	}
 
 	p.rotate(b, q, k, false)
+	if p.KVBytes && (p.Past == nil || p.Past[0].Pages != nil) { // others are rounded where they are kept
+		p.roundHeads(k)
+		p.roundHeads(v)
+	}
+
 	out := p.mat(sAttn, h.Rows, p.Config.Heads*p.Config.HeadDim)
 	if err := p.attend(b, out, q, k, v); err != nil {
 		return err
@@ -493,7 +498,9 @@ func (p *Pass) sequences(f func(lo, hi int)) {
 }
 
 // cached reports whether keys and values are written where they stay: behind those of the only sequence.
-func (p *Pass) cached() bool { return len(p.Past) == 1 && p.Past[0].Pages == nil && !p.t.full }
+func (p *Pass) cached() bool {
+	return len(p.Past) == 1 && p.Past[0].Pages == nil && !p.t.full && !p.KVBytes
+}
 
 // keys is where the keys of a pass go: a matrix of the tape, or new rows of the cache of the only sequence.
 func (p *Pass) keys(b *Block, slot, rows int) heads {

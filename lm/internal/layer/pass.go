@@ -10,7 +10,8 @@ type Setup struct {
 	Config    *arch.Config
 	Device    kernels.Device
 	Precision kernels.Precision
-	Deltas    int // attached deltas; changed only while no pass runs
+	Deltas    int  // attached deltas; changed only while no pass runs
+	KVBytes   bool // keys and values in 8 bits; see kvbytes.go. On devices that are host memory
 
 	ops        *kernels.Ops
 	host       bool

@@ -10,7 +10,15 @@ import (
 type KV struct {
 	Keys, Values kernels.Mat // F32 [capacity, kv_heads·head_dim]
 	Rows         int
+
+	bytes [2]kvBytes // keys and values instead, of a setup with KVBytes
 }
+
+// capacity is how many rows there is room for.
+func (kv *KV) capacity() int { return max(kv.Keys.Rows, kv.bytes[0].Rows()) }
+
+// inBytes reports whether keys and values are kept in 8 bits.
+func (kv *KV) inBytes() bool { return !kv.bytes[0].IsZero() }
 
 // Past is what came before the new tokens of one sequence of a pass, and room for what they add.
 type Past struct {
@@ -64,7 +72,16 @@ func (p *Pass) span(seq int) (start, total int) {
 // count as its past.
 func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 	a := p.shape(b, q.stride, p.Config.HeadDim)
-	lo := 0
+	d := p.Config.HeadDim
+	lo, longest := 0, 0
+	for i := range p.Past {
+		if p.Past[i].Pages == nil {
+			_, at := p.Past[i].at(b)
+			longest = max(longest, at+p.lens[i])
+		}
+	}
+
+	var last *KV // whose keys and values are there as floats
 	for i := range p.Past {
 		hi := lo + p.lens[i]
 		if p.Past[i].Pages != nil {
@@ -78,11 +95,24 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 		kv, at := p.Past[i].at(b)
 		end := at + hi - lo
 		if hi > lo {
-			// A cached pass has written them already.
-			if !p.cached() {
-				p.copyHeads(heads{kv.Keys.RowRange(at, end), p.Config.HeadDim}, heads{k.mat.RowRange(lo, hi), k.stride})
-				p.copyHeads(heads{kv.Values.RowRange(at, end), p.Config.HeadDim},
-					heads{v.mat.RowRange(lo, hi), v.stride})
+			newK, newV := heads{k.mat.RowRange(lo, hi), k.stride}, heads{v.mat.RowRange(lo, hi), v.stride}
+			keys, values := kv.Keys, kv.Values
+			switch {
+			case kv.inBytes():
+				kv.bytes[0].put(p.threads, at, newK)
+				kv.bytes[1].put(p.threads, at, newV)
+				known := 0
+				if last == kv {
+					known = at // a sequence continues the one before, or goes on where that has branched off
+				}
+				last = kv
+				var err error
+				if keys, values, err = p.floats(kv, known, end, longest); err != nil {
+					return err
+				}
+			case !p.cached(): // which has written them already
+				p.copyHeads(heads{keys.RowRange(at, end), d}, newK)
+				p.copyHeads(heads{values.RowRange(at, end), d}, newV)
 			}
 
 			a.Pos = at
@@ -98,8 +128,8 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 				a.Pos = at - from
 			}
 
-			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), kv.Keys.RowRange(from, end),
-				kv.Values.RowRange(from, end), a)
+			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), keys.RowRange(from, end),
+				values.RowRange(from, end), a)
 		}
 
 		lo = hi
@@ -153,7 +183,7 @@ const cacheChunk = 256
 // Room makes space for n more rows in a block's cache: rows that have left the window (0: there is none) go
 // first, then the cache grows.
 func (s *Setup) Room(kv *KV, n, window int) error {
-	if kv.Keys.Buf != nil && kv.Rows+n <= kv.Keys.Rows {
+	if kv.Rows+n <= kv.capacity() {
 		return nil
 	}
 
@@ -163,8 +193,16 @@ func (s *Setup) Room(kv *KV, n, window int) error {
 	}
 
 	// Moving is worth it only where it makes as much room as it copies, or every token would move a whole window.
-	if drop := kv.Rows - keep; drop >= keep && drop >= n && kv.Keys.Buf != nil {
+	if drop := kv.Rows - keep; drop >= keep && drop >= n && kv.capacity() > 0 {
+		for _, w := range kv.bytes {
+			if !w.IsZero() {
+				w.copy(0, w, kv.Rows-keep, kv.Rows)
+			}
+		}
 		for _, x := range []kernels.Mat{kv.Keys, kv.Values} { // the rows do not overlap with where they go
+			if x.Buf == nil {
+				continue
+			}
 			s.ops.Convert(x.RowRange(0, keep), x.RowRange(kv.Rows-keep, kv.Rows))
 		}
 		kv.Rows = keep
@@ -186,6 +224,19 @@ func (s *Setup) Room(kv *KV, n, window int) error {
 func (s *Setup) CopyKV(kv *KV, lo, hi, rows int) (KV, error) {
 	cols := s.Config.KVHeads * s.Config.HeadDim
 	fresh := KV{Rows: hi - lo}
+	if s.KVBytes {
+		for i := range fresh.bytes {
+			var err error
+			if fresh.bytes[i], err = s.newBytes(rows); err != nil {
+				return KV{}, err
+			}
+			if hi > lo {
+				fresh.bytes[i].copy(0, kv.bytes[i], lo, hi)
+			}
+		}
+		return fresh, nil
+	}
+
 	for _, x := range []struct{ dst, src *kernels.Mat }{{&fresh.Keys, &kv.Keys}, {&fresh.Values, &kv.Values}} {
 		b, err := s.Device.Alloc(kernels.F32, rows*cols)
 		if err != nil {

@@ -9,8 +9,19 @@ import (
 
 // Compute is how a verb computes with the weights of a model.
 type Compute struct {
-	Fast   bool // round activations, where that is faster
-	Decode bool // quantised matrices become floats when they are loaded
+	Fast   bool   // round activations, where that is faster
+	Decode bool   // quantised matrices become floats when they are loaded
+	KV     string // type of keys and values, as --kv has it; empty: float32
+}
+
+// kvInt8 is the type of keys and values in 8 bits.
+const kvInt8 = "int8"
+
+// KVFlag adds the flag of [lm.Options].KVBits.
+func KVFlag(cmd *cobra.Command, c *Compute) {
+	cmd.Flags().StringVar(&c.KV, "kv", "f32",
+		"`TYPE` what keys and values are kept in: f32, or int8, about a quarter of the memory, slightly less precise")
+	OneOf(cmd, "kv", "f32", kvInt8)
 }
 
 // ComputeFlags adds the flags of [Compute].
@@ -33,6 +44,9 @@ func (c Compute) Options() lm.Options {
 	o := lm.Options{Decode: c.Decode}
 	if c.Fast {
 		o.Precision = kernels.Fast
+	}
+	if c.KV == kvInt8 {
+		o.KVBits = 8
 	}
 	return o
 }

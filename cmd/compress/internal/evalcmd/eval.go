@@ -191,7 +191,7 @@ func load(j *cli.Job, path string, dev kernels.Device, how cli.Compute,
 			path)
 	}
 	if err == nil {
-		s.Identity, err = identity(j, m, how.Fast, beside)
+		s.Identity, err = identity(j, m, how, beside)
 	}
 	if err == nil {
 		_, _, err = openmodel.Attach(j, m, beside.Adapter)
@@ -204,7 +204,7 @@ func load(j *cli.Job, path string, dev kernels.Device, how cli.Compute,
 }
 
 // identity is a hash of all that an answer depends on beside the request.
-func identity(j *cli.Job, m *lm.Model, fast bool, beside openmodel.Options) (string, error) {
+func identity(j *cli.Job, m *lm.Model, how cli.Compute, beside openmodel.Options) (string, error) {
 	weights, err := m.Fingerprint(j.Ctx)
 	if err != nil {
 		return "", err
@@ -218,5 +218,8 @@ func identity(j *cli.Job, m *lm.Model, fast bool, beside openmodel.Options) (str
 	if kept := m.Residence().Kept; len(kept) > 0 {
 		parts = append(parts, kept) // sums are rounded otherwise than those of floats
 	}
-	return cli.Fingerprint(append([]any{weights, fast}, parts...)...), nil
+	if how.Options().KVBits != 0 {
+		parts = append(parts, "kv", how.KV)
+	}
+	return cli.Fingerprint(append([]any{weights, how.Fast}, parts...)...), nil
 }

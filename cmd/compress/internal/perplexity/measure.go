@@ -177,6 +177,7 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 func compared(j *cli.Job, m *lm.Model, w corpus.Windows, path string, c cli.Compute) (*Report, error) {
 	load := c.Options()
 	load.Stream = true
+	load.KVBits = 0 // what they cost is of interest, which nothing would show if both had them
 	baseline, err := j.Load(path, load)
 	if err != nil {
 		return nil, err
