@@ -150,6 +150,7 @@ func TestServerFlags(t *testing.T) {
 		"name alone":   {[]string{"m"}, plain, func(o *Options) { o.Server.Model = "x" }},
 		"adapter":      {nil, server, func(o *Options) { o.Adapter = "x" }},
 		"fast":         {nil, server, func(o *Options) { o.Fast = true }},
+		"kv":           {nil, server, func(o *Options) { o.KV = "int8" }},
 		"experts":      {nil, server, func(o *Options) { o.Experts = "top1" }},
 		"no template":  {nil, server, func(o *Options) { o.Chat = task.OwnChat }},
 		"no address":   {nil, server, func(o *Options) { o.Server.URL = "127.0.0.1" }},

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/internal/jobs"
+	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -29,8 +30,9 @@ func (o *Options) checkServer(args []string) error {
 	switch {
 	case len(args) > 0:
 		return cli.Usagef("%s and --model-url exclude each other", args[0])
-	case o.Adapter != "" || o.Experts != openmodel.Auto || o.Fast || o.Decode || o.Task.BatchSize != 0:
-		return cli.Usagef("--adapter, --experts, --fast, --decode and --batch-size are for a MODEL; behind " +
+	case o.Adapter != "" || o.Experts != openmodel.Auto || o.Compute.Options() != (lm.Options{}) ||
+		o.Task.BatchSize != 0:
+		return cli.Usagef("--adapter, --experts, --fast, --decode, --kv and --batch-size are for a MODEL; behind " +
 			"--model-url the server computes")
 	case o.Chat != NoChat && o.Tokenizer == "":
 		return cli.Usagef("--apply-chat-template needs the folder of the tokenizer, which has the template (HINT: " +
