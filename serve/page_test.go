@@ -149,6 +149,7 @@ func TestPage(t *testing.T) {
 	b.is(`state.turns[2].answers.every((a) => a.text !== "" && a.tokens.length > 0 && a.finish !== "")`)
 	b.is(`state.turns[2].answers[3].messages.length === 5`) // the first column's, of both turns before
 	b.is(`!document.querySelector(".fault")`)
+	b.eval(`window.scrollTo(0, 0)`)
 	b.shot("four")
 
 	phone(b)
@@ -168,6 +169,13 @@ func TestPage(t *testing.T) {
 	b.key("Enter", false)
 	b.until(`document.querySelectorAll(".fault").length === 3`)
 	b.is(`/max_tokens/.test(document.querySelector(".fault").textContent)`)
+
+	// And that it has gone.
+	front.Close()
+	b.write("y")
+	b.key("Enter", false)
+	b.until(`document.querySelectorAll(".turn:last-child .fault").length === 3 && state.turns.length === 2`)
+	b.is(`document.querySelector(".turn:last-child .fault").textContent === "the server cannot be reached"`)
 	b.fine(front.URL)
 }
 
@@ -180,6 +188,8 @@ func phone(b *browser) {
 	b.is(`[...document.querySelectorAll("button, select")].every((e) => e.hidden || e.getBoundingClientRect().height === 0 ||
 		e.getBoundingClientRect().height >= 24)`)
 	b.eval(`window.scrollTo(0, 0)`)
+	b.eval(`$("settings").open = true`)
+	b.is(`document.documentElement.scrollWidth <= 390`)
 	b.shot("phone-top")
 	b.eval(`window.scrollTo(0, document.documentElement.scrollHeight)`)
 	b.shot("phone")

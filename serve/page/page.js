@@ -448,8 +448,11 @@ function watchTokens(a) {
   };
 }
 
+let shownAt = 0; // where the page was scrolled to
+
 function showToken(span) {
   hideToken();
+  shownAt = scrollY;
   span.classList.add("on");
 
   const panel = $("token");
@@ -521,7 +524,9 @@ document.addEventListener("keydown", (event) => {
   if ($("token").hidden) stop();
   hideToken();
 });
-window.addEventListener("scroll", hideToken, { passive: true });
+window.addEventListener("scroll", () => {
+  if (scrollY !== shownAt) hideToken(); // the token has moved away from under it
+}, { passive: true });
 
 columnsChanged();
 loadModels().then(() => $("prompt").focus(), (error) => {
