@@ -18,7 +18,8 @@ import (
 // resumed run finds those of all finished weights.
 //
 // It is handed to Model in Options.Factors, which gives the file its name at the end. What becomes of it then, such as
-// an adapter, is the caller's business. After an error the caller ends it with Suspend or Abort.
+// an adapter, is the caller's business. Until Remove, checksums stand beside it, by which a resumed run notices damage.
+// After an error the caller ends it with Suspend or Abort.
 type Factors struct {
 	path string
 	o    MaskOptions
@@ -38,7 +39,7 @@ func (f *Factors) Gone() bool { return f.gone }
 func (f *Factors) open(linears []lm.Linear, ranks map[string]int, complete bool) error {
 	if _, err := os.Stat(f.path); complete && errors.Is(err, fs.ErrNotExist) {
 		f.gone = true
-		return nil
+		return maskfile.Remove(f.path) // an interrupted Remove may have left the checksums
 	}
 
 	var tensors []safetensors.Info
@@ -103,22 +104,15 @@ func (f *Factors) finish() error {
 	if f == nil || f.w == nil {
 		return nil
 	}
-	return errors.Join(f.close(), f.w.Finish())
-}
-
-func (f *Factors) forget() error {
-	if f == nil || f.w == nil {
-		return nil
-	}
-	return f.w.Forget()
+	return errors.Join(f.close(), f.w.Finish(), f.w.Close())
 }
 
 // Pair reads the factors A [rank, in] and B [out, rank] of a weight, which are there once Model has finished it.
 func (f *Factors) Pair(name string) (a, b kernels.Mat, err error) {
 	if f.file == nil {
 		path := f.path
-		if _, err := os.Stat(path); err != nil {
-			path += ".partial"
+		if f.w != nil {
+			path = f.w.Place()
 		}
 		if f.file, err = safetensors.Open(path); err != nil {
 			return a, b, err
@@ -155,7 +149,7 @@ func (f *Factors) close() error {
 	return err
 }
 
-// Suspend closes the unfinished file and leaves it to be resumed.
+// Suspend closes the file and leaves it to be resumed.
 func (f *Factors) Suspend() error {
 	if f.w == nil {
 		return nil
@@ -163,19 +157,21 @@ func (f *Factors) Suspend() error {
 	return errors.Join(f.close(), f.w.Suspend())
 }
 
-// Abort removes the unfinished file. After Suspend it does nothing.
+// Abort removes the unfinished file. After Suspend it does nothing; a finished file stays, with its checksums.
 func (f *Factors) Abort() error {
 	if f.w == nil {
 		return nil
 	}
+	if f.w.Finished() {
+		return f.Suspend()
+	}
 	return errors.Join(f.close(), f.w.Abort())
 }
 
-// Remove removes the finished file, once it has served its purpose.
+// Remove removes the finished file and its checksums, once it has served its purpose.
 func (f *Factors) Remove() error {
-	err := f.close()
 	if f.gone {
-		return err
+		return f.close()
 	}
-	return errors.Join(err, os.Remove(f.path))
+	return errors.Join(f.close(), maskfile.Remove(f.path))
 }

@@ -2,6 +2,7 @@ package prune
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/prune/internal/maskfile"
 )
 
 // apart prunes a model into a folder and a file of factors.
@@ -109,6 +111,55 @@ func TestFactorsOfAFinishedRun(t *testing.T) {
 		if err := o.Factors.Remove(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestFactorsDamaged: finished factors are compared with their checksums until they are removed, and a run that starts
+// over beside damaged ones writes what one without them does.
+func TestFactorsDamaged(t *testing.T) {
+	tmp := t.TempDir()
+	dir := llama(2).write(t, filepath.Join(tmp, "in"), nil)
+	clean, out := filepath.Join(tmp, "clean"), filepath.Join(tmp, "out")
+	o := Options{Metric: OATS(), Sparsity: .5, LowRank: LowRank{Turns: 3}}
+	apart(t, dir, clean, 1, o)
+	r := apart(t, dir, out, 1, o)
+
+	damaged := r.Tensors[0].Name + ".B"
+	if err := setBytes(out+".factors", damaged, 0x3f); err != nil {
+		t.Fatal(err)
+	}
+
+	again := func(resume bool) error {
+		m := load(t, dir, 1, lm.Options{})
+		var err error
+		if o.Out, err = m.NewSaver(out,
+			lm.SaveOptions{Fingerprint: "test", Resume: resume, Overwrite: !resume}); err != nil {
+			t.Fatal(err)
+		}
+		o.Factors = NewFactors(out+".factors", MaskOptions{Resume: resume, Overwrite: !resume})
+		if _, err = Model(ctx, m, windows(4, 12, 61), o); err != nil {
+			return errors.Join(err, o.Factors.Suspend(), o.Out.Suspend())
+		}
+		return nil
+	}
+	if err := again(true); !errors.Is(err, maskfile.ErrDamaged) || !strings.Contains(err.Error(), damaged) {
+		t.Errorf("damaged factors: %v", err)
+	}
+	if err := again(false); err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []string{"", ".factors"} {
+		if !maps.Equal(tensorsOf(t, clean+end), tensorsOf(t, out+end)) {
+			t.Errorf("%s differs from that of a run of its own", filepath.Base(out)+end)
+		}
+	}
+
+	// Neither a fault afterwards nor a run that goes on loses the checksums.
+	if err := errors.Join(o.Factors.Abort(), again(true), o.Factors.Remove()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(tmp, ".*")); err != nil || len(left) != 1 {
+		t.Errorf("left: %v, %v; want the other run's checksums", left, err)
 	}
 }
 

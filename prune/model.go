@@ -529,7 +529,7 @@ func (w *walk) finish(ctx context.Context) error {
 		return err
 	}
 
-	return errors.Join(w.o.Masks.forget(), w.o.Factors.forget())
+	return w.o.Masks.forget()
 }
 
 func (w *walk) tensorDone(t Tensor) {

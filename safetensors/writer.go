@@ -132,6 +132,9 @@ func (w *Writer) WriteAt(name string, p []byte, off int64) error {
 // ErrNotResumed if the file was started anew, or ErrClosed.
 func (w *Writer) MarkDone(name string) error { return locate(w.file.MarkDone(name), w.Path(), name) }
 
+// Finished reports whether the file has its final name, by Finish or because Reopen found it so.
+func (w *Writer) Finished() bool { return w.file.Finished() }
+
 // Done reports whether all bytes of a tensor are there; tensors without bytes always are.
 func (w *Writer) Done(name string) bool { return w.file.Done(name) }
 

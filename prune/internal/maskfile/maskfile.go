@@ -1,5 +1,5 @@
 // Package maskfile writes a .safetensors file that a run which was interrupted goes on with. Checksums of the
-// tensors that are durable stand in a hidden journal beside it until the end, so that damage is noticed.
+// tensors that are durable stand in a hidden journal beside it until its owner forgets them, so that damage is noticed.
 package maskfile
 
 import (
@@ -12,12 +12,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
 // ErrDamaged: a file that has its final name already is not what the interrupted run wrote.
-var ErrDamaged = errors.New("its bytes are not those that the interrupted run wrote")
+var ErrDamaged = failure.New("its bytes are not those that the interrupted run wrote",
+	"--overwrite without --resume starts anew")
 
 // header is the first line of the journal of checksums.
 type header struct {
@@ -50,10 +52,7 @@ type File struct {
 // Open finds the unfinished file of an interrupted run, or one that was finished just before the interruption, or
 // starts a new one. The errors are those of safetensors.Create and safetensors.Reopen, and [ErrDamaged].
 func Open(path string, tensors []safetensors.Info, metadata map[string]string, o Options) (*File, error) {
-	f := &File{
-		notes: filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".sums"),
-		fresh: note{}, damaged: map[string]bool{},
-	}
+	f := &File{notes: notesOf(path), fresh: note{}, damaged: map[string]bool{}}
 	opts := safetensors.Options{Overwrite: o.Overwrite}
 	var err error
 	if o.Resume {
@@ -79,9 +78,23 @@ func Open(path string, tensors []safetensors.Info, metadata map[string]string, o
 	return f, f.Forget()
 }
 
+// notesOf is the journal of checksums of a file.
+func notesOf(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".sums")
+}
+
+// Place is where the tensors that were written can be read: the final path only once the file has it, since another
+// one may stand there until it is replaced.
+func (f *File) Place() string {
+	if f.Finished() {
+		return f.Path()
+	}
+	return f.Path() + ".partial"
+}
+
 // verify compares what an interrupted run left with its checksums.
 func (f *File) verify(tensors []safetensors.Info) error {
-	complete := len(f.Remaining()) == 0
+	complete := f.Finished()
 	_, err := os.Lstat(f.notes)
 	if errors.Is(err, fs.ErrNotExist) && complete {
 		return nil // nothing was left to do
@@ -95,11 +108,7 @@ func (f *File) verify(tensors []safetensors.Info) error {
 		return err
 	}
 
-	name := f.Path()
-	if !complete {
-		name += ".partial"
-	}
-
+	name := f.Place()
 	file, err := safetensors.Open(name)
 	if err != nil {
 		return err
@@ -116,8 +125,7 @@ func (f *File) verify(tensors []safetensors.Info) error {
 		switch {
 		case ok && got == want:
 		case complete:
-			return fmt.Errorf("%s: tensor %q: %w; remove the file and start over without resuming", name, t.Name,
-				ErrDamaged)
+			return fmt.Errorf("%s: tensor %q: %w", name, t.Name, ErrDamaged)
 		default:
 			f.damaged[t.Name] = true
 		}
@@ -216,9 +224,10 @@ func (f *File) Note() error {
 }
 
 // Suspend ends the run and leaves the unfinished file and its checksums for one that resumes.
-func (f *File) Suspend() error { return errors.Join(f.Writer.Suspend(), f.close()) }
+func (f *File) Suspend() error { return errors.Join(f.Writer.Suspend(), f.Close()) }
 
-func (f *File) close() error {
+// Close closes the checksums of a finished file and leaves them, for a run that resumes to compare with.
+func (f *File) Close() error {
 	if f.journal == nil {
 		return nil
 	}
@@ -232,14 +241,25 @@ func (f *File) Forget() error {
 	if err := os.Remove(f.notes); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return f.close()
+	return f.Close()
 }
 
 // Abort removes the unfinished file.
 func (f *File) Abort() error {
 	err := f.Writer.Abort()
 	if _, there := os.Lstat(f.Path() + ".partial"); there == nil {
-		return errors.Join(err, f.close()) // suspended, so it can be resumed
+		return errors.Join(err, f.Close()) // suspended, so it can be resumed
 	}
 	return errors.Join(err, f.Forget())
+}
+
+// Remove removes a finished file, then its checksums, so that there is no moment in which it is there without them.
+// Either may be gone already.
+func Remove(path string) error {
+	for _, name := range []string{path, notesOf(path)} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }

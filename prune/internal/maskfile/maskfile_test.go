@@ -149,7 +149,7 @@ func TestComplete(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := errors.Join(f.Finish(), f.close()); err != nil { // the checksums stay, as after a crash
+		if err := errors.Join(f.Finish(), f.Close()); err != nil { // the checksums stay, as after a crash
 			t.Fatal(err)
 		}
 		return path
@@ -169,6 +169,29 @@ func TestComplete(t *testing.T) {
 	}
 	if err := opened(t, path, Options{Overwrite: true}).Abort(); err != nil {
 		t.Error(err)
+	}
+
+	// A file that is there already is not what is read while another one is written in its place.
+	path = complete()
+	f = opened(t, path, Options{Overwrite: true})
+	if f.Finished() || f.Place() != path+".partial" {
+		t.Errorf("a new file is read at %s", f.Place())
+	}
+	for i, info := range three {
+		if err := f.Write(info.Name, data(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(f.Note(), f.Finish(), f.Close()); err != nil || f.Place() != path {
+		t.Errorf("a finished file is read at %s, %v", f.Place(), err)
+	}
+	for range 2 { // the second one is what follows an interrupted one
+		if err := Remove(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {
+		t.Errorf("%v is left, %v", left, err)
 	}
 
 	path = complete()

@@ -50,14 +50,26 @@ func (o *Options) factorsName() string {
 	return filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".factors.safetensors")
 }
 
+// begun reports whether there is something of a run to go on with, which may have written the adapter before it was
+// interrupted: factors that are kept until then, or the output that they belong to.
+func (o *Options) begun() bool {
+	factors := o.factorsName()
+	for _, path := range []string{o.Out, factors, factors + ".partial"} {
+		if _, err := os.Lstat(path); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // beginFactors looks at the place of the adapter and names the file of factors.
 func (p *pruning) beginFactors() error {
 	if p.flags.Adapter == "" {
 		return nil
 	}
 
-	// A run that is gone on with may have written it before it was interrupted.
-	if err := lora.Vacant(p.flags.Adapter, p.flags.Overwrite || p.flags.Resume); err != nil {
+	p.replace = p.flags.Overwrite || p.flags.Resume && p.flags.begun()
+	if err := lora.Vacant(p.flags.Adapter, p.replace); err != nil {
 		return fmt.Errorf("--adapter %s: %w", p.flags.Adapter, err)
 	}
 
@@ -77,7 +89,7 @@ func (p *pruning) writeAdapter(r *Report) error {
 		Adapter: p.flags.Adapter, Stored: float64(r.Total.Stored) / float64(max(1, r.Total.Weights)),
 	}
 	pairs := lora.Pairs{
-		Ranks: map[string]int{}, Pair: p.opts.Factors.Pair, Overwrite: p.flags.Overwrite || p.flags.Resume,
+		Ranks: map[string]int{}, Pair: p.opts.Factors.Pair, Overwrite: p.replace,
 	}
 	for i := range r.Tensors {
 		if rank := r.Tensors[i].Rank; rank > 0 {

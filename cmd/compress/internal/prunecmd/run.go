@@ -141,7 +141,8 @@ type pruning struct {
 	calib corpus.Windows
 	dense string // folder of the pruned model; a hidden one where it is packed afterwards
 
-	inputs map[string]quantize.Input // what is measured for an importance matrix
+	inputs  map[string]quantize.Input // what is measured for an importance matrix
+	replace bool                      // an adapter that is there may be replaced
 }
 
 // begin checks the inputs and opens the outputs, so that what is amiss or in the way is found before any work.
