@@ -56,6 +56,7 @@ func mergeSearchCmd(a *cli.App) *cobra.Command {
 		"`SIZE` memory for candidates, one per worker as far as they fit, or none to merge them on disk "+
 			"(default: half of what is free)")
 	o.Where.Add(f, 0, "")
+	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	f.BoolVar(&o.Resume, "resume", false,
 		"continue an interrupted run with the same result as without the interruption")
 	cli.CompleteFiles(cmd, "tasks", evalcmd.TaskNames)

@@ -124,7 +124,7 @@ func (r *rig) goOn(v verb, rec record, file string) record {
 	}
 
 	line := r.line(v, false)
-	if v.again != "" && v.name != "eval batch" && v.name != "merge search" { // these have no such flag
+	if v.again != "" && v.name != "eval batch" { // which has no such flag
 		line.args = append(line.args, "--overwrite")
 	}
 	if end, err = trace(line, fault{}); err != nil {
@@ -139,7 +139,7 @@ func (r *rig) goOn(v verb, rec record, file string) record {
 	// What is not the program's own any more, such as a folder in the place of a file, or a folder without the file
 	// that says whose it is, is not removed by it either.
 	rec.Said = append(rec.Said, said(end.stderr)...)
-	foreign := strings.HasPrefix(rec.Where, "folder") || notOurs.MatchString(end.stderr) || v.name == "merge search"
+	foreign := strings.HasPrefix(rec.Where, "folder") || notOurs.MatchString(end.stderr)
 	if why := told(end, ""); why != "" || !foreign && v.again != "" {
 		rec.Outcome, rec.Why = defect, fmt.Sprintf("--overwrite ends with code %d %s", end.code, why)
 	}

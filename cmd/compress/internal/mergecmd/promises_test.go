@@ -326,16 +326,18 @@ func TestFoldersOfWorkers(t *testing.T) {
 	}
 }
 
-// TestFolderOfASearch: a folder with a journal is taken with --resume only, and two searches do not share one.
+// TestFolderOfASearch: a folder with a journal is taken with --resume, emptied with --overwrite and refused otherwise,
+// and two searches do not share one.
 func TestFolderOfASearch(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
-	s := &searchRun{o: &SearchOptions{}, out: out}
-	lock, err := s.take()
+	s := &searchRun{out: out}
+	lock, err := folder.Take(out, false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	if _, err := s.take(); !errors.Is(err, cli.ErrBusy) || !strings.Contains(err.Error(), "--out "+out) {
+	if _, err := folder.Take(out, false, false); !errors.Is(err, cli.ErrBusy) ||
+		!strings.Contains(err.Error(), "--out "+out) {
 		t.Errorf("a second search: %v", err)
 	}
 	if err := lock.Close(); err != nil {
@@ -352,15 +354,25 @@ func TestFolderOfASearch(t *testing.T) {
 		}
 	}
 
-	if _, err := s.take(); !errors.Is(err, merge.ErrExists) ||
+	if _, err := folder.Take(out, false, false); !errors.Is(err, merge.ErrExists) ||
 		!strings.Contains(err.Error(), "--resume continues it") {
 		t.Error(err)
 	}
 
-	s.o.Resume = true
-	lock, err = s.take()
+	lock, err = folder.Take(out, true, false)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !s.begun() {
+		t.Error("--resume removed the journal")
+	}
+	if err := lock.Close(); err != nil {
+		t.Error(err)
+	}
+
+	lock, err = folder.Take(out, false, true)
+	if err != nil || s.begun() {
+		t.Fatalf("--overwrite: %v, begun %t", err, s.begun())
 	}
 	if err := lock.Close(); err != nil {
 		t.Error(err)

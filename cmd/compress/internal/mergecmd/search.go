@@ -16,7 +16,6 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/merge/mediate"
 	"github.com/modelcompress/compress/merge/search"
 )
@@ -48,7 +47,7 @@ func Search(j *cli.Job, path string, o SearchOptions) (_ any, err error) {
 	}
 
 	_, missing := os.Lstat(s.state(""))
-	lock, err := s.take()
+	lock, err := folder.Take(s.out, o.Resume, o.Overwrite)
 	if err != nil {
 		return nil, err
 	}
@@ -88,16 +87,10 @@ func (s *searchRun) begun() bool {
 	return err == nil && st.Size() > 0
 }
 
-// take makes the folder of the search, or takes an earlier one, and keeps others out of it.
-func (s *searchRun) take() (*os.File, error) {
-	if s.begun() && !s.o.Resume {
-		return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it)", s.out, merge.ErrExists)
-	}
-	lock, err := cli.Lock(s.state("lock"))
-	if err != nil {
-		return nil, fmt.Errorf("--out %s: %w", s.out, err)
-	}
-	return lock, nil
+// folder is what lies in the folder of a search.
+var folder = cli.Folder{
+	From: "merge search", Holds: "a search", State: stateDir,
+	Names: []string{search.JournalName, search.BestName}, Marks: []string{search.JournalName},
 }
 
 // run plans, assembles the workers and searches.

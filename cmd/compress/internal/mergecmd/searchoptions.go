@@ -25,7 +25,7 @@ type SearchOptions struct {
 	Generations, Population int
 	Sigma                   float64
 	SeqLen, Limit           int
-	Resume                  bool
+	Overwrite, Resume       bool
 	workers.Where
 }
 

@@ -8,10 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
-	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/gp"
 	"github.com/modelcompress/compress/internal/safefile"
@@ -26,8 +24,11 @@ const (
 	stateDir    = ".search" // what an interrupted search goes on with, besides the journal
 )
 
-// written are the files of a search that appear at its end.
-var written = []string{bestFile, reportFile, pageFile}
+// folder is what lies in the folder of a search.
+var folder = cli.Folder{
+	From: "a search", Holds: "a search", State: stateDir,
+	Names: []string{journalFile, bestFile, reportFile, pageFile}, Marks: []string{journalFile},
+}
 
 // place is the folder of a search, locked.
 type place struct {
@@ -37,50 +38,11 @@ type place struct {
 
 // take makes the folder of a search or takes an earlier one, as the flags allow.
 func take(o *Options) (*place, error) {
-	entries, err := os.ReadDir(o.Out)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("--out: %w", err)
+	lock, err := folder.Take(o.Out, o.Resume, o.Overwrite)
+	if err != nil {
+		return nil, err
 	}
-
-	names := []string{journalFile, stateDir}
-	for _, name := range written {
-		names = append(names, name, safefile.Unfinished(name))
-	}
-
-	for _, e := range entries {
-		switch own := slices.Contains(names, e.Name()); {
-		case !own:
-			return nil, fmt.Errorf("--out %s: %w: %s is not from a search; choose another folder", o.Out,
-				checkpoint.ErrTarget, e.Name())
-		case !o.Resume && !o.Overwrite && e.Name() != stateDir:
-			return nil, fmt.Errorf("--out %s: %w: it holds a search (HINT: --resume continues it, --overwrite "+
-				"replaces it)", o.Out, checkpoint.ErrExists)
-		}
-	}
-
-	known := func(e fs.DirEntry) bool { return e.Name() == stateDir || e.Name() == journalFile }
-	if len(entries) > 0 && !slices.ContainsFunc(entries, known) {
-		return nil, fmt.Errorf("--out %s: %w: it has no %s, by which a search is known; choose another folder", o.Out,
-			checkpoint.ErrTarget, journalFile)
-	}
-
-	p := &place{dir: o.Out}
-	if p.lock, err = cli.Lock(filepath.Join(o.Out, stateDir, "lock")); err != nil {
-		return nil, fmt.Errorf("--out %s: %w", o.Out, err)
-	}
-
-	if o.Overwrite && !o.Resume {
-		for _, name := range append(names, filepath.Join(stateDir, "queue")) {
-			if name == stateDir {
-				continue // it holds the lock
-			}
-			if err := os.RemoveAll(filepath.Join(o.Out, name)); err != nil {
-				return nil, errors.Join(err, p.lock.Close())
-			}
-		}
-	}
-
-	return p, nil
+	return &place{dir: o.Out, lock: lock}, nil
 }
 
 // maxKept bounds what is read of a report or a journal.
