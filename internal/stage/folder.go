@@ -305,6 +305,13 @@ func (f *Folder) Abort() error {
 	return errors.Join(f.writer.Abort(), f.journal.Close(), f.place.Abandon())
 }
 
+// Made reports whether the folder at dir is the complete output of a job, as [Options].Fingerprint names it: for
+// callers who would have to work before they know what [Open] asks for.
+func Made(dir, job string) bool {
+	f := &Folder{opts: Options{Fingerprint: job}, dir: safefile.Place(dir), done: map[string]bool{}}
+	return f.finished()
+}
+
 // finished reports whether the folder at the final name is the complete output of this job.
 func (f *Folder) finished() bool {
 	if f.opts.Fingerprint == "" {

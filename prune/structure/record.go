@@ -25,23 +25,45 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 // maxRecord bounds the record of a run, in bytes; every layer and matrix has a line or two in it.
 const maxRecord = 64 << 20
 
-// Recall takes what [Restore] came to from the folder that the same run has finished.
-func (p *Plan) Recall(dir string) error {
-	if p.Width == nil {
-		return nil
-	}
-
+// Recall takes the plan from the folder that the same run has finished. The error wraps [lm.ErrDamaged] where the
+// record is not one of such a run.
+func Recall(m *lm.Model, calib corpus.Windows, o Options, dir string) (*Plan, error) {
 	text, err := safefile.ReadIn(dir, prune.ManifestFile, maxRecord)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var record struct{ Structure Plan }
-	if err := json.Unmarshal(text, &record); err != nil || record.Structure.Width == nil {
-		return fmt.Errorf("%s: %w: %s does not say what was restored", dir, lm.ErrDamaged, prune.ManifestFile)
-	}
-	p.Width.Restored = record.Structure.Width.Restored
 
-	return nil
+	var record struct{ Structure Plan }
+	p := &record.Structure
+	if err := json.Unmarshal(text, &record); err != nil || (p.Depth == nil) != o.Layers.Zero() ||
+		(p.Width == nil) == o.narrows() || (p.Experts == nil) != o.Experts.Zero() {
+		return nil, fmt.Errorf("%s: %w: %s does not say what was taken out", dir, lm.ErrDamaged, prune.ManifestFile)
+	}
+	p.Options = o.fill()
+
+	var layers []int
+	if p.Depth != nil {
+		layers = p.Depth.Kept
+		if !within(layers, m.Blocks()) || len(layers) != o.Layers.Of(m.Blocks()) {
+			return nil, fmt.Errorf("%s: %w: %s names other layers than there are", dir, lm.ErrDamaged,
+				prune.ManifestFile)
+		}
+	}
+	p.Cut, p.Notes, err = o.alike(m, calib, layers)
+
+	return p, err
+}
+
+// within reports whether numbers rise and are below n.
+func within(list []int, n int) bool {
+	last := -1
+	for _, i := range list {
+		if i <= last || i >= n {
+			return false
+		}
+		last = i
+	}
+	return true
 }
 
 // Manifest is the record of a smaller model, for prune.ManifestFile beside its weights: the same run gives the same

@@ -94,6 +94,7 @@ type Options struct {
 
 // Plan is what [Choose] has come to.
 type Plan struct {
+	// Cut is what stays; of a plan from [Recall], only how much, and which layers.
 	Cut     *arch.Cut `json:"-"`
 	Options Options   `json:"options"` // with the defaults filled in
 	Depth   *Depth    `json:"depth,omitempty"`
@@ -251,24 +252,33 @@ func Check(m *lm.Model, calib corpus.Windows, o Options) error {
 		return fmt.Errorf("%w: no calibration text, by which it is decided what goes", ErrOptions)
 	}
 
-	// What the architecture has no form for, whichever parts stay.
+	var layers []int
+	if keep < n {
+		layers = upTo(keep)
+	}
+	_, _, err := o.alike(m, calib, layers)
+
+	return err
+}
+
+// alike is a cut as large as that of the options, as if everything were alike but the layers, of which these stay. What
+// the architecture has no form for it refuses, whichever parts stay.
+func (o *Options) alike(m *lm.Model, calib corpus.Windows, layers []int) (*arch.Cut, []string, error) {
 	w, err := newWidth(m, calib, o.fill())
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	k := &arch.Cut{}
-	if keep < n {
-		k.Layers = upTo(keep)
-	}
+
+	k := &arch.Cut{Layers: layers}
 	if o.narrows() {
 		w.take(k)
 	}
 	if err := o.takeExperts(m.Config(), k); err != nil {
-		return err
+		return nil, nil, err
 	}
-	_, _, err = m.Smaller(k)
+	_, notes, err := m.Smaller(k)
 
-	return err
+	return k, notes, err
 }
 
 func upTo(n int) []int {

@@ -414,7 +414,8 @@ func drawn(vocab int) corpus.Windows {
 func TestRestoreResumes(t *testing.T) {
 	run := func(t *testing.T, out string, stop bool) map[string]string {
 		m, w := open(t, 2)
-		p := plan(t, m, w, Options{FFN: Share{Drop: 0.25}, Heads: Share{Keep: 3}})
+		asked := Options{FFN: Share{Drop: 0.25}, Heads: Share{Keep: 3}}
+		p := plan(t, m, w, asked)
 		o := lm.SaveOptions{Cut: p.Cut, Fingerprint: "job", Resume: true}
 		s, err := m.NewSaver(out, o)
 		if err != nil {
@@ -445,10 +446,19 @@ func TestRestoreResumes(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(out, prune.ManifestFile), record, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		restored := p.Width.Restored
-		p.Width.Restored = nil
-		if err := p.Recall(out); err != nil || !slices.Equal(p.Width.Restored, restored) {
-			t.Errorf("recalled %v (%v), %v before", p.Width.Restored, err, restored)
+		recalled, err := Recall(m, w, asked, out)
+		if err != nil || !slices.Equal(recalled.Width.Restored, p.Width.Restored) ||
+			*recalled.Width.Heads != (Kept{6, 3}) {
+			t.Errorf("recalled %+v (%v), %+v before", recalled, err, p.Width)
+		} else if again, err := m.NewSaver(out, lm.SaveOptions{
+			Cut: recalled.Cut, Fingerprint: "job", Resume: true,
+		}); err != nil || !again.Complete() {
+			t.Errorf("what is recalled does not fit the output: %v", err)
+		}
+		for _, other := range []Options{{Layers: Share{Keep: 3}}, {FFN: asked.FFN, Layers: Share{Keep: 3}}} {
+			if _, err := Recall(m, w, other, out); !errors.Is(err, lm.ErrDamaged) {
+				t.Errorf("the record of another run: %v", err)
+			}
 		}
 		files := map[string]string{"record": string(record)}
 		for _, name := range []string{"model.safetensors", "config.json"} {

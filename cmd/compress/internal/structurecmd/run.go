@@ -174,6 +174,7 @@ type work struct {
 	calib corpus.Windows
 	opts  structure.Options
 	done  *cli.Journal[float64]
+	made  bool // the output is that of an earlier run
 }
 
 func into(j *cli.Job, path string, o Options) (*Report, error) {
@@ -265,7 +266,7 @@ func (w *work) run() (*Report, error) {
 	}
 
 	start := w.job.Elapsed()
-	if err := w.choose(r); err != nil {
+	if err := w.choose(r, job); err != nil {
 		return nil, err
 	}
 	r.Seconds = (w.job.Elapsed() - start).Seconds()
@@ -293,15 +294,19 @@ func (w *work) vacant() error {
 	return stage.Vacant(w.Out, rule)
 }
 
-// choose decides what stays.
-func (w *work) choose(r *Report) error {
+// choose decides what stays, or takes it from the output of an earlier run.
+func (w *work) choose(r *Report, job string) (err error) {
+	if w.made = w.Resume && stage.Made(w.Out, job); w.made {
+		r.Plan, err = structure.Recall(w.model, w.calib, w.opts, w.Out)
+		return err
+	}
+
 	bar := w.job.Bars()
 	defer bar.End()
 	o := w.opts
 	o.Known = func(key string) (float64, bool) { v, ok := w.done.Done[key]; return v, ok }
 	o.Note = w.done.Add
 	o.Progress = bar.Show
-	var err error
 	r.Plan, err = structure.Choose(w.job.Ctx, w.model, w.calib, o)
 	return err
 }
@@ -315,6 +320,9 @@ func (w *work) write(r *Report, job string) error {
 	})
 	if err != nil {
 		return err
+	}
+	if w.made != out.Complete() { // what was recalled does not say which parts stay
+		return errors.Join(fmt.Errorf("%s: it has changed meanwhile", w.Out), out.Suspend())
 	}
 
 	if err := w.fill(r, out); err != nil {
@@ -344,8 +352,9 @@ func (w *work) write(r *Report, job string) error {
 // fill restores what is left and writes it.
 func (w *work) fill(r *Report, out *lm.Saver) error {
 	ctx := w.job.Ctx
-	if out.Complete() {
-		return r.Plan.Recall(w.Out)
+	if w.made {
+		r.Notes = append(r.Notes, "nothing was left to do: the smaller model is that of an earlier run")
+		return nil
 	}
 
 	bar := w.job.Bars()
