@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/build"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/ggufmodel"
 	"github.com/modelcompress/compress/internal/quantized"
 	"github.com/modelcompress/compress/internal/weights"
@@ -93,12 +94,18 @@ type FileTotal struct {
 // Validate returns every fault of the options, joined; nil if there is none.
 func (o FileOptions) Validate() error {
 	var faults []error
-	if _, ok := typemix.Named(o.Scheme.Name); !ok || o.Scheme.Layout != ggufLayout {
+	mix, ok := typemix.Named(o.Scheme.Name)
+	if !ok || o.Scheme.Layout != ggufLayout {
 		_, err := SchemeByName(o.Scheme.Name)
 		if err == nil {
 			err = fmt.Errorf("%w: scheme %s is one of folders", ErrOptions, o.Scheme.Name)
 		}
 		faults = append(faults, err)
+	}
+	if mix.Weighted && o.Importance == nil && o.Imatrix == "" {
+		faults = append(faults, failure.Hinted(fmt.Errorf("%w: scheme %s without an importance matrix, which leaves "+
+			"nothing useful of a model and is refused by llama-quantize, too", ErrOptions, mix.Name),
+			"--imatrix FILE, which compress imatrix writes, or the scheme q2_k"))
 	}
 	for _, r := range o.Types {
 		if _, err := path.Match(r.Pattern, ""); err != nil || r.Pattern == "" {
@@ -479,9 +486,13 @@ func (f *file) checkImportance() error {
 	}
 
 	used := 0
-	for _, t := range f.export.Tensors {
+	var without []string
+	for i, t := range f.export.Tensors {
 		e, ok := m.Entry(t.Name)
 		if !ok {
+			if f.mix.Needs(t.Name, f.types[i]) {
+				without = append(without, t.Name)
+			}
 			continue
 		}
 		used++
@@ -503,6 +514,11 @@ func (f *file) checkImportance() error {
 	if used == 0 {
 		return fmt.Errorf("%w: it names none of its tensors; the first entry is %q", imatrix.ErrOther,
 			m.Entries[0].Name)
+	}
+
+	if len(without) > 0 {
+		return fmt.Errorf("%w: it has nothing of tensor %q and %d others, which %s needs", imatrix.ErrOther, without[0],
+			len(without)-1, f.mix.Name)
 	}
 
 	add := func(key string, v gguf.Value) {

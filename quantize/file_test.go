@@ -38,12 +38,22 @@ func TestFile(t *testing.T) {
 	m := open(t, nano, 2)
 	w := calibration(t, m, 2, 64)
 	before := losses(t, m, w.IDs)
+	importance, err := Importance(ctx, m, w, "calib.txt", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range Schemes() {
 		if !s.File() {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
 			o := fileOptions(t, s.Name)
+			if s.Name == "q2_k_s" {
+				if _, err := File(ctx, nano, o); !errors.Is(err, ErrOptions) {
+					t.Errorf("without an importance matrix: %v", err)
+				}
+				o.Importance = importance
+			}
 			r, err := File(ctx, nano, o)
 			if err != nil {
 				t.Fatal(err)
@@ -67,6 +77,7 @@ func TestFile(t *testing.T) {
 
 			one := fileOptions(t, s.Name)
 			one.Threads = 1
+			one.Importance = o.Importance
 			if _, err := File(ctx, nano, one); err != nil {
 				t.Fatal(err)
 			}
@@ -318,6 +329,18 @@ func TestImportance(t *testing.T) {
 		if _, err := File(ctx, nano, bad); !errors.Is(err, imatrix.ErrOther) {
 			t.Errorf("other %s: %v", name, err)
 		}
+	}
+
+	// nano's rows are made of blocks of 256 in the second matrices of its MLPs alone; one is left out.
+	short := *f
+	short.Entries = slices.DeleteFunc(slices.Clone(f.Entries), func(e imatrix.Entry) bool {
+		return e.Name == "blk.2.ffn_down.weight"
+	})
+	bad := fileOptions(t, "q2_k_s")
+	bad.Importance = &short
+	if _, err := File(ctx, nano, bad); !errors.Is(err, imatrix.ErrOther) ||
+		!strings.Contains(err.Error(), "blk.2.ffn_down.weight") {
+		t.Errorf("a matrix that is left out: %v", err)
 	}
 }
 

@@ -171,7 +171,11 @@ func (e *Export) tensor(ctx context.Context, w *gguf.Writer, t *Target, as Encod
 		}
 	}
 
-	if err := t.write(ctx, w, as, o); err != nil {
+	err := t.write(ctx, w, as, o)
+	if fault := (*gguf.Error)(nil); errors.As(err, &fault) && fault.Tensor == t.Name {
+		return err // of the file that is written, which names the tensor by itself
+	}
+	if err != nil {
 		return fmt.Errorf("%s: tensor %q: %w", e.path, t.Name, err)
 	}
 	return done.add(w, t.Name, int64(t.Rows())*t.Info(as.Type).RowSize())

@@ -396,6 +396,7 @@ func TestFaults(t *testing.T) {
 
 	for _, c := range []fault{
 		{"empty.txt", "", ErrEmpty, "empty.txt"},
+		{"none.json", " [ ]", ErrEmpty, "none.json"},
 		{"white.jsonl", "\n\n", ErrEmpty, "white.jsonl"},
 		{"short.txt", "hello", ErrShort, "6 tokens, a window of 10 needs 11"},
 		{"short.jsonl", "\"abc\"\n\"abcdef\"\n", ErrShort, "none of the 2 documents has more than 10 tokens, the " +

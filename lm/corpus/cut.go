@@ -114,8 +114,7 @@ func (w *Windows) tooShort(o CutOptions) error {
 	if o.Convention == Window {
 		need = o.SeqLen
 	}
-	return fmt.Errorf("%s: %w: %d tokens, need %d; use a shorter sequence length or a longer text", w.Source, ErrShort,
-		w.Tokens, need)
+	return fmt.Errorf("%s: %w: %d tokens, need %d", w.Source, ErrShort, w.Tokens, need)
 }
 
 // full reports whether there are as many windows as asked for.

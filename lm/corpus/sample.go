@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/pyrandom"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -149,9 +150,9 @@ func (d *drawer) long() ([]int32, error) {
 				longest = max(longest, n)
 			}
 
-			return nil, fmt.Errorf("%s: %w: none of the %d documents has more than %d tokens, the longest has %d; "+
-				"use a sequence length below that, or join the documents", d.docs.path, ErrShort, len(d.docs.lines),
-				d.o.SeqLen, longest)
+			return nil, failure.Hinted(fmt.Errorf("%s: %w: none of the %d documents has more than %d tokens, the "+
+				"longest has %d", d.docs.path, ErrShort, len(d.docs.lines), d.o.SeqLen, longest),
+				"use a --seqlen below that, or --join the documents")
 		}
 	}
 }
@@ -210,8 +211,8 @@ func (w *Windows) draw(ctx context.Context, t *textSource, keep int) error {
 	case w.Tokens == 0:
 		return fmt.Errorf("%s: %w", t.path, ErrEmpty)
 	case w.Tokens <= int64(w.SeqLen):
-		return fmt.Errorf("%s: %w: %d tokens, a window of %d needs %d; use a shorter sequence length or a longer text",
-			t.path, ErrShort, w.Tokens, w.SeqLen, w.SeqLen+1)
+		return fmt.Errorf("%s: %w: %d tokens, a window of %d needs %d", t.path, ErrShort, w.Tokens, w.SeqLen,
+			w.SeqLen+1)
 	}
 
 	random := pyrandom.NewRandom(w.Seed)

@@ -105,6 +105,8 @@ func (s *source) sniff() error {
 	case head[0] == '[' && bytes.HasPrefix(bytes.TrimSpace(head[1:]), []byte("[")):
 		s.format = formatArrays
 		return nil
+	case head[0] == '[' && bytes.HasPrefix(bytes.TrimSpace(head[1:]), []byte("]")):
+		return fmt.Errorf("%s: %w", s.path, ErrEmpty)
 	case head[0] == '[':
 		return fmt.Errorf("%s: %w: a flat array; token ids are an array of arrays, one for each sequence: [[1, 2, 3]]",
 			s.path, ErrIDs)

@@ -54,6 +54,15 @@ type Mix struct {
 	expertOutput bool
 	// experts is whether the matrices of experts are of the base type and all others Q8_0.
 	experts bool
+
+	// Weighted: without an importance of their columns nothing useful is left of matrices of the base type, and
+	// llama.cpp refuses to make them; those of the tokens and of the head aside, see [Mix.Needs].
+	Weighted bool
+}
+
+// Needs reports whether a tensor of a type needs an importance of its columns.
+func (m Mix) Needs(name, as string) bool {
+	return m.Weighted && as == m.Base && name != "token_embd.weight" && name != "output.weight"
 }
 
 // place is where a tensor stands among those of its kind.
@@ -128,7 +137,7 @@ var mixes = []Mix{
 		value: shared("Q4_K", "Q3_K"), down: always("Q3_K"), output: always("Q3_K"),
 	},
 	{
-		Name: "q2_k_s", FileType: 21, Base: "Q2_K", value: shared("Q4_K", ""),
+		Name: "q2_k_s", FileType: 21, Base: "Q2_K", Weighted: true, value: shared("Q4_K", ""),
 		down: func(p place) string { return either(p.within(8), "Q4_K", "") },
 	},
 	{Name: "q3_k_s", FileType: 11, Base: "Q3_K", expertOutput: true},
