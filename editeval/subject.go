@@ -188,6 +188,20 @@ func (s *Study) editing(sub *Subject, k int, seed uint64) (*edit.Editing, edit.O
 		Method: s.Plan.Editors[k].Method, HParams: &sub.hp[k], Statistics: sub.stats, Seed: seed,
 		Separator: sub.sep,
 	}
+	// The first of all records, whatever the order and the counts of a sequence: one with more counts goes on from it.
+	if sub.hp[k].Anchor {
+		x := &edit.Encoder{
+			Tokenizer: sub.Tokenizer, Templates: sub.hp[k].Templates, Positions: sub.Model.Config().MaxPositions,
+		}
+		for i := range min(edit.AnchorFacts, len(s.Records)) {
+			r, err := x.Record(&s.Records[i])
+			if err != nil {
+				return nil, o, err
+			}
+			o.Anchors = append(o.Anchors, r)
+		}
+	}
+
 	e, err := edit.New(sub.Model, o)
 	return e, o, err
 }

@@ -17,14 +17,14 @@ func editCmd(a *cli.App) *cobra.Command {
 		Short: "Write facts into a model",
 		Long: "Changes single facts that a model has learnt, such as where somebody was born, without training " +
 			"it: reads the facts from a file, writes them into the weights by ROME, MEMIT, AlphaEdit, GRACE or " +
-			"another method, and saves the edited checkpoint. It then reports whether the facts are answered " +
-			"(efficacy), also when asked in other words (paraphrase), and how much else has moved " +
-			"(neighbourhood, drift, norms).\n\n" +
+			"another method (memit-seq, nas, lyaplock and ultraedit are made for many edits), and saves the " +
+			"edited checkpoint. It then reports whether the facts are answered (efficacy), also when asked in " +
+			"other words (paraphrase), and how much else has moved (neighbourhood, drift, norms).\n\n" +
 			"The folder also gets edits.journal, from which compress edit undo restores every earlier state " +
 			"byte for byte.\n\n" +
 			"Hyper-parameters are the published ones for models that have some, and otherwise follow from the " +
 			"number of layers; --hparams replaces them. Methods that need the covariance of keys (ROME, MEMIT, " +
-			"AlphaEdit) collect it from --stats, or from the prompts of the edits if that is not given.",
+			"AlphaEdit and their kin) collect it from --stats, or from the prompts of the edits if that is not given.",
 		Example: "compress edit testdata/nano/base --edits testdata/nano/edits.json --count 10 --method grace " +
 			"--out edited",
 		Habit: []string{"edits", "out"},

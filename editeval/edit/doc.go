@@ -1,5 +1,6 @@
 // Package edit writes facts into language models and takes them out again: fine-tuning of one matrix (FT, FT-L,
-// FT-M), ROME, R-ROME, MEMIT, PMET, EMMET, AlphaEdit, GRACE, low-rank fine-tuning and in-context editing.
+// FT-M), ROME, R-ROME, MEMIT (MEMIT with a memory, ENCORE), PMET, EMMET, AlphaEdit (NAS), LyapLock, UltraEdit, GRACE,
+// low-rank fine-tuning and in-context editing.
 //
 // # Use
 //

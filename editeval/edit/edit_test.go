@@ -16,7 +16,6 @@ import (
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
@@ -82,22 +81,19 @@ func newBench(t *testing.T, n int) *bench {
 	return b
 }
 
-// bytesOf are the stored bytes of all down-projections.
+// bytesOf are the stored bytes of all matrices.
 func (b *bench) bytesOf(t *testing.T) []byte {
 	t.Helper()
 	var out []byte
-	for l := range b.m.Blocks() {
-		down, err := site.Linear(b.m, l, arch.Down)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for k := range b.m.Blocks() {
+		for _, l := range b.m.Linears(k) {
+			p, err := b.m.Param(l.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
 
-		p, err := b.m.Param(down.Name)
-		if err != nil {
-			t.Fatal(err)
+			out = append(out, p.Buf.Bytes()...)
 		}
-
-		out = append(out, p.Buf.Bytes()...)
 	}
 
 	return out
@@ -114,6 +110,9 @@ func TestUndo(t *testing.T) {
 		}
 
 		hp.Steps = 4
+		if name == "ultraedit" {
+			hp.LearningRate = 1e-3
+		}
 		o := Options{Method: name, HParams: &hp, Statistics: b.stats}
 		e, err := New(b.m, o)
 		if err != nil {

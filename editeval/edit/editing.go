@@ -18,11 +18,23 @@ import (
 // method is one way of editing.
 type method struct {
 	name   string
+	form   form
 	writes bool // changes weights
 	batch  bool // writes several facts at once; the others take one after another
 	needs  bool // always needs statistics
 	apply  func(ctx context.Context, e *Editing, reqs []Encoded) (*change, error)
 }
+
+// form is the closed form of an edit, which several methods share; see spread.go.
+type form uint8
+
+const (
+	weighed   form = iota // the covariance of keys, and earlier keys, weigh against the edit
+	rooted                // the same at two sites, layers take the root of what is left (PMET)
+	equal                 // the values are met but for a slack (EMMET)
+	projected             // the edit keeps to a null space (AlphaEdit)
+	renewed               // all facts so far are written anew into what was stored (LyapLock)
+)
 
 // methods is the closed table of methods.
 func methods() []method {
@@ -33,10 +45,15 @@ func methods() []method {
 		{name: "lora", writes: true, batch: true, apply: fineTune},
 		{name: "rome", writes: true, apply: rome},
 		{name: "r-rome", writes: true, apply: rome},
-		{name: "memit", writes: true, batch: true, needs: true, apply: spread},
-		{name: "pmet", writes: true, batch: true, needs: true, apply: spread},
-		{name: "emmet", writes: true, batch: true, needs: true, apply: spread},
-		{name: "alphaedit", writes: true, batch: true, needs: true, apply: spread},
+		{name: "memit", form: weighed, writes: true, batch: true, needs: true, apply: spread},
+		{name: "memit-seq", form: weighed, writes: true, batch: true, needs: true, apply: spread},
+		{name: "encore", form: weighed, writes: true, batch: true, needs: true, apply: spread},
+		{name: "pmet", form: rooted, writes: true, batch: true, needs: true, apply: spread},
+		{name: "emmet", form: equal, writes: true, batch: true, needs: true, apply: spread},
+		{name: "alphaedit", form: projected, writes: true, batch: true, needs: true, apply: spread},
+		{name: "nas", form: projected, writes: true, batch: true, needs: true, apply: spread},
+		{name: "lyaplock", form: renewed, writes: true, batch: true, needs: true, apply: spread},
+		{name: "ultraedit", writes: true, batch: true, apply: ultraEdit},
 		{name: "grace", apply: grace},
 		{name: "ike", batch: true, apply: inContext},
 	}
@@ -79,8 +96,11 @@ type Options struct {
 	HParams    *HParams    // nil: those of [Defaults]
 	Separator  []int32     // in-context editing: what stands after every fact
 	Statistics *Statistics // for methods that need them
-	Seed       uint64      // of random starts (GRACE without Warm, LoRA)
-	Threads    int         // of float64 linear algebra; 0: all
+	// Anchors are the facts whose values give the length that values are brought to where HParams.Anchor asks for
+	// that, measured before the first edit; none: those of the first batch.
+	Anchors []Encoded
+	Seed    uint64 // of random starts (GRACE without Warm, LoRA)
+	Threads int    // of float64 linear algebra; 0: all
 	// deltas leave elements alone that are zero before all edits: a pruned matrix keeps its pattern
 	KeepZeros bool
 }
@@ -97,8 +117,9 @@ type Editing struct {
 	solver  linalg.Solver
 	cov     covariance.Covariance
 	weights map[string]*weight
-	order   []string              // of the weights
-	cache   map[int]linalg.Matrix // AlphaEdit: keys of earlier edits, in rows, by layer
+	order   []string // of the weights
+	anchors []Encoded
+	past    past
 	null    map[int]linalg.Matrix // AlphaEdit: basis of the null space, by layer
 	book    *Codebook
 	detach  func()
@@ -116,7 +137,7 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 	e := &Editing{
 		m: m, method: method, seed: o.Seed, zeros: o.KeepZeros, sep: o.Separator,
 		solver: linalg.Solver{Threads: o.Threads, Device: m.Device()}, weights: map[string]*weight{},
-		cache: map[int]linalg.Matrix{}, null: map[int]linalg.Matrix{},
+		anchors: o.Anchors, past: newPast(), null: map[int]linalg.Matrix{},
 	}
 	if o.HParams != nil {
 		e.hp = *o.HParams
@@ -127,7 +148,7 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 	if err := e.hp.Validate(m.Blocks()); err != nil {
 		return nil, err
 	}
-	if one := !method.batch || method.name == "emmet" || strings.HasPrefix(method.name, "ft") ||
+	if one := !method.batch || method.form == equal || strings.HasPrefix(method.name, "ft") ||
 		method.name == "lora"; one && len(e.hp.Layers) != 1 {
 		return nil, fmt.Errorf("%w: layers: %s writes to one layer, not %d", ErrOptions, method.name, len(e.hp.Layers))
 	}
@@ -140,6 +161,11 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 			return nil, err
 		}
 	}
+	if method.name == "ultraedit" {
+		if _, err := e.matrices(); err != nil {
+			return nil, err
+		}
+	}
 
 	if NeedsStatistics(method.name, e.hp) && o.Statistics == nil {
 		return nil, fmt.Errorf("%w: %s needs the covariance of keys (HINT: give a text to collect it from)",
@@ -147,6 +173,14 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 	}
 
 	e.cov = covariance.Covariance{Stats: o.Statistics.moments(), Solver: e.solver}
+	switch ridge := e.hp.NormLambda; {
+	case method.form == equal: // which factors a covariance of its own
+	case e.hp.Lambda > 0:
+		e.cov.Ridge = ridge / e.hp.Lambda
+	default:
+		e.cov.Share = ridge
+	}
+
 	return e, nil
 }
 
@@ -179,8 +213,9 @@ type change struct {
 	deltas  []Delta
 	codes   []Code
 	context []int32
-	cache   map[int]linalg.Matrix
+	past    past             // what the edits after it will know of it
 	goals   []*optimize.Goal // of methods that search values
+	skipped []int            // requests whose values are too long for their anchor
 	losses  [][]float64      // of those that train, by edit
 
 	keys  map[int]linalg.Matrix // [n, in]: what the solve used, by layer
@@ -189,19 +224,21 @@ type change struct {
 
 // Step is one application of a method: an edit, or a batch of edits.
 type Step struct {
-	Method  string                `json:"method"`
-	Edits   []string              `json:"edits"` // what was edited, for people
-	Deltas  []Delta               `json:"deltas,omitempty"`
-	Linear  string                `json:"linear,omitempty"` // of the codebook
-	Codes   []Code                `json:"codes,omitempty"`
-	Context []int32               `json:"context,omitempty"`
-	keys    map[int]linalg.Matrix // AlphaEdit: keys, in rows, that later edits leave alone, by decoder layer
+	Method  string   `json:"method"`
+	Edits   []string `json:"edits"` // what was edited, for people
+	Deltas  []Delta  `json:"deltas,omitempty"`
+	Linear  string   `json:"linear,omitempty"` // of the codebook
+	Codes   []Code   `json:"codes,omitempty"`
+	Context []int32  `json:"context,omitempty"`
+	past    past     // what later edits know of it
 	// SHA-256 of the stored bytes of every edited matrix afterwards
 	State   map[string]string `json:"state,omitempty"`
 	History [][]Loss          `json:"-"`
 	Losses  [][]float64       `json:"-"`
 	// requests of the batch that were left out, because their optimisation diverged
 	Failed []int `json:"-"`
+	// and those whose value is more than twice as long as the anchor, so that it is left as it was
+	Skipped []int `json:"-"`
 }
 
 // Apply writes one batch of facts; methods that write one at a time refuse several. An optimisation that
@@ -235,8 +272,8 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	}
 
 	s := Step{
-		Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, keys: c.cache, Context: c.context,
-		Losses: c.losses,
+		Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, past: c.past, Context: c.context,
+		Losses: c.losses, Skipped: c.skipped,
 	}
 	if len(c.codes) > 0 {
 		l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
@@ -361,9 +398,7 @@ func (e *Editing) replay(s *Step) error {
 		}
 	}
 
-	for b, k := range s.keys {
-		e.cache[b] = stack(e.cache[b], k)
-	}
+	e.past.add(s.past)
 	if s.Context != nil {
 		e.context = s.Context
 	}
@@ -428,7 +463,7 @@ func (e *Editing) Undo(n int) error {
 		e.book.codes = nil
 	}
 
-	e.cache = map[int]linalg.Matrix{}
+	e.past = newPast()
 	e.steps = nil
 	for i := range kept {
 		if err := e.replay(&kept[i]); err != nil {

@@ -221,6 +221,9 @@ func (r *folderRun) prepare(ctx context.Context) error {
 		}
 		r.encoded = append(r.encoded, e)
 	}
+	if r.o.HParams.Anchor && len(r.o.Anchors) == 0 {
+		r.o.Anchors = r.encoded[:min(AnchorFacts, len(r.encoded))]
+	}
 
 	err := r.statistics(ctx)
 	if err == nil {

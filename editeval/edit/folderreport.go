@@ -45,7 +45,10 @@ type Collected struct {
 	Tokens int    `json:"tokens"`
 }
 
-// LeftOut is a record whose optimisation diverged, so that it was not written.
+// tooLong says why a method with anchored values left a fact alone.
+const tooLong = "its value is more than twice as long as those of other facts"
+
+// LeftOut is a record that was not written: its optimisation diverged, or led astray.
 type LeftOut struct {
 	Index int    `json:"index"`
 	Why   string `json:"why"`
@@ -140,6 +143,9 @@ func (r *FolderReport) step(lo, hi int, s *Step) {
 	}
 	for _, i := range s.Failed {
 		r.Failed = append(r.Failed, LeftOut{lo + i, ErrDiverged.Error()})
+	}
+	for _, i := range s.Skipped {
+		r.Failed = append(r.Failed, LeftOut{lo + i, tooLong})
 	}
 
 	r.Steps = append(r.Steps, out)

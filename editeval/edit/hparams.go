@@ -13,6 +13,7 @@ import (
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/strictyaml"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
 )
 
 // HParams are the hyper-parameters of a method; which ones count is the method's business. In YAML, keys that
@@ -34,9 +35,21 @@ type HParams struct {
 	// R-ROME: the prompt alone gives the key everywhere
 	BareKey bool `yaml:"bare_key" json:"bare_key,omitempty"`
 	// MEMIT, PMET: weight of the covariance; 0: so that 95 % of an edit is taken up
-	Lambda      float64 `yaml:"lambda" json:"lambda,omitempty"`
-	Weight      float64 `yaml:"weight" json:"weight,omitempty"`             // EMMET: weight of the covariance
-	NormLambda  float64 `yaml:"norm_lambda" json:"norm_lambda,omitempty"`   // EMMET: added to its diagonal
+	Lambda float64 `yaml:"lambda" json:"lambda,omitempty"`
+	// MEMIT, PMET: keys of earlier edits weigh like those of the batch
+	Accumulate bool `yaml:"accumulate" json:"accumulate,omitempty"`
+	// MEMIT, PMET: a search ends once the target's tokens have been top-1 after all prefixes so many times; 0: it
+	// ends by its loss and steps alone
+	Settled int `yaml:"settled" json:"settled,omitempty"`
+	// bring values to one length (NAS): anchor_norm, or the mean over facts
+	Anchor     bool    `yaml:"anchor" json:"anchor,omitempty"`
+	AnchorNorm float64 `yaml:"anchor_norm" json:"anchor_norm,omitempty"` // 0: the mean
+	// LyapLock: the damage that edits may do, as a multiple of the first batch's
+	Budget float64 `yaml:"budget" json:"budget,omitempty"`
+	Weight float64 `yaml:"weight" json:"weight,omitempty"` // EMMET: weight of the covariance
+	// EMMET: added to the weighed covariance's diagonal; MEMIT, PMET: with lambda the same, without one a fraction of
+	// the mean of the diagonal
+	NormLambda  float64 `yaml:"norm_lambda" json:"norm_lambda,omitempty"`
 	EmmetLambda float64 `yaml:"emmet_lambda" json:"emmet_lambda,omitempty"` // EMMET: slack of the equality
 	// AlphaEdit: eigenvalues below it span the null space; one value, or one a layer; none: the directions with
 	// the least 5 % of the trace
@@ -47,6 +60,8 @@ type HParams struct {
 	// GRACE: values start at the present output instead of random numbers
 	Warm bool `yaml:"warm" json:"warm,omitempty"`
 	Rank int  `yaml:"rank" json:"rank,omitempty"` // LoRA
+	// UltraEdit: roles of the matrices to write to, in the layers above or in their own, "up:18-24"; none: gate and up
+	Matrices []string `yaml:"matrices" json:"matrices,omitempty"`
 	// groups of prefixes, "{}" is the prompt; the first is "{}" alone
 	Templates [][]string `yaml:"templates" json:"templates"`
 
@@ -104,7 +119,7 @@ const keepMemory = 1 << 30
 func (h *HParams) search() optimize.Params {
 	return optimize.Params{
 		Steps: h.Steps, LearningRate: h.LearningRate, WeightDecay: h.WeightDecay, Clamp: h.Clamp, KL: h.KL,
-		ReverseKL: h.ReverseKL, Keep: keepMemory,
+		ReverseKL: h.ReverseKL, Settled: h.Settled, Keep: keepMemory,
 	}
 }
 
@@ -138,6 +153,9 @@ func Defaults(method string, c *lm.Config) (HParams, error) {
 	for _, p := range list {
 		for _, m := range p.Models {
 			keys, ok := p.Methods[method]
+			if !ok && method == "memit-seq" { // which is MEMIT with a memory
+				keys, ok = p.Methods["memit"]
+			}
 			if !ok || m.Type != c.ModelType || m.Layers != c.Layers || m.Hidden != c.Hidden {
 				continue
 			}
@@ -181,17 +199,36 @@ func automatic(method string, blocks int) HParams {
 		if method == "r-rome" { // the bare key leaves other subjects alone far better than the mean one does
 			h.Clamp, h.BareKey = 8, true
 		}
-	case "memit":
+	case "memit", "memit-seq", "encore", "lyaplock":
 		several()
 		h.Clamp, h.Steps = 8, 50 // 25 leave one target in six behind on a small model
+		switch method {
+		case "memit-seq":
+			h.Accumulate = true
+		case "encore":
+			h.Accumulate = true
+			h.Settled = 2
+			h.NormLambda = 0.01
+		case "lyaplock":
+			h.Budget = 60
+		}
 	case "pmet":
 		several()
 		h.Clamp = 4
-	case "alphaedit":
+	case "alphaedit", "nas":
 		several()
 		h.L2 = 1
 		h.Clamp = 8
 		h.Steps = 50
+		h.Anchor = method == "nas"
+	case "ultraedit":
+		// Chosen on SmolLM2-135M; the published rate, 1e-6, is for models of 7B, and changes nothing there.
+		h.LearningRate = 3e-4
+		h.Matrices = []string{string(arch.Down)}
+		h.Layers = nil
+		for l := blocks * 2 / 3; l < blocks-1 || l == blocks*2/3; l++ {
+			h.Layers = append(h.Layers, l)
+		}
 	case "emmet":
 		h.Layers = []int{min(blocks-1, (blocks+2)/3)}
 		h.Weight = 0.1
@@ -287,6 +324,8 @@ func (h *HParams) Validate(blocks int) error {
 		{"emmet_lambda", h.EmmetLambda, false},
 		{"l2", h.L2, false},
 		{"eps", h.Eps, false},
+		{"anchor_norm", h.AnchorNorm, false},
+		{"budget", h.Budget, false},
 	} {
 		// Negated, so that NaN fails too.
 		if !(v.value >= 0) || math.IsInf(v.value, 0) || v.above && v.value == 0 {
@@ -302,6 +341,9 @@ func (h *HParams) Validate(blocks int) error {
 	}
 	if h.Rank < 0 || h.Rank > 1<<16 {
 		bad("rank: %d", h.Rank)
+	}
+	if h.Settled < 0 {
+		bad("settled: %d", h.Settled)
 	}
 
 	return failure.Join(append(errs, h.validateTemplates())...)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"math"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
@@ -46,19 +45,17 @@ type baseLine struct {
 // stepLine is a step and its numbers, little-endian.
 type stepLine struct {
 	Step
-	Parts []part     `json:"parts,omitempty"` // of the deltas, in their order
-	Keys  []keysPart `json:"keys,omitempty"`
+	Parts []part `json:"parts,omitempty"` // of the deltas, in their order
+
+	Keys   []layerPart `json:"keys,omitempty"` // and the rest: of past
+	Anchor float64     `json:"anchor,omitempty"`
+	Scales []scalePart `json:"scales,omitempty"`
 }
 
 type part struct {
 	Left  *numbers `json:"left,omitempty"`
 	Right *numbers `json:"right,omitempty"`
 	Dense *numbers `json:"dense,omitempty"`
-}
-
-type keysPart struct {
-	Block int      `json:"block"`
-	Keys  *numbers `json:"keys"`
 }
 
 // numbers is a matrix of float64, or of float32 with half as many bytes.
@@ -165,10 +162,7 @@ func packStep(s *Step) *stepLine {
 		}
 	}
 
-	for _, b := range site.Sorted(s.keys) {
-		l.Keys = append(l.Keys, keysPart{b, pack(s.keys[b], false)})
-	}
-
+	s.past.pack(l)
 	return l
 }
 
@@ -292,20 +286,7 @@ func (l *stepLine) unpack() (*Step, error) {
 		}
 	}
 
-	for _, k := range l.Keys {
-		m, err := k.Keys.unpack()
-		if err != nil {
-			return nil, err
-		}
-
-		if s.keys == nil {
-			s.keys = map[int]linalg.Matrix{}
-		}
-
-		s.keys[k.Block] = m
-	}
-
-	return &s, nil
+	return &s, s.past.unpack(l)
 }
 
 // Open continues the edits of a checkpoint that was edited before: the model's matrices become what the journal

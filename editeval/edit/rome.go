@@ -59,15 +59,21 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		return nil, err
 	}
 
-	goals, err := optimize.Descent{Params: e.hp.search(), Sites: []optimize.Site{{Linear: l.Name, Block: block}}}.Run(
-		ctx, e.m,
-		searchable(reqs))
+	d := optimize.Descent{Params: e.hp.search(), Sites: []optimize.Site{{Linear: l.Name, Block: block}}}
+	goals, err := d.Run(ctx, e.m, searchable(reqs))
 	if err != nil {
 		return nil, err
 	}
 
 	if _, _, err := searched(goals, reqs); err != nil {
 		return nil, err
+	}
+
+	c := &change{goals: goals, past: newPast()}
+	if e.hp.Anchor {
+		if err := e.anchor(ctx, c, d, reqs); err != nil {
+			return nil, err
+		}
 	}
 
 	// ROME takes the mean key for the direction but the bare prompt's for the length of the step, as published; the two
@@ -88,14 +94,15 @@ func rome(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 		return nil, err
 	}
 
-	d := site.Dot(query, u)
-	if math.Abs(d) < 1e-12*site.Norm(query) {
+	along := site.Dot(query, u)
+	if math.Abs(along) < 1e-12*site.Norm(query) {
 		return nil, fmt.Errorf("%w: the key is orthogonal to its direction", ErrStatistics)
 	}
 
-	r := site.Scaled(1/d, site.Minus(goals[0].Value(), out))
+	r := site.Scaled(1/along, site.Minus(goals[0].Value(), out))
 	delta, err := e.masked(Delta{Linear: l.Name, left: column(r), right: column(u)})
-	return &change{deltas: []Delta{delta}, goals: goals}, err
+	c.deltas = []Delta{delta}
+	return c, err
 }
 
 // direction is C⁻¹·k, or k, of length 1.

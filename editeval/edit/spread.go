@@ -11,24 +11,31 @@ import (
 	"github.com/modelcompress/compress/lm/arch"
 )
 
-// Closed-form edits of several layers: MEMIT, PMET, EMMET and AlphaEdit.
+// Closed-form edits of several layers: MEMIT and its successors, PMET, EMMET, AlphaEdit, LyapLock.
 //
 // A transformer's MLP is read as a memory: its down-projection W maps a key k (what the MLP makes of the subject's last
 // token) to a value. A batch of n facts has keys K [in, n], and for each a value is found by gradient descent that
 // makes the model say the target (package optimize). R [out, n] is a layer's part of what is missing. W should
 // change by ΔW·K ≈ R and leave the values of all other keys as they are, of which only the covariance C = E[k·kᵀ] over
-// ordinary text is known. With α the methods' weight of C:
+// ordinary text is known, and the keys Kp of earlier edits. With α the methods' weight of C:
 //
 //	MEMIT, PMET   min ‖ΔW·K - R‖² + α·tr(ΔW·C·ΔWᵀ)       ΔW = R·Kᵀ(α·C + K·Kᵀ)⁻¹
+//	  accumulate  … + ‖ΔW·Kp‖²                           ΔW = R·Kᵀ(α·C + Kp·Kpᵀ + K·Kᵀ)⁻¹
 //	EMMET         min tr(ΔW·A·ΔWᵀ) with ΔW·K = R          ΔW = R·(KᵀA⁻¹K + λI)⁻¹·KᵀA⁻¹
 //	AlphaEdit     min ‖ΔW·P·K - R‖² + ‖ΔW·P·Kp‖² + L2·‖ΔW·P‖²,  ΔW ← ΔW·P
+//	LyapLock      min ‖W'·[K Kp] - [V Vp]‖² + w·tr((W' - W₀)·C·(W' - W₀)ᵀ)
 //
 // AlphaEdit does not weigh what is to be preserved but forbids to touch it: P projects onto the directions that
 // ordinary keys hardly use (the null space of C: eigenvectors of small eigenvalues), so that ΔW·P·k is next to nothing
-// for them, however many edits follow. Kp are the keys of earlier edits, which the penalty keeps.
+// for them, however many edits follow.
 //
-// All of them come out as ΔW = R·Sᵀ with S [in, n] (function shares; in the code keys are rows, so everything is
-// transposed). By Woodbury's identity a batch is a system of n unknowns (AlphaEdit: n + earlier keys): C is factored,
+// MEMIT forgets Kp, so that every batch may undo the ones before it. With them ("accumulate": memit-seq, encore),
+// batches come out as one large batch would if keys and values did not move meanwhile (arXiv 2605.26670). LyapLock
+// writes all facts into the matrix as it was before any edit, W₀, with a weight w that grows with the damage; see
+// lyaplock.go.
+//
+// All but the last come out as ΔW = R·Sᵀ with S [in, n] (function shares; in the code keys are rows, so everything is
+// transposed). By Woodbury's identity a batch is a system of as many unknowns as there are keys: C is factored,
 // or its eigenvectors are computed, once for each layer. EMMET alone factors a
 // matrix [in, in] for each batch, A = weight·C + norm_lambda·I.
 //
@@ -43,11 +50,12 @@ const absorbed = 0.95
 
 // spread writes a batch of facts into several layers, from the lowest to the highest, on the progressively
 // edited model (MEMIT: memit_main.py; PMET: arXiv 2308.08742; EMMET: arXiv 2403.14236; AlphaEdit: arXiv
-// 2410.02355). Each layer takes an equal fraction of what is left (PMET: the root of it) of the way to the values.
+// 2410.02355; ENCORE: arXiv 2502.01636; LyapLock: arXiv 2505.15702). Each layer takes an equal fraction of what is
+// left (PMET: the root of it) of the way to the values.
 func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	top := e.hp.Layers[len(e.hp.Layers)-1]
 	d := optimize.Descent{Params: e.hp.search(), Sites: []optimize.Site{{Block: top}}}
-	if e.method.name == "pmet" {
+	if e.method.form == rooted {
 		var err error
 		if d, err = e.twoSites(top); err != nil {
 			return nil, err
@@ -67,16 +75,22 @@ func spread(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	}
 
 	c := &change{
-		goals: goals, cache: map[int]linalg.Matrix{}, keys: map[int]linalg.Matrix{},
-		resid: map[int]linalg.Matrix{},
+		goals: goals, past: newPast(),
+		keys: map[int]linalg.Matrix{}, resid: map[int]linalg.Matrix{},
 	}
+	if e.hp.Anchor {
+		if err := e.anchor(ctx, c, d, reqs); err != nil {
+			return nil, err
+		}
+	}
+
 	for i, block := range e.hp.Layers {
 		if err := e.layer(ctx, c, i, block, ok, left); err != nil {
 			return nil, err
 		}
 	}
 
-	if e.method.name == "alphaedit" {
+	if e.method.form == projected || e.hp.Accumulate {
 		err = e.remember(ctx, c, left)
 	}
 
@@ -115,12 +129,12 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 	}
 
 	now := s.Stream[top]
-	if e.method.name == "pmet" {
+	if e.method.form == rooted {
 		now = s.Values[top]
 	}
 
 	fraction := 1 / float64(len(e.hp.Layers)-i)
-	if e.method.name == "pmet" {
+	if e.method.form == rooted {
 		fraction = math.Sqrt(fraction)
 	} else {
 		// What is missing is missing in the stream, to which a branch may be added with a factor.
@@ -137,17 +151,24 @@ func (e *Editing) layer(ctx context.Context, c *change, i, block int, goals []*o
 		at += size
 	}
 
-	right, err := e.shares(block, keys)
-	if err != nil {
-		return err
+	d := Delta{Linear: l.Name}
+	if e.method.form == renewed {
+		d.dense, err = e.renewal(block, l, keys, resid)
+	} else {
+		var right linalg.Matrix
+		right, err = e.shares(block, keys)
+		d.left, d.right = resid.T(), right.T()
 	}
-
-	d, err := e.masked(Delta{Linear: l.Name, left: resid.T(), right: right.T()})
-	if err != nil {
-		return err
+	if err == nil {
+		d, err = e.masked(d)
 	}
-
-	if err := (&change{deltas: []Delta{d}}).write(e); err != nil {
+	if err == nil {
+		err = (&change{deltas: []Delta{d}}).write(e)
+	}
+	if err == nil && e.method.form == renewed {
+		err = e.account(c, block, l, keys)
+	}
+	if err != nil {
 		return err
 	}
 
@@ -182,16 +203,29 @@ func (c *change) write(e *Editing) error {
 
 // shares are the rows A with ΔW = Σ residual·Aᵀ for keys in rows.
 func (e *Editing) shares(block int, keys linalg.Matrix) (linalg.Matrix, error) {
-	switch e.method.name {
-	case "emmet":
+	switch e.method.form {
+	case equal:
 		return e.equality(block, keys)
-	case "alphaedit":
+	case projected:
 		return e.projected(block, keys)
 	}
 
+	all := keys
+	if e.hp.Accumulate {
+		all = stack(keys, e.past.keys[block])
+	}
+	s, _, err := e.weighed(block, all, 1)
+	if err != nil {
+		return s, err
+	}
+	return s.Sub(0, keys.Rows, 0, keys.Cols), nil // earlier keys have nothing to be written
+}
+
+// weighed is (w·α·C + G·Gᵀ)⁻¹·G for keys G in rows, again in rows, and α.
+func (e *Editing) weighed(block int, keys linalg.Matrix, w float64) (linalg.Matrix, float64, error) {
 	x, err := e.cov.Solve(block, keys)
 	if err != nil {
-		return x, err
+		return x, 0, err
 	}
 
 	// Of a single fact, kᵀC⁻¹k/(kᵀC⁻¹k + λ) of the residual arrives. Without a weight of its own λ is made so that this
@@ -205,7 +239,8 @@ func (e *Editing) shares(block int, keys linalg.Matrix) (linalg.Matrix, error) {
 		lambda *= (1 - absorbed) / absorbed
 	}
 
-	return e.inner(g, lambda, x)
+	s, err := e.inner(g, w*lambda, x)
+	return s, lambda, err
 }
 
 // gram is a·bᵀ.
@@ -276,7 +311,7 @@ func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error
 		return basis, err
 	}
 
-	all := stack(keys, e.cache[block])
+	all := stack(keys, e.past.keys[block])
 	low := linalg.New(all.Rows, basis.Cols)
 	e.solver.Mul(low, all, basis, linalg.Product{}) // coordinates in the null space
 
@@ -302,18 +337,6 @@ func (e *Editing) projected(block int, keys linalg.Matrix) (linalg.Matrix, error
 	e.solver.Mul(out, part, basis, linalg.Product{TransB: true})
 
 	return out, nil
-}
-
-// stack puts the rows of b under those of a.
-func stack(a, b linalg.Matrix) linalg.Matrix {
-	out := linalg.New(a.Rows+b.Rows, max(a.Cols, b.Cols))
-	for i := range a.Rows {
-		copy(out.Row(i), a.Row(i))
-	}
-	for i := range b.Rows {
-		copy(out.Row(a.Rows+i), b.Row(i))
-	}
-	return out
 }
 
 // spent is the fraction of the trace of C that an automatic null space may hold.
@@ -391,7 +414,7 @@ func (e *Editing) remember(ctx context.Context, c *change, reqs []Encoded) error
 			copy(keys.Row(n), site.GroupMean(site.Vectors(s.Keys[block], at, at+len(reqs[n].Prompts)), reqs[n].Groups))
 			at += len(reqs[n].Prompts)
 		}
-		c.cache[block] = keys
+		c.past.keys[block] = keys
 	}
 
 	return nil

@@ -175,6 +175,8 @@ type Damping struct {
 // Covariance gives factors and solves of the second moments, made once a layer.
 type Covariance struct {
 	Stats   map[int]linalg.Matrix // by decoder layer; nil: none are given
+	Ridge   float64               // added to the diagonal before it is factored
+	Share   float64               // and this fraction of its mean
 	Solver  linalg.Solver
 	factors map[int]linalg.Matrix // lower Cholesky
 	Damped  []Damping
@@ -214,6 +216,7 @@ func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 
 	// Undamped first, as in the published code, and with the least damping that helps: whatever is added of the
 	// identity lets edits leak into directions that ordinary keys use.
+	m = c.ridged(m)
 	f := m.Clone()
 	if c.Solver.Cholesky(f, false) != nil || narrow(f) {
 		f = linalg.New(in, in)
@@ -231,6 +234,23 @@ func (c *Covariance) factor(block, in int) (linalg.Matrix, error) {
 
 	c.factors[block] = f
 	return f, nil
+}
+
+// ridged is m with what is added to its diagonal.
+func (c *Covariance) ridged(m linalg.Matrix) linalg.Matrix {
+	if c.Ridge == 0 && c.Share == 0 {
+		return m
+	}
+
+	mean := 0.0
+	for i := range m.Rows {
+		mean += m.At(i, i) / float64(m.Rows)
+	}
+	m = m.Clone()
+	for i := range m.Rows {
+		m.Set(i, i, m.At(i, i)+c.Ridge+c.Share*mean)
+	}
+	return m
 }
 
 // narrow reports whether a factor lost its precision: a pivot of 1e-7 of the largest (1e-14 of the matrix) is rounding.

@@ -27,6 +27,7 @@ type Params struct {
 	Clamp        float64 // ‖d‖ is at most this times ‖v0‖
 	KL           float64 // factor of the divergence of the sentence about the subject
 	ReverseKL    bool    // KL(initial ‖ edited) instead of KL(edited ‖ initial)
+	Settled      int     // ends once the target was top-1 everywhere so many times (ENCORE); 0: never
 	Keep         int64   // bytes of activations that may be kept, so that decoder layers are not computed twice
 }
 
@@ -58,6 +59,7 @@ type Goal struct {
 	nll, kl float64
 	p, pmax float64 // mean probability of the target's tokens, and of the top-1 ones
 	soft    bool    // PMET: the target is reached, its loss counts less
+	settled int     // passes in which it was
 	done    bool
 	tail    *lm.Tail
 	group   *group
@@ -221,9 +223,14 @@ func (d Descent) advance(g *Goal) {
 		return
 	}
 
-	// PMET: where the target's tokens are top-1 everywhere, both means are the same sum.
-	reached := d.PMET && g.p == g.pmax
-	if l.Total < 0.05 || last || reached && g.kl <= 0.01 {
+	// Where the target's tokens are top-1 everywhere, both means are the same sum.
+	top := g.p == g.pmax
+	if top {
+		g.settled++
+	}
+
+	reached := d.PMET && top
+	if l.Total < 0.05 || last || reached && g.kl <= 0.01 || hp.Settled > 0 && g.settled >= hp.Settled {
 		g.done = true
 		return
 	}
