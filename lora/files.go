@@ -181,7 +181,7 @@ type CombineOptions struct {
 	Weights   []float64         // of the adapters; nil: 1 each
 	Density   float64           // fraction of values that pruning keeps; 1: all; required where the method prunes
 	Sign      string            // how ties elects signs: total (default) or frequency
-	Rank      int               // of the methods that cut to a rank; 0: the largest of the adapters
+	Rank      int               // of svd, _svd (0: the largest of the adapters), _core and _knots (0: their sum)
 	Seed      uint64            // of random pruning
 	Threads   int               // 0: all processors
 	DType     safetensors.DType // of the result; 0: F32
@@ -237,8 +237,9 @@ func combinedModules(list []combine.Named, c *combine.Result) []CombinedModule {
 }
 
 // Combine writes one LoRA made of several adapters, of any kind, to the folder out: the combinations of PEFT,
-// with its results. The result's scale is 1. One adapter with weight 1 comes back as it is. The errors wrap
-// ErrMethod, ErrOption, ErrRanks, ErrRefused or this package's other ones.
+// with its results, and those in the common space of the changes (Core Space, KnOTS). The result's scale is 1. One
+// adapter with weight 1 comes back as it is. The errors wrap ErrMethod, ErrOption, ErrRanks, ErrRefused or this
+// package's other ones.
 func Combine(ctx context.Context, dirs []string, out string, o CombineOptions) (*CombineReport, error) {
 	base, err := openBase(ctx, o.Model)
 	if err != nil {

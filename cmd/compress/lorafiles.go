@@ -71,7 +71,9 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 		Long: "Combines adapters as PEFT's add_weighted_adapter does. cat is exact, and adds the ranks up. svd " +
 			"is the best approximation of a given rank. linear, ties, dare_linear, dare_ties and " +
 			"magnitude_prune work on the factors, and need adapters of the same rank; with _svd at the end " +
-			"they work on the full changes.\n\n" +
+			"they work on the full changes, with _core or _knots in the space that the changes have in " +
+			"common, which loses nothing: ranks may differ, and add up. tsv_core makes the directions of " +
+			"different adapters orthogonal, iso makes all directions of the result equally strong.\n\n" +
 			"Adapters with DoRA, or with trained biases, rows or modules, cannot be combined.",
 		Example: "compress lora combine first second --method ties --density 0.5 --weights 1,0.5 --out both",
 		Args:    cobra.MinimumNArgs(1),
@@ -86,7 +88,7 @@ func loraCombineCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Sign, "majority-sign", "", "`NAME` how ties elects signs: total or frequency (default: total)")
 	f.IntVar(&o.Rank, "rank", 0,
 		"`N` rank of the result, for svd and the methods that end in _svd (default: the largest rank of the "+
-			"adapters)")
+			"adapters), _core or _knots (default: their sum)")
 	f.StringVar(&o.Model, "model", "", "`MODEL` base model, needed where an adapter does not name its modules itself")
 	f.StringVar(&o.DType, "dtype", "f32", "`TYPE` element type of the result: f32, bf16 or f16")
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")

@@ -47,22 +47,36 @@ type method struct {
 	name  string
 	prune string // "", "magnitude" or "random"
 	elect bool   // ties
-	dense bool   // on the deltas, then cut to a rank
+	space space
+	// in core space: singular vectors of different adapters are made orthogonal, and singular values equal
+	whiten, iso bool
 }
+
+// ranked reports whether the result can have any rank.
+func (m *method) ranked() bool { return m.space != factorSpace }
 
 // methods is the table of all ways.
 var methods = []method{
 	{name: "linear"},
 	{name: "cat"},
-	{name: "svd", dense: true},
+	{name: "svd", space: fullSpace},
 	{name: "ties", prune: "magnitude", elect: true},
 	{name: "dare_linear", prune: "random"},
 	{name: "dare_ties", prune: "random", elect: true},
 	{name: "magnitude_prune", prune: "magnitude"},
-	{name: "ties_svd", prune: "magnitude", elect: true, dense: true},
-	{name: "dare_linear_svd", prune: "random", dense: true},
-	{name: "dare_ties_svd", prune: "random", elect: true, dense: true},
-	{name: "magnitude_prune_svd", prune: "magnitude", dense: true},
+	{name: "ties_svd", prune: "magnitude", elect: true, space: fullSpace},
+	{name: "dare_linear_svd", prune: "random", space: fullSpace},
+	{name: "dare_ties_svd", prune: "random", elect: true, space: fullSpace},
+	{name: "magnitude_prune_svd", prune: "magnitude", space: fullSpace},
+	{name: "ties_core", prune: "magnitude", elect: true, space: coreSpace},
+	{name: "dare_linear_core", prune: "random", space: coreSpace},
+	{name: "dare_ties_core", prune: "random", elect: true, space: coreSpace},
+	{name: "iso_core", space: coreSpace, iso: true},
+	{name: "tsv_core", space: coreSpace, whiten: true},
+	{name: "tsv_iso_core", space: coreSpace, whiten: true, iso: true},
+	{name: "ties_knots", prune: "magnitude", elect: true, space: knotsSpace},
+	{name: "dare_linear_knots", prune: "random", space: knotsSpace},
+	{name: "dare_ties_knots", prune: "random", elect: true, space: knotsSpace},
 }
 
 // Methods lists the names of all ways of combining.
@@ -167,9 +181,9 @@ func newCombiner(list []Named, o Options) (*combiner, error) {
 		return nil, fmt.Errorf("%w: %d weights for %d adapters", ErrOption, len(c.weights), len(list))
 	case slices.ContainsFunc(c.weights, func(w float64) bool { return math.IsNaN(w) || math.Abs(w) > math.MaxFloat32 }):
 		return nil, fmt.Errorf("%w: weights %v are not all finite", ErrOption, c.weights)
-	case o.Rank < 0 || o.Rank > 0 && !c.method.dense:
-		return nil, fmt.Errorf("%w: a rank of %d with %s; it is for svd and the methods that end in _svd", ErrOption,
-			o.Rank, o.Method)
+	case o.Rank < 0 || o.Rank > 0 && !c.method.ranked():
+		return nil, fmt.Errorf("%w: a rank of %d with %s; it is for svd and the methods that end in _svd, _core or "+
+			"_knots", ErrOption, o.Rank, o.Method)
 	case c.method.prune != "" && !(o.Density > 0):
 		return nil, fmt.Errorf("%w: %s needs a density above 0, the fraction of values that are kept", ErrOption,
 			o.Method)
@@ -253,22 +267,21 @@ func (c *combiner) ranks() error {
 	}
 
 	switch {
-	case c.method.name == "cat":
+	case c.Rank > 0:
+		c.rank = c.Rank
+	case c.method.name == "cat" || c.method.space == coreSpace || c.method.space == knotsSpace:
 		for _, r := range ranks {
 			c.rank += r
 		}
-	case c.method.dense:
-		c.rank = c.Rank
-		if c.rank == 0 {
-			c.rank = slices.Max(ranks)
-		}
+	case c.method.space == fullSpace:
+		c.rank = slices.Max(ranks)
 	default:
 		c.rank = ranks[0]
 
 		for i, r := range ranks {
 			if r != ranks[0] {
-				return fmt.Errorf("%w: %s has %d, %s has %d; %s needs one rank (HINT: cat and svd do not)",
-					ErrRanks, c.list[0].Name, ranks[0], c.list[i].Name, r, c.method.name)
+				return fmt.Errorf("%w: %s has %d, %s has %d; %s needs one rank (HINT: cat, svd and the methods that "+
+					"end in _core or _knots do not)", ErrRanks, c.list[0].Name, ranks[0], c.list[i].Name, r, c.method.name)
 			}
 		}
 	}
@@ -328,8 +341,12 @@ func (c *combiner) module(m adapter.Module, list []part) (a, b linalg.Matrix, en
 		return a, b, nil, nil
 	case c.method.name == "svd":
 		return c.cutPairs(list)
-	case c.method.dense:
+	case c.method.space == fullSpace:
 		return c.cutDense(m, list)
+	case c.method.space == coreSpace:
+		return c.mixCore(m, list)
+	case c.method.space == knotsSpace:
+		return c.mixKnots(m, list)
 	}
 
 	a, b, err = c.factors(m, list)

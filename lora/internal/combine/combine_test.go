@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -110,6 +111,7 @@ func TestIdentity(t *testing.T) {
 		if slices.Contains([]string{
 			"ties", "dare_linear", "dare_ties", "magnitude_prune", "ties_svd",
 			"dare_linear_svd", "dare_ties_svd", "magnitude_prune_svd",
+			"ties_core", "dare_linear_core", "dare_ties_core", "ties_knots", "dare_linear_knots", "dare_ties_knots",
 		}, method) {
 			density = 0.3
 		}
@@ -143,11 +145,14 @@ func TestDensityOne(t *testing.T) {
 			{"dare_linear", "linear"},
 			{"magnitude_prune_svd", "svd"},
 			{"dare_ties", "ties"},
+			{"dare_linear_core", "cat"},
+			{"dare_linear_knots", "cat"},
+			{"dare_ties_core", "ties_core"},
 		} {
 			var got [2]*combine.Result
 			for i, method := range pair {
 				o := combine.Options{Method: method}
-				if i == 0 || method == "ties" {
+				if i == 0 || strings.HasPrefix(method, "ties") {
 					o.Density = 1
 				}
 
@@ -170,9 +175,11 @@ func TestDensityOne(t *testing.T) {
 func TestThreads(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := []combine.Named{drawn(t, "a", 2, true), drawn(t, "b", 2, false)}
-		method := rapid.SampledFrom([]string{"svd", "dare_ties", "dare_linear_svd"}).Draw(t, "method")
+		method := rapid.SampledFrom([]string{
+			"svd", "dare_ties", "dare_linear_svd", "tsv_core", "dare_ties_core", "dare_ties_knots",
+		}).Draw(t, "method")
 		o := combine.Options{Method: method, Seed: 3, Threads: 1}
-		if method != "svd" {
+		if method != "svd" && method != "tsv_core" {
 			o.Density = 0.5
 		}
 
