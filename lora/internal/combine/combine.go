@@ -281,7 +281,8 @@ func (c *combiner) ranks() error {
 		for i, r := range ranks {
 			if r != ranks[0] {
 				return fmt.Errorf("%w: %s has %d, %s has %d; %s needs one rank (HINT: cat, svd and the methods that "+
-					"end in _core or _knots do not)", ErrRanks, c.list[0].Name, ranks[0], c.list[i].Name, r, c.method.name)
+					"end in _core or _knots do not)",
+					ErrRanks, c.list[0].Name, ranks[0], c.list[i].Name, r, c.method.name)
 			}
 		}
 	}
