@@ -100,7 +100,8 @@ func (r *rig) harmState(v verb, n, number int) record {
 }
 
 // notOurs matches how a verb says that it does not know what stands there as its own.
-var notOurs = regexp.MustCompile("so it is not replaced|not that of a comparison|not from this run")
+var notOurs = regexp.MustCompile("so it is not replaced|not that of a comparison|not from this run|" +
+	"is known; choose another folder")
 
 // goOn resumes a run whose state was harmed, and judges.
 func (r *rig) goOn(v verb, rec record, file string) record {

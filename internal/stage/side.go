@@ -154,11 +154,20 @@ func CopySides(dst, src string, same bool, except ...string) error {
 
 		to := filepath.Join(dst, name)
 		if err := asListed(from, file, func(in io.Reader) error { return write(to, in) }); err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(src, name), err)
+			return copyError(filepath.Join(src, name), to, err)
 		}
 	}
 
 	return nil
+}
+
+// copyError names the file that could not be copied, unless the fault is that of its copy, such as a full disk, which
+// is named already.
+func copyError(from, to string, err error) error {
+	if fault := (*fs.PathError)(nil); errors.As(err, &fault) && fault.Path == to {
+		return err
+	}
+	return fmt.Errorf("%s: %w", from, err)
 }
 
 // asListed reads a file that is what it was when it was listed, before it is taken and behind that.
@@ -312,15 +321,16 @@ func (f *Folder) copySides() error {
 	defer root.Close()
 
 	for _, file := range f.side {
+		to := filepath.Join(f.place.Dir, file.Name())
 		err := asListed(root, file, func(in io.Reader) error {
 			text, err := f.content(in, file.Name())
 			if err != nil {
 				return err
 			}
-			return write(filepath.Join(f.place.Dir, file.Name()), text)
+			return write(to, text)
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", filepath.Join(f.opts.Source, file.Name()), err)
+			return copyError(filepath.Join(f.opts.Source, file.Name()), to, err)
 		}
 	}
 

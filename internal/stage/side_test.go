@@ -34,6 +34,18 @@ func TestChangedSideFile(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(out, "tokenizer.json")); err != nil || string(text) != `{"a": 1}` {
 		t.Errorf("%q %v", text, err)
 	}
+	// What is wrong with the copy is not told of the source.
+	elsewhere := t.TempDir()
+	if err := os.Mkdir(filepath.Join(elsewhere, "tokenizer.json"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	full := &Folder{opts: Options{Source: source}, place: &Place{Dir: elsewhere}, side: files}
+	for _, err := range []error{full.copySides(), CopySides(elsewhere, source, false)} {
+		if err == nil || strings.Contains(err.Error(), source) || !strings.Contains(err.Error(), elsewhere) {
+			t.Errorf("a folder in the place of the copy: %v", err)
+		}
+	}
+
 	if err := os.Truncate(path, 3); err != nil {
 		t.Fatal(err)
 	}
