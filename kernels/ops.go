@@ -34,6 +34,10 @@ type Ops struct {
 	// ScatterAdd adds row i of src, times scale[i], to row ids[i] of dst; the ids of one call are distinct.
 	ScatterAdd func(dst, src Mat, ids []int32, scale []float32)
 
+	// AddLowRank adds (x[i]·Aᵀ)·B to row i of dst, with A and B of pairs[i]: the changes of adapters, one to a row.
+	// Rows without a pair stay as they are. What a row gets does not depend on the others.
+	AddLowRank func(dst, x Mat, pairs []LowRank)
+
 	// RMSNorm computes dst = x / sqrt(mean(x²) + eps) · w per row, or · (1 + w) with plusOne. w is a weight
 	// [1,c]. dst may be x.
 	RMSNorm func(dst, x, w Mat, eps float32, plusOne bool)
@@ -124,6 +128,10 @@ type MatMul struct {
 	Accumulate bool // add to dst instead of overwriting it
 	Precision  Precision
 }
+
+// LowRank is a matrix of low rank, B transposed times A: A is F32 [rank, in] and B F32 [rank, out]. An absent A stands
+// for zeros.
+type LowRank struct{ A, B Mat }
 
 // Rope describes a rotation of the first Dim channels of every head of x [tokens, …]. For row t and pair i the angle's
 // cosine and sine are Cos[Pos[t], i] and Sin[Pos[t], i]. With a, b the channels (i, i+Dim/2), or (2i, 2i+1) if

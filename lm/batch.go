@@ -41,6 +41,9 @@ const PagePositions = 64
 // positions (Kwon et al., "Efficient Memory Management for Large Language Model Serving with PagedAttention", 2023).
 // Sequences that begin alike share the pages of their beginning. It is used by one goroutine at a time.
 //
+// Work may name an [Overlay], an adapter of its own; products with the model's weights are still computed for all at
+// once.
+//
 // # What a sequence's numbers depend on
 //
 // On a CPU, the logits of a sequence are the same to the last bit whatever else is in the batch, whatever was shared,
@@ -232,6 +235,8 @@ type Work struct {
 	// pages of prompts are shared.
 	Prompt bool
 	Logits Wanted
+	// Overlay acts on these tokens, as on all others of the sequence; nil: none.
+	Overlay *Overlay
 	// Total is how many tokens the sequence will have once all of its prompt is there, for models whose rotary
 	// frequencies depend on that (see [arch.Rope]); 0: these are the last.
 	Total int
@@ -290,6 +295,8 @@ func (b *Batch) check(work []Work) error {
 			return fmt.Errorf("%w: work %d is of a sequence that is closed, or of another batch", ErrInput, i)
 		case len(w.IDs) == 0:
 			return fmt.Errorf("%w: work %d has no tokens", ErrInput, i)
+		case w.Overlay != nil && w.Overlay.m != b.m:
+			return fmt.Errorf("%w: work %d has the overlay of another model", ErrInput, i)
 		case slices.ContainsFunc(work[:i], func(o Work) bool { return o.Sequence == s }):
 			return fmt.Errorf("%w: work %d is of a sequence that is there twice", ErrInput, i)
 		}
@@ -380,11 +387,9 @@ func (b *Batch) run(ctx context.Context, work []Work, prompt bool, each func(i, 
 	var past []layer.Past
 	var ids, rows []int32
 	var of [][2]int // of every row whose logits are wanted: its work, and its place there
-	for i, w := range work {
-		if w.Prompt != prompt {
-			continue
-		}
-
+	list := inOrder(work, prompt)
+	for _, i := range list {
+		w := work[i]
 		for at := range w.IDs {
 			if w.Logits == AllLogits || w.Logits == LastLogits && at == len(w.IDs)-1 {
 				rows, of = append(rows, int32(len(ids)+at)), append(of, [2]int{i, at})
@@ -406,6 +411,7 @@ func (b *Batch) run(ctx context.Context, work []Work, prompt bool, each func(i, 
 	}
 	defer p.End()
 
+	p.Overlays = overlays(work, list)
 	p.Company = layer.Few
 	if prompt {
 		p.Company = layer.Many
@@ -422,6 +428,41 @@ func (b *Batch) run(ctx context.Context, work []Work, prompt bool, each func(i, 
 	return b.give(ctx, p, x, rows, func(row int, logits []float32) error {
 		return each(of[row][0], of[row][1], logits)
 	})
+}
+
+// inOrder lists the work that is of prompts, or that is not: what has the same overlay together, in the order in which
+// overlays come up.
+func inOrder(work []Work, prompt bool) []int {
+	var list []int
+	rank := map[*Overlay]int{}
+	for i, w := range work {
+		if w.Prompt == prompt {
+			list = append(list, i)
+			if _, there := rank[w.Overlay]; !there {
+				rank[w.Overlay] = len(rank)
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(i, j int) int { return rank[work[i].Overlay] - rank[work[j].Overlay] })
+	return list
+}
+
+// overlays says which rows of a pass over the listed work have which overlay.
+func overlays(work []Work, list []int) (over []layer.Overlay) {
+	at := int32(0)
+	for k, i := range list {
+		w := work[i]
+		end := at + int32(len(w.IDs))
+		switch {
+		case w.Overlay == nil:
+		case k > 0 && work[list[k-1]].Overlay == w.Overlay:
+			over[len(over)-1].Hi = end
+		default:
+			over = append(over, layer.Overlay{Lo: at, Hi: end, Of: w.Overlay.of})
+		}
+		at = end
+	}
+	return over
 }
 
 // give computes the logits of some rows of x.

@@ -1,9 +1,6 @@
 package lm
 
 import (
-	"fmt"
-	"slices"
-
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/internal/layer"
 )
@@ -30,20 +27,9 @@ type Parameter struct {
 // Attach lets a delta act on the named linears ([Linear].Name), or on all when none is named. Deltas act in the order
 // in which they were attached. undo detaches it again. No pass may run meanwhile.
 func (m *Model) Attach(d Delta, names ...string) (undo func(), err error) {
-	var chosen []linear
-	for _, b := range m.blocks {
-		for _, l := range b.linears {
-			if len(names) == 0 || slices.Contains(names, l.Name) {
-				chosen = append(chosen, l)
-			}
-		}
-	}
-
-	// A name that fits nothing would leave the model as it is, without a word.
-	for _, n := range names {
-		if !slices.ContainsFunc(chosen, func(l linear) bool { return l.Name == n }) {
-			return nil, fmt.Errorf("%s: %.200q is not a linear of a block: %w", m.dir, n, ErrUnknownTensor)
-		}
+	chosen, err := m.choose(names)
+	if err != nil {
+		return nil, err
 	}
 
 	// Nothing is attached before all names are known to be right.

@@ -15,6 +15,7 @@ import (
 
 // engine is the loop of a model. Requests come in by submit; what they get goes to their outboxes.
 type engine struct {
+	name    string // of the model, in metrics
 	m       *lm.Model
 	batch   *lm.Batch
 	options Options
@@ -35,20 +36,20 @@ type engine struct {
 
 	// Of the loop alone:
 	tasks   []*task // in order of arrival
-	entered *served // whose adapter is attached
+	entered *served // whose adapter is attached to the whole model; nil: none
 	leave   func()
 	spare   [][]float32 // copies of logits
 }
 
 // newEngine starts the loop of a model; close ends it.
-func newEngine(m *lm.Model, o Options, w *watch) (*engine, error) {
+func newEngine(name string, m *lm.Model, o Options, w *watch) (*engine, error) {
 	b, err := m.NewBatch(lm.BatchOptions{Memory: o.Memory})
 	if err != nil {
 		return nil, err
 	}
 
 	e := &engine{
-		m: m, batch: b, options: o, watch: w, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		name: name, m: m, batch: b, options: o, watch: w, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		page: lm.PagePositions, size: b.Use().Positions,
 	}
 	e.pass, e.cancel = context.WithCancel(context.Background())
@@ -218,12 +219,13 @@ func (e *engine) lacking(t *task) int {
 	return n
 }
 
-// step runs a pass for the requests of one model or adapter, in turn.
+// step runs a pass: for the requests of the model and of all adapters that act on their own rows, or of one adapter
+// that acts on the whole model, in turn.
 func (e *engine) step() error {
 	s := e.turn()
 	if err := e.enter(s); err != nil {
 		for _, t := range slices.Clone(e.tasks) {
-			if t.of.model == s {
+			if t.of.model.alone() == s {
 				e.fail(t, err)
 			}
 		}
@@ -246,26 +248,39 @@ func (e *engine) step() error {
 		return err
 	}
 
-	e.watch.stepped(s, p, time.Since(start))
+	e.watch.stepped(p, time.Since(start))
 	e.chosen(p)
 	return nil
 }
 
-// turn is the model or adapter whose requests are next.
+// turn is the adapter that acts on the whole model whose requests are next, or nil for all other requests together.
 func (e *engine) turn() *served {
 	var kinds []*served
 	for _, t := range e.tasks {
-		if !slices.Contains(kinds, t.of.model) {
-			kinds = append(kinds, t.of.model)
+		if s := t.of.model.alone(); !slices.Contains(kinds, s) {
+			kinds = append(kinds, s)
 		}
 	}
-	slices.SortFunc(kinds, func(a, b *served) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(kinds, func(a, b *served) int { return cmp.Compare(a.turn(), b.turn()) })
 
-	at := slices.Index(kinds, e.entered)
-	if at < 0 && e.entered != nil {
-		at = slices.IndexFunc(kinds, func(s *served) bool { return s.Name > e.entered.Name }) - 1
+	next := slices.IndexFunc(kinds, func(s *served) bool { return s.turn() > e.entered.turn() })
+	return kinds[max(next, 0)]
+}
+
+// alone is the model itself if no other can be computed with it in a pass, otherwise nil.
+func (s *served) alone() *served {
+	if s.Enter == nil {
+		return nil
 	}
-	return kinds[(max(at, -1)+1)%len(kinds)]
+	return s
+}
+
+// turn is what turns go by.
+func (s *served) turn() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.serial
 }
 
 // enter attaches what a model needs.
@@ -274,13 +289,13 @@ func (e *engine) enter(s *served) error {
 		return nil
 	}
 	e.exit()
+	if s == nil {
+		return nil
+	}
 
-	leave := func() {}
-	if s.Enter != nil {
-		var err error
-		if leave, err = s.Enter(); err != nil {
-			return err
-		}
+	leave, err := s.Enter()
+	if err != nil {
+		return err
 	}
 	e.entered, e.leave = s, leave
 	return nil
@@ -314,7 +329,7 @@ func (e *engine) plan(s *served) *plan {
 	p := &plan{e: e}
 	left := e.options.StepTokens
 	for _, t := range e.tasks {
-		if t.of.model != s || !t.done {
+		if t.of.model.alone() != s || !t.done {
 			continue
 		}
 		for _, c := range t.choices {
@@ -354,7 +369,7 @@ func (e *engine) plan(s *served) *plan {
 // there yet waits for these, instead of computing them, too.
 func (e *engine) prompts(s *served) (list []*task) {
 	for _, t := range e.tasks {
-		if t.of.model != s || t.done {
+		if t.of.model.alone() != s || t.done {
 			continue
 		}
 
@@ -367,7 +382,7 @@ func (e *engine) prompts(s *served) (list []*task) {
 		}
 
 		if t.sequence == nil {
-			t.sequence = e.batch.Add(s.Name)
+			t.sequence = e.batch.Add(t.of.model.kind())
 			if !t.whole() {
 				n := t.sequence.Begin(t.prompt)
 				if !t.told { // whoever was told reads it
@@ -396,7 +411,7 @@ func common(a, b []int32) int {
 // memory went to others, all.
 func (p *plan) generate(c *choice, most int) int {
 	next := c.ids[c.sequence.Len()-len(c.of.prompt):]
-	w := lm.Work{Sequence: c.sequence, IDs: next}
+	w := lm.Work{Sequence: c.sequence, IDs: next, Overlay: c.of.of.model.Overlay}
 	if len(next) > 1 {
 		if r := p.e.m.Config().Rope; r != nil && !r.Static() {
 			most = 1 // as they were the first time
@@ -416,6 +431,7 @@ func (p *plan) prompt(t *task, n int) {
 	end := min(len(t.prompt), at/p.e.page*p.e.page+n)
 	w := lm.Work{
 		Sequence: t.sequence, IDs: t.prompt[at:end], Prompt: true, Logits: lm.NoLogits, Total: len(t.prompt),
+		Overlay: t.of.model.Overlay,
 	}
 	switch {
 	case t.whole():

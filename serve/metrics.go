@@ -102,11 +102,11 @@ func (w *watch) state(e *engine) {
 }
 
 // stepped counts a pass.
-func (w *watch) stepped(s *served, p *plan, took time.Duration) {
-	w.steps.WithLabelValues(s.Name).Observe(took.Seconds())
-	for _, work := range p.work {
+func (w *watch) stepped(p *plan, took time.Duration) {
+	w.steps.WithLabelValues(p.e.name).Observe(took.Seconds())
+	for i, work := range p.work {
 		if work.Prompt {
-			w.prompt.WithLabelValues(s.Name).Add(float64(len(work.IDs)))
+			w.prompt.WithLabelValues(p.of[i].t.of.model.Name).Add(float64(len(work.IDs)))
 			w.counts.prompt.Add(int64(len(work.IDs)))
 		}
 	}

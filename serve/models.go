@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/modelcompress/compress/internal/chat"
@@ -19,8 +20,10 @@ type Model struct {
 	Tokenizer *tokenizer.Tokenizer
 	Root      string // where it lies, as clients are told; empty: not told
 	Parent    string // name of the model that this is an adapter of; empty: it is a model
-	// Enter makes LM compute as this model, until leave: it attaches an adapter. It is called between passes, and no
-	// other model of the same LM has been entered. nil: LM is as it should be.
+	// Overlay makes LM compute as this model, on the rows of its requests; nil: LM is as it should be.
+	Overlay *lm.Overlay
+	// Enter does the same for all rows of a pass, until leave: it attaches an adapter that cannot be an overlay. It is
+	// called between passes, and no other model of the same LM has been entered. Such models take turns, a pass each.
 	Enter func() (leave func(), err error)
 }
 
@@ -108,6 +111,7 @@ type served struct {
 	stop     []int32        // tokens that end an answer
 	chatStop []int32        // and those that end one in a chat
 	context  int            // positions
+	serial   uint64         // of all that were served, from 1
 }
 
 // newServed reads the template, and which tokens end an answer.
@@ -131,6 +135,9 @@ func newServed(ctx context.Context, m Model, e *engine, o Options) (*served, err
 	s.chatStop, err = s.template.Stops(ctx, m.Tokenizer, s.plain, s.stop)
 	return s, err
 }
+
+// kind is what keys and values depend on beside tokens. A name alone may stand for another adapter later.
+func (s *served) kind() string { return strconv.FormatUint(s.serial, 10) }
 
 // plain are the tokens of a text that has its special tokens itself.
 func (s *served) plain(text string) ([]int32, error) {

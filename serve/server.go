@@ -51,7 +51,7 @@ func Handler(models Models, o Options) (*Server, error) {
 		e := byLM[m.LM]
 		if e == nil {
 			var err error
-			if e, err = newEngine(m.LM, s.options, s.watch); err != nil {
+			if e, err = newEngine(m.Name, m.LM, s.options, s.watch); err != nil {
 				s.stop()
 				return nil, err
 			}
@@ -64,6 +64,7 @@ func Handler(models Models, o Options) (*Server, error) {
 			s.stop()
 			return nil, err
 		}
+		one.serial = uint64(len(s.models) + 1)
 		s.models = append(s.models, one)
 	}
 

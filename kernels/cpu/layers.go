@@ -45,6 +45,7 @@ type loops struct {
 func (d *Device) layerOps(o *kernels.Ops) {
 	l := &layers{d: d, v: vectorLoops(d.isa)}
 	o.Gather, o.ScatterAdd = l.gather, l.scatterAdd
+	o.AddLowRank = l.addLowRank
 	o.RMSNorm, o.LayerNorm = l.rmsNorm, l.layerNorm
 	o.RoPE, o.Attention = l.rope, l.attention
 

@@ -72,6 +72,10 @@ func TestNothingIsReadPastTheEnd(t *testing.T) {
 			}
 
 			o.ScatterAdd(x, at(1, kernels.F32, 1, n), []int32{1}, []float32{1})
+			for rank := 1; rank < 9; rank++ {
+				pair := kernels.LowRank{A: at(1, kernels.F32, rank, n), B: at(3, kernels.F32, rank, n)}
+				o.AddLowRank(x, at(2, kernels.F32, 2, n), []kernels.LowRank{pair, pair})
+			}
 			r := kernels.Rope{
 				Heads: 1, HeadDim: 2 * n, Dim: 2 * n, Cos: at(1, kernels.F32, 1, n),
 				Sin: at(2, kernels.F32, 1, n), Pos: []int32{0},

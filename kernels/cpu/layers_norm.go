@@ -41,6 +41,33 @@ func (l *layers) scatterAdd(dst, src kernels.Mat, ids []int32, scale []float32) 
 	dst.Buf.Changed()
 }
 
+// addLowRank computes dst[i,j] += Σ_k (x[i]·A[k]) · B[k,j] with A and B of pairs[i]. A row is computed as if it were
+// alone: rows of generated text are few, and each may have factors of its own.
+func (l *layers) addLowRank(dst, x kernels.Mat, pairs []kernels.LowRank) {
+	must(dst.Rows == x.Rows && len(pairs) == x.Rows, "cpu: AddLowRank: shapes do not agree")
+	work := 0
+	for _, p := range pairs {
+		if p.A.IsZero() {
+			continue
+		}
+		must(p.A.Rows == p.B.Rows && p.A.Cols == x.Cols && p.B.Cols == dst.Cols, "cpu: AddLowRank: shapes do not agree")
+		work += p.A.Len() + p.B.Len()
+	}
+
+	l.each(len(pairs), work/4, func(i int) {
+		p := pairs[i]
+		if p.A.IsZero() || p.A.Len() == 0 || p.B.Len() == 0 {
+			return
+		}
+
+		t, owner := lend(p.A.Rows)
+		defer giveBack(owner)
+		l.v.dots(t, x.RowF32(i), p.A.Buf.F32()[p.A.Off:], p.A.Stride)
+		l.v.weigh(dst.RowF32(i), t, p.B.Buf.F32()[p.B.Off:], p.B.Stride, 1)
+	})
+	dst.Buf.Changed()
+}
+
 // rmsNorm computes dst[i,j] = x[i,j] / sqrt(Σ_j x[i,j]²/c + eps) · w[j], or · (1 + w[j]) with plusOne.
 func (l *layers) rmsNorm(dst, x, w kernels.Mat, eps float32, plusOne bool) {
 	must(sameShape(dst, x) && w.Rows == 1 && w.Cols == x.Cols, "cpu: RMSNorm: shapes do not agree")

@@ -62,6 +62,43 @@ func scatterAdd(r *run) {
 	})
 }
 
+func addLowRank(r *run) {
+	for _, s := range shapes() {
+		for _, rank := range []int{1, 3, 8} {
+			const in = 37
+			r.begin("%v rank %d", s, rank)
+			dst, x := r.f32(s[0], s[1]), r.f32(s[0], in)
+			var a, b [2]*operand
+			for i := range a {
+				a[i], b[i] = r.f32(rank, in), r.f32(rank, s[1])
+			}
+
+			r.do(func(o *kernels.Ops, m view) {
+				pairs := make([]kernels.LowRank, s[0])
+				for i := range pairs {
+					if k := (i + 1) % 3; k < 2 {
+						pairs[i] = kernels.LowRank{A: m(a[k]), B: m(b[k])}
+					}
+				}
+				o.AddLowRank(m(dst), m(x), pairs)
+			}, dst)
+			r.check(dst, tolerance{abs: float64(rank) * in * 0x1p-22}) // sums of numbers below 1
+		}
+	}
+
+	r.begin("bad shapes")
+	dst, x := r.f32(2, 8), r.f32(2, 6)
+	a, b := r.f32(3, 6), r.f32(3, 8)
+	for name, f := range map[string]func(m view) []kernels.LowRank{
+		"fewer pairs than rows": func(m view) []kernels.LowRank { return []kernels.LowRank{{A: m(a), B: m(b)}} },
+		"factors of the other side": func(m view) []kernels.LowRank {
+			return []kernels.LowRank{{}, {A: m(b), B: m(a)}}
+		},
+	} {
+		r.panics(name, func(o *kernels.Ops, m view) { o.AddLowRank(m(dst), m(x), f(m)) })
+	}
+}
+
 // normTolerance: the statistics are exact to float64, the rest is three or four roundings.
 var normTolerance = tolerance{abs: 1e-37, rel: 6 * 0x1p-24}
 

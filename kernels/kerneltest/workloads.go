@@ -33,6 +33,7 @@ var workloads = map[string][]workload{
 
 	"Gather":       gatherLoads(),
 	"ScatterAdd":   {scatterLoad()},
+	"AddLowRank":   {lowRankLoad(1), lowRankLoad(16)},
 	"RMSNorm":      normLoads(false),
 	"LayerNorm":    normLoads(true),
 	"RoPE":         {ropeLoad(false), ropeLoad(true)},
@@ -151,6 +152,26 @@ func scatterLoad() workload {
 		}
 		return func(o *kernels.Ops) { o.ScatterAdd(dst, src, ids, scale) }
 	}}
+}
+
+// lowRankLoad is 16 rows with a number of pairs between them.
+func lowRankLoad(different int) workload {
+	const rows, rank, in, out = 16, 8, 2048, 2048
+	return workload{
+		name: fmt.Sprintf("%dx%d of %d", rows, in, different), bytes: 4 * float64(different) * rank * (in + out),
+		setup: func(b bench) func(o *kernels.Ops) {
+			dst, x := b.f32(rows, out), b.f32(rows, in)
+			pairs := make([]kernels.LowRank, rows)
+			for i := range pairs {
+				if i < different {
+					pairs[i] = kernels.LowRank{A: b.f32(rank, in), B: b.f32(rank, out)}
+				} else {
+					pairs[i] = pairs[i%different]
+				}
+			}
+			return func(o *kernels.Ops) { o.AddLowRank(dst, x, pairs) }
+		},
+	}
 }
 
 func normLoads(layer bool) []workload {

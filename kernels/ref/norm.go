@@ -36,6 +36,36 @@ func scatterAdd(dst, src kernels.Mat, ids []int32, scale []float32) {
 	dst.Buf.Changed()
 }
 
+// addLowRank computes
+//
+//	for i, j { dst[i,j] += Σ_k (Σ_c x[i,c]·A[k,c]) · B[k,j] }    // A, B = pairs[i]
+func addLowRank(dst, x kernels.Mat, pairs []kernels.LowRank) {
+	need(dst.Rows == x.Rows && len(pairs) == x.Rows, "ref: AddLowRank: shapes do not agree")
+	for i, p := range pairs {
+		if p.A.IsZero() {
+			continue
+		}
+		need(p.A.Rows == p.B.Rows && p.A.Cols == x.Cols && p.B.Cols == dst.Cols, "ref: AddLowRank: shapes do not agree")
+
+		t, xr := make([]float64, p.A.Rows), x.RowF32(i)
+		for k := range t {
+			for c, v := range p.A.RowF32(k) {
+				t[k] += float64(v) * float64(xr[c])
+			}
+		}
+
+		d := dst.RowF32(i)
+		for j := range d {
+			sum := float64(d[j])
+			for k, v := range t {
+				sum += v * float64(p.B.RowF32(k)[j])
+			}
+			d[j] = float32(sum)
+		}
+	}
+	dst.Buf.Changed()
+}
+
 // rmsNorm computes
 //
 //	for i {

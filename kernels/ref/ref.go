@@ -21,7 +21,7 @@ func New() kernels.Device {
 		MatMulNT: matMulNT, MatMulNN: matMulNN, MatMulTN: matMulTN,
 		MatMulSparse: matMulSparse, Expand: expand,
 		MatMulQuantised: matMulQuantised, GatherQuantised: gatherQuantised, ExpandQuantised: expandQuantised,
-		Gather: gather, ScatterAdd: scatterAdd,
+		Gather: gather, ScatterAdd: scatterAdd, AddLowRank: addLowRank,
 		RMSNorm: rmsNorm, LayerNorm: layerNorm, RoPE: rope, Attention: attention,
 		Activate: activate, Gate: gate, Add: add, Softcap: softcap,
 		Softmax: softmax, CrossEntropy: crossEntropy, Convert: convert,

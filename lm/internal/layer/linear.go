@@ -65,12 +65,12 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 	if dst.IsZero() {
 		return nil
 	}
-	if len(l.Deltas) == 0 {
+	if len(l.Deltas) == 0 && p.Company == Any {
 		return p.multiply(dst, x, l, accumulate)
 	}
 
 	// A delta changes what the linear gives, not what the linear is added to (DoRA scales it, for one), so it must see
-	// that alone.
+	// that alone. Rows that may have company with such a delta are added in the same way without one.
 	y := dst
 	if accumulate {
 		y = p.mat(sDelta, x.Rows, l.Out)
@@ -83,6 +83,9 @@ func (p *Pass) linear(dst, x kernels.Mat, l *Linear, accumulate bool) error {
 		if err := p.rowwise(y, x, nil, true, func(y, x kernels.Mat) error { return d.Forward(x, y) }); err != nil {
 			return err
 		}
+	}
+	if err := p.overlay(y, x, l); err != nil {
+		return err
 	}
 
 	if accumulate {

@@ -49,7 +49,10 @@ func (p *Pass) mixture(b *Block, dst, h kernels.Mat) error {
 		x, in := p.mat(sExpertIn, len(r.ids), h.Cols), p.expertInner(&at, len(r.ids))
 		y := p.inside(sExpertOut, in.row, len(r.ids), h.Cols)
 		p.ops.Gather(x, h, r.ids, 1)
-		if err := p.feedForward(y, x, &b.Experts[e], in, false); err != nil {
+		p.chosen = r.ids
+		err := p.feedForward(y, x, &b.Experts[e], in, false)
+		p.chosen = nil
+		if err != nil {
 			return err
 		}
 		if p.Expert != nil && !p.replay {

@@ -61,6 +61,8 @@ type Pass struct {
 	Route func(b *Block) Routing
 	// Company says which products the rows go through; not of passes that are recorded.
 	Company Company
+	// Overlays act on some rows each, in ascending order; not in passes that are recorded.
+	Overlays []Overlay
 	// Past is what came before each of the sequences; nil: nothing, and keys and values are not kept.
 	Past []Past
 	// Grads are the wanted gradients, in the layout of the weights. [Pass.Backward] adds to those with one row
@@ -78,6 +80,7 @@ type Pass struct {
 	rows      int
 	rotations [][]rotation // of each of the configuration's rotations
 	own       []*ropeTable // tables of this pass alone
+	chosen    []int32      // the rows that linears see, ascending; nil: all
 }
 
 // Begin prepares a pass over sequences of the given lengths, with what came before each of them; nil: nothing did.

@@ -133,6 +133,7 @@ type Scratch struct {
 	pos                 []int32         // rows' positions in the tables of the rotation
 	shared              []rotation      // of all rows, for each rotation
 	turns               [][]rotation
+	pairs               []kernels.LowRank // of all rows of a linear
 }
 
 // Free gives the memory back.
@@ -267,6 +268,7 @@ func (s *Setup) plainWidths(blocks []*Block) (w [slots]int) {
 		}
 	}
 
+	w[sDelta] = s.Config.Hidden // passes in company need it without deltas, too
 	sinks := slices.ContainsFunc(blocks, func(b *Block) bool { return b.Sinks != nil })
 	for _, slot := range recorded {
 		if slot != sLSE || !sinks {
@@ -318,7 +320,7 @@ func (s *Setup) widths(b *Block) (w [slots]int) {
 
 	s.mlpWidths(b, &w)
 	if s.Deltas > 0 {
-		w[sDelta] = s.widest(b, func(l *Linear) int { return l.Out })
+		w[sDelta] = c.Hidden // only what the stream gets is added
 	}
 
 	return w

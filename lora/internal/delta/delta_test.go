@@ -21,8 +21,13 @@ import (
 // matrix of its own, that of llamatied is the token table.
 func open(t *testing.T, name string) *lm.Model {
 	t.Helper()
+	return load(t, filepath.Join("..", "..", "testdata", "peft", "base-"+name))
+}
+
+func load(t *testing.T, dir string) *lm.Model {
+	t.Helper()
 	dev := device.Complete(cpu.New(cpu.Options{Threads: 2}))
-	m, err := lm.Load(t.Context(), filepath.Join("..", "..", "testdata", "peft", "base-"+name), dev, lm.Options{})
+	m, err := lm.Load(t.Context(), dir, dev, lm.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,9 @@ import (
 // Options of [Attach].
 type Options struct {
 	Train bool // gradients are wanted
+	// Overlay prepares [Runtime.Overlay] instead of letting the adapter act on the whole model. The runtime then needs
+	// the adapter no more.
+	Overlay bool
 }
 
 // Runtime is an adapter at work in a model. With Train it serves one pass at a time.
@@ -27,6 +30,7 @@ type Runtime struct {
 	copies  []*replaced
 	params  []lm.Parameter
 	undo    func()
+	over    *lm.Overlay
 	tied    bool   // the model's head is its token table
 	head    string // the head of its own that it has meanwhile; "": none
 	tie     func() // puts an end to that
@@ -67,6 +71,12 @@ func Attach(m *lm.Model, a *adapter.Adapter, o Options) (*Runtime, error) {
 		}
 	}
 
+	if o.Overlay {
+		if err := apart(a); err != nil {
+			return nil, err
+		}
+	}
+
 	// Before anything else: where the adapter gives a tied head a life of its own, the model has one more matrix.
 	err := r.separate()
 	if err == nil && r.keeps() {
@@ -87,7 +97,7 @@ func Attach(m *lm.Model, a *adapter.Adapter, o Options) (*Runtime, error) {
 		}
 	}
 
-	return r, r.start()
+	return r, r.start(o)
 }
 
 // collect finds out what is to be done where.
@@ -132,7 +142,7 @@ func (r *Runtime) collect(linears map[string]lm.Linear) error {
 }
 
 // start puts the adapter into the model.
-func (r *Runtime) start() error {
+func (r *Runtime) start(o Options) error {
 	if err := r.Update(); err != nil {
 		r.Detach()
 		return err
@@ -149,6 +159,10 @@ func (r *Runtime) start() error {
 		if r.modules[l.Module.Tensor] != nil {
 			names = append(names, l.Module.Tensor)
 		}
+	}
+
+	if o.Overlay {
+		return r.lay(names)
 	}
 
 	undo, err := r.m.Attach(linears{r}, names...)

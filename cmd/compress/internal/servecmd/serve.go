@@ -176,16 +176,21 @@ func adapter(j *cli.Job, base serve.Model, name, dir string) (serve.Model, error
 		j.Remark("%s: %s", dir, remark)
 	}
 
+	m := base
+	m.Name = name
+	m.Parent = base.Name
+	m.Root = dir
+
+	m.Overlay, _, err = a.Overlay(base.LM)
+	if !errors.Is(err, lora.ErrUnsupported) {
+		return m, err
+	}
+
 	undo, err := a.Attach(base.LM)
 	if err != nil {
 		return base, err
 	}
 	undo()
-
-	m := base
-	m.Name = name
-	m.Parent = base.Name
-	m.Root = dir
 	m.Enter = func() (func(), error) { return a.Attach(base.LM) }
 	return m, nil
 }
