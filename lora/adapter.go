@@ -93,8 +93,8 @@ func (a *Adapter) Attach(m *lm.Model) (undo func(), err error) {
 
 // Overlay prepares the adapter for single sequences of an [lm.Batch], which name it in their [lm.Work], beside others
 // and the model itself. The overlay has its factors as they are multiplied, of a Mixture of Shards too, and does not
-// need the adapter any more; free gives them back, once no work names the overlay. The error wraps ErrUnsupported for an
-// adapter that changes what all sequences of a pass share: the token table, the head, norms, whole tensors.
+// need the adapter any more; free gives them back, once no work names the overlay. The error wraps ErrUnsupported for
+// an adapter that changes what all sequences of a pass share: the token table, the head, norms, whole tensors.
 func (a *Adapter) Overlay(m *lm.Model) (o *lm.Overlay, free func(), err error) {
 	r, err := delta.Attach(m, a.inner, delta.Options{Overlay: true})
 	if err != nil {

@@ -40,10 +40,11 @@ func (s *Server) chat(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return err
 	}
 
-	m, err := s.model(q.Model)
+	m, let, err := s.model(q.Model)
 	if err != nil {
 		return err
 	}
+	defer let()
 	req, err := s.chatTask(ctx, m, &q)
 	if err != nil {
 		return err

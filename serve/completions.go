@@ -56,10 +56,11 @@ func (s *Server) completions(ctx context.Context, w http.ResponseWriter, r *http
 		return err
 	}
 
-	m, err := s.model(q.Model)
+	m, let, err := s.model(q.Model)
 	if err != nil {
 		return err
 	}
+	defer let()
 	req, err := s.completionTasks(m, &q)
 	if err != nil {
 		return err

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +27,10 @@ type engine struct {
 
 	mu      sync.Mutex
 	waiting []*task
-	ending  bool  // no new requests
-	stopped error // no requests at all
+	calls   []func() // to be made between passes
+	ending  bool     // no new requests
+	stopped error    // no requests at all
+	failure error    // why, where a fault of the program has brought it about
 	serial  uint64
 	wake    chan struct{}
 	idle    chan struct{} // closed when it has ended
@@ -62,6 +66,9 @@ func (e *engine) submit(r *request) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
+	if e.failure != nil {
+		return e.failure
+	}
 	if e.ending || e.stopped != nil {
 		return errClosed
 	}
@@ -79,6 +86,7 @@ func (e *engine) submit(r *request) error {
 		return errBusy
 	}
 
+	r.gone = make(chan struct{}, len(r.tasks))
 	for _, t := range r.tasks {
 		e.serial++
 		t.serial = e.serial
@@ -87,6 +95,33 @@ func (e *engine) submit(r *request) error {
 	e.waiting = append(e.waiting, r.tasks...)
 	e.poke()
 	return nil
+}
+
+// between runs f while no pass runs and nothing is attached.
+func (e *engine) between(f func() error) error {
+	done := make(chan error, 1)
+	e.mu.Lock()
+	if e.ending || e.stopped != nil {
+		e.mu.Unlock()
+		return errClosed
+	}
+	e.calls = append(e.calls, func() { done <- e.safely(f) })
+	e.mu.Unlock()
+	e.poke()
+	return <-done
+}
+
+// call makes the calls that came in.
+func (e *engine) call() {
+	e.mu.Lock()
+	calls := e.calls
+	e.calls = nil
+	e.mu.Unlock()
+
+	for _, f := range calls {
+		e.exit()
+		f()
+	}
 }
 
 // poke wakes the loop.
@@ -120,17 +155,18 @@ func (e *engine) drain(ctx context.Context) {
 // loop takes steps until drained.
 func (e *engine) loop() {
 	defer close(e.idle)
-	defer e.batch.Close()
+	defer func() { e.batch.Close() }()
 	defer e.exit()
 
 	for {
+		e.call()
 		e.admit()
 		stopped := e.sweep()
 		e.watch.state(e)
 		if len(e.tasks) == 0 {
 			e.mu.Lock()
-			over := (e.ending || stopped) && len(e.waiting) == 0
-			more := len(e.waiting) > 0
+			more := len(e.waiting)+len(e.calls) > 0
+			over := (e.ending || stopped) && !more
 			e.mu.Unlock()
 			if over {
 				return
@@ -141,14 +177,73 @@ func (e *engine) loop() {
 			continue
 		}
 
-		err := mmapsafe.Do(e.step)
+		err := e.safely(e.step)
 		if err != nil && e.pass.Err() != nil {
 			err = errClosed
+		}
+		if errors.Is(err, errPanic) {
+			e.forget()
 		}
 		if err != nil {
 			e.failAll(err)
 		}
+		if errors.Is(err, errPanic) {
+			e.renew()
+		}
 	}
+}
+
+// safely gives the error of f, or of a panic in it: a fault of the program that one request has met must not end those
+// of other models, which are in the same process.
+func (e *engine) safely(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", errPanic, r)
+			e.options.Failed(e.name, fmt.Errorf("%w\n%s", err, debug.Stack()))
+			e.watch.panicked.Inc()
+		}
+	}()
+	return mmapsafe.Do(f)
+}
+
+// forget lets go of sequences without touching what the batch has of them.
+func (e *engine) forget() {
+	for _, t := range e.tasks {
+		t.sequence = nil
+		for _, c := range t.choices {
+			c.sequence = nil
+		}
+	}
+}
+
+// renew begins anew behind a panic, in which what the batch has of sequences may have come apart. Where that fails, the
+// model answers no more.
+func (e *engine) renew() {
+	err := e.safely(func() error {
+		e.exit()
+		e.batch.Close()
+		b, err := e.m.NewBatch(lm.BatchOptions{Memory: e.options.Memory})
+		if err == nil {
+			e.batch = b
+			e.spare = nil
+		}
+		return err
+	})
+	if err == nil {
+		return
+	}
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stopped = fmt.Errorf("%w, and the model could not begin anew: %w", errPanic, err)
+	e.failure = e.stopped
+}
+
+// broken is why the model answers no more; nil: it does.
+func (e *engine) broken() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failure
 }
 
 // sweep ends the requests whose client has gone, or all when the server stops.
@@ -159,7 +254,13 @@ func (e *engine) sweep() (stopped bool) {
 	if cause != nil {
 		e.waiting = nil
 	} else {
-		e.waiting = slices.DeleteFunc(e.waiting, func(t *task) bool { return t.of.ctx.Err() != nil })
+		e.waiting = slices.DeleteFunc(e.waiting, func(t *task) bool {
+			if t.of.ctx.Err() == nil {
+				return false
+			}
+			t.of.gone <- struct{}{}
+			return true
+		})
 	}
 	e.mu.Unlock()
 
@@ -506,7 +607,10 @@ func (e *engine) chosen(p *plan) {
 	// Sampling from a large vocabulary is work; which thread does it makes no difference.
 	mmapsafe.Each(0, len(list), func(i int) {
 		x := list[i]
-		x.event, x.c.err = x.c.next(x.logits)
+		x.c.err = e.safely(func() (err error) {
+			x.event, err = x.c.next(x.logits)
+			return err
+		})
 	})
 	e.release(p)
 
@@ -574,15 +678,24 @@ func (e *engine) finish(t *task) {
 	if slices.ContainsFunc(t.choices, func(c *choice) bool { return c.finish == "" }) {
 		return
 	}
+	e.letGo(t)
+}
+
+// letGo lets go of a task that has ended; it may have been let go of before, when several choices end in a step.
+func (e *engine) letGo(t *task) {
 	e.tasks = slices.DeleteFunc(e.tasks, func(o *task) bool { return o == t })
+	if !t.gone {
+		t.gone = true
+		t.of.gone <- struct{}{}
+	}
 }
 
 // fail ends a task, and with it its request.
 func (e *engine) fail(t *task, err error) {
 	e.drop(t)
 	t.failed = true
-	e.tasks = slices.DeleteFunc(e.tasks, func(o *task) bool { return o == t })
 	t.of.out.put(event{choice: t.first, err: err})
+	e.letGo(t)
 }
 
 // failAll ends all tasks, as when a model's file has gone.

@@ -23,6 +23,7 @@ type watch struct {
 	first     *prometheus.HistogramVec // seconds to the first token, by model
 	steps     *prometheus.HistogramVec // seconds, by model
 	preempted prometheus.Counter
+	panicked  prometheus.Counter
 
 	counts struct{ requests, prompt, reused, generated atomic.Int64 }
 
@@ -58,7 +59,10 @@ func newWatch() *watch {
 	w.preempted = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "compress_preemptions_total", Help: "Requests that gave up their keys and values for lack of memory.",
 	})
-	w.registry.MustRegister(w.preempted)
+	w.panicked = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "compress_panics_total", Help: "Faults of the program that ended the requests of a model.",
+	})
+	w.registry.MustRegister(w.preempted, w.panicked)
 
 	for name, g := range map[string]struct {
 		help string

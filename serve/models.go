@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/modelcompress/compress/internal/chat"
@@ -25,6 +26,9 @@ type Model struct {
 	// Enter does the same for all rows of a pass, until leave: it attaches an adapter that cannot be an overlay. It is
 	// called between passes, and no other model of the same LM has been entered. Such models take turns, a pass each.
 	Enter func() (leave func(), err error)
+	// Close gives back what the model takes beyond LM, once nothing needs it: at the end of the last request after it
+	// was unloaded, or at the end of the server. nil: nothing.
+	Close func()
 }
 
 // Models is all that a server answers for.
@@ -59,10 +63,18 @@ type Options struct {
 	Sequences  int   // that generate at a time, for each [lm.Model]; 0: 64
 	Queue      int   // sequences that wait, for each [lm.Model], beyond which requests are refused; 0: 256
 
+	// AdapterRoot is the folder from which clients may load adapters, and OpenAdapter opens one there, of a model that
+	// is served, under a name. Its errors are told to clients. None: adapters are neither loaded nor unloaded.
+	AdapterRoot string
+	OpenAdapter func(ctx context.Context, base Model, name, dir string) (Model, error)
+
 	MaxBody   int64         // bytes of a request; 0: 8 MiB
 	MaxPrompt int           // tokens of a prompt; 0: what the model and the memory take
 	MaxTokens int           // new tokens of a choice; 0: what the model and the memory take
 	Timeout   time.Duration // of a request; 0: 10 minutes
+
+	// Failed is told of faults of the program, which end requests of a model, from any goroutine; nil: nobody is.
+	Failed func(model string, err error)
 
 	now func() time.Time // of answers; nil: the clock
 }
@@ -74,6 +86,8 @@ func (o *Options) Validate() error {
 		return errors.New("serve: a limit is negative")
 	case min(o.StepTokens, o.Sequences, o.Queue, o.MaxPrompt, o.MaxTokens) < 0:
 		return errors.New("serve: a limit is negative")
+	case (o.AdapterRoot == "") != (o.OpenAdapter == nil):
+		return errors.New("serve: a folder with adapters and what opens them need each other")
 	case slices.Contains(o.Keys, ""):
 		return errors.New("serve: a key is empty")
 	}
@@ -100,6 +114,9 @@ func (o Options) filled() Options {
 	if o.now == nil {
 		o.now = time.Now
 	}
+	if o.Failed == nil {
+		o.Failed = func(string, error) {}
+	}
 	return o
 }
 
@@ -112,6 +129,33 @@ type served struct {
 	chatStop []int32        // and those that end one in a chat
 	context  int            // positions
 	serial   uint64         // of all that were served, from 1
+	created  time.Time
+
+	mu      sync.Mutex
+	users   int  // requests that have begun with it
+	retired bool // and no more begin
+}
+
+// hold keeps the model for a request, until it calls what is returned.
+func (s *served) hold() (let func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.users++
+	return func() { s.drop(func() { s.users-- }) }
+}
+
+// retire lets the model go once the requests that have it have ended.
+func (s *served) retire() { s.drop(func() { s.retired = true }) }
+
+// drop lets a user or the server go, and closes the model behind the last of them.
+func (s *served) drop(one func()) {
+	s.mu.Lock()
+	one()
+	last := s.retired && s.users == 0 && s.Close != nil
+	s.mu.Unlock()
+	if last {
+		s.Close()
+	}
 }
 
 // newServed reads the template, and which tokens end an answer.

@@ -12,6 +12,7 @@ import (
 // Ways in which a request ends other than by its answer.
 var (
 	errBusy   = errors.New("too many requests are waiting; try again later")
+	errPanic  = errors.New("a fault of this program ended the request")
 	errClosed = errors.New("the server is shutting down")
 	errMemory = errors.New("the memory for keys and values does not hold this request")
 )
@@ -22,6 +23,7 @@ type request struct {
 	model *served
 	tasks []*task
 	out   outbox
+	gone  chan struct{} // a task of which the loop lets go
 }
 
 // task is a prompt and the choices that continue it.
@@ -43,6 +45,7 @@ type task struct {
 	sequence *lm.Sequence // of the prompt, until it is whole
 	done     bool         // with its prompt
 	failed   bool
+	gone     bool        // the loop has let go of it
 	told     bool        // the client knows: what is about the prompt stays
 	reused   int         // tokens of the prompt that were computed for others
 	err      error       // of the prompt

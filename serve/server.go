@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/lm"
@@ -20,12 +20,14 @@ import (
 // Server answers requests; it is an [http.Handler]. [Handler] makes it.
 type Server struct {
 	options Options
+	mu      sync.Mutex // guards models and serial
 	models  []*served
+	serial  uint64
+	loading sync.Mutex // held while an adapter is loaded or unloaded
 	engines []*engine
 	watch   *watch
 	mux     *http.ServeMux
 	keys    [][sha256.Size]byte
-	since   time.Time
 	ending  atomic.Bool
 	asked   atomic.Int64 // requests that are being answered
 }
@@ -41,7 +43,6 @@ func Handler(models Models, o Options) (*Server, error) {
 	}
 
 	s := &Server{options: o.filled(), watch: newWatch(), mux: http.NewServeMux()}
-	s.since = s.options.now()
 	for _, k := range o.Keys {
 		s.keys = append(s.keys, sha256.Sum256([]byte(k)))
 	}
@@ -64,8 +65,7 @@ func Handler(models Models, o Options) (*Server, error) {
 			s.stop()
 			return nil, err
 		}
-		one.serial = uint64(len(s.models) + 1)
-		s.models = append(s.models, one)
+		s.put(one)
 	}
 
 	s.routes()
@@ -79,7 +79,17 @@ func (s *Server) routes() {
 			faultOf(errClosed).write(w)
 			return
 		}
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		health := map[string]any{"status": "ok"}
+		broken := map[string]string{}
+		for _, e := range s.engines {
+			if err := e.broken(); err != nil {
+				broken[e.name] = err.Error()
+			}
+		}
+		if len(broken) > 0 {
+			health["broken"] = broken
+		}
+		writeJSON(w, http.StatusOK, health)
 	})
 	s.mux.Handle("GET /{$}", newPage())
 	s.mux.Handle("GET /metrics", s.watch.page())
@@ -90,6 +100,10 @@ func (s *Server) routes() {
 	s.mux.HandleFunc("POST /tokenize", s.answer(s.tokenize))
 	s.mux.HandleFunc("POST /detokenize", s.answer(s.detokenize))
 	s.mux.HandleFunc("GET /tokenizer_info", s.tokenizerInfo)
+	if s.options.AdapterRoot != "" {
+		s.mux.HandleFunc("POST /v1/load_lora_adapter", s.answer(s.loadAdapter))
+		s.mux.HandleFunc("POST /v1/unload_lora_adapter", s.answer(s.unloadAdapter))
+	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		f := badRequest("", "there is nothing at %s %.100s", r.Method, r.URL.Path)
 		f.status = http.StatusNotFound
@@ -106,6 +120,12 @@ func (s *Server) Shutdown(ctx context.Context) {
 		all.Go(func() { e.drain(ctx) })
 	}
 	all.Wait()
+
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	for _, m := range s.list() {
+		m.retire()
+	}
 }
 
 // stop ends the loops at once.
@@ -214,20 +234,63 @@ func (s *Server) answer(f func(ctx context.Context, w http.ResponseWriter, r *ht
 	}
 }
 
-// model finds what a request names; the first where it names nothing.
-func (s *Server) model(name string) (*served, error) {
-	if name == "" {
-		return s.models[0], nil
+// put takes a model in, in place of one of the same name, which it returns.
+func (s *Server) put(m *served) (old *served) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.serial++
+	m.serial = s.serial
+	m.created = s.options.now()
+	s.models = slices.Clone(s.models) // others may read the list that was
+	if i := slices.IndexFunc(s.models, func(o *served) bool { return o.Name == m.Name }); i >= 0 {
+		old = s.models[i]
+		s.models[i] = m
+		return old
 	}
-	for _, m := range s.models {
-		if m.Name == name {
-			return m, nil
+	s.models = append(s.models, m)
+	return nil
+}
+
+// remove takes a model off the list.
+func (s *Server) remove(m *served) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.models = slices.DeleteFunc(slices.Clone(s.models), func(o *served) bool { return o == m })
+}
+
+// list is the models as they are now.
+func (s *Server) list() []*served {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.models
+}
+
+// model finds what a request names, the first where it names nothing, and keeps it until the request lets it go.
+func (s *Server) model(name string) (m *served, let func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	m = s.models[0]
+	if name != "" {
+		m = s.named(name)
+	}
+	if m == nil {
+		return nil, nil, &fault{
+			http.StatusNotFound, "invalid_request_error",
+			"the model " + shown(name) + " does not exist (GET /v1/models lists those that do)", "model",
+			"model_not_found",
 		}
 	}
-	return nil, &fault{
-		http.StatusNotFound, "invalid_request_error",
-		"the model " + shown(name) + " does not exist (GET /v1/models lists those that do)", "model", "model_not_found",
+	return m, m.hold(), nil
+}
+
+// named finds a model by its name; nil: there is none. The lock is held.
+func (s *Server) named(name string) *served {
+	if i := slices.IndexFunc(s.models, func(m *served) bool { return m.Name == name }); i >= 0 {
+		return s.models[i]
 	}
+	return nil
 }
 
 // shown is a name that a client has sent, in an answer.
@@ -252,7 +315,7 @@ type modelCard struct {
 
 func (s *Server) card(m *served) modelCard {
 	c := modelCard{
-		ID: m.Name, Object: "model", Created: s.since.Unix(), OwnedBy: "compress", Root: m.Root, Context: m.context,
+		ID: m.Name, Object: "model", Created: m.created.Unix(), OwnedBy: "compress", Root: m.Root, Context: m.context,
 		Chat: m.template != nil, Parameters: m.LM.NumParameters(), Bytes: m.LM.DataSize(),
 	}
 	if m.Parent != "" {
@@ -263,18 +326,19 @@ func (s *Server) card(m *served) modelCard {
 
 func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) {
 	list := []modelCard{}
-	for _, m := range s.models {
+	for _, m := range s.list() {
 		list = append(list, s.card(m))
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
 func (s *Server) showModel(w http.ResponseWriter, r *http.Request) {
-	m, err := s.model(r.PathValue("name"))
+	m, let, err := s.model(r.PathValue("name"))
 	if err != nil {
 		faultOf(err).write(w)
 		return
 	}
+	defer let()
 	writeJSON(w, http.StatusOK, s.card(m))
 }
 

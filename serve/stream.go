@@ -49,6 +49,7 @@ type reply interface {
 func (s *Server) run(ctx context.Context, w http.ResponseWriter, r *request, p *sampling, to reply) error {
 	ctx, cancel := context.WithCancel(ctx)
 	e := r.model.engine
+	defer r.wait() // the model may go when this returns
 	defer e.poke() // the loop lets go of what nobody waits for
 	defer cancel()
 
@@ -72,6 +73,13 @@ func (s *Server) run(ctx context.Context, w http.ResponseWriter, r *request, p *
 	}
 	writeJSON(w, http.StatusOK, to.whole(u))
 	return nil
+}
+
+// wait waits until the loop has let go of all tasks that it took in.
+func (r *request) wait() {
+	for range cap(r.gone) {
+		<-r.gone
+	}
 }
 
 // each hands on events until all choices have ended.

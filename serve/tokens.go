@@ -26,10 +26,11 @@ func (s *Server) tokenize(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
 		return err
 	}
-	m, err := s.model(q.Model)
+	m, let, err := s.model(q.Model)
 	if err != nil {
 		return err
 	}
+	defer let()
 
 	given := 0
 	for _, there := range []bool{q.Prompt != nil, q.Content != nil, q.Messages != nil} {
@@ -80,10 +81,11 @@ func (s *Server) detokenize(_ context.Context, w http.ResponseWriter, r *http.Re
 	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
 		return err
 	}
-	m, err := s.model(q.Model)
+	m, let, err := s.model(q.Model)
 	if err != nil {
 		return err
 	}
+	defer let()
 
 	for _, id := range q.Tokens {
 		if id < 0 || int(id) >= m.LM.Config().Vocab {
@@ -98,11 +100,12 @@ func (s *Server) detokenize(_ context.Context, w http.ResponseWriter, r *http.Re
 // tokenizerInfo answers GET /tokenizer_info with the texts of the special tokens, under the names of
 // tokenizer_config.json, as vLLM does; ?model= chooses a model.
 func (s *Server) tokenizerInfo(w http.ResponseWriter, r *http.Request) {
-	m, err := s.model(r.URL.Query().Get("model"))
+	m, let, err := s.model(r.URL.Query().Get("model"))
 	if err != nil {
 		faultOf(err).write(w)
 		return
 	}
+	defer let()
 
 	answer := map[string]any{"model_max_length": m.context}
 	for name, of := range map[string]func() (int32, bool){

@@ -33,7 +33,10 @@ func serveCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.StringArrayVar(&o.Adapters, "adapter", nil,
-		"`NAME=DIR` also serve the first model with this adapter, under this name (repeatable)")
+		"`NAME=DIR` also serve the first model with this adapter, under this name, or as MODEL/NAME=DIR another one "+
+			"(repeatable)")
+	f.StringVar(&o.Root, "adapter-root", "",
+		"`DIR` let clients load adapters from this folder, and unload any, as vLLM does (default: they cannot)")
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8080", "`ADDRESS` host:port at which to listen; port 0 chooses one")
 	f.StringVar(&o.KeyFile, "key-file", "",
 		"`FILE` keys, one on each line, of which requests must show one (default: none)")

@@ -253,6 +253,43 @@ func (d *Device) matMulNN(dst, x, w kernels.Mat, o kernels.MatMul) {
 	changed(dst)
 }
 
+// addLowRank multiplies rows that follow each other with the same factors together.
+func (d *Device) addLowRank(dst, x kernels.Mat, pairs []kernels.LowRank) {
+	need(dst.Rows == x.Rows && len(pairs) == x.Rows, "cuda: AddLowRank: shapes do not agree")
+	most := 0
+	for _, p := range pairs {
+		if !p.A.IsZero() {
+			need(p.A.Rows == p.B.Rows && p.A.Cols == x.Cols && p.B.Cols == dst.Cols,
+				"cuda: AddLowRank: shapes do not agree")
+			most = max(most, p.A.Rows)
+		}
+	}
+	if most == 0 || dst.Len() == 0 {
+		changed(dst)
+		return
+	}
+
+	buf, err := d.Alloc(kernels.F32, most*x.Rows)
+	if err != nil {
+		d.operate("AddLowRank", func() { d.fail(err) }, nil)
+		return
+	}
+	defer buf.Free()
+
+	for lo := 0; lo < len(pairs); {
+		hi := lo + 1
+		for hi < len(pairs) && pairs[hi] == pairs[lo] {
+			hi++
+		}
+		if p := pairs[lo]; !p.A.IsZero() {
+			t := kernels.MatOf(buf, hi-lo, p.A.Rows)
+			d.matMulNT(t, x.RowRange(lo, hi), p.A, kernels.MatMul{})
+			d.matMulNN(dst.RowRange(lo, hi), t, p.B, kernels.MatMul{Accumulate: true})
+		}
+		lo = hi
+	}
+}
+
 func (d *Device) matMulTN(dst, a, b kernels.Mat, o kernels.MatMul) {
 	need(a.Cols == dst.Rows && b.Cols == dst.Cols && a.Rows == b.Rows, "cuda: MatMulTN: shapes do not agree")
 	checkBias(dst, o)

@@ -69,7 +69,7 @@ func (p *Pass) within(o Overlay, rows int) (lo, hi int) {
 // lowRank gives the factors of a delta where rows are few and that is all it is.
 func (p *Pass) lowRank(d Delta) (kernels.LowRank, bool) {
 	low, ok := d.(LowRank)
-	if !ok || !p.host || p.Company != Few {
+	if !ok || p.Company != Few {
 		return kernels.LowRank{}, false
 	}
 	return low.LowRank()

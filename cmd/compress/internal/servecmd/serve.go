@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,10 +27,11 @@ import (
 
 // Options say what is served, and to whom.
 type Options struct {
-	Adapters []string // NAME=DIR, of the first model
+	Adapters []string // NAME=DIR, of the first model, or MODEL/NAME=DIR
 	Listen   string   // host:port
 	KeyFile  string   // a key on each line; empty: none
 	Anyone   bool     // beyond this machine without a key
+	Root     string   // folder from which clients may load adapters; empty: they may not
 	Memory   string   // for keys and values of each model
 	MaxBody  string
 	serve.Options
@@ -92,6 +94,21 @@ func Serve(j *cli.Job, paths []string, o Options) (any, error) {
 		}
 	}
 
+	if o.Root != "" {
+		info, err := os.Stat(o.Root)
+		if err != nil {
+			return nil, fmt.Errorf("--adapter-root: %w", err)
+		}
+		if !info.IsDir() {
+			return nil, cli.Usagef("--adapter-root: %s is not a folder", o.Root)
+		}
+		o.AdapterRoot = o.Root
+		o.OpenAdapter = func(ctx context.Context, base serve.Model, name, dir string) (serve.Model, error) {
+			return adapter(ctx, func(string) {}, base, name, dir)
+		}
+	}
+	o.Failed = func(model string, err error) { j.Note("%s: %v", model, err) }
+
 	var models serve.Models
 	defer func() {
 		for _, m := range models {
@@ -100,16 +117,27 @@ func Serve(j *cli.Job, paths []string, o Options) (any, error) {
 			}
 		}
 	}()
-	for i, path := range paths {
-		var adapters []string
-		if i == 0 {
-			adapters = o.Adapters
-		}
-		list, err := open(j, path, adapters, o.Compute.Options())
-		models = append(models, list...)
+	for _, path := range paths {
+		m, err := open(j, path, o.Compute.Options())
 		if err != nil {
 			return nil, err
 		}
+		models = append(models, m)
+	}
+	for _, a := range o.Adapters {
+		name, dir, _ := strings.Cut(a, "=")
+		m, err := adapter(j.Ctx, func(text string) { j.Remark("%s: %s", dir, text) }, baseOf(models, name), name, dir)
+		if err != nil {
+			return nil, err
+		}
+		if m.Enter != nil { // whether it can be attached shows now, and not when somebody asks
+			undo, err := m.Enter()
+			if err != nil {
+				return nil, err
+			}
+			undo()
+		}
+		models = append(models, m)
 	}
 
 	listener, err := (&net.ListenConfig{}).Listen(j.Ctx, "tcp", o.Listen)
@@ -133,66 +161,59 @@ func Serve(j *cli.Job, paths []string, o Options) (any, error) {
 	return r, err
 }
 
-// open loads a model, and the adapters that are served beside it.
-func open(j *cli.Job, path string, adapters []string, load lm.Options) (serve.Models, error) {
+// open loads a model.
+func open(j *cli.Job, path string, load lm.Options) (serve.Model, error) {
 	if mediate.IsFolder(path) {
-		return nil, cli.Usagef("%s: experts that are chosen by the request are not served (HINT: compress experts "+
-			"export makes an ordinary model of one)", path)
+		return serve.Model{}, cli.Usagef("%s: experts that are chosen by the request are not served (HINT: compress "+
+			"experts export makes an ordinary model of one)", path)
 	}
 	m, err := openmodel.Open(j, path, load, openmodel.Options{})
 	if err != nil {
-		return nil, err
+		return serve.Model{}, err
 	}
 
-	base := serve.Model{Name: nameOf(path), LM: m.Model, Root: path}
-	list := serve.Models{base}
-	if base.Tokenizer, err = m.Tokenizer(); err != nil {
-		return list, err
+	one := serve.Model{Name: nameOf(path), LM: m.Model, Root: path}
+	if one.Tokenizer, err = m.Tokenizer(); err != nil {
+		m.Close()
 	}
-	list[0] = base
-
-	for _, a := range adapters {
-		name, dir, _ := strings.Cut(a, "=")
-		one, err := adapter(j, base, name, dir)
-		if err != nil {
-			return list, err
-		}
-		list = append(list, one)
-	}
-	return list, nil
+	return one, err
 }
 
-// adapter opens an adapter, and tries whether it can be attached.
-func adapter(j *cli.Job, base serve.Model, name, dir string) (serve.Model, error) {
+// baseOf is the model that an adapter is of: the one whose name stands before its own, as in MODEL/NAME, otherwise the
+// first.
+func baseOf(models serve.Models, name string) serve.Model {
+	for _, m := range models {
+		if m.Parent == "" && strings.HasPrefix(name, m.Name+"/") {
+			return m
+		}
+	}
+	return models[0]
+}
+
+// adapter opens an adapter: for single requests, or for the whole model where it changes what all of them share.
+func adapter(ctx context.Context, remark func(text string), base serve.Model, name, dir string) (serve.Model, error) {
 	a, err := lora.Open(dir, base.LM)
 	if err != nil {
 		return base, err
 	}
-	remark, err := a.OtherBase(j.Ctx, base.LM)
+	other, err := a.OtherBase(ctx, base.LM)
 	if err != nil {
 		return base, err
 	}
-	if remark != "" {
-		j.Remark("%s: %s", dir, remark)
+	if other != "" {
+		remark(other)
 	}
 
 	m := base
 	m.Name = name
 	m.Parent = base.Name
 	m.Root = dir
-
-	m.Overlay, _, err = a.Overlay(base.LM)
-	if !errors.Is(err, lora.ErrUnsupported) {
-		return m, err
+	m.Overlay, m.Close, err = a.Overlay(base.LM)
+	if errors.Is(err, lora.ErrUnsupported) {
+		m.Enter = func() (func(), error) { return a.Attach(base.LM) }
+		err = nil
 	}
-
-	undo, err := a.Attach(base.LM)
-	if err != nil {
-		return base, err
-	}
-	undo()
-	m.Enter = func() (func(), error) { return a.Attach(base.LM) }
-	return m, nil
+	return m, err
 }
 
 // snapshot is a folder in the hub's cache.
