@@ -168,6 +168,10 @@ func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, 
 	for i, a := range args {
 		hosted[i] = reflect.New(a.Type()).Elem()
 		hosted[i].Set(a)
+		if listed(a.Type()) { // whose elements are the caller's
+			hosted[i].Set(reflect.MakeSlice(a.Type(), a.Len(), a.Len()))
+			reflect.Copy(hosted[i], a)
+		}
 		eachMat(hosted[i], m.redirect)
 	}
 
@@ -185,7 +189,11 @@ func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, 
 // untouched is the packed data of host copies that were not written.
 var untouched any = "not written"
 
-// eachMat calls f for every present matrix in v, which is a matrix, a struct of options, or something without matrices.
+// listed reports whether a type is a list of structs, which may have matrices.
+func listed(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct }
+
+// eachMat calls f for every present matrix in v, which is a matrix, a struct of options, a list of such, or something
+// without matrices.
 func eachMat(v reflect.Value, f func(reflect.Value)) {
 	if v.Type() == matType {
 		if !v.Interface().(kernels.Mat).IsZero() {
@@ -194,9 +202,14 @@ func eachMat(v reflect.Value, f func(reflect.Value)) {
 		return
 	}
 
-	if v.Kind() == reflect.Struct {
+	switch {
+	case v.Kind() == reflect.Struct:
 		for i := range v.NumField() {
 			eachMat(v.Field(i), f)
+		}
+	case listed(v.Type()):
+		for i := range v.Len() {
+			eachMat(v.Index(i), f)
 		}
 	}
 }
