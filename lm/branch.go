@@ -55,7 +55,9 @@ func (m *Model) Step(ctx context.Context, sessions []*Session, ids [][]int32) (*
 		if err := m.checkIDs(i, ids[i], s.Len()); err != nil {
 			return nil, err
 		}
-		past[i], flat = layer.Past{KV: s.layers, Start: s.Len()}, append(flat, ids[i]...)
+		past[i], flat = layer.Past{
+			KV: s.layers, Start: s.Len(), Weigh: m.opts.KVPositions > 0,
+		}, append(flat, ids[i]...)
 	}
 
 	err := m.into(ctx, sessions[0].scratch, h, flat, past, func(l int) error {

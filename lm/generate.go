@@ -65,6 +65,10 @@ func (m *Model) Generate(ctx context.Context, prompt []int32, o GenerateOptions)
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
+	if o.Draft != nil && m.opts.KVPositions > 0 {
+		return nil, fmt.Errorf("%w: a draft needs the keys and values of all positions, and %d are kept", ErrInput,
+			m.opts.KVPositions)
+	}
 	if o.MaxTokens == 0 {
 		o.MaxTokens = 128
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/dtype"
 	"github.com/modelcompress/compress/internal/safefile"
@@ -45,6 +46,18 @@ func Load(ctx context.Context, dir string, dev kernels.Device, o Options) (*Mode
 	}
 	if o.KVBits != 0 && !dev.Info().Host {
 		return nil, fmt.Errorf("%w: keys and values in %d bits need a CPU", ErrInput, o.KVBits)
+	}
+	if n := o.KVPositions; n != 0 {
+		windows := slices.ContainsFunc(config.Windows, func(w int) bool { return w > 0 })
+		switch {
+		case n < 8:
+			return nil, fmt.Errorf("%w: keys and values of %d positions; want 8 or more", ErrInput, n)
+		case !dev.Info().Host:
+			return nil, fmt.Errorf("%w: keys and values of %d positions need a CPU", ErrInput, n)
+		case windows || config.Rope != nil && !config.Rope.Static():
+			return nil, fmt.Errorf("%s: %w: windows of attention, or rotations that depend on the length, do not go "+
+				"with keys and values of %d positions", dir, ErrInput, n)
+		}
 	}
 	if n := o.TopK; n != 0 {
 		if n < 1 || n > config.Experts {

@@ -50,6 +50,11 @@ type Options struct {
 	// then, with or without a cache: [Session] takes 0.27 of the memory for heads of 64 channels, [Batch] all of it.
 	// There are no gradients then, and devices are host memory. 0: F32.
 	KVBits int
+	// KVPositions is how many positions a [Session] keeps keys and values of, beside those of the tokens that run: the
+	// latest half, and those that have had most attention (H2O); 0: all. Then prompts run a quarter as many tokens at a
+	// time, [Session.Truncate] only reaches the whole length and 0, and there are no drafts. [Model.SequenceLosses]
+	// measures what it costs. Devices are host memory, and models have no windows of attention.
+	KVPositions int
 	// TopK experts take a token of a mixture instead of as many as the configuration says, 1 up to all; 0: as it says.
 	// What is saved has the configuration of the files.
 	TopK int

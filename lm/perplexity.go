@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lm/internal/layer"
 )
 
 // PerplexityOptions of [Perplexity].
@@ -136,12 +137,12 @@ func (m *Model) SequenceLosses(ctx context.Context, w corpus.Windows, progress f
 			Labels: part.Labels, Hooks: &Hooks{BlockOutput: func(int, kernels.Mat) { progress(tokens) }},
 		}
 
-		r, err := m.Forward(ctx, part.IDs, o)
+		lists, err := m.lossesOf(ctx, part, o)
 		if err != nil {
 			return nil, err
 		}
 
-		for i, losses := range r.LossPerToken {
+		for i, losses := range lists {
 			var labels []int32
 			if part.Labels != nil {
 				labels = part.Labels[i]
@@ -154,6 +155,69 @@ func (m *Model) SequenceLosses(ctx context.Context, w corpus.Windows, progress f
 	}
 
 	return s, nil
+}
+
+// lossesOf gives the losses of sequences.
+func (m *Model) lossesOf(ctx context.Context, part corpus.Windows, o ForwardOptions) ([][]float64, error) {
+	if m.opts.KVPositions == 0 {
+		r, err := m.Forward(ctx, part.IDs, o)
+		if err != nil {
+			return nil, err
+		}
+		return r.LossPerToken, nil
+	}
+
+	s, err := m.NewSession(SessionOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+
+	lists := make([][]float64, len(part.IDs))
+	for i, ids := range part.IDs {
+		labels := ids
+		if part.Labels != nil {
+			labels = part.Labels[i]
+		}
+		s.empty()
+		if lists[i], err = s.losses(ctx, ids, labels); err != nil {
+			return nil, err
+		}
+	}
+
+	for l := range m.blocks {
+		o.Hooks.BlockOutput(l, kernels.Mat{})
+	}
+	return lists, nil
+}
+
+// evictedRows is how many tokens run at a time where losses are measured with some positions: text is generated one
+// token at a time, and the more run together, the more positions are seen that would be gone.
+const evictedRows = 16
+
+// losses runs a sequence, and gives the loss of each token after the first.
+func (s *Session) losses(ctx context.Context, ids, labels []int32) ([]float64, error) {
+	if err := s.m.checkIDs(0, ids, 0); err != nil {
+		return nil, err
+	}
+
+	all := make([]float64, max(len(ids)-1, 0))
+	for at := 0; at < len(ids); {
+		n := min(evictedRows, s.chunk(), len(ids)-at)
+		x, err := s.run(ctx, ids[at:at+n], len(ids))
+		if err != nil {
+			return nil, err
+		}
+
+		k := min(n, len(all)-at)
+		h := &Hidden{X: x, Lens: []int{n}}
+		p := s.m.outside(s.scratch, h.Lens)
+		if err := p.losses(ctx, h, layer.Rows(k), labels[at+1:at+1+k], all[at:at+k]); err != nil {
+			return nil, err
+		}
+		at += n
+	}
+	return all, s.m.checkLosses([]int{len(ids)}, all)
 }
 
 // LossWork is what measuring sequences takes, in tokens that pass a decoder layer.

@@ -36,6 +36,11 @@ const prefillChunk = 512
 // NewSession starts an empty sequence. Memory for keys and values grows with it.
 func (m *Model) NewSession(o SessionOptions) (*Session, error) {
 	s := &Session{m: m, opts: o, layers: make([]layer.KV, len(m.blocks)), scratch: m.borrow()}
+	if m.opts.KVPositions > 0 {
+		for l := range s.layers {
+			m.setup.Watch(&s.layers[l])
+		}
+	}
 	return s, m.grow(&s.logits, kernels.F32, m.config.Vocab)
 }
 
@@ -58,7 +63,7 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 	before, total := s.Len(), s.Len()+len(ids)
 	var last kernels.Mat
 	for len(ids) > 0 {
-		n := min(len(ids), prefillChunk)
+		n := min(len(ids), s.chunk())
 		x, err := s.run(ctx, ids[:n], total)
 		if err != nil {
 			s.restore(before)
@@ -70,6 +75,14 @@ func (s *Session) Append(ctx context.Context, ids []int32) ([]float32, error) {
 	return s.head(last)
 }
 
+// chunk is how many tokens of a prompt run at a time.
+func (s *Session) chunk() int {
+	if n := s.m.opts.KVPositions; n > 0 {
+		return min(max(n/4, 1), prefillChunk)
+	}
+	return prefillChunk
+}
+
 // run computes the blocks for a few tokens of a sequence that will have total tokens.
 func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat, error) {
 	if err := s.m.grow(&s.hidden, kernels.F32, len(ids)*s.m.config.Hidden); err != nil {
@@ -77,7 +90,9 @@ func (s *Session) run(ctx context.Context, ids []int32, total int) (kernels.Mat,
 	}
 
 	x := kernels.MatOf(s.hidden, len(ids), s.m.config.Hidden)
-	s.lens[0], s.past[0] = len(ids), layer.Past{KV: s.layers, Start: s.Len(), Total: total}
+	s.lens[0], s.past[0] = len(ids), layer.Past{
+		KV: s.layers, Start: s.Len(), Total: total, Weigh: s.m.opts.KVPositions > 0,
+	}
 	room := func(l int) error { return s.room(l, len(ids)) }
 	if err := s.m.extend(ctx, s.scratch, x, s.lens[:], ids, s.past[:], room); err != nil {
 		return kernels.Mat{}, err
@@ -93,6 +108,11 @@ func (s *Session) grown(ids []int32) {
 		s.layers[l].Rows += len(ids)
 	}
 	s.ids = append(s.ids, ids...)
+	if n := s.m.opts.KVPositions; n > 0 {
+		for l := range s.layers {
+			s.m.setup.Evict(&s.layers[l], n)
+		}
+	}
 }
 
 // room makes space for n more tokens in a block's cache.
@@ -142,6 +162,15 @@ func (s *Session) Truncate(n int) error {
 		return fmt.Errorf("%w: truncation of %d tokens to %d", ErrInput, s.Len(), n)
 	}
 
+	if s.m.opts.KVPositions > 0 && n != s.Len() && n > 0 {
+		return fmt.Errorf("%w: truncation to %d tokens of a session that keeps %d positions", ErrInput, n,
+			s.m.opts.KVPositions)
+	}
+	if n == 0 {
+		s.empty()
+		return nil
+	}
+
 	drop := s.Len() - n
 	for l := range s.layers {
 		have, need := s.layers[l].Rows-drop, n
@@ -164,8 +193,13 @@ func (s *Session) restore(n int) {
 	if s.Truncate(n) == nil {
 		return
 	}
+	s.empty()
+}
+
+// empty forgets all tokens.
+func (s *Session) empty() {
 	for l := range s.layers {
-		s.layers[l].Rows = 0
+		s.layers[l].Empty()
 	}
 	s.ids = s.ids[:0]
 }

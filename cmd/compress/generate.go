@@ -74,6 +74,7 @@ func generateCmd(a *cli.App) *cobra.Command {
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	cli.ComputeFlags(cmd, &o.Compute)
 	cli.KVFlag(cmd, &o.Compute)
+	cli.PositionsFlag(cmd, &o.Compute)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	cli.Inputs(cmd, "adapter", "chat", "draft")
 	cli.MayBeEmpty(cmd, "prompt")

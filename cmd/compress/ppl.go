@@ -41,6 +41,7 @@ func pplCmd(a *cli.App) *cobra.Command {
 	f.IntVar(&o.Cut.Limit, "limit", 0, "`N` use only the first N sequences (default: all)")
 	cli.ComputeFlags(cmd, &o.Compute)
 	cli.KVFlag(cmd, &o.Compute)
+	cli.PositionsFlag(cmd, &o.Compute)
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	f.StringVar(&o.Against, "against", "", "`MODEL` compare with this model on the same text")

@@ -2,6 +2,7 @@ package layer
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -11,6 +12,7 @@ type KV struct {
 	Keys, Values kernels.Mat // F32 [capacity, kv_heads·head_dim]
 	Rows         int
 
+	mass  *mass      // the attention that rows have had, where some are evicted
 	bytes [2]kvBytes // keys and values instead, of a setup with KVBytes
 }
 
@@ -27,6 +29,7 @@ type Past struct {
 	Extra int    // rows behind KV.Rows that are the sequence's past as well: written by sequences earlier in the pass
 	Start int    // position of the first new token
 	Total int    // tokens of the whole sequence, if more follow in later passes
+	Weigh bool   // count the attention that the rows of KV have, which are watched
 }
 
 // Branches lays out sequences that continue one of a given length, or each other: a parent, by its place in the
@@ -130,6 +133,12 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 
 			p.ops.Attention(out.RowRange(lo, hi), q.mat.RowRange(lo, hi), keys.RowRange(from, end),
 				values.RowRange(from, end), a)
+			if p.Past[i].Weigh {
+				newQ := heads{q.mat.RowRange(lo, hi), q.stride}
+				if err := p.weigh(b, kv, newQ, keys.RowRange(0, end), at); err != nil {
+					return err
+				}
+			}
 		}
 
 		lo = hi
@@ -224,6 +233,9 @@ func (s *Setup) Room(kv *KV, n, window int) error {
 func (s *Setup) CopyKV(kv *KV, lo, hi, rows int) (KV, error) {
 	cols := s.Config.KVHeads * s.Config.HeadDim
 	fresh := KV{Rows: hi - lo}
+	if kv.mass != nil {
+		fresh.mass = &mass{heads: kv.mass.heads, sums: slices.Clone(kv.mass.sums[lo*kv.mass.heads:])}
+	}
 	if s.KVBytes {
 		for i := range fresh.bytes {
 			var err error

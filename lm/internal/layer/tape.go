@@ -129,6 +129,7 @@ type Scratch struct {
 	expanded            *kernels.Buffer // a sparse weight, in the backward pass
 	filledIn, filledOut *kernels.Buffer // of a product whose rows were too few
 	fill                []int32
+	weights             *kernels.Buffer // attention of new queries, for eviction
 	past                *kernels.Buffer // gradients of the keys and values of one sequence, earlier ones included
 	pos                 []int32         // rows' positions in the tables of the rotation
 	shared              []rotation      // of all rows, for each rotation
@@ -140,7 +141,7 @@ type Scratch struct {
 func (s *Scratch) Free() {
 	s.plain.Free()
 	s.grads.Free()
-	for _, b := range []**kernels.Buffer{&s.expanded, &s.past, &s.filledIn, &s.filledOut} {
+	for _, b := range []**kernels.Buffer{&s.expanded, &s.weights, &s.past, &s.filledIn, &s.filledOut} {
 		if *b != nil {
 			(*b).Free()
 			*b = nil

@@ -12,6 +12,22 @@ type Compute struct {
 	Fast   bool   // round activations, where that is faster
 	Decode bool   // quantised matrices become floats when they are loaded
 	KV     string // type of keys and values, as --kv has it; empty: float32
+	// Positions is how many have keys and values; 0: all.
+	Positions int
+}
+
+// PositionsFlag adds the flag of [lm.Options].KVPositions.
+func PositionsFlag(cmd *cobra.Command, c *Compute) {
+	cmd.Flags().IntVar(&c.Positions, "kv-positions", 0,
+		"`N` keep keys and values of N positions: the latest half, and those with most attention (default: all)")
+}
+
+// CheckPositions looks at the flag.
+func (c Compute) CheckPositions() error {
+	if c.Positions != 0 && c.Positions < 8 {
+		return Usagef("--kv-positions %d: want 8 or more", c.Positions)
+	}
+	return nil
 }
 
 // kvInt8 is the type of keys and values in 8 bits.
@@ -41,7 +57,7 @@ func DecodeFlag(cmd *cobra.Command, decode *bool) {
 
 // Options are those of the model.
 func (c Compute) Options() lm.Options {
-	o := lm.Options{Decode: c.Decode}
+	o := lm.Options{Decode: c.Decode, KVPositions: c.Positions}
 	if c.Fast {
 		o.Precision = kernels.Fast
 	}

@@ -70,11 +70,14 @@ func (o *GenerateOptions) Check() error {
 	case g.DraftTokens > 0 && o.Draft == "":
 		return cli.Usagef("--draft-tokens says how many tokens a draft proposes (HINT: add --draft MODEL, or --draft " +
 			"lookup)")
+	case o.Draft != "" && o.Positions != 0:
+		return cli.Usagef("--draft and --kv-positions exclude each other: what a draft got wrong is taken back, and " +
+			"evicted positions are not there to go back to")
 	case !(g.RepetitionPenalty > 0) || math.IsInf(g.RepetitionPenalty, 0):
 		return cli.Usagef("--repetition-penalty %g: want more than 0", g.RepetitionPenalty)
 	}
 
-	return nil
+	return o.CheckPositions()
 }
 
 // Generate continues a text, printing it as it comes.

@@ -49,8 +49,10 @@ func (o *Options) check() error {
 		return cli.Usagef("--stride %d: want 1 or more, or 0 for as many as fit", o.Cut.Stride)
 	case o.Cut.Limit < 0:
 		return cli.Usagef("--limit %d: want 1 or more, or 0 for all", o.Cut.Limit)
+	case o.Positions != 0 && o.Against != "":
+		return cli.Usagef("--kv-positions and --against exclude each other (HINT: measure without --kv-positions too)")
 	}
-	return nil
+	return o.CheckPositions()
 }
 
 // Perplexity measures a model in a folder on the text that the options name, and prints it.
