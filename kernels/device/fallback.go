@@ -190,7 +190,9 @@ func (m *mirror) call(op reflect.Value, args []reflect.Value) ([]reflect.Value, 
 var untouched any = "not written"
 
 // listed reports whether a type is a list of structs, which may have matrices.
-func listed(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct }
+func listed(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
+}
 
 // eachMat calls f for every present matrix in v, which is a matrix, a struct of options, a list of such, or something
 // without matrices.
