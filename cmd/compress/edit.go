@@ -40,6 +40,8 @@ func editCmd(a *cli.App) *cobra.Command {
 	f.IntVar(&o.Count, "count", 0, "`N` write only the first N edits of the file (default: all)")
 	f.BoolVar(&o.SkipInvalid, "skip-invalid", false,
 		"leave out faulty records instead of stopping; the next ones count in their place")
+	f.BoolVar(&o.NoContradictions, "no-contradictions", false,
+		"refuse edits that answer a prompt differently; otherwise the last one of a batch counts")
 	f.IntVar(&o.Batch, "batch", 0,
 		"`N` edits that are written at once (default: all for methods that can, otherwise 1)")
 	f.StringVar(&o.HParams, "hparams", "", "`FILE` YAML with hyper-parameters that replace the defaults")

@@ -41,6 +41,10 @@ type FolderOptions struct {
 	Options
 	Batch int // facts that are written at once; 0: all for methods that can ([Batches]), otherwise 1
 
+	// NoContradictions refuses records that answer the prompt of another one otherwise. Without it the last one of a
+	// batch counts, and the report names those that it overrules; of several batches, the later ones write last.
+	NoContradictions bool
+
 	Stats       string // text or JSONL that the covariance of keys is collected from; "": the prompts of the edits
 	StatsTokens int    // of Stats, at most; 0: 1,000,000
 	Cache       string // folder that keeps covariances for later runs with the same model and text; "": none
@@ -210,6 +214,9 @@ func (r *folderRun) prepare(ctx context.Context) error {
 	for _, m := range r.set.Remarks {
 		if m.Index < len(r.records) {
 			r.report.Remarks = append(r.report.Remarks, m)
+			if m.Contradicts && r.o.NoContradictions {
+				return fmt.Errorf("%s: %w: record %d %s", r.set.File, ErrRecord, m.Index, m.What)
+			}
 			r.note("%s: record %d: %s", r.set.File, m.Index, m.What)
 		}
 	}
@@ -488,17 +495,29 @@ func (r *folderRun) apply(ctx context.Context) error {
 // batch writes some edits and notes them in the log.
 func (r *folderRun) batch(ctx context.Context, lo, hi int) error {
 	steps, failed := len(r.report.Steps), len(r.report.Failed)
-	step, err := r.e.Apply(ctx, r.encoded[lo:hi], Titles(r.records[lo:hi]))
+	later := overruled(r.records[lo:hi])
+	var which []int
+	var encoded []Encoded
+	var records []Record
+	for i := lo; i < hi; i++ {
+		if k, over := later[i-lo]; over {
+			r.report.Failed = append(r.report.Failed, LeftOut{i, fmt.Sprintf("record %d overrules it", lo+k)})
+			continue
+		}
+		which, encoded, records = append(which, i), append(encoded, r.encoded[i]), append(records, r.records[i])
+	}
+
+	step, err := r.e.Apply(ctx, encoded, Titles(records))
 	switch {
 	case errors.Is(err, ErrDiverged):
-		for i := lo; i < hi; i++ {
+		for _, i := range which {
 			r.report.Failed = append(r.report.Failed, LeftOut{i, err.Error()})
 		}
 		r.note("records %d to %d: %v; left out", lo, hi-1, err)
 	case err != nil:
 		return err
 	default:
-		r.report.step(lo, hi, step)
+		r.report.step(lo, which, step)
 	}
 
 	return r.log.Add(mark{hi, r.report.Steps[steps:], r.report.Failed[failed:]})

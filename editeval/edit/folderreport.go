@@ -48,7 +48,7 @@ type Collected struct {
 // tooLong says why a method with anchored values left a fact alone.
 const tooLong = "its value is more than twice as long as those of other facts"
 
-// LeftOut is a record that was not written: its optimisation diverged, or led astray.
+// LeftOut is a record that was not written: its optimisation diverged or led astray, or another one overrules it.
 type LeftOut struct {
 	Index int    `json:"index"`
 	Why   string `json:"why"`
@@ -129,8 +129,8 @@ func (r *FolderReport) after(j *Judgement) {
 }
 
 // step notes a step.
-func (r *FolderReport) step(lo, hi int, s *Step) {
-	out := FolderStep{First: lo, Edits: hi - lo, Norms: map[string]Norms{}}
+func (r *FolderReport) step(first int, which []int, s *Step) {
+	out := FolderStep{First: first, Edits: len(which), Norms: map[string]Norms{}}
 	for _, d := range s.Deltas {
 		out.Norms[d.Linear] = d.Norms
 	}
@@ -142,10 +142,10 @@ func (r *FolderReport) step(lo, hi int, s *Step) {
 		out.Losses = append(out.Losses, h[len(h)-1])
 	}
 	for _, i := range s.Failed {
-		r.Failed = append(r.Failed, LeftOut{lo + i, ErrDiverged.Error()})
+		r.Failed = append(r.Failed, LeftOut{which[i], ErrDiverged.Error()})
 	}
 	for _, i := range s.Skipped {
-		r.Failed = append(r.Failed, LeftOut{lo + i, tooLong})
+		r.Failed = append(r.Failed, LeftOut{which[i], tooLong})
 	}
 
 	r.Steps = append(r.Steps, out)

@@ -47,6 +47,8 @@ type Remark struct {
 	Index int    `json:"index"` // of the record, from 0
 	What  string `json:"what"`
 	Other int    `json:"-"` // the record that it is compared with; itself if there is none
+	// it asks for another answer than Other does
+	Contradicts bool `json:"-"`
 }
 
 // Set is a file of edits.
@@ -153,7 +155,8 @@ func parse(data []byte, o ReadOptions) (*Set, error) {
 			f.err = r.check(f.at)
 		}
 		if f.err != nil && o.Skip {
-			s.Skipped = append(s.Skipped, Remark{i, strings.TrimPrefix(f.err.Error(), ErrRecord.Error()+": "), i})
+			what := strings.TrimPrefix(f.err.Error(), ErrRecord.Error()+": ")
+			s.Skipped = append(s.Skipped, Remark{Index: i, What: what, Other: i})
 			continue
 		}
 
@@ -227,7 +230,8 @@ func (s *Set) remark() {
 	for i := range s.Records {
 		r := &s.Records[i]
 		if r.True != "" && strings.TrimSpace(r.True) == strings.TrimSpace(r.New) {
-			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the new answer %.60q is the present one", r.New), i})
+			what := fmt.Sprintf("the new answer %.60q is the present one", r.New)
+			s.Remarks = append(s.Remarks, Remark{Index: i, What: what, Other: i})
 		}
 
 		key := r.Full()
@@ -236,12 +240,30 @@ func (s *Set) remark() {
 		case !ok:
 			first[key] = i
 		case strings.TrimSpace(s.Records[k].New) == strings.TrimSpace(r.New):
-			s.Remarks = append(s.Remarks, Remark{i, fmt.Sprintf("the same edit as record %d", k), k})
+			what := fmt.Sprintf("the same edit as record %d", k)
+			s.Remarks = append(s.Remarks, Remark{Index: i, What: what, Other: k})
 		default:
-			s.Remarks = append(s.Remarks,
-				Remark{i, fmt.Sprintf("contradicts record %d: %.60q, there %.60q", k, r.New, s.Records[k].New), k})
+			what := fmt.Sprintf("contradicts record %d: %.60q, there %.60q", k, r.New, s.Records[k].New)
+			s.Remarks = append(s.Remarks, Remark{Index: i, What: what, Other: k, Contradicts: true})
 		}
 	}
+}
+
+// overruled are the places in a batch of records whose prompt a later one of them answers otherwise, and of that one.
+// Written at once, both would miss their answers.
+func overruled(batch []Record) map[int]int {
+	last := map[string]int{}
+	for i := range batch {
+		last[batch[i].Full()] = i
+	}
+
+	out := map[int]int{}
+	for i := range batch {
+		if k := last[batch[i].Full()]; strings.TrimSpace(batch[k].New) != strings.TrimSpace(batch[i].New) {
+			out[i] = k
+		}
+	}
+	return out
 }
 
 // fields reads the fields of a record and keeps the first fault.

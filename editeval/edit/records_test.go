@@ -2,6 +2,7 @@ package edit
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -75,12 +76,18 @@ func TestRecordRemarks(t *testing.T) {
 	}
 
 	want := []Remark{
-		{1, `the new answer " Italy" is the present one`, 1},
-		{2, "the same edit as record 0", 0},
-		{3, `contradicts record 0: "France", there "Spain"`, 0},
+		{1, `the new answer " Italy" is the present one`, 1, false},
+		{2, "the same edit as record 0", 0, false},
+		{3, `contradicts record 0: "France", there "Spain"`, 0, true},
 	}
 	if !slices.Equal(s.Remarks, want) {
 		t.Errorf("%+v", s.Remarks)
+	}
+	if over := overruled(s.Records); !maps.Equal(over, map[int]int{0: 3, 2: 3}) {
+		t.Errorf("overruled in one batch: %v", over)
+	}
+	if over := overruled(s.Records[:3]); len(over) > 0 {
+		t.Errorf("overruled before the contradiction: %v", over)
 	}
 }
 
