@@ -72,7 +72,7 @@ func TestServe(t *testing.T) {
 
 	address := ""
 	for range 2000 {
-		if m := regexp.MustCompile(`serving base, news, tales at (\S+)`).FindStringSubmatch(out.String()); m != nil {
+		if m := regexp.MustCompile(`serving base, tales, news at (\S+)`).FindStringSubmatch(out.String()); m != nil {
 			address = m[1]
 			break
 		}
