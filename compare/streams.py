@@ -46,9 +46,11 @@ class Server:
 
     def ask(self, prompt):
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        body = {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True, "cache_prompt": False}
+        body = {"prompt": prompt, "max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}
         c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         d = json.load(c.getresponse())
+        if "usage" not in d:
+            sys.exit(f"an error: {d}")
         n = d["usage"]["completion_tokens"]
         if n != TOKENS:
             sys.exit(f"{n} tokens instead of {TOKENS}")
