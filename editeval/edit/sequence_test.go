@@ -24,18 +24,8 @@ func drawn(r *rand.Rand, rows, cols int) linalg.Matrix {
 	return m
 }
 
-// product is op(a)·op(b).
 func product(a, b linalg.Matrix, o linalg.Product) linalg.Matrix {
-	rows, cols := a.Rows, b.Cols
-	if o.TransA {
-		rows = a.Cols
-	}
-	if o.TransB {
-		cols = b.Rows
-	}
-	out := linalg.New(rows, cols)
-	linalg.Solver{}.Mul(out, a, b, o)
-	return out
+	return linalg.Solver{}.Times(a, b, o)
 }
 
 // sum is Σ factor·matrix.

@@ -14,6 +14,21 @@ type Product struct {
 	Accumulate     bool // dst is added to instead of overwritten
 }
 
+// Times is op(a)·op(b) as a new matrix; see [Solver.Mul].
+func (s Solver) Times(a, b Matrix, o Product) Matrix {
+	rows, cols := a.Rows, b.Cols
+	if o.TransA {
+		rows = a.Cols
+	}
+	if o.TransB {
+		cols = b.Rows
+	}
+
+	dst := New(rows, cols)
+	s.Mul(dst, a, b, o)
+	return dst
+}
+
 // Mul computes dst = op(a)·op(b), or dst ± op(a)·op(b), in float64. dst may not overlap the operands. Sums run
 // over blocks of the inner size in a fixed order.
 func (s Solver) Mul(dst, a, b Matrix, o Product) {

@@ -47,20 +47,6 @@ func (c *combiner) nothing(m adapter.Module) (a, b linalg.Matrix, energy *float6
 	return linalg.New(1, m.In), linalg.New(m.Out, 1), &all, nil
 }
 
-// times is a·b.
-func (c *combiner) times(a, b linalg.Matrix, o linalg.Product) linalg.Matrix {
-	rows, cols := a.Rows, b.Cols
-	if o.TransA {
-		rows = a.Cols
-	}
-	if o.TransB {
-		cols = b.Rows
-	}
-	out := linalg.New(rows, cols)
-	c.solver().Mul(out, a, b, o)
-	return out
-}
-
 // mixCore mixes the changes of a module in their core space.
 func (c *combiner) mixCore(m adapter.Module, list []part) (a, b linalg.Matrix, energy *float64, err error) {
 	alike := make([]part, len(list)) // whose factors stand side by side as they are
@@ -87,8 +73,8 @@ func (c *combiner) mixCore(m adapter.Module, list []part) (a, b linalg.Matrix, e
 	var weights []float64
 	var ranks []int
 	for _, p := range list {
-		left, right := c.times(u, p.b, linalg.Product{TransA: true}), c.times(p.a, v, linalg.Product{})
-		core := c.times(left, right, linalg.Product{})
+		left := c.solver().Times(u, p.b, linalg.Product{TransA: true})
+		core := c.solver().Times(left, c.solver().Times(p.a, v, linalg.Product{}), linalg.Product{})
 		core.Scale(p.scale)
 		cores, weights, ranks = append(cores, core), append(weights, p.weight), append(ranks, p.a.Rows)
 	}
@@ -110,7 +96,8 @@ func (c *combiner) mixCore(m adapter.Module, list []part) (a, b linalg.Matrix, e
 	if err != nil {
 		return a, b, nil, err
 	}
-	return c.times(inA, v, linalg.Product{TransB: true}), c.times(u, inB, linalg.Product{}), energy, nil
+	a, b = c.solver().Times(inA, v, linalg.Product{TransB: true}), c.solver().Times(u, inB, linalg.Product{})
+	return a, b, energy, nil
 }
 
 // whitened adds changes whose singular vectors are made orthogonal to those of the others (TSV-M: Gargiulo et al., CVPR
@@ -155,7 +142,7 @@ func (c *combiner) whitened(list []linalg.Matrix, weights []float64, ranks []int
 			x.Set(i, j, x.At(i, j)*s)
 		}
 	}
-	return c.times(x, y, linalg.Product{TransB: true}), nil
+	return c.solver().Times(x, y, linalg.Product{TransB: true}), nil
 }
 
 // beside puts matrices side by side.
@@ -180,7 +167,7 @@ func (c *combiner) polar(x linalg.Matrix) (linalg.Matrix, error) {
 	if err != nil {
 		return x, err
 	}
-	return c.times(u, v, linalg.Product{TransB: true}), nil
+	return c.solver().Times(u, v, linalg.Product{TransB: true}), nil
 }
 
 // isotropic gives all singular values their mean (Marczak et al., arXiv 2502.04959).
@@ -194,7 +181,7 @@ func (c *combiner) isotropic(x linalg.Matrix) (linalg.Matrix, error) {
 	for _, value := range s {
 		mean += value / float64(len(s))
 	}
-	out := c.times(u, v, linalg.Product{TransB: true})
+	out := c.solver().Times(u, v, linalg.Product{TransB: true})
 	out.Scale(mean)
 	return out, nil
 }
@@ -217,7 +204,7 @@ func (c *combiner) mixKnots(m adapter.Module, list []part) (a, b linalg.Matrix, 
 	var weights []float64
 	at := 0
 	for _, p := range list {
-		x := c.times(r.Sub(0, r.Rows, at, at+p.a.Rows).Clone(), p.a, linalg.Product{})
+		x := c.solver().Times(r.Sub(0, r.Rows, at, at+p.a.Rows).Clone(), p.a, linalg.Product{})
 		x.Scale(p.scale)
 		small, weights = append(small, x), append(weights, p.weight)
 		at += p.a.Rows
@@ -247,5 +234,5 @@ func (c *combiner) mixKnots(m adapter.Module, list []part) (a, b linalg.Matrix, 
 	if err != nil {
 		return a, b, nil, err
 	}
-	return a, c.times(q, c.times(u, inB, linalg.Product{}), linalg.Product{}), energy, nil
+	return a, c.solver().Times(q, c.solver().Times(u, inB, linalg.Product{}), linalg.Product{}), energy, nil
 }
