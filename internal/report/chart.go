@@ -320,34 +320,52 @@ func (c *Chart) name(b *svg, x, y scale) {
 		}
 	}
 
-	for _, s := range c.Series {
-		for i, name := range s.Names {
-			if name == "" || i >= len(s.Y) || !x.shows(s.x(i)) || !y.shows(s.Y[i]) {
+	for _, p := range c.named() {
+		if !x.shows(p.x) || !y.shows(p.y) {
+			continue
+		}
+		px, py := x.at(p.x), y.at(p.y)
+		wide := charW * float64(len([]rune(p.name)))
+		for _, at := range []struct {
+			anchor string
+			box    box
+		}{
+			{"start", box{px + 6, py - 7, px + 6 + wide, py + 6}},
+			{"end", box{px - 6 - wide, py - 7, px - 6, py + 6}},
+			{"middle", box{px - wide/2, py - 20, px + wide/2, py - 7}},
+			{"middle", box{px - wide/2, py + 7, px + wide/2, py + 20}},
+		} {
+			free := at.box.x1 > left && at.box.x2 < w && at.box.y1 > 0 && at.box.y2 < h-bottom &&
+				!slices.ContainsFunc(taken, at.box.meets)
+			if !free {
 				continue
 			}
-			px, py := x.at(s.x(i)), y.at(s.Y[i])
-			wide := charW * float64(len([]rune(name)))
-			for _, at := range []struct {
-				anchor string
-				box    box
-			}{
-				{"start", box{px + 6, py - 7, px + 6 + wide, py + 6}},
-				{"end", box{px - 6 - wide, py - 7, px - 6, py + 6}},
-				{"middle", box{px - wide/2, py - 20, px + wide/2, py - 7}},
-				{"middle", box{px - wide/2, py + 7, px + wide/2, py + 20}},
-			} {
-				free := at.box.x1 > left && at.box.x2 < w && at.box.y1 > 0 && at.box.y2 < h-bottom &&
-					!slices.ContainsFunc(taken, at.box.meets)
-				if !free {
-					continue
-				}
-				taken = append(taken, at.box)
-				place := map[string]float64{"start": at.box.x1, "end": at.box.x2, "middle": px}[at.anchor]
-				b.text(place, at.box.y2-2.5, at.anchor, name)
-				break
+			taken = append(taken, at.box)
+			place := map[string]float64{"start": at.box.x1, "end": at.box.x2, "middle": px}[at.anchor]
+			b.text(place, at.box.y2-2.5, at.anchor, p.name)
+			break
+		}
+	}
+}
+
+// point is a point that has a name.
+type point struct {
+	name string
+	x, y float64
+}
+
+// named lists the points with names. Those of the least values come first: where points crowd, they are what a reader
+// looks for.
+func (c *Chart) named() (list []point) {
+	for _, s := range c.Series {
+		for i, name := range s.Names {
+			if name != "" && i < len(s.Y) {
+				list = append(list, point{name, s.x(i), s.Y[i]})
 			}
 		}
 	}
+	slices.SortStableFunc(list, func(a, b point) int { return cmp.Compare(a.y, b.y) })
+	return list
 }
 
 // SVG is a line or scatter as a file of its own, with its colours.

@@ -413,4 +413,18 @@ func TestNames(t *testing.T) {
 	if n := strings.Count(c.SVG(), ">all in one place</text>"); n < 1 || n > 4 {
 		t.Errorf("%d names in one place", n)
 	}
+
+	// Of a crowd the least are named, whatever their order.
+	crowd := make([]string, 40)
+	s.X = slices.Repeat([]float64{1}, 40)
+	for i := range crowd {
+		crowd[i] = fmt.Sprint("form-", i)
+		s.Y[i] = 1 + float64((i+20)%40)/1000
+	}
+	s.X, s.Y = append(s.X, 1), append(s.Y, 100) // far from them, so that they are one
+	s.Names = append(crowd, "")
+	c.Series = []report.Series{s}
+	if text := c.SVG(); !strings.Contains(text, ">form-20</text>") || strings.Contains(text, ">form-19</text>") {
+		t.Error("the least of a crowd has no name, or the largest has one")
+	}
 }
