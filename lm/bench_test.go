@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/safetensors"
@@ -25,11 +24,7 @@ func benchLlama(b *testing.B, dtype safetensors.DType) string {
 
 // cpuTime is the processor time of the whole process so far.
 func cpuTime() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return cputime.Process()
 }
 
 func benchModel(b *testing.B, dtype safetensors.DType, o Options, threads int) *Model {

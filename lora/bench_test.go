@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
@@ -70,9 +70,5 @@ func scattered(vocab, length int) [][]int32 {
 
 // processorSeconds is the processor time of the process.
 func processorSeconds() float64 {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+	return cputime.Process().Seconds()
 }

@@ -9,9 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/system/systemtest"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/lora/internal/peft"
@@ -39,7 +39,7 @@ func child(where string) int {
 		FoldOptions{Progress: func(string, int64, int64) {
 			seen++
 			if seen == after {
-				if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+				if err := systemtest.Kill(os.Getpid()); err != nil {
 					os.Exit(4)
 				}
 				select {}

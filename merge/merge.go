@@ -13,13 +13,13 @@ import (
 	"regexp"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/system"
 	"github.com/modelcompress/compress/internal/weights"
 	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/merge/internal/output"
@@ -83,7 +83,7 @@ var partName = regexp.MustCompile(`^(?:[0-9a-f]{16}|\.[0-9a-f]{16}\.(?:partial|m
 // removeParts removes the results of a recipe's other documents. The folder stays if there is something else in it.
 func removeParts(dir string) error {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+	if errors.Is(err, fs.ErrNotExist) || system.Is(err, syscall.ENOTDIR) {
 		return nil
 	}
 

@@ -13,8 +13,7 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/modelcompress/compress/internal/system/systemtest"
 	"github.com/modelcompress/compress/merge/internal/mergetest"
 	"github.com/modelcompress/compress/merge/internal/stream"
 	"github.com/modelcompress/compress/safetensors"
@@ -129,7 +128,7 @@ func TestKilled(t *testing.T) {
 		_, err := Models(t.Context(), parse(t, killedRecipe), out,
 			Options{Workers: 2, Resume: true, journalEvery: 1, Progress: func(p Progress) {
 				if lines() > before || p.Done == p.Total {
-					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+					_ = systemtest.Kill(os.Getpid())
 				}
 			}})
 
@@ -179,13 +178,12 @@ func TestDiskEndsMidway(t *testing.T) {
 			Options{Workers: 1, journalEvery: 1, Progress: func(p Progress) {
 				if !limited {
 					limited = true
-					limit := unix.Rlimit{Cur: uint64(p.Total) * 6 / 10, Max: unix.RLIM_INFINITY}
-					if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+					if err := systemtest.LimitFiles(uint64(p.Total) * 6 / 10); err != nil {
 						t.Error(err)
 					}
 				}
 			}})
-		if !errors.Is(err, unix.EFBIG) {
+		if !errors.Is(err, syscall.EFBIG) {
 			t.Fatalf("the disk was to end: %v", err)
 		}
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcompress/compress/internal/system/systemtest"
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/safetensors"
@@ -41,7 +42,7 @@ func child(dir string) int {
 		_, err = resumable(ctx, m, dir, os.Getenv(childEnv+"_METRIC"), true, Events{Tensor: func(Tensor) {
 			left--
 			if left == 0 {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				_ = systemtest.Kill(os.Getpid())
 			}
 		}})
 

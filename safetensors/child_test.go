@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // childEnv tells the test program to be a child process: a job and a folder.
@@ -156,9 +154,7 @@ func killAfter(t *testing.T, dir string, n int) (noted []string) {
 
 // childLimit limits the size of files to less than the model needs and expects a clean refusal.
 func childLimit(dir string) error {
-	signal.Ignore(syscall.SIGXFSZ)
-	limit := unix.Rlimit{Cur: 100_000, Max: 100_000}
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+	if err := systemtest.LimitFiles(100_000); err != nil {
 		return err
 	}
 	return expectRefusal(dir, ErrFileSize)

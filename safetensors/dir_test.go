@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // folder makes a folder of files by name.
@@ -300,7 +300,7 @@ func mustLink(t *testing.T, dir, name string, absolute bool) {
 func TestNotRegular(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, SingleName)
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+	if err := systemtest.Pipe(pipe); err != nil {
 		t.Skip("no pipes here: ", err)
 	}
 

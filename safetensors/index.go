@@ -9,9 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // IndexName and SingleName are the files that a folder is opened by.
@@ -135,7 +134,7 @@ func plainName(name string) bool {
 // openInside opens a file of the folder for reading. Of the links in a snapshot of the hub's cache all but those to
 // blobs are refused; dir is the folder's path for messages.
 func openInside(root *safefile.Folder, dir, name string) (*os.File, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := root.OpenFile(name, os.O_RDONLY|system.NonBlock, 0)
 	if err == nil {
 		return f, nil
 	}

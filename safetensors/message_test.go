@@ -5,9 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // TestMessages: the lines that people read, word by word: which file, which tensor, where, what.
@@ -69,7 +68,9 @@ func writerMessages(t *testing.T, dir string, got map[string]error) {
 	got["sync closed"] = w.Sync()
 	got["finish closed"] = w.Finish()
 
-	for name, cause := range map[string]error{"disk full": unix.ENOSPC, "file size": unix.EFBIG, "disk": unix.EIO} {
+	for name, cause := range map[string]error{
+		"disk full": syscall.ENOSPC, "file size": syscall.EFBIG, "disk": syscall.EIO,
+	} {
 		w, err := Create(path, two(), nil, Options{
 			WriteAt: func(*os.File, []byte, int64) (int, error) { return 1, cause },
 		})

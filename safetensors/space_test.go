@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/modelcompress/compress/internal/disk"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // Files that fit one by one, but not together, are refused with their sum before there is any of them, also
@@ -23,7 +23,7 @@ func TestOutputThatDoesNotFit(t *testing.T) {
 	}
 	defer probe.Close()
 
-	_, most := disk.Free(probe)
+	_, most := system.Space(probe)
 	if most <= 0 {
 		t.Skip("the file system does not tell its free space")
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcompress/compress"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -25,7 +26,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), ends()...)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	signal.Ignore(syscall.SIGXFSZ) // a limit on file sizes is then an error of the write, not the end of the process
+	system.LimitsAreErrors()
 	a := cli.New(args, stdout, stderr)
 	return a.Execute(ctx, root(a))
 }

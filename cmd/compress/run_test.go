@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // graphRun is a run of the example plan in a folder of its own, so that the paths in the outputs are the same in all.
@@ -181,7 +183,7 @@ func killChild(t *testing.T, cmd *exec.Cmd, dir string, due func() bool) bool {
 		list, _ := os.ReadFile(file)
 		for _, field := range strings.Fields(string(list)) {
 			if pid, err := strconv.Atoi(field); err == nil {
-				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
+				killed = systemtest.Kill(pid) == nil || killed
 			}
 		}
 	}

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/editeval/edit/internal/optimize"
 	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
@@ -80,11 +79,7 @@ func labBench(b *testing.B, n int) (*lm.Model, []Encoded, *Statistics) {
 
 // clock is the processor's time that this process has taken: other work on the machine does not count.
 func clock() time.Duration {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	return cputime.Process()
 }
 
 // written applies requests in batches of a size and returns the processor time that Apply took.

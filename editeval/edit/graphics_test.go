@@ -4,17 +4,13 @@ package edit
 
 import (
 	"context"
-	"encoding/binary"
 	"math"
 	"path/filepath"
 	"testing"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
-	"github.com/modelcompress/compress/kernels"
 	devices "github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/kernels/kerneltest/standin"
 	"github.com/modelcompress/compress/lm"
-	"github.com/modelcompress/compress/lm/arch"
 )
 
 // TestGraphics edits on a device that runs the host build of the GPU kernels, and on the host, with the
@@ -83,34 +79,4 @@ func TestGraphics(t *testing.T) {
 	if f := devices.Fallbacks(dev); len(f) != 0 {
 		t.Errorf("left to the host: %v", f)
 	}
-}
-
-// downs are the values of all down-projections.
-func downs(t *testing.T, m *lm.Model) (list []float64) {
-	t.Helper()
-
-	for l := range m.Blocks() {
-		down, err := site.Linear(m, l, arch.Down)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		p, err := m.Param(down.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		raw := make([]byte, 2*p.Len())
-		if p.DType() != kernels.BF16 {
-			t.Fatal(p.DType())
-		}
-		if err := m.Device().Download(raw, p.Buf, p.Off); err != nil {
-			t.Fatal(err)
-		}
-		for at := 0; at < len(raw); at += 2 {
-			list = append(list, float64(kernels.FromBF16(binary.LittleEndian.Uint16(raw[at:]))))
-		}
-	}
-
-	return list
 }

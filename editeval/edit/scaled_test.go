@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"os"
@@ -8,8 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/editeval/edit/internal/site"
+	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/kernels/cpu"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -138,4 +142,34 @@ func TestScaledBranches(t *testing.T) {
 			t.Errorf("%s: the changes differ by %g of their length", name, part)
 		}
 	}
+}
+
+// downs are the values of all down-projections.
+func downs(t *testing.T, m *lm.Model) (list []float64) {
+	t.Helper()
+
+	for l := range m.Blocks() {
+		down, err := site.Linear(m, l, arch.Down)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		p, err := m.Param(down.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		raw := make([]byte, 2*p.Len())
+		if p.DType() != kernels.BF16 {
+			t.Fatal(p.DType())
+		}
+		if err := m.Device().Download(raw, p.Buf, p.Off); err != nil {
+			t.Fatal(err)
+		}
+		for at := 0; at < len(raw); at += 2 {
+			list = append(list, float64(kernels.FromBF16(binary.LittleEndian.Uint16(raw[at:]))))
+		}
+	}
+
+	return list
 }

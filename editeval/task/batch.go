@@ -14,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/system"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -74,9 +75,9 @@ type Batch struct {
 
 	plan  *Plan
 	o     BatchOptions
-	dir   string   // where runs are until all are there
-	final string   // "": another process coordinates
-	lock  *os.File // nil: none
+	dir   string         // where runs are until all are there
+	final string         // "": another process coordinates
+	lock  *system.Folder // nil: none
 }
 
 // RunBatch evaluates every model of a plan on every task, into the folder out, and compares the models with the first.

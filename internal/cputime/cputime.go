@@ -6,18 +6,13 @@ import (
 	"bytes"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
+
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // Process returns the processor time of this process, on all of its threads.
-func Process() time.Duration {
-	var r syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {
-		return 0
-	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-}
+func Process() time.Duration { return system.ProcessorTime() }
 
 // Watch is a stretch of time that has begun.
 type Watch struct {

@@ -1,11 +1,10 @@
-//go:build unix && !linux
+//go:build !linux
 
 package disk
 
 import (
+	"errors"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
-func reserve(*os.File, int64) error { return unix.EOPNOTSUPP }
+func reserve(*os.File, int64) error { return errors.ErrUnsupported }

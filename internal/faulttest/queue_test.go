@@ -3,13 +3,17 @@
 package faulttest
 
 import (
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/modelcompress/compress/internal/scratch"
 )
 
 // queued are the verbs that work through a queue.
@@ -93,8 +97,33 @@ func (r *rig) queue(t *testing.T, v verb, calls, number int) record {
 		}
 
 		t.Logf("%s, queue %d: coordinator %s", v.name, number, rec.Where)
+
+		// What killed workers have left goes when the next one asks for a folder of temporary files.
+		h.end()
+		if err := r.sweep(); err != nil {
+			return failed(rec, err)
+		}
+
 		return rec.finish(r, v)
 	}
+}
+
+// sweep asks for folders of temporary files as workers do, which removes those of killed ones.
+func (r *rig) sweep() error {
+	temp, had := os.LookupEnv("TMPDIR")
+	if err := os.Setenv("TMPDIR", r.home); err != nil {
+		return err
+	}
+
+	_, release, err := scratch.Folder("compress-fitness-")
+	if err == nil {
+		err = release()
+	}
+
+	if !had {
+		return errors.Join(err, os.Unsetenv("TMPDIR"))
+	}
+	return errors.Join(err, os.Setenv("TMPDIR", temp))
 }
 
 // herd is worker processes that are killed and replaced.
@@ -138,6 +167,7 @@ func (h *herd) kill(i int) {
 	_ = h.list[max(0, len(h.list)-1-i)].Process.Kill()
 }
 
+// end kills those that live, once.
 func (h *herd) end() {
 	h.mu.Lock()
 	h.stop = true

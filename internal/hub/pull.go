@@ -21,11 +21,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/internal/disk"
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // partEnding is that of files that are not complete. It is the one of huggingface_hub, whose programs leave
@@ -94,7 +94,7 @@ func (p Place) Estimate(files []File) (Estimate, error) {
 	dir := p.Dir()
 	for { // of the folder, or the first above it that is there
 		if open, err := os.Open(dir); err == nil {
-			e.Free, _ = disk.Free(open)
+			e.Free, _ = system.Space(open)
 			err := disk.Check(dir, e.Bytes-e.Present, 0)
 			if err != nil {
 				err = failure.Hinted(fmt.Errorf("%s: %d bytes are to be downloaded, and there is room for %d: %w", dir,
@@ -292,14 +292,14 @@ func (r reader) Read(p []byte) (int, error) {
 // load downloads a file: into its part, which gets the name when it is complete and right.
 func (w *puller) load(ctx context.Context, f File, at string) error {
 	part := w.p.part(f)
-	out, err := os.OpenFile(part, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o666)
+	out, err := system.OpenFile(part, os.O_RDWR|os.O_CREATE|system.NoFollow, 0o666)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 
 	// Two downloads that write one part would spoil it.
-	if err := unix.Flock(int(out.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+	if err := system.TryLock(out); errors.Is(err, system.ErrLocked) {
 		return failure.Hinted(fmt.Errorf("%s: another download writes it", part), "wait until that one has ended")
 	}
 

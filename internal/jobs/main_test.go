@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/system/systemtest"
 	"github.com/nats-io/nats-server/v2/server"
 )
 
@@ -40,7 +40,7 @@ func workerProcess(url string) error {
 
 		return func(_ context.Context, it Item) ([]byte, error) {
 			if it.ID == "deadly" {
-				return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				return nil, systemtest.Kill(os.Getpid())
 			}
 
 			// Some items kill the first worker that begins them.
@@ -49,7 +49,7 @@ func workerProcess(url string) error {
 			if err == nil && n%7 == 3 {
 				if f, err := os.OpenFile(mark, os.O_CREATE|os.O_EXCL, 0o600); err == nil {
 					f.Close()
-					return nil, syscall.Kill(os.Getpid(), syscall.SIGKILL)
+					return nil, systemtest.Kill(os.Getpid())
 				}
 			}
 

@@ -2,20 +2,16 @@ package linalg
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"unsafe"
 
+	"github.com/modelcompress/compress/internal/cputime"
 	"gonum.org/v1/gonum/mat"
 )
 
 // cpuSeconds is the processor time that this process has used: what a busy machine still measures.
 func cpuSeconds() float64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+	return cputime.Process().Seconds()
 }
 
 // compare runs f, gonum's counterpart and the innermost kernel in turns, takes the least of each, and reports

@@ -57,6 +57,7 @@ var mayImport = map[string][]string{
 	}, engine...),
 	"prune/fitness": append([]string{
 		"kernels", "safetensors", "gp", "prune", "prune/structure", "internal/actstats", "internal/hostmat",
+		"internal/disk",
 	}, engine...),
 	"gp": {"kernels", "internal/rng"},
 	"merge": append([]string{
@@ -112,6 +113,7 @@ var mayImport = map[string][]string{
 	"internal/chat":        {"internal/jinja", "internal/pyvalue", "internal/weights"},
 	"internal/strictyaml":  {},
 	"internal/cputime":     {},
+	"internal/system":      {},
 	"internal/scratch":     {},
 	"internal/failure":     {},
 	"internal/hub":         {"internal/disk", "internal/retry"},
@@ -133,6 +135,8 @@ var mayImport = map[string][]string{
 		"safetensors", "gguf", "internal/weights", "internal/quantized", "internal/dtype", "internal/orderedjson",
 	},
 
+	"internal/system/systemtest": {},
+
 	"examples":         {},
 	"examples/prune":   append([]string{"prune", "kernels/device"}, engine...),
 	"examples/search":  append([]string{"gp", "prune/fitness", "kernels/device"}, engine...),
@@ -146,7 +150,7 @@ var mayImport = map[string][]string{
 // everywhere lists what every row of the table allows: packages of a few lines that any code may stand on.
 var everywhere = []string{
 	"internal/safefile", "internal/strictyaml", "internal/mmapsafe", "internal/memlimit", "internal/scratch",
-	"internal/cputime", "internal/failure", "internal/stage",
+	"internal/cputime", "internal/failure", "internal/stage", "internal/system",
 }
 
 // anything in a row of the table allows all imports.

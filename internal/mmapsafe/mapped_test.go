@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 var errLost = errors.New("lost")
@@ -27,7 +27,7 @@ func torn(t *testing.T) []byte {
 	}
 	defer f.Close()
 
-	data, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	data, err := system.Map(f, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func torn(t *testing.T) []byte {
 	Add(data, func(at int64) error { return fmt.Errorf("byte %d: %w", at, errLost) })
 	t.Cleanup(func() {
 		Remove(data, false)
-		if err := unix.Munmap(data); err != nil {
+		if err := system.Unmap(data); err != nil {
 			t.Error(err)
 		}
 	})

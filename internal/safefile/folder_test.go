@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // A snapshot in the hub's cache is read through its links to blobs, and through no other that leads out of it.
@@ -103,7 +103,7 @@ func TestFolderOfLinks(t *testing.T) {
 	if err := os.WriteFile(file, []byte("text"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(filepath.Join(top, "data", "pipe"), 0o600); err != nil {
+	if err := systemtest.Pipe(filepath.Join(top, "data", "pipe")); err != nil {
 		t.Fatal(err)
 	}
 

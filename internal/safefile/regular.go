@@ -10,8 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // Ways in which a file can be refused.
@@ -34,23 +35,23 @@ func Place(dir string) string {
 
 // Open opens a file or a folder. Links are followed. The error wraps ErrNotRegular, or is one of the operating system.
 func Open(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := system.OpenFile(path, os.O_RDONLY|system.NonBlock, 0)
 	return checked(f, path, err)
 }
 
 // In opens a file or a folder below root. The error wraps ErrNotRegular, or is one of the
 // operating system.
 func In(root *Folder, name string) (*os.File, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := root.OpenFile(name, os.O_RDONLY|system.NonBlock, 0)
 	return checked(f, filepath.Join(root.Name(), name), err)
 }
 
 // checked closes what is neither a file nor a folder.
 func checked(f *os.File, path string, err error) (*os.File, error) {
-	if errors.Is(err, unix.ENXIO) { // what opening a socket gives
+	if system.Is(err, syscall.ENXIO) { // what opening a socket gives
 		return nil, fmt.Errorf("%s: %w but a socket", path, ErrNotRegular)
 	}
-	if errors.Is(err, unix.ENOTDIR) {
+	if system.Is(err, syscall.ENOTDIR) {
 		return nil, below{err}
 	}
 	if err != nil {

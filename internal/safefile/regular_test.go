@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // Pipes, sockets and devices are refused at once, by name and through links; files are read up to their limit.
 func TestKinds(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(unix.Mkfifo(at("pipe"), 0o600), os.Symlink("pipe", at("link")),
+	if err := errors.Join(systemtest.Pipe(at("pipe")), os.Symlink("pipe", at("link")),
 		os.WriteFile(at("file"), []byte("text"), 0o600)); err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // ErrLinks: a link leads to a link that leads back to it, or there are too many of them.
@@ -93,25 +94,26 @@ func into(ctx context.Context, to string) (*os.File, error) {
 	if of := opened.FindStringSubmatch(filepath.Dir(to)); of != nil &&
 		(of[1] == "" || of[1] == strconv.Itoa(os.Getpid())) {
 		n, err := strconv.Atoi(filepath.Base(to))
-		if err == nil {
-			n, err = unix.Dup(n)
-		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", to, err)
 		}
 
-		unix.CloseOnExec(n)
-		return os.NewFile(uintptr(n), to), nil
+		f, err := system.Duplicate(n)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", to, err)
+		}
+
+		return f, nil
 	}
 
 	for {
-		f, err := os.OpenFile(to, os.O_WRONLY|os.O_APPEND|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-		if !errors.Is(err, unix.ENXIO) {
+		f, err := system.OpenFile(to, os.O_WRONLY|os.O_APPEND|system.NonBlock|system.NoTerminal, 0)
+		if !system.Is(err, syscall.ENXIO) {
 			return f, err
 		}
 
 		if st, err := os.Stat(to); err != nil || st.Mode()&fs.ModeNamedPipe == 0 {
-			return nil, fmt.Errorf("%s: cannot be written to: %w", to, unix.ENXIO)
+			return nil, fmt.Errorf("%s: cannot be written to: %w", to, syscall.ENXIO)
 		}
 
 		select { // there is no event to wait for until a reader opens the pipe

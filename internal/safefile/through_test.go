@@ -9,7 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // An output goes through links to the file that they lead to, there or not; what a process has open, pipes and
@@ -23,7 +24,7 @@ func TestTarget(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	err = errors.Join(
 		os.MkdirAll(at("deep/inner"), 0o700), os.WriteFile(at("file"), []byte("text"), 0o600),
-		unix.Mkfifo(at("pipe"), 0o600),
+		systemtest.Pipe(at("pipe")),
 		os.Symlink("file", at("link")), os.Symlink("link", at("second")), os.Symlink("nothing", at("lost")),
 		os.Symlink("loop", at("loop")),
 		os.Symlink("pipe", at("piped")), os.Symlink(os.DevNull, at("null")), os.Symlink("/proc/self/fd/1", at("out")),
@@ -114,7 +115,7 @@ func TestWriteInto(t *testing.T) {
 // A pipe without a reader is waited for as long as the work is not interrupted; with one it gets everything.
 func TestWriteIntoPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(path, 0o600); err != nil {
+	if err := systemtest.Pipe(path); err != nil {
 		t.Fatal(err)
 	}
 
@@ -136,7 +137,7 @@ func TestWriteIntoPipe(t *testing.T) {
 	}
 
 	// The reader stays, but reads no more.
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|system.NonBlock, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

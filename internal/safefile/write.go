@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // newSuffix ends the hidden name under which a file is written.
@@ -56,7 +56,7 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 // are done without.
 func own(path string, perm fs.FileMode) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW, perm)
+		f, err := system.OpenFile(path, os.O_CREATE|os.O_WRONLY|system.NoFollow, perm)
 		if err != nil {
 			return nil, err
 		}
@@ -81,15 +81,10 @@ func own(path string, perm fs.FileMode) (*os.File, error) {
 }
 
 func lock(f *os.File) error {
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		switch {
-		case err == nil, errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.ENOSYS):
-			return nil
-		case !errors.Is(err, unix.EINTR):
-			return fmt.Errorf("%s: lock: %w", f.Name(), err)
-		}
+	if err := system.Lock(f); err != nil && !errors.Is(err, system.ErrNoLocks) {
+		return fmt.Errorf("%s: lock: %w", f.Name(), err)
 	}
+	return nil
 }
 
 // is reports whether path leads to an open file.
@@ -115,10 +110,6 @@ func SyncFolder(dir string) error {
 	if err != nil {
 		return err
 	}
-	// of file systems that have no such thing
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
-		return errors.Join(err, d.Close())
-	}
 
-	return d.Close()
+	return errors.Join(system.SyncFolder(d), d.Close())
 }

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // MarkName is the file by which this program knows a folder of temporary files as its own.
@@ -38,7 +38,7 @@ func Folder(prefix string) (dir string, release func() error, err error) {
 		return "", nil, err
 	}
 
-	f, err := open(dir)
+	f, err := system.OpenFolder(dir)
 	if err != nil {
 		return "", nil, errors.Join(err, os.Remove(dir))
 	}
@@ -56,7 +56,8 @@ func Folder(prefix string) (dir string, release func() error, err error) {
 
 // Mark marks a folder as one of this program's temporary ones.
 func Mark(dir string) error {
-	f, err := os.OpenFile(filepath.Join(dir, MarkName), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	f, err := system.OpenFile(filepath.Join(dir, MarkName),
+		os.O_WRONLY|os.O_CREATE|os.O_EXCL|system.NoFollow, 0o600)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func sweep(prefix string) {
 		}
 
 		path := filepath.Join(temp, e.Name())
-		if f := abandoned(path); f != nil {
+		if f, ok := abandoned(path); ok {
 			_ = remove(f, path)
 			_ = f.Close()
 		}
@@ -91,42 +92,30 @@ func named(name, prefix string) bool {
 	return err == nil && digits[0] != '+'
 }
 
-// abandoned opens and locks a marked folder of this user that no living process has locked; otherwise it returns nil.
-func abandoned(path string) *os.File {
-	f, err := open(path)
+// abandoned opens and locks a marked folder of this user that no living process has locked; otherwise it returns false.
+func abandoned(path string) (system.Folder, bool) {
+	f, err := system.OpenFolder(path)
 	if err != nil {
-		return nil
+		return f, false
 	}
-	if !mine(f) || !marked(f, filepath.Base(path)) || unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	st, err := f.Stat()
+	if err != nil || !system.Mine(st) || !marked(f.File, filepath.Base(path)) || f.TryLock() != nil {
 		_ = f.Close()
-		return nil
+		return f, false
 	}
-	return f
+	return f, true
 }
 
-// open opens a folder, but not what a link leads to.
-func open(dir string) (*os.File, error) {
-	return os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-}
-
-// mine reports whether a file or folder belongs to the user.
-func mine(f *os.File) bool {
-	var st unix.Stat_t
-	return unix.Fstat(int(f.Fd()), &st) == nil && int(st.Uid) == os.Geteuid()
-}
-
-// marked reports whether a folder holds the whole mark and nothing else under its name. O_NONBLOCK: a pipe in
+// marked reports whether a folder holds the whole mark and nothing else under its name. NonBlock: a pipe in
 // its place would hold the program up.
 func marked(folder *os.File, name string) bool {
-	fd, err := unix.Openat(int(folder.Fd()), MarkName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	f, err := system.OpenIn(folder, MarkName, os.O_RDONLY|system.NoFollow|system.NonBlock)
 	if err != nil {
 		return false
 	}
-
-	f := os.NewFile(uintptr(fd), MarkName)
 	defer f.Close()
 
-	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || !mine(f) {
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || !system.Mine(st) {
 		return false
 	}
 
@@ -137,7 +126,7 @@ func marked(folder *os.File, name string) bool {
 
 // remove removes a folder with all that is in it, if its name still leads to the one that is open. Links are
 // removed, not followed. The mark goes last, so that a removal that is cut short is finished by the next one.
-func remove(f *os.File, dir string) error {
+func remove(f system.Folder, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -177,14 +166,9 @@ func remove(f *os.File, dir string) error {
 
 // lock keeps others from removing a folder. File systems without locks give no protection, and need none: what
 // cannot be locked is not swept either.
-func lock(f *os.File) error {
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil, errors.Is(err, unix.ENOLCK), errors.Is(err, unix.ENOTSUP), errors.Is(err, unix.ENOSYS):
-			return nil
-		case !errors.Is(err, unix.EINTR):
-			return fmt.Errorf("%s: lock: %w", f.Name(), err)
-		}
+func lock(f system.Folder) error {
+	if err := f.TryLock(); err != nil && !errors.Is(err, system.ErrNoLocks) {
+		return fmt.Errorf("%s: lock: %w", f.Name(), err)
 	}
+	return nil
 }

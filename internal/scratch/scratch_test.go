@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 	"pgregory.net/rapid"
 )
 
@@ -76,7 +77,7 @@ var lookAlikes = []struct {
 		return errors.Join(put(path, nil), os.Mkdir(filepath.Join(path, MarkName), 0o700))
 	}},
 	{"a mark that is a pipe", false, func(path, _ string) error {
-		return errors.Join(put(path, nil), unix.Mkfifo(filepath.Join(path, MarkName), 0o600))
+		return errors.Join(put(path, nil), systemtest.Pipe(filepath.Join(path, MarkName)))
 	}},
 }
 
@@ -139,7 +140,7 @@ func TestOnlyWhatIsOursIsSwept(t *testing.T) {
 				continue
 			}
 
-			f, err := open(path)
+			f, err := system.OpenFolder(path)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,7 +13,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
 
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
@@ -86,12 +86,12 @@ func StartLarge(path string, header any) (*Journal, error) {
 
 // open locks the file and reads it.
 func (j *Journal) open(flags int) (*Journal, error) {
-	f, err := os.OpenFile(j.path, os.O_RDWR|unix.O_NOFOLLOW|flags, 0o666)
+	f, err := system.OpenFile(j.path, os.O_RDWR|system.NoFollow|flags, 0o666)
 	if err != nil {
 		return nil, err
 	}
 
-	if err := hold(f); err != nil {
+	if err := held(system.TryLock(f)); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", j.path, err), f.Close())
 	}
 

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/scratch"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // suffix ends the hidden name of every folder in the making. All verbs share it, so that the lock of one keeps all
@@ -27,7 +27,7 @@ type Place struct {
 	Dir   string // where to write
 	final string
 	rule  Rule
-	lock  *os.File
+	lock  *system.Folder
 }
 
 // Hidden is the name of the folder in which the output at final grows.
@@ -101,7 +101,7 @@ func Write(out string, rule Rule, fill func(dir string) error) error {
 }
 
 // Lock makes a folder, or takes the one that an interrupted run left, and locks it until the file is closed.
-func Lock(dir string) (*os.File, error) {
+func Lock(dir string) (*system.Folder, error) {
 	for {
 		if err := os.Mkdir(dir, 0o777); errors.Is(err, fs.ErrNotExist) {
 			if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -129,21 +129,21 @@ func LockFile(path string) (*os.File, error) {
 		return nil, err
 	}
 
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o666)
+	f, err := system.OpenFile(path, os.O_CREATE|os.O_RDWR|system.NoFollow, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	if err := hold(f); err != nil {
+	if err := held(system.TryLock(f)); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 
 	return f, nil
 }
 
-// hold locks what is open, until it is closed. On file systems without locks nobody is kept out: there, too, most have
-// the place for themselves.
-func hold(f *os.File) error {
-	if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
+// held is the error of a lock that somebody else has. On file systems without locks nobody is kept out: there, too,
+// most have the place for themselves.
+func held(err error) error {
+	if errors.Is(err, system.ErrLocked) {
 		return ErrBusy
 	}
 	return nil
@@ -151,13 +151,13 @@ func hold(f *os.File) error {
 
 // lockThere locks a folder. The error wraps fs.ErrNotExist where the folder vanished meanwhile, which the end of
 // another run does.
-func lockThere(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+func lockThere(dir string) (*system.Folder, error) {
+	f, err := system.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
 
-	err = hold(f)
+	err = held(f.TryLock())
 	mine, errMine := f.Stat()
 	now, errNow := os.Lstat(dir)
 	switch {
@@ -166,7 +166,7 @@ func lockThere(dir string) (*os.File, error) {
 	case errMine != nil || errNow != nil || !os.SameFile(mine, now):
 		err = fmt.Errorf("%s: %w", dir, fs.ErrNotExist)
 	default:
-		return f, nil // also on file systems without locks
+		return &f, nil // also on file systems without locks
 	}
 
 	return nil, errors.Join(err, f.Close())
@@ -180,7 +180,7 @@ func Vacant(path string, rule Rule) error {
 		return fmt.Errorf("%s: %w: there is a link to nothing", path, ErrTarget)
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
-	case errors.Is(err, unix.ENOTDIR):
+	case system.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%s: %w: there is a file", path, ErrTarget)
 	case err != nil:
 		return err
@@ -264,13 +264,5 @@ func exchangeByTwo(dir, final string) error {
 // Resumable reports whether it makes sense to keep what an error has cut short, since a later run with the same inputs
 // may get further: it was interrupted, or the disk was full or failed.
 func Resumable(ctx context.Context, err error) bool {
-	if ctx.Err() != nil {
-		return true
-	}
-	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG, unix.EIO, unix.EROFS} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return ctx.Err() != nil || system.Failing(err)
 }

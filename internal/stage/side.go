@@ -14,7 +14,7 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system"
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/weights"
@@ -198,7 +198,7 @@ func unchanged(in fs.File, file fs.FileInfo) error {
 
 // write makes a file of what a reader gives, durably.
 func write(path string, in io.Reader) error {
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o666)
+	out, err := system.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|system.NoFollow, 0o666)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,3 @@
-//go:build unix
-
 package tensorfile
 
 import (
@@ -10,21 +8,20 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/internal/disk"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // diskFault turns a full disk or quota into ErrNoSpace, and a limit on the size of a file into ErrFileSize.
 func diskFault(err error, f *os.File, need int64) error {
-	var cause unix.Errno
+	var cause syscall.Errno
 	errors.As(err, &cause)
 
-	switch cause {
-	case unix.EFBIG:
+	switch {
+	case system.Is(err, syscall.EFBIG):
 		return fault(fmt.Errorf("%w: %w", ErrFileSize, cause), -1, "it needs %d bytes", need)
-	case unix.ENOSPC, unix.EDQUOT:
-		free, _ := disk.Free(f)
+	case system.Full(err):
+		free, _ := system.Space(f)
 		if short := (*disk.ShortError)(nil); errors.As(err, &short) {
 			free = short.Free // from before the attempt
 		}
@@ -45,7 +42,7 @@ func CheckSpace(dir string, writers []*Writer) error {
 	for _, w := range writers {
 		need += w.layout.Size
 		if st, err := os.Lstat(w.path + PartialSuffix); err == nil && st.Mode().IsRegular() {
-			own += allocated(st) // of an earlier run, which is begun anew
+			own += system.Allocated(st) // of an earlier run, which is begun anew
 		}
 	}
 
@@ -56,14 +53,6 @@ func CheckSpace(dir string, writers []*Writer) error {
 	}
 	return fault(fmt.Errorf("%w: %w", ErrNoSpace, short.Err), -1, "the output needs %s, %s are free there",
 		amount(short.Need), amount(short.Free))
-}
-
-// allocated is how many bytes of the disk a file takes, which are fewer than its size where it has holes.
-func allocated(st fs.FileInfo) int64 {
-	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return int64(sys.Blocks) * 512
-	}
-	return 0
 }
 
 // amount is a size for people, and to the byte.
@@ -85,27 +74,27 @@ func syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	return errors.Join(system.SyncFolder(d), d.Close())
 }
 
 // lock takes f for this writer alone; ErrBusy if another one has it. File systems without locks (some network ones)
 // give no protection.
 func lock(f *os.File) error {
-	err := disk.Retry(func() error { return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
+	switch err := system.TryLock(f); {
+	case errors.Is(err, system.ErrLocked):
 		return ErrBusy
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK):
+	case errors.Is(err, system.ErrNoLocks):
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // openPartial opens an unfinished output and locks it. flag may hold os.O_CREATE. Since the writer that had it may
 // rename or remove it between opening and locking, the name is looked at again.
 func openPartial(path string, flag int) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|flag, 0o666)
+		f, err := system.OpenFile(path, os.O_RDWR|system.NoFollow|system.NonBlock|flag, 0o666)
 		if err != nil {
 			return nil, err
 		}

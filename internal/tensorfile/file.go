@@ -6,10 +6,10 @@ import (
 	"math"
 	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // File is a file, or bytes in memory, of which regions are read. All methods but Close may be called from several
@@ -25,7 +25,7 @@ type File struct {
 
 // Open opens a file for [Size] and [Map] without being held up by a pipe. Links are followed.
 func Open(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	return system.OpenFile(path, os.O_RDONLY|system.NonBlock, 0)
 }
 
 // Size is the length in bytes of a regular file; others are refused.
@@ -53,7 +53,7 @@ func Map(f *os.File, size int64, describe func(at int64, err error) error) (*Fil
 		return m, nil
 	}
 
-	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
+	data, err := system.Map(f, int(size))
 	if err != nil {
 		return nil, fault(err, -1, "mapping %d bytes", size)
 	}
@@ -160,7 +160,7 @@ func (f *File) Release(r Region) error {
 	page := int64(os.Getpagesize())
 	begin := max(0, r.Offset-faultAround) / page * page
 	end := min(f.size, r.Offset+r.Size+faultAround)
-	if err := unix.Madvise(f.data[begin:end], unix.MADV_DONTNEED); err != nil {
+	if err := system.Drop(f.data[begin:end]); err != nil {
 		return fault(err, r.Offset, "madvise")
 	}
 
@@ -185,7 +185,7 @@ func (f *File) lost(at int64) error {
 	if f.shortened() {
 		return shorter(at)
 	}
-	return fault(unix.EIO, at, "reading")
+	return fault(syscall.EIO, at, "reading")
 }
 
 // shortened reports whether pages of the mapping are gone. Where the file was closed meanwhile, nobody can tell any
@@ -216,5 +216,5 @@ func (f *File) Close() error {
 	}
 
 	mmapsafe.Remove(data, f.shortened())
-	return errors.Join(unix.Munmap(data), f.file.Close())
+	return errors.Join(system.Unmap(data), f.file.Close())
 }

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // written is a file of some bytes.
@@ -111,7 +111,7 @@ func TestLostPage(t *testing.T) {
 // TestNotRegular: what is no file is refused, without waiting for a pipe's other end.
 func TestNotRegular(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+	if err := systemtest.Pipe(pipe); err != nil {
 		t.Skip("no pipes here: ", err)
 	}
 	for _, path := range []string{pipe, t.TempDir()} {

@@ -8,11 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/modelcompress/compress/internal/disk"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // layout is a head that ends in zeros, and two tensors with a gap between them.
@@ -188,7 +187,7 @@ func TestPlaces(t *testing.T) {
 	if err := os.Symlink(path, path+PartialSuffix); err != nil {
 		t.Fatal(err)
 	}
-	if err := New(path, layout(), Options{Overwrite: true}).Create(); !errors.Is(err, unix.ELOOP) {
+	if err := New(path, layout(), Options{Overwrite: true}).Create(); !errors.Is(err, syscall.ELOOP) {
 		t.Error("a link:", err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "mine" {
@@ -210,7 +209,7 @@ func TestFullDisk(t *testing.T) {
 	}
 
 	for cause, want := range map[error]error{
-		unix.ENOSPC: ErrNoSpace, unix.EDQUOT: ErrNoSpace, unix.EFBIG: ErrFileSize,
+		syscall.ENOSPC: ErrNoSpace, syscall.EDQUOT: ErrNoSpace, syscall.EFBIG: ErrFileSize,
 	} {
 		w := create(t, path, Options{WriteAt: func(*os.File, []byte, int64) (int, error) { return 3, cause }})
 		if err := fill(w, "a"); !errors.Is(err, want) || w.Done("a") ||
@@ -250,7 +249,7 @@ func TestCheckSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer probe.Close()
-	_, most := disk.Free(probe)
+	_, most := system.Space(probe)
 	if most <= 0 {
 		t.Skip("the file system does not tell its free space")
 	}

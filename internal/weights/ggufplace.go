@@ -13,10 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/system"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -216,7 +215,7 @@ func openPart(path string) (*os.File, error) {
 	}
 	defer root.Close()
 
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := root.OpenFile(name, os.O_RDONLY|system.NonBlock, 0)
 	if err == nil {
 		return f, nil
 	}

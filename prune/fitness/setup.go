@@ -6,9 +6,8 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/disk"
 	"github.com/modelcompress/compress/prune/internal/grads"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -60,10 +59,11 @@ func (s *subject) plan(ctx context.Context) error {
 		return err
 	}
 
+	free, _ := disk.Free(s.o.Dir)
 	job := grads.Job{Model: s.dense, IDs: s.Calib.IDs}
 	p := Setup{
 		Model: s.Name, Memory: int64(1+s.o.Benches)*bytes + 2*weights, Disk: job.Disk(weights, true),
-		Free: free(s.o.Dir),
+		Free: free,
 	}
 
 	if _, err := os.Stat(s.gradientPath(s.Calib.Hash)); err == nil || !s.uses(gp.G) {
@@ -124,15 +124,6 @@ func (s *subject) pace(ctx context.Context) (float64, error) {
 	}
 
 	return took.Seconds() / float64(len(ids[0])), nil
-}
-
-// free is how many bytes a file system still takes; -1 where it does not tell.
-func free(dir string) int64 {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(dir, &stat); err != nil || stat.Blocks == 0 {
-		return -1
-	}
-	return int64(stat.Bavail) * int64(stat.Bsize)
 }
 
 // room refuses what does not fit.

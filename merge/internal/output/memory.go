@@ -1,6 +1,6 @@
 package output
 
-import "golang.org/x/sys/unix"
+import "github.com/modelcompress/compress/internal/system"
 
 // hugeFrom is how much memory is worth pages of its own.
 const hugeFrom = 4 << 20
@@ -14,11 +14,10 @@ func Memory(n int, size int64) (buffers [][]byte, free func()) {
 	var all []byte
 	free = func() {}
 	if total >= hugeFrom {
-		if m, err := unix.Mmap(-1, 0, int(total), unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_PRIVATE|unix.MAP_ANON); err == nil {
+		if m, err := system.Anonymous(int(total)); err == nil {
 			all = m
 			huge(m)
-			free = func() { _ = unix.Munmap(m) } // fails for what is not mapped alone
+			free = func() { _ = system.Unmap(m) } // fails for what is not mapped alone
 		}
 	}
 

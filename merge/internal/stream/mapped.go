@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"sync/atomic"
 	"unsafe"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/internal/dtype"
+	"github.com/modelcompress/compress/internal/system"
 	"github.com/modelcompress/compress/merge/internal/vec"
 	"github.com/modelcompress/compress/safetensors"
 )
@@ -67,7 +67,7 @@ func (m *Mapped) aligned() bool { return uintptr(unsafe.Pointer(unsafe.SliceData
 func (m *Mapped) populate(first, end int64) {
 	if next := end / window; (first == 0 || first/window != next) && next < int64(len(m.populated)) &&
 		!m.populated[next].Swap(true) {
-		m.advise(end, (next+1)*window, populate)
+		m.advise(end, (next+1)*window, system.Populate)
 	}
 }
 
@@ -139,24 +139,24 @@ const window = 512 << 10
 // Ahead implements [Source]: it asks the system to read the pages.
 func (m *Mapped) Ahead(off, n int64) {
 	size := int64(m.dtype.Bits() / 8)
-	m.advise(off*size, (off+n)*size, unix.MADV_WILLNEED)
+	m.advise(off*size, (off+n)*size, system.Prefetch)
 }
 
 // advise tells the system about the whole pages of bytes [lo, hi); the first may begin before lo.
-func (m *Mapped) advise(lo, hi int64, advice int) {
+func (m *Mapped) advise(lo, hi int64, advice func([]byte)) {
 	if m.release == nil {
 		return
 	}
 
 	hi = min(hi, int64(len(m.data)))
-	page := int64(unix.Getpagesize())
+	page := int64(os.Getpagesize())
 	start := int64(uintptr(unsafe.Pointer(unsafe.SliceData(m.data))))
 	lo = max(0, (start+lo)/page*page-start)
 	if skew := (start + lo) % page; skew != 0 {
 		lo += page - skew
 	}
 	if lo < hi {
-		_ = unix.Madvise(m.data[lo:hi], advice) // only advice
+		advice(m.data[lo:hi])
 	}
 }
 

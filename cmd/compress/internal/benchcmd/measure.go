@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/modelcompress/compress/internal/cputime"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -31,13 +30,7 @@ func (w watch) stop(into *clocks) {
 }
 
 // processorSeconds is the time that this process has had on processors.
-func processorSeconds() float64 {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
-}
+func processorSeconds() float64 { return cputime.Process().Seconds() }
 
 // measure repeats a case for the given time, at least five times after one that does not count.
 func measure(ctx context.Context, c timed, budget time.Duration, dev kernels.Device) (Figure, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // Exit codes of the program.
@@ -88,7 +89,7 @@ func oneLine(err error) string {
 	}
 
 	hint := failure.Hint(err)
-	if hint == "" && errors.Is(err, syscall.ENOSPC) { // also where no library has seen it
+	if hint == "" && system.Is(err, syscall.ENOSPC) { // also where no library has seen it
 		hint = failure.NoSpace
 	}
 	if hint == "" {

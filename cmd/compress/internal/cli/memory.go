@@ -3,12 +3,10 @@ package cli
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/modelcompress/compress/internal/system"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -37,16 +35,7 @@ func fits(m *lm.Model, calib corpus.Windows) error {
 }
 
 // PeakMemory is the largest resident size that the process has had, in bytes; 0 where the system does not tell.
-func PeakMemory() int64 {
-	var u unix.Rusage
-	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	if runtime.GOOS == "darwin" {
-		return int64(u.Maxrss) // bytes there, KiB elsewhere
-	}
-	return int64(u.Maxrss) << 10
-}
+func PeakMemory() int64 { return system.PeakMemory() }
 
 // MemoryRoom is how much memory the process's control group may still use, if it is limited.
 func MemoryRoom() (room int64, limited bool) { return memoryRoomIn("/sys/fs/cgroup") }

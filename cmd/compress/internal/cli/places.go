@@ -7,13 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/internal/system"
 	models "github.com/modelcompress/compress/internal/weights"
 )
 
@@ -111,7 +112,7 @@ func (p Place) Target() (string, error) {
 
 	to, direct, err := safefile.Target(p.Path)
 	switch {
-	case errors.Is(err, unix.ENOTDIR):
+	case system.Is(err, syscall.ENOTDIR):
 		return "", Usagef("--%s %s: there is no folder %s", p.Flag, p.Path, filepath.Dir(p.Path))
 	case err != nil:
 		return "", fmt.Errorf("--%s: %w", p.Flag, err)
@@ -164,7 +165,7 @@ func (p Place) checkFolder(to string) error {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return Usagef("--%s %s: there is no folder %s", p.Flag, p.Path, dir)
 	}
-	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+	if err := system.Writable(dir); err != nil {
 		return fmt.Errorf("--%s %s: no file can be made in %s: %w", p.Flag, p.Path, dir, err)
 	}
 

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // errPrint: results are lost on their way to stdout.
@@ -20,7 +22,7 @@ type printed struct {
 // Write implements [io.Writer].
 func (p *printed) Write(text []byte) (int, error) {
 	n, err := p.Writer.Write(text)
-	if p.err == nil && err != nil && !errors.Is(err, syscall.EPIPE) {
+	if p.err == nil && err != nil && !system.Is(err, syscall.EPIPE) {
 		p.err = err
 	}
 	return n, err

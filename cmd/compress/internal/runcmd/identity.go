@@ -13,12 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/gguf"
 	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // Bounds on what is hashed.
@@ -105,35 +104,28 @@ func (h *hasher) file(ctx context.Context, path string, st fs.FileInfo) (string,
 		return "", fmt.Errorf("%s: %w", path, safefile.ErrNotRegular)
 	}
 
-	var now unix.Stat_t
-	if err := unix.Stat(path, &now); err != nil {
+	key, changed, err := system.State(path)
+	if err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
 
-	key := stamp(&now)
 	h.mu.Lock()
 	sum := h.notes[key]
 	h.mu.Unlock()
 
 	if sum == "" {
-		var err error
 		if sum, err = cli.FileHash(ctx, path); err != nil {
 			return "", err
 		}
 	}
 
-	if time.Since(time.Unix(now.Ctim.Unix())) > settled {
+	if time.Since(changed) > settled {
 		h.mu.Lock()
 		h.notes[key], h.used[key] = sum, true
 		h.mu.Unlock()
 	}
 
 	return sum, nil
-}
-
-// stamp names a state of a file.
-func stamp(s *unix.Stat_t) string {
-	return fmt.Sprintf("%d:%d:%d:%d.%d:%d.%d", s.Dev, s.Ino, s.Size, s.Mtim.Sec, s.Mtim.Nsec, s.Ctim.Sec, s.Ctim.Nsec)
 }
 
 // tree collects the files of a folder.

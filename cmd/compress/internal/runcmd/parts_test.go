@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli/clitest"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/strictyaml"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // rowed is a run with jobs in some states, whose earlier times are known where they are not 0.
@@ -294,20 +294,20 @@ func TestHashesAreRemembered(t *testing.T) {
 		t.Fatalf("a fresh file is remembered: %v, %v", h.used, err)
 	}
 
-	var now unix.Stat_t
-	if err := unix.Stat(file, &now); err != nil {
+	now, _, err := system.State(file)
+	if err != nil {
 		t.Fatal(err)
 	}
-	h.notes[stamp(&now)], h.notes["another"] = "noted", "useless"
+	h.notes[now], h.notes["another"] = "noted", "useless"
 	if got, err := h.identity(t.Context(), file, false); err != nil || got != "noted" {
 		t.Errorf("%s, %v", got, err)
 	}
 
-	h.used[stamp(&now)] = true
+	h.used[now] = true
 	if err := h.save(notes); err != nil {
 		t.Fatal(err)
 	}
-	if again := newHasher(notes, ""); len(again.notes) != 1 || again.notes[stamp(&now)] != "noted" {
+	if again := newHasher(notes, ""); len(again.notes) != 1 || again.notes[now] != "noted" {
 		t.Errorf("%v", again.notes)
 	}
 

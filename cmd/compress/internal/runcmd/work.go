@@ -326,10 +326,9 @@ func child(cwd string) program {
 		cmd.Stdout = log
 
 		cmd.Stderr = log
-		cmd.ExtraFiles = []*os.File{held}
-		cmd.SysProcAttr = attributes()
+		tie(cmd, held)
 
-		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.Cancel = func() error { return interrupt(cmd.Process) }
 		cmd.WaitDelay = patience
 		err = cmd.Run()
 		var exit *exec.ExitError

@@ -6,11 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // Some work is done in a folder that coordinator and workers share. An offer only names that folder; what is to be done
@@ -46,7 +46,7 @@ func (w *Worker) Vouched(dir, file string, spec []byte) error {
 		return fmt.Errorf("%w: the folder %s of the run is not here", jobs.ErrRefused, dir)
 	}
 
-	if sys, ok := st.Sys().(*syscall.Stat_t); !ok || int(sys.Uid) != os.Geteuid() {
+	if !system.Mine(st) {
 		return fmt.Errorf("%w: %s is another user's (HINT: compress worker --folder %s)", jobs.ErrRefused, dir, dir)
 	}
 

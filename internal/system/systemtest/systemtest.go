@@ -1,0 +1,24 @@
+// Package systemtest has what tests ask of an operating system to make bad days: pipes in the place of files, limits,
+// deaths.
+package systemtest
+
+import "os"
+
+// Pipe makes a named pipe. The error wraps [errors.ErrUnsupported] where pipes have no names in folders.
+func Pipe(path string) error { return pipe(path) }
+
+// Kill ends a process without a chance to clean up, this one too.
+func Kill(pid int) error {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return err
+	}
+	return p.Kill()
+}
+
+// LimitFiles limits the size of the files that this process may write, for good. The error wraps
+// [errors.ErrUnsupported] where a system has no such limit.
+func LimitFiles(size uint64) error { return limitFiles(size) }
+
+// MostFiles is how many files this process may have open, if that is limited.
+func MostFiles() (n uint64, limited bool) { return mostFiles() }
