@@ -130,17 +130,10 @@ type comparison struct {
 
 // run compares the two batch by batch.
 func (c *comparison) run(ctx context.Context, w corpus.Windows) (*Divergence, error) {
-	baseline, m := c.baseline, c.m
-	if a, b := baseline.config.Vocab, m.config.Vocab; a != b {
-		return nil, fmt.Errorf("%w: %s has %d tokens in its vocabulary, %s has %d", ErrInput, m.dir, b, baseline.dir, a)
-	}
-
 	sum := &divergences{}
 	for k, part := range w.Batches(lossBatch) {
-		if part.Labels == nil {
-			part.Labels = part.IDs
-		}
-		if err := m.checkLabels(part.Labels, lengths(part.IDs)); err != nil {
+		part, err := labelled(c.baseline, c.m, part)
+		if err != nil {
 			return nil, err
 		}
 
@@ -148,24 +141,35 @@ func (c *comparison) run(ctx context.Context, w corpus.Windows) (*Divergence, er
 		if err != nil {
 			return nil, err
 		}
-		now, err := m.lastHidden(ctx, part, c.layers, c.progress)
+		now, err := c.m.lastHidden(ctx, part, c.layers, c.progress)
 		if err != nil {
 			done()
 			return nil, err
 		}
 
 		tokens := int64(now.X.Rows)
-		err = sum.batch(ctx, baseline, m, was, now, part)
+		err = compareBatch(ctx, c.baseline, c.m, was, part, []tally{{sum: sum, now: now}})
 		now.Free()
 		done()
 		if err != nil {
 			return nil, err
 		}
 		if c.progress != nil {
-			c.progress(tokens * m.HeadBlocks())
+			c.progress(tokens * c.m.HeadBlocks())
 		}
 	}
 	return sum.summary()
+}
+
+// labelled refuses models and sequences that cannot be compared, and gives the sequences with their labels.
+func labelled(baseline, m *Model, part corpus.Windows) (corpus.Windows, error) {
+	if a, b := baseline.config.Vocab, m.config.Vocab; a != b {
+		return part, fmt.Errorf("%w: %s has %d tokens in its vocabulary, %s has %d", ErrInput, m.dir, b, baseline.dir, a)
+	}
+	if part.Labels == nil {
+		part.Labels = part.IDs
+	}
+	return part, m.checkLabels(part.Labels, lengths(part.IDs))
 }
 
 // divergences are those of single tokens.
@@ -176,14 +180,24 @@ type divergences struct {
 	same    int
 }
 
-// batch compares the last hidden states of both models.
-func (s *divergences) batch(ctx context.Context, baseline, m *Model, was, now *Hidden, part corpus.Windows) error {
-	rows, labels := layer.Predictions(now.Lens, part.Labels)
+// tally is what a batch comes to for a model.
+type tally struct {
+	sum  *divergences
+	now  *Hidden
+	each [3][]float64 // divergences and both models' losses, 0 where a label does not count
+}
+
+// compareBatch compares the last hidden states of a model, in one or several forms, with those of its baseline, whose
+// distributions are made once for all of them.
+func compareBatch(ctx context.Context, baseline, m *Model, was *Hidden, part corpus.Windows, forms []tally) error {
+	rows, labels := layer.Predictions(was.Lens, part.Labels)
 	counted, want, at := layer.CountedRows(rows, labels)
-	var each [3][]float64 // divergences and both models' losses, 0 where a label does not count
-	for k := range each {
-		each[k] = make([]float64, len(rows))
+	for i := range forms {
+		for k := range forms[i].each {
+			forms[i].each[k] = make([]float64, len(rows))
+		}
 	}
+
 	for lo := 0; lo < len(counted); {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -194,34 +208,43 @@ func (s *divergences) batch(ctx context.Context, baseline, m *Model, was, now *H
 		if err != nil {
 			return err
 		}
-		q, err := m.spread(now, counted[lo:hi], want[lo:hi])
-		if err != nil {
-			return err
-		}
-
-		kl := s.tokens(p, q, m.info.Threads)
-		for i, v := range kl {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
-				return fmt.Errorf("%s: divergence from %s at row %d: %w: %g", m.dir, baseline.dir, counted[lo+i],
-					ErrNonFinite, v)
+		for _, t := range forms {
+			q, err := m.spread(t.now, counted[lo:hi], want[lo:hi])
+			if err != nil {
+				return err
 			}
-			each[0][at[lo+i]] = v
-			each[1][at[lo+i]] = p.loss[i]
-			each[2][at[lo+i]] = q.loss[i]
+
+			kl := t.sum.tokens(p, q, m.info.Threads)
+			for i, v := range kl {
+				if math.IsNaN(v) || math.IsInf(v, 0) {
+					return fmt.Errorf("%s: divergence from %s at row %d: %w: %g", m.dir, baseline.dir, counted[lo+i],
+						ErrNonFinite, v)
+				}
+				t.each[0][at[lo+i]] = v
+				t.each[1][at[lo+i]] = p.loss[i]
+				t.each[2][at[lo+i]] = q.loss[i]
+			}
+			t.sum.kl = append(t.sum.kl, kl...)
 		}
-		s.kl = append(s.kl, kl...)
 		lo = hi
 	}
 
+	for _, t := range forms {
+		t.close(part)
+	}
+	return nil
+}
+
+// close adds the tokens up by sequences.
+func (t tally) close(part corpus.Windows) {
 	first := 0
-	for i, n := range now.Lens {
+	for i, n := range t.now.Lens {
 		n = max(n-1, 0)
-		for k, to := range []*SequenceLosses{&s.windows, &s.losses[0], &s.losses[1]} {
-			to.Add(each[k][first:first+n], part.Labels[i])
+		for k, to := range []*SequenceLosses{&t.sum.windows, &t.sum.losses[0], &t.sum.losses[1]} {
+			to.Add(t.each[k][first:first+n], part.Labels[i])
 		}
 		first += n
 	}
-	return nil
 }
 
 // tokens compares the distributions of a few tokens.

@@ -2,16 +2,21 @@ package prune
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/internal/actstats"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/internal/levels"
+	"github.com/modelcompress/compress/internal/scratch"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/safetensors"
 )
 
 // The sparsities that a search tries for a block: so far apart, so many to either side of the mean, and none above.
@@ -61,9 +66,23 @@ func (o Options) searchFaults() (faults []error) {
 	return faults
 }
 
+// SearchDisk is how many bytes an allocation by search takes in a folder of its own in [os.TempDir] while it runs; 0
+// without one. All else that it holds is a block and what flows between blocks.
+func (o Options) SearchDisk(m *lm.Model) (bytes int64) {
+	if o.Allocation.Name != Search || o.Sparsity == 0 {
+		return 0
+	}
+	for l := range m.Blocks() {
+		for _, lin := range m.Linears(l) {
+			bytes += int64(lin.In) * int64(lin.Out)
+		}
+	}
+	return bytes
+}
+
 // allocateSearch looks for the sparsities of blocks whose masks change predictions least (EvoPress, arXiv:2410.14649).
 func (w *walk) allocateSearch(ctx context.Context) error {
-	s := &allocationSearch{walk: w, gone: map[string][]uint8{}}
+	s := &allocationSearch{walk: w}
 	for k := -searchSides; k <= searchSides; k++ {
 		v := w.o.Sparsity + searchStep*float64(k)
 		if k == 0 || v >= 0 && v <= searchMost {
@@ -71,10 +90,7 @@ func (w *walk) allocateSearch(ctx context.Context) error {
 		}
 	}
 
-	if err := w.dense(ctx, w.o.Metric.Needs|SumSquares, s.rank); err != nil {
-		return err
-	}
-	choice, err := s.search(ctx)
+	choice, err := s.run(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,11 +106,31 @@ func (w *walk) allocateSearch(ctx context.Context) error {
 // weight says all: the first level at which it goes.
 type allocationSearch struct {
 	*walk
-	sparsities []float64          // of the levels, ascending
-	gone       map[string][]uint8 // by the matrix' name, as [out, in]
+	sparsities []float64 // of the levels, ascending
+	gone       *levelFile
 	candidate  *lm.Model
-	now        []int // the level that each block of the candidate has in memory; -1: as in the files
 	baselines  []*lm.Baseline
+	raw        []byte // of a matrix
+}
+
+// run makes the levels of all weights, in a scratch file, and searches.
+func (s *allocationSearch) run(ctx context.Context) (choice []int, err error) {
+	var linears []lm.Linear
+	for l := range s.m.Blocks() {
+		linears = append(linears, s.m.Linears(l)...)
+	}
+	if s.gone, err = newLevelFile(linears); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.gone.close()) }()
+
+	if err := s.dense(ctx, s.o.Metric.Needs|SumSquares, s.rank); err != nil {
+		return nil, err
+	}
+	if err := s.gone.finish(); err != nil {
+		return nil, err
+	}
+	return s.search(ctx)
 }
 
 // rank prunes the matrices of a dense block at every level.
@@ -109,10 +145,16 @@ func (s *allocationSearch) rank(_ int, linears []lm.Linear, stats *actstats.Stat
 			return err
 		}
 
-		s.gone[l.Name], err = s.first(in)
+		first, err := s.first(in)
 		release()
 		if err != nil {
 			return s.fail(l.Name, err)
+		}
+		if l.Transposed {
+			first = hostmat.TransposedBytes(first, l.Out, l.In, 1)
+		}
+		if err := s.gone.write(l.Name, first); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -167,7 +209,6 @@ func (s *allocationSearch) search(ctx context.Context) (choice []int, err error)
 	}
 
 	blocks := s.m.Blocks()
-	s.now = slices.Repeat([]int{-1}, blocks)
 	start := slices.Repeat([]int{slices.Index(s.sparsities, s.o.Sparsity)}, blocks)
 	problem := s.problem()
 	problem.Budget = problem.Size(start)
@@ -210,28 +251,31 @@ func (s *allocationSearch) problem() (p levels.Problem) {
 	return p
 }
 
-// judge measures the divergence of allocations at a stage.
+// judge measures the divergence of allocations at a stage: those that an interrupted run has not measured all in one
+// pass through the blocks.
 func (s *allocationSearch) judge(ctx context.Context, stage int, choices [][]int) ([]float64, error) {
 	figures := make([]float64, len(choices))
+	v := lm.Variants{Put: s.put, Back: s.back}
+	var open []int
 	for i, choice := range choices {
-		key := fmt.Sprint(stage, ":", strings.Trim(fmt.Sprint(choice), "[]"))
 		if s.o.Known != nil {
-			if v, ok := s.o.Known(key); ok {
-				figures[i] = v
+			if known, ok := s.o.Known(searchKey(stage, choice)); ok {
+				figures[i] = known
 				continue
 			}
 		}
+		open = append(open, i)
+		v.Forms = append(v.Forms, choice)
+	}
 
-		if err := s.apply(ctx, choice); err != nil {
-			return nil, err
-		}
-		d, err := s.baselines[stage].Compare(ctx, s.candidate, nil)
-		if err != nil {
-			return nil, err
-		}
-		figures[i] = d.KL
+	found, err := s.baselines[stage].CompareVariants(ctx, s.candidate, v)
+	if err != nil {
+		return nil, err
+	}
+	for k, i := range open {
+		figures[i] = found[k].KL
 		if s.o.Note != nil {
-			if err := s.o.Note(key, figures[i]); err != nil {
+			if err := s.o.Note(searchKey(stage, choices[i]), figures[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -239,57 +283,118 @@ func (s *allocationSearch) judge(ctx context.Context, stage int, choices [][]int
 	return figures, nil
 }
 
-// apply gives the blocks of the candidate the weights of an allocation.
-func (s *allocationSearch) apply(ctx context.Context, choice []int) error {
-	for l, level := range choice {
-		if s.now[l] == level {
-			continue
-		}
+// searchKey names a measurement.
+func searchKey(stage int, choice []int) string {
+	return fmt.Sprint(stage, ":", strings.Trim(fmt.Sprint(choice), "[]"))
+}
+
+// put gives a block of the candidate the weights of a level: those that it has in the files, or of a lower level, less
+// what goes until this one.
+func (s *allocationSearch) put(ctx context.Context, block, level int) error {
+	for _, lin := range s.candidate.Linears(block) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-
-		s.now[l] = level
-		for _, lin := range s.candidate.Linears(l) {
-			if err := s.zero(lin, level); err != nil {
-				return s.fail(lin.Name, err)
-			}
+		if err := s.zero(lin, level); err != nil {
+			return s.fail(lin.Name, err)
 		}
 	}
-	return s.ops.Sync()
+	return nil
 }
 
-// zero gives a matrix of the candidate the weights that it has at a level.
-func (s *allocationSearch) zero(l lm.Linear, level int) error {
-	// The values of the files: what it lost at another level comes back.
-	if err := s.candidate.Restore(l.Name); err != nil {
-		return err
+// back gives a block of the candidate the weights of the files.
+func (s *allocationSearch) back(block int) error {
+	for _, lin := range s.candidate.Linears(block) {
+		if err := s.candidate.Restore(lin.Name); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// zero removes from a matrix of the candidate what goes until a level.
+func (s *allocationSearch) zero(l lm.Linear, level int) error {
 	own, err := s.candidate.MutableParam(l.Name)
 	if err != nil {
 		return err
 	}
 
-	first := s.gone[l.Name]
-	raw := make([]byte, len(first))
-	rows, cols := l.Out, l.In
-	for i, k := range first {
-		if int(k) > level {
-			raw[i] = 1
-		}
+	s.raw = slices.Grow(s.raw[:0], own.Len())[:own.Len()]
+	if err := s.gone.read(l.Name, s.raw); err != nil {
+		return err
 	}
-	if l.Transposed {
-		raw = hostmat.TransposedBytes(raw, rows, cols, 1)
-		rows, cols = cols, rows
+	for i, k := range s.raw {
+		s.raw[i] = 0
+		if int(k) > level {
+			s.raw[i] = 1
+		}
 	}
 
 	mask, err := s.keepFor(own)
 	if err != nil {
 		return err
 	}
-	if err := s.dev.Upload(mask.Buf, mask.Off, raw); err != nil {
+	if err := s.dev.Upload(mask.Buf, mask.Off, s.raw); err != nil {
 		return err
 	}
-	s.ops.ApplyMask(own, kernels.MatOf(mask.Buf, rows, cols))
-	return s.ops.Sync()
+	s.ops.ApplyMask(own, kernels.MatOf(mask.Buf, own.Rows, own.Cols))
+	return s.ops.Sync() // the mask is the next matrix' as well
+}
+
+// levelFile has a byte for each weight of a model, in the layout of the weights, in a folder that goes with the run.
+type levelFile struct {
+	path    string
+	release func() error
+	out     *safetensors.Writer
+	in      *safetensors.File
+}
+
+// newLevelFile reserves the space, so that a disk that is too small is noticed before anything is measured.
+func newLevelFile(linears []lm.Linear) (*levelFile, error) {
+	dir, release, err := scratch.Folder("compress-levels-")
+	if err != nil {
+		return nil, err
+	}
+
+	var tensors []safetensors.Info
+	for _, l := range linears {
+		rows, cols := storedShape(l)
+		tensors = append(tensors,
+			safetensors.Info{Name: l.Name, DType: safetensors.U8, Shape: []int64{int64(rows), int64(cols)}})
+	}
+
+	f := &levelFile{path: filepath.Join(dir, "levels.safetensors"), release: release}
+	if f.out, err = safetensors.Create(f.path, tensors, nil, safetensors.Options{}); err != nil {
+		err = fmt.Errorf("levels of all weights: %w", err)
+		if errors.Is(err, safetensors.ErrNoSpace) {
+			err = failure.Hinted(err, "name a folder with room in TMPDIR")
+		}
+		return nil, errors.Join(err, release())
+	}
+	return f, nil
+}
+
+func (f *levelFile) write(name string, first []byte) error { return f.out.WriteTensor(name, first) }
+
+// finish ends writing and begins reading.
+func (f *levelFile) finish() (err error) {
+	if err := f.out.Finish(); err != nil {
+		return err
+	}
+	f.in, err = safetensors.Open(f.path)
+	return err
+}
+
+func (f *levelFile) read(name string, to []byte) error {
+	_, err := f.in.ReadAt(name, to, 0)
+	return err
+}
+
+// close removes the file.
+func (f *levelFile) close() error {
+	err := f.out.Abort() // of a file that is not finished
+	if f.in != nil {
+		err = errors.Join(err, f.in.Close())
+	}
+	return errors.Join(err, f.release())
 }

@@ -1,13 +1,17 @@
 package prune
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/modeltest"
 	"github.com/modelcompress/compress/lm"
 )
 
@@ -82,6 +86,82 @@ func TestSearchGains(t *testing.T) {
 	r, _, _ := searched(t, dir, 2, o, nil)
 	if s := r.Searched; !(s.Best < .95*s.Start) {
 		t.Errorf("%+v", s)
+	}
+}
+
+// watched is a context that looks, now and then, at what is in memory.
+type watched struct {
+	context.Context
+	asked int
+	look  func()
+}
+
+func (w *watched) Err() error {
+	if w.asked++; w.asked%31 == 0 {
+		w.look()
+	}
+	return w.Context.Err()
+}
+
+// TestSearchMemory: a search holds a block and what flows between blocks, whatever the number of blocks: neither the
+// weights of candidates nor the levels of weights, nor pages of either file; and its scratch file goes with it.
+func TestSearchMemory(t *testing.T) {
+	const weights = 69_632 // of a block of deep
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	o := Options{
+		Metric: Wanda(), Sparsity: .5, Allocation: Allocation{Name: Search, Generations: 2, Offspring: 4},
+	}
+
+	most, files := map[int]int64{}, map[int]int64{}
+	for _, blocks := range []int{8, 64} {
+		dir := deep(blocks).write(t, filepath.Join(t.TempDir(), "m"), nil)
+		m := load(t, dir, 2, lm.Options{Stream: true})
+		if got := o.SearchDisk(m); got != int64(blocks)*weights/2 {
+			t.Errorf("%d bytes of levels, %d weights", got, blocks*weights/2)
+		}
+
+		before, mapped := liveHeap(), modeltest.Mapped(t)
+		looks := 0
+		w := &watched{Context: ctx, look: func() {
+			looks++
+			most[blocks] = max(most[blocks], liveHeap()-before)
+			files[blocks] = max(files[blocks], modeltest.Mapped(t)-mapped)
+		}}
+
+		o := o
+		o.Events.Tensor = func(Tensor) {
+			w.look = func() {} // the search is over
+		}
+		if _, err := Model(w, m, windows(8, 12, 61), o); err != nil {
+			t.Fatal(err)
+		}
+		if looks < 10 {
+			t.Errorf("%d looks", looks)
+		}
+	}
+
+	// Of a block stay names and places of its tensors, in the model, in that of the candidates and in the file of levels:
+	// 19 kB. Its levels are twice as many bytes, its weights four times as many.
+	if grown := (most[64] - most[8]) / (64 - 8); grown > weights/3 {
+		t.Errorf("%d bytes over 8 blocks, %d over 64", most[8], most[64])
+	}
+	if grown := (files[64] - files[8]) / (64 - 8); grown > weights/4 {
+		t.Errorf("%d bytes of files over 8 blocks, %d over 64", files[8], files[64])
+	}
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestSearchScratch: a search that cannot make its scratch file says so before anything is measured.
+func TestSearchScratch(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	o := Options{Sparsity: .5, Allocation: Allocation{Name: Search, Generations: 1}}
+	o.Events.Step = func(s Step) { t.Errorf("%+v", s) }
+	m := load(t, nano+"base", 2, lm.Options{Stream: true})
+	if _, err := Model(ctx, m, windows(2, 12, 61), o); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a folder for temporary files: %v", err)
 	}
 }
 

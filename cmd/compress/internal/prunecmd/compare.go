@@ -51,6 +51,12 @@ func Compare(j *cli.Job, path string, o CompareOptions) (any, error) {
 		return nil, err
 	}
 
+	disk := int64(0)
+	for _, one := range list {
+		disk = max(disk, one.Options.SearchDisk(m))
+	}
+	noteSearch(j, disk)
+
 	d := newDisplay(j, m, list, calib, test)
 	defer d.bar.End()
 	how.Events = d.events()

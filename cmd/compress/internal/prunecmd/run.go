@@ -132,6 +132,13 @@ func (o *Options) openJournal(j *cli.Job, m *lm.Model, calib corpus.Windows, opt
 	return done, nil
 }
 
+// noteSearch says what a search for an allocation takes of the disk.
+func noteSearch(j *cli.Job, bytes int64) {
+	if bytes > 0 {
+		j.Note("the search keeps %s in %s while it runs, a byte a weight", cli.Size(bytes), os.TempDir())
+	}
+}
+
 // pruning is one run of the verb.
 type pruning struct {
 	job   *cli.Job
@@ -203,6 +210,7 @@ func (p *pruning) run() (*Report, error) {
 		}
 	}
 
+	noteSearch(p.job, p.opts.SearchDisk(p.model))
 	p.job.Announce(stages(p.model, p.opts, p.calib, w)...)
 
 	if p.flags.PPL != "" {
