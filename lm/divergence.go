@@ -164,7 +164,8 @@ func (c *comparison) run(ctx context.Context, w corpus.Windows) (*Divergence, er
 // labelled refuses models and sequences that cannot be compared, and gives the sequences with their labels.
 func labelled(baseline, m *Model, part corpus.Windows) (corpus.Windows, error) {
 	if a, b := baseline.config.Vocab, m.config.Vocab; a != b {
-		return part, fmt.Errorf("%w: %s has %d tokens in its vocabulary, %s has %d", ErrInput, m.dir, b, baseline.dir, a)
+		return part, fmt.Errorf("%w: %s has %d tokens in its vocabulary, %s has %d", ErrInput, m.dir, b,
+			baseline.dir, a)
 	}
 	if part.Labels == nil {
 		part.Labels = part.IDs

@@ -25,7 +25,8 @@ type Variants struct {
 func (v Variants) check(m *Model) error {
 	for i, forms := range v.Forms {
 		if len(forms) != m.Blocks() {
-			return fmt.Errorf("%w: variant %d has forms of %d blocks, the model %d", ErrInput, i, len(forms), m.Blocks())
+			return fmt.Errorf("%w: variant %d has forms of %d blocks, the model %d", ErrInput, i, len(forms),
+				m.Blocks())
 		}
 	}
 	return nil

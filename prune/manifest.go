@@ -23,7 +23,7 @@ func (w *walk) attachManifest() error {
 	m := manifest{
 		Metric: r.Options.Metric, Options: r.Options, Meaning: r.Meaning, Fingerprint: r.Model.Fingerprint,
 		Calibration: CalibratedBy(r.Calibration), Weights: r.Total.Weights, Zeros: r.Total.Zeros,
-		Sparsity: r.Total.Sparsity,
+		Sparsity: r.Total.Sparsity, Searched: r.Searched,
 	}
 
 	for _, t := range r.Tensors {
@@ -56,6 +56,7 @@ type manifest struct {
 	Weights     int64       `json:"weights"` // of the pruned matrices
 	Zeros       int64       `json:"zeros"`
 	Sparsity    float64     `json:"sparsity"`
+	Searched    *Searched   `json:"searched,omitempty"`
 	Tensors     []recorded  `json:"tensors"`
 	// the model before, where its values are those of a quantised form
 	Quantised []lm.Quantised `json:"source_quantization,omitempty"`
@@ -84,35 +85,41 @@ type recorded struct {
 // maxManifest bounds the record that is read back: a few times that of the largest models.
 const maxManifest = 256 << 20
 
-// readZeros reads from the record of a finished output how many zeros each matrix has; nil without a record, which
-// outputs of early builds do not have.
-func readZeros(dir string) (map[string]int64, error) {
+// earlier is what the record of a finished output says.
+type earlier struct {
+	searched *Searched        // nil: nothing was searched for
+	zeros    map[string]int64 // of each matrix; nil without a record, which outputs of early builds do not have
+}
+
+// readRecord reads the record of a finished output.
+func readRecord(dir string) (r earlier, err error) {
 	text, err := safefile.ReadFile(filepath.Join(dir, ManifestFile), maxManifest)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return r, nil
 	}
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 
 	var m struct {
-		Tensors []recorded `json:"tensors"`
+		Searched *Searched  `json:"searched"`
+		Tensors  []recorded `json:"tensors"`
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", filepath.Join(dir, ManifestFile), ErrDamaged, err)
+		return r, fmt.Errorf("%s: %w: %w", filepath.Join(dir, ManifestFile), ErrDamaged, err)
 	}
 
-	zeros := map[string]int64{}
+	r.searched, r.zeros = m.Searched, map[string]int64{}
 	for _, t := range m.Tensors {
-		zeros[t.Name] = t.Zeros
+		r.zeros[t.Name] = t.Zeros
 	}
-	return zeros, nil
+	return r, nil
 }
 
 // asRecorded compares a matrix of a finished output with its record. The weights themselves have no checksum in a
 // finished folder, so that damage among those that stayed is not seen here; but a resumed run counts zeros anyway.
 func (w *walk) asRecorded(t Tensor) error {
-	if want, ok := w.zeros[t.Name]; ok && want != t.Zeros {
+	if want, ok := w.record.zeros[t.Name]; ok && want != t.Zeros {
 		return w.fail(t.Name,
 			fmt.Errorf("%w: it has %d zeros, and %s says %d", ErrDamaged, t.Zeros, ManifestFile, want))
 	}

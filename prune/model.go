@@ -92,7 +92,7 @@ type walk struct {
 	gradients *grads.Set
 	regional  map[string]kernels.Mat // gradients of the block's matrices, by tensor name; nil: nothing reads them
 	given     *givenMasks            // nil: the metric chooses
-	zeros     map[string]int64       // of the matrices of a finished output, as its record says; nil: there is none
+	record    earlier                // of a finished output
 }
 
 // site is the device that a walk computes on. What never changes of its description is asked for once:
@@ -159,7 +159,7 @@ func newWalk(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) 
 	}
 
 	if o.Out != nil && o.Out.Complete() {
-		if w.zeros, err = readZeros(o.Out.Dir()); err != nil {
+		if w.record, err = readRecord(o.Out.Dir()); err != nil {
 			return nil, err
 		}
 	}

@@ -33,6 +33,22 @@ type Searched struct {
 	Best        float64 `json:"kl"`
 	Generations int     `json:"generations"`
 	Better      int     `json:"better"` // generations that found something better
+
+	Sparsities []float64 `json:"sparsities"` // of the blocks
+}
+
+// recall takes what a search has found from the record of a finished output, of which this run has nothing to make.
+func (s *Searched) recall(blocks int) ([]float64, error) {
+	for _, v := range s.Sparsities {
+		if !(v >= 0 && v < 1) {
+			return nil, fmt.Errorf("%w: %s: a sparsity of %g was searched for", ErrDamaged, ManifestFile, v)
+		}
+	}
+	if len(s.Sparsities) != blocks {
+		return nil, fmt.Errorf("%w: %s: sparsities of %d blocks were searched for, the model has %d", ErrDamaged,
+			ManifestFile, len(s.Sparsities), blocks)
+	}
+	return s.Sparsities, nil
 }
 
 // searchFaults says what a search does not go with.
@@ -82,6 +98,15 @@ func (o Options) SearchDisk(m *lm.Model) (bytes int64) {
 
 // allocateSearch looks for the sparsities of blocks whose masks change predictions least (EvoPress, arXiv:2410.14649).
 func (w *walk) allocateSearch(ctx context.Context) error {
+	if found := w.record.searched; found != nil {
+		targets, err := found.recall(w.m.Blocks())
+		if err != nil {
+			return err
+		}
+		w.report.Searched = found
+		return w.setTargets(targets, nil)
+	}
+
 	s := &allocationSearch{walk: w}
 	for k := -searchSides; k <= searchSides; k++ {
 		v := w.o.Sparsity + searchStep*float64(k)
@@ -99,6 +124,7 @@ func (w *walk) allocateSearch(ctx context.Context) error {
 	for l, k := range choice {
 		targets[l] = s.sparsities[k]
 	}
+	w.report.Searched.Sparsities = targets
 	return w.setTargets(targets, nil)
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -141,8 +142,8 @@ func TestSearchMemory(t *testing.T) {
 		}
 	}
 
-	// Of a block stay names and places of its tensors, in the model, in that of the candidates and in the file of levels:
-	// 19 kB. Its levels are twice as many bytes, its weights four times as many.
+	// Of a block stay names and places of its tensors, in the model, in that of the candidates and in the file of
+	// levels: 19 kB. Its levels are twice as many bytes, its weights four times as many.
 	if grown := (most[64] - most[8]) / (64 - 8); grown > weights/3 {
 		t.Errorf("%d bytes over 8 blocks, %d over 64", most[8], most[64])
 	}
@@ -151,6 +152,50 @@ func TestSearchMemory(t *testing.T) {
 	}
 	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestSearchRecalled: what a finished output's search came to is taken from its record, and a record that says
+// something else is refused.
+func TestSearchRecalled(t *testing.T) {
+	dir := nano + "base"
+	out := filepath.Join(t.TempDir(), "out")
+	o := Options{Sparsity: .6, Allocation: Allocation{Name: Search, Generations: 3, Offspring: 4}}
+	m := load(t, dir, 2, lm.Options{Stream: true})
+	first := prunedTo(t, m, windows(8, 12, 61), o, out)
+
+	o.Note = func(key string, _ float64) error { t.Errorf("%s was measured again", key); return nil }
+	again := func() (*Report, error) {
+		s, err := m.NewSaver(out, lm.SaveOptions{Fingerprint: "test", Resume: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Out = s
+		return Model(ctx, m, windows(8, 12, 61), o)
+	}
+	r, err := again()
+	if err != nil || !reflect.DeepEqual(r.Searched, first.Searched) || len(r.Searched.Sparsities) != m.Blocks() {
+		t.Errorf("%+v, %v; was %+v", r.Searched, err, first.Searched)
+	}
+	for l, b := range r.Blocks {
+		if b.Target != first.Blocks[l].Target {
+			t.Errorf("block %d: %g, was %g", l, b.Target, first.Blocks[l].Target)
+		}
+	}
+
+	file := filepath.Join(out, ManifestFile)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{`"others": [`, `"sparsities": [7,`} {
+		cut := strings.Replace(string(text), `"sparsities": [`, bad, 1)
+		if err := os.WriteFile(file, []byte(cut), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := again(); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%s: %v", bad, err)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ compress prune MODEL --method oats --sparsity 0.6 --calib FILE --out DIR --adapt
 compress prune MODEL --method ria --pattern 4:8 --permutation assignment --calib FILE --out DIR
 compress prune MODEL --imatrix model.imatrix.gguf --sparsity 0.5 --out DIR
 compress prune MODEL --layers 25% --calib FILE --ppl FILE --out DIR
+compress prune MODEL --drop-layers 3,5,20-22 --out DIR
 compress prune MODEL --vocab-from mytext.txt --vocab-held-out other.txt --out DIR
 compress prune MODEL --ffn 25% --kv-heads 4 --calib FILE --out DIR
 compress prune MIXTURE --experts 25% --calib FILE --out DIR
@@ -58,7 +59,8 @@ func pruneCmd(a *cli.App) *cobra.Command {
 			"--layers leaves out whole decoder layers instead, --ffn, --heads, --kv-heads and --hidden neurons of " +
 			"MLPs, attention heads and channels, as many in every layer, --experts experts of mixtures. That gives " +
 			"an ordinary smaller model, which is faster in every runtime by what went. What goes is decided on 16 " +
-			"sequences of 512 tokens, unless --samples and --seqlen say otherwise.\n\n" +
+			"sequences of 512 tokens, unless --samples and --seqlen say otherwise. --drop-layers and " +
+			"--keep-layers name the layers, and need no text.\n\n" +
 			"--vocab-from FILE makes the model smaller instead: its tokenizer keeps the tokens of that text, the " +
 			"special tokens and the alphabet, and the token table and the head keep their rows. Text that needs " +
 			"no other tokens is encoded as before, with the same logits; other text is written in smaller parts, " +

@@ -50,6 +50,12 @@ func (d *depth) did(tokens int64) {
 }
 
 func (d *depth) choose(ctx context.Context) (*Depth, error) {
+	if kept := d.o.given(d.m.Blocks()); kept != nil {
+		r := &Depth{Layers: d.m.Blocks(), Kept: kept, By: Given}
+		r.Dropped = others(kept, r.Layers)
+		return r, nil
+	}
+
 	way := map[string]func(context.Context) (*Depth, error){
 		Influence: d.influence, Angular: d.angular, Taylor: d.taylor, Greedy: d.greedy, Search: d.search,
 	}
@@ -67,12 +73,7 @@ func (d *depth) choose(ctx context.Context) (*Depth, error) {
 	}
 
 	r.Layers, r.By = d.m.Blocks(), d.o.By
-	for l := range r.Layers {
-		if !slices.Contains(r.Dropped, l) {
-			r.Kept = append(r.Kept, l)
-		}
-	}
-
+	r.Kept = others(r.Dropped, r.Layers)
 	return r, nil
 }
 

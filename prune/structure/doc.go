@@ -23,6 +23,8 @@
 //	search     greedy's choice, then one layer for another wherever the model's predictions come nearer to those of
 //	           the whole model, by KL divergence on the text (EvoPress, Sieberling et al., arXiv:2410.14649)
 //
+// [Options].DropLayers and KeepLayers name them instead; then no text is needed.
+//
 // Greedy keeps the stream before the layer that is left out: a round over K layers runs (K-1)·(K+2)/2 of them, not
 // K·(K-1).
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
@@ -18,7 +19,9 @@ func Fingerprint(ctx context.Context, m *lm.Model, calib corpus.Windows, o Optio
 	if err != nil {
 		return "", err
 	}
-	o.Layers = Share{Keep: o.Layers.Of(m.Blocks())} // however it was said
+	// However it was said.
+	o.DropLayers, o.KeepLayers = nil, o.given(m.Blocks())
+	o.Layers = Share{Keep: o.keeps(m.Blocks())}
 	return stage.Fingerprint("structure 2", model, calib.Hash, o.fill())
 }
 
@@ -35,7 +38,7 @@ func Recall(m *lm.Model, calib corpus.Windows, o Options, dir string) (*Plan, er
 
 	var record struct{ Structure Plan }
 	p := &record.Structure
-	if err := json.Unmarshal(text, &record); err != nil || (p.Depth == nil) != o.Layers.Zero() ||
+	if err := json.Unmarshal(text, &record); err != nil || (p.Depth == nil) == o.shortens() ||
 		(p.Width == nil) == o.narrows() || (p.Experts == nil) != o.Experts.Zero() {
 		return nil, fmt.Errorf("%s: %w: %s does not say what was taken out", dir, lm.ErrDamaged, prune.ManifestFile)
 	}
@@ -44,7 +47,9 @@ func Recall(m *lm.Model, calib corpus.Windows, o Options, dir string) (*Plan, er
 	var layers []int
 	if p.Depth != nil {
 		layers = p.Depth.Kept
-		if !within(layers, m.Blocks()) || len(layers) != o.Layers.Of(m.Blocks()) {
+		given := o.given(m.Blocks())
+		if !within(layers, m.Blocks()) || len(layers) != o.keeps(m.Blocks()) ||
+			given != nil && !slices.Equal(given, layers) {
 			return nil, fmt.Errorf("%s: %w: %s names other layers than there are", dir, lm.ErrDamaged,
 				prune.ManifestFile)
 		}
@@ -84,7 +89,9 @@ func (p *Plan) Manifest(ctx context.Context, m *lm.Model, calib corpus.Windows) 
 		Remarks     []string          `json:"remarks,omitempty"`
 	}{
 		Format: "compress pruning", Version: 1, Structure: p, Fingerprint: model,
-		Calibration: prune.CalibratedBy(&calib),
+	}
+	if p.Options.NeedsCalibration() {
+		record.Calibration = prune.CalibratedBy(&calib)
 	}
 	record.Quantised, record.Remarks = m.Quantised()
 

@@ -63,6 +63,9 @@ func (s Share) Of(n int) int {
 type Options struct {
 	Layers Share  `json:"layers,omitzero"`
 	By     string `json:"by,omitempty"` // how layers are chosen: one of [Ways], or a formula; "" is [Greedy]
+	// Layers that go, or those that stay, counted from 0, where they are not chosen; see [ParseLayers].
+	DropLayers []int `json:"drop_layers,omitempty"`
+	KeepLayers []int `json:"keep_layers,omitempty"`
 
 	// What stays in every layer: neurons of its MLPs, heads of queries, heads of keys and values with all queries that
 	// share them, and channels of the stream.
@@ -130,9 +133,10 @@ func (o *Options) Validate() error {
 		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, args...)...))
 	}
 
-	if o.Layers.Zero() && o.Experts.Zero() && !o.narrows() {
+	if !o.shortens() && o.Experts.Zero() && !o.narrows() {
 		fault("nothing is to go")
 	}
+	faults = append(faults, o.listFaults()...)
 	if o.By != "" && !slices.Contains(Ways(), o.By) {
 		switch p, err := partsFormula(o.By); {
 		case err != nil:
@@ -144,7 +148,7 @@ func (o *Options) Validate() error {
 			faults = append(faults, suits(Blocks, p))
 		}
 	}
-	if o.By != "" && o.Layers.Zero() {
+	if o.By != "" && o.Layers.Zero() && !o.listed() {
 		fault("%s chooses layers, of which all stay", o.By)
 	}
 	if (o.Generations != 0 || o.Offspring != 0) && o.By != Search {
@@ -240,21 +244,16 @@ func Check(m *lm.Model, calib corpus.Windows, o Options) error {
 	}
 
 	n := m.Blocks()
-	keep := o.Layers.Of(n)
-	switch {
-	case keep > n:
-		return fmt.Errorf("%w: %d layers are to stay, the model has %d", ErrOptions, keep, n)
-	case keep == n && !o.Layers.Zero():
-		return fmt.Errorf("%w: all %d layers stay", ErrOptions, n)
-	case keep < 1:
-		return fmt.Errorf("%w: none of %d layers stays", ErrOptions, n)
-	case len(calib.IDs) == 0:
+	if err := o.checkLayers(n); err != nil {
+		return err
+	}
+	if len(calib.IDs) == 0 && o.NeedsCalibration() {
 		return fmt.Errorf("%w: no calibration text, by which it is decided what goes", ErrOptions)
 	}
 
-	var layers []int
-	if keep < n {
-		layers = upTo(keep)
+	layers := o.given(n)
+	if layers == nil && !o.Layers.Zero() {
+		layers = upTo(o.keeps(n))
 	}
 	_, _, err := o.alike(m, calib, layers)
 
@@ -297,8 +296,8 @@ func Choose(ctx context.Context, m *lm.Model, calib corpus.Windows, o Options) (
 	}
 
 	p := &Plan{Options: o.fill(), Cut: &arch.Cut{}}
-	if !o.Layers.Zero() {
-		d := &depth{m: m, calib: calib, o: p.Options, keep: o.Layers.Of(m.Blocks())}
+	if o.shortens() {
+		d := &depth{m: m, calib: calib, o: p.Options, keep: o.keeps(m.Blocks())}
 		d.progress = p.Options.within(ChoosingLayers)
 		var err error
 		if p.Depth, err = d.choose(ctx); err != nil {

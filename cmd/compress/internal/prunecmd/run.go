@@ -210,7 +210,9 @@ func (p *pruning) run() (*Report, error) {
 		}
 	}
 
-	noteSearch(p.job, p.opts.SearchDisk(p.model))
+	if !p.opts.Out.Complete() {
+		noteSearch(p.job, p.opts.SearchDisk(p.model))
+	}
 	p.job.Announce(stages(p.model, p.opts, p.calib, w)...)
 
 	if p.flags.PPL != "" {

@@ -27,6 +27,8 @@ type Options struct {
 	// "24" stay, or "25%" go; empty: all stay
 	Layers, FFN, Heads, KVHeads, Hidden, Experts string
 
+	DropLayers, KeepLayers string // "3,5,20-22" go, or stay; empty: they are chosen
+
 	LayerScore  string // how layers are chosen
 	WidthScore  string // how neurons, heads and channels are
 	ExpertScore string // how experts are
@@ -46,6 +48,7 @@ var Shares = []string{"layers", "ffn", "heads", "kv-heads", "hidden", "experts"}
 
 // Names are the flags that Add defines.
 var Names = slices.Concat(Shares, []string{
+	"drop-layers", "keep-layers",
 	"layer-score", "width-score", "expert-score", "no-restore", "generations", "offspring",
 })
 
@@ -53,6 +56,10 @@ var Names = slices.Concat(Shares, []string{
 func (o *Options) Add(f *pflag.FlagSet) {
 	f.StringVar(&o.Layers, "layers", "",
 		"`N` leave out whole decoder layers: 24 stay, or 25% go; the result is an ordinary smaller model")
+	f.StringVar(&o.DropLayers, "drop-layers", "",
+		"`LIST` leave out these decoder layers, counted from 0, such as 3,5,20-22, instead of choosing; "+
+			"needs no --calib")
+	f.StringVar(&o.KeepLayers, "keep-layers", "", "`LIST` leave out all decoder layers but these")
 	f.StringVar(&o.FFN, "ffn", "", "`N` neurons of every MLP and expert that stay, or 25% to leave out a quarter")
 	f.StringVar(&o.Heads, "heads", "", "`N` attention heads of every layer that stay, or 25% to leave out a quarter")
 	f.StringVar(&o.KVHeads, "kv-heads", "",
@@ -79,7 +86,8 @@ func (o *Options) Add(f *pflag.FlagSet) {
 
 // Any reports whether something is to be taken out as a whole.
 func (o *Options) Any() bool {
-	return o.Layers != "" || o.FFN != "" || o.Heads != "" || o.KVHeads != "" || o.Hidden != "" || o.Experts != ""
+	return o.Layers != "" || o.DropLayers != "" || o.KeepLayers != "" ||
+		o.FFN != "" || o.Heads != "" || o.KVHeads != "" || o.Hidden != "" || o.Experts != ""
 }
 
 // options turns flags into the library's options.
@@ -110,10 +118,28 @@ func (o *Options) options() (structure.Options, error) {
 		*x.into = share
 	}
 
+	lists := []struct {
+		flag, text string
+		into       *[]int
+	}{
+		{"drop-layers", o.DropLayers, &s.DropLayers},
+		{"keep-layers", o.KeepLayers, &s.KeepLayers},
+	}
+	for _, x := range lists {
+		if x.text == "" {
+			continue
+		}
+		list, err := structure.ParseLayers(x.text)
+		if err != nil {
+			return s, fmt.Errorf("--%s: %w", x.flag, err)
+		}
+		*x.into = list
+	}
+
 	if err := o.CheckCalibration(); err != nil {
 		return s, err
 	}
-	if o.Calib == "" {
+	if o.Calib == "" && s.NeedsCalibration() {
 		return s, cli.Usagef("no calibration data, by which it is decided what goes (HINT: give --calib FILE)")
 	}
 	return s, s.Validate()
@@ -128,8 +154,8 @@ func Check(o Options) error {
 // Report is what the library chose with what the command line adds.
 type Report struct {
 	*structure.Plan
-	Model      prune.ModelInfo         `json:"model"` // before
-	Data       *corpus.Windows         `json:"calibration"`
+	Model      prune.ModelInfo         `json:"model"`       // before
+	Data       *corpus.Windows         `json:"calibration"` // nil: nothing was measured
 	Out        string                  `json:"out"`
 	Before     Extent                  `json:"before"`
 	After      Extent                  `json:"after"`
@@ -200,8 +226,10 @@ func into(j *cli.Job, path string, o Options) (*Report, error) {
 
 	opts.Seed = j.Seed
 	w := &work{Options: o, job: j, model: m, opts: opts}
-	if w.calib, err = o.Windows(j, m); err != nil {
-		return nil, err
+	if opts.NeedsCalibration() {
+		if w.calib, err = o.Windows(j, m); err != nil {
+			return nil, err
+		}
 	}
 	if err := structure.Check(m, w.calib, opts); err != nil {
 		return nil, err
@@ -235,7 +263,7 @@ func (w *work) run() (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.vacant(); err != nil {
+	if err := w.vacant(job); err != nil {
 		return nil, err
 	}
 	if w.done, err = cli.Measurements(w.journalPath(), w.Resume, w.Overwrite, "prune", job); err != nil {
@@ -243,7 +271,10 @@ func (w *work) run() (*Report, error) {
 	}
 	defer w.done.Close()
 
-	r := &Report{Out: w.Out, Before: extent(w.model), Data: &w.calib}
+	r := &Report{Out: w.Out, Before: extent(w.model)}
+	if w.opts.NeedsCalibration() {
+		r.Data = &w.calib
+	}
 	r.Model = prune.ModelInfo{Path: w.model.Path(), Type: w.model.Config().ModelType, Parameters: r.Before.Parameters}
 	if r.Model.Fingerprint, err = w.model.Fingerprint(ctx); err != nil {
 		return nil, err
@@ -282,14 +313,19 @@ func (w *work) run() (*Report, error) {
 	return r, os.Remove(w.journalPath())
 }
 
-// vacant finds what is in the way before hours of work.
-func (w *work) vacant() error {
-	if w.Resume {
-		return nil
-	}
+// vacant finds what is in the way before hours of work: with --resume anything but the complete output of this run.
+func (w *work) vacant(job string) error {
 	var rule stage.Rule
-	if w.Overwrite {
+	switch {
+	case w.Overwrite:
 		rule = stage.Replaceable(w.model.Path())
+	case w.Resume:
+		rule = func(dir string) error {
+			if stage.Made(dir, job) {
+				return nil
+			}
+			return fmt.Errorf("%w, and the source or the options have changed since it was made", stage.ErrExists)
+		}
 	}
 	return stage.Vacant(w.Out, rule)
 }
