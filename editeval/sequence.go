@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/internal/rng"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/internal/stage"
+	"github.com/modelcompress/compress/lm/corpus"
 )
 
 // Unit is a sequence: an editor of the plan on a model with one order of the edits.
@@ -178,6 +179,9 @@ func (s *Study) begin(sub *Subject, u Unit) (*sequence, bool, error) {
 	statistics := ""
 	if edit.NeedsStatistics(q.ed.Method, hp) {
 		statistics = sub.stats.Data
+	}
+	if edit.NeedsBackground(q.ed.Method) {
+		statistics = corpus.HashIDs(sub.background)
 	}
 	if q.edits, err = stage.Fingerprint(common, q.ed.Method, q.ed.Batch, u.Seed, hp, statistics); err != nil {
 		return nil, false, err

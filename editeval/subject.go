@@ -26,6 +26,7 @@ type Subject struct {
 
 	hp         []edit.HParams // by editor
 	stats      *edit.Statistics
+	background [][]int32 // ordinary text, for editors with a side memory
 	sep        []int32
 	parameters int64
 	quantised  []lm.Quantised
@@ -41,13 +42,25 @@ const documentTokens = 512
 // kept in the folder. All faults of all editors are returned at once.
 func (s *Study) Prepare(ctx context.Context, sub *Subject, progress func(done, total int)) error {
 	blocks, err := s.fit(sub)
-	if err != nil || len(blocks) == 0 {
+	besides := slices.ContainsFunc(s.Plan.Editors, func(e Editor) bool { return edit.NeedsBackground(e.Method) })
+	switch {
+	case err != nil || len(blocks) == 0 && !besides:
 		return err
+	case besides && s.Plan.Stats.File == "":
+		return fmt.Errorf("%w: editors with a side memory hold facts against ordinary text (HINT: give a file of it "+
+			"under stats)", ErrData)
 	}
 
 	docs, err := s.statistics(sub)
 	if err != nil {
 		return err
+	}
+
+	if besides {
+		sub.background = edit.BackgroundOf(docs)
+	}
+	if len(blocks) == 0 {
+		return nil
 	}
 
 	if progress == nil {
@@ -180,13 +193,14 @@ func (sub *Subject) Release() {
 	sub.Tokenizer = nil
 	sub.Router = nil
 	sub.stats = nil
+	sub.background = nil
 }
 
 // editing prepares an editor of the plan on a model.
 func (s *Study) editing(sub *Subject, k int, seed uint64) (*edit.Editing, edit.Options, error) {
 	o := edit.Options{
 		Method: s.Plan.Editors[k].Method, HParams: &sub.hp[k], Statistics: sub.stats, Seed: seed,
-		Separator: sub.sep,
+		Separator: sub.sep, Background: sub.background,
 	}
 	// The first of all records, whatever the order and the counts of a sequence: one with more counts goes on from it.
 	if sub.hp[k].Anchor {

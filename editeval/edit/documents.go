@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm/corpus"
 )
@@ -45,6 +46,9 @@ func PromptTexts(records []Record) []string {
 
 // statistics collects the covariance of keys, if the method needs it and none was given.
 func (r *folderRun) statistics(ctx context.Context) error {
+	if NeedsBackground(r.o.Method) {
+		return r.background(ctx)
+	}
 	if r.o.Statistics != nil || !NeedsStatistics(r.o.Method, *r.o.HParams) {
 		return nil
 	}
@@ -75,6 +79,31 @@ func (r *folderRun) statistics(ctx context.Context) error {
 	r.o.Statistics = st
 	r.report.Statistics = &Collected{source, st.Data, st.Tokens}
 
+	return nil
+}
+
+// background reads ordinary text, if the method needs it and none was given. The prompts of the edits will not do: they
+// are what the text shall be unlike.
+func (r *folderRun) background(ctx context.Context) error {
+	if len(r.o.Background) > 0 {
+		return nil
+	}
+	if r.o.Stats == "" {
+		return failure.Hinted(fmt.Errorf("%w: %s holds facts against ordinary text", ErrStatistics, r.o.Method),
+			"--stats with some of the kind that the model was trained on")
+	}
+
+	docs, source, err := r.documents(ctx)
+	if err != nil {
+		return err
+	}
+
+	r.o.Background = BackgroundOf(docs)
+	tokens := 0
+	for _, d := range r.o.Background {
+		tokens += len(d)
+	}
+	r.report.Statistics = &Collected{source, corpus.HashIDs(r.o.Background), tokens}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,7 @@ type bench struct {
 	records []Record
 	encoded []Encoded
 	stats   *Statistics
+	texts   [][]int32
 }
 
 func newBench(t *testing.T, n int) *bench {
@@ -66,6 +68,7 @@ func newBench(t *testing.T, n int) *bench {
 		}
 	}
 
+	b.texts = BackgroundOf(docs)
 	for i := range b.records {
 		e, err := b.x.Record(&b.records[i])
 		if err != nil {
@@ -113,7 +116,7 @@ func TestUndo(t *testing.T) {
 		if name == "ultraedit" {
 			hp.LearningRate = 1e-3
 		}
-		o := Options{Method: name, HParams: &hp, Statistics: b.stats}
+		o := Options{Method: name, HParams: &hp, Statistics: b.stats, Background: b.texts}
 		e, err := New(b.m, o)
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +130,7 @@ func TestUndo(t *testing.T) {
 			states = append(states, b.bytesOf(t))
 		}
 
-		if changed := !bytes.Equal(states[0], states[3]); changed != (name != "grace" && name != "ike") {
+		if changed := !bytes.Equal(states[0], states[3]); changed == slices.Contains([]string{"grace", "wise", "memoir", "ike"}, name) {
 			t.Errorf("%s: weights changed: %v", name, changed)
 		}
 		// Elements of BF16 are rounded by half a unit of 2⁻⁸ of themselves, whatever the delta is.

@@ -55,6 +55,8 @@ func methods() []method {
 		{name: "lyaplock", form: renewed, writes: true, batch: true, needs: true, apply: spread},
 		{name: "ultraedit", writes: true, batch: true, apply: ultraEdit},
 		{name: "grace", apply: grace},
+		{name: "wise", apply: wise},
+		{name: "memoir", apply: memoir},
 		{name: "ike", batch: true, apply: inContext},
 	}
 }
@@ -90,6 +92,9 @@ func NeedsStatistics(name string, h HParams) bool {
 	return err == nil && (m.needs || h.Statistics && (name == "rome" || name == "r-rome"))
 }
 
+// NeedsBackground reports whether a method needs texts that have nothing to do with the edits.
+func NeedsBackground(name string) bool { return name == kindWISE || name == kindMEMOIR }
+
 // Options configure [New].
 type Options struct {
 	Method     string
@@ -99,8 +104,11 @@ type Options struct {
 	// Anchors are the facts whose values give the length that values are brought to where HParams.Anchor asks for
 	// that, measured before the first edit; none: those of the first batch.
 	Anchors []Encoded
-	Seed    uint64 // of random starts (GRACE without Warm, LoRA)
-	Threads int    // of float64 linear algebra; 0: all
+	// Background are texts that have nothing to do with the edits, for methods that need them ([NeedsBackground]): as
+	// many tokens as [BackgroundOf] takes are enough.
+	Background [][]int32
+	Seed       uint64 // of random starts (GRACE without Warm, LoRA) and of the masks of side memories
+	Threads    int    // of float64 linear algebra; 0: all
 	// deltas leave elements alone that are zero before all edits: a pruned matrix keeps its pattern
 	KeepZeros bool
 }
@@ -108,23 +116,26 @@ type Options struct {
 // Editing is a model under edit. It must be used by one goroutine at a time, and nobody else may change the
 // matrices that it edits.
 type Editing struct {
-	m       *lm.Model
-	method  method
-	hp      HParams
-	seed    uint64
-	zeros   bool // elements that are zero stay so
-	sep     []int32
-	solver  linalg.Solver
-	cov     covariance.Covariance
-	weights map[string]*weight
-	order   []string // of the weights
-	anchors []Encoded
-	past    past
-	null    map[int]linalg.Matrix // AlphaEdit: basis of the null space, by layer
-	book    *Codebook
-	detach  func()
-	context []int32 // IKE: what stands before every prompt
-	steps   []Step
+	m          *lm.Model
+	method     method
+	hp         HParams
+	seed       uint64
+	zeros      bool // elements that are zero stay so
+	sep        []int32
+	solver     linalg.Solver
+	cov        covariance.Covariance
+	weights    map[string]*weight
+	order      []string // of the weights
+	anchors    []Encoded
+	past       past
+	null       map[int]linalg.Matrix // AlphaEdit: basis of the null space, by layer
+	beside     sidecar               // what was learnt beside the weights; nil: nothing
+	detach     func()
+	background [][]int32
+	reads      linalg.Matrix // what the matrix of a side memory reads there
+	gives      linalg.Matrix // and gives
+	context    []int32       // IKE: what stands before every prompt
+	steps      []Step
 }
 
 // New prepares a method for a model. Nothing changes yet.
@@ -137,7 +148,7 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 	e := &Editing{
 		m: m, method: method, seed: o.Seed, zeros: o.KeepZeros, sep: o.Separator,
 		solver: linalg.Solver{Threads: o.Threads, Device: m.Device()}, weights: map[string]*weight{},
-		anchors: o.Anchors, past: newPast(), null: map[int]linalg.Matrix{},
+		anchors: o.Anchors, background: o.Background, past: newPast(), null: map[int]linalg.Matrix{},
 	}
 	if o.HParams != nil {
 		e.hp = *o.HParams
@@ -172,6 +183,14 @@ func New(m *lm.Model, o Options) (*Editing, error) {
 			ErrStatistics, method.name)
 	}
 
+	if err := e.hp.besides(method.name); err != nil {
+		return nil, err
+	}
+	if NeedsBackground(method.name) && len(o.Background) == 0 {
+		return nil, fmt.Errorf("%w: %s holds facts against ordinary text (HINT: give a text for statistics)",
+			ErrStatistics, method.name)
+	}
+
 	e.cov = covariance.Covariance{Stats: o.Statistics.moments(), Solver: e.solver}
 	switch ridge := e.hp.NormLambda; {
 	case method.form == equal: // which factors a covariance of its own
@@ -203,7 +222,10 @@ func (e *Editing) Steps() []Step { return e.steps }
 func (e *Editing) Model() *lm.Model { return e.m }
 
 // Codebook is what GRACE has learnt; nil for other methods.
-func (e *Editing) Codebook() *Codebook { return e.book }
+func (e *Editing) Codebook() *Codebook {
+	b, _ := e.beside.(*Codebook)
+	return b
+}
 
 // Context is what in-context editing puts before every prompt; nil for other methods.
 func (e *Editing) Context() []int32 { return e.context }
@@ -212,6 +234,7 @@ func (e *Editing) Context() []int32 { return e.context }
 type change struct {
 	deltas  []Delta
 	codes   []Code
+	part    *Part // of a side memory
 	context []int32
 	past    past             // what the edits after it will know of it
 	goals   []*optimize.Goal // of methods that search values
@@ -227,8 +250,9 @@ type Step struct {
 	Method  string   `json:"method"`
 	Edits   []string `json:"edits"` // what was edited, for people
 	Deltas  []Delta  `json:"deltas,omitempty"`
-	Linear  string   `json:"linear,omitempty"` // of the codebook
+	Linear  string   `json:"linear,omitempty"` // of the codebook or the side memory
 	Codes   []Code   `json:"codes,omitempty"`
+	Part    *Part    `json:"memory,omitempty"`
 	Context []int32  `json:"context,omitempty"`
 	past    past     // what later edits know of it
 	// SHA-256 of the stored bytes of every edited matrix afterwards
@@ -272,10 +296,10 @@ func (e *Editing) Apply(ctx context.Context, reqs []Encoded, names []string) (*S
 	}
 
 	s := Step{
-		Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, past: c.past, Context: c.context,
-		Losses: c.losses, Skipped: c.skipped,
+		Method: e.method.name, Edits: names, Deltas: c.deltas, Codes: c.codes, Part: c.part, past: c.past,
+		Context: c.context, Losses: c.losses, Skipped: c.skipped,
 	}
-	if len(c.codes) > 0 {
+	if s.aside() {
 		l, err := site.Linear(e.m, e.hp.Layers[0], arch.Down)
 		if err != nil {
 			return nil, err
@@ -310,7 +334,8 @@ const Farthest = 100
 // learnt refuses what training has made worse than it was: a loss that is higher at the end than at the start.
 func (c *change) learnt() error {
 	for _, h := range c.losses {
-		if n := len(h); n > 1 && h[n-1] > h[0] {
+		// A side memory has more to do than to make a fact likely, which it may be already.
+		if n := len(h); n > 1 && h[n-1] > h[0] && (c.part == nil || h[n-1] > learntLoss) {
 			return fmt.Errorf(
 				"%w: the loss is %.4g after %d steps, and was %.4g before (HINT: a smaller learning_rate)", ErrDiverged,
 				h[n-1], n-1, h[0])
@@ -392,8 +417,8 @@ func (e *Editing) replay(s *Step) error {
 		s.State = state
 	}
 
-	if len(s.Codes) > 0 {
-		if err := e.codes(s.Linear, s.Codes); err != nil {
+	if s.aside() {
+		if err := e.attach(s); err != nil {
 			return err
 		}
 	}
@@ -459,8 +484,8 @@ func (e *Editing) Undo(n int) error {
 	}
 
 	e.context = nil
-	if e.book != nil {
-		e.book.codes = nil
+	if e.beside != nil {
+		e.beside.clear()
 	}
 
 	e.past = newPast()
@@ -475,7 +500,7 @@ func (e *Editing) Undo(n int) error {
 	return nil
 }
 
-// Close detaches what GRACE put into the model. The weights stay edited.
+// Close detaches what was put beside the model's weights. The weights stay edited.
 func (e *Editing) Close() {
 	if e.detach != nil {
 		e.detach()

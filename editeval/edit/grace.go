@@ -36,7 +36,7 @@ type Codebook struct {
 
 	codes []Code
 	rows  site.Rows
-	at    []int // rows of the next passes that are asked about; nil: every row
+	asked []int // rows of the next passes that are asked about; nil: every row
 }
 
 // Codes are the entries.
@@ -44,7 +44,7 @@ func (b *Codebook) Codes() []Code { return b.codes }
 
 // At names the rows of the following passes at which the codebook may answer: the last tokens of prompts, as in
 // the publication. nil lets it answer at every token.
-func (b *Codebook) At(rows []int) { b.at = rows }
+func (b *Codebook) At(rows []int) { b.listen(rows, rows == nil) }
 
 // Forward implements [lm.Delta].
 func (b *Codebook) Forward(_ lm.Linear, x, y kernels.Mat) error {
@@ -53,7 +53,7 @@ func (b *Codebook) Forward(_ lm.Linear, x, y kernels.Mat) error {
 	}
 
 	// Nobody said which rows ask (a plain forward pass): then every token looks itself up.
-	at := b.at
+	at := b.asked
 	if at == nil {
 		for i := range x.Rows {
 			at = append(at, i)
@@ -98,31 +98,26 @@ func (b *Codebook) nearest(key []float64) (int, float64) {
 	return best, d
 }
 
-// codes writes entries of a step into the codebook, which is attached at the first.
-func (e *Editing) codes(name string, list []Code) error {
-	l, err := named(e.m, name)
-	if err != nil {
-		return err
-	}
+func (b *Codebook) at() string { return b.Linear }
 
-	if e.book == nil {
-		book := &Codebook{Linear: l.Name, rows: site.Rows{Dev: e.m.Device()}}
-		if e.detach, err = e.m.Attach(book, l.Name); err != nil {
-			return err
-		}
-		e.book = book
-	}
+func (b *Codebook) clear() { b.codes = nil }
 
-	if e.book.Linear != name {
-		return fmt.Errorf("%w: a codebook at %q and one at %q", ErrOptions, e.book.Linear, name)
-	}
+func (b *Codebook) entries() int { return len(b.codes) }
 
-	return e.book.enter(l, list)
+func (b *Codebook) describe() (string, string) { return "codebook", "entries" }
+
+func (b *Codebook) listen(rows []int, everywhere bool) {
+	b.asked = rows
+	if everywhere {
+		b.asked = nil
+	} else if rows == nil {
+		b.asked = []int{}
+	}
 }
 
-// enter writes entries into the codebook of a linear.
-func (b *Codebook) enter(l lm.Linear, list []Code) error {
-	for _, c := range list {
+// enter writes entries of a step into the codebook.
+func (b *Codebook) enter(l lm.Linear, s *Step) error {
+	for _, c := range s.Codes {
 		fits := len(c.Key) == l.In && len(c.Value) == l.Out && site.Finite(c.Key) && site.Finite(c.Value)
 		if fits {
 			b.codes, fits = entered(b.codes, c)
@@ -142,9 +137,9 @@ func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	r := &reqs[0]
 	p := r.bare()
 
-	if e.book != nil {
-		e.book.At([]int{}) // values start at the layer's own output
-		defer e.book.At(nil)
+	if e.beside != nil {
+		e.beside.listen(nil, false) // values start at the layer's own output
+		defer e.beside.listen(nil, true)
 	}
 
 	s, err := site.Look(ctx, e.m, []site.Place{{IDs: p, At: len(p) - 1}}, e.hp.Layers)
@@ -153,7 +148,10 @@ func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	}
 
 	key, out := site.Row(s.Keys[e.hp.Layers[0]], 0), site.Row(s.Values[e.hp.Layers[0]], 0)
-	entries := e.enter(r, key, out)
+	entries, err := e.enter(r, key, out)
+	if err != nil {
+		return nil, err
+	}
 	at := &entries[len(entries)-1]
 	history, err := e.train(ctx, r, at)
 	if err != nil {
@@ -164,32 +162,36 @@ func grace(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 }
 
 // enter decides what happens to the codebook. The last entry is the one to train.
-func (e *Editing) enter(r *Encoded, key, out []float64) []Code {
+func (e *Editing) enter(r *Encoded, key, out []float64) ([]Code, error) {
 	fresh := Code{Key: key, Value: e.start(out), Eps: e.hp.Eps, Label: r.Target, Action: "new"}
-	if e.book == nil || len(e.book.codes) == 0 {
-		return []Code{fresh}
+	book := e.Codebook()
+	if e.beside != nil && book == nil {
+		return nil, e.other("grace", "")
+	}
+	if book == nil || len(book.codes) == 0 {
+		return []Code{fresh}, nil
 	}
 
-	fresh.Index = len(e.book.codes)
-	j, d := e.book.nearest(key)
-	near := e.book.codes[j]
+	fresh.Index = len(book.codes)
+	j, d := book.nearest(key)
+	near := book.codes[j]
 	near.Value = slices.Clone(near.Value) // training must not reach the book before the step is committed
 
 	switch {
 	case d > e.hp.Eps+near.Eps:
-		return []Code{fresh}
+		return []Code{fresh}, nil
 	case slices.Equal(near.Label, r.Target):
 		near.Action = "same"
 		if d > near.Eps {
 			near.Eps, near.Action = d, "expand"
 		}
-		return []Code{near}
+		return []Code{near}, nil
 	}
 
 	// Each gets half of the way, the old one a little less, so that no input lies in both.
 	near.Eps, near.Action = d/2-1e-5, "split"
 	fresh.Eps, fresh.Action = d/2, "split"
-	return []Code{near, fresh}
+	return []Code{near, fresh}, nil
 }
 
 // start is a value before training.

@@ -60,6 +60,17 @@ type HParams struct {
 	// GRACE: values start at the present output instead of random numbers
 	Warm bool `yaml:"warm" json:"warm,omitempty"`
 	Rank int  `yaml:"rank" json:"rank,omitempty"` // LoRA
+	// WISE, MEMOIR: tokens of a fact's prompts that learn it, "subject" (its last) or "answer" (those that predict it)
+	Rows string `yaml:"rows" json:"rows,omitempty"`
+	// WISE: of the least distance of a fact, from which on a token is answered; MEMOIR: of the columns that a token must
+	// share with a fact's
+	Threshold float64 `yaml:"threshold" json:"threshold,omitempty"`
+	// WISE: α, β and γ of the distances (see wise.go), in units of the mean length of what ordinary text gets
+	Margin []float64 `yaml:"margin" json:"margin,omitempty"`
+	Clip   float64   `yaml:"clip" json:"clip,omitempty"`   // WISE, MEMOIR: length of a gradient at most; 0: any
+	Mask   float64   `yaml:"mask" json:"mask,omitempty"`   // WISE: fraction of the elements that may change
+	Shard  int       `yaml:"shard" json:"shard,omitempty"` // WISE: facts of a copy; 0: all
+	Top    float64   `yaml:"top" json:"top,omitempty"`     // MEMOIR: fraction of the columns that a fact writes to
 	// UltraEdit: roles of the matrices to write to, in the layers above or in their own, "up:18-24"; none: gate and up
 	Matrices []string `yaml:"matrices" json:"matrices,omitempty"`
 	// groups of prefixes, "{}" is the prompt; the first is "{}" alone
@@ -246,6 +257,17 @@ func automatic(method string, blocks int) HParams {
 		h.Steps = 50
 		h.Eps = 1
 		h.Warm = true
+	case "wise":
+		h.Layers = []int{min(blocks-1, blocks*3/4)}
+		h.LearningRate, h.Steps = 1, 70
+		h.Rows, h.Threshold, h.Mask, h.Shard = rowsSubject, 0.88, 0.2, 500
+		h.Margin = []float64{0.25, 1, 0.5}
+		h.Clip = 1
+	case "memoir":
+		h.Layers = []int{min(blocks-1, blocks*3/4)}
+		h.LearningRate, h.Steps = 1, 70
+		h.Rows, h.Threshold, h.Top = rowsSubject, 0.4, 0.29
+		h.Clip = 1
 	}
 
 	return h
@@ -326,6 +348,10 @@ func (h *HParams) Validate(blocks int) error {
 		{"eps", h.Eps, false},
 		{"anchor_norm", h.AnchorNorm, false},
 		{"budget", h.Budget, false},
+		{"threshold", h.Threshold, false},
+		{"mask", h.Mask, false},
+		{"top", h.Top, false},
+		{"clip", h.Clip, false},
 	} {
 		// Negated, so that NaN fails too.
 		if !(v.value >= 0) || math.IsInf(v.value, 0) || v.above && v.value == 0 {
@@ -347,6 +373,40 @@ func (h *HParams) Validate(blocks int) error {
 	}
 
 	return failure.Join(append(errs, h.validateTemplates())...)
+}
+
+// besides refuses what a method with a side memory cannot do without.
+func (h *HParams) besides(method string) error {
+	var errs []error
+	bad := func(format string, a ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrOptions}, a...)...))
+	}
+	if !NeedsBackground(method) {
+		return nil
+	}
+
+	if h.Rows != rowsSubject && h.Rows != rowsAnswer {
+		bad("rows: %.100q, not %s or %s", h.Rows, rowsSubject, rowsAnswer)
+	}
+	if !(h.Threshold > 0 && h.Threshold <= 1) {
+		bad("threshold: %g is out of range: a fraction above 0", h.Threshold)
+	}
+	if method == kindMEMOIR && !(h.Top > 0 && h.Top <= 1) {
+		bad("top: %g is out of range: a fraction above 0", h.Top)
+	}
+	if method == kindWISE {
+		if !(h.Mask > 0 && h.Mask <= 1) {
+			bad("mask: %g is out of range: a fraction above 0", h.Mask)
+		}
+		if h.Shard < 0 {
+			bad("shard: %d", h.Shard)
+		}
+		if len(h.Margin) != 3 || slices.ContainsFunc(h.Margin, func(v float64) bool { return !(v >= 0) || v > 1e30 }) {
+			bad("margin: %v, not three distances", h.Margin)
+		}
+	}
+
+	return failure.Join(errs...)
 }
 
 func (h *HParams) validateTemplates() error {

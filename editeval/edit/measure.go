@@ -82,11 +82,11 @@ func (e *Editing) prompt(ids []int32) []int32 {
 	return append(append([]int32(nil), e.context...), follow(ids, e.m.Config().BOS, true)...)
 }
 
-// run runs whole sequences; the codebook answers at the given rows.
+// run runs whole sequences; a codebook answers at the given rows.
 func (e *Editing) run(ctx context.Context, ids [][]int32, at []int) (*lm.Hidden, error) {
-	if e.book != nil {
-		e.book.At(at)
-		defer e.book.At(nil)
+	if e.beside != nil {
+		e.beside.listen(at, false)
+		defer e.beside.listen(nil, true)
 	}
 
 	h, err := e.m.Embed(ids)

@@ -7,17 +7,18 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/modelcompress/compress/editeval/edit/internal/site"
 	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lm"
 )
 
-// Memory is what edits keep outside of the weights: GRACE's codebook, and the facts that in-context editing
-// puts before every prompt. Whoever runs an edited checkpoint without them runs another model.
+// Memory is what edits keep outside of the weights: GRACE's codebook, the side memory of WISE or MEMOIR, and the facts
+// that in-context editing puts before every prompt. Whoever runs an edited checkpoint without them runs another model.
 type Memory struct {
-	Linear  string  // of the codebook
-	Codes   []Code  // its entries; none: there is no codebook
+	Linear  string  // of the codebook or the side memory
+	Codes   []Code  // entries of the codebook; none: there is no codebook
 	Context []int32 // tokens before every prompt; none: no edit is in context
+
+	steps []Step // that wrote beside the weights
 }
 
 // ReadMemory reads the memory of the checkpoint in a folder: nil where it has no journal, or one whose edits
@@ -49,13 +50,18 @@ func readMemory(r io.Reader) (*Memory, error) {
 			m.Context = s.Context
 		}
 
-		// A model has one adapter at one layer; entries of two could not be looked up by one key.
-		if len(s.Codes) > 0 && m.Linear != "" && m.Linear != s.Linear {
-			return fmt.Errorf("%w: codebooks at %.200q and at %.200q", ErrJournal, m.Linear, s.Linear)
+		if !s.aside() {
+			return nil
 		}
 
+		// A model has one memory at one layer; entries of two could not be looked up by one key.
+		if len(m.steps) > 0 && (m.Linear != s.Linear || m.steps[0].kind() != s.kind()) {
+			return fmt.Errorf("%w: %s at %.200q and %s at %.200q", ErrJournal, m.steps[0].kind(), m.Linear, s.kind(),
+				s.Linear)
+		}
+
+		m.Linear, m.steps = s.Linear, append(m.steps, *s)
 		for _, c := range s.Codes {
-			m.Linear = s.Linear
 			var ok bool
 			if m.Codes, ok = entered(m.Codes, c); !ok {
 				return fmt.Errorf("%w: entry %d of the codebook comes after %d", ErrJournal, c.Index, len(m.Codes))
@@ -64,7 +70,7 @@ func readMemory(r io.Reader) (*Memory, error) {
 
 		return nil
 	})
-	if err != nil || len(m.Codes) == 0 && len(m.Context) == 0 {
+	if err != nil || len(m.steps) == 0 && len(m.Context) == 0 {
 		return nil, err
 	}
 
@@ -83,11 +89,10 @@ func entered(list []Code, c Code) ([]Code, bool) {
 	return list, true
 }
 
-// Attach lets the codebook answer at every token whose key is near; undo takes it off again. The publication
-// asks it at the last token of a prompt alone, which nobody can tell inside a text. Without a codebook nothing
-// happens.
+// Attach lets the memory answer at every token that it takes for its own; undo takes it off again. The publications ask
+// it about prompts, whose ends nobody can tell inside a text. Without a memory nothing happens.
 func (m *Memory) Attach(to *lm.Model) (undo func(), err error) {
-	if len(m.Codes) == 0 {
+	if len(m.steps) == 0 {
 		return func() {}, nil
 	}
 
@@ -96,10 +101,23 @@ func (m *Memory) Attach(to *lm.Model) (undo func(), err error) {
 		return nil, err
 	}
 
-	b := &Codebook{Linear: l.Name, rows: site.Rows{Dev: to.Device()}}
-	if err := b.enter(l, m.Codes); err != nil {
-		return nil, err
+	b := newSidecar(to, l, &m.steps[0])
+	for i := range m.steps {
+		if err := b.enter(l, &m.steps[i]); err != nil {
+			return nil, err
+		}
 	}
 
 	return to.Attach(b, l.Name)
+}
+
+// Describe says what the memory is, and how much it holds; empty where there is none.
+func (m *Memory) Describe() (name, size string) {
+	switch {
+	case len(m.Codes) > 0:
+		return "codebook", fmt.Sprintf("%d entries", len(m.Codes))
+	case len(m.steps) > 0:
+		return "side memory", fmt.Sprintf("%s, %d edits", m.steps[0].kind(), len(m.steps))
+	}
+	return "", ""
 }

@@ -596,7 +596,7 @@ func (s *suite) grace(t *testing.T, c map[string]json.RawMessage, e *Editing) {
 		}
 
 		var eps []float64
-		for _, x := range e.book.codes {
+		for _, x := range e.Codebook().codes {
 			eps = append(eps, x.Eps)
 		}
 
@@ -605,7 +605,7 @@ func (s *suite) grace(t *testing.T, c map[string]json.RawMessage, e *Editing) {
 	}
 
 	keys, values := s.tensor(t, "grace.keys"), s.tensor(t, "grace.values")
-	for i, x := range e.book.codes {
+	for i, x := range e.Codebook().codes {
 		near(t, "key", x.Key, keys.Row(i), tolValue)
 		near(t, "value", x.Value, values.Row(i), tolDelta)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrEdited refuses a checkpoint with edits that are not in its weights, which a merge would leave behind.
-var ErrEdited = failure.New("edits of this checkpoint (grace, ike) are not in its weights, and would be left behind",
+var ErrEdited = failure.New("edits of this checkpoint (grace, wise, memoir, ike) are not in its weights, and would be left behind",
 	"write them into the weights with another --method, or remove edits.journal to go on without them")
 
 // journal is the file that compress edit writes beside the weights.
@@ -21,9 +21,9 @@ const journal = "edits.journal"
 
 // beside are the keys under which the journal keeps what is not in the weights: quotes inside of strings are
 // escaped, so that these stand nowhere else.
-var beside = [][]byte{[]byte(`"codes":[{`), []byte(`"context":[`)}
+var beside = [][]byte{[]byte(`"codes":[{`), []byte(`"memory":{`), []byte(`"context":[`)}
 
-// whole refuses a folder whose journal has a codebook or facts in context. It reads in pieces that overlap by
+// whole refuses a folder whose journal has a codebook, a side memory or facts in context. It reads in pieces that overlap by
 // the longest key.
 func whole(dir string) error {
 	path := filepath.Join(dir, journal)

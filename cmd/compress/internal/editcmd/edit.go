@@ -5,6 +5,7 @@ package editcmd
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -189,7 +190,7 @@ func show(j *cli.Job, r *edit.FolderReport, o *Options) {
 		drift = fmt.Sprintf("drift %.4f nats, %.0f%% of top-1 predictions kept", r.Drift.KL, 100*r.Drift.Agreement)
 	}
 	j.Printf("%d edits by %s (%s) in %s: %s\n", r.Count, r.Method, r.HParams.Source, o.Out, drift)
-	if r.Method == "grace" || r.Method == "ike" {
+	if slices.Contains([]string{"grace", "wise", "memoir", "ike"}, r.Method) {
 		j.Note("the weights are as they were: what was learnt lies in %s, which compress edit reads", edit.JournalName)
 	}
 }

@@ -16,10 +16,10 @@ var ErrContext = errors.New("the facts of in-context editing stand before every 
 	"does (HINT: put them there yourself, or write them into the weights with another --method)")
 
 // ErrBehind refuses to make another model of weights that are not all there is.
-var ErrBehind = errors.New("edits of this checkpoint (grace, ike) are not in its weights, and would be left behind " +
+var ErrBehind = errors.New("edits of this checkpoint (grace, wise, memoir, ike) are not in its weights, and would be left behind " +
 	"(HINT: write them into the weights with another --method, or remove edits.journal to go on without them)")
 
-// AttachCodebook lets the codebook of an edited checkpoint, if it has one, answer in a model that was loaded from its
+// AttachCodebook lets the codebook or side memory of an edited checkpoint, if it has one, answer in a model that was loaded from its
 // folder. Facts in context are refused with [ErrContext].
 func AttachCodebook(j *cli.Job, m *lm.Model) error {
 	remark, err := EnterCodebook(m)
@@ -44,8 +44,8 @@ func EnterCodebook(m *lm.Model) (remark string, err error) {
 		return "", fmt.Errorf("%s: %w", m.Path(), err)
 	}
 
-	return fmt.Sprintf("the codebook of %s (%d entries) answers wherever its keys are near", edit.JournalName,
-		len(mem.Codes)), nil
+	name, size := mem.Describe()
+	return fmt.Sprintf("the %s of %s (%s) answers wherever its keys are near", name, edit.JournalName, size), nil
 }
 
 // OnlyWeights refuses folders whose edits are not all in their weights: what is made of the weights alone would lose
