@@ -2,6 +2,7 @@ package method
 
 import (
 	"errors"
+	"math"
 
 	"github.com/modelcompress/compress/internal/linalg"
 	"github.com/modelcompress/compress/merge/internal/spectral"
@@ -18,14 +19,8 @@ func (f spectrum) program(t *Tensor) (*Program, error) {
 	}
 
 	alpha := t.Params.Number("alpha")
-	n := len(t.Inputs)
 	if len(t.Shape) != 2 || t.Vocab || t.Shape[0] < 2 || t.Shape[1] < 2 {
-		w := make([]float64, n)
-		for j := range w {
-			w[j] = alpha / float64(n)
-		}
-		a := angular{deltas: true}
-		return &Program{Apply: func(b *Block) { a.write(b, a.vectors(b), w, 0, b.Len()) }}, nil
+		return meanDifference(t, alpha), nil
 	}
 
 	small := min(t.Shape[0], t.Shape[1])
@@ -34,6 +29,132 @@ func (f spectrum) program(t *Tensor) (*Program, error) {
 		Lazy:   true,
 		Whole:  func(w *Whole) error { return named(t, f(w.parts(t, alpha), w.solver())) },
 	}, nil
+}
+
+// wudi merges every matrix by WUDI's objective, tables over the vocabulary too, as published: what it keeps has the size of
+// the inputs. Tensors that are no matrices get the mean difference.
+func wudi(o func(t *Tensor) (spectral.Wudi, error)) func(t *Tensor) (*Program, error) {
+	return func(t *Tensor) (*Program, error) {
+		if p, err := based(t); p != nil || err != nil {
+			return p, err
+		}
+		how, err := o(t)
+		if err != nil {
+			return nil, err
+		}
+
+		alpha, n := t.Params.Number("alpha"), int64(len(t.Inputs))
+		if len(t.Shape) != 2 || t.Shape[0] < 2 || t.Shape[1] < 2 {
+			return meanDifference(t, alpha), nil
+		}
+
+		rows, in := t.Shape[0], t.Shape[1]
+		memory := 4*in*in + 8*256*in
+		if rows > in {
+			memory += n * in * in
+		}
+		return &Program{
+			Memory: 8 * memory, Lazy: true,
+			Whole: func(w *Whole) error { return named(t, w.parts(t, alpha).Wudi(how, w.solver())) },
+		}, nil
+	}
+}
+
+func wudiSteps(t *Tensor) (o spectral.Wudi, err error) {
+	o.Iterations, o.Rate = int(t.Params.Number("iterations")), t.Params.Number("rate")
+	switch {
+	case o.Iterations < 1 || o.Iterations > 1_000_000:
+		err = outOfRange(t, "iterations", t.Params.Number("iterations"), "1 to 1000000 (wudi_closed needs none)")
+	case !(o.Rate > 0):
+		err = outOfRange(t, "rate", o.Rate, "above 0")
+	}
+	return o, err
+}
+
+func wudiClosed(t *Tensor) (o spectral.Wudi, err error) {
+	o.Damping = t.Params.Number("damping")
+	if !(o.Damping >= 0) {
+		err = outOfRange(t, "damping", o.Damping, "0 or more")
+	}
+	return o, err
+}
+
+// meanDifference adds the mean difference times alpha to the base.
+func meanDifference(t *Tensor, alpha float64) *Program {
+	n := len(t.Inputs)
+	w := make([]float64, n)
+	for j := range w {
+		w[j] = alpha / float64(n)
+	}
+	a := angular{deltas: true}
+	return &Program{Apply: func(b *Block) { a.write(b, a.vectors(b), w, 0, b.Len()) }}
+}
+
+// continual adds one model after the other as OPCM does. Differences that are no matrices of linear layers are added
+// whole. The published code brings the merge of all tensors together to the mean length of the models' differences; here
+// each tensor gets the mean length that it has in the models, so that no tensor has to wait for the others, or lambda
+// says what all are divided by.
+func continual(t *Tensor) (*Program, error) {
+	if p, err := based(t); p != nil || err != nil {
+		return p, err
+	}
+
+	o := spectral.Continual{
+		Alpha: t.Params.Number("alpha"), Before: t.Params.Number("merged"), Lambda: t.Params.Number("lambda"),
+	}
+	switch {
+	case !(o.Alpha >= 0 && o.Alpha <= 1):
+		return nil, outOfRange(t, "alpha", o.Alpha, "0 to 1")
+	case !(o.Before >= 1):
+		return nil, outOfRange(t, "merged", o.Before, "1 or more")
+	case t.Params.Has("lambda") && !(o.Lambda > 0):
+		return nil, outOfRange(t, "lambda", o.Lambda, "above 0")
+	}
+
+	// What is added is orthogonal to what was there: n models of one length make a sum √n times as long.
+	o.First = math.Sqrt(o.Before)
+
+	if len(t.Shape) != 2 || t.Vocab || t.Shape[0] < 2 || t.Shape[1] < 2 {
+		return angular{deltas: true, coefs: func(g gram) ([]float64, error) { return added(g, o), nil }}.program(t), nil
+	}
+
+	small := min(t.Shape[0], t.Shape[1])
+	return &Program{
+		Memory: 8 * (5*t.N + 8*small*small), Lazy: true,
+		Whole: func(w *Whole) error { return named(t, w.parts(t, 1).Continual(o, w.solver())) },
+	}, nil
+}
+
+// added are the factors of differences that are added whole.
+func added(g gram, o spectral.Continual) []float64 {
+	w := make([]float64, len(g))
+	square, length, models := 0.0, 0.0, 0.0
+	for i := range g {
+		w[i] = 1
+		count := 1.0
+		if i == 0 {
+			w[i], count = o.First, o.Before
+		}
+		length += count * math.Sqrt(g[i][i])
+		models += count
+	}
+	for i := range g {
+		for j := range g {
+			square += w[i] * w[j] * g[i][j]
+		}
+	}
+
+	scale := 0.0
+	switch {
+	case o.Lambda > 0:
+		scale = 1 / o.Lambda
+	case square > 0:
+		scale = length / models / math.Sqrt(square)
+	}
+	for i := range w {
+		w[i] *= scale
+	}
+	return w
 }
 
 // parts are the differences of a matrix to its base, and the result, base + alpha·difference.

@@ -303,4 +303,25 @@ var table = []Method{
 		},
 		New: each(spectrum(spectral.Parts.Isotropic).program),
 	},
+	{
+		Summary: "sum of differences, moved until none disturbs another where that has its rows",
+		Spec: recipe.Method{Name: "wudi", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{
+			number("alpha", 1), integer("iterations", 300), number("rate", 1e-5),
+		}},
+		New: each(wudi(wudiSteps)),
+	},
+	{
+		Summary: "difference that disturbs no model's where that has its rows, by one solve",
+		Spec: recipe.Method{Name: "wudi_closed", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{
+			number("alpha", 1), number("damping", 0.01),
+		}},
+		New: each(wudi(wudiClosed)),
+	},
+	{
+		Summary: "one model after the other, each without what would disturb those before it",
+		Spec: recipe.Method{Name: "opcm", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{
+			number("alpha", 0.5), {Name: "lambda", Type: recipe.Number}, number("merged", 1),
+		}},
+		New: each(continual),
+	},
 }
