@@ -334,8 +334,7 @@ const Farthest = 100
 // learnt refuses what training has made worse than it was: a loss that is higher at the end than at the start.
 func (c *change) learnt() error {
 	for _, h := range c.losses {
-		// A side memory has more to do than to make a fact likely, which it may be already.
-		if n := len(h); n > 1 && h[n-1] > h[0] && (c.part == nil || h[n-1] > learntLoss) {
+		if n := len(h); n > 1 && h[n-1] > h[0] {
 			return fmt.Errorf(
 				"%w: the loss is %.4g after %d steps, and was %.4g before (HINT: a smaller learning_rate)", ErrDiverged,
 				h[n-1], n-1, h[0])

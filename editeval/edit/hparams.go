@@ -257,17 +257,16 @@ func automatic(method string, blocks int) HParams {
 		h.Steps = 50
 		h.Eps = 1
 		h.Warm = true
-	case "wise":
-		h.Layers = []int{min(blocks-1, blocks*3/4)}
-		h.LearningRate, h.Steps = 1, 70
-		h.Rows, h.Threshold, h.Mask, h.Shard = rowsSubject, 0.88, 0.2, 500
-		h.Margin = []float64{0.25, 1, 0.5}
-		h.Clip = 1
-	case "memoir":
-		h.Layers = []int{min(blocks-1, blocks*3/4)}
-		h.LearningRate, h.Steps = 1, 70
-		h.Rows, h.Threshold, h.Top = rowsSubject, 0.4, 0.29
-		h.Clip = 1
+	case "wise", "memoir":
+		// Chosen on SmolLM2-135M, whose gradients are too short for the published rate, 1, and with a row to an edit:
+		// where the subject is, as low as ROME writes.
+		h.Layers = []int{min(blocks-1, max(1, blocks/5))}
+		h.LearningRate, h.Clip, h.Rows = 5, 1, rowsSubject
+		h.Threshold, h.Top = 0.4, 0.29
+		if method == "wise" {
+			h.Threshold, h.Top, h.Mask, h.Shard = 0.88, 0, 0.2, 500
+			h.Margin = []float64{0.25, 1, 0.5}
+		}
 	}
 
 	return h

@@ -129,16 +129,16 @@ func memoir(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 
 	gram := e.gram(inputs, inputs)
 	learnt := linalg.New(len(t.rows), l.Out)
-	losses, err := t.descend(ctx, func() (linalg.Matrix, error) {
+	give := func() linalg.Matrix {
 		add := known.Clone()
 		e.solver.Mul(add, gram, learnt, linalg.Product{Accumulate: true})
-		return add, nil
-	}, func(grads linalg.Matrix) float64 {
+		return add
+	}
+	losses, err := t.descend(ctx, give, func() float64 { return 0 }, func(grads linalg.Matrix) {
 		rate := e.hp.LearningRate * e.clip(productNorm(e.gram(grads, grads), gram))
 		for i, v := range grads.Data {
 			learnt.Data[i] -= rate * v
 		}
-		return 0
 	})
 	if err != nil {
 		return nil, err

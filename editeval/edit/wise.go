@@ -113,7 +113,7 @@ func wise(ctx context.Context, e *Editing, reqs []Encoded) (*change, error) {
 	}
 	c.begin(part.Shard)
 
-	losses, err := t.descend(ctx, c.give, c.step)
+	losses, err := t.descend(ctx, c.give, c.hinges, c.step)
 	if err != nil {
 		return nil, err
 	}
@@ -142,6 +142,7 @@ type copyLesson struct {
 	change linalg.Matrix    // which is this
 	gram   linalg.Matrix    // inner products of what the rows read
 	unit   float64          // of distances
+	pull   []float64        // derivatives of the hinges by the rows' distances
 }
 
 // begin computes what does not change.
@@ -160,7 +161,7 @@ func (c *copyLesson) begin(shard int) {
 }
 
 // give is what the copy adds at the fact's rows.
-func (c *copyLesson) give() (linalg.Matrix, error) {
+func (c *copyLesson) give() linalg.Matrix {
 	n := c.inputs.Rows
 	c.e.solver.Mul(c.change, c.slopes, c.inputs, linalg.Product{TransA: true})
 	if c.open != nil {
@@ -183,7 +184,7 @@ func (c *copyLesson) give() (linalg.Matrix, error) {
 			copy(add.Row(i), c.added.Row(i))
 		}
 	}
-	return add, nil
+	return add
 }
 
 // distance is d of a row.
@@ -191,12 +192,11 @@ func (c *copyLesson) distance(i int) float64 {
 	return site.Distance(c.side.active(site.Plus(c.own.Row(i), 1, c.added.Row(i))), c.side.active(c.own.Row(i)))
 }
 
-// step moves the copy, and returns the hinges' part of the loss.
-func (c *copyLesson) step(grads linalg.Matrix) float64 {
-	hinges, pull := c.hinges()
+// step moves the copy.
+func (c *copyLesson) step(grads linalg.Matrix) {
 	all := linalg.New(c.inputs.Rows, c.linear.Out)
 	for i := range all.Rows {
-		g := c.toward(i, pull[i])
+		g := c.toward(i, c.pull[i])
 		if i < c.facts {
 			g = site.Plus(g, 1, grads.Row(i))
 		}
@@ -208,13 +208,13 @@ func (c *copyLesson) step(grads linalg.Matrix) float64 {
 	for i, v := range all.Data {
 		c.slopes.Data[i] -= rate * v
 	}
-	return hinges
 }
 
-// hinges are the loss of the distances, and its derivatives by each.
-func (c *copyLesson) hinges() (loss float64, pull []float64) {
+// hinges are the loss of the distances; they leave its derivatives by each.
+func (c *copyLesson) hinges() (loss float64) {
 	n := c.inputs.Rows
 	d, pull := make([]float64, n), make([]float64, n)
+	c.pull = pull
 	for i := range d {
 		d[i] = c.distance(i)
 	}
@@ -255,7 +255,7 @@ func (c *copyLesson) hinges() (loss float64, pull []float64) {
 	mean(pairs)
 	mean(near)
 	mean(far)
-	return loss, pull
+	return loss
 }
 
 // toward is the gradient of a row's distance, times a factor.
