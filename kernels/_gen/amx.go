@@ -34,7 +34,8 @@ func writeAMX(f *file) {
 		}
 	}
 
-	writeAMXPeak(f)
+	writeAMXPeak(f, "peakAMX", "16 by 32 by 16", tdpbf16, "TDPBF16PS")
+	writeAMXPeak(f, "peakAMXInt8", "16 by 64 by 16, of bytes", tdpbssd, "TDPBSSD")
 }
 
 // writeAMXTile writes one kernel for 32 rows and 32 columns: tiles 0 to 3 accumulate, 4 and 5 hold a, 6 and 7 hold b.
@@ -79,13 +80,14 @@ It assumes that t.k > 0 and t.panels > 0. Tile registers are configured and rele
 	f.op("RET")
 }
 
-// writeAMXPeak writes the kernel that measures the tiles: products without loads. Four accumulators outlast the
+// writeAMXPeak writes a kernel that measures the tiles: products without loads. Four accumulators outlast the
 // latency.
-func writeAMXPeak(f *file) {
-	f.doc(`func peakAMX(n int)
+func writeAMXPeak(f *file, name, shape string, multiply func(c, a, b int) []byte, mnemonic string) {
+	f.doc(`func %s(n int)
 
-n rounds of 4 independent products of tiles of zeros, 16 by 32 by 16. Tile registers are configured and released inside.`)
-	f.raw("TEXT ·peakAMX(SB), NOSPLIT, $0-8")
+n rounds of 4 independent products of tiles of zeros, %s. Tile registers are configured and released
+inside.`, name, shape)
+	f.raw("TEXT ·" + name + "(SB), NOSPLIT, $0-8")
 	f.op("MOVQ n+0(FP), CX")
 	f.op("LEAQ amxTiles<>(SB), DI")
 	f.bytes(loadTileConfig(rDI), "LDTILECFG (DI)")
@@ -95,7 +97,7 @@ n rounds of 4 independent products of tiles of zeros, 16 by 32 by 16. Tile regis
 
 	f.label("loop")
 	for t := range amxC {
-		f.bytes(tdpbf16(t, 4+t/2, 6+t%2), "TDPBF16PS T%d, T%d, T%d", 6+t%2, 4+t/2, t)
+		f.bytes(multiply(t, 4+t/2, 6+t%2), "%s T%d, T%d, T%d", mnemonic, 6+t%2, 4+t/2, t)
 	}
 
 	f.op("DECQ CX")

@@ -16,6 +16,11 @@ const (
 	rSI
 	rDI
 	rR8
+	_
+	_
+	rR11
+	_
+	rR13
 )
 
 // Mandatory prefixes of VEX and EVEX encodings.
@@ -102,9 +107,11 @@ func sib(reg, base, index, disp int) []byte {
 	}
 }
 
-// tileLoad is TILELOADD: rows of 64 bytes, index bytes apart.
+// tileLoad is TILELOADD: rows of 64 bytes, or of what the tile is configured to have, index bytes apart.
 func tileLoad(tile, base, index, disp int) []byte {
-	return append(vex(ppF2, 0x4b, 0), sib(tile, base, index, disp)...)
+	v := vex(ppF2, 0x4b, 0)
+	v[1] ^= byte(bit(base, 3) << 5)
+	return append(v, sib(tile, base&7, index, disp)...)
 }
 
 // tileStore is TILESTORED.
@@ -114,6 +121,10 @@ func tileStore(tile, base, index, disp int) []byte {
 
 // tdpbf16 is TDPBF16PS c, a, b: c[16,16] += a[16,32]·b[32,16] with b in pairs.
 func tdpbf16(c, a, b int) []byte { return append(vex(ppF3, 0x5c, b), regReg(c, a)) }
+
+// tdpbssd is TDPBSSD c, a, b: c[16,16] += a[16,64]·b[64,16] of signed bytes, with b in fours, or of as many as the tiles
+// are configured to have.
+func tdpbssd(c, a, b int) []byte { return append(vex(ppF2, 0x5e, b), regReg(c, a)) }
 
 func tileZero(t int) []byte { return append(vex(ppF2, 0x49, 0), regReg(t, 0)) }
 

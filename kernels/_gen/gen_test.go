@@ -37,6 +37,8 @@ func TestEncodings(t *testing.T) {
 		{"vdpbf16ps zmm17, zmm25, zmm28", "6282364052cc", dpbf16(17, 25, 28)},
 		{"vcvtne2ps2bf16 zmm3, zmm2, zmm1", "62f26f4872d9", cvtne2(3, 2, 1)},
 		{"tileloadd tmm4, [rax+rcx*1+1024]", "c4e27b4ba40800040000", tileLoad(4, rAX, rCX, 1024)},
+		{"tileloadd tmm5, [r13+rcx*1+1024]", "c4c27b4bac0d00040000", tileLoad(5, rR13, rCX, 1024)},
+		{"tdpbssd tmm3, tmm5, tmm7", "c4e2435edd", tdpbssd(3, 5, 7)},
 		{"tilestored [rdx+rsi*1+64], tmm1", "c4e27a4b8c3240000000", tileStore(1, rDX, rSI, 64)},
 		{"tdpbf16ps tmm3, tmm5, tmm7", "c4e2425cdd", tdpbf16(3, 5, 7)},
 		{"tilezero tmm2", "c4e27b49d0", tileZero(2)},

@@ -33,6 +33,7 @@ var outputs = []struct {
 	{"quantisedrows_avxvnni_amd64.s", writeQuantisedRowsVNNI},
 	{"quantisedtiles_avx2_amd64.s", writeQuantisedTiles},
 	{"quantisedtiles_avxvnni_amd64.s", writeQuantisedTilesVNNI},
+	{"quantisedtiles_amx_amd64.s", writeQuantisedTilesAMX},
 }
 
 // target is the folder of the committed files.

@@ -626,6 +626,7 @@ const (
 	byteXStep  = 96
 	byteAcc    = 104
 	byteSteps  = 112
+	byteInts   = 120
 )
 
 // byteRows is the rows of x of a tile; columns are 16.
@@ -722,6 +723,13 @@ func tilePointers(f *file) {
 
 // nextPanel ends a panel, and a tile after its last one.
 func nextPanel(f *file) {
+	anotherPanel(f)
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// anotherPanel goes on with the next panel if there is one.
+func anotherPanel(f *file) {
 	f.op("ADDQ %d(DI), AX", byteAStep)
 	f.op("MOVQ %d(DI), BX", byteXStep)
 	for _, at := range []int{byteOffset, byteScale, byteSums} {
@@ -729,8 +737,6 @@ func nextPanel(f *file) {
 	}
 	f.op("DECQ %d(DI)", bytePanels)
 	f.op("JNZ panel")
-	f.op("VZEROUPPER")
-	f.op("RET")
 }
 
 // writeQuantisedDot writes the kernels that multiply quantised weights by rounded activations.

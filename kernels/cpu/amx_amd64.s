@@ -705,7 +705,8 @@ loop:
 
 // func peakAMX(n int)
 // 
-// n rounds of 4 independent products of tiles of zeros, 16 by 32 by 16. Tile registers are configured and released inside.
+// n rounds of 4 independent products of tiles of zeros, 16 by 32 by 16. Tile registers are configured and released
+// inside.
 TEXT ·peakAMX(SB), NOSPLIT, $0-8
 	MOVQ n+0(FP), CX
 	LEAQ amxTiles<>(SB), DI
@@ -724,6 +725,33 @@ loop:
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xcc // TDPBF16PS T7, T4, T1
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xd5 // TDPBF16PS T6, T5, T2
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xdd // TDPBF16PS T7, T5, T3
+	DECQ CX
+	JNZ loop
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0 // TILERELEASE
+	RET
+
+// func peakAMXInt8(n int)
+// 
+// n rounds of 4 independent products of tiles of zeros, 16 by 64 by 16, of bytes. Tile registers are configured and released
+// inside.
+TEXT ·peakAMXInt8(SB), NOSPLIT, $0-8
+	MOVQ n+0(FP), CX
+	LEAQ amxTiles<>(SB), DI
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x07 // LDTILECFG (DI)
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc0 // TILEZERO T0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc8 // TILEZERO T1
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd0 // TILEZERO T2
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd8 // TILEZERO T3
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xe0 // TILEZERO T4
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xe8 // TILEZERO T5
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xf0 // TILEZERO T6
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xf8 // TILEZERO T7
+
+loop:
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x4b; BYTE $0x5e; BYTE $0xc4 // TDPBSSD T6, T4, T0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x43; BYTE $0x5e; BYTE $0xcc // TDPBSSD T7, T4, T1
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x4b; BYTE $0x5e; BYTE $0xd5 // TDPBSSD T6, T5, T2
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x43; BYTE $0x5e; BYTE $0xdd // TDPBSSD T7, T5, T3
 	DECQ CX
 	JNZ loop
 	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0 // TILERELEASE

@@ -37,6 +37,9 @@ type features struct {
 	// instructions in AVX's encoding, on registers of 256 bits.
 	vnni, avxvnni bool
 
+	// amxInt8 is products of tiles of bytes, which are scaled by AVX-512.
+	amxInt8 bool
+
 	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's
 	// takes twice as long.
 	fastDot bool
@@ -118,6 +121,7 @@ func (f features) names() []string {
 		name string
 	}{
 		{f.amx, "amx-bf16"},
+		{f.amxInt8, "amx-int8"},
 		{f.avx512bf16, "avx512-bf16"},
 		{f.vnni, "avx512-vnni"},
 		{f.avx512, "avx512"},
@@ -143,11 +147,12 @@ func (f features) without(list string) features {
 		case "avxvnni":
 			f.avxvnni = false
 		case "avx512bf16":
-			f = features{avx2: f.avx2, avxvnni: f.avxvnni, avx512: f.avx512, vnni: f.vnni}
-		case "avx512vnni":
-			f.vnni = false
-		case "amx":
+			f.avx512bf16, f.fastDot = false, false
 			f.amx = false
+		case "avx512vnni":
+			f.vnni, f.amxInt8 = false, false
+		case "amx":
+			f.amx, f.amxInt8 = false, false
 		}
 	}
 

@@ -16,7 +16,7 @@ var levels = []struct {
 	only          []string
 }{
 	{"all", "", nil},
-	{"no-amx", "amx", products},
+	{"no-amx", "amx", append([]string{"MatMulQuantised"}, products...)},
 	{"no-avx512bf16", "avx512bf16", products},
 	{"no-avx512vnni", "avx512vnni", []string{"MatMulQuantised"}},
 	{"no-vnni", "avx512vnni,avxvnni", []string{"MatMulQuantised"}},

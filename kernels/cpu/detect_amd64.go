@@ -13,7 +13,9 @@ func detect(disable string) features {
 	f.avx512bf16 = f.avx512 && x.HasAVX512BF16
 	f.vnni = f.avx512 && x.HasAVX512VNNI
 	f.fastDot = f.avx512bf16 && !madeByIntel()
-	f.amx = f.avx512bf16 && x.HasAMXTile && x.HasAMXBF16 && enableAMX()
+	tiles := f.avx512 && x.HasAMXTile && enableAMX()
+	f.amx = tiles && f.avx512bf16 && x.HasAMXBF16
+	f.amxInt8 = tiles && f.vnni && x.HasAMXInt8
 	return f.without(disable)
 }
 

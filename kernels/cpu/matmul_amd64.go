@@ -308,6 +308,9 @@ func peakAVXVNNI(n int)
 //go:noescape
 func peakAMX(n int)
 
+//go:noescape
+func peakAMXInt8(n int)
+
 // peakKernels returns the kernels that only multiply and add, those on float32 first, each set after those that
 // it contains.
 func peakKernels(f features) (list []peakKernel) {
@@ -325,6 +328,9 @@ func peakKernels(f features) (list []peakKernel) {
 	}
 	if f.vnni {
 		list = append(list, peakKernel{VNNI, peakVNNIAVX512, 24 * 64 * 2})
+	}
+	if f.amxInt8 {
+		list = append(list, peakKernel{AMXInt8, peakAMXInt8, 4 * 16 * 64 * 16 * 2})
 	}
 	if f.amx {
 		list = append(list, peakKernel{AMX, peakAMX, 4 * 16 * 32 * 16 * 2})

@@ -13,20 +13,21 @@ const peakRepeats = 5
 
 // Peak is the limit of an instruction set.
 type Peak struct {
-	Set string `json:"set"` // as COMPRESS_CPU_DISABLE has it, or "portable"
-	// of multiply-adds, which count twice: in float32, of [AMX] in bfloat16, of [VNNI] and [AVXVNNI] in bytes
+	Set string `json:"set"` // as COMPRESS_CPU_DISABLE has it, [AMXInt8] or "portable"
+	// of multiply-adds, which count twice: in float32, of [AMX] in bfloat16, of those that are [Peak.Bytes] in bytes
 	Flops float64 `json:"flops_per_second"`
 }
 
-// AMX names the instruction set whose factors are bfloat16, VNNI and AVXVNNI those whose factors are bytes.
+// AMX names the instruction set whose factors are bfloat16, AMXInt8, VNNI and AVXVNNI those whose factors are bytes.
 const (
 	AMX     = "amx"
+	AMXInt8 = "amx-int8"
 	VNNI    = "avx512vnni"
 	AVXVNNI = "avxvnni"
 )
 
 // Bytes reports whether a limit is that of products of bytes.
-func (p Peak) Bytes() bool { return p.Set == VNNI || p.Set == AVXVNNI }
+func (p Peak) Bytes() bool { return p.Set == AMXInt8 || p.Set == VNNI || p.Set == AVXVNNI }
 
 // peakKernel is a loop that only multiplies and adds, and the floating-point operations of one round.
 type peakKernel struct {

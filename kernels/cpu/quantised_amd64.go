@@ -73,6 +73,9 @@ func byteKernels(q *quantKernels, f features) {
 		}
 		q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32VNNI, kernels.Int8: rowInt8x32VNNI}
 		q.tiles = byteTiles{rows: 12, packX: pack12AVX512, packW: pack16AVX512, group: 16, of: tileVNNI}
+		if f.amxInt8 {
+			q.tall = byteTiles{rows: 16, packW: pack16AVX512, group: 16, of: tileAMX}
+		}
 	case f.avxvnni:
 		q.row = [...]func(*rowArgs){
 			kernels.Q8_0: rowQ8_0AVXVNNI, kernels.Q4_0: rowQ4_0AVXVNNI, kernels.Q4_1: rowQ4_1AVXVNNI,
@@ -96,8 +99,23 @@ func byteKernels(q *quantKernels, f features) {
 	}
 }
 
+// tileAMX is the tile for a format with AMX.
+func tileAMX(f kernels.QuantFormat, affine, whole bool) byteTile {
+	switch {
+	case whole && affine:
+		return byteTile{byteTileRowAddAMX, signedCodes}
+	case whole:
+		return byteTile{byteTileRowAMX, signedCodes}
+	case affine:
+		return byteTile{byteTile32AddAMX, signedCodes}
+	case f == kernels.Q6_K:
+		return byteTile{byteTile16AMX, signedCodes}
+	}
+	return byteTile{byteTile32AMX, signedCodes}
+}
+
 // tileVNNI is the tile for a format with VNNI.
-func tileVNNI(f kernels.QuantFormat, affine bool) byteTile {
+func tileVNNI(f kernels.QuantFormat, affine, _ bool) byteTile {
 	switch {
 	case affine:
 		return byteTile{byteTile32AddVNNI, biasedCodes}
@@ -108,7 +126,7 @@ func tileVNNI(f kernels.QuantFormat, affine bool) byteTile {
 }
 
 // tileAVXVNNI is the tile for a format with AVX-VNNI.
-func tileAVXVNNI(f kernels.QuantFormat, affine bool) byteTile {
+func tileAVXVNNI(f kernels.QuantFormat, affine, _ bool) byteTile {
 	switch {
 	case affine:
 		return byteTile{byteTile32AddAVXVNNI, biasedCodes}
@@ -119,7 +137,7 @@ func tileAVXVNNI(f kernels.QuantFormat, affine bool) byteTile {
 }
 
 // tileAVX2 is the tile for a format with AVX2: the fewer bits codes have, the more products can be added in 16 bits.
-func tileAVX2(f kernels.QuantFormat, affine bool) byteTile {
+func tileAVX2(f kernels.QuantFormat, affine, _ bool) byteTile {
 	switch f {
 	case kernels.Q6_K:
 		return byteTile{byteTile6AVX2, plainCodes}
@@ -349,7 +367,23 @@ func exactInt4ZerosAVX512(r *rowArgs)
 //go:noescape
 func exactInt8ZerosAVX512(r *rowArgs)
 
-// The byte tiles multiply 12×16 tiles of rounded activations and codes, with AVX2 and AVX-VNNI 6×16; see byteTileArgs.
+// The byte tiles multiply 12×16 tiles of rounded activations and codes, with AVX2 and AVX-VNNI 6×16, with AMX 16×16;
+// see byteTileArgs.
+
+//go:noescape
+func byteTile16AMX(t *byteTileArgs)
+
+//go:noescape
+func byteTile32AMX(t *byteTileArgs)
+
+//go:noescape
+func byteTile32AddAMX(t *byteTileArgs)
+
+//go:noescape
+func byteTileRowAMX(t *byteTileArgs)
+
+//go:noescape
+func byteTileRowAddAMX(t *byteTileArgs)
 
 //go:noescape
 func byteTile32VNNI(t *byteTileArgs)

@@ -183,9 +183,9 @@ func (m *byteModel) tiled(j int) float32 {
 	return all
 }
 
-// byteLevels are settings of COMPRESS_CPU_DISABLE that leave AVX-512 VNNI, AVX-VNNI and AVX2 for products of bytes, the
-// latter two also where there is no AVX-512 beside them.
-var byteLevels = []string{"", "avx512vnni", "avx512vnni,avxvnni", "avx512", "avx512,avxvnni"}
+// byteLevels are settings of COMPRESS_CPU_DISABLE that leave AMX, AVX-512 VNNI, AVX-VNNI and AVX2 for products of
+// bytes, the latter two also where there is no AVX-512 beside them.
+var byteLevels = []string{"", "amx", "avx512vnni", "avx512vnni,avxvnni", "avx512", "avx512,avxvnni"}
 
 // TestQuantisedBytesAreTheSameBits: products of bytes are, bit for bit, what their model in Go gives, whatever the
 // instruction set.
@@ -208,6 +208,15 @@ func TestQuantisedBytesAreTheSameBits(t *testing.T) {
 				for _, rows := range []int{1, 3, 8, 13} {
 					t.Run(fmt.Sprintf("%s %dx19x%d %q", f, rows, k, disable), func(t *testing.T) {
 						compareBits(t, d, randomMat(rng, kernels.F32, rows, k, 0), w)
+					})
+				}
+				if !f.Grouped() || cols < 288 {
+					continue
+				}
+				for _, group := range []int{32, 128, k} {
+					t.Run(fmt.Sprintf("%s %d/%d %q", f, k, group, disable), func(t *testing.T) {
+						regroup(rng, &w, group)
+						compareBits(t, d, randomMat(rng, kernels.F32, 13, k, 0), w)
 					})
 				}
 			}
@@ -274,15 +283,7 @@ func FuzzQuantised(f *testing.F) {
 			return
 		}
 
-		zeros := []kernels.DType{kernels.U8, kernels.F32}[seed%2]
-		w.Zeros = kernels.MatOf(kernels.NewHost(zeros, w.Rows()*w.Groups()), w.Rows(), w.Groups())
-		for i := range w.Zeros.Len() {
-			if seed%2 == 0 {
-				w.Zeros.Buf.U8()[i] = byte(rng.Uint32() % 16)
-			} else {
-				w.Zeros.Buf.F32()[i] = 16 * rng.Float32()
-			}
-		}
+		withZeros(rng, &w, int(1+seed%2))
 		for _, d := range devices {
 			compareExact(t, d, x, w)
 		}

@@ -8,12 +8,13 @@ import (
 )
 
 // The product of many rows of x, rounded to bytes, and a quantised weight. x is rounded and packed once, in panels of
-// 12 rows, or 6 without AVX-512. A piece takes some columns of dst: for every block of up to byteDepth elements of the
-// inner size it takes 16 rows of the weight apart, packs them, and runs the tile over the panels of x. The weight's
-// panel (8 KB, or 16 KB of wide codes) stays in the first-level cache, a block of x in the second-level cache.
+// 12 rows, or 6 without AVX-512; AMX takes 16, where there are enough. A piece takes some columns of dst: for every
+// block of up to byteDepth elements of the inner size it takes 16 rows of the weight apart, packs them, and runs the
+// tile over the panels of x. The weight's panel (8 KB, or 16 KB of wide codes) stays in the first-level cache, a block
+// of x in the second-level cache.
 
 const (
-	byteTileRows = 12 // at most
+	byteTileRows = 16 // at most
 	byteTileCols = 16
 	byteDepth    = 512 // elements of a block, a multiple of every format's
 	byteColumns  = 64  // of a piece, at most
@@ -28,6 +29,7 @@ type byteProduct struct {
 	o      kernels.MatMul
 	bias   []float32
 
+	tiles  *byteTiles
 	tile   byteTile
 	tall   int  // rows of x of a tile
 	size   int  // bytes of a packed code
@@ -88,6 +90,7 @@ func (q *quantOps) byteTiles(dst, x kernels.Mat, w kernels.Quantised, o kernels.
 
 	q.d.parallel(p.panels, p.pack)
 	q.d.parallel(p.count(), p.run)
+	p.tiles = nil
 	p.dst = kernels.Mat{}
 	p.x = kernels.Mat{}
 	p.w = kernels.Quantised{}
@@ -111,8 +114,12 @@ func (p *byteProduct) choose() {
 	w := p.w
 	p.affine = affine(w.Format) || !w.Zeros.IsZero()
 	p.whole = w.Format == kernels.Int8 && w.Group >= w.Cols
-	p.tall = p.q.q.tiles.rows
-	p.tile = p.q.q.tiles.of(w.Format, p.affine)
+	p.tiles = &p.q.q.tiles
+	if p.q.q.tall.of != nil && p.x.Rows >= tallRows {
+		p.tiles = &p.q.q.tall
+	}
+	p.tall = p.tiles.rows
+	p.tile = p.tiles.of(w.Format, p.affine, p.whole)
 	p.size = 1
 	if p.tile.form == wideCodes {
 		p.size = 2
@@ -135,7 +142,8 @@ type byteStage struct {
 	sums     [byteTileRows][2 * byteDepth / codeGroup]int32
 	scale    [byteTileRows][byteDepth / codeGroup]float32
 	mul, add [byteTileCols * 2 * byteDepth / codeGroup]float32
-	panel    [byteTileCols * byteDepth / 2]uint32 // of the weight
+	ints     [4 * byteTileRows * byteTileCols]int32 // of AMX's tiles
+	panel    [byteTileCols * byteDepth / 2]uint32   // of the weight
 	mulPanel [byteTileCols * 2 * byteDepth / codeGroup]float32
 	addPanel [byteTileCols * 2 * byteDepth / codeGroup]float32
 	edge     []float32 // tiles that reach over the edge of dst
@@ -181,7 +189,11 @@ func (p *byteProduct) packPanel(panel int) {
 		}
 
 		at := unsafe.Pointer(&p.codes[p.tall*(panel*p.pitch+k)*p.size/4])
-		p.packRows(s, at, p.q.q.tiles.packX, p.tall, p.tall, n)
+		if p.tile.form == signedCodes {
+			p.layRows(s, at, n)
+		} else {
+			p.packRows(s, at, p.tiles.packX, p.tall, p.tall, n)
+		}
 		p.packScales(s, panel, k, n)
 	}
 
@@ -195,7 +207,7 @@ func (p *byteProduct) packRows(s *byteStage, dst unsafe.Pointer, run func(*packA
 	if p.tile.form == wideCodes {
 		src = unsafe.Pointer(&s.wide)
 		for i := range rows {
-			p.q.q.tiles.widen(&s.wide[i*byteRowPitch], &s.rows[i*byteRowPitch], n)
+			p.tiles.widen(&s.wide[i*byteRowPitch], &s.rows[i*byteRowPitch], n)
 		}
 	}
 
@@ -206,6 +218,31 @@ func (p *byteProduct) packRows(s *byteStage, dst unsafe.Pointer, run func(*packA
 			step: 16 * 4 * rows, pitch: 4 * rows, stride: stride,
 		}
 		run(&s.pack)
+	}
+}
+
+// layRows lays n codes of each row of a panel out as tiles of AMX have them: steps after one another, rows in them.
+func (p *byteProduct) layRows(s *byteStage, dst unsafe.Pointer, n int) {
+	switch src := unsafe.Pointer(&s.rows); {
+	case p.whole:
+		laySteps[[64]int8](dst, src, pieces(n, 64), p.tall)
+	case p.group == 16:
+		laySteps[[16]int8](dst, src, n/16, p.tall)
+	default:
+		laySteps[[32]int8](dst, src, n/32, p.tall)
+	}
+}
+
+// laySteps copies steps, as wide as their type, of the first rows of a stage.
+func laySteps[T [16]int8 | [32]int8 | [64]int8](dst, src unsafe.Pointer, steps, rows int) {
+	var step T
+	size := int(unsafe.Sizeof(step))
+	for i := range rows {
+		from := unsafe.Add(src, i*byteRowPitch)
+		to := unsafe.Add(dst, i*size)
+		for k := range steps {
+			*(*T)(unsafe.Add(to, k*rows*size)) = *(*T)(unsafe.Add(from, k*size))
+		}
 	}
 }
 
@@ -287,7 +324,7 @@ func (p *byteProduct) packWeight(s *byteStage, j, k, n int) {
 		s.unpack.minus = 0
 	}
 	p.q.takeApart(&s.unpack, w, j, k, n)
-	p.packRows(s, unsafe.Pointer(&s.panel), p.q.q.tiles.packW, byteTileCols, p.q.q.tiles.group, n)
+	p.packRows(s, unsafe.Pointer(&s.panel), p.tiles.packW, byteTileCols, p.tiles.group, n)
 
 	for i := 0; i < rows && w.Format.Grouped(); i++ {
 		mul := s.mul[i*pitch:][:per]
@@ -335,10 +372,13 @@ func (p *byteProduct) multiply(s *byteStage, lo, hi, j, k, n int) {
 		offset: uintptr(unsafe.Pointer(&p.offset[at])), scale: uintptr(unsafe.Pointer(&p.scale[at])),
 		sums: uintptr(unsafe.Pointer(&p.sums[at])), b: unsafe.Pointer(&s.panel),
 		mul: unsafe.Pointer(&s.mulPanel), add: unsafe.Pointer(&s.addPanel), groups: pieces(n, p.group),
-		aStep: p.tall * p.pitch * p.size, xStep: p.tall * p.groups * 4, steps: 1,
+		aStep: p.tall * p.pitch * p.size, xStep: p.tall * p.groups * 4, steps: 1, ints: unsafe.Pointer(&s.ints),
 	}
 	if p.whole {
 		a.steps = n / codeGroup
+		if p.tile.form == signedCodes {
+			a.steps = pieces(n, 64)
+		}
 	}
 
 	add := p.o.Accumulate || k > 0

@@ -35,7 +35,7 @@ func TestQuantisedReadsNothingPastTheEnd(t *testing.T) {
 					return fences[at-1].mat(t, typ, 1, size).Buf
 				})
 
-				for _, m := range []int{1, 2, 7, 13, 25} {
+				for _, m := range []int{1, 2, 7, 13, 25, 71} {
 					x := fences[2].mat(t, kernels.F32, m, cols)
 					for j := range m {
 						clear(x.RowF32(j))

@@ -24,7 +24,15 @@ type quantKernels struct {
 	top                 func(p *float32, n int) uint32
 	row, pairs          [kernels.Int8 + 1]func(*rowArgs)
 	tiles               byteTiles
+	tall                byteTiles // for tallRows rows of x and more; of is nil where tiles do for those too
 }
+
+// tallRows is the fewest rows of x that fill tall tiles better than two of the others, of which AVX-512's have 12 rows.
+// It follows from published cycles, not from a measurement: of a group of 32 elements, a tile of AMX takes two loads
+// of tiles (8 each), a product (16), and 16 loads, scalings and additions by AVX-512 beside them, about 32; one of VNNI
+// 66. Of 16 elements that is 32 and 42; of a step of 64 with one scale for all, 16 and 96. Configuring tiles takes
+// about 200 for every block, which a single panel of short blocks does not make up for.
+const tallRows = 13
 
 // byteTiles are the kernels for many rows of rounded activations.
 type byteTiles struct {
@@ -32,7 +40,7 @@ type byteTiles struct {
 	packX, packW func(*packArgs)                    // transpose rows rows of x, and some of the weight
 	group        int                                // rows that packW takes together
 	widen        func(dst *int16, src *int8, n int) // n a multiple of 32; nil where no tile is for wideCodes
-	of           func(f kernels.QuantFormat, affine bool) byteTile
+	of           func(f kernels.QuantFormat, affine, whole bool) byteTile
 }
 
 // byteTile is one of them; run is nil where there is none.
@@ -48,6 +56,7 @@ const (
 	biasedCodes codeForm = iota // bytes, 128 more than the signed ones
 	plainCodes                  // bytes, unsigned, before anything is subtracted
 	wideCodes                   // signed, 16 bits; x too
+	signedCodes                 // signed bytes; x in steps of a group, row after row
 )
 
 // unpackArgs are the operands of a kernel that takes rows of blocks apart: codes go to dst, as int8 if flip is 0 and
@@ -257,12 +266,13 @@ type rowArgs struct {
 	mulStride, perGroup               int
 }
 
-// byteTileArgs are the operands of a byte tile, some rows of x (12 with AVX-512, 6 without) by 16 of the weight, over
-// groups of 16 elements or of steps·32. a has 4 codes of each row of x after another, b 4 codes of each row of the
-// weight, in the form of the tile; wide ones are 2. For every group there are an offset (an integer), a scale and a sum
-// for each row of x, 16 factors and, in kernels that add, 16 summands of the weight. c has ldc bytes to a row; acc 1
-// adds to it. There are panels panels of a, aStep bytes apart, and xStep bytes for what goes with them. The assembly
-// knows the offsets.
+// byteTileArgs are the operands of a byte tile, some rows of x (16 with AMX, 12 with AVX-512, 6 without) by 16 of the
+// weight, over groups of 16 elements or of steps·32, with AMX of 16, of 32 or of steps·64. a has 4 codes of each row of
+// x after another, with AMX all of a group or step; b 4 codes of each row of the weight, in the form of the tile; wide
+// ones are 2. ints has room for the integers of four panels of AMX. For every group there are an offset (an integer), a
+// scale and a sum for each row of x, 16 factors and, in kernels that add, 16 summands of the weight. c has ldc bytes
+// to a row; acc 1 adds to it. There are panels panels of a, aStep bytes apart, and xStep bytes for what goes with them.
+// The assembly knows the offsets.
 type byteTileArgs struct {
 	a                   unsafe.Pointer
 	offset, scale, sums uintptr // moved on from panel to panel, past the last: hence no pointers
@@ -272,4 +282,5 @@ type byteTileArgs struct {
 	groups, panels      int
 	aStep, xStep        int
 	acc, steps          int
+	ints                unsafe.Pointer
 }

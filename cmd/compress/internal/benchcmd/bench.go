@@ -49,8 +49,8 @@ type Figure struct {
 	Bytes   float64 `json:"bytes"`         // that one repetition has to move; 0: not counted
 	Rate    float64 `json:"gflops"`        // 1e9 operations per second
 	GBs     float64 `json:"gb_per_second"` // 1e9 bytes per second
-	// share of the operations per second of the widest float32 set, of AMX where weights are bfloat16, of VNNI where
-	// activations are rounded to bytes
+	// share of the operations per second of the widest float32 set, of AMX where weights are bfloat16, of AMX or VNNI
+	// where activations are rounded to bytes
 	OfPeak *float64 `json:"of_peak"`
 	OfRead *float64 `json:"of_bandwidth"` // share of the read bandwidth
 	// the roof that is nearest: memory or an instruction set; "" where nothing is counted

@@ -11,7 +11,7 @@ import (
 type Roof struct {
 	Threads int        `json:"threads"`
 	Read    float64    `json:"read_bandwidth"` // bytes per second
-	Peaks   []cpu.Peak `json:"peaks"`          // multiply-adds by instruction set, in float32 but for amx and VNNI
+	Peaks   []cpu.Peak `json:"peaks"`          // multiply-adds by instruction set, in float32 but for AMX and VNNI
 }
 
 // memoryLimit is the name of the bandwidth among the limits.
