@@ -1,0 +1,32 @@
+package cpu
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestWithout: an instruction set that is switched off takes along those that build on it, and no others.
+func TestWithout(t *testing.T) {
+	all := features{
+		avx2: true, avxvnni: true, avx512: true, vnni: true, avx512bf16: true, fastDot: true, amx: true, amxInt8: true,
+	}
+	for disable, want := range map[string]string{
+		"":                   "amx-bf16 amx-int8 avx512-bf16 avx512-vnni avx512 avx-vnni avx2",
+		"amx":                "avx512-bf16 avx512-vnni avx512 avx-vnni avx2",
+		"avx512bf16":         "amx-int8 avx512-vnni avx512 avx-vnni avx2",
+		"avx512vnni":         "amx-bf16 avx512-bf16 avx512 avx-vnni avx2",
+		"avxvnni":            "amx-bf16 amx-int8 avx512-bf16 avx512-vnni avx512 avx2",
+		"avx512":             "avx-vnni avx2",
+		"avx512, avxvnni":    "avx2",
+		"avx2":               "",
+		"avx512bf16,amx,sse": "avx512-vnni avx512 avx-vnni avx2",
+	} {
+		f := all.without(disable)
+		if got := strings.Join(f.names(), " "); got != want {
+			t.Errorf("without %q: %s, want %s", disable, got, want)
+		}
+		if f.fastDot != f.avx512bf16 {
+			t.Errorf("without %q: fastDot is %v", disable, f.fastDot)
+		}
+	}
+}
