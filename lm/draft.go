@@ -19,7 +19,7 @@ import (
 // What is chosen does not depend on how tokens were proposed:
 //
 //   - The most likely token is taken from logits that are the same to the last bit for any number of rows in a pass
-//     ([layer.Alone]), so that near ties fall as they do without a draft; see [Session.step].
+//     ([layer.Few]), so that near ties fall as they do without a draft; see [Session.step].
 //   - A token that was proposed without chance (from the text, or as a draft's most likely one) is taken if the model's
 //     own sampling, with the seed's number for that position, gives it. That is rejection sampling for a proposal that
 //     has all the probability, and gives the text that the seed gives without a draft.
@@ -290,7 +290,7 @@ func (s *Session) rows(ctx context.Context, ids []int32, lens []int, past []laye
 	}
 	defer p.End()
 
-	p.Company = layer.Alone
+	p.Company = layer.Few
 	x := kernels.MatOf(s.hidden, len(ids), m.config.Hidden)
 	if err := p.extend(ctx, x, ids, func(l int) error { return s.room(l, len(ids)) }); err != nil {
 		return nil, err

@@ -399,88 +399,206 @@ const (
 	codeMul         = 8
 	codeAdd         = 16
 	codeX           = 24
-	codeSums        = 32
-	codeGroups      = 40
-	codeRows        = 48
-	codeStride      = 56
-	codeScaleStride = 64
+	codeXStride     = 32
+	codeSums        = 40
+	codeOut         = 48
+	codeOutStride   = 56
+	codeGroups      = 64
+	codeRows        = 72
+	codeStride      = 80
+	codeScaleStride = 88
+	codeGoesOn      = 96
+	codeGoesOnLater = 104
 )
 
-// writeCodeDot writes the kernels that multiply codes by floats. Registers: BX codes, R9 and R10 factors and summands,
-// R8 x, R11 the sums of a row.
-func writeCodeDot(f *file, isa widenISA) {
-	z := isa.reg
-	for _, k := range spreadKinds {
-		f.doc(`func dot%s%s(c *codeArgs)
+// codeDot is a kernel that multiplies codes by rows of floats. Registers: BX codes, R9 and R10 factors and summands, R8,
+// AX and R14 x and one and three of its strides, R11 the sums of a row.
+type codeDot struct {
+	isa   widenISA
+	name  string
+	kind  string
+	group int // elements that share a factor
+	rows  int // of x
+}
 
-Adds w·x to the sums of c.rows rows, over c.groups groups of %d elements, with the w that spread%s makes; see codeArgs.`,
-			k.name, isa.name, k.group, k.name)
-		f.raw("TEXT ·dot" + k.name + isa.name + "(SB), NOSPLIT, $0-8")
-		f.op("MOVQ c+0(FP), DI")
-		f.op("MOVQ %d(DI), SI", codeCodes)
-		f.op("MOVQ %d(DI), R12", codeMul)
-		f.op("MOVQ %d(DI), R13", codeAdd)
-		f.op("MOVQ %d(DI), R11", codeSums)
-		f.op("MOVQ %d(DI), DX", codeRows)
-		f.label("row")
-		f.op("MOVQ SI, BX")
-		f.op("MOVQ R12, R9")
-		f.op("MOVQ R13, R10")
-		f.op("MOVQ %d(DI), R8", codeX)
-		f.op("MOVQ %d(DI), CX", codeGroups)
-		f.op("VMOVUPS (R11), %s14", z)
-		f.op("VXORPS %s15, %s15, %s15", z, z, z)
-		f.label("group")
-		f.op("VBROADCASTSS (R9), %s0", z)
-		if k.kind != "mul" {
-			f.op("VBROADCASTSS (R10), %s1", z)
+// codeRowsMost is how many rows of x a kernel takes at most: the sums of more do not fit the registers of AVX2.
+const codeRowsMost = 4
+
+// Registers of codeDot: those of the sums are two a row of x, which take turns where something is added.
+const (
+	codeFactor  = 0
+	codeSummand = 1
+	codeWide    = 2
+	codeInner   = 4 // the sum of a group's products, of each row of x
+	codeSum     = 8
+)
+
+// writeCodeDot writes the kernels that multiply codes by floats.
+func writeCodeDot(f *file, isa widenISA) {
+	for _, k := range spreadKinds {
+		for rows := 1; rows <= codeRowsMost; rows++ {
+			codeDot{isa, k.name, k.kind, k.group, rows}.write(f)
 		}
-		writeCodeGroup(f, isa, k.kind, k.group)
-		f.op("ADDQ $%d, R8", k.group*4)
-		f.op("ADDQ $%d, BX", k.group)
-		f.op("ADDQ $4, R9")
-		f.op("ADDQ $4, R10")
-		f.op("DECQ CX")
-		f.op("JNZ group")
-		f.op("VADDPS %s15, %s14, %s14", z, z, z)
-		f.op("VMOVUPS %s14, (R11)", z)
-		f.op("ADDQ $%d, R11", isa.lanes*4)
-		f.op("ADDQ %d(DI), SI", codeStride)
-		f.op("ADDQ %d(DI), R12", codeScaleStride)
-		f.op("ADDQ %d(DI), R13", codeScaleStride)
-		f.op("DECQ DX")
-		f.op("JNZ row")
-		f.op("VZEROUPPER")
-		f.op("RET")
 	}
 }
 
-// writeCodeGroup multiplies one group. Without summands the factor is multiplied by the sum of the group's products.
-func writeCodeGroup(f *file, isa widenISA, kind string, group int) {
-	z := isa.reg
-	n := group / isa.lanes
-	for i := range n {
-		r := 2 + i
-		f.op("VPMOVSXBD %d(BX), %s%d", i*isa.lanes, z, r)
-		f.op("VCVTDQ2PS %s%d, %s%d", z, r, z, r)
-		x := fmt.Sprintf("%d(R8)", i*isa.lanes*4)
-		switch {
-		case kind == "add":
-			f.op("VFMADD213PS %s1, %s0, %s%d", z, z, z, r)
-			f.op("VFMADD231PS %s, %s%d, %s%d", x, z, r, z, 14+i%2)
-			continue
-		case kind == "sub":
-			f.op("VSUBPS %s1, %s%d, %s%d", z, z, r, z, r)
+func (d codeDot) write(f *file) {
+	f.doc(`func dot%s%sx%d(c *codeArgs)
+
+The sums of w·x for c.rows rows of codes and %d of x, over c.groups groups of %d elements, with the w that spread%s
+makes; see codeArgs.`, d.name, d.isa.name, d.rows, d.rows, d.group, d.name)
+	f.raw(fmt.Sprintf("TEXT ·dot%s%sx%d(SB), NOSPLIT, $0-8", d.name, d.isa.name, d.rows))
+	f.op("MOVQ c+0(FP), DI")
+	f.op("MOVQ %d(DI), SI", codeCodes)
+	f.op("MOVQ %d(DI), R12", codeMul)
+	f.op("MOVQ %d(DI), R13", codeAdd)
+	f.op("MOVQ %d(DI), AX", codeXStride)
+	f.op("LEAQ (AX)(AX*2), R14")
+	f.op("MOVQ %d(DI), R11", codeSums)
+	f.op("MOVQ %d(DI), DX", codeRows)
+
+	f.label("row")
+	d.begin(f)
+	f.op("MOVQ SI, BX")
+	f.op("MOVQ R12, R9")
+	f.op("MOVQ R13, R10")
+	f.op("MOVQ %d(DI), R8", codeX)
+	f.op("MOVQ %d(DI), CX", codeGroups)
+	f.label("group")
+	d.multiply(f)
+	f.op("ADDQ $%d, R8", d.group*4)
+	f.op("ADDQ $%d, BX", d.group)
+	f.op("ADDQ $4, R9")
+	f.op("ADDQ $4, R10")
+	f.op("DECQ CX")
+	f.op("JNZ group")
+	d.end(f)
+
+	f.op("ADDQ $%d, R11", d.rows*d.sums()*d.isa.lanes*4)
+	f.op("ADDQ %d(DI), SI", codeStride)
+	f.op("ADDQ %d(DI), R12", codeScaleStride)
+	f.op("ADDQ %d(DI), R13", codeScaleStride)
+	f.op("DECQ DX")
+	f.op("JNZ row")
+	f.op("VZEROUPPER")
+	f.op("RET")
+}
+
+// sums is how many registers of sums a row of x has.
+func (d codeDot) sums() int {
+	if d.kind == "add" {
+		return 2
+	}
+	return 1
+}
+
+// sum is the register of one of the sums of a row of x.
+func (d codeDot) sum(row, i int) int { return codeSum + row + codeRowsMost*(i%d.sums()) }
+
+// each emits an instruction for all sums: of their register, and of their place in memory.
+func (d codeDot) each(f *file, emit func(reg string, at string)) {
+	for i := range d.rows * d.sums() {
+		reg := fmt.Sprintf("%s%d", d.isa.reg, d.sum(i%d.rows, i/d.rows))
+		emit(reg, fmt.Sprintf("%d(R11)", i*d.isa.lanes*4))
+	}
+}
+
+// begin loads the sums of a row of codes, or makes them zero.
+func (d codeDot) begin(f *file) {
+	f.op("CMPQ %d(DI), $0", codeGoesOn)
+	f.op("JNE goeson")
+	d.each(f, func(reg, _ string) { f.op("VXORPS %s, %s, %s", reg, reg, reg) })
+	f.op("JMP begun")
+	f.label("goeson")
+	d.each(f, func(reg, at string) { f.op("VMOVUPS %s, %s", at, reg) })
+	f.label("begun")
+}
+
+// multiply adds the products of a group. Without summands the factor is multiplied by the sum of the group's products.
+func (d codeDot) multiply(f *file) {
+	z := d.isa.reg
+	x := []string{"(R8)", "(R8)(AX*1)", "(R8)(AX*2)", "(R8)(R14*1)"}[:d.rows]
+	f.op("VBROADCASTSS (R9), %s%d", z, codeFactor)
+	if d.kind != "mul" {
+		f.op("VBROADCASTSS (R10), %s%d", z, codeSummand)
+	}
+
+	for i := range d.group / d.isa.lanes {
+		w := codeWide + i%2
+		f.op("VPMOVSXBD %d(BX), %s%d", i*d.isa.lanes, z, w)
+		f.op("VCVTDQ2PS %s%d, %s%d", z, w, z, w)
+		switch d.kind {
+		case "add":
+			f.op("VFMADD213PS %s%d, %s%d, %s%d", z, codeSummand, z, codeFactor, z, w)
+		case "sub":
+			f.op("VSUBPS %s%d, %s%d, %s%d", z, codeSummand, z, w, z, w)
 		}
-		if i == 0 {
-			f.op("VMULPS %s, %s%d, %s10", x, z, r, z)
-		} else {
-			f.op("VFMADD231PS %s, %s%d, %s10", x, z, r, z)
+
+		for r, from := range x {
+			from = fmt.Sprintf("%d%s", i*d.isa.lanes*4, from)
+			switch {
+			case d.kind == "add":
+				f.op("VFMADD231PS %s, %s%d, %s%d", from, z, w, z, d.sum(r, i))
+			case i == 0:
+				f.op("VMULPS %s, %s%d, %s%d", from, z, w, z, codeInner+r)
+			default:
+				f.op("VFMADD231PS %s, %s%d, %s%d", from, z, w, z, codeInner+r)
+			}
 		}
 	}
-	if kind != "add" {
-		f.op("VFMADD231PS %s0, %s10, %s14", z, z, z)
+
+	for r := 0; d.kind != "add" && r < d.rows; r++ {
+		f.op("VFMADD231PS %s%d, %s%d, %s%d", z, codeFactor, z, codeInner+r, z, d.sum(r, 0))
 	}
+}
+
+// end stores the sums of a row of codes, or adds their lanes up, in the order of ymmEnd.
+func (d codeDot) end(f *file) {
+	f.op("CMPQ %d(DI), $0", codeGoesOnLater)
+	f.op("JEQ whole")
+	d.each(f, func(reg, at string) { f.op("VMOVUPS %s, %s", reg, at) })
+	f.op("JMP done")
+
+	f.label("whole")
+	if d.kind != "add" { // kernels for a single row add what they have none of, which makes +0 of -0
+		f.op("VXORPS Y%d, Y%d, Y%d", codeSum+codeRowsMost, codeSum+codeRowsMost, codeSum+codeRowsMost)
+	}
+	for r := range d.rows {
+		sum, other := codeSum+r, codeSum+codeRowsMost
+		if d.kind == "add" {
+			other += r
+		}
+		f.op("VADDPS %s%d, %s%d, %s%d", d.isa.reg, other, d.isa.reg, sum, d.isa.reg, sum)
+		if d.isa.lanes == 16 {
+			f.op("VEXTRACTF64X4 $1, Z%d, Y%d", sum, codeInner+r)
+			f.op("VADDPS Y%d, Y%d, Y%d", codeInner+r, sum, sum)
+		}
+		f.op("VEXTRACTF128 $1, Y%d, X%d", sum, codeInner+r)
+		f.op("VADDPS X%d, X%d, X%d", codeInner+r, sum, sum)
+	}
+
+	// Four sums of four lanes each: lanes 0 and 1 with 2 and 3 of two sums at a time, then those that are left.
+	for pair := range (d.rows + 1) / 2 {
+		a := codeSum + 2*pair
+		b := min(a+1, codeSum+d.rows-1)
+		f.op("VUNPCKLPD X%d, X%d, X%d", b, a, codeInner)
+		f.op("VUNPCKHPD X%d, X%d, X%d", b, a, codeInner+1)
+		f.op("VADDPS X%d, X%d, X%d", codeInner+1, codeInner, codeWide+pair)
+	}
+	last := codeWide + (d.rows+1)/2 - 1
+	f.op("VSHUFPS $0x88, X%d, X%d, X%d", last, codeWide, codeInner)
+	f.op("VSHUFPS $0xdd, X%d, X%d, X%d", last, codeWide, codeInner+1)
+	f.op("VADDPS X%d, X%d, X%d", codeInner+1, codeInner, codeInner)
+
+	f.op("MOVQ %d(DI), R8", codeOut)
+	f.op("MOVQ %d(DI), R9", codeOutStride)
+	f.op("LEAQ (R9)(R9*2), R10")
+	f.op("VMOVSS X%d, (R8)", codeInner)
+	for r, at := range []string{"(R8)(R9*1)", "(R8)(R9*2)", "(R8)(R10*1)"}[:d.rows-1] {
+		f.op("VEXTRACTPS $%d, X%d, %s", r+1, codeInner, at)
+	}
+	f.op("ADDQ $4, %d(DI)", codeOut)
+	f.label("done")
 }
 
 // writeQuantised writes the kernels that take quantised weights apart.

@@ -7,10 +7,9 @@ import (
 // quantOps are the operations on quantised weights of one device. The weight is read as it lies in memory; no copy of
 // it as floats is larger than what stays in the second-level cache:
 //
-//   - a single row of x: codes become floats in registers and are multiplied there; see codeRows.
-//   - few: a piece of the weight is expanded and multiplied by the kernels for dense weights; see
-//     quantFew.
-//   - many: as few, a block of the inner size at a time, which is packed into panels; see quantPanels.
+//   - few rows of x: codes become floats in registers and are multiplied there; see codeRows. Where there is no kernel
+//     for that, a piece of the weight is expanded and multiplied by the kernels for dense weights; see quantFew.
+//   - many: a piece is expanded, a block of the inner size at a time, which is packed into panels; see quantPanels.
 type quantOps struct {
 	matmuls
 	l *layers
@@ -39,8 +38,8 @@ func (q *quantOps) matMul(dst, x kernels.Mat, w kernels.Quantised, o kernels.Mat
 		q.byteRows(dst, x, w, o)
 	case o.Precision == kernels.Fast && x.Rows > byteRowLimit && q.canTile(w):
 		q.byteTiles(dst, x, w, o)
-	case x.Rows == 1 && q.canCode(w):
-		q.oneRow(dst, x, w, o)
+	case x.Rows <= skinnyRows && q.canCode(w):
+		q.codeRows(dst, x, w, o)
 	case x.Rows <= skinnyRows:
 		q.fewRows(dst, x, w, o)
 	default:

@@ -17,9 +17,11 @@ func quantKernelsOf(f features) quantKernels {
 		kernels.Q5_K: unpackQ5_KAVX2, kernels.Q6_K: unpackQ6_KAVX2, kernels.Int4: unpackInt4AVX2,
 		kernels.Int8: unpackInt8AVX2,
 	}
-	q.dot = [...]func(*codeArgs){
-		spreadMul32: dotMul32AVX2, spreadMul16: dotMul16AVX2,
-		spreadAdd32: dotAdd32AVX2, spreadSub32: dotSub32AVX2,
+	q.dot = [...][codeRowsMost]func(*codeArgs){
+		spreadMul32: {dotMul32AVX2x1, dotMul32AVX2x2, dotMul32AVX2x3, dotMul32AVX2x4},
+		spreadMul16: {dotMul16AVX2x1, dotMul16AVX2x2, dotMul16AVX2x3, dotMul16AVX2x4},
+		spreadAdd32: {dotAdd32AVX2x1, dotAdd32AVX2x2, dotAdd32AVX2x3, dotAdd32AVX2x4},
+		spreadSub32: {dotSub32AVX2x1, dotSub32AVX2x2, dotSub32AVX2x3, dotSub32AVX2x4},
 	}
 	q.lanes = 8
 	q.spread = [...]func(*spreadArgs){
@@ -27,9 +29,11 @@ func quantKernelsOf(f features) quantKernels {
 		spreadSub32: spreadSub32AVX2,
 	}
 	if f.avx512 {
-		q.dot = [...]func(*codeArgs){
-			spreadMul32: dotMul32AVX512, spreadMul16: dotMul16AVX512,
-			spreadAdd32: dotAdd32AVX512, spreadSub32: dotSub32AVX512,
+		q.dot = [...][codeRowsMost]func(*codeArgs){
+			spreadMul32: {dotMul32AVX512x1, dotMul32AVX512x2, dotMul32AVX512x3, dotMul32AVX512x4},
+			spreadMul16: {dotMul16AVX512x1, dotMul16AVX512x2, dotMul16AVX512x3, dotMul16AVX512x4},
+			spreadAdd32: {dotAdd32AVX512x1, dotAdd32AVX512x2, dotAdd32AVX512x3, dotAdd32AVX512x4},
+			spreadSub32: {dotSub32AVX512x1, dotSub32AVX512x2, dotSub32AVX512x3, dotSub32AVX512x4},
 		}
 		q.lanes = 16
 		q.spread = [...]func(*spreadArgs){
@@ -216,31 +220,103 @@ func spreadAdd32AVX512(s *spreadArgs)
 //go:noescape
 func spreadSub32AVX512(s *spreadArgs)
 
-// The code dots multiply codes by floats; see codeArgs.
+// The code dots multiply codes by rows of floats; see codeArgs.
 
 //go:noescape
-func dotMul32AVX2(c *codeArgs)
+func dotMul32AVX2x1(c *codeArgs)
 
 //go:noescape
-func dotMul16AVX2(c *codeArgs)
+func dotMul32AVX2x2(c *codeArgs)
 
 //go:noescape
-func dotAdd32AVX2(c *codeArgs)
+func dotMul32AVX2x3(c *codeArgs)
 
 //go:noescape
-func dotSub32AVX2(c *codeArgs)
+func dotMul32AVX2x4(c *codeArgs)
 
 //go:noescape
-func dotMul32AVX512(c *codeArgs)
+func dotMul16AVX2x1(c *codeArgs)
 
 //go:noescape
-func dotMul16AVX512(c *codeArgs)
+func dotMul16AVX2x2(c *codeArgs)
 
 //go:noescape
-func dotAdd32AVX512(c *codeArgs)
+func dotMul16AVX2x3(c *codeArgs)
 
 //go:noescape
-func dotSub32AVX512(c *codeArgs)
+func dotMul16AVX2x4(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX2x1(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX2x2(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX2x3(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX2x4(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX2x1(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX2x2(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX2x3(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX2x4(c *codeArgs)
+
+//go:noescape
+func dotMul32AVX512x1(c *codeArgs)
+
+//go:noescape
+func dotMul32AVX512x2(c *codeArgs)
+
+//go:noescape
+func dotMul32AVX512x3(c *codeArgs)
+
+//go:noescape
+func dotMul32AVX512x4(c *codeArgs)
+
+//go:noescape
+func dotMul16AVX512x1(c *codeArgs)
+
+//go:noescape
+func dotMul16AVX512x2(c *codeArgs)
+
+//go:noescape
+func dotMul16AVX512x3(c *codeArgs)
+
+//go:noescape
+func dotMul16AVX512x4(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX512x1(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX512x2(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX512x3(c *codeArgs)
+
+//go:noescape
+func dotAdd32AVX512x4(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX512x1(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX512x2(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX512x3(c *codeArgs)
+
+//go:noescape
+func dotSub32AVX512x4(c *codeArgs)
 
 // The rounders make bytes of floats; see roundArgs.
 

@@ -59,3 +59,28 @@ func readAll(d *Device, p []byte) {
 	const part = 1 << 20
 	d.parallel(len(p)/part, func(i int) { readStream(d.isa, unsafe.Pointer(&p[i*part]), part) })
 }
+
+// BenchmarkExactRows times exact products of few rows with quantised weights that lie in memory one behind the other, as
+// those of a model do, and reports the rate of the best call.
+func BenchmarkExactRows(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, threads := range []int{1, 2} {
+		d := New(Options{Threads: threads})
+		for _, f := range kernels.QuantFormats() {
+			for _, s := range []struct{ n, k int }{{49152, 576}, {16384, 1536}, {8192, 4096}} {
+				w := randomQuantised(rng, f, s.n, quantisedColumns(f, s.k), kernels.NewHost)
+				for _, m := range []int{1, 2, 3, 4, 8, 16} {
+					x, dst := randomMat(rng, kernels.F32, m, w.Cols, 0), newMat(kernels.F32, m, s.n, 0)
+					b.Run(fmt.Sprintf("%s-%dx%dx%d/threads=%d", f, m, s.n, s.k, threads), func(b *testing.B) {
+						best := time.Hour
+						for b.Loop() {
+							best = min(best, took(func() { d.ops.MatMulQuantised(dst, x, w, kernels.MatMul{}) }))
+						}
+						b.ReportMetric(2*float64(m*s.n*w.Cols)/float64(best.Nanoseconds()), "GFLOP/s")
+						b.ReportMetric(float64(best.Microseconds())/1000, "ms")
+					})
+				}
+			}
+		}
+	}
+}

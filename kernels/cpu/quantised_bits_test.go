@@ -26,6 +26,16 @@ func fused(a, b, c float32) float32 {
 	return float32(sum)
 }
 
+// lanesSum adds up the lanes of a register, pair by pair.
+func lanesSum(lanes []float32) float32 {
+	for n := len(lanes) / 2; n > 0; n /= 2 {
+		for i := range n {
+			lanes[i] += lanes[n+i]
+		}
+	}
+	return lanes[0]
+}
+
 // byteModel is the product of rounded activations and a quantised weight in Go, with the order of additions that all
 // kernels keep: integers in any order, floats as the comments of its methods say.
 type byteModel struct {

@@ -73,13 +73,16 @@ func (p *quantFew) runPiece(piece int) {
 	quantPieces.Put(e)
 }
 
-// codeRows is a product in progress of a single row of x and a quantised weight, whose codes are multiplied without
-// being stored as floats: rows are read as they lie in memory by a kernel for their format, or, where there is none,
-// codes are taken apart, a part of some rows at a time that stays in the first-level cache.
+// codeRows is a product in progress of few rows of x and a quantised weight, whose codes are multiplied without being
+// stored as floats. For a single row of x, rows of the weight are read as they lie in memory by a kernel for their
+// format. For several, codes are taken apart, a part of some rows at a time that stays in the first-level cache, and
+// multiplied by up to codeRowsMost rows of x at a time. Every sum has the same order either way: what a row of x gets
+// does not depend on the others.
 type codeRows struct {
 	skinnyProduct // dst and x, the bias
 	q             *quantOps
 	w             kernels.Quantised
+	depth         int // of a part
 
 	run func(piece int) // runPiece, bound once
 }
@@ -92,31 +95,41 @@ var codeRowProducts = sync.Pool{New: func() any {
 
 // canCode reports whether codeRows applies.
 func (q *quantOps) canCode(w kernels.Quantised) bool {
-	return q.q.dot[spreadKind(w)] != nil && w.Cols%codeGroup == 0 && (!w.Format.Grouped() || even(w))
+	return q.q.dot[spreadKind(w)][0] != nil && w.Cols%codeGroup == 0 && (!w.Format.Grouped() || even(w))
 }
 
-// oneRow is matMul for one row of x.
-func (q *quantOps) oneRow(dst, x kernels.Mat, w kernels.Quantised, o kernels.MatMul) {
+// codeRows is matMul for few rows of x where canCode holds.
+func (q *quantOps) codeRows(dst, x kernels.Mat, w kernels.Quantised, o kernels.MatMul) {
 	p := codeRowProducts.Get().(*codeRows)
 	p.set(&q.ks, dst, x, quantLike(w), o)
 	p.q, p.w = q, w
+	p.depth = w.Cols
 	p.per = quantRowsOf(w)
+	if x.Rows > 1 {
+		p.depth = min(w.Cols, evenBlock(w.Cols, codeDepth, 256))
+		together := codeSpace / p.depth
+		p.per = max(together, p.per/together*together)
+	}
 	q.d.parallel(pieces(w.Rows(), p.per), p.run)
 	p.drop()
 	p.w = kernels.Quantised{}
 	codeRowProducts.Put(p)
 }
 
-// codeSpace is how many codes are taken apart at a time.
-const codeSpace = 8 << 10
+// codeSpace is how many codes are taken apart at a time, of codeDepth columns at most: then the floats of codeRowsMost
+// rows of x stay in the first-level cache beside them.
+const (
+	codeSpace = 8 << 10
+	codeDepth = 2 << 10
+)
 
 // codeStage is the scratch memory of a piece of codeRows.
 type codeStage struct {
 	codes    [codeSpace]int8
 	mul, add [codeSpace / 16]float32
-	sums     [codeSpace / codeGroup * 16]float32
+	sums     []float32
 	zeros    []float32 // of rows of weights, group by group
-	out      []float32
+	out      []float32 // [rows of x][columns of a piece]
 	unpack   unpackArgs
 	dot      codeArgs
 	row      rowArgs
@@ -129,31 +142,37 @@ func (p *codeRows) runPiece(piece int) {
 	s := codeStages.Get().(*codeStage)
 	first := piece * p.per
 	end := min(p.w.Rows(), first+p.per)
-	s.out = growFloats(s.out, end-first)
-	run := p.q.q.exact[p.w.Format]
-	if !p.w.Zeros.IsZero() {
-		run = p.q.q.exactZeros[p.w.Format]
-	}
-	if run != nil {
-		p.multiplyRows(s, run, first, end)
-	} else {
-		p.multiply(s, first, end)
+	n := end - first
+	at := p.dst.Off + first
+	out, stride := p.skinnyProduct.out[at:], p.dst.Stride
+	plain := len(p.bias) == 0 && !p.o.Accumulate
+	if !plain {
+		s.out = growFloats(s.out, n*p.x.Rows)
+		out, stride = s.out, n
 	}
 
-	at := p.dst.Off + first
-	p.storeSums(p.skinnyProduct.out[at:][:end-first], s.out, 1, first)
+	if p.x.Rows == 1 {
+		p.multiplyRows(s, out, first, end)
+	} else {
+		p.multiply(s, out, stride, first, end)
+	}
+
+	for i := 0; !plain && i < p.x.Rows; i++ {
+		p.storeSums(p.skinnyProduct.out[at+i*p.dst.Stride:][:n], s.out[i*n:][:n], 1, first)
+	}
 	s.unpack, s.dot = unpackArgs{}, codeArgs{}
 	s.row = rowArgs{}
 	codeStages.Put(s)
 }
 
 // multiplyRows computes the sums of rows [first, end) of the weight by the kernel for its format.
-func (p *codeRows) multiplyRows(s *codeStage, run func(*rowArgs), first, end int) {
+func (p *codeRows) multiplyRows(s *codeStage, out []float32, first, end int) {
+	run := p.q.q.exact[p.w.Format]
 	elements, _ := p.w.Format.Block()
 	a := &s.row
 	*a = rowArgs{
 		w: address(p.w.Data, first, 0), stride: p.w.Data.Stride, rows: end - first,
-		steps: p.w.Cols / max(elements, codeGroup), codes: address(p.x, 0, 0), out: unsafe.Pointer(&s.out[0]),
+		steps: p.w.Cols / max(elements, codeGroup), codes: address(p.x, 0, 0), out: unsafe.Pointer(&out[0]),
 	}
 	if p.w.Format.Grouped() {
 		a.mul = address(p.w.Scales, first, 0)
@@ -161,6 +180,7 @@ func (p *codeRows) multiplyRows(s *codeStage, run func(*rowArgs), first, end int
 		a.perGroup = pieces(min(p.w.Group, p.w.Cols), codeGroup)
 	}
 	if !p.w.Zeros.IsZero() {
+		run = p.q.q.exactZeros[p.w.Format]
 		groups := p.w.Groups()
 		s.zeros = growFloats(s.zeros, (end-first)*groups)
 		for i := range s.zeros {
@@ -171,23 +191,28 @@ func (p *codeRows) multiplyRows(s *codeStage, run func(*rowArgs), first, end int
 	run(a)
 }
 
-// multiply computes the sums of rows [first, end) of the weight.
-func (p *codeRows) multiply(s *codeStage, first, end int) {
-	depth := min(codeSpace, p.w.Cols)
-	for j := first; j < end; j += codeSpace / depth {
-		rows := min(codeSpace/depth, end-j)
-		clear(s.sums[:rows*p.q.q.lanes])
-		for k := 0; k < p.w.Cols; k += depth {
-			p.add(s, j, rows, k, min(depth, p.w.Cols-k))
-		}
-		for r := range rows {
-			s.out[j-first+r] = lanesSum(s.sums[r*p.q.q.lanes:][:p.q.q.lanes])
+// multiply computes the sums of rows [first, end) of the weight for all rows of x; those of a row lie stride floats
+// apart in out.
+func (p *codeRows) multiply(s *codeStage, out []float32, stride, first, end int) {
+	together := codeSpace / p.depth
+	if p.depth < p.w.Cols {
+		s.sums = growFloats(s.sums, together*p.x.Rows*2*p.q.q.lanes)
+	}
+
+	for j := first; j < end; j += together {
+		rows := min(together, end-j)
+		for k := 0; k < p.w.Cols; k += p.depth {
+			n := min(p.depth, p.w.Cols-k)
+			p.takeApart(s, j, rows, k, n)
+			for i := 0; i < p.x.Rows; i += codeRowsMost {
+				p.add(s, out[i*stride+j-first:], stride, i, k, n)
+			}
 		}
 	}
 }
 
-// add adds the products of n columns from column k on to the sums of some rows from row j on.
-func (p *codeRows) add(s *codeStage, j, rows, k, n int) {
+// takeApart takes n columns of some rows of the weight, from row j and column k on, apart, and readies s.dot for them.
+func (p *codeRows) takeApart(s *codeStage, j, rows, k, n int) {
 	const unit = 16 // the smallest group with a factor of its own
 	a := &s.unpack
 	*a = unpackArgs{
@@ -196,31 +221,39 @@ func (p *codeRows) add(s *codeStage, j, rows, k, n int) {
 	}
 	p.q.takeApart(a, p.w, j, k, n)
 
-	kind := spreadKind(p.w)
 	groups := n / codeGroup
 	for r := 0; r < rows && p.w.Format.Grouped(); r++ {
 		at := r * n / unit
 		scalesBeside(s.mul[at:][:groups], s.add[at:][:groups], p.w, j+r, k)
 	}
-	if kind == spreadMul16 {
+	if spreadKind(p.w) == spreadMul16 {
 		groups *= 2
 	}
 
 	s.dot = codeArgs{
-		codes: a.dst, mul: a.mul, add: a.add, x: address(p.x, 0, k), sums: unsafe.Pointer(&s.sums), groups: groups,
-		rows: rows, stride: n, scaleStride: n / unit * 4,
+		codes: a.dst, mul: a.mul, add: a.add, xStride: p.x.Stride * 4, groups: groups, rows: rows, stride: n,
+		scaleStride: n / unit * 4,
 	}
-	p.q.q.dot[kind](&s.dot)
+	if k > 0 {
+		s.dot.goesOn = 1
+	}
+	if k+n < p.w.Cols {
+		s.dot.goesOnLater = 1
+	}
 }
 
-// lanesSum adds up the lanes of a register, pair by pair.
-func lanesSum(lanes []float32) float32 {
-	for n := len(lanes) / 2; n > 0; n /= 2 {
-		for i := range n {
-			lanes[i] += lanes[n+i]
-		}
+// add multiplies the codes that have been taken apart, n columns from column k on, by up to codeRowsMost rows of x from
+// row i on.
+func (p *codeRows) add(s *codeStage, out []float32, stride, i, k, n int) {
+	together, rows := codeSpace/p.depth, min(codeRowsMost, p.x.Rows-i)
+	a := s.dot // kernels move its operands on
+	s.dot.x = address(p.x, i, k)
+	s.dot.out, s.dot.outStride = unsafe.Pointer(&out[0]), stride*4
+	if n < p.w.Cols {
+		s.dot.sums = unsafe.Pointer(&s.sums[together*i*2*p.q.q.lanes])
 	}
-	return lanes[0]
+	p.q.q.dot[spreadKind(p.w)][rows-1](&s.dot)
+	s.dot = a
 }
 
 // quantPanels is a panelProduct in progress whose right operand is a quantised weight: a piece expands a block of its

@@ -12,11 +12,11 @@ import (
 type quantKernels struct {
 	unpack [kernels.Int8 + 1]func(*unpackArgs)
 	spread [spreadKinds]func(*spreadArgs)
-	dot    [spreadKinds]func(*codeArgs)
-	lanes  int // of the sums of dot
+	dot    [spreadKinds][codeRowsMost]func(*codeArgs) // by rows of x, less one
+	lanes  int                                        // of the sums of dot
 	// rows of blocks, of 32 where scales lie beside them, by a row of floats at rowArgs.codes; steps is the number of
 	// blocks, perGroup that of those that share a scale; exactZeros have what is subtracted from the codes of a group
-	// at sums, those of all rows one after the other; nil: dot is taken
+	// at sums, those of all rows one after the other
 	exact, exactZeros [kernels.Int8 + 1]func(*rowArgs)
 
 	// rounding to bytes, and what multiplies them: all are there or none
@@ -87,14 +87,23 @@ type spreadArgs struct {
 	groups               int
 }
 
+// codeRowsMost is how many rows of x the kernels of codeArgs take at most.
+const codeRowsMost = 4
+
 // codeArgs are the operands of a kernel that multiplies rows of codes, in groups with the factors and summands of
-// spreadArgs, by one row of floats, and adds the products to the sums of each row, one sum in every lane of a register.
-// The assembly knows the offsets.
+// spreadArgs, by up to codeRowsMost rows of floats that lie xStride bytes apart. The product of row j of codes and row i
+// of x goes to place j of out, i·outStride bytes further on. What is summed is the same, in the same order, for any
+// number of rows of x. Where rows are multiplied in parts, the sums of a row of codes, one in every lane of two
+// registers for each row of x (one register where nothing is added to codes), come from sums if goesOn is not 0, and go
+// there instead of out if goesOnLater is not. The assembly knows the offsets.
 type codeArgs struct {
 	codes, mul, add, x  unsafe.Pointer
-	sums                unsafe.Pointer
+	xStride             int // bytes
+	sums, out           unsafe.Pointer
+	outStride           int // bytes
 	groups, rows        int
 	stride, scaleStride int // bytes
+	goesOn, goesOnLater int
 }
 
 // quantChunk is how many elements of a row are taken apart at a time.
@@ -226,16 +235,34 @@ func affine(f kernels.QuantFormat) bool {
 // groupScales writes the scales of row i for every 32 elements from column j on.
 func groupScales(dst []float32, w kernels.Quantised, i, j int) {
 	scales := w.Scales.RowF32(i)
+	at, left, per := groupAt(w, j)
 	for g := range dst {
-		dst[g] = scales[(j+g*codeGroup)/w.Group]
+		if left == 0 {
+			at++
+			left = per
+		}
+		dst[g] = scales[at]
+		left--
 	}
 }
 
 // groupZeros writes what is subtracted from codes of row i for every 32 elements from column j on.
 func groupZeros(dst []float32, w kernels.Quantised, i, j int) {
+	at, left, per := groupAt(w, j)
 	for g := range dst {
-		dst[g] = zeroOf(w, i, (j+g*codeGroup)/w.Group)
+		if left == 0 {
+			at++
+			left = per
+		}
+		dst[g] = zeroOf(w, i, at)
+		left--
 	}
+}
+
+// groupAt is the group of column j, how many times 32 elements are left of it, and how many groups have.
+func groupAt(w kernels.Quantised, j int) (at, left, per int) {
+	per = pieces(min(w.Group, w.Cols), codeGroup)
+	return j / w.Group, per - j%w.Group/codeGroup, per
 }
 
 // roundArgs are the operands of a kernel that rounds blocks of 32 floats to bytes: codes, their sums of 16 (two a

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"encoding/binary"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -78,6 +79,66 @@ func TestQuantisedRowsAreAlike(t *testing.T) {
 				d.ops.MatMulQuantised(half, x.RowRange(m-1, m), w, kernels.MatMul{Precision: p})
 				if !slices.Equal(half.RowF32(0), all.RowF32(m-1)) {
 					t.Fatalf("%s m=%d %s: the last row alone differs", f, m, p)
+				}
+			}
+		}
+	}
+}
+
+// TestExactRowsDoNotDependOnTheirNumber: the rows of an exact product of 1 to 16 rows have, bit for bit, what each has
+// alone, under every instruction set, with weights of parts and of one, with groups of all kinds, with a bias and what
+// is added to.
+func TestExactRowsDoNotDependOnTheirNumber(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 10))
+	for _, disable := range []string{"", "avx512", "avx2"} {
+		t.Setenv("COMPRESS_CPU_DISABLE", disable)
+		d := New(Options{Threads: 2})
+		for _, f := range kernels.QuantFormats() {
+			for _, cols := range []int{32, 288, 1088, 2304, 5376} {
+				w := randomQuantised(rng, f, 37, quantisedColumns(f, cols), kernels.NewHost)
+				compareRows(t, d, rng, w)
+				if !f.Grouped() {
+					continue
+				}
+				for _, group := range []int{32, 128, w.Cols} {
+					regroup(rng, &w, group)
+					compareRows(t, d, rng, w)
+				}
+				zeros := kernels.MatOf(kernels.NewHost(kernels.F32, w.Rows()*w.Groups()), w.Rows(), w.Groups())
+				for i := range zeros.Len() {
+					zeros.Buf.F32()[i] = 16 * rng.Float32()
+				}
+				w.Zeros = zeros
+				compareRows(t, d, rng, w)
+			}
+		}
+	}
+}
+
+// compareRows holds rows of exact products to those of products of a single row.
+func compareRows(t *testing.T, d *Device, rng *rand.Rand, w kernels.Quantised) {
+	t.Helper()
+	for _, m := range []int{2, 3, 4, 5, 7, 16} {
+		x := randomMat(rng, kernels.F32, m, w.Cols, 3)
+		all, alone := newMat(kernels.F32, m, w.Rows(), 5), newMat(kernels.F32, m, w.Rows(), 0)
+		o := kernels.MatMul{}
+		if m%2 == 1 {
+			o.Bias = randomMat(rng, kernels.BF16, 1, w.Rows(), 0)
+			o.Accumulate = true
+			before := randomMat(rng, kernels.F32, m, w.Rows(), 0)
+			for i := range m {
+				copy(all.RowF32(i), before.RowF32(i))
+				copy(alone.RowF32(i), before.RowF32(i))
+			}
+		}
+
+		d.ops.MatMulQuantised(all, x, w, o)
+		for i := range m {
+			d.ops.MatMulQuantised(alone.RowRange(i, i+1), x.RowRange(i, i+1), w, o)
+			for j, v := range alone.RowF32(i) {
+				if got := all.RowF32(i)[j]; math.Float32bits(got) != math.Float32bits(v) {
+					t.Fatalf("%s, %d columns in groups of %d: row %d of %d, column %d: %v, alone %v", w.Format, w.Cols,
+						w.Group, i, m, j, got, v)
 				}
 			}
 		}

@@ -130,7 +130,7 @@ func (p *Pass) attendPages(b *Block, seq, lo int, out kernels.Mat, q, k, v heads
 	a := p.shape(b, q.stride, d)
 	for at := start; at < end; {
 		next := at + 1
-		if !p.oneByOne() {
+		if p.Company != Few {
 			next = min(end, (at/pages.Page+1)*pages.Page)
 		}
 

@@ -124,7 +124,7 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 			}
 
 			from := 0
-			if p.oneByOne() && a.Window > 0 {
+			if p.Company == Few && a.Window > 0 {
 				// How many keys outside of the window are still there depends on when rows were last moved, and how
 				// a kernel cuts keys into blocks on how many there are.
 				from = max(0, at+1-a.Window)

@@ -6,10 +6,11 @@ import "github.com/modelcompress/compress/kernels"
 // in their last bits, on how many others are in the same pass. Where passes are put together from the tokens of
 // strangers, that must not show: a pass then says which products its rows go through, whatever else is there.
 //
-// What a product depends on was measured on every kernel of package cpu, for 1 to 70 rows: up to 16 rows are taken in
-// fours, then in twos, and one that is left over has a kernel of its own, so that an even number of rows, up to 16,
-// gives every row the same bits; so does any number from 17 on (33 where AMX takes those between). Quantised weights
-// under [kernels.Fast] change at 7 rows. A group of rows is filled up to such a number with copies of its last one.
+// What a product depends on was measured on every kernel of package cpu, for 1 to 70 rows: of weights of numbers up to 16
+// rows are taken in fours, then in twos, and one that is left over has a kernel of its own, so that an even number of
+// rows, up to 16, gives every row the same bits; so does any number from 17 on (33 where AMX takes those between). Of
+// quantised weights any number up to 16 does; under [kernels.Fast] they change at 7 rows. A group of rows is filled up to
+// such a number with copies of its last one.
 
 // Company says which products the rows of a pass go through.
 type Company uint8
@@ -19,15 +20,9 @@ const (
 	Any Company = iota
 	// Few gives every row the bits that it has in a product of few rows, as those of generation are.
 	Few
-	// Alone is Few, but rows are multiplied one by one where that is how they are generated fastest: with quantised
-	// weights whose activations stay floats, for which a product of two to four rows costs as much as four of one.
-	Alone
 	// Many gives every row the bits that it has in a product of many rows, as those of a prompt are.
 	Many
 )
-
-// oneByOne reports whether the rows of the pass have the bits of tokens that are generated one by one.
-func (p *Pass) oneByOne() bool { return p.Company == Few || p.Company == Alone }
 
 const (
 	fewRows     = 16 // that kernels for few rows take
@@ -50,8 +45,8 @@ func (p *Pass) group(w *Weight) (most, multiple int) {
 			return fewByteRows, 2
 		}
 		return fewByteRows, 1
-	case !w.Coded.IsZero() && p.Company == Alone:
-		return 1, 1
+	case !w.Coded.IsZero() && !oddColumns(w.Coded):
+		return fewRows, 1
 	}
 	return fewRows, 2
 }
@@ -60,6 +55,12 @@ func (p *Pass) group(w *Weight) (most, multiple int) {
 // asked for: a single row is then a case of its own again.
 func oddGroups(w kernels.Quantised) bool {
 	return w.Format.Grouped() && (w.Cols%64 != 0 || w.Group != 32 && w.Group%64 != 0 && w.Group < w.Cols)
+}
+
+// oddColumns reports whether kernels expand a weight, because its columns are not whole groups of 32: its rows are then
+// multiplied as those of weights of numbers are.
+func oddColumns(w kernels.Quantised) bool {
+	return w.Cols%32 != 0 || w.Format.Grouped() && w.Group%32 != 0 && w.Group < w.Cols
 }
 
 // rowwise computes dst from x by f, row by row alike, in groups of rows as the pass's company wants it. w is the weight
