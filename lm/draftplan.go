@@ -74,11 +74,12 @@ func (d *draftPlan) saw(taken, proposed int) {
 }
 
 // What one more row costs in a pass over few rows, as a fraction of a pass over one, measured on SmolLM2-135M; see
-// docs/models.md. Numbers of weights that are read once serve many rows; what few bits are made into serves one.
+// docs/models.md. Numbers of weights that are read once serve many rows; of few bits, what they are made into serves
+// four.
 const (
 	denseRowCost     = 0.06
 	sparseRowCost    = 0.6
-	quantisedRowCost = 1.0
+	quantisedRowCost = 0.5
 	byteRowCost      = 0.65
 )
 

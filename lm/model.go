@@ -119,6 +119,20 @@ func (m *Model) Source() safetensors.Source { return m.source }
 // DataSize is the bytes of all tensors together, as stored.
 func (m *Model) DataSize() int64 { return m.source.DataSize() }
 
+// MemorySize is about how many bytes of memory the weights take when all of them are used: [Model.DataSize], and the
+// floats that quantised matrices become which kernels cannot multiply with as they are.
+func (m *Model) MemorySize() int64 {
+	n := m.DataSize()
+	for _, name := range m.names {
+		p := m.params[name]
+		stored, _ := m.dense.Place(name)
+		if m.source.Matrix(stored) != nil && p.rows > 1 && !p.kept {
+			n += int64(p.rows) * int64(p.cols) * int64(p.stored.Bits()) / 8
+		}
+	}
+	return n
+}
+
 // Quantised is a model whose values are those of a quantised form, for the records of what was made of it.
 type Quantised struct {
 	Path string `json:"path"` // of the GGUF file, where a folder holds one

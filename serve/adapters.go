@@ -55,7 +55,7 @@ func (s *Server) loadAdapter(ctx context.Context, w http.ResponseWriter, r *http
 			"'load_inplace' to True.", shown(q.Name))
 	}
 
-	base, let, err := s.model(q.Base)
+	base, let, err := s.model(ctx, q.Base)
 	if err != nil {
 		return err
 	}
@@ -77,7 +77,19 @@ func (s *Server) loadAdapter(ctx context.Context, w http.ResponseWriter, r *http
 		return errClosed
 	}
 
-	if old := s.put(one); old != nil {
+	s.mu.Lock()
+	old = s.putLocked(one)
+	one.guest = true
+	one.place.guests++
+	switch {
+	case old == nil:
+	case old.guest:
+		old.place.guests--
+	default: // it does not come again when its place is opened again
+		old.place.gone = append(old.place.gone, old.Name)
+	}
+	s.mu.Unlock()
+	if old != nil && old.LM != nil {
 		old.retire()
 	}
 	return plain(w, "Success: LoRA adapter '%s' added successfully.", q.Name)
@@ -89,7 +101,7 @@ func (s *Server) openAdapter(ctx context.Context, base *served, name, dir string
 	if err != nil {
 		return nil, invalid("The lora adapter %s cannot be loaded: %v", shown(name), err)
 	}
-	one, err := newServed(ctx, m, base.engine, s.options)
+	one, err := newServed(ctx, m, base.place, s.options)
 	if err == nil && m.Enter != nil {
 		err = base.engine.between(func() error {
 			leave, err := m.Enter()
@@ -132,7 +144,9 @@ func (s *Server) unloadAdapter(_ context.Context, w http.ResponseWriter, r *http
 	}
 
 	s.remove(m)
-	m.retire()
+	if m.LM != nil {
+		m.retire()
+	}
 	return plain(w, "Success: LoRA adapter '%s' removed successfully.", q.Name)
 }
 

@@ -40,7 +40,7 @@ func (s *Server) chat(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return err
 	}
 
-	m, let, err := s.model(q.Model)
+	m, let, err := s.model(ctx, q.Model)
 	if err != nil {
 		return err
 	}

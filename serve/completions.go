@@ -56,7 +56,7 @@ func (s *Server) completions(ctx context.Context, w http.ResponseWriter, r *http
 		return err
 	}
 
-	m, let, err := s.model(q.Model)
+	m, let, err := s.model(ctx, q.Model)
 	if err != nil {
 		return err
 	}

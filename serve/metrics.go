@@ -24,6 +24,9 @@ type watch struct {
 	steps     *prometheus.HistogramVec // seconds, by model
 	preempted prometheus.Counter
 	panicked  prometheus.Counter
+	loads     *prometheus.HistogramVec // seconds that opening a model took, by model
+	evictions *prometheus.CounterVec   // by model
+	loaded    prometheus.Gauge         // bytes
 
 	counts struct{ requests, prompt, reused, generated atomic.Int64 }
 
@@ -56,13 +59,18 @@ func newWatch() *watch {
 	w.generated = counter("generated_tokens_total", "Generated tokens.", "model")
 	w.first = histogram("first_token_seconds", "Time from the arrival of a request to its first new token.")
 	w.steps = histogram("step_seconds", "Time of a pass over the tokens of all requests that take part.")
+	w.loads = histogram("model_load_seconds", "Time that it took to open a model, without what it waited for.")
+	w.evictions = counter("model_evictions_total", "Models that were closed for others.", "model")
+	w.loaded = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "compress_loaded_bytes", Help: "Weights of models that are loaded on demand, and their keys and values.",
+	})
 	w.preempted = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "compress_preemptions_total", Help: "Requests that gave up their keys and values for lack of memory.",
 	})
 	w.panicked = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "compress_panics_total", Help: "Faults of the program that ended the requests of a model.",
 	})
-	w.registry.MustRegister(w.preempted, w.panicked)
+	w.registry.MustRegister(w.preempted, w.panicked, w.loaded)
 
 	for name, g := range map[string]struct {
 		help string
@@ -103,6 +111,13 @@ func (w *watch) state(e *engine) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.states[e] = state{len(e.tasks), waiting, use.Used, use.Kept, use.Positions}
+}
+
+// forget leaves a loop out that has ended.
+func (w *watch) forget(e *engine) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.states, e)
 }
 
 // stepped counts a pass.

@@ -27,7 +27,7 @@ type Model struct {
 	// called between passes, and no other model of the same LM has been entered. Such models take turns, a pass each.
 	Enter func() (leave func(), err error)
 	// Close gives back what the model takes beyond LM, once nothing needs it: at the end of the last request after it
-	// was unloaded, or at the end of the server. nil: nothing.
+	// was unloaded, when its [Source] is closed, or at the end of the server. nil: nothing.
 	Close func()
 }
 
@@ -59,6 +59,7 @@ type Options struct {
 	Origins []string // pages whose scripts may ask (CORS); none: no page of another origin
 
 	Memory     int64 // bytes for keys and values of each [lm.Model]; 0: 1 GiB
+	Budget     int64 // bytes for the weights, keys and values of all sources of [Sources] together; 0: any number
 	StepTokens int   // tokens that a step computes, about; 0: 512
 	Sequences  int   // that generate at a time, for each [lm.Model]; 0: 64
 	Queue      int   // sequences that wait, for each [lm.Model], beyond which requests are refused; 0: 256
@@ -82,7 +83,7 @@ type Options struct {
 // Validate returns the first fault.
 func (o *Options) Validate() error {
 	switch {
-	case o.Memory < 0 || o.MaxBody < 0 || o.Timeout < 0:
+	case o.Memory < 0 || o.Budget < 0 || o.MaxBody < 0 || o.Timeout < 0:
 		return errors.New("serve: a limit is negative")
 	case min(o.StepTokens, o.Sequences, o.Queue, o.MaxPrompt, o.MaxTokens) < 0:
 		return errors.New("serve: a limit is negative")
@@ -100,6 +101,9 @@ func (o Options) filled() Options {
 		if *x == 0 {
 			*x = to
 		}
+	}
+	if o.Memory == 0 {
+		o.Memory = 1 << 30
 	}
 	set(&o.StepTokens, 512)
 	set(&o.Sequences, 64)
@@ -120,14 +124,17 @@ func (o Options) filled() Options {
 	return o
 }
 
-// served is a model at work.
+// served is a model at work, or one whose place is closed: then it has no LM, no Tokenizer and no engine.
 type served struct {
 	Model
+	place    *place
 	engine   *engine
 	template *chat.Template // nil: it has none
 	stop     []int32        // tokens that end an answer
 	chatStop []int32        // and those that end one in a chat
 	context  int            // positions
+	card     modelCard      // but for when it was made
+	guest    bool           // an adapter that was loaded at run time
 	serial   uint64         // of all that were served, from 1
 	created  time.Time
 
@@ -158,26 +165,46 @@ func (s *served) drop(one func()) {
 	}
 }
 
+// closed is what is left of a model whose place is closed.
+func (s *served) closed() *served {
+	return &served{
+		Model: Model{Name: s.Name, Root: s.Root, Parent: s.Parent}, place: s.place, card: s.card, created: s.created,
+	}
+}
+
 // newServed reads the template, and which tokens end an answer.
-func newServed(ctx context.Context, m Model, e *engine, o Options) (*served, error) {
-	s := &served{Model: m, engine: e, stop: m.LM.StopTokens(), context: e.size}
+func newServed(ctx context.Context, m Model, p *place, o Options) (*served, error) {
+	s := &served{Model: m, place: p, engine: p.engine, stop: m.LM.StopTokens(), context: p.engine.size}
 	if n := m.LM.Config().MaxPositions; n > 0 {
 		s.context = min(s.context, n)
 	}
 
-	source, err := chat.Default(m.LM.Path())
-	if err != nil {
+	if err := s.read(ctx, o); err != nil {
 		return nil, err
 	}
-	if source.Template == "" {
-		return s, nil
+
+	s.card = modelCard{
+		ID: m.Name, Object: "model", OwnedBy: "compress", Root: m.Root, Context: s.context, Chat: s.template != nil,
+		Parameters: m.LM.NumParameters(), Bytes: m.LM.DataSize(),
+	}
+	if m.Parent != "" {
+		s.card.Parent = &m.Parent
+	}
+	return s, nil
+}
+
+// read reads the template.
+func (s *served) read(ctx context.Context, o Options) error {
+	source, err := chat.Default(s.LM.Path())
+	if err != nil || source.Template == "" {
+		return err
 	}
 	if s.template, err = chat.Parse(source.Template, source.Tokens, o.now); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.LM.Path(), err)
+		return fmt.Errorf("%s: %w", s.LM.Path(), err)
 	}
 
-	s.chatStop, err = s.template.Stops(ctx, m.Tokenizer, s.plain, s.stop)
-	return s, err
+	s.chatStop, err = s.template.Stops(ctx, s.Tokenizer, s.plain, s.stop)
+	return err
 }
 
 // kind is what keys and values depend on beside tokens. A name alone may stand for another adapter later.

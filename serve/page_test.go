@@ -236,7 +236,7 @@ func TestPageKey(t *testing.T) {
 func TestModelCards(t *testing.T) {
 	m := nano(t, "base")
 	c := start(t, Models{m}, Options{})
-	card := c.s.card(c.s.models[0])
+	card := c.s.cardOf(c.s.models[0])
 	if !card.Chat || card.Parameters != m.LM.NumParameters() || card.Bytes != m.LM.DataSize() {
 		t.Errorf("%+v", card)
 	}

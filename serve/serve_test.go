@@ -75,6 +75,12 @@ func start(t testing.TB, models Models, o Options) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serving(t, s)
+}
+
+// serving lets a server answer.
+func serving(t testing.TB, s *Server) *client {
+	t.Helper()
 	http := httptest.NewServer(s)
 	t.Cleanup(func() {
 		s.stop()
@@ -306,7 +312,7 @@ func TestAnswersAlone(t *testing.T) {
 	}
 
 	// Room for a few of them at a time.
-	all := int64(alone.s.engines[0].size)
+	all := int64(alone.s.engines()[0].size)
 	tight := start(t, Models{m}, Options{Memory: 10 * 64 * (16 << 20) / all, StepTokens: 100})
 	for _, c := range []*client{alone, tight} {
 		var together sync.WaitGroup
@@ -325,7 +331,7 @@ func TestAnswersAlone(t *testing.T) {
 func TestMemoryGivenUp(t *testing.T) {
 	m := nano(t, "base")
 	alone := start(t, Models{m}, Options{})
-	tight := start(t, Models{m}, Options{Memory: 5 * 64 * (16 << 20) / int64(alone.s.engines[0].size)})
+	tight := start(t, Models{m}, Options{Memory: 5 * 64 * (16 << 20) / int64(alone.s.engines()[0].size)})
 	body := obj{
 		"prompt": []string{"The king", "Once upon a time", "Anna"}, "max_tokens": 250, "ignore_eos": true,
 		"temperature": 0.7, "seed": 5, "logprobs": 0,

@@ -20,16 +20,21 @@ import (
 // Server answers requests; it is an [http.Handler]. [Handler] makes it.
 type Server struct {
 	options Options
-	mu      sync.Mutex // guards models and serial
+	mu      sync.Mutex // guards models and serial, and places and all that they have
 	models  []*served
 	serial  uint64
-	loading sync.Mutex // held while an adapter is loaded or unloaded
-	engines []*engine
+	places  []*place
+	clock   uint64        // of uses of places
+	held    int64         // bytes of open places
+	changed chan struct{} // closed, and another made, when a place becomes free or open
+	loader  chan struct{} // holds one while a place is opened
+	loading sync.Mutex    // held while an adapter is loaded or unloaded
 	watch   *watch
 	mux     *http.ServeMux
 	keys    [][sha256.Size]byte
 	ending  atomic.Bool
-	asked   atomic.Int64 // requests that are being answered
+	stopped chan struct{} // closed when ending begins
+	asked   atomic.Int64  // requests that are being answered
 }
 
 // Handler makes a server for models, which must stay open until [Server.Shutdown] has returned. No other pass of them
@@ -42,25 +47,22 @@ func Handler(models Models, o Options) (*Server, error) {
 		return nil, err
 	}
 
-	s := &Server{options: o.filled(), watch: newWatch(), mux: http.NewServeMux()}
-	for _, k := range o.Keys {
-		s.keys = append(s.keys, sha256.Sum256([]byte(k)))
-	}
-
-	byLM := map[*lm.Model]*engine{}
+	s := newServer(o)
+	byLM := map[*lm.Model]*place{}
 	for _, m := range models {
-		e := byLM[m.LM]
-		if e == nil {
+		p := byLM[m.LM]
+		if p == nil {
+			p = &place{name: m.Name}
 			var err error
-			if e, err = newEngine(m.Name, m.LM, s.options, s.watch); err != nil {
+			if p.engine, err = newEngine(m.Name, m.LM, s.options, s.watch); err != nil {
 				s.stop()
 				return nil, err
 			}
-			byLM[m.LM] = e
-			s.engines = append(s.engines, e)
+			byLM[m.LM] = p
+			s.places = append(s.places, p)
 		}
 
-		one, err := newServed(context.Background(), m, e, s.options)
+		one, err := newServed(context.Background(), m, p, s.options)
 		if err != nil {
 			s.stop()
 			return nil, err
@@ -72,6 +74,18 @@ func Handler(models Models, o Options) (*Server, error) {
 	return s, nil
 }
 
+// newServer is a server that has no models yet.
+func newServer(o Options) *Server {
+	s := &Server{
+		options: o.filled(), watch: newWatch(), mux: http.NewServeMux(), changed: make(chan struct{}),
+		loader: make(chan struct{}, 1), stopped: make(chan struct{}),
+	}
+	for _, k := range o.Keys {
+		s.keys = append(s.keys, sha256.Sum256([]byte(k)))
+	}
+	return s
+}
+
 // routes says who answers what.
 func (s *Server) routes() {
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
@@ -81,10 +95,13 @@ func (s *Server) routes() {
 		}
 		health := map[string]any{"status": "ok"}
 		broken := map[string]string{}
-		for _, e := range s.engines {
+		for _, e := range s.engines() {
 			if err := e.broken(); err != nil {
 				broken[e.name] = err.Error()
 			}
+		}
+		if s.options.Budget > 0 {
+			health["loaded"] = s.loaded()
 		}
 		if len(broken) > 0 {
 			health["broken"] = broken
@@ -114,18 +131,32 @@ func (s *Server) routes() {
 // Shutdown refuses new requests and waits for those that are being answered until ctx ends; then they are cut off with
 // an error, streams too. It returns once no pass runs any more.
 func (s *Server) Shutdown(ctx context.Context) {
-	s.ending.Store(true)
-	var all mmapsafe.Group
-	for _, e := range s.engines {
-		all.Go(func() { e.drain(ctx) })
+	if !s.ending.Swap(true) {
+		close(s.stopped)
 	}
-	all.Wait()
+
+	s.drain(ctx)
+	s.loader <- struct{}{} // whoever opens a place ends that first, and nobody begins to
+	defer func() { <-s.loader }()
+	s.drain(ctx)
 
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	for _, m := range s.list() {
 		m.retire()
 	}
+	for _, p := range s.places {
+		p.closeSource()
+	}
+}
+
+// drain ends all loops.
+func (s *Server) drain(ctx context.Context) {
+	var all mmapsafe.Group
+	for _, e := range s.engines() {
+		all.Go(func() { e.drain(ctx) })
+	}
+	all.Wait()
 }
 
 // stop ends the loops at once.
@@ -239,6 +270,11 @@ func (s *Server) put(m *served) (old *served) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
+	return s.putLocked(m)
+}
+
+// putLocked is put where the lock is held.
+func (s *Server) putLocked(m *served) (old *served) {
 	s.serial++
 	m.serial = s.serial
 	m.created = s.options.now()
@@ -256,7 +292,12 @@ func (s *Server) put(m *served) (old *served) {
 func (s *Server) remove(m *served) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.models = slices.DeleteFunc(slices.Clone(s.models), func(o *served) bool { return o == m })
+	s.models = slices.DeleteFunc(slices.Clone(s.models), func(o *served) bool { return o.Name == m.Name })
+	if m.guest {
+		m.place.guests--
+	} else {
+		m.place.gone = append(m.place.gone, m.Name)
+	}
 }
 
 // list is the models as they are now.
@@ -266,23 +307,52 @@ func (s *Server) list() []*served {
 	return s.models
 }
 
-// model finds what a request names, the first where it names nothing, and keeps it until the request lets it go.
-func (s *Server) model(name string) (m *served, let func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Names are the models and adapters that there are, in the order of GET /v1/models.
+func (s *Server) Names() (list []string) {
+	for _, m := range s.list() {
+		list = append(list, m.Name)
+	}
+	return list
+}
 
-	m = s.models[0]
+// model finds what a request names, the first where it names nothing, and keeps it until the request lets it go. A
+// model whose place is closed is opened, which may take until the requests of others have ended.
+func (s *Server) model(ctx context.Context, name string) (m *served, let func(), err error) {
+	for {
+		s.mu.Lock()
+		m, err := s.find(name)
+		if err != nil {
+			s.mu.Unlock()
+			return nil, nil, err
+		}
+		if m.place.ready() {
+			free, drop := s.useLocked(m.place), m.hold()
+			s.mu.Unlock()
+			return m, func() { drop(); free() }, nil
+		}
+		changed := s.changed
+		s.mu.Unlock()
+
+		if err := s.bring(ctx, m.place, changed); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// find is the model that a request names. The lock is held.
+func (s *Server) find(name string) (*served, error) {
+	m := s.models[0]
 	if name != "" {
 		m = s.named(name)
 	}
 	if m == nil {
-		return nil, nil, &fault{
+		return nil, &fault{
 			http.StatusNotFound, "invalid_request_error",
 			"the model " + shown(name) + " does not exist (GET /v1/models lists those that do)", "model",
 			"model_not_found",
 		}
 	}
-	return m, m.hold(), nil
+	return m, nil
 }
 
 // named finds a model by its name; nil: there is none. The lock is held.
@@ -311,35 +381,40 @@ type modelCard struct {
 	Chat       bool  `json:"chat"` // it has a chat template
 	Parameters int64 `json:"parameters"`
 	Bytes      int64 `json:"weight_bytes"` // of the weights as they are stored; an adapter's are those of its model
+	Loaded     bool  `json:"loaded"`       // it is in memory
 }
 
-func (s *Server) card(m *served) modelCard {
-	c := modelCard{
-		ID: m.Name, Object: "model", Created: m.created.Unix(), OwnedBy: "compress", Root: m.Root, Context: m.context,
-		Chat: m.template != nil, Parameters: m.LM.NumParameters(), Bytes: m.LM.DataSize(),
-	}
-	if m.Parent != "" {
-		c.Parent = &m.Parent
-	}
+// cardOf is the card of a model. The lock is held.
+func (s *Server) cardOf(m *served) modelCard {
+	c := m.card
+	c.Created = m.created.Unix()
+	c.Loaded = m.LM != nil
 	return c
 }
 
 func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) {
 	list := []modelCard{}
-	for _, m := range s.list() {
-		list = append(list, s.card(m))
+	s.mu.Lock()
+	for _, m := range s.models {
+		list = append(list, s.cardOf(m))
 	}
+	s.mu.Unlock()
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
 func (s *Server) showModel(w http.ResponseWriter, r *http.Request) {
-	m, let, err := s.model(r.PathValue("name"))
+	s.mu.Lock()
+	m, err := s.find(r.PathValue("name"))
+	var c modelCard
+	if err == nil {
+		c = s.cardOf(m)
+	}
+	s.mu.Unlock()
 	if err != nil {
 		faultOf(err).write(w)
 		return
 	}
-	defer let()
-	writeJSON(w, http.StatusOK, s.card(m))
+	writeJSON(w, http.StatusOK, c)
 }
 
 // newID names an answer.

@@ -26,7 +26,7 @@ func (s *Server) tokenize(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
 		return err
 	}
-	m, let, err := s.model(q.Model)
+	m, let, err := s.model(ctx, q.Model)
 	if err != nil {
 		return err
 	}
@@ -76,12 +76,12 @@ type detokenizeRequest struct {
 }
 
 // detokenize answers POST /detokenize: the text as prompt, as vLLM has it, and as content, as llama.cpp does.
-func (s *Server) detokenize(_ context.Context, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) detokenize(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var q detokenizeRequest
 	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
 		return err
 	}
-	m, let, err := s.model(q.Model)
+	m, let, err := s.model(ctx, q.Model)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (s *Server) detokenize(_ context.Context, w http.ResponseWriter, r *http.Re
 // tokenizerInfo answers GET /tokenizer_info with the texts of the special tokens, under the names of
 // tokenizer_config.json, as vLLM does; ?model= chooses a model.
 func (s *Server) tokenizerInfo(w http.ResponseWriter, r *http.Request) {
-	m, let, err := s.model(r.URL.Query().Get("model"))
+	m, let, err := s.model(r.Context(), r.URL.Query().Get("model"))
 	if err != nil {
 		faultOf(err).write(w)
 		return

@@ -17,6 +17,9 @@ func serveCmd(a *cli.App) *cobra.Command {
 			"name of its folder or file) or an adapter; GET /v1/models lists them. GET / is a page to chat with one " +
 			"model or several side by side. It runs until it is interrupted, and then lets answers end for ten " +
 			"seconds.\n\n" +
+			"With --memory, more models can be served than memory holds. All are opened once when the server starts, " +
+			"so that faults show then, and closed and loaded again as requests name them, never under a running " +
+			"request.\n\n" +
 			"Requests are computed together, and prompts that begin alike once. On the CPU an answer does not depend " +
 			"on who else is asking: with the same seed it is the same.\n\n" +
 			"Only this machine reaches the server unless --listen says otherwise, which needs --key-file: clients " +
@@ -24,6 +27,7 @@ func serveCmd(a *cli.App) *cobra.Command {
 			"before a server that other machines reach.",
 		Example: "compress serve testdata/nano/base\n" +
 			"compress serve MODEL --adapter legal=ADAPTER --adapter medical=ADAPTER\n" +
+			"compress serve MODEL pruned edited small.Q4_K_M.gguf --memory 6GiB\n" +
 			"compress serve MODEL pruned small.Q4_K_M.gguf --listen 0.0.0.0:8080 --key-file keys.txt",
 		Args:   cobra.MinimumNArgs(1),
 		Unused: []string{"seed"},
@@ -45,6 +49,9 @@ func serveCmd(a *cli.App) *cobra.Command {
 	f.StringArrayVar(&o.Origins, "origin", nil,
 		"`URL` let scripts of pages of this origin ask, such as http://localhost:3000 (repeatable; default: none)")
 	f.StringVar(&o.Memory, "kv-memory", "1GiB", "`SIZE` memory for the keys and values of each model")
+	f.StringVar(&o.All, "memory", "",
+		"`SIZE` memory for the weights, keys and values of all models together: they are then loaded when requests "+
+			"name them, and the one that was used least recently goes (default: all stay loaded)")
 	f.IntVar(&o.Sequences, "max-sequences", 64, "`N` answers of a model that are generated at a time")
 	f.IntVar(&o.StepTokens, "step-tokens", 512,
 		"`N` tokens that are computed at a time; fewer let answers flow more evenly beside long prompts")

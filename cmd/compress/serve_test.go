@@ -70,17 +70,7 @@ func TestServe(t *testing.T) {
 	defer all.Wait()
 	defer interrupt()
 
-	address := ""
-	for range 2000 {
-		if m := regexp.MustCompile(`serving base, tales, news at (\S+)`).FindStringSubmatch(out.String()); m != nil {
-			address = m[1]
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	if address == "" {
-		t.Fatalf("no address in %q", out.String())
-	}
+	address := addressOf(t, &out, `serving base, tales, news at (\S+)`)
 
 	ask := func(model string) string {
 		body := `{"model":"` + model + `","prompt":"Once upon a time","max_tokens":24,"temperature":0.7,"seed":3,` +
@@ -154,4 +144,84 @@ func TestServe(t *testing.T) {
 	if err != nil || report.Requests != 16 || report.Generated != 15*24 || len(report.Models) != 3 {
 		t.Errorf("%+v, %v", report, err)
 	}
+}
+
+// TestServeOnDemand: two models in memory for one; a model whose files are
+// replaced meanwhile is refused by name, and the other answers.
+func TestServeOnDemand(t *testing.T) {
+	nano, err := filepath.Abs("../../testdata/nano")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.CopyFS("copy", os.DirFS(nano+"/tales")); err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	var out tape
+	var code int
+	var all sync.WaitGroup
+	all.Go(func() {
+		a := cli.New([]string{
+			"serve", nano + "/base", "copy", "--listen", "127.0.0.1:0", "--kv-memory", "2MiB", "--memory", "4MiB",
+			"--device", "cpu",
+		}, &out, &out)
+		code = a.Execute(ctx, root(a))
+	})
+	defer all.Wait()
+	defer interrupt()
+	address := addressOf(t, &out, `serving base, copy at (\S+)`)
+
+	ask := func(model string) (int, string) {
+		r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"model":"`+model+
+			`","prompt":"Once upon a time","max_tokens":8,"temperature":0}`))
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		return r.StatusCode, string(text)
+	}
+
+	for _, model := range []string{"base", "copy", "base", "copy", "base"} {
+		if status, text := ask(model); status != http.StatusOK {
+			t.Errorf("%s: %d %s", model, status, text)
+		}
+	}
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes("copy/model.safetensors", later, later); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := ask("copy"); status != http.StatusInternalServerError ||
+		!strings.Contains(text, "model_changed") || !strings.Contains(text, "model.safetensors") {
+		t.Errorf("a replaced model: %d %s", status, text)
+	}
+	if status, text := ask("base"); status != http.StatusOK {
+		t.Errorf("base afterwards: %d %s", status, text)
+	}
+
+	http.DefaultClient.CloseIdleConnections()
+	interrupt()
+	all.Wait()
+	if code != 0 {
+		t.Errorf("exit code %d: %s", code, out.String())
+	}
+}
+
+// addressOf waits until a program says at which address it is.
+func addressOf(t *testing.T, out *tape, pattern string) string {
+	t.Helper()
+	for range 2000 {
+		if m := regexp.MustCompile(pattern).FindStringSubmatch(out.String()); m != nil {
+			return m[1]
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatalf("no address in %q", out.String())
+	return ""
 }

@@ -102,7 +102,7 @@ func Open(dir string, p Plan, o Options) (*Folder, error) {
 		return f, nil
 	}
 
-	if err := o.Seen.unchanged(); err != nil {
+	if err := o.Seen.Unchanged(); err != nil {
 		return nil, err
 	}
 	if f.side, err = sides(o.Source, o.stays); err != nil {

@@ -33,8 +33,30 @@ func See(dir string) Seen {
 	return s
 }
 
-// unchanged compares the files with what they are now. The error wraps [ErrChanged].
-func (s Seen) unchanged() error {
+// SeeAll notes every file of some models, folders or single files.
+func SeeAll(paths ...string) (Seen, error) {
+	s := Seen{files: map[string]fs.FileInfo{}}
+	for _, path := range paths {
+		// A link to a folder is walked as that.
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			path += string(filepath.Separator) + "."
+		}
+		err := filepath.WalkDir(path, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			s.files[path], err = os.Stat(path)
+			return err
+		})
+		if err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// Unchanged compares the files with what they are now. The error wraps [ErrChanged].
+func (s Seen) Unchanged() error {
 	for _, name := range slices.Sorted(maps.Keys(s.files)) {
 		path := filepath.Join(s.dir, name)
 		now, err := os.Stat(path)

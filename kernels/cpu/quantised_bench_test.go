@@ -60,8 +60,8 @@ func readAll(d *Device, p []byte) {
 	d.parallel(len(p)/part, func(i int) { readStream(d.isa, unsafe.Pointer(&p[i*part]), part) })
 }
 
-// BenchmarkExactRows times exact products of few rows with quantised weights that lie in memory one behind the other, as
-// those of a model do, and reports the rate of the best call.
+// BenchmarkExactRows times exact products of few rows with quantised weights, of heads and layers of a small model and
+// of a larger one, and reports the rate and the time of the best call.
 func BenchmarkExactRows(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, threads := range []int{1, 2} {

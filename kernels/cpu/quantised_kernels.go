@@ -91,8 +91,8 @@ type spreadArgs struct {
 const codeRowsMost = 4
 
 // codeArgs are the operands of a kernel that multiplies rows of codes, in groups with the factors and summands of
-// spreadArgs, by up to codeRowsMost rows of floats that lie xStride bytes apart. The product of row j of codes and row i
-// of x goes to place j of out, i·outStride bytes further on. What is summed is the same, in the same order, for any
+// spreadArgs, by up to codeRowsMost rows of floats that lie xStride bytes apart. The product of row j of codes and row
+// i of x goes to place j of out, i·outStride bytes further on. What is summed is the same, in the same order, for any
 // number of rows of x. Where rows are multiplied in parts, the sums of a row of codes, one in every lane of two
 // registers for each row of x (one register where nothing is added to codes), come from sums if goesOn is not 0, and go
 // there instead of out if goesOnLater is not. The assembly knows the offsets.

@@ -6,11 +6,11 @@ import "github.com/modelcompress/compress/kernels"
 // in their last bits, on how many others are in the same pass. Where passes are put together from the tokens of
 // strangers, that must not show: a pass then says which products its rows go through, whatever else is there.
 //
-// What a product depends on was measured on every kernel of package cpu, for 1 to 70 rows: of weights of numbers up to 16
-// rows are taken in fours, then in twos, and one that is left over has a kernel of its own, so that an even number of
-// rows, up to 16, gives every row the same bits; so does any number from 17 on (33 where AMX takes those between). Of
-// quantised weights any number up to 16 does; under [kernels.Fast] they change at 7 rows. A group of rows is filled up to
-// such a number with copies of its last one.
+// What a product depends on was measured on every kernel of package cpu, for 1 to 70 rows: of weights of numbers up to
+// 16 rows are taken in fours, then in twos, and one that is left over has a kernel of its own, so that an even number
+// of rows, up to 16, gives every row the same bits; so does any number from 17 on (33 where AMX takes those between).
+// Of quantised weights any number up to 16 does; under [kernels.Fast] they change at 7 rows. A group of rows is filled
+// up to such a number with copies of its last one.
 
 // Company says which products the rows of a pass go through.
 type Company uint8

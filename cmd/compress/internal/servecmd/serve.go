@@ -19,6 +19,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/mmapsafe"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
 	"github.com/modelcompress/compress/merge/mediate"
@@ -33,6 +34,7 @@ type Options struct {
 	Anyone   bool     // beyond this machine without a key
 	Root     string   // folder from which clients may load adapters; empty: they may not
 	Memory   string   // for keys and values of each model
+	All      string   // for the weights, keys and values of all models together; empty: any amount
 	MaxBody  string
 	serve.Options
 	cli.Compute
@@ -76,6 +78,11 @@ func (o *Options) Check() error {
 	if o.Options.Memory, err = cli.Bytes("kv-memory", o.Memory); err != nil {
 		return err
 	}
+	if o.All != "" {
+		if o.Budget, err = cli.Bytes("memory", o.All); err != nil {
+			return err
+		}
+	}
 	if o.Options.MaxBody, err = cli.Bytes("max-body", o.MaxBody); err != nil {
 		return err
 	}
@@ -109,56 +116,118 @@ func Serve(j *cli.Job, paths []string, o Options) (any, error) {
 	}
 	o.Failed = func(model string, err error) { j.Note("%s: %v", model, err) }
 
-	var models serve.Models
-	defer func() {
-		for _, m := range models {
-			if m.Parent == "" {
-				m.LM.Close()
-			}
-		}
-	}()
-	for _, path := range paths {
-		m, err := open(j, path, o.Compute.Options())
-		if err != nil {
-			return nil, err
-		}
-		models = append(models, m)
-	}
-	for _, a := range o.Adapters {
-		name, dir, _ := strings.Cut(a, "=")
-		m, err := adapter(j.Ctx, func(text string) { j.Remark("%s: %s", dir, text) }, baseOf(models, name), name, dir)
-		if err != nil {
-			return nil, err
-		}
-		if m.Enter != nil { // whether it can be attached shows now, and not when somebody asks
-			undo, err := m.Enter()
-			if err != nil {
-				return nil, err
-			}
-			undo()
-		}
-		models = append(models, m)
-	}
-
 	listener, err := (&net.ListenConfig{}).Listen(j.Ctx, "tcp", o.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
 	o.Hosts = o.hosts()
-	h, err := serve.Handler(models, o.Options)
-	if err != nil {
-		return nil, errors.Join(cli.Usage(err), listener.Close())
-	}
 
-	r := &Report{Address: "http://" + listener.Addr().String()}
-	for _, m := range models {
-		r.Models = append(r.Models, m.Name)
+	if err := distinct(paths, o.Adapters); err != nil {
+		return nil, errors.Join(err, listener.Close())
 	}
+	r := &Report{Address: "http://" + listener.Addr().String()}
+	h, err := serve.Sources(j.Ctx, sources(j, paths, &o), o.Options)
+	if errors.Is(err, lm.ErrInput) || errors.Is(err, serve.ErrBudget) { // --kv-memory and --memory decide
+		err = cli.Usage(err)
+	}
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	r.Models = h.Names()
 	j.Printf("serving %s at %s\n", strings.Join(r.Models, ", "), r.Address)
 
 	err = answer(j.Ctx, listener, h)
 	r.Counts = h.Counts()
 	return r, err
+}
+
+// distinct refuses two models of the same name.
+func distinct(paths, adapters []string) error {
+	var names []string
+	for _, path := range paths {
+		names = append(names, nameOf(path))
+	}
+	for _, a := range adapters {
+		name, _, _ := strings.Cut(a, "=")
+		names = append(names, name)
+	}
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return cli.Usagef("two models have the name %q", name)
+		}
+	}
+	return nil
+}
+
+// sources are the models with their adapters.
+func sources(j *cli.Job, paths []string, o *Options) (list []serve.Source) {
+	adapters := make([][]string, len(paths)) // NAME=DIR, by model
+	for _, a := range o.Adapters {
+		at := max(slices.IndexFunc(paths, func(p string) bool { return strings.HasPrefix(a, nameOf(p)+"/") }), 0)
+		adapters[at] = append(adapters[at], a)
+	}
+
+	for i, path := range paths {
+		files := []string{path}
+		for _, a := range adapters[i] {
+			_, dir, _ := strings.Cut(a, "=")
+			files = append(files, dir)
+		}
+
+		var seen stage.Seen // when the model was opened first
+		opened := false
+		list = append(list, serve.Source{
+			Name: nameOf(path),
+			Open: func(context.Context) (one serve.Opened, err error) {
+				var unread error
+				if !opened {
+					seen, unread = stage.SeeAll(files...)
+				}
+				if one, err = openAll(j, path, adapters[i], o.Compute.Options()); err != nil {
+					return one, err // says better than unread what is not there
+				}
+				if unread != nil {
+					one.Close()
+					return serve.Opened{}, unread
+				}
+				opened = true
+				return one, nil
+			},
+			Unchanged: func() error { return seen.Unchanged() },
+		})
+	}
+	return list
+}
+
+// openAll loads a model and opens its adapters.
+func openAll(j *cli.Job, path string, adapters []string, load lm.Options) (serve.Opened, error) {
+	base, err := open(j, path, load)
+	if err != nil {
+		return serve.Opened{}, err
+	}
+
+	all := serve.Opened{Models: serve.Models{base}, Bytes: base.LM.MemorySize(), Close: func() { base.LM.Close() }}
+	for _, a := range adapters {
+		name, dir, _ := strings.Cut(a, "=")
+		m, err := adapter(j.Ctx, func(text string) { j.Remark("%s: %s", dir, text) }, base, name, dir)
+		if err == nil && m.Enter != nil { // whether it can be attached shows now, and not when somebody asks
+			var undo func()
+			if undo, err = m.Enter(); err == nil {
+				undo()
+			}
+		}
+		if err != nil {
+			for _, m := range all.Models[1:] {
+				if m.Close != nil {
+					m.Close()
+				}
+			}
+			all.Close()
+			return serve.Opened{}, err
+		}
+		all.Models = append(all.Models, m)
+	}
+	return all, nil
 }
 
 // open loads a model.
@@ -177,17 +246,6 @@ func open(j *cli.Job, path string, load lm.Options) (serve.Model, error) {
 		m.Close()
 	}
 	return one, err
-}
-
-// baseOf is the model that an adapter is of: the one whose name stands before its own, as in MODEL/NAME, otherwise the
-// first.
-func baseOf(models serve.Models, name string) serve.Model {
-	for _, m := range models {
-		if m.Parent == "" && strings.HasPrefix(name, m.Name+"/") {
-			return m
-		}
-	}
-	return models[0]
 }
 
 // adapter opens an adapter: for single requests, or for the whole model where it changes what all of them share.
