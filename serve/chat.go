@@ -89,7 +89,7 @@ func (s *Server) chatTask(ctx context.Context, m *served, q *chatRequest) (*requ
 	if q.TopLogprobs != nil {
 		t.tops = *q.TopLogprobs
 	}
-	req := &request{model: m}
+	req := &request{model: m, choice: m.choiceOf(q.Model)}
 	req.add(t, n)
 	return req, nil
 }
@@ -296,7 +296,7 @@ func newChatReply(s *Server, m *served, r *request) *chatReply {
 	n := len(r.tasks[0].choices)
 	c := &chatReply{tok: m.Tokenizer, texts: make([]strings.Builder, n)}
 	c.base = chatCompletion{
-		ID: newID("chatcmpl-"), Created: s.options.now().Unix(), Model: m.Name, Choices: []chatChoice{},
+		ID: newID("chatcmpl-"), Created: s.options.now().Unix(), Model: r.name(), Choices: []chatChoice{},
 	}
 	for i := range n {
 		c.list = append(c.list, chatChoice{Index: i})

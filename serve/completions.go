@@ -88,7 +88,7 @@ func (s *Server) completionTasks(m *served, q *completionRequest) (*request, err
 		return nil, err
 	}
 
-	req := &request{model: m}
+	req := &request{model: m, choice: m.choiceOf(q.Model)}
 	for i, prompt := range ids {
 		most, err := s.options.tokens(q.MaxTokens, m, len(prompt), 16)
 		if err != nil {
@@ -226,7 +226,7 @@ func newCompletionReply(s *Server, m *served, r *request) *completionReply {
 
 	c := &completionReply{tok: m.Tokenizer, texts: make([]strings.Builder, n), at: make([]int, n)}
 	c.base = completion{
-		ID: newID("cmpl-"), Object: "text_completion", Created: s.options.now().Unix(), Model: m.Name,
+		ID: newID("cmpl-"), Object: "text_completion", Created: s.options.now().Unix(), Model: r.name(),
 		Choices: []completionChoice{},
 	}
 	for i := range n {

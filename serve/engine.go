@@ -326,7 +326,7 @@ func (e *engine) step() error {
 	s := e.turn()
 	if err := e.enter(s); err != nil {
 		for _, t := range slices.Clone(e.tasks) {
-			if t.of.model.alone() == s {
+			if t.model().alone() == s {
 				e.fail(t, err)
 			}
 		}
@@ -358,7 +358,7 @@ func (e *engine) step() error {
 func (e *engine) turn() *served {
 	var kinds []*served
 	for _, t := range e.tasks {
-		if s := t.of.model.alone(); !slices.Contains(kinds, s) {
+		if s := t.model().alone(); !slices.Contains(kinds, s) {
 			kinds = append(kinds, s)
 		}
 	}
@@ -430,7 +430,7 @@ func (e *engine) plan(s *served) *plan {
 	p := &plan{e: e}
 	left := e.options.StepTokens
 	for _, t := range e.tasks {
-		if t.of.model.alone() != s || !t.done {
+		if t.model().alone() != s || !t.done {
 			continue
 		}
 		for _, c := range t.choices {
@@ -470,7 +470,7 @@ func (e *engine) plan(s *served) *plan {
 // there yet waits for these, instead of computing them, too.
 func (e *engine) prompts(s *served) (list []*task) {
 	for _, t := range e.tasks {
-		if t.of.model.alone() != s || t.done {
+		if t.model().alone() != s || t.done {
 			continue
 		}
 
@@ -483,7 +483,7 @@ func (e *engine) prompts(s *served) (list []*task) {
 		}
 
 		if t.sequence == nil {
-			t.sequence = e.batch.Add(t.of.model.kind())
+			t.sequence = e.batch.Add(t.model().kind())
 			if !t.whole() {
 				n := t.sequence.Begin(t.prompt)
 				if !t.told { // whoever was told reads it
@@ -512,7 +512,7 @@ func common(a, b []int32) int {
 // memory went to others, all.
 func (p *plan) generate(c *choice, most int) int {
 	next := c.ids[c.sequence.Len()-len(c.of.prompt):]
-	w := lm.Work{Sequence: c.sequence, IDs: next, Overlay: c.of.of.model.Overlay}
+	w := lm.Work{Sequence: c.sequence, IDs: next, Overlay: c.of.model().Overlay}
 	if len(next) > 1 {
 		if r := p.e.m.Config().Rope; r != nil && !r.Static() {
 			most = 1 // as they were the first time
@@ -532,7 +532,7 @@ func (p *plan) prompt(t *task, n int) {
 	end := min(len(t.prompt), at/p.e.page*p.e.page+n)
 	w := lm.Work{
 		Sequence: t.sequence, IDs: t.prompt[at:end], Prompt: true, Logits: lm.NoLogits, Total: len(t.prompt),
-		Overlay: t.of.model.Overlay,
+		Overlay: t.model().Overlay,
 	}
 	switch {
 	case t.whole():

@@ -26,6 +26,8 @@ type Model struct {
 	// Enter does the same for all rows of a pass, until leave: it attaches an adapter that cannot be an overlay. It is
 	// called between passes, and no other model of the same LM has been entered. Such models take turns, a pass each.
 	Enter func() (leave func(), err error)
+	// Router chooses how LM computes for a prompt; nil: in one way.
+	Router Router
 	// Close gives back what the model takes beyond LM, once nothing needs it: at the end of the last request after it
 	// was unloaded, when its [Source] is closed, or at the end of the server. nil: nothing.
 	Close func()
@@ -134,6 +136,9 @@ type served struct {
 	chatStop []int32        // and those that end one in a chat
 	context  int            // positions
 	card     modelCard      // but for when it was made
+	routes   bool           // it has a Router, also where its place is closed
+	names    []string       // of choices of that, which are listed
+	ways     []*served      // of its Router, by Root, those that were used last at the end
 	guest    bool           // an adapter that was loaded at run time
 	serial   uint64         // of all that were served, from 1
 	created  time.Time
@@ -169,12 +174,16 @@ func (s *served) drop(one func()) {
 func (s *served) closed() *served {
 	return &served{
 		Model: Model{Name: s.Name, Root: s.Root, Parent: s.Parent}, place: s.place, card: s.card, created: s.created,
+		routes: s.routes, names: s.names,
 	}
 }
 
 // newServed reads the template, and which tokens end an answer.
 func newServed(ctx context.Context, m Model, p *place, o Options) (*served, error) {
 	s := &served{Model: m, place: p, engine: p.engine, stop: m.LM.StopTokens(), context: p.engine.size}
+	if m.Router != nil {
+		s.routes, s.names = true, m.Router.Names()
+	}
 	if n := m.LM.Config().MaxPositions; n > 0 {
 		s.context = min(s.context, n)
 	}

@@ -19,17 +19,19 @@ var (
 
 // request is prompts that were asked for together.
 type request struct {
-	ctx   context.Context
-	model *served
-	tasks []*task
-	out   outbox
-	gone  chan struct{} // a task of which the loop lets go
+	ctx    context.Context
+	model  *served
+	choice string // of the model's Router
+	tasks  []*task
+	out    outbox
+	gone   chan struct{} // a task of which the loop lets go
 }
 
 // task is a prompt and the choices that continue it.
 type task struct {
 	of      *request
-	first   int // of its choices among those of the request
+	way     *served // in which the model computes; nil: as it is
+	first   int     // of its choices among those of the request
 	prompt  []int32
 	text    string // of the prompt, where it was text
 	max     int    // new tokens of a choice
@@ -52,6 +54,22 @@ type task struct {
 	prior    []tokenInfo // of the prompt, with echo and logprobs
 	began    time.Time
 	serial   uint64 // order of arrival
+}
+
+// name is that of the model, as it was asked for.
+func (r *request) name() string {
+	if r.choice == "" {
+		return r.model.Name
+	}
+	return r.model.Name + ":" + r.choice
+}
+
+// model is what computes the task.
+func (t *task) model() *served {
+	if t.way != nil {
+		return t.way
+	}
+	return t.of.model
 }
 
 // shape is how the probabilities of the next token are shaped.

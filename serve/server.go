@@ -346,6 +346,9 @@ func (s *Server) find(name string) (*served, error) {
 		m = s.named(name)
 	}
 	if m == nil {
+		m = s.routed(name)
+	}
+	if m == nil {
 		return nil, &fault{
 			http.StatusNotFound, "invalid_request_error",
 			"the model " + shown(name) + " does not exist (GET /v1/models lists those that do)", "model",
@@ -392,11 +395,22 @@ func (s *Server) cardOf(m *served) modelCard {
 	return c
 }
 
+// choice is the card of a choice that a model's Router has.
+func (c modelCard) choice(name string) modelCard {
+	parent := c.ID
+	c.Parent = &parent
+	c.ID += ":" + name
+	return c
+}
+
 func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) {
 	list := []modelCard{}
 	s.mu.Lock()
 	for _, m := range s.models {
 		list = append(list, s.cardOf(m))
+		for _, choice := range m.names {
+			list = append(list, s.cardOf(m).choice(choice))
+		}
 	}
 	s.mu.Unlock()
 	writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
@@ -408,6 +422,9 @@ func (s *Server) showModel(w http.ResponseWriter, r *http.Request) {
 	var c modelCard
 	if err == nil {
 		c = s.cardOf(m)
+		if choice := m.choiceOf(r.PathValue("name")); choice != "" {
+			c = c.choice(choice)
+		}
 	}
 	s.mu.Unlock()
 	if err != nil {

@@ -296,3 +296,69 @@ func TestAnImpatientClientDoesNotKeepModelsOut(t *testing.T) {
 		t.Errorf("%d loads, want the two at the start", l.loads.Load())
 	}
 }
+
+// forks is a Router with two ways beside the model's own.
+type forks struct {
+	m *lm.Model
+	d [2]drawn
+}
+
+func (f *forks) Names() []string { return []string{"0", "1"} }
+
+func (f *forks) Choose(choice string) (Route, error) {
+	if choice != "" && choice != "0" && choice != "1" {
+		return nil, fmt.Errorf("no way %q", choice)
+	}
+	return func(_ context.Context, prompt []int32) (Way, error) {
+		k := len(prompt) % 2
+		if choice != "" {
+			k = int(choice[0] - '0')
+		}
+		return Way{Name: fmt.Sprint(k), Enter: func() (func(), error) { return f.m.Attach(&f.d[k]) }}, nil
+	}, nil
+}
+
+// TestWays: prompts of one request that go different ways have the answers that they have alone, and share what those
+// before them have computed in the same way.
+func TestWays(t *testing.T) {
+	m := nano(t, "base")
+	m.Router = &forks{m.LM, [2]drawn{draw(m.LM, 1), draw(m.LM, 2)}}
+	c := start(t, Models{m}, Options{})
+	long := make([]int32, 200)
+	for i := range long {
+		long[i] = int32(20 + i%50)
+	}
+	prompts := [][]int32{long, long[:199]}
+	ask := func(model string, prompt any) (r completion) {
+		if code := c.post("/v1/completions", obj{
+			"model": model, "prompt": prompt, "max_tokens": 8, "temperature": 0, "logprobs": 1, "ignore_eos": true,
+		}, &r); code != http.StatusOK {
+			t.Fatalf("%s: status %d", model, code)
+		}
+		return r
+	}
+
+	both := ask("base", prompts)
+	for k, p := range prompts {
+		one := ask(fmt.Sprint("base:", k), p)
+		want, _ := json.Marshal(one.Choices[0].Logprobs)
+		got, _ := json.Marshal(both.Choices[k].Logprobs)
+		if string(got) != string(want) {
+			t.Errorf("prompt %d: %s, by itself %s", k, got, want)
+		}
+		if one.Usage.Details.Cached == 0 || one.Model != fmt.Sprint("base:", k) {
+			t.Errorf("prompt %d: %+v", k, one)
+		}
+	}
+
+	var fault struct{ Error struct{ Message string } }
+	code := c.post("/v1/completions", obj{"model": "base:2", "prompt": "x"}, &fault)
+	if code != http.StatusBadRequest || !strings.Contains(fault.Error.Message, "no way") {
+		t.Errorf("%d %+v", code, fault)
+	}
+	var models struct{ Data []modelCard }
+	c.read("/v1/models", &models)
+	if len(models.Data) != 3 || models.Data[2].ID != "base:1" || *models.Data[2].Parent != "base" {
+		t.Errorf("%+v", models)
+	}
+}

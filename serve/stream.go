@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -53,6 +54,14 @@ func (s *Server) run(ctx context.Context, w http.ResponseWriter, r *request, p *
 	defer e.poke() // the loop lets go of what nobody waits for
 	defer cancel()
 
+	names, err := s.route(ctx, r)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		w.Header().Set("Compress-Experts", strings.Join(names, "; "))
+	}
+
 	r.ctx, r.out = ctx, newOutbox()
 	if err := e.submit(r); err != nil {
 		return err
@@ -63,7 +72,7 @@ func (s *Server) run(ctx context.Context, w http.ResponseWriter, r *request, p *
 	}
 
 	var u usage
-	err := r.each(ctx, func(e event) error {
+	err = r.each(ctx, func(e event) error {
 		u.add(e)
 		to.take(e)
 		return nil

@@ -225,3 +225,114 @@ func addressOf(t *testing.T, out *tape, pattern string) string {
 	t.Fatalf("no address in %q", out.String())
 	return ""
 }
+
+// TestServeExperts: a mediated folder is one model. Its name alone routes every prompt, a choice behind a colon
+// decides, and requests that go different ways at the same time have the answers that each has alone.
+func TestServeExperts(t *testing.T) {
+	nano, err := filepath.Abs("../../testdata/nano")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("m.yaml", []byte(strings.ReplaceAll(mediated, "$NANO", nano)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var said tape
+	a := cli.New([]string{"merge", "m.yaml", "--out", "m"}, &said, &said)
+	if code := a.Execute(t.Context(), root(a)); code != 0 {
+		t.Fatal(said.String())
+	}
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	var out tape
+	var code int
+	var all sync.WaitGroup
+	all.Go(func() {
+		a := cli.New([]string{
+			"serve", "m", "--listen", "127.0.0.1:0", "--kv-memory", "8MiB", "--device", "cpu",
+		}, &out, &out)
+		code = a.Execute(ctx, root(a))
+	})
+	defer all.Wait()
+	defer interrupt()
+	address := addressOf(t, &out, `serving m at (\S+)`)
+
+	type answer struct {
+		status         int
+		experts, model string
+		text           string
+	}
+	ask := func(model, prompt string) answer {
+		r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"model":"`+model+
+			`","prompt":"`+prompt+`","max_tokens":12,"temperature":0,"ignore_eos":true,"logprobs":1}`))
+		if err != nil {
+			t.Error(err)
+			return answer{}
+		}
+		defer r.Body.Close()
+		var got struct {
+			Model   string
+			Choices json.RawMessage
+			Error   struct{ Message string }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil {
+			t.Error(err)
+		}
+		text := string(got.Choices) + got.Error.Message
+		return answer{r.StatusCode, r.Header.Get("Compress-Experts"), got.Model, text}
+	}
+
+	const question, story = "Question: 14 + 6 =", "Once upon a time"
+	alone := map[[2]string]answer{}
+	for _, model := range []string{"m", "m:auto", "m:top1", "m:dense", "m:sums", "m:news", "m:sums=0.6,news=0.4"} {
+		for _, prompt := range []string{question, story} {
+			got := ask(model, prompt)
+			if got.status != http.StatusOK || got.model != model {
+				t.Errorf("%s: %+v", model, got)
+			}
+			alone[[2]string{model, prompt}] = got
+		}
+	}
+	of := func(model, prompt string) answer { return alone[[2]string{model, prompt}] }
+	if got := of("m", question); got.experts != "sums" || got.text != of("m:sums", question).text {
+		t.Errorf("a sum is answered by %q", got.experts)
+	}
+	if of("m:sums", question).text == of("m:dense", question).text || of("m:dense", question).experts != "dense" ||
+		of("m:sums=0.6,news=0.4", story).experts != "news=0.4,sums=0.6" {
+		t.Errorf("%+v", alone)
+	}
+
+	var together sync.WaitGroup
+	for range 2 {
+		for key, want := range alone {
+			together.Go(func() {
+				if got := ask(key[0], key[1]); got != want {
+					t.Errorf("%s: %+v, alone %+v", key, got, want)
+				}
+			})
+		}
+	}
+	together.Wait()
+
+	if got := ask("m:nobody", story); got.status != http.StatusBadRequest || !strings.Contains(got.text, "sums") {
+		t.Errorf("an expert that is not there: %+v", got)
+	}
+
+	http.DefaultClient.CloseIdleConnections()
+	interrupt()
+	all.Wait()
+	if code != 0 {
+		t.Errorf("exit code %d: %s", code, out.String())
+	}
+}
+
+// mediated is the recipe of a folder with two experts and a router.
+const mediated = `merge_method: mediate
+base_model: $NANO/base
+models:
+- {model: $NANO/news, name: news}
+- {model: $NANO/sums, name: sums}
+parameters:
+  select: {top_k: 1}
+  router: {prompts: {news: $NANO/tasks/prompts/news.jsonl, sums: $NANO/tasks/prompts/sums.jsonl}}
+`

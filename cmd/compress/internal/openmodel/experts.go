@@ -36,9 +36,14 @@ const (
 type Experts struct {
 	experts *mediate.Experts
 	routed  *mediate.Routed
-	fixed   []float64 // nil: routed by request
-	policy  mediate.Policy
 	used    map[string]int
+	Choice
+}
+
+// Choice is what --experts says.
+type Choice struct {
+	fixed  []float64 // nil: routed by request
+	policy mediate.Policy
 }
 
 // OpenExperts attaches experts to a model that was loaded from a folder; nil for an ordinary folder. choice is what
@@ -58,7 +63,11 @@ func OpenExperts(j *cli.Job, m *lm.Model, choice string) (*Experts, error) {
 
 	x := &Experts{experts: e, used: map[string]int{}}
 	if x.routed, err = e.Attach(m, 0); err == nil {
-		err = x.choose(j, choice)
+		x.Choice, err = x.Choose(choice)
+	}
+	if err == nil && x.Unrouted(choice) {
+		j.Note("the folder has no router: the dense model answers (--experts chooses: %s)",
+			strings.Join(x.experts.Names(), ", "))
 	}
 	if err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -67,28 +76,34 @@ func OpenExperts(j *cli.Job, m *lm.Model, choice string) (*Experts, error) {
 	return x, nil
 }
 
-// choose reads the flag.
-func (x *Experts) choose(j *cli.Job, choice string) (err error) {
-	word, settings, _ := strings.Cut(choice, ":")
-	switch word {
-	case Auto, Likeliest, "":
-		if word == Likeliest {
-			x.policy.Select = "top1"
-		}
-		if err := setPolicy(&x.policy, settings); err != nil {
-			return err
-		}
+// automatic reports whether a choice leaves it to the router, and how it is set.
+func automatic(choice string) (word, settings string, ok bool) {
+	word, settings, _ = strings.Cut(choice, ":")
+	return word, settings, word == Auto || word == Likeliest || word == ""
+}
 
-		if !x.experts.HasRouter() {
-			j.Note("the folder has no router: the dense model answers (--experts chooses: %s)",
-				strings.Join(x.experts.Names(), ", "))
-			x.fixed = make([]float64, len(x.experts.Names()))
-		}
+// Unrouted reports whether a choice leaves it to a router that there is none of: the dense model answers.
+func (x *Experts) Unrouted(choice string) bool {
+	_, _, ok := automatic(choice)
+	return ok && !x.experts.HasRouter()
+}
+
+// Choose reads what the flag, or a request, says.
+func (x *Experts) Choose(choice string) (c Choice, err error) {
+	word, settings, ok := automatic(choice)
+	switch {
+	case !ok:
+		c.fixed, err = ParseWeights(x.experts, choice)
+	case word == Likeliest:
+		c.policy.Select = "top1"
+		fallthrough
 	default:
-		x.fixed, err = ParseWeights(x.experts, choice)
+		err = setPolicy(&c.policy, settings)
+		if x.Unrouted(choice) {
+			c.fixed = make([]float64, len(x.experts.Names()))
+		}
 	}
-
-	return err
+	return c, err
 }
 
 // setPolicy reads what follows auto: names and values of a policy, with commas between.
@@ -176,10 +191,15 @@ func ExpertsIdentity(ctx context.Context, dir, choice string) (string, error) {
 
 // Route gives the weights for a request.
 func (x *Experts) Route(ctx context.Context, ids []int32) ([]float64, error) {
-	if x.fixed != nil {
-		return x.fixed, nil
+	return x.RouteBy(ctx, x.Choice, ids)
+}
+
+// RouteBy is Route by another choice than the flag's.
+func (x *Experts) RouteBy(ctx context.Context, c Choice, ids []int32) ([]float64, error) {
+	if c.fixed != nil {
+		return c.fixed, nil
 	}
-	w, _, err := x.routed.Route(ctx, ids, x.policy)
+	w, _, err := x.routed.Route(ctx, ids, c.policy)
 	if err == nil {
 		x.used[WeightsText(x.Names(), w)]++
 	}

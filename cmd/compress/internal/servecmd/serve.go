@@ -22,7 +22,6 @@ import (
 	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lora"
-	"github.com/modelcompress/compress/merge/mediate"
 	"github.com/modelcompress/compress/serve"
 )
 
@@ -201,12 +200,12 @@ func sources(j *cli.Job, paths []string, o *Options) (list []serve.Source) {
 
 // openAll loads a model and opens its adapters.
 func openAll(j *cli.Job, path string, adapters []string, load lm.Options) (serve.Opened, error) {
-	base, err := open(j, path, load)
+	base, closeIt, err := open(j, path, load)
 	if err != nil {
 		return serve.Opened{}, err
 	}
 
-	all := serve.Opened{Models: serve.Models{base}, Bytes: base.LM.MemorySize(), Close: func() { base.LM.Close() }}
+	all := serve.Opened{Models: serve.Models{base}, Bytes: base.LM.MemorySize(), Close: closeIt}
 	for _, a := range adapters {
 		name, dir, _ := strings.Cut(a, "=")
 		m, err := adapter(j.Ctx, func(text string) { j.Remark("%s: %s", dir, text) }, base, name, dir)
@@ -231,21 +230,44 @@ func openAll(j *cli.Job, path string, adapters []string, load lm.Options) (serve
 }
 
 // open loads a model.
-func open(j *cli.Job, path string, load lm.Options) (serve.Model, error) {
-	if mediate.IsFolder(path) {
-		return serve.Model{}, cli.Usagef("%s: experts that are chosen by the request are not served (HINT: compress "+
-			"experts export makes an ordinary model of one)", path)
-	}
+func open(j *cli.Job, path string, load lm.Options) (one serve.Model, closeIt func(), err error) {
 	m, err := openmodel.Open(j, path, load, openmodel.Options{})
 	if err != nil {
-		return serve.Model{}, err
+		return one, nil, err
 	}
 
-	one := serve.Model{Name: nameOf(path), LM: m.Model, Root: path}
+	one = serve.Model{Name: nameOf(path), LM: m.Model, Root: path}
+	if m.Experts != nil {
+		one.Router = experts{m.Experts}
+	}
 	if one.Tokenizer, err = m.Tokenizer(); err != nil {
 		m.Close()
 	}
-	return one, err
+	return one, func() { m.Close() }, err
+}
+
+// experts is how a mediated model answers, in the words of --experts.
+type experts struct{ of *openmodel.Experts }
+
+// Names implements [serve.Router].
+func (x experts) Names() []string { return append(slices.Clone(x.of.Names()), "dense") }
+
+// Choose implements [serve.Router].
+func (x experts) Choose(choice string) (serve.Route, error) {
+	c, err := x.of.Choose(choice)
+	if err != nil {
+		return nil, err
+	}
+
+	return func(ctx context.Context, prompt []int32) (serve.Way, error) {
+		w, err := x.of.RouteBy(ctx, c, prompt)
+		if err != nil {
+			return serve.Way{}, err
+		}
+		return serve.Way{Name: openmodel.WeightsText(x.of.Names(), w), Enter: func() (func(), error) {
+			return func() { _ = x.of.Use(nil) }, x.of.Use(w) // the next Use repeats what failed on the way back
+		}}, nil
+	}, nil
 }
 
 // adapter opens an adapter: for single requests, or for the whole model where it changes what all of them share.
@@ -265,11 +287,23 @@ func adapter(ctx context.Context, remark func(text string), base serve.Model, na
 	m := base
 	m.Name = name
 	m.Parent = base.Name
+	m.Router = nil
 	m.Root = dir
 	m.Overlay, m.Close, err = a.Overlay(base.LM)
 	if errors.Is(err, lora.ErrUnsupported) {
 		m.Enter = func() (func(), error) { return a.Attach(base.LM) }
 		err = nil
+	}
+
+	// The dense model is one of the ways in which a mediated one computes: putting it back may fail.
+	if x, mediated := base.Router.(experts); mediated {
+		attach := m.Enter
+		m.Enter = func() (func(), error) {
+			if err := x.of.Use(nil); err != nil || attach == nil {
+				return func() {}, err
+			}
+			return attach()
+		}
 	}
 	return m, err
 }
