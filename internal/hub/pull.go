@@ -345,7 +345,7 @@ func (w *puller) load(ctx context.Context, f File, at string) error {
 	if err := out.Sync(); err != nil {
 		return err
 	}
-	if err := os.Rename(part, at); err != nil {
+	if err := system.Rename(part, at); err != nil {
 		return err
 	}
 
@@ -477,5 +477,5 @@ func (w *puller) link(f File, blob string) error {
 	if err := os.Symlink(to, part); err != nil {
 		return err
 	}
-	return os.Rename(part, at)
+	return system.Rename(part, at)
 }

@@ -10,6 +10,7 @@ import (
 
 // A snapshot in the hub's cache is read through its links to blobs, and through no other that leads out of it.
 func TestFolderOfTheHubsCache(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	top := t.TempDir()
 	model := filepath.Join(top, "models--a--b")
 	snapshot := filepath.Join(model, "snapshots", "1f")
@@ -91,6 +92,7 @@ func TestFolderOfTheHubsCache(t *testing.T) {
 // Elsewhere a link that is an entry of the folder is followed wherever it leads, and reading through it stays reading;
 // a name of several parts leads nowhere outside.
 func TestFolderOfLinks(t *testing.T) {
+	systemtest.NeedsPipes(t)
 	top := t.TempDir()
 	dir := filepath.Join(top, "other", "1f")
 	for _, d := range []string{filepath.Join(dir, "sub"), filepath.Join(top, "data", "deep")} {

@@ -14,6 +14,7 @@ import (
 
 // Pipes, sockets and devices are refused at once, by name and through links; files are read up to their limit.
 func TestKinds(t *testing.T) {
+	systemtest.NeedsPipes(t)
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(systemtest.Pipe(at("pipe")), os.Symlink("pipe", at("link")),
@@ -67,6 +68,7 @@ func TestKinds(t *testing.T) {
 
 // An output goes to the folder that a link names; links to nothing and other names stay as they are.
 func TestPlace(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

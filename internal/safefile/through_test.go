@@ -16,6 +16,7 @@ import (
 // An output goes through links to the file that they lead to, there or not; what a process has open, pipes and
 // devices are written into.
 func TestTarget(t *testing.T) {
+	systemtest.NeedsPipes(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +76,7 @@ func TestTarget(t *testing.T) {
 
 // A file that the process has open is written on from where it stands, and stays the file that it is.
 func TestWriteInto(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	dir := t.TempDir()
 	f, err := os.Create(filepath.Join(dir, "file"))
 	if err != nil {
@@ -114,6 +116,7 @@ func TestWriteInto(t *testing.T) {
 
 // A pipe without a reader is waited for as long as the work is not interrupted; with one it gets everything.
 func TestWriteIntoPipe(t *testing.T) {
+	systemtest.NeedsPipes(t)
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := systemtest.Pipe(path); err != nil {
 		t.Fatal(err)

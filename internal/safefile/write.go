@@ -43,7 +43,7 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	_, err = f.Write(data)
 	err = errors.Join(err, f.Sync())
 	if err == nil {
-		err = os.Rename(unfinished, path) // still locked: nobody else writes under this name
+		err = system.Rename(unfinished, path) // still locked: nobody else writes under this name
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(unfinished), f.Close())

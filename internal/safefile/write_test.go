@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // A file is replaced as a whole; what a killed process has left under the hidden name is taken up, and nothing
 // stays beside the file.
 func TestWriteFile(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	if err := os.WriteFile(Unfinished(path), []byte("much more than the new text"), 0o600); err != nil {

@@ -135,20 +135,29 @@ func remove(f system.Folder, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
 
+	ours, err := empty(f, root)
+	if err := errors.Join(err, root.Close()); err != nil || !ours { // closed first: not every system removes what is open
+		return err
+	}
+
+	return os.Remove(dir)
+}
+
+// empty removes all that is in a folder that is open, and reports whether a name still led to it.
+func empty(f system.Folder, root *os.Root) (bool, error) {
 	have, err := f.Stat()
 	if err != nil {
-		return err
+		return false, err
 	}
 
 	there, err := root.Stat(".")
 	if err != nil {
-		return err
+		return false, err
 	}
 
 	if !os.SameFile(have, there) {
-		return nil // the name is another folder's by now
+		return false, nil // the name is another folder's by now
 	}
 
 	entries, err := fs.ReadDir(root.FS(), ".")
@@ -158,10 +167,10 @@ func remove(f system.Folder, dir string) error {
 		}
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 
-	return errors.Join(root.RemoveAll(MarkName), os.Remove(dir))
+	return true, root.RemoveAll(MarkName)
 }
 
 // lock keeps others from removing a folder. File systems without locks give no protection, and need none: what

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/system"
@@ -89,6 +90,10 @@ func listing(t *rapid.T, dir string) map[string]string {
 			return err
 		}
 
+		if strings.HasSuffix(path, ".compress-lock") { // where a folder is locked by a file beside it
+			return nil
+		}
+
 		all[path] = e.Type().String()
 
 		if e.Type().IsRegular() {
@@ -109,6 +114,7 @@ func listing(t *rapid.T, dir string) map[string]string {
 // Among any mixture of look-alikes only folders with the whole mark go that no process has locked. All else
 // stays as it is, byte for byte.
 func TestOnlyWhatIsOursIsSwept(t *testing.T) {
+	systemtest.NeedsPipes(t)
 	rapid.Check(t, func(t *rapid.T) {
 		top, err := os.MkdirTemp("", "scratch-test-")
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -326,6 +327,7 @@ func TestPlainJournal(t *testing.T) {
 // TestLockFile: one at a time has the lock, the next one once the first has closed it, and a link in its place is not
 // followed.
 func TestLockFile(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	path := filepath.Join(t.TempDir(), "deep", "lock")
 	f, err := LockFile(path)
 	if err != nil {
@@ -477,6 +479,7 @@ func TestOwnFilesGo(t *testing.T) {
 // TestWhatTravels: every file beside the weights, but no folder, hidden file, weights or record of how the model was
 // made; links within the folder count as files, others do not travel.
 func TestWhatTravels(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	source, out := t.TempDir(), t.TempDir()
 	outside := filepath.Join(t.TempDir(), "x")
 	want := []string{

@@ -248,13 +248,13 @@ func (p *Place) Abandon() error {
 // exchangeByTwo exchanges in two renames: a crash between them leaves the old folder under a hidden name.
 func exchangeByTwo(dir, final string) error {
 	old := dir + ".old"
-	if err := os.Rename(final, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := system.Rename(final, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Rename(dir, final); err != nil {
-		return errors.Join(err, os.Rename(old, final))
+	if err := system.Rename(dir, final); err != nil {
+		return errors.Join(err, system.Rename(old, final))
 	}
-	if err := os.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := system.Rename(old, dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 

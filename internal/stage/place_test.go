@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // fill makes a folder with one file that says which folder it was.
@@ -131,6 +133,7 @@ func TestPublishLooksAgain(t *testing.T) {
 
 // TestLinkInTheWay: a link under the hidden name is not followed.
 func TestLinkInTheWay(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	dir := t.TempDir()
 	fill(t, filepath.Join(dir, "precious"), "precious")
 	if err := os.Symlink("precious", filepath.Join(dir, ".out.partial")); err != nil {

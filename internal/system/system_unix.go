@@ -28,6 +28,9 @@ func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	return os.OpenFile(path, flag, perm)
 }
 
+// Rename is [os.Rename].
+func Rename(from, to string) error { return os.Rename(from, to) }
+
 // OpenIn opens a file by its name in a folder that is open, whatever name the folder has by now.
 func OpenIn(folder *os.File, name string, flag int) (*os.File, error) {
 	fd := -1

@@ -55,6 +55,21 @@ func open(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	return f, nil
 }
 
+// patience is how long a name is waited for that another process has open.
+const patience = 2 * time.Second
+
+// Rename is [os.Rename], which waits a moment for those who have a file of that name open: the one who wrote it before,
+// or a program that looks at new files.
+func Rename(from, to string) error {
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		err := os.Rename(from, to)
+		if !errors.Is(err, windows.ERROR_ACCESS_DENIED) && !errors.Is(err, windows.ERROR_SHARING_VIOLATION) ||
+			time.Now().After(end) {
+			return err
+		}
+	}
+}
+
 // long is a path of which the system does not ask that it be short.
 func long(path string) string {
 	const short = 240 // of the 260 that names may have, some are for what is appended

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/modelcompress/compress/internal/disk"
+	"github.com/modelcompress/compress/internal/system"
 )
 
 // PartialSuffix is what an unfinished file has behind its final name.
@@ -397,7 +398,7 @@ func (w *Writer) publish() error {
 	if err := w.checkFree(); err != nil { // a file may have appeared since Create looked
 		return err
 	}
-	if err := os.Rename(w.path+PartialSuffix, w.path); err != nil {
+	if err := system.Rename(w.path+PartialSuffix, w.path); err != nil {
 		return err
 	}
 

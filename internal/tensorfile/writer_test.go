@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/modelcompress/compress/internal/system"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // layout is a head that ends in zeros, and two tensors with a gap between them.
@@ -161,6 +162,7 @@ func TestResumed(t *testing.T) {
 // TestPlaces: what stands at the final name stays unless it may go, one writer at a time has the hidden one, and links
 // in its place are not followed.
 func TestPlaces(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	w := create(t, path, Options{})

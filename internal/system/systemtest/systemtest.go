@@ -2,7 +2,12 @@
 // deaths.
 package systemtest
 
-import "os"
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
 
 // Pipe makes a named pipe. The error wraps [errors.ErrUnsupported] where pipes have no names in folders.
 func Pipe(path string) error { return pipe(path) }
@@ -22,3 +27,27 @@ func LimitFiles(size uint64) error { return limitFiles(size) }
 
 // MostFiles is how many files this process may have open, if that is limited.
 func MostFiles() (n uint64, limited bool) { return mostFiles() }
+
+// NeedsPipes skips a test where pipes have no names in folders.
+func NeedsPipes(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("pipes have no names in folders here")
+	}
+}
+
+// NeedsLinks skips a test where links cannot be made, or lead nowhere.
+func NeedsLinks(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(file, link); err != nil {
+		t.Skipf("links cannot be made here: %v", err)
+	}
+	if st, err := os.Lstat(link); err != nil || st.Mode()&os.ModeSymlink == 0 {
+		t.Skipf("links that are made are none here: %v", err)
+	}
+}
