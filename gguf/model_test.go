@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // split writes the parts of a model, whose file for number i is what part returns, and returns their paths.
@@ -163,6 +165,7 @@ func TestReads(t *testing.T) {
 
 // TestShortened: a file that is cut off while it is open is an error of the access that finds it out.
 func TestShortened(t *testing.T) {
+	systemtest.NeedsCuts(t)
 	path := filepath.Join(t.TempDir(), "m.gguf")
 	const size = 1 << 20
 	if err := os.WriteFile(path, head(1, 0).tensor("a", I8, 0, size).data(size).b, 0o600); err != nil {

@@ -7,10 +7,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // TestMessages: the lines that people read, word by word: which file, which tensor, where, what.
 func TestMessages(t *testing.T) {
+	systemtest.NeedsCuts(t)
 	dir := t.TempDir()
 	got := map[string]error{}
 	writerMessages(t, dir, got)

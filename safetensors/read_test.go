@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 func TestReadAt(t *testing.T) {
@@ -102,6 +104,7 @@ func TestUnknownAndClosed(t *testing.T) {
 
 // TestShrunk shortens a file under its readers: an error each, not the end of the program.
 func TestShrunk(t *testing.T) {
+	systemtest.NeedsCuts(t)
 	path := filepath.Join(t.TempDir(), "x")
 	write(t, path, large(), OrderGiven, 1, 1<<30)
 	f := mustOpen(t, path)

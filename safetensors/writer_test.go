@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 // listing names the files of a folder.
@@ -213,6 +215,7 @@ func TestExisting(t *testing.T) {
 
 // TestPartialIsLink does not write through a planted link.
 func TestPartialIsLink(t *testing.T) {
+	systemtest.NeedsLinks(t)
 	dir := folder(t, map[string]string{"victim": "precious"})
 	if err := os.Symlink("victim", filepath.Join(dir, "x"+partialSuffix)); err != nil {
 		t.Skip("no symbolic links here: ", err)

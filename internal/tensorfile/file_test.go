@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/modelcompress/compress/internal/system/systemtest"
@@ -97,10 +96,7 @@ func TestEmptyFile(t *testing.T) {
 
 // TestLostPage: the error of a page that is gone is the one that the owner describes.
 func TestLostPage(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("a mapped file cannot be cut off here")
-	}
-
+	systemtest.NeedsCuts(t)
 	const size = 1 << 18
 	path := written(t, make([]byte, size))
 	f := opened(t, path)

@@ -151,8 +151,12 @@ func TestResumed(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 
-	if w := reopen(t, path); len(w.Remaining()) > 0 || w.MarkDone("a") != nil || !w.Finished() {
+	w = reopen(t, path)
+	if len(w.Remaining()) > 0 || w.MarkDone("a") != nil || !w.Finished() {
 		t.Error("a finished file is not taken for one")
+	}
+	if err := w.Abort(); err != nil {
+		t.Error(err)
 	}
 	if err := New(path, layout(), Options{Overwrite: true}).Reopen(); !errors.Is(err, ErrNoPartial) {
 		t.Error(err)

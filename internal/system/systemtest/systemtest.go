@@ -51,3 +51,11 @@ func NeedsLinks(t *testing.T) {
 		t.Skipf("links that are made are none here: %v", err)
 	}
 }
+
+// NeedsCuts skips a test where a mapped file cannot be cut off.
+func NeedsCuts(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("a mapped file cannot be cut off here")
+	}
+}
