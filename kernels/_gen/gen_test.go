@@ -55,13 +55,13 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestEncodedDotsDecode: GNU objdump, where there is one, reads the encoded VPDPBUSD of every kernel as what the comment
-// beside it says. TestEncodings has a case of each form.
+// TestEncodedDotsDecode: GNU objdump, where there is one, reads the encoded products of every kernel, VPDPBUSD and those
+// of tiles, as what the comment beside them says. TestEncodings has a case of each form.
 func TestEncodedDotsDecode(t *testing.T) {
 	disassembler(t)
 	var code []byte
 	var want []string
-	line := regexp.MustCompile(`^\t(BYTE .*) // (VPDPBUSD .*)$`)
+	line := regexp.MustCompile(`^\t(BYTE .*) // ((?:VPDPBUSD|TDPBSSD|TDPBF16PS) .*)$`)
 	for _, o := range outputs {
 		for text := range strings.SplitSeq(string(generate(o.write)), "\n") {
 			m := line.FindStringSubmatch(text)
@@ -78,7 +78,7 @@ func TestEncodedDotsDecode(t *testing.T) {
 	}
 
 	if len(want) == 0 {
-		t.Fatal("no kernel has a VPDPBUSD")
+		t.Fatal("no kernel has an encoded product")
 	}
 	lines := disassemble(t, code)
 	if len(lines) != len(want) {
@@ -94,7 +94,7 @@ func TestEncodedDotsDecode(t *testing.T) {
 // plain writes an instruction of objdump as the comments do, in lower case without spaces: {vex} vpdpbusd
 // 0x20(%r8),%ymm0,%ymm14 is vpdpbusd32(r8),y0,y14.
 func plain(s string) string {
-	s = strings.NewReplacer("{vex}", "", "{disp32}", "", "%ymm", "y", "%", "", " ", "").Replace(s)
+	s = strings.NewReplacer("{vex}", "", "{disp32}", "", "%ymm", "y", "%tmm", "t", "%", "", " ", "").Replace(s)
 	return regexp.MustCompile(`0x[0-9a-f]+`).ReplaceAllStringFunc(s, func(x string) string {
 		n, err := strconv.ParseInt(x, 0, 64)
 		if err != nil {
