@@ -56,6 +56,38 @@ type DraftReport struct {
 // they are no more than kernels for few rows take at a time.
 const defaultDraftTokens = 8
 
+// Drafting asks a [Draft] for one text, for as many tokens as pay by what was taken before.
+type Drafting struct {
+	draft Draft
+	plan  *draftPlan
+}
+
+// NewDrafting begins a text with the proposals of a draft, most tokens at a time at most; 0: 8.
+func (m *Model) NewDrafting(d Draft, most int) *Drafting {
+	if most == 0 {
+		most = defaultDraftTokens
+	}
+	return &Drafting{d, newDraftPlan(d.Cost()+m.rowCost(), most)}
+}
+
+// Propose returns at most n tokens that may follow ids, none where they do not pay.
+func (d *Drafting) Propose(ctx context.Context, ids []int32, n int, s *Sampler) (Proposal, error) {
+	n = min(d.plan.tokens(), n)
+	if n < 1 {
+		return Proposal{}, nil
+	}
+
+	p, err := d.draft.Propose(ctx, ids, n, s)
+	if err != nil {
+		return Proposal{}, fmt.Errorf("draft: %w", err)
+	}
+	p.IDs = p.IDs[:min(len(p.IDs), n)]
+	return p, nil
+}
+
+// Saw takes in that of some proposed tokens the first were taken.
+func (d *Drafting) Saw(taken, proposed int) { d.plan.saw(taken, proposed) }
+
 // generation is a text that is being continued.
 type generation struct {
 	m    *Model
@@ -115,25 +147,15 @@ func (g *generation) plain(ctx context.Context) error {
 
 // drafted goes on with the tokens that a draft proposes.
 func (g *generation) drafted(ctx context.Context) error {
-	most := g.o.DraftTokens
-	if most == 0 {
-		most = defaultDraftTokens
-	}
-
 	r := DraftReport{}
-	plan := newDraftPlan(g.o.Draft.Cost()+g.m.rowCost(), most)
+	d := g.m.NewDrafting(g.o.Draft, g.o.DraftTokens)
 	for more := true; more; {
-		var p Proposal
-		if n := min(plan.tokens(), g.left()-1); n > 0 {
-			var err error
-			if p, err = g.o.Draft.Propose(ctx, g.ids, n, &g.pick); err != nil {
-				return fmt.Errorf("draft: %w", err)
-			}
-			p.IDs = p.IDs[:min(len(p.IDs), n)]
+		p, err := d.Propose(ctx, g.ids, g.left()-1, &g.pick)
+		if err != nil {
+			return err
 		}
 
 		before := g.new
-		var err error
 		if more, err = g.verify(ctx, p); err != nil {
 			return err
 		}
@@ -144,7 +166,7 @@ func (g *generation) drafted(ctx context.Context) error {
 			right--
 		}
 
-		plan.saw(right, len(p.IDs))
+		d.Saw(right, len(p.IDs))
 		r.Passes++
 		r.Proposed += len(p.IDs)
 		r.Accepted += right

@@ -21,6 +21,7 @@ type choice struct {
 	scaled   []float32
 	decoder  *tokenizer.StreamDecoder
 	held     string // text that may be the beginning of a stop text
+	draft    draft
 	finish   string // why it ended; empty: it goes on
 	err      error
 }

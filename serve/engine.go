@@ -416,25 +416,28 @@ type plan struct {
 	e      *engine
 	work   []lm.Work
 	of     []owner
-	logits [][]float32 // after the last token of each work, where somebody chooses by them
+	logits [][][]float32 // after tokens of each work, where somebody chooses by them
+	share  int           // tokens that may be proposed for a choice
 }
 
 // owner is whose a piece of work is: a choice's, or the prompt's of a task.
 type owner struct {
 	t *task
 	c *choice // nil: the prompt's
+
+	proposed []int32 // of the choice, the last tokens of the work
 }
 
 // plan chooses the work of a step: a token of each sequence that generates, then parts of prompts.
 func (e *engine) plan(s *served) *plan {
-	p := &plan{e: e}
+	p := &plan{e: e, share: e.draftShare(s)}
 	left := e.options.StepTokens
-	for _, t := range e.tasks {
+	for _, t := range slices.Clone(e.tasks) {
 		if t.model().alone() != s || !t.done {
 			continue
 		}
 		for _, c := range t.choices {
-			if c.finish == "" && c.err == nil {
+			if c.finish == "" && c.err == nil && !t.failed {
 				left -= p.generate(c, max(left, 1))
 			}
 		}
@@ -462,7 +465,7 @@ func (e *engine) plan(s *served) *plan {
 		}
 	}
 
-	p.logits = make([][]float32, len(p.work))
+	p.logits = make([][][]float32, len(p.work))
 	return p
 }
 
@@ -522,8 +525,30 @@ func (p *plan) generate(c *choice, most int) int {
 		}
 	}
 
-	p.work, p.of = append(p.work, w), append(p.of, owner{c.of, c})
+	var ids []int32
+	if n := min(p.share, most-1); len(next) == 1 && n > 0 && c.of.model().Draft != nil {
+		var err error
+		if ids, err = c.propose(p.e.pass, n); err != nil {
+			p.without(c.of)
+			p.e.fail(c.of, err)
+			return 0
+		}
+		if len(ids) > 0 {
+			w.IDs, w.Logits = append(slices.Clone(next), ids...), lm.AllLogits
+		}
+	}
+
+	p.work, p.of = append(p.work, w), append(p.of, owner{c.of, c, ids})
 	return len(w.IDs)
+}
+
+// without leaves out what was planned for a task.
+func (p *plan) without(t *task) {
+	for i := len(p.of) - 1; i >= 0; i-- {
+		if p.of[i].t == t {
+			p.work, p.of = slices.Delete(p.work, i, i+1), slices.Delete(p.of, i, i+1)
+		}
+	}
 }
 
 // prompt plans up to n tokens of a prompt.
@@ -558,8 +583,9 @@ func (p *plan) take(i, at int, logits []float32) error {
 		}
 	}
 
-	if at == len(w.IDs)-1 && w.Logits != lm.NoLogits {
-		p.logits[i] = append(p.e.copyOf(), logits...)
+	drafted := len(p.of[i].proposed) > 0
+	if drafted || at == len(w.IDs)-1 && w.Logits != lm.NoLogits {
+		p.logits[i] = append(p.logits[i], append(p.e.copyOf(), logits...))
 	}
 	return nil
 }
@@ -576,18 +602,41 @@ func (e *engine) copyOf() []float32 {
 
 // release gives the memory of logits back.
 func (e *engine) release(p *plan) {
-	for _, x := range p.logits {
-		if x != nil {
-			e.spare = append(e.spare, x)
-		}
+	for _, rows := range p.logits {
+		e.spare = append(e.spare, rows...)
 	}
 }
 
-// picked is a choice that has a next token.
+// picked is a choice that has a next token, and further ones as far as the tokens that were proposed are right.
 type picked struct {
-	c      *choice
-	logits []float32
-	event  event
+	c        *choice
+	logits   [][]float32
+	proposed []int32
+	events   []event
+}
+
+// next chooses the tokens.
+func (x *picked) next() error {
+	for i, logits := range x.logits {
+		one, err := x.c.next(logits)
+		if err != nil {
+			return err
+		}
+		x.events = append(x.events, one)
+		if x.c.finish != "" || i < len(x.proposed) && x.c.ids[len(x.c.ids)-1] != x.proposed[i] {
+			break
+		}
+	}
+	return nil
+}
+
+// right is how many of the proposed tokens were chosen.
+func (x *picked) right() int {
+	n := 0
+	for n < min(len(x.proposed), len(x.events)) && x.c.ids[len(x.c.ids)-len(x.events)+n] == x.proposed[n] {
+		n++
+	}
+	return n
 }
 
 // chosen lets every choice whose logits are there choose its next token, and tells the clients.
@@ -598,7 +647,7 @@ func (e *engine) chosen(p *plan) {
 		case o.t.err != nil:
 			e.fail(o.t, o.t.err)
 		case o.c != nil && p.logits[i] != nil:
-			list = append(list, &picked{c: o.c, logits: p.logits[i]})
+			list = append(list, &picked{c: o.c, logits: p.logits[i], proposed: o.proposed})
 		case o.c == nil && o.t.sequence.Len() == len(o.t.prompt):
 			list = append(list, e.continued(o.t, p.logits[i])...)
 		}
@@ -607,10 +656,7 @@ func (e *engine) chosen(p *plan) {
 	// Sampling from a large vocabulary is work; which thread does it makes no difference.
 	mmapsafe.Each(0, len(list), func(i int) {
 		x := list[i]
-		x.c.err = e.safely(func() (err error) {
-			x.event, err = x.c.next(x.logits)
-			return err
-		})
+		x.c.err = e.safely(x.next)
 	})
 	e.release(p)
 
@@ -621,18 +667,35 @@ func (e *engine) chosen(p *plan) {
 		case x.c.err != nil:
 			e.fail(t, x.c.err)
 		default:
-			e.watch.token(t, x.c)
-			t.of.out.put(x.event)
-			if x.c.finish != "" {
-				x.c.sequence.Close()
-				e.finish(t)
-			}
+			e.took(x)
 		}
 	}
 }
 
+// took tells the client of the tokens that a choice has chosen, and cuts off those that were proposed in vain.
+func (e *engine) took(x *picked) {
+	t := x.c.of
+	for _, one := range x.events {
+		e.watch.token(t, x.c)
+		t.of.out.put(one)
+	}
+	if n := len(x.proposed); n > 0 {
+		x.c.draft.of.Saw(x.right(), n)
+		e.watch.drafted(t, x.right(), n)
+	}
+
+	if x.c.finish != "" {
+		x.c.sequence.Close()
+		e.finish(t)
+		return
+	}
+	if err := x.c.sequence.Truncate(min(x.c.sequence.Len(), len(t.prompt)+len(x.c.ids)-1)); err != nil {
+		e.fail(t, err)
+	}
+}
+
 // continued makes the choices of a task whose prompt is whole; those that choose their first token are returned.
-func (e *engine) continued(t *task, logits []float32) (list []*picked) {
+func (e *engine) continued(t *task, logits [][]float32) (list []*picked) {
 	if !t.told {
 		t.told = true
 		t.of.out.put(event{choice: t.first, prompt: t})
@@ -684,6 +747,9 @@ func (e *engine) finish(t *task) {
 // letGo lets go of a task that has ended; it may have been let go of before, when several choices end in a step.
 func (e *engine) letGo(t *task) {
 	e.tasks = slices.DeleteFunc(e.tasks, func(o *task) bool { return o == t })
+	for _, c := range t.choices {
+		c.draft.stop()
+	}
 	if !t.gone {
 		t.gone = true
 		t.of.gone <- struct{}{}

@@ -25,6 +25,8 @@ type watch struct {
 	preempted prometheus.Counter
 	panicked  prometheus.Counter
 	loads     *prometheus.HistogramVec // seconds that opening a model took, by model
+	proposed  *prometheus.CounterVec   // tokens, by model
+	accepted  *prometheus.CounterVec   // of these
 	evictions *prometheus.CounterVec   // by model
 	loaded    prometheus.Gauge         // bytes
 
@@ -60,6 +62,8 @@ func newWatch() *watch {
 	w.first = histogram("first_token_seconds", "Time from the arrival of a request to its first new token.")
 	w.steps = histogram("step_seconds", "Time of a pass over the tokens of all requests that take part.")
 	w.loads = histogram("model_load_seconds", "Time that it took to open a model, without what it waited for.")
+	w.proposed = counter("draft_tokens_total", "Tokens that drafts have proposed.", "model")
+	w.accepted = counter("draft_tokens_accepted_total", "Proposed tokens that were right.", "model")
 	w.evictions = counter("model_evictions_total", "Models that were closed for others.", "model")
 	w.loaded = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "compress_loaded_bytes", Help: "Weights of models that are loaded on demand, and their keys and values.",
@@ -142,6 +146,12 @@ func (w *watch) token(t *task, c *choice) {
 		w.counts.prompt.Add(int64(t.reused))
 		w.counts.reused.Add(int64(t.reused))
 	}
+}
+
+// drafted counts the tokens that a draft has proposed.
+func (w *watch) drafted(t *task, right, proposed int) {
+	w.proposed.WithLabelValues(t.of.model.Name).Add(float64(proposed))
+	w.accepted.WithLabelValues(t.of.model.Name).Add(float64(right))
 }
 
 func (w *watch) gaveUp(*task) { w.preempted.Inc() }

@@ -26,6 +26,9 @@ type Model struct {
 	// Enter does the same for all rows of a pass, until leave: it attaches an adapter that cannot be an overlay. It is
 	// called between passes, and no other model of the same LM has been entered. Such models take turns, a pass each.
 	Enter func() (leave func(), err error)
+	// Draft makes what proposes tokens of one answer, which LM checks; end lets go of it. nil: nothing does. It does
+	// not change answers, also not sampled ones.
+	Draft func() (d lm.Draft, end func(), err error)
 	// Router chooses how LM computes for a prompt; nil: in one way.
 	Router Router
 	// Close gives back what the model takes beyond LM, once nothing needs it: at the end of the last request after it
@@ -66,6 +69,8 @@ type Options struct {
 	Sequences  int   // that generate at a time, for each [lm.Model]; 0: 64
 	Queue      int   // sequences that wait, for each [lm.Model], beyond which requests are refused; 0: 256
 
+	DraftTokens int // that a draft proposes at a time, at most; 0: 8
+
 	// AdapterRoot is the folder from which clients may load adapters, and OpenAdapter opens one there, of a model that
 	// is served, under a name. Its errors are told to clients. None: adapters are neither loaded nor unloaded.
 	AdapterRoot string
@@ -87,7 +92,7 @@ func (o *Options) Validate() error {
 	switch {
 	case o.Memory < 0 || o.Budget < 0 || o.MaxBody < 0 || o.Timeout < 0:
 		return errors.New("serve: a limit is negative")
-	case min(o.StepTokens, o.Sequences, o.Queue, o.MaxPrompt, o.MaxTokens) < 0:
+	case min(o.StepTokens, o.Sequences, o.Queue, o.DraftTokens, o.MaxPrompt, o.MaxTokens) < 0:
 		return errors.New("serve: a limit is negative")
 	case (o.AdapterRoot == "") != (o.OpenAdapter == nil):
 		return errors.New("serve: a folder with adapters and what opens them need each other")

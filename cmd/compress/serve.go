@@ -52,6 +52,9 @@ func serveCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.All, "memory", "",
 		"`SIZE` memory for the weights, keys and values of all models together: they are then loaded when requests "+
 			"name them, and the one that was used least recently goes (default: all stay loaded)")
+	f.StringVar(&o.Draft, "draft", "",
+		"`MODEL` let this smaller model propose tokens, or with lookup the texts themselves; answers stay the same")
+	f.IntVar(&o.DraftTokens, "draft-tokens", 0, "`N` tokens that the draft proposes at a time, at most (default: 8)")
 	f.IntVar(&o.Sequences, "max-sequences", 64, "`N` answers of a model that are generated at a time")
 	f.IntVar(&o.StepTokens, "step-tokens", 512,
 		"`N` tokens that are computed at a time; fewer let answers flow more evenly beside long prompts")
@@ -63,7 +66,8 @@ func serveCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.MaxBody, "max-body", "8MiB", "`SIZE` largest request")
 	f.DurationVar(&o.Timeout, "timeout", 0, "`TIME` longest time for an answer (default: 10m)")
 	cli.ComputeFlags(cmd, &o.Compute)
-	cli.Inputs(cmd, "key-file")
+	cli.KVFlag(cmd, &o.Compute)
+	cli.Inputs(cmd, "key-file", "draft")
 
 	return cmd
 }

@@ -1,7 +1,6 @@
 package modelcmd
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
-	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -23,12 +21,9 @@ type GenerateOptions struct {
 	lm.GenerateOptions
 	Adapter string // folder of an adapter to apply first; empty: none
 	Experts string // which experts of a mediated folder answer
-	Draft   string // model that proposes tokens, or Lookup; empty: none
+	Draft   string // model that proposes tokens, or openmodel.Lookup; empty: none
 	cli.Compute
 }
-
-// Lookup is the draft that copies from the text.
-const Lookup = "lookup"
 
 // generateReport is a generated text.
 type generateReport struct {
@@ -148,30 +143,20 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 
 // openDraft opens what proposes tokens. The function that it returns closes it.
 func (o *GenerateOptions) openDraft(j *cli.Job, m *lm.Model) (end func(), err error) {
-	switch o.Draft {
-	case "":
-		return func() {}, nil
-	case Lookup:
-		o.GenerateOptions.Draft = lm.PromptLookup{}
-		return func() {}, nil
+	begin, closeIt, err := openmodel.Drafts(j, m, o.Draft, o.Compute.Options())
+	if begin == nil || err != nil {
+		return closeIt, err
 	}
 
-	// Its rounding costs proposals at most, so it always takes the fastest products.
-	load := o.Compute.Options()
-	load.Precision = kernels.Fast
-	small, err := j.Load(o.Draft, load)
+	d, endDraft, err := begin()
 	if err != nil {
-		return nil, fmt.Errorf("--draft: %w", err)
+		closeIt()
+		return nil, err
 	}
-	d, err := m.NewDraft(small)
-	if err != nil {
-		return nil, fmt.Errorf("--draft: %w", errors.Join(err, small.Close()))
-	}
-
 	o.GenerateOptions.Draft = d
 	return func() {
-		d.Close()
-		small.Close()
+		endDraft()
+		closeIt()
 	}, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcompress/compress/checkpoint"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/cli/clitest"
+	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/hub"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
@@ -35,7 +36,7 @@ func TestFlagsOfGenerate(t *testing.T) {
 		"--temperature -1: want":           func(o *GenerateOptions) { o.Temperature = -1 },
 		"--temperature NaN":                func(o *GenerateOptions) { o.Temperature = math.NaN() },
 		"--temperature +Inf":               func(o *GenerateOptions) { o.Temperature = math.Inf(1) },
-		"--draft-tokens -1: want 1":        func(o *GenerateOptions) { o.Draft, o.DraftTokens = Lookup, -1 },
+		"--draft-tokens -1: want 1":        func(o *GenerateOptions) { o.Draft, o.DraftTokens = openmodel.Lookup, -1 },
 		"--draft-tokens says how many":     func(o *GenerateOptions) { o.DraftTokens = 2 },
 		"--top-k -1":                       func(o *GenerateOptions) { o.TopK = -1 },
 		"--top-p 1.5: want 0 to 1":         func(o *GenerateOptions) { o.TopP = 1.5 },

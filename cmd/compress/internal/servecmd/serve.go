@@ -35,6 +35,7 @@ type Options struct {
 	Memory   string   // for keys and values of each model
 	All      string   // for the weights, keys and values of all models together; empty: any amount
 	MaxBody  string
+	Draft    string // model that proposes tokens, or openmodel.Lookup; empty: none
 	serve.Options
 	cli.Compute
 }
@@ -81,6 +82,13 @@ func (o *Options) Check() error {
 		if o.Budget, err = cli.Bytes("memory", o.All); err != nil {
 			return err
 		}
+	}
+	switch {
+	case o.DraftTokens < 0:
+		return cli.Usagef("--draft-tokens %d: want 1 or more", o.DraftTokens)
+	case o.DraftTokens > 0 && o.Draft == "":
+		return cli.Usagef("--draft-tokens says how many tokens a draft proposes (HINT: add --draft MODEL, or --draft " +
+			"lookup)")
 	}
 	if o.Options.MaxBody, err = cli.Bytes("max-body", o.MaxBody); err != nil {
 		return err
@@ -182,7 +190,7 @@ func sources(j *cli.Job, paths []string, o *Options) (list []serve.Source) {
 				if !opened {
 					seen, unread = stage.SeeAll(files...)
 				}
-				if one, err = openAll(j, path, adapters[i], o.Compute.Options()); err != nil {
+				if one, err = openAll(j, path, adapters[i], o); err != nil {
 					return one, err // says better than unread what is not there
 				}
 				if unread != nil {
@@ -199,13 +207,21 @@ func sources(j *cli.Job, paths []string, o *Options) (list []serve.Source) {
 }
 
 // openAll loads a model and opens its adapters.
-func openAll(j *cli.Job, path string, adapters []string, load lm.Options) (serve.Opened, error) {
-	base, closeIt, err := open(j, path, load)
+func openAll(j *cli.Job, path string, adapters []string, o *Options) (serve.Opened, error) {
+	base, closeIt, err := open(j, path, o.Compute.Options())
 	if err != nil {
 		return serve.Opened{}, err
 	}
 
-	all := serve.Opened{Models: serve.Models{base}, Bytes: base.LM.MemorySize(), Close: closeIt}
+	var closeDraft func()
+	if base.Draft, closeDraft, err = openmodel.Drafts(j, base.LM, o.Draft, o.Compute.Options()); err != nil {
+		closeIt()
+		return serve.Opened{}, err
+	}
+	all := serve.Opened{Models: serve.Models{base}, Bytes: base.LM.MemorySize(), Close: func() {
+		closeDraft()
+		closeIt()
+	}}
 	for _, a := range adapters {
 		name, dir, _ := strings.Cut(a, "=")
 		m, err := adapter(j.Ctx, func(text string) { j.Remark("%s: %s", dir, text) }, base, name, dir)

@@ -1,0 +1,49 @@
+package openmodel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/kernels"
+	"github.com/modelcompress/compress/lm"
+)
+
+// Lookup is the draft that copies from the text.
+const Lookup = "lookup"
+
+// Drafts opens what proposes tokens for m, as --draft has it, and returns what makes a draft for one text, with what
+// ends that draft; nil without a draft. closeIt lets go of the model that proposes.
+func Drafts(j *cli.Job, m *lm.Model, draft string, load lm.Options) (
+	begin func() (d lm.Draft, end func(), err error), closeIt func(), err error,
+) {
+	switch draft {
+	case "":
+		return nil, func() {}, nil
+	case Lookup:
+		begin = func() (lm.Draft, func(), error) { return lm.PromptLookup{}, func() {}, nil }
+		return begin, func() {}, nil
+	}
+
+	// Its rounding costs proposals at most, so it always takes the fastest products.
+	load.Precision = kernels.Fast
+	small, err := j.Load(draft, load)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--draft: %w", err)
+	}
+	begin = func() (lm.Draft, func(), error) {
+		d, err := m.NewDraft(small)
+		if err != nil {
+			return nil, nil, err
+		}
+		return d, d.Close, nil
+	}
+
+	// Whether it fits shows now.
+	_, end, err := begin()
+	if err != nil {
+		return nil, nil, fmt.Errorf("--draft: %w", errors.Join(err, small.Close()))
+	}
+	end()
+	return begin, func() { small.Close() }, nil
+}
