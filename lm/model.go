@@ -47,7 +47,7 @@ type Options struct {
 	// was stored. 0: as they are.
 	Bits int
 	// KVBits keeps keys and values in 8 bits, with a scale for each head of a token, and computes with what they are
-	// then, with or without a cache: [Session] takes 0.27 of the memory for heads of 64 channels, [Batch] all of it.
+	// then, with or without a cache: [Session] and [Batch] take 0.27 of the memory for heads of 64 channels.
 	// There are no gradients then, and devices are host memory. 0: F32.
 	KVBits int
 	// KVPositions is how many positions a [Session] keeps keys and values of, beside those of the tokens that run: the

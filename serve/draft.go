@@ -9,8 +9,8 @@ import (
 
 // Proposed tokens are computed in the same pass as the token before them, and taken as long as they are what the choice
 // chooses by the logits of each: the same bits, the same numbers of the seed, the same penalties as token by token.
-// What a draft proposes is its most probable token, also for sampled text, so that no answer depends on it, nor on whether
-// there was time to ask it.
+// What a draft proposes is its most probable token, also for sampled text, so that no answer depends on it, nor on
+// whether there was time to ask it.
 
 // draftRows is how many rows of a pass answers with drafts may have together: kernels for few rows take no more at a
 // time, and where many generate there is nothing left to gain.

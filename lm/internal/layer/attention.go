@@ -46,7 +46,7 @@ func (p *Pass) attention(b *Block, dst, h kernels.Mat, accumulate bool) error {
 	}
 
 	p.rotate(b, q, k, false)
-	if p.KVBytes && (p.Past == nil || p.Past[0].Pages != nil) { // others are rounded where they are kept
+	if p.KVBytes && p.Past == nil { // others are rounded where they are kept
 		p.roundHeads(k)
 		p.roundHeads(v)
 	}

@@ -13,12 +13,17 @@ type Pool struct {
 
 	s            *Setup
 	keys, values []kernels.Mat // of each block, F32 [pages·Page, kv_heads·head_dim]
+	bytes        [][2]kvBytes  // keys and values of each block instead, of a setup with KVBytes
 	together     *kernels.Buffer
 }
 
 // PageBytes is what a page of so many positions takes, over all blocks.
 func (s *Setup) PageBytes(positions int) int64 {
-	return 2 * 4 * int64(len(s.blocks)) * int64(positions) * int64(s.Config.KVHeads) * int64(s.Config.HeadDim)
+	head := 4 * int64(s.Config.HeadDim)
+	if s.KVBytes {
+		head = int64(s.Config.HeadDim) + 4
+	}
+	return 2 * int64(len(s.blocks)) * int64(positions) * int64(s.Config.KVHeads) * head
 }
 
 // NewPool makes room for a number of pages.
@@ -26,6 +31,17 @@ func (s *Setup) NewPool(pages, positions int) (*Pool, error) {
 	p := &Pool{Page: positions, s: s}
 	rows, cols := pages*positions, s.Config.KVHeads*s.Config.HeadDim
 	for range s.blocks {
+		if s.KVBytes {
+			var both [2]kvBytes
+			for i := range both {
+				var err error
+				if both[i], err = s.newBytes(rows); err != nil {
+					return nil, err
+				}
+			}
+			p.bytes = append(p.bytes, both)
+			continue
+		}
 		for _, list := range []*[]kernels.Mat{&p.keys, &p.values} {
 			b, err := s.Device.Alloc(kernels.F32, rows*cols)
 			if err != nil {
@@ -51,6 +67,11 @@ func (p *Pool) Free() {
 
 // Copy copies the first rows of a page to another, in all blocks.
 func (p *Pool) Copy(dst, src int32, rows int) {
+	for _, both := range p.bytes {
+		for _, w := range both {
+			w.copy(int(dst)*p.Page, w, int(src)*p.Page, int(src)*p.Page+rows)
+		}
+	}
 	for l := range p.keys {
 		for _, m := range []kernels.Mat{p.keys[l], p.values[l]} {
 			to, from := int(dst)*p.Page, int(src)*p.Page
@@ -79,15 +100,15 @@ func (p *Pool) runs(table []int32, lo, hi int) []run {
 }
 
 // view gives the first n keys and values of a sequence as matrices: as they lie where pages follow each other,
-// otherwise copied together, which costs about what attention's own reading of them does.
+// otherwise copied together, which costs about what attention's own reading of them does. Those in 8 bits become floats.
 func (p *Pool) view(l int, table []int32, n int) (keys, values kernels.Mat, err error) {
 	list := p.runs(table, 0, n)
-	if len(list) == 1 {
+	if len(list) == 1 && p.bytes == nil {
 		at := list[0].at
 		return p.keys[l].RowRange(at, at+n), p.values[l].RowRange(at, at+n), nil
 	}
 
-	cols := p.keys[l].Cols
+	cols := p.s.Config.KVHeads * p.s.Config.HeadDim
 	if err := Grow(p.s.Device, &p.together, kernels.F32, 2*n*cols); err != nil {
 		return keys, values, fmt.Errorf("keys and values of %d positions: %w", n, err)
 	}
@@ -95,6 +116,12 @@ func (p *Pool) view(l int, table []int32, n int) (keys, values kernels.Mat, err 
 	both := kernels.MatOf(p.together, 2*n, cols)
 	keys, values = both.RowRange(0, n), both.RowRange(n, 2*n)
 	for _, r := range list {
+		if p.bytes != nil {
+			for i, to := range []kernels.Mat{keys, values} {
+				p.s.ops.ExpandQuantised(to.RowRange(r.first, r.first+r.rows), p.bytes[l][i].RowRange(r.at, r.at+r.rows))
+			}
+			continue
+		}
 		p.s.ops.Convert(keys.RowRange(r.first, r.first+r.rows), p.keys[l].RowRange(r.at, r.at+r.rows))
 		p.s.ops.Convert(values.RowRange(r.first, r.first+r.rows), p.values[l].RowRange(r.at, r.at+r.rows))
 	}
@@ -114,6 +141,12 @@ func (p *Pass) attendPages(b *Block, seq, lo int, out kernels.Mat, q, k, v heads
 	end, d := start+p.lens[seq], p.Config.HeadDim
 	for _, r := range pages.runs(pages.Table, start, end) {
 		from, to := lo+r.first-start, lo+r.first-start+r.rows
+		if pages.bytes != nil {
+			both := pages.bytes[b.Index]
+			both[0].put(p.threads, r.at, heads{k.mat.RowRange(from, to), k.stride})
+			both[1].put(p.threads, r.at, heads{v.mat.RowRange(from, to), v.stride})
+			continue
+		}
 		p.copyHeads(heads{pages.keys[b.Index].RowRange(r.at, r.at+r.rows), d},
 			heads{k.mat.RowRange(from, to), k.stride})
 		p.copyHeads(heads{pages.values[b.Index].RowRange(r.at, r.at+r.rows), d},

@@ -27,7 +27,7 @@ func Drafts(j *cli.Job, m *lm.Model, draft string, load lm.Options) (
 
 	// Its rounding costs proposals at most, so it always takes the fastest products.
 	load.Precision = kernels.Fast
-	small, err := j.Load(draft, load)
+	small, err := openDraft(j, draft, load)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--draft: %w", err)
 	}
@@ -46,4 +46,16 @@ func Drafts(j *cli.Job, m *lm.Model, draft string, load lm.Options) (
 	}
 	end()
 	return begin, func() { small.Close() }, nil
+}
+
+// openDraft loads a model without the remarks about how it computes: nobody asked for a way.
+func openDraft(j *cli.Job, path string, load lm.Options) (*lm.Model, error) {
+	if err := cli.ModelFolder(path); err != nil {
+		return nil, err
+	}
+	dev, err := j.Device()
+	if err != nil {
+		return nil, err
+	}
+	return lm.Load(j.Ctx, path, dev, load)
 }
