@@ -313,7 +313,7 @@ var table = []Method{
 	{
 		Summary: "difference that disturbs no model's where that has its rows, by one solve",
 		Spec: recipe.Method{Name: "wudi_closed", Base: recipe.BaseRequired, MinModels: 1, Params: []recipe.Param{
-			number("alpha", 1), number("damping", 0.01),
+			number("alpha", 1), number("damping", 0.1),
 		}},
 		New: each(wudi(wudiClosed)),
 	},
