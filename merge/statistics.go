@@ -10,6 +10,7 @@ import (
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/merge/internal/job"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -30,6 +31,25 @@ type StatisticsOptions struct {
 // every parameter the mean over windows of the squared gradient of the window's mean loss, F32, under the
 // parameter's name.
 func Fisher(ctx context.Context, m *lm.Model, data corpus.Windows, path string, o StatisticsOptions) error {
+	return collect(ctx, m, data, path, "fisher", o)
+}
+
+// Gram writes the Gram matrices of the inputs of a model's linear layers to a safetensors file, for the method
+// regmean: XᵀX divided by the number of tokens, F32 [in, in], under the name of the layer's weight. Blocks are
+// run one after the other, so that the sums of one block and the hidden states of the windows are all that is
+// held.
+func Gram(ctx context.Context, m *lm.Model, data corpus.Windows, path string, o StatisticsOptions) error {
+	return collect(ctx, m, data, path, "gram", o)
+}
+
+// FisherAndGram writes both to one file, which either method takes: Gram matrices under names with the prefix
+// [job.GramPrefix].
+func FisherAndGram(ctx context.Context, m *lm.Model, data corpus.Windows, path string, o StatisticsOptions) error {
+	return collect(ctx, m, data, path, job.BothStatistics, o)
+}
+
+// collect writes the statistics of a kind.
+func collect(ctx context.Context, m *lm.Model, data corpus.Windows, path, kind string, o StatisticsOptions) error {
 	if len(data.IDs) == 0 {
 		return ErrNoData
 	}
@@ -37,22 +57,40 @@ func Fisher(ctx context.Context, m *lm.Model, data corpus.Windows, path string, 
 		o.Memory = DefaultMemory
 	}
 
-	f := &fisherRun{model: m, data: data, o: o}
-	infos, passes, err := f.plan()
-	if err != nil {
-		return err
+	prefix := ""
+	if kind == job.BothStatistics {
+		prefix = job.GramPrefix
 	}
 
-	f.total = int64(passes) * int64(len(data.IDs))
-	w, err := safetensors.Create(path, infos,
-		map[string]string{"format": "pt", "statistic": "fisher", "data": data.Hash}, safetensors.Options{})
+	var infos []safetensors.Info
+	f := &fisherRun{model: m, data: data, o: o}
+	if kind != "gram" {
+		list, passes, err := f.plan()
+		if err != nil {
+			return err
+		}
+		infos, f.total = list, int64(passes)*int64(len(data.IDs))
+	}
+	if kind != "fisher" {
+		infos = append(infos, gramInfos(m, prefix)...)
+	}
+
+	w, err := safetensors.Create(path, infos, map[string]string{"format": "pt", "statistic": kind, "data": data.Hash},
+		safetensors.Options{})
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
 
-	for names := f.next(); len(names) > 0; names = f.next() {
-		if err := f.pass(ctx, w, names); err != nil {
+	if kind != "gram" {
+		for names := f.next(); len(names) > 0; names = f.next() {
+			if err := f.pass(ctx, w, names); err != nil {
+				return err
+			}
+		}
+	}
+	if kind != "fisher" {
+		if err := grams(ctx, m, data, w, prefix, o); err != nil {
 			return err
 		}
 	}
@@ -158,14 +196,27 @@ func (f *fisherRun) pass(ctx context.Context, w *safetensors.Writer, names []str
 
 // writeMean writes sums divided by a count.
 func writeMean(w *safetensors.Writer, dev kernels.Device, name string, sums kernels.Mat, count float64) error {
-	if err := dev.Ops().Sync(); err != nil {
+	values, err := mean(dev, name, sums, count)
+	if err != nil {
 		return err
+	}
+	return w.WriteTensor(name, bytesOf(values))
+}
+
+// bytesOf are those of values in memory.
+func bytesOf(values []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
+}
+
+// mean is sums divided by a count.
+func mean(dev kernels.Device, name string, sums kernels.Mat, count float64) ([]float32, error) {
+	if err := dev.Ops().Sync(); err != nil {
+		return nil, err
 	}
 
 	values := make([]float32, sums.Len())
-	raw := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), 4*len(values))
-	if err := dev.Download(raw, sums.Buf, sums.Off); err != nil {
-		return err
+	if err := dev.Download(bytesOf(values), sums.Buf, sums.Off); err != nil {
+		return nil, err
 	}
 
 	bad := 0
@@ -177,45 +228,43 @@ func writeMean(w *safetensors.Writer, dev kernels.Device, name string, sums kern
 	}
 
 	if bad > 0 {
-		return fmt.Errorf("tensor %q: %d of %d statistics are not finite, since weights or activations of the "+
+		return nil, fmt.Errorf("tensor %q: %d of %d statistics are not finite, since weights or activations of the "+
 			"model are not: %w",
 			name, bad, len(values), errStatistic)
 	}
 
-	return w.WriteTensor(name, raw)
+	return values, nil
 }
 
-// Gram writes the Gram matrices of the inputs of a model's linear layers to a safetensors file, for the method
-// regmean: XᵀX divided by the number of tokens, F32 [in, in], under the name of the layer's weight. Blocks are
-// run one after the other, so that the sums of one block and the hidden states of the windows are all that is
-// held.
-func Gram(ctx context.Context, m *lm.Model, data corpus.Windows, path string, o StatisticsOptions) error {
-	if len(data.IDs) == 0 {
-		return ErrNoData
-	}
-
-	var infos []safetensors.Info
+// gramInfos are the Gram matrices of a model.
+func gramInfos(m *lm.Model, prefix string) (infos []safetensors.Info) {
 	for b := range m.Blocks() {
 		for _, l := range m.Linears(b) {
-			infos = append(infos,
-				safetensors.Info{Name: l.Name, DType: safetensors.F32, Shape: []int64{int64(l.In), int64(l.In)}})
+			infos = append(infos, safetensors.Info{
+				Name: prefix + l.Name, DType: safetensors.F32, Shape: []int64{int64(l.In), int64(l.In)},
+			})
 		}
 	}
+	return infos
+}
 
-	w, err := safetensors.Create(path, infos, map[string]string{"format": "pt", "statistic": "gram", "data": data.Hash},
-		safetensors.Options{})
-	if err != nil {
-		return err
-	}
-	defer w.Abort()
-
+// grams runs a model block by block and writes its Gram matrices.
+func grams(ctx context.Context, m *lm.Model, data corpus.Windows, w *safetensors.Writer, prefix string,
+	o StatisticsOptions,
+) error {
 	h, err := m.Embed(data.IDs)
 	if err != nil {
 		return err
 	}
+	defer h.Free()
 
 	for b := range m.Blocks() {
-		if err := gramBlock(ctx, m, b, h, w); err != nil {
+		sums, err := gramBlock(ctx, m, b, h)
+		if err == nil {
+			err = sums.write(w, prefix)
+			sums.free()
+		}
+		if err != nil {
 			return err
 		}
 
@@ -225,41 +274,64 @@ func Gram(ctx context.Context, m *lm.Model, data corpus.Windows, path string, o 
 		}
 	}
 
-	return w.Finish()
+	return nil
 }
 
-// gramBlock runs a block and writes the matrices of its layers. An expert that no token reaches has a matrix of zeros.
-func gramBlock(ctx context.Context, m *lm.Model, b int, h *lm.Hidden, w *safetensors.Writer) error {
-	dev := m.Device()
-	sums, tokens := map[string]kernels.Mat{}, map[string]int{}
-	defer func() {
-		for _, s := range sums {
-			s.Buf.Free()
-		}
-	}()
+// gramSums are XᵀX of the inputs of a block's layers.
+type gramSums struct {
+	m      *lm.Model
+	block  int
+	sums   map[string]kernels.Mat
+	tokens map[string]int
+}
 
+// gramBlock runs a block and sums the matrices of its layers. An expert that no token reaches has a matrix of zeros.
+func gramBlock(ctx context.Context, m *lm.Model, b int, h *lm.Hidden) (*gramSums, error) {
+	dev := m.Device()
+	g := &gramSums{m: m, block: b, sums: map[string]kernels.Mat{}, tokens: map[string]int{}}
 	for _, l := range m.Linears(b) {
 		buf, err := dev.Alloc(kernels.F32, l.In*l.In)
 		if err != nil {
-			return err
+			g.free()
+			return nil, err
 		}
-		sums[l.Name] = kernels.MatOf(buf, l.In, l.In)
+		g.sums[l.Name] = kernels.MatOf(buf, l.In, l.In)
 	}
 
 	hooks := &lm.Hooks{LinearInput: func(l lm.Linear, x kernels.Mat) {
-		dev.Ops().MatMulTN(sums[l.Name], x, x, kernels.MatMul{Accumulate: true})
-		tokens[l.Name] += x.Rows
+		dev.Ops().MatMulTN(g.sums[l.Name], x, x, kernels.MatMul{Accumulate: true})
+		g.tokens[l.Name] += x.Rows
 	}}
 
 	if err := m.RunBlock(ctx, b, h, hooks); err != nil {
-		return err
+		g.free()
+		return nil, err
 	}
 
-	for _, l := range m.Linears(b) {
-		if err := writeMean(w, dev, l.Name, sums[l.Name], float64(max(1, tokens[l.Name]))); err != nil {
+	return g, nil
+}
+
+func (g *gramSums) free() {
+	for _, s := range g.sums {
+		s.Buf.Free()
+	}
+}
+
+// mean is the Gram matrix of a layer, divided by its tokens.
+func (g *gramSums) mean(l lm.Linear) ([]float32, error) {
+	return mean(g.m.Device(), l.Name, g.sums[l.Name], float64(max(1, g.tokens[l.Name])))
+}
+
+// write writes the matrices of a block.
+func (g *gramSums) write(w *safetensors.Writer, prefix string) error {
+	for _, l := range g.m.Linears(g.block) {
+		values, err := g.mean(l)
+		if err == nil {
+			err = w.WriteTensor(prefix+l.Name, bytesOf(values))
+		}
+		if err != nil {
 			return err
 		}
 	}
-
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -28,8 +29,8 @@ func windows() corpus.Windows {
 	return w
 }
 
-// collect writes the statistics of the nano experts and returns the folder.
-func collect(t *testing.T) string {
+// collected writes the statistics of the nano experts and returns the folder.
+func collected(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"sums", "news"} {
@@ -60,7 +61,7 @@ func collect(t *testing.T) string {
 
 // TestStatistics: Fisher information is the same in one pass and in many, and merges take the files of statistics.
 func TestStatistics(t *testing.T) {
-	dir := collect(t)
+	dir := collected(t)
 	a, b := open(t, filepath.Join(dir, "sums-fisher.safetensors")),
 		open(t, filepath.Join(dir, "sums-again.safetensors"))
 
@@ -95,6 +96,121 @@ func TestStatistics(t *testing.T) {
 		}
 
 		compareFolders(t, out+"-same", nano+"sums")
+	}
+}
+
+// TestBothStatistics: one file with both statistics merges by either method as two files do.
+func TestBothStatistics(t *testing.T) {
+	dir := collected(t)
+	for _, name := range []string{"sums", "news"} {
+		m, err := lm.Load(t.Context(), nano+name, ref.New(), lm.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		if err := FisherAndGram(t.Context(), m, windows(), filepath.Join(dir, name+"-both.safetensors"),
+			StatisticsOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, c := range [][2]string{{"fisher", "fisher"}, {"regmean", "gram"}} {
+		var out [2]string
+		for i, file := range []string{c[1], "both"} {
+			text := "merge_method: " + c[0] + "\ndtype: float32\nmodels:\n"
+			for _, name := range []string{"sums", "news"} {
+				text += "  - model: " + nano + name + "\n    parameters: {" + c[1] + ": " +
+					filepath.Join(dir, name+"-"+file+".safetensors") + "}\n"
+			}
+			out[i] = filepath.Join(dir, c[0]+file)
+			if _, err := Models(t.Context(), parse(t, text), out[i], Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		a, b := open(t, filepath.Join(out[0], "model.safetensors")), open(t, filepath.Join(out[1], "model.safetensors"))
+		for _, name := range a.Names() {
+			if x, y := floats(t, a, name), floats(t, b, name); !slices.Equal(x, y) {
+				t.Errorf("%s: %s differs", c[0], name)
+			}
+		}
+	}
+}
+
+// TestMergedGrams: RegMean++ of a model with itself collects its own Gram matrices; the first block's, whose inputs are
+// embeddings that are averaged, are those of the inputs below it; and what is merged on the way is what a recipe with
+// the files makes, so that the next block's inputs are those of the finished merge.
+func TestMergedGrams(t *testing.T) {
+	dir := t.TempDir()
+	load := func(name string) *lm.Model {
+		m, err := lm.Load(t.Context(), nano+name, ref.New(), lm.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = m.Close() })
+		return m
+	}
+
+	at := func(name string) string { return filepath.Join(dir, name+".safetensors") }
+	data := []corpus.Windows{windows(), windows()}
+	twice := []*lm.Model{load("sums"), load("sums")}
+	if err := MergedGrams(t.Context(), twice, load("sums"), data, []string{at("a"), at("b")}, 0.9,
+		StatisticsOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Gram(t.Context(), twice[0], windows(), at("own"), StatisticsOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a, own := open(t, at("a")), open(t, at("own"))
+	for _, name := range own.Names() {
+		x, y := floats(t, a, name), floats(t, own, name)
+		for i := range y {
+			// The merge of a model with itself is rounded to its type again, after a solve in float64.
+			if math.Abs(float64(x[i]-y[i])) > 0.02*math.Max(1, math.Abs(float64(y[i]))) {
+				t.Fatalf("%s: element %d is %v, want %v", name, i, x[i], y[i])
+			}
+		}
+	}
+
+	both, into := []*lm.Model{load("sums"), load("news")}, load("sums")
+	if err := MergedGrams(t.Context(), both, into, data, []string{at("sums"), at("news")}, 0.9,
+		StatisticsOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	text := "merge_method: regmean\nparameters: {alpha: 0.9}\nmodels:\n"
+	for _, name := range []string{"sums", "news"} {
+		text += "  - model: " + nano + name + "\n    parameters: {gram: " + at(name) + "}\n"
+	}
+	if _, err := Models(t.Context(), parse(t, text), filepath.Join(dir, "merged"), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	merged, err := lm.Load(t.Context(), filepath.Join(dir, "merged"), ref.New(), lm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer merged.Close()
+	for _, name := range merged.Tensors() {
+		x, err := values(into, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := values(merged, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(x, y) {
+			t.Errorf("%s is not what the recipe makes", name)
+		}
+	}
+
+	for what, err := range map[string]error{
+		"one model": MergedGrams(t.Context(), both[:1], into, data[:1], []string{at("x")}, 0.9, StatisticsOptions{}),
+		"no text":   MergedGrams(t.Context(), both, into, make([]corpus.Windows, 2), []string{at("x"), at("y")}, 0.9, StatisticsOptions{}),
+		"alpha":     MergedGrams(t.Context(), both, into, data, []string{at("x"), at("y")}, 2, StatisticsOptions{}),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", what)
+		}
 	}
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
@@ -68,30 +70,37 @@ func mergeCmd(a *cli.App) *cobra.Command {
 func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	var o mergecmd.StatisticsOptions
 	cmd := a.Verb(cli.Verb{
-		Use:   "statistics MODEL --kind fisher|gram --data FILE --out FILE",
+		Use:   "statistics MODEL... --kind NAME --data FILE --out FILE",
 		Short: "Collect the statistics that the methods fisher and regmean need",
 		Long: "Runs a model on text and writes what two merge methods weight its parameters by: the diagonal " +
-			"Fisher information (mean squared gradients of the loss) for fisher, or the Gram matrices of the " +
-			"inputs of its linear layers for regmean. A recipe names the file as the model's parameter fisher " +
-			"or gram.",
+			"Fisher information (mean squared gradients of the loss) for fisher, the Gram matrices of the " +
+			"inputs of its linear layers for regmean, or both in one file, which either method takes. A recipe " +
+			"names the file as the model's parameter fisher or gram.\n\n" +
+			"With --kind regmean++, the models of a merge are given together, with a text for each: their layers " +
+			"are merged one after the other, and each layer's inputs are those that the merged layers below it " +
+			"give. --out is then a folder with a file for each model, for a recipe by regmean with the same alpha.",
 		Example: "compress merge statistics testdata/nano/sums --kind gram --data testdata/nano/text/calib.txt " +
-			"--out sums-gram.safetensors",
-		Args: cobra.ExactArgs(1),
-		Run:  func(j *cli.Job, args []string) (any, error) { return mergecmd.Statistics(j, args[0], o) },
+			"--out sums-gram.safetensors\n" +
+			"compress merge statistics testdata/nano/sums testdata/nano/news --kind regmean++ " +
+			"--data testdata/nano/text/calib.txt --data testdata/nano/text/valid.txt --out grams",
+		Args: cobra.MinimumNArgs(1),
+		Run:  func(j *cli.Job, args []string) (any, error) { return mergecmd.Statistics(j, args, o) },
 	})
 
 	f := cmd.Flags()
-	f.StringVar(&o.Kind, "kind", "", "`NAME` statistics to collect: fisher or gram")
-	f.StringVar(&o.Data, "data", "",
-		"`FILE` text to run the model on: plain text, JSONL, or token ids (.safetensors or .json)")
-	f.StringVar(&o.Out, "out", "", "`FILE` .safetensors to write")
+	f.StringVar(&o.Kind, "kind", "", "`NAME` statistics to collect: "+strings.Join(mergecmd.StatisticsKinds(), ", "))
+	f.StringArrayVar(&o.Data, "data", nil,
+		"`FILE` text to run the model on: plain text, JSONL, or token ids (.safetensors or .json); for regmean++ once "+
+			"for each model, in their order")
+	f.StringVar(&o.Out, "out", "", "`FILE` .safetensors to write; for regmean++ a folder")
 	f.IntVar(&o.Samples, "samples", 256, "`N` calibration sequences, chosen at random")
 	f.IntVar(&o.SeqLen, "seqlen", 0,
 		"`N` tokens per sequence (default: 2048 or the model's context, whichever is smaller)")
 	f.StringVar(&o.Memory, "memory", "1GiB", "`SIZE` memory for statistics; with less, the text is read more often")
+	f.Float64Var(&o.Alpha, "alpha", 0.95, "`NUMBER` alpha of the merge by regmean that regmean++ collects on")
 	cli.Require(cmd, "kind", "data", "out")
 	cli.Inputs(cmd, "data")
-	cli.OneOf(cmd, "kind", "fisher", "gram")
+	cli.OneOf(cmd, "kind", mergecmd.StatisticsKinds()...)
 
 	return cmd
 }

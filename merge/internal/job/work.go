@@ -42,6 +42,12 @@ type Options struct {
 	Device         kernels.Device // nil: the CPU
 }
 
+// A file of statistics may hold those of several methods.
+const (
+	BothStatistics = "fisher+gram" // what the file says it holds
+	GramPrefix     = "gram:"       // of the names of Gram matrices in it
+)
+
 // DType is the type that an option names, 0 if the recipe decides.
 func DType(name string) (safetensors.DType, error) {
 	switch name {
@@ -437,7 +443,11 @@ func (w *Work) statistics(m *method.Method, it *stream.Item, in *method.Input, s
 		return err
 	}
 
-	info, ok := f.Info(s.Info.Name)
+	name := s.Info.Name
+	if m.Stat == "gram" && f.Metadata()["statistic"] == BothStatistics {
+		name = GramPrefix + name
+	}
+	info, ok := f.Info(name)
 	if !ok {
 		it.Stat = append(it.Stat, nil)
 		return nil
