@@ -62,7 +62,7 @@ func mergeCmd(a *cli.App) *cobra.Command {
 	cli.OneOf(cmd, "ties", "draw", "index")
 	cli.OneOf(cmd, "layout", "split", "fused")
 	cli.OneOf(cmd, "missing", "error", "merge", "copy", "skip")
-	cmd.AddCommand(mergeStatisticsCmd(a))
+	cmd.AddCommand(mergeStatisticsCmd(a), mergeRecommendCmd(a))
 
 	return cmd
 }
@@ -102,5 +102,30 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	cli.Inputs(cmd, "data")
 	cli.OneOf(cmd, "kind", mergecmd.StatisticsKinds()...)
 
+	return cmd
+}
+
+func mergeRecommendCmd(a *cli.App) *cobra.Command {
+	var o mergecmd.RecommendOptions
+	cmd := a.Verb(cli.Verb{
+		Use:   "recommend MODEL MODEL... --base MODEL",
+		Short: "Look at fine-tuned models and name the merge that suits them",
+		Long: "Compares what fine-tunes of one base have changed, full checkpoints or adapters: how long their " +
+			"differences are, whether they go one way, and how often they contradict each other. Prints these " +
+			"figures, the method that suits them with the reason, a recipe to merge with, and what would be " +
+			"better in other cases. No model is written.",
+		Example: "compress merge recommend testdata/nano/sums testdata/nano/news --base testdata/nano/base --out recipe.yaml",
+		Args:    cobra.MinimumNArgs(2),
+		Run:     func(j *cli.Job, args []string) (any, error) { return mergecmd.Recommend(j, args, o) },
+	})
+
+	f := cmd.Flags()
+	f.StringVar(&o.Base, "base", "", "`MODEL` what the models were fine-tuned from")
+	f.StringVar(&o.Out, "out", "", "`FILE` .yaml to write the recipe to")
+	f.BoolVar(&o.KeepBase, "keep-base", false, "prefer what the base can do to what each model has learnt")
+	f.StringVar(&o.Memory, "memory", "1GiB", "`SIZE` memory for buffers")
+	f.BoolVar(&o.NonFinite, "allow-nonfinite", false, "accept NaN and infinite values; they count as no difference")
+	cli.Require(cmd, "base")
+	cli.Inputs(cmd, "base")
 	return cmd
 }

@@ -1,0 +1,83 @@
+package mergecmd
+
+import (
+	"strings"
+
+	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/merge"
+	"github.com/modelcompress/compress/merge/mediate"
+)
+
+// RecommendOptions are the flags of recommend.
+type RecommendOptions struct {
+	Base, Out, Memory   string
+	KeepBase, NonFinite bool
+}
+
+// Recommend looks at models and prints the recipe that suits them.
+func Recommend(j *cli.Job, models []string, o RecommendOptions) (any, error) {
+	threads, err := j.Threads()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := cli.Bytes("memory", o.Memory)
+	if err != nil {
+		return nil, err
+	}
+
+	if o.Out != "" {
+		own := func(file string) bool { return strings.HasSuffix(file, ".yaml") }
+		place := cli.Place{Flag: "out", Path: o.Out, What: "a recipe", Own: own, Inputs: j.Inputs}
+		if err := place.Check(); err != nil {
+			return nil, err
+		}
+	}
+	dev, err := j.Device()
+	if err != nil {
+		return nil, err
+	}
+
+	bar := j.ByteBars()
+	r, err := mediate.Recommend(j.Ctx, o.Base, models, mediate.RecommendOptions{
+		KeepBase: o.KeepBase,
+		ConflictOptions: mediate.ConflictOptions{
+			Workers: threads, Memory: memory, AllowNonFinite: o.NonFinite, Device: dev,
+			Progress: func(p merge.Progress) { bar.Show("comparing", p.Done, p.Total) },
+		},
+	})
+	bar.End()
+	if err != nil {
+		return nil, err
+	}
+
+	for _, w := range r.Conflict.Warnings {
+		j.Note("warning: %s", w)
+	}
+	for _, path := range r.Left {
+		j.Note("%s is the base, and is left out", path)
+	}
+
+	t := &report.Table{Columns: report.Columns("model", "kind", "rank", "length|%.4f")}
+	for _, m := range r.Models {
+		rank := any(nil)
+		if m.Rank > 0 {
+			rank = m.Rank
+		}
+		t.Add(m.Path, m.Kind, rank, m.Shift)
+	}
+	t.Note = "length: of the difference to the base, as a fraction of the base's"
+	j.Table(t)
+	j.Table(measures(r.Conflict, r.Conflict.Groups))
+
+	j.Printf("%s: %s.\n\n%s", r.Method, r.Why, r.Recipe)
+	for _, a := range r.Others {
+		j.Printf("\n%s, where %s", a.Method, a.When)
+	}
+	j.Printf("\n")
+
+	if o.Out == "" {
+		return r, nil
+	}
+	return r, j.Write(o.Out, []byte(r.Recipe))
+}
