@@ -19,10 +19,10 @@ import (
 // ErrUnlike: models that are to be merged have other tensors or tokens than the first.
 var ErrUnlike = errors.New("the models do not have the same tensors")
 
-// MergedGrams writes the Gram matrices of RegMean++ (Nguyen et al., arXiv 2508.03121): like those of [Gram] of every model
-// on its own text, but the inputs of a block are what the blocks below it give once they are merged, so that layers are
-// merged for what they will get. A recipe by regmean with these files and the same alpha makes the merge that they were
-// collected on.
+// MergedGrams writes the Gram matrices of RegMean++ (Nguyen et al., arXiv 2508.03121): like those of [Gram] of every
+// model on its own text, but the inputs of a block are what the blocks below it give once they are merged, so that
+// layers are merged for what they will get. A recipe by regmean with these files and the same alpha makes the merge
+// that they were collected on.
 //
 // into is the first model once more, in which the blocks are merged one after the other; the file of a model is
 // paths[i]. Whatever is no linear layer of a block is averaged. Memory holds the hidden states of all windows, and one
@@ -114,7 +114,8 @@ func (r *mergedGrams) begin(data []corpus.Windows, paths []string) error {
 		r.hidden = append(r.hidden, h)
 
 		w, err := safetensors.Create(paths[i], gramInfos(r.into, ""),
-			map[string]string{"format": "pt", "statistic": "gram", "data": d.Hash, "merged": "regmean"}, safetensors.Options{})
+			map[string]string{"format": "pt", "statistic": "gram", "data": d.Hash, "merged": "regmean"},
+			safetensors.Options{})
 		if err != nil {
 			return err
 		}

@@ -205,8 +205,9 @@ func TestMergedGrams(t *testing.T) {
 
 	for what, err := range map[string]error{
 		"one model": MergedGrams(t.Context(), both[:1], into, data[:1], []string{at("x")}, 0.9, StatisticsOptions{}),
-		"no text":   MergedGrams(t.Context(), both, into, make([]corpus.Windows, 2), []string{at("x"), at("y")}, 0.9, StatisticsOptions{}),
-		"alpha":     MergedGrams(t.Context(), both, into, data, []string{at("x"), at("y")}, 2, StatisticsOptions{}),
+		"no text": MergedGrams(t.Context(), both, into, make([]corpus.Windows, 2), []string{at("x"), at("y")}, 0.9,
+			StatisticsOptions{}),
+		"alpha": MergedGrams(t.Context(), both, into, data, []string{at("x"), at("y")}, 2, StatisticsOptions{}),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", what)

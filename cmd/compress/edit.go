@@ -24,7 +24,8 @@ func editCmd(a *cli.App) *cobra.Command {
 			"byte for byte.\n\n" +
 			"Hyper-parameters are the published ones for models that have some, and otherwise follow from the " +
 			"number of layers; --hparams replaces them. Methods that need the covariance of keys (ROME, MEMIT, " +
-			"AlphaEdit and their kin) collect it from --stats, or from the prompts of the edits if that is not given.\n\n" +
+			"AlphaEdit and their kin) collect it from --stats, or from the prompts of the edits if that is not " +
+			"given.\n\n" +
 			"GRACE, WISE and MEMOIR leave the weights alone: what they learn lies in edits.journal, and generate, " +
 			"eval, ppl, forward and serve let it answer. WISE and MEMOIR hold facts against ordinary text, which " +
 			"--stats has to give.",
@@ -48,7 +49,8 @@ func editCmd(a *cli.App) *cobra.Command {
 	f.IntVar(&o.Batch, "batch", 0,
 		"`N` edits that are written at once (default: all for methods that can, otherwise 1)")
 	f.StringVar(&o.HParams, "hparams", "", "`FILE` YAML with hyper-parameters that replace the defaults")
-	f.StringVar(&o.Stats, "stats", "", "`FILE` plain text or JSONL to collect the covariance of keys from, or to hold facts of a side memory against")
+	f.StringVar(&o.Stats, "stats", "",
+		"`FILE` plain text or JSONL to collect the covariance of keys from, or to hold facts of a side memory against")
 	f.IntVar(&o.StatsTokens, "stats-tokens", 1_000_000, "`N` tokens of --stats to read at most")
 	f.StringVar(&o.Cache, "cache", "",
 		"`DIR` folder that keeps covariances for later runs with the same model and text")

@@ -78,7 +78,8 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 			"names the file as the model's parameter fisher or gram.\n\n" +
 			"With --kind regmean++, the models of a merge are given together, with a text for each: their layers " +
 			"are merged one after the other, and each layer's inputs are those that the merged layers below it " +
-			"give. --out is then a folder with a file for each model, for a recipe by regmean with the same alpha.",
+			"give. --out is then a folder with a file for each model, for a recipe by regmean whose alpha is " +
+			"--gram-alpha.",
 		Example: "compress merge statistics testdata/nano/sums --kind gram --data testdata/nano/text/calib.txt " +
 			"--out sums-gram.safetensors\n" +
 			"compress merge statistics testdata/nano/sums testdata/nano/news --kind regmean++ " +
@@ -90,14 +91,14 @@ func mergeStatisticsCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Kind, "kind", "", "`NAME` statistics to collect: "+strings.Join(mergecmd.StatisticsKinds(), ", "))
 	f.StringArrayVar(&o.Data, "data", nil,
-		"`FILE` text to run the model on: plain text, JSONL, or token ids (.safetensors or .json); for regmean++ once "+
-			"for each model, in their order")
+		"`FILE` text to run the model on: plain text, JSONL, or token ids (.safetensors or .json); for regmean++ "+
+			"once for each model, in their order")
 	f.StringVar(&o.Out, "out", "", "`FILE` .safetensors to write; for regmean++ a folder")
 	f.IntVar(&o.Samples, "samples", 256, "`N` calibration sequences, chosen at random")
 	f.IntVar(&o.SeqLen, "seqlen", 0,
 		"`N` tokens per sequence (default: 2048 or the model's context, whichever is smaller)")
 	f.StringVar(&o.Memory, "memory", "1GiB", "`SIZE` memory for statistics; with less, the text is read more often")
-	f.Float64Var(&o.Alpha, "alpha", 0.95, "`NUMBER` alpha of the merge by regmean that regmean++ collects on")
+	f.Float64Var(&o.Alpha, "gram-alpha", 0.95, "`NUMBER` alpha of the merge by regmean that regmean++ collects on")
 	cli.Require(cmd, "kind", "data", "out")
 	cli.Inputs(cmd, "data")
 	cli.OneOf(cmd, "kind", mergecmd.StatisticsKinds()...)
@@ -114,9 +115,10 @@ func mergeRecommendCmd(a *cli.App) *cobra.Command {
 			"differences are, whether they go one way, and how often they contradict each other. Prints these " +
 			"figures, the method that suits them with the reason, a recipe to merge with, and what would be " +
 			"better in other cases. No model is written.",
-		Example: "compress merge recommend testdata/nano/sums testdata/nano/news --base testdata/nano/base --out recipe.yaml",
-		Args:    cobra.MinimumNArgs(2),
-		Run:     func(j *cli.Job, args []string) (any, error) { return mergecmd.Recommend(j, args, o) },
+		Example: "compress merge recommend testdata/nano/sums testdata/nano/news --base testdata/nano/base " +
+			"--out recipe.yaml",
+		Args: cobra.MinimumNArgs(2),
+		Run:  func(j *cli.Job, args []string) (any, error) { return mergecmd.Recommend(j, args, o) },
 	})
 
 	f := cmd.Flags()

@@ -74,6 +74,7 @@ var reportRuns = []string{
 	"merge search open.yaml --data nano/text/valid.txt --generations 1 --population 4 --seqlen 64 --limit 2 " +
 		"--out numbers",
 	"merge statistics nano/base --kind gram --data nano/text/calib.txt --samples 2 --seqlen 32 --out gram.safetensors",
+	"merge recommend nano/sums nano/news --base nano/base",
 	"conflict linear.yaml",
 	"experts verify mediated",
 	"experts route mediated --prompt Question",

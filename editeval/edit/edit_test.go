@@ -130,7 +130,8 @@ func TestUndo(t *testing.T) {
 			states = append(states, b.bytesOf(t))
 		}
 
-		if changed := !bytes.Equal(states[0], states[3]); changed == slices.Contains([]string{"grace", "wise", "memoir", "ike"}, name) {
+		beside := []string{"grace", "wise", "memoir", "ike"}
+		if changed := !bytes.Equal(states[0], states[3]); changed == slices.Contains(beside, name) {
 			t.Errorf("%s: weights changed: %v", name, changed)
 		}
 		// Elements of BF16 are rounded by half a unit of 2⁻⁸ of themselves, whatever the delta is.

@@ -62,8 +62,8 @@ type HParams struct {
 	Rank int  `yaml:"rank" json:"rank,omitempty"` // LoRA
 	// WISE, MEMOIR: tokens of a fact's prompts that learn it, "subject" (its last) or "answer" (those that predict it)
 	Rows string `yaml:"rows" json:"rows,omitempty"`
-	// WISE: of the least distance of a fact, from which on a token is answered; MEMOIR: of the columns that a token must
-	// share with a fact's
+	// WISE: of the least distance of a fact, from which on a token is answered; MEMOIR: of the columns that a token
+	// must share with a fact's
 	Threshold float64 `yaml:"threshold" json:"threshold,omitempty"`
 	// WISE: α, β and γ of the distances (see wise.go), in units of the mean length of what ordinary text gets
 	Margin []float64 `yaml:"margin" json:"margin,omitempty"`
@@ -261,10 +261,12 @@ func automatic(method string, blocks int) HParams {
 		// Chosen on SmolLM2-135M, whose gradients are too short for the published rate, 1, and with a row to an edit:
 		// where the subject is, as low as ROME writes.
 		h.Layers = []int{min(blocks-1, max(1, blocks/5))}
-		h.LearningRate, h.Clip, h.Rows = 5, 1, rowsSubject
+		h.LearningRate, h.Clip = 5, 1
+		h.Rows = rowsSubject
 		h.Threshold, h.Top = 0.4, 0.29
 		if method == "wise" {
-			h.Threshold, h.Top, h.Mask, h.Shard = 0.88, 0, 0.2, 500
+			h.Threshold, h.Top = 0.88, 0
+			h.Mask, h.Shard = 0.2, 500
 			h.Margin = []float64{0.25, 1, 0.5}
 		}
 	}

@@ -20,8 +20,8 @@ const (
 	rowsAnswer  = "answer"  // the tokens that predict the answer
 )
 
-// learntLoss is the loss at which a lesson ends: that at which WISE's and MEMOIR's published code begins to look whether
-// the loss still changes, which on SmolLM2 doubles the steps and adds nothing to what holds.
+// learntLoss is the loss at which a lesson ends: that at which WISE's and MEMOIR's published code begins to look
+// whether the loss still changes.
 const learntLoss = 0.02
 
 // lesson is one fact that a side memory learns: the fact's prompts, run again and again from the memory's decoder layer
@@ -205,8 +205,8 @@ func BackgroundOf(docs [][]int32) [][]int32 {
 	return out
 }
 
-// ordinary is what the matrix reads, and what it gives, at the tokens of texts that have nothing to do with the edits, in
-// rows.
+// ordinary is what the matrix reads, and what it gives, at the tokens of texts that have nothing to do with the edits,
+// in rows.
 func (e *Editing) ordinary(ctx context.Context, l lm.Linear) (reads, gives linalg.Matrix, err error) {
 	if e.reads.Rows > 0 {
 		return e.reads, e.gives, nil

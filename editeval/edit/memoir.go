@@ -31,7 +31,8 @@ func (s *sideMemory) learn(l lm.Linear, p *Part) (fits bool, err error) {
 		if err != nil || c.Rows != 1 || c.Cols != l.In {
 			return false, err
 		}
-		s.center, s.top, s.threshold = c.Row(0), p.Top, p.Threshold
+		s.center = c.Row(0)
+		s.top, s.threshold = p.Top, p.Threshold
 		s.places = placesOf(p.Seed, l.In)
 	}
 

@@ -80,8 +80,8 @@ func (e *Editing) holds() string {
 
 // other refuses a second memory.
 func (e *Editing) other(kind, linear string) error {
-	return fmt.Errorf("%w: the model has a memory of %s at %.200q already, beside which there is no room for one of %s "+
-		"%.200q (HINT: go on with the same method and layer)", ErrOptions, e.holds(), e.beside.at(), kind, linear)
+	return fmt.Errorf("%w: the model has a memory of %s at %.200q already, beside which there is no room for one of "+
+		"%s %.200q (HINT: go on with the same method and layer)", ErrOptions, e.holds(), e.beside.at(), kind, linear)
 }
 
 // Part is what a step writes into a side memory: ΔW ← ΔW + left·rightᵀ, where W + ΔW (WISE) or a product of its own,
@@ -203,9 +203,11 @@ func (s *sideMemory) enter(l lm.Linear, step *Step) error {
 		return err
 	}
 
-	fits := p.Kind == s.kind && NeedsBackground(p.Kind) && left.Rows == l.Out && right.Rows == l.In && left.Cols == right.Cols
+	fits := p.Kind == s.kind && NeedsBackground(p.Kind) && left.Rows == l.Out && right.Rows == l.In &&
+		left.Cols == right.Cols
 	if fits && p.Kind == kindWISE {
-		fits = p.Mask > 0 && p.Mask <= 1 && p.Least >= 0 && (p.Shard == len(s.shards) || p.Shard+1 == len(s.shards))
+		fits = p.Mask > 0 && p.Mask <= 1 && p.Least >= 0
+		fits = fits && (p.Shard == len(s.shards) || p.Shard+1 == len(s.shards))
 	}
 	if fits && p.Kind == kindMEMOIR {
 		fits, err = s.learn(l, p)

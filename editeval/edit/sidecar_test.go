@@ -45,8 +45,7 @@ func (b *bench) apply(t *testing.T, e *Editing, n int) {
 	}
 }
 
-// What a fact has learnt, it has at the rows that learnt it, whatever stands before the subject; a MEMOIR row that names
-// other columns gets nothing; and the weights are untouched.
+// What a fact has learnt is answered, whichever rows learn it, and the weights are untouched.
 func TestSideMemories(t *testing.T) {
 	ctx := context.Background()
 	for _, method := range []string{kindWISE, kindMEMOIR} {
@@ -78,7 +77,7 @@ func TestSideMemories(t *testing.T) {
 	}
 }
 
-// A row gets the same answer in a whole sequence, in one that is run in parts, and beside other sequences.
+// A fact's own row is answered, and a row that names other columns is not.
 func TestSideMemoryByRow(t *testing.T) {
 	for _, method := range []string{kindWISE, kindMEMOIR} {
 		b := newBench(t, 2)
@@ -87,8 +86,8 @@ func TestSideMemoryByRow(t *testing.T) {
 
 		side := e.beside.(*sideMemory)
 		l := side.linear
-		whole, err := site.Look(context.Background(), b.m, []site.Place{{IDs: b.encoded[0].bare(), At: b.encoded[0].Lookup[0]}},
-			[]int{l.Block})
+		fact := []site.Place{{IDs: b.encoded[0].bare(), At: b.encoded[0].Lookup[0]}}
+		whole, err := site.Look(context.Background(), b.m, fact, []int{l.Block})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +287,8 @@ func (b *bench) refuse(t *testing.T, e *Editing, method string) {
 			t.Fatal(err)
 		}
 		_, err = again.Apply(context.Background(), b.encoded[:1], nil)
-		if again.Close(); !errors.Is(err, ErrOptions) {
+		again.Close()
+		if !errors.Is(err, ErrOptions) {
 			t.Errorf("%s beside %s at layers %v: %v", other, method, hp.Layers, err)
 		}
 	}
@@ -312,7 +312,8 @@ func (b *bench) refuse(t *testing.T, e *Editing, method string) {
 		t.Errorf("%s without text: %v", method, err)
 	}
 	for _, bad := range []string{
-		"rows: all", "threshold: 0", "threshold: 1.5", "mask: 2", "top: 2", "shard: -1", "margin: [1]", "margin: [-1, 1, 1]",
+		"rows: all", "threshold: 0", "threshold: 1.5", "mask: 2", "top: 2", "shard: -1", "margin: [1]",
+		"margin: [-1, 1, 1]",
 	} {
 		hp, _ := Defaults(kindWISE, b.m.Config())
 		hp.Top = 0.3

@@ -219,7 +219,8 @@ func (c *copyLesson) hinges() (loss float64) {
 		d[i] = c.distance(i)
 	}
 
-	alpha, beta, gamma := c.unit*c.e.hp.Margin[0], c.unit*c.e.hp.Margin[1], c.unit*c.e.hp.Margin[2]
+	alpha, beta := c.unit*c.e.hp.Margin[0], c.unit*c.e.hp.Margin[1]
+	gamma := c.unit * c.e.hp.Margin[2]
 	type term struct {
 		value    float64
 		down, up int // the row that shall be nearer, and the one that shall be farther; -1: none

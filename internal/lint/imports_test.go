@@ -77,7 +77,8 @@ var mayImport = map[string][]string{
 	"editeval": append([]string{
 		"editeval/edit", "editeval/task", "internal/rng", "internal/stats", "internal/hub",
 	}, engine...),
-	"editeval/edit": append([]string{"kernels", "safetensors", "internal/linalg", "internal/weights"}, engine...),
+	"editeval/edit": append([]string{"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/weights"},
+		engine...),
 	"editeval/task": {
 		"lm", "lm/tokenizer", "lm/corpus", "internal/stats", "internal/pyrandom", "internal/pyvalue",
 		"internal/jinja", "internal/chat", "internal/hub", "internal/retry",

@@ -54,14 +54,14 @@ type Recommendation struct {
 	Conflict *ConflictReport `json:"conflict"`
 }
 
-// What the figures mean. Two models that were trained apart are √2 times their own length from each other; a fine-tune is
-// far nearer to its base.
+// What the figures mean. Two models that were trained apart are √2 times their own length from each other; a fine-tune
+// is far nearer to its base.
 const (
 	apart    = 0.7  // length of a difference, from which on a model is no fine-tune
 	alike    = 0.5  // mean cosine of two differences, from which on they are one direction with noise
 	disjoint = 0.02 // fraction of all elements with both signs, up to which models hardly meet
 	random   = 0.8  // conflict as a fraction of that of random signs, from which on it is as good as random
-	uneven   = 3.0  // ratio of the longest difference to the shortest, from which on the longest would drown the others
+	uneven   = 3.0  // ratio of the longest difference to the shortest, from which on the longest drowns the others
 )
 
 // Recommend looks at what fine-tunes of one base have changed, and names the recipe that suits it: by the kinds of the
@@ -75,7 +75,9 @@ func Recommend(ctx context.Context, base string, models []string, o RecommendOpt
 		case filepath.Clean(path) == filepath.Clean(base):
 			r.Left = append(r.Left, path)
 			continue
-		case slices.ContainsFunc(r.Models, func(c Candidate) bool { return filepath.Clean(c.Path) == filepath.Clean(path) }):
+		case slices.ContainsFunc(r.Models, func(c Candidate) bool {
+			return filepath.Clean(c.Path) == filepath.Clean(path)
+		}):
 			return nil, fmt.Errorf("%s: %w: it is there twice", path, ErrNothing)
 		}
 
@@ -154,8 +156,8 @@ func (r *Recommendation) decide(o RecommendOptions) {
 		least, most = min(least, m.Shift), max(most, m.Shift)
 	}
 
-	figures := fmt.Sprintf("their differences have a mean cosine of %.2f and contradict each other %.2f times as often "+
-		"as random signs would", cosine, whole.Excess.Disagree)
+	figures := fmt.Sprintf("their differences have a mean cosine of %.2f and contradict each other %.2f times as "+
+		"often as random signs would", cosine, whole.Excess.Disagree)
 	wudi := Alternative{
 		Method: "wudi_closed", When: "what each model has learnt counts most",
 		Recipe: r.recipe("wudi_closed"),
@@ -176,8 +178,8 @@ func (r *Recommendation) decide(o RecommendOptions) {
 				figures, 100*whole.Total))
 		r.Others = []Alternative{wudi, opcm}
 	case o.KeepBase:
-		r.take(opcm, figures+": each is added without what would disturb those before it, and the sum stays as long as "+
-			"one of them, so that the base is kept (docs/merging.md)")
+		r.take(opcm, figures+": each is added without what would disturb those before it, and the sum stays as long "+
+			"as one of them, so that the base is kept (docs/merging.md)")
 		r.Others = []Alternative{wudi}
 	default:
 		r.take(wudi, figures+": a mean would shrink and a sum would mix them; what each has changed is kept where it "+
@@ -186,8 +188,8 @@ func (r *Recommendation) decide(o RecommendOptions) {
 	}
 	r.Why = fmt.Sprintf("%s of one base: %s", r.kinds(), r.Why)
 	if most/least >= uneven {
-		r.Why += fmt.Sprintf("; the longest difference is %.1f times the shortest, and methods that do not weigh each by "+
-			"its length (task_arithmetic, ties) let it drown the others", most/least)
+		r.Why += fmt.Sprintf("; the longest difference is %.1f times the shortest, and methods that do not weigh each "+
+			"by its length (task_arithmetic, ties) let it drown the others", most/least)
 	}
 
 	r.Others = append(r.Others, Alternative{
@@ -195,7 +197,8 @@ func (r *Recommendation) decide(o RecommendOptions) {
 	})
 	if whole.Excess.Disagree >= random {
 		r.Others = append(r.Others, Alternative{
-			Method: "mediate", When: "a folder about twice as large may keep each model's own answers: see compress conflict",
+			Method: "mediate",
+			When:   "a folder about twice as large may keep each model's own answers: see compress conflict",
 			Recipe: r.recipe("mediate"),
 		})
 	}

@@ -38,7 +38,9 @@ func copied(t *testing.T, from string, change func(i int, v []byte)) string {
 // What models have in common decides: fine-tunes that contradict each other, runs of one training, models that change
 // other elements; the base among them is left out, and what is no fine-tune is refused. Every recipe can be read.
 func TestRecommend(t *testing.T) {
-	base, sums, news := nanoFamily+"base", nanoFamily+"sums", nanoFamily+"news"
+	base := nanoFamily + "base"
+	sums, news := nanoFamily+"sums", nanoFamily+"news"
+	again := copied(t, base, func(int, []byte) {})
 	nearly := copied(t, sums, func(i int, v []byte) {
 		if i%50 == 0 {
 			v[0] ^= 1 // the last bit
@@ -70,7 +72,7 @@ func TestRecommend(t *testing.T) {
 		{"one run", []string{sums, nearly}, false, "linear", 0, nil},
 		{"other elements", []string{one, other}, false, "task_arithmetic", 0, nil},
 		{"with the base", []string{sums, base, news}, false, "wudi_closed", 1, nil},
-		{"with a copy of the base", []string{sums, copied(t, base, func(int, []byte) {}), news}, false, "wudi_closed", 1, nil},
+		{"with a copy of the base", []string{sums, again, news}, false, "wudi_closed", 1, nil},
 		{"twice", []string{sums, news, sums}, false, "", 0, ErrNothing},
 		{"nothing but the base", []string{sums, base}, false, "", 0, ErrNothing},
 		{"one", []string{sums}, false, "", 0, ErrNothing},

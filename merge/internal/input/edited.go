@@ -13,7 +13,8 @@ import (
 )
 
 // ErrEdited refuses a checkpoint with edits that are not in its weights, which a merge would leave behind.
-var ErrEdited = failure.New("edits of this checkpoint (grace, wise, memoir, ike) are not in its weights, and would be left behind",
+var ErrEdited = failure.New("edits of this checkpoint (grace, wise, memoir, ike) are not in its weights, and would be "+
+	"left behind",
 	"write them into the weights with another --method, or remove edits.journal to go on without them")
 
 // journal is the file that compress edit writes beside the weights.
@@ -23,8 +24,8 @@ const journal = "edits.journal"
 // escaped, so that these stand nowhere else.
 var beside = [][]byte{[]byte(`"codes":[{`), []byte(`"memory":{`), []byte(`"context":[`)}
 
-// whole refuses a folder whose journal has a codebook, a side memory or facts in context. It reads in pieces that overlap by
-// the longest key.
+// whole refuses a folder whose journal has a codebook, a side memory or facts in context. It reads in pieces that
+// overlap by the longest key.
 func whole(dir string) error {
 	path := filepath.Join(dir, journal)
 	f, err := safefile.Open(path)

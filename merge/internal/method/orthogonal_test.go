@@ -45,7 +45,9 @@ func TestWudi(t *testing.T) {
 	for _, shape := range [][2]int{{6, 9}, {9, 6}, {1200, 5}} {
 		rows, cols := shape[0], shape[1]
 		r := rand.New(rand.NewPCG(3, uint64(rows)))
-		p := problem{method: "wudi_closed", shape: []int64{int64(rows), int64(cols)}, params: recipe.Values{"damping": num(0)}}
+		p := problem{
+			method: "wudi_closed", shape: []int64{int64(rows), int64(cols)}, params: recipe.Values{"damping": num(0)},
+		}
 		var tau []linalg.Matrix
 		p.base, p.models, tau = differences(r, 3, rows, cols)
 		sum := linalg.Of(mix([]float64{1, 1, 1}, [][]float64{tau[0].Data, tau[1].Data, tau[2].Data}), rows, cols)
@@ -156,7 +158,8 @@ func TestContinual(t *testing.T) {
 	}
 }
 
-// published is the published code's projection: all singular vectors of both sides, the right ones completed to a basis.
+// published is the published code's projection: all singular vectors of both sides, the right ones completed to a
+// basis.
 func published(t *testing.T, sum, tau linalg.Matrix, alpha float64) linalg.Matrix {
 	t.Helper()
 	var s linalg.Solver
@@ -190,7 +193,8 @@ func published(t *testing.T, sum, tau linalg.Matrix, alpha float64) linalg.Matri
 	}
 
 	core := s.Times(s.Times(u, tau, linalg.Product{TransA: true}), whole, linalg.Product{})
-	all, part, first := 0.0, 0.0, 0
+	all, part := 0.0, 0.0
+	first := 0
 	for _, x := range values {
 		all += x
 	}

@@ -93,7 +93,8 @@ func TestEqualModelsStay(t *testing.T) {
 }
 
 // TestScaleOfModels: models that are all twice as large give a result twice as large. Left out are the methods whose
-// parameters or formulas have an absolute scale: nearswap's t, the softmax of arcee_fusion, pcb's tanh and the steps of wudi.
+// parameters or formulas have an absolute scale: nearswap's t, the softmax of arcee_fusion, pcb's tanh and the steps of
+// wudi.
 func TestScaleOfModels(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	double := func(x []float32) []float32 {
@@ -106,7 +107,8 @@ func TestScaleOfModels(t *testing.T) {
 
 	for _, name := range method.Names() {
 		p, ok := sample(t, name, rng)
-		if !ok || slices.Contains([]string{"nearswap", "arcee_fusion", "pcb", "wudi"}, name) {
+		absolute := []string{"nearswap", "arcee_fusion", "pcb", "wudi"}
+		if !ok || slices.Contains(absolute, name) {
 			continue
 		}
 

@@ -31,8 +31,8 @@ func (f spectrum) program(t *Tensor) (*Program, error) {
 	}, nil
 }
 
-// wudi merges every matrix by WUDI's objective, tables over the vocabulary too, as published: what it keeps has the size of
-// the inputs. Tensors that are no matrices get the mean difference.
+// wudi merges every matrix by WUDI's objective, tables over the vocabulary too, as published: what it keeps has the
+// size of the inputs. Tensors that are no matrices get the mean difference.
 func wudi(o func(t *Tensor) (spectral.Wudi, error)) func(t *Tensor) (*Program, error) {
 	return func(t *Tensor) (*Program, error) {
 		if p, err := based(t); p != nil || err != nil {
@@ -91,9 +91,9 @@ func meanDifference(t *Tensor, alpha float64) *Program {
 }
 
 // continual adds one model after the other as OPCM does. Differences that are no matrices of linear layers are added
-// whole. The published code brings the merge of all tensors together to the mean length of the models' differences; here
-// each tensor gets the mean length that it has in the models, so that no tensor has to wait for the others, or lambda
-// says what all are divided by.
+// whole. The published code brings the merge of all tensors together to the mean length of the models' differences;
+// here each tensor gets the mean length that it has in the models, so that no tensor has to wait for the others, or
+// lambda says what all are divided by.
 func continual(t *Tensor) (*Program, error) {
 	if p, err := based(t); p != nil || err != nil {
 		return p, err
@@ -128,7 +128,8 @@ func continual(t *Tensor) (*Program, error) {
 // added are the factors of differences that are added whole.
 func added(g gram, o spectral.Continual) []float64 {
 	w := make([]float64, len(g))
-	square, length, models := 0.0, 0.0, 0.0
+	square, length := 0.0, 0.0
+	models := 0.0
 	for i := range g {
 		w[i] = 1
 		count := 1.0

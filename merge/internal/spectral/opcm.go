@@ -14,11 +14,11 @@ type Continual struct {
 	Lambda float64 // the sum is divided by it; 0: it gets the mean length of the matrices
 }
 
-// Continual writes OPCM's merge (Tang et al., arXiv 2501.09522, "Merging Models on the Fly Without Retraining"): of every
-// further matrix τ only what does not disturb the sum U so far is added. With U's singular vectors u_i, v_i and k the
-// first number of singular values that hold more than Alpha of their sum, τ loses its part between the first k vectors of
-// both sides, and what it has on the diagonal, (u_iᵀ·τ·v_i)·u_i·v_iᵀ, of all others. So U and what is added are
-// orthogonal. U is the published code's λ·(merged - base), whose directions do not depend on λ.
+// Continual writes OPCM's merge (Tang et al., arXiv 2501.09522, "Merging Models on the Fly Without Retraining"): of
+// every further matrix τ only what does not disturb the sum U so far is added. With U's singular vectors u_i, v_i and k
+// the first number of singular values that hold more than Alpha of their sum, τ loses its part between the first k
+// vectors of both sides, and what it has on the diagonal, (u_iᵀ·τ·v_i)·u_i·v_iᵀ, of all others. So U and what is added
+// are orthogonal. U is the published code's λ·(merged - base), whose directions do not depend on λ.
 //
 // The errors are those of Read and Write, of package linalg and of the solver's Stop.
 func (p Parts) Continual(o Continual, s linalg.Solver) error {

@@ -43,7 +43,8 @@ func Statistics(j *cli.Job, paths []string, o StatisticsOptions) (any, error) {
 		return mergedStatistics(j, paths, o)
 	}
 	if len(paths) != 1 || len(o.Data) != 1 {
-		return nil, cli.Usagef("--kind %s takes one model and one --data, not %d and %d", o.Kind, len(paths), len(o.Data))
+		return nil, cli.Usagef("--kind %s takes one model and one --data, not %d and %d", o.Kind, len(paths),
+			len(o.Data))
 	}
 	path := paths[0]
 	collect := map[string]func(context.Context, *lm.Model, corpus.Windows, string, merge.StatisticsOptions) error{
@@ -121,7 +122,8 @@ func mergedStatistics(j *cli.Job, paths []string, o StatisticsOptions) (any, err
 		file := filepath.Join(o.Out, fmt.Sprintf("%d-%s.safetensors", i, filepath.Base(filepath.Clean(path))))
 		place := cli.Place{
 			Flag: "out", Path: file, What: "statistics",
-			Own: func(path string) bool { return strings.HasSuffix(path, ".safetensors") }, Inputs: j.Inputs, Seeks: true,
+			Own:    func(path string) bool { return strings.HasSuffix(path, ".safetensors") },
+			Inputs: j.Inputs, Seeks: true,
 		}
 		to, err := place.Target()
 		if err != nil {

@@ -16,11 +16,12 @@ var ErrContext = errors.New("the facts of in-context editing stand before every 
 	"does (HINT: put them there yourself, or write them into the weights with another --method)")
 
 // ErrBehind refuses to make another model of weights that are not all there is.
-var ErrBehind = errors.New("edits of this checkpoint (grace, wise, memoir, ike) are not in its weights, and would be left behind " +
-	"(HINT: write them into the weights with another --method, or remove edits.journal to go on without them)")
+var ErrBehind = errors.New("edits of this checkpoint (grace, wise, memoir, ike) are not in its weights, and would be " +
+	"left behind (HINT: write them into the weights with another --method, or remove edits.journal to go on without " +
+	"them)")
 
-// AttachCodebook lets the codebook or side memory of an edited checkpoint, if it has one, answer in a model that was loaded from its
-// folder. Facts in context are refused with [ErrContext].
+// AttachCodebook lets the codebook or side memory of an edited checkpoint, if it has one, answer in a model that was
+// loaded from its folder. Facts in context are refused with [ErrContext].
 func AttachCodebook(j *cli.Job, m *lm.Model) error {
 	remark, err := EnterCodebook(m)
 	if remark != "" {
