@@ -66,7 +66,7 @@ export HOME=/tmp PATH=/bin
 failed=0
 . /plan
 echo "emulated: end, $failed failed"
-$b sync
+$b sleep 2 # what the port has not sent yet would be lost
 $b poweroff -f
 INIT
 chmod +x "$out/system/init"
