@@ -17,8 +17,8 @@ var ErrBatchFull = errors.New("memory for keys and values is full")
 
 // BatchOptions of [Model.NewBatch].
 type BatchOptions struct {
-	// Memory is the bytes that keys and values may take, in float32 or as [Options].KVBits says; 0: 1 GiB. It is reserved at once; on the CPU it
-	// becomes real as it is used.
+	// Memory is the bytes that keys and values may take, in float32 or as [Options].KVBits says; 0: 1 GiB. It is
+	// reserved at once; on the CPU it becomes real as it is used.
 	Memory int64
 	// NoSharing computes every sequence from its first token on.
 	NoSharing bool

@@ -137,7 +137,9 @@ func remove(f system.Folder, dir string) error {
 	}
 
 	ours, err := empty(f, root)
-	if err := errors.Join(err, root.Close()); err != nil || !ours { // closed first: not every system removes what is open
+
+	// Closed first: not every system removes what is open.
+	if err := errors.Join(err, root.Close()); err != nil || !ours {
 		return err
 	}
 

@@ -28,7 +28,7 @@ type quantKernels struct {
 }
 
 // tallRows is the fewest rows of x that fill tall tiles better than two of the others, of which AVX-512's have 12 rows.
-// It follows from the cycles that Intel's optimization manual gives, not from a measurement. By AMX a panel's group of
+// It follows from published cycles of the instructions, not from a measurement. By AMX a panel's group of
 // 32 elements takes two loads of tiles (8 each), a product (16) and, beside it, a store (16) and 16 loads, scalings and
 // additions by AVX-512: about 32 in all; by VNNI 66. Of 16 elements that is 32 and 42; of a step of 64 with one scale
 // for all, 16 and 96. Configuring tiles takes about 200 for every block, which a single panel of short blocks does not

@@ -100,7 +100,8 @@ func (p *Pool) runs(table []int32, lo, hi int) []run {
 }
 
 // view gives the first n keys and values of a sequence as matrices: as they lie where pages follow each other,
-// otherwise copied together, which costs about what attention's own reading of them does. Those in 8 bits become floats.
+// otherwise copied together, which costs about what attention's own reading of them does. Those in 8 bits become
+// floats.
 func (p *Pool) view(l int, table []int32, n int) (keys, values kernels.Mat, err error) {
 	list := p.runs(table, 0, n)
 	if len(list) == 1 && p.bytes == nil {
