@@ -20,14 +20,14 @@ import (
 func TestLog(t *testing.T) {
 	ctx := context.Background()
 	b := newBench(t, 3)
-	for _, name := range []string{"rome", "ft-l", "alphaedit", "grace"} {
+	for _, name := range []string{"rome", "ft-l", "alphaedit", "grace", "wise", "memoir"} {
 		hp, err := Defaults(name, b.m.Config())
 		if err != nil {
 			t.Fatal(err)
 		}
 
 		hp.Steps = 3
-		o := Options{Method: name, HParams: &hp, Statistics: b.stats}
+		o := Options{Method: name, HParams: &hp, Statistics: b.stats, Background: b.texts}
 		path := filepath.Join(t.TempDir(), "log")
 		write := func(e *Editing, l *Log, from int) (weights, journal []byte) {
 			for i := from; i < len(b.encoded); i++ {
