@@ -102,10 +102,6 @@ func (b *Codebook) at() string { return b.Linear }
 
 func (b *Codebook) clear() { b.codes = nil }
 
-func (b *Codebook) entries() int { return len(b.codes) }
-
-func (b *Codebook) describe() (string, string) { return "codebook", "entries" }
-
 func (b *Codebook) listen(rows []int, everywhere bool) {
 	b.asked = rows
 	if everywhere {
