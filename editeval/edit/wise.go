@@ -52,7 +52,7 @@ func (s *sideMemory) active(y []float64) []float64 {
 	return out
 }
 
-// activated is the value of an activation and its derivative; those that are none of these are left out.
+// activated is the value of an activation and its derivative.
 func activated(f arch.Activation, x float64) (y, slope float64) {
 	switch f {
 	case arch.SiLU:

@@ -17,6 +17,20 @@ type ConflictOptions struct {
 	NonFinite                 bool
 }
 
+// checkFile refuses the path of a file beside the report, if there is to be one, where something else lies that would
+// be lost, or the report goes. what is named by its ending.
+func checkFile(j *cli.Job, flag, path, what, ending string) error {
+	if path == "" {
+		return nil
+	}
+
+	own := func(file string) bool { return strings.HasSuffix(file, ending) }
+	if err := (cli.Place{Flag: flag, Path: path, What: what, Own: own, Inputs: j.Inputs}).Check(); err != nil {
+		return err
+	}
+	return cli.Apart([2]string{flag, path}, [2]string{"report", j.ReportTo()})
+}
+
 // Conflict measures, prints and writes the page.
 func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 	threads, err := j.Threads()
@@ -29,15 +43,8 @@ func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 		return nil, err
 	}
 
-	if o.HTML != "" {
-		own := func(file string) bool { return strings.HasSuffix(file, ".html") }
-		if err := (cli.Place{Flag: "html", Path: o.HTML, What: "a page", Own: own, Inputs: j.Inputs}).Check(); err !=
-			nil {
-			return nil, err
-		}
-		if err := cli.Apart([2]string{"html", o.HTML}, [2]string{"report", j.ReportTo()}); err != nil {
-			return nil, err
-		}
+	if err := checkFile(j, "html", o.HTML, "a page", ".html"); err != nil {
+		return nil, err
 	}
 
 	r, err := merge.Read(path)

@@ -1,8 +1,6 @@
 package mergecmd
 
 import (
-	"strings"
-
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
 	"github.com/modelcompress/compress/merge"
@@ -26,12 +24,8 @@ func Recommend(j *cli.Job, models []string, o RecommendOptions) (any, error) {
 		return nil, err
 	}
 
-	if o.Out != "" {
-		own := func(file string) bool { return strings.HasSuffix(file, ".yaml") }
-		place := cli.Place{Flag: "out", Path: o.Out, What: "a recipe", Own: own, Inputs: j.Inputs}
-		if err := place.Check(); err != nil {
-			return nil, err
-		}
+	if err := checkFile(j, "out", o.Out, "a recipe", ".yaml"); err != nil {
+		return nil, err
 	}
 	dev, err := j.Device()
 	if err != nil {
