@@ -165,11 +165,15 @@ func (w *Writer) resume() error {
 
 // adopt takes a finished file for a resumed one, if it has the layout.
 func (w *Writer) adopt() error {
-	f, err := os.Open(w.path)
-	if w.overwrite || errors.Is(err, fs.ErrNotExist) {
-		return fault(ErrNoPartial, -1, "there is no %s%s", w.path, PartialSuffix)
+	noPartial := fault(ErrNoPartial, -1, "there is no %s%s", w.path, PartialSuffix)
+	if w.overwrite {
+		return noPartial
 	}
 
+	f, err := os.Open(w.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return noPartial
+	}
 	if err != nil {
 		return err
 	}
