@@ -66,6 +66,41 @@ func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
 	}
 }
 
+// attentions is attention of several sequences, each on one thread where it is small, as that of a token is: computed
+// one after the other, those would leave all other threads idle.
+func (l *layers) attentions(list []kernels.SequenceAttention) {
+	l.d.parallel(len(list), func(i int) {
+		s := &list[i]
+		k, v, owner := together(s.K, s.V)
+		l.attention(s.Dst, s.Q, k, v, s.Attention)
+		giveBack(owner)
+	})
+}
+
+// together copies keys and values that lie in several parts into borrowed memory.
+func together(k, v []kernels.Mat) (keys, values kernels.Mat, owner *[]float32) {
+	if len(k) == 1 {
+		return k[0], v[0], nil
+	}
+
+	rows, cols := 0, k[0].Cols
+	for _, part := range k {
+		rows += part.Rows
+	}
+	space, owner := lend(2 * rows * cols)
+	next := space
+	for _, parts := range [][]kernels.Mat{k, v} {
+		for _, part := range parts {
+			for i := range part.Rows {
+				next = next[copy(next, part.RowF32(i)):]
+			}
+		}
+	}
+
+	both := kernels.MatOf(kernels.WrapF32(space), 2*rows, cols)
+	return both.RowRange(0, rows), both.RowRange(rows, 2*rows), owner
+}
+
 // defaults fills in what the call left to its shapes.
 func (a *attend) defaults() {
 	if a.QHeadStride == 0 {

@@ -3,6 +3,8 @@ package cpu
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/modelcompress/compress/kernels"
@@ -160,4 +162,61 @@ func ExampleNew() {
 	d.Ops().Softmax(x, x)
 	fmt.Println(x.RowF32(0))
 	// Output: [0.25 0.25 0.25 0.25]
+}
+
+// TestAttentions: sequences together get the bits that each has alone, wherever their keys and values lie.
+func TestAttentions(t *testing.T) {
+	const heads, kvHeads, dim, page = 6, 2, 16, 64
+	rng := rand.New(rand.NewPCG(3, 1))
+	pool := [2]kernels.Mat{}
+	for i := range pool {
+		pool[i] = randomMat(rng, kernels.F32, 40*page, kvHeads*dim, 0)
+	}
+
+	for _, threads := range []int{1, 3} {
+		d := New(Options{Threads: threads})
+		var list []kernels.SequenceAttention
+		var want []kernels.Mat
+		for i, keys := range []int{1, 63, 64, 65, 200, 700, 1} {
+			s := kernels.SequenceAttention{
+				Attention: kernels.Attention{
+					Heads: heads, KVHeads: kvHeads, HeadDim: dim, Pos: keys - 1, Scale: 0.25, Window: 100 * (i % 2),
+					LSE: newMat(kernels.F32, 1, heads, 0),
+				},
+				Dst: newMat(kernels.F32, 1, heads*dim, 0),
+				Q:   randomMat(rng, kernels.F32, 1, heads*dim, 0),
+			}
+			whole := [2]kernels.Mat{}
+			for j := range whole {
+				whole[j] = newMat(kernels.F32, keys, kvHeads*dim, 0)
+				for lo := 0; lo < keys; lo += page {
+					at := rng.IntN(40) * page
+					n := min(page, keys-lo)
+					part := pool[j].RowRange(at, at+n)
+					for r := range n {
+						copy(whole[j].RowF32(lo+r), part.RowF32(r))
+					}
+					if j == 0 {
+						s.K = append(s.K, part)
+					} else {
+						s.V = append(s.V, part)
+					}
+				}
+			}
+
+			alone, a := newMat(kernels.F32, 1, heads*dim, 0), s.Attention
+			a.LSE = newMat(kernels.F32, 1, heads, 0)
+			d.ops.Attention(alone, s.Q, whole[0], whole[1], a)
+			list, want = append(list, s), append(want, alone, a.LSE)
+		}
+
+		d.ops.Attentions(list)
+		for i, s := range list {
+			for j, got := range []kernels.Mat{s.Dst, s.LSE} {
+				if !slices.Equal(got.RowF32(0), want[2*i+j].RowF32(0)) {
+					t.Errorf("%d threads, sequence %d: %v, alone %v", threads, i, got.RowF32(0), want[2*i+j].RowF32(0))
+				}
+			}
+		}
+	}
 }

@@ -177,14 +177,10 @@ func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
 	}
 }
 
-// prefetchDistance looks ahead along long rows, and to the next four where rows are short: there the processor's own
-// prefetcher, which follows a row, starts anew too often to be of use.
-func prefetchDistance(stride int) int {
-	if stride >= 4096 {
-		return 2048
-	}
-	return 4 * stride
-}
+// prefetchDistance looks ahead to the next four rows, where the kernel is about to read: the processor's own prefetcher,
+// which follows a row, starts anew at every page, and where rows are a power of two apart it does not keep up with four
+// of them. Very long rows it follows well; what is fetched for them must not fall out of the second-level cache again.
+func prefetchDistance(stride int) int { return min(4*stride, 128<<10) }
 
 // dots returns the dot kernels for a type of weight.
 func (s *kernelSet) dots(t kernels.DType) []func(*dotArgs) {

@@ -106,7 +106,11 @@ func (q *quantOps) codeRows(dst, x kernels.Mat, w kernels.Quantised, o kernels.M
 	p.depth = w.Cols
 	p.per = quantRowsOf(w)
 	if x.Rows > 1 {
-		p.depth = min(w.Cols, evenBlock(w.Cols, codeDepth, 256))
+		depth := codeDepth
+		if x.Rows > codeRowsMost {
+			depth = codeDepthMany
+		}
+		p.depth = min(w.Cols, evenBlock(w.Cols, depth, 256))
 		together := codeSpace / p.depth
 		p.per = max(together, p.per/together*together)
 	}
@@ -116,11 +120,14 @@ func (q *quantOps) codeRows(dst, x kernels.Mat, w kernels.Quantised, o kernels.M
 	codeRowProducts.Put(p)
 }
 
-// codeSpace is how many codes are taken apart at a time, of codeDepth columns at most: then the floats of codeRowsMost
-// rows of x stay in the first-level cache beside them.
+// codeSpace is how many codes are taken apart at a time. Of up to codeRowsMost rows of x they are codeDepth columns at
+// most, so that these rows' floats stay in the first-level cache beside them. Of more rows they are codeDepthMany: then
+// enough rows of the weight are taken apart together to make up for fetching four rows of x after the other from the
+// second-level cache.
 const (
-	codeSpace = 8 << 10
-	codeDepth = 2 << 10
+	codeSpace     = 16 << 10
+	codeDepth     = 2 << 10
+	codeDepthMany = 768
 )
 
 // codeStage is the scratch memory of a piece of codeRows.

@@ -135,6 +135,32 @@ type Pages struct {
 	Table []int32 // with room for the new tokens
 }
 
+// parts lists the first n keys and values as they lie.
+func (p *Pages) parts(l, n int) (keys, values []kernels.Mat) {
+	for _, r := range p.runs(p.Table, 0, n) {
+		keys = append(keys, p.keys[l].RowRange(r.at, r.at+r.rows))
+		values = append(values, p.values[l].RowRange(r.at, r.at+r.rows))
+	}
+	return keys, values
+}
+
+// gathers reports whether attention of the tokens of sequences in these pages waits for those of the others: that of
+// prompts is large enough alone, and keys and values in 8 bits become floats in memory that sequences share.
+func (p *Pass) gathers(pages *Pages) bool {
+	return p.Company == Few && p.ops.Attentions != nil && pages.bytes == nil
+}
+
+// attendGathered computes the attention that has been put off.
+func (p *Pass) attendGathered() {
+	list := p.scratch.sequences
+	if len(list) == 0 {
+		return
+	}
+	p.ops.Attentions(list)
+	clear(list)
+	p.scratch.sequences = list[:0]
+}
+
 // attendPages computes attention of the rows from lo on of a pass: the new tokens of a sequence whose keys and values
 // lie in pages.
 func (p *Pass) attendPages(b *Block, seq, lo int, out kernels.Mat, q, k, v heads) error {
@@ -154,9 +180,14 @@ func (p *Pass) attendPages(b *Block, seq, lo int, out kernels.Mat, q, k, v heads
 			heads{v.mat.RowRange(from, to), v.stride})
 	}
 
-	keys, values, err := pages.view(b.Index, pages.Table, end)
-	if err != nil {
-		return err
+	// All sequences' tokens take part in one call of a device that has one, behind the last sequence.
+	gather := p.gathers(pages)
+	var keys, values kernels.Mat
+	if !gather {
+		var err error
+		if keys, values, err = pages.view(b.Index, pages.Table, end); err != nil {
+			return err
+		}
 	}
 
 	// How a kernel cuts queries and keys into blocks depends on how many there are. So that no bit depends on how a
@@ -173,8 +204,14 @@ func (p *Pass) attendPages(b *Block, seq, lo int, out kernels.Mat, q, k, v heads
 		if b.Sinks != nil {
 			a.LSE = p.mat(sLSE, q.mat.Rows, p.Config.Heads).RowRange(from, to)
 		}
-		p.ops.Attention(out.RowRange(from, to), q.mat.RowRange(from, to), keys.RowRange(0, next),
-			values.RowRange(0, next), a)
+		dst, rows := out.RowRange(from, to), q.mat.RowRange(from, to)
+		if gather {
+			s := kernels.SequenceAttention{Attention: a, Dst: dst, Q: rows}
+			s.K, s.V = pages.parts(b.Index, next)
+			p.scratch.sequences = append(p.scratch.sequences, s)
+		} else {
+			p.ops.Attention(dst, rows, keys.RowRange(0, next), values.RowRange(0, next), a)
+		}
 		at = next
 	}
 	return nil

@@ -76,6 +76,7 @@ func (p *Pass) span(seq int) (start, total int) {
 func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 	a := p.shape(b, q.stride, p.Config.HeadDim)
 	d := p.Config.HeadDim
+	p.scratch.sequences = p.scratch.sequences[:0] // of a pass that an error has ended
 	lo, longest := 0, 0
 	for i := range p.Past {
 		if p.Past[i].Pages == nil {
@@ -144,6 +145,7 @@ func (p *Pass) attendPast(b *Block, out kernels.Mat, q, k, v heads) error {
 		lo = hi
 	}
 
+	p.attendGathered()
 	return nil
 }
 

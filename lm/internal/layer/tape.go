@@ -135,6 +135,7 @@ type Scratch struct {
 	shared              []rotation      // of all rows, for each rotation
 	turns               [][]rotation
 	pairs               []kernels.LowRank // of all rows of a linear
+	sequences           []kernels.SequenceAttention
 }
 
 // Free gives the memory back.
