@@ -6,8 +6,8 @@ import (
 )
 
 // As finds what a device can do beyond [Ops]: an interface such as [Scorer], [Solver], [Merger], [Stepper] or
-// [Assembler], of the device itself or of one that it wraps (its method Unwrap). Devices of the host have none
-// of them: packages compute such things there themselves.
+// [Assembler], of the device itself or of one that it wraps (its method Unwrap). Of these the
+// devices of the host have none, because packages compute such things there themselves; they are [Attender].
 func As[T any](dev Device) (t T, ok bool) {
 	for dev != nil {
 		if t, ok = dev.(T); ok {
@@ -138,4 +138,18 @@ type Assembler interface {
 	// gradient of Assemble. A number may come several times; its shards are added one after the other, in the
 	// order of ids, with the same bits on every device.
 	Scatter(pool, src Mat, ids []int32)
+}
+
+// SequenceAttention is [Attention] of one sequence of several. Its keys and values, F32, lie in parts, one after the
+// other: part i of V has the rows of part i of K.
+type SequenceAttention struct {
+	Attention
+	Dst, Q Mat
+	K, V   []Mat
+}
+
+// Attender is a device that computes attention of several sequences faster together than one after the other.
+type Attender interface {
+	// Attentions computes [Ops].Attention for each, with the bits that it has alone. No Dst may be what another reads.
+	Attentions(list []SequenceAttention)
 }

@@ -48,9 +48,6 @@ type Ops struct {
 	RoPE func(x Mat, r Rope)
 	// Attention computes causal softmax attention for one sequence; see [Attention].
 	Attention func(dst, q, k, v Mat, a Attention)
-	// Attentions computes [Attention] for several sequences, with the bits that each has alone. A device that has
-	// nothing to gain leaves it nil.
-	Attentions func(list []SequenceAttention)
 
 	// Activate computes dst = f(x); dst may be x.
 	Activate func(dst, x Mat, f Activation)
@@ -166,14 +163,6 @@ type Attention struct {
 	// LSE, F32 [tq, Heads], receives log Σ exp of the scores that each query and head sees, natural logarithm, for
 	// AttentionBackward. Absent by default.
 	LSE Mat
-}
-
-// SequenceAttention is [Attention] of one sequence of several. Its keys and values, F32, lie in parts, one after the
-// other: part i of V has the rows of part i of K.
-type SequenceAttention struct {
-	Attention
-	Dst, Q Mat
-	K, V   []Mat
 }
 
 // Activation names an element-wise function.

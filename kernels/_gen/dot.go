@@ -87,13 +87,9 @@ d.out[r*%d+i] = Σ_p w[r][p]·x[i][p] for 4 rows of w and %d of x, over d.k elem
 	f.op("RET")
 }
 
-// accs is the number of accumulators: two sets for one row of x, to hide the latency of the additions.
-func (s dotShape) accs() int {
-	if s.rows == 1 {
-		return 2 * dotW
-	}
-	return dotW * s.rows
-}
+// accs is the number of accumulators. One row of x has as few as it has beside others, so that its sums are the same
+// bits: four additions at a time keep up with memory.
+func (s dotShape) accs() int { return dotW * s.rows }
 
 func (s dotShape) tailMask(f *file) {
 	f.op("MOVQ CX, R13")
@@ -156,12 +152,6 @@ func (s dotShape) loop(f *file) {
 		s.step(f, rows, 0, true)
 		label("sum")
 	}
-
-	if unroll == 2 {
-		for r := range dotW {
-			f.op("VADDPS %s%d, %s%d, %s%d", s.isa.reg, r+dotW, s.isa.reg, r, s.isa.reg, r)
-		}
-	}
 }
 
 func (s dotShape) advance(f *file, rows []string, regs int) {
@@ -171,7 +161,7 @@ func (s dotShape) advance(f *file, rows []string, regs int) {
 	}
 }
 
-// step multiplies one register of every row; u selects the second set of accumulators and the second register.
+// step multiplies one register of every row; u selects the second one.
 func (s dotShape) step(f *file, rows []string, u int, masked bool) {
 	z := s.isa.reg
 	w := s.accs()
@@ -202,7 +192,7 @@ func (s dotShape) step(f *file, rows []string, u int, masked bool) {
 		}
 
 		for i := range s.rows {
-			acc := s.acc(r, i) + u*dotW
+			acc := s.acc(r, i)
 			if s.typ == "Pair" {
 				f.bytes(dpbf16(acc, w, x+i), "VDPBF16PS Z%d, Z%d, Z%d", x+i, w, acc)
 				continue

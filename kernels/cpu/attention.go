@@ -66,13 +66,13 @@ func (l *layers) attention(dst, q, k, v kernels.Mat, o kernels.Attention) {
 	}
 }
 
-// attentions is attention of several sequences, each on one thread where it is small, as that of a token is: computed
-// one after the other, those would leave all other threads idle.
-func (l *layers) attentions(list []kernels.SequenceAttention) {
-	l.d.parallel(len(list), func(i int) {
+// Attentions implements [kernels.Attender]. Each sequence has one thread where it is small, as that of a token is:
+// computed one after the other, those would leave all other threads idle.
+func (d *Device) Attentions(list []kernels.SequenceAttention) {
+	d.parallel(len(list), func(i int) {
 		s := &list[i]
 		k, v, owner := together(s.K, s.V)
-		l.attention(s.Dst, s.Q, k, v, s.Attention)
+		d.ops.Attention(s.Dst, s.Q, k, v, s.Attention)
 		giveBack(owner)
 	})
 }

@@ -47,7 +47,7 @@ func (d *Device) layerOps(o *kernels.Ops) {
 	o.Gather, o.ScatterAdd = l.gather, l.scatterAdd
 	o.AddLowRank = l.addLowRank
 	o.RMSNorm, o.LayerNorm = l.rmsNorm, l.layerNorm
-	o.RoPE, o.Attention, o.Attentions = l.rope, l.attention, l.attentions
+	o.RoPE, o.Attention = l.rope, l.attention
 
 	o.Activate = l.activate
 	o.Gate = l.gate

@@ -210,7 +210,7 @@ func TestAttentions(t *testing.T) {
 			list, want = append(list, s), append(want, alone, a.LSE)
 		}
 
-		d.ops.Attentions(list)
+		d.Attentions(list)
 		for i, s := range list {
 			for j, got := range []kernels.Mat{s.Dst, s.LSE} {
 				if !slices.Equal(got.RowF32(0), want[2*i+j].RowF32(0)) {

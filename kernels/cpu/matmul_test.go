@@ -599,3 +599,30 @@ func FuzzMatMul(f *testing.F) {
 		c.check(t, devices, int(gap%9))
 	})
 }
+
+// TestRowsAlone: of products of up to 16 rows each row has the bits that it has alone, which is what answers that do
+// not depend on who else asks stand on (lm/internal/layer.Company).
+func TestRowsAlone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, disable := range []string{"", "avx512", "avx2"} {
+		d := deviceWith(detect(disable), 1)
+		for _, typ := range weightTypes {
+			for _, shape := range [][2]int{{64, 576}, {49, 1536}, {7, 33}, {5, 100}} {
+				w, x := randomMat(rng, typ, shape[0], shape[1], 0), randomMat(rng, kernels.F32, 16, shape[1], 0)
+				for _, p := range precisions {
+					all := newMat(kernels.F32, 16, shape[0], 0)
+					d.ops.MatMulNT(all, x, w, kernels.MatMul{Precision: p})
+					for _, m := range []int{1, 2, 3, 5, 8, 15} {
+						some := newMat(kernels.F32, m, shape[0], 0)
+						d.ops.MatMulNT(some, x.RowRange(0, m), w, kernels.MatMul{Precision: p})
+						for i := range m {
+							if !slices.Equal(some.RowF32(i), all.RowF32(i)) {
+								t.Fatalf("without %q, %s %s %v: row %d of %d is not that of 16", disable, typ, p, shape, i, m)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}

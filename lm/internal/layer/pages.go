@@ -147,7 +147,8 @@ func (p *Pages) parts(l, n int) (keys, values []kernels.Mat) {
 // gathers reports whether attention of the tokens of sequences in these pages waits for those of the others: that of
 // prompts is large enough alone, and keys and values in 8 bits become floats in memory that sequences share.
 func (p *Pass) gathers(pages *Pages) bool {
-	return p.Company == Few && p.ops.Attentions != nil && pages.bytes == nil
+	_, ok := kernels.As[kernels.Attender](p.Device)
+	return ok && p.Company == Few && pages.bytes == nil
 }
 
 // attendGathered computes the attention that has been put off.
@@ -156,7 +157,8 @@ func (p *Pass) attendGathered() {
 	if len(list) == 0 {
 		return
 	}
-	p.ops.Attentions(list)
+	device, _ := kernels.As[kernels.Attender](p.Device)
+	device.Attentions(list)
 	clear(list)
 	p.scratch.sequences = list[:0]
 }

@@ -6,11 +6,10 @@ import "github.com/modelcompress/compress/kernels"
 // in their last bits, on how many others are in the same pass. Where passes are put together from the tokens of
 // strangers, that must not show: a pass then says which products its rows go through, whatever else is there.
 //
-// What a product depends on was measured on every kernel of package cpu, for 1 to 70 rows: of weights of numbers up to
-// 16 rows are taken in fours, then in twos, and one that is left over has a kernel of its own, so that an even number
-// of rows, up to 16, gives every row the same bits; so does any number from 17 on (33 where AMX takes those between).
-// Of quantised weights any number up to 16 does; under [kernels.Fast] they change at 7 rows. A group of rows is filled
-// up to such a number with copies of its last one.
+// What a product depends on was measured on every kernel of package cpu, for 1 to 70 rows: of weights of numbers and of
+// quantised ones any number of rows up to 16 gives every row the same bits (under [kernels.Fast] those of quantised
+// weights change at 7 rows), and so does any number from 17 on (33 where AMX takes those between). Of sparse weights and
+// of deltas only multiples of 2 and 4 do: a group of rows is filled up to such a number with copies of its last one.
 
 // Company says which products the rows of a pass go through.
 type Company uint8
@@ -41,26 +40,9 @@ func (p *Pass) group(w *Weight) (most, multiple int) {
 	case !w.Sparse.IsZero():
 		return fewSparse, fewSparse
 	case !w.Coded.IsZero() && p.Precision == kernels.Fast:
-		if oddGroups(w.Coded) {
-			return fewByteRows, 2
-		}
 		return fewByteRows, 1
-	case !w.Coded.IsZero() && !oddColumns(w.Coded):
-		return fewRows, 1
 	}
-	return fewRows, 2
-}
-
-// oddGroups reports whether a weight's scales are for so many columns that kernels multiply it as if Fast were not
-// asked for: a single row is then a case of its own again.
-func oddGroups(w kernels.Quantised) bool {
-	return w.Format.Grouped() && (w.Cols%64 != 0 || w.Group != 32 && w.Group%64 != 0 && w.Group < w.Cols)
-}
-
-// oddColumns reports whether kernels expand a weight, because its columns are not whole groups of 32: its rows are then
-// multiplied as those of weights of numbers are.
-func oddColumns(w kernels.Quantised) bool {
-	return w.Cols%32 != 0 || w.Format.Grouped() && w.Group%32 != 0 && w.Group < w.Cols
+	return fewRows, 1
 }
 
 // rowwise computes dst from x by f, row by row alike, in groups of rows as the pass's company wants it. w is the weight
