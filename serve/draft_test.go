@@ -108,6 +108,22 @@ func TestDraftsDoNotChangeAnswers(t *testing.T) {
 	}
 }
 
+// TestDraftsOfChoicesThatEndTogether: the choices of a request end in one pass, each with tokens that were proposed.
+func TestDraftsOfChoicesThatEndTogether(t *testing.T) {
+	m := nano(t, "base")
+	m.Draft = func() (lm.Draft, func(), error) { return cheap{lm.PromptLookup{Shortest: 1}}, func() {}, nil }
+	c := start(t, Models{m}, Options{Failed: func(_ string, err error) { t.Error(err) }})
+	for tokens := range 20 {
+		a := c.complete(obj{
+			"prompt": strings.Repeat("The king had a daughter. ", 3), "n": 2, "max_tokens": tokens + 2, "temperature": 0,
+			"ignore_eos": true,
+		})
+		if len(a.Choices) != 2 || a.Choices[0].Text != a.Choices[1].Text || a.Usage.Completion != 2*(tokens+2) {
+			t.Errorf("%d tokens: %+v", tokens+2, a)
+		}
+	}
+}
+
 // TestDraftsEnd: what makes drafts fails, and every draft that began ends, also when a client goes.
 func TestDraftsEnd(t *testing.T) {
 	m := nano(t, "base")

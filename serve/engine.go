@@ -670,6 +670,13 @@ func (e *engine) chosen(p *plan) {
 			e.took(x)
 		}
 	}
+
+	// Behind all of it: a task whose choices end in the same pass is let go of with the last of them.
+	for _, x := range list {
+		if !x.c.of.failed {
+			e.finish(x.c.of)
+		}
+	}
 }
 
 // took tells the client of the tokens that a choice has chosen, and cuts off those that were proposed in vain.
@@ -686,7 +693,6 @@ func (e *engine) took(x *picked) {
 
 	if x.c.finish != "" {
 		x.c.sequence.Close()
-		e.finish(t)
 		return
 	}
 	if err := x.c.sequence.Truncate(min(x.c.sequence.Len(), len(t.prompt)+len(x.c.ids)-1)); err != nil {
