@@ -133,6 +133,9 @@ func (m *Model) MemorySize() int64 {
 	return n
 }
 
+// TokenSize is how many bytes the keys and values of a token take, in float32 or as [Options].KVBits says.
+func (m *Model) TokenSize() int64 { return m.setup.PageBytes(1) }
+
 // Quantised is a model whose values are those of a quantised form, for the records of what was made of it.
 type Quantised struct {
 	Path string `json:"path"` // of the GGUF file, where a folder holds one

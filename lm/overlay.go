@@ -14,6 +14,7 @@ import (
 type Overlay struct {
 	m  *Model
 	of map[*layer.Linear]layer.Delta
+	d  Delta
 }
 
 // LowRank is a [Delta] whose change of a linear may be a product of low rank and nothing else. Such changes are
@@ -32,7 +33,7 @@ func (m *Model) Overlay(d Delta, names ...string) (*Overlay, error) {
 		return nil, err
 	}
 
-	o := &Overlay{m: m, of: make(map[*layer.Linear]layer.Delta, len(chosen))}
+	o := &Overlay{m: m, of: make(map[*layer.Linear]layer.Delta, len(chosen)), d: d}
 	low, _ := d.(LowRank)
 	for _, l := range chosen {
 		o.of[l.at] = attached{l.Linear, d}
@@ -44,6 +45,14 @@ func (m *Model) Overlay(d Delta, names ...string) (*Overlay, error) {
 		}
 	}
 	return o, nil
+}
+
+// MemorySize is how many bytes of memory the delta takes, if it has a method of this name that says it; 0 otherwise.
+func (o *Overlay) MemorySize() int64 {
+	if d, ok := o.d.(interface{ MemorySize() int64 }); ok {
+		return d.MemorySize()
+	}
+	return 0
 }
 
 // lowRank is an attached delta that is a product of low rank.

@@ -103,6 +103,28 @@ func (a *Adapter) Overlay(m *lm.Model) (o *lm.Overlay, free func(), err error) {
 	return r.Overlay(), r.Detach, nil
 }
 
+// MemorySize is about how many bytes of memory the adapter takes while it is attached to a model: its parameters, and
+// the factors and tensors that act, which are made of them. [lm.Overlay.MemorySize] says it of an overlay.
+func (a *Adapter) MemorySize() int64 {
+	n := int64(0)
+	for _, p := range a.inner.Params() {
+		n += 4 * int64(p.Value.Len())
+	}
+	for _, l := range a.inner.Low {
+		n += 4 * int64(l.Rank) * int64(l.Module.In+l.Module.Out)
+		if !l.Module.Linear() || l.Module.Block < 0 { // a table or the head, which is replaced as a whole
+			n += 4 * int64(l.Module.In) * int64(l.Module.Out)
+		}
+	}
+	for _, w := range a.inner.Whole {
+		n += 4 * int64(w.Value.Value.Len())
+	}
+	for _, r := range a.inner.Rows {
+		n += 4 * int64(r.Module.In) * int64(r.Module.Out)
+	}
+	return n
+}
+
 // Kind is how the factors are made: lora, mos, vera or prolora.
 func (a *Adapter) Kind() string { return string(a.inner.Config.Kind) }
 

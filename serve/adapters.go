@@ -55,7 +55,7 @@ func (s *Server) loadAdapter(ctx context.Context, w http.ResponseWriter, r *http
 			"'load_inplace' to True.", shown(q.Name))
 	}
 
-	base, let, err := s.model(ctx, q.Base)
+	base, let, err := s.pinned(ctx, q.Base)
 	if err != nil {
 		return err
 	}
@@ -72,27 +72,81 @@ func (s *Server) loadAdapter(ctx context.Context, w http.ResponseWriter, r *http
 	if err != nil {
 		return err
 	}
-	if s.ending.Load() {
+	if err := s.takeIn(ctx, one); err != nil {
 		one.retire()
+		return err
+	}
+	return plain(w, "Success: LoRA adapter '%s' added successfully.", q.Name)
+}
+
+// pinned is [Server.model] for an adapter that is being loaded: its place is not closed for others, which wait.
+func (s *Server) pinned(ctx context.Context, name string) (m *served, let func(), err error) {
+	for {
+		m, free, err := s.model(ctx, name)
+		if err != nil {
+			return nil, nil, err
+		}
+
+		s.mu.Lock()
+		leaves := m.place.leaves // whoever closes it waits for this request, and has the loader
+		if !leaves {
+			m.place.pins++
+		}
+		s.mu.Unlock()
+		if leaves {
+			free()
+			continue
+		}
+		return m, func() {
+			s.mu.Lock()
+			m.place.pins--
+			s.tell()
+			s.mu.Unlock()
+			free()
+		}, nil
+	}
+}
+
+// takeIn lists an adapter that was loaded at run time, in the memory of models that nobody uses if it has to be.
+func (s *Server) takeIn(ctx context.Context, one *served) error {
+	p := one.place
+	select {
+	case s.loader <- struct{}{}:
+	case <-s.stopped:
 		return errClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-s.loader }()
+
+	if s.ending.Load() {
+		return errClosed
+	}
+	if p.source != nil { // the others are not counted
+		err := s.makeRoom(ctx, p, one.Bytes, func(left int64) error {
+			f := invalid("The lora adapter %s takes %d bytes, and %d of the %d that all models may take are left (HINT: "+
+				"unload others, one of the same name too).", shown(one.Name), one.Bytes, left, s.options.Budget)
+			f.param, f.code = "lora_path", "out_of_memory"
+			return f
+		})
+		if err != nil {
+			return err
+		}
 	}
 
 	s.mu.Lock()
-	old = s.putLocked(one)
+	s.countLocked(one)
+	old := s.putLocked(one)
 	one.guest = true
-	one.place.guests++
-	switch {
-	case old == nil:
-	case old.guest:
-		old.place.guests--
-	default: // it does not come again when its place is opened again
-		old.place.gone = append(old.place.gone, old.Name)
+	p.guests++
+	if old != nil {
+		s.leftLocked(old)
 	}
 	s.mu.Unlock()
 	if old != nil && old.LM != nil {
 		old.retire()
 	}
-	return plain(w, "Success: LoRA adapter '%s' added successfully.", q.Name)
+	return nil
 }
 
 // openAdapter opens an adapter of a model, and tries whether it can be attached if it acts on the whole of it.

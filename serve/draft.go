@@ -24,6 +24,32 @@ type draft struct {
 	ids    []int32 // the prompt, and what was chosen
 }
 
+// draftMemory is how many bytes the keys and values of all drafts of a model may take, beside its own.
+func (o *Options) draftMemory() int64 { return o.Memory / 4 }
+
+// mayDraft reports whether there is memory for the draft of a choice beside those that are open. Where there is none it
+// is let go of: answers are the same without, and who comes later does not wait.
+func (e *engine) mayDraft(c *choice) bool {
+	size := func(c *choice) int64 {
+		n := len(c.of.prompt) + len(c.ids) + draftRows
+		return int64(n) * c.of.model().DraftBytes
+	}
+
+	total := size(c)
+	for _, t := range e.tasks {
+		for _, o := range t.choices {
+			if o != c && o.draft.of != nil {
+				total += size(o)
+			}
+		}
+	}
+	if total <= e.options.draftMemory() || c.of.model().DraftBytes == 0 {
+		return true
+	}
+	c.draft.stop()
+	return false
+}
+
 // propose gives tokens that may follow those of a choice, at most n.
 func (c *choice) propose(ctx context.Context, n int) (ids []int32, err error) {
 	t, d := c.of, &c.draft

@@ -526,7 +526,7 @@ func (p *plan) generate(c *choice, most int) int {
 	}
 
 	var ids []int32
-	if n := min(p.share, most-1); len(next) == 1 && n > 0 && c.of.model().Draft != nil {
+	if n := min(p.share, most-1); len(next) == 1 && n > 0 && c.of.model().Draft != nil && p.e.mayDraft(c) {
 		var err error
 		if ids, err = c.propose(p.e.pass, n); err != nil {
 			p.without(c.of)
@@ -801,6 +801,9 @@ func (e *engine) giveUp() error {
 	}
 
 	e.drop(latest)
+	for _, c := range latest.choices { // it would only keep memory while the request waits
+		c.draft.stop()
+	}
 	e.tasks = slices.DeleteFunc(e.tasks, func(o *task) bool { return o == latest })
 	e.watch.gaveUp(latest)
 

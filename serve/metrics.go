@@ -29,6 +29,7 @@ type watch struct {
 	accepted  *prometheus.CounterVec   // of these
 	evictions *prometheus.CounterVec   // by model
 	loaded    prometheus.Gauge         // bytes
+	adapted   prometheus.Gauge         // of these
 
 	counts struct{ requests, prompt, reused, generated atomic.Int64 }
 
@@ -66,7 +67,11 @@ func newWatch() *watch {
 	w.accepted = counter("draft_tokens_accepted_total", "Proposed tokens that were right.", "model")
 	w.evictions = counter("model_evictions_total", "Models that were closed for others.", "model")
 	w.loaded = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "compress_loaded_bytes", Help: "Weights of models that are loaded on demand, and their keys and values.",
+		Name: "compress_loaded_bytes",
+		Help: "What models that are loaded on demand take: weights, keys and values, drafts and adapters.",
+	})
+	w.adapted = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "compress_adapter_bytes", Help: "What open adapters take.",
 	})
 	w.preempted = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "compress_preemptions_total", Help: "Requests that gave up their keys and values for lack of memory.",
@@ -74,7 +79,7 @@ func newWatch() *watch {
 	w.panicked = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "compress_panics_total", Help: "Faults of the program that ended the requests of a model.",
 	})
-	w.registry.MustRegister(w.preempted, w.panicked, w.loaded)
+	w.registry.MustRegister(w.preempted, w.panicked, w.loaded, w.adapted)
 
 	for name, g := range map[string]struct {
 		help string

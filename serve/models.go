@@ -29,8 +29,12 @@ type Model struct {
 	// Draft makes what proposes tokens of one answer, which LM checks; end lets go of it. nil: nothing does. It does
 	// not change answers, also not sampled ones.
 	Draft func() (d lm.Draft, end func(), err error)
+	// DraftBytes is about how many bytes of memory a draft takes for each token of its answer; 0: none worth counting.
+	DraftBytes int64
 	// Router chooses how LM computes for a prompt; nil: in one way.
 	Router Router
+	// Bytes of memory are what the model takes beyond LM, as an adapter does, until it is closed.
+	Bytes int64
 	// Close gives back what the model takes beyond LM, once nothing needs it: at the end of the last request after it
 	// was unloaded, when its [Source] is closed, or at the end of the server. nil: nothing.
 	Close func()
@@ -64,7 +68,7 @@ type Options struct {
 	Origins []string // pages whose scripts may ask (CORS); none: no page of another origin
 
 	Memory     int64 // bytes for keys and values of each [lm.Model]; 0: 1 GiB
-	Budget     int64 // bytes for the weights, keys and values of all sources of [Sources] together; 0: any number
+	Budget     int64 // bytes for all that sources of [Sources] take together, with adapters and drafts; 0: any number
 	StepTokens int   // tokens that a step computes, about; 0: 512
 	Sequences  int   // that generate at a time, for each [lm.Model]; 0: 64
 	Queue      int   // sequences that wait, for each [lm.Model], beyond which requests are refused; 0: 256
@@ -178,8 +182,8 @@ func (s *served) drop(one func()) {
 // closed is what is left of a model whose place is closed.
 func (s *served) closed() *served {
 	return &served{
-		Model: Model{Name: s.Name, Root: s.Root, Parent: s.Parent}, place: s.place, card: s.card, created: s.created,
-		routes: s.routes, names: s.names,
+		Model: Model{Name: s.Name, Root: s.Root, Parent: s.Parent, Bytes: s.Bytes}, place: s.place, card: s.card,
+		created: s.created, routes: s.routes, names: s.names,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
@@ -25,7 +26,8 @@ type Server struct {
 	serial  uint64
 	places  []*place
 	clock   uint64        // of uses of places
-	held    int64         // bytes of open places
+	held    int64         // bytes of open places, with their adapters
+	adapted int64         // of these, those of adapters
 	changed chan struct{} // closed, and another made, when a place becomes free or open
 	loader  chan struct{} // holds one while a place is opened
 	loading sync.Mutex    // held while an adapter is loaded or unloaded
@@ -67,7 +69,10 @@ func Handler(models Models, o Options) (*Server, error) {
 			s.stop()
 			return nil, err
 		}
-		s.put(one)
+		s.mu.Lock()
+		s.countLocked(one)
+		s.putLocked(one)
+		s.mu.Unlock()
 	}
 
 	s.routes()
@@ -265,15 +270,7 @@ func (s *Server) answer(f func(ctx context.Context, w http.ResponseWriter, r *ht
 	}
 }
 
-// put takes a model in, in place of one of the same name, which it returns.
-func (s *Server) put(m *served) (old *served) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.putLocked(m)
-}
-
-// putLocked is put where the lock is held.
+// putLocked takes a model in, in place of one of the same name, which it returns. The lock is held.
 func (s *Server) putLocked(m *served) (old *served) {
 	s.serial++
 	m.serial = s.serial
@@ -293,11 +290,18 @@ func (s *Server) remove(m *served) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.models = slices.DeleteFunc(slices.Clone(s.models), func(o *served) bool { return o.Name == m.Name })
+	s.leftLocked(m)
+}
+
+// leftLocked takes down that an adapter was unloaded, or that another has its name. The lock is held.
+func (s *Server) leftLocked(m *served) {
 	if m.guest {
 		m.place.guests--
-	} else {
-		m.place.gone = append(m.place.gone, m.Name)
+		return
 	}
+	// It does not come again when its place is opened again.
+	m.place.gone = append(m.place.gone, m.Name)
+	m.place.need -= m.Bytes
 }
 
 // list is the models as they are now.
@@ -333,9 +337,25 @@ func (s *Server) model(ctx context.Context, name string) (m *served, let func(),
 		changed := s.changed
 		s.mu.Unlock()
 
-		if err := s.bring(ctx, m.place, changed); err != nil {
+		err = s.bring(ctx, m.place, changed)
+		if errors.Is(err, errPinned) {
+			err = s.awaits(ctx, changed)
+		}
+		if err != nil {
 			return nil, nil, err
 		}
+	}
+}
+
+// awaits waits until a place becomes free or open.
+func (s *Server) awaits(ctx context.Context, changed chan struct{}) error {
+	select {
+	case <-changed:
+		return nil
+	case <-s.stopped:
+		return errClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

@@ -24,7 +24,7 @@ type Source struct {
 // Opened is what a [Source] has opened.
 type Opened struct {
 	Models Models // the model, then its adapters; the same names every time
-	Bytes  int64  // of memory that it takes, beside keys and values
+	Bytes  int64  // of memory that it takes, a draft's weights too, beside keys and values and [Model].Bytes
 	Close  func() // lets go of the model once nothing of it runs
 }
 
@@ -38,9 +38,12 @@ type place struct {
 	source *Source  // nil: it stays open
 	opened *Opened  // nil: it is closed
 	engine *engine  // nil: it is closed
-	bytes  int64    // that it takes when it is open
+	bytes  int64    // that it takes when it is open, without adapters
+	need   int64    // that it takes when it is opened, with its adapters; 0: it never was
+	extra  int64    // that open adapters take, also those that were unloaded and have requests
 	users  int      // requests that have begun with it
 	guests int      // adapters that were loaded at run time: it is not closed while there are any
+	pins   int      // adapters that are being loaded: nor now
 	gone   []string // adapters that were unloaded
 	last   uint64   // when it was last used
 	leaves bool     // no request begins with it: it will be closed when those that it has have ended
@@ -165,11 +168,12 @@ func (s *Server) load(ctx context.Context, p *place) error {
 		return nil
 	}
 
-	if p.bytes > 0 { // it was open before
+	refuse := func(left int64) error { return s.noRoom(p, left) }
+	if p.need > 0 { // it was open before
 		if err := s.unchanged(p); err != nil {
 			return err
 		}
-		if err := s.makeRoom(ctx, p, p.bytes); err != nil {
+		if err := s.makeRoom(ctx, p, p.need, refuse); err != nil {
 			return err
 		}
 	}
@@ -186,8 +190,13 @@ func (s *Server) load(ctx context.Context, p *place) error {
 
 	// How much it takes is only known now.
 	bytes := opened.Bytes + s.options.Memory
-	if err = s.fits(p, bytes); err == nil && p.bytes != bytes {
-		err = s.makeRoom(ctx, p, bytes)
+	if opened.Models[0].DraftBytes > 0 {
+		bytes += s.options.draftMemory()
+	}
+	adapters := p.adapters(opened.Models)
+	need := bytes + adapters
+	if err = s.fits(p, need, adapters); err == nil && p.need != need {
+		err = s.makeRoom(ctx, p, need, refuse)
 	}
 	if err == nil {
 		err = s.install(ctx, p, opened, bytes)
@@ -199,6 +208,16 @@ func (s *Server) load(ctx context.Context, p *place) error {
 
 	s.watch.loads.WithLabelValues(p.name).Observe(time.Since(began).Seconds())
 	return nil
+}
+
+// adapters is how many bytes the adapters take that are opened with a model, but for those that were unloaded.
+func (p *place) adapters(models Models) (bytes int64) {
+	for _, m := range models {
+		if !slices.Contains(p.gone, m.Name) {
+			bytes += m.Bytes
+		}
+	}
+	return bytes
 }
 
 // unchanged refuses to open other files under the same name.
@@ -214,7 +233,7 @@ func (s *Server) unchanged(p *place) error {
 
 // notLoaded is the fault of a model that cannot be opened.
 func (s *Server) notLoaded(p *place, code string, err error) error {
-	if p.bytes == 0 { // nobody has asked yet
+	if p.need == 0 { // nobody has asked yet
 		return err
 	}
 	return &fault{
@@ -224,23 +243,47 @@ func (s *Server) notLoaded(p *place, code string, err error) error {
 }
 
 // fits refuses a model that takes more than all may.
-func (s *Server) fits(p *place, bytes int64) error {
+func (s *Server) fits(p *place, bytes, adapters int64) error {
 	if s.options.Budget == 0 || bytes <= s.options.Budget {
 		return nil
 	}
-	return s.notLoaded(p, "out_of_memory", fmt.Errorf("%w: %s takes %d bytes, %d of them for keys and values, and all "+
-		"models together may take %d", ErrBudget, p.name, bytes, s.options.Memory, s.options.Budget))
+	with := ""
+	if adapters > 0 {
+		with = fmt.Sprintf(" and %d for adapters", adapters)
+	}
+	return s.notLoaded(p, "out_of_memory", fmt.Errorf("%w: %s takes %d bytes, %d of them for keys and values%s, and all "+
+		"models together may take %d", ErrBudget, p.name, bytes, s.options.Memory, with, s.options.Budget))
 }
 
-// makeRoom closes the places that were used least recently, as long as there is no room for some bytes: no request
-// begins with them any more, and those that they have come to their end.
-func (s *Server) makeRoom(ctx context.Context, p *place, bytes int64) error {
+// errPinned says that a model has to wait for an adapter of another one, which is being loaded.
+var errPinned = errors.New("an adapter is being loaded")
+
+// noRoom is why a model cannot be opened where all that could go has gone. The lock is held.
+func (s *Server) noRoom(p *place, left int64) error {
+	if slices.ContainsFunc(s.places, func(o *place) bool { return o != p && o.pins > 0 && o.guests == 0 }) {
+		return errPinned
+	}
+	return &fault{
+		http.StatusInsufficientStorage, "server_error", fmt.Sprintf("the model %s takes %d bytes, and %d are left "+
+			"beside those that have adapters which were loaded at run time", shown(p.name), p.need, left), "model",
+		"out_of_memory",
+	}
+}
+
+// makeRoom closes the places that were used least recently, but for p, as long as there is no room for some bytes: no
+// request begins with them any more, and those that they have come to their end. Where that would not be enough, none
+// is closed, and refuse, which is called with the lock held, says so. The caller has the loader.
+func (s *Server) makeRoom(ctx context.Context, p *place, bytes int64, refuse func(left int64) error) error {
 	if s.options.Budget == 0 {
 		return nil
 	}
 
 	s.mu.Lock()
-	list, err := s.least(p, bytes)
+	list, left := s.least(p, bytes)
+	var err error
+	if left < bytes {
+		list, err = nil, refuse(max(left, 0))
+	}
 	for _, o := range list {
 		o.leaves = true
 	}
@@ -265,31 +308,70 @@ func (s *Server) makeRoom(ctx context.Context, p *place, bytes int64) error {
 	return err
 }
 
-// least chooses the places that make room. The lock is held.
-func (s *Server) least(p *place, bytes int64) (list []*place, err error) {
+// least chooses the places that make room, and tells how many bytes are left when they are closed. The lock is held.
+func (s *Server) least(p *place, bytes int64) (list []*place, left int64) {
 	var open []*place
 	for _, o := range s.places {
-		if o != p && o.engine != nil && o.source != nil && o.guests == 0 {
+		if o != p && o.engine != nil && o.source != nil && o.guests+o.pins == 0 {
 			open = append(open, o)
 		}
 	}
 	slices.SortFunc(open, func(a, b *place) int { return cmp.Compare(a.last, b.last) })
 
-	left := s.options.Budget - s.held
+	left = s.options.Budget - s.held
 	for _, o := range open {
 		if left >= bytes {
 			break
 		}
 		list = append(list, o)
-		left += o.bytes
+		left += o.bytes + o.extra
 	}
-	if left < bytes {
-		return nil, &fault{
-			http.StatusInsufficientStorage, "server_error", fmt.Sprintf("the model %s does not fit beside those that "+
-				"have adapters which were loaded at run time", shown(p.name)), "model", "out_of_memory",
+	return list, left
+}
+
+// heldLocked counts bytes that a place has taken, or given back. The lock is held.
+func (s *Server) heldLocked(p *place, model, adapters int64) {
+	s.held += model + adapters
+	s.adapted += adapters
+	p.extra += adapters
+	s.watch.loaded.Set(float64(s.held))
+	s.watch.adapted.Set(float64(s.adapted))
+}
+
+// countLocked counts what an adapter takes from now on until it is closed. The lock is held.
+func (s *Server) countLocked(m *served) {
+	s.heldLocked(m.place, 0, m.Bytes)
+	end := m.Close
+	m.Close = func() {
+		if end != nil {
+			end()
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.heldLocked(m.place, 0, -m.Bytes)
 	}
-	return list, nil
+}
+
+// Use is what a model takes of [Options].Budget.
+type Use struct {
+	Name     string
+	Bytes    int64 // of the model with its adapters, as far as they are open; of a closed one, what it will take
+	Adapters int64 // of these, those of adapters
+	Loaded   bool
+}
+
+// Uses tells what each source of [Sources] takes.
+func (s *Server) Uses() (list []Use) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.places {
+		u := Use{p.name, p.need, p.need - p.bytes, p.engine != nil}
+		if u.Loaded {
+			u.Bytes, u.Adapters = p.bytes+p.extra, p.extra
+		}
+		list = append(list, u)
+	}
+	return list
 }
 
 // idle waits until places have no requests any more.
@@ -302,13 +384,8 @@ func (s *Server) idle(ctx context.Context, list []*place) error {
 		if !busy {
 			return nil
 		}
-
-		select {
-		case <-changed:
-		case <-s.stopped:
-			return errClosed
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.awaits(ctx, changed); err != nil {
+			return err
 		}
 	}
 }
@@ -318,7 +395,7 @@ func (s *Server) evict(p *place) {
 	s.mu.Lock()
 	e := p.engine
 	p.engine = nil
-	s.held -= p.bytes
+	s.heldLocked(p, -p.bytes, 0)
 	s.models = slices.Clone(s.models)
 	var leaving []*served
 	for i, m := range s.models {
@@ -327,7 +404,6 @@ func (s *Server) evict(p *place) {
 			s.models[i] = m.closed()
 		}
 	}
-	s.watch.loaded.Set(float64(s.held))
 	s.mu.Unlock()
 
 	e.drain(context.Background())
@@ -345,7 +421,7 @@ func (s *Server) install(ctx context.Context, p *place, opened Opened, bytes int
 		return err
 	}
 	for _, m := range opened.Models {
-		if p.bytes == 0 && slices.ContainsFunc(s.list(), func(o *served) bool { return o.Name == m.Name }) {
+		if p.need == 0 && slices.ContainsFunc(s.list(), func(o *served) bool { return o.Name == m.Name }) {
 			return fmt.Errorf("serve: two models have the name %q", m.Name)
 		}
 	}
@@ -373,8 +449,8 @@ func (s *Server) install(ctx context.Context, p *place, opened Opened, bytes int
 	p.engine = e
 	p.opened = &opened
 	p.bytes = bytes
-	s.held += bytes
-	s.watch.loaded.Set(float64(s.held))
+	p.need = bytes + p.adapters(opened.Models)
+	s.heldLocked(p, bytes, 0)
 	s.clock++
 	p.last = s.clock
 	for _, m := range list {
@@ -382,6 +458,7 @@ func (s *Server) install(ctx context.Context, p *place, opened Opened, bytes int
 			m.retire()
 			continue
 		}
+		s.countLocked(m)
 		if old := s.putLocked(m); old != nil {
 			m.created = old.created
 		}

@@ -22,6 +22,7 @@ type library struct {
 	t     *testing.T
 	dir   string
 	most  int64 // open at a time
+	bytes int64 // that each adapter takes
 	open  atomic.Int64
 	loads atomic.Int64
 	fault atomic.Pointer[error] // of opening
@@ -55,6 +56,7 @@ func (l *library) source(name string, bytes int64) Source {
 			one := Model{Name: name, LM: m, Tokenizer: tok, Root: l.dir}
 			adapter := one
 			adapter.Name, adapter.Parent = name+"/a", name
+			adapter.Bytes = l.bytes
 			d := draw(m, 7)
 			if adapter.Overlay, err = m.Overlay(&d); err != nil {
 				return Opened{}, err

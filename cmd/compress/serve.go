@@ -50,8 +50,8 @@ func serveCmd(a *cli.App) *cobra.Command {
 		"`URL` let scripts of pages of this origin ask, such as http://localhost:3000 (repeatable; default: none)")
 	f.StringVar(&o.Memory, "kv-memory", "1GiB", "`SIZE` memory for the keys and values of each model")
 	f.StringVar(&o.All, "memory", "",
-		"`SIZE` memory for the weights, keys and values of all models together: they are then loaded when requests "+
-			"name them, and the one that was used least recently goes (default: all stay loaded)")
+		"`SIZE` memory for the weights, keys and values, drafts and adapters of all models together: they are then "+
+			"loaded when requests name them, and the one that was used least recently goes (default: all stay loaded)")
 	f.StringVar(&o.Draft, "draft", "",
 		"`MODEL` let this smaller model propose tokens, or with lookup the texts themselves; answers stay the same")
 	f.IntVar(&o.DraftTokens, "draft-tokens", 0, "`N` tokens that the draft proposes at a time, at most (default: 8)")

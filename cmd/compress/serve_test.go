@@ -171,7 +171,8 @@ func TestServeOnDemand(t *testing.T) {
 	})
 	defer all.Wait()
 	defer interrupt()
-	address := addressOf(t, &out, `serving base, copy at (\S+)`)
+	address := addressOf(t, &out, `serving base, copy at (\S+)\n`)
+	addressOf(t, &out, `(memory: .* of 4.19 MB: base .* MB, copy .* MB \(when it is asked for\))`)
 
 	ask := func(model string) (int, string) {
 		r, err := http.Post(address+"/v1/completions", "application/json", strings.NewReader(`{"model":"`+model+

@@ -45,6 +45,23 @@ func (r *Runtime) lay(names []string) error {
 	return nil
 }
 
+// MemorySize is how many bytes of memory the factors take, and what DoRA knows about the matrices.
+func (r *Runtime) MemorySize() int64 {
+	n := int64(0)
+	for _, m := range r.modules {
+		// fa and fb have no memory of their own: they are a and bt, or ownA and ownB.
+		for _, x := range []kernels.Mat{m.a, m.bt, m.ownA, m.ownB, m.bias} {
+			if x.Buf != nil {
+				n += int64(x.Buf.Len) * int64(x.DType().Size())
+			}
+		}
+		if d := m.dora; d != nil {
+			n += 8*int64(len(d.squares)) + 4*int64(len(d.norm)+len(d.gain)+len(d.bias))
+		}
+	}
+	return n
+}
+
 // LowRank implements [lm.LowRank]: what DoRA, a bias and the zeros of the base make of a change is more than a product.
 func (r *Runtime) LowRank(l lm.Linear) (kernels.LowRank, bool) {
 	m := r.modules[l.Name]

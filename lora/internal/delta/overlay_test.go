@@ -137,6 +137,37 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
+// TestMemorySize: an overlay tells the bytes of its factors, and what a bias and DoRA add to them.
+func TestMemorySize(t *testing.T) {
+	m := load(t, filepath.Join("..", "..", "testdata", "peft", "base-gpt2"))
+	for _, c := range []choice{
+		{rank: 3, targets: []string{"c_attn", "mlp.c_proj"}},
+		{rank: 4, targets: []string{"c_attn"}, bias: true},
+		{rank: 2, targets: []string{"c_fc"}, dora: true},
+	} {
+		a := c.make(t, m).Adapter
+		want := int64(0)
+		for _, l := range a.Low {
+			want += 4 * int64(l.Rank) * int64(l.Module.In+l.Module.Out)
+			if l.Bias != nil {
+				want += 4 * int64(l.Module.Out)
+			}
+			if l.Magnitude != nil { // squares of norms in float64, norms, gains, and the base's bias
+				want += (8 + 4 + 4 + 4) * int64(l.Module.Out)
+			}
+		}
+
+		r, err := Attach(m, a, Options{Overlay: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Overlay().MemorySize(); got != want {
+			t.Errorf("%v: %d bytes, want %d", c.targets, got, want)
+		}
+		r.Detach()
+	}
+}
+
 // whole is the logits of a sequence after its prompt and the tokens behind it, with its adapter attached to the model.
 func whole(t *testing.T, m *lm.Model, x together) []float64 {
 	t.Helper()

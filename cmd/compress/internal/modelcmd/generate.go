@@ -143,7 +143,7 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 
 // openDraft opens what proposes tokens. The function that it returns closes it.
 func (o *GenerateOptions) openDraft(j *cli.Job, m *lm.Model) (end func(), err error) {
-	begin, closeIt, err := openmodel.Drafts(j, m, o.Draft, o.Compute.Options())
+	begin, _, closeIt, err := openmodel.Drafts(j, m, o.Draft, o.Compute.Options())
 	if begin == nil || err != nil {
 		return closeIt, err
 	}

@@ -141,11 +141,33 @@ func Serve(j *cli.Job, paths []string, o Options) (any, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	r.Models = h.Names()
+	if o.Budget > 0 {
+		j.Printf("memory: %s\n", plan(h.Uses(), o.Budget))
+	}
 	j.Printf("serving %s at %s\n", strings.Join(r.Models, ", "), r.Address)
 
 	err = answer(j.Ctx, listener, h)
 	r.Counts = h.Counts()
 	return r, err
+}
+
+// plan says what the models take of the memory of all, and which of them are open.
+func plan(list []serve.Use, budget int64) string {
+	var held int64
+	var texts []string
+	for _, u := range list {
+		text := u.Name + " " + cli.Size(u.Bytes)
+		if u.Adapters > 0 {
+			text += " with " + cli.Size(u.Adapters) + " of adapters"
+		}
+		if u.Loaded {
+			held += u.Bytes
+		} else {
+			text += " (when it is asked for)"
+		}
+		texts = append(texts, text)
+	}
+	return fmt.Sprintf("%s of %s: %s", cli.Size(held), cli.Size(budget), strings.Join(texts, ", "))
 }
 
 // distinct refuses two models of the same name.
@@ -213,12 +235,18 @@ func openAll(j *cli.Job, path string, adapters []string, o *Options) (serve.Open
 		return serve.Opened{}, err
 	}
 
+	var draft *lm.Model
 	var closeDraft func()
-	if base.Draft, closeDraft, err = openmodel.Drafts(j, base.LM, o.Draft, o.Compute.Options()); err != nil {
+	if base.Draft, draft, closeDraft, err = openmodel.Drafts(j, base.LM, o.Draft, o.Compute.Options()); err != nil {
 		closeIt()
 		return serve.Opened{}, err
 	}
-	all := serve.Opened{Models: serve.Models{base}, Bytes: base.LM.MemorySize(), Close: func() {
+	bytes := base.LM.MemorySize()
+	if draft != nil {
+		bytes += draft.MemorySize()
+		base.DraftBytes = draft.TokenSize() * 3 / 2 // a session has room for half as many tokens more
+	}
+	all := serve.Opened{Models: serve.Models{base}, Bytes: bytes, Close: func() {
 		closeDraft()
 		closeIt()
 	}}
@@ -306,9 +334,13 @@ func adapter(ctx context.Context, remark func(text string), base serve.Model, na
 	m.Router = nil
 	m.Root = dir
 	m.Overlay, m.Close, err = a.Overlay(base.LM)
-	if errors.Is(err, lora.ErrUnsupported) {
+	switch {
+	case errors.Is(err, lora.ErrUnsupported):
 		m.Enter = func() (func(), error) { return a.Attach(base.LM) }
+		m.Bytes = a.MemorySize()
 		err = nil
+	case err == nil:
+		m.Bytes = m.Overlay.MemorySize()
 	}
 
 	// The dense model is one of the ways in which a mediated one computes: putting it back may fail.
