@@ -50,6 +50,12 @@ func WrapF32(s []float32) *Buffer {
 	return &Buffer{DType: F32, Len: len(s), host: bytesOf(s)}
 }
 
+// NewMapped makes a buffer of host memory that somebody else manages; free, which gives it back, runs once, at
+// [Buffer.Free].
+func NewMapped(d DType, p []byte, free func()) *Buffer {
+	return &Buffer{DType: d, Len: len(p) / d.Size(), host: p, free: free}
+}
+
 // NewDevice describes n elements at a device address; free runs once, at [Buffer.Free].
 func NewDevice(d DType, n int, addr uintptr, free func()) *Buffer {
 	return &Buffer{DType: d, Len: n, Addr: addr, free: free}

@@ -115,8 +115,8 @@ func TestDraftsOfChoicesThatEndTogether(t *testing.T) {
 	c := start(t, Models{m}, Options{Failed: func(_ string, err error) { t.Error(err) }})
 	for tokens := range 20 {
 		a := c.complete(obj{
-			"prompt": strings.Repeat("The king had a daughter. ", 3), "n": 2, "max_tokens": tokens + 2, "temperature": 0,
-			"ignore_eos": true,
+			"prompt": strings.Repeat("The king had a daughter. ", 3), "n": 2, "max_tokens": tokens + 2,
+			"temperature": 0, "ignore_eos": true,
 		})
 		if len(a.Choices) != 2 || a.Choices[0].Text != a.Choices[1].Text || a.Usage.Completion != 2*(tokens+2) {
 			t.Errorf("%d tokens: %+v", tokens+2, a)

@@ -129,6 +129,14 @@ func (w *watch) forget(e *engine) {
 	delete(w.states, e)
 }
 
+// gone leaves out what was counted of an adapter that was unloaded: names that never come again would pile up.
+func (w *watch) gone(name string) {
+	for _, c := range []*prometheus.CounterVec{w.prompt, w.reused, w.generated, w.proposed, w.accepted} {
+		c.DeleteLabelValues(name)
+	}
+	w.first.DeleteLabelValues(name)
+}
+
 // stepped counts a pass.
 func (w *watch) stepped(p *plan, took time.Duration) {
 	w.steps.WithLabelValues(p.e.name).Observe(took.Seconds())

@@ -251,8 +251,8 @@ func (s *Server) fits(p *place, bytes, adapters int64) error {
 	if adapters > 0 {
 		with = fmt.Sprintf(" and %d for adapters", adapters)
 	}
-	return s.notLoaded(p, "out_of_memory", fmt.Errorf("%w: %s takes %d bytes, %d of them for keys and values%s, and all "+
-		"models together may take %d", ErrBudget, p.name, bytes, s.options.Memory, with, s.options.Budget))
+	return s.notLoaded(p, "out_of_memory", fmt.Errorf("%w: %s takes %d bytes, %d of them for keys and values%s, and "+
+		"all models together may take %d", ErrBudget, p.name, bytes, s.options.Memory, with, s.options.Budget))
 }
 
 // errPinned says that a model has to wait for an adapter of another one, which is being loaded.
@@ -349,6 +349,9 @@ func (s *Server) countLocked(m *served) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.heldLocked(m.place, 0, -m.Bytes)
+		if s.named(m.Name) == nil {
+			s.watch.gone(m.Name)
+		}
 	}
 }
 

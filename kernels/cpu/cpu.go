@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/memlimit"
+	"github.com/modelcompress/compress/internal/system"
 	"github.com/modelcompress/compress/kernels"
 )
 
@@ -73,15 +74,43 @@ func (d *Device) Info() kernels.Info {
 
 // Alloc implements [kernels.Device].
 func (d *Device) Alloc(t kernels.DType, n int) (*kernels.Buffer, error) {
+	if err := roomFor(t, n); err != nil {
+		return nil, err
+	}
+	return kernels.NewHost(t, n), nil
+}
+
+// AllocApart is Alloc in memory that the collector does not manage: it does not count as heap, after whose size the
+// collector decides how much garbage may pile up, and goes back to the system at [kernels.Buffer.Free], which nothing
+// else does for it. What is small comes from the heap nevertheless.
+func (d *Device) AllocApart(t kernels.DType, n int) (*kernels.Buffer, error) {
+	if n < 1 || n > maxAlloc/t.Size() || n*t.Size() < apartFrom {
+		return d.Alloc(t, n)
+	}
+	if err := roomFor(t, n); err != nil {
+		return nil, err
+	}
+	data, err := system.Anonymous(n * t.Size())
+	if err != nil {
+		return nil, fmt.Errorf("cpu: %d elements of %s: %w", n, t, err)
+	}
+	return kernels.NewMapped(t, data, func() { _ = system.Unmap(data) }), nil // fails for what is not mapped alone
+}
+
+// apartFrom is how many bytes are worth pages of their own.
+const apartFrom = 1 << 20
+
+// roomFor refuses what memory cannot hold.
+func roomFor(t kernels.DType, n int) error {
 	if n < 0 || (t.Size() > 0 && n > maxAlloc/t.Size()) {
-		return nil, fmt.Errorf("cpu: %d elements of %s are more than memory can hold", n, t)
+		return fmt.Errorf("cpu: %d elements of %s are more than memory can hold", n, t)
 	}
 	if size := n * t.Size(); size >= memlimit.Large {
 		if err := memlimit.Check(float64(size)); err != nil {
-			return nil, fmt.Errorf("cpu: %d elements of %s: %w", n, t, err)
+			return fmt.Errorf("cpu: %d elements of %s: %w", n, t, err)
 		}
 	}
-	return kernels.NewHost(t, n), nil
+	return nil
 }
 
 // maxAlloc keeps a size in bytes, with the alignment slack, inside an int.

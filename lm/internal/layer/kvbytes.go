@@ -23,16 +23,39 @@ type kvBytes struct {
 	kernels.Quantised
 }
 
-// newBytes makes room for a number of rows.
-func (s *Setup) newBytes(rows int) (kvBytes, error) {
+// newBytes makes room for a number of rows, in buffers that alloc makes.
+func (s *Setup) newBytes(rows int, alloc func(kernels.DType, int) (*kernels.Buffer, error)) (kvBytes, error) {
 	c := s.Config
 	cols := c.KVHeads * c.HeadDim
-	q, err := kernels.NewQuantised(kernels.Int8, rows, cols, c.HeadDim, kernels.NewHost(kernels.U8, rows*cols),
-		kernels.NewHost(kernels.F32, rows*c.KVHeads), nil)
+	data, err := alloc(kernels.U8, rows*cols)
 	if err != nil {
 		return kvBytes{}, fmt.Errorf("keys and values of %d tokens: %w", rows, err)
 	}
+	scales, err := alloc(kernels.F32, rows*c.KVHeads)
+	if err != nil {
+		data.Free()
+		return kvBytes{}, fmt.Errorf("keys and values of %d tokens: %w", rows, err)
+	}
+
+	q, err := kernels.NewQuantised(kernels.Int8, rows, cols, c.HeadDim, data, scales, nil)
+	if err != nil {
+		data.Free()
+		scales.Free()
+		return kvBytes{}, fmt.Errorf("keys and values of %d tokens: %w", rows, err)
+	}
 	return kvBytes{q}, nil
+}
+
+// heapBytes makes a buffer of a sequence that grows.
+func heapBytes(t kernels.DType, n int) (*kernels.Buffer, error) { return kernels.NewHost(t, n), nil }
+
+// free gives the memory back.
+func (w kvBytes) free() {
+	for _, b := range []*kernels.Buffer{w.Data.Buf, w.Scales.Buf} {
+		if b != nil {
+			b.Free()
+		}
+	}
 }
 
 // copy takes rows [lo, hi) of other ones to those from at on; the two may not overlap.

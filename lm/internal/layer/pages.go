@@ -35,7 +35,11 @@ func (s *Setup) NewPool(pages, positions int) (*Pool, error) {
 			var both [2]kvBytes
 			for i := range both {
 				var err error
-				if both[i], err = s.newBytes(rows); err != nil {
+				if both[i], err = s.newBytes(rows, s.poolBytes); err != nil {
+					for _, w := range both {
+						w.free()
+					}
+					p.Free()
 					return nil, err
 				}
 			}
@@ -43,7 +47,7 @@ func (s *Setup) NewPool(pages, positions int) (*Pool, error) {
 			continue
 		}
 		for _, list := range []*[]kernels.Mat{&p.keys, &p.values} {
-			b, err := s.Device.Alloc(kernels.F32, rows*cols)
+			b, err := s.poolBuffer(kernels.F32, rows*cols)
 			if err != nil {
 				p.Free()
 				return nil, fmt.Errorf("keys and values of %d positions: %w", rows, err)
@@ -54,8 +58,35 @@ func (s *Setup) NewPool(pages, positions int) (*Pool, error) {
 	return p, nil
 }
 
+// apart is a device that gives memory which the collector does not manage.
+type apart interface {
+	AllocApart(t kernels.DType, n int) (*kernels.Buffer, error)
+}
+
+// poolBuffer makes room for a part of a pool, which is large, lives long, and is let go of in one place: on a heap, the
+// collector would let as much garbage pile up as the pool is large.
+func (s *Setup) poolBuffer(t kernels.DType, n int) (*kernels.Buffer, error) {
+	if d, ok := s.Device.(apart); ok {
+		return d.AllocApart(t, n)
+	}
+	return s.Device.Alloc(t, n)
+}
+
+// poolBytes is poolBuffer in host memory, whatever the device.
+func (s *Setup) poolBytes(t kernels.DType, n int) (*kernels.Buffer, error) {
+	if _, ok := s.Device.(apart); ok {
+		return s.poolBuffer(t, n)
+	}
+	return heapBytes(t, n)
+}
+
 // Free gives the memory back.
 func (p *Pool) Free() {
+	for _, both := range p.bytes {
+		for _, w := range both {
+			w.free()
+		}
+	}
 	for _, m := range append(p.keys, p.values...) {
 		m.Buf.Free()
 	}

@@ -241,7 +241,7 @@ func (s *Setup) CopyKV(kv *KV, lo, hi, rows int) (KV, error) {
 	if s.KVBytes {
 		for i := range fresh.bytes {
 			var err error
-			if fresh.bytes[i], err = s.newBytes(rows); err != nil {
+			if fresh.bytes[i], err = s.newBytes(rows, heapBytes); err != nil {
 				return KV{}, err
 			}
 			if hi > lo {
