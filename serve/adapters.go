@@ -124,8 +124,8 @@ func (s *Server) takeIn(ctx context.Context, one *served) error {
 	}
 	if p.source != nil { // the others are not counted
 		err := s.makeRoom(ctx, p, one.Bytes, func(left int64) error {
-			f := invalid("The lora adapter %s takes %d bytes, and %d of the %d that all models may take are left (HINT: "+
-				"unload others, one of the same name too).", shown(one.Name), one.Bytes, left, s.options.Budget)
+			f := invalid("The lora adapter %s takes %d bytes, and %d of the %d that all models may take are left "+
+				"(HINT: unload others, one of the same name too).", shown(one.Name), one.Bytes, left, s.options.Budget)
 			f.param, f.code = "lora_path", "out_of_memory"
 			return f
 		})

@@ -77,7 +77,7 @@ func TestAdaptersTakeOfTheBudget(t *testing.T) {
 	l := newLibrary(t)
 	l.bytes = 1 << 20
 	c := startSources(t, sized(t, Options{Budget: 12 << 20}),
-		l.source("a", 3<<20), l.source("b", 3<<20), l.source("c", 3<<20)) // 5 MiB each: with keys and values, an adapter
+		l.source("a", 3<<20), l.source("b", 3<<20), l.source("c", 3<<20)) // 5 MiB each: keys and values, an adapter
 	is := func(when string, want int64, names ...string) {
 		t.Helper()
 		if got, bytes := c.loadedNow(); !slices.Equal(got, names) || bytes != want<<20 {
@@ -188,7 +188,8 @@ func TestAdaptersAndModelsComeTogether(t *testing.T) {
 			}
 			name := fmt.Sprint("adapter", i)
 			for range 4 {
-				status, code, text := c.adapter("load", obj{"lora_name": name, "lora_path": "1", "base_model_name": model})
+				status, code, text := c.adapter("load",
+					obj{"lora_name": name, "lora_path": "1", "base_model_name": model})
 				switch {
 				case status == http.StatusOK:
 					c.adapter("unload", obj{"lora_name": name})

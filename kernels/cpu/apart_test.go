@@ -9,8 +9,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// TestAllocApart: large buffers are zero, can be written, count as no heap, and are gone once they are freed; small ones
-// are as others.
+// TestAllocApart: large buffers are zero, can be written, count as no heap, and are gone once they are freed; small
+// ones are as others.
 func TestAllocApart(t *testing.T) {
 	heap := func() uint64 {
 		runtime.GC()

@@ -177,9 +177,10 @@ func (p *skinnyProduct) dotRows(st *stage, lo, hi, j, n int) {
 	}
 }
 
-// prefetchDistance looks ahead to the next four rows, where the kernel is about to read: the processor's own prefetcher,
-// which follows a row, starts anew at every page, and where rows are a power of two apart it does not keep up with four
-// of them. Very long rows it follows well; what is fetched for them must not fall out of the second-level cache again.
+// prefetchDistance looks ahead to the next four rows, where the kernel is about to read: the processor's own
+// prefetcher, which follows a row, starts anew at every page, and where rows are a power of two apart it does not keep
+// up with four of them. Very long rows it follows well; what is fetched for them must not fall out of the second-level
+// cache again.
 func prefetchDistance(stride int) int { return min(4*stride, 128<<10) }
 
 // dots returns the dot kernels for a type of weight.

@@ -600,8 +600,8 @@ func FuzzMatMul(f *testing.F) {
 	})
 }
 
-// TestRowsAlone: of products of up to 16 rows each row has the bits that it has alone (of two rows, where AMX multiplies
-// BF16), which is what answers that do not depend on who else asks stand on (lm/internal/layer.Company).
+// TestRowsAlone: of products of up to 16 rows each row has the bits that it has alone (of two rows, where AMX
+// multiplies BF16), which is what answers that do not depend on who else asks stand on (lm/internal/layer.Company).
 func TestRowsAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, disable := range []string{"", "avx512", "avx2"} {
@@ -620,7 +620,8 @@ func TestRowsAlone(t *testing.T) {
 						d.ops.MatMulNT(some, x.RowRange(0, m), w, kernels.MatMul{Precision: p})
 						for i := range m {
 							if !slices.Equal(some.RowF32(i), all.RowF32(i)) {
-								t.Fatalf("without %q, %s %s %v: row %d of %d is not that of 16", disable, typ, p, shape, i, m)
+								t.Fatalf("without %q, %s %s %v: row %d of %d is not that of 16",
+									disable, typ, p, shape, i, m)
 							}
 						}
 					}

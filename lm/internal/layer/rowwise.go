@@ -7,10 +7,10 @@ import "github.com/modelcompress/compress/kernels"
 // strangers, that must not show: a pass then says which products its rows go through, whatever else is there.
 //
 // What a product depends on was measured on every kernel of package cpu, for 1 to 70 rows: of weights of numbers and of
-// quantised ones any number of rows up to 16 gives every row the same bits, but for a single one of BF16 where AMX takes
-// the others (under [kernels.Fast] those of quantised weights change at 7 rows), and so does any number from 17 on (33
-// where AMX takes those between). Of sparse weights and of deltas only multiples of 2 and 4 do. A group of rows is filled
-// up to such a number with copies of its last one.
+// quantised ones any number of rows up to 16 gives every row the same bits, but for a single one of BF16 where AMX
+// takes the others (under [kernels.Fast] those of quantised weights change at 7 rows), and so does any number from 17
+// on (33 where AMX takes those between). Of sparse weights and of deltas only multiples of 2 and 4 do. A group of rows
+// is filled up to such a number with copies of its last one.
 
 // Company says which products the rows of a pass go through.
 type Company uint8
