@@ -259,6 +259,6 @@ func (s *Server) inRoot(path string) (string, error) {
 // plain answers with a line of text.
 func plain(w http.ResponseWriter, format string, args ...any) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, err := io.WriteString(w, strings.ToValidUTF8(fmt.Sprintf(format, args...), "?"))
-	return err
+	_, _ = io.WriteString(w, strings.ToValidUTF8(fmt.Sprintf(format, args...), "?"))
+	return nil
 }

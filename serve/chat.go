@@ -172,8 +172,12 @@ func messageOf(raw json.RawMessage) (any, error) {
 		return nil, errors.New("is no object")
 	}
 
-	if role, _ := d.Get("role"); role == nil || role == "" {
+	role, _ := d.Get("role")
+	switch text, ok := role.(string); {
+	case role == nil || ok && text == "":
 		return nil, errors.New("has no role")
+	case !ok:
+		return nil, errors.New("the role is no text")
 	}
 
 	content, _ := d.Get("content")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -28,22 +29,30 @@ type prompts struct {
 }
 
 func (p *prompts) UnmarshalJSON(b []byte) error {
+	*p = prompts{} // of two of the same name, the last counts
 	var one string
 	if json.Unmarshal(b, &one) == nil {
 		p.texts = []string{one}
 		return nil
 	}
-	if json.Unmarshal(b, &p.texts) == nil {
+	var texts []*string
+	if json.Unmarshal(b, &texts) == nil && !slices.Contains(texts, nil) {
+		for _, text := range texts {
+			p.texts = append(p.texts, *text)
+		}
 		return nil
 	}
-	p.texts = nil
 
-	var ids []int32
+	var ids tokenIDs
 	if json.Unmarshal(b, &ids) == nil {
 		p.ids = [][]int32{ids}
 		return nil
 	}
-	if json.Unmarshal(b, &p.ids) == nil {
+	var lists []tokenIDs
+	if json.Unmarshal(b, &lists) == nil {
+		for _, ids := range lists {
+			p.ids = append(p.ids, ids)
+		}
 		return nil
 	}
 	return badRequest("prompt", "prompt is no text, list of texts, list of token ids or list of such lists")

@@ -10,6 +10,10 @@ import (
 	"github.com/modelcompress/compress/lm"
 )
 
+// statusGone is the status of requests whose client has not waited, as nginx has it: /metrics counts them apart, and a
+// client that only closed its half of the connection reads it.
+const statusGone = 499
+
 // fault is an error as clients are told it.
 type fault struct {
 	status  int
@@ -55,6 +59,8 @@ func faultOf(err error) *fault {
 		return &fault{http.StatusServiceUnavailable, "unavailable_error", err.Error(), "", "shutting_down"}
 	case errors.Is(err, context.DeadlineExceeded):
 		return &fault{http.StatusGatewayTimeout, "timeout_error", "the request took too long", "", "timeout"}
+	case errors.Is(err, context.Canceled):
+		return &fault{statusGone, "client_error", "the client has gone, or said that it sends no more", "", ""}
 	case errors.Is(err, errMemory):
 		return &fault{http.StatusInsufficientStorage, "server_error", err.Error(), "", "out_of_memory"}
 	case errors.Is(err, lm.ErrNonFinite):

@@ -89,6 +89,8 @@ type Options struct {
 	Failed func(model string, err error)
 
 	now func() time.Time // of answers; nil: the clock
+
+	patience time.Duration // that a client has to send a body
 }
 
 // Validate returns the first fault.
@@ -125,6 +127,9 @@ func (o Options) filled() Options {
 	}
 	if o.Timeout == 0 {
 		o.Timeout = 10 * time.Minute
+	}
+	if o.patience == 0 {
+		o.patience = patience
 	}
 	if o.now == nil {
 		o.now = time.Now

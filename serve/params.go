@@ -72,18 +72,20 @@ func (t *texts) UnmarshalJSON(b []byte) error {
 // readJSON reads the body of a request. Every name in it must be known: a setting that does nothing would be an answer
 // to another question.
 func readJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
-	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); strings.TrimSpace(kind) != "application/json" {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
 		// Browsers send other types to other sites without asking.
 		f := badRequest("", "Content-Type is not application/json")
 		f.status = http.StatusUnsupportedMediaType
 		return f
 	}
 
-	// A body that never ends would hold its place. Later reads only learn whether the client has gone.
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(patience))
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	_ = control.SetReadDeadline(time.Time{})
+	if err == nil { // later reads only learn whether the client has gone
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	} else {
+		w.Header().Set("Connection", "close")
+	}
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -100,6 +102,15 @@ func parseJSON(text []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
+		var f *fault
+		if errors.As(err, &f) {
+			return f
+		}
+		var other *json.UnmarshalTypeError
+		if errors.As(err, &other) && other.Field != "" {
+			name := strings.TrimPrefix(other.Field, "sampling.")
+			return badRequest(name, "%s: %.100s is not what is wanted there", name, other.Value)
+		}
 		if _, name, ok := strings.Cut(err.Error(), "unknown field "); ok {
 			name = strings.Trim(name, `"`)
 			return unsupported(name, "%s is not supported", name)

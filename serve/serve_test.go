@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -444,6 +445,7 @@ func TestMessageOf(t *testing.T) {
 		`{"role":"user","content":1}`:                                         "content is no text",
 		`{"role":"user","content":[1]}`:                                       "a part of the content is no object",
 		`{"content":"a"}`:                                                     "has no role",
+		`{"role":5,"content":"a"}`:                                            "the role is no text",
 		`[]`:                                                                  "is no object",
 		`{"role":"a","tool_calls":[1]}`:                                       "a tool call is no object",
 	} {
@@ -544,7 +546,13 @@ func TestFaults(t *testing.T) {
 	}{
 		{"/v1/completions", "", 400, "{"},
 		{"/v1/completions", "", 400, `{"prompt":"a"} x`},
-		{"/v1/completions", "", 400, `{"prompt":{}}`},
+		{"/v1/completions", "prompt", 400, `{"prompt":{}}`},
+		{"/v1/completions", "prompt", 400, `{"prompt":[1,null,2]}`},
+		{"/v1/completions", "prompt", 400, `{"prompt":[[1],null]}`},
+		{"/v1/completions", "prompt", 400, `{"prompt":["a",null]}`},
+		{"/v1/completions", "temperature", 400, `{"prompt":"a","temperature":1e400}`},
+		{"/v1/completions", "stream_options.include_usage", 400, `{"prompt":"a","stream_options":{"include_usage":1}}`},
+		{"/v1/completions", "n", 400, `{"prompt":"a","n":1.5}`},
 		{"/v1/completions", "prompt", 400, obj{}},
 		{"/v1/completions", "prompt", 400, obj{"prompt": []int{}}},
 		{"/v1/completions", "prompt", 400, obj{"prompt": []int{1, -1}}},
@@ -583,13 +591,15 @@ func TestFaults(t *testing.T) {
 		}},
 		{"/tokenize", "prompt", 400, obj{}},
 		{"/detokenize", "tokens", 400, obj{"tokens": []int{-1}}},
+		{"/detokenize", "tokens", 400, `{"tokens":[1,null]}`},
 		{"/v1/nothing", "", 404, obj{}},
 	} {
 		var got struct {
 			Error struct{ Message, Type, Param, Code string }
 		}
 		code := c.post(x.path, x.body, &got)
-		if e := got.Error; code != x.code || e.Param != x.param || e.Message == "" {
+		e := got.Error
+		if code != x.code || e.Param != x.param || e.Message == "" || strings.Contains(e.Message, "Go ") {
 			t.Errorf("%s %.100v: %d %+v", x.path, x.body, code, e)
 		}
 	}
@@ -599,6 +609,79 @@ func TestFaults(t *testing.T) {
 		t.Error(r.StatusCode, err)
 	}
 	r.Body.Close()
+
+	// Media types are the same in capitals.
+	r, err = http.Post(c.url+"/v1/completions", "Application/JSON", strings.NewReader(`{"prompt":"a","max_tokens":1}`))
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Error(r.StatusCode, err)
+	}
+	r.Body.Close()
+}
+
+// Of two prompts of one request the last counts, also where they are of different kinds.
+func TestTwoPrompts(t *testing.T) {
+	c := start(t, Models{nano(t, "base")}, Options{})
+	var got completion
+	if code := c.post("/v1/completions", `{"prompt":[5,6],"prompt":"abc","max_tokens":0,"echo":true}`, &got); code != 200 {
+		t.Fatal(code)
+	}
+	if len(got.Choices) != 1 || got.Choices[0].Text != "abc" {
+		t.Errorf("%+v", got.Choices)
+	}
+}
+
+// A body that never comes does not hold a connection, also where nobody reads it.
+func TestNoBody(t *testing.T) {
+	c := start(t, Models{nano(t, "base")}, Options{Keys: []string{"key"}, patience: 50 * time.Millisecond})
+	for key, want := range map[string]int{"key": http.StatusBadRequest, "none": http.StatusUnauthorized} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"+
+			"Authorization: Bearer %s\r\nContent-Length: 50\r\n\r\n{", key)
+		if err == nil {
+			err = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn) // until the server closes it
+		if err != nil || !strings.Contains(string(answer), fmt.Sprint("HTTP/1.1 ", want)) {
+			t.Errorf("%s: %q, %v", key, answer, err)
+		}
+		conn.Close()
+	}
+}
+
+// A client that only closes its half of the connection reads why it has no answer, and not an empty one.
+func TestHalfClosed(t *testing.T) {
+	c := start(t, Models{nano(t, "base")}, Options{})
+	whole := `{"prompt":"Once upon a time","max_tokens":400,"ignore_eos":true}`
+	for body, want := range map[string]int{whole: statusGone, whole[:20]: http.StatusBadRequest} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"+
+			"Content-Length: %d\r\n\r\n%s", len(whole), body)
+		if err == nil {
+			err = conn.(*net.TCPConn).CloseWrite()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r.Body)
+		if r.StatusCode != want || err != nil || !strings.Contains(string(text), "error") {
+			t.Errorf("%q: %d %q, %v", body, r.StatusCode, text, err)
+		}
+		conn.Close()
+	}
+	wait(t, "an empty server", c.idle)
 }
 
 // get asks with headers, and gives the answer without its body.

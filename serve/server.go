@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcompress/compress/internal/mmapsafe"
 	"github.com/modelcompress/compress/lm"
@@ -177,6 +178,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, pattern := s.mux.Handler(r)
 	defer func() { s.watch.answered(pattern, rec.code) }()
 
+	// A body that never comes would hold its place, and without a reader the connection: net/http waits for what is
+	// left of it behind an answer.
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.options.patience))
+	}
+
 	s.cors(rec, r)
 	switch {
 	case !s.addressed(r):
@@ -264,7 +271,7 @@ func (s *Server) answer(f func(ctx context.Context, w http.ResponseWriter, r *ht
 
 		ctx, cancel := context.WithTimeout(r.Context(), s.options.Timeout)
 		defer cancel()
-		if err := f(ctx, w, r); err != nil && r.Context().Err() == nil {
+		if err := f(ctx, w, r); err != nil { // then nothing was answered yet
 			faultOf(err).write(w)
 		}
 	}

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -69,10 +70,20 @@ func (s *Server) tokenize(ctx context.Context, w http.ResponseWriter, r *http.Re
 	return nil
 }
 
+// tokenIDs is a list of token ids. JSON's null is none of them, and not token 0.
+type tokenIDs []int32
+
+func (t *tokenIDs) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '[' && bytes.Contains(b, []byte("null")) {
+		return badRequest("tokens", "null is no token id")
+	}
+	return json.Unmarshal(b, (*[]int32)(t))
+}
+
 // detokenizeRequest is the body of POST /detokenize.
 type detokenizeRequest struct {
-	Model  string  `json:"model"`
-	Tokens []int32 `json:"tokens"`
+	Model  string   `json:"model"`
+	Tokens tokenIDs `json:"tokens"`
 }
 
 // detokenize answers POST /detokenize: the text as prompt, as vLLM has it, and as content, as llama.cpp does.

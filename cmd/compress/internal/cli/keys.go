@@ -17,7 +17,8 @@ func Keys(flag, file string, least int) (keys []string, err error) {
 		return nil, fmt.Errorf("--%s: %w", flag, err)
 	}
 
-	for i, line := range strings.Split(string(text), "\n") {
+	// Some editors begin files with a mark of the encoding, which no client sends.
+	for i, line := range strings.Split(strings.TrimPrefix(string(text), "\ufeff"), "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" {
 			continue

@@ -26,6 +26,14 @@ func TestKeys(t *testing.T) {
 		}
 	}
 
+	// A mark of the encoding is no part of the first key.
+	if err := os.WriteFile(file, []byte("\ufeff0123456789abcdef\r\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := Keys("key-file", file, 16); err != nil || len(keys) != 1 || keys[0] != "0123456789abcdef" {
+		t.Errorf("%q, %v", keys, err)
+	}
+
 	if _, err := Keys("key-file", file+"none", 16); err == nil {
 		t.Error("a file that is not there")
 	}

@@ -50,6 +50,7 @@ type Report struct {
 const (
 	leastKey = 16               // bytes of a key that is not found by trying
 	grace    = 10 * time.Second // that answers have to end in, when the server is interrupted
+	farewell = 2 * time.Second  // and clients to read what ended them
 )
 
 // Check looks at the flags by themselves.
@@ -146,7 +147,7 @@ func Serve(j *cli.Job, paths []string, o Options) (any, error) {
 	}
 	j.Printf("serving %s at %s\n", strings.Join(r.Models, ", "), r.Address)
 
-	err = answer(j.Ctx, listener, h)
+	err = answer(j.Ctx, listener, h, grace)
 	r.Counts = h.Counts()
 	return r, err
 }
@@ -381,7 +382,7 @@ func (o *Options) hosts() []string {
 }
 
 // answer serves until ctx ends; then answers have some time to end.
-func answer(ctx context.Context, listener net.Listener, h *serve.Server) error {
+func answer(ctx context.Context, listener net.Listener, h *serve.Server, grace time.Duration) error {
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 	}
@@ -400,7 +401,11 @@ func answer(ctx context.Context, listener net.Listener, h *serve.Server) error {
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	h.Shutdown(late)
-	if server.Shutdown(late) != nil {
+
+	// late may be over, and those that were cut off are still to be told.
+	told, cancelTold := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	defer cancelTold()
+	if server.Shutdown(told) != nil {
 		server.Close()
 	}
 	listens.Wait()

@@ -1,8 +1,20 @@
 package servecmd
 
 import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/modelcompress/compress/kernels/cpu"
+	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/serve"
 )
 
 // valid are options that nothing is wrong with.
@@ -52,4 +64,69 @@ func TestNameOf(t *testing.T) {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
+}
+
+// TestCutOff: answers that an interrupt cuts off are told so, streams and others.
+func TestCutOff(t *testing.T) {
+	dev := cpu.New(cpu.Options{Threads: 1})
+	defer dev.Close()
+	dir := filepath.Join("..", "..", "..", "..", "testdata", "nano", "base")
+	m, err := lm.Load(t.Context(), dir, dev, lm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	tok, err := m.Tokenizer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := serve.Handler(serve.Models{{Name: "base", LM: m, Tokenizer: tok}}, serve.Options{Memory: 32 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var server, clients sync.WaitGroup
+	server.Go(func() {
+		if err := answer(ctx, listener, h, time.Millisecond); err != nil {
+			t.Error(err)
+		}
+	})
+
+	for i := range 8 {
+		clients.Go(func() {
+			body := `{"prompt":"Once upon a time","max_tokens":1000,"n":8,"ignore_eos":true,"logprobs":20}`
+			if i%2 == 0 {
+				body = `{"stream":true,` + body[1:]
+			}
+			r, err := http.Post("http://"+listener.Addr().String()+"/v1/completions", "application/json",
+				strings.NewReader(body))
+			if err != nil {
+				t.Errorf("%d: %v", i, err)
+				return
+			}
+			defer r.Body.Close()
+			text, err := io.ReadAll(r.Body)
+			if err != nil || !strings.Contains(string(text), "shutting down") {
+				t.Errorf("%d: %d bytes, %v", i, len(text), err)
+			}
+		})
+	}
+	for range 1000 { // until all are there
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		if strings.Contains(w.Body.String(), "\ncompress_requests_running 8\n") {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	interrupt()
+	clients.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	server.Wait()
 }
