@@ -120,10 +120,10 @@ func (q *quantOps) codeRows(dst, x kernels.Mat, w kernels.Quantised, o kernels.M
 	codeRowProducts.Put(p)
 }
 
-// codeSpace is how many codes are taken apart at a time. Of up to codeRowsMost rows of x they are codeDepth columns at
-// most, so that these rows' floats stay in the first-level cache beside them. Of more rows they are codeDepthMany: then
-// enough rows of the weight are taken apart together to make up for fetching four rows of x after the other from the
-// second-level cache.
+// codeSpace is how many codes are taken apart at a time: half of a small first-level cache. Of up to codeRowsMost rows
+// of x they are codeDepth columns at most, whose floats come from the second-level cache at the latest. Of more rows
+// they are codeDepthMany: then the floats of four rows fit beside the codes, and enough rows of the weight are taken
+// apart together to make up for fetching one four after the other.
 const (
 	codeSpace     = 16 << 10
 	codeDepth     = 2 << 10
