@@ -63,11 +63,11 @@ func (s *Server) chatTask(ctx context.Context, m *served, q *chatRequest) (*requ
 		return nil, err
 	}
 
-	limit := q.MaxTokens
+	limit, param := q.MaxTokens, "max_tokens"
 	if q.MaxCompletion != nil {
-		limit = q.MaxCompletion
+		limit, param = q.MaxCompletion, "max_completion_tokens"
 	}
-	most, err := s.options.tokens(limit, m, len(prompt), 0)
+	most, err := s.options.tokens(param, limit, m, len(prompt), 0)
 	if err != nil {
 		var f *fault
 		if errors.As(err, &f) && f.param == "prompt" {

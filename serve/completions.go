@@ -85,9 +85,9 @@ func (s *Server) completionTasks(m *served, q *completionRequest) (*request, err
 
 	ids := q.Prompt.ids
 	for _, text := range q.Prompt.texts {
-		one, err := m.Tokenizer.Encode(text, tokenizer.EncodeOptions{})
+		one, err := m.encode(text, tokenizer.EncodeOptions{})
 		if err != nil {
-			return nil, badRequest("prompt", "the prompt cannot be encoded: %v", err)
+			return nil, err
 		}
 		ids = append(ids, one)
 	}
@@ -99,7 +99,7 @@ func (s *Server) completionTasks(m *served, q *completionRequest) (*request, err
 
 	req := &request{model: m, choice: m.choiceOf(q.Model)}
 	for i, prompt := range ids {
-		most, err := s.options.tokens(q.MaxTokens, m, len(prompt), 16)
+		most, err := s.options.tokens("max_tokens", q.MaxTokens, m, len(prompt), 16)
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/modelcompress/compress/lm"
 )
@@ -95,7 +96,7 @@ func (f *fault) write(w http.ResponseWriter) {
 	writeJSON(w, f.status, f.body())
 }
 
-// writeJSON answers with a value. Clients that have gone are nobody's trouble.
+// writeJSON answers with a value. Clients that have gone, or do not read, are nobody's trouble.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	text, err := json.Marshal(v)
 	if err != nil { // nothing but numbers that are not finite could do that, and none is let through
@@ -103,6 +104,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 		text = []byte(`{"error":{"message":"the answer cannot be written","type":"server_error"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n'))
 }

@@ -90,7 +90,7 @@ type Options struct {
 
 	now func() time.Time // of answers; nil: the clock
 
-	patience time.Duration // that a client has to send a body
+	patience time.Duration // that a client has to send a body, and to read of a stream
 }
 
 // Validate returns the first fault.
@@ -232,6 +232,15 @@ func (s *served) read(ctx context.Context, o Options) error {
 
 // kind is what keys and values depend on beside tokens. A name alone may stand for another adapter later.
 func (s *served) kind() string { return strconv.FormatUint(s.serial, 10) }
+
+// encode are the tokens of a prompt. What cannot be encoded is the client's fault.
+func (s *served) encode(text string, o tokenizer.EncodeOptions) ([]int32, error) {
+	ids, err := s.Tokenizer.Encode(text, o)
+	if err != nil {
+		return nil, badRequest("prompt", "the prompt cannot be encoded: %v", err)
+	}
+	return ids, nil
+}
 
 // plain are the tokens of a text that has its special tokens itself.
 func (s *served) plain(text string) ([]int32, error) {

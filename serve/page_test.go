@@ -73,7 +73,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, m := range s.models {
 		if m.Name == text.Name {
-			m.template = nil // it continues texts
+			m.template, m.card.Chat = nil, false // it continues texts
 		}
 	}
 

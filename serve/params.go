@@ -226,9 +226,9 @@ func (p *sampling) choices(prompts int) (int, error) {
 	return n, nil
 }
 
-// tokens is how many new tokens a choice may have behind a prompt; none is the number where none is given, 0 being all
-// that there is room for.
-func (o *Options) tokens(given *int, s *served, prompt, none int) (int, error) {
+// tokens is how many new tokens a choice may have behind a prompt, as the parameter says; none is the number where none
+// is given, 0 being all that there is room for.
+func (o *Options) tokens(param string, given *int, s *served, prompt, none int) (int, error) {
 	room := s.context - prompt
 	limit := s.context
 	if o.MaxTokens > 0 {
@@ -247,10 +247,10 @@ func (o *Options) tokens(given *int, s *served, prompt, none int) (int, error) {
 	case given == nil:
 		return min(room, limit, none), nil
 	case *given < 0 || *given > limit:
-		return 0, badRequest("max_tokens", "max_tokens %d: want 0 to %d", *given, limit)
+		return 0, badRequest(param, "%s %d: want 0 to %d", param, *given, limit)
 	case *given > room:
-		return 0, tooLong("max_tokens", "%d tokens of the prompt and max_tokens %d are more than the %d that there is "+
-			"room for", prompt, *given, s.context)
+		return 0, tooLong(param, "%d tokens of the prompt and %s %d are more than the %d that there is room for",
+			prompt, param, *given, s.context)
 	}
 	return *given, nil
 }

@@ -592,7 +592,11 @@ func TestFaults(t *testing.T) {
 		{"/tokenize", "prompt", 400, obj{}},
 		{"/detokenize", "tokens", 400, obj{"tokens": []int{-1}}},
 		{"/detokenize", "tokens", 400, `{"tokens":[1,null]}`},
+		{"/v1/chat/completions", "max_completion_tokens", 400, obj{
+			"messages": []obj{{"role": "user"}}, "max_completion_tokens": 51,
+		}},
 		{"/v1/nothing", "", 404, obj{}},
+		{"/v1/models", "", 405, obj{}},
 	} {
 		var got struct {
 			Error struct{ Message, Type, Param, Code string }
@@ -609,6 +613,18 @@ func TestFaults(t *testing.T) {
 		t.Error(r.StatusCode, err)
 	}
 	r.Body.Close()
+
+	// What is there for another method says so, and a slash more is nothing else.
+	r, err = http.Get(c.url + "/v1/completions")
+	if err != nil || r.StatusCode != http.StatusMethodNotAllowed || r.Header.Get("Allow") != http.MethodPost {
+		t.Error(r.StatusCode, r.Header, err)
+	}
+	r.Body.Close()
+	var list struct{ Data []modelCard }
+	c.read("/v1/models/", &list)
+	if len(list.Data) != 1 {
+		t.Errorf("%+v", list)
+	}
 
 	// Media types are the same in capitals.
 	r, err = http.Post(c.url+"/v1/completions", "Application/JSON", strings.NewReader(`{"prompt":"a","max_tokens":1}`))
@@ -652,6 +668,29 @@ func TestNoBody(t *testing.T) {
 		}
 		conn.Close()
 	}
+}
+
+// A client that does not read its stream is given up, and its sequences with it.
+func TestSlowReader(t *testing.T) {
+	c := start(t, Models{nano(t, "base")}, Options{patience: 50 * time.Millisecond, Queue: 4096})
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetReadBuffer(1); err != nil {
+		t.Fatal(err)
+	}
+
+	// Some 50 MB of events, which no buffer of a connection takes.
+	body := `{"prompt":"a","max_tokens":200,"n":128,"logprobs":20,"ignore_eos":true,"stream":true}`
+	_, err = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\n\r\n%s", len(body), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "the request", func() bool { return c.s.asked.Load() == 1 })
+	wait(t, "its end", func() bool { return c.s.asked.Load() == 0 && c.idle() })
 }
 
 // A client that only closes its half of the connection reads why it has no answer, and not an empty one.

@@ -117,6 +117,7 @@ func (s *Server) routes() {
 	s.mux.Handle("GET /{$}", newPage())
 	s.mux.Handle("GET /metrics", s.watch.page())
 	s.mux.HandleFunc("GET /v1/models", s.listModels)
+	s.mux.HandleFunc("GET /v1/models/{$}", s.listModels)
 	s.mux.HandleFunc("GET /v1/models/{name...}", s.showModel)
 	s.mux.HandleFunc("POST /v1/completions", s.answer(s.completions))
 	s.mux.HandleFunc("POST /v1/chat/completions", s.answer(s.chat))
@@ -127,11 +128,23 @@ func (s *Server) routes() {
 		s.mux.HandleFunc("POST /v1/load_lora_adapter", s.answer(s.loadAdapter))
 		s.mux.HandleFunc("POST /v1/unload_lora_adapter", s.answer(s.unloadAdapter))
 	}
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		f := badRequest("", "there is nothing at %s %.100s", r.Method, r.URL.Path)
-		f.status = http.StatusNotFound
-		f.write(w)
-	})
+	s.mux.HandleFunc("/", s.nothing)
+}
+
+// nothing answers requests that nobody else does: there may be something for another method.
+func (s *Server) nothing(w http.ResponseWriter, r *http.Request) {
+	f := badRequest("", "there is nothing at %s %.100s", r.Method, r.URL.Path)
+	f.status = http.StatusNotFound
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := *r
+		other.Method = method
+		if _, pattern := s.mux.Handler(&other); pattern != "/" {
+			f.message += ", but there is at " + method
+			f.status = http.StatusMethodNotAllowed
+			w.Header().Add("Allow", method)
+		}
+	}
+	f.write(w)
 }
 
 // Shutdown refuses new requests and waits for those that are being answered until ctx ends; then they are cut off with

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// patience is how long a client may take to read what was written to it.
+// patience is how long a client may take to read what was written to it, or to send a body.
 const patience = 30 * time.Second
 
 // usage counts tokens.
@@ -120,7 +120,7 @@ func (r *request) each(ctx context.Context, f func(e event) error) error {
 
 // stream answers with server-sent events. Before the first, faults are answers of their own, and afterwards events.
 func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, p *sampling, to reply) error {
-	out := &events{w: w, control: http.NewResponseController(w)}
+	out := &events{w: w, control: http.NewResponseController(w), patience: s.options.patience}
 	var u usage
 	err := r.each(ctx, func(e event) error {
 		u.add(e)
@@ -146,10 +146,11 @@ func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *request, 
 
 // events writes server-sent events.
 type events struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	begun   bool
-	failed  error
+	w        http.ResponseWriter
+	control  *http.ResponseController
+	patience time.Duration
+	begun    bool
+	failed   error
 }
 
 // send writes a value as an event.
@@ -171,7 +172,7 @@ func (o *events) raw(line string) error {
 	}
 
 	// Not all writers know deadlines; those of connections do.
-	_ = o.control.SetWriteDeadline(time.Now().Add(patience))
+	_ = o.control.SetWriteDeadline(time.Now().Add(o.patience))
 	_, err := fmt.Fprintf(o.w, "data: %s\n\n", line)
 	if err == nil {
 		err = o.control.Flush()

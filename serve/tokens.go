@@ -51,7 +51,7 @@ func (s *Server) tokenize(ctx context.Context, w http.ResponseWriter, r *http.Re
 		if q.Prompt != nil {
 			text = q.Prompt
 		}
-		ids, err = m.Tokenizer.Encode(*text, tokenizer.EncodeOptions{NoSpecial: q.AddSpecial != nil && !*q.AddSpecial})
+		ids, err = m.encode(*text, tokenizer.EncodeOptions{NoSpecial: q.AddSpecial != nil && !*q.AddSpecial})
 	}
 	if err != nil {
 		return err

@@ -27,6 +27,8 @@ type Server struct {
 	Timeout  time.Duration // of a request; 0: 10 minutes
 	// Tokenizer is that of the model; nil: the server's own, by POST /tokenize, which is asked for every text.
 	Tokenizer *tokenizer.Tokenizer
+	// Again is told, now and then, why requests are made again and after which pause; nil: nobody is.
+	Again func(err error, pause time.Duration)
 }
 
 // Validate returns the first fault, without asking the server.
@@ -57,6 +59,7 @@ func RunServer(ctx context.Context, server Server, s *Suite, o Options) (*Result
 		return nil, err
 	}
 	defer c.Close()
+	c.Again = server.Again
 
 	of, err := server.subject(ctx, c, s, &o)
 	if err != nil {

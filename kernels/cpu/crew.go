@@ -59,8 +59,15 @@ func (d *Device) parallel(n int, f func(i int)) {
 		c.recruit(&c.helpers[i], j)
 	}
 
+	ended := false
+	defer func() {
+		if !ended { // by a panic: the helpers may use what the caller gives back on its way out
+			j.abandon()
+		}
+	}()
 	j.run()
 	j.finish(c.watch)
+	ended = true
 	j.lost.Raise()
 }
 
@@ -124,6 +131,15 @@ func (j *job) pieces() {
 func (j *job) count() {
 	j.done.Add(1)
 	j.wait.Done()
+}
+
+// abandon waits for the pieces that helpers have taken, behind a panic in one of the caller's own; the others are left.
+func (j *job) abandon() {
+	for range j.n - min(j.next.Swap(j.n), j.n) {
+		j.count()
+	}
+	j.count() // the caller's
+	j.wait.Wait()
 }
 
 // finish waits for the pieces that helpers have taken.

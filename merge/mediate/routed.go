@@ -17,7 +17,7 @@ import (
 	"github.com/modelcompress/compress/merge/mediate/internal/router"
 )
 
-// DefaultCache is how many bytes of materialised experts a Routed keeps at least.
+// DefaultCache is how many bytes of materialised experts a Routed keeps beyond those in use, unless told otherwise.
 const DefaultCache = 1 << 30
 
 // quanta is the number of steps from 0 to 1 that weights are rounded to.
@@ -36,6 +36,7 @@ type Routed struct {
 	order *list.List // of sets, the latest used first
 	bytes int64
 	limit int64
+	total int64             // bytes of the tensors that experts change
 	swaps bool              // whole tensors change places
 	hosts map[string][]byte // of tensors on devices whose memory cannot be written directly
 	stats RoutedStatistics
@@ -65,13 +66,10 @@ type changed struct {
 }
 
 // Attach lets the experts act on the dense model, which was loaded from the same folder. cache bounds the memory for
-// materialised weights in bytes, beyond those in use; 0: DefaultCache.
+// materialised weights in bytes, beyond those in use; 0: DefaultCache, or less for experts that change little.
 func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 	if cache < 0 {
 		return nil, fmt.Errorf("cache of %d bytes: %w", cache, output.ErrOption)
-	}
-	if cache == 0 {
-		cache = DefaultCache
 	}
 
 	var total int64
@@ -90,11 +88,18 @@ func (e *Experts) Attach(m *lm.Model, cache int64) (*Routed, error) {
 		total += own.Size
 	}
 
+	// Of small models every expert and as many mixtures of them have room in less.
+	if cache == 0 {
+		cache = min(DefaultCache, 2*int64(1+len(e.members))*total)
+	}
 	return &Routed{
-		e: e, m: m, sets: map[string]*list.Element{}, order: list.New(), limit: cache,
+		e: e, m: m, sets: map[string]*list.Element{}, order: list.New(), limit: cache, total: total,
 		swaps: total <= cache/2, hosts: map[string][]byte{}, // two sets have room
 	}, nil
 }
+
+// MemorySize is the most bytes that weights take which were made of the experts: those in use, and the cache.
+func (r *Routed) MemorySize() int64 { return r.total + r.limit }
 
 // Statistics counts what happened so far.
 func (r *Routed) Statistics() RoutedStatistics {

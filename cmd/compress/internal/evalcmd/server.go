@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"time"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
@@ -71,5 +72,8 @@ func (o *Options) evaluateServer(j *cli.Job, folder *task.Folder, suite *task.Su
 	bars := j.Bars()
 	defer bars.End()
 	o.Task.Progress = bars.Show
+	o.Server.Again = func(err error, pause time.Duration) {
+		j.Remark("--model-url: %v; asked again after %v", err, pause.Round(time.Second))
+	}
 	return folder.RunServer(j.Ctx, o.Server, suite, o.Task)
 }

@@ -180,6 +180,9 @@ func (x *Experts) Close() error {
 // Names are the experts.
 func (x *Experts) Names() []string { return x.experts.Names() }
 
+// MemorySize is the most bytes that the weights take which are made of the experts.
+func (x *Experts) MemorySize() int64 { return x.routed.MemorySize() }
+
 // ExpertsIdentity is a text that changes with everything that decides what the experts do.
 func ExpertsIdentity(ctx context.Context, dir, choice string) (string, error) {
 	if !mediate.IsFolder(dir) {

@@ -243,6 +243,9 @@ func openAll(j *cli.Job, path string, adapters []string, o *Options) (serve.Open
 		return serve.Opened{}, err
 	}
 	bytes := base.LM.MemorySize()
+	if x, mediated := base.Router.(experts); mediated {
+		bytes += x.of.MemorySize()
+	}
 	if draft != nil {
 		bytes += draft.MemorySize()
 		base.DraftBytes = draft.TokenSize() * 3 / 2 // a session has room for half as many tokens more

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcompress/compress/internal/failure"
@@ -48,6 +49,9 @@ type Client struct {
 	Model string
 	Limit int              // positions of the model; 0: the server does not say
 	Done  func(tokens int) // is told of answers, by one goroutine at a time
+	// Again is told, now and then, why requests are made again and after which pause, by one goroutine at a time; nil:
+	// nobody is.
+	Again func(err error, pause time.Duration)
 
 	base     *url.URL // ends in /v1
 	key      string
@@ -55,6 +59,9 @@ type Client struct {
 	timeout  time.Duration
 	http     *http.Client
 	wait     func(ctx context.Context, d time.Duration) error // before the next try; tests do not
+
+	mu   sync.Mutex // guards told, and calls of Again
+	told time.Time  // when Again was called
 }
 
 // New makes a client; it asks nothing yet.
@@ -141,6 +148,12 @@ func (c *Client) Open(ctx context.Context) error {
 			return c.props(ctx)
 		}
 	}
+	if len(names) == 0 && c.Model != "" {
+		return nil // requests show whether it is there
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%w: %s lists no models: name one with --model-name", ErrConfig, c.base.Host)
+	}
 	if c.Model == "" {
 		return fmt.Errorf("%w: %s has %d models: choose one with --model-name: %s", ErrConfig, c.base.Host, len(names),
 			strings.Join(names, ", "))
@@ -194,10 +207,24 @@ func (c *Client) ask(ctx context.Context, method string, u *url.URL, body, into 
 			return fmt.Errorf("%s: %w", u, err)
 		}
 
+		c.again(err, max(pause, after))
 		if err := c.wait(ctx, max(pause, after)); err != nil {
 			return err
 		}
 		pause = min(2*pause, longestPause)
+	}
+}
+
+// often is how far apart Again is called at least: many requests fail at once, and for the same reason.
+const often = 15 * time.Second
+
+// again tells that a request is made again.
+func (c *Client) again(err error, pause time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.Again != nil && time.Since(c.told) >= often {
+		c.told = time.Now()
+		c.Again(err, pause)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -65,7 +66,12 @@ func TestBusy(t *testing.T) {
 			_, _ = io.WriteString(w, fine)
 		}
 	})
+	var told []string
+	c.Again = func(err error, pause time.Duration) { told = append(told, fmt.Sprint(err, " ", pause)) }
 	got, err := text(t.Context(), c)
+	if len(told) != 1 || !strings.HasSuffix(told[0], "429 Too Many Requests: full 7s") { // three in no time: once
+		t.Errorf("%q", told)
+	}
 	if err != nil || got != (engine.Text{Text: " ok", Tokens: 2, Ended: engine.EndLength}) ||
 		!slices.Equal(*waits, []time.Duration{7 * time.Second, 2 * time.Second, 4 * time.Second}) {
 		t.Errorf("%v %+v %v", err, got, *waits)
@@ -171,6 +177,8 @@ func TestModels(t *testing.T) {
 		`{"data": [{"id": "a"}, {"id": "b"}]}`:         {says: "choose one with --model-name: a, b"},
 		`{"data": [{"id": "a"}, {"id": "b"} ]}`:        {model: "b", want: "b", limit: 32},
 		`{"data": [{"id": "a"}]} `:                     {model: "c", says: `no model "c"; it has a`},
+		`{"data": []}`:                                 {says: "lists no models"},
+		`{"data": []} `:                                {model: "c", want: "c"},
 		``:                                             {model: "c", want: "c"},
 	} {
 		cl, _ := client(t, func(w http.ResponseWriter, r *http.Request) {
