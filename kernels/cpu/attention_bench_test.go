@@ -7,8 +7,8 @@ import (
 	"github.com/modelcompress/compress/kernels"
 )
 
-// BenchmarkAttentionRow is the attention of one token behind others, as in generation: SmolLM2-135M's heads, and those of a
-// model of 7 billion parameters. Keys and values are read once: MB/s is their rate.
+// BenchmarkAttentionRow is the attention of one token behind others, as in generation: SmolLM2-135M's heads, and those
+// of a model of 7 billion parameters. Keys and values are read once: MB/s is their rate.
 func BenchmarkAttentionRow(b *testing.B) {
 	for _, x := range []struct{ heads, kv, dim int }{{9, 3, 64}, {32, 8, 128}} {
 		for _, n := range []int{512, 8192} {
