@@ -78,6 +78,9 @@ func searchCmd(a *cli.App) *cobra.Command {
 			"without known metrics")
 	f.BoolVar(&o.Seeds, "seeds", true,
 		"begin with known metrics: Wanda, RIA, Pruner-Zero's formulas, powers of W, G and X")
+	f.StringVar(&o.SeedFormulas, "seed-formulas", "",
+		"`FILE` begin with these formulas too, one on each line such as W*sqrt(X); with --generations 0 and --seeds=false "+
+			"they are only compared")
 	f.IntVar(&o.Population, "population", 100, "`N` candidates per generation")
 	f.IntVar(&o.Generations, "generations", 50, "`N` generations after the first")
 	f.StringVar(&o.Mode, "mode", "generational", "`NAME` how the population is renewed: generational or steady")
@@ -90,7 +93,7 @@ func searchCmd(a *cli.App) *cobra.Command {
 		"continue an interrupted run with the same result as without the interruption")
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Require(cmd, "out", "calib", "heldout")
-	cli.Inputs(cmd, "calib", "heldout", "select", "test")
+	cli.Inputs(cmd, "calib", "heldout", "select", "test", "seed-formulas")
 	cli.CompleteList(cmd, "pattern", prune.Unstructured, "2:4", "4:8")
 	cli.Complete(cmd, "grammar", searchcmd.Paper, searchcmd.Whole)
 	cli.OneOf(cmd, "structure", "ffn", "heads", "layers")

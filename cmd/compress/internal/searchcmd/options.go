@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
 	"github.com/modelcompress/compress/gp"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/prune"
 	"github.com/modelcompress/compress/prune/fitness"
 	"github.com/modelcompress/compress/prune/structure"
@@ -32,6 +33,7 @@ type Options struct {
 	Grammar            string
 	OnlyW, Compat      bool
 	Seeds              bool
+	SeedFormulas       string // file of formulas that the first generation has beside the known ones
 	Population         int
 	Generations        int
 	Mode, Aim          string
@@ -72,6 +74,7 @@ func (o *Options) validate(models int) error {
 		{o.Generations < 0, fmt.Sprintf("--generations %d: want 0 (the first alone) or more", o.Generations)},
 		{!(o.Keep > 0 && o.Keep <= 1), fmt.Sprintf("--keep %g: want more than 0, up to 1", o.Keep)},
 		{o.Compat && o.Grammar != Paper, "--paper-compat goes with --grammar paper"},
+		{o.Compat && o.SeedFormulas != "", "--paper-compat begins without known metrics, and --seed-formulas with some"},
 		{o.Compat && o.Structure != "", "--paper-compat is of formulas for weights, without --structure"},
 		{
 			o.Structure != "" && !slices.Contains(structure.Kinds(), o.kind()),
@@ -211,8 +214,39 @@ func (o *Options) search(g gp.Grammar, seed uint64) (gp.Options, error) {
 	if o.Seeds && !o.Compat {
 		s.Seeds = gp.Seeds(g)
 	}
+	if err := o.addFormulas(&s, g); err != nil {
+		return s, err
+	}
 
 	return s, cli.Usage(s.Validate())
+}
+
+// maxFormulas bounds the file of --seed-formulas, in bytes.
+const maxFormulas = 1 << 20
+
+// addFormulas takes in the formulas of a file.
+func (o *Options) addFormulas(s *gp.Options, g gp.Grammar) error {
+	if o.SeedFormulas == "" {
+		return nil
+	}
+	text, err := safefile.ReadFile(o.SeedFormulas, maxFormulas)
+	if err != nil {
+		return fmt.Errorf("--seed-formulas: %w", err)
+	}
+	list, err := g.ParseLines(string(text))
+	switch {
+	case err != nil:
+		return cli.Usagef("--seed-formulas %s: %w", o.SeedFormulas, err)
+	case len(list) == 0:
+		return cli.Usagef("--seed-formulas %s: no formula in it", o.SeedFormulas)
+	}
+
+	for _, e := range list {
+		if !slices.ContainsFunc(s.Seeds, e.Equal) {
+			s.Seeds = append(s.Seeds, e)
+		}
+	}
+	return nil
 }
 
 // ladder says how many climb; the published search measured everybody in full.

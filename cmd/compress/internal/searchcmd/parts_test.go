@@ -121,6 +121,39 @@ func TestFlagsToLibraries(t *testing.T) {
 	}
 }
 
+// TestSeedFormulas: formulas of a file join the known ones, each once; what is wrong with the file is said with its place.
+func TestSeedFormulas(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "formulas")
+	seeds := func(o Options, text string) (int, error) {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		o.SeedFormulas, o.Population = path, 4
+		s, err := o.search(gp.PaperGrammar(), 1)
+		return len(s.Seeds), err
+	}
+
+	known := len(gp.Seeds(gp.PaperGrammar()))
+	o := Options{Seeds: true}
+	if n, err := seeds(o, "W*sqrt(X)\nsqrt(W)*log(X)\n"); n != known+1 || err != nil {
+		t.Errorf("%d seeds beside %d, %v", n, known, err)
+	}
+	if n, err := seeds(Options{}, "W*sqrt(X)\n"); n != 1 || err != nil {
+		t.Errorf("%d seeds, %v", n, err)
+	}
+	for text, says := range map[string]string{
+		"# none\n": "no formula", "\nW*(": "formulas: line 2, column 4", "W*H": "formulas: line 1",
+	} {
+		if _, err := seeds(o, text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	o.SeedFormulas = path + "x"
+	if _, err := o.search(gp.PaperGrammar(), 1); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
 // TestFoldersOfSearches: which folder a search takes, which it refuses and why, and what is left of one.
 func TestFoldersOfSearches(t *testing.T) {
 	write := func(dir string, names ...string) {
