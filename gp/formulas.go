@@ -8,8 +8,8 @@ import (
 
 // ParseLines reads formulas that the grammar allows, one on each line: in the notation of [Parse], or of [ParseJSON]
 // where the line begins with a brace. Empty lines, and what follows a #, count for nothing; of equal formulas
-// (simplified) the first counts. Errors name the line, and the column or byte where it cannot be read, and wrap those of
-// Parse and [Grammar.Check].
+// (simplified) the first counts. Errors name the line, and the column or byte where it cannot be read, and wrap those
+// of Parse and [Grammar.Check].
 func (g Grammar) ParseLines(text string) ([]*Expr, error) {
 	g = g.withDefaults()
 	var list []*Expr

@@ -79,8 +79,8 @@ func searchCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Seeds, "seeds", true,
 		"begin with known metrics: Wanda, RIA, Pruner-Zero's formulas, powers of W, G and X")
 	f.StringVar(&o.SeedFormulas, "seed-formulas", "",
-		"`FILE` begin with these formulas too, one on each line such as W*sqrt(X); with --generations 0 and --seeds=false "+
-			"they are only compared")
+		"`FILE` begin with these formulas too, one on each line such as W*sqrt(X); with --generations 0 and "+
+			"--seeds=false they are only compared")
 	f.IntVar(&o.Population, "population", 100, "`N` candidates per generation")
 	f.IntVar(&o.Generations, "generations", 50, "`N` generations after the first")
 	f.StringVar(&o.Mode, "mode", "generational", "`NAME` how the population is renewed: generational or steady")

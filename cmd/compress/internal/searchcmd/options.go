@@ -74,7 +74,10 @@ func (o *Options) validate(models int) error {
 		{o.Generations < 0, fmt.Sprintf("--generations %d: want 0 (the first alone) or more", o.Generations)},
 		{!(o.Keep > 0 && o.Keep <= 1), fmt.Sprintf("--keep %g: want more than 0, up to 1", o.Keep)},
 		{o.Compat && o.Grammar != Paper, "--paper-compat goes with --grammar paper"},
-		{o.Compat && o.SeedFormulas != "", "--paper-compat begins without known metrics, and --seed-formulas with some"},
+		{
+			o.Compat && o.SeedFormulas != "",
+			"--paper-compat begins without known metrics, and --seed-formulas with some",
+		},
 		{o.Compat && o.Structure != "", "--paper-compat is of formulas for weights, without --structure"},
 		{
 			o.Structure != "" && !slices.Contains(structure.Kinds(), o.kind()),

@@ -121,7 +121,7 @@ func TestFlagsToLibraries(t *testing.T) {
 	}
 }
 
-// TestSeedFormulas: formulas of a file join the known ones, each once; what is wrong with the file is said with its place.
+// TestSeedFormulas: formulas of a file join the known ones, each once; what is wrong with the file is said, and where.
 func TestSeedFormulas(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "formulas")
 	seeds := func(o Options, text string) (int, error) {
