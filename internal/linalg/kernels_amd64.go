@@ -5,7 +5,6 @@ package linalg
 import (
 	"os"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/cpu"
 )
@@ -60,46 +59,7 @@ func chooseKernels(disabled string) kernelSet {
 	return k
 }
 
-func dotWide(x, y []float64) float64 {
-	y = y[:len(x)]
-	n := len(x) &^ 15
-	sum := 0.0
-	if n > 0 {
-		sum = dotAVX2(unsafe.SliceData(x), unsafe.SliceData(y), n)
-	}
-	for i := n; i < len(x); i++ {
-		sum += x[i] * y[i]
-	}
-
-	return sum
-}
-
-func axpyWide(y []float64, alpha float64, x []float64) {
-	y = y[:len(x)]
-	n := len(x) &^ 15
-	if n > 0 {
-		axpyAVX2(unsafe.SliceData(y), unsafe.SliceData(x), n, alpha)
-	}
-	for i := n; i < len(x); i++ {
-		y[i] += alpha * x[i]
-	}
-}
-
-func rotateWide(x, y []float64, c, s float64) {
-	y = y[:len(x)]
-	n := len(x) &^ 7
-	if n > 0 {
-		rotateAVX2(unsafe.SliceData(x), unsafe.SliceData(y), n, c, s)
-	}
-	rotatePortable(x[n:], y[n:], c, s)
-}
-
-func turnWide(dst []float64, pitch int, src []float64, stride, k int) {
-	n := k &^ 3
-	if n > 0 {
-		turnAVX2(unsafe.SliceData(dst), unsafe.SliceData(src), n, stride*8, pitch*8)
-	}
-	if n < k {
-		turnPortable(dst[n*pitch:], pitch, src[n:], stride, k-n)
-	}
-}
+func dotVectors(x, y *float64, n int) float64             { return dotAVX2(x, y, n) }
+func axpyVectors(y, x *float64, n int, alpha float64)     { axpyAVX2(y, x, n, alpha) }
+func turnVectors(dst, src *float64, k, stride, pitch int) { turnAVX2(dst, src, k, stride, pitch) }
+func rotateVectors(x, y *float64, n int, c, s float64)    { rotateAVX2(x, y, n, c, s) }

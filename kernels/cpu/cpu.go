@@ -1,8 +1,8 @@
 // Package cpu is the blocked, multi-threaded backend for ordinary processors. Kernels come in several versions
-// (AMX, AVX-512, AVX2 in assembly, and portable Go); the best one that the processor has is chosen when the
-// device opens. The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE
-// (a comma-separated list of avx2, avxvnni, avx512, avx512bf16, avx512vnni, amx) switches instruction sets off at run
-// time. Results do not depend on the number of threads: work is cut into pieces whose bounds depend on the shapes
+// (AMX, AVX-512, AVX2, on Arm Advanced SIMD, in assembly, and portable Go); the best one that the processor has is
+// chosen when the device opens. The build tag noasm leaves the assembly out, and the environment variable
+// COMPRESS_CPU_DISABLE (a comma-separated list of avx2, avxvnni, avx512, avx512bf16, avx512vnni, amx, and of neon,
+// dotprod, i8mm) switches instruction sets off at run time. Results do not depend on the number of threads: work is cut into pieces whose bounds depend on the shapes
 // alone.
 package cpu
 
@@ -40,6 +40,10 @@ type features struct {
 
 	// amxInt8 is products of tiles of bytes, which are scaled by AVX-512.
 	amxInt8 bool
+
+	// neon is Arm's Advanced SIMD, dotprod its sums of four products of bytes (SDOT), i8mm its products of matrices of
+	// bytes (SMMLA).
+	neon, dotprod, i8mm bool
 
 	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's
 	// takes twice as long.
@@ -156,6 +160,9 @@ func (f features) names() []string {
 		{f.avx512, "avx512"},
 		{f.avxvnni, "avx-vnni"},
 		{f.avx2, "avx2"},
+		{f.i8mm, "i8mm"},
+		{f.dotprod, "dotprod"},
+		{f.neon, "neon"},
 	} {
 		if e.on {
 			s = append(s, e.name)
@@ -170,9 +177,15 @@ func (f features) without(list string) features {
 	for name := range strings.SplitSeq(list, ",") {
 		switch strings.TrimSpace(name) {
 		case "avx2":
-			f = features{}
+			f = features{neon: f.neon, dotprod: f.dotprod, i8mm: f.i8mm}
 		case "avx512":
-			f = features{avx2: f.avx2, avxvnni: f.avxvnni}
+			f = features{avx2: f.avx2, avxvnni: f.avxvnni, neon: f.neon, dotprod: f.dotprod, i8mm: f.i8mm}
+		case "neon":
+			f.neon, f.dotprod, f.i8mm = false, false, false
+		case "dotprod":
+			f.dotprod, f.i8mm = false, false
+		case "i8mm":
+			f.i8mm = false
 		case "avxvnni":
 			f.avxvnni = false
 		case "avx512bf16":

@@ -22,7 +22,7 @@ var levels = []struct {
 	{"no-vnni", "avx512vnni,avxvnni", []string{"MatMulQuantised"}},
 	{"no-avx512", "avx512", nil},
 	{"no-avx512-no-avxvnni", "avx512,avxvnni", []string{"MatMulQuantised"}},
-	{"portable", "avx2", nil},
+	{"portable", "avx2,neon", nil},
 }
 
 var products = []string{"MatMulNT", "MatMulNN", "MatMulTN", "MatMulSparse"}

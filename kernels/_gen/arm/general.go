@@ -58,7 +58,9 @@ func (l *lowering) condition(jump line) string {
 }
 
 // say writes an instruction of Go's assembler.
-func (l *lowering) say(format string, args ...any) { l.code = append(l.code, ins{text: fmt.Sprintf(format, args...)}) }
+func (l *lowering) say(format string, args ...any) {
+	l.code = append(l.code, ins{text: fmt.Sprintf(format, args...)})
+}
 
 // address returns a register and a displacement for a memory operand.
 func (l *lowering) address(o operand) (reg, off int) {

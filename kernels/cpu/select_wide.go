@@ -1,4 +1,4 @@
-//go:build amd64 && !noasm
+//go:build (amd64 || arm64) && !noasm
 
 package cpu
 
@@ -14,7 +14,7 @@ func (a *selectAsm) groups(mask []uint8, keys []int32, p *groupPlan, ahead uintp
 		return n * p.step
 	case p.step == 0 && len(mask) >= 16:
 		n := (len(mask)-16)/p.m + 1
-		wideGroupsAVX2(&mask[0], &keys[0], n, p.m, &leftOf[0], int32(p.n))
+		a.wide(&mask[0], &keys[0], n, p.m, &leftOf[0], int32(p.n))
 		return n * p.m
 	}
 

@@ -1,0 +1,31 @@
+//go:build !noasm
+
+package cpu
+
+import "unsafe"
+
+// matmulKernels picks the best kernels that the instruction sets allow.
+func matmulKernels(f features) kernelSet {
+	if f.neon {
+		return neonKernels
+	}
+	return portableKernels
+}
+
+var neonKernels = kernelSet{
+	exact: tileKernel{rows: 6, cols: 16, depth: 256, run: gemmF32NEON},
+	packA: pack6NEON, packB: pack8NEON, group: 8,
+	widenBF16: widenBF16NEON, widenF16: widenF16NEON, lanes: 8,
+	dotF32:  []func(*dotArgs){dotF32NEONx1, dotF32NEONx2},
+	dotBF16: []func(*dotArgs){dotBF16NEONx1, dotBF16NEONx2},
+	dotF16:  []func(*dotArgs){dotF16NEONx1, dotF16NEONx2},
+	axpyF32: axpyF32NEON, axpyBF16: axpyBF16NEON, axpyF16: axpyF16NEON,
+}
+
+// peakKernels returns the kernels that only multiply and add.
+func peakKernels(features) []peakKernel { return []peakKernel{portablePeak} }
+
+// readStream reads n bytes, a multiple of 1024 greater than 0.
+func readStream(_ features, p unsafe.Pointer, n int) uint64 {
+	return readStreamPortable(unsafe.Slice((*uint64)(p), n/8))
+}
