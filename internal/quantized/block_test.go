@@ -40,7 +40,7 @@ func TestPortable(t *testing.T) {
 		return dst
 	}
 
-	for _, disable := range []string{"", "avx512", "avx2"} {
+	for _, disable := range []string{"", "avx512", "avx2,neon"} {
 		for _, f := range blocks {
 			for _, n := range []int{1, chunk / f.Elements, chunk/f.Elements*2 + 3} {
 				src := random(uint64(n), n*f.Bytes)
@@ -60,7 +60,7 @@ func TestNarrow(t *testing.T) {
 	chosen := fastest
 	defer func() { fastest = chosen }()
 
-	for _, disable := range []string{"", "avx512", "avx2"} {
+	for _, disable := range []string{"", "avx512", "avx2,neon"} {
 		fastest = choose(disable)
 		for _, f := range blocks {
 			if !f.Narrow() {
@@ -115,7 +115,7 @@ func TestRound(t *testing.T) {
 		}
 	}
 
-	for _, disable := range []string{"", "avx512", "avx2"} {
+	for _, disable := range []string{"", "avx512", "avx2,neon"} {
 		fastest = choose(disable)
 		for _, d := range []safetensors.DType{safetensors.F16, safetensors.BF16, safetensors.F32} {
 			got := slices.Clone(x)

@@ -22,7 +22,7 @@ func everyISA(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	chosen := fastest
 	defer func() { fastest = chosen }()
-	for _, disable := range []string{"", "avx512", "avx2"} {
+	for _, disable := range []string{"", "avx512", "avx2,neon"} {
 		fastest = choose(disable)
 		t.Run("without "+disable, test)
 	}
@@ -162,7 +162,7 @@ func TestEncodeSame(t *testing.T) {
 					}
 				}
 
-				for _, disable := range []string{"", "avx512", "avx2"} {
+				for _, disable := range []string{"", "avx512", "avx2,neon"} {
 					fastest = choose(disable)
 					got := make([]byte, len(want))
 					if err := b.Encode(got, x, cols, imp); err != nil {

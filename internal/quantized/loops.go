@@ -52,7 +52,7 @@ type loops struct {
 	roundF16, roundBF16 func(x []float32)
 }
 
-// fastest is what this process uses: the variable COMPRESS_CPU_DISABLE, a list of avx2 and avx512, switches off.
+// fastest is what this process uses: the variable COMPRESS_CPU_DISABLE, a list of avx2, avx512 and neon, switches off.
 var fastest = choose(os.Getenv("COMPRESS_CPU_DISABLE"))
 
 // portable is plain Go.

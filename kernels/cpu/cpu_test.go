@@ -22,6 +22,7 @@ var levels = []struct {
 	{"no-vnni", "avx512vnni,avxvnni", []string{"MatMulQuantised"}},
 	{"no-avx512", "avx512", nil},
 	{"no-avx512-no-avxvnni", "avx512,avxvnni", []string{"MatMulQuantised"}},
+	{"no-dotprod", "dotprod", []string{"MatMulQuantised"}},
 	{"portable", "avx2,neon", nil},
 }
 

@@ -29,4 +29,18 @@ func TestWithout(t *testing.T) {
 			t.Errorf("without %q: fastDot is %v", disable, f.fastDot)
 		}
 	}
+
+	arm := features{neon: true, dotprod: true, i8mm: true}
+	for disable, want := range map[string]string{
+		"":        "i8mm dotprod neon",
+		"avx2":    "i8mm dotprod neon",
+		"avx512":  "i8mm dotprod neon",
+		"i8mm":    "dotprod neon",
+		"dotprod": "neon",
+		"neon":    "",
+	} {
+		if got := strings.Join(arm.without(disable).names(), " "); got != want {
+			t.Errorf("arm without %q: %s, want %s", disable, got, want)
+		}
+	}
 }

@@ -4,186 +4,991 @@
 
 #include "textflag.h"
 
-
 // func gemmF32NEON(t *tileArgs)
-// 
-// c[i][j] (+)= Σ_p a[p][i]·b[p][j] for 6 rows and 16 columns, p < t.k units (float32), for each of t.panels panels of a.
-// It assumes that t.k > 0 and t.panels > 0.
 TEXT ·gemmF32NEON(SB), NOSPLIT, $0-8
-	MOVD t+0(FP), R5
-	MOVD 0(R5), R0
-	MOVD 8(R5), R8
-	MOVD 16(R5), R2
-	MOVD 24(R5), R9
-	MOVD 32(R5), R4
-	MOVD 40(R5), R10
-	MOVD 48(R5), R11
-	MOVD 56(R5), R12
+	MOVD t+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+	MOVD 32(R7), R4
+	MOVD 40(R7), R5
+	MOVD 48(R7), R6
+	MOVD 56(R7), R8
 
 panel:
+	WORD $0x4f00041d // movi v29.4s, #0x0
+	WORD $0x4f00041c // movi v28.4s, #0x0
+	WORD $0x4f00041b // movi v27.4s, #0x0
+	WORD $0x4f00041a // movi v26.4s, #0x0
+	WORD $0x4f000419 // movi v25.4s, #0x0
 	WORD $0x4f000418 // movi v24.4s, #0x0
+	WORD $0x4f000417 // movi v23.4s, #0x0
 	WORD $0x4f000416 // movi v22.4s, #0x0
+	WORD $0x4f000415 // movi v21.4s, #0x0
 	WORD $0x4f000414 // movi v20.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
 	WORD $0x4f000412 // movi v18.4s, #0x0
+	WORD $0x4f000411 // movi v17.4s, #0x0
 	WORD $0x4f000410 // movi v16.4s, #0x0
+	WORD $0x4f00040f // movi v15.4s, #0x0
 	WORD $0x4f00040e // movi v14.4s, #0x0
+	WORD $0x4f00040d // movi v13.4s, #0x0
 	WORD $0x4f00040c // movi v12.4s, #0x0
+	WORD $0x4f00040b // movi v11.4s, #0x0
 	WORD $0x4f00040a // movi v10.4s, #0x0
+	WORD $0x4f000409 // movi v9.4s, #0x0
 	WORD $0x4f000408 // movi v8.4s, #0x0
+	WORD $0x4f000407 // movi v7.4s, #0x0
 	WORD $0x4f000406 // movi v6.4s, #0x0
-	WORD $0x4f000403 // movi v3.4s, #0x0
-	WORD $0x4f000401 // movi v1.4s, #0x0
-	MOVD R0, R13
-	MOVD R8, R3
-	MOVD R9, R1
-	MOVD R2, R5
-	PRFM (R5), PLDL1KEEP
-	ADD $60, R5, R16
-	PRFM (R16), PLDL1KEEP
-	ADD R4, R5, R5
-	PRFM (R5), PLDL1KEEP
-	ADD $60, R5, R16
-	PRFM (R16), PLDL1KEEP
-	ADD R4, R5, R5
-	PRFM (R5), PLDL1KEEP
-	ADD $60, R5, R16
-	PRFM (R16), PLDL1KEEP
-	ADD R4, R5, R5
-	PRFM (R5), PLDL1KEEP
-	ADD $60, R5, R16
-	PRFM (R16), PLDL1KEEP
-	ADD R4, R5, R5
-	PRFM (R5), PLDL1KEEP
-	ADD $60, R5, R16
-	PRFM (R16), PLDL1KEEP
-	ADD R4, R5, R5
-	PRFM (R5), PLDL1KEEP
-	ADD $60, R5, R16
-	PRFM (R16), PLDL1KEEP
-	ADD R4, R5, R5
-	WORD $0x4eb81f17 // mov v23.16b, v24.16b
-	WORD $0x4eb61ed5 // mov v21.16b, v22.16b
-	WORD $0x4eb41e93 // mov v19.16b, v20.16b
-	WORD $0x4eb21e51 // mov v17.16b, v18.16b
-	WORD $0x4eb01e0f // mov v15.16b, v16.16b
-	WORD $0x4eae1dcd // mov v13.16b, v14.16b
-	WORD $0x4eac1d8b // mov v11.16b, v12.16b
-	WORD $0x4eaa1d49 // mov v9.16b, v10.16b
-	WORD $0x4ea81d07 // mov v7.16b, v8.16b
-	WORD $0x4ea61cc5 // mov v5.16b, v6.16b
-	WORD $0x4ea31c62 // mov v2.16b, v3.16b
-	WORD $0x4ea11c20 // mov v0.16b, v1.16b
+	MOVD R0, R9
+	MOVD R1, R10
+	MOVD R2, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	SUBS $4, R3, R11
+	BLT rest
 
-loop:
-	WORD $0xad406c7c // ldp q28, q27, [x3]
-	WORD $0xad41647a // ldp q26, q25, [x3, #32]
-	ADD $512, R13, R16
-	PRFM (R16), PLDL1KEEP
-	WORD $0x4d40c9a4 // ld1r {v4.4s}, [x13]
-	WORD $0x4e24cf98 // fmla v24.4s, v28.4s, v4.4s
-	WORD $0x4e24cf77 // fmla v23.4s, v27.4s, v4.4s
-	WORD $0x4e24cf56 // fmla v22.4s, v26.4s, v4.4s
-	WORD $0x4e24cf35 // fmla v21.4s, v25.4s, v4.4s
-	ADD $4, R13, R16
-	WORD $0x4d40ca04 // ld1r {v4.4s}, [x16]
-	WORD $0x4e24cf94 // fmla v20.4s, v28.4s, v4.4s
-	WORD $0x4e24cf73 // fmla v19.4s, v27.4s, v4.4s
-	WORD $0x4e24cf52 // fmla v18.4s, v26.4s, v4.4s
-	WORD $0x4e24cf31 // fmla v17.4s, v25.4s, v4.4s
-	ADD $8, R13, R16
-	WORD $0x4d40ca04 // ld1r {v4.4s}, [x16]
-	WORD $0x4e24cf90 // fmla v16.4s, v28.4s, v4.4s
-	WORD $0x4e24cf6f // fmla v15.4s, v27.4s, v4.4s
-	WORD $0x4e24cf4e // fmla v14.4s, v26.4s, v4.4s
-	WORD $0x4e24cf2d // fmla v13.4s, v25.4s, v4.4s
-	ADD $12, R13, R16
-	WORD $0x4d40ca04 // ld1r {v4.4s}, [x16]
-	WORD $0x4e24cf8c // fmla v12.4s, v28.4s, v4.4s
-	WORD $0x4e24cf6b // fmla v11.4s, v27.4s, v4.4s
-	WORD $0x4e24cf4a // fmla v10.4s, v26.4s, v4.4s
-	WORD $0x4e24cf29 // fmla v9.4s, v25.4s, v4.4s
-	ADD $16, R13, R16
-	WORD $0x4d40ca04 // ld1r {v4.4s}, [x16]
-	WORD $0x4e24cf88 // fmla v8.4s, v28.4s, v4.4s
-	WORD $0x4e24cf67 // fmla v7.4s, v27.4s, v4.4s
-	WORD $0x4e24cf46 // fmla v6.4s, v26.4s, v4.4s
-	WORD $0x4e24cf25 // fmla v5.4s, v25.4s, v4.4s
-	ADD $20, R13, R16
-	WORD $0x4d40ca04 // ld1r {v4.4s}, [x16]
-	WORD $0x4e24cf83 // fmla v3.4s, v28.4s, v4.4s
-	WORD $0x4e24cf62 // fmla v2.4s, v27.4s, v4.4s
-	WORD $0x4e24cf41 // fmla v1.4s, v26.4s, v4.4s
-	WORD $0x4e24cf20 // fmla v0.4s, v25.4s, v4.4s
-	ADD $24, R13, R13
-	ADD $64, R3, R3
-	SUBS $1, R1, R1
-	BNE loop
-	TST R12, R12
-	BEQ store
-	MOVD R2, R5
-	WORD $0xad4010b9 // ldp q25, q4, [x5]
-	WORD $0x4e39d718 // fadd v24.4s, v24.4s, v25.4s
-	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
-	WORD $0xad4110b9 // ldp q25, q4, [x5, #32]
-	WORD $0x4e39d6d6 // fadd v22.4s, v22.4s, v25.4s
-	WORD $0x4e24d6b5 // fadd v21.4s, v21.4s, v4.4s
-	ADD R4, R5, R5
-	WORD $0xad4010b9 // ldp q25, q4, [x5]
-	WORD $0x4e39d694 // fadd v20.4s, v20.4s, v25.4s
-	WORD $0x4e24d673 // fadd v19.4s, v19.4s, v4.4s
-	WORD $0xad4110b9 // ldp q25, q4, [x5, #32]
-	WORD $0x4e39d652 // fadd v18.4s, v18.4s, v25.4s
-	WORD $0x4e24d631 // fadd v17.4s, v17.4s, v4.4s
-	ADD R4, R5, R5
-	WORD $0xad4010b9 // ldp q25, q4, [x5]
-	WORD $0x4e39d610 // fadd v16.4s, v16.4s, v25.4s
-	WORD $0x4e24d5ef // fadd v15.4s, v15.4s, v4.4s
-	WORD $0xad4110b9 // ldp q25, q4, [x5, #32]
-	WORD $0x4e39d5ce // fadd v14.4s, v14.4s, v25.4s
-	WORD $0x4e24d5ad // fadd v13.4s, v13.4s, v4.4s
-	ADD R4, R5, R5
-	WORD $0xad4010b9 // ldp q25, q4, [x5]
-	WORD $0x4e39d58c // fadd v12.4s, v12.4s, v25.4s
-	WORD $0x4e24d56b // fadd v11.4s, v11.4s, v4.4s
-	WORD $0xad4110b9 // ldp q25, q4, [x5, #32]
-	WORD $0x4e39d54a // fadd v10.4s, v10.4s, v25.4s
-	WORD $0x4e24d529 // fadd v9.4s, v9.4s, v4.4s
-	ADD R4, R5, R5
-	WORD $0xad4010b9 // ldp q25, q4, [x5]
-	WORD $0x4e39d508 // fadd v8.4s, v8.4s, v25.4s
-	WORD $0x4e24d4e7 // fadd v7.4s, v7.4s, v4.4s
-	WORD $0xad4110b9 // ldp q25, q4, [x5, #32]
-	WORD $0x4e39d4c6 // fadd v6.4s, v6.4s, v25.4s
-	WORD $0x4e24d4a5 // fadd v5.4s, v5.4s, v4.4s
-	ADD R4, R5, R5
-	WORD $0xad4010b9 // ldp q25, q4, [x5]
-	WORD $0x4e39d463 // fadd v3.4s, v3.4s, v25.4s
-	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
-	WORD $0xad4110b9 // ldp q25, q4, [x5, #32]
-	WORD $0x4e39d421 // fadd v1.4s, v1.4s, v25.4s
-	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
-	ADD R4, R5, R5
+four:
+	PRFM 768(R9), PLDL1KEEP
+	PRFM 512(R10), PLDL1KEEP
+	WORD $0xad401125 // ldp q5, q4, [x9]
+	WORD $0xad400141 // ldp q1, q0, [x10]
+	WORD $0xad410923 // ldp q3, q2, [x9, #32]
+	WORD $0x4f85103d // fmla v29.4s, v1.4s, v5.s[0]
+	WORD $0x4f85101c // fmla v28.4s, v0.4s, v5.s[0]
+	WORD $0x4fa5103b // fmla v27.4s, v1.4s, v5.s[1]
+	WORD $0x4fa5101a // fmla v26.4s, v0.4s, v5.s[1]
+	WORD $0x4f851839 // fmla v25.4s, v1.4s, v5.s[2]
+	WORD $0x4f851818 // fmla v24.4s, v0.4s, v5.s[2]
+	WORD $0x4fa51837 // fmla v23.4s, v1.4s, v5.s[3]
+	WORD $0x4fa51816 // fmla v22.4s, v0.4s, v5.s[3]
+	WORD $0x4f841035 // fmla v21.4s, v1.4s, v4.s[0]
+	WORD $0x4f841014 // fmla v20.4s, v0.4s, v4.s[0]
+	WORD $0x4fa41033 // fmla v19.4s, v1.4s, v4.s[1]
+	WORD $0x4fa41012 // fmla v18.4s, v0.4s, v4.s[1]
+	WORD $0x4f841831 // fmla v17.4s, v1.4s, v4.s[2]
+	WORD $0x4f841810 // fmla v16.4s, v0.4s, v4.s[2]
+	WORD $0x4fa4182f // fmla v15.4s, v1.4s, v4.s[3]
+	WORD $0x4fa4180e // fmla v14.4s, v0.4s, v4.s[3]
+	WORD $0x4f83102d // fmla v13.4s, v1.4s, v3.s[0]
+	WORD $0x4f83100c // fmla v12.4s, v0.4s, v3.s[0]
+	WORD $0x4fa3102b // fmla v11.4s, v1.4s, v3.s[1]
+	WORD $0x4fa3100a // fmla v10.4s, v0.4s, v3.s[1]
+	WORD $0x4f831829 // fmla v9.4s, v1.4s, v3.s[2]
+	WORD $0x4f831808 // fmla v8.4s, v0.4s, v3.s[2]
+	WORD $0x4fa31827 // fmla v7.4s, v1.4s, v3.s[3]
+	WORD $0x4fa31806 // fmla v6.4s, v0.4s, v3.s[3]
+	WORD $0xad410141 // ldp q1, q0, [x10, #32]
+	WORD $0xad420d24 // ldp q4, q3, [x9, #64]
+	WORD $0x4f82103d // fmla v29.4s, v1.4s, v2.s[0]
+	WORD $0x4f82101c // fmla v28.4s, v0.4s, v2.s[0]
+	WORD $0x4fa2103b // fmla v27.4s, v1.4s, v2.s[1]
+	WORD $0x4fa2101a // fmla v26.4s, v0.4s, v2.s[1]
+	WORD $0x4f821839 // fmla v25.4s, v1.4s, v2.s[2]
+	WORD $0x4f821818 // fmla v24.4s, v0.4s, v2.s[2]
+	WORD $0x4fa21837 // fmla v23.4s, v1.4s, v2.s[3]
+	WORD $0x4fa21816 // fmla v22.4s, v0.4s, v2.s[3]
+	WORD $0x4f841035 // fmla v21.4s, v1.4s, v4.s[0]
+	WORD $0x4f841014 // fmla v20.4s, v0.4s, v4.s[0]
+	WORD $0x4fa41033 // fmla v19.4s, v1.4s, v4.s[1]
+	WORD $0x4fa41012 // fmla v18.4s, v0.4s, v4.s[1]
+	WORD $0x4f841831 // fmla v17.4s, v1.4s, v4.s[2]
+	WORD $0x4f841810 // fmla v16.4s, v0.4s, v4.s[2]
+	WORD $0x4fa4182f // fmla v15.4s, v1.4s, v4.s[3]
+	WORD $0x4fa4180e // fmla v14.4s, v0.4s, v4.s[3]
+	WORD $0x4f83102d // fmla v13.4s, v1.4s, v3.s[0]
+	WORD $0x4f83100c // fmla v12.4s, v0.4s, v3.s[0]
+	WORD $0x4fa3102b // fmla v11.4s, v1.4s, v3.s[1]
+	WORD $0x4fa3100a // fmla v10.4s, v0.4s, v3.s[1]
+	WORD $0x4f831829 // fmla v9.4s, v1.4s, v3.s[2]
+	WORD $0x4f831808 // fmla v8.4s, v0.4s, v3.s[2]
+	WORD $0x4fa31827 // fmla v7.4s, v1.4s, v3.s[3]
+	WORD $0x4fa31806 // fmla v6.4s, v0.4s, v3.s[3]
+	WORD $0xad431125 // ldp q5, q4, [x9, #96]
+	WORD $0xad420141 // ldp q1, q0, [x10, #64]
+	WORD $0xad440923 // ldp q3, q2, [x9, #128]
+	WORD $0x4f85103d // fmla v29.4s, v1.4s, v5.s[0]
+	WORD $0x4f85101c // fmla v28.4s, v0.4s, v5.s[0]
+	WORD $0x4fa5103b // fmla v27.4s, v1.4s, v5.s[1]
+	WORD $0x4fa5101a // fmla v26.4s, v0.4s, v5.s[1]
+	WORD $0x4f851839 // fmla v25.4s, v1.4s, v5.s[2]
+	WORD $0x4f851818 // fmla v24.4s, v0.4s, v5.s[2]
+	WORD $0x4fa51837 // fmla v23.4s, v1.4s, v5.s[3]
+	WORD $0x4fa51816 // fmla v22.4s, v0.4s, v5.s[3]
+	WORD $0x4f841035 // fmla v21.4s, v1.4s, v4.s[0]
+	WORD $0x4f841014 // fmla v20.4s, v0.4s, v4.s[0]
+	WORD $0x4fa41033 // fmla v19.4s, v1.4s, v4.s[1]
+	WORD $0x4fa41012 // fmla v18.4s, v0.4s, v4.s[1]
+	WORD $0x4f841831 // fmla v17.4s, v1.4s, v4.s[2]
+	WORD $0x4f841810 // fmla v16.4s, v0.4s, v4.s[2]
+	WORD $0x4fa4182f // fmla v15.4s, v1.4s, v4.s[3]
+	WORD $0x4fa4180e // fmla v14.4s, v0.4s, v4.s[3]
+	WORD $0x4f83102d // fmla v13.4s, v1.4s, v3.s[0]
+	WORD $0x4f83100c // fmla v12.4s, v0.4s, v3.s[0]
+	WORD $0x4fa3102b // fmla v11.4s, v1.4s, v3.s[1]
+	WORD $0x4fa3100a // fmla v10.4s, v0.4s, v3.s[1]
+	WORD $0x4f831829 // fmla v9.4s, v1.4s, v3.s[2]
+	WORD $0x4f831808 // fmla v8.4s, v0.4s, v3.s[2]
+	WORD $0x4fa31827 // fmla v7.4s, v1.4s, v3.s[3]
+	WORD $0x4fa31806 // fmla v6.4s, v0.4s, v3.s[3]
+	WORD $0xad430141 // ldp q1, q0, [x10, #96]
+	WORD $0xad450d24 // ldp q4, q3, [x9, #160]
+	WORD $0x4f82103d // fmla v29.4s, v1.4s, v2.s[0]
+	WORD $0x4f82101c // fmla v28.4s, v0.4s, v2.s[0]
+	WORD $0x4fa2103b // fmla v27.4s, v1.4s, v2.s[1]
+	WORD $0x4fa2101a // fmla v26.4s, v0.4s, v2.s[1]
+	WORD $0x4f821839 // fmla v25.4s, v1.4s, v2.s[2]
+	WORD $0x4f821818 // fmla v24.4s, v0.4s, v2.s[2]
+	WORD $0x4fa21837 // fmla v23.4s, v1.4s, v2.s[3]
+	WORD $0x4fa21816 // fmla v22.4s, v0.4s, v2.s[3]
+	WORD $0x4f841035 // fmla v21.4s, v1.4s, v4.s[0]
+	WORD $0x4f841014 // fmla v20.4s, v0.4s, v4.s[0]
+	WORD $0x4fa41033 // fmla v19.4s, v1.4s, v4.s[1]
+	WORD $0x4fa41012 // fmla v18.4s, v0.4s, v4.s[1]
+	WORD $0x4f841831 // fmla v17.4s, v1.4s, v4.s[2]
+	WORD $0x4f841810 // fmla v16.4s, v0.4s, v4.s[2]
+	WORD $0x4fa4182f // fmla v15.4s, v1.4s, v4.s[3]
+	WORD $0x4fa4180e // fmla v14.4s, v0.4s, v4.s[3]
+	WORD $0x4f83102d // fmla v13.4s, v1.4s, v3.s[0]
+	WORD $0x4f83100c // fmla v12.4s, v0.4s, v3.s[0]
+	WORD $0x4fa3102b // fmla v11.4s, v1.4s, v3.s[1]
+	WORD $0x4fa3100a // fmla v10.4s, v0.4s, v3.s[1]
+	WORD $0x4f831829 // fmla v9.4s, v1.4s, v3.s[2]
+	WORD $0x4f831808 // fmla v8.4s, v0.4s, v3.s[2]
+	WORD $0x4fa31827 // fmla v7.4s, v1.4s, v3.s[3]
+	WORD $0x4fa31806 // fmla v6.4s, v0.4s, v3.s[3]
+	ADD $192, R9, R9
+	ADD $128, R10, R10
+	SUBS $4, R11, R11
+	BGE four
+
+rest:
+	ADDS $4, R11, R11
+	BEQ sums
+
+one:
+	WORD $0xad400d24 // ldp q4, q3, [x9]
+	WORD $0xad400141 // ldp q1, q0, [x10]
+	WORD $0x3dc00922 // ldr q2, [x9, #32]
+	WORD $0x4f84103d // fmla v29.4s, v1.4s, v4.s[0]
+	WORD $0x4f84101c // fmla v28.4s, v0.4s, v4.s[0]
+	WORD $0x4fa4103b // fmla v27.4s, v1.4s, v4.s[1]
+	WORD $0x4fa4101a // fmla v26.4s, v0.4s, v4.s[1]
+	WORD $0x4f841839 // fmla v25.4s, v1.4s, v4.s[2]
+	WORD $0x4f841818 // fmla v24.4s, v0.4s, v4.s[2]
+	WORD $0x4fa41837 // fmla v23.4s, v1.4s, v4.s[3]
+	WORD $0x4fa41816 // fmla v22.4s, v0.4s, v4.s[3]
+	WORD $0x4f831035 // fmla v21.4s, v1.4s, v3.s[0]
+	WORD $0x4f831014 // fmla v20.4s, v0.4s, v3.s[0]
+	WORD $0x4fa31033 // fmla v19.4s, v1.4s, v3.s[1]
+	WORD $0x4fa31012 // fmla v18.4s, v0.4s, v3.s[1]
+	WORD $0x4f831831 // fmla v17.4s, v1.4s, v3.s[2]
+	WORD $0x4f831810 // fmla v16.4s, v0.4s, v3.s[2]
+	WORD $0x4fa3182f // fmla v15.4s, v1.4s, v3.s[3]
+	WORD $0x4fa3180e // fmla v14.4s, v0.4s, v3.s[3]
+	WORD $0x4f82102d // fmla v13.4s, v1.4s, v2.s[0]
+	WORD $0x4f82100c // fmla v12.4s, v0.4s, v2.s[0]
+	WORD $0x4fa2102b // fmla v11.4s, v1.4s, v2.s[1]
+	WORD $0x4fa2100a // fmla v10.4s, v0.4s, v2.s[1]
+	WORD $0x4f821829 // fmla v9.4s, v1.4s, v2.s[2]
+	WORD $0x4f821808 // fmla v8.4s, v0.4s, v2.s[2]
+	WORD $0x4fa21827 // fmla v7.4s, v1.4s, v2.s[3]
+	WORD $0x4fa21806 // fmla v6.4s, v0.4s, v2.s[3]
+	ADD $48, R9, R9
+	ADD $32, R10, R10
+	SUBS $1, R11, R11
+	BNE one
+
+sums:
+	MOVD R2, R12
+	CBZ R8, store
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e3dd43d // fadd v29.4s, v1.4s, v29.4s
+	WORD $0x4e3cd41c // fadd v28.4s, v0.4s, v28.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e3bd43b // fadd v27.4s, v1.4s, v27.4s
+	WORD $0x4e3ad41a // fadd v26.4s, v0.4s, v26.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e39d439 // fadd v25.4s, v1.4s, v25.4s
+	WORD $0x4e38d418 // fadd v24.4s, v0.4s, v24.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e37d437 // fadd v23.4s, v1.4s, v23.4s
+	WORD $0x4e36d416 // fadd v22.4s, v0.4s, v22.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e35d435 // fadd v21.4s, v1.4s, v21.4s
+	WORD $0x4e34d414 // fadd v20.4s, v0.4s, v20.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e33d433 // fadd v19.4s, v1.4s, v19.4s
+	WORD $0x4e32d412 // fadd v18.4s, v0.4s, v18.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e31d431 // fadd v17.4s, v1.4s, v17.4s
+	WORD $0x4e30d410 // fadd v16.4s, v0.4s, v16.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e2fd42f // fadd v15.4s, v1.4s, v15.4s
+	WORD $0x4e2ed40e // fadd v14.4s, v0.4s, v14.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e2dd42d // fadd v13.4s, v1.4s, v13.4s
+	WORD $0x4e2cd40c // fadd v12.4s, v0.4s, v12.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e2bd42b // fadd v11.4s, v1.4s, v11.4s
+	WORD $0x4e2ad40a // fadd v10.4s, v0.4s, v10.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e29d429 // fadd v9.4s, v1.4s, v9.4s
+	WORD $0x4e28d408 // fadd v8.4s, v0.4s, v8.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e27d427 // fadd v7.4s, v1.4s, v7.4s
+	WORD $0x4e26d406 // fadd v6.4s, v0.4s, v6.4s
+	ADD R4, R12, R12
 
 store:
-	WORD $0xad005c58 // stp q24, q23, [x2]
-	WORD $0xad015456 // stp q22, q21, [x2, #32]
+	WORD $0xad00705d // stp q29, q28, [x2]
 	ADD R4, R2, R2
-	WORD $0xad004c54 // stp q20, q19, [x2]
-	WORD $0xad014452 // stp q18, q17, [x2, #32]
+	WORD $0xad00685b // stp q27, q26, [x2]
 	ADD R4, R2, R2
-	WORD $0xad003c50 // stp q16, q15, [x2]
-	WORD $0xad01344e // stp q14, q13, [x2, #32]
+	WORD $0xad006059 // stp q25, q24, [x2]
 	ADD R4, R2, R2
-	WORD $0xad002c4c // stp q12, q11, [x2]
-	WORD $0xad01244a // stp q10, q9, [x2, #32]
+	WORD $0xad005857 // stp q23, q22, [x2]
 	ADD R4, R2, R2
-	WORD $0xad001c48 // stp q8, q7, [x2]
-	WORD $0xad011446 // stp q6, q5, [x2, #32]
+	WORD $0xad005055 // stp q21, q20, [x2]
 	ADD R4, R2, R2
-	WORD $0xad000843 // stp q3, q2, [x2]
-	WORD $0xad010041 // stp q1, q0, [x2, #32]
+	WORD $0xad004853 // stp q19, q18, [x2]
 	ADD R4, R2, R2
-	ADD R11, R0, R0
-	SUBS $1, R10, R10
+	WORD $0xad004051 // stp q17, q16, [x2]
+	ADD R4, R2, R2
+	WORD $0xad00384f // stp q15, q14, [x2]
+	ADD R4, R2, R2
+	WORD $0xad00304d // stp q13, q12, [x2]
+	ADD R4, R2, R2
+	WORD $0xad00284b // stp q11, q10, [x2]
+	ADD R4, R2, R2
+	WORD $0xad002049 // stp q9, q8, [x2]
+	ADD R4, R2, R2
+	WORD $0xad001847 // stp q7, q6, [x2]
+	ADD R4, R2, R2
+	ADD R6, R0, R0
+	SUBS $1, R5, R5
 	BNE panel
+	RET
+
+// func pack12NEON(p *packArgs)
+TEXT ·pack12NEON(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+	MOVD 32(R7), R4
+	MOVD 40(R7), R5
+
+block:
+	MOVD R1, R9
+	WORD $0xad404123 // ldp q3, q16, [x9]
+	WORD $0xad41392f // ldp q15, q14, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad403521 // ldp q1, q13, [x9]
+	WORD $0xad412d2c // ldp q12, q11, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad402922 // ldp q2, q10, [x9]
+	WORD $0xad412129 // ldp q9, q8, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad401d20 // ldp q0, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	ADD $0, R0, R10
+	WORD $0x4e823864 // zip1 v4.4s, v3.4s, v2.4s
+	WORD $0x4e827863 // zip2 v3.4s, v3.4s, v2.4s
+	WORD $0x4e803822 // zip1 v2.4s, v1.4s, v0.4s
+	WORD $0x4e807821 // zip2 v1.4s, v1.4s, v0.4s
+	WORD $0x4e823880 // zip1 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e827880 // zip2 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e813860 // zip1 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817860 // zip2 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8a3a00 // zip1 v0.4s, v16.4s, v10.4s
+	WORD $0x4e8a7a02 // zip2 v2.4s, v16.4s, v10.4s
+	WORD $0x4e8739a1 // zip1 v1.4s, v13.4s, v7.4s
+	WORD $0x4e8779a4 // zip2 v4.4s, v13.4s, v7.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8939e0 // zip1 v0.4s, v15.4s, v9.4s
+	WORD $0x4e8979e2 // zip2 v2.4s, v15.4s, v9.4s
+	WORD $0x4e863981 // zip1 v1.4s, v12.4s, v6.4s
+	WORD $0x4e867984 // zip2 v4.4s, v12.4s, v6.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8839c0 // zip1 v0.4s, v14.4s, v8.4s
+	WORD $0x4e8879c2 // zip2 v2.4s, v14.4s, v8.4s
+	WORD $0x4e853961 // zip1 v1.4s, v11.4s, v5.4s
+	WORD $0x4e857964 // zip2 v4.4s, v11.4s, v5.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0xad404123 // ldp q3, q16, [x9]
+	WORD $0xad41392f // ldp q15, q14, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad403521 // ldp q1, q13, [x9]
+	WORD $0xad412d2c // ldp q12, q11, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad402922 // ldp q2, q10, [x9]
+	WORD $0xad412129 // ldp q9, q8, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad401d20 // ldp q0, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	ADD $16, R0, R10
+	WORD $0x4e823864 // zip1 v4.4s, v3.4s, v2.4s
+	WORD $0x4e827863 // zip2 v3.4s, v3.4s, v2.4s
+	WORD $0x4e803822 // zip1 v2.4s, v1.4s, v0.4s
+	WORD $0x4e807821 // zip2 v1.4s, v1.4s, v0.4s
+	WORD $0x4e823880 // zip1 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e827880 // zip2 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e813860 // zip1 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817860 // zip2 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8a3a00 // zip1 v0.4s, v16.4s, v10.4s
+	WORD $0x4e8a7a02 // zip2 v2.4s, v16.4s, v10.4s
+	WORD $0x4e8739a1 // zip1 v1.4s, v13.4s, v7.4s
+	WORD $0x4e8779a4 // zip2 v4.4s, v13.4s, v7.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8939e0 // zip1 v0.4s, v15.4s, v9.4s
+	WORD $0x4e8979e2 // zip2 v2.4s, v15.4s, v9.4s
+	WORD $0x4e863981 // zip1 v1.4s, v12.4s, v6.4s
+	WORD $0x4e867984 // zip2 v4.4s, v12.4s, v6.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8839c0 // zip1 v0.4s, v14.4s, v8.4s
+	WORD $0x4e8879c2 // zip2 v2.4s, v14.4s, v8.4s
+	WORD $0x4e853961 // zip1 v1.4s, v11.4s, v5.4s
+	WORD $0x4e857964 // zip2 v4.4s, v11.4s, v5.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0xad404123 // ldp q3, q16, [x9]
+	WORD $0xad41392f // ldp q15, q14, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad403521 // ldp q1, q13, [x9]
+	WORD $0xad412d2c // ldp q12, q11, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad402922 // ldp q2, q10, [x9]
+	WORD $0xad412129 // ldp q9, q8, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad401d20 // ldp q0, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	ADD $32, R0, R10
+	WORD $0x4e823864 // zip1 v4.4s, v3.4s, v2.4s
+	WORD $0x4e827863 // zip2 v3.4s, v3.4s, v2.4s
+	WORD $0x4e803822 // zip1 v2.4s, v1.4s, v0.4s
+	WORD $0x4e807821 // zip2 v1.4s, v1.4s, v0.4s
+	WORD $0x4e823880 // zip1 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e827880 // zip2 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e813860 // zip1 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817860 // zip2 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8a3a00 // zip1 v0.4s, v16.4s, v10.4s
+	WORD $0x4e8a7a02 // zip2 v2.4s, v16.4s, v10.4s
+	WORD $0x4e8739a1 // zip1 v1.4s, v13.4s, v7.4s
+	WORD $0x4e8779a4 // zip2 v4.4s, v13.4s, v7.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8939e0 // zip1 v0.4s, v15.4s, v9.4s
+	WORD $0x4e8979e2 // zip2 v2.4s, v15.4s, v9.4s
+	WORD $0x4e863981 // zip1 v1.4s, v12.4s, v6.4s
+	WORD $0x4e867984 // zip2 v4.4s, v12.4s, v6.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8839c0 // zip1 v0.4s, v14.4s, v8.4s
+	WORD $0x4e8879c2 // zip2 v2.4s, v14.4s, v8.4s
+	WORD $0x4e853961 // zip1 v1.4s, v11.4s, v5.4s
+	WORD $0x4e857964 // zip2 v4.4s, v11.4s, v5.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	ADD $64, R1, R1
+	ADD R3, R0, R0
+	SUBS $1, R2, R2
+	BNE block
+	RET
+
+// func pack6NEON(p *packArgs)
+TEXT ·pack6NEON(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+	MOVD 32(R7), R4
+	MOVD 40(R7), R5
+
+block:
+	MOVD R1, R9
+	WORD $0xad404123 // ldp q3, q16, [x9]
+	WORD $0xad41392f // ldp q15, q14, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad403521 // ldp q1, q13, [x9]
+	WORD $0xad412d2c // ldp q12, q11, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad402922 // ldp q2, q10, [x9]
+	WORD $0xad412129 // ldp q9, q8, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad401d20 // ldp q0, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	ADD $0, R0, R10
+	WORD $0x4e823864 // zip1 v4.4s, v3.4s, v2.4s
+	WORD $0x4e827863 // zip2 v3.4s, v3.4s, v2.4s
+	WORD $0x4e803822 // zip1 v2.4s, v1.4s, v0.4s
+	WORD $0x4e807821 // zip2 v1.4s, v1.4s, v0.4s
+	WORD $0x4e823880 // zip1 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e827880 // zip2 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e813860 // zip1 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817860 // zip2 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8a3a00 // zip1 v0.4s, v16.4s, v10.4s
+	WORD $0x4e8a7a02 // zip2 v2.4s, v16.4s, v10.4s
+	WORD $0x4e8739a1 // zip1 v1.4s, v13.4s, v7.4s
+	WORD $0x4e8779a4 // zip2 v4.4s, v13.4s, v7.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8939e0 // zip1 v0.4s, v15.4s, v9.4s
+	WORD $0x4e8979e2 // zip2 v2.4s, v15.4s, v9.4s
+	WORD $0x4e863981 // zip1 v1.4s, v12.4s, v6.4s
+	WORD $0x4e867984 // zip2 v4.4s, v12.4s, v6.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8839c0 // zip1 v0.4s, v14.4s, v8.4s
+	WORD $0x4e8879c2 // zip2 v2.4s, v14.4s, v8.4s
+	WORD $0x4e853961 // zip1 v1.4s, v11.4s, v5.4s
+	WORD $0x4e857964 // zip2 v4.4s, v11.4s, v5.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0xad401d28 // ldp q8, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad400d24 // ldp q4, q3, [x9]
+	WORD $0xad410522 // ldp q2, q1, [x9, #32]
+	ADD R5, R9, R9
+	ADD $16, R0, R10
+	WORD $0x4e843900 // zip1 v0.4s, v8.4s, v4.4s
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847900 // zip2 v0.4s, v8.4s, v4.4s
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8338e0 // zip1 v0.4s, v7.4s, v3.4s
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8378e0 // zip2 v0.4s, v7.4s, v3.4s
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8238c0 // zip1 v0.4s, v6.4s, v2.4s
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8278c0 // zip2 v0.4s, v6.4s, v2.4s
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8138a0 // zip1 v0.4s, v5.4s, v1.4s
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8178a0 // zip2 v0.4s, v5.4s, v1.4s
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e180400 // dup v0.2d, v0.d[1]
+	WORD $0xfd000140 // str d0, [x10]
+	ADD R4, R10, R10
+	ADD $64, R1, R1
+	ADD R3, R0, R0
+	SUBS $1, R2, R2
+	BNE block
+	RET
+
+// func peakFMANEON(n int)
+TEXT ·peakFMANEON(SB), NOSPLIT, $0-8
+	MOVD n+0(FP), R0
+	WORD $0x4f000419 // movi v25.4s, #0x0
+	WORD $0x4f000418 // movi v24.4s, #0x0
+	WORD $0x4f000417 // movi v23.4s, #0x0
+	WORD $0x4f000416 // movi v22.4s, #0x0
+	WORD $0x4f000415 // movi v21.4s, #0x0
+	WORD $0x4f000414 // movi v20.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
+	WORD $0x4f000412 // movi v18.4s, #0x0
+	WORD $0x4f000411 // movi v17.4s, #0x0
+	WORD $0x4f000410 // movi v16.4s, #0x0
+	WORD $0x4f00040f // movi v15.4s, #0x0
+	WORD $0x4f00040e // movi v14.4s, #0x0
+	WORD $0x4f00040d // movi v13.4s, #0x0
+	WORD $0x4f00040c // movi v12.4s, #0x0
+	WORD $0x4f00040b // movi v11.4s, #0x0
+	WORD $0x4f00040a // movi v10.4s, #0x0
+	WORD $0x4f000409 // movi v9.4s, #0x0
+	WORD $0x4f000408 // movi v8.4s, #0x0
+	WORD $0x4f000407 // movi v7.4s, #0x0
+	WORD $0x4f000406 // movi v6.4s, #0x0
+	WORD $0x4f000405 // movi v5.4s, #0x0
+	WORD $0x4f000404 // movi v4.4s, #0x0
+	WORD $0x4f000403 // movi v3.4s, #0x0
+	WORD $0x4f000402 // movi v2.4s, #0x0
+	WORD $0x4f000401 // movi v1.4s, #0x0
+	WORD $0x4f000400 // movi v0.4s, #0x0
+
+loop:
+	WORD $0x4e20cc39 // fmla v25.4s, v1.4s, v0.4s
+	WORD $0x4e20cc38 // fmla v24.4s, v1.4s, v0.4s
+	WORD $0x4e20cc37 // fmla v23.4s, v1.4s, v0.4s
+	WORD $0x4e20cc36 // fmla v22.4s, v1.4s, v0.4s
+	WORD $0x4e20cc35 // fmla v21.4s, v1.4s, v0.4s
+	WORD $0x4e20cc34 // fmla v20.4s, v1.4s, v0.4s
+	WORD $0x4e20cc33 // fmla v19.4s, v1.4s, v0.4s
+	WORD $0x4e20cc32 // fmla v18.4s, v1.4s, v0.4s
+	WORD $0x4e20cc31 // fmla v17.4s, v1.4s, v0.4s
+	WORD $0x4e20cc30 // fmla v16.4s, v1.4s, v0.4s
+	WORD $0x4e20cc2f // fmla v15.4s, v1.4s, v0.4s
+	WORD $0x4e20cc2e // fmla v14.4s, v1.4s, v0.4s
+	WORD $0x4e20cc2d // fmla v13.4s, v1.4s, v0.4s
+	WORD $0x4e20cc2c // fmla v12.4s, v1.4s, v0.4s
+	WORD $0x4e20cc2b // fmla v11.4s, v1.4s, v0.4s
+	WORD $0x4e20cc2a // fmla v10.4s, v1.4s, v0.4s
+	WORD $0x4e20cc29 // fmla v9.4s, v1.4s, v0.4s
+	WORD $0x4e20cc28 // fmla v8.4s, v1.4s, v0.4s
+	WORD $0x4e20cc27 // fmla v7.4s, v1.4s, v0.4s
+	WORD $0x4e20cc26 // fmla v6.4s, v1.4s, v0.4s
+	WORD $0x4e20cc25 // fmla v5.4s, v1.4s, v0.4s
+	WORD $0x4e20cc24 // fmla v4.4s, v1.4s, v0.4s
+	WORD $0x4e20cc23 // fmla v3.4s, v1.4s, v0.4s
+	WORD $0x4e20cc22 // fmla v2.4s, v1.4s, v0.4s
+	SUBS $1, R0, R0
+	BNE loop
+	WORD $0x4eb81f20 // orr v0.16b, v25.16b, v24.16b
+	WORD $0x4eb71c00 // orr v0.16b, v0.16b, v23.16b
+	WORD $0x4eb61c00 // orr v0.16b, v0.16b, v22.16b
+	WORD $0x4eb51c00 // orr v0.16b, v0.16b, v21.16b
+	WORD $0x4eb41c00 // orr v0.16b, v0.16b, v20.16b
+	WORD $0x4eb31c00 // orr v0.16b, v0.16b, v19.16b
+	WORD $0x4eb21c00 // orr v0.16b, v0.16b, v18.16b
+	WORD $0x4eb11c00 // orr v0.16b, v0.16b, v17.16b
+	WORD $0x4eb01c00 // orr v0.16b, v0.16b, v16.16b
+	WORD $0x4eaf1c00 // orr v0.16b, v0.16b, v15.16b
+	WORD $0x4eae1c00 // orr v0.16b, v0.16b, v14.16b
+	WORD $0x4ead1c00 // orr v0.16b, v0.16b, v13.16b
+	WORD $0x4eac1c00 // orr v0.16b, v0.16b, v12.16b
+	WORD $0x4eab1c00 // orr v0.16b, v0.16b, v11.16b
+	WORD $0x4eaa1c00 // orr v0.16b, v0.16b, v10.16b
+	WORD $0x4ea91c00 // orr v0.16b, v0.16b, v9.16b
+	WORD $0x4ea81c00 // orr v0.16b, v0.16b, v8.16b
+	WORD $0x4ea71c00 // orr v0.16b, v0.16b, v7.16b
+	WORD $0x4ea61c00 // orr v0.16b, v0.16b, v6.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x4ea41c00 // orr v0.16b, v0.16b, v4.16b
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
+	WORD $0x9e660000 // fmov x0, d0
+	RET
+
+// func peakDot(n int)
+TEXT ·peakDot(SB), NOSPLIT, $0-8
+	MOVD n+0(FP), R0
+	WORD $0x4f000419 // movi v25.4s, #0x0
+	WORD $0x4f000418 // movi v24.4s, #0x0
+	WORD $0x4f000417 // movi v23.4s, #0x0
+	WORD $0x4f000416 // movi v22.4s, #0x0
+	WORD $0x4f000415 // movi v21.4s, #0x0
+	WORD $0x4f000414 // movi v20.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
+	WORD $0x4f000412 // movi v18.4s, #0x0
+	WORD $0x4f000411 // movi v17.4s, #0x0
+	WORD $0x4f000410 // movi v16.4s, #0x0
+	WORD $0x4f00040f // movi v15.4s, #0x0
+	WORD $0x4f00040e // movi v14.4s, #0x0
+	WORD $0x4f00040d // movi v13.4s, #0x0
+	WORD $0x4f00040c // movi v12.4s, #0x0
+	WORD $0x4f00040b // movi v11.4s, #0x0
+	WORD $0x4f00040a // movi v10.4s, #0x0
+	WORD $0x4f000409 // movi v9.4s, #0x0
+	WORD $0x4f000408 // movi v8.4s, #0x0
+	WORD $0x4f000407 // movi v7.4s, #0x0
+	WORD $0x4f000406 // movi v6.4s, #0x0
+	WORD $0x4f000405 // movi v5.4s, #0x0
+	WORD $0x4f000404 // movi v4.4s, #0x0
+	WORD $0x4f000403 // movi v3.4s, #0x0
+	WORD $0x4f000402 // movi v2.4s, #0x0
+	WORD $0x4f000401 // movi v1.4s, #0x0
+	WORD $0x4f000400 // movi v0.4s, #0x0
+
+loop:
+	WORD $0x4e809439 // sdot v25.4s, v1.16b, v0.16b
+	WORD $0x4e809438 // sdot v24.4s, v1.16b, v0.16b
+	WORD $0x4e809437 // sdot v23.4s, v1.16b, v0.16b
+	WORD $0x4e809436 // sdot v22.4s, v1.16b, v0.16b
+	WORD $0x4e809435 // sdot v21.4s, v1.16b, v0.16b
+	WORD $0x4e809434 // sdot v20.4s, v1.16b, v0.16b
+	WORD $0x4e809433 // sdot v19.4s, v1.16b, v0.16b
+	WORD $0x4e809432 // sdot v18.4s, v1.16b, v0.16b
+	WORD $0x4e809431 // sdot v17.4s, v1.16b, v0.16b
+	WORD $0x4e809430 // sdot v16.4s, v1.16b, v0.16b
+	WORD $0x4e80942f // sdot v15.4s, v1.16b, v0.16b
+	WORD $0x4e80942e // sdot v14.4s, v1.16b, v0.16b
+	WORD $0x4e80942d // sdot v13.4s, v1.16b, v0.16b
+	WORD $0x4e80942c // sdot v12.4s, v1.16b, v0.16b
+	WORD $0x4e80942b // sdot v11.4s, v1.16b, v0.16b
+	WORD $0x4e80942a // sdot v10.4s, v1.16b, v0.16b
+	WORD $0x4e809429 // sdot v9.4s, v1.16b, v0.16b
+	WORD $0x4e809428 // sdot v8.4s, v1.16b, v0.16b
+	WORD $0x4e809427 // sdot v7.4s, v1.16b, v0.16b
+	WORD $0x4e809426 // sdot v6.4s, v1.16b, v0.16b
+	WORD $0x4e809425 // sdot v5.4s, v1.16b, v0.16b
+	WORD $0x4e809424 // sdot v4.4s, v1.16b, v0.16b
+	WORD $0x4e809423 // sdot v3.4s, v1.16b, v0.16b
+	WORD $0x4e809422 // sdot v2.4s, v1.16b, v0.16b
+	SUBS $1, R0, R0
+	BNE loop
+	WORD $0x4eb81f20 // orr v0.16b, v25.16b, v24.16b
+	WORD $0x4eb71c00 // orr v0.16b, v0.16b, v23.16b
+	WORD $0x4eb61c00 // orr v0.16b, v0.16b, v22.16b
+	WORD $0x4eb51c00 // orr v0.16b, v0.16b, v21.16b
+	WORD $0x4eb41c00 // orr v0.16b, v0.16b, v20.16b
+	WORD $0x4eb31c00 // orr v0.16b, v0.16b, v19.16b
+	WORD $0x4eb21c00 // orr v0.16b, v0.16b, v18.16b
+	WORD $0x4eb11c00 // orr v0.16b, v0.16b, v17.16b
+	WORD $0x4eb01c00 // orr v0.16b, v0.16b, v16.16b
+	WORD $0x4eaf1c00 // orr v0.16b, v0.16b, v15.16b
+	WORD $0x4eae1c00 // orr v0.16b, v0.16b, v14.16b
+	WORD $0x4ead1c00 // orr v0.16b, v0.16b, v13.16b
+	WORD $0x4eac1c00 // orr v0.16b, v0.16b, v12.16b
+	WORD $0x4eab1c00 // orr v0.16b, v0.16b, v11.16b
+	WORD $0x4eaa1c00 // orr v0.16b, v0.16b, v10.16b
+	WORD $0x4ea91c00 // orr v0.16b, v0.16b, v9.16b
+	WORD $0x4ea81c00 // orr v0.16b, v0.16b, v8.16b
+	WORD $0x4ea71c00 // orr v0.16b, v0.16b, v7.16b
+	WORD $0x4ea61c00 // orr v0.16b, v0.16b, v6.16b
+	WORD $0x4ea51c00 // orr v0.16b, v0.16b, v5.16b
+	WORD $0x4ea41c00 // orr v0.16b, v0.16b, v4.16b
+	WORD $0x4ea31c00 // orr v0.16b, v0.16b, v3.16b
+	WORD $0x4ea21c00 // orr v0.16b, v0.16b, v2.16b
+	WORD $0x9e660000 // fmov x0, d0
+	RET
+
+// func readStreamNEON(p *byte, n int) uint64
+TEXT ·readStreamNEON(SB), NOSPLIT, $0-24
+	MOVD p+0(FP), R0
+	MOVD n+8(FP), R1
+	WORD $0x4f000405 // movi v5.4s, #0x0
+	WORD $0x4f000404 // movi v4.4s, #0x0
+	WORD $0x4f000403 // movi v3.4s, #0x0
+	WORD $0x4f000402 // movi v2.4s, #0x0
+
+loop:
+	PRFM 2048(R0), PLDL1KEEP
+	PRFM 2176(R0), PLDL1KEEP
+	PRFM 2304(R0), PLDL1KEEP
+	PRFM 2432(R0), PLDL1KEEP
+	PRFM 2560(R0), PLDL1KEEP
+	PRFM 2688(R0), PLDL1KEEP
+	PRFM 2816(R0), PLDL1KEEP
+	PRFM 2944(R0), PLDL1KEEP
+	WORD $0xad400001 // ldp q1, q0, [x0]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad410001 // ldp q1, q0, [x0, #32]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad420001 // ldp q1, q0, [x0, #64]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad430001 // ldp q1, q0, [x0, #96]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad440001 // ldp q1, q0, [x0, #128]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad450001 // ldp q1, q0, [x0, #160]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad460001 // ldp q1, q0, [x0, #192]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad470001 // ldp q1, q0, [x0, #224]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad480001 // ldp q1, q0, [x0, #256]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad490001 // ldp q1, q0, [x0, #288]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad4a0001 // ldp q1, q0, [x0, #320]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad4b0001 // ldp q1, q0, [x0, #352]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad4c0001 // ldp q1, q0, [x0, #384]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad4d0001 // ldp q1, q0, [x0, #416]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad4e0001 // ldp q1, q0, [x0, #448]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad4f0001 // ldp q1, q0, [x0, #480]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad500001 // ldp q1, q0, [x0, #512]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad510001 // ldp q1, q0, [x0, #544]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad520001 // ldp q1, q0, [x0, #576]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad530001 // ldp q1, q0, [x0, #608]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad540001 // ldp q1, q0, [x0, #640]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad550001 // ldp q1, q0, [x0, #672]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad560001 // ldp q1, q0, [x0, #704]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad570001 // ldp q1, q0, [x0, #736]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad580001 // ldp q1, q0, [x0, #768]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad590001 // ldp q1, q0, [x0, #800]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad5a0001 // ldp q1, q0, [x0, #832]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad5b0001 // ldp q1, q0, [x0, #864]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad5c0001 // ldp q1, q0, [x0, #896]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad5d0001 // ldp q1, q0, [x0, #928]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	WORD $0xad5e0001 // ldp q1, q0, [x0, #960]
+	WORD $0x6e211ca5 // eor v5.16b, v5.16b, v1.16b
+	WORD $0x6e201c84 // eor v4.16b, v4.16b, v0.16b
+	WORD $0xad5f0001 // ldp q1, q0, [x0, #992]
+	WORD $0x6e211c63 // eor v3.16b, v3.16b, v1.16b
+	WORD $0x6e201c42 // eor v2.16b, v2.16b, v0.16b
+	ADD $1024, R0, R0
+	SUBS $1024, R1, R1
+	BNE loop
+	WORD $0x6e241ca0 // eor v0.16b, v5.16b, v4.16b
+	WORD $0x6e221c61 // eor v1.16b, v3.16b, v2.16b
+	WORD $0x6e211c00 // eor v0.16b, v0.16b, v1.16b
+	WORD $0x9e660002 // fmov x2, d0
+	MOVD R2, ret+16(FP)
 	RET

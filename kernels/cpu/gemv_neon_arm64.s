@@ -300,60 +300,44 @@ twice:
 	PRFM (R16), PLDL1KEEP
 	WORD $0xad40280b // ldp q11, q10, [x0]
 	WORD $0x3dc00102 // ldr q2, [x8]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc69 // fmla v9.4s, v3.4s, v11.4s
 	WORD $0x4e2acc48 // fmla v8.4s, v2.4s, v10.4s
 	WORD $0x3dc00122 // ldr q2, [x9]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc67 // fmla v7.4s, v3.4s, v11.4s
 	WORD $0x4e2acc46 // fmla v6.4s, v2.4s, v10.4s
 	WORD $0x3dc00142 // ldr q2, [x10]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc65 // fmla v5.4s, v3.4s, v11.4s
 	WORD $0x4e2acc44 // fmla v4.4s, v2.4s, v10.4s
 	WORD $0x3dc00162 // ldr q2, [x11]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc61 // fmla v1.4s, v3.4s, v11.4s
 	WORD $0x4e2acc40 // fmla v0.4s, v2.4s, v10.4s
 	WORD $0xad41280b // ldp q11, q10, [x0, #32]
 	WORD $0x3dc00502 // ldr q2, [x8, #16]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc69 // fmla v9.4s, v3.4s, v11.4s
 	WORD $0x4e2acc48 // fmla v8.4s, v2.4s, v10.4s
 	WORD $0x3dc00522 // ldr q2, [x9, #16]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc67 // fmla v7.4s, v3.4s, v11.4s
 	WORD $0x4e2acc46 // fmla v6.4s, v2.4s, v10.4s
 	WORD $0x3dc00542 // ldr q2, [x10, #16]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc65 // fmla v5.4s, v3.4s, v11.4s
 	WORD $0x4e2acc44 // fmla v4.4s, v2.4s, v10.4s
 	WORD $0x3dc00562 // ldr q2, [x11, #16]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc61 // fmla v1.4s, v3.4s, v11.4s
 	WORD $0x4e2acc40 // fmla v0.4s, v2.4s, v10.4s
 	ADD $64, R0, R0
@@ -368,31 +352,23 @@ once:
 	BEQ rest
 	WORD $0xad40280b // ldp q11, q10, [x0]
 	WORD $0x3dc00102 // ldr q2, [x8]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc69 // fmla v9.4s, v3.4s, v11.4s
 	WORD $0x4e2acc48 // fmla v8.4s, v2.4s, v10.4s
 	WORD $0x3dc00122 // ldr q2, [x9]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc67 // fmla v7.4s, v3.4s, v11.4s
 	WORD $0x4e2acc46 // fmla v6.4s, v2.4s, v10.4s
 	WORD $0x3dc00142 // ldr q2, [x10]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc65 // fmla v5.4s, v3.4s, v11.4s
 	WORD $0x4e2acc44 // fmla v4.4s, v2.4s, v10.4s
 	WORD $0x3dc00162 // ldr q2, [x11]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e2bcc61 // fmla v1.4s, v3.4s, v11.4s
 	WORD $0x4e2acc40 // fmla v0.4s, v2.4s, v10.4s
 	ADD $32, R0, R0
@@ -463,37 +439,29 @@ loop:
 	ADD R4, R0, R16
 	WORD $0xad404a13 // ldp q19, q18, [x16]
 	WORD $0x3dc00104 // ldr q4, [x8]
-	WORD $0x2f10a485 // uxtl v5.4s, v4.4h
-	WORD $0x6f10a484 // uxtl2 v4.4s, v4.8h
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
+	WORD $0x2e613885 // shll v5.4s, v4.4h, #16
+	WORD $0x6e613884 // shll2 v4.4s, v4.8h, #16
 	WORD $0x4e35ccb1 // fmla v17.4s, v5.4s, v21.4s
 	WORD $0x4e34cc90 // fmla v16.4s, v4.4s, v20.4s
 	WORD $0x4e33ccaf // fmla v15.4s, v5.4s, v19.4s
 	WORD $0x4e32cc8e // fmla v14.4s, v4.4s, v18.4s
 	WORD $0x3dc00124 // ldr q4, [x9]
-	WORD $0x2f10a485 // uxtl v5.4s, v4.4h
-	WORD $0x6f10a484 // uxtl2 v4.4s, v4.8h
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
+	WORD $0x2e613885 // shll v5.4s, v4.4h, #16
+	WORD $0x6e613884 // shll2 v4.4s, v4.8h, #16
 	WORD $0x4e35ccad // fmla v13.4s, v5.4s, v21.4s
 	WORD $0x4e34cc8c // fmla v12.4s, v4.4s, v20.4s
 	WORD $0x4e33ccab // fmla v11.4s, v5.4s, v19.4s
 	WORD $0x4e32cc8a // fmla v10.4s, v4.4s, v18.4s
 	WORD $0x3dc00144 // ldr q4, [x10]
-	WORD $0x2f10a485 // uxtl v5.4s, v4.4h
-	WORD $0x6f10a484 // uxtl2 v4.4s, v4.8h
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
+	WORD $0x2e613885 // shll v5.4s, v4.4h, #16
+	WORD $0x6e613884 // shll2 v4.4s, v4.8h, #16
 	WORD $0x4e35cca9 // fmla v9.4s, v5.4s, v21.4s
 	WORD $0x4e34cc88 // fmla v8.4s, v4.4s, v20.4s
 	WORD $0x4e33cca7 // fmla v7.4s, v5.4s, v19.4s
 	WORD $0x4e32cc86 // fmla v6.4s, v4.4s, v18.4s
 	WORD $0x3dc00164 // ldr q4, [x11]
-	WORD $0x2f10a485 // uxtl v5.4s, v4.4h
-	WORD $0x6f10a484 // uxtl2 v4.4s, v4.8h
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
+	WORD $0x2e613885 // shll v5.4s, v4.4h, #16
+	WORD $0x6e613884 // shll2 v4.4s, v4.8h, #16
 	WORD $0x4e35cca3 // fmla v3.4s, v5.4s, v21.4s
 	WORD $0x4e34cc82 // fmla v2.4s, v4.4s, v20.4s
 	WORD $0x4e33cca1 // fmla v1.4s, v5.4s, v19.4s
@@ -554,37 +522,29 @@ loop:
 	ADD R2, R8, R16
 	PRFM (R16), PLDL1KEEP
 	WORD $0x3dc00102 // ldr q2, [x8]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e23cce1 // fmla v1.4s, v7.4s, v3.4s
 	WORD $0x4e22cce0 // fmla v0.4s, v7.4s, v2.4s
 	ADD R2, R9, R16
 	PRFM (R16), PLDL1KEEP
 	WORD $0x3dc00122 // ldr q2, [x9]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e23ccc1 // fmla v1.4s, v6.4s, v3.4s
 	WORD $0x4e22ccc0 // fmla v0.4s, v6.4s, v2.4s
 	ADD R2, R10, R16
 	PRFM (R16), PLDL1KEEP
 	WORD $0x3dc00142 // ldr q2, [x10]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e23cca1 // fmla v1.4s, v5.4s, v3.4s
 	WORD $0x4e22cca0 // fmla v0.4s, v5.4s, v2.4s
 	ADD R2, R11, R16
 	PRFM (R16), PLDL1KEEP
 	WORD $0x3dc00162 // ldr q2, [x11]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4e23cc81 // fmla v1.4s, v4.4s, v3.4s
 	WORD $0x4e22cc80 // fmla v0.4s, v4.4s, v2.4s
 	WORD $0xad000001 // stp q1, q0, [x0]

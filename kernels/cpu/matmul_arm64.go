@@ -13,8 +13,8 @@ func matmulKernels(f features) kernelSet {
 }
 
 var neonKernels = kernelSet{
-	exact: tileKernel{rows: 6, cols: 16, depth: 256, run: gemmF32NEON},
-	packA: pack6NEON, packB: pack8NEON, group: 8,
+	exact: tileKernel{rows: 12, cols: 8, depth: 256, run: gemmF32NEON},
+	packA: pack12NEON, packB: pack8NEON, group: 8,
 	widenBF16: widenBF16NEON, widenF16: widenF16NEON, lanes: 8,
 	dotF32:  []func(*dotArgs){dotF32NEONx1, dotF32NEONx2},
 	dotBF16: []func(*dotArgs){dotBF16NEONx1, dotBF16NEONx2},
@@ -22,10 +22,22 @@ var neonKernels = kernelSet{
 	axpyF32: axpyF32NEON, axpyBF16: axpyBF16NEON, axpyF16: axpyF16NEON,
 }
 
-// peakKernels returns the kernels that only multiply and add.
-func peakKernels(features) []peakKernel { return []peakKernel{portablePeak} }
+// peakKernels returns the kernels that only multiply and add, that on float32 first.
+func peakKernels(f features) []peakKernel {
+	list := []peakKernel{portablePeak}
+	if f.neon {
+		list = []peakKernel{{"neon", peakFMANEON, 24 * 4 * 2}}
+	}
+	if f.dotprod {
+		list = append(list, peakKernel{DotProd, peakDot, 24 * 16 * 2})
+	}
+	return list
+}
 
 // readStream reads n bytes, a multiple of 1024 greater than 0.
-func readStream(_ features, p unsafe.Pointer, n int) uint64 {
+func readStream(f features, p unsafe.Pointer, n int) uint64 {
+	if f.neon {
+		return readStreamNEON((*byte)(p), n)
+	}
 	return readStreamPortable(unsafe.Slice((*uint64)(p), n/8))
 }

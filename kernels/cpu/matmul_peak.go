@@ -18,16 +18,20 @@ type Peak struct {
 	Flops float64 `json:"flops_per_second"`
 }
 
-// AMX names the instruction set whose factors are bfloat16, AMXInt8, VNNI and AVXVNNI those whose factors are bytes.
+// AMX names the instruction set whose factors are bfloat16, AMXInt8, VNNI, AVXVNNI and DotProd
+// those whose factors are bytes.
 const (
 	AMX     = "amx"
 	AMXInt8 = "amx-int8"
 	VNNI    = "avx512vnni"
 	AVXVNNI = "avxvnni"
+	DotProd = "dotprod"
 )
 
 // Bytes reports whether a limit is that of products of bytes.
-func (p Peak) Bytes() bool { return p.Set == AMXInt8 || p.Set == VNNI || p.Set == AVXVNNI }
+func (p Peak) Bytes() bool {
+	return p.Set == AMXInt8 || p.Set == VNNI || p.Set == AVXVNNI || p.Set == DotProd
+}
 
 // peakKernel is a loop that only multiplies and adds, and the floating-point operations of one round.
 type peakKernel struct {

@@ -4,7 +4,7 @@ import "testing"
 
 // TestPeaks: every instruction set has a limit, float32 ones come first, and the widest of them is PeakF32's.
 func TestPeaks(t *testing.T) {
-	for _, disable := range []string{"", "amx", "avx512", "avx2"} {
+	for _, disable := range []string{"", "amx", "avx512", "avx2,neon"} {
 		d := &Device{threads: 1, isa: detect(disable)}
 		peaks, half := d.Peaks(1), 0
 		for i, p := range peaks {

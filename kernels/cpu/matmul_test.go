@@ -18,7 +18,7 @@ import (
 // isaLevels lists every choice of instruction sets that this processor has.
 func isaLevels() map[string]features {
 	levels := map[string]features{}
-	for _, off := range []string{"", "amx", "amx,avx512bf16", "avx512", "avx2"} {
+	for _, off := range []string{"", "amx", "amx,avx512bf16", "avx512", "avx2,neon"} {
 		f := detect(off)
 		levels[fmt.Sprint(f.names())] = f
 	}
@@ -604,7 +604,7 @@ func FuzzMatMul(f *testing.F) {
 // multiplies BF16), which is what answers that do not depend on who else asks stand on (lm/internal/layer.Company).
 func TestRowsAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, disable := range []string{"", "avx512", "avx2"} {
+	for _, disable := range []string{"", "avx512", "avx2,neon"} {
 		d := deviceWith(detect(disable), 1)
 		for _, typ := range weightTypes {
 			for _, shape := range [][2]int{{64, 576}, {49, 1536}, {7, 33}, {5, 100}} {

@@ -37,6 +37,21 @@ func axpyF16NEON(a *axpyArgs)
 //go:noescape
 func axpyF32NEON(a *axpyArgs)
 
+// byteTile16Dot multiplies 6×16 tiles of bytes with SDOT; see byteTileArgs.
+//
+//go:noescape
+func byteTile16Dot(t *byteTileArgs)
+
+// byteTile32AddDot multiplies 6×16 tiles of bytes with SDOT; see byteTileArgs.
+//
+//go:noescape
+func byteTile32AddDot(t *byteTileArgs)
+
+// byteTile32Dot multiplies 6×16 tiles of bytes with SDOT; see byteTileArgs.
+//
+//go:noescape
+func byteTile32Dot(t *byteTileArgs)
+
 //go:noescape
 func count16NEON(x *uint16, n int) int
 
@@ -356,6 +371,11 @@ func normNEON(dst []float32, x []float32, w []float32, r float32, one float32)
 //go:noescape
 func normSlopeNEON(dx []float32, dw []float32, dy []float32, x []float32, w []float32, m0 float32, m1 float32, r float32, one float32, a float32, b float32)
 
+// pack12NEON transposes 12 rows of 32-bit units; see packArgs.
+//
+//go:noescape
+func pack12NEON(p *packArgs)
+
 // pack6NEON transposes 6 rows of 32-bit units; see packArgs.
 //
 //go:noescape
@@ -366,10 +386,25 @@ func pack6NEON(p *packArgs)
 //go:noescape
 func pack8NEON(p *packArgs)
 
+// peakDot runs n rounds of 24 independent sums of 16 products of bytes.
+//
+//go:noescape
+func peakDot(n int)
+
+// peakFMANEON runs n rounds of 12 independent multiply-adds of 8 lanes.
+//
+//go:noescape
+func peakFMANEON(n int)
+
 // peakOfRowNEON returns the bits of the largest |p[i]| of n elements, a multiple of 32 greater than 0.
 //
 //go:noescape
 func peakOfRowNEON(p *float32, n int) uint32
+
+// readStreamNEON reads n bytes, a multiple of 1024 greater than 0, and returns a value that depends on them.
+//
+//go:noescape
+func readStreamNEON(p *byte, n int) uint64
 
 // reluGateNEON computes
 //
@@ -420,40 +455,40 @@ func roundFewNEON(r *roundArgs)
 func roundManyNEON(r *roundArgs)
 
 //go:noescape
-func rowInt4NEON(r *rowArgs)
+func rowInt4Dot(r *rowArgs)
 
 //go:noescape
-func rowInt4x32NEON(r *rowArgs)
+func rowInt4x32Dot(r *rowArgs)
 
 //go:noescape
-func rowInt8NEON(r *rowArgs)
+func rowInt8Dot(r *rowArgs)
 
 //go:noescape
-func rowInt8x32NEON(r *rowArgs)
+func rowInt8x32Dot(r *rowArgs)
 
 //go:noescape
-func rowQ4_0NEON(r *rowArgs)
+func rowQ4_0Dot(r *rowArgs)
 
 //go:noescape
-func rowQ4_1NEON(r *rowArgs)
+func rowQ4_1Dot(r *rowArgs)
 
 //go:noescape
-func rowQ4_KNEON(r *rowArgs)
+func rowQ4_KDot(r *rowArgs)
 
 //go:noescape
-func rowQ5_0NEON(r *rowArgs)
+func rowQ5_0Dot(r *rowArgs)
 
 //go:noescape
-func rowQ5_1NEON(r *rowArgs)
+func rowQ5_1Dot(r *rowArgs)
 
 //go:noescape
-func rowQ5_KNEON(r *rowArgs)
+func rowQ5_KDot(r *rowArgs)
 
 //go:noescape
-func rowQ6_KNEON(r *rowArgs)
+func rowQ6_KDot(r *rowArgs)
 
 //go:noescape
-func rowQ8_0NEON(r *rowArgs)
+func rowQ8_0Dot(r *rowArgs)
 
 // scaleNEON computes
 //

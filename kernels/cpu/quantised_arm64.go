@@ -35,6 +35,36 @@ func quantKernelsOf(f features) quantKernels {
 		kernels.Int8: exactInt8NEON,
 	}
 	q.exactZeros = [...]func(*rowArgs){kernels.Int4: exactInt4ZerosNEON, kernels.Int8: exactInt8ZerosNEON}
-
+	byteKernels(&q, f)
 	return q
+}
+
+// byteKernels fills in the kernels for products of bytes, which are worth it where SDOT adds four at once.
+func byteKernels(q *quantKernels, f features) {
+	if !f.dotprod {
+		return
+	}
+
+	q.roundFew = roundFewNEON
+	q.roundMany = roundManyNEON
+	q.top = peakOfRowNEON
+	q.row = [...]func(*rowArgs){
+		kernels.Q8_0: rowQ8_0Dot, kernels.Q4_0: rowQ4_0Dot, kernels.Q4_1: rowQ4_1Dot,
+		kernels.Q5_0: rowQ5_0Dot, kernels.Q5_1: rowQ5_1Dot, kernels.Q4_K: rowQ4_KDot,
+		kernels.Q5_K: rowQ5_KDot, kernels.Q6_K: rowQ6_KDot, kernels.Int4: rowInt4Dot,
+		kernels.Int8: rowInt8Dot,
+	}
+	q.pairs = [...]func(*rowArgs){kernels.Int4: rowInt4x32Dot, kernels.Int8: rowInt8x32Dot}
+	q.tiles = byteTiles{rows: 6, packX: pack6NEON, packW: pack8NEON, group: 8, of: tileDot}
+}
+
+// tileDot is the tile for a format with SDOT.
+func tileDot(f kernels.QuantFormat, affine, _ bool) byteTile {
+	switch {
+	case affine:
+		return byteTile{byteTile32AddDot, evenCodes}
+	case f == kernels.Q6_K:
+		return byteTile{byteTile16Dot, evenCodes}
+	}
+	return byteTile{byteTile32Dot, evenCodes}
 }

@@ -16,7 +16,7 @@ func TestQuantisedReadsNothingPastTheEnd(t *testing.T) {
 
 	rng := rand.New(rand.NewPCG(1, 2))
 	var devices []*Device
-	for _, disable := range append(byteLevels, "avx2") {
+	for _, disable := range append(byteLevels, "dotprod", "avx2,neon") {
 		t.Setenv("COMPRESS_CPU_DISABLE", disable)
 		devices = append(devices, New(Options{Threads: 1}))
 	}

@@ -58,6 +58,7 @@ const (
 	plainCodes                  // bytes, unsigned, before anything is subtracted
 	wideCodes                   // signed, 16 bits; x too
 	signedCodes                 // signed bytes; x in steps of a group, row after row
+	evenCodes                   // signed bytes, x too
 )
 
 // unpackArgs are the operands of a kernel that takes rows of blocks apart: codes go to dst, as int8 if flip is 0 and

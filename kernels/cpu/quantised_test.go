@@ -73,7 +73,7 @@ func TestQuantisedRowsAreAlike(t *testing.T) {
 				}
 
 				half := newMat(kernels.F32, 1, 70, 0)
-				if m > byteRowLimit || p == kernels.Exact || !d.isa.avx2 {
+				if m > byteRowLimit || p == kernels.Exact || !d.Info().Bytes {
 					continue
 				}
 				d.ops.MatMulQuantised(half, x.RowRange(m-1, m), w, kernels.MatMul{Precision: p})
@@ -90,7 +90,7 @@ func TestQuantisedRowsAreAlike(t *testing.T) {
 // is added to.
 func TestExactRowsDoNotDependOnTheirNumber(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
-	for _, disable := range []string{"", "avx512", "avx2"} {
+	for _, disable := range []string{"", "avx512", "avx2,neon"} {
 		t.Setenv("COMPRESS_CPU_DISABLE", disable)
 		d := New(Options{Threads: 2})
 		for _, f := range kernels.QuantFormats() {
@@ -149,7 +149,7 @@ func compareRows(t *testing.T, d *Device, rng *rand.Rand, w kernels.Quantised) {
 // by less than the rounding of activations allows.
 func TestQuantisedBytesAreUsed(t *testing.T) {
 	d := New(Options{Threads: 1})
-	if !d.isa.avx2 {
+	if !d.Info().Bytes {
 		t.Skip("no instructions for products of bytes")
 	}
 

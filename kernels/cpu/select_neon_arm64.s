@@ -108,10 +108,8 @@ TEXT ·keysBF16NEON(SB), NOSPLIT, $0-36
 
 scaled:
 	WORD $0x3dc00080 // ldr q0, [x4]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4e291c23 // and v3.16b, v1.16b, v9.16b
 	WORD $0x4e281c02 // and v2.16b, v0.16b, v8.16b
 	WORD $0xad400041 // ldp q1, q0, [x2]
@@ -141,10 +139,8 @@ scaled:
 
 plain:
 	WORD $0x3dc00080 // ldr q0, [x4]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4e291c21 // and v1.16b, v1.16b, v9.16b
 	WORD $0x4e281c00 // and v0.16b, v0.16b, v8.16b
 	WORD $0x4e27d425 // fadd v5.4s, v1.4s, v7.4s

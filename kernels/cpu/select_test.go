@@ -15,7 +15,7 @@ import (
 // counts.
 func selectLevels() map[string]*Device {
 	out := map[string]*Device{}
-	for _, off := range []string{"", "avx512", "avx2"} {
+	for _, off := range []string{"", "avx512", "avx2,neon"} {
 		for _, threads := range []int{1, 2, 5} {
 			d := New(Options{Threads: threads})
 			d.isa = d.isa.without(off)

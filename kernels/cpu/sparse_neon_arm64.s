@@ -1429,10 +1429,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R8, R8
 	WORD $0x4e32cd27 // fmla v7.4s, v9.4s, v18.4s
 	WORD $0x4e31cd06 // fmla v6.4s, v8.4s, v17.4s
@@ -1449,10 +1447,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R9, R9
 	WORD $0x4e32cd25 // fmla v5.4s, v9.4s, v18.4s
 	WORD $0x4e31cd04 // fmla v4.4s, v8.4s, v17.4s
@@ -1469,10 +1465,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R10, R10
 	WORD $0x4e32cd23 // fmla v3.4s, v9.4s, v18.4s
 	WORD $0x4e31cd02 // fmla v2.4s, v8.4s, v17.4s
@@ -1489,10 +1483,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R11, R11
 	WORD $0x4e32cd21 // fmla v1.4s, v9.4s, v18.4s
 	WORD $0x4e31cd00 // fmla v0.4s, v8.4s, v17.4s
@@ -1508,10 +1500,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R8, R8
 	WORD $0x4e30cd27 // fmla v7.4s, v9.4s, v16.4s
 	WORD $0x4e2fcd06 // fmla v6.4s, v8.4s, v15.4s
@@ -1528,10 +1518,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R9, R9
 	WORD $0x4e30cd25 // fmla v5.4s, v9.4s, v16.4s
 	WORD $0x4e2fcd04 // fmla v4.4s, v8.4s, v15.4s
@@ -1548,10 +1536,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R10, R10
 	WORD $0x4e30cd23 // fmla v3.4s, v9.4s, v16.4s
 	WORD $0x4e2fcd02 // fmla v2.4s, v8.4s, v15.4s
@@ -1568,10 +1554,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R11, R11
 	WORD $0x4e30cd21 // fmla v1.4s, v9.4s, v16.4s
 	WORD $0x4e2fcd00 // fmla v0.4s, v8.4s, v15.4s
@@ -1587,10 +1571,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R8, R8
 	WORD $0x4e2ecd27 // fmla v7.4s, v9.4s, v14.4s
 	WORD $0x4e2dcd06 // fmla v6.4s, v8.4s, v13.4s
@@ -1607,10 +1589,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R9, R9
 	WORD $0x4e2ecd25 // fmla v5.4s, v9.4s, v14.4s
 	WORD $0x4e2dcd04 // fmla v4.4s, v8.4s, v13.4s
@@ -1627,10 +1607,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R10, R10
 	WORD $0x4e2ecd23 // fmla v3.4s, v9.4s, v14.4s
 	WORD $0x4e2dcd02 // fmla v2.4s, v8.4s, v13.4s
@@ -1647,10 +1625,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R11, R11
 	WORD $0x4e2ecd21 // fmla v1.4s, v9.4s, v14.4s
 	WORD $0x4e2dcd00 // fmla v0.4s, v8.4s, v13.4s
@@ -1666,10 +1642,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R8, R8
 	WORD $0x4e2ccd27 // fmla v7.4s, v9.4s, v12.4s
 	WORD $0x4e2bcd06 // fmla v6.4s, v8.4s, v11.4s
@@ -1686,10 +1660,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R9, R9
 	WORD $0x4e2ccd25 // fmla v5.4s, v9.4s, v12.4s
 	WORD $0x4e2bcd04 // fmla v4.4s, v8.4s, v11.4s
@@ -1706,10 +1678,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R10, R10
 	WORD $0x4e2ccd23 // fmla v3.4s, v9.4s, v12.4s
 	WORD $0x4e2bcd02 // fmla v2.4s, v8.4s, v11.4s
@@ -1726,10 +1696,8 @@ loop:
 	WORD $0x3dc01268 // ldr q8, [x19, #64]
 	WORD $0x4e281d28 // and v8.16b, v9.16b, v8.16b
 	WORD $0x4e080148 // tbl v8.16b, {v10.16b}, v8.16b
-	WORD $0x2f10a509 // uxtl v9.4s, v8.4h
-	WORD $0x6f10a508 // uxtl2 v8.4s, v8.8h
-	WORD $0x4f305529 // shl v9.4s, v9.4s, #16
-	WORD $0x4f305508 // shl v8.4s, v8.4s, #16
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
+	WORD $0x6e613908 // shll2 v8.4s, v8.8h, #16
 	ADD R15<<1, R11, R11
 	WORD $0x4e2ccd21 // fmla v1.4s, v9.4s, v12.4s
 	WORD $0x4e2bcd00 // fmla v0.4s, v8.4s, v11.4s
@@ -1819,10 +1787,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R8, R8
 	WORD $0xad400983 // ldp q3, q2, [x12]
 	WORD $0x4e23ccf3 // fmla v19.4s, v7.4s, v3.4s
@@ -1843,10 +1809,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R9, R9
 	WORD $0xad400983 // ldp q3, q2, [x12]
 	WORD $0x4e23ccef // fmla v15.4s, v7.4s, v3.4s
@@ -1867,10 +1831,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R10, R10
 	WORD $0xad400983 // ldp q3, q2, [x12]
 	WORD $0x4e23cceb // fmla v11.4s, v7.4s, v3.4s
@@ -1891,10 +1853,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R11, R11
 	WORD $0xad400983 // ldp q3, q2, [x12]
 	WORD $0x4e23cce5 // fmla v5.4s, v7.4s, v3.4s
@@ -1914,10 +1874,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R8, R8
 	WORD $0xad410983 // ldp q3, q2, [x12, #32]
 	WORD $0x4e23ccf3 // fmla v19.4s, v7.4s, v3.4s
@@ -1938,10 +1896,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R9, R9
 	WORD $0xad410983 // ldp q3, q2, [x12, #32]
 	WORD $0x4e23ccef // fmla v15.4s, v7.4s, v3.4s
@@ -1962,10 +1918,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R10, R10
 	WORD $0xad410983 // ldp q3, q2, [x12, #32]
 	WORD $0x4e23cceb // fmla v11.4s, v7.4s, v3.4s
@@ -1986,10 +1940,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R11, R11
 	WORD $0xad410983 // ldp q3, q2, [x12, #32]
 	WORD $0x4e23cce5 // fmla v5.4s, v7.4s, v3.4s
@@ -2009,10 +1961,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R8, R8
 	WORD $0xad420983 // ldp q3, q2, [x12, #64]
 	WORD $0x4e23ccf3 // fmla v19.4s, v7.4s, v3.4s
@@ -2033,10 +1983,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R9, R9
 	WORD $0xad420983 // ldp q3, q2, [x12, #64]
 	WORD $0x4e23ccef // fmla v15.4s, v7.4s, v3.4s
@@ -2057,10 +2005,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R10, R10
 	WORD $0xad420983 // ldp q3, q2, [x12, #64]
 	WORD $0x4e23cceb // fmla v11.4s, v7.4s, v3.4s
@@ -2081,10 +2027,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R11, R11
 	WORD $0xad420983 // ldp q3, q2, [x12, #64]
 	WORD $0x4e23cce5 // fmla v5.4s, v7.4s, v3.4s
@@ -2104,10 +2048,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R8, R8
 	WORD $0xad430983 // ldp q3, q2, [x12, #96]
 	WORD $0x4e23ccf3 // fmla v19.4s, v7.4s, v3.4s
@@ -2128,10 +2070,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R9, R9
 	WORD $0xad430983 // ldp q3, q2, [x12, #96]
 	WORD $0x4e23ccef // fmla v15.4s, v7.4s, v3.4s
@@ -2152,10 +2092,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R10, R10
 	WORD $0xad430983 // ldp q3, q2, [x12, #96]
 	WORD $0x4e23cceb // fmla v11.4s, v7.4s, v3.4s
@@ -2176,10 +2114,8 @@ loop:
 	WORD $0x3dc01262 // ldr q2, [x19, #64]
 	WORD $0x4e221c62 // and v2.16b, v3.16b, v2.16b
 	WORD $0x4e0200c2 // tbl v2.16b, {v6.16b}, v2.16b
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
-	WORD $0x4f305467 // shl v7.4s, v3.4s, #16
-	WORD $0x4f305446 // shl v6.4s, v2.4s, #16
+	WORD $0x2e613847 // shll v7.4s, v2.4h, #16
+	WORD $0x6e613846 // shll2 v6.4s, v2.8h, #16
 	ADD R15<<1, R11, R11
 	WORD $0xad430983 // ldp q3, q2, [x12, #96]
 	WORD $0x4e23cce5 // fmla v5.4s, v7.4s, v3.4s

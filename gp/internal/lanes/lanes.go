@@ -3,7 +3,7 @@
 // with the same fused multiply-adds and rounded once, sums run over 32 float64 lanes in a fixed order.
 //
 // The build tag noasm leaves the assembly out, and the environment variable COMPRESS_CPU_DISABLE (a list of
-// avx2, avx512) switches instruction sets off at run time.
+// avx2, avx512, neon) switches instruction sets off at run time.
 package lanes
 
 import (
@@ -64,7 +64,7 @@ var Best = sync.OnceValue(func() *Loops {
 func All() []*Loops {
 	return append([]*Loops{&portable}, vector(func(set string) bool {
 		for name := range strings.SplitSeq(os.Getenv("COMPRESS_CPU_DISABLE"), ",") {
-			if n := strings.TrimSpace(name); n == set || n == "avx2" {
+			if n := strings.TrimSpace(name); n == set || n == "avx2" && set != "neon" {
 				return false
 			}
 		}

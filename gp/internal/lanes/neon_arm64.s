@@ -447,17 +447,13 @@ TEXT ·bf16NEON(SB), NOSPLIT, $0-26
 loop1:
 	WORD $0x3dc00080 // ldr q0, [x4]
 	WORD $0x4e221c00 // and v0.16b, v0.16b, v2.16b
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0xad0000a1 // stp q1, q0, [x5]
 	WORD $0x3dc00480 // ldr q0, [x4, #16]
 	WORD $0x4e221c00 // and v0.16b, v0.16b, v2.16b
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0xad0100a1 // stp q1, q0, [x5, #32]
 	ADD $32, R4, R4
 	ADD $64, R5, R5

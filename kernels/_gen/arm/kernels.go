@@ -1,4 +1,416 @@
 package main
 
+import (
+	"fmt"
+	"strings"
+)
+
+// kernel is a function that is written here. Its code is in values, like that of lowering.
+type kernel struct {
+	name, doc   string
+	declaration string
+	write       func(l *lowering)
+}
+
+const tileDoc = "multiplies 6×16 tiles of bytes with SDOT; see byteTileArgs."
+
+// own are the files that are written here.
+var own = map[string][]kernel{
+	"kernels/cpu/quantisedtiles_dot_arm64.s": {
+		{"byteTile32Dot", tileDoc, "func byteTile32Dot(t *byteTileArgs)", byteTile(8, false)},
+		{"byteTile32AddDot", tileDoc, "func byteTile32AddDot(t *byteTileArgs)", byteTile(8, true)},
+		{"byteTile16Dot", tileDoc, "func byteTile16Dot(t *byteTileArgs)", byteTile(4, false)},
+	},
+	"kernels/cpu/gemm_neon_arm64.s": {
+		{"gemmF32NEON", "multiplies 12×8 tiles; see portableTile for the loop.", "func gemmF32NEON(t *tileArgs)", gemm},
+		{"pack12NEON", "transposes 12 rows of 32-bit units; see packArgs.", "func pack12NEON(p *packArgs)", packRows(12)},
+		{"pack6NEON", "transposes 6 rows of 32-bit units; see packArgs.", "func pack6NEON(p *packArgs)", packRows(6)},
+		{"peakFMANEON", "runs n rounds of 24 independent multiply-adds of 4 lanes.", "func peakFMANEON(n int)", peakFMA},
+		{"peakDot", "runs n rounds of 24 independent sums of 16 products of bytes.", "func peakDot(n int)", peakDot},
+		{
+			"readStreamNEON", "reads n bytes, a multiple of 1024 greater than 0, and returns a value that depends on them.",
+			"func readStreamNEON(p *byte, n int) uint64", readStream,
+		},
+	},
+}
+
 // ownDeclarations are the Go declarations of what is written here.
-var ownDeclarations = map[string]string{}
+var ownDeclarations = func() map[string]string {
+	out := map[string]string{}
+	for _, list := range own {
+		for _, k := range list {
+			out[k.name] = fmt.Sprintf("// %s %s\n//\n//go:noescape\n%s", k.name, k.doc, k.declaration)
+		}
+	}
+	return out
+}()
+
+// writeOwn is the text of one of these files.
+func writeOwn(list []kernel) (string, error) {
+	var b strings.Builder
+	b.WriteString(strings.TrimSuffix(header, "\n"))
+	for _, k := range list {
+		f := &function{name: k.name}
+		l := newLowering(f, &source{}, &pool{})
+		l.code = append(l.code, ins{label: "start"})
+		k.write(l)
+		code, err := allocate(l.code)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", k.name, err)
+		}
+		frame := "$0-8"
+		if strings.HasSuffix(k.declaration, "uint64") {
+			frame = "$0-24"
+		}
+		writeFunction(&b, "// "+k.declaration+"\n", k.name, frame, code[1:], nil)
+	}
+	return b.String(), nil
+}
+
+// do writes an operation on given values.
+func (l *lowering) do(op string, i int, v ...int) { l.code = append(l.code, ins{op: op, v: v, i: i}) }
+
+// mem writes an operation on memory.
+func (l *lowering) mem(op string, reg, off int, v ...int) {
+	l.code = append(l.code, ins{op: op, v: v, x: reg, i: off})
+}
+
+func (l *lowering) label(s string) { l.code = append(l.code, ins{label: s}) }
+
+// branch goes to a label on a condition, or always.
+func (l *lowering) branch(cond, to string) {
+	l.code = append(l.code, ins{text: "B" + cond + " " + to, jump: to, always: cond == ""})
+}
+
+func (l *lowering) ret() { l.code = append(l.code, ins{text: "RET", always: true}) }
+
+// some returns n new values.
+func (l *lowering) some(n int) []int {
+	v := make([]int, n)
+	for i := range v {
+		v[i] = l.fresh()
+	}
+	return v
+}
+
+// args loads the first words of a structure of arguments at R7 into registers.
+func (l *lowering) args(name string, regs ...int) {
+	l.say("MOVD %s+0(FP), R7", name)
+	for i, r := range regs {
+		if r >= 0 {
+			l.say("MOVD %d(R7), R%d", 8*i, r)
+		}
+	}
+}
+
+// gemm is the micro-kernel: c[i][j] (+)= Σ_p a[p][i]·b[p][j] for 12 rows and 8 columns. 24 of 32 registers are sums; a
+// step of k loads two registers of b and three of a, whose elements multiply by themselves. Four steps are written out.
+// R0 a, R1 b, R2 c, R3 k, R4 ldc, R5 panels, R6 the step of a, R8 acc.
+func gemm(l *lowering) {
+	const rows = 12
+	l.args("t", 0, 1, 2, 3, 4, 5, 6, 8)
+	acc := l.some(2 * rows)
+	advance := func(n int) {
+		l.say("ADD $%d, R9, R9", 48*n)
+		l.say("ADD $%d, R10, R10", 32*n)
+	}
+
+	l.label("panel")
+	for _, r := range acc {
+		l.do("movi0", 0, r)
+	}
+	l.say("MOVD R0, R9")
+	l.say("MOVD R1, R10")
+	l.say("MOVD R2, R12")
+	for range rows {
+		l.say("PRFM (R12), PLDL1KEEP")
+		l.say("ADD R4, R12, R12")
+	}
+	l.say("SUBS $4, R3, R11")
+	l.branch("LT", "rest")
+	l.label("four")
+	l.say("PRFM 768(R9), PLDL1KEEP")
+	l.say("PRFM 512(R10), PLDL1KEEP")
+	for s := range 2 {
+		gemmPair(l, acc, 96*s, 64*s)
+	}
+	advance(4)
+	l.say("SUBS $4, R11, R11")
+	l.branch("GE", "four")
+	l.label("rest")
+	l.say("ADDS $4, R11, R11")
+	l.branch("EQ", "sums")
+	l.label("one")
+	gemmStep(l, acc, 0, 0)
+	advance(1)
+	l.say("SUBS $1, R11, R11")
+	l.branch("NE", "one")
+
+	l.label("sums")
+	l.say("MOVD R2, R12")
+	l.code = append(l.code, ins{text: "CBZ R8, store", jump: "store"})
+	for i := range rows {
+		lo, hi := l.fresh(), l.fresh()
+		l.mem("ldp.q", 12, 0, lo, hi)
+		l.do("fadd.4s", 0, acc[2*i], lo, acc[2*i])
+		l.do("fadd.4s", 0, acc[2*i+1], hi, acc[2*i+1])
+		l.say("ADD R4, R12, R12")
+	}
+	l.label("store")
+	for i := range rows {
+		l.mem("stp.q", 2, 0, acc[2*i], acc[2*i+1])
+		l.say("ADD R4, R2, R2")
+	}
+	l.say("ADD R6, R0, R0")
+	l.say("SUBS $1, R5, R5")
+	l.branch("NE", "panel")
+	l.ret()
+}
+
+// gemmStep is a step of gemm at offsets from R9 and R10.
+func gemmStep(l *lowering, acc []int, a, b int) {
+	x, w := l.some(3), l.some(2)
+	l.mem("ldp.q", 9, a, x[0], x[1])
+	l.mem("ldp.q", 10, b, w[0], w[1])
+	l.mem("ldr.q", 9, a+32, x[2])
+	gemmProducts(l, acc, x, w)
+}
+
+// gemmPair is two steps, whose registers are all loaded in pairs: the first one's last comes with the second one's first.
+func gemmPair(l *lowering, acc []int, a, b int) {
+	x, w := l.some(6), l.some(4)
+	l.mem("ldp.q", 9, a, x[0], x[1])
+	l.mem("ldp.q", 10, b, w[0], w[1])
+	l.mem("ldp.q", 9, a+32, x[2], x[3])
+	gemmProducts(l, acc, x[:3], w[:2])
+	l.mem("ldp.q", 10, b+32, w[2], w[3])
+	l.mem("ldp.q", 9, a+64, x[4], x[5])
+	gemmProducts(l, acc, x[3:], w[2:])
+}
+
+func gemmProducts(l *lowering, acc, x, w []int) {
+	for i := range 12 {
+		for v := range 2 {
+			l.do("fmlae.4s", i%4, acc[2*i+v], w[v], x[i/4])
+		}
+	}
+}
+
+// packRows turns some rows of 32-bit units into columns: dst[q·step + c·pitch + i] = src[i·stride + c] for 16 columns c
+// and n blocks q. R0 dst, R1 src, R2 n, R3 step, R4 pitch, R5 stride.
+func packRows(rows int) func(l *lowering) {
+	return func(l *lowering) {
+		l.args("p", 0, 1, 2, 3, 4, 5)
+		l.label("block")
+		l.say("MOVD R1, R9")
+		for i := 0; i < rows; i += 4 {
+			packGroup(l, i, min(4, rows-i))
+		}
+		l.say("ADD $64, R1, R1")
+		l.say("ADD R3, R0, R0")
+		l.say("SUBS $1, R2, R2")
+		l.branch("NE", "block")
+		l.ret()
+	}
+}
+
+// packGroup turns four rows, or two, from R9 on, whose columns begin with place first.
+func packGroup(l *lowering, first, rows int) {
+	var row [4][4]int
+	for r := range rows {
+		for c := 0; c < 4; c += 2 {
+			row[r][c], row[r][c+1] = l.fresh(), l.fresh()
+			l.mem("ldp.q", 9, 16*c, row[r][c], row[r][c+1])
+		}
+		l.say("ADD R5, R9, R9")
+	}
+
+	l.say("ADD $%d, R0, R10", 4*first)
+	put := func(op string, v int) {
+		l.mem(op, 10, 0, v)
+		l.say("ADD R4, R10, R10")
+	}
+	for c := range 4 {
+		if rows == 2 {
+			for _, op := range []string{"zip1.4s", "zip2.4s"} {
+				v := l.e(op, row[0][c], row[1][c])
+				put("str.d", v)
+				put("str.d", l.ei("dup.2d", 1, 0, v))
+			}
+			continue
+		}
+
+		a, b := l.e("zip1.4s", row[0][c], row[2][c]), l.e("zip2.4s", row[0][c], row[2][c])
+		x, y := l.e("zip1.4s", row[1][c], row[3][c]), l.e("zip2.4s", row[1][c], row[3][c])
+		put("str.q", l.e("zip1.4s", a, x))
+		put("str.q", l.e("zip2.4s", a, x))
+		put("str.q", l.e("zip1.4s", b, y))
+		put("str.q", l.e("zip2.4s", b, y))
+	}
+}
+
+// byteTile is a micro-kernel on bytes: c[i][j] (+)= Σ_g x[i][g]·mul[g][j]·(Σ_p a[p][i]·b[p][j]), with sums[i][g]·add[g][j]
+// where it is affine, for 6 rows and 16 columns, eight at a time: 12 registers are results, 12 the integers of a group,
+// of which quads times four elements make a step. See byteTileArgs.
+//
+// R7 has the arguments, R0 a, R2 scale, R3 sums, R4 b, R5 mul, R6 add, R8 c, R9 ldc, R10 panels, R11 the bytes of the
+// columns before.
+func byteTile(quads int, affine bool) func(l *lowering) {
+	const rows = 6
+	return func(l *lowering) {
+		l.args("t", 0, -1, 2, 3, 4, 5, 6, 8, 9, -1, 10)
+		res, sum := l.some(2*rows), l.some(2*rows)
+		l.label("panel")
+		l.say("MOVD ZR, R11")
+		l.label("half")
+		l.say("MOVD R0, R12")
+		l.say("ADD R11, R4, R13")
+		l.say("MOVD R2, R14")
+		l.say("MOVD R3, R15")
+		l.say("ADD R11, R5, R19")
+		l.say("ADD R11, R6, R20")
+		l.say("MOVD 72(R7), R21")
+		for _, r := range res {
+			l.do("movi0", 0, r)
+		}
+
+		l.label("group")
+		for _, r := range sum {
+			l.do("movi0", 0, r)
+		}
+		l.say("MOVD 112(R7), R22")
+		l.label("step")
+		for q := range quads {
+			x, w := l.some(2), l.some(2)
+			l.mem("ldp.q", 13, 64*q, w[0], w[1])
+			l.code = append(l.code, l.access("ldr", "q", 16, x[0], 12, 4*rows*q)...)
+			l.code = append(l.code, l.access("ldr", "d", 8, x[1], 12, 4*rows*q+16)...)
+			for i := range rows {
+				for v := range 2 {
+					l.do("sdote.4s", i%4, sum[2*i+v], w[v], x[i/4])
+				}
+			}
+		}
+		l.say("ADD $%d, R13, R13", 64*quads)
+		l.say("ADD $%d, R12, R12", 4*rows*quads)
+		l.say("SUBS $1, R22, R22")
+		l.branch("NE", "step")
+
+		byteScale(l, res, sum, affine)
+		l.say("ADD $%d, R14, R14", 4*rows)
+		l.say("ADD $%d, R15, R15", 4*rows)
+		l.say("ADD $64, R19, R19")
+		l.say("ADD $64, R20, R20")
+		l.say("SUBS $1, R21, R21")
+		l.branch("NE", "group")
+		byteStore(l, res)
+		l.say("ADD $32, R11, R11")
+		l.say("CMP $64, R11")
+		l.branch("NE", "half")
+
+		l.say("MOVD 88(R7), R12")
+		l.say("ADD R12, R0, R0")
+		l.say("MOVD 96(R7), R12")
+		l.say("ADD R12, R2, R2")
+		l.say("ADD R12, R3, R3")
+		l.say("MOVD $%d, R12", rows)
+		l.say("MADD R12, R8, R9, R8")
+		l.say("SUBS $1, R10, R10")
+		l.branch("NE", "panel")
+		l.ret()
+	}
+}
+
+// byteScale adds the integers of a group, scaled, to the results.
+func byteScale(l *lowering, res, sum []int, affine bool) {
+	scale, mul := l.some(2), l.some(2)
+	l.mem("ldr.q", 14, 0, scale[0])
+	l.mem("ldr.d", 14, 16, scale[1])
+	l.mem("ldp.q", 19, 0, mul[0], mul[1])
+	for r := range res {
+		i := r / 2
+		l.do("fmla.4s", 0, res[r], l.ei("fmulx.4s", i%4, 0, l.e("scvtf.4s", sum[r]), scale[i/4]), mul[r%2])
+	}
+	if !affine {
+		return
+	}
+
+	total, add := l.some(2), l.some(2)
+	l.mem("ldr.q", 15, 0, total[0])
+	l.mem("ldr.d", 15, 16, total[1])
+	l.mem("ldp.q", 20, 0, add[0], add[1])
+	for r := range res {
+		i := r / 2
+		l.do("fmlae.4s", i%4, res[r], add[r%2], total[i/4])
+	}
+}
+
+// byteStore writes the results of eight columns, or adds them to what is there.
+func byteStore(l *lowering, res []int) {
+	l.say("ADD R11, R8, R12")
+	l.say("MOVD 104(R7), R13")
+	l.code = append(l.code, ins{text: "CBZ R13, store", jump: "store"})
+	l.say("MOVD R12, R13")
+	for i := 0; i < len(res); i += 2 {
+		lo, hi := l.fresh(), l.fresh()
+		l.mem("ldp.q", 13, 0, lo, hi)
+		l.do("fadd.4s", 0, res[i], lo, res[i])
+		l.do("fadd.4s", 0, res[i+1], hi, res[i+1])
+		l.say("ADD R9, R13, R13")
+	}
+	l.label("store")
+	for i := 0; i < len(res); i += 2 {
+		l.mem("stp.q", 12, 0, res[i], res[i+1])
+		l.say("ADD R9, R12, R12")
+	}
+}
+
+func peakFMA(l *lowering) { peak(l, "fmla.4s") }
+func peakDot(l *lowering) { peak(l, "sdot.4s") }
+
+func peak(l *lowering, op string) {
+	l.say("MOVD n+0(FP), R0")
+	acc := l.some(24)
+	for _, r := range acc {
+		l.do("movi0", 0, r)
+	}
+	x, y := l.e("movi0"), l.e("movi0")
+	l.label("loop")
+	for _, r := range acc {
+		l.do(op, 0, r, x, y)
+	}
+	l.say("SUBS $1, R0, R0")
+	l.branch("NE", "loop")
+	sum := acc[0]
+	for _, r := range acc[1:] {
+		sum = l.e("orr.16b", sum, r)
+	}
+	l.to("fmov.xd", sum, 0, 0) // or nothing would be computed
+	l.ret()
+}
+
+func readStream(l *lowering) {
+	l.say("MOVD p+0(FP), R0")
+	l.say("MOVD n+8(FP), R1")
+	sum := l.some(4)
+	for _, s := range sum {
+		l.do("movi0", 0, s)
+	}
+	l.label("loop")
+	for i := range 8 {
+		l.say("PRFM %d(R0), PLDL1KEEP", 2048+128*i)
+	}
+	for i := range 32 {
+		lo, hi := l.fresh(), l.fresh()
+		l.mem("ldp.q", 0, 32*i, lo, hi)
+		l.do("eor.16b", 0, sum[i%2*2], sum[i%2*2], lo)
+		l.do("eor.16b", 0, sum[i%2*2+1], sum[i%2*2+1], hi)
+	}
+	l.say("ADD $1024, R0, R0")
+	l.say("SUBS $1024, R1, R1")
+	l.branch("NE", "loop")
+	t := l.e("eor.16b", l.e("eor.16b", sum[0], sum[1]), l.e("eor.16b", sum[2], sum[3]))
+	l.to("fmov.xd", t, 2, 0)
+	l.say("MOVD R2, ret+16(FP)")
+	l.ret()
+}

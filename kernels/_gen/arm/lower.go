@@ -23,12 +23,30 @@ type lowering struct {
 	counted [2]int       // values of the mask whose lanes R20 counts
 	last    int
 	labels  int
+
+	products
+}
+
+// products are notes on values of this block: magnitudes, values with the signs of others, sums of two products of bytes
+// and of four, and more.
+type products struct {
+	dots      bool // there is SDOT, bytes that are taken as unsigned are below 128, and 16-bit factors are ones
+	magnitude map[int]int
+	signed    map[int][2]int
+	two, four map[int][2]int
+	widened   map[int][2]int // 16 bits widened to 32: from where, and 1 for the upper half
+}
+
+func (p *products) forget() {
+	p.magnitude, p.signed = map[int]int{}, map[int][2]int{}
+	p.two, p.four, p.widened = map[int][2]int{}, map[int][2]int{}, map[int][2]int{}
 }
 
 // lower returns the code of a function with registers chosen.
-func lower(f *function, src *source, p *pool) ([]ins, []string, error) {
+func lower(f *function, src *source, p *pool, j job) ([]ins, []string, error) {
 	f.flow()
-	l := &lowering{f: f, src: src, pool: p, now: map[int]int{}, masks: map[int]bool{}, last: 64, counted: [2]int{-1, -1}}
+	l := newLowering(f, src, p)
+	l.dots = j.dots
 	l.single = l.uniform()
 	l.code = append(l.code, ins{label: "start"})
 	l.entry()
@@ -48,6 +66,12 @@ func lower(f *function, src *source, p *pool) ([]ins, []string, error) {
 		return nil, nil, fmt.Errorf("%s: %w", f.name, err)
 	}
 	return code[1:], l.symbols, nil
+}
+
+func newLowering(f *function, src *source, p *pool) *lowering {
+	l := &lowering{f: f, src: src, pool: p, now: map[int]int{}, masks: map[int]bool{}, last: 64, counted: [2]int{-1, -1}}
+	l.forget()
+	return l
 }
 
 // entry gives every register a value, as some descriptions clear a register by comparing it with itself.
@@ -150,6 +174,7 @@ func (l *lowering) settle() {
 	clear(l.now)
 	clear(l.masks)
 	l.counted = [2]int{-1, -1}
+	l.forget()
 }
 
 // uniform finds the registers that hold the same in both halves wherever they are written.

@@ -53,20 +53,36 @@ func (l *lowering) vector(x line) {
 			l.set(d, l.e(op, l.half(a[1].n, 0), l.scalar(a[0], x.op)), 0)
 			return
 		}
-		l.halves(d, func(v []int) int { return l.e(op, v[1], v[0]) }, a[0], a[1])
+		l.halves(d, func(v []int) int {
+			for i := range 2 {
+				if p, ok := l.four[v[i]]; ok && x.op == "VPADDD" { // the sum begins with the other operand
+					return l.e("sdot.4s", v[1-i], p[0], p[1])
+				}
+			}
+			return l.e(op, v[1], v[0])
+		}, a[0], a[1])
 		if strings.HasPrefix(x.op, "VPCMP") {
 			l.mask(d)
 		}
 		return
 	}
 	if op, ok := unary[x.op]; ok {
-		l.halves(d, func(v []int) int { return l.e(op, v[0]) }, a[0])
+		l.halves(d, func(v []int) int {
+			to := l.e(op, v[0])
+			if x.op == "VPABSB" {
+				l.magnitude[to] = v[0]
+			}
+			return to
+		}, a[0])
 		return
 	}
 	if op, ok := shifts[x.op]; ok {
 		l.halves(d, func(v []int) int {
 			if a[0].n == 0 {
 				return v[0]
+			}
+			if w, ok := l.widened[v[0]]; ok && op == "shl.4s" && a[0].n == 16 { // bfloat16
+				return l.e([]string{"shll.4s", "shll2.4s"}[w[1]], w[0])
 			}
 			return l.ei(op, a[0].n, 0, v[0])
 		}, a[1])
@@ -507,12 +523,17 @@ func (l *lowering) integers(x line) bool {
 	case "VPSIGNB":
 		l.halves(d, func(v []int) int {
 			signed := l.e("bsl.16b", l.e("cmlt0.16b", v[0]), l.e("neg.16b", v[1]), v[1])
-			return l.e("bic.16b", signed, l.e("cmeq0.16b", v[0]))
+			to := l.e("bic.16b", signed, l.e("cmeq0.16b", v[0]))
+			l.signed[to] = [2]int{v[1], v[0]}
+			return to
 		}, a[0], a[1])
 	case "VPMADDWD":
-		l.halves(d, func(v []int) int { return l.e("addp.4s", l.e("smull.4s", v[1], v[0]), l.e("smull2.4s", v[1], v[0])) }, a[0], a[1])
+		l.halves(d, func(v []int) int { return l.fourProducts(v[1], v[0]) }, a[0], a[1])
 	case "VPMADDUBSW": // the bytes of the operand written second are unsigned
 		l.halves(d, func(v []int) int {
+			if l.dots {
+				return l.twoProducts(v[1], v[0])
+			}
 			lo := l.e("mul.8h", l.e("uxtl.8h", v[1]), l.e("sxtl.8h", v[0]))
 			hi := l.e("mul.8h", l.e("uxtl2.8h", v[1]), l.e("sxtl2.8h", v[0]))
 			return l.e("sqadd.8h", l.e("uzp1.8h", lo, hi), l.e("uzp2.8h", lo, hi))
@@ -527,7 +548,11 @@ func (l *lowering) integers(x line) bool {
 		s := map[byte]string{'Z': "u", 'S': "s"}[x.op[5]]
 		to := map[string]string{"WD": ".4s", "BW": ".8h", "DQ": ".2d"}[x.op[7:]]
 		v := l.narrow(a[0], 16)
-		l.set(d, l.e(s+"xtl"+to, v), l.e(s+"xtl2"+to, v))
+		lo, hi := l.e(s+"xtl"+to, v), l.e(s+"xtl2"+to, v)
+		if to == ".4s" {
+			l.widened[lo], l.widened[hi] = [2]int{v, 0}, [2]int{v, 1}
+		}
+		l.set(d, lo, hi)
 	case "VPMOVZXBD", "VPMOVSXBD":
 		s := map[byte]string{'Z': "u", 'S': "s"}[x.op[5]]
 		v := l.e(s+"xtl.8h", l.narrow(a[0], 8))
@@ -536,6 +561,27 @@ func (l *lowering) integers(x line) bool {
 		return false
 	}
 	return true
+}
+
+// twoProducts notes products of bytes that fourProducts adds up: where the first operand's are magnitudes while the
+// second's have the signs, both are taken as they were before.
+func (l *lowering) twoProducts(a, b int) int {
+	if s, ok := l.signed[b]; ok && l.magnitude[a] == s[1] {
+		a, b = s[1], s[0]
+	}
+	to := l.fresh()
+	l.two[to] = [2]int{a, b}
+	return to
+}
+
+// fourProducts adds products of 16-bit integers in pairs. After twoProducts the other operand is ones.
+func (l *lowering) fourProducts(a, b int) int {
+	if p, ok := l.two[a]; ok {
+		to := l.e("sdot.4s", l.e("movi0"), p[0], p[1])
+		l.four[to] = p
+		return to
+	}
+	return l.e("addp.4s", l.e("smull.4s", a, b), l.e("smull2.4s", a, b))
 }
 
 // shuffles lowers what moves lanes.

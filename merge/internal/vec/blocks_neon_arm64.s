@@ -492,10 +492,8 @@ TEXT ·widenRowBF16NEON(SB), NOSPLIT, $0-48
 
 loop1:
 	WORD $0x3dc00080 // ldr q0, [x4]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	ADD $8192, R4, R16
 	PRFM (R16), PLDL2KEEP
 	WORD $0xad0000a1 // stp q1, q0, [x5]
@@ -2423,13 +2421,11 @@ step1:
 	MOVD 0(R8), R2
 	ADD R0, R2, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305402 // shl v2.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613802 // shll2 v2.4s, v0.8h, #16
 	WORD $0x4d40c940 // ld1r {v0.4s}, [x10]
 	WORD $0x6e20dc21 // fmul v1.4s, v1.4s, v0.4s
 	WORD $0x6e20dc40 // fmul v0.4s, v2.4s, v0.4s
@@ -2442,13 +2438,11 @@ input3:
 	MOVD 0(R16), R2
 	ADD R0, R2, R16
 	WORD $0x3dc00202 // ldr q2, [x16]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305464 // shl v4.4s, v3.4s, #16
-	WORD $0x4f305443 // shl v3.4s, v2.4s, #16
+	WORD $0x2e613844 // shll v4.4s, v2.4h, #16
+	WORD $0x6e613843 // shll2 v3.4s, v2.8h, #16
 	ADD R3<<2, R10, R16
 	WORD $0x4d40ca02 // ld1r {v2.4s}, [x16]
 	WORD $0x4e24cc41 // fmla v1.4s, v2.4s, v4.4s
@@ -2513,13 +2507,11 @@ TEXT ·mixDeltaNEON(SB), NOSPLIT, $0-108
 step1:
 	ADD R0, R4, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4f000403 // movi v3.4s, #0x0
 	MOVD ZR, R3
 	WORD $0x4ea31c62 // mov v2.16b, v3.16b
@@ -2529,13 +2521,11 @@ input3:
 	MOVD 0(R16), R2
 	ADD R0, R2, R16
 	WORD $0x3dc00204 // ldr q4, [x16]
-	WORD $0x2f10a485 // uxtl v5.4s, v4.4h
-	WORD $0x6f10a484 // uxtl2 v4.4s, v4.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
+	WORD $0x2e613885 // shll v5.4s, v4.4h, #16
+	WORD $0x6e613884 // shll2 v4.4s, v4.8h, #16
 	ADD R3<<2, R10, R16
 	WORD $0x4d40ca06 // ld1r {v6.4s}, [x16]
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
@@ -2604,13 +2594,11 @@ TEXT ·windowSumNEON(SB), NOSPLIT, $0-156
 step1:
 	ADD R0, R4, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4f000403 // movi v3.4s, #0x0
 	MOVD ZR, R3
 	WORD $0x4ea31c62 // mov v2.16b, v3.16b
@@ -2620,13 +2608,11 @@ input3:
 	MOVD 0(R16), R2
 	ADD R0, R2, R16
 	WORD $0x3dc00204 // ldr q4, [x16]
-	WORD $0x2f10a485 // uxtl v5.4s, v4.4h
-	WORD $0x6f10a484 // uxtl2 v4.4s, v4.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
+	WORD $0x2e613885 // shll v5.4s, v4.4h, #16
+	WORD $0x6e613884 // shll2 v4.4s, v4.8h, #16
 	WORD $0x4ea1d4aa // fsub v10.4s, v5.4s, v1.4s
 	WORD $0x4ea0d489 // fsub v9.4s, v4.4s, v0.4s
 	ADD R3<<2, R11, R16
@@ -2711,13 +2697,11 @@ TEXT ·windowElectNEON(SB), NOSPLIT, $0-204
 step1:
 	ADD R0, R4, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4f000417 // movi v23.4s, #0x0
 	MOVD scratch_base+176(FP), R13
 	MOVD ZR, R3
@@ -2728,13 +2712,11 @@ input3:
 	MOVD 0(R16), R2
 	ADD R0, R2, R16
 	WORD $0x3dc00202 // ldr q2, [x16]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4ea1d468 // fsub v8.4s, v3.4s, v1.4s
 	WORD $0x4ea0d447 // fsub v7.4s, v2.4s, v0.4s
 	ADD R3<<2, R11, R16
@@ -2902,13 +2884,11 @@ TEXT ·randomSumNEON(SB), NOSPLIT, $0-140
 step1:
 	ADD R0, R4, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4f000403 // movi v3.4s, #0x0
 	MOVD ZR, R3
 	WORD $0x4ea31c62 // mov v2.16b, v3.16b
@@ -2918,13 +2898,11 @@ input3:
 	MOVD 0(R16), R2
 	ADD R0, R2, R16
 	WORD $0x3dc00204 // ldr q4, [x16]
-	WORD $0x2f10a485 // uxtl v5.4s, v4.4h
-	WORD $0x6f10a484 // uxtl2 v4.4s, v4.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f3054a5 // shl v5.4s, v5.4s, #16
-	WORD $0x4f305484 // shl v4.4s, v4.4s, #16
+	WORD $0x2e613885 // shll v5.4s, v4.4h, #16
+	WORD $0x6e613884 // shll2 v4.4s, v4.8h, #16
 	WORD $0x4ea1d4a9 // fsub v9.4s, v5.4s, v1.4s
 	WORD $0x4ea0d488 // fsub v8.4s, v4.4s, v0.4s
 	ADD R3<<1, R3, R12
@@ -3052,13 +3030,11 @@ TEXT ·randomElectNEON(SB), NOSPLIT, $0-188
 step1:
 	ADD R0, R4, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4f000419 // movi v25.4s, #0x0
 	MOVD scratch_base+160(FP), R13
 	MOVD ZR, R3
@@ -3069,13 +3045,11 @@ input3:
 	MOVD 0(R16), R2
 	ADD R0, R2, R16
 	WORD $0x3dc00202 // ldr q2, [x16]
-	WORD $0x2f10a443 // uxtl v3.4s, v2.4h
-	WORD $0x6f10a442 // uxtl2 v2.4s, v2.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
+	WORD $0x2e613843 // shll v3.4s, v2.4h, #16
+	WORD $0x6e613842 // shll2 v2.4s, v2.8h, #16
 	WORD $0x4ea1d467 // fsub v7.4s, v3.4s, v1.4s
 	WORD $0x4ea0d446 // fsub v6.4s, v2.4s, v0.4s
 	ADD R3<<1, R3, R12
@@ -3271,26 +3245,22 @@ TEXT ·pairNEON(SB), NOSPLIT, $0-72
 loop1:
 	ADD R0, R4, R16
 	WORD $0x3dc0020c // ldr q12, [x16]
-	WORD $0x2f10a58d // uxtl v13.4s, v12.4h
-	WORD $0x6f10a58c // uxtl2 v12.4s, v12.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f3055ad // shl v13.4s, v13.4s, #16
-	WORD $0x4f30558c // shl v12.4s, v12.4s, #16
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
 	WORD $0x0e6179b3 // fcvtl v19.2d, v13.2s
 	WORD $0x4e6179b2 // fcvtl2 v18.2d, v13.4s
 	WORD $0x0e617991 // fcvtl v17.2d, v12.2s
 	WORD $0x4e617990 // fcvtl2 v16.2d, v12.4s
 	ADD R0, R2, R16
 	WORD $0x3dc0020c // ldr q12, [x16]
-	WORD $0x2f10a58d // uxtl v13.4s, v12.4h
-	WORD $0x6f10a58c // uxtl2 v12.4s, v12.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f3055ad // shl v13.4s, v13.4s, #16
-	WORD $0x4f30558c // shl v12.4s, v12.4s, #16
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
 	WORD $0x0e6179af // fcvtl v15.2d, v13.2s
 	WORD $0x4e6179ae // fcvtl2 v14.2d, v13.4s
 	WORD $0x0e61798d // fcvtl v13.2d, v12.2s
@@ -3370,22 +3340,18 @@ TEXT ·pairDeltaNEON(SB), NOSPLIT, $0-96
 loop1:
 	ADD R0, R8, R16
 	WORD $0x3dc0020c // ldr q12, [x16]
-	WORD $0x2f10a58d // uxtl v13.4s, v12.4h
-	WORD $0x6f10a58c // uxtl2 v12.4s, v12.8h
 	ADD R0, R8, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f3055af // shl v15.4s, v13.4s, #16
-	WORD $0x4f30558e // shl v14.4s, v12.4s, #16
+	WORD $0x2e61398f // shll v15.4s, v12.4h, #16
+	WORD $0x6e61398e // shll2 v14.4s, v12.8h, #16
 	ADD R0, R4, R16
 	WORD $0x3dc0020c // ldr q12, [x16]
-	WORD $0x2f10a58d // uxtl v13.4s, v12.4h
-	WORD $0x6f10a58c // uxtl2 v12.4s, v12.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f3055ad // shl v13.4s, v13.4s, #16
-	WORD $0x4f30558c // shl v12.4s, v12.4s, #16
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
 	WORD $0x4eafd5ad // fsub v13.4s, v13.4s, v15.4s
 	WORD $0x4eaed58c // fsub v12.4s, v12.4s, v14.4s
 	WORD $0x0e6179b3 // fcvtl v19.2d, v13.2s
@@ -3394,13 +3360,11 @@ loop1:
 	WORD $0x4e617990 // fcvtl2 v16.2d, v12.4s
 	ADD R0, R2, R16
 	WORD $0x3dc0020c // ldr q12, [x16]
-	WORD $0x2f10a58d // uxtl v13.4s, v12.4h
-	WORD $0x6f10a58c // uxtl2 v12.4s, v12.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f3055ad // shl v13.4s, v13.4s, #16
-	WORD $0x4f30558c // shl v12.4s, v12.4s, #16
+	WORD $0x2e61398d // shll v13.4s, v12.4h, #16
+	WORD $0x6e61398c // shll2 v12.4s, v12.8h, #16
 	WORD $0x4eafd5ad // fsub v13.4s, v13.4s, v15.4s
 	WORD $0x4eaed58c // fsub v12.4s, v12.4s, v14.4s
 	WORD $0x0e6179af // fcvtl v15.2d, v13.2s
@@ -3487,22 +3451,18 @@ TEXT ·tallyDeltaNEON(SB), NOSPLIT, $0-112
 loop1:
 	ADD R0, R4, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305423 // shl v3.4s, v1.4s, #16
-	WORD $0x4f305402 // shl v2.4s, v0.4s, #16
+	WORD $0x2e613803 // shll v3.4s, v0.4h, #16
+	WORD $0x6e613802 // shll2 v2.4s, v0.8h, #16
 	ADD R0, R2, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4ea1d461 // fsub v1.4s, v3.4s, v1.4s
 	WORD $0x4ea0d440 // fsub v0.4s, v2.4s, v0.4s
 	WORD $0x4e281c27 // and v7.16b, v1.16b, v8.16b
@@ -3653,22 +3613,18 @@ TEXT ·signsNEON(SB), NOSPLIT, $0-156
 loop1:
 	ADD R0, R4, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R4, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305423 // shl v3.4s, v1.4s, #16
-	WORD $0x4f305401 // shl v1.4s, v0.4s, #16
+	WORD $0x2e613803 // shll v3.4s, v0.4h, #16
+	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
 	ADD R0, R2, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a402 // uxtl v2.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
 	ADD R0, R2, R16
 	ADD $2048, R16, R16
 	PRFM (R16), PLDL1KEEP
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613802 // shll v2.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4ea0d421 // fsub v1.4s, v1.4s, v0.4s
 	WORD $0x4e271c62 // and v2.16b, v3.16b, v7.16b
@@ -3795,17 +3751,13 @@ TEXT ·equalDeltaNEON(SB), NOSPLIT, $0-80
 
 loop1:
 	ADD R0, R4, R16
-	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a403 // uxtl v3.4s, v0.4h
-	WORD $0x6f10a402 // uxtl2 v2.4s, v0.8h
+	WORD $0x3dc00201 // ldr q1, [x16]
 	ADD R0, R2, R16
 	WORD $0x3dc00200 // ldr q0, [x16]
-	WORD $0x2f10a401 // uxtl v1.4s, v0.4h
-	WORD $0x6f10a400 // uxtl2 v0.4s, v0.8h
-	WORD $0x4f305463 // shl v3.4s, v3.4s, #16
-	WORD $0x4f305442 // shl v2.4s, v2.4s, #16
-	WORD $0x4f305421 // shl v1.4s, v1.4s, #16
-	WORD $0x4f305400 // shl v0.4s, v0.4s, #16
+	WORD $0x2e613823 // shll v3.4s, v1.4h, #16
+	WORD $0x6e613822 // shll2 v2.4s, v1.8h, #16
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613800 // shll2 v0.4s, v0.8h, #16
 	WORD $0x4ea1d461 // fsub v1.4s, v3.4s, v1.4s
 	WORD $0x4ea0d440 // fsub v0.4s, v2.4s, v0.4s
 	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b

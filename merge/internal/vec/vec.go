@@ -1,7 +1,7 @@
 // Package vec holds the loops that merging spends its time in: conversions, sums and selections over blocks of
 // float32 that stay in the processor's cache. They come in AVX-512, in AVX2 and in portable Go; the fastest
 // that the processor has is taken, less what the environment variable COMPRESS_CPU_DISABLE (a comma-separated
-// list of avx2, avx512) switches off. Element-wise loops give the same bits in every version but for the fusing
+// list of avx2, avx512, neon) switches off. Element-wise loops give the same bits in every version but for the fusing
 // of multiplications and additions; sums differ in their order. Operands of one call have the same length, and
 // may be the same slice where a loop writes.
 package vec
