@@ -313,6 +313,8 @@ func byteTile(quads int, affine bool) func(l *lowering) {
 		l.say("MOVD 96(R7), R12")
 		l.say("ADD R12, R2, R2")
 		l.say("ADD R12, R3, R3")
+		l.say("MOVD R2, 16(R7)") // where the next call goes on
+		l.say("MOVD R3, 24(R7)")
 		l.say("MOVD $%d, R12", rows)
 		l.say("MADD R12, R8, R9, R8")
 		l.say("SUBS $1, R10, R10")
