@@ -94,12 +94,14 @@ func alikeCases(o *kernels.Ops) map[string]func(*rand.Rand) []kernels.Mat {
 	for _, m := range []int{1, 7, 40} {
 		for _, typ := range []kernels.DType{kernels.F32, kernels.BF16, kernels.F16} {
 			cases[fmt.Sprintf("products %d %s", m, typ)] = func(rng *rand.Rand) []kernels.Mat {
-				nt, nn, tn := out(m, 48), out(m, 640), out(48, 640)
-				x, y, w := f32(rng, m, 640), f32(rng, m, 48), randomMat(rng, typ, 48, 640, 0)
-				o.MatMulNT(nt, x, w, kernels.MatMul{})
-				o.MatMulNN(nn, y, w, kernels.MatMul{})
-				o.MatMulTN(tn, y, x, kernels.MatMul{})
-				return []kernels.Mat{nt, nn, tn}
+				list := []kernels.Mat{out(m, 48), out(m, 640), out(48, 640)}
+				x := f32(rng, m, 640)
+				y := f32(rng, m, 48)
+				w := randomMat(rng, typ, 48, 640, 0)
+				o.MatMulNT(list[0], x, w, kernels.MatMul{})
+				o.MatMulNN(list[1], y, w, kernels.MatMul{})
+				o.MatMulTN(list[2], y, x, kernels.MatMul{})
+				return list
 			}
 		}
 		for _, f := range kernels.QuantFormats() {
@@ -115,31 +117,36 @@ func alikeCases(o *kernels.Ops) map[string]func(*rand.Rand) []kernels.Mat {
 
 	for f := kernels.SiLU; f <= kernels.ReLU; f++ {
 		cases[fmt.Sprintf("activation %d", f)] = func(rng *rand.Rand) []kernels.Mat {
-			x, u, dy := f32(rng, 3, 331), f32(rng, 3, 331), f32(rng, 3, 331)
-			y, g, dx, du := out(3, 331), out(3, 331), out(3, 331), out(3, 331)
-			dg := out(3, 331)
-			o.Activate(y, x, f)
-			o.Gate(g, x, u, f)
-			o.ActivateBackward(dx, dy, x, f)
-			o.GateBackward(dg, du, dy, x, u, f)
-			return []kernels.Mat{y, g, dx, dg, du}
+			x := f32(rng, 3, 331)
+			u := f32(rng, 3, 331)
+			dy := f32(rng, 3, 331)
+			list := []kernels.Mat{out(3, 331), out(3, 331), out(3, 331), out(3, 331), out(3, 331)}
+			o.Activate(list[0], x, f)
+			o.Gate(list[1], x, u, f)
+			o.ActivateBackward(list[2], dy, x, f)
+			o.GateBackward(list[3], list[4], dy, x, u, f)
+			return list
 		}
 	}
 
 	for _, rows := range []int{1, 40} {
 		cases[fmt.Sprintf("attention %d", rows)] = func(rng *rand.Rand) []kernels.Mat {
 			a := kernels.Attention{Heads: 4, KVHeads: 2, HeadDim: 32, Scale: 0.2, Pos: 8, LSE: out(rows, 4)}
-			q, k, v := f32(rng, rows, 128), f32(rng, rows+8, 64), f32(rng, rows+8, 64)
-			y, dy := out(rows, 128), f32(rng, rows, 128)
-			dq, dk, dv := out(rows, 128), out(rows+8, 64), out(rows+8, 64)
-			o.Attention(y, q, k, v, a)
-			o.AttentionBackward(dq, dk, dv, dy, q, k, v, y, a)
-			return []kernels.Mat{y, dq, dk, dv}
+			q := f32(rng, rows, 128)
+			k := f32(rng, rows+8, 64)
+			v := f32(rng, rows+8, 64)
+			dy := f32(rng, rows, 128)
+			list := []kernels.Mat{out(rows, 128), out(rows, 128), out(rows+8, 64), out(rows+8, 64)}
+			o.Attention(list[0], q, k, v, a)
+			o.AttentionBackward(list[1], list[2], list[3], dy, q, k, v, list[0], a)
+			return list
 		}
 	}
 
 	cases["rows"] = func(rng *rand.Rand) []kernels.Mat {
-		x, w, b := f32(rng, 5, 331), randomMat(rng, kernels.BF16, 1, 331, 0), f32(rng, 1, 331)
+		x := f32(rng, 5, 331)
+		w := randomMat(rng, kernels.BF16, 1, 331, 0)
+		b := f32(rng, 1, 331)
 		list := []kernels.Mat{out(5, 331), out(5, 331), out(5, 331), out(5, 331)}
 		o.RMSNorm(list[0], x, w, 1e-5, true)
 		o.LayerNorm(list[1], x, w, b, 1e-5)

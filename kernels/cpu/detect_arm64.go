@@ -4,8 +4,8 @@ package cpu
 
 import "golang.org/x/sys/cpu"
 
-// detect reads the processor's instruction sets, less those that the comma-separated list switches off. The system tells
-// them: Linux by HWCAP, macOS by sysctl.
+// detect reads the processor's instruction sets, less those that the comma-separated list switches off. The system
+// tells them: Linux by HWCAP, macOS by sysctl.
 func detect(disable string) features {
 	a := cpu.ARM64
 	f := features{neon: a.HasASIMD}

@@ -12,7 +12,8 @@ func selectKernelsFor(f features) *selectKernels {
 
 var selectNEON = selectAsm{
 	lanes: 8, keys: keysF32NEON, bf16: keysBF16NEON, f16: keysF16NEON, within: withinByTable, above: aboveNEON,
-	rank: groupsNEON, wide: wideGroupsNEON, sumSq1: sumSq1NEON, sumSq4: sumSq4NEON, zero32: zero32NEON, zero16: zero16NEON,
+	rank: groupsNEON, wide: wideGroupsNEON,
+	sumSq1: sumSq1NEON, sumSq4: sumSq4NEON, zero32: zero32NEON, zero16: zero16NEON,
 	finite32: finite32NEON, finite16: finite16NEON, count32: count32NEON, count16: count16NEON, count8: count8NEON,
 }
 
