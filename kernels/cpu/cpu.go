@@ -2,7 +2,7 @@
 // (AMX, AVX-512, AVX2, on Arm Advanced SIMD, in assembly, and portable Go); the best one that the processor has is
 // chosen when the device opens. The build tag noasm leaves the assembly out, and the environment variable
 // COMPRESS_CPU_DISABLE (a comma-separated list of avx2, avxvnni, avx512, avx512bf16, avx512vnni, amx, and of neon,
-// dotprod, i8mm) switches instruction sets off at run time. Results do not depend on the number of threads: work is
+// dotprod, i8mm, bf16) switches instruction sets off at run time. Results do not depend on the number of threads: work is
 // cut into pieces whose bounds depend on the shapes alone.
 package cpu
 
@@ -42,8 +42,8 @@ type features struct {
 	amxInt8 bool
 
 	// neon is Arm's Advanced SIMD, dotprod its sums of four products of bytes (SDOT), i8mm its products of matrices of
-	// bytes (SMMLA).
-	neon, dotprod, i8mm bool
+	// bytes (SMMLA), bf16 its sums of two products of bfloat16 (BFDOT).
+	neon, dotprod, i8mm, bf16 bool
 
 	// fastDot says that a bfloat16 dot product takes as long as a float32 multiply-add, and so pays: Intel's
 	// takes twice as long.
@@ -160,6 +160,7 @@ func (f features) names() []string {
 		{f.avx512, "avx512"},
 		{f.avxvnni, "avx-vnni"},
 		{f.avx2, "avx2"},
+		{f.bf16, "bf16"},
 		{f.i8mm, "i8mm"},
 		{f.dotprod, "dotprod"},
 		{f.neon, "neon"},
@@ -177,16 +178,20 @@ func (f features) without(list string) features {
 	for name := range strings.SplitSeq(list, ",") {
 		switch strings.TrimSpace(name) {
 		case "avx2":
-			f = features{neon: f.neon, dotprod: f.dotprod, i8mm: f.i8mm}
+			f = f.arm()
 		case "avx512":
-			f = features{avx2: f.avx2, avxvnni: f.avxvnni, neon: f.neon, dotprod: f.dotprod, i8mm: f.i8mm}
+			without := f.arm()
+			without.avx2, without.avxvnni = f.avx2, f.avxvnni
+			f = without
 		case "neon":
 			f.neon, f.dotprod = false, false
-			f.i8mm = false
+			f.i8mm, f.bf16 = false, false
 		case "dotprod":
 			f.dotprod, f.i8mm = false, false
 		case "i8mm":
 			f.i8mm = false
+		case "bf16":
+			f.bf16 = false
 		case "avxvnni":
 			f.avxvnni = false
 		case "avx512bf16":
@@ -200,4 +205,9 @@ func (f features) without(list string) features {
 	}
 
 	return f
+}
+
+// arm is the part of Arm's instruction sets.
+func (f features) arm() features {
+	return features{neon: f.neon, dotprod: f.dotprod, i8mm: f.i8mm, bf16: f.bf16}
 }

@@ -23,6 +23,7 @@ var levels = []struct {
 	{"no-avx512", "avx512", nil},
 	{"no-avx512-no-avxvnni", "avx512,avxvnni", []string{"MatMulQuantised"}},
 	{"no-dotprod", "dotprod", []string{"MatMulQuantised"}},
+	{"no-bf16", "bf16", products},
 	{"portable", "avx2,neon", nil},
 }
 

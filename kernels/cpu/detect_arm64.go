@@ -11,5 +11,6 @@ func detect(disable string) features {
 	f := features{neon: a.HasASIMD}
 	f.dotprod = f.neon && a.HasASIMDDP
 	f.i8mm = f.dotprod && a.HasI8MM
+	f.bf16 = f.neon && hasBF16()
 	return f.without(disable)
 }

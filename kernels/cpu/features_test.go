@@ -30,13 +30,14 @@ func TestWithout(t *testing.T) {
 		}
 	}
 
-	arm := features{neon: true, dotprod: true, i8mm: true}
+	arm := features{neon: true, dotprod: true, i8mm: true, bf16: true}
 	for disable, want := range map[string]string{
-		"":        "i8mm dotprod neon",
-		"avx2":    "i8mm dotprod neon",
-		"avx512":  "i8mm dotprod neon",
-		"i8mm":    "dotprod neon",
-		"dotprod": "neon",
+		"":        "bf16 i8mm dotprod neon",
+		"avx2":    "bf16 i8mm dotprod neon",
+		"avx512":  "bf16 i8mm dotprod neon",
+		"i8mm":    "bf16 dotprod neon",
+		"dotprod": "bf16 neon",
+		"bf16":    "i8mm dotprod neon",
 		"neon":    "",
 	} {
 		if got := strings.Join(arm.without(disable).names(), " "); got != want {

@@ -17,6 +17,9 @@ TEXT ·gemmF32NEON(SB), NOSPLIT, $0-8
 	MOVD 56(R7), R8
 
 panel:
+	MOVD ZR, R13
+
+columns:
 	WORD $0x4f00041d // movi v29.4s, #0x0
 	WORD $0x4f00041c // movi v28.4s, #0x0
 	WORD $0x4f00041b // movi v27.4s, #0x0
@@ -42,8 +45,8 @@ panel:
 	WORD $0x4f000407 // movi v7.4s, #0x0
 	WORD $0x4f000406 // movi v6.4s, #0x0
 	MOVD R0, R9
-	MOVD R1, R10
-	MOVD R2, R12
+	ADD R13, R1, R10
+	ADD R13, R2, R12
 	PRFM (R12), PLDL1KEEP
 	ADD R4, R12, R12
 	PRFM (R12), PLDL1KEEP
@@ -73,7 +76,6 @@ panel:
 
 four:
 	PRFM 768(R9), PLDL1KEEP
-	PRFM 512(R10), PLDL1KEEP
 	WORD $0xad401125 // ldp q5, q4, [x9]
 	WORD $0xad400141 // ldp q1, q0, [x10]
 	WORD $0xad410923 // ldp q3, q2, [x9, #32]
@@ -101,7 +103,7 @@ four:
 	WORD $0x4f831808 // fmla v8.4s, v0.4s, v3.s[2]
 	WORD $0x4fa31827 // fmla v7.4s, v1.4s, v3.s[3]
 	WORD $0x4fa31806 // fmla v6.4s, v0.4s, v3.s[3]
-	WORD $0xad410141 // ldp q1, q0, [x10, #32]
+	WORD $0xad420141 // ldp q1, q0, [x10, #64]
 	WORD $0xad420d24 // ldp q4, q3, [x9, #64]
 	WORD $0x4f82103d // fmla v29.4s, v1.4s, v2.s[0]
 	WORD $0x4f82101c // fmla v28.4s, v0.4s, v2.s[0]
@@ -128,7 +130,7 @@ four:
 	WORD $0x4fa31827 // fmla v7.4s, v1.4s, v3.s[3]
 	WORD $0x4fa31806 // fmla v6.4s, v0.4s, v3.s[3]
 	WORD $0xad431125 // ldp q5, q4, [x9, #96]
-	WORD $0xad420141 // ldp q1, q0, [x10, #64]
+	WORD $0xad440141 // ldp q1, q0, [x10, #128]
 	WORD $0xad440923 // ldp q3, q2, [x9, #128]
 	WORD $0x4f85103d // fmla v29.4s, v1.4s, v5.s[0]
 	WORD $0x4f85101c // fmla v28.4s, v0.4s, v5.s[0]
@@ -154,7 +156,7 @@ four:
 	WORD $0x4f831808 // fmla v8.4s, v0.4s, v3.s[2]
 	WORD $0x4fa31827 // fmla v7.4s, v1.4s, v3.s[3]
 	WORD $0x4fa31806 // fmla v6.4s, v0.4s, v3.s[3]
-	WORD $0xad430141 // ldp q1, q0, [x10, #96]
+	WORD $0xad460141 // ldp q1, q0, [x10, #192]
 	WORD $0xad450d24 // ldp q4, q3, [x9, #160]
 	WORD $0x4f82103d // fmla v29.4s, v1.4s, v2.s[0]
 	WORD $0x4f82101c // fmla v28.4s, v0.4s, v2.s[0]
@@ -181,7 +183,7 @@ four:
 	WORD $0x4fa31827 // fmla v7.4s, v1.4s, v3.s[3]
 	WORD $0x4fa31806 // fmla v6.4s, v0.4s, v3.s[3]
 	ADD $192, R9, R9
-	ADD $128, R10, R10
+	ADD $256, R10, R10
 	SUBS $4, R11, R11
 	BGE four
 
@@ -218,12 +220,12 @@ one:
 	WORD $0x4fa21827 // fmla v7.4s, v1.4s, v2.s[3]
 	WORD $0x4fa21806 // fmla v6.4s, v0.4s, v2.s[3]
 	ADD $48, R9, R9
-	ADD $32, R10, R10
+	ADD $64, R10, R10
 	SUBS $1, R11, R11
 	BNE one
 
 sums:
-	MOVD R2, R12
+	ADD R13, R2, R12
 	CBZ R8, store
 	WORD $0xad400181 // ldp q1, q0, [x12]
 	WORD $0x4e3dd43d // fadd v29.4s, v1.4s, v29.4s
@@ -273,35 +275,810 @@ sums:
 	WORD $0x4e27d427 // fadd v7.4s, v1.4s, v7.4s
 	WORD $0x4e26d406 // fadd v6.4s, v0.4s, v6.4s
 	ADD R4, R12, R12
+	ADD R13, R2, R12
 
 store:
-	WORD $0xad00705d // stp q29, q28, [x2]
-	ADD R4, R2, R2
-	WORD $0xad00685b // stp q27, q26, [x2]
-	ADD R4, R2, R2
-	WORD $0xad006059 // stp q25, q24, [x2]
-	ADD R4, R2, R2
-	WORD $0xad005857 // stp q23, q22, [x2]
-	ADD R4, R2, R2
-	WORD $0xad005055 // stp q21, q20, [x2]
-	ADD R4, R2, R2
-	WORD $0xad004853 // stp q19, q18, [x2]
-	ADD R4, R2, R2
-	WORD $0xad004051 // stp q17, q16, [x2]
-	ADD R4, R2, R2
-	WORD $0xad00384f // stp q15, q14, [x2]
-	ADD R4, R2, R2
-	WORD $0xad00304d // stp q13, q12, [x2]
-	ADD R4, R2, R2
-	WORD $0xad00284b // stp q11, q10, [x2]
-	ADD R4, R2, R2
-	WORD $0xad002049 // stp q9, q8, [x2]
-	ADD R4, R2, R2
-	WORD $0xad001847 // stp q7, q6, [x2]
-	ADD R4, R2, R2
+	WORD $0xad00719d // stp q29, q28, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00699b // stp q27, q26, [x12]
+	ADD R4, R12, R12
+	WORD $0xad006199 // stp q25, q24, [x12]
+	ADD R4, R12, R12
+	WORD $0xad005997 // stp q23, q22, [x12]
+	ADD R4, R12, R12
+	WORD $0xad005195 // stp q21, q20, [x12]
+	ADD R4, R12, R12
+	WORD $0xad004993 // stp q19, q18, [x12]
+	ADD R4, R12, R12
+	WORD $0xad004191 // stp q17, q16, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00398f // stp q15, q14, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00318d // stp q13, q12, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00298b // stp q11, q10, [x12]
+	ADD R4, R12, R12
+	WORD $0xad002189 // stp q9, q8, [x12]
+	ADD R4, R12, R12
+	WORD $0xad001987 // stp q7, q6, [x12]
+	ADD R4, R12, R12
+	ADD $32, R13, R13
+	CMP $64, R13
+	BNE columns
+	SUB R13, R12, R2
+	ADD $32, R2, R2
 	ADD R6, R0, R0
 	SUBS $1, R5, R5
 	BNE panel
+	RET
+
+// func gemmPairDot(t *tileArgs)
+TEXT ·gemmPairDot(SB), NOSPLIT, $0-8
+	MOVD t+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+	MOVD 32(R7), R4
+	MOVD 40(R7), R5
+	MOVD 48(R7), R6
+	MOVD 56(R7), R8
+
+panel:
+	MOVD ZR, R13
+
+columns:
+	WORD $0x4f00041d // movi v29.4s, #0x0
+	WORD $0x4f00041c // movi v28.4s, #0x0
+	WORD $0x4f00041b // movi v27.4s, #0x0
+	WORD $0x4f00041a // movi v26.4s, #0x0
+	WORD $0x4f000419 // movi v25.4s, #0x0
+	WORD $0x4f000418 // movi v24.4s, #0x0
+	WORD $0x4f000417 // movi v23.4s, #0x0
+	WORD $0x4f000416 // movi v22.4s, #0x0
+	WORD $0x4f000415 // movi v21.4s, #0x0
+	WORD $0x4f000414 // movi v20.4s, #0x0
+	WORD $0x4f000413 // movi v19.4s, #0x0
+	WORD $0x4f000412 // movi v18.4s, #0x0
+	WORD $0x4f000411 // movi v17.4s, #0x0
+	WORD $0x4f000410 // movi v16.4s, #0x0
+	WORD $0x4f00040f // movi v15.4s, #0x0
+	WORD $0x4f00040e // movi v14.4s, #0x0
+	WORD $0x4f00040d // movi v13.4s, #0x0
+	WORD $0x4f00040c // movi v12.4s, #0x0
+	WORD $0x4f00040b // movi v11.4s, #0x0
+	WORD $0x4f00040a // movi v10.4s, #0x0
+	WORD $0x4f000409 // movi v9.4s, #0x0
+	WORD $0x4f000408 // movi v8.4s, #0x0
+	WORD $0x4f000407 // movi v7.4s, #0x0
+	WORD $0x4f000406 // movi v6.4s, #0x0
+	MOVD R0, R9
+	ADD R13, R1, R10
+	ADD R13, R2, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	PRFM (R12), PLDL1KEEP
+	ADD R4, R12, R12
+	SUBS $4, R3, R11
+	BLT rest
+
+four:
+	PRFM 768(R9), PLDL1KEEP
+	WORD $0xad401125 // ldp q5, q4, [x9]
+	WORD $0xad400141 // ldp q1, q0, [x10]
+	WORD $0xad410923 // ldp q3, q2, [x9, #32]
+	WORD $0x4f45f03d // bfdot v29.4s, v1.8h, v5.2h[0]
+	WORD $0x4f45f01c // bfdot v28.4s, v0.8h, v5.2h[0]
+	WORD $0x4f65f03b // bfdot v27.4s, v1.8h, v5.2h[1]
+	WORD $0x4f65f01a // bfdot v26.4s, v0.8h, v5.2h[1]
+	WORD $0x4f45f839 // bfdot v25.4s, v1.8h, v5.2h[2]
+	WORD $0x4f45f818 // bfdot v24.4s, v0.8h, v5.2h[2]
+	WORD $0x4f65f837 // bfdot v23.4s, v1.8h, v5.2h[3]
+	WORD $0x4f65f816 // bfdot v22.4s, v0.8h, v5.2h[3]
+	WORD $0x4f44f035 // bfdot v21.4s, v1.8h, v4.2h[0]
+	WORD $0x4f44f014 // bfdot v20.4s, v0.8h, v4.2h[0]
+	WORD $0x4f64f033 // bfdot v19.4s, v1.8h, v4.2h[1]
+	WORD $0x4f64f012 // bfdot v18.4s, v0.8h, v4.2h[1]
+	WORD $0x4f44f831 // bfdot v17.4s, v1.8h, v4.2h[2]
+	WORD $0x4f44f810 // bfdot v16.4s, v0.8h, v4.2h[2]
+	WORD $0x4f64f82f // bfdot v15.4s, v1.8h, v4.2h[3]
+	WORD $0x4f64f80e // bfdot v14.4s, v0.8h, v4.2h[3]
+	WORD $0x4f43f02d // bfdot v13.4s, v1.8h, v3.2h[0]
+	WORD $0x4f43f00c // bfdot v12.4s, v0.8h, v3.2h[0]
+	WORD $0x4f63f02b // bfdot v11.4s, v1.8h, v3.2h[1]
+	WORD $0x4f63f00a // bfdot v10.4s, v0.8h, v3.2h[1]
+	WORD $0x4f43f829 // bfdot v9.4s, v1.8h, v3.2h[2]
+	WORD $0x4f43f808 // bfdot v8.4s, v0.8h, v3.2h[2]
+	WORD $0x4f63f827 // bfdot v7.4s, v1.8h, v3.2h[3]
+	WORD $0x4f63f806 // bfdot v6.4s, v0.8h, v3.2h[3]
+	WORD $0xad440141 // ldp q1, q0, [x10, #128]
+	WORD $0xad420d24 // ldp q4, q3, [x9, #64]
+	WORD $0x4f42f03d // bfdot v29.4s, v1.8h, v2.2h[0]
+	WORD $0x4f42f01c // bfdot v28.4s, v0.8h, v2.2h[0]
+	WORD $0x4f62f03b // bfdot v27.4s, v1.8h, v2.2h[1]
+	WORD $0x4f62f01a // bfdot v26.4s, v0.8h, v2.2h[1]
+	WORD $0x4f42f839 // bfdot v25.4s, v1.8h, v2.2h[2]
+	WORD $0x4f42f818 // bfdot v24.4s, v0.8h, v2.2h[2]
+	WORD $0x4f62f837 // bfdot v23.4s, v1.8h, v2.2h[3]
+	WORD $0x4f62f816 // bfdot v22.4s, v0.8h, v2.2h[3]
+	WORD $0x4f44f035 // bfdot v21.4s, v1.8h, v4.2h[0]
+	WORD $0x4f44f014 // bfdot v20.4s, v0.8h, v4.2h[0]
+	WORD $0x4f64f033 // bfdot v19.4s, v1.8h, v4.2h[1]
+	WORD $0x4f64f012 // bfdot v18.4s, v0.8h, v4.2h[1]
+	WORD $0x4f44f831 // bfdot v17.4s, v1.8h, v4.2h[2]
+	WORD $0x4f44f810 // bfdot v16.4s, v0.8h, v4.2h[2]
+	WORD $0x4f64f82f // bfdot v15.4s, v1.8h, v4.2h[3]
+	WORD $0x4f64f80e // bfdot v14.4s, v0.8h, v4.2h[3]
+	WORD $0x4f43f02d // bfdot v13.4s, v1.8h, v3.2h[0]
+	WORD $0x4f43f00c // bfdot v12.4s, v0.8h, v3.2h[0]
+	WORD $0x4f63f02b // bfdot v11.4s, v1.8h, v3.2h[1]
+	WORD $0x4f63f00a // bfdot v10.4s, v0.8h, v3.2h[1]
+	WORD $0x4f43f829 // bfdot v9.4s, v1.8h, v3.2h[2]
+	WORD $0x4f43f808 // bfdot v8.4s, v0.8h, v3.2h[2]
+	WORD $0x4f63f827 // bfdot v7.4s, v1.8h, v3.2h[3]
+	WORD $0x4f63f806 // bfdot v6.4s, v0.8h, v3.2h[3]
+	WORD $0xad431125 // ldp q5, q4, [x9, #96]
+	WORD $0xad480141 // ldp q1, q0, [x10, #256]
+	WORD $0xad440923 // ldp q3, q2, [x9, #128]
+	WORD $0x4f45f03d // bfdot v29.4s, v1.8h, v5.2h[0]
+	WORD $0x4f45f01c // bfdot v28.4s, v0.8h, v5.2h[0]
+	WORD $0x4f65f03b // bfdot v27.4s, v1.8h, v5.2h[1]
+	WORD $0x4f65f01a // bfdot v26.4s, v0.8h, v5.2h[1]
+	WORD $0x4f45f839 // bfdot v25.4s, v1.8h, v5.2h[2]
+	WORD $0x4f45f818 // bfdot v24.4s, v0.8h, v5.2h[2]
+	WORD $0x4f65f837 // bfdot v23.4s, v1.8h, v5.2h[3]
+	WORD $0x4f65f816 // bfdot v22.4s, v0.8h, v5.2h[3]
+	WORD $0x4f44f035 // bfdot v21.4s, v1.8h, v4.2h[0]
+	WORD $0x4f44f014 // bfdot v20.4s, v0.8h, v4.2h[0]
+	WORD $0x4f64f033 // bfdot v19.4s, v1.8h, v4.2h[1]
+	WORD $0x4f64f012 // bfdot v18.4s, v0.8h, v4.2h[1]
+	WORD $0x4f44f831 // bfdot v17.4s, v1.8h, v4.2h[2]
+	WORD $0x4f44f810 // bfdot v16.4s, v0.8h, v4.2h[2]
+	WORD $0x4f64f82f // bfdot v15.4s, v1.8h, v4.2h[3]
+	WORD $0x4f64f80e // bfdot v14.4s, v0.8h, v4.2h[3]
+	WORD $0x4f43f02d // bfdot v13.4s, v1.8h, v3.2h[0]
+	WORD $0x4f43f00c // bfdot v12.4s, v0.8h, v3.2h[0]
+	WORD $0x4f63f02b // bfdot v11.4s, v1.8h, v3.2h[1]
+	WORD $0x4f63f00a // bfdot v10.4s, v0.8h, v3.2h[1]
+	WORD $0x4f43f829 // bfdot v9.4s, v1.8h, v3.2h[2]
+	WORD $0x4f43f808 // bfdot v8.4s, v0.8h, v3.2h[2]
+	WORD $0x4f63f827 // bfdot v7.4s, v1.8h, v3.2h[3]
+	WORD $0x4f63f806 // bfdot v6.4s, v0.8h, v3.2h[3]
+	WORD $0xad4c0141 // ldp q1, q0, [x10, #384]
+	WORD $0xad450d24 // ldp q4, q3, [x9, #160]
+	WORD $0x4f42f03d // bfdot v29.4s, v1.8h, v2.2h[0]
+	WORD $0x4f42f01c // bfdot v28.4s, v0.8h, v2.2h[0]
+	WORD $0x4f62f03b // bfdot v27.4s, v1.8h, v2.2h[1]
+	WORD $0x4f62f01a // bfdot v26.4s, v0.8h, v2.2h[1]
+	WORD $0x4f42f839 // bfdot v25.4s, v1.8h, v2.2h[2]
+	WORD $0x4f42f818 // bfdot v24.4s, v0.8h, v2.2h[2]
+	WORD $0x4f62f837 // bfdot v23.4s, v1.8h, v2.2h[3]
+	WORD $0x4f62f816 // bfdot v22.4s, v0.8h, v2.2h[3]
+	WORD $0x4f44f035 // bfdot v21.4s, v1.8h, v4.2h[0]
+	WORD $0x4f44f014 // bfdot v20.4s, v0.8h, v4.2h[0]
+	WORD $0x4f64f033 // bfdot v19.4s, v1.8h, v4.2h[1]
+	WORD $0x4f64f012 // bfdot v18.4s, v0.8h, v4.2h[1]
+	WORD $0x4f44f831 // bfdot v17.4s, v1.8h, v4.2h[2]
+	WORD $0x4f44f810 // bfdot v16.4s, v0.8h, v4.2h[2]
+	WORD $0x4f64f82f // bfdot v15.4s, v1.8h, v4.2h[3]
+	WORD $0x4f64f80e // bfdot v14.4s, v0.8h, v4.2h[3]
+	WORD $0x4f43f02d // bfdot v13.4s, v1.8h, v3.2h[0]
+	WORD $0x4f43f00c // bfdot v12.4s, v0.8h, v3.2h[0]
+	WORD $0x4f63f02b // bfdot v11.4s, v1.8h, v3.2h[1]
+	WORD $0x4f63f00a // bfdot v10.4s, v0.8h, v3.2h[1]
+	WORD $0x4f43f829 // bfdot v9.4s, v1.8h, v3.2h[2]
+	WORD $0x4f43f808 // bfdot v8.4s, v0.8h, v3.2h[2]
+	WORD $0x4f63f827 // bfdot v7.4s, v1.8h, v3.2h[3]
+	WORD $0x4f63f806 // bfdot v6.4s, v0.8h, v3.2h[3]
+	ADD $192, R9, R9
+	ADD $512, R10, R10
+	SUBS $4, R11, R11
+	BGE four
+
+rest:
+	ADDS $4, R11, R11
+	BEQ sums
+
+one:
+	WORD $0xad400d24 // ldp q4, q3, [x9]
+	WORD $0xad400141 // ldp q1, q0, [x10]
+	WORD $0x3dc00922 // ldr q2, [x9, #32]
+	WORD $0x4f44f03d // bfdot v29.4s, v1.8h, v4.2h[0]
+	WORD $0x4f44f01c // bfdot v28.4s, v0.8h, v4.2h[0]
+	WORD $0x4f64f03b // bfdot v27.4s, v1.8h, v4.2h[1]
+	WORD $0x4f64f01a // bfdot v26.4s, v0.8h, v4.2h[1]
+	WORD $0x4f44f839 // bfdot v25.4s, v1.8h, v4.2h[2]
+	WORD $0x4f44f818 // bfdot v24.4s, v0.8h, v4.2h[2]
+	WORD $0x4f64f837 // bfdot v23.4s, v1.8h, v4.2h[3]
+	WORD $0x4f64f816 // bfdot v22.4s, v0.8h, v4.2h[3]
+	WORD $0x4f43f035 // bfdot v21.4s, v1.8h, v3.2h[0]
+	WORD $0x4f43f014 // bfdot v20.4s, v0.8h, v3.2h[0]
+	WORD $0x4f63f033 // bfdot v19.4s, v1.8h, v3.2h[1]
+	WORD $0x4f63f012 // bfdot v18.4s, v0.8h, v3.2h[1]
+	WORD $0x4f43f831 // bfdot v17.4s, v1.8h, v3.2h[2]
+	WORD $0x4f43f810 // bfdot v16.4s, v0.8h, v3.2h[2]
+	WORD $0x4f63f82f // bfdot v15.4s, v1.8h, v3.2h[3]
+	WORD $0x4f63f80e // bfdot v14.4s, v0.8h, v3.2h[3]
+	WORD $0x4f42f02d // bfdot v13.4s, v1.8h, v2.2h[0]
+	WORD $0x4f42f00c // bfdot v12.4s, v0.8h, v2.2h[0]
+	WORD $0x4f62f02b // bfdot v11.4s, v1.8h, v2.2h[1]
+	WORD $0x4f62f00a // bfdot v10.4s, v0.8h, v2.2h[1]
+	WORD $0x4f42f829 // bfdot v9.4s, v1.8h, v2.2h[2]
+	WORD $0x4f42f808 // bfdot v8.4s, v0.8h, v2.2h[2]
+	WORD $0x4f62f827 // bfdot v7.4s, v1.8h, v2.2h[3]
+	WORD $0x4f62f806 // bfdot v6.4s, v0.8h, v2.2h[3]
+	ADD $48, R9, R9
+	ADD $128, R10, R10
+	SUBS $1, R11, R11
+	BNE one
+
+sums:
+	ADD R13, R2, R12
+	CBZ R8, store
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e3dd43d // fadd v29.4s, v1.4s, v29.4s
+	WORD $0x4e3cd41c // fadd v28.4s, v0.4s, v28.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e3bd43b // fadd v27.4s, v1.4s, v27.4s
+	WORD $0x4e3ad41a // fadd v26.4s, v0.4s, v26.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e39d439 // fadd v25.4s, v1.4s, v25.4s
+	WORD $0x4e38d418 // fadd v24.4s, v0.4s, v24.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e37d437 // fadd v23.4s, v1.4s, v23.4s
+	WORD $0x4e36d416 // fadd v22.4s, v0.4s, v22.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e35d435 // fadd v21.4s, v1.4s, v21.4s
+	WORD $0x4e34d414 // fadd v20.4s, v0.4s, v20.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e33d433 // fadd v19.4s, v1.4s, v19.4s
+	WORD $0x4e32d412 // fadd v18.4s, v0.4s, v18.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e31d431 // fadd v17.4s, v1.4s, v17.4s
+	WORD $0x4e30d410 // fadd v16.4s, v0.4s, v16.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e2fd42f // fadd v15.4s, v1.4s, v15.4s
+	WORD $0x4e2ed40e // fadd v14.4s, v0.4s, v14.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e2dd42d // fadd v13.4s, v1.4s, v13.4s
+	WORD $0x4e2cd40c // fadd v12.4s, v0.4s, v12.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e2bd42b // fadd v11.4s, v1.4s, v11.4s
+	WORD $0x4e2ad40a // fadd v10.4s, v0.4s, v10.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e29d429 // fadd v9.4s, v1.4s, v9.4s
+	WORD $0x4e28d408 // fadd v8.4s, v0.4s, v8.4s
+	ADD R4, R12, R12
+	WORD $0xad400181 // ldp q1, q0, [x12]
+	WORD $0x4e27d427 // fadd v7.4s, v1.4s, v7.4s
+	WORD $0x4e26d406 // fadd v6.4s, v0.4s, v6.4s
+	ADD R4, R12, R12
+	ADD R13, R2, R12
+
+store:
+	WORD $0xad00719d // stp q29, q28, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00699b // stp q27, q26, [x12]
+	ADD R4, R12, R12
+	WORD $0xad006199 // stp q25, q24, [x12]
+	ADD R4, R12, R12
+	WORD $0xad005997 // stp q23, q22, [x12]
+	ADD R4, R12, R12
+	WORD $0xad005195 // stp q21, q20, [x12]
+	ADD R4, R12, R12
+	WORD $0xad004993 // stp q19, q18, [x12]
+	ADD R4, R12, R12
+	WORD $0xad004191 // stp q17, q16, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00398f // stp q15, q14, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00318d // stp q13, q12, [x12]
+	ADD R4, R12, R12
+	WORD $0xad00298b // stp q11, q10, [x12]
+	ADD R4, R12, R12
+	WORD $0xad002189 // stp q9, q8, [x12]
+	ADD R4, R12, R12
+	WORD $0xad001987 // stp q7, q6, [x12]
+	ADD R4, R12, R12
+	ADD $32, R13, R13
+	CMP $128, R13
+	BNE columns
+	SUB R13, R12, R2
+	ADD $32, R2, R2
+	ADD R6, R0, R0
+	SUBS $1, R5, R5
+	BNE panel
+	RET
+
+// func roundBF16Dot(s *splitArgs)
+TEXT ·roundBF16Dot(SB), NOSPLIT, $0-8
+	MOVD s+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+
+block:
+	WORD $0xad400021 // ldp q1, q0, [x1]
+	WORD $0x0ea16824 // bfcvtn v4.4h, v1.4s
+	WORD $0x4ea16804 // bfcvtn2 v4.8h, v0.4s
+	WORD $0xad410021 // ldp q1, q0, [x1, #32]
+	WORD $0x0ea16823 // bfcvtn v3.4h, v1.4s
+	WORD $0x4ea16803 // bfcvtn2 v3.8h, v0.4s
+	WORD $0xad420021 // ldp q1, q0, [x1, #64]
+	WORD $0x0ea16822 // bfcvtn v2.4h, v1.4s
+	WORD $0x4ea16802 // bfcvtn2 v2.8h, v0.4s
+	WORD $0xad430420 // ldp q0, q1, [x1, #96]
+	WORD $0x0ea16800 // bfcvtn v0.4h, v0.4s
+	WORD $0x4ea16820 // bfcvtn2 v0.8h, v1.4s
+	WORD $0xad000c04 // stp q4, q3, [x0]
+	WORD $0xad010002 // stp q2, q0, [x0, #32]
+	ADD $128, R1, R1
+	ADD R3, R0, R0
+	SUBS $1, R2, R2
+	BNE block
+	RET
+
+// func pairRowsDot(p *pairArgs)
+TEXT ·pairRowsDot(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+	MOVD 32(R7), R4
+	MOVD 40(R7), R5
+	MOVD 56(R7), R8
+
+block:
+	MOVD R0, R9
+	MOVD $16, R10
+
+pair:
+	ADD R8, R1, R11
+	WORD $0xad401c28 // ldp q8, q7, [x1]
+	WORD $0xad411426 // ldp q6, q5, [x1, #32]
+	WORD $0xad400d64 // ldp q4, q3, [x11]
+	WORD $0xad410562 // ldp q2, q1, [x11, #32]
+	ADD R5, R9, R12
+	WORD $0x4e443900 // zip1 v0.8h, v8.8h, v4.8h
+	WORD $0x4e447904 // zip2 v4.8h, v8.8h, v4.8h
+	WORD $0xad001120 // stp q0, q4, [x9]
+	WORD $0x4e4338e0 // zip1 v0.8h, v7.8h, v3.8h
+	WORD $0x4e4378e3 // zip2 v3.8h, v7.8h, v3.8h
+	WORD $0xad010d20 // stp q0, q3, [x9, #32]
+	WORD $0x4e4238c0 // zip1 v0.8h, v6.8h, v2.8h
+	WORD $0x4e4278c2 // zip2 v2.8h, v6.8h, v2.8h
+	WORD $0xad000980 // stp q0, q2, [x12]
+	WORD $0x4e4138a0 // zip1 v0.8h, v5.8h, v1.8h
+	WORD $0x4e4178a1 // zip2 v1.8h, v5.8h, v1.8h
+	WORD $0xad010580 // stp q0, q1, [x12, #32]
+	ADD R8, R11, R1
+	ADD R4, R9, R9
+	SUBS $1, R10, R10
+	BNE pair
+	ADD R3, R0, R0
+	SUBS $1, R2, R2
+	BNE block
+	RET
+
+// func pairRoundedDot(p *pairArgs)
+TEXT ·pairRoundedDot(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+	MOVD 32(R7), R4
+	MOVD 40(R7), R5
+	MOVD 56(R7), R8
+
+block:
+	MOVD R0, R9
+	MOVD $16, R10
+
+pair:
+	ADD R8, R1, R11
+	WORD $0xad400021 // ldp q1, q0, [x1]
+	WORD $0x0ea16828 // bfcvtn v8.4h, v1.4s
+	WORD $0x4ea16808 // bfcvtn2 v8.8h, v0.4s
+	WORD $0xad410021 // ldp q1, q0, [x1, #32]
+	WORD $0x0ea16827 // bfcvtn v7.4h, v1.4s
+	WORD $0x4ea16807 // bfcvtn2 v7.8h, v0.4s
+	WORD $0xad420021 // ldp q1, q0, [x1, #64]
+	WORD $0x0ea16826 // bfcvtn v6.4h, v1.4s
+	WORD $0x4ea16806 // bfcvtn2 v6.8h, v0.4s
+	WORD $0xad430021 // ldp q1, q0, [x1, #96]
+	WORD $0x0ea16825 // bfcvtn v5.4h, v1.4s
+	WORD $0x4ea16805 // bfcvtn2 v5.8h, v0.4s
+	WORD $0xad400161 // ldp q1, q0, [x11]
+	WORD $0x0ea16824 // bfcvtn v4.4h, v1.4s
+	WORD $0x4ea16804 // bfcvtn2 v4.8h, v0.4s
+	WORD $0xad410161 // ldp q1, q0, [x11, #32]
+	WORD $0x0ea16823 // bfcvtn v3.4h, v1.4s
+	WORD $0x4ea16803 // bfcvtn2 v3.8h, v0.4s
+	WORD $0xad420161 // ldp q1, q0, [x11, #64]
+	WORD $0x0ea16822 // bfcvtn v2.4h, v1.4s
+	WORD $0x4ea16802 // bfcvtn2 v2.8h, v0.4s
+	WORD $0xad430161 // ldp q1, q0, [x11, #96]
+	WORD $0x0ea16821 // bfcvtn v1.4h, v1.4s
+	WORD $0x4ea16801 // bfcvtn2 v1.8h, v0.4s
+	ADD R5, R9, R12
+	WORD $0x4e443900 // zip1 v0.8h, v8.8h, v4.8h
+	WORD $0x4e447904 // zip2 v4.8h, v8.8h, v4.8h
+	WORD $0xad001120 // stp q0, q4, [x9]
+	WORD $0x4e4338e0 // zip1 v0.8h, v7.8h, v3.8h
+	WORD $0x4e4378e3 // zip2 v3.8h, v7.8h, v3.8h
+	WORD $0xad010d20 // stp q0, q3, [x9, #32]
+	WORD $0x4e4238c0 // zip1 v0.8h, v6.8h, v2.8h
+	WORD $0x4e4278c2 // zip2 v2.8h, v6.8h, v2.8h
+	WORD $0xad000980 // stp q0, q2, [x12]
+	WORD $0x4e4138a0 // zip1 v0.8h, v5.8h, v1.8h
+	WORD $0x4e4178a1 // zip2 v1.8h, v5.8h, v1.8h
+	WORD $0xad010580 // stp q0, q1, [x12, #32]
+	ADD R8, R11, R1
+	ADD R4, R9, R9
+	SUBS $1, R10, R10
+	BNE pair
+	ADD R3, R0, R0
+	SUBS $1, R2, R2
+	BNE block
+	RET
+
+// func pack16NEON(p *packArgs)
+TEXT ·pack16NEON(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R7
+	MOVD 0(R7), R0
+	MOVD 8(R7), R1
+	MOVD 16(R7), R2
+	MOVD 24(R7), R3
+	MOVD 32(R7), R4
+	MOVD 40(R7), R5
+
+block:
+	MOVD R1, R9
+	WORD $0xad404123 // ldp q3, q16, [x9]
+	WORD $0xad41392f // ldp q15, q14, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad403521 // ldp q1, q13, [x9]
+	WORD $0xad412d2c // ldp q12, q11, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad402922 // ldp q2, q10, [x9]
+	WORD $0xad412129 // ldp q9, q8, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad401d20 // ldp q0, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	ADD $0, R0, R10
+	WORD $0x4e823864 // zip1 v4.4s, v3.4s, v2.4s
+	WORD $0x4e827863 // zip2 v3.4s, v3.4s, v2.4s
+	WORD $0x4e803822 // zip1 v2.4s, v1.4s, v0.4s
+	WORD $0x4e807821 // zip2 v1.4s, v1.4s, v0.4s
+	WORD $0x4e823880 // zip1 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e827880 // zip2 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e813860 // zip1 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817860 // zip2 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8a3a00 // zip1 v0.4s, v16.4s, v10.4s
+	WORD $0x4e8a7a02 // zip2 v2.4s, v16.4s, v10.4s
+	WORD $0x4e8739a1 // zip1 v1.4s, v13.4s, v7.4s
+	WORD $0x4e8779a4 // zip2 v4.4s, v13.4s, v7.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8939e0 // zip1 v0.4s, v15.4s, v9.4s
+	WORD $0x4e8979e2 // zip2 v2.4s, v15.4s, v9.4s
+	WORD $0x4e863981 // zip1 v1.4s, v12.4s, v6.4s
+	WORD $0x4e867984 // zip2 v4.4s, v12.4s, v6.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8839c0 // zip1 v0.4s, v14.4s, v8.4s
+	WORD $0x4e8879c2 // zip2 v2.4s, v14.4s, v8.4s
+	WORD $0x4e853961 // zip1 v1.4s, v11.4s, v5.4s
+	WORD $0x4e857964 // zip2 v4.4s, v11.4s, v5.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0xad404123 // ldp q3, q16, [x9]
+	WORD $0xad41392f // ldp q15, q14, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad403521 // ldp q1, q13, [x9]
+	WORD $0xad412d2c // ldp q12, q11, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad402922 // ldp q2, q10, [x9]
+	WORD $0xad412129 // ldp q9, q8, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad401d20 // ldp q0, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	ADD $16, R0, R10
+	WORD $0x4e823864 // zip1 v4.4s, v3.4s, v2.4s
+	WORD $0x4e827863 // zip2 v3.4s, v3.4s, v2.4s
+	WORD $0x4e803822 // zip1 v2.4s, v1.4s, v0.4s
+	WORD $0x4e807821 // zip2 v1.4s, v1.4s, v0.4s
+	WORD $0x4e823880 // zip1 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e827880 // zip2 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e813860 // zip1 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817860 // zip2 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8a3a00 // zip1 v0.4s, v16.4s, v10.4s
+	WORD $0x4e8a7a02 // zip2 v2.4s, v16.4s, v10.4s
+	WORD $0x4e8739a1 // zip1 v1.4s, v13.4s, v7.4s
+	WORD $0x4e8779a4 // zip2 v4.4s, v13.4s, v7.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8939e0 // zip1 v0.4s, v15.4s, v9.4s
+	WORD $0x4e8979e2 // zip2 v2.4s, v15.4s, v9.4s
+	WORD $0x4e863981 // zip1 v1.4s, v12.4s, v6.4s
+	WORD $0x4e867984 // zip2 v4.4s, v12.4s, v6.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8839c0 // zip1 v0.4s, v14.4s, v8.4s
+	WORD $0x4e8879c2 // zip2 v2.4s, v14.4s, v8.4s
+	WORD $0x4e853961 // zip1 v1.4s, v11.4s, v5.4s
+	WORD $0x4e857964 // zip2 v4.4s, v11.4s, v5.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0xad404123 // ldp q3, q16, [x9]
+	WORD $0xad41392f // ldp q15, q14, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad403521 // ldp q1, q13, [x9]
+	WORD $0xad412d2c // ldp q12, q11, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad402922 // ldp q2, q10, [x9]
+	WORD $0xad412129 // ldp q9, q8, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad401d20 // ldp q0, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	ADD $32, R0, R10
+	WORD $0x4e823864 // zip1 v4.4s, v3.4s, v2.4s
+	WORD $0x4e827863 // zip2 v3.4s, v3.4s, v2.4s
+	WORD $0x4e803822 // zip1 v2.4s, v1.4s, v0.4s
+	WORD $0x4e807821 // zip2 v1.4s, v1.4s, v0.4s
+	WORD $0x4e823880 // zip1 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e827880 // zip2 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e813860 // zip1 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817860 // zip2 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8a3a00 // zip1 v0.4s, v16.4s, v10.4s
+	WORD $0x4e8a7a02 // zip2 v2.4s, v16.4s, v10.4s
+	WORD $0x4e8739a1 // zip1 v1.4s, v13.4s, v7.4s
+	WORD $0x4e8779a4 // zip2 v4.4s, v13.4s, v7.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8939e0 // zip1 v0.4s, v15.4s, v9.4s
+	WORD $0x4e8979e2 // zip2 v2.4s, v15.4s, v9.4s
+	WORD $0x4e863981 // zip1 v1.4s, v12.4s, v6.4s
+	WORD $0x4e867984 // zip2 v4.4s, v12.4s, v6.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8839c0 // zip1 v0.4s, v14.4s, v8.4s
+	WORD $0x4e8879c2 // zip2 v2.4s, v14.4s, v8.4s
+	WORD $0x4e853961 // zip1 v1.4s, v11.4s, v5.4s
+	WORD $0x4e857964 // zip2 v4.4s, v11.4s, v5.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0xad404123 // ldp q3, q16, [x9]
+	WORD $0xad41392f // ldp q15, q14, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad403521 // ldp q1, q13, [x9]
+	WORD $0xad412d2c // ldp q12, q11, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad402922 // ldp q2, q10, [x9]
+	WORD $0xad412129 // ldp q9, q8, [x9, #32]
+	ADD R5, R9, R9
+	WORD $0xad401d20 // ldp q0, q7, [x9]
+	WORD $0xad411526 // ldp q6, q5, [x9, #32]
+	ADD R5, R9, R9
+	ADD $48, R0, R10
+	WORD $0x4e823864 // zip1 v4.4s, v3.4s, v2.4s
+	WORD $0x4e827863 // zip2 v3.4s, v3.4s, v2.4s
+	WORD $0x4e803822 // zip1 v2.4s, v1.4s, v0.4s
+	WORD $0x4e807821 // zip2 v1.4s, v1.4s, v0.4s
+	WORD $0x4e823880 // zip1 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e827880 // zip2 v0.4s, v4.4s, v2.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e813860 // zip1 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817860 // zip2 v0.4s, v3.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8a3a00 // zip1 v0.4s, v16.4s, v10.4s
+	WORD $0x4e8a7a02 // zip2 v2.4s, v16.4s, v10.4s
+	WORD $0x4e8739a1 // zip1 v1.4s, v13.4s, v7.4s
+	WORD $0x4e8779a4 // zip2 v4.4s, v13.4s, v7.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8939e0 // zip1 v0.4s, v15.4s, v9.4s
+	WORD $0x4e8979e2 // zip2 v2.4s, v15.4s, v9.4s
+	WORD $0x4e863981 // zip1 v1.4s, v12.4s, v6.4s
+	WORD $0x4e867984 // zip2 v4.4s, v12.4s, v6.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e8839c0 // zip1 v0.4s, v14.4s, v8.4s
+	WORD $0x4e8879c2 // zip2 v2.4s, v14.4s, v8.4s
+	WORD $0x4e853961 // zip1 v1.4s, v11.4s, v5.4s
+	WORD $0x4e857964 // zip2 v4.4s, v11.4s, v5.4s
+	WORD $0x4e813803 // zip1 v3.4s, v0.4s, v1.4s
+	WORD $0x3d800143 // str q3, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e843840 // zip1 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	WORD $0x4e847840 // zip2 v0.4s, v2.4s, v4.4s
+	WORD $0x3d800140 // str q0, [x10]
+	ADD R4, R10, R10
+	ADD $64, R1, R1
+	ADD R3, R0, R0
+	SUBS $1, R2, R2
+	BNE block
 	RET
 
 // func pack12NEON(p *packArgs)

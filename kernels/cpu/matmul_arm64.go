@@ -6,15 +6,26 @@ import "unsafe"
 
 // matmulKernels picks the best kernels that the instruction sets allow.
 func matmulKernels(f features) kernelSet {
-	if f.neon {
-		return neonKernels
+	if !f.neon {
+		return portableKernels
 	}
-	return portableKernels
+
+	s := neonKernels
+	if f.bf16 {
+		s.fastBF16 = tileKernel{
+			rows: 12, cols: 32, depth: 512, layout: panelPairs, aParts: 1, bParts: 1,
+			run: gemmPairDot,
+		}
+		s.split = roundBF16Dot
+		s.pairRows = pairRowsDot
+		s.pairRounded = pairRoundedDot
+	}
+	return s
 }
 
 var neonKernels = kernelSet{
-	exact: tileKernel{rows: 12, cols: 8, depth: 256, run: gemmF32NEON},
-	packA: pack12NEON, packB: pack8NEON, group: 8,
+	exact: tileKernel{rows: 12, cols: 16, depth: 256, run: gemmF32NEON},
+	packA: pack12NEON, packB: pack16NEON, group: 16,
 	widenBF16: widenBF16NEON, widenF16: widenF16NEON, lanes: 8,
 	dotF32:  []func(*dotArgs){dotF32NEONx1, dotF32NEONx2},
 	dotBF16: []func(*dotArgs){dotBF16NEONx1, dotBF16NEONx2},

@@ -282,6 +282,11 @@ func geluTanhSlopeNEON(dx []float32, dy []float32, x []float32)
 //go:noescape
 func gemmF32NEON(t *tileArgs)
 
+// gemmPairDot multiplies 12×32 tiles of bfloat16 pairs with BFDOT.
+//
+//go:noescape
+func gemmPairDot(t *tileArgs)
+
 //go:noescape
 func groupsNEON(mask *uint8, keys *int32, vectors, step, turns int, turn *rotation, n int32, ahead uintptr)
 
@@ -376,6 +381,11 @@ func normSlopeNEON(dx []float32, dw []float32, dy []float32, x []float32, w []fl
 //go:noescape
 func pack12NEON(p *packArgs)
 
+// pack16NEON transposes 16 rows of 32-bit units; see packArgs.
+//
+//go:noescape
+func pack16NEON(p *packArgs)
+
 // pack6NEON transposes 6 rows of 32-bit units; see packArgs.
 //
 //go:noescape
@@ -385,6 +395,16 @@ func pack6NEON(p *packArgs)
 //
 //go:noescape
 func pack8NEON(p *packArgs)
+
+// pairRoundedDot rounds rows of floats to bfloat16 and pairs them; see pairArgs, of which it takes no peak.
+//
+//go:noescape
+func pairRoundedDot(p *pairArgs)
+
+// pairRowsDot pairs rows of bfloat16; see pairArgs.
+//
+//go:noescape
+func pairRowsDot(p *pairArgs)
 
 // peakDot runs n rounds of 24 independent sums of 16 products of bytes.
 //
@@ -447,6 +467,11 @@ func ropeNEON(x []float32, cos []float32, sin []float32, heads int, stride int)
 //
 //go:noescape
 func ropePairsNEON(x []float32, cos []float32, sin []float32, heads int, stride int)
+
+// roundBF16Dot rounds floats to bfloat16; see splitArgs, of which it takes one part and no peak.
+//
+//go:noescape
+func roundBF16Dot(s *splitArgs)
 
 //go:noescape
 func roundFewNEON(r *roundArgs)

@@ -22,7 +22,24 @@ var own = map[string][]kernel{
 		{"byteTile16Dot", tileDoc, "func byteTile16Dot(t *byteTileArgs)", byteTile(4, false)},
 	},
 	"kernels/cpu/gemm_neon_arm64.s": {
-		{"gemmF32NEON", "multiplies 12×8 tiles; see portableTile for the loop.", "func gemmF32NEON(t *tileArgs)", gemm},
+		{
+			"gemmF32NEON", "multiplies 12×16 tiles; see portableTile for the loop.", "func gemmF32NEON(t *tileArgs)",
+			gemm("fmlae.4s", 16),
+		},
+		{
+			"gemmPairDot", "multiplies 12×32 tiles of bfloat16 pairs with BFDOT.", "func gemmPairDot(t *tileArgs)",
+			gemm("bfdote.4s", 32),
+		},
+		{
+			"roundBF16Dot", "rounds floats to bfloat16; see splitArgs, of which it takes one part and no peak.",
+			"func roundBF16Dot(s *splitArgs)", roundRows,
+		},
+		{"pairRowsDot", "pairs rows of bfloat16; see pairArgs.", "func pairRowsDot(p *pairArgs)", pairRows(false)},
+		{
+			"pairRoundedDot", "rounds rows of floats to bfloat16 and pairs them; see pairArgs, of which it takes no peak.",
+			"func pairRoundedDot(p *pairArgs)", pairRows(true),
+		},
+		{"pack16NEON", "transposes 16 rows of 32-bit units; see packArgs.", "func pack16NEON(p *packArgs)", packRows(16)},
 		{"pack12NEON", "transposes 12 rows of 32-bit units; see packArgs.", "func pack12NEON(p *packArgs)", packRows(12)},
 		{"pack6NEON", "transposes 6 rows of 32-bit units; see packArgs.", "func pack6NEON(p *packArgs)", packRows(6)},
 		{"peakFMANEON", "runs n rounds of 24 independent multiply-adds of 4 lanes.", "func peakFMANEON(n int)", peakFMA},
@@ -103,96 +120,169 @@ func (l *lowering) args(name string, regs ...int) {
 	}
 }
 
-// gemm is the micro-kernel: c[i][j] (+)= Σ_p a[p][i]·b[p][j] for 12 rows and 8 columns. 24 of 32 registers are sums; a
-// step of k loads two registers of b and three of a, whose elements multiply by themselves. Four steps are written out.
-// R0 a, R1 b, R2 c, R3 k, R4 ldc, R5 panels, R6 the step of a, R8 acc.
-func gemm(l *lowering) {
+// gemm is a micro-kernel: c[i][j] (+)= Σ_p a[p][i]·b[p][j] for 12 rows and some columns, eight at a time. 24 of 32
+// registers are sums; a step of k loads two registers of b and three of a, whose elements multiply by themselves. Four
+// steps are written out. A unit of k is a float32, or a pair of bfloat16 for BFDOT.
+//
+// R0 a, R1 b, R2 c, R3 k, R4 ldc, R5 panels, R6 the step of a, R8 acc, R13 the bytes of the columns before.
+func gemm(op string, cols int) func(l *lowering) {
 	const rows = 12
-	l.args("t", 0, 1, 2, 3, 4, 5, 6, 8)
-	acc := l.some(2 * rows)
-	advance := func(n int) {
-		l.say("ADD $%d, R9, R9", 48*n)
-		l.say("ADD $%d, R10, R10", 32*n)
-	}
+	return func(l *lowering) {
+		l.args("t", 0, 1, 2, 3, 4, 5, 6, 8)
+		acc := l.some(2 * rows)
+		advance := func(n int) {
+			l.say("ADD $%d, R9, R9", 48*n)
+			l.say("ADD $%d, R10, R10", 4*cols*n)
+		}
 
-	l.label("panel")
-	for _, r := range acc {
-		l.do("movi0", 0, r)
-	}
-	l.say("MOVD R0, R9")
-	l.say("MOVD R1, R10")
-	l.say("MOVD R2, R12")
-	for range rows {
-		l.say("PRFM (R12), PLDL1KEEP")
-		l.say("ADD R4, R12, R12")
-	}
-	l.say("SUBS $4, R3, R11")
-	l.branch("LT", "rest")
-	l.label("four")
-	l.say("PRFM 768(R9), PLDL1KEEP")
-	l.say("PRFM 512(R10), PLDL1KEEP")
-	for s := range 2 {
-		gemmPair(l, acc, 96*s, 64*s)
-	}
-	advance(4)
-	l.say("SUBS $4, R11, R11")
-	l.branch("GE", "four")
-	l.label("rest")
-	l.say("ADDS $4, R11, R11")
-	l.branch("EQ", "sums")
-	l.label("one")
-	gemmStep(l, acc, 0, 0)
-	advance(1)
-	l.say("SUBS $1, R11, R11")
-	l.branch("NE", "one")
+		l.label("panel")
+		l.say("MOVD ZR, R13")
+		l.label("columns")
+		for _, r := range acc {
+			l.do("movi0", 0, r)
+		}
+		l.say("MOVD R0, R9")
+		l.say("ADD R13, R1, R10")
+		l.say("ADD R13, R2, R12")
+		for range rows {
+			l.say("PRFM (R12), PLDL1KEEP")
+			l.say("ADD R4, R12, R12")
+		}
+		l.say("SUBS $4, R3, R11")
+		l.branch("LT", "rest")
+		l.label("four")
+		l.say("PRFM 768(R9), PLDL1KEEP")
+		for s := range 2 {
+			gemmPair(l, op, acc, 96*s, 8*cols*s, 4*cols)
+		}
+		advance(4)
+		l.say("SUBS $4, R11, R11")
+		l.branch("GE", "four")
+		l.label("rest")
+		l.say("ADDS $4, R11, R11")
+		l.branch("EQ", "sums")
+		l.label("one")
+		gemmStep(l, op, acc)
+		advance(1)
+		l.say("SUBS $1, R11, R11")
+		l.branch("NE", "one")
 
-	l.label("sums")
-	l.say("MOVD R2, R12")
-	l.code = append(l.code, ins{text: "CBZ R8, store", jump: "store"})
-	for i := range rows {
-		lo, hi := l.fresh(), l.fresh()
-		l.mem("ldp.q", 12, 0, lo, hi)
-		l.do("fadd.4s", 0, acc[2*i], lo, acc[2*i])
-		l.do("fadd.4s", 0, acc[2*i+1], hi, acc[2*i+1])
-		l.say("ADD R4, R12, R12")
+		l.label("sums")
+		l.say("ADD R13, R2, R12")
+		l.code = append(l.code, ins{text: "CBZ R8, store", jump: "store"})
+		for i := range rows {
+			lo, hi := l.fresh(), l.fresh()
+			l.mem("ldp.q", 12, 0, lo, hi)
+			l.do("fadd.4s", 0, acc[2*i], lo, acc[2*i])
+			l.do("fadd.4s", 0, acc[2*i+1], hi, acc[2*i+1])
+			l.say("ADD R4, R12, R12")
+		}
+		l.say("ADD R13, R2, R12")
+		l.label("store")
+		for i := range rows {
+			l.mem("stp.q", 12, 0, acc[2*i], acc[2*i+1])
+			l.say("ADD R4, R12, R12")
+		}
+		l.say("ADD $32, R13, R13")
+		l.say("CMP $%d, R13", 4*cols)
+		l.branch("NE", "columns")
+		l.say("SUB R13, R12, R2") // past the last row, its last eight columns on
+		l.say("ADD $32, R2, R2")
+		l.say("ADD R6, R0, R0")
+		l.say("SUBS $1, R5, R5")
+		l.branch("NE", "panel")
+		l.ret()
 	}
-	l.label("store")
-	for i := range rows {
-		l.mem("stp.q", 2, 0, acc[2*i], acc[2*i+1])
-		l.say("ADD R4, R2, R2")
-	}
-	l.say("ADD R6, R0, R0")
-	l.say("SUBS $1, R5, R5")
-	l.branch("NE", "panel")
-	l.ret()
 }
 
-// gemmStep is a step of gemm at offsets from R9 and R10.
-func gemmStep(l *lowering, acc []int, a, b int) {
+// gemmStep is a step of gemm at R9 and R10.
+func gemmStep(l *lowering, op string, acc []int) {
 	x, w := l.some(3), l.some(2)
-	l.mem("ldp.q", 9, a, x[0], x[1])
-	l.mem("ldp.q", 10, b, w[0], w[1])
-	l.mem("ldr.q", 9, a+32, x[2])
-	gemmProducts(l, acc, x, w)
+	l.mem("ldp.q", 9, 0, x[0], x[1])
+	l.mem("ldp.q", 10, 0, w[0], w[1])
+	l.mem("ldr.q", 9, 32, x[2])
+	gemmProducts(l, op, acc, x, w)
 }
 
-// gemmPair is two steps, whose registers are all loaded in pairs: the first one's last comes with the second one's first.
-func gemmPair(l *lowering, acc []int, a, b int) {
+// gemmPair is two steps at offsets from R9 and R10, whose registers are all loaded in pairs: the first one's last comes
+// with the second one's first.
+func gemmPair(l *lowering, op string, acc []int, a, b, pitch int) {
 	x, w := l.some(6), l.some(4)
 	l.mem("ldp.q", 9, a, x[0], x[1])
 	l.mem("ldp.q", 10, b, w[0], w[1])
 	l.mem("ldp.q", 9, a+32, x[2], x[3])
-	gemmProducts(l, acc, x[:3], w[:2])
-	l.mem("ldp.q", 10, b+32, w[2], w[3])
+	gemmProducts(l, op, acc, x[:3], w[:2])
+	l.mem("ldp.q", 10, b+pitch, w[2], w[3])
 	l.mem("ldp.q", 9, a+64, x[4], x[5])
-	gemmProducts(l, acc, x[3:], w[2:])
+	gemmProducts(l, op, acc, x[3:], w[2:])
 }
 
-func gemmProducts(l *lowering, acc, x, w []int) {
+func gemmProducts(l *lowering, op string, acc, x, w []int) {
 	for i := range 12 {
 		for v := range 2 {
-			l.do("fmlae.4s", i%4, acc[2*i+v], w[v], x[i/4])
+			l.do(op, i%4, acc[2*i+v], w[v], x[i/4])
 		}
+	}
+}
+
+// roundRows writes blocks of 32 floats as bfloat16: dst + i·step for block i. R0 dst, R1 src, R2 n, R3 step.
+func roundRows(l *lowering) {
+	l.args("s", 0, 1, 2, 3)
+	l.label("block")
+	v := halves(l, 1)
+	l.mem("stp.q", 0, 0, v[0], v[1])
+	l.mem("stp.q", 0, 32, v[2], v[3])
+	l.say("ADD $128, R1, R1")
+	l.say("ADD R3, R0, R0")
+	l.say("SUBS $1, R2, R2")
+	l.branch("NE", "block")
+	l.ret()
+}
+
+// halves loads 32 floats as bfloat16.
+func halves(l *lowering, reg int) []int {
+	var out []int
+	for i := range 4 {
+		lo, hi := l.fresh(), l.fresh()
+		l.mem("ldp.q", reg, 32*i, lo, hi)
+		out = append(out, l.e("bfcvtn2.8h", l.e("bfcvtn.4h", lo), hi))
+	}
+	return out
+}
+
+// pairRows interleaves rows of bfloat16, or of floats that are rounded; see pairArgs. R0 dst, R1 src, R2 n, R3 step, R4
+// pitch, R5 half, R8 stride.
+func pairRows(rounded bool) func(l *lowering) {
+	row := func(l *lowering, reg int) []int {
+		if rounded {
+			return halves(l, reg)
+		}
+		v := l.some(4)
+		l.mem("ldp.q", reg, 0, v[0], v[1])
+		l.mem("ldp.q", reg, 32, v[2], v[3])
+		return v
+	}
+	return func(l *lowering) {
+		l.args("p", 0, 1, 2, 3, 4, 5, -1, 8)
+		l.label("block")
+		l.say("MOVD R0, R9")
+		l.say("MOVD $16, R10")
+		l.label("pair")
+		l.say("ADD R8, R1, R11")
+		even, odd := row(l, 1), row(l, 11)
+		l.say("ADD R5, R9, R12")
+		for i := range 4 {
+			reg := []int{9, 9, 12, 12}[i]
+			l.mem("stp.q", reg, 32*(i%2), l.e("zip1.8h", even[i], odd[i]), l.e("zip2.8h", even[i], odd[i]))
+		}
+		l.say("ADD R8, R11, R1")
+		l.say("ADD R4, R9, R9")
+		l.say("SUBS $1, R10, R10")
+		l.branch("NE", "pair")
+		l.say("ADD R3, R0, R0")
+		l.say("SUBS $1, R2, R2")
+		l.branch("NE", "block")
+		l.ret()
 	}
 }
 

@@ -237,4 +237,9 @@ var table = map[string]row{
 	"ld1p.d":     {0xfc400400, "D=", "ldr {Dd}, [{x}], #{i}", immU9},
 	"st1p.q":     {0x3c800400, "S=", "str {Dq}, [{x}], #{i}", immU9},
 	"st1p.d":     {0xfc000400, "S=", "str {Dd}, [{x}], #{i}", immU9},
+	"zip1.8h":    {0x4e403800, "D=NM", "zip1 {D}.8h, {N}.8h, {M}.8h", immNone},
+	"zip2.8h":    {0x4e407800, "D=NM", "zip2 {D}.8h, {N}.8h, {M}.8h", immNone},
+	"bfcvtn.4h":  {0x0ea16800, "D=N", "bfcvtn {D}.4h, {N}.4s", immNone},
+	"bfcvtn2.8h": {0x4ea16800, "d=N", "bfcvtn2 {D}.8h, {N}.4s", immNone},
+	"bfdote.4s":  {0x4f40f000, "d=NM", "bfdot {D}.4s, {N}.8h, {M}.2h[{i}]", immElem},
 }
