@@ -26,7 +26,7 @@ type Adapter struct {
 	report *Report // of its training
 }
 
-// Open reads an adapter for an open model: PEFT's LoRA in all its variants, a native folder, or a GGUF file of
+// Open reads an adapter for an open model: PEFT's LoRA in all its variants, MiSS, GraLoRA and SHiRA, a native folder, or a GGUF file of
 // llama.cpp's.
 // Everything in the files must fit the model. The errors wrap this package's, or those of package safetensors.
 func Open(dir string, m *lm.Model) (*Adapter, error) {
@@ -65,15 +65,15 @@ func Open(dir string, m *lm.Model) (*Adapter, error) {
 	return &Adapter{inner: a}, nil
 }
 
-// Save writes the adapter to a folder, which appears under its name once it is complete: LoRA as PEFT does, the
-// other kinds in their own form (see [Export] for those). An existing folder that is not empty is refused
+// Save writes the adapter to a folder, which appears under its name once it is complete: LoRA, MiSS, GraLoRA and SHiRA as
+// PEFT does, the other kinds in their own form (see [Export] for those). An existing folder that is not empty is refused
 // unless overwrite is set, and one that holds no adapter in any case.
 func (a *Adapter) Save(dir string, overwrite bool) error {
 	if err := Vacant(dir, overwrite); err != nil {
 		return err
 	}
-	if a.inner.Config.Kind == adapter.LoRA {
-		return peft.Write(dir, a.inner, peft.WriteOptions{Overwrite: overwrite})
+	if peft.Handles(a.inner.Config.Kind) {
+		return peft.Write(dir, a.inner, peft.WriteOptions{Overwrite: overwrite, Own: true})
 	}
 	return mosfile.Write(dir, a.inner, safetensors.F32, peft.Rule(overwrite))
 }
@@ -125,7 +125,7 @@ func (a *Adapter) MemorySize() int64 {
 	return n
 }
 
-// Kind is how the factors are made: lora, mos, vera or prolora.
+// Kind is how the factors are made: lora, mos, vera, prolora, miss, gralora or shira.
 func (a *Adapter) Kind() string { return string(a.inner.Config.Kind) }
 
 // Trainable counts the trained parameters.

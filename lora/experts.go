@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/peft"
 )
 
 // lost is what PEFT would leave out of an adapter.
@@ -114,7 +115,7 @@ func modulesOf(a *adapter.Adapter) []adapter.Module {
 // this model; "" where it loads all, or has no form for the adapter's kind anyway. An adapter that keeps zeros
 // of the base does so here alone.
 func (a *Adapter) Unread(table *arch.Arch) string {
-	if a.inner.Config.Kind != adapter.LoRA {
+	if !peft.Handles(a.inner.Config.Kind) {
 		return ""
 	}
 

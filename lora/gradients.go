@@ -54,12 +54,12 @@ func (a *Adapter) shapeOf(p *adapter.Param) []int64 {
 		}
 	}
 
-	return []int64{int64(p.Value.Rows), int64(p.Value.Cols)}
+	return p.FileShape()
 }
 
 // keyOf is the name of a parameter's tensor in the adapter's file.
 func (a *Adapter) keyOf(p *adapter.Param) string {
-	if a.inner.Config.Kind == adapter.LoRA {
+	if peft.Handles(a.inner.Config.Kind) {
 		return peft.KeyOf(a.inner, p)
 	}
 	return p.Name

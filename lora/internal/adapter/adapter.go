@@ -61,6 +61,10 @@ type Param struct {
 	Value  kernels.Mat // F32, host memory, without gaps
 	Grad   kernels.Mat // of the same shape; absent until gradients are wanted
 	Frozen bool
+	Shape  []int64 // in the file, where that is not the value's; nil: it is
+	// Elements: the values are elements of a matrix, whatever their shape is, so that weight decay acts on them as on
+	// a matrix.
+	Elements bool
 }
 
 // NewParam makes a zeroed parameter.
@@ -77,6 +81,17 @@ func (p *Param) Clear() {
 	clear(p.Grad.Buf.F32())
 }
 
+// Vector reports whether the parameter is a vector, which weight decay leaves alone.
+func (p *Param) Vector() bool { return p.Value.Rows == 1 && !p.Elements }
+
+// FileShape is the shape in the file.
+func (p *Param) FileShape() []int64 {
+	if p.Shape != nil {
+		return p.Shape
+	}
+	return []int64{int64(p.Value.Rows), int64(p.Value.Cols)}
+}
+
 // Data is the value as a slice, row by row.
 func (p *Param) Data() []float32 { return p.Value.Buf.F32()[p.Value.Off : p.Value.Off+p.Value.Len()] }
 
@@ -89,6 +104,9 @@ type Factors interface {
 	// Parameters lists what the factors are made of, shared ones too.
 	Parameters() []*Param
 }
+
+// Fixed is what [Factors] have whose A is not trained: Scatter gets no gradient of it, and need not be given one.
+type Fixed interface{ FixedA() }
 
 // Pair gives the factors as PEFT stores them: A [rank, in] and B [out, rank], copies without gaps. The scale is
 // in neither.

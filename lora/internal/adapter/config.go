@@ -11,6 +11,9 @@ const (
 	MoS     Kind = "mos"     // Mixture of Shards: rows of pools that all blocks share
 	VeRA    Kind = "vera"    // frozen random factors that all modules share, trained scales of their rows
 	PRoLoRA Kind = "prolora" // rotated copies of smaller factors
+	MiSS    Kind = "miss"    // sums of the inputs, r apart, times one trained factor
+	GraLoRA Kind = "gralora" // a pair of factors for each of k × k parts of a matrix
+	SHiRA   Kind = "shira"   // elements of the matrix at places that are chosen once
 )
 
 // Biases says which biases of the base are trained.
@@ -50,6 +53,9 @@ type Config struct {
 	MoS     MoSConfig
 	VeRA    VeRAConfig
 	PRoLoRA PRoLoRAConfig
+	MiSS    MiSSConfig
+	GraLoRA GraLoRAConfig
+	SHiRA   SHiRAConfig
 
 	// KeepZeros: where a matrix of the base is zero, the adapter changes nothing, so that a pruned base keeps
 	// its pattern. PEFT does not know this.
@@ -91,6 +97,23 @@ type PRoLoRAConfig struct {
 	OutParts int // n: copies along the outputs
 }
 
+// MiSSConfig is the part of a configuration that MiSS has.
+type MiSSConfig struct {
+	Mini int // mini_r: columns of the factor, which repeat along the outputs; 0: as many as outputs
+}
+
+// GraLoRAConfig is the part of a configuration that GraLoRA has.
+type GraLoRAConfig struct {
+	Parts  int // k: parts along the inputs, and along the outputs
+	Hybrid int // ranks of a plain LoRA beside the parts
+}
+
+// SHiRAConfig is the part of a configuration that SHiRA has.
+type SHiRAConfig struct {
+	Mask string  // how the places were chosen
+	Seed *uint64 // of random places; nil: not known
+}
+
 // Match chooses modules by their paths, by PEFT's rules. The zero value matches nothing.
 type Match struct {
 	Names []string // a module fits whose path equals an entry or ends in "." and the entry
@@ -110,8 +133,10 @@ type Pattern struct {
 // ScaleOf is the factor on the product of a module's factors.
 func (c *Config) ScaleOf(rank int, alpha float64) float64 {
 	switch {
-	case c.Kind == VeRA:
+	case c.Kind == VeRA || c.Kind == MiSS || c.Kind == SHiRA:
 		return 1
+	case c.Kind == GraLoRA:
+		return alpha / float64(c.Rank+c.GraLoRA.Hybrid)
 	case c.RSLoRA:
 		return alpha / math.Sqrt(float64(rank))
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lora/internal/adapter"
 )
 
 // Forward implements [lm.Delta]: y += scale·B·A·x, and what DoRA makes of that.
@@ -208,8 +209,11 @@ func (r *Runtime) gradients(w *workspace, m *module, x, dz, dt kernels.Mat) erro
 		return err
 	}
 
-	if err := r.outer(w, m, da, dt, in); err != nil {
-		return err
+	// A that is not trained needs no gradient, on the host, whose Scatter does not read it.
+	if _, fixed := m.low.Factors.(adapter.Fixed); !fixed {
+		if err := r.outer(w, m, da, dt, in); err != nil {
+			return err
+		}
 	}
 	if err := r.outer(w, m, dbt, t, dz); err != nil {
 		return err

@@ -52,6 +52,20 @@ func count(c *adapter.Config, modules []adapter.Module) (trained, frozen int64, 
 		}
 
 		return trained, 0, nil
+	case adapter.MiSS:
+		for _, m := range chosen {
+			cols := m.Out
+			if c.MiSS.Mini > 0 {
+				cols = c.MiSS.Mini
+			}
+			trained += int64(c.Rank) * int64(cols)
+		}
+		return trained, 0, nil
+	case adapter.GraLoRA, adapter.SHiRA:
+		for _, m := range chosen {
+			trained += int64(c.Rank+c.GraLoRA.Hybrid) * int64(m.In+m.Out)
+		}
+		return trained, 0, nil
 	}
 
 	of, err := c.RankAlpha()

@@ -70,8 +70,14 @@ func check(c *adapter.Config) error {
 	case c.DoRA && c.KeepZeros:
 		return fmt.Errorf("%w: DoRA divides by norms of the whole change, of which keep_zeros leaves a part",
 			adapter.ErrConfig)
-	case c.Kind == adapter.VeRA && c.RSLoRA:
-		return fmt.Errorf("%w: VeRA has no scale", adapter.ErrConfig)
+	case c.RSLoRA && (c.Kind == adapter.VeRA || c.Kind == adapter.MiSS || c.Kind == adapter.SHiRA):
+		return fmt.Errorf("%w: kind %s has no scale", adapter.ErrConfig, c.Kind)
+	case c.RSLoRA && c.Kind == adapter.GraLoRA:
+		return fmt.Errorf("%w: GraLoRA's scale is alpha by all ranks, not by their root", adapter.ErrConfig)
+	case c.Kind == adapter.SHiRA && c.Biases != "" && c.Biases != adapter.NoBias:
+		return fmt.Errorf("%w: biases are not trained with SHiRA, whose form in PEFT has none", adapter.ErrConfig)
+	case c.Kind == adapter.SHiRA && c.Dropout > 0:
+		return fmt.Errorf("%w: SHiRA has no dropout", adapter.ErrConfig)
 	}
 
 	return nil
@@ -107,6 +113,10 @@ func tie(c *adapter.Config, chosen, modules []adapter.Module) ([]adapter.Module,
 }
 
 func low(c *adapter.Config, chosen []adapter.Module) ([]*adapter.Low, error) {
+	if err := linearOnly(c, chosen); err != nil {
+		return nil, err
+	}
+
 	switch c.Kind {
 	case adapter.LoRA:
 		return plain(c, chosen)
@@ -117,9 +127,28 @@ func low(c *adapter.Config, chosen []adapter.Module) ([]*adapter.Low, error) {
 		return vectors(c, chosen)
 	case adapter.PRoLoRA:
 		return rotations(c, chosen)
+	case adapter.MiSS:
+		return sums(c, chosen)
+	case adapter.GraLoRA:
+		return grains(c, chosen)
+	case adapter.SHiRA:
+		return elements(c, chosen)
 	}
 
-	return nil, fmt.Errorf("%w: kind %.100q; known: lora, mos, vera, prolora", adapter.ErrConfig, c.Kind)
+	return nil, fmt.Errorf("%w: kind %.100q; known: lora, mos, vera, prolora, miss, gralora, shira", adapter.ErrConfig,
+		c.Kind)
+}
+
+// Low makes the change of one module, of zeros, by a configuration whose sizes fit it.
+func Low(c *adapter.Config, m adapter.Module) (*adapter.Low, error) {
+	if err := check(c); err != nil {
+		return nil, err
+	}
+	list, err := low(c, []adapter.Module{m})
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
 }
 
 // plain makes LoRA's factors.
@@ -275,6 +304,17 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 				start(r.OwnA, seed, l.Module.In)
 			}
 		}
+	case adapter.GraLoRA:
+		for _, l := range a.Low {
+			g := l.Factors.(Granular)
+			start(g.A, seed, l.Module.In/g.K)
+			if g.OwnA != nil {
+				start(g.OwnA, seed, l.Module.In)
+			}
+		}
+	case adapter.MiSS: // D begins at zero
+	case adapter.SHiRA:
+		// Values begin at zero; where they lie is chosen by what the base's weights are.
 	default:
 		for _, l := range a.Low {
 			if _, follows := l.Factors.(adapter.Twin); follows {

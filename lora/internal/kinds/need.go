@@ -25,8 +25,11 @@ func need(c *adapter.Config, chosen []adapter.Module, trains bool) error {
 	sum, widest := 0.0, 0.0
 	for _, m := range chosen {
 		r := c.Rank
-		if c.Kind == adapter.LoRA {
+		switch c.Kind {
+		case adapter.LoRA:
 			r, _ = of(m.Path)
+		case adapter.GraLoRA:
+			r = c.GraLoRA.Parts*c.Rank + c.GraLoRA.Hybrid
 		}
 		sum += float64(r) * (float64(m.In) + float64(m.Out))
 		widest = max(widest, float64(r)*(float64(m.In)+float64(m.Out)))
@@ -36,7 +39,7 @@ func need(c *adapter.Config, chosen []adapter.Module, trains bool) error {
 	switch {
 	case c.Kind == adapter.VeRA: // the factors are those of all modules
 		bytes = heldBytes * widest
-	case c.Kind == adapter.LoRA && trains:
+	case c.Kind != adapter.MoS && c.Kind != adapter.PRoLoRA && trains:
 		bytes = trainedBytes * sum
 	}
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/lm/arch"
 	"github.com/modelcompress/compress/lora/internal/adapter"
 	"github.com/modelcompress/compress/safetensors"
@@ -24,6 +25,10 @@ func ReadAlone(dir string) (*adapter.Adapter, []string, error) {
 	if moves(s.Init) {
 		return nil, nil, needsBase(dir, s.Init)
 	}
+	if !s.form.alone {
+		return nil, nil, failure.Hinted(fmt.Errorf("%s: %w: the sizes of a %s adapter are those of its base", dir,
+			adapter.ErrUnsupported, s.form.peftType), "--model names it")
+	}
 
 	f, err := openWeights(dir)
 	if err != nil {
@@ -35,7 +40,7 @@ func ReadAlone(dir string) (*adapter.Adapter, []string, error) {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
 	}
 
-	modules, err := implied(f, s.stored)
+	modules, err := implied(f, s.form, s.stored)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.Path(), err)
 	}
@@ -70,12 +75,12 @@ func readSettings(dir string) (*settings, error) {
 }
 
 // implied makes modules of the tensors of a file.
-func implied(f *safetensors.File, transposed bool) ([]adapter.Module, error) {
+func implied(f *safetensors.File, kind *form, transposed bool) ([]adapter.Module, error) {
 	at := map[string]*adapter.Module{}
 	var paths []string
 	for _, key := range f.Names() {
 		name, ok := strings.CutPrefix(key, prefix)
-		for _, p := range parts {
+		for _, p := range kind.parts {
 			path, is := strings.CutSuffix(name, p.ending)
 			if !ok || !is {
 				continue
@@ -130,6 +135,9 @@ func learn(m *adapter.Module, key, part string, info safetensors.Info) error {
 	if part == "bias" || part == "magnitude" {
 		return nil
 	}
+	if strings.HasPrefix(part, "parts") { // GraLoRA's [k, in/k, r] and [k, r, out/k]
+		return learnParts(m, key, part, info)
+	}
 	if len(info.Shape) != 2 || info.Shape[0] > math.MaxInt32 || info.Shape[1] > math.MaxInt32 || info.Shape[0] == 0 ||
 		info.Shape[1] == 0 {
 		return fmt.Errorf("tensor %.200q: %w: shape %v is no factor's", key, adapter.ErrFile, info.Shape)
@@ -152,6 +160,24 @@ func learn(m *adapter.Module, key, part string, info safetensors.Info) error {
 		learnRows(m, int(info.Shape[1]))
 	}
 
+	return nil
+}
+
+// learnParts takes sizes from a stack of factors.
+func learnParts(m *adapter.Module, key, part string, info safetensors.Info) error {
+	bad := len(info.Shape) != 3
+	for _, n := range info.Shape {
+		bad = bad || n < 1 || n > 1<<15
+	}
+	if bad {
+		return fmt.Errorf("tensor %.200q: %w: shape %v is no stack of factors", key, adapter.ErrFile, info.Shape)
+	}
+
+	if part == "parts A" {
+		m.In = int(info.Shape[0] * info.Shape[1])
+	} else {
+		m.Out = int(info.Shape[0] * info.Shape[2])
+	}
 	return nil
 }
 

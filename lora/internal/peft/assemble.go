@@ -16,7 +16,7 @@ import (
 const prefix = "base_model.model."
 
 // parts are the endings of the keys of low-rank factors.
-var parts = []struct{ ending, part string }{
+var parts = []part{
 	{".lora_A.weight", "A"},
 	{".lora_B.weight", "B"},
 	{".lora_B.bias", "bias"},
@@ -85,7 +85,7 @@ func (r *reader) sort(key string) error {
 		return fmt.Errorf("tensor %.200q: %w: the name does not start with %s", key, adapter.ErrFile, prefix)
 	}
 
-	for _, p := range parts {
+	for _, p := range r.form.parts {
 		path, ok := strings.CutSuffix(name, p.ending)
 		if !ok {
 			continue
@@ -121,8 +121,8 @@ func (r *reader) sortPart(key, path, part string) error {
 			return fmt.Errorf("tensor %.200q: %w: %s is no token table", key, adapter.ErrBase, path)
 		}
 		part = strings.TrimPrefix(part, "table")
-	case "A", "B", "bias":
-		if table {
+	default:
+		if table && part != "magnitude" {
 			return fmt.Errorf("tensor %.200q: %w: %s is a token table, whose factors are called lora_embedding_A "+
 				"and lora_embedding_B", key, adapter.ErrBase, path)
 		}
@@ -283,6 +283,10 @@ func (r *reader) nameTwin(path string, targeted []adapter.Module) {
 
 // addLow reads the factors of a module.
 func (r *reader) addLow(m adapter.Module, f *found) error {
+	if r.Kind != adapter.LoRA {
+		return r.addOwn(m, f)
+	}
+
 	for _, p := range []string{"A", "B"} {
 		if f.keys[p] == "" {
 			return fmt.Errorf("tensor %.200q: %w: module %s has no factor %s", f.first, adapter.ErrFile, m.Path, p)
@@ -378,8 +382,8 @@ func (r *reader) addWhole(key, name string) error {
 	plain := strings.Replace(name, ".base_layer.", ".", 1)
 	dot := strings.LastIndexByte(plain, '.')
 	if dot < 0 || plain[dot:] != ".weight" && plain[dot:] != ".bias" {
-		return fmt.Errorf("tensor %.200q: %w: neither a part of a LoRA nor a weight or bias of the base", key,
-			adapter.ErrFile)
+		return fmt.Errorf("tensor %.200q: %w: neither a part of a %s nor a weight or bias of the base", key,
+			adapter.ErrFile, r.form.peftType)
 	}
 
 	path, kind := plain[:dot], plain[dot+1:]

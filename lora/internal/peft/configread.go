@@ -20,6 +20,7 @@ const (
 // settings are a configuration and what else its file says.
 type settings struct {
 	adapter.Config
+	form   *form
 	tokens json.RawMessage // trainable_token_indices
 	stored bool            // fan_in_fan_out: weights are stored [in, out]; a base says so itself
 	notes  []string        // what was accepted without effect
@@ -32,31 +33,36 @@ func parse(text []byte) (*settings, error) {
 		return nil, fmt.Errorf("%w: %w", adapter.ErrConfig, err)
 	}
 
-	// PEFT's own defaults, for keys that a file leaves out.
-	s := &settings{Config: adapter.Config{Kind: adapter.LoRA, Rank: 8, Alpha: 8, Biases: adapter.NoBias, Init: "true"}}
+	// First, as peft_type may be the last key.
 	kind := ""
-	for key, value := range object.All() {
-		if key == "peft_type" {
-			err = decode(key, value, &kind, "a string")
-		} else {
-			err = s.take(key, value)
-		}
-		if err != nil {
+	if object.Has("peft_type") {
+		if err := decode("peft_type", object.Get("peft_type"), &kind, "a string"); err != nil {
 			return nil, err
 		}
 	}
 
-	// After the loop, as peft_type may be the last key.
-	if kind != "LORA" {
-		return nil, fmt.Errorf("%w: key \"peft_type\": %.60q; only LORA is read here", adapter.ErrUnsupported, kind)
+	f, err := typed(kind)
+	if err != nil {
+		return nil, err
 	}
 
-	return s, s.check()
+	s := &settings{Config: adapter.Config{Kind: f.kind, Biases: adapter.NoBias, Init: "true"}, form: f}
+	f.start(&s.Config) // PEFT's own defaults, for keys that a file leaves out
+	for key, value := range object.All() {
+		if key == "peft_type" {
+			continue
+		}
+		if err := s.take(key, value); err != nil {
+			return nil, err
+		}
+	}
+
+	return s, f.check(s)
 }
 
 // take reads one key.
 func (s *settings) take(key string, value json.RawMessage) error {
-	if read, ok := readers[key]; ok {
+	if read := s.form.reader(key); read != nil {
 		return read(s, key, value)
 	}
 
@@ -148,7 +154,7 @@ var readers = map[string]func(s *settings, key string, value json.RawMessage) er
 	},
 	"layers_to_transform": func(s *settings, k string, v json.RawMessage) error { return readLayers(k, v, &s.Layers) },
 	"init_lora_weights":   func(s *settings, k string, v json.RawMessage) error { return readInit(k, v, &s.Init) },
-	"bias":                func(s *settings, k string, v json.RawMessage) error { return readBias(k, v, &s.Biases) },
+	"bias":                readBias,
 	"trainable_token_indices": func(s *settings, k string, v json.RawMessage) error {
 		if !isNull(v) && v[0] != '[' && v[0] != '{' {
 			return bad(k, "%.60s is neither a list of tokens nor lists by module", v)
@@ -284,9 +290,14 @@ func readLayers(key string, value json.RawMessage, layers *[]int) error {
 }
 
 // readBias reads which biases were trained.
-func readBias(key string, value json.RawMessage, b *adapter.Biases) error {
+func readBias(s *settings, key string, value json.RawMessage) error {
+	b := &s.Biases
 	if err := decode(key, value, b, "a string"); err != nil {
 		return err
+	}
+	// Other kinds call the biases of adapted modules after themselves: MiSS_only, gralora_only.
+	if strings.HasSuffix(string(*b), "_only") && s.Kind != adapter.LoRA {
+		*b = adapter.LoRABias
 	}
 	if *b != adapter.NoBias && *b != adapter.AllBias && *b != adapter.LoRABias {
 		return bad(key, "%.60q; known: none, all, lora_only", *b)

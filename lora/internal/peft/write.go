@@ -22,13 +22,15 @@ type WriteOptions struct {
 	// the scale goes into B and alpha becomes the rank, for readers that do not scale as PEFT does
 	Bake      bool
 	Overwrite bool // replace an adapter that is there
+	// Own writes a kind that PEFT has files for in its own form, instead of as plain LoRA.
+	Own bool
 	// Pair gives the factors A [rank, in] and B [out, rank] of a module when they are written, module by
 	// module; nil: [adapter.Low.Pair].
 	Pair func(l *adapter.Low) (a, b kernels.Mat, err error)
 }
 
 // Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete.
-// The factors are those of [adapter.Low.Pair], whatever the kind. The errors wrap [stage.ErrExists],
+// The factors are those of [adapter.Low.Pair], whatever the kind, unless the kind's own form is asked for. The errors wrap [stage.ErrExists],
 // [adapter.ErrUnsupported] for what plain LoRA cannot say, or are those of the operating system.
 func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	if o.DType == 0 {
@@ -44,6 +46,9 @@ func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	}
 
 	text, err := configText(a, o)
+	if o.Own && a.Config.Kind != adapter.LoRA {
+		text, err = ownText(a)
+	}
 	if err != nil {
 		return err
 	}
@@ -61,13 +66,14 @@ type entry struct {
 	key   string
 	shape []int64
 	value func() ([]float32, error)
+	raw   func() []byte // of a tensor of I32; nil: values
 }
 
 // tensors lists what goes into the file, sorted by name as PEFT's are.
 func tensors(a *adapter.Adapter, o WriteOptions) ([]entry, error) {
 	var list []entry
 	add := func(key string, value func() ([]float32, error), shape ...int64) {
-		list = append(list, entry{prefix + key, shape, value})
+		list = append(list, entry{key: prefix + key, shape: shape, value: value})
 	}
 
 	pairs := &pairs{of: o.Pair}
@@ -75,6 +81,10 @@ func tensors(a *adapter.Adapter, o WriteOptions) ([]entry, error) {
 		if o.Bake && l.Bias != nil {
 			return nil, fmt.Errorf("%w: the scale of an adapter with lora_bias cannot be baked into B",
 				adapter.ErrUnsupported)
+		}
+		if o.Own && a.Config.Kind != adapter.LoRA {
+			list = append(list, ownTensors(l)...)
+			continue
 		}
 		addLow(add, l, pairs, o.Bake)
 	}
@@ -228,6 +238,9 @@ func writeWeights(path string, entries []entry, t safetensors.DType, c *adapter.
 	infos := make([]safetensors.Info, len(entries))
 	for i, e := range entries {
 		infos[i] = safetensors.Info{Name: e.key, DType: t, Shape: e.shape}
+		if e.raw != nil {
+			infos[i].DType = safetensors.I32
+		}
 	}
 
 	metadata := map[string]string{"format": "pt"}
@@ -254,6 +267,10 @@ func writeWeights(path string, entries []entry, t safetensors.DType, c *adapter.
 }
 
 func writeEntry(w *safetensors.Writer, e entry, t safetensors.DType) error {
+	if e.raw != nil {
+		return w.WriteTensor(e.key, e.raw())
+	}
+
 	x, err := e.value()
 	if err != nil {
 		return err

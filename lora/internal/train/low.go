@@ -146,7 +146,7 @@ func (l *Low) params() []optim.Param {
 	list := l.Adapter.Trainable()
 	params := make([]optim.Param, len(list))
 	for i, p := range list {
-		params[i] = optim.Param{Name: p.Name, Value: p.Value, Grad: p.Grad, NoDecay: l.NoDecay && p.Value.Rows == 1}
+		params[i] = optim.Param{Name: p.Name, Value: p.Value, Grad: p.Grad, NoDecay: l.NoDecay && p.Vector()}
 	}
 	return params
 }

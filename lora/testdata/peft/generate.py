@@ -1,10 +1,10 @@
 # Makes the adapters of this folder with the PEFT library: one folder for each combination of options, over small bases with random weights.
 # expected.safetensors holds token ids and the logits that the library computes with the adapter it has saved and loaded again.
-# Run in this folder: python generate.py   (made with peft 0.21.2, transformers 5.23, torch 2.15)
+# Run in this folder: python generate.py [NAME …]   (made with peft 0.21.2, transformers 5.23, torch 2.15)
 import torch, json, os, sys, warnings
 warnings.filterwarnings("ignore")
 from transformers import LlamaConfig, LlamaForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM, OPTConfig, OPTForCausalLM
-from peft import LoraConfig, get_peft_model, PeftModel
+from peft import LoraConfig, MissConfig, ShiraConfig, GraloraConfig, get_peft_model, PeftModel
 from safetensors.torch import save_file
 R="."
 def base(name, m):
@@ -24,7 +24,8 @@ def mk():
     base("qwen2", Qwen2ForCausalLM(Qwen2Config(**L, tie_word_embeddings=True)))
     base("gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=31, n_embd=16, n_layer=2, n_head=4, n_positions=16, bos_token_id=0, eos_token_id=0)))
     base("opt", OPTForCausalLM(OPTConfig(vocab_size=31, hidden_size=16, ffn_dim=24, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=16, word_embed_proj_dim=16)))
-mk()
+only=sys.argv[1:]
+if not only: mk()
 from transformers import AutoModelForCausalLM
 cases = {
  "llama_qv": ("llama", dict(r=4, lora_alpha=8, target_modules=["q_proj","v_proj"])),
@@ -72,16 +73,25 @@ cases = {
  "gpt2_lorabias": ("gpt2", dict(r=4, lora_alpha=8, target_modules=["c_attn"], lora_bias=True, fan_in_fan_out=True)),
  "gpt2_layers": ("gpt2", dict(r=4, lora_alpha=8, target_modules=["c_attn"], layers_to_transform=[1], layers_pattern="h", fan_in_fan_out=True)),
  "opt_qv": ("opt", dict(r=4, lora_alpha=8, target_modules=["q_proj","v_proj","fc1"])),
+ "miss_qdown": ("llama", dict(kind=MissConfig, r=4, target_modules=["q_proj","down_proj"])),
+ "miss_odd": ("llamabias", dict(kind=MissConfig, r=5, target_modules="all-linear", miss_dropout=.1, bias="all")),
+ "miss_mini": ("llama", dict(kind=MissConfig, r=3, mini_r=4, init_weights="mini", target_modules=["q_proj","up_proj","down_proj"])),
+ "miss_layers_save": ("qwen2", dict(kind=MissConfig, r=2, target_modules=["q_proj","v_proj"], layers_to_transform=[0,2], modules_to_save=["norm"])),
+ "shira_random": ("llama", dict(kind=ShiraConfig, r=2, random_seed=7, target_modules=["q_proj","k_proj","down_proj"])),
+ "shira_save": ("llamatied", dict(kind=ShiraConfig, r=3, target_modules=r".*\.[12]\..*up_proj", modules_to_save=["norm"])),
+ "gralora_k2": ("llama", dict(kind=GraloraConfig, r=4, alpha=8, gralora_k=2, target_modules=["q_proj","v_proj","down_proj"])),
+ "gralora_hybrid": ("llamabias", dict(kind=GraloraConfig, r=8, alpha=6, gralora_k=4, hybrid_r=3, gralora_dropout=.1, target_modules="all-linear", bias="gralora_only")),
+ "gralora_gpt2": ("gpt2", dict(kind=GraloraConfig, r=4, alpha=8, gralora_k=2, hybrid_r=1, target_modules=["c_attn","c_fc"], fan_in_fan_out=True)),
 }
 torch.manual_seed(0)
 ids=torch.randint(0,31,(2,7))
-only=sys.argv[1:]
 for name,(b,kw) in cases.items():
     if only and name not in only: continue
     try:
         torch.manual_seed(sum(map(ord,name)))
         m=AutoModelForCausalLM.from_pretrained(f"{R}/base-{b}"); m.eval()
-        pm=get_peft_model(m, LoraConfig(task_type="CAUSAL_LM", **kw)); pm.eval()
+        kw=dict(kw); kind=kw.pop("kind", LoraConfig)
+        pm=get_peft_model(m, kind(task_type="CAUSAL_LM", **kw)); pm.eval()
         for n,p in pm.named_parameters():
             if p.requires_grad:
                 if 'lora_magnitude' in n: p.data.mul_(1+.2*torch.randn_like(p))
