@@ -26,9 +26,9 @@ type Adapter struct {
 	report *Report // of its training
 }
 
-// Open reads an adapter for an open model: PEFT's LoRA in all its variants, MiSS, GraLoRA and SHiRA, a native folder, or a GGUF file of
-// llama.cpp's.
-// Everything in the files must fit the model. The errors wrap this package's, or those of package safetensors.
+// Open reads an adapter for an open model: PEFT's LoRA in all its variants, MiSS, GraLoRA and SHiRA, a native folder,
+// or a GGUF file of llama.cpp's. Everything in the files must fit the model. The errors wrap this package's, or those
+// of package safetensors.
 func Open(dir string, m *lm.Model) (*Adapter, error) {
 	base, err := kinds.Of(m)
 	if err != nil {
@@ -65,9 +65,9 @@ func Open(dir string, m *lm.Model) (*Adapter, error) {
 	return &Adapter{inner: a}, nil
 }
 
-// Save writes the adapter to a folder, which appears under its name once it is complete: LoRA, MiSS, GraLoRA and SHiRA as
-// PEFT does, the other kinds in their own form (see [Export] for those). An existing folder that is not empty is refused
-// unless overwrite is set, and one that holds no adapter in any case.
+// Save writes the adapter to a folder, which appears under its name once it is complete: LoRA, MiSS, GraLoRA and SHiRA
+// as PEFT does, the other kinds in their own form (see [Export] for those). An existing folder that is not empty is
+// refused unless overwrite is set, and one that holds no adapter in any case.
 func (a *Adapter) Save(dir string, overwrite bool) error {
 	if err := Vacant(dir, overwrite); err != nil {
 		return err
@@ -111,7 +111,11 @@ func (a *Adapter) MemorySize() int64 {
 		n += 4 * int64(p.Value.Len())
 	}
 	for _, l := range a.inner.Low {
-		n += 4 * int64(l.Rank) * int64(l.Module.In+l.Module.Out)
+		if s, ok := l.Factors.(adapter.Sparse); ok { // the values were counted
+			n += 8 * int64(len(s.Rows))
+		} else {
+			n += 4 * int64(l.Rank) * int64(l.Module.In+l.Module.Out)
+		}
 		if !l.Module.Linear() || l.Module.Block < 0 { // a table or the head, which is replaced as a whole
 			n += 4 * int64(l.Module.In) * int64(l.Module.Out)
 		}

@@ -27,6 +27,9 @@
 //	         trained lengths
 //	vera     A = diag(d)·A₀, B = diag(b)·B₀ with random frozen A₀, B₀ for all modules; d and b are trained
 //	prolora  narrow factors repeated along the channels with their ranks rotated
+//	miss     one trained factor D [r, out] behind sums of the inputs i, i+r, i+2r, …; s = 1
+//	gralora  the matrix in k × k parts, each with factors of rank r/k; s = alpha/(r + plain ranks beside them)
+//	shira    r·(in + out) elements of W at places that are chosen once; s = 1
 //	full     every parameter, with Tune
 //
 // The switches of Mixture of Shards: Sampling "pure" shares everything, Paired turns pair dissociation off,
@@ -47,10 +50,10 @@
 //
 // # Files
 //
-// LoRA is written as PEFT writes it. The other kinds have folders of their own with the same two files;
-// [Export] makes a plain LoRA of any, exactly. A Mixture of Shards is adapter_config.json (peft_type MOS) and
-// adapter_model.safetensors with mos.TYPE.pool_A [n, in/l], pool_B [n, out/l], index_A and index_B I32 [L, r,
-// l]: the lists are data, nothing has to be sampled again.
+// LoRA, MiSS, GraLoRA and SHiRA are written as PEFT writes them, and read from what it wrote. The other kinds have
+// folders of their own with the same two files; [Export] makes a plain LoRA of any, exactly. A Mixture of Shards is
+// adapter_config.json (peft_type MOS) and adapter_model.safetensors with mos.TYPE.pool_A [n, in/l], pool_B [n, out/l],
+// index_A and index_B I32 [L, r, l]: the lists are data, nothing has to be sampled again.
 //
 // # Tied models
 //

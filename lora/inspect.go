@@ -19,7 +19,7 @@ import (
 // Inspection says what an adapter's folder holds.
 type Inspection struct {
 	Adapter   string         `json:"adapter"`
-	Kind      string         `json:"kind"` // lora, mos, vera or prolora
+	Kind      string         `json:"kind"` // lora, mos, vera, prolora, miss, gralora or shira
 	Base      string         `json:"base,omitempty"`
 	Checked   string         `json:"checked,omitempty"` // folder of the base that everything fits
 	RSLoRA    bool           `json:"use_rslora"`
@@ -193,6 +193,14 @@ func weightsOf(dir string) (int64, []string, error) {
 
 // changeNorm is the Frobenius norm of s·B·A, from the Gram matrices of both factors: trace(BᵀB·AAᵀ).
 func changeNorm(l *adapter.Low) float64 {
+	if s, ok := l.Factors.(adapter.Sparse); ok {
+		sum := 0.0
+		for _, v := range s.Value.Data() {
+			sum += float64(v) * float64(v)
+		}
+		return math.Abs(l.Scale) * math.Sqrt(sum)
+	}
+
 	a, b := l.Pair()
 	x, y := linalg.FromMat(a), linalg.FromMat(b)
 	ga, gb := linalg.New(l.Rank, l.Rank), linalg.New(l.Rank, l.Rank)

@@ -13,11 +13,15 @@ import (
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/adapter"
+	"github.com/modelcompress/compress/lora/internal/kinds"
 	"github.com/modelcompress/compress/lora/internal/mos"
 )
 
 // Kinds are the names of what can be trained.
-var Kinds = []string{"mos", "lora", "vera", "prolora", "full"}
+var Kinds = []string{"mos", "lora", "vera", "prolora", "miss", "gralora", "shira", "full"}
+
+// paired are the kinds with a trained factor on either side.
+var paired = []string{"lora", "mos", "prolora", "gralora"}
 
 // Schedules are the names of the learning rate's schedules.
 var Schedules = optim.ScheduleNames
@@ -27,7 +31,7 @@ var Optimizers = []string{"adamw", "lomo", "adalomo"}
 
 // Options of [Train] and [Tune]. The zero value trains a Mixture of Shards on all matrices of the blocks.
 type Options struct {
-	Kind string `json:"kind"` // mos (the default), lora, vera, prolora; full for Tune
+	Kind string `json:"kind"` // mos (the default), lora, vera, prolora, miss, gralora, shira; full for Tune
 
 	Rank    int     `json:"rank"`    // default 8; of mos less where the pools of a model with few blocks have less
 	Alpha   float64 `json:"alpha"`   // default 16; the change is alpha/rank·B·A
@@ -49,6 +53,13 @@ type Options struct {
 	Unshared   int     `json:"unshared,omitempty"`    // prolora: ranks that are not shared; default 1, -1 means 0
 	InParts    int     `json:"in_parts,omitempty"`    // prolora: copies along the inputs; default 2
 	OutParts   int     `json:"out_parts,omitempty"`   // prolora: copies along the outputs; default 2
+
+	// miss: columns of the trained factor, which repeat along the outputs (mini_r); default: as many as outputs
+	MiniRank int `json:"mini_r,omitempty"`
+	Parts    int `json:"gralora_k,omitempty"` // gralora: parts of each side of a matrix; default 2
+	Hybrid   int `json:"hybrid_r,omitempty"`  // gralora: ranks of a plain LoRA beside the parts
+	// shira: how the trained elements are chosen, see [ShiraMasks]; default random
+	ShiraMask string `json:"shira_mask,omitempty"`
 
 	// Targets are the matrices that get a change: roles (q, k, v, o, qkv, gate, up, gate_up, down), names
 	// ("q_proj", "layers.0.mlp.up_proj"), or one regular expression of whole paths between slashes. Default:
@@ -72,9 +83,12 @@ type Options struct {
 	Batch      int `json:"batch"`       // sequences per step; default 4
 	MicroBatch int `json:"micro_batch"` // sequences per pass through the model; default: all of a step
 	// tokens per step at most, instead of Batch: short sequences fill it up, each by itself
-	Pack        int     `json:"pack"`
-	Ordered     bool    `json:"ordered"`  // take sequences as they stand instead of at random
-	LR          float64 `json:"lr"`       // default 2e-4; kind full: 1e-5
+	Pack    int     `json:"pack"`
+	Ordered bool    `json:"ordered"` // take sequences as they stand instead of at random
+	LR      float64 `json:"lr"`      // default 2e-4; kind full: 1e-5
+	// by how much the learning rate of B's factors is that of A's (LoRA+); default: the same. Kinds lora, mos, prolora
+	// and gralora
+	LRRatio     float64 `json:"lr_ratio,omitempty"`
 	Schedule    string  `json:"schedule"` // constant (the default), linear, cosine
 	Warmup      int     `json:"warmup"`   // steps
 	WeightDecay float64 `json:"weight_decay"`
@@ -155,6 +169,10 @@ func (o Options) withDefaults() Options {
 		o.DInitial = or(o.DInitial, 0.1)
 	case "prolora":
 		o.Unshared, o.InParts, o.OutParts = or(o.Unshared, 1), or(o.InParts, 2), or(o.OutParts, 2)
+	case "gralora":
+		o.Parts = or(o.Parts, 2)
+	case "shira":
+		o.ShiraMask = or(o.ShiraMask, kinds.Random)
 	}
 
 	o.Batch, o.Schedule, o.Optimizer = or(o.Batch, 4), or(o.Schedule, "constant"), or(o.Optimizer, "adamw")
@@ -193,6 +211,10 @@ func (o Options) Validate() error {
 		o.Optimizer)
 	bad(o.Optimizer != "adamw" && o.MicroBatch > 0,
 		"optimizer %s updates during the pass, so a step cannot have several (micro_batch)", o.Optimizer)
+	bad(o.Kind == "shira" && !slices.Contains(ShiraMasks, o.ShiraMask) && o.Init == nil, "shira mask %.60q; known: %s",
+		o.ShiraMask, strings.Join(ShiraMasks, ", "))
+	bad(o.MiniRank < 0 || o.Parts < 0 || o.Hybrid < 0, "mini_r %d, gralora_k %d, hybrid_r %d: sizes are not negative",
+		o.MiniRank, o.Parts, o.Hybrid)
 	bad(o.Rank < 0, "rank %d is negative", o.Rank)
 	bad(!(o.Alpha > 0) || math.IsInf(o.Alpha, 0), "alpha %g is not a positive number", o.Alpha)
 	bad(!(o.Dropout >= 0 && o.Dropout < 1), "dropout %g is not in [0, 1)", o.Dropout)
@@ -200,6 +222,9 @@ func (o Options) Validate() error {
 	bad(o.Batch < 1 || o.MicroBatch < 0 || o.Pack < 0, "batch %d, micro_batch %d, pack %d: sizes are positive", o.Batch,
 		o.MicroBatch, o.Pack)
 	bad(!(o.LR >= 0) || math.IsInf(o.LR, 0), "learning rate %g is not a number ≥ 0", o.LR)
+	bad(!(o.LRRatio >= 0) || math.IsInf(o.LRRatio, 0), "lr_ratio %g is not a positive number", o.LRRatio)
+	bad(o.LRRatio != 0 && !slices.Contains(paired, o.Kind), "lr_ratio is for kinds that have a factor B beside A: %s",
+		strings.Join(paired, ", "))
 	bad(!(o.Clip >= 0) || math.IsInf(o.Clip, 0), "clip %g is not a number ≥ 0", o.Clip)
 	bad(!(o.WeightDecay >= 0) || math.IsInf(o.WeightDecay, 0), "weight decay %g is not a number ≥ 0", o.WeightDecay)
 	bad(o.Warmup < 0, "warmup %d is negative", o.Warmup)
@@ -258,6 +283,9 @@ func (o Options) config(base string, modules []adapter.Module) (adapter.Config, 
 		KeepZeros: o.KeepZeros,
 		VeRA:      adapter.VeRAConfig{DInitial: o.DInitial},
 		PRoLoRA:   adapter.PRoLoRAConfig{Unshared: max(o.Unshared, 0), InParts: o.InParts, OutParts: o.OutParts},
+		MiSS:      adapter.MiSSConfig{Mini: o.MiniRank},
+		GraLoRA:   adapter.GraLoRAConfig{Parts: o.Parts, Hybrid: o.Hybrid},
+		SHiRA:     adapter.SHiRAConfig{Mask: o.ShiraMask},
 	}
 
 	for _, p := range o.RankPattern {

@@ -63,6 +63,9 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 	}
 
 	inner, err := o.begin(ctx, m)
+	if err == nil {
+		err = o.place(ctx, m, inner, data)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +95,7 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 
 	s := &train.Low{
 		Model: m, Adapter: inner, Runtime: r, Optim: opt, Keep: o.keep(m), Seed: o.Seed, NoDecay: true,
-		Distil: teacher,
+		Distil: teacher, Ratio: o.LRRatio,
 	}
 	onDevice, err := o.resident(m)
 	if err == nil {
@@ -205,6 +208,7 @@ func (o Options) like(c *adapter.Config) Options {
 			o.Private = -1
 		}
 	}
+	o.MiniRank, o.Parts, o.Hybrid, o.ShiraMask = c.MiSS.Mini, c.GraLoRA.Parts, c.GraLoRA.Hybrid, c.SHiRA.Mask
 
 	return o
 }

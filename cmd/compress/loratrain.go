@@ -29,9 +29,9 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 			"text, JSONL with text, with prompt and completion, or with chat messages (of the last two only " +
 			"the answers are trained on), or a .safetensors file with input_ids and labels [steps,B,T], whose " +
 			"batches are used as they are.\n\n" +
-			"The result is a PEFT adapter, or with --kind mos a Mixture of Shards, which PEFT does not load " +
-			"and compress lora export converts. The folder also gets training.json, and training.html with the " +
-			"curves.\n\n" +
+			"The result is a PEFT adapter, or with --kind mos, vera and prolora one in a form of its own, which PEFT " +
+			"does not load and compress lora export converts. The folder also gets training.json, and training.html " +
+			"with the curves.\n\n" +
 			"With --teacher the model learns what another one of the same tokenizer predicts, rather than the tokens " +
 			"of the data alone: what pruning or quantising has cost comes back sooner. --teacher-cache keeps what " +
 			"the teacher says about the data in a file, which later runs use without the teacher.\n\n" +
@@ -103,8 +103,8 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 
 	for flag, words := range map[string][]string{
 		"kind": lora.Kinds, "schedule": lora.Schedules, "optimizer": lora.Optimizers,
-		"sampling": {"official", "balanced", "pure"},
-		"bias":     {"none", "all", "lora_only"},
+		"sampling": {"official", "balanced", "pure"}, "shira-mask": lora.ShiraMasks,
+		"bias": {"none", "all", "lora_only"},
 	} {
 		cli.Complete(cmd, flag, words...)
 	}
@@ -167,6 +167,14 @@ func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.IntVar(&o.Unshared, "unshared", 1, "`N` prolora: ranks that are not shared, -1 for none")
 	f.IntVar(&o.InParts, "in-parts", 2, "`N` prolora: copies along the inputs")
 	f.IntVar(&o.OutParts, "out-parts", 2, "`N` prolora: copies along the outputs")
+	f.IntVar(&o.MiniRank, "mini-r", 0,
+		"`N` miss: train this many columns of the factor, repeated along the outputs (default: one for each output)")
+	f.IntVar(&o.Parts, "gralora-k", 0,
+		"`N` gralora: cut each matrix into N × N parts with factors of their own (default: 2)")
+	f.IntVar(&o.Hybrid, "hybrid-r", 0, "`N` gralora: ranks of a plain LoRA beside the parts")
+	f.StringVar(&o.ShiraMask, "shira-mask", "",
+		"`NAME` shira: which elements of a matrix to train: "+strings.Join(lora.ShiraMasks, ", ")+
+			"; the last three are measured on the data (default: random)")
 	f.StringSliceVar(&o.Targets, "targets", nil,
 		"`LIST` matrices to adapt: q, k, v, o, gate, up, down, names, or /regular expression/ of paths "+
 			"(default: all linear layers)")
@@ -188,6 +196,8 @@ func addRunFlags(f *pflag.FlagSet, o *lora.Options) {
 	f.IntVar(&o.Pack, "pack", 0, "`N` fill each step with short sequences up to this many tokens, instead of --batch")
 	f.BoolVar(&o.Ordered, "ordered", false, "take sequences in the order of the file instead of a random one")
 	f.Float64Var(&o.LR, "lr", 0, "`X` learning rate (default: 2e-4, with --kind full 1e-5)")
+	f.Float64Var(&o.LRRatio, "lr-ratio", 0,
+		"`X` train B's factors with the learning rate times this, as LoRA+ does (default: the same rate)")
 	f.StringVar(&o.Schedule, "schedule", "constant",
 		"`NAME` learning-rate schedule: "+strings.Join(lora.Schedules, ", "))
 	f.IntVar(&o.Warmup, "warmup", 0, "`N` steps over which the learning rate rises")

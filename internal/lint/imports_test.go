@@ -71,7 +71,7 @@ var mayImport = map[string][]string{
 		"merge", "kernels", "safetensors", "internal/linalg", "internal/rng", "internal/build",
 	}, engine...),
 	"lora": append([]string{
-		"kernels", "safetensors", "internal/linalg", "internal/rng",
+		"kernels", "safetensors", "internal/linalg", "internal/rng", "internal/pyrandom",
 		"internal/orderedjson", "internal/dtype", "internal/chat", "internal/hub", "gguf", "internal/ggufmodel",
 	}, engine...),
 	"editeval": append([]string{

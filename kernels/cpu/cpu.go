@@ -2,8 +2,8 @@
 // (AMX, AVX-512, AVX2, on Arm Advanced SIMD, in assembly, and portable Go); the best one that the processor has is
 // chosen when the device opens. The build tag noasm leaves the assembly out, and the environment variable
 // COMPRESS_CPU_DISABLE (a comma-separated list of avx2, avxvnni, avx512, avx512bf16, avx512vnni, amx, and of neon,
-// dotprod, i8mm, bf16) switches instruction sets off at run time. Results do not depend on the number of threads: work is
-// cut into pieces whose bounds depend on the shapes alone.
+// dotprod, i8mm, bf16) switches instruction sets off at run time. Results do not depend on the number of threads: work
+// is cut into pieces whose bounds depend on the shapes alone.
 package cpu
 
 import (

@@ -4,8 +4,8 @@ package cpu
 
 import "golang.org/x/sys/unix"
 
-// hasBF16 reports whether the system names the products of bfloat16 among the processor's capabilities; golang.org/x/sys
-// does not read that bit.
+// hasBF16 reports whether the system names the products of bfloat16 among the processor's capabilities: a bit that
+// golang.org/x/sys/cpu does not read.
 func hasBF16() bool {
 	const (
 		second = 26      // AT_HWCAP2

@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/modelcompress/compress/kernels"
 )
@@ -67,6 +68,13 @@ type Param struct {
 	Elements bool
 }
 
+// NewFactor makes a zeroed factor, which is a matrix also where it has one row.
+func NewFactor(name string, rows, cols int) *Param {
+	p := NewParam(name, rows, cols)
+	p.Elements = true
+	return p
+}
+
 // NewParam makes a zeroed parameter.
 func NewParam(name string, rows, cols int) *Param {
 	return &Param{Name: name, Value: kernels.MatOf(kernels.NewHost(kernels.F32, rows*cols), rows, cols)}
@@ -83,6 +91,17 @@ func (p *Param) Clear() {
 
 // Vector reports whether the parameter is a vector, which weight decay leaves alone.
 func (p *Param) Vector() bool { return p.Value.Rows == 1 && !p.Elements }
+
+// Up reports whether the parameter is a factor on the side of the outputs, B or what B is made of: names of files say
+// so.
+func (p *Param) Up() bool {
+	part := p.Name[strings.LastIndexByte(strings.TrimSuffix(p.Name, ".weight"), '.')+1:]
+	switch strings.TrimSuffix(part, ".weight") {
+	case "lora_B", "lora_embedding_B", "pool_B", "prolora_B", "unshared_B", "gralora_B", "gralora_B_general":
+		return true
+	}
+	return false
+}
 
 // FileShape is the shape in the file.
 func (p *Param) FileShape() []int64 {

@@ -29,7 +29,8 @@ func (s Sparse) Assemble(a, bt kernels.Mat) {
 	}
 
 	for i, v := range s.Value.Data() {
-		if o, in := s.Rows[i], s.Cols[i]; s.Out < s.In {
+		o, in := s.Rows[i], s.Cols[i]
+		if s.Out < s.In {
 			a.RowF32(int(o))[in] = v
 		} else {
 			bt.RowF32(int(in))[o] = v
@@ -41,7 +42,8 @@ func (s Sparse) Assemble(a, bt kernels.Mat) {
 func (s Sparse) Scatter(da, dbt kernels.Mat) {
 	g := s.Value.Grad.RowF32(0)
 	for i := range g {
-		if o, in := s.Rows[i], s.Cols[i]; s.Out < s.In {
+		o, in := s.Rows[i], s.Cols[i]
+		if s.Out < s.In {
 			g[i] += da.RowF32(int(o))[in]
 		} else {
 			g[i] += dbt.RowF32(int(in))[o]

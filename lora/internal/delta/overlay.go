@@ -55,6 +55,9 @@ func (r *Runtime) MemorySize() int64 {
 				n += int64(x.Buf.Len) * int64(x.DType().Size())
 			}
 		}
+		if s := m.elements; s != nil {
+			n += 12 * int64(len(s.Rows))
+		}
 		if d := m.dora; d != nil {
 			n += 8*int64(len(d.squares)) + 4*int64(len(d.norm)+len(d.gain)+len(d.bias))
 		}

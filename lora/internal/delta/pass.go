@@ -18,8 +18,8 @@ func (r *Runtime) Forward(l lm.Linear, x, y kernels.Mat) error {
 	w := r.work()
 	defer r.spare.Put(w)
 
-	if r.keeps() {
-		return r.forwardMasked(w, m, x, y)
+	if r.writes(m) {
+		return r.forwardWritten(w, m, x, y)
 	}
 
 	// The order is PEFT's: dropout acts on the adapter's input only, the base sees x.
@@ -134,8 +134,8 @@ func (r *Runtime) backward(l lm.Linear, x, dy, dx kernels.Mat) error {
 	w := r.work()
 	defer r.spare.Put(w)
 
-	if r.keeps() {
-		return r.backwardMasked(w, m, x, dy, dx)
+	if r.writes(m) {
+		return r.backwardWritten(w, m, x, dy, dx)
 	}
 
 	// What follows is the backward pass of the plain sum; DoRA's scaling comes before it.

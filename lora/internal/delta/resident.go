@@ -46,19 +46,23 @@ const (
 	zeroRows = 1024
 )
 
+// Up is what the optimiser's parameter of all factors on the side of the outputs is called, where they are apart.
+const Up = "adapter.B"
+
 // errForm: parameters of an adapter that only the host makes factors of.
 var errForm = errors.New("not on the device")
 
-// Reside moves the parameters to the device, if that is away from the host, has room, and can do what the
-// adapter's kind needs: factors that are parameters themselves, or shards of pools. nil: they stay, and the
-// device notes it. With noDecay, weight decay leaves vectors alone.
-func (r *Runtime) Reside(noDecay bool) (*Resident, error) {
+// Reside moves the parameters to the device, if that is away from the host, has room, and can do what the adapter's
+// kind needs: factors that are parameters themselves, or shards of pools. nil: they stay, and the device notes it. With
+// noDecay, weight decay leaves vectors alone; with apart, factors on the side of the outputs are a parameter of their
+// own for the optimiser.
+func (r *Runtime) Reside(noDecay, apart bool) (*Resident, error) {
 	if r.host {
 		return nil, nil
 	}
 
 	d := &Resident{r: r, places: map[*adapter.Param]*param{}}
-	err := d.plan(noDecay)
+	err := d.plan(noDecay, apart)
 	if err == nil {
 		err = d.alloc()
 	}
@@ -76,7 +80,7 @@ func (r *Runtime) Reside(noDecay bool) (*Resident, error) {
 }
 
 // plan decides where parameters lie.
-func (d *Resident) plan(noDecay bool) error {
+func (d *Resident) plan(noDecay, apart bool) error {
 	if len(d.r.copies) > 0 || len(d.r.modules) != len(d.r.a.Low) {
 		return errForm
 	}
@@ -84,6 +88,7 @@ func (d *Resident) plan(noDecay bool) error {
 	// All parameters lie one after the other in two long ones, so that an optimiser's step is two calls and not one for
 	// each of hundreds of small matrices, whose launches would take longer than their arithmetic.
 	decayed, plain := &flat{name: "adapter"}, &flat{name: "adapter.vectors", plain: true}
+	up := &flat{name: Up}
 	for _, l := range d.r.a.Low {
 		turned := false
 		switch l.Factors.(type) {
@@ -116,8 +121,13 @@ func (d *Resident) plan(noDecay bool) error {
 			}
 
 			f := decayed
-			if noDecay && p.Value.Rows == 1 {
+			switch vector := noDecay && p.Vector(); {
+			case vector && apart && p.Up():
+				return errForm // nothing that is trained in practice
+			case vector:
 				f = plain
+			case apart && p.Up():
+				f = up
 			}
 
 			d.places[p] = &param{turned: turned && k == 1}
@@ -126,7 +136,7 @@ func (d *Resident) plan(noDecay bool) error {
 		}
 	}
 
-	for _, f := range []*flat{decayed, plain} {
+	for _, f := range []*flat{decayed, plain, up} {
 		if f.size > 0 {
 			d.flat = append(d.flat, f)
 		}

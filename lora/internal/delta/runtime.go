@@ -53,6 +53,8 @@ type module struct {
 	t      *kernels.Buffer // x·aᵀ of the latest forward pass, kept for the backward pass; skinny ones transposed
 	key    rng.Key
 	dora   *direction
+
+	elements *adapter.Sparse // a sparse change, on the host; nil: there are factors
 }
 
 // Attach lets an adapter act on a model until it is detached. Its errors wrap adapter.ErrUnsupported,
@@ -121,6 +123,11 @@ func (r *Runtime) collect(linears map[string]lm.Linear) error {
 		mod := &module{low: l, lin: lin, key: rng.New(0, lin.Name)}
 		if l.Magnitude != nil {
 			mod.dora = &direction{}
+		}
+
+		// Away from the host the general factors do: they are exact, and large.
+		if s, ok := l.Factors.(adapter.Sparse); ok && r.host {
+			mod.elements = &s
 		}
 
 		r.modules[lin.Name] = mod
@@ -244,6 +251,10 @@ func (r *Runtime) Update() error {
 func (r *Runtime) assemble(m *module) error {
 	if r.resident != nil {
 		return r.resident.assemble(m)
+	}
+
+	if m.elements != nil { // which are the parameters themselves
+		return nil
 	}
 
 	l := m.low

@@ -23,8 +23,8 @@ const (
 	wZ  // output without bias, of DoRA
 	wDZ
 	wRow
-	wTurned // a narrow matrix, turned around
-	wMasked // a change that keeps zeros, or its gradient
+	wTurned  // a narrow matrix, turned around
+	wWritten // a change that is written out, or its gradient
 	slots
 )
 

@@ -14,6 +14,9 @@ import (
 // backward pass: a step costs about two and a half times as much as without. The matrix is made anew in every pass,
 // which is little beside the product with all tokens and takes the memory of one matrix, not of all.
 
+// A change of single elements (SHiRA) goes the same way on the CPU: it has no narrow factors either, and its gradient
+// is that of the matrix at its places. With few rows, as in generation, its elements are multiplied one by one instead.
+
 // keepable refuses to keep zeros where that cannot be computed.
 func (r *Runtime) keepable() error {
 	if !r.host {
@@ -34,16 +37,21 @@ func (r *Runtime) keepable() error {
 // keeps reports whether a module's change leaves zeros of its matrix alone.
 func (r *Runtime) keeps() bool { return r.a.Config.KeepZeros }
 
-// masked is M∘(sBA) in the layout of the matrix.
-func (r *Runtime) masked(w *workspace, m *module) (kernels.Mat, error) {
-	weight, err := r.m.Param(m.lin.Name)
-	if err != nil {
-		return kernels.Mat{}, err
-	}
-
-	d, err := w.mat(wMasked, weight.Rows, weight.Cols)
+// written is M∘(sBA), or the elements of a sparse change, in the layout of the matrix.
+func (r *Runtime) written(w *workspace, m *module) (kernels.Mat, error) {
+	rows, cols := m.shape()
+	d, err := w.mat(wWritten, rows, cols)
 	if err != nil {
 		return d, err
+	}
+
+	if m.elements != nil {
+		for i := range rows {
+			clear(d.RowF32(i))
+		}
+		m.elements.AddTo(d, float32(m.low.Scale), m.lin.Transposed)
+		d.Buf.Changed()
+		return d, r.clearZeros(d, m)
 	}
 
 	left, right := m.fb, m.fa
@@ -52,12 +60,56 @@ func (r *Runtime) masked(w *workspace, m *module) (kernels.Mat, error) {
 	}
 
 	r.ops.MatMulTN(d, left, right, kernels.MatMul{})
-	return d, sparse.Clear(d, weight)
+	return d, r.clearZeros(d, m)
 }
 
-// forwardMasked is the forward pass of a module that keeps zeros.
-func (r *Runtime) forwardMasked(w *workspace, m *module, x, y kernels.Mat) error {
-	d, err := r.masked(w, m)
+// clearZeros sets elements of x to zero where the module's matrix is, if the adapter keeps zeros.
+func (r *Runtime) clearZeros(x kernels.Mat, m *module) error {
+	if !r.keeps() {
+		return nil
+	}
+	weight, err := r.m.Param(m.lin.Name)
+	if err != nil {
+		return err
+	}
+	return sparse.Clear(x, weight)
+}
+
+// shape is that of the module's matrix as it is stored.
+func (m *module) shape() (rows, cols int) {
+	if m.lin.Transposed {
+		return m.lin.In, m.lin.Out
+	}
+	return m.lin.Out, m.lin.In
+}
+
+// writes reports whether the change of a module is written out in every pass.
+func (r *Runtime) writes(m *module) bool { return r.keeps() || m.elements != nil }
+
+// fewRows is up to how many rows the elements of a sparse change are multiplied one by one.
+const fewRows = 16
+
+// forwardElements adds what the elements of a sparse change make of some rows.
+func (m *module) forwardElements(x, y kernels.Mat) {
+	s, scale := m.elements, float32(m.low.Scale)
+	values := s.Value.Data()
+	for t := range x.Rows {
+		in, out := x.RowF32(t), y.RowF32(t)
+		for i, o := range s.Rows {
+			out[o] += scale * values[i] * in[s.Cols[i]]
+		}
+	}
+	y.Buf.Changed()
+}
+
+// forwardWritten is the forward pass of a module whose change is written out.
+func (r *Runtime) forwardWritten(w *workspace, m *module, x, y kernels.Mat) error {
+	if m.elements != nil && x.Rows <= fewRows && !r.keeps() {
+		m.forwardElements(x, y)
+		return nil
+	}
+
+	d, err := r.written(w, m)
 	if err != nil {
 		return err
 	}
@@ -77,16 +129,16 @@ func (r *Runtime) forwardMasked(w *workspace, m *module, x, y kernels.Mat) error
 	return nil
 }
 
-// backwardMasked is the backward pass of a module that keeps zeros. The gradient of the factors is that of the
-// matrix where it may change.
-func (r *Runtime) backwardMasked(w *workspace, m *module, x, dy, dx kernels.Mat) error {
+// backwardWritten is the backward pass of a module whose change is written out. The gradient of the factors is that of
+// the matrix where it may change.
+func (r *Runtime) backwardWritten(w *workspace, m *module, x, dy, dx kernels.Mat) error {
 	if r.train {
-		if err := r.gradientsMasked(w, m, x, dy); err != nil {
+		if err := r.gradientsWritten(w, m, x, dy); err != nil {
 			return err
 		}
 	}
 
-	d, err := r.masked(w, m)
+	d, err := r.written(w, m)
 	if err != nil {
 		return err
 	}
@@ -116,19 +168,15 @@ func (r *Runtime) backwardMasked(w *workspace, m *module, x, dy, dx kernels.Mat)
 	return nil
 }
 
-// gradientsMasked adds to the gradients of a module's parameters.
-func (r *Runtime) gradientsMasked(w *workspace, m *module, x, dy kernels.Mat) error {
+// gradientsWritten adds to the gradients of a module's parameters.
+func (r *Runtime) gradientsWritten(w *workspace, m *module, x, dy kernels.Mat) error {
 	in, err := r.dropped(w, m, x)
 	if err != nil {
 		return err
 	}
 
-	weight, err := r.m.Param(m.lin.Name)
-	if err != nil {
-		return err
-	}
-
-	g, err := w.mat(wMasked, weight.Rows, weight.Cols)
+	rows, cols := m.shape()
+	g, err := w.mat(wWritten, rows, cols)
 	if err != nil {
 		return err
 	}
@@ -140,8 +188,12 @@ func (r *Runtime) gradientsMasked(w *workspace, m *module, x, dy kernels.Mat) er
 
 	// With ΔW = M∘(sBA) and G = dyᵀ·x, the gradient of sBA is M∘G, and those of the factors follow as for any product.
 	r.ops.MatMulTN(g, left, right, kernels.MatMul{})
-	if err := sparse.Clear(g, weight); err != nil {
+	if err := r.clearZeros(g, m); err != nil {
 		return err
+	}
+	if m.elements != nil {
+		m.elements.Learn(g, float32(m.low.Scale), m.lin.Transposed)
+		return nil
 	}
 
 	da, err := w.mat(wDA, m.low.Rank, m.low.Module.In)

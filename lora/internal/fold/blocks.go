@@ -42,6 +42,7 @@ type job struct {
 	rows, cols int
 	step       int           // rows of a block
 	p, q       linalg.Matrix // stored delta / scale = p [rows, r] · q [r, cols]
+	elements   [][]element   // of a sparse change instead, by stored row; nil: there are factors
 	byRow      []float32     // DoRA: factors of the stored rows; nil: none
 	byCol      []float32     // DoRA: factors of the stored columns; nil: none
 }
@@ -89,6 +90,11 @@ func (j *job) prepare(ctx context.Context) error {
 		return nil
 	}
 
+	if s, ok := l.Factors.(adapter.Sparse); ok {
+		j.elements = elementsOf(s, j.rows, j.turned())
+		return nil
+	}
+
 	a, b := l.Pair()
 	p, q := linalg.FromMat(b), linalg.FromMat(a) // [out, r], [r, in]
 	if j.turned() {
@@ -101,6 +107,40 @@ func (j *job) prepare(ctx context.Context) error {
 	}
 
 	return j.measure(ctx)
+}
+
+// element is one of a sparse change in its row.
+type element struct {
+	col   int32
+	value float32
+}
+
+// elementsOf sorts the elements of a sparse change by stored row.
+func elementsOf(s adapter.Sparse, rows int, turned bool) [][]element {
+	list := make([][]element, rows)
+	for i, v := range s.Value.Data() {
+		r, c := s.Rows[i], s.Cols[i]
+		if turned {
+			r, c = c, r
+		}
+		list[r] = append(list[r], element{c, v})
+	}
+	return list
+}
+
+// addElements adds a sparse change.
+func (j *job) addElements(b *block) {
+	scale := float32(j.e.low.Scale)
+	for i := range b.rows {
+		row := b.x[i*j.cols : (i+1)*j.cols]
+		for _, e := range j.elements[b.row+i] {
+			delta := e.value * scale
+			if j.Safe {
+				delta = round(delta, j.e.Info.DType)
+			}
+			row[e.col] += delta
+		}
+	}
 }
 
 // turned reports whether the stored rows are the inputs of the module.
@@ -314,6 +354,11 @@ func (j *job) keep(b *block, s *Sums) {
 
 // addDelta adds the scaled product of the factors.
 func (j *job) addDelta(b *block) {
+	if j.elements != nil {
+		j.addElements(b)
+		return
+	}
+
 	if b.delta.Data == nil {
 		b.delta = linalg.New(j.step, j.cols)
 	}

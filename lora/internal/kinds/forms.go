@@ -174,7 +174,7 @@ func plain(c *adapter.Config, chosen []adapter.Module) ([]*adapter.Low, error) {
 
 		l := &adapter.Low{
 			Module: m, Rank: r, Alpha: alpha, Scale: c.ScaleOf(r, alpha),
-			Factors: adapter.Plain{A: adapter.NewParam(name("A"), r, m.In), B: adapter.NewParam(name("B"), m.Out, r)},
+			Factors: adapter.Plain{A: adapter.NewFactor(name("A"), r, m.In), B: adapter.NewFactor(name("B"), m.Out, r)},
 		}
 
 		if c.OutputBias && !m.Table {
@@ -313,8 +313,8 @@ func New(c adapter.Config, base Base, seed uint64) (*adapter.Adapter, error) {
 			}
 		}
 	case adapter.MiSS: // D begins at zero
-	case adapter.SHiRA:
-		// Values begin at zero; where they lie is chosen by what the base's weights are.
+	case adapter.SHiRA: // values begin at zero
+		return a, place(a, base, seed)
 	default:
 		for _, l := range a.Low {
 			if _, follows := l.Factors.(adapter.Twin); follows {

@@ -10,8 +10,8 @@ import (
 
 // Granular are the factors of GraLoRA (Jung et al., arXiv 2505.20355): the matrix is cut into k × k parts, each with a
 // pair of factors of rank r/k. Part l of the inputs makes r sums, of which those j·r/k … go into part j of the outputs.
-// As factors of the whole matrix they have k·r ranks, row (l, j, s) of A being zero outside of part l, and of B outside of
-// part j. Ranks of a plain LoRA may follow.
+// As factors of the whole matrix they have k·r ranks, row (l, j, s) of A being zero outside of part l, and of B outside
+// of part j. Ranks of a plain LoRA may follow.
 type Granular struct {
 	K          int
 	A, B       *adapter.Param // [in, r], the parts below each other; [k·r, out/k], likewise
@@ -102,14 +102,14 @@ func grains(c *adapter.Config, modules []adapter.Module) ([]*adapter.Low, error)
 		}
 
 		g := Granular{
-			K: k, A: adapter.NewParam(m.Path+".gralora_A", m.In, c.Rank),
-			B: adapter.NewParam(m.Path+".gralora_B", k*c.Rank, m.Out/k),
+			K: k, A: adapter.NewFactor(m.Path+".gralora_A", m.In, c.Rank),
+			B: adapter.NewFactor(m.Path+".gralora_B", k*c.Rank, m.Out/k),
 		}
 		g.A.Shape = []int64{int64(k), int64(m.In / k), int64(c.Rank)}
 		g.B.Shape = []int64{int64(k), int64(c.Rank), int64(m.Out / k)}
 		if h > 0 {
-			g.OwnA = adapter.NewParam(m.Path+".gralora_A_general.weight", h, m.In)
-			g.OwnB = adapter.NewParam(m.Path+".gralora_B_general.weight", m.Out, h)
+			g.OwnA = adapter.NewFactor(m.Path+".gralora_A_general.weight", h, m.In)
+			g.OwnB = adapter.NewFactor(m.Path+".gralora_B_general.weight", m.Out, h)
 		}
 
 		scale := c.ScaleOf(c.Rank, c.Alpha)

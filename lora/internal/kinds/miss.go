@@ -67,7 +67,7 @@ func sums(c *adapter.Config, modules []adapter.Module) ([]*adapter.Low, error) {
 
 		list = append(list, &adapter.Low{
 			Module: m, Rank: c.Rank, Alpha: float64(c.Rank), Scale: 1,
-			Factors: Sums{D: adapter.NewParam(m.Path+".miss_block", c.Rank, cols)},
+			Factors: Sums{D: adapter.NewFactor(m.Path+".miss_block", c.Rank, cols)},
 		})
 	}
 

@@ -314,6 +314,7 @@ func (r *reader) addLow(m adapter.Module, f *found) error {
 		return err
 	}
 
+	pair.A.Elements, pair.B.Elements = true, true
 	l.Factors = pair
 	if l.Bias, err = r.vector(f, "bias", r.OutputBias, "lora_bias", m); err != nil {
 		return err

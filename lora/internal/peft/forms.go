@@ -49,11 +49,19 @@ var forms = []*form{
 	},
 	{
 		kind: adapter.MiSS, peftType: "MISS", parts: []part{{".miss_block", "block"}},
-		start:  func(c *adapter.Config) { c.Rank, c.Alpha, c.MiSS.Mini = 64, 1, 1 },
+		start: func(c *adapter.Config) {
+			c.Rank = 64
+			c.Alpha = 1 // which it does not have
+			c.MiSS.Mini = 1
+		},
 		common: []string{"exclude_modules", "layers_to_transform", "layers_pattern", "bias"},
 		keys: map[string]reading{
-			"miss_dropout": func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Dropout) },
-			"mini_r":       func(s *settings, k string, v json.RawMessage) error { return readRank(k, v, &s.MiSS.Mini) },
+			"miss_dropout": func(s *settings, k string, v json.RawMessage) error {
+				return readFinite(k, v, &s.Dropout)
+			},
+			"mini_r": func(s *settings, k string, v json.RawMessage) error {
+				return readRank(k, v, &s.MiSS.Mini)
+			},
 			"init_weights": readVariant,
 		},
 		check: func(s *settings) error {
@@ -64,7 +72,8 @@ var forms = []*form{
 			return s.check()
 		},
 		write: func(c *adapter.Config, keys map[string]any) {
-			keys["miss_dropout"], keys["mini_r"], keys["init_weights"] = c.Dropout, 1, true
+			keys["miss_dropout"] = c.Dropout
+			keys["mini_r"], keys["init_weights"] = 1, true
 			if c.MiSS.Mini > 0 {
 				keys["mini_r"], keys["init_weights"] = c.MiSS.Mini, "mini"
 			}
@@ -73,30 +82,43 @@ var forms = []*form{
 	{
 		kind: adapter.GraLoRA, peftType: "GRALORA", alone: true,
 		parts: []part{
-			{".gralora_A", "parts A"}, {".gralora_B", "parts B"},
-			{".gralora_A_general.weight", "A"}, {".gralora_B_general.weight", "B"},
+			{".gralora_A", "parts A"},
+			{".gralora_B", "parts B"},
+			{".gralora_A_general.weight", "A"},
+			{".gralora_B_general.weight", "B"},
 		},
 		start: func(c *adapter.Config) {
-			c.Rank, c.Alpha, c.GraLoRA.Parts = 32, 64, 2
+			c.Rank, c.Alpha = 32, 64
+			c.GraLoRA.Parts = 2
 		},
 		common: []string{"layers_to_transform", "layers_pattern", "bias", "fan_in_fan_out"},
 		keys: map[string]reading{
-			"alpha":           func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Alpha) },
-			"gralora_dropout": func(s *settings, k string, v json.RawMessage) error { return readFinite(k, v, &s.Dropout) },
-			"gralora_k":       func(s *settings, k string, v json.RawMessage) error { return readRank(k, v, &s.GraLoRA.Parts) },
-			"hybrid_r":        readHybrid,
-			"init_weights":    readStart,
+			"alpha": func(s *settings, k string, v json.RawMessage) error {
+				return readFinite(k, v, &s.Alpha)
+			},
+			"gralora_dropout": func(s *settings, k string, v json.RawMessage) error {
+				return readFinite(k, v, &s.Dropout)
+			},
+			"gralora_k": func(s *settings, k string, v json.RawMessage) error {
+				return readRank(k, v, &s.GraLoRA.Parts)
+			},
+			"hybrid_r":     readHybrid,
+			"init_weights": readStart,
 		},
 		check: (*settings).check,
 		write: func(c *adapter.Config, keys map[string]any) {
-			keys["alpha"], keys["gralora_dropout"], keys["gralora_k"] = whole(c.Alpha), c.Dropout, c.GraLoRA.Parts
-			keys["hybrid_r"] = c.GraLoRA.Hybrid
+			keys["alpha"], keys["gralora_dropout"] = whole(c.Alpha), c.Dropout
+			keys["gralora_k"], keys["hybrid_r"] = c.GraLoRA.Parts, c.GraLoRA.Hybrid
 		},
 	},
 	{
 		kind: adapter.SHiRA, peftType: "SHIRA",
-		parts:  []part{{".shira_weight", "values"}, {".shira_indices", "places"}},
-		start:  func(c *adapter.Config) { c.Rank, c.Alpha, c.SHiRA.Mask = 32, 1, "random" },
+		parts: []part{{".shira_weight", "values"}, {".shira_indices", "places"}},
+		start: func(c *adapter.Config) {
+			c.Rank = 32
+			c.Alpha = 1 // which it does not have
+			c.SHiRA.Mask = "random"
+		},
 		common: []string{"fan_in_fan_out"},
 		keys: map[string]reading{
 			"mask_type": func(s *settings, k string, v json.RawMessage) error {
@@ -109,7 +131,8 @@ var forms = []*form{
 		},
 		check: (*settings).check,
 		write: func(c *adapter.Config, keys map[string]any) {
-			keys["mask_type"], keys["random_seed"], keys["init_weights"] = c.SHiRA.Mask, nil, true
+			keys["mask_type"], keys["random_seed"] = c.SHiRA.Mask, nil
+			keys["init_weights"] = true
 			if c.SHiRA.Mask == "random" && c.SHiRA.Seed != nil {
 				keys["random_seed"] = *c.SHiRA.Seed
 			}
@@ -264,8 +287,8 @@ func (r *reader) readPlaces(f *found, s adapter.Sparse) error {
 		for i := range n {
 			row, col := integer(data[i*size:], size), integer(data[(n+i)*size:], size)
 			if row < 0 || row >= int64(s.Out) || col < 0 || col >= int64(s.In) {
-				return fmt.Errorf("tensor %.200q: %w: place %d is (%d, %d), the matrix is %d × %d", key, adapter.ErrBase,
-					i, row, col, s.Out, s.In)
+				return fmt.Errorf("tensor %.200q: %w: place %d is (%d, %d), the matrix is %d × %d", key,
+					adapter.ErrBase, i, row, col, s.Out, s.In)
 			}
 			s.Rows[i], s.Cols[i] = int32(row), int32(col)
 		}

@@ -29,9 +29,9 @@ type WriteOptions struct {
 	Pair func(l *adapter.Low) (a, b kernels.Mat, err error)
 }
 
-// Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete.
-// The factors are those of [adapter.Low.Pair], whatever the kind, unless the kind's own form is asked for. The errors wrap [stage.ErrExists],
-// [adapter.ErrUnsupported] for what plain LoRA cannot say, or are those of the operating system.
+// Write writes an adapter as plain LoRA to the folder dir, which appears under its name once it is complete. The
+// factors are those of [adapter.Low.Pair], whatever the kind, unless the kind's own form is asked for. The errors wrap
+// [stage.ErrExists], [adapter.ErrUnsupported] for what plain LoRA cannot say, or are those of the operating system.
 func Write(dir string, a *adapter.Adapter, o WriteOptions) error {
 	if o.DType == 0 {
 		o.DType = safetensors.F32

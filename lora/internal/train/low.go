@@ -26,6 +26,9 @@ type Low struct {
 	Distil  *distil.Loss // of a teacher; nil: the cross-entropy
 	// NoDecay keeps weight decay from vectors.
 	NoDecay bool
+	// Ratio is by how much the learning rate of B's factors is that of A's (LoRA+, Hayou et al., arXiv 2402.12354); 0:
+	// 1.
+	Ratio float64
 
 	resident *delta.Resident    // nil: the parameters are in host memory
 	step     *optim.DeviceAdamW // Optim, with it
@@ -38,7 +41,7 @@ func (l *Low) Reside(step *optim.DeviceAdamW) error {
 	var resident *delta.Resident
 	var err error
 	if step != nil {
-		resident, err = l.Runtime.Reside(l.NoDecay)
+		resident, err = l.Runtime.Reside(l.NoDecay, l.Ratio != 0)
 	}
 	if resident == nil || err != nil {
 		kernels.Missed(l.Model.Device(), "Optimizer")
@@ -116,7 +119,7 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 	}
 
 	for _, p := range params {
-		if err := l.Optim.Apply(p, optim.Step{LR: lr, GradScale: coefficient}); err != nil {
+		if err := l.Optim.Apply(p, optim.Step{LR: lr * l.rate(p.Name), GradScale: coefficient}); err != nil {
 			return loss, norm, err
 		}
 	}
@@ -137,6 +140,17 @@ func (l *Low) clip(params []optim.Param, bound float64) (norm, coefficient float
 		return optim.ClipOn(l.Model.Device(), params, bound)
 	}
 	return optim.Clip(params, bound, l.Threads)
+}
+
+// rate is by how much the learning rate of a parameter, as the optimiser calls it, is that of the others.
+func (l *Low) rate(name string) float64 {
+	if l.Ratio == 0 {
+		return 1
+	}
+	if l.resident != nil && name == delta.Up || l.resident == nil && (&adapter.Param{Name: name}).Up() {
+		return l.Ratio
+	}
+	return 1
 }
 
 func (l *Low) params() []optim.Param {

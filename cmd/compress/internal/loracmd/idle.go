@@ -17,7 +17,14 @@ var only = []struct {
 	{[]string{"dora", "lora-bias", "rank-pattern", "alpha-pattern"}, []string{"lora"}},
 	{[]string{"d-initial"}, []string{"vera"}},
 	{[]string{"unshared", "in-parts", "out-parts"}, []string{"prolora"}},
-	{[]string{"rank", "alpha", "dropout", "rslora", "bias"}, []string{"mos", "lora", "vera", "prolora"}},
+	{[]string{"mini-r"}, []string{"miss"}},
+	{[]string{"gralora-k", "hybrid-r"}, []string{"gralora"}},
+	{[]string{"shira-mask"}, []string{"shira"}},
+	{[]string{"rslora"}, []string{"mos", "lora", "vera", "prolora"}},
+	{[]string{"alpha"}, []string{"mos", "lora", "vera", "prolora", "gralora"}},
+	{[]string{"dropout", "bias"}, []string{"mos", "lora", "vera", "prolora", "miss", "gralora"}},
+	{[]string{"lr-ratio"}, []string{"mos", "lora", "prolora", "gralora"}},
+	{[]string{"rank"}, []string{"mos", "lora", "vera", "prolora", "miss", "gralora", "shira"}},
 }
 
 // Idle refuses flags that were given and would have no effect beside the others.
