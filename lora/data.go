@@ -33,10 +33,11 @@ type DataOptions struct {
 // DataCounts says what became of the records of a file.
 type DataCounts struct {
 	Records int `json:"records"`
-	Blank   int `json:"blank"` // lines without a record
-	Cut     int `json:"cut"`   // answers and conversations that lost their ends
-	Split   int `json:"split"` // documents that became several sequences
-	Empty   int `json:"empty"` // completions without a token, which teach to stop at once
+	Blank   int `json:"blank"`          // lines without a record
+	Cut     int `json:"cut"`            // answers and conversations that lost their ends
+	Split   int `json:"split"`          // documents that became several sequences
+	Empty   int `json:"empty"`          // completions without a token, which teach to stop at once
+	Same    int `json:"same,omitempty"` // pairs of answers without a difference, which are left out
 }
 
 // Read reads training data for a model from a file of text, of records (one JSON string or object on a line:
@@ -47,6 +48,21 @@ type DataCounts struct {
 func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer,
 	o DataOptions,
 ) (corpus.Windows, DataCounts, error) {
+	d, err := o.dataset(ctx, m)
+	if err != nil {
+		return corpus.Windows{}, DataCounts{}, err
+	}
+
+	w, counts, err := dataset.Read(ctx, path, tok, d)
+	if err == nil {
+		err = w.Check(m.Config().Vocab)
+	}
+
+	return w, DataCounts(counts), err
+}
+
+// dataset is how files are read for a model.
+func (o DataOptions) dataset(ctx context.Context, m *lm.Model) (dataset.Options, error) {
 	c := m.Config()
 	seq := or(o.SeqLen, 512)
 	if c.MaxPositions > 0 {
@@ -54,17 +70,7 @@ func Read(ctx context.Context, path string, m *lm.Model, tok Tokenizer,
 	}
 
 	render, err := chatOf(ctx, m.Path(), o.Template)
-	if err != nil {
-		return corpus.Windows{}, DataCounts{}, err
-	}
-
-	d := dataset.Options{SeqLen: seq, Vocab: c.Vocab, Chat: render}
-	w, counts, err := dataset.Read(ctx, path, tok, d)
-	if err == nil {
-		err = w.Check(c.Vocab)
-	}
-
-	return w, DataCounts(counts), err
+	return dataset.Options{SeqLen: seq, Vocab: c.Vocab, Chat: render}, err
 }
 
 // Join puts data after each other as one: the sequences of the first, then those of the second, and so on.

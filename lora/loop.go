@@ -23,6 +23,8 @@ type Step struct {
 	Tokens   int     `json:"tokens"`    // all that the model saw
 	Counted  int     `json:"counted"`   // those whose loss counts
 	Seconds  float64 `json:"seconds"`
+	// Rewards are those of the answers, where preferences are learned.
+	Rewards *Rewards `json:"rewards,omitempty"`
 }
 
 // Eval is the loss on held-out data after some steps.
@@ -30,6 +32,8 @@ type Eval struct {
 	Step int     `json:"step"` // steps done
 	Loss float64 `json:"loss"`
 	Best bool    `json:"best,omitempty"` // so far
+	// Rewards are those of the held-out answers, where preferences are learned.
+	Rewards *Rewards `json:"rewards,omitempty"`
 }
 
 // subject is what is trained: an adapter ([train.Low]) or all parameters of a model ([train.Full]).
@@ -158,6 +162,7 @@ func (r *run) step(ctx context.Context) error {
 	}
 
 	s.Seconds = time.Since(began).Seconds()
+	s.Rewards = r.rewards(false)
 	if err := r.prove(n); err != nil {
 		return err
 	}
@@ -248,7 +253,7 @@ func (r *run) eval(ctx context.Context) error {
 		return nil
 	}
 
-	loss, err := meanLoss(ctx, r.subject, *r.heldOut, or(r.o.MicroBatch, r.o.Batch))
+	loss, err := meanLoss(ctx, r.subject, *r.heldOut, r.o.evalBatches())
 	if err != nil {
 		return err
 	}
@@ -257,7 +262,7 @@ func (r *run) eval(ctx context.Context) error {
 	}
 
 	// Only strictly better ones count, so of equal evaluations the earliest is kept.
-	e := Eval{Step: n, Loss: loss, Best: true}
+	e := Eval{Step: n, Loss: loss, Best: true, Rewards: r.rewards(true)}
 	for _, earlier := range r.done.Evals {
 		e.Best = e.Best && loss < earlier.Loss
 	}
@@ -278,9 +283,18 @@ func (r *run) eval(ctx context.Context) error {
 	return nil
 }
 
-// meanLoss is the mean loss of a subject over the tokens of data that count, batch sequences at a time.
-func meanLoss(ctx context.Context, s subject, d batches.Data, batch int) (float64, error) {
-	p, err := batches.New(d, batches.Options{Batch: max(batch, 1), Ordered: true})
+// rewards are those of the latest step or evaluation of a subject that learns preferences; nil for any other.
+func (r *run) rewards(held bool) *Rewards {
+	if s, ok := r.subject.(interface{ Rewards(held bool) *Rewards }); ok {
+		return s.Rewards(held)
+	}
+	return nil
+}
+
+// meanLoss is the mean loss of a subject over the tokens of data that count, or its preferences, some sequences at a
+// time.
+func meanLoss(ctx context.Context, s subject, d batches.Data, o batches.Options) (float64, error) {
+	p, err := batches.New(d, o)
 	if err != nil {
 		return 0, err
 	}

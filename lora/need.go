@@ -40,7 +40,7 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 	}
 
 	mean := total / count
-	inStep := float64(o.Batch)
+	inStep := float64(o.Batch) * float64(o.group())
 	if o.Pack > 0 {
 		inStep = float64(o.Pack) / max(1, mean)
 	}
@@ -57,7 +57,7 @@ func (o Options) fits(m *lm.Model, data corpus.Windows) error {
 
 	pass := inStep
 	if o.MicroBatch > 0 {
-		pass = min(pass, float64(o.MicroBatch))
+		pass = min(pass, float64(o.MicroBatch*o.group()))
 	}
 
 	c := m.Config()

@@ -104,6 +104,9 @@ type Options struct {
 	// Distil learns from a teacher; nil: from the tokens of the data.
 	Distil *Distil `json:"distil,omitempty"`
 
+	// Prefer learns which answers are better; nil: the tokens of the data. Batch and MicroBatch count pairs, or answers.
+	Prefer *Prefer `json:"prefer,omitempty"`
+
 	Eval      *corpus.Windows `json:"-"`          // held-out data; nil: no evaluation
 	EvalEvery int             `json:"eval_every"` // steps; default: only after the last
 	KeepBest  bool            `json:"keep_best"`  // the result is that of the best evaluation; needs Eval and StateDir
@@ -178,6 +181,10 @@ func (o Options) withDefaults() Options {
 	o.Batch, o.Schedule, o.Optimizer = or(o.Batch, 4), or(o.Schedule, "constant"), or(o.Optimizer, "adamw")
 	o.LR = or(o.LR, map[bool]float64{false: 2e-4, true: 1e-5}[o.Kind == "full"])
 	o.SaveEvery = or(o.SaveEvery, 50)
+	if o.Prefer != nil {
+		p := o.Prefer.withDefaults()
+		o.Prefer = &p
+	}
 
 	return o
 }
@@ -238,6 +245,12 @@ func (o Options) Validate() error {
 	if o.Distil != nil {
 		bad(o.Distil.Teacher == nil, "distillation needs a teacher")
 		faults = append(faults, o.Distil.Validate())
+	}
+	if o.Prefer != nil {
+		faults = append(faults, o.Prefer.Validate())
+		bad(o.Distil != nil, "a training learns preferences or what a teacher predicts, not both")
+		bad(o.Kind == "full", "preferences are learned by an adapter: their reference is the model without it "+
+			"(HINT: --kind lora, then lora fold)")
 	}
 	// DoRA's norm is that of the whole of W + sBA, which a mask cuts.
 	bad(o.KeepZeros && o.DoRA, "keeping zeros goes with no DoRA, which divides by norms of the whole change")

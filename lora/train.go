@@ -75,6 +75,11 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 		return nil, err
 	}
 
+	prefer, held, err := o.prefers(ctx, m, data)
+	if err != nil {
+		return nil, err
+	}
+
 	o.remarkRank(inner)
 	zeros, err := o.zeros(m, inner)
 	if err != nil {
@@ -95,7 +100,7 @@ func Train(ctx context.Context, m *lm.Model, data corpus.Windows, o Options) (*A
 
 	s := &train.Low{
 		Model: m, Adapter: inner, Runtime: r, Optim: opt, Keep: o.keep(m), Seed: o.Seed, NoDecay: true,
-		Distil: teacher, Ratio: o.LRRatio,
+		Distil: teacher, Ratio: o.LRRatio, Prefer: prefer, Held: held,
 	}
 	onDevice, err := o.resident(m)
 	if err == nil {
@@ -306,10 +311,8 @@ func (o Options) keep(m *lm.Model) int64 {
 	return m.Device().Info().Free / 2
 }
 
-// run lays the run out and trains a subject.
-func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s subject, trainable int64) (
-	*Report, error,
-) {
+// layout says which sequences the steps of a run see.
+func (o Options) layout(m *lm.Model, data corpus.Windows) (*batches.Plan, error) {
 	if err := data.Check(m.Config().Vocab); err != nil {
 		return nil, err
 	}
@@ -317,9 +320,22 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s su
 		return nil, err
 	}
 
-	p, err := batches.New(batches.Data{IDs: data.IDs, Labels: data.Labels}, batches.Options{
+	return batches.New(batches.Data{IDs: data.IDs, Labels: data.Labels}, batches.Options{
 		Steps: o.Steps, Batch: o.Batch, Micro: o.MicroBatch, Tokens: o.Pack, Ordered: o.Ordered, Seed: o.Seed,
+		Group: o.group(),
 	})
+}
+
+// evalBatches is how held-out data is laid out.
+func (o Options) evalBatches() batches.Options {
+	return batches.Options{Batch: max(or(o.MicroBatch, o.Batch), 1), Ordered: true, Group: o.group()}
+}
+
+// run lays the run out and trains a subject.
+func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s subject, trainable int64) (
+	*Report, error,
+) {
+	p, err := o.layout(m, data)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +352,7 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s su
 
 		// Data of which no token counts is refused now rather than after the first steps.
 		r.heldOut = &batches.Data{IDs: o.Eval.IDs, Labels: o.Eval.Labels}
-		if _, err := batches.New(*r.heldOut, batches.Options{Batch: 1, Ordered: true}); err != nil {
+		if _, err := batches.New(*r.heldOut, o.evalBatches()); err != nil {
 			return nil, fmt.Errorf("evaluation data: %w", err)
 		}
 	}

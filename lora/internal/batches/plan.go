@@ -5,6 +5,7 @@ package batches
 import (
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/modelcompress/compress/internal/rng"
 )
@@ -26,28 +27,35 @@ type Options struct {
 	Tokens  int // with Pack: tokens of a step at most, and Batch counts no more
 	Ordered bool
 	Seed    uint64
+	// Group is how many neighbouring sequences of the data stay together; 0: 1. Batch and Micro count groups.
+	Group int
 }
 
 // Plan is the sequences of every step.
 type Plan struct {
-	Steps   [][]int32 // numbers of sequences
-	Dropped int       // sequences without a token that counts, which no step sees
+	Steps   [][]int32 // numbers of sequences, or of groups
+	Dropped int       // sequences without a token that counts, or groups with one, which no step sees
 	data    Data
 	micro   int
+	group   int
 }
 
 // New lays out a run. Every pass over the data takes the sequences in a new random order, or with Ordered as
 // they stand; a step may reach from one pass into the next.
 func New(d Data, o Options) (*Plan, error) {
-	p := &Plan{data: d, micro: o.Micro}
+	p := &Plan{data: d, micro: o.Micro, group: max(o.Group, 1)}
 	var use []int32
-	for i := range d.IDs {
-		if d.Counted(i) > 0 {
-			use = append(use, int32(i))
+	for g := range len(d.IDs) / p.group {
+		counts := true
+		for i := range p.Members(int32(g)) {
+			counts = counts && d.Counted(int(i)) > 0
+		}
+		if counts {
+			use = append(use, int32(g))
 		}
 	}
 
-	p.Dropped = len(d.IDs) - len(use)
+	p.Dropped = len(d.IDs)/p.group - len(use)
 	if len(use) == 0 {
 		return nil, fmt.Errorf("%w: %d sequences, all of them empty, of one token, or masked", ErrEmpty, len(d.IDs))
 	}
@@ -97,7 +105,7 @@ func (p *Plan) step(next func(bool) (int32, int), o Options) (list []int32, epoc
 	tokens := 0
 	for {
 		i, e := next(true)
-		n := len(p.data.IDs[i])
+		n := p.size(i)
 		switch {
 		case o.Steps == 0 && e > epoch && len(list) > 0: // the last step of the only pass is short
 			return list, epoch
@@ -118,23 +126,45 @@ type Batch struct {
 
 // At gives the batches of a step, and the number of tokens whose loss counts in all of them.
 func (p *Plan) At(step int) (list []Batch, counted int) {
-	for _, i := range p.Steps[step] {
-		if len(list) == 0 || p.micro > 0 && len(list[len(list)-1].IDs) == p.micro {
+	for _, g := range p.Steps[step] {
+		if len(list) == 0 || p.micro > 0 && len(list[len(list)-1].IDs) == p.micro*p.group {
 			list = append(list, Batch{})
 		}
 		b := &list[len(list)-1]
-		b.IDs, b.Labels = append(b.IDs, p.data.IDs[i]), append(b.Labels, p.data.LabelsOf(int(i)))
-		b.Seqs = append(b.Seqs, i)
-		counted += p.data.Counted(int(i))
+		for i := range p.Members(g) {
+			b.IDs, b.Labels = append(b.IDs, p.data.IDs[i]), append(b.Labels, p.data.LabelsOf(int(i)))
+			b.Seqs = append(b.Seqs, i)
+			counted += p.data.Counted(int(i))
+		}
 	}
 	return list, counted
+}
+
+// Members are the sequences of a group.
+func (p *Plan) Members(group int32) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for k := range int32(p.group) {
+			if !yield(group*int32(p.group) + k) {
+				return
+			}
+		}
+	}
+}
+
+// size is the number of tokens of a group.
+func (p *Plan) size(group int32) int {
+	n := 0
+	for i := range p.Members(group) {
+		n += len(p.data.IDs[i])
+	}
+	return n
 }
 
 // Tokens counts the tokens of a step.
 func (p *Plan) Tokens(step int) int {
 	n := 0
-	for _, i := range p.Steps[step] {
-		n += len(p.data.IDs[i])
+	for _, g := range p.Steps[step] {
+		n += p.size(g)
 	}
 	return n
 }

@@ -56,6 +56,7 @@ type Counts struct {
 	Cut     int // answers and conversations that lost their ends
 	Split   int // documents that became several sequences
 	Empty   int // completions without a token, which teach to stop at once
+	Same    int // pairs without a difference, which are left out
 }
 
 // sample is one sequence.
@@ -119,6 +120,7 @@ type reader struct {
 	o      Options
 	list   []sample
 	counts Counts
+	prefer *preferences // nil: records to imitate
 }
 
 func (r *reader) windows() corpus.Windows {
@@ -178,7 +180,11 @@ func (r *reader) records(ctx context.Context, in io.Reader) error {
 		}
 
 		r.counts.Records++
-		if err := r.record(line); err != nil {
+		read := r.record
+		if r.prefer != nil {
+			read = r.prefer.record
+		}
+		if err := read(line); err != nil {
 			return fmt.Errorf("%s: line %d: %w", r.path, n, err)
 		}
 	}
@@ -260,14 +266,23 @@ func (r *reader) end(ids []int32, special bool) []int32 {
 
 // addAnswer adds a prompt with its completion, which alone counts.
 func (r *reader) addAnswer(prompt, completion string) error {
+	s, err := r.answer(prompt, completion)
+	if err == nil {
+		r.add(s)
+	}
+	return err
+}
+
+// answer is the sequence of a prompt with its completion.
+func (r *reader) answer(prompt, completion string) (sample, error) {
 	ids, err := r.encodePrompt(prompt)
 	if err != nil {
-		return err
+		return sample{}, err
 	}
 
 	answer, err := r.tok.Encode(completion, tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
-		return err
+		return sample{}, err
 	}
 
 	if len(answer) == 0 {
@@ -280,8 +295,7 @@ func (r *reader) addAnswer(prompt, completion string) error {
 		labels[i] = corpus.Ignore
 	}
 
-	r.add(append(ids, answer...), append(labels, answer...))
-	return nil
+	return sample{append(ids, answer...), append(labels, answer...)}, nil
 }
 
 // encodePrompt encodes a text that goes on: without an EOS at its end.
@@ -301,12 +315,15 @@ func (r *reader) encodePrompt(text string) ([]int32, error) {
 }
 
 // add adds a sequence, cut at its end.
-func (r *reader) add(ids, labels []int32) {
-	if len(ids) > r.o.SeqLen {
-		ids, labels = ids[:r.o.SeqLen], labels[:r.o.SeqLen]
+func (r *reader) add(s sample) { r.list = append(r.list, r.cut(s)) }
+
+// cut cuts a sequence at its end.
+func (r *reader) cut(s sample) sample {
+	if len(s.ids) > r.o.SeqLen {
+		s.ids, s.labels = s.ids[:r.o.SeqLen], s.labels[:r.o.SeqLen]
 		r.counts.Cut++
 	}
-	r.list = append(r.list, sample{ids, labels})
+	return s
 }
 
 // addChat adds a conversation, of which the assistant's answers count.
@@ -316,19 +333,33 @@ func (r *reader) addChat(raw json.RawMessage) error {
 		return err
 	}
 
+	s, err := r.chat(messages, 0)
+	if err == nil {
+		r.add(s)
+	}
+	return err
+}
+
+// chat is the sequence of a conversation. Of its answers those count that come after the first turns.
+func (r *reader) chat(messages []Message, first int) (sample, error) {
 	if r.o.Chat == nil {
-		return fmt.Errorf("%w: a conversation needs a chat template, which the tokenizer's configuration does not have",
+		return sample{}, fmt.Errorf("%w: a conversation needs a chat template, which the tokenizer's configuration does not have",
 			corpus.ErrRecord)
 	}
 
 	text, answers, err := r.o.Chat(messages)
 	if err != nil {
-		return fmt.Errorf("%w: %w", corpus.ErrRecord, err)
+		return sample{}, fmt.Errorf("%w: %w", corpus.ErrRecord, err)
+	}
+	for _, m := range messages[:first] {
+		if m.Role == "assistant" {
+			answers = answers[1:]
+		}
 	}
 
 	ids, spans, err := r.tok.EncodeOffsets(text, tokenizer.EncodeOptions{NoSpecial: true})
 	if err != nil {
-		return err
+		return sample{}, err
 	}
 
 	labels, k := make([]int32, len(ids)), 0
@@ -343,8 +374,7 @@ func (r *reader) addChat(raw json.RawMessage) error {
 		}
 	}
 
-	r.add(ids, labels)
-	return nil
+	return sample{ids, labels}, nil
 }
 
 // parseMessages reads turns, whose content is a text or a list of parts with texts.

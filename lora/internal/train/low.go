@@ -12,6 +12,7 @@ import (
 	"github.com/modelcompress/compress/lora/internal/batches"
 	"github.com/modelcompress/compress/lora/internal/delta"
 	"github.com/modelcompress/compress/lora/internal/distil"
+	"github.com/modelcompress/compress/lora/internal/preference"
 )
 
 // Low trains an adapter. The base stays as it is.
@@ -24,6 +25,8 @@ type Low struct {
 	Seed    uint64
 	Threads int
 	Distil  *distil.Loss // of a teacher; nil: the cross-entropy
+	// Prefer learns preferences instead, and Held is the same for held-out ones; nil: it does not
+	Prefer, Held *preference.Loss
 	// NoDecay keeps weight decay from vectors.
 	NoDecay bool
 	// Ratio is by how much the learning rate of B's factors is that of A's (LoRA+, Hayou et al., arXiv 2402.12354); 0:
@@ -91,6 +94,13 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 	// masks.
 	l.Runtime.ZeroGrad()
 	key := rng.New(l.Seed, "dropout").With(uint64(step))
+	if l.Prefer != nil {
+		if loss, err = l.preferred(ctx, key, batches); err != nil {
+			return 0, 0, err
+		}
+		return l.update(loss, lr, clip)
+	}
+
 	for i, b := range batches {
 		l.Runtime.Drop(true, key.With(uint64(i)))
 		objective, err := l.Distil.Objective(ctx, l.Model, b, counted)
@@ -106,6 +116,50 @@ func (l *Low) Step(ctx context.Context, step int, batches []batches.Batch, count
 		loss += r.Loss * float64(r.Counted) / float64(counted)
 	}
 
+	return l.update(loss, lr, clip)
+}
+
+// preferred computes the loss of the preferences in some batches and its gradients. The masks of dropout are the same
+// when they are measured and when they are learned from.
+func (l *Low) preferred(ctx context.Context, key rng.Key, batches []batches.Batch) (float64, error) {
+	l.Prefer.Start()
+	for i, b := range batches {
+		l.Runtime.Drop(true, key.With(uint64(i)))
+		if err := l.Prefer.Measure(ctx, l.Model, b); err != nil {
+			return 0, err
+		}
+	}
+
+	l.Prefer.Weigh()
+	from := 0
+	for i, b := range batches {
+		l.Runtime.Drop(true, key.With(uint64(i)))
+		ids, labels, objective := l.Prefer.Pass(l.Model, b, from)
+		from += len(b.IDs)
+		if _, err := l.Runtime.Backward(ctx, ids, lm.BackwardOptions{
+			Labels: labels, Objective: objective, Keep: l.Keep,
+		}); err != nil {
+			return 0, err
+		}
+	}
+
+	return l.Prefer.Value(), nil
+}
+
+// Rewards are those of the steps, or of the evaluations, since they were asked for last; nil where there are none.
+func (l *Low) Rewards(held bool) *preference.Rewards {
+	p := l.Prefer
+	if held {
+		p = l.Held
+	}
+	if p == nil {
+		return nil
+	}
+	return p.Rewards()
+}
+
+// update takes the step that the gradients of a loss ask for.
+func (l *Low) update(loss, lr, clip float64) (_, norm float64, err error) {
 	// Up to here nothing has moved, so a step that fails leaves the parameters as they were.
 	l.Runtime.Drop(false, 0)
 	if err := Finite("the loss", loss); err != nil {
@@ -165,9 +219,17 @@ func (l *Low) params() []optim.Param {
 	return params
 }
 
-// Eval is the sum of the losses of a batch, and how many there are.
+// Eval is the sum of the losses of a batch, and how many there are: of tokens, or of preferences.
 func (l *Low) Eval(ctx context.Context, b batches.Batch) (float64, int, error) {
 	l.Runtime.Drop(false, 0)
+	if h := l.Held; h != nil {
+		h.Start()
+		if err := h.Measure(ctx, l.Model, b); err != nil {
+			return 0, 0, err
+		}
+		h.Weigh()
+		return h.Value() * float64(h.Groups()), h.Groups(), nil
+	}
 	return eval(ctx, l.Model, b)
 }
 
