@@ -96,7 +96,8 @@ func (r *run) train(ctx context.Context, start func(done int)) error {
 	start(r.done.Step)
 
 	// An earlier run that was interrupted in an evaluation has done the step before it, but has no result of it.
-	if n := len(r.done.Evals); r.done.Step > 0 && (n == 0 || r.done.Evals[n-1].Step != r.done.Step) {
+	// Before the first step, the loss is what the training has to better.
+	if n := len(r.done.Evals); n == 0 || r.done.Evals[n-1].Step != r.done.Step {
 		if err := r.eval(ctx); err != nil {
 			return err
 		}
@@ -249,7 +250,7 @@ func (r *run) halt(err error) error {
 func (r *run) eval(ctx context.Context) error {
 	n := r.done.Step
 	last := n == len(r.plan.Steps)
-	if r.heldOut == nil || !last && (r.o.EvalEvery <= 0 || n%r.o.EvalEvery != 0) {
+	if r.heldOut == nil || n > 0 && !last && (r.o.EvalEvery <= 0 || n%r.o.EvalEvery != 0) {
 		return nil
 	}
 

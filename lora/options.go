@@ -104,7 +104,8 @@ type Options struct {
 	// Distil learns from a teacher; nil: from the tokens of the data.
 	Distil *Distil `json:"distil,omitempty"`
 
-	// Prefer learns which answers are better; nil: the tokens of the data. Batch and MicroBatch count pairs, or answers.
+	// Prefer learns which answers are better; nil: the tokens of the data. Batch and MicroBatch count pairs, or
+	// answers.
 	Prefer *Prefer `json:"prefer,omitempty"`
 
 	Eval      *corpus.Windows `json:"-"`          // held-out data; nil: no evaluation
@@ -135,7 +136,10 @@ type RunPlan struct {
 	Steps     int   // in all
 	Done      int   // by an earlier run
 	Trainable int64 // parameters
-	Dropped   int   // sequences without a token that counts
+	Dropped   int   // sequences without a token that counts, or preferences with such an answer
+	// Earlier and Evals are the steps and evaluations of an earlier run.
+	Earlier []Step
+	Evals   []Eval
 }
 
 // or is v, or where that is zero d.

@@ -24,11 +24,12 @@ var Objectives = []string{preference.DPO, preference.ORPO, preference.KTO}
 type Rewards = preference.Rewards
 
 // Prefer makes the training of an adapter learn which answers are better: dpo and orpo from pairs, kto from single
-// answers. The data is what [ReadPreferences] makes. The reference of dpo and kto is the model without the adapter, which
-// is asked about all answers that the run will see before the first step.
+// answers. The data is what [ReadPreferences] makes. The reference of dpo and kto is the model without the adapter,
+// which is asked about all answers that the run will see before the first step.
 type Prefer struct {
 	Objective string `json:"objective"` // see [Objectives]
-	// Beta is how much a difference to the reference weighs, of orpo the part of the preferences in the loss; default 0.1.
+	// Beta is how much a difference to the reference weighs, of orpo the part of the preferences in the loss; default
+	// 0.1.
 	Beta float64 `json:"beta"`
 	// Smoothing is the fraction of pairs whose order may be wrong, of dpo; default 0.
 	Smoothing float64 `json:"label_smoothing,omitempty"`
@@ -79,10 +80,10 @@ func (p Prefer) Validate() error {
 	return errors.Join(faults...)
 }
 
-// ReadPreferences reads records of answers of which some are preferred, for [Prefer]: "prompt", "chosen" and "rejected",
-// texts or turns of conversations; conversations may also share their beginning instead of a prompt. For kto also
-// "prompt", "completion" and "label", true or false; good has the marks then. Pairs whose answers are the same are left
-// out and counted.
+// ReadPreferences reads records of answers of which some are preferred, for [Prefer]: "prompt", "chosen" and
+// "rejected", texts or turns of conversations; conversations may also share their beginning instead of a prompt. For
+// kto also "prompt", "completion" and "label", true or false; good has the marks then. Pairs whose answers are the same
+// are left out and counted.
 func ReadPreferences(ctx context.Context, path string, m *lm.Model, tok Tokenizer, o DataOptions, objective string) (
 	w corpus.Windows, good []bool, counts DataCounts, err error,
 ) {

@@ -371,7 +371,10 @@ func (o Options) run(ctx context.Context, m *lm.Model, data corpus.Windows, s su
 
 	err = r.train(ctx, func(done int) {
 		if o.Plan != nil {
-			o.Plan(RunPlan{Steps: len(p.Steps), Done: done, Trainable: trainable, Dropped: p.Dropped})
+			o.Plan(RunPlan{
+				Steps: len(p.Steps), Done: done, Trainable: trainable, Dropped: p.Dropped,
+				Earlier: r.done.Steps, Evals: r.done.Evals,
+			})
 		}
 	})
 	if err != nil {

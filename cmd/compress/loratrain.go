@@ -35,6 +35,8 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 			"With --teacher the model learns what another one of the same tokenizer predicts, rather than the tokens " +
 			"of the data alone: what pruning or quantising has cost comes back sooner. --teacher-cache keeps what " +
 			"the teacher says about the data in a file, which later runs use without the teacher.\n\n" +
+			"With --objective dpo, orpo or kto an adapter learns which answers are better, from records of preferences; " +
+			"making such records is yours.\n\n" +
 			"An interrupted training goes on with --resume to the same bytes. --config reads the same settings " +
 			"from a YAML file.",
 		Example: loraTrainExample,
@@ -80,6 +82,10 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.AllowOtherBase, "allow-other-base", false,
 		"with --init, accept an adapter that was trained on other weights, if its shapes fit")
 	addTeacherFlags(f, &o.Teaching)
+	addPreferenceFlags(f, &o.Preferring)
+	f.StringVar(&o.Logs.CSV, "log-csv", "",
+		"`FILE` write loss, learning rate, norm of the gradient and evaluations to this table, step by step")
+	f.StringVar(&o.Logs.TensorBoard, "log-tensorboard", "", "`DIR` write the same for TensorBoard into this folder")
 	f.StringVar(&o.Held, "eval", "", "`FILE` held-out data to evaluate on")
 	f.StringVar(&o.Template, "chat-template", "", "`FILE` chat template to use instead of the tokenizer's")
 	f.IntVar(&o.SeqLen, "seqlen", 512, "`N` longest sequence in tokens")
@@ -104,7 +110,7 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 	for flag, words := range map[string][]string{
 		"kind": lora.Kinds, "schedule": lora.Schedules, "optimizer": lora.Optimizers,
 		"sampling": {"official", "balanced", "pure"}, "shira-mask": lora.ShiraMasks,
-		"bias": {"none", "all", "lora_only"},
+		"bias": {"none", "all", "lora_only"}, "objective": loracmd.Objectives,
 	} {
 		cli.Complete(cmd, flag, words...)
 	}
@@ -119,6 +125,19 @@ func given[T any](cmd *cobra.Command, flag string, value T) T {
 	}
 	var zero T
 	return zero
+}
+
+// addPreferenceFlags adds what is learned of answers that are better than others.
+func addPreferenceFlags(f *pflag.FlagSet, p *loracmd.Preferring) {
+	f.StringVar(&p.Objective, "objective", "",
+		"`NAME` what to learn: tokens, or which answers are better: dpo and orpo from JSONL with prompt, chosen and "+
+			"rejected, kto also from prompt, completion and label (default: tokens)")
+	f.Float64Var(&p.Weights.Beta, "beta", 0,
+		"`X` dpo, kto: how much a difference to the model without adapter counts; orpo: weight of the preferences "+
+			"beside the loss of the chosen answer (default: 0.1)")
+	f.Float64Var(&p.Weights.Smoothing, "label-smoothing", 0, "`X` dpo: fraction of pairs that may be the wrong way round")
+	f.Float64Var(&p.Weights.Desirable, "desirable-weight", 0, "`X` kto: weight of good answers (default: 1)")
+	f.Float64Var(&p.Weights.Undesirable, "undesirable-weight", 0, "`X` kto: weight of bad answers (default: 1)")
 }
 
 // addTeacherFlags adds what is learned of another model.

@@ -1,7 +1,7 @@
 // Package preference has the losses that learn which of two answers is the better one, or which are good and which are
 // not: DPO (Rafailov et al., arXiv 2305.18290), ORPO (Hong et al., arXiv 2403.07691) and KTO (Ethayarajh et al., arXiv
-// 2402.01306), as the TRL library computes them. With l the log-probability of an answer's tokens after its prompt, r = l
-// minus that of the reference, and σ the logistic function:
+// 2402.01306), as the TRL library computes them. With l the log-probability of an answer's tokens after its prompt, r =
+// l minus that of the reference, and σ the logistic function:
 //
 //	dpo   -(1-ε)·log σ(βz) - ε·log σ(-βz)      z = r of the chosen answer - r of the rejected one; mean over pairs
 //	orpo  NLL(prompt and chosen answer) - β·log σ(odds(c) - odds(j))   odds(x) = x - log(1 - eˣ) of the mean
@@ -255,8 +255,8 @@ func (l *Loss) kto() {
 	}
 }
 
-// Pass is what a backward pass of the step takes: sequences, labels, and the objective that weighs their tokens. from is
-// the number of sequences in the step before the batch.
+// Pass is what a backward pass of the step takes: sequences, labels, and the objective that weighs their tokens. from
+// is the number of sequences in the step before the batch.
 func (l *Loss) Pass(m *lm.Model, b batches.Batch, from int) (ids, labels [][]int32,
 	objective func(logits kernels.Mat, labels []int32, losses []float64) error,
 ) {

@@ -69,6 +69,7 @@ func (r *run) join(parts []Source) {
 		r.count.Cut += p.Records.Cut
 		r.count.Split += p.Records.Split
 		r.count.Empty += p.Records.Empty
+		r.count.Same += p.Records.Same
 	}
 
 	r.data = lora.Join(all...)

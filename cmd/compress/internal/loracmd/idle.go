@@ -54,6 +54,12 @@ func Idle(f *pflag.FlagSet) error {
 			return cli.Usagef("--%s has no effect without --teacher or --teacher-cache", name)
 		}
 	}
+	for _, name := range []string{"beta", "label-smoothing", "desirable-weight", "undesirable-weight"} {
+		o := value("objective")
+		if f.Changed(name) && (o == "" || o == tokens) {
+			return cli.Usagef("--%s has no effect without --objective dpo, orpo or kto", name)
+		}
+	}
 	if f.Changed("distil-temperature") && value("distil-temperature") == "0" {
 		return cli.Usagef("--distil-temperature 0: want a positive number")
 	}

@@ -61,7 +61,7 @@ func (r *run) earlier() error {
 // indifferent are the flags that say where and how a training is done and shown, not what comes of it.
 var indifferent = []string{
 	"device", "json", "memory", "out", "overwrite", "quiet", "report", "resume", "save-every",
-	"threads",
+	"threads", "log-csv", "log-tensorboard",
 }
 
 // finished refuses to begin again where a training with other settings has come to its end: its result would be

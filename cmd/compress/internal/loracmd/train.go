@@ -30,6 +30,8 @@ type Options struct {
 	Kept             string // memory for activations: a size, none, or empty for half of what is free
 	cli.Compute
 	Teaching
+	Preferring
+	Logs
 	Bits         int      // of the base's matrices while an adapter is trained: 0 (as stored), 8 or 4
 	Template     string   // file with a chat template
 	RankPattern  []string // REGEX=RANK, in the order in which they are tried
@@ -133,7 +135,7 @@ func (r *run) check(model string) error {
 		}
 	}
 
-	if err := errors.Join(o.settle(), o.Teaching.apart(o.Out)); err != nil {
+	if err := errors.Join(o.settle(), o.Teaching.apart(o.Out), o.Logs.apart(o.Out, o.Resume || o.Overwrite)); err != nil {
 		return err
 	}
 	if o.Teaching.Model != "" {
@@ -167,6 +169,10 @@ func (o *Options) settle() (err error) {
 	}
 	if o.Resume && o.Overwrite {
 		return cli.Usagef("--resume continues an unfinished run, --overwrite begins a new one")
+	}
+
+	if o.Prefer, err = o.Preferring.settle(o.Teaching.on()); err != nil {
+		return err
 	}
 
 	_, err = o.Teaching.settle()
@@ -236,11 +242,14 @@ func (r *run) read() error {
 
 	var parts []Source
 	for _, path := range r.o.Data {
-		w, counts, err := lora.Read(r.Ctx, path, r.model, t, o)
+		w, good, counts, err := r.o.Preferring.read(r.Ctx, path, r.model, t, o)
 		if err != nil {
 			return err
 		}
 		parts = append(parts, Source{w, counts})
+		if r.o.Prefer != nil {
+			r.o.Prefer.Good = append(r.o.Prefer.Good, good...)
+		}
 	}
 
 	r.join(parts)
@@ -249,11 +258,14 @@ func (r *run) read() error {
 	}
 
 	if r.o.Held != "" {
-		w, _, err := lora.Read(r.Ctx, r.o.Held, r.model, t, o)
+		w, good, _, err := r.o.Preferring.read(r.Ctx, r.o.Held, r.model, t, o)
 		if err != nil {
 			return err
 		}
 		r.o.Eval = &w
+		if r.o.Prefer != nil {
+			r.o.Prefer.EvalGood = good
+		}
 	}
 
 	if r.o.Start != "" {
@@ -365,6 +377,10 @@ func (r *run) finish() error {
 		}
 	}
 
+	if last.Rewards != nil {
+		r.Printf("; the better answers had the higher rewards in %.0f %% of the last step", 100*last.Rewards.Accuracy)
+	}
+
 	r.Printf("; in %s\n", d.Out)
 	return errors.Join(os.RemoveAll(r.o.StateDir), remove(spoken(r.o.Out)))
 }
@@ -405,21 +421,52 @@ func (r *run) watch() {
 				most)
 		}
 
-		if p.Dropped > 0 {
+		if r.count.Same > 0 {
+			r.Note("%d of %d records prefer an answer to itself, and are left out", r.count.Same, r.count.Records)
+		}
+
+		switch {
+		case p.Dropped > 0 && o.Prefer != nil:
+			r.Note("%d preferences have an answer without a token within --seqlen %d, and are left out", p.Dropped,
+				r.o.SeqLen)
+		case p.Dropped > 0:
 			r.Note("%d sequences have no token that counts and are left out", p.Dropped)
 		}
+
+		r.log(func() error { return r.o.Logs.open(p) })
 	}
 
 	o.Each = func(s lora.Step) {
 		spent, tokens = spent+s.Seconds, tokens+s.Tokens
 		r.bar.Say(fmt.Sprintf("loss %.4f, %.0f tokens/s", s.Loss, float64(tokens)/max(spent, 1e-9)))
 		r.bar.Set(int64(s.Step + 1))
+		r.log(func() error { return r.o.Logs.step(s) })
 	}
 
-	o.Note = func(e lora.Eval) { r.Note("after step %d: held-out loss %.4f", e.Step, e.Loss) }
+	o.Note = func(e lora.Eval) {
+		text := fmt.Sprintf("after step %d: held-out loss %.4f", e.Step, e.Loss)
+		if e.Step == 0 {
+			text = fmt.Sprintf("before training: held-out loss %.4f", e.Loss)
+		}
+		if e.Rewards != nil {
+			text += fmt.Sprintf(", the better answers have the higher rewards in %.1f %%", 100*e.Rewards.Accuracy)
+		}
+		r.Note("%s", text)
+		r.log(func() error { return r.o.Logs.eval(e) })
+	}
+}
+
+// log writes logs; the first thing that goes wrong is said, and ends them: a full disk is no reason to lose a training.
+func (r *run) log(write func() error) {
+	if err := write(); err != nil {
+		r.Note("the logs end here: %v", err)
+		r.o.Logs.stop()
+	}
 }
 
 func (r *run) end() {
+	r.log(r.o.Logs.close)
+
 	if r.bar != nil {
 		r.bar.End()
 		r.bar = nil
