@@ -11,6 +11,7 @@ import (
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/optim"
 	"github.com/modelcompress/compress/lora/internal/batches"
+	"github.com/modelcompress/compress/lora/internal/preference"
 	"github.com/modelcompress/compress/lora/internal/train"
 )
 
@@ -286,8 +287,10 @@ func (r *run) eval(ctx context.Context) error {
 
 // rewards are those of the latest step or evaluation of a subject that learns preferences; nil for any other.
 func (r *run) rewards(held bool) *Rewards {
-	if s, ok := r.subject.(interface{ Rewards(held bool) *Rewards }); ok {
-		return s.Rewards(held)
+	if s, ok := r.subject.(interface {
+		Rewards(held bool) *preference.Rewards
+	}); ok {
+		return (*Rewards)(s.Rewards(held))
 	}
 	return nil
 }

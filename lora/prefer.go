@@ -20,8 +20,16 @@ import (
 // Objectives are the ways to learn from preferences.
 var Objectives = []string{preference.DPO, preference.ORPO, preference.KTO}
 
-// Rewards say how much better than the reference the answers of a step or an evaluation were.
-type Rewards = preference.Rewards
+// Rewards say how much better than the reference the answers of a step or an evaluation were: β times the difference of
+// their log-probabilities, of orpo β times the mean log-probability of a token.
+type Rewards struct {
+	Chosen   float64 `json:"chosen"`   // mean over the better answers; of kto the good ones
+	Rejected float64 `json:"rejected"` // of the others
+	Margin   float64 `json:"margin"`
+	// Accuracy is the fraction of pairs whose chosen answer has the higher reward; of kto, of answers whose reward is
+	// above that of other prompts' answers where they are good, and below where not.
+	Accuracy float64 `json:"accuracy"`
+}
 
 // Prefer makes the training of an adapter learn which answers are better: dpo and orpo from pairs, kto from single
 // answers. The data is what [ReadPreferences] makes. The reference of dpo and kto is the model without the adapter,
@@ -69,8 +77,8 @@ func (p Prefer) Validate() error {
 	bad(!slices.Contains(Objectives, p.Objective), "objective %.60q; known: %s", p.Objective,
 		strings.Join(Objectives, ", "))
 	bad(!(p.Beta > 0) || math.IsInf(p.Beta, 0), "beta %g is not a positive number", p.Beta)
-	bad(!(p.Smoothing >= 0 && p.Smoothing < 0.5), "label smoothing %g is not in [0, 0.5): at a half both orders count alike",
-		p.Smoothing)
+	bad(!(p.Smoothing >= 0 && p.Smoothing < 0.5), "label smoothing %g is not in [0, 0.5): at a half both orders "+
+		"count alike", p.Smoothing)
 	bad(p.Smoothing > 0 && p.Objective != preference.DPO, "label smoothing is for objective dpo, not %s", p.Objective)
 	for _, w := range []float64{p.Desirable, p.Undesirable} {
 		bad(w != 0 && p.Objective != preference.KTO, "weights of good and bad answers are for objective kto, not %s",

@@ -83,8 +83,9 @@ func TestPreferencesTrainAsTorch(t *testing.T) {
 				}
 				data, good := want.sequences(c.Objective)
 				got, err := Train(t.Context(), m, data, Options{
-					Init: a, Kind: "lora", Rank: 4, Alpha: 8, Steps: len(c.Losses), Batch: len(data.IDs) / 2, Ordered: true,
-					LR: want.LR, MicroBatch: micro, Eval: &data,
+					Init: a, Kind: "lora", Rank: 4, Alpha: 8, Steps: len(c.Losses), Batch: len(data.IDs) / 2,
+					Ordered: true,
+					LR:      want.LR, MicroBatch: micro, Eval: &data,
 					Prefer: &Prefer{
 						Objective: c.Objective, Beta: c.Beta, Smoothing: c.Smoothing, Desirable: c.Desirable,
 						Undesirable: c.Undesirable, Good: good, EvalGood: good,
@@ -98,7 +99,8 @@ func TestPreferencesTrainAsTorch(t *testing.T) {
 					r, w := s.Rewards, c.Rewards[k]
 					if !close(s.Loss, c.Losses[k]) || !close(r.Chosen, w[0]) || !close(r.Rejected, w[1]) ||
 						!close(r.Accuracy, w[2]) || !close(r.Margin, w[0]-w[1]) {
-						t.Errorf("step %d: loss %.6f and rewards %+v, torch has %.6f and %v", k, s.Loss, *r, c.Losses[k], w)
+						t.Errorf("step %d: loss %.6f and rewards %+v, torch has %.6f and %v", k, s.Loss, *r,
+							c.Losses[k], w)
 					}
 				}
 				if e := got.Report().Evals; len(e) == 0 || e[len(e)-1].Rewards == nil ||
@@ -125,7 +127,8 @@ func TestPreferenceRefusals(t *testing.T) {
 		{Objective: "dpo", Desirable: 2},
 		{Objective: "kto"},
 	} {
-		if _, err := Train(t.Context(), m, data, Options{Kind: "lora", Steps: 1, Prefer: &p}); !errors.Is(err, ErrConfig) {
+		o := Options{Kind: "lora", Steps: 1, Prefer: &p}
+		if _, err := Train(t.Context(), m, data, o); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", p, err)
 		}
 	}

@@ -35,8 +35,8 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 			"With --teacher the model learns what another one of the same tokenizer predicts, rather than the tokens " +
 			"of the data alone: what pruning or quantising has cost comes back sooner. --teacher-cache keeps what " +
 			"the teacher says about the data in a file, which later runs use without the teacher.\n\n" +
-			"With --objective dpo, orpo or kto an adapter learns which answers are better, from records of preferences; " +
-			"making such records is yours.\n\n" +
+			"With --objective dpo, orpo or kto an adapter learns which answers are better, from records of " +
+			"preferences; making such records is yours.\n\n" +
 			"An interrupted training goes on with --resume to the same bytes. --config reads the same settings " +
 			"from a YAML file.",
 		Example: loraTrainExample,
@@ -135,7 +135,8 @@ func addPreferenceFlags(f *pflag.FlagSet, p *loracmd.Preferring) {
 	f.Float64Var(&p.Weights.Beta, "beta", 0,
 		"`X` dpo, kto: how much a difference to the model without adapter counts; orpo: weight of the preferences "+
 			"beside the loss of the chosen answer (default: 0.1)")
-	f.Float64Var(&p.Weights.Smoothing, "label-smoothing", 0, "`X` dpo: fraction of pairs that may be the wrong way round")
+	f.Float64Var(&p.Weights.Smoothing, "label-smoothing", 0,
+		"`X` dpo: fraction of pairs that may be the wrong way round")
 	f.Float64Var(&p.Weights.Desirable, "desirable-weight", 0, "`X` kto: weight of good answers (default: 1)")
 	f.Float64Var(&p.Weights.Undesirable, "undesirable-weight", 0, "`X` kto: weight of bad answers (default: 1)")
 }

@@ -343,8 +343,8 @@ func (r *reader) addChat(raw json.RawMessage) error {
 // chat is the sequence of a conversation. Of its answers those count that come after the first turns.
 func (r *reader) chat(messages []Message, first int) (sample, error) {
 	if r.o.Chat == nil {
-		return sample{}, fmt.Errorf("%w: a conversation needs a chat template, which the tokenizer's configuration does not have",
-			corpus.ErrRecord)
+		return sample{}, fmt.Errorf("%w: a conversation needs a chat template, which the tokenizer's configuration "+
+			"does not have", corpus.ErrRecord)
 	}
 
 	text, answers, err := r.o.Chat(messages)

@@ -4,10 +4,11 @@
 // l minus that of the reference, and σ the logistic function:
 //
 //	dpo   -(1-ε)·log σ(βz) - ε·log σ(-βz)      z = r of the chosen answer - r of the rejected one; mean over pairs
-//	orpo  NLL(prompt and chosen answer) - β·log σ(odds(c) - odds(j))   odds(x) = x - log(1 - eˣ) of the mean
-//	      log-probability of a token of the chosen (c) and the rejected answer (j); the NLL is the mean over all tokens
-//	kto   λ·(1 - σ(β(r - k))) of a good answer, λ'·(1 - σ(β(k - r))) of a bad one; mean over answers; k ≥ 0 is the mean
-//	      r of answers that belong to other prompts, of which no gradient is taken
+//	orpo  NLL(prompt and chosen answer) - β·log σ(odds(c) - odds(j))
+//	      odds(x) = x - log(1 - eˣ) of the mean log-probability of a token of the chosen (c) and the rejected
+//	      answer (j); the NLL is the mean over all tokens
+//	kto   λ·(1 - σ(β(r - k))) of a good answer, λ'·(1 - σ(β(k - r))) of a bad one; mean over answers; k ≥ 0 is
+//	      the mean r of answers that belong to other prompts, of which no gradient is taken
 //
 // A step first measures the log-probabilities of its answers, then says by how much each token counts: all three losses
 // are functions of sums over tokens, so that the gradient of the logits is that of the cross-entropy times a number for
@@ -233,7 +234,8 @@ func (l *Loss) kto() {
 	for i := 0; i < len(l.seqs); i += Group {
 		s := &l.seqs[i]
 		good := l.Good[s.number/Group]
-		r, sign, factor := l.ratio(s), 1.0, l.Desirable
+		r := l.ratio(s)
+		sign, factor := 1.0, l.Desirable
 		if !good {
 			sign, factor = -1, l.Undesirable
 		}

@@ -55,8 +55,7 @@ func Idle(f *pflag.FlagSet) error {
 		}
 	}
 	for _, name := range []string{"beta", "label-smoothing", "desirable-weight", "undesirable-weight"} {
-		o := value("objective")
-		if f.Changed(name) && (o == "" || o == tokens) {
+		if f.Changed(name) && (value("objective") == "" || value("objective") == tokens) {
 			return cli.Usagef("--%s has no effect without --objective dpo, orpo or kto", name)
 		}
 	}

@@ -35,7 +35,9 @@ func TestRecord(t *testing.T) {
 func TestLogs(t *testing.T) {
 	steps := []lora.Step{
 		{Step: 0, Loss: 2, LR: 0.5, GradNorm: 1, Tokens: 8, Counted: 7},
-		{Step: 1, Loss: 1.5, LR: 0.25, GradNorm: 0.5, Tokens: 8, Counted: 7, Rewards: &lora.Rewards{Chosen: 1, Margin: 2}},
+		{Step: 1, Loss: 1.5, LR: 0.25, GradNorm: 0.5, Tokens: 8, Counted: 7, Rewards: &lora.Rewards{
+			Chosen: 1, Margin: 2,
+		}},
 	}
 	evals := []lora.Eval{{Step: 0, Loss: 3}, {Step: 1, Loss: 2.5}, {Step: 2, Loss: 2}}
 	files := func(plan lora.RunPlan, more func(l *Logs) error) (table, events []byte) {
@@ -104,7 +106,8 @@ func TestLogs(t *testing.T) {
 	// The first event, field by field: wall_time 1.5, step 0, file_version.
 	version := record([]byte("\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x10\x00\x1a\x0dbrain.Event:2"))
 	// The second: the held-out loss before training, tag eval/loss, 3.
-	first := record([]byte("\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x10\x00\x2a\x12\x0a\x10\x0a\x09eval/loss\x15\x00\x00\x40\x40"))
+	first := record([]byte("\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x10\x00" +
+		"\x2a\x12\x0a\x10\x0a\x09eval/loss\x15\x00\x00\x40\x40"))
 	if !bytes.HasPrefix(events, append(version, first...)) {
 		t.Errorf("%q", events[:min(len(events), 120)])
 	}

@@ -21,8 +21,8 @@ func (p *Preferring) settle(taught bool) (*lora.Prefer, error) {
 	case p.Objective == "" || p.Objective == tokens:
 		return nil, nil
 	case taught:
-		return nil, cli.Usagef("--objective %s and --teacher exclude each other: a training learns preferences or what "+
-			"a teacher predicts", p.Objective)
+		return nil, cli.Usagef("--objective %s and --teacher exclude each other: a training learns preferences or "+
+			"what a teacher predicts", p.Objective)
 	}
 
 	o := p.Weights

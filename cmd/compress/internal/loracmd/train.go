@@ -135,7 +135,8 @@ func (r *run) check(model string) error {
 		}
 	}
 
-	if err := errors.Join(o.settle(), o.Teaching.apart(o.Out), o.Logs.apart(o.Out, o.Resume || o.Overwrite)); err != nil {
+	replace := o.Resume || o.Overwrite
+	if err := errors.Join(o.settle(), o.Teaching.apart(o.Out), o.Logs.apart(o.Out, replace)); err != nil {
 		return err
 	}
 	if o.Teaching.Model != "" {
