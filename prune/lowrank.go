@@ -2,8 +2,11 @@ package prune
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
+
+	"github.com/modelcompress/compress/internal/failure"
 
 	"github.com/modelcompress/compress/internal/hostmat"
 	"github.com/modelcompress/compress/kernels"
@@ -195,6 +198,11 @@ func (w *walk) openFactors() error {
 				linears = append(linears, lin)
 			}
 		}
+	}
+	if len(ranks) == 0 {
+		return failure.Hinted(
+			fmt.Errorf("%w: %s: at this sparsity no matrix gets a low-rank part", ErrOptions, w.o.Metric.Name),
+			"a lower sparsity above 0, or a larger share for the rank")
 	}
 	return w.o.Factors.open(linears, ranks, w.o.Out.Complete())
 }

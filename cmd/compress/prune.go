@@ -206,6 +206,9 @@ func maskFlags() []string {
 func structureOnly(cmd *cobra.Command, allocation string) error {
 	for _, flag := range structurecmd.Names {
 		shared := allocation == prune.Search && (flag == "generations" || flag == "offspring")
+		if cmd.Flags().Changed(flag) && !shared && (flag == "generations" || flag == "offspring") {
+			return cli.Usagef("--%s goes with --layer-score search and --allocation search", flag)
+		}
 		if cmd.Flags().Changed(flag) && !shared {
 			return cli.Usagef("--%s goes with --layers, --ffn, --heads, --kv-heads, --hidden or --experts", flag)
 		}

@@ -87,18 +87,45 @@ func (o *Options) expertCount(c *lm.Config) (int, error) {
 	case n == c.Experts:
 		return 0, fmt.Errorf("%w: all %d experts stay", ErrOptions, n)
 	case n < c.TopK:
-		return 0, fmt.Errorf("%w: %d experts: every token goes to %d; %d or more would do", ErrOptions, n, c.TopK,
-			(c.TopK+groups-1)/groups*groups)
+		return 0, fmt.Errorf("%w: %d experts: every token goes to %d; %s would do", ErrOptions, n, c.TopK,
+			expertCounts(c, n))
 	case n%groups != 0:
-		low := n / groups * groups
-		return 0, fmt.Errorf("%w: %d experts: the router chooses among %d groups, which keep as many each; %d or %d "+
-			"would do", ErrOptions, n, groups, low, low+groups)
+		return 0, fmt.Errorf("%w: %d experts: the router chooses among %d groups, which keep as many each; %s would do",
+			ErrOptions, n, groups, expertCounts(c, n))
 	case o.ExpertScore == Subsets && countSubsets(c.Experts, n) > maxSubsets:
 		return 0, fmt.Errorf("%w: %s: there are %.3g choices of %d of %d experts, more than %d; %s does with one run",
 			ErrOptions, Subsets, countSubsets(c.Experts, n), n, c.Experts, maxSubsets, REAP)
 	}
 
 	return n, nil
+}
+
+// expertCounts names the numbers next to n that a router of groups can choose from, below the present one.
+func expertCounts(c *lm.Config, n int) string {
+	groups := max(1, c.Groups)
+	low, high := 0, 0
+	for m := groups; m < c.Experts; m += groups {
+		chosen := m // that a token can have: those of its groups
+		if c.TopGroups > 0 {
+			chosen = c.TopGroups * (m / groups)
+		}
+		switch {
+		case chosen < c.TopK:
+		case m <= n:
+			low = m
+		case high == 0:
+			high = m
+		}
+	}
+	switch {
+	case low > 0 && high > 0:
+		return fmt.Sprintf("%d or %d", low, high)
+	case low > 0:
+		return fmt.Sprint(low)
+	case high > 0:
+		return fmt.Sprintf("%d or more", high)
+	}
+	return fmt.Sprintf("nothing below %d", c.Experts)
 }
 
 // takeExperts adds to a cut what would stay if all experts were alike.

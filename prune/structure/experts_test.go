@@ -189,7 +189,7 @@ func TestExpertsRefused(t *testing.T) {
 		for want, o := range tests {
 			_, err := Choose(t.Context(), m, w, o)
 			if o.Experts.Keep == 1 {
-				want = "more would do"
+				want = " would do"
 				if c.TopK == 1 {
 					continue
 				}

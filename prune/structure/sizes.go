@@ -95,11 +95,14 @@ func (o *Options) headSizes(c *lm.Config, z *sizes, divide bool) error {
 		kv = heads
 	}
 
-	// All pairs of numbers that are possible; the one that is nearest, and of two as near the larger.
+	// All pairs of numbers that are possible; the one that is nearest, and of two as near the larger. Who gives another
+	// number than the present one is not told to keep that.
+	whole := (o.Heads.Keep == 0 || o.Heads.Keep == c.Heads) && (o.KVHeads.Keep == 0 || o.KVHeads.Keep == c.KVHeads)
 	least := math.Inf(1)
 	for v := 1; v <= c.KVHeads; v++ {
 		for g := 1; g <= each; g++ {
-			fits := (!divide || z.hidden%(v*g) == 0) && (!o.Heads.Zero() || g == each)
+			fits := (!divide || z.hidden%(v*g) == 0) && (!o.Heads.Zero() || g == each) &&
+				(whole || v < c.KVHeads || g < each)
 			if o.KVHeads.Zero() && each > 1 {
 				fits = fits && v == c.KVHeads
 			}
@@ -132,6 +135,9 @@ func (o *Options) headSizes(c *lm.Config, z *sizes, divide bool) error {
 		what = fmt.Sprintf("%d key/value heads of %d", o.KVHeads.Keep, c.KVHeads)
 		would = fmt.Sprintf("%d, with %d heads,", z.kv, z.heads)
 	}
+	if math.IsInf(least, 1) {
+		would = "no other number"
+	}
 	if why == nil {
 		return fmt.Errorf("%w: %s: %s would do", ErrOptions, what, would)
 	}
@@ -156,17 +162,19 @@ func (s Share) row(what string, n, unit int) (int, error) {
 		return 0, fmt.Errorf("%w: %d %s are no multiple of %d heads", ErrOptions, n, what, unit)
 	case s.Keep > n:
 		return 0, fmt.Errorf("%w: %d %s are to stay, there are %d", ErrOptions, s.Keep, what, n)
+	case s.Keep == n:
+		return 0, fmt.Errorf("%w: all %d %s would stay", ErrOptions, n, what)
 	case s.Keep > 0:
-		block := unit
-		if n%rowBlock == 0 {
-			block = common(unit, rowBlock)
-		}
+		block := max(unit, leastBlock(n, unit))
 		if s.Keep%block == 0 {
 			return s.Keep, nil
 		}
-		why := fmt.Sprintf("quantised formats have blocks of %d", rowBlock)
+		var why []string
+		if leastBlock(n, unit) > 1 {
+			why = append(why, fmt.Sprintf("quantised formats have blocks of %d", rowBlock))
+		}
 		if unit > 1 {
-			why += fmt.Sprintf(", and %d heads have to divide it", unit)
+			why = append(why, fmt.Sprintf("%d heads have to divide it", unit))
 		}
 		low := max(s.Keep/block*block, block)
 		would := fmt.Sprintf("%d or %d", low, low+block)
@@ -176,15 +184,16 @@ func (s Share) row(what string, n, unit int) (int, error) {
 		case low+block >= n:
 			would = fmt.Sprint(low)
 		}
-		return 0, fmt.Errorf("%w: %d %s: %s; %s would do", ErrOptions, s.Keep, what, why, would)
+		return 0, fmt.Errorf("%w: %d %s: %s; %s would do", ErrOptions, s.Keep, what,
+			strings.Join(why, ", and "), would)
 	}
 
-	// The largest block that leaves the share about what was asked for.
+	// The largest block that leaves the share about what was asked for, and what a number would have to be.
 	block := rounded
 	for block > 1 && (n%block != 0 || n < 8*common(block, unit)) {
 		block /= 2
 	}
-	block = common(block, unit)
+	block = max(common(block, unit), leastBlock(n, unit))
 	stay := max(1, int(math.Round((1-s.Drop)*float64(n)/float64(block)))) * block
 	if stay >= n {
 		return 0, fmt.Errorf("%w: %g %% of %d %s: %d or fewer would have to stay, in steps of %d", ErrOptions,
@@ -192,6 +201,15 @@ func (s Share) row(what string, n, unit int) (int, error) {
 	}
 
 	return stay, nil
+}
+
+// leastBlock is what sizes below n have to be multiples of for quantised formats, and of unit; 1 where n is none
+// itself, or none below it would do.
+func leastBlock(n, unit int) int {
+	if block := common(unit, rowBlock); n%rowBlock == 0 && block < n {
+		return block
+	}
+	return 1
 }
 
 // common is the least common multiple.

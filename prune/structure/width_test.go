@@ -495,7 +495,9 @@ func TestSizes(t *testing.T) {
 		},
 		"more heads":     {Options{Heads: Share{Keep: 9}}, "9 heads: "},
 		"key/value":      {Options{KVHeads: Share{Keep: 4}}, "4 key/value heads of 3: "},
-		"channels":       {Options{Hidden: Share{Keep: 64}}, "6 heads have to divide it; nothing below 96 would do"},
+		"channels":       {Options{Hidden: Share{Keep: 64}}, "channels: 6 heads have to divide it; 60 or 66 would do"},
+		"the same":       {Options{FFN: Share{Keep: 256}}, "all 256 neurons would stay"},
+		"nearest heads":  {Options{Heads: Share{Keep: 5}}, "3 would do"},
 		"all heads":      {Options{KVHeads: Share{Drop: 0.1}}, "all 6 heads would stay"},
 		"score":          {Options{FFN: Share{Keep: 64}, Score: "magic"}, "besides wanda-sp, minitron, obs"},
 		"score of none":  {Options{Layers: Share{Keep: 2}, Score: Minitron}, "of which all stay"},
@@ -510,6 +512,9 @@ func TestSizes(t *testing.T) {
 		})
 	}
 
+	if n, err := (Share{Drop: .5}).row("channels", 576, 9); err != nil || n != 288 { // not 432 or 144 for 25 %, 75 %
+		t.Errorf("half of 576, in blocks of 32 that 9 heads divide: %d, %v", n, err)
+	}
 	for drop, want := range map[float64]int{0.25: 192, 0.1: 224, 0.5: 128, 0.99: 32} {
 		if n, err := (Share{Drop: drop}).row("neurons", 256, 1); err != nil || n != want {
 			t.Errorf("without %g of 256: %d (%v), want %d", drop, n, err, want)

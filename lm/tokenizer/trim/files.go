@@ -298,6 +298,12 @@ func (w *writer) ids(o *orderedjson.Object) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
+		// Where all entries have gone, so has what they were for: transformers refuses some of these lists if they are
+		// empty.
+		if had := o.Get(key); string(text) == "[]" && slices.Contains(listKeys, key) && string(had) != "[]" {
+			o.Delete(key)
+			continue
+		}
 		o.Set(key, text)
 	}
 	return nil

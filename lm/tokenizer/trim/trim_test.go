@@ -229,6 +229,7 @@ var small = map[string]string{
 	"merges.txt":        "#version: 0.2\nx y\n",
 	"config.json":       `{"vocab_size": 14, "eos_token_id": [8, 12], "pad_token_id": -1, "bos_token_id": null, "n": 1e-05}`,
 	"generation_config.json": `{"eos_token_id": 8, "suppress_tokens": [3, 6, 4], "bad_words_ids": [[2, 6], [2, 4]],
+		"force_words_ids": [[3]], "begin_suppress_tokens": [],
 		"forced_decoder_ids": [[1, 4]], "sequence_bias": [[[2, 3], 1.5], [[2], -0.5]]}`,
 	"tokenizer.model": "x",
 	"README.md":       "y",
@@ -270,6 +271,7 @@ func TestFiles(t *testing.T) {
 		"vocab.json":        `{"<unk>": 0, "x": 1, "ü": 2, "y": 3, "<eos>": 4}`,
 		"config.json":       `{"vocab_size": 14, "eos_token_id": [4, 7], "pad_token_id": -1, "bos_token_id": null, "n": 1e-05}`,
 		"generation_config.json": `{"eos_token_id": 4, "suppress_tokens": [2], "bad_words_ids": [[1, 2]],
+		"begin_suppress_tokens": [],
 		"forced_decoder_ids": [[1, 2]], "sequence_bias": [[[1], -0.5]]}`,
 	} {
 		if got := plain(files[name]); got != plain([]byte(want)) {

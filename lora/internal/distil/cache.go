@@ -10,13 +10,17 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm/corpus"
 	"github.com/modelcompress/compress/lora/internal/batches"
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// ErrCache: a file is no cache of a teacher, is damaged, or of something else than is asked for.
+// ErrDamaged: what a cache holds is not what was written.
+var ErrDamaged = failure.New("the teacher's cache is damaged", "remove it: the teacher says it again")
+
+// ErrCache: a file is no cache of a teacher, or of something else than is asked for.
 var ErrCache = errors.New("not the teacher's cache that is asked for")
 
 // A cache is a .safetensors file of what a teacher predicts for every token of some data that counts, in the order of
@@ -136,7 +140,7 @@ type Cache struct {
 type place struct{ part, row int }
 
 // OpenCache opens a finished cache and checks its sums; [Cache.Fit] must follow. The error wraps [ErrCache] for files
-// that are none, and those of package safetensors.
+// that are none, [ErrDamaged] and those of package safetensors.
 func OpenCache(path string) (*Cache, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
@@ -191,7 +195,7 @@ func (c *Cache) check() error {
 			return err
 		}
 		if got != binary.LittleEndian.Uint32(want[4*k:]) {
-			return bad("part %d is damaged: its checksum is another one", k)
+			return fmt.Errorf("%s: %w: the checksum of part %d is another one", c.file.Path(), ErrDamaged, k)
 		}
 	}
 	if rows != c.Rows || len(c.file.Names()) != 3*int(sums.Shape[0])+1 {

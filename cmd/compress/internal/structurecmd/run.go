@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -139,8 +140,11 @@ func (o *Options) options() (structure.Options, error) {
 	if err := o.CheckCalibration(); err != nil {
 		return s, err
 	}
-	if o.Calib == "" && s.NeedsCalibration() {
+	switch {
+	case o.Calib == "" && s.NeedsCalibration():
 		return s, cli.Usagef("no calibration data, by which it is decided what goes (HINT: give --calib FILE)")
+	case o.Calib != "" && !s.NeedsCalibration():
+		return s, cli.Usagef("--calib has no effect where the layers are named and nothing else goes")
 	}
 	return s, s.Validate()
 }
@@ -264,6 +268,9 @@ func (w *work) run() (*Report, error) {
 		return nil, err
 	}
 	if err := w.vacant(job); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Clean(w.Out)), 0o777); err != nil { // as the output's own writer does
 		return nil, err
 	}
 	if w.done, err = cli.Measurements(w.journalPath(), w.Resume, w.Overwrite, "prune", job); err != nil {
