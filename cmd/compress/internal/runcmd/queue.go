@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/workers"
+	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/jobs"
 	"github.com/modelcompress/compress/internal/safefile"
 )
@@ -101,12 +102,25 @@ func (r *run) work() (err error) {
 	}
 
 	if r.o.Cluster != "" { // also after an interrupt, so that nobody goes on with it
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), 10*time.Second)
-		defer cancel()
-		err = errors.Join(err, c.Withdraw(ctx))
+		err = errors.Join(err, r.takeBack(c))
 	}
 
 	return errors.Join(err, c.Close(), os.RemoveAll(queueDir), os.RemoveAll(workers.KeysFile(queueDir)))
+}
+
+// giveUp is how long a server may take to let go of a run's work.
+const giveUp = 10 * time.Second
+
+// takeBack takes the offer of this run back. A busy server may be too slow for that; what the run has done is done.
+func (r *run) takeBack(c *workers.Crew) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), giveUp)
+	defer cancel()
+	err := c.Withdraw(ctx)
+	if ctx.Err() == nil {
+		return err
+	}
+	return failure.Hinted(fmt.Errorf("--cluster %s: the server has not taken the work of this run back within %v",
+		jobs.Address(r.o.Cluster), giveUp), "its workers may go on with it; --resume takes it back")
 }
 
 // withdraw takes the offer of an earlier run back, whose coordinator has died.
