@@ -22,7 +22,7 @@ func sameWork(h workHead) error {
 }
 
 // FuzzReplay: whatever a file holds, it is opened and continued or refused, and a refused one is left as it is
-// but for a cut last line.
+// but for a cut last line, which may be gone.
 func FuzzReplay(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "seed")
 	j, err := openReplay[workHead, workStep](path, false, workHead{"work"}, sameWork)
@@ -62,7 +62,8 @@ func FuzzReplay(f *testing.F) {
 		whole := text[:bytes.LastIndexByte(text, '\n')+1]
 		j, err := openReplay[workHead, workStep](path, true, workHead{"work"}, sameWork)
 		if err != nil {
-			if after, _ := os.ReadFile(path); !errors.Is(err, ErrJournal) || !bytes.Equal(after, whole) {
+			after, _ := os.ReadFile(path)
+			if !errors.Is(err, ErrJournal) || !bytes.Equal(after, whole) && !bytes.Equal(after, text) {
 				t.Fatalf("%v; the file is now %q", err, after)
 			}
 			return
