@@ -15,6 +15,7 @@ import (
 	"github.com/modelcompress/compress/kernels/device"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/corpus"
+	"github.com/modelcompress/compress/lora/internal/distil"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -262,7 +263,7 @@ func TestTeacherFile(t *testing.T) {
 	if err := os.WriteFile(at("bad"), bad, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenTeacher(at("bad")); !errors.Is(err, ErrTeacher) || !strings.Contains(err.Error(), "checksum") {
+	if _, err := OpenTeacher(at("bad")); !errors.Is(err, distil.ErrDamaged) || !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("a changed byte: %v", err)
 	}
 }

@@ -15,8 +15,8 @@ func NewTorch(seed uint64) *Random {
 }
 
 // Permutation returns the first k elements of torch.randperm(n) on a CPU, with the stream as its generator: a shuffle
-// from the front, with remainders of 32 bits, and of 64 for more elements than 32 bits have room for evenly. Memory
-// goes by k. It panics unless 0 ≤ k ≤ n.
+// from the front, with remainders of 32 bits. From 2³²/20 elements on it takes 64 bits, and torch 2.15 gives another
+// permutation. Memory goes by k. It panics unless 0 ≤ k ≤ n.
 func (r *Random) Permutation(n, k int) []int {
 	if k < 0 || k > n {
 		panic("pyrandom: more elements than there are")

@@ -17,7 +17,6 @@ func TestTorchPermutation(t *testing.T) {
 		{1000, 5, 7, []int{615, 284, 599, 580, 347}},
 		{1, 1, 3, []int{0}},
 		{5, 5, 1<<33 + 1, []int{0, 4, 2, 3, 1}},
-		{220_000_000, 5, 7, []int{93268064, 63068233, 165770247, 155513421, 157420379}},
 		{3, 0, 0, []int{}},
 	} {
 		if got := NewTorch(c.seed).Permutation(c.n, c.k); !slices.Equal(got, c.want) {
