@@ -263,7 +263,8 @@ func TestTeacherFile(t *testing.T) {
 	if err := os.WriteFile(at("bad"), bad, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenTeacher(at("bad")); !errors.Is(err, distil.ErrDamaged) || !strings.Contains(err.Error(), "checksum") {
+	_, err = OpenTeacher(at("bad"))
+	if !errors.Is(err, distil.ErrDamaged) || !strings.Contains(err.Error(), "checksum") {
 		t.Errorf("a changed byte: %v", err)
 	}
 }
