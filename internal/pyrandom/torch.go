@@ -14,12 +14,18 @@ func NewTorch(seed uint64) *Random {
 	return r
 }
 
-// Permutation returns the first k elements of torch.randperm(n) on a CPU, with the stream as its generator: a shuffle
-// from the front, with remainders of 32 bits. From 2³²/20 elements on it takes 64 bits, and torch 2.15 gives another
-// permutation. Memory goes by k. It panics unless 0 ≤ k ≤ n.
+// manyElements is the number of elements from which on torch.randperm shuffles in another way.
+const manyElements = math.MaxUint32 / 20
+
+// Permutation returns the first k elements of torch.randperm(n) on a CPU, with the stream as its generator. Fewer than
+// 2³²/20 elements are shuffled from the front, and only k draws are needed; more are shuffled inside out with 64 bits
+// each, where the last of n draws may still change the first element. Memory goes by k. It panics unless 0 ≤ k ≤ n.
 func (r *Random) Permutation(n, k int) []int {
 	if k < 0 || k > n {
 		panic("pyrandom: more elements than there are")
+	}
+	if n >= manyElements {
+		return r.insideOut(n, k)
 	}
 
 	moved := make(map[int]int, 2*k) // what lies elsewhere than at its own place
@@ -34,7 +40,7 @@ func (r *Random) Permutation(n, k int) []int {
 	for i := range list {
 		other := i
 		if i < n-1 { // the last one draws nothing
-			other += int(r.remainder(uint64(n), uint64(n-i)))
+			other += int(uint64(r.Uint32()) % uint64(n-i))
 		}
 		list[i] = at(other)
 		moved[other] = at(i)
@@ -43,10 +49,23 @@ func (r *Random) Permutation(n, k int) []int {
 	return list
 }
 
-func (r *Random) remainder(n, below uint64) uint64 {
-	if n < math.MaxUint32/20 {
-		return uint64(r.Uint32()) % below
+// insideOut begins a permutation of n elements: element i takes a place among the first i+1, and what was there goes to
+// place i.
+func (r *Random) insideOut(n, k int) []int {
+	list := make([]int, k)
+	if k == 0 {
+		return list
 	}
-	high := uint64(r.Uint32())
-	return (high<<32 | uint64(r.Uint32())) % below
+	for i := range n {
+		high := uint64(r.Uint32())
+		place := int((high<<32 | uint64(r.Uint32())) % uint64(i+1))
+		if place >= k {
+			continue
+		}
+		if i < k {
+			list[i] = list[place]
+		}
+		list[place] = i
+	}
+	return list
 }

@@ -17,10 +17,25 @@ func TestTorchPermutation(t *testing.T) {
 		{1000, 5, 7, []int{615, 284, 599, 580, 347}},
 		{1, 1, 3, []int{0}},
 		{5, 5, 1<<33 + 1, []int{0, 4, 2, 3, 1}},
+		{220_000_000, 5, 7, []int{93268064, 63068233, 165770247, 155513421, 157420379}},
 		{3, 0, 0, []int{}},
 	} {
 		if got := NewTorch(c.seed).Permutation(c.n, c.k); !slices.Equal(got, c.want) {
 			t.Errorf("%d of %d, seed %d: %v, torch has %v", c.k, c.n, c.seed, got, c.want)
+		}
+	}
+}
+
+// TestInsideOut: the other shuffle gives every element once, and its beginning does not depend on how much is wanted.
+func TestInsideOut(t *testing.T) {
+	all := NewTorch(3).insideOut(50, 50)
+	if got := NewTorch(3).insideOut(50, 7); !slices.Equal(got, all[:7]) {
+		t.Errorf("%v, of all %v", got, all)
+	}
+	slices.Sort(all)
+	for i, v := range all {
+		if v != i {
+			t.Fatalf("element %d of the sorted permutation is %d", i, v)
 		}
 	}
 }
