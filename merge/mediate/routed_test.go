@@ -68,6 +68,9 @@ func TestRoutedModelIsTheExportedOne(t *testing.T) {
 		for _, cache := range []int64{1, 0} {
 			e, m, r := atWork(t, mediateRecipe("{select: all, "+keep+"}", trio...), dev, cache)
 			dense := logits(t, m)
+			if held := r.MemorySize(); cache == 1 && held <= 1 || cache == 0 && held > 16*m.DataSize() {
+				t.Errorf("cache %d: %d bytes for experts of a model of %d", cache, held, m.DataSize())
+			}
 
 			want := map[string][]float32{}
 			for round := range 2 {

@@ -40,7 +40,8 @@ var columns = []string{
 // apart refuses logs in the folder of the result, which has nothing else in it, and to replace files unless that is
 // asked for.
 func (l *Logs) apart(out string, replace bool) error {
-	for flag, path := range l.paths() {
+	for _, x := range []struct{ flag, path string }{{"log-csv", l.CSV}, {"log-tensorboard", l.TensorBoard}} {
+		flag, path := x.flag, x.path
 		if path == "" {
 			continue
 		}
@@ -62,11 +63,6 @@ func (l *Logs) apart(out string, replace bool) error {
 		}
 	}
 	return nil
-}
-
-// paths are the files by their flags.
-func (l *Logs) paths() map[string]string {
-	return map[string]string{"log-csv": l.CSV, "log-tensorboard": l.TensorBoard}
 }
 
 // open makes the files, with what an earlier run has done.

@@ -30,6 +30,17 @@ func (p *Preferring) settle(taught bool) (*lora.Prefer, error) {
 	return &o, cli.Usage(o.Validate())
 }
 
+// right says what the accuracy of rewards counts.
+func (p *Preferring) right() string {
+	if p.Objective == preferenceOfOne {
+		return "answers have rewards on their own side"
+	}
+	return "the better answer has the higher reward"
+}
+
+// preferenceOfOne is the objective whose records have one answer, good or bad.
+const preferenceOfOne = "kto"
+
 // tokens is the objective of a training that learns the tokens of its data.
 const tokens = "tokens"
 

@@ -379,7 +379,7 @@ func (r *run) finish() error {
 	}
 
 	if last.Rewards != nil {
-		r.Printf("; the better answers had the higher rewards in %.0f %% of the last step", 100*last.Rewards.Accuracy)
+		r.Printf("; in the last step %s in %.0f %%", r.o.Preferring.right(), 100*last.Rewards.Accuracy)
 	}
 
 	r.Printf("; in %s\n", d.Out)
@@ -450,7 +450,7 @@ func (r *run) watch() {
 			text = fmt.Sprintf("before training: held-out loss %.4f", e.Loss)
 		}
 		if e.Rewards != nil {
-			text += fmt.Sprintf(", the better answers have the higher rewards in %.1f %%", 100*e.Rewards.Accuracy)
+			text += fmt.Sprintf(", %s in %.1f %%", r.o.Preferring.right(), 100*e.Rewards.Accuracy)
 		}
 		r.Note("%s", text)
 		r.log(func() error { return r.o.Logs.eval(e) })

@@ -116,7 +116,7 @@ func (r *run) takeBack(c *workers.Crew) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Ctx), giveUp)
 	defer cancel()
 	err := c.Withdraw(ctx)
-	if ctx.Err() == nil {
+	if err == nil || ctx.Err() == nil {
 		return err
 	}
 	return failure.Hinted(fmt.Errorf("--cluster %s: the server has not taken the work of this run back within %v",
