@@ -37,6 +37,8 @@ type Inspection struct {
 	Remarks   []string       `json:"findings,omitempty"`            // what verifying found that does no harm
 	Uncounted []string       `json:"uncounted_dtypes,omitempty"`    // types whose zeros are not counted
 	Unknown   []string       `json:"unknown_config_keys,omitempty"` // of config.json; they have no effect
+	// unknown keys that look like misspellings, each with the one that is meant
+	Misspelt map[string]string `json:"misspelt_config_keys,omitempty"`
 }
 
 // RoleReport sums up the tensors that do the same.
@@ -84,6 +86,14 @@ func newInspection(path string, src *apart, c *arch.Config, parts map[string]*pa
 		r.KVHeads = c.KVHeads
 		r.Vocabulary = c.Vocab
 		r.Unknown, table = c.Unknown, newRoleTable(c.Arch)
+		for _, key := range c.Unknown {
+			if meant := c.Meant(key); meant != "" {
+				if r.Misspelt == nil {
+					r.Misspelt = map[string]string{}
+				}
+				r.Misspelt[key] = meant
+			}
+		}
 	}
 
 	roles := map[string]*RoleReport{}

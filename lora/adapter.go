@@ -78,6 +78,9 @@ func (a *Adapter) Save(dir string, overwrite bool) error {
 	return mosfile.Write(dir, a.inner, safetensors.F32, peft.Rule(overwrite))
 }
 
+// Native reports whether [Adapter.Save] writes a form of our own, which PEFT does not load and [Export] converts.
+func (a *Adapter) Native() bool { return !peft.Handles(a.inner.Config.Kind) }
+
 // Vacant reports, by a nil error, whether an adapter may be saved to dir: there is nothing, an empty folder, or, with
 // overwrite, an adapter and nothing else. The error wraps ErrExists.
 func Vacant(dir string, overwrite bool) error { return peft.Vacant(dir, overwrite) }

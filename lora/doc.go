@@ -4,7 +4,7 @@
 //
 // # Use
 //
-//	adapter, err := lora.Train(ctx, model, windows, lora.Options{Kind: "mos", Steps: 200, Schedule: "cosine"})
+//	adapter, err := lora.Train(ctx, model, windows, lora.Options{Steps: 200, Schedule: "cosine"})
 //	err = adapter.Save("adapter", false)
 //	undo, err := adapter.Attach(model) // it answers with the adapter until undo is called
 //	report, err := lora.Fold(ctx, base, "adapter", "folded", lora.FoldOptions{})

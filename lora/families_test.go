@@ -92,7 +92,8 @@ func TestSmallestPool(t *testing.T) {
 		}
 	}
 
-	if _, err := Train(t.Context(), m, sequences(61, 2, 9), Options{Steps: 1, Batch: 2, Shards: 2}); err != nil {
+	o := Options{Kind: "mos", Steps: 1, Batch: 2, Shards: 2}
+	if _, err := Train(t.Context(), m, sequences(61, 2, 9), o); err != nil {
 		t.Error(err)
 	}
 }

@@ -130,10 +130,13 @@ func TestGGUFKinds(t *testing.T) {
 	ids := sequences(31, 2, 7).IDs
 	for _, kind := range []string{"lora", "mos", "vera", "prolora"} {
 		m := openModel(t, base, "cpu", lm.Options{})
-		a, err := Train(t.Context(), m, sequences(31, 2, 7), Options{
-			Kind: kind, Rank: 4, EquivalentRank: 2, Shards: 2, Private: 1, RSLoRA: kind == "lora", Steps: 2,
-			Batch: 2, LR: 0.05,
-		})
+		o := Options{Kind: kind, Rank: 4, RSLoRA: kind == "lora", Steps: 2, Batch: 2, LR: 0.05}
+		if kind == "mos" {
+			o.EquivalentRank = 2
+			o.Shards = 2
+			o.Private = 1
+		}
+		a, err := Train(t.Context(), m, sequences(31, 2, 7), o)
 		if err != nil {
 			t.Fatal(err)
 		}

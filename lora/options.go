@@ -18,7 +18,7 @@ import (
 )
 
 // Kinds are the names of what can be trained.
-var Kinds = []string{"mos", "lora", "vera", "prolora", "miss", "gralora", "shira", "full"}
+var Kinds = []string{"lora", "mos", "vera", "prolora", "miss", "gralora", "shira", "full"}
 
 // paired are the kinds with a trained factor on either side.
 var paired = []string{"lora", "mos", "prolora", "gralora"}
@@ -29,9 +29,9 @@ var Schedules = optim.ScheduleNames
 // Optimizers are the names of the optimisers. LOMO and AdaLomo are for kind full.
 var Optimizers = []string{"adamw", "lomo", "adalomo"}
 
-// Options of [Train] and [Tune]. The zero value trains a Mixture of Shards on all matrices of the blocks.
+// Options of [Train] and [Tune]. The zero value trains a LoRA on all matrices of the blocks.
 type Options struct {
-	Kind string `json:"kind"` // mos (the default), lora, vera, prolora, miss, gralora, shira; full for Tune
+	Kind string `json:"kind"` // lora (the default), mos, vera, prolora, miss, gralora, shira; full for Tune
 
 	Rank    int     `json:"rank"`    // default 8; of mos less where the pools of a model with few blocks have less
 	Alpha   float64 `json:"alpha"`   // default 16; the change is alpha/rank·B·A
@@ -153,7 +153,7 @@ func or[T comparable](v, d T) T {
 
 // withDefaults fills in what is not set.
 func (o Options) withDefaults() Options {
-	o.Kind = or(o.Kind, "mos")
+	o.Kind = or(o.Kind, "lora")
 	o.Alpha = or(o.Alpha, 16)
 	if o.Kind != "mos" { // where it depends on the model
 		o.Rank = or(o.Rank, 8)
@@ -224,6 +224,9 @@ func (o Options) Validate() error {
 		"optimizer %s updates during the pass, so a step cannot have several (micro_batch)", o.Optimizer)
 	bad(o.Kind == "shira" && !slices.Contains(ShiraMasks, o.ShiraMask) && o.Init == nil, "shira mask %.60q; known: %s",
 		o.ShiraMask, strings.Join(ShiraMasks, ", "))
+	bad(o.Init == nil && o.Kind != "mos" &&
+		(o.EquivalentRank != 0 || o.Shards != 0 || o.Private != 0 || o.Sampling != "" || o.Paired),
+		"equivalent_rank, shards, private, sampling and paired are of kind mos, not %.100s", o.Kind)
 	bad(o.MiniRank < 0 || o.Parts < 0 || o.Hybrid < 0, "mini_r %d, gralora_k %d, hybrid_r %d: sizes are not negative",
 		o.MiniRank, o.Parts, o.Hybrid)
 	bad(o.Rank < 0, "rank %d is negative", o.Rank)

@@ -14,13 +14,14 @@ func TestAllPrivate(t *testing.T) {
 		rank int
 		all  bool
 	}{
-		{lora.Options{}, 2, false},
-		{lora.Options{EquivalentRank: 1}, 1, false},
-		{lora.Options{EquivalentRank: 1, Sampling: "official"}, 1, false},
-		{lora.Options{EquivalentRank: 1, Private: 1}, 1, true},
-		{lora.Options{EquivalentRank: 3, Private: 3}, 3, true},
-		{lora.Options{EquivalentRank: 3, Private: 2}, 3, false},
-		{lora.Options{EquivalentRank: 1, Private: 1, Sampling: "pure"}, 1, false},
+		{lora.Options{}, 0, false},
+		{lora.Options{Kind: "mos"}, 2, false},
+		{lora.Options{Kind: "mos", EquivalentRank: 1}, 1, false},
+		{lora.Options{Kind: "mos", EquivalentRank: 1, Sampling: "official"}, 1, false},
+		{lora.Options{Kind: "mos", EquivalentRank: 1, Private: 1}, 1, true},
+		{lora.Options{Kind: "mos", EquivalentRank: 3, Private: 3}, 3, true},
+		{lora.Options{Kind: "mos", EquivalentRank: 3, Private: 2}, 3, false},
+		{lora.Options{Kind: "mos", EquivalentRank: 1, Private: 1, Sampling: "pure"}, 1, false},
 		{lora.Options{Kind: "lora"}, 0, false},
 	} {
 		rank, all := c.o.AllPrivate()

@@ -194,7 +194,7 @@ func TestFiniteDifference(t *testing.T) {
 	ctx := context.Background()
 	m := openModel(t, nano, "cpu", lm.Options{})
 	data := sequences(m.Config().Vocab, 3, 24)
-	a, err := Train(ctx, m, data, Options{Rank: 5, EquivalentRank: 3, Shards: 2, Steps: 6, LR: 0.05})
+	a, err := Train(ctx, m, data, Options{Kind: "mos", Rank: 5, EquivalentRank: 3, Shards: 2, Steps: 6, LR: 0.05})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestResume(t *testing.T) {
 	ctx := context.Background()
 	data := func(m *lm.Model) corpus.Windows { return sequences(m.Config().Vocab, 9, 16) }
 	for name, o := range map[string]Options{
-		"mos":     {Rank: 5, EquivalentRank: 3, Shards: 2, Dropout: 0.1, MicroBatch: 1},
+		"mos":     {Kind: "mos", Rank: 5, EquivalentRank: 3, Shards: 2, Dropout: 0.1, MicroBatch: 1},
 		"dora":    {Kind: "lora", Rank: 2, DoRA: true, KeepBest: true},
 		"adamw":   {Kind: "full"},
 		"adalomo": {Kind: "full", Optimizer: "adalomo"},
@@ -398,16 +398,19 @@ func TestBadInput(t *testing.T) {
 		want error
 		says string
 	}{
-		"shards that do not divide": {good, Options{Shards: 7}, ErrConfig, "7 shards"},
-		"private beyond equivalent": {good, Options{Private: 3, EquivalentRank: 2}, ErrConfig, "private rank 3"},
+		"shards that do not divide": {good, Options{Kind: "mos", Shards: 7}, ErrConfig, "7 shards"},
+		"private beyond equivalent": {
+			good, Options{Kind: "mos", Private: 3, EquivalentRank: 2},
+			ErrConfig, "private rank 3",
+		},
 		"private beyond rank": {
 			good,
-			Options{Rank: 1, Private: 2, EquivalentRank: 3},
+			Options{Kind: "mos", Rank: 1, Private: 2, EquivalentRank: 3},
 			ErrConfig,
 			"private rank 2",
 		},
-		"rank beyond the pool": {good, Options{Rank: 99}, ErrConfig, "rank 99"},
-		"pure of another rank": {good, Options{Rank: 3, Sampling: "pure"}, ErrConfig, "pure"},
+		"rank beyond the pool": {good, Options{Kind: "mos", Rank: 99}, ErrConfig, "rank 99"},
+		"pure of another rank": {good, Options{Kind: "mos", Rank: 3, Sampling: "pure"}, ErrConfig, "pure"},
 		"no such target": {
 			good,
 			Options{Kind: "lora", Targets: []string{"nonesuch"}},
@@ -449,8 +452,9 @@ func TestBadInput(t *testing.T) {
 			"evaluation data",
 		},
 		"no such module to save": {good, Options{Kind: "lora", Whole: []string{"nonesuch"}}, ErrTarget, "nonesuch"},
-		"unknown kind":           {good, Options{Kind: "magic"}, ErrConfig, "known: mos"},
-		"unknown sampling":       {good, Options{EquivalentRank: 4, Sampling: "magic"}, ErrConfig, "official"},
+		"unknown kind":           {good, Options{Kind: "magic"}, ErrConfig, "known: lora"},
+		"shards of a LoRA":       {good, Options{Shards: 4}, ErrConfig, "of kind mos"},
+		"unknown sampling":       {good, Options{Kind: "mos", Sampling: "magic"}, ErrConfig, "official"},
 		"nothing to learn":       {masked, Options{Kind: "lora"}, ErrNothingToLearn, ""},
 		"empty":                  {corpus.New(nil, ""), Options{Kind: "lora"}, ErrNothingToLearn, ""},
 		"outside the vocabulary": {foreign, Options{Kind: "lora"}, corpus.ErrVocabulary, ""},
@@ -519,7 +523,7 @@ func TestBank(t *testing.T) {
 	names := []string{"a", "b", "", "b", "c"}
 
 	for name, o := range map[string]Options{
-		"a": {Rank: 5, EquivalentRank: 3, Shards: 2}, "b": {Kind: "lora", Rank: 3, OutputBias: true},
+		"a": {Kind: "mos", Rank: 5, EquivalentRank: 3, Shards: 2}, "b": {Kind: "lora", Rank: 3, OutputBias: true},
 		"c": {Kind: "prolora", Rank: 4},
 	} {
 		o.Steps, o.LR = 4, 0.02

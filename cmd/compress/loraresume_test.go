@@ -15,7 +15,7 @@ import (
 func TestKilledTraining(t *testing.T) {
 	binary, dir := program(t), t.TempDir()
 	for name, flags := range map[string][]string{
-		"mos":  {"--equivalent-rank", "3", "--rank", "5", "--dropout", "0.1", "--clip", "1"},
+		"mos":  {"--kind", "mos", "--equivalent-rank", "3", "--rank", "5", "--dropout", "0.1", "--clip", "1"},
 		"full": {"--kind", "full", "--optimizer", "adalomo", "--lr", "1e-3"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,9 +13,10 @@ import (
 )
 
 const loraTrainExample = `compress lora train testdata/nano/base --data testdata/nano/text/calib.txt --steps 20 --seqlen 128 --out adapter
-compress lora train MODEL --kind lora --rank 16 --targets q,v --data chats.jsonl --schedule cosine --warmup 20 --clip 1 --out DIR
+compress lora train MODEL --rank 16 --targets q,v --data chats.jsonl --schedule cosine --warmup 20 --clip 1 --out DIR
+compress lora train MODEL --kind mos --data chats.jsonl --out DIR
 compress lora train MODEL --kind full --optimizer adalomo --data FILE --out DIR
-compress lora train PRUNED --teacher MODEL --keep-zeros --kind lora --data FILE --out DIR
+compress lora train PRUNED --teacher MODEL --keep-zeros --data FILE --out DIR
 compress lora train MODEL --config run.yaml --resume`
 
 func loraTrainCmd(a *cli.App) *cobra.Command {
@@ -29,8 +30,8 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 			"text, JSONL with text, with prompt and completion, or with chat messages (of the last two only " +
 			"the answers are trained on), or a .safetensors file with input_ids and labels [steps,B,T], whose " +
 			"batches are used as they are.\n\n" +
-			"The result is a PEFT adapter, or with --kind mos, vera and prolora one in a form of its own, which PEFT " +
-			"does not load and compress lora export converts. The folder also gets training.json, and training.html " +
+			"The result is a LoRA in PEFT's form, or with --kind mos, vera and prolora one in a form of its own, which " +
+			"PEFT does not load and compress lora export converts. The folder also gets training.json, and training.html " +
 			"with the curves.\n\n" +
 			"With --teacher the model learns what another one of the same tokenizer predicts, rather than the tokens " +
 			"of the data alone: what pruning or quantising has cost comes back sooner. --teacher-cache keeps what " +
@@ -162,20 +163,21 @@ func addTeacherFlags(f *pflag.FlagSet, t *loracmd.Teaching) {
 
 // addAdapterFlags adds what an adapter is.
 func addAdapterFlags(f *pflag.FlagSet, o *lora.Options) {
-	f.StringVar(&o.Kind, "kind", "mos", "`NAME` what to train: "+strings.Join(lora.Kinds, ", "))
+	f.StringVar(&o.Kind, "kind", "lora", "`NAME` what to train: "+strings.Join(lora.Kinds, ", "))
 	f.IntVar(&o.Rank, "rank", 0,
 		"`N` rank of the adapter (default: 8; for mos on models with few layers what their pools allow)")
 	f.Float64Var(&o.Alpha, "alpha", 16, "`X` the adapter's change is scaled by alpha/rank")
 	f.Float64Var(&o.Dropout, "dropout", 0,
 		"`X` fraction of an adapter's inputs that are dropped at random in each step")
-	f.IntVar(&o.EquivalentRank, "equivalent-rank", 2, "`N` mos: rank of the LoRA with as many parameters")
-	f.IntVar(&o.Shards, "shards", 4, "`N` mos: shards per vector")
+	f.IntVar(&o.EquivalentRank, "equivalent-rank", 0,
+		"`N` mos: rank of the LoRA with as many parameters (default: 2)")
+	f.IntVar(&o.Shards, "shards", 0, "`N` mos: shards per vector (default: 4)")
 	f.IntVar(&o.Private, "private", 0,
 		"`N` mos: ranks that each layer has for itself, -1 for none (default: 1, or none with "+
 			"--equivalent-rank 1)")
-	f.StringVar(&o.Sampling, "sampling", "balanced",
+	f.StringVar(&o.Sampling, "sampling", "",
 		"`NAME` mos: how shards are assigned to layers: balanced (all equally often), official (at random, "+
-			"some may be unused), pure (every layer uses all)")
+			"some may be unused), pure (every layer uses all) (default: balanced)")
 	f.BoolVar(&o.Paired, "paired", false,
 		"mos: assign the shards of B together with those of A (no pair dissociation)")
 	f.BoolVar(&o.RSLoRA, "rslora", false, "scale by alpha/√rank instead (rsLoRA)")

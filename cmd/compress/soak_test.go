@@ -67,7 +67,7 @@ var soaked = []struct {
 	{args: "merge in/mediate.yaml --out out/x", again: "experts verify out/x"},
 	{
 		args: "lora train in/base --data in/text/short.txt --steps 3 --batch 1 --seqlen 32 --save-every 1 " +
-			"--equivalent-rank 2 --out out/a",
+			"--kind mos --equivalent-rank 2 --out out/a",
 		brief: true,
 	},
 	{

@@ -81,7 +81,7 @@ var verbs = []verb{
 	},
 	{
 		name: "lora train", args: "lora train in/base --data in/text/calib.txt --steps 6 --batch 1 --seqlen 32 " +
-			"--save-every 2 --equivalent-rank 2 --dropout 0.1 --out out/a",
+			"--save-every 2 --kind mos --equivalent-rank 2 --dropout 0.1 --out out/a",
 		again: "--resume", short: true,
 	},
 	{
@@ -246,7 +246,8 @@ var preparations = []string{
 	"lora train in/base --data in/text/calib.txt --kind lora --rank 2 --steps 1 --batch 1 --seqlen 32 --out in/lora",
 	"lora train in/base --data in/text/calib.txt --kind lora --rank 2 --steps 1 --batch 1 --seqlen 32 --seed 1 " +
 		"--out in/lora2",
-	"lora train in/base --data in/text/calib.txt --steps 1 --batch 1 --seqlen 32 --equivalent-rank 2 --out in/mos",
+	"lora train in/base --data in/text/calib.txt --steps 1 --batch 1 --seqlen 32 --kind mos --equivalent-rank 2 " +
+		"--out in/mos",
 	"edit in/base --edits in/edits.json --method rome --hparams in/rome.yaml --count 2 --texts 0 --out in/edited",
 	"merge in/mediate.yaml --out in/mediated",
 }

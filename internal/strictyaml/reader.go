@@ -202,15 +202,8 @@ func (o *Object) Close() {
 // Suggest ends a message about an unknown word: the known word that is nearest to it if one is near, or all of
 // them; nothing if there are none.
 func Suggest(word string, known []string) string {
-	best, least := "", 1+len(word)/3
-	for _, k := range known {
-		if d := Distance(word, k); d <= least && (best == "" || d < least) {
-			best, least = k, d
-		}
-	}
-
-	if best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
+	if near := Near(word, known); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	if len(known) == 0 {
 		return ""
@@ -218,6 +211,17 @@ func Suggest(word string, known []string) string {
 
 	sorted := slices.Sorted(slices.Values(known))
 	return "; known: " + strings.Join(sorted, ", ")
+}
+
+// Near is the known word that an unknown one is likely to be a misspelling of; "" if none is near.
+func Near(word string, known []string) string {
+	best, least := "", 1+len(word)/3
+	for _, k := range known {
+		if d := Distance(word, k); d <= least && (best == "" || d < least) {
+			best, least = k, d
+		}
+	}
+	return best
 }
 
 // maxWord bounds the words that are compared letter by letter.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/modelcompress/compress/internal/orderedjson"
+	"github.com/modelcompress/compress/internal/strictyaml"
 )
 
 // Config is a model's configuration: what config.json says, with the defaults of its architecture filled in and every
@@ -68,7 +69,8 @@ type Config struct {
 	EOS     []int32  // empty: none
 	Unknown []string // keys that neither the engine nor its tables know, sorted; they have no effect
 
-	flags map[string]bool
+	flags  map[string]bool
+	absent []string // keys that the architecture has and the file does not give, in order
 }
 
 // ConfigError says which key of which file is wrong.
@@ -400,6 +402,26 @@ func (r *configReader) unknown(c *Config) {
 		}
 	}
 	slices.Sort(c.Unknown)
+
+	absent := func(key string) bool { _, there := r.raw[key]; return !there }
+	for key := range r.used {
+		if absent(key) {
+			c.absent = append(c.absent, key)
+		}
+	}
+	slices.Sort(c.absent)
+}
+
+// Meant is the key that an unknown one is likely to be a misspelling of, among those that the architecture has and the
+// file does not give; "" if none is near.
+func (c *Config) Meant(unknown string) string {
+	// Keys of other programs are similar to many of ours (hidden_sizes, hidden_act) without standing for them: a slip
+	// of the fingers changes a letter or two.
+	near := strictyaml.Near(unknown, c.absent)
+	if near == "" || strictyaml.Distance(unknown, near) > 1+len(unknown)/10 {
+		return ""
+	}
+	return near
 }
 
 // Dim gives the size that a shape's dimension name stands for.

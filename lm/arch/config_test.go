@@ -514,3 +514,23 @@ func FuzzParseConfig(f *testing.F) {
 		}
 	})
 }
+
+// TestMeant: an unknown key is set beside those that the file could have given, and does not.
+func TestMeant(t *testing.T) {
+	text := `{"model_type": "llama", "vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+		"intermediate_size": 8, "max_position_embeddings": 16, "rms_norm_eps": 1e-5, "rope_thet": 5e5,
+		"hidden_sizes": 8, "colour": 1}`
+	c, err := ParseConfig("config.json", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for key, want := range map[string]string{"rope_thet": "rope_theta", "hidden_sizes": "", "colour": ""} {
+		if !strings.Contains(strings.Join(c.Unknown, " ")+" ", key+" ") {
+			t.Errorf("%s is known", key)
+		}
+		if got := c.Meant(key); got != want {
+			t.Errorf("%s: %q is meant, want %q", key, got, want)
+		}
+	}
+}

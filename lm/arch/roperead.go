@@ -329,6 +329,11 @@ func (s *ropeReader) unknown(c *Config) {
 			c.Unknown = append(c.Unknown, s.section+"."+key)
 		}
 	}
+	for key := range s.seen {
+		if _, there := s.keys[key]; !there {
+			c.absent = append(c.absent, s.section+"."+key)
+		}
+	}
 }
 
 func wholeNumber(v json.RawMessage) (int, error) {

@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/modelcompress/compress/kernels"
@@ -70,6 +74,7 @@ func (c Compute) Options() lm.Options {
 // Opened says what the way in which an open model computes differs in from what was asked for. A flag that does nothing
 // looks like one that gains nothing, and floats take memory that nobody expects of a quantised model.
 func (j *Job) Opened(m *lm.Model, o lm.Options) {
+	j.unknownKeys(m.Config())
 	r := m.Residence()
 	info := m.Device().Info()
 	kind, has := "BF16", info.Fast
@@ -85,4 +90,42 @@ func (j *Job) Opened(m *lm.Model, o lm.Options) {
 	if len(r.Decoded) > 0 && !o.Decode && !o.Stream && o.Bits == 0 {
 		j.Note("weights: %s", r)
 	}
+}
+
+// unknownKeys says which keys of a model's configuration have no effect: a misspelt one, rope_thet for rope_theta,
+// changes every figure without another sign.
+func (j *Job) unknownKeys(c *lm.Config) {
+	var others []string
+	for _, key := range c.Unknown {
+		if meant := c.Meant(key); meant != "" {
+			j.once(UnknownKey(key, meant))
+		} else {
+			others = append(others, key)
+		}
+	}
+
+	switch len(others) {
+	case 0:
+	case 1:
+		j.once(UnknownKey(others[0], ""))
+	default:
+		j.once(fmt.Sprintf("config.json: these keys are unknown and have no effect: %s", strings.Join(others, ", ")))
+	}
+}
+
+// once makes a remark that was not made yet: several models of a run may give cause for the same one.
+func (j *Job) once(text string) {
+	if !slices.Contains(j.remarks, text) {
+		j.Remark("%s", text)
+	}
+}
+
+// UnknownKey is the remark about a key of config.json that has no effect; meant is the one that it may be a
+// misspelling of, or "".
+func UnknownKey(key, meant string) string {
+	text := fmt.Sprintf("config.json: the key %q is unknown and has no effect", key)
+	if meant != "" {
+		text += fmt.Sprintf("; did you mean %q?", meant)
+	}
+	return text
 }

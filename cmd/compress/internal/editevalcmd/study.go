@@ -189,6 +189,7 @@ func open(j *cli.Job, plan *editeval.Plan, m editeval.Model, dev kernels.Device)
 		return nil, plan.Missing("models", m.Path, err)
 	}
 
+	j.Opened(model, lm.Options{})
 	s := &subject{Subject: &editeval.Subject{Name: m.Name, Model: model}}
 	defer func() {
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 // trainFlags are flags as lora train has them, of every type that settings can have.
 func trainFlags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
-	f.String("kind", "mos", "")
+	f.String("kind", "lora", "")
 	for _, name := range []string{"init", "eval", "bias"} {
 		f.String(name, "", "")
 	}
@@ -49,7 +49,7 @@ func trainFlags() *pflag.FlagSet {
 func TestIdle(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                               "",
-		"--shards 2":                     "",
+		"--kind mos --shards 2":          "",
 		"--kind lora --shards 2":         "--shards is for --kind mos",
 		"--kind mos --dora":              "--dora is for --kind lora",
 		"--kind lora --d-initial 1":      "--d-initial is for --kind vera",

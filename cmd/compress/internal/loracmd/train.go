@@ -311,7 +311,13 @@ func (r *run) train() (any, error) {
 		return nil, err
 	}
 
-	return r.done, r.finish()
+	err = r.finish()
+	if a.Native() {
+		r.Printf("PEFT does not load %s; compress lora export %s --out DIR makes a LoRA of it, which PEFT does\n",
+			r.o.Kind, r.o.Out)
+	}
+
+	return r.done, err
 }
 
 // flags makes errors about what the flags ask for ones about the command line.

@@ -60,7 +60,7 @@ func printInspection(j *cli.Job, r *checkpoint.Inspection, list, values bool) {
 		j.Note("the experts of a block lie in one tensor: %s in %s", r.List[i].Name, r.List[i].Stored)
 	}
 	for _, u := range r.Unknown {
-		j.Note("config.json: the key %q is unknown and has no effect", u)
+		j.Note("%s", cli.UnknownKey(u, r.Misspelt[u]))
 	}
 	for _, d := range r.Uncounted {
 		j.Note("zeros of %s tensors are not counted: the format does not say how their bits are packed", d)
