@@ -73,7 +73,7 @@ func Perplexity(ctx context.Context, dir, file string, dev kernels.Device, o Per
 }
 
 // Cut lays sequences over a file for the model, with its tokenizer: [corpus.Cut] with the model's vocabulary and, where
-// o says none, its default length.
+// o says none, its default length, or that of the whole text where it is shorter.
 func (m *Model) Cut(ctx context.Context, file string, o corpus.CutOptions) (corpus.Windows, error) {
 	// A nil *tokenizer.Tokenizer in the interface would not be nil, which is what corpus asks about.
 	var text corpus.Tokenizer
@@ -87,7 +87,7 @@ func (m *Model) Cut(ctx context.Context, file string, o corpus.CutOptions) (corp
 
 	o.VocabSize = m.config.Vocab
 	if o.SeqLen == 0 {
-		o.SeqLen = m.DefaultSeqLen()
+		o.SeqLen, o.AnyLength = m.DefaultSeqLen(), true
 	}
 
 	return corpus.Cut(ctx, file, text, o)

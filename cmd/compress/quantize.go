@@ -43,7 +43,7 @@ func quantizeCmd(a *cli.App) *cobra.Command {
 			"With several levels, such as --to q4_k,q5_k,q6_k or --to w4a16,w8a16,keep, each matrix gets the one by " +
 			"which the model's predictions on the calibration text suffer least within --size.",
 		Example: quantizeExample,
-		Habit:   []string{"out"},
+		Habit:   []string{"to", "out"},
 		Args:    cobra.ExactArgs(1),
 		Resumes: true,
 		Check:   func(*cli.Job, []string) error { return check() },

@@ -256,6 +256,24 @@ func TestCutWindow(t *testing.T) {
 	}
 }
 
+// TestCutAnyLength: where nobody has asked for a length, a shorter text is one window, and a single token none.
+func TestCutAnyLength(t *testing.T) {
+	o := CutOptions{SeqLen: 40, AnyLength: true}
+	w, err := Cut(ctx, write(t, "short.txt", []byte("hello")), byteTokenizer{}, o)
+	if err != nil || len(w.IDs) != 1 || w.SeqLen != 6 || len(w.IDs[0]) != 6 || w.Dropped != 0 {
+		t.Errorf("%+v, %v", w, err)
+	}
+
+	if _, err = Cut(ctx, write(t, "one.txt", []byte("h")), byteTokenizer{nobos: true}, o); !errors.Is(err, ErrShort) {
+		t.Errorf("%v", err)
+	}
+
+	o.AnyLength = false
+	if _, err = Cut(ctx, write(t, "short.txt", []byte("hello")), byteTokenizer{}, o); !errors.Is(err, ErrShort) {
+		t.Errorf("%v", err)
+	}
+}
+
 // The windows follow lm-evaluation-harness' get_rolling_token_windows with max_seq_len = SeqLen-1 inputs.
 func TestCutRolling(t *testing.T) {
 	for _, c := range []struct {

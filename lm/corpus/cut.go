@@ -19,6 +19,9 @@ type CutOptions struct {
 
 	VocabSize int    // ids outside are refused; 0: unknown, the tokenizer's own size counts where there is a tokenizer
 	Tensor    string // of a .safetensors file; empty: eval_ids, else input_ids, else calib_ids
+	// AnyLength makes one window of what has two tokens or more, but fewer than SeqLen, with Window: for a length that
+	// nobody has asked for.
+	AnyLength bool
 }
 
 func (o *CutOptions) setDefaults(tok Tokenizer) error {
@@ -82,19 +85,14 @@ func Cut(ctx context.Context, path string, tok Tokenizer, o CutOptions) (Windows
 	defer s.close()
 
 	w := Windows{Source: path, Mode: o.Convention, Docs: 1}
-	switch {
-	case s.format == formatTensors || s.format == formatArrays:
-		err = w.cutIDs(s, o)
-	case tok == nil:
-		err = fmt.Errorf("%s: %w", path, ErrNoTokenizer)
-	case o.Convention == Rolling:
-		err = w.cutRolling(ctx, s, tok, o)
-	default:
-		err = w.cutText(ctx, s, tok, o)
-	}
-	if err != nil {
+	if err := w.cut(ctx, s, tok, o); err != nil {
 		return Windows{}, err
 	}
+	if len(w.IDs) == 0 && o.AnyLength && o.Convention == Window && w.Tokens > 1 {
+		o.SeqLen, o.Stride, o.AnyLength = int(w.Tokens), 0, false
+		return Cut(ctx, path, tok, o)
+	}
+
 	if w.Count = len(w.IDs); w.Count == 0 {
 		return Windows{}, w.tooShort(o)
 	}
@@ -104,6 +102,20 @@ func Cut(ctx context.Context, path string, tok Tokenizer, o CutOptions) (Windows
 
 	w.Hash = HashIDs(w.IDs)
 	return w, nil
+}
+
+// cut takes the way that fits the file and the convention.
+func (w *Windows) cut(ctx context.Context, s *source, tok Tokenizer, o CutOptions) error {
+	switch {
+	case s.format == formatTensors || s.format == formatArrays:
+		return w.cutIDs(s, o)
+	case tok == nil:
+		return fmt.Errorf("%s: %w", w.Source, ErrNoTokenizer)
+	case o.Convention == Rolling:
+		return w.cutRolling(ctx, s, tok, o)
+	default:
+		return w.cutText(ctx, s, tok, o)
+	}
 }
 
 func (w *Windows) tooShort(o CutOptions) error {

@@ -14,7 +14,13 @@ import (
 // Complete offers fixed words as a flag's values in the shell.
 func Complete(cmd *cobra.Command, flag string, words ...string) {
 	complete(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+	if err := cmd.Flags().SetAnnotation(flag, wordsMark, words); err != nil {
+		panic("compress: words for a flag that is not there")
+	}
 }
+
+// wordsMark is the annotation of a flag with the words that it knows, which may not be all that it takes.
+const wordsMark = "compress-words"
 
 // OneOf says all values that a flag can have, and offers them in the shell. Others are refused before the work,
 // and by run before any job.

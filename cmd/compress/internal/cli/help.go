@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -190,10 +191,10 @@ func (a *App) corrected(c *cobra.Command, v Verb, args, more []string) string {
 		line = append(line, quoted(arg))
 	}
 
+	values, more := habitual(c, v.Habit, more)
 	for _, name := range v.Habit {
-		if len(more) > 0 && !c.Flags().Changed(name) {
-			line = append(line, "--"+name, quoted(more[0]))
-			more = more[1:]
+		if value, ok := values[name]; ok {
+			line = append(line, "--"+name, quoted(value))
 		}
 	}
 
@@ -218,6 +219,48 @@ func (a *App) corrected(c *cobra.Command, v Verb, args, more []string) string {
 	}
 
 	return text
+}
+
+// habitual says which of the arguments that are too many belong to which flag: a word that a flag knows goes to it,
+// wherever it stands (llama-quantize has the type last), the others to the flags without words of their own, in order.
+// What is left belongs to none.
+func habitual(c *cobra.Command, habit, more []string) (values map[string]string, rest []string) {
+	values = map[string]string{}
+	words := map[string][]string{}
+	for _, name := range habit {
+		if f := c.Flags().Lookup(name); f != nil {
+			words[name] = f.Annotations[wordsMark]
+		}
+	}
+
+	free := func(name string) bool {
+		_, taken := values[name]
+		return !taken && !c.Flags().Changed(name)
+	}
+	claim := func(word string) bool {
+		for _, name := range habit {
+			i := slices.IndexFunc(words[name], func(known string) bool { return strings.EqualFold(known, word) })
+			if i >= 0 && free(name) {
+				values[name] = words[name][i]
+				return true
+			}
+		}
+		for _, name := range habit {
+			if len(words[name]) == 0 && free(name) {
+				values[name] = word
+				return true
+			}
+		}
+		return false
+	}
+
+	for _, word := range more {
+		if !claim(word) {
+			rest = append(rest, word)
+		}
+	}
+
+	return values, rest
 }
 
 // plainWord is a word that every shell takes as it stands.

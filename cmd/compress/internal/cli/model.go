@@ -48,7 +48,12 @@ func Text(tok *tokenizer.Tokenizer) corpus.Tokenizer {
 // Cut lays windows over a file (text, JSONL or token ids) for a model: of the default length where none is
 // asked for, with no id that the model does not know.
 func (j *Job) Cut(m *lm.Model, path string, o corpus.CutOptions) (corpus.Windows, error) {
-	return m.Cut(j.Ctx, path, o)
+	w, err := m.Cut(j.Ctx, path, o)
+	if err == nil && o.SeqLen == 0 && w.SeqLen < m.DefaultSeqLen() && w.Mode == corpus.Window && len(w.IDs) == 1 {
+		j.Note("%s has %d tokens, fewer than a sequence of %d: it is one of that length", path, w.SeqLen,
+			m.DefaultSeqLen())
+	}
+	return w, err
 }
 
 // Sample draws windows from a file for a model, with the job's seed; otherwise like Cut. It refuses windows

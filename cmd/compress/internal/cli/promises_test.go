@@ -224,7 +224,8 @@ func runOf(t *testing.T, v Verb, args ...string) (int, string) {
 	cmd.Flags().Int("count", 1, "`N` number")
 	cmd.Flags().Bool("all", false, "everything")
 	cmd.Flags().StringSlice("list", nil, "`NAME` names")
-	OneOf(cmd, "out", "here", "there")
+	cmd.Flags().String("place", "", "`NAME` of a place")
+	OneOf(cmd, "place", "here", "there")
 	root := &cobra.Command{Use: "compress"}
 	root.AddCommand(cmd)
 	code := a.Execute(t.Context(), root)
@@ -260,10 +261,16 @@ func TestWrongArguments(t *testing.T) {
 			"compress try: 2 arguments are given, which is too many: compress try MODEL --data FILE " +
 				"(HINT: a name with blanks needs quotes)",
 		},
+		{ // a word that a flag knows goes to it, as llama-quantize takes them
+			Verb{Use: "try MODEL", Args: cobra.ExactArgs(1), Habit: []string{"place", "data"}},
+			[]string{"m", "file", "There"},
+			"compress try: 3 arguments are given, which is too many: compress try MODEL " +
+				"(HINT: did you mean compress try m --place there --data file?)",
+		},
 		{none, []string{"x"}, "compress try: 1 argument is given, but there is nothing to give: compress try"},
 		{one, []string{"m", "--count", "many"}, `compress try: --count "many": want a whole number`},
 		{one, []string{"m", "--data"}, "compress try: --data needs a value: --data FILE"},
-		{one, []string{"m", "--out", "heer"}, `compress try: --out "heer"; known: here, there; did you mean "here"?`},
+		{one, []string{"m", "--place", "heer"}, `compress try: --place "heer"; known: here, there; did you mean "here"?`},
 		{one, []string{"m", "--dta", "x"}, "compress try: unknown flag --dta (HINT: did you mean --data?)"},
 		{one, []string{"m", "--zzzz"}, "compress try: unknown flag --zzzz (HINT: compress try --help lists the flags)"},
 		{one, []string{""}, "compress try: argument 1 is empty"},

@@ -104,7 +104,7 @@ func TestFlagsToTheLibrary(t *testing.T) {
 func TestFlagsThatCannotBe(t *testing.T) {
 	for line, want := range map[string]string{
 		"--save packed":      `--save "packed"; known: dense, bitmask`,
-		"--sparsity 1":       "--sparsity 1: want 0 or more and less than 1",
+		"--sparsity 1":       "--sparsity 1: want 0 or more and less than 1 (HINT: 0.5 is half of the weights)",
 		"--sparsity NaN":     "--sparsity NaN",
 		"--sparsity -0.1":    "--sparsity -0.1",
 		"--samples 0":        "--samples 0: want 1 or more",
