@@ -89,7 +89,9 @@ func Cut(ctx context.Context, path string, tok Tokenizer, o CutOptions) (Windows
 		return Windows{}, err
 	}
 	if len(w.IDs) == 0 && o.AnyLength && o.Convention == Window && w.Tokens > 1 {
-		o.SeqLen, o.Stride, o.AnyLength = int(w.Tokens), 0, false
+		o.SeqLen = int(w.Tokens)
+		o.Stride = 0
+		o.AnyLength = false
 		return Cut(ctx, path, tok, o)
 	}
 
