@@ -13,19 +13,20 @@ import (
 func evalCmd(a *cli.App) *cobra.Command {
 	var o evalcmd.Options
 	cmd := a.Verb(cli.Verb{
-		Use:   "eval [MODEL] --tasks LIST --out DIR",
+		Use:   "eval [MODEL] --tasks LIST",
 		Short: "Evaluate a model on benchmark tasks, as lm-evaluation-harness does",
 		Long: "Evaluates a model with the conventions of lm-evaluation-harness: the same task files, prompts, " +
 			"tokens, metrics and standard errors. Prints a table of metrics.\n\n" +
 			"--tasks names tasks, groups, tags, task files, folders or patterns of these. Task definitions " +
 			"come with the program, their data do not: data files are looked for in the working directory, " +
 			"beside the task file and in --task-data.\n\n" +
-			"The folder gets results.json, samples_TASK.jsonl and the answers, with which --resume continues " +
-			"or extends a run. Python in task files is not run.\n\n" +
+			"With --out a folder gets results.json, the table as results.md, samples_TASK.jsonl and the answers, with " +
+			"which --resume continues or extends a run. Python in task files is not run.\n\n" +
 			"--model-url evaluates a model behind a server that speaks OpenAI's API, in the same way: tasks with " +
 			"likelihoods need the log-probabilities of a prompt (/v1/completions with echo and logprobs), as " +
 			"compress serve and vLLM give them; tasks with generated texts need /v1/completions alone.",
-		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml --out run\n" +
+		Example: "compress eval testdata/nano/base --tasks testdata/nano/tasks/base.yaml\n" +
+			"compress eval MODEL --tasks arc_easy,commonsense_qa --task-data data --out run\n" +
 			"compress eval --model-url http://127.0.0.1:8080 --tokenizer MODEL --tasks my-task.yaml --out run",
 		Habit: []string{"tasks", "out"},
 		Args:  cobra.MaximumNArgs(1), Resumes: true,
@@ -35,7 +36,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Tasks, "tasks", nil, "`LIST` tasks, groups, tags, task files or folders, separated by commas")
-	f.StringVar(&o.Out, "out", "", "`DIR` folder for the results")
+	f.StringVar(&o.Out, "out", "", "`DIR` folder for the results (default: they are only printed)")
 	f.StringSliceVar(&o.Data, "task-data", nil,
 		"`DIRS` folders in which the tasks' data files are looked for, separated by commas")
 	f.StringVar(&o.Server.URL, "model-url", "",
@@ -81,7 +82,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 	f.BoolVar(&o.Overwrite, "overwrite", false, "replace what is in --out")
 	cli.Complete(cmd, "fewshot-as-multiturn", "true", "false")
 	cli.CompleteFiles(cmd, "tasks", evalcmd.TaskNames)
-	cli.Require(cmd, "tasks", "out")
+	cli.Require(cmd, "tasks")
 	cli.Inputs(cmd, "adapter", "task-data", "key-file", "tokenizer")
 	cli.Alias(cmd, "data", "task-data")
 	cmd.AddCommand(evalCompareCmd(a), evalTasksCmd(a), evalBatchCmd(a))

@@ -24,6 +24,7 @@ import (
 const (
 	ResultsFile = "results.json"  // [Results]
 	AnswersFile = "answers.jsonl" // what the model answered: a wider run asks only what is new
+	TableFile   = "results.md"    // the figures as a table, if there is a [FolderOptions].Table
 )
 
 const otherOut = "choose another --out, or pass --overwrite"
@@ -44,6 +45,8 @@ type FolderOptions struct {
 	Resume    bool // continue an interrupted evaluation, or widen a finished one
 	Overwrite bool // replace an earlier evaluation, even where it says more than the new one
 	Samples   bool // write what each document was asked and answered, which [Compare] needs
+	// Table writes the figures for people, as Markdown; nil: there is none.
+	Table func(*Results) ([]byte, error)
 }
 
 // Folder is the output of an evaluation in the making: a hidden folder beside its final name, and the answers beside
@@ -68,7 +71,7 @@ func OpenFolder(out string, o FolderOptions) (*Folder, error) {
 		rule = replaceable
 	}
 
-	place, err := stage.Begin(out, rule, ResultsFile, AnswersFile, "samples_*.jsonl", "report.*")
+	place, err := stage.Begin(out, rule, ResultsFile, TableFile, AnswersFile, "samples_*.jsonl", "report.*")
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +146,11 @@ func (f *Folder) publish(r *Results) error {
 	if err == nil {
 		err = safefile.WriteFile(filepath.Join(f.place.Dir, ResultsFile), append(text, '\n'), 0o644)
 	}
+	if err == nil && f.o.Table != nil {
+		if text, err = f.o.Table(r); err == nil {
+			err = safefile.WriteFile(filepath.Join(f.place.Dir, TableFile), text, 0o644)
+		}
+	}
 	if err == nil {
 		err = os.Rename(f.answers, filepath.Join(f.place.Dir, AnswersFile))
 	}
@@ -180,7 +188,7 @@ func replaceable(dir string) error {
 
 	for _, e := range entries {
 		name := e.Name()
-		own := name == ResultsFile || name == AnswersFile || strings.HasPrefix(name, "samples_") &&
+		own := slices.Contains([]string{ResultsFile, AnswersFile, TableFile}, name) || strings.HasPrefix(name, "samples_") &&
 			strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "report.")
 		if !own || !e.Type().IsRegular() {
 			return fmt.Errorf("%w: %s", ErrForeign, name)

@@ -3,6 +3,7 @@
 package evalcmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/modelcompress/compress/editeval/task"
 	"github.com/modelcompress/compress/kernels"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
 )
 
 // Options are the flags of the verb.
@@ -63,21 +65,26 @@ func Run(j *cli.Job, args []string, o Options) (_ any, err error) {
 		return nil, err
 	}
 
-	folder, err := task.OpenFolder(o.Out, o.FolderOptions)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, folder.Close()) }()
+	var to evaluation = printed{}
+	if o.Out != "" {
+		o.Table = markdown
+		folder, err := task.OpenFolder(o.Out, o.FolderOptions)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, folder.Close()) }()
 
-	if folder.Discarded {
-		j.Note("%s: the answers of an interrupted run are discarded; --resume would have used them", o.Out)
+		if folder.Discarded {
+			j.Note("%s: the answers of an interrupted run are discarded; --resume would have used them", o.Out)
+		}
+		to = folder
 	}
 
 	var r *task.Results
 	if o.Server.URL != "" {
-		r, err = o.evaluateServer(j, folder, suite)
+		r, err = o.evaluateServer(j, to, suite)
 	} else {
-		r, err = o.evaluate(j, args[0], folder, suite)
+		r, err = o.evaluate(j, args[0], to, suite)
 	}
 	if err != nil {
 		return nil, err
@@ -87,6 +94,27 @@ func Run(j *cli.Job, args []string, o Options) (_ any, err error) {
 	return &Summary{*r, r.Damaged}, nil
 }
 
+// evaluation is where results go.
+type evaluation interface {
+	Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *task.Suite, o task.Options) (*task.Results, error)
+	RunServer(ctx context.Context, server task.Server, s *task.Suite, o task.Options) (*task.Results, error)
+}
+
+// printed are results that are kept nowhere.
+type printed struct{}
+
+func (printed) Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *task.Suite, o task.Options) (
+	*task.Results, error,
+) {
+	return task.Run(ctx, m, tok, s, o)
+}
+
+func (printed) RunServer(ctx context.Context, server task.Server, s *task.Suite, o task.Options) (
+	*task.Results, error,
+) {
+	return task.RunServer(ctx, server, s, o)
+}
+
 // suite loads the tasks and completes the options of their evaluation by those flags that are no fields of them.
 func (o *Options) suite() (*task.Suite, error) {
 	suite, err := task.Load(o.Tasks, o.Data...)
@@ -94,6 +122,9 @@ func (o *Options) suite() (*task.Suite, error) {
 		return nil, err
 	}
 
+	if o.Out == "" && (o.Resume || o.Overwrite) {
+		return nil, cli.Usagef("--resume and --overwrite are about what is in --out, which is not given")
+	}
 	if o.Shots < -1 {
 		return nil, cli.Usagef("--num-fewshot %d: want 0 or more, or -1 for as many as the task says", o.Shots)
 	}
@@ -109,7 +140,7 @@ func (o *Options) suite() (*task.Suite, error) {
 }
 
 // evaluate opens the model and runs the tasks.
-func (o *Options) evaluate(j *cli.Job, path string, folder *task.Folder, suite *task.Suite) (*task.Results, error) {
+func (o *Options) evaluate(j *cli.Job, path string, to evaluation, suite *task.Suite) (*task.Results, error) {
 	dev, err := j.Device()
 	if err != nil {
 		return nil, err
@@ -141,7 +172,7 @@ func (o *Options) evaluate(j *cli.Job, path string, folder *task.Folder, suite *
 	o.Task.Router = experts.Router()
 	o.Task.Progress = bars.Show
 
-	return folder.Run(j.Ctx, m.Model, m.Tokenizer, suite, o.Task)
+	return to.Run(j.Ctx, m.Model, m.Tokenizer, suite, o.Task)
 }
 
 // conversation reads the chat template of a checkpoint; nil where prompts are plain text.

@@ -43,7 +43,7 @@ func (o *Options) checkServer(args []string) error {
 }
 
 // evaluateServer runs the tasks on a server.
-func (o *Options) evaluateServer(j *cli.Job, folder *task.Folder, suite *task.Suite) (*task.Results, error) {
+func (o *Options) evaluateServer(j *cli.Job, to evaluation, suite *task.Suite) (*task.Results, error) {
 	if o.KeyFile != "" {
 		keys, err := cli.Keys("key-file", o.KeyFile, 1)
 		if err != nil {
@@ -75,5 +75,5 @@ func (o *Options) evaluateServer(j *cli.Job, folder *task.Folder, suite *task.Su
 	o.Server.Again = func(err error, pause time.Duration) {
 		j.Remark("--model-url: %v; asked again after %v", err, pause.Round(time.Second))
 	}
-	return folder.RunServer(j.Ctx, o.Server, suite, o.Task)
+	return to.RunServer(j.Ctx, o.Server, suite, o.Task)
 }

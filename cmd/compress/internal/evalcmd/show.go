@@ -1,6 +1,7 @@
 package evalcmd
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,17 +15,7 @@ import (
 
 // show prints the figures, and remarks about what stands behind them.
 func show(j *cli.Job, r *task.Results) {
-	t := &report.Table{
-		Columns: report.Columns("task", "version", "filter", "n-shot", "metric", "value|%.4f", "± |%.4f", "n", "right"),
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Audits)) {
-		rows(t, r, name, r.Results[name], r.Audits[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.Groups)) {
-		rows(t, r, name, r.Groups[name], nil)
-	}
-
-	j.Table(t)
+	j.Table(table(r))
 
 	if r.Damaged > 0 {
 		j.Note("%d lines of kept answers were damaged or without a checksum: they were dropped, and their "+
@@ -38,6 +29,27 @@ func show(j *cli.Job, r *task.Results) {
 		}
 		remarks(j, name, r.Audits[name])
 	}
+}
+
+// table has a row for each figure of tasks and groups.
+func table(r *task.Results) *report.Table {
+	t := &report.Table{
+		Columns: report.Columns("task", "version", "filter", "n-shot", "metric", "value|%.4f", "± |%.4f", "n", "right"),
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Audits)) {
+		rows(t, r, name, r.Results[name], r.Audits[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Groups)) {
+		rows(t, r, name, r.Groups[name], nil)
+	}
+	return t
+}
+
+// markdown is the table as it is pasted into model cards and issues.
+func markdown(r *task.Results) ([]byte, error) {
+	var b bytes.Buffer
+	err := table(r).Markdown(&b)
+	return b.Bytes(), err
 }
 
 // rows adds the figures of a task or group.
