@@ -36,6 +36,11 @@ func TestNothingThatIsNotOursIsTouched(t *testing.T) {
 	}
 
 	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, model := range []string{"h", "i"} {
+		if err := os.CopyFS(in(model), os.DirFS(nano+"base")); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	for _, c := range []struct {
 		mine string // a file that has to stay
@@ -52,6 +57,16 @@ func TestNothingThatIsNotOursIsTouched(t *testing.T) {
 		{in(".c.partial/notes"), 2, []string{"merge", recipe, "--out", in("c"), "--overwrite"}},
 		{in(".d.parts/notes"), 0, []string{"merge", recipe, "--out", in("d")}},
 		{in("e/base/notes"), 2, []string{"demo", "--quick", "--out", in("e"), "--overwrite"}},
+		{in("h/thesis.txt"), 2, []string{"merge", recipe, "--out", in("h"), "--overwrite"}},
+		{in("i/sub/notes"), 2, []string{"merge", recipe, "--out", in("i"), "--overwrite"}},
+		{in("notes.yaml"), 2, []string{
+			"merge", "recommend", nano + "sums", nano + "news", "--base", nano + "base", "--out", in("notes.yaml"),
+		}},
+		{in("index.html"), 2, []string{"conflict", recipe, "--html", in("index.html")}},
+		{in("log.csv"), 2, []string{
+			"lora", "train", nano + "base", "--data", nano + "text/calib.txt", "--steps", "1", "--out", in("j"),
+			"--log-csv", in("log.csv"), "--overwrite",
+		}},
 		{in("f/plan.yaml"), 2, []string{"editeval", "testdata/editeval/nano.yaml", "--out", in("f"), "--overwrite"}},
 		{in("g/.run/notes"), 2, []string{"run", in("plan.yaml"), "--out", in("g"), "--overwrite"}},
 	} {

@@ -1,10 +1,14 @@
 package report
 
 import (
+	"bytes"
 	_ "embed"
 	"html/template"
 	"io"
 	"slices"
+	"strings"
+
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // Page is one HTML document: a title and sections in order.
@@ -54,3 +58,17 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 
 // HTML writes the page. It refers to nothing outside itself and runs no script.
 func (p *Page) HTML(w io.Writer) error { return page.Execute(w, p) }
+
+// IsPage reports whether a file begins as the pages that this package writes.
+func IsPage(path string) bool {
+	begin, _, _ := strings.Cut(layout, "{{")
+	f, err := safefile.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+
+	have := make([]byte, len(begin))
+	_, err = io.ReadFull(f, have)
+	return err == nil && bytes.Equal(have, []byte(begin))
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -426,5 +427,29 @@ func TestNames(t *testing.T) {
 	c.Series = []report.Series{s}
 	if text := c.SVG(); !strings.Contains(text, ">form-20</text>") || strings.Contains(text, ">form-19</text>") {
 		t.Error("the least of a crowd has no name, or the largest has one")
+	}
+}
+
+// TestIsPage: pages are known by what they hold, not by their names.
+func TestIsPage(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "x.html")
+	for text, want := range map[string]bool{"": false, "<!doctype html>\n<html>mine</html>": false, "own": true} {
+		if want {
+			var b strings.Builder
+			if err := (&report.Page{Title: "T"}).HTML(&b); err != nil {
+				t.Fatal(err)
+			}
+			text = b.String()
+		}
+		if err := os.WriteFile(file, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if got := report.IsPage(file); got != want {
+			t.Errorf("%.40q: %v", text, got)
+		}
+	}
+	if report.IsPage(dir) || report.IsPage(file+"x") {
+		t.Error("a folder, or nothing")
 	}
 }

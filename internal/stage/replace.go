@@ -17,7 +17,8 @@ import (
 
 // Replaceable makes the rule for a folder that may be replaced by a new version of the model in source: it
 // holds weights, and beside them nothing but files that belong to a checkpoint, equal copies of files of the
-// source, and reports. own are names of further files that the caller writes there.
+// source (empty: there is none), and reports. own are names of further files that the caller writes there, and of
+// folders with a slash behind.
 func Replaceable(source string, own ...string) Rule {
 	return func(dir string) error {
 		entries, err := os.ReadDir(dir)
@@ -29,13 +30,14 @@ func Replaceable(source string, own ...string) Rule {
 		var foreign []string
 		for _, e := range entries {
 			switch name := e.Name(); {
+			case e.IsDir() && slices.Contains(own, name+"/"):
 			case e.IsDir():
 				foreign = append(foreign, name)
 			case weights(name):
 				models++
 			case slices.Contains(own, name):
-			case belongs(safefile.Finished(name)), sameContent(filepath.Join(dir, name), filepath.Join(source, name)),
-				IsReport(filepath.Join(dir, name)):
+			case belongs(safefile.Finished(name)), IsReport(filepath.Join(dir, name)):
+			case source != "" && sameContent(filepath.Join(dir, name), filepath.Join(source, name)):
 			default:
 				foreign = append(foreign, name)
 			}

@@ -167,20 +167,31 @@ func Open(dir string, o Options) (*Folder, error) {
 	return f, nil
 }
 
-// replaceable is the rule of what may be replaced: a checkpoint, of whatever files.
+// besides are the folders that methods write beside the weights, and what is in them.
+var besides = map[string][]string{"mediator": {"mediator.json", "router.safetensors", "expert-*.safetensors"}}
+
+// replaceable is the rule of what may be replaced: a checkpoint and what belongs to one, and of everything else only
+// what is still as the merge wrote it that made the folder.
 func replaceable(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
+	m, _ := manifest(dir) // there may be none
+	var own []string
+	for name, sum := range m.Files {
+		if have, err := digest(filepath.Join(dir, filepath.Base(name))); err == nil && have == sum {
+			own = append(own, filepath.Base(name))
+		}
+	}
+	for name, patterns := range besides {
+		entries, err := os.ReadDir(filepath.Join(dir, name))
+		foreign := func(e os.DirEntry) bool {
+			fits := func(p string) bool { ok, _ := filepath.Match(p, e.Name()); return ok }
+			return !e.Type().IsRegular() || !slices.ContainsFunc(patterns, fits)
+		}
+		if err == nil && !slices.ContainsFunc(entries, foreign) {
+			own = append(own, name+"/")
+		}
 	}
 
-	if slices.ContainsFunc(entries, func(e os.DirEntry) bool {
-		return e.Name() == "config.json" || filepath.Ext(e.Name()) == ".safetensors"
-	}) {
-		return nil
-	}
-
-	return fmt.Errorf("%w, and is no checkpoint that could be replaced", ErrExists)
+	return stage.Replaceable("", own...)(dir)
 }
 
 // made reports whether the finished folder is the outcome of this job, of which its manifest keeps what does not

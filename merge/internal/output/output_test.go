@@ -2,6 +2,8 @@ package output
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/build"
 	"github.com/modelcompress/compress/internal/failure"
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/safetensors"
 )
 
@@ -198,7 +201,7 @@ func TestForeign(t *testing.T) {
 	}
 
 	f, err := Open(dir, Options{Job: "job", Tensors: layout, Resume: true, Overwrite: true})
-	if err == nil || errors.Is(err, ErrExists) && !strings.Contains(err.Error(), "no checkpoint") {
+	if err == nil || errors.Is(err, ErrExists) {
 		t.Errorf("%v, %v", f, err)
 	}
 }
@@ -247,25 +250,40 @@ func TestDamagedJournal(t *testing.T) {
 	}
 }
 
-// TestReplace: an existing checkpoint is replaced as a whole, and anything else is not, with whatever options.
+// TestReplace: an existing checkpoint is replaced as a whole, and what holds anything else is not, with whatever
+// options.
 func TestReplace(t *testing.T) {
-	for name, refused := range map[string]bool{"config.json": false, "old.safetensors": false, "thesis.txt": true} {
+	sum := sha256.Sum256(nil)
+	made := `{"files":{"words.bin":"` + hex.EncodeToString(sum[:]) + `","../thesis.txt":""}}`
+	for name, refused := range map[string]bool{
+		"config.json": false, "README.md": false, "thesis.txt": true, "old.safetensors": true, ".hidden": true,
+		"sub/config.json": true, "mediator/mediator.json": false, "mediator/thesis.txt": true, "words.bin": false,
+	} {
 		dir := filepath.Join(t.TempDir(), "out")
 		if err := os.Mkdir(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
-			t.Fatal(err)
+		for file, text := range map[string]string{
+			name: "", "model-00001-of-00001.safetensors": "", ManifestName: made,
+		} {
+			path := filepath.Join(dir, file)
+			err := os.MkdirAll(filepath.Dir(path), 0o777)
+			if err = errors.Join(err, os.WriteFile(path, []byte(text), 0o666)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if _, err := Open(dir, Options{Job: "job", Tensors: layout}); !errors.Is(err, ErrExists) {
 			t.Errorf("%s, not to be replaced: %v", name, err)
 		}
 
 		f, err := Open(dir, Options{Job: "job", Tensors: layout, Overwrite: true})
-		if refused != errors.Is(err, ErrExists) {
+		if refused != errors.Is(err, stage.ErrTarget) || refused != (err != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err != nil {
+			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+				t.Error(err)
+			}
 			continue
 		}
 

@@ -121,8 +121,4 @@ func TestTracesThatCannotBe(t *testing.T) {
 		change(&o)
 		clitest.Refused(t, clitest.Run(t, func(j *cli.Job) (any, error) { return Trace(j, "none", o) }), want)
 	}
-
-	if isPage("x.txt") || !isPage("x.html") {
-		t.Error("pages by their names")
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/editeval/edit"
 	"github.com/modelcompress/compress/internal/report"
-	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/lm"
 	"github.com/modelcompress/compress/lm/tokenizer"
 )
@@ -46,8 +45,8 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 	}
 
 	if o.HTML != "" {
-		if err := (cli.Place{Flag: "html", Path: o.HTML, What: "a page", Own: isPage, Inputs: j.Inputs}).Check(); err !=
-			nil {
+		place := cli.Place{Flag: "html", Path: o.HTML, What: "a page", Own: report.IsPage, Inputs: j.Inputs}
+		if err := place.Check(); err != nil {
 			return nil, err
 		}
 	}
@@ -95,9 +94,6 @@ func Trace(j *cli.Job, path string, o TraceOptions) (any, error) {
 
 	return r, j.Write(o.HTML, text.Bytes())
 }
-
-// isPage knows the pages that this program writes.
-func isPage(path string) bool { return strings.HasSuffix(path, ".html") && !stage.IsReport(path) }
 
 // trace encodes the prompt and runs the trace.
 func trace(j *cli.Job, m *lm.Model, tok *tokenizer.Tokenizer, at int, o TraceOptions) (*Traced, error) {

@@ -1,6 +1,7 @@
 package loracmd
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/csv"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/lora"
 )
 
@@ -30,6 +32,9 @@ type Logs struct {
 
 // eventFile is the name of the file in TensorBoard's folder; the part in the middle is what TensorBoard looks for.
 const eventFile = "events.out.tfevents.compress"
+
+// brand is by what TensorBoard knows the file.
+const brand = "brain.Event:2"
 
 // columns of the table. Rows of steps have no held-out loss, rows of evaluations that alone.
 var columns = []string{
@@ -60,9 +65,26 @@ func (l *Logs) apart(out string, replace bool) error {
 			return cli.Usagef("--%s: %s is not a regular file", flag, path)
 		case !replace:
 			return cli.Usagef("--%s: %s is there already (HINT: --overwrite replaces it, --resume goes on)", flag, path)
+		case f.Size() > 0 && !logged(path):
+			return cli.Usagef("--%s: %s is no log of an earlier training, and stays (HINT: choose another name)", flag,
+				path)
 		}
 	}
 	return nil
+}
+
+// logged reports whether a file begins as tables and events of [Logs] do.
+func logged(path string) bool {
+	f, err := safefile.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+
+	begin := make([]byte, 64)
+	n, _ := io.ReadFull(f, begin)
+	begin = begin[:n]
+	return bytes.HasPrefix(begin, []byte(strings.Join(columns[:3], ",")+",")) || bytes.Contains(begin, []byte(brand))
 }
 
 // open makes the files, with what an earlier run has done.
@@ -87,7 +109,7 @@ func (l *Logs) open(p lora.RunPlan) error {
 			return err
 		}
 		l.events = f
-		version := append([]byte{3<<3 | 2}, text("brain.Event:2")...) // field 3 of Event: file_version
+		version := append([]byte{3<<3 | 2}, text(brand)...) // field 3 of Event: file_version
 		if _, err := f.Write(record(append(l.stamp(0), version...))); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -110,5 +111,28 @@ func TestLogs(t *testing.T) {
 		"\x2a\x12\x0a\x10\x0a\x09eval/loss\x15\x00\x00\x40\x40"))
 	if !bytes.HasPrefix(events, append(version, first...)) {
 		t.Errorf("%q", events[:min(len(events), 120)])
+	}
+}
+
+// TestForeignLogs: files that no training has logged are neither replaced nor emptied, whatever the flags; logs are.
+func TestForeignLogs(t *testing.T) {
+	for content, mine := range map[string]bool{
+		"": false, "step,loss,lr,grad_norm\n": false,
+		string(record(append([]byte{26}, text("brain.Event:2")...))): false,
+		"{}": true, "step\n1\n": true, "thesis": true,
+	} {
+		dir := t.TempDir()
+		l := Logs{CSV: filepath.Join(dir, "log.csv"), TensorBoard: filepath.Join(dir, "tb")}
+		for _, path := range []string{l.CSV, filepath.Join(l.TensorBoard, eventFile)} {
+			err := os.MkdirAll(filepath.Dir(path), 0o777)
+			if err = errors.Join(err, os.WriteFile(path, []byte(content), 0o666)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, one := range []Logs{{CSV: l.CSV}, {TensorBoard: l.TensorBoard}} {
+			if err := one.apart(filepath.Join(dir, "out"), true); mine != (err != nil) {
+				t.Errorf("%q: %v", content, err)
+			}
+		}
 	}
 }

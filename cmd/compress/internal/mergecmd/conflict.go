@@ -18,13 +18,12 @@ type ConflictOptions struct {
 }
 
 // checkFile refuses the path of a file beside the report, if there is to be one, where something else lies that would
-// be lost, or the report goes. what is named by its ending.
-func checkFile(j *cli.Job, flag, path, what, ending string) error {
+// be lost, or the report goes. own knows what an earlier run has left.
+func checkFile(j *cli.Job, flag, path, what string, own func(path string) bool) error {
 	if path == "" {
 		return nil
 	}
 
-	own := func(file string) bool { return strings.HasSuffix(file, ending) }
 	if err := (cli.Place{Flag: flag, Path: path, What: what, Own: own, Inputs: j.Inputs}).Check(); err != nil {
 		return err
 	}
@@ -43,7 +42,7 @@ func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 		return nil, err
 	}
 
-	if err := checkFile(j, "html", o.HTML, "a page", ".html"); err != nil {
+	if err := checkFile(j, "html", o.HTML, "a page", report.IsPage); err != nil {
 		return nil, err
 	}
 

@@ -1,8 +1,11 @@
 package mergecmd
 
 import (
+	"io"
+
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/internal/report"
+	"github.com/modelcompress/compress/internal/safefile"
 	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/merge/mediate"
 )
@@ -24,7 +27,7 @@ func Recommend(j *cli.Job, models []string, o RecommendOptions) (any, error) {
 		return nil, err
 	}
 
-	if err := checkFile(j, "out", o.Out, "a recipe", ".yaml"); err != nil {
+	if err := checkFile(j, "out", o.Out, "a recipe of an earlier run", isRecommended); err != nil {
 		return nil, err
 	}
 	dev, err := j.Device()
@@ -73,5 +76,20 @@ func Recommend(j *cli.Job, models []string, o RecommendOptions) (any, error) {
 	if o.Out == "" {
 		return r, nil
 	}
-	return r, j.Write(o.Out, []byte(r.Recipe))
+	return r, j.Write(o.Out, []byte(recommended+r.Recipe))
+}
+
+// recommended begins the recipes that are written, so that a later run may replace them, and no recipe of anybody else.
+const recommended = "# compress merge recommend\n"
+
+func isRecommended(path string) bool {
+	f, err := safefile.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+
+	begin := make([]byte, len(recommended))
+	_, err = io.ReadFull(f, begin)
+	return err == nil && string(begin) == recommended
 }
