@@ -16,6 +16,7 @@ import (
 
 	"github.com/modelcompress/compress/internal/failure"
 	"github.com/modelcompress/compress/internal/retry"
+	"github.com/modelcompress/compress/internal/safefile"
 )
 
 // The ways in which the hub does not give what is asked for.
@@ -118,15 +119,12 @@ const maxToken = 4 << 10
 
 // ReadToken reads the token in a file. What it holds is in no error.
 func ReadToken(path string) (string, error) {
-	f, err := os.Open(path)
+	text, err := safefile.ReadFile(path, maxToken)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-
-	text, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	token := strings.TrimSpace(string(text))
-	if err == nil && (token == "" || len(text) > maxToken) {
+	if token == "" {
 		err = fmt.Errorf("%w: %s holds no token", ErrNoAccess, path)
 	}
 	return token, err

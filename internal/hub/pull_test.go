@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/modelcompress/compress/internal/hub/hubtest"
+	"github.com/modelcompress/compress/internal/safefile"
+	"github.com/modelcompress/compress/internal/system/systemtest"
 )
 
 var ab = Name{Owner: "a", Repo: "b"}
@@ -430,6 +432,29 @@ func TestEnvironment(t *testing.T) {
 	}
 	_, err := NewClient(Endpoint, "two\nlines")
 	if !errors.Is(err, ErrNoAccess) || strings.Contains(err.Error(), "two") {
+		t.Error(err)
+	}
+}
+
+// TestTokenFile: a token is read from a regular file of its size; a pipe without a writer would hold the program up
+// for ever, beyond interrupts.
+func TestTokenFile(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe := filepath.Join(dir, "token"), filepath.Join(dir, "pipe")
+	for text, good := range map[string]bool{" hf_x\n": true, "\n": false, strings.Repeat("a", maxToken+1): false} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if token, err := ReadToken(file); good != (err == nil) || good && token != "hf_x" {
+			t.Errorf("%.10q: %q, %v", text, token, err)
+		}
+	}
+
+	systemtest.NeedsPipes(t)
+	if err := systemtest.Pipe(pipe); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadToken(pipe); !errors.Is(err, safefile.ErrNotRegular) {
 		t.Error(err)
 	}
 }
