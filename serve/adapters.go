@@ -7,8 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 )
 
 // adapterRequest is the body of POST /v1/load_lora_adapter and of POST /v1/unload_lora_adapter, as vLLM has them.
@@ -19,6 +21,9 @@ type adapterRequest struct {
 	Base    string `json:"base_model_name"` // of which model; empty: of the first
 	ID      *int   `json:"lora_int_id"`     // vLLM's own number; not used
 }
+
+// maxName bounds names that clients give.
+const maxName = 256
 
 // invalid is the fault of a request about adapters, of the type that vLLM has.
 func invalid(format string, args ...any) *fault {
@@ -33,11 +38,15 @@ func missing(format string, args ...any) *fault {
 // loadAdapter answers POST /v1/load_lora_adapter. Requests go on meanwhile.
 func (s *Server) loadAdapter(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var q adapterRequest
-	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
+	if err := s.readJSON(ctx, w, r, &q); err != nil {
 		return err
 	}
 	if q.Name == "" || q.Path == "" {
 		return invalid("Both 'lora_name' and 'lora_path' must be provided.")
+	}
+	// Everybody who lists the models gets the name.
+	if len(q.Name) > maxName || strings.ContainsFunc(q.Name, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		return invalid("The name of a lora adapter has at most %d bytes, and printable characters only.", maxName)
 	}
 
 	// One at a time: names are free until the end, and opening takes memory.
@@ -178,9 +187,9 @@ func (s *Server) openAdapter(ctx context.Context, base *served, name, dir string
 }
 
 // unloadAdapter answers POST /v1/unload_lora_adapter. Requests that have begun with the adapter end with it.
-func (s *Server) unloadAdapter(_ context.Context, w http.ResponseWriter, r *http.Request) error {
+func (s *Server) unloadAdapter(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var q adapterRequest
-	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
+	if err := s.readJSON(ctx, w, r, &q); err != nil {
 		return err
 	}
 	if q.Name == "" {
@@ -239,6 +248,14 @@ func (s *Server) inRoot(path string) (string, error) {
 		rel, relErr := filepath.Rel(root, filepath.Clean(path))
 		given, givenErr := filepath.Rel(filepath.Clean(s.options.AdapterRoot), filepath.Clean(path))
 		if (relErr != nil || !filepath.IsLocal(rel)) && (givenErr != nil || !filepath.IsLocal(given)) {
+			return "", outside
+		}
+		// The last part of the path that is there may be a link that leads out, to something or to nothing.
+		at := filepath.Clean(path)
+		for _, err := os.Lstat(at); err != nil && at != filepath.Dir(at); _, err = os.Lstat(at) {
+			at = filepath.Dir(at)
+		}
+		if _, err := inside(at); err != nil {
 			return "", outside
 		}
 		return "", missing("There is no adapter at %s.", shown(path))

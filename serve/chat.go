@@ -36,7 +36,7 @@ type responseFormat struct {
 // chat answers POST /v1/chat/completions.
 func (s *Server) chat(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var q chatRequest
-	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
+	if err := s.readJSON(ctx, w, r, &q); err != nil {
 		return err
 	}
 
@@ -45,8 +45,8 @@ func (s *Server) chat(ctx context.Context, w http.ResponseWriter, r *http.Reques
 		return err
 	}
 	defer let()
-	req, err := s.chatTask(ctx, m, &q)
-	if err != nil {
+	var req *request
+	if err := s.desk(ctx, r, func() (err error) { req, err = s.chatTask(ctx, m, &q); return err }); err != nil {
 		return err
 	}
 	return s.run(ctx, w, req, &q.sampling, newChatReply(s, m, req))

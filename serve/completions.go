@@ -61,7 +61,7 @@ func (p *prompts) UnmarshalJSON(b []byte) error {
 // completions answers POST /v1/completions.
 func (s *Server) completions(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var q completionRequest
-	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
+	if err := s.readJSON(ctx, w, r, &q); err != nil {
 		return err
 	}
 
@@ -70,8 +70,8 @@ func (s *Server) completions(ctx context.Context, w http.ResponseWriter, r *http
 		return err
 	}
 	defer let()
-	req, err := s.completionTasks(m, &q)
-	if err != nil {
+	var req *request
+	if err := s.desk(ctx, r, func() (err error) { req, err = s.completionTasks(m, &q); return err }); err != nil {
 		return err
 	}
 	return s.run(ctx, w, req, &q.sampling, newCompletionReply(s, m, req))
@@ -140,6 +140,8 @@ func (q *completionRequest) check() error {
 	switch {
 	case len(q.Prompt.ids)+len(q.Prompt.texts) == 0:
 		return badRequest("prompt", "there is no prompt")
+	case len(q.Prompt.ids)+len(q.Prompt.texts) > maxChoices: // before any of them is encoded
+		return badRequest("prompt", "%d prompts: want at most %d", len(q.Prompt.ids)+len(q.Prompt.texts), maxChoices)
 	case q.Logprobs != nil && (*q.Logprobs < 0 || *q.Logprobs > maxTops):
 		return badRequest("logprobs", "logprobs %d: want 0 to %d", *q.Logprobs, maxTops)
 	case q.Suffix != nil && *q.Suffix != "":

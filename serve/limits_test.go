@@ -50,6 +50,7 @@ func TestFaults(t *testing.T) {
 		{"/v1/completions", "top_k", 400, obj{"prompt": "a", "top_k": -2}},
 		{"/v1/completions", "n", 400, obj{"prompt": "a", "n": 0}},
 		{"/v1/completions", "n", 400, obj{"prompt": []string{"a", "b"}, "n": 65}},
+		{"/v1/completions", "prompt", 400, obj{"prompt": make([]string, 129)}},
 		{"/v1/completions", "max_tokens", 400, obj{"prompt": "a", "max_tokens": -1}},
 		{"/v1/completions", "max_tokens", 400, obj{"prompt": "a", "max_tokens": 51}},
 		{"/v1/completions", "logprobs", 400, obj{"prompt": "a", "logprobs": 21}},
@@ -409,4 +410,37 @@ func FuzzBodies(f *testing.F) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	})
+}
+
+// Long requests are taken apart a few at a time, since that takes many times their memory; short ones pass them, and
+// who goes meanwhile leaves no trace.
+func TestLongRequestsTakeTurns(t *testing.T) {
+	c := start(t, Models{nano(t, "base")}, Options{})
+	for range desks {
+		c.s.desks <- struct{}{}
+	}
+
+	long := obj{"prompt": strings.Repeat("a", smallBody)}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if r, err := c.ask(ctx, "/tokenize", long); err == nil {
+		r.Body.Close()
+		t.Errorf("a long request did not wait: %d", r.StatusCode)
+	}
+
+	answers := make(chan int)
+	go func() { answers <- c.post("/tokenize", long, nil) }()
+	if code := c.post("/tokenize", obj{"prompt": "a"}, nil); code != http.StatusOK {
+		t.Errorf("a short one: %d", code)
+	}
+
+	for range desks {
+		<-c.s.desks
+	}
+	if code := <-answers; code != http.StatusOK {
+		t.Errorf("at last: %d", code)
+	}
+	if len(c.s.desks) != 0 {
+		t.Error("a place stays taken")
+	}
 }

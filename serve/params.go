@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
@@ -71,7 +72,8 @@ func (t *texts) UnmarshalJSON(b []byte) error {
 
 // readJSON reads the body of a request. Every name in it must be known: a setting that does nothing would be an answer
 // to another question.
-func readJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error {
+func (s *Server) readJSON(ctx context.Context, w http.ResponseWriter, r *http.Request, v any) error {
+	limit := s.options.MaxBody
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
 		// Browsers send other types to other sites without asking.
@@ -95,7 +97,29 @@ func readJSON(w http.ResponseWriter, r *http.Request, limit int64, v any) error 
 	case err != nil:
 		return badRequest("", "the request could not be read: %v", err)
 	}
-	return parseJSON(text, v)
+	return s.desk(ctx, r, func() error { return parseJSON(text, v) })
+}
+
+// smallBody is how long a body may be that is taken apart at once, and desks how many longer ones are at a time: values
+// and tokens take up to 50 times the memory of the text.
+const (
+	smallBody = 64 << 10
+	desks     = 2
+)
+
+// desk runs f, which takes a request apart: if that is long, when its turn comes.
+func (s *Server) desk(ctx context.Context, r *http.Request, f func() error) error {
+	if r.ContentLength >= 0 && r.ContentLength <= smallBody {
+		return f()
+	}
+
+	select {
+	case s.desks <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-s.desks }()
+	return f()
 }
 
 func parseJSON(text []byte, v any) error {

@@ -37,6 +37,7 @@ type Server struct {
 	keys    [][sha256.Size]byte
 	ending  atomic.Bool
 	stopped chan struct{} // closed when ending begins
+	desks   chan struct{} // holds one for each long request that is taken apart
 	asked   atomic.Int64  // requests that are being answered
 }
 
@@ -84,7 +85,7 @@ func Handler(models Models, o Options) (*Server, error) {
 func newServer(o Options) *Server {
 	s := &Server{
 		options: o.filled(), watch: newWatch(), mux: http.NewServeMux(), changed: make(chan struct{}),
-		loader: make(chan struct{}, 1), stopped: make(chan struct{}),
+		loader: make(chan struct{}, 1), stopped: make(chan struct{}), desks: make(chan struct{}, desks),
 	}
 	for _, k := range o.Keys {
 		s.keys = append(s.keys, sha256.Sum256([]byte(k)))

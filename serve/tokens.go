@@ -24,7 +24,7 @@ type tokenizeRequest struct {
 // tokenize answers POST /tokenize.
 func (s *Server) tokenize(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var q tokenizeRequest
-	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
+	if err := s.readJSON(ctx, w, r, &q); err != nil {
 		return err
 	}
 	m, let, err := s.model(ctx, q.Model)
@@ -44,15 +44,18 @@ func (s *Server) tokenize(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 
 	var ids []int32
-	if q.Messages != nil {
-		ids, err = m.conversation(ctx, q.Messages, q.Tools, q.Invite == nil || *q.Invite)
-	} else {
+	err = s.desk(ctx, r, func() (err error) {
+		if q.Messages != nil {
+			ids, err = m.conversation(ctx, q.Messages, q.Tools, q.Invite == nil || *q.Invite)
+			return err
+		}
 		text := q.Content
 		if q.Prompt != nil {
 			text = q.Prompt
 		}
 		ids, err = m.encode(*text, tokenizer.EncodeOptions{NoSpecial: q.AddSpecial != nil && !*q.AddSpecial})
-	}
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -89,7 +92,7 @@ type detokenizeRequest struct {
 // detokenize answers POST /detokenize: the text as prompt, as vLLM has it, and as content, as llama.cpp does.
 func (s *Server) detokenize(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	var q detokenizeRequest
-	if err := readJSON(w, r, s.options.MaxBody, &q); err != nil {
+	if err := s.readJSON(ctx, w, r, &q); err != nil {
 		return err
 	}
 	m, let, err := s.model(ctx, q.Model)
