@@ -196,8 +196,8 @@ func one(ctx context.Context, r job.Recipe, doc *recipe.Document, named map[stri
 	defer func() { err = errors.Join(err, w.Close()) }()
 
 	for _, dir := range w.Folders {
-		if output.Same(dir, dst) {
-			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
+		if err := output.Apart(dir, dst); err != nil {
+			return nil, err
 		}
 	}
 

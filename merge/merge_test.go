@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/modelcompress/compress/internal/stage"
 	"github.com/modelcompress/compress/internal/system/systemtest"
 	"github.com/modelcompress/compress/merge/internal/mergetest"
 	"github.com/modelcompress/compress/merge/internal/stream"
@@ -356,7 +357,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestInPlace: an input is never the output.
+// TestInPlace: an input is never the output, nor does it get a folder more.
 func TestInPlace(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "model")
 	if err := os.CopyFS(dir, os.DirFS(nano+"sums")); err != nil {
@@ -365,6 +366,14 @@ func TestInPlace(t *testing.T) {
 	text := strings.Replace(nanoRecipe, nano+"sums", dir, 1)
 	if _, err := Models(t.Context(), parse(t, text), dir, Options{Overwrite: true}); !errors.Is(err, ErrInPlace) {
 		t.Error(err)
+	}
+
+	within := filepath.Join(dir, "sub")
+	if _, err := Models(t.Context(), parse(t, text), within, Options{}); !errors.Is(err, stage.ErrTarget) {
+		t.Error(err)
+	}
+	if _, err := os.Stat(within); err == nil {
+		t.Error("the input has a folder more")
 	}
 }
 

@@ -111,8 +111,8 @@ func Mix(ctx context.Context, r Recipe, dst string, o MixtureOptions) (report *M
 	defer func() { err = errors.Join(err, m.Close()) }()
 
 	for _, dir := range m.Dirs() {
-		if output.Same(dir, dst) {
-			return nil, fmt.Errorf("%s: %w", dst, ErrInPlace)
+		if err := output.Apart(dir, dst); err != nil {
+			return nil, err
 		}
 	}
 

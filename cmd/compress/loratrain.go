@@ -30,9 +30,9 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 			"text, JSONL with text, with prompt and completion, or with chat messages (of the last two only " +
 			"the answers are trained on), or a .safetensors file with input_ids and labels [steps,B,T], whose " +
 			"batches are used as they are.\n\n" +
-			"The result is a LoRA in PEFT's form, or with --kind mos, vera and prolora one in a form of its own, which " +
-			"PEFT does not load and compress lora export converts. The folder also gets training.json, and training.html " +
-			"with the curves.\n\n" +
+			"The result is a LoRA in PEFT's form, or with --kind mos, vera and prolora one in a form of its own, " +
+			"which PEFT does not load and compress lora export converts. The folder also gets training.json, and " +
+			"training.html with the curves.\n\n" +
 			"With --teacher the model learns what another one of the same tokenizer predicts, rather than the tokens " +
 			"of the data alone: what pruning or quantising has cost comes back sooner. --teacher-cache keeps what " +
 			"the teacher says about the data in a file, which later runs use without the teacher.\n\n" +

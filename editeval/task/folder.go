@@ -188,8 +188,9 @@ func replaceable(dir string) error {
 
 	for _, e := range entries {
 		name := e.Name()
-		own := slices.Contains([]string{ResultsFile, AnswersFile, TableFile}, name) || strings.HasPrefix(name, "samples_") &&
-			strings.HasSuffix(name, ".jsonl") || strings.HasPrefix(name, "report.")
+		own := slices.Contains([]string{ResultsFile, AnswersFile, TableFile}, name) ||
+			strings.HasPrefix(name, "samples_") && strings.HasSuffix(name, ".jsonl") ||
+			strings.HasPrefix(name, "report.")
 		if !own || !e.Type().IsRegular() {
 			return fmt.Errorf("%w: %s", ErrForeign, name)
 		}

@@ -395,8 +395,8 @@ func (e *Experts) Export(ctx context.Context, dst string, weights []float64, o E
 	if err := e.checkUsed(ctx, weights); err != nil {
 		return nil, err
 	}
-	if output.Same(e.dir, dst) {
-		return nil, fmt.Errorf("%s: %w", dst, output.ErrInPlace)
+	if err := output.Apart(e.dir, dst); err != nil {
+		return nil, err
 	}
 
 	r := &Exported{Version: build.Version(), Method: "mediate", From: e.dir, Weights: map[string]float64{}}

@@ -46,8 +46,8 @@ func ReadPreferences(ctx context.Context, path string, tok Tokenizer, o Options,
 
 	switch {
 	case len(r.list) == 0 && r.counts.Same > 0:
-		err = fmt.Errorf("%s: %w: in all %d pairs the chosen answer is the rejected one", path, corpus.ErrEmpty,
-			r.counts.Same)
+		err = fmt.Errorf("%s: %w: in all %d pairs the chosen answer is the rejected one, as far as the longest "+
+			"sequence goes", path, corpus.ErrEmpty, r.counts.Same)
 	case len(r.list) == 0:
 		err = fmt.Errorf("%s: %w", path, corpus.ErrEmpty)
 	case single:

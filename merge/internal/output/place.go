@@ -1,17 +1,25 @@
 package output
 
-import "os"
+import (
+	"fmt"
+	"os"
+
+	"github.com/modelcompress/compress/internal/stage"
+)
 
 // Stage is the hidden folder that becomes the output. What is put there in folders of their own stays, and is
 // published with the rest.
 func (f *Folder) Stage() string { return f.place.Dir }
 
-// Same reports whether two paths are one folder.
-func Same(a, b string) bool {
-	x, err := os.Stat(a)
+// Apart reports whether dst can be an output beside an input: it is not the input's folder, does not hold it and is not
+// in it. The error wraps ErrInPlace or stage.ErrTarget.
+func Apart(input, dst string) error {
+	x, err := os.Stat(input)
 	if err != nil {
-		return false
+		return stage.Apart(input, dst)
 	}
-	y, err := os.Stat(b)
-	return err == nil && os.SameFile(x, y)
+	if y, err := os.Stat(dst); err == nil && os.SameFile(x, y) {
+		return fmt.Errorf("%s: %w", dst, ErrInPlace)
+	}
+	return stage.Apart(input, dst)
 }

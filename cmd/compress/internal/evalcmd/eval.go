@@ -96,7 +96,8 @@ func Run(j *cli.Job, args []string, o Options) (_ any, err error) {
 
 // evaluation is where results go.
 type evaluation interface {
-	Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *task.Suite, o task.Options) (*task.Results, error)
+	Run(ctx context.Context, m *lm.Model, tok *tokenizer.Tokenizer, s *task.Suite, o task.Options) (
+		*task.Results, error)
 	RunServer(ctx context.Context, server task.Server, s *task.Suite, o task.Options) (*task.Results, error)
 }
 

@@ -59,6 +59,9 @@ func Idle(f *pflag.FlagSet) error {
 			return cli.Usagef("--%s has no effect without --objective dpo, orpo or kto", name)
 		}
 	}
+	if f.Changed("beta") && value("beta") == "0" {
+		return cli.Usagef("--beta 0: want a positive number")
+	}
 	if f.Changed("distil-temperature") && value("distil-temperature") == "0" {
 		return cli.Usagef("--distil-temperature 0: want a positive number")
 	}

@@ -429,7 +429,8 @@ func (r *run) watch() {
 		}
 
 		if r.count.Same > 0 {
-			r.Note("%d of %d records prefer an answer to itself, and are left out", r.count.Same, r.count.Records)
+			r.Note("%d of %d records prefer an answer to itself, as far as --seqlen goes, and are left out",
+				r.count.Same, r.count.Records)
 		}
 
 		switch {

@@ -73,7 +73,8 @@ func (o *Options) options() (prune.Options, error) {
 	case o.Save != "dense" && o.Save != "bitmask":
 		return p, cli.Usagef("--save %q; known: dense, bitmask", o.Save)
 	case !(o.Sparsity >= 0 && o.Sparsity < 1):
-		return p, cli.Usagef("--sparsity %g: want 0 or more and less than 1 (HINT: 0.5 is half of the weights)", o.Sparsity)
+		return p, cli.Usagef("--sparsity %g: want 0 or more and less than 1 (HINT: 0.5 is half of the weights)",
+			o.Sparsity)
 	}
 
 	if err := o.adapterFaults(p); err != nil {
