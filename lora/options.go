@@ -83,9 +83,12 @@ type Options struct {
 	Batch      int `json:"batch"`       // sequences per step; default 4
 	MicroBatch int `json:"micro_batch"` // sequences per pass through the model; default: all of a step
 	// tokens per step at most, instead of Batch: short sequences fill it up, each by itself
-	Pack    int     `json:"pack"`
-	Ordered bool    `json:"ordered"` // take sequences as they stand instead of at random
-	LR      float64 `json:"lr"`      // default 2e-4; kind full: 1e-5
+	Pack    int  `json:"pack"`
+	Ordered bool `json:"ordered"` // take sequences as they stand instead of at random
+	// Sets are parts of the data, in their order, that are drawn in shares; nil: the data are one set. Each has passes
+	// of its own. Without Steps a run draws as many sequences as those sets have that are drawn at all.
+	Sets []Set   `json:"sets,omitempty"`
+	LR   float64 `json:"lr"` // default 2e-4; kind full: 1e-5
 	// by how much the learning rate of B's factors is that of A's (LoRA+); default: the same. Kinds lora, mos, prolora
 	// and gralora
 	LRRatio     float64 `json:"lr_ratio,omitempty"`
@@ -123,6 +126,15 @@ type Options struct {
 	Note           func(e Eval)    `json:"-"` // after every evaluation
 	Plan           func(r RunPlan) `json:"-"` // before the first step
 	Remark         func(s string)  `json:"-"` // of states that are damaged: what they had is done again
+}
+
+// Set is a part of the data that is drawn with a weight.
+type Set struct {
+	Sequences int `json:"sequences"` // how many of the data it is
+	// Weight over the sum of all weights is the share of the sequences that are drawn from it (of preferences: the
+	// pairs or answers). The next is always of the set that is furthest behind its share, so that at no time one is a
+	// whole sequence ahead of it.
+	Weight float64 `json:"weight"`
 }
 
 // Pattern gives a rank or an alpha to the modules whose path ends in what the regular expression Key matches.
@@ -235,6 +247,7 @@ func (o Options) Validate() error {
 	bad(o.Steps < 0, "steps %d is negative", o.Steps)
 	bad(o.Batch < 1 || o.MicroBatch < 0 || o.Pack < 0, "batch %d, micro_batch %d, pack %d: sizes are positive", o.Batch,
 		o.MicroBatch, o.Pack)
+	faults = append(faults, o.checkSets())
 	bad(!(o.LR >= 0) || math.IsInf(o.LR, 0), "learning rate %g is not a number ≥ 0", o.LR)
 	bad(!(o.LRRatio >= 0) || math.IsInf(o.LRRatio, 0), "lr_ratio %g is not a positive number", o.LRRatio)
 	bad(o.LRRatio != 0 && !slices.Contains(paired, o.Kind), "lr_ratio is for kinds that have a factor B beside A: %s",
@@ -271,6 +284,26 @@ func (o Options) Validate() error {
 	}
 
 	return failure.Join(faults...)
+}
+
+// checkSets finds what is wrong with the weights of sets.
+func (o Options) checkSets() error {
+	sum := 0.0
+	for _, s := range o.Sets {
+		if !(s.Weight >= 0) || math.IsInf(s.Weight, 0) {
+			return fmt.Errorf("%w: weight %g of a set of data is not a number ≥ 0", ErrConfig, s.Weight)
+		}
+		sum += s.Weight
+	}
+
+	switch {
+	case len(o.Sets) > 0 && sum == 0:
+		return fmt.Errorf("%w: all %d sets of data have weight 0, so that nothing is trained on", ErrConfig,
+			len(o.Sets))
+	case math.IsInf(sum, 0):
+		return fmt.Errorf("%w: the weights of the sets of data add up to more than a number holds", ErrConfig)
+	}
+	return nil
 }
 
 // roles are the names of roles that targets may use.

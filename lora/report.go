@@ -16,6 +16,7 @@ type Report struct {
 	Zeros     *Zeros         `json:"zeros,omitempty"`
 	Data      corpus.Windows `json:"data"`
 	Dropped   int            `json:"dropped_sequences"` // without a token that counts
+	Sets      []SetUse       `json:"sets,omitempty"`    // of Options.Sets
 	Device    kernels.Info   `json:"device"`
 	Steps     []Step         `json:"steps"`
 	Evals     []Eval         `json:"evals,omitempty"`
@@ -23,6 +24,14 @@ type Report struct {
 	Seconds   float64        `json:"train_seconds"`
 	Tokens    int64          `json:"tokens"`
 	PerSecond float64        `json:"tokens_per_second"`
+}
+
+// SetUse is what the steps of a run have seen of a set of the data.
+type SetUse struct {
+	Share  float64 `json:"share"`  // of the draws that was asked for
+	Usable int     `json:"usable"` // sequences with a token that counts; of preferences pairs or answers
+	Drawn  int     `json:"drawn"`  // with repetitions
+	Epochs float64 `json:"epochs"` // passes over the set: drawn over usable, 0 where there is none
 }
 
 // Report is what the training of the adapter did; nil for one that was read from files.
@@ -33,6 +42,17 @@ func (r *run) report(m *lm.Model, data corpus.Windows, trainable int64) *Report 
 	out := &Report{
 		Options: r.o, Trainable: trainable, Base: m.NumParameters(), Data: data, Dropped: r.plan.Dropped,
 		Device: m.Device().Info(), Steps: r.done.Steps, Evals: r.done.Evals,
+	}
+
+	sum := 0.0
+	for _, s := range r.o.Sets {
+		sum += s.Weight
+	}
+	for k, u := range r.plan.Uses {
+		out.Sets = append(out.Sets, SetUse{
+			Share: r.o.Sets[k].Weight / sum, Usable: u.Usable, Drawn: u.Drawn,
+			Epochs: float64(u.Drawn) / float64(max(u.Usable, 1)),
+		})
 	}
 
 	for _, s := range r.done.Steps {

@@ -320,10 +320,19 @@ func (o Options) layout(m *lm.Model, data corpus.Windows) (*batches.Plan, error)
 		return nil, err
 	}
 
-	return batches.New(batches.Data{IDs: data.IDs, Labels: data.Labels}, batches.Options{
+	var sets []batches.Set
+	for _, s := range o.Sets {
+		sets = append(sets, batches.Set(s))
+	}
+
+	p, err := batches.New(batches.Data{IDs: data.IDs, Labels: data.Labels}, batches.Options{
 		Steps: o.Steps, Batch: o.Batch, Micro: o.MicroBatch, Tokens: o.Pack, Ordered: o.Ordered, Seed: o.Seed,
-		Group: o.group(),
+		Group: o.group(), Sets: sets,
 	})
+	if errors.Is(err, batches.ErrSets) {
+		err = fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return p, err
 }
 
 // evalBatches is how held-out data is laid out.

@@ -262,6 +262,7 @@ func TestResume(t *testing.T) {
 	for name, o := range map[string]Options{
 		"mos":     {Kind: "mos", Rank: 5, EquivalentRank: 3, Shards: 2, Dropout: 0.1, MicroBatch: 1},
 		"dora":    {Kind: "lora", Rank: 2, DoRA: true, KeepBest: true},
+		"sets":    {Kind: "lora", Rank: 2, Sets: []Set{{6, 1}, {3, 3}}},
 		"adamw":   {Kind: "full"},
 		"adalomo": {Kind: "full", Optimizer: "adalomo"},
 	} {
@@ -460,6 +461,10 @@ func TestBadInput(t *testing.T) {
 		"outside the vocabulary": {foreign, Options{Kind: "lora"}, corpus.ErrVocabulary, ""},
 		"negative":               {good, Options{Rank: -1, LR: -1, Clip: math.NaN()}, ErrConfig, "clip NaN"},
 		"adalomo for an adapter": {good, Options{Optimizer: "adalomo"}, ErrConfig, "full"},
+		"negative weight":        {good, Options{Sets: []Set{{3, 1}, {1, -1}}}, ErrConfig, "weight -1"},
+		"weight of no number":    {good, Options{Sets: []Set{{4, math.NaN()}}}, ErrConfig, "weight NaN"},
+		"no weight":              {good, Options{Sets: []Set{{3, 0}, {1, 0}}}, ErrConfig, "all 2 sets"},
+		"sets of other data":     {good, Options{Sets: []Set{{3, 1}, {2, 1}}}, ErrConfig, "5 sequences, the data 4"},
 		"infinite rate":          {good, Options{LR: math.Inf(1)}, ErrConfig, "learning rate"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,7 @@ compress lora train MODEL --rank 16 --targets q,v --data chats.jsonl --schedule 
 compress lora train MODEL --kind mos --data chats.jsonl --out DIR
 compress lora train MODEL --kind full --optimizer adalomo --data FILE --out DIR
 compress lora train PRUNED --teacher MODEL --keep-zeros --data FILE --out DIR
+compress lora train MODEL --data chats.jsonl --data own.jsonl --data-weights 3,1 --steps 400 --out DIR
 compress lora train MODEL --config run.yaml --resume`
 
 func loraTrainCmd(a *cli.App) *cobra.Command {
@@ -75,8 +76,11 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 
 	f := cmd.Flags()
 	f.Var(&o.Data, "data",
-		"`FILE` what to train on: plain text, JSONL, or token ids (.safetensors or .json); give it several "+
-			"times for several files")
+		"`FILE` what to train on: plain text, JSONL, or token ids (.safetensors or .json); given several "+
+			"times, the files are shuffled together as one")
+	f.StringVar(&o.DataWeights, "data-weights", "",
+		"`LIST` take sequences (pairs, answers) from the --data files in these proportions, such as 3,1; a file that "+
+			"is used up starts over, and without --steps the run takes as many as the files have")
 	f.StringVar(&o.Out, "out", "", "`DIR` folder for the result; it appears when it is complete")
 	f.StringVar(&config, "config", "", "`FILE` YAML with settings: the names of these flags without the dashes")
 	f.StringVar(&o.Start, "init", "", "`ADAPTER` adapter to start from, with its kind and sizes")

@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/modelcompress/compress/internal/rng"
 )
 
 // ErrEmpty: no sequence has a token whose loss counts.
 var ErrEmpty = errors.New("no token of the data is trained on")
+
+// ErrSets: the sets of the data are not what the data are made of.
+var ErrSets = errors.New("sets of the data")
 
 // Data is the sequences of a run.
 type Data struct {
@@ -29,38 +33,48 @@ type Options struct {
 	Seed    uint64
 	// Group is how many neighbouring sequences of the data stay together; 0: 1. Batch and Micro count groups.
 	Group int
+	// Sets are parts of the data that follow each other and are drawn by their weights; nil: the data are one set.
+	Sets []Set
+}
+
+// Set is a part of the data.
+type Set struct {
+	Sequences int     // how many it has
+	Weight    float64 // its share of the draws is its weight over the sum of all; 0: none
+}
+
+// Use is what a run has seen of a set.
+type Use struct {
+	Usable int // sequences with a token that counts, or groups of such
+	Drawn  int // how many the steps took, with repetitions
 }
 
 // Plan is the sequences of every step.
 type Plan struct {
 	Steps   [][]int32 // numbers of sequences, or of groups
 	Dropped int       // sequences without a token that counts, or groups with one, which no step sees
+	Uses    []Use     // of every set; nil without sets
 	data    Data
 	micro   int
 	group   int
 }
 
 // New lays out a run. Every pass over the data takes the sequences in a new random order, or with Ordered as
-// they stand; a step may reach from one pass into the next.
+// they stand; a step may reach from one pass into the next. Of several sets each has passes of its own, and a run
+// without a number of steps draws as many sequences as those sets have together whose weight is not 0.
 func New(d Data, o Options) (*Plan, error) {
 	p := &Plan{data: d, micro: o.Micro, group: max(o.Group, 1)}
-	var use []int32
-	for g := range len(d.IDs) / p.group {
-		counts := true
-		for i := range p.Members(int32(g)) {
-			counts = counts && d.Counted(int(i)) > 0
-		}
-		if counts {
-			use = append(use, int32(g))
-		}
+	sets := o.Sets
+	if sets == nil {
+		sets = []Set{{Sequences: len(d.IDs), Weight: 1}}
 	}
 
-	p.Dropped = len(d.IDs)/p.group - len(use)
-	if len(use) == 0 {
-		return nil, fmt.Errorf("%w: %d sequences, all of them empty, of one token, or masked", ErrEmpty, len(d.IDs))
+	decks, err := p.decks(sets, o)
+	if err != nil {
+		return nil, err
 	}
 
-	next := sequence(use, o)
+	next := sequence(decks, sets)
 	for o.Steps == 0 || len(p.Steps) < o.Steps {
 		step, epoch := p.step(next, o)
 		if o.Steps == 0 && epoch > 0 {
@@ -69,33 +83,152 @@ func New(d Data, o Options) (*Plan, error) {
 		p.Steps = append(p.Steps, step)
 	}
 
+	if o.Sets != nil {
+		p.count(decks, sets)
+	}
+
 	return p, nil
 }
 
-// sequence gives the sequences one after the other, pass by pass, each with the number of its pass.
-func sequence(use []int32, o Options) func(peek bool) (int32, int) {
-	key := rng.New(o.Seed, "order")
-	epoch := 0
-	at := 0
-	order := append([]int32(nil), use...)
-	shuffle := func() {
-		if !o.Ordered {
-			copy(order, use)
-			key.With(uint64(epoch)).Shuffle(order)
+// decks sorts out the sequences of every set that can be trained on.
+func (p *Plan) decks(sets []Set, o Options) ([]*deck, error) {
+	all := 0
+	for _, s := range sets {
+		all += s.Sequences
+	}
+	if all != len(p.data.IDs) {
+		return nil, fmt.Errorf("%w: the sets have %d sequences, the data %d", ErrSets, all, len(p.data.IDs))
+	}
+
+	var decks []*deck
+	first := 0
+	for k, s := range sets {
+		if s.Sequences%p.group != 0 {
+			return nil, fmt.Errorf("%w: set %d has %d sequences, which stay together by %d", ErrSets, k, s.Sequences,
+				p.group)
+		}
+
+		var use []int32
+		for g := first / p.group; g < (first+s.Sequences)/p.group; g++ {
+			counts := true
+			for i := range p.Members(int32(g)) {
+				counts = counts && p.data.Counted(int(i)) > 0
+			}
+			if counts {
+				use = append(use, int32(g))
+			}
+		}
+
+		if len(use) == 0 && s.Weight > 0 {
+			of := ""
+			if len(sets) > 1 {
+				of = fmt.Sprintf("set %d of %d: ", k+1, len(sets))
+			}
+			return nil, fmt.Errorf("%w: %s%d sequences, all of them empty, of one token, or masked", ErrEmpty, of,
+				s.Sequences)
+		}
+
+		p.Dropped += s.Sequences/p.group - len(use)
+		decks = append(decks, newDeck(use, k, o))
+		first += s.Sequences
+	}
+
+	return decks, nil
+}
+
+// deck is the sequences of a set, which are taken pass by pass.
+type deck struct {
+	use, order []int32
+	key        rng.Key
+	ordered    bool
+	epoch, at  int
+}
+
+// newDeck lays out the first pass over the sequences of set k.
+func newDeck(use []int32, k int, o Options) *deck {
+	// The key of the first set is that of data without sets, so that one set has the order of none.
+	name := "order"
+	if k > 0 {
+		name = fmt.Sprintf("order of set %d", k)
+	}
+
+	d := &deck{use: use, order: append([]int32(nil), use...), key: rng.New(o.Seed, name), ordered: o.Ordered}
+	d.shuffle()
+	return d
+}
+
+// shuffle lays out a pass.
+func (d *deck) shuffle() {
+	if !d.ordered {
+		copy(d.order, d.use)
+		d.key.With(uint64(d.epoch)).Shuffle(d.order)
+	}
+}
+
+// top is the sequence that comes next. A deck that is used up begins its next pass.
+func (d *deck) top() int32 {
+	if d.at == len(d.order) {
+		d.epoch, d.at = d.epoch+1, 0
+		d.shuffle()
+	}
+	return d.order[d.at]
+}
+
+// sequence gives the sequences one after the other, each with the number of its pass: how often as many have come
+// before as all sets have.
+func sequence(decks []*deck, sets []Set) func(peek bool) (int32, int) {
+	drawn := make([]int, len(sets))
+	n, all := 0, 0
+	sum := 0.0
+	for k, s := range sets {
+		sum += s.Weight
+		if s.Weight > 0 {
+			all += len(decks[k].use)
 		}
 	}
 
-	shuffle()
 	return func(peek bool) (int32, int) {
-		if at == len(order) {
-			epoch, at = epoch+1, 0
-			shuffle()
+		k := owed(sets, drawn, n, sum)
+		i, epoch := decks[k].top(), n/all
+		if !peek {
+			decks[k].at++
+			drawn[k]++
+			n++
 		}
-		if peek {
-			return order[at], epoch
+		return i, epoch
+	}
+}
+
+// owed is the set that is furthest behind its share of n+1 draws; of several the first. No set is ever a whole draw
+// ahead of its share.
+func owed(sets []Set, drawn []int, n int, sum float64) int {
+	best, most := -1, 0.0
+	for k, s := range sets {
+		if s.Weight == 0 {
+			continue
 		}
-		at++
-		return order[at-1], epoch
+
+		// The conversions keep processors that fuse products and sums from rounding otherwise than the rest.
+		behind := float64(s.Weight*float64(n+1)) - float64(sum*float64(drawn[k]))
+		if best < 0 || behind > most {
+			best, most = k, behind
+		}
+	}
+	return best
+}
+
+// count notes what the steps see of every set.
+func (p *Plan) count(decks []*deck, sets []Set) {
+	var of []int // the set of every group
+	for k, s := range sets {
+		of = append(of, slices.Repeat([]int{k}, s.Sequences/p.group)...)
+		p.Uses = append(p.Uses, Use{Usable: len(decks[k].use)})
+	}
+
+	for _, step := range p.Steps {
+		for _, g := range step {
+			p.Uses[of[g]].Drawn++
+		}
 	}
 }
 

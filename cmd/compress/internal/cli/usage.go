@@ -90,10 +90,11 @@ var flagGroups = []struct {
 	rest  bool // flags without a group follow: they say how the verb works
 }{
 	{title: "Data", names: []string{
-		"data", "calib", "samples", "seqlen", "join", "ppl", "eval", "heldout", "select", "test", "windows", "few",
-		"select-windows", "test-windows", "stride", "limit", "task-limit", "tasks", "task-data", "num-fewshot",
+		"data", "data-weights", "calib", "samples", "seqlen", "join", "ppl", "eval", "heldout", "select", "test",
+		"windows", "few", "select-windows", "test-windows", "stride", "limit", "task-limit", "tasks", "task-data", "num-fewshot",
 		"fewshot-seed", "text", "file", "prompt", "ids", "features", "edits", "count", "skip-invalid", "stats",
 		"stats-tokens", "texts", "grads", "chat", "system", "masks-from", "chat-template", "apply-chat-template",
+		"answers",
 		"fewshot-as-multiturn", "system-instruction", "subject", "answer", "model", "base", "adapter", "experts",
 		"config", "init", "folder", "var",
 	}},

@@ -266,7 +266,7 @@ func Combine(j *cli.Job, dirs []string, o CombineOptions) (any, error) {
 		return nil, err
 	}
 
-	weights, err := numbers(o.Weights)
+	weights, err := numbers("weights", o.Weights)
 	if err != nil {
 		return nil, err
 	}
@@ -309,8 +309,8 @@ func Combine(j *cli.Job, dirs []string, o CombineOptions) (any, error) {
 	return r, nil
 }
 
-// numbers reads a list of weights.
-func numbers(text string) ([]float64, error) {
+// numbers reads the list of weights of a flag.
+func numbers(flag, text string) ([]float64, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -319,7 +319,7 @@ func numbers(text string) ([]float64, error) {
 	for field := range strings.SplitSeq(text, ",") {
 		x, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
 		if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
-			return nil, cli.Usagef("--weights %q: %q is no number", text, field)
+			return nil, cli.Usagef("--%s %q: %q is no number", flag, text, field)
 		}
 		list = append(list, x)
 	}

@@ -59,6 +59,56 @@ type Source struct {
 	Records lora.DataCounts `json:"records"`
 }
 
+// shares reads the weights of files.
+func shares(text string, files Files) ([]float64, error) {
+	list, err := numbers("data-weights", text)
+	if err != nil || list == nil {
+		return nil, err
+	}
+
+	sum := 0.0
+	for _, x := range list {
+		if x < 0 {
+			return nil, cli.Usagef("--data-weights %q: %g is negative", text, x)
+		}
+		sum += x
+	}
+
+	switch {
+	case len(files) > 0 && len(list) != len(files): // in a plan a file of settings may still be to come
+		return nil, cli.Usagef("--data-weights %q: %d weights for %d files (HINT: one weight for each --data, in the "+
+			"same order)", text, len(list), len(files))
+	case sum == 0:
+		return nil, cli.Usagef("--data-weights %q: all weights are 0, so that nothing is trained on", text)
+	}
+
+	return list, nil
+}
+
+// drawn is what the shares of files count.
+func (r *run) drawn() string {
+	switch {
+	case r.o.Prefer == nil:
+		return "sequences"
+	case r.o.Objective == preferenceOfOne:
+		return "answers"
+	}
+	return "pairs"
+}
+
+// reported is the report of the verb, made of that of the training.
+func (r *run) reported(t *lora.Report) *Report {
+	return &Report{Out: r.o.Out, Report: t, Records: r.count, Sources: r.sources}
+}
+
+// source is the file that a set of the data is from.
+func (r *Report) source(i int) string {
+	if i < len(r.Sources) {
+		return r.Sources[i].Source
+	}
+	return r.Data.Source
+}
+
 // join puts the sequences of several files after each other.
 func (r *run) join(parts []Source) {
 	var all []corpus.Windows
@@ -73,6 +123,9 @@ func (r *run) join(parts []Source) {
 	}
 
 	r.data = lora.Join(all...)
+	for i, w := range r.o.shares {
+		r.o.Sets = append(r.o.Sets, lora.Set{Sequences: len(all[i].IDs), Weight: w})
+	}
 	if len(parts) > 1 {
 		r.sources = parts
 	}
@@ -102,6 +155,10 @@ func (r *run) steps() error {
 		}
 
 		if batch > 0 {
+			if r.o.shares != nil {
+				return cli.Usagef("--data-weights: the batches of %s are steps as they are, which cannot be mixed",
+					path)
+			}
 			r.o.Batch, r.o.Ordered = batch, true
 		}
 	}

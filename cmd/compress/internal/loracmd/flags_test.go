@@ -181,7 +181,7 @@ func TestTexts(t *testing.T) {
 	for text, want := range map[string][]float64{
 		"": nil, "1": {1}, " 1, -0.5,2e1 ": {1, -0.5, 20}, "1,,2": {}, "a": {},
 	} {
-		list, err := numbers(text)
+		list, err := numbers("weights", text)
 		if (err != nil) != (len(want) == 0 && text != "") || err == nil && !slices.Equal(list, want) {
 			t.Errorf("--weights %q: %v, %v", text, list, err)
 		}

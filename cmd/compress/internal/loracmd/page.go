@@ -26,17 +26,22 @@ func Page(r *Report, remarks []string) ([]byte, error) {
 		curves = append(curves, held)
 	}
 
+	facts := []report.Fact{
+		{Name: "kind", Value: r.Options.Kind},
+		{Name: "trained parameters", Value: cli.Thousands(r.Trainable)},
+		{Name: "steps", Value: fmt.Sprint(len(r.Steps))},
+		{Name: "tokens", Value: cli.Thousands(r.Tokens)},
+		{Name: "tokens per second", Value: fmt.Sprintf("%.0f", r.PerSecond)},
+		{Name: "last loss", Value: fmt.Sprintf("%.4f", loss[len(loss)-1])},
+	}
+	for i, u := range r.Sets {
+		facts = append(facts, report.Fact{Name: "epochs of " + r.source(i), Value: fmt.Sprintf("%.2f", u.Epochs)})
+	}
+
 	step := report.Axis{Label: "step"}
 	page := report.Page{Title: "Training", Subtitle: r.Out, Sections: []report.Section{{
 		Title: "Run", Text: remarks,
-		Facts: []report.Fact{
-			{Name: "kind", Value: r.Options.Kind},
-			{Name: "trained parameters", Value: cli.Thousands(r.Trainable)},
-			{Name: "steps", Value: fmt.Sprint(len(r.Steps))},
-			{Name: "tokens", Value: cli.Thousands(r.Tokens)},
-			{Name: "tokens per second", Value: fmt.Sprintf("%.0f", r.PerSecond)},
-			{Name: "last loss", Value: fmt.Sprintf("%.4f", loss[len(loss)-1])},
-		},
+		Facts: facts,
 		Charts: []*report.Chart{
 			{
 				Title: "Loss", Note: "mean over the tokens that count, before each update", X: step,

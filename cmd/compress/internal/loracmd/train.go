@@ -24,7 +24,8 @@ import (
 // Options are the flags of the verb.
 type Options struct {
 	lora.Options
-	Data             Files  // to train on, one after the other
+	Data             Files  // to train on, as one set of data, or with DataWeights each as one of its own
+	DataWeights      string // a weight for each of Data, separated by commas; empty: none
 	Out, Start, Held string // files and folders: to write, to start from, to evaluate on
 	SeqLen           int
 	Kept             string // memory for activations: a size, none, or empty for half of what is free
@@ -37,6 +38,8 @@ type Options struct {
 	RankPattern  []string // REGEX=RANK, in the order in which they are tried
 	AlphaPattern []string
 	Overwrite    bool
+
+	shares []float64 // of DataWeights
 }
 
 // Report is what the verb says.
@@ -172,6 +175,10 @@ func (o *Options) settle() (err error) {
 		return cli.Usagef("--resume continues an unfinished run, --overwrite begins a new one")
 	}
 
+	if o.shares, err = shares(o.DataWeights, o.Data); err != nil {
+		return err
+	}
+
 	if o.Prefer, err = o.Preferring.settle(o.Teaching.on()); err != nil {
 		return err
 	}
@@ -290,7 +297,7 @@ func (r *run) train() (any, error) {
 		return nil, flags(err)
 	}
 
-	r.done = &Report{Out: r.o.Out, Report: a.Report(), Records: r.count, Sources: r.sources}
+	r.done = r.reported(a.Report())
 	if err := a.Save(r.o.Out, r.o.Overwrite || r.o.Resume); err != nil {
 		return nil, err
 	}
@@ -341,7 +348,7 @@ func (r *run) tune() (any, error) {
 		return nil, flags(err)
 	}
 
-	r.done = &Report{Out: r.o.Out, Report: report, Records: r.count, Sources: r.sources}
+	r.done = r.reported(report)
 	s, err := r.model.NewSaver(r.o.Out, lm.SaveOptions{Overwrite: r.o.Overwrite || r.o.Resume})
 	if err != nil {
 		return nil, err
@@ -389,6 +396,11 @@ func (r *run) finish() error {
 	}
 
 	r.Printf("; in %s\n", d.Out)
+	for i, u := range d.Sets {
+		r.Printf("%s: %s %s (%.1f %%), %.2f epochs\n", d.source(i), cli.Thousands(int64(u.Drawn)), r.drawn(),
+			100*u.Share, u.Epochs)
+	}
+
 	return errors.Join(os.RemoveAll(r.o.StateDir), remove(spoken(r.o.Out)))
 }
 

@@ -20,12 +20,12 @@ import (
 // TestNumbersOfFlags: lists of weights, patterns with values and amounts of memory, and what is none of them.
 func TestNumbersOfFlags(t *testing.T) {
 	for text, want := range map[string][]float64{"": nil, "1": {1}, "0.5, -1e2": {.5, -100}} {
-		if got, err := numbers(text); err != nil || !slices.Equal(got, want) {
+		if got, err := numbers("weights", text); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{",", "1,", "x", "NaN", "1,Inf", "1 2"} {
-		if got, err := numbers(text); !cli.IsUsage(err) || !strings.HasPrefix(err.Error(), "--weights ") {
+		if got, err := numbers("weights", text); !cli.IsUsage(err) || !strings.HasPrefix(err.Error(), "--weights ") {
 			t.Errorf("%q: %v, %v", text, got, err)
 		}
 	}
