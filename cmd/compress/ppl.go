@@ -19,11 +19,15 @@ func pplCmd(a *cli.App) *cobra.Command {
 			"By default the text is cut into sequences of --seqlen tokens that do not overlap, as papers on " +
 			"pruning do. With --convention rolling every token is predicted once, with as much context as " +
 			"fits: sequences overlap by --seqlen minus --stride.\n\n" +
+			"--answers scores only the answers of records with prompt and completion, or with messages, which go " +
+			"through the chat template: the tokens that lora train learns from the same file, each record a sequence " +
+			"of its own. The loss is that of lora train --eval before its first step.\n\n" +
 			"--against compares with another model of the same vocabulary, such as the one that this was made of: " +
 			"the mean KL divergence of the next token's distribution, KL(other ‖ this), how often both have the same " +
 			"top token, and a paired test of the losses. --kv is about this model, the other keeps F32, so that " +
 			"ppl MODEL --kv int8 --against MODEL says what 8 bits cost.",
 		Example: "compress ppl testdata/nano/base --data testdata/nano/text/test.txt --seqlen 256\n" +
+			"compress ppl MODEL --data chats.jsonl --answers\n" +
 			"compress ppl small.Q4_K_M.gguf --data FILE --against MODEL",
 		Habit: []string{"data"},
 		Args:  cobra.ExactArgs(1),
@@ -33,7 +37,8 @@ func pplCmd(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "", "`FILE` plain text, JSONL, or token ids (.safetensors or .json)")
 	f.IntVar(&o.Cut.SeqLen, "seqlen", 0,
-		"`N` tokens per sequence (default: 2048 or the model's context, whichever is smaller)")
+		"`N` tokens per sequence (default: 2048 or the model's context, whichever is smaller; with --answers "+
+			"512 in place of 2048, as lora train)")
 	f.IntVar(&o.Cut.Stride, "stride", 0,
 		"`N` rolling: tokens that each further sequence predicts (default: as many as fit)")
 	f.StringVar(&o.Convention, "convention", string(corpus.Window),
@@ -45,9 +50,12 @@ func pplCmd(a *cli.App) *cobra.Command {
 	openmodel.ExpertsFlag(cmd, &o.Experts)
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	f.StringVar(&o.Against, "against", "", "`MODEL` compare with this model on the same text")
+	f.BoolVar(&o.Answers.On, "answers", false,
+		"score only the answers of records, as lora train does; records of text alone count whole")
+	f.StringVar(&o.Answers.Template, "chat-template", "", "`FILE` chat template to use instead of the tokenizer's")
 	cli.Require(cmd, "data")
 	cli.OneOf(cmd, "convention", string(corpus.Window), string(corpus.Rolling))
-	cli.Inputs(cmd, "data", "adapter", "against")
+	cli.Inputs(cmd, "data", "adapter", "against", "chat-template")
 
 	return cmd
 }

@@ -119,9 +119,14 @@ func jsonValue(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// sameValue compares the values of two JSON files: samevalue FILE PATH FILE PATH
+// sameValue compares the values of two JSON files, numbers perhaps to a tolerance:
+// samevalue FILE PATH FILE PATH [TOLERANCE]
 func sameValue(ts *testscript.TestScript, neg bool, args []string) {
 	a, b := lookup(ts, args[0], args[1]), lookup(ts, args[2], args[3])
+	if len(args) > 4 {
+		near(ts, neg, []string{args[0], args[1], fmt.Sprint(b), args[4]})
+		return
+	}
 	if reflect.DeepEqual(a, b) == neg {
 		ts.Fatalf("%s is %v, %s is %v", args[1], a, args[3], b)
 	}

@@ -19,6 +19,7 @@ type Options struct {
 	Adapter string // folder of an adapter that is applied first; empty: none
 	Experts string // which experts of a mediated folder answer
 	Against string // model to compare with on the same text; empty: none
+	Answers Answers
 }
 
 // Report is a measured perplexity, and what the command line adds.
@@ -28,6 +29,7 @@ type Report struct {
 	Against *Against       `json:"against,omitempty"`
 	Notes   []string       `json:"notes,omitempty"`
 	Experts map[string]int `json:"experts,omitempty"` // windows by the experts that answered, of a mediated folder
+	Records *Records       `json:"records,omitempty"` // where answers alone were scored
 }
 
 // Against is a comparison with another model on the same text.
@@ -52,6 +54,9 @@ func (o *Options) check() error {
 	case o.Positions != 0 && o.Against != "":
 		return cli.Usagef("--kv-positions and --against exclude each other (HINT: measure without --kv-positions too)")
 	}
+	if err := o.Answers.check(o); err != nil {
+		return err
+	}
 	return o.CheckPositions()
 }
 
@@ -68,8 +73,15 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 	}
 	defer m.Close()
 
-	o.Cut.Convention = corpus.Mode(o.Convention)
-	w, err := j.Cut(m.Model, o.Data, o.Cut)
+	var w corpus.Windows
+	var records *Records
+	if o.Answers.On {
+		o.Convention = answersConvention
+		w, records, err = o.Answers.read(j, m.Model, o.Data, o.Cut)
+	} else {
+		o.Cut.Convention = corpus.Mode(o.Convention)
+		w, err = j.Cut(m.Model, o.Data, o.Cut)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +99,7 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 		return nil, err
 	}
 
-	r.Convention, r.Stride = o.Convention, o.Cut.Stride
+	r.Convention, r.Stride, r.Records = o.Convention, o.Cut.Stride, records
 
 	if text := cli.Beyond(m.Model, w.SeqLen); text != "" {
 		r.Notes = append(r.Notes, text)
@@ -106,6 +118,9 @@ func Perplexity(j *cli.Job, path string, o Options) (*Report, error) {
 		j.Note("%s: --limit %d: what comes after is left out", o.Data, o.Cut.Limit)
 	case w.Dropped > 0:
 		j.Note("%s: %d tokens at the end fill no window and are left out", o.Data, w.Dropped)
+	}
+	if records != nil {
+		records.note(j, w, o.Cut.SeqLen)
 	}
 
 	return r, nil
