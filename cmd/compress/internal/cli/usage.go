@@ -91,12 +91,11 @@ var flagGroups = []struct {
 }{
 	{title: "Data", names: []string{
 		"data", "data-weights", "calib", "samples", "seqlen", "join", "ppl", "eval", "heldout", "select", "test",
-		"windows", "few", "select-windows", "test-windows", "stride", "limit", "task-limit", "tasks", "task-data", "num-fewshot",
-		"fewshot-seed", "text", "file", "prompt", "ids", "features", "edits", "count", "skip-invalid", "stats",
-		"stats-tokens", "texts", "grads", "chat", "system", "masks-from", "chat-template", "apply-chat-template",
-		"answers",
-		"fewshot-as-multiturn", "system-instruction", "subject", "answer", "model", "base", "adapter", "experts",
-		"config", "init", "folder", "var",
+		"windows", "few", "select-windows", "test-windows", "stride", "limit", "task-limit", "tasks", "task-data",
+		"num-fewshot", "fewshot-seed", "text", "file", "prompt", "ids", "features", "edits", "count",
+		"skip-invalid", "stats", "stats-tokens", "texts", "grads", "chat", "system", "masks-from", "chat-template",
+		"apply-chat-template", "answers", "fewshot-as-multiturn", "system-instruction", "subject", "answer",
+		"model", "base", "adapter", "experts", "config", "init", "folder", "var",
 	}},
 	{title: "Method", rest: true, names: []string{
 		"kind", "method", "methods", "patterns", "sparsity", "pattern", "group", "rank", "alpha", "targets", "steps",

@@ -47,7 +47,7 @@ func TestShares(t *testing.T) {
 
 	for text, want := range map[string]string{
 		"1": "1 weights for 2 files", "1,2,3": "3 weights for 2 files", "1,-2": "-2 is negative",
-		"0,0": "all weights are 0",
+		"0,0":   "all weights are 0",
 		"1,NaN": `"NaN" is no number`, "1,inf": `"inf" is no number`, "1,": `"" is no number`,
 	} {
 		if _, err := shares(text, two); !cli.IsUsage(err) || !strings.Contains(err.Error(), want) ||
