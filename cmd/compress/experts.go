@@ -66,8 +66,8 @@ func expertsRouteCmd(a *cli.App) *cobra.Command {
 	cmd := a.Verb(cli.Verb{
 		Use:   "route DIR",
 		Short: "Show which experts would answer a prompt",
-		Long: "Prints for each prompt the probability of every expert, how uncertain the router is, how far the " +
-			"prompt is from what the router was trained on, and the weights that follow. Use it to choose the " +
+		Long: "Prints for each prompt the probability of every expert, how uncertain the router is, how " +
+			"foreign the prompt is to it (log odds, or a squared distance), and the weights that follow. Use it to choose the " +
 			"settings of --experts auto:… in other verbs.\n\n" +
 			"--features takes a file with the tensor features [n, d] instead of prompts.",
 		Example: "compress experts route merged --prompt 'Question: 14 + 6 ='",
@@ -81,13 +81,13 @@ func expertsRouteCmd(a *cli.App) *cobra.Command {
 		"`FILE` JSONL with one prompt a line: a string, or an object with text or prompt")
 	f.StringVar(&o.Features, "features", "", "`FILE` .safetensors with the tensor features [n, d] in F32")
 	f.StringVar(&o.Policy.Select, "select", "",
-		"`NAME` which experts answer: top1, all or dense (default: depends on the uncertainty)")
-	f.Float64Var(&o.Policy.Certain, "certain", 0.3,
-		"`X` uncertainty up to which the most probable expert answers alone")
+		"`NAME` which experts answer: top1, all or dense (default: the best, or none for a foreign prompt)")
+	f.Float64Var(&o.Policy.Certain, "certain", 1,
+		"`X` uncertainty, 0 to 1, up to which the most probable expert answers alone")
 	f.Float64Var(&o.Policy.Cover, "cover", 0.9, "`X` probability that the chosen experts must have together")
 	f.IntVar(&o.Policy.Most, "most", 3, "`N` largest number of experts for a prompt")
-	f.StringVar(&o.Policy.Outside, "outside", "merge",
-		"`NAME` what answers prompts that resemble no expert's: merge (all experts), dense, or ignore (treat "+
+	f.StringVar(&o.Policy.Outside, "outside", "dense",
+		"`NAME` what answers prompts that resemble no expert's: dense (none), merge (all experts), or ignore (treat "+
 			"them like others)")
 	f.Float64Var(&o.Policy.Soften, "soften", 1, "`X` factor on the router's calibrated temperature")
 	cmd.MarkFlagsOneRequired("prompt", "file", "features")

@@ -71,6 +71,9 @@ func Conflict(ctx context.Context, r merge.Recipe, o ConflictOptions) (*Conflict
 	}
 
 	report := a.report(granularity)
+	if report.Advice, err = a.advise(doc.Mediate, granularity); err != nil {
+		return nil, job.Faultf(all.Path, "%w", err)
+	}
 	report.Seconds = time.Since(start).Seconds()
 	return report, nil
 }

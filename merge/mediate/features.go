@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 
@@ -126,8 +127,8 @@ func ReadFeatures(path string) ([][]float64, error) {
 
 // feature is that of a prompt, of length 1: the mean over its tokens of what leaves the last block before the
 // final norm (hidden_mean), or of the embeddings (embed_mean); or the last token's part of what leaves the last
-// block (hidden_last) or the first one (early_last). Of a prompt longer than the model's positions the end
-// counts.
+// block (hidden_last) or the first one (early_last); or of what leaves the first one the mean and the last token's part
+// (early, twice as long). Of a prompt longer than the model's positions the end counts.
 func feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]float64, error) {
 	if len(ids) == 0 {
 		return nil, fmt.Errorf("the prompt is empty: %w", router.ErrFeature)
@@ -158,12 +159,21 @@ func feature(ctx context.Context, m *lm.Model, kind string, ids []int32) ([]floa
 
 	// In float64: a mean over thousands of tokens would lose small dimensions in float32. The length doesn't
 	// matter, it is normalised.
-	out := make([]float64, h.X.Cols)
+	out, last := make([]float64, h.X.Cols), make([]float64, h.X.Cols)
 	for len(data) > 0 {
 		for c := range out {
-			out[c] += float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*c:])))
+			last[c] = float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*c:])))
+			out[c] += last[c]
 		}
 		data = data[4*len(out):]
+	}
+
+	if kind == "early" {
+		// Both halves count alike: what the prompt is about, and what it is going to say next.
+		if err := errors.Join(router.Normalize(out), router.Normalize(last)); err != nil {
+			return nil, err
+		}
+		out = append(out, last...)
 	}
 
 	return out, router.Normalize(out)
@@ -174,6 +184,8 @@ func depth(kind string, blocks, tokens int) (n, first int) {
 	switch kind {
 	case "embed_mean":
 		return 0, 0
+	case "early":
+		return min(1, blocks), 0
 	case "early_last":
 		return min(1, blocks), tokens - 1
 	case "hidden_last":

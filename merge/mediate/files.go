@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/modelcompress/compress/merge"
 	"github.com/modelcompress/compress/merge/internal/method"
@@ -95,17 +96,33 @@ func (m *mediation) create(side string, member int) (*safetensors.Writer, error)
 // describe puts the parts into the manifest.
 func (m *mediation) describe() {
 	m.manifest.Experts = nil
+	same := m.untouched()
+	m.manifest.Routed = slices.DeleteFunc(m.manifest.Routed, func(name string) bool { return same[name] })
+
 	for k, name := range m.names {
 		e := member{Name: name, Tensors: map[string]experts.Part{}}
 		if len(m.parts) > 0 {
 			e.File = experts.FileOf(name)
 		}
 		for _, parts := range m.parts {
-			e.Tensors[parts[k].Tensor] = *parts[k]
+			if p := parts[k]; !same[p.Tensor] {
+				e.Tensors[p.Tensor] = *p
+			}
 		}
 
 		m.manifest.Experts = append(m.manifest.Experts, e)
 	}
+}
+
+// untouched are the tensors in which every expert is the dense model: they need no room where experts change places.
+func (m *mediation) untouched() map[string]bool {
+	same := map[string]bool{}
+	for _, parts := range m.parts {
+		if !slices.ContainsFunc(parts, func(p *experts.Part) bool { return p.Energy != 0 || p.Encoding != experts.Nothing }) {
+			same[parts[0].Tensor] = true
+		}
+	}
+	return same
 }
 
 // expertItem is the engine's view of a routed tensor: the dense model is the base, the experts are the inputs.

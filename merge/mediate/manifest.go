@@ -97,6 +97,10 @@ type routerRecord struct {
 	LogLoss     float64        `json:"log_loss"` // nats, on them, after calibration
 	Temperature float64        `json:"temperature"`
 	Outside     float64        `json:"ood_threshold"`
+	Others      int            `json:"foreign_held_out,omitempty"` // prompts that are no expert's
+	Told        float64        `json:"foreign_told,omitempty"`     // fraction of them
+	Lost        float64        `json:"own_lost,omitempty"`         // fraction of the experts' prompts beyond the threshold
+	Mix         float64        `json:"head_weight,omitempty"`      // of the head beside the nearest prompts
 }
 
 // manifestMax bounds what is read of a manifest.

@@ -14,21 +14,24 @@ type Verdict struct {
 	P           []float64 `json:"p"`           // of each expert
 	Uncertainty float64   `json:"uncertainty"` // entropy of P as a fraction of log T, 0 … 1
 	Energy      float64   `json:"energy"`      // -temperature·log Σ exp(score/temperature)
-	Distance    float64   `json:"distance"`    // least squared Mahalanobis distance to an expert's mean
-	Outside     bool      `json:"outside"`     // the distance is above the router's threshold: the prompt is like no expert's
+	// Distance is the log odds of a foreign prompt; of routers by features alone the least squared Mahalanobis distance
+	// to an expert's mean.
+	Distance float64 `json:"distance"`
+	Outside  bool    `json:"outside"` // the distance is above the router's threshold: the prompt is like no expert's
 }
 
-// Policy says how a verdict becomes weights. The zero value is the default: the best expert if that is certain,
-// else the few that matter, and all of them for prompts that are like no expert's.
+// Policy says how a verdict becomes weights. The zero value is the default: the best expert, and the dense model for
+// prompts that are like no expert's. With Certain below 1 the few experts that matter answer uncertain prompts together,
+// which has not served better where it was measured: mixtures cost more than wrong experts.
 type Policy struct {
 	Select string // "": by uncertainty; top1; all; dense
-	// Certain is the uncertainty up to which the best expert alone is taken; 0: 0.3.
+	// Certain is the uncertainty up to which the best expert alone is taken; 0: 1, so always.
 	Certain float64
 	// Cover is how much probability the chosen experts have together; 0: 0.9. Most bounds their number; 0: 3.
 	Cover float64
 	Most  int
-	// Outside is what becomes of a prompt like no expert's: "" or merge, all experts by √p; dense, none of
-	// them; or ignore, what becomes of any other.
+	// Outside is what becomes of a prompt like no expert's: "" or dense, none of them; merge, all experts by √p; or
+	// ignore, what becomes of any other.
 	Outside string
 	// Soften multiplies the calibrated temperature; 0: 1.
 	Soften float64
@@ -65,7 +68,7 @@ func (p Policy) Weights(v Verdict) []float64 {
 		v.P, v.Uncertainty = softened(v.P, p.Soften)
 	}
 	if p.Certain == 0 {
-		p.Certain = 0.3
+		p.Certain = 1
 	}
 	if p.Cover == 0 {
 		p.Cover = 0.9
@@ -83,9 +86,9 @@ func (p Policy) Weights(v Verdict) []float64 {
 	case p.Select == "all":
 		copy(w, v.P)
 		return w
-	case v.Outside && p.Outside == "dense":
+	case v.Outside && p.Outside != "merge" && p.Outside != "ignore":
 		return w
-	case v.Outside && p.Outside != "ignore":
+	case v.Outside && p.Outside == "merge":
 		// What the classifier says of a prompt like no expert's is worth less: roots bring the weights closer.
 		for i, x := range v.P {
 			w[i] = math.Sqrt(x)

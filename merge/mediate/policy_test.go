@@ -17,12 +17,14 @@ func TestPolicies(t *testing.T) {
 		want   []float64
 	}{
 		{Policy{}, sure, []float64{0, 1, 0}},
-		{Policy{}, unsure, []float64{0.5 / 0.95, 0, 0.45 / 0.95}},
-		{Policy{Most: 1}, unsure, []float64{1, 0, 0}},
+		{Policy{}, unsure, []float64{1, 0, 0}},
+		{Policy{Certain: 0.3}, unsure, []float64{0.5 / 0.95, 0, 0.45 / 0.95}},
+		{Policy{Certain: 0.3, Most: 1}, unsure, []float64{1, 0, 0}},
 		{Policy{Select: "top1"}, unsure, []float64{1, 0, 0}},
 		{Policy{Select: "all"}, unsure, unsure.P},
 		{Policy{Select: "dense"}, sure, []float64{0, 0, 0}},
-		{Policy{}, outside, []float64{0.8 / 1.4, 0.6 / 1.4, 0}},
+		{Policy{}, outside, []float64{0, 0, 0}},
+		{Policy{Outside: "merge"}, outside, []float64{0.8 / 1.4, 0.6 / 1.4, 0}},
 		{Policy{Outside: "dense"}, outside, []float64{0, 0, 0}},
 		{Policy{Outside: "ignore"}, outside, []float64{1, 0, 0}},
 		{
@@ -30,7 +32,7 @@ func TestPolicies(t *testing.T) {
 			outside,
 			[]float64{0.4096 / 0.5392, 0.1296 / 0.5392, 0},
 		},
-		{Policy{Soften: 1e6}, sure, []float64{1. / 3, 1. / 3, 1. / 3}},
+		{Policy{Certain: 0.3, Soften: 1e6}, sure, []float64{1. / 3, 1. / 3, 1. / 3}},
 	} {
 		got := c.policy.Weights(c.v)
 		for i := range got {

@@ -34,6 +34,7 @@ type ConflictReport struct {
 	BytesIn     int64           `json:"bytes_in"`
 	// that a GPU counted; the CPU counted the others
 	OnDevice int     `json:"tensors_on_device"`
+	Advice   *Advice `json:"advice,omitempty"`
 	Seconds  float64 `json:"conflict_seconds"`
 }
 

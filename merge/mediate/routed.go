@@ -161,16 +161,21 @@ func (r *Routed) Route(ctx context.Context, ids []int32, p Policy) ([]float64, V
 		return nil, Verdict{}, err
 	}
 
-	return r.e.judge(f, p)
+	return r.e.judge(f, ids, p)
 }
 
-// judge turns a feature of length 1 into weights.
-func (e *Experts) judge(f []float64, p Policy) ([]float64, Verdict, error) {
+// judge turns a feature of length 1 into weights; ids are the prompt's, if there is one.
+func (e *Experts) judge(f []float64, ids []int32, p Policy) ([]float64, Verdict, error) {
 	if err := p.Validate(); err != nil {
 		return nil, Verdict{}, err
 	}
 
-	probability, energy, distance, err := e.router.Judge(f)
+	if ids == nil && e.router.Classifier == router.Nearest {
+		return nil, Verdict{}, fmt.Errorf("%s: its router compares prompts, and takes no features from outside: %w",
+			e.dir, router.ErrFeature)
+	}
+
+	probability, energy, distance, err := e.router.JudgePrompt(f, ids)
 	if err != nil {
 		return nil, Verdict{}, err
 	}
@@ -191,7 +196,7 @@ func (e *Experts) Judge(feature []float64, p Policy) ([]float64, Verdict, error)
 	if err := router.Normalize(f); err != nil {
 		return nil, Verdict{}, err
 	}
-	return e.judge(f, p)
+	return e.judge(f, nil, p)
 }
 
 // Use makes the model compute with weights of the experts, in the order of Names; nil, or nothing but zeros, is

@@ -121,7 +121,9 @@ func TestRouterFindsTheExpert(t *testing.T) {
 	dev := cpu.New(cpu.Options{})
 	defer dev.Close()
 
-	for _, features := range []string{"hidden_mean", "embed_mean", "early_last", "hidden_last"} {
+	for _, features := range []string{
+		"auto", "embed_mean", "early", "early_last", "hidden_last", "hidden_mean, classifier: lda",
+	} {
 		e, _, r := atWork(t, strings.ReplaceAll(routedRecipe("keep: 0.1"), "FEATURES", features), dev, 0)
 		if e.manifest.Router.Accuracy < 0.6 { // a third would be chance
 			t.Errorf("%s: %+v", features, e.manifest.Router)

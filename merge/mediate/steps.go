@@ -135,6 +135,13 @@ func (m *mediation) Identity(ctx context.Context, key string) (string, error) {
 		}
 		fmt.Fprintln(h, p.Expert, f.Size, f.SHA256)
 	}
+	if path := m.spec.Router.Foreign; path != "" {
+		f, err := hash(ctx, m.promptFile(path))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, "foreign", f.Size, f.SHA256)
+	}
 
 	return output.JobAnd(key, hex.EncodeToString(h.Sum(nil)))
 }
@@ -271,6 +278,8 @@ func (m *mediation) Groups(done func(name string) bool) ([]stream.Group, error) 
 		}
 
 		t := m.Plan.Tensors[i]
+		// A mean of equal values can round to others, and every expert would store what is between them.
+		t.Copy = t.Copy || m.routed[i] && m.spec.Dense.Kind != "method" && m.unchanged(i)
 		found, err := m.denseTensor(&t, by)
 		if err != nil {
 			return nil, err
@@ -287,6 +296,21 @@ func (m *mediation) Groups(done func(name string) bool) ([]stream.Group, error) 
 
 	more, err := dense.List()
 	return append(list, more...), err
+}
+
+// unchanged reports whether a tensor of the plan is the base's in every expert.
+func (m *mediation) unchanged(i int) bool {
+	at := slices.Index(m.a.tensors, i)
+	if at < 0 {
+		return false
+	}
+	c := m.a.counts[at]
+	for k := range c.Models {
+		if c.Gram[k*c.Models+k] != 0 {
+			return false
+		}
+	}
+	return c.NonFinite == 0
 }
 
 // denseTensor sets a tensor up for the dense model, with the experts as sources, and gives the method that merges it,

@@ -54,9 +54,10 @@ type Keep struct {
 
 // Router says how prompts choose experts.
 type Router struct {
-	Features   string  // hidden_mean (default), hidden_last, early_last, embed_mean, external
-	Classifier string  // lda (default), logistic, mlp
+	Features   string  // auto (default), embed_mean, early, early_last, hidden_mean, hidden_last, external
+	Classifier string  // nearest (default; lda for external features), lda, logistic, mlp
 	Shrinkage  float64 // of the covariance, in [0, 1]; default 0.1
+	Foreign    string  // a file of prompts that are no expert's, beside those that the program knows; may be empty
 	Prompts    []ExpertPrompts
 }
 
@@ -74,7 +75,7 @@ func mediate(r *strictyaml.Reader, n *strictyaml.Node, experts []Model) *Mediate
 		Average: StaticMerge{Method: "linear"},
 		Dense:   Dense{Kind: "mean"},
 		Keep:    Keep{Kind: "magnitude", Value: 0.1},
-		Router:  Router{Features: "hidden_mean", Classifier: "lda", Shrinkage: 0.1},
+		Router:  Router{Features: "auto", Classifier: "nearest", Shrinkage: 0.1},
 	}
 
 	if n != nil {
@@ -291,13 +292,28 @@ func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
 func router(r *strictyaml.Reader, n *strictyaml.Node, out *Router) {
 	o := r.Object(n, "router")
 	if v := o.Get("features"); v != nil {
-		out.Features = r.Choice(v, "features", "hidden_mean", "hidden_last", "early_last", "embed_mean", "external")
+		out.Features = r.Choice(v, "features", "auto", "embed_mean", "early", "early_last", "hidden_mean", "hidden_last",
+			"external")
+		if out.Features == "external" { // without prompts nothing is near
+			out.Classifier = "lda"
+		}
 	}
 	if v := o.Get("classifier"); v != nil {
-		out.Classifier = r.Choice(v, "classifier", "lda", "logistic", "mlp")
+		out.Classifier = r.Choice(v, "classifier", "nearest", "lda", "logistic", "mlp")
+		switch {
+		case out.Classifier == "nearest" && out.Features == "external":
+			r.Add(v.Place, strictyaml.ErrValue, "classifier nearest compares prompts, and external features come without")
+		case out.Classifier != "nearest" && out.Features == "auto":
+			r.Add(v.Place, strictyaml.ErrValue, "features auto belong to the classifier nearest: name features for %s",
+				out.Classifier)
+		}
 	}
 	if v := o.Get("shrinkage"); v != nil {
 		out.Shrinkage = fraction(r, v, "shrinkage")
+	}
+
+	if v := o.Get("foreign"); v != nil {
+		out.Foreign = r.Text(v, "a file of foreign prompts")
 	}
 
 	if v := o.Get("prompts"); v != nil {

@@ -49,7 +49,7 @@ func TestMediateParameters(t *testing.T) {
 		want := &Mediate{
 			Granularity: "layer", Metric: "disagree", Density: 0.2, Select: Select{Rule: "sigma", Value: 0.5},
 			Average: StaticMerge{Method: "linear"}, Dense: Dense{Kind: "mean"}, Keep: Keep{"magnitude", 0.1},
-			Router: Router{Features: "hidden_mean", Classifier: "lda", Shrinkage: 0.1},
+			Router: Router{Features: "auto", Classifier: "nearest", Shrinkage: 0.1},
 		}
 		set(want)
 		if got, err := mediated(parameters); err != nil || !reflect.DeepEqual(got, want) {

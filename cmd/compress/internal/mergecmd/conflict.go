@@ -73,6 +73,7 @@ func Conflict(j *cli.Job, path string, o ConflictOptions) (any, error) {
 	}
 
 	j.Table(measures(result, result.Groups))
+	j.Printf("\n%s\n", result.Advice.Sentence())
 	if o.HTML == "" {
 		return result, nil
 	}
@@ -161,8 +162,12 @@ func conflictPage(r *mediate.ConflictReport) *report.Page {
 		v, _ := m.Of(metric)
 		return v
 	}
+	subtitle := strings.Join(r.Models, ", ") + " against " + r.Base
+	if r.Advice != nil {
+		subtitle += ". " + r.Advice.Sentence()
+	}
 	return &report.Page{
-		Title: "Conflict between models", Subtitle: strings.Join(r.Models, ", ") + " against " + r.Base,
+		Title: "Conflict between models", Subtitle: subtitle,
 		Sections: []report.Section{
 			{
 				Title: "By group", Charts: []*report.Chart{heat(excessTitle, value), heat("Conflict", value)},

@@ -138,7 +138,7 @@ func Route(j *cli.Job, dir string, o RouteOptions) (any, error) {
 		return nil, err
 	}
 
-	t := &report.Table{Columns: report.Columns("prompt", "goes to", "uncertainty|%.3f", "distance|%.1f", "")}
+	t := &report.Table{Columns: report.Columns("prompt", "goes to", "uncertainty|%.3f", "foreign|%.2f", "")}
 	for i, r := range list {
 		outside := ""
 		if r.Outside {

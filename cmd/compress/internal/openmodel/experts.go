@@ -22,9 +22,9 @@ func ExpertsFlag(cmd *cobra.Command, choice *string) {
 	cli.Complete(cmd, "experts", Auto, Likeliest, "dense")
 }
 
-const expertsHelp = "`MODE` how a Mediator checkpoint picks experts: auto (route each prompt), top1 (the most " +
-	"probable expert alone), dense (none), NAME, or weights such as a=0.6,b=0.4; " +
-	"auto:certain=0.3,cover=0.9,most=3,soften=1,outside=merge sets what auto does (see compress experts route)"
+const expertsHelp = "`MODE` how a Mediator checkpoint picks experts: auto (route each prompt, " +
+	"foreign ones to none), top1 (the most probable expert alone), dense (none), NAME, or weights such as a=0.6,b=0.4; " +
+	"auto:certain=1,cover=0.9,most=3,soften=1,outside=dense sets what auto does (see compress experts route)"
 
 // Auto routes every request; Likeliest routes it to one expert, however uncertain.
 const (

@@ -129,6 +129,10 @@ func (k Keep) count(t *method.Tensor, parts []*Part, keys []*method.Tensor) meth
 func (k Keep) settle(t *method.Tensor, p *Part) {
 	width := int64(p.DType.Bits() / 8)
 	switch {
+	// Coded zeros, or factors of nothing, would take as much as a difference does. What keeps everything stays: a zero
+	// of another sign is no difference, and comes back all the same.
+	case p.Energy == 0 && p.Kept < t.N:
+		p.Encoding, p.Kept = Nothing, 0
 	case k.Kind == "sign1" && t.N > 0:
 		p.Encoding = Signs
 		p.Delta = true

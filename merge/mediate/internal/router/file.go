@@ -9,40 +9,56 @@ import (
 	"github.com/modelcompress/compress/safetensors"
 )
 
-// field is a tensor of a router's file: F64, row-major.
+// field is a tensor of a router's file, row-major: F64, or U32 if it counts.
 type field struct {
-	name string
-	rows int // -1: a vector
-	cols int
-	data []float64
+	name  string
+	rows  int // -1: a vector
+	cols  int
+	data  []float64
+	whole []uint32
+	count bool
+}
+
+func (f field) dtype() safetensors.DType {
+	if f.count {
+		return safetensors.U32
+	}
+	return safetensors.F64
 }
 
 // fields lists what is stored. With the contents nil it is the layout of a router of that kind.
 func (r *Router) fields() []field {
+	if r.shelf != nil {
+		return r.nearestFields(r.experts, r.Dim(), len(r.shelf.grams), len(r.shelf.ends))
+	}
+
 	t, d := r.Mean.Rows, r.Mean.Cols
+	one := func(name string, rows, cols int, data []float64) field {
+		return field{name: name, rows: rows, cols: cols, data: data}
+	}
 	list := []field{
-		{"mean", t, d, r.Mean.Data},
-		{"chol", d, d, r.Chol.Data},
-		{"bias", -1, t, r.Bias},
-		{"prior", -1, t, r.Prior},
-		{"temperature", -1, 1, []float64{r.Temperature}},
-		{"ood_threshold", -1, 1, []float64{r.Outside}},
+		one("mean", t, d, r.Mean.Data),
+		one("chol", d, d, r.Chol.Data),
+		one("bias", -1, t, r.Bias),
+		one("prior", -1, t, r.Prior),
+		one("temperature", -1, 1, []float64{r.Temperature}),
+		one("ood_threshold", -1, 1, []float64{r.Outside}),
 	}
 
 	switch r.Classifier {
 	case "logistic":
 		l := r.linear
-		list = append(list, field{"linear.weight", t, d, l.weight.Data}, field{"linear.bias", -1, t, l.bias},
-			field{"centre", -1, d, l.centre}, field{"scale", -1, 1, []float64{l.scale}})
+		list = append(list, one("linear.weight", t, d, l.weight.Data), one("linear.bias", -1, t, l.bias),
+			one("centre", -1, d, l.centre), one("scale", -1, 1, []float64{l.scale}))
 	case "mlp":
 		n := r.network
 		sizes := []int{d, hiddenSize, hiddenSize, t}
 		for i := range n.weight {
-			list = append(list, field{fmt.Sprintf("layer%d.weight", i), sizes[i+1], sizes[i], n.weight[i].Data},
-				field{fmt.Sprintf("layer%d.bias", i), -1, sizes[i+1], n.bias[i]})
+			list = append(list, one(fmt.Sprintf("layer%d.weight", i), sizes[i+1], sizes[i], n.weight[i].Data),
+				one(fmt.Sprintf("layer%d.bias", i), -1, sizes[i+1], n.bias[i]))
 		}
 
-		list = append(list, field{"centre", -1, d, n.centre}, field{"scale", -1, 1, []float64{n.scale}})
+		list = append(list, one("centre", -1, d, n.centre), one("scale", -1, 1, []float64{n.scale}))
 	}
 
 	return list
@@ -59,7 +75,7 @@ func (f field) shape() []int64 {
 func (r *Router) Save(path string) error {
 	var infos []safetensors.Info
 	for _, f := range r.fields() {
-		infos = append(infos, safetensors.Info{Name: f.name, DType: safetensors.F64, Shape: f.shape()})
+		infos = append(infos, safetensors.Info{Name: f.name, DType: f.dtype(), Shape: f.shape()})
 	}
 
 	w, err := safetensors.Create(path, infos, map[string]string{"classifier": r.Classifier}, safetensors.Options{})
@@ -71,6 +87,9 @@ func (r *Router) Save(path string) error {
 		var data []byte
 		for _, v := range f.data {
 			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v))
+		}
+		for _, v := range f.whole {
+			data = binary.LittleEndian.AppendUint32(data, v)
 		}
 
 		if err := w.WriteTensor(f.name, data); err != nil {
@@ -96,6 +115,14 @@ func Load(path string, experts int) (*Router, error) {
 	bad := func(format string, args ...any) (*Router, error) {
 		return nil, fmt.Errorf("%s: %s: %w", path, fmt.Sprintf(format, args...), ErrFile)
 	}
+	if f.Metadata()["classifier"] == Nearest {
+		r, err := loadNearest(f, experts)
+		if err != nil {
+			return bad("%v", err)
+		}
+		return r, nil
+	}
+
 	mean, ok := f.Info("mean")
 	if !ok || len(mean.Shape) != 2 || mean.Shape[0] != int64(experts) || mean.Shape[1] < 1 || mean.Shape[1] > maxDim {
 		return bad("mean %v, want [%d, d]", mean.Shape, experts)
@@ -141,6 +168,56 @@ func Load(path string, experts int) (*Router, error) {
 	}
 
 	return r, nil
+}
+
+// loadNearest reads a router by nearest prompts.
+func loadNearest(f *safetensors.File, experts int) (*Router, error) {
+	sizes := map[string]int64{}
+	for _, name := range []string{"centre", "grams", "ends"} {
+		info, ok := f.Info(name)
+		if !ok || len(info.Shape) != 1 || info.Shape[0] < 1 || info.Shape[0] > math.MaxInt32 {
+			return nil, fmt.Errorf("%s %v, want a vector", name, info.Shape)
+		}
+		sizes[name] = info.Shape[0]
+	}
+	d := int(sizes["centre"])
+	if d > maxDim {
+		return nil, fmt.Errorf("features of %d elements", d)
+	}
+
+	r := &Router{Classifier: Nearest, linear: &linear{}, shelf: &shelf{}}
+	values, counts := map[string][]float64{}, map[string][]uint32{}
+	for _, x := range r.nearestFields(experts, d, int(sizes["grams"]), int(sizes["ends"])) {
+		var err error
+		if x.count {
+			counts[x.name], err = readCounts(f, x)
+		} else {
+			values[x.name], err = read(f, x)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+
+	return r, r.fillNearest(values, counts, experts, d)
+}
+
+// readCounts reads a field of counts.
+func readCounts(f *safetensors.File, x field) ([]uint32, error) {
+	info, ok := f.Info(x.name)
+	if !ok || info.DType != safetensors.U32 || len(info.Shape) != 1 || info.Shape[0] != int64(x.cols) {
+		return nil, fmt.Errorf("tensor %q is %s %v, want U32 [%d]", x.name, info.DType, info.Shape, x.cols)
+	}
+
+	out := make([]uint32, x.cols)
+	err := f.View(x.name, func(data []byte) error {
+		for i := range out {
+			out[i] = binary.LittleEndian.Uint32(data[4*i:])
+		}
+		return nil
+	})
+
+	return out, err
 }
 
 // read reads a field and refuses values that are not finite.

@@ -19,6 +19,9 @@ type Options struct {
 type Quality struct {
 	HeldOut  int     // how many there were; 0: too few prompts, so that nothing else is known
 	Accuracy float64 // fraction whose expert is the most likely one
+	Others   int     // foreign prompts that were held out; 0: the classifier has none
+	Told     float64 // fraction of those that are told
+	Lost     float64 // fraction of the experts' prompts that are taken for foreign
 	LogLoss  float64 // nats
 	// Seen reports that the threshold is that of the prompts that the router was trained on, as there are too few
 	// others.
@@ -322,7 +325,10 @@ const (
 
 // fitLinear is multinomial logistic regression with a ridge penalty, by accelerated gradients (Nesterov) with
 // the step that the largest eigenvalue of the features allows: half of it bounds the curvature.
-func fitLinear(s sample, experts int) *linear {
+func fitLinear(s sample, experts int) *linear { return fitHead(s, experts, steps, false) }
+
+// fitHead is fitLinear in so many steps, with or without classes that count alike, however many features they have.
+func fitHead(s sample, experts, steps int, alike bool) *linear {
 	centre, scale := spread(s.x)
 	n, d := len(s.x), len(centre)
 	x := linalg.New(n, d+1)
@@ -341,7 +347,8 @@ func fitLinear(s sample, experts int) *linear {
 		norm = x.Norm() // an upper bound
 	}
 
-	step := 1 / (0.55*norm*norm/float64(n) + ridge)
+	share, most := shares(s.t, experts, alike)
+	step := 1 / (0.55*norm*norm*most + ridge)
 	w, ahead := linalg.New(d+1, experts), linalg.New(d+1, experts)
 	p, g := linalg.New(n, experts), linalg.New(d+1, experts)
 	momentum := 1.0
@@ -351,6 +358,9 @@ func fitLinear(s sample, experts int) *linear {
 		for i := range n {
 			softmax(p.Row(i))
 			p.Row(i)[s.t[i]]--
+			for k := range p.Row(i) {
+				p.Row(i)[k] *= share[i]
+			}
 		}
 
 		solver.Mul(g, x, p, linalg.Product{TransA: true})
@@ -362,7 +372,7 @@ func fitLinear(s sample, experts int) *linear {
 			}
 
 			// The gradient is taken ahead of w, where the momentum is about to carry it.
-			v := ahead.Data[k] - step*(g.Data[k]/float64(n)+penalty)
+			v := ahead.Data[k] - step*(g.Data[k]+penalty)
 			ahead.Data[k] = v + (momentum-1)/next*(v-w.Data[k])
 			w.Data[k] = v
 		}
@@ -372,6 +382,27 @@ func fitLinear(s sample, experts int) *linear {
 
 	l := &linear{weight: w.Sub(0, d, 0, experts).T(), bias: slices.Clone(w.Row(d)), centre: centre, scale: scale}
 	return l
+}
+
+// shares are what features count, 1 together, and the most that one does.
+func shares(t []int, classes int, alike bool) (list []float64, most float64) {
+	counts, present := make([]float64, classes), 0.0
+	for _, k := range t {
+		if counts[k]++; counts[k] == 1 {
+			present++
+		}
+	}
+
+	list = make([]float64, len(t))
+	for i, k := range t {
+		list[i] = 1 / float64(len(t))
+		if alike {
+			list[i] = 1 / (present * counts[k])
+		}
+		most = max(most, list[i])
+	}
+
+	return list, most
 }
 
 func softmax(x []float64) {

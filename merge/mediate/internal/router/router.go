@@ -1,6 +1,6 @@
-// Package router decides by a feature of a prompt which experts answer it: linear discriminants in closed form,
-// ridge logistic regression, or a small network, with a calibrated temperature, measures of uncertainty and
-// rules that turn them into weights.
+// Package router decides which experts answer a prompt: by the prompts that are nearest to it beside a linear head on a
+// feature ([FitNearest]), or by the feature alone, with linear discriminants in closed form, ridge logistic regression
+// or a small network ([Fit]); with a calibrated temperature and measures of uncertainty.
 //
 // # What is computed
 //
@@ -16,6 +16,17 @@
 // nothing that was trained on is far, and classifiers are often certain about it. So the distance is always that of the
 // discriminants, whichever classifier gives the scores, and a prompt beyond the threshold (Outside) is treated
 // differently from an uncertain one, see package mediate.
+//
+// # By nearest prompts ([FitNearest])
+//
+// With g the tokens and pairs of neighbouring tokens of a prompt, each weighed by w = ln(prompts/those that hold it),
+//
+//	c_t = max over prompts p of t   Σ_{g in both} w² / (‖x‖·‖p‖)     a cosine of sets
+//	s_t = 10·c_t + mix·h_t                                          h: logits of a ridge logistic head on the feature
+//
+// where t is an expert or, as one class more, prompts that are nobody's (code, other languages, chat, questions), which
+// the program brings along. p = softmax over the experts; log odds s_foreign - max s_expert beyond a bound make a prompt
+// foreign.
 //
 // # How it is fitted ([Fit])
 //
@@ -76,16 +87,27 @@ type Router struct {
 	Outside     float64 // the square of the Mahalanobis distance above which a prompt is unlike all experts'
 
 	direction linalg.Matrix // Σ⁻¹μ_t, [T, d]
-	linear    *linear       // logistic regression
+	linear    *linear       // logistic regression, or the head beside the shelf
+	shelf     *shelf        // the prompts that others are compared with
+	experts   int           // with a shelf
+	Mix       float64       // weight of the head beside the shelf
 	network   *network      // mlp
 }
 
 // Dim is the length of features.
-func (r *Router) Dim() int { return r.Mean.Cols }
+func (r *Router) Dim() int {
+	if r.shelf != nil {
+		return r.linear.weight.Cols
+	}
+	return r.Mean.Cols
+}
 
 // Judge gives the probability of each expert for a normalised feature; the energy -temperature·log Σ exp(score /
 // temperature); and the least squared Mahalanobis distance to an expert's mean.
 func (r *Router) Judge(x []float64) (p []float64, energy, distance float64, err error) {
+	if r.shelf != nil {
+		return nil, 0, 0, fmt.Errorf("a router by nearest prompts wants prompts, not features: %w", ErrFeature)
+	}
 	if len(x) != r.Dim() {
 		return nil, 0, 0, fmt.Errorf("length %d, the router's is %d: %w", len(x), r.Dim(), ErrFeature)
 	}
