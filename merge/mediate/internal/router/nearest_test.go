@@ -46,8 +46,8 @@ func named(rng *rand.Rand) (experts [][]Prompt, others []Prompt, ask func(expert
 	return experts, others, ask
 }
 
-// TestNamesTellExpertsApart: in words that no prompt had, a name that one had finds its expert; prompts like the foreign
-// ones are told; and the file gives the same judge.
+// TestNamesTellExpertsApart: in words that no prompt had, a name that one had finds its expert; prompts like the
+// foreign ones are told; and the file gives the same judge.
 func TestNamesTellExpertsApart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	experts, others, ask := named(rng)
@@ -55,7 +55,8 @@ func TestNamesTellExpertsApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q.HeldOut != 120 || q.Others != 60 || q.Accuracy < 0.95 || q.Told < 0.95 || q.Lost > 0.05 || q.Warning() != "" {
+	if q.HeldOut != 120 || q.Others != 60 || q.Accuracy < 0.95 || q.Told < 0.95 || q.Lost > 0.05 ||
+		q.Warning() != "" {
 		t.Errorf("%+v", q)
 	}
 
