@@ -33,7 +33,7 @@ plain() { models "$1" | sed 's/, name: [a-z]*//'; }
 mediate() {
   recipe "$1" "merge_method: mediate
 $(models "")
-parameters: {$2, router: {features: early_last, prompts: {$(for e in ${EXPERTS:-sums news plays rumours}; do printf '%s: %s/tasks/prompts/%s.jsonl, ' "$e" "$lab" "$e"; done)}}}"
+parameters: {$2, router: {prompts: {$(for e in ${EXPERTS:-sums news plays rumours}; do printf '%s: %s/tasks/prompts/%s.jsonl, ' "$e" "$lab" "$e"; done)}}}"
 }
 
 # score NAME MODEL TASKS [FLAGS]

@@ -73,6 +73,8 @@ type Mediation struct {
 	ExpertBytes int64    `json:"expert_bytes"` // of all files beside the dense model
 	// RouterAccuracy is that on held-out prompts; nil without a router, or if none were held out.
 	RouterAccuracy *float64 `json:"router_accuracy,omitempty"`
+	// Router says what was chosen for it by cross-validation, and what each kind of features would have given.
+	Router []string `json:"router,omitempty"`
 }
 
 // Report says what was merged and how. It lies in the output as merge.json.

@@ -67,8 +67,8 @@ func expertsRouteCmd(a *cli.App) *cobra.Command {
 		Use:   "route DIR",
 		Short: "Show which experts would answer a prompt",
 		Long: "Prints for each prompt the probability of every expert, how uncertain the router is, how " +
-			"foreign the prompt is to it (log odds, or a squared distance), and the weights that follow. Use it to choose the " +
-			"settings of --experts auto:… in other verbs.\n\n" +
+			"foreign the prompt is to it (log odds, or a squared distance), and the weights that follow. Use it " +
+			"to choose the settings of --experts auto:… in other verbs.\n\n" +
 			"--features takes a file with the tensor features [n, d] instead of prompts.",
 		Example: "compress experts route merged --prompt 'Question: 14 + 6 ='",
 		Args:    cobra.ExactArgs(1),

@@ -52,8 +52,8 @@ func TestAdviceInWords(t *testing.T) {
 		Average: []string{"pre", "layer 0", "layer 1", "layer 2", "post"}, Route: []string{"layer 3", "layer 4"},
 		Models: 4e9, Bytes: 2e9, AllIn: 3e9, Keep: "keep: 0.1", layers: true,
 	}
-	const want = "Average pre, layers 0 to 2 and post and route layers 3 and 4: mediate would take 2 GB (50 %) at most of " +
-		"the 4 GB that the models take; with every layer routed 3 GB (75 %) (keep: 0.1)."
+	const want = "Average pre, layers 0 to 2 and post and route layers 3 and 4: mediate would take 2 GB (50 %) at " +
+		"most of the 4 GB that the models take; with every layer routed 3 GB (75 %) (keep: 0.1)."
 	if got := a.Sentence(); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -79,8 +79,9 @@ func TestUntouchedTensorsAreFree(t *testing.T) {
 
 	for _, keep := range []string{"{bits: 3}", "{lowrank: 2}", "sign1", "0.1"} {
 		list := func(third string) string {
-			return fmt.Sprintf("merge_method: mediate\nbase_model: %sbase\nmodels:\n- model: %s/a\n- model: %s/b\n%s"+
-				"parameters: {select: all, dense: base, keep: %s, route_embeddings: true}\n", nano, dir, dir, third, keep)
+			return fmt.Sprintf("merge_method: mediate\nbase_model: %sbase\nmodels:\n- model: %s/a\n- model: "+
+				"%s/b\n%sparameters: {select: all, dense: base, keep: %s, route_embeddings: true}\n",
+				nano, dir, dir, third, keep)
 		}
 
 		_, e := mediated(t, list("- {model: "+nano+"news, name: c}\n"), merge.Options{})

@@ -118,7 +118,8 @@ func (m *mediation) describe() {
 func (m *mediation) untouched() map[string]bool {
 	same := map[string]bool{}
 	for _, parts := range m.parts {
-		if !slices.ContainsFunc(parts, func(p *experts.Part) bool { return p.Energy != 0 || p.Encoding != experts.Nothing }) {
+		kept := func(p *experts.Part) bool { return p.Energy != 0 || p.Encoding != experts.Nothing }
+		if !slices.ContainsFunc(parts, kept) {
 			same[parts[0].Tensor] = true
 		}
 	}

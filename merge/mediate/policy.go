@@ -17,12 +17,13 @@ type Verdict struct {
 	// Distance is the log odds of a foreign prompt; of routers by features alone the least squared Mahalanobis distance
 	// to an expert's mean.
 	Distance float64 `json:"distance"`
-	Outside  bool    `json:"outside"` // the distance is above the router's threshold: the prompt is like no expert's
+	// Outside: the distance is above the router's threshold, and the prompt like no expert's.
+	Outside bool `json:"outside"`
 }
 
 // Policy says how a verdict becomes weights. The zero value is the default: the best expert, and the dense model for
-// prompts that are like no expert's. With Certain below 1 the few experts that matter answer uncertain prompts together,
-// which has not served better where it was measured: mixtures cost more than wrong experts.
+// prompts that are like no expert's. With Certain below 1 the few experts that matter answer uncertain prompts
+// together, which has not served better where it was measured: mixtures cost more than wrong experts.
 type Policy struct {
 	Select string // "": by uncertainty; top1; all; dense
 	// Certain is the uncertainty up to which the best expert alone is taken; 0: 1, so always.

@@ -54,6 +54,7 @@ type mediation struct {
 	keep     experts.Keep
 	manifest manifest
 	parts    [][]*experts.Part // by routed tensor and member
+	router   []string          // what was chosen for it
 }
 
 // static is a method for the tensors of the dense model.
@@ -413,6 +414,7 @@ func (m *mediation) Finish(ctx context.Context, dir string) (*job.Mediation, err
 	if r := m.manifest.Router; r != nil && r.HeldOut > 0 {
 		accuracy := r.Accuracy
 		result.RouterAccuracy = &accuracy
+		result.Router = m.router
 	}
 
 	if err := m.hashAll(ctx, dir, side); err != nil {

@@ -199,14 +199,15 @@ func (m *mediation) writeNearest(ctx context.Context, dir, side string, files ma
 		if chosen.r == nil || merit(x.q) > merit(chosen.q)+least {
 			chosen = x
 		}
-		said = append(said, fmt.Sprintf("%s (%d of %d blocks, about %.0f %% of a prompt's pass): accuracy %.3f, foreign "+
-			"told %.3f, own taken for foreign %.3f", kind, n, model.Blocks(), 100*cost, x.q.Accuracy, x.q.Told, x.q.Lost))
+		said = append(said, fmt.Sprintf("%s (%d of %d blocks, about %.0f %% of a prompt's pass): accuracy %.3f, "+
+			"foreign told %.3f, own taken for foreign %.3f", kind, n, model.Blocks(), 100*cost, x.q.Accuracy,
+			x.q.Told, x.q.Lost))
 	}
 
 	if chosen.q.HeldOut > 0 {
-		m.Warnings = append(m.Warnings, fmt.Sprintf("router: features %s, temperature %.3g, foreign from log odds %.3g "+
-			"on; cross-validated on %d prompts and %d foreign ones: %s", chosen.kind, chosen.r.Temperature,
-			chosen.r.Outside, chosen.q.HeldOut, chosen.q.Others, strings.Join(said, "; ")))
+		m.router = append([]string{fmt.Sprintf("features %s, temperature %.3g, foreign from log odds %.3g on, by %d "+
+			"prompts and %d foreign ones", chosen.kind, chosen.r.Temperature, chosen.r.Outside, chosen.q.HeldOut,
+			chosen.q.Others)}, said...)
 	}
 
 	return m.saveRouter(chosen.r, chosen.q, side, chosen.kind, counts)

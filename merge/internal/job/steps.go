@@ -52,6 +52,7 @@ type Mediation struct {
 	Experts        []string
 	ExpertBytes    int64
 	RouterAccuracy *float64
+	Router         []string
 }
 
 // Ordinary are the steps of a document by one method.

@@ -292,8 +292,8 @@ func keep(r *strictyaml.Reader, n *strictyaml.Node) Keep {
 func router(r *strictyaml.Reader, n *strictyaml.Node, out *Router) {
 	o := r.Object(n, "router")
 	if v := o.Get("features"); v != nil {
-		out.Features = r.Choice(v, "features", "auto", "embed_mean", "early", "early_last", "hidden_mean", "hidden_last",
-			"external")
+		out.Features = r.Choice(v, "features", "auto", "embed_mean", "early", "early_last", "hidden_mean",
+			"hidden_last", "external")
 		if out.Features == "external" { // without prompts nothing is near
 			out.Classifier = "lda"
 		}
@@ -302,7 +302,8 @@ func router(r *strictyaml.Reader, n *strictyaml.Node, out *Router) {
 		out.Classifier = r.Choice(v, "classifier", "nearest", "lda", "logistic", "mlp")
 		switch {
 		case out.Classifier == "nearest" && out.Features == "external":
-			r.Add(v.Place, strictyaml.ErrValue, "classifier nearest compares prompts, and external features come without")
+			r.Add(v.Place, strictyaml.ErrValue,
+				"classifier nearest compares prompts, and external features come without")
 		case out.Classifier != "nearest" && out.Features == "auto":
 			r.Add(v.Place, strictyaml.ErrValue, "features auto belong to the classifier nearest: name features for %s",
 				out.Classifier)

@@ -218,6 +218,9 @@ func show(j *cli.Job, r *merge.Report, out string) {
 		if m.RouterAccuracy != nil {
 			t.Add("router, on held-out prompts", fmt.Sprintf("%.1f %%", 100**m.RouterAccuracy))
 		}
+		for _, line := range m.Router {
+			t.Add("router", line)
+		}
 	}
 
 	t.Note = "in " + out

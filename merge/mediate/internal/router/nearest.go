@@ -264,13 +264,15 @@ func (r *Router) choose(heads, cosines [][]float64, class, held []int, experts i
 	// A tie within what chance does to so many prompts goes to the least weight: what the head has learnt of the
 	// prompts' form does not carry over to other forms as names do.
 	value := func(x result) float64 { return x.Accuracy + x.Told - x.Lost }
-	top := 0.0
+	top := math.Inf(-1)
 	for _, x := range tried {
 		top = max(top, value(x))
 	}
 	at := slices.IndexFunc(tried, func(x result) bool { return value(x) >= top-0.02 })
 	x := tried[at]
-	r.Mix, r.Outside, r.Temperature = x.mix, x.bound, x.temperature
+	r.Mix = x.mix
+	r.Outside = x.bound
+	r.Temperature = x.temperature
 	return x.Quality
 }
 

@@ -25,8 +25,8 @@
 //	s_t = 10·c_t + mix·h_t                                          h: logits of a ridge logistic head on the feature
 //
 // where t is an expert or, as one class more, prompts that are nobody's (code, other languages, chat, questions), which
-// the program brings along. p = softmax over the experts; log odds s_foreign - max s_expert beyond a bound make a prompt
-// foreign.
+// the program brings along. p = softmax over the experts; log odds s_foreign - max s_expert beyond a bound make a
+// prompt foreign.
 //
 // # How it is fitted ([Fit])
 //
