@@ -33,7 +33,7 @@ plain() { models "$1" | sed 's/, name: [a-z]*//'; }
 mediate() {
   recipe "$1" "merge_method: mediate
 $(models "")
-parameters: {$2, router: {prompts: {$(for e in ${EXPERTS:-sums news plays rumours}; do printf '%s: %s/tasks/prompts/%s.jsonl, ' "$e" "$lab" "$e"; done)}}}"
+parameters: {$2, router: {${ROUTER:-}prompts: {$(for e in ${EXPERTS:-sums news plays rumours}; do printf '%s: %s/tasks/prompts/%s.jsonl, ' "$e" "$lab" "$e"; done)}}}"
 }
 
 # score NAME MODEL TASKS [FLAGS]
@@ -155,8 +155,8 @@ if wants experts; then
 fi
 if wants rules; then
   heading "rule of selection, 3 bits"
-  for r in top1 auto auto:outside=ignore auto:outside=ignore,cover=0.5 auto:outside=ignore,cover=0.7 auto:outside=ignore,cover=0.99,most=4 auto:outside=ignore,certain=0.6 \
-    auto:outside=ignore,soften=0.5 auto:outside=ignore,soften=2 auto:outside=ignore,soften=4; do
+  for r in top1 auto auto:certain=0.3,outside=ignore auto:certain=0.3,outside=ignore,cover=0.5 auto:certain=0.3,outside=ignore,cover=0.7 auto:certain=0.3,outside=ignore,cover=0.99,most=4 auto:certain=0.6,outside=ignore \
+    auto:certain=0.3,outside=ignore,soften=0.5 auto:certain=0.3,outside=ignore,soften=2 auto:certain=0.3,outside=ignore,soften=4; do
     score "rule.$r" bits3 "$all" --experts "$r"
     line "$r" "$(share bits3 4)" "rule.$r"
   done
