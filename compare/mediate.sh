@@ -5,7 +5,7 @@
 #
 # COMPRESS is the program; LAB holds base, the experts news, rumours, sums and plays, tasks/lab_*.yaml and tasks/prompts/*.jsonl; the data of
 # the tasks are looked for in the folder three above LAB. Every figure is of all documents of a task (news 120, rumours 100, subtraction
-# 150; plays 45, in bits per byte); in brackets those after the first 60, which no choice has seen. ROWS="main p bits layers
+# 150; plays 45, in bits per byte); in brackets those after the first 60, which no choice has seen. ROUTER="classifier: lda, features: early_last, " makes the former router, that of the sweeps. ROWS="main p bits layers
 # experts rules" takes some tables only. What is in OUT already is not done again, so that an interrupted run goes on. Prints Markdown.
 set -euo pipefail
 compress=$(realpath "$1") lab=$(realpath "$2") out=$3 threads=${4:-0}
