@@ -24,7 +24,8 @@ func ExpertsFlag(cmd *cobra.Command, choice *string) {
 
 const expertsHelp = "`MODE` how a Mediator checkpoint picks experts: auto (route each prompt, " +
 	"foreign ones to none), top1 (the most probable expert alone), dense (none), NAME, or weights such as " +
-	"a=0.6,b=0.4; auto:certain=1,cover=0.9,most=3,soften=1,outside=dense sets what auto does (see compress experts route)"
+	"a=0.6,b=0.4; auto:certain=1,cover=0.9,most=3,soften=1,outside=dense sets what auto does " +
+	"(see compress experts route)"
 
 // Auto routes every request; Likeliest routes it to one expert, however uncertain.
 const (
