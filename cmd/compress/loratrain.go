@@ -28,9 +28,9 @@ func loraTrainCmd(a *cli.App) *cobra.Command {
 		Use:   "train MODEL --data FILE --out DIR",
 		Short: "Train an adapter, or a whole model",
 		Long: "Trains an adapter on a frozen base model, or every parameter with --kind full. The data is plain " +
-			"text, JSONL with text, with prompt and completion, or with chat messages (of the last two only " +
-			"the answers are trained on), or a .safetensors file with input_ids and labels [steps,B,T], whose " +
-			"batches are used as they are.\n\n" +
+			"text, JSONL with text, with prompt and completion, with chat messages, or in Alpaca's or ShareGPT's " +
+			"form (of all but texts only the answers are trained on), or a .safetensors file with input_ids and " +
+			"labels [steps,B,T], whose batches are used as they are.\n\n" +
 			"The result is a LoRA in PEFT's form, or with --kind mos, vera and prolora one in a form of its own, " +
 			"which PEFT does not load and compress lora export converts. The folder also gets training.json, and " +
 			"training.html with the curves.\n\n" +

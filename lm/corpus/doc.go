@@ -17,6 +17,9 @@
 //	"prompt": string, "completion": string          the two one after the other, nothing between
 //	"messages": [{"role": string, "content": …}]    one line "role: content" a message; content is a string or a
 //	                                                list of {"type": "text", "text": string}
+//	"instruction": string, "output": string         Alpaca's form, perhaps with "input": a message of the user, the
+//	                                                input below the instruction, and one of the assistant
+//	"conversations": [{"from": …, "value": …}]      ShareGPT's form: human, gpt and system are the roles
 //
 // looked for in this order; other keys are ignored. Messages are rendered plainly, whatever chat template the
 // tokenizer may have, because a calibration or a perplexity must not depend on a template language.

@@ -47,7 +47,8 @@ func parseRecord(line []byte) (string, error) {
 	return r.text()
 }
 
-const knownForms = `known forms: a string, {"text"}, {"prompt","completion"}, {"messages":[{"role","content"}]}`
+const knownForms = `known forms: a string, {"text"}, {"prompt","completion"}, {"messages":[{"role","content"}]}, ` +
+	`{"instruction","output"}, {"conversations":[{"from","value"}]}`
 
 // record is the union of the known forms.
 type record struct {
@@ -55,6 +56,13 @@ type record struct {
 	Prompt     *string    `json:"prompt"`
 	Completion *string    `json:"completion"`
 	Messages   *[]message `json:"messages"`
+
+	// Alpaca's form: a task, perhaps what it is about, and the answer.
+	Instruction *string `json:"instruction"`
+	Input       *string `json:"input"`
+	Output      *string `json:"output"`
+	// ShareGPT's form.
+	Conversations *[]struct{ From, Value string } `json:"conversations"`
 }
 
 type message struct {
@@ -68,31 +76,88 @@ func (r *record) text() (string, error) {
 		return *r.Text, nil
 	case r.Prompt != nil && r.Completion != nil:
 		return *r.Prompt + *r.Completion, nil
-	case r.Messages != nil:
-		return render(*r.Messages)
 	}
-	return "", fmt.Errorf("%w: none of the keys; %s", ErrRecord, knownForms)
+
+	turns, err := r.turns()
+	if err == nil && turns == nil {
+		err = fmt.Errorf("%w: none of the keys; %s", ErrRecord, knownForms)
+	}
+	return render(turns), err
+}
+
+// turns gives the conversation of a record, in whichever form; nil if it has none.
+func (r *record) turns() ([]Turn, error) {
+	switch {
+	case r.Messages != nil:
+		turns := make([]Turn, len(*r.Messages))
+		for i, m := range *r.Messages {
+			content, err := m.text()
+			if err != nil {
+				return nil, fmt.Errorf("message %d: %w", i, err)
+			}
+			turns[i] = Turn{m.Role, content}
+		}
+		return turns, nil
+	case r.Instruction != nil && r.Output != nil:
+		return []Turn{{"user", r.task()}, {"assistant", *r.Output}}, nil
+	case r.Conversations != nil:
+		turns := make([]Turn, len(*r.Conversations))
+		for i, t := range *r.Conversations {
+			role, known := speakers[t.From]
+			if !known {
+				return nil, fmt.Errorf("%w: turn %d is from %.60q; known: human, user, gpt, assistant, system",
+					ErrRecord, i, t.From)
+			}
+			turns[i] = Turn{role, t.Value}
+		}
+		return turns, nil
+	}
+	return nil, nil
+}
+
+// task is what Alpaca's records ask for.
+func (r *record) task() string {
+	if r.Input == nil || *r.Input == "" {
+		return *r.Instruction
+	}
+	return *r.Instruction + "\n\n" + *r.Input
+}
+
+// speakers are the roles of who speaks in ShareGPT's records.
+var speakers = map[string]string{
+	"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
+	"system": "system", "tool": "tool", "function": "tool",
+}
+
+// Conversation reads a record of Alpaca's or ShareGPT's form, one line of JSON, as the turns of a conversation; nil for
+// any other record. An Alpaca record is a turn of the user, the instruction with the input below it, and its answer;
+// single says that it is such a pair. The error wraps ErrRecord.
+func Conversation(line []byte) (turns []Turn, single bool, err error) {
+	var r record
+	if err := decode(line, &r); err != nil {
+		return nil, false, err
+	}
+	if r.Text != nil || r.Prompt != nil && r.Completion != nil || r.Messages != nil {
+		return nil, false, nil
+	}
+	turns, err = r.turns()
+	return turns, r.Instruction != nil && r.Output != nil, err
 }
 
 // render writes a conversation plainly, one line a message.
-func render(messages []message) (string, error) {
+func render(turns []Turn) string {
 	var b strings.Builder
-	for i, m := range messages {
-		content, err := m.text()
-		if err != nil {
-			return "", fmt.Errorf("message %d: %w", i, err)
-		}
-
+	for i, t := range turns {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
 
-		b.WriteString(m.Role)
+		b.WriteString(t.Role)
 		b.WriteString(": ")
-		b.WriteString(content)
+		b.WriteString(t.Content)
 	}
 
-	return b.String(), nil
+	return b.String()
 }
 
 func (m *message) text() (string, error) {

@@ -104,17 +104,8 @@ func turnsOf(line []byte) ([]Turn, error) {
 	if err := decode(line, &r); err != nil {
 		return nil, err
 	}
-	if r.Text != nil || r.Prompt != nil && r.Completion != nil || r.Messages == nil {
+	if r.Text != nil || r.Prompt != nil && r.Completion != nil {
 		return nil, nil
 	}
-
-	turns := make([]Turn, len(*r.Messages))
-	for i, m := range *r.Messages {
-		content, err := m.text()
-		if err != nil {
-			return nil, fmt.Errorf("message %d: %w", i, err)
-		}
-		turns[i] = Turn{m.Role, content}
-	}
-	return turns, nil
+	return r.turns()
 }

@@ -232,7 +232,23 @@ func (r *reader) record(line []byte) error {
 		return r.addChat(rec.Messages)
 	}
 
-	return fmt.Errorf("%w: neither text, prompt with completion, nor messages", corpus.ErrRecord)
+	turns, single, err := corpus.Conversation(line)
+	switch {
+	case err != nil:
+		return err
+	case turns == nil:
+		return fmt.Errorf("%w: neither text, prompt with completion, messages, instruction with output, "+
+			"nor conversations", corpus.ErrRecord)
+	case single && r.o.Chat == nil:
+		// Made for models that know no chat: the task, a blank line, and what is to follow.
+		return r.addAnswer(turns[0].Content+"\n\n", turns[1].Content)
+	}
+
+	messages := make([]Message, len(turns))
+	for i, t := range turns {
+		messages[i] = Message{Role: t.Role, Content: t.Content}
+	}
+	return r.addMessages(messages)
 }
 
 // addText adds a text, all of whose tokens count.
@@ -332,7 +348,10 @@ func (r *reader) addChat(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
+	return r.addMessages(messages)
+}
 
+func (r *reader) addMessages(messages []Message) error {
 	s, err := r.chat(messages, 0)
 	if err == nil {
 		r.add(s)

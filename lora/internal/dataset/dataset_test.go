@@ -87,6 +87,53 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// TestForeignForms: records of Alpaca's and ShareGPT's form are conversations, whose answers count; without a chat
+// template the former are prompts with completions, and the latter refused.
+func TestForeignForms(t *testing.T) {
+	tok := load(t)
+	chat := func(messages []Message) (string, [][2]int, error) {
+		text := ""
+		var answers [][2]int
+		for _, m := range messages {
+			from := len(text)
+			text += m.Role + " " + m.Content + "; "
+			if m.Role == "assistant" {
+				answers = append(answers, [2]int{from, len(text)})
+			}
+		}
+		return text, answers, nil
+	}
+
+	alpaca := `{"instruction": "Say two.", "input": "Now.", "output": "two three"}` + "\n"
+	share := `{"conversations": [{"from": "human", "value": "one"}, {"from": "gpt", "value": "four five"}]}` + "\n"
+	w, counts, err := read(t, tok, "x.jsonl", alpaca+share, Options{Chat: chat})
+	if err != nil || len(w.IDs) != 2 || counts.Records != 2 {
+		t.Fatal(len(w.IDs), counts, err)
+	}
+	for i, want := range []string{"assistant two three", "assistant four five"} {
+		if s := counted(tok, w, i); !strings.Contains(s, want) || strings.Contains(s, "user") {
+			t.Errorf("%q counts", s)
+		}
+	}
+
+	w, _, err = read(t, tok, "x.jsonl", alpaca, Options{})
+	if err != nil || strings.TrimSpace(counted(tok, w, 0)) != "two three" ||
+		!strings.Contains(tok.Decode(w.IDs[0], true), "Say two.\n\nNow.\n\ntwo") {
+		t.Errorf("%q, %v", tok.Decode(w.IDs[0], true), err)
+	}
+
+	for text, want := range map[string]string{
+		share: "chat template",
+		`{"conversations": [{"from": "narrator", "value": "x"}]}`: "known: human",
+		`{"instruction": "x"}`: "instruction with output",
+	} {
+		if _, _, err := read(t, tok, "x.jsonl", text, Options{}); !errors.Is(err, corpus.ErrRecord) ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // TestCut: long texts become several sequences without a loss of tokens; answers are cut at their end.
 func TestCut(t *testing.T) {
 	tok := load(t)
