@@ -401,7 +401,8 @@ func TestBadInput(t *testing.T) {
 	}{
 		"shards that do not divide": {good, Options{Kind: "mos", Shards: 7}, ErrConfig, "7 shards"},
 		"private beyond equivalent": {
-			good, Options{Kind: "mos", Private: 3, EquivalentRank: 2},
+			good,
+			Options{Kind: "mos", Private: 3, EquivalentRank: 2},
 			ErrConfig, "private rank 3",
 		},
 		"private beyond rank": {
