@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,8 +14,12 @@ import (
 // FuzzLoad: a router that loads judges features, and its weights are a distribution.
 func FuzzLoad(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "router.safetensors")
-	for _, kind := range []string{"lda", "logistic", "mlp"} {
+	for _, kind := range []string{"lda", "logistic", "mlp", Nearest} {
 		r, _, err := Fit(clouds(f, 2, 6, 2, 0.1), Options{Classifier: kind, Shrinkage: 0.1})
+		if kind == Nearest {
+			experts, others, _ := named(rand.New(rand.NewPCG(3, 4)))
+			r, _, err = FitNearest([][]Prompt{experts[0][:6], experts[1][:6]}, others[:6], Options{})
+		}
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -48,7 +53,7 @@ func FuzzLoad(f *testing.F) {
 
 		x := make([]float64, r.Dim())
 		x[0] = 1
-		list, energy, distance, err := r.Judge(x)
+		list, energy, distance, err := r.JudgePrompt(x, []int32{7, 1000, 1100, 9})
 		if err != nil {
 			return
 		}
