@@ -96,8 +96,9 @@ func compareConfig(t *testing.T, text []byte, m *Model) {
 
 	w, h := reflect.ValueOf(*want), reflect.ValueOf(*m.Config())
 	for i := range w.NumField() {
-		name := w.Type().Field(i).Name
-		if slices.Contains([]string{"DType", "BOS", "EOS", "Unknown", "flags", "Arch"}, name) {
+		field := w.Type().Field(i)
+		name := field.Name
+		if !field.IsExported() || slices.Contains([]string{"DType", "BOS", "EOS", "Unknown", "Arch"}, name) {
 			continue
 		}
 		a, b := w.Field(i).Interface(), h.Field(i).Interface()
