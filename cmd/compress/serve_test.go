@@ -283,7 +283,7 @@ func TestServeExperts(t *testing.T) {
 		return answer{r.StatusCode, r.Header.Get("Compress-Experts"), got.Model, text}
 	}
 
-	const question, story = "Question: 14 + 6 =", "Once upon a time"
+	const question, story = `Question: 14 - 6 =\nAnswer:`, "Once upon a time" // as the prompts of the router ask
 	alone := map[[2]string]answer{}
 	for _, model := range []string{"m", "m:auto", "m:top1", "m:dense", "m:sums", "m:news", "m:sums=0.6,news=0.4"} {
 		for _, prompt := range []string{question, story} {

@@ -530,7 +530,7 @@ parameters:
 	if d.Granularity != "layer" || d.Metric != "disagree" || d.Density != 0.2 || d.Select.Rule != "sigma" ||
 		d.Select.Value != 0.5 || d.Average.Method != "linear" ||
 		d.Dense.Kind != "mean" || d.Keep.Kind != "magnitude" || d.Keep.Value != 0.1 || d.RouteEmbeddings ||
-		d.Router.Classifier != "lda" {
+		d.Router.Classifier != "nearest" || d.Router.Features != "auto" {
 		t.Errorf("%+v", d)
 	}
 }
