@@ -396,9 +396,12 @@ func TestRecordForms(t *testing.T) {
 		`{"text":"t","prompt":"x"}`:        "t",
 		`{"prompt":"p ","completion":"c"}`: "p c",
 		`{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":[{"type":"text","text":"yo"}]},{"role":"tool","content":null}]}`: "user: hi\nassistant: yo\ntool: ",
-		`{"id":3,"text":"\ud83d\ude00"}`:                                                                              "😀",
-		`{"instruction":"add","input":"1 2","output":"3"}`:                                                            "user: add\n\n1 2\nassistant: 3",
-		`{"instruction":"sing","input":"","output":"la"}`:                                                             "user: sing\nassistant: la",
+
+		`{"id":3,"text":"\ud83d\ude00"}`: "😀",
+
+		`{"instruction":"add","input":"1 2","output":"3"}`: "user: add\n\n1 2\nassistant: 3",
+		`{"instruction":"sing","input":"","output":"la"}`:  "user: sing\nassistant: la",
+
 		`{"conversations":[{"from":"system","value":"s"},{"from":"human","value":"hi"},{"from":"gpt","value":"yo"}]}`: "system: s\nuser: hi\nassistant: yo",
 	} {
 		got, err := parseRecord([]byte(in))

@@ -321,7 +321,7 @@ func (r *run) train() (any, error) {
 	err = r.finish()
 	if a.Native() {
 		r.Printf("PEFT does not load %s; compress lora export %s --out DIR makes a LoRA of it, which PEFT does\n",
-			r.o.Kind, r.o.Out)
+			r.done.Options.Kind, r.o.Out)
 	}
 
 	return r.done, err
