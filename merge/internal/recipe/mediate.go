@@ -54,7 +54,7 @@ type Keep struct {
 
 // Router says how prompts choose experts.
 type Router struct {
-	Features   string  // auto (default), embed_mean, early, early_last, hidden_mean, hidden_last, external
+	Features   string  // auto (default of nearest), embed_mean, early, early_last, hidden_mean (of the others), hidden_last, external
 	Classifier string  // nearest (default; lda for external features), lda, logistic, mlp
 	Shrinkage  float64 // of the covariance, in [0, 1]; default 0.1
 	Foreign    string  // a file of prompts that are no expert's, beside those that the program knows; may be empty
@@ -304,6 +304,8 @@ func router(r *strictyaml.Reader, n *strictyaml.Node, out *Router) {
 		case out.Classifier == "nearest" && out.Features == "external":
 			r.Add(v.Place, strictyaml.ErrValue,
 				"classifier nearest compares prompts, and external features come without")
+		case out.Classifier != "nearest" && o.Get("features") == nil:
+			out.Features = "hidden_mean"
 		case out.Classifier != "nearest" && out.Features == "auto":
 			r.Add(v.Place, strictyaml.ErrValue, "features auto belong to the classifier nearest: name features for %s",
 				out.Classifier)

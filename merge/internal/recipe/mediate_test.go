@@ -45,6 +45,12 @@ func TestMediateParameters(t *testing.T) {
 		"{router: {features: external, classifier: mlp, shrinkage: 0.5}}": func(m *Mediate) {
 			m.Router = Router{Features: "external", Classifier: "mlp", Shrinkage: 0.5}
 		},
+		"{router: {features: external}}": func(m *Mediate) {
+			m.Router = Router{Features: "external", Classifier: "lda", Shrinkage: 0.1}
+		},
+		"{router: {classifier: lda}}": func(m *Mediate) { // as recipes were written when it was the default
+			m.Router = Router{Features: "hidden_mean", Classifier: "lda", Shrinkage: 0.1}
+		},
 	} {
 		want := &Mediate{
 			Granularity: "layer", Metric: "disagree", Density: 0.2, Select: Select{Rule: "sigma", Value: 0.5},
@@ -67,23 +73,25 @@ func TestMediateParameters(t *testing.T) {
 // TestMediateFaults: every fault is named at its line and column, with the word that was meant where one is near.
 func TestMediateFaults(t *testing.T) {
 	for parameters, want := range map[string]string{
-		"{density: 0}":                       "r.yaml:4:23: density must be above 0",
-		"{density: 1.5}":                     "r.yaml:4:23: density must be from 0 to 1, not 1.5",
-		"{granularty: layer}":                `unknown key "granularty"`,
-		"{metric: cosin}":                    `not "cosin"`,
-		"{select: sigmoid}":                  "select must be one of",
-		"{select: {top: 3}}":                 `r.yaml:4:23: unknown rule "top" in select`,
-		"{select: {top_k: 1, sigma: 1}}":     "select must be a word or a map of one key",
-		"{select: {budget: much}}":           `budget must be a number of bytes such as 500MB or 1GiB, not "much"`,
-		"{keep: 2}":                          "keep must be from 0 to 1, not 2",
-		"{keep: {bit: 3}}":                   `unknown kind "bit" in keep; did you mean "bits"?`,
-		"{keep: {bits: 9}}":                  "bits",
-		"{keep: {sign1: 1}}":                 "sign1 takes no value: write keep: sign1",
-		"{dense: {expert: third}}":           `no expert has the name "third"`,
-		"{average: {method: mediate}}":       "takes a method that gives one tensor, not mediate",
-		"{router: {prompts: [a]}}":           "prompts must be a map of experts and files, not",
-		"{router: {prompts: {b: x.jsonl}}}":  `no expert has the name "b"`,
-		"{router: {features: hidden_means}}": `not "hidden_means"`,
+		"{density: 0}":   "r.yaml:4:23: density must be above 0",
+		"{density: 1.5}": "r.yaml:4:23: density must be from 0 to 1, not 1.5",
+		"{router: {features: auto, classifier: lda}}":         "features auto belong to the classifier nearest",
+		"{router: {features: external, classifier: nearest}}": "external features come without",
+		"{granularty: layer}":                                 `unknown key "granularty"`,
+		"{metric: cosin}":                                     `not "cosin"`,
+		"{select: sigmoid}":                                   "select must be one of",
+		"{select: {top: 3}}":                                  `r.yaml:4:23: unknown rule "top" in select`,
+		"{select: {top_k: 1, sigma: 1}}":                      "select must be a word or a map of one key",
+		"{select: {budget: much}}":                            `budget must be a number of bytes such as 500MB or 1GiB, not "much"`,
+		"{keep: 2}":                                           "keep must be from 0 to 1, not 2",
+		"{keep: {bit: 3}}":                                    `unknown kind "bit" in keep; did you mean "bits"?`,
+		"{keep: {bits: 9}}":                                   "bits",
+		"{keep: {sign1: 1}}":                                  "sign1 takes no value: write keep: sign1",
+		"{dense: {expert: third}}":                            `no expert has the name "third"`,
+		"{average: {method: mediate}}":                        "takes a method that gives one tensor, not mediate",
+		"{router: {prompts: [a]}}":                            "prompts must be a map of experts and files, not",
+		"{router: {prompts: {b: x.jsonl}}}":                   `no expert has the name "b"`,
+		"{router: {features: hidden_means}}":                  `not "hidden_means"`,
 	} {
 		if _, err := mediated(parameters); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", parameters, err, want)
