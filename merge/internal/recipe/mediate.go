@@ -54,7 +54,7 @@ type Keep struct {
 
 // Router says how prompts choose experts.
 type Router struct {
-	Features   string  // auto (default of nearest), embed_mean, early, early_last, hidden_mean (of the others), hidden_last, external
+	Features   string  // auto (nearest's), hidden_mean (the others'), hidden_last, early, early_last, embed_mean, external
 	Classifier string  // nearest (default; lda for external features), lda, logistic, mlp
 	Shrinkage  float64 // of the covariance, in [0, 1]; default 0.1
 	Foreign    string  // a file of prompts that are no expert's, beside those that the program knows; may be empty
