@@ -52,9 +52,9 @@ type Keep struct {
 	Value float64 // a fraction in [0, 1], the rank, or bits per element
 }
 
-// Router says how prompts choose experts.
+// Router says how prompts choose experts. Without features given, nearest takes auto and the other classifiers hidden_mean.
 type Router struct {
-	Features   string  // auto (nearest's), hidden_mean (the others'), hidden_last, early, early_last, embed_mean, external
+	Features   string  // auto, hidden_mean, hidden_last, early, early_last, embed_mean or external
 	Classifier string  // nearest (default; lda for external features), lda, logistic, mlp
 	Shrinkage  float64 // of the covariance, in [0, 1]; default 0.1
 	Foreign    string  // a file of prompts that are no expert's, beside those that the program knows; may be empty
