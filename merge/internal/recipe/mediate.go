@@ -52,7 +52,8 @@ type Keep struct {
 	Value float64 // a fraction in [0, 1], the rank, or bits per element
 }
 
-// Router says how prompts choose experts. Without features given, nearest takes auto and the other classifiers hidden_mean.
+// Router says how prompts choose experts. Where no features are given, nearest takes auto, the other classifiers
+// hidden_mean.
 type Router struct {
 	Features   string  // auto, hidden_mean, hidden_last, early, early_last, embed_mean or external
 	Classifier string  // nearest (default; lda for external features), lda, logistic, mlp
