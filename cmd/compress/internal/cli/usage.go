@@ -141,7 +141,7 @@ func Flags(c *cobra.Command) (list []FlagGroup) {
 	for _, g := range flagGroups {
 		var flags []*pflag.Flag
 		for _, name := range g.names {
-			if f := set.Lookup(name); f != nil && !f.Hidden {
+			if f := set.Lookup(name); f != nil && f.Name == name && !f.Hidden { // not by an alias, or it stands there twice
 				flags = append(flags, f)
 			}
 		}
