@@ -102,7 +102,7 @@ class Bench:
         """Checkpoints, ids and tasks, from seeds."""
         if not os.path.exists(self.done):
             subprocess.run([sys.executable, os.path.join(HERE, "peerwork.py"),
-                            json.dumps({"kind": "make", "dir": self.work, "root": ROOT, "quick": self.a.quick})], check=True)
+                            json.dumps({"kind": "make", "dir": self.work, "root": ROOT, "quick": self.a.quick, "model": self.a.model})], check=True)
             self.compress("convert", self.path("f32"), "--dtype", "bf16", "--out", self.path("bf16"), "--overwrite")
             open(self.done, "w").close()
 
@@ -271,6 +271,7 @@ def main():
     for f in ("out", "compress", "mergekit"):
         p.add_argument("--" + f, required=True)
     p.add_argument("--yard", default="")
+    p.add_argument("--model", default="")
     p.add_argument("--only", default="")
     p.add_argument("--quick", action="store_true")
     p.add_argument("--runs", type=int, default=0)

@@ -11,7 +11,8 @@
 #
 # Instead of what would be installed or built: PEERS_VENV (torch, transformers, peft, lm-eval), MERGEKIT_VENV, COMPRESS (the program). PYTHON makes
 # the environments (3.11 or later). TORCH_INDEX: where to take torch from, such as https://download.pytorch.org/whl/cpu, whose
-# builds lack CUDA's GB. PEERS_YARD: a folder with checkpoints base, m1 and m2 to merge in place of drawn ones.
+# builds lack CUDA's GB. PEERS_YARD: a folder with checkpoints base, m1 and m2 to merge in place of drawn ones. PEERS_MODEL: a Llama in F32 to
+# run, train and prune in place of the drawn one.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=peers-out print='' args=()
@@ -49,4 +50,4 @@ peers=${PEERS_VENV:-$out/venv} mergekit=${MERGEKIT_VENV:-$out/mergekit} compress
 [ -n "${MERGEKIT_VENV:-}" ] || venv "$mergekit" mergekit==0.1.5
 [ -n "${COMPRESS:-}" ] || do_ env CGO_ENABLED=0 go -C "$here/.." build -o "$compress" ./cmd/compress
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
-do_ "$peers/bin/python" "$here/peers.py" --out "$out" --compress "$compress" --mergekit "$mergekit/bin/python" ${PEERS_YARD:+--yard "$PEERS_YARD"} "${args[@]}"
+do_ "$peers/bin/python" "$here/peers.py" --out "$out" --compress "$compress" --mergekit "$mergekit/bin/python" ${PEERS_YARD:+--yard "$PEERS_YARD"} ${PEERS_MODEL:+--model "$PEERS_MODEL"} "${args[@]}"

@@ -68,9 +68,12 @@ def make():
     import torch
     from safetensors.torch import save_file
     d, nano = spec["dir"], os.path.join(spec["root"], "testdata", "nano")
-    checkpoint(os.path.join(d, "f32"), SHAPE, torch.float32, 1000)
-    for f in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(os.path.join(nano, "base", f), os.path.join(d, "f32"))
+    if spec["model"]:
+        os.symlink(os.path.abspath(spec["model"]), os.path.join(d, "f32"))
+    else:
+        checkpoint(os.path.join(d, "f32"), SHAPE, torch.float32, 1000)
+        for f in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(os.path.join(nano, "base", f), os.path.join(d, "f32"))
     big = SHAPE if spec["quick"] else {**SHAPE, "vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 8, "num_attention_heads": 16}
     for i, m in enumerate(("base", "m1", "m2")):
         checkpoint(os.path.join(d, m), big, torch.bfloat16, 2000, i)

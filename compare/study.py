@@ -86,4 +86,5 @@ def main():
     (out / "study.yaml").write_text(json.dumps(plan, indent=1) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""What the parts of real.py stand on: commands that are run once, with their time and memory, and figures that stay in files."""
+import functools
+import hashlib
+import json
+import math
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+import peers  # runs commands and watches their memory
+
+Failure = peers.Failure
+PACKAGES = ["torch==2.15.0", "transformers==5.23.0", "peft==0.21.2", "lm_eval==0.4.13", "safetensors", "numpy"]
+
+
+class Bench:
+    """A run in a folder: OUT/PART/NAME.json for every figure, which is not measured again where it is there."""
+
+    def __init__(self, compress, data, out, threads, quick=False):
+        self.program, self.data, self.out = pathlib.Path(compress).resolve(), pathlib.Path(data).resolve(), pathlib.Path(out).resolve()
+        self.root, self.threads, self.quick, self.part = HERE.parent.parent, threads, quick, ""
+        self.out.mkdir(parents=True, exist_ok=True)
+
+    def some(self, whole, few):
+        """How much of a part is done: whole, or with --quick few."""
+        return few if self.quick else whole
+
+    # Places.
+
+    def at(self, *names):
+        """A path in the folder of the part that runs."""
+        path = self.out.joinpath(self.part, *names)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    @property
+    def model(self):
+        """The real model in F32; part model makes it."""
+        return self.out / "SmolLM2-135M-Instruct"
+
+    def text(self, name):
+        return self.named("text", name)
+
+    def task(self, name):
+        return self.named("tasks", name)
+
+    def named(self, *names):
+        """A file of DATA, of which the first use notes size and hash."""
+        path = self.data.joinpath(*names)
+        if not path.exists():
+            raise Failure(f"{path} is not there; see DATA in compare/real/real.py --help")
+        if path.is_file():
+            self.note("data", "/".join(names), {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()})
+        return path
+
+    def note(self, file, key, value):
+        """One entry of a table that all parts share; None takes it out."""
+        path = self.out / f"{file}.json"
+        table = json.loads(path.read_text()) if path.exists() else {}
+        if table.get(key) != value:
+            table = {**table, key: value}
+            write(path, {k: v for k, v in sorted(table.items()) if v is not None})
+
+    # Work.
+
+    def once(self, name, make):
+        """The figures of this name: read, or made and written."""
+        path = self.at(f"{name}.json")
+        if path.exists():
+            return json.loads(path.read_text())
+        print(f"{self.part}: {name}", flush=True)
+        value = make()
+        write(path, value)
+        return value
+
+    def compress(self, *args, threads=None):
+        """Runs the program: what it printed, with its time and peak memory."""
+        verb = [str(a) for a in args]
+        figures, stdout = peers.run([str(self.program), *verb, "--quiet", "--threads", str(threads or self.threads)])
+        return {"cpu": figures["cpu"], "wall": figures["wall"], "peak": figures["resident"], "command": self.shown("compress", *verb)}, stdout.decode()
+
+    def report(self, *args, **how):
+        """The same for a verb with --json, whose report comes back under "report"."""
+        took, stdout = self.compress(*args, "--json", **how)
+        return {**took, "report": json.loads(stdout)}
+
+    def make(self, path, *args):
+        """A model or an adapter that the program writes at a path, once; what that took."""
+        path = pathlib.Path(path)
+        name = f"made {path.name}"
+
+        def run():
+            remove(path)
+            return self.compress(*args, "--out", path)[0]
+        if not path.exists():
+            remove(self.at(f"{name}.json"))
+        return self.once(name, run)
+
+    def shown(self, *command):
+        """A command as a reader would type it: without the places of this run."""
+        places = {str(self.program): "compress", str(self.model): "MODEL", str(self.out / self.part): "OUT", str(self.out): "OUT/..", str(self.data): "DATA", str(HERE.parent): "compare"}
+        line = " ".join(command)
+        for place, word in places.items():
+            line = line.replace(place, word)
+        return line
+
+    def version(self):
+        return json.loads(subprocess.run([self.program, "version", "--json"], capture_output=True, check=True).stdout)["version"]
+
+    def script(self, name, *args, env=None):
+        """Runs another script of compare/."""
+        runner = [sys.executable] if name.endswith(".py") else []
+        subprocess.run([*runner, str(HERE.parent / name), *[str(a) for a in args]], check=True, env={**os.environ, **(env or {})})
+
+    # Peers.
+
+    @functools.cached_property
+    def python(self):
+        """A Python with the peers: REAL_VENV, or one below OUT."""
+        where = pathlib.Path(os.environ.get("REAL_VENV") or self.out / "venv")
+        done = where / "complete"
+        if "REAL_VENV" not in os.environ and not done.exists():
+            subprocess.run([sys.executable, "-m", "venv", where], check=True)
+            subprocess.run([where / "bin/pip", "install", "-q", *PACKAGES], check=True)
+            done.touch()
+        return str(where / "bin" / "python")
+
+    def peer(self, work, **spec):
+        """Runs a piece of work of peerside.py: its figures, time and memory."""
+        env = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+        os.environ.update(env)
+        figures, stdout = peers.run([self.python, str(HERE / "peerside.py"), json.dumps({"work": work, **spec}, default=str)])
+        last = stdout.decode().strip().splitlines()[-1]
+        return {"whole": {"cpu": figures["cpu"], "wall": figures["wall"], "peak": figures["resident"]}, **json.loads(last)}
+
+    # Figures of a model.
+
+    def perplexity(self, name, model, *flags):
+        """Perplexity on WikiText-2's test text, in 16 windows of 512, with the loss of each."""
+        text = self.text("wikitext-2/test.txt")
+        return self.once(name, lambda: self.report("ppl", model, "--data", text, "--seqlen", 512, "--limit", self.some(16, 2), *flags))
+
+    def answers(self, name, model, data, *flags):
+        """Nats a token of the answers of records, and the loss of each record."""
+        return self.once(name, lambda: self.report("ppl", model, "--data", data, "--answers", "--seqlen", 512, *flags))
+
+    def accuracy(self, name, model, tasks, limit, *flags):
+        """The metrics of tasks and the points of every document, as compress eval writes them."""
+        def run():
+            folder = self.at("eval", name)
+            remove(folder)
+            took, _ = self.compress("eval", model, "--tasks", ",".join(tasks), "--task-data", f"{self.data / 'tasks'},{self.out / 'tasks'}",
+                                    "--limit", self.some(limit, 4), "--bootstrap-iters", 1000, "--out", folder, *flags)
+            results = json.loads((folder / "results.json").read_text())
+            return {**took, "results": results["results"], "n": {t: n["effective"] for t, n in results["n-samples"].items()}}
+        return self.once(name, run)
+
+
+def write(path, value):
+    """A JSON file that is whole or not there."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(value, indent=1) + "\n")
+    new.replace(path)
+
+
+def remove(path):
+    if path.is_dir():
+        shutil.rmtree(path)
+    elif path.exists():
+        path.unlink()
+
+
+def size(path):
+    """Bytes of the tensors of a folder, or of a file."""
+    path = pathlib.Path(path)
+    if path.is_file():
+        return path.stat().st_size
+    return sum(f.stat().st_size for f in path.rglob("*") if f.suffix in (".safetensors", ".gguf"))
+
+
+def paired(a, b):
+    """The mean difference of b from a over the same windows or records, its standard error, and p of a t-test on it."""
+    d = [y - x for x, y in zip(a, b, strict=True)]
+    mean, error = statistics.fmean(d), statistics.stdev(d) / math.sqrt(len(d))
+    return {"difference": mean, "error": error, "p": t_tail(mean / error, len(d) - 1) if error else float(mean == 0), "n": len(d)}
+
+
+def t_tail(t, freedom):
+    """Two-sided p of Student's t, by the continued fraction of the incomplete beta function."""
+    x, a, b = freedom / (freedom + t * t), freedom / 2, 0.5
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) if 0 < x < 1 else 0.0
+    if x >= 1:
+        return 1.0
+    if x < (a + 1) / (a + b + 2):
+        return front * fraction(x, a, b) / a
+    return 1 - front * fraction(1 - x, b, a) / b
+
+
+def fraction(x, a, b):
+    """Lentz's evaluation of the continued fraction."""
+    tiny, c, d = 1e-300, 1.0, 1 - (a + b) * x / (a + 1)
+    d = 1 / (d or tiny)
+    h = d
+    for m in range(1, 300):
+        for k in (m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)), -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))):
+            d = 1 / ((1 + k * d) or tiny)
+            c = (1 + k / c) or tiny
+            h *= c * d
+        if abs(c * d - 1) < 1e-14:
+            break
+    return h

@@ -1,0 +1,201 @@
+"""The page of what real.py has measured: OUT/real.md with its pictures, and OUT/real.json with every figure."""
+import json
+import pathlib
+
+import parts
+import plot
+from bench import paired, write as write_json
+
+
+def write(b):
+    """Sections of the parts that have figures."""
+    figures = {name: found for name in parts.PARTS if (found := read(b.out / name))}
+    write_json(b.out / "real.json", {"machine": table_of(b, "machine"), "data": table_of(b, "data"), "failed": table_of(b, "failed"), **figures})
+
+    machine = table_of(b, "machine")
+    lines = ["# A real language model", "",
+             f"SmolLM2-135M-Instruct (`{parts.WHEEL}` from PyPI, Apache-2.0), {machine.get('processor')}, compress {machine.get('compress')}. CPU-seconds are those of whole",
+             "commands, memory is the most that was resident. p is that of a paired t-test over windows or records, not adjusted.", ""]
+    for name, section in SECTIONS.items():
+        if name in figures:
+            lines += section(b, figures[name]) + [""]
+    for name, reason in table_of(b, "failed").items():
+        lines += [f"Not done: {name}: {reason}", ""]
+    (b.out / "real.md").write_text("\n".join(lines))
+
+
+def read(folder):
+    return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))} if folder.is_dir() else {}
+
+
+def table_of(b, name):
+    path = b.out / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def table(head, rows):
+    return ["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *("| " + " | ".join(str(c) for c in row) + " |" for row in rows)]
+
+
+def took(figure):
+    return f"{figure['cpu']:.0f}", f"{figure['peak'] / 1e6:.0f}"
+
+
+def commands(*figures):
+    return ["", *(f"    {f['command']}" for f in figures if "command" in f)]
+
+
+# Sections.
+
+def agree(b, f):
+    lines = ["## The same model", ""]
+    rows = []
+    if "tokens" in f:
+        t = f["tokens"]
+        rows.append(["token ids", f"{t['lines']:,} lines, {t['tokens']:,} tokens", f"{t['same']:,} lines equal to tokenizers {t['tokenizers']}"])
+    for name in ("logits F32", "logits BF16"):
+        if name in f:
+            g = f[name]
+            rows.append([name, f"{g['positions']} positions", f"largest difference {g['largest']:.1e} at logits up to {g['scale']:.0f}, {100 * g['same_top']:.1f} % the same top token (transformers {g['transformers']}, F32)"])
+    if "texts" in f:
+        rows.append(["greedy texts of 60 tokens, two of four as chats", f"{f['texts']['of']}", f"{f['texts']['same']} the same"])
+    return lines + table(["what", "how much", "result"], rows)
+
+
+def pruning(b, f):
+    dense, runs = None, []
+    for name in ("masks", "new masks"):
+        if name in f:
+            dense = f[name]["report"]["dense"]
+            runs += f[name]["report"]["runs"]
+    if not runs:
+        return []
+    patterns = list(dict.fromkeys(r["target"] for r in runs))
+    methods = list(dict.fromkeys(r["method"] for r in runs))
+    at = {(r["method"], r["target"]): r for r in runs}
+
+    rows = []
+    for m in methods:
+        cells = []
+        for p in patterns:
+            r, wanda = at.get((m, p)), at.get(("wanda", p))
+            if not r:
+                cells.append("")
+                continue
+            d = paired(wanda["window_nll"], r["window_nll"])
+            cells.append(f"{r['ppl']:.2f} ± {r['stderr']:.1f}" + ("" if m == "wanda" else f" ({d['difference']:+.3f}, p {d['p']:.1g})"))
+        seconds = [at[m, p]["prune_cpu_seconds"] for p in patterns if (m, p) in at]
+        rows.append([m, *cells, f"{min(seconds):.0f}–{max(seconds):.0f}"])
+
+    n = len(dense["window_nll"])
+    lines = ["## Pruning", "", f"Perplexity on {n} windows of 512 of WikiText-2's test text (dense {dense['ppl']:.2f} ± {dense['stderr']:.1f}), calibrated with 16 sequences of 512 of its",
+             "validation text; in brackets nats a token more than Wanda on the same windows. CPU-seconds are those of pruning alone.", ""]
+    lines += table(["method", *patterns, "CPU-seconds"], rows)
+    chart = [(m, [(i, at[m, p]["ppl"]) for i, p in enumerate(patterns) if (m, p) in at and "@" not in m and ":" not in p]) for m in methods]
+    plot.lines(b.out / "pruning.svg", "Perplexity after pruning", [p for p in patterns if ":" not in p], [c for c in chart if len(c[1]) > 1], log=True)
+    lines += commands(*(f[n] for n in ("masks", "new masks") if n in f)) + ["", "![perplexity after pruning](pruning.svg)"]
+    return lines + accuracies(f, "tasks ")
+
+
+def accuracies(f, prefix):
+    """Accuracy of each evaluated model, on the tasks that it has."""
+    found = {name.removeprefix(prefix): x for name, x in f.items() if name.startswith(prefix)}
+    if not found:
+        return []
+    names = list(next(iter(found.values()))["results"])
+    rows = [[model, *(cell(x["results"][t]) for t in names)] for model, x in sorted(found.items(), key=lambda i: i[0] != "dense")]
+    counts = next(iter(found.values()))["n"]
+    return ["", *table(["accuracy", *(f"{t.removeprefix('real_')} (n = {counts[t]})" for t in names)], rows), *commands(next(iter(found.values())))]
+
+
+def cell(result):
+    return f"{result['acc,none']:.3f} ± {result['acc_stderr,none']:.3f}"
+
+
+def published(b, f):
+    rows = []
+    for method in ("wanda", "sparsegpt"):
+        if method in f:
+            g = f[method]
+            m, nll = g["masks"], g["nll"]
+            rows.append([method, f"{m['same']:,} of {m['all']:,} ({100 * m['same'] / m['all']:.2f} %)", f"{nll['ours']:.4f}, {nll['theirs']:.4f}",
+                         f"{g['ours']['cpu']:.0f}, {g['theirs']['cpu']:.0f}", f"{g['theirs']['cpu'] / g['ours']['cpu']:.2f}", f"{g['ours']['peak'] / 1e6:.0f}, {g['theirs']['whole']['peak'] / 1e6:.0f}"])
+    return ["## Beside the published code", "", "Half of the weights by the classes of github.com/locuslab/wanda on the same ids; CPU-seconds of ours are the whole command's, of theirs the pruning",
+            "alone, one thread each.", ""] + table(["method", "mask entries equal", "loss, nats (ours, theirs)", "CPU-seconds", "ratio", "memory, MB"], rows)
+
+
+def healing(b, f):
+    if "dense" not in f or "pruned" not in f:
+        return []
+    nll = {name: x["report"]["window_nll"] for name, x in f.items() if "report" in x}
+    dense, pruned = (sum(nll[n]) / len(nll[n]) for n in ("dense", "pruned"))
+    rows = []
+    for name, windows in nll.items():
+        d, mean = paired(nll["pruned"], windows), sum(windows) / len(windows)
+        gained = "" if name in ("dense", "pruned", "lora on dense") else f"{100 * (pruned - mean) / (pruned - dense):.0f} %"
+        made = f.get("made " + name.replace(", ", "-").replace(" ", "-"))
+        rows.append([name, f"{f[name]['report']['ppl']:.2f}", f"{d['difference']:+.3f} ± {d['error']:.3f}", gained, *(took(made) if made else ("", ""))])
+    return ["## Healing", "", f"Half of the weights by Wanda, then 60 steps of 4 sequences of 256 tokens of the text that it was calibrated with; {len(nll['dense'])} windows of other text.", ""] + table(
+        ["model", "perplexity", "nats a token against pruned", "of the gap closed", "CPU-seconds", "memory, MB"], rows) + commands(*(x for n, x in f.items() if n.startswith("made ")))
+
+
+def merging(b, f):
+    losses = {}
+    for name, x in f.items():
+        if " on " in name:
+            model, domain = name.rsplit(" on ", 1)
+            losses.setdefault(model, {})[domain] = x["report"]
+    experts = {d: losses[f"expert {d}"][d] for d in parts.NAMES if f"expert {d}" in losses}
+    if len(experts) < len(parts.NAMES):
+        return []
+    adapters = {"base + adapters": {d: losses[f"adapter {d}"][d] for d in parts.NAMES if f"adapter {d}" in losses}}
+    rows, all_bytes = [], None
+    order = {"base": losses["base"], "each expert on its own": experts, **adapters, **{m: x for m, x in losses.items() if not m.startswith(("base", "expert ", "adapter "))}}
+    for model, found in order.items():
+        cells = []
+        for d in parts.NAMES:
+            delta = paired(experts[d]["window_nll"], found[d]["window_nll"])
+            cells.append(f"{found[d]['nll']:.3f}" + ("" if found is experts else f" ({delta['difference']:+.3f} ± {delta['error']:.3f})"))
+        made = f.get("made " + model)
+        rows.append([model, *cells, f"{made['bytes'] / 1e6:.0f}" if made else "", *(took(made) if made else ("", ""))])
+    return ["## Merging", "", "Three experts of the model (LoRA of rank 8, 80 steps of 4, folded). Nats a token of the answers of held-out records; in brackets what is lost against the expert itself,",
+            "mean over records.", ""] + table(["model", *(f"{d} (n = {len(experts[d]['window_nll'])})" for d in parts.NAMES), "MB", "CPU-seconds", "memory, MB"], rows)
+
+
+def evaluation(b, f):
+    rows = []
+    for task in parts.SIX:
+        ours, theirs = f.get(f"ours {task}"), f.get(f"theirs {task}")
+        if not ours or not theirs:
+            continue
+        mine, other = ours["results"][task], theirs["results"][task]
+        keys = [k for k in mine if "," in k and "stderr" not in k and isinstance(other.get(k), float | int)]
+        same = "yes" if all(abs(mine[k] - other[k]) <= 1e-4 * max(1, abs(other[k])) for k in keys) else "no"
+        figures = ", ".join(f"{k.split(',')[0]} {mine[k]:.4f} and {other[k]:.4f}" for k in keys)
+        rows.append([task.removeprefix("real_"), ours["n"][task], figures, same, f"{ours['cpu']:.0f}, {theirs['cpu']:.0f}", f"{theirs['cpu'] / ours['cpu']:.2f}",
+                     f"{ours['peak'] / 1e6:.0f}, {theirs['whole']['peak'] / 1e6:.0f}"])
+    return ["## Evaluation", "", "The same task files by compress and lm-evaluation-harness; CPU-seconds of ours are the whole command's, of theirs without imports and loading.", ""] + table(
+        ["task", "n", "figures, ours and theirs", "the same", "CPU-seconds", "ratio", "memory, MB"], rows)
+
+
+def seven(b, f):
+    rows = [[name, f"{x['wall']:.0f}", f"{x['cpu']:.0f}", f"{x['peak'] / 1e9:.2f}", f"{x['bytes'] / 1e9:.1f}" if "bytes" in x else ""] for name, x in f.items() if "wall" in x]
+    read = f.get("storage", {}).get("read")
+    return ["## Seven billion parameters", "", "A drawn Llama of 6.7 billion parameters in BF16 (13.5 GB)" + (f"; its files come at {read / 1e9:.2f} GB a second by cat." if read else "."), ""] + table(
+        ["what", "seconds", "CPU-seconds", "peak memory, GB", "written, GB"], rows) + commands(*(x for x in f.values() if "command" in x))
+
+
+def copied(title, file):
+    """A section that another script's Markdown makes."""
+    def section(b, _):
+        path = b.out / file
+        return [f"## {title}", "", *path.read_text().splitlines()] if path.exists() else []
+    return section
+
+
+def editing(b, f):
+    return ["## Editing", "", "See OUT/editing/study/out/report.html."] if f else []
+
+
+SECTIONS = {"agree": agree, "pruning": pruning, "published": published, "healing": healing, "merging": merging, "evaluation": evaluation,
+            "speed": copied("Speed", "speed/peers/peers.md"), "editing": editing, "seven": seven}

