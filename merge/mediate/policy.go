@@ -36,6 +36,8 @@ type Policy struct {
 	Outside string
 	// Soften multiplies the calibrated temperature; 0: 1.
 	Soften float64
+	// By is what goes one way: "", the whole request, or [BySentence], which [Routed.RouteSentences] is for.
+	By string
 }
 
 // Validate checks the ranges.
@@ -50,6 +52,17 @@ func (p Policy) Validate() error {
 	case "", "merge", "dense", "ignore":
 	default:
 		return fmt.Errorf("outside %.40q: want merge, dense or ignore: %w", p.Outside, ErrPolicy)
+	}
+
+	switch p.By {
+	case "":
+	case BySentence:
+		if p.Select != "" && p.Select != "top1" || p.Certain != 0 || p.Cover != 0 || p.Most != 0 || p.Outside == "merge" {
+			return fmt.Errorf("by sentence: each has one expert, so that certain, cover, most and outside=merge mean "+
+				"nothing: %w", ErrPolicy)
+		}
+	default:
+		return fmt.Errorf("by %.40q: want sentence: %w", p.By, ErrPolicy)
 	}
 
 	if !(p.Certain >= 0 && p.Certain <= 1 && p.Cover >= 0 && p.Cover <= 1) || p.Most < 0 {

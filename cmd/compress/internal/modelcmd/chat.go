@@ -167,13 +167,13 @@ func (t *talk) answer() error {
 	if err != nil {
 		return err
 	}
-	if t.report.Experts, err = t.m.Experts.EnterFor(t.j.Ctx, ids); err != nil {
-		return err
-	}
 	if err := t.begin(); err != nil {
 		return err
 	}
 	t.o.Session = t.session
+	if t.report.Experts, err = t.o.enter(t.j, t.m, ids); err != nil {
+		return err
+	}
 
 	out := t.j.Stream()
 	r, err := t.m.GenerateText(t.j.Ctx, t.tok, prompt, lm.TextOptions{

@@ -116,7 +116,10 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 			"nothing to continue")
 	}
 
-	answers, err := m.Experts.EnterFor(j.Ctx, prompt)
+	answers, err := o.enter(j, m, prompt)
+	if o.Session != nil {
+		defer o.Session.Close()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +142,24 @@ func Generate(j *cli.Job, path string, o GenerateOptions) (any, error) {
 	}
 
 	return generateReport{Generated: *r, Experts: answers}, nil
+}
+
+// enter routes a prompt, of which sentences that go different ways are then in a session, and says who answers.
+func (o *GenerateOptions) enter(j *cli.Job, m *openmodel.Model, prompt []int32) (answers string, err error) {
+	if !m.Experts.BySentence() {
+		return m.Experts.EnterFor(j.Ctx, prompt)
+	}
+
+	if o.Session == nil {
+		if o.Session, err = m.NewSession(lm.SessionOptions{KeepAll: true}); err != nil {
+			return "", err
+		}
+	}
+	answers, err = m.Experts.Read(j.Ctx, o.Session, prompt)
+	if err == nil {
+		j.Note("experts: %s", answers)
+	}
+	return answers, err
 }
 
 // openDraft opens what proposes tokens. The function that it returns closes it.

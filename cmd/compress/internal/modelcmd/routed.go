@@ -20,6 +20,16 @@ func routed(j *cli.Job, m *lm.Model, experts *openmodel.Experts, ids [][]int32, 
 		return m.Forward(j.Ctx, ids, o)
 	}
 
+	if experts.BySentence() {
+		if gradient {
+			return nil, cli.Usagef("--grad: experts by sentence compute no gradients (HINT: leave out by=sentence)")
+		}
+		if err := experts.Sentences(j.Ctx, ids); err != nil {
+			return nil, err
+		}
+		return m.Forward(j.Ctx, ids, o)
+	}
+
 	groups, err := experts.Groups(j.Ctx, ids)
 	if err != nil {
 		return nil, err

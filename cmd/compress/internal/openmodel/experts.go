@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/lm"
+	"github.com/modelcompress/compress/lm/tokenizer"
 	"github.com/modelcompress/compress/merge/mediate"
 )
 
@@ -25,7 +26,7 @@ func ExpertsFlag(cmd *cobra.Command, choice *string) {
 const expertsHelp = "`MODE` how a Mediator checkpoint picks experts: auto (route each prompt, " +
 	"foreign ones to none), top1 (the most probable expert alone), dense (none), NAME, or weights such as " +
 	"a=0.6,b=0.4; auto:certain=1,cover=0.9,most=3,soften=1,outside=dense sets what auto does " +
-	"(see compress experts route)"
+	"(see compress experts route), auto:by=sentence routes every sentence for itself"
 
 // Auto routes every request; Likeliest routes it to one expert, however uncertain.
 const (
@@ -37,6 +38,8 @@ const (
 type Experts struct {
 	experts *mediate.Experts
 	routed  *mediate.Routed
+	tok     *tokenizer.Tokenizer // where sentences are looked for
+	now     []float64            // the weights in use
 	used    map[string]int
 	Choice
 }
@@ -65,6 +68,14 @@ func OpenExperts(j *cli.Job, m *lm.Model, choice string) (*Experts, error) {
 	x := &Experts{experts: e, used: map[string]int{}}
 	if x.routed, err = e.Attach(m, 0); err == nil {
 		x.Choice, err = x.Choose(choice)
+	}
+	if err == nil && x.BySentence() {
+		if rope := m.Config().Rope; rope != nil && !rope.Static() {
+			err = cli.Usagef("--experts %s: this model turns its keys anew with every length, so that sentences cannot be "+
+				"computed one after another (HINT: leave out by=sentence)", choice)
+		} else {
+			x.tok, err = m.Tokenizer()
+		}
 	}
 	if err == nil && x.Unrouted(choice) {
 		j.Note("the folder has no router: the dense model answers (--experts chooses: %s)",
@@ -133,8 +144,10 @@ func setPolicy(p *mediate.Policy, settings string) error {
 			p.Soften = number
 		case "outside":
 			p.Outside, err = value, nil
+		case "by":
+			p.By, err = value, nil
 		default:
-			return cli.Usagef("experts: %.40q: want certain, cover, most, soften or outside", part)
+			return cli.Usagef("experts: %.40q: want certain, cover, most, soften, outside or by", part)
 		}
 		if err != nil {
 			return cli.Usagef("experts: %.40q: want a number after %s=", part, name)
@@ -203,6 +216,9 @@ func (x *Experts) RouteBy(ctx context.Context, c Choice, ids []int32) ([]float64
 	if c.fixed != nil {
 		return c.fixed, nil
 	}
+	if c.policy.By != "" {
+		return nil, cli.Usagef("experts: by=sentence is for generate, forward and ppl; here a request goes one way")
+	}
 	w, _, err := x.routed.Route(ctx, ids, c.policy)
 	if err == nil {
 		x.used[WeightsText(x.Names(), w)]++
@@ -210,8 +226,91 @@ func (x *Experts) RouteBy(ctx context.Context, c Choice, ids []int32) ([]float64
 	return w, err
 }
 
+// BySentence reports whether the sentences of a request may go different ways.
+func (x *Experts) BySentence() bool {
+	return x != nil && x.fixed == nil && x.policy.By == mediate.BySentence
+}
+
+// Pieces routes the sentences of a request.
+func (x *Experts) Pieces(ctx context.Context, ids []int32) ([]mediate.Piece, error) {
+	texts, decoder := make([]string, len(ids)), x.tok.StreamDecoder(false)
+	for i, id := range ids {
+		texts[i] = decoder.Next(id)
+	}
+
+	pieces, err := x.routed.RouteSentences(ctx, ids, mediate.SentenceEnds(texts), x.policy)
+	for _, p := range pieces {
+		x.used[WeightsText(x.Names(), p.Weights)]++
+	}
+	return pieces, err
+}
+
+// Sentences lets the next passes over requests compute each sentence in its way. They are those that run alone.
+func (x *Experts) Sentences(ctx context.Context, requests [][]int32) error {
+	var lens []int
+	var weights [][]float64
+	for _, ids := range requests {
+		pieces, err := x.Pieces(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for _, p := range pieces {
+			lens, weights = append(lens, p.Len), append(weights, p.Weights)
+		}
+	}
+
+	// One way for all is cheaper, and rounds effective weights as a request that is routed as a whole does.
+	if !slices.ContainsFunc(weights, func(w []float64) bool { return !slices.Equal(w, weights[0]) }) {
+		return x.Use(weights[0])
+	}
+	_, err := x.routed.Mixed(lens, weights)
+	if errors.Is(err, mediate.ErrMixed) {
+		err = fmt.Errorf("sentences that go different ways: %w (HINT: generate can do it, or leave out by=sentence)", err)
+	}
+	return err
+}
+
+// EachPiece routes the sentences of a request and calls run for the tokens of each piece, which are to be computed with
+// its experts.
+func (x *Experts) EachPiece(ctx context.Context, ids []int32, run func(begin, end int) error) error {
+	pieces, err := x.Pieces(ctx, ids)
+	if err != nil {
+		return err
+	}
+
+	begin := 0
+	for _, p := range pieces {
+		if err := x.Use(p.Weights); err != nil {
+			return err
+		}
+		if err := run(begin, begin+p.Len); err != nil {
+			return err
+		}
+		begin += p.Len
+	}
+	return nil
+}
+
+// Read computes a prompt but for its last token into a session, each sentence in its way, that of the last one from
+// then on, and says which ways they were.
+func (x *Experts) Read(ctx context.Context, s *lm.Session, ids []int32) (string, error) {
+	var ways []string
+	err := x.EachPiece(ctx, ids, func(begin, end int) error {
+		ways = append(ways, fmt.Sprintf("%s (%d tokens)", WeightsText(x.Names(), x.now), end-begin))
+		if end = min(end, len(ids)-1); end == begin {
+			return nil
+		}
+		_, err := s.Append(ctx, ids[begin:end])
+		return err
+	})
+	return strings.Join(ways, ", "), err
+}
+
 // Use computes with weights from now on.
-func (x *Experts) Use(w []float64) error { return x.routed.Use(w) }
+func (x *Experts) Use(w []float64) error {
+	x.now = w
+	return x.routed.Use(w)
+}
 
 // Enter routes a request and computes with its weights from now on.
 func (x *Experts) Enter(ctx context.Context, ids []int32) ([]float64, error) {

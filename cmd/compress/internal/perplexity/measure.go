@@ -2,6 +2,8 @@
 package perplexity
 
 import (
+	"fmt"
+
 	"github.com/modelcompress/compress/cmd/compress/internal/cli"
 	"github.com/modelcompress/compress/cmd/compress/internal/openmodel"
 	"github.com/modelcompress/compress/internal/report"
@@ -150,6 +152,10 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 	bar := newMeter(j, "measuring", m, w)
 	defer bar.end()
 
+	if experts.BySentence() {
+		return bySentence(j, m, w, experts)
+	}
+
 	groups, err := experts.Groups(j.Ctx, w.IDs)
 	if err != nil {
 		return nil, err
@@ -188,6 +194,71 @@ func routed(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Expert
 	}
 
 	return r, err
+}
+
+// bySentence measures windows one after another, the sentences of each in their ways.
+func bySentence(j *cli.Job, m *lm.Model, w corpus.Windows, experts *openmodel.Experts) (*Report, error) {
+	bar := newMeter(j, "measuring", m, w)
+	defer bar.end()
+
+	all := &lm.SequenceLosses{}
+	for i, ids := range w.IDs {
+		labels := ids
+		if w.Labels != nil {
+			labels = w.Labels[i]
+		}
+
+		losses, err := sentences(j, m, experts, ids, labels)
+		if err != nil {
+			return nil, fmt.Errorf("window %d: %w", i, err)
+		}
+		all.Add(losses, labels)
+		bar.add(m.LossWork(corpus.Windows{IDs: [][]int32{ids}}))
+	}
+
+	r, err := summarise(m, w, all)
+	if err == nil {
+		r.Experts = experts.Used()
+	}
+	return r, err
+}
+
+// sentences gives the loss of each token of a window after the first, 0 where its label does not count.
+func sentences(j *cli.Job, m *lm.Model, experts *openmodel.Experts, ids, labels []int32) ([]float64, error) {
+	s, err := m.NewSession(lm.SessionOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+
+	losses := make([]float64, max(0, len(ids)-1))
+	err = experts.EachPiece(j.Ctx, ids, func(begin, end int) error {
+		h, err := m.Step(j.Ctx, []*lm.Session{s}, [][]int32{ids[begin:end]})
+		if err != nil {
+			return err
+		}
+		defer h.Free()
+
+		var rows []int32
+		var want [][]int32
+		for at := begin; at < min(end, len(losses)); at++ {
+			if labels[at+1] != corpus.Ignore {
+				rows, want = append(rows, int32(at-begin)), append(want, labels[at+1:at+2])
+			}
+		}
+
+		found, best, err := m.Score(j.Ctx, h, rows, want)
+		for k, row := range rows {
+			if err == nil && best[k] < 0 {
+				err = fmt.Errorf("token %d: %w", begin+int(row), lm.ErrNonFinite)
+			}
+			if err == nil {
+				losses[begin+int(row)] = found[k][0]
+			}
+		}
+		return err
+	})
+	return losses, err
 }
 
 // compared measures a model and how far its predictions are from those of another.
