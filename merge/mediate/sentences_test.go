@@ -170,8 +170,10 @@ func TestRouteSentences(t *testing.T) {
 		}
 		begin += n
 	}
+
+	// Effective weights are rounded to BF16.
 	for i, x := range whole.Logits.RowF32(len(ids) - 1) {
-		if math.Abs(float64(x-last[i])) > 0.05*float64(1+math.Abs(float64(x))) { // effective weights are rounded to BF16
+		if math.Abs(float64(x-last[i])) > 0.05*float64(1+math.Abs(float64(x))) {
 			t.Fatalf("logit %d: %v in one pass, %v in pieces", i, x, last[i])
 		}
 	}
