@@ -23,7 +23,10 @@ func TestSentenceEnds(t *testing.T) {
 			"a b c d e f g h.| The second one has as many words too.| And a third of eight words is this.",
 		},
 		{"a b c d e f g 3.14 is no end, and Mr. is one.", "a b c d e f g 3.14 is no end, and Mr. is one."},
-		{"a b c d e f g h. Short one. i j k l m n o p q r s t u.", "a b c d e f g h. Short one.| i j k l m n o p q r s t u."},
+		{
+			"a b c d e f g h. Short one. i j k l m n o p q r s t u.",
+			"a b c d e f g h. Short one.| i j k l m n o p q r s t u.",
+		},
 		{"a b c d e f g h i j\n\nk l m n o p q r s t", "a b c d e f g h i j\n\n|k l m n o p q r s t"},
 		{"Short. a b c d e f g h i.", "Short. a b c d e f g h i."},
 		{"a b c d e f g h. The rest is short.", "a b c d e f g h. The rest is short."},
@@ -118,7 +121,8 @@ func TestRouteSentences(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	text := "Question: 14 + 6 =\nAnswer: 20\n\nQuestion: 24 + 6 =\nAnswer: 30\n\nThe birthplace of Wanda Jarvis is Rome, they say."
+	text := "Question: 14 + 6 =\nAnswer: 20\n\nQuestion: 24 + 6 =\nAnswer: 30\n\n" +
+		"The birthplace of Wanda Jarvis is Rome, they say."
 	ids, err := tok.Encode(text, tokenizer.EncodeOptions{})
 	if err != nil {
 		t.Fatal(err)
