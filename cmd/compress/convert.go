@@ -110,8 +110,10 @@ func convert(j *cli.Job, path string, o convertFlags) (any, error) {
 func convertCard(base string, r *checkpoint.Conversion) card.Card {
 	return card.Card{
 		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress"}, Title: "Converted model",
-		Text: fmt.Sprintf("A checkpoint in another form, made with compress: of %d tensors %d were cast, %d packed and %d "+
+		Text: fmt.Sprintf("A checkpoint in another form, made with compress: of %d tensors %d were cast, %d "+
+			"packed and %d "+
 			"unpacked.", r.Tensors, r.Cast, r.Packed, r.Unpacked),
-		Figures: []card.Row{{Name: "weights", Values: []string{cli.Size(r.BytesIn), cli.Size(r.BytesOut)}}}, Before: true,
+		Figures: []card.Row{{Name: "weights", Values: []string{cli.Size(r.BytesIn), cli.Size(r.BytesOut)}}},
+		Before:  true,
 	}
 }

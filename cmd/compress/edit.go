@@ -117,7 +117,8 @@ func editTraceCmd(a *cli.App) *cobra.Command {
 		Short: "Show in which layers a model keeps a fact (causal tracing)",
 		Long: "Adds noise to the embeddings of the subject until the answer is lost, then restores one hidden " +
 			"state at a time and measures how much of the answer's probability comes back, as in the ROME " +
-			"paper. The table shows the tokens and layers that bring most of it back: of the residual stream, the MLPs " +
+			"paper. The table shows the tokens and layers that bring most of it back: of the residual stream, " +
+			"the MLPs " +
 			"and the attention. --grids prints every token and layer, --html draws them.",
 		Example: "compress edit trace testdata/nano/base --prompt \"The birthplace of Wanda Brandt is\" --subject " +
 			"\"Wanda Brandt\"",

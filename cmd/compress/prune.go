@@ -41,7 +41,8 @@ func pruneCmd(a *cli.App) *cobra.Command {
 		Long: "Writes a copy of a model in which a part of the weights is zero: half of them by default, in " +
 			"every matrix of every decoder layer. The copy has the same layout, names and element types, and " +
 			"every tool loads it. It does not get smaller or faster by itself; compress convert --save bitmask " +
-			"packs it. The folder also gets pruning.json, a record of what was done with the figures of --ppl, and a model " +
+			"packs it. The folder also gets pruning.json, a record of what was done with the figures of --ppl, " +
+			"and a model " +
 			"card (README.md).\n\n" +
 			"Methods other than magnitude run calibration text through the model, one decoder layer in memory " +
 			"at a time; gblm and pruner-zero also need gradients. 128 sequences of 2048 tokens, as in the " +

@@ -10,7 +10,8 @@ import (
 func sample() *Card {
 	return &Card{
 		Base: []string{"owner/name"}, Library: Transformers, Tags: []string{"compress", "pruned"},
-		Title: "Pruned model", Text: "A model.", Command: "compress prune owner/name --out DIR", Remarks: []string{"It is small."},
+		Title: "Pruned model", Text: "A model.", Command: "compress prune owner/name --out DIR",
+		Remarks:  []string{"It is small."},
 		Settings: []Row{{"method", []string{"a|b"}}},
 		Data:     []Row{{"calib.txt", []string{"abc"}}},
 		Figures:  []Row{{"perplexity", []string{"2", "3"}}}, Before: true,

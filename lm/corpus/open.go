@@ -34,8 +34,8 @@ func (f *File) Close() error {
 	return err
 }
 
-// Open opens a data file for reading. Of a Parquet file, of a folder of Parquet and JSONL files, and of the files that a
-// pattern such as data/train-*.parquet fits, it gives the records, file after file in the order of their names. The
+// Open opens a data file for reading. Of a Parquet file, of a folder of Parquet and JSONL files, and of the files that
+// a pattern such as data/train-*.parquet fits, it gives the records, file after file in the order of their names. The
 // errors wrap [ErrOptions], [ErrEmpty], those of reading Parquet, or are of the operating system.
 func Open(path string) (*File, error) {
 	files, err := parts(path)
@@ -125,7 +125,7 @@ func folder(dir string) ([]string, error) {
 	switch {
 	case len(files) == 0 && arrow:
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: Arrow files, as datasets.save_to_disk writes them, are not read",
-			dir, ErrOptions), "in Python: datasets.load_from_disk("+fmt.Sprintf("%q", dir)+").to_parquet(\"data.parquet\")")
+			dir, ErrOptions), fmt.Sprintf("in Python: datasets.load_from_disk(%q).to_parquet(\"data.parquet\")", dir))
 	case len(files) == 0:
 		return nil, failure.Hinted(fmt.Errorf("%s: %w: a folder without .jsonl and .parquet files", dir, ErrOptions),
 			"name one file, or the folder in which they lie")

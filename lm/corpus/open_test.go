@@ -80,7 +80,7 @@ func TestFolders(t *testing.T) {
 // TestFoldersThatCannotBe: what a folder lacks, or has too much of, is said.
 func TestFoldersThatCannotBe(t *testing.T) {
 	for want, files := range map[string]map[string]string{
-		"Arrow files":                     {"data-00000-of-00001.arrow": "x", "dataset_info.json": "{}", "state.json": "{}"},
+		"Arrow files":                     {"data-00000-of-00001.arrow": "x", "state.json": "{}"},
 		"without .jsonl and .parquet":     {"notes.md": "x"},
 		"splits of a data set":            {"train-00000-of-00001.parquet": "x", "test-00000-of-00001.parquet": "x"},
 		"bad.parquet: bad Parquet file":   {"bad.parquet": "not one, but long enough"},

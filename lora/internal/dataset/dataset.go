@@ -77,7 +77,8 @@ func Read(ctx context.Context, path string, tok Tokenizer, o Options) (corpus.Wi
 
 	r := &reader{path: path, tok: tok, o: o}
 	err := open(path, func(in io.Reader, records bool) error {
-		if records || strings.HasSuffix(name, ".jsonl") || strings.HasSuffix(name, ".ndjson") || strings.HasSuffix(name, ".json") {
+		if records || strings.HasSuffix(name, ".jsonl") || strings.HasSuffix(name, ".ndjson") ||
+			strings.HasSuffix(name, ".json") {
 			return r.records(ctx, in)
 		}
 		return r.text(in)

@@ -213,7 +213,8 @@ func Undo(j *cli.Job, dir string, to int) (any, error) {
 	// The card speaks of edits that have gone.
 	file := filepath.Join(dir, card.Name)
 	if text, err := safefile.ReadFile(file, 2*card.MaxBase); err == nil && card.Own(text) {
-		text = card.Amend(text, fmt.Sprintf("Of %d steps of edits the first %d are left: the others were taken out again "+
+		text = card.Amend(text, fmt.Sprintf("Of %d steps of edits the first %d are left: the others were taken "+
+			"out again "+
 			"(`compress edit undo`).", r.From, to))
 		if err := cli.WriteFile(file, text); err != nil {
 			return nil, err
@@ -245,7 +246,8 @@ func Verify(j *cli.Job, dir, base string) (any, error) {
 func editCard(base, edits string, r *edit.FolderReport) card.Card {
 	c := card.Card{
 		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "edited"}, Title: "Edited model",
-		Text: fmt.Sprintf("A language model into which %d facts were written, with compress.\n\n`%s` holds every edit, and "+
+		Text: fmt.Sprintf("A language model into which %d facts were written, with compress.\n\n`%s` holds "+
+			"every edit, and "+
 			"`compress edit undo` takes them out again.", r.Count, edit.JournalName),
 		Settings: []card.Row{
 			{Name: "method", Values: []string{r.Method}}, {Name: "edits", Values: []string{filepath.Base(edits)}},

@@ -353,7 +353,8 @@ func combineTable(list []lora.CombinedModule, all bool) *report.Table {
 	groups, ok := cli.Grouped(list, all, func(m lora.CombinedModule) string { return m.Path },
 		func(m lora.CombinedModule) string { return strconv.Itoa(m.Adapters) })
 	if !ok {
-		t := &report.Table{Columns: report.Columns(append([]string{"module", "adapters"}, last("energy kept|%.6f")...)...)}
+		columns := append([]string{"module", "adapters"}, last("energy kept|%.6f")...)
+		t := &report.Table{Columns: report.Columns(columns...)}
 		for _, m := range list {
 			row := []any{m.Path, m.Adapters}
 			if m.Energy != nil {
@@ -588,7 +589,8 @@ func extractTable(list []lora.ExtractedMatrix, all bool) *report.Table {
 		Note:    note + "; " + cli.OnePerKind,
 	}
 	for _, g := range groups {
-		squares, kept, relative := 0.0, 0.0, 0.0
+		squares, kept := 0.0, 0.0
+		relative := 0.0
 		for _, m := range g.Items {
 			squares += m.Norm * m.Norm
 			kept += m.Norm * m.Norm * m.Energy

@@ -25,7 +25,8 @@ func (r *run) card() card.Card {
 	o := &d.Options
 	c := card.Card{
 		Base: []string{r.model.Path()}, Library: card.PEFT, Tags: adapterTags(string(o.Kind)), Title: "Adapter",
-		Text: fmt.Sprintf("An adapter of kind %s, trained with compress: %s of %s parameters.\n\n`training.json` holds all "+
+		Text: fmt.Sprintf("An adapter of kind %s, trained with compress: %s of %s "+
+			"parameters.\n\n`training.json` holds all "+
 			"settings and the loss of every step.", o.Kind, cli.Thousands(d.Trainable), cli.Thousands(d.Base)),
 		Settings: []card.Row{
 			row("steps", len(d.Steps)), row("sequences of a step", o.Batch), row("learning rate", o.LR),
@@ -34,7 +35,8 @@ func (r *run) card() card.Card {
 		Figures: []card.Row{row("loss of the last step", fmt.Sprintf("%.4f", d.Steps[len(d.Steps)-1].Loss))},
 	}
 	if o.Kind == "full" {
-		c.Library, c.Title, c.Tags = card.Transformers, "Trained model", []string{"compress"}
+		c.Library, c.Title = card.Transformers, "Trained model"
+		c.Tags = []string{"compress"}
 		c.Text = "A language model of which all parameters were trained with compress.\n\n`training.json` holds all " +
 			"settings and the loss of every step."
 	} else if o.Rank > 0 {
@@ -73,7 +75,8 @@ func foldCard(j *cli.Job, model, adapter string, r *lora.FoldReport) card.Card {
 	return card.Card{
 		Base: []string{model}, Library: card.Transformers, Tags: []string{"compress"},
 		Title: "Model with an adapter merged into it",
-		Text: fmt.Sprintf("The adapter `%s` was merged into the weights of its base, with compress: it changes %d tensors.",
+		Text: fmt.Sprintf("The adapter `%s` was merged into the weights of its base, with compress: it changes "+
+			"%d tensors.",
 			j.Typed(adapter), r.Edited),
 	}
 }
@@ -115,7 +118,8 @@ func exportCard(j *cli.Job, dir, model string, r *lora.ExportReport) card.Card {
 func extractCard(j *cli.Job, base, tuned string, r *lora.ExtractReport) card.Card {
 	return card.Card{
 		Base: []string{base}, Library: card.PEFT, Tags: adapterTags("lora"), Title: "Adapter",
-		Text:     fmt.Sprintf("The difference between `%s` and its base as a LoRA, made with compress.", j.Typed(tuned)),
+		Text: fmt.Sprintf("The difference between `%s` and its base as a LoRA, made with "+
+			"compress.", j.Typed(tuned)),
 		Settings: []card.Row{row("rank", r.Rank)},
 		Figures:  []card.Row{row("energy of the differences that is kept", fmt.Sprintf("%.4f %%", 100*r.Energy))},
 	}

@@ -14,7 +14,8 @@ func (r *Report) card(base string) card.Card {
 	c := card.Card{
 		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "pruned", "sparse"},
 		Title: "Pruned model",
-		Text: fmt.Sprintf("A language model in which %.2f %% of the weights of %d matrices are zero, made with compress.\n\n"+
+		Text: fmt.Sprintf("A language model in which %.2f %% of the weights of %d matrices are zero, made with "+
+			"compress.\n\n"+
 			"`%s` says what became of each matrix.", 100*r.Total.Sparsity, r.Total.Matrices, prune.ManifestFile),
 		Settings: []card.Row{{Name: "method", Values: []string{r.method()}}},
 		Figures: []card.Row{
@@ -37,7 +38,8 @@ func (r *Report) card(base string) card.Card {
 		add("sparsity asked for", percent(o.Sparsity))
 	}
 	if r.LowRank != nil {
-		c.Remarks = append(c.Remarks, "It is not complete without its low-rank parts, which are an adapter of their own.")
+		c.Remarks = append(c.Remarks, "It is not complete without its low-rank parts, which are an adapter of "+
+			"their own.")
 	}
 
 	if r.Calibration != nil {
@@ -54,7 +56,8 @@ func (r *VocabularyReport) card(base string) card.Card {
 	c := card.Card{
 		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "pruned", "vocabulary"},
 		Title: "Model with a smaller vocabulary",
-		Text: fmt.Sprintf("A language model with the tokens that a text needs, %d of %d, made with compress. Text that "+
+		Text: fmt.Sprintf("A language model with the tokens that a text needs, %d of %d, made with compress. "+
+			"Text that "+
 			"needs no others is encoded as before.", r.After, r.Before),
 		Figures: []card.Row{
 			{Name: "tokens", Values: []string{fmt.Sprint(r.Before), fmt.Sprint(r.After)}},

@@ -76,8 +76,10 @@ func (r *Report) print(j *cli.Job) {
 // card is what the README.md of the quantised model says.
 func (r *Report) card(base string) card.Card {
 	c := card.Card{
-		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "quantized"}, Title: "Quantised model",
-		Text: fmt.Sprintf("A language model whose matrices have %.2f bits a weight, made with compress.\n\n`%s` says what "+
+		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "quantized"},
+		Title: "Quantised model",
+		Text: fmt.Sprintf("A language model whose matrices have %.2f bits a weight, made with compress.\n\n`%s` "+
+			"says what "+
 			"became of each matrix.", r.Total.BitsPerWeight, quantize.RecordFile),
 		Settings: []card.Row{
 			{Name: "scheme", Values: []string{r.schemes()}}, {Name: "method", Values: []string{r.Options.Method}},

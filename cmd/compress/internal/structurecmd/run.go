@@ -205,11 +205,14 @@ func Model(j *cli.Job, path string, o Options) (*Report, error) {
 func (r *Report) card(base string) card.Card {
 	c := card.Card{
 		Base: []string{base}, Library: card.Transformers, Tags: []string{"compress", "pruned"}, Title: "Smaller model",
-		Text: fmt.Sprintf("A language model of which whole parts were taken out, made with compress.\n\n`%s` says which.",
+		Text: fmt.Sprintf("A language model of which whole parts were taken out, made with compress.\n\n`%s` "+
+			"says which.",
 			prune.ManifestFile),
 		Figures: []card.Row{
 			{Name: "decoder layers", Values: []string{fmt.Sprint(r.Before.Layers), fmt.Sprint(r.After.Layers)}},
-			{Name: "parameters", Values: []string{cli.Thousands(r.Before.Parameters), cli.Thousands(r.After.Parameters)}},
+			{Name: "parameters", Values: []string{
+				cli.Thousands(r.Before.Parameters), cli.Thousands(r.After.Parameters),
+			}},
 		},
 		Before: true,
 	}
