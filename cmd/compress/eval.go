@@ -55,7 +55,7 @@ func evalCmd(a *cli.App) *cobra.Command {
 	f.StringVar(&o.Adapter, "adapter", "", "`ADAPTER` apply this adapter first")
 	f.IntVar(&o.Shots, "num-fewshot", -1, "`N` examples in each prompt (default: -1, as the task says)")
 	f.Var(evalcmd.Limit{Options: &o.Task}, "limit",
-		"`N` evaluate only the first N documents of each task, or a share of them such as 0.5 (default: all)")
+		"`N` evaluate only the first N documents of each task, or a fraction such as 0.5 (default: all)")
 	f.IntVar(&o.Task.BatchSize, "batch-size", 0,
 		"`N` prompts to generate for at a time, at most 16 (default: as many as fit); results do not depend on "+
 			"it")
@@ -175,7 +175,7 @@ func evalTasksCmd(a *cli.App) *cobra.Command {
 	check.Flags().StringSliceVar(&data, "task-data", nil,
 		"`DIRS` folders in which the tasks' data files are looked for, separated by commas")
 	check.Flags().Var(evalcmd.Limit{Options: &o.Task}, "limit",
-		"`N` check only the first N documents of each task, or a share of them such as 0.5 (default: all)")
+		"`N` check only the first N documents of each task, or a fraction such as 0.5 (default: all)")
 	cli.Inputs(check, "task-data")
 	cli.Alias(check, "data", "task-data")
 	cmd := a.Verb(cli.Verb{

@@ -54,7 +54,9 @@ func inspectDiffCmd(a *cli.App) *cobra.Command {
 		Example: "compress inspect diff testdata/nano/base testdata/nano/sums",
 		Unused:  []string{"seed"},
 		Args:    cobra.ExactArgs(2),
-		Run:     func(j *cli.Job, args []string) (any, error) { return modelcmd.Diff(j, args[0], args[1], all, tensors) },
+		Run: func(j *cli.Job, args []string) (any, error) {
+			return modelcmd.Diff(j, args[0], args[1], all, tensors)
+		},
 	})
 
 	cmd.Flags().BoolVar(&all, "all", false, "list equal tensors too")

@@ -33,7 +33,15 @@ func (l Limit) Set(text string) error {
 }
 
 // Type implements pflag.Value.
-func (Limit) Type() string { return "float64" }
+func (Limit) Type() string { return "int" }
+
+// Reported is the value in reports, a number in either case.
+func (l Limit) Reported() any {
+	if l.Options.Share > 0 {
+		return l.Options.Share
+	}
+	return l.Options.Limit
+}
 
 // String implements pflag.Value.
 func (l Limit) String() string {
